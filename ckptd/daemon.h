@@ -1,0 +1,74 @@
+// Daemon: connects the stages; the only class that knows all of them. It has no sockets and no
+// threads: sessions' messages come in through receive(), answers leave through Outbox, time comes
+// in through tick(), completions through poll(). The server wraps it with Asio; the simulation
+// drives it with an in-memory disk and virtual time. Same code, same order of events, both times.
+#pragma once
+
+#include <sys/types.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "ckptd/catalog/kv_store.h"
+#include "ckptd/ingest/ingest.h"
+#include "ckptd/io/disk.h"
+#include "ckptd/io/executor.h"
+#include "ckptd/staging/staging.h"
+#include "formats/base/unique_fd.h"
+#include "formats/wire/wire_generated.h"
+
+namespace ckptd {
+
+// Where answers go. Called from the loop thread only.
+class Outbox {
+ public:
+  virtual ~Outbox() = default;
+  // `fd`, if >= 0, travels with the message (SCM_RIGHTS) and stays owned by the daemon.
+  virtual void send(ckpt::SessionId session, const ckpt::fb::MessageT& message, int fd) = 0;
+  virtual void disconnect(ckpt::SessionId session, const std::string& reason) = 0;
+};
+
+class Daemon {
+ public:
+  struct Options {
+    Staging::Options staging;
+    uint64_t segment_bytes = 1ull << 30;
+    uint64_t disk_reserve_bytes = 0;
+    std::chrono::milliseconds snapshot_deadline{600'000};
+    std::function<uint64_t()> wall_clock_ns;  // for the times in history
+    uint64_t random_seed = 0;                 // 0: from the operating system
+  };
+  struct Parts {
+    Disk& disk;
+    Executor& executor;
+    std::function<Result<OpenedKvStore>()> open_catalog;
+    Outbox& outbox;
+  };
+  // Recovers the store (lock, journal, torn tail, catalog replay), or creates it.
+  static Result<std::unique_ptr<Daemon>> open(const Parts& parts, const Options& options);
+  ~Daemon();  // asserts that shutdown has finished
+
+  void connected(ckpt::SessionId session, uid_t uid, pid_t pid);
+  void receive(ckpt::SessionId session, ckpt::fb::MessageT message, ckpt::base::UniqueFd fd);
+  void disconnected(ckpt::SessionId session, const std::string& reason);
+
+  // Runs completions of disk and executor; returns how many.
+  size_t poll();
+  void tick(Time now);
+
+  // Clean drain: no new snapshots, open ones are finished or abandoned by their deadline, then a
+  // StoreClosed record. drained() turns true.
+  void begin_drain();
+  bool drained() const;
+
+  bool ready() const;
+  std::string metrics_text() const;  // Prometheus text format
+
+ private:
+  struct Impl;
+  explicit Daemon(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ckptd

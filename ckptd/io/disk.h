@@ -1,0 +1,99 @@
+// Disk: the one door to segments and journal. Three rooms behind it: io_uring, pwritev2, and a
+// seeded in-memory disk that tears, loses, reorders, misdirects and flips on demand and forgets
+// what was not synced. One test body runs on all three.
+//
+// Paths are relative to the store's directory ("segments/000001.seg"). Directory operations are
+// synchronous: they happen at start and when a segment is allocated. Reads, writes and syncs of
+// file contents are asynchronous: submit() queues, reap() runs the completions. A completion never
+// runs inside submit(). All calls come from one thread, the loop thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "formats/base/bytes.h"
+#include "formats/base/ids.h"
+#include "formats/base/result.h"
+
+namespace ckptd {
+
+using ckpt::ByteView;
+using ckpt::MutableByteView;
+using ckpt::Result;
+using ckpt::Status;
+
+using FileId = uint32_t;  // an open file of this Disk; not reused
+
+// A registered range of memory: pages pinned once, so that writes from it are zero-copy.
+using BufferId = uint32_t;
+
+enum class IoOp : uint8_t { kRead, kWrite, kSync };
+
+struct IoRequest {
+  IoOp op = IoOp::kRead;
+  FileId file = 0;
+  uint64_t offset = 0;             // multiple of 4096; memory and length too
+  MutableByteView memory;          // for kWrite the bytes are only read
+  std::optional<BufferId> buffer;  // `memory` lies in this registered buffer
+  // Bytes moved (a read may be short at end of file, a write never is: the Disk continues short
+  // writes), or the error. Runs in reap().
+  std::function<void(Result<uint64_t>)> on_done;
+};
+
+class Disk {
+ public:
+  virtual ~Disk() = default;
+
+  struct OpenOptions {
+    bool create = false;  // fails with kAlreadyExists if it is there
+    bool direct = true;   // O_DIRECT; falls back where refused, says so once
+    uint64_t preallocate_bytes = 0;
+  };
+  virtual Result<FileId> open(std::string_view path, const OpenOptions& options) = 0;
+  virtual void close(FileId file) = 0;
+  virtual Result<uint64_t> size(FileId file) = 0;
+  virtual Status truncate(FileId file, uint64_t bytes) = 0;
+  virtual Status punch_hole(FileId file, uint64_t offset, uint64_t length) = 0;
+  // Names of the entries of a directory, sorted.
+  virtual Result<std::vector<std::string>> list(std::string_view directory) = 0;
+  virtual Status make_directory(std::string_view path) = 0;
+  virtual Status remove(std::string_view path) = 0;
+  virtual Status sync_directory(std::string_view path) = 0;
+  struct Space {
+    uint64_t total_bytes = 0;
+    uint64_t free_bytes = 0;
+  };
+  virtual Result<Space> space() = 0;
+
+  // Pins a range for zero-copy. kUnavailable where that is refused: plain I/O is used then.
+  virtual Result<BufferId> register_buffer(MutableByteView memory) = 0;
+  virtual void unregister_buffer(BufferId buffer) = 0;
+
+  virtual void submit(IoRequest request) = 0;
+  // Runs the completions that are there; returns how many ran.
+  virtual size_t reap() = 0;
+  // Blocks until at least one completion is there (nothing in flight: returns at once).
+  virtual void wait() = 0;
+  // Readable when reap() has something to do; -1 if the disk has none (in memory).
+  virtual int event_fd() const = 0;
+  virtual size_t in_flight() const = 0;
+  virtual std::string_view engine_name() const = 0;  // "uring", "pwritev", "memory"
+};
+
+// Blocking helpers for start-up and tools: submit, wait, reap.
+Result<uint64_t> read_blocking(Disk& disk, FileId file, uint64_t offset, MutableByteView memory);
+Status write_blocking(Disk& disk, FileId file, uint64_t offset, ByteView memory);
+Status sync_blocking(Disk& disk, FileId file);
+
+struct DiskOptions {
+  std::string root;              // the store's directory; must exist
+  std::string engine = "uring";  // or "pwritev"
+};
+// The engine asked for; where io_uring is not allowed, pwritev with a warning.
+Result<std::unique_ptr<Disk>> open_disk(const DiskOptions& options);
+
+}  // namespace ckptd

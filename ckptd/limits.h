@@ -1,0 +1,46 @@
+// Every bound of the daemon, with its reason. Nothing in ckptd grows without one.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+
+#include "formats/arena.h"
+#include "formats/wire/frame.h"
+
+namespace ckptd::limits {
+
+// One node's trainers, a few tools, and room for reconnects while old sockets die.
+inline constexpr size_t kSessionsMax = 256;
+// A node has at most 16 accelerators today; 64 leaves room for CPU ranks.
+inline constexpr uint32_t kGroupSizeMax = 4096;
+// DeepSeek-V3 has 58 MoE layers x 256 experts x 2 parts ~ 30,000 units.
+inline constexpr size_t kUnitsPerRunMax = 1u << 20;
+inline constexpr size_t kTensorsPerUnitMax = 4096;
+inline constexpr size_t kFragmentsPerSlabMax = 1u << 16;
+// Open at once per run: the one being filled, the one being written, one waiting.
+inline constexpr size_t kSnapshotsOpenPerRunMax = 4;
+// Bytes queued towards one slow client before it is disconnected.
+inline constexpr size_t kSendQueueBytesMax = 64u << 20;
+inline constexpr size_t kKvKeysPerEpochMax = 1u << 16;
+inline constexpr size_t kKvValueBytesMax = 1u << 20;
+inline constexpr size_t kPendingRequestsPerSessionMax = 1024;
+inline constexpr size_t kRestoresPerSessionMax = 4;
+
+// Disk queue: at 4 MiB a piece, 32 in flight saturate an NVMe device; more only adds latency.
+inline constexpr unsigned kRingEntries = 256;
+inline constexpr size_t kWritePieceBytes = 4u << 20;
+inline constexpr size_t kBytesInFlightMax = 128u << 20;
+inline constexpr uint64_t kSegmentBytesDefault = 1ull << 30;
+
+inline constexpr std::chrono::milliseconds kHelloDeadline{5'000};
+inline constexpr std::chrono::milliseconds kSnapshotDeadlineDefault{600'000};
+inline constexpr std::chrono::milliseconds kDrainDeadline{30'000};
+// How long sealed slabs of a lost epoch wait for their client after a daemon restart.
+inline constexpr std::chrono::milliseconds kReopenDeadline{30'000};
+
+static_assert(kBytesInFlightMax >= kWritePieceBytes);
+static_assert(kSegmentBytesDefault >= 2 * ckpt::kSlabBytesDefault);
+static_assert(kSendQueueBytesMax >= 2 * ckpt::wire::kFramePayloadBytesMax);
+
+}  // namespace ckptd::limits

@@ -1,0 +1,107 @@
+// Persist: sealed slabs become extents, extents become a commit.
+//
+//   write(slab)  -> extent header + payload written, payload checked again after the write
+//   commit(...)  -> fdatasync of the touched segments -> journal record, durable -> callback
+//
+// Commits that are ready together share syncs and one journal batch (group commit). After a failed
+// write or sync the segment is sealed off: every snapshot with unsynced extents in it fails.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ckptd/io/disk.h"
+#include "ckptd/io/executor.h"
+#include "ckptd/staging/staging.h"
+#include "formats/journal.h"
+#include "formats/segment.h"
+
+namespace ckptd {
+
+// Where one slab went; becomes fb::Extent in the commit record.
+struct WrittenExtent {
+  ckpt::SegmentId segment = 0;
+  uint64_t offset = 0;
+  uint32_t header_bytes = 0;
+  uint64_t payload_bytes = 0;
+  uint32_t header_crc32c = 0;
+  uint32_t payload_crc32c = 0;
+  ckpt::Rank rank = 0;
+  std::vector<ckpt::ExtentFragment> fragments;
+};
+
+// Appends to the journal; the only writer of it. Records of one append are one batch; appends that
+// arrive while a sync runs share the next. on_durable runs from Disk::reap().
+// After an error the journal is closed for writing: every later append fails with that error.
+class JournalWriter {
+ public:
+  JournalWriter(Disk& disk, FileId file, const ckpt::JournalEncoder::Position& position);
+  ~JournalWriter();  // asserts nothing in flight
+  // The sequence number of the first record is given to on_durable.
+  void append(std::vector<ckpt::fb::RecordT> records,
+              std::function<void(Result<uint64_t>)> on_durable);
+  size_t in_flight() const;
+  uint64_t bytes() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+class Persist {
+ public:
+  struct Options {
+    ckpt::base::Hash128 store;
+    ckpt::SegmentId first_segment = 1;  // each start opens new segments
+    uint64_t first_sequence = 1;
+    uint64_t segment_bytes = 1ull << 30;
+    size_t bytes_in_flight_max = 128u << 20;
+    size_t write_piece_bytes = 4u << 20;
+    uint64_t reserve_bytes = 0;  // disk space never used by payload
+  };
+  Persist(Disk& disk, Executor& executor, JournalWriter& journal, const Options& options);
+  ~Persist();  // asserts that close() was called
+
+  // Disk space for a snapshot, promised before its first byte. kResourceExhausted names the
+  // numbers.
+  Status reserve(const ckpt::SnapshotKey& snapshot, uint64_t bytes);
+  void release_reservation(const ckpt::SnapshotKey& snapshot);
+
+  // Writes the slab as one extent. on_done runs from the loop, with the error kCorrupt if the bytes
+  // changed under the write. The slab is marked durable only by commit().
+  void write(const ckpt::SnapshotKey& snapshot, ckpt::Rank rank, StagedSlab slab,
+             std::function<void(Result<WrittenExtent>)> on_done);
+
+  // All extents of the snapshot are written. Syncs, appends `record` (its extents and fragments are
+  // filled in by the caller), then on_done. The snapshot's slabs become cache or are freed.
+  void commit(const ckpt::SnapshotKey& snapshot, ckpt::fb::RecordT record,
+              std::function<void(Result<uint64_t>)> on_done);
+
+  // Forgets the snapshot: queued writes are dropped, running ones complete into dead space.
+  void abandon(const ckpt::SnapshotKey& snapshot);
+
+  struct Stats {
+    uint64_t bytes_written = 0;
+    uint64_t extents_written = 0;
+    uint64_t syncs = 0;
+    uint64_t commits = 0;
+    uint64_t write_errors = 0;
+    uint64_t payload_mismatches = 0;
+    size_t bytes_queued = 0;
+    size_t bytes_in_flight = 0;
+  };
+  Stats stats() const;
+  bool idle() const;
+  void close();  // waits until nothing is in flight
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// Fills extents and fragments of a commit record.
+void fill_extents(const std::vector<WrittenExtent>& extents, ckpt::fb::CommittedT& record);
+
+}  // namespace ckptd

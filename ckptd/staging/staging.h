@@ -1,0 +1,142 @@
+// Staging: the arenas of all sessions and the state of every slab in them.
+//
+//   free -> leased -> sealed -> writing -> durable (kept as cache) -> free
+//                                                  restoring: reserved for windows of a restore
+//
+// A slab's bytes belong to the client while it is leased, and to the daemon (through a StagedSlab)
+// from seal to durable. The client can still write into or punch holes into what it gave away; the
+// checks against that are here: page_guard (were pages exchanged under the daemon's mapping?) and
+// check_payload (do the bytes still match the CRCs that came with the seal?).
+#pragma once
+
+#include <sys/types.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "ckptd/io/disk.h"
+#include "ckptd/io/executor.h"
+#include "formats/arena.h"
+#include "formats/segment.h"
+
+namespace ckptd {
+
+using ArenaId = uint64_t;
+
+enum class SlabState : uint8_t { kFree, kLeased, kSealed, kWriting, kDurable, kRestoring };
+
+class Staging;
+
+// A sealed slab: whoever holds this value owns the slab's bytes. Dropping it frees the slab.
+class StagedSlab {
+ public:
+  StagedSlab() = default;
+  StagedSlab(StagedSlab&&) noexcept;
+  StagedSlab& operator=(StagedSlab&&) noexcept;
+  ~StagedSlab();
+
+  ArenaId arena() const { return arena_; }
+  uint32_t slab() const { return slab_; }
+  MutableByteView payload() const { return payload_; }  // padded to whole blocks
+  uint64_t payload_bytes() const { return payload_bytes_; }
+  std::optional<BufferId> buffer() const { return buffer_; }
+  const std::vector<ckpt::ExtentFragment>& fragments() const { return fragments_; }
+  explicit operator bool() const { return staging_ != nullptr; }
+
+  // Changes the state from sealed to writing and from writing to durable. mark_durable gives the
+  // slab to the cache of the memory level and empties this value.
+  void mark_writing();
+  void mark_durable(const ckpt::SnapshotKey& snapshot);
+
+ private:
+  friend class Staging;
+  Staging* staging_ = nullptr;
+  ArenaId arena_ = 0;
+  uint32_t slab_ = 0;
+  MutableByteView payload_;
+  uint64_t payload_bytes_ = 0;
+  std::optional<BufferId> buffer_;
+  std::vector<ckpt::ExtentFragment> fragments_;
+};
+
+// Do the bytes still match? Reads the whole payload once (CRC of every fragment, zero gaps and
+// padding) and looks at the page tables. Runs on an executor thread; thread-safe for one slab.
+Status check_payload(const StagedSlab& slab);
+
+// Bytes of a unit version that lie in memory. Holding a lease keeps the slab from being reused.
+struct MemoryLease {
+  ByteView bytes;
+  std::shared_ptr<void> hold;
+};
+
+class Staging {
+ public:
+  struct Options {
+    uint64_t arena_bytes_total = 2ull << 30;  // all arenas together, those of dead sessions too
+    uint64_t session_bytes_default = 512ull << 20;
+    uint32_t restore_slabs = 2;  // of each arena, never leased to snapshots
+  };
+  Staging(Disk& disk, Executor& executor, const Options& options);
+  ~Staging();  // asserts that no StagedSlab, lease or pre-fault is outstanding: close() first
+
+  // A new arena for a session of `uid`. Slabs become leasable as they are faulted in, on the
+  // executor; on_slabs_ready is told. kResourceExhausted if the total is used up even after the
+  // caches of dead sessions were given back; the message states both numbers.
+  struct Granted {
+    ArenaId arena = 0;
+    int fd = -1;  // to pass to the client; stays owned by the arena
+    ckpt::ArenaLayout layout;
+  };
+  Result<Granted> create(uid_t uid, uint64_t bytes_wanted, uint64_t slab_bytes);
+  // Takes back an arena that a client kept over a daemon restart. Its slabs start as leased.
+  Result<Granted> adopt(uid_t uid, ckpt::base::UniqueFd fd, uint64_t arena_bytes,
+                        uint64_t slab_bytes);
+  // Its trainer is gone: leased slabs are freed, sealed ones live on in their StagedSlabs, durable
+  // ones stay as cache until memory is wanted.
+  void session_ended(ArenaId arena);
+
+  // Up to `count` slabs that are free and warm. Durable (cached) ones are taken oldest first.
+  std::vector<uint32_t> lease(ArenaId arena, uint32_t count);
+  // Slabs that could ever be leased at once.
+  uint32_t leasable(ArenaId arena) const;
+  void unlease(ArenaId arena, uint32_t slab);
+  // After adopt(): what the client says it had.
+  Status claim_leased(ArenaId arena, uint32_t slab);
+  void free_unclaimed(ArenaId arena);
+
+  // Checks the claim against the slab (leased, fragments ascending, inside, disjoint, large ones
+  // aligned) and takes the slab over.
+  Result<StagedSlab> seal(ArenaId arena, uint32_t slab, uint64_t payload_bytes,
+                          std::vector<ckpt::ExtentFragment> fragments);
+
+  // Windows for restores.
+  std::optional<uint32_t> take_restore_slab(ArenaId arena);
+  void give_back_restore_slab(ArenaId arena, uint32_t slab);
+  MutableByteView slab_bytes(ArenaId arena, uint32_t slab);
+  std::optional<BufferId> slab_buffer(ArenaId arena) const;
+
+  // The memory level: a durable fragment of this snapshot that covers the range, for the same uid.
+  std::optional<MemoryLease> find_cached(uid_t uid, const ckpt::SnapshotKey& snapshot,
+                                         ckpt::UnitId unit, uint64_t offset, uint64_t length);
+  void drop_cached(ckpt::RunId run);  // a run was removed
+
+  void set_on_slabs_ready(std::function<void(ArenaId)> callback);
+  struct Stats {
+    std::map<SlabState, uint64_t> slabs;
+    uint64_t arena_bytes = 0;
+    uint64_t arenas = 0;
+    bool zero_copy = true;  // false once any arena could not be registered with the disk
+  };
+  Stats stats() const;
+  void close();  // waits for pre-faults
+
+ private:
+  friend class StagedSlab;
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ckptd

@@ -1,0 +1,281 @@
+/* libckpt: how a trainer gives its state to ckptd and gets it back. C ABI.
+ *
+ * Conventions
+ *  - Handles are opaque. A handle is used by one thread at a time; the library has no threads of
+ *    its own and installs no signal handlers.
+ *  - Strings are NUL-terminated UTF-8 and copied. Arrays are a pointer and a count.
+ *  - Options structs begin with `struct_size`; set it to sizeof the struct (CKPT_INIT does), so
+ * that a program built against an older header keeps working with a newer library.
+ *  - Every function that can fail returns a ckpt_status; 0 is success. The sentence that says what
+ *    went wrong, with the name of the object, is ckpt_session_error(session) until the next call.
+ *  - Times are milliseconds, sizes bytes. A wait without an end does not exist: every blocking call
+ *    takes a timeout_ms.
+ *  - When the daemon goes away, calls in progress keep trying to reconnect (backoff 10 ms to 1 s)
+ *    within their timeout; a snapshot that was being filled or written is handed to the new daemon.
+ *    The mapping of the arena stays where it is throughout.
+ */
+#ifndef CKPT_CKPT_H_
+#define CKPT_CKPT_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define CKPT_VERSION_MAJOR 0
+#define CKPT_VERSION_MINOR 1
+#if defined(__GNUC__)
+#define CKPT_API __attribute__((visibility("default")))
+#else
+#define CKPT_API
+#endif
+
+/* (major << 16) | minor of the library that was loaded. */
+CKPT_API uint32_t ckpt_version(void);
+
+typedef enum ckpt_status {
+  CKPT_OK = 0,
+  CKPT_E_INVALID_ARGUMENT = 1,
+  CKPT_E_NOT_FOUND = 2,
+  CKPT_E_ALREADY_EXISTS = 3,
+  CKPT_E_CORRUPT = 4,
+  CKPT_E_VERSION_MISMATCH = 5,
+  CKPT_E_PERMISSION_DENIED = 6,
+  CKPT_E_RESOURCE_EXHAUSTED = 7,
+  CKPT_E_UNAVAILABLE = 8,
+  CKPT_E_DEADLINE_EXCEEDED = 9,
+  CKPT_E_ABORTED = 10, /* the epoch ended, or the snapshot failed */
+  CKPT_E_IO = 11,
+  CKPT_E_FAILED_PRECONDITION = 12
+} ckpt_status;
+CKPT_API const char* ckpt_status_name(ckpt_status status);
+
+#define CKPT_INIT(type) \
+  { .struct_size = sizeof(type) }
+
+typedef struct ckpt_session ckpt_session;
+typedef struct ckpt_snapshot ckpt_snapshot;
+
+/* ---- session ----------------------------------------------------------------------------------*/
+
+typedef struct ckpt_open_options {
+  size_t struct_size;
+  const char* socket;      /* path, or unix:PATH; NULL: $CKPTD_SOCKET */
+  const char* run;         /* run name; NULL: $CKPTD_RUN */
+  const char* client_name; /* shown in the daemon's log; may be NULL */
+  uint64_t arena_bytes;    /* 0: the daemon's quota. Should hold at least two snapshots' shares */
+  uint64_t slab_bytes;     /* 0: 64 MiB; smaller for small models */
+  int control;             /* nonzero: no arena, queries only */
+  uint32_t timeout_ms;     /* of the first connection; 0: 10,000 */
+} ckpt_open_options;
+
+/* Connects, and maps the arena. On failure *session is NULL and, if error is not NULL, the sentence
+ * is written there (at most error_bytes, NUL included). */
+CKPT_API ckpt_status ckpt_open(const ckpt_open_options* options, ckpt_session** session,
+                               char* error, size_t error_bytes);
+/* Open snapshots are abandoned unless fully sealed. Unmaps the arena. */
+CKPT_API void ckpt_close(ckpt_session* session);
+CKPT_API const char* ckpt_session_error(const ckpt_session* session);
+
+/* The arena, to pin it once (cudaHostRegister). Valid until ckpt_close. */
+CKPT_API void* ckpt_arena(const ckpt_session* session, uint64_t* bytes);
+
+/* A descriptor that is readable when ckpt_poll has something to do. It changes on reconnect. */
+CKPT_API int ckpt_fd(const ckpt_session* session);
+/* Handles what has arrived and waits at most timeout_ms for the first message (0: does not wait).
+ */
+CKPT_API ckpt_status ckpt_poll(ckpt_session* session, uint32_t timeout_ms);
+
+/* ---- units ------------------------------------------------------------------------------------*/
+
+typedef struct ckpt_tensor {
+  const char* name;
+  const char* dtype; /* as in safetensors: "F32", "BF16", ... */
+  const uint64_t* shape;
+  size_t rank;     /* dimensions */
+  uint64_t offset; /* bytes from the start of the unit */
+} ckpt_tensor;
+
+typedef struct ckpt_unit {
+  const char* name; /* "layers.3.experts.17.weights" */
+  int64_t layer;    /* -1: none */
+  int64_t expert;   /* -1: none */
+  const char* part; /* NULL, "weights" or "optimizer" */
+  uint64_t bytes;
+  const ckpt_tensor* tensors;
+  size_t tensor_count;
+} ckpt_unit;
+
+/* Tells the daemon what the run's state consists of; unit ids are positions in this list. Every
+ * rank gives the same list. metadata: a JSON text kept with the run (may be NULL); export writes
+ * its member "hf_config" as config.json. A run that exists must have been registered with the same
+ * units. */
+CKPT_API ckpt_status ckpt_register_units(ckpt_session* session, const ckpt_unit* units,
+                                         size_t count, const char* metadata, uint32_t timeout_ms);
+
+/* ---- group ------------------------------------------------------------------------------------*/
+
+typedef enum ckpt_resume {
+  CKPT_RESUME_START = 0,   /* from nothing; the run must not have commits */
+  CKPT_RESUME_LATEST = 1,  /* the newest complete view; there must be one */
+  CKPT_RESUME_AT_STEP = 2, /* RUN@STEP */
+  CKPT_RESUME_CONTINUE = 3 /* the newest complete view of the current lineage, or from nothing */
+} ckpt_resume;
+
+typedef struct ckpt_join_options {
+  size_t struct_size;
+  uint32_t rank;
+  uint32_t size;
+  ckpt_resume resume;
+  uint32_t resume_lineage; /* with AT_STEP; 0: the current one */
+  uint64_t resume_step;    /* with AT_STEP */
+  uint32_t timeout_ms;     /* until all ranks are there; 0: 60,000 */
+} ckpt_join_options;
+
+typedef struct ckpt_epoch {
+  size_t struct_size;
+  uint64_t epoch;
+  uint32_t rank;
+  uint32_t size;
+  uint32_t lineage;        /* what this epoch commits to */
+  int has_resume;          /* 0: start from nothing */
+  uint32_t resume_lineage; /* every rank restores exactly this view */
+  uint64_t resume_step;
+} ckpt_epoch;
+
+/* Joins the run's next epoch; returns when all `size` ranks have. */
+CKPT_API ckpt_status ckpt_join(ckpt_session* session, const ckpt_join_options* options,
+                               ckpt_epoch* epoch);
+/* Nonzero once the joined epoch has ended (a member was lost); lost ranks are written to `ranks`,
+ * at most `capacity`, and *count is their number. Learns of it in ckpt_poll or any blocking call.
+ */
+CKPT_API int ckpt_epoch_ended(const ckpt_session* session, uint32_t* ranks, size_t capacity,
+                              size_t* count);
+/* Leaves in good order: the other members go on to finish, nobody is "lost". */
+CKPT_API ckpt_status ckpt_leave(ckpt_session* session, uint32_t timeout_ms);
+
+/* Rendezvous of the joined epoch: a small shared key-value store. get waits until the key is set.
+ * *bytes is the capacity of `value` going in and the value's size coming out. */
+CKPT_API ckpt_status ckpt_kv_set(ckpt_session* session, const char* key, const void* value,
+                                 size_t bytes);
+CKPT_API ckpt_status ckpt_kv_get(ckpt_session* session, const char* key, void* value, size_t* bytes,
+                                 uint32_t timeout_ms);
+
+/* ---- snapshot ---------------------------------------------------------------------------------*/
+
+typedef struct ckpt_fragment {
+  uint32_t rank;
+  uint32_t unit;
+  uint64_t offset; /* in the unit */
+  uint64_t length;
+} ckpt_fragment;
+
+typedef struct ckpt_metric {
+  const char* name; /* "loss", "tokens" */
+  double value;
+} ckpt_metric;
+
+typedef enum ckpt_out_of_slabs {
+  CKPT_SLABS_WAIT = 0, /* ckpt_snapshot_write waits for one, up to its timeout */
+  CKPT_SLABS_SKIP = 1  /* ckpt_snapshot_begin fails with CKPT_E_RESOURCE_EXHAUSTED, loudly */
+} ckpt_out_of_slabs;
+
+typedef struct ckpt_snapshot_options {
+  size_t struct_size;
+  uint64_t step;
+  uint32_t attempt;
+  const uint32_t* units; /* the snapshot's units, any order */
+  size_t unit_count;
+  const ckpt_fragment* fragments; /* of all ranks: the whole plan, the same on every rank */
+  size_t fragment_count;
+  ckpt_out_of_slabs out_of_slabs;
+  const ckpt_metric* metrics; /* attached to the commit; from any rank */
+  size_t metric_count;
+  uint32_t timeout_ms; /* for slabs; 0: 60,000 */
+} ckpt_snapshot_options;
+
+/* Starts a snapshot of the joined epoch. All members must give the same plan. */
+CKPT_API ckpt_status ckpt_snapshot_begin(ckpt_session* session,
+                                         const ckpt_snapshot_options* options,
+                                         ckpt_snapshot** snapshot);
+/* Copies [offset, offset+length) of the unit (of this rank's fragments, whole or in ascending
+ * pieces) from host memory into the arena, with its CRC32C in the same pass. When it returns,
+ * `data` may be changed. Full slabs are handed to the daemon as they fill. */
+CKPT_API ckpt_status ckpt_snapshot_write(ckpt_snapshot* snapshot, uint32_t unit, uint64_t offset,
+                                         const void* data, uint64_t length);
+/* Everything of this rank was written: hands over the last slab. The snapshot goes on by itself. */
+CKPT_API ckpt_status ckpt_snapshot_end(ckpt_snapshot* snapshot);
+CKPT_API ckpt_status ckpt_snapshot_abort(ckpt_snapshot* snapshot, const char* reason);
+
+typedef enum ckpt_level {
+  CKPT_LEVEL_OPEN = 0,
+  CKPT_LEVEL_STAGED = 1,  /* all ranks' bytes are in arenas: survives the trainers */
+  CKPT_LEVEL_DURABLE = 2, /* committed on this node's disk */
+  CKPT_LEVEL_FAILED = 3
+} ckpt_level;
+typedef struct ckpt_snapshot_info {
+  size_t struct_size;
+  ckpt_level level;
+  ckpt_status failure; /* with FAILED */
+  const char* reason;  /* with FAILED; valid until ckpt_snapshot_free */
+  uint64_t bytes;      /* that this rank wrote */
+  uint64_t stall_ns;   /* spent inside begin, write and end */
+  uint64_t wait_ns;    /* of which waiting for slabs or for the daemon */
+  uint64_t durable_ns; /* from begin until this rank learned that it is durable; 0 before */
+} ckpt_snapshot_info;
+/* Does not block, does not look at the socket: call ckpt_poll for news. */
+CKPT_API ckpt_status ckpt_snapshot_query(const ckpt_snapshot* snapshot, ckpt_snapshot_info* info);
+/* Waits until the level is reached (CKPT_OK) or the snapshot failed (CKPT_E_ABORTED). */
+CKPT_API ckpt_status ckpt_snapshot_wait(ckpt_snapshot* snapshot, ckpt_level level,
+                                        uint32_t timeout_ms);
+/* Gives up the handle. A snapshot that was ended goes on; one that was not is aborted. */
+CKPT_API void ckpt_snapshot_free(ckpt_snapshot* snapshot);
+
+/* ---- restore ----------------------------------------------------------------------------------*/
+
+typedef struct ckpt_range {
+  uint32_t unit;
+  uint64_t offset;
+  uint64_t length;
+  void* data; /* where the bytes go */
+} ckpt_range;
+
+typedef struct ckpt_restored {
+  uint32_t version_lineage;
+  uint64_t version_step;
+  const char* note;      /* why it is older than the view has it; NULL if it is not */
+  uint64_t bytes_memory; /* of this range, by source */
+  uint64_t bytes_disk;
+} ckpt_restored;
+
+typedef struct ckpt_restore_options {
+  size_t struct_size;
+  const char* run;  /* NULL: the session's */
+  uint32_t lineage; /* 0: the current one */
+  uint64_t step;
+  int latest;          /* nonzero: the newest complete view */
+  const char* tag;     /* not NULL: this tag */
+  int exact;           /* nonzero: an older version is an error, not a fallback */
+  uint32_t timeout_ms; /* without any progress; 0: 60,000 */
+} ckpt_restore_options;
+
+/* Copies the ranges out of the view, each checked against its CRC. `restored`, if not NULL, has one
+ * entry per range; its notes are valid until the session's next restore. */
+CKPT_API ckpt_status ckpt_restore_read(ckpt_session* session, const ckpt_restore_options* options,
+                                       const ckpt_range* ranges, size_t count,
+                                       ckpt_restored* restored);
+
+/* ---- questions --------------------------------------------------------------------------------*/
+
+/* A ckptctl verb with its arguments as JSON; *json is the answer (free with ckpt_free), *exit_code
+ * as documented for ckptctl. */
+CKPT_API ckpt_status ckpt_query(ckpt_session* session, const char* verb, const char* arguments,
+                                uint32_t timeout_ms, char** json, int* exit_code);
+CKPT_API void ckpt_free(void* memory);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CKPT_CKPT_H_ */

@@ -1,0 +1,30 @@
+# Every library the project uses, found once. Debian 12 package names are in ./dev.
+find_package(PkgConfig REQUIRED)
+find_package(Threads REQUIRED)
+find_package(fmt REQUIRED)
+find_package(nlohmann_json REQUIRED)
+pkg_check_modules(ISAL REQUIRED IMPORTED_TARGET libisal)
+pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
+
+# FlatBuffers: the compiler at build time, headers only at run time.
+find_program(FLATC flatc REQUIRED)
+find_path(FLATBUFFERS_INCLUDE_DIR flatbuffers/flatbuffers.h REQUIRED)
+
+# The daemon, the trainer and the tools.
+pkg_check_modules(URING REQUIRED IMPORTED_TARGET liburing)
+find_package(RocksDB REQUIRED)
+find_package(spdlog REQUIRED)
+find_package(CLI11 REQUIRED)
+find_package(tomlplusplus REQUIRED)
+pkg_check_modules(HTTPLIB REQUIRED IMPORTED_TARGET cpp-httplib)
+pkg_check_modules(OPENBLAS REQUIRED IMPORTED_TARGET openblas)
+find_path(ASIO_INCLUDE_DIR asio.hpp REQUIRED)
+find_path(GLOO_INCLUDE_DIR gloo/context.h REQUIRED)
+find_library(GLOO_LIBRARY gloo REQUIRED)
+
+if(CKPT_TESTS)
+  find_package(GTest REQUIRED)
+endif()
+if(CKPT_BENCH)
+  find_package(benchmark REQUIRED)
+endif()

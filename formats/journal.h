@@ -1,0 +1,64 @@
+// Journal format: the append-only, hash-chained log that is the truth about a store.
+//
+//   journal := batch*      a batch is written with one write and made durable with one sync
+//   batch   := record+ zero padding to a 4096-byte boundary
+//   record  := JournalRecordHeader body
+//
+// A batch starts on a block of its own, so that a torn write never touches an older record. Every
+// record carries the hash of all before it (chain), so that a lost, repeated or exchanged piece is
+// found. A damaged end is a torn tail only if nothing of a later batch follows it; else the journal
+// is corrupt and the error names file and offset. Bodies are FlatBuffers of records.fbs, verified.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "formats/base/bytes.h"
+#include "formats/base/hash.h"
+#include "formats/base/result.h"
+#include "formats/wire/records_generated.h"
+
+namespace ckpt {
+
+inline constexpr uint32_t kStoreFormatVersion = 1;
+
+// Builds batches. Keeps the chain; does no I/O.
+class JournalEncoder {
+ public:
+  // Starts an empty journal, or goes on where a reader stopped.
+  struct Position {
+    uint64_t offset = 0;         // file offset of the next batch
+    uint64_t next_sequence = 1;  // of the next record
+    uint64_t next_batch = 1;
+    base::Hash128 chain;  // of everything before
+  };
+  JournalEncoder() = default;
+  explicit JournalEncoder(const Position& position) : position_(position) {}
+
+  // Encodes the records as one batch, padded to whole blocks, to be written at the returned offset.
+  struct Batch {
+    uint64_t offset = 0;
+    uint64_t first_sequence = 0;
+    std::vector<std::byte> bytes;
+  };
+  Batch encode(const std::vector<fb::RecordT>& records);
+  const Position& position() const { return position_; }
+
+ private:
+  Position position_;
+};
+
+// Reads a whole journal image. Calls `on_record` in order for each record that holds.
+struct JournalScan {
+  JournalEncoder::Position end;  // where the next batch goes
+  uint64_t torn_bytes = 0;       // cut from the tail (zero padding does not count)
+};
+using OnRecord = std::function<Status(uint64_t sequence, const fb::RecordT& record)>;
+Result<JournalScan> scan_journal(ByteView image, const OnRecord& on_record);
+
+// A record's body alone, as catalog values use it.
+std::vector<std::byte> encode_record(const fb::RecordT& record);
+Result<fb::RecordT> decode_record(ByteView bytes);
+
+}  // namespace ckpt

@@ -1,0 +1,45 @@
+// safetensors, the Hugging Face tensor file: 8-byte little-endian header length, a JSON header,
+// then the bytes of all tensors without holes.
+// Format: https://github.com/huggingface/safetensors (README, "Format").
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "formats/base/bytes.h"
+#include "formats/base/result.h"
+#include "formats/unit.h"
+
+namespace ckpt::safetensors {
+
+inline constexpr uint64_t kHeaderBytesMax = 100'000'000;
+
+struct Tensor {
+  std::string name;
+  DType dtype = DType::kF32;
+  std::vector<uint64_t> shape;
+  uint64_t begin = 0;  // in the data section
+  uint64_t end = 0;
+};
+
+struct Header {
+  std::vector<Tensor> tensors;  // ascending by begin
+  std::map<std::string, std::string> metadata;
+  uint64_t data_offset = 0;  // of the data section in the file
+  uint64_t data_bytes = 0;
+};
+
+// Reads and checks the header of a file of `file_bytes`, of which `prefix` is the start (at least
+// the 8 length bytes and the JSON). Every limit of the format is enforced: length bound, first byte
+// '{', no duplicate keys, known dtypes, shape x dtype equals the range, no hole, no overlap, data
+// section fully covered, file exactly as long as announced. Errors name the tensor.
+Result<Header> parse_header(ByteView prefix, uint64_t file_bytes);
+
+// Header bytes (length prefix included) for tensors laid out one after another in the given order;
+// begin and end of the arguments are ignored and recomputed. Padded with spaces so that the data
+// section starts at a multiple of 4096.
+Result<std::vector<std::byte>> make_header(const std::vector<Tensor>& tensors,
+                                           const std::map<std::string, std::string>& metadata);
+
+}  // namespace ckpt::safetensors

@@ -1,0 +1,76 @@
+// Segments: append-only files of extents. The bytes of every snapshot.
+//
+//   segment file   := SegmentHeader (4096 bytes) extent*
+//   extent         := header (whole 4096-byte blocks) payload (whole 4096-byte blocks)
+//   extent header  := ExtentHeader fragment_count x ExtentFragment zero padding
+//   payload        := what the slab held, fragments with zero gaps, zero padding to the block
+//
+// Nothing in a payload is ever searched for; what the journal does not list is dead space. Headers
+// repeat what the journal says, so that a misdirected or lost write is found. See formats/README.md
+// for a worked example.
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "formats/base/bytes.h"
+#include "formats/base/hash.h"
+#include "formats/base/ids.h"
+#include "formats/base/result.h"
+
+namespace ckpt {
+
+inline constexpr uint32_t kSegmentFormatVersion = 1;
+
+struct SegmentHeader {
+  base::Hash128 store;    // which store it belongs to: a file copied from elsewhere is refused
+  SegmentId segment = 0;  // its own number: a renamed file is refused
+  uint64_t bytes = 0;     // preallocated size
+  uint64_t created_ns = 0;
+};
+
+// Writes the 4096-byte block / checks and reads it.
+void encode_segment_header(const SegmentHeader& header, MutableByteView block);
+Result<SegmentHeader> decode_segment_header(ByteView block);
+
+// A byte range of a unit inside an extent's payload.
+struct ExtentFragment {
+  UnitId unit = 0;
+  uint32_t codec = 0;           // 0: stored as it is. Other codecs come with a later format
+  uint64_t offset = 0;          // in the unit
+  uint64_t length = 0;          // raw bytes
+  uint64_t payload_offset = 0;  // from the start of the payload
+  uint32_t crc32c = 0;          // of the raw bytes
+  bool operator==(const ExtentFragment&) const = default;
+};
+
+struct ExtentHeader {
+  base::Hash128 store;
+  SegmentId segment = 0;
+  uint64_t offset = 0;  // of this header in the segment file
+  SnapshotKey snapshot;
+  Rank rank = 0;
+  uint64_t sequence = 0;        // extents written by this store, ever
+  uint64_t payload_bytes = 0;   // before padding to the block
+  uint32_t payload_crc32c = 0;  // of the whole padded payload
+  std::vector<ExtentFragment> fragments;
+  bool operator==(const ExtentHeader&) const = default;
+};
+
+// Whole blocks that a header with this many fragments takes.
+uint64_t extent_header_bytes(size_t fragment_count);
+
+// `out` has extent_header_bytes(header.fragments.size()) bytes. Returns the header's CRC32C, which
+// the journal records.
+uint32_t encode_extent_header(const ExtentHeader& header, MutableByteView out);
+
+// `bytes` starts at the header and has at least one block; if the header needs more than given, the
+// error says so (kInvalidArgument with the size needed is never trusted beyond kExtentHeaderMax).
+inline constexpr uint64_t kExtentHeaderBytesMax = 64ull << 20;
+Result<ExtentHeader> decode_extent_header(ByteView bytes);
+
+// CRC32C of a padded payload from the CRCs of its fragments and the zero gaps between them, without
+// touching the bytes. Fragments must be ascending in payload_offset and disjoint (asserted).
+uint32_t payload_crc32c(const std::vector<ExtentFragment>& fragments, uint64_t padded_bytes);
+
+}  // namespace ckpt

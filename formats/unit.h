@@ -1,0 +1,51 @@
+// Unit: the smallest piece of training state with a version of its own, and its schema.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "formats/base/hash.h"
+#include "formats/base/ids.h"
+#include "formats/base/result.h"
+#include "formats/dtype.h"
+
+namespace ckpt {
+
+// One tensor inside a unit. Bytes are row-major, little-endian, at `offset` in the unit.
+struct TensorSpec {
+  std::string name;  // e.g. "model.layers.3.block_sparse_moe.experts.17.w1.weight"
+  DType dtype = DType::kF32;
+  std::vector<uint64_t> shape;  // empty: a scalar
+  uint64_t offset = 0;          // bytes from the start of the unit
+  bool operator==(const TensorSpec&) const = default;
+};
+
+// Bytes of the tensor, or an error that names it if the product overflows.
+Result<uint64_t> tensor_bytes(const TensorSpec& tensor);
+
+enum class UnitPart : uint8_t { kNone = 0, kWeights = 1, kOptimizer = 2 };
+std::string_view unit_part_name(UnitPart part);  // "", "weights", "optimizer"
+
+// Names: 1 to 255 bytes of [A-Za-z0-9._-], for example "layers.3.experts.17.weights".
+struct UnitSpec {
+  std::string name;
+  std::optional<uint32_t> layer;
+  std::optional<uint32_t> expert;
+  UnitPart part = UnitPart::kNone;
+  uint64_t bytes = 0;
+  std::vector<TensorSpec> tensors;  // ascending, disjoint, inside [0, bytes)
+  bool operator==(const UnitSpec&) const = default;
+};
+
+// Checks a unit that came from outside: its name, its size, that its tensors fit and do not
+// overlap. The error names the unit and the tensor.
+Status validate(const UnitSpec& unit);
+
+// Same hash <=> same units in the same order. Ranks compare it instead of the whole list.
+base::Hash128 schema_hash(const std::vector<UnitSpec>& units);
+
+// Run and tag names: 1 to 128 bytes of [A-Za-z0-9._-], not starting with '.' or '-'.
+Status validate_name(std::string_view kind, std::string_view name);
+
+}  // namespace ckpt

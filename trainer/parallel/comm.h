@@ -1,0 +1,70 @@
+// Comm: the collectives of one epoch's group.
+//
+// Implementations: `gloo` (one process per rank), `local` (threads of one process), later `nccl`.
+// One test body runs on all. Reductions are bit-identical from run to run for the same group size:
+// the order of summation is fixed by rank, never by arrival.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "formats/base/result.h"
+
+namespace moetrain {
+
+using ckpt::Result;
+using ckpt::Status;
+
+// Failures are kAborted (a peer is gone, abort() was called) or kDeadlineExceeded (a peer hangs;
+// names the collective). After a failure the communicator is unusable and the group must be left.
+class Comm {
+ public:
+  virtual ~Comm() = default;
+  virtual uint32_t rank() const = 0;
+  virtual uint32_t size() const = 0;
+
+  // In place; sum of all ranks' values, the same bits on every rank.
+  virtual Status all_reduce_sum(std::span<float> values) = 0;
+  virtual Status all_reduce_sum(std::span<double> values) = 0;
+  virtual Status all_reduce_sum(std::span<int64_t> values) = 0;
+  virtual Status all_reduce_max(std::span<int64_t> values) = 0;
+
+  // Unpadded all-to-all. send_counts[r] values go to rank r, consecutively from `send`;
+  // recv_counts[r] come from rank r, consecutively into `recv`. Counts are of floats.
+  virtual Status all_to_all_v(std::span<const float> send, std::span<const int64_t> send_counts,
+                              std::span<float> recv, std::span<const int64_t> recv_counts) = 0;
+  // The same for integers (token counts, positions).
+  virtual Status all_to_all_v(std::span<const int64_t> send, std::span<const int64_t> send_counts,
+                              std::span<int64_t> recv, std::span<const int64_t> recv_counts) = 0;
+
+  // recv holds size() blocks of send.size(), by rank.
+  virtual Status all_gather(std::span<const int64_t> send, std::span<int64_t> recv) = 0;
+  virtual Status broadcast(std::span<float> values, uint32_t root) = 0;
+  virtual Status broadcast(std::span<int64_t> values, uint32_t root) = 0;
+  virtual Status barrier() = 0;
+
+  // From any thread: every collective in progress or later returns kAborted.
+  virtual void abort(const std::string& reason) = 0;
+};
+
+// Key-value rendezvous through which a gloo group finds itself (ckptd's, per epoch).
+struct Rendezvous {
+  std::function<Status(const std::string& key, const std::vector<char>& value)> set;
+  std::function<Result<std::vector<char>>(const std::string& key)> get;  // waits, bounded
+};
+struct GlooOptions {
+  uint32_t rank = 0;
+  uint32_t size = 1;
+  Rendezvous rendezvous;
+  uint32_t timeout_ms = 30'000;  // of one collective
+};
+Result<std::unique_ptr<Comm>> make_gloo_comm(const GlooOptions& options);
+
+// `size` communicators for `size` threads of this process.
+std::vector<std::unique_ptr<Comm>> make_local_comms(uint32_t size, uint32_t timeout_ms = 30'000);
+
+}  // namespace moetrain
