@@ -1,0 +1,71 @@
+// The two functions of report.h that touch the file system.
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+
+#include "formats/base/unique_fd.h"
+#include "trainer/report/report.h"
+
+namespace moetrain::report {
+namespace {
+
+ckpt::Error io_error(const std::string& path, const char* what) {
+  return ckpt::make_error(ckpt::ErrorCode::kIo, "{}: cannot {}: {}", path, what,
+                          std::strerror(errno));
+}
+
+ckpt::Status write_all(int fd, const std::string& path, std::string_view content) {
+  while (!content.empty()) {
+    const ssize_t written = ::write(fd, content.data(), content.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return io_error(path, "write");
+    content.remove_prefix(static_cast<size_t>(written));
+  }
+  return ckpt::ok_status();
+}
+
+// A pipe, a terminal or /dev/null must never be replaced by a file.
+bool is_special(const std::string& path) {
+  struct stat status = {};
+  return ::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode);
+}
+
+ckpt::Status write_new(const std::string& path, const std::string& name, std::string_view content) {
+  const ckpt::base::UniqueFd fd(
+      ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  if (!fd.valid()) return io_error(name, "create");
+  return write_all(fd.get(), name, content);
+}
+
+}  // namespace
+
+ckpt::Result<Report> read_report(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) {
+    return ckpt::make_error(ckpt::ErrorCode::kNotFound, "{}: cannot open: {}", path,
+                            std::strerror(errno));
+  }
+  std::ostringstream content;
+  content << file.rdbuf();
+  if (file.bad()) return io_error(path, "read");
+  return parse_report(content.str(), path);
+}
+
+ckpt::Status write_file(const std::string& path, std::string_view content) {
+  if (is_special(path)) return write_new(path, path, content);
+  const std::string partial = fmt::format("{}.partial.{}", path, ::getpid());
+  ckpt::Status status = write_new(partial, path, content);
+  if (status.ok() && std::rename(partial.c_str(), path.c_str()) != 0) {
+    status = io_error(path, "replace");
+  }
+  if (!status.ok()) ::unlink(partial.c_str());
+  return status;
+}
+
+}  // namespace moetrain::report

@@ -1,0 +1,40 @@
+// What people see of a report: summary, table of failures, loss curve in the terminal and as SVG.
+// Pure: values in, text out. `moetrain report` and the end of `moetrain run` print these.
+#pragma once
+
+#include <string>
+
+#include "trainer/report/report.h"
+
+namespace moetrain::report {
+
+// A few lines: ranks, steps, loss from - to, step time, checkpoints and their stall.
+std::string summary_text(const Report& report);
+
+// One row per failure, in the order of steps: what was lost, when, how soon it was seen, how soon
+// training went on, steps redone, bytes restored and from where. "no failures" without any.
+std::string failure_table_text(const Report& report);
+
+struct ChartOptions {
+  int columns = 80;     // whole width, axis included; at least 30 are used
+  int rows = 14;        // of the plot itself; at least 4 are used
+  bool unicode = true;  // braille dots and box lines, else ASCII
+  bool color = false;   // ANSI colours
+};
+// The loss curve with axes and a mark under the axis for each failure. Ends with a newline.
+// Without a finite loss: one line that says so.
+std::string loss_chart_text(const Report& report, const ChartOptions& options);
+
+struct SvgOptions {
+  int width = 800;
+  int height = 400;
+  std::string title = "Training loss";
+};
+// A whole SVG document: the loss curve, its running mean, a marker with text for each failure.
+std::string loss_chart_svg(const Report& report, const SvgOptions& options);
+
+// "1.5 MiB", "850 ms", "2.1 s", "3 min 5 s": for people; never parsed.
+std::string human_bytes(uint64_t bytes);
+std::string human_ms(double milliseconds);
+
+}  // namespace moetrain::report

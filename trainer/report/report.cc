@@ -1,0 +1,179 @@
+#include "trainer/report/report.h"
+
+#include <bit>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "trainer/report/json_fields.h"
+
+namespace moetrain::report {
+namespace {
+
+using nlohmann::ordered_json;
+
+// Beyond any run; a report that claims more is not one.
+constexpr size_t kLossesMax = 100'000'000;
+
+ordered_json loss_value(float loss) {
+  return std::isfinite(loss) ? ordered_json(loss) : ordered_json(nullptr);
+}
+
+ordered_json failure_json(const Failure& failure) {
+  return {{"step", failure.step},
+          {"ranks", failure.ranks},
+          {"detected_ms", failure.detected_ms},
+          {"resumed_ms", failure.resumed_ms},
+          {"steps_lost", failure.steps_lost},
+          {"bytes",
+           {{"replica", failure.bytes.replica},
+            {"memory", failure.bytes.memory},
+            {"disk", failure.bytes.disk},
+            {"peer", failure.bytes.peer},
+            {"tier", failure.bytes.tier}}},
+          {"stale_units", failure.stale_units}};
+}
+
+// 8 hex digits -> fp32; nothing else is taken.
+bool read_loss_bits(const std::string& digits, float* loss) {
+  uint32_t bits = 0;
+  const char* end = digits.data() + digits.size();
+  const auto [stopped, error] = std::from_chars(digits.data(), end, bits, 16);
+  if (digits.size() != 8 || error != std::errc() || stopped != end) return false;
+  *loss = std::bit_cast<float>(bits);
+  return true;
+}
+
+void read_losses(Fields& top, const std::string& origin, Report& report) {
+  const auto& losses = top.array("losses");
+  if (losses.size() > kLossesMax) return top.fail("losses", "has too many entries");
+  report.losses.reserve(losses.size());
+  for (size_t i = 0; i < losses.size(); ++i) {
+    Fields entry(losses[i], origin, fmt::format("losses[{}]", i));
+    LossPoint point{.step = entry.count("step")};
+    if (!read_loss_bits(entry.text("loss_bits"), &point.loss)) {
+      entry.fail("loss_bits", "is not 8 hex digits");
+    }
+    if (!report.losses.empty() && point.step <= report.losses.back().step) {
+      entry.fail("step", "does not ascend");
+    }
+    top.absorb(entry);
+    report.losses.push_back(point);
+  }
+}
+
+void read_ranks(Fields& entry, Failure& failure) {
+  for (const auto& rank : entry.array("ranks")) {
+    if (!rank.is_number_unsigned() || rank.get<uint64_t>() > std::numeric_limits<uint32_t>::max()) {
+      return entry.fail("ranks", "holds something that is no rank");
+    }
+    failure.ranks.push_back(rank.get<uint32_t>());
+  }
+}
+
+void read_failures(Fields& top, const std::string& origin, Report& report) {
+  const auto& failures = top.array("failures");
+  for (size_t i = 0; i < failures.size(); ++i) {
+    Fields entry(failures[i], origin, fmt::format("failures[{}]", i));
+    Failure failure{.step = entry.count("step"),
+                    .ranks = {},
+                    .detected_ms = entry.number("detected_ms"),
+                    .resumed_ms = entry.number("resumed_ms"),
+                    .steps_lost = entry.count("steps_lost"),
+                    .bytes = {},
+                    .stale_units = entry.count("stale_units")};
+    read_ranks(entry, failure);
+    Fields bytes = entry.object("bytes");
+    failure.bytes = {.replica = bytes.count("replica"),
+                     .memory = bytes.count("memory"),
+                     .disk = bytes.count("disk"),
+                     .peer = bytes.count("peer"),
+                     .tier = bytes.count("tier")};
+    entry.absorb(bytes);
+    top.absorb(entry);
+    report.failures.push_back(std::move(failure));
+  }
+}
+
+void read_daemon_failures(Fields& top, const std::string& origin, Report& report) {
+  const auto& failures = top.array_or_empty("daemon_failures");
+  for (size_t i = 0; i < failures.size(); ++i) {
+    Fields entry(failures[i], origin, fmt::format("daemon_failures[{}]", i));
+    report.daemon_failures.push_back(
+        {.step = entry.count("step"), .down_ms = entry.number("down_ms")});
+    top.absorb(entry);
+  }
+}
+
+void read_totals(Fields& top, Report& report) {
+  const uint64_t ranks = top.count("ranks");
+  if (ranks > std::numeric_limits<uint32_t>::max()) top.fail("ranks", "is too large");
+  report.ranks = static_cast<uint32_t>(ranks);
+  report.steps = top.count("steps");
+  report.tokens_per_step = top.count("tokens_per_step");
+  Fields step_ms = top.object("step_ms");
+  report.step_ms = {.p50 = step_ms.number("p50"), .p99 = step_ms.number("p99")};
+  top.absorb(step_ms);
+  Fields checkpoints = top.object("checkpoints");
+  report.checkpoints = {.count = checkpoints.count("count"),
+                        .bytes = checkpoints.count("bytes"),
+                        .stall_ms_total = checkpoints.number("stall_ms_total"),
+                        .stall_ms_max = checkpoints.number("stall_ms_max"),
+                        .durable_ms_p50 = checkpoints.number("durable_ms_p50")};
+  top.absorb(checkpoints);
+  report.plt = top.number_or("plt", 0);
+}
+
+}  // namespace
+
+std::string to_json(const Report& report) {
+  ordered_json losses = ordered_json::array();
+  for (const LossPoint& point : report.losses) {
+    losses.push_back({{"step", point.step},
+                      {"loss", loss_value(point.loss)},
+                      {"loss_bits", fmt::format("{:08x}", std::bit_cast<uint32_t>(point.loss))}});
+  }
+  ordered_json failures = ordered_json::array();
+  for (const Failure& failure : report.failures) failures.push_back(failure_json(failure));
+  ordered_json daemon_failures = ordered_json::array();
+  for (const DaemonFailure& failure : report.daemon_failures) {
+    daemon_failures.push_back({{"step", failure.step}, {"down_ms", failure.down_ms}});
+  }
+  const auto& checkpoints = report.checkpoints;
+  const ordered_json document = {
+      {"ranks", report.ranks},
+      {"steps", report.steps},
+      {"tokens_per_step", report.tokens_per_step},
+      {"final_loss", loss_value(report.final_loss())},
+      {"losses", std::move(losses)},
+      {"step_ms", {{"p50", report.step_ms.p50}, {"p99", report.step_ms.p99}}},
+      {"checkpoints",
+       {{"count", checkpoints.count},
+        {"bytes", checkpoints.bytes},
+        {"stall_ms_total", checkpoints.stall_ms_total},
+        {"stall_ms_max", checkpoints.stall_ms_max},
+        {"durable_ms_p50", checkpoints.durable_ms_p50}}},
+      {"failures", std::move(failures)},
+      {"daemon_failures", std::move(daemon_failures)},
+      {"plt", report.plt}};
+  return document.dump(1) + "\n";
+}
+
+ckpt::Result<Report> parse_report(std::string_view json, std::string_view origin) {
+  const auto document = nlohmann::json::parse(json, nullptr, /*allow_exceptions=*/false);
+  if (document.is_discarded()) {
+    return ckpt::make_error(ckpt::ErrorCode::kInvalidArgument, "{}: not a JSON document", origin);
+  }
+  const std::string name(origin);
+  Report report;
+  Fields top(document, name, "");
+  read_totals(top, report);
+  read_losses(top, name, report);
+  read_failures(top, name, report);
+  read_daemon_failures(top, name, report);
+  CKPT_TRY(top.status());
+  return report;
+}
+
+}  // namespace moetrain::report

@@ -1,0 +1,91 @@
+// Report: what a training run did and what its failures cost; the struct behind `--report FILE`.
+//
+// JSON (fields that stay; readers ignore fields they do not know):
+//   {ranks, steps, tokens_per_step, final_loss, losses:[{step, loss, loss_bits}],
+//    step_ms:{p50, p99},
+//    checkpoints:{count, bytes, stall_ms_total, stall_ms_max, durable_ms_p50},
+//    failures:[{step, ranks, detected_ms, resumed_ms, steps_lost,
+//               bytes:{replica, memory, disk, peer, tier}, stale_units}],
+//    daemon_failures:[{step, down_ms}], plt}
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "formats/base/result.h"
+
+namespace moetrain::report {
+
+// The loss of one step. In JSON `loss` is for people and null where the loss is not finite;
+// `loss_bits`, the 8 hex digits of the fp32, is exact and what parse() believes.
+struct LossPoint {
+  uint64_t step = 0;
+  float loss = 0;
+};
+
+// Where the restored bytes came from, by source.
+struct BytesBySource {
+  uint64_t replica = 0;  // another rank held them
+  uint64_t memory = 0;   // staged or durable slabs still in ckptd's arenas
+  uint64_t disk = 0;     // this node's segments
+  uint64_t peer = 0;     // another node's ckptd
+  uint64_t tier = 0;     // the remote store
+  uint64_t total() const { return replica + memory + disk + peer + tier; }
+};
+
+// A loss of trainer ranks.
+struct Failure {
+  uint64_t step = 0;            // the last step that was completed before it
+  std::vector<uint32_t> ranks;  // lost together
+  double detected_ms = 0;       // from the loss until the supervisor knew
+  double resumed_ms = 0;        // from the loss until the group trained again
+  uint64_t steps_lost = 0;      // completed steps that had to be done again
+  BytesBySource bytes;          // restored, by all ranks together
+  uint64_t stale_units = 0;     // units restored from an older step than the resume point
+};
+
+// A loss of ckptd itself: training goes on, snapshots wait until it is back.
+struct DaemonFailure {
+  uint64_t step = 0;   // the last step that was completed before it
+  double down_ms = 0;  // until it was ready again
+};
+
+struct Report {
+  uint32_t ranks = 0;
+  uint64_t steps = 0;
+  uint64_t tokens_per_step = 0;
+  std::vector<LossPoint> losses;  // ascending by step; of redone steps the one that counted
+  struct StepTime {
+    double p50 = 0;
+    double p99 = 0;
+  } step_ms;
+  struct Checkpoints {
+    uint64_t count = 0;
+    uint64_t bytes = 0;
+    double stall_ms_total = 0;  // training blocked by snapshots, the slowest rank of each
+    double stall_ms_max = 0;
+    double durable_ms_p50 = 0;  // from begin to the durable announcement
+  } checkpoints;
+  std::vector<Failure> failures;
+  std::vector<DaemonFailure> daemon_failures;
+  double plt = 0;  // partial-loss-of-tokens, 0..1
+
+  // The last loss, 0 without one.
+  float final_loss() const { return losses.empty() ? 0.0F : losses.back().loss; }
+};
+
+// One JSON document with a final newline. Same report, same bytes.
+std::string to_json(const Report& report);
+
+// Reads what to_json wrote; `origin` (a file name) starts every error message. Missing or mistyped
+// fields, unordered steps and malformed bits are kInvalidArgument errors that name the field;
+// `daemon_failures`, `plt` may be missing.
+ckpt::Result<Report> parse_report(std::string_view json, std::string_view origin);
+ckpt::Result<Report> read_report(const std::string& path);
+
+// Writes the file so that a reader sees the old content or the new one, never a part.
+ckpt::Status write_file(const std::string& path, std::string_view content);
+
+}  // namespace moetrain::report
