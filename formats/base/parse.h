@@ -1,0 +1,25 @@
+// Sizes and durations as people write them on command lines and in configuration files. One parser
+// for every program of the project, so that "64MiB" means the same everywhere.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "formats/base/result.h"
+
+namespace ckpt::base {
+
+// "4096", "64KiB", "1.5GiB", "2TB". Without a unit: bytes. KiB MiB GiB TiB are powers of 1024,
+// KB MB GB TB powers of 1000; a bare K, M, G, T is refused, because people disagree on what it is.
+// A fraction must come out as a whole number of bytes. kInvalidArgument quotes the text.
+Result<uint64_t> parse_size(std::string_view text);
+
+// "250us", "10ms", "10s", "5m", "2h", "1d". The unit is required: "10" is refused.
+Result<std::chrono::nanoseconds> parse_duration(std::string_view text);
+
+// The largest binary unit that keeps one decimal: "512 B", "64.0 MiB", "1.5 GiB". For messages.
+std::string format_size(uint64_t bytes);
+
+}  // namespace ckpt::base
