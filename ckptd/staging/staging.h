@@ -116,7 +116,8 @@ class Staging {
   std::optional<uint32_t> take_restore_slab(ArenaId arena);
   void give_back_restore_slab(ArenaId arena, uint32_t slab);
   MutableByteView slab_bytes(ArenaId arena, uint32_t slab);
-  std::optional<BufferId> slab_buffer(ArenaId arena) const;
+  // The registered buffer that slab_bytes() lies in; nullopt: plain I/O.
+  std::optional<BufferId> slab_buffer(ArenaId arena, uint32_t slab) const;
 
   // The memory level: a durable fragment of this snapshot that covers the range, for the same uid.
   std::optional<MemoryLease> find_cached(uid_t uid, const ckpt::SnapshotKey& snapshot,

@@ -1,0 +1,82 @@
+// MemoryDisk: the third room behind Disk. Seeded, single-threaded, no real time.
+//
+// Completion order is shuffled by the seed; a crash keeps what was synced plus a seeded choice of
+// the 512-byte sectors of what was not, in any order; faults happen on demand. A sync makes durable
+// exactly the writes that had completed before it was submitted, no more: a daemon that syncs too
+// early loses data here. Names are durable once their directory was synced.
+//
+// Thread: all calls from one. After a crash() the old disk can go on; the image is independent.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "ckptd/io/disk.h"
+
+namespace ckptd {
+
+// What goes wrong, and how often. Probabilities are per write request, drawn from the seed.
+// Silent faults report success, as real disks do.
+struct MemoryFaults {
+  double lost_write = 0;         // silent: nothing is written
+  double torn_write = 0;         // silent: only a prefix of its sectors is written
+  double flipped_write = 0;      // silent: one bit differs
+  double misdirected_write = 0;  // silent: lands one block further
+  double short_write = 0;        // the device takes a part first; the Disk continues
+  // Only requests on paths that start with this are hit by anything in this struct.
+  std::string path_prefix;
+  // Counted from the moment the faults are set, 1 = the next one. 0: never.
+  uint64_t fail_nth_write = 0;  // EIO
+  uint64_t fail_nth_read = 0;   // EIO
+  uint64_t fail_nth_sync = 0;   // EIO; the unsynced writes of the file stay unsynced
+};
+
+class MemoryDisk final : public Disk {
+ public:
+  struct Options {
+    uint64_t seed = 1;
+    uint64_t capacity_bytes = 16ull << 30;  // ENOSPC beyond; preallocation counts
+    bool allow_buffers = true;              // false: register_buffer is refused
+  };
+  explicit MemoryDisk(const Options& options);
+  ~MemoryDisk() override;
+
+  void set_faults(const MemoryFaults& faults);
+  // What a machine would find after losing power now: synced contents, and of everything else a
+  // seeded choice of sectors and names. Requests in flight may be partly applied.
+  std::unique_ptr<MemoryDisk> crash(uint64_t seed) const;
+  // An exact copy of everything written so far, as after kill -9: the kernel survives.
+  std::unique_ptr<MemoryDisk> clone(uint64_t seed) const;
+  // Flips bits of one stored byte: rot. The byte must exist.
+  void flip(std::string_view path, uint64_t offset, uint8_t bits = 1);
+  void set_capacity(uint64_t bytes);
+
+  Result<FileId> open(std::string_view path, const OpenOptions& options) override;
+  void close(FileId file) override;
+  Result<uint64_t> size(FileId file) override;
+  Status truncate(FileId file, uint64_t bytes) override;
+  Status punch_hole(FileId file, uint64_t offset, uint64_t length) override;
+  Result<std::vector<std::string>> list(std::string_view directory) override;
+  Status make_directory(std::string_view path) override;
+  Status remove(std::string_view path) override;
+  Status sync_directory(std::string_view path) override;
+  Result<Space> space() override;
+  Result<BufferId> register_buffer(MutableByteView memory) override;
+  void unregister_buffer(BufferId buffer) override;
+  void submit(IoRequest request) override;
+  size_t reap() override;  // applies and completes a seeded number of requests, at least one
+  void wait() override {}
+  int event_fd() const override { return -1; }
+  size_t in_flight() const override;
+  std::string_view engine_name() const override { return "memory"; }
+
+ private:
+  struct Impl;
+  explicit MemoryDisk(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ckptd
