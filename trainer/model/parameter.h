@@ -1,0 +1,51 @@
+// Parameter: one named tensor of the model with its gradient and its optimizer state.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trainer/model/config.h"
+
+namespace moetrain {
+
+// What a tensor is called and how it is shaped, without its memory.
+struct ParameterSpec {
+  std::string name;             // as Hugging Face has it: "model.layers.3.self_attn.q_proj.weight"
+  std::vector<uint64_t> shape;  // row-major; a linear layer is [out, in]
+  std::optional<uint32_t> layer;   // none: embedding, last norm, head
+  std::optional<uint32_t> expert;  // none: dense, replicated on every rank
+  bool is_norm = false;            // 1-D scale: starts at one, no weight decay
+  uint64_t elements() const;
+  bool operator==(const ParameterSpec&) const = default;
+};
+
+// fp32 master weights and moments. All four buffers have spec.elements() values.
+// `grad` is a sum over the micro-batches since Model::begin_step(); what it holds on one rank and
+// when it is complete is said in gradients.h.
+struct Parameter {
+  ParameterSpec spec;
+  std::vector<float> value;
+  std::vector<float> grad;
+  std::vector<float> m;  // AdamW's first moment
+  std::vector<float> v;  // AdamW's second moment
+
+  Parameter() = default;
+  explicit Parameter(ParameterSpec s);  // all zero
+};
+
+// Every dense tensor of the model in the fixed order in which all ranks hold, reduce and save them:
+// embedding; per layer q, k, v, o, both norms, router; last norm; head.
+std::vector<ParameterSpec> dense_parameters(const ModelConfig& config);
+
+// w1, w2, w3 of one expert, in this order.
+std::vector<ParameterSpec> expert_parameters(const ModelConfig& config, uint32_t layer,
+                                             uint32_t expert);
+
+// Fills `parameter.value`: ones for a norm, otherwise normal(0, init_range). Element i depends only
+// on (seed, name, i), so a tensor has the same bits on whatever rank and in whatever order it is
+// made. The gradient and the moments become zero.
+void initialise(Parameter& parameter, uint64_t seed, double init_range);
+
+}  // namespace moetrain

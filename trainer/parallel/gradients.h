@@ -1,0 +1,33 @@
+// What happens to gradients between backward and the optimizer.
+//
+// After the micro-batches of a step, a dense parameter's grad holds this rank's tokens only; an
+// owned expert's grad is complete already, because its tokens came to it. reduce_dense_gradients()
+// completes the dense ones; summarise_gradients() then gives every rank the same verdict.
+#pragma once
+
+#include "trainer/model/model.h"
+#include "trainer/parallel/comm.h"
+
+namespace moetrain {
+
+inline constexpr uint64_t kGradientBucketBytes = 1u << 20;
+
+// Sums the dense gradients over all ranks, in buckets of at most `bucket_bytes` (a larger tensor is
+// a bucket of its own) filled in parameter order. A collective. After a failure the gradients are
+// undefined and the step must not be applied.
+Status reduce_dense_gradients(Comm& comm, Model& model,
+                              uint64_t bucket_bytes = kGradientBucketBytes);
+
+struct GradientSummary {
+  double norm = 0;     // L2 over the whole model, every expert counted once
+  bool finite = true;  // false: some gradient is NaN or Inf; the step must be skipped
+};
+
+// The same bits on every rank. A collective; call after reduce_dense_gradients().
+Result<GradientSummary> summarise_gradients(Comm& comm, Model& model);
+
+// Factor that brings a gradient of this norm down to `norm_max`; 1 if it is there already or if
+// norm_max is 0 (no clipping). As torch.nn.utils.clip_grad_norm_: norm_max / (norm + 1e-6).
+double clip_factor(double norm, double norm_max);
+
+}  // namespace moetrain
