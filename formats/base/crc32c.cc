@@ -1,0 +1,120 @@
+#include "formats/base/crc32c.h"
+
+#include <isa-l/crc.h>
+
+#include <algorithm>
+#include <array>
+
+#include "formats/base/assert.h"
+
+namespace ckpt::base {
+namespace {
+
+// A CRC is a polynomial over GF(2) of degree < 32, stored reflected: bit 31 is x^0, bit 0 is x^31.
+// P is the Castagnoli polynomial without its x^32 term, stored the same way.
+constexpr uint32_t kPolynomial = 0x82f63b78;
+constexpr uint32_t kOne = 1u << 31;
+
+// a * x mod P.
+constexpr uint32_t times_x(uint32_t a) { return (a >> 1) ^ ((a & 1) != 0 ? kPolynomial : 0); }
+
+// a * b mod P.
+constexpr uint32_t multiply(uint32_t a, uint32_t b) {
+  uint32_t product = 0;
+  for (uint32_t bit = kOne; bit != 0; bit >>= 1) {
+    if ((a & bit) != 0) product ^= b;
+    b = times_x(b);
+  }
+  return product;
+}
+
+// kPowers[k] = x^(2^k) mod P. A length of 64 bits in bytes is one of 67 bits in bits.
+constexpr auto kPowers = [] {
+  std::array<uint32_t, 67> powers{};
+  powers[0] = times_x(kOne);
+  for (size_t k = 1; k < powers.size(); ++k) powers[k] = multiply(powers[k - 1], powers[k - 1]);
+  return powers;
+}();
+
+// x^(8 * bytes) mod P: what appending `bytes` zero bytes multiplies a CRC state by.
+uint32_t shift_by_bytes(uint64_t bytes) {
+  uint32_t shift = kOne;
+  for (size_t k = 3; bytes != 0; ++k, bytes >>= 1) {
+    if ((bytes & 1) != 0) shift = multiply(shift, kPowers[k]);
+  }
+  return shift;
+}
+
+// kSlices[0] is the usual table of one byte; kSlices[s] is the same with s zero bytes appended.
+constexpr auto kSlices = [] {
+  std::array<std::array<uint32_t, 256>, 8> slices{};
+  for (uint32_t byte = 0; byte < 256; ++byte) {
+    uint32_t crc = byte;
+    for (int bit = 0; bit < 8; ++bit) crc = times_x(crc);
+    slices[0][byte] = crc;
+  }
+  for (size_t s = 1; s < slices.size(); ++s) {
+    for (size_t byte = 0; byte < 256; ++byte) {
+      const uint32_t shorter = slices[s - 1][byte];
+      slices[s][byte] = (shorter >> 8) ^ slices[0][shorter & 0xff];
+    }
+  }
+  return slices;
+}();
+
+// Small enough that source and destination stay in the L1 data cache between copy and checksum;
+// measured as fast as memcpy alone, where 256 KiB blocks cost a fifth more.
+constexpr size_t kCopyBlockBytes = 16u << 10;
+
+}  // namespace
+
+uint32_t crc32c(ByteView bytes, uint32_t crc) {
+  // ISA-L takes the length as an int, works on the raw (inverted) state, and its signature lacks a
+  // const; it does not write.
+  constexpr size_t kCallBytesMax = 1u << 30;
+  uint32_t state = ~crc;
+  while (!bytes.empty()) {
+    const size_t now = std::min(bytes.size(), kCallBytesMax);
+    auto* from = reinterpret_cast<unsigned char*>(const_cast<std::byte*>(bytes.data()));
+    state = crc32_iscsi(from, static_cast<int>(now), state);
+    bytes = bytes.subspan(now);
+  }
+  return ~state;
+}
+
+uint32_t crc32c_portable(ByteView bytes, uint32_t crc) {
+  uint32_t state = ~crc;
+  while (bytes.size() >= 8) {
+    const uint64_t word = load<uint64_t>(bytes.data()) ^ state;
+    state = 0;
+    for (size_t i = 0; i < 8; ++i) state ^= kSlices[7 - i][(word >> (8 * i)) & 0xff];
+    bytes = bytes.subspan(8);
+  }
+  for (const std::byte byte : bytes) {
+    state = (state >> 8) ^ kSlices[0][(state ^ static_cast<uint8_t>(byte)) & 0xff];
+  }
+  return ~state;
+}
+
+uint32_t crc32c_combine(uint32_t crc_a, uint32_t crc_b, uint64_t length_b) {
+  // The inversions before and after cancel between the two, so finished CRCs combine directly.
+  return multiply(shift_by_bytes(length_b), crc_a) ^ crc_b;
+}
+
+uint32_t crc32c_extend_zeros(uint32_t crc_a, uint64_t zeros) {
+  return ~multiply(shift_by_bytes(zeros), ~crc_a);
+}
+
+uint32_t copy_crc32c(MutableByteView to, ByteView from, uint32_t crc) {
+  CKPT_ASSERT(to.size() == from.size());
+  for (size_t done = 0; done < from.size();) {
+    const size_t now = std::min(from.size() - done, kCopyBlockBytes);
+    std::memcpy(to.data() + done, from.data() + done, now);
+    // Of the copy, not of the source: the checksum speaks for the bytes that will be written.
+    crc = crc32c(to.subspan(done, now), crc);
+    done += now;
+  }
+  return crc;
+}
+
+}  // namespace ckpt::base

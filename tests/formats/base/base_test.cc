@@ -1,0 +1,119 @@
+// The small parts of formats/base: Result, checked arithmetic, bytes, hash, file descriptors.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <memory>
+
+#include "formats/base/bytes.h"
+#include "formats/base/checked.h"
+#include "formats/base/hash.h"
+#include "formats/base/result.h"
+#include "formats/base/unique_fd.h"
+#include "tests/formats/random_bytes.h"
+
+namespace ckpt {
+namespace {
+
+constexpr uint64_t kMax = std::numeric_limits<uint64_t>::max();
+
+Result<int> half_of_even(int number) {
+  if (number % 2 != 0) return make_error(ErrorCode::kInvalidArgument, "number {}: odd", number);
+  return number / 2;
+}
+Result<int> quarter(int number) {
+  CKPT_ASSIGN(const int half, half_of_even(number));
+  CKPT_TRY(half_of_even(half));
+  return half / 2;
+}
+
+TEST(Result, TryAndAssignHandTheErrorUp) {
+  EXPECT_EQ(quarter(8).value(), 2);
+  EXPECT_EQ(quarter(7).error().message, "number 7: odd");
+  EXPECT_EQ(quarter(6).error().message, "number 3: odd");
+  EXPECT_EQ(quarter(6).error().code, ErrorCode::kInvalidArgument);
+}
+
+TEST(Result, MovesWhatCannotBeCopied) {
+  Result<std::unique_ptr<int>> result(std::make_unique<int>(5));
+  const std::unique_ptr<int> taken = std::move(result).value();
+  EXPECT_EQ(*taken, 5);
+}
+
+TEST(ResultDeathTest, ReadingTheValueOfAnErrorStopsWithItsMessage) {
+  EXPECT_DEATH(half_of_even(3).value(), "number 3: odd");
+}
+
+TEST(Result, ExitCodesAreTheDocumentedOnes) {
+  EXPECT_EQ(exit_code_for(ErrorCode::kInvalidArgument), 2);
+  EXPECT_EQ(exit_code_for(ErrorCode::kNotFound), 3);
+  EXPECT_EQ(exit_code_for(ErrorCode::kCorrupt), 4);
+  EXPECT_EQ(exit_code_for(ErrorCode::kIo), 1);
+  for (int code = 1; code <= 12; ++code) {
+    EXPECT_NE(error_code_name(static_cast<ErrorCode>(code)), "unknown error") << code;
+  }
+}
+
+TEST(Checked, SeesOverflow) {
+  using base::checked_add;
+  using base::checked_mul;
+  EXPECT_EQ(checked_add<uint64_t>(kMax - 1, 1), kMax);
+  EXPECT_EQ(checked_add<uint64_t>(kMax, 1), std::nullopt);
+  EXPECT_EQ(checked_mul<uint64_t>(1ull << 32, 1ull << 31), 1ull << 63);
+  EXPECT_EQ(checked_mul<uint64_t>(1ull << 32, 1ull << 32), std::nullopt);
+}
+
+TEST(Checked, RangeFitsWithoutOverflow) {
+  EXPECT_TRUE(base::range_fits(0, 0, 0));
+  EXPECT_TRUE(base::range_fits(4, 6, 10));
+  EXPECT_FALSE(base::range_fits(4, 7, 10));
+  EXPECT_FALSE(base::range_fits(kMax, 2, 10));
+  EXPECT_FALSE(base::range_fits(2, kMax, 10));
+}
+
+TEST(Checked, Aligns) {
+  EXPECT_EQ(base::align_up(0, 4096), 0u);
+  EXPECT_EQ(base::align_up(1, 4096), 4096u);
+  EXPECT_EQ(base::align_up(4096, 4096), 4096u);
+  EXPECT_EQ(base::align_up(kMax, 4096), kMax - 4095);
+  EXPECT_EQ(base::align_down(8191, 4096), 4096u);
+  EXPECT_TRUE(base::is_aligned(8192, 4096));
+  EXPECT_FALSE(base::is_aligned(8193, 4096));
+}
+
+TEST(Bytes, AllZeroFindsASingleBit) {
+  EXPECT_TRUE(base::all_zero({}));
+  std::vector<std::byte> bytes(1000);
+  EXPECT_TRUE(base::all_zero(bytes));
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    bytes[i] = std::byte{1};
+    EXPECT_FALSE(base::all_zero(bytes)) << i;
+    bytes[i] = std::byte{0};
+  }
+}
+
+// The value of the empty input is the one published with XXH3; it pins variant and byte order.
+TEST(Hash, IsXxh3AndPrintsHighHalfFirst) {
+  EXPECT_EQ(to_hex(base::hash128({})), "99aa06d3014798d86001c324468d497f");
+  EXPECT_EQ(to_hex(base::Hash128{.low = 1, .high = 0xab}), "00000000000000ab0000000000000001");
+  EXPECT_NE(base::hash128(as_bytes("a")), base::hash128(as_bytes("a"), 1));
+}
+
+bool is_open(int fd) { return ::fcntl(fd, F_GETFD) != -1; }
+
+TEST(UniqueFd, ClosesOnceAndOnlyItsOwn) {
+  const int fd = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  ASSERT_GE(fd, 0);
+  {
+    base::UniqueFd owner(fd);
+    base::UniqueFd next(std::move(owner));
+    EXPECT_FALSE(owner.valid());  // NOLINT(bugprone-use-after-move): that is what is tested
+    EXPECT_EQ(next.get(), fd);
+    next = std::move(next);
+    EXPECT_TRUE(is_open(fd));
+  }
+  EXPECT_FALSE(is_open(fd));
+}
+
+}  // namespace
+}  // namespace ckpt
