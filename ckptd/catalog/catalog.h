@@ -2,7 +2,16 @@
 //
 // apply() folds one journal record into it, in sequence order; it is the same for a live commit, a
 // replay at start and a rebuild. Values live in an ordered key-value store behind KvStore: RocksDB,
-// or an in-memory twin that in simulation keeps any prefix of its batches.
+// or an in-memory twin that in simulation keeps any prefix of its batches. One record is one atomic
+// batch, its sequence number included, so that the store always is the fold of a prefix of the
+// journal. In memory the catalog keeps what is small and asked for all the time (runs, lineages,
+// unit specs); commits and versions stay in the store.
+//
+// A commit belongs to (run, lineage, step). A second commit there replaces the first (which can
+// only be one that was damaged). Damaged and deleted commits are part of no view.
+//
+// All calls come from the loop thread. A store that cannot be read latches health(): answers given
+// after that may lack something, and the daemon rebuilds.
 #pragma once
 
 #include <functional>
@@ -10,6 +19,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ckptd/catalog/kv_store.h"
@@ -27,18 +37,22 @@ struct RunInfo {
   ckpt::RunId id = 0;
   std::string name;
   uint32_t uid = 0;
-  uint64_t created_ns = 0;
-  ckpt::LineageId current_lineage = 0;
+  uint64_t created_ns = 0;              // wall clock, since 1970
+  ckpt::RunId parent = 0;               // 0: not started from another run
+  ckpt::LineageId parent_lineage = 0;   // with parent
+  ckpt::Step parent_step = 0;           // with parent
+  ckpt::LineageId current_lineage = 0;  // the one opened last; 0: none yet
   ckpt::Epoch last_epoch = 0;
   std::string metadata;  // JSON given by the trainer
-  uint64_t commits = 0;
-  uint64_t bytes = 0;
+  uint64_t commits = 0;  // listed in the log: not deleted
+  uint64_t bytes = 0;    // of these
 };
 
 struct Lineage {
   ckpt::LineageId id = 0;
   ckpt::LineageId parent = 0;  // 0: starts from nothing
   ckpt::Step fork_step = 0;
+  bool operator==(const Lineage&) const = default;
 };
 
 // A place of bytes on disk that holds part of a unit version.
@@ -50,6 +64,7 @@ struct FragmentPlace {
   ckpt::SegmentId segment = 0;
   uint64_t extent_offset = 0;   // of the extent header in the segment
   uint64_t payload_offset = 0;  // of the fragment in the segment file
+  bool operator==(const FragmentPlace&) const = default;
 };
 
 // One unit as of one commit.
@@ -59,55 +74,78 @@ struct UnitVersion {
   uint64_t bytes = 0;
   uint32_t crc32c = 0;                   // of the whole unit
   std::vector<FragmentPlace> fragments;  // ascending by offset, covering the unit exactly
+  bool operator==(const UnitVersion&) const = default;
 };
 
 struct CommitInfo {
   ckpt::SnapshotKey snapshot;
   uint64_t sequence = 0;  // of its journal record: the order of commits
   uint64_t time_ns = 0;
-  uint64_t bytes = 0;
+  uint64_t bytes = 0;  // of all its units
   bool full = false;
   bool damaged = false;
   bool deleted = false;
-  std::vector<ckpt::UnitId> units;
+  std::string reason;               // why it is damaged or deleted
+  std::vector<ckpt::UnitId> units;  // ascending
   std::map<std::string, double> metrics;
+  bool operator==(const CommitInfo&) const = default;
 };
 
 // RUN@STEP and its relatives, resolved.
 struct ViewPoint {
   ckpt::LineageId lineage = 0;
   ckpt::Step step = 0;
-  bool operator==(const ViewPoint&) const = default;
+  auto operator<=>(const ViewPoint&) const = default;
 };
 
 class Catalog {
  public:
+  // Reads the small tables into memory. A store whose values do not verify, or that a newer program
+  // wrote, is emptied (reset_reason() says why); replaying the journal fills it again.
   explicit Catalog(std::unique_ptr<KvStore> store);
   ~Catalog();
+  const std::string& reset_reason() const;  // empty: the store was used as it was
 
   // Folds a record in. Records at or below applied_sequence() are ignored (replay is idempotent).
+  // An error (kCorrupt: a record that contradicts those before it) leaves everything as it was.
   Status apply(uint64_t sequence, const ckpt::fb::RecordT& record);
   uint64_t applied_sequence() const;
-  // Empties it, for a rebuild.
+  // Empties it, for a rebuild. Also ends what health() complains of.
   Status clear();
+  // The first error of reading the store; ok as long as every answer was whole.
+  Status health() const;
 
-  std::vector<RunInfo> runs() const;
+  std::vector<RunInfo> runs() const;                 // by id: oldest first
   Result<RunInfo> run(std::string_view name) const;  // kNotFound: "run X: no such run"
   Result<RunInfo> run(ckpt::RunId id) const;
-  Result<std::vector<ckpt::UnitSpec>> units(ckpt::RunId run) const;  // index = UnitId
+  // Indexed by UnitId; never changes (a later registration makes a new list). Empty: none yet.
+  Result<std::shared_ptr<const std::vector<ckpt::UnitSpec>>> units(ckpt::RunId run) const;
   Result<std::vector<Lineage>> lineages(ckpt::RunId run) const;
-  std::vector<CommitInfo> commits(ckpt::RunId run) const;  // oldest first
-  std::optional<CommitInfo> commit(ckpt::RunId run, ckpt::LineageId lineage, ckpt::Step step) const;
   std::map<std::string, ViewPoint> tags(ckpt::RunId run) const;
+
+  std::vector<CommitInfo> commits(ckpt::RunId run) const;  // oldest first, deleted ones included
+  // The same without holding them all in memory. Newest first; stops when visit returns false.
+  void visit_commits(ckpt::RunId run, const std::function<bool(const CommitInfo&)>& visit) const;
+  std::optional<CommitInfo> commit(ckpt::RunId run, ckpt::LineageId lineage, ckpt::Step step) const;
+  // The journal's record of a commit, damaged ones included; nullopt for unknown and deleted ones.
+  std::optional<ckpt::fb::CommittedT> record(ckpt::RunId run, ckpt::LineageId lineage,
+                                             ckpt::Step step) const;
+
+  // The commit that RUN~lineage@step names: the lineage's own, or the ancestor's if the step is not
+  // after the fork. lineage 0: the current one. kNotFound: no such lineage, no commit at this step;
+  // kCorrupt: it is there, and damaged.
+  Result<ViewPoint> resolve(ckpt::RunId run, ckpt::LineageId lineage, ckpt::Step step) const;
 
   // The newest version of the unit at or before the point: in the point's lineage, then in each
   // ancestor up to its fork step. `before` excludes that snapshot and newer ones: used to fall back
   // when a version turned out damaged.
   std::optional<UnitVersion> newest_version(ckpt::RunId run, ckpt::UnitId unit, ViewPoint point,
                                             const std::optional<ckpt::SnapshotKey>& before) const;
-  std::vector<UnitVersion> versions(ckpt::RunId run, ckpt::UnitId unit) const;  // all lineages
+  // All lineages; ascending by lineage, then step. Without those of damaged commits.
+  std::vector<UnitVersion> versions(ckpt::RunId run, ckpt::UnitId unit) const;
 
-  // The newest complete view of the lineage (0: the current one), ancestors included.
+  // The newest complete view of the lineage (0: the current one), ancestors included. The point
+  // names the commit's own lineage, which may be an ancestor.
   std::optional<ViewPoint> latest_complete(ckpt::RunId run, ckpt::LineageId lineage) const;
   // Does the view at the point have every registered unit?
   bool complete(ckpt::RunId run, ViewPoint point) const;

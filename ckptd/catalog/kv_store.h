@@ -1,11 +1,17 @@
 // KvStore: ordered keys and values in column families, written in atomic batches.
+//
+// Two rooms behind it: RocksDB, and an ordered map in memory. Keys are compared as bytes. All calls
+// come from one thread. A store is only an index over the journal: what a crash takes from it is
+// always a suffix of its batches, and is replayed.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "formats/base/result.h"
@@ -15,37 +21,69 @@ namespace ckptd {
 // One column family per kind of key.
 enum class Family : uint8_t { kMeta, kRuns, kUnits, kLineages, kCommits, kVersions, kTags };
 inline constexpr int kFamilyCount = 7;
+std::string_view family_name(Family family);  // "meta", "runs", ...: also the name on disk
 
 struct KvWrite {
   Family family = Family::kMeta;
   std::string key;
   std::optional<std::string> value;  // nullopt: delete
 };
+struct KvEntry {
+  std::string key;
+  std::string value;
+  bool operator==(const KvEntry&) const = default;
+};
 
 class KvStore {
  public:
+  // False stops the scan.
+  using Visit = std::function<bool(std::string_view key, std::string_view value)>;
+
   virtual ~KvStore() = default;
-  // Atomic; not synced: what is lost is replayed from the journal.
+  // All of the batch or nothing of it, in its order. Not synced: what is lost is replayed from the
+  // journal. After an error the store is as it was before.
   virtual ckpt::Status write(const std::vector<KvWrite>& batch) = 0;
   virtual ckpt::Result<std::optional<std::string>> get(Family family,
                                                        std::string_view key) const = 0;
-  // The last key <= `key` that starts with `prefix`.
-  virtual std::optional<std::pair<std::string, std::string>> seek_for_prev(
-      Family family, std::string_view key, std::string_view prefix) const = 0;
-  // Every key with the prefix, ascending; stops when visit returns false.
-  virtual void scan(
-      Family family, std::string_view prefix,
-      const std::function<bool(std::string_view key, std::string_view value)>& visit) const = 0;
+  // The last key <= `key` that starts with `prefix`. An error is a store that cannot be read (kIo,
+  // kCorrupt): it must not be taken for "there is none".
+  virtual ckpt::Result<std::optional<KvEntry>> seek_for_prev(Family family, std::string_view key,
+                                                             std::string_view prefix) const = 0;
+  // Every key with the prefix, ascending (or descending); stops when visit returns false. `visit`
+  // must not write.
+  enum class Order : uint8_t { kAscending, kDescending };
+  virtual ckpt::Status scan(Family family, std::string_view prefix, Order order,
+                            const Visit& visit) const = 0;
   virtual ckpt::Status clear() = 0;
 };
 
-// RocksDB in `directory`. A catalog that cannot be opened is moved aside and made anew (it is only
-// an index); the message of the returned `reset_reason` says so.
+// RocksDB in `directory` (made if it is not there; its parent must exist). A catalog that cannot be
+// opened is moved aside to `directory`.broken and made anew, because it is only an index;
+// `reset_reason` says why. One that another process holds is kUnavailable and stays as it is.
 struct OpenedKvStore {
   std::unique_ptr<KvStore> store;
   std::string reset_reason;  // empty: opened as it was
 };
 ckpt::Result<OpenedKvStore> open_rocksdb_store(const std::string& directory);
+
+// The contents of an in-memory store, which outlive it as files outlive a process. The simulation
+// keeps one, reopens a store on it, and between the two lets a crash take any suffix of the
+// batches.
+class MemoryKvImage {
+ public:
+  MemoryKvImage();
+  ~MemoryKvImage();
+  // Batches applied since the image was made or last cut, at most. clear() counts as one.
+  size_t batches() const;
+  // A crash: only the first `batches` of them are left.
+  void keep_prefix(size_t batches);
+
+ private:
+  friend class MemoryKvStore;
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
 std::unique_ptr<KvStore> make_memory_store();
+std::unique_ptr<KvStore> make_memory_store(std::shared_ptr<MemoryKvImage> image);
 
 }  // namespace ckptd

@@ -3,76 +3,25 @@
 //   plan_restore   pure: view + wanted ranges + what lies in memory -> reads, coalesced, ascending
 //   RestoreJob     shell: windows of reserved slabs, reads, CRC check, fallback to the next source
 //                  or an older version (which the answer says)
+//
+// A window is a slab of the session's arena that was filled with whole fragments; the client copies
+// the pieces it asked for out of it and gives it back. Every fragment is checked against its CRC
+// from the journal before the restore ends. When one does not hold, or cannot be read, the next
+// source is tried (memory, then segment), then the unit's older version. Then every want of that
+// unit is delivered again from the older version, and a note says why; the client overwrites. So
+// what was copied out counts only once the window with `last` has arrived.
 #pragma once
 
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "ckptd/catalog/catalog.h"
-#include "ckptd/io/disk.h"
-#include "ckptd/io/executor.h"
-#include "ckptd/staging/staging.h"
-#include "formats/plan.h"
+#include "ckptd/restore/context.h"
+#include "ckptd/restore/plan.h"
+#include "ckptd/restore/verify.h"
 
 namespace ckptd {
-
-enum class Source : uint8_t { kMemory = 0, kSegment = 1, kPeer = 2, kTier = 3 };
-
-// One whole fragment to bring into a window, and what of it was asked for. A fragment is always
-// read whole, because its CRC covers it whole.
-struct PlannedRead {
-  size_t want = 0;       // index of the wanted range
-  ckpt::UnitRange part;  // what the client gets of it
-  Source source = Source::kSegment;
-  ckpt::SnapshotKey snapshot;
-  FragmentPlace place;
-};
-
-struct RestoreRequest {
-  ckpt::RunId run = 0;
-  ViewPoint point;
-  std::vector<ckpt::UnitRange> wants;
-  bool exact = false;
-};
-
-// What the planner may ask. Pure: the answers are all it knows.
-struct RestoreOracle {
-  // As Catalog::newest_version.
-  std::function<std::optional<UnitVersion>(ckpt::UnitId, const std::optional<ckpt::SnapshotKey>&)>
-      newest_version;
-  std::function<bool(const ckpt::SnapshotKey&, ckpt::UnitId, const FragmentPlace&)> in_memory;
-};
-
-struct WantedVersion {
-  ckpt::SnapshotKey snapshot;
-  std::string note;  // why it is not the view's own version; empty if it is
-};
-struct RestorePlan {
-  std::vector<WantedVersion> versions;  // one per want
-  std::vector<PlannedRead> reads;       // memory first, then by segment and offset
-  uint64_t bytes_memory = 0;
-  uint64_t bytes_segment = 0;
-};
-// kNotFound if a wanted unit has no version in the view; names run, step and unit.
-Result<RestorePlan> plan_restore(const RestoreRequest& request, const RestoreOracle& oracle);
-
-// Opens segment files for reading, checks their headers once, keeps them open.
-class SegmentReader {
- public:
-  SegmentReader(Disk& disk, const ckpt::base::Hash128& store);
-  ~SegmentReader();
-  Result<FileId> file(ckpt::SegmentId segment);
-  // Reads and checks one extent header (blocking): store, segment, offset, snapshot, CRC.
-  Result<ckpt::ExtentHeader> read_header(ckpt::SegmentId segment, uint64_t offset,
-                                         uint32_t header_bytes);
-
- private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
-};
 
 // What a filled window looks like to the client.
 struct WindowPiece {
@@ -82,55 +31,44 @@ struct WindowPiece {
   uint32_t crc32c = 0;  // of these bytes
   Source source = Source::kSegment;
 };
+// The want is now served from this snapshot, or from another source of the same one, and why.
 struct RestoreNote {
   size_t want = 0;
   ckpt::SnapshotKey snapshot;
   std::string note;
 };
+// A window without pieces carries only notes or `last`: it has no slab, releasing it does nothing.
+inline constexpr uint32_t kNoSlab = UINT32_MAX;
 struct Window {
-  uint32_t slab = 0;
+  uint32_t slab = kNoSlab;
   std::vector<WindowPiece> pieces;
   std::vector<RestoreNote> notes;
   bool last = false;
 };
 
-// One restore of one session. Loop thread. close() waits for its reads; the destructor asserts.
+// One restore of one session. Loop thread. Slabs are taken from the arena's restore slabs as they
+// are there; several restores of a session share them. close() waits for its reads; the destructor
+// asserts that it was called and is through.
 class RestoreJob {
  public:
-  struct Context {
-    Disk& disk;
-    Executor& executor;
-    Staging& staging;
-    SegmentReader& segments;
-    const Catalog& catalog;
-  };
-  // on_window: a window is filled, or the restore failed for good (then nothing follows).
+  using Context = RestoreContext;
+  // on_window: a window is filled, or the restore failed for good (then nothing follows). Runs from
+  // Disk::reap(), Executor::reap(), release() or pump(), never inside start(); it may call close(),
+  // it must not destroy the job. `uid`: whose memory level may be used.
   RestoreJob(Context context, ArenaId arena, uid_t uid, RestoreRequest request, RestorePlan plan,
              std::function<void(Result<Window>)> on_window);
   ~RestoreJob();
   void start();
-  void release(uint32_t slab);  // the client copied the window out
+  // The client copied the window out. A slab that is not out with the client is ignored.
+  void release(uint32_t slab);
+  // Another restore of this arena gave slabs back: goes on if it waited for one.
+  void pump();
+  // No window follows. Gives all slabs back; on_closed runs from the loop, never inside this call.
   void close(std::function<void()> on_closed);
 
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
-
-// verify: reads every live extent of the chosen commits (header, payload, padding) and checks it
-// against journal and catalog. Runs in pieces on the loop; `on_done` gets the report.
-struct VerifyError {
-  std::string run;
-  ckpt::LineageId lineage = 0;
-  ckpt::Step step = 0;
-  std::string unit;
-  std::string reason;
-};
-struct VerifyReport {
-  uint64_t checked_bytes = 0;
-  std::vector<VerifyError> errors;
-};
-void verify(RestoreJob::Context context, const std::optional<ckpt::RunId>& run,
-            const std::optional<ViewPoint>& commit, std::function<void(VerifyReport)> on_done);
 
 }  // namespace ckptd

@@ -1,0 +1,64 @@
+// Query: the JSON documents that ckptctl prints, built from the catalog. Reads nothing else.
+//
+// Verbs, their arguments and documents: README.md of this folder. An error is a document too,
+// `{"error": "..."}`, with the exit code of the error (2 bad usage, 3 not found, 4 integrity).
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "ckptd/catalog/catalog.h"
+#include "ckptd/restore/plan.h"
+#include "ckptd/restore/verify.h"
+#include "formats/selector.h"
+
+namespace ckptd {
+
+struct QueryAnswer {
+  int exit_code = 0;
+  std::string json;
+};
+
+struct QueryContext {
+  const Catalog& catalog;
+  // Which runs the asker may see; empty: all. A run that may not be seen does not exist.
+  std::function<bool(const RunInfo&)> may_read;
+  // For `restore-plan`. Empty: nothing is in memory.
+  std::function<bool(const ckpt::SnapshotKey&, ckpt::UnitId, const FragmentPlace&)> in_memory;
+  // Speeds seen lately; 0: not known, then no seconds are given.
+  double memory_bytes_per_second = 0;
+  double segment_bytes_per_second = 0;
+};
+
+// Is this verb answered from the catalog alone? (runs, log, show, unit, experts, diff,
+// restore-plan; the daemon answers the others: status, verify, tag, rebuild ...)
+bool is_catalog_verb(std::string_view verb);
+// `args` is a JSON object, or empty for none.
+QueryAnswer answer_query(const QueryContext& context, std::string_view verb, std::string_view args);
+QueryAnswer error_answer(const ckpt::Error& error);
+
+// A selector against the catalog.
+struct Resolved {
+  RunInfo run;
+  ViewPoint point;
+};
+Result<Resolved> resolve_selector(const QueryContext& context, const ckpt::Selector& selector);
+
+// Arguments and documents of verbs that the daemon carries out.
+struct VerifyTarget {
+  std::optional<ckpt::RunId> run;
+  std::optional<ViewPoint> point;  // only with run
+};
+Result<VerifyTarget> parse_verify_args(const QueryContext& context, std::string_view args);
+QueryAnswer verify_answer(const VerifyReport& report);
+
+struct TagChange {
+  Resolved target;  // `point` only where a tag is set
+  std::string tag;
+  bool remove = false;
+};
+Result<TagChange> parse_tag_args(const QueryContext& context, std::string_view args);
+
+}  // namespace ckptd

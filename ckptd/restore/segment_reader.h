@@ -1,0 +1,57 @@
+// SegmentReader: segment files, open for reading.
+//
+// A file's header (store, number) is checked once when it is opened. A bounded number of files is
+// kept open; the one unused for longest is closed first, never one that somebody holds. Loop
+// thread. The destructor asserts that no header read is in flight: close restores and verifies
+// first.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ckptd/io/disk.h"
+#include "formats/base/hash.h"
+#include "formats/journal.h"
+#include "formats/segment.h"
+#include "formats/unit.h"
+
+namespace ckptd {
+
+// Keeps the file open while it is held.
+using SegmentHandle = std::shared_ptr<const FileId>;
+
+class SegmentReader {
+ public:
+  SegmentReader(Disk& disk, const ckpt::base::Hash128& store);
+  ~SegmentReader();
+
+  // Runs `then` with the open, checked file: within this call if it is open already, else from
+  // Disk::reap(). Errors name the segment: kNotFound, kCorrupt (header of another store or number).
+  void open(ckpt::SegmentId segment, std::function<void(Result<SegmentHandle>)> then);
+
+  // Reads and checks one extent header (blocking, for start-up): its CRC, that it is the one of
+  // this store, segment and offset.
+  Result<ckpt::ExtentHeader> read_header(ckpt::SegmentId segment, uint64_t offset,
+                                         uint32_t header_bytes);
+  const ckpt::base::Hash128& store() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// What the journal says the header of extent number `extent` of this commit must hold.
+ckpt::ExtentHeader expected_header(const ckpt::base::Hash128& store,
+                                   const ckpt::fb::CommittedT& commit, size_t extent);
+// Do the bytes of an extent header on disk say what the journal says? The error says what differs.
+Status check_extent_header(ckpt::ByteView bytes, const ckpt::base::Hash128& store,
+                           const ckpt::fb::CommittedT& commit, size_t extent);
+
+// Recovery: do all extent headers of a commit hold? Blocking, for start-up. The error (kCorrupt) is
+// the reason to write into CommitDamaged: "unit X: segment 3 offset 4096: ...". `units` of the run.
+Status check_commit_headers(SegmentReader& segments, const ckpt::fb::CommittedT& commit,
+                            const std::vector<ckpt::UnitSpec>& units);
+
+}  // namespace ckptd

@@ -1,0 +1,51 @@
+// verify: reads every live extent of the chosen commits and checks it against the journal.
+//
+// Of each extent: the header, byte for byte as the journal implies it; the CRC of the whole padded
+// payload; the CRC of every fragment, which says whose bytes are wrong. Damage that is in no
+// fragment (header, gaps, padding) is reported with the first unit of the extent. Each unit of a
+// commit is reported once. Commits that recovery marked damaged are always reported.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ckptd/restore/context.h"
+
+namespace ckptd {
+
+struct VerifyError {
+  std::string run;
+  ckpt::LineageId lineage = 0;
+  ckpt::Step step = 0;
+  std::string unit;
+  std::string reason;
+};
+struct VerifyReport {
+  uint64_t checked_bytes = 0;  // headers and padded payloads read
+  uint64_t commits = 0;
+  std::vector<VerifyError> errors;  // at most limits::kVerifyErrorsMax
+  uint64_t errors_left_out = 0;     // beyond that
+};
+
+// Reads in pieces with bounded memory, a few in flight, so that other work of the loop goes on
+// between them. Loop thread. close() stops early and waits for its reads; the destructor asserts
+// that it finished or was closed.
+class VerifyJob {
+ public:
+  // Without run: every run. With `point`: the commits that the view at this point is made of.
+  VerifyJob(RestoreContext context, const std::optional<ckpt::RunId>& run,
+            const std::optional<ViewPoint>& point, std::function<void(VerifyReport)> on_done);
+  ~VerifyJob();
+  void start();
+  // on_done does not run any more. on_closed runs from the loop, never inside this call.
+  void close(std::function<void()> on_closed);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ckptd

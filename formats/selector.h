@@ -1,0 +1,34 @@
+// Selectors: how people name a run, a commit or a view. Parsed here and nowhere else.
+//
+//   RUN            the run; where a view is meant, its newest complete one
+//   RUN@STEP       the commit of this step in the current lineage (or in an ancestor up to the
+//   fork) RUN@latest     the newest complete view of the current lineage RUN@TAG        the commit
+//   that carries the tag RUN~L, RUN~L@STEP, RUN~L@latest     the same in lineage L
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "formats/base/ids.h"
+#include "formats/base/result.h"
+
+namespace ckpt {
+
+struct Selector {
+  enum class Kind : uint8_t { kRun, kStep, kLatest, kTag };
+  std::string run;
+  LineageId lineage = 0;  // 0: the current one
+  Kind kind = Kind::kRun;
+  Step step = 0;    // with kStep
+  std::string tag;  // with kTag
+  bool operator==(const Selector&) const = default;
+};
+
+// kInvalidArgument names the text and what is wrong with it.
+Result<Selector> parse_selector(std::string_view text);
+std::string to_string(const Selector& selector);
+
+// A tag must be a name, and not one that a selector reads as something else ("latest", "120").
+Status validate_tag(std::string_view tag);
+
+}  // namespace ckpt
