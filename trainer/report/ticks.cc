@@ -8,12 +8,13 @@
 namespace moetrain::report {
 namespace {
 
-// The smallest of 1, 2, 5 x 10^n that is not below `raw`.
+// The one of 1, 2, 5, 10 x 10^n that is nearest to `raw`, by ratio.
 double round_step(double raw) {
   const double magnitude = std::pow(10.0, std::floor(std::log10(raw)));
-  for (const double factor : {1.0, 2.0, 5.0}) {
-    if (raw <= factor * magnitude * (1 + 1e-9)) return factor * magnitude;
-  }
+  const double lead = raw / magnitude;  // [1, 10)
+  if (lead < std::sqrt(1.0 * 2.0)) return magnitude;
+  if (lead < std::sqrt(2.0 * 5.0)) return 2 * magnitude;
+  if (lead < std::sqrt(5.0 * 10.0)) return 5 * magnitude;
   return 10 * magnitude;
 }
 

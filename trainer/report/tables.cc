@@ -1,0 +1,105 @@
+// Summary and table of failures.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <vector>
+
+#include "trainer/report/curve.h"
+#include "trainer/report/render.h"
+#include "trainer/report/text.h"
+
+namespace moetrain::report {
+namespace {
+
+using Row = std::vector<std::string>;
+
+// Columns aligned and two spaces apart; the first row is the heading. Column `left_aligned` holds
+// words, the others numbers.
+std::string table_text(const std::vector<Row>& rows, const std::vector<size_t>& left_aligned) {
+  std::vector<int> widths(rows.front().size(), 0);
+  for (const Row& row : rows) {
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], display_width(row[i]));
+  }
+  std::string text;
+  for (const Row& row : rows) {
+    std::string line;
+    for (size_t i = 0; i < row.size(); ++i) {
+      const std::string pad(static_cast<size_t>(widths[i] - display_width(row[i])), ' ');
+      const bool left =
+          std::find(left_aligned.begin(), left_aligned.end(), i) != left_aligned.end();
+      if (i > 0) line += "  ";
+      line += left ? row[i] + pad : pad + row[i];
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    text += line + "\n";
+  }
+  return text;
+}
+
+std::string restored_text(const BytesBySource& bytes) {
+  const std::array<std::pair<const char*, uint64_t>, 5> sources = {{{"replica", bytes.replica},
+                                                                    {"memory", bytes.memory},
+                                                                    {"disk", bytes.disk},
+                                                                    {"peer", bytes.peer},
+                                                                    {"tier", bytes.tier}}};
+  std::string text;
+  for (const auto& [name, count] : sources) {
+    if (count == 0) continue;
+    text += fmt::format("{}{} from {}", text.empty() ? "" : ", ", human_bytes(count), name);
+  }
+  return text.empty() ? "nothing" : text;
+}
+
+struct OrderedRow {
+  uint64_t step;
+  Row cells;
+};
+
+}  // namespace
+
+std::string failure_table_text(const Report& report) {
+  std::vector<OrderedRow> failures;
+  for (const Failure& failure : report.failures) {
+    failures.push_back(
+        {failure.step,
+         {fmt::format("{}", failure.step), ranks_text(failure.ranks), human_ms(failure.detected_ms),
+          human_ms(failure.resumed_ms), fmt::format("{}", failure.steps_lost),
+          fmt::format("{}", failure.stale_units), restored_text(failure.bytes)}});
+  }
+  for (const DaemonFailure& failure : report.daemon_failures) {
+    failures.push_back({failure.step,
+                        {fmt::format("{}", failure.step), "ckptd", "-", human_ms(failure.down_ms),
+                         "0", "0", "training went on"}});
+  }
+  if (failures.empty()) return "no failures\n";
+  std::stable_sort(failures.begin(), failures.end(),
+                   [](const OrderedRow& a, const OrderedRow& b) { return a.step < b.step; });
+  std::vector<Row> rows = {
+      {"step", "lost", "seen after", "back after", "steps redone", "stale units", "restored"}};
+  for (OrderedRow& failure : failures) rows.push_back(std::move(failure.cells));
+  return table_text(rows, {1, 6});
+}
+
+std::string summary_text(const Report& report) {
+  std::string text =
+      fmt::format("{} steps of {} tokens on {} rank{}", report.steps, report.tokens_per_step,
+                  report.ranks, report.ranks == 1 ? "" : "s");
+  if (!report.losses.empty()) {
+    text += fmt::format(", loss {:.4f} -> {:.4f}", report.losses.front().loss, report.final_loss());
+  }
+  text += fmt::format("\nstep: {} median, {} p99\n", human_ms(report.step_ms.p50),
+                      human_ms(report.step_ms.p99));
+  const auto& checkpoints = report.checkpoints;
+  if (checkpoints.count == 0) return text + "no checkpoints\n";
+  text += fmt::format(
+      "{} checkpoint{}, {}; training blocked {} in all, {} at most; durable {} after begin "
+      "(median)\n",
+      checkpoints.count, checkpoints.count == 1 ? "" : "s", human_bytes(checkpoints.bytes),
+      human_ms(checkpoints.stall_ms_total), human_ms(checkpoints.stall_ms_max),
+      human_ms(checkpoints.durable_ms_p50));
+  return text;
+}
+
+}  // namespace moetrain::report
