@@ -1,0 +1,169 @@
+#include "ckptd/io/posix_files.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <spdlog/spdlog.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace ckptd {
+
+using ckpt::ErrorCode;
+using ckpt::make_error;
+using ckpt::base::UniqueFd;
+
+ckpt::Error errno_error(int error, std::string_view what) {
+  ErrorCode code = ErrorCode::kIo;
+  if (error == ENOSPC || error == EDQUOT) code = ErrorCode::kResourceExhausted;
+  if (error == ENOENT) code = ErrorCode::kNotFound;
+  if (error == EEXIST) code = ErrorCode::kAlreadyExists;
+  if (error == EACCES || error == EPERM || error == EROFS) code = ErrorCode::kPermissionDenied;
+  return make_error(code, "{}: {}", what, std::strerror(error));
+}
+
+PosixFiles::PosixFiles(std::string root) : root_(std::move(root)) {}
+
+Status PosixFiles::open_root() {
+  root_fd_.reset(::open(root_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!root_fd_.valid()) return errno_error(errno, fmt::format("data directory {}", root_));
+  return {};
+}
+
+Result<UniqueFd> PosixFiles::open_descriptor(const std::string& path, const OpenOptions& options) {
+  const int flags = O_RDWR | O_CLOEXEC | (options.create ? O_CREAT | O_EXCL : 0);
+  if (options.direct) {
+    UniqueFd fd(::openat(root_fd_.get(), path.c_str(), flags | O_DIRECT, 0640));
+    if (fd.valid()) return fd;
+    if (errno != EINVAL) return errno_error(errno, fmt::format("{}: open", path));
+    if (!direct_refused_) {
+      spdlog::warn("{}: this file system refuses O_DIRECT; using buffered I/O", root_);
+      direct_refused_ = true;
+    }
+    // Some kernels create the file before they refuse the flag.
+    if (options.create) ::unlinkat(root_fd_.get(), path.c_str(), 0);
+  }
+  UniqueFd fd(::openat(root_fd_.get(), path.c_str(), flags, 0640));
+  if (!fd.valid()) return errno_error(errno, fmt::format("{}: open", path));
+  return fd;
+}
+
+Result<FileId> PosixFiles::open(std::string_view path, const OpenOptions& options) {
+  const std::string name(path);
+  CKPT_ASSIGN(UniqueFd fd, open_descriptor(name, options));
+  if (options.preallocate_bytes > 0 &&
+      ::fallocate(fd.get(), 0, 0, static_cast<off_t>(options.preallocate_bytes)) != 0) {
+    const int error = errno;
+    // tmpfs on old kernels and some network file systems have no fallocate: a sparse file will do.
+    const bool sparse = error == EOPNOTSUPP &&
+                        ::ftruncate(fd.get(), static_cast<off_t>(options.preallocate_bytes)) == 0;
+    if (!sparse) {
+      if (options.create) ::unlinkat(root_fd_.get(), name.c_str(), 0);
+      return errno_error(
+          error, fmt::format("{}: preallocating {} bytes", name, options.preallocate_bytes));
+    }
+  }
+  const FileId file = next_file_++;
+  files_.emplace(file, OpenFile{std::move(fd), name});
+  return file;
+}
+
+void PosixFiles::close(FileId file) { CKPT_ASSERT(files_.erase(file) == 1); }
+
+const PosixFiles::OpenFile& PosixFiles::file_at(FileId file) const {
+  const auto found = files_.find(file);
+  CKPT_ASSERT_MSG(found != files_.end(), "I/O on a file that is not open");
+  return found->second;
+}
+
+int PosixFiles::descriptor(FileId file) const { return file_at(file).fd.get(); }
+
+ckpt::Error PosixFiles::request_error(const IoRequest& request, int error) const {
+  const char* operation = request.op == IoOp::kRead    ? "read"
+                          : request.op == IoOp::kWrite ? "write"
+                                                       : "sync";
+  return errno_error(
+      error, fmt::format("{}: {} of {} bytes at offset {}", file_at(request.file).path, operation,
+                         request.memory.size(), request.offset));
+}
+
+Result<uint64_t> PosixFiles::size(FileId file) {
+  struct stat info {};
+  const OpenFile& open_file = file_at(file);
+  if (::fstat(open_file.fd.get(), &info) != 0) return errno_error(errno, open_file.path);
+  return static_cast<uint64_t>(info.st_size);
+}
+
+Status PosixFiles::truncate(FileId file, uint64_t bytes) {
+  const OpenFile& open_file = file_at(file);
+  if (::ftruncate(open_file.fd.get(), static_cast<off_t>(bytes)) != 0) {
+    return errno_error(errno, fmt::format("{}: truncate to {} bytes", open_file.path, bytes));
+  }
+  return {};
+}
+
+Status PosixFiles::punch_hole(FileId file, uint64_t offset, uint64_t length) {
+  const OpenFile& open_file = file_at(file);
+  if (::fallocate(open_file.fd.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                  static_cast<off_t>(offset), static_cast<off_t>(length)) != 0) {
+    return errno_error(
+        errno, fmt::format("{}: punching [{}, {})", open_file.path, offset, offset + length));
+  }
+  return {};
+}
+
+Result<std::vector<std::string>> PosixFiles::list(std::string_view directory) {
+  const std::string name = directory.empty() ? "." : std::string(directory);
+  const int fd = ::openat(root_fd_.get(), name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return errno_error(errno, name);
+  std::unique_ptr<DIR, int (*)(DIR*)> stream(::fdopendir(fd), ::closedir);
+  if (stream == nullptr) {
+    const int error = errno;
+    ::close(fd);
+    return errno_error(error, name);
+  }
+  std::vector<std::string> names;
+  while (const dirent* entry = ::readdir(stream.get())) {
+    const std::string_view found(entry->d_name);
+    if (found != "." && found != "..") names.emplace_back(found);
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+Status PosixFiles::make_directory(std::string_view path) {
+  const std::string name(path);
+  if (::mkdirat(root_fd_.get(), name.c_str(), 0750) != 0 && errno != EEXIST) {
+    return errno_error(errno, fmt::format("{}: mkdir", name));
+  }
+  return {};
+}
+
+Status PosixFiles::remove(std::string_view path) {
+  const std::string name(path);
+  if (::unlinkat(root_fd_.get(), name.c_str(), 0) != 0) {
+    return errno_error(errno, fmt::format("{}: remove", name));
+  }
+  return {};
+}
+
+Status PosixFiles::sync_directory(std::string_view path) {
+  const std::string name = path.empty() ? "." : std::string(path);
+  const UniqueFd fd(::openat(root_fd_.get(), name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd.valid() || ::fsync(fd.get()) != 0) {
+    return errno_error(errno, fmt::format("{}: sync of the directory", name));
+  }
+  return {};
+}
+
+Result<Disk::Space> PosixFiles::space() {
+  struct statvfs info {};
+  if (::fstatvfs(root_fd_.get(), &info) != 0) return errno_error(errno, root_);
+  return Space{.total_bytes = uint64_t{info.f_blocks} * info.f_frsize,
+               .free_bytes = uint64_t{info.f_bavail} * info.f_frsize};
+}
+
+}  // namespace ckptd

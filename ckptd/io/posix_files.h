@@ -1,0 +1,55 @@
+// PosixFiles: what the two real engines share. Opens, lists and removes files below one directory
+// and knows which descriptor a FileId is. Synchronous; loop thread only.
+#pragma once
+
+#include <string>
+#include <unordered_map>
+
+#include "ckptd/io/disk.h"
+#include "formats/base/unique_fd.h"
+
+namespace ckptd {
+
+// The error for errno `error`: ENOSPC and EDQUOT are kResourceExhausted, a missing file kNotFound,
+// everything else kIo. `what` names the object and the operation.
+ckpt::Error errno_error(int error, std::string_view what);
+
+class PosixFiles : public Disk {
+ public:
+  explicit PosixFiles(std::string root);
+
+  // Holds the root open. kNotFound if there is no such directory.
+  Status open_root();
+
+  Result<FileId> open(std::string_view path, const OpenOptions& options) override;
+  void close(FileId file) override;
+  Result<uint64_t> size(FileId file) override;
+  Status truncate(FileId file, uint64_t bytes) override;
+  Status punch_hole(FileId file, uint64_t offset, uint64_t length) override;
+  Result<std::vector<std::string>> list(std::string_view directory) override;
+  Status make_directory(std::string_view path) override;
+  Status remove(std::string_view path) override;
+  Status sync_directory(std::string_view path) override;
+  Result<Space> space() override;
+
+ protected:
+  int descriptor(FileId file) const;
+  // The error of an asynchronous operation, named by its file.
+  ckpt::Error request_error(const IoRequest& request, int error) const;
+
+ private:
+  struct OpenFile {
+    ckpt::base::UniqueFd fd;
+    std::string path;
+  };
+  Result<ckpt::base::UniqueFd> open_descriptor(const std::string& path, const OpenOptions& options);
+  const OpenFile& file_at(FileId file) const;
+
+  std::string root_;
+  ckpt::base::UniqueFd root_fd_;
+  FileId next_file_ = 1;
+  std::unordered_map<FileId, OpenFile> files_;
+  bool direct_refused_ = false;  // said once
+};
+
+}  // namespace ckptd
