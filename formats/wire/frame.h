@@ -19,7 +19,10 @@ inline constexpr uint32_t kProtocolVersion = 1;
 inline constexpr size_t kFrameHeaderBytes = 16;
 inline constexpr size_t kFramePayloadBytesMax = 32u << 20;
 
-// message -> bytes of a whole frame. encode(BodyT) wraps the body in a Message.
+// message -> bytes of a whole frame. encode(BodyT) wraps the body in a Message. That the message
+// fits into a frame is asserted; where its size is up to a user (RegisterUnits, BeginSnapshot,
+// KvSet, QueryReply) try_encode gives kResourceExhausted instead.
+Result<std::vector<std::byte>> try_encode(const fb::MessageT& message);
 std::vector<std::byte> encode(const fb::MessageT& message);
 template <typename BodyT>
 std::vector<std::byte> encode(BodyT body) {
@@ -27,12 +30,19 @@ std::vector<std::byte> encode(BodyT body) {
   message.body.Set(std::move(body));
   return encode(message);
 }
+template <typename BodyT>
+Result<std::vector<std::byte>> try_encode(BodyT body) {
+  fb::MessageT message;
+  message.body.Set(std::move(body));
+  return try_encode(message);
+}
 
 // Size of the frame that `header` (kFrameHeaderBytes) announces, header included; an error for a
 // wrong magic, a nonzero reserve, or a payload that is empty or above the bound.
 Result<size_t> frame_bytes(ByteView header);
 
-// A whole frame -> message: checks CRC and structure. The body is never NONE.
+// A whole frame -> message: checks CRC and structure. The body is never NONE, and unpacking a frame
+// takes memory of the order of its size, whatever it claims.
 Result<fb::MessageT> decode(ByteView frame);
 
 // Collects bytes from a socket and gives out whole messages.

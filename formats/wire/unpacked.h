@@ -1,0 +1,25 @@
+// What a FlatBuffer from outside must pass beyond flatbuffers::Verifier before it is unpacked.
+//
+// The verifier proves that every offset points inside the buffer. It does not prove that two
+// offsets point to different things: a buffer of some kilobytes can name one string a million
+// times, and unpacking copies it each time. An encoder of ours never shares, so here every string,
+// vector and table is charged for once per mention, and the sum may not exceed the buffer.
+#pragma once
+
+#include <flatbuffers/flatbuffers.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "formats/base/bytes.h"
+
+namespace ckpt::wire {
+
+// Nesting of our schemas is at most five deep; the largest frame holds fewer tables than this.
+flatbuffers::Verifier::Options verifier_options();
+
+// True if unpacking the verified buffer (its root is of type `type`) takes no more bytes than the
+// buffer has. Linear in the buffer: stops at the first byte too many.
+bool unpacks_within_its_size(ByteView buffer, const flatbuffers::TypeTable& type);
+
+}  // namespace ckpt::wire
