@@ -27,6 +27,8 @@ enum class DType : uint8_t {
 };
 inline constexpr uint8_t kDTypeCount = 15;
 
+// Both assert that `dtype` is one of the above: what came from outside is checked before it is
+// cast.
 uint64_t dtype_bytes(DType dtype);
 std::string_view dtype_name(DType dtype);  // "F32", "BF16", "F8_E4M3", ...
 std::optional<DType> dtype_from_name(std::string_view name);

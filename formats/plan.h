@@ -27,7 +27,7 @@ struct PlannedFragment {
 
 struct Plan {
   std::vector<UnitId> units;               // ascending, no repeats: what the snapshot holds
-  std::vector<PlannedFragment> fragments;  // any order; canonical_order sorts
+  std::vector<PlannedFragment> fragments;  // any order
 };
 
 // The hash every member must agree on. Depends on what is planned, not on the order it is listed.

@@ -12,6 +12,18 @@
 
 namespace ckpt {
 
+// The bounds of a unit. Names end up in error messages, metrics and RocksDB keys, so they are
+// short.
+inline constexpr size_t kUnitNameBytesMax = 255;
+inline constexpr size_t kTensorNameBytesMax = 1024;
+// Layer and expert numbers travel as signed 32-bit values, -1 meaning none.
+inline constexpr uint32_t kUnitAttributeMax = (1u << 31) - 1;
+inline constexpr size_t kTensorsPerUnitMax = 4096;
+// PyTorch's own bound is 64.
+inline constexpr size_t kTensorRankMax = 64;
+// 8 TiB. 2^20 units of this size still add up without overflow.
+inline constexpr uint64_t kUnitBytesMax = 1ull << 43;
+
 // One tensor inside a unit. Bytes are row-major, little-endian, at `offset` in the unit.
 struct TensorSpec {
   std::string name;  // e.g. "model.layers.3.block_sparse_moe.experts.17.w1.weight"
@@ -38,8 +50,9 @@ struct UnitSpec {
   bool operator==(const UnitSpec&) const = default;
 };
 
-// Checks a unit that came from outside: its name, its size, that its tensors fit and do not
-// overlap. The error names the unit and the tensor.
+// Checks a unit that came from outside: its name, its size (a unit of no bytes would never show up
+// in a commit), the bounds above, that tensor names are printable ASCII and differ, that the
+// tensors are ascending, fit and do not overlap. The error names the unit and the tensor.
 Status validate(const UnitSpec& unit);
 
 // Same hash <=> same units in the same order. Ranks compare it instead of the whole list.

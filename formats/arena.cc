@@ -1,0 +1,120 @@
+#include "formats/arena.h"
+
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "formats/base/checked.h"
+#include "formats/base/ids.h"
+
+namespace ckpt {
+namespace {
+
+// Shrinking would turn loads into SIGBUS, growing would hide bytes from the checks, and a further
+// seal against writing would stop the trainer's saves.
+constexpr int kSealsWanted = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+constexpr int kSealsRefused = F_SEAL_WRITE | F_SEAL_FUTURE_WRITE;
+
+Error system_error(std::string_view what) {
+  const int error = errno;
+  const bool exhausted = error == ENOMEM || error == ENOSPC || error == EMFILE || error == ENFILE;
+  return make_error(exhausted ? ErrorCode::kResourceExhausted : ErrorCode::kIo, "arena: {}: {}",
+                    what, std::strerror(error));
+}
+
+Result<MutableByteView> map_shared(int fd, uint64_t bytes) {
+  void* at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (at == MAP_FAILED) return system_error(fmt::format("cannot map {} bytes", bytes));
+  // A forked child (a data loader) must not keep the arena alive, nor be copied its page tables.
+  if (::madvise(at, bytes, MADV_DONTFORK) != 0) {
+    const Error error = system_error("madvise(MADV_DONTFORK)");
+    ::munmap(at, bytes);
+    return error;
+  }
+  return MutableByteView(static_cast<std::byte*>(at), bytes);
+}
+
+Status check_memfd(int fd, const ArenaLayout& layout) {
+  struct statfs filesystem {};
+  struct stat status {};
+  if (::fstatfs(fd, &filesystem) != 0 || ::fstat(fd, &status) != 0) return system_error("stat");
+  if (filesystem.f_type != TMPFS_MAGIC || !S_ISREG(status.st_mode)) {
+    return make_error(ErrorCode::kInvalidArgument, "arena: the descriptor is not shared memory");
+  }
+  if (static_cast<uint64_t>(status.st_size) != layout.arena_bytes()) {
+    return make_error(ErrorCode::kInvalidArgument, "arena: the memory has {} bytes, expected {}",
+                      status.st_size, layout.arena_bytes());
+  }
+  const int seals = ::fcntl(fd, F_GET_SEALS);
+  if (seals < 0) return system_error("F_GET_SEALS");
+  if ((seals & kSealsWanted) != kSealsWanted || (seals & kSealsRefused) != 0) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "arena: the memory has seals {:#x}, wanted are {:#x} and none of {:#x}",
+                      seals, kSealsWanted, kSealsRefused);
+  }
+  return ok_status();
+}
+
+}  // namespace
+
+Status validate(const ArenaLayout& layout) {
+  if (layout.slab_bytes < kSlabBytesMin || layout.slab_bytes > kSlabBytesMax ||
+      !base::is_aligned(layout.slab_bytes, kBlockBytes)) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "arena: slabs of {} bytes, allowed are multiples of {} from {} to {}",
+                      layout.slab_bytes, kBlockBytes, kSlabBytesMin, kSlabBytesMax);
+  }
+  if (layout.slab_count == 0) {
+    return make_error(ErrorCode::kInvalidArgument, "arena: no slabs");
+  }
+  return ok_status();
+}
+
+ArenaMapping::ArenaMapping(ArenaMapping&& other) noexcept
+    : layout_(std::exchange(other.layout_, {})), bytes_(std::exchange(other.bytes_, {})) {}
+
+ArenaMapping& ArenaMapping::operator=(ArenaMapping&& other) noexcept {
+  // The old mapping goes when `taken` does.
+  ArenaMapping taken(std::move(other));
+  std::swap(layout_, taken.layout_);
+  std::swap(bytes_, taken.bytes_);
+  return *this;
+}
+
+ArenaMapping::~ArenaMapping() {
+  if (bytes_.data() != nullptr) ::munmap(bytes_.data(), bytes_.size());
+}
+
+Result<ArenaMapping::Created> ArenaMapping::create(const ArenaLayout& layout) {
+  CKPT_TRY(validate(layout));
+  base::UniqueFd fd(::memfd_create("ckpt-arena", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!fd.valid()) return system_error("memfd_create");
+  if (::ftruncate(fd.get(), static_cast<off_t>(layout.arena_bytes())) != 0) {
+    return system_error(fmt::format("cannot size the memory to {} bytes", layout.arena_bytes()));
+  }
+  if (::fcntl(fd.get(), F_ADD_SEALS, kSealsWanted) != 0) return system_error("F_ADD_SEALS");
+  CKPT_ASSIGN(ArenaMapping mapping, map(fd.get(), layout));
+  return Created{.fd = std::move(fd), .mapping = std::move(mapping)};
+}
+
+Result<ArenaMapping> ArenaMapping::map(int fd, const ArenaLayout& layout) {
+  CKPT_TRY(validate(layout));
+  CKPT_TRY(check_memfd(fd, layout));
+  ArenaMapping mapping;
+  CKPT_ASSIGN(mapping.bytes_, map_shared(fd, layout.arena_bytes()));
+  mapping.layout_ = layout;
+  return mapping;
+}
+
+MutableByteView ArenaMapping::slab(uint32_t slab) const {
+  CKPT_ASSERT(slab < layout_.slab_count);
+  return bytes_.subspan(layout_.slab_offset(slab), layout_.slab_bytes);
+}
+
+}  // namespace ckpt

@@ -1,0 +1,171 @@
+#include "formats/unit.h"
+
+#include <algorithm>
+#include <unordered_set>
+
+#include "formats/base/checked.h"
+#include "formats/base/digest.h"
+
+namespace ckpt {
+namespace {
+
+bool is_name_character(char c) {
+  return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' ||
+         c == '_' || c == '-';
+}
+bool is_printable(char c) { return c > ' ' && c <= '~'; }
+
+// A name that is refused may be megabytes of anything; the message shows the start of it,
+// printable.
+std::string quoted(std::string_view name) {
+  constexpr size_t kShown = 64;
+  std::string text(name.substr(0, kShown));
+  std::replace_if(
+      text.begin(), text.end(), [](char c) { return !is_printable(c); }, '?');
+  return name.size() > kShown ? fmt::format("'{}...'", text) : fmt::format("'{}'", text);
+}
+
+Status check_tensor_name(const UnitSpec& unit, const std::string& name) {
+  if (name.empty() || name.size() > kTensorNameBytesMax) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "unit {} tensor {}: a tensor name has 1 to {} bytes, this one {}", unit.name,
+                      quoted(name), kTensorNameBytesMax, name.size());
+  }
+  if (!std::all_of(name.begin(), name.end(), is_printable)) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "unit {} tensor {}: a tensor name is printable ASCII without spaces",
+                      unit.name, quoted(name));
+  }
+  return ok_status();
+}
+
+// The end of the tensor, which must not begin before `taken_to`.
+Result<uint64_t> check_tensor(const UnitSpec& unit, const TensorSpec& tensor, uint64_t taken_to) {
+  CKPT_TRY(check_tensor_name(unit, tensor.name));
+  if (static_cast<uint8_t>(tensor.dtype) >= kDTypeCount) {
+    return make_error(ErrorCode::kInvalidArgument, "unit {} tensor {}: unknown dtype {}", unit.name,
+                      tensor.name, static_cast<int>(tensor.dtype));
+  }
+  const Result<uint64_t> bytes = tensor_bytes(tensor);
+  if (!bytes.ok()) {
+    return make_error(bytes.error().code, "unit {} {}", unit.name, bytes.error().message);
+  }
+  if (!base::range_fits(tensor.offset, *bytes, unit.bytes)) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "unit {} tensor {}: {} bytes at offset {} do not fit into the unit's {}",
+                      unit.name, tensor.name, *bytes, tensor.offset, unit.bytes);
+  }
+  if (tensor.offset < taken_to) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "unit {} tensor {}: begins at {}, the tensor before it ends at {}", unit.name,
+                      tensor.name, tensor.offset, taken_to);
+  }
+  return tensor.offset + *bytes;
+}
+
+void digest(base::Digest& digest, const TensorSpec& tensor) {
+  digest.text(tensor.name);
+  digest.number(static_cast<uint64_t>(tensor.dtype));
+  digest.number(tensor.shape.size());
+  for (const uint64_t extent : tensor.shape) digest.number(extent);
+  digest.number(tensor.offset);
+}
+
+void digest_optional(base::Digest& digest, const std::optional<uint32_t>& number) {
+  digest.number(number ? uint64_t{*number} + 1 : 0);
+}
+
+}  // namespace
+
+std::string_view unit_part_name(UnitPart part) {
+  switch (part) {
+    case UnitPart::kNone:
+      return "";
+    case UnitPart::kWeights:
+      return "weights";
+    case UnitPart::kOptimizer:
+      return "optimizer";
+  }
+  return "unknown";
+}
+
+Result<uint64_t> tensor_bytes(const TensorSpec& tensor) {
+  if (tensor.shape.size() > kTensorRankMax) {
+    return make_error(ErrorCode::kInvalidArgument, "tensor {}: {} dimensions, allowed are {}",
+                      tensor.name, tensor.shape.size(), kTensorRankMax);
+  }
+  uint64_t bytes = dtype_bytes(tensor.dtype);
+  for (const uint64_t extent : tensor.shape) {
+    const std::optional<uint64_t> product = base::checked_mul(bytes, extent);
+    if (!product) {
+      return make_error(ErrorCode::kInvalidArgument,
+                        "tensor {}: its shape has more bytes than 64 bits can count", tensor.name);
+    }
+    bytes = *product;
+  }
+  return bytes;
+}
+
+Status validate(const UnitSpec& unit) {
+  if (unit.name.empty() || unit.name.size() > kUnitNameBytesMax ||
+      !std::all_of(unit.name.begin(), unit.name.end(), is_name_character)) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "unit {}: a unit name is 1 to {} characters of A-Z a-z 0-9 . _ -",
+                      quoted(unit.name), kUnitNameBytesMax);
+  }
+  if (unit.bytes == 0 || unit.bytes > kUnitBytesMax) {
+    return make_error(ErrorCode::kInvalidArgument, "unit {}: {} bytes, allowed are 1 to {}",
+                      unit.name, unit.bytes, kUnitBytesMax);
+  }
+  if (unit.part > UnitPart::kOptimizer) {
+    return make_error(ErrorCode::kInvalidArgument, "unit {}: unknown part {}", unit.name,
+                      static_cast<int>(unit.part));
+  }
+  if (unit.layer.value_or(0) > kUnitAttributeMax || unit.expert.value_or(0) > kUnitAttributeMax) {
+    return make_error(ErrorCode::kInvalidArgument, "unit {}: layer or expert above {}", unit.name,
+                      kUnitAttributeMax);
+  }
+  if (unit.tensors.size() > kTensorsPerUnitMax) {
+    return make_error(ErrorCode::kInvalidArgument, "unit {}: {} tensors, allowed are {}", unit.name,
+                      unit.tensors.size(), kTensorsPerUnitMax);
+  }
+  uint64_t taken_to = 0;
+  std::unordered_set<std::string_view> names;
+  for (const TensorSpec& tensor : unit.tensors) {
+    CKPT_ASSIGN(taken_to, check_tensor(unit, tensor, taken_to));
+    if (!names.insert(tensor.name).second) {
+      return make_error(ErrorCode::kInvalidArgument, "unit {} tensor {}: named twice", unit.name,
+                        tensor.name);
+    }
+  }
+  return ok_status();
+}
+
+base::Hash128 schema_hash(const std::vector<UnitSpec>& units) {
+  base::Digest all;
+  all.number(units.size());
+  for (const UnitSpec& unit : units) {
+    all.text(unit.name);
+    digest_optional(all, unit.layer);
+    digest_optional(all, unit.expert);
+    all.number(static_cast<uint64_t>(unit.part));
+    all.number(unit.bytes);
+    all.number(unit.tensors.size());
+    for (const TensorSpec& tensor : unit.tensors) digest(all, tensor);
+  }
+  return all.hash();
+}
+
+Status validate_name(std::string_view kind, std::string_view name) {
+  constexpr size_t kNameBytesMax = 128;
+  if (name.empty() || name.size() > kNameBytesMax || name.front() == '.' || name.front() == '-' ||
+      !std::all_of(name.begin(), name.end(), is_name_character)) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "{} {}: a name is 1 to {} characters of A-Z a-z 0-9 . _ -, "
+                      "and starts with neither . nor -",
+                      kind, quoted(name), kNameBytesMax);
+  }
+  return ok_status();
+}
+
+}  // namespace ckpt
