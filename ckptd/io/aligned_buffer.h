@@ -2,26 +2,17 @@
 #pragma once
 
 #include <cstdlib>
-#include <cstring>
 #include <memory>
 
-#include "formats/base/assert.h"
 #include "formats/base/bytes.h"
-#include "formats/base/checked.h"
-#include "formats/base/ids.h"
 
 namespace ckptd {
 
 class AlignedBuffer {
  public:
   AlignedBuffer() = default;
-  // `bytes` is rounded up to whole blocks.
-  explicit AlignedBuffer(size_t bytes)
-      : bytes_(ckpt::base::align_up(bytes, ckpt::kBlockBytes)),
-        memory_(static_cast<std::byte*>(std::aligned_alloc(ckpt::kBlockBytes, bytes_))) {
-    CKPT_ASSERT_MSG(memory_ != nullptr || bytes_ == 0, "out of memory");
-    if (bytes_ > 0) std::memset(memory_.get(), 0, bytes_);
-  }
+  // `bytes` is rounded up to whole blocks. Asserts that the memory is there.
+  explicit AlignedBuffer(size_t bytes);
 
   ckpt::MutableByteView bytes() { return {memory_.get(), bytes_}; }
   ckpt::ByteView bytes() const { return {memory_.get(), bytes_}; }

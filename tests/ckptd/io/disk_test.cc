@@ -1,0 +1,256 @@
+// What every engine promises, on all three of them.
+#include <gmock/gmock.h>
+#include <poll.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+
+#include "ckptd/limits.h"
+#include "tests/ckptd/io/disk_fixture.h"
+
+namespace ckptd {
+namespace {
+
+using ckpt::ErrorCode;
+using ckpt::kBlockBytes;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+TEST_P(DiskTest, ReadsWhatWasWritten) {
+  const FileId file = create("a", 1 << 20);
+  const AlignedBuffer data = random_bytes(64 * kBlockBytes, 1);
+  ASSERT_TRUE(write_blocking(*disk_, file, 3 * kBlockBytes, data.bytes()).ok());
+  ASSERT_TRUE(sync_blocking(*disk_, file).ok());
+
+  AlignedBuffer back(data.size());
+  auto read = read_blocking(*disk_, file, 3 * kBlockBytes, back.bytes());
+  ASSERT_TRUE(read.ok());
+  EXPECT_EQ(*read, data.size());
+  EXPECT_TRUE(std::ranges::equal(back.bytes(), data.bytes()));
+
+  AlignedBuffer before(3 * kBlockBytes);
+  ASSERT_TRUE(read_blocking(*disk_, file, 0, before.bytes()).ok());
+  EXPECT_TRUE(ckpt::base::all_zero(before.bytes())) << "preallocated space reads as zeros";
+  disk_->close(file);
+}
+
+TEST_P(DiskTest, ReadIsShortAtTheEndOfTheFile) {
+  const FileId file = create("a");
+  const AlignedBuffer data = random_bytes(2 * kBlockBytes, 2);
+  ASSERT_TRUE(write_blocking(*disk_, file, 0, data.bytes()).ok());
+  AlignedBuffer back(8 * kBlockBytes);
+  auto read = read_blocking(*disk_, file, kBlockBytes, back.bytes());
+  ASSERT_TRUE(read.ok());
+  EXPECT_EQ(*read, kBlockBytes);
+  read = read_blocking(*disk_, file, 4 * kBlockBytes, back.bytes());
+  ASSERT_TRUE(read.ok());
+  EXPECT_EQ(*read, 0u);
+  disk_->close(file);
+}
+
+TEST_P(DiskTest, ManyMoreRequestsThanTheRingHolds) {
+  const size_t count = 3 * limits::kRingEntries;
+  const FileId file = create("a", count * kBlockBytes);
+  const AlignedBuffer data = random_bytes(count * kBlockBytes, 3);
+  size_t completed = 0;
+  for (size_t i = 0; i < count; ++i) {
+    auto memory = const_cast<AlignedBuffer&>(data).bytes().subspan(i * kBlockBytes, kBlockBytes);
+    disk_->submit({.op = IoOp::kWrite,
+                   .file = file,
+                   .offset = i * kBlockBytes,
+                   .memory = memory,
+                   .on_done = [&completed](Result<uint64_t> result) {
+                     ASSERT_TRUE(result.ok());
+                     EXPECT_EQ(*result, kBlockBytes);
+                     ++completed;
+                   }});
+  }
+  EXPECT_EQ(completed, 0u) << "no completion runs inside submit()";
+  EXPECT_EQ(disk_->in_flight(), count);
+  drain();
+  EXPECT_EQ(completed, count);
+  AlignedBuffer back(data.size());
+  ASSERT_TRUE(read_blocking(*disk_, file, 0, back.bytes()).ok());
+  EXPECT_TRUE(std::ranges::equal(back.bytes(), data.bytes()));
+  disk_->close(file);
+}
+
+TEST_P(DiskTest, ACompletionMaySubmit) {
+  const FileId file = create("a", 1 << 20);
+  AlignedBuffer data = random_bytes(kBlockBytes, 4);
+  int chain = 0;
+  std::function<void(Result<uint64_t>)> next = [&](Result<uint64_t> result) {
+    ASSERT_TRUE(result.ok());
+    if (++chain == 20) return;
+    disk_->submit({.op = IoOp::kWrite,
+                   .file = file,
+                   .offset = chain * kBlockBytes,
+                   .memory = data.bytes(),
+                   .on_done = next});
+  };
+  disk_->submit({.op = IoOp::kWrite, .file = file, .memory = data.bytes(), .on_done = next});
+  drain();
+  EXPECT_EQ(chain, 20);
+  disk_->close(file);
+}
+
+TEST_P(DiskTest, EventDescriptorAnnouncesCompletions) {
+  if (disk_->event_fd() < 0) GTEST_SKIP() << "this engine has none";
+  const FileId file = create("a");
+  AlignedBuffer data = random_bytes(kBlockBytes, 5);
+  for (int round = 0; round < 3; ++round) {
+    bool done = false;
+    disk_->submit({.op = IoOp::kWrite,
+                   .file = file,
+                   .memory = data.bytes(),
+                   .on_done = [&done](Result<uint64_t>) { done = true; }});
+    while (!done) {
+      pollfd waiting{disk_->event_fd(), POLLIN, 0};
+      ASSERT_EQ(poll(&waiting, 1, 30'000), 1) << "round " << round;
+      disk_->reap();
+    }
+  }
+  disk_->close(file);
+}
+
+TEST_P(DiskTest, RegisteredBufferWritesAndReads) {
+  // A shared memfd, as an arena is. The buffer is registered once and used at odd places.
+  const size_t bytes = 4 << 20;
+  const int fd = memfd_create("arena", MFD_CLOEXEC);
+  ASSERT_EQ(ftruncate(fd, bytes), 0);
+  auto* mapped = static_cast<std::byte*>(
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0));
+  const AlignedBuffer data = random_bytes(bytes, 6);
+  std::copy(data.bytes().begin(), data.bytes().end(), mapped);
+  auto buffer = disk_->register_buffer({mapped, bytes});
+  if (!buffer.ok()) {
+    EXPECT_EQ(buffer.error().code, ErrorCode::kUnavailable);
+  } else {
+    const FileId file = create("a", bytes);
+    const size_t half = bytes / 2;
+    disk_->submit({.op = IoOp::kWrite,
+                   .file = file,
+                   .offset = kBlockBytes,
+                   .memory = {mapped + kBlockBytes, half},
+                   .buffer = *buffer});
+    drain();
+    AlignedBuffer back(half);
+    ASSERT_TRUE(read_blocking(*disk_, file, kBlockBytes, back.bytes()).ok());
+    EXPECT_TRUE(std::ranges::equal(back.bytes(), data.bytes().subspan(kBlockBytes, half)));
+    disk_->submit({.op = IoOp::kRead,
+                   .file = file,
+                   .offset = kBlockBytes,
+                   .memory = {mapped + half, kBlockBytes},
+                   .buffer = *buffer});
+    drain();
+    EXPECT_TRUE(std::equal(mapped + half, mapped + half + kBlockBytes, mapped + kBlockBytes));
+    disk_->unregister_buffer(*buffer);
+    disk_->close(file);
+  }
+  munmap(mapped, bytes);
+  ::close(fd);
+}
+
+TEST_P(DiskTest, BuffersComeAndGo) {
+  std::vector<AlignedBuffer> memory;
+  for (int i = 0; i < 8; ++i) memory.emplace_back(1 << 16);
+  for (int round = 0; round < 4; ++round) {
+    std::vector<BufferId> buffers;
+    for (AlignedBuffer& each : memory) {
+      auto buffer = disk_->register_buffer(each.bytes());
+      if (!buffer.ok()) GTEST_SKIP() << buffer.error().message;
+      buffers.push_back(*buffer);
+    }
+    EXPECT_EQ(std::set<BufferId>(buffers.begin(), buffers.end()).size(), buffers.size());
+    for (const BufferId buffer : buffers) disk_->unregister_buffer(buffer);
+  }
+}
+
+TEST_P(DiskTest, CreateRefusesWhatExistsAndOpenWhatDoesNot) {
+  const FileId file = create("a");
+  auto again = disk_->open("a", {.create = true});
+  ASSERT_FALSE(again.ok());
+  EXPECT_EQ(again.error().code, ErrorCode::kAlreadyExists);
+  auto missing = disk_->open("b", {});
+  ASSERT_FALSE(missing.ok());
+  EXPECT_EQ(missing.error().code, ErrorCode::kNotFound);
+  EXPECT_THAT(missing.error().message, HasSubstr("b"));
+  auto nowhere = disk_->open("none/b", {.create = true});
+  ASSERT_FALSE(nowhere.ok());
+  EXPECT_EQ(nowhere.error().code, ErrorCode::kNotFound);
+  disk_->close(file);
+}
+
+TEST_P(DiskTest, DirectoriesListAndRemove) {
+  ASSERT_TRUE(disk_->make_directory("segments").ok());
+  ASSERT_TRUE(disk_->make_directory("segments").ok()) << "making it twice is no error";
+  disk_->close(create("segments/2"));
+  disk_->close(create("segments/1"));
+  ASSERT_TRUE(disk_->sync_directory("segments").ok());
+  ASSERT_TRUE(disk_->sync_directory("").ok());
+  EXPECT_THAT(disk_->list("segments").value(), ElementsAre("1", "2"));
+  EXPECT_THAT(disk_->list("").value(), ElementsAre("segments"));
+  ASSERT_TRUE(disk_->remove("segments/1").ok());
+  EXPECT_THAT(disk_->list("segments").value(), ElementsAre("2"));
+  EXPECT_EQ(disk_->remove("segments/1").error().code, ErrorCode::kNotFound);
+  EXPECT_EQ(disk_->list("nothing").error().code, ErrorCode::kNotFound);
+}
+
+TEST_P(DiskTest, TruncateAndPunch) {
+  const FileId file = create("a", 16 * kBlockBytes);
+  EXPECT_EQ(disk_->size(file).value(), 16 * kBlockBytes);
+  const AlignedBuffer data = random_bytes(16 * kBlockBytes, 8);
+  ASSERT_TRUE(write_blocking(*disk_, file, 0, data.bytes()).ok());
+  const Status punched = disk_->punch_hole(file, 4 * kBlockBytes, 2 * kBlockBytes);
+  ASSERT_TRUE(punched.ok()) << punched.error().message;
+  AlignedBuffer back(16 * kBlockBytes);
+  ASSERT_TRUE(read_blocking(*disk_, file, 0, back.bytes()).ok());
+  EXPECT_TRUE(ckpt::base::all_zero(back.bytes().subspan(4 * kBlockBytes, 2 * kBlockBytes)));
+  EXPECT_TRUE(std::ranges::equal(back.bytes().subspan(6 * kBlockBytes),
+                                 data.bytes().subspan(6 * kBlockBytes)));
+  ASSERT_TRUE(disk_->truncate(file, 2 * kBlockBytes).ok());
+  EXPECT_EQ(disk_->size(file).value(), 2 * kBlockBytes);
+  EXPECT_EQ(read_blocking(*disk_, file, 0, back.bytes()).value(), 2 * kBlockBytes);
+  disk_->close(file);
+}
+
+TEST_P(DiskTest, SpaceIsPlausible) {
+  const Disk::Space space = disk_->space().value();
+  EXPECT_GT(space.free_bytes, 0u);
+  EXPECT_LE(space.free_bytes, space.total_bytes);
+}
+
+TEST_P(DiskTest, MoreThanTheDiskHoldsIsRefusedByNumber) {
+  auto file = disk_->open("a", {.create = true, .preallocate_bytes = 1ull << 62});
+  ASSERT_FALSE(file.ok());
+  EXPECT_THAT(file.error().message, HasSubstr("a: preallocating 4611686018427387904 bytes"));
+  EXPECT_THAT(disk_->list("").value(), ElementsAre()) << "nothing is left behind";
+}
+
+INSTANTIATE_TEST_SUITE_P(Engines, DiskTest, testing::Values("uring", "pwritev", "memory"),
+                         [](const auto& test) { return test.param; });
+
+TEST(OpenDisk, NamesWhatIsWrong) {
+  auto engine = open_disk({.root = testing::TempDir(), .engine = "punchcards"});
+  ASSERT_FALSE(engine.ok());
+  EXPECT_EQ(engine.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_THAT(engine.error().message, HasSubstr("punchcards"));
+  auto root = open_disk({.root = "/nonexistent/store", .engine = "pwritev"});
+  ASSERT_FALSE(root.ok());
+  EXPECT_EQ(root.error().code, ErrorCode::kNotFound);
+  EXPECT_THAT(root.error().message, HasSubstr("/nonexistent/store"));
+}
+
+TEST(OpenDisk, FallsBackWhereThereIsNoRing) {
+  // Whatever this machine allows, a disk comes back and works.
+  TemporaryDirectory directory;
+  auto disk = open_disk({.root = directory.path(), .engine = "uring"});
+  ASSERT_TRUE(disk.ok());
+  const FileId file = disk.value()->open("a", {.create = true}).value();
+  const AlignedBuffer data = random_bytes(kBlockBytes, 9);
+  EXPECT_TRUE(write_blocking(**disk, file, 0, data.bytes()).ok());
+  disk.value()->close(file);
+}
+
+}  // namespace
+}  // namespace ckptd

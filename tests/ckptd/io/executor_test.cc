@@ -1,0 +1,72 @@
+#include "ckptd/io/executor.h"
+
+#include <gtest/gtest.h>
+#include <poll.h>
+
+#include <atomic>
+#include <string>
+#include <thread>
+
+namespace ckptd {
+namespace {
+
+class ExecutorTest : public testing::TestWithParam<std::string> {
+ protected:
+  std::unique_ptr<Executor> executor_ =
+      GetParam() == "inline" ? make_inline_executor() : make_thread_executor(2);
+};
+
+TEST_P(ExecutorTest, RunsWorkAndThenOnTheLoop) {
+  const auto loop = std::this_thread::get_id();
+  std::atomic<int> worked = 0;
+  int finished = 0;
+  for (int i = 0; i < 100; ++i) {
+    executor_->run([&worked] { ++worked; },
+                   [&finished, loop] {
+                     EXPECT_EQ(std::this_thread::get_id(), loop);
+                     ++finished;
+                   });
+  }
+  EXPECT_EQ(finished, 0) << "nothing of it runs inside run()";
+  EXPECT_EQ(executor_->outstanding(), 100u);
+  while (executor_->outstanding() > 0) {
+    executor_->wait();
+    executor_->reap();
+  }
+  EXPECT_EQ(worked, 100);
+  EXPECT_EQ(finished, 100);
+}
+
+TEST_P(ExecutorTest, AThenMayRunMore) {
+  int depth = 0;
+  std::function<void()> again = [&] {
+    if (++depth < 10) executor_->run([] {}, again);
+  };
+  executor_->run([] {}, again);
+  while (executor_->outstanding() > 0) {
+    executor_->wait();
+    executor_->reap();
+  }
+  EXPECT_EQ(depth, 10);
+}
+
+TEST_P(ExecutorTest, EventDescriptorAnnouncesIt) {
+  if (executor_->event_fd() < 0) GTEST_SKIP() << "this executor has none";
+  bool done = false;
+  executor_->run([] {}, [&done] { done = true; });
+  pollfd waiting{executor_->event_fd(), POLLIN, 0};
+  ASSERT_EQ(poll(&waiting, 1, 30'000), 1);
+  executor_->reap();
+  EXPECT_TRUE(done);
+}
+
+TEST_P(ExecutorTest, WaitReturnsWhenNothingIsOutstanding) {
+  executor_->wait();
+  EXPECT_EQ(executor_->reap(), 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, ExecutorTest, testing::Values("inline", "threads"),
+                         [](const auto& test) { return test.param; });
+
+}  // namespace
+}  // namespace ckptd
