@@ -1,8 +1,9 @@
 // Comm: the collectives of one epoch's group.
 //
 // Implementations: `gloo` (one process per rank), `local` (threads of one process), later `nccl`.
-// One test body runs on all. Reductions are bit-identical from run to run for the same group size:
-// the order of summation is fixed by rank, never by arrival.
+// One test body runs on all. Reductions are bit-identical from run to run and between
+// implementations for the same group size: element by element the order of summation is that of
+// the ranks, never of arrival, and does not depend on how a buffer is cut into calls.
 #pragma once
 
 #include <cstdint>
@@ -60,8 +61,15 @@ struct GlooOptions {
   uint32_t rank = 0;
   uint32_t size = 1;
   Rendezvous rendezvous;
-  uint32_t timeout_ms = 30'000;  // of one collective
+  uint32_t timeout_ms = 30'000;          // of one collective
+  uint32_t connect_timeout_ms = 10'000;  // of one connection, when the group forms
+  std::string address = "127.0.0.1";     // of the interface peers reach this rank by
 };
+// Errors: those of the rendezvous; kUnavailable if a peer cannot be reached.
+//
+// Destroying a communicator resets its connections. A rank may do so once it knows that its peers
+// have left their last collective (for example by a barrier, or because a checkpoint to which all
+// contribute afterwards is durable). SIGPIPE is ignored from the first call on, unless handled.
 Result<std::unique_ptr<Comm>> make_gloo_comm(const GlooOptions& options);
 
 // `size` communicators for `size` threads of this process.
