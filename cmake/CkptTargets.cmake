@@ -40,15 +40,37 @@ function(ckpt_program name)
 endfunction()
 
 # ckpt_test(NAME SOURCES a_test.cc ... LINK lib ... [TIMEOUT seconds] [LABELS label ...])
-# One GoogleTest program = one ctest entry.
+# One GoogleTest program = one ctest entry. Its labels are the first folder under tests/ and those
+# given. Two of them do more:
+#   system  starts whole programs: runs alone, and a second time as NAME_pwritev with
+#           CKPTD_IO=pwritev, so that both I/O engines carry the same tests
+#   fuzz    listens to CKPT_FUZZ_SECONDS and CKPT_FUZZ_SEED (./dev fuzz)
 function(ckpt_test name)
   cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;LINK;LABELS" ${ARGN})
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE ckpt_flags ${arg_LINK} GTest::gmock GTest::gtest_main)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
-  add_test(NAME ${name} COMMAND ${name})
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 120)
   endif()
-  set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}")
+  ckpt_add_test(${name} "${arg_TIMEOUT}" "${arg_LABELS}" COMMAND ${name})
+  if("system" IN_LIST arg_LABELS)
+    set_tests_properties(${name} PROPERTIES RUN_SERIAL ON)
+    ckpt_add_test(${name}_pwritev "${arg_TIMEOUT}" "${arg_LABELS}" COMMAND ${name})
+    set_tests_properties(${name}_pwritev PROPERTIES RUN_SERIAL ON ENVIRONMENT "CKPTD_IO=pwritev")
+  endif()
+endfunction()
+
+# add_test with the labels and the time limit every test has. Sanitized programs are several times
+# slower; the limits are those of a plain build.
+function(ckpt_add_test name timeout labels)
+  cmake_parse_arguments(PARSE_ARGV 3 arg "" "" "COMMAND")
+  add_test(NAME ${name} COMMAND ${arg_COMMAND})
+  if(CKPT_SANITIZE)
+    math(EXPR timeout "${timeout} * 5")
+  endif()
+  file(RELATIVE_PATH folder "${PROJECT_SOURCE_DIR}/tests" "${CMAKE_CURRENT_SOURCE_DIR}")
+  string(REGEX MATCH "^[^/]+" area "${folder}")
+  list(PREPEND labels ${area})
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${timeout} LABELS "${labels}")
 endfunction()
