@@ -29,6 +29,7 @@ using ArenaId = uint64_t;
 enum class SlabState : uint8_t { kFree, kLeased, kSealed, kWriting, kDurable, kRestoring };
 
 class Staging;
+struct ArenaTrust;  // staging/arena_state.h
 
 // A sealed slab: whoever holds this value owns the slab's bytes. Dropping it frees the slab.
 class StagedSlab {
@@ -46,24 +47,30 @@ class StagedSlab {
   const std::vector<ckpt::ExtentFragment>& fragments() const { return fragments_; }
   explicit operator bool() const { return staging_ != nullptr; }
 
-  // Changes the state from sealed to writing and from writing to durable. mark_durable gives the
-  // slab to the cache of the memory level and empties this value.
+  // From sealed to writing, and from writing to durable, when the slab goes to the cache of the
+  // memory level and this value is empty afterwards.
   void mark_writing();
   void mark_durable(const ckpt::SnapshotKey& snapshot);
 
  private:
   friend class Staging;
+  friend Status check_payload(const StagedSlab& slab);
   Staging* staging_ = nullptr;
   ArenaId arena_ = 0;
   uint32_t slab_ = 0;
   MutableByteView payload_;
+  ByteView guard_;  // the same bytes in the two mappings of the daemon: see page_guard.h
+  ByteView view_;
+  std::shared_ptr<ArenaTrust> trust_;
   uint64_t payload_bytes_ = 0;
   std::optional<BufferId> buffer_;
   std::vector<ckpt::ExtentFragment> fragments_;
 };
 
 // Do the bytes still match? Reads the whole payload once (CRC of every fragment, zero gaps and
-// padding) and looks at the page tables. Runs on an executor thread; thread-safe for one slab.
+// padding) and looks at the page tables. kCorrupt names what differs. If pages were exchanged, the
+// arena is never trusted again: no zero-copy writes from it, nothing served from its memory.
+// Runs on an executor thread; thread-safe for one slab.
 Status check_payload(const StagedSlab& slab);
 
 // Bytes of a unit version that lie in memory. Holding a lease keeps the slab from being reused.
@@ -115,6 +122,7 @@ class Staging {
   // Windows for restores.
   std::optional<uint32_t> take_restore_slab(ArenaId arena);
   void give_back_restore_slab(ArenaId arena, uint32_t slab);
+  // Of a slab that take_restore_slab() gave.
   MutableByteView slab_bytes(ArenaId arena, uint32_t slab);
   // The registered buffer that slab_bytes() lies in; nullopt: plain I/O.
   std::optional<BufferId> slab_buffer(ArenaId arena, uint32_t slab) const;
@@ -124,6 +132,8 @@ class Staging {
                                          ckpt::UnitId unit, uint64_t offset, uint64_t length);
   void drop_cached(ckpt::RunId run);  // a run was removed
 
+  // Told whenever a slab of the arena became leasable: faulted in, freed or durable. It may run
+  // inside any call that frees one, and may call lease().
   void set_on_slabs_ready(std::function<void(ArenaId)> callback);
   struct Stats {
     std::map<SlabState, uint64_t> slabs;

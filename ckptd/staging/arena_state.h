@@ -1,0 +1,77 @@
+// ArenaState: one session's arena and the state of each of its slabs. Private to staging.
+#pragma once
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "ckptd/staging/staging.h"
+#include "formats/arena.h"
+#include "formats/base/unique_fd.h"
+
+namespace ckptd {
+
+// Shared with the checks that run on executor threads: one of them found pages exchanged. From then
+// on nothing of the arena is written from pinned pages or served from memory.
+struct ArenaTrust {
+  std::atomic<bool> tampered{false};
+};
+
+struct SlabRecord {
+  SlabState state = SlabState::kFree;
+  bool reserved = false;  // for restores
+  bool claimed = false;   // after adopt(): the client said that it holds it
+  uint32_t leases = 0;    // MemoryLeases on it
+  // While durable:
+  uint64_t durable_order = 0;
+  ckpt::SnapshotKey snapshot;
+  std::vector<ckpt::ExtentFragment> fragments;
+};
+
+// Warming and registering go chunk by chunk: whole slabs, at least this much together, so that
+// small slabs do not each take a slot of the ring's buffer table.
+inline constexpr uint64_t kChunkBytes = 64ull << 20;
+
+class ArenaState {
+ public:
+  ArenaState(ArenaId id, uid_t uid, ckpt::base::UniqueFd fd, ckpt::ArenaMapping guard,
+             ckpt::ArenaMapping view, uint32_t reserved_slabs);
+
+  uint32_t chunk_of(uint32_t slab) const { return slab / chunk_slabs; }
+  uint32_t chunk_count() const { return static_cast<uint32_t>(buffers.size()); }
+  MutableByteView chunk_bytes(const ckpt::ArenaMapping& mapping, uint32_t chunk) const;
+  bool warm(uint32_t slab) const { return chunk_of(slab) < warm_chunks; }
+  // The registered buffer that I/O of the slab uses. A check on another thread can turn trust off
+  // at any time: ask once per operation. Slabs for restores never feed a snapshot and keep theirs.
+  std::optional<BufferId> buffer_of(uint32_t slab) const {
+    const bool trusted = slabs[slab].reserved || !trust->tampered.load();
+    return trusted ? buffers[chunk_of(slab)] : std::nullopt;
+  }
+  // Where that I/O happens: in the pinned mapping if it is registered, else in the other.
+  MutableByteView io_bytes(uint32_t slab, const std::optional<BufferId>& buffer) const {
+    return buffer.has_value() ? guard.slab(slab) : view.slab(slab);
+  }
+  // Nobody holds anything of it any more, except the cache.
+  bool idle() const;
+
+  const ArenaId id;
+  const uid_t uid;
+  const ckpt::base::UniqueFd fd;
+  const ckpt::ArenaMapping guard;  // faulted in once, never touched again: see page_guard.h
+  const ckpt::ArenaMapping view;   // what the daemon reads and writes through
+  const uint32_t chunk_slabs;
+  const std::shared_ptr<ArenaTrust> trust = std::make_shared<ArenaTrust>();
+  std::vector<SlabRecord> slabs;
+  std::vector<std::optional<BufferId>> buffers;  // by chunk
+  std::map<uint64_t, uint32_t> durable;          // oldest first
+  uint32_t warm_chunks = 0;                      // chunks [0, warm_chunks) are faulted in
+  bool warming = false;                          // the executor is at it
+  bool ended = false;                            // its trainer is gone
+};
+
+}  // namespace ckptd

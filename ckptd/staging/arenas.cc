@@ -1,0 +1,192 @@
+// Arenas come and go: granted, adopted, faulted in, given back.
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <fstream>
+
+#include "ckptd/staging/page_guard.h"
+#include "ckptd/staging/staging.h"
+#include "ckptd/staging/staging_impl.h"
+
+namespace ckptd {
+
+using ckpt::ErrorCode;
+using ckpt::make_error;
+
+namespace {
+
+// Bytes of memory that can be had without swapping; the largest number if the kernel does not say.
+uint64_t available_memory_bytes() {
+  std::ifstream meminfo("/proc/meminfo");
+  std::string name;
+  uint64_t kib = 0;
+  std::string unit;
+  while (meminfo >> name >> kib >> unit) {
+    if (name == "MemAvailable:") return kib * 1024;
+  }
+  return ~uint64_t{0};
+}
+
+uint32_t reserved_of(uint32_t slab_count, uint32_t wanted) {
+  // Never more than half: a small arena has to take snapshots first of all.
+  return std::min(wanted, slab_count / 2);
+}
+
+}  // namespace
+
+uint64_t Staging::Impl::arena_bytes() const {
+  uint64_t bytes = 0;
+  for (const auto& [id, arena] : arenas) bytes += arena->view.layout().arena_bytes();
+  return bytes;
+}
+
+void Staging::Impl::make_room(uint64_t bytes) {
+  for (auto entry = arenas.begin(); entry != arenas.end();) {
+    if (arena_bytes() + bytes <= options.arena_bytes_total) return;
+    const auto next = std::next(entry);
+    if (entry->second->ended && entry->second->idle()) destroy(entry->first);
+    entry = next;
+  }
+}
+
+Staging::Granted Staging::Impl::add(uid_t uid, ckpt::base::UniqueFd fd, ckpt::ArenaMapping guard,
+                                    ckpt::ArenaMapping view, SlabState initial) {
+  const ArenaId id = next_arena++;
+  const ckpt::ArenaLayout layout = view.layout();
+  auto arena =
+      std::make_unique<ArenaState>(id, uid, std::move(fd), std::move(guard), std::move(view),
+                                   reserved_of(layout.slab_count, options.restore_slabs));
+  for (SlabRecord& slab : arena->slabs) slab.state = initial;
+  const Granted granted{.arena = id, .fd = arena->fd.get(), .layout = layout};
+  arenas.emplace(id, std::move(arena));
+  warm_next(id);
+  return granted;
+}
+
+Result<Staging::Granted> Staging::create(uid_t uid, uint64_t bytes_wanted, uint64_t slab_bytes) {
+  if (slab_bytes == 0) slab_bytes = ckpt::kSlabBytesDefault;
+  if (bytes_wanted == 0) bytes_wanted = impl_->options.session_bytes_default;
+  CKPT_TRY(ckpt::validate(ckpt::ArenaLayout{.slab_bytes = slab_bytes, .slab_count = 1}));
+  const uint64_t total = impl_->options.arena_bytes_total;
+  bytes_wanted = std::min(bytes_wanted, total);
+  impl_->make_room(bytes_wanted);
+  const uint64_t used = impl_->arena_bytes();
+  const uint64_t left = std::min(total > used ? total - used : 0, available_memory_bytes());
+  // Less than asked for may be granted, but two slabs are the least that makes progress.
+  const uint64_t slabs = std::min(bytes_wanted, left) / slab_bytes;
+  if (slabs < 2) {
+    return make_error(ErrorCode::kResourceExhausted,
+                      "an arena of {} bytes in slabs of {} was asked for; of the total of {} "
+                      "bytes {} are in use and {} can be given",
+                      bytes_wanted, slab_bytes, total, used, left);
+  }
+  const ckpt::ArenaLayout layout{.slab_bytes = slab_bytes,
+                                 .slab_count = static_cast<uint32_t>(slabs)};
+  CKPT_ASSIGN(auto created, ckpt::ArenaMapping::create(layout));
+  CKPT_ASSIGN(auto view, ckpt::ArenaMapping::map(created.fd.get(), layout));
+  return impl_->add(uid, std::move(created.fd), std::move(created.mapping), std::move(view),
+                    SlabState::kFree);
+}
+
+Result<Staging::Granted> Staging::adopt(uid_t uid, ckpt::base::UniqueFd fd, uint64_t arena_bytes,
+                                        uint64_t slab_bytes) {
+  if (slab_bytes == 0 || arena_bytes % slab_bytes != 0 || arena_bytes / slab_bytes > UINT32_MAX) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "an arena of {} bytes cannot be cut into slabs of {}", arena_bytes,
+                      slab_bytes);
+  }
+  const ckpt::ArenaLayout layout{.slab_bytes = slab_bytes,
+                                 .slab_count = static_cast<uint32_t>(arena_bytes / slab_bytes)};
+  CKPT_TRY(ckpt::validate(layout));
+  impl_->make_room(arena_bytes);
+  const uint64_t used = impl_->arena_bytes();
+  if (used + arena_bytes > impl_->options.arena_bytes_total) {
+    return make_error(ErrorCode::kResourceExhausted,
+                      "an arena of {} bytes was brought back; of the total of {} bytes {} are in "
+                      "use",
+                      arena_bytes, impl_->options.arena_bytes_total, used);
+  }
+  CKPT_ASSIGN(auto guard, ckpt::ArenaMapping::map(fd.get(), layout));
+  CKPT_ASSIGN(auto view, ckpt::ArenaMapping::map(fd.get(), layout));
+  return impl_->add(uid, std::move(fd), std::move(guard), std::move(view), SlabState::kLeased);
+}
+
+// One chunk of an arena at a time, so that sessions that open together become usable together.
+void Staging::Impl::warm_next(ArenaId id) {
+  ArenaState& arena = at(id);
+  if (arena.warm_chunks == arena.chunk_count() || arena.ended) return;
+  const uint32_t chunk = arena.warm_chunks;
+  const MutableByteView guard = arena.chunk_bytes(arena.guard, chunk);
+  const MutableByteView view = arena.chunk_bytes(arena.view, chunk);
+  arena.warming = true;
+  auto outcome = std::make_shared<Status>();
+  executor.run(
+      [guard, view, outcome] {
+        *outcome = populate(guard);
+        if (outcome->ok()) *outcome = populate(view);
+      },
+      [this, id, chunk, outcome] { chunk_warmed(id, chunk, *outcome); });
+}
+
+void Staging::Impl::chunk_warmed(ArenaId id, uint32_t chunk, const Status& status) {
+  ArenaState& arena = at(id);
+  arena.warming = false;
+  if (!status.ok()) {
+    // The arena stays as small as it is; what is warm can be used.
+    spdlog::error("arena {}: {}", id, status.error().message);
+    destroy_if_over(id);
+    return;
+  }
+  if (!arena.ended) register_chunk(arena, chunk);
+  arena.warm_chunks = chunk + 1;
+  if (arena.ended) {
+    destroy_if_over(id);
+    return;
+  }
+  warm_next(id);
+  slabs_ready(id);
+}
+
+void Staging::Impl::register_chunk(ArenaState& arena, uint32_t chunk) {
+  Result<BufferId> buffer =
+      page_guard_available()
+          ? disk.register_buffer(arena.chunk_bytes(arena.guard, chunk))
+          : make_error(ErrorCode::kUnavailable, "page tables cannot be looked at here");
+  if (buffer.ok()) {
+    arena.buffers[chunk] = *buffer;
+    return;
+  }
+  zero_copy = false;
+  if (!plain_io_logged) {
+    spdlog::warn("arenas are not registered with the disk, writes are not zero-copy: {}",
+                 buffer.error().message);
+    plain_io_logged = true;
+  }
+}
+
+void Staging::session_ended(ArenaId id) {
+  ArenaState& arena = impl_->at(id);
+  arena.ended = true;
+  for (SlabRecord& slab : arena.slabs) {
+    if (slab.state == SlabState::kLeased) slab.state = SlabState::kFree;
+  }
+  impl_->destroy_if_over(id);
+}
+
+// An arena without a trainer goes when nothing but free slabs is left in it. What is cached stays
+// until make_room() wants the space.
+void Staging::Impl::destroy_if_over(ArenaId id) {
+  const ArenaState& arena = at(id);
+  if (arena.ended && arena.idle() && arena.durable.empty()) destroy(id);
+}
+
+void Staging::Impl::destroy(ArenaId id) {
+  ArenaState& arena = at(id);
+  while (!arena.durable.empty()) forget_cached(arena, arena.durable.begin()->second);
+  for (const auto& buffer : arena.buffers) {
+    if (buffer.has_value()) disk.unregister_buffer(*buffer);
+  }
+  arenas.erase(id);
+}
+
+}  // namespace ckptd

@@ -1,0 +1,53 @@
+// What Staging keeps, for the sources of this folder only.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <unordered_map>
+
+#include "ckptd/staging/arena_state.h"
+#include "ckptd/staging/slab_cache.h"
+#include "ckptd/staging/staging.h"
+
+namespace ckptd {
+
+struct Staging::Impl {
+  Impl(Disk& with_disk, Executor& with_executor, const Options& with)
+      : disk(with_disk), executor(with_executor), options(with) {}
+
+  ArenaState& at(ArenaId arena);
+  SlabRecord& slab_at(ArenaId arena, uint32_t slab);
+
+  // Slab states (staging.cc).
+  void change(ArenaId arena, uint32_t slab, SlabState from, SlabState to);
+  void release(ArenaId arena, uint32_t slab);  // a StagedSlab was dropped
+  void to_cache(ArenaId arena, uint32_t slab, const ckpt::SnapshotKey& snapshot,
+                std::vector<ckpt::ExtentFragment> fragments);
+  void forget_cached(ArenaState& arena, uint32_t slab);  // durable -> free
+  void slabs_ready(ArenaId arena);
+
+  // Arenas come and go (arenas.cc).
+  uint64_t arena_bytes() const;
+  void make_room(uint64_t bytes);  // gives back arenas of dead sessions, oldest first
+  Granted add(uid_t uid, ckpt::base::UniqueFd fd, ckpt::ArenaMapping guard, ckpt::ArenaMapping view,
+              SlabState initial);
+  void warm_next(ArenaId arena);
+  void chunk_warmed(ArenaId arena, uint32_t chunk, const Status& status);
+  void register_chunk(ArenaState& arena, uint32_t chunk);
+  void destroy_if_over(ArenaId arena);
+  void destroy(ArenaId arena);
+
+  Disk& disk;
+  Executor& executor;
+  const Options options;
+  std::map<ArenaId, std::unique_ptr<ArenaState>> arenas;
+  SlabCache cache;
+  ArenaId next_arena = 1;
+  uint64_t next_order = 1;  // of durable slabs
+  std::function<void(ArenaId)> on_slabs_ready;
+  bool zero_copy = true;
+  bool plain_io_logged = false;
+  size_t leases_outstanding = 0;
+};
+
+}  // namespace ckptd
