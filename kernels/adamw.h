@@ -1,0 +1,23 @@
+// One AdamW update of one tensor: torch.optim.AdamW, in fp32.
+#pragma once
+
+#include <cstdint>
+
+namespace ckpt::kernels {
+
+struct AdamWStep {
+  double learning_rate = 0;
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double eps = 1e-8;           // added to the root, after bias correction
+  double weight_decay = 0;     // decoupled: scales with the learning rate, not with the gradient
+  double gradient_factor = 1;  // clipping; multiplies the gradient first
+  uint64_t step = 1;           // of this update, from 1; bias correction is 1 - beta^step
+};
+
+// Updates value, m and v (each `count` long) from grad, which stays as it is. Element by element,
+// without sums: any split of a tensor gives the same bits.
+void adamw_update(const AdamWStep& step, int64_t count, const float* grad, float* value, float* m,
+                  float* v);
+
+}  // namespace ckpt::kernels

@@ -1,0 +1,28 @@
+// Linear layer without bias: y = x w^T, with w stored [out, in] as PyTorch does.
+#pragma once
+
+#include <cstdint>
+
+namespace ckpt::kernels {
+
+struct LinearShape {
+  int64_t rows = 0;  // tokens
+  int64_t in = 0;
+  int64_t out = 0;
+};
+
+// Whether a result replaces what is there or is added to it (a residual, a second gradient).
+enum class Write { kReplace, kAdd };
+
+// y[rows, out] from x[rows, in] and w[out, in].
+void linear_forward(const LinearShape& shape, const float* x, const float* w, float* y,
+                    Write write = Write::kReplace);
+
+// dx[rows, in] = dy[rows, out] w.
+void linear_backward_input(const LinearShape& shape, const float* dy, const float* w, float* dx,
+                           Write write = Write::kReplace);
+
+// Adds dy^T x to dw[out, in].
+void linear_backward_weight(const LinearShape& shape, const float* dy, const float* x, float* dw);
+
+}  // namespace ckpt::kernels
