@@ -1,0 +1,97 @@
+#include "trainer/model/attention_block.h"
+
+#include "kernels/attention.h"
+#include "kernels/linear.h"
+#include "kernels/rmsnorm.h"
+#include "kernels/rope.h"
+
+namespace moetrain {
+
+namespace kernels = ckpt::kernels;
+
+namespace {
+
+kernels::AttentionShape attention_shape(const ModelConfig& config, int64_t tokens) {
+  return {tokens / config.seq_len, config.seq_len, config.heads, config.kv_heads, config.head_dim};
+}
+
+kernels::RmsNormShape norm_shape(const ModelConfig& config, int64_t tokens) {
+  return {tokens, config.hidden, static_cast<float>(config.rms_eps)};
+}
+
+}  // namespace
+
+RopeTable::RopeTable(const ModelConfig& config)
+    : cosine(size_t{config.seq_len} * config.head_dim / 2), sine(cosine.size()) {
+  kernels::rope_table(config.seq_len, config.head_dim, config.rope_theta, cosine.data(),
+                      sine.data());
+}
+
+void AttentionBlock::rotate(std::vector<float>& q, std::vector<float>& k, bool inverse) const {
+  const kernels::RopeShape query{tokens_, config_.seq_len, config_.heads, config_.head_dim};
+  const kernels::RopeShape key{tokens_, config_.seq_len, config_.kv_heads, config_.head_dim};
+  const auto turn = inverse ? kernels::rope_backward : kernels::rope_forward;
+  turn(query, rope_.cosine.data(), rope_.sine.data(), q.data());
+  turn(key, rope_.cosine.data(), rope_.sine.data(), k.data());
+}
+
+void AttentionBlock::forward(const AttentionParameters& parameters, std::span<float> x) {
+  const int64_t hidden = config_.hidden;
+  tokens_ = static_cast<int64_t>(x.size()) / hidden;
+  input_.assign(x.begin(), x.end());
+  normed_.resize(x.size());
+  inverse_rms_.resize(static_cast<size_t>(tokens_));
+  q_.resize(static_cast<size_t>(tokens_ * query_width()));
+  k_.resize(static_cast<size_t>(tokens_ * key_width()));
+  v_.resize(k_.size());
+  context_.resize(q_.size());
+  const kernels::AttentionShape shape = attention_shape(config_, tokens_);
+  probabilities_.resize(static_cast<size_t>(shape.probability_count()));
+
+  kernels::rmsnorm_forward(norm_shape(config_, tokens_), input_.data(),
+                           parameters.norm->value.data(), normed_.data(), inverse_rms_.data());
+  const kernels::LinearShape to_query{tokens_, hidden, query_width()};
+  const kernels::LinearShape to_key{tokens_, hidden, key_width()};
+  kernels::linear_forward(to_query, normed_.data(), parameters.q->value.data(), q_.data());
+  kernels::linear_forward(to_key, normed_.data(), parameters.k->value.data(), k_.data());
+  kernels::linear_forward(to_key, normed_.data(), parameters.v->value.data(), v_.data());
+  rotate(q_, k_, /*inverse=*/false);
+  kernels::attention_forward(shape, q_.data(), k_.data(), v_.data(), probabilities_.data(),
+                             context_.data());
+  kernels::linear_forward({tokens_, query_width(), hidden}, context_.data(),
+                          parameters.o->value.data(), x.data(), kernels::Write::kAdd);
+}
+
+void AttentionBlock::backward(const AttentionParameters& parameters, std::span<float> dx) {
+  const int64_t hidden = config_.hidden;
+  const kernels::LinearShape output{tokens_, query_width(), hidden};
+  dcontext_.resize(context_.size());
+  kernels::linear_backward_weight(output, dx.data(), context_.data(), parameters.o->grad.data());
+  kernels::linear_backward_input(output, dx.data(), parameters.o->value.data(), dcontext_.data());
+
+  dq_.resize(q_.size());
+  dk_.resize(k_.size());
+  dv_.resize(v_.size());
+  scratch_.resize(size_t{config_.seq_len} * config_.seq_len);
+  kernels::attention_backward(attention_shape(config_, tokens_), dcontext_.data(), q_.data(),
+                              k_.data(), v_.data(), probabilities_.data(),
+                              {dq_.data(), dk_.data(), dv_.data(), scratch_.data()});
+  rotate(dq_, dk_, /*inverse=*/true);
+
+  const kernels::LinearShape to_query{tokens_, hidden, query_width()};
+  const kernels::LinearShape to_key{tokens_, hidden, key_width()};
+  kernels::linear_backward_weight(to_query, dq_.data(), normed_.data(), parameters.q->grad.data());
+  kernels::linear_backward_weight(to_key, dk_.data(), normed_.data(), parameters.k->grad.data());
+  kernels::linear_backward_weight(to_key, dv_.data(), normed_.data(), parameters.v->grad.data());
+  dnormed_.resize(normed_.size());
+  kernels::linear_backward_input(to_query, dq_.data(), parameters.q->value.data(), dnormed_.data());
+  kernels::linear_backward_input(to_key, dk_.data(), parameters.k->value.data(), dnormed_.data(),
+                                 kernels::Write::kAdd);
+  kernels::linear_backward_input(to_key, dv_.data(), parameters.v->value.data(), dnormed_.data(),
+                                 kernels::Write::kAdd);
+  kernels::rmsnorm_backward(norm_shape(config_, tokens_), dnormed_.data(), input_.data(),
+                            parameters.norm->value.data(), inverse_rms_.data(), dx.data(),
+                            parameters.norm->grad.data());
+}
+
+}  // namespace moetrain

@@ -1,0 +1,56 @@
+// The attention half of a decoder layer: x += o_proj( attention( RMSNorm(x) ) ).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "trainer/model/parameter.h"
+
+namespace moetrain {
+
+struct AttentionParameters {
+  Parameter* q = nullptr;     // [heads * head_dim, hidden]
+  Parameter* k = nullptr;     // [kv_heads * head_dim, hidden]
+  Parameter* v = nullptr;     // [kv_heads * head_dim, hidden]
+  Parameter* o = nullptr;     // [hidden, heads * head_dim]
+  Parameter* norm = nullptr;  // [hidden]
+};
+
+// Cosine and sine for every position, each [seq_len, head_dim/2]; one for all layers.
+struct RopeTable {
+  std::vector<float> cosine;
+  std::vector<float> sine;
+  explicit RopeTable(const ModelConfig& config);
+};
+
+// Keeps what backward needs of the last forward. Local: no communication.
+class AttentionBlock {
+ public:
+  AttentionBlock(const ModelConfig& config, const RopeTable& rope) : config_(config), rope_(rope) {}
+
+  // x: [tokens, hidden], whole sequences; updated in place.
+  void forward(const AttentionParameters& parameters, std::span<float> x);
+
+  // dx: gradient of what forward left in x; becomes the gradient of what it was given. Adds to the
+  // parameters' gradients. Once per forward.
+  void backward(const AttentionParameters& parameters, std::span<float> dx);
+
+ private:
+  int64_t query_width() const { return int64_t{config_.heads} * config_.head_dim; }
+  int64_t key_width() const { return int64_t{config_.kv_heads} * config_.head_dim; }
+  void rotate(std::vector<float>& q, std::vector<float>& k, bool inverse) const;
+
+  const ModelConfig& config_;
+  const RopeTable& rope_;
+  int64_t tokens_ = 0;
+  std::vector<float> input_;
+  std::vector<float> normed_;
+  std::vector<float> inverse_rms_;
+  std::vector<float> q_, k_, v_;  // q and k rotated
+  std::vector<float> probabilities_;
+  std::vector<float> context_;  // weighted values, before o_proj
+  std::vector<float> dq_, dk_, dv_, dcontext_, dnormed_, scratch_;
+};
+
+}  // namespace moetrain

@@ -1,0 +1,296 @@
+#include "trainer/model/model.h"
+
+#include <algorithm>
+
+#include "kernels/blas.h"
+#include "kernels/cross_entropy.h"
+#include "kernels/embedding.h"
+#include "kernels/linear.h"
+#include "kernels/rmsnorm.h"
+#include "trainer/model/attention_block.h"
+#include "trainer/model/moe_block.h"
+
+namespace moetrain {
+
+namespace kernels = ckpt::kernels;
+using ckpt::ErrorCode;
+using ckpt::make_error;
+
+namespace {
+
+// Where dense_parameters() puts things.
+constexpr size_t kEmbedding = 0;
+constexpr size_t kFirstLayer = 1;
+constexpr size_t kPerLayer = 7;
+
+// What all ranks must know of a micro-batch before its backward: sums over ranks and layers.
+struct BatchTotals {
+  std::vector<int64_t> chosen;      // [top_k, experts]: tokens whose k-th choice is e
+  std::vector<double> probability;  // [experts]
+  int64_t router_tokens = 0;        // tokens x layers
+  int64_t targets = 0;
+  double cross_entropy = 0;
+};
+
+class MixtralModel final : public Model {
+ public:
+  MixtralModel(const ModelConfig& config, std::unique_ptr<ExpertStore> store)
+      : config_(config), store_(std::move(store)), rope_(config_) {
+    for (ParameterSpec& spec : dense_parameters(config_)) dense_.emplace_back(std::move(spec));
+    for (uint32_t layer = 0; layer < config_.layers; ++layer) {
+      attention_.emplace_back(config_, rope_);
+      moe_.emplace_back(config_, layer);
+    }
+    routing_counts_.resize(size_t{config_.layers} * config_.experts);
+  }
+
+  void initialise(uint64_t seed) override {
+    for (Parameter* parameter : parameters()) {
+      moetrain::initialise(*parameter, seed, config_.init_range);
+    }
+  }
+
+  const ModelConfig& config() const override { return config_; }
+  ExpertStore& experts() override { return *store_; }
+  std::span<Parameter> dense() override { return dense_; }
+  std::span<const int64_t> routing_counts() const override { return routing_counts_; }
+
+  std::vector<Parameter*> parameters() override {
+    std::vector<Parameter*> all;
+    for (Parameter& parameter : dense_) all.push_back(&parameter);
+    for (Expert& expert : store_->owned()) {
+      all.insert(all.end(), {&expert.w1, &expert.w2, &expert.w3});
+    }
+    return all;
+  }
+
+  void begin_step() override {
+    for (Parameter* parameter : parameters()) std::ranges::fill(parameter->grad, 0.0f);
+    std::ranges::fill(routing_counts_, 0);
+  }
+
+  Result<MicroBatchLoss> forward_backward(Comm& comm, const BatchShare& share,
+                                          const LossScale& scale) override {
+    CKPT_TRY(check(comm, share));
+    CKPT_TRY(forward(comm, share));
+    CKPT_ASSIGN(const BatchTotals totals, all_reduce_totals(comm, share));
+    count_routing();
+    CKPT_TRY(backward(comm, share, scale, totals));
+    return loss_of(totals);
+  }
+
+  Result<MicroBatchLoss> evaluate(Comm& comm, const BatchShare& share,
+                                  std::span<float> logits) override {
+    CKPT_TRY(check(comm, share));
+    if (!logits.empty() && logits.size() != share.tokens.size() * config_.vocab) {
+      return make_error(ErrorCode::kInvalidArgument, "model: room for {} logits, {} tokens need {}",
+                        logits.size(), share.tokens.size(), share.tokens.size() * config_.vocab);
+    }
+    CKPT_TRY(forward(comm, share));
+    CKPT_ASSIGN(const BatchTotals totals, all_reduce_totals(comm, share));
+    if (!logits.empty()) std::ranges::copy(logits_, logits.begin());
+    return loss_of(totals);
+  }
+
+ private:
+  Parameter& last_norm() { return dense_[dense_.size() - 2]; }
+  Parameter& head() { return dense_[dense_.size() - 1]; }
+  AttentionParameters attention_parameters(size_t layer) {
+    Parameter* at = &dense_[kFirstLayer + layer * kPerLayer];
+    return {at, at + 1, at + 2, at + 3, at + 4};
+  }
+  MoeParameters moe_parameters(size_t layer) {
+    Parameter* at = &dense_[kFirstLayer + layer * kPerLayer];
+    return {at + 6, at + 5};
+  }
+  kernels::RmsNormShape norm_shape() const {
+    return {tokens_, config_.hidden, static_cast<float>(config_.rms_eps)};
+  }
+  kernels::CrossEntropyShape loss_shape() const { return {tokens_, config_.vocab, kIgnoredTarget}; }
+
+  Status check(const Comm& comm, const BatchShare& share) const;
+  Status forward(Comm& comm, const BatchShare& share);
+  Result<BatchTotals> all_reduce_totals(Comm& comm, const BatchShare& share);
+  Status backward(Comm& comm, const BatchShare& share, const LossScale& scale,
+                  const BatchTotals& totals);
+  std::vector<float> auxiliary_gradient(const LossScale& scale, const BatchTotals& totals) const;
+  MicroBatchLoss loss_of(const BatchTotals& totals) const;
+  void count_routing();
+
+  const ModelConfig config_;
+  std::unique_ptr<ExpertStore> store_;
+  const RopeTable rope_;
+  std::vector<Parameter> dense_;
+  std::vector<AttentionBlock> attention_;
+  std::vector<MoeBlock> moe_;
+  std::vector<int64_t> routing_counts_;
+
+  int64_t tokens_ = 0;
+  std::vector<float> x_;  // the residual stream; in backward its gradient
+  std::vector<float> normed_, inverse_rms_, logits_, log_sum_exp_, dnormed_;
+};
+
+Status MixtralModel::check(const Comm& comm, const BatchShare& share) const {
+  const ExpertPlacement& placement = store_->placement();
+  if (comm.size() != placement.ranks) {
+    return make_error(ErrorCode::kFailedPrecondition,
+                      "model: experts are placed on {} ranks, the group has {}", placement.ranks,
+                      comm.size());
+  }
+  if (share.tokens.size() != share.targets.size() || share.tokens.size() % config_.seq_len != 0) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "model: {} tokens and {} targets are not whole sequences of {}",
+                      share.tokens.size(), share.targets.size(), config_.seq_len);
+  }
+  const auto in_vocab = [&](int32_t token) {
+    return token >= 0 && static_cast<uint32_t>(token) < config_.vocab;
+  };
+  for (size_t i = 0; i < share.tokens.size(); ++i) {
+    if (!in_vocab(share.tokens[i])) {
+      return make_error(ErrorCode::kInvalidArgument,
+                        "model: token {} at position {} is outside the vocabulary of {}",
+                        share.tokens[i], i, config_.vocab);
+    }
+    if (share.targets[i] != kIgnoredTarget && !in_vocab(share.targets[i])) {
+      return make_error(ErrorCode::kInvalidArgument,
+                        "model: target {} at position {} is outside the vocabulary of {}",
+                        share.targets[i], i, config_.vocab);
+    }
+  }
+  return {};
+}
+
+Status MixtralModel::forward(Comm& comm, const BatchShare& share) {
+  tokens_ = static_cast<int64_t>(share.tokens.size());
+  x_.resize(share.tokens.size() * config_.hidden);
+  kernels::embedding_forward(tokens_, config_.hidden, share.tokens.data(),
+                             dense_[kEmbedding].value.data(), x_.data());
+  for (size_t layer = 0; layer < config_.layers; ++layer) {
+    attention_[layer].forward(attention_parameters(layer), x_);
+    CKPT_TRY(moe_[layer].forward(comm, *store_, moe_parameters(layer), x_));
+  }
+  normed_.resize(x_.size());
+  inverse_rms_.resize(share.tokens.size());
+  logits_.resize(share.tokens.size() * config_.vocab);
+  kernels::rmsnorm_forward(norm_shape(), x_.data(), last_norm().value.data(), normed_.data(),
+                           inverse_rms_.data());
+  kernels::linear_forward({tokens_, config_.hidden, config_.vocab}, normed_.data(),
+                          head().value.data(), logits_.data());
+  return {};
+}
+
+Result<BatchTotals> MixtralModel::all_reduce_totals(Comm& comm, const BatchShare& share) {
+  const size_t experts = config_.experts;
+  const size_t choices = config_.top_k * experts;
+  std::vector<int64_t> counts(choices + 2, 0);
+  std::vector<double> sums(experts + 1, 0.0);
+  for (const MoeBlock& block : moe_) {
+    const std::span<const int32_t> choice = block.choice();
+    for (size_t i = 0; i < choice.size(); ++i) {
+      ++counts[i % config_.top_k * experts + static_cast<size_t>(choice[i])];
+    }
+    const std::span<const float> probability = block.probabilities();
+    for (size_t i = 0; i < probability.size(); ++i) {
+      sums[i % experts] += static_cast<double>(probability[i]);
+    }
+  }
+  log_sum_exp_.resize(share.tokens.size());
+  const kernels::CrossEntropySum loss = kernels::cross_entropy_forward(
+      loss_shape(), logits_.data(), share.targets.data(), log_sum_exp_.data());
+  counts[choices] = tokens_ * config_.layers;
+  counts[choices + 1] = loss.targets;
+  sums[experts] = loss.loss;
+
+  CKPT_TRY(comm.all_reduce_sum(std::span<int64_t>(counts)));
+  CKPT_TRY(comm.all_reduce_sum(std::span<double>(sums)));
+  BatchTotals totals;
+  totals.router_tokens = counts[choices];
+  totals.targets = counts[choices + 1];
+  totals.cross_entropy = sums[experts];
+  totals.chosen.assign(counts.begin(), counts.begin() + static_cast<int64_t>(choices));
+  totals.probability.assign(sums.begin(), sums.begin() + static_cast<int64_t>(experts));
+  return totals;
+}
+
+MicroBatchLoss MixtralModel::loss_of(const BatchTotals& totals) const {
+  MicroBatchLoss loss{totals.cross_entropy, totals.targets, 0};
+  if (totals.router_tokens == 0) return loss;
+  const double tokens = static_cast<double>(totals.router_tokens);
+  for (size_t i = 0; i < totals.chosen.size(); ++i) {
+    loss.auxiliary += static_cast<double>(totals.chosen[i]) / tokens *
+                      (totals.probability[i % config_.experts] / tokens);
+  }
+  loss.auxiliary *= config_.experts;
+  return loss;
+}
+
+// d(auxiliary) / d(probability of expert e) is the same for every token: E * sum_k f_{k,e} /
+// tokens.
+std::vector<float> MixtralModel::auxiliary_gradient(const LossScale& scale,
+                                                    const BatchTotals& totals) const {
+  std::vector<float> gradient(config_.experts, 0.0f);
+  if (totals.router_tokens == 0) return gradient;
+  const double tokens = static_cast<double>(totals.router_tokens);
+  for (size_t expert = 0; expert < config_.experts; ++expert) {
+    int64_t chosen = 0;
+    for (size_t k = 0; k < config_.top_k; ++k)
+      chosen += totals.chosen[k * config_.experts + expert];
+    const double fraction = static_cast<double>(chosen) / tokens;
+    gradient[expert] = static_cast<float>(scale.auxiliary * config_.experts * fraction / tokens);
+  }
+  return gradient;
+}
+
+Status MixtralModel::backward(Comm& comm, const BatchShare& share, const LossScale& scale,
+                              const BatchTotals& totals) {
+  const std::vector<float> dprobability = auxiliary_gradient(scale, totals);
+  const kernels::LinearShape to_vocab{tokens_, config_.hidden, config_.vocab};
+  kernels::cross_entropy_backward(loss_shape(), static_cast<float>(scale.cross_entropy),
+                                  logits_.data(), share.targets.data(), log_sum_exp_.data(),
+                                  logits_.data());
+  dnormed_.resize(normed_.size());
+  kernels::linear_backward_weight(to_vocab, logits_.data(), normed_.data(), head().grad.data());
+  kernels::linear_backward_input(to_vocab, logits_.data(), head().value.data(), dnormed_.data());
+  std::vector<float> dx(x_.size(), 0.0f);
+  kernels::rmsnorm_backward(norm_shape(), dnormed_.data(), x_.data(), last_norm().value.data(),
+                            inverse_rms_.data(), dx.data(), last_norm().grad.data());
+  for (size_t layer = config_.layers; layer-- > 0;) {
+    CKPT_TRY(moe_[layer].backward(comm, *store_, moe_parameters(layer), dprobability, dx));
+    attention_[layer].backward(attention_parameters(layer), dx);
+  }
+  kernels::embedding_backward(tokens_, config_.hidden, share.tokens.data(), dx.data(),
+                              dense_[kEmbedding].grad.data());
+  return {};
+}
+
+void MixtralModel::count_routing() {
+  for (size_t layer = 0; layer < config_.layers; ++layer) {
+    for (const int32_t expert : moe_[layer].choice()) {
+      ++routing_counts_[layer * config_.experts + static_cast<size_t>(expert)];
+    }
+  }
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Model>> Model::create(const ModelConfig& config,
+                                             std::unique_ptr<ExpertStore> store) {
+  CKPT_TRY(validate(config));
+  const ExpertPlacement& placement = store->placement();
+  if (placement.layers() != config.layers || placement.experts != config.experts) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "model: {} layers of {} experts, the store holds {} of {}", config.layers,
+                      config.experts, placement.layers(), placement.experts);
+  }
+  kernels::use_one_blas_thread();
+  return std::unique_ptr<Model>(std::make_unique<MixtralModel>(config, std::move(store)));
+}
+
+Result<std::vector<int64_t>> gather_routing_counts(Comm& comm, const Model& model) {
+  const std::span<const int64_t> own = model.routing_counts();
+  std::vector<int64_t> all(own.size() * comm.size());
+  CKPT_TRY(comm.all_gather(own, all));
+  return all;
+}
+
+}  // namespace moetrain

@@ -1,0 +1,49 @@
+#include "trainer/optimizer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "kernels/adamw.h"
+
+namespace moetrain {
+namespace {
+
+void update(Parameter& parameter, ckpt::kernels::AdamWStep step) {
+  if (parameter.spec.is_norm) step.weight_decay = 0;
+  ckpt::kernels::adamw_update(step, static_cast<int64_t>(parameter.value.size()),
+                              parameter.grad.data(), parameter.value.data(), parameter.m.data(),
+                              parameter.v.data());
+}
+
+}  // namespace
+
+double learning_rate(const ScheduleOptions& options, uint64_t step) {
+  const double peak = options.learning_rate;
+  if (step < options.warmup_steps) {
+    return peak * static_cast<double>(step + 1) / static_cast<double>(options.warmup_steps);
+  }
+  const double lowest = peak * options.final_ratio;
+  if (step >= options.total_steps) return lowest;
+  const double progress = static_cast<double>(step - options.warmup_steps) /
+                          static_cast<double>(options.total_steps - options.warmup_steps);
+  return lowest + (peak - lowest) * 0.5 * (1 + std::cos(std::numbers::pi * progress));
+}
+
+void adamw_step(Model& model, const AdamWOptions& options, const StepInput& input) {
+  const bool skip_idle = options.idle_experts == IdleExperts::kSkip;
+  const size_t experts = model.config().experts;
+  CKPT_ASSERT(!skip_idle || input.routed_tokens.size() == model.config().layers * experts);
+  const ckpt::kernels::AdamWStep step{
+      input.learning_rate,  options.beta1,         options.beta2, options.eps,
+      options.weight_decay, input.gradient_factor, input.step + 1};
+  for (Parameter& parameter : model.dense()) update(parameter, step);
+  for (Expert& expert : model.experts().owned()) {
+    if (skip_idle && input.routed_tokens[expert.layer * experts + expert.expert] == 0) continue;
+    update(expert.w1, step);
+    update(expert.w2, step);
+    update(expert.w3, step);
+  }
+}
+
+}  // namespace moetrain
