@@ -1,8 +1,8 @@
 /* libckpt: how a trainer gives its state to ckptd and gets it back. C ABI.
  *
  * Conventions
- *  - Handles are opaque. A handle is used by one thread at a time; the library has no threads of
- *    its own and installs no signal handlers.
+ *  - Handles are opaque. A session and the snapshots begun on it are used by one thread at a time;
+ *    the library has no threads of its own, installs no signal handlers and raises no SIGPIPE.
  *  - Strings are NUL-terminated UTF-8 and copied. Arrays are a pointer and a count.
  *  - Options structs begin with `struct_size`; set it to sizeof the struct (CKPT_INIT does), so
  * that a program built against an older header keeps working with a newer library.
@@ -82,10 +82,11 @@ CKPT_API const char* ckpt_session_error(const ckpt_session* session);
 /* The arena, to pin it once (cudaHostRegister). Valid until ckpt_close. */
 CKPT_API void* ckpt_arena(const ckpt_session* session, uint64_t* bytes);
 
-/* A descriptor that is readable when ckpt_poll has something to do. It changes on reconnect. */
+/* A descriptor that is readable when ckpt_poll has something to do. It changes on reconnect, and is
+ * -1 while there is no daemon. */
 CKPT_API int ckpt_fd(const ckpt_session* session);
 /* Handles what has arrived and waits at most timeout_ms for the first message (0: does not wait).
- */
+ * A daemon that is away is no error here: each call tries to reconnect when it is time to. */
 CKPT_API ckpt_status ckpt_poll(ckpt_session* session, uint32_t timeout_ms);
 
 /* ---- units ------------------------------------------------------------------------------------*/

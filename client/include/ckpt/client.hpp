@@ -1,0 +1,385 @@
+// libckpt for C++17 and later: owning handles and results over the C ABI of ckpt.h, header only.
+//
+// Nothing throws (but std::bad_alloc); what can fail returns an Outcome, whose error carries the
+// status and the sentence that names the object. Rules of threads and time are those of ckpt.h: a
+// Session and its Snapshots are used by one thread at a time, every wait has an end.
+//
+//   auto session = ckpt::client::Session::open({});             // $CKPTD_SOCKET, $CKPTD_RUN
+//   if (!session) { std::cerr << session.error().message; return 1; }
+#ifndef CKPT_CLIENT_HPP_
+#define CKPT_CLIENT_HPP_
+
+#include <ckpt/ckpt.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace ckpt::client {
+
+struct Error {
+  ckpt_status status = CKPT_OK;
+  std::string message;
+};
+
+// A T or an Error. Look before you take: value() of a failed outcome is undefined.
+template <typename T>
+class [[nodiscard]] Outcome {
+ public:
+  // NOLINTNEXTLINE(google-explicit-constructor): `return value;` and `return error;` read best.
+  Outcome(T value) : state_(std::in_place_index<0>, std::move(value)) {}
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  Outcome(Error error) : state_(std::in_place_index<1>, std::move(error)) {}
+
+  bool ok() const { return state_.index() == 0; }
+  explicit operator bool() const { return ok(); }
+  T& value() & { return *std::get_if<0>(&state_); }
+  const T& value() const& { return *std::get_if<0>(&state_); }
+  T&& value() && { return std::move(*std::get_if<0>(&state_)); }
+  T& operator*() & { return value(); }
+  const T& operator*() const& { return value(); }
+  T* operator->() { return &value(); }
+  const T* operator->() const { return &value(); }
+  const Error& error() const { return *std::get_if<1>(&state_); }
+
+ private:
+  std::variant<T, Error> state_;
+};
+
+template <>
+class [[nodiscard]] Outcome<void> {
+ public:
+  Outcome() = default;
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  Outcome(Error error) : error_(std::move(error)) {}
+
+  bool ok() const { return !error_.has_value(); }
+  explicit operator bool() const { return ok(); }
+  const Error& error() const { return *error_; }
+
+ private:
+  std::optional<Error> error_;
+};
+
+// ---- what goes in and out; the fields mean what they mean in ckpt.h ----------------------------
+
+struct OpenOptions {
+  std::string socket;  // empty: $CKPTD_SOCKET
+  std::string run;     // empty: $CKPTD_RUN
+  std::string client_name;
+  uint64_t arena_bytes = 0;
+  uint64_t slab_bytes = 0;
+  bool control = false;
+  uint32_t timeout_ms = 0;
+};
+
+struct TensorInfo {
+  std::string name;
+  std::string dtype;  // "F32", "BF16", ...
+  std::vector<uint64_t> shape;
+  uint64_t offset = 0;  // bytes from the start of the unit
+};
+
+struct UnitInfo {
+  std::string name;
+  int64_t layer = -1;   // -1: none
+  int64_t expert = -1;  // -1: none
+  std::string part;     // "", "weights" or "optimizer"
+  uint64_t bytes = 0;
+  std::vector<TensorInfo> tensors;
+};
+
+struct JoinOptions {
+  uint32_t rank = 0;
+  uint32_t size = 1;
+  ckpt_resume resume = CKPT_RESUME_CONTINUE;
+  uint32_t resume_lineage = 0;
+  uint64_t resume_step = 0;
+  uint32_t timeout_ms = 0;
+};
+
+struct ViewPoint {
+  uint32_t lineage = 0;
+  uint64_t step = 0;
+};
+
+struct Epoch {
+  uint64_t epoch = 0;
+  uint32_t rank = 0;
+  uint32_t size = 0;
+  uint32_t lineage = 0;
+  std::optional<ViewPoint> resume;  // nothing: start from nothing
+};
+
+struct Metric {
+  std::string name;
+  double value = 0;
+};
+
+struct SnapshotOptions {
+  uint64_t step = 0;
+  uint32_t attempt = 0;
+  std::vector<uint32_t> units;
+  std::vector<ckpt_fragment> fragments;  // of all ranks
+  ckpt_out_of_slabs out_of_slabs = CKPT_SLABS_WAIT;
+  std::vector<Metric> metrics;
+  uint32_t timeout_ms = 0;
+};
+
+struct SnapshotInfo {
+  ckpt_level level = CKPT_LEVEL_OPEN;
+  ckpt_status failure = CKPT_OK;
+  std::string reason;
+  uint64_t bytes = 0;
+  uint64_t stall_ns = 0;
+  uint64_t wait_ns = 0;
+  uint64_t durable_ns = 0;
+};
+
+struct RestoreOptions {
+  std::string run;  // empty: the session's
+  uint32_t lineage = 0;
+  uint64_t step = 0;
+  bool latest = false;
+  std::string tag;  // not empty: this tag
+  bool exact = false;
+  uint32_t timeout_ms = 0;
+};
+
+struct Restored {
+  ViewPoint version;
+  std::string note;  // not empty: why it is older than the view has it
+  uint64_t bytes_memory = 0;
+  uint64_t bytes_disk = 0;
+};
+
+struct Answer {
+  std::string json;
+  int exit_code = 0;
+};
+
+// ---- handles -----------------------------------------------------------------------------------
+
+// One snapshot of one rank. Destroying it gives up the handle: an ended snapshot goes on, another
+// is aborted. Must not outlive its Session.
+class Snapshot {
+ public:
+  Outcome<void> write(uint32_t unit, uint64_t offset, const void* data, uint64_t length) {
+    return check(ckpt_snapshot_write(handle_.get(), unit, offset, data, length));
+  }
+  Outcome<void> end() { return check(ckpt_snapshot_end(handle_.get())); }
+  Outcome<void> abort(const std::string& reason) {
+    return check(ckpt_snapshot_abort(handle_.get(), reason.c_str()));
+  }
+  Outcome<void> wait(ckpt_level level, uint32_t timeout_ms) {
+    return check(ckpt_snapshot_wait(handle_.get(), level, timeout_ms));
+  }
+  // Does not look at the socket: Session::poll first.
+  SnapshotInfo info() const {
+    ckpt_snapshot_info raw{};
+    raw.struct_size = sizeof raw;
+    SnapshotInfo info;
+    if (ckpt_snapshot_query(handle_.get(), &raw) != CKPT_OK) return info;
+    info.level = raw.level;
+    info.failure = raw.failure;
+    info.reason = raw.reason != nullptr ? raw.reason : "";
+    info.bytes = raw.bytes;
+    info.stall_ns = raw.stall_ns;
+    info.wait_ns = raw.wait_ns;
+    info.durable_ns = raw.durable_ns;
+    return info;
+  }
+
+ private:
+  friend class Session;
+  struct Free {
+    void operator()(ckpt_snapshot* snapshot) const { ckpt_snapshot_free(snapshot); }
+  };
+  Snapshot(ckpt_session* session, ckpt_snapshot* handle) : session_(session), handle_(handle) {}
+  Outcome<void> check(ckpt_status status) const {
+    if (status == CKPT_OK) return {};
+    return Error{status, ckpt_session_error(session_)};
+  }
+  ckpt_session* session_;
+  std::unique_ptr<ckpt_snapshot, Free> handle_;
+};
+
+// The connection of one rank (or of a tool: OpenOptions::control), and its arena.
+class Session {
+ public:
+  static Outcome<Session> open(const OpenOptions& options) {
+    ckpt_open_options raw{};
+    raw.struct_size = sizeof raw;
+    raw.socket = or_null(options.socket);
+    raw.run = or_null(options.run);
+    raw.client_name = or_null(options.client_name);
+    raw.arena_bytes = options.arena_bytes;
+    raw.slab_bytes = options.slab_bytes;
+    raw.control = options.control ? 1 : 0;
+    raw.timeout_ms = options.timeout_ms;
+    ckpt_session* handle = nullptr;
+    char message[1024] = "";
+    const ckpt_status status = ckpt_open(&raw, &handle, message, sizeof message);
+    if (status != CKPT_OK) return Error{status, message};
+    return Session(handle);
+  }
+
+  ckpt_session* handle() const { return handle_.get(); }
+  int fd() const { return ckpt_fd(handle_.get()); }
+  Outcome<void> poll(uint32_t timeout_ms) { return check(ckpt_poll(handle_.get(), timeout_ms)); }
+
+  Outcome<void> register_units(const std::vector<UnitInfo>& units, const std::string& metadata = "",
+                               uint32_t timeout_ms = 60'000) {
+    std::vector<std::vector<ckpt_tensor>> tensors(units.size());
+    std::vector<ckpt_unit> raw;
+    raw.reserve(units.size());
+    for (size_t i = 0; i < units.size(); ++i) {
+      const UnitInfo& unit = units[i];
+      tensors[i].reserve(unit.tensors.size());
+      for (const TensorInfo& tensor : unit.tensors) {
+        tensors[i].push_back({tensor.name.c_str(), tensor.dtype.c_str(), tensor.shape.data(),
+                              tensor.shape.size(), tensor.offset});
+      }
+      raw.push_back({unit.name.c_str(), unit.layer, unit.expert, or_null(unit.part), unit.bytes,
+                     tensors[i].data(), tensors[i].size()});
+    }
+    return check(
+        ckpt_register_units(handle_.get(), raw.data(), raw.size(), or_null(metadata), timeout_ms));
+  }
+
+  Outcome<Epoch> join(const JoinOptions& options) {
+    ckpt_join_options raw{};
+    raw.struct_size = sizeof raw;
+    raw.rank = options.rank;
+    raw.size = options.size;
+    raw.resume = options.resume;
+    raw.resume_lineage = options.resume_lineage;
+    raw.resume_step = options.resume_step;
+    raw.timeout_ms = options.timeout_ms;
+    ckpt_epoch joined{};
+    joined.struct_size = sizeof joined;
+    const ckpt_status status = ckpt_join(handle_.get(), &raw, &joined);
+    if (status != CKPT_OK) return failed(status);
+    Epoch epoch;
+    epoch.epoch = joined.epoch;
+    epoch.rank = joined.rank;
+    epoch.size = joined.size;
+    epoch.lineage = joined.lineage;
+    if (joined.has_resume != 0) {
+      epoch.resume = ViewPoint{joined.resume_lineage, joined.resume_step};
+    }
+    return epoch;
+  }
+  // The lost ranks once the joined epoch has ended; nothing while it lives.
+  std::optional<std::vector<uint32_t>> epoch_ended() const {
+    size_t count = 0;
+    if (ckpt_epoch_ended(handle_.get(), nullptr, 0, &count) == 0) return std::nullopt;
+    std::vector<uint32_t> ranks(count);
+    ckpt_epoch_ended(handle_.get(), ranks.data(), ranks.size(), &count);
+    return ranks;
+  }
+  Outcome<void> leave(uint32_t timeout_ms = 10'000) {
+    return check(ckpt_leave(handle_.get(), timeout_ms));
+  }
+
+  Outcome<void> kv_set(const std::string& key, const std::string& value) {
+    return check(ckpt_kv_set(handle_.get(), key.c_str(), value.data(), value.size()));
+  }
+  Outcome<std::string> kv_get(const std::string& key, uint32_t timeout_ms) {
+    std::string value(4096, '\0');
+    for (;;) {
+      size_t bytes = value.size();
+      const ckpt_status status =
+          ckpt_kv_get(handle_.get(), key.c_str(), value.data(), &bytes, timeout_ms);
+      const bool larger = status == CKPT_E_RESOURCE_EXHAUSTED && bytes > value.size();
+      if (status != CKPT_OK && !larger) return failed(status);
+      value.resize(bytes);
+      if (!larger) return value;
+    }
+  }
+
+  Outcome<Snapshot> begin(const SnapshotOptions& options) {
+    std::vector<ckpt_metric> metrics;
+    metrics.reserve(options.metrics.size());
+    for (const Metric& metric : options.metrics) {
+      metrics.push_back({metric.name.c_str(), metric.value});
+    }
+    ckpt_snapshot_options raw{};
+    raw.struct_size = sizeof raw;
+    raw.step = options.step;
+    raw.attempt = options.attempt;
+    raw.units = options.units.data();
+    raw.unit_count = options.units.size();
+    raw.fragments = options.fragments.data();
+    raw.fragment_count = options.fragments.size();
+    raw.out_of_slabs = options.out_of_slabs;
+    raw.metrics = metrics.data();
+    raw.metric_count = metrics.size();
+    raw.timeout_ms = options.timeout_ms;
+    ckpt_snapshot* snapshot = nullptr;
+    const ckpt_status status = ckpt_snapshot_begin(handle_.get(), &raw, &snapshot);
+    if (status != CKPT_OK) return failed(status);
+    return Snapshot(handle_.get(), snapshot);
+  }
+
+  // Fills every range's `data`; one answer per range.
+  Outcome<std::vector<Restored>> restore(const RestoreOptions& options,
+                                         const std::vector<ckpt_range>& ranges) {
+    ckpt_restore_options raw{};
+    raw.struct_size = sizeof raw;
+    raw.run = or_null(options.run);
+    raw.lineage = options.lineage;
+    raw.step = options.step;
+    raw.latest = options.latest ? 1 : 0;
+    raw.tag = or_null(options.tag);
+    raw.exact = options.exact ? 1 : 0;
+    raw.timeout_ms = options.timeout_ms;
+    std::vector<ckpt_restored> answers(ranges.size());
+    const ckpt_status status =
+        ckpt_restore_read(handle_.get(), &raw, ranges.data(), ranges.size(), answers.data());
+    if (status != CKPT_OK) return failed(status);
+    std::vector<Restored> restored;
+    restored.reserve(answers.size());
+    for (const ckpt_restored& answer : answers) {
+      restored.push_back({{answer.version_lineage, answer.version_step},
+                          answer.note != nullptr ? answer.note : "",
+                          answer.bytes_memory,
+                          answer.bytes_disk});
+    }
+    return restored;
+  }
+
+  Outcome<Answer> query(const std::string& verb, const std::string& arguments_json,
+                        uint32_t timeout_ms) {
+    char* json = nullptr;
+    Answer answer;
+    const ckpt_status status = ckpt_query(handle_.get(), verb.c_str(), arguments_json.c_str(),
+                                          timeout_ms, &json, &answer.exit_code);
+    if (status != CKPT_OK) return failed(status);
+    answer.json = json;
+    ckpt_free(json);
+    return answer;
+  }
+
+ private:
+  struct Close {
+    void operator()(ckpt_session* session) const { ckpt_close(session); }
+  };
+  explicit Session(ckpt_session* handle) : handle_(handle) {}
+  static const char* or_null(const std::string& text) {
+    return text.empty() ? nullptr : text.c_str();
+  }
+  Error failed(ckpt_status status) const { return {status, ckpt_session_error(handle_.get())}; }
+  Outcome<void> check(ckpt_status status) const {
+    if (status == CKPT_OK) return {};
+    return failed(status);
+  }
+  std::unique_ptr<ckpt_session, Close> handle_;
+};
+
+}  // namespace ckpt::client
+
+#endif  // CKPT_CLIENT_HPP_

@@ -1,0 +1,64 @@
+// What the handles of ckpt.h are, and how a Result becomes a ckpt_status.
+#pragma once
+
+#include <ckpt/ckpt.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <vector>
+
+#include "client/src/restore.h"
+#include "client/src/session.h"
+#include "client/src/snapshot.h"
+
+struct ckpt_session {
+  std::unique_ptr<ckpt::lib::Session> session;
+  std::vector<ckpt::lib::RestoredRange> restored;  // keeps the notes of the last restore
+};
+struct ckpt_snapshot {
+  std::shared_ptr<ckpt::lib::Snapshot> snapshot;
+};
+
+namespace ckpt::lib {
+
+// The caller's options struct as this library knows it: what an older caller does not have is zero.
+template <typename Options>
+Options copy_options(const Options* from) {
+  Options options{};
+  if (from != nullptr) std::memcpy(&options, from, std::min(from->struct_size, sizeof options));
+  return options;
+}
+// The other way: what the caller does not know is left out.
+template <typename Info>
+void copy_out(Info info, Info* to) {
+  const size_t known = std::min(to->struct_size, sizeof info);
+  info.struct_size = to->struct_size;
+  std::memcpy(to, &info, known);
+}
+
+// Runs `body` (-> Status) and keeps its sentence. No exception crosses the ABI; the only one there
+// is, is the lack of memory.
+template <typename Body>
+ckpt_status run_call(Session& session, Body&& body) {
+  session.error_text.clear();
+  try {
+    const Status status = body();
+    if (status.ok()) return CKPT_OK;
+    session.error_text = status.error().message;
+    return static_cast<ckpt_status>(status.error().code);
+  } catch (const std::bad_alloc&) {
+    session.error_text = "out of memory";
+    return CKPT_E_RESOURCE_EXHAUSTED;
+  }
+}
+
+inline uint32_t or_default(uint32_t timeout_ms, uint32_t default_ms) {
+  return timeout_ms == 0 ? default_ms : timeout_ms;
+}
+inline Error missing(const char* argument) {
+  return make_error(ErrorCode::kInvalidArgument, "{} is NULL", argument);
+}
+
+}  // namespace ckpt::lib

@@ -1,0 +1,241 @@
+#include <cstdio>
+#include <cstdlib>
+
+#include "client/src/c_api.h"
+#include "formats/dtype.h"
+
+namespace ckpt::lib {
+namespace {
+
+constexpr uint32_t kOpenTimeoutMs = 10'000;
+constexpr uint32_t kJoinTimeoutMs = 60'000;
+
+std::string text_or_env(const char* text, const char* variable) {
+  if (text != nullptr) return text;
+  const char* value = std::getenv(variable);
+  return value != nullptr ? value : "";
+}
+
+Result<Session::Options> session_options(const ckpt_open_options& from) {
+  Session::Options options;
+  options.socket = socket_path(text_or_env(from.socket, "CKPTD_SOCKET"));
+  if (options.socket.empty()) {
+    return make_error(ErrorCode::kInvalidArgument, "no socket given and CKPTD_SOCKET is not set");
+  }
+  options.run = text_or_env(from.run, "CKPTD_RUN");
+  options.control = from.control != 0;
+  if (!options.control || !options.run.empty()) CKPT_TRY(validate_name("run", options.run));
+  if (from.client_name != nullptr) options.client_name = from.client_name;
+  options.arena_bytes = from.arena_bytes;
+  options.slab_bytes = from.slab_bytes != 0 ? from.slab_bytes : kSlabBytesDefault;
+  return options;
+}
+
+Result<TensorSpec> tensor_spec(const char* unit, const ckpt_tensor& from) {
+  if (from.name == nullptr || from.dtype == nullptr || (from.rank > 0 && from.shape == nullptr)) {
+    return make_error(ErrorCode::kInvalidArgument, "unit {}: a tensor without name, dtype or shape",
+                      unit);
+  }
+  const std::optional<DType> dtype = dtype_from_name(from.dtype);
+  if (!dtype) {
+    return make_error(ErrorCode::kInvalidArgument, "unit {} tensor {}: unknown dtype {}", unit,
+                      from.name, from.dtype);
+  }
+  return TensorSpec{from.name, *dtype, {from.shape, from.shape + from.rank}, from.offset};
+}
+
+Result<std::optional<uint32_t>> attribute(const ckpt_unit& unit, const char* what, int64_t value) {
+  if (value < -1 || value > INT32_MAX) {
+    return make_error(ErrorCode::kInvalidArgument, "unit {}: {} {}", unit.name, what, value);
+  }
+  if (value < 0) return std::optional<uint32_t>();
+  return std::optional(static_cast<uint32_t>(value));
+}
+
+Result<UnitSpec> unit_spec(const ckpt_unit& from) {
+  if (from.name == nullptr) return missing("unit name");
+  if (from.tensor_count > 0 && from.tensors == nullptr) return missing("tensors");
+  UnitSpec spec;
+  spec.name = from.name;
+  CKPT_ASSIGN(spec.layer, attribute(from, "layer", from.layer));
+  CKPT_ASSIGN(spec.expert, attribute(from, "expert", from.expert));
+  const std::string_view part = from.part != nullptr ? from.part : "";
+  if (part == unit_part_name(UnitPart::kWeights)) {
+    spec.part = UnitPart::kWeights;
+  } else if (part == unit_part_name(UnitPart::kOptimizer)) {
+    spec.part = UnitPart::kOptimizer;
+  } else if (!part.empty()) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "unit {}: part {} is neither weights nor optimizer", from.name, part);
+  }
+  spec.bytes = from.bytes;
+  for (size_t i = 0; i < from.tensor_count; ++i) {
+    CKPT_ASSIGN(TensorSpec tensor, tensor_spec(from.name, from.tensors[i]));
+    spec.tensors.push_back(std::move(tensor));
+  }
+  return spec;
+}
+
+Result<std::unique_ptr<Session>> open_session(const ckpt_open_options* from) {
+  const ckpt_open_options raw = copy_options(from);
+  CKPT_ASSIGN(Session::Options options, session_options(raw));
+  const auto deadline = Deadline::after_ms(or_default(raw.timeout_ms, kOpenTimeoutMs));
+  return Session::open(std::move(options), deadline);
+}
+
+}  // namespace
+}  // namespace ckpt::lib
+
+using namespace ckpt;       // NOLINT(google-build-using-namespace): this file is the ABI's other
+using namespace ckpt::lib;  // NOLINT(google-build-using-namespace): side, nothing includes it
+
+uint32_t ckpt_version(void) { return (CKPT_VERSION_MAJOR << 16) | CKPT_VERSION_MINOR; }
+
+const char* ckpt_status_name(ckpt_status status) {
+  if (status == CKPT_OK) return "ok";
+  if (status < CKPT_OK || status > CKPT_E_FAILED_PRECONDITION) return "unknown";
+  return error_code_name(static_cast<ErrorCode>(status)).data();
+}
+
+ckpt_status ckpt_open(const ckpt_open_options* options, ckpt_session** session, char* error,
+                      size_t error_bytes) {
+  if (session == nullptr) return CKPT_E_INVALID_ARGUMENT;
+  *session = nullptr;
+  const auto fail = [&](ErrorCode code, const std::string& message) {
+    if (error != nullptr && error_bytes > 0) {
+      std::snprintf(error, error_bytes, "%s", message.c_str());
+    }
+    return static_cast<ckpt_status>(code);
+  };
+  try {
+    Result<std::unique_ptr<Session>> opened = open_session(options);
+    if (!opened.ok()) return fail(opened.error().code, opened.error().message);
+    *session = new ckpt_session{std::move(opened).value(), {}};
+    return CKPT_OK;
+  } catch (const std::bad_alloc&) {
+    return fail(ErrorCode::kResourceExhausted, "out of memory");
+  }
+}
+
+void ckpt_close(ckpt_session* session) { delete session; }
+
+const char* ckpt_session_error(const ckpt_session* session) {
+  return session->session->error_text.c_str();
+}
+
+void* ckpt_arena(const ckpt_session* session, uint64_t* bytes) {
+  const ArenaMapping* arena = session->session->pin_arena();
+  if (bytes != nullptr) *bytes = arena != nullptr ? arena->bytes().size() : 0;
+  return arena != nullptr ? arena->bytes().data() : nullptr;
+}
+
+int ckpt_fd(const ckpt_session* session) { return session->session->fd(); }
+
+ckpt_status ckpt_poll(ckpt_session* session, uint32_t timeout_ms) {
+  return run_call(*session->session, [&]() -> Status {
+    session->session->pump(Deadline::after_ms(timeout_ms));
+    return ok_status();
+  });
+}
+
+ckpt_status ckpt_register_units(ckpt_session* session, const ckpt_unit* units, size_t count,
+                                const char* metadata, uint32_t timeout_ms) {
+  return run_call(*session->session, [&]() -> Status {
+    if (units == nullptr && count > 0) return missing("units");
+    std::vector<UnitSpec> specs;
+    specs.reserve(count);
+    for (size_t i = 0; i < count; ++i) {
+      CKPT_ASSIGN(UnitSpec spec, unit_spec(units[i]));
+      specs.push_back(std::move(spec));
+    }
+    return session->session->register_units(std::move(specs), metadata != nullptr ? metadata : "",
+                                            Deadline::after_ms(timeout_ms));
+  });
+}
+
+ckpt_status ckpt_join(ckpt_session* session, const ckpt_join_options* options, ckpt_epoch* epoch) {
+  return run_call(*session->session, [&]() -> Status {
+    if (options == nullptr || epoch == nullptr) return missing("options or epoch");
+    const ckpt_join_options raw = copy_options(options);
+    JoinOptions join;
+    join.rank = raw.rank;
+    join.size = raw.size;
+    join.resume = static_cast<fb::ResumeMode>(raw.resume);
+    join.resume_lineage = raw.resume_lineage;
+    join.resume_step = raw.resume_step;
+    join.timeout_ms = or_default(raw.timeout_ms, kJoinTimeoutMs);
+    CKPT_TRY(join_group(*session->session, join));
+    const fb::EpochStartedT& started = session->session->group().epoch();
+    ckpt_epoch out{};
+    out.epoch = started.epoch;
+    out.rank = started.rank;
+    out.size = started.size;
+    out.lineage = started.lineage;
+    out.has_resume = started.has_resume ? 1 : 0;
+    out.resume_lineage = started.resume_lineage;
+    out.resume_step = started.resume_step;
+    copy_out(out, epoch);
+    return ok_status();
+  });
+}
+
+int ckpt_epoch_ended(const ckpt_session* session, uint32_t* ranks, size_t capacity, size_t* count) {
+  const Group& group = session->session->group();
+  const bool ended = group.ended();
+  const size_t lost = ended ? group.lost().size() : 0;
+  if (count != nullptr) *count = lost;
+  if (ranks != nullptr) std::copy_n(group.lost().begin(), std::min(lost, capacity), ranks);
+  return ended ? 1 : 0;
+}
+
+ckpt_status ckpt_leave(ckpt_session* session, uint32_t timeout_ms) {
+  return run_call(*session->session,
+                  [&] { return leave_group(*session->session, Deadline::after_ms(timeout_ms)); });
+}
+
+ckpt_status ckpt_kv_set(ckpt_session* session, const char* key, const void* value, size_t bytes) {
+  return run_call(*session->session, [&]() -> Status {
+    if (key == nullptr || (value == nullptr && bytes > 0)) return missing("key or value");
+    const auto* begin = static_cast<const uint8_t*>(value);
+    return kv_set(*session->session, key, std::vector<uint8_t>(begin, begin + bytes));
+  });
+}
+
+ckpt_status ckpt_kv_get(ckpt_session* session, const char* key, void* value, size_t* bytes,
+                        uint32_t timeout_ms) {
+  return run_call(*session->session, [&]() -> Status {
+    if (key == nullptr || bytes == nullptr) return missing("key or bytes");
+    CKPT_ASSIGN(const std::vector<uint8_t> found,
+                kv_get(*session->session, key, Deadline::after_ms(timeout_ms)));
+    const size_t capacity = std::exchange(*bytes, found.size());
+    if (found.size() > capacity) {
+      return make_error(ErrorCode::kResourceExhausted, "key {}: {} bytes do not fit into {}", key,
+                        found.size(), capacity);
+    }
+    if (!found.empty()) std::memcpy(value, found.data(), found.size());
+    return ok_status();
+  });
+}
+
+ckpt_status ckpt_query(ckpt_session* session, const char* verb, const char* arguments,
+                       uint32_t timeout_ms, char** json, int* exit_code) {
+  return run_call(*session->session, [&]() -> Status {
+    if (verb == nullptr || json == nullptr) return missing("verb or json");
+    *json = nullptr;
+    fb::QueryT body;
+    body.verb = verb;
+    body.args = arguments != nullptr ? arguments : "{}";
+    CKPT_ASSIGN(fb::MessageT reply,
+                session->session->call(body, {Deadline::after_ms(timeout_ms), verb, {}}));
+    const fb::QueryReplyT* answer = reply.body.AsQueryReply();
+    if (answer == nullptr) {
+      return make_error(ErrorCode::kCorrupt, "{}: the daemon answered with something else", verb);
+    }
+    *json = ::strdup(answer->json.c_str());
+    if (*json == nullptr) return make_error(ErrorCode::kResourceExhausted, "out of memory");
+    if (exit_code != nullptr) *exit_code = answer->exit_code;
+    return ok_status();
+  });
+}
+
+void ckpt_free(void* memory) { std::free(memory); }

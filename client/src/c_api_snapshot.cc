@@ -1,0 +1,148 @@
+#include "client/src/c_api.h"
+
+namespace ckpt::lib {
+namespace {
+
+constexpr uint32_t kSlabsTimeoutMs = 60'000;
+constexpr uint32_t kRestoreTimeoutMs = 60'000;
+
+Result<SnapshotOptions> snapshot_options(const ckpt_snapshot_options& raw) {
+  if ((raw.unit_count > 0 && raw.units == nullptr) ||
+      (raw.fragment_count > 0 && raw.fragments == nullptr) ||
+      (raw.metric_count > 0 && raw.metrics == nullptr)) {
+    return missing("units, fragments or metrics");
+  }
+  SnapshotOptions options;
+  options.step = raw.step;
+  options.attempt = raw.attempt;
+  options.plan.units.assign(raw.units, raw.units + raw.unit_count);
+  options.plan.fragments.reserve(raw.fragment_count);
+  for (size_t i = 0; i < raw.fragment_count; ++i) {
+    const ckpt_fragment& from = raw.fragments[i];
+    options.plan.fragments.push_back({from.rank, {from.unit, from.offset, from.length}});
+  }
+  options.out_of_slabs =
+      raw.out_of_slabs == CKPT_SLABS_SKIP ? fb::OutOfSlabs::Skip : fb::OutOfSlabs::Wait;
+  for (size_t i = 0; i < raw.metric_count; ++i) {
+    if (raw.metrics[i].name == nullptr) return missing("metric name");
+    options.metrics.emplace_back(raw.metrics[i].name, raw.metrics[i].value);
+  }
+  options.timeout_ms = or_default(raw.timeout_ms, kSlabsTimeoutMs);
+  return options;
+}
+
+// Runs `body` on the snapshot; a snapshot whose session was closed has nowhere to put a sentence.
+template <typename Body>
+ckpt_status run_snapshot(ckpt_snapshot* handle, Body&& body) {
+  Session* session = handle->snapshot->session();
+  if (session == nullptr) return CKPT_E_FAILED_PRECONDITION;
+  return run_call(*session, [&] { return body(*handle->snapshot); });
+}
+
+Status read_ranges(ckpt_session& handle, const ckpt_restore_options* from, const ckpt_range* ranges,
+                   size_t count, ckpt_restored* restored) {
+  if (ranges == nullptr && count > 0) return missing("ranges");
+  const ckpt_restore_options raw = copy_options(from);
+  RestoreOptions options;
+  options.run = raw.run != nullptr ? raw.run : handle.session->options().run;
+  CKPT_TRY(validate_name("run", options.run));
+  options.lineage = raw.lineage;
+  options.step = raw.step;
+  options.latest = raw.latest != 0;
+  options.tag = raw.tag != nullptr ? raw.tag : "";
+  options.exact = raw.exact != 0;
+  options.timeout_ms = or_default(raw.timeout_ms, kRestoreTimeoutMs);
+  std::vector<RestoreRange> wanted;
+  wanted.reserve(count);
+  for (size_t i = 0; i < count; ++i) {
+    const ckpt_range& range = ranges[i];
+    if (range.data == nullptr && range.length > 0) return missing("data of a range");
+    wanted.push_back(
+        {{range.unit, range.offset, range.length}, static_cast<std::byte*>(range.data)});
+  }
+  CKPT_ASSIGN(handle.restored, restore_read(*handle.session, options, wanted));
+  for (size_t i = 0; restored != nullptr && i < count; ++i) {
+    const RestoredRange& answer = handle.restored[i];
+    restored[i] = {answer.version_lineage, answer.version_step,
+                   answer.note.empty() ? nullptr : answer.note.c_str(), answer.bytes_memory,
+                   answer.bytes_disk};
+  }
+  return ok_status();
+}
+
+}  // namespace
+}  // namespace ckpt::lib
+
+using namespace ckpt;       // NOLINT(google-build-using-namespace): this file is the ABI's other
+using namespace ckpt::lib;  // NOLINT(google-build-using-namespace): side, nothing includes it
+
+ckpt_status ckpt_snapshot_begin(ckpt_session* session, const ckpt_snapshot_options* options,
+                                ckpt_snapshot** snapshot) {
+  return run_call(*session->session, [&]() -> Status {
+    if (options == nullptr || snapshot == nullptr) return missing("options or snapshot");
+    *snapshot = nullptr;
+    CKPT_ASSIGN(SnapshotOptions converted, snapshot_options(copy_options(options)));
+    CKPT_ASSIGN(std::shared_ptr<Snapshot> begun,
+                Snapshot::begin(*session->session, std::move(converted)));
+    *snapshot = new ckpt_snapshot{std::move(begun)};
+    return ok_status();
+  });
+}
+
+ckpt_status ckpt_snapshot_write(ckpt_snapshot* snapshot, uint32_t unit, uint64_t offset,
+                                const void* data, uint64_t length) {
+  return run_snapshot(snapshot, [&](Snapshot& target) -> Status {
+    if (data == nullptr && length > 0) return missing("data");
+    return target.write(unit, offset, {static_cast<const std::byte*>(data), length});
+  });
+}
+
+ckpt_status ckpt_snapshot_end(ckpt_snapshot* snapshot) {
+  return run_snapshot(snapshot, [](Snapshot& target) { return target.end(); });
+}
+
+ckpt_status ckpt_snapshot_abort(ckpt_snapshot* snapshot, const char* reason) {
+  return run_snapshot(snapshot, [&](Snapshot& target) -> Status {
+    target.abort(reason != nullptr ? reason : "aborted by the trainer");
+    return ok_status();
+  });
+}
+
+ckpt_status ckpt_snapshot_query(const ckpt_snapshot* snapshot, ckpt_snapshot_info* info) {
+  if (info == nullptr) return CKPT_E_INVALID_ARGUMENT;
+  const Snapshot::Info& known = snapshot->snapshot->info();
+  ckpt_snapshot_info out{};
+  out.level = static_cast<ckpt_level>(known.level);
+  out.failure = known.failure ? static_cast<ckpt_status>(known.failure->code) : CKPT_OK;
+  out.reason = known.failure ? known.failure->message.c_str() : nullptr;
+  out.bytes = known.bytes;
+  out.stall_ns = known.stall_ns;
+  out.wait_ns = known.wait_ns;
+  out.durable_ns = known.durable_ns;
+  copy_out(out, info);
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_snapshot_wait(ckpt_snapshot* snapshot, ckpt_level level, uint32_t timeout_ms) {
+  return run_snapshot(snapshot, [&](Snapshot& target) -> Status {
+    if (level < CKPT_LEVEL_OPEN || level > CKPT_LEVEL_DURABLE) {
+      return make_error(ErrorCode::kInvalidArgument, "level {} cannot be waited for",
+                        static_cast<int>(level));
+    }
+    return target.wait(static_cast<fb::SnapshotLevel>(level), Deadline::after_ms(timeout_ms));
+  });
+}
+
+void ckpt_snapshot_free(ckpt_snapshot* snapshot) {
+  if (snapshot == nullptr) return;
+  if (!snapshot->snapshot->ended()) {
+    snapshot->snapshot->abort("the trainer gave the snapshot up before its end");
+  }
+  delete snapshot;
+}
+
+ckpt_status ckpt_restore_read(ckpt_session* session, const ckpt_restore_options* options,
+                              const ckpt_range* ranges, size_t count, ckpt_restored* restored) {
+  return run_call(*session->session,
+                  [&] { return read_ranges(*session, options, ranges, count, restored); });
+}

@@ -1,0 +1,149 @@
+#include "client/src/connection.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+namespace ckpt::lib {
+namespace {
+
+constexpr size_t kReceiveBytes = 64 << 10;
+
+Error connect_error(const std::string& path, int error) {
+  const ErrorCode code =
+      error == EACCES || error == EPERM ? ErrorCode::kPermissionDenied : ErrorCode::kUnavailable;
+  return make_error(code, "socket {}: {}", path, std::strerror(error));
+}
+
+Error gone(const char* what, int error) {
+  return make_error(ErrorCode::kUnavailable, "connection to the daemon lost: {}: {}", what,
+                    std::strerror(error));
+}
+
+}  // namespace
+
+std::string socket_path(std::string_view address) {
+  constexpr std::string_view kPrefix = "unix:";
+  if (address.starts_with(kPrefix)) address.remove_prefix(kPrefix.size());
+  return std::string(address);
+}
+
+Result<Connection> Connection::connect(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.empty() || path.size() >= sizeof address.sun_path) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "socket {}: a unix socket path has 1 to {} bytes", path,
+                      sizeof address.sun_path - 1);
+  }
+  std::memcpy(address.sun_path, path.data(), path.size());
+  base::UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!socket.valid()) return connect_error(path, errno);
+  // A unix socket connects at once or not at all; EAGAIN is a full backlog, try again later.
+  if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+    return connect_error(path, errno);
+  }
+  return Connection(std::move(socket));
+}
+
+Connection::Connection(base::UniqueFd socket) : socket_(std::move(socket)) {}
+
+Status Connection::send(const fb::MessageT& message, int fd) {
+  std::vector<std::byte> frame = wire::encode(message);
+  if (frame.size() > wire::kFrameHeaderBytes + wire::kFramePayloadBytesMax) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "message of {} bytes: a message has at most {} bytes", frame.size(),
+                      wire::kFramePayloadBytesMax);
+  }
+  unsent_.push_back({std::move(frame), 0, fd});
+  return flush();
+}
+
+Result<size_t> Connection::send_some(const Outgoing& outgoing) const {
+  iovec piece{const_cast<std::byte*>(outgoing.frame.data()) + outgoing.sent,
+              outgoing.frame.size() - outgoing.sent};
+  msghdr message{};
+  message.msg_iov = &piece;
+  message.msg_iovlen = 1;
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+  if (outgoing.fd >= 0 && outgoing.sent == 0) {
+    message.msg_control = control.data();
+    message.msg_controllen = control.size();
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(header), &outgoing.fd, sizeof(int));
+  }
+  for (;;) {
+    const ssize_t sent = ::sendmsg(socket_.get(), &message, MSG_NOSIGNAL);
+    if (sent >= 0) return static_cast<size_t>(sent);
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return size_t{0};
+    if (errno != EINTR) return gone("send", errno);
+  }
+}
+
+Status Connection::flush() {
+  while (!unsent_.empty()) {
+    Outgoing& outgoing = unsent_.front();
+    CKPT_ASSIGN(const size_t sent, send_some(outgoing));
+    if (sent == 0) return ok_status();
+    outgoing.sent += sent;
+    if (outgoing.sent == outgoing.frame.size()) unsent_.pop_front();
+  }
+  return ok_status();
+}
+
+// Bytes received, 0 if none are there yet.
+Result<size_t> Connection::receive_some() {
+  buffer_.resize(kReceiveBytes);
+  iovec piece{buffer_.data(), buffer_.size()};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+  msghdr message{};
+  message.msg_iov = &piece;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  ssize_t received = 0;
+  do {
+    received = ::recvmsg(socket_.get(), &message, MSG_CMSG_CLOEXEC);
+  } while (received < 0 && errno == EINTR);
+  if (received < 0) {
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return size_t{0};
+    return gone("receive", errno);
+  }
+  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
+       header = CMSG_NXTHDR(&message, header)) {
+    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+    int fd = -1;
+    std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
+    received_fd_.reset(fd);
+  }
+  if (received == 0) {
+    return make_error(ErrorCode::kUnavailable, "connection to the daemon lost: it was closed");
+  }
+  reader_.append(ByteView(buffer_).first(static_cast<size_t>(received)));
+  return static_cast<size_t>(received);
+}
+
+Result<std::optional<fb::MessageT>> Connection::receive() {
+  for (;;) {
+    CKPT_ASSIGN(std::optional<fb::MessageT> message, reader_.next());
+    if (message) return message;
+    CKPT_ASSIGN(const size_t received, receive_some());
+    if (received == 0) return std::optional<fb::MessageT>();
+  }
+}
+
+void Connection::wait(const Deadline& deadline) const {
+  pollfd entry{socket_.get(), static_cast<short>(POLLIN | (has_unsent() ? POLLOUT : 0)), 0};
+  // Interrupted or not, the caller looks at the socket again.
+  (void)::poll(&entry, 1, deadline.poll_timeout_ms());
+}
+
+}  // namespace ckpt::lib

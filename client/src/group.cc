@@ -1,0 +1,125 @@
+#include "client/src/group.h"
+
+#include <fmt/ranges.h>
+
+#include "client/src/session.h"
+
+namespace ckpt::lib {
+namespace {
+
+// ckpt_kv_set has no timeout of its own: it is answered from the daemon's memory.
+constexpr uint32_t kKvSetTimeoutMs = 30'000;
+
+CallOptions while_epoch_lives(Session& session, const Deadline& deadline, std::string what) {
+  return {deadline, std::move(what), [&session]() -> std::optional<Error> {
+            const Status alive = session.group().check_alive(session.options().run);
+            if (alive.ok()) return std::nullopt;
+            return alive.error();
+          }};
+}
+
+}  // namespace
+
+void Group::start(const fb::EpochStartedT& epoch) {
+  epoch_ = epoch;
+  joined_ = true;
+  own_keys_.clear();
+}
+
+void Group::end(Epoch epoch, std::vector<Rank> lost, std::string reason) {
+  ended_epoch_ = epoch;
+  lost_ = std::move(lost);
+  reason_ = std::move(reason);
+}
+
+Status Group::check_alive(std::string_view run) const {
+  if (!joined_) {
+    return make_error(ErrorCode::kFailedPrecondition, "run {}: join the group first", run);
+  }
+  if (!ended()) return ok_status();
+  if (lost_.empty()) {
+    return make_error(ErrorCode::kAborted, "run {} epoch {} has ended: {}", run, epoch_.epoch,
+                      reason_);
+  }
+  return make_error(ErrorCode::kAborted, "run {} epoch {} has ended: lost rank {}: {}", run,
+                    epoch_.epoch, fmt::join(lost_, ", "), reason_);
+}
+
+Status join_group(Session& session, const JoinOptions& options) {
+  if (options.size == 0 || options.rank >= options.size) {
+    return make_error(ErrorCode::kInvalidArgument, "run {}: rank {} of a group of {}",
+                      session.options().run, options.rank, options.size);
+  }
+  fb::JoinGroupT body;
+  body.rank = options.rank;
+  body.size = options.size;
+  body.resume = options.resume;
+  body.resume_lineage = options.resume_lineage;
+  body.resume_step = options.resume_step;
+  // Whatever epoch it was in, it wants a new one: no reconnect shall rejoin the old.
+  session.group().leave();
+  const CallOptions call{Deadline::after_ms(options.timeout_ms),
+                         fmt::format("run {}: rank {} joining a group of {}", session.options().run,
+                                     options.rank, options.size),
+                         {}};
+  Result<fb::MessageT> reply = session.call(body, call);
+  if (!reply.ok()) {
+    // Nobody shall wait for a rank that has given up.
+    if (reply.error().code == ErrorCode::kDeadlineExceeded) session.post(fb::LeaveGroupT());
+    return std::move(reply).error();
+  }
+  const fb::EpochStartedT* started = reply->body.AsEpochStarted();
+  if (started == nullptr) {
+    return make_error(ErrorCode::kCorrupt, "{}: the daemon answered with something else",
+                      call.what);
+  }
+  session.group().start(*started);
+  return ok_status();
+}
+
+Status leave_group(Session& session, const Deadline& deadline) {
+  if (!session.group().alive()) {
+    session.group().leave();
+    return ok_status();
+  }
+  const auto left = session.call(
+      fb::LeaveGroupT(),
+      while_epoch_lives(session, deadline,
+                        fmt::format("run {}: leaving the group", session.options().run)));
+  session.group().leave();
+  // An epoch that ended meanwhile was left all the same.
+  if (left.ok() || left.error().code == ErrorCode::kAborted) return ok_status();
+  return left.error();
+}
+
+Status kv_set(Session& session, const std::string& key, std::vector<uint8_t> value) {
+  CKPT_TRY(session.group().check_alive(session.options().run));
+  fb::KvSetT body;
+  body.epoch = session.group().epoch().epoch;
+  body.key = key;
+  body.value = value;
+  CKPT_TRY(session.call(
+      body, while_epoch_lives(session, Deadline::after_ms(kKvSetTimeoutMs),
+                              fmt::format("run {}: setting key {}", session.options().run, key))));
+  session.group().own_keys()[key] = std::move(value);
+  return ok_status();
+}
+
+Result<std::vector<uint8_t>> kv_get(Session& session, const std::string& key,
+                                    const Deadline& deadline) {
+  CKPT_TRY(session.group().check_alive(session.options().run));
+  fb::KvGetT body;
+  body.epoch = session.group().epoch().epoch;
+  body.key = key;
+  const CallOptions call = while_epoch_lives(
+      session, deadline, fmt::format("run {}: waiting for key {}", session.options().run, key));
+  CKPT_ASSIGN(fb::MessageT reply, session.call(body, call));
+  fb::KvValueT* value = reply.body.AsKvValue();
+  if (value == nullptr) {
+    return make_error(ErrorCode::kCorrupt, "{}: the daemon answered with something else",
+                      call.what);
+  }
+  return std::move(value->value);
+}
+
+}  // namespace ckpt::lib

@@ -1,0 +1,63 @@
+// Group: which epoch this rank lives in, and the keys it has announced there.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "client/src/deadline.h"
+#include "formats/base/ids.h"
+#include "formats/base/result.h"
+#include "formats/wire/wire_generated.h"
+
+namespace ckpt::lib {
+
+class Session;
+
+// State only; the session tells it what happened. Keys set here are kept because a restarted daemon
+// has forgotten them: they are announced again after a reconnect.
+class Group {
+ public:
+  void start(const fb::EpochStartedT& epoch);
+  void end(Epoch epoch, std::vector<Rank> lost, std::string reason);
+  void leave() { joined_ = false; }
+
+  bool joined() const { return joined_; }
+  bool ended() const { return joined_ && ended_epoch_ == epoch_.epoch; }
+  // Joined, and not over.
+  bool alive() const { return joined_ && !ended(); }
+  // kFailedPrecondition before the first join, kAborted with the lost ranks once it has ended.
+  Status check_alive(std::string_view run) const;
+
+  const fb::EpochStartedT& epoch() const { return epoch_; }
+  const std::vector<Rank>& lost() const { return lost_; }
+  std::map<std::string, std::vector<uint8_t>>& own_keys() { return own_keys_; }
+
+ private:
+  bool joined_ = false;
+  fb::EpochStartedT epoch_;
+  // The last epoch that ended. Kept apart from epoch_: an epoch may end in the same read as its
+  // start, before the call that joined has looked at its answer.
+  Epoch ended_epoch_ = 0;
+  std::vector<Rank> lost_;
+  std::string reason_;
+  std::map<std::string, std::vector<uint8_t>> own_keys_;
+};
+
+struct JoinOptions {
+  Rank rank = 0;
+  uint32_t size = 0;
+  fb::ResumeMode resume = fb::ResumeMode::Start;
+  LineageId resume_lineage = 0;
+  Step resume_step = 0;
+  uint32_t timeout_ms = 0;
+};
+
+Status join_group(Session& session, const JoinOptions& options);
+Status leave_group(Session& session, const Deadline& deadline);
+Status kv_set(Session& session, const std::string& key, std::vector<uint8_t> value);
+Result<std::vector<uint8_t>> kv_get(Session& session, const std::string& key,
+                                    const Deadline& deadline);
+
+}  // namespace ckpt::lib

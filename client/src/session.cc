@@ -1,0 +1,171 @@
+#include "client/src/session.h"
+
+#include <poll.h>
+#include <sys/mman.h>
+
+#include "client/src/snapshot.h"
+
+namespace ckpt::lib {
+namespace {
+
+// What is queued when the session is closed gets this long to leave.
+constexpr uint32_t kCloseFlushMs = 2'000;
+// Between two askings of a daemon that said "not now" (it is starting, or draining).
+constexpr uint32_t kUnavailableRetryMs = 50;
+
+// Errors of the first connection that no amount of waiting changes.
+bool is_final(ErrorCode code) {
+  return code != ErrorCode::kUnavailable && code != ErrorCode::kDeadlineExceeded &&
+         code != ErrorCode::kIo;
+}
+
+// Waits without a socket to wait on.
+void sleep_until(const Deadline& deadline) { (void)::poll(nullptr, 0, deadline.poll_timeout_ms()); }
+
+}  // namespace
+
+Result<std::unique_ptr<Session>> Session::open(Options options, const Deadline& deadline) {
+  std::unique_ptr<Session> session(new Session(std::move(options)));
+  const CallOptions call{deadline, "socket " + session->options_.socket, [&session]() {
+                           std::optional<Error> loss = session->last_loss_;
+                           if (loss && !is_final(loss->code)) loss.reset();
+                           return loss;
+                         }};
+  CKPT_TRY(session->wait_ready(call));
+  return session;
+}
+
+Session::~Session() {
+  for (const auto& handle : handles_) {
+    if (const auto snapshot = handle.lock()) snapshot->session_closes();
+  }
+  snapshots_.clear();
+  drain_sends(Deadline::after_ms(kCloseFlushMs));
+}
+
+void Session::pump(const Deadline& deadline) {
+  for (;;) {
+    step_connect();
+    if (connection_ && receive_all()) return;
+    if (deadline.expired()) return;
+    if (connection_) {
+      connection_->wait(phase_ == Phase::kReady ? deadline : deadline.or_earlier(handshake_ends_));
+    } else {
+      sleep_until(deadline.or_earlier(next_attempt_));
+    }
+  }
+}
+
+Error Session::timed_out(const CallOptions& options) const {
+  if (phase_ != Phase::kReady) {
+    if (last_loss_) {
+      return make_error(last_loss_->code, "{}: no daemon: {}", options.what, last_loss_->message);
+    }
+    return make_error(ErrorCode::kUnavailable, "{}: the daemon did not answer in time",
+                      options.what);
+  }
+  return make_error(ErrorCode::kDeadlineExceeded, "{}: not done in time", options.what);
+}
+
+Status Session::wait_ready(const CallOptions& options) {
+  for (;;) {
+    if (phase_ == Phase::kReady) return ok_status();
+    if (options.cancelled) {
+      if (std::optional<Error> error = options.cancelled()) return *std::move(error);
+    }
+    pump(options.deadline);
+    if (phase_ != Phase::kReady && options.deadline.expired()) return timed_out(options);
+  }
+}
+
+// The answer; nullopt if the daemon was lost before it came.
+Result<std::optional<fb::MessageT>> Session::wait_reply(uint64_t request,
+                                                        const CallOptions& options) {
+  const uint64_t generation = generation_;
+  for (;;) {
+    std::optional<fb::MessageT>& reply = replies_.at(request);
+    if (reply) return std::move(reply);
+    if (phase_ != Phase::kReady || generation != generation_) return std::optional<fb::MessageT>();
+    if (options.cancelled) {
+      if (std::optional<Error> error = options.cancelled()) return *std::move(error);
+    }
+    if (options.deadline.expired()) return timed_out(options);
+    pump(options.deadline);
+  }
+}
+
+Result<fb::MessageT> Session::call_message(const MakeMessage& make, const CallOptions& options) {
+  for (;;) {
+    CKPT_TRY(wait_ready(options));
+    const uint64_t request = next_request_++;
+    replies_.emplace(request, std::nullopt);
+    Result<std::optional<fb::MessageT>> reply = std::optional<fb::MessageT>();
+    const Status sent = transmit(make(request));
+    if (sent.ok()) {
+      reply = wait_reply(request, options);
+    } else if (sent.error().code == ErrorCode::kInvalidArgument) {
+      reply = sent.error();
+    }
+    replies_.erase(request);
+    if (!reply.ok()) return std::move(reply).error();
+    if (!*reply) continue;  // lost on the way: ask the next daemon
+    const fb::ErrorReplyT* error = (*reply)->body.AsErrorReply();
+    if (error == nullptr) return std::move(**reply);
+    Error failure = error_from(*error);
+    if (failure.code != ErrorCode::kUnavailable || options.deadline.expired()) return failure;
+    pump(options.deadline.or_earlier(Deadline::after_ms(kUnavailableRetryMs).at()));
+  }
+}
+
+Status Session::transmit(const fb::MessageT& message, int fd) {
+  Status sent = connection_->send(message, fd);
+  // A message that is too large was not sent and harms nobody but its caller.
+  if (!sent.ok() && sent.error().code != ErrorCode::kInvalidArgument) lose(sent.error());
+  return sent;
+}
+
+void Session::drain_sends(const Deadline& deadline) {
+  while (phase_ == Phase::kReady && connection_->has_unsent() && !deadline.expired()) {
+    connection_->wait(deadline);
+    pump(Deadline::now());
+  }
+}
+
+const ArenaMapping* Session::pin_arena() {
+  arena_pinned_ = arena_.has_value();
+  return arena();
+}
+
+MutableByteView Session::warm_slab(uint32_t slab) {
+  const MutableByteView bytes = arena_->slab(slab);
+  if (!slab_populated_[slab]) {
+    // Refused by kernels before 5.14; then the copy faults the pages in, slower.
+    (void)::madvise(bytes.data(), bytes.size(), MADV_POPULATE_WRITE);
+    slab_populated_[slab] = true;
+  }
+  return bytes;
+}
+
+void Session::add_snapshot(std::shared_ptr<Snapshot> snapshot) {
+  std::erase_if(handles_, [](const auto& handle) { return handle.expired(); });
+  handles_.push_back(snapshot);
+  snapshots_.push_back(std::move(snapshot));
+}
+
+void Session::remove_snapshot(const Snapshot* snapshot) {
+  std::erase_if(snapshots_, [snapshot](const auto& known) { return known.get() == snapshot; });
+}
+
+void Session::forget_seal(uint32_t slab) {
+  for (const auto& snapshot : snapshots_) snapshot->forget_seal(slab);
+}
+
+Error error_from(int code, const std::string& message) {
+  const bool known = code >= static_cast<int>(ErrorCode::kInvalidArgument) &&
+                     code <= static_cast<int>(ErrorCode::kFailedPrecondition);
+  return Error{known ? static_cast<ErrorCode>(code) : ErrorCode::kFailedPrecondition, message};
+}
+
+Error error_from(const fb::ErrorReplyT& reply) { return error_from(reply.code, reply.message); }
+
+}  // namespace ckpt::lib

@@ -1,0 +1,176 @@
+// Session: the connection of one rank to ckptd, kept up across restarts of the daemon.
+//
+// A small state machine drives it, one non-blocking step at a time, from whatever call the trainer
+// makes; there are no threads. After a loss: connect (backoff 10 ms to 1 s) -> Hello with the old
+// arena -> RegisterUnits -> RejoinEpoch -> own keys, open snapshots and their seals -> ready.
+// A call that was waiting for an answer asks again once the session is ready.
+//
+//   disconnected -> greeting -> registering -> rejoining -> ready
+//        ^----------------- any error -----------------------'
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "client/src/connection.h"
+#include "client/src/group.h"
+#include "formats/arena.h"
+#include "formats/unit.h"
+
+namespace ckpt::lib {
+
+class Snapshot;
+class RestoreInbox;
+
+// How long a call may wait, what it is called in its error, and what else ends it early.
+struct CallOptions {
+  Deadline deadline;
+  std::string what;
+  std::function<std::optional<Error>()> cancelled;
+};
+
+class Session {
+ public:
+  struct Options {
+    std::string socket;  // path
+    std::string run;
+    std::string client_name;
+    uint64_t arena_bytes = 0;
+    uint64_t slab_bytes = 0;
+    bool control = false;
+  };
+  // Waits for a daemon to be there until the deadline; an answer that waiting cannot change
+  // (another protocol version, not allowed, no memory) fails at once.
+  static Result<std::unique_ptr<Session>> open(Options options, const Deadline& deadline);
+  // Aborts snapshots that were not ended, sends what is queued, and hangs up.
+  ~Session();
+
+  // One turn: reconnects if it is time to, handles every message that has arrived; if there was
+  // none, waits for one until the deadline. Never fails: a lost daemon is a state, not an error.
+  void pump(const Deadline& deadline);
+
+  // Sends the request and waits for its answer, over as many daemons as the deadline allows.
+  // `body` has a member `request`, which is set here. An ErrorReply comes back as its Error.
+  template <typename Body>
+  Result<fb::MessageT> call(const Body& body, const CallOptions& options) {
+    return call_message(
+        [&body](uint64_t request) {
+          Body numbered(body);
+          numbered.request = request;
+          fb::MessageT message;
+          message.body.Set(std::move(numbered));
+          return message;
+        },
+        options);
+  }
+  // Sends without waiting for the answer; false if there is no daemon right now. Returns the
+  // request's id through `request`, if wanted.
+  template <typename Body>
+  bool post(Body body, uint64_t* request = nullptr) {
+    if (phase_ != Phase::kReady) return false;
+    if constexpr (requires { body.request; }) {
+      body.request = next_request_++;
+      if (request != nullptr) *request = body.request;
+    }
+    fb::MessageT message;
+    message.body.Set(std::move(body));
+    return transmit(message).ok();
+  }
+  // Waits until the session is ready.
+  Status wait_ready(const CallOptions& options);
+  // Sends what is queued; gives up silently at the deadline or when the daemon goes away.
+  void drain_sends(const Deadline& deadline);
+
+  bool ready() const { return phase_ == Phase::kReady; }
+  // Counts connections that became ready: differs if the daemon was lost since.
+  uint64_t generation() const { return generation_; }
+  int fd() const { return connection_ ? connection_->fd() : -1; }
+  const Options& options() const { return options_; }
+
+  // The arena; null before the first Welcome and in a control session without one.
+  const ArenaMapping* arena() const { return arena_ ? &*arena_ : nullptr; }
+  // The slab's bytes, with the page table of this process filled in: the first copy into a slab
+  // shall not pay a page fault for every 4 KiB.
+  MutableByteView warm_slab(uint32_t slab);
+  // As arena(), and promises that the mapping stays until the session ends.
+  const ArenaMapping* pin_arena();
+
+  Status register_units(std::vector<UnitSpec> units, std::string metadata,
+                        const Deadline& deadline);
+  const std::vector<UnitSpec>& units() const { return units_; }
+
+  Group& group() { return group_; }
+  const Group& group() const { return group_; }
+
+  void add_snapshot(std::shared_ptr<Snapshot> snapshot);
+  void remove_snapshot(const Snapshot* snapshot);
+  void set_restore(RestoreInbox* inbox) { restore_ = inbox; }
+  // `slab` was leased anew: what was sealed in it before is no longer there.
+  void forget_seal(uint32_t slab);
+
+  std::string error_text;  // of the last call, for ckpt_session_error
+
+ private:
+  enum class Phase { kDisconnected, kGreeting, kRegistering, kRejoining, kReady };
+  using MakeMessage = std::function<fb::MessageT(uint64_t request)>;
+
+  explicit Session(Options options) : options_(std::move(options)) {}
+  Result<fb::MessageT> call_message(const MakeMessage& make, const CallOptions& options);
+  Result<std::optional<fb::MessageT>> wait_reply(uint64_t request, const CallOptions& options);
+  // kInvalidArgument: too large, nothing was sent. Any other error: the daemon is lost.
+  Status transmit(const fb::MessageT& message, int fd = -1);
+  Error timed_out(const CallOptions& options) const;
+
+  // session_connect.cc: from nothing to ready.
+  void step_connect();
+  void greet();
+  Status take_welcome(const fb::WelcomeT& welcome);
+  Status map_arena(const fb::WelcomeT& welcome);
+  void start_registering();
+  void start_rejoining();
+  void become_ready();
+  void handshake_reply(const fb::MessageT& message);
+  void lose(Error error);
+
+  // session_dispatch.cc: what a message means.
+  bool receive_all();
+  void dispatch(fb::MessageT message);
+  void resolve(uint64_t request, fb::MessageT message);
+  void error_without_waiter(const fb::ErrorReplyT& error);
+
+  Options options_;
+  Phase phase_ = Phase::kDisconnected;
+  std::optional<Connection> connection_;
+  uint64_t generation_ = 0;
+  uint64_t next_request_ = 1;
+  uint64_t handshake_request_ = 0;
+  Clock::time_point handshake_ends_{};
+  Clock::time_point next_attempt_{};  // when disconnected
+  std::chrono::milliseconds backoff_{10};
+  std::optional<Error> last_loss_;  // why there is no daemon
+
+  std::optional<ArenaMapping> arena_;
+  base::UniqueFd arena_fd_;
+  bool arena_pinned_ = false;
+  std::vector<bool> slab_populated_;          // this process has page table entries for it
+  std::vector<ArenaMapping> retired_arenas_;  // pinned, then refused by a new daemon
+
+  std::vector<UnitSpec> units_;
+  std::string metadata_;
+  bool registered_ = false;
+  Group group_;
+  std::vector<std::shared_ptr<Snapshot>> snapshots_;  // neither durable nor failed
+  std::vector<std::weak_ptr<Snapshot>> handles_;      // all that may still point here
+  RestoreInbox* restore_ = nullptr;
+  std::map<uint64_t, std::optional<fb::MessageT>> replies_;  // of the calls that wait
+};
+
+// What the daemon said in an ErrorReply; an unknown code becomes kFailedPrecondition.
+Error error_from(const fb::ErrorReplyT& reply);
+Error error_from(int code, const std::string& message);
+
+}  // namespace ckpt::lib

@@ -1,0 +1,169 @@
+// From no daemon to a session that is as it was before: the left-to-right half of the state machine
+// in session.h. Each step sends at most what its successor waits for, so that a daemon that dies in
+// the middle costs one backoff and nothing else.
+#include <sys/mman.h>
+
+#include "client/src/session.h"
+#include "client/src/snapshot.h"
+#include "client/src/units.h"
+
+namespace ckpt::lib {
+namespace {
+
+constexpr std::chrono::milliseconds kBackoffMin{10};
+constexpr std::chrono::milliseconds kBackoffMax{1'000};
+// A daemon that accepts a connection and then says nothing is as good as none. Long, because one
+// that takes back arenas of many ranks checks their bytes first.
+constexpr std::chrono::milliseconds kHandshakeMax{30'000};
+
+}  // namespace
+
+void Session::step_connect() {
+  if (phase_ == Phase::kDisconnected) {
+    if (Clock::now() < next_attempt_) return;
+    Result<Connection> connection = Connection::connect(options_.socket);
+    if (!connection.ok()) return lose(std::move(connection).error());
+    connection_.emplace(std::move(connection).value());
+    handshake_ends_ = Clock::now() + kHandshakeMax;
+    greet();
+  } else if (phase_ != Phase::kReady && Clock::now() >= handshake_ends_) {
+    lose(make_error(ErrorCode::kUnavailable, "socket {}: no answer to the greeting",
+                    options_.socket));
+  }
+}
+
+void Session::greet() {
+  phase_ = Phase::kGreeting;
+  fb::HelloT hello;
+  hello.protocol_version = wire::kProtocolVersion;
+  hello.client = options_.client_name;
+  hello.kind = options_.control ? fb::SessionKind::Control : fb::SessionKind::Trainer;
+  hello.run = options_.run;
+  hello.arena_bytes = options_.arena_bytes;
+  hello.slab_bytes = options_.slab_bytes;
+  int fd = -1;
+  if (arena_) {
+    hello.readopt = true;
+    hello.arena_bytes = arena_->layout().arena_bytes();
+    hello.slab_bytes = arena_->layout().slab_bytes;
+    fd = arena_fd_.get();
+  }
+  fb::MessageT message;
+  message.body.Set(std::move(hello));
+  (void)transmit(message, fd);
+}
+
+Status Session::take_welcome(const fb::WelcomeT& welcome) {
+  if (welcome.protocol_version != wire::kProtocolVersion) {
+    return make_error(ErrorCode::kVersionMismatch,
+                      "socket {}: the daemon speaks protocol version {}, this library {}",
+                      options_.socket, welcome.protocol_version, wire::kProtocolVersion);
+  }
+  if (welcome.adopted) {
+    if (arena_) return ok_status();
+    return make_error(ErrorCode::kCorrupt, "socket {}: the daemon adopted an arena we do not have",
+                      options_.socket);
+  }
+  if (options_.control && options_.arena_bytes == 0) return ok_status();
+  return map_arena(welcome);
+}
+
+Status Session::map_arena(const fb::WelcomeT& welcome) {
+  base::UniqueFd fd = connection_->take_fd();
+  if (!fd.valid()) {
+    return make_error(ErrorCode::kCorrupt, "socket {}: the daemon sent no arena", options_.socket);
+  }
+  const ArenaLayout layout{welcome.slab_bytes, welcome.slab_count};
+  CKPT_ASSIGN(ArenaMapping mapping, ArenaMapping::map(fd.get(), layout));
+  // A forked child (a data loader) must neither write into it nor pay for its page tables.
+  const MutableByteView bytes = mapping.bytes();
+  if (::madvise(bytes.data(), bytes.size(), MADV_DONTFORK) != 0) {
+    return make_error(ErrorCode::kIo, "arena of {} bytes: madvise failed", bytes.size());
+  }
+  if (arena_) {
+    const Error refused =
+        make_error(ErrorCode::kAborted, "the daemon restarted and did not take the arena back: {}",
+                   welcome.server.empty() ? "no reason given" : welcome.server);
+    for (const auto& snapshot : std::vector(snapshots_)) snapshot->fail(refused);
+    if (arena_pinned_) retired_arenas_.push_back(*std::move(arena_));
+  }
+  arena_pinned_ = false;
+  arena_.emplace(std::move(mapping));
+  arena_fd_ = std::move(fd);
+  slab_populated_.assign(layout.slab_count, false);
+  return ok_status();
+}
+
+void Session::start_registering() {
+  if (!registered_) return start_rejoining();
+  phase_ = Phase::kRegistering;
+  handshake_request_ = next_request_++;
+  fb::RegisterUnitsT body = to_wire(units_, metadata_);
+  body.request = handshake_request_;
+  fb::MessageT message;
+  message.body.Set(std::move(body));
+  (void)transmit(message);
+}
+
+void Session::start_rejoining() {
+  if (!group_.alive()) return become_ready();
+  phase_ = Phase::kRejoining;
+  handshake_request_ = next_request_++;
+  fb::RejoinEpochT body;
+  body.request = handshake_request_;
+  body.rank = group_.epoch().rank;
+  body.epoch = group_.epoch().epoch;
+  fb::MessageT message;
+  message.body.Set(std::move(body));
+  (void)transmit(message);
+}
+
+void Session::become_ready() {
+  phase_ = Phase::kReady;
+  ++generation_;
+  backoff_ = kBackoffMin;
+  last_loss_.reset();
+  if (group_.alive()) {
+    for (const auto& [key, value] : group_.own_keys()) {
+      fb::KvSetT body;
+      body.epoch = group_.epoch().epoch;
+      body.key = key;
+      body.value = value;
+      if (!post(std::move(body))) return;
+    }
+  }
+  for (const auto& snapshot : std::vector(snapshots_)) {
+    if (phase_ != Phase::kReady) return;
+    snapshot->reopen();
+  }
+}
+
+void Session::handshake_reply(const fb::MessageT& message) {
+  const fb::ErrorReplyT* refusal = message.body.AsErrorReply();
+  if (refusal != nullptr) {
+    Error error = error_from(*refusal);
+    const bool rejoining = phase_ == Phase::kRejoining && error.code != ErrorCode::kUnavailable;
+    if (!rejoining) return lose(std::move(error));
+    // The new daemon does not know this epoch, or it is over: the trainer joins the next one.
+    group_.end(group_.epoch().epoch, {}, error.message);
+    return become_ready();
+  }
+  switch (phase_) {
+    case Phase::kRegistering:
+      return start_rejoining();
+    case Phase::kRejoining:
+      return become_ready();
+    default:
+      return;
+  }
+}
+
+void Session::lose(Error error) {
+  connection_.reset();
+  phase_ = Phase::kDisconnected;
+  last_loss_ = std::move(error);
+  next_attempt_ = Clock::now() + backoff_;
+  backoff_ = std::min(backoff_ * 2, kBackoffMax);
+}
+
+}  // namespace ckpt::lib

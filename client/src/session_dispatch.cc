@@ -1,0 +1,108 @@
+// What a message from the daemon means: an answer someone waits for, or news.
+#include "client/src/restore.h"
+#include "client/src/session.h"
+#include "client/src/snapshot.h"
+
+namespace ckpt::lib {
+namespace {
+
+// The request an answer belongs to; 0 for news.
+uint64_t answered_request(const fb::MessageT& message) {
+  switch (message.body.type) {
+    case fb::MessageBody::ErrorReply:
+      return message.body.AsErrorReply()->request;
+    case fb::MessageBody::Done:
+      return message.body.AsDone()->request;
+    case fb::MessageBody::EpochStarted:
+      return message.body.AsEpochStarted()->request;
+    case fb::MessageBody::KvValue:
+      return message.body.AsKvValue()->request;
+    case fb::MessageBody::SlabsLeased:
+      return message.body.AsSlabsLeased()->request;
+    case fb::MessageBody::RestoreOpened:
+      return message.body.AsRestoreOpened()->request;
+    case fb::MessageBody::QueryReply:
+      return message.body.AsQueryReply()->request;
+    default:
+      return 0;
+  }
+}
+
+}  // namespace
+
+// True if at least one message was handled, or the daemon was lost.
+bool Session::receive_all() {
+  if (const Status flushed = connection_->flush(); !flushed.ok()) {
+    lose(flushed.error());
+    return true;
+  }
+  bool handled = false;
+  while (connection_) {
+    Result<std::optional<fb::MessageT>> message = connection_->receive();
+    if (!message.ok()) {
+      lose(std::move(message).error());
+      return true;
+    }
+    if (!*message) break;
+    dispatch(std::move(**message));
+    handled = true;
+  }
+  return handled;
+}
+
+void Session::dispatch(fb::MessageT message) {
+  switch (message.body.type) {
+    case fb::MessageBody::Welcome: {
+      if (phase_ != Phase::kGreeting) return;
+      const Status taken = take_welcome(*message.body.AsWelcome());
+      if (!taken.ok()) return lose(taken.error());
+      return start_registering();
+    }
+    case fb::MessageBody::EpochEnded: {
+      const fb::EpochEndedT& ended = *message.body.AsEpochEnded();
+      return group_.end(ended.epoch, ended.lost_ranks, ended.reason);
+    }
+    case fb::MessageBody::SnapshotState: {
+      const fb::SnapshotStateT& state = *message.body.AsSnapshotState();
+      for (const auto& snapshot : std::vector(snapshots_)) snapshot->take_state(state);
+      return;
+    }
+    case fb::MessageBody::RestoreWindow:
+      if (restore_ != nullptr) restore_->take(std::move(*message.body.AsRestoreWindow()));
+      return;
+    case fb::MessageBody::SlabsLeased:
+      for (const auto& snapshot : std::vector(snapshots_)) {
+        snapshot->take_slabs(*message.body.AsSlabsLeased());
+      }
+      break;
+    default:
+      break;
+  }
+  const uint64_t request = answered_request(message);
+  resolve(request, std::move(message));
+}
+
+void Session::resolve(uint64_t request, fb::MessageT message) {
+  const fb::ErrorReplyT* error = message.body.AsErrorReply();
+  if (phase_ == Phase::kGreeting) {
+    if (error != nullptr) lose(error_from(*error));
+    return;
+  }
+  if (request != 0 && request == handshake_request_ && phase_ != Phase::kReady) {
+    return handshake_reply(message);
+  }
+  const auto waiter = replies_.find(request);
+  if (waiter != replies_.end()) {
+    waiter->second = std::move(message);
+  } else if (error != nullptr) {
+    error_without_waiter(*error);
+  }
+}
+
+// Nobody waits for the answer to a seal or a lease, nor for a restore that fails half-way.
+void Session::error_without_waiter(const fb::ErrorReplyT& error) {
+  if (restore_ != nullptr && restore_->take_error(error)) return;
+  for (const auto& snapshot : std::vector(snapshots_)) snapshot->take_error(error);
+}
+
+}  // namespace ckpt::lib

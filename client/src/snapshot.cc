@@ -1,0 +1,208 @@
+#include "client/src/snapshot.h"
+
+#include <algorithm>
+
+#include "formats/wire/convert.h"
+
+namespace ckpt::lib {
+
+Snapshot::Snapshot(Session& session, SnapshotOptions options)
+    : session_(&session), options_(std::move(options)) {}
+
+std::string Snapshot::name() const {
+  return fmt::format("run {} step {}", session_ != nullptr ? session_->options().run : "?",
+                     options_.step);
+}
+
+Result<std::shared_ptr<Snapshot>> Snapshot::begin(Session& session, SnapshotOptions options) {
+  std::shared_ptr<Snapshot> snapshot(new Snapshot(session, std::move(options)));
+  const Timed stall(snapshot->info_.stall_ns);
+  CKPT_TRY(session.group().check_alive(session.options().run));
+  if (session.arena() == nullptr) {
+    return make_error(ErrorCode::kFailedPrecondition, "{}: a control session has no arena",
+                      snapshot->name());
+  }
+  CKPT_TRY(snapshot->prepare());
+  // Known to the session before the daemon hears of it: slabs may come with the answer.
+  session.add_snapshot(snapshot);
+  const Status asked = snapshot->ask();
+  if (!asked.ok()) {
+    session.remove_snapshot(snapshot.get());
+    return asked.error();
+  }
+  return snapshot;
+}
+
+// Checks the plan and builds the message. The daemon checks coverage, over all ranks; here is only
+// what would make this rank write outside its own state.
+Status Snapshot::prepare() {
+  const std::vector<UnitSpec>& specs = session_->units();
+  const fb::EpochStartedT& epoch = session_->group().epoch();
+  std::vector<UnitId>& units = options_.plan.units;
+  std::sort(units.begin(), units.end());
+  units.erase(std::unique(units.begin(), units.end()), units.end());
+  if (!units.empty() && units.back() >= specs.size()) {
+    return make_error(ErrorCode::kInvalidArgument, "{}: unit number {}, but {} are registered",
+                      name(), units.back(), specs.size());
+  }
+  std::vector<PlannedFragment>& fragments = options_.plan.fragments;
+  std::erase_if(fragments, [](const PlannedFragment& f) { return f.range.length == 0; });
+  std::vector<uint64_t> lengths;
+  for (const PlannedFragment& fragment : fragments) {
+    const auto [unit, offset, length] = fragment.range;
+    if (!std::binary_search(units.begin(), units.end(), unit)) {
+      return make_error(ErrorCode::kInvalidArgument,
+                        "{}: a fragment of unit number {}, which is not in the snapshot", name(),
+                        unit);
+    }
+    if (fragment.rank >= epoch.size) {
+      return make_error(ErrorCode::kInvalidArgument,
+                        "{} unit {}: a fragment of rank {}, but the group has {}", name(),
+                        specs[unit].name, fragment.rank, epoch.size);
+    }
+    if (!base::range_fits(offset, length, specs[unit].bytes)) {
+      return make_error(ErrorCode::kInvalidArgument,
+                        "{} unit {}: a fragment of {} bytes at {}, but the unit has {}", name(),
+                        specs[unit].name, length, offset, specs[unit].bytes);
+    }
+    if (fragment.rank != epoch.rank) continue;
+    shares_.push_back({fragment.range, 0});
+    lengths.push_back(length);
+    begin_.fragments.emplace_back(unit, 0, offset, length);
+  }
+  std::sort(shares_.begin(), shares_.end(),
+            [](const Share& a, const Share& b) { return a.range < b.range; });
+  begin_.epoch = epoch.epoch;
+  begin_.step = options_.step;
+  begin_.attempt = options_.attempt;
+  begin_.units = units;
+  begin_.out_of_slabs = options_.out_of_slabs;
+  begin_.slabs_wanted = slabs_needed(lengths, session_->arena()->layout().slab_bytes);
+  const base::Hash128 hash = plan_hash(std::move(options_.plan));
+  options_.plan = {};
+  begin_.plan = wire::to_fb(hash);
+  for (const auto& [metric, value] : options_.metrics) {
+    auto body = std::make_unique<fb::MetricT>();
+    body->name = metric;
+    body->value = value;
+    begin_.metrics.push_back(std::move(body));
+  }
+  return ok_status();
+}
+
+Status Snapshot::ask() {
+  const Timed waiting(info_.wait_ns);
+  slabs_expected_ = begin_.slabs_wanted;
+  const CallOptions call{deadline(), name() + ": beginning a snapshot",
+                         [this]() -> std::optional<Error> {
+                           Status open = check_open();
+                           if (open.ok()) open = session_->group().check_alive(name());
+                           if (open.ok()) return std::nullopt;
+                           return open.error();
+                         }};
+  const Result<fb::MessageT> reply = session_->call(begin_, call);
+  if (!reply.ok()) {
+    // The daemon may have heard of it all the same.
+    if (reply.error().code == ErrorCode::kDeadlineExceeded) send_abort(reply.error().message);
+    return reply.error();
+  }
+  acknowledged_ = true;
+  return check_open();
+}
+
+Status Snapshot::check_open() const {
+  if (session_ == nullptr) {
+    return make_error(ErrorCode::kFailedPrecondition, "{}: its session was closed", name());
+  }
+  if (info_.level != fb::SnapshotLevel::Failed) return ok_status();
+  return make_error(ErrorCode::kAborted, "{}: the snapshot failed: {}", name(),
+                    info_.failure->message);
+}
+
+Status Snapshot::wait(fb::SnapshotLevel level, const Deadline& deadline) {
+  for (;;) {
+    CKPT_TRY(check_open());
+    if (info_.level >= level) return ok_status();
+    if (deadline.expired()) {
+      return make_error(session_->ready() ? ErrorCode::kDeadlineExceeded : ErrorCode::kUnavailable,
+                        "{}: not {} yet{}", name(),
+                        level == fb::SnapshotLevel::Staged ? "staged" : "durable",
+                        session_->ready() ? "" : "; the daemon is away");
+    }
+    session_->pump(deadline);
+  }
+}
+
+void Snapshot::abort(const std::string& reason) {
+  if (session_ == nullptr || info_.level >= fb::SnapshotLevel::Durable) return;
+  send_abort(reason);
+  fail(make_error(ErrorCode::kAborted, "{}", reason));
+}
+
+void Snapshot::send_abort(const std::string& reason) {
+  fb::AbortSnapshotT body;
+  body.epoch = begin_.epoch;
+  body.step = begin_.step;
+  body.attempt = begin_.attempt;
+  body.reason = reason;
+  session_->post(std::move(body));
+}
+
+void Snapshot::fail(Error error) {
+  info_.level = fb::SnapshotLevel::Failed;
+  info_.failure = std::move(error);
+  filling_.reset();
+  free_slabs_.clear();
+  seals_.clear();
+  session_->remove_snapshot(this);  // last: this may be the only thing that keeps it alive
+}
+
+void Snapshot::session_closes() {
+  if (!ended_ && info_.level < fb::SnapshotLevel::Durable) send_abort("the session was closed");
+  session_ = nullptr;
+}
+
+void Snapshot::take_state(const fb::SnapshotStateT& state) {
+  if (state.epoch != begin_.epoch || state.step != begin_.step || state.attempt != begin_.attempt) {
+    return;
+  }
+  if (state.level == fb::SnapshotLevel::Failed) {
+    return fail(error_from(state.code, state.reason));
+  }
+  info_.level = std::max(info_.level, state.level);
+  if (state.level == fb::SnapshotLevel::Durable) {
+    info_.durable_ns = ns_since(began_at_);
+    seals_.clear();
+    session_->remove_snapshot(this);
+  }
+}
+
+void Snapshot::take_error(const fb::ErrorReplyT& error) {
+  if (std::find(requests_.begin(), requests_.end(), error.request) == requests_.end()) return;
+  fail(error_from(error));
+}
+
+// What a restarted daemon must hear to know this snapshot as the old one did.
+void Snapshot::reopen() {
+  if (!acknowledged_) return;  // begin() is still asking, and asks again
+  if (!seals_complete_) {
+    const char* reason =
+        "the daemon restarted, and slabs of the snapshot had been used a second time: the arena "
+        "is smaller than the snapshot";
+    send_abort(reason);
+    return fail(make_error(ErrorCode::kAborted, "{}", reason));
+  }
+  requests_.clear();
+  slabs_expected_ = 0;  // asked for anew when needed
+  fb::ReopenSnapshotT body;
+  body.begin = std::make_unique<fb::BeginSnapshotT>(begin_);
+  body.begin->slabs_wanted = 0;
+  body.leased.assign(free_slabs_.begin(), free_slabs_.end());
+  if (filling_) body.leased.push_back(filling_->slab);
+  uint64_t request = 0;
+  if (!session_->post(std::move(body), &request)) return;
+  requests_.push_back(request);
+  for (const Seal& seal : seals_) post_seal(seal);
+}
+
+}  // namespace ckpt::lib

@@ -1,0 +1,122 @@
+// Snapshot: one rank's share of one snapshot, from begin until it is durable or has failed.
+//
+// Filling goes slab by slab: lease, copy with CRC32C, seal. The seal messages are kept until the
+// whole snapshot is durable: when the daemon restarts they are, with the arena, all that is left of
+// what it knew, and reopen() says them again. The session holds every snapshot that is not settled,
+// so it goes on when the trainer has given up its handle.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "client/src/session.h"
+#include "client/src/slab_layout.h"
+#include "formats/plan.h"
+
+namespace ckpt::lib {
+
+struct SnapshotOptions {
+  Step step = 0;
+  uint32_t attempt = 0;
+  Plan plan;  // units in any order; fragments of all ranks
+  fb::OutOfSlabs out_of_slabs = fb::OutOfSlabs::Wait;
+  std::vector<std::pair<std::string, double>> metrics;
+  uint32_t timeout_ms = 0;
+};
+
+class Snapshot {
+ public:
+  static Result<std::shared_ptr<Snapshot>> begin(Session& session, SnapshotOptions options);
+
+  Status write(UnitId unit, uint64_t offset, ByteView data);
+  Status end();
+  void abort(const std::string& reason);
+  Status wait(fb::SnapshotLevel level, const Deadline& deadline);
+
+  struct Info {
+    fb::SnapshotLevel level = fb::SnapshotLevel::Open;
+    std::optional<Error> failure;
+    uint64_t bytes = 0;
+    uint64_t stall_ns = 0;
+    uint64_t wait_ns = 0;
+    uint64_t durable_ns = 0;
+  };
+  const Info& info() const { return info_; }
+  bool ended() const { return ended_; }
+  Session* session() const { return session_; }  // null once it was closed
+
+  // -- told by the session -----------------------------------------------------------------------
+  void take_state(const fb::SnapshotStateT& state);
+  void take_slabs(const fb::SlabsLeasedT& leased);
+  void take_error(const fb::ErrorReplyT& error);
+  void forget_seal(uint32_t slab);
+  void reopen();
+  void fail(Error error);
+  void session_closes();
+
+ private:
+  // A fragment of this rank, and how far it was written.
+  struct Share {
+    UnitRange range;
+    uint64_t written = 0;
+  };
+  // The slab being filled.
+  struct Filling {
+    uint32_t slab = 0;
+    SlabLayout layout;
+    std::vector<fb::SealedFragment> fragments;
+  };
+  struct Seal {
+    uint32_t slab = 0;
+    uint64_t payload_bytes = 0;
+    std::vector<fb::SealedFragment> fragments;
+  };
+  // Adds the time it lives to a total: what the trainer spent in here.
+  class Timed {
+   public:
+    explicit Timed(uint64_t& total_ns) : total_ns_(total_ns) {}
+    Timed(const Timed&) = delete;
+    Timed& operator=(const Timed&) = delete;
+    ~Timed() { total_ns_ += ns_since(start_); }
+
+   private:
+    uint64_t& total_ns_;
+    Clock::time_point start_ = Clock::now();
+  };
+
+  Snapshot(Session& session, SnapshotOptions options);
+  Status prepare();
+  Status ask();
+  Status check_open() const;
+  std::string name() const;
+  Result<Share*> find_share(UnitId unit, uint64_t offset, uint64_t length);
+  Status acquire_slab(const Deadline& deadline);
+  bool continues_last(const Share& share) const;
+  bool make_room(const Share& share, uint64_t* place, uint64_t* room);
+  void append(Share& share, uint64_t place, ByteView data);
+  void seal();
+  void post_seal(const Seal& seal);
+  void send_abort(const std::string& reason);
+  Deadline deadline() const { return Deadline::after_ms(options_.timeout_ms); }
+
+  Session* session_;
+  SnapshotOptions options_;
+  fb::BeginSnapshotT begin_;
+  std::vector<Share> shares_;  // ascending by unit and offset
+  Clock::time_point began_at_ = Clock::now();
+  bool acknowledged_ = false;  // the daemon knows of it; from then on a new one is told
+  bool ended_ = false;
+  Info info_;
+
+  std::deque<uint32_t> free_slabs_;  // leased, not touched yet
+  uint32_t slabs_expected_ = 0;      // asked for, not here yet
+  std::optional<Filling> filling_;
+  std::vector<Seal> seals_;
+  bool seals_complete_ = true;      // false once a sealed slab was leased again
+  std::vector<uint64_t> requests_;  // of seals and leases: an error to one is ours
+};
+
+}  // namespace ckpt::lib

@@ -1,0 +1,200 @@
+// Filling slabs: the copy that the trainer waits for.
+#include <algorithm>
+#include <cstring>
+
+#include "client/src/snapshot.h"
+#include "formats/base/crc32c.h"
+
+namespace ckpt::lib {
+namespace {
+
+void zero(MutableByteView bytes) {
+  if (!bytes.empty()) std::memset(bytes.data(), 0, bytes.size());
+}
+
+}  // namespace
+
+void Snapshot::take_slabs(const fb::SlabsLeasedT& leased) {
+  if (leased.step != begin_.step || leased.attempt != begin_.attempt) return;
+  const uint32_t slab_count = session_->arena()->layout().slab_count;
+  for (const uint32_t slab : leased.slabs) {
+    if (slab >= slab_count) {
+      send_abort("the daemon leased a slab that is not in the arena");
+      return fail(make_error(ErrorCode::kCorrupt, "{}: the daemon leased slab {} of {}", name(),
+                             slab, slab_count));
+    }
+    session_->forget_seal(slab);
+    free_slabs_.push_back(slab);
+    if (slabs_expected_ > 0) --slabs_expected_;
+  }
+}
+
+void Snapshot::forget_seal(uint32_t slab) {
+  const size_t forgotten =
+      std::erase_if(seals_, [slab](const Seal& seal) { return seal.slab == slab; });
+  if (forgotten > 0) seals_complete_ = false;
+}
+
+Status Snapshot::acquire_slab(const Deadline& deadline) {
+  const Timed waiting(info_.wait_ns);
+  for (;;) {
+    CKPT_TRY(check_open());
+    if (!free_slabs_.empty()) break;
+    if (deadline.expired()) {
+      return make_error(session_->ready() ? ErrorCode::kResourceExhausted : ErrorCode::kUnavailable,
+                        "{}: no free slab within {} ms{}", name(), options_.timeout_ms,
+                        session_->ready() ? "" : "; the daemon is away");
+    }
+    if (slabs_expected_ == 0 && session_->ready()) {
+      fb::LeaseSlabsT body;
+      body.step = begin_.step;
+      body.attempt = begin_.attempt;
+      body.count = 1;
+      uint64_t request = 0;
+      if (session_->post(std::move(body), &request)) {
+        requests_.push_back(request);
+        slabs_expected_ = 1;
+      }
+    }
+    session_->pump(deadline);
+  }
+  const uint32_t slab = free_slabs_.front();
+  free_slabs_.pop_front();
+  filling_.emplace(Filling{slab, SlabLayout(session_->arena()->layout().slab_bytes), {}});
+  return ok_status();
+}
+
+// The declared fragment that [offset, offset + length) continues.
+Result<Snapshot::Share*> Snapshot::find_share(UnitId unit, uint64_t offset, uint64_t length) {
+  const auto describe = [&] {
+    const auto& units = session_->units();
+    return fmt::format("{} unit {}", name(),
+                       unit < units.size() ? units[unit].name : fmt::format("number {}", unit));
+  };
+  auto after = std::upper_bound(shares_.begin(), shares_.end(), std::pair(unit, offset),
+                                [](const std::pair<UnitId, uint64_t>& at, const Share& share) {
+                                  return at < std::pair(share.range.unit, share.range.offset);
+                                });
+  if (after == shares_.begin() || std::prev(after)->range.unit != unit ||
+      !base::range_fits(offset - std::prev(after)->range.offset, length,
+                        std::prev(after)->range.length)) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "{}: bytes [{}, {}) are not in a fragment of this rank", describe(), offset,
+                      offset + length);
+  }
+  Share& share = *std::prev(after);
+  const uint64_t expected = share.range.offset + share.written;
+  if (offset != expected) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "{}: written at {}, but the fragment's next byte is {}", describe(), offset,
+                      expected);
+  }
+  return &share;
+}
+
+Status Snapshot::write(UnitId unit, uint64_t offset, ByteView data) {
+  const Timed stall(info_.stall_ns);
+  CKPT_TRY(check_open());
+  if (ended_) return make_error(ErrorCode::kFailedPrecondition, "{}: already ended", name());
+  if (data.empty()) return ok_status();
+  CKPT_ASSIGN(Share * share, find_share(unit, offset, data.size()));
+  const Deadline until = deadline();
+  while (!data.empty()) {
+    if (!filling_) CKPT_TRY(acquire_slab(until));
+    uint64_t place = 0;
+    uint64_t room = 0;
+    if (!make_room(*share, &place, &room)) {
+      seal();
+      continue;
+    }
+    const uint64_t length = std::min<uint64_t>(room, data.size());
+    append(*share, place, data.first(length));
+    data = data.subspan(length);
+  }
+  return ok_status();
+}
+
+// True if the share's next byte follows, in unit and slab, the last one written.
+bool Snapshot::continues_last(const Share& share) const {
+  if (filling_->fragments.empty()) return false;
+  const fb::SealedFragment& last = filling_->fragments.back();
+  return last.unit() == share.range.unit &&
+         last.offset() + last.length() == share.range.offset + share.written && share.written > 0;
+}
+
+// Where the next byte of the share goes and how many fit; false if the slab is full.
+bool Snapshot::make_room(const Share& share, uint64_t* place, uint64_t* room) {
+  const SlabLayout& layout = filling_->layout;
+  if (continues_last(share) && layout.rest() > 0) {
+    *place = layout.filled();
+    *room = layout.rest();
+    return true;
+  }
+  const auto found = layout.place(share.range.length - share.written);
+  if (!found) return false;
+  *place = found->offset;
+  *room = found->length;
+  return true;
+}
+
+void Snapshot::append(Share& share, uint64_t place, ByteView data) {
+  const MutableByteView slab = session_->warm_slab(filling_->slab);
+  SlabLayout& layout = filling_->layout;
+  if (continues_last(share) && place == layout.filled()) {
+    fb::SealedFragment& last = filling_->fragments.back();
+    const uint32_t crc = base::copy_crc32c(slab.subspan(place, data.size()), data, last.crc32c());
+    last = fb::SealedFragment(last.unit(), crc, last.offset(), last.length() + data.size(),
+                              last.payload_offset());
+    layout.extend(data.size());
+  } else {
+    zero(slab.subspan(layout.filled(), place - layout.filled()));
+    const uint32_t crc = base::copy_crc32c(slab.subspan(place, data.size()), data);
+    filling_->fragments.emplace_back(share.range.unit, crc, share.range.offset + share.written,
+                                     data.size(), place);
+    layout.fill(place, data.size());
+  }
+  share.written += data.size();
+  info_.bytes += data.size();
+}
+
+// Hands the slab over. If there is no daemon right now, the next one hears of it in reopen().
+void Snapshot::seal() {
+  const uint64_t filled = filling_->layout.filled();
+  const MutableByteView slab = session_->warm_slab(filling_->slab);
+  zero(slab.subspan(filled, base::align_up(filled, kBlockBytes) - filled));
+  seals_.push_back({filling_->slab, filled, std::move(filling_->fragments)});
+  filling_.reset();
+  post_seal(seals_.back());
+}
+
+void Snapshot::post_seal(const Seal& seal) {
+  fb::SealSlabT body;
+  body.epoch = begin_.epoch;
+  body.step = begin_.step;
+  body.attempt = begin_.attempt;
+  body.slab = seal.slab;
+  body.payload_bytes = seal.payload_bytes;
+  body.fragments = seal.fragments;
+  uint64_t request = 0;
+  if (session_->post(std::move(body), &request)) requests_.push_back(request);
+}
+
+Status Snapshot::end() {
+  const Timed stall(info_.stall_ns);
+  CKPT_TRY(check_open());
+  if (ended_) return ok_status();
+  for (const Share& share : shares_) {
+    if (share.written == share.range.length) continue;
+    return make_error(ErrorCode::kFailedPrecondition,
+                      "{} unit {}: bytes [{}, {}) of this rank were not written", name(),
+                      session_->units()[share.range.unit].name, share.range.offset + share.written,
+                      share.range.offset + share.range.length);
+  }
+  if (filling_) seal();
+  ended_ = true;
+  const Timed waiting(info_.wait_ns);
+  session_->drain_sends(deadline());
+  return ok_status();
+}
+
+}  // namespace ckpt::lib
