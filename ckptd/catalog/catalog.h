@@ -150,8 +150,9 @@ class Catalog {
   // Does the view at the point have every registered unit?
   bool complete(ckpt::RunId run, ViewPoint point) const;
 
+  struct Impl;  // catalog_impl.h, private to this folder
+
  private:
-  struct Impl;
   std::unique_ptr<Impl> impl_;
 };
 

@@ -1,0 +1,222 @@
+#include "ckptd/catalog/catalog.h"
+
+#include "ckptd/catalog/catalog_impl.h"
+#include "formats/wire/convert.h"
+
+namespace ckptd {
+namespace {
+
+using ckpt::ErrorCode;
+using ckpt::make_error;
+
+ckpt::Error bad_value(std::string_view what) {
+  return make_error(ErrorCode::kCorrupt, "catalog: a value of {} does not verify", what);
+}
+
+RunInfo created_run(const ckpt::fb::RunCreatedT& created) {
+  RunInfo info;
+  info.id = created.run;
+  info.name = created.name;
+  info.uid = created.uid;
+  info.created_ns = created.time_ns;
+  info.parent = created.parent_run;
+  info.parent_lineage = created.parent_lineage;
+  info.parent_step = created.parent_step;
+  info.metadata = created.metadata;
+  return info;
+}
+
+// Scans a family whose values are handled one by one; the first error ends the scan.
+Status scan_all(const KvStore& store, Family family,
+                const std::function<Status(std::string_view key, std::string_view value)>& visit) {
+  Status status;
+  CKPT_TRY(store.scan(family, "", KvStore::Order::kAscending,
+                      [&](std::string_view key, std::string_view value) {
+                        status = visit(key, value);
+                        return status.ok();
+                      }));
+  return status;
+}
+
+}  // namespace
+
+Catalog::Catalog(std::unique_ptr<KvStore> store) : impl_(std::make_unique<Impl>()) {
+  impl_->store = std::move(store);
+  const Status loaded = impl_->load();
+  if (loaded.ok()) return;
+  impl_->reset_reason = loaded.error().message;
+  impl_->health = clear();
+}
+Catalog::~Catalog() = default;
+
+const std::string& Catalog::reset_reason() const { return impl_->reset_reason; }
+uint64_t Catalog::applied_sequence() const { return impl_->applied; }
+Status Catalog::health() const { return impl_->health; }
+
+Status Catalog::clear() {
+  impl_->forget();
+  CKPT_TRY(impl_->store->clear());
+  impl_->health = {};
+  return {};
+}
+
+void Catalog::Impl::forget() {
+  runs.clear();
+  run_by_name.clear();
+  applied = 0;
+  store_id.clear();
+}
+
+Status Catalog::Impl::load() {
+  CKPT_TRY(load_meta());
+  CKPT_TRY(load_runs());
+  CKPT_TRY(load_units());
+  return load_lineages();
+}
+
+Status Catalog::Impl::load_meta() {
+  CKPT_ASSIGN(const auto applied_value, store->get(Family::kMeta, keys::kApplied));
+  if (!applied_value) return {};  // nothing was ever applied
+  CKPT_ASSIGN(const auto format, store->get(Family::kMeta, keys::kFormat));
+  if (!format || keys::u32_at(*format, 0) != kCatalogFormat) {
+    return make_error(ErrorCode::kVersionMismatch, "catalog: written in another format");
+  }
+  const auto sequence = keys::u64_at(*applied_value, 0);
+  if (!sequence) return bad_value("meta");
+  applied = *sequence;
+  CKPT_ASSIGN(auto id, store->get(Family::kMeta, keys::kStore));
+  if (id) store_id = std::move(*id);
+  return {};
+}
+
+Status Catalog::Impl::load_runs() {
+  return scan_all(*store, Family::kRuns, [&](std::string_view key, std::string_view value) {
+    const auto id = keys::u64_at(key, 0);
+    if (!id) return Status(bad_value("runs"));
+    if (key == keys::run(*id)) {
+      const auto record = values::decode_record(value);
+      const auto* created = record ? record->body.AsRunCreated() : nullptr;
+      if (created == nullptr || created->run != *id) return Status(bad_value("runs"));
+      runs[*id].info = created_run(*created);
+      run_by_name[created->name] = *id;
+      return Status();
+    }
+    // The state follows its run in the order of keys.
+    const auto counters = values::decode_run_counters(value);
+    if (!counters || !runs.contains(*id)) return Status(bad_value("runs"));
+    RunInfo& info = runs[*id].info;
+    info.current_lineage = counters->current_lineage;
+    info.last_epoch = counters->last_epoch;
+    info.commits = counters->commits;
+    info.bytes = counters->bytes;
+    return Status();
+  });
+}
+
+Status Catalog::Impl::load_units() {
+  return scan_all(*store, Family::kUnits, [&](std::string_view key, std::string_view value) {
+    const auto id = keys::u64_at(key, 0);
+    const auto record = values::decode_record(value);
+    const auto* registered = record ? record->body.AsUnitsRegistered() : nullptr;
+    if (!id || registered == nullptr || !runs.contains(*id)) return Status(bad_value("units"));
+    UnitSpecs specs = *runs[*id].units;
+    for (const auto& unit : registered->units) {
+      auto spec = ckpt::wire::from_fb(*unit);
+      if (!spec.ok() || unit->id > specs.size()) return Status(bad_value("units"));
+      if (unit->id == specs.size()) specs.push_back(std::move(spec).value());
+    }
+    runs[*id].units = std::make_shared<const UnitSpecs>(std::move(specs));
+    return Status();
+  });
+}
+
+Status Catalog::Impl::load_lineages() {
+  return scan_all(*store, Family::kLineages, [&](std::string_view key, std::string_view value) {
+    const auto id = keys::u64_at(key, 0);
+    const auto record = values::decode_record(value);
+    const auto* opened = record ? record->body.AsLineageOpened() : nullptr;
+    if (!id || opened == nullptr || !runs.contains(*id)) return Status(bad_value("lineages"));
+    runs[*id].lineages[opened->lineage] = {opened->lineage, opened->parent, opened->fork_step};
+    return Status();
+  });
+}
+
+Status Catalog::apply(uint64_t sequence, const ckpt::fb::RecordT& record) {
+  if (const auto* opened = record.body.AsStoreOpened()) {
+    // Even of an old record: a catalog that was copied from another store is noticed here.
+    const std::string id = ckpt::base::to_hex(ckpt::wire::from_fb(opened->store));
+    if (!impl_->store_id.empty() && impl_->store_id != id) {
+      return make_error(ErrorCode::kCorrupt, "catalog: belongs to store {}, the journal to {}",
+                        impl_->store_id, id);
+    }
+  }
+  if (sequence <= impl_->applied) return {};
+  CKPT_TRY(impl_->health);
+  CKPT_ASSIGN(Change change, impl_->fold(sequence, record));
+  CKPT_TRY(impl_->health);  // it reads what it changes
+  CKPT_TRY(impl_->store->write(change.batch));
+
+  impl_->applied = sequence;
+  if (const auto* opened = record.body.AsStoreOpened()) {
+    impl_->store_id = ckpt::base::to_hex(ckpt::wire::from_fb(opened->store));
+  }
+  if (change.run) {
+    const ckpt::RunId id = change.run->info.id;
+    impl_->run_by_name[change.run->info.name] = id;
+    impl_->runs[id] = std::move(*change.run);
+  }
+  return {};
+}
+
+std::vector<RunInfo> Catalog::runs() const {
+  std::vector<RunInfo> infos;
+  infos.reserve(impl_->runs.size());
+  for (const auto& [id, run] : impl_->runs) infos.push_back(run.info);
+  return infos;
+}
+
+Result<RunInfo> Catalog::run(std::string_view name) const {
+  const auto found = impl_->run_by_name.find(name);
+  if (found == impl_->run_by_name.end()) {
+    return make_error(ErrorCode::kNotFound, "run {}: no such run", name);
+  }
+  return run(found->second);
+}
+
+Result<RunInfo> Catalog::run(ckpt::RunId id) const {
+  const RunEntry* found = impl_->find(id);
+  if (found == nullptr) return make_error(ErrorCode::kNotFound, "run number {}: no such run", id);
+  return found->info;
+}
+
+Result<std::shared_ptr<const UnitSpecs>> Catalog::units(ckpt::RunId run) const {
+  const RunEntry* found = impl_->find(run);
+  if (found == nullptr) return make_error(ErrorCode::kNotFound, "run number {}: no such run", run);
+  return found->units;
+}
+
+Result<std::vector<Lineage>> Catalog::lineages(ckpt::RunId run) const {
+  const RunEntry* found = impl_->find(run);
+  if (found == nullptr) return make_error(ErrorCode::kNotFound, "run number {}: no such run", run);
+  std::vector<Lineage> lineages;
+  for (const auto& [id, lineage] : found->lineages) lineages.push_back(lineage);
+  return lineages;
+}
+
+std::map<std::string, ViewPoint> Catalog::tags(ckpt::RunId run) const {
+  std::map<std::string, ViewPoint> tags;
+  impl_->scan(Family::kTags, keys::run(run), KvStore::Order::kAscending,
+              [&](std::string_view, std::string_view value) {
+                const auto record = values::decode_record(value);
+                const auto* tagged = record ? record->body.AsTagged() : nullptr;
+                if (tagged == nullptr) {
+                  impl_->damaged(Family::kTags, "a tag");
+                  return true;
+                }
+                tags[tagged->tag] = {tagged->lineage, tagged->step};
+                return true;
+              });
+  return tags;
+}
+
+}  // namespace ckptd

@@ -1,0 +1,82 @@
+// Private to this folder: what the parts of Catalog share.
+#pragma once
+
+#include "ckptd/catalog/catalog.h"
+#include "ckptd/catalog/keys.h"
+#include "ckptd/catalog/values.h"
+
+namespace ckptd {
+
+// Changes with every change of keys or values; a catalog of another format is made anew.
+inline constexpr uint32_t kCatalogFormat = 1;
+
+using UnitSpecs = std::vector<ckpt::UnitSpec>;
+
+// The small part of a run, kept in memory.
+struct RunEntry {
+  RunInfo info;
+  std::shared_ptr<const UnitSpecs> units = std::make_shared<const UnitSpecs>();
+  std::map<ckpt::LineageId, Lineage> lineages;
+};
+
+// One record's effect on the store and on the run in memory. Memory changes once the store has.
+struct Change {
+  std::vector<KvWrite> batch;
+  std::optional<RunEntry> run;  // as it is afterwards
+
+  void put(Family family, std::string key, std::string value) {
+    batch.push_back({family, std::move(key), std::move(value)});
+  }
+  void remove(Family family, std::string key) {
+    batch.push_back({family, std::move(key), std::nullopt});
+  }
+};
+
+struct Catalog::Impl {
+  std::unique_ptr<KvStore> store;
+  std::map<ckpt::RunId, RunEntry> runs;
+  std::map<std::string, ckpt::RunId, std::less<>> run_by_name;
+  uint64_t applied = 0;
+  std::string store_id;  // hex; empty until the first StoreOpened
+  std::string reset_reason;
+  mutable Status health;
+
+  // ---- loading (catalog.cc) ----
+  Status load();
+  Status load_meta();
+  Status load_runs();
+  Status load_units();
+  Status load_lineages();
+  void forget();  // what is in memory
+
+  // ---- folding (fold.cc) ----
+  Result<Change> fold(uint64_t sequence, const ckpt::fb::RecordT& record) const;
+
+  // ---- reading (views.cc). Errors are latched in `health`, and read as "nothing". ----
+  const RunEntry* find(ckpt::RunId run) const;
+  std::optional<values::CommitValue> read_commit(ckpt::RunId run, ckpt::LineageId lineage,
+                                                 ckpt::Step step) const;
+  std::optional<values::VersionValue> read_version(ckpt::RunId run, ckpt::UnitId unit,
+                                                   ckpt::LineageId lineage, ckpt::Step step) const;
+  std::optional<std::string> get(Family family, const std::string& key) const;
+  std::optional<KvEntry> seek_for_prev(Family family, const std::string& key,
+                                       const std::string& prefix) const;
+  void scan(Family family, const std::string& prefix, KvStore::Order order,
+            const KvStore::Visit& visit) const;
+  // A value that does not verify.
+  void damaged(Family family, std::string_view what) const;
+
+  // The stretches of history that a view looks at, newest first: the point's lineage up to its
+  // step, then each ancestor up to the fork (or the step, if that is before the fork).
+  struct Stretch {
+    ckpt::LineageId lineage = 0;
+    ckpt::Step newest_step = 0;
+  };
+  std::vector<Stretch> path(const RunEntry& run, ViewPoint point) const;
+  std::optional<ckpt::Step> newest_live(ckpt::RunId run, const Stretch& stretch) const;
+  bool has_version(ckpt::RunId run, ckpt::UnitId unit, const std::vector<Stretch>& path) const;
+  std::optional<UnitVersion> newest_in(ckpt::RunId run, ckpt::UnitId unit,
+                                       const Stretch& stretch) const;
+};
+
+}  // namespace ckptd

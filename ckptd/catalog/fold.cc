@@ -1,0 +1,356 @@
+// The fold: one journal record -> one batch. Nothing here depends on anything but the records.
+#include <algorithm>
+
+#include "ckptd/catalog/catalog_impl.h"
+#include "formats/base/checked.h"
+#include "formats/base/crc32c.h"
+#include "formats/wire/convert.h"
+
+namespace ckptd {
+namespace {
+
+using ckpt::ErrorCode;
+using ckpt::make_error;
+using keys::CommitIndex;
+namespace fb = ckpt::fb;
+
+template <typename... Args>
+ckpt::Error contradiction(fmt::format_string<Args...> format, Args&&... args) {
+  return make_error(ErrorCode::kCorrupt, "journal record: {}",
+                    fmt::format(format, std::forward<Args>(args)...));
+}
+
+std::string record_value(const fb::RecordT& record) { return values::encode(record); }
+
+void put_run_state(Change& change) {
+  const RunInfo& info = change.run->info;
+  change.put(Family::kRuns, keys::run_state(info.id),
+             values::encode(values::RunCounters{info.current_lineage, info.last_epoch, info.commits,
+                                                info.bytes}));
+}
+
+// The whole unit's CRC from those of its fragments.
+uint32_t unit_crc32c(const std::vector<FragmentPlace>& places) {
+  uint32_t crc = 0;
+  for (const FragmentPlace& place : places) {
+    crc = ckpt::base::crc32c_combine(crc, place.crc32c, place.length);
+  }
+  return crc;
+}
+
+// Fragments of a commit by unit, each unit's ascending and covering it exactly.
+using PlacesByUnit = std::map<ckpt::UnitId, std::vector<FragmentPlace>>;
+
+Status check_coverage(const ckpt::UnitSpec& spec, const std::vector<FragmentPlace>& places) {
+  uint64_t covered = 0;
+  for (const FragmentPlace& place : places) {
+    if (place.offset != covered) {
+      return contradiction("unit {}: fragments do not meet at byte {}", spec.name,
+                           std::min(covered, place.offset));
+    }
+    const auto end = ckpt::base::checked_add(place.offset, place.length);
+    if (!end || *end > spec.bytes) {
+      return contradiction("unit {}: fragment ends outside its {} bytes", spec.name, spec.bytes);
+    }
+    covered = *end;
+  }
+  if (covered == spec.bytes) return {};
+  return contradiction("unit {}: no fragment covers bytes [{}, {})", spec.name, covered,
+                       spec.bytes);
+}
+
+Result<PlacesByUnit> places_by_unit(const fb::CommittedT& commit, const UnitSpecs& specs) {
+  PlacesByUnit units;
+  for (const fb::Fragment& fragment : commit.fragments) {
+    if (fragment.unit() >= specs.size()) {
+      return contradiction("step {}: unknown unit number {}", commit.step, fragment.unit());
+    }
+    if (fragment.extent() >= commit.extents.size()) {
+      return contradiction("step {} unit {}: unknown extent number {}", commit.step,
+                           specs[fragment.unit()].name, fragment.extent());
+    }
+    const fb::ExtentT& extent = *commit.extents[fragment.extent()];
+    if (fragment.codec() == 0 && !ckpt::base::range_fits(fragment.payload_offset(),
+                                                         fragment.length(), extent.payload_bytes)) {
+      return contradiction("step {} unit {}: fragment outside its extent's payload", commit.step,
+                           specs[fragment.unit()].name);
+    }
+    units[fragment.unit()].push_back(
+        {fragment.offset(), fragment.length(), fragment.crc32c(), fragment.codec(), extent.segment,
+         extent.offset, extent.offset + extent.header_bytes + fragment.payload_offset()});
+  }
+  for (auto& [unit, places] : units) {
+    std::sort(places.begin(), places.end(), [](const FragmentPlace& a, const FragmentPlace& b) {
+      return std::pair(a.offset, a.length) < std::pair(b.offset, b.length);
+    });
+    CKPT_TRY(check_coverage(specs[unit], places));
+  }
+  return units;
+}
+
+// A full commit holds units [0, n): then n, else 0. Completeness needs to look at the rest only.
+uint32_t leading_units(const CommitInfo& info) {
+  uint32_t count = 0;
+  while (count < info.units.size() && info.units[count] == count) ++count;
+  return info.full ? count : 0;
+}
+
+class Folder {
+ public:
+  Folder(const Catalog::Impl& catalog, uint64_t sequence, const fb::RecordT& record)
+      : catalog_(catalog), sequence_(sequence), record_(record) {}
+
+  Result<Change> fold() {
+    CKPT_TRY(dispatch());
+    change_.put(Family::kMeta, std::string(keys::kApplied), keys::number(sequence_));
+    change_.put(Family::kMeta, std::string(keys::kFormat), keys::number(kCatalogFormat));
+    return std::move(change_);
+  }
+
+ private:
+  Status dispatch() {
+    const auto& body = record_.body;
+    switch (body.type) {
+      case fb::RecordBody::StoreOpened:
+        change_.put(Family::kMeta, std::string(keys::kStore),
+                    ckpt::base::to_hex(ckpt::wire::from_fb(body.AsStoreOpened()->store)));
+        return {};
+      case fb::RecordBody::StoreClosed:
+        return {};
+      case fb::RecordBody::RunCreated:
+        return run_created(*body.AsRunCreated());
+      case fb::RecordBody::UnitsRegistered:
+        return units_registered(*body.AsUnitsRegistered());
+      case fb::RecordBody::LineageOpened:
+        return lineage_opened(*body.AsLineageOpened());
+      case fb::RecordBody::EpochOpened:
+        return epoch_opened(*body.AsEpochOpened());
+      case fb::RecordBody::Committed:
+        return committed(*body.AsCommitted());
+      case fb::RecordBody::CommitDamaged:
+        return commit_damaged(*body.AsCommitDamaged());
+      case fb::RecordBody::Tagged:
+        change_.put(Family::kTags, keys::tag(body.AsTagged()->run, body.AsTagged()->tag),
+                    record_value(record_));
+        return use_run(body.AsTagged()->run);
+      case fb::RecordBody::Untagged:
+        change_.remove(Family::kTags, keys::tag(body.AsUntagged()->run, body.AsUntagged()->tag));
+        return use_run(body.AsUntagged()->run);
+      case fb::RecordBody::Deleted:
+        return deleted(*body.AsDeleted());
+      case fb::RecordBody::NONE:
+        break;
+    }
+    return contradiction("of unknown kind {}", static_cast<int>(body.type));
+  }
+
+  // The run as it is now, to be changed and put back.
+  Status use_run(ckpt::RunId id) {
+    const RunEntry* run = catalog_.find(id);
+    if (run == nullptr) return contradiction("run number {} was never created", id);
+    change_.run = *run;
+    return {};
+  }
+
+  Status run_created(const fb::RunCreatedT& created) {
+    if (created.run == 0 || catalog_.find(created.run) != nullptr ||
+        catalog_.run_by_name.contains(created.name)) {
+      return contradiction("run {} (number {}) is created twice", created.name, created.run);
+    }
+    change_.run.emplace();
+    RunInfo& info = change_.run->info;
+    info.id = created.run;
+    info.name = created.name;
+    info.uid = created.uid;
+    info.created_ns = created.time_ns;
+    info.parent = created.parent_run;
+    info.parent_lineage = created.parent_lineage;
+    info.parent_step = created.parent_step;
+    info.metadata = created.metadata;
+    change_.put(Family::kRuns, keys::run(created.run), record_value(record_));
+    put_run_state(change_);
+    return {};
+  }
+
+  Status units_registered(const fb::UnitsRegisteredT& registered) {
+    CKPT_TRY(use_run(registered.run));
+    UnitSpecs specs = *change_.run->units;
+    const auto first = static_cast<ckpt::UnitId>(specs.size());
+    for (const auto& unit : registered.units) {
+      CKPT_ASSIGN(ckpt::UnitSpec spec, ckpt::wire::from_fb(*unit));
+      if (unit->id > specs.size() || (unit->id < specs.size() && specs[unit->id] != spec)) {
+        return contradiction("run {} unit {}: registered again as something else",
+                             change_.run->info.name, unit->name);
+      }
+      if (unit->id == specs.size()) specs.push_back(std::move(spec));
+    }
+    if (specs.size() == first) return {};
+    change_.run->units = std::make_shared<const UnitSpecs>(std::move(specs));
+    change_.put(Family::kUnits, keys::units(registered.run, first), record_value(record_));
+    return {};
+  }
+
+  Status lineage_opened(const fb::LineageOpenedT& opened) {
+    CKPT_TRY(use_run(opened.run));
+    auto& lineages = change_.run->lineages;
+    // Parents come before their children, so that following them always ends.
+    if (opened.lineage == 0 || lineages.contains(opened.lineage) ||
+        (opened.parent != 0 && !lineages.contains(opened.parent))) {
+      return contradiction("run {} lineage {}: opened twice, or before its parent {}",
+                           change_.run->info.name, opened.lineage, opened.parent);
+    }
+    lineages[opened.lineage] = {opened.lineage, opened.parent, opened.fork_step};
+    change_.run->info.current_lineage = opened.lineage;
+    change_.put(Family::kLineages, keys::lineage(opened.run, opened.lineage),
+                record_value(record_));
+    put_run_state(change_);
+    return {};
+  }
+
+  Status epoch_opened(const fb::EpochOpenedT& opened) {
+    CKPT_TRY(use_run(opened.run));
+    change_.run->info.last_epoch = std::max(change_.run->info.last_epoch, opened.epoch);
+    put_run_state(change_);
+    return {};
+  }
+
+  Status committed(const fb::CommittedT& commit) {
+    CKPT_TRY(use_run(commit.run));
+    if (!change_.run->lineages.contains(commit.lineage)) {
+      return contradiction("run {} step {}: lineage {} was never opened", change_.run->info.name,
+                           commit.step, commit.lineage);
+    }
+    CKPT_ASSIGN(const PlacesByUnit units, places_by_unit(commit, *change_.run->units));
+    if (const auto before = catalog_.read_commit(commit.run, commit.lineage, commit.step)) {
+      replace(*before);
+    }
+    values::CommitValue value = commit_value(commit, units);
+    put_versions(value.info, units, false);
+    put_indices(value.info);
+    change_.put(Family::kCommits, keys::commit_sequence(commit.run, sequence_),
+                keys::lineage_step(commit.lineage, commit.step));
+    put_commit(value);
+    change_.run->info.commits += 1;
+    change_.run->info.bytes += value.info.bytes;
+    put_run_state(change_);
+    return {};
+  }
+
+  values::CommitValue commit_value(const fb::CommittedT& commit, const PlacesByUnit& units) const {
+    values::CommitValue value;
+    CommitInfo& info = value.info;
+    info.snapshot = {commit.run, commit.lineage, commit.epoch, commit.step, commit.attempt};
+    info.sequence = sequence_;
+    info.time_ns = commit.time_ns;
+    info.full = commit.full;
+    for (const auto& [unit, places] : units) {
+      info.units.push_back(unit);
+      info.bytes += (*change_.run->units)[unit].bytes;
+    }
+    for (const auto& metric : commit.metrics) info.metrics[metric->name] = metric->value;
+    for (const auto& extent : commit.extents) value.extents.push_back(*extent);
+    value.plan = ckpt::wire::from_fb(commit.plan);
+    return value;
+  }
+
+  Status commit_damaged(const fb::CommitDamagedT& damaged) {
+    CKPT_TRY(use_run(damaged.run));
+    auto value = catalog_.read_commit(damaged.run, damaged.lineage, damaged.step);
+    if (!value || value->info.deleted) return {};
+    value->info.damaged = true;
+    value->info.reason = damaged.reason;
+    remove_indices(value->info);
+    for (const ckpt::UnitId unit : value->info.units) {
+      auto version = catalog_.read_version(damaged.run, unit, damaged.lineage, damaged.step);
+      if (!version) continue;
+      version->damaged = true;
+      change_.put(Family::kVersions,
+                  keys::version(damaged.run, unit, damaged.lineage, damaged.step),
+                  values::encode(*version));
+    }
+    put_commit(*value);
+    return {};
+  }
+
+  Status deleted(const fb::DeletedT& deletion) {
+    CKPT_TRY(use_run(deletion.run));
+    auto value = catalog_.read_commit(deletion.run, deletion.lineage, deletion.step);
+    if (!value || value->info.deleted) return {};
+    remove_indices(value->info);
+    remove_versions(value->info);
+    value->info.deleted = true;
+    value->info.reason = deletion.reason;
+    value->extents.clear();
+    put_commit(*value);
+    uncount(value->info);
+    put_run_state(change_);
+    return {};
+  }
+
+  // Another commit of the same lineage and step takes this one's place.
+  void replace(const values::CommitValue& before) {
+    remove_indices(before.info);
+    remove_versions(before.info);
+    change_.remove(Family::kCommits,
+                   keys::commit_sequence(before.info.snapshot.run, before.info.sequence));
+    if (!before.info.deleted) uncount(before.info);
+  }
+
+  void uncount(const CommitInfo& info) {
+    change_.run->info.commits -= 1;
+    change_.run->info.bytes -= info.bytes;
+  }
+
+  void put_commit(const values::CommitValue& value) {
+    const ckpt::SnapshotKey& key = value.info.snapshot;
+    change_.put(Family::kCommits,
+                keys::commit(key.run, CommitIndex::kCommit, key.lineage, key.step),
+                values::encode(value));
+  }
+
+  void put_versions(const CommitInfo& info, const PlacesByUnit& units, bool damaged) {
+    const ckpt::SnapshotKey& key = info.snapshot;
+    for (const auto& [unit, places] : units) {
+      change_.put(Family::kVersions, keys::version(key.run, unit, key.lineage, key.step),
+                  values::encode(values::VersionValue{key.epoch, key.attempt,
+                                                      (*change_.run->units)[unit].bytes,
+                                                      unit_crc32c(places), damaged, places}));
+    }
+  }
+  void remove_versions(const CommitInfo& info) {
+    const ckpt::SnapshotKey& key = info.snapshot;
+    for (const ckpt::UnitId unit : info.units) {
+      change_.remove(Family::kVersions, keys::version(key.run, unit, key.lineage, key.step));
+    }
+  }
+
+  void put_indices(const CommitInfo& info) {
+    const ckpt::SnapshotKey& key = info.snapshot;
+    change_.put(Family::kCommits, keys::commit(key.run, CommitIndex::kLive, key.lineage, key.step),
+                "");
+    if (const uint32_t leading = leading_units(info); leading > 0) {
+      change_.put(Family::kCommits,
+                  keys::commit(key.run, CommitIndex::kFull, key.lineage, key.step),
+                  keys::number(leading));
+    }
+  }
+  void remove_indices(const CommitInfo& info) {
+    const ckpt::SnapshotKey& key = info.snapshot;
+    for (const CommitIndex index : {CommitIndex::kLive, CommitIndex::kFull}) {
+      change_.remove(Family::kCommits, keys::commit(key.run, index, key.lineage, key.step));
+    }
+  }
+
+  const Catalog::Impl& catalog_;
+  const uint64_t sequence_;
+  const fb::RecordT& record_;
+  Change change_;
+};
+
+}  // namespace
+
+Result<Change> Catalog::Impl::fold(uint64_t sequence, const fb::RecordT& record) const {
+  return Folder(*this, sequence, record).fold();
+}
+
+}  // namespace ckptd

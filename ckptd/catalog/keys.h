@@ -1,0 +1,61 @@
+// Keys of the catalog. Numbers are big-endian, so that the order of bytes is the order of numbers.
+//
+//   meta      "applied" | "format" | "store"
+//   runs      run                                created: Record(RunCreated)
+//             run 's'                            values.RunState
+//   units     run first-unit-id                  Record(UnitsRegistered), one per registration
+//   lineages  run lineage                        Record(LineageOpened)
+//   commits   run 'c' lineage step               values.Commit: all there ever were
+//             run 's' sequence                   lineage step: the same in the order of the journal
+//             run 'l' lineage step               (empty): those a view may use
+//             run 'f' lineage step               u32: full ones of them; units [0, n) are in it
+//   versions  run unit lineage step              values.Version
+//   tags      run tag                            Record(Tagged)
+//
+// "Newest version of a unit in a lineage at or before a step" is one reverse seek.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "formats/base/ids.h"
+
+namespace ckptd::keys {
+
+inline constexpr std::string_view kApplied = "applied";
+inline constexpr std::string_view kFormat = "format";
+inline constexpr std::string_view kStore = "store";
+
+enum class CommitIndex : char { kCommit = 'c', kSequence = 's', kLive = 'l', kFull = 'f' };
+
+std::string number(uint32_t value);
+std::string number(uint64_t value);
+// Big-endian number at the given position; nullopt if the text is too short.
+std::optional<uint32_t> u32_at(std::string_view text, size_t position);
+std::optional<uint64_t> u64_at(std::string_view text, size_t position);
+
+std::string run(ckpt::RunId run);
+std::string run_state(ckpt::RunId run);
+std::string units(ckpt::RunId run, ckpt::UnitId first);
+std::string lineage(ckpt::RunId run, ckpt::LineageId lineage);
+std::string tag(ckpt::RunId run, std::string_view tag);
+
+std::string commits(ckpt::RunId run, CommitIndex index);
+std::string commits(ckpt::RunId run, CommitIndex index, ckpt::LineageId lineage);
+std::string commit(ckpt::RunId run, CommitIndex index, ckpt::LineageId lineage, ckpt::Step step);
+std::string commit_sequence(ckpt::RunId run, uint64_t sequence);
+
+std::string versions(ckpt::RunId run, ckpt::UnitId unit);
+std::string versions(ckpt::RunId run, ckpt::UnitId unit, ckpt::LineageId lineage);
+std::string version(ckpt::RunId run, ckpt::UnitId unit, ckpt::LineageId lineage, ckpt::Step step);
+
+// The (lineage, step) at the end of a key or value.
+struct LineageStep {
+  ckpt::LineageId lineage = 0;
+  ckpt::Step step = 0;
+};
+std::string lineage_step(ckpt::LineageId lineage, ckpt::Step step);
+std::optional<LineageStep> lineage_step_at_end(std::string_view text);
+
+}  // namespace ckptd::keys

@@ -1,0 +1,123 @@
+// The in-memory twin of the RocksDB store: ordered maps, and a log of batches for simulated
+// crashes.
+#include <array>
+#include <map>
+
+#include "ckptd/catalog/kv_store.h"
+#include "formats/base/assert.h"
+
+namespace ckptd {
+
+using ckpt::Result;
+using ckpt::Status;
+
+struct MemoryKvImage::Impl {
+  using Table = std::map<std::string, std::string, std::less<>>;
+
+  // nullopt: everything was cleared.
+  using LoggedBatch = std::optional<std::vector<KvWrite>>;
+
+  std::array<Table, kFamilyCount> tables;
+  bool keep_log = true;
+  std::vector<LoggedBatch> log;
+
+  const Table& table(Family family) const { return tables[static_cast<size_t>(family)]; }
+
+  void apply(const LoggedBatch& batch) {
+    if (!batch) {
+      for (Table& table : tables) table.clear();
+      return;
+    }
+    for (const KvWrite& write : *batch) {
+      Table& table = tables[static_cast<size_t>(write.family)];
+      if (write.value) {
+        table.insert_or_assign(write.key, *write.value);
+      } else {
+        table.erase(write.key);
+      }
+    }
+  }
+  void append(LoggedBatch batch) {
+    apply(batch);
+    if (keep_log) log.push_back(std::move(batch));
+  }
+};
+
+MemoryKvImage::MemoryKvImage() : impl_(std::make_unique<Impl>()) {}
+MemoryKvImage::~MemoryKvImage() = default;
+
+size_t MemoryKvImage::batches() const { return impl_->log.size(); }
+
+void MemoryKvImage::keep_prefix(size_t batches) {
+  CKPT_ASSERT(batches <= impl_->log.size());
+  impl_->log.resize(batches);
+  impl_->apply(std::nullopt);
+  for (const auto& batch : impl_->log) impl_->apply(batch);
+}
+
+class MemoryKvStore final : public KvStore {
+ public:
+  explicit MemoryKvStore(std::shared_ptr<MemoryKvImage> image) : image_(std::move(image)) {}
+
+  static std::unique_ptr<MemoryKvStore> without_log() {
+    auto image = std::make_shared<MemoryKvImage>();
+    image->impl_->keep_log = false;
+    return std::make_unique<MemoryKvStore>(std::move(image));
+  }
+
+  Status write(const std::vector<KvWrite>& batch) override {
+    impl().append(batch);
+    return {};
+  }
+
+  Result<std::optional<std::string>> get(Family family, std::string_view key) const override {
+    const auto& table = impl().table(family);
+    const auto found = table.find(key);
+    if (found == table.end()) return std::optional<std::string>();
+    return std::optional<std::string>(found->second);
+  }
+
+  Result<std::optional<KvEntry>> seek_for_prev(Family family, std::string_view key,
+                                               std::string_view prefix) const override {
+    const auto& table = impl().table(family);
+    auto after = table.upper_bound(key);
+    if (after == table.begin()) return std::optional<KvEntry>();
+    --after;
+    if (!after->first.starts_with(prefix)) return std::optional<KvEntry>();
+    return std::optional<KvEntry>(KvEntry{after->first, after->second});
+  }
+
+  Status scan(Family family, std::string_view prefix, Order order,
+              const Visit& visit) const override {
+    const auto& table = impl().table(family);
+    const auto first = table.lower_bound(prefix);
+    auto last = first;
+    while (last != table.end() && last->first.starts_with(prefix)) {
+      if (order == Order::kAscending && !visit(last->first, last->second)) return {};
+      ++last;
+    }
+    if (order == Order::kAscending) return {};
+    while (last != first) {
+      --last;
+      if (!visit(last->first, last->second)) return {};
+    }
+    return {};
+  }
+
+  Status clear() override {
+    impl().append(std::nullopt);
+    return {};
+  }
+
+ private:
+  MemoryKvImage::Impl& impl() const { return *image_->impl_; }
+  std::shared_ptr<MemoryKvImage> image_;
+};
+
+std::unique_ptr<KvStore> make_memory_store() { return MemoryKvStore::without_log(); }
+
+std::unique_ptr<KvStore> make_memory_store(std::shared_ptr<MemoryKvImage> image) {
+  return std::make_unique<MemoryKvStore>(std::move(image));
+}
+
+}  // namespace ckptd

@@ -1,0 +1,224 @@
+#include <rocksdb/cache.h>
+#include <rocksdb/db.h>
+#include <rocksdb/table.h>
+
+#include <filesystem>
+
+#include "ckptd/catalog/kv_store.h"
+
+namespace ckptd {
+namespace {
+
+using ckpt::ErrorCode;
+using ckpt::make_error;
+using ckpt::Result;
+using ckpt::Status;
+
+// The catalog shares its machine with trainers: small buffers, two background threads.
+constexpr size_t kBlockCacheBytes = 64u << 20;
+constexpr size_t kWriteBuffersBytes = 64u << 20;  // of all families together
+constexpr int kOpenFilesMax = 256;
+
+rocksdb::DBOptions db_options() {
+  rocksdb::DBOptions options;
+  options.create_if_missing = true;
+  options.create_missing_column_families = true;
+  options.db_write_buffer_size = kWriteBuffersBytes;
+  options.max_open_files = kOpenFilesMax;
+  options.max_background_jobs = 2;
+  options.max_log_file_size = 4u << 20;
+  options.keep_log_file_num = 2;
+  options.skip_stats_update_on_db_open = true;
+  // Families are flushed together, so that what a lost WAL leaves is a prefix of the batches.
+  options.atomic_flush = true;
+  // Keep the prefix before the first damaged record of the WAL: the rest comes from the journal.
+  options.wal_recovery_mode = rocksdb::WALRecoveryMode::kPointInTimeRecovery;
+  return options;
+}
+
+std::vector<rocksdb::ColumnFamilyDescriptor> families() {
+  rocksdb::BlockBasedTableOptions table;
+  table.block_cache = rocksdb::NewLRUCache(kBlockCacheBytes);
+  rocksdb::ColumnFamilyOptions options;
+  options.write_buffer_size = 16u << 20;
+  options.table_factory.reset(rocksdb::NewBlockBasedTableFactory(table));
+
+  // RocksDB insists on a family called "default"; it stays empty.
+  std::vector<rocksdb::ColumnFamilyDescriptor> descriptors = {
+      {rocksdb::kDefaultColumnFamilyName, options}};
+  for (int family = 0; family < kFamilyCount; ++family) {
+    descriptors.emplace_back(std::string(family_name(static_cast<Family>(family))), options);
+  }
+  return descriptors;
+}
+
+ckpt::Error to_error(const rocksdb::Status& status, const std::string& directory) {
+  ErrorCode code = ErrorCode::kIo;
+  if (status.IsCorruption()) code = ErrorCode::kCorrupt;
+  if (status.IsNoSpace()) code = ErrorCode::kResourceExhausted;
+  return make_error(code, "catalog {}: {}", directory, status.ToString());
+}
+
+rocksdb::Slice slice(std::string_view text) { return {text.data(), text.size()}; }
+std::string_view view(const rocksdb::Slice& text) { return {text.data(), text.size()}; }
+
+// An open database and its families' handles, closed in the right order.
+struct Database {
+  std::unique_ptr<rocksdb::DB> db;
+  std::vector<rocksdb::ColumnFamilyHandle*> handles;  // [0] is "default"
+
+  Database() = default;
+  Database(const Database&) = delete;
+  Database& operator=(const Database&) = delete;
+  ~Database() {
+    for (auto* handle : handles) db->DestroyColumnFamilyHandle(handle);
+  }
+  rocksdb::ColumnFamilyHandle* handle(Family family) const {
+    return handles[static_cast<size_t>(family) + 1];
+  }
+};
+
+rocksdb::Status open_database(const std::string& directory, std::unique_ptr<Database>& out) {
+  auto database = std::make_unique<Database>();
+  rocksdb::DB* db = nullptr;
+  const rocksdb::Status status =
+      rocksdb::DB::Open(db_options(), directory, families(), &database->handles, &db);
+  database->db.reset(db);
+  if (status.ok()) out = std::move(database);
+  return status;
+}
+
+// Out of the way in one step, so that a crash in between leaves either the old one or none.
+Status move_aside(const std::string& directory, const std::string& aside) {
+  std::error_code error;
+  std::filesystem::remove_all(aside, error);
+  if (!error) std::filesystem::rename(directory, aside, error);
+  if (error) {
+    return make_error(ErrorCode::kIo, "catalog {}: cannot be moved to {}: {}", directory, aside,
+                      error.message());
+  }
+  return {};
+}
+
+class RocksDbStore final : public KvStore {
+ public:
+  RocksDbStore(std::string directory, std::unique_ptr<Database> database)
+      : directory_(std::move(directory)), database_(std::move(database)) {}
+
+  Status write(const std::vector<KvWrite>& batch) override {
+    CKPT_TRY(usable());
+    rocksdb::WriteBatch writes;
+    for (const KvWrite& write : batch) {
+      auto* handle = database_->handle(write.family);
+      const auto status = write.value ? writes.Put(handle, write.key, *write.value)
+                                      : writes.Delete(handle, write.key);
+      if (!status.ok()) return to_error(status, directory_);
+    }
+    return check(database_->db->Write(rocksdb::WriteOptions(), &writes));
+  }
+
+  Result<std::optional<std::string>> get(Family family, std::string_view key) const override {
+    CKPT_TRY(usable());
+    std::string value;
+    const auto status =
+        database_->db->Get(rocksdb::ReadOptions(), database_->handle(family), slice(key), &value);
+    if (status.IsNotFound()) return std::optional<std::string>();
+    CKPT_TRY(check(status));
+    return std::optional<std::string>(std::move(value));
+  }
+
+  Result<std::optional<KvEntry>> seek_for_prev(Family family, std::string_view key,
+                                               std::string_view prefix) const override {
+    CKPT_TRY(usable());
+    const auto iterator = new_iterator(family);
+    iterator->SeekForPrev(slice(key));
+    CKPT_TRY(check(iterator->status()));
+    if (!iterator->Valid() || !iterator->key().starts_with(slice(prefix))) {
+      return std::optional<KvEntry>();
+    }
+    return std::optional<KvEntry>(
+        KvEntry{iterator->key().ToString(), iterator->value().ToString()});
+  }
+
+  Status scan(Family family, std::string_view prefix, Order order,
+              const Visit& visit) const override {
+    CKPT_TRY(usable());
+    const auto iterator = new_iterator(family);
+    if (order == Order::kAscending) {
+      iterator->Seek(slice(prefix));
+    } else {
+      seek_to_last_with(prefix, *iterator);
+    }
+    while (iterator->Valid() && iterator->key().starts_with(slice(prefix))) {
+      if (!visit(view(iterator->key()), view(iterator->value()))) return {};
+      order == Order::kAscending ? iterator->Next() : iterator->Prev();
+    }
+    return check(iterator->status());
+  }
+
+  // Made anew instead of emptied: what has to be cleared may be what cannot be read.
+  Status clear() override {
+    database_.reset();
+    const std::string aside = directory_ + ".old";
+    CKPT_TRY(move_aside(directory_, aside));
+    CKPT_TRY(check(open_database(directory_, database_)));
+    std::error_code ignored;  // what stays behind is removed by the next clear
+    std::filesystem::remove_all(aside, ignored);
+    return {};
+  }
+
+ private:
+  std::unique_ptr<rocksdb::Iterator> new_iterator(Family family) const {
+    return std::unique_ptr<rocksdb::Iterator>(
+        database_->db->NewIterator(rocksdb::ReadOptions(), database_->handle(family)));
+  }
+  Status check(const rocksdb::Status& status) const {
+    if (status.ok()) return {};
+    return to_error(status, directory_);
+  }
+  // After a clear() that failed there is no database until one succeeds.
+  Status usable() const {
+    if (database_) return {};
+    return make_error(ErrorCode::kIo, "catalog {}: could not be made anew", directory_);
+  }
+
+  static void seek_to_last_with(std::string_view prefix, rocksdb::Iterator& iterator) {
+    std::string after(prefix);  // the smallest key greater than every key with the prefix
+    while (!after.empty() && after.back() == '\xff') after.pop_back();
+    if (after.empty()) {
+      iterator.SeekToLast();
+      return;
+    }
+    after.back() = static_cast<char>(after.back() + 1);
+    iterator.SeekForPrev(after);
+    if (iterator.Valid() && iterator.key() == slice(after)) iterator.Prev();
+  }
+
+  std::string directory_;
+  std::unique_ptr<Database> database_;
+};
+
+}  // namespace
+
+Result<OpenedKvStore> open_rocksdb_store(const std::string& directory) {
+  OpenedKvStore opened;
+  std::unique_ptr<Database> database;
+  rocksdb::Status status = open_database(directory, database);
+  if (!status.ok()) {
+    // RocksDB has no status of its own for a lock that is held.
+    if (status.IsIOError() && status.ToString().find("LOCK") != std::string::npos) {
+      return make_error(ErrorCode::kUnavailable, "catalog {}: in use by another process: {}",
+                        directory, status.ToString());
+    }
+    const std::string aside = directory + ".broken";
+    opened.reset_reason =
+        fmt::format("catalog {}: {}; moved to {}, made anew", directory, status.ToString(), aside);
+    CKPT_TRY(move_aside(directory, aside));
+    status = open_database(directory, database);
+    if (!status.ok()) return to_error(status, directory);
+  }
+  opened.store = std::make_unique<RocksDbStore>(directory, std::move(database));
+  return opened;
+}
+
+}  // namespace ckptd

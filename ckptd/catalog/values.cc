@@ -1,0 +1,154 @@
+#include "ckptd/catalog/values.h"
+
+#include "ckptd/catalog/values_generated.h"
+
+namespace ckptd::values {
+namespace {
+
+// FlatBuffers reads in place and wants aligned bytes; keys and values of a store are not.
+template <typename Table>
+class Verified {
+ public:
+  explicit Verified(std::string_view value) : copy_(value.size() / sizeof(uint64_t) + 1) {
+    if (value.empty()) return;
+    std::memcpy(copy_.data(), value.data(), value.size());
+    const auto* bytes = reinterpret_cast<const uint8_t*>(copy_.data());
+    flatbuffers::Verifier verifier(bytes, value.size());
+    if (verifier.VerifyBuffer<Table>(nullptr)) table_ = flatbuffers::GetRoot<Table>(bytes);
+  }
+  explicit operator bool() const { return table_ != nullptr; }
+  const Table* operator->() const { return table_; }
+
+ private:
+  std::vector<uint64_t> copy_;
+  const Table* table_ = nullptr;
+};
+
+template <typename Offset>
+std::string finish(flatbuffers::FlatBufferBuilder& builder, Offset root) {
+  builder.Finish(root);
+  return {reinterpret_cast<const char*>(builder.GetBufferPointer()), builder.GetSize()};
+}
+
+ckpt::fb::ExtentT decode_extent(const ExtentPlace& place) {
+  ckpt::fb::ExtentT extent;
+  extent.segment = place.segment();
+  extent.offset = place.offset();
+  extent.header_bytes = place.header_bytes();
+  extent.payload_bytes = place.payload_bytes();
+  extent.header_crc32c = place.header_crc32c();
+  extent.payload_crc32c = place.payload_crc32c();
+  extent.rank = place.rank();
+  return extent;
+}
+
+std::vector<ExtentPlace> encode_extents(const std::vector<ckpt::fb::ExtentT>& extents) {
+  std::vector<ExtentPlace> places;
+  places.reserve(extents.size());
+  for (const auto& extent : extents) {
+    places.emplace_back(extent.segment, extent.offset, extent.payload_bytes, extent.header_bytes,
+                        extent.header_crc32c, extent.payload_crc32c, extent.rank);
+  }
+  return places;
+}
+
+}  // namespace
+
+std::string encode(const RunCounters& counters) {
+  flatbuffers::FlatBufferBuilder builder;
+  return finish(builder, CreateRunState(builder, counters.current_lineage, counters.last_epoch,
+                                        counters.commits, counters.bytes));
+}
+
+std::optional<RunCounters> decode_run_counters(std::string_view value) {
+  const Verified<RunState> state(value);
+  if (!state) return std::nullopt;
+  return RunCounters{state->current_lineage(), state->last_epoch(), state->commits(),
+                     state->bytes()};
+}
+
+std::string encode(const VersionValue& version) {
+  std::vector<Place> places;
+  places.reserve(version.places.size());
+  for (const FragmentPlace& place : version.places) {
+    places.emplace_back(place.offset, place.length, place.segment, place.extent_offset,
+                        place.payload_offset, place.crc32c, place.codec);
+  }
+  flatbuffers::FlatBufferBuilder builder;
+  const auto list = builder.CreateVectorOfStructs(places);
+  return finish(builder, CreateVersion(builder, version.epoch, version.attempt, version.bytes,
+                                       version.crc32c, version.damaged, list));
+}
+
+std::optional<VersionValue> decode_version(std::string_view value) {
+  const Verified<Version> version(value);
+  if (!version) return std::nullopt;
+  VersionValue decoded{version->epoch(),  version->attempt(), version->bytes(),
+                       version->crc32c(), version->damaged(), {}};
+  if (version->places() == nullptr) return decoded;
+  decoded.places.reserve(version->places()->size());
+  for (const Place* place : *version->places()) {
+    decoded.places.push_back({place->offset(), place->length(), place->crc32c(), place->codec(),
+                              place->segment(), place->extent_offset(), place->payload_offset()});
+  }
+  return decoded;
+}
+
+std::string encode(const CommitValue& commit) {
+  const CommitInfo& info = commit.info;
+  flatbuffers::FlatBufferBuilder builder;
+  std::vector<flatbuffers::Offset<Metric>> metrics;
+  for (const auto& [name, value] : info.metrics) {
+    metrics.push_back(CreateMetricDirect(builder, name.c_str(), value));
+  }
+  const std::vector<ExtentPlace> extents = encode_extents(commit.extents);
+  const auto root = CreateCommitDirect(builder, info.sequence, info.time_ns, info.snapshot.epoch,
+                                       info.snapshot.attempt, info.bytes, info.full, info.damaged,
+                                       info.deleted, info.reason.c_str(), &info.units, &metrics,
+                                       &extents, commit.plan.low, commit.plan.high);
+  return finish(builder, root);
+}
+
+std::optional<CommitValue> decode_commit(std::string_view value, ckpt::RunId run,
+                                         ckpt::LineageId lineage, ckpt::Step step) {
+  const Verified<Commit> commit(value);
+  if (!commit) return std::nullopt;
+  CommitValue decoded;
+  CommitInfo& info = decoded.info;
+  info.snapshot = {run, lineage, commit->epoch(), step, commit->attempt()};
+  info.sequence = commit->sequence();
+  info.time_ns = commit->time_ns();
+  info.bytes = commit->bytes();
+  info.full = commit->full();
+  info.damaged = commit->damaged();
+  info.deleted = commit->deleted();
+  if (commit->reason() != nullptr) info.reason = commit->reason()->str();
+  if (commit->units() != nullptr) {
+    info.units.assign(commit->units()->begin(), commit->units()->end());
+  }
+  if (commit->metrics() != nullptr) {
+    for (const Metric* metric : *commit->metrics()) {
+      if (metric->name() == nullptr) return std::nullopt;
+      info.metrics[metric->name()->str()] = metric->value();
+    }
+  }
+  if (commit->extents() != nullptr) {
+    for (const ExtentPlace* place : *commit->extents()) {
+      decoded.extents.push_back(decode_extent(*place));
+    }
+  }
+  decoded.plan = {commit->plan_low(), commit->plan_high()};
+  return decoded;
+}
+
+std::string encode(const ckpt::fb::RecordT& record) {
+  return std::string(ckpt::as_text(ckpt::encode_record(record)));
+}
+
+std::optional<ckpt::fb::RecordT> decode_record(std::string_view value) {
+  auto record = ckpt::decode_record(ckpt::as_bytes(value));
+  if (!record.ok()) return std::nullopt;
+  return std::move(record).value();
+}
+
+}  // namespace ckptd::values

@@ -1,0 +1,49 @@
+// Values of the catalog between memory and bytes. Decoders verify before they read: a value that
+// does not hold gives nullopt, whatever bytes it has.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ckptd/catalog/catalog.h"
+
+namespace ckptd::values {
+
+// The part of a run that changes with its history.
+struct RunCounters {
+  ckpt::LineageId current_lineage = 0;
+  ckpt::Epoch last_epoch = 0;
+  uint64_t commits = 0;
+  uint64_t bytes = 0;
+};
+std::string encode(const RunCounters& counters);
+std::optional<RunCounters> decode_run_counters(std::string_view value);
+
+struct VersionValue {
+  ckpt::Epoch epoch = 0;
+  uint32_t attempt = 0;
+  uint64_t bytes = 0;
+  uint32_t crc32c = 0;
+  bool damaged = false;
+  std::vector<FragmentPlace> places;
+};
+std::string encode(const VersionValue& version);
+std::optional<VersionValue> decode_version(std::string_view value);
+
+// A commit's entry: what is listed, and where its extents lie.
+struct CommitValue {
+  CommitInfo info;
+  std::vector<ckpt::fb::ExtentT> extents;
+  ckpt::base::Hash128 plan;
+};
+std::string encode(const CommitValue& commit);
+// `run`, `lineage` and `step` come from the key.
+std::optional<CommitValue> decode_commit(std::string_view value, ckpt::RunId run,
+                                         ckpt::LineageId lineage, ckpt::Step step);
+
+std::string encode(const ckpt::fb::RecordT& record);
+std::optional<ckpt::fb::RecordT> decode_record(std::string_view value);
+
+}  // namespace ckptd::values

@@ -1,0 +1,318 @@
+// Reading the catalog: commits, versions, views.
+#include <algorithm>
+
+#include "ckptd/catalog/catalog_impl.h"
+#include "formats/wire/convert.h"
+
+namespace ckptd {
+namespace {
+
+using ckpt::ErrorCode;
+using ckpt::make_error;
+using keys::CommitIndex;
+
+constexpr ckpt::Step kNewest = ~ckpt::Step{0};
+
+// payload: where the extent's payload begins in its segment.
+ckpt::fb::Fragment to_fragment(ckpt::UnitId unit, uint32_t extent, const FragmentPlace& place,
+                               uint64_t payload) {
+  return {unit,         extent,     place.offset, place.length, place.payload_offset - payload,
+          place.crc32c, place.codec};
+}
+
+}  // namespace
+
+// ---- the store, with its errors latched --------------------------------------------------------
+
+const RunEntry* Catalog::Impl::find(ckpt::RunId run) const {
+  const auto found = runs.find(run);
+  return found == runs.end() ? nullptr : &found->second;
+}
+
+void Catalog::Impl::damaged(Family family, std::string_view what) const {
+  if (!health.ok()) return;
+  health = make_error(ErrorCode::kCorrupt, "catalog: {} in {} does not verify", what,
+                      family_name(family));
+}
+
+std::optional<std::string> Catalog::Impl::get(Family family, const std::string& key) const {
+  auto value = store->get(family, key);
+  if (value.ok()) return std::move(value).value();
+  if (health.ok()) health = value.error();
+  return std::nullopt;
+}
+
+std::optional<KvEntry> Catalog::Impl::seek_for_prev(Family family, const std::string& key,
+                                                    const std::string& prefix) const {
+  auto entry = store->seek_for_prev(family, key, prefix);
+  if (entry.ok()) return std::move(entry).value();
+  if (health.ok()) health = entry.error();
+  return std::nullopt;
+}
+
+void Catalog::Impl::scan(Family family, const std::string& prefix, KvStore::Order order,
+                         const KvStore::Visit& visit) const {
+  const Status scanned = store->scan(family, prefix, order, visit);
+  if (!scanned.ok() && health.ok()) health = scanned;
+}
+
+std::optional<values::CommitValue> Catalog::Impl::read_commit(ckpt::RunId run,
+                                                              ckpt::LineageId lineage,
+                                                              ckpt::Step step) const {
+  const auto value = get(Family::kCommits, keys::commit(run, CommitIndex::kCommit, lineage, step));
+  if (!value) return std::nullopt;
+  auto commit = values::decode_commit(*value, run, lineage, step);
+  if (!commit) damaged(Family::kCommits, fmt::format("lineage {} step {}", lineage, step));
+  return commit;
+}
+
+std::optional<values::VersionValue> Catalog::Impl::read_version(ckpt::RunId run, ckpt::UnitId unit,
+                                                                ckpt::LineageId lineage,
+                                                                ckpt::Step step) const {
+  const auto value = get(Family::kVersions, keys::version(run, unit, lineage, step));
+  if (!value) return std::nullopt;
+  auto version = values::decode_version(*value);
+  if (!version) damaged(Family::kVersions, fmt::format("unit number {} step {}", unit, step));
+  return version;
+}
+
+// ---- commits -----------------------------------------------------------------------------------
+
+void Catalog::visit_commits(ckpt::RunId run,
+                            const std::function<bool(const CommitInfo&)>& visit) const {
+  impl_->scan(Family::kCommits, keys::commits(run, CommitIndex::kSequence),
+              KvStore::Order::kDescending, [&](std::string_view, std::string_view value) {
+                const auto at = keys::lineage_step_at_end(value);
+                if (!at) {
+                  impl_->damaged(Family::kCommits, "an entry of the order of commits");
+                  return true;
+                }
+                const auto commit = impl_->read_commit(run, at->lineage, at->step);
+                return !commit || visit(commit->info);
+              });
+}
+
+std::vector<CommitInfo> Catalog::commits(ckpt::RunId run) const {
+  std::vector<CommitInfo> commits;
+  visit_commits(run, [&](const CommitInfo& commit) {
+    commits.push_back(commit);
+    return true;
+  });
+  std::reverse(commits.begin(), commits.end());
+  return commits;
+}
+
+std::optional<CommitInfo> Catalog::commit(ckpt::RunId run, ckpt::LineageId lineage,
+                                          ckpt::Step step) const {
+  auto commit = impl_->read_commit(run, lineage, step);
+  if (!commit) return std::nullopt;
+  return std::move(commit->info);
+}
+
+std::optional<ckpt::fb::CommittedT> Catalog::record(ckpt::RunId run, ckpt::LineageId lineage,
+                                                    ckpt::Step step) const {
+  const auto commit = impl_->read_commit(run, lineage, step);
+  if (!commit || commit->info.deleted) return std::nullopt;
+  ckpt::fb::CommittedT record;
+  const CommitInfo& info = commit->info;
+  record.run = run;
+  record.lineage = lineage;
+  record.epoch = info.snapshot.epoch;
+  record.step = step;
+  record.attempt = info.snapshot.attempt;
+  record.time_ns = info.time_ns;
+  record.plan = ckpt::wire::to_fb(commit->plan);
+  record.full = info.full;
+
+  std::map<std::pair<ckpt::SegmentId, uint64_t>, uint32_t> extent_numbers;
+  for (const auto& extent : commit->extents) {
+    extent_numbers[{extent.segment, extent.offset}] = static_cast<uint32_t>(record.extents.size());
+    record.extents.push_back(std::make_unique<ckpt::fb::ExtentT>(extent));
+  }
+  for (const ckpt::UnitId unit : info.units) {
+    const auto version = impl_->read_version(run, unit, lineage, step);
+    if (!version) continue;
+    for (const FragmentPlace& place : version->places) {
+      const auto found = extent_numbers.find({place.segment, place.extent_offset});
+      if (found == extent_numbers.end()) {
+        impl_->damaged(Family::kVersions, fmt::format("unit number {} step {}", unit, step));
+        return std::nullopt;
+      }
+      const uint32_t number = found->second;
+      const uint64_t payload = place.extent_offset + commit->extents[number].header_bytes;
+      record.fragments.push_back(to_fragment(unit, number, place, payload));
+    }
+  }
+  for (const auto& [name, value] : info.metrics) {
+    record.metrics.push_back(std::make_unique<ckpt::fb::MetricT>());
+    record.metrics.back()->name = name;
+    record.metrics.back()->value = value;
+  }
+  return record;
+}
+
+Result<ViewPoint> Catalog::resolve(ckpt::RunId run, ckpt::LineageId lineage,
+                                   ckpt::Step step) const {
+  const RunEntry* entry = impl_->find(run);
+  if (entry == nullptr) return make_error(ErrorCode::kNotFound, "run number {}: no such run", run);
+  const std::string& name = entry->info.name;
+  if (lineage != 0 && !entry->lineages.contains(lineage)) {
+    return make_error(ErrorCode::kNotFound, "run {}: no lineage {}", name, lineage);
+  }
+  for (const Impl::Stretch& stretch : impl_->path(*entry, {lineage, step})) {
+    if (stretch.newest_step < step) break;
+    const auto commit = impl_->read_commit(run, stretch.lineage, step);
+    if (!commit) continue;
+    if (commit->info.deleted) {
+      return make_error(ErrorCode::kNotFound, "run {} step {}: deleted: {}", name, step,
+                        commit->info.reason);
+    }
+    if (commit->info.damaged) {
+      return make_error(ErrorCode::kCorrupt, "run {} step {}: damaged: {}", name, step,
+                        commit->info.reason);
+    }
+    return ViewPoint{stretch.lineage, step};
+  }
+  CKPT_TRY(impl_->health);
+  return make_error(ErrorCode::kNotFound, "run {} step {}: no commit at this step in lineage {}",
+                    name, step, lineage != 0 ? lineage : entry->info.current_lineage);
+}
+
+// ---- views -------------------------------------------------------------------------------------
+
+std::vector<Catalog::Impl::Stretch> Catalog::Impl::path(const RunEntry& run,
+                                                        ViewPoint point) const {
+  std::vector<Stretch> stretches;
+  ckpt::LineageId lineage = point.lineage != 0 ? point.lineage : run.info.current_lineage;
+  ckpt::Step newest = point.step;
+  while (lineage != 0) {
+    const auto found = run.lineages.find(lineage);
+    if (found == run.lineages.end()) break;
+    stretches.push_back({lineage, newest});
+    lineage = found->second.parent;
+    newest = std::min(newest, found->second.fork_step);
+  }
+  return stretches;
+}
+
+std::optional<UnitVersion> Catalog::Impl::newest_in(ckpt::RunId run, ckpt::UnitId unit,
+                                                    const Stretch& stretch) const {
+  const std::string prefix = keys::versions(run, unit, stretch.lineage);
+  ckpt::Step newest = stretch.newest_step;
+  while (true) {
+    const auto entry =
+        seek_for_prev(Family::kVersions, keys::version(run, unit, stretch.lineage, newest), prefix);
+    if (!entry) return std::nullopt;
+    const auto at = keys::lineage_step_at_end(entry->key);
+    auto version = values::decode_version(entry->value);
+    if (!at || !version) {
+      damaged(Family::kVersions, fmt::format("unit number {}", unit));
+      return std::nullopt;
+    }
+    if (!version->damaged) {
+      return UnitVersion{unit,
+                         {run, at->lineage, version->epoch, at->step, version->attempt},
+                         version->bytes,
+                         version->crc32c,
+                         std::move(version->places)};
+    }
+    if (at->step == 0) return std::nullopt;
+    newest = at->step - 1;
+  }
+}
+
+std::optional<UnitVersion> Catalog::newest_version(
+    ckpt::RunId run, ckpt::UnitId unit, ViewPoint point,
+    const std::optional<ckpt::SnapshotKey>& before) const {
+  const RunEntry* entry = impl_->find(run);
+  if (entry == nullptr) return std::nullopt;
+  bool skipping = before.has_value();  // until the stretch that `before` lies in
+  for (Impl::Stretch stretch : impl_->path(*entry, point)) {
+    if (skipping) {
+      if (stretch.lineage != before->lineage) continue;
+      skipping = false;
+      if (before->step == 0) continue;
+      stretch.newest_step = std::min(stretch.newest_step, before->step - 1);
+    }
+    auto version = impl_->newest_in(run, unit, stretch);
+    // A store that cannot be read must not make an older version look like the newest.
+    if (version || !impl_->health.ok()) return version;
+  }
+  return std::nullopt;
+}
+
+std::vector<UnitVersion> Catalog::versions(ckpt::RunId run, ckpt::UnitId unit) const {
+  std::vector<UnitVersion> versions;
+  impl_->scan(Family::kVersions, keys::versions(run, unit), KvStore::Order::kAscending,
+              [&](std::string_view key, std::string_view value) {
+                const auto at = keys::lineage_step_at_end(key);
+                auto version = values::decode_version(value);
+                if (!at || !version) {
+                  impl_->damaged(Family::kVersions, fmt::format("unit number {}", unit));
+                  return true;
+                }
+                if (version->damaged) return true;
+                versions.push_back({unit,
+                                    {run, at->lineage, version->epoch, at->step, version->attempt},
+                                    version->bytes,
+                                    version->crc32c,
+                                    std::move(version->places)});
+                return true;
+              });
+  return versions;
+}
+
+bool Catalog::Impl::has_version(ckpt::RunId run, ckpt::UnitId unit,
+                                const std::vector<Stretch>& path) const {
+  return std::any_of(path.begin(), path.end(), [&](const Stretch& stretch) {
+    return newest_in(run, unit, stretch).has_value();
+  });
+}
+
+bool Catalog::complete(ckpt::RunId run, ViewPoint point) const {
+  const RunEntry* entry = impl_->find(run);
+  if (entry == nullptr || entry->units->empty()) return false;
+  const std::vector<Impl::Stretch> path = impl_->path(*entry, point);
+
+  // The newest full commit has all units that were registered before it; look at the rest only.
+  ckpt::UnitId first_unknown = 0;
+  for (const Impl::Stretch& stretch : path) {
+    const auto full = impl_->seek_for_prev(
+        Family::kCommits,
+        keys::commit(run, CommitIndex::kFull, stretch.lineage, stretch.newest_step),
+        keys::commits(run, CommitIndex::kFull, stretch.lineage));
+    if (!full) continue;
+    first_unknown = keys::u32_at(full->value, 0).value_or(0);
+    break;
+  }
+  for (ckpt::UnitId unit = first_unknown; unit < entry->units->size(); ++unit) {
+    if (!impl_->has_version(run, unit, path)) return false;
+  }
+  return !path.empty();
+}
+
+std::optional<ckpt::Step> Catalog::Impl::newest_live(ckpt::RunId run,
+                                                     const Stretch& stretch) const {
+  const auto live = seek_for_prev(
+      Family::kCommits, keys::commit(run, CommitIndex::kLive, stretch.lineage, stretch.newest_step),
+      keys::commits(run, CommitIndex::kLive, stretch.lineage));
+  if (!live) return std::nullopt;
+  const auto at = keys::lineage_step_at_end(live->key);
+  if (!at) return std::nullopt;
+  return at->step;
+}
+
+std::optional<ViewPoint> Catalog::latest_complete(ckpt::RunId run, ckpt::LineageId lineage) const {
+  const RunEntry* entry = impl_->find(run);
+  if (entry == nullptr) return std::nullopt;
+  for (const Impl::Stretch& stretch : impl_->path(*entry, {lineage, kNewest})) {
+    const auto step = impl_->newest_live(run, stretch);
+    if (!step) continue;
+    // Going forward, a view only gains units: if the newest is not complete, none is.
+    const ViewPoint point{stretch.lineage, *step};
+    return complete(run, point) ? std::optional(point) : std::nullopt;
+  }
+  return std::nullopt;
+}
+
+}  // namespace ckptd
