@@ -12,7 +12,7 @@ namespace ckptd::limits {
 
 // One node's trainers, a few tools, and room for reconnects while old sockets die.
 inline constexpr size_t kSessionsMax = 256;
-// A node has at most 16 accelerators today; 64 leaves room for CPU ranks.
+// Ranks of one group. A node has at most 16 accelerators today; tests use CPU ranks by the dozen.
 inline constexpr uint32_t kGroupSizeMax = 4096;
 // DeepSeek-V3 has 58 MoE layers x 256 experts x 2 parts ~ 30,000 units.
 inline constexpr size_t kUnitsPerRunMax = 1u << 20;
@@ -20,8 +20,12 @@ inline constexpr size_t kTensorsPerUnitMax = 4096;
 inline constexpr size_t kFragmentsPerSlabMax = 1u << 16;
 // Open at once per run: the one being filled, the one being written, one waiting.
 inline constexpr size_t kSnapshotsOpenPerRunMax = 4;
+// Why snapshots failed, kept for members that come late. A group of any size needs a few.
+inline constexpr size_t kFailedSnapshotsRemembered = 64;
 // Bytes queued towards one slow client before it is disconnected.
 inline constexpr size_t kSendQueueBytesMax = 64u << 20;
+// Rendezvous: what collectives libraries exchange is addresses, some per pair of ranks.
+inline constexpr size_t kKvKeyBytesMax = 1024;
 inline constexpr size_t kKvKeysPerEpochMax = 1u << 16;
 inline constexpr size_t kKvValueBytesMax = 1u << 20;
 inline constexpr size_t kPendingRequestsPerSessionMax = 1024;

@@ -1,14 +1,22 @@
 // Groups: which ranks of a run train together, in which epoch, and from which view they start.
 //
 // Pure: events in, actions out. An epoch opens when ranks 0..size-1 have all joined and asked for
-// the same resume point. Opening is two steps: the daemon settles or abandons every open snapshot
-// of the run, then writes the epoch record (with the one resume point) to the journal; only when
-// that is durable are the members told. A lost member ends the epoch: the others are told at once
-// and join the next one. Losing the daemon is not a membership change: members rejoin theirs.
+// the same resume point (kContinue goes along with what the others ask for: it is what a rank says
+// that comes back after a failure, and it may meet ranks that are still at their first start).
+// Opening is two steps: the daemon settles or abandons every open snapshot of the run, then writes
+// the epoch record (with the one resume point) to the journal; only when that is durable are the
+// members told.
+//
+// An epoch ends when a member is lost, when a member asks for the next epoch, or when somebody asks
+// to join as a rank that no connected session holds. The others are told at once and join the next
+// one. A join as a rank that is held waits until the holder is gone. Losing the daemon is not a
+// membership change: members rejoin theirs; those that have not by a deadline are lost.
+// Not thread-safe: loop thread.
 #pragma once
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <variant>
@@ -26,12 +34,12 @@ enum class ResumeMode : uint8_t { kStart = 0, kLatest = 1, kAtStep = 2, kContinu
 
 struct JoinRequest {
   ckpt::SessionId session = 0;
-  uint64_t request = 0;
+  uint64_t request = 0;  // to be given back in the answer
   ckpt::Rank rank = 0;
   uint32_t size = 0;
   ResumeMode resume = ResumeMode::kStart;
-  ckpt::LineageId resume_lineage = 0;
-  ckpt::Step resume_step = 0;
+  ckpt::LineageId resume_lineage = 0;  // of kAtStep; 0: the current one
+  ckpt::Step resume_step = 0;          // of kAtStep
 };
 
 class Groups {
@@ -41,10 +49,20 @@ class Groups {
     ckpt::RunId run = 0;
     ckpt::Epoch epoch = 0;
     std::vector<JoinRequest> members;  // by rank
+    JoinRequest resume;                // the one resume point: its resume fields count
   };
-  struct Refuse {  // answer these joins with the error
-    std::vector<JoinRequest> members;
+  // Answer this request (a join, or a get of the rendezvous) with the error.
+  struct Refuse {
+    ckpt::SessionId session = 0;
+    uint64_t request = 0;
     ckpt::Error error;
+  };
+  // A member will seal nothing more for this epoch.
+  struct MemberGone {
+    ckpt::RunId run = 0;
+    ckpt::Epoch epoch = 0;
+    ckpt::Rank rank = 0;
+    std::string how;  // "it died", "it left", ...
   };
   struct EndEpoch {  // tell the remaining members
     ckpt::RunId run = 0;
@@ -57,24 +75,29 @@ class Groups {
     ckpt::SessionId session = 0;
     uint64_t request = 0;
     std::string key;
-    std::vector<std::byte> value;
+    std::vector<uint8_t> value;
   };
-  using Action = std::variant<OpenEpoch, Refuse, EndEpoch, KvAnswer>;
+  using Action = std::variant<OpenEpoch, Refuse, MemberGone, EndEpoch, KvAnswer>;
   using Actions = std::vector<Action>;
 
   Groups();
   ~Groups();
 
-  // From the journal, at start: the run's last epoch, whose members may rejoin.
+  // From the journal, at start: the run's last epoch, whose members may rejoin. size 0: it had
+  // none yet, or it is known to be over.
   void recovered(ckpt::RunId run, ckpt::Epoch epoch, uint32_t size, ckpt::LineageId lineage);
+  // Members of recovered epochs that have not rejoined by now are lost.
+  Actions rejoin_deadline_passed();
 
   Actions join(ckpt::RunId run, const JoinRequest& request);
-  // The record is durable (or failed: everybody is refused with the error).
+  // Answer to OpenEpoch: the record is durable and the members were told, or it failed (then
+  // everybody is refused with the error). Members lost in between end the epoch at once.
   Actions opened(ckpt::RunId run, ckpt::Epoch epoch, ckpt::LineageId lineage, const Status& status);
+  // After a daemon restart. kAborted if that epoch is over.
   Result<ckpt::LineageId> rejoin(ckpt::RunId run, ckpt::SessionId session, ckpt::Rank rank,
                                  ckpt::Epoch epoch);
-  Actions leave(ckpt::SessionId session);  // in good order
-  Actions lost(ckpt::SessionId session);   // died, or its connection did
+  Actions leave(ckpt::SessionId session);                            // in good order
+  Actions lost(ckpt::SessionId session, const std::string& reason);  // it or its connection died
 
   struct Member {
     ckpt::RunId run = 0;
@@ -82,15 +105,20 @@ class Groups {
     ckpt::Rank rank = 0;
     uint32_t size = 0;
     ckpt::LineageId lineage = 0;
+    bool active = false;  // the epoch goes on and it has not left; else it may still finish a seal
   };
+  // Which epoch the session was last in. Outlives the end of the epoch, until it joins another.
   std::optional<Member> member(ckpt::SessionId session) const;
+  // Connected sessions whose last epoch this is.
   std::vector<ckpt::SessionId> members(ckpt::RunId run, ckpt::Epoch epoch) const;
+  ckpt::Epoch last_epoch(ckpt::RunId run) const;
 
-  // Rendezvous of the current epoch.
-  Actions kv_set(ckpt::SessionId session, ckpt::Epoch epoch, const std::string& key,
-                 std::vector<std::byte> value);
-  Actions kv_get(ckpt::SessionId session, uint64_t request, ckpt::Epoch epoch,
-                 const std::string& key);
+  // Rendezvous of the current epoch; its keys are gone when it ends. A get waits for its key. An
+  // error answers the request itself.
+  Result<Actions> kv_set(ckpt::SessionId session, ckpt::Epoch epoch, const std::string& key,
+                         std::vector<uint8_t> value);
+  Result<Actions> kv_get(ckpt::SessionId session, uint64_t request, ckpt::Epoch epoch,
+                         const std::string& key);
 
  private:
   struct Impl;

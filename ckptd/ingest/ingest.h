@@ -6,11 +6,15 @@
 // fragment lies in an extent that was written. It fails when a member disagrees (named), a fragment
 // is missing, twice or undeclared (unit and range named), a write fails, its deadline passes (the
 // missing ranks named), or a member is lost that had not sealed everything.
+//
+// A failed snapshot is remembered for a while (limits.h), so that a member that comes late is told
+// why instead of waiting for the others. Not thread-safe: loop thread.
 #pragma once
 
 #include <chrono>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -30,50 +34,73 @@ using Time = std::chrono::nanoseconds;  // virtual: since the daemon started
 
 class Ingest {
  public:
+  // One member's part of a snapshot.
   struct Begin {
     ckpt::SnapshotKey snapshot;
+    std::string run_name;  // for messages
     ckpt::Rank rank = 0;
     uint32_t group_size = 0;
-    ckpt::base::Hash128 plan;
-    std::vector<ckpt::UnitId> units;
-    std::vector<ckpt::UnitRange> fragments;  // this rank's
-    std::map<std::string, double> metrics;
-    Time deadline{};
+    ckpt::base::Hash128 plan;                // of the whole plan, all ranks
+    std::vector<ckpt::UnitId> units;         // the whole snapshot's, any order
+    std::vector<ckpt::UnitRange> fragments;  // this rank's, any order
+    std::map<std::string, double> metrics;   // on conflict the lowest rank's value is kept
+    Time deadline{};                         // of the snapshot; the first member's counts
   };
-  // Commit: all bytes written, in the order of `extents` as given to written().
+
+  // Every member sealed everything: level `staged`. At most once, before CommitAction.
+  struct StagedAction {
+    ckpt::SnapshotKey snapshot;
+  };
+  // All bytes are written: commit now, then call committed(). At most once.
   struct CommitAction {
     ckpt::SnapshotKey snapshot;
-    bool full = false;
+    bool full = false;  // holds every unit of the run
     ckpt::base::Hash128 plan;
     std::map<std::string, double> metrics;
   };
+  // Release everything of it and tell the members. The snapshot is no longer open. At most once.
   struct FailAction {
     ckpt::SnapshotKey snapshot;
     ckpt::Error error;
   };
-  using Action = std::variant<CommitAction, FailAction>;
+  using Action = std::variant<StagedAction, CommitAction, FailAction>;
   using Actions = std::vector<Action>;
+  // `status` is the answer to the member that sent the event; `actions` are carried out even when
+  // it is an error.
+  struct Outcome {
+    Status status;
+    Actions actions;
+  };
 
-  // `units` of the run, indexed by UnitId; shared by all its snapshots.
-  Result<Actions> begin(const Begin& begin,
-                        std::shared_ptr<const std::vector<ckpt::UnitSpec>> units);
-  // A slab was sealed by this rank. An error refuses the slab and fails the snapshot (see actions).
-  Result<Actions> sealed(const ckpt::SnapshotKey& snapshot, ckpt::Rank rank,
-                         const std::vector<ckpt::ExtentFragment>& fragments);
-  // The extent of a sealed slab was written, or not.
+  // A member declares its part. `units` of the run, indexed by UnitId, are shared by its snapshots.
+  // A part that makes no sense in itself (unknown unit, range outside it) fails the snapshot, as no
+  // attempt with this key can succeed any more. A second begin of one rank is refused, no more.
+  Outcome begin(const Begin& begin, std::shared_ptr<const std::vector<ckpt::UnitSpec>> units);
+
+  // A slab was sealed by this rank. Its fragments are the rank's declared ranges, whole or in
+  // pieces, each byte once. An error refuses the slab and fails the snapshot. If the status is ok,
+  // exactly one written() must follow, whatever becomes of the snapshot.
+  Outcome sealed(const ckpt::SnapshotKey& snapshot, ckpt::Rank rank,
+                 const std::vector<ckpt::ExtentFragment>& fragments);
+  // The extent of a sealed slab was written, or not. Ignored if the snapshot has failed since.
   Actions written(const ckpt::SnapshotKey& snapshot, const Status& status);
-  // The commit record is durable, or not. The snapshot is forgotten.
-  void committed(const ckpt::SnapshotKey& snapshot);
-  Actions abort(const ckpt::SnapshotKey& snapshot, const std::string& reason);
-  // A member is gone: snapshots of the epoch it had sealed completely go on, the others fail.
-  Actions member_lost(ckpt::RunId run, ckpt::Epoch epoch, ckpt::Rank rank);
+  // The commit record is durable, or not (then this is a failure of the snapshot).
+  Actions committed(const ckpt::SnapshotKey& snapshot, const Status& status);
+
+  // Has no effect on a snapshot that is being committed: its record may be durable already.
+  Actions abort(const ckpt::SnapshotKey& snapshot, const ckpt::Error& error);
+  // A member is gone (died, left, or went on to the next epoch): snapshots of the epoch that it had
+  // sealed completely go on, the others fail with a message that ends in `how`.
+  Actions member_lost(ckpt::RunId run, ckpt::Epoch epoch, ckpt::Rank rank, const std::string& how);
+  // Fails what is past its deadline.
   Actions tick(Time now);
 
   bool is_open(const ckpt::SnapshotKey& snapshot) const;
-  // Every member sealed everything: level `staged`.
   bool is_staged(const ckpt::SnapshotKey& snapshot) const;
   std::vector<ckpt::SnapshotKey> open(ckpt::RunId run) const;
   size_t open_count() const;
+  // Why it failed, as long as that is remembered.
+  std::optional<ckpt::Error> failure(const ckpt::SnapshotKey& snapshot) const;
 
   Ingest();
   ~Ingest();

@@ -1,0 +1,357 @@
+#include "ckptd/group/group.h"
+
+#include <algorithm>
+#include <functional>
+
+#include "ckptd/group/rendezvous.h"
+#include "ckptd/limits.h"
+
+namespace ckptd {
+
+using ckpt::Epoch;
+using ckpt::Error;
+using ckpt::ErrorCode;
+using ckpt::LineageId;
+using ckpt::make_error;
+using ckpt::Rank;
+using ckpt::RunId;
+using ckpt::SessionId;
+
+namespace {
+
+std::string describe(const JoinRequest& request) {
+  static constexpr const char* kNames[] = {"start", "latest", "at step", "continue"};
+  std::string text =
+      fmt::format("size {}, resume {}", request.size, kNames[static_cast<size_t>(request.resume)]);
+  if (request.resume == ResumeMode::kAtStep) {
+    text += fmt::format(" {}", request.resume_step);
+    if (request.resume_lineage != 0) text += fmt::format(" of lineage {}", request.resume_lineage);
+  }
+  return text;
+}
+
+// Can both be in one epoch?
+bool agree(const JoinRequest& a, const JoinRequest& b) {
+  if (a.size != b.size) return false;
+  if (a.resume == ResumeMode::kContinue || b.resume == ResumeMode::kContinue) return true;
+  if (a.resume != b.resume) return false;
+  return a.resume != ResumeMode::kAtStep ||
+         (a.resume_lineage == b.resume_lineage && a.resume_step == b.resume_step);
+}
+
+}  // namespace
+
+// A slot of the current epoch.
+enum class Slot : uint8_t { kHeld, kAwaited /* after a daemon restart */, kLeft };
+
+struct Current {
+  Epoch epoch = 0;
+  LineageId lineage = 0;
+  std::vector<Slot> slots;  // by rank
+  std::vector<SessionId> sessions;
+  Rendezvous rendezvous;
+};
+
+struct Run {
+  Epoch last_epoch = 0;
+  std::optional<Current> current;            // only while the epoch goes on
+  std::map<Rank, JoinRequest> joining;       // waits for the next epoch
+  std::optional<Groups::OpenEpoch> opening;  // its record is being written
+  std::map<Rank, std::string> lost_while_opening;
+};
+
+struct Groups::Impl {
+  std::map<RunId, Run> runs;
+  std::map<SessionId, Member> sessions;
+
+  // Ends the current epoch of the run and gives back what its members must be told.
+  void end(RunId id, Run& run, const std::vector<Rank>& lost, const std::string& reason,
+           Actions& actions);
+  // Opens the next epoch if nothing is in its way.
+  void try_open(RunId id, Run& run, Actions& actions);
+  void leave_current(RunId id, Run& run, const Member& member, const std::string& how, bool ends,
+                     Actions& actions);
+  void drop_joins(SessionId session);
+};
+
+void Groups::Impl::end(RunId id, Run& run, const std::vector<Rank>& lost, const std::string& reason,
+                       Actions& actions) {
+  Current& current = *run.current;
+  EndEpoch ended{
+      .run = id, .epoch = current.epoch, .lost = lost, .remaining = {}, .reason = reason};
+  for (size_t rank = 0; rank < current.slots.size(); ++rank) {
+    if (current.slots[rank] != Slot::kHeld) continue;
+    ended.remaining.push_back(current.sessions[rank]);
+    sessions.at(current.sessions[rank]).active = false;
+  }
+  for (const Rendezvous::Waiter& waiter : current.rendezvous.take_waiters()) {
+    actions.emplace_back(Refuse{
+        .session = waiter.session,
+        .request = waiter.request,
+        .error = make_error(ErrorCode::kAborted, "epoch {} has ended: {}", current.epoch, reason)});
+  }
+  run.current.reset();
+  actions.emplace_back(std::move(ended));
+}
+
+void Groups::Impl::try_open(RunId id, Run& run, Actions& actions) {
+  if (run.current || run.opening || run.joining.empty()) return;
+  const uint32_t size = run.joining.begin()->second.size;
+  if (run.joining.size() != size) return;  // all in it agree on the size, so ranks are 0..size-1
+  OpenEpoch open{.run = id, .epoch = run.last_epoch + 1, .members = {}, .resume = {}};
+  open.resume = run.joining.begin()->second;
+  for (const auto& [rank, request] : run.joining) {
+    if (request.resume != ResumeMode::kContinue) open.resume = request;
+    open.members.push_back(request);
+  }
+  run.joining.clear();
+  run.opening = open;
+  actions.emplace_back(std::move(open));
+}
+
+// The member's slot of the current epoch becomes empty.
+void Groups::Impl::leave_current(RunId id, Run& run, const Member& member, const std::string& how,
+                                 bool ends, Actions& actions) {
+  actions.emplace_back(
+      MemberGone{.run = id, .epoch = member.epoch, .rank = member.rank, .how = how});
+  if (!member.active) return;
+  Current& current = *run.current;
+  current.slots[member.rank] = Slot::kLeft;
+  current.rendezvous.forget(current.sessions[member.rank]);
+  if (ends) {
+    end(id, run, {member.rank}, fmt::format("rank {}: {}", member.rank, how), actions);
+  } else if (std::all_of(current.slots.begin(), current.slots.end(),
+                         [](Slot slot) { return slot == Slot::kLeft; })) {
+    run.current.reset();
+  }
+}
+
+void Groups::Impl::drop_joins(SessionId session) {
+  for (auto& [id, run] : runs) {
+    std::erase_if(run.joining, [&](const auto& entry) { return entry.second.session == session; });
+  }
+}
+
+Groups::Groups() : impl_(std::make_unique<Impl>()) {}
+Groups::~Groups() = default;
+
+void Groups::recovered(RunId id, Epoch epoch, uint32_t size, LineageId lineage) {
+  Run& run = impl_->runs[id];
+  run.last_epoch = epoch;
+  if (size == 0) return;
+  run.current.emplace();
+  run.current->epoch = epoch;
+  run.current->lineage = lineage;
+  run.current->slots.assign(size, Slot::kAwaited);
+  run.current->sessions.assign(size, 0);
+}
+
+Groups::Actions Groups::rejoin_deadline_passed() {
+  Actions actions;
+  for (auto& [id, run] : impl_->runs) {
+    if (!run.current) continue;
+    std::vector<Rank> lost;
+    for (size_t rank = 0; rank < run.current->slots.size(); ++rank) {
+      if (run.current->slots[rank] == Slot::kAwaited) lost.push_back(static_cast<Rank>(rank));
+    }
+    if (lost.empty()) continue;
+    impl_->end(id, run, lost, "not all members came back after the daemon was restarted", actions);
+    impl_->try_open(id, run, actions);
+  }
+  return actions;
+}
+
+Groups::Actions Groups::join(RunId id, const JoinRequest& request) {
+  Run& run = impl_->runs[id];
+  Actions actions;
+  const auto refuse = [&actions](const JoinRequest& whom, Error error) {
+    actions.emplace_back(Refuse{whom.session, whom.request, std::move(error)});
+  };
+  if (request.size == 0 || request.size > limits::kGroupSizeMax || request.rank >= request.size ||
+      request.resume > ResumeMode::kContinue) {
+    refuse(request, make_error(ErrorCode::kInvalidArgument,
+                               "rank {} of {}: a group has 1 to {} ranks, counted from 0",
+                               request.rank, request.size, limits::kGroupSizeMax));
+    return actions;
+  }
+  if (run.opening && std::any_of(run.opening->members.begin(), run.opening->members.end(),
+                                 [&](const auto& m) { return m.session == request.session; })) {
+    refuse(request, make_error(ErrorCode::kFailedPrecondition,
+                               "rank {} has joined epoch {}, which is being opened", request.rank,
+                               run.opening->epoch));
+    return actions;
+  }
+  const auto disagrees =
+      std::find_if(run.joining.begin(), run.joining.end(),
+                   [&](const auto& other) { return !agree(other.second, request); });
+  if (disagrees != run.joining.end()) {
+    const Error error =
+        make_error(ErrorCode::kInvalidArgument, "rank {} asks for {}, but rank {} for {}",
+                   request.rank, describe(request), disagrees->first, describe(disagrees->second));
+    for (const auto& [rank, other] : run.joining) refuse(other, error);
+    refuse(request, error);
+    run.joining.clear();
+    return actions;
+  }
+  if (const auto held = run.joining.find(request.rank); held != run.joining.end()) {
+    refuse(held->second, make_error(ErrorCode::kAlreadyExists,
+                                    "rank {} has joined again from another place", request.rank));
+  }
+  impl_->drop_joins(request.session);
+  run.joining[request.rank] = request;
+  const auto member = impl_->sessions.find(request.session);
+  if (member != impl_->sessions.end() && member->second.run == id) {
+    impl_->leave_current(id, run, member->second, "it asked for the next epoch", true, actions);
+    member->second.active = false;
+  }
+  if (run.current && request.rank < run.current->slots.size() &&
+      run.current->slots[request.rank] == Slot::kAwaited) {
+    impl_->end(id, run, {request.rank},
+               fmt::format("rank {} was replaced while the daemon was away", request.rank),
+               actions);
+  }
+  impl_->try_open(id, run, actions);
+  return actions;
+}
+
+Groups::Actions Groups::opened(RunId id, Epoch epoch, LineageId lineage, const Status& status) {
+  Run& run = impl_->runs[id];
+  CKPT_ASSERT_MSG(run.opening && run.opening->epoch == epoch, "answer to an epoch nobody opens");
+  const OpenEpoch open = std::move(*run.opening);
+  const std::map<Rank, std::string> lost = std::move(run.lost_while_opening);
+  run.opening.reset();
+  run.lost_while_opening.clear();
+  Actions actions;
+  if (!status) {
+    for (const JoinRequest& member : open.members) {
+      if (lost.contains(member.rank)) continue;
+      actions.emplace_back(Refuse{member.session, member.request, status.error()});
+    }
+    impl_->try_open(id, run, actions);
+    return actions;
+  }
+  run.last_epoch = epoch;
+  run.current.emplace();
+  run.current->epoch = epoch;
+  run.current->lineage = lineage;
+  for (const JoinRequest& member : open.members) {
+    const bool here = !lost.contains(member.rank);
+    run.current->slots.push_back(here ? Slot::kHeld : Slot::kLeft);
+    run.current->sessions.push_back(member.session);
+    if (!here) continue;
+    impl_->sessions[member.session] = Member{.run = id,
+                                             .epoch = epoch,
+                                             .rank = member.rank,
+                                             .size = member.size,
+                                             .lineage = lineage,
+                                             .active = true};
+  }
+  if (!lost.empty()) {
+    std::vector<Rank> ranks;
+    for (const auto& [rank, reason] : lost) ranks.push_back(rank);
+    impl_->end(id, run, ranks,
+               fmt::format("rank {}: {}", lost.begin()->first, lost.begin()->second), actions);
+    impl_->try_open(id, run, actions);
+  }
+  return actions;
+}
+
+Result<LineageId> Groups::rejoin(RunId id, SessionId session, Rank rank, Epoch epoch) {
+  Run& run = impl_->runs[id];
+  if (!run.current || run.current->epoch != epoch || rank >= run.current->slots.size()) {
+    return make_error(ErrorCode::kAborted, "epoch {} is over; the last one is {}", epoch,
+                      run.last_epoch);
+  }
+  if (run.current->slots[rank] != Slot::kAwaited) {
+    return make_error(ErrorCode::kAborted, "epoch {}: rank {} is not awaited", epoch, rank);
+  }
+  run.current->slots[rank] = Slot::kHeld;
+  run.current->sessions[rank] = session;
+  impl_->sessions[session] = Member{.run = id,
+                                    .epoch = epoch,
+                                    .rank = rank,
+                                    .size = static_cast<uint32_t>(run.current->slots.size()),
+                                    .lineage = run.current->lineage,
+                                    .active = true};
+  return run.current->lineage;
+}
+
+Groups::Actions Groups::leave(SessionId session) {
+  Actions actions;
+  impl_->drop_joins(session);
+  const auto found = impl_->sessions.find(session);
+  if (found == impl_->sessions.end()) return actions;
+  Run& run = impl_->runs[found->second.run];
+  impl_->leave_current(found->second.run, run, found->second, "it left", false, actions);
+  found->second.active = false;
+  impl_->try_open(found->second.run, run, actions);
+  return actions;
+}
+
+Groups::Actions Groups::lost(SessionId session, const std::string& reason) {
+  Actions actions;
+  impl_->drop_joins(session);
+  for (auto& [id, run] : impl_->runs) {
+    if (!run.opening) continue;
+    for (const JoinRequest& member : run.opening->members) {
+      if (member.session == session) run.lost_while_opening[member.rank] = reason;
+    }
+  }
+  const auto found = impl_->sessions.find(session);
+  if (found == impl_->sessions.end()) return actions;
+  const Member member = found->second;
+  Run& run = impl_->runs[member.run];
+  impl_->leave_current(member.run, run, member, reason, true, actions);
+  impl_->sessions.erase(session);
+  impl_->try_open(member.run, run, actions);
+  return actions;
+}
+
+std::optional<Groups::Member> Groups::member(SessionId session) const {
+  const auto found = impl_->sessions.find(session);
+  if (found == impl_->sessions.end()) return std::nullopt;
+  return found->second;
+}
+
+std::vector<SessionId> Groups::members(RunId run, Epoch epoch) const {
+  std::vector<SessionId> found;
+  for (const auto& [session, member] : impl_->sessions) {
+    if (member.run == run && member.epoch == epoch) found.push_back(session);
+  }
+  return found;
+}
+
+Epoch Groups::last_epoch(RunId run) const {
+  const auto found = impl_->runs.find(run);
+  return found == impl_->runs.end() ? 0 : found->second.last_epoch;
+}
+
+Result<Groups::Actions> Groups::kv_set(SessionId session, Epoch epoch, const std::string& key,
+                                       std::vector<uint8_t> value) {
+  const auto member = impl_->sessions.find(session);
+  if (member == impl_->sessions.end() || !member->second.active || member->second.epoch != epoch) {
+    return make_error(ErrorCode::kAborted, "rendezvous: not a member of epoch {}", epoch);
+  }
+  Rendezvous& rendezvous = impl_->runs[member->second.run].current->rendezvous;
+  CKPT_ASSIGN(const auto waiters, rendezvous.set(key, std::move(value)));
+  Actions actions;
+  for (const Rendezvous::Waiter& waiter : waiters) {
+    actions.emplace_back(KvAnswer{waiter.session, waiter.request, key, rendezvous.value(key)});
+  }
+  return actions;
+}
+
+Result<Groups::Actions> Groups::kv_get(SessionId session, uint64_t request, Epoch epoch,
+                                       const std::string& key) {
+  const auto member = impl_->sessions.find(session);
+  if (member == impl_->sessions.end() || !member->second.active || member->second.epoch != epoch) {
+    return make_error(ErrorCode::kAborted, "rendezvous: not a member of epoch {}", epoch);
+  }
+  Rendezvous& rendezvous = impl_->runs[member->second.run].current->rendezvous;
+  CKPT_ASSIGN(const auto* value, rendezvous.get(key, {session, request}));
+  Actions actions;
+  if (value != nullptr) actions.emplace_back(KvAnswer{session, request, key, *value});
+  return actions;
+}
+
+}  // namespace ckptd

@@ -1,0 +1,169 @@
+#include "ckptd/ingest/open_snapshot.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+namespace ckptd {
+
+using ckpt::Error;
+using ckpt::ErrorCode;
+using ckpt::make_error;
+using ckpt::Rank;
+
+std::string format_ranks(const std::set<Rank>& ranks) {
+  return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
+}
+
+Error name_snapshot(const std::string& run_name, ckpt::Step step, const Error& error) {
+  return Error{error.code, fmt::format("run {} step {}: {}", run_name, step, error.message)};
+}
+
+OpenSnapshot::OpenSnapshot(const Ingest::Begin& first, Specs specs)
+    : key_(first.snapshot),
+      run_name_(first.run_name),
+      group_size_(first.group_size),
+      deadline_(first.deadline),
+      specs_(std::move(specs)) {}
+
+Status OpenSnapshot::begin(const Ingest::Begin& begin) {
+  if (begin.group_size != group_size_ || begin.rank >= group_size_) {
+    return make_error(ErrorCode::kInvalidArgument, "rank {} of {} began it, but the group has {}",
+                      begin.rank, begin.group_size, group_size_);
+  }
+  if (members_.contains(begin.rank)) {
+    return make_error(ErrorCode::kAlreadyExists, "rank {} has begun it already", begin.rank);
+  }
+  std::vector<ckpt::UnitId> units = begin.units;
+  std::sort(units.begin(), units.end());
+  if (std::adjacent_find(units.begin(), units.end()) != units.end()) {
+    return make_error(ErrorCode::kInvalidArgument, "rank {}: a unit is named twice", begin.rank);
+  }
+  if (units.empty() || units.back() >= specs_->size()) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "rank {}: its plan names no unit, or one that the run does not have",
+                      begin.rank);
+  }
+  auto ledger = FragmentLedger::declare(begin.fragments, units, *specs_);
+  if (!ledger) {
+    return make_error(ErrorCode::kInvalidArgument, "rank {}: {}", begin.rank,
+                      ledger.error().message);
+  }
+  members_.emplace(begin.rank, Member{.plan = begin.plan,
+                                      .units = std::move(units),
+                                      .ledger = std::move(ledger).value(),
+                                      .metrics = begin.metrics});
+  if (!everyone_began()) return {};
+  CKPT_TRY(check_agreement());
+  return check_plan();
+}
+
+// Looked at only when everybody has begun: then the ones that disagree with the most can be named.
+Status OpenSnapshot::check_agreement() const {
+  std::map<std::pair<ckpt::base::Hash128, std::vector<ckpt::UnitId>>, std::set<Rank>> opinions;
+  for (const auto& [rank, member] : members_) opinions[{member.plan, member.units}].insert(rank);
+  if (opinions.size() == 1) return {};
+  const auto most = std::max_element(
+      opinions.begin(), opinions.end(),
+      [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
+  std::set<Rank> others;
+  for (const auto& opinion : opinions) {
+    if (&opinion != &*most) others.insert(opinion.second.begin(), opinion.second.end());
+  }
+  return make_error(ErrorCode::kInvalidArgument, "{} {} to the plan of {}: the plans differ",
+                    format_ranks(others), others.size() == 1 ? "does not agree" : "do not agree",
+                    format_ranks(most->second));
+}
+
+// The members agree on the hash. Do their parts make up the plan that the hash is of?
+Status OpenSnapshot::check_plan() const {
+  ckpt::Plan plan;
+  plan.units = members_.begin()->second.units;
+  std::vector<ckpt::UnitRange> ranges;
+  for (const auto& [rank, member] : members_) {
+    for (const ckpt::UnitRange& range : member.ledger.declared()) {
+      ranges.push_back(range);
+      plan.fragments.push_back({.rank = rank, .range = range});
+    }
+  }
+  CKPT_TRY(ckpt::check_exact_coverage(plan.units, std::move(ranges), *specs_));
+  if (plan_hash(std::move(plan)) != members_.begin()->second.plan) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "the fragments that the ranks declared are not those of the plan they agreed "
+                      "on: some rank contributes another rank's part");
+  }
+  return {};
+}
+
+Status OpenSnapshot::sealed(Rank rank, const std::vector<ckpt::ExtentFragment>& fragments) {
+  const auto member = members_.find(rank);
+  if (member == members_.end()) {
+    return make_error(ErrorCode::kFailedPrecondition, "rank {} sealed a slab before it began it",
+                      rank);
+  }
+  for (const ckpt::ExtentFragment& fragment : fragments) {
+    const Status status = member->second.ledger.seal(
+        {.unit = fragment.unit, .offset = fragment.offset, .length = fragment.length}, *specs_);
+    if (!status) {
+      return make_error(status.error().code, "rank {}: {}", rank, status.error().message);
+    }
+  }
+  ++writes_pending_;
+  return {};
+}
+
+void OpenSnapshot::written() {
+  CKPT_ASSERT(writes_pending_ > 0);
+  --writes_pending_;
+}
+
+bool OpenSnapshot::sealed_everything(Rank rank) const {
+  const auto member = members_.find(rank);
+  return member != members_.end() && member->second.ledger.complete();
+}
+
+bool OpenSnapshot::staged() const {
+  return everyone_began() && std::all_of(members_.begin(), members_.end(), [](const auto& member) {
+           return member.second.ledger.complete();
+         });
+}
+
+std::string OpenSnapshot::waiting_for() const {
+  std::set<Rank> not_begun;
+  std::string unsealed;
+  for (Rank rank = 0; rank < group_size_; ++rank) {
+    const auto member = members_.find(rank);
+    if (member == members_.end()) {
+      not_begun.insert(rank);
+    } else if (const auto missing = member->second.ledger.first_missing()) {
+      unsealed += fmt::format("{}rank {} has not sealed all of unit {}",
+                              unsealed.empty() ? "" : "; ", rank, (*specs_)[missing->unit].name);
+    }
+  }
+  std::string text;
+  if (!not_begun.empty()) {
+    text = fmt::format("{} {} not begun it", format_ranks(not_begun),
+                       not_begun.size() == 1 ? "has" : "have");
+  }
+  if (!unsealed.empty()) text += (text.empty() ? "" : "; ") + unsealed;
+  if (text.empty()) text = fmt::format("{} slabs are still being written", writes_pending_);
+  return text;
+}
+
+Ingest::CommitAction OpenSnapshot::commit_action() const {
+  const Member& first = members_.begin()->second;
+  Ingest::CommitAction action;
+  action.snapshot = key_;
+  action.full = first.units.size() == specs_->size();
+  action.plan = first.plan;
+  for (const auto& [rank, member] : members_) {
+    action.metrics.insert(member.metrics.begin(), member.metrics.end());
+  }
+  return action;
+}
+
+Error OpenSnapshot::named(const Error& error) const {
+  return name_snapshot(run_name_, key_.step, error);
+}
+
+}  // namespace ckptd

@@ -1,0 +1,69 @@
+// OpenSnapshot: the state of one snapshot between its first begin and its commit or failure.
+// Ingest owns these, routes events to them and turns what they report into actions.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "ckptd/ingest/fragment_ledger.h"
+#include "ckptd/ingest/ingest.h"
+
+namespace ckptd {
+
+class OpenSnapshot {
+ public:
+  using Specs = std::shared_ptr<const std::vector<ckpt::UnitSpec>>;
+
+  OpenSnapshot(const Ingest::Begin& first, Specs specs);
+
+  // A failure of any of these is a failure of the whole snapshot, except that of a repeated begin,
+  // which has the code kAlreadyExists. Messages say what is wrong, not with which snapshot.
+  Status begin(const Ingest::Begin& begin);
+  Status sealed(ckpt::Rank rank, const std::vector<ckpt::ExtentFragment>& fragments);
+  void written();
+
+  bool everyone_began() const { return members_.size() == group_size_; }
+  bool staged() const;
+  bool ready_to_commit() const { return staged() && writes_pending_ == 0; }
+  bool sealed_everything(ckpt::Rank rank) const;
+  bool past_deadline(Time now) const { return now >= deadline_; }
+  // Which ranks keep it from being staged, and why: "rank 2 has not begun it; rank 3 has not sealed
+  // all of unit layers.0.attention".
+  std::string waiting_for() const;
+
+  // Set by Ingest when the action was given out.
+  bool staged_told = false;
+  bool committing = false;
+
+  Ingest::CommitAction commit_action() const;
+  // "run tiny step 1200: ..."
+  ckpt::Error named(const ckpt::Error& error) const;
+
+ private:
+  struct Member {
+    ckpt::base::Hash128 plan;
+    std::vector<ckpt::UnitId> units;  // ascending
+    FragmentLedger ledger;
+    std::map<std::string, double> metrics;
+  };
+  Status check_agreement() const;
+  Status check_plan() const;
+
+  ckpt::SnapshotKey key_;
+  std::string run_name_;
+  uint32_t group_size_;
+  Time deadline_;
+  Specs specs_;
+  std::map<ckpt::Rank, Member> members_;
+  size_t writes_pending_ = 0;
+};
+
+// "rank 2", "ranks 0, 1, 3"
+std::string format_ranks(const std::set<ckpt::Rank>& ranks);
+// As Error, with the name of the snapshot in front.
+ckpt::Error name_snapshot(const std::string& run_name, ckpt::Step step, const ckpt::Error& error);
+
+}  // namespace ckptd
