@@ -144,7 +144,7 @@ class GlooComm final : public PairwiseComm {
   // Gloo takes a negative time for "use the default": never less than a millisecond.
   static std::chrono::milliseconds remaining(Clock::time_point deadline) {
     using std::chrono::milliseconds;
-    const auto left = std::chrono::duration_cast<milliseconds>(deadline - Clock::now());
+    const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now());
     return std::max(left, milliseconds(1));
   }
   bool interrupted() {
