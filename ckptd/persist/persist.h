@@ -64,22 +64,26 @@ class Persist {
   Persist(Disk& disk, Executor& executor, JournalWriter& journal, const Options& options);
   ~Persist();  // asserts that close() was called
 
-  // Disk space for a snapshot, promised before its first byte. kResourceExhausted names the
-  // numbers.
+  // Disk space for a snapshot, promised before its first byte; repeated calls add up (one per
+  // member). kResourceExhausted names the numbers. Released by commit and abandon, too.
   Status reserve(const ckpt::SnapshotKey& snapshot, uint64_t bytes);
   void release_reservation(const ckpt::SnapshotKey& snapshot);
 
-  // Writes the slab as one extent. on_done runs from the loop, with the error kCorrupt if the bytes
-  // changed under the write. The slab is marked durable only by commit().
+  // Writes the slab as one extent. on_done runs from the loop (Disk::reap or Executor::reap), with
+  // the error kCorrupt if the bytes changed under the write. The slab is held until commit() made
+  // it durable or the snapshot failed.
   void write(const ckpt::SnapshotKey& snapshot, ckpt::Rank rank, StagedSlab slab,
              std::function<void(Result<WrittenExtent>)> on_done);
 
   // All extents of the snapshot are written. Syncs, appends `record` (its extents and fragments are
-  // filled in by the caller), then on_done. The snapshot's slabs become cache or are freed.
+  // filled in by the caller), then on_done with the record's sequence number. The snapshot's slabs
+  // become cache, or, if it failed, are freed.
   void commit(const ckpt::SnapshotKey& snapshot, ckpt::fb::RecordT record,
               std::function<void(Result<uint64_t>)> on_done);
 
-  // Forgets the snapshot: queued writes are dropped, running ones complete into dead space.
+  // Forgets the snapshot: queued writes are dropped, running ones complete into dead space; no
+  // callback of theirs runs any more. A snapshot that is being committed is past that point: the
+  // call does nothing, and the commit's on_done tells how it went.
   void abandon(const ckpt::SnapshotKey& snapshot);
 
   struct Stats {

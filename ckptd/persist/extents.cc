@@ -1,0 +1,204 @@
+// From a queue of slabs to written, checked extents.
+#include <algorithm>
+
+#include "ckptd/persist/persist_impl.h"
+#include "formats/base/checked.h"
+
+namespace ckptd {
+
+using ckpt::kBlockBytes;
+
+// Fills the disk's queue up to the bound: pieces of the oldest slab first, so that slabs complete
+// one after the other and their checks run beside the writes of the next.
+void Persist::Impl::pump() {
+  if (pumping) return;
+  pumping = true;
+  while (!queue.empty() && bytes_in_flight < options.bytes_in_flight_max) {
+    const WritePointer write = queue.front();
+    if (write->segment == nullptr) {
+      const Status placed = place(*write);
+      if (!placed.ok()) {
+        queue.pop_front();
+        stats.bytes_queued -= write->slab.payload().size();
+        write->error = placed.error();
+        // Told from the loop, like everything else.
+        executor.run([] {}, [this, write] { finish(write, *write->error); });
+        continue;
+      }
+      submit_header(write);
+    }
+    submit_piece(write);
+    if (write->submitted_bytes == write->slab.payload().size()) queue.pop_front();
+  }
+  pumping = false;
+}
+
+Status Persist::Impl::place(ExtentWrite& write) {
+  SnapshotWrites& snapshot = snapshots.at(write.snapshot);
+  if (snapshot.failed.has_value()) return *snapshot.failed;
+  const uint64_t header_bytes = ckpt::extent_header_bytes(write.slab.fragments().size());
+  const uint64_t extent_bytes = header_bytes + write.slab.payload().size();
+  CKPT_ASSIGN(const Segments::Place place, segments.place(extent_bytes));
+  write.segment = place.segment;
+  write.slab.mark_writing();
+  if (snapshot.unsynced.insert(place.segment->id).second) ++place.segment->unsynced_snapshots;
+  snapshot.reserved_bytes -= std::min(snapshot.reserved_bytes, extent_bytes);
+
+  WrittenExtent& extent = write.extent;
+  extent.segment = place.segment->id;
+  extent.offset = place.offset;
+  extent.header_bytes = static_cast<uint32_t>(header_bytes);
+  extent.payload_bytes = write.slab.payload_bytes();
+  extent.fragments = write.slab.fragments();
+  extent.payload_crc32c = ckpt::payload_crc32c(extent.fragments, write.slab.payload().size());
+  write.header = AlignedBuffer(header_bytes);
+  extent.header_crc32c = ckpt::encode_extent_header({.store = options.store,
+                                                     .segment = extent.segment,
+                                                     .offset = extent.offset,
+                                                     .snapshot = write.snapshot,
+                                                     .rank = extent.rank,
+                                                     .sequence = next_sequence++,
+                                                     .payload_bytes = extent.payload_bytes,
+                                                     .payload_crc32c = extent.payload_crc32c,
+                                                     .fragments = extent.fragments},
+                                                    write.header.bytes());
+  return {};
+}
+
+void Persist::Impl::submit_header(const WritePointer& write) {
+  const size_t bytes = write->header.size();
+  bytes_in_flight += bytes;
+  ++write->pieces_in_flight;
+  ++write->segment->writes_in_flight;
+  disk.submit({.op = IoOp::kWrite,
+               .file = write->segment->file,
+               .offset = write->extent.offset,
+               .memory = write->header.bytes(),
+               .on_done = [this, write, bytes](const Result<uint64_t>& result) {
+                 piece_done(write, bytes, result);
+               }});
+}
+
+void Persist::Impl::submit_piece(const WritePointer& write) {
+  const MutableByteView payload = write->slab.payload();
+  const size_t bytes =
+      std::min<size_t>(options.write_piece_bytes, payload.size() - write->submitted_bytes);
+  const uint64_t offset =
+      write->extent.offset + write->extent.header_bytes + write->submitted_bytes;
+  const MutableByteView memory = payload.subspan(write->submitted_bytes, bytes);
+  write->submitted_bytes += bytes;
+  stats.bytes_queued -= bytes;
+  if (write->error.has_value()) return;  // a piece failed: the rest only leaves the queue
+  bytes_in_flight += bytes;
+  ++write->pieces_in_flight;
+  ++write->segment->writes_in_flight;
+  disk.submit({.op = IoOp::kWrite,
+               .file = write->segment->file,
+               .offset = offset,
+               .memory = memory,
+               .buffer = write->slab.buffer(),
+               .on_done = [this, write, bytes](const Result<uint64_t>& result) {
+                 piece_done(write, bytes, result);
+               }});
+}
+
+void Persist::Impl::piece_done(const WritePointer& write, size_t bytes,
+                               const Result<uint64_t>& result) {
+  bytes_in_flight -= bytes;
+  --write->pieces_in_flight;
+  Segment& segment = *write->segment;
+  if (result.ok()) {
+    stats.bytes_written += bytes;
+  } else {
+    ++stats.write_errors;
+    if (!write->error.has_value()) write->error = result.error();
+    fail_segment(segment, result.error());
+  }
+  // Pieces of an extent that failed or was abandoned are not submitted any more; what is still in
+  // the queue of it leaves there.
+  pump();
+  const bool submitted = write->submitted_bytes == write->slab.payload().size();
+  if (write->pieces_in_flight == 0 && (submitted || write->error.has_value())) {
+    if (!submitted) leave_queue(write);
+    all_written(write);
+  }
+  --segment.writes_in_flight;
+  segments.close_if_done(segment.id);
+}
+
+// Takes what is left of the slab out of the queue; false if nothing was.
+bool Persist::Impl::leave_queue(const WritePointer& write) {
+  const auto queued = std::find(queue.begin(), queue.end(), write);
+  if (queued == queue.end()) return false;
+  stats.bytes_queued -= write->slab.payload().size() - write->submitted_bytes;
+  write->submitted_bytes = write->slab.payload().size();
+  queue.erase(queued);
+  return true;
+}
+
+void Persist::Impl::abandon_writes(SnapshotWrites& snapshot) {
+  for (const auto& weak : snapshot.active) {
+    const WritePointer write = weak.lock();
+    if (write == nullptr) continue;
+    write->abandoned = true;
+    // What is in the kernel or being checked comes to an end by itself.
+    if (leave_queue(write) && write->pieces_in_flight == 0) finish(write, {});
+  }
+}
+
+void Persist::Impl::all_written(const WritePointer& write) {
+  if (!write->error.has_value() && write->segment->failed.has_value()) {
+    write->error = write->segment->failed;
+  }
+  if (write->error.has_value() || write->abandoned) {
+    finish(write, write->error.has_value() ? Status(*write->error) : Status());
+    return;
+  }
+  ++stats.extents_written;
+  // Check after the write, so that what was checked is at least as new as what was written.
+  auto checked = std::make_shared<Status>();
+  executor.run([write, checked] { *checked = check_payload(write->slab); },
+               [this, write, checked] {
+                 if (!checked->ok()) ++stats.payload_mismatches;
+                 finish(write, *checked);
+               });
+}
+
+void Persist::Impl::finish(const WritePointer& write, const Status& status) {
+  --writes_open;
+  StagedSlab slab = std::move(write->slab);
+  if (write->abandoned) return;
+  SnapshotWrites& snapshot = snapshots.at(write->snapshot);
+  --snapshot.writes_open;
+  Status outcome = status;
+  if (outcome.ok() && snapshot.failed.has_value()) outcome = *snapshot.failed;
+  if (!outcome.ok()) {
+    if (!snapshot.failed.has_value()) snapshot.failed = outcome.error();
+    write->on_done(outcome.error());
+    return;
+  }
+  snapshot.slabs.push_back(std::move(slab));
+  write->on_done(std::move(write->extent));
+}
+
+void Persist::Impl::fail_segment(Segment& segment, const ckpt::Error& error) {
+  segments.seal_off(segment, error);
+  for (auto& [key, snapshot] : snapshots) {
+    if (snapshot.unsynced.count(segment.id) == 0 || snapshot.failed.has_value()) continue;
+    snapshot.failed =
+        ckpt::make_error(error.code, "segment {} was sealed off: {}", segment.id, error.message);
+  }
+}
+
+void Persist::Impl::fail_device(const ckpt::Error& error,
+                                const std::set<ckpt::SnapshotKey>& synced) {
+  for (Segment* segment : segments.all()) segments.seal_off(*segment, error);
+  for (auto& [key, snapshot] : snapshots) {
+    const bool exposed = !snapshot.unsynced.empty() && synced.count(key) == 0;
+    if (!exposed || snapshot.failed.has_value()) continue;
+    snapshot.failed = ckpt::make_error(
+        error.code, "its extents were not synced when the disk failed: {}", error.message);
+  }
+}
+
+}  // namespace ckptd

@@ -1,0 +1,156 @@
+// From written extents to commits: rounds of syncs, shared by all commits that are ready.
+#include <algorithm>
+#include <utility>
+
+#include "ckptd/persist/persist_impl.h"
+
+namespace ckptd {
+
+// One round at a time: commits that become ready while it runs share the next one. The journal
+// append of one round overlaps with the syncs of the next.
+void Persist::Impl::start_round() {
+  if (ready.empty() || !syncing.empty()) return;
+  std::set<ckpt::SegmentId> touched;
+  for (const PendingCommit& commit : ready) {
+    const auto& unsynced = snapshots.at(commit.snapshot).unsynced;
+    touched.insert(unsynced.begin(), unsynced.end());
+  }
+  for (const ckpt::SegmentId id : touched) {
+    const Segment& segment = segments.at(id);
+    // A sync covers only writes that completed before it: the header's completion starts the round.
+    if (!segment.header_written && !segment.failed.has_value()) return;
+  }
+  syncing = std::exchange(ready, {});
+  round.clear();
+  syncs_in_flight = 1;  // held by this function until all are submitted
+  for (const ckpt::SegmentId id : touched) {
+    Segment& segment = segments.at(id);
+    if (segment.failed.has_value()) continue;
+    round.emplace(id, std::nullopt);
+    ++syncs_in_flight;
+    ++segment.writes_in_flight;
+    ++stats.syncs;
+    disk.submit({.op = IoOp::kSync,
+                 .file = segment.file,
+                 .on_done = [this, &segment](const Result<uint64_t>& result) {
+                   --segment.writes_in_flight;
+                   if (!result.ok()) round[segment.id] = result.error();
+                   if (--syncs_in_flight == 0) round_synced();
+                 }});
+  }
+  if (--syncs_in_flight == 0) {
+    // Every segment of the round had failed already: refused from the loop, not from in here.
+    ++syncs_in_flight;
+    executor.run([] {},
+                 [this] {
+                   --syncs_in_flight;
+                   round_synced();
+                 });
+  }
+}
+
+void Persist::Impl::round_synced() {
+  // One failed flush says nothing good about the device: every open segment is sealed off, and
+  // every snapshot with unsynced extents fails. The kernel will not report it a second time.
+  std::optional<ckpt::Error> failed;
+  for (const auto& [id, error] : round) {
+    if (error.has_value()) failed = error;
+  }
+  if (failed.has_value()) {
+    ++stats.write_errors;
+    std::set<ckpt::SnapshotKey> synced;
+    for (const PendingCommit& commit : syncing) {
+      const auto& unsynced = snapshots.at(commit.snapshot).unsynced;
+      const bool all = std::all_of(unsynced.begin(), unsynced.end(), [this](ckpt::SegmentId id) {
+        return round.count(id) != 0 && !round.at(id).has_value();
+      });
+      if (all) synced.insert(commit.snapshot);
+    }
+    fail_device(*failed, synced);
+  }
+  std::vector<PendingCommit> durable;
+  for (PendingCommit& commit : std::exchange(syncing, {})) {
+    const SnapshotWrites& snapshot = snapshots.at(commit.snapshot);
+    if (snapshot.failed.has_value()) {
+      ckpt::Error error = *snapshot.failed;
+      refuse(std::move(commit), std::move(error));
+    } else {
+      durable.push_back(std::move(commit));
+    }
+  }
+  if (!durable.empty()) append_round(std::move(durable));
+  start_round();
+}
+
+void Persist::Impl::append_round(std::vector<PendingCommit> commits) {
+  std::vector<ckpt::fb::RecordT> records;
+  for (PendingCommit& commit : commits) records.push_back(std::move(commit.record));
+  auto shared = std::make_shared<std::vector<PendingCommit>>(std::move(commits));
+  journal.append(std::move(records), [this, shared](const Result<uint64_t>& first_sequence) {
+    uint64_t index = 0;
+    for (PendingCommit& commit : *shared) {
+      if (!first_sequence.ok()) {
+        refuse(std::move(commit), first_sequence.error());
+        continue;
+      }
+      // Taken out first: marking a slab durable may let the daemon lease it at once.
+      std::vector<StagedSlab> slabs = std::move(snapshots.at(commit.snapshot).slabs);
+      forget(commit.snapshot);
+      ++stats.commits;
+      --commits_open;
+      for (StagedSlab& slab : slabs) slab.mark_durable(commit.snapshot);
+      commit.on_done(*first_sequence + index++);
+    }
+  });
+}
+
+void Persist::Impl::refuse(PendingCommit commit, ckpt::Error error) {
+  forget(commit.snapshot);
+  --commits_open;
+  commit.on_done(std::move(error));
+}
+
+void Persist::Impl::forget(const ckpt::SnapshotKey& key) {
+  const auto found = snapshots.find(key);
+  if (found == snapshots.end()) return;
+  const SnapshotWrites snapshot = std::move(found->second);
+  snapshots.erase(found);
+  for (const ckpt::SegmentId id : snapshot.unsynced) {
+    --segments.at(id).unsynced_snapshots;
+    segments.close_if_done(id);
+  }
+}
+
+void Persist::commit(const ckpt::SnapshotKey& snapshot, ckpt::fb::RecordT record,
+                     std::function<void(Result<uint64_t>)> on_done) {
+  SnapshotWrites& writes = impl_->snapshots[snapshot];
+  CKPT_ASSERT_MSG(writes.writes_open == 0, "commit before all extents were written");
+  CKPT_ASSERT_MSG(!writes.committing, "committed twice");
+  writes.committing = true;
+  ++impl_->commits_open;
+  impl_->ready.push_back({snapshot, std::move(record), std::move(on_done)});
+  impl_->start_round();
+}
+
+void fill_extents(const std::vector<WrittenExtent>& extents, ckpt::fb::CommittedT& record) {
+  record.extents.clear();
+  record.fragments.clear();
+  for (uint32_t index = 0; index < extents.size(); ++index) {
+    const WrittenExtent& extent = extents[index];
+    auto entry = std::make_unique<ckpt::fb::ExtentT>();
+    entry->segment = extent.segment;
+    entry->offset = extent.offset;
+    entry->header_bytes = extent.header_bytes;
+    entry->payload_bytes = extent.payload_bytes;
+    entry->header_crc32c = extent.header_crc32c;
+    entry->payload_crc32c = extent.payload_crc32c;
+    entry->rank = extent.rank;
+    record.extents.push_back(std::move(entry));
+    for (const ckpt::ExtentFragment& fragment : extent.fragments) {
+      record.fragments.emplace_back(fragment.unit, index, fragment.offset, fragment.length,
+                                    fragment.payload_offset, fragment.crc32c, fragment.codec);
+    }
+  }
+}
+
+}  // namespace ckptd

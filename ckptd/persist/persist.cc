@@ -1,0 +1,118 @@
+#include "ckptd/persist/persist.h"
+
+#include <algorithm>
+
+#include "ckptd/persist/persist_impl.h"
+
+namespace ckptd {
+
+using ckpt::ErrorCode;
+using ckpt::make_error;
+
+Persist::Impl::Impl(Disk& with_disk, Executor& with_executor, JournalWriter& with_journal,
+                    const Options& with)
+    : disk(with_disk),
+      executor(with_executor),
+      journal(with_journal),
+      options(with),
+      segments(
+          with_disk,
+          {.store = with.store, .first = with.first_segment, .segment_bytes = with.segment_bytes},
+          [this](Segment& segment) {
+            if (segment.failed.has_value()) fail_segment(segment, *segment.failed);
+            start_round();
+            segments.close_if_done(segment.id);
+          }),
+      next_sequence(with.first_sequence) {}
+
+Persist::Persist(Disk& disk, Executor& executor, JournalWriter& journal, const Options& options)
+    : impl_(std::make_unique<Impl>(disk, executor, journal, options)) {}
+
+Persist::~Persist() { CKPT_ASSERT_MSG(impl_->closed, "persist was destroyed before close()"); }
+
+Status Persist::reserve(const ckpt::SnapshotKey& snapshot, uint64_t bytes) {
+  CKPT_ASSIGN(const Disk::Space space, impl_->disk.space());
+  uint64_t promised = 0;
+  for (const auto& [key, writes] : impl_->snapshots) promised += writes.reserved_bytes;
+  const uint64_t there = space.free_bytes + impl_->segments.unplaced_bytes();
+  const uint64_t kept = promised + impl_->options.reserve_bytes;
+  if (there < kept || there - kept < bytes) {
+    return make_error(ErrorCode::kResourceExhausted,
+                      "step {}: {} bytes of disk are needed; {} are free, of which {} are promised "
+                      "to other snapshots and {} kept in reserve",
+                      snapshot.step, bytes, there, promised, impl_->options.reserve_bytes);
+  }
+  impl_->snapshots[snapshot].reserved_bytes += bytes;
+  impl_->segments.prepare_ahead();
+  return {};
+}
+
+void Persist::release_reservation(const ckpt::SnapshotKey& snapshot) {
+  const auto found = impl_->snapshots.find(snapshot);
+  if (found == impl_->snapshots.end()) return;
+  SnapshotWrites& writes = found->second;
+  writes.reserved_bytes = 0;
+  const bool unused = writes.writes_open == 0 && writes.slabs.empty() && writes.unsynced.empty() &&
+                      !writes.committing;
+  if (unused) impl_->snapshots.erase(found);
+}
+
+void Persist::write(const ckpt::SnapshotKey& snapshot, ckpt::Rank rank, StagedSlab slab,
+                    std::function<void(Result<WrittenExtent>)> on_done) {
+  CKPT_ASSERT(!impl_->closed);
+  auto write = std::make_shared<ExtentWrite>();
+  write->snapshot = snapshot;
+  write->slab = std::move(slab);
+  write->on_done = std::move(on_done);
+  write->extent.rank = rank;
+  SnapshotWrites& writes = impl_->snapshots[snapshot];
+  ++writes.writes_open;
+  writes.active.push_back(write);
+  ++impl_->writes_open;
+  impl_->stats.bytes_queued += write->slab.payload().size();
+  impl_->queue.push_back(std::move(write));
+  impl_->pump();
+  impl_->segments.prepare_ahead();
+}
+
+void Persist::abandon(const ckpt::SnapshotKey& snapshot) {
+  const auto found = impl_->snapshots.find(snapshot);
+  if (found == impl_->snapshots.end() || found->second.committing) return;
+  impl_->abandon_writes(found->second);
+  impl_->forget(snapshot);
+  impl_->pump();
+}
+
+Persist::Stats Persist::stats() const {
+  Stats stats = impl_->stats;
+  stats.bytes_in_flight = impl_->bytes_in_flight;
+  return stats;
+}
+
+bool Persist::idle() const {
+  if (impl_->writes_open > 0 || impl_->commits_open > 0 || impl_->syncs_in_flight > 0) return false;
+  const auto segments = impl_->segments.all();
+  return std::all_of(segments.begin(), segments.end(),
+                     [](const Segment* segment) { return segment->writes_in_flight == 0; });
+}
+
+void Persist::close() {
+  while (!idle()) {
+    // Whichever of the two has something to do; a check may wait for a write and the reverse.
+    if (impl_->disk.in_flight() > 0) {
+      impl_->disk.wait();
+      impl_->disk.reap();
+    }
+    if (impl_->executor.outstanding() > 0) {
+      impl_->executor.wait();
+      impl_->executor.reap();
+    }
+  }
+  std::vector<ckpt::SnapshotKey> left;
+  for (const auto& [key, writes] : impl_->snapshots) left.push_back(key);
+  for (const ckpt::SnapshotKey& key : left) impl_->forget(key);
+  impl_->segments.close();
+  impl_->closed = true;
+}
+
+}  // namespace ckptd

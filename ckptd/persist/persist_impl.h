@@ -1,0 +1,95 @@
+// What Persist keeps, for the sources of this folder only.
+#pragma once
+
+#include <deque>
+#include <list>
+#include <map>
+#include <memory>
+#include <set>
+
+#include "ckptd/io/aligned_buffer.h"
+#include "ckptd/persist/persist.h"
+#include "ckptd/persist/segments.h"
+
+namespace ckptd {
+
+// One slab on its way into one extent.
+struct ExtentWrite {
+  ckpt::SnapshotKey snapshot;
+  StagedSlab slab;
+  std::function<void(Result<WrittenExtent>)> on_done;
+  WrittenExtent extent;
+  Segment* segment = nullptr;  // null: not placed yet
+  AlignedBuffer header;
+  uint64_t submitted_bytes = 0;  // of the payload
+  size_t pieces_in_flight = 0;   // header included
+  std::optional<ckpt::Error> error;
+  bool abandoned = false;
+};
+
+struct SnapshotWrites {
+  uint64_t reserved_bytes = 0;                     // promised, not yet placed
+  size_t writes_open = 0;                          // queued, running or being checked
+  std::vector<std::weak_ptr<ExtentWrite>> active;  // those writes, finished ones among them
+  std::set<ckpt::SegmentId> unsynced;
+  std::vector<StagedSlab> slabs;  // written, held until durable
+  std::optional<ckpt::Error> failed;
+  bool committing = false;
+};
+
+struct PendingCommit {
+  ckpt::SnapshotKey snapshot;
+  ckpt::fb::RecordT record;
+  std::function<void(Result<uint64_t>)> on_done;
+};
+
+struct Persist::Impl {
+  using WritePointer = std::shared_ptr<ExtentWrite>;
+
+  Impl(Disk& with_disk, Executor& with_executor, JournalWriter& with_journal, const Options& with);
+
+  // Extents (extents.cc).
+  void pump();
+  Status place(ExtentWrite& write);
+  void submit_header(const WritePointer& write);
+  void submit_piece(const WritePointer& write);
+  void piece_done(const WritePointer& write, size_t bytes, const Result<uint64_t>& result);
+  void all_written(const WritePointer& write);
+  void finish(const WritePointer& write, const Status& status);
+  bool leave_queue(const WritePointer& write);
+  void abandon_writes(SnapshotWrites& snapshot);
+
+  // Faults: the segment takes no more, and what is not yet synced in it fails.
+  void fail_segment(Segment& segment, const ckpt::Error& error);
+  // After a failed sync: the same for every segment, sparing snapshots that are wholly synced.
+  void fail_device(const ckpt::Error& error, const std::set<ckpt::SnapshotKey>& synced);
+
+  // Group commit (group_commit.cc).
+  void start_round();
+  void round_synced();
+  void append_round(std::vector<PendingCommit> commits);
+  void refuse(PendingCommit commit, ckpt::Error error);
+  void forget(const ckpt::SnapshotKey& snapshot);  // with its reservation, slabs and unsynced marks
+
+  Disk& disk;
+  Executor& executor;
+  JournalWriter& journal;
+  const Options options;
+  Segments segments;
+  std::deque<WritePointer> queue;  // not yet completely submitted
+  std::map<ckpt::SnapshotKey, SnapshotWrites> snapshots;
+  uint64_t next_sequence;
+  size_t bytes_in_flight = 0;
+  size_t writes_open = 0;  // of all snapshots, abandoned ones too
+  bool pumping = false;
+
+  std::vector<PendingCommit> ready;                             // wait for the next round of syncs
+  std::vector<PendingCommit> syncing;                           // in the round
+  std::map<ckpt::SegmentId, std::optional<ckpt::Error>> round;  // segment -> how its sync went
+  size_t syncs_in_flight = 0;
+  size_t commits_open = 0;
+  bool closed = false;
+  Stats stats;
+};
+
+}  // namespace ckptd
