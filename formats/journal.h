@@ -4,10 +4,12 @@
 //   batch   := record+ zero padding to a 4096-byte boundary
 //   record  := JournalRecordHeader body
 //
-// A batch starts on a block of its own, so that a torn write never touches an older record. Every
-// record carries the hash of all before it (chain), so that a lost, repeated or exchanged piece is
-// found. A damaged end is a torn tail only if nothing of a later batch follows it; else the journal
-// is corrupt and the error names file and offset. Bodies are FlatBuffers of records.fbs, verified.
+// A batch starts on a block of its own, so that a torn write never touches an older record; it
+// holds as a whole or not at all. Every record carries the hash of all before it (chain), so that a
+// lost, repeated or exchanged piece is found. The writer starts a batch only once the one before it
+// is durable. So a damaged end is a torn tail only if nothing of a later batch follows it; else the
+// journal is corrupt and the error names the offset. Bodies are FlatBuffers of records.fbs,
+// verified.
 #pragma once
 
 #include <functional>
@@ -32,11 +34,16 @@ class JournalEncoder {
     uint64_t next_sequence = 1;  // of the next record
     uint64_t next_batch = 1;
     base::Hash128 chain;  // of everything before
+    // A random number that a new journal is started with and that no client is told. Only records
+    // with it count when the end of the journal is judged, so that a trainer cannot plant bytes in
+    // its metadata that look like a later batch.
+    uint64_t salt = 0;
   };
   JournalEncoder() = default;
   explicit JournalEncoder(const Position& position) : position_(position) {}
 
-  // Encodes the records as one batch, padded to whole blocks, to be written at the returned offset.
+  // Encodes the records (at least one) as one batch, padded to whole blocks, to be written at the
+  // returned offset.
   struct Batch {
     uint64_t offset = 0;
     uint64_t first_sequence = 0;
@@ -49,7 +56,10 @@ class JournalEncoder {
   Position position_;
 };
 
-// Reads a whole journal image. Calls `on_record` in order for each record that holds.
+// Reads a whole journal image. Calls `on_record` in order for each record of each batch that holds;
+// its first error ends the scan. An empty image, or one of zeros, is an empty journal. kCorrupt:
+// what was durable is damaged. Linear in the image; allocates nothing by a length it has not
+// checked.
 struct JournalScan {
   JournalEncoder::Position end;  // where the next batch goes
   uint64_t torn_bytes = 0;       // cut from the tail (zero padding does not count)
@@ -57,7 +67,8 @@ struct JournalScan {
 using OnRecord = std::function<Status(uint64_t sequence, const fb::RecordT& record)>;
 Result<JournalScan> scan_journal(ByteView image, const OnRecord& on_record);
 
-// A record's body alone, as catalog values use it.
+// A record's body alone, as catalog values use it. decode_record: kCorrupt, or kVersionMismatch for
+// a kind of record that only a newer program knows.
 std::vector<std::byte> encode_record(const fb::RecordT& record);
 Result<fb::RecordT> decode_record(ByteView bytes);
 

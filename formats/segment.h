@@ -64,8 +64,9 @@ uint64_t extent_header_bytes(size_t fragment_count);
 // the journal records.
 uint32_t encode_extent_header(const ExtentHeader& header, MutableByteView out);
 
-// `bytes` starts at the header and has at least one block; if the header needs more than given, the
-// error says so (kInvalidArgument with the size needed is never trusted beyond kExtentHeaderMax).
+// `bytes` starts at the header and has at least one block. kCorrupt says what does not hold;
+// kInvalidArgument that the header takes more bytes than were given, never more than
+// kExtentHeaderBytesMax; kVersionMismatch that a newer program wrote it.
 inline constexpr uint64_t kExtentHeaderBytesMax = 64ull << 20;
 Result<ExtentHeader> decode_extent_header(ByteView bytes);
 
