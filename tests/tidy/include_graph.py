@@ -1,0 +1,140 @@
+"""Who may include whom: architecture.md and ckptd/ARCHITECTURE.md as a table, and its check."""
+
+import posixpath
+import re
+
+from sources import CPP, Finding
+
+# Folder or file prefix -> what it may include of ours, besides itself. The longest prefix that
+# matches a path is its rule. What is not listed may not be included.
+RULES = {
+    "formats/base/": [],
+    "formats/": ["formats/"],
+    "kernels/": ["formats/base/"],
+    # The public headers: what a stranger compiles. Nothing of ours but each other.
+    "client/include/": [],
+    "client/": ["client/", "formats/"],
+    "client/client_cuda": ["client/", "formats/", "kernels/"],
+    "ckptd/limits.h": ["formats/"],
+    "ckptd/io/": ["formats/", "ckptd/limits.h"],
+    "ckptd/staging/": ["formats/", "ckptd/limits.h", "ckptd/io/"],
+    "ckptd/ingest/": ["formats/", "ckptd/limits.h"],
+    "ckptd/group/": ["formats/", "ckptd/limits.h"],
+    "ckptd/observe/": ["formats/", "ckptd/limits.h"],
+    "ckptd/catalog/": ["formats/", "ckptd/limits.h"],
+    "ckptd/persist/": ["formats/", "ckptd/limits.h", "ckptd/io/", "ckptd/staging/",
+                       "ckptd/catalog/"],
+    "ckptd/restore/": ["formats/", "ckptd/limits.h", "ckptd/io/", "ckptd/staging/",
+                       "ckptd/catalog/"],
+    "ckptd/query/": ["formats/", "ckptd/limits.h", "ckptd/catalog/", "ckptd/restore/"],
+    # The daemon connects all stages and knows no sockets.
+    "ckptd/daemon": ["formats/", "ckptd/limits.h", "ckptd/daemon", "ckptd/io/", "ckptd/staging/",
+                     "ckptd/ingest/", "ckptd/group/", "ckptd/observe/", "ckptd/catalog/",
+                     "ckptd/persist/", "ckptd/restore/", "ckptd/query/"],
+    "ckptd/config": ["formats/", "ckptd/limits.h", "ckptd/daemon.h", "ckptd/io/disk.h",
+                     "ckptd/staging/staging.h"],
+    "ckptd/server/": ["formats/", "ckptd/limits.h", "ckptd/daemon.h", "ckptd/config",
+                      "ckptd/observe/"],
+    "ckptd/main": ["formats/", "ckptd/"],
+    # The trainer sees formats/base, kernels, and of the client only <ckpt/...>.
+    "trainer/model/": ["formats/base/", "kernels/", "trainer/parallel/"],
+    # parallel moves the model's parameters between ranks; its expert stores hold them.
+    "trainer/parallel/": ["formats/base/", "kernels/", "trainer/model/"],
+    "trainer/placement/": ["formats/base/"],
+    "trainer/report/": ["formats/base/"],
+    "trainer/checkpoint/": ["formats/base/", "client/include/", "trainer/model/",
+                            "trainer/parallel/", "trainer/placement/", "trainer/"],
+    "trainer/elastic/": ["formats/base/", "client/include/", "trainer/"],
+    "trainer/simulate/": ["formats/base/", "trainer/placement/", "trainer/checkpoint/"],
+    "trainer/": ["formats/base/", "kernels/", "trainer/"],
+    "bench/": ["formats/", "kernels/", "client/", "ckptd/", "trainer/"],
+    "tests/": ["formats/", "kernels/", "client/", "ckptd/", "trainer/", "bench/"],
+}
+
+# Libraries that belong to one place: its header prefix -> who may include it.
+LIBRARIES = {
+    "liburing": ["ckptd/io/", "bench/"],
+    "rocksdb/": ["ckptd/catalog/"],
+    "asio": ["ckptd/server/", "ckptd/main"],
+    "httplib": ["ckptd/server/"],
+    "gloo/": ["trainer/parallel/"],
+    "cblas": ["kernels/"],
+    "cuda": ["kernels/", "client/client_cuda", "client/include/ckpt/client_cuda"],
+    "nccl": ["trainer/parallel/"],
+    "toml++/": ["ckptd/config", "trainer/"],
+    "CLI/": ["ckptd/main", "ckptd/config", "client/ctl/", "trainer/main", "bench/"],
+}
+
+_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(["<])([^">\n]+)[">]', re.MULTILINE)
+_TOP_FOLDERS = ("formats/", "kernels/", "client/", "ckptd/", "trainer/", "bench/", "tests/")
+
+
+def _resolve(included):
+    """The path from the root, or None for what is not ours."""
+    if included.startswith("ckpt/"):
+        return "client/include/" + included
+    return included if included.startswith(_TOP_FOLDERS) else None
+
+
+def rule_of(path):
+    return max((prefix for prefix in RULES if path.startswith(prefix)), key=len, default=None)
+
+
+def _may_include(path, rule, target):
+    return target.startswith(rule) or any(target.startswith(p) for p in RULES[rule])
+
+
+def includes_of(text):
+    for match in _INCLUDE.finditer(text):
+        yield text.count("\n", 0, match.start()) + 1, match.group(1), match.group(2)
+
+
+def check_includes(tree):
+    for path in tree.paths(CPP):
+        rule = rule_of(path)
+        if rule is None:
+            yield Finding(path, 1, "include-graph", "is in no folder that the table knows")
+            continue
+        for line, kind, included in includes_of(tree.files[path]):
+            target = _resolve(included)
+            if target is None:
+                yield from _check_foreign(path, line, kind, included)
+            elif not _may_include(path, rule, target):
+                yield Finding(path, line, "include-graph", f"{rule} may not include {target}")
+            elif target not in tree.files and not target.endswith("_generated.h"):
+                yield Finding(path, line, "include-path", f"there is no {target}")
+
+
+def _check_foreign(path, line, kind, included):
+    if kind == '"':
+        yield Finding(path, line, "include-path", f'"{included}" is not given from the root')
+    if path.startswith("tests/"):
+        return
+    for library, users in LIBRARIES.items():
+        if included.startswith(library) and not path.startswith(tuple(users)):
+            yield Finding(path, line, "include-graph",
+                          f"<{included}> belongs to {', '.join(users)} alone")
+
+
+def check_cycles(tree):
+    """Files include each other without a cycle. One finding for each cycle met first."""
+    graph = {path: [target for _, _, included in includes_of(tree.files[path])
+                    if (target := _resolve(included)) in tree.files]
+             for path in tree.paths(CPP)}
+    done, stack = set(), []
+
+    def visit(path):
+        if path in stack:
+            cycle = stack[stack.index(path):] + [path]
+            yield Finding(path, 1, "include-cycle", " -> ".join(map(posixpath.basename, cycle)))
+            return
+        if path in done:
+            return
+        stack.append(path)
+        for target in graph[path]:
+            yield from visit(target)
+        stack.pop()
+        done.add(path)
+
+    for path in sorted(graph):
+        yield from visit(path)

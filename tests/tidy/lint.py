@@ -1,0 +1,122 @@
+#!/usr/bin/env python3
+"""clang-format and clang-tidy over the project: python3 tests/tidy/lint.py --build build/release
+
+What clang-tidy found clean is remembered by content: the source, every header of ours it reaches,
+its compiler flags, the configuration and the tool's version. Only what changed is read again.
+Exit code 0: clean; 1: findings are on stdout.
+"""
+
+import argparse
+import concurrent.futures
+import hashlib
+import json
+import os
+import subprocess
+import sys
+
+from include_graph import includes_of
+from sources import CPP, Tree
+
+# clang 14 reads GCC's coroutines, and with them Asio's, only when told so; and it does not know
+# every warning GCC knows.
+EXTRA = [f"--extra-arg={flag}" for flag in
+         ("-D__cpp_impl_coroutine=201902L", "-DASIO_HAS_CO_AWAIT=1",
+          "-DASIO_HAS_STD_COROUTINE=1", "-Wno-unknown-warning-option")]
+FOLDERS = "formats|kernels|client|ckptd|trainer|bench|tests"
+
+
+def check_format(tree):
+    """Findings of clang-format, one line for each file."""
+    paths = sorted(tree.paths(CPP))
+    run = subprocess.run(["clang-format", "--dry-run", "--Werror", "--ferror-limit=1", *paths],
+                         capture_output=True, text=True)
+    wrong = [line.split(":")[0] for line in run.stderr.split("\n") if "clang-format" in line]
+    return [f"{path}: not formatted; run ./dev format" for path in sorted(set(wrong))]
+
+
+def reached_headers(tree, path, reached):
+    """Every file of ours that `path` includes, directly or not."""
+    for _, _, included in includes_of(tree.files[path]):
+        for target in (included, "client/include/" + included):
+            if target in tree.files and target not in reached:
+                reached.add(target)
+                reached_headers(tree, target, reached)
+    return reached
+
+
+class Lint:
+    def __init__(self, root, build, cache):
+        self.root, self.build, self.cache = root, build, cache
+        self.tree = Tree.load(root)
+        with open(os.path.join(build, "compile_commands.json"), encoding="utf-8") as file:
+            entries = json.load(file)
+        self.commands = {}
+        for entry in entries:
+            path = os.path.relpath(entry["file"], root)
+            if path in self.tree.files and path.endswith((".cc", ".c")):
+                self.commands[path] = entry["command"].replace(root, ".")
+        version = subprocess.run(["clang-tidy", "--version"], capture_output=True, text=True)
+        schemas = "".join(self.tree.files[p] for p in sorted(self.tree.paths((".fbs",))))
+        self.base = version.stdout + " ".join(EXTRA) + self.tree.files[".clang-tidy"] + schemas
+        os.makedirs(cache, exist_ok=True)
+
+    def key(self, path):
+        digest = hashlib.sha256((self.base + self.commands[path]).encode())
+        for part in (path, *sorted(reached_headers(self.tree, path, set()))):
+            digest.update(f"\n{part}\n{self.tree.files[part]}".encode())
+        return digest.hexdigest()
+
+    def check(self, path):
+        """Findings of clang-tidy as text; empty if clean. Only a clean result is remembered."""
+        marker = os.path.join(self.cache, self.key(path))
+        if os.path.exists(marker):
+            os.utime(marker)
+            return "", True
+        run = subprocess.run(["clang-tidy", "--quiet", "-p", self.build, *EXTRA,
+                              f"--header-filter=^{self.root}/({FOLDERS})/",
+                              os.path.join(self.root, path)], capture_output=True, text=True)
+        if run.returncode == 0:
+            with open(marker, "w", encoding="utf-8"):
+                return "", False
+        errors = "\n".join(line for line in run.stderr.split("\n")
+                           if line and not line.endswith("generated."))
+        return run.stdout or errors or f"clang-tidy exited {run.returncode}", False
+
+    def run(self, jobs):
+        failed, cached = [], 0
+        paths = sorted(self.commands)
+        with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+            for done, (path, (found, known)) in enumerate(
+                    zip(paths, pool.map(self.check, paths)), 1):
+                cached += known
+                if found:
+                    failed.append(path)
+                    print(found.replace(self.root + "/", "").rstrip(), flush=True)
+                if done % 50 == 0:
+                    print(f"lint: {done} of {len(paths)} files", file=sys.stderr, flush=True)
+        print(f"lint: {len(paths)} files, {cached} known to be clean, {len(failed)} with findings",
+              file=sys.stderr)
+        return failed
+
+
+def default_cache():
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return os.path.join(home, "ckptd-lint")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--build", default="build/release", help="where compile_commands.json is")
+    parser.add_argument("--cache", default=default_cache(), help="what was clean before")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    options = parser.parse_args()
+    root = os.path.realpath(".")
+    lint = Lint(root, os.path.realpath(options.build), options.cache)
+    unformatted = check_format(lint.tree)
+    for line in unformatted:
+        print(line)
+    return 1 if lint.run(options.jobs) or unformatted else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,78 @@
+"""The project's files, and C++ text without comments, strings and preprocessor lines."""
+
+import os
+import re
+from dataclasses import dataclass
+
+CPP = (".h", ".hpp", ".c", ".cc", ".cu")
+SKIPPED = {".git", "build", ".cache", "__pycache__"}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One broken rule: where, which, and what to do about it."""
+
+    path: str
+    line: int
+    rule: str
+    message: str
+
+    def __str__(self):
+        return f"{self.path}:{self.line}: {self.rule}: {self.message}"
+
+
+class Tree:
+    """Files by path from the root. Real ones from disk, planted ones in the tests of the checks."""
+
+    def __init__(self, files):
+        self.files = dict(files)
+
+    @classmethod
+    def load(cls, root):
+        files = {}
+        for folder, folders, names in os.walk(root):
+            folders[:] = sorted(d for d in folders if d not in SKIPPED)
+            for name in sorted(set(names) - SKIPPED):
+                full = os.path.join(folder, name)
+                with open(full, "rb") as file:
+                    content = file.read()
+                if b"\0" not in content[:8192]:  # golden files and the like are bytes, not text
+                    files[os.path.relpath(full, root)] = content.decode("utf-8", "replace")
+        return cls(files)
+
+    def paths(self, suffixes, under=""):
+        return [p for p in self.files if p.endswith(suffixes) and p.startswith(under)]
+
+
+_TOKENS = re.compile(
+    r"""
+    (?P<comment>//(?:[^\n\\]|\\.|\\\n)*|/\*.*?\*/)
+  | (?P<raw>\b(?:u8|u|U|L)?R"(?P<mark>[^()\\\s]{0,16})\(.*?\)(?P=mark)")
+  | (?P<string>"(?:[^"\\\n]|\\.|\\\n)*")
+  | (?P<digits>\b[0-9](?:'?[0-9a-zA-Z_.])*)
+  | (?P<char>'(?:[^'\\\n]|\\.)+')
+    """,
+    re.DOTALL | re.VERBOSE,
+)
+_PREPROCESSOR = re.compile(r"^[ \t]*#(?:[^\n\\]|\\.|\\\n)*", re.MULTILINE | re.DOTALL)
+
+
+def _blank(text):
+    return re.sub(r"[^\n]", " ", text)
+
+
+def code_only(text):
+    """The text with comments, literals and preprocessor lines blanked; every newline stays."""
+
+    def replace(match):
+        if match.lastgroup == "digits":  # 1'000'000 is no character literal
+            return match.group()
+        if match.group("comment"):
+            return _blank(match.group())
+        return '"' + _blank(match.group()[1:-1]) + '"'
+
+    return _PREPROCESSOR.sub(lambda m: _blank(m.group()), _TOKENS.sub(replace, text))
+
+
+def line_of(text, offset):
+    return text.count("\n", 0, offset) + 1

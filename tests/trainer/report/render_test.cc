@@ -1,0 +1,218 @@
+#include "trainer/report/render.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <sstream>
+
+#include "tests/trainer/report/sample.h"
+#include "trainer/report/canvas.h"
+#include "trainer/report/curve.h"
+#include "trainer/report/text.h"
+#include "trainer/report/ticks.h"
+
+namespace moetrain::report {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+size_t count_of(const std::string& text, const std::string& what) {
+  size_t count = 0;
+  for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) ++count;
+  return count;
+}
+
+TEST(Human, SizesAndTimes) {
+  EXPECT_EQ(human_bytes(0), "0 B");
+  EXPECT_EQ(human_bytes(1023), "1023 B");
+  EXPECT_EQ(human_bytes(1536), "1.5 KiB");
+  EXPECT_EQ(human_bytes((1u << 20) - 1), "1.0 MiB");
+  EXPECT_EQ(human_bytes(512ull << 30), "512 GiB");
+  EXPECT_EQ(human_bytes(std::numeric_limits<uint64_t>::max()), "16384 PiB");
+  EXPECT_EQ(human_ms(0), "0.0 ms");
+  EXPECT_EQ(human_ms(9.99), "10.0 ms");
+  EXPECT_EQ(human_ms(999.4), "999 ms");
+  EXPECT_EQ(human_ms(2130), "2.1 s");
+  EXPECT_EQ(human_ms(59'960), "1 min 0 s");
+  EXPECT_EQ(human_ms(3'725'000), "1 h 2 min");
+}
+
+TEST(TicksTest, AreRoundInsideAndTellApart) {
+  for (const auto& [low, high] : std::vector<std::pair<double, double>>{
+           {0, 1}, {1.87, 5.62}, {-3, 3}, {0.0011, 0.0012}, {1, 60}, {0, 1e9}, {5, 5}, {0, 0}}) {
+    for (int wanted = 2; wanted < 12; ++wanted) {
+      const Ticks ticks = make_ticks(low, high, wanted);
+      ASSERT_LE(ticks.values.size(), static_cast<size_t>(2 * wanted + 1));
+      ASSERT_GE(ticks.values.size(), 1U) << low << " " << high << " " << wanted;
+      for (size_t i = 0; i < ticks.values.size(); ++i) {
+        if (high > low) {
+          ASSERT_GE(ticks.values[i], low - 1e-9 * ticks.step);
+          ASSERT_LE(ticks.values[i], high + ticks.step * 1e-6);
+        }
+        if (i == 0) continue;
+        ASSERT_NEAR(ticks.values[i] - ticks.values[i - 1], ticks.step, ticks.step * 1e-6);
+        ASSERT_NE(tick_label(ticks, ticks.values[i]), tick_label(ticks, ticks.values[i - 1]));
+      }
+    }
+  }
+  EXPECT_EQ(tick_label(make_ticks(0, 1, 6), 0.4), "0.4");
+  EXPECT_EQ(tick_label(make_ticks(-1, 1, 3), make_ticks(-1, 1, 3).values[1]), "0");
+}
+
+TEST(CurveTest, LeavesOutWhatIsNotFinite) {
+  Report report = sample_report(10);
+  report.losses[4].loss = std::numeric_limits<float>::quiet_NaN();
+  report.losses[5].loss = std::numeric_limits<float>::infinity();
+  const Curve curve = make_curve(report);
+  EXPECT_EQ(curve.points.size(), 8U);
+  EXPECT_LT(curve.y_high, 10);
+  report.losses.clear();
+  EXPECT_TRUE(make_curve(report).points.empty());
+}
+
+TEST(CurveTest, RunningMeanIsNotShifted) {
+  std::vector<Point> line;
+  for (int i = 0; i < 20; ++i) line.push_back({static_cast<double>(i), 3.0 * i});
+  const auto means = running_mean(line, 5);
+  for (size_t i = 0; i < line.size(); ++i) EXPECT_NEAR(means[i].y, line[i].y, 1e-9);
+  const auto spike = running_mean({{0, 0}, {1, 3}, {2, 0}}, 3);
+  EXPECT_DOUBLE_EQ(spike[1].y, 1);
+  EXPECT_DOUBLE_EQ(spike[0].y, 0);
+}
+
+TEST(CurveTest, ThinningKeepsExtremesAndEnds) {
+  Report report = sample_report(100'000);
+  report.losses[70'000].loss = 9;
+  const Curve curve = make_curve(report);
+  const auto kept = thin_out(curve, curve.points, 500);
+  EXPECT_LE(kept.size(), 1002U);
+  EXPECT_EQ(kept.back().x, curve.points.back().x);
+  EXPECT_TRUE(std::any_of(kept.begin(), kept.end(), [](const Point& p) { return p.y == 9; }));
+  EXPECT_TRUE(std::is_sorted(kept.begin(), kept.end(),
+                             [](const Point& a, const Point& b) { return a.x < b.x; }));
+}
+
+TEST(CanvasTest, DrawsDotsAndClips) {
+  Canvas canvas(2, 1, /*unicode=*/true);
+  canvas.dot(0, 0);
+  canvas.dot(3, 3);
+  canvas.dot(-1, 0);
+  canvas.dot(4, 0);
+  canvas.dot(0, 4);
+  EXPECT_EQ(canvas.row_text(0), "\u2801\u2880");
+  canvas.text(1, 0, "\u250axyz");
+  EXPECT_EQ(canvas.row_text(0), "\u2801\u250a");
+  Canvas ascii(3, 3, /*unicode=*/false);
+  ascii.line(0, 0, 2, 2);
+  EXPECT_EQ(ascii.row_text(1), " * ");
+  EXPECT_FALSE(ascii.empty(1, 1));
+  EXPECT_TRUE(ascii.empty(0, 1));
+}
+
+TEST(TextChart, FitsEveryWidthAndNamesEachFailure) {
+  const Report report = sample_report();
+  for (const bool unicode : {true, false}) {
+    for (int columns = 30; columns < 160; columns += 7) {
+      const std::string chart =
+          loss_chart_text(report, {.columns = columns, .rows = 10, .unicode = unicode});
+      for (const std::string& line : lines_of(chart)) ASSERT_LE(display_width(line), columns);
+      ASSERT_THAT(chart, AllOf(HasSubstr("rank 2"), HasSubstr("ckptd")));
+    }
+  }
+}
+
+TEST(TextChart, FallsFromTopLeftToBottomRight) {
+  Report report = sample_report();
+  report.failures.clear();
+  report.daemon_failures.clear();
+  const auto lines =
+      lines_of(loss_chart_text(report, {.columns = 80, .rows = 12, .unicode = false}));
+  size_t column = 0;
+  for (int row = 0; row < 12; ++row) {
+    const size_t here = lines[static_cast<size_t>(row)].find('*');
+    if (here == std::string::npos) continue;
+    EXPECT_GE(here, column);
+    column = here;
+  }
+  EXPECT_GT(column, 40U);
+}
+
+TEST(TextChart, ColoursOnlyWhereAsked) {
+  const Report report = sample_report();
+  EXPECT_THAT(loss_chart_text(report, {.color = false}), Not(HasSubstr("\x1b")));
+  const std::string colored = loss_chart_text(report, {.color = true});
+  EXPECT_GT(count_of(colored, "\x1b[0m"), 10U);
+  for (const std::string& line : lines_of(colored)) {
+    if (line.find("\x1b[3") != std::string::npos) {
+      EXPECT_THAT(line, testing::EndsWith("\x1b[0m"));
+    }
+  }
+}
+
+TEST(TextChart, StandsDegenerateReports) {
+  Report report;
+  EXPECT_EQ(loss_chart_text(report, {}), "no finite loss to draw\n");
+  report.losses.push_back({.step = 1, .loss = 2});
+  EXPECT_THAT(loss_chart_text(report, {}), HasSubstr("2.0"));
+  report.losses[0].loss = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_EQ(loss_chart_text(report, {}), "no finite loss to draw\n");
+  Report far = sample_report(3);
+  far.failures[0].step = 1'000'000;  // beyond the curve: at its edge, not outside
+  for (const auto& line : lines_of(loss_chart_text(far, {}))) EXPECT_LE(display_width(line), 80);
+}
+
+TEST(Svg, HasCurveMarkersAndText) {
+  const std::string svg = loss_chart_svg(sample_report(), {.title = "a < b & \"c\""});
+  EXPECT_THAT(svg, testing::StartsWith("<svg xmlns="));
+  EXPECT_THAT(svg, testing::EndsWith("</svg>\n"));
+  EXPECT_THAT(svg, HasSubstr("<title>a &lt; b &amp; &quot;c&quot;</title>"));
+  EXPECT_EQ(count_of(svg, "<polyline"), 2U);
+  EXPECT_EQ(count_of(svg, "class=\"failure\""), 2U);
+  EXPECT_EQ(count_of(svg, "class=\"redone\""), 1U);
+  EXPECT_THAT(svg, HasSubstr("rank 2 lost, back in 2.1 s, 3 steps redone"));
+  EXPECT_THAT(svg, HasSubstr("ckptd lost, back in 1.2 s"));
+  EXPECT_THAT(svg, Not(HasSubstr("nan")));
+}
+
+TEST(Svg, StaysSmallForLongRuns) {
+  EXPECT_LT(loss_chart_svg(sample_report(200'000), {}).size(), 100'000U);
+}
+
+TEST(Svg, StandsDegenerateReports) {
+  EXPECT_THAT(loss_chart_svg({}, {}), HasSubstr("no finite loss to draw"));
+  Report report = sample_report(1);
+  report.failures[0].steps_lost = 100;
+  const std::string svg = loss_chart_svg(report, {.width = 1, .height = 1});
+  EXPECT_THAT(svg, Not(HasSubstr("nan")));
+  EXPECT_THAT(svg, Not(HasSubstr("\"-")));  // nothing left of or above the picture
+}
+
+TEST(Tables, NameEachFailureInOrder) {
+  const auto lines = lines_of(failure_table_text(sample_report()));
+  ASSERT_EQ(lines.size(), 3U);
+  EXPECT_THAT(lines[0], HasSubstr("steps redone"));
+  EXPECT_THAT(lines[1], AllOf(HasSubstr("30  rank 2"), HasSubstr("5.0 MiB from memory"),
+                              HasSubstr("3.0 MiB from disk")));
+  EXPECT_THAT(lines[2], AllOf(HasSubstr("40  ckptd"), HasSubstr("1.2 s")));
+  EXPECT_EQ(failure_table_text({}), "no failures\n");
+}
+
+TEST(Tables, SummaryTellsTheNumbers) {
+  const std::string text = summary_text(sample_report());
+  EXPECT_THAT(text, HasSubstr("60 steps of 2048 tokens on 4 ranks, loss 5."));
+  EXPECT_THAT(text, HasSubstr("12 checkpoints, 118 MiB"));
+  EXPECT_THAT(summary_text({}), HasSubstr("no checkpoints"));
+}
+
+}  // namespace
+}  // namespace moetrain::report

@@ -1,0 +1,191 @@
+#include "trainer/report/report.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <bit>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "tests/trainer/report/sample.h"
+
+namespace moetrain::report {
+namespace {
+
+using ckpt::ErrorCode;
+using nlohmann::json;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+json sample_json() { return json::parse(to_json(sample_report())); }
+
+// The message with which `document` is refused; empty if it is taken.
+std::string refusal(const json& document) {
+  const auto report = parse_report(document.dump(), "run.json");
+  if (report.ok()) return {};
+  EXPECT_EQ(report.error().code, ErrorCode::kInvalidArgument);
+  return report.error().message;
+}
+
+TEST(ReportJson, WhatIsWrittenIsReadBack) {
+  const std::string written = to_json(sample_report());
+  const auto read = parse_report(written, "run.json");
+  ASSERT_TRUE(read.ok()) << read.error().message;
+  EXPECT_EQ(to_json(*read), written);
+  EXPECT_EQ(read->failures.at(0).bytes.total(), sample_report().failures[0].bytes.total());
+  EXPECT_EQ(read->losses.size(), 60U);
+}
+
+TEST(ReportJson, HasTheFieldsThatStay) {
+  const json document = sample_json();
+  EXPECT_EQ(document.at("ranks"), 4);
+  EXPECT_EQ(document.at("tokens_per_step"), 2048);
+  EXPECT_EQ(document.at("step_ms").at("p99"), 310.25);
+  EXPECT_EQ(document.at("checkpoints").at("stall_ms_max"), 6.125);
+  EXPECT_EQ(document.at("failures").at(0).at("ranks"), json::array({2}));
+  EXPECT_EQ(document.at("failures").at(0).at("bytes").at("memory"), 5 << 20);
+  EXPECT_EQ(document.at("daemon_failures").at(0).at("down_ms"), 1180);
+  EXPECT_EQ(document.at("final_loss"), document.at("losses").at(59).at("loss"));
+}
+
+TEST(ReportJson, LossBitsAreExactForEveryKindOfFloat) {
+  Report report = sample_report(1);
+  std::mt19937 random(7);
+  for (int i = 0; i < 1000; ++i) {
+    // Any 32 bits: denormals, infinities, quiet and signalling NaN among them.
+    const auto bits = i == 0 ? 0x7f800000U : i == 1 ? 0x80000000U : random();
+    report.losses[0].loss = std::bit_cast<float>(static_cast<uint32_t>(bits));
+    const std::string written = to_json(report);
+    const auto read = parse_report(written, "run.json");
+    ASSERT_TRUE(read.ok()) << read.error().message;
+    ASSERT_EQ(to_json(*read), written);
+    ASSERT_EQ(json::parse(written)["losses"][0]["loss_bits"], fmt::format("{:08x}", bits));
+  }
+}
+
+TEST(ReportJson, ALossThatIsNotFiniteIsNull) {
+  Report report = sample_report(2);
+  report.losses[1].loss = std::bit_cast<float>(0x7fc00000U);
+  const json document = json::parse(to_json(report));
+  EXPECT_TRUE(document["losses"][1]["loss"].is_null());
+  EXPECT_EQ(document["losses"][1]["loss_bits"], "7fc00000");
+  EXPECT_TRUE(document["final_loss"].is_null());
+}
+
+TEST(ReportJson, ErrorsNameTheField) {
+  json document = sample_json();
+  document["failures"][0].erase("resumed_ms");
+  EXPECT_EQ(refusal(document), "run.json: failures[0].resumed_ms is missing (expected a number)");
+  document = sample_json();
+  document["ranks"] = -1;
+  EXPECT_EQ(refusal(document), "run.json: ranks is not a count");
+  document = sample_json();
+  document["checkpoints"]["bytes"] = "many";
+  EXPECT_EQ(refusal(document), "run.json: checkpoints.bytes is not a count");
+  document = sample_json();
+  document["losses"][3]["step"] = 3;
+  EXPECT_EQ(refusal(document), "run.json: losses[3].step does not ascend");
+  document = sample_json();
+  document["failures"][0]["ranks"][0] = 1ULL << 40;
+  EXPECT_THAT(refusal(document), HasSubstr("failures[0].ranks"));
+  for (const char* bits : {"", "4008000", "400800000", "4008000g", "0x400800", "+4008000"}) {
+    document = sample_json();
+    document["losses"][0]["loss_bits"] = bits;
+    EXPECT_EQ(refusal(document), "run.json: losses[0].loss_bits is not 8 hex digits") << bits;
+  }
+}
+
+TEST(ReportJson, EveryRequiredFieldIsMissed) {
+  const json whole = sample_json();
+  for (const auto& field : whole.items()) {
+    json document = whole;
+    document.erase(field.key());
+    const bool optional =
+        field.key() == "plt" || field.key() == "daemon_failures" || field.key() == "final_loss";
+    EXPECT_EQ(refusal(document).empty(), optional) << field.key();
+    document[field.key()] = "text";
+    EXPECT_EQ(refusal(document).empty(), field.key() == "final_loss") << field.key();
+  }
+}
+
+TEST(ReportJson, UnknownFieldsAreLeftAlone) {
+  json document = sample_json();
+  document["later"] = {1, 2};
+  document["losses"][0]["later"] = true;
+  EXPECT_EQ(refusal(document), "");
+}
+
+TEST(ReportJson, HostileBytesAreRefusedOrReadNeverMore) {
+  const std::string whole = to_json(sample_report(5));
+  const uint32_t seed = std::random_device()();
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::mt19937 random(seed);
+  for (int i = 0; i < 3000; ++i) {
+    std::string bytes = whole;
+    for (uint32_t changes = random() % 4; changes > 0; --changes) {
+      bytes[random() % bytes.size()] = static_cast<char>(random());
+    }
+    bytes.resize(random() % 2 == 0 ? bytes.size() : random() % bytes.size());
+    const auto report = parse_report(bytes, "run.json");
+    if (!report.ok()) {
+      ASSERT_THAT(report.error().message, StartsWith("run.json: "));
+    }
+  }
+  EXPECT_FALSE(parse_report(std::string(100'000, '['), "deep").ok());
+}
+
+class ReportFile : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = testing::TempDir() + "/report_XXXXXX";
+    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
+    folder_ = pattern;
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+  std::string path(const char* name) const { return folder_ + "/" + name; }
+  size_t file_count() const {
+    const std::filesystem::directory_iterator files(folder_);
+    return static_cast<size_t>(std::distance(begin(files), end(files)));
+  }
+
+ private:
+  std::string folder_;
+};
+
+TEST_F(ReportFile, IsReplacedAsAWhole) {
+  ASSERT_TRUE(write_file(path("a.json"), "old").ok());
+  ASSERT_TRUE(write_file(path("a.json"), to_json(sample_report())).ok());
+  const auto read = read_report(path("a.json"));
+  ASSERT_TRUE(read.ok()) << read.error().message;
+  EXPECT_EQ(to_json(*read), to_json(sample_report()));
+  EXPECT_EQ(file_count(), 1U);
+}
+
+TEST_F(ReportFile, ErrorsNameTheFile) {
+  const auto missing = read_report(path("none.json"));
+  ASSERT_FALSE(missing.ok());
+  EXPECT_EQ(missing.error().code, ErrorCode::kNotFound);
+  EXPECT_THAT(missing.error().message, HasSubstr("none.json: cannot open"));
+  const auto status = write_file(path("none/a.json"), "x");
+  ASSERT_FALSE(status.ok());
+  EXPECT_THAT(status.error().message, HasSubstr("none/a.json: cannot create"));
+  EXPECT_FALSE(read_report(path("")).ok());  // a folder
+}
+
+TEST_F(ReportFile, APipeIsWrittenNotReplaced) {
+  ASSERT_EQ(::mkfifo(path("pipe").c_str(), 0600), 0);
+  // Opened for both directions, a FIFO blocks nobody.
+  std::fstream pipe(path("pipe"), std::ios::in | std::ios::out);
+  ASSERT_TRUE(write_file(path("pipe"), "hello\n").ok());
+  EXPECT_TRUE(std::filesystem::is_fifo(path("pipe")));
+  std::string line;
+  std::getline(pipe, line);
+  EXPECT_EQ(line, "hello");
+}
+
+}  // namespace
+}  // namespace moetrain::report

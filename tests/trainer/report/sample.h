@@ -1,0 +1,38 @@
+// A report with every field set, for the tests of the report library.
+#pragma once
+
+#include <cmath>
+
+#include "trainer/report/report.h"
+
+namespace moetrain::report {
+
+inline Report sample_report(uint64_t steps = 60) {
+  Report report;
+  report.ranks = 4;
+  report.steps = steps;
+  report.tokens_per_step = 2048;
+  for (uint64_t step = 1; step <= steps; ++step) {
+    const float share = static_cast<float>(step) / static_cast<float>(steps);
+    report.losses.push_back({step, 2.0F + 3.5F * std::exp(-4.0F * share)});
+  }
+  report.step_ms = {.p50 = 180.5, .p99 = 310.25};
+  report.checkpoints = {.count = 12,
+                        .bytes = 123'456'789,
+                        .stall_ms_total = 44.25,
+                        .stall_ms_max = 6.125,
+                        .durable_ms_p50 = 88.5};
+  report.failures.push_back(
+      {.step = steps / 2,
+       .ranks = {2},
+       .detected_ms = 4.5,
+       .resumed_ms = 2130,
+       .steps_lost = 3,
+       .bytes = {.replica = 1, .memory = 5u << 20, .disk = 3u << 20, .peer = 2, .tier = 3},
+       .stale_units = 7});
+  report.daemon_failures.push_back({.step = steps * 2 / 3, .down_ms = 1180});
+  report.plt = 0.25;
+  return report;
+}
+
+}  // namespace moetrain::report
