@@ -1,0 +1,70 @@
+#include "ckptd/staging/page_guard.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <cstring>
+
+#include "formats/arena.h"
+
+namespace ckptd {
+namespace {
+
+using ckpt::MutableByteView;
+
+constexpr uint64_t kPages = 64;
+
+class PageGuardTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!page_guard_available()) GTEST_SKIP() << "no page tables to look at here";
+    auto created = ckpt::ArenaMapping::create(layout_).value();
+    fd_ = std::move(created.fd);
+    guard_ = std::move(created.mapping);
+    view_ = ckpt::ArenaMapping::map(fd_.get(), layout_).value();
+    ASSERT_TRUE(populate(guard_.bytes()).ok());
+    ASSERT_TRUE(populate(view_.bytes()).ok());
+  }
+  uint64_t absent() { return absent_pages(guard_.bytes()).value(); }
+
+  const ckpt::ArenaLayout layout_{.slab_bytes = kPages * 4096, .slab_count = 1};
+  ckpt::base::UniqueFd fd_;
+  ckpt::ArenaMapping guard_;
+  ckpt::ArenaMapping view_;
+};
+
+TEST_F(PageGuardTest, PopulatedPagesArePresentAndKeepTheirBytes) {
+  EXPECT_EQ(absent(), 0u);
+  view_.bytes()[5000] = std::byte{42};
+  ASSERT_TRUE(populate(guard_.bytes()).ok());
+  EXPECT_EQ(guard_.bytes()[5000], std::byte{42});
+}
+
+TEST_F(PageGuardTest, AHoleShowsEvenAfterItWasRefilledAndRead) {
+  std::memset(view_.bytes().data(), 7, view_.bytes().size());
+  ASSERT_EQ(fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 3 * 4096, 2 * 4096),
+            0);
+  EXPECT_EQ(absent(), 2u);
+  // The attacker puts the bytes back, and the daemon reads them through its other mapping.
+  std::memset(view_.bytes().data(), 7, view_.bytes().size());
+  EXPECT_EQ(view_.bytes()[3 * 4096], std::byte{7});
+  EXPECT_EQ(absent(), 2u);
+}
+
+TEST_F(PageGuardTest, RemovedPagesShowToo) {
+  ASSERT_EQ(madvise(view_.bytes().data() + 8 * 4096, 4096, MADV_REMOVE), 0);
+  EXPECT_EQ(absent(), 1u);
+}
+
+TEST_F(PageGuardTest, CountsARangeLongerThanOneLook) {
+  const ckpt::ArenaLayout large{.slab_bytes = 40ull << 20, .slab_count = 1};
+  auto created = ckpt::ArenaMapping::create(large).value();
+  const MutableByteView bytes = created.mapping.bytes();
+  EXPECT_EQ(absent_pages(bytes).value(), (40u << 20) / 4096);
+  ASSERT_TRUE(populate(bytes.subspan(0, 32u << 20)).ok());
+  EXPECT_EQ(absent_pages(bytes).value(), (8u << 20) / 4096);
+}
+
+}  // namespace
+}  // namespace ckptd

@@ -1,0 +1,289 @@
+// Slab states, leases, quotas and the memory level.
+#include "ckptd/staging/staging.h"
+
+#include <gmock/gmock.h>
+
+#include "ckptd/io/memory_disk.h"
+#include "tests/ckptd/staging/small_trainer.h"
+
+namespace ckptd {
+namespace {
+
+using ckpt::ErrorCode;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+constexpr uint64_t kSlab = 64 << 10;
+constexpr uid_t kAlice = 1000;
+constexpr uid_t kBob = 1001;
+const ckpt::SnapshotKey kStep5{.run = 1, .lineage = 1, .epoch = 1, .step = 5};
+const ckpt::SnapshotKey kStep6{.run = 1, .lineage = 1, .epoch = 1, .step = 6};
+
+class StagingTest : public testing::Test {
+ protected:
+  StagingTest() { staging_ = make(16 * kSlab); }
+  ~StagingTest() override {
+    if (staging_) staging_->close();
+  }
+
+  std::unique_ptr<Staging> make(uint64_t total) {
+    return std::make_unique<Staging>(
+        disk_, *executor_,
+        Staging::Options{
+            .arena_bytes_total = total, .session_bytes_default = 8 * kSlab, .restore_slabs = 2});
+  }
+  SmallTrainer open(uid_t uid, uint64_t bytes = 8 * kSlab) {
+    auto granted = staging_->create(uid, bytes, kSlab);
+    EXPECT_TRUE(granted.ok()) << granted.error().message;
+    run_all(disk_, *executor_);
+    return SmallTrainer(*granted);
+  }
+  StagedSlab seal(SmallTrainer& trainer, uint32_t slab, ckpt::UnitId unit, uint64_t length = 5000) {
+    const auto filled = trainer.fill(slab, {{unit, length}}, unit + 1);
+    auto staged = staging_->seal(trainer.arena, slab, filled.payload_bytes, filled.fragments);
+    EXPECT_TRUE(staged.ok()) << staged.error().message;
+    return std::move(staged).value();
+  }
+  void make_durable(SmallTrainer& trainer, uint32_t slab, ckpt::UnitId unit,
+                    const ckpt::SnapshotKey& snapshot) {
+    StagedSlab staged = seal(trainer, slab, unit);
+    staged.mark_writing();
+    staged.mark_durable(snapshot);
+    EXPECT_FALSE(staged);
+  }
+  uint64_t count(SlabState state) { return staging_->stats().slabs[state]; }
+
+  MemoryDisk disk_{{.seed = 1}};
+  std::unique_ptr<Executor> executor_ = make_inline_executor();
+  std::unique_ptr<Staging> staging_;
+};
+
+TEST_F(StagingTest, SlabsAreLeasableOnceTheyAreWarm) {
+  auto granted = staging_->create(kAlice, 8 * kSlab, kSlab).value();
+  EXPECT_EQ(granted.layout.slab_count, 8u);
+  EXPECT_THAT(staging_->lease(granted.arena, 1), IsEmpty()) << "not faulted in yet";
+  std::vector<ArenaId> told;
+  staging_->set_on_slabs_ready([&told](ArenaId arena) { told.push_back(arena); });
+  run_all(disk_, *executor_);
+  EXPECT_THAT(told, ElementsAre(granted.arena));
+  EXPECT_EQ(staging_->leasable(granted.arena), 6u);
+  EXPECT_THAT(staging_->lease(granted.arena, 4), ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(staging_->lease(granted.arena, 4), ElementsAre(4, 5)) << "two are for restores";
+  EXPECT_THAT(staging_->lease(granted.arena, 1), IsEmpty());
+  staging_->unlease(granted.arena, 3);
+  EXPECT_THAT(staging_->lease(granted.arena, 1), ElementsAre(3));
+}
+
+TEST_F(StagingTest, ASealedSlabBelongsToWhoeverHoldsIt) {
+  SmallTrainer trainer = open(kAlice);
+  ASSERT_THAT(staging_->lease(trainer.arena, 1), ElementsAre(0));
+  {
+    StagedSlab staged = seal(trainer, 0, 7);
+    EXPECT_EQ(count(SlabState::kSealed), 1u);
+    EXPECT_EQ(staged.payload().size(), 8192u) << "padded to whole blocks";
+    EXPECT_TRUE(staged.buffer().has_value());
+    EXPECT_TRUE(check_payload(staged).ok());
+    StagedSlab moved = std::move(staged);
+    EXPECT_FALSE(staged);  // NOLINT(bugprone-use-after-move)
+    moved.mark_writing();
+    EXPECT_EQ(count(SlabState::kWriting), 1u);
+  }
+  EXPECT_EQ(count(SlabState::kFree), 8u) << "dropping it frees the slab";
+}
+
+TEST_F(StagingTest, ClaimsThatDoNotHoldAreRefused) {
+  SmallTrainer trainer = open(kAlice);
+  ASSERT_THAT(staging_->lease(trainer.arena, 1), ElementsAre(0));
+  auto refused = [&](uint32_t slab, uint64_t payload, std::vector<ckpt::ExtentFragment> fragments,
+                     const char* reason) {
+    auto staged = staging_->seal(trainer.arena, slab, payload, std::move(fragments));
+    ASSERT_FALSE(staged.ok()) << reason;
+    EXPECT_THAT(staged.error().message, HasSubstr(reason));
+  };
+  const ckpt::ExtentFragment good{.unit = 3, .length = 100};
+  ckpt::ExtentFragment overlapping = good;
+  overlapping.payload_offset = 99;
+  ckpt::ExtentFragment outside = good;
+  outside.payload_offset = 50;
+  ckpt::ExtentFragment wrapping = good;
+  wrapping.payload_offset = ~uint64_t{0} - 10;
+  ckpt::ExtentFragment endless = good;
+  endless.offset = ~uint64_t{0} - 10;
+  ckpt::ExtentFragment coded = good;
+  coded.codec = 9;
+  refused(99, 100, {good}, "slab 99: the arena has 8");
+  refused(1, 100, {good}, "slab 1: it is not leased");
+  refused(0, 0, {good}, "payload of 0 bytes");
+  refused(0, kSlab + 1, {good}, "in a slab of 65536");
+  refused(0, 100, {}, "0 fragments");
+  refused(0, 199, {good, overlapping}, "overlaps the one before it, which ends at 100");
+  refused(0, 100, {outside}, "do not fit the payload of 100");
+  refused(0, 100, {wrapping}, "do not fit");
+  refused(0, 100, {endless}, "do not fit");
+  refused(0, 100, {ckpt::ExtentFragment{.unit = 3}}, "0 bytes at payload offset 0");
+  refused(0, 100, {coded}, "no such codec: 9");
+  EXPECT_EQ(count(SlabState::kLeased), 1u) << "a refused seal changes nothing";
+}
+
+TEST_F(StagingTest, LargeFragmentsMustStartAtABlock) {
+  staging_->close();
+  staging_ = make(64 * kSlab);
+  auto granted = staging_->create(kAlice, 4 << 20, 1 << 20).value();
+  run_all(disk_, *executor_);
+  const uint32_t slab = staging_->lease(granted.arena, 1).at(0);
+  const ckpt::ExtentFragment large{
+      .unit = 3, .length = ckpt::kAlignedFragmentBytes, .payload_offset = 100};
+  auto staged = staging_->seal(granted.arena, slab, 1 << 20, {large});
+  ASSERT_FALSE(staged.ok());
+  EXPECT_THAT(staged.error().message, HasSubstr("not at a block"));
+}
+
+TEST_F(StagingTest, DurableSlabsServeTheMemoryLevelUntilSpaceIsWanted) {
+  SmallTrainer trainer = open(kAlice);
+  ASSERT_THAT(staging_->lease(trainer.arena, 6), SizeIs(6));
+  make_durable(trainer, 2, 20, kStep5);
+  make_durable(trainer, 0, 10, kStep5);
+  make_durable(trainer, 1, 10, kStep6);
+
+  auto found = staging_->find_cached(kAlice, kStep5, 10, 100, 200);
+  ASSERT_TRUE(found.has_value());
+  EXPECT_TRUE(std::ranges::equal(found->bytes, trainer.slab(0).subspan(100, 200)));
+  EXPECT_FALSE(staging_->find_cached(kAlice, kStep5, 10, 4900, 200).has_value()) << "beyond it";
+  EXPECT_FALSE(staging_->find_cached(kAlice, kStep5, 11, 0, 10).has_value());
+  EXPECT_FALSE(staging_->find_cached(kBob, kStep5, 10, 0, 10).has_value()) << "another uid";
+  EXPECT_TRUE(staging_->find_cached(kAlice, kStep6, 10, 0, 10).has_value());
+
+  // Oldest first, but not while it is being read.
+  found = staging_->find_cached(kAlice, kStep5, 20, 0, 5000);
+  EXPECT_THAT(staging_->lease(trainer.arena, 1), ElementsAre(0));
+  found.reset();
+  EXPECT_THAT(staging_->lease(trainer.arena, 2), ElementsAre(2, 1));
+  EXPECT_FALSE(staging_->find_cached(kAlice, kStep5, 20, 0, 10).has_value());
+}
+
+TEST_F(StagingTest, RemovingARunDropsItsCache) {
+  SmallTrainer trainer = open(kAlice);
+  ASSERT_THAT(staging_->lease(trainer.arena, 2), SizeIs(2));
+  make_durable(trainer, 0, 10, kStep5);
+  ckpt::SnapshotKey other = kStep5;
+  other.run = 2;
+  make_durable(trainer, 1, 10, other);
+  staging_->drop_cached(1);
+  EXPECT_FALSE(staging_->find_cached(kAlice, kStep5, 10, 0, 10).has_value());
+  EXPECT_TRUE(staging_->find_cached(kAlice, other, 10, 0, 10).has_value());
+}
+
+TEST_F(StagingTest, AnArenaOutlivesItsTrainerAsLongAsItIsOfUse) {
+  SmallTrainer trainer = open(kAlice);
+  ASSERT_THAT(staging_->lease(trainer.arena, 3), SizeIs(3));
+  make_durable(trainer, 0, 10, kStep5);
+  StagedSlab sealed = seal(trainer, 1, 11);
+  staging_->session_ended(trainer.arena);
+  EXPECT_EQ(count(SlabState::kLeased), 0u) << "what it was filling is dropped";
+  EXPECT_TRUE(check_payload(sealed).ok());
+  sealed.mark_writing();
+  sealed.mark_durable(kStep5);
+  EXPECT_TRUE(staging_->find_cached(kAlice, kStep5, 11, 0, 100).has_value());
+  EXPECT_EQ(staging_->stats().arenas, 1u);
+
+  // A new session wants more than is left: the dead arena's cache gives way, and only then.
+  SmallTrainer small = open(kBob, 8 * kSlab);
+  EXPECT_EQ(staging_->stats().arenas, 2u);
+  SmallTrainer next = open(kBob, 8 * kSlab);
+  EXPECT_EQ(staging_->stats().arenas, 2u);
+  EXPECT_FALSE(staging_->find_cached(kAlice, kStep5, 11, 0, 100).has_value());
+}
+
+TEST_F(StagingTest, AnUnusedArenaGoesWithItsTrainer) {
+  SmallTrainer trainer = open(kAlice);
+  ASSERT_THAT(staging_->lease(trainer.arena, 3), SizeIs(3));
+  staging_->session_ended(trainer.arena);
+  EXPECT_EQ(staging_->stats().arenas, 0u);
+}
+
+TEST_F(StagingTest, ASessionMayEndWhileItsArenaIsStillWarming) {
+  auto granted = staging_->create(kAlice, 8 * kSlab, kSlab).value();
+  staging_->session_ended(granted.arena);
+  run_all(disk_, *executor_);
+  EXPECT_EQ(staging_->stats().arenas, 0u);
+}
+
+TEST_F(StagingTest, TheTotalIsABound) {
+  SmallTrainer first = open(kAlice, 12 * kSlab);
+  auto second = staging_->create(kAlice, 8 * kSlab, kSlab);
+  ASSERT_TRUE(second.ok());
+  EXPECT_EQ(second->layout.slab_count, 4u) << "less than asked for is granted";
+  auto third = staging_->create(kAlice, 8 * kSlab, kSlab);
+  ASSERT_FALSE(third.ok());
+  EXPECT_EQ(third.error().code, ErrorCode::kResourceExhausted);
+  EXPECT_THAT(third.error().message, HasSubstr("of the total of 1048576 bytes 1048576 are in use"));
+}
+
+TEST_F(StagingTest, RestoresHaveSlabsOfTheirOwn) {
+  SmallTrainer trainer = open(kAlice);
+  ASSERT_THAT(staging_->lease(trainer.arena, 8), SizeIs(6)) << "snapshots took all they can";
+  const auto first = staging_->take_restore_slab(trainer.arena);
+  const auto second = staging_->take_restore_slab(trainer.arena);
+  ASSERT_TRUE(first.has_value() && second.has_value());
+  EXPECT_FALSE(staging_->take_restore_slab(trainer.arena).has_value());
+  staging_->slab_bytes(trainer.arena, *first)[17] = std::byte{99};
+  EXPECT_EQ(trainer.slab(*first)[17], std::byte{99}) << "the trainer sees what is restored";
+  EXPECT_TRUE(staging_->slab_buffer(trainer.arena, *first).has_value());
+  staging_->give_back_restore_slab(trainer.arena, *first);
+  EXPECT_EQ(staging_->take_restore_slab(trainer.arena), first);
+  staging_->give_back_restore_slab(trainer.arena, *first);
+  staging_->session_ended(trainer.arena);
+  EXPECT_EQ(staging_->stats().arenas, 1u) << "a restore still holds a slab";
+  staging_->give_back_restore_slab(trainer.arena, *second);
+  EXPECT_EQ(staging_->stats().arenas, 0u);
+}
+
+TEST_F(StagingTest, AnArenaIsTakenBackAfterARestart) {
+  const ckpt::ArenaLayout layout{.slab_bytes = kSlab, .slab_count = 8};
+  auto created = ckpt::ArenaMapping::create(layout).value();
+  const int dup_fd = ::dup(created.fd.get());
+  auto adopted = staging_->adopt(kAlice, std::move(created.fd), layout.arena_bytes(), kSlab);
+  ASSERT_TRUE(adopted.ok()) << adopted.error().message;
+  SmallTrainer trainer(*adopted);
+  EXPECT_EQ(count(SlabState::kLeased), 8u);
+  // A slab that was sealed to the old daemon comes again, before anything is faulted in here.
+  StagedSlab sealed = seal(trainer, 0, 7);
+  EXPECT_TRUE(check_payload(sealed).ok());
+  EXPECT_TRUE(staging_->claim_leased(trainer.arena, 1).ok());
+  EXPECT_FALSE(staging_->claim_leased(trainer.arena, 0).ok()) << "it is sealed";
+  EXPECT_FALSE(staging_->claim_leased(trainer.arena, 8).ok());
+  staging_->free_unclaimed(trainer.arena);
+  EXPECT_EQ(count(SlabState::kLeased), 1u);
+  EXPECT_EQ(count(SlabState::kSealed), 1u);
+  run_all(disk_, *executor_);
+  EXPECT_THAT(staging_->lease(trainer.arena, 8), ElementsAre(2, 3, 4, 5));
+
+  auto twice = staging_->adopt(kAlice, ckpt::base::UniqueFd(dup_fd), 3 * kSlab, kSlab);
+  EXPECT_FALSE(twice.ok()) << "the size does not match the memfd";
+  auto odd = staging_->adopt(kAlice, {}, kSlab + 1, kSlab);
+  EXPECT_FALSE(odd.ok());
+}
+
+TEST_F(StagingTest, PlainIoWhereRegistrationIsRefused) {
+  MemoryDisk refusing({.seed = 2, .allow_buffers = false});
+  Staging staging(refusing, *executor_,
+                  {.arena_bytes_total = 8 * kSlab, .session_bytes_default = 8 * kSlab});
+  auto granted = staging.create(kAlice, 0, kSlab).value();
+  run_all(refusing, *executor_);
+  SmallTrainer trainer(granted);
+  ASSERT_THAT(staging.lease(granted.arena, 1), ElementsAre(0));
+  const auto filled = trainer.fill(0, {{1, 3000}}, 1);
+  {
+    auto staged = staging.seal(granted.arena, 0, filled.payload_bytes, filled.fragments);
+    ASSERT_TRUE(staged.ok());
+    EXPECT_FALSE(staged->buffer().has_value());
+    EXPECT_TRUE(std::ranges::equal(staged->payload().first(3000), trainer.slab(0).first(3000)));
+  }
+  EXPECT_FALSE(staging.stats().zero_copy);
+  staging.close();
+}
+
+}  // namespace
+}  // namespace ckptd
