@@ -135,9 +135,11 @@ inline Status ok_status() { return {}; }
   } while (false)
 
 // CKPT_ASSIGN(auto header, decode_header(bytes));
+// NOLINTBEGIN(bugprone-macro-parentheses): the arguments are names and declarations.
 #define CKPT_ASSIGN(declaration, expression) \
   CKPT_ASSIGN_INNER(CKPT_CONCAT(ckpt_assign_, __LINE__), declaration, expression)
 #define CKPT_ASSIGN_INNER(result, declaration, expression) \
   auto result = (expression);                              \
   if (!result.ok()) return std::move(result).error();      \
   declaration = std::move(result).value()
+// NOLINTEND(bugprone-macro-parentheses)
