@@ -30,15 +30,21 @@ struct Header {
   uint64_t data_bytes = 0;
 };
 
+// How many bytes the header takes, length prefix included, from the first 8 bytes of the file: what
+// `prefix` of parse_header must have.
+inline constexpr uint64_t kLengthBytes = 8;
+Result<uint64_t> header_bytes(ByteView first_bytes, uint64_t file_bytes);
+
 // Reads and checks the header of a file of `file_bytes`, of which `prefix` is the start (at least
 // the 8 length bytes and the JSON). Every limit of the format is enforced: length bound, first byte
 // '{', no duplicate keys, known dtypes, shape x dtype equals the range, no hole, no overlap, data
-// section fully covered, file exactly as long as announced. Errors name the tensor.
+// section fully covered, file exactly as long as announced. Stricter than the format: no keys but
+// the three known ones, at most kTensorRankMax dimensions. Errors name the tensor.
 Result<Header> parse_header(ByteView prefix, uint64_t file_bytes);
 
 // Header bytes (length prefix included) for tensors laid out one after another in the given order;
 // begin and end of the arguments are ignored and recomputed. Padded with spaces so that the data
-// section starts at a multiple of 4096.
+// section starts at a multiple of 4096. Refuses what parse_header would refuse.
 Result<std::vector<std::byte>> make_header(const std::vector<Tensor>& tensors,
                                            const std::map<std::string, std::string>& metadata);
 

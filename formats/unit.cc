@@ -5,6 +5,7 @@
 
 #include "formats/base/checked.h"
 #include "formats/base/digest.h"
+#include "formats/base/printable.h"
 
 namespace ckpt {
 namespace {
@@ -15,26 +16,16 @@ bool is_name_character(char c) {
 }
 bool is_printable(char c) { return c > ' ' && c <= '~'; }
 
-// A name that is refused may be megabytes of anything; the message shows the start of it,
-// printable.
-std::string quoted(std::string_view name) {
-  constexpr size_t kShown = 64;
-  std::string text(name.substr(0, kShown));
-  std::replace_if(
-      text.begin(), text.end(), [](char c) { return !is_printable(c); }, '?');
-  return name.size() > kShown ? fmt::format("'{}...'", text) : fmt::format("'{}'", text);
-}
-
 Status check_tensor_name(const UnitSpec& unit, const std::string& name) {
   if (name.empty() || name.size() > kTensorNameBytesMax) {
     return make_error(ErrorCode::kInvalidArgument,
                       "unit {} tensor {}: a tensor name has 1 to {} bytes, this one {}", unit.name,
-                      quoted(name), kTensorNameBytesMax, name.size());
+                      base::printable(name), kTensorNameBytesMax, name.size());
   }
   if (!std::all_of(name.begin(), name.end(), is_printable)) {
     return make_error(ErrorCode::kInvalidArgument,
                       "unit {} tensor {}: a tensor name is printable ASCII without spaces",
-                      unit.name, quoted(name));
+                      unit.name, base::printable(name));
   }
   return ok_status();
 }
@@ -111,7 +102,7 @@ Status validate(const UnitSpec& unit) {
       !std::all_of(unit.name.begin(), unit.name.end(), is_name_character)) {
     return make_error(ErrorCode::kInvalidArgument,
                       "unit {}: a unit name is 1 to {} characters of A-Z a-z 0-9 . _ -",
-                      quoted(unit.name), kUnitNameBytesMax);
+                      base::printable(unit.name), kUnitNameBytesMax);
   }
   if (unit.bytes == 0 || unit.bytes > kUnitBytesMax) {
     return make_error(ErrorCode::kInvalidArgument, "unit {}: {} bytes, allowed are 1 to {}",
@@ -163,7 +154,7 @@ Status validate_name(std::string_view kind, std::string_view name) {
     return make_error(ErrorCode::kInvalidArgument,
                       "{} {}: a name is 1 to {} characters of A-Z a-z 0-9 . _ -, "
                       "and starts with neither . nor -",
-                      kind, quoted(name), kNameBytesMax);
+                      kind, base::printable(name), kNameBytesMax);
   }
   return ok_status();
 }
