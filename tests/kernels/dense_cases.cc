@@ -1,0 +1,253 @@
+#include <cmath>
+
+#include "kernels/attention.h"
+#include "kernels/cross_entropy.h"
+#include "kernels/embedding.h"
+#include "kernels/linear.h"
+#include "kernels/rmsnorm.h"
+#include "kernels/rope.h"
+#include "tests/kernels/kernel_case.h"
+
+namespace ckpt::kernels {
+namespace {
+
+using std::to_string;
+
+KernelCase linear_case(int64_t rows, int64_t in, int64_t out, Write write) {
+  const LinearShape shape{rows, in, out};
+  KernelCase c;
+  c.name = "linear_" + to_string(rows) + "x" + to_string(in) + "x" + to_string(out) +
+           (write == Write::kAdd ? "_add" : "");
+  c.inputs = {static_cast<size_t>(rows * in), static_cast<size_t>(out * in)};
+  c.adds = {write == Write::kAdd, true};
+  c.forward_adds = write == Write::kAdd;
+  c.outputs = static_cast<size_t>(rows * out);
+  c.reference = [=](const Doubles& x) {
+    std::vector<double> y(static_cast<size_t>(rows * out), 0.0);
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t o = 0; o < out; ++o) {
+        for (int64_t i = 0; i < in; ++i) y[r * out + o] += x[0][r * in + i] * x[1][o * in + i];
+      }
+    }
+    return y;
+  };
+  c.forward = [=](const Floats& x, float* y) { linear_forward(shape, x[0], x[1], y, write); };
+  c.backward = [=](const Floats& x, const float* dy, const Gradients& d) {
+    linear_backward_input(shape, dy, x[1], d[0], write);
+    linear_backward_weight(shape, dy, x[0], d[1]);
+  };
+  return c;
+}
+
+KernelCase rmsnorm_case(int64_t rows, int64_t width) {
+  const RmsNormShape shape{rows, width, 1e-5f};
+  KernelCase c;
+  c.name = "rmsnorm_" + to_string(rows) + "x" + to_string(width);
+  c.inputs = {static_cast<size_t>(rows * width), static_cast<size_t>(width)};
+  c.adds = {true, true};
+  c.outputs = c.inputs[0];
+  c.reference = [=](const Doubles& x) {
+    std::vector<double> y(x[0].size());
+    for (int64_t r = 0; r < rows; ++r) {
+      double square = 0;
+      for (int64_t i = 0; i < width; ++i) square += x[0][r * width + i] * x[0][r * width + i];
+      const double rms = std::sqrt(square / static_cast<double>(width) + 1e-5);
+      for (int64_t i = 0; i < width; ++i) y[r * width + i] = x[1][i] * x[0][r * width + i] / rms;
+    }
+    return y;
+  };
+  c.forward = [=](const Floats& x, float* y) {
+    std::vector<float> inverse_rms(static_cast<size_t>(rows));
+    rmsnorm_forward(shape, x[0], x[1], y, inverse_rms.data());
+  };
+  c.backward = [=](const Floats& x, const float* dy, const Gradients& d) {
+    std::vector<float> y(static_cast<size_t>(rows * width));
+    std::vector<float> inverse_rms(static_cast<size_t>(rows));
+    rmsnorm_forward(shape, x[0], x[1], y.data(), inverse_rms.data());
+    rmsnorm_backward(shape, dy, x[0], x[1], inverse_rms.data(), d[0], d[1]);
+  };
+  return c;
+}
+
+KernelCase rope_case(int64_t sequences, int64_t seq_len, int64_t heads, int64_t head_dim) {
+  const RopeShape shape{sequences * seq_len, seq_len, heads, head_dim};
+  const int64_t half = head_dim / 2;
+  std::vector<float> cosine(static_cast<size_t>(seq_len * half));
+  std::vector<float> sine(cosine.size());
+  rope_table(seq_len, head_dim, 1e4, cosine.data(), sine.data());
+  KernelCase c;
+  c.name = "rope_" + to_string(shape.tokens) + "x" + to_string(heads) + "x" + to_string(head_dim);
+  c.inputs = {static_cast<size_t>(shape.tokens * heads * head_dim)};
+  c.adds = {false};
+  c.outputs = c.inputs[0];
+  c.tolerance = 1e-5;  // the table's angles are rounded to fp32
+  c.gradient_tolerance = 1e-4;
+  c.reference = [=](const Doubles& x) {
+    std::vector<double> y(x[0].size());
+    for (int64_t row = 0; row < shape.tokens * heads; ++row) {
+      const int64_t position = row / heads % seq_len;
+      for (int64_t i = 0; i < half; ++i) {
+        const double angle =
+            static_cast<double>(position) *
+            std::pow(1e4, -2.0 * static_cast<double>(i) / static_cast<double>(head_dim));
+        const double low = x[0][row * head_dim + i];
+        const double high = x[0][row * head_dim + half + i];
+        y[row * head_dim + i] = low * std::cos(angle) - high * std::sin(angle);
+        y[row * head_dim + half + i] = high * std::cos(angle) + low * std::sin(angle);
+      }
+    }
+    return y;
+  };
+  const size_t count = c.inputs[0];
+  c.forward = [=](const Floats& x, float* y) {
+    std::copy_n(x[0], count, y);
+    rope_forward(shape, cosine.data(), sine.data(), y);
+  };
+  c.backward = [=](const Floats&, const float* dy, const Gradients& d) {
+    std::copy_n(dy, count, d[0]);
+    rope_backward(shape, cosine.data(), sine.data(), d[0]);
+  };
+  return c;
+}
+
+// One query position of one head, in double.
+void attend(const AttentionShape& s, const Doubles& x, int64_t sequence, int64_t head,
+            int64_t position, std::vector<double>& out) {
+  const int64_t kv_head = head / (s.heads / s.kv_heads);
+  const auto query = [&](int64_t t) {
+    return static_cast<size_t>(((sequence * s.seq_len + t) * s.heads + head) * s.head_dim);
+  };
+  const auto key = [&](int64_t t) {
+    return static_cast<size_t>(((sequence * s.seq_len + t) * s.kv_heads + kv_head) * s.head_dim);
+  };
+  std::vector<double> weight;
+  double total = 0;
+  for (int64_t t = 0; t <= position; ++t) {
+    double score = 0;
+    for (int64_t i = 0; i < s.head_dim; ++i) score += x[0][query(position) + i] * x[1][key(t) + i];
+    weight.push_back(std::exp(score / std::sqrt(static_cast<double>(s.head_dim))));
+    total += weight.back();
+  }
+  for (int64_t t = 0; t <= position; ++t) {
+    for (int64_t i = 0; i < s.head_dim; ++i) {
+      out[query(position) + i] += weight[t] / total * x[2][key(t) + i];
+    }
+  }
+}
+
+KernelCase attention_case(const AttentionShape& s) {
+  KernelCase c;
+  c.name = "attention_" + to_string(s.sequences) + "x" + to_string(s.seq_len) + "_heads_" +
+           to_string(s.heads) + "_" + to_string(s.kv_heads) + "x" + to_string(s.head_dim);
+  const size_t query = static_cast<size_t>(s.tokens() * s.heads * s.head_dim);
+  const size_t key = static_cast<size_t>(s.tokens() * s.kv_heads * s.head_dim);
+  c.inputs = {query, key, key};
+  c.adds = {false, false, false};
+  c.outputs = query;
+  c.reference = [=](const Doubles& x) {
+    std::vector<double> out(query, 0.0);
+    for (int64_t sequence = 0; sequence < s.sequences; ++sequence) {
+      for (int64_t head = 0; head < s.heads; ++head) {
+        for (int64_t t = 0; t < s.seq_len; ++t) attend(s, x, sequence, head, t, out);
+      }
+    }
+    return out;
+  };
+  c.forward = [=](const Floats& x, float* y) {
+    std::vector<float> p(static_cast<size_t>(s.probability_count()));
+    attention_forward(s, x[0], x[1], x[2], p.data(), y);
+  };
+  c.backward = [=](const Floats& x, const float* dy, const Gradients& d) {
+    std::vector<float> p(static_cast<size_t>(s.probability_count()));
+    std::vector<float> out(query);
+    std::vector<float> scratch(static_cast<size_t>(s.seq_len * s.seq_len));
+    attention_forward(s, x[0], x[1], x[2], p.data(), out.data());
+    attention_backward(s, dy, x[0], x[1], x[2], p.data(), {d[0], d[1], d[2], scratch.data()});
+  };
+  return c;
+}
+
+KernelCase embedding_case(int64_t count, int64_t width, int64_t vocab) {
+  std::vector<int32_t> tokens;
+  for (int64_t i = 0; i < count; ++i) tokens.push_back(static_cast<int32_t>(i * i % vocab));
+  KernelCase c;
+  c.name = "embedding_" + to_string(count) + "x" + to_string(width);
+  c.inputs = {static_cast<size_t>(vocab * width)};
+  c.adds = {true};
+  c.outputs = static_cast<size_t>(count * width);
+  c.reference = [=](const Doubles& x) {
+    std::vector<double> y;
+    for (const int32_t token : tokens) {
+      y.insert(y.end(), x[0].begin() + token * width, x[0].begin() + (token + 1) * width);
+    }
+    return y;
+  };
+  c.forward = [=](const Floats& x, float* y) {
+    embedding_forward(count, width, tokens.data(), x[0], y);
+  };
+  c.backward = [=](const Floats&, const float* dy, const Gradients& d) {
+    embedding_backward(count, width, tokens.data(), dy, d[0]);
+  };
+  return c;
+}
+
+// Every third target is ignored. The output is the sum, so its gradient is the scale.
+KernelCase cross_entropy_case(int64_t rows, int64_t vocab) {
+  const CrossEntropyShape shape{rows, vocab, -100};
+  std::vector<int32_t> targets;
+  for (int64_t i = 0; i < rows; ++i) {
+    targets.push_back(i % 3 == 2 ? -100 : static_cast<int32_t>(7 * i % vocab));
+  }
+  KernelCase c;
+  c.name = "cross_entropy_" + to_string(rows) + "x" + to_string(vocab);
+  c.inputs = {static_cast<size_t>(rows * vocab)};
+  c.adds = {false};
+  c.outputs = 1;
+  c.reference = [=](const Doubles& x) {
+    double loss = 0;
+    for (int64_t row = 0; row < rows; ++row) {
+      if (targets[row] < 0) continue;
+      double total = 0;
+      for (int64_t i = 0; i < vocab; ++i) total += std::exp(x[0][row * vocab + i]);
+      loss += std::log(total) - x[0][row * vocab + targets[row]];
+    }
+    return std::vector<double>{loss};
+  };
+  c.forward = [=](const Floats& x, float* y) {
+    std::vector<float> log_sum_exp(static_cast<size_t>(rows));
+    *y = static_cast<float>(
+        cross_entropy_forward(shape, x[0], targets.data(), log_sum_exp.data()).loss);
+  };
+  c.backward = [=](const Floats& x, const float* dy, const Gradients& d) {
+    std::vector<float> log_sum_exp(static_cast<size_t>(rows));
+    cross_entropy_forward(shape, x[0], targets.data(), log_sum_exp.data());
+    cross_entropy_backward(shape, *dy, x[0], targets.data(), log_sum_exp.data(), d[0]);
+  };
+  return c;
+}
+
+}  // namespace
+
+// Sizes around the eight lanes of the sums: below, at, above, and one far above.
+std::vector<KernelCase> dense_cases() {
+  return {
+      linear_case(1, 1, 1, Write::kReplace),
+      linear_case(5, 7, 3, Write::kReplace),
+      linear_case(33, 16, 24, Write::kAdd),
+      rmsnorm_case(1, 1),
+      rmsnorm_case(3, 7),
+      rmsnorm_case(2, 8),
+      rmsnorm_case(5, 67),
+      rope_case(2, 5, 3, 2),
+      rope_case(1, 64, 2, 16),
+      attention_case({1, 1, 1, 1, 2}),
+      attention_case({2, 9, 4, 2, 8}),
+      attention_case({1, 17, 3, 3, 6}),
+      attention_case({1, 6, 4, 1, 4}),
+      embedding_case(11, 5, 6),
+      cross_entropy_case(1, 2),
+      cross_entropy_case(7, 19),
+  };
+}
+
+}  // namespace ckpt::kernels

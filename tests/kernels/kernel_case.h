@@ -1,0 +1,39 @@
+// One struct per kernel case: its inputs, its tolerance, what it should compute and how to run it.
+// The same case drives the comparison with a double-precision reference, the check of the gradient
+// against finite differences of that reference, and the search for writes outside the outputs.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <ostream>
+#include <string>
+#include <vector>
+
+namespace ckpt::kernels {
+
+using Floats = std::vector<const float*>;  // one pointer per input
+using Gradients = std::vector<float*>;     // one pointer per input
+using Doubles = std::vector<std::vector<double>>;
+
+struct KernelCase {
+  std::string name;
+  std::vector<size_t> inputs;  // elements of every differentiable input
+  std::vector<bool> adds;      // per input: backward adds to its gradient (otherwise replaces)
+  size_t outputs = 0;          // elements of the output
+  double tolerance = 2e-6;     // ||a - b|| / ||b||, forward, in fp32
+  double gradient_tolerance = 1e-5;  // the same of a gradient along random directions
+  bool forward_adds = false;         // forward adds to its output
+
+  std::function<std::vector<double>(const Doubles& inputs)> reference;
+  std::function<void(const Floats& inputs, float* output)> forward;
+  // Runs forward first where backward needs what it keeps.
+  std::function<void(const Floats& inputs, const float* doutput, const Gradients& gradients)>
+      backward;
+};
+
+inline void PrintTo(const KernelCase& kernel_case, std::ostream* out) { *out << kernel_case.name; }
+
+std::vector<KernelCase> dense_cases();  // linear, rmsnorm, rope, attention, embedding, loss
+std::vector<KernelCase> moe_cases();    // gate, permute, experts
+
+}  // namespace ckpt::kernels
