@@ -37,6 +37,16 @@ inline constexpr size_t kWritePieceBytes = 4u << 20;
 inline constexpr size_t kBytesInFlightMax = 128u << 20;
 inline constexpr uint64_t kSegmentBytesDefault = 1ull << 30;
 
+// Restores: reads in flight of one job, at most kWritePieceBytes each; segment files kept open (well
+// below the usual 1024 descriptors); a window's pieces, so that one message about them stays small.
+inline constexpr size_t kRestoreReadsInFlightMax = 16;
+inline constexpr size_t kSegmentFilesOpenMax = 256;
+inline constexpr size_t kPiecesPerWindowMax = 1u << 16;
+// Verify: buffers of one job, and errors in one report (a megabyte or two of JSON).
+inline constexpr size_t kVerifyPieceBytes = 4u << 20;
+inline constexpr size_t kVerifyPiecesInFlightMax = 4;
+inline constexpr size_t kVerifyErrorsMax = 10'000;
+
 inline constexpr std::chrono::milliseconds kHelloDeadline{5'000};
 inline constexpr std::chrono::milliseconds kSnapshotDeadlineDefault{600'000};
 inline constexpr std::chrono::milliseconds kDrainDeadline{30'000};

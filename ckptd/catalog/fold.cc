@@ -44,7 +44,7 @@ using PlacesByUnit = std::map<ckpt::UnitId, std::vector<FragmentPlace>>;
 Status check_coverage(const ckpt::UnitSpec& spec, const std::vector<FragmentPlace>& places) {
   uint64_t covered = 0;
   for (const FragmentPlace& place : places) {
-    if (place.offset != covered) {
+    if (place.length == 0 || place.offset != covered) {
       return contradiction("unit {}: fragments do not meet at byte {}", spec.name,
                            std::min(covered, place.offset));
     }

@@ -27,14 +27,13 @@ class SegmentReader {
   SegmentReader(Disk& disk, const ckpt::base::Hash128& store);
   ~SegmentReader();
 
-  // Runs `then` with the open, checked file: within this call if it is open already, else from
+  // Runs `then` with the open, checked file: within this call if that is known at once, else from
   // Disk::reap(). Errors name the segment: kNotFound, kCorrupt (header of another store or number).
   void open(ckpt::SegmentId segment, std::function<void(Result<SegmentHandle>)> then);
 
-  // Reads and checks one extent header (blocking, for start-up): its CRC, that it is the one of
-  // this store, segment and offset.
-  Result<ckpt::ExtentHeader> read_header(ckpt::SegmentId segment, uint64_t offset,
-                                         uint32_t header_bytes);
+  // The bytes of one extent header, whole (blocking, for start-up).
+  Result<std::vector<std::byte>> read_header(ckpt::SegmentId segment, uint64_t offset,
+                                             uint32_t header_bytes);
   const ckpt::base::Hash128& store() const;
 
  private:
@@ -42,12 +41,15 @@ class SegmentReader {
   std::unique_ptr<Impl> impl_;
 };
 
-// What the journal says the header of extent number `extent` of this commit must hold.
-ckpt::ExtentHeader expected_header(const ckpt::base::Hash128& store,
-                                   const ckpt::fb::CommittedT& commit, size_t extent);
-// Do the bytes of an extent header on disk say what the journal says? The error says what differs.
-Status check_extent_header(ckpt::ByteView bytes, const ckpt::base::Hash128& store,
-                           const ckpt::fb::CommittedT& commit, size_t extent);
+// What the journal says about the extents of a commit, in their order: the headers as they must be
+// on disk, except `sequence`, which only the header has. Fragments ascending in the payload.
+std::vector<ckpt::ExtentHeader> expected_headers(const ckpt::base::Hash128& store,
+                                                 const ckpt::fb::CommittedT& commit);
+
+// Are these bytes of a whole extent header the ones that the journal means? Compares the decoded
+// header with `expected` and the CRC with the recorded one. The error (kCorrupt) says what differs.
+Status check_extent_header(ckpt::ByteView bytes, const ckpt::ExtentHeader& expected,
+                           uint32_t header_crc32c);
 
 // Recovery: do all extent headers of a commit hold? Blocking, for start-up. The error (kCorrupt) is
 // the reason to write into CommitDamaged: "unit X: segment 3 offset 4096: ...". `units` of the run.

@@ -1,0 +1,56 @@
+// ExtentCheck: the bytes of one extent, in order, against what the journal says about it. Pure.
+//
+// Takes any amount of memory's worth of extent in pieces; keeps only the header. Every byte is
+// looked at: header, fragments (CRC32C each), gaps and padding (zero). The CRC of the whole payload
+// follows from these.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "formats/segment.h"
+
+namespace ckptd {
+
+class ExtentCheck {
+ public:
+  ExtentCheck(ckpt::ExtentHeader expected, uint32_t header_bytes, uint32_t header_crc32c);
+
+  uint64_t bytes() const;  // of the whole extent: header and padded payload
+  // The next bytes.
+  void feed(ckpt::ByteView bytes);
+  // The next bytes could not be read.
+  void skip(uint64_t bytes, const std::string& reason);
+
+  // One entry per damaged unit, with the first reason. After all bytes were fed or skipped.
+  struct Damage {
+    std::optional<ckpt::UnitId> unit;  // none only if the extent holds no fragment
+    std::string reason;
+  };
+  std::vector<Damage> finish();
+
+ private:
+  void feed_payload(ckpt::ByteView bytes);
+  void end_fragment();
+  void next_fragment();
+  void damaged(std::optional<ckpt::UnitId> unit, std::string reason);
+  void damaged_outside_fragments(const std::string& what);
+  std::optional<ckpt::UnitId> first_unit() const;
+  std::string at(uint64_t offset_in_payload) const;
+
+  ckpt::ExtentHeader expected_;
+  const uint32_t header_bytes_;
+  const uint32_t header_crc32c_;
+  const uint64_t padded_payload_bytes_;
+
+  uint64_t position_ = 0;          // in the extent
+  std::vector<std::byte> header_;  // until it is complete
+  bool header_unreadable_ = false;
+  size_t fragment_ = 0;  // the one at or after the position
+  uint32_t crc_ = 0;     // of its bytes so far
+  bool fragment_unreadable_ = false;
+  std::vector<Damage> damages_;
+};
+
+}  // namespace ckptd

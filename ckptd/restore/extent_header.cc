@@ -1,0 +1,93 @@
+// What the journal says about extents, against what their headers on disk say.
+#include <algorithm>
+
+#include "ckptd/restore/segment_reader.h"
+
+namespace ckptd {
+namespace {
+
+using ckpt::ErrorCode;
+using ckpt::ExtentHeader;
+using ckpt::make_error;
+
+ckpt::Error differs(std::string_view what) {
+  return make_error(ErrorCode::kCorrupt, "extent header: {} differs from the journal", what);
+}
+
+Status compare(const ExtentHeader& found, const ExtentHeader& expected) {
+  if (found.store != expected.store) return differs("store");
+  if (found.segment != expected.segment) return differs("segment");
+  if (found.offset != expected.offset) return differs("offset");
+  if (found.snapshot != expected.snapshot) return differs("snapshot");
+  if (found.rank != expected.rank) return differs("rank");
+  if (found.payload_bytes != expected.payload_bytes) return differs("payload length");
+  if (found.payload_crc32c != expected.payload_crc32c) return differs("payload CRC32C");
+  if (found.fragments != expected.fragments) return differs("fragment table");
+  return {};
+}
+
+}  // namespace
+
+std::vector<ExtentHeader> expected_headers(const ckpt::base::Hash128& store,
+                                           const ckpt::fb::CommittedT& commit) {
+  std::vector<ExtentHeader> headers;
+  headers.reserve(commit.extents.size());
+  for (const auto& extent : commit.extents) {
+    ExtentHeader header;
+    header.store = store;
+    header.segment = extent->segment;
+    header.offset = extent->offset;
+    header.snapshot = {commit.run, commit.lineage, commit.epoch, commit.step, commit.attempt};
+    header.rank = extent->rank;
+    header.payload_bytes = extent->payload_bytes;
+    header.payload_crc32c = extent->payload_crc32c;
+    headers.push_back(std::move(header));
+  }
+  for (const auto& fragment : commit.fragments) {
+    if (fragment.extent() >= headers.size()) continue;  // the catalog refuses such a record
+    headers[fragment.extent()].fragments.push_back({fragment.unit(), fragment.codec(),
+                                                    fragment.offset(), fragment.length(),
+                                                    fragment.payload_offset(), fragment.crc32c()});
+  }
+  for (ExtentHeader& header : headers) {
+    std::sort(header.fragments.begin(), header.fragments.end(),
+              [](const auto& a, const auto& b) { return a.payload_offset < b.payload_offset; });
+  }
+  return headers;
+}
+
+Status check_extent_header(ckpt::ByteView bytes, const ExtentHeader& expected,
+                           uint32_t header_crc32c) {
+  auto found = ckpt::decode_extent_header(bytes);
+  if (!found.ok()) return make_error(ErrorCode::kCorrupt, "{}", found.error().message);
+  CKPT_TRY(compare(*found, expected));
+  // Encoded again it must give the same bytes: nothing is in the padding, and the CRC that the
+  // journal recorded is of exactly this header.
+  std::vector<std::byte> again(ckpt::extent_header_bytes(found->fragments.size()));
+  if (again.size() != bytes.size()) return differs("header length");
+  if (ckpt::encode_extent_header(*found, again) != header_crc32c) return differs("header CRC32C");
+  if (!std::equal(again.begin(), again.end(), bytes.begin())) return differs("padding");
+  return {};
+}
+
+Status check_commit_headers(SegmentReader& segments, const ckpt::fb::CommittedT& commit,
+                            const std::vector<ckpt::UnitSpec>& units) {
+  const std::vector<ExtentHeader> headers = expected_headers(segments.store(), commit);
+  for (size_t i = 0; i < headers.size(); ++i) {
+    const ckpt::fb::ExtentT& extent = *commit.extents[i];
+    const auto bytes = segments.read_header(extent.segment, extent.offset, extent.header_bytes);
+    const Status checked = bytes.ok()
+                               ? check_extent_header(*bytes, headers[i], extent.header_crc32c)
+                               : Status(bytes.error());
+    if (checked.ok()) continue;
+    const auto& fragments = headers[i].fragments;
+    const std::string unit = !fragments.empty() && fragments.front().unit < units.size()
+                                 ? units[fragments.front().unit].name
+                                 : "(none)";
+    return make_error(ErrorCode::kCorrupt, "unit {}: segment {} offset {}: {}", unit,
+                      extent.segment, extent.offset, checked.error().message);
+  }
+  return {};
+}
+
+}  // namespace ckptd

@@ -1,0 +1,148 @@
+#include "ckptd/restore/plan.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "formats/base/checked.h"
+
+namespace ckptd {
+namespace {
+
+using ckpt::ErrorCode;
+using ckpt::make_error;
+using ckpt::UnitRange;
+
+std::string unit_name(const RestoreOracle& oracle, ckpt::UnitId unit) {
+  return oracle.unit_name ? oracle.unit_name(unit) : fmt::format("number {}", unit);
+}
+
+// The fragments of the version that the range touches, and what of each is wanted.
+void plan_want(size_t want, const UnitRange& range, const UnitVersion& version,
+               const RestoreOracle& oracle, std::vector<PlannedRead>& reads) {
+  const uint64_t end = range.offset + range.length;
+  // The first fragment that ends after the range begins.
+  auto fragment = std::upper_bound(version.fragments.begin(), version.fragments.end(), range.offset,
+                                   [](uint64_t offset, const FragmentPlace& place) {
+                                     return offset < place.offset + place.length;
+                                   });
+  for (; fragment != version.fragments.end() && fragment->offset < end; ++fragment) {
+    const uint64_t from = std::max(range.offset, fragment->offset);
+    const uint64_t to = std::min(end, fragment->offset + fragment->length);
+    if (from == to) continue;
+    const bool cached =
+        oracle.in_memory && oracle.in_memory(version.snapshot, range.unit, *fragment);
+    reads.push_back({want,
+                     {range.unit, from, to - from},
+                     cached ? Source::kMemory : Source::kSegment,
+                     version.snapshot,
+                     *fragment});
+  }
+}
+
+// Memory first, because it is the fastest and its slabs may be wanted for something else soon; then
+// every segment in one ascending pass.
+void sort_reads(std::vector<PlannedRead>& reads) {
+  const auto key = [](const PlannedRead& read) {
+    return std::tuple(read.source != Source::kMemory, read.place.segment, read.place.payload_offset,
+                      read.want, read.part.offset);
+  };
+  std::sort(reads.begin(), reads.end(),
+            [&](const PlannedRead& a, const PlannedRead& b) { return key(a) < key(b); });
+}
+
+void count_bytes(RestorePlan& plan) {
+  const PlannedRead* before = nullptr;
+  for (const PlannedRead& read : plan.reads) {
+    // Two wants of one fragment lie beside each other, and cost one read.
+    const bool again = before != nullptr && before->source == read.source &&
+                       before->place == read.place && before->part.unit == read.part.unit;
+    before = &read;
+    if (again) continue;
+    (read.source == Source::kMemory ? plan.bytes_memory : plan.bytes_segment) += read.place.length;
+  }
+}
+
+}  // namespace
+
+std::string_view source_name(Source source) {
+  switch (source) {
+    case Source::kMemory:
+      return "memory";
+    case Source::kSegment:
+      return "segment";
+    case Source::kPeer:
+      return "peer";
+    case Source::kTier:
+      return "tier";
+  }
+  return "unknown";
+}
+
+RestoreOracle catalog_oracle(
+    const Catalog& catalog, const RestoreRequest& request,
+    std::function<bool(const ckpt::SnapshotKey&, ckpt::UnitId, const FragmentPlace&)> in_memory) {
+  RestoreOracle oracle;
+  oracle.newest_version = [&catalog, run = request.run, point = request.point](
+                              ckpt::UnitId unit, const std::optional<ckpt::SnapshotKey>& before) {
+    return catalog.newest_version(run, unit, point, before);
+  };
+  oracle.in_memory = std::move(in_memory);
+  const auto run = catalog.run(request.run);
+  oracle.run_name = run.ok() ? run->name : fmt::format("number {}", request.run);
+  const auto units = catalog.units(request.run);
+  oracle.unit_name = [specs = units.ok() ? *units : nullptr](ckpt::UnitId unit) {
+    const bool known = specs != nullptr && unit < specs->size();
+    return known ? (*specs)[unit].name : fmt::format("number {}", unit);
+  };
+  return oracle;
+}
+
+Result<RestorePlan> plan_restore(const RestoreRequest& request, const RestoreOracle& oracle) {
+  RestorePlan plan;
+  std::optional<UnitVersion> version;  // of the want before: wants of one unit come together
+  for (size_t want = 0; want < request.wants.size(); ++want) {
+    const UnitRange& range = request.wants[want];
+    if (!version || version->unit != range.unit) {
+      version = oracle.newest_version(range.unit, std::nullopt);
+    }
+    if (!version) {
+      return make_error(ErrorCode::kNotFound, "run {} step {} unit {}: no version in this view",
+                        oracle.run_name, request.point.step, unit_name(oracle, range.unit));
+    }
+    if (!ckpt::base::range_fits(range.offset, range.length, version->bytes)) {
+      return make_error(ErrorCode::kInvalidArgument,
+                        "run {} step {} unit {}: {} bytes at {} lie outside its {} bytes",
+                        oracle.run_name, request.point.step, unit_name(oracle, range.unit),
+                        range.length, range.offset, version->bytes);
+    }
+    plan.versions.push_back({version->snapshot, ""});
+    plan_want(want, range, *version, oracle, plan.reads);
+  }
+  sort_reads(plan.reads);
+  count_bytes(plan);
+  return plan;
+}
+
+Result<FallbackPlan> plan_fallback(const RestoreRequest& request, const RestoreOracle& oracle,
+                                   ckpt::UnitId unit, const ckpt::SnapshotKey& failed,
+                                   const std::string& reason) {
+  const std::string name = unit_name(oracle, unit);
+  const auto version = request.exact ? std::nullopt : oracle.newest_version(unit, failed);
+  if (!version) {
+    return make_error(ErrorCode::kCorrupt, "run {} step {} unit {}: {} ({})", oracle.run_name,
+                      failed.step, name, reason,
+                      request.exact ? "an older version was not allowed" : "no older version");
+  }
+  FallbackPlan plan;
+  plan.version = {version->snapshot, fmt::format("unit {}: step {} instead of {}: {}", name,
+                                                 version->snapshot.step, failed.step, reason)};
+  for (size_t want = 0; want < request.wants.size(); ++want) {
+    if (request.wants[want].unit != unit) continue;
+    plan.wants.push_back(want);
+    plan_want(want, request.wants[want], *version, oracle, plan.reads);
+  }
+  sort_reads(plan.reads);
+  return plan;
+}
+
+}  // namespace ckptd

@@ -1,0 +1,140 @@
+// Private to this folder: the parts of RestoreJob.
+//
+//   queue of slices --fill--> window (a slab) --reads--> --checksums on the executor--> deliver
+//        ^                                                                                 |
+//        '------------- same fragment from the next source, or unit from an older version -'
+#pragma once
+
+#include <deque>
+#include <list>
+#include <map>
+#include <memory>
+#include <set>
+
+#include "ckptd/restore/restore.h"
+
+namespace ckptd {
+
+// One fragment on its way, and everybody who wants some of it.
+struct RestoreFragment {
+  struct Part {
+    size_t want = 0;
+    ckpt::UnitRange range;
+  };
+  ckpt::UnitId unit = 0;
+  Source source = Source::kSegment;
+  ckpt::SnapshotKey snapshot;
+  FragmentPlace place;
+  std::vector<Part> parts;
+  // A fragment that does not fit into a slab comes in several slices. Its CRC is that of all of
+  // them together, known when the last is here.
+  std::vector<uint32_t> slice_crcs;
+  size_t slices_left = 0;
+  // Its unit or its source was given up: what still arrives of it is dropped.
+  bool dropped = false;
+};
+
+struct RestoreSlice {
+  std::shared_ptr<RestoreFragment> fragment;
+  size_t index = 0;
+  uint64_t offset = 0;  // in the fragment
+  uint64_t length = 0;
+
+  uint64_t file_begin() const { return fragment->place.payload_offset + offset; }
+  uint64_t file_end() const { return file_begin() + length; }
+};
+
+// A slice in its place in a window's slab.
+struct RestoreSlot {
+  RestoreSlice slice;
+  uint64_t slab_offset = 0;
+  Source source = Source::kSegment;
+  std::optional<MemoryLease> lease;  // with source memory
+  Status status;                     // of the read
+  uint32_t crc32c = 0;
+  std::vector<WindowPiece> pieces;  // what the client gets of it
+};
+
+// Bytes of a segment that are read into a stretch of the slab with one or more requests: slices
+// that share or touch blocks.
+struct RestoreRun {
+  ckpt::SegmentId segment = 0;
+  uint64_t file_begin = 0;  // multiples of the block size
+  uint64_t file_end = 0;
+  uint64_t slab_offset = 0;
+};
+
+struct FillingWindow {
+  uint32_t slab = 0;
+  ckpt::MutableByteView bytes;
+  uint64_t used = 0;
+  std::vector<RestoreSlot> slots;
+  std::vector<RestoreRun> runs;
+  std::vector<SegmentHandle> files;  // held open until the reads are through
+  size_t pending = 0;                // opens and reads that have not come back
+};
+
+struct RestoreJob::Impl {
+  Impl(Context with, ArenaId of_arena, uid_t of_uid, RestoreRequest of_request,
+       std::function<void(Result<Window>)> callback);
+
+  // ---- restore_job.cc: what is to do, and what became of it ----
+  void add(const std::vector<PlannedRead>& reads);  // to the end of the queue
+  void add_slices(const std::shared_ptr<RestoreFragment>& fragment);
+  void pump();
+  void checked(FillingWindow& window);
+  void settle(RestoreSlot& slot, std::vector<WindowPiece>& pieces);
+  void from_next_source(RestoreFragment& fragment, Source failed, const std::string& what);
+  void from_segment(RestoreFragment& fragment, const std::string& reason);
+  void from_older_version(const RestoreFragment& fragment, const std::string& reason);
+  bool stale(const RestoreFragment& fragment) const;
+  void deliver(Window window);
+  void finish_if_done();
+  void finish_close();
+  bool busy() const { return !filling.empty() || deferred > 0; }
+  // Runs `then` from the loop.
+  void defer(std::function<void()> then);
+
+  // ---- restore_window.cc: filling one slab ----
+  void fill(uint32_t slab);
+  bool place(FillingWindow& window, const RestoreSlice& slice);
+  bool place_from_memory(FillingWindow& window, const RestoreSlice& slice);
+  bool place_from_segment(FillingWindow& window, const RestoreSlice& slice);
+  void read_run(FillingWindow& window, size_t run);
+  void submit_reads();
+  void read_done(FillingWindow& window, const RestoreRun& piece, const Result<uint64_t>& bytes);
+  void filled_if_complete(FillingWindow& window);
+
+  Context context;
+  const ArenaId arena;
+  const uid_t uid;
+  const RestoreRequest request;
+  RestoreOracle oracle;
+  std::function<void(Result<Window>)> on_window;
+  uint64_t slice_bytes_max = 0;
+
+  // Of each wanted unit: the snapshot that serves it now, and why not the ones before.
+  std::map<ckpt::UnitId, ckpt::SnapshotKey> serving;
+  std::map<ckpt::UnitId, std::string> reasons;
+  std::set<size_t> noted_segment;  // wants that were told of a change of source
+
+  std::deque<RestoreSlice> queue;
+  std::list<FillingWindow> filling;               // stable addresses: completions point to them
+  std::set<uint32_t> out;                         // slabs that are with the client
+  std::deque<std::function<void()>> unsubmitted;  // reads beyond the bound
+  size_t reads_in_flight = 0;
+  size_t deferred = 0;
+  std::vector<RestoreNote> notes;  // for the next window
+  std::optional<ckpt::Error> failure;
+  bool finishing = false;
+  bool over = false;  // the last window or the error was delivered
+  bool closed = false;
+  std::function<void()> on_closed;
+};
+
+inline constexpr char kMismatch[] = "CRC32C mismatch";
+
+// Copies out of memory and takes checksums. Runs on the executor; touches nothing but the window.
+void check_window(FillingWindow& window);
+
+}  // namespace ckptd

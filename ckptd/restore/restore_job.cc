@@ -1,0 +1,260 @@
+// RestoreJob: the queue, what became of each fragment, and what the client is told.
+#include <algorithm>
+
+#include "ckptd/restore/restore.h"
+#include "ckptd/restore/restore_impl.h"
+#include "formats/base/crc32c.h"
+
+namespace ckptd {
+namespace {
+
+bool same_fragment(const RestoreFragment& fragment, const PlannedRead& read) {
+  return fragment.unit == read.part.unit && fragment.source == read.source &&
+         fragment.snapshot == read.snapshot && fragment.place == read.place;
+}
+
+uint32_t combined_crc(const RestoreFragment& fragment, uint64_t slice_bytes) {
+  uint32_t crc = 0;
+  uint64_t left = fragment.place.length;
+  for (const uint32_t slice : fragment.slice_crcs) {
+    const uint64_t length = std::min(left, slice_bytes);
+    crc = ckpt::base::crc32c_combine(crc, slice, length);
+    left -= length;
+  }
+  return crc;
+}
+
+}  // namespace
+
+RestoreJob::Impl::Impl(Context with, ArenaId of_arena, uid_t of_uid, RestoreRequest of_request,
+                       std::function<void(Result<Window>)> callback)
+    : context(with),
+      arena(of_arena),
+      uid(of_uid),
+      request(std::move(of_request)),
+      on_window(std::move(callback)) {
+  oracle = catalog_oracle(
+      context.catalog, request,
+      [this](const ckpt::SnapshotKey& snapshot, ckpt::UnitId unit, const FragmentPlace& place) {
+        return context.staging.find_cached(uid, snapshot, unit, place.offset, place.length)
+            .has_value();
+      });
+}
+
+RestoreJob::RestoreJob(Context context, ArenaId arena, uid_t uid, RestoreRequest request,
+                       RestorePlan plan, std::function<void(Result<Window>)> on_window)
+    : impl_(std::make_unique<Impl>(context, arena, uid, std::move(request), std::move(on_window))) {
+  CKPT_ASSERT(plan.versions.size() == impl_->request.wants.size());
+  for (size_t want = 0; want < plan.versions.size(); ++want) {
+    impl_->serving[impl_->request.wants[want].unit] = plan.versions[want].snapshot;
+  }
+  // A slice that begins and ends inside a block still fits into a slab.
+  const uint64_t slab_bytes = context.staging.slab_bytes(arena, 0).size();
+  CKPT_ASSERT(slab_bytes > 2 * ckpt::kBlockBytes);
+  impl_->slice_bytes_max = slab_bytes - 2 * ckpt::kBlockBytes;
+  impl_->add(plan.reads);
+}
+
+RestoreJob::~RestoreJob() {
+  CKPT_ASSERT_MSG(impl_->closed && !impl_->busy(), "a restore was not closed");
+}
+
+void RestoreJob::start() { impl_->pump(); }
+void RestoreJob::pump() { impl_->pump(); }
+
+void RestoreJob::release(uint32_t slab) {
+  if (impl_->out.erase(slab) == 0) return;
+  impl_->context.staging.give_back_restore_slab(impl_->arena, slab);
+  impl_->pump();
+}
+
+void RestoreJob::close(std::function<void()> on_closed) {
+  CKPT_ASSERT_MSG(!impl_->closed, "a restore is closed twice");
+  impl_->closed = true;
+  impl_->on_closed = std::move(on_closed);
+  impl_->queue.clear();
+  for (const uint32_t slab : impl_->out) {
+    impl_->context.staging.give_back_restore_slab(impl_->arena, slab);
+  }
+  impl_->out.clear();
+  impl_->defer([] {});
+}
+
+void RestoreJob::Impl::defer(std::function<void()> then) {
+  deferred += 1;
+  context.executor.run([] {},
+                       [this, then = std::move(then)] {
+                         deferred -= 1;
+                         then();
+                         finish_close();
+                       });
+}
+
+void RestoreJob::Impl::finish_close() {
+  if (!closed || busy() || !on_closed) return;
+  const auto callback = std::move(on_closed);
+  on_closed = nullptr;
+  callback();  // may destroy this job
+}
+
+// ---- the queue ---------------------------------------------------------------------------------
+
+void RestoreJob::Impl::add(const std::vector<PlannedRead>& reads) {
+  std::shared_ptr<RestoreFragment> fragment;
+  for (const PlannedRead& read : reads) {
+    // Two wants of one fragment lie beside each other in a plan.
+    if (!fragment || !same_fragment(*fragment, read)) {
+      if (fragment) add_slices(fragment);
+      fragment = std::make_shared<RestoreFragment>();
+      fragment->unit = read.part.unit;
+      fragment->source = read.source;
+      fragment->snapshot = read.snapshot;
+      fragment->place = read.place;
+    }
+    fragment->parts.push_back({read.want, read.part});
+  }
+  if (fragment) add_slices(fragment);
+}
+
+void RestoreJob::Impl::add_slices(const std::shared_ptr<RestoreFragment>& fragment) {
+  const uint64_t length = fragment->place.length;
+  size_t index = 0;
+  for (uint64_t offset = 0; offset < length; offset += slice_bytes_max, ++index) {
+    queue.push_back({fragment, index, offset, std::min(slice_bytes_max, length - offset)});
+  }
+  fragment->slice_crcs.resize(index);
+  fragment->slices_left = index;
+}
+
+void RestoreJob::Impl::pump() {
+  if (over || closed) return;
+  while (!queue.empty()) {
+    const auto slab = context.staging.take_restore_slab(arena);
+    if (!slab) break;
+    fill(*slab);
+  }
+  finish_if_done();
+}
+
+void RestoreJob::Impl::finish_if_done() {
+  if (!queue.empty() || !filling.empty() || finishing) return;
+  finishing = true;
+  defer([this] {
+    if (over || closed) return;
+    over = true;
+    Window window;
+    window.last = true;
+    deliver(std::move(window));
+  });
+}
+
+// ---- what became of a window -------------------------------------------------------------------
+
+bool RestoreJob::Impl::stale(const RestoreFragment& fragment) const {
+  return fragment.dropped || serving.at(fragment.unit) != fragment.snapshot;
+}
+
+void RestoreJob::Impl::checked(FillingWindow& window) {
+  Window result;
+  result.slab = window.slab;
+  if (!over && !closed) {
+    for (RestoreSlot& slot : window.slots) settle(slot, result.pieces);
+    // A unit that fell back in the middle of this window is delivered again as a whole.
+    std::map<ckpt::UnitId, bool> kept;
+    for (const RestoreSlot& slot : window.slots) {
+      const auto& fragment = *slot.slice.fragment;
+      kept[fragment.unit] |= serving.at(fragment.unit) == fragment.snapshot;
+    }
+    std::erase_if(result.pieces,
+                  [&](const WindowPiece& piece) { return !kept.at(piece.range.unit); });
+  }
+  filling.remove_if([&](const FillingWindow& entry) { return &entry == &window; });
+
+  const bool failed = failure.has_value() && !over;
+  if (over || closed || failed || result.pieces.empty()) {
+    context.staging.give_back_restore_slab(arena, result.slab);
+    result.slab = kNoSlab;
+  }
+  if (closed) {
+    finish_close();
+    return;
+  }
+  if (over) return;
+  if (failed) {
+    over = true;
+    queue.clear();
+    on_window(*failure);
+    return;
+  }
+  result.last = queue.empty() && filling.empty();
+  over = result.last;
+  if (over || result.slab != kNoSlab) deliver(std::move(result));
+  pump();
+}
+
+void RestoreJob::Impl::settle(RestoreSlot& slot, std::vector<WindowPiece>& pieces) {
+  RestoreFragment& fragment = *slot.slice.fragment;
+  if (failure || stale(fragment)) return;
+  if (!slot.status.ok()) {
+    from_next_source(fragment, slot.source, slot.status.error().message);
+    return;
+  }
+  fragment.slice_crcs[slot.slice.index] = slot.crc32c;
+  fragment.slices_left -= 1;
+  if (fragment.slices_left == 0 && fragment.slice_crcs.size() > 1 &&
+      combined_crc(fragment, slice_bytes_max) != fragment.place.crc32c) {
+    from_next_source(fragment, fragment.source, kMismatch);
+    return;
+  }
+  pieces.insert(pieces.end(), slot.pieces.begin(), slot.pieces.end());
+}
+
+void RestoreJob::Impl::from_next_source(RestoreFragment& fragment, Source failed,
+                                        const std::string& what) {
+  if (failed == Source::kMemory) {
+    from_segment(fragment, what);
+    return;
+  }
+  from_older_version(fragment, fmt::format("segment {} offset {}: {}", fragment.place.segment,
+                                           fragment.place.payload_offset, what));
+}
+
+void RestoreJob::Impl::from_segment(RestoreFragment& fragment, const std::string& reason) {
+  fragment.dropped = true;
+  auto again = std::make_shared<RestoreFragment>(fragment);
+  again->source = Source::kSegment;
+  again->dropped = false;
+  add_slices(again);
+  for (const RestoreFragment::Part& part : fragment.parts) {
+    if (!noted_segment.insert(part.want).second) continue;
+    notes.push_back({part.want, fragment.snapshot,
+                     fmt::format("unit {}: segment instead of memory: {}",
+                                 oracle.unit_name(fragment.unit), reason)});
+  }
+}
+
+void RestoreJob::Impl::from_older_version(const RestoreFragment& fragment,
+                                          const std::string& reason) {
+  std::string& all_reasons = reasons[fragment.unit];
+  if (!all_reasons.empty()) all_reasons += "; ";
+  all_reasons += reason;
+  const auto plan = plan_fallback(request, oracle, fragment.unit, fragment.snapshot, all_reasons);
+  if (!plan.ok()) {
+    failure = plan.error();
+    return;
+  }
+  serving[fragment.unit] = plan->version.snapshot;
+  for (const size_t want : plan->wants) {
+    notes.push_back({want, plan->version.snapshot, plan->version.note});
+  }
+  add(plan->reads);
+}
+
+void RestoreJob::Impl::deliver(Window window) {
+  if (window.slab != kNoSlab) out.insert(window.slab);
+  window.notes = std::move(notes);
+  notes.clear();
+  on_window(std::move(window));
+}
+
+}  // namespace ckptd

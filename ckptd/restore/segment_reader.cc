@@ -1,0 +1,170 @@
+#include "ckptd/restore/segment_reader.h"
+
+#include <map>
+
+#include "ckptd/io/aligned_buffer.h"
+#include "ckptd/io/store_paths.h"
+#include "ckptd/limits.h"
+
+namespace ckptd {
+namespace {
+
+using ckpt::ErrorCode;
+using ckpt::make_error;
+
+using Then = std::function<void(Result<SegmentHandle>)>;
+
+}  // namespace
+
+struct SegmentReader::Impl {
+  struct OpenFile {
+    SegmentHandle handle;
+    uint64_t last_used = 0;
+  };
+  // A file whose header is being read, and who waits for it.
+  struct Opening {
+    FileId file = 0;
+    AlignedBuffer header{ckpt::kBlockBytes};
+    std::vector<Then> waiting;
+  };
+
+  Impl(Disk& with_disk, const ckpt::base::Hash128& of_store) : disk(with_disk), store(of_store) {}
+
+  Disk& disk;
+  const ckpt::base::Hash128 store;
+  std::map<ckpt::SegmentId, OpenFile> files;
+  std::map<ckpt::SegmentId, Opening> opening;
+  uint64_t clock = 0;
+
+  void begin_open(ckpt::SegmentId segment, Then then);
+  void header_read(ckpt::SegmentId segment, const Result<uint64_t>& bytes);
+  Status check_header(ckpt::SegmentId segment, const Result<uint64_t>& bytes,
+                      ckpt::ByteView block) const;
+  void close_unused();
+};
+
+SegmentReader::SegmentReader(Disk& disk, const ckpt::base::Hash128& store)
+    : impl_(std::make_unique<Impl>(disk, store)) {}
+
+SegmentReader::~SegmentReader() {
+  CKPT_ASSERT(impl_->opening.empty());
+  for (const auto& [segment, file] : impl_->files) {
+    CKPT_ASSERT_MSG(file.handle.use_count() == 1, "a segment is still being read");
+    impl_->disk.close(*file.handle);
+  }
+}
+
+const ckpt::base::Hash128& SegmentReader::store() const { return impl_->store; }
+
+void SegmentReader::open(ckpt::SegmentId segment, Then then) {
+  if (const auto found = impl_->files.find(segment); found != impl_->files.end()) {
+    found->second.last_used = ++impl_->clock;
+    const SegmentHandle handle = found->second.handle;
+    then(handle);
+    return;
+  }
+  if (const auto found = impl_->opening.find(segment); found != impl_->opening.end()) {
+    found->second.waiting.push_back(std::move(then));
+    return;
+  }
+  impl_->begin_open(segment, std::move(then));
+}
+
+void SegmentReader::Impl::begin_open(ckpt::SegmentId segment, Then then) {
+  const auto file = disk.open(segment_path(segment), {.create = false, .direct = true});
+  if (!file.ok()) {
+    then(make_error(file.error().code, "segment {}: {}", segment, file.error().message));
+    return;
+  }
+  Opening& entry = opening[segment];
+  entry.file = *file;
+  entry.waiting.push_back(std::move(then));
+  disk.submit(
+      {.op = IoOp::kRead,
+       .file = *file,
+       .offset = 0,
+       .memory = entry.header.bytes(),
+       .on_done = [this, segment](Result<uint64_t> bytes) { header_read(segment, bytes); }});
+}
+
+Status SegmentReader::Impl::check_header(ckpt::SegmentId segment, const Result<uint64_t>& bytes,
+                                         ckpt::ByteView block) const {
+  if (!bytes.ok()) {
+    return make_error(bytes.error().code, "segment {}: {}", segment, bytes.error().message);
+  }
+  if (*bytes < block.size()) {
+    return make_error(ErrorCode::kCorrupt, "segment {}: ends inside its header", segment);
+  }
+  const auto header = ckpt::decode_segment_header(block);
+  if (!header.ok()) {
+    return make_error(header.error().code, "segment {}: {}", segment, header.error().message);
+  }
+  if (header->store != store) {
+    return make_error(ErrorCode::kCorrupt, "segment {}: belongs to store {}, not {}", segment,
+                      ckpt::base::to_hex(header->store), ckpt::base::to_hex(store));
+  }
+  if (header->segment != segment) {
+    return make_error(ErrorCode::kCorrupt, "segment {}: its header says segment {}", segment,
+                      header->segment);
+  }
+  return {};
+}
+
+void SegmentReader::Impl::header_read(ckpt::SegmentId segment, const Result<uint64_t>& bytes) {
+  auto node = opening.extract(segment);
+  Opening& entry = node.mapped();
+  const Status checked = check_header(segment, bytes, entry.header.bytes());
+  if (!checked.ok()) {
+    disk.close(entry.file);
+    for (const Then& then : entry.waiting) then(checked.error());
+    return;
+  }
+  const auto handle = std::make_shared<const FileId>(entry.file);
+  files[segment] = {handle, ++clock};
+  close_unused();
+  for (const Then& then : entry.waiting) then(handle);
+}
+
+void SegmentReader::Impl::close_unused() {
+  while (files.size() > limits::kSegmentFilesOpenMax) {
+    auto oldest = files.end();
+    for (auto file = files.begin(); file != files.end(); ++file) {
+      if (file->second.handle.use_count() > 1) continue;  // somebody reads it
+      if (oldest == files.end() || file->second.last_used < oldest->second.last_used) {
+        oldest = file;
+      }
+    }
+    if (oldest == files.end()) return;
+    disk.close(*oldest->second.handle);
+    files.erase(oldest);
+  }
+}
+
+Result<std::vector<std::byte>> SegmentReader::read_header(ckpt::SegmentId segment, uint64_t offset,
+                                                          uint32_t header_bytes) {
+  if (header_bytes == 0 || header_bytes > ckpt::kExtentHeaderBytesMax) {
+    return make_error(ErrorCode::kCorrupt, "segment {} offset {}: a header of {} bytes", segment,
+                      offset, header_bytes);
+  }
+  std::optional<Result<SegmentHandle>> handle;
+  open(segment, [&](Result<SegmentHandle> opened) { handle.emplace(std::move(opened)); });
+  while (!handle) {
+    impl_->disk.wait();
+    impl_->disk.reap();
+  }
+  if (!handle->ok()) return handle->error();
+  AlignedBuffer buffer(header_bytes);
+  const auto bytes = read_blocking(impl_->disk, *handle->value(), offset, buffer.bytes());
+  if (!bytes.ok()) {
+    return make_error(bytes.error().code, "segment {} offset {}: {}", segment, offset,
+                      bytes.error().message);
+  }
+  if (*bytes < header_bytes) {
+    return make_error(ErrorCode::kCorrupt, "segment {} offset {}: ends inside the extent header",
+                      segment, offset);
+  }
+  const auto view = buffer.bytes().first(header_bytes);
+  return std::vector<std::byte>(view.begin(), view.end());
+}
+
+}  // namespace ckptd
