@@ -189,14 +189,16 @@ Result<StagedSlab> Staging::seal(ArenaId id, uint32_t slab, uint64_t payload_byt
   }
   CKPT_TRY(check_claim(slab, arena.view.layout().slab_bytes, payload_bytes, fragments));
   const uint64_t padded = ckpt::base::align_up(payload_bytes, kBlockBytes);
-  // An adopted arena may be sealed into before the executor got there. Its pages exist already.
-  if (!arena.warm(slab)) CKPT_TRY(populate(arena.guard.slab(slab)));
-
   StagedSlab staged;
-  staged.staging_ = this;
   staged.arena_ = id;
   staged.slab_ = slab;
   staged.buffer_ = arena.buffer_of(slab);
+  if (!staged.buffer_.has_value()) {
+    // Nothing is pinned: what any mapping shows is what will be written, and only an exchange from
+    // here on matters. So the guard is set anew; an adopted arena may not even have been warmed.
+    const Status armed = populate(arena.guard.slab(slab));
+    if (!armed.ok()) return armed.error();
+  }
   staged.payload_ = arena.io_bytes(slab, staged.buffer_).first(padded);
   staged.guard_ = arena.guard.slab(slab).first(padded);
   staged.view_ = arena.view.slab(slab).first(padded);
@@ -208,6 +210,7 @@ Result<StagedSlab> Staging::seal(ArenaId id, uint32_t slab, uint64_t payload_byt
   std::fill(view.begin() + static_cast<ptrdiff_t>(payload_bytes), view.end(), std::byte{0});
   record.state = SlabState::kSealed;
   record.claimed = false;
+  staged.staging_ = this;  // last: from here on it owns the slab
   return staged;
 }
 

@@ -1,0 +1,173 @@
+// What each fault of the disk does to snapshots: fail loudly, spare the others, commit nothing.
+#include <gmock/gmock.h>
+
+#include "tests/ckptd/persist/small_store.h"
+
+namespace ckptd {
+namespace {
+
+using ckpt::ErrorCode;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+class FaultTest : public testing::TestWithParam<uint64_t> {
+ protected:
+  MemoryDisk disk_{{.seed = GetParam()}};
+  std::unique_ptr<SmallStore> store_ = std::make_unique<SmallStore>(disk_);
+};
+
+TEST_P(FaultTest, AFailedWriteSealsTheSegmentOff) {
+  EXPECT_TRUE(store_->save(1));
+  const ckpt::SegmentId before = store_->snapshots[1].extents.at(0).segment;
+  store_->write(3, 0);  // written, not yet synced, in the same segment
+  store_->run_writes(3);
+  ASSERT_EQ(store_->snapshots[3].extents.at(0).segment, before);
+  disk_.set_faults({.path_prefix = segment_path(before), .fail_nth_write = 2});
+  EXPECT_FALSE(store_->save(2));
+  EXPECT_EQ(store_->snapshots[2].write_error->code, ErrorCode::kIo);
+  EXPECT_THAT(store_->snapshots[2].write_error->message, HasSubstr("Input/output error"));
+  store_->commit(3);
+  store_->run();
+  EXPECT_FALSE(store_->snapshots[3].committed->ok()) << "its bytes are in doubt, too";
+  EXPECT_TRUE(store_->save(4));
+  for (const WrittenExtent& extent : store_->snapshots[4].extents) {
+    EXPECT_NE(extent.segment, before) << "nothing more goes into it";
+  }
+  EXPECT_THAT(committed_steps(disk_), ElementsAre(1, 4));
+}
+
+TEST_P(FaultTest, AFailedSyncFailsEverythingUnsynced) {
+  EXPECT_TRUE(store_->save(1));
+  for (ckpt::Step step = 2; step <= 4; ++step) store_->write(step, 0);
+  store_->run();
+  disk_.set_faults({.path_prefix = "segments/", .fail_nth_sync = 1});
+  for (ckpt::Step step = 2; step <= 3; ++step) store_->commit(step);
+  store_->run();
+  EXPECT_FALSE(store_->snapshots[2].committed->ok());
+  EXPECT_EQ(store_->snapshots[2].committed->error().code, ErrorCode::kIo);
+  EXPECT_FALSE(store_->snapshots[3].committed->ok()) << "it waited for the next round";
+  store_->commit(4);
+  store_->run();
+  EXPECT_FALSE(store_->snapshots[4].committed->ok()) << "the kernel reports the error only once";
+  EXPECT_TRUE(store_->save(5)) << "in fresh segments";
+  EXPECT_THAT(committed_steps(disk_), ElementsAre(1, 5));
+}
+
+TEST_P(FaultTest, AFailedJournalIsClosedForGood) {
+  EXPECT_TRUE(store_->save(1));
+  disk_.set_faults({.path_prefix = "journal/", .fail_nth_sync = 1});
+  EXPECT_FALSE(store_->save(2));
+  EXPECT_THAT(store_->snapshots[2].committed->error().message,
+              HasSubstr("the journal is closed for writing"));
+  EXPECT_FALSE(store_->save(3)) << "no record may follow one that is in doubt";
+  EXPECT_EQ(store_->journal().in_flight(), 0u);
+  EXPECT_EQ(store_->slabs(SlabState::kSealed) + store_->slabs(SlabState::kWriting), 0u);
+}
+
+TEST_P(FaultTest, AFailedJournalWriteCommitsNothing) {
+  disk_.set_faults({.path_prefix = "journal/", .fail_nth_write = 1});
+  EXPECT_FALSE(store_->save(1));
+  EXPECT_THAT(committed_steps(disk_), IsEmpty());
+}
+
+TEST_P(FaultTest, ShortWritesAreContinued) {
+  disk_.set_faults({.short_write = 0.5});
+  for (ckpt::Step step = 1; step <= 3; ++step) EXPECT_TRUE(store_->save(step));
+  EXPECT_THAT(committed_steps(disk_), ElementsAre(1, 2, 3));
+}
+
+TEST_P(FaultTest, AFullDiskRefusesTheReservationAndNamesTheNumbers) {
+  const uint64_t used = 16ull << 20;
+  disk_.set_capacity(used);
+  EXPECT_TRUE(store_->persist().reserve(SmallStore::key(1), 4 << 20).ok());
+  EXPECT_TRUE(store_->persist().reserve(SmallStore::key(2), 4 << 20).ok());
+  const Status refused = store_->persist().reserve(SmallStore::key(3), 9 << 20);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::kResourceExhausted);
+  EXPECT_THAT(refused.error().message, HasSubstr("9437184 bytes of disk are needed"));
+  EXPECT_THAT(refused.error().message, HasSubstr("8388608 are promised"));
+  store_->persist().release_reservation(SmallStore::key(1));
+  store_->persist().abandon(SmallStore::key(2));
+  EXPECT_TRUE(store_->persist().reserve(SmallStore::key(3), 9 << 20).ok());
+  store_->persist().release_reservation(SmallStore::key(3));
+}
+
+TEST_P(FaultTest, ADiskThatRunsFullFailsTheSnapshotAndSparesTheRest) {
+  EXPECT_TRUE(store_->save(1));
+  disk_.set_capacity(0);
+  bool failed = false;
+  ckpt::Step step = 2;
+  for (; step < 12 && !failed; ++step) failed = !store_->save(step);
+  ASSERT_TRUE(failed) << "segments cannot grow for ever";
+  EXPECT_EQ(store_->snapshots[step - 1].write_error->code, ErrorCode::kResourceExhausted);
+  disk_.set_capacity(1ull << 30);
+  EXPECT_TRUE(store_->save(step)) << "space was made";
+  const auto steps = committed_steps(disk_);
+  EXPECT_THAT(steps, testing::Contains(1));
+  EXPECT_THAT(steps, testing::Contains(step));
+  EXPECT_THAT(steps, testing::Not(testing::Contains(step - 1)));
+}
+
+TEST_P(FaultTest, ANearlyFullDiskGetsASmallerSegment) {
+  disk_.set_capacity((1 << 20) + 600'000);  // the journal's preallocation and half a segment
+  EXPECT_TRUE(store_->save(1, 1));
+  EXPECT_THAT(committed_steps(disk_), ElementsAre(1));
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, FaultTest, testing::Range<uint64_t>(1, 9));
+
+// Power loss at random moments. Whatever the seed, every commit whose callback ran is in the
+// journal of the crashed image, and all its bytes are on the disk; nothing that was refused is.
+class CrashTest : public testing::TestWithParam<uint64_t> {};
+
+TEST_P(CrashTest, WhatWasAcknowledgedSurvives) {
+  const uint64_t seed = GetParam();
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::mt19937_64 random(seed);
+  MemoryDisk disk({.seed = seed});
+  SmallStore store(disk);
+  ckpt::Step next = 1;
+  std::vector<ckpt::Step> open;
+  for (int turn = 0; turn < 120; ++turn) {
+    switch (random() % 6) {
+      case 0:
+        if (store.slabs(SlabState::kFree) + store.slabs(SlabState::kDurable) == 0) break;
+        store.write(next, 0);
+        open.push_back(next++);
+        break;
+      case 1:
+        for (const ckpt::Step step : open) {
+          SmallStore::Snapshot& snapshot = store.snapshots[step];
+          if (snapshot.writes_open > 0) continue;
+          store.commit(step);
+          std::erase(open, step);
+          break;
+        }
+        break;
+      case 2:
+        if (!open.empty() && random() % 4 == 0) {
+          store.persist().abandon(SmallStore::key(open.back()));
+          open.pop_back();
+        }
+        break;
+      case 3:
+        store.executor().reap();
+        break;
+      default:
+        disk.reap();
+    }
+    if (turn % 12 != 0) continue;
+    auto image = disk.crash(random());
+    const auto steps = committed_steps(*image);
+    for (const auto& [step, snapshot] : store.snapshots) {
+      if (!snapshot.committed.has_value() || !snapshot.committed->ok()) continue;
+      EXPECT_THAT(steps, testing::Contains(step)) << "turn " << turn << " lost step " << step;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, CrashTest, testing::Range<uint64_t>(1, 25));
+
+}  // namespace
+}  // namespace ckptd

@@ -1,0 +1,154 @@
+// Slabs to commits on every engine: what is acknowledged can be read back, and what was tampered
+// with is never acknowledged.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+
+#include "ckptd/staging/page_guard.h"
+#include "tests/ckptd/persist/small_store.h"
+
+namespace ckptd {
+namespace {
+
+using ckpt::ErrorCode;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+class PersistTest : public DiskTest {
+ protected:
+  void SetUp() override {
+    DiskTest::SetUp();
+    if (disk_ != nullptr) store_ = std::make_unique<SmallStore>(*disk_);
+  }
+  std::unique_ptr<SmallStore> store_;
+};
+
+TEST_P(PersistTest, ACommitIsReadBackByteForByte) {
+  for (ckpt::Step step = 1; step <= 5; ++step) EXPECT_TRUE(store_->save(step)) << "step " << step;
+  EXPECT_THAT(committed_steps(*disk_), ElementsAre(1, 2, 3, 4, 5));
+  const Persist::Stats stats = store_->persist().stats();
+  EXPECT_EQ(stats.commits, 5u);
+  EXPECT_EQ(stats.extents_written, 10u);
+  EXPECT_EQ(stats.bytes_in_flight, 0u);
+  EXPECT_EQ(stats.bytes_queued, 0u);
+  EXPECT_THAT(disk_->list(kSegmentsDirectory).value(), SizeIs(testing::Ge(2)))
+      << "five snapshots do not fit one segment";
+  EXPECT_GT(store_->slabs(SlabState::kDurable), 0u) << "they are the memory level now";
+}
+
+TEST_P(PersistTest, NothingIsCommittedUntilItIsAskedFor) {
+  store_->write(1, 0);
+  store_->run_writes(1);
+  EXPECT_THAT(store_->snapshots[1].extents, SizeIs(1));
+  EXPECT_THAT(committed_steps(*disk_), IsEmpty());
+  store_->persist().abandon(SmallStore::key(1));
+}
+
+TEST_P(PersistTest, AWriteIntoASealedSlabFailsTheSnapshot) {
+  StagedSlab slab = store_->stage(1, 0);
+  store_->trainer().slab(slab.slab())[50'000] ^= std::byte{1};
+  store_->write(1, std::move(slab));
+  store_->run_writes(1);
+  ASSERT_TRUE(store_->snapshots[1].write_error.has_value());
+  EXPECT_EQ(store_->snapshots[1].write_error->code, ErrorCode::kCorrupt);
+  EXPECT_THAT(store_->snapshots[1].write_error->message, HasSubstr("unit 0 bytes [0, 100000)"));
+  EXPECT_EQ(store_->persist().stats().payload_mismatches, 1u);
+  store_->commit(1);
+  store_->run();
+  ASSERT_TRUE(store_->snapshots[1].committed.has_value());
+  EXPECT_FALSE(store_->snapshots[1].committed->ok()) << "even if it is asked for";
+  EXPECT_TRUE(store_->save(2)) << "the next one is not affected";
+  EXPECT_THAT(committed_steps(*disk_), ElementsAre(2));
+}
+
+TEST_P(PersistTest, AHoleInTheArenaFailsTheSnapshot) {
+  StagedSlab slab = store_->stage(1, 0);
+  const auto at = static_cast<off_t>(slab.slab() * kTestSlabBytes + 8192);
+  ASSERT_EQ(fallocate(store_->trainer().fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, 4096),
+            0);
+  store_->write(1, std::move(slab));
+  store_->run_writes(1);
+  ASSERT_TRUE(store_->snapshots[1].write_error.has_value());
+  EXPECT_EQ(store_->snapshots[1].write_error->code, ErrorCode::kCorrupt);
+  store_->persist().abandon(SmallStore::key(1));
+  EXPECT_TRUE(store_->save(2));
+  EXPECT_THAT(committed_steps(*disk_), ElementsAre(2));
+}
+
+TEST_P(PersistTest, ARefilledHoleFailsTheSnapshot) {
+  if (!page_guard_available()) GTEST_SKIP() << "no page tables to look at here";
+  if (GetParam() == "memory") GTEST_SKIP() << "the memory disk copies what is there: no pinning";
+  StagedSlab slab = store_->stage(1, 0);
+  const MutableByteView bytes = store_->trainer().slab(slab.slab());
+  const std::vector<std::byte> before(bytes.begin(), bytes.end());
+  const auto at = static_cast<off_t>(slab.slab() * kTestSlabBytes + 8192);
+  ASSERT_EQ(fallocate(store_->trainer().fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, 4096),
+            0);
+  std::copy(before.begin(), before.end(), bytes.begin());
+  store_->write(1, std::move(slab));
+  store_->run_writes(1);
+  ASSERT_TRUE(store_->snapshots[1].write_error.has_value());
+  EXPECT_THAT(store_->snapshots[1].write_error->message, HasSubstr("pages were exchanged"));
+  store_->persist().abandon(SmallStore::key(1));
+  // The arena is not written from pinned pages any more; its bytes still can be saved.
+  EXPECT_TRUE(store_->save(2));
+  EXPECT_TRUE(store_->save(3));
+  EXPECT_THAT(committed_steps(*disk_), ElementsAre(2, 3));
+}
+
+TEST_P(PersistTest, CommitsThatAreReadyTogetherShareSyncs) {
+  for (ckpt::Step step = 1; step <= 6; ++step) store_->write(step, 0);
+  store_->run();
+  const uint64_t before = store_->persist().stats().syncs;
+  for (ckpt::Step step = 1; step <= 6; ++step) store_->commit(step);
+  store_->run();
+  EXPECT_EQ(committed_steps(*disk_).size(), 6u);
+  // The first commit starts a round by itself, the other five share one: at most two segments each.
+  EXPECT_LE(store_->persist().stats().syncs - before, 4u);
+}
+
+TEST_P(PersistTest, AnAbandonedSnapshotLeavesNothingVisible) {
+  store_->write(1, 0);
+  store_->write(1, 10);
+  store_->write(2, 0);
+  store_->persist().abandon(SmallStore::key(1));
+  store_->run();
+  EXPECT_THAT(store_->snapshots[1].extents, IsEmpty()) << "no callback of it runs";
+  EXPECT_THAT(store_->snapshots[2].extents, SizeIs(1));
+  EXPECT_EQ(store_->slabs(SlabState::kFree), 7u);
+  EXPECT_EQ(store_->persist().stats().bytes_queued, 0u);
+  store_->commit(2);
+  store_->run();
+  EXPECT_THAT(committed_steps(*disk_), ElementsAre(2));
+}
+
+TEST_P(PersistTest, AbandoningWhileItCommitsIsTooLate) {
+  store_->write(1, 0);
+  store_->run_writes(1);
+  store_->commit(1);
+  store_->persist().abandon(SmallStore::key(1));
+  store_->run();
+  ASSERT_TRUE(store_->snapshots[1].committed.has_value());
+  EXPECT_TRUE(store_->snapshots[1].committed->ok());
+}
+
+TEST_P(PersistTest, ClosingGivesBackWhatWasPreallocated) {
+  EXPECT_TRUE(store_->save(1, 1));
+  store_.reset();
+  uint64_t bytes = 0;
+  const auto names = disk_->list(kSegmentsDirectory).value();
+  for (const std::string& name : names) {
+    const FileId file = disk_->open(fmt::format("{}/{}", kSegmentsDirectory, name), {}).value();
+    bytes += disk_->size(file).value();
+    disk_->close(file);
+  }
+  EXPECT_LT(bytes, kTestSlabBytes);
+  EXPECT_THAT(committed_steps(*disk_), ElementsAre(1));
+}
+
+INSTANTIATE_TEST_SUITE_P(Engines, PersistTest, testing::Values("uring", "pwritev", "memory"),
+                         [](const auto& test) { return test.param; });
+
+}  // namespace
+}  // namespace ckptd
