@@ -45,7 +45,7 @@ Session::~Session() {
 
 void Session::pump(const Deadline& deadline) {
   for (;;) {
-    step_connect();
+    if (!step_connect()) return;
     if (connection_ && receive_all()) return;
     if (deadline.expired()) return;
     if (connection_) {

@@ -49,8 +49,8 @@ class Session {
   // Aborts snapshots that were not ended, sends what is queued, and hangs up.
   ~Session();
 
-  // One turn: reconnects if it is time to, handles every message that has arrived; if there was
-  // none, waits for one until the deadline. Never fails: a lost daemon is a state, not an error.
+  // One turn: reconnects if it is time to, handles every message that has arrived; if nothing
+  // happened, waits until something does or the deadline. Never fails: a lost daemon is a state.
   void pump(const Deadline& deadline);
 
   // Sends the request and waits for its answer, over as many daemons as the deadline allows.
@@ -126,7 +126,7 @@ class Session {
   Error timed_out(const CallOptions& options) const;
 
   // session_connect.cc: from nothing to ready.
-  void step_connect();
+  bool step_connect();
   void greet();
   Status take_welcome(const fb::WelcomeT& welcome);
   Status map_arena(const fb::WelcomeT& welcome);

@@ -18,11 +18,15 @@ constexpr std::chrono::milliseconds kHandshakeMax{30'000};
 
 }  // namespace
 
-void Session::step_connect() {
+// False if it has just found that there is no daemon.
+bool Session::step_connect() {
   if (phase_ == Phase::kDisconnected) {
-    if (Clock::now() < next_attempt_) return;
+    if (Clock::now() < next_attempt_) return true;
     Result<Connection> connection = Connection::connect(options_.socket);
-    if (!connection.ok()) return lose(std::move(connection).error());
+    if (!connection.ok()) {
+      lose(std::move(connection).error());
+      return false;
+    }
     connection_.emplace(std::move(connection).value());
     handshake_ends_ = Clock::now() + kHandshakeMax;
     greet();
@@ -30,6 +34,7 @@ void Session::step_connect() {
     lose(make_error(ErrorCode::kUnavailable, "socket {}: no answer to the greeting",
                     options_.socket));
   }
+  return phase_ != Phase::kDisconnected;
 }
 
 void Session::greet() {

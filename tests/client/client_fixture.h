@@ -1,0 +1,49 @@
+// What the tests of libckpt share: a temporary folder, a small run, bytes to save.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <ckpt/client.hpp>
+#include <cstdlib>
+#include <filesystem>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace ckpt::test {
+
+// A folder under the test's temporary folder, removed at the end.
+class TempFolder {
+ public:
+  TempFolder() {
+    std::string pattern = testing::TempDir() + "/ckptXXXXXX";
+    path_ = ::mkdtemp(pattern.data());
+  }
+  TempFolder(const TempFolder&) = delete;
+  TempFolder& operator=(const TempFolder&) = delete;
+  ~TempFolder() { std::filesystem::remove_all(path_); }
+  std::string path(const std::string& name = "") const { return path_ + "/" + name; }
+
+ private:
+  std::string path_;
+};
+
+inline client::UnitInfo flat_unit(const std::string& name, uint64_t bytes) {
+  return {name, -1, -1, "", bytes, {{name + ".weight", "U8", {bytes}, 0}}};
+}
+
+inline std::vector<char> random_bytes(uint64_t count, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<char> bytes(count);
+  for (char& byte : bytes) byte = static_cast<char>(random());
+  return bytes;
+}
+
+// ASSERT_OK(session.poll(0)): the error's sentence is the failure's text.
+#define ASSERT_OK(expression)                                                 \
+  do {                                                                        \
+    const auto& assert_ok_outcome = (expression);                             \
+    ASSERT_TRUE(assert_ok_outcome.ok()) << assert_ok_outcome.error().message; \
+  } while (false)
+
+}  // namespace ckpt::test

@@ -1,0 +1,185 @@
+// Restores against a daemon whose windows may lie.
+#include "formats/base/crc32c.h"
+#include "tests/client/client_fixture.h"
+#include "tests/client/fake_daemon.h"
+
+namespace ckpt::test {
+namespace {
+
+using client::Session;
+
+constexpr uint64_t kRestore = 77;
+
+class RestoreTest : public testing::Test {
+ protected:
+  RestoreTest() : bytes_(random_bytes(1000, 1)), older_(random_bytes(1000, 2)), into_(1000) {}
+
+  // Answers OpenRestore with one want of step 1200, then whatever `windows` sends.
+  void start(std::function<void(FakeDaemon::Peer&)> windows) {
+    windows_ = std::move(windows);
+    daemon_ = std::make_unique<FakeDaemon>(
+        socket_, FakeDaemon::Options{}, [this](FakeDaemon::Peer& peer, const fb::MessageT& m) {
+          if (m.body.type != fb::MessageBody::OpenRestore) return false;
+          fb::RestoreOpenedT opened;
+          opened.request = request_ = m.body.AsOpenRestore()->request;
+          opened.restore = kRestore;
+          opened.units.push_back(std::make_unique<fb::RestoredUnitT>());
+          opened.units[0]->version_lineage = 1;
+          opened.units[0]->version_step = 1200;
+          peer.send(std::move(opened));
+          windows_(peer);
+          return true;
+        });
+    client::OpenOptions options;
+    options.socket = socket_;
+    options.run = "tiny";
+    auto session = Session::open(options);
+    ASSERT_OK(session);
+    session_.emplace(std::move(session).value());
+    ASSERT_OK(session_->register_units({flat_unit("layers.0", 1000)}));
+  }
+  // A window with bytes [offset, offset + length) of `from`.
+  fb::RestoreWindowT window(const std::vector<char>& from, uint64_t offset, uint64_t length,
+                            bool last, uint32_t slab_index = 3) {
+    const auto bytes = as_bytes({from.data() + offset, length});
+    const MutableByteView slab = daemon_->slab(slab_index);
+    std::copy(bytes.begin(), bytes.end(), slab.begin() + static_cast<ptrdiff_t>(offset));
+    fb::RestoreWindowT window;
+    window.restore = kRestore;
+    window.slab = slab_index;
+    window.last = last;
+    window.pieces.emplace_back(0, 0, offset, length, offset, base::crc32c(bytes), 0);
+    return window;
+  }
+  client::Outcome<std::vector<client::Restored>> restore() {
+    client::RestoreOptions options;
+    options.step = 1200;
+    options.timeout_ms = timeout_ms_;
+    return session_->restore(options, {{0, 0, into_.size(), into_.data()}});
+  }
+
+  std::vector<char> bytes_;
+  std::vector<char> older_;
+  std::vector<char> into_;
+  uint32_t timeout_ms_ = 20'000;
+  uint64_t request_ = 0;
+  TempFolder folder_;
+  std::string socket_ = folder_.path("ckptd.sock");
+  std::function<void(FakeDaemon::Peer&)> windows_;
+  std::unique_ptr<FakeDaemon> daemon_;
+  std::optional<Session> session_;
+};
+
+TEST_F(RestoreTest, WindowsAreCopiedOutAndGivenBack) {
+  start([this](FakeDaemon::Peer& peer) {
+    peer.send(window(bytes_, 0, 600, false));
+    peer.send(window(bytes_, 600, 400, true));
+  });
+  const auto restored = restore();
+  ASSERT_OK(restored);
+  EXPECT_EQ(into_, bytes_);
+  EXPECT_EQ((*restored)[0].version.step, 1200u);
+  EXPECT_EQ((*restored)[0].bytes_memory, 1000u);
+  daemon_->wait_for(fb::MessageBody::ReleaseWindow, 2);
+  daemon_->wait_for(fb::MessageBody::CloseRestore, 1);
+}
+
+TEST_F(RestoreTest, AWrongByteIsFound) {
+  start([this](FakeDaemon::Peer& peer) {
+    auto lie = window(bytes_, 0, 1000, true);
+    daemon_->slab(3)[500] ^= std::byte{1};
+    peer.send(std::move(lie));
+  });
+  const auto restored = restore();
+  ASSERT_FALSE(restored);
+  EXPECT_EQ(restored.error().status, CKPT_E_CORRUPT);
+  EXPECT_NE(restored.error().message.find("unit layers.0"), std::string::npos);
+}
+
+TEST_F(RestoreTest, BytesLeftOutAreNoticed) {
+  start([this](FakeDaemon::Peer& peer) { peer.send(window(bytes_, 0, 999, true)); });
+  const auto restored = restore();
+  ASSERT_FALSE(restored);
+  EXPECT_EQ(restored.error().status, CKPT_E_CORRUPT);
+}
+
+TEST_F(RestoreTest, PiecesOutsideTheRangeOrTheArenaAreRefused) {
+  for (int lie = 0; lie < 5; ++lie) {
+    start([this, lie](FakeDaemon::Peer& peer) {
+      auto wrong = window(bytes_, 0, 1000, true);
+      const fb::RestoredPiece good = wrong.pieces[0];
+      const auto piece = [&](uint32_t want, uint32_t unit, uint64_t offset, uint64_t slab_offset) {
+        return fb::RestoredPiece(want, unit, offset, 1000, slab_offset, good.crc32c(), 0);
+      };
+      if (lie == 0) wrong.pieces[0] = piece(1, 0, 0, 0);
+      if (lie == 1) wrong.pieces[0] = piece(0, 1, 0, 0);
+      if (lie == 2) wrong.pieces[0] = piece(0, 0, UINT64_MAX, 0);
+      if (lie == 3) wrong.pieces[0] = piece(0, 0, 0, UINT64_MAX - 10);
+      if (lie == 4) wrong.slab = 1'000'000;
+      peer.send(std::move(wrong));
+    });
+    const auto restored = restore();
+    ASSERT_FALSE(restored) << "lie " << lie;
+    EXPECT_EQ(restored.error().status, CKPT_E_CORRUPT);
+    session_.reset();
+    daemon_.reset();
+  }
+}
+
+TEST_F(RestoreTest, OlderVersionReplacesWhatCameBefore) {
+  start([this](FakeDaemon::Peer& peer) {
+    peer.send(window(bytes_, 0, 600, false, 4));
+    auto fallback = window(older_, 0, 1000, true);
+    fallback.notes.push_back(std::make_unique<fb::RestoreNoteT>());
+    fallback.notes[0]->version_lineage = 1;
+    fallback.notes[0]->version_step = 1100;
+    fallback.notes[0]->note = "step 1200 is damaged";
+    peer.send(std::move(fallback));
+  });
+  const auto restored = restore();
+  ASSERT_OK(restored);
+  EXPECT_EQ(into_, older_);
+  EXPECT_EQ((*restored)[0].version.step, 1100u);
+  EXPECT_EQ((*restored)[0].note, "step 1200 is damaged");
+}
+
+TEST_F(RestoreTest, AFailureHalfWayIsTheErrorOfTheRestore) {
+  start([this](FakeDaemon::Peer& peer) {
+    peer.send(window(bytes_, 0, 600, false));
+    fb::ErrorReplyT error;
+    error.request = request_;
+    error.code = static_cast<int>(ErrorCode::kCorrupt);
+    error.message = "run tiny step 1200 unit layers.0: no version holds";
+    peer.send(std::move(error));
+  });
+  const auto restored = restore();
+  ASSERT_FALSE(restored);
+  EXPECT_EQ(restored.error().message, "run tiny step 1200 unit layers.0: no version holds");
+}
+
+TEST_F(RestoreTest, StartsOverWithTheNextConnection) {
+  int opened = 0;
+  start([this, &opened](FakeDaemon::Peer& peer) {
+    if (++opened == 1) {
+      peer.send(window(bytes_, 0, 600, false));
+      peer.hang_up();
+    } else {
+      peer.send(window(bytes_, 0, 1000, true));
+    }
+  });
+  const auto restored = restore();
+  ASSERT_OK(restored);
+  EXPECT_EQ(into_, bytes_);
+  EXPECT_EQ(opened, 2);
+}
+
+TEST_F(RestoreTest, SilenceEndsAtTheTimeout) {
+  start([](FakeDaemon::Peer&) {});
+  timeout_ms_ = 20;
+  const auto restored = restore();
+  ASSERT_FALSE(restored);
+  EXPECT_EQ(restored.error().status, CKPT_E_DEADLINE_EXCEEDED);
+}
+
+}  // namespace
+}  // namespace ckpt::test

@@ -1,0 +1,187 @@
+// Opening a session and keeping it up, against a daemon made of answers.
+#include <sys/stat.h>
+
+#include "tests/client/client_fixture.h"
+#include "tests/client/fake_daemon.h"
+
+namespace ckpt::test {
+namespace {
+
+using client::OpenOptions;
+using client::Session;
+
+class SessionTest : public testing::Test {
+ protected:
+  OpenOptions options(uint32_t timeout_ms = 20'000) const {
+    OpenOptions options;
+    options.socket = "unix:" + socket_;
+    options.run = "tiny";
+    options.timeout_ms = timeout_ms;
+    return options;
+  }
+  TempFolder folder_;
+  std::string socket_ = folder_.path("ckptd.sock");
+};
+
+TEST_F(SessionTest, OpensAndMapsTheArena) {
+  FakeDaemon daemon(socket_, {});
+  auto session = Session::open(options());
+  ASSERT_OK(session);
+  uint64_t bytes = 0;
+  auto* arena = static_cast<char*>(ckpt_arena(session->handle(), &bytes));
+  ASSERT_EQ(bytes, 8u * (256 << 10));
+  arena[bytes - 1] = 7;  // shared with the daemon
+  EXPECT_EQ(daemon.slab(7).back(), std::byte{7});
+  const auto hello = daemon.wait_for(fb::MessageBody::Hello, 1)[0].body.AsHello();
+  EXPECT_EQ(hello->run, "tiny");
+  EXPECT_FALSE(hello->readopt);
+}
+
+TEST_F(SessionTest, NoDaemonIsUnavailableAndNamesTheSocket) {
+  auto session = Session::open(options(50));
+  ASSERT_FALSE(session);
+  EXPECT_EQ(session.error().status, CKPT_E_UNAVAILABLE);
+  EXPECT_NE(session.error().message.find(socket_), std::string::npos) << session.error().message;
+}
+
+TEST_F(SessionTest, WaitsForADaemonThatStartsLater) {
+  std::unique_ptr<FakeDaemon> daemon;
+  std::thread starter(
+      [&] { daemon = std::make_unique<FakeDaemon>(socket_, FakeDaemon::Options{}); });
+  auto session = Session::open(options());
+  starter.join();
+  EXPECT_TRUE(session.ok());
+}
+
+TEST_F(SessionTest, AnotherProtocolVersionFailsAtOnce) {
+  FakeDaemon daemon(socket_, {.protocol_version = wire::kProtocolVersion + 1});
+  auto session = Session::open(options());
+  ASSERT_FALSE(session);
+  EXPECT_EQ(session.error().status, CKPT_E_VERSION_MISMATCH) << session.error().message;
+}
+
+TEST_F(SessionTest, RefusalOfTheGreetingIsTheErrorOfOpen) {
+  FakeDaemon daemon(socket_, {}, [](FakeDaemon::Peer& peer, const fb::MessageT&) {
+    fb::ErrorReplyT refusal;
+    refusal.code = static_cast<int>(ErrorCode::kPermissionDenied);
+    refusal.message = "uid 1000 is not in allow_uids";
+    peer.send(std::move(refusal));
+    peer.hang_up();
+    return true;
+  });
+  auto session = Session::open(options());
+  ASSERT_FALSE(session);
+  EXPECT_EQ(session.error().status, CKPT_E_PERMISSION_DENIED);
+  EXPECT_EQ(session.error().message, "uid 1000 is not in allow_uids");
+}
+
+TEST_F(SessionTest, GarbageFromTheOtherSideIsALostConnectionNotACrash) {
+  std::mt19937_64 random(7);
+  FakeDaemon daemon(socket_, {}, [&](FakeDaemon::Peer& peer, const fb::MessageT&) {
+    std::vector<std::byte> garbage(1 + random() % 4096);
+    for (std::byte& byte : garbage) byte = static_cast<std::byte>(random());
+    peer.send_bytes(garbage);
+    peer.hang_up();
+    return true;
+  });
+  // Shorter than a header it looks like a daemon that died; longer, like something else.
+  for (int i = 0; i < 20; ++i) EXPECT_FALSE(Session::open(options(50)));
+}
+
+TEST_F(SessionTest, BadOptionsAreRefusedBeforeAnythingIsSent) {
+  OpenOptions no_run = options();
+  no_run.run = "../x";
+  auto session = Session::open(no_run);
+  ASSERT_FALSE(session);
+  EXPECT_EQ(session.error().status, CKPT_E_INVALID_ARGUMENT);
+  OpenOptions long_path = options();
+  long_path.socket = std::string(200, 'x');
+  session = Session::open(long_path);
+  ASSERT_FALSE(session);
+  EXPECT_EQ(session.error().status, CKPT_E_INVALID_ARGUMENT);
+}
+
+TEST_F(SessionTest, ReconnectHandsTheArenaBackAndAnnouncesOwnKeysAgain) {
+  auto daemon = std::make_unique<FakeDaemon>(socket_, FakeDaemon::Options{});
+  auto session = Session::open(options());
+  ASSERT_OK(session);
+  uint64_t bytes = 0;
+  void* arena = ckpt_arena(session->handle(), &bytes);
+  ASSERT_OK(session->register_units({flat_unit("a", 100)}));
+  ASSERT_OK(session->join({.rank = 0, .size = 1}));
+  ASSERT_OK(session->kv_set("address", "here"));
+  daemon.reset();
+  ASSERT_OK(session->poll(0));
+  EXPECT_EQ(session->fd(), -1);
+
+  daemon = std::make_unique<FakeDaemon>(socket_, FakeDaemon::Options{});
+  ASSERT_OK(session->kv_set("more", "x"));  // reconnects
+  EXPECT_EQ(daemon->types(), (std::vector{fb::MessageBody::Hello, fb::MessageBody::RegisterUnits,
+                                          fb::MessageBody::RejoinEpoch, fb::MessageBody::KvSet,
+                                          fb::MessageBody::KvSet}));
+  EXPECT_TRUE(daemon->wait_for(fb::MessageBody::Hello, 1)[0].body.AsHello()->readopt);
+  EXPECT_EQ(daemon->wait_for(fb::MessageBody::KvSet, 1)[0].body.AsKvSet()->key, "address");
+  uint64_t bytes_after = 0;
+  EXPECT_EQ(ckpt_arena(session->handle(), &bytes_after), arena);
+  EXPECT_EQ(bytes_after, bytes);
+}
+
+TEST_F(SessionTest, EpochThatTheNewDaemonDoesNotKnowHasEnded) {
+  auto daemon = std::make_unique<FakeDaemon>(socket_, FakeDaemon::Options{});
+  auto session = Session::open(options());
+  ASSERT_OK(session);
+  ASSERT_OK(session->register_units({flat_unit("a", 100)}));
+  ASSERT_OK(session->join({.rank = 0, .size = 1}));
+  daemon.reset();
+  daemon = std::make_unique<FakeDaemon>(socket_, FakeDaemon::Options{},
+                                        [](FakeDaemon::Peer& peer, const fb::MessageT& message) {
+                                          if (message.body.type != fb::MessageBody::RejoinEpoch)
+                                            return false;
+                                          fb::ErrorReplyT refusal;
+                                          refusal.request = message.body.AsRejoinEpoch()->request;
+                                          refusal.code = static_cast<int>(ErrorCode::kNotFound);
+                                          refusal.message = "run tiny: no epoch 1";
+                                          peer.send(std::move(refusal));
+                                          return true;
+                                        });
+  const auto set = session->kv_set("k", "v");
+  ASSERT_FALSE(set);
+  EXPECT_EQ(set.error().status, CKPT_E_ABORTED);
+  ASSERT_TRUE(session->epoch_ended());
+  EXPECT_TRUE(session->epoch_ended()->empty());
+}
+
+TEST_F(SessionTest, LostRanksAreNamed) {
+  FakeDaemon daemon(socket_, {}, [](FakeDaemon::Peer& peer, const fb::MessageT& message) {
+    if (message.body.type != fb::MessageBody::KvGet) return false;
+    fb::EpochEndedT ended;
+    ended.epoch = 1;
+    ended.lost_ranks = {2};
+    ended.reason = "its process ended";
+    peer.send(std::move(ended));
+    return true;
+  });
+  auto session = Session::open(options());
+  ASSERT_OK(session);
+  ASSERT_OK(session->register_units({flat_unit("a", 100)}));
+  ASSERT_OK(session->join({.rank = 0, .size = 4}));
+  const auto value = session->kv_get("never", 20'000);
+  ASSERT_FALSE(value);
+  EXPECT_EQ(value.error().status, CKPT_E_ABORTED);
+  EXPECT_NE(value.error().message.find("lost rank 2"), std::string::npos) << value.error().message;
+  EXPECT_EQ(session->epoch_ended(), std::vector<uint32_t>{2});
+}
+
+TEST_F(SessionTest, ACallWithoutAnAnswerEndsAtItsDeadline) {
+  FakeDaemon daemon(socket_, {}, [](FakeDaemon::Peer&, const fb::MessageT& message) {
+    return message.body.type == fb::MessageBody::Query;
+  });
+  auto session = Session::open(options());
+  ASSERT_OK(session);
+  const auto answer = session->query("status", "{}", 20);
+  ASSERT_FALSE(answer);
+  EXPECT_EQ(answer.error().status, CKPT_E_DEADLINE_EXCEEDED);
+}
+
+}  // namespace
+}  // namespace ckpt::test

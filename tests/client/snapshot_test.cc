@@ -1,0 +1,329 @@
+// Snapshots as the daemon sees them: what is in the slabs, what the seals say, and what a second
+// daemon is told after the first was lost.
+#include <algorithm>
+
+#include "formats/base/checked.h"
+#include "formats/base/crc32c.h"
+#include "formats/base/ids.h"
+#include "tests/client/client_fixture.h"
+#include "tests/client/fake_daemon.h"
+
+namespace ckpt::test {
+namespace {
+
+using client::Session;
+using client::Snapshot;
+using client::SnapshotOptions;
+
+constexpr uint64_t kSlabBytes = 256 << 10;
+
+class SnapshotTest : public testing::Test {
+ protected:
+  void start(FakeDaemon::Options options = {}, FakeDaemon::Override answer = {}) {
+    daemon_ = std::make_unique<FakeDaemon>(socket_, options, std::move(answer));
+  }
+  // One rank of one; every unit in one fragment.
+  void open(const std::vector<uint64_t>& unit_bytes) {
+    client::OpenOptions options;
+    options.socket = socket_;
+    options.run = "tiny";
+    auto opened = Session::open(options);
+    ASSERT_OK(opened);
+    session_.emplace(std::move(opened).value());
+    std::vector<client::UnitInfo> units;
+    for (uint64_t bytes : unit_bytes) {
+      const auto id = static_cast<uint32_t>(units.size());
+      units.push_back(flat_unit("unit" + std::to_string(id), bytes));
+      plan_.units.push_back(id);
+      plan_.fragments.push_back({0, id, 0, bytes});
+      data_.push_back(random_bytes(bytes, id));
+    }
+    plan_.step = 1200;
+    ASSERT_OK(session_->register_units(units));
+    ASSERT_OK(session_->join({.rank = 0, .size = 1}));
+  }
+  Snapshot begin() {
+    auto begun = session_->begin(plan_);
+    EXPECT_TRUE(begun.ok()) << begun.error().message;
+    return std::move(begun).value();
+  }
+  void write(Snapshot& snapshot, uint32_t unit) {
+    ASSERT_OK(snapshot.write(unit, 0, data_[unit].data(), data_[unit].size()));
+  }
+  std::vector<fb::SealSlabT> seals(size_t count) {
+    std::vector<fb::SealSlabT> seals;
+    for (auto& message : daemon_->wait_for(fb::MessageBody::SealSlab, count)) {
+      seals.push_back(std::move(*message.body.AsSealSlab()));
+    }
+    return seals;
+  }
+  void announce(FakeDaemon::Peer& peer, fb::SnapshotLevel level) const {
+    fb::SnapshotStateT state;
+    state.epoch = 1;
+    state.step = 1200;
+    state.level = level;
+    state.code = static_cast<int>(ErrorCode::kCorrupt);
+    state.reason = "slab 0 was changed after its seal";
+    peer.send(std::move(state));
+  }
+  // Puts the sealed bytes together again and compares them with what was written.
+  void expect_payload(const std::vector<fb::SealSlabT>& seals);
+
+  TempFolder folder_;
+  std::string socket_ = folder_.path("ckptd.sock");
+  std::unique_ptr<FakeDaemon> daemon_;
+  std::optional<Session> session_;
+  SnapshotOptions plan_;
+  std::vector<std::vector<char>> data_;
+};
+
+void SnapshotTest::expect_payload(const std::vector<fb::SealSlabT>& seals) {
+  std::vector<std::vector<char>> found;
+  for (const auto& bytes : data_) found.emplace_back(bytes.size());
+  for (const fb::SealSlabT& seal : seals) {
+    const MutableByteView slab = daemon_->slab(seal.slab);
+    uint64_t end = 0;
+    for (const fb::SealedFragment& fragment : seal.fragments) {
+      ASSERT_GE(fragment.payload_offset(), end);
+      EXPECT_TRUE(base::all_zero(slab.subspan(end, fragment.payload_offset() - end)));
+      if (fragment.length() >= kAlignedFragmentBytes) {
+        EXPECT_EQ(fragment.payload_offset() % kBlockBytes, 0u);
+      }
+      const auto bytes = slab.subspan(fragment.payload_offset(), fragment.length());
+      EXPECT_EQ(base::crc32c(bytes), fragment.crc32c());
+      std::memcpy(found[fragment.unit()].data() + fragment.offset(), bytes.data(), bytes.size());
+      end = fragment.payload_offset() + fragment.length();
+    }
+    EXPECT_EQ(seal.payload_bytes, end);
+    const uint64_t padded = base::align_up(end, kBlockBytes);
+    EXPECT_TRUE(base::all_zero(slab.subspan(end, padded - end)));
+  }
+  EXPECT_EQ(found, data_);
+}
+
+TEST_F(SnapshotTest, SlabsHoldEveryByteOnceAndGapsAreZero) {
+  start();
+  open({100, 70'000, 3, 600'000, 65'536, 1});
+  // What an earlier use left behind must not shine through.
+  uint64_t arena_bytes = 0;
+  void* arena = ckpt_arena(session_->handle(), &arena_bytes);
+  std::memset(arena, 0xee, arena_bytes);
+  Snapshot snapshot = begin();
+  for (uint32_t unit = 0; unit < data_.size(); ++unit) write(snapshot, unit);
+  ASSERT_OK(snapshot.end());
+  const auto begun = daemon_->wait_for(fb::MessageBody::BeginSnapshot, 1)[0];
+  const uint32_t wanted = begun.body.AsBeginSnapshot()->slabs_wanted;
+  expect_payload(seals(wanted));
+  EXPECT_EQ(snapshot.info().bytes, 100u + 70'000 + 3 + 600'000 + 65'536 + 1);
+  EXPECT_GT(snapshot.info().stall_ns, 0u);
+  EXPECT_GE(snapshot.info().stall_ns, snapshot.info().wait_ns);
+}
+
+TEST_F(SnapshotTest, PiecesInAnyOrderOfUnitsMakeTheSameBytes) {
+  start();
+  open({300'000, 200'000, 50});
+  Snapshot snapshot = begin();
+  // Two units at a time, in pieces of odd sizes: each piece is a fragment of its own or extends
+  // the one before.
+  uint64_t at[3] = {0, 0, 0};
+  std::mt19937_64 random(3);
+  while (at[0] < 300'000 || at[1] < 200'000 || at[2] < 50) {
+    const auto unit = static_cast<uint32_t>(random() % 3);
+    const uint64_t piece = std::min<uint64_t>(1 + random() % 40'000, data_[unit].size() - at[unit]);
+    ASSERT_OK(snapshot.write(unit, at[unit], data_[unit].data() + at[unit], piece));
+    at[unit] += piece;
+  }
+  ASSERT_OK(snapshot.end());
+  daemon_->wait_for(fb::MessageBody::SealSlab, 2);
+  session_.reset();  // everything was sent
+  expect_payload(seals(2));
+}
+
+TEST_F(SnapshotTest, WritesOutsideThePlanAreRefusedAndNamed) {
+  start();
+  open({1000, 1000});
+  Snapshot snapshot = begin();
+  const auto gap = snapshot.write(0, 10, data_[0].data(), 10);
+  ASSERT_FALSE(gap);
+  EXPECT_NE(gap.error().message.find("unit unit0"), std::string::npos) << gap.error().message;
+  EXPECT_FALSE(snapshot.write(0, 0, data_[0].data(), 1001));
+  EXPECT_FALSE(snapshot.write(7, 0, data_[0].data(), 1));
+  EXPECT_FALSE(snapshot.write(0, UINT64_MAX, data_[0].data(), 2));
+  write(snapshot, 0);
+  EXPECT_FALSE(snapshot.write(0, 0, data_[0].data(), 1));
+  const auto early = snapshot.end();
+  ASSERT_FALSE(early);
+  EXPECT_EQ(early.error().status, CKPT_E_FAILED_PRECONDITION);
+  EXPECT_NE(early.error().message.find("unit1"), std::string::npos);
+  write(snapshot, 1);
+  ASSERT_OK(snapshot.end());
+}
+
+TEST_F(SnapshotTest, PlansThatMakeNoSenseAreRefusedBeforeTheDaemonHearsOfThem) {
+  start();
+  open({1000});
+  const auto refused = [&](const SnapshotOptions& plan) {
+    const auto begun = session_->begin(plan);
+    return !begun.ok() && begun.error().status == CKPT_E_INVALID_ARGUMENT;
+  };
+  SnapshotOptions plan = plan_;
+  plan.fragments = {{0, 0, 500, 501}};
+  EXPECT_TRUE(refused(plan));
+  plan.fragments = {{1, 0, 0, 1000}};
+  EXPECT_TRUE(refused(plan));
+  plan.fragments = {{0, 1, 0, 1}};
+  EXPECT_TRUE(refused(plan));
+  plan = plan_;
+  plan.units = {0, 9};
+  EXPECT_TRUE(refused(plan));
+  EXPECT_EQ(
+      std::count(daemon_->types().begin(), daemon_->types().end(), fb::MessageBody::BeginSnapshot),
+      0);
+}
+
+TEST_F(SnapshotTest, LevelsAndTheReasonOfAFailureArrive) {
+  start({}, [this](FakeDaemon::Peer& peer, const fb::MessageT& message) {
+    if (message.body.type == fb::MessageBody::SealSlab) {
+      const bool first = message.body.AsSealSlab()->attempt == 0;
+      announce(peer, fb::SnapshotLevel::Staged);
+      announce(peer, first ? fb::SnapshotLevel::Durable : fb::SnapshotLevel::Failed);
+    }
+    return false;
+  });
+  open({1000});
+  Snapshot snapshot = begin();
+  write(snapshot, 0);
+  ASSERT_OK(snapshot.end());
+  ASSERT_OK(snapshot.wait(CKPT_LEVEL_DURABLE, 20'000));
+  EXPECT_EQ(snapshot.info().level, CKPT_LEVEL_DURABLE);
+  EXPECT_GT(snapshot.info().durable_ns, 0u);
+}
+
+TEST_F(SnapshotTest, FailureNamesItsReasonInEveryCall) {
+  start({}, [this](FakeDaemon::Peer& peer, const fb::MessageT& message) {
+    if (message.body.type == fb::MessageBody::SealSlab) announce(peer, fb::SnapshotLevel::Failed);
+    return false;
+  });
+  open({1000});
+  Snapshot snapshot = begin();
+  write(snapshot, 0);
+  ASSERT_OK(snapshot.end());
+  const auto failed = snapshot.wait(CKPT_LEVEL_STAGED, 20'000);
+  ASSERT_FALSE(failed);
+  EXPECT_EQ(failed.error().status, CKPT_E_ABORTED);
+  EXPECT_NE(failed.error().message.find("changed after its seal"), std::string::npos);
+  EXPECT_EQ(snapshot.info().failure, CKPT_E_CORRUPT);
+  EXPECT_EQ(snapshot.info().reason, "slab 0 was changed after its seal");
+}
+
+TEST_F(SnapshotTest, TheNextDaemonIsToldWhatTheLastOneKnew) {
+  start();
+  open({kSlabBytes, kSlabBytes, kSlabBytes});
+  Snapshot snapshot = begin();
+  write(snapshot, 0);
+  ASSERT_OK(snapshot.write(1, 0, data_[1].data(), 1000));  // seals the first, fills the second
+  seals(1);
+  daemon_.reset();
+  start();
+  ASSERT_OK(snapshot.write(1, 1000, data_[1].data() + 1000, kSlabBytes - 1000));
+  write(snapshot, 2);
+  ASSERT_OK(snapshot.end());
+  ASSERT_OK(session_->kv_set("all", "sent"));  // reconnects if nothing did so far
+  EXPECT_EQ(daemon_->types().at(2), fb::MessageBody::RejoinEpoch);
+  const auto reopened = daemon_->wait_for(fb::MessageBody::ReopenSnapshot, 1);
+  const fb::ReopenSnapshotT& reopen = *reopened[0].body.AsReopenSnapshot();
+  EXPECT_EQ(reopen.begin->step, 1200u);
+  EXPECT_EQ(reopen.begin->fragments.size(), 3u);
+  const auto told = seals(3);
+  EXPECT_EQ(told[0].slab, 0u);
+  expect_payload(told);
+}
+
+TEST_F(SnapshotTest, AnArenaThatIsNotTakenBackFailsTheSnapshotAndKeepsThePinnedMapping) {
+  start();
+  open({1000});
+  uint64_t bytes = 0;
+  auto* arena = static_cast<volatile char*>(ckpt_arena(session_->handle(), &bytes));
+  Snapshot snapshot = begin();
+  write(snapshot, 0);
+  daemon_.reset();
+  start({.adopt = false});
+  const auto failed = snapshot.wait(CKPT_LEVEL_DURABLE, 20'000);
+  ASSERT_FALSE(failed);
+  EXPECT_EQ(failed.error().status, CKPT_E_ABORTED);
+  EXPECT_NE(failed.error().message.find("did not take the arena back"), std::string::npos);
+  EXPECT_NE(ckpt_arena(session_->handle(), &bytes), arena);
+  arena[0] = 1;  // still mapped: the trainer had pinned it
+  // And the next snapshot works, in the new arena.
+  plan_.attempt = 1;
+  Snapshot again = begin();
+  write(again, 0);
+  ASSERT_OK(again.end());
+  expect_payload(seals(1));
+}
+
+// An arena of one slab: written out and leased again while the snapshot is being filled.
+TEST_F(SnapshotTest, SlabsUsedTwiceCannotBeHandedOver) {
+  const FakeDaemon::Options one_slab{.slab_bytes = kSlabBytes, .slab_count = 1};
+  start(one_slab, [](FakeDaemon::Peer& peer, const fb::MessageT& message) {
+    const auto* begin = message.body.AsBeginSnapshot();
+    if (begin == nullptr && message.body.type != fb::MessageBody::SealSlab) return false;
+    fb::SlabsLeasedT leased;
+    leased.request = begin != nullptr ? begin->request : 0;
+    leased.step = 1200;
+    leased.slabs = {0};
+    peer.send(std::move(leased));
+    return true;
+  });
+  open({kSlabBytes, kSlabBytes});
+  Snapshot snapshot = begin();
+  write(snapshot, 0);
+  write(snapshot, 1);
+  ASSERT_OK(snapshot.end());
+  seals(2);
+  daemon_.reset();
+  start();
+  const auto failed = snapshot.wait(CKPT_LEVEL_DURABLE, 20'000);
+  ASSERT_FALSE(failed);
+  EXPECT_NE(failed.error().message.find("smaller than the snapshot"), std::string::npos)
+      << failed.error().message;
+  daemon_->wait_for(fb::MessageBody::AbortSnapshot, 1);
+}
+
+TEST_F(SnapshotTest, OutOfSlabsEndsAtTheTimeoutAndNamesTheStep) {
+  start({}, [](FakeDaemon::Peer& peer, const fb::MessageT& message) {
+    if (message.body.type != fb::MessageBody::BeginSnapshot) return false;
+    fb::SlabsLeasedT none;
+    none.request = message.body.AsBeginSnapshot()->request;
+    none.step = message.body.AsBeginSnapshot()->step;
+    peer.send(std::move(none));
+    return true;
+  });
+  open({1000});
+  plan_.timeout_ms = 20;
+  Snapshot snapshot = begin();
+  const auto full = snapshot.write(0, 0, data_[0].data(), 1000);
+  ASSERT_FALSE(full);
+  EXPECT_EQ(full.error().status, CKPT_E_RESOURCE_EXHAUSTED);
+  EXPECT_NE(full.error().message.find("step 1200"), std::string::npos);
+  EXPECT_GT(snapshot.info().wait_ns, 0u);
+}
+
+TEST_F(SnapshotTest, HandleGivenUpBeforeItsEndIsAborted) {
+  start();
+  open({1000});
+  { Snapshot snapshot = begin(); }
+  daemon_->wait_for(fb::MessageBody::AbortSnapshot, 1);
+}
+
+TEST_F(SnapshotTest, HandlesMayOutliveTheirSession) {
+  start();
+  open({1000});
+  Snapshot snapshot = begin();
+  session_.reset();
+  daemon_->wait_for(fb::MessageBody::AbortSnapshot, 1);
+  EXPECT_EQ(snapshot.info().bytes, 0u);
+}
+
+}  // namespace
+}  // namespace ckpt::test
