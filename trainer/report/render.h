@@ -33,8 +33,7 @@ struct SvgOptions {
 // A whole SVG document: the loss curve, its running mean, a marker with text for each failure.
 std::string loss_chart_svg(const Report& report, const SvgOptions& options);
 
-// "1.5 MiB", "850 ms", "2.1 s", "3 min 5 s": for people; never parsed.
-std::string human_bytes(uint64_t bytes);
+// "8.5 ms", "850 ms", "2.1 s", "3 min 5 s": for people; never parsed.
 std::string human_ms(double milliseconds);
 
 }  // namespace moetrain::report

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <vector>
 
+#include "formats/base/parse.h"
 #include "trainer/report/curve.h"
 #include "trainer/report/render.h"
 #include "trainer/report/text.h"
@@ -47,7 +48,8 @@ std::string restored_text(const BytesBySource& bytes) {
   std::string text;
   for (const auto& [name, count] : sources) {
     if (count == 0) continue;
-    text += fmt::format("{}{} from {}", text.empty() ? "" : ", ", human_bytes(count), name);
+    text +=
+        fmt::format("{}{} from {}", text.empty() ? "" : ", ", ckpt::base::format_size(count), name);
   }
   return text.empty() ? "nothing" : text;
 }
@@ -96,9 +98,9 @@ std::string summary_text(const Report& report) {
   text += fmt::format(
       "{} checkpoint{}, {}; training blocked {} in all, {} at most; durable {} after begin "
       "(median)\n",
-      checkpoints.count, checkpoints.count == 1 ? "" : "s", human_bytes(checkpoints.bytes),
-      human_ms(checkpoints.stall_ms_total), human_ms(checkpoints.stall_ms_max),
-      human_ms(checkpoints.durable_ms_p50));
+      checkpoints.count, checkpoints.count == 1 ? "" : "s",
+      ckpt::base::format_size(checkpoints.bytes), human_ms(checkpoints.stall_ms_total),
+      human_ms(checkpoints.stall_ms_max), human_ms(checkpoints.durable_ms_p50));
   return text;
 }
 
