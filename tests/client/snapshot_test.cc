@@ -176,9 +176,8 @@ TEST_F(SnapshotTest, PlansThatMakeNoSenseAreRefusedBeforeTheDaemonHearsOfThem) {
   plan = plan_;
   plan.units = {0, 9};
   EXPECT_TRUE(refused(plan));
-  EXPECT_EQ(
-      std::count(daemon_->types().begin(), daemon_->types().end(), fb::MessageBody::BeginSnapshot),
-      0);
+  const auto types = daemon_->types();
+  EXPECT_EQ(std::count(types.begin(), types.end(), fb::MessageBody::BeginSnapshot), 0);
 }
 
 TEST_F(SnapshotTest, LevelsAndTheReasonOfAFailureArrive) {
