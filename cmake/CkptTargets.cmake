@@ -11,7 +11,8 @@ target_include_directories(ckpt_flags INTERFACE $<BUILD_INTERFACE:${PROJECT_SOUR
 target_compile_options(ckpt_flags INTERFACE
   $<$<COMPILE_LANGUAGE:C,CXX>:-Wall -Wextra -Wshadow -Wnon-virtual-dtor -fvisibility=hidden>
   $<$<AND:$<COMPILE_LANGUAGE:C,CXX>,$<BOOL:${CKPT_WERROR}>>:-Werror>)
-target_compile_options(ckpt_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-missing-field-initializers>)
+target_compile_options(ckpt_flags INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-Wno-missing-field-initializers>)
 if(CKPT_SANITIZE)
   target_compile_options(ckpt_flags INTERFACE
     $<$<COMPILE_LANGUAGE:C,CXX>:-fsanitize=${CKPT_SANITIZE} -fno-omit-frame-pointer

@@ -37,7 +37,7 @@ RULES = {
                       "ckptd/observe/"],
     "ckptd/main": ["formats/", "ckptd/"],
     # The trainer sees formats/base, kernels, and of the client only <ckpt/...>.
-    "trainer/model/": ["formats/base/", "kernels/", "trainer/parallel/"],
+    "trainer/model/": ["formats/base/", "kernels/", "trainer/parallel/", "trainer/philox.h"],
     # parallel moves the model's parameters between ranks; its expert stores hold them.
     "trainer/parallel/": ["formats/base/", "kernels/", "trainer/model/"],
     "trainer/placement/": ["formats/base/"],

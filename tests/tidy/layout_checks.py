@@ -53,7 +53,7 @@ def check_words(tree):
 
 
 def check_headers(tree):
-    guard = re.compile(r"^#ifndef (\w+_H_?)\n#define \1$", re.MULTILINE)
+    guard = re.compile(r"^#ifndef (\w+_H(?:PP)?_?)\n#define \1$", re.MULTILINE)
     for path in tree.paths((".h", ".hpp")):
         text = tree.files[path]
         if re.search(r"^#pragma once$", text, re.MULTILINE):

@@ -4,7 +4,8 @@ import os
 import re
 
 from functions import UnbalancedBraces, find_functions
-from sources import Finding
+from include_graph import includes_of
+from sources import Finding, code_only
 
 _TEST_HEAD = re.compile(r"^(?:TYPED_)?TEST(?:_F|_P)?\s*\(")
 # A GoogleTest assertion, or a call of a function that by its name makes some.
@@ -14,6 +15,31 @@ _DISABLED = re.compile(r"\bDISABLED_\w+")
 _DOCUMENTS = ("README.md", "ARCHITECTURE.md")
 
 
+def _functions(tree, path):
+    try:
+        return find_functions(tree.files[path])
+    except UnbalancedBraces:
+        return []  # reported by the length check
+
+
+def _asserting_names(tree, path, seen):
+    """Functions of this file and of the test headers it includes that assert something."""
+    if path in seen:
+        return set()
+    seen.add(path)
+    names = set()
+    for function in _functions(tree, path):
+        if _ASSERTION.search(function.body) and not _TEST_HEAD.match(function.head):
+            names.update(re.findall(r"([A-Za-z_]\w*)\s*\(", function.head)[:1])
+    for _, _, included in includes_of(tree.files[path]):
+        if included.startswith("tests/") and included in tree.files:
+            names |= _asserting_names(tree, included, seen)
+            source = included.removesuffix(".h") + ".cc"
+            if source in tree.files:
+                names |= _asserting_names(tree, source, seen)
+    return names
+
+
 def check_assertions(tree):
     for path in tree.paths(("_test.cc", "_test.c"), "tests/"):
         text = tree.files[path]
@@ -21,37 +47,30 @@ def check_assertions(tree):
             yield Finding(path, text.count("\n", 0, found.start()) + 1, "disabled-test",
                           f"{found.group()}: mend it or remove it")
         if path.endswith(".c"):
-            if not _ASSERTION.search(text):
+            if not _ASSERTION.search(code_only(text)):
                 yield Finding(path, 1, "assertion", "a test program without any check")
             continue
-        try:
-            functions = find_functions(text)
-        except UnbalancedBraces:
-            continue  # reported by the length check
-        for function in functions:
-            if _TEST_HEAD.match(function.head) and not _ASSERTION.search(function.body):
+        names = _asserting_names(tree, path, set())
+        for function in _functions(tree, path):
+            if not _TEST_HEAD.match(function.head) or _ASSERTION.search(function.body):
+                continue
+            if not names & set(re.findall(r"\b([A-Za-z_]\w*)\s*\(", function.body)):
                 yield Finding(path, function.first_line, "assertion",
                               f"{function.head} asserts nothing: it cannot fail")
 
 
 def check_sources_are_built(tree):
     """A source that no target lists rots unseen."""
+    built = set()
+    for path in tree.paths(("CMakeLists.txt",)):
+        for word in re.findall(r"[\w./+-]+\.(?:cc|cu|c)\b", tree.files[path]):
+            # A path after ${PROJECT_SOURCE_DIR} loses its variable and starts with a slash.
+            folder = "" if word.startswith("/") else os.path.dirname(path)
+            built.add(os.path.normpath(os.path.join(folder, word.lstrip("/"))))
     for path in tree.paths((".cc", ".c", ".cu")):
-        folder, name = os.path.split(path)
-        if path.startswith("tests/install/"):  # a stranger's project, built by its test
-            continue
-        listed = False
-        while not listed:
-            lists = tree.files.get(os.path.join(folder, "CMakeLists.txt"), "")
-            relative = os.path.relpath(path, folder or ".")
-            stem = re.escape(os.path.splitext(relative)[0])
-            listed = re.search(r"(?<![\w./-])" + re.escape(relative) + r"(?![\w.-])", lists) \
-                is not None or re.search(r"foreach.*\b" + stem + r"\b", lists) is not None
-            if folder == "":
-                break
-            folder = os.path.dirname(folder)
-        if not listed:
-            yield Finding(path, 1, "not-built", f"no CMakeLists.txt lists {name}")
+        # tests/install holds a stranger's project, built by its test.
+        if path not in built and not path.startswith("tests/install/"):
+            yield Finding(path, 1, "not-built", "no CMakeLists.txt lists it")
 
 
 def check_documents(tree):

@@ -182,6 +182,11 @@ class Project(unittest.TestCase):
                            ("f();", "assertion"), ("// EXPECT_EQ(1, 1)\nf();", "assertion")):
             files = {path: "TEST(A, B) {\n" + body + "\n}\n"}
             self.assertEqual(rules_of(check, files), [(path, rule)] if rule else [], body)
+        helper = {path: '#include "tests/help.h"\nTEST(A, B) {\n  h.wait(1);\n}\n',
+                  "tests/help.h": "struct H {\n  void wait(int a) {\n    f(a);\n  }\n};\n"}
+        self.assertEqual(rules_of(check, helper), [(path, "assertion")])
+        helper["tests/help.h"] = helper["tests/help.h"].replace("f(a)", "EXPECT_TRUE(f(a))")
+        self.assertEqual(rules_of(check, helper), [])
         off = {path: "TEST(A, DIS" + "ABLED_B) {\n  EXPECT_TRUE(f());\n}\n"}
         self.assertEqual(rules_of(check, off), [(path, "disabled-test")])
         self.assertEqual(rules_of(check, {"tests/c_test.c": "int main(void) { return 0; }\n"}),
@@ -194,6 +199,9 @@ class Project(unittest.TestCase):
         files["a/CMakeLists.txt"] += "add_library(b b.cc)\n"
         self.assertEqual(rules_of(check, files), [])
         self.assertEqual(rules_of(check, {"CMakeLists.txt": "x(a/b.cc)", "a/b.cc": ""}), [])
+        self.assertEqual(rules_of(check, {"b/CMakeLists.txt": "x(../a/b.cc)", "a/b.cc": ""}), [])
+        self.assertEqual(rules_of(check, {"b/CMakeLists.txt": "x(${PROJECT_SOURCE_DIR}/a/b.cc)",
+                                          "a/b.cc": ""}), [])
         self.assertEqual(rules_of(check, {"CMakeLists.txt": "x(a/bb.cc)", "a/b.cc": ""}),
                          [("a/b.cc", "not-built")])
 

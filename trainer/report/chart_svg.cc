@@ -34,7 +34,7 @@ text { font-family: "Helvetica Neue", Arial, "DejaVu Sans", sans-serif; fill: #3
 .grid { stroke: #e5e7eb; stroke-width: 1; }
 .axis { stroke: #9ca3af; stroke-width: 1; }
 .loss { fill: none; stroke: #9dbfe8; stroke-width: 1.2; stroke-linejoin: round; }
-.mean { fill: none; stroke: #1d4f91; stroke-width: 2.2; stroke-linejoin: round; stroke-linecap: round; }
+.mean { fill: none; stroke: #1d4f91; stroke-width: 2.2; stroke-linejoin: round; }
 .failure { stroke: #c0392b; stroke-width: 1.2; stroke-dasharray: 4 3; }
 .redone { fill: #c0392b; fill-opacity: 0.10; }
 .tagbox { fill: #fdf0ee; stroke: #e6b0aa; stroke-width: 0.8; }
