@@ -1,0 +1,111 @@
+#include "formats/arena.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+
+namespace ckpt {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr ArenaLayout kLayout{.slab_bytes = kSlabBytesMin, .slab_count = 4};
+
+// A memfd of that size with exactly those seals.
+base::UniqueFd memfd(uint64_t bytes, int seals) {
+  base::UniqueFd fd(::memfd_create("arena-test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  EXPECT_TRUE(fd.valid());
+  EXPECT_EQ(::ftruncate(fd.get(), static_cast<off_t>(bytes)), 0);
+  if (seals != 0) {
+    EXPECT_EQ(::fcntl(fd.get(), F_ADD_SEALS, seals), 0);
+  }
+  return fd;
+}
+
+TEST(ArenaLayout, IsBounded) {
+  EXPECT_TRUE(validate(kLayout).ok());
+  EXPECT_TRUE(validate(ArenaLayout{.slab_bytes = kSlabBytesMax, .slab_count = ~0u}).ok());
+  EXPECT_FALSE(validate(ArenaLayout{.slab_bytes = kSlabBytesMin, .slab_count = 0}).ok());
+  EXPECT_FALSE(validate(ArenaLayout{.slab_bytes = 0, .slab_count = 1}).ok());
+  EXPECT_FALSE(validate(ArenaLayout{.slab_bytes = kSlabBytesMin + 512, .slab_count = 1}).ok());
+  EXPECT_FALSE(validate(ArenaLayout{.slab_bytes = 2 * kSlabBytesMax, .slab_count = 1}).ok());
+}
+
+TEST(Arena, BothSidesSeeTheSameBytes) {
+  ArenaMapping::Created ours = ArenaMapping::create(kLayout).value();
+  const ArenaMapping theirs = ArenaMapping::map(ours.fd.get(), kLayout).value();
+  ASSERT_EQ(theirs.bytes().size(), kLayout.arena_bytes());
+  theirs.slab(2)[5] = std::byte{42};
+  EXPECT_EQ(ours.mapping.bytes()[2 * kSlabBytesMin + 5], std::byte{42});
+  EXPECT_EQ(ours.mapping.slab(3).size(), kSlabBytesMin);
+}
+
+TEST(Arena, IsSealedAgainstChangesOfSizeAndFurtherSeals) {
+  const ArenaMapping::Created arena = ArenaMapping::create(kLayout).value();
+  EXPECT_NE(::ftruncate(arena.fd.get(), 4096), 0);
+  EXPECT_NE(::ftruncate(arena.fd.get(), 1 << 30), 0);
+  EXPECT_NE(::fcntl(arena.fd.get(), F_ADD_SEALS, F_SEAL_FUTURE_WRITE), 0);
+}
+
+TEST(Arena, OutlivesItsDescriptorAndMoves) {
+  ArenaMapping::Created arena = ArenaMapping::create(kLayout).value();
+  arena.fd.reset();
+  ArenaMapping moved = std::move(arena.mapping);
+  moved.slab(0)[0] = std::byte{7};
+  ArenaMapping::Created other = ArenaMapping::create(kLayout).value();
+  other.mapping = std::move(moved);
+  EXPECT_EQ(other.mapping.slab(0)[0], std::byte{7});
+  EXPECT_TRUE(moved.bytes().empty());  // NOLINT(bugprone-use-after-move)
+}
+
+// A data loader that a trainer forks must not be able to write into the arena.
+TEST(Arena, IsNotThereInAForkedChild) {
+  const ArenaMapping::Created arena = ArenaMapping::create(kLayout).value();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    // mincore fails with ENOMEM where nothing is mapped.
+    unsigned char page = 0;
+    const int gone = ::mincore(arena.mapping.bytes().data(), 4096, &page);
+    ::_exit(gone != 0 && errno == ENOMEM ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+TEST(Arena, RefusesDescriptorsThatAreNotOne) {
+  constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+  const uint64_t bytes = kLayout.arena_bytes();
+  const auto error = [](const base::UniqueFd& fd) {
+    const Result<ArenaMapping> mapping = ArenaMapping::map(fd.get(), kLayout);
+    return mapping.ok() ? std::string("none") : mapping.error().message;
+  };
+  EXPECT_EQ(error(memfd(bytes, kSeals)), "none");
+  EXPECT_THAT(error(memfd(bytes - 4096, kSeals)), HasSubstr("expected 262144"));
+  EXPECT_THAT(error(memfd(bytes + 1, kSeals)), HasSubstr("262145 bytes"));
+  EXPECT_THAT(error(memfd(bytes, 0)), HasSubstr("seals"));
+  EXPECT_THAT(error(memfd(bytes, F_SEAL_SHRINK | F_SEAL_SEAL)), HasSubstr("seals"));
+  EXPECT_THAT(error(memfd(bytes, F_SEAL_SHRINK | F_SEAL_GROW)), HasSubstr("seals"));
+  EXPECT_THAT(error(memfd(bytes, kSeals | F_SEAL_WRITE)), HasSubstr("seals"));
+  EXPECT_THAT(error(memfd(bytes, kSeals | F_SEAL_FUTURE_WRITE)), HasSubstr("seals"));
+
+  base::UniqueFd device(::open("/dev/zero", O_RDWR | O_CLOEXEC));
+  EXPECT_NE(error(device), "none");
+  int pipes[2];
+  ASSERT_EQ(::pipe2(pipes, O_CLOEXEC), 0);
+  const base::UniqueFd read_end(pipes[0]);
+  const base::UniqueFd write_end(pipes[1]);
+  EXPECT_THAT(error(read_end), HasSubstr("not shared memory"));
+  EXPECT_NE(error(base::UniqueFd()), "none");
+}
+
+TEST(ArenaDeathTest, ASlabThatIsNotThereIsABug) {
+  const ArenaMapping::Created arena = ArenaMapping::create(kLayout).value();
+  EXPECT_DEATH(arena.mapping.slab(4), "slab < layout_.slab_count");
+}
+
+}  // namespace
+}  // namespace ckpt

@@ -1,0 +1,199 @@
+#include "tests/formats/samples.h"
+
+#include <memory>
+
+#include "formats/wire/convert.h"
+
+namespace ckpt::test {
+namespace {
+
+template <typename BodyT>
+fb::MessageT message(BodyT body) {
+  fb::MessageT out;
+  out.body.Set(std::move(body));
+  return out;
+}
+template <typename BodyT>
+fb::RecordT record(BodyT body) {
+  fb::RecordT out;
+  out.body.Set(std::move(body));
+  return out;
+}
+
+template <typename... BodyT>
+std::vector<fb::MessageT> default_messages() {
+  std::vector<fb::MessageT> out;
+  (out.push_back(message(BodyT{})), ...);
+  return out;
+}
+
+}  // namespace
+
+UnitSpec sample_unit(std::string name) {
+  return {.name = std::move(name),
+          .layer = 3,
+          .expert = 17,
+          .part = UnitPart::kWeights,
+          .bytes = 144,
+          .tensors = {{.name = "w1", .dtype = DType::kF32, .shape = {4, 8}, .offset = 0},
+                      {.name = "w2", .dtype = DType::kBF16, .shape = {8}, .offset = 128}}};
+}
+
+fb::MessageT sample_hello() {
+  fb::HelloT hello;
+  hello.protocol_version = wire::kProtocolVersion;
+  hello.client = "test";
+  hello.kind = fb::SessionKind::Trainer;
+  hello.run = "tiny";
+  hello.arena_bytes = 1u << 20;
+  hello.slab_bytes = 1u << 16;
+  return message(std::move(hello));
+}
+
+fb::MessageT sample_register_units(size_t units) {
+  fb::RegisterUnitsT body;
+  body.request = 1;
+  body.metadata = R"({"layers":4})";
+  for (size_t i = 0; i < units; ++i) {
+    const UnitSpec unit = sample_unit(fmt::format("layers.3.experts.{}.weights", i));
+    body.units.push_back(std::make_unique<fb::UnitT>(wire::to_fb(unit, static_cast<UnitId>(i))));
+  }
+  return message(std::move(body));
+}
+
+fb::MessageT sample_begin_snapshot() {
+  fb::BeginSnapshotT body;
+  body.request = 7;
+  body.epoch = 2;
+  body.step = 1200;
+  body.attempt = 1;
+  body.plan = fb::Hash(1, 2);
+  body.units = {0, 1};
+  body.fragments = {fb::Range(0, 0, 0, 144), fb::Range(1, 0, 72, 72)};
+  body.slabs_wanted = 1;
+  body.out_of_slabs = fb::OutOfSlabs::Skip;
+  body.metrics.push_back(std::make_unique<fb::MetricT>());
+  body.metrics.back()->name = "loss";
+  body.metrics.back()->value = 2.5;
+  return message(std::move(body));
+}
+
+std::vector<fb::MessageT> one_message_of_each_kind() {
+  auto out =
+      default_messages<fb::HelloT, fb::WelcomeT, fb::ErrorReplyT, fb::DoneT, fb::RegisterUnitsT,
+                       fb::JoinGroupT, fb::RejoinEpochT, fb::EpochStartedT, fb::EpochEndedT,
+                       fb::LeaveGroupT, fb::KvSetT, fb::KvGetT, fb::KvValueT, fb::BeginSnapshotT,
+                       fb::LeaseSlabsT, fb::SlabsLeasedT, fb::SealSlabT, fb::AbortSnapshotT,
+                       fb::SnapshotStateT, fb::OpenRestoreT, fb::RestoreOpenedT, fb::RestoreWindowT,
+                       fb::ReleaseWindowT, fb::CloseRestoreT, fb::QueryT, fb::QueryReplyT>();
+  fb::ReopenSnapshotT reopen;
+  reopen.begin = std::make_unique<fb::BeginSnapshotT>();
+  out.push_back(message(std::move(reopen)));
+  return out;
+}
+
+fb::RecordT sample_store_opened() {
+  fb::StoreOpenedT body;
+  body.store = fb::Hash(11, 12);
+  body.time_ns = 1'700'000'000'000'000'000;
+  body.format_version = kStoreFormatVersion;
+  body.clean = true;
+  return record(std::move(body));
+}
+
+fb::RecordT sample_run_created(std::string metadata) {
+  fb::RunCreatedT body;
+  body.run = 1;
+  body.name = "tiny";
+  body.uid = 1000;
+  body.metadata = std::move(metadata);
+  return record(std::move(body));
+}
+
+fb::RecordT sample_committed(uint64_t step, size_t fragments) {
+  fb::CommittedT body;
+  body.run = 1;
+  body.lineage = 1;
+  body.step = step;
+  body.plan = fb::Hash(21, 22);
+  body.full = true;
+  auto extent = std::make_unique<fb::ExtentT>();
+  extent->segment = 1;
+  extent->offset = kBlockBytes;
+  extent->payload_bytes = fragments * 100;
+  body.extents.push_back(std::move(extent));
+  for (size_t i = 0; i < fragments; ++i) {
+    body.fragments.emplace_back(static_cast<uint32_t>(i), 0, 0, 100, i * 100, 0xc0ffee, 0);
+  }
+  return record(std::move(body));
+}
+
+SampleJournal sample_journal(uint64_t salt) {
+  std::vector<std::vector<fb::RecordT>> batches(4);
+  batches[0].push_back(sample_store_opened());
+  batches[1].push_back(sample_run_created("{}"));
+  batches[1].push_back(sample_committed(5, 3));
+  batches[1].push_back(sample_committed(10, 3));
+  batches[2].push_back(sample_committed(15, 150));
+  batches[2].push_back(sample_run_created(std::string(3000, 'x')));
+  batches[3].push_back(sample_committed(20, 1));
+
+  JournalEncoder::Position start;
+  start.salt = salt;
+  JournalEncoder encoder(start);
+  SampleJournal out;
+  for (const std::vector<fb::RecordT>& records : batches) {
+    const JournalEncoder::Batch batch = encoder.encode(records);
+    out.batch_offsets.push_back(batch.offset);
+    out.image.insert(out.image.end(), batch.bytes.begin(), batch.bytes.end());
+  }
+  out.end = encoder.position();
+  out.batch_offsets.push_back(out.end.offset);
+  return out;
+}
+
+SegmentHeader sample_segment_header() {
+  return {.store = {.low = 11, .high = 12}, .segment = 3, .bytes = 1u << 30, .created_ns = 77};
+}
+
+ExtentHeader sample_extent_header(size_t fragments) {
+  ExtentHeader header{.store = {.low = 11, .high = 12},
+                      .segment = 3,
+                      .offset = 8192,
+                      .snapshot = {.run = 1, .lineage = 2, .epoch = 3, .step = 1200, .attempt = 4},
+                      .rank = 5,
+                      .sequence = 6,
+                      .payload_bytes = fragments * 128,
+                      .payload_crc32c = 0x01020304,
+                      .fragments = {}};
+  for (size_t i = 0; i < fragments; ++i) {
+    header.fragments.push_back({.unit = static_cast<UnitId>(i),
+                                .codec = 0,
+                                .offset = i * 1000,
+                                .length = 100,
+                                .payload_offset = i * 128,
+                                .crc32c = static_cast<uint32_t>(i * 31)});
+  }
+  return header;
+}
+
+std::vector<std::byte> encoded(const SegmentHeader& header) {
+  std::vector<std::byte> block(kBlockBytes);
+  encode_segment_header(header, block);
+  return block;
+}
+
+std::vector<std::byte> encoded(const ExtentHeader& header) {
+  std::vector<std::byte> bytes(extent_header_bytes(header.fragments.size()));
+  encode_extent_header(header, bytes);
+  return bytes;
+}
+
+std::vector<std::byte> safetensors_file(std::string_view json, uint64_t data_bytes) {
+  std::vector<std::byte> file(8 + json.size() + data_bytes);
+  base::store(file.data(), uint64_t{json.size()});
+  std::memcpy(file.data() + 8, json.data(), json.size());
+  return file;
+}
+
+}  // namespace ckpt::test

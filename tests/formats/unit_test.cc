@@ -1,0 +1,162 @@
+#include "formats/unit.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <set>
+
+#include "formats/wire/convert.h"
+#include "tests/formats/samples.h"
+
+namespace ckpt {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(DType, NamesAndSizesAreThoseOfSafetensors) {
+  for (uint8_t i = 0; i < kDTypeCount; ++i) {
+    const auto dtype = static_cast<DType>(i);
+    EXPECT_EQ(dtype_from_name(dtype_name(dtype)), dtype);
+  }
+  EXPECT_EQ(dtype_bytes(DType::kF64), 8u);
+  EXPECT_EQ(dtype_bytes(DType::kF32), 4u);
+  EXPECT_EQ(dtype_bytes(DType::kBF16), 2u);
+  EXPECT_EQ(dtype_bytes(DType::kF8E4M3), 1u);
+  EXPECT_EQ(dtype_name(DType::kF8E5M2), "F8_E5M2");
+  EXPECT_EQ(dtype_from_name("f32"), std::nullopt);
+}
+
+TEST(DTypeDeathTest, AnUncheckedNumberIsABug) {
+  EXPECT_DEATH(dtype_bytes(static_cast<DType>(kDTypeCount)), "index < kDTypes.size");
+}
+
+TEST(TensorBytes, CountsAndSeesOverflow) {
+  TensorSpec tensor{.name = "w", .dtype = DType::kBF16};
+  EXPECT_EQ(tensor_bytes(tensor).value(), 2u);  // a scalar
+  tensor.shape = {3, 0, 5};
+  EXPECT_EQ(tensor_bytes(tensor).value(), 0u);
+  tensor.shape = {3, 4, 5};
+  EXPECT_EQ(tensor_bytes(tensor).value(), 120u);
+  tensor.shape = {1ull << 32, 1ull << 31};
+  EXPECT_THAT(tensor_bytes(tensor).error().message, HasSubstr("tensor w"));
+  tensor.shape.assign(kTensorRankMax + 1, 1);
+  EXPECT_FALSE(tensor_bytes(tensor).ok());
+}
+
+TEST(ValidateUnit, TakesWhatIsWell) {
+  EXPECT_TRUE(validate(test::sample_unit("layers.3.experts.17.weights")).ok());
+  EXPECT_TRUE(validate(test::sample_unit(std::string(kUnitNameBytesMax, 'x'))).ok());
+  UnitSpec opaque{.name = "trainer", .bytes = 1};
+  EXPECT_TRUE(validate(opaque).ok());
+}
+
+struct BadUnit {
+  std::string name;
+  std::function<void(UnitSpec&)> spoil;
+  std::string says;
+};
+class ValidateUnitRefuses : public testing::TestWithParam<BadUnit> {};
+
+TEST_P(ValidateUnitRefuses, AndNamesTheUnit) {
+  UnitSpec unit = test::sample_unit("layers.0.attention");
+  GetParam().spoil(unit);
+  const Status status = validate(unit);
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(status.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_THAT(status.error().message, HasSubstr(GetParam().says));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Each, ValidateUnitRefuses,
+    testing::Values(
+        BadUnit{"EmptyName", [](UnitSpec& u) { u.name.clear(); }, "1 to 255 characters"},
+        BadUnit{"LongName", [](UnitSpec& u) { u.name.assign(256, 'x'); }, "xxx..."},
+        BadUnit{"Slash", [](UnitSpec& u) { u.name = "../etc"; }, "../etc"},
+        BadUnit{"Control", [](UnitSpec& u) { u.name = "a\x1b[2Jb"; }, "a?[2Jb"},
+        BadUnit{"NoBytes", [](UnitSpec& u) { u.bytes = 0; }, "layers.0.attention: 0 bytes"},
+        BadUnit{"TooManyBytes", [](UnitSpec& u) { u.bytes = ~0ull; }, "allowed are 1 to"},
+        BadUnit{"Part", [](UnitSpec& u) { u.part = static_cast<UnitPart>(9); }, "unknown part 9"},
+        BadUnit{"Layer", [](UnitSpec& u) { u.layer = 1u << 31; }, "layer or expert above"},
+        BadUnit{"Tensors", [](UnitSpec& u) { u.tensors.resize(4097); }, "4097 tensors"},
+        BadUnit{"DType", [](UnitSpec& u) { u.tensors[1].dtype = static_cast<DType>(200); },
+                "tensor w2: unknown dtype 200"},
+        BadUnit{"TensorName", [](UnitSpec& u) { u.tensors[0].name = "a b"; },
+                "tensor a b: a tensor name is printable"},
+        BadUnit{"TwoNames", [](UnitSpec& u) { u.tensors[1].name = "w1"; },
+                "layers.0.attention tensor w1: named twice"},
+        BadUnit{"Beyond", [](UnitSpec& u) { u.tensors[1].offset = 129; },
+                "tensor w2: 16 bytes at offset 129 do not fit into the unit's 144"},
+        BadUnit{"FarBeyond", [](UnitSpec& u) { u.tensors[1].offset = ~0ull; }, "do not fit"},
+        BadUnit{"Overlap", [](UnitSpec& u) { u.tensors[1].offset = 127; },
+                "begins at 127, the tensor before it ends at 128"},
+        BadUnit{"Overflow",
+                [](UnitSpec& u) {
+                  u.tensors[0].shape = {~0ull, ~0ull};
+                },
+                "tensor w1: its shape has more bytes"}),
+    [](const auto& bad) { return bad.param.name; });
+
+// Every field counts, and nothing moves from one field into the next unseen.
+TEST(SchemaHash, ChangesWithEveryField) {
+  const std::vector<UnitSpec> units = {test::sample_unit("a"), test::sample_unit("b")};
+  std::set<base::Hash128> hashes = {schema_hash(units), schema_hash({}), schema_hash({units[0]}),
+                                    schema_hash({units[1], units[0]})};
+  const std::vector<std::function<void(UnitSpec&)>> changes = {
+      [](UnitSpec& u) { u.name = "c"; },
+      [](UnitSpec& u) { u.layer = 4; },
+      [](UnitSpec& u) { u.layer.reset(); },
+      [](UnitSpec& u) { std::swap(u.layer, u.expert); },
+      [](UnitSpec& u) { u.part = UnitPart::kOptimizer; },
+      [](UnitSpec& u) { u.bytes = 145; },
+      [](UnitSpec& u) { u.tensors.pop_back(); },
+      [](UnitSpec& u) { u.tensors[0].name = "w3"; },
+      [](UnitSpec& u) { u.tensors[0].dtype = DType::kU32; },
+      [](UnitSpec& u) {
+        u.tensors[0].shape = {8, 4};
+      },
+      [](UnitSpec& u) { u.tensors[0].offset = 1; },
+  };
+  for (const auto& change : changes) {
+    std::vector<UnitSpec> changed = units;
+    change(changed[0]);
+    hashes.insert(schema_hash(changed));
+  }
+  EXPECT_EQ(hashes.size(), 4 + changes.size());
+  EXPECT_EQ(schema_hash(units), schema_hash(units));
+}
+
+TEST(ValidateName, ForRunsAndTags) {
+  EXPECT_TRUE(validate_name("run", "tiny-2.1_b").ok());
+  EXPECT_TRUE(validate_name("run", std::string(128, 'x')).ok());
+  for (const std::string& bad :
+       {std::string(), std::string(129, 'x'), std::string(".."), std::string("-x"),
+        std::string("a/b"), std::string("a@5"), std::string("a\0b", 3), std::string("\xc3\xa9")}) {
+    EXPECT_FALSE(validate_name("tag", bad).ok()) << bad;
+  }
+  EXPECT_THAT(validate_name("tag", "a b").error().message, HasSubstr("tag a b:"));
+}
+
+TEST(WireUnit, SurvivesTheWayThereAndBack) {
+  UnitSpec unit = test::sample_unit("layers.3.experts.17.weights");
+  EXPECT_EQ(wire::from_fb(wire::to_fb(unit, 5)).value(), unit);
+  unit.layer.reset();
+  unit.expert.reset();
+  unit.part = UnitPart::kNone;
+  EXPECT_EQ(wire::from_fb(wire::to_fb(unit, 5)).value(), unit);
+}
+
+TEST(WireUnit, IsCheckedOnTheWayIn) {
+  fb::UnitT unit = wire::to_fb(test::sample_unit("u"), 0);
+  unit.layer = -2;
+  EXPECT_THAT(wire::from_fb(unit).error().message, HasSubstr("unit u: layer -2"));
+  unit.layer = 0;
+  unit.part = 77;
+  EXPECT_FALSE(wire::from_fb(unit).ok());
+  unit.part = 0;
+  unit.tensors[0]->dtype = 255;
+  EXPECT_FALSE(wire::from_fb(unit).ok());
+}
+
+}  // namespace
+}  // namespace ckpt
