@@ -98,6 +98,11 @@ struct ViewPoint {
   auto operator<=>(const ViewPoint&) const = default;
 };
 
+struct DamagedVersion {
+  ckpt::SnapshotKey snapshot;
+  std::string reason;
+};
+
 class Catalog {
  public:
   // Reads the small tables into memory. A store whose values do not verify, or that a newer program
@@ -135,12 +140,18 @@ class Catalog {
   // after the fork. lineage 0: the current one. kNotFound: no such lineage, no commit at this step;
   // kCorrupt: it is there, and damaged.
   Result<ViewPoint> resolve(ckpt::RunId run, ckpt::LineageId lineage, ckpt::Step step) const;
+  // The same, but a damaged commit is named too: to show or verify it, or to restore what its view
+  // has instead (older versions, which the answer says).
+  Result<ViewPoint> resolve_any(ckpt::RunId run, ckpt::LineageId lineage, ckpt::Step step) const;
 
   // The newest version of the unit at or before the point: in the point's lineage, then in each
   // ancestor up to its fork step. `before` excludes that snapshot and newer ones: used to fall back
   // when a version turned out damaged.
   std::optional<UnitVersion> newest_version(ckpt::RunId run, ckpt::UnitId unit, ViewPoint point,
                                             const std::optional<ckpt::SnapshotKey>& before) const;
+  // The version that the view would have, were its commit not damaged; and why it is.
+  std::optional<DamagedVersion> damaged_version(ckpt::RunId run, ckpt::UnitId unit,
+                                                ViewPoint point) const;
   // All lineages; ascending by lineage, then step. Without those of damaged commits.
   std::vector<UnitVersion> versions(ckpt::RunId run, ckpt::UnitId unit) const;
 

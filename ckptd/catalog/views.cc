@@ -153,6 +153,17 @@ std::optional<ckpt::fb::CommittedT> Catalog::record(ckpt::RunId run, ckpt::Linea
 
 Result<ViewPoint> Catalog::resolve(ckpt::RunId run, ckpt::LineageId lineage,
                                    ckpt::Step step) const {
+  CKPT_ASSIGN(const ViewPoint point, resolve_any(run, lineage, step));
+  const auto commit = impl_->read_commit(run, point.lineage, point.step);
+  if (commit && commit->info.damaged) {
+    return make_error(ErrorCode::kCorrupt, "run {} step {}: damaged: {}",
+                      impl_->find(run)->info.name, step, commit->info.reason);
+  }
+  return point;
+}
+
+Result<ViewPoint> Catalog::resolve_any(ckpt::RunId run, ckpt::LineageId lineage,
+                                       ckpt::Step step) const {
   const RunEntry* entry = impl_->find(run);
   if (entry == nullptr) return make_error(ErrorCode::kNotFound, "run number {}: no such run", run);
   const std::string& name = entry->info.name;
@@ -165,10 +176,6 @@ Result<ViewPoint> Catalog::resolve(ckpt::RunId run, ckpt::LineageId lineage,
     if (!commit) continue;
     if (commit->info.deleted) {
       return make_error(ErrorCode::kNotFound, "run {} step {}: deleted: {}", name, step,
-                        commit->info.reason);
-    }
-    if (commit->info.damaged) {
-      return make_error(ErrorCode::kCorrupt, "run {} step {}: damaged: {}", name, step,
                         commit->info.reason);
     }
     return ViewPoint{stretch.lineage, step};
@@ -237,6 +244,25 @@ std::optional<UnitVersion> Catalog::newest_version(
     auto version = impl_->newest_in(run, unit, stretch);
     // A store that cannot be read must not make an older version look like the newest.
     if (version || !impl_->health.ok()) return version;
+  }
+  return std::nullopt;
+}
+
+std::optional<DamagedVersion> Catalog::damaged_version(ckpt::RunId run, ckpt::UnitId unit,
+                                                       ViewPoint point) const {
+  const RunEntry* entry = impl_->find(run);
+  if (entry == nullptr) return std::nullopt;
+  for (const Impl::Stretch& stretch : impl_->path(*entry, point)) {
+    const auto newest = impl_->seek_for_prev(
+        Family::kVersions, keys::version(run, unit, stretch.lineage, stretch.newest_step),
+        keys::versions(run, unit, stretch.lineage));
+    if (!newest) continue;
+    const auto at = keys::lineage_step_at_end(newest->key);
+    const auto version = values::decode_version(newest->value);
+    if (!at || !version || !version->damaged) return std::nullopt;
+    const auto commit = impl_->read_commit(run, at->lineage, at->step);
+    if (!commit) return std::nullopt;
+    return DamagedVersion{commit->info.snapshot, commit->info.reason};
   }
   return std::nullopt;
 }

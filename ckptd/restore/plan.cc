@@ -39,6 +39,45 @@ void plan_want(size_t want, const UnitRange& range, const UnitVersion& version,
   }
 }
 
+std::string instead_note(const RestoreOracle& oracle, ckpt::UnitId unit, ckpt::Step step,
+                         ckpt::Step instead_of, const std::string& reason) {
+  return fmt::format("unit {}: step {} instead of {}: {}", unit_name(oracle, unit), step,
+                     instead_of, reason);
+}
+
+ckpt::Error cannot_be_had(const RestoreRequest& request, const RestoreOracle& oracle,
+                          ckpt::UnitId unit, ckpt::Step step, const std::string& reason) {
+  return make_error(ErrorCode::kCorrupt, "run {} step {} unit {}: {} ({})", oracle.run_name, step,
+                    unit_name(oracle, unit), reason,
+                    request.exact ? "an older version was not allowed" : "no older version");
+}
+
+struct ChosenVersion {
+  UnitVersion version;
+  std::string note;
+};
+
+// The view's version of the unit, or, where that was damaged, the one before it.
+Result<std::optional<ChosenVersion>> choose_version(const RestoreRequest& request,
+                                                    const RestoreOracle& oracle,
+                                                    ckpt::UnitId unit) {
+  auto version = oracle.newest_version(unit, std::nullopt);
+  const auto damaged = oracle.damaged_version ? oracle.damaged_version(unit) : std::nullopt;
+  if (damaged && (request.exact || !version)) {
+    return cannot_be_had(request, oracle, unit, damaged->snapshot.step, damaged->reason);
+  }
+  if (!version) {
+    return make_error(ErrorCode::kNotFound, "run {} step {} unit {}: no version in this view",
+                      oracle.run_name, request.point.step, unit_name(oracle, unit));
+  }
+  std::string note;
+  if (damaged) {
+    note =
+        instead_note(oracle, unit, version->snapshot.step, damaged->snapshot.step, damaged->reason);
+  }
+  return std::optional(ChosenVersion{std::move(*version), std::move(note)});
+}
+
 // Memory first, because it is the fastest and its slabs may be wanted for something else soon; then
 // every segment in one ascending pass.
 void sort_reads(std::vector<PlannedRead>& reads) {
@@ -86,6 +125,9 @@ RestoreOracle catalog_oracle(
                               ckpt::UnitId unit, const std::optional<ckpt::SnapshotKey>& before) {
     return catalog.newest_version(run, unit, point, before);
   };
+  oracle.damaged_version = [&catalog, run = request.run, point = request.point](ckpt::UnitId unit) {
+    return catalog.damaged_version(run, unit, point);
+  };
   oracle.in_memory = std::move(in_memory);
   const auto run = catalog.run(request.run);
   oracle.run_name = run.ok() ? run->name : fmt::format("number {}", request.run);
@@ -99,24 +141,21 @@ RestoreOracle catalog_oracle(
 
 Result<RestorePlan> plan_restore(const RestoreRequest& request, const RestoreOracle& oracle) {
   RestorePlan plan;
-  std::optional<UnitVersion> version;  // of the want before: wants of one unit come together
+  std::optional<ChosenVersion> chosen;  // of the want before: wants of one unit come together
   for (size_t want = 0; want < request.wants.size(); ++want) {
     const UnitRange& range = request.wants[want];
-    if (!version || version->unit != range.unit) {
-      version = oracle.newest_version(range.unit, std::nullopt);
+    if (!chosen || chosen->version.unit != range.unit) {
+      CKPT_ASSIGN(chosen, choose_version(request, oracle, range.unit));
     }
-    if (!version) {
-      return make_error(ErrorCode::kNotFound, "run {} step {} unit {}: no version in this view",
-                        oracle.run_name, request.point.step, unit_name(oracle, range.unit));
-    }
-    if (!ckpt::base::range_fits(range.offset, range.length, version->bytes)) {
+    const UnitVersion& version = chosen->version;
+    if (!ckpt::base::range_fits(range.offset, range.length, version.bytes)) {
       return make_error(ErrorCode::kInvalidArgument,
                         "run {} step {} unit {}: {} bytes at {} lie outside its {} bytes",
                         oracle.run_name, request.point.step, unit_name(oracle, range.unit),
-                        range.length, range.offset, version->bytes);
+                        range.length, range.offset, version.bytes);
     }
-    plan.versions.push_back({version->snapshot, ""});
-    plan_want(want, range, *version, oracle, plan.reads);
+    plan.versions.push_back({version.snapshot, chosen->note});
+    plan_want(want, range, version, oracle, plan.reads);
   }
   sort_reads(plan.reads);
   count_bytes(plan);
@@ -126,16 +165,12 @@ Result<RestorePlan> plan_restore(const RestoreRequest& request, const RestoreOra
 Result<FallbackPlan> plan_fallback(const RestoreRequest& request, const RestoreOracle& oracle,
                                    ckpt::UnitId unit, const ckpt::SnapshotKey& failed,
                                    const std::string& reason) {
-  const std::string name = unit_name(oracle, unit);
   const auto version = request.exact ? std::nullopt : oracle.newest_version(unit, failed);
-  if (!version) {
-    return make_error(ErrorCode::kCorrupt, "run {} step {} unit {}: {} ({})", oracle.run_name,
-                      failed.step, name, reason,
-                      request.exact ? "an older version was not allowed" : "no older version");
-  }
+  if (!version) return cannot_be_had(request, oracle, unit, failed.step, reason);
+  const auto own = oracle.newest_version(unit, std::nullopt);
   FallbackPlan plan;
-  plan.version = {version->snapshot, fmt::format("unit {}: step {} instead of {}: {}", name,
-                                                 version->snapshot.step, failed.step, reason)};
+  plan.version = {version->snapshot, instead_note(oracle, unit, version->snapshot.step,
+                                                  own ? own->snapshot.step : failed.step, reason)};
   for (size_t want = 0; want < request.wants.size(); ++want) {
     if (request.wants[want].unit != unit) continue;
     plan.wants.push_back(want);

@@ -37,6 +37,9 @@ struct RestoreOracle {
   // As Catalog::newest_version at the request's point.
   std::function<std::optional<UnitVersion>(ckpt::UnitId, const std::optional<ckpt::SnapshotKey>&)>
       newest_version;
+  // As Catalog::damaged_version at the request's point; empty: nothing is damaged.
+  std::function<std::optional<DamagedVersion>(ckpt::UnitId)> damaged_version;
+  // Empty: nothing is.
   std::function<bool(const ckpt::SnapshotKey&, ckpt::UnitId, const FragmentPlace&)> in_memory;
   // For messages only.
   std::string run_name;
@@ -57,8 +60,9 @@ struct RestorePlan {
   uint64_t bytes_memory = 0;            // of whole fragments, each counted once
   uint64_t bytes_segment = 0;
 };
-// kNotFound if a wanted unit has no version in the view, kInvalidArgument if a range lies outside
-// its unit; both name run, step and unit.
+// Where the view lacks a version because its commit is damaged, the older one is planned and the
+// note says so; kCorrupt if the request is exact. kNotFound if a wanted unit has no version in the
+// view, kInvalidArgument if a range lies outside its unit. All name run, step and unit.
 Result<RestorePlan> plan_restore(const RestoreRequest& request, const RestoreOracle& oracle);
 
 // `failed` of this unit cannot be had, because of `reason`. Every want of the unit is planned anew
