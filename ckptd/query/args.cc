@@ -1,0 +1,138 @@
+#include <algorithm>
+
+#include "ckptd/query/documents.h"
+
+namespace ckptd {
+namespace {
+
+using ckpt::ErrorCode;
+using ckpt::make_error;
+
+bool may_read(const QueryContext& context, const RunInfo& run) {
+  return !context.may_read || context.may_read(run);
+}
+
+}  // namespace
+
+Result<QueryArgs> QueryArgs::parse(std::string_view text, const std::vector<std::string>& allowed) {
+  QueryArgs args;
+  args.object_ = nlohmann::json::object();
+  if (text.empty()) return args;
+  args.object_ = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!args.object_.is_object()) {
+    return make_error(ErrorCode::kInvalidArgument, "arguments must be a JSON object");
+  }
+  for (const auto& [name, value] : args.object_.items()) {
+    if (std::find(allowed.begin(), allowed.end(), name) == allowed.end()) {
+      return make_error(ErrorCode::kInvalidArgument, "unknown argument {}", name);
+    }
+  }
+  return args;
+}
+
+Result<std::string> QueryArgs::text(const std::string& name) const {
+  const auto found = object_.find(name);
+  if (found == object_.end() || !found->is_string()) {
+    return make_error(ErrorCode::kInvalidArgument, "argument {} must be a text", name);
+  }
+  return found->get<std::string>();
+}
+
+Result<uint64_t> QueryArgs::number(const std::string& name, uint64_t otherwise) const {
+  const auto found = object_.find(name);
+  if (found == object_.end()) return otherwise;
+  if (!found->is_number_unsigned()) {
+    return make_error(ErrorCode::kInvalidArgument, "argument {} must be a number from 0 on", name);
+  }
+  return found->get<uint64_t>();
+}
+
+Result<bool> QueryArgs::flag(const std::string& name) const {
+  const auto found = object_.find(name);
+  if (found == object_.end()) return false;
+  if (!found->is_boolean()) {
+    return make_error(ErrorCode::kInvalidArgument, "argument {} must be true or false", name);
+  }
+  return found->get<bool>();
+}
+
+Result<ckpt::Selector> QueryArgs::selector(const std::string& name) const {
+  CKPT_ASSIGN(const std::string value, text(name));
+  return ckpt::parse_selector(value);
+}
+
+Result<RunInfo> selected_run(const QueryContext& context, const ckpt::Selector& selector) {
+  CKPT_ASSIGN(RunInfo run, context.catalog.run(selector.run));
+  if (!may_read(context, run)) {
+    return make_error(ErrorCode::kNotFound, "run {}: no such run", selector.run);
+  }
+  if (selector.lineage == 0) return run;
+  CKPT_ASSIGN(const auto lineages, context.catalog.lineages(run.id));
+  const bool known = std::any_of(lineages.begin(), lineages.end(), [&](const Lineage& lineage) {
+    return lineage.id == selector.lineage;
+  });
+  if (known) return run;
+  return make_error(ErrorCode::kNotFound, "run {}: no lineage {}", run.name, selector.lineage);
+}
+
+Result<Resolved> resolve_selector(const QueryContext& context, const ckpt::Selector& selector) {
+  CKPT_ASSIGN(RunInfo run, selected_run(context, selector));
+  using Kind = ckpt::Selector::Kind;
+  if (selector.kind == Kind::kStep) {
+    CKPT_ASSIGN(const ViewPoint point,
+                context.catalog.resolve_any(run.id, selector.lineage, selector.step));
+    return Resolved{std::move(run), point};
+  }
+  if (selector.kind == Kind::kTag) {
+    const auto tags = context.catalog.tags(run.id);
+    const auto tag = tags.find(selector.tag);
+    if (tag == tags.end()) {
+      return make_error(ErrorCode::kNotFound, "run {}: no tag {}", run.name, selector.tag);
+    }
+    CKPT_ASSIGN(const ViewPoint point,
+                context.catalog.resolve_any(run.id, tag->second.lineage, tag->second.step));
+    return Resolved{std::move(run), point};
+  }
+  const auto point = context.catalog.latest_complete(run.id, selector.lineage);
+  if (point) return Resolved{std::move(run), *point};
+  CKPT_TRY(context.catalog.health());
+  return make_error(ErrorCode::kNotFound, "run {}: no complete view yet", run.name);
+}
+
+Result<VerifyTarget> parse_verify_args(const QueryContext& context, std::string_view args) {
+  CKPT_ASSIGN(const QueryArgs parsed, QueryArgs::parse(args, {"target"}));
+  VerifyTarget target;
+  if (!parsed.has("target")) return target;
+  CKPT_ASSIGN(const ckpt::Selector selector, parsed.selector("target"));
+  if (selector.kind == ckpt::Selector::Kind::kRun) {
+    CKPT_ASSIGN(const RunInfo run, selected_run(context, selector));
+    target.run = run.id;
+    return target;
+  }
+  CKPT_ASSIGN(const Resolved resolved, resolve_selector(context, selector));
+  target.run = resolved.run.id;
+  target.point = resolved.point;
+  return target;
+}
+
+Result<TagChange> parse_tag_args(const QueryContext& context, std::string_view args) {
+  CKPT_ASSIGN(const QueryArgs parsed, QueryArgs::parse(args, {"target", "tag", "remove"}));
+  TagChange change;
+  CKPT_ASSIGN(const ckpt::Selector selector, parsed.selector("target"));
+  CKPT_ASSIGN(change.tag, parsed.text("tag"));
+  CKPT_TRY(ckpt::validate_tag(change.tag));
+  CKPT_ASSIGN(change.remove, parsed.flag("remove"));
+  if (!change.remove) {
+    CKPT_ASSIGN(change.target, resolve_selector(context, selector));
+    const ViewPoint point = change.target.point;
+    CKPT_TRY(context.catalog.resolve(change.target.run.id, point.lineage, point.step));
+    return change;
+  }
+  CKPT_ASSIGN(change.target.run, selected_run(context, selector));
+  if (!context.catalog.tags(change.target.run.id).contains(change.tag)) {
+    return make_error(ErrorCode::kNotFound, "run {}: no tag {}", selector.run, change.tag);
+  }
+  return change;
+}
+
+}  // namespace ckptd

@@ -1,0 +1,37 @@
+#include "ckptd/query/documents.h"
+
+#include <fmt/chrono.h>
+
+#include <ctime>
+
+namespace ckptd {
+
+std::string iso_time(uint64_t time_ns) {
+  const auto seconds = static_cast<std::time_t>(time_ns / 1'000'000'000);
+  const uint64_t milliseconds = time_ns / 1'000'000 % 1000;
+  std::tm parts{};
+  gmtime_r(&seconds, &parts);
+  return fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}Z", parts, milliseconds);
+}
+
+std::string hex32(uint32_t value) { return fmt::format("{:08x}", value); }
+
+Json attribute(std::optional<uint32_t> value) { return value ? Json(*value) : Json(); }
+
+Json tensors_json(const ckpt::UnitSpec& spec) {
+  Json tensors = Json::array();
+  for (const ckpt::TensorSpec& tensor : spec.tensors) {
+    tensors.push_back({{"name", tensor.name},
+                       {"dtype", ckpt::dtype_name(tensor.dtype)},
+                       {"shape", tensor.shape},
+                       {"offset", tensor.offset}});
+  }
+  return tensors;
+}
+
+// Names and reasons may hold bytes that are not UTF-8; JSON cannot.
+std::string dump(const Json& document) {
+  return document.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace ckptd

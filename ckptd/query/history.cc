@@ -1,0 +1,161 @@
+// Documents about what happened: runs, their commits, a unit's versions.
+#include <algorithm>
+#include <set>
+
+#include "ckptd/query/documents.h"
+
+namespace ckptd {
+namespace {
+
+using ckpt::ErrorCode;
+using ckpt::make_error;
+using Specs = std::vector<ckpt::UnitSpec>;
+
+Json parent_json(const Catalog& catalog, const RunInfo& run) {
+  if (run.parent == 0) return nullptr;
+  const auto parent = catalog.run(run.parent);
+  const std::string name = parent.ok() ? parent->name : fmt::format("number {}", run.parent);
+  return fmt::format("{}@{}", name, run.parent_step);
+}
+
+Json last_step_json(const Catalog& catalog, const RunInfo& run) {
+  Json step;
+  catalog.visit_commits(run.id, [&](const CommitInfo& commit) {
+    if (commit.deleted || commit.damaged) return true;
+    step = commit.snapshot.step;
+    return false;
+  });
+  return step;
+}
+
+size_t distinct_experts(const CommitInfo& commit, const Specs& specs) {
+  std::set<std::pair<uint32_t, uint32_t>> experts;
+  for (const ckpt::UnitId unit : commit.units) {
+    if (unit >= specs.size() || !specs[unit].expert) continue;
+    experts.emplace(specs[unit].layer.value_or(0), *specs[unit].expert);
+  }
+  return experts.size();
+}
+
+Json commit_json(const CommitInfo& commit, const Specs& specs,
+                 const std::multimap<ViewPoint, std::string>& tags) {
+  Json names = Json::array();
+  const auto [first, last] = tags.equal_range({commit.snapshot.lineage, commit.snapshot.step});
+  for (auto tag = first; tag != last; ++tag) names.push_back(tag->second);
+  Json metrics = Json::object();
+  for (const auto& [name, value] : commit.metrics) metrics[name] = value;
+
+  Json document = {{"step", commit.snapshot.step},
+                   {"lineage", commit.snapshot.lineage},
+                   {"time", iso_time(commit.time_ns)},
+                   {"level", commit.damaged ? "damaged" : "durable"},
+                   {"units", commit.units.size()},
+                   {"experts", distinct_experts(commit, specs)},
+                   {"bytes", commit.bytes},
+                   {"tags", std::move(names)},
+                   {"metrics", std::move(metrics)},
+                   {"plt", commit.full ? Json(0) : Json()}};
+  if (commit.damaged) document["reason"] = commit.reason;
+  return document;
+}
+
+Json metadata_json(const std::string& metadata) {
+  Json parsed = Json::parse(metadata, nullptr, /*allow_exceptions=*/false);
+  return parsed.is_discarded() ? Json() : parsed;
+}
+
+Json spec_json(const ckpt::UnitSpec& spec) {
+  return {{"unit", spec.name},
+          {"bytes", spec.bytes},
+          {"layer", attribute(spec.layer)},
+          {"expert", attribute(spec.expert)},
+          {"part", ckpt::unit_part_name(spec.part)},
+          {"tensors", tensors_json(spec)}};
+}
+
+}  // namespace
+
+Result<Json> runs_document(const QueryContext& context, const QueryArgs&) {
+  Json document = Json::array();
+  for (const RunInfo& run : context.catalog.runs()) {
+    if (context.may_read && !context.may_read(run)) continue;
+    document.push_back({{"run", run.name},
+                        {"parent", parent_json(context.catalog, run)},
+                        {"created", iso_time(run.created_ns)},
+                        {"last_step", last_step_json(context.catalog, run)},
+                        {"commits", run.commits},
+                        {"bytes", run.bytes}});
+  }
+  return document;
+}
+
+Result<Json> log_document(const QueryContext& context, const QueryArgs& args) {
+  CKPT_ASSIGN(const ckpt::Selector selector, args.selector("target"));
+  CKPT_ASSIGN(const RunInfo run, selected_run(context, selector));
+  CKPT_ASSIGN(const uint64_t limit, args.number("limit", ~uint64_t{0}));
+  if (selector.kind != ckpt::Selector::Kind::kRun) {
+    return make_error(ErrorCode::kInvalidArgument, "log takes a run, not {}", to_string(selector));
+  }
+  CKPT_ASSIGN(const auto specs, context.catalog.units(run.id));
+  std::multimap<ViewPoint, std::string> tags;
+  for (const auto& [tag, point] : context.catalog.tags(run.id)) tags.emplace(point, tag);
+
+  Json document = Json::array();
+  context.catalog.visit_commits(run.id, [&](const CommitInfo& commit) {
+    const bool listed =
+        !commit.deleted && (selector.lineage == 0 || selector.lineage == commit.snapshot.lineage);
+    if (listed && document.size() < limit) document.push_back(commit_json(commit, *specs, tags));
+    return document.size() < limit;
+  });
+  return document;
+}
+
+Result<Json> schema_document(const QueryContext& context, const QueryArgs& args) {
+  CKPT_ASSIGN(const ckpt::Selector selector, args.selector("target"));
+  CKPT_ASSIGN(const RunInfo run, selected_run(context, selector));
+  CKPT_ASSIGN(const auto specs, context.catalog.units(run.id));
+  Json units = Json::array();
+  for (size_t id = 0; id < specs->size(); ++id) {
+    Json unit = {{"id", id}};
+    unit.update(spec_json((*specs)[id]));
+    units.push_back(std::move(unit));
+  }
+  return Json{
+      {"run", run.name}, {"metadata", metadata_json(run.metadata)}, {"units", std::move(units)}};
+}
+
+Result<Json> unit_document(const QueryContext& context, const QueryArgs& args) {
+  CKPT_ASSIGN(const ckpt::Selector selector, args.selector("target"));
+  CKPT_ASSIGN(const RunInfo run, selected_run(context, selector));
+  CKPT_ASSIGN(const std::string name, args.text("unit"));
+  CKPT_ASSIGN(const auto specs, context.catalog.units(run.id));
+  const auto spec =
+      std::find_if(specs->begin(), specs->end(),
+                   [&](const ckpt::UnitSpec& candidate) { return candidate.name == name; });
+  if (spec == specs->end()) {
+    return make_error(ErrorCode::kNotFound, "run {} unit {}: no such unit", run.name, name);
+  }
+  const auto unit = static_cast<ckpt::UnitId>(spec - specs->begin());
+
+  // In the order of the journal, as the log has it.
+  std::map<uint64_t, Json, std::greater<>> versions;
+  for (const UnitVersion& version : context.catalog.versions(run.id, unit)) {
+    const ckpt::SnapshotKey& key = version.snapshot;
+    if (selector.lineage != 0 && key.lineage != selector.lineage) continue;
+    const auto commit = context.catalog.commit(run.id, key.lineage, key.step);
+    if (!commit) continue;
+    versions[commit->sequence] = {{"step", key.step},
+                                  {"lineage", key.lineage},
+                                  {"time", iso_time(commit->time_ns)},
+                                  {"bytes", version.bytes},
+                                  {"crc32c", hex32(version.crc32c)},
+                                  {"fragments", version.fragments.size()}};
+  }
+  Json document = {{"run", run.name}};
+  document.update(spec_json(*spec));
+  document["versions"] = Json::array();
+  for (auto& [sequence, version] : versions) document["versions"].push_back(std::move(version));
+  return document;
+}
+
+}  // namespace ckptd
