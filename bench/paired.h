@@ -1,0 +1,40 @@
+// Paired measurement: two things are timed in turns (A B B A A B B A ...), so that a machine that
+// is slow for a while is slow for both, and compared by the median of their ratios.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "formats/base/result.h"
+
+namespace bench {
+
+using ckpt::Result;
+
+struct Interval {
+  double low = 0;
+  double high = 0;
+};
+
+double median(std::vector<double> values);
+// 95 % interval of the median, by a seeded bootstrap.
+Interval median_interval(const std::vector<double>& values);
+
+struct Paired {
+  std::vector<double> limit;   // of run i, in the unit of the callbacks (more is better)
+  std::vector<double> engine;  // of run i
+  double ratio = 0;            // median of engine[i] / limit[i]
+  Interval ratio_interval;
+  double self_ratio = 0;  // median of limit[i + 1] / limit[i]: 1 on a quiet machine
+  Interval self_interval;
+  // The limit against itself holds within 3 %: otherwise nothing was measured.
+  bool conclusive() const;
+};
+
+// Runs both callbacks `pairs` times each, in the order A B B A. Stops at the first error.
+Result<Paired> measure_pairs(int pairs, const std::function<Result<double>()>& limit,
+                             const std::function<Result<double>()>& engine,
+                             const std::function<void(const std::string&)>& progress);
+
+}  // namespace bench

@@ -1,0 +1,161 @@
+#include "bench/raw_disk.h"
+
+#include <fcntl.h>
+#include <liburing.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "formats/base/unique_fd.h"
+
+namespace bench {
+
+using ckpt::ErrorCode;
+using ckpt::make_error;
+
+namespace {
+
+ckpt::Error failed(const std::string& what, int error) {
+  return make_error(ErrorCode::kIo, "{}: {}", what, std::strerror(error));
+}
+
+class Ring {
+ public:
+  static Result<std::unique_ptr<Ring>> open(unsigned depth, ckpt::MutableByteView pool) {
+    auto ring = std::make_unique<Ring>();
+    const int opened = io_uring_queue_init(depth, &ring->ring_, 0);
+    if (opened < 0) return failed("io_uring", -opened);
+    ring->open_ = true;
+    const iovec whole{pool.data(), pool.size()};
+    const int registered = io_uring_register_buffers(&ring->ring_, &whole, 1);
+    if (registered < 0) return failed("registering the pool with io_uring", -registered);
+    return ring;
+  }
+  ~Ring() {
+    if (open_) io_uring_queue_exit(&ring_);
+  }
+  io_uring* get() { return &ring_; }
+
+ private:
+  io_uring ring_{};
+  bool open_ = false;
+};
+
+Result<double> write_loop(int fd, uint64_t bytes, const RawConfig& config,
+                          ckpt::MutableByteView pool) {
+  CKPT_ASSIGN(const auto ring, Ring::open(config.depth, pool));
+  const auto start = std::chrono::steady_clock::now();
+  uint64_t submitted = 0;
+  uint64_t completed = 0;
+  while (completed < bytes) {
+    while (submitted < bytes && submitted - completed < config.depth * config.request_bytes) {
+      io_uring_sqe* sqe = io_uring_get_sqe(ring->get());
+      if (sqe == nullptr) break;
+      const uint64_t length = std::min(config.request_bytes, bytes - submitted);
+      io_uring_prep_write_fixed(sqe, fd, pool.data() + submitted % pool.size(),
+                                static_cast<unsigned>(length), submitted, 0);
+      io_uring_sqe_set_data64(sqe, length);
+      submitted += length;
+    }
+    const int waited = io_uring_submit_and_wait(ring->get(), 1);
+    if (waited < 0 && waited != -EINTR) return failed("io_uring_submit_and_wait", -waited);
+    io_uring_cqe* completion = nullptr;
+    while (io_uring_peek_cqe(ring->get(), &completion) == 0) {
+      const auto expected = static_cast<int64_t>(io_uring_cqe_get_data64(completion));
+      if (completion->res < 0) return failed("raw write", -completion->res);
+      if (completion->res != expected) return failed("raw write was cut short", EIO);
+      completed += static_cast<uint64_t>(expected);
+      io_uring_cqe_seen(ring->get(), completion);
+    }
+  }
+  if (::fdatasync(fd) != 0) return failed("fdatasync", errno);
+  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+  return static_cast<double>(bytes) / elapsed.count();
+}
+
+Result<double> fio_write(const std::string& path, uint64_t bytes, const RawConfig& config) {
+  const std::string command = fmt::format(
+      "fio --name=limit --filename='{}' --rw=write --bs={} --iodepth={} --size={} "
+      "--ioengine=io_uring --direct=1 --fixedbufs=1 --fallocate=native --end_fsync=1 "
+      "--output-format=json 2>/dev/null",
+      path, config.request_bytes, config.depth, bytes);
+  std::unique_ptr<FILE, int (*)(FILE*)> pipe(::popen(command.c_str(), "r"), ::pclose);
+  if (pipe == nullptr) return failed("fio", errno);
+  std::string output;
+  char buffer[4096];
+  for (size_t got = 0; (got = ::fread(buffer, 1, sizeof(buffer), pipe.get())) > 0;) {
+    output.append(buffer, got);
+  }
+  const auto json = nlohmann::json::parse(output, nullptr, false);
+  const nlohmann::json::json_pointer speed("/jobs/0/write/bw_bytes");
+  if (json.is_discarded() || !json.contains(speed) || json.at(speed).get<double>() <= 0) {
+    return make_error(ErrorCode::kUnavailable, "fio gave no result");
+  }
+  return json.at(speed).get<double>();
+}
+
+}  // namespace
+
+std::string RawConfig::name() const {
+  return fmt::format("{}, depth {}, {} MiB", fio ? "fio io_uring" : "io_uring loop", depth,
+                     request_bytes >> 20);
+}
+
+bool fio_installed() { return ::system("fio --version >/dev/null 2>&1") == 0; }
+
+Result<double> raw_write(const std::string& directory, uint64_t bytes, const RawConfig& config,
+                         ckpt::MutableByteView pool) {
+  const std::string path = directory + "/limit.raw";
+  if (config.fio) {
+    auto speed = fio_write(path, bytes, config);
+    ::unlink(path.c_str());
+    return speed;
+  }
+  const ckpt::base::UniqueFd fd(
+      ::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_DIRECT | O_CLOEXEC, 0600));
+  if (!fd.valid()) return failed(path, errno);
+  ::unlink(path.c_str());
+  if (::fallocate(fd.get(), 0, 0, static_cast<off_t>(bytes)) != 0) return failed(path, errno);
+  // The allocation itself is not part of the limit, as segments are allocated ahead.
+  if (::fsync(fd.get()) != 0) return failed(path, errno);
+  return write_loop(fd.get(), bytes, config, pool);
+}
+
+Result<RawConfig> sweep(const std::string& directory, uint64_t bytes, ckpt::MutableByteView pool,
+                        const std::function<void(const std::string&)>& progress) {
+  std::vector<RawConfig> candidates;
+  for (const unsigned depth : {8u, 16u, 32u}) {
+    for (const uint64_t size : {1ull << 20, 4ull << 20, 16ull << 20}) {
+      candidates.push_back({.depth = depth, .request_bytes = size});
+    }
+  }
+  if (fio_installed()) {
+    for (const uint64_t size : {1ull << 20, 4ull << 20}) {
+      candidates.push_back({.depth = 16, .request_bytes = size, .fio = true});
+    }
+  }
+  RawConfig best;
+  double best_speed = 0;
+  for (const RawConfig& candidate : candidates) {
+    double speed = 0;
+    for (int i = 0; i < 2; ++i) {
+      CKPT_ASSIGN(const double once, raw_write(directory, bytes, candidate, pool));
+      speed = std::max(speed, once);
+    }
+    progress(fmt::format("sweep: {}: {:.2f} GB/s", candidate.name(), speed / 1e9));
+    if (speed > best_speed) {
+      best_speed = speed;
+      best = candidate;
+    }
+  }
+  return best;
+}
+
+}  // namespace bench

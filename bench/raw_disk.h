@@ -1,0 +1,38 @@
+// The limit of the disk: the fastest way we know to get bytes onto it, with nothing else in the
+// way. One preallocated file, O_DIRECT, io_uring with registered buffers of incompressible bytes,
+// one fdatasync at the end; the best of a sweep over depth and request size. And fio's own loop
+// with the same settings, where fio is installed: the limit is the faster of the two.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "formats/base/bytes.h"
+#include "formats/base/result.h"
+
+namespace bench {
+
+using ckpt::Result;
+
+struct RawConfig {
+  unsigned depth = 16;
+  uint64_t request_bytes = 4ull << 20;
+  bool fio = false;
+  std::string name() const;  // "io_uring loop, depth 16, 4 MiB"
+};
+
+// Writes `bytes` to a new file in `directory`, removes it, and returns bytes per second from the
+// first submission to the end of the sync. `pool` is page-aligned memory to write from; its length
+// is a multiple of request_bytes.
+Result<double> raw_write(const std::string& directory, uint64_t bytes, const RawConfig& config,
+                         ckpt::MutableByteView pool);
+
+bool fio_installed();
+
+// The configuration that wrote fastest (best of two each).
+Result<RawConfig> sweep(const std::string& directory, uint64_t bytes, ckpt::MutableByteView pool,
+                        const std::function<void(const std::string&)>& progress);
+
+}  // namespace bench
