@@ -49,7 +49,7 @@ RestoreJob::RestoreJob(Context context, ArenaId arena, uid_t uid, RestoreRequest
     impl_->serving[impl_->request.wants[want].unit] = plan.versions[want].snapshot;
   }
   // A slice that begins and ends inside a block still fits into a slab.
-  const uint64_t slab_bytes = context.staging.slab_bytes(arena, 0).size();
+  const uint64_t slab_bytes = context.staging.layout(arena).slab_bytes;
   CKPT_ASSERT(slab_bytes > 2 * ckpt::kBlockBytes);
   impl_->slice_bytes_max = slab_bytes - 2 * ckpt::kBlockBytes;
   impl_->add(plan.reads);

@@ -234,6 +234,8 @@ void Staging::give_back_restore_slab(ArenaId id, uint32_t slab) {
   }
 }
 
+ckpt::ArenaLayout Staging::layout(ArenaId id) const { return impl_->at(id).view.layout(); }
+
 MutableByteView Staging::slab_bytes(ArenaId id, uint32_t slab) {
   const ArenaState& arena = impl_->at(id);
   CKPT_ASSERT(slab < arena.slabs.size() && arena.slabs[slab].reserved);

@@ -119,6 +119,8 @@ class Staging {
   Result<StagedSlab> seal(ArenaId arena, uint32_t slab, uint64_t payload_bytes,
                           std::vector<ckpt::ExtentFragment> fragments);
 
+  ckpt::ArenaLayout layout(ArenaId arena) const;
+
   // Windows for restores.
   std::optional<uint32_t> take_restore_slab(ArenaId arena);
   void give_back_restore_slab(ArenaId arena, uint32_t slab);
