@@ -12,7 +12,7 @@
 #include "formats/base/assert.h"
 #include "formats/base/crc32c.h"
 #include "formats/base/unique_fd.h"
-#include "trainer/philox.h"
+#include "trainer/model/philox.h"
 
 namespace moetrain {
 

@@ -5,7 +5,7 @@
 #include <numbers>
 
 #include "formats/base/hash.h"
-#include "trainer/philox.h"
+#include "trainer/model/philox.h"
 
 namespace moetrain {
 namespace {

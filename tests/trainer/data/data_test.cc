@@ -9,7 +9,7 @@
 #include <numeric>
 #include <set>
 
-#include "trainer/philox.h"
+#include "trainer/model/philox.h"
 
 namespace moetrain {
 namespace {
