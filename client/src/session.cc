@@ -26,7 +26,7 @@ void sleep_until(const Deadline& deadline) { (void)::poll(nullptr, 0, deadline.p
 
 Result<std::unique_ptr<Session>> Session::open(Options options, const Deadline& deadline) {
   std::unique_ptr<Session> session(new Session(std::move(options)));
-  const CallOptions call{deadline, "socket " + session->options_.socket, [&session]() {
+  const CallOptions call{deadline, "cannot connect", [&session]() {
                            std::optional<Error> loss = session->last_loss_;
                            if (loss && !is_final(loss->code)) loss.reset();
                            return loss;

@@ -1,0 +1,111 @@
+#include "client/ctl/export.h"
+
+#include <fmt/ranges.h>
+
+#include <filesystem>
+
+#include "client/ctl/new_file.h"
+
+namespace ckptctl {
+namespace {
+
+using ckpt::ErrorCode;
+using ckpt::make_error;
+
+constexpr const char* kIndexName = "model.safetensors.index.json";
+
+// The first few names, and how many more there are.
+std::string some_of(const std::vector<std::string>& names) {
+  constexpr size_t kShown = 5;
+  const std::vector<std::string> shown(names.begin(),
+                                       names.begin() + std::min(names.size(), kShown));
+  const std::string more =
+      names.size() > kShown ? fmt::format(" and {} more", names.size() - kShown) : "";
+  return fmt::format("{}{}", fmt::join(shown, ", "), more);
+}
+
+// A reader prefers model.safetensors to an index, so the two must not lie side by side.
+Status prepare_folder(const std::string& out, bool sharded) {
+  std::error_code error;
+  std::filesystem::create_directories(out, error);
+  if (error) return make_error(ErrorCode::kIo, "{}: {}", out, error.message());
+  const std::string other = out + "/" + (sharded ? "model.safetensors" : kIndexName);
+  if (std::filesystem::exists(other, error)) {
+    return make_error(ErrorCode::kAlreadyExists,
+                      "{} is there from an export in the other layout; remove it first", other);
+  }
+  return ckpt::ok_status();
+}
+
+Result<NewFile> write_text(const std::string& out, const std::string& name, const Json& document) {
+  const std::string text = document.dump(2) + "\n";
+  CKPT_ASSIGN(NewFile file, NewFile::create(out, name, text.size()));
+  CKPT_TRY(file.write(0, ckpt::as_bytes(text)));
+  return file;
+}
+
+Result<NewFile> write_tensors(Link& link, const View& view, const std::string& out,
+                              const ExportFile& plan, Progress& progress) {
+  CKPT_ASSIGN(NewFile file, NewFile::create(out, plan.name, plan.bytes));
+  CKPT_TRY(file.write(0, plan.header));
+  std::vector<std::byte> buffer(kReadBytes);
+  for (const auto& batch : in_batches(plan.pieces)) {
+    CKPT_TRY(read_batch(link, view, batch, buffer));
+    uint64_t at = 0;
+    for (const WantedBytes& piece : batch) {
+      CKPT_TRY(file.write(piece.destination, ckpt::ByteView(buffer).subspan(at, piece.length)));
+      at += piece.length;
+    }
+    progress.add(at);
+  }
+  return file;
+}
+
+}  // namespace
+
+Result<Json> export_view(Link& link, const ExportRequest& request, Progress& progress) {
+  CKPT_ASSIGN(const View view, load_view(link, request.target));
+  if (!view.complete) {
+    return make_error(ErrorCode::kFailedPrecondition,
+                      "run {} step {}: the view is not complete, missing: {}", view.run, view.step,
+                      some_of(view.missing));
+  }
+  CKPT_ASSIGN(const Schema schema, load_schema(link, view.run));
+  CKPT_ASSIGN(const ExportLayout layout, make_export_layout(schema, request.options));
+  CKPT_TRY(prepare_folder(request.out, layout.files.size() > 1));
+
+  progress.start(layout.data_bytes);
+  std::vector<NewFile> written;
+  Json names = Json::array();
+  for (const ExportFile& plan : layout.files) {
+    CKPT_ASSIGN(NewFile file, write_tensors(link, view, request.out, plan, progress));
+    written.push_back(std::move(file));
+    names.push_back(plan.name);
+  }
+  progress.finish();
+  const bool has_config = schema.metadata.is_object() && schema.metadata.contains("hf_config");
+  if (has_config) {
+    CKPT_ASSIGN(NewFile config,
+                write_text(request.out, "config.json", schema.metadata["hf_config"]));
+    written.push_back(std::move(config));
+    names.push_back("config.json");
+  }
+  if (!layout.index.is_null()) {
+    CKPT_ASSIGN(NewFile index, write_text(request.out, kIndexName, layout.index));
+    written.push_back(std::move(index));
+    names.push_back(kIndexName);
+  }
+  for (NewFile& file : written) CKPT_TRY(file.commit());
+
+  return Json{{"run", view.run},
+              {"lineage", view.lineage},
+              {"step", view.step},
+              {"out", request.out},
+              {"files", std::move(names)},
+              {"tensors", layout.tensors},
+              {"bytes", layout.data_bytes},
+              {"stale_units", view.stale},
+              {"config", has_config}};
+}
+
+}  // namespace ckptctl

@@ -1,0 +1,21 @@
+// export: a view as a Hugging Face folder, streamed in constant memory.
+#pragma once
+
+#include <string>
+
+#include "client/ctl/export_layout.h"
+#include "client/ctl/progress.h"
+
+namespace ckptctl {
+
+struct ExportRequest {
+  std::string target;  // RUN@STEP
+  std::string out;     // folder; created if it is not there
+  ExportOptions options;
+};
+
+// {run, lineage, step, out, files, tensors, bytes, stale_units, config}. Refuses a view that is
+// not complete and names what is missing. The files appear when all of them are whole.
+Result<Json> export_view(Link& link, const ExportRequest& request, Progress& progress);
+
+}  // namespace ckptctl

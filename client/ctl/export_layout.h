@@ -1,0 +1,39 @@
+// ExportLayout: which tensors of a run go where in a Hugging Face folder. Pure.
+//
+//   model.safetensors                         or, in shards,
+//   model-00001-of-00003.safetensors ...      with model.safetensors.index.json
+//   config.json                               the run metadata's "hf_config"
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "client/ctl/view.h"
+#include "formats/safetensors.h"
+
+namespace ckptctl {
+
+struct ExportOptions {
+  bool include_optimizer = false;  // tensors whose names start with "optimizer."
+  uint64_t shard_bytes = 0;        // 0: one file
+};
+
+struct ExportFile {
+  std::string name;
+  std::vector<std::byte> header;    // of safetensors; the data follows
+  std::vector<WantedBytes> pieces;  // destination: offset in the file
+  uint64_t bytes = 0;               // of the whole file
+};
+
+struct ExportLayout {
+  std::vector<ExportFile> files;
+  uint64_t tensors = 0;
+  uint64_t data_bytes = 0;
+  Json index;  // of the shards; null if there is one file
+};
+
+// Tensors in the order of the units. The unit `trainer` holds no model and is never exported.
+// Fails if two units have a tensor of the same name, or nothing is left to export.
+Result<ExportLayout> make_export_layout(const Schema& schema, const ExportOptions& options);
+
+}  // namespace ckptctl

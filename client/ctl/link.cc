@@ -1,0 +1,80 @@
+#include "client/ctl/link.h"
+
+namespace ckptctl {
+namespace {
+
+using ckpt::ErrorCode;
+using ckpt::make_error;
+
+constexpr uint32_t kOpenTimeoutMs = 3'000;
+constexpr uint64_t kArenaBytes = 32 << 20;  // two windows of 8 MiB, and what the daemon reserves
+constexpr uint64_t kSlabBytes = 8 << 20;
+
+ckpt::Error as_error(const ckpt::client::Error& error) {
+  return {static_cast<ErrorCode>(error.status), error.message};
+}
+
+ErrorCode code_for_exit(int exit_code) {
+  switch (exit_code) {
+    case 2:
+      return ErrorCode::kInvalidArgument;
+    case 3:
+      return ErrorCode::kNotFound;
+    case 4:
+      return ErrorCode::kCorrupt;
+    default:
+      return ErrorCode::kFailedPrecondition;
+  }
+}
+
+}  // namespace
+
+Result<Link> Link::open(const std::string& socket, bool for_restore) {
+  ckpt::client::OpenOptions options;
+  options.socket = socket;
+  options.client_name = "ckptctl";
+  options.control = true;
+  options.timeout_ms = kOpenTimeoutMs;
+  if (for_restore) {
+    options.arena_bytes = kArenaBytes;
+    options.slab_bytes = kSlabBytes;
+  }
+  auto session = ckpt::client::Session::open(options);
+  if (!session) return as_error(session.error());
+  return Link(std::move(session).value());
+}
+
+Result<Answer> Link::ask(const std::string& verb, const Json& arguments, uint32_t timeout_ms) {
+  auto reply = session_.query(verb, arguments.dump(), timeout_ms);
+  if (!reply) return as_error(reply.error());
+  Answer answer{Json::parse(reply->json, nullptr, false), reply->exit_code};
+  if (answer.document.is_discarded()) {
+    return make_error(ErrorCode::kCorrupt, "{}: the daemon's answer is not JSON", verb);
+  }
+  if (answer.exit_code != 0 && answer.document.is_object() && answer.document.contains("error")) {
+    const Json& error = answer.document["error"];
+    return ckpt::Error{code_for_exit(answer.exit_code),
+                       error.is_string() ? error.get<std::string>() : error.dump()};
+  }
+  return answer;
+}
+
+Result<Json> Link::document(const std::string& verb, const Json& arguments, uint32_t timeout_ms) {
+  CKPT_ASSIGN(Answer answer, ask(verb, arguments, timeout_ms));
+  if (answer.exit_code == 0) return std::move(answer.document);
+  return make_error(code_for_exit(answer.exit_code), "{}: {}", verb, answer.document.dump());
+}
+
+Status Link::read(const std::string& run, uint32_t lineage, uint64_t step,
+                  const std::vector<ckpt_range>& ranges) {
+  ckpt::client::RestoreOptions options;
+  options.run = run;
+  options.lineage = lineage;
+  options.step = step;
+  options.exact = true;
+  const auto restored = session_.restore(options, ranges);
+  if (!restored) return as_error(restored.error());
+  return ckpt::ok_status();
+}
+
+}  // namespace ckptctl

@@ -1,0 +1,45 @@
+// ckptctl: what people and scripts ask of ckptd. Data on stdout, everything else on stderr; exit
+// codes 0 done, 1 failed, 2 bad usage, 3 not found, 4 integrity error.
+#include <fmt/format.h>
+
+#include "client/ctl/verbs.h"
+
+namespace {
+
+constexpr int kBadUsage = 2;
+
+int run(int argc, char** argv) {
+  CLI::App app("Asks ckptd about runs and their history, checks, exports and tags.", "ckptctl");
+  app.require_subcommand(1);
+  app.footer(
+      "The socket is taken from --socket or CKPTD_SOCKET, the run from CKPTD_RUN.\n"
+      "`ckptctl VERB --help` shows examples.");
+  ckptctl::Common common;
+  app.add_option("--socket", common.socket, "unix:PATH of the daemon")->envname("CKPTD_SOCKET");
+  app.add_flag("--json", common.json, "One JSON document on stdout");
+  app.add_option("-o,--output", common.output, "table or json")
+      ->check(CLI::IsMember({"table", "json"}));
+  ckptctl::Verb verb;
+  ckptctl::add_verbs(app, common, verb);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : kBadUsage;
+  }
+  const ckpt::Result<ckptctl::Outcome> outcome = verb();
+  if (!outcome.ok()) {
+    fmt::print(stderr, "ckptctl: {}\n", outcome.error().message);
+    return ckpt::exit_code_for(outcome.error().code);
+  }
+  const std::string text =
+      common.wants_json() ? outcome->document.dump(2) + "\n" : outcome->print(outcome->document);
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
+    fmt::print(stderr, "ckptctl: stdout: cannot write\n");
+    return 1;
+  }
+  return outcome->exit_code;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) { return run(argc, argv); }

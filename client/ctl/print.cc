@@ -1,0 +1,203 @@
+#include "client/ctl/print.h"
+
+#include <fmt/format.h>
+
+#include "client/ctl/table.h"
+#include "formats/base/parse.h"
+
+namespace ckptctl {
+namespace {
+
+using Align = Table::Align;
+
+// A document is the daemon's; a member that is missing prints as "-", whatever version wrote it.
+Json member(const Json& object, const char* name) {
+  if (!object.is_object()) return nullptr;
+  const auto found = object.find(name);
+  return found != object.end() ? *found : Json(nullptr);
+}
+
+std::string text(const Json& value) {
+  if (value.is_null()) return "-";
+  if (value.is_string()) return value.get<std::string>().empty() ? "-" : value.get<std::string>();
+  if (value.is_number_float()) return fmt::format("{:.6g}", value.get<double>());
+  if (value.is_boolean()) return value.get<bool>() ? "yes" : "no";
+  return value.dump();
+}
+std::string text(const Json& object, const char* name) { return text(member(object, name)); }
+
+std::string size(const Json& object, const char* name) {
+  const Json bytes = member(object, name);
+  return bytes.is_number_unsigned() ? ckpt::base::format_size(bytes.get<uint64_t>()) : text(bytes);
+}
+
+// ["a", "b"] -> "a b"; {"loss": 2.5} -> "loss=2.5"
+std::string joined(const Json& values) {
+  std::string out;
+  for (const auto& [key, value] : values.items()) {
+    if (!out.empty()) out += ' ';
+    out += values.is_object() ? key + "=" + text(value) : text(value);
+  }
+  return out.empty() ? "-" : out;
+}
+
+std::string view_name(const Json& view) {
+  return fmt::format("{}~{}@{}", text(view, "run"), text(view, "lineage"), text(view, "step"));
+}
+
+std::string parent_name(const Json& run) {
+  const Json parent = member(run, "parent");
+  return parent.is_object() ? view_name(parent) : text(parent);
+}
+
+}  // namespace
+
+std::string print_runs(const Json& document) {
+  Table table({{"RUN"},
+               {"PARENT"},
+               {"CREATED"},
+               {"LAST STEP", Align::kRight},
+               {"COMMITS", Align::kRight},
+               {"SIZE", Align::kRight}});
+  for (const Json& run : document) {
+    table.add({text(run, "run"), parent_name(run), text(run, "created"), text(run, "last_step"),
+               text(run, "commits"), size(run, "bytes")});
+  }
+  return table.text();
+}
+
+std::string print_log(const Json& document) {
+  Table table({{"STEP", Align::kRight},
+               {"LINEAGE", Align::kRight},
+               {"TIME"},
+               {"LEVEL"},
+               {"UNITS", Align::kRight},
+               {"EXPERTS", Align::kRight},
+               {"SIZE", Align::kRight},
+               {"PLT", Align::kRight},
+               {"TAGS"},
+               {"METRICS"}});
+  for (const Json& commit : document) {
+    table.add({text(commit, "step"), text(commit, "lineage"), text(commit, "time"),
+               text(commit, "level"), text(commit, "units"), text(commit, "experts"),
+               size(commit, "bytes"), text(commit, "plt"), joined(member(commit, "tags")),
+               joined(member(commit, "metrics"))});
+  }
+  return table.text();
+}
+
+std::string print_show(const Json& document) {
+  const bool complete = member(document, "complete") == true;
+  std::string out =
+      fmt::format("{}, {}\n", view_name(document), complete ? "complete" : "NOT complete");
+  Table table({{"UNIT"},
+               {"VERSION", Align::kRight},
+               {"STALE", Align::kRight},
+               {"SIZE", Align::kRight},
+               {"CRC32C"}});
+  for (const Json& unit : member(document, "units")) {
+    const bool missing = member(unit, "version_step").is_null();
+    table.add({text(unit, "unit"), missing ? "missing" : text(unit, "version_step"),
+               text(unit, "staleness"), size(unit, "bytes"), text(unit, "crc32c")});
+  }
+  return out + table.text();
+}
+
+std::string print_unit(const Json& document) {
+  std::string out = fmt::format("run {} unit {}, {}\n", text(document, "run"),
+                                text(document, "unit"), size(document, "bytes"));
+  Table tensors({{"TENSOR"}, {"DTYPE"}, {"SHAPE"}, {"OFFSET", Align::kRight}});
+  for (const Json& tensor : member(document, "tensors")) {
+    tensors.add({text(tensor, "name"), text(tensor, "dtype"), text(tensor, "shape"),
+                 text(tensor, "offset")});
+  }
+  if (!tensors.empty()) out += tensors.text() + "\n";
+  Table versions({{"STEP", Align::kRight},
+                  {"LINEAGE", Align::kRight},
+                  {"TIME"},
+                  {"SIZE", Align::kRight},
+                  {"CRC32C"},
+                  {"FRAGMENTS", Align::kRight}});
+  for (const Json& version : member(document, "versions")) {
+    const Json fragments = member(version, "fragments");
+    versions.add({text(version, "step"), text(version, "lineage"), text(version, "time"),
+                  size(version, "bytes"), text(version, "crc32c"),
+                  fragments.is_array() ? std::to_string(fragments.size()) : text(fragments)});
+  }
+  return out + versions.text();
+}
+
+std::string print_experts(const Json& document) {
+  Table table({{"LAYER", Align::kRight},
+               {"EXPERT", Align::kRight},
+               {"VERSION", Align::kRight},
+               {"STALE", Align::kRight},
+               {"LOST TOKENS", Align::kRight}});
+  for (const Json& layer : member(document, "layers")) {
+    for (const Json& expert : member(layer, "experts")) {
+      table.add({text(layer, "layer"), text(expert, "expert"), text(expert, "version_step"),
+                 text(expert, "staleness"), text(expert, "lost_tokens")});
+    }
+  }
+  return table.text();
+}
+
+std::string print_diff(const Json& document) {
+  Table table({{"UNIT"},
+               {"CHANGE"},
+               {"FROM", Align::kRight},
+               {"TO", Align::kRight},
+               {"SIZE", Align::kRight},
+               {"||B-A||/||A||", Align::kRight}});
+  for (const Json& unit : member(document, "units")) {
+    table.add({text(unit, "unit"), text(unit, "change"), text(unit, "from_step"),
+               text(unit, "to_step"), size(unit, "bytes"), text(unit, "relative_norm")});
+  }
+  return fmt::format("{} -> {}: {} units, {}\n{}", view_name(member(document, "from")),
+                     view_name(member(document, "to")), member(document, "units").size(),
+                     size(document, "bytes"), table.text());
+}
+
+std::string print_verify(const Json& document) {
+  std::string out;
+  for (const Json& error : member(document, "errors")) {
+    out += fmt::format("run {} step {} unit {}: {}\n", text(error, "run"), text(error, "step"),
+                       text(error, "unit"), text(error, "reason"));
+  }
+  const size_t errors = member(document, "errors").size();
+  return out + fmt::format("{} checked in {} commits, {}\n", size(document, "checked_bytes"),
+                           text(document, "commits"),
+                           errors == 0 ? "no errors" : fmt::format("{} ERRORS", errors));
+}
+
+std::string print_restore_plan(const Json& document) {
+  Table table({{"SOURCE"}, {"SIZE", Align::kRight}, {"SECONDS", Align::kRight}});
+  for (const Json& source : member(document, "sources")) {
+    table.add({text(source, "source"), size(source, "bytes"), text(source, "seconds")});
+  }
+  return view_name(document) + "\n" + table.text();
+}
+
+std::string print_export(const Json& document) {
+  return fmt::format("{} written to {}: {} tensors, {} in {} files\n", view_name(document),
+                     text(document, "out"), text(document, "tensors"), size(document, "bytes"),
+                     member(document, "files").size());
+}
+
+std::string print_members(const Json& document, int indent) {
+  const std::string margin(static_cast<size_t>(indent), ' ');
+  std::string out;
+  for (const auto& [key, value] : document.items()) {
+    const std::string name = document.is_array() ? "-" : key + ":";
+    const bool bytes = (key == "bytes" || key.ends_with("_bytes")) && value.is_number_unsigned();
+    if (value.is_structured() && !value.empty()) {
+      out += margin + name + "\n" + print_members(value, indent + 2);
+    } else {
+      out += fmt::format("{}{} {}\n", margin, name,
+                         bytes ? ckpt::base::format_size(value.get<uint64_t>()) : text(value));
+    }
+  }
+  return out;
+}
+
+}  // namespace ckptctl

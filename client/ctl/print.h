@@ -1,0 +1,23 @@
+// The answers as people read them. Each function takes the document of its verb
+// (ckptd/query/README.md) and returns the text to print.
+#pragma once
+
+#include <string>
+
+#include "client/ctl/link.h"
+
+namespace ckptctl {
+
+std::string print_runs(const Json& document);
+std::string print_log(const Json& document);
+std::string print_show(const Json& document);
+std::string print_unit(const Json& document);
+std::string print_experts(const Json& document);
+std::string print_diff(const Json& document);
+std::string print_verify(const Json& document);
+std::string print_restore_plan(const Json& document);
+std::string print_export(const Json& document);
+// Any other: one line per member, nested ones indented.
+std::string print_members(const Json& document, int indent = 0);
+
+}  // namespace ckptctl

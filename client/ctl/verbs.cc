@@ -1,0 +1,244 @@
+#include "client/ctl/verbs.h"
+
+#include <chrono>
+#include <thread>
+
+#include "client/ctl/diff.h"
+#include "client/ctl/export.h"
+#include "client/ctl/print.h"
+#include "formats/base/parse.h"
+#include "formats/selector.h"
+
+namespace ckptctl {
+namespace {
+
+using ckpt::ErrorCode;
+using ckpt::make_error;
+using Printer = std::string (*)(const Json&);
+
+// Reads every live byte, or every journal record: as long as it takes.
+constexpr uint32_t kLongTimeoutMs = 24 * 3'600'000;
+
+// The arguments of all verbs; each uses its own few.
+struct Arguments {
+  std::string target;
+  std::string second;
+  std::string out;
+  std::string shard_bytes;
+  std::string format = "safetensors";
+  std::string level = "durable";
+  std::string timeout = "60s";
+  uint64_t limit = 0;
+  bool include_optimizer = false;
+  bool no_norms = false;
+  bool plan = false;
+};
+
+class Builder {
+ public:
+  Builder(CLI::App& app, const Common& common, Verb& chosen)
+      : app_(app), common_(common), chosen_(chosen) {}
+
+  CLI::App* add(const char* name, const char* what, const char* examples,
+                std::function<Result<Outcome>(Link&)> run, bool for_restore = false) {
+    CLI::App* verb = app_.add_subcommand(name, what);
+    verb->footer(std::string("Examples:\n") + examples);
+    verb->fallthrough();
+    verb->callback([&common = common_, &chosen = chosen_, run = std::move(run), for_restore] {
+      chosen = [&common, run, for_restore]() -> Result<Outcome> {
+        CKPT_ASSIGN(Link link, Link::open(common.socket, for_restore));
+        return run(link);
+      };
+    });
+    return verb;
+  }
+  // A verb that asks the daemon one question and prints the answer.
+  CLI::App* add_question(const char* name, const char* what, const char* examples,
+                         const char* question, std::function<Json()> arguments, Printer print,
+                         uint32_t timeout_ms = 60'000) {
+    return add(name, what, examples,
+               [question, arguments = std::move(arguments), print,
+                timeout_ms](Link& link) -> Result<Outcome> {
+                 CKPT_ASSIGN(Answer answer, link.ask(question, arguments(), timeout_ms));
+                 return Outcome{std::move(answer.document), print, answer.exit_code};
+               });
+  }
+  void target(CLI::App* verb, std::string& into, const char* name, const char* what,
+              bool required = true) {
+    verb->add_option(name, into, what)->required(required)->envname("CKPTD_RUN");
+  }
+
+ private:
+  CLI::App& app_;
+  const Common& common_;
+  Verb& chosen_;
+};
+
+std::string print_rest(const Json& document) { return print_members(document); }
+
+Result<Outcome> run_export(Link& link, const Arguments& args) {
+  ExportRequest request;
+  request.target = args.target;
+  request.out = args.out;
+  request.options.include_optimizer = args.include_optimizer;
+  if (!args.shard_bytes.empty()) {
+    CKPT_ASSIGN(request.options.shard_bytes, ckpt::base::parse_size(args.shard_bytes));
+  }
+  Progress progress("export");
+  CKPT_ASSIGN(Json document, export_view(link, request, progress));
+  if (!document["stale_units"].empty()) {
+    fmt::print(stderr, "ckptctl: warning: {} units are older than step {}; `show` lists them\n",
+               document["stale_units"].size(), document["step"].dump());
+  }
+  if (document["config"] == false) {
+    fmt::print(stderr, "ckptctl: warning: the run's metadata has no hf_config: no config.json\n");
+  }
+  return Outcome{std::move(document), print_export, 0};
+}
+
+// Asks until the commit is there. Only what is durable is history, so that is the only level.
+Result<Outcome> run_wait(Link& link, const Arguments& args) {
+  CKPT_ASSIGN(const auto timeout, ckpt::base::parse_duration(args.timeout));
+  const auto end = std::chrono::steady_clock::now() + timeout;
+  for (;;) {
+    Result<Json> view = link.document("show", {{"target", args.target}});
+    if (view.ok()) {
+      Json document{{"run", (*view)["run"]}, {"step", (*view)["step"]}, {"level", args.level}};
+      return Outcome{std::move(document), print_rest, 0};
+    }
+    if (view.error().code != ErrorCode::kNotFound) return std::move(view).error();
+    if (std::chrono::steady_clock::now() >= end) {
+      return make_error(ErrorCode::kDeadlineExceeded, "{}: not {} within {}: {}", args.target,
+                        args.level, args.timeout, view.error().message);
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+}
+
+void add_history(Builder& build, const std::shared_ptr<Arguments>& args) {
+  build.add_question(
+      "runs", "List all runs", "  ckptctl runs --json", "runs", [] { return Json::object(); },
+      print_runs);
+  CLI::App* log = build.add_question(
+      "log", "List the commits of a run, newest first", "  ckptctl log tiny\n  ckptctl log tiny~2",
+      "log",
+      [args] {
+        Json question{{"target", args->target}};
+        if (args->limit > 0) question["limit"] = args->limit;
+        return question;
+      },
+      print_log);
+  build.target(log, args->target, "run", "RUN or RUN~LINEAGE");
+  log->add_option("--limit,-n", args->limit, "At most so many");
+  CLI::App* show = build.add_question(
+      "show", "Show a view: which version of each unit it holds",
+      "  ckptctl show tiny@1200\n  ckptctl show tiny@latest --json", "show",
+      [args] {
+        return Json{{"target", args->target}};
+      },
+      print_show);
+  build.target(show, args->target, "view", "RUN@STEP, RUN@latest or RUN@TAG");
+  CLI::App* unit = build.add_question(
+      "unit", "Show a unit: its tensors and its versions",
+      "  ckptctl unit tiny layers.3.experts.17.weights", "unit",
+      [args] {
+        return Json{{"target", args->target}, {"unit", args->second}};
+      },
+      print_unit);
+  build.target(unit, args->target, "run", "RUN");
+  unit->add_option("unit", args->second, "Name of the unit")->required();
+  CLI::App* experts = build.add_question(
+      "experts", "Show how stale each expert is", "  ckptctl experts tiny", "experts",
+      [args] {
+        return Json{{"target", args->target}};
+      },
+      print_experts);
+  build.target(experts, args->target, "run", "RUN or RUN@STEP");
+}
+
+void add_bytes(Builder& build, const std::shared_ptr<Arguments>& args) {
+  CLI::App* diff = build.add(
+      "diff", "Show which units changed between two views, and by how much",
+      "  ckptctl diff tiny@100 tiny@200\n  ckptctl diff tiny~1@100 tiny~2@100 --no-norms",
+      [args](Link& link) -> Result<Outcome> {
+        CKPT_ASSIGN(Json document,
+                    diff_document(link, args->target, args->second, !args->no_norms));
+        return Outcome{std::move(document), print_diff, 0};
+      },
+      true);
+  diff->add_option("from", args->target, "RUN@A")->required();
+  diff->add_option("to", args->second, "RUN@B")->required();
+  diff->add_flag("--no-norms", args->no_norms, "Read no tensors: names and sizes only");
+  CLI::App* verify = build.add_question(
+      "verify", "Read every byte back and check it; exit code 4 if one is wrong",
+      "  ckptctl verify\n  ckptctl verify tiny@1200", "verify",
+      [args] {
+        return args->target.empty() ? Json::object() : Json{{"target", args->target}};
+      },
+      print_verify, kLongTimeoutMs);
+  verify->add_option("target", args->target, "RUN or RUN@STEP; nothing: the whole store");
+  CLI::App* restore = build.add_question(
+      "restore", "Say where the bytes of a view would come from (--plan)",
+      "  ckptctl restore --plan tiny@latest", "restore-plan",
+      [args] {
+        return Json{{"target", args->target}};
+      },
+      print_restore_plan);
+  build.target(restore, args->target, "view", "RUN@STEP");
+  restore->add_flag("--plan", args->plan, "Reads nothing (bytes are restored by `export`)")
+      ->required();
+  CLI::App* exported = build.add(
+      "export", "Write a view as a Hugging Face folder",
+      "  ckptctl export tiny@latest --out model\n"
+      "  ckptctl export tiny@1200 --out model --shard-bytes 4GiB --include-optimizer",
+      [args](Link& link) { return run_export(link, *args); }, true);
+  build.target(exported, args->target, "view", "RUN@STEP");
+  exported->add_option("--out", args->out, "Folder")->required();
+  exported->add_option("--format", args->format)->check(CLI::IsMember({"safetensors"}));
+  exported->add_option("--shard-bytes", args->shard_bytes, "Cut into files of this size: 4GiB");
+  exported->add_flag("--include-optimizer", args->include_optimizer,
+                     "Also tensors whose names start with optimizer.");
+}
+
+void add_administration(Builder& build, const std::shared_ptr<Arguments>& args) {
+  CLI::App* tag = build.add_question(
+      "tag", "Give a commit a name", "  ckptctl tag tiny@1200 best", "tag",
+      [args] {
+        return Json{{"target", args->target}, {"tag", args->second}};
+      },
+      print_rest);
+  tag->add_option("commit", args->target, "RUN@STEP")->required();
+  tag->add_option("tag", args->second, "Name")->required();
+  CLI::App* untag = build.add_question(
+      "untag", "Take a name away", "  ckptctl untag tiny best", "tag",
+      [args] {
+        return Json{{"target", args->target}, {"tag", args->second}, {"remove", true}};
+      },
+      print_rest);
+  untag->add_option("run", args->target, "RUN")->required();
+  untag->add_option("tag", args->second, "Name")->required();
+  build.add_question(
+      "rebuild", "Make the catalog anew from the journal", "  ckptctl rebuild", "rebuild",
+      [] { return Json::object(); }, print_rest, kLongTimeoutMs);
+  build.add_question(
+      "status", "Show the daemon: sessions, arenas, open snapshots, store",
+      "  ckptctl status --json", "status", [] { return Json::object(); }, print_rest);
+  CLI::App* wait = build.add("wait", "Wait until a commit is there",
+                             "  ckptctl wait tiny@1200 --level durable --timeout 10m",
+                             [args](Link& link) { return run_wait(link, *args); });
+  wait->add_option("commit", args->target, "RUN@STEP")->required();
+  wait->add_option("--level", args->level)->check(CLI::IsMember({"durable"}));
+  wait->add_option("--timeout", args->timeout, "10s, 5m ...");
+}
+
+}  // namespace
+
+void add_verbs(CLI::App& app, const Common& common, Verb& chosen) {
+  const auto args = std::make_shared<Arguments>();
+  Builder build(app, common, chosen);
+  add_history(build, args);
+  add_bytes(build, args);
+  add_administration(build, args);
+}
+
+}  // namespace ckptctl

@@ -1,0 +1,113 @@
+#include "client/ctl/view.h"
+
+#include "formats/base/checked.h"
+
+namespace ckptctl {
+namespace {
+
+using ckpt::ErrorCode;
+using ckpt::make_error;
+
+Result<ckpt::TensorSpec> tensor_from(const Json& json) {
+  ckpt::TensorSpec tensor;
+  tensor.name = json.at("name").get<std::string>();
+  const auto dtype = ckpt::dtype_from_name(json.at("dtype").get<std::string>());
+  if (!dtype) {
+    return make_error(ErrorCode::kVersionMismatch, "tensor {}: dtype {} is not known here",
+                      tensor.name, json.at("dtype").dump());
+  }
+  tensor.dtype = *dtype;
+  tensor.shape = json.at("shape").get<std::vector<uint64_t>>();
+  tensor.offset = json.at("offset").get<uint64_t>();
+  return tensor;
+}
+
+// nlohmann's access throws where a member is missing or of another type.
+template <typename Body>
+auto read_document(const char* verb, Body&& body) -> decltype(body()) {
+  try {
+    return body();
+  } catch (const Json::exception& error) {
+    return make_error(ErrorCode::kVersionMismatch, "{}: the daemon's answer is not understood: {}",
+                      verb, error.what());
+  }
+}
+
+}  // namespace
+
+Result<Schema> load_schema(Link& link, const std::string& run) {
+  CKPT_ASSIGN(const Json document, link.document("schema", {{"target", run}}));
+  return read_document("schema", [&]() -> Result<Schema> {
+    Schema schema;
+    schema.metadata = document.at("metadata");
+    for (const Json& json : document.at("units")) {
+      ViewUnit unit;
+      unit.id = json.at("id").get<ckpt::UnitId>();
+      unit.name = json.at("unit").get<std::string>();
+      unit.bytes = json.at("bytes").get<uint64_t>();
+      for (const Json& tensor : json.at("tensors")) {
+        CKPT_ASSIGN(ckpt::TensorSpec spec, tensor_from(tensor));
+        unit.tensors.push_back(std::move(spec));
+      }
+      schema.units.push_back(std::move(unit));
+    }
+    return schema;
+  });
+}
+
+Result<View> load_view(Link& link, const std::string& target) {
+  CKPT_ASSIGN(const Json document, link.document("show", {{"target", target}}));
+  return read_document("show", [&]() -> Result<View> {
+    View view;
+    view.run = document.at("run").get<std::string>();
+    view.lineage = document.at("lineage").get<uint32_t>();
+    view.step = document.at("step").get<uint64_t>();
+    view.complete = document.at("complete").get<bool>();
+    for (const Json& unit : document.at("units")) {
+      const std::string name = unit.at("unit").get<std::string>();
+      if (unit.at("version_step").is_null()) {
+        view.missing.push_back(name);
+      } else if (unit.at("staleness").get<uint64_t>() > 0) {
+        view.stale.push_back(name);
+      }
+    }
+    return view;
+  });
+}
+
+std::vector<std::vector<WantedBytes>> in_batches(const std::vector<WantedBytes>& wanted) {
+  constexpr uint64_t kElementMax = 8;
+  std::vector<std::vector<WantedBytes>> batches;
+  uint64_t room = 0;
+  for (WantedBytes rest : wanted) {
+    while (rest.length > 0) {
+      WantedBytes piece = rest;
+      if (piece.length > room) piece.length = ckpt::base::align_down(room, kElementMax);
+      if (piece.length == 0) {
+        batches.emplace_back();
+        room = kReadBytes;
+        continue;
+      }
+      batches.back().push_back(piece);
+      room -= piece.length;
+      rest.offset += piece.length;
+      rest.destination += piece.length;
+      rest.length -= piece.length;
+    }
+  }
+  return batches;
+}
+
+Status read_batch(Link& link, const View& view, const std::vector<WantedBytes>& batch,
+                  ckpt::MutableByteView buffer) {
+  std::vector<ckpt_range> ranges;
+  uint64_t at = 0;
+  for (const WantedBytes& piece : batch) {
+    CKPT_ASSERT(ckpt::base::range_fits(at, piece.length, buffer.size()));
+    ranges.push_back({piece.unit, piece.offset, piece.length, buffer.data() + at});
+    at += piece.length;
+  }
+  return link.read(view.run, view.lineage, view.step, ranges);
+}
+
+}  // namespace ckptctl

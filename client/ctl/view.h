@@ -1,0 +1,51 @@
+// View: which version of each unit a selector means, and the schema to read its bytes by.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "client/ctl/link.h"
+#include "formats/unit.h"
+
+namespace ckptctl {
+
+struct ViewUnit {
+  ckpt::UnitId id = 0;
+  std::string name;
+  uint64_t bytes = 0;
+  std::vector<ckpt::TensorSpec> tensors;
+};
+
+// The units of a run, by id, and its metadata.
+struct Schema {
+  std::vector<ViewUnit> units;
+  Json metadata;
+};
+Result<Schema> load_schema(Link& link, const std::string& run);
+
+struct View {
+  std::string run;
+  uint32_t lineage = 0;
+  uint64_t step = 0;
+  bool complete = false;
+  std::vector<std::string> missing;  // units without a version
+  std::vector<std::string> stale;    // units whose version is older than the view
+};
+Result<View> load_view(Link& link, const std::string& target);
+
+// A piece of a unit that is wanted, and where it belongs in whatever is made of it.
+struct WantedBytes {
+  ckpt::UnitId unit = 0;
+  uint64_t offset = 0;
+  uint64_t length = 0;
+  uint64_t destination = 0;  // the caller's business; moved on when a piece is cut
+  size_t tag = 0;            // the caller's business
+};
+// Cut into batches of at most kReadBytes, in order; a long piece goes on in the next batch, with
+// its offsets moved on, and is never cut inside an element.
+std::vector<std::vector<WantedBytes>> in_batches(const std::vector<WantedBytes>& wanted);
+// Reads one batch; its pieces lie in `buffer` one after another.
+Status read_batch(Link& link, const View& view, const std::vector<WantedBytes>& batch,
+                  ckpt::MutableByteView buffer);
+
+}  // namespace ckptctl
