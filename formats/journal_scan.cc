@@ -1,6 +1,7 @@
 // Reading a journal back: which batches hold, and whether what follows them is a torn write (cut)
 // or damage to something that was durable (an error).
 #include <algorithm>
+#include <optional>
 #include <string>
 
 #include "formats/base/ids.h"
@@ -52,16 +53,21 @@ class Scanner {
     return make_error(ErrorCode::kCorrupt, "journal at offset {}: {}", offset, how);
   }
 
+  Error misplaced(uint64_t offset, const RecordHeader& header) const {
+    return corrupt(offset, fmt::format("holds what was written for offset {}", header.offset));
+  }
+
   // Reads the batch at `at_`: its bodies and the position after it, or, if it is damaged or was
   // never wholly written, a sentence about what is wrong. An error is what no torn write leaves.
   Result<std::string> read_batch(std::vector<Body>& bodies, JournalEncoder::Position& after) {
     const std::optional<RecordHeader> first = intact_header(image_, at_.offset);
     if (!first) return std::string("no record header that matches its checksum");
     if (is_first_batch()) after.salt = first->salt;
-    if (first->salt != after.salt || first->batch < at_.next_batch) {
-      return std::string("a record left over from an earlier write");
-    }
+    if (first->salt != after.salt) return std::string("a record of another journal");
     CKPT_TRY(check_place(*first));
+    if (first->batch < at_.next_batch) {
+      return std::string("a record left over from an earlier torn write");
+    }
     if (first->batch_bytes == 0 || !base::is_aligned(first->batch_bytes, kBlockBytes) ||
         !base::range_fits(at_.offset, first->batch_bytes, image_.size())) {
       return fmt::format("the batch has {} bytes, the journal ends before them",
@@ -81,16 +87,16 @@ class Scanner {
     return std::string();
   }
 
-  // The first record of a batch is intact and not left over: then it must be the one expected.
+  // The record where a batch should begin is intact: it is the one expected, or left over from an
+  // earlier torn write to this very place. Anything else was never written here.
   Status check_place(const RecordHeader& first) const {
     if (first.batch > at_.next_batch) {
       return corrupt(at_.offset,
                      fmt::format("batch {} where batch {} should be", first.batch, at_.next_batch));
     }
-    if (first.offset != at_.offset || first.batch_index != 0) {
-      return corrupt(at_.offset, fmt::format("holds what was written for offset {}", first.offset));
-    }
-    if (first.sequence != at_.next_sequence) {
+    if (first.offset != at_.offset) return misplaced(at_.offset, first);
+    if (first.batch < at_.next_batch) return ok_status();
+    if (first.sequence != at_.next_sequence || first.batch_index != 0) {
       return corrupt(at_.offset, fmt::format("record {} where record {} should be", first.sequence,
                                              at_.next_sequence));
     }
@@ -148,22 +154,16 @@ class Scanner {
   }
 
   // A batch is written only after the one before it is durable. So if a later one exists, the
-  // damaged one was durable once, and this is no torn tail.
+  // damaged one was durable once, and this is no torn tail. Nor is it if the batch lies elsewhere.
   Status check_that_nothing_follows(const std::string& damage) const {
-    uint64_t at = at_.offset;
-    const std::optional<RecordHeader> first = intact_header(image_, at);
-    if (first && !is_first_batch() && first->salt == at_.salt && first->batch == at_.next_batch &&
-        first->offset == at) {
-      // Its own length is known: nothing inside its bodies is taken for a record.
-      at += std::min<uint64_t>(first->batch_bytes, image_.size() - at);
-    }
-    for (at = base::align_up(at, kBlockBytes); at < image_.size(); at += kBlockBytes) {
+    for (uint64_t at = at_.offset; at < image_.size(); at += kBlockBytes) {
       const std::optional<RecordHeader> header = intact_header(image_, at);
-      if (header && header->batch_index == 0 && header->batch > at_.next_batch &&
-          (is_first_batch() || header->salt == at_.salt)) {
+      if (!header || (!is_first_batch() && header->salt != at_.salt)) continue;
+      if (header->batch > at_.next_batch) {
         return corrupt(at_.offset, fmt::format("{}, yet batch {} follows at offset {}", damage,
                                                header->batch, at));
       }
+      if (header->offset != at) return misplaced(at, *header);
     }
     return ok_status();
   }
