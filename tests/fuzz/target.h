@@ -1,0 +1,30 @@
+// A parser under attack: what it starts from, how its checksums are made right again after a
+// mutation (else nothing behind them would ever be reached), and what must hold for any bytes.
+#pragma once
+
+#include <functional>
+#include <string_view>
+#include <vector>
+
+#include "formats/base/bytes.h"
+
+namespace ckpt::fuzz {
+
+using Bytes = std::vector<std::byte>;
+
+struct Target {
+  std::string_view name;
+  std::vector<Bytes> (*seeds)();
+  // Makes lengths and checksums agree with the content, as far as the content lets it.
+  void (*repair)(Bytes& bytes);
+  // Parses, and asserts (CKPT_ASSERT) what holds of everything that was accepted. True: accepted.
+  bool (*parse)(ByteView bytes);
+};
+
+// Every parser of formats/.
+const std::vector<Target>& format_targets();
+
+// A parser of two lines of format with a bug planted in it. A fuzzer that does not find it is none.
+const Target& canary();
+
+}  // namespace ckpt::fuzz
