@@ -1,0 +1,31 @@
+# What `cmake --install` lays out, and what find_package(ckptd) finds there. Included last, when all
+# targets are known.
+#
+#   client    lib/libckpt.so*  include/ckpt/  lib/cmake/ckptd/  lib/pkgconfig/ckpt.pc
+#   programs  bin/ckptd  bin/ckptctl
+include(CMakePackageConfigHelpers)
+set(ckpt_package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/ckptd")
+
+install(TARGETS ckpt EXPORT ckptd-targets
+  LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT client NAMELINK_COMPONENT client)
+install(DIRECTORY client/include/ckpt DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" COMPONENT client)
+install(EXPORT ckptd-targets NAMESPACE ckptd:: DESTINATION "${ckpt_package_dir}" COMPONENT client)
+
+configure_package_config_file(client/cmake/ckptd-config.cmake.in
+  "${PROJECT_BINARY_DIR}/client/ckptd-config.cmake" INSTALL_DESTINATION "${ckpt_package_dir}")
+write_basic_package_version_file("${PROJECT_BINARY_DIR}/client/ckptd-config-version.cmake"
+  COMPATIBILITY SameMinorVersion)
+configure_file(client/cmake/ckpt.pc.in "${PROJECT_BINARY_DIR}/client/ckpt.pc" @ONLY)
+install(FILES "${PROJECT_BINARY_DIR}/client/ckptd-config.cmake"
+              "${PROJECT_BINARY_DIR}/client/ckptd-config-version.cmake"
+  DESTINATION "${ckpt_package_dir}" COMPONENT client)
+install(FILES "${PROJECT_BINARY_DIR}/client/ckpt.pc"
+  DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig" COMPONENT client)
+
+foreach(program ckptctl ckptd)
+  if(TARGET ${program})
+    set_target_properties(${program} PROPERTIES
+      INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
+    install(TARGETS ${program} RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT programs)
+  endif()
+endforeach()

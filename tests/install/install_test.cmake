@@ -1,0 +1,52 @@
+# cmake -P: see CMakeLists.txt for the variables. Fails with the output of the step that failed.
+function(run what)
+  execute_process(COMMAND ${ARGN}
+    RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)
+  if(NOT result EQUAL 0)
+    message(FATAL_ERROR "${what}: ${result}\n${output}")
+  endif()
+endfunction()
+
+file(REMOVE_RECURSE "${WORK}")
+run("install the client"
+  "${CMAKE_COMMAND}" --install "${BUILD}" --prefix "${WORK}/prefix" --component client)
+run("install the programs"
+  "${CMAKE_COMMAND}" --install "${BUILD}" --prefix "${WORK}/prefix" --component programs)
+
+set(flags "")
+if(SANITIZE)
+  set(flags "-fsanitize=${SANITIZE}")
+endif()
+set(configure "${CMAKE_COMMAND}" -S "${STRANGER}" -G "${GENERATOR}"
+  "-DCMAKE_PREFIX_PATH=${WORK}/prefix" "-DCMAKE_C_COMPILER=${C_COMPILER}"
+  "-DCMAKE_CXX_COMPILER=${CXX_COMPILER}" "-DCMAKE_C_FLAGS=${flags}" "-DCMAKE_CXX_FLAGS=${flags}")
+run("configure" ${configure} -B "${WORK}/build")
+run("build" "${CMAKE_COMMAND}" --build "${WORK}/build")
+run("the C program" "${WORK}/build/stranger_c" "${WORK}/no.sock")
+run("the C++ program" "${WORK}/build/stranger_cc" "${WORK}/no.sock")
+run("the installed ckptctl" "${WORK}/prefix/bin/ckptctl" --help)
+
+# A component that was not built is refused with a sentence that names it.
+execute_process(COMMAND ${configure} -B "${WORK}/component" -DSTRANGER_COMPONENT=cuda
+  RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)
+string(REGEX REPLACE "[ \n]+" " " output "${output}")
+if(result EQUAL 0 OR NOT output MATCHES "built without its component 'cuda'")
+  message(FATAL_ERROR "COMPONENTS cuda: ${result}\n${output}")
+endif()
+
+# Whatever the library needs is on the system: nothing of the build tree, and no surprise.
+execute_process(COMMAND objdump -p "${WORK}/prefix/lib/libckpt.so" OUTPUT_VARIABLE dynamic)
+string(REGEX MATCHALL "NEEDED +[^\n]+" needed "${dynamic}")
+foreach(line IN LISTS needed)
+  if(NOT line MATCHES "lib(isal|stdc\\+\\+|gcc_s|m|c|ld-linux[^.]*|asan|ubsan|tsan)\\.so"
+     AND NOT line MATCHES "ld-linux")
+    message(FATAL_ERROR "libckpt.so: ${line}")
+  endif()
+endforeach()
+if(NOT needed)
+  message(FATAL_ERROR "libckpt.so: objdump said nothing")
+endif()
+if(dynamic MATCHES "(RPATH|RUNPATH)")
+  message(FATAL_ERROR "libckpt.so: has a search path of its own")
+endif()
+file(REMOVE_RECURSE "${WORK}")
