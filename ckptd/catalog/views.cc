@@ -332,11 +332,10 @@ std::optional<ViewPoint> Catalog::latest_complete(ckpt::RunId run, ckpt::Lineage
   const RunEntry* entry = impl_->find(run);
   if (entry == nullptr) return std::nullopt;
   for (const Impl::Stretch& stretch : impl_->path(*entry, {lineage, kNewest})) {
+    // Going forward in a lineage, a view only gains units: if its newest commit does not make a
+    // complete one, none of its commits does.
     const auto step = impl_->newest_live(run, stretch);
-    if (!step) continue;
-    // Going forward, a view only gains units: if the newest is not complete, none is.
-    const ViewPoint point{stretch.lineage, *step};
-    return complete(run, point) ? std::optional(point) : std::nullopt;
+    if (step && complete(run, {stretch.lineage, *step})) return ViewPoint{stretch.lineage, *step};
   }
   return std::nullopt;
 }

@@ -1,0 +1,196 @@
+#include "ckptd/catalog/catalog.h"
+
+#include <gtest/gtest.h>
+
+#include "ckptd/catalog/keys.h"
+#include "tests/ckptd/catalog/kv_fixture.h"
+#include "tests/ckptd/catalog/records.h"
+
+namespace ckptd {
+namespace {
+
+using ckpt::ErrorCode;
+
+class CatalogTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    must(store_opened());
+    must(run_created());
+    must(units_registered(units_));
+    must(lineage_opened(1, 0, 0));
+  }
+  Status apply(const fb::RecordT& record) { return catalog_.apply(next_++, record); }
+  void must(const fb::RecordT& record) {
+    const Status applied = apply(record);
+    ASSERT_TRUE(applied.ok()) << applied.error().message;
+  }
+  void commit(ViewPoint point, std::vector<ckpt::UnitId> units, bool full = false) {
+    must(committed({.point = point, .units = std::move(units), .full = full}, units_));
+  }
+  void commit_full(ViewPoint point) { commit(point, all_units(units_), true); }
+  void expect_refused(const fb::RecordT& record) {
+    const uint64_t applied = catalog_.applied_sequence();
+    const auto refused = catalog_.apply(next_, record);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().code, ErrorCode::kCorrupt);
+    EXPECT_EQ(catalog_.applied_sequence(), applied);
+  }
+
+  const std::vector<ckpt::UnitSpec> units_ = test_units(1, 1);  // weights, optimizer, trainer
+  Catalog catalog_{make_memory_store()};
+  uint64_t next_ = 1;
+};
+
+TEST_F(CatalogTest, AnAbandonedFutureNeverShows) {
+  for (const ckpt::Step step : {5, 10, 15, 20}) commit_full({1, step});
+  must(lineage_opened(2, 1, 10));
+  EXPECT_EQ(catalog_.latest_complete(kTestRun, 0), (ViewPoint{1, 10}));
+  EXPECT_EQ(catalog_.newest_version(kTestRun, 0, {2, 100}, {})->snapshot.step, 10u);
+  EXPECT_EQ(catalog_.resolve(kTestRun, 0, 10).value(), (ViewPoint{1, 10}));
+  EXPECT_EQ(catalog_.resolve(kTestRun, 0, 20).error().code, ErrorCode::kNotFound);
+  EXPECT_EQ(catalog_.resolve(kTestRun, 1, 20).value(), (ViewPoint{1, 20}));
+  commit_full({2, 15});
+  EXPECT_EQ(catalog_.resolve(kTestRun, 0, 15).value(), (ViewPoint{2, 15}));
+  EXPECT_EQ(catalog_.newest_version(kTestRun, 0, {2, 19}, {})->snapshot.lineage, 2u);
+  // A second resume from step 5: neither future of step 10 shows.
+  must(lineage_opened(3, 2, 5));
+  EXPECT_EQ(catalog_.latest_complete(kTestRun, 0), (ViewPoint{1, 5}));
+}
+
+TEST_F(CatalogTest, ADamagedCommitIsListedAndPassedOver) {
+  commit_full({1, 5});
+  commit_full({1, 10});
+  must(commit_damaged({1, 10}, "unit trainer: segment 1 offset 4096: checksum"));
+  EXPECT_EQ(catalog_.latest_complete(kTestRun, 1), (ViewPoint{1, 5}));
+  EXPECT_EQ(catalog_.newest_version(kTestRun, 0, {1, 10}, {})->snapshot.step, 5u);
+  EXPECT_EQ(catalog_.resolve(kTestRun, 1, 10).error().code, ErrorCode::kCorrupt);
+  EXPECT_EQ(catalog_.resolve_any(kTestRun, 1, 10).value(), (ViewPoint{1, 10}));
+  const auto damaged = catalog_.damaged_version(kTestRun, 0, {1, 10});
+  ASSERT_TRUE(damaged.has_value());
+  EXPECT_EQ(damaged->snapshot.step, 10u);
+  EXPECT_EQ(damaged->reason, "unit trainer: segment 1 offset 4096: checksum");
+  EXPECT_FALSE(catalog_.damaged_version(kTestRun, 0, {1, 9}).has_value());
+  EXPECT_EQ(catalog_.commits(kTestRun).size(), 2u);
+  EXPECT_EQ(catalog_.versions(kTestRun, 0).size(), 1u);
+  ASSERT_TRUE(catalog_.record(kTestRun, 1, 10).has_value());  // verify still looks at it
+  EXPECT_EQ(catalog_.record(kTestRun, 1, 10)->fragments.size(), 2 * units_.size());
+  // The trainer hands the same step in again: it takes the damaged one's place.
+  commit_full({1, 10});
+  EXPECT_EQ(catalog_.latest_complete(kTestRun, 1), (ViewPoint{1, 10}));
+  EXPECT_EQ(catalog_.commits(kTestRun).size(), 2u);
+}
+
+TEST_F(CatalogTest, PartialCommitsMakeACompleteViewTogether) {
+  commit({1, 1}, {0});
+  commit({1, 2}, {2});
+  EXPECT_FALSE(catalog_.complete(kTestRun, {1, 2}));
+  EXPECT_EQ(catalog_.latest_complete(kTestRun, 1), std::nullopt);
+  commit({1, 3}, {1});
+  EXPECT_TRUE(catalog_.complete(kTestRun, {1, 3}));
+  EXPECT_FALSE(catalog_.complete(kTestRun, {1, 2}));
+  EXPECT_EQ(catalog_.latest_complete(kTestRun, 1), (ViewPoint{1, 3}));
+}
+
+TEST_F(CatalogTest, AUnitRegisteredLaterMakesOlderViewsIncomplete) {
+  commit_full({1, 5});
+  ckpt::UnitSpec late;
+  late.name = "late";
+  late.bytes = 9;
+  must(units_registered({late}, 3));
+  EXPECT_FALSE(catalog_.complete(kTestRun, {1, 5}));
+  std::vector<ckpt::UnitSpec> more = units_;
+  more.push_back(late);
+  must(committed({.point = {1, 6}, .units = {3}}, more));
+  EXPECT_TRUE(catalog_.complete(kTestRun, {1, 6}));
+  EXPECT_EQ(catalog_.latest_complete(kTestRun, 0), (ViewPoint{1, 6}));
+}
+
+TEST_F(CatalogTest, NamesWhatIsNotThere) {
+  EXPECT_EQ(catalog_.run("other").error().message, "run other: no such run");
+  EXPECT_EQ(catalog_.run("other").error().code, ErrorCode::kNotFound);
+  const auto missing = catalog_.resolve(kTestRun, 0, 12);
+  EXPECT_EQ(missing.error().code, ErrorCode::kNotFound);
+  EXPECT_EQ(missing.error().message, "run tiny step 12: no commit at this step in lineage 1");
+  EXPECT_EQ(catalog_.resolve(kTestRun, 9, 12).error().message, "run tiny: no lineage 9");
+}
+
+TEST_F(CatalogTest, RefusesRecordsThatContradictTheOnesBefore) {
+  expect_refused(run_created());
+  expect_refused(lineage_opened(1, 0, 0));
+  expect_refused(lineage_opened(3, 2, 0));
+  expect_refused(committed({.point = {2, 5}, .units = {0}}, units_));
+  expect_refused(make_record(fb::CommittedT()));
+  fb::RecordT record = committed({.point = {1, 5}, .units = {0}}, units_);
+  const auto change = [&](const fb::Fragment& fragment) {
+    fb::RecordT changed = committed({.point = {1, 5}, .units = {0}}, units_);
+    changed.body.AsCommitted()->fragments.back() = fragment;
+    expect_refused(changed);
+  };
+  const fb::Fragment last = record.body.AsCommitted()->fragments.back();
+  change({99, 0, last.offset(), last.length(), last.payload_offset(), 0, 0});
+  change({0, 7, last.offset(), last.length(), last.payload_offset(), 0, 0});
+  change({0, 0, last.offset() + 1, last.length() - 1, last.payload_offset(), 0, 0});
+  change({0, 0, last.offset(), last.length() - 1, last.payload_offset(), 0, 0});
+  change({0, 0, last.offset(), ~uint64_t{0}, 0, 0, 0});
+  change({0, 0, last.offset(), last.length(), last.payload_offset() + 1, 0, 0});
+  change({0, 0, last.offset(), 0, last.payload_offset(), 0, 0});
+  must(record);
+  ckpt::UnitSpec other = units_[0];
+  other.bytes += 4;
+  expect_refused(units_registered({other}));
+}
+
+TEST_F(CatalogTest, AnotherStoresJournalIsNoticed) {
+  const auto refused = catalog_.apply(1, store_opened(99));
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::kCorrupt);
+}
+
+TEST(CatalogHealthTest, AStoreWithSpoiltValuesIsEmptiedAndFilledAgain) {
+  const std::vector<fb::RecordT> records = [] {
+    const auto units = test_units(1, 1);
+    std::vector<fb::RecordT> made;
+    made.push_back(store_opened());
+    made.push_back(run_created());
+    made.push_back(units_registered(units));
+    made.push_back(lineage_opened(1, 0, 0));
+    made.push_back(committed({.point = {1, 5}, .units = all_units(units), .full = true}, units));
+    return made;
+  }();
+  const std::vector<std::pair<Family, std::string>> small_tables = {
+      {Family::kRuns, keys::run(kTestRun)},
+      {Family::kRuns, keys::run_state(kTestRun)},
+      {Family::kUnits, keys::units(kTestRun, 0)},
+      {Family::kLineages, keys::lineage(kTestRun, 1)},
+      {Family::kMeta, std::string(keys::kFormat)}};
+  for (const auto& [family, key] : small_tables) {
+    MemoryRoom room;
+    {
+      Catalog catalog(room.open());
+      apply_all(catalog, records);
+    }
+    ASSERT_TRUE(room.open()->write({{family, key, "spoilt"}}).ok());
+    Catalog catalog(room.open());
+    EXPECT_NE(catalog.reset_reason(), "") << family_name(family);
+    EXPECT_EQ(catalog.applied_sequence(), 0u);
+    apply_all(catalog, records);
+    EXPECT_TRUE(catalog.complete(kTestRun, {1, 5}));
+  }
+  // A version is only met when it is asked for: the answer is "none", and health() says why.
+  MemoryRoom room;
+  Catalog catalog(room.open());
+  apply_all(catalog, records);
+  ASSERT_TRUE(
+      room.open()->write({{Family::kVersions, keys::version(kTestRun, 0, 1, 5), "x"}}).ok());
+  EXPECT_TRUE(catalog.health().ok());
+  EXPECT_FALSE(catalog.newest_version(kTestRun, 0, {1, 5}, {}).has_value());
+  ASSERT_FALSE(catalog.health().ok());
+  EXPECT_EQ(catalog.health().error().code, ErrorCode::kCorrupt);
+  ASSERT_TRUE(catalog.clear().ok());
+  apply_all(catalog, records);
+  EXPECT_TRUE(catalog.health().ok());
+  EXPECT_TRUE(catalog.newest_version(kTestRun, 0, {1, 5}, {}).has_value());
+}
+
+}  // namespace
+}  // namespace ckptd

@@ -1,0 +1,194 @@
+#include "ckptd/catalog/kv_store.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <random>
+
+#include "tests/ckptd/catalog/kv_fixture.h"
+
+namespace ckptd {
+namespace {
+
+using Entries = std::vector<KvEntry>;
+
+Entries entries(const KvStore& store, Family family, std::string_view prefix,
+                KvStore::Order order = KvStore::Order::kAscending) {
+  Entries found;
+  EXPECT_TRUE(store
+                  .scan(family, prefix, order,
+                        [&](std::string_view key, std::string_view value) {
+                          found.push_back({std::string(key), std::string(value)});
+                          return true;
+                        })
+                  .ok());
+  return found;
+}
+
+template <typename Room>
+class KvStoreTest : public testing::Test {
+ protected:
+  Room room_;
+};
+using Rooms = testing::Types<MemoryRoom, RocksDbRoom>;
+TYPED_TEST_SUITE(KvStoreTest, Rooms);
+
+TYPED_TEST(KvStoreTest, GivesBackWhatWasWrittenAlsoWhenOpenedAgain) {
+  auto store = this->room_.open();
+  const std::string binary("\0\xff\x80 key", 8);
+  ASSERT_TRUE(store->write({{Family::kRuns, binary, "value"}, {Family::kTags, binary, ""}}).ok());
+  ASSERT_TRUE(store->write({{Family::kRuns, "gone", "x"}, {Family::kRuns, "gone", {}}}).ok());
+  store.reset();
+  store = this->room_.open();
+  EXPECT_EQ(store->get(Family::kRuns, binary).value(), "value");
+  EXPECT_EQ(store->get(Family::kTags, binary).value(), "");
+  EXPECT_EQ(store->get(Family::kMeta, binary).value(), std::nullopt);
+  EXPECT_EQ(store->get(Family::kRuns, "gone").value(), std::nullopt);
+}
+
+TYPED_TEST(KvStoreTest, ScansOnlyThePrefixInBothOrdersAndStopsWhenTold) {
+  auto store = this->room_.open();
+  const std::string last("\xff\xff", 2);
+  ASSERT_TRUE(store
+                  ->write({{Family::kUnits, "a", "1"},
+                           {Family::kUnits, "ab", "2"},
+                           {Family::kUnits, "abc", "3"},
+                           {Family::kUnits, "b", "4"},
+                           {Family::kUnits, last, "5"},
+                           {Family::kUnits, last + "x", "6"},
+                           {Family::kTags, "ab", "other family"}})
+                  .ok());
+  EXPECT_EQ(entries(*store, Family::kUnits, "ab"), (Entries{{"ab", "2"}, {"abc", "3"}}));
+  EXPECT_EQ(entries(*store, Family::kUnits, "ab", KvStore::Order::kDescending),
+            (Entries{{"abc", "3"}, {"ab", "2"}}));
+  EXPECT_EQ(entries(*store, Family::kUnits, last, KvStore::Order::kDescending),
+            (Entries{{last + "x", "6"}, {last, "5"}}));
+  EXPECT_EQ(entries(*store, Family::kUnits, "").size(), 6u);
+  EXPECT_EQ(entries(*store, Family::kUnits, "", KvStore::Order::kDescending).size(), 6u);
+  EXPECT_TRUE(entries(*store, Family::kUnits, "zz").empty());
+  EXPECT_TRUE(entries(*store, Family::kUnits, "zz", KvStore::Order::kDescending).empty());
+  int seen = 0;
+  ASSERT_TRUE(store
+                  ->scan(Family::kUnits, "", KvStore::Order::kAscending,
+                         [&](std::string_view, std::string_view) { return ++seen < 2; })
+                  .ok());
+  EXPECT_EQ(seen, 2);
+}
+
+TYPED_TEST(KvStoreTest, SeeksBackwardsWithinThePrefix) {
+  auto store = this->room_.open();
+  ASSERT_TRUE(store->write({{Family::kVersions, "a1", "x"}, {Family::kVersions, "b5", "y"}}).ok());
+  const auto seek = [&](std::string_view key, std::string_view prefix) {
+    return store->seek_for_prev(Family::kVersions, key, prefix).value();
+  };
+  EXPECT_EQ(seek("b5", "b"), (KvEntry{"b5", "y"}));
+  EXPECT_EQ(seek("b9", "b"), (KvEntry{"b5", "y"}));
+  EXPECT_EQ(seek("b4", "b"), std::nullopt);  // the one before it has another prefix
+  EXPECT_EQ(seek("b4", ""), (KvEntry{"a1", "x"}));
+  EXPECT_EQ(seek("a0", ""), std::nullopt);
+}
+
+TYPED_TEST(KvStoreTest, ClearedIsEmptyAndUsable) {
+  auto store = this->room_.open();
+  ASSERT_TRUE(store->write({{Family::kMeta, "a", "1"}}).ok());
+  ASSERT_TRUE(store->clear().ok());
+  EXPECT_TRUE(entries(*store, Family::kMeta, "").empty());
+  ASSERT_TRUE(store->write({{Family::kMeta, "b", "2"}}).ok());
+  store.reset();
+  EXPECT_EQ(entries(*this->room_.open(), Family::kMeta, ""), (Entries{{"b", "2"}}));
+}
+
+TYPED_TEST(KvStoreTest, AgreesWithAMapOnRandomBatches) {
+  const uint64_t seed = testing::UnitTest::GetInstance()->random_seed() + 1;
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::mt19937_64 random(seed);
+  std::map<std::string, std::string> model;
+  auto store = this->room_.open();
+  for (int round = 0; round < 50; ++round) {
+    std::vector<KvWrite> batch;
+    for (uint64_t i = random() % 20; i > 0; --i) {
+      std::string key;
+      for (uint64_t length = 1 + random() % 3; length > 0; --length) {
+        key.push_back("\x00\x01\x7f\x80\xff"[random() % 5]);
+      }
+      if (random() % 3 == 0) {
+        batch.push_back({Family::kCommits, key, std::nullopt});
+        model.erase(key);
+      } else {
+        batch.push_back({Family::kCommits, key, std::to_string(random())});
+        model[key] = *batch.back().value;
+      }
+    }
+    ASSERT_TRUE(store->write(batch).ok());
+    const std::string probe(1 + random() % 3, "\x00\x01\x7f\x80\xff"[random() % 5]);
+    auto after = model.upper_bound(probe);
+    const auto found = store->seek_for_prev(Family::kCommits, probe, "").value();
+    ASSERT_EQ(found.has_value(), after != model.begin());
+    EXPECT_TRUE(!found || found->key == std::prev(after)->first);
+  }
+  Entries expected;
+  for (const auto& [key, value] : model) expected.push_back({key, value});
+  EXPECT_EQ(entries(*store, Family::kCommits, ""), expected);
+}
+
+TEST(MemoryKvImageTest, KeepsAnyPrefixOfItsBatches) {
+  MemoryRoom room;
+  auto store = room.open();
+  ASSERT_TRUE(store->write({{Family::kMeta, "a", "1"}}).ok());
+  ASSERT_TRUE(store->write({{Family::kMeta, "a", "2"}, {Family::kTags, "t", "x"}}).ok());
+  ASSERT_TRUE(store->clear().ok());
+  ASSERT_EQ(room.image().batches(), 3u);
+  room.image().keep_prefix(2);
+  EXPECT_EQ(store->get(Family::kMeta, "a").value(), "2");
+  EXPECT_EQ(store->get(Family::kTags, "t").value(), "x");
+  room.image().keep_prefix(1);
+  EXPECT_EQ(store->get(Family::kMeta, "a").value(), "1");
+  EXPECT_EQ(store->get(Family::kTags, "t").value(), std::nullopt);
+}
+
+// Spoils every file whose name begins with the prefix.
+void spoil(const std::string& directory, const std::string& prefix) {
+  int spoilt = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(directory)) {
+    if (!entry.path().filename().string().starts_with(prefix)) continue;
+    std::ofstream(entry.path(), std::ios::trunc) << "not what was here";
+    ++spoilt;
+  }
+  EXPECT_GT(spoilt, 0) << prefix;
+}
+
+TEST(RocksDbStoreTest, AnUnreadableCatalogIsMovedAsideAndMadeAnew) {
+  for (const std::string prefix : {"MANIFEST", "CURRENT"}) {
+    const RocksDbRoom room;
+    {
+      auto opened = open_rocksdb_store(room.directory());
+      ASSERT_TRUE(opened->store->write({{Family::kMeta, "a", "1"}}).ok());
+    }
+    spoil(room.directory(), prefix);
+    auto opened = open_rocksdb_store(room.directory());
+    ASSERT_TRUE(opened.ok()) << opened.error().message;
+    EXPECT_NE(opened->reset_reason, "") << prefix;
+    EXPECT_TRUE(std::filesystem::exists(room.directory() + ".broken"));
+    EXPECT_EQ(opened->store->get(Family::kMeta, "a").value(), std::nullopt);
+    ASSERT_TRUE(opened->store->write({{Family::kMeta, "b", "2"}}).ok());
+    opened->store.reset();
+    opened = open_rocksdb_store(room.directory());
+    EXPECT_EQ(opened->reset_reason, "");
+    EXPECT_EQ(opened->store->get(Family::kMeta, "b").value(), "2");
+  }
+}
+
+TEST(RocksDbStoreTest, OneThatIsInUseIsLeftAlone) {
+  RocksDbRoom room;
+  auto store = room.open();
+  const auto second = open_rocksdb_store(room.directory());
+  ASSERT_FALSE(second.ok());
+  EXPECT_EQ(second.error().code, ckpt::ErrorCode::kUnavailable);
+  EXPECT_FALSE(std::filesystem::exists(room.directory() + ".broken"));
+  EXPECT_TRUE(store->write({{Family::kMeta, "a", "1"}}).ok());
+}
+
+}  // namespace
+}  // namespace ckptd
