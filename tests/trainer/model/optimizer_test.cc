@@ -1,0 +1,166 @@
+#include "trainer/optimizer.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <mutex>
+
+#include "tests/trainer/model/ranks.h"
+#include "trainer/parallel/gradients.h"
+
+namespace moetrain {
+namespace {
+
+const ModelConfig kConfig{.vocab = 16,
+                          .hidden = 8,
+                          .layers = 2,
+                          .heads = 2,
+                          .kv_heads = 1,
+                          .head_dim = 4,
+                          .intermediate = 6,
+                          .experts = 5,
+                          .top_k = 2,
+                          .seq_len = 4};
+
+std::unique_ptr<Model> make_model(uint32_t rank, uint32_t ranks) {
+  auto placement = static_placement(kConfig.layers, kConfig.experts, ranks);
+  auto store = make_replicated_store(kConfig, *placement, rank);
+  auto model = Model::create(kConfig, std::move(*store));
+  CKPT_ASSERT(model.ok());
+  (*model)->initialise(11);
+  return std::move(*model);
+}
+
+TEST(Schedule, WarmsUpThenFallsAlongHalfACosine) {
+  const ScheduleOptions options{
+      .learning_rate = 2, .final_ratio = 0.1, .warmup_steps = 4, .total_steps = 24};
+  EXPECT_DOUBLE_EQ(learning_rate(options, 0), 0.5);
+  EXPECT_DOUBLE_EQ(learning_rate(options, 3), 2.0);
+  EXPECT_DOUBLE_EQ(learning_rate(options, 4), 2.0);
+  EXPECT_NEAR(learning_rate(options, 14), 0.2 + 1.8 / 2, 1e-12);
+  EXPECT_NEAR(learning_rate(options, 24), 0.2, 1e-12);
+  EXPECT_NEAR(learning_rate(options, 1'000'000), 0.2, 1e-12);
+  for (uint64_t step = 4; step < 24; ++step) {
+    EXPECT_GT(learning_rate(options, step), learning_rate(options, step + 1));
+  }
+}
+
+TEST(Schedule, DegenerateOptionsStayFinite) {
+  EXPECT_DOUBLE_EQ(learning_rate({.learning_rate = 1, .warmup_steps = 0, .total_steps = 0}, 0),
+                   0.1);
+  EXPECT_DOUBLE_EQ(learning_rate({.learning_rate = 1, .warmup_steps = 5, .total_steps = 2}, 4),
+                   1.0);
+}
+
+TEST(Clipping, ScalesDownOnly) {
+  EXPECT_EQ(clip_factor(0.5, 1.0), 1.0);
+  EXPECT_NEAR(clip_factor(4.0, 1.0), 0.25, 1e-6);
+  EXPECT_EQ(clip_factor(4.0, 0.0), 1.0);  // no clipping
+  EXPECT_EQ(clip_factor(0.0, 1.0), 1.0);
+}
+
+// Fills gradients so that the sum over ranks does not depend on how many ranks there are.
+void fill_gradients(Model& model, uint32_t ranks) {
+  for (Parameter& parameter : model.dense()) {
+    for (size_t i = 0; i < parameter.grad.size(); ++i) {
+      parameter.grad[i] = static_cast<float>(i % 7) / static_cast<float>(ranks);
+    }
+  }
+  for (Expert& expert : model.experts().owned()) {
+    for (Parameter* parameter : {&expert.w1, &expert.w2, &expert.w3}) {
+      std::fill(parameter->grad.begin(), parameter->grad.end(), static_cast<float>(expert.expert));
+    }
+  }
+}
+
+double norm_with(uint32_t ranks) {
+  std::mutex mutex;
+  std::vector<double> norms;
+  run_ranks(ranks, [&](Comm& comm) {
+    auto model = make_model(comm.rank(), ranks);
+    fill_gradients(*model, ranks);
+    ASSERT_TRUE(reduce_dense_gradients(comm, *model, 512).ok());
+    const auto summary = summarise_gradients(comm, *model);
+    ASSERT_TRUE(summary.ok());
+    EXPECT_TRUE(summary->finite);
+    std::lock_guard lock(mutex);
+    norms.push_back(summary->norm);
+  });
+  EXPECT_EQ(norms.size(), ranks);
+  for (const double norm : norms) EXPECT_EQ(norm, norms.front());  // the same bits everywhere
+  return norms.empty() ? 0 : norms.front();
+}
+
+TEST(GradientNorm, CountsEveryExpertOnceWhateverTheRanks) {
+  double squares = 0;
+  for (const ParameterSpec& spec : dense_parameters(kConfig)) {
+    for (uint64_t i = 0; i < spec.elements(); ++i) squares += static_cast<double>(i % 7 * (i % 7));
+  }
+  for (uint32_t expert = 0; expert < kConfig.experts; ++expert) {
+    squares +=
+        static_cast<double>(kConfig.layers * expert_parameter_count(kConfig)) * expert * expert;
+  }
+  for (const uint32_t ranks : {1u, 2u, 3u, 5u}) {
+    EXPECT_NEAR(norm_with(ranks), std::sqrt(squares), 1e-6 * std::sqrt(squares)) << ranks;
+  }
+}
+
+// A NaN in an expert that one rank alone holds, or in one rank's share of a dense gradient, must
+// make every rank skip.
+TEST(GradientNorm, EveryRankSeesANotFiniteGradientOfOne) {
+  const float bad[] = {std::numeric_limits<float>::quiet_NaN(),
+                       -std::numeric_limits<float>::infinity()};
+  for (const bool in_expert : {false, true}) {
+    for (const float value : bad) {
+      std::atomic<int> skipped = 0;
+      run_ranks(3, [&](Comm& comm) {
+        auto model = make_model(comm.rank(), 3);
+        model->begin_step();
+        if (comm.rank() == 1) {
+          (in_expert ? model->experts().owned()[0].w2 : model->dense()[3]).grad[2] = value;
+        }
+        ASSERT_TRUE(reduce_dense_gradients(comm, *model).ok());
+        const auto summary = summarise_gradients(comm, *model);
+        ASSERT_TRUE(summary.ok());
+        if (!summary->finite) ++skipped;
+      });
+      EXPECT_EQ(skipped, 3) << "in an expert: " << in_expert << ", value " << value;
+    }
+  }
+}
+
+TEST(AdamWStepTest, NormsDoNotDecay) {
+  auto model = make_model(0, 1);
+  model->begin_step();
+  const std::vector<float> norm = model->dense()[5].value;
+  const float matrix = model->dense()[0].value[0];
+  ASSERT_TRUE(model->dense()[5].spec.is_norm);
+  adamw_step(*model, {.weight_decay = 0.5}, {.learning_rate = 0.1});
+  EXPECT_EQ(model->dense()[5].value, norm);
+  EXPECT_FLOAT_EQ(model->dense()[0].value[0], 0.95f * matrix);
+}
+
+TEST(AdamWStepTest, IdleExpertsAreKeptOnlyIfAsked) {
+  for (const IdleExperts idle : {IdleExperts::kUpdate, IdleExperts::kSkip}) {
+    auto model = make_model(0, 1);
+    model->begin_step();
+    std::vector<int64_t> routed(size_t{kConfig.layers} * kConfig.experts, 1);
+    routed[kConfig.experts + 3] = 0;  // layer 1 expert 3
+    for (Parameter* parameter : model->parameters()) {
+      std::fill(parameter->m.begin(), parameter->m.end(), 0.5f);
+    }
+    std::vector<Expert> before(model->experts().owned().begin(), model->experts().owned().end());
+    adamw_step(*model, {.idle_experts = idle},
+               {.learning_rate = 0.1, .step = 4, .routed_tokens = routed});
+    for (size_t i = 0; i < before.size(); ++i) {
+      const Expert& after = model->experts().owned()[i];
+      const bool kept = after.w1.value == before[i].w1.value && after.w3.m == before[i].w3.m;
+      const bool is_idle = after.layer == 1 && after.expert == 3;
+      EXPECT_EQ(kept, is_idle && idle == IdleExperts::kSkip) << after.layer << "." << after.expert;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace moetrain

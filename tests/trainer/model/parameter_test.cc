@@ -1,0 +1,91 @@
+#include "trainer/model/parameter.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <set>
+
+#include "trainer/model/philox.h"
+
+namespace moetrain {
+namespace {
+
+// Known answers of the generator's authors (Random123, kat_vectors).
+TEST(Philox, KnownAnswers) {
+  EXPECT_EQ(philox(0, 0, 0),
+            (std::array<uint32_t, 4>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
+  EXPECT_EQ(philox(~0ull, ~0ull, ~0ull),
+            (std::array<uint32_t, 4>{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+  EXPECT_EQ(philox(0x299f31d0a4093822, 0x85a308d3243f6a88, 0x0370734413198a2e),
+            (std::array<uint32_t, 4>{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
+}
+
+TEST(Philox, UniformStaysInsideTheOpenInterval) {
+  EXPECT_GT(unit_uniform(0), 0.0);
+  EXPECT_LT(unit_uniform(UINT32_MAX), 1.0);
+}
+
+TEST(ParameterList, NamesAreHuggingFacesAndUnique) {
+  const ModelConfig config{.layers = 2, .experts = 3};
+  std::set<std::string> names;
+  for (const ParameterSpec& spec : dense_parameters(config)) names.insert(spec.name);
+  EXPECT_EQ(names.size(), 3 + 7 * config.layers);
+  for (const char* name :
+       {"model.embed_tokens.weight", "model.layers.0.self_attn.q_proj.weight",
+        "model.layers.1.self_attn.k_proj.weight", "model.layers.1.self_attn.v_proj.weight",
+        "model.layers.1.self_attn.o_proj.weight", "model.layers.0.input_layernorm.weight",
+        "model.layers.1.post_attention_layernorm.weight",
+        "model.layers.1.block_sparse_moe.gate.weight", "model.norm.weight", "lm_head.weight"}) {
+    EXPECT_TRUE(names.contains(name)) << name;
+  }
+  const auto expert = expert_parameters(config, 1, 2);
+  EXPECT_EQ(expert[0].name, "model.layers.1.block_sparse_moe.experts.2.w1.weight");
+  EXPECT_EQ(expert[1].name, "model.layers.1.block_sparse_moe.experts.2.w2.weight");
+  EXPECT_EQ(expert[1].shape, (std::vector<uint64_t>{config.hidden, config.intermediate}));
+  EXPECT_EQ(expert[2].layer, 1u);
+  EXPECT_EQ(expert[2].expert, 2u);
+}
+
+Parameter fresh(const std::string& name, std::vector<uint64_t> shape, uint64_t seed) {
+  Parameter parameter(ParameterSpec{.name = name, .shape = std::move(shape)});
+  initialise(parameter, seed, 0.02);
+  return parameter;
+}
+
+TEST(Initialise, DependsOnSeedNameAndIndexOnly) {
+  const Parameter a = fresh("model.x", {10, 10}, 1);
+  EXPECT_EQ(a.value, fresh("model.x", {10, 10}, 1).value);
+  EXPECT_NE(a.value, fresh("model.x", {10, 10}, 2).value);
+  EXPECT_NE(a.value, fresh("model.y", {10, 10}, 1).value);
+  const Parameter shorter = fresh("model.x", {7}, 1);  // not a multiple of the block of four
+  EXPECT_TRUE(std::equal(shorter.value.begin(), shorter.value.end(), a.value.begin()));
+}
+
+TEST(Initialise, IsNormalWithTheWantedDeviation) {
+  const Parameter parameter = fresh("model.x", {40'000}, 3);
+  double mean = 0, square = 0, fourth = 0;
+  for (const float x : parameter.value) {
+    const double z = x / 0.02;
+    mean += z / 40'000;
+    square += z * z / 40'000;
+    fourth += z * z * z * z / 40'000;
+  }
+  EXPECT_NEAR(mean, 0, 0.03);  // five standard errors or more
+  EXPECT_NEAR(square, 1, 0.05);
+  EXPECT_NEAR(fourth, 3, 0.3);
+}
+
+TEST(Initialise, NormsStartAtOneAndMomentsAtZero) {
+  Parameter norm(ParameterSpec{.name = "model.norm.weight", .shape = {5}, .is_norm = true});
+  norm.m.assign(5, 2.0f);
+  norm.v.assign(5, 2.0f);
+  norm.grad.assign(5, 2.0f);
+  initialise(norm, 1, 0.02);
+  EXPECT_EQ(norm.value, std::vector<float>(5, 1.0f));
+  EXPECT_EQ(norm.m, std::vector<float>(5, 0.0f));
+  EXPECT_EQ(norm.v, std::vector<float>(5, 0.0f));
+  EXPECT_EQ(norm.grad, std::vector<float>(5, 0.0f));
+}
+
+}  // namespace
+}  // namespace moetrain
