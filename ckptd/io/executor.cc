@@ -1,6 +1,7 @@
 #include "ckptd/io/executor.h"
 
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <condition_variable>
@@ -75,6 +76,10 @@ class ThreadExecutor final : public Executor {
 
  private:
   void loop() {
+    // Checksums must not take a core from the trainer that shares the node: it is blocked while it
+    // copies, nobody is while we check. In Linux the nice value belongs to the thread.
+    constexpr int kNice = 10;
+    (void)::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kNice);
     std::unique_lock lock(mutex_);
     while (true) {
       queue_changed_.wait(lock, [this] { return stop_ || !queue_.empty(); });

@@ -1,7 +1,13 @@
 // What every engine promises, on all three of them.
 #include <gmock/gmock.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <poll.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 
@@ -241,16 +247,41 @@ TEST(OpenDisk, NamesWhatIsWrong) {
   EXPECT_THAT(root.error().message, HasSubstr("/nonexistent/store"));
 }
 
-TEST(OpenDisk, FallsBackWhereThereIsNoRing) {
-  // Whatever this machine allows, a disk comes back and works.
-  TemporaryDirectory directory;
-  auto disk = open_disk({.root = directory.path(), .engine = "uring"});
-  ASSERT_TRUE(disk.ok());
-  const FileId file = disk.value()->open("a", {.create = true}).value();
-  const AlignedBuffer data = random_bytes(kBlockBytes, 9);
-  EXPECT_TRUE(write_blocking(**disk, file, 0, data.bytes()).ok());
-  disk.value()->close(file);
+// Makes io_uring_setup fail in this process, as container runtimes do.
+bool forbid_io_uring(int error) {
+  const sock_filter rules[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_io_uring_setup, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | static_cast<unsigned>(error)),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+  const sock_fprog program{.len = 4, .filter = const_cast<sock_filter*>(rules)};
+  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
 }
+
+class NoRing : public testing::TestWithParam<int> {};
+
+TEST_P(NoRing, FallsBackToPwritev) {
+  TemporaryDirectory directory;
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    if (!forbid_io_uring(GetParam())) _exit(2);
+    auto disk = open_disk({.root = directory.path(), .engine = "uring"});
+    if (!disk.ok() || disk.value()->engine_name() != "pwritev") _exit(3);
+    const FileId file = disk.value()->open("a", {.create = true}).value();
+    const AlignedBuffer data = random_bytes(kBlockBytes, 9);
+    _exit(write_blocking(**disk, file, 0, data.bytes()).ok() ? 0 : 4);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == 2) GTEST_SKIP() << "seccomp is not available here";
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Errors, NoRing, testing::Values(EPERM, ENOSYS),
+                         [](const auto& test) { return test.param == EPERM ? "EPERM" : "ENOSYS"; });
 
 }  // namespace
 }  // namespace ckptd
