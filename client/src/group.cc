@@ -74,6 +74,7 @@ Status join_group(Session& session, const JoinOptions& options) {
                       call.what);
   }
   session.group().start(*started);
+  session.fail_snapshots_before(started->epoch);
   return ok_status();
 }
 

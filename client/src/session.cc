@@ -156,6 +156,15 @@ void Session::remove_snapshot(const Snapshot* snapshot) {
   std::erase_if(snapshots_, [snapshot](const auto& known) { return known.get() == snapshot; });
 }
 
+void Session::fail_snapshots_before(Epoch epoch) {
+  for (const auto& snapshot : std::vector(snapshots_)) {
+    if (snapshot->epoch() >= epoch) continue;
+    snapshot->fail(make_error(ErrorCode::kAborted,
+                              "epoch {} ended before this rank heard that it was durable",
+                              snapshot->epoch()));
+  }
+}
+
 void Session::forget_seal(uint32_t slab) {
   for (const auto& snapshot : snapshots_) snapshot->forget_seal(slab);
 }

@@ -108,6 +108,9 @@ class Session {
 
   void add_snapshot(std::shared_ptr<Snapshot> snapshot);
   void remove_snapshot(const Snapshot* snapshot);
+  // A new epoch begins only when every snapshot of the last is settled. What this rank has not
+  // heard of by then it will not hear of: it was no longer a member when it was said.
+  void fail_snapshots_before(Epoch epoch);
   void set_restore(RestoreInbox* inbox) { restore_ = inbox; }
   // `slab` was leased anew: what was sealed in it before is no longer there.
   void forget_seal(uint32_t slab);

@@ -46,6 +46,7 @@ class Snapshot {
   };
   const Info& info() const { return info_; }
   bool ended() const { return ended_; }
+  Epoch epoch() const { return begin_.epoch; }
   Session* session() const { return session_; }  // null once it was closed
 
   // -- told by the session -----------------------------------------------------------------------

@@ -1,0 +1,61 @@
+#include "client/ctl/new_file.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "tests/client/client_fixture.h"
+
+namespace ckptctl {
+namespace {
+
+class NewFileTest : public testing::Test {
+ protected:
+  size_t entries() const {
+    const std::filesystem::directory_iterator all(folder_.path());
+    return static_cast<size_t>(std::distance(begin(all), end(all)));
+  }
+  std::string read(const std::string& name) const {
+    std::ifstream file(folder_.path(name), std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+  ckpt::test::TempFolder folder_;
+};
+
+TEST_F(NewFileTest, AppearsWholeOrNotAtAll) {
+  {
+    auto file = NewFile::create(folder_.path(), "config.json", 5);
+    ASSERT_TRUE(file.ok()) << file.error().message;
+    ASSERT_TRUE(file->write(0, ckpt::as_bytes("hello")).ok());
+    EXPECT_FALSE(std::filesystem::exists(folder_.path("config.json")));
+  }
+  EXPECT_EQ(entries(), 0u);
+  auto file = NewFile::create(folder_.path(), "config.json", 5);
+  ASSERT_TRUE(file.ok());
+  ASSERT_TRUE(file->write(3, ckpt::as_bytes("lo")).ok());
+  ASSERT_TRUE(file->write(0, ckpt::as_bytes("hel")).ok());
+  ASSERT_TRUE(file->commit().ok());
+  EXPECT_EQ(read("config.json"), "hello");
+  EXPECT_EQ(entries(), 1u);
+}
+
+TEST_F(NewFileTest, ReplacesWhatWasThere) {
+  for (const char* text : {"first", "again"}) {
+    auto file = NewFile::create(folder_.path(), "x", 5);
+    ASSERT_TRUE(file.ok());
+    ASSERT_TRUE(file->write(0, ckpt::as_bytes(text)).ok());
+    ASSERT_TRUE(file->commit().ok());
+    EXPECT_EQ(read("x"), text);
+  }
+}
+
+TEST_F(NewFileTest, FolderThatIsNotThereIsNamed) {
+  const auto file = NewFile::create(folder_.path("no"), "x", 1);
+  ASSERT_FALSE(file.ok());
+  EXPECT_NE(file.error().message.find(folder_.path("no")), std::string::npos);
+}
+
+}  // namespace
+}  // namespace ckptctl

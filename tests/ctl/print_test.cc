@@ -1,0 +1,77 @@
+#include "client/ctl/print.h"
+
+#include <gtest/gtest.h>
+
+#include "client/ctl/table.h"
+
+namespace ckptctl {
+namespace {
+
+TEST(Table, ColumnsAreAsWideAsTheirWidestCell) {
+  Table table({{"UNIT"}, {"SIZE", Table::Align::kRight}});
+  table.add({"a", "1"});
+  table.add({"layers.0", "1000"});
+  EXPECT_EQ(table.text(),
+            "UNIT      SIZE\n"
+            "a            1\n"
+            "layers.0  1000\n");
+}
+
+TEST(Table, CountsCharactersNotBytes) {
+  Table table({{"A"}, {"B"}});
+  table.add({"\xc3\xa9", "x"});  // one character
+  EXPECT_EQ(table.text(), "A  B\n\xc3\xa9  x\n");
+}
+
+TEST(Print, LogShowsTagsMetricsAndSizes) {
+  const Json log = Json::parse(R"([{"step": 1200, "lineage": 2, "time": "2026-01-31T12:00:00.000Z",
+    "level": "durable", "units": 12, "experts": 8, "bytes": 67108864, "tags": ["best"],
+    "metrics": {"loss": 2.5}, "plt": null}])");
+  EXPECT_EQ(print_log(log),
+            "STEP  LINEAGE  TIME                      LEVEL    UNITS  EXPERTS      SIZE  PLT  TAGS"
+            "  METRICS\n"
+            "1200        2  2026-01-31T12:00:00.000Z  durable     12        8  64.0 MiB    -  best"
+            "  loss=2.5\n");
+}
+
+TEST(Print, ShowSaysWhatIsMissing) {
+  const Json show = Json::parse(R"({"run": "tiny", "step": 10, "lineage": 1, "complete": false,
+    "units": [{"unit": "a", "version_step": 8, "staleness": 2, "bytes": 512,
+               "crc32c": "e3069283"},
+              {"unit": "b", "version_step": null, "staleness": null, "bytes": 1,
+               "crc32c": null}]})");
+  EXPECT_EQ(print_show(show),
+            "tiny~1@10, NOT complete\n"
+            "UNIT  VERSION  STALE   SIZE  CRC32C\n"
+            "a           8      2  512 B  e3069283\n"
+            "b     missing      -    1 B  -\n");
+}
+
+TEST(Print, VerifyNamesRunStepAndUnit) {
+  const Json report = Json::parse(R"({"checked_bytes": 4096, "commits": 3, "errors": [
+    {"run": "tiny", "step": 5, "lineage": 1, "unit": "layers.0", "reason": "CRC differs"}]})");
+  EXPECT_EQ(print_verify(report),
+            "run tiny step 5 unit layers.0: CRC differs\n"
+            "4.0 KiB checked in 3 commits, 1 ERRORS\n");
+}
+
+TEST(Print, MembersThatAnOlderDaemonDoesNotSendAreDashes) {
+  EXPECT_NO_FATAL_FAILURE(print_runs(Json::parse("[{}]")));
+  EXPECT_NO_FATAL_FAILURE(print_show(Json::object()));
+  EXPECT_NO_FATAL_FAILURE(print_diff(Json::object()));
+  EXPECT_NE(print_unit(Json::object()).find("run - unit -"), std::string::npos);
+}
+
+TEST(Print, AnyDocumentIsReadable) {
+  EXPECT_EQ(print_members(Json::parse(R"({"sessions": 2, "arena_bytes": 1048576,
+              "runs": [{"run": "tiny"}], "none": []})")),
+            "sessions: 2\n"
+            "arena_bytes: 1.0 MiB\n"
+            "runs:\n"
+            "  -\n"
+            "    run: tiny\n"
+            "none: []\n");
+}
+
+}  // namespace
+}  // namespace ckptctl
