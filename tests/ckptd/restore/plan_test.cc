@@ -1,0 +1,157 @@
+// The restore planner, against arithmetic on single bytes.
+#include "ckptd/restore/plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+
+namespace ckptd {
+namespace {
+
+using testing::HasSubstr;
+
+// Versions of units in lists, newest first; some fragments in memory.
+struct Shelf {
+  std::map<ckpt::UnitId, std::vector<UnitVersion>> versions;
+  std::set<uint64_t> cached;  // payload offsets
+
+  RestoreOracle oracle() const {
+    RestoreOracle oracle;
+    oracle.newest_version =
+        [this](ckpt::UnitId unit,
+               const std::optional<ckpt::SnapshotKey>& before) -> std::optional<UnitVersion> {
+      const auto found = versions.find(unit);
+      if (found == versions.end()) return std::nullopt;
+      for (const UnitVersion& version : found->second) {
+        if (!before || version.snapshot.step < before->step) return version;
+      }
+      return std::nullopt;
+    };
+    oracle.in_memory = [this](const ckpt::SnapshotKey&, ckpt::UnitId, const FragmentPlace& place) {
+      return cached.contains(place.payload_offset);
+    };
+    oracle.run_name = "tiny";
+    oracle.unit_name = [](ckpt::UnitId unit) { return fmt::format("u{}", unit); };
+    return oracle;
+  }
+};
+
+UnitVersion make_version(ckpt::UnitId unit, ckpt::Step step, uint64_t bytes,
+                         std::mt19937_64& random) {
+  UnitVersion version;
+  version.unit = unit;
+  version.snapshot = {.run = 1, .lineage = 1, .step = step};
+  version.bytes = bytes;
+  for (uint64_t offset = 0; offset < bytes;) {
+    const uint64_t length = std::min<uint64_t>(bytes - offset, 1 + random() % 40);
+    version.fragments.push_back({.offset = offset,
+                                 .length = length,
+                                 .segment = 1 + random() % 3,
+                                 .payload_offset = random() % 1'000'000});
+    offset += length;
+  }
+  return version;
+}
+
+RestoreRequest request_for(std::vector<ckpt::UnitRange> wants) {
+  return {1, {1, 30}, std::move(wants), false};
+}
+
+TEST(PlanRestoreTest, ReadsExactlyWhatIsWantedMemoryFirstThenAscending) {
+  for (uint64_t round = 0; round < 200; ++round) {
+    const uint64_t seed =
+        static_cast<uint64_t>(testing::UnitTest::GetInstance()->random_seed()) * 1000 + round;
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937_64 random(seed);
+    Shelf shelf;
+    for (ckpt::UnitId unit = 0; unit < 3; ++unit) {
+      shelf.versions[unit] = {make_version(unit, 20, 1 + random() % 300, random)};
+      for (const FragmentPlace& place : shelf.versions[unit][0].fragments) {
+        if (random() % 3 == 0) shelf.cached.insert(place.payload_offset);
+      }
+    }
+    std::vector<ckpt::UnitRange> wants;
+    for (uint64_t i = 1 + random() % 6; i > 0; --i) {
+      const auto unit = static_cast<ckpt::UnitId>(random() % 3);
+      const uint64_t bytes = shelf.versions[unit][0].bytes;
+      const uint64_t from = random() % bytes;
+      wants.push_back({unit, from, random() % (bytes - from + 1)});
+    }
+    const auto plan = plan_restore(request_for(wants), shelf.oracle());
+    ASSERT_TRUE(plan.ok()) << plan.error().message;
+    // Each wanted byte comes from exactly one read, out of the fragment that holds it.
+    std::map<std::pair<size_t, uint64_t>, int> times;
+    for (const PlannedRead& read : plan->reads) {
+      EXPECT_GT(read.part.length, 0u);
+      EXPECT_GE(read.part.offset, read.place.offset);
+      EXPECT_LE(read.part.offset + read.part.length, read.place.offset + read.place.length);
+      EXPECT_EQ(read.source == Source::kMemory, shelf.cached.contains(read.place.payload_offset));
+      for (uint64_t i = 0; i < read.part.length; ++i) ++times[{read.want, read.part.offset + i}];
+    }
+    uint64_t wanted = 0;
+    for (size_t want = 0; want < wants.size(); ++want) {
+      wanted += wants[want].length;
+      for (uint64_t i = 0; i < wants[want].length; ++i) {
+        ASSERT_EQ((times[{want, wants[want].offset + i}]), 1);
+      }
+    }
+    EXPECT_EQ(times.size(), wanted);
+    const auto order = [](const PlannedRead& read) {
+      return std::tuple(read.source != Source::kMemory, read.place.segment,
+                        read.place.payload_offset);
+    };
+    for (size_t i = 1; i < plan->reads.size(); ++i) {
+      EXPECT_LE(order(plan->reads[i - 1]), order(plan->reads[i]));
+    }
+  }
+}
+
+TEST(PlanRestoreTest, AFragmentOfTwoWantsCountsOnce) {
+  Shelf shelf;
+  shelf.versions[0] = {{.unit = 0,
+                        .snapshot = {.run = 1, .lineage = 1, .step = 20},
+                        .bytes = 100,
+                        .fragments = {{.offset = 0, .length = 100, .segment = 1}}}};
+  const auto plan = plan_restore(request_for({{0, 0, 10}, {0, 50, 10}}), shelf.oracle());
+  EXPECT_EQ(plan->reads.size(), 2u);
+  EXPECT_EQ(plan->bytes_segment, 100u);
+  EXPECT_EQ(plan->bytes_memory, 0u);
+}
+
+TEST(PlanRestoreTest, FallsBackWithEveryWantOfTheUnitAndSaysWhy) {
+  std::mt19937_64 random(1);
+  Shelf shelf;
+  shelf.versions[0] = {make_version(0, 20, 100, random), make_version(0, 15, 100, random),
+                       make_version(0, 10, 100, random)};
+  shelf.versions[1] = {make_version(1, 20, 50, random)};
+  const RestoreRequest request = request_for({{0, 0, 10}, {1, 0, 50}, {0, 90, 10}});
+  const auto first = plan_fallback(request, shelf.oracle(), 0, {.step = 20}, "segment 3: EIO");
+  ASSERT_TRUE(first.ok());
+  EXPECT_THAT(first->wants, testing::ElementsAre(0, 2));
+  EXPECT_EQ(first->version.snapshot.step, 15u);
+  EXPECT_EQ(first->version.note, "unit u0: step 15 instead of 20: segment 3: EIO");
+  for (const PlannedRead& read : first->reads) EXPECT_EQ(read.snapshot.step, 15u);
+  const auto second = plan_fallback(request, shelf.oracle(), 0, {.step = 15}, "again");
+  EXPECT_EQ(second->version.note, "unit u0: step 10 instead of 20: again");
+  const auto none = plan_fallback(request, shelf.oracle(), 0, {.step = 10}, "and again");
+  ASSERT_FALSE(none.ok());
+  EXPECT_EQ(none.error().message, "run tiny step 10 unit u0: and again (no older version)");
+  EXPECT_EQ(none.error().code, ckpt::ErrorCode::kCorrupt);
+}
+
+TEST(PlanRestoreTest, RefusesOverflowingRanges) {
+  std::mt19937_64 random(1);
+  Shelf shelf;
+  shelf.versions[0] = {make_version(0, 20, 100, random)};
+  for (const ckpt::UnitRange& range : std::vector<ckpt::UnitRange>{
+           {0, 101, 0}, {0, 100, 1}, {0, 1, 100}, {0, 1, ~uint64_t{0}}, {0, ~uint64_t{0}, 1}}) {
+    const auto plan = plan_restore(request_for({range}), shelf.oracle());
+    ASSERT_FALSE(plan.ok());
+    EXPECT_THAT(plan.error().message, HasSubstr("run tiny step 30 unit u0"));
+  }
+}
+
+}  // namespace
+}  // namespace ckptd
