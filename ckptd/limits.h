@@ -30,6 +30,16 @@ inline constexpr size_t kKvKeysPerEpochMax = 1u << 16;
 inline constexpr size_t kKvValueBytesMax = 1u << 20;
 inline constexpr size_t kPendingRequestsPerSessionMax = 1024;
 inline constexpr size_t kRestoresPerSessionMax = 4;
+// Reads of the whole store compete with snapshots for the disk.
+inline constexpr size_t kVerifiesMax = 2;
+// Kept in the journal and handed out with every listing of runs.
+inline constexpr size_t kMetadataBytesMax = 1u << 20;
+inline constexpr size_t kMetricsPerSnapshotMax = 256;
+inline constexpr size_t kMetricNameBytesMax = 128;
+// Begins that wait until one of the run's open snapshots is over: one per member and step.
+inline constexpr size_t kBeginsWaitingPerRunMax = 2 * kGroupSizeMax;
+
+inline constexpr size_t kClientNameBytesMax = 256;
 
 // Disk queue: at 4 MiB a piece, 32 in flight saturate an NVMe device; more only adds latency.
 inline constexpr unsigned kRingEntries = 256;
@@ -49,8 +59,10 @@ inline constexpr size_t kVerifyErrorsMax = 10'000;
 
 inline constexpr std::chrono::milliseconds kHelloDeadline{5'000};
 inline constexpr std::chrono::milliseconds kSnapshotDeadlineDefault{600'000};
-inline constexpr std::chrono::milliseconds kDrainDeadline{30'000};
-// How long sealed slabs of a lost epoch wait for their client after a daemon restart.
+// A drain waits this long for snapshots that trainers still fill; then they are left to be handed
+// to the next daemon.
+inline constexpr std::chrono::milliseconds kDrainDeadline{10'000};
+// How long members of the last epoch have to come back after a daemon restart.
 inline constexpr std::chrono::milliseconds kReopenDeadline{30'000};
 
 static_assert(kBytesInFlightMax >= kWritePieceBytes);

@@ -1,0 +1,193 @@
+#include "ckptd/daemon.h"
+
+#include <spdlog/spdlog.h>
+
+#include "ckptd/daemon_impl.h"
+
+namespace ckptd {
+
+Daemon::Daemon(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+Daemon::~Daemon() { impl_->close(); }
+
+void Daemon::connected(SessionId session, uid_t uid, pid_t pid) {
+  Session& added = impl_->sessions[session];
+  added.id = session;
+  added.uid = uid;
+  added.pid = pid;
+}
+
+void Daemon::receive(SessionId session, fb::MessageT message, ckpt::base::UniqueFd fd) {
+  const auto found = impl_->sessions.find(session);
+  if (found == impl_->sessions.end()) return;  // said before it was disconnected
+  impl_->dispatch(found->second, message, std::move(fd));
+  impl_->settle();
+}
+
+void Daemon::disconnected(SessionId session, const std::string& reason) {
+  impl_->disconnected(session, reason);
+  impl_->settle();
+}
+
+size_t Daemon::poll() {
+  const size_t ran = impl_->disk.reap() + impl_->executor.reap();
+  impl_->settle();
+  return ran;
+}
+
+void Daemon::tick(Time now) {
+  impl_->now = now;
+  impl_->carry_out(impl_->ingest.tick(now));
+  impl_->heal_catalog();
+  if (!impl_->rejoin_deadline_over && now >= limits::kReopenDeadline) {
+    impl_->rejoin_deadline_over = true;
+    impl_->carry_out(impl_->groups.rejoin_deadline_passed());
+    for (auto& [id, session] : impl_->sessions) impl_->end_handback(session);
+  }
+  impl_->settle();
+}
+
+void Daemon::begin_drain() {
+  if (impl_->draining) return;
+  impl_->draining = true;
+  impl_->drain_deadline = impl_->now + limits::kDrainDeadline;
+  // Whoever waits for something that will not happen any more asks the next daemon.
+  const Error error = make_error(ErrorCode::kUnavailable, "the daemon is shutting down");
+  for (const auto& [run, begins] : std::exchange(impl_->waiting_begins, {})) {
+    for (const WaitingBegin& begin : begins) {
+      impl_->refuse(begin.session, begin.message.request, error);
+    }
+  }
+  impl_->settle();
+}
+
+bool Daemon::drained() const { return impl_->closed_cleanly; }
+bool Daemon::ready() const { return !impl_->draining; }
+
+// Handles what callbacks and events have left, until nothing is left.
+void Daemon::Impl::settle() {
+  while (snapshot_ended || !arenas_ready.empty() || !deferred.empty()) {
+    run_deferred();
+    if (std::exchange(snapshot_ended, false)) {
+      retry_waiting_begins();
+      std::vector<ckpt::RunId> runs;
+      for (const auto& [run, open] : opening) runs.push_back(run);
+      for (const ckpt::RunId run : runs) try_open_epoch(run);
+    }
+    const std::set<ArenaId> ready = std::exchange(arenas_ready, {});
+    for (auto& [id, session] : sessions) {
+      if (session.arena && ready.contains(*session.arena)) serve_lease_waits(session);
+    }
+  }
+  if (draining) step_drain();
+}
+
+// Snapshots that every member sealed are finished; those that trainers still fill get until the
+// deadline, and are then left to be handed to the next daemon. Nobody is told that they failed.
+void Daemon::Impl::step_drain() {
+  if (closing_record_sent) return;
+  const bool staged = std::any_of(open_snapshots.begin(), open_snapshots.end(),
+                                  [&](const auto& open) { return ingest.is_staged(open.first); });
+  if (staged || (!open_snapshots.empty() && now < drain_deadline)) return;
+  if (journal->in_flight() > 0) return;  // comes back here when that is done
+  closing_record_sent = true;
+  fb::StoreClosedT closed;
+  closed.time_ns = wall_clock_ns();
+  std::vector<fb::RecordT> records;
+  records.push_back(make_record(std::move(closed)));
+  record(std::move(records), [this](const Status& status) {
+    if (!status.ok()) spdlog::error("the store could not be closed: {}", status.error().message);
+    closed_cleanly = true;
+  });
+}
+
+void Daemon::Impl::refuse(SessionId session, uint64_t request, const Error& error) {
+  fb::ErrorReplyT reply;
+  reply.request = request;
+  reply.code = static_cast<int>(error.code);
+  reply.message = error.message;
+  send(session, std::move(reply));
+}
+
+void Daemon::Impl::done(SessionId session, uint64_t request) {
+  fb::DoneT reply;
+  reply.request = request;
+  send(session, std::move(reply));
+}
+
+// The index follows the journal without gaps: what comes after a record that it could not take
+// waits for catch_up_catalog().
+void Daemon::Impl::apply(uint64_t sequence, const fb::RecordT& record) {
+  last_sequence = std::max(last_sequence, sequence);
+  if (catalog->applied_sequence() + 1 != sequence) return;
+  const Status applied = catalog->apply(sequence, record);
+  if (!applied.ok()) {
+    spdlog::error("the catalog did not take journal record {}: {}", sequence,
+                  applied.error().message);
+  }
+}
+
+// An index that could not be read or written is made good from the journal.
+void Daemon::Impl::heal_catalog() {
+  Status status = catalog->health();
+  if (status.ok() && catalog->applied_sequence() >= last_sequence) return;
+  spdlog::warn("the catalog is made good from the journal{}{}", status.ok() ? "" : ": ",
+               status.ok() ? "" : status.error().message);
+  if (!status.ok()) status = catalog->clear();
+  if (status.ok()) status = catch_up_catalog();
+  if (!status.ok()) spdlog::error("the catalog: {}", status.error().message);
+}
+
+// Replays what the catalog lacks. Reading the journal lets completions run, which may append more:
+// it is read again until nothing is missing.
+Status Daemon::Impl::catch_up_catalog() {
+  while (catalog->applied_sequence() < last_sequence) {
+    CKPT_ASSIGN(const JournalImage image, read_journal(disk, journal_file));
+    const uint64_t before = catalog->applied_sequence();
+    CKPT_TRY(replay(image.view(), last_sequence, *catalog));
+    if (catalog->applied_sequence() == before) {
+      return make_error(ErrorCode::kCorrupt, "journal record {} cannot be read back", before + 1);
+    }
+  }
+  return {};
+}
+
+void Daemon::Impl::record(std::vector<fb::RecordT> records,
+                          std::function<void(const Status&)> then) {
+  auto kept = std::make_shared<std::vector<fb::RecordT>>(records);
+  journal->append(std::move(records),
+                  [this, kept, then = std::move(then)](const Result<uint64_t>& first_sequence) {
+                    if (!first_sequence.ok()) return then(first_sequence.error());
+                    uint64_t sequence = *first_sequence;
+                    for (const fb::RecordT& one : *kept) apply(sequence++, one);
+                    then({});
+                  });
+}
+
+void Daemon::Impl::run_deferred() {
+  for (const auto& work : std::exchange(deferred, {})) work();
+}
+
+// What is in flight is waited for; nothing new begins.
+void Daemon::Impl::close() {
+  for (auto& [id, session] : sessions) {
+    for (auto& [restore_id, restore] : session.restores) close_job(std::move(restore.job), {});
+    session.restores.clear();
+  }
+  for (auto& [id, verify] : verifies) close_job(std::move(verify.job), {});
+  verifies.clear();
+  while (!closing_jobs.empty() || (journal != nullptr && journal->in_flight() > 0)) {
+    if (disk.in_flight() > 0) {
+      disk.wait();
+    } else if (executor.outstanding() > 0) {
+      executor.wait();
+    }
+    disk.reap();
+    executor.reap();
+    run_deferred();
+  }
+  if (persist) persist->close();
+  if (staging) staging->close();
+}
+
+}  // namespace ckptd

@@ -1,0 +1,263 @@
+// A snapshot begins: what is checked, disk space promised, slabs leased.
+#include <spdlog/spdlog.h>
+
+#include "ckptd/daemon_impl.h"
+#include "formats/base/checked.h"
+#include "formats/segment.h"
+
+namespace ckptd {
+
+namespace {
+
+Status check_metrics(const fb::BeginSnapshotT& message) {
+  if (message.metrics.size() > limits::kMetricsPerSnapshotMax) {
+    return make_error(ErrorCode::kInvalidArgument, "{} metrics, the most is {}",
+                      message.metrics.size(), limits::kMetricsPerSnapshotMax);
+  }
+  for (const auto& metric : message.metrics) {
+    if (metric == nullptr || metric->name.empty() ||
+        metric->name.size() > limits::kMetricNameBytesMax) {
+      return make_error(ErrorCode::kInvalidArgument, "a metric's name has 1 to {} bytes",
+                        limits::kMetricNameBytesMax);
+    }
+  }
+  return {};
+}
+
+// An upper bound of the disk space of a member's part: its bytes, a block of alignment for each
+// fragment, and a header for each slab.
+std::optional<uint64_t> disk_bytes(const std::vector<fb::Range>& fragments, uint32_t slabs) {
+  uint64_t bytes = (uint64_t{slabs} + 1) * 2 * ckpt::kBlockBytes;
+  for (const fb::Range& range : fragments) {
+    const auto padded = ckpt::base::checked_add<uint64_t>(
+        range.length(), ckpt::kBlockBytes + sizeof(ckpt::ExtentFragment));
+    const auto sum = padded ? ckpt::base::checked_add(bytes, *padded) : std::nullopt;
+    if (!sum) return std::nullopt;
+    bytes = *sum;
+  }
+  return bytes;
+}
+
+}  // namespace
+
+Result<SnapshotKey> Daemon::Impl::member_key(const Session& session, ckpt::Epoch epoch,
+                                             ckpt::Step step, uint32_t attempt) const {
+  const auto member = groups.member(session.id);
+  if (!member || member->epoch != epoch) {
+    return make_error(ErrorCode::kAborted, "run {} step {}: not a member of epoch {}",
+                      session.run_name, step, epoch);
+  }
+  return SnapshotKey{.run = member->run,
+                     .lineage = member->lineage,
+                     .epoch = epoch,
+                     .step = step,
+                     .attempt = attempt};
+}
+
+// What can be said before the snapshot exists. `key` is named by the caller.
+Status Daemon::Impl::check_begin(const Session& session, const SnapshotKey& key,
+                                 const fb::BeginSnapshotT& message) const {
+  const auto existing = catalog->commit(key.run, key.lineage, key.step);
+  if (existing && !existing->damaged && !existing->deleted) {
+    return make_error(ErrorCode::kAlreadyExists, "lineage {} has a commit of this step already",
+                      key.lineage);
+  }
+  for (const SnapshotKey& other : ingest.open(key.run)) {
+    if (other.lineage == key.lineage && other.step == key.step && other != key) {
+      return make_error(ErrorCode::kFailedPrecondition, "attempt {} of this step is still open",
+                        other.attempt);
+    }
+  }
+  CKPT_ASSIGN(const auto lineages, catalog->lineages(key.run));
+  for (const Lineage& lineage : lineages) {
+    if (lineage.id != key.lineage || lineage.parent == 0 || key.step >= lineage.fork_step) continue;
+    return make_error(ErrorCode::kInvalidArgument,
+                      "lineage {} begins at step {}: it has no earlier steps", key.lineage,
+                      lineage.fork_step);
+  }
+  const uint32_t leasable = session.arena ? staging->leasable(*session.arena) : 0;
+  if (message.slabs_wanted > leasable) {
+    return make_error(ErrorCode::kResourceExhausted,
+                      "this rank's part needs {} slabs, its arena has {} for snapshots: ask for a "
+                      "larger arena",
+                      message.slabs_wanted, leasable);
+  }
+  return check_metrics(message);
+}
+
+Result<Ingest::Begin> Daemon::Impl::make_begin(const Session& session, const SnapshotKey& key,
+                                               const fb::BeginSnapshotT& message) const {
+  const auto member = groups.member(session.id);
+  Ingest::Begin begin;
+  begin.snapshot = key;
+  begin.run_name = session.run_name;
+  begin.rank = member->rank;
+  begin.group_size = member->size;
+  begin.plan = ckpt::wire::from_fb(message.plan);
+  begin.units = message.units;
+  for (const fb::Range& range : message.fragments) {
+    begin.fragments.push_back(
+        {.unit = range.unit(), .offset = range.offset(), .length = range.length()});
+  }
+  for (const auto& metric : message.metrics) begin.metrics[metric->name] = metric->value;
+  begin.deadline = now + options.snapshot_deadline;
+  return begin;
+}
+
+void Daemon::Impl::begin_snapshot(Session& session, const fb::BeginSnapshotT& message) {
+  end_handback(session);
+  const auto key = member_key(session, message.epoch, message.step, message.attempt);
+  if (!key.ok()) return refuse(session.id, message.request, key.error());
+  const auto fail = [&](const Error& error) {
+    refuse(session.id, message.request,
+           Error{error.code,
+                 fmt::format("run {} step {}: {}", session.run_name, message.step, error.message)});
+  };
+  if (!groups.member(session.id)->active) {
+    return fail(make_error(ErrorCode::kAborted, "epoch {} has ended", message.epoch));
+  }
+  if (draining) return fail(make_error(ErrorCode::kUnavailable, "the daemon is shutting down"));
+  const Status checked = check_begin(session, *key, message);
+  if (!checked.ok()) return fail(checked.error());
+  auto& waiting = waiting_begins[key->run];
+  const bool full = !ingest.is_open(*key) && !ingest.failure(*key) &&
+                    ingest.open(key->run).size() >= limits::kSnapshotsOpenPerRunMax;
+  if (full && message.out_of_slabs == fb::OutOfSlabs::Wait &&
+      waiting.size() < limits::kBeginsWaitingPerRunMax) {
+    waiting.push_back({session.id, message});
+    return;
+  }
+  if (full) ++counters.snapshots_skipped;
+  const auto units = catalog->units(key->run);
+  if (!units.ok()) return fail(units.error());
+  const auto begin = make_begin(session, *key, message);
+  if (!begin.ok()) return fail(begin.error());
+  const Ingest::Outcome outcome = ingest.begin(*begin, *units);
+  if (!outcome.status.ok()) {
+    refuse(session.id, message.request, outcome.status.error());
+    return carry_out(outcome.actions);
+  }
+  open_snapshots[*key].run_name = session.run_name;
+  open_snapshots[*key].shares[session.id];
+  const Status ready = reserve_and_lease(session, *key, message);
+  if (!ready.ok()) {
+    fail(ready.error());
+    return carry_out(ingest.abort(*key, ready.error()));
+  }
+  carry_out(outcome.actions);
+}
+
+Status Daemon::Impl::reserve_disk(const SnapshotKey& key, const fb::BeginSnapshotT& message) {
+  const auto bytes = disk_bytes(message.fragments, message.slabs_wanted);
+  if (!bytes) return make_error(ErrorCode::kInvalidArgument, "its fragments add up to too much");
+  return persist->reserve(key, *bytes);
+}
+
+// Disk space and slabs for this member's part. The first answer comes at once, perhaps with no slab
+// in it; the rest follows as slabs become free.
+Status Daemon::Impl::reserve_and_lease(Session& session, const SnapshotKey& key,
+                                       const fb::BeginSnapshotT& message) {
+  CKPT_TRY(reserve_disk(key, message));
+  std::vector<uint32_t> slabs;
+  if (session.lease_waits.empty() && message.slabs_wanted > 0) {
+    slabs = staging->lease(*session.arena, message.slabs_wanted);
+  }
+  const auto missing = message.slabs_wanted - static_cast<uint32_t>(slabs.size());
+  if (missing > 0 && message.out_of_slabs == fb::OutOfSlabs::Skip) {
+    for (const uint32_t slab : slabs) staging->unlease(*session.arena, slab);
+    ++counters.snapshots_skipped;
+    spdlog::warn("run {} step {}: skipped: rank {} has {} of the {} slabs it needs",
+                 session.run_name, key.step, groups.member(session.id)->rank, slabs.size(),
+                 message.slabs_wanted);
+    return make_error(ErrorCode::kResourceExhausted,
+                      "skipped: {} of the {} slabs that this rank needs are free", slabs.size(),
+                      message.slabs_wanted);
+  }
+  OpenSnapshotState::Share& share = open_snapshots.at(key).shares.at(session.id);
+  share.leased.insert(slabs.begin(), slabs.end());
+  share.held += static_cast<uint32_t>(slabs.size());
+  fb::SlabsLeasedT reply;
+  reply.request = message.request;
+  reply.step = message.step;
+  reply.attempt = message.attempt;
+  reply.slabs = std::move(slabs);
+  send(session.id, std::move(reply));
+  if (missing == 0) return {};
+  return add_lease_wait(session, {.snapshot = key, .request = message.request, .count = missing});
+}
+
+void Daemon::Impl::lease_slabs(Session& session, const fb::LeaseSlabsT& message) {
+  end_handback(session);
+  const auto member = groups.member(session.id);
+  const auto key = member_key(session, member ? member->epoch : 0, message.step, message.attempt);
+  if (!key.ok()) return refuse(session.id, message.request, key.error());
+  const auto open = open_snapshots.find(*key);
+  if (open == open_snapshots.end() || !open->second.shares.contains(session.id)) {
+    const auto failure = ingest.failure(*key);
+    return refuse(session.id, message.request,
+                  failure ? *failure
+                          : make_error(ErrorCode::kFailedPrecondition,
+                                       "run {} step {}: no such open snapshot", session.run_name,
+                                       message.step));
+  }
+  const Status added = add_lease_wait(
+      session, {.snapshot = *key, .request = message.request, .count = message.count});
+  if (added.ok()) return serve_lease_waits(session);
+  const Error error{added.error().code, fmt::format("run {} step {}: {}", session.run_name,
+                                                    message.step, added.error().message)};
+  refuse(session.id, message.request, error);
+  carry_out(ingest.abort(*key, added.error()));
+}
+
+// A snapshot keeps its slabs until it is durable: what could never be had at once is refused.
+Status Daemon::Impl::add_lease_wait(Session& session, const LeaseWait& wait) {
+  uint64_t wanted =
+      uint64_t{open_snapshots.at(wait.snapshot).shares.at(session.id).held} + wait.count;
+  for (const LeaseWait& other : session.lease_waits) {
+    if (other.snapshot == wait.snapshot) wanted += other.count;
+  }
+  const uint32_t leasable = session.arena ? staging->leasable(*session.arena) : 0;
+  if (wait.count == 0 || wanted > leasable ||
+      session.lease_waits.size() >= limits::kPendingRequestsPerSessionMax) {
+    return make_error(ErrorCode::kResourceExhausted,
+                      "it needs {} slabs at once, the arena has {} for snapshots: ask for a larger "
+                      "arena",
+                      wanted, leasable);
+  }
+  ++counters.lease_waits;
+  session.lease_waits.push_back(wait);
+  return {};
+}
+
+// In the order they were asked for: a small later request does not overtake a large one.
+void Daemon::Impl::serve_lease_waits(Session& session) {
+  while (!session.lease_waits.empty() && !session.handing_back) {
+    LeaseWait& wait = session.lease_waits.front();
+    const std::vector<uint32_t> slabs = staging->lease(*session.arena, wait.count);
+    if (slabs.empty()) return;
+    OpenSnapshotState::Share& share = open_snapshots.at(wait.snapshot).shares.at(session.id);
+    share.leased.insert(slabs.begin(), slabs.end());
+    share.held += static_cast<uint32_t>(slabs.size());
+    fb::SlabsLeasedT reply;
+    reply.request = wait.request;
+    reply.step = wait.snapshot.step;
+    reply.attempt = wait.snapshot.attempt;
+    reply.slabs = slabs;
+    wait.count -= static_cast<uint32_t>(slabs.size());
+    if (wait.count == 0) session.lease_waits.pop_front();
+    send(session.id, std::move(reply));
+  }
+}
+
+// A snapshot is over: those that waited for its place begin now, in the order they came.
+void Daemon::Impl::retry_waiting_begins() {
+  for (auto& [run, begins] : waiting_begins) {
+    const std::deque<WaitingBegin> again = std::exchange(begins, {});
+    for (const WaitingBegin& begin : again) {
+      const auto session = sessions.find(begin.session);
+      if (session != sessions.end()) begin_snapshot(session->second, begin.message);
+    }
+  }
+}
+
+}  // namespace ckptd

@@ -1,0 +1,90 @@
+// Which message is whose.
+#include "ckptd/daemon_impl.h"
+
+namespace ckptd {
+
+void Daemon::Impl::dispatch(Session& session, fb::MessageT& message, ckpt::base::UniqueFd fd) {
+  if (const auto* body = message.body.AsHello()) return hello(session, *body, std::move(fd));
+  if (!session.greeted) {
+    ++counters.protocol_errors;
+    return outbox.disconnect(session.id, "its first message is not a greeting");
+  }
+  if (dispatch_group(session, message) || dispatch_snapshot(session, message) ||
+      dispatch_other(session, message)) {
+    return;
+  }
+  ++counters.protocol_errors;
+  outbox.disconnect(session.id, fmt::format("message {} is not for a daemon",
+                                            fb::EnumNameMessageBody(message.body.type)));
+}
+
+bool Daemon::Impl::dispatch_group(Session& session, fb::MessageT& message) {
+  switch (message.body.type) {
+    case fb::MessageBody::RegisterUnits:
+      register_units(session, *message.body.AsRegisterUnits());
+      return true;
+    case fb::MessageBody::JoinGroup:
+      join(session, *message.body.AsJoinGroup());
+      return true;
+    case fb::MessageBody::RejoinEpoch:
+      rejoin(session, *message.body.AsRejoinEpoch());
+      return true;
+    case fb::MessageBody::LeaveGroup: {
+      const uint64_t request = message.body.AsLeaveGroup()->request;
+      carry_out(groups.leave(session.id));
+      done(session.id, request);
+      return true;
+    }
+    case fb::MessageBody::KvSet:
+      kv_set(session, *message.body.AsKvSet());
+      return true;
+    case fb::MessageBody::KvGet:
+      kv_get(session, *message.body.AsKvGet());
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool Daemon::Impl::dispatch_snapshot(Session& session, fb::MessageT& message) {
+  switch (message.body.type) {
+    case fb::MessageBody::BeginSnapshot:
+      begin_snapshot(session, *message.body.AsBeginSnapshot());
+      return true;
+    case fb::MessageBody::LeaseSlabs:
+      lease_slabs(session, *message.body.AsLeaseSlabs());
+      return true;
+    case fb::MessageBody::SealSlab:
+      seal_slab(session, *message.body.AsSealSlab());
+      return true;
+    case fb::MessageBody::AbortSnapshot:
+      abort_snapshot(session, *message.body.AsAbortSnapshot());
+      return true;
+    case fb::MessageBody::ReopenSnapshot:
+      reopen(session, *message.body.AsReopenSnapshot());
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool Daemon::Impl::dispatch_other(Session& session, fb::MessageT& message) {
+  switch (message.body.type) {
+    case fb::MessageBody::OpenRestore:
+      open_restore(session, *message.body.AsOpenRestore());
+      return true;
+    case fb::MessageBody::ReleaseWindow:
+      release_window(session, *message.body.AsReleaseWindow());
+      return true;
+    case fb::MessageBody::CloseRestore:
+      close_restore(session, *message.body.AsCloseRestore());
+      return true;
+    case fb::MessageBody::Query:
+      query(session, *message.body.AsQuery());
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace ckptd

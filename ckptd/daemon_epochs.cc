@@ -1,0 +1,219 @@
+// Epochs: what Groups decides is carried out here. Opening one settles or abandons every open
+// snapshot of the run, chooses the one resume point, writes it down, and only then tells anybody.
+#include <fmt/ranges.h>
+#include <spdlog/spdlog.h>
+
+#include "ckptd/daemon_impl.h"
+
+namespace ckptd {
+
+namespace {
+
+// Complete views next to a step that has none, to name them in a message.
+std::string nearest_complete(const Catalog& catalog, ckpt::RunId run, ViewPoint wanted) {
+  std::optional<ckpt::Step> below;
+  std::optional<ckpt::Step> above;
+  for (const CommitInfo& commit : catalog.commits(run)) {
+    const ViewPoint point{.lineage = wanted.lineage, .step = commit.snapshot.step};
+    if (commit.damaged || commit.deleted || !catalog.resolve(run, point.lineage, point.step).ok() ||
+        !catalog.complete(run, point)) {
+      continue;
+    }
+    if (point.step < wanted.step && (!below || point.step > *below)) below = point.step;
+    if (point.step > wanted.step && (!above || point.step < *above)) above = point.step;
+  }
+  std::vector<ckpt::Step> steps;
+  if (below) steps.push_back(*below);
+  if (above) steps.push_back(*above);
+  if (steps.empty()) return "the run has no complete view";
+  return fmt::format("the nearest complete {} step {}", steps.size() == 1 ? "view is" : "views are",
+                     fmt::join(steps, " and step "));
+}
+
+}  // namespace
+
+void Daemon::Impl::join(Session& session, const fb::JoinGroupT& message) {
+  if (draining) {
+    return refuse(session.id, message.request,
+                  make_error(ErrorCode::kUnavailable, "the daemon is shutting down"));
+  }
+  if (!session.run || !session.arena) {
+    return refuse(session.id, message.request,
+                  make_error(ErrorCode::kFailedPrecondition,
+                             "run {}: a trainer registers its units before it joins a group",
+                             session.run_name));
+  }
+  carry_out(groups.join(*session.run, JoinRequest{.session = session.id,
+                                                  .request = message.request,
+                                                  .rank = message.rank,
+                                                  .size = message.size,
+                                                  .resume = static_cast<ResumeMode>(message.resume),
+                                                  .resume_lineage = message.resume_lineage,
+                                                  .resume_step = message.resume_step}));
+}
+
+void Daemon::Impl::carry_out(const Groups::Actions& actions) {
+  for (const Groups::Action& action : actions) {
+    if (const auto* open = std::get_if<Groups::OpenEpoch>(&action)) {
+      carry_out(*open);
+    } else if (const auto* refused = std::get_if<Groups::Refuse>(&action)) {
+      refuse(refused->session, refused->request, refused->error);
+    } else if (const auto* gone = std::get_if<Groups::MemberGone>(&action)) {
+      carry_out(ingest.member_lost(gone->run, gone->epoch, gone->rank, gone->how));
+    } else if (const auto* ended = std::get_if<Groups::EndEpoch>(&action)) {
+      carry_out(*ended);
+    } else if (const auto* value = std::get_if<Groups::KvAnswer>(&action)) {
+      fb::KvValueT reply;
+      reply.request = value->request;
+      reply.key = value->key;
+      reply.value = value->value;
+      send(value->session, std::move(reply));
+    }
+  }
+}
+
+void Daemon::Impl::carry_out(const Groups::EndEpoch& ended) {
+  ++counters.epochs_ended;
+  spdlog::info("run {} epoch {} ended, lost ranks [{}]: {}",
+               catalog->run(ended.run).ok() ? catalog->run(ended.run)->name : "?", ended.epoch,
+               fmt::join(ended.lost, ", "), ended.reason);
+  for (const SessionId session : ended.remaining) {
+    fb::EpochEndedT message;
+    message.epoch = ended.epoch;
+    message.lost_ranks = ended.lost;
+    message.reason = ended.reason;
+    send(session, std::move(message));
+  }
+  for (const ckpt::Rank rank : ended.lost) {
+    carry_out(ingest.member_lost(ended.run, ended.epoch, rank, ended.reason));
+  }
+}
+
+// The members of the last epoch have all gone on: what they have not sealed nobody will.
+void Daemon::Impl::carry_out(const Groups::OpenEpoch& open) {
+  opening[open.run] = open;
+  for (const SnapshotKey& key : ingest.open(open.run)) {
+    if (ingest.is_staged(key)) continue;  // will be committed, or fail by itself
+    carry_out(ingest.abort(
+        key, make_error(ErrorCode::kAborted, "epoch {} opens before it was sealed", open.epoch)));
+  }
+  try_open_epoch(open.run);
+}
+
+void Daemon::Impl::try_open_epoch(ckpt::RunId run) {
+  const auto found = opening.find(run);
+  if (found == opening.end() || !ingest.open(run).empty()) return;
+  const Groups::OpenEpoch open = std::move(found->second);
+  opening.erase(found);
+  const RunInfo info = catalog->run(run).value();
+  const auto resume = choose_resume(info, open.resume);
+  if (!resume.ok()) {
+    return carry_out(groups.opened(run, open.epoch, 0, resume.error()));
+  }
+  fb::LineageOpenedT lineage;
+  lineage.run = run;
+  lineage.lineage = info.current_lineage + 1;
+  lineage.parent = *resume ? (*resume)->lineage : 0;
+  lineage.fork_step = *resume ? (*resume)->step : 0;
+  lineage.time_ns = wall_clock_ns();
+  fb::EpochOpenedT epoch;
+  epoch.run = run;
+  epoch.epoch = open.epoch;
+  epoch.size = static_cast<uint32_t>(open.members.size());
+  epoch.lineage = lineage.lineage;
+  epoch.has_resume = resume->has_value();
+  epoch.resume_lineage = lineage.parent;
+  epoch.resume_step = lineage.fork_step;
+  epoch.time_ns = lineage.time_ns;
+  std::vector<fb::RecordT> records;
+  records.push_back(make_record(std::move(lineage)));
+  records.push_back(make_record(epoch));
+  record(std::move(records),
+         [this, open, epoch](const Status& status) { epoch_opened(open, epoch, status); });
+}
+
+Result<std::optional<ViewPoint>> Daemon::Impl::choose_resume(const RunInfo& run,
+                                                             const JoinRequest& resume) {
+  switch (resume.resume) {
+    case ResumeMode::kStart:
+      if (run.commits > 0) {
+        const auto latest = catalog->latest_complete(run.id, 0);
+        return make_error(ErrorCode::kFailedPrecondition,
+                          "run {}: it has {} commits{}; resume from `latest` or a step, or start a "
+                          "run of another name",
+                          run.name, run.commits,
+                          latest ? fmt::format(", the newest complete one of step {}", latest->step)
+                                 : ", none of them complete");
+      }
+      return std::optional<ViewPoint>();
+    case ResumeMode::kLatest: {
+      const auto latest = catalog->latest_complete(run.id, 0);
+      if (!latest) {
+        return make_error(ErrorCode::kNotFound, "run {}: it has no complete view to resume from",
+                          run.name);
+      }
+      return latest;
+    }
+    case ResumeMode::kAtStep:
+      return resume_at(run, resume);
+    case ResumeMode::kContinue:
+      break;
+  }
+  if (run.current_lineage == 0) return std::optional<ViewPoint>();
+  return catalog->latest_complete(run.id, 0);
+}
+
+Result<std::optional<ViewPoint>> Daemon::Impl::resume_at(const RunInfo& run,
+                                                         const JoinRequest& resume) {
+  const auto point = catalog->resolve(run.id, resume.resume_lineage, resume.resume_step);
+  if (point.ok() && catalog->complete(run.id, *point)) return std::optional(*point);
+  const ViewPoint wanted{
+      .lineage = resume.resume_lineage != 0 ? resume.resume_lineage : run.current_lineage,
+      .step = resume.resume_step};
+  return make_error(
+      point.ok() ? ErrorCode::kFailedPrecondition : point.error().code, "{}; {}",
+      point.ok() ? fmt::format("run {} step {}: its view is not complete", run.name, wanted.step)
+                 : point.error().message,
+      nearest_complete(*catalog, run.id, wanted));
+}
+
+void Daemon::Impl::epoch_opened(const Groups::OpenEpoch& open, const fb::EpochOpenedT& record,
+                                const Status& status) {
+  if (status.ok()) {
+    ++counters.epochs_opened;
+    for (const JoinRequest& member : open.members) {
+      fb::EpochStartedT message;
+      message.request = member.request;
+      message.epoch = record.epoch;
+      message.rank = member.rank;
+      message.size = record.size;
+      message.lineage = record.lineage;
+      message.has_resume = record.has_resume;
+      message.resume_lineage = record.resume_lineage;
+      message.resume_step = record.resume_step;
+      send(member.session, std::move(message));
+    }
+    spdlog::info("run {} epoch {}: {} ranks, lineage {}, {}", record.run, record.epoch, record.size,
+                 record.lineage,
+                 record.has_resume ? fmt::format("from lineage {} step {}", record.resume_lineage,
+                                                 record.resume_step)
+                                   : "from nothing");
+  }
+  carry_out(groups.opened(open.run, open.epoch, record.lineage, status));
+}
+
+void Daemon::Impl::kv_set(Session& session, fb::KvSetT& message) {
+  const auto actions =
+      groups.kv_set(session.id, message.epoch, message.key, std::move(message.value));
+  if (!actions.ok()) return refuse(session.id, message.request, actions.error());
+  done(session.id, message.request);
+  carry_out(*actions);
+}
+
+void Daemon::Impl::kv_get(Session& session, const fb::KvGetT& message) {
+  const auto actions = groups.kv_get(session.id, message.request, message.epoch, message.key);
+  if (!actions.ok()) return refuse(session.id, message.request, actions.error());
+  carry_out(*actions);
+}
+
+}  // namespace ckptd

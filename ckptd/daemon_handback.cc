@@ -1,0 +1,83 @@
+// What comes back after a daemon restart: members to their epoch, arenas with slabs in every state,
+// snapshots that the last daemon knew. Nothing that is said here is believed: the memfd was checked
+// when it was adopted, and every byte is checked by the write that follows each seal.
+#include "ckptd/daemon_impl.h"
+
+namespace ckptd {
+
+void Daemon::Impl::rejoin(Session& session, const fb::RejoinEpochT& message) {
+  if (!session.run || !session.arena) {
+    return refuse(session.id, message.request,
+                  make_error(ErrorCode::kFailedPrecondition,
+                             "run {}: a trainer registers its units before it rejoins a group",
+                             session.run_name));
+  }
+  const auto lineage = groups.rejoin(*session.run, session.id, message.rank, message.epoch);
+  if (!lineage.ok()) {
+    return refuse(session.id, message.request,
+                  Error{lineage.error().code,
+                        fmt::format("run {}: {}", session.run_name, lineage.error().message)});
+  }
+  done(session.id, message.request);
+}
+
+// The snapshot begins anew from what its member knows; its seals follow.
+void Daemon::Impl::reopen(Session& session, const fb::ReopenSnapshotT& message) {
+  const fb::BeginSnapshotT& begin_message = *message.begin;
+  const auto key =
+      member_key(session, begin_message.epoch, begin_message.step, begin_message.attempt);
+  if (!key.ok()) return refuse(session.id, message.request, key.error());
+  const auto fail = [&](const Error& error) {
+    refuse(session.id, message.request,
+           Error{error.code, fmt::format("run {} step {}: {}", session.run_name, begin_message.step,
+                                         error.message)});
+  };
+  const auto commit = catalog->commit(key->run, key->lineage, key->step);
+  if (commit && commit->snapshot == *key && !commit->damaged && !commit->deleted) {
+    // It was durable, but the last daemon could not tell this member any more.
+    fb::SnapshotStateT state;
+    state.epoch = key->epoch;
+    state.step = key->step;
+    state.attempt = key->attempt;
+    state.level = fb::SnapshotLevel::Durable;
+    state.bytes = commit->bytes;
+    return send(session.id, std::move(state));
+  }
+  if (!session.handing_back) {
+    return fail(
+        make_error(ErrorCode::kFailedPrecondition,
+                   "only an arena that was handed over by its last daemon has slabs of it"));
+  }
+  const Status checked = check_begin(session, *key, begin_message);
+  if (!checked.ok()) return fail(checked.error());
+  const auto units = catalog->units(key->run);
+  if (!units.ok()) return fail(units.error());
+  const auto begin = make_begin(session, *key, begin_message);
+  if (!begin.ok()) return fail(begin.error());
+  const Ingest::Outcome outcome = ingest.begin(*begin, *units);
+  if (!outcome.status.ok()) {
+    refuse(session.id, message.request, outcome.status.error());
+    return carry_out(outcome.actions);
+  }
+  open_snapshots[*key].run_name = session.run_name;
+  OpenSnapshotState::Share& share = open_snapshots[*key].shares[session.id];
+  Status ready = reserve_disk(*key, begin_message);
+  for (size_t i = 0; ready.ok() && i < message.leased.size(); ++i) {
+    ready = staging->claim_leased(*session.arena, message.leased[i]);
+    if (ready.ok() && share.leased.insert(message.leased[i]).second) ++share.held;
+  }
+  if (!ready.ok()) {
+    fail(ready.error());
+    return carry_out(ingest.abort(*key, ready.error()));
+  }
+  carry_out(outcome.actions);
+}
+
+// A client says everything about its old snapshots before it asks for anything new: slabs that it
+// has not spoken of by then are free.
+void Daemon::Impl::end_handback(Session& session) {
+  if (!std::exchange(session.handing_back, false)) return;
+  staging->free_unclaimed(*session.arena);
+}
+
+}  // namespace ckptd

@@ -1,0 +1,295 @@
+// What the sources daemon_*.cc share. Private to them.
+//
+//   daemon.cc            the public face, poll and tick, drain
+//   daemon_open.cc       start: recovery, header checks, the stages
+//   daemon_sessions.cc   greeting, registration, loss of a session
+//   daemon_epochs.cc     what Groups decides: epochs, resume points, rendezvous
+//   daemon_begin.cc      a snapshot begins: checks, disk space, slabs
+//   daemon_snapshots.cc  seals, writes, the commit, failures: what Ingest decides
+//   daemon_handback.cc   members and arenas that come back after a daemon restart
+//   daemon_restore.cc    restores
+//   daemon_queries.cc    questions and administration
+//   daemon_metrics.cc    metrics and status
+//
+// Everything runs on the loop thread. Callbacks of the stages arrive inside poll(); whatever they
+// set free is handled by settle(), at the end of every public call, never recursively.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "ckptd/catalog/catalog.h"
+#include "ckptd/daemon.h"
+#include "ckptd/daemon_store.h"
+#include "ckptd/group/group.h"
+#include "ckptd/ingest/ingest.h"
+#include "ckptd/limits.h"
+#include "ckptd/persist/persist.h"
+#include "ckptd/query/query.h"
+#include "ckptd/restore/restore.h"
+#include "ckptd/staging/staging.h"
+#include "formats/wire/convert.h"
+
+namespace ckptd {
+
+namespace fb = ckpt::fb;
+using ckpt::Error;
+using ckpt::ErrorCode;
+using ckpt::make_error;
+using ckpt::SessionId;
+using ckpt::SnapshotKey;
+
+// Slabs that a member asked for and did not get yet.
+struct LeaseWait {
+  SnapshotKey snapshot;
+  uint64_t request = 0;
+  uint32_t count = 0;
+};
+
+struct Restore {
+  uint64_t request = 0;  // of OpenRestore: errors are sent to it
+  std::vector<ckpt::UnitRange> wants;
+  std::unique_ptr<RestoreJob> job;
+};
+
+struct Session {
+  SessionId id = 0;
+  uid_t uid = 0;
+  pid_t pid = 0;
+  bool greeted = false;
+  fb::SessionKind kind = fb::SessionKind::Control;
+  std::string client;
+  std::string run_name;
+  std::optional<ckpt::RunId> run;  // once registered
+  std::optional<ArenaId> arena;
+  bool handing_back = false;  // its arena is of the last daemon: seals may come before leases
+  std::deque<LeaseWait> lease_waits;
+  std::map<uint64_t, Restore> restores;
+};
+
+// What the daemon holds for a snapshot that ingest knows to be open.
+struct OpenSnapshotState {
+  struct Share {
+    std::set<uint32_t> leased;  // with the client
+    uint32_t held = 0;          // leased or sealed, for this snapshot
+  };
+  std::string run_name;
+  std::map<SessionId, Share> shares;
+  std::vector<WrittenExtent> extents;
+  uint64_t bytes = 0;  // of the sealed fragments
+};
+
+struct WaitingBegin {
+  SessionId session = 0;
+  fb::BeginSnapshotT message;
+};
+
+// A run whose first registration is being written.
+struct CreatingRun {
+  uid_t uid = 0;
+  std::vector<ckpt::UnitSpec> units;
+  std::vector<std::pair<SessionId, uint64_t>> waiting;  // session, request
+};
+
+struct Verify {
+  SessionId session = 0;
+  uint64_t request = 0;
+  std::unique_ptr<VerifyJob> job;
+};
+
+struct Counters {
+  uint64_t commits = 0;
+  uint64_t commit_bytes = 0;
+  uint64_t snapshots_failed = 0;
+  uint64_t snapshots_skipped = 0;
+  uint64_t lease_waits = 0;
+  uint64_t epochs_opened = 0;
+  uint64_t epochs_ended = 0;
+  uint64_t restores = 0;
+  uint64_t restore_bytes_memory = 0;
+  uint64_t restore_bytes_segment = 0;
+  uint64_t restore_fallbacks = 0;
+  uint64_t verify_errors = 0;
+  uint64_t sessions_lost = 0;
+  uint64_t arenas_adopted = 0;
+  uint64_t protocol_errors = 0;
+};
+
+struct Daemon::Impl {
+  Impl(const Parts& with_parts, const Options& with_options)
+      : disk(with_parts.disk),
+        executor(with_parts.executor),
+        open_catalog(with_parts.open_catalog),
+        outbox(with_parts.outbox),
+        options(with_options) {}
+
+  // -- start and end (daemon_open.cc, daemon.cc) -------------------------------------------------
+  Status open();
+  Status open_the_catalog();
+  Status mark_damaged(const std::vector<SnapshotKey>& replayed);
+  Result<std::optional<fb::RecordT>> check_commit(const SnapshotKey& key);
+  void start_stages();
+  void settle();
+  void run_deferred();
+  void step_drain();
+  void close();
+  // Closes a RestoreJob or VerifyJob and keeps it until its reads are over; then `then`.
+  template <typename Job>
+  void close_job(std::unique_ptr<Job> job, std::function<void()> then) {
+    const uint64_t id = next_closing_job++;
+    const std::shared_ptr<Job> kept = std::move(job);
+    closing_jobs.emplace(id, kept);
+    kept->close([this, id, then = std::move(then)] {
+      deferred.push_back([this, id, then] {
+        closing_jobs.erase(id);
+        if (then) then();
+      });
+    });
+  }
+
+  // -- answers -----------------------------------------------------------------------------------
+  template <typename BodyT>
+  void send(SessionId session, BodyT body, int fd = -1) {
+    if (!sessions.contains(session)) return;  // it is gone, and with it whoever would listen
+    fb::MessageT message;
+    message.body.Set(std::move(body));
+    outbox.send(session, message, fd);
+  }
+  void refuse(SessionId session, uint64_t request, const Error& error);
+  void done(SessionId session, uint64_t request);
+  // Appends to the journal, folds the records into the catalog, then calls `then`.
+  void record(std::vector<fb::RecordT> records, std::function<void(const Status&)> then);
+  void apply(uint64_t sequence, const fb::RecordT& record);
+  void heal_catalog();
+  Status catch_up_catalog();
+  uint64_t wall_clock_ns() const { return options.wall_clock_ns(); }
+
+  // -- sessions (daemon_sessions.cc) -------------------------------------------------------------
+  void dispatch(Session& session, fb::MessageT& message, ckpt::base::UniqueFd fd);
+  bool dispatch_group(Session& session, fb::MessageT& message);
+  bool dispatch_snapshot(Session& session, fb::MessageT& message);
+  bool dispatch_other(Session& session, fb::MessageT& message);
+  void hello(Session& session, const fb::HelloT& message, ckpt::base::UniqueFd fd);
+  Status grant_arena(Session& session, const fb::HelloT& message, ckpt::base::UniqueFd fd,
+                     fb::WelcomeT& welcome, int* fd_to_send);
+  void register_units(Session& session, const fb::RegisterUnitsT& message);
+  void create_run(Session& session, const fb::RegisterUnitsT& message,
+                  std::vector<ckpt::UnitSpec> units);
+  void run_created(const std::string& name, ckpt::RunId run, const Status& status);
+  void disconnected(SessionId session, const std::string& reason);
+  bool may_use(const Session& session, uid_t owner) const;
+
+  // -- epochs (daemon_epochs.cc) -----------------------------------------------------------------
+  void join(Session& session, const fb::JoinGroupT& message);
+  void carry_out(const Groups::Actions& actions);
+  void carry_out(const Groups::EndEpoch& action);
+  void carry_out(const Groups::OpenEpoch& action);
+  void try_open_epoch(ckpt::RunId run);
+  Result<std::optional<ViewPoint>> choose_resume(const RunInfo& run, const JoinRequest& resume);
+  Result<std::optional<ViewPoint>> resume_at(const RunInfo& run, const JoinRequest& resume);
+  void epoch_opened(const Groups::OpenEpoch& open, const fb::EpochOpenedT& record,
+                    const Status& status);
+  void kv_set(Session& session, fb::KvSetT& message);
+  void kv_get(Session& session, const fb::KvGetT& message);
+
+  // -- snapshots: beginning (daemon_begin.cc) ----------------------------------------------------
+  // The snapshot that a member's message is about. Errors: not a member of that epoch.
+  Result<SnapshotKey> member_key(const Session& session, ckpt::Epoch epoch, ckpt::Step step,
+                                 uint32_t attempt) const;
+  void begin_snapshot(Session& session, const fb::BeginSnapshotT& message);
+  Status check_begin(const Session& session, const SnapshotKey& key,
+                     const fb::BeginSnapshotT& message) const;
+  Result<Ingest::Begin> make_begin(const Session& session, const SnapshotKey& key,
+                                   const fb::BeginSnapshotT& message) const;
+  Status reserve_disk(const SnapshotKey& key, const fb::BeginSnapshotT& message);
+  Status reserve_and_lease(Session& session, const SnapshotKey& key,
+                           const fb::BeginSnapshotT& message);
+  void lease_slabs(Session& session, const fb::LeaseSlabsT& message);
+  Status add_lease_wait(Session& session, const LeaseWait& wait);
+  void serve_lease_waits(Session& session);
+  void retry_waiting_begins();
+
+  // -- snapshots: the rest (daemon_snapshots.cc) -------------------------------------------------
+  void seal_slab(Session& session, const fb::SealSlabT& message);
+  Result<StagedSlab> take_over(Session& session, const SnapshotKey& key,
+                               const fb::SealSlabT& message);
+  void abort_snapshot(Session& session, const fb::AbortSnapshotT& message);
+  void carry_out(const Ingest::Actions& actions);
+  void carry_out(const Ingest::CommitAction& action);
+  void carry_out(const Ingest::FailAction& action);
+  void committed(const SnapshotKey& key, const fb::RecordT& record, const Result<uint64_t>& result);
+  void announce(const SnapshotKey& key, fb::SnapshotLevel level, uint64_t bytes,
+                const Error* error);
+  void forget_snapshot(const SnapshotKey& key);
+
+  // -- coming back (daemon_handback.cc) ----------------------------------------------------------
+  void rejoin(Session& session, const fb::RejoinEpochT& message);
+  void reopen(Session& session, const fb::ReopenSnapshotT& message);
+  void end_handback(Session& session);
+
+  // -- restores (daemon_restore.cc) --------------------------------------------------------------
+  void open_restore(Session& session, const fb::OpenRestoreT& message);
+  Result<RestoreRequest> resolve_restore(const Session& session, const fb::OpenRestoreT& message);
+  void restore_window(SessionId session, uint64_t id, const Result<Window>& window);
+  void release_window(Session& session, const fb::ReleaseWindowT& message);
+  void close_restore(Session& session, const fb::CloseRestoreT& message);
+  RestoreContext restore_context() { return {disk, executor, *staging, *segments, *catalog}; }
+
+  // -- questions (daemon_queries.cc, daemon_metrics.cc) ------------------------------------------
+  void query(Session& session, const fb::QueryT& message);
+  void answer(SessionId session, uint64_t request, const QueryAnswer& answer);
+  QueryContext query_context(const Session& session);
+  void query_verify(Session& session, const fb::QueryT& message);
+  void query_tag(Session& session, const fb::QueryT& message);
+  QueryAnswer query_rebuild(const Session& session);
+  QueryAnswer query_status() const;
+
+  Disk& disk;
+  Executor& executor;
+  const std::function<Result<OpenedKvStore>()> open_catalog;
+  Outbox& outbox;
+  const Options options;
+
+  ckpt::base::Hash128 store_id;
+  FileId journal_file = 0;
+  std::unique_ptr<Catalog> catalog;
+  uint64_t last_sequence = 0;  // of the journal: durable, and to be in the catalog
+  std::unique_ptr<Staging> staging;
+  std::unique_ptr<JournalWriter> journal;
+  std::unique_ptr<Persist> persist;
+  std::unique_ptr<SegmentReader> segments;
+  Ingest ingest;
+  Groups groups;
+
+  Time now{};
+  std::map<SessionId, Session> sessions;
+  std::map<std::string, CreatingRun> creating_runs;
+  ckpt::RunId next_run = 1;
+  std::map<SnapshotKey, OpenSnapshotState> open_snapshots;
+  std::map<ckpt::RunId, std::deque<WaitingBegin>> waiting_begins;
+  std::map<ckpt::RunId, Groups::OpenEpoch> opening;  // waits for open snapshots to be settled
+  uint64_t next_restore = 1;
+  uint64_t next_verify = 1;
+  std::map<uint64_t, Verify> verifies;
+
+  // What callbacks leave for settle().
+  std::set<ArenaId> arenas_ready;
+  bool snapshot_ended = false;
+  std::vector<std::function<void()>> deferred;
+  std::map<uint64_t, std::shared_ptr<void>> closing_jobs;  // restores and verifies that still read
+  uint64_t next_closing_job = 1;
+
+  bool rejoin_deadline_over = false;
+  bool draining = false;
+  bool closing_record_sent = false;
+  bool closed_cleanly = false;
+  Time drain_deadline{};
+  Counters counters;
+};
+
+}  // namespace ckptd

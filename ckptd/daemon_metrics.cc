@@ -1,0 +1,133 @@
+// What the daemon says about itself: metrics for Prometheus, and the `status` document.
+#include <nlohmann/json.hpp>
+
+#include "ckptd/daemon_impl.h"
+#include "ckptd/observe/metrics_text.h"
+
+namespace ckptd {
+
+namespace {
+
+constexpr std::array<std::pair<SlabState, std::string_view>, 6> kSlabStates = {{
+    {SlabState::kFree, "free"},
+    {SlabState::kLeased, "leased"},
+    {SlabState::kSealed, "sealed"},
+    {SlabState::kWriting, "writing"},
+    {SlabState::kDurable, "durable"},
+    {SlabState::kRestoring, "restoring"},
+}};
+
+uint64_t slabs_in(const Staging::Stats& stats, SlabState state) {
+  const auto found = stats.slabs.find(state);
+  return found == stats.slabs.end() ? 0 : found->second;
+}
+
+void add_counters(MetricsText& text, const Counters& counters) {
+  text.counter("ckptd_commits_total", "Snapshots made durable.", counters.commits);
+  text.counter("ckptd_commit_bytes_total", "Bytes of units in them.", counters.commit_bytes);
+  text.counter("ckptd_snapshots_failed_total", "Snapshots that were given up.",
+               counters.snapshots_failed);
+  text.counter("ckptd_snapshots_skipped_total", "Snapshots refused for want of slabs or places.",
+               counters.snapshots_skipped);
+  text.counter("ckptd_lease_waits_total", "Times a trainer had to wait for slabs.",
+               counters.lease_waits);
+  text.counter("ckptd_epochs_opened_total", "Group epochs opened.", counters.epochs_opened);
+  text.counter("ckptd_epochs_ended_total", "Group epochs ended by a loss or a change of members.",
+               counters.epochs_ended);
+  text.counter("ckptd_members_lost_total", "Sessions of group members that ended.",
+               counters.sessions_lost);
+  text.counter("ckptd_restores_total", "Restores opened.", counters.restores);
+  text.counter("ckptd_restore_bytes_total", "Bytes given to trainers, by source.",
+               counters.restore_bytes_memory, {{"source", "memory"}});
+  text.counter("ckptd_restore_bytes_total", "", counters.restore_bytes_segment,
+               {{"source", "segment"}});
+  text.counter("ckptd_restore_fallbacks_total",
+               "Ranges served from another source or an older version.",
+               counters.restore_fallbacks);
+  text.counter("ckptd_verify_errors_total", "Damage found by verify.", counters.verify_errors);
+  text.counter("ckptd_arenas_adopted_total", "Arenas taken back after a restart.",
+               counters.arenas_adopted);
+  text.counter("ckptd_protocol_errors_total", "Sessions ended for messages that make no sense.",
+               counters.protocol_errors);
+}
+
+void add_persist(MetricsText& text, const Persist::Stats& stats) {
+  text.counter("ckptd_written_bytes_total", "Bytes written into segments.", stats.bytes_written);
+  text.counter("ckptd_extents_total", "Extents written.", stats.extents_written);
+  text.counter("ckptd_syncs_total", "Syncs of segments.", stats.syncs);
+  text.counter("ckptd_write_errors_total", "Writes or syncs that failed.", stats.write_errors);
+  text.counter("ckptd_payload_mismatches_total", "Slabs that changed while they were written.",
+               stats.payload_mismatches);
+  text.gauge("ckptd_queued_bytes", "Bytes waiting to be written.",
+             static_cast<double>(stats.bytes_queued));
+  text.gauge("ckptd_in_flight_bytes", "Bytes being written.",
+             static_cast<double>(stats.bytes_in_flight));
+}
+
+}  // namespace
+
+std::string Daemon::metrics_text() const {
+  const Impl& impl = *impl_;
+  MetricsText text;
+  add_counters(text, impl.counters);
+  add_persist(text, impl.persist->stats());
+  const Staging::Stats stats = impl.staging->stats();
+  for (const auto& [state, name] : kSlabStates) {
+    text.gauge("ckptd_slabs", "Slabs of all arenas, by state.",
+               static_cast<double>(slabs_in(stats, state)), {{"state", name}});
+  }
+  text.gauge("ckptd_arena_bytes", "Shared memory of all arenas.",
+             static_cast<double>(stats.arena_bytes));
+  text.gauge("ckptd_zero_copy", "1 while every arena is registered with the disk.",
+             stats.zero_copy ? 1 : 0);
+  text.gauge("ckptd_sessions", "Connected sessions.", static_cast<double>(impl.sessions.size()));
+  text.gauge("ckptd_snapshots_open", "Snapshots begun and not settled.",
+             static_cast<double>(impl.open_snapshots.size()));
+  text.gauge("ckptd_journal_bytes", "Size of the journal.",
+             static_cast<double>(impl.journal->bytes()));
+  text.gauge("ckptd_runs", "Runs in the store.", static_cast<double>(impl.catalog->runs().size()));
+  if (const auto space = impl.disk.space(); space.ok()) {
+    text.gauge("ckptd_disk_free_bytes", "Free space of the data directory's file system.",
+               static_cast<double>(space->free_bytes));
+  }
+  return text.text();
+}
+
+QueryAnswer Daemon::Impl::query_status() const {
+  using nlohmann::json;
+  json listed = json::array();
+  for (const auto& [id, session] : sessions) {
+    json one = {{"session", id},
+                {"process", session.pid},
+                {"user", session.uid},
+                {"client", session.client},
+                {"kind", session.kind == fb::SessionKind::Trainer ? "trainer" : "control"},
+                {"run", session.run_name}};
+    if (const auto member = groups.member(id)) {
+      one["rank"] = member->rank;
+      one["epoch"] = member->epoch;
+    }
+    listed.push_back(std::move(one));
+  }
+  const Staging::Stats stats = staging->stats();
+  json slabs;
+  for (const auto& [state, name] : kSlabStates) slabs[std::string(name)] = slabs_in(stats, state);
+  json document = {{"store", ckpt::base::to_hex(store_id)},
+                   {"state", draining ? "draining" : "ready"},
+                   {"uptime_seconds", std::chrono::duration<double>(now).count()},
+                   {"engine", disk.engine_name()},
+                   {"zero_copy", stats.zero_copy},
+                   {"runs", catalog->runs().size()},
+                   {"sessions", std::move(listed)},
+                   {"snapshots_open", open_snapshots.size()},
+                   {"arena_bytes", stats.arena_bytes},
+                   {"slabs", std::move(slabs)},
+                   {"journal_bytes", journal->bytes()}};
+  if (const auto space = disk.space(); space.ok()) {
+    document["disk"] = {{"free_bytes", space->free_bytes}, {"total_bytes", space->total_bytes}};
+  }
+  const auto replace = json::error_handler_t::replace;  // a client's name may be any bytes
+  return {.exit_code = 0, .json = document.dump(-1, ' ', false, replace)};
+}
+
+}  // namespace ckptd

@@ -1,0 +1,119 @@
+// Start: the store is recovered, what recovery finds damaged is said so in the journal, and the
+// stages are built on it.
+#include <spdlog/spdlog.h>
+
+#include "ckptd/daemon_impl.h"
+#include "formats/base/hash.h"
+
+namespace ckptd {
+
+Result<std::unique_ptr<Daemon>> Daemon::open(const Parts& parts, const Options& options) {
+  auto impl = std::make_unique<Impl>(parts, options);
+  CKPT_ASSERT_MSG(options.wall_clock_ns != nullptr, "the daemon needs a clock");
+  if (const Status status = impl->open(); !status.ok()) {
+    impl->close();
+    return status.error();
+  }
+  return std::unique_ptr<Daemon>(new Daemon(std::move(impl)));
+}
+
+Status Daemon::Impl::open() {
+  CKPT_ASSIGN(RecoveredStore store, recover_store(disk, options.random_seed));
+  store_id = store.id;
+  journal_file = store.journal;
+  CKPT_TRY(open_the_catalog());
+  last_sequence = store.end.next_sequence - 1;
+  if (catalog->applied_sequence() > last_sequence) {
+    spdlog::warn("the catalog is ahead of the journal ({} > {}): it is made anew",
+                 catalog->applied_sequence(), last_sequence);
+    CKPT_TRY(catalog->clear());
+  }
+  CKPT_ASSIGN(const auto replayed, replay(store.image.view(), last_sequence, *catalog));
+  store.image = {};
+
+  journal = std::make_unique<JournalWriter>(disk, journal_file, store.end);
+  fb::StoreOpenedT opened;
+  opened.store = ckpt::wire::to_fb(store_id);
+  opened.time_ns = wall_clock_ns();
+  opened.format_version = ckpt::kStoreFormatVersion;
+  opened.clean = store.clean;
+  fb::RecordT record = make_record(std::move(opened));
+  CKPT_ASSIGN(const uint64_t sequence, append_blocking(disk, *journal, {record}));
+  apply(sequence, record);
+
+  segments = std::make_unique<SegmentReader>(disk, store_id);
+  CKPT_TRY(mark_damaged(replayed));
+
+  for (const RunInfo& run : catalog->runs()) next_run = std::max(next_run, run.id + 1);
+  for (const auto& [run, epoch] : store.epochs) {
+    groups.recovered(run, epoch.epoch, epoch.size, epoch.lineage);
+  }
+  staging = std::make_unique<Staging>(disk, executor, options.staging);
+  staging->set_on_slabs_ready([this](ArenaId arena) { arenas_ready.insert(arena); });
+  persist = std::make_unique<Persist>(
+      disk, executor, *journal,
+      Persist::Options{.store = store_id,
+                       .first_segment = store.next_segment,
+                       // Above every number that an earlier start can have given out.
+                       .first_sequence = ((store.starts + 1) << 32) + 1,
+                       .segment_bytes = options.segment_bytes,
+                       .bytes_in_flight_max = limits::kBytesInFlightMax,
+                       .write_piece_bytes = limits::kWritePieceBytes,
+                       .reserve_bytes = options.disk_reserve_bytes});
+  spdlog::info("store {}: {} runs, journal of {} bytes, last closed {}",
+               ckpt::base::to_hex(store_id), catalog->runs().size(), journal->bytes(),
+               store.clean ? "cleanly" : "by a crash");
+  return {};
+}
+
+Status Daemon::Impl::open_the_catalog() {
+  CKPT_ASSIGN(OpenedKvStore opened, open_catalog());
+  if (!opened.reset_reason.empty()) {
+    spdlog::warn("the catalog is made anew from the journal: {}", opened.reset_reason);
+  }
+  catalog = std::make_unique<Catalog>(std::move(opened.store));
+  if (!catalog->reset_reason().empty()) {
+    spdlog::warn("the catalog is made anew from the journal: {}", catalog->reset_reason());
+  }
+  return {};
+}
+
+// The record to write if the commit's extents do not hold.
+Result<std::optional<fb::RecordT>> Daemon::Impl::check_commit(const SnapshotKey& key) {
+  const auto info = catalog->commit(key.run, key.lineage, key.step);
+  if (!info || info->damaged || info->deleted || info->snapshot != key) return {std::nullopt};
+  const auto commit = catalog->record(key.run, key.lineage, key.step);
+  if (!commit) return {std::nullopt};
+  CKPT_ASSIGN(const auto units, catalog->units(key.run));
+  const Status held = check_commit_headers(*segments, *commit, *units);
+  if (held.ok()) return {std::nullopt};
+  const RunInfo run = catalog->run(key.run).value();
+  if (held.error().code != ErrorCode::kCorrupt && held.error().code != ErrorCode::kNotFound) {
+    // Perhaps it can be read later. A restore falls back if not.
+    spdlog::error("run {} step {}: could not be checked: {}", run.name, key.step,
+                  held.error().message);
+    return {std::nullopt};
+  }
+  spdlog::error("run {} step {}: damaged: {}", run.name, key.step, held.error().message);
+  fb::CommitDamagedT damaged;
+  damaged.run = key.run;
+  damaged.lineage = key.lineage;
+  damaged.step = key.step;
+  damaged.reason = held.error().message;
+  damaged.time_ns = wall_clock_ns();
+  return std::optional(make_record(std::move(damaged)));
+}
+
+Status Daemon::Impl::mark_damaged(const std::vector<SnapshotKey>& replayed) {
+  std::vector<fb::RecordT> records;
+  for (const SnapshotKey& key : replayed) {
+    CKPT_ASSIGN(auto damaged, check_commit(key));
+    if (damaged) records.push_back(std::move(*damaged));
+  }
+  if (records.empty()) return {};
+  CKPT_ASSIGN(uint64_t sequence, append_blocking(disk, *journal, records));
+  for (const fb::RecordT& one : records) apply(sequence++, one);
+  return {};
+}
+
+}  // namespace ckptd

@@ -1,0 +1,131 @@
+// Questions and administration: what the catalog knows is answered by ckptd/query; what needs the
+// disk or the journal is done here.
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+#include "ckptd/daemon_impl.h"
+
+namespace ckptd {
+
+QueryContext Daemon::Impl::query_context(const Session& session) {
+  return {.catalog = *catalog,
+          .may_read = [this, &session](const RunInfo& run) { return may_use(session, run.uid); },
+          .in_memory =
+              [this, uid = session.uid](const SnapshotKey& snapshot, ckpt::UnitId unit,
+                                        const FragmentPlace& place) {
+                return staging->find_cached(uid, snapshot, unit, place.offset, place.length)
+                    .has_value();
+              }};
+}
+
+void Daemon::Impl::answer(SessionId session, uint64_t request, const QueryAnswer& answer) {
+  fb::QueryReplyT reply;
+  reply.request = request;
+  reply.exit_code = answer.exit_code;
+  reply.json = answer.json;
+  send(session, std::move(reply));
+}
+
+void Daemon::Impl::query(Session& session, const fb::QueryT& message) {
+  if (is_catalog_verb(message.verb)) {
+    return answer(session.id, message.request,
+                  answer_query(query_context(session), message.verb, message.args));
+  }
+  if (message.verb == "verify") return query_verify(session, message);
+  if (message.verb == "tag") return query_tag(session, message);
+  if (message.verb == "rebuild") {
+    return answer(session.id, message.request, query_rebuild(session));
+  }
+  if (message.verb == "status") return answer(session.id, message.request, query_status());
+  answer(
+      session.id, message.request,
+      error_answer(make_error(ErrorCode::kInvalidArgument, "{}: this daemon has no such question",
+                              message.verb.substr(0, 64))));
+}
+
+// Reads in pieces between other work, and answers when it is through.
+void Daemon::Impl::query_verify(Session& session, const fb::QueryT& message) {
+  const auto target = parse_verify_args(query_context(session), message.args);
+  if (!target.ok()) return answer(session.id, message.request, error_answer(target.error()));
+  if (verifies.size() >= limits::kVerifiesMax) {
+    return answer(session.id, message.request,
+                  error_answer(make_error(ErrorCode::kResourceExhausted,
+                                          "{} verifies are running, the most", verifies.size())));
+  }
+  const uint64_t id = next_verify++;
+  Verify& verify = verifies[id];
+  verify.session = session.id;
+  verify.request = message.request;
+  verify.job = std::make_unique<VerifyJob>(
+      restore_context(), target->run, target->point, [this, id](const VerifyReport& report) {
+        counters.verify_errors += report.errors.size() + report.errors_left_out;
+        // The job must not be destroyed inside its own callback.
+        deferred.push_back([this, id, report] {
+          const auto found = verifies.find(id);
+          if (found == verifies.end()) return;
+          const Verify over = std::move(found->second);
+          verifies.erase(found);
+          answer(over.session, over.request, verify_answer(report));
+        });
+      });
+  verify.job->start();
+}
+
+void Daemon::Impl::query_tag(Session& session, const fb::QueryT& message) {
+  const auto change = parse_tag_args(query_context(session), message.args);
+  if (!change.ok()) return answer(session.id, message.request, error_answer(change.error()));
+  const RunInfo& run = change->target.run;
+  nlohmann::json document = {{"run", run.name}, {"tag", change->tag}};
+  std::vector<fb::RecordT> records;
+  if (change->remove) {
+    if (!catalog->tags(run.id).contains(change->tag)) {
+      return answer(session.id, message.request,
+                    error_answer(make_error(ErrorCode::kNotFound, "run {}: no tag {}", run.name,
+                                            change->tag)));
+    }
+    fb::UntaggedT untagged;
+    untagged.run = run.id;
+    untagged.tag = change->tag;
+    untagged.time_ns = wall_clock_ns();
+    records.push_back(make_record(std::move(untagged)));
+    document["removed"] = true;
+  } else {
+    fb::TaggedT tagged;
+    tagged.run = run.id;
+    tagged.lineage = change->target.point.lineage;
+    tagged.step = change->target.point.step;
+    tagged.tag = change->tag;
+    tagged.time_ns = wall_clock_ns();
+    document["step"] = tagged.step;
+    document["lineage"] = tagged.lineage;
+    records.push_back(make_record(std::move(tagged)));
+  }
+  record(std::move(records), [this, id = session.id, request = message.request,
+                              json = document.dump()](const Status& status) {
+    answer(id, request,
+           status.ok() ? QueryAnswer{.exit_code = 0, .json = json} : error_answer(status.error()));
+  });
+}
+
+// The index is emptied and filled from the journal. Blocking: the loop stands still for as long as
+// reading the journal takes, so that nobody is answered from half an index.
+QueryAnswer Daemon::Impl::query_rebuild(const Session& session) {
+  if (!may_use(session, ::geteuid())) {
+    return error_answer(make_error(ErrorCode::kPermissionDenied,
+                                   "rebuild: only for the daemon's own user and root"));
+  }
+  Status status = catalog->clear();
+  if (status.ok()) status = catch_up_catalog();
+  if (!status.ok()) return error_answer(status.error());
+  size_t commits = 0;
+  for (const RunInfo& run : catalog->runs()) commits += run.commits;
+  spdlog::info("the catalog was rebuilt from {} journal records", catalog->applied_sequence());
+  const nlohmann::json document = {{"records", catalog->applied_sequence()},
+                                   {"runs", catalog->runs().size()},
+                                   {"commits", commits}};
+  return {.exit_code = 0, .json = document.dump()};
+}
+
+}  // namespace ckptd

@@ -1,0 +1,267 @@
+// Sessions: greeting, arena, registration of the run's units, and what a lost session sets free.
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "ckptd/daemon_impl.h"
+#include "formats/wire/frame.h"
+
+namespace ckptd {
+
+namespace {
+
+constexpr char kServerName[] = "ckptd 0.1.0";
+
+// The units as the client lists them, checked.
+Result<std::vector<ckpt::UnitSpec>> read_units(const fb::RegisterUnitsT& message) {
+  if (message.units.empty() || message.units.size() > limits::kUnitsPerRunMax) {
+    return make_error(ErrorCode::kInvalidArgument, "{} units: a run has 1 to {}",
+                      message.units.size(), limits::kUnitsPerRunMax);
+  }
+  std::vector<ckpt::UnitSpec> units;
+  std::set<std::string_view> names;
+  for (const auto& unit : message.units) {
+    if (unit == nullptr || unit->id != units.size()) {
+      return make_error(ErrorCode::kInvalidArgument,
+                        "unit number {} is not at its place in the list", units.size());
+    }
+    CKPT_ASSIGN(ckpt::UnitSpec spec, ckpt::wire::from_fb(*unit));
+    if (!names.insert(unit->name).second) {
+      return make_error(ErrorCode::kInvalidArgument, "unit {}: registered twice", unit->name);
+    }
+    units.push_back(std::move(spec));
+  }
+  return units;
+}
+
+// Names the first unit that differs.
+Status check_same_units(const std::vector<ckpt::UnitSpec>& known,
+                        const std::vector<ckpt::UnitSpec>& given) {
+  for (size_t i = 0; i < std::min(known.size(), given.size()); ++i) {
+    if (known[i] == given[i]) continue;
+    if (known[i].name != given[i].name) {
+      return make_error(ErrorCode::kFailedPrecondition, "unit {} is {}, but was registered as {}",
+                        i, given[i].name, known[i].name);
+    }
+    return make_error(ErrorCode::kFailedPrecondition,
+                      "unit {}: {}, which is not as it was registered", given[i].name,
+                      known[i].bytes != given[i].bytes
+                          ? fmt::format("{} bytes instead of {}", given[i].bytes, known[i].bytes)
+                          : "its attributes or tensors differ");
+  }
+  if (known.size() != given.size()) {
+    return make_error(
+        ErrorCode::kFailedPrecondition, "{} units, but {} were registered; {} {}", given.size(),
+        known.size(),
+        given.size() < known.size() ? known[given.size()].name : given[known.size()].name,
+        given.size() < known.size() ? "is missing" : "is new");
+  }
+  return {};
+}
+
+Error about_run(const std::string& run, const Error& error) {
+  return Error{error.code, fmt::format("run {}: {}", run, error.message)};
+}
+
+}  // namespace
+
+bool Daemon::Impl::may_use(const Session& session, uid_t owner) const {
+  return session.uid == owner || session.uid == 0 || session.uid == ::geteuid();
+}
+
+void Daemon::Impl::hello(Session& session, const fb::HelloT& message, ckpt::base::UniqueFd fd) {
+  const auto reject = [&](const Error& error) {
+    refuse(session.id, 0, error);
+    outbox.disconnect(session.id, error.message);
+  };
+  if (session.greeted) {
+    return reject(make_error(ErrorCode::kFailedPrecondition, "a session says hello once"));
+  }
+  if (message.protocol_version != ckpt::wire::kProtocolVersion) {
+    return reject(make_error(ErrorCode::kVersionMismatch,
+                             "this daemon speaks protocol version {}, the client version {}",
+                             ckpt::wire::kProtocolVersion, message.protocol_version));
+  }
+  if (draining) {
+    return reject(make_error(ErrorCode::kUnavailable, "the daemon is shutting down"));
+  }
+  const bool trainer = message.kind == fb::SessionKind::Trainer;
+  if (trainer || !message.run.empty()) {
+    if (const Status named = ckpt::validate_name("run", message.run); !named.ok()) {
+      return reject(named.error());
+    }
+  }
+  fb::WelcomeT welcome;
+  welcome.protocol_version = ckpt::wire::kProtocolVersion;
+  welcome.session = session.id;
+  welcome.store = ckpt::wire::to_fb(store_id);
+  welcome.server = kServerName;
+  int fd_to_send = -1;
+  if (trainer || message.arena_bytes > 0) {
+    const Status granted = grant_arena(session, message, std::move(fd), welcome, &fd_to_send);
+    if (!granted.ok()) return reject(granted.error());
+  }
+  session.greeted = true;
+  session.kind = message.kind;
+  session.client = message.client.substr(0, limits::kClientNameBytesMax);
+  session.run_name = message.run;
+  spdlog::debug("session {}: {} (process {}), run {}", session.id, session.client, session.pid,
+                session.run_name);
+  send(session.id, std::move(welcome), fd_to_send);
+}
+
+// An arena that cannot be taken back is replaced by a new one: the trainer goes on, and learns from
+// `server` why what it had in flight is lost.
+Status Daemon::Impl::grant_arena(Session& session, const fb::HelloT& message,
+                                 ckpt::base::UniqueFd fd, fb::WelcomeT& welcome, int* fd_to_send) {
+  std::optional<Staging::Granted> granted;
+  if (message.readopt) {
+    auto adopted = fd.valid() ? staging->adopt(session.uid, std::move(fd), message.arena_bytes,
+                                               message.slab_bytes)
+                              : make_error(ErrorCode::kInvalidArgument, "no descriptor came along");
+    if (adopted.ok()) {
+      granted = *adopted;
+      session.handing_back = true;
+      welcome.adopted = true;
+      ++counters.arenas_adopted;
+    } else {
+      welcome.server += ": " + adopted.error().message;
+      spdlog::warn("session {}: its arena was not taken back: {}", session.id,
+                   adopted.error().message);
+    }
+  }
+  if (!granted) {
+    CKPT_ASSIGN(granted, staging->create(session.uid, message.arena_bytes, message.slab_bytes));
+    *fd_to_send = granted->fd;
+  }
+  session.arena = granted->arena;
+  welcome.arena_bytes = granted->layout.arena_bytes();
+  welcome.slab_bytes = granted->layout.slab_bytes;
+  welcome.slab_count = granted->layout.slab_count;
+  return {};
+}
+
+void Daemon::Impl::register_units(Session& session, const fb::RegisterUnitsT& message) {
+  const auto fail = [&](const Error& error) {
+    refuse(session.id, message.request, about_run(session.run_name, error));
+  };
+  if (const Status named = ckpt::validate_name("run", session.run_name); !named.ok()) {
+    return refuse(session.id, message.request, named.error());
+  }
+  auto units = read_units(message);
+  if (!units.ok()) return fail(units.error());
+  if (const auto creating = creating_runs.find(session.run_name); creating != creating_runs.end()) {
+    if (!may_use(session, creating->second.uid)) {
+      return fail(
+          make_error(ErrorCode::kPermissionDenied, "it belongs to user {}", creating->second.uid));
+    }
+    const Status same = check_same_units(creating->second.units, *units);
+    if (!same.ok()) return fail(same.error());
+    creating->second.waiting.emplace_back(session.id, message.request);
+    return;
+  }
+  const auto run = catalog->run(session.run_name);
+  if (!run.ok()) {
+    if (run.error().code != ErrorCode::kNotFound) return fail(run.error());
+    return create_run(session, message, std::move(units).value());
+  }
+  if (!may_use(session, run->uid)) {
+    return fail(make_error(ErrorCode::kPermissionDenied, "it belongs to user {}", run->uid));
+  }
+  const auto known = catalog->units(run->id);
+  if (!known.ok()) return fail(known.error());
+  // Registered, but the daemon died before its units were written.
+  if ((*known)->empty()) return create_run(session, message, std::move(units).value());
+  const Status same = check_same_units(**known, *units);
+  if (!same.ok()) return fail(same.error());
+  session.run = run->id;
+  done(session.id, message.request);
+}
+
+void Daemon::Impl::create_run(Session& session, const fb::RegisterUnitsT& message,
+                              std::vector<ckpt::UnitSpec> units) {
+  const bool json = message.metadata.empty() || nlohmann::json::accept(message.metadata);
+  if (!json || message.metadata.size() > limits::kMetadataBytesMax) {
+    return refuse(
+        session.id, message.request,
+        make_error(ErrorCode::kInvalidArgument, "run {}: its metadata is {}", session.run_name,
+                   json ? fmt::format("{} bytes, the most is {}", message.metadata.size(),
+                                      limits::kMetadataBytesMax)
+                        : "not JSON"));
+  }
+  std::vector<fb::RecordT> records;
+  const auto known = catalog->run(session.run_name);
+  const ckpt::RunId id = known.ok() ? known->id : next_run++;
+  if (!known.ok()) {
+    fb::RunCreatedT created;
+    created.run = id;
+    created.name = session.run_name;
+    created.uid = session.uid;
+    created.time_ns = wall_clock_ns();
+    created.metadata = message.metadata;
+    records.push_back(make_record(std::move(created)));
+  }
+  fb::UnitsRegisteredT registered;
+  registered.run = id;
+  registered.schema = ckpt::wire::to_fb(ckpt::schema_hash(units));
+  for (size_t i = 0; i < units.size(); ++i) {
+    registered.units.push_back(
+        std::make_unique<fb::UnitT>(ckpt::wire::to_fb(units[i], static_cast<ckpt::UnitId>(i))));
+  }
+  records.push_back(make_record(std::move(registered)));
+  creating_runs[session.run_name] = {
+      .uid = session.uid, .units = std::move(units), .waiting = {{session.id, message.request}}};
+  record(std::move(records), [this, name = session.run_name, id](const Status& status) {
+    run_created(name, id, status);
+  });
+}
+
+void Daemon::Impl::run_created(const std::string& name, ckpt::RunId run, const Status& status) {
+  const CreatingRun created = std::move(creating_runs.at(name));
+  creating_runs.erase(name);
+  for (const auto& [id, request] : created.waiting) {
+    const auto session = sessions.find(id);
+    if (session == sessions.end()) continue;
+    if (!status.ok()) {
+      refuse(id, request, about_run(name, status.error()));
+      continue;
+    }
+    session->second.run = run;
+    done(id, request);
+  }
+}
+
+void Daemon::Impl::disconnected(SessionId id, const std::string& reason) {
+  const auto found = sessions.find(id);
+  if (found == sessions.end()) return;
+  Session session = std::move(found->second);
+  sessions.erase(found);
+  if (groups.member(id)) ++counters.sessions_lost;
+  carry_out(groups.lost(id, reason));
+  for (auto& [key, open] : open_snapshots) open.shares.erase(id);
+  for (auto& [run, begins] : waiting_begins) {
+    std::erase_if(begins, [id](const WaitingBegin& begin) { return begin.session == id; });
+  }
+  for (auto verify = verifies.begin(); verify != verifies.end();) {
+    if (verify->second.session == id) {
+      close_job(std::move(verify->second.job), {});
+      verify = verifies.erase(verify);
+    } else {
+      ++verify;
+    }
+  }
+  if (!session.arena) return;
+  // The arena is given up when no restore reads into it any more.
+  const auto left = std::make_shared<size_t>(session.restores.size());
+  const auto end_arena = [this, arena = *session.arena] { staging->session_ended(arena); };
+  if (*left == 0) return end_arena();
+  for (auto& [restore_id, restore] : session.restores) {
+    close_job(std::move(restore.job), [left, end_arena] {
+      if (--*left == 0) end_arena();
+    });
+  }
+}
+
+}  // namespace ckptd

@@ -1,0 +1,190 @@
+// Seals, writes, the commit and every way a snapshot can fail: what Ingest decides is carried out.
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+
+#include "ckptd/daemon_impl.h"
+
+namespace ckptd {
+
+// The slab changes owner. Only a slab that was leased for this snapshot may be sealed into it; in
+// an arena that came back from the last daemon, any slab that nobody else claimed.
+Result<StagedSlab> Daemon::Impl::take_over(Session& session, const SnapshotKey& key,
+                                           const fb::SealSlabT& message) {
+  OpenSnapshotState::Share& share = open_snapshots.at(key).shares[session.id];
+  const bool leased = share.leased.erase(message.slab) > 0;
+  if (!leased && !session.handing_back) {
+    return make_error(ErrorCode::kFailedPrecondition, "slab {} is not leased for this snapshot",
+                      message.slab);
+  }
+  if (!leased) ++share.held;
+  std::vector<ckpt::ExtentFragment> fragments;
+  for (const fb::SealedFragment& fragment : message.fragments) {
+    fragments.push_back({.unit = fragment.unit(),
+                         .codec = 0,
+                         .offset = fragment.offset(),
+                         .length = fragment.length(),
+                         .payload_offset = fragment.payload_offset(),
+                         .crc32c = fragment.crc32c()});
+  }
+  auto staged =
+      staging->seal(*session.arena, message.slab, message.payload_bytes, std::move(fragments));
+  if (!staged.ok() && leased) share.leased.insert(message.slab);
+  return staged;
+}
+
+void Daemon::Impl::seal_slab(Session& session, const fb::SealSlabT& message) {
+  const auto key = member_key(session, message.epoch, message.step, message.attempt);
+  if (!key.ok()) return refuse(session.id, message.request, key.error());
+  if (!ingest.is_open(*key) || !open_snapshots.contains(*key)) {
+    // Its slab was given back when the snapshot ended; one of an adopted arena is, by and by.
+    const auto failure = ingest.failure(*key);
+    return refuse(session.id, message.request,
+                  failure ? *failure
+                          : make_error(ErrorCode::kFailedPrecondition,
+                                       "run {} step {}: no such open snapshot", session.run_name,
+                                       message.step));
+  }
+  auto staged = take_over(session, *key, message);
+  if (!staged.ok()) {
+    const Error error = make_error(staged.error().code, "rank {}: {}",
+                                   groups.member(session.id)->rank, staged.error().message);
+    refuse(session.id, message.request, error);
+    return carry_out(ingest.abort(*key, error));
+  }
+  const ckpt::Rank rank = groups.member(session.id)->rank;
+  const Ingest::Outcome outcome = ingest.sealed(*key, rank, staged->fragments());
+  if (!outcome.status.ok()) {
+    refuse(session.id, message.request, outcome.status.error());
+    return carry_out(outcome.actions);
+  }
+  OpenSnapshotState& open = open_snapshots.at(*key);
+  for (const ckpt::ExtentFragment& fragment : staged->fragments()) open.bytes += fragment.length;
+  persist->write(*key, rank, std::move(staged).value(),
+                 [this, key = *key](Result<WrittenExtent> written) {
+                   if (written.ok()) {
+                     open_snapshots.at(key).extents.push_back(std::move(written).value());
+                     carry_out(ingest.written(key, {}));
+                   } else {
+                     carry_out(ingest.written(key, written.error()));
+                   }
+                 });
+  carry_out(outcome.actions);
+}
+
+void Daemon::Impl::abort_snapshot(Session& session, const fb::AbortSnapshotT& message) {
+  const auto key = member_key(session, message.epoch, message.step, message.attempt);
+  if (!key.ok()) return refuse(session.id, message.request, key.error());
+  done(session.id, message.request);
+  // Of a begin that still waits there is nothing but the message.
+  std::erase_if(waiting_begins[key->run], [&](const WaitingBegin& begin) {
+    return begin.session == session.id && begin.message.step == message.step &&
+           begin.message.attempt == message.attempt;
+  });
+  carry_out(ingest.abort(*key, make_error(ErrorCode::kAborted, "rank {} gave it up: {}",
+                                          groups.member(session.id)->rank, message.reason)));
+}
+
+void Daemon::Impl::carry_out(const Ingest::Actions& actions) {
+  for (const Ingest::Action& action : actions) {
+    if (const auto* staged = std::get_if<Ingest::StagedAction>(&action)) {
+      announce(staged->snapshot, fb::SnapshotLevel::Staged,
+               open_snapshots.at(staged->snapshot).bytes, nullptr);
+    } else if (const auto* commit = std::get_if<Ingest::CommitAction>(&action)) {
+      carry_out(*commit);
+    } else if (const auto* fail = std::get_if<Ingest::FailAction>(&action)) {
+      carry_out(*fail);
+    }
+  }
+}
+
+void Daemon::Impl::carry_out(const Ingest::CommitAction& action) {
+  OpenSnapshotState& open = open_snapshots.at(action.snapshot);
+  // The record does not depend on the order in which writes happened to finish.
+  std::sort(open.extents.begin(), open.extents.end(),
+            [](const WrittenExtent& a, const WrittenExtent& b) {
+              return std::tie(a.rank, a.segment, a.offset) < std::tie(b.rank, b.segment, b.offset);
+            });
+  fb::CommittedT commit;
+  commit.run = action.snapshot.run;
+  commit.lineage = action.snapshot.lineage;
+  commit.epoch = action.snapshot.epoch;
+  commit.step = action.snapshot.step;
+  commit.attempt = action.snapshot.attempt;
+  commit.time_ns = wall_clock_ns();
+  commit.plan = ckpt::wire::to_fb(action.plan);
+  commit.full = action.full;
+  for (const auto& [name, value] : action.metrics) {
+    auto metric = std::make_unique<fb::MetricT>();
+    metric->name = name;
+    metric->value = value;
+    commit.metrics.push_back(std::move(metric));
+  }
+  fill_extents(open.extents, commit);
+  fb::RecordT record = make_record(std::move(commit));
+  auto kept = std::make_shared<fb::RecordT>(record);
+  persist->commit(action.snapshot, std::move(record),
+                  [this, key = action.snapshot, kept](const Result<uint64_t>& result) {
+                    committed(key, *kept, result);
+                  });
+}
+
+void Daemon::Impl::committed(const SnapshotKey& key, const fb::RecordT& record,
+                             const Result<uint64_t>& result) {
+  if (!result.ok()) return carry_out(ingest.committed(key, result.error()));
+  apply(*result, record);
+  carry_out(ingest.committed(key, {}));
+  const OpenSnapshotState& open = open_snapshots.at(key);
+  ++counters.commits;
+  counters.commit_bytes += open.bytes;
+  spdlog::info("run {} step {}: durable, {} bytes in {} extents", open.run_name, key.step,
+               open.bytes, open.extents.size());
+  announce(key, fb::SnapshotLevel::Durable, open.bytes, nullptr);
+  forget_snapshot(key);
+}
+
+void Daemon::Impl::carry_out(const Ingest::FailAction& action) {
+  ++counters.snapshots_failed;
+  spdlog::warn("{}", action.error.message);
+  persist->abandon(action.snapshot);
+  persist->release_reservation(action.snapshot);
+  announce(action.snapshot, fb::SnapshotLevel::Failed, 0, &action.error);
+  forget_snapshot(action.snapshot);
+}
+
+void Daemon::Impl::announce(const SnapshotKey& key, fb::SnapshotLevel level, uint64_t bytes,
+                            const Error* error) {
+  for (const SessionId session : groups.members(key.run, key.epoch)) {
+    fb::SnapshotStateT state;
+    state.epoch = key.epoch;
+    state.step = key.step;
+    state.attempt = key.attempt;
+    state.level = level;
+    state.bytes = bytes;
+    if (error != nullptr) {
+      state.code = static_cast<int>(error->code);
+      state.reason = error->message;
+    }
+    send(session, std::move(state));
+  }
+}
+
+// Gives back what the members still hold for it. Slabs with the client can be leased to it anew at
+// once: it hears of the end before it hears of the lease.
+void Daemon::Impl::forget_snapshot(const SnapshotKey& key) {
+  const auto found = open_snapshots.find(key);
+  if (found == open_snapshots.end()) return;
+  const OpenSnapshotState open = std::move(found->second);
+  open_snapshots.erase(found);
+  snapshot_ended = true;
+  for (const auto& [id, share] : open.shares) {
+    const auto session = sessions.find(id);
+    if (session == sessions.end()) continue;
+    std::erase_if(session->second.lease_waits,
+                  [&](const LeaseWait& wait) { return wait.snapshot == key; });
+    for (const uint32_t slab : share.leased) staging->unlease(*session->second.arena, slab);
+    arenas_ready.insert(*session->second.arena);
+  }
+}
+
+}  // namespace ckptd

@@ -1,0 +1,187 @@
+#include "ckptd/daemon_store.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <charconv>
+#include <random>
+
+#include "ckptd/io/store_paths.h"
+#include "formats/wire/convert.h"
+
+namespace ckptd {
+
+using ckpt::ErrorCode;
+using ckpt::make_error;
+namespace fb = ckpt::fb;
+
+namespace {
+
+// Reads this much at a time.
+constexpr uint64_t kReadPieceBytes = 4u << 20;
+
+uint64_t random_number(uint64_t seed, uint64_t which) {
+  if (seed != 0) return std::mt19937_64(seed * 4 + which)();
+  std::random_device device;
+  return (static_cast<uint64_t>(device()) << 32) | device();
+}
+
+bool is_there(Disk& disk, std::string_view directory, std::string_view name) {
+  const auto names = disk.list(directory);
+  return names.ok() && std::find(names->begin(), names->end(), name) != names->end();
+}
+
+// Number of the highest segment file; 0 if there is none.
+ckpt::SegmentId highest_segment(Disk& disk) {
+  const auto names = disk.list(kSegmentsDirectory);
+  if (!names.ok()) return 0;
+  ckpt::SegmentId highest = 0;
+  for (const std::string& name : *names) {
+    ckpt::SegmentId number = 0;
+    const auto parsed = std::from_chars(name.data(), name.data() + name.size(), number);
+    if (parsed.ec == std::errc()) highest = std::max(highest, number);
+  }
+  return highest;
+}
+
+// What the journal says about the store as a whole.
+class Summary {
+ public:
+  explicit Summary(RecoveredStore& store) : store_(store) {}
+
+  Status take(uint64_t sequence, const fb::RecordT& record) {
+    store_.clean = record.body.type == fb::RecordBody::StoreClosed;
+    if (const auto* opened = record.body.AsStoreOpened()) return take_opened(sequence, *opened);
+    if (store_.starts == 0) {
+      return make_error(ErrorCode::kCorrupt, "journal record {}: a store begins with StoreOpened",
+                        sequence);
+    }
+    if (const auto* epoch = record.body.AsEpochOpened()) {
+      store_.epochs[epoch->run] = *epoch;
+    } else if (const auto* commit = record.body.AsCommitted()) {
+      for (const auto& extent : commit->extents) {
+        store_.next_segment = std::max(store_.next_segment, extent->segment + 1);
+      }
+    }
+    return {};
+  }
+
+ private:
+  Status take_opened(uint64_t sequence, const fb::StoreOpenedT& opened) {
+    if (opened.format_version > ckpt::kStoreFormatVersion) {
+      return make_error(ErrorCode::kVersionMismatch,
+                        "the data directory has format version {}, this ckptd knows {}: it was "
+                        "written by a newer ckptd, use that one",
+                        opened.format_version, ckpt::kStoreFormatVersion);
+    }
+    const auto id = ckpt::wire::from_fb(opened.store);
+    if (store_.starts > 0 && id != store_.id) {
+      return make_error(ErrorCode::kCorrupt, "journal record {}: it is of another store", sequence);
+    }
+    store_.id = id;
+    ++store_.starts;
+    return {};
+  }
+  RecoveredStore& store_;
+};
+
+Result<FileId> open_or_create_journal(Disk& disk) {
+  CKPT_TRY(disk.make_directory(kSegmentsDirectory));
+  CKPT_TRY(disk.make_directory(kJournalDirectory));
+  CKPT_TRY(disk.sync_directory(""));
+  CKPT_ASSIGN(const FileId file, disk.open(kJournalPath, {.create = true}));
+  CKPT_TRY(disk.sync_directory(kJournalDirectory));
+  return file;
+}
+
+// A store without any record: new, or its maker died before the first one was durable.
+Status begin_store(Disk& disk, uint64_t random_seed, RecoveredStore& store) {
+  if (highest_segment(disk) > 0) {
+    return make_error(ErrorCode::kCorrupt,
+                      "the data directory has segments but no journal: the journal says what is in "
+                      "them, put it back");
+  }
+  store.id = {.low = random_number(random_seed, 0), .high = random_number(random_seed, 1)};
+  store.end.salt = random_number(random_seed, 2);
+  store.clean = true;
+  return {};
+}
+
+}  // namespace
+
+Result<JournalImage> read_journal(Disk& disk, FileId file) {
+  CKPT_ASSIGN(const uint64_t size, disk.size(file));
+  JournalImage image{.memory = AlignedBuffer(size), .bytes = 0};
+  while (image.bytes < size) {
+    const auto rest = image.memory.bytes().subspan(image.bytes);
+    CKPT_ASSIGN(const uint64_t got,
+                read_blocking(disk, file, image.bytes,
+                              rest.first(std::min<uint64_t>(rest.size(), kReadPieceBytes))));
+    if (got == 0) break;
+    image.bytes = std::min(image.bytes + got, size);
+    if (got % ckpt::kBlockBytes != 0) break;  // the end of a file that was cut in mid-block
+  }
+  return image;
+}
+
+Result<RecoveredStore> recover_store(Disk& disk, uint64_t random_seed) {
+  RecoveredStore store;
+  const bool exists = is_there(disk, kJournalDirectory, "journal.log");
+  if (!exists) CKPT_TRY(begin_store(disk, random_seed, store));
+  CKPT_ASSIGN(store.journal, exists ? disk.open(kJournalPath, {}) : open_or_create_journal(disk));
+  CKPT_ASSIGN(store.image, read_journal(disk, store.journal));
+  Summary summary(store);
+  auto scan = ckpt::scan_journal(
+      store.image.view(),
+      [&](uint64_t sequence, const fb::RecordT& record) { return summary.take(sequence, record); });
+  if (!scan.ok()) {
+    return make_error(scan.error().code, "{}: {}", kJournalPath, scan.error().message);
+  }
+  const uint64_t salt = store.end.salt;
+  store.end = scan->end;
+  if (store.starts == 0) {
+    store.end.salt = salt;
+    if (exists) CKPT_TRY(begin_store(disk, random_seed, store));
+  }
+  store.next_segment = std::max(store.next_segment, highest_segment(disk) + 1);
+  if (scan->torn_bytes > 0) {
+    spdlog::warn("{}: {} bytes at {} were being written when the last daemon ended; they are cut",
+                 kJournalPath, scan->torn_bytes, scan->end.offset);
+    CKPT_TRY(disk.truncate(store.journal, scan->end.offset));
+  }
+  // Records that were written but not synced when the last daemon died count from here on.
+  CKPT_TRY(sync_blocking(disk, store.journal));
+  return store;
+}
+
+Result<std::vector<ckpt::SnapshotKey>> replay(ckpt::ByteView image, uint64_t last_sequence,
+                                              Catalog& catalog) {
+  std::vector<ckpt::SnapshotKey> commits;
+  const auto apply = [&](uint64_t sequence, const fb::RecordT& record) -> Status {
+    if (sequence > last_sequence || sequence <= catalog.applied_sequence()) return {};
+    CKPT_TRY(catalog.apply(sequence, record));
+    if (const auto* commit = record.body.AsCommitted()) {
+      commits.push_back({.run = commit->run,
+                         .lineage = commit->lineage,
+                         .epoch = commit->epoch,
+                         .step = commit->step,
+                         .attempt = commit->attempt});
+    }
+    return {};
+  };
+  CKPT_TRY(ckpt::scan_journal(image, apply));
+  return commits;
+}
+
+Result<uint64_t> append_blocking(Disk& disk, JournalWriter& journal,
+                                 std::vector<fb::RecordT> records) {
+  std::optional<Result<uint64_t>> outcome;
+  journal.append(std::move(records), [&](Result<uint64_t> result) { outcome = std::move(result); });
+  while (!outcome.has_value()) {
+    disk.wait();
+    disk.reap();
+  }
+  return *std::move(outcome);
+}
+
+}  // namespace ckptd

@@ -1,0 +1,56 @@
+// The store of a daemon at start: its journal found or created, its torn tail cut, its catalog
+// brought up to date. Blocking; loop thread; before any session exists.
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include "ckptd/catalog/catalog.h"
+#include "ckptd/io/aligned_buffer.h"
+#include "ckptd/io/disk.h"
+#include "ckptd/persist/persist.h"
+#include "formats/journal.h"
+
+namespace ckptd {
+
+// The whole journal file, as it is on disk.
+struct JournalImage {
+  AlignedBuffer memory;
+  uint64_t bytes = 0;
+  ckpt::ByteView view() const { return memory.bytes().first(bytes); }
+};
+Result<JournalImage> read_journal(Disk& disk, FileId file);
+
+struct RecoveredStore {
+  ckpt::base::Hash128 id;
+  FileId journal = 0;
+  ckpt::JournalEncoder::Position end;  // where the next batch goes
+  bool clean = true;                   // the last daemon closed it; a new store is clean
+  uint64_t starts = 0;                 // daemons that opened it before
+  ckpt::SegmentId next_segment = 1;    // no file and no record has it or a higher one
+  std::map<ckpt::RunId, ckpt::fb::EpochOpenedT> epochs;  // the last one of each run
+  JournalImage image;
+};
+
+// Opens the journal, or makes a new store where there is none. kVersionMismatch: written by a newer
+// program; kCorrupt: what was durable is damaged, or the journal is gone but segments are there.
+// After an error nothing was changed, except that an unfinished new store may have been begun.
+Result<RecoveredStore> recover_store(Disk& disk, uint64_t random_seed);
+
+// Applies the records that the catalog does not have yet, up to `last_sequence`. Returns the
+// commits among them.
+Result<std::vector<ckpt::SnapshotKey>> replay(ckpt::ByteView image, uint64_t last_sequence,
+                                              Catalog& catalog);
+
+// Appends and waits until it is durable.
+Result<uint64_t> append_blocking(Disk& disk, JournalWriter& journal,
+                                 std::vector<ckpt::fb::RecordT> records);
+
+template <typename BodyT>
+ckpt::fb::RecordT make_record(BodyT body) {
+  ckpt::fb::RecordT record;
+  record.body.Set(std::move(body));
+  return record;
+}
+
+}  // namespace ckptd

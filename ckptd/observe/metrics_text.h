@@ -1,0 +1,32 @@
+// MetricsText: writes metrics in Prometheus' text format (version 0.0.4).
+//
+// Knows nothing of the daemon: names and numbers in, text out. Samples of one metric are added one
+// after the other; its HELP and TYPE lines are written once, before the first.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace ckptd {
+
+class MetricsText {
+ public:
+  using Labels = std::initializer_list<std::pair<std::string_view, std::string_view>>;
+
+  // A number that only grows while the daemon lives; `name` ends in "_total".
+  void counter(std::string_view name, std::string_view help, uint64_t value, Labels labels = {});
+  void gauge(std::string_view name, std::string_view help, double value, Labels labels = {});
+
+  const std::string& text() const { return text_; }
+
+ private:
+  void sample(std::string_view name, std::string_view type, std::string_view help,
+              std::string_view value, Labels labels);
+  std::string text_;
+  std::string last_name_;
+};
+
+}  // namespace ckptd
