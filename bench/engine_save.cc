@@ -1,4 +1,3 @@
-#include "bench/engine_save.h"
 
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -8,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "bench/save_run.h"
 #include "bench/scratch.h"
 #include "ckptd/io/disk.h"
 #include "ckptd/io/executor.h"
@@ -29,16 +29,16 @@ struct FilledSlab {
   std::vector<ckpt::ExtentFragment> fragments;
 };
 
-class Run final : public EngineSave {
+class EngineSave final : public SaveRun {
  public:
-  explicit Run(const SaveShape& shape) : shape_(shape) {}
-  ~Run() override;
+  explicit EngineSave(const SaveShape& shape) : shape_(shape) {}
+  ~EngineSave() override;
   Status init(const std::string& directory);
   Result<double> run() override;
 
  private:
   void pump();  // sleeps until disk or executor have something, and runs it
-  Status open_store();
+  void open_store();
   Status fill();
   Status seal_and_write(const ckpt::SnapshotKey& key, std::vector<ckptd::WrittenExtent>* extents,
                         std::optional<ckpt::Error>* error);
@@ -57,14 +57,14 @@ class Run final : public EngineSave {
   ckpt::SegmentId next_segment_ = 1;
 };
 
-void Run::pump() {
+void EngineSave::pump() {
   pollfd waiting[2] = {{disk_->event_fd(), POLLIN, 0}, {executor_->event_fd(), POLLIN, 0}};
   ::poll(waiting, 2, 1000);
   disk_->reap();
   executor_->reap();
 }
 
-Status Run::init(const std::string& directory) {
+Status EngineSave::init(const std::string& directory) {
   CKPT_ASSIGN(directory_, ScratchDirectory::make(directory));
   CKPT_ASSIGN(disk_, ckptd::open_disk({.root = directory_->path(), .engine = shape_.engine}));
   executor_ = ckptd::make_thread_executor(2);
@@ -75,7 +75,7 @@ Status Run::init(const std::string& directory) {
   return fill();
 }
 
-Status Run::fill() {
+Status EngineSave::fill() {
   const uint64_t share = shape_.bytes / shape_.sessions;
   staging_ = std::make_unique<ckptd::Staging>(
       *disk_, *executor_,
@@ -106,14 +106,14 @@ Status Run::fill() {
   return {};
 }
 
-Status Run::open_store() {
+void EngineSave::open_store() {
   persist_ = std::make_unique<ckptd::Persist>(
       *disk_, *executor_, *journal_, ckptd::Persist::Options{.first_segment = next_segment_});
-  return {};
 }
 
-Status Run::seal_and_write(const ckpt::SnapshotKey& key, std::vector<ckptd::WrittenExtent>* extents,
-                           std::optional<ckpt::Error>* error) {
+Status EngineSave::seal_and_write(const ckpt::SnapshotKey& key,
+                                  std::vector<ckptd::WrittenExtent>* extents,
+                                  std::optional<ckpt::Error>* error) {
   for (const FilledSlab& filled : slabs_) {
     CKPT_ASSIGN(auto staged, staging_->seal(arenas_[filled.arena].arena, filled.slab,
                                             shape_.slab_bytes, filled.fragments));
@@ -129,8 +129,8 @@ Status Run::seal_and_write(const ckpt::SnapshotKey& key, std::vector<ckptd::Writ
   return {};
 }
 
-Result<double> Run::run() {
-  CKPT_TRY(open_store());
+Result<double> EngineSave::run() {
+  open_store();
   for (const auto& arena : arenas_) {
     staging_->lease(arena.arena, arena.layout.slab_count);
   }
@@ -167,7 +167,7 @@ Result<double> Run::run() {
   return static_cast<double>(shape_.bytes) / elapsed.count();
 }
 
-Run::~Run() {
+EngineSave::~EngineSave() {
   if (persist_ != nullptr) persist_->close();
   persist_.reset();
   if (staging_ != nullptr) staging_->close();
@@ -176,11 +176,11 @@ Run::~Run() {
 
 }  // namespace
 
-Result<std::unique_ptr<EngineSave>> EngineSave::open(const std::string& directory,
-                                                     const SaveShape& shape) {
-  auto run = std::make_unique<Run>(shape);
-  CKPT_TRY(run->init(directory));
-  return std::unique_ptr<EngineSave>(std::move(run));
+Result<std::unique_ptr<SaveRun>> open_engine_save(const std::string& directory,
+                                                  const SaveShape& shape) {
+  auto save = std::make_unique<EngineSave>(shape);
+  CKPT_TRY(save->init(directory));
+  return std::unique_ptr<SaveRun>(std::move(save));
 }
 
 }  // namespace bench

@@ -42,7 +42,7 @@ Result<Paired> measure_pairs(int pairs, const std::function<Result<double>()>& l
       CKPT_ASSIGN(const double value, is_limit ? limit() : engine());
       (is_limit ? paired.limit : paired.engine).push_back(value);
     }
-    progress(fmt::format("pair {}/{}: limit {:.2f} engine {:.2f} ratio {:.3f}", i + 1, pairs,
+    progress(fmt::format("pair {}/{}: limit {:.4g} engine {:.4g} ratio {:.3f}", i + 1, pairs,
                          paired.limit.back(), paired.engine.back(),
                          paired.engine.back() / paired.limit.back()));
   }

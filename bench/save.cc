@@ -24,7 +24,8 @@ ckpt::Result<nlohmann::json> bench_save(const SaveOptions& options) {
   CKPT_ASSIGN(const RawConfig best, sweep(scratch.path(), shape.bytes, pool.bytes(), say));
   say(fmt::format("limit: {}", best.name()));
 
-  CKPT_ASSIGN(const auto engine, EngineSave::open(options.directory, shape));
+  CKPT_ASSIGN(const auto engine, options.engine_only ? open_engine_save(options.directory, shape)
+                                                     : open_daemon_save(options.directory, shape));
   CKPT_TRY(engine->run());  // the first save warms nothing the others do not have: not counted
   CKPT_ASSIGN(
       const Paired paired,
@@ -37,7 +38,7 @@ ckpt::Result<nlohmann::json> bench_save(const SaveOptions& options) {
                                   {"slab_bytes", shape.slab_bytes},
                                   {"fragment_bytes", shape.fragment_bytes},
                                   {"io", shape.engine},
-                                  {"path", "engine"}},
+                                  {"path", options.engine_only ? "engine" : "daemon"}},
                         .unit = "bytes/s",
                         .limit_name = best.name(),
                         .pass_ratio = 0.80};

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "bench/engine_save.h"
+#include "bench/save_run.h"
 
 namespace bench {
 

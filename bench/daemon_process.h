@@ -1,0 +1,38 @@
+// A ckptd of the bench's own, in a new directory.
+#pragma once
+
+#include <sys/types.h>
+
+#include <memory>
+#include <string>
+
+#include "bench/scratch.h"
+
+namespace bench {
+
+class DaemonProcess {
+ public:
+  struct Options {
+    std::string directory;  // the store is made below it
+    uint64_t arena_bytes = 0;
+    std::string engine = "uring";
+  };
+  // Starts `ckptd` from the folder of this program and waits until it is ready.
+  static ckpt::Result<std::unique_ptr<DaemonProcess>> start(const Options& options);
+  // Stops it (SIGTERM, then SIGKILL) and removes its directory.
+  ~DaemonProcess();
+
+  std::string socket() const { return scratch_.path() + "/ckptd.sock"; }
+  std::string data() const { return scratch_.path() + "/data"; }
+
+ private:
+  explicit DaemonProcess(ScratchDirectory scratch) : scratch_(std::move(scratch)) {}
+  ckpt::Status spawn(const Options& options);
+  ckpt::Status wait_ready();
+  std::string log() const { return scratch_.path() + "/ckptd.log"; }
+
+  ScratchDirectory scratch_;
+  pid_t pid_ = -1;
+};
+
+}  // namespace bench

@@ -1,0 +1,66 @@
+#include <algorithm>
+
+#include "bench/daemon_process.h"
+#include "bench/save_run.h"
+#include "bench/trainers.h"
+
+namespace bench {
+
+using ckpt::Result;
+
+namespace {
+
+// What a store may hold before it is thrown away and a new daemon started: snapshots are never
+// removed by one, and the disk is not ours alone.
+constexpr uint64_t kStoreBytesMax = 8ull << 30;
+
+class DaemonSave final : public SaveRun {
+ public:
+  DaemonSave(std::string directory, const SaveShape& shape)
+      : directory_(std::move(directory)), shape_(shape) {}
+
+  Result<double> run() override {
+    if (trainers_ == nullptr || stored_bytes_ + shape_.bytes > kStoreBytesMax) {
+      CKPT_TRY(restart());
+    }
+    CKPT_ASSIGN(const Trainers::Saved saved, trainers_->save(++step_));
+    stored_bytes_ += shape_.bytes;
+    return static_cast<double>(shape_.bytes) / saved.seconds;
+  }
+
+ private:
+  ckpt::Status restart() {
+    trainers_.reset();
+    daemon_.reset();
+    stored_bytes_ = 0;
+    const uint64_t arenas = shape_.bytes + 2 * shape_.sessions * shape_.slab_bytes;
+    CKPT_ASSIGN(daemon_,
+                DaemonProcess::start(
+                    {.directory = directory_, .arena_bytes = arenas, .engine = shape_.engine}));
+    CKPT_ASSIGN(trainers_, Trainers::open({.socket = daemon_->socket(),
+                                           .ranks = shape_.sessions,
+                                           .bytes = shape_.bytes,
+                                           .slab_bytes = shape_.slab_bytes,
+                                           .unit_bytes = shape_.fragment_bytes}));
+    // The first save of a session waits for its arena to be faulted in; it is not what is measured.
+    CKPT_ASSIGN([[maybe_unused]] const Trainers::Saved first, trainers_->save(++step_));
+    stored_bytes_ += shape_.bytes;
+    return {};
+  }
+
+  const std::string directory_;
+  const SaveShape shape_;
+  std::unique_ptr<DaemonProcess> daemon_;
+  std::unique_ptr<Trainers> trainers_;
+  uint64_t step_ = 0;
+  uint64_t stored_bytes_ = 0;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<SaveRun>> open_daemon_save(const std::string& directory,
+                                                  const SaveShape& shape) {
+  return std::unique_ptr<SaveRun>(std::make_unique<DaemonSave>(directory, shape));
+}
+
+}  // namespace bench

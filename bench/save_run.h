@@ -1,0 +1,35 @@
+// The two ways `save` is run. Both return bytes per second of one whole snapshot.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "formats/base/result.h"
+
+namespace bench {
+
+struct SaveShape {
+  uint64_t bytes = 2ull << 30;
+  uint32_t sessions = 4;
+  uint64_t slab_bytes = 64ull << 20;
+  uint64_t fragment_bytes = 16ull << 20;
+  std::string engine = "uring";
+};
+
+class SaveRun {
+ public:
+  virtual ~SaveRun() = default;
+  virtual ckpt::Result<double> run() = 0;
+};
+
+// Through libckpt and a ckptd of its own: from the first rank's begin until the last rank knows
+// that the snapshot is durable. Copy, checksums, sockets, commit and catalog included.
+ckpt::Result<std::unique_ptr<SaveRun>> open_daemon_save(const std::string& directory,
+                                                        const SaveShape& shape);
+
+// Slabs that are filled and sealed already, through staging and persist alone: what the storage
+// engine itself costs over the raw loop. From the first write to the durable journal record.
+ckpt::Result<std::unique_ptr<SaveRun>> open_engine_save(const std::string& directory,
+                                                        const SaveShape& shape);
+
+}  // namespace bench

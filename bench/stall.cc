@@ -1,0 +1,104 @@
+#include "bench/stall.h"
+
+#include <sys/mman.h>
+
+#include <chrono>
+#include <cstring>
+
+#include "bench/daemon_process.h"
+#include "bench/report.h"
+#include "bench/trainers.h"
+#include "formats/arena.h"
+
+namespace bench {
+
+using ckpt::Result;
+
+namespace {
+
+constexpr uint64_t kStoreBytesMax = 8ull << 30;
+
+// One trainer with its daemon, started anew when the store has become large.
+class StallRun {
+ public:
+  explicit StallRun(const StallOptions& options) : options_(options) {}
+
+  ckpt::Status init() {
+    const ckpt::ArenaLayout layout{
+        .slab_bytes = options_.slab_bytes,
+        .slab_count = static_cast<uint32_t>(options_.bytes / options_.slab_bytes)};
+    CKPT_ASSIGN(auto created, ckpt::ArenaMapping::create(layout));
+    copy_target_ = std::move(created.mapping);
+    std::memset(copy_target_.bytes().data(), 1, copy_target_.bytes().size());
+    return restart();
+  }
+
+  // The same bytes, fragment by fragment, into warm shared memory of the same kind.
+  Result<double> copy() {
+    const ckpt::ByteView from = trainers_->state();
+    const auto start = std::chrono::steady_clock::now();
+    for (uint64_t at = 0; at < options_.bytes; at += options_.fragment_bytes) {
+      const uint64_t length = std::min(options_.fragment_bytes, options_.bytes - at);
+      std::memcpy(copy_target_.bytes().data() + at, from.data() + at, length);
+    }
+    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+    return elapsed.count();
+  }
+
+  Result<double> save() {
+    if (stored_bytes_ + options_.bytes > kStoreBytesMax) CKPT_TRY(restart());
+    CKPT_ASSIGN(const Trainers::Saved saved, trainers_->save(++step_));
+    stored_bytes_ += options_.bytes;
+    return saved.stall_seconds;
+  }
+
+ private:
+  ckpt::Status restart() {
+    trainers_.reset();
+    daemon_.reset();
+    stored_bytes_ = 0;
+    CKPT_ASSIGN(daemon_,
+                DaemonProcess::start({.directory = options_.directory,
+                                      .arena_bytes = options_.bytes + 2 * options_.slab_bytes,
+                                      .engine = options_.engine}));
+    CKPT_ASSIGN(trainers_, Trainers::open({.socket = daemon_->socket(),
+                                           .ranks = 1,
+                                           .bytes = options_.bytes,
+                                           .slab_bytes = options_.slab_bytes,
+                                           .unit_bytes = options_.fragment_bytes}));
+    CKPT_ASSIGN([[maybe_unused]] const double first, save());
+    CKPT_ASSIGN([[maybe_unused]] const double copied, copy());
+    return {};
+  }
+
+  const StallOptions options_;
+  ckpt::ArenaMapping copy_target_;
+  std::unique_ptr<DaemonProcess> daemon_;
+  std::unique_ptr<Trainers> trainers_;
+  uint64_t step_ = 0;
+  uint64_t stored_bytes_ = 0;
+};
+
+}  // namespace
+
+Result<nlohmann::json> bench_stall(const StallOptions& options) {
+  StallRun run(options);
+  CKPT_TRY(run.init());
+  const auto say = [](const std::string& line) { fmt::print(stderr, "{}\n", line); };
+  CKPT_ASSIGN(const Paired paired,
+              measure_pairs(
+                  options.pairs, [&] { return run.copy(); }, [&] { return run.save(); }, say));
+  const Outcome outcome{.bench = "stall",
+                        .shape = {{"bytes", options.bytes},
+                                  {"sessions", 1},
+                                  {"slab_bytes", options.slab_bytes},
+                                  {"fragment_bytes", options.fragment_bytes},
+                                  {"io", options.engine}},
+                        .unit = "s",
+                        .limit_name = "memcpy of the same bytes into a warm arena",
+                        .pass_ratio = 1.25,
+                        .more_is_better = false};
+  return to_json(outcome, paired, machine(options.directory));
+}
+
+}  // namespace bench

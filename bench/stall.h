@@ -1,0 +1,21 @@
+// ckptbench stall: how long a trainer is blocked by a snapshot, against a plain copy of the bytes.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "formats/base/result.h"
+
+namespace bench {
+
+struct StallOptions {
+  uint64_t bytes = 512ull << 20;
+  uint64_t slab_bytes = 64ull << 20;
+  uint64_t fragment_bytes = 16ull << 20;
+  std::string engine = "uring";
+  std::string directory = ".";
+  int pairs = 24;
+};
+ckpt::Result<nlohmann::json> bench_stall(const StallOptions& options);
+
+}  // namespace bench

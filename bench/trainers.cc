@@ -1,0 +1,152 @@
+#include "bench/trainers.h"
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include "bench/scratch.h"
+
+namespace bench {
+
+using ckpt::ErrorCode;
+using ckpt::Result;
+using ckpt::Status;
+
+namespace {
+
+constexpr uint32_t kTimeoutMs = 120'000;
+
+Status checked(ckpt_status status, const ckpt_session* session) {
+  if (status == CKPT_OK) return {};
+  return ckpt::make_error(static_cast<ErrorCode>(status), "{}", ckpt_session_error(session));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Trainers>> Trainers::open(const Options& options) {
+  std::unique_ptr<Trainers> trainers(new Trainers(options));
+  CKPT_TRY(trainers->open_ranks());
+  return trainers;
+}
+
+Trainers::~Trainers() {
+  for (RankState& rank : ranks_) {
+    if (rank.session != nullptr) ckpt_close(rank.session);
+  }
+}
+
+template <typename Work>
+Status Trainers::on_all(Work work) {
+  std::vector<Status> outcomes(options_.ranks);
+  std::vector<std::thread> threads;
+  for (uint32_t rank = 0; rank < options_.ranks; ++rank) {
+    threads.emplace_back([&, rank] { outcomes[rank] = work(rank); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (Status& outcome : outcomes) CKPT_TRY(std::move(outcome));
+  return {};
+}
+
+Status Trainers::open_ranks() {
+  const uint64_t share = options_.bytes / options_.ranks;
+  const uint64_t units_per_rank = share / options_.unit_bytes;
+  if (units_per_rank == 0 || share % options_.unit_bytes != 0) {
+    return ckpt::make_error(ErrorCode::kInvalidArgument,
+                            "{} bytes over {} ranks are not whole units of {}", options_.bytes,
+                            options_.ranks, options_.unit_bytes);
+  }
+  for (uint32_t rank = 0; rank < options_.ranks; ++rank) {
+    for (uint64_t i = 0; i < units_per_rank; ++i) {
+      const auto unit = static_cast<uint32_t>(units_.size());
+      units_.push_back(unit);
+      fragments_.push_back(
+          {.rank = rank, .unit = unit, .offset = 0, .length = options_.unit_bytes});
+    }
+  }
+  ranks_.resize(options_.ranks);
+  return on_all([this](uint32_t rank) { return join(rank); });
+}
+
+Status Trainers::join(uint32_t rank) {
+  const uint64_t share = options_.bytes / options_.ranks;
+  RankState& state = ranks_[rank];
+  state.state = ckptd::AlignedBuffer(share);
+  fill_random(state.state.bytes(), rank + 1);
+
+  ckpt_open_options open = CKPT_INIT(ckpt_open_options);
+  open.socket = options_.socket.c_str();
+  open.run = "bench";
+  open.client_name = "ckptbench";
+  // The whole share, and the slabs that the daemon keeps for restores.
+  open.arena_bytes = share + 2 * options_.slab_bytes;
+  open.slab_bytes = options_.slab_bytes;
+  char error[512] = "";
+  const ckpt_status opened = ckpt_open(&open, &state.session, error, sizeof(error));
+  if (opened != CKPT_OK) return ckpt::make_error(static_cast<ErrorCode>(opened), "{}", error);
+
+  std::vector<std::string> names;
+  for (const uint32_t unit : units_) names.push_back(fmt::format("bench.{}", unit));
+  std::vector<ckpt_unit> units;
+  for (const std::string& name : names) {
+    units.push_back({.name = name.c_str(),
+                     .layer = -1,
+                     .expert = -1,
+                     .part = nullptr,
+                     .bytes = options_.unit_bytes,
+                     .tensors = nullptr,
+                     .tensor_count = 0});
+  }
+  CKPT_TRY(
+      checked(ckpt_register_units(state.session, units.data(), units.size(), nullptr, kTimeoutMs),
+              state.session));
+  ckpt_join_options options = CKPT_INIT(ckpt_join_options);
+  options.rank = rank;
+  options.size = options_.ranks;
+  options.resume = CKPT_RESUME_START;
+  options.timeout_ms = kTimeoutMs;
+  ckpt_epoch epoch = CKPT_INIT(ckpt_epoch);
+  return checked(ckpt_join(state.session, &options, &epoch), state.session);
+}
+
+Status Trainers::save_rank(uint32_t rank, uint64_t step, Saved* saved) {
+  const RankState& state = ranks_[rank];
+  ckpt_snapshot_options options = CKPT_INIT(ckpt_snapshot_options);
+  options.step = step;
+  options.units = units_.data();
+  options.unit_count = units_.size();
+  options.fragments = fragments_.data();
+  options.fragment_count = fragments_.size();
+  options.timeout_ms = kTimeoutMs;
+  ckpt_snapshot* snapshot = nullptr;
+  CKPT_TRY(checked(ckpt_snapshot_begin(state.session, &options, &snapshot), state.session));
+  const std::unique_ptr<ckpt_snapshot, void (*)(ckpt_snapshot*)> owner(snapshot,
+                                                                       ckpt_snapshot_free);
+  const std::byte* from = state.state.bytes().data();
+  for (const ckpt_fragment& fragment : fragments_) {
+    if (fragment.rank != rank) continue;
+    CKPT_TRY(checked(ckpt_snapshot_write(snapshot, fragment.unit, 0, from, fragment.length),
+                     state.session));
+    from += fragment.length;
+  }
+  CKPT_TRY(checked(ckpt_snapshot_end(snapshot), state.session));
+  CKPT_TRY(checked(ckpt_snapshot_wait(snapshot, CKPT_LEVEL_DURABLE, kTimeoutMs), state.session));
+  ckpt_snapshot_info info = CKPT_INIT(ckpt_snapshot_info);
+  CKPT_TRY(checked(ckpt_snapshot_query(snapshot, &info), state.session));
+  saved->stall_seconds = static_cast<double>(info.stall_ns) / 1e9;
+  saved->wait_seconds = static_cast<double>(info.wait_ns) / 1e9;
+  return {};
+}
+
+Result<Trainers::Saved> Trainers::save(uint64_t step) {
+  std::vector<Saved> each(options_.ranks);
+  const auto start = std::chrono::steady_clock::now();
+  CKPT_TRY(on_all([&](uint32_t rank) { return save_rank(rank, step, &each[rank]); }));
+  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+  Saved saved = *std::max_element(each.begin(), each.end(), [](const Saved& a, const Saved& b) {
+    return a.stall_seconds < b.stall_seconds;
+  });
+  saved.seconds = elapsed.count();
+  return saved;
+}
+
+}  // namespace bench

@@ -1,0 +1,59 @@
+// A group of trainer ranks as threads of the bench, each with a session and state of its own,
+// saving through libckpt as any trainer would.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ckptd/io/aligned_buffer.h"
+#include "client/include/ckpt/ckpt.h"
+#include "formats/base/result.h"
+
+namespace bench {
+
+class Trainers {
+ public:
+  struct Options {
+    std::string socket;
+    uint32_t ranks = 4;
+    uint64_t bytes = 2ull << 30;  // of all ranks together
+    uint64_t slab_bytes = 64ull << 20;
+    uint64_t unit_bytes = 16ull << 20;
+  };
+  // Opens the sessions and joins the group; fills every rank's state with incompressible bytes.
+  static ckpt::Result<std::unique_ptr<Trainers>> open(const Options& options);
+  ~Trainers();
+  Trainers(const Trainers&) = delete;
+  Trainers& operator=(const Trainers&) = delete;
+
+  struct Saved {
+    double seconds = 0;        // from the first begin until the last rank knew it is durable
+    double stall_seconds = 0;  // the longest that a rank spent inside begin, write and end
+    double wait_seconds = 0;   // of which it waited for the daemon or for slabs
+  };
+  ckpt::Result<Saved> save(uint64_t step);
+
+  // Rank 0's state, to compare with a plain copy of the same bytes.
+  ckpt::ByteView state() const { return ranks_.front().state.bytes(); }
+
+ private:
+  struct RankState {
+    ckpt_session* session = nullptr;
+    ckptd::AlignedBuffer state;
+  };
+  explicit Trainers(const Options& options) : options_(options) {}
+  ckpt::Status open_ranks();
+  ckpt::Status join(uint32_t rank);
+  ckpt::Status save_rank(uint32_t rank, uint64_t step, Saved* saved);
+  // Runs `work` for every rank on a thread of its own; the first error of any.
+  template <typename Work>
+  ckpt::Status on_all(Work work);
+
+  const Options options_;
+  std::vector<RankState> ranks_;
+  std::vector<ckpt_fragment> fragments_;  // the plan: all ranks'
+  std::vector<uint32_t> units_;
+};
+
+}  // namespace bench
