@@ -58,7 +58,7 @@ TEST_F(DataFiles, FilesInTheOrderGivenDirectoriesSorted) {
 TEST_F(DataFiles, RefusesWhatIsMissingUnreadableOrEmpty) {
   const std::string good = write("good.txt", "text");
   const std::string empty = write("empty.txt", "");
-  expect_refused({good, (root_ / "none.txt").string()}, "none.txt", "no such file");
+  expect_refused({good, (root_ / "none.txt").string()}, "none.txt", "No such file");
   expect_refused({good, empty}, "empty.txt", "is empty");
   fs::create_directories(root_ / "hollow");
   expect_refused({(root_ / "hollow").string()}, "hollow", "no files");

@@ -1,0 +1,112 @@
+// Memory of units: what a snapshot reads and a restore writes.
+#include "trainer/checkpoint/state_memory.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <map>
+#include <random>
+
+#include "trainer/checkpoint/plan.h"
+
+namespace moetrain {
+namespace {
+
+ModelConfig shape() {
+  ModelConfig config;
+  config.hidden = 16;
+  config.heads = 2;
+  config.kv_heads = 1;
+  config.head_dim = 8;
+  config.intermediate = 24;
+  config.experts = 5;
+  return config;
+}
+
+// One rank's model with every buffer filled.
+struct RankState {
+  RankState(const std::vector<StateUnit>& all_units, const ExpertPlacement& placement, uint32_t r,
+            uint64_t seed)
+      : units(all_units), rank(r) {
+    auto store = make_replicated_store(shape(), placement, rank);
+    model = std::move(Model::create(shape(), std::move(store).value())).value();
+    model->initialise(seed);
+    for (Parameter* parameter : model->parameters()) {
+      // Moments that tell tensors and positions apart, the same on every rank.
+      for (size_t i = 0; i < parameter->m.size(); ++i) {
+        parameter->m[i] = 2 * parameter->value[i] + static_cast<float>(i);
+        parameter->v[i] = 3 * parameter->value[i] + static_cast<float>(seed);
+      }
+    }
+    trainer_unit.assign(units[kTrainerUnit].bytes, std::byte{static_cast<uint8_t>(seed)});
+    memory.emplace(units, *model, trainer_unit);
+  }
+  const std::vector<StateUnit>& units;
+  uint32_t rank;
+  std::unique_ptr<Model> model;
+  std::vector<std::byte> trainer_unit;
+  std::optional<StateMemory> memory;
+};
+
+using Image = std::map<uint32_t, std::vector<std::byte>>;  // unit -> its bytes
+
+void read_fragment(const RankState& state, const ckpt_fragment& fragment, Image& image) {
+  uint64_t next = fragment.offset;
+  for (const MemoryPiece& piece :
+       state.memory->pieces(fragment.unit, fragment.offset, fragment.length)) {
+    EXPECT_EQ(piece.offset, next);
+    next += piece.bytes.size();
+    std::copy(piece.bytes.begin(), piece.bytes.end(), image[fragment.unit].begin() + piece.offset);
+  }
+  EXPECT_EQ(next, fragment.offset + fragment.length);
+}
+
+// All ranks' shares, as a commit would hold them.
+Image save(const std::vector<StateUnit>& units, uint32_t ranks, uint64_t seed) {
+  const auto placement = *static_placement(shape().layers, shape().experts, ranks);
+  Image image;
+  for (uint32_t id = 0; id < units.size(); ++id) image[id].resize(units[id].bytes);
+  std::vector<std::unique_ptr<RankState>> states;
+  for (uint32_t rank = 0; rank < ranks; ++rank) {
+    states.push_back(std::make_unique<RankState>(units, placement, rank, seed));
+  }
+  for (const ckpt_fragment& fragment : snapshot_plan(units, placement)) {
+    read_fragment(*states[fragment.rank], fragment, image);
+  }
+  return image;
+}
+
+TEST(StateMemoryTest, WhatIsSavedDoesNotDependOnTheNumberOfRanks) {
+  const auto units = state_units(shape());
+  const Image one = save(units, 1, 7);
+  EXPECT_EQ(save(units, 3, 7), one);
+  EXPECT_EQ(save(units, 5, 7), one);
+  EXPECT_NE(save(units, 3, 8), one);
+}
+
+TEST(StateMemoryTest, AnyLayoutIsRestoredByAnyOther) {
+  const auto units = state_units(shape());
+  const Image saved = save(units, 4, 7);
+  const uint32_t ranks = 3;
+  const auto placement = *static_placement(shape().layers, shape().experts, ranks);
+  for (uint32_t rank = 0; rank < ranks; ++rank) {
+    RankState fresh(units, placement, rank, 99);
+    const RankState expected(units, placement, rank, 7);
+    for (const uint32_t id : units_of_rank(units, placement, rank)) {
+      for (const MemoryPiece& piece : fresh.memory->pieces(id, 0, units[id].bytes)) {
+        std::memcpy(piece.bytes.data(), saved.at(id).data() + piece.offset, piece.bytes.size());
+      }
+    }
+    const auto got = fresh.model->parameters();
+    const auto want = expected.model->parameters();
+    ASSERT_EQ(got.size(), want.size());
+    for (size_t i = 0; i < got.size(); ++i) {
+      EXPECT_EQ(got[i]->value, want[i]->value) << want[i]->spec.name;
+      EXPECT_EQ(got[i]->m, want[i]->m) << want[i]->spec.name;
+      EXPECT_EQ(got[i]->v, want[i]->v) << want[i]->spec.name;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace moetrain

@@ -1,0 +1,125 @@
+#include "trainer/checkpoint/trainer_state.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+
+namespace moetrain {
+namespace {
+
+constexpr uint32_t kLayers = 3;
+constexpr uint32_t kExperts = 8;
+
+TrainerState example() {
+  TrainerState state;
+  state.progress = {.step = 120,
+                    .applied = 118,
+                    .skipped = 2,
+                    .skipped_in_a_row = 1,
+                    .tokens = 123'456'789,
+                    .routed_tokens = std::vector<int64_t>(kLayers * kExperts, 77),
+                    .routed_last = std::vector<int64_t>(kLayers * kExperts, 3)};
+  state.config = to_json(TrainConfig{});
+  state.corpus_bytes = 1'000'000;
+  state.corpus_crc32c = 0xdeadbeef;
+  state.placement = *static_placement(kLayers, kExperts, 4);
+  return state;
+}
+
+TEST(TrainerStateTest, SurvivesItsBytes) {
+  const auto unit = encode(example());
+  ASSERT_TRUE(unit.ok()) << unit.error().message;
+  EXPECT_EQ(unit->size(), trainer_unit_bytes(kLayers, kExperts));
+  const auto back = decode_trainer_state(*unit, kLayers, kExperts);
+  ASSERT_TRUE(back.ok()) << back.error().message;
+  EXPECT_EQ(*back, example());
+  EXPECT_EQ(*encode(example()), *unit) << "same state, same bytes";
+}
+
+TEST(TrainerStateTest, HasRoomForLargeGroups) {
+  TrainerState state = example();
+  state.placement = *static_placement(kLayers, 64, 64);
+  state.progress.routed_tokens.assign(kLayers * 64, INT64_MAX);
+  state.progress.routed_last.assign(kLayers * 64, INT64_MAX);
+  const auto unit = encode(state);
+  ASSERT_TRUE(unit.ok()) << unit.error().message;
+  EXPECT_TRUE(decode_trainer_state(*unit, kLayers, 64).ok());
+  state.config.assign(1 << 20, ' ');
+  const auto too_large = encode(state);
+  ASSERT_FALSE(too_large.ok());
+  EXPECT_EQ(too_large.error().code, ckpt::ErrorCode::kResourceExhausted);
+}
+
+void expect_corrupt(std::span<const std::byte> unit, const char* why) {
+  const auto state = decode_trainer_state(unit, kLayers, kExperts);
+  ASSERT_FALSE(state.ok()) << why;
+  EXPECT_EQ(state.error().code, ckpt::ErrorCode::kCorrupt) << why;
+  EXPECT_THAT(state.error().message, testing::StartsWith("unit trainer: ")) << why;
+}
+
+TEST(TrainerStateTest, RefusesStatesOfAnotherShape) {
+  TrainerState other = example();
+  other.placement = *static_placement(kLayers + 1, kExperts, 4);
+  expect_corrupt(*encode(other), "more layers, another size");
+  auto unit = *encode(example());
+  unit.pop_back();
+  expect_corrupt(unit, "a byte short");
+  expect_corrupt({}, "empty");
+}
+
+// A state that is well formed, but says what cannot be.
+void expect_refused(void (*spoil)(TrainerState&), const char* why) {
+  TrainerState state = example();
+  spoil(state);
+  expect_corrupt(*encode(state), why);
+}
+
+TEST(TrainerStateTest, RefusesStatesThatCannotBe) {
+  expect_refused([](TrainerState& s) { s.progress.applied = 121; }, "more applied than done");
+  expect_refused([](TrainerState& s) { s.progress.applied = UINT64_MAX; }, "wraps around");
+  expect_refused([](TrainerState& s) { s.progress.skipped = 3; }, "does not add up");
+  expect_refused([](TrainerState& s) { s.progress.skipped_in_a_row = 3; }, "more in a row");
+  expect_refused([](TrainerState& s) { s.progress.routed_tokens[5] = -1; }, "negative count");
+  expect_refused([](TrainerState& s) { s.progress.routed_last.pop_back(); }, "a count short");
+  expect_refused([](TrainerState& s) { s.placement.slots[1][2][0] = kExperts; }, "no such expert");
+  expect_refused([](TrainerState& s) { s.placement.slots[1].pop_back(); }, "uneven layers");
+}
+
+TEST(TrainerStateTest, RefusesBytesAfterTheEnd) {
+  auto unit = *encode(example());
+  unit.back() = std::byte{1};
+  expect_corrupt(unit, "padding is not zero");
+}
+
+// Whatever the bytes, decode ends with a state in range or a clear error (asan and ubsan watch).
+TEST(TrainerStateTest, DecodesHostileBytesSafely) {
+  const uint32_t seed = 71;
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::mt19937 random(seed);
+  const auto good = *encode(example());
+  uint32_t used = 0;
+  std::memcpy(&used, good.data(), sizeof used);
+  for (int round = 0; round < 20'000; ++round) {
+    auto unit = good;
+    const int flips = 1 + static_cast<int>(random() % 4);
+    for (int i = 0; i < flips; ++i) {
+      unit[random() % (used + 4)] ^= static_cast<std::byte>(1u << random() % 8);
+    }
+    if (round % 5 == 0) {
+      const uint32_t length = static_cast<uint32_t>(random());
+      std::memcpy(unit.data(), &length, sizeof length);
+    }
+    const auto state = decode_trainer_state(unit, kLayers, kExperts);
+    if (!state.ok()) {
+      EXPECT_EQ(state.error().code, ckpt::ErrorCode::kCorrupt);
+      continue;
+    }
+    EXPECT_LE(state->progress.applied, state->progress.step);
+    EXPECT_EQ(state->placement.layers(), kLayers);
+  }
+}
+
+}  // namespace
+}  // namespace moetrain

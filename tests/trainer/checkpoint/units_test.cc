@@ -1,0 +1,151 @@
+// Units and plans: pure functions of the model's shape and the placement.
+#include "trainer/checkpoint/units.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+#include <set>
+
+#include "trainer/checkpoint/plan.h"
+#include "trainer/checkpoint/registration.h"
+#include "trainer/checkpoint/trainer_state.h"
+
+namespace moetrain {
+namespace {
+
+ModelConfig shape(uint32_t layers, uint32_t experts) {
+  ModelConfig config;
+  config.layers = layers;
+  config.experts = experts;
+  config.hidden = 48;
+  return config;
+}
+
+TEST(StateUnitsTest, HoldEveryParameterAndBothMomentsOnce) {
+  const ModelConfig config = shape(3, 5);
+  std::multiset<std::string> tensors;
+  for (const StateUnit& unit : state_units(config)) {
+    uint64_t next = 0;
+    for (const UnitTensor& tensor : unit.tensors) {
+      EXPECT_EQ(tensor.offset, next) << unit.name << " " << tensor.name();
+      next += tensor.bytes;
+      tensors.insert(tensor.name());
+    }
+    if (!unit.tensors.empty()) {
+      EXPECT_EQ(next, unit.bytes) << unit.name;
+    }
+  }
+  std::multiset<std::string> expected;
+  std::vector<ParameterSpec> specs = dense_parameters(config);
+  for (uint32_t layer = 0; layer < 3; ++layer) {
+    for (uint32_t expert = 0; expert < 5; ++expert) {
+      for (ParameterSpec& spec : expert_parameters(config, layer, expert)) specs.push_back(spec);
+    }
+  }
+  for (const ParameterSpec& spec : specs) {
+    for (const char* prefix : {"", "optimizer.m.", "optimizer.v."}) {
+      expected.insert(prefix + spec.name);
+    }
+  }
+  EXPECT_EQ(tensors, expected);
+}
+
+TEST(StateUnitsTest, AreNamedByWhatTheyHold) {
+  std::map<std::string, StateUnit> units;
+  for (const StateUnit& unit : state_units(shape(2, 3))) units[unit.name] = unit;
+  EXPECT_EQ(units.size(), 1u + 2u + 2u * 2u + 2u * 3u * 2u);
+  EXPECT_EQ(state_units(shape(2, 3))[kTrainerUnit].name, "trainer");
+  const StateUnit& weights = units.at("layers.1.experts.2.weights");
+  EXPECT_EQ(weights.layer, 1u);
+  EXPECT_EQ(weights.expert, 2u);
+  EXPECT_EQ(weights.part, "weights");
+  EXPECT_EQ(weights.tensors.size(), 3u);
+  EXPECT_EQ(units.at("layers.1.experts.2.optimizer").bytes, 2 * weights.bytes);
+  const auto holds = [&](const char* unit, const char* tensor) {
+    for (const UnitTensor& t : units.at(unit).tensors) {
+      if (t.name() == tensor) return true;
+    }
+    return false;
+  };
+  EXPECT_TRUE(holds("embed", "model.embed_tokens.weight"));
+  EXPECT_TRUE(holds("head", "lm_head.weight"));
+  EXPECT_TRUE(holds("head", "optimizer.v.model.norm.weight"));
+  EXPECT_TRUE(holds("layers.0.attention", "model.layers.0.self_attn.q_proj.weight"));
+  EXPECT_TRUE(holds("layers.0.attention", "model.layers.0.input_layernorm.weight"));
+  EXPECT_TRUE(holds("layers.1.router", "optimizer.m.model.layers.1.block_sparse_moe.gate.weight"));
+}
+
+TEST(StateUnitsTest, RegisterAsTheyAre) {
+  const auto units = state_units(shape(1, 2));
+  const auto infos = registration(units);
+  ASSERT_EQ(infos.size(), units.size());
+  EXPECT_EQ(infos[kTrainerUnit].layer, -1);
+  EXPECT_TRUE(infos[kTrainerUnit].tensors.empty());
+  for (size_t i = 0; i < units.size(); ++i) {
+    EXPECT_EQ(infos[i].bytes, units[i].bytes);
+    EXPECT_EQ(infos[i].tensors.size(), units[i].tensors.size());
+    EXPECT_EQ(infos[i].expert, units[i].expert ? static_cast<int64_t>(*units[i].expert) : -1);
+  }
+}
+
+TEST(SnapshotPlanTest, CoversEveryUnitExactlyOnceAndSharesTheWork) {
+  std::mt19937 random(20260101);
+  for (int round = 0; round < 30; ++round) {
+    const uint32_t experts = 1 + random() % 9;
+    const uint32_t layers = 1 + random() % 3;
+    const uint32_t ranks = 1 + random() % experts;
+    const auto units = state_units(shape(layers, experts));
+    const auto placement = static_placement(layers, experts, ranks);
+    ASSERT_TRUE(placement.ok());
+    const auto plan = snapshot_plan(units, *placement);
+    std::vector<uint64_t> covered(units.size());
+    for (const ckpt_fragment& fragment : plan) {
+      EXPECT_EQ(fragment.offset, covered[fragment.unit]) << units[fragment.unit].name;
+      EXPECT_GT(fragment.length, 0u);
+      EXPECT_LT(fragment.rank, ranks);
+      covered[fragment.unit] += fragment.length;
+    }
+    uint64_t total = 0;
+    for (size_t i = 0; i < units.size(); ++i) {
+      EXPECT_EQ(covered[i], units[i].bytes) << units[i].name << " round " << round;
+    }
+    for (uint32_t rank = 0; rank < ranks; ++rank) total += bytes_of_rank(plan, rank);
+    EXPECT_EQ(total, total_bytes(units));
+    // Whoever contributes an expert also is the one that restores it.
+    for (uint32_t rank = 0; rank < ranks; ++rank) {
+      const auto mine = units_of_rank(units, *placement, rank);
+      for (const ckpt_fragment& fragment : plan) {
+        if (fragment.rank != rank) continue;
+        EXPECT_TRUE(std::binary_search(mine.begin(), mine.end(), fragment.unit));
+      }
+    }
+  }
+}
+
+TEST(SnapshotPlanTest, CutsDenseUnitsEvenly) {
+  const auto units = state_units(shape(2, 4));
+  const auto placement = static_placement(2, 4, 4);
+  std::map<uint32_t, uint64_t> dense;
+  for (const ckpt_fragment& fragment : snapshot_plan(units, *placement)) {
+    const StateUnit& unit = units[fragment.unit];
+    if (!unit.expert && fragment.unit != kTrainerUnit) dense[fragment.rank] += fragment.length;
+  }
+  ASSERT_EQ(dense.size(), 4u);
+  for (const auto& [rank, bytes] : dense) {
+    EXPECT_NEAR(static_cast<double>(bytes) / static_cast<double>(dense[0]), 1.0, 0.02) << rank;
+  }
+}
+
+TEST(ArenaSizeTest, HoldsThreeSnapshots) {
+  for (const uint64_t share : {0ull, 1ull, 300'000ull, 5'000'000ull, 1ull << 30, 7ull << 30}) {
+    const ArenaSize size = arena_size(share);
+    EXPECT_GE(size.arena_bytes, 3 * share);
+    EXPECT_EQ(size.arena_bytes % size.slab_bytes, 0u);
+    EXPECT_EQ(size.slab_bytes % 4096, 0u);
+  }
+}
+
+}  // namespace
+}  // namespace moetrain

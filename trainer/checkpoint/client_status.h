@@ -1,0 +1,27 @@
+// From the client's outcomes to the trainer's results: the same codes, the same sentences.
+#pragma once
+
+#include <ckpt/client.hpp>
+
+#include "formats/base/result.h"
+
+namespace moetrain {
+
+inline ckpt::Error to_error(const ckpt::client::Error& error) {
+  static_assert(CKPT_E_FAILED_PRECONDITION ==
+                static_cast<int>(ckpt::ErrorCode::kFailedPrecondition));
+  return {static_cast<ckpt::ErrorCode>(error.status), error.message};
+}
+
+inline ckpt::Status to_status(const ckpt::client::Outcome<void>& outcome) {
+  if (outcome.ok()) return {};
+  return to_error(outcome.error());
+}
+
+template <typename T>
+ckpt::Result<T> to_result(ckpt::client::Outcome<T> outcome) {
+  if (!outcome.ok()) return to_error(outcome.error());
+  return std::move(outcome).value();
+}
+
+}  // namespace moetrain

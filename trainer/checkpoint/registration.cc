@@ -1,0 +1,36 @@
+#include "trainer/checkpoint/registration.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace moetrain {
+
+namespace client = ckpt::client;
+
+std::vector<client::UnitInfo> registration(const std::vector<StateUnit>& units) {
+  std::vector<client::UnitInfo> infos;
+  for (const StateUnit& unit : units) {
+    client::UnitInfo info{.name = unit.name, .part = unit.part, .bytes = unit.bytes};
+    if (unit.layer) info.layer = *unit.layer;
+    if (unit.expert) info.expert = *unit.expert;
+    for (const UnitTensor& tensor : unit.tensors) {
+      info.tensors.push_back({tensor.name(), "F32", tensor.shape, tensor.offset});
+    }
+    infos.push_back(std::move(info));
+  }
+  return infos;
+}
+
+ArenaSize arena_size(uint64_t share_bytes) {
+  constexpr uint64_t kSlabMin = 256u << 10;
+  constexpr uint64_t kSlabMax = 64u << 20;
+  constexpr uint64_t kSnapshotsAtOnce = 3;
+  constexpr uint64_t kRestoreSlabs = 2;
+  // About two slabs to a share: the first is on its way to the disk while the second is filled.
+  const uint64_t slab = std::clamp(std::bit_ceil(share_bytes / 2), kSlabMin, kSlabMax);
+  // Dense and expert fragments use different slabs, and large ones start at a block boundary.
+  const uint64_t slabs = share_bytes / slab + share_bytes / 16 / slab + 3;
+  return {slab, slab * (kSnapshotsAtOnce * slabs + kRestoreSlabs)};
+}
+
+}  // namespace moetrain

@@ -1,0 +1,65 @@
+#include "trainer/checkpoint/restore.h"
+
+#include "trainer/checkpoint/client_status.h"
+
+namespace moetrain {
+
+using ckpt::ErrorCode;
+using ckpt::make_error;
+namespace client = ckpt::client;
+
+namespace {
+
+// One range per piece of memory, whole units in order.
+std::vector<ckpt_range> ranges_of(const std::vector<StateUnit>& units,
+                                  const std::vector<uint32_t>& unit_ids,
+                                  const StateMemory& memory) {
+  std::vector<ckpt_range> ranges;
+  for (const uint32_t id : unit_ids) {
+    for (const MemoryPiece& piece : memory.pieces(id, 0, units[id].bytes)) {
+      ranges.push_back({id, piece.offset, piece.bytes.size(), piece.bytes.data()});
+    }
+  }
+  return ranges;
+}
+
+void note_stale(const StateUnit& unit, uint32_t id, const client::Restored& restored,
+                RestoreSummary& summary) {
+  if (!summary.stale_units.empty() && summary.stale_units.back() == id) return;
+  summary.stale_units.push_back(id);
+  summary.notes.push_back(fmt::format("unit {} is from step {}{}{}", unit.name,
+                                      restored.version.step, restored.note.empty() ? "" : ": ",
+                                      restored.note));
+}
+
+}  // namespace
+
+Result<RestoreSummary> restore_units(client::Session& session, const std::string& run,
+                                     const client::ViewPoint& view,
+                                     const std::vector<StateUnit>& units,
+                                     const std::vector<uint32_t>& unit_ids,
+                                     const StateMemory& memory) {
+  const std::vector<ckpt_range> ranges = ranges_of(units, unit_ids, memory);
+  CKPT_ASSIGN(
+      const std::vector<client::Restored> restored,
+      to_result(session.restore({.run = run, .lineage = view.lineage, .step = view.step}, ranges)));
+  RestoreSummary summary;
+  for (size_t i = 0; i < ranges.size(); ++i) {
+    const uint32_t id = ranges[i].unit;
+    summary.bytes_memory += restored[i].bytes_memory;
+    summary.bytes_disk += restored[i].bytes_disk;
+    if (restored[i].version.step == view.step) continue;
+    if (id == kTrainerUnit) {
+      return make_error(ErrorCode::kCorrupt,
+                        "run {} step {} unit trainer: only its version of step {} can be read{}{};"
+                        " resume from step {} instead",
+                        run, view.step, restored[i].version.step,
+                        restored[i].note.empty() ? "" : ": ", restored[i].note,
+                        restored[i].version.step);
+    }
+    note_stale(units[id], id, restored[i], summary);
+  }
+  return summary;
+}
+
+}  // namespace moetrain

@@ -1,0 +1,30 @@
+// Restore: brings a view's state into this rank's memory, whatever layout it was saved in.
+#pragma once
+
+#include <ckpt/client.hpp>
+#include <string>
+#include <vector>
+
+#include "formats/base/result.h"
+#include "trainer/checkpoint/state_memory.h"
+
+namespace moetrain {
+
+struct RestoreSummary {
+  uint64_t bytes_memory = 0;          // came from ckptd's arenas
+  uint64_t bytes_disk = 0;            // came from its segments
+  std::vector<uint32_t> stale_units;  // restored from an older step than the view's
+  std::vector<std::string> notes;     // "unit NAME: why it is older", one per stale unit
+};
+
+// Fills the memory of the given units as of the view. Every byte has been checked against its CRC
+// when this returns. A unit whose own version cannot be read comes from an older one, which the
+// summary says; the trainer unit may not: without it nobody knows where the run stands (kCorrupt).
+// After an error the memory is undefined.
+Result<RestoreSummary> restore_units(ckpt::client::Session& session, const std::string& run,
+                                     const ckpt::client::ViewPoint& view,
+                                     const std::vector<StateUnit>& units,
+                                     const std::vector<uint32_t>& unit_ids,
+                                     const StateMemory& memory);
+
+}  // namespace moetrain

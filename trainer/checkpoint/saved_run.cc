@@ -1,0 +1,98 @@
+#include "trainer/checkpoint/saved_run.h"
+
+#include <nlohmann/json.hpp>
+
+#include "trainer/checkpoint/client_status.h"
+#include "trainer/checkpoint/plan.h"
+#include "trainer/checkpoint/registration.h"
+#include "trainer/checkpoint/restore.h"
+
+namespace moetrain {
+
+using ckpt::ErrorCode;
+using ckpt::make_error;
+using nlohmann::json;
+namespace client = ckpt::client;
+
+namespace {
+
+constexpr uint32_t kTimeoutMs = 30'000;
+
+ErrorCode code_of_exit(int exit_code) {
+  switch (exit_code) {
+    case 2:
+      return ErrorCode::kInvalidArgument;
+    case 3:
+      return ErrorCode::kNotFound;
+    case 4:
+      return ErrorCode::kCorrupt;
+    default:
+      return ErrorCode::kIo;
+  }
+}
+
+Result<json> ask(client::Session& session, const std::string& verb, const std::string& target) {
+  CKPT_ASSIGN(const client::Answer answer,
+              to_result(session.query(verb, json{{"target", target}}.dump(), kTimeoutMs)));
+  json document = json::parse(answer.json, nullptr, /*allow_exceptions=*/false);
+  if (!document.is_object()) {
+    return make_error(ErrorCode::kIo, "ckptd's answer to {} {} is no JSON object", verb, target);
+  }
+  if (answer.exit_code == 0) return document;
+  return make_error(code_of_exit(answer.exit_code), "{}",
+                    document.value("error", "ckptd refused " + verb + " " + target));
+}
+
+}  // namespace
+
+Result<SavedRun> find_saved_run(const std::string& socket, const std::string& run,
+                                const std::string& view) {
+  CKPT_ASSIGN(client::Session session,
+              to_result(client::Session::open({.socket = socket,
+                                               .run = run,
+                                               .client_name = "moetrain",
+                                               .control = true,
+                                               .timeout_ms = kTimeoutMs})));
+  CKPT_ASSIGN(const json schema, ask(session, "schema", run));
+  CKPT_ASSIGN(const json shown, ask(session, "show", run + "@" + view));
+  SavedRun saved;
+  // The metadata is the text the trainer gave, or that text as JSON.
+  const json metadata = schema.value("metadata", json());
+  const std::string text = metadata.is_string() ? metadata.get<std::string>() : metadata.dump();
+  CKPT_ASSIGN(saved.config, parse_train_config(text, "run " + run));
+  saved.step = shown.value("step", uint64_t{0});
+  saved.lineage = shown.value("lineage", uint32_t{0});
+  if (!shown.value("complete", false)) {
+    return make_error(ErrorCode::kNotFound, "run {}@{}: this view is not complete", run, view);
+  }
+  return saved;
+}
+
+Result<LoadedModel> load_saved_model(const std::string& socket, const std::string& run,
+                                     const SavedRun& saved) {
+  const ModelConfig& shape = saved.config.model;
+  const std::vector<StateUnit> units = state_units(shape);
+  CKPT_ASSIGN(const ExpertPlacement placement, static_placement(shape.layers, shape.experts, 1));
+  CKPT_ASSIGN(auto store, make_replicated_store(shape, placement, 0));
+  LoadedModel loaded;
+  CKPT_ASSIGN(loaded.model, Model::create(shape, std::move(store)));
+  const ArenaSize arena = arena_size(0);  // the windows of a restore are all that is needed
+  CKPT_ASSIGN(client::Session session,
+              to_result(client::Session::open({.socket = socket,
+                                               .run = run,
+                                               .client_name = "moetrain eval",
+                                               .arena_bytes = arena.arena_bytes,
+                                               .slab_bytes = arena.slab_bytes,
+                                               .timeout_ms = kTimeoutMs})));
+  // The run exists: this says that both sides mean the same units.
+  CKPT_TRY(to_status(session.register_units(registration(units), to_json(saved.config))));
+  std::vector<std::byte> trainer_unit(units[kTrainerUnit].bytes);
+  const StateMemory memory(units, *loaded.model, trainer_unit);
+  CKPT_ASSIGN(RestoreSummary summary,
+              restore_units(session, run, {saved.lineage, saved.step}, units,
+                            units_of_rank(units, placement, 0), memory));
+  loaded.notes = std::move(summary.notes);
+  return loaded;
+}
+
+}  // namespace moetrain

@@ -1,0 +1,33 @@
+// SavedRun: what ckptd knows of a run before anybody restores it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "trainer/model/model.h"
+#include "trainer/train_config.h"
+
+namespace moetrain {
+
+struct SavedRun {
+  TrainConfig config;
+  uint64_t step = 0;  // of the view asked for
+  uint32_t lineage = 0;
+};
+
+// The configuration of the run and its view RUN@`view`: a step, "latest" or a tag. kNotFound if
+// there is none; kInvalidArgument if the run is not one of moetrain.
+Result<SavedRun> find_saved_run(const std::string& socket, const std::string& run,
+                                const std::string& view);
+
+struct LoadedModel {
+  std::unique_ptr<Model> model;
+  std::vector<std::string> notes;  // units that come from an older step, and why
+};
+// The whole model as of the view, on one rank.
+Result<LoadedModel> load_saved_model(const std::string& socket, const std::string& run,
+                                     const SavedRun& saved);
+
+}  // namespace moetrain

@@ -1,0 +1,129 @@
+#include "trainer/checkpoint/snapshotter.h"
+
+#include <algorithm>
+#include <chrono>
+#include <numeric>
+
+#include "trainer/checkpoint/client_status.h"
+
+namespace moetrain {
+
+using ckpt::ErrorCode;
+using ckpt::make_error;
+namespace client = ckpt::client;
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double ms_since(Clock::time_point begin) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
+}
+
+}  // namespace
+
+Snapshotter::Snapshotter(client::Session& session, const std::vector<StateUnit>& units,
+                         std::vector<ckpt_fragment> plan, uint32_t rank, const Options& options)
+    : session_(session),
+      plan_(std::move(plan)),
+      unit_ids_(units.size()),
+      rank_(rank),
+      options_(options) {
+  std::iota(unit_ids_.begin(), unit_ids_.end(), 0u);
+}
+
+// Bounds what is in flight. The oldest snapshot stays in the queue, so that it is reported.
+Status Snapshotter::make_room(uint64_t step) {
+  const auto is_open = [](const InFlight& snapshot) {
+    return snapshot.handle.info().level < CKPT_LEVEL_DURABLE;
+  };
+  const auto open = std::count_if(in_flight_.begin(), in_flight_.end(), is_open);
+  if (static_cast<size_t>(open) < kInFlightMax) return {};
+  InFlight& oldest = *std::find_if(in_flight_.begin(), in_flight_.end(), is_open);
+  if (options_.out_of_slabs == CKPT_SLABS_SKIP) {
+    return make_error(ErrorCode::kResourceExhausted,
+                      "step {}: the snapshot of step {} is still being written", step, oldest.step);
+  }
+  const Status waited = to_status(oldest.handle.wait(CKPT_LEVEL_DURABLE, options_.slab_timeout_ms));
+  if (waited.ok() || oldest.handle.info().level == CKPT_LEVEL_FAILED) return {};
+  return waited;
+}
+
+Status Snapshotter::fill(client::Snapshot& snapshot, const StateMemory& memory) {
+  for (const ckpt_fragment& fragment : plan_) {
+    if (fragment.rank != rank_) continue;
+    for (const MemoryPiece& piece :
+         memory.pieces(fragment.unit, fragment.offset, fragment.length)) {
+      CKPT_TRY(to_status(
+          snapshot.write(fragment.unit, piece.offset, piece.bytes.data(), piece.bytes.size())));
+    }
+  }
+  return to_status(snapshot.end());
+}
+
+Status Snapshotter::take(uint64_t step, uint32_t attempt, const StateMemory& memory,
+                         const std::vector<client::Metric>& metrics) {
+  const auto begin = Clock::now();
+  CKPT_TRY(make_room(step));
+  CKPT_ASSIGN(client::Snapshot snapshot,
+              to_result(session_.begin({.step = step,
+                                        .attempt = attempt,
+                                        .units = unit_ids_,
+                                        .fragments = plan_,
+                                        .out_of_slabs = options_.out_of_slabs,
+                                        .metrics = metrics,
+                                        .timeout_ms = options_.slab_timeout_ms})));
+  Status filled = fill(snapshot, memory);
+  if (!filled.ok()) {
+    (void)snapshot.abort(filled.error().message);
+    return filled;
+  }
+  in_flight_.push_back({step, ms_since(begin), std::move(snapshot)});
+  return {};
+}
+
+SnapshotOutcome Snapshotter::outcome_of(const InFlight& snapshot) {
+  const client::SnapshotInfo info = snapshot.handle.info();
+  return {.step = snapshot.step,
+          .durable = info.level == CKPT_LEVEL_DURABLE,
+          .reason = info.reason,
+          .bytes = info.bytes,
+          .stall_ms = snapshot.stall_ms,
+          .durable_ms = static_cast<double>(info.durable_ns) / 1e6};
+}
+
+std::vector<SnapshotOutcome> Snapshotter::settled() {
+  std::vector<SnapshotOutcome> outcomes;
+  std::erase_if(in_flight_, [&](const InFlight& snapshot) {
+    const bool done = snapshot.handle.info().level >= CKPT_LEVEL_DURABLE;
+    if (done) outcomes.push_back(outcome_of(snapshot));
+    return done;
+  });
+  return outcomes;
+}
+
+void Snapshotter::abandon(uint64_t step, const std::string& reason) {
+  for (InFlight& snapshot : in_flight_) {
+    if (snapshot.step == step) (void)snapshot.handle.abort(reason);
+  }
+}
+
+Result<SnapshotOutcome> Snapshotter::wait(uint64_t step, uint32_t timeout_ms) {
+  const auto found = std::find_if(in_flight_.begin(), in_flight_.end(),
+                                  [&](const InFlight& s) { return s.step == step; });
+  if (found == in_flight_.end()) {
+    return make_error(ErrorCode::kFailedPrecondition, "step {}: no snapshot is in flight", step);
+  }
+  const Status waited = to_status(found->handle.wait(CKPT_LEVEL_DURABLE, timeout_ms));
+  const SnapshotOutcome outcome = outcome_of(*found);
+  if (found->handle.info().level >= CKPT_LEVEL_DURABLE) in_flight_.erase(found);
+  if (outcome.durable) return outcome;
+  return waited.error();
+}
+
+bool Snapshotter::in_flight(uint64_t step) const {
+  return std::any_of(in_flight_.begin(), in_flight_.end(),
+                     [&](const InFlight& snapshot) { return snapshot.step == step; });
+}
+
+}  // namespace moetrain

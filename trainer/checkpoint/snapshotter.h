@@ -1,0 +1,81 @@
+// Snapshotter: takes full snapshots of one rank's share, asynchronously.
+//
+// take() blocks for the copy into the arena (and, by policy, for slabs); writing, committing and
+// the answer come later, seen through Session::poll() and settled(). A snapshot that fails is an
+// event to be reported, never a reason to stop training. Lives as long as one epoch; destroying it
+// gives up the handles: snapshots that were handed over go on by themselves.
+#pragma once
+
+#include <ckpt/client.hpp>
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "formats/base/result.h"
+#include "trainer/checkpoint/plan.h"
+#include "trainer/checkpoint/state_memory.h"
+
+namespace moetrain {
+
+struct SnapshotOutcome {
+  uint64_t step = 0;
+  bool durable = false;
+  std::string reason;  // why not
+  uint64_t bytes = 0;  // of this rank
+  double stall_ms = 0;
+  double durable_ms = 0;  // from the begin of take() until this rank learned of it
+};
+
+class Snapshotter {
+ public:
+  struct Options {
+    ckpt_out_of_slabs out_of_slabs = CKPT_SLABS_WAIT;
+    uint32_t slab_timeout_ms = 10'000;  // how long take() may block, with kWait
+  };
+  // Session and units outlive it; an epoch has been joined.
+  Snapshotter(ckpt::client::Session& session, const std::vector<StateUnit>& units,
+              std::vector<ckpt_fragment> plan, uint32_t rank, const Options& options);
+
+  // Copies this rank's share of all units, as they are now, and hands it over. Every rank of the
+  // epoch takes the same steps. On failure this rank's part is abandoned and nothing is in flight
+  // for the step; the other ranks should abandon theirs.
+  // `attempt` tells repeated attempts at one step apart.
+  Status take(uint64_t step, uint32_t attempt, const StateMemory& memory,
+              const std::vector<ckpt::client::Metric>& metrics);
+
+  // Those that are durable or failed since the last call. Looks at no socket: poll the session.
+  std::vector<SnapshotOutcome> settled();
+
+  // Another rank could not contribute: gives up this rank's part, if it is still in flight. It will
+  // be settled as failed with this reason.
+  void abandon(uint64_t step, const std::string& reason);
+
+  // Waits until the step's snapshot is durable. kAborted with the reason if it failed;
+  // kDeadlineExceeded if it is still in flight. Its outcome is not in settled() afterwards.
+  Result<SnapshotOutcome> wait(uint64_t step, uint32_t timeout_ms);
+
+  bool in_flight(uint64_t step) const;
+
+ private:
+  struct InFlight {
+    uint64_t step;
+    double stall_ms;
+    ckpt::client::Snapshot handle;
+  };
+  // The daemon keeps four of a run open; one place stays free for a late abort.
+  static constexpr size_t kInFlightMax = 3;
+
+  Status make_room(uint64_t step);
+  Status fill(ckpt::client::Snapshot& snapshot, const StateMemory& memory);
+  static SnapshotOutcome outcome_of(const InFlight& snapshot);
+
+  ckpt::client::Session& session_;
+  std::vector<ckpt_fragment> plan_;
+  std::vector<uint32_t> unit_ids_;
+  const uint32_t rank_;
+  const Options options_;
+  std::deque<InFlight> in_flight_;
+};
+
+}  // namespace moetrain

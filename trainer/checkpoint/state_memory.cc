@@ -1,0 +1,51 @@
+#include "trainer/checkpoint/state_memory.h"
+
+#include <algorithm>
+
+#include "formats/base/assert.h"
+#include "formats/base/checked.h"
+
+namespace moetrain {
+
+namespace {
+
+std::span<std::byte> buffer_of(Parameter& parameter, StateBuffer buffer) {
+  switch (buffer) {
+    case StateBuffer::kValue:
+      return std::as_writable_bytes(std::span(parameter.value));
+    case StateBuffer::kFirstMoment:
+      return std::as_writable_bytes(std::span(parameter.m));
+    case StateBuffer::kSecondMoment:
+      return std::as_writable_bytes(std::span(parameter.v));
+  }
+  CKPT_ASSERT(false);
+}
+
+}  // namespace
+
+StateMemory::StateMemory(const std::vector<StateUnit>& units, Model& model,
+                         std::span<std::byte> trainer_unit)
+    : units_(units), trainer_unit_(trainer_unit) {
+  for (Parameter* parameter : model.parameters()) parameters_[parameter->spec.name] = parameter;
+}
+
+std::vector<MemoryPiece> StateMemory::pieces(uint32_t unit, uint64_t offset,
+                                             uint64_t length) const {
+  const StateUnit& state = units_.at(unit);
+  CKPT_ASSERT_MSG(ckpt::base::range_fits(offset, length, state.bytes), state.name);
+  if (unit == kTrainerUnit) return {{offset, trainer_unit_.subspan(offset, length)}};
+  std::vector<MemoryPiece> pieces;
+  for (const UnitTensor& tensor : state.tensors) {
+    const uint64_t begin = std::max(offset, tensor.offset);
+    const uint64_t end = std::min(offset + length, tensor.offset + tensor.bytes);
+    if (begin >= end) continue;
+    const auto parameter = parameters_.find(tensor.parameter);
+    CKPT_ASSERT_MSG(parameter != parameters_.end(), tensor.parameter);
+    const std::span<std::byte> memory = buffer_of(*parameter->second, tensor.buffer);
+    CKPT_ASSERT_MSG(memory.size() == tensor.bytes, tensor.parameter);
+    pieces.push_back({begin, memory.subspan(begin - tensor.offset, end - begin)});
+  }
+  return pieces;
+}
+
+}  // namespace moetrain

@@ -1,0 +1,37 @@
+// StateMemory: where the bytes of every unit lie in this rank's memory.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "trainer/checkpoint/units.h"
+#include "trainer/model/model.h"
+
+namespace moetrain {
+
+// Consecutive bytes of a unit that are also consecutive in memory.
+struct MemoryPiece {
+  uint64_t offset = 0;  // in the unit
+  std::span<std::byte> bytes;
+};
+
+// Borrows the model's parameters and the buffer of the trainer unit; both must outlive it and keep
+// their addresses.
+class StateMemory {
+ public:
+  StateMemory(const std::vector<StateUnit>& units, Model& model, std::span<std::byte> trainer_unit);
+
+  // [offset, offset + length) of the unit, in ascending pieces. The unit is held by this rank: the
+  // trainer unit, a dense one, or one of its own experts.
+  std::vector<MemoryPiece> pieces(uint32_t unit, uint64_t offset, uint64_t length) const;
+
+ private:
+  const std::vector<StateUnit>& units_;
+  std::map<std::string, Parameter*, std::less<>> parameters_;
+  std::span<std::byte> trainer_unit_;
+};
+
+}  // namespace moetrain

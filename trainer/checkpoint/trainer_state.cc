@@ -1,0 +1,138 @@
+#include "trainer/checkpoint/trainer_state.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "formats/base/checked.h"
+#include "trainer/checkpoint/trainer_state_generated.h"
+
+namespace moetrain {
+
+using ckpt::ErrorCode;
+using ckpt::make_error;
+
+namespace {
+
+constexpr uint64_t kFixedBytes = 8192;     // counters, the configuration's JSON, table overhead
+constexpr uint64_t kBytesPerExpert = 64;   // two counts; a slot entry for each of four replicas
+constexpr uint64_t kBytesPerLayer = 4096;  // a table for each of many ranks
+constexpr uint32_t kRanksMax = 1u << 16;
+
+ckpt::Error corrupt(const std::string& what) {
+  return make_error(ErrorCode::kCorrupt, "unit trainer: {}", what);
+}
+
+Result<std::vector<std::vector<uint32_t>>> decode_layer(const fb::LayerSlots& layer,
+                                                        uint32_t experts) {
+  std::vector<std::vector<uint32_t>> ranks;
+  if (layer.ranks() == nullptr || layer.ranks()->size() > kRanksMax) {
+    return corrupt("a layer of the placement has no ranks");
+  }
+  for (const fb::RankSlots* slots : *layer.ranks()) {
+    std::vector<uint32_t> held;
+    if (slots->experts() != nullptr)
+      held.assign(slots->experts()->begin(), slots->experts()->end());
+    if (std::any_of(held.begin(), held.end(), [&](uint32_t e) { return e >= experts; })) {
+      return corrupt("the placement names an expert that does not exist");
+    }
+    ranks.push_back(std::move(held));
+  }
+  return ranks;
+}
+
+Result<ExpertPlacement> decode_placement(const fb::TrainerState& state, uint32_t layers,
+                                         uint32_t experts) {
+  if (state.placement() == nullptr || state.placement()->size() != layers) {
+    return corrupt(fmt::format("the placement is not of {} layers", layers));
+  }
+  ExpertPlacement placement{.ranks = 0, .experts = experts, .slots = {}};
+  for (const fb::LayerSlots* layer : *state.placement()) {
+    CKPT_ASSIGN(auto ranks, decode_layer(*layer, experts));
+    if (!placement.slots.empty() && ranks.size() != placement.ranks) {
+      return corrupt("the placement's layers differ in their number of ranks");
+    }
+    placement.ranks = static_cast<uint32_t>(ranks.size());
+    placement.slots.push_back(std::move(ranks));
+  }
+  return placement;
+}
+
+Status decode_counts(const flatbuffers::Vector<int64_t>* from, size_t count, const char* name,
+                     std::vector<int64_t>& to) {
+  if (from == nullptr || from->size() == 0) return {};  // no step was done yet
+  const bool negative = std::any_of(from->begin(), from->end(), [](int64_t n) { return n < 0; });
+  if (from->size() != count || negative) {
+    return corrupt(fmt::format("{} are not {} counts", name, count));
+  }
+  to.assign(from->begin(), from->end());
+  return {};
+}
+
+}  // namespace
+
+uint64_t trainer_unit_bytes(uint32_t layers, uint32_t experts) {
+  const uint64_t bytes =
+      kFixedBytes + layers * kBytesPerLayer + uint64_t{layers} * experts * kBytesPerExpert;
+  return ckpt::base::align_up(bytes, 4096);
+}
+
+Result<std::vector<std::byte>> encode(const TrainerState& state) {
+  flatbuffers::FlatBufferBuilder builder;
+  std::vector<flatbuffers::Offset<fb::LayerSlots>> layers;
+  for (const auto& layer : state.placement.slots) {
+    std::vector<flatbuffers::Offset<fb::RankSlots>> ranks;
+    for (const auto& held : layer) ranks.push_back(fb::CreateRankSlotsDirect(builder, &held));
+    layers.push_back(fb::CreateLayerSlotsDirect(builder, &ranks));
+  }
+  const Progress& p = state.progress;
+  builder.FinishSizePrefixed(
+      fb::CreateTrainerStateDirect(builder, p.step, p.applied, p.skipped, p.skipped_in_a_row,
+                                   p.tokens, state.config.c_str(), state.corpus_bytes,
+                                   state.corpus_crc32c, &layers, &p.routed_tokens, &p.routed_last),
+      fb::TrainerStateIdentifier());
+  std::vector<std::byte> unit(
+      trainer_unit_bytes(state.placement.layers(), state.placement.experts));
+  if (builder.GetSize() > unit.size()) {
+    return make_error(ErrorCode::kResourceExhausted,
+                      "unit trainer: {} bytes of state do not fit its {} bytes", builder.GetSize(),
+                      unit.size());
+  }
+  std::memcpy(unit.data(), builder.GetBufferPointer(), builder.GetSize());
+  return unit;
+}
+
+Result<TrainerState> decode_trainer_state(ckpt::ByteView unit, uint32_t layers, uint32_t experts) {
+  if (unit.size() != trainer_unit_bytes(layers, experts)) {
+    return corrupt(fmt::format("{} bytes, but a model of {} layers and {} experts has {}",
+                               unit.size(), layers, experts, trainer_unit_bytes(layers, experts)));
+  }
+  const uint64_t bytes = ckpt::base::load<uint32_t>(unit.data()) + sizeof(uint32_t);
+  if (bytes > unit.size()) return corrupt("longer than the unit");
+  flatbuffers::Verifier verifier(reinterpret_cast<const uint8_t*>(unit.data()), bytes);
+  if (!fb::VerifySizePrefixedTrainerStateBuffer(verifier)) return corrupt("not a trainer state");
+  if (!ckpt::base::all_zero(unit.subspan(bytes))) return corrupt("bytes after its end");
+  const fb::TrainerState& from = *fb::GetSizePrefixedTrainerState(unit.data());
+
+  TrainerState state;
+  Progress& p = state.progress;
+  p.step = from.step();
+  p.applied = from.applied();
+  p.skipped = from.skipped();
+  p.skipped_in_a_row = from.skipped_in_a_row();
+  p.tokens = from.tokens();
+  // No sums of numbers that came from outside: they could wrap around.
+  if (p.applied > p.step || p.skipped != p.step - p.applied || p.skipped_in_a_row > p.skipped) {
+    return corrupt(fmt::format("{} steps, {} applied, {} skipped do not add up", p.step, p.applied,
+                               p.skipped));
+  }
+  if (from.config() != nullptr) state.config = from.config()->str();
+  state.corpus_bytes = from.corpus_bytes();
+  state.corpus_crc32c = from.corpus_crc32c();
+  CKPT_ASSIGN(state.placement, decode_placement(from, layers, experts));
+  const size_t count = size_t{layers} * experts;
+  CKPT_TRY(decode_counts(from.routed_tokens(), count, "routed tokens", p.routed_tokens));
+  CKPT_TRY(decode_counts(from.routed_last(), count, "last routed tokens", p.routed_last));
+  return state;
+}
+
+}  // namespace moetrain

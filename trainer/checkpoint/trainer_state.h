@@ -1,0 +1,38 @@
+// TrainerState: the `trainer` unit of a checkpoint, as a value and as bytes.
+//
+// The unit has a fixed size per model shape, because a run's units are registered once; inside is a
+// size-prefixed FlatBuffer (trainer_state.fbs) followed by zeros. What decode() accepts is safe to
+// use for a model of that shape, whatever the bytes were.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "formats/base/bytes.h"
+#include "trainer/loop.h"
+#include "trainer/parallel/expert_placement.h"
+
+namespace moetrain {
+
+struct TrainerState {
+  Progress progress;
+  std::string config;  // to_json(TrainConfig)
+  uint64_t corpus_bytes = 0;
+  uint32_t corpus_crc32c = 0;
+  ExpertPlacement placement;  // when it was saved; a resume may have another
+  bool operator==(const TrainerState&) const = default;
+};
+
+// Bytes of the unit for a model of this shape: room for the state with every expert on up to four
+// ranks, a multiple of 4 KiB.
+uint64_t trainer_unit_bytes(uint32_t layers, uint32_t experts);
+
+// The unit's bytes. kResourceExhausted if the state does not fit.
+Result<std::vector<std::byte>> encode(const TrainerState& state);
+
+// kCorrupt unless the bytes are a state of a model with this shape: structure verified, every count
+// and rank in range, the rest of the unit zero.
+Result<TrainerState> decode_trainer_state(ckpt::ByteView unit, uint32_t layers, uint32_t experts);
+
+}  // namespace moetrain

@@ -1,0 +1,72 @@
+// The training step: what every rank does between two step boundaries.
+//
+// A global batch of A micro-batches of B sequences is divided among however many ranks there are;
+// loss and gradients depend on their number only through the order of summation. A step whose loss
+// or gradient is not finite changes no parameter and is counted.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "trainer/model/model.h"
+#include "trainer/train_config.h"
+
+namespace moetrain {
+
+// Sequences [first, first + count) of a micro-batch.
+struct SequenceShare {
+  uint64_t first = 0;
+  uint64_t count = 0;
+};
+// As even as possible: shares differ by at most one, earlier ranks have the longer ones.
+SequenceShare share_of(uint64_t sequences, uint32_t ranks, uint32_t rank);
+
+// How far a run has come. Part of every checkpoint.
+struct Progress {
+  uint64_t step = 0;     // steps done, skipped ones included: the data's cursor
+  uint64_t applied = 0;  // optimizer updates, for AdamW's bias correction
+  uint64_t skipped = 0;  // steps that were not finite
+  uint64_t skipped_in_a_row = 0;
+  uint64_t tokens = 0;                 // trained on
+  std::vector<int64_t> routed_tokens;  // assignments to every expert so far, [layers * experts]
+  std::vector<int64_t> routed_last;    // of the last step
+  bool operator==(const Progress&) const = default;
+};
+
+struct StepResult {
+  uint64_t step = 0;  // its number: 1 for the first
+  float loss = 0;     // the same bits on every rank
+  bool applied = true;
+  double gradient_norm = 0;
+  double learning_rate = 0;
+};
+
+// One rank's training. Used from one thread.
+class Trainer {
+ public:
+  // Both must outlive the Trainer; `text` is long enough for a sequence (Corpus::check_fits).
+  Trainer(const TrainConfig& config, std::span<const uint8_t> text);
+
+  // Step progress.step + 1. A collective. `before_update` runs when the gradients are complete and
+  // nothing has changed yet. After an error neither parameters nor `progress` have changed, on this
+  // rank; other ranks may have completed the step.
+  Result<StepResult> step(Comm& comm, Model& model, Progress& progress,
+                          const std::function<void(uint64_t step)>& before_update = {});
+
+ private:
+  Result<double> forward_backward(Comm& comm, Model& model, uint64_t step);
+
+  const TrainConfig& config_;
+  std::span<const uint8_t> text_;
+  std::vector<int32_t> tokens_;
+  std::vector<int32_t> targets_;
+};
+
+// Mean cross-entropy per token of `sequences` sequences spread evenly over `text`, all on this
+// rank's communicator. A collective.
+Result<double> evaluate_text(Comm& comm, Model& model, std::span<const uint8_t> text,
+                             uint64_t sequences);
+
+}  // namespace moetrain
