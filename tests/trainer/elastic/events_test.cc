@@ -1,0 +1,162 @@
+#include "trainer/elastic/events.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "trainer/elastic/process.h"
+#include "trainer/elastic/rank_options.h"
+
+namespace moetrain {
+namespace {
+
+using Kind = RankEvent::Kind;
+
+RankEvent full_event() {
+  return {.kind = Kind::kTraining,
+          .rank = 3,
+          .time_ns = 123'456'789'012,
+          .epoch = 4,
+          .step = 30,
+          .text = "line one\nline \"two\" \xff",
+          .resumed = true,
+          .lineage = 2,
+          .bytes_memory = 1u << 20,
+          .bytes_disk = 77,
+          .stale_units = {5, 9},
+          .loss_bits = 0x7fc00000,
+          .applied = false,
+          .ms = 12.5,
+          .stall_ms = 0.25,
+          .learning_rate = 1e-3,
+          .gradient_norm = 0.1,
+          .durable = true,
+          .bytes = 99,
+          .durable_ms = 3.5,
+          .code = 10};
+}
+
+TEST(EventsTest, SurviveTheirLine) {
+  RankEvent event = full_event();
+  const std::string line = to_line(event);
+  EXPECT_EQ(std::count(line.begin(), line.end(), '\n'), 1);
+  const auto back = parse_event(line);
+  ASSERT_TRUE(back.ok()) << back.error().message;
+  event.text = "line one\nline \"two\" \xef\xbf\xbd";  // what is no UTF-8 is replaced
+  EXPECT_EQ(*back, event);
+  for (int kind = 0; kind <= static_cast<int>(Kind::kFatal); ++kind) {
+    const RankEvent plain{.kind = static_cast<Kind>(kind)};
+    EXPECT_EQ(*parse_event(to_line(plain)), plain) << kind_name(plain.kind);
+  }
+}
+
+TEST(EventsTest, ReaderCutsAStreamAnywhere) {
+  std::string stream;
+  for (uint64_t step = 1; step <= 20; ++step) {
+    stream += to_line({.kind = Kind::kStep, .step = step, .loss_bits = 0x3f800000});
+  }
+  std::mt19937 random(5);
+  for (int round = 0; round < 50; ++round) {
+    EventReader reader;
+    std::vector<RankEvent> events;
+    for (size_t at = 0; at < stream.size();) {
+      const size_t count = std::min<size_t>(1 + random() % 200, stream.size() - at);
+      reader.append(std::string_view(stream).substr(at, count));
+      for (RankEvent& event : reader.take()) events.push_back(std::move(event));
+      at += count;
+    }
+    ASSERT_EQ(events.size(), 20u);
+    for (uint64_t step = 1; step <= 20; ++step) EXPECT_EQ(events[step - 1].step, step);
+  }
+}
+
+TEST(EventsTest, AnythingElseBecomesALogLine) {
+  EventReader reader;
+  reader.append(
+      "terminate called\n{\"event\":\"step\",\"step\":\"x\"}\n{\"event\":\"nonsense\"}\n");
+  reader.append("{\"event\":\"step\",\"step\":4}\nhalf a li");
+  const auto events = reader.take();
+  ASSERT_EQ(events.size(), 4u);
+  EXPECT_EQ(events[0].kind, Kind::kLog);
+  EXPECT_EQ(events[0].text, "terminate called");
+  EXPECT_EQ(events[1].kind, Kind::kLog);
+  EXPECT_EQ(events[2].kind, Kind::kLog);
+  EXPECT_EQ(events[3].kind, Kind::kStep);
+  EXPECT_EQ(events[3].step, 4u);
+}
+
+TEST(EventsTest, LastWordsOutliveTheirWriter) {
+  auto pipe = make_pipe();
+  ASSERT_TRUE(pipe.ok());
+  Process::Options options;
+  options.arguments = {"/bin/sh", "-c", "echo '{\"event\":\"dying\",\"step\":33}' >&3; kill -9 $$"};
+  options.descriptors = {{pipe->write.get(), kEventFd}};
+  auto process = Process::start(options);
+  ASSERT_TRUE(process.ok()) << process.error().message;
+  const auto end = process->wait(20'000);
+  ASSERT_TRUE(end.has_value());
+  EXPECT_EQ(end->signal, 9);
+  EXPECT_THAT(end->text(), testing::HasSubstr("signal 9"));
+  EXPECT_FALSE(process->reap().has_value()) << "an end is told once";
+  pipe->write.reset();
+  char bytes[256];
+  const ssize_t n = ::read(pipe->read.get(), bytes, sizeof bytes);
+  ASSERT_GT(n, 0);
+  EventReader reader;
+  reader.append({bytes, static_cast<size_t>(n)});
+  const auto events = reader.take();
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_EQ(events[0].kind, Kind::kDying);
+  EXPECT_EQ(events[0].step, 33u);
+}
+
+TEST(ProcessTest, SaysWhyItCannotStart) {
+  Process::Options options;
+  options.arguments = {"/nonexistent/ckptd"};
+  const auto process = Process::start(options);
+  ASSERT_FALSE(process.ok());
+  EXPECT_THAT(process.error().message, testing::HasSubstr("/nonexistent/ckptd"));
+}
+
+TEST(ProcessTest, InheritsOnlyWhatItIsGiven) {
+  auto unrelated = make_pipe();
+  ASSERT_TRUE(unrelated.ok());
+  const int leaked = ::dup(unrelated->write.get());  // without close-on-exec
+  Process::Options options;
+  options.arguments = {
+      "/bin/sh", "-c",
+      "test \"$GIVEN\" = yes || exit 3; test ! -e /proc/self/fd/" + std::to_string(leaked)};
+  options.environment = {"GIVEN=yes"};
+  auto process = Process::start(options);
+  ASSERT_TRUE(process.ok());
+  const auto end = process->wait(20'000);
+  ::close(leaked);
+  ASSERT_TRUE(end.has_value());
+  EXPECT_EQ(end->exit_code, 0) << end->text();
+}
+
+TEST(RankOptionsTest, SurviveTheirJson) {
+  RankOptions options;
+  options.data = {"a b", "c\"d"};
+  options.run = "tiny";
+  options.socket = "/tmp/x.sock";
+  options.rank = 2;
+  options.ranks = 4;
+  options.steps = 60;
+  options.checkpoint_every = 5;
+  options.resume = CKPT_RESUME_AT_STEP;
+  options.resume_step = 30;
+  options.kill_at = {33, 40};
+  const auto back = parse_rank_options(to_json(options));
+  ASSERT_TRUE(back.ok()) << back.error().message;
+  EXPECT_EQ(to_json(*back), to_json(options));
+  for (const char* bad : {"", "{}", "[]", "{\"config\": 3}"}) {
+    EXPECT_FALSE(parse_rank_options(bad).ok()) << bad;
+  }
+  options.rank = 4;
+  EXPECT_FALSE(parse_rank_options(to_json(options)).ok());
+}
+
+}  // namespace
+}  // namespace moetrain

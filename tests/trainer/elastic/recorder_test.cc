@@ -1,0 +1,161 @@
+// The report of a run, from the events of its ranks.
+#include "trainer/elastic/recorder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <bit>
+
+namespace moetrain {
+namespace {
+
+using Kind = RankEvent::Kind;
+constexpr uint64_t kMs = 1'000'000;
+
+uint32_t loss_at(uint64_t step) { return std::bit_cast<uint32_t>(6.0f / static_cast<float>(step)); }
+
+class RecorderTest : public testing::Test {
+ protected:
+  RankEvent event(Kind kind, uint32_t rank, uint64_t step) {
+    return {.kind = kind, .rank = rank, .time_ns = now_ += kMs, .epoch = epoch_, .step = step};
+  }
+  void begin_epoch(uint64_t step, bool resumed, uint64_t bytes_each = 0) {
+    ++epoch_;
+    for (uint32_t rank = 0; rank < 2; ++rank) {
+      RankEvent training = event(Kind::kTraining, rank, step);
+      training.resumed = resumed;
+      training.bytes_disk = bytes_each;
+      training.bytes_memory = bytes_each / 2;
+      if (resumed && rank == 1) training.stale_units = {4};
+      recorder_.add(training);
+    }
+  }
+  void do_step(uint64_t step, std::vector<uint32_t> ranks = {0, 1}) {
+    for (const uint32_t rank : ranks) {
+      RankEvent done = event(Kind::kStep, rank, step);
+      done.loss_bits = loss_at(step);
+      done.ms = 10 + rank;
+      recorder_.add(done);
+    }
+  }
+  void saved(uint64_t step, bool durable) {
+    for (uint32_t rank = 0; rank < 2; ++rank) {
+      RankEvent snapshot = event(Kind::kSnapshot, rank, step);
+      snapshot.durable = durable;
+      snapshot.bytes = 100;
+      snapshot.stall_ms = 1 + rank;
+      snapshot.durable_ms = 7;
+      recorder_.add(snapshot);
+    }
+  }
+  uint64_t now_ = 0;
+  uint64_t epoch_ = 0;
+  Recorder recorder_{2, 512};
+};
+
+TEST_F(RecorderTest, ReportsAQuietRun) {
+  begin_epoch(0, false);
+  for (uint64_t step = 1; step <= 4; ++step) do_step(step);
+  saved(2, true);
+  saved(4, false);
+  const report::Report report = recorder_.report();
+  EXPECT_EQ(report.ranks, 2u);
+  EXPECT_EQ(report.steps, 4u);
+  EXPECT_EQ(report.tokens_per_step, 512u);
+  ASSERT_EQ(report.losses.size(), 4u);
+  EXPECT_EQ(report.losses[2].step, 3u);
+  EXPECT_EQ(std::bit_cast<uint32_t>(report.losses[2].loss), loss_at(3));
+  EXPECT_EQ(report.step_ms.p50, 11) << "the slowest rank counts";
+  EXPECT_EQ(report.checkpoints.count, 1u) << "failed ones do not count";
+  EXPECT_EQ(report.checkpoints.bytes, 200u);
+  EXPECT_EQ(report.checkpoints.stall_ms_total, 4) << "but what they cost does";
+  EXPECT_EQ(report.checkpoints.stall_ms_max, 2);
+  EXPECT_EQ(report.checkpoints.durable_ms_p50, 7);
+  EXPECT_TRUE(report.failures.empty());
+  EXPECT_TRUE(recorder_.mismatches().empty());
+  EXPECT_THAT(recorder_.durable_steps(), testing::ElementsAre(2));
+}
+
+TEST_F(RecorderTest, MeasuresAFailureFromItsBeginToTheFirstTrainingAfter) {
+  begin_epoch(0, false);
+  for (uint64_t step = 1; step <= 7; ++step) do_step(step);
+  saved(5, true);
+  recorder_.add(event(Kind::kDying, 1, 8));
+  const uint64_t lost = now_;
+  do_step(8, {0});  // the survivor had all it needed for this one
+  recorder_.rank_died(1, now_ += 3 * kMs);
+  EXPECT_EQ(recorder_.step(), 8u);
+  begin_epoch(5, true, 1000);
+  const uint64_t resumed = now_;
+  for (uint64_t step = 6; step <= 9; ++step) do_step(step);
+  const report::Report report = recorder_.report();
+  ASSERT_EQ(report.failures.size(), 1u);
+  const report::Failure& failure = report.failures[0];
+  EXPECT_THAT(failure.ranks, testing::ElementsAre(1));
+  EXPECT_EQ(failure.step, 8u);
+  EXPECT_EQ(failure.steps_lost, 3u);
+  EXPECT_NEAR(failure.detected_ms, 4, 1e-9);
+  EXPECT_NEAR(failure.resumed_ms, static_cast<double>(resumed - lost) / kMs, 1e-9);
+  EXPECT_EQ(failure.bytes.disk, 2000u);
+  EXPECT_EQ(failure.bytes.memory, 1000u);
+  EXPECT_EQ(failure.stale_units, 1u);
+  EXPECT_TRUE(recorder_.mismatches().empty());
+  EXPECT_EQ(report.losses.size(), 9u);
+}
+
+TEST_F(RecorderTest, RanksLostBeforeTrainingGoesOnAreOneFailure) {
+  begin_epoch(0, false);
+  do_step(1);
+  recorder_.rank_died(0, now_ += kMs);
+  recorder_.rank_died(1, now_ += kMs);
+  recorder_.rank_died(1, now_ += kMs);
+  begin_epoch(0, false);
+  do_step(1);
+  recorder_.rank_died(0, now_ += kMs);
+  begin_epoch(0, false);
+  const report::Report report = recorder_.report();
+  ASSERT_EQ(report.failures.size(), 2u);
+  EXPECT_THAT(report.failures[0].ranks, testing::ElementsAre(0, 1));
+  EXPECT_EQ(report.failures[0].steps_lost, 1u);
+  EXPECT_EQ(report.failures[0].detected_ms, 0) << "nobody told when it began";
+}
+
+TEST_F(RecorderTest, NoticesALossThatIsNotReproduced) {
+  begin_epoch(0, false);
+  do_step(1);
+  do_step(2, {0});
+  RankEvent other = event(Kind::kStep, 1, 2);
+  other.loss_bits = loss_at(2) ^ 1;
+  recorder_.add(other);
+  ASSERT_EQ(recorder_.mismatches().size(), 1u);
+  EXPECT_THAT(recorder_.mismatches()[0], testing::HasSubstr("step 2: rank 1"));
+}
+
+TEST_F(RecorderTest, AStepCountsOncePerEpoch) {
+  begin_epoch(0, false);
+  RankEvent step = event(Kind::kStep, 0, 1);
+  EXPECT_TRUE(recorder_.is_first_of_step(step));
+  step.rank = 1;
+  EXPECT_FALSE(recorder_.is_first_of_step(step));
+  begin_epoch(0, false);
+  EXPECT_TRUE(recorder_.is_first_of_step(step));
+  step.rank = 0;
+  EXPECT_FALSE(recorder_.is_first_of_step(step));
+}
+
+TEST_F(RecorderTest, ReportsTheLossOfTheDaemonByItself) {
+  begin_epoch(0, false);
+  do_step(1);
+  recorder_.daemon_back(now_);  // its first start
+  recorder_.daemon_died(now_ += kMs);
+  do_step(2);
+  recorder_.daemon_back(now_ += 40 * kMs);
+  const report::Report report = recorder_.report();
+  EXPECT_TRUE(report.failures.empty());
+  ASSERT_EQ(report.daemon_failures.size(), 1u);
+  EXPECT_EQ(report.daemon_failures[0].step, 2u);
+  EXPECT_NEAR(report.daemon_failures[0].down_ms, 42, 1e-9);
+}
+
+}  // namespace
+}  // namespace moetrain

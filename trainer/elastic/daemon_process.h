@@ -1,0 +1,57 @@
+// DaemonProcess: a ckptd of the supervisor's own, started anew whenever it dies.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trainer/elastic/process.h"
+
+namespace moetrain {
+
+// Everything ckptd writes to stderr goes to `log_file`; its line "ready" says that it serves.
+class DaemonProcess {
+ public:
+  struct Options {
+    std::string data_dir;
+    std::string socket;  // path
+    std::string log_file;
+    uint64_t arena_bytes = 0;
+    std::vector<std::string> more_arguments;
+  };
+  static Result<DaemonProcess> start(const Options& options);
+
+  // To wait for: the process' end, and its log.
+  int pidfd() const { return process_.pidfd(); }
+  int log_fd() const { return log_.read.get(); }
+  // Reads what was logged; true if it became ready in these lines.
+  bool read_log();
+  bool ready() const { return ready_; }
+  void kill() { process_.signal(9); }
+  // If it has ended: starts it again, with the same data. kUnavailable with its last words if it
+  // has ended too often without becoming ready.
+  Result<bool> restart_if_dead();
+  // Asks it to drain and waits for its end; kills it after the bound.
+  void stop(int timeout_ms);
+
+ private:
+  DaemonProcess(const Options& options, Process process, Pipe log)
+      : options_(options), process_(std::move(process)), log_(std::move(log)) {}
+  static Result<Process> spawn(const Options& options, const Pipe& log);
+  std::string last_words() const;
+
+  static constexpr int kStartsWithoutReadyMax = 3;
+  static constexpr size_t kLinesKept = 5;
+
+  Options options_;
+  Process process_;
+  Pipe log_;
+  std::string partial_line_;
+  std::deque<std::string> lines_;
+  bool ready_ = false;
+  int starts_without_ready_ = 1;
+};
+
+}  // namespace moetrain

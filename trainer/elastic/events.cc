@@ -1,0 +1,124 @@
+#include "trainer/elastic/events.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <nlohmann/json.hpp>
+
+namespace moetrain {
+
+using ckpt::ErrorCode;
+using ckpt::make_error;
+using nlohmann::json;
+
+namespace {
+
+constexpr std::array<std::string_view, 8> kKinds = {"training",   "step", "snapshot", "dying",
+                                                    "group_lost", "log",  "saved",    "fatal"};
+
+// Calls visit(name, field) for every field but the kind: one list for writing and reading.
+template <typename Event, typename Visit>
+void visit_fields(Event& event, Visit&& visit) {
+  visit("rank", event.rank);
+  visit("time_ns", event.time_ns);
+  visit("epoch", event.epoch);
+  visit("step", event.step);
+  visit("text", event.text);
+  visit("resumed", event.resumed);
+  visit("lineage", event.lineage);
+  visit("bytes_memory", event.bytes_memory);
+  visit("bytes_disk", event.bytes_disk);
+  visit("stale_units", event.stale_units);
+  visit("loss_bits", event.loss_bits);
+  visit("applied", event.applied);
+  visit("ms", event.ms);
+  visit("stall_ms", event.stall_ms);
+  visit("learning_rate", event.learning_rate);
+  visit("gradient_norm", event.gradient_norm);
+  visit("durable", event.durable);
+  visit("bytes", event.bytes);
+  visit("durable_ms", event.durable_ms);
+  visit("code", event.code);
+}
+
+}  // namespace
+
+std::string_view kind_name(RankEvent::Kind kind) { return kKinds[static_cast<size_t>(kind)]; }
+
+std::string to_line(const RankEvent& event) {
+  json line;
+  line["event"] = kind_name(event.kind);
+  const RankEvent defaults;
+  // Walks both in step: a field is written only if it says something.
+  const json empty = [&] {
+    json all;
+    visit_fields(defaults, [&](const char* name, const auto& field) { all[name] = field; });
+    return all;
+  }();
+  visit_fields(event, [&](const char* name, const auto& field) {
+    json value = field;
+    if (value != empty[name]) line[name] = std::move(value);
+  });
+  // Text from a system message may be anything; the line must stay JSON.
+  return line.dump(-1, ' ', false, json::error_handler_t::replace) + '\n';
+}
+
+Result<RankEvent> parse_event(std::string_view line) {
+  const auto bad = [&] {
+    return make_error(ErrorCode::kInvalidArgument, "not an event of a rank: {}", line);
+  };
+  const json document = json::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (!document.is_object() || !document.value("event", json()).is_string()) return bad();
+  RankEvent event;
+  const std::string kind = document["event"];
+  const auto known = std::find(kKinds.begin(), kKinds.end(), kind);
+  if (known == kKinds.end()) return bad();
+  event.kind = static_cast<RankEvent::Kind>(known - kKinds.begin());
+  try {
+    visit_fields(event, [&](const char* name, auto& field) {
+      if (document.contains(name)) document[name].get_to(field);
+    });
+  } catch (const json::exception&) {
+    return bad();
+  }
+  return event;
+}
+
+void EventReader::append(std::string_view bytes) { buffer_ += bytes; }
+
+std::vector<RankEvent> EventReader::take() {
+  std::vector<RankEvent> events;
+  size_t begin = 0;
+  for (size_t end; (end = buffer_.find('\n', begin)) != std::string::npos; begin = end + 1) {
+    const std::string line = buffer_.substr(begin, end - begin);
+    Result<RankEvent> event = parse_event(line);
+    if (!event.ok()) event = RankEvent{.kind = RankEvent::Kind::kLog, .text = line};
+    events.push_back(std::move(event).value());
+  }
+  buffer_.erase(0, begin);
+  return events;
+}
+
+void EventWriter::write(RankEvent event) {
+  event.rank = rank_;
+  event.time_ns = monotonic_ns();
+  const std::string line = to_line(event);
+  size_t written = 0;
+  while (written < line.size()) {
+    const ssize_t n = ::write(fd_, line.data() + written, line.size() - written);
+    if (n < 0 && errno != EINTR) return;
+    if (n > 0) written += static_cast<size_t>(n);
+  }
+}
+
+void EventWriter::log(const std::string& text) {
+  write({.kind = RankEvent::Kind::kLog, .text = text});
+}
+
+uint64_t monotonic_ns() {
+  return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
+}
+
+}  // namespace moetrain

@@ -1,0 +1,94 @@
+// Events: what a rank process tells its supervisor, one JSON object per line, through a pipe.
+//
+// A pipe keeps what was written when the writer dies by kill -9: the supervisor sees the last step
+// and the last words of a rank that is gone.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "formats/base/result.h"
+
+namespace moetrain {
+
+using ckpt::Result;
+using ckpt::Status;
+
+// The descriptor a rank process finds its end of the pipe on.
+inline constexpr int kEventFd = 3;
+
+struct RankEvent {
+  enum class Kind : uint8_t {
+    kTraining,   // joined `epoch`, state is in place, the next step is `step` + 1
+    kStep,       // completed `step`
+    kSnapshot,   // the snapshot of `step` is durable, or failed for the reason `text`
+    kDying,      // about to kill itself in `step`, as asked
+    kGroupLost,  // a peer is gone or hangs (`text`); joins the next epoch
+    kLog,        // `text` for people
+    kSaved,      // the last checkpoint, of `step`, is durable: the run is complete or was stopped
+    kFatal,      // gives up because of `text`; a restart would not help
+  };
+  Kind kind = Kind::kLog;
+  uint32_t rank = 0;
+  uint64_t time_ns = 0;  // CLOCK_MONOTONIC, the same for all processes of a machine
+  uint64_t epoch = 0;
+  uint64_t step = 0;
+  std::string text;
+  // kTraining
+  bool resumed = false;
+  uint64_t lineage = 0;  // what the epoch commits to
+  uint64_t bytes_memory = 0;
+  uint64_t bytes_disk = 0;
+  std::vector<uint32_t> stale_units;
+  // kStep
+  uint32_t loss_bits = 0;
+  bool applied = true;
+  double ms = 0;        // of the step, snapshot included
+  double stall_ms = 0;  // of which blocked by a snapshot; kSnapshot: the same, of that snapshot
+  double learning_rate = 0;
+  double gradient_norm = 0;
+  // kSnapshot
+  bool durable = false;
+  uint64_t bytes = 0;
+  double durable_ms = 0;
+  // kFatal: an ErrorCode
+  int code = 0;
+  bool operator==(const RankEvent&) const = default;
+};
+
+std::string_view kind_name(RankEvent::Kind kind);
+
+// One line, newline included. Fields that have their default value are left out.
+std::string to_line(const RankEvent& event);
+// kInvalidArgument for anything but a line of to_line().
+Result<RankEvent> parse_event(std::string_view line);
+
+// Cuts a stream of bytes into events.
+class EventReader {
+ public:
+  void append(std::string_view bytes);
+  // The whole lines that have come in, in order. A line that is no event becomes a kLog event.
+  std::vector<RankEvent> take();
+
+ private:
+  std::string buffer_;
+};
+
+// Writes events to a descriptor, in whole lines. Errors are ignored: a rank outlives its supervisor
+// by no more than a signal.
+class EventWriter {
+ public:
+  EventWriter(int fd, uint32_t rank) : fd_(fd), rank_(rank) {}
+  void write(RankEvent event);
+  void log(const std::string& text);
+
+ private:
+  int fd_;
+  uint32_t rank_;
+};
+
+uint64_t monotonic_ns();
+
+}  // namespace moetrain

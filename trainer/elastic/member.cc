@@ -1,0 +1,97 @@
+#include "trainer/elastic/member.h"
+
+#include <chrono>
+
+#include "trainer/checkpoint/client_status.h"
+#include "trainer/checkpoint/registration.h"
+
+namespace moetrain {
+
+namespace client = ckpt::client;
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr uint32_t kOpenTimeoutMs = 30'000;
+// A key of the rendezvous: peers set theirs right after the epoch has opened.
+constexpr uint32_t kRendezvousTimeoutMs = 20'000;
+
+std::string rank_list(const std::vector<uint32_t>& ranks) {
+  std::string text;
+  for (const uint32_t rank : ranks) text += fmt::format("{}{}", text.empty() ? "" : ", ", rank);
+  return text;
+}
+
+}  // namespace
+
+Result<Member> Member::open(const RankOptions& options, const std::vector<StateUnit>& units,
+                            uint64_t share_bytes) {
+  const ArenaSize arena = arena_size(share_bytes);
+  CKPT_ASSIGN(
+      client::Session session,
+      to_result(client::Session::open({.socket = options.socket,
+                                       .run = options.run,
+                                       .client_name = fmt::format("moetrain rank {}", options.rank),
+                                       .arena_bytes = arena.arena_bytes,
+                                       .slab_bytes = arena.slab_bytes,
+                                       .timeout_ms = kOpenTimeoutMs})));
+  CKPT_TRY(to_status(
+      session.register_units(registration(units), to_json(options.config), kOpenTimeoutMs)));
+  return Member(options, std::move(session));
+}
+
+Result<client::Epoch> Member::join() {
+  client::JoinOptions join{.rank = options_->rank, .size = options_->ranks};
+  join.resume = CKPT_RESUME_CONTINUE;
+  if (!joined_before_) {
+    join.resume = static_cast<ckpt_resume>(options_->resume);
+    join.resume_step = options_->resume_step;
+  }
+  join.timeout_ms = options_->join_timeout_ms;
+  Result<client::Epoch> epoch = to_result(session_.join(join));
+  if (epoch.ok()) joined_before_ = true;
+  return epoch;
+}
+
+Result<std::unique_ptr<Comm>> Member::connect(const client::Epoch& epoch) {
+  // The daemon keeps keys per epoch; the number in the key tells people which one they look at.
+  const auto named = [&](const std::string& key) {
+    return fmt::format("gloo/{}/{}", epoch.epoch, key);
+  };
+  GlooOptions options{.rank = epoch.rank, .size = epoch.size};
+  options.timeout_ms = options_->collective_timeout_ms;
+  options.rendezvous.set = [&](const std::string& key, const std::vector<char>& value) {
+    return to_status(session_.kv_set(named(key), std::string(value.begin(), value.end())));
+  };
+  options.rendezvous.get = [&](const std::string& key) -> Result<std::vector<char>> {
+    CKPT_ASSIGN(const std::string value,
+                to_result(session_.kv_get(named(key), kRendezvousTimeoutMs)));
+    return std::vector<char>(value.begin(), value.end());
+  };
+  return make_gloo_comm(options);
+}
+
+void Member::poll() {
+  // Each call takes a reconnecting session one step further.
+  for (int i = 0; i < 4; ++i) (void)session_.poll(0);
+}
+
+std::optional<std::string> Member::epoch_over() const {
+  const auto lost = session_.epoch_ended();
+  if (!lost) return std::nullopt;
+  if (lost->empty()) return "the epoch has ended";
+  return fmt::format("lost rank {}", rank_list(*lost));
+}
+
+void Member::await_connection(uint32_t timeout_ms) {
+  const auto end = Clock::now() + std::chrono::milliseconds(timeout_ms);
+  while (!connected() && Clock::now() < end) (void)session_.poll(50);
+}
+
+void Member::await_epoch_end(uint32_t timeout_ms) {
+  const auto end = Clock::now() + std::chrono::milliseconds(timeout_ms);
+  while (!epoch_over() && Clock::now() < end) (void)session_.poll(50);
+}
+
+}  // namespace moetrain

@@ -1,0 +1,58 @@
+#include "trainer/elastic/rank_options.h"
+
+#include <nlohmann/json.hpp>
+
+namespace moetrain {
+
+using ckpt::ErrorCode;
+using ckpt::make_error;
+using nlohmann::json;
+
+namespace {
+
+template <typename Options, typename Visit>
+void visit_fields(Options& options, Visit&& visit) {
+  visit("data", options.data);
+  visit("run", options.run);
+  visit("socket", options.socket);
+  visit("rank", options.rank);
+  visit("ranks", options.ranks);
+  visit("steps", options.steps);
+  visit("checkpoint_every", options.checkpoint_every);
+  visit("skip_when_out_of_slabs", options.skip_when_out_of_slabs);
+  visit("resume", options.resume);
+  visit("resume_step", options.resume_step);
+  visit("kill_at", options.kill_at);
+  visit("collective_timeout_ms", options.collective_timeout_ms);
+  visit("join_timeout_ms", options.join_timeout_ms);
+  visit("save_timeout_ms", options.save_timeout_ms);
+}
+
+}  // namespace
+
+std::string to_json(const RankOptions& options) {
+  json out = {{"config", json::parse(to_json(options.config))}};
+  visit_fields(options, [&](const char* name, const auto& field) { out[name] = field; });
+  return out.dump();
+}
+
+Result<RankOptions> parse_rank_options(std::string_view text) {
+  const json document = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!document.is_object() || !document.contains("config")) {
+    return make_error(ErrorCode::kInvalidArgument, "rank options: not a JSON object with a config");
+  }
+  RankOptions options;
+  CKPT_ASSIGN(options.config, parse_train_config(document["config"].dump(), "rank options"));
+  try {
+    visit_fields(options, [&](const char* name, auto& field) { document.at(name).get_to(field); });
+  } catch (const json::exception& error) {
+    return make_error(ErrorCode::kInvalidArgument, "rank options: {}", error.what());
+  }
+  if (options.rank >= options.ranks || options.resume > CKPT_RESUME_CONTINUE) {
+    return make_error(ErrorCode::kInvalidArgument, "rank options: rank {} of {}, resume mode {}",
+                      options.rank, options.ranks, options.resume);
+  }
+  return options;
+}
+
+}  // namespace moetrain

@@ -1,0 +1,38 @@
+// RankOptions: all that a rank process is told, as one JSON argument of `moetrain rank`.
+#pragma once
+
+#include <ckpt/ckpt.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "trainer/train_config.h"
+
+namespace moetrain {
+
+struct RankOptions {
+  TrainConfig config;
+  std::vector<std::string> data;
+  std::string run;
+  std::string socket;
+  uint32_t rank = 0;
+  uint32_t ranks = 1;
+  uint64_t steps = 0;             // where to stop: the number of the last step
+  uint64_t checkpoint_every = 0;  // steps; 0: only after the last
+  bool skip_when_out_of_slabs = false;
+  // How the first epoch starts; every later one continues.
+  uint32_t resume = CKPT_RESUME_START;
+  uint64_t resume_step = 0;  // with CKPT_RESUME_AT_STEP
+  // Steps in which to kill this process, between backward and update.
+  std::vector<uint64_t> kill_at;
+  uint32_t collective_timeout_ms = 60'000;
+  uint32_t join_timeout_ms = 120'000;
+  uint32_t save_timeout_ms = 120'000;  // of the last checkpoint, restarts of ckptd included
+};
+
+std::string to_json(const RankOptions& options);
+Result<RankOptions> parse_rank_options(std::string_view json);
+
+}  // namespace moetrain

@@ -1,0 +1,76 @@
+// RankRun: the state of one rank process and what it does in each epoch.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trainer/checkpoint/snapshotter.h"
+#include "trainer/data.h"
+#include "trainer/elastic/member.h"
+#include "trainer/elastic/rank.h"
+#include "trainer/loop.h"
+
+namespace moetrain {
+
+class RankRun {
+ public:
+  RankRun(const RankOptions& options, EventWriter& events, const std::atomic<bool>& stop)
+      : options_(options), events_(events), stop_(stop) {}
+
+  // To the last saved step. Any error is final.
+  Status run();
+
+ private:
+  enum class Ending { kSaved, kGroupLost };
+  // What the ranks agree on at a step boundary, before anything else: the largest of each.
+  struct Boundary {
+    bool stop = false;             // somebody was asked to stop
+    bool away = false;             // somebody has no connection to ckptd
+    uint64_t failed_snapshot = 0;  // somebody could not contribute to the snapshot of this step
+  };
+
+  Status prepare();
+  // One epoch, from joining it to its end.
+  Result<Ending> run_epoch();
+  // Brings the model and the progress to where the epoch starts.
+  Status restore(const ckpt::client::Epoch& epoch);
+  Status take_over(const ckpt::client::ViewPoint& view);
+  // From boundary to boundary. An error of the communicator means that the group is lost.
+  Result<Ending> train(Comm& comm);
+  Result<Boundary> meet(Comm& comm);
+  Status one_step(Comm& comm);
+  // Takes the snapshot of the current step. A failure is reported and told to the others later.
+  Status snapshot(uint32_t attempt = 0);
+  Result<Ending> save_last(Comm& comm);
+  void report_snapshots();
+  void report_snapshot(const SnapshotOutcome& outcome);
+  Ending leave_group(Comm* comm, const std::string& reason);
+  // Where the last checkpoint is, for messages: "run tiny step 30".
+  std::string where() const;
+
+  const RankOptions& options_;
+  EventWriter& events_;
+  const std::atomic<bool>& stop_;
+
+  std::optional<Corpus> corpus_;
+  std::vector<StateUnit> units_;
+  ExpertPlacement placement_;
+  std::unique_ptr<Model> model_;
+  std::vector<std::byte> trainer_unit_;
+  std::optional<StateMemory> memory_;
+  std::optional<Trainer> trainer_;
+  std::optional<Member> member_;
+  Progress progress_;
+
+  // Of the current epoch.
+  std::optional<Snapshotter> snapshotter_;
+  uint64_t saved_step_ = 0;       // the newest step that is saved or on its way
+  bool snapshot_due_ = false;     // a snapshot waits for ckptd to be back
+  uint64_t failed_snapshot_ = 0;  // not yet told to the others
+  double stall_ms_ = 0;           // since the last step was reported
+  float last_loss_ = 0;
+};
+
+}  // namespace moetrain

@@ -1,0 +1,176 @@
+#include "trainer/elastic/recorder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+namespace moetrain {
+
+namespace {
+
+using Kind = RankEvent::Kind;
+
+double ms_between(uint64_t from_ns, uint64_t to_ns) {
+  return to_ns > from_ns ? static_cast<double>(to_ns - from_ns) / 1e6 : 0;
+}
+
+// Nearest rank; 0 without values.
+double percentile(std::vector<double> values, double part) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  const auto rank = static_cast<size_t>(std::ceil(part * static_cast<double>(values.size())));
+  return values[std::clamp<size_t>(rank, 1, values.size()) - 1];
+}
+
+}  // namespace
+
+Recorder::Recorder(uint32_t ranks, uint64_t tokens_per_step)
+    : ranks_(ranks), tokens_per_step_(tokens_per_step) {}
+
+void Recorder::add(const RankEvent& event) {
+  switch (event.kind) {
+    case Kind::kTraining:
+      return add_training(event);
+    case Kind::kStep:
+      return add_step(event);
+    case Kind::kSnapshot:
+      return add_snapshot(event);
+    case Kind::kDying:
+      dying_since_[event.rank] = event.time_ns;
+      return;
+    case Kind::kGroupLost:
+    case Kind::kLog:
+    case Kind::kSaved:
+    case Kind::kFatal:
+      return;
+  }
+}
+
+void Recorder::rank_died(uint32_t rank, uint64_t now_ns) {
+  const auto dying = dying_since_.find(rank);
+  const uint64_t lost_ns = dying == dying_since_.end() ? now_ns : dying->second;
+  if (!open_failure_) {
+    open_failure_.emplace();
+    open_failure_->failure.step = step_;
+    open_failure_->lost_ns = lost_ns;
+    open_failure_->last_completed = step_;
+    open_failure_->failure.detected_ms = ms_between(lost_ns, now_ns);
+  }
+  // Ranks lost before training went on are one failure.
+  OpenFailure& open = *open_failure_;
+  if (std::find(open.failure.ranks.begin(), open.failure.ranks.end(), rank) ==
+      open.failure.ranks.end()) {
+    open.failure.ranks.push_back(rank);
+  }
+  open.back.clear();
+  if (dying != dying_since_.end()) dying_since_.erase(dying);
+}
+
+void Recorder::add_training(const RankEvent& event) {
+  epoch_of_rank_[event.rank] = event.epoch;
+  if (!open_failure_) {
+    step_ = event.step;
+    return;
+  }
+  OpenFailure& open = *open_failure_;
+  if (event.epoch != open.epoch) {
+    open.epoch = event.epoch;
+    open.back.clear();
+    open.failure.bytes = {};
+    open.failure.stale_units = 0;
+  }
+  open.back.insert(event.rank);
+  open.failure.bytes.memory += event.bytes_memory;
+  open.failure.bytes.disk += event.bytes_disk;
+  open.failure.stale_units += event.stale_units.size();
+  if (open.back.size() < ranks_) return;
+  open.failure.resumed_ms = ms_between(open.lost_ns, event.time_ns);
+  open.failure.steps_lost = open.last_completed - std::min(open.last_completed, event.step);
+  failures_.push_back(open.failure);
+  open_failure_.reset();
+  step_ = event.step;
+}
+
+void Recorder::add_step(const RankEvent& event) {
+  step_ = std::max(step_, event.step);
+  if (open_failure_) {
+    // A survivor completed one more before it noticed.
+    open_failure_->last_completed = std::max(open_failure_->last_completed, event.step);
+    open_failure_->failure.step = open_failure_->last_completed;
+  }
+  const auto [known, fresh] = loss_bits_.emplace(event.step, event.loss_bits);
+  if (!fresh && known->second != event.loss_bits) {
+    mismatches_.push_back(
+        fmt::format("step {}: rank {} has loss bits {:08x}, but {:08x} were seen before",
+                    event.step, event.rank, event.loss_bits, known->second));
+  }
+  const uint64_t epoch = epoch_of_rank_[event.rank];
+  auto& [of_epoch, slowest] = ms_[event.step];
+  if (of_epoch != epoch) slowest = 0;
+  of_epoch = epoch;
+  slowest = std::max(slowest, event.ms);
+}
+
+void Recorder::add_snapshot(const RankEvent& event) {
+  Checkpoint& checkpoint = checkpoints_[{epoch_of_rank_[event.rank], event.step}];
+  checkpoint.stall_ms = std::max(checkpoint.stall_ms, event.stall_ms);
+  if (!event.durable) return;
+  checkpoint.durable = true;
+  checkpoint.bytes += event.bytes;
+  checkpoint.durable_ms.push_back(event.durable_ms);
+  durable_steps_.insert(event.step);
+}
+
+void Recorder::daemon_died(uint64_t now_ns) {
+  if (!daemon_down_since_) daemon_down_since_ = now_ns;
+}
+
+void Recorder::daemon_back(uint64_t now_ns) {
+  if (!daemon_down_since_) return;
+  daemon_failures_.push_back({.step = step_, .down_ms = ms_between(*daemon_down_since_, now_ns)});
+  daemon_down_since_.reset();
+}
+
+float Recorder::loss() const {
+  const auto found = loss_bits_.find(step_);
+  return found == loss_bits_.end() ? 0.0f : std::bit_cast<float>(found->second);
+}
+
+bool Recorder::is_first_of_step(const RankEvent& event) {
+  const uint64_t epoch = epoch_of_rank_[event.rank];
+  const auto [known, fresh] = first_seen_.emplace(event.step, epoch);
+  if (!fresh && known->second >= epoch) return false;
+  known->second = epoch;
+  return true;
+}
+
+report::Report Recorder::report() const {
+  report::Report report;
+  report.ranks = ranks_;
+  report.steps = loss_bits_.empty() ? 0 : loss_bits_.rbegin()->first;
+  report.tokens_per_step = tokens_per_step_;
+  for (const auto& [step, bits] : loss_bits_) {
+    report.losses.push_back({.step = step, .loss = std::bit_cast<float>(bits)});
+  }
+  std::vector<double> step_ms;
+  for (const auto& [step, timed] : ms_) step_ms.push_back(timed.second);
+  report.step_ms = {.p50 = percentile(step_ms, 0.50), .p99 = percentile(step_ms, 0.99)};
+  std::vector<double> durable_ms;
+  for (const auto& [key, checkpoint] : checkpoints_) {
+    report.checkpoints.stall_ms_total += checkpoint.stall_ms;
+    report.checkpoints.stall_ms_max =
+        std::max(report.checkpoints.stall_ms_max, checkpoint.stall_ms);
+    if (!checkpoint.durable) continue;
+    ++report.checkpoints.count;
+    report.checkpoints.bytes += checkpoint.bytes;
+    durable_ms.insert(durable_ms.end(), checkpoint.durable_ms.begin(), checkpoint.durable_ms.end());
+  }
+  report.checkpoints.durable_ms_p50 = percentile(durable_ms, 0.50);
+  report.failures = failures_;
+  report.daemon_failures = daemon_failures_;
+  return report;
+}
+
+}  // namespace moetrain

@@ -1,0 +1,78 @@
+// Recorder: turns the events of all ranks into the report of the run. Pure: events in, report out.
+//
+// It also holds training to its promise: the loss of a step is the same on every rank, and a step
+// that is done again after a failure gives the same bits as the first time.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "trainer/elastic/events.h"
+#include "trainer/report/report.h"
+
+namespace moetrain {
+
+class Recorder {
+ public:
+  Recorder(uint32_t ranks, uint64_t tokens_per_step);
+
+  void add(const RankEvent& event);
+  // The supervisor found the rank's process dead.
+  void rank_died(uint32_t rank, uint64_t now_ns);
+  // ckptd was found dead, and answered again.
+  void daemon_died(uint64_t now_ns);
+  void daemon_back(uint64_t now_ns);
+
+  // The newest step that some rank has completed in the current epoch.
+  uint64_t step() const { return step_; }
+  float loss() const;
+  // True if the event of this step is the first of its epoch: for progress and metrics, where a
+  // step counts once, not once per rank.
+  bool is_first_of_step(const RankEvent& event);
+  // What broke the promise above, one sentence each; empty if nothing did.
+  const std::vector<std::string>& mismatches() const { return mismatches_; }
+  // Steps whose snapshot was announced durable by ckptd.
+  const std::set<uint64_t>& durable_steps() const { return durable_steps_; }
+
+  report::Report report() const;
+
+ private:
+  struct Checkpoint {
+    uint64_t bytes = 0;
+    double stall_ms = 0;  // the slowest rank
+    std::vector<double> durable_ms;
+    bool durable = false;
+  };
+  struct OpenFailure {
+    report::Failure failure;
+    uint64_t lost_ns = 0;
+    uint64_t last_completed = 0;
+    std::set<uint32_t> back;  // ranks that train again
+    uint64_t epoch = 0;       // of the epoch they train in
+  };
+
+  void add_training(const RankEvent& event);
+  void add_step(const RankEvent& event);
+  void add_snapshot(const RankEvent& event);
+
+  const uint32_t ranks_;
+  const uint64_t tokens_per_step_;
+  uint64_t step_ = 0;
+  std::map<uint64_t, uint32_t> loss_bits_;              // by step
+  std::map<uint64_t, std::pair<uint64_t, double>> ms_;  // by step: epoch, slowest rank of it
+  std::map<uint64_t, uint64_t> first_seen_;             // step -> epoch counted by is_first_of_step
+  std::map<std::pair<uint64_t, uint64_t>, Checkpoint> checkpoints_;  // by (epoch, step)
+  std::set<uint64_t> durable_steps_;
+  std::map<uint32_t, uint64_t> epoch_of_rank_;
+  std::map<uint32_t, uint64_t> dying_since_;  // rank -> when it said so
+  std::optional<OpenFailure> open_failure_;
+  std::vector<report::Failure> failures_;
+  std::vector<report::DaemonFailure> daemon_failures_;
+  std::optional<uint64_t> daemon_down_since_;
+  std::vector<std::string> mismatches_;
+};
+
+}  // namespace moetrain

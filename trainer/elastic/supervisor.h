@@ -1,0 +1,55 @@
+// Supervisor: `moetrain run`. Starts the ranks of this machine (and a ckptd, unless one is given),
+// starts anew what dies, and writes the report.
+//
+// One thread, one poll loop over the ranks' event pipes, the pidfds of all children and a signalfd.
+// A rank that dies is started again by itself; the survivors keep running and meet it in the next
+// epoch. A rank that gives up with a kFatal event ends the run: the same would happen again.
+// SIGINT or SIGTERM: the ranks save the step they are at, and the run ends well; a second one ends
+// it at once.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "trainer/elastic/rank_options.h"
+
+namespace moetrain {
+
+struct RankKill {
+  uint32_t rank = 0;
+  uint64_t step = 0;
+};
+
+struct RunOptions {
+  RankOptions rank;  // what every rank is told; `rank.rank` and `rank.kill_at` are filled in here
+  std::vector<RankKill> kills;
+  std::vector<uint64_t> daemon_kills;  // steps after which our own ckptd is killed
+  uint32_t restarts_max = 5;           // of ranks, in a row without a completed step
+  bool own_daemon = true;              // listening on rank.socket, with its data in data_dir
+  std::string data_dir;
+  std::string log_file;
+  std::string io;  // ckptd's --io; empty: its default
+  std::string report_file;
+  std::string metrics_file;
+  bool print_report = false;  // the report's JSON on stdout
+};
+
+class Supervisor {
+ public:
+  explicit Supervisor(RunOptions options);
+  ~Supervisor();  // kills what still runs
+
+  // Starts our own ckptd, if the options want one. Does not wait until it is ready: clients do.
+  Status start_daemon();
+  // What was found out with ckptd's help: the configuration of the run that is resumed.
+  Status settle(const TrainConfig& config);
+  // Runs to the end; returns the exit code of the program.
+  int run();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace moetrain

@@ -1,0 +1,66 @@
+// Supervisor::Impl: the state of a run under supervision.
+#pragma once
+
+#include <fstream>
+#include <optional>
+#include <set>
+
+#include "trainer/elastic/daemon_process.h"
+#include "trainer/elastic/events.h"
+#include "trainer/elastic/process.h"
+#include "trainer/elastic/recorder.h"
+#include "trainer/elastic/supervisor.h"
+#include "trainer/report/progress.h"
+
+namespace moetrain {
+
+struct Supervisor::Impl {
+  // One rank's place; processes come and go in it.
+  struct Slot {
+    std::optional<Process> process;
+    ckpt::base::UniqueFd events;
+    EventReader reader;
+    bool saved = false;       // the last checkpoint is durable: its end is a good one
+    bool left_group = false;  // it reported the loss of a peer since the last epoch began
+  };
+
+  explicit Impl(RunOptions run_options) : options(std::move(run_options)) {}
+
+  Status start_daemon();
+  Status settle(const TrainConfig& config);
+  int run();
+
+  // supervisor_ranks.cc
+  Status start_rank(uint32_t rank);
+  void read_events(uint32_t rank);
+  void handle(const RankEvent& event);
+  void handle_step(const RankEvent& event);
+  void rank_ended(uint32_t rank, const ProcessEnd& end);
+  void kill_hanging_ranks();
+
+  // supervisor.cc
+  void watch_once();
+  void daemon_ended();
+  void take_signal();
+  void give_up(ckpt::Error error);
+  void kill_ranks();
+  bool ranks_running() const;
+  int finish();
+  void say(const std::string& line);
+
+  RunOptions options;
+  std::optional<DaemonProcess> daemon;
+  std::optional<Recorder> recorder;
+  std::optional<report::ProgressBar> bar;
+  std::ofstream metrics;
+  ckpt::base::UniqueFd signals;
+  std::vector<Slot> slots;
+  bool epoch_seen = false;  // ranks that start from now on continue, whatever the run began with
+  bool complete = false;    // some rank has seen the last checkpoint durable
+  uint32_t restarts_in_a_row = 0;
+  std::optional<int> stop_signal;
+  std::optional<ckpt::Error> failure;
+  uint64_t group_lost_ns = 0;  // when the first rank reported it; 0: the group is well
+};
+
+}  // namespace moetrain

@@ -1,0 +1,172 @@
+// The supervisor's part that knows ranks: starting them, their events, their ends.
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "trainer/elastic/supervisor_impl.h"
+
+namespace moetrain {
+
+using ckpt::ErrorCode;
+using ckpt::make_error;
+using Kind = RankEvent::Kind;
+
+namespace {
+
+// A survivor leaves its group within seconds of a loss; one that has not after this long hangs.
+constexpr uint64_t kHangingNs = 20'000'000'000;
+
+std::string metrics_line(const RankEvent& event, uint64_t tokens) {
+  nlohmann::ordered_json line;
+  const float loss = std::bit_cast<float>(event.loss_bits);
+  line["step"] = event.step;
+  line["loss"] = std::isfinite(loss) ? nlohmann::ordered_json(loss) : nullptr;
+  line["loss_bits"] = fmt::format("{:08x}", event.loss_bits);
+  line["tokens"] = tokens;
+  line["ms"] = event.ms;
+  line["stall_ms"] = event.stall_ms;
+  line["learning_rate"] = event.learning_rate;
+  line["gradient_norm"] =
+      std::isfinite(event.gradient_norm) ? nlohmann::ordered_json(event.gradient_norm) : nullptr;
+  line["applied"] = event.applied;
+  return line.dump();
+}
+
+}  // namespace
+
+Status Supervisor::Impl::start_rank(uint32_t rank) {
+  RankOptions told = options.rank;
+  told.rank = rank;
+  for (const RankKill& kill : options.kills) {
+    if (kill.rank == rank) told.kill_at.push_back(kill.step);
+  }
+  if (epoch_seen) told.resume = CKPT_RESUME_CONTINUE;
+  CKPT_ASSIGN(Pipe pipe, make_pipe());
+  ::fcntl(pipe.read.get(), F_SETFL, O_NONBLOCK);
+  Process::Options process;
+  process.arguments = {program_beside("moetrain"), "rank", "--options", to_json(told)};
+  // One thread of BLAS: the ranks share the cores, and the order of summation stays fixed.
+  process.environment = {"OPENBLAS_NUM_THREADS=1", "OMP_NUM_THREADS=1"};
+  process.descriptors = {{pipe.write.get(), kEventFd}};
+  CKPT_ASSIGN(Process started, Process::start(process));
+  Slot& slot = slots[rank];
+  slot = Slot{.process = std::move(started), .events = std::move(pipe.read), .reader = {}};
+  // A stop that was asked for before this process existed.
+  if (stop_signal) slot.process->signal(SIGTERM);
+  return {};
+}
+
+void Supervisor::Impl::read_events(uint32_t rank) {
+  Slot& slot = slots[rank];
+  char bytes[65536];
+  for (;;) {
+    const ssize_t n = ::read(slot.events.get(), bytes, sizeof bytes);
+    if (n < 0 && errno == EINTR) continue;
+    if (n == 0) slot.events.reset();  // the pipe's other end is gone
+    if (n <= 0) break;
+    slot.reader.append({bytes, static_cast<size_t>(n)});
+  }
+  for (RankEvent& event : slot.reader.take()) {
+    event.rank = rank;
+    handle(event);
+  }
+}
+
+void Supervisor::Impl::handle(const RankEvent& event) {
+  recorder->add(event);
+  switch (event.kind) {
+    case Kind::kTraining:
+      epoch_seen = true;
+      group_lost_ns = 0;
+      slots[event.rank].left_group = false;
+      if (event.rank == 0 && event.resumed) {
+        say(fmt::format("resumed at step {} ({} ranks, epoch {}, lineage {})", event.step,
+                        slots.size(), event.epoch, event.lineage));
+      }
+      return;
+    case Kind::kStep:
+      return handle_step(event);
+    case Kind::kSnapshot:
+      if (!event.durable) {
+        say(fmt::format("rank {}: the snapshot of step {} failed: {}", event.rank, event.step,
+                        event.text));
+      }
+      return;
+    case Kind::kDying:
+      // Asked for once: the next process of this rank does not do it again.
+      std::erase_if(options.kills, [&](const RankKill& kill) {
+        return kill.rank == event.rank && kill.step == event.step;
+      });
+      return;
+    case Kind::kGroupLost:
+      slots[event.rank].left_group = true;
+      if (group_lost_ns == 0) group_lost_ns = monotonic_ns();
+      return;
+    case Kind::kLog:
+      return say(fmt::format("rank {}: {}", event.rank, event.text));
+    case Kind::kSaved:
+      slots[event.rank].saved = true;
+      complete = true;
+      return;
+    case Kind::kFatal:
+      return give_up({static_cast<ErrorCode>(event.code), event.text});
+  }
+}
+
+void Supervisor::Impl::handle_step(const RankEvent& event) {
+  if (!recorder->is_first_of_step(event)) return;
+  restarts_in_a_row = 0;
+  if (!event.applied) {
+    say(fmt::format("step {}: skipped, the loss or the gradient is not finite", event.step));
+  }
+  if (metrics.is_open()) {
+    metrics << metrics_line(event, options.rank.config.tokens_per_step()) << '\n' << std::flush;
+  }
+  bar->update(event.step, fmt::format("loss {:.4f}", std::bit_cast<float>(event.loss_bits)));
+  if (std::erase(options.daemon_kills, event.step) > 0 && daemon) {
+    say(fmt::format("step {}: killing ckptd, as asked", event.step));
+    daemon->kill();
+  }
+}
+
+void Supervisor::Impl::rank_ended(uint32_t rank, const ProcessEnd& end) {
+  Slot& slot = slots[rank];
+  if (slot.events.valid()) read_events(rank);  // its last words
+  slot.process.reset();
+  slot.events.reset();
+  if (slot.saved || complete || failure) return;
+  if (stop_signal) {
+    return give_up(make_error(ErrorCode::kAborted,
+                              "rank {} ended with {} before the last step was saved", rank,
+                              end.text()));
+  }
+  recorder->rank_died(rank, monotonic_ns());
+  say(fmt::format("rank {} is lost at step {} ({}); starting it again", rank, recorder->step() + 1,
+                  end.text()));
+  if (++restarts_in_a_row > options.restarts_max) {
+    return give_up(make_error(
+        ErrorCode::kAborted, "rank {} ended with {}: {} restarts in a row without a completed step",
+        rank, end.text(), options.restarts_max));
+  }
+  const Status started = start_rank(rank);
+  if (!started.ok()) give_up(started.error());
+}
+
+void Supervisor::Impl::kill_hanging_ranks() {
+  if (group_lost_ns == 0 || monotonic_ns() - group_lost_ns < kHangingNs) return;
+  group_lost_ns = 0;
+  for (uint32_t rank = 0; rank < slots.size(); ++rank) {
+    Slot& slot = slots[rank];
+    if (!slot.process || slot.left_group || slot.saved) continue;
+    say(fmt::format("rank {} hangs: it did not leave the lost group; killing it", rank));
+    slot.process->signal(SIGKILL);
+  }
+}
+
+}  // namespace moetrain

@@ -1,0 +1,25 @@
+// moetrain: the trainer's command line. One function per command; see cli.md's table in README.md.
+#include "trainer/main.h"
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+
+int main(int argc, char** argv) {
+  CLI::App app{"moetrain: trains Mixture-of-Experts models that survive the loss of workers"};
+  app.require_subcommand(1);
+  app.footer(
+      "Exit codes: 0 done, 1 failed, 2 bad usage, 3 not found, 4 integrity error.\n"
+      "`moetrain COMMAND --help` shows a command's options and examples.");
+  moetrain::ExitCode exit_code;
+  moetrain::add_run_command(app, exit_code);
+  moetrain::add_eval_command(app, exit_code);
+  moetrain::add_report_command(app, exit_code);
+  moetrain::add_rank_command(app, exit_code);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    // CLI11 prints help (exit 0) or what is wrong with the usage, whose code is always 2 here.
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  return exit_code.value;
+}

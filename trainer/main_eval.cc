@@ -1,0 +1,141 @@
+// moetrain eval: the loss of a saved run on text it has not seen. moetrain report: pictures of one.
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "formats/base/bytes.h"
+#include "trainer/checkpoint/saved_run.h"
+#include "trainer/data.h"
+#include "trainer/loop.h"
+#include "trainer/main.h"
+#include "trainer/report/progress.h"
+#include "trainer/report/render.h"
+#include "trainer/report/text.h"
+
+namespace moetrain {
+
+using ckpt::ErrorCode;
+using ckpt::make_error;
+
+namespace {
+
+struct EvalFlags {
+  std::string target;
+  std::string socket;
+  std::vector<std::string> data;
+  uint64_t sequences = 64;
+  std::string logits_file;
+  bool json = false;
+};
+
+// Raw fp32, [tokens, vocabulary], of the first sequence of the held-out text; the tokens are in the
+// answer, so that another implementation can be given the same.
+Result<std::vector<int32_t>> write_logits(Comm& comm, Model& model, std::span<const uint8_t> text,
+                                          const std::string& path) {
+  const uint32_t seq_len = model.config().seq_len;
+  const std::vector<int32_t> tokens(text.begin(), text.begin() + seq_len);
+  const std::vector<int32_t> targets(text.begin() + 1, text.begin() + 1 + seq_len);
+  std::vector<float> logits(size_t{seq_len} * model.config().vocab);
+  CKPT_TRY(model.evaluate(comm, {tokens, targets}, logits));
+  CKPT_TRY(report::write_file(path, ckpt::as_text(std::as_bytes(std::span(logits)))));
+  return tokens;
+}
+
+Result<int> eval(EvalFlags& flags) {
+  const size_t at = flags.target.find('@');
+  const std::string run = flags.target.substr(0, at);
+  const std::string view = at == std::string::npos ? "latest" : flags.target.substr(at + 1);
+  if (flags.sequences == 0) {
+    return make_error(ErrorCode::kInvalidArgument, "--sequences 0: nothing to evaluate");
+  }
+  if (flags.data.empty()) {
+    CKPT_ASSIGN(flags.data, default_data_paths());
+  }
+  CKPT_ASSIGN(const Corpus corpus, Corpus::load(flags.data));
+  CKPT_ASSIGN(const SavedRun saved, find_saved_run(flags.socket, run, view));
+  CKPT_TRY(corpus.check_fits(saved.config.model.seq_len));
+  CKPT_ASSIGN(const LoadedModel loaded, load_saved_model(flags.socket, run, saved));
+  for (const std::string& note : loaded.notes) fmt::print(stderr, "moetrain: {}\n", note);
+  const auto comms = make_local_comms(1);
+  CKPT_ASSIGN(const double loss,
+              evaluate_text(*comms[0], *loaded.model, corpus.held_out(), flags.sequences));
+  nlohmann::ordered_json answer = {{"run", run},
+                                   {"step", saved.step},
+                                   {"lineage", saved.lineage},
+                                   {"sequences", flags.sequences},
+                                   {"tokens", flags.sequences * saved.config.model.seq_len},
+                                   {"loss", loss}};
+  if (!flags.logits_file.empty()) {
+    CKPT_ASSIGN(const std::vector<int32_t> tokens,
+                write_logits(*comms[0], *loaded.model, corpus.held_out(), flags.logits_file));
+    answer["logits"] = {{"file", flags.logits_file},
+                        {"dtype", "F32"},
+                        {"shape", {tokens.size(), saved.config.model.vocab}},
+                        {"tokens", tokens}};
+  }
+  if (flags.json) {
+    fmt::print("{}\n", answer.dump());
+  } else {
+    fmt::print("{}@{}: loss {:.4f} nats per byte over {} held-out tokens\n", run, saved.step, loss,
+               answer["tokens"].dump());
+  }
+  return 0;
+}
+
+struct ReportFlags {
+  std::string file;
+  std::string svg;
+};
+
+Result<int> show_report(const ReportFlags& flags) {
+  CKPT_ASSIGN(const report::Report loaded, report::read_report(flags.file));
+  const bool terminal = ::isatty(STDOUT_FILENO) == 1;
+  const report::ChartOptions chart{.columns = report::terminal_columns(STDOUT_FILENO),
+                                   .unicode = report::locale_is_utf8(),
+                                   .color = terminal};
+  fmt::print("{}\n{}\n{}", report::summary_text(loaded), report::failure_table_text(loaded),
+             report::loss_chart_text(loaded, chart));
+  if (flags.svg.empty()) return 0;
+  CKPT_TRY(report::write_file(flags.svg, report::loss_chart_svg(loaded, {})));
+  return 0;
+}
+
+}  // namespace
+
+void add_eval_command(CLI::App& app, ExitCode& exit_code) {
+  auto flags = std::make_shared<EvalFlags>();
+  CLI::App* command = app.add_subcommand("eval", "Loss of a saved run on held-out text");
+  command->add_option("target", flags->target, "RUN, RUN@STEP or RUN@TAG")->required();
+  command->add_option("--socket", flags->socket, "Where ckptd listens")
+      ->envname("CKPTD_SOCKET")
+      ->required();
+  command->add_option("--data", flags->data, "Files and folders, as for run");
+  command->add_option("--sequences", flags->sequences, "Spread over the held-out text")
+      ->capture_default_str();
+  command->add_option("--logits", flags->logits_file,
+                      "Write the logits of one sequence here (raw fp32), its tokens with --json");
+  command->add_flag("--json", flags->json, "Print one JSON document");
+  command->footer("Example:\n  moetrain eval books@200 --socket unix:/run/ckptd.sock --json");
+  command->callback([flags, &exit_code] {
+    const Result<int> result = eval(*flags);
+    exit_code.value = result.ok() ? *result : fail(result.error());
+  });
+}
+
+void add_report_command(CLI::App& app, ExitCode& exit_code) {
+  auto flags = std::make_shared<ReportFlags>();
+  CLI::App* command = app.add_subcommand("report", "Summary, failures and loss curve of a report");
+  command->add_option("file", flags->file, "What `run --report` wrote")->required();
+  command->add_option("--svg", flags->svg, "Write the loss curve here");
+  command->footer("Example:\n  moetrain report a.json --svg loss.svg");
+  command->callback([flags, &exit_code] {
+    const Result<int> result = show_report(*flags);
+    exit_code.value = result.ok() ? *result : fail(result.error());
+  });
+}
+
+}  // namespace moetrain

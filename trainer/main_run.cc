@@ -1,0 +1,287 @@
+// moetrain run, and moetrain rank, which it starts.
+#include <fmt/format.h>
+#include <signal.h>
+#include <stdlib.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <memory>
+
+#include "trainer/checkpoint/saved_run.h"
+#include "trainer/data.h"
+#include "trainer/elastic/rank.h"
+#include "trainer/elastic/supervisor.h"
+#include "trainer/main.h"
+#include "trainer/model/presets.h"
+
+namespace moetrain {
+
+namespace fs = std::filesystem;
+using ckpt::ErrorCode;
+using ckpt::make_error;
+
+namespace {
+
+struct RunFlags {
+  RunOptions options;
+  ConfigFlags config;
+  std::string resume;
+  std::vector<std::string> kills;
+  std::vector<std::string> joins;
+  std::string on_loss = "restart";
+  std::string out_of_slabs = "wait";
+  std::string data_dir;
+  bool keep = false;
+};
+
+std::optional<uint64_t> parse_number(std::string_view text) {
+  uint64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
+// "RANK@STEP" of a group of `ranks`.
+Result<RankKill> parse_kill(const std::string& text, uint32_t ranks) {
+  const std::string_view whole = text;
+  const size_t at = std::min(text.find('@'), text.size());
+  const std::optional<uint64_t> rank = parse_number(whole.substr(0, at));
+  const uint64_t step = parse_number(whole.substr(std::min(at + 1, text.size()))).value_or(0);
+  if (!rank || step == 0) {
+    return make_error(ErrorCode::kInvalidArgument, "--kill {}: must be RANK@STEP, like 2@33", text);
+  }
+  if (*rank >= ranks) {
+    return make_error(ErrorCode::kInvalidArgument, "--kill {}: there are only ranks 0 to {}", text,
+                      ranks - 1);
+  }
+  return RankKill{static_cast<uint32_t>(*rank), step};
+}
+
+// Fills options.rank.resume* from --resume; returns the view to look up, if there is one.
+Result<std::optional<std::string>> parse_resume(const std::string& text, RankOptions& rank) {
+  if (text.empty()) return std::optional<std::string>();
+  if (text == "latest") {
+    rank.resume = CKPT_RESUME_LATEST;
+    return std::optional<std::string>(text);
+  }
+  const auto step = parse_number(text);
+  if (!step) {
+    return make_error(ErrorCode::kInvalidArgument, "--resume {}: must be a step or 'latest'", text);
+  }
+  rank.resume = CKPT_RESUME_AT_STEP;
+  rank.resume_step = *step;
+  return std::optional<std::string>(text);
+}
+
+Status check_run_name(const std::string& name) {
+  const bool letters = std::all_of(name.begin(), name.end(), [](unsigned char c) {
+    return std::isalnum(c) != 0 || c == '.' || c == '_' || c == '-';
+  });
+  if (!name.empty() && name.size() <= 128 && letters && name[0] != '.' && name[0] != '-') return {};
+  return make_error(ErrorCode::kInvalidArgument,
+                    "--run '{}': 1 to 128 of [A-Za-z0-9._-], not beginning with . or -", name);
+}
+
+Status check_flags(RunFlags& flags) {
+  RankOptions& rank = flags.options.rank;
+  CKPT_TRY(check_run_name(rank.run));
+  if (rank.steps == 0) return make_error(ErrorCode::kInvalidArgument, "--steps 0: nothing to do");
+  if (flags.on_loss != "restart") {
+    return make_error(
+        ErrorCode::kInvalidArgument,
+        "--on-loss {}: not available yet; 'restart' brings lost ranks back and resumes"
+        " all of them from the newest checkpoint",
+        flags.on_loss);
+  }
+  if (!flags.joins.empty()) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "--join {}: ranks cannot join a running group yet; stop the run and resume it"
+                      " with more --ranks",
+                      flags.joins.front());
+  }
+  for (const std::string& kill : flags.kills) {
+    CKPT_ASSIGN(const RankKill parsed, parse_kill(kill, std::max(rank.ranks, 1u)));
+    flags.options.kills.push_back(parsed);
+  }
+  if (!rank.socket.empty() && !flags.data_dir.empty()) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "--data-dir {}: only for a ckptd of our own, not with --socket {}",
+                      flags.data_dir, rank.socket);
+  }
+  if (!rank.socket.empty() && !flags.options.daemon_kills.empty()) {
+    return make_error(ErrorCode::kInvalidArgument, "--kill-daemon: not with --socket {}",
+                      rank.socket);
+  }
+  rank.skip_when_out_of_slabs = flags.out_of_slabs == "skip";
+  return {};
+}
+
+// A folder for the socket, the log and, unless --data-dir says otherwise, the data of our own
+// ckptd.
+class WorkFolder {
+ public:
+  static Result<WorkFolder> make() {
+    std::string name = (fs::temp_directory_path() / "moetrain-XXXXXX").string();
+    if (::mkdtemp(name.data()) == nullptr) {
+      return make_error(ErrorCode::kIo, "{}: cannot be made", name);
+    }
+    return WorkFolder(name);
+  }
+  WorkFolder(WorkFolder&& other) noexcept : path_(std::exchange(other.path_, {})) {}
+  WorkFolder& operator=(WorkFolder&&) = delete;
+  ~WorkFolder() {
+    std::error_code ignored;
+    if (!path_.empty()) fs::remove_all(path_, ignored);
+  }
+  const fs::path& path() const { return path_; }
+  void keep() { path_.clear(); }
+
+ private:
+  explicit WorkFolder(fs::path path) : path_(std::move(path)) {}
+  fs::path path_;
+};
+
+Status use_own_daemon(RunFlags& flags, const WorkFolder& folder) {
+  RunOptions& options = flags.options;
+  options.rank.socket = (folder.path() / "ckptd.sock").string();
+  options.data_dir = flags.data_dir.empty() ? (folder.path() / "data").string() : flags.data_dir;
+  options.log_file =
+      (flags.data_dir.empty() ? folder.path() : fs::path(flags.data_dir)) / "ckptd.log";
+  std::error_code error;
+  fs::create_directories(options.data_dir, error);
+  if (!error) return {};
+  return make_error(ErrorCode::kInvalidArgument, "--data-dir {}: {}", options.data_dir,
+                    error.message());
+}
+
+// The data as the ranks will read it, checked before anything is started.
+Status check_data(RankOptions& rank) {
+  if (rank.data.empty()) {
+    CKPT_ASSIGN(rank.data, default_data_paths());
+  }
+  CKPT_ASSIGN(const Corpus corpus, Corpus::load(rank.data));
+  return corpus.check_fits(rank.config.model.seq_len);
+}
+
+TrainConfig default_config() {
+  TrainConfig config;
+  config.model = *preset("tiny");
+  return config;
+}
+
+Result<int> run(RunFlags& flags) {
+  CKPT_TRY(check_flags(flags));
+  RankOptions& rank = flags.options.rank;
+  CKPT_ASSIGN(const std::optional<std::string> view, parse_resume(flags.resume, rank));
+  CKPT_ASSIGN(rank.config, flags.config.apply(default_config()));
+  // With --resume the run's own configuration counts; it is checked once it is known.
+  if (!view) {
+    CKPT_TRY(validate(rank.config, rank.ranks));
+  }
+  CKPT_TRY(check_data(rank));
+  flags.options.own_daemon = rank.socket.empty();
+  CKPT_ASSIGN(WorkFolder folder, WorkFolder::make());
+  if (flags.options.own_daemon) {
+    CKPT_TRY(use_own_daemon(flags, folder));
+  }
+  Supervisor supervisor(flags.options);
+  CKPT_TRY(supervisor.start_daemon());
+  if (view) {
+    CKPT_ASSIGN(const SavedRun saved, find_saved_run(rank.socket, rank.run, *view));
+    CKPT_ASSIGN(const TrainConfig config, flags.config.apply(saved.config));
+    const std::string differs = difference(saved.config, config);
+    if (!differs.empty()) {
+      return make_error(ErrorCode::kInvalidArgument, "run {} step {} was trained with {}", rank.run,
+                        saved.step, differs);
+    }
+    CKPT_TRY(validate(config, rank.ranks));
+    CKPT_TRY(supervisor.settle(config));
+  }
+  const int exit_code = supervisor.run();
+  if (flags.keep && flags.options.own_daemon) {
+    fmt::print(stderr, "kept {}\n", folder.path().string());
+    folder.keep();
+  }
+  return exit_code;
+}
+
+void add_flags(CLI::App& command, RunFlags& flags) {
+  RankOptions& rank = flags.options.rank;
+  rank.run = "moetrain";
+  rank.steps = 100;
+  rank.checkpoint_every = 10;
+  command.add_option("--ranks", rank.ranks, "Rank processes")->capture_default_str();
+  command.add_option("--steps", rank.steps, "The last step")->capture_default_str();
+  command.add_option("--data", rank.data, "Files and folders to learn from; default: our sources");
+  command.add_option("--run", rank.run, "Name of the run")
+      ->envname("CKPTD_RUN")
+      ->capture_default_str();
+  command.add_option("--socket", rank.socket, "A running ckptd; default: one of our own")
+      ->envname("CKPTD_SOCKET");
+  command.add_option("--resume", flags.resume, "Go on from a step of the run, or from 'latest'");
+  command.add_option("--checkpoint-every", rank.checkpoint_every, "Steps; 0: only the last one")
+      ->capture_default_str();
+  command.add_option("--out-of-slabs", flags.out_of_slabs, "wait or skip the snapshot")
+      ->check(CLI::IsMember({"wait", "skip"}))
+      ->capture_default_str();
+  command.add_option("--on-loss", flags.on_loss, "restart: all resume from the newest checkpoint")
+      ->check(CLI::IsMember({"restart", "continue"}))
+      ->capture_default_str();
+  command.add_option("--kill", flags.kills, "RANK@STEP: this rank kills itself in this step");
+  command.add_option("--join", flags.joins, "COUNT@STEP: not available yet");
+  command.add_option("--kill-daemon", flags.options.daemon_kills,
+                     "STEP: kill our own ckptd after this step");
+  command
+      .add_option("--restarts-max", flags.options.restarts_max,
+                  "Restarts in a row without a completed step")
+      ->capture_default_str();
+  command.add_option("--data-dir", flags.data_dir, "Data of our own ckptd, kept; default: none");
+  command.add_flag("--keep", flags.keep, "Keep the temporary folder of our own ckptd");
+  command.add_option("--io", flags.options.io, "Of our own ckptd: uring or pwritev")
+      ->check(CLI::IsMember({"uring", "pwritev"}));
+  command.add_option("--report", flags.options.report_file, "Write the report (JSON) here");
+  command.add_option("--metrics", flags.options.metrics_file, "Write a JSON line per step here");
+  command.add_flag("--json", flags.options.print_report, "Print the report on stdout");
+}
+
+std::atomic<bool> stop_requested = false;
+
+}  // namespace
+
+void add_run_command(CLI::App& app, ExitCode& exit_code) {
+  auto flags = std::make_shared<RunFlags>();
+  CLI::App* command =
+      app.add_subcommand("run", "Train on local ranks, which may die and come back");
+  add_flags(*command, *flags);
+  flags->config.add_to(*command);
+  command->footer(
+      "Examples:\n"
+      "  moetrain run --ranks 4 --steps 60 --checkpoint-every 5 --kill 2@33 --report a.json\n"
+      "  moetrain run --ranks 2 --data book.txt --data-dir /var/tmp/books --run books\n"
+      "  moetrain run --ranks 4 --steps 200 --data-dir /var/tmp/books --run books --resume latest");
+  command->callback([flags, &exit_code] {
+    const Result<int> result = run(*flags);
+    exit_code.value = result.ok() ? *result : fail(result.error());
+  });
+}
+
+void add_rank_command(CLI::App& app, ExitCode& exit_code) {
+  auto text = std::make_shared<std::string>();
+  CLI::App* command = app.add_subcommand("rank", "One rank; started by run")->group("");
+  command->add_option("--options", *text, "JSON")->required();
+  command->callback([text, &exit_code] {
+    const Result<RankOptions> options = parse_rank_options(*text);
+    if (!options.ok()) {
+      exit_code.value = fail(options.error());
+      return;
+    }
+    ::signal(SIGPIPE, SIG_IGN);
+    ::signal(SIGTERM, [](int) { stop_requested = true; });
+    EventWriter events(kEventFd, options->rank);
+    exit_code.value = run_rank(*options, events, stop_requested);
+  });
+}
+
+}  // namespace moetrain
