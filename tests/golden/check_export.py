@@ -6,8 +6,9 @@
     moetrain eval RUN@STEP --logits logits.f32 --json > eval.json
     python tests/golden/check_export.py DIR eval.json
 
-eval.json names the logits file (raw fp32, [tokens, vocabulary]) and the tokens it belongs to. Prints
-one line; exits 1 if a weight is missing or left over, or if ||a - b|| / ||b|| exceeds --tolerance.
+eval.json names the logits file (raw fp32, [tokens, vocabulary]) and the tokens it belongs to.
+Prints one line; exits 1 if a weight is missing or left over, or if ||a - b|| / ||b|| exceeds
+--tolerance.
 """
 
 import argparse

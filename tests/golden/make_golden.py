@@ -1,16 +1,19 @@
 #!/usr/bin/env python3
 # /// script
-# dependencies = ["torch", "transformers==4.57.6", "numpy", "safetensors"]
+# dependencies = ["torch", "transformers", "numpy", "safetensors"]
 # ///
 """Makes the golden files of tests/golden with PyTorch and Hugging Face transformers.
 
-    pip install torch transformers==4.57.6
+    pip install torch transformers
     python tests/golden/make_golden.py            # writes tests/golden/*.safetensors
+    python tests/golden/make_golden.py --check    # recomputes and compares, writes nothing
 
 The reference is transformers' own MixtralForCausalLM and its own loss, torch.optim.AdamW and
-torch.nn.utils.clip_grad_norm_. transformers is pinned: in this version a router returns logits and
-load_balancing_loss_func() applies softmax once; check_auxiliary_loss() would fail in one that
-applies it twice. Any recent torch will do; its version is recorded in the files.
+torch.nn.utils.clip_grad_norm_. The files in the repository come from transformers MADE_WITH, on
+which writing beside this script insists; --check and --out take any version. In every version
+check_auxiliary_loss() and check_loss() stop if it computes another loss (some apply softmax to the
+router's output twice). Versions 4 and 5 keep experts differently; tensors are read and written
+under the names of version 4, which are those of published checkpoints.
 
 Each file is one case of CASES and holds, for a model small enough to be checked in:
     metadata    config (config.json of the model), training (optimizer settings), versions
@@ -31,14 +34,17 @@ Otherwise rounding could route a token elsewhere and no tolerance would mean any
 import argparse
 import json
 import pathlib
+import sys
 
 import numpy
 import torch
 import transformers
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 from transformers import MixtralConfig, MixtralForCausalLM
 
-TRANSFORMERS = "4.57.6"
+MADE_WITH = "4.57.6"
+HERE = pathlib.Path(__file__).resolve().parent
+TOLERANCE = 2e-6  # of --check: ||a - b|| / ||b||; tests/golden/golden_test.cc has 1e-5
 MARGIN = 1e-3
 STEPS = 3
 SEEDS = range(10_000)
@@ -46,7 +52,8 @@ SEEDS = range(10_000)
 BASE = dict(
     vocab_size=64, hidden_size=16, intermediate_size=24, num_hidden_layers=2,
     num_attention_heads=4, num_key_value_heads=4, head_dim=8, num_local_experts=4,
-    num_experts_per_tok=2, max_position_embeddings=8, rope_theta=1e4, rms_norm_eps=1e-5,
+    num_experts_per_tok=2, max_position_embeddings=8, rope_theta=1e4,
+    rope_parameters=dict(rope_type="default", rope_theta=1e4), rms_norm_eps=1e-5,
     router_aux_loss_coef=0.05, output_router_logits=True, router_jitter_noise=0.0,
     sliding_window=None, attention_dropout=0.0, hidden_act="silu", tie_word_embeddings=False,
     initializer_range=0.02, bos_token_id=None, eos_token_id=None, use_cache=False)
@@ -69,29 +76,46 @@ class Unclear(Exception):
     """This seed routes some token too close to a tie, or misses what the case is about."""
 
 
+def named_tensors(model, of):
+    """(name as in version 4, of(parameter) or the view that this name means), in one order."""
+    for name, parameter in model.named_parameters():
+        tensor = of(parameter)
+        name = name.replace(".mlp.", ".block_sparse_moe.")
+        if name.endswith("experts.gate_up_proj"):  # version 5: [experts, 2 * intermediate, hidden]
+            down = of(model.get_parameter(name.replace("gate_up", "down")
+                                          .replace(".block_sparse_moe.", ".mlp.")))
+            for expert, (gate_up, w2) in enumerate(zip(tensor, down)):
+                prefix = name.replace("gate_up_proj", f"{expert}.")
+                w1, w3 = gate_up.chunk(2)
+                yield from ((prefix + f"{w}.weight", t)
+                            for w, t in (("w1", w1), ("w2", w2), ("w3", w3)))
+        elif not name.endswith("experts.down_proj"):
+            yield name, tensor
+
+
 def make_model(changes, seed):
-    config = MixtralConfig(**{**BASE, **changes}, attn_implementation="eager")
+    config = MixtralConfig(**{**BASE, **changes}, attn_implementation="eager",
+                           experts_implementation="eager")
     model = MixtralForCausalLM(config).float().train()
     assert model.config._attn_implementation == "eager"
     assert config.head_dim == BASE["head_dim"] and config.sliding_window is None
     generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            noise = torch.randn(parameter.shape, generator=generator)
-            if "norm" in name:
-                parameter.copy_(1 + 0.1 * noise)
-            elif "gate.weight" in name:
-                parameter.copy_(0.35 * noise)  # logits of order one: neither ties nor saturation
-            else:
-                parameter.copy_(0.25 * noise)
+    for name, values in named_tensors(model, lambda p: p.data):
+        noise = torch.randn(values.shape, generator=generator)
+        if "norm" in name:
+            values.copy_(1 + 0.1 * noise)
+        elif "gate.weight" in name:
+            values.copy_(0.35 * noise)  # logits of order one: neither ties nor saturation
+        else:
+            values.copy_(0.25 * noise)
     return model
 
 
 def starve_expert(model):
     """Router rows u, -u, w, -w, 0: the best two of the first four are above zero, always."""
-    for layer in model.model.layers:
-        rows = layer.block_sparse_moe.gate.weight.data
-        rows[1], rows[3], rows[IDLE] = -rows[0], -rows[2], 0
+    for name, rows in named_tensors(model, lambda p: p.data):
+        if name.endswith("gate.weight"):
+            rows[1], rows[3], rows[IDLE] = -rows[0], -rows[2], 0
 
 
 def make_batches(config, training, seed):
@@ -140,7 +164,7 @@ def make_optimizer(model, training):
 
 
 def parameters_of(model, prefix):
-    return {f"{prefix}/{n}": p.detach().clone().numpy() for n, p in model.named_parameters()}
+    return {f"{prefix}/{n}": t.clone().numpy() for n, t in named_tensors(model, lambda p: p.data)}
 
 
 def gradients_of(model):
@@ -149,7 +173,7 @@ def gradients_of(model):
     for parameter in model.parameters():
         if parameter.grad is None:
             parameter.grad = torch.zeros_like(parameter)
-    return {f"grad/{n}": p.grad.detach().clone().numpy() for n, p in model.named_parameters()}
+    return {f"grad/{n}": t.clone().numpy() for n, t in named_tensors(model, lambda p: p.grad)}
 
 
 def run_micro_batch(model, tokens, targets, micro_batches):
@@ -213,27 +237,51 @@ def make_case(changes, training_changes, kind):
     raise SystemExit("no seed gives clear routing")
 
 
+def write(path, config, training, tensors, seed):
+    metadata = {
+        "config": json.dumps({**config, "model_type": "mixtral"}, sort_keys=True),
+        "training": json.dumps(training, sort_keys=True), "seed": str(seed),
+        "torch": torch.__version__, "transformers": transformers.__version__}
+    save_file({n: numpy.ascontiguousarray(t) for n, t in tensors.items()}, path, metadata)
+    print(f"{path}: seed {seed}, losses {tensors['losses']}, norms {tensors['norms']}, "
+          f"{path.stat().st_size} bytes")
+
+
+def check(path, tensors):
+    """Compares with the file. Returns whether they agree."""
+    written = load_file(path)
+    assert written.keys() == tensors.keys(), f"{path}: holds other tensors"
+    worst, name = 0.0, "nothing"
+    for key, expected in written.items():
+        size = numpy.linalg.norm(expected.astype(numpy.float64)) or 1.0
+        error = numpy.linalg.norm(tensors[key].astype(numpy.float64) - expected) / size
+        worst, name = max((worst, name), (float(error), key))
+    print(f"{path}: {'agrees' if worst <= TOLERANCE else 'DIFFERS'}, worst {name} by {worst:.1e}")
+    return worst <= TOLERANCE
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path(__file__).parent)
+    parser.add_argument("--out", type=pathlib.Path, default=HERE, help="default: beside the script")
+    parser.add_argument("--check", action="store_true", help="compare with the files in --out")
     parser.add_argument("cases", nargs="*", help="only these", metavar="CASE")
     arguments = parser.parse_args()
-    assert transformers.__version__ == TRANSFORMERS, (
-        f"transformers is {transformers.__version__}; pip install transformers=={TRANSFORMERS}")
+    writes_here = arguments.out.resolve() == HERE and not arguments.check
+    assert not writes_here or transformers.__version__ == MADE_WITH, (
+        f"transformers is {transformers.__version__}; use --check or --out, or pip install "
+        f"transformers=={MADE_WITH} to write the checked-in files anew")
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
+    agree = True
     for name in arguments.cases or CASES:
         config, training, tensors, seed = make_case(*CASES[name])
-        metadata = {
-            "config": json.dumps({**config.to_diff_dict(), **BASE, **CASES[name][0]},
-                                 sort_keys=True),
-            "training": json.dumps(training, sort_keys=True), "seed": str(seed),
-            "torch": torch.__version__, "transformers": transformers.__version__}
         path = arguments.out / f"{name}.safetensors"
-        save_file({n: numpy.ascontiguousarray(t) for n, t in tensors.items()}, path, metadata)
-        print(f"{path}: seed {seed}, losses {tensors['losses']}, norms {tensors['norms']}, "
-              f"{path.stat().st_size} bytes")
+        if arguments.check:
+            agree = check(path, tensors) and agree
+        else:
+            write(path, {**BASE, **CASES[name][0]}, training, tensors, seed)
+    return 0 if agree else 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

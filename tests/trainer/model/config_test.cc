@@ -102,8 +102,8 @@ TEST(HuggingFaceConfig, FillsInTheDefaultsOfMixtral) {
 }
 
 TEST(HuggingFaceConfig, TakesTheBaseOfVersionFive) {
-  const auto read = from_hugging_face_json(
-      R"({"model_type": "mixtral", "rope_parameters": {"rope_type": "default", "rope_theta": 77}})");
+  const auto read =
+      from_hugging_face_json(R"({"model_type": "mixtral", "rope_parameters": {"rope_theta": 77}})");
   ASSERT_TRUE(read.ok()) << read.error().message;
   EXPECT_EQ(read->rope_theta, 77);
 }
