@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "formats/base/crc32c.h"
+#include "formats/base/parse.h"
 #include "formats/journal_record.h"
 #include "formats/safetensors.h"
 #include "formats/wire/convert.h"
@@ -186,6 +187,26 @@ bool safetensors_parse(ByteView bytes) {
   return true;
 }
 
+// ---- sizes and durations on command lines -----------------------------------------------------
+
+std::vector<Bytes> size_seeds() {
+  std::vector<Bytes> seeds;
+  for (const std::string_view text : {"1.5GiB", "64KiB", "18446744073709551615", "250us", "1d"}) {
+    const ByteView bytes = as_bytes(text);
+    seeds.emplace_back(bytes.begin(), bytes.end());
+  }
+  return seeds;
+}
+bool size_parse(ByteView bytes) {
+  const std::string_view text = as_text(bytes);
+  const Result<uint64_t> size = base::parse_size(text);
+  const Result<std::chrono::nanoseconds> duration = base::parse_duration(text);
+  if (duration.ok()) CKPT_ASSERT(duration->count() >= 0);
+  // Whatever is a size is none of the durations: no text means two things.
+  CKPT_ASSERT(!size.ok() || !duration.ok());
+  return size.ok() || duration.ok();
+}
+
 }  // namespace
 
 const std::vector<Target>& format_targets() {
@@ -196,6 +217,7 @@ const std::vector<Target>& format_targets() {
       {"segment", segment_seeds, segment_repair, segment_parse},
       {"extent", extent_seeds, extent_repair, extent_parse},
       {"safetensors", safetensors_seeds, safetensors_repair, safetensors_parse},
+      {"size", size_seeds, no_repair, size_parse},
   };
   return targets;
 }

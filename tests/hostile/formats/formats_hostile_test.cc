@@ -31,7 +31,10 @@ TEST_P(EveryParser, AcceptsItsSeeds) {
   for (const Bytes& seed : GetParam().seeds()) EXPECT_TRUE(GetParam().parse(seed));
 }
 
-TEST_P(EveryParser, TakesTruncationAtEveryLength) {
+TEST_P(EveryParser, RefusesTruncationAtEveryLength) {
+  // A journal may end anywhere; a record has no length of its own, it comes in one; a size is text.
+  const std::string_view name = GetParam().name;
+  const bool may_be_cut = name == "journal" || name == "record" || name == "size";
   for (const Bytes& seed : GetParam().seeds()) {
     // Every length of small inputs; of large ones the first block, all block edges, and a stride.
     for (size_t length = 0; length < seed.size(); ++length) {
@@ -39,7 +42,8 @@ TEST_P(EveryParser, TakesTruncationAtEveryLength) {
       if (length > 5000 && to_edge > 100 && length % 37 != 0) continue;
       // An exact copy, so that a sanitizer sees a read of one byte too many.
       const Bytes start(seed.begin(), seed.begin() + static_cast<ptrdiff_t>(length));
-      GetParam().parse(start);
+      const bool accepted = GetParam().parse(start);
+      ASSERT_FALSE(accepted && !may_be_cut) << "length " << length;
     }
   }
 }
