@@ -47,8 +47,9 @@ inline constexpr size_t kWritePieceBytes = 4u << 20;
 inline constexpr size_t kBytesInFlightMax = 128u << 20;
 inline constexpr uint64_t kSegmentBytesDefault = 1ull << 30;
 
-// Restores: reads in flight of one job, at most kWritePieceBytes each; segment files kept open (well
-// below the usual 1024 descriptors); a window's pieces, so that one message about them stays small.
+// Restores: reads in flight of one job, at most kWritePieceBytes each; segment files kept open
+// (well below the usual 1024 descriptors); a window's pieces, so that one message about them stays
+// small.
 inline constexpr size_t kRestoreReadsInFlightMax = 16;
 inline constexpr size_t kSegmentFilesOpenMax = 256;
 inline constexpr size_t kPiecesPerWindowMax = 1u << 16;

@@ -1,0 +1,261 @@
+// The documents of ckptctl: the fields that scripts rely on.
+#include "ckptd/query/query.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/ckptd/catalog/records.h"
+
+namespace ckptd {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+class QueryTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    add(store_opened());
+    add(run_created());
+    add(units_registered(units_));
+    add(lineage_opened(1, 0, 0));
+    commit({1, 5}, all_units(units_), true);
+    commit({1, 10}, {0, 1, 4}, false);  // expert 0 of layer 0, and trainer
+    commit({1, 15}, all_units(units_), true);
+    add(lineage_opened(2, 1, 10));
+    commit({2, 15}, {4}, false);
+    add(tagged({1, 10}, "best"));
+  }
+  void add(const fb::RecordT& record) {
+    const Status applied = catalog_.apply(next_++, record);
+    ASSERT_TRUE(applied.ok()) << applied.error().message;
+  }
+  void commit(ViewPoint point, std::vector<ckpt::UnitId> units, bool full) {
+    add(committed({.point = point, .units = std::move(units), .full = full}, units_));
+  }
+  json ask(std::string_view verb, const json& args, int exit_code = 0) {
+    const QueryAnswer answer = answer_query(context_, verb, args.dump());
+    EXPECT_EQ(answer.exit_code, exit_code) << answer.json;
+    return json::parse(answer.json);
+  }
+  void expect_error(std::string_view verb, const json& args, int exit_code,
+                    const std::string& part) {
+    const json answer = ask(verb, args, exit_code);
+    ASSERT_TRUE(answer.contains("error")) << answer;
+    EXPECT_THAT(answer["error"].get<std::string>(), HasSubstr(part));
+  }
+
+  const std::vector<ckpt::UnitSpec> units_ = test_units(1, 2);  // 4 of experts, then trainer
+  Catalog catalog_{make_memory_store()};
+  QueryContext context_{.catalog = catalog_};
+  uint64_t next_ = 1;
+};
+
+TEST_F(QueryTest, Runs) {
+  const json runs = ask("runs", json::object());
+  ASSERT_EQ(runs.size(), 1u);
+  EXPECT_EQ(runs[0]["run"], "tiny");
+  EXPECT_EQ(runs[0]["parent"], nullptr);
+  EXPECT_EQ(runs[0]["created"], "2023-11-14T22:13:20.123Z");
+  EXPECT_EQ(runs[0]["last_step"], 15);
+  EXPECT_EQ(runs[0]["commits"], 4);
+  EXPECT_EQ(runs[0]["bytes"], catalog_.run("tiny")->bytes);
+  context_.may_read = [](const RunInfo&) { return false; };
+  EXPECT_EQ(ask("runs", json::object()), json::array());
+  expect_error("log", {{"target", "tiny"}}, 3, "run tiny: no such run");
+}
+
+TEST_F(QueryTest, LogIsNewestFirstOverAllLineages) {
+  const json log = ask("log", {{"target", "tiny"}});
+  ASSERT_EQ(log.size(), 4u);
+  const std::vector<std::pair<int, int>> order = {{2, 15}, {1, 15}, {1, 10}, {1, 5}};
+  for (size_t i = 0; i < order.size(); ++i) {
+    EXPECT_EQ(log[i]["lineage"], order[i].first);
+    EXPECT_EQ(log[i]["step"], order[i].second);
+    EXPECT_EQ(log[i]["level"], "durable");
+  }
+  EXPECT_EQ(log[2]["units"], 3);
+  EXPECT_EQ(log[2]["experts"], 1);
+  EXPECT_EQ(log[3]["experts"], 2);
+  EXPECT_EQ(log[2]["tags"], json::array({"best"}));
+  EXPECT_EQ(log[0]["tags"], json::array());
+  EXPECT_EQ(log[2]["bytes"], units_[0].bytes + units_[1].bytes + units_[4].bytes);
+  EXPECT_EQ(log[2]["time"], "2023-11-14T22:13:30.000Z");
+  EXPECT_DOUBLE_EQ(log[2]["metrics"]["loss"], 1.0 / 11);
+  EXPECT_EQ(log[2]["plt"], nullptr);
+  EXPECT_EQ(log[3]["plt"], 0);
+  EXPECT_EQ(ask("log", {{"target", "tiny~2"}}).size(), 1u);
+  EXPECT_EQ(ask("log", {{"target", "tiny"}, {"limit", 2}}).size(), 2u);
+}
+
+TEST_F(QueryTest, LogListsDamagedCommitsAndLeavesDeletedOnesOut) {
+  add(commit_damaged({1, 5}, "unit trainer: segment 1 offset 4096: checksum"));
+  add(deleted({1, 15}, "retention"));
+  const json log = ask("log", {{"target", "tiny"}});
+  ASSERT_EQ(log.size(), 3u);
+  EXPECT_EQ(log[2]["level"], "damaged");
+  EXPECT_EQ(log[2]["reason"], "unit trainer: segment 1 offset 4096: checksum");
+  EXPECT_EQ(ask("runs", json::object())[0]["commits"], 3);
+}
+
+TEST_F(QueryTest, ShowIsTheViewOfOneStep) {
+  const json view = ask("show", {{"target", "tiny~1@10"}});
+  EXPECT_EQ(view["run"], "tiny");
+  EXPECT_EQ(view["step"], 10);
+  EXPECT_EQ(view["complete"], true);
+  ASSERT_EQ(view["units"].size(), units_.size());
+  const json& fresh = view["units"][0];
+  EXPECT_EQ(fresh["unit"], "layers.0.experts.0.weights");
+  EXPECT_EQ(fresh["version_step"], 10);
+  EXPECT_EQ(fresh["staleness"], 0);
+  EXPECT_EQ(fresh["bytes"], units_[0].bytes);
+  EXPECT_EQ(fresh["layer"], 0);
+  EXPECT_EQ(fresh["expert"], 0);
+  EXPECT_EQ(fresh["part"], "weights");
+  const auto crc = ckpt::base::crc32c(unit_bytes(units_[0], {1, 10}));
+  EXPECT_EQ(fresh["crc32c"], fmt::format("{:08x}", crc));
+  const json& stale = view["units"][2];
+  EXPECT_EQ(stale["version_step"], 5);
+  EXPECT_EQ(stale["staleness"], 5);
+  EXPECT_EQ(view["units"][4]["layer"], nullptr);
+  EXPECT_EQ(view["units"][4]["part"], "");
+  EXPECT_EQ(ask("show", {{"target", "tiny@best"}}), view);
+  // The current lineage forked at 10: its step 15 is another than lineage 1's.
+  EXPECT_EQ(ask("show", {{"target", "tiny@15"}})["units"][0]["version_step"], 10);
+  EXPECT_EQ(ask("show", {{"target", "tiny~1@15"}})["units"][0]["version_step"], 15);
+  EXPECT_EQ(ask("show", {{"target", "tiny"}})["lineage"], 2);
+}
+
+TEST_F(QueryTest, ShowOfADamagedCommitShowsWhatItsViewHasInstead) {
+  add(commit_damaged({1, 10}, "its header"));
+  const json view = ask("show", {{"target", "tiny~1@10"}});
+  EXPECT_EQ(view["damaged"], "its header");
+  EXPECT_EQ(view["units"][0]["version_step"], 5);
+}
+
+TEST_F(QueryTest, AMissingUnitMakesTheViewIncomplete) {
+  ckpt::UnitSpec late;
+  late.name = "late";
+  late.bytes = 3;
+  add(units_registered({late}, 5));
+  const json view = ask("show", {{"target", "tiny~1@10"}});
+  EXPECT_EQ(view["complete"], false);
+  EXPECT_EQ(view["units"][5]["version_step"], nullptr);
+  EXPECT_EQ(view["units"][5]["crc32c"], nullptr);
+  expect_error("show", {{"target", "tiny@latest"}}, 3, "run tiny: no complete view");
+}
+
+TEST_F(QueryTest, SchemaAndUnit) {
+  const json schema = ask("schema", {{"target", "tiny"}});
+  EXPECT_EQ(schema["metadata"]["hf_config"]["layers"], 2);
+  ASSERT_EQ(schema["units"].size(), units_.size());
+  EXPECT_EQ(schema["units"][1]["id"], 1);
+  EXPECT_EQ(schema["units"][1]["part"], "optimizer");
+  EXPECT_EQ(schema["units"][0]["tensors"][0]["dtype"], "F32");
+  EXPECT_EQ(schema["units"][0]["tensors"][0]["shape"], json::array({16}));
+  const json unit = ask("unit", {{"target", "tiny"}, {"unit", "trainer"}});
+  EXPECT_EQ(unit["unit"], "trainer");
+  ASSERT_EQ(unit["versions"].size(), 4u);
+  EXPECT_EQ(unit["versions"][0]["lineage"], 2);
+  EXPECT_EQ(unit["versions"][3]["step"], 5);
+  EXPECT_EQ(unit["versions"][3]["fragments"], 2);
+}
+
+TEST_F(QueryTest, ExpertsByLayer) {
+  const json document = ask("experts", {{"target", "tiny~1@10"}});
+  ASSERT_EQ(document["layers"].size(), 1u);
+  EXPECT_EQ(document["layers"][0]["layer"], 0);
+  const json& experts = document["layers"][0]["experts"];
+  ASSERT_EQ(experts.size(), 2u);
+  EXPECT_EQ(experts[0],
+            (json{{"expert", 0}, {"version_step", 10}, {"staleness", 0}, {"lost_tokens", 0}}));
+  EXPECT_EQ(experts[1],
+            (json{{"expert", 1}, {"version_step", 5}, {"staleness", 5}, {"lost_tokens", nullptr}}));
+}
+
+TEST_F(QueryTest, DiffListsWhatChanged) {
+  const json diff = ask("diff", {{"from", "tiny~1@5"}, {"to", "tiny~1@10"}});
+  ASSERT_EQ(diff["units"].size(), 3u);
+  EXPECT_EQ(diff["units"][0]["change"], "changed");
+  EXPECT_EQ(diff["units"][0]["from_step"], 5);
+  EXPECT_EQ(diff["units"][0]["to_step"], 10);
+  EXPECT_EQ(diff["bytes"], units_[0].bytes + units_[1].bytes + units_[4].bytes);
+  EXPECT_EQ(ask("diff", {{"from", "tiny~1@5"}, {"to", "tiny~1@5"}})["units"], json::array());
+}
+
+TEST_F(QueryTest, RestorePlanSaysWhereTheBytesAre) {
+  context_.in_memory = [](const auto&, ckpt::UnitId unit, const auto&) { return unit == 0; };
+  context_.segment_bytes_per_second = 1000;
+  const json plan = ask("restore-plan", {{"target", "tiny~1@10"}});
+  uint64_t total = 0;
+  for (const auto& unit : units_) total += unit.bytes;
+  const uint64_t rest = total - units_[0].bytes;
+  EXPECT_EQ(plan["sources"][0],
+            (json{{"source", "memory"}, {"bytes", units_[0].bytes}, {"seconds", nullptr}}));
+  EXPECT_EQ(plan["sources"][1]["source"], "segment");
+  EXPECT_EQ(plan["sources"][1]["bytes"], rest);
+  EXPECT_DOUBLE_EQ(plan["sources"][1]["seconds"], static_cast<double>(rest) / 1000);
+}
+
+TEST_F(QueryTest, ErrorsNameTheObjectAndTheExitCode) {
+  expect_error("log", {{"target", "other"}}, 3, "run other: no such run");
+  expect_error("show", {{"target", "tiny@7"}}, 3, "run tiny step 7: no commit at this step");
+  expect_error("show", {{"target", "tiny~9@5"}}, 3, "run tiny: no lineage 9");
+  expect_error("log", {{"target", "tiny~9"}}, 3, "run tiny: no lineage 9");
+  expect_error("show", {{"target", "tiny@nothing"}}, 3, "run tiny: no tag nothing");
+  expect_error("unit", {{"target", "tiny"}, {"unit", "x"}}, 3, "run tiny unit x: no such unit");
+  expect_error("show", {{"target", "tiny@@"}}, 2, "selector 'tiny@@'");
+  expect_error("show", json::object(), 2, "argument target");
+  expect_error("show", {{"target", 5}}, 2, "argument target");
+  expect_error("log", {{"target", "tiny"}, {"limt", 5}}, 2, "unknown argument limt");
+  expect_error("log", {{"target", "tiny"}, {"limit", -5}}, 2, "argument limit");
+  expect_error("log", {{"target", "tiny@5"}}, 2, "log takes a run");
+  expect_error("sing", json::object(), 2, "unknown verb sing");
+  for (const char* args : {"[", "[]", "1", "{\"target\":\"\xff\"}", "{} {}", "nul"}) {
+    EXPECT_EQ(answer_query(context_, "log", args).exit_code, 2) << args;
+  }
+}
+
+TEST_F(QueryTest, VerifyAndTagArguments) {
+  EXPECT_FALSE(parse_verify_args(context_, "")->run.has_value());
+  const auto run = parse_verify_args(context_, R"({"target": "tiny"})");
+  EXPECT_EQ(run->run, kTestRun);
+  EXPECT_FALSE(run->point.has_value());
+  const auto point = parse_verify_args(context_, R"({"target": "tiny~1@10"})");
+  EXPECT_EQ(point->point, (ViewPoint{1, 10}));
+  const auto tag = parse_tag_args(context_, R"({"target": "tiny~1@15", "tag": "good"})");
+  ASSERT_TRUE(tag.ok());
+  EXPECT_EQ(tag->target.point, (ViewPoint{1, 15}));
+  EXPECT_EQ(tag->tag, "good");
+  const auto removal =
+      parse_tag_args(context_, R"({"target": "tiny", "tag": "best", "remove": true})");
+  ASSERT_TRUE(removal.ok());
+  EXPECT_TRUE(removal->remove);
+  const auto code = [&](std::string_view args) {
+    return parse_tag_args(context_, args).error().code;
+  };
+  EXPECT_EQ(code(R"({"target": "tiny~1@15", "tag": "latest"})"), ckpt::ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code(R"({"target": "tiny@99", "tag": "x"})"), ckpt::ErrorCode::kNotFound);
+  EXPECT_EQ(code(R"({"target": "tiny", "tag": "x", "remove": true})"), ckpt::ErrorCode::kNotFound);
+  add(commit_damaged({1, 15}, "its header"));
+  EXPECT_EQ(code(R"({"target": "tiny~1@15", "tag": "x"})"), ckpt::ErrorCode::kCorrupt);
+}
+
+TEST_F(QueryTest, VerifyAnswer) {
+  EXPECT_EQ(verify_answer({.checked_bytes = 7, .commits = 1}).exit_code, 0);
+  VerifyReport report;
+  report.checked_bytes = 9;
+  report.errors.push_back({"tiny", 1, 5, "trainer", "segment 1 offset 4096: \xff"});
+  const QueryAnswer answer = verify_answer(report);
+  EXPECT_EQ(answer.exit_code, 4);
+  const json document = json::parse(answer.json);
+  EXPECT_EQ(document["checked_bytes"], 9);
+  EXPECT_EQ(document["errors"][0]["run"], "tiny");
+  EXPECT_EQ(document["errors"][0]["step"], 5);
+  EXPECT_EQ(document["errors"][0]["unit"], "trainer");
+}
+
+}  // namespace
+}  // namespace ckptd
