@@ -1,0 +1,48 @@
+// The daemon's configuration: a TOML file, overridden by command-line flags. README.md lists the
+// keys. A key that is not known is an error that names it and its line: a typo never silently means
+// the default.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ckptd/limits.h"
+#include "formats/base/result.h"
+
+namespace ckptd {
+
+struct Config {
+  std::string data;    // the store's directory; created if it is not there
+  std::string listen;  // path of the unix socket; empty: DATA/ckptd.sock
+  std::string http;    // HOST:PORT; empty: no HTTP
+  std::string io = "uring";
+  uint64_t arena_bytes = 2ull << 30;            // all sessions together
+  uint64_t session_arena_bytes = 512ull << 20;  // of a session that does not ask
+  uint64_t segment_bytes = limits::kSegmentBytesDefault;
+  uint64_t disk_reserve_bytes = 256ull << 20;  // never used by snapshots
+  std::chrono::milliseconds snapshot_deadline = limits::kSnapshotDeadlineDefault;
+  std::vector<uid_t> allow_uids;  // besides root and the daemon's own
+  unsigned workers = 0;           // threads for checksums; 0: as many as cores, at most 4
+  std::string log_level = "info";
+};
+
+struct HttpAddress {
+  std::string host;
+  int port = 0;  // 0: any free one
+};
+// "127.0.0.1:9464", "[::1]:9464". kInvalidArgument quotes the text.
+ckpt::Result<HttpAddress> parse_http_address(std::string_view text);
+
+// Reads the file into `config`. Errors name the file, the key and the line.
+ckpt::Status load_config(const std::string& path, Config& config);
+
+// What does not depend on the file: sizes that fit together and this machine's memory, a known
+// engine, an address that is one. Fills what is left empty.
+ckpt::Status validate(Config& config);
+
+}  // namespace ckptd

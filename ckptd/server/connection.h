@@ -1,0 +1,79 @@
+// Connection: one client's socket. Reads frames and hands messages up; queues answers, bounded, and
+// sends them as the client reads. Ends once, for whatever reason comes first: the process died (by
+// its pidfd), the socket closed, the stream broke, the daemon said so.
+//
+// Loop thread only. Kept alive by its own pending operations; close() cancels them. What a client
+// sent before it died is still handed up: its last seals may complete a snapshot.
+#pragma once
+
+#include <asio/awaitable.hpp>
+#include <asio/io_context.hpp>
+#include <asio/local/stream_protocol.hpp>
+#include <asio/posix/stream_descriptor.hpp>
+#include <asio/steady_timer.hpp>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ckptd/server/unix_socket.h"
+#include "formats/base/ids.h"
+#include "formats/wire/frame.h"
+
+namespace ckptd {
+
+class Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  struct Events {
+    std::function<void(ckpt::SessionId, ckpt::fb::MessageT, ckpt::base::UniqueFd)> on_message;
+    // Last event of a connection.
+    std::function<void(ckpt::SessionId, const std::string& reason)> on_closed;
+  };
+
+  Connection(asio::local::stream_protocol::socket socket, Peer peer, ckpt::SessionId id,
+             Events events);
+  void start();
+
+  // Queues a frame; `fd`, if >= 0, is duplicated and travels with it. A client that lets more than
+  // kSendQueueBytesMax pile up is disconnected.
+  void send(std::vector<std::byte> frame, int fd);
+  // Sends what is queued, then closes.
+  void close_after_sending(const std::string& reason);
+  void close(const std::string& reason);
+
+  const Peer& peer() const { return peer_; }
+
+ private:
+  struct Outgoing {
+    std::vector<std::byte> frame;
+    ckpt::base::UniqueFd fd;
+    size_t sent = 0;
+  };
+
+  asio::awaitable<void> read_loop();
+  asio::awaitable<void> watch_process();
+  // Reads and handles what has arrived; false once the stream is over.
+  bool read_available();
+  bool handle_frames();
+  void flush();
+
+  asio::local::stream_protocol::socket socket_;
+  asio::posix::stream_descriptor process_;
+  asio::steady_timer hello_deadline_;
+  Peer peer_;
+  ckpt::SessionId id_;
+  Events events_;
+  ckpt::wire::FrameReader reader_;
+  ckpt::base::UniqueFd received_fd_;
+  std::vector<std::byte> buffer_;
+  std::deque<Outgoing> queue_;
+  size_t queued_bytes_ = 0;
+  bool greeted_ = false;
+  bool waiting_to_write_ = false;
+  bool closed_ = false;
+  std::optional<std::string> close_when_sent_;
+};
+
+}  // namespace ckptd

@@ -1,0 +1,267 @@
+#include "ckptd/server/server.h"
+
+#include <fcntl.h>
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <asio/io_context.hpp>
+#include <asio/local/stream_protocol.hpp>
+#include <asio/posix/stream_descriptor.hpp>
+#include <asio/post.hpp>
+#include <asio/signal_set.hpp>
+#include <asio/steady_timer.hpp>
+#include <chrono>
+#include <csignal>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "ckptd/server/connection.h"
+#include "ckptd/server/http.h"
+#include "ckptd/server/unix_socket.h"
+
+namespace ckptd {
+
+namespace {
+
+using Acceptor = asio::local::stream_protocol::acceptor;
+using Clock = std::chrono::steady_clock;
+
+// Deadlines are minutes; this is how late one may be noticed.
+constexpr std::chrono::milliseconds kTick{20};
+
+uint64_t wall_clock_ns() {
+  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
+                                   std::chrono::system_clock::now().time_since_epoch())
+                                   .count());
+}
+
+Daemon::Options daemon_options(const Config& config) {
+  Daemon::Options options;
+  options.staging.arena_bytes_total = config.arena_bytes;
+  options.staging.session_bytes_default = config.session_arena_bytes;
+  options.segment_bytes = config.segment_bytes;
+  options.disk_reserve_bytes = config.disk_reserve_bytes;
+  options.snapshot_deadline = config.snapshot_deadline;
+  options.wall_clock_ns = wall_clock_ns;
+  return options;
+}
+
+}  // namespace
+
+struct Server::Impl : public Outbox {
+  explicit Impl(const Config& with)
+      : config(with), acceptor(loop), signals(loop), timer(loop), started(Clock::now()) {}
+
+  // -- Outbox --
+  void send(ckpt::SessionId session, const ckpt::fb::MessageT& message, int fd) override {
+    const auto found = connections.find(session);
+    if (found != connections.end()) found->second->send(ckpt::wire::encode(message), fd);
+  }
+  void disconnect(ckpt::SessionId session, const std::string& reason) override {
+    const auto found = connections.find(session);
+    if (found != connections.end()) found->second->close_after_sending(reason);
+  }
+
+  Status listen();
+  Status serve_http();
+  void watch(asio::posix::stream_descriptor& descriptor);
+  Status watch_fd(int fd, std::optional<asio::posix::stream_descriptor>& descriptor);
+  void accept();
+  void accepted(asio::local::stream_protocol::socket socket);
+  bool allowed(uid_t uid) const;
+  void tick();
+  void drain(const std::string& why);
+  void finish();
+  HttpServer::Answer answer(const std::string& path) const;
+
+  const Config config;
+  asio::io_context loop{1};
+  Acceptor acceptor;
+  asio::signal_set signals;
+  asio::steady_timer timer;
+  std::optional<asio::posix::stream_descriptor> disk_events;
+  std::optional<asio::posix::stream_descriptor> executor_events;
+  const Clock::time_point started;
+  std::unique_ptr<Daemon> daemon;
+  std::unique_ptr<HttpServer> http;
+  std::map<ckpt::SessionId, std::shared_ptr<Connection>> connections;
+  ckpt::SessionId next_session = 1;
+  bool accept_again = false;
+  bool draining = false;
+};
+
+Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Server::~Server() = default;
+
+Result<std::unique_ptr<Server>> Server::open(const Config& config, const Parts& parts) {
+  auto impl = std::make_unique<Impl>(config);
+  const Daemon::Parts daemon_parts{parts.disk, parts.executor, parts.open_catalog, *impl};
+  CKPT_ASSIGN(impl->daemon, Daemon::open(daemon_parts, daemon_options(config)));
+  CKPT_TRY(impl->watch_fd(parts.disk.event_fd(), impl->disk_events));
+  CKPT_TRY(impl->watch_fd(parts.executor.event_fd(), impl->executor_events));
+  CKPT_TRY(impl->listen());
+  CKPT_TRY(impl->serve_http());
+  return std::unique_ptr<Server>(new Server(std::move(impl)));
+}
+
+void Server::run(const std::function<void()>& on_ready) {
+  impl_->signals.add(SIGTERM);
+  impl_->signals.add(SIGINT);
+  impl_->signals.async_wait([this](const asio::error_code& error, int signal) {
+    if (!error) impl_->drain(signal == SIGTERM ? "SIGTERM" : "SIGINT");
+  });
+  impl_->accept();
+  impl_->tick();
+  notify_systemd("READY=1");
+  on_ready();
+  impl_->loop.run();
+}
+
+void Server::stop() {
+  asio::post(impl_->loop, [this] { impl_->drain("asked to stop"); });
+}
+
+int Server::http_port() const { return impl_->http ? impl_->http->port() : 0; }
+
+Status Server::Impl::listen() {
+  CKPT_ASSIGN(ckpt::base::UniqueFd fd, listen_unix(config.listen));
+  asio::error_code error;
+  acceptor.assign(asio::local::stream_protocol(), fd.release(), error);
+  if (error) {
+    return ckpt::make_error(ckpt::ErrorCode::kIo, "socket {}: {}", config.listen, error.message());
+  }
+  return {};
+}
+
+Status Server::Impl::serve_http() {
+  if (config.http.empty()) return {};
+  CKPT_ASSIGN(const HttpAddress address, parse_http_address(config.http));
+  const auto ask = [this](const std::string& path, std::function<void(HttpServer::Answer)> reply) {
+    asio::post(loop, [this, path, reply = std::move(reply)] { reply(answer(path)); });
+  };
+  CKPT_ASSIGN(http, HttpServer::start(address, ask));
+  spdlog::info("http on {}:{}", address.host, http->port());
+  return {};
+}
+
+HttpServer::Answer Server::Impl::answer(const std::string& path) const {
+  if (path == "/metrics") return {.status = 200, .body = daemon->metrics_text()};
+  if (path == "/healthz") return {.status = 200, .body = "ok\n"};
+  const bool ready = !draining && daemon->ready();
+  return {.status = ready ? 200 : 503, .body = ready ? "ready\n" : "draining\n"};
+}
+
+Status Server::Impl::watch_fd(int fd, std::optional<asio::posix::stream_descriptor>& descriptor) {
+  if (fd < 0) return {};
+  const int own = ::fcntl(fd, F_DUPFD_CLOEXEC, 0);
+  if (own < 0) return ckpt::make_error(ckpt::ErrorCode::kIo, "dup of an event descriptor failed");
+  descriptor.emplace(loop, own);
+  watch(*descriptor);
+  return {};
+}
+
+void Server::Impl::watch(asio::posix::stream_descriptor& descriptor) {
+  descriptor.async_wait(asio::posix::stream_descriptor::wait_read,
+                        [this, &descriptor](const asio::error_code& error) {
+                          if (error) return;
+                          daemon->poll();
+                          watch(descriptor);
+                        });
+}
+
+void Server::Impl::accept() {
+  acceptor.async_accept(
+      [this](const asio::error_code& error, asio::local::stream_protocol::socket socket) {
+        if (error == asio::error::operation_aborted || draining) return;
+        if (error) {
+          // Out of descriptors, most likely: the next tick tries again instead of spinning.
+          spdlog::warn("accept: {}", error.message());
+          accept_again = true;
+          return;
+        }
+        accepted(std::move(socket));
+        accept();
+      });
+}
+
+bool Server::Impl::allowed(uid_t uid) const {
+  return uid == 0 || uid == ::geteuid() ||
+         std::find(config.allow_uids.begin(), config.allow_uids.end(), uid) !=
+             config.allow_uids.end();
+}
+
+void Server::Impl::accepted(asio::local::stream_protocol::socket socket) {
+  auto peer = peer_of(socket.native_handle());
+  if (!peer.ok()) return spdlog::warn("a client that cannot be named: {}", peer.error().message);
+  const ckpt::SessionId id = next_session++;
+  const uid_t uid = peer->uid;
+  const pid_t pid = peer->pid;
+  const Connection::Events events{
+      .on_message =
+          [this](ckpt::SessionId session, ckpt::fb::MessageT message, ckpt::base::UniqueFd fd) {
+            daemon->receive(session, std::move(message), std::move(fd));
+          },
+      .on_closed =
+          [this](ckpt::SessionId session, const std::string& reason) {
+            spdlog::debug("session {} ended: {}", session, reason);
+            daemon->disconnected(session, reason);
+            connections.erase(session);
+          }};
+  auto connection = std::make_shared<Connection>(std::move(socket), std::move(*peer), id, events);
+  connections.emplace(id, connection);
+  std::string refused;
+  if (!allowed(uid)) refused = fmt::format("user {} is not on the allow-list", uid);
+  if (connections.size() > limits::kSessionsMax) {
+    refused = fmt::format("there are {} sessions already", limits::kSessionsMax);
+  }
+  if (!refused.empty()) {
+    spdlog::warn("process {} was refused: {}", pid, refused);
+    ckpt::fb::ErrorReplyT reply;
+    reply.code = static_cast<int>(ckpt::ErrorCode::kPermissionDenied);
+    reply.message = refused;
+    connection->send(ckpt::wire::encode(std::move(reply)), -1);
+    connection->close_after_sending(refused);
+    return;
+  }
+  daemon->connected(id, uid, pid);
+  connection->start();
+}
+
+void Server::Impl::tick() {
+  daemon->tick(std::chrono::duration_cast<Time>(Clock::now() - started));
+  if (draining && daemon->drained()) return finish();
+  if (std::exchange(accept_again, false) && !draining) accept();
+  timer.expires_after(kTick);
+  timer.async_wait([this](const asio::error_code& error) {
+    if (!error) tick();
+  });
+}
+
+void Server::Impl::drain(const std::string& why) {
+  if (std::exchange(draining, true)) return;
+  spdlog::info("{}: draining", why);
+  notify_systemd("STOPPING=1");
+  asio::error_code ignored;
+  acceptor.close(ignored);
+  ::unlink(config.listen.c_str());
+  daemon->begin_drain();
+}
+
+// Drained: the clients are let go, then the loop runs out of work.
+void Server::Impl::finish() {
+  http.reset();
+  std::vector<std::shared_ptr<Connection>> open;
+  for (const auto& [id, connection] : connections) open.push_back(connection);
+  for (const auto& connection : open) connection->close("the daemon has shut down");
+  asio::post(loop, [this] {
+    asio::error_code ignored;
+    signals.cancel(ignored);
+    if (disk_events) disk_events->close(ignored);
+    if (executor_events) executor_events->close(ignored);
+    loop.stop();
+  });
+}
+
+}  // namespace ckptd

@@ -1,0 +1,120 @@
+// Whatever a client sends, the daemon answers or hangs up, and goes on serving the others.
+#include <gtest/gtest.h>
+
+#include <random>
+#include <vector>
+
+#include "tests/support/daemon_process.h"
+#include "tests/support/raw_client.h"
+
+namespace {
+
+using ckpt::ByteView;
+using ckpt::testing::DaemonProcess;
+using ckpt::testing::RawClient;
+using ckpt::testing::TemporaryDirectory;
+namespace fb = ckpt::fb;
+
+class HostileClient : public testing::Test {
+ protected:
+  void SetUp() override { daemon_.start(); }
+  // The daemon still serves somebody who behaves.
+  void expect_alive() {
+    RawClient client(daemon_.socket());
+    client.hello_control();
+    const auto reply = client.query("runs", "{}");
+    ASSERT_TRUE(reply.has_value());
+    EXPECT_EQ(reply->exit_code, 0) << reply->json;
+  }
+  // Everything it still says is an error; then it hangs up.
+  static void expect_hang_up(RawClient& client) {
+    while (const auto message = client.next()) {
+      EXPECT_EQ(message->body.type, fb::MessageBody::ErrorReply);
+    }
+  }
+
+  TemporaryDirectory directory_;
+  DaemonProcess daemon_{directory_.path(), {"--arena", "64MiB"}};
+};
+
+std::vector<std::byte> hello_frame(uint32_t version) {
+  fb::HelloT hello;
+  hello.protocol_version = version;
+  hello.kind = fb::SessionKind::Control;
+  return ckpt::wire::encode(std::move(hello));
+}
+
+TEST_F(HostileClient, AnotherProtocolVersionIsToldBothVersions) {
+  RawClient client(daemon_.socket());
+  client.send_bytes(hello_frame(ckpt::wire::kProtocolVersion + 1));
+  const auto answer = client.next();
+  ASSERT_TRUE(answer.has_value());
+  ASSERT_EQ(answer->body.type, fb::MessageBody::ErrorReply);
+  const auto* error = answer->body.AsErrorReply();
+  EXPECT_EQ(error->code, static_cast<int>(ckpt::ErrorCode::kVersionMismatch));
+  EXPECT_NE(error->message.find(std::to_string(ckpt::wire::kProtocolVersion + 1)),
+            std::string::npos)
+      << error->message;
+  EXPECT_FALSE(client.next().has_value());
+  expect_alive();
+}
+
+TEST_F(HostileClient, RandomBytesAreRefused) {
+  std::mt19937_64 random(20240705);
+  for (int round = 0; round < 20; ++round) {
+    std::vector<std::byte> bytes(1 + random() % 4096);
+    for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
+    RawClient client(daemon_.socket());
+    client.send_bytes(bytes);
+    if (bytes.size() >= ckpt::wire::kFrameHeaderBytes) expect_hang_up(client);
+  }
+  expect_alive();
+}
+
+TEST_F(HostileClient, AFrameThatAnnouncesTooMuchIsRefusedAtItsHeader) {
+  std::vector<std::byte> frame = hello_frame(ckpt::wire::kProtocolVersion);
+  ckpt::base::store<uint32_t>(frame.data() + 4, 0xffffffffu);
+  RawClient client(daemon_.socket());
+  client.send_bytes(ByteView(frame).first(ckpt::wire::kFrameHeaderBytes));
+  expect_hang_up(client);
+  expect_alive();
+}
+
+TEST_F(HostileClient, ATruncatedFrameAndThenNothing) {
+  const std::vector<std::byte> frame = hello_frame(ckpt::wire::kProtocolVersion);
+  for (size_t length = 0; length < frame.size(); length += 7) {
+    RawClient client(daemon_.socket());
+    client.send_bytes(ByteView(frame).first(length));
+  }
+  expect_alive();
+}
+
+TEST_F(HostileClient, EveryFlippedByteOfAHelloIsRefused) {
+  const std::vector<std::byte> frame = hello_frame(ckpt::wire::kProtocolVersion);
+  for (size_t at = 0; at < frame.size(); ++at) {
+    // A length that says "more to come" is waited for until the greeting's deadline: not here.
+    if (at >= 4 && at < 8) continue;
+    std::vector<std::byte> broken = frame;
+    broken[at] ^= std::byte{0x10};
+    RawClient client(daemon_.socket());
+    client.send_bytes(broken);
+    expect_hang_up(client);
+  }
+  expect_alive();
+}
+
+TEST_F(HostileClient, MessagesBeforeHelloAndMessagesOfTheOtherSide) {
+  RawClient early(daemon_.socket());
+  fb::QueryT query;
+  query.verb = "runs";
+  early.send(std::move(query));
+  expect_hang_up(early);
+
+  RawClient mirror(daemon_.socket());
+  mirror.hello_control();
+  mirror.send(fb::WelcomeT{});
+  expect_hang_up(mirror);
+  expect_alive();
+}
+
+}  // namespace

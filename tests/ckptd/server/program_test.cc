@@ -1,0 +1,149 @@
+// The program ckptd: its flags, its configuration, its lock, its exit codes.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "ckptd/config.h"
+#include "tests/support/daemon_process.h"
+#include "tests/support/raw_client.h"
+
+namespace {
+
+using ckpt::testing::DaemonProcess;
+using ckpt::testing::program;
+using ckpt::testing::RawClient;
+using ckpt::testing::run_program;
+using ckpt::testing::TemporaryDirectory;
+using testing::HasSubstr;
+
+std::string write_file(const std::string& path, const std::string& text) {
+  std::ofstream(path) << text;
+  return path;
+}
+
+TEST(CkptdProgram, ASecondDaemonOnOneDirectoryIsRefused) {
+  const TemporaryDirectory directory;
+  DaemonProcess daemon(directory.path(), {"--arena", "64MiB"});
+  daemon.start();
+  const auto second = run_program(
+      {program("ckptd"), "--data", directory.path(), "--listen", directory.path() + "/other.sock"});
+  EXPECT_EQ(second.code, 1);
+  EXPECT_THAT(second.err, HasSubstr("another ckptd is running on it"));
+  RawClient client(daemon.socket());
+  client.hello_control();
+}
+
+TEST(CkptdProgram, ASocketSomebodyListensOnIsRefusedAndAStaleOneReplaced) {
+  const TemporaryDirectory one;
+  const TemporaryDirectory two;
+  DaemonProcess daemon(one.path(), {"--arena", "64MiB"});
+  daemon.start();
+  const auto other =
+      run_program({program("ckptd"), "--data", two.path(), "--listen", "unix:" + daemon.socket()});
+  EXPECT_EQ(other.code, 1);
+  EXPECT_THAT(other.err, HasSubstr("another daemon listens on it"));
+  daemon.kill();
+  ASSERT_TRUE(std::filesystem::exists(daemon.socket()));
+  daemon.start();
+  RawClient client(daemon.socket());
+  client.hello_control();
+}
+
+TEST(CkptdProgram, SigtermDrainsAndExitsWithZero) {
+  const TemporaryDirectory directory;
+  DaemonProcess daemon(directory.path(), {"--arena", "64MiB"});
+  daemon.start();
+  EXPECT_EQ(daemon.stop(), 0) << daemon.log();
+  EXPECT_FALSE(std::filesystem::exists(daemon.socket()));
+}
+
+TEST(CkptdProgram, ConfigurationErrorsNameKeyAndLine) {
+  const TemporaryDirectory directory;
+  const std::string path =
+      write_file(directory.path() + "/c.toml", "io = \"uring\"\narenna = \"1GiB\"\n");
+  const auto typo = run_program(
+      {program("ckptd"), "--data", directory.path() + "/d", "--config", path, "--check-config"});
+  EXPECT_EQ(typo.code, 2);
+  EXPECT_THAT(typo.err, HasSubstr("c.toml:2: unknown key arenna"));
+  EXPECT_FALSE(std::filesystem::exists(directory.path() + "/d"));
+}
+
+TEST(CkptdProgram, AnArenaLargerThanMemoryIsRefused) {
+  const TemporaryDirectory directory;
+  const auto exit =
+      run_program({program("ckptd"), "--data", directory.path(), "--arena", "1000TiB"});
+  EXPECT_EQ(exit.code, 2);
+  EXPECT_THAT(exit.err, HasSubstr("more than this machine's memory"));
+}
+
+TEST(CkptdProgram, BadUsageExitsWithTwo) {
+  EXPECT_EQ(run_program({program("ckptd")}).code, 2);
+  EXPECT_EQ(run_program({program("ckptd"), "--dta", "x"}).code, 2);
+  EXPECT_EQ(run_program({program("ckptd"), "--data", "x", "--io", "magic"}).code, 2);
+  EXPECT_EQ(run_program({program("ckptd"), "--help"}).code, 0);
+}
+
+TEST(Config, ReadsEveryKeyAndRefusesWrongTypes) {
+  const TemporaryDirectory directory;
+  const std::string path =
+      write_file(directory.path() + "/good.toml",
+                 "data = \"/d\"\nlisten = \"unix:/s\"\nhttp = \"[::1]:0\"\nio = \"pwritev\"\n"
+                 "arena = \"1GiB\"\nsession_arena = \"256MiB\"\nsegment = \"64MiB\"\n"
+                 "disk_reserve = \"1GiB\"\nsnapshot_deadline = \"90s\"\nallow_uids = [1000, 1001]\n"
+                 "workers = 3\nlog_level = \"warn\"\n");
+  ckptd::Config config;
+  const auto loaded = ckptd::load_config(path, config);
+  ASSERT_TRUE(loaded.ok()) << loaded.error().message;
+  ASSERT_TRUE(ckptd::validate(config).ok());
+  EXPECT_EQ(config.listen, "/s");
+  EXPECT_EQ(config.arena_bytes, 1ull << 30);
+  EXPECT_EQ(config.snapshot_deadline, std::chrono::seconds(90));
+  EXPECT_EQ(config.allow_uids, (std::vector<uid_t>{1000, 1001}));
+  for (const char* line : {"arena = 5", "arena = \"5 bananas\"", "workers = -1", "io = 3",
+                           "allow_uids = [\"root\"]", "snapshot_deadline = \"10\"", "data = "}) {
+    const auto bad = write_file(directory.path() + "/bad.toml", std::string("\n") + line + "\n");
+    const auto refused = ckptd::load_config(bad, config);
+    ASSERT_FALSE(refused.ok()) << line;
+    EXPECT_THAT(refused.error().message, HasSubstr("bad.toml:2"));
+  }
+}
+
+// A forked child keeps the socket open; the trainer's death must be seen all the same, at once.
+TEST(CkptdProgram, TheDeathOfAProcessIsSeenWhileAChildHoldsItsSocket) {
+  const TemporaryDirectory directory;
+  DaemonProcess daemon(directory.path(), {"--arena", "64MiB", "--log-level", "debug"});
+  daemon.start();
+  int ready[2];
+  int hold[2];
+  ASSERT_EQ(::pipe(ready), 0);
+  ASSERT_EQ(::pipe(hold), 0);
+  const pid_t trainer = ::fork();
+  if (trainer == 0) {
+    RawClient client(daemon.socket());
+    client.hello_control();
+    if (::fork() == 0) {
+      char byte = 0;
+      ::close(hold[1]);
+      ::_exit(static_cast<int>(::read(hold[0], &byte, 1)));  // lives until the test is over
+    }
+    ::_exit(::write(ready[1], "x", 1) == 1 ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(trainer, &status, 0), trainer);
+  // One answered question later, the loop has seen it.
+  const std::string said = "process " + std::to_string(trainer) + " died";
+  for (int i = 0; i < 1000 && daemon.log().find(said) == std::string::npos; ++i) {
+    RawClient client(daemon.socket());
+    client.hello_control();
+  }
+  EXPECT_THAT(daemon.log(), HasSubstr(said));
+  for (const int fd : {ready[0], ready[1], hold[0], hold[1]}) ::close(fd);
+}
+
+}  // namespace
