@@ -90,7 +90,6 @@ void Daemon::Impl::step_drain() {
                                   [&](const auto& open) { return ingest.is_staged(open.first); });
   if (staged || (!open_snapshots.empty() && now < drain_deadline)) return;
   if (journal->in_flight() > 0) return;  // comes back here when that is done
-  closing_record_sent = true;
   fb::StoreClosedT closed;
   closed.time_ns = wall_clock_ns();
   std::vector<fb::RecordT> records;
@@ -99,6 +98,7 @@ void Daemon::Impl::step_drain() {
     if (!status.ok()) spdlog::error("the store could not be closed: {}", status.error().message);
     closed_cleanly = true;
   });
+  closing_record_sent = true;
 }
 
 void Daemon::Impl::refuse(SessionId session, uint64_t request, const Error& error) {
@@ -154,6 +154,10 @@ Status Daemon::Impl::catch_up_catalog() {
 
 void Daemon::Impl::record(std::vector<fb::RecordT> records,
                           std::function<void(const Status&)> then) {
+  // StoreClosed is the last word: what comes after it is for the next daemon.
+  if (closing_record_sent) {
+    return then(make_error(ErrorCode::kUnavailable, "the daemon is shutting down"));
+  }
   auto kept = std::make_shared<std::vector<fb::RecordT>>(records);
   journal->append(std::move(records),
                   [this, kept, then = std::move(then)](const Result<uint64_t>& first_sequence) {
@@ -188,6 +192,7 @@ void Daemon::Impl::close() {
   }
   if (persist) persist->close();
   if (staging) staging->close();
+  if (journal) disk.close(journal_file);
 }
 
 }  // namespace ckptd

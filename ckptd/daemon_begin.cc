@@ -85,6 +85,15 @@ Status Daemon::Impl::check_begin(const Session& session, const SnapshotKey& key,
   return check_metrics(message);
 }
 
+// One member cannot take part: the others must not wait for it until the deadline.
+void Daemon::Impl::refuse_snapshot(const SnapshotKey& key, const std::string& run_name,
+                                   const Error& error) {
+  const auto commit = catalog->commit(key.run, key.lineage, key.step);
+  if (commit && commit->snapshot == key) return;  // it is not this snapshot that failed
+  carry_out(ingest.refuse(key, Error{error.code, fmt::format("run {} step {}: {}", run_name,
+                                                             key.step, error.message)}));
+}
+
 Result<Ingest::Begin> Daemon::Impl::make_begin(const Session& session, const SnapshotKey& key,
                                                const fb::BeginSnapshotT& message) const {
   const auto member = groups.member(session.id);
@@ -118,7 +127,10 @@ void Daemon::Impl::begin_snapshot(Session& session, const fb::BeginSnapshotT& me
   }
   if (draining) return fail(make_error(ErrorCode::kUnavailable, "the daemon is shutting down"));
   const Status checked = check_begin(session, *key, message);
-  if (!checked.ok()) return fail(checked.error());
+  if (!checked.ok()) {
+    fail(checked.error());
+    return refuse_snapshot(*key, session.run_name, checked.error());
+  }
   auto& waiting = waiting_begins[key->run];
   const bool full = !ingest.is_open(*key) && !ingest.failure(*key) &&
                     ingest.open(key->run).size() >= limits::kSnapshotsOpenPerRunMax;

@@ -204,6 +204,7 @@ struct Daemon::Impl {
   void begin_snapshot(Session& session, const fb::BeginSnapshotT& message);
   Status check_begin(const Session& session, const SnapshotKey& key,
                      const fb::BeginSnapshotT& message) const;
+  void refuse_snapshot(const SnapshotKey& key, const std::string& run_name, const Error& error);
   Result<Ingest::Begin> make_begin(const Session& session, const SnapshotKey& key,
                                    const fb::BeginSnapshotT& message) const;
   Status reserve_disk(const SnapshotKey& key, const fb::BeginSnapshotT& message);

@@ -1,4 +1,5 @@
 // What the daemon says about itself: metrics for Prometheus, and the `status` document.
+#include <array>
 #include <nlohmann/json.hpp>
 
 #include "ckptd/daemon_impl.h"

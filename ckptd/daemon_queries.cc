@@ -21,6 +21,12 @@ QueryContext Daemon::Impl::query_context(const Session& session) {
 }
 
 void Daemon::Impl::answer(SessionId session, uint64_t request, const QueryAnswer& answer) {
+  if (answer.json.size() > limits::kQueryReplyBytesMax) {
+    return refuse(session, request,
+                  make_error(ErrorCode::kResourceExhausted,
+                             "the answer has {} bytes, the most is {}: ask for less",
+                             answer.json.size(), limits::kQueryReplyBytesMax));
+  }
   fb::QueryReplyT reply;
   reply.request = request;
   reply.exit_code = answer.exit_code;

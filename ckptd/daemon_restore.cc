@@ -14,6 +14,11 @@ Result<RestoreRequest> Daemon::Impl::resolve_restore(const Session& session,
     return make_error(ErrorCode::kPermissionDenied, "run {}: it belongs to user {}", run.name,
                       run.uid);
   }
+  if (message.wants.size() > limits::kWantsPerRestoreMax) {
+    return make_error(ErrorCode::kResourceExhausted,
+                      "run {}: {} ranges in one restore, the most is {}", run.name,
+                      message.wants.size(), limits::kWantsPerRestoreMax);
+  }
   RestoreRequest request;
   request.run = run.id;
   request.exact = message.exact;

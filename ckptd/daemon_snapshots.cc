@@ -77,12 +77,14 @@ void Daemon::Impl::abort_snapshot(Session& session, const fb::AbortSnapshotT& me
   if (!key.ok()) return refuse(session.id, message.request, key.error());
   done(session.id, message.request);
   // Of a begin that still waits there is nothing but the message.
-  std::erase_if(waiting_begins[key->run], [&](const WaitingBegin& begin) {
+  const size_t waited = std::erase_if(waiting_begins[key->run], [&](const WaitingBegin& begin) {
     return begin.session == session.id && begin.message.step == message.step &&
            begin.message.attempt == message.attempt;
   });
-  carry_out(ingest.abort(*key, make_error(ErrorCode::kAborted, "rank {} gave it up: {}",
-                                          groups.member(session.id)->rank, message.reason)));
+  const Error error = make_error(ErrorCode::kAborted, "rank {} gave it up: {}",
+                                 groups.member(session.id)->rank, message.reason);
+  if (waited > 0) refuse_snapshot(*key, session.run_name, error);
+  carry_out(ingest.abort(*key, error));
 }
 
 void Daemon::Impl::carry_out(const Ingest::Actions& actions) {

@@ -30,6 +30,10 @@ inline constexpr size_t kKvKeysPerEpochMax = 1u << 16;
 inline constexpr size_t kKvValueBytesMax = 1u << 20;
 inline constexpr size_t kPendingRequestsPerSessionMax = 1024;
 inline constexpr size_t kRestoresPerSessionMax = 4;
+// Ranges of one restore: their answers, with a note each, fit into one frame.
+inline constexpr size_t kWantsPerRestoreMax = 1u << 17;
+// Documents of answers; the rest of the frame is small.
+inline constexpr size_t kQueryReplyBytesMax = ckpt::wire::kFramePayloadBytesMax - (1u << 20);
 // Reads of the whole store compete with snapshots for the disk.
 inline constexpr size_t kVerifiesMax = 2;
 // Kept in the journal and handed out with every listing of runs.

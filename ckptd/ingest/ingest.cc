@@ -127,6 +127,13 @@ Ingest::Actions Ingest::abort(const SnapshotKey& key, const Error& error) {
   return {impl_->fail(key, found->second.named(error))};
 }
 
+Ingest::Actions Ingest::refuse(const SnapshotKey& key, const Error& error) {
+  const auto found = impl_->snapshots.find(key);
+  const bool committing = found != impl_->snapshots.end() && found->second.committing;
+  if (committing || impl_->failed.contains(key)) return {};
+  return {impl_->fail(key, error)};
+}
+
 Ingest::Actions Ingest::member_lost(ckpt::RunId run, ckpt::Epoch epoch, ckpt::Rank rank,
                                     const std::string& how) {
   Actions actions;

@@ -89,6 +89,9 @@ class Ingest {
 
   // Has no effect on a snapshot that is being committed: its record may be durable already.
   Actions abort(const ckpt::SnapshotKey& snapshot, const ckpt::Error& error);
+  // A member's begin was turned down for a reason that ingest does not know: no attempt with this
+  // key can succeed, and members that come later are told the same. `error` is named already.
+  Actions refuse(const ckpt::SnapshotKey& snapshot, const ckpt::Error& error);
   // A member is gone (died, left, or went on to the next epoch): snapshots of the epoch that it had
   // sealed completely go on, the others fail with a message that ends in `how`.
   Actions member_lost(ckpt::RunId run, ckpt::Epoch epoch, ckpt::Rank rank, const std::string& how);

@@ -252,6 +252,16 @@ TEST_F(IngestTest, LatecomersLearnWhyItFailed) {
   EXPECT_TRUE(begin(next).status.ok());
 }
 
+TEST_F(IngestTest, ARefusedBeginFailsItForEverybody) {
+  const ckpt::Error error{ErrorCode::kResourceExhausted, "no slabs for rank 1"};
+  EXPECT_EQ(ingest.refuse(key(5), error).size(), 1u);
+  EXPECT_TRUE(ingest.refuse(key(5), error).empty());
+  EXPECT_THAT(begin(part(5, 0)).status.error().message, HasSubstr("no slabs for rank 1"));
+  ASSERT_TRUE(begin(part(6, 0)).status.ok());
+  EXPECT_EQ(ingest.refuse(key(6), error).size(), 1u);
+  EXPECT_FALSE(ingest.is_open(key(6)));
+}
+
 TEST_F(IngestTest, AFailedWriteFailsTheSnapshotOnce) {
   begin_both(5);
   ASSERT_TRUE(ingest.sealed(key(5), 0, sealed(part0)).status.ok());
