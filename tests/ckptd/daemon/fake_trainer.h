@@ -1,0 +1,144 @@
+// FakeTrainer: one rank of a training job, speaking the daemon's protocol without a socket, with a
+// real memfd. Its state is a pure function of (unit, step, salt), so that every restored byte can
+// be checked. Nothing here is shared with libckpt: the two agree on wire.fbs alone.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "formats/arena.h"
+#include "formats/plan.h"
+#include "formats/wire/convert.h"
+#include "tests/ckptd/daemon/world.h"
+
+namespace ckptd::testing {
+
+namespace fb = ckpt::fb;
+
+// A model of a few units; the large one does not fit into one slab.
+std::vector<ckpt::UnitSpec> small_model();
+
+// Byte `offset` of the unit as of this step. `salt` tells futures of one step apart.
+std::byte state_byte(ckpt::UnitId unit, ckpt::Step step, uint64_t salt, uint64_t offset);
+
+// Every unit cut into `size` ranges, one for each rank.
+ckpt::Plan even_plan(const std::vector<ckpt::UnitSpec>& units,
+                     const std::vector<ckpt::UnitId>& which, uint32_t size);
+
+class FakeTrainer {
+ public:
+  struct Options {
+    std::string run = "tiny";
+    uid_t uid = 54'321;
+    uint64_t arena_bytes = 2ull << 20;
+    uint64_t slab_bytes = 64ull << 10;
+    fb::SessionKind kind = fb::SessionKind::Trainer;
+  };
+  FakeTrainer(World& world, const Options& options);
+
+  // -- connection ------------------------------------------------------------------------------
+  // Connects, says hello, and maps the arena. False: refused, see error().
+  bool connect();
+  // To a daemon that was restarted: hands the arena back, registers, rejoins its epoch, reopens its
+  // snapshots. False if the epoch could not be rejoined.
+  bool reconnect();
+  void die() { world_.hang_up(session_, "its process died"); }
+  ckpt::SessionId session() const { return session_; }
+
+  // -- messages ----------------------------------------------------------------------------------
+  template <typename BodyT>
+  uint64_t send(BodyT body) {
+    body.request = ++last_request_;
+    post(std::move(body));
+    return last_request_;
+  }
+  template <typename BodyT>
+  void post(BodyT body) {
+    fb::MessageT message;
+    message.body.Set(std::move(body));
+    world_.deliver(session_, std::move(message));
+  }
+  // The first message of this kind that has arrived, taken out of the inbox.
+  template <typename BodyT>
+  std::optional<BodyT> take() {
+    auto& messages = world_.inbox(session_).messages;
+    for (auto message = messages.begin(); message != messages.end(); ++message) {
+      const auto type = fb::MessageBodyTraits<typename BodyT::TableType>::enum_value;
+      if (message->body.type != type) continue;
+      BodyT body = *static_cast<BodyT*>(message->body.value);
+      messages.erase(message);
+      return body;
+    }
+    return std::nullopt;
+  }
+  // The oldest ErrorReply that has arrived, as text; empty if there is none.
+  std::string error();
+
+  // -- run and group
+  // -------------------------------------------------------------------------------
+  bool register_units(const std::vector<ckpt::UnitSpec>& units);
+  void join(ckpt::Rank rank, uint32_t size, fb::ResumeMode resume, ckpt::Step step = 0);
+  // After world.run(): did the epoch start?
+  bool started();
+  const fb::EpochStartedT& epoch() const { return *epoch_; }
+
+  // -- snapshots
+  // -----------------------------------------------------------------------------------
+  struct Snapshot {
+    fb::BeginSnapshotT begin;
+    uint64_t salt = 0;
+    std::vector<uint32_t> slabs;       // leased, not sealed
+    std::vector<fb::SealSlabT> seals;  // kept until it is durable
+    fb::SnapshotLevel level = fb::SnapshotLevel::Open;
+    std::string reason;
+    bool sealed = false;
+  };
+  // This rank's part of the plan.
+  void begin(ckpt::Step step, const ckpt::Plan& plan, uint64_t salt = 0, uint32_t attempt = 0,
+             fb::OutOfSlabs out_of_slabs = fb::OutOfSlabs::Wait);
+  // Fills and seals all of it. False if slabs are still missing (run the world, call again).
+  bool fill(ckpt::Step step);
+  // Takes what has arrived about snapshots and the epoch into account.
+  void listen();
+  Snapshot& snapshot(ckpt::Step step) { return snapshots_.at(step); }
+  bool has_snapshot(ckpt::Step step) const { return snapshots_.count(step) > 0; }
+  std::map<ckpt::Step, Snapshot>& snapshots() { return snapshots_; }
+  bool epoch_ended() const { return epoch_ended_.has_value(); }
+  const fb::EpochEndedT& ended() const { return *epoch_ended_; }
+
+  // -- restore
+  // -------------------------------------------------------------------------------------
+  struct Restored {
+    std::string error;
+    std::vector<std::vector<std::byte>> bytes;  // one per want
+    std::vector<ckpt::Step> steps;              // the version that served it
+    std::vector<std::string> notes;
+    uint64_t memory_pieces = 0;
+    uint64_t segment_pieces = 0;
+  };
+  Restored restore(const fb::OpenRestoreT& request);
+
+  fb::QueryReplyT query(const std::string& verb, const std::string& args);
+
+  ckpt::MutableByteView slab(uint32_t slab) { return arena_->slab(slab); }
+  ckpt::base::UniqueFd& arena_fd() { return arena_fd_; }
+  std::vector<ckpt::UnitSpec> units;
+
+ private:
+  bool greet(bool readopt);
+  bool take_window(const fb::OpenRestoreT& request, uint64_t id, Restored& restored, bool* last);
+
+  World& world_;
+  const Options options_;
+  ckpt::SessionId session_ = 0;
+  uint64_t last_request_ = 0;
+  ckpt::base::UniqueFd arena_fd_;
+  std::optional<ckpt::ArenaMapping> arena_;
+  std::optional<fb::EpochStartedT> epoch_;
+  std::optional<fb::EpochEndedT> epoch_ended_;
+  std::map<ckpt::Step, Snapshot> snapshots_;
+};
+
+}  // namespace ckptd::testing

@@ -1,0 +1,181 @@
+// The daemon is restarted under a running job: epochs, arenas and open snapshots come back.
+#include <gmock/gmock.h>
+
+#include "ckptd/limits.h"
+#include "tests/ckptd/daemon/job.h"
+
+namespace ckptd::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class HandbackTest : public ::testing::Test {
+ protected:
+  HandbackTest() : world({}) { EXPECT_TRUE(world.start().ok()); }
+  void restart(Job& job) {
+    world.kill_daemon();
+    ASSERT_TRUE(world.start().ok());
+    for (auto& rank : job.ranks) ASSERT_TRUE(rank->reconnect()) << rank->error();
+    world.run();
+    job.listen();
+  }
+  World world;
+};
+
+TEST_F(HandbackTest, MembersStayInTheirEpoch) {
+  Job job(world, 3);
+  job.start();
+  job.commit(5);
+  restart(job);
+  job.commit(6);
+  EXPECT_FALSE(job.ranks[0]->epoch_ended());
+  EXPECT_THAT(job.log(*job.ranks[1]), ElementsAre(6, 5));
+  job.expect_restores(*job.ranks[2], 6);
+}
+
+TEST_F(HandbackTest, ASealedSnapshotIsCommittedByTheNextDaemon) {
+  Job job(world, 2);
+  job.start();
+  job.begin(5);
+  job.fill(5);
+  restart(job);
+  for (auto& rank : job.ranks) {
+    EXPECT_EQ(rank->snapshot(5).level, fb::SnapshotLevel::Durable)
+        << rank->snapshot(5).reason << rank->error();
+  }
+  job.expect_restores(*job.ranks[0], 5);
+}
+
+TEST_F(HandbackTest, AHalfFilledSnapshotGoesOn) {
+  Job job(world, 2);
+  job.start();
+  job.begin(5);
+  ASSERT_TRUE(job.ranks[0]->fill(5));
+  job.ranks[1]->listen();  // has its slabs, has filled none
+  restart(job);
+  EXPECT_EQ(job.ranks[0]->snapshot(5).level, fb::SnapshotLevel::Open);
+  ASSERT_TRUE(job.ranks[1]->fill(5)) << job.ranks[1]->error();
+  world.run();
+  job.listen();
+  EXPECT_EQ(job.ranks[0]->snapshot(5).level, fb::SnapshotLevel::Durable);
+  job.expect_restores(*job.ranks[0], 5);
+  for (ckpt::Step step = 6; step < 12; ++step) job.commit(step);
+}
+
+TEST_F(HandbackTest, ACommitThatNobodyWasToldOfIsNotDoneTwice) {
+  Job job(world, 2);
+  job.start();
+  job.begin(5);
+  job.fill(5);
+  world.run();  // durable, and the messages lie unread
+  for (auto& rank : job.ranks) rank->snapshot(5).level = fb::SnapshotLevel::Open;
+  restart(job);
+  for (auto& rank : job.ranks) {
+    EXPECT_EQ(rank->snapshot(5).level, fb::SnapshotLevel::Durable);
+  }
+  EXPECT_THAT(job.log(*job.ranks[0]), ElementsAre(5));
+  for (ckpt::Step step = 6; step < 12; ++step) job.commit(step);
+}
+
+TEST_F(HandbackTest, BytesThatChangedMeanwhileAreFound) {
+  Job job(world, 2);
+  job.start();
+  job.begin(5);
+  job.fill(5);
+  world.kill_daemon();
+  job.ranks[0]->slab(job.ranks[0]->snapshot(5).seals[0].slab)[7] ^= std::byte{8};
+  ASSERT_TRUE(world.start().ok());
+  for (auto& rank : job.ranks) ASSERT_TRUE(rank->reconnect());
+  world.run();
+  job.listen();
+  // Found before rank 1 was back: it learns of it when it reopens the snapshot.
+  EXPECT_EQ(job.ranks[0]->snapshot(5).level, fb::SnapshotLevel::Failed);
+  EXPECT_NE(job.ranks[1]->error(), "");
+  EXPECT_TRUE(job.log(*job.ranks[1]).empty());
+  job.commit(6);
+}
+
+TEST_F(HandbackTest, MembersThatDoNotComeBackAreLost) {
+  Job job(world, 3);
+  job.start();
+  job.begin(5);
+  job.fill(5);
+  world.kill_daemon();
+  ASSERT_TRUE(world.start().ok());
+  ASSERT_TRUE(job.ranks[0]->reconnect());
+  ASSERT_TRUE(job.ranks[1]->reconnect());
+  world.run();
+  world.tick(limits::kReopenDeadline);
+  job.ranks[0]->listen();
+  ASSERT_TRUE(job.ranks[0]->epoch_ended());
+  EXPECT_THAT(job.ranks[0]->ended().lost_ranks, ElementsAre(2));
+  EXPECT_EQ(job.ranks[0]->snapshot(5).level, fb::SnapshotLevel::Failed);
+  job.replace(2);
+  job.join(fb::ResumeMode::Continue);
+  job.commit(5);
+}
+
+TEST_F(HandbackTest, AReplacedMemberEndsTheEpochAtOnce) {
+  Job job(world, 2);
+  job.start();
+  job.commit(5);
+  world.kill_daemon();
+  ASSERT_TRUE(world.start().ok());
+  ASSERT_TRUE(job.ranks[0]->reconnect());
+  job.replace(1);
+  job.ranks[1]->join(1, 2, fb::ResumeMode::Continue);
+  world.run();
+  job.ranks[0]->listen();
+  ASSERT_TRUE(job.ranks[0]->epoch_ended());
+  job.ranks[0]->join(0, 2, fb::ResumeMode::Continue);
+  world.run();
+  ASSERT_TRUE(job.ranks[0]->started());
+  ASSERT_TRUE(job.ranks[1]->started());
+  EXPECT_EQ(job.ranks[1]->epoch().resume_step, 5u);
+}
+
+TEST_F(HandbackTest, AnArenaThatIsNoneIsReplaced) {
+  Job job(world, 1);
+  job.start();
+  world.kill_daemon();
+  ASSERT_TRUE(world.start().ok());
+  const ckpt::SessionId session = world.connect();
+  fb::HelloT hello;
+  hello.protocol_version = 1;
+  hello.kind = fb::SessionKind::Trainer;
+  hello.run = "tiny";
+  hello.arena_bytes = 1u << 20;
+  hello.slab_bytes = 64u << 10;
+  hello.readopt = true;
+  int pipe_ends[2];
+  ASSERT_EQ(::pipe(pipe_ends), 0);
+  const ckpt::base::UniqueFd other_end(pipe_ends[1]);
+  fb::MessageT message;
+  message.body.Set(std::move(hello));
+  world.deliver(session, std::move(message), ckpt::base::UniqueFd(pipe_ends[0]));
+  ASSERT_FALSE(world.inbox(session).messages.empty());
+  const auto* welcome = world.inbox(session).messages.front().body.AsWelcome();
+  ASSERT_NE(welcome, nullptr);
+  EXPECT_FALSE(welcome->adopted);
+  EXPECT_TRUE(world.inbox(session).arena.valid());
+}
+
+TEST_F(HandbackTest, ADrainLeavesHalfFilledSnapshotsToTheNextDaemon) {
+  Job job(world, 2);
+  job.start();
+  job.begin(5);
+  ASSERT_TRUE(job.ranks[0]->fill(5));
+  job.ranks[1]->listen();
+  world.stop();
+  ASSERT_TRUE(world.start().ok());
+  for (auto& rank : job.ranks) ASSERT_TRUE(rank->reconnect());
+  ASSERT_TRUE(job.ranks[1]->fill(5)) << job.ranks[1]->error();
+  world.run();
+  job.listen();
+  EXPECT_EQ(job.ranks[1]->snapshot(5).level, fb::SnapshotLevel::Durable);
+  job.expect_restores(*job.ranks[0], 5);
+}
+
+}  // namespace
+}  // namespace ckptd::testing

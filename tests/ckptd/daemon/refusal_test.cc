@@ -1,0 +1,182 @@
+// What is refused, and that the daemon goes on: wrong versions, wrong users, units that differ,
+// messages out of order.
+#include <gmock/gmock.h>
+
+#include "ckptd/limits.h"
+#include "tests/ckptd/daemon/job.h"
+
+namespace ckptd::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class RefusalTest : public ::testing::Test {
+ protected:
+  RefusalTest() : world({}) { EXPECT_TRUE(world.start().ok()); }
+  World world;
+};
+
+TEST_F(RefusalTest, AnotherProtocolVersion) {
+  const ckpt::SessionId session = world.connect();
+  fb::HelloT hello;
+  hello.protocol_version = 99;
+  hello.kind = fb::SessionKind::Trainer;
+  hello.run = "tiny";
+  fb::MessageT message;
+  message.body.Set(std::move(hello));
+  world.deliver(session, std::move(message));
+  EXPECT_THAT(world.inbox(session).disconnected, AllOf(HasSubstr("version 1"), HasSubstr("99")));
+}
+
+TEST_F(RefusalTest, MessagesBeforeHelloAndAnswersFromClients) {
+  const ckpt::SessionId session = world.connect();
+  fb::MessageT message;
+  message.body.Set(fb::JoinGroupT());
+  world.deliver(session, std::move(message));
+  EXPECT_THAT(world.inbox(session).disconnected, HasSubstr("greeting"));
+  FakeTrainer trainer(world, {});
+  ASSERT_TRUE(trainer.connect());
+  trainer.post(fb::WelcomeT());
+  EXPECT_THAT(world.inbox(trainer.session()).disconnected, HasSubstr("Welcome"));
+}
+
+TEST_F(RefusalTest, EverythingOutOfOrder) {
+  FakeTrainer trainer(world, {});
+  ASSERT_TRUE(trainer.connect());
+  const auto error_after = [&](auto body) {
+    trainer.send(std::move(body));
+    world.run();
+    return trainer.error();
+  };
+  EXPECT_NE(error_after(fb::JoinGroupT()), "");
+  EXPECT_NE(error_after(fb::RejoinEpochT()), "");
+  EXPECT_NE(error_after(fb::BeginSnapshotT()), "");
+  EXPECT_NE(error_after(fb::LeaseSlabsT()), "");
+  EXPECT_NE(error_after(fb::SealSlabT()), "");
+  EXPECT_NE(error_after(fb::AbortSnapshotT()), "");
+  EXPECT_NE(error_after(fb::KvSetT()), "");
+  EXPECT_NE(error_after(fb::KvGetT()), "");
+  EXPECT_NE(error_after(fb::CloseRestoreT()), "");
+  fb::ReopenSnapshotT reopen;
+  reopen.begin = std::make_unique<fb::BeginSnapshotT>();
+  EXPECT_NE(error_after(std::move(reopen)), "");
+  fb::ReleaseWindowT release;
+  release.restore = 77;
+  trainer.post(std::move(release));
+  EXPECT_EQ(trainer.query("dance", "").exit_code, 2);
+  EXPECT_TRUE(trainer.register_units(small_model())) << "the session is as good as before";
+}
+
+TEST_F(RefusalTest, UnitsThatDifferAreNamed) {
+  Job job(world, 1);
+  job.start();
+  const auto refused = [&](auto change) {
+    auto units = small_model();
+    change(units);
+    FakeTrainer other(world, {});
+    EXPECT_TRUE(other.connect());
+    EXPECT_FALSE(other.register_units(units));
+    const std::string error = other.error();
+    other.die();
+    return error;
+  };
+  EXPECT_THAT(refused([](auto& units) { units[2].bytes += 1; }),
+              AllOf(HasSubstr("run tiny"), HasSubstr("layers.0.experts.1.weights")));
+  EXPECT_THAT(refused([](auto& units) { units.pop_back(); }),
+              HasSubstr("layers.0.experts.2.weights is missing"));
+  EXPECT_THAT(refused([](auto& units) { units[0].name = "optimizer"; }), HasSubstr("optimizer"));
+  EXPECT_THAT(refused([](auto& units) { units[3].name = "trainer"; }), HasSubstr("trainer"));
+  EXPECT_NE(refused([](auto& units) { units.clear(); }), "");
+}
+
+TEST_F(RefusalTest, ARunBelongsToItsCreator) {
+  Job job(world, 1);
+  job.start();
+  job.commit(5);
+  FakeTrainer stranger(world, {.uid = 4242});
+  ASSERT_TRUE(stranger.connect());
+  EXPECT_FALSE(stranger.register_units(small_model()));
+  EXPECT_THAT(stranger.error(), HasSubstr("belongs to user 54321"));
+  EXPECT_THAT(stranger.restore(job.whole(5)).error, HasSubstr("belongs to user 54321"));
+  EXPECT_EQ(stranger.query("runs", "").json, "[]");
+  EXPECT_EQ(stranger.query("log", R"({"target": "tiny"})").exit_code, 3);
+}
+
+TEST_F(RefusalTest, MetadataMustBeJson) {
+  FakeTrainer trainer(world, {});
+  ASSERT_TRUE(trainer.connect());
+  fb::RegisterUnitsT body;
+  body.metadata = "{ no json";
+  body.units.push_back(std::make_unique<fb::UnitT>(ckpt::wire::to_fb(small_model()[0], 0)));
+  trainer.send(std::move(body));
+  EXPECT_THAT(trainer.error(), HasSubstr("not JSON"));
+}
+
+TEST_F(RefusalTest, SealsOfSlabsThatAreNotLeased) {
+  Job job(world, 2);
+  job.start();
+  job.begin(5);
+  fb::SealSlabT seal;
+  seal.epoch = job.ranks[0]->epoch().epoch;
+  seal.step = 5;
+  seal.slab = 31;
+  seal.payload_bytes = 64;
+  job.ranks[0]->send(seal);
+  EXPECT_THAT(job.ranks[0]->error(), HasSubstr("slab 31"));
+  job.ranks[1]->listen();
+  EXPECT_EQ(job.ranks[1]->snapshot(5).level, fb::SnapshotLevel::Failed);
+  job.commit(6);
+}
+
+TEST_F(RefusalTest, GarbageInEveryFieldOfASeal) {
+  Job job(world, 1);
+  job.start();
+  FakeTrainer& trainer = *job.ranks[0];
+  ckpt::Step step = 1;
+  const auto refused = [&](auto change) {
+    job.begin(step);
+    trainer.listen();
+    fb::SealSlabT seal;
+    seal.epoch = trainer.epoch().epoch;
+    seal.step = step;
+    seal.slab = trainer.snapshot(step).slabs.front();
+    seal.payload_bytes = 1000;
+    seal.fragments.emplace_back(0, 0, 0, 1000, 0);
+    change(seal);
+    trainer.send(seal);
+    world.run();
+    trainer.listen();
+    EXPECT_EQ(trainer.snapshot(step++).level, fb::SnapshotLevel::Failed);
+    return trainer.error();
+  };
+  EXPECT_NE(refused([](auto& seal) { seal.payload_bytes = UINT64_MAX; }), "");
+  EXPECT_NE(refused([](auto& seal) { seal.slab = UINT32_MAX; }), "");
+  EXPECT_NE(refused([](auto& seal) { seal.fragments[0] = {9, 0, 0, 1000, 0}; }), "");
+  EXPECT_NE(refused([](auto& seal) { seal.fragments[0] = {0, 0, UINT64_MAX, 1000, 0}; }), "");
+  EXPECT_NE(refused([](auto& seal) { seal.fragments[0] = {0, 0, 0, 1000, UINT64_MAX}; }), "");
+  EXPECT_NE(refused([](auto& seal) { seal.fragments.push_back(seal.fragments[0]); }), "");
+  EXPECT_NE(refused([](auto& seal) { seal.fragments.clear(); }), "");
+  job.commit(step);
+}
+
+TEST_F(RefusalTest, ADrainingDaemonTakesNothingNew) {
+  Job job(world, 1);
+  job.start();
+  job.begin(5);
+  world.daemon().begin_drain();
+  EXPECT_FALSE(world.daemon().ready());
+  job.ranks[0]->begin(6, job.plan(job.all_units()));
+  EXPECT_THAT(job.ranks[0]->error(), HasSubstr("shutting down"));
+  FakeTrainer late(world, {});
+  EXPECT_FALSE(late.connect());
+  ASSERT_TRUE(job.ranks[0]->fill(5));
+  world.run();
+  job.listen();
+  EXPECT_EQ(job.ranks[0]->snapshot(5).level, fb::SnapshotLevel::Durable);
+  world.run();
+  EXPECT_TRUE(world.daemon().drained());
+}
+
+}  // namespace
+}  // namespace ckptd::testing

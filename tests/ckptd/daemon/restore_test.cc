@@ -1,0 +1,165 @@
+// Restores through the daemon: other layouts, sources, fallback, bounds.
+#include <gmock/gmock.h>
+
+#include "ckptd/daemon_store.h"
+#include "ckptd/io/store_paths.h"
+#include "ckptd/limits.h"
+#include "tests/ckptd/daemon/job.h"
+
+namespace ckptd::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+class RestoreTest : public ::testing::Test {
+ protected:
+  RestoreTest() : world({}) { EXPECT_TRUE(world.start().ok()); }
+  // Where a fragment of this unit lies in the commit of this step.
+  std::pair<std::string, uint64_t> place(ckpt::Step step, ckpt::UnitId unit) {
+    std::pair<std::string, uint64_t> found;
+    const FileId file = world.disk().open(kJournalPath, {}).value();
+    const auto image = read_journal(world.disk(), file);
+    const auto scan = ckpt::scan_journal(image->view(), [&](uint64_t, const auto& record) {
+      const auto* commit = record.body.AsCommitted();
+      if (commit == nullptr || commit->step != step) return Status();
+      for (const fb::Fragment& fragment : commit->fragments) {
+        if (fragment.unit() != unit) continue;
+        const auto& extent = *commit->extents[fragment.extent()];
+        found = {segment_path(extent.segment),
+                 extent.offset + extent.header_bytes + fragment.payload_offset()};
+      }
+      return Status();
+    });
+    EXPECT_TRUE(scan.ok());
+    world.disk().close(file);
+    return found;
+  }
+  void forget_memory() {
+    world.stop();
+    ASSERT_TRUE(world.start().ok());
+  }
+  World world;
+};
+
+TEST_F(RestoreTest, FromMemoryThenFromDisk) {
+  Job job(world, 2);
+  job.start();
+  job.commit(5);
+  auto restored = job.ranks[0]->restore(job.whole(5));
+  EXPECT_GT(restored.memory_pieces, 0u);
+  EXPECT_EQ(restored.segment_pieces, 0u);
+  job.expect_bytes(restored, 5, 0);
+  forget_memory();
+  job.start(fb::ResumeMode::Latest);
+  restored = job.ranks[0]->restore(job.whole(5));
+  EXPECT_EQ(restored.memory_pieces, 0u);
+  job.expect_bytes(restored, 5, 0);
+}
+
+TEST_F(RestoreTest, InAnyOtherLayout) {
+  Job four(world, 4);
+  four.start();
+  four.commit(5);
+  forget_memory();
+  Job three(world, 3);
+  three.start(fb::ResumeMode::Latest);
+  for (ckpt::Rank rank = 0; rank < 3; ++rank) {
+    fb::OpenRestoreT request = three.whole(5);
+    request.wants.clear();
+    for (const ckpt::PlannedFragment& fragment : three.plan(three.all_units()).fragments) {
+      if (fragment.rank != rank) continue;
+      request.wants.emplace_back(fragment.range.unit, 0, fragment.range.offset,
+                                 fragment.range.length);
+    }
+    const auto restored = three.ranks[rank]->restore(request);
+    ASSERT_EQ(restored.error, "");
+    for (size_t i = 0; i < request.wants.size(); ++i) {
+      const fb::Range& want = request.wants[i];
+      for (uint64_t at = 0; at < want.length(); ++at) {
+        ASSERT_EQ(restored.bytes[i][at], state_byte(want.unit(), 5, 0, want.offset() + at));
+      }
+    }
+  }
+}
+
+TEST_F(RestoreTest, DamageFallsBackToTheOlderVersionAndSaysSo) {
+  Job job(world, 2);
+  job.start();
+  job.commit(5);
+  job.commit(10);
+  const auto [path, offset] = place(10, 2);
+  forget_memory();
+  world.disk().flip(path, offset + 11);
+  job.start(fb::ResumeMode::Latest);
+  const auto restored = job.ranks[0]->restore(job.whole(10));
+  ASSERT_EQ(restored.error, "");
+  EXPECT_EQ(restored.steps[2], 5u);
+  EXPECT_EQ(restored.steps[1], 10u);
+  EXPECT_THAT(restored.notes[2], HasSubstr("step 5 instead of 10"));
+  for (uint64_t i = 0; i < job.model[2].bytes; ++i) {
+    ASSERT_EQ(restored.bytes[2][i], state_byte(2, 5, 0, i));
+  }
+  auto exact = job.whole(10);
+  exact.exact = true;
+  EXPECT_THAT(job.ranks[1]->restore(exact).error, HasSubstr("layers.0.experts.1.weights"));
+  const auto verify = job.ranks[0]->query("verify", R"({"target": "tiny"})");
+  EXPECT_EQ(verify.exit_code, 4);
+  const auto errors = nlohmann::json::parse(verify.json).at("errors");
+  ASSERT_EQ(errors.size(), 1u) << verify.json;
+  EXPECT_EQ(errors[0].at("run"), "tiny");
+  EXPECT_EQ(errors[0].at("step"), 10);
+  EXPECT_EQ(errors[0].at("unit"), "layers.0.experts.1.weights");
+}
+
+TEST_F(RestoreTest, AControlSessionMayAskForAnArena) {
+  Job job(world, 2);
+  job.start();
+  job.commit(5);
+  FakeTrainer control(world, {.kind = fb::SessionKind::Control});
+  ASSERT_TRUE(control.connect());
+  job.expect_restores(control, 5);
+  FakeTrainer bare(world, {.arena_bytes = 0, .kind = fb::SessionKind::Control});
+  ASSERT_TRUE(bare.connect());
+  EXPECT_THAT(bare.restore(job.whole(5)).error, HasSubstr("needs an arena"));
+}
+
+TEST_F(RestoreTest, UnknownThingsAreNamed) {
+  Job job(world, 1);
+  job.start();
+  FakeTrainer& trainer = *job.ranks[0];
+  EXPECT_THAT(trainer.restore(job.whole(5)).error, HasSubstr("step 5"));
+  auto latest = job.whole(0);
+  latest.latest = true;
+  EXPECT_THAT(trainer.restore(latest).error, HasSubstr("no complete view"));
+  auto tagged = job.whole(0);
+  tagged.tag = "none";
+  EXPECT_THAT(trainer.restore(tagged).error, HasSubstr("no tag none"));
+  auto other = job.whole(0);
+  other.run = "nobody";
+  EXPECT_THAT(trainer.restore(other).error, HasSubstr("run nobody: no such run"));
+  job.commit(5);
+  auto outside = job.whole(5);
+  outside.wants = {fb::Range(99, 0, 0, 10)};
+  EXPECT_NE(trainer.restore(outside).error, "");
+  outside.wants = {fb::Range(1, 0, 0, UINT64_MAX)};
+  trainer.send(outside);
+  EXPECT_NE(trainer.error(), "");
+}
+
+TEST_F(RestoreTest, RestoresOfASessionAreBounded) {
+  Job job(world, 1);
+  job.start();
+  job.commit(5);
+  for (size_t i = 0; i < limits::kRestoresPerSessionMax; ++i) {
+    job.ranks[0]->send(job.whole(5));
+    EXPECT_EQ(job.ranks[0]->error(), "");
+  }
+  job.ranks[0]->send(job.whole(5));
+  EXPECT_THAT(job.ranks[0]->error(), HasSubstr("the most"));
+  world.run();
+  job.ranks[0]->die();  // with all of them open
+  world.run();
+}
+
+}  // namespace
+}  // namespace ckptd::testing

@@ -1,0 +1,110 @@
+#include "tests/ckptd/daemon/world.h"
+
+#include <gtest/gtest.h>
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+namespace ckptd::testing {
+
+World::World(const Options& options)
+    : options_(options),
+      next_seed_(options.seed),
+      disk_(std::make_unique<MemoryDisk>(MemoryDisk::Options{.seed = options.seed})) {
+  spdlog::set_level(spdlog::level::off);  // failures are provoked by the hundred
+}
+
+World::~World() { daemon_.reset(); }
+
+Status World::start() {
+  executor_ = make_inline_executor();
+  now_ = {};
+  Daemon::Options options;
+  options.staging.arena_bytes_total = options_.arena_bytes_total;
+  options.segment_bytes = options_.segment_bytes;
+  options.disk_reserve_bytes = options_.disk_reserve_bytes;
+  options.snapshot_deadline = options_.snapshot_deadline;
+  options.wall_clock_ns = [this] { return wall_clock_ns_; };
+  options.random_seed = ++next_seed_;
+  const auto open_catalog = [kv = kv_]() -> Result<OpenedKvStore> {
+    return OpenedKvStore{.store = make_memory_store(kv), .reset_reason = {}};
+  };
+  CKPT_ASSIGN(daemon_, Daemon::open({*disk_, *executor_, open_catalog, *this}, options));
+  return {};
+}
+
+void World::kill_daemon() {
+  auto survived = disk_->clone(++next_seed_);
+  const size_t batches = kv_->batches();
+  daemon_.reset();  // finishes on the old disk, which nobody looks at any more
+  disk_ = std::move(survived);
+  kv_->keep_prefix(batches);
+  inboxes_.clear();
+  to_disconnect_.clear();
+}
+
+void World::lose_power() {
+  auto survived = disk_->crash(++next_seed_);
+  const size_t batches = kv_->batches();
+  daemon_.reset();
+  disk_ = std::move(survived);
+  kv_->keep_prefix(batches == 0 ? 0 : next_seed_ * 7919 % (batches + 1));
+  inboxes_.clear();
+  to_disconnect_.clear();
+}
+
+void World::stop() {
+  daemon_->begin_drain();
+  for (int i = 0; i < 100'000 && !daemon_->drained(); ++i) {
+    if (daemon_->poll() == 0) tick(std::chrono::milliseconds(100));
+  }
+  ASSERT_TRUE(daemon_->drained());
+  daemon_.reset();
+  inboxes_.clear();
+}
+
+void World::run() {
+  for (int i = 0; i < 1'000'000; ++i) {
+    if (!up()) return;
+    const bool ran = daemon_->poll() > 0;
+    for (const auto& [session, reason] : std::exchange(to_disconnect_, {})) {
+      daemon_->disconnected(session, reason);
+    }
+    if (!ran && disk_->in_flight() == 0 && executor_->outstanding() == 0) return;
+  }
+  FAIL() << "the daemon does not come to rest";
+}
+
+void World::tick(std::chrono::milliseconds by) {
+  now_ += by;
+  wall_clock_ns_ += static_cast<uint64_t>(Time(by).count());
+  daemon_->tick(now_);
+}
+
+ckpt::SessionId World::connect(uid_t uid) {
+  const ckpt::SessionId session = next_session_++;
+  inboxes_[session];
+  daemon_->connected(session, uid, 1);
+  return session;
+}
+
+void World::hang_up(ckpt::SessionId session, const std::string& reason) {
+  daemon_->disconnected(session, reason);
+  inboxes_.erase(session);
+}
+
+void World::deliver(ckpt::SessionId session, ckpt::fb::MessageT message, ckpt::base::UniqueFd fd) {
+  daemon_->receive(session, std::move(message), std::move(fd));
+}
+
+void World::send(ckpt::SessionId session, const ckpt::fb::MessageT& message, int fd) {
+  Inbox& inbox = inboxes_[session];
+  inbox.messages.push_back(message);
+  if (fd >= 0) inbox.arena = ckpt::base::UniqueFd(::dup(fd));
+}
+
+void World::disconnect(ckpt::SessionId session, const std::string& reason) {
+  inboxes_[session].disconnected = reason;
+  to_disconnect_[session] = reason;
+}
+
+}  // namespace ckptd::testing

@@ -1,0 +1,78 @@
+// World: a Daemon with an in-memory disk, an in-memory catalog, an inline executor and virtual
+// time. A crash keeps what the disk and the catalog's store would have kept; everything else is
+// new.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "ckptd/catalog/kv_store.h"
+#include "ckptd/daemon.h"
+#include "ckptd/io/memory_disk.h"
+
+namespace ckptd::testing {
+
+// What one session was sent, in order, until it takes it.
+struct Inbox {
+  std::deque<ckpt::fb::MessageT> messages;
+  ckpt::base::UniqueFd arena;  // the last descriptor that came along
+  std::string disconnected;    // why, if it was
+};
+
+class World : private Outbox {
+ public:
+  struct Options {
+    uint64_t seed = 1;
+    uint64_t arena_bytes_total = 64ull << 20;
+    uint64_t segment_bytes = 4ull << 20;
+    uint64_t disk_reserve_bytes = 1u << 20;  // the journal's room on a full disk
+    std::chrono::milliseconds snapshot_deadline{60'000};
+  };
+  explicit World(const Options& options);
+  ~World() override;
+
+  // Starts a daemon on what is there.
+  Status start();
+  // kill -9 of the daemon: the kernel keeps every write.
+  void kill_daemon();
+  // Loss of power. The catalog keeps a prefix of its batches, drawn from the seed.
+  void lose_power();
+  // Clean stop: drains and ends.
+  void stop();
+
+  // Runs completions until nothing is left to do.
+  void run();
+  void tick(std::chrono::milliseconds by);
+
+  ckpt::SessionId connect(uid_t uid = 54'321);
+  // The session's process died, or its connection did.
+  void hang_up(ckpt::SessionId session, const std::string& reason);
+  void deliver(ckpt::SessionId session, ckpt::fb::MessageT message,
+               ckpt::base::UniqueFd fd = ckpt::base::UniqueFd());
+
+  Inbox& inbox(ckpt::SessionId session) { return inboxes_[session]; }
+  Daemon& daemon() { return *daemon_; }
+  MemoryDisk& disk() { return *disk_; }
+  void lose_catalog() { kv_ = std::make_shared<MemoryKvImage>(); }
+  bool up() const { return daemon_ != nullptr; }
+
+ private:
+  void send(ckpt::SessionId session, const ckpt::fb::MessageT& message, int fd) override;
+  void disconnect(ckpt::SessionId session, const std::string& reason) override;
+
+  const Options options_;
+  uint64_t next_seed_;
+  std::unique_ptr<MemoryDisk> disk_;
+  std::shared_ptr<MemoryKvImage> kv_ = std::make_shared<MemoryKvImage>();
+  std::unique_ptr<Executor> executor_;
+  std::unique_ptr<Daemon> daemon_;
+  ckpt::SessionId next_session_ = 1;
+  Time now_{};
+  uint64_t wall_clock_ns_ = 1'700'000'000'000'000'000;
+  std::map<ckpt::SessionId, Inbox> inboxes_;
+  std::map<ckpt::SessionId, std::string> to_disconnect_;
+};
+
+}  // namespace ckptd::testing
