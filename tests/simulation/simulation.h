@@ -1,0 +1,66 @@
+// Simulation: random histories of a job and its daemon, all from one seed.
+//
+// Ranks join, take snapshots, die and are replaced; the daemon is killed, loses power, is drained;
+// the disk fails, tears and runs full; virtual time only. The oracle knows what was announced:
+// every snapshot a member was told is durable must be listed and restore bit for bit after every
+// restart, nothing else than whole snapshots is ever listed, and nothing gets stuck.
+#pragma once
+
+#include <map>
+#include <random>
+#include <set>
+#include <utility>
+
+#include "tests/ckptd/daemon/job.h"
+
+namespace ckptd::testing {
+
+class Simulation {
+ public:
+  struct Options {
+    uint64_t seed = 1;
+    int events = 60;
+    bool disk_faults = false;  // writes and syncs that fail and say so
+  };
+  explicit Simulation(const Options& options);
+  void play();
+  // Commits that were announced durable, over the whole history.
+  size_t announced() const { return announced_.size(); }
+
+ private:
+  // A snapshot as the trainers made it: its salt says which of several attempts at a step it is.
+  struct Known {
+    uint64_t salt = 0;
+    bool announced = false;
+  };
+  using Point = std::pair<ckpt::LineageId, ckpt::Step>;
+
+  uint64_t pick(uint64_t count) { return random_() % count; }
+  bool chance(int percent) { return pick(100) < static_cast<uint64_t>(percent); }
+
+  void event();
+  void form_group();
+  bool begin_snapshot();
+  void fill_some();
+  void lose_rank();
+  void restart_daemon();
+  void break_the_disk();
+  // Takes the members' news into account.
+  void listen();
+  // The trainers' side of an ended epoch: everybody joins the next.
+  bool group_whole() const;
+  void check();
+  void check_restore(const Point& point);
+
+  const Options options_;
+  std::mt19937_64 random_;
+  World world_;
+  Job job_;
+  ckpt::Step step_ = 0;
+  uint64_t next_salt_ = 1;
+  // By lineage and step: all that were begun. The commit's own salt is found by reading it.
+  std::map<Point, std::vector<Known>> begun_;
+  std::set<Point> announced_;
+};
+
+}  // namespace ckptd::testing
