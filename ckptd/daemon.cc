@@ -76,7 +76,10 @@ void Daemon::Impl::settle() {
     }
     const std::set<ArenaId> ready = std::exchange(arenas_ready, {});
     for (auto& [id, session] : sessions) {
-      if (session.arena && ready.contains(*session.arena)) serve_lease_waits(session);
+      if (!session.arena || !ready.contains(*session.arena)) continue;
+      serve_lease_waits(session);
+      // A restore may have begun before the first of its slabs was faulted in.
+      for (auto& [restore_id, restore] : session.restores) restore.job->pump();
     }
   }
   if (draining) step_drain();
