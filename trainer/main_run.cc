@@ -243,6 +243,8 @@ void add_flags(CLI::App& command, RunFlags& flags) {
       ->check(CLI::IsMember({"uring", "pwritev"}));
   command.add_option("--report", flags.options.report_file, "Write the report (JSON) here");
   command.add_option("--metrics", flags.options.metrics_file, "Write a JSON line per step here");
+  command.add_option("--events", flags.options.events_file,
+                     "Write all that the ranks say here, a JSON line each");
   command.add_flag("--json", flags.options.print_report, "Print the report on stdout");
 }
 

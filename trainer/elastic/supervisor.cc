@@ -80,12 +80,8 @@ int Supervisor::Impl::run() {
   recorder.emplace(options.rank.ranks, options.rank.config.tokens_per_step());
   bar.emplace(
       report::ProgressBar::for_descriptor(STDERR_FILENO, options.rank.run, options.rank.steps));
-  if (!options.metrics_file.empty()) {
-    metrics.open(options.metrics_file, std::ios::trunc);
-    if (!metrics) {
-      give_up(make_error(ErrorCode::kIo, "metrics {}: cannot be written", options.metrics_file));
-    }
-  }
+  const Status opened = open_files();
+  if (!opened.ok()) give_up(opened.error());
   slots.resize(options.rank.ranks);
   for (uint32_t rank = 0; rank < slots.size() && !failure; ++rank) {
     const Status started = start_rank(rank);
@@ -93,6 +89,16 @@ int Supervisor::Impl::run() {
   }
   while (ranks_running()) watch_once();
   return finish();
+}
+
+Status Supervisor::Impl::open_files() {
+  for (auto& [path, file] : {std::pair<std::string&, std::ofstream&>(options.metrics_file, metrics),
+                             {options.events_file, events}}) {
+    if (path.empty()) continue;
+    file.open(path, std::ios::trunc);
+    if (!file) return make_error(ErrorCode::kIo, "{}: cannot be written", path);
+  }
+  return {};
 }
 
 bool Supervisor::Impl::ranks_running() const {

@@ -32,6 +32,7 @@ struct RunOptions {
   std::string io;  // ckptd's --io; empty: its default
   std::string report_file;
   std::string metrics_file;
+  std::string events_file;    // every event of every rank, as it came in
   bool print_report = false;  // the report's JSON on stdout
 };
 

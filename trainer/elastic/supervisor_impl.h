@@ -29,6 +29,7 @@ struct Supervisor::Impl {
   Status start_daemon();
   Status settle(const TrainConfig& config);
   int run();
+  Status open_files();
 
   // supervisor_ranks.cc
   Status start_rank(uint32_t rank);
@@ -53,6 +54,7 @@ struct Supervisor::Impl {
   std::optional<Recorder> recorder;
   std::optional<report::ProgressBar> bar;
   std::ofstream metrics;
+  std::ofstream events;
   ckpt::base::UniqueFd signals;
   std::vector<Slot> slots;
   bool epoch_seen = false;  // ranks that start from now on continue, whatever the run began with

@@ -80,6 +80,7 @@ void Supervisor::Impl::read_events(uint32_t rank) {
 
 void Supervisor::Impl::handle(const RankEvent& event) {
   recorder->add(event);
+  if (events.is_open()) events << to_line(event) << std::flush;
   switch (event.kind) {
     case Kind::kTraining:
       epoch_seen = true;

@@ -1,0 +1,118 @@
+#include "tests/system/programs.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <chrono>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+namespace systemtest {
+
+using ckpt::base::UniqueFd;
+using moetrain::Process;
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr int kProgramMs = 100'000;
+
+}  // namespace
+
+Folder::Folder() {
+  std::string name = (fs::temp_directory_path() / "ckpt-XXXXXX").string();
+  EXPECT_NE(::mkdtemp(name.data()), nullptr) << name;
+  path_ = name;
+}
+
+Folder::~Folder() {
+  std::error_code ignored;
+  fs::remove_all(path_, ignored);
+}
+
+nlohmann::json Ended::json() const {
+  auto document = nlohmann::json::parse(out, nullptr, /*allow_exceptions=*/false);
+  EXPECT_FALSE(document.is_discarded()) << out << err;
+  return document;
+}
+
+Program::Program(const std::string& name, std::vector<std::string> arguments) {
+  Process::Options options;
+  options.arguments = {std::string(CKPT_PROGRAMS_DIR) + "/" + name};
+  options.arguments.insert(options.arguments.end(), arguments.begin(), arguments.end());
+  const int flags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC;
+  const UniqueFd out(::open((folder_ / "out").c_str(), flags, 0600));
+  const UniqueFd err(::open((folder_ / "err").c_str(), flags, 0600));
+  options.descriptors = {{out.get(), 1}, {err.get(), 2}};
+  auto process = Process::start(options);
+  EXPECT_TRUE(process.ok()) << process.error().message;
+  if (process.ok()) process_.emplace(std::move(process).value());
+}
+
+Program::~Program() {
+  if (!process_) return;
+  process_->signal(SIGKILL);
+  (void)process_->wait(kProgramMs);
+}
+
+Ended Program::wait() {
+  Ended ended;
+  const auto end = process_ ? process_->wait(kProgramMs) : std::nullopt;
+  ended.out = read_file(folder_ / "out");
+  ended.err = read_file(folder_ / "err");
+  EXPECT_TRUE(end.has_value()) << "still running:\n" << ended.err;
+  if (end) ended.end = *end;
+  return ended;
+}
+
+Ended run(const std::string& name, std::vector<std::string> arguments) {
+  return Program(name, std::move(arguments)).wait();
+}
+
+Ckptd::Ckptd(const std::string& data_dir)
+    : program_("ckptd",
+               {"--data", data_dir, "--listen", "unix:" + folder_ / "s", "--arena", "256MiB"}) {}
+
+Ckptd::~Ckptd() {
+  program_.signal(SIGTERM);
+  EXPECT_EQ(program_.wait().code(), 0);
+}
+
+// ckptctl waits for a daemon that is starting, as every client does.
+Ended Ckptd::ctl(std::vector<std::string> arguments) const {
+  std::vector<std::string> all = {"--socket", "unix:" + socket(), "--json"};
+  all.insert(all.end(), arguments.begin(), arguments.end());
+  return run("ckptctl", all);
+}
+
+std::string read_file(const std::string& path) {
+  std::ostringstream text;
+  text << std::ifstream(path, std::ios::binary).rdbuf();
+  return text.str();
+}
+
+std::vector<nlohmann::json> read_lines(const std::string& path) {
+  std::vector<nlohmann::json> lines;
+  std::istringstream text(read_file(path));
+  for (std::string line; std::getline(text, line);) {
+    auto document = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (!document.is_discarded()) lines.push_back(std::move(document));
+  }
+  return lines;
+}
+
+bool await_line(const std::string& path, bool (*condition)(const nlohmann::json&)) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(kProgramMs);
+  while (std::chrono::steady_clock::now() < end) {
+    for (const nlohmann::json& line : read_lines(path)) {
+      if (condition(line)) return true;
+    }
+    // The file is another program's: there is nothing to wait on.
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return false;
+}
+
+}  // namespace systemtest

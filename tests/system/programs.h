@@ -1,0 +1,68 @@
+// Whole programs under test: the built ones, started with arguments, in a folder of their own.
+#pragma once
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trainer/elastic/process.h"
+
+namespace systemtest {
+
+// A folder that goes away with the test. Short, because a socket's path has at most 107 bytes.
+class Folder {
+ public:
+  Folder();
+  ~Folder();
+  std::string operator/(const std::string& name) const { return (path_ / name).string(); }
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+struct Ended {
+  moetrain::ProcessEnd end;
+  std::string out;
+  std::string err;
+  int code() const { return end.signal != 0 ? 128 + end.signal : end.exit_code; }
+  nlohmann::json json() const;  // of `out`; fails the test if it is none
+};
+
+// A program of the build that runs until wait().
+class Program {
+ public:
+  Program(const std::string& name, std::vector<std::string> arguments);
+  ~Program();  // kills it
+  void signal(int number) { process_->signal(number); }
+  // Bounded: fails the test if it does not end.
+  Ended wait();
+
+ private:
+  Folder folder_;  // holds what it printed
+  std::optional<moetrain::Process> process_;
+};
+
+Ended run(const std::string& name, std::vector<std::string> arguments);
+
+// A ckptd on a data directory, until the end of the scope; drained by SIGTERM.
+class Ckptd {
+ public:
+  explicit Ckptd(const std::string& data_dir);
+  ~Ckptd();
+  std::string socket() const { return folder_ / "s"; }
+  Ended ctl(std::vector<std::string> arguments) const;  // ckptctl --json, on this daemon
+
+ private:
+  Folder folder_;
+  Program program_;
+};
+
+std::string read_file(const std::string& path);
+std::vector<nlohmann::json> read_lines(const std::string& path);
+// Waits, bounded, until a line of the file fulfils the condition.
+bool await_line(const std::string& path, bool (*condition)(const nlohmann::json&));
+
+}  // namespace systemtest
