@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <filesystem>
+#include <optional>
 
 #include "client/ctl/new_file.h"
 
@@ -61,10 +62,22 @@ Result<NewFile> write_tensors(Link& link, const View& view, const std::string& o
   return file;
 }
 
-}  // namespace
+// The next older commit that the view's lineage may have, as a target; nothing if there is none.
+Result<std::optional<std::string>> older_target(Link& link, const std::string& target) {
+  CKPT_ASSIGN(const View view, load_view(link, target));
+  CKPT_ASSIGN(const Json log, link.document("log", {{"target", view.run}}));
+  std::optional<uint64_t> older;
+  for (const Json& commit : log) {
+    const auto step = commit.at("step").get<uint64_t>();
+    if (step < view.step && (!older || step > *older)) older = step;
+  }
+  if (!older) return std::optional<std::string>();
+  return std::optional<std::string>(fmt::format("{}~{}@{}", view.run, view.lineage, *older));
+}
 
-Result<Json> export_view(Link& link, const ExportRequest& request, Progress& progress) {
-  CKPT_ASSIGN(const View view, load_view(link, request.target));
+Result<Json> export_one(Link& link, const ExportRequest& request, const std::string& target,
+                        Progress& progress) {
+  CKPT_ASSIGN(const View view, load_view(link, target));
   if (!view.complete) {
     return make_error(ErrorCode::kFailedPrecondition,
                       "run {} step {}: the view is not complete, missing: {}", view.run, view.step,
@@ -106,6 +119,25 @@ Result<Json> export_view(Link& link, const ExportRequest& request, Progress& pro
               {"bytes", layout.data_bytes},
               {"stale_units", view.stale},
               {"config", has_config}};
+}
+
+}  // namespace
+
+Result<Json> export_view(Link& link, const ExportRequest& request, Progress& progress) {
+  Json fallbacks = Json::array();
+  std::string target = request.target;
+  while (true) {
+    auto written = export_one(link, request, target, progress);
+    if (written.ok()) {
+      (*written)["fallbacks"] = std::move(fallbacks);
+      return written;
+    }
+    if (request.exact || written.error().code != ErrorCode::kCorrupt) return written;
+    CKPT_ASSIGN(const auto older, older_target(link, target));
+    if (!older) return written;
+    fallbacks.push_back({{"view", target}, {"reason", written.error().message}});
+    target = *older;
+  }
 }
 
 }  // namespace ckptctl

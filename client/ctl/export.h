@@ -11,11 +11,14 @@ namespace ckptctl {
 struct ExportRequest {
   std::string target;  // RUN@STEP
   std::string out;     // folder; created if it is not there
+  bool exact = false;  // a view that cannot be read is an error, instead of an older one
   ExportOptions options;
 };
 
-// {run, lineage, step, out, files, tensors, bytes, stale_units, config}. Refuses a view that is
-// not complete and names what is missing. The files appear when all of them are whole.
+// {run, lineage, step, out, files, tensors, bytes, stale_units, config, fallbacks}. Refuses a view
+// that is not complete and names what is missing. A view with damaged bytes gives way, as a whole,
+// to the newest older one that can be read: `step` is what was written, and `fallbacks` lists
+// {view, reason} of each that was passed over. The files appear when all of them are whole.
 Result<Json> export_view(Link& link, const ExportRequest& request, Progress& progress);
 
 }  // namespace ckptctl

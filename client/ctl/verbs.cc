@@ -30,6 +30,7 @@ struct Arguments {
   std::string timeout = "60s";
   uint64_t limit = 0;
   bool include_optimizer = false;
+  bool exact = false;
   bool no_norms = false;
   bool plan = false;
 };
@@ -80,12 +81,17 @@ Result<Outcome> run_export(Link& link, const Arguments& args) {
   ExportRequest request;
   request.target = args.target;
   request.out = args.out;
+  request.exact = args.exact;
   request.options.include_optimizer = args.include_optimizer;
   if (!args.shard_bytes.empty()) {
     CKPT_ASSIGN(request.options.shard_bytes, ckpt::base::parse_size(args.shard_bytes));
   }
   Progress progress("export");
   CKPT_ASSIGN(Json document, export_view(link, request, progress));
+  for (const Json& passed : document["fallbacks"]) {
+    fmt::print(stderr, "ckptctl: warning: {} was passed over: {}\n",
+               passed["view"].get<std::string>(), passed["reason"].get<std::string>());
+  }
   if (!document["stale_units"].empty()) {
     fmt::print(stderr, "ckptctl: warning: {} units are older than step {}; `show` lists them\n",
                document["stale_units"].size(), document["step"].dump());
@@ -196,6 +202,8 @@ void add_bytes(Builder& build, const std::shared_ptr<Arguments>& args) {
   exported->add_option("--out", args->out, "Folder")->required();
   exported->add_option("--format", args->format)->check(CLI::IsMember({"safetensors"}));
   exported->add_option("--shard-bytes", args->shard_bytes, "Cut into files of this size: 4GiB");
+  exported->add_flag("--exact", args->exact,
+                     "Fail on damaged bytes instead of writing an older step");
   exported->add_flag("--include-optimizer", args->include_optimizer,
                      "Also tensors whose names start with optimizer.");
 }
