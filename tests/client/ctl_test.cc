@@ -1,0 +1,221 @@
+// What ckptctl prints and returns: the members that scripts rely on, and the exit codes.
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "formats/safetensors.h"
+#include "tests/client/trainers.h"
+
+namespace ckpt::test {
+namespace {
+
+using Json = nlohmann::json;
+
+// One run of two commits: a model tensor, its optimizer state, and the trainer's own unit.
+class Ctl : public testing::Test {
+ protected:
+  void SetUp() override {
+    client::OpenOptions options;
+    options.socket = daemon_.socket();
+    options.run = "tiny";
+    options.arena_bytes = 4 << 20;
+    options.slab_bytes = 256 << 10;
+    auto session = client::Session::open(options);
+    ASSERT_OK(session);
+    const std::vector<client::UnitInfo> units = {
+        {"layers.0.experts.1.weights", 0, 1, "weights", 4096, {{"model.w", "F32", {1024}, 0}}},
+        {"layers.0.experts.1.optimizer",
+         0,
+         1,
+         "optimizer",
+         4096,
+         {{"optimizer.model.w.m", "F32", {1024}, 0}}},
+        {"trainer", -1, -1, "", 8, {{"step", "U64", {}, 0}}}};
+    ASSERT_OK(session->register_units(units, R"({"hf_config": {"model_type": "mixtral"}})"));
+    ASSERT_OK(session->join(as_rank(0, 1)));
+    for (uint64_t step : {10, 20}) commit(*session, step);
+    ASSERT_OK(session->leave());
+  }
+  void commit(client::Session& session, uint64_t step) {
+    client::SnapshotOptions plan;
+    plan.step = step;
+    plan.units = {0, 1, 2};
+    plan.fragments = {{0, 0, 0, 4096}, {0, 1, 0, 4096}, {0, 2, 0, 8}};
+    plan.metrics = {{"loss", 2.5}};
+    auto snapshot = session.begin(plan);
+    ASSERT_OK(snapshot);
+    // Weights grow with the step, so that the norm of the change is known; the optimizer's do not.
+    const std::vector<float> weights(1024, static_cast<float>(step));
+    const std::vector<float> optimizer(1024, 1.0f);
+    ASSERT_OK(snapshot->write(0, 0, weights.data(), 4096));
+    ASSERT_OK(snapshot->write(1, 0, optimizer.data(), 4096));
+    ASSERT_OK(snapshot->write(2, 0, &step, 8));
+    ASSERT_OK(snapshot->end());
+    ASSERT_OK(snapshot->wait(CKPT_LEVEL_DURABLE, 60'000));
+  }
+  Finished ctl(std::vector<std::string> arguments) const {
+    arguments.insert(arguments.begin(), ckptctl_program());
+    return run_program(arguments, {"CKPTD_SOCKET=unix:" + daemon_.socket()});
+  }
+  Json json(std::vector<std::string> arguments, int exit_code = 0) const {
+    arguments.push_back("--json");
+    const Finished finished = ctl(arguments);
+    EXPECT_EQ(finished.exit_code, exit_code) << finished.err;
+    const Json document = Json::parse(finished.out, nullptr, false);
+    EXPECT_FALSE(document.is_discarded()) << finished.out;
+    return document;
+  }
+  static std::set<std::string> members(const Json& object) {
+    std::set<std::string> names;
+    for (const auto& [name, value] : object.items()) names.insert(name);
+    return names;
+  }
+  void expect_members(const Json& object, const std::set<std::string>& wanted) {
+    const auto found = members(object);
+    for (const std::string& name : wanted) EXPECT_TRUE(found.contains(name)) << name;
+  }
+  static std::string read(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+  DaemonProcess daemon_;
+};
+
+TEST_F(Ctl, HistoryHasTheMembersThatStay) {
+  const Json runs = json({"runs"});
+  ASSERT_EQ(runs.size(), 1u);
+  expect_members(runs[0], {"run", "parent", "created", "last_step", "commits", "bytes"});
+  EXPECT_EQ(runs[0]["last_step"], 20);
+  const Json log = json({"log", "tiny"});
+  ASSERT_EQ(log.size(), 2u);
+  expect_members(log[0], {"step", "lineage", "time", "level", "units", "experts", "bytes", "tags",
+                          "metrics", "plt"});
+  EXPECT_EQ(log[0]["step"], 20);
+  EXPECT_EQ(log[0]["metrics"]["loss"], 2.5);
+  EXPECT_EQ(json({"log", "tiny", "--limit", "1"}).size(), 1u);
+  const Json show = json({"show", "tiny@10"});
+  EXPECT_EQ(show["complete"], true);
+  ASSERT_EQ(show["units"].size(), 3u);
+  expect_members(show["units"][0], {"unit", "version_step", "staleness", "bytes", "crc32c", "layer",
+                                    "expert", "part"});
+  const Json unit = json({"unit", "tiny", "trainer"});
+  EXPECT_EQ(unit["versions"].size(), 2u);
+  const Json experts = json({"experts", "tiny"});
+  expect_members(experts["layers"][0]["experts"][0],
+                 {"expert", "version_step", "staleness", "lost_tokens"});
+  const Json plan = json({"restore", "--plan", "tiny@latest"});
+  ASSERT_FALSE(plan["sources"].empty());
+  expect_members(plan["sources"][0], {"source", "bytes", "seconds"});
+}
+
+TEST_F(Ctl, TablesForPeople) {
+  const Finished log = ctl({"log", "tiny"});
+  EXPECT_EQ(log.exit_code, 0);
+  EXPECT_EQ(std::count(log.out.begin(), log.out.end(), '\n'), 3);
+  EXPECT_NE(log.out.find("loss=2.5"), std::string::npos) << log.out;
+  EXPECT_NE(ctl({"show", "tiny@latest"}).out.find("tiny~1@20, complete"), std::string::npos);
+  EXPECT_NE(ctl({"status"}).out.find(":"), std::string::npos);
+}
+
+TEST_F(Ctl, DiffMeasuresTheChange) {
+  const Json diff = json({"diff", "tiny@10", "tiny@20"});
+  std::map<std::string, Json> units;
+  for (const Json& unit : diff["units"]) units[unit["unit"]] = unit;
+  ASSERT_EQ(units.size(), 2u);  // the optimizer's bytes are the same
+  EXPECT_EQ(units["layers.0.experts.1.weights"]["change"], "changed");
+  EXPECT_DOUBLE_EQ(units["layers.0.experts.1.weights"]["relative_norm"], 1.0);  // 10 -> 20
+  EXPECT_TRUE(units["trainer"]["relative_norm"].is_null());
+}
+
+TEST_F(Ctl, ExportIsAFolderThatHuggingFaceKnows) {
+  const std::string out = daemon_.folder().path("model");
+  const Json exported = json({"export", "tiny@10", "--out", out});
+  EXPECT_EQ(exported["tensors"], 1);
+  EXPECT_EQ(Json::parse(read(out + "/config.json"))["model_type"], "mixtral");
+  const std::string file = read(out + "/model.safetensors");
+  const auto header = safetensors::parse_header(as_bytes(file), file.size());
+  ASSERT_OK(header);
+  ASSERT_EQ(header->tensors.size(), 1u);
+  EXPECT_EQ(header->tensors[0].name, "model.w");
+  float first = 0;
+  std::memcpy(&first, file.data() + header->data_offset, sizeof first);
+  EXPECT_EQ(first, 10.0f);
+  const std::string shards = daemon_.folder().path("shards");
+  json({"export", "tiny", "--out", shards, "--include-optimizer", "--shard-bytes", "4KiB"});
+  const Json index = Json::parse(read(shards + "/model.safetensors.index.json"));
+  EXPECT_EQ(index["weight_map"]["optimizer.model.w.m"], "model-00002-of-00002.safetensors");
+  // One folder holds one layout: a reader would take the wrong one.
+  EXPECT_EQ(ctl({"export", "tiny", "--out", shards}).exit_code, 1);
+}
+
+TEST_F(Ctl, TagsNameCommits) {
+  EXPECT_EQ(json({"tag", "tiny@10", "best"})["tag"], "best");
+  EXPECT_EQ(json({"show", "tiny@best"})["step"], 10);
+  EXPECT_EQ(json({"log", "tiny"})[1]["tags"], Json::array({"best"}));
+  EXPECT_EQ(json({"untag", "tiny", "best"})["removed"], true);
+  EXPECT_EQ(ctl({"show", "tiny@best"}).exit_code, 3);
+}
+
+TEST_F(Ctl, RebuildGivesTheSameHistoryBack) {
+  json({"tag", "tiny@10", "best"});
+  const Json log = json({"log", "tiny"});
+  const Json show = json({"show", "tiny@20"});
+  json({"rebuild"});
+  EXPECT_EQ(json({"log", "tiny"}), log);
+  EXPECT_EQ(json({"show", "tiny@20"}), show);
+  EXPECT_EQ(daemon_.stop(), 0);
+  std::filesystem::remove_all(daemon_.data() + "/catalog");
+  daemon_.start();
+  EXPECT_EQ(json({"log", "tiny"}), log);
+  EXPECT_EQ(json({"show", "tiny@20"}), show);
+}
+
+TEST_F(Ctl, VerifyFindsAFlippedByteAndNamesItsUnit) {
+  EXPECT_TRUE(json({"verify"})["errors"].empty());
+  EXPECT_EQ(daemon_.stop(), 0);
+  // The weights of step 10 are found by their bytes: 10.0f, over and over.
+  const std::string ten("\0\0\x20\x41\0\0\x20\x41\0\0\x20\x41", 12);
+  bool flipped = false;
+  for (const auto& entry : std::filesystem::directory_iterator(daemon_.data() + "/segments")) {
+    const std::string bytes = read(entry.path().string());
+    const size_t at = bytes.find(ten);
+    if (at == std::string::npos) continue;
+    std::fstream file(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(static_cast<std::streamoff>(at));
+    file.put('\x01');
+    flipped = true;
+  }
+  ASSERT_TRUE(flipped);
+  daemon_.start();
+  const Json report = json({"verify", "tiny"}, 4);
+  ASSERT_EQ(report["errors"].size(), 1u) << report;
+  EXPECT_EQ(report["errors"][0]["run"], "tiny");
+  EXPECT_EQ(report["errors"][0]["step"], 10);
+  EXPECT_EQ(report["errors"][0]["unit"], "layers.0.experts.1.weights");
+  const Finished text = ctl({"verify"});
+  EXPECT_EQ(text.exit_code, 4);
+  EXPECT_NE(text.out.find("run tiny step 10 unit layers.0.experts.1.weights"), std::string::npos);
+  const Finished refused = ctl({"export", "tiny@10", "--out", daemon_.folder().path("damaged")});
+  EXPECT_NE(refused.exit_code, 0);
+  EXPECT_EQ(refused.out, "");
+}
+
+TEST_F(Ctl, ExitCodesSayWhatKindOfFailure) {
+  EXPECT_EQ(ctl({"log", "nobody"}).exit_code, 3);
+  EXPECT_EQ(ctl({"show", "tiny@15"}).exit_code, 3);
+  EXPECT_EQ(ctl({"unit", "tiny", "nothing"}).exit_code, 3);
+  EXPECT_EQ(ctl({"show", "tiny@@"}).exit_code, 2);
+  EXPECT_EQ(ctl({"show"}).exit_code, 2);
+  EXPECT_EQ(ctl({"bogus"}).exit_code, 2);
+  EXPECT_EQ(ctl({"export", "tiny", "--out", "x", "--shard-bytes", "lots"}).exit_code, 2);
+  EXPECT_EQ(ctl({"wait", "tiny@99", "--timeout", "10ms"}).exit_code, 1);
+  EXPECT_EQ(ctl({"wait", "tiny@20"}).exit_code, 0);
+  EXPECT_EQ(ctl({"--help"}).exit_code, 0);
+  const Finished nobody = run_program({ckptctl_program(), "runs", "--socket", "/nonexistent/sock"});
+  EXPECT_EQ(nobody.exit_code, 1);
+  EXPECT_NE(nobody.err.find("/nonexistent/sock"), std::string::npos) << nobody.err;
+}
+
+}  // namespace
+}  // namespace ckpt::test

@@ -1,0 +1,56 @@
+// DaemonProcess: the real ckptd, started in a folder of its own, killed by its pid. Also for the
+// tests of whole programs.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/client/client_fixture.h"
+
+namespace ckpt::test {
+
+class DaemonProcess {
+ public:
+  // Waits until it says that it is ready; a failure of the test, with what it said, if it does not.
+  explicit DaemonProcess(std::vector<std::string> more_arguments = {});
+  DaemonProcess(const DaemonProcess&) = delete;
+  DaemonProcess& operator=(const DaemonProcess&) = delete;
+  ~DaemonProcess();  // kills it if it still runs, removes the folder
+
+  void start();
+  void kill();  // SIGKILL
+  int stop();   // SIGTERM; its exit status
+  // Kills it and starts it again on the same folder.
+  void crash_and_restart() {
+    kill();
+    start();
+  }
+
+  std::string socket() const { return folder_.path("ckptd.sock"); }
+  std::string data() const { return folder_.path("data"); }
+  std::string log() const;  // what all of its lives said on stderr
+  pid_t pid() const { return pid_; }
+  const TempFolder& folder() const { return folder_; }
+
+ private:
+  TempFolder folder_;
+  std::vector<std::string> arguments_;
+  pid_t pid_ = -1;
+};
+
+// Runs a program to its end; stdout and stderr are kept apart.
+struct Finished {
+  int exit_code = -1;  // 128 + n if signal n ended it
+  std::string out;
+  std::string err;
+};
+Finished run_program(const std::vector<std::string>& arguments,
+                     const std::vector<std::string>& environment = {});
+
+// The programs of this build.
+std::string ckptd_program();
+std::string ckptctl_program();
+
+}  // namespace ckpt::test
