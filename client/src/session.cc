@@ -13,10 +13,11 @@ constexpr uint32_t kCloseFlushMs = 2'000;
 // Between two askings of a daemon that said "not now" (it is starting, or draining).
 constexpr uint32_t kUnavailableRetryMs = 50;
 
-// Errors of the first connection that no amount of waiting changes.
+// Errors of the first connection that no amount of waiting changes. Memory is not one of them: the
+// arena of a trainer that has just died is given back when its last slab is written.
 bool is_final(ErrorCode code) {
   return code != ErrorCode::kUnavailable && code != ErrorCode::kDeadlineExceeded &&
-         code != ErrorCode::kIo;
+         code != ErrorCode::kIo && code != ErrorCode::kResourceExhausted;
 }
 
 // Waits without a socket to wait on.
@@ -59,7 +60,7 @@ void Session::pump(const Deadline& deadline) {
 Error Session::timed_out(const CallOptions& options) const {
   if (phase_ != Phase::kReady) {
     if (last_loss_) {
-      return make_error(last_loss_->code, "{}: no daemon: {}", options.what, last_loss_->message);
+      return make_error(last_loss_->code, "{}: {}", options.what, last_loss_->message);
     }
     return make_error(ErrorCode::kUnavailable, "{}: the daemon did not answer in time",
                       options.what);

@@ -75,6 +75,21 @@ TEST_F(SessionTest, RefusalOfTheGreetingIsTheErrorOfOpen) {
   EXPECT_EQ(session.error().message, "uid 1000 is not in allow_uids");
 }
 
+TEST_F(SessionTest, WaitsForTheMemoryOfATrainerThatHasJustDied) {
+  int greetings = 0;
+  FakeDaemon daemon(socket_, {}, [&](FakeDaemon::Peer& peer, const fb::MessageT& message) {
+    if (message.body.type != fb::MessageBody::Hello || ++greetings > 2) return false;
+    fb::ErrorReplyT refusal;
+    refusal.code = static_cast<int>(ErrorCode::kResourceExhausted);
+    refusal.message = "0 bytes can be given";
+    peer.send(std::move(refusal));
+    peer.hang_up();
+    return true;
+  });
+  const auto session = Session::open(options());
+  ASSERT_OK(session);
+}
+
 TEST_F(SessionTest, GarbageFromTheOtherSideIsALostConnectionNotACrash) {
   std::mt19937_64 random(7);
   FakeDaemon daemon(socket_, {}, [&](FakeDaemon::Peer& peer, const fb::MessageT&) {
