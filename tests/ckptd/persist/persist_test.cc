@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 
+#include "ckptd/persist/reclaim.h"
 #include "ckptd/staging/page_guard.h"
 #include "tests/ckptd/persist/small_store.h"
 
@@ -144,6 +145,27 @@ TEST_P(PersistTest, ClosingGivesBackWhatWasPreallocated) {
     disk_->close(file);
   }
   EXPECT_LT(bytes, kTestSlabBytes);
+  EXPECT_THAT(committed_steps(*disk_), ElementsAre(1));
+}
+
+TEST_P(PersistTest, TheNextStartGivesBackWhatACrashLeftOver) {
+  // As a killed daemon leaves it: one segment with a commit, one with nothing listed, a stranger.
+  EXPECT_TRUE(store_->save(1, 1));
+  const WrittenExtent extent = store_->snapshots[1].extents.at(0);
+  const uint64_t end = extent.offset + extent.header_bytes +
+                       ckpt::base::align_up(extent.payload_bytes, ckpt::kBlockBytes);
+  store_.reset();
+  const FileId listed = disk_->open(segment_path(extent.segment), {}).value();
+  ASSERT_TRUE(disk_->truncate(listed, kTestSegmentBytes).ok());
+  disk_->close(listed);
+  disk_->close(create(segment_path(77), kTestSegmentBytes));
+  disk_->close(create("segments/notes.txt"));
+
+  ASSERT_TRUE(reclaim_unlisted(*disk_, {{extent.segment, end}}).ok());
+  EXPECT_THAT(disk_->list(kSegmentsDirectory).value(), ElementsAre("000001.seg", "notes.txt"));
+  const FileId cut = disk_->open(segment_path(extent.segment), {}).value();
+  EXPECT_EQ(disk_->size(cut).value(), end);
+  disk_->close(cut);
   EXPECT_THAT(committed_steps(*disk_), ElementsAre(1));
 }
 
