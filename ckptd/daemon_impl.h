@@ -130,6 +130,7 @@ struct Daemon::Impl {
 
   // -- start and end (daemon_open.cc, daemon.cc) -------------------------------------------------
   Status open();
+  void reclaim(const RecoveredStore& store);
   Status open_the_catalog();
   Status mark_damaged(const std::vector<SnapshotKey>& replayed);
   Result<std::optional<fb::RecordT>> check_commit(const SnapshotKey& key);

@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 
 #include "ckptd/daemon_impl.h"
+#include "ckptd/persist/reclaim.h"
 #include "formats/base/hash.h"
 
 namespace ckptd {
@@ -48,6 +49,7 @@ Status Daemon::Impl::open() {
   for (const auto& [run, epoch] : store.epochs) {
     groups.recovered(run, epoch.epoch, epoch.size, epoch.lineage);
   }
+  reclaim(store);
   staging = std::make_unique<Staging>(disk, executor, options.staging);
   staging->set_on_slabs_ready([this](ArenaId arena) { arenas_ready.insert(arena); });
   persist = std::make_unique<Persist>(
@@ -64,6 +66,14 @@ Status Daemon::Impl::open() {
                ckpt::base::to_hex(store_id), catalog->runs().size(), journal->bytes(),
                store.clean ? "cleanly" : "by a crash");
   return {};
+}
+
+// Space that was preallocated and never committed to. Not where the end of the journal was in
+// doubt: then the bytes are all that is left of what it said.
+void Daemon::Impl::reclaim(const RecoveredStore& store) {
+  if (store.torn_bytes > 0) return;
+  const Status status = reclaim_unlisted(disk, store.listed_ends);
+  if (!status.ok()) spdlog::warn("space was not given back: {}", status.error().message);
 }
 
 Status Daemon::Impl::open_the_catalog() {

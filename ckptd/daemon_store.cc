@@ -7,6 +7,7 @@
 #include <random>
 
 #include "ckptd/io/store_paths.h"
+#include "formats/base/checked.h"
 #include "formats/wire/convert.h"
 
 namespace ckptd {
@@ -44,6 +45,11 @@ ckpt::SegmentId highest_segment(Disk& disk) {
   return highest;
 }
 
+uint64_t extent_end(const fb::ExtentT& extent) {
+  return extent.offset + extent.header_bytes +
+         ckpt::base::align_up(extent.payload_bytes, ckpt::kBlockBytes);
+}
+
 // What the journal says about the store as a whole.
 class Summary {
  public:
@@ -61,6 +67,8 @@ class Summary {
     } else if (const auto* commit = record.body.AsCommitted()) {
       for (const auto& extent : commit->extents) {
         store_.next_segment = std::max(store_.next_segment, extent->segment + 1);
+        uint64_t& end = store_.listed_ends[extent->segment];
+        end = std::max(end, extent_end(*extent));
       }
     }
     return {};
@@ -144,6 +152,7 @@ Result<RecoveredStore> recover_store(Disk& disk, uint64_t random_seed) {
     if (exists) CKPT_TRY(begin_store(disk, random_seed, store));
   }
   store.next_segment = std::max(store.next_segment, highest_segment(disk) + 1);
+  store.torn_bytes = scan->torn_bytes;
   if (scan->torn_bytes > 0) {
     spdlog::warn("{}: {} bytes at {} were being written when the last daemon ended; they are cut",
                  kJournalPath, scan->torn_bytes, scan->end.offset);

@@ -28,7 +28,10 @@ struct RecoveredStore {
   bool clean = true;                   // the last daemon closed it; a new store is clean
   uint64_t starts = 0;                 // daemons that opened it before
   ckpt::SegmentId next_segment = 1;    // no file and no record has it or a higher one
+  uint64_t torn_bytes = 0;             // cut from the journal's end
   std::map<ckpt::RunId, ckpt::fb::EpochOpenedT> epochs;  // the last one of each run
+  // Where the last extent that a commit lists ends, for each segment that has any.
+  std::map<ckpt::SegmentId, uint64_t> listed_ends;
   JournalImage image;
 };
 
