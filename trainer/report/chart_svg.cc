@@ -21,6 +21,7 @@ constexpr double kPixelsPerXTick = 90;
 constexpr double kPixelsPerYTick = 50;
 constexpr double kTagHeight = 18;
 constexpr double kTagGap = 4;
+constexpr double kEndLabelWidth = 40;
 // Mean width of a character of the 11 px sans-serif the tags use; only layout depends on it.
 constexpr double kTagCharWidth = 5.9;
 
@@ -174,10 +175,20 @@ class SvgChart {
     const size_t window = std::max<size_t>(curve_.points.size() / 20, 1) | 1U;  // odd
     polyline("loss", thin_out(curve_, curve_.points, columns));
     polyline("mean", thin_out(curve_, running_mean(curve_.points, window), columns));
+    draw_last_loss();
+  }
+
+  // The dot is on the last point; its number stands clear of the curve before it.
+  void draw_last_loss() {
     const Point& last = curve_.points.back();
+    double top = y_of(last.y);
+    for (auto point = curve_.points.rbegin(); point != curve_.points.rend(); ++point) {
+      if (x_of(last.x) - x_of(point->x) > kEndLabelWidth) break;
+      top = std::min(top, y_of(point->y));
+    }
     out_ += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3.5\" fill=\"#1d4f91\"/>\n",
                         x_of(last.x), y_of(last.y));
-    text(x_of(last.x), y_of(last.y) - 9, "end", "end", fmt::format("{:.3f}", last.y));
+    text(x_of(last.x), top - 9, "end", "end", fmt::format("{:.3f}", last.y));
   }
 
   // A failure's text, beside its line: right of it where there is room, else left, in the first

@@ -36,14 +36,14 @@ Curve make_curve(const Report& report) {
 }
 
 std::vector<Point> running_mean(const std::vector<Point>& points, size_t window) {
-  const size_t reach = window / 2;
-  std::vector<double> sums(points.size() + 1, 0);
-  for (size_t i = 0; i < points.size(); ++i) sums[i + 1] = sums[i] + points[i].y;
-  std::vector<Point> means = points;
+  std::vector<Point> means;
+  if (window == 0 || points.size() < window) return means;
+  double sum = 0;
   for (size_t i = 0; i < points.size(); ++i) {
-    const size_t side = std::min({reach, i, points.size() - 1 - i});
-    const double sum = sums[i + side + 1] - sums[i - side];
-    means[i].y = sum / static_cast<double>(2 * side + 1);
+    sum += points[i].y;
+    if (i + 1 < window) continue;
+    means.push_back({points[i - window / 2].x, sum / static_cast<double>(window)});
+    sum -= points[i + 1 - window].y;
   }
   return means;
 }

@@ -23,8 +23,8 @@ struct Curve {
 };
 Curve make_curve(const Report& report);
 
-// The mean of each point and its neighbours, `window` points in all (fewer at the ends, the same
-// number on both sides, so that the curve is not shifted).
+// The mean of each point and its neighbours, `window` points in all (odd, so that the curve is not
+// shifted). Points too near to an end have none.
 std::vector<Point> running_mean(const std::vector<Point>& points, size_t window);
 
 // At most two points, lowest and highest, in each of `columns` equal parts of [x_low, x_high], in
