@@ -19,10 +19,14 @@ class DaemonSave final : public SaveRun {
   DaemonSave(std::string directory, const SaveShape& shape)
       : directory_(std::move(directory)), shape_(shape) {}
 
+  ckpt::Status prepare() override {
+    if (trainers_ != nullptr && stored_bytes_ + shape_.bytes <= kStoreBytesMax) return {};
+    CKPT_TRY(restart());
+    settle(directory_);
+    return {};
+  }
+
   Result<double> run() override {
-    if (trainers_ == nullptr || stored_bytes_ + shape_.bytes > kStoreBytesMax) {
-      CKPT_TRY(restart());
-    }
     CKPT_ASSIGN(const Trainers::Saved saved, trainers_->save(++step_));
     stored_bytes_ += shape_.bytes;
     return static_cast<double>(shape_.bytes) / saved.seconds;

@@ -34,6 +34,7 @@ class EngineSave final : public SaveRun {
   explicit EngineSave(const SaveShape& shape) : shape_(shape) {}
   ~EngineSave() override;
   Status init(const std::string& directory);
+  Status prepare() override { return {}; }
   Result<double> run() override;
 
  private:
@@ -162,6 +163,7 @@ Result<double> EngineSave::run() {
   for (const std::string& name : names) {
     CKPT_TRY(disk_->remove(fmt::format("{}/{}", ckptd::kSegmentsDirectory, name)));
   }
+  settle(directory_->path());
   next_segment_ += 1000;
   if (error.has_value()) return *error;
   return static_cast<double>(shape_.bytes) / elapsed.count();

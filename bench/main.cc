@@ -20,6 +20,13 @@ int finish(const ckpt::Result<nlohmann::json>& document, bool json) {
   return 0;
 }
 
+bool size(const std::string& text, uint64_t* to) {
+  const auto parsed = ckpt::base::parse_size(text);
+  if (parsed.ok()) *to = *parsed;
+  if (!parsed.ok()) fmt::print(stderr, "ckptbench: {}\n", parsed.error().message);
+  return parsed.ok();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -63,12 +70,6 @@ int main(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : 2;
   }
 
-  const auto size = [](const std::string& text, uint64_t* to) {
-    const auto parsed = ckpt::base::parse_size(text);
-    if (parsed.ok()) *to = *parsed;
-    if (!parsed.ok()) fmt::print(stderr, "ckptbench: {}\n", parsed.error().message);
-    return parsed.ok();
-  };
   if (save_command->parsed()) {
     if (!bytes.empty() && !size(bytes, &save.shape.bytes)) return 2;
     if (!size(slab, &save.shape.slab_bytes) || !size(fragment, &save.shape.fragment_bytes))

@@ -31,20 +31,19 @@ bool Paired::conclusive() const {
   return self_interval.low >= 1 - kSpread && self_interval.high <= 1 + kSpread;
 }
 
-Result<Paired> measure_pairs(int pairs, const std::function<Result<double>()>& limit,
-                             const std::function<Result<double>()>& engine,
-                             const std::function<void(const std::string&)>& progress) {
+Result<Paired> measure_pairs(int pairs, const Contest& contest) {
   CKPT_ASSERT(pairs >= 2);
   Paired paired;
   for (int i = 0; i < pairs; ++i) {
+    CKPT_TRY(contest.prepare());
     const bool limit_first = i % 2 == 0;
     for (const bool is_limit : {limit_first, !limit_first}) {
-      CKPT_ASSIGN(const double value, is_limit ? limit() : engine());
+      CKPT_ASSIGN(const double value, is_limit ? contest.limit() : contest.engine());
       (is_limit ? paired.limit : paired.engine).push_back(value);
     }
-    progress(fmt::format("pair {}/{}: limit {:.4g} engine {:.4g} ratio {:.3f}", i + 1, pairs,
-                         paired.limit.back(), paired.engine.back(),
-                         paired.engine.back() / paired.limit.back()));
+    contest.progress(fmt::format("pair {}/{}: limit {:.4g} engine {:.4g} ratio {:.3f}", i + 1,
+                                 pairs, paired.limit.back(), paired.engine.back(),
+                                 paired.engine.back() / paired.limit.back()));
   }
   std::vector<double> ratios;
   std::vector<double> self_ratios;

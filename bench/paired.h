@@ -32,9 +32,14 @@ struct Paired {
   bool conclusive() const;
 };
 
-// Runs both callbacks `pairs` times each, in the order A B B A. Stops at the first error.
-Result<Paired> measure_pairs(int pairs, const std::function<Result<double>()>& limit,
-                             const std::function<Result<double>()>& engine,
-                             const std::function<void(const std::string&)>& progress);
+// What is measured. `prepare` runs before each pair, outside of both times.
+struct Contest {
+  std::function<ckpt::Status()> prepare;
+  std::function<Result<double>()> limit;
+  std::function<Result<double>()> engine;
+  std::function<void(const std::string&)> progress;
+};
+// Runs each `pairs` times, in the order A B B A. Stops at the first error.
+Result<Paired> measure_pairs(int pairs, const Contest& contest);
 
 }  // namespace bench

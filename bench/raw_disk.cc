@@ -13,6 +13,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "bench/scratch.h"
 #include "formats/base/unique_fd.h"
 
 namespace bench {
@@ -116,16 +117,20 @@ Result<double> raw_write(const std::string& directory, uint64_t bytes, const Raw
   if (config.fio) {
     auto speed = fio_write(path, bytes, config);
     ::unlink(path.c_str());
+    settle(directory);
     return speed;
   }
-  const ckpt::base::UniqueFd fd(
+  ckpt::base::UniqueFd fd(
       ::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_DIRECT | O_CLOEXEC, 0600));
   if (!fd.valid()) return failed(path, errno);
   ::unlink(path.c_str());
   if (::fallocate(fd.get(), 0, 0, static_cast<off_t>(bytes)) != 0) return failed(path, errno);
   // The allocation itself is not part of the limit, as segments are allocated ahead.
   if (::fsync(fd.get()) != 0) return failed(path, errno);
-  return write_loop(fd.get(), bytes, config, pool);
+  auto speed = write_loop(fd.get(), bytes, config, pool);
+  fd.reset();
+  settle(directory);
+  return speed;
 }
 
 Result<RawConfig> sweep(const std::string& directory, uint64_t bytes, ckpt::MutableByteView pool,

@@ -26,12 +26,14 @@ ckpt::Result<nlohmann::json> bench_save(const SaveOptions& options) {
 
   CKPT_ASSIGN(const auto engine, options.engine_only ? open_engine_save(options.directory, shape)
                                                      : open_daemon_save(options.directory, shape));
-  CKPT_TRY(engine->run());  // the first save warms nothing the others do not have: not counted
   CKPT_ASSIGN(
       const Paired paired,
       measure_pairs(
-          options.pairs, [&] { return raw_write(scratch.path(), shape.bytes, best, pool.bytes()); },
-          [&] { return engine->run(); }, say));
+          options.pairs,
+          {.prepare = [&] { return engine->prepare(); },
+           .limit = [&] { return raw_write(scratch.path(), shape.bytes, best, pool.bytes()); },
+           .engine = [&] { return engine->run(); },
+           .progress = say}));
   const Outcome outcome{.bench = "save",
                         .shape = {{"bytes", shape.bytes},
                                   {"sessions", shape.sessions},

@@ -19,6 +19,8 @@ struct SaveShape {
 class SaveRun {
  public:
   virtual ~SaveRun() = default;
+  // Makes room for the next run and lets the disk settle; not timed.
+  virtual ckpt::Status prepare() = 0;
   virtual ckpt::Result<double> run() = 0;
 };
 

@@ -1,6 +1,9 @@
 // Scratch files and memory of benches.
 #pragma once
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <cstdlib>
 #include <filesystem>
 #include <random>
@@ -8,6 +11,7 @@
 
 #include "formats/base/bytes.h"
 #include "formats/base/result.h"
+#include "formats/base/unique_fd.h"
 
 namespace bench {
 
@@ -38,6 +42,13 @@ class ScratchDirectory {
   explicit ScratchDirectory(std::string path) : path_(std::move(path)) {}
   std::string path_;
 };
+
+// Waits until the file system has nothing left to do: freed blocks are discarded when its journal
+// commits, seconds after a file was removed, and would slow down whatever is measured next.
+inline void settle(const std::string& directory) {
+  const ckpt::base::UniqueFd fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (fd.valid()) ::syncfs(fd.get());
+}
 
 // Incompressible bytes: disks and file systems that compress or deduplicate get nothing for free.
 inline void fill_random(ckpt::MutableByteView bytes, uint64_t seed) {

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstring>
+#include <thread>
 
 #include "bench/daemon_process.h"
 #include "bench/report.h"
@@ -33,8 +34,27 @@ class StallRun {
     return restart();
   }
 
-  // The same bytes, fragment by fragment, into warm shared memory of the same kind.
+  // The same bytes, fragment by fragment, into warm shared memory of the same kind, on a thread as
+  // new as the trainer's is.
   Result<double> copy() {
+    double seconds = 0;
+    std::thread([&] { seconds = copy_here(); }).join();
+    return seconds;
+  }
+
+  Result<double> save() {
+    CKPT_ASSIGN(const Trainers::Saved saved, trainers_->save(++step_));
+    stored_bytes_ += options_.bytes;
+    return saved.stall_seconds;
+  }
+
+  ckpt::Status prepare() {
+    if (stored_bytes_ + options_.bytes <= kStoreBytesMax) return {};
+    return restart();
+  }
+
+ private:
+  double copy_here() {
     const ckpt::ByteView from = trainers_->state();
     const auto start = std::chrono::steady_clock::now();
     for (uint64_t at = 0; at < options_.bytes; at += options_.fragment_bytes) {
@@ -45,14 +65,6 @@ class StallRun {
     return elapsed.count();
   }
 
-  Result<double> save() {
-    if (stored_bytes_ + options_.bytes > kStoreBytesMax) CKPT_TRY(restart());
-    CKPT_ASSIGN(const Trainers::Saved saved, trainers_->save(++step_));
-    stored_bytes_ += options_.bytes;
-    return saved.stall_seconds;
-  }
-
- private:
   ckpt::Status restart() {
     trainers_.reset();
     daemon_.reset();
@@ -68,6 +80,7 @@ class StallRun {
                                            .unit_bytes = options_.fragment_bytes}));
     CKPT_ASSIGN([[maybe_unused]] const double first, save());
     CKPT_ASSIGN([[maybe_unused]] const double copied, copy());
+    settle(options_.directory);
     return {};
   }
 
@@ -86,8 +99,10 @@ Result<nlohmann::json> bench_stall(const StallOptions& options) {
   CKPT_TRY(run.init());
   const auto say = [](const std::string& line) { fmt::print(stderr, "{}\n", line); };
   CKPT_ASSIGN(const Paired paired,
-              measure_pairs(
-                  options.pairs, [&] { return run.copy(); }, [&] { return run.save(); }, say));
+              measure_pairs(options.pairs, {.prepare = [&] { return run.prepare(); },
+                                            .limit = [&] { return run.copy(); },
+                                            .engine = [&] { return run.save(); },
+                                            .progress = say}));
   const Outcome outcome{.bench = "stall",
                         .shape = {{"bytes", options.bytes},
                                   {"sessions", 1},

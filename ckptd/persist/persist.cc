@@ -43,7 +43,6 @@ Status Persist::reserve(const ckpt::SnapshotKey& snapshot, uint64_t bytes) {
                       snapshot.step, bytes, there, promised, impl_->options.reserve_bytes);
   }
   impl_->snapshots[snapshot].reserved_bytes += bytes;
-  impl_->segments.prepare_ahead();
   return {};
 }
 
@@ -72,6 +71,8 @@ void Persist::write(const ckpt::SnapshotKey& snapshot, ckpt::Rank rank, StagedSl
   impl_->stats.bytes_queued += write->slab.payload().size();
   impl_->queue.push_back(std::move(write));
   impl_->pump();
+  // Here and not in reserve(): making a file waits for the file system, and a trainer that begins a
+  // snapshot waits for the answer; one that seals a slab goes on copying.
   impl_->segments.prepare_ahead();
 }
 
