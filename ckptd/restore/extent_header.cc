@@ -84,7 +84,7 @@ Status check_commit_headers(SegmentReader& segments, const ckpt::fb::CommittedT&
     const std::string unit = !fragments.empty() && fragments.front().unit < units.size()
                                  ? units[fragments.front().unit].name
                                  : "(none)";
-    return make_error(ErrorCode::kCorrupt, "unit {}: segment {} offset {}: {}", unit,
+    return make_error(checked.error().code, "unit {}: segment {} offset {}: {}", unit,
                       extent.segment, extent.offset, checked.error().message);
   }
   return {};

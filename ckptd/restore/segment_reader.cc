@@ -143,8 +143,7 @@ void SegmentReader::Impl::close_unused() {
 Result<std::vector<std::byte>> SegmentReader::read_header(ckpt::SegmentId segment, uint64_t offset,
                                                           uint32_t header_bytes) {
   if (header_bytes == 0 || header_bytes > ckpt::kExtentHeaderBytesMax) {
-    return make_error(ErrorCode::kCorrupt, "segment {} offset {}: a header of {} bytes", segment,
-                      offset, header_bytes);
+    return make_error(ErrorCode::kCorrupt, "a header of {} bytes", header_bytes);
   }
   std::optional<Result<SegmentHandle>> handle;
   open(segment, [&](Result<SegmentHandle> opened) { handle.emplace(std::move(opened)); });
@@ -155,13 +154,9 @@ Result<std::vector<std::byte>> SegmentReader::read_header(ckpt::SegmentId segmen
   if (!handle->ok()) return handle->error();
   AlignedBuffer buffer(header_bytes);
   const auto bytes = read_blocking(impl_->disk, *handle->value(), offset, buffer.bytes());
-  if (!bytes.ok()) {
-    return make_error(bytes.error().code, "segment {} offset {}: {}", segment, offset,
-                      bytes.error().message);
-  }
+  if (!bytes.ok()) return bytes.error();
   if (*bytes < header_bytes) {
-    return make_error(ErrorCode::kCorrupt, "segment {} offset {}: ends inside the extent header",
-                      segment, offset);
+    return make_error(ErrorCode::kCorrupt, "the file ends inside the extent header");
   }
   const auto view = buffer.bytes().first(header_bytes);
   return std::vector<std::byte>(view.begin(), view.end());

@@ -51,8 +51,10 @@ std::vector<ckpt::ExtentHeader> expected_headers(const ckpt::base::Hash128& stor
 Status check_extent_header(ckpt::ByteView bytes, const ckpt::ExtentHeader& expected,
                            uint32_t header_crc32c);
 
-// Recovery: do all extent headers of a commit hold? Blocking, for start-up. The error (kCorrupt) is
-// the reason to write into CommitDamaged: "unit X: segment 3 offset 4096: ...". `units` of the run.
+// Recovery: do all extent headers of a commit hold? Blocking, for start-up. The error of one that
+// does not (kCorrupt, or kNotFound: its segment is gone) is the reason to write into CommitDamaged:
+// "unit X: segment 3 offset 4096: ...". Any other error says that it could not be read this time.
+// `units` of the run.
 Status check_commit_headers(SegmentReader& segments, const ckpt::fb::CommittedT& commit,
                             const std::vector<ckpt::UnitSpec>& units);
 

@@ -165,6 +165,9 @@ TEST_F(VerifyTest, RecoveryFindsADamagedHeaderAndNamesAUnit) {
               HasSubstr(fmt::format("segment {} offset {}: ", place.segment, place.offset)));
   EXPECT_THAT(damaged.error().message, testing::StartsWith("unit layers.0.experts."));
   EXPECT_TRUE(check(25).ok());
+  // What cannot be read now is not thereby damaged.
+  store_.disk.set_faults({.path_prefix = "segments/", .fail_nth_read = 1});
+  EXPECT_EQ(check(25).error().code, ckpt::ErrorCode::kIo);
   // A header that is whole but of another commit: a misdirected or lost write.
   auto other = *store_.catalog.record(kTestRun, 1, 25);
   other.attempt += 1;
