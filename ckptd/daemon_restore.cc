@@ -40,7 +40,8 @@ Result<RestoreRequest> Daemon::Impl::resolve_restore(const Session& session,
     }
     request.point = *latest;
   } else {
-    CKPT_ASSIGN(request.point, catalog->resolve(run.id, message.lineage, message.step));
+    // A damaged commit may be named: its older versions are restored, and the notes say why.
+    CKPT_ASSIGN(request.point, catalog->resolve_any(run.id, message.lineage, message.step));
   }
   return request;
 }
