@@ -10,20 +10,13 @@ using ckpt::Result;
 
 namespace {
 
-// What a store may hold before it is thrown away and a new daemon started: snapshots are never
-// removed by one, and the disk is not ours alone.
-constexpr uint64_t kStoreBytesMax = 8ull << 30;
-
 class DaemonSave final : public SaveRun {
  public:
   DaemonSave(std::string directory, const SaveShape& shape)
       : directory_(std::move(directory)), shape_(shape) {}
 
-  ckpt::Status prepare() override {
-    if (trainers_ != nullptr && stored_bytes_ + shape_.bytes <= kStoreBytesMax) return {};
-    CKPT_TRY(restart());
-    settle(directory_);
-    return {};
+  bool full() const override {
+    return trainers_ == nullptr || stored_bytes_ + shape_.bytes > kStoreBytesMax;
   }
 
   Result<double> run() override {
@@ -32,8 +25,7 @@ class DaemonSave final : public SaveRun {
     return static_cast<double>(shape_.bytes) / saved.seconds;
   }
 
- private:
-  ckpt::Status restart() {
+  ckpt::Status renew() override {
     trainers_.reset();
     daemon_.reset();
     stored_bytes_ = 0;
@@ -49,9 +41,11 @@ class DaemonSave final : public SaveRun {
     // The first save of a session waits for its arena to be faulted in; it is not what is measured.
     CKPT_ASSIGN([[maybe_unused]] const Trainers::Saved first, trainers_->save(++step_));
     stored_bytes_ += shape_.bytes;
+    settle(directory_);
     return {};
   }
 
+ private:
   const std::string directory_;
   const SaveShape shape_;
   std::unique_ptr<DaemonProcess> daemon_;

@@ -34,7 +34,8 @@ class EngineSave final : public SaveRun {
   explicit EngineSave(const SaveShape& shape) : shape_(shape) {}
   ~EngineSave() override;
   Status init(const std::string& directory);
-  Status prepare() override { return {}; }
+  bool full() const override { return stored_bytes_ + shape_.bytes > kStoreBytesMax; }
+  Status renew() override;
   Result<double> run() override;
 
  private:
@@ -56,6 +57,7 @@ class EngineSave final : public SaveRun {
   std::vector<FilledSlab> slabs_;
   ckpt::Step step_ = 0;
   ckpt::SegmentId next_segment_ = 1;
+  uint64_t stored_bytes_ = 0;
 };
 
 void EngineSave::pump() {
@@ -159,14 +161,20 @@ Result<double> EngineSave::run() {
 
   persist_->close();
   persist_.reset();
+  stored_bytes_ += shape_.bytes;
+  next_segment_ += 1000;
+  if (error.has_value()) return *error;
+  return static_cast<double>(shape_.bytes) / elapsed.count();
+}
+
+Status EngineSave::renew() {
   CKPT_ASSIGN(const auto names, disk_->list(ckptd::kSegmentsDirectory));
   for (const std::string& name : names) {
     CKPT_TRY(disk_->remove(fmt::format("{}/{}", ckptd::kSegmentsDirectory, name)));
   }
+  stored_bytes_ = 0;
   settle(directory_->path());
-  next_segment_ += 1000;
-  if (error.has_value()) return *error;
-  return static_cast<double>(shape_.bytes) / elapsed.count();
+  return {};
 }
 
 EngineSave::~EngineSave() {

@@ -13,7 +13,6 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "bench/scratch.h"
 #include "formats/base/unique_fd.h"
 
 namespace bench {
@@ -111,26 +110,16 @@ std::string RawConfig::name() const {
 
 bool fio_installed() { return ::system("fio --version >/dev/null 2>&1") == 0; }
 
-Result<double> raw_write(const std::string& directory, uint64_t bytes, const RawConfig& config,
+Result<double> raw_write(const std::string& path, uint64_t bytes, const RawConfig& config,
                          ckpt::MutableByteView pool) {
-  const std::string path = directory + "/limit.raw";
-  if (config.fio) {
-    auto speed = fio_write(path, bytes, config);
-    ::unlink(path.c_str());
-    settle(directory);
-    return speed;
-  }
-  ckpt::base::UniqueFd fd(
+  if (config.fio) return fio_write(path, bytes, config);
+  const ckpt::base::UniqueFd fd(
       ::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_DIRECT | O_CLOEXEC, 0600));
   if (!fd.valid()) return failed(path, errno);
-  ::unlink(path.c_str());
   if (::fallocate(fd.get(), 0, 0, static_cast<off_t>(bytes)) != 0) return failed(path, errno);
   // The allocation itself is not part of the limit, as segments are allocated ahead.
   if (::fsync(fd.get()) != 0) return failed(path, errno);
-  auto speed = write_loop(fd.get(), bytes, config, pool);
-  fd.reset();
-  settle(directory);
-  return speed;
+  return write_loop(fd.get(), bytes, config, pool);
 }
 
 Result<RawConfig> sweep(const std::string& directory, uint64_t bytes, ckpt::MutableByteView pool,
@@ -151,7 +140,9 @@ Result<RawConfig> sweep(const std::string& directory, uint64_t bytes, ckpt::Muta
   for (const RawConfig& candidate : candidates) {
     double speed = 0;
     for (int i = 0; i < 2; ++i) {
-      CKPT_ASSIGN(const double once, raw_write(directory, bytes, candidate, pool));
+      const std::string path = directory + "/sweep.raw";
+      CKPT_ASSIGN(const double once, raw_write(path, bytes, candidate, pool));
+      ::unlink(path.c_str());
       speed = std::max(speed, once);
     }
     progress(fmt::format("sweep: {}: {:.2f} GB/s", candidate.name(), speed / 1e9));

@@ -8,6 +8,10 @@
 
 namespace bench {
 
+// What a store may hold before it is thrown away: nothing is ever deleted by one, and the disk is
+// not ours alone.
+inline constexpr uint64_t kStoreBytesMax = 8ull << 30;
+
 struct SaveShape {
   uint64_t bytes = 2ull << 30;
   uint32_t sessions = 4;
@@ -19,8 +23,10 @@ struct SaveShape {
 class SaveRun {
  public:
   virtual ~SaveRun() = default;
-  // Makes room for the next run and lets the disk settle; not timed.
-  virtual ckpt::Status prepare() = 0;
+  // What it wrote has become too much (or nothing is there yet): renew() starts with an empty store
+  // and lets the disk settle. Neither is timed.
+  virtual bool full() const = 0;
+  virtual ckpt::Status renew() = 0;
   virtual ckpt::Result<double> run() = 0;
 };
 

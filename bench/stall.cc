@@ -8,6 +8,7 @@
 
 #include "bench/daemon_process.h"
 #include "bench/report.h"
+#include "bench/save_run.h"
 #include "bench/trainers.h"
 #include "formats/arena.h"
 
@@ -16,8 +17,6 @@ namespace bench {
 using ckpt::Result;
 
 namespace {
-
-constexpr uint64_t kStoreBytesMax = 8ull << 30;
 
 // One trainer with its daemon, started anew when the store has become large.
 class StallRun {
