@@ -24,8 +24,8 @@ Result<fb::RecordT> decode_aligned(ByteView body) {
   if (type == fb::RecordBody::NONE || record->body() == nullptr) {
     return make_error(ErrorCode::kCorrupt, "record: empty");
   }
-  if (!wire::unpacks_within_its_size(body, *fb::RecordTypeTable())) {
-    return make_error(ErrorCode::kCorrupt, "record: its parts share bytes");
+  if (!wire::unpacks_safely(body, *fb::RecordTypeTable())) {
+    return make_error(ErrorCode::kCorrupt, "record: its parts share bytes or are not aligned");
   }
   fb::RecordT unpacked;
   record->UnPackTo(&unpacked);

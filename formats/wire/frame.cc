@@ -31,8 +31,9 @@ Result<fb::MessageT> decode_aligned(ByteView payload) {
     return make_error(ErrorCode::kCorrupt, "frame: message of unknown kind {}",
                       static_cast<int>(type));
   }
-  if (!unpacks_within_its_size(payload, *fb::MessageTypeTable())) {
-    return make_error(ErrorCode::kCorrupt, "frame: the message's parts share bytes");
+  if (!unpacks_safely(payload, *fb::MessageTypeTable())) {
+    return make_error(ErrorCode::kCorrupt,
+                      "frame: the message's parts share bytes or are not aligned");
   }
   fb::MessageT unpacked;
   message->UnPackTo(&unpacked);

@@ -2,6 +2,8 @@
 
 #include <flatbuffers/minireflect.h>
 
+#include <algorithm>
+
 namespace ckpt::wire {
 namespace {
 
@@ -10,6 +12,22 @@ using flatbuffers::TypeTable;
 using flatbuffers::uoffset_t;
 
 const uint8_t* follow(const uint8_t* field) { return field + ReadScalar<uoffset_t>(field); }
+
+// What an element of a vector must be aligned to: its own size, or that of a struct's widest field.
+size_t alignment_of(flatbuffers::ElementaryType element, const TypeTable* inner) {
+  if (element != flatbuffers::ET_SEQUENCE || inner->st != flatbuffers::ST_STRUCT) {
+    return flatbuffers::InlineSize(element, inner);
+  }
+  size_t widest = 1;
+  for (size_t i = 0; i < inner->num_elems; ++i) {
+    const flatbuffers::TypeCode code = inner->type_codes[i];
+    const TypeTable* field =
+        code.sequence_ref < 0 ? nullptr : inner->type_refs[code.sequence_ref]();
+    const auto type = static_cast<flatbuffers::ElementaryType>(code.base_type);
+    widest = std::max(widest, alignment_of(type, field));
+  }
+  return widest;
+}
 
 // Walks a verified buffer and takes from the budget what each thing would take in the buffer.
 class Walk {
@@ -69,6 +87,9 @@ class Walk {
     const uint64_t element_bytes = flatbuffers::InlineSize(element, inner);
     if (!take(sizeof(uoffset_t) + count * element_bytes)) return false;
     const uint8_t* first = at + sizeof(uoffset_t);
+    if (count > 0 && reinterpret_cast<uintptr_t>(first) % alignment_of(element, inner) != 0) {
+      return false;
+    }
     const bool of_tables =
         element == flatbuffers::ET_SEQUENCE && inner->st == flatbuffers::ST_TABLE;
     if (!of_tables && element != flatbuffers::ET_STRING) return true;
@@ -91,7 +112,7 @@ flatbuffers::Verifier::Options verifier_options() {
   return options;
 }
 
-bool unpacks_within_its_size(ByteView buffer, const TypeTable& type) {
+bool unpacks_safely(ByteView buffer, const TypeTable& type) {
   const auto* bytes = reinterpret_cast<const uint8_t*>(buffer.data());
   return Walk(buffer.size()).table(follow(bytes), type);
 }

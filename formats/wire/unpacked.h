@@ -3,7 +3,9 @@
 // The verifier proves that every offset points inside the buffer. It does not prove that two
 // offsets point to different things: a buffer of some kilobytes can name one string a million
 // times, and unpacking copies it each time. An encoder of ours never shares, so here every string,
-// vector and table is charged for once per mention, and the sum may not exceed the buffer.
+// vector and table is charged for once per mention, and the sum may not exceed the buffer. Nor does
+// the verifier of FlatBuffers 2.0 look at the alignment of the elements of a vector, which are then
+// read in place; here it is checked.
 #pragma once
 
 #include <flatbuffers/flatbuffers.h>
@@ -18,8 +20,9 @@ namespace ckpt::wire {
 // Nesting of our schemas is at most five deep; the largest frame holds fewer tables than this.
 flatbuffers::Verifier::Options verifier_options();
 
-// True if unpacking the verified buffer (its root is of type `type`) takes no more bytes than the
-// buffer has. Linear in the buffer: stops at the first byte too many.
-bool unpacks_within_its_size(ByteView buffer, const flatbuffers::TypeTable& type);
+// True if unpacking the verified buffer (its root is of type `type`, it starts at a multiple of 8)
+// takes no more bytes than the buffer has and reads every number at its alignment. Linear in the
+// buffer: stops at the first byte too many.
+bool unpacks_safely(ByteView buffer, const flatbuffers::TypeTable& type);
 
 }  // namespace ckpt::wire

@@ -87,8 +87,12 @@ int fuzz(const Target& target, const Options& options) {
 }  // namespace
 }  // namespace ckpt::fuzz
 
-// AddressSanitizer calls this before it ends the program.
-extern "C" void __asan_on_error() { ckpt::fuzz::say_how_to_repeat(); }
+// The sanitizers call these before they end the program; they look for them among the exported
+// symbols.
+extern "C" {
+__attribute__((visibility("default"))) void __asan_on_error() { ckpt::fuzz::say_how_to_repeat(); }
+__attribute__((visibility("default"))) void __ubsan_on_report() { ckpt::fuzz::say_how_to_repeat(); }
+}
 
 int main(int argc, char** argv) {
   using namespace ckpt::fuzz;
