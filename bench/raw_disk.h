@@ -23,17 +23,16 @@ struct RawConfig {
   std::string name() const;  // "io_uring loop, depth 16, 4 MiB"
 };
 
-// Writes `bytes` to a new file and returns bytes per second from the first submission to the end of
+// Writes `bytes` to the file and returns bytes per second from the first submission to the end of
 // the sync. `pool` is page-aligned memory to write from; its length is a multiple of request_bytes.
-// The file stays: blocks that were freed (and discarded) a moment ago are slower to write, and the
-// engine does not write to such either. The caller removes it when it removes the engine's.
+// The file is made when it is not there, and laid out anew, which is not timed. It stays.
 Result<double> raw_write(const std::string& path, uint64_t bytes, const RawConfig& config,
                          ckpt::MutableByteView pool);
 
 bool fio_installed();
 
 // The configuration that wrote fastest (best of two each).
-Result<RawConfig> sweep(const std::string& directory, uint64_t bytes, ckpt::MutableByteView pool,
+Result<RawConfig> sweep(const std::string& path, uint64_t bytes, ckpt::MutableByteView pool,
                         const std::function<void(const std::string&)>& progress);
 
 }  // namespace bench

@@ -1,7 +1,5 @@
 #include "bench/save.h"
 
-#include <unistd.h>
-
 #include "bench/raw_disk.h"
 #include "bench/report.h"
 #include "bench/scratch.h"
@@ -10,21 +8,6 @@
 namespace bench {
 
 namespace {
-
-// Files of the limit are kept as long as the engine keeps its segments.
-class LimitFiles {
- public:
-  explicit LimitFiles(const std::string& directory) : directory_(directory) {}
-  std::string next() { return fmt::format("{}/limit.{}", directory_, ++count_); }
-  void remove_all() {
-    for (; count_ > 0; --count_) ::unlink(fmt::format("{}/limit.{}", directory_, count_).c_str());
-    settle(directory_);
-  }
-
- private:
-  const std::string directory_;
-  int count_ = 0;
-};
 
 // Memory the limit writes from: large enough that no cache helps, and of the same kind as an arena.
 // From anonymous memory with huge pages the block layer makes larger requests, which this project's
@@ -40,20 +23,14 @@ ckpt::Result<nlohmann::json> bench_save(const SaveOptions& options) {
   CKPT_ASSIGN(const ScratchDirectory scratch, ScratchDirectory::make(options.directory));
   CKPT_ASSIGN(const auto pool, ckpt::ArenaMapping::create(kPool));
   fill_random(pool.mapping.bytes(), 1);
-  CKPT_ASSIGN(const RawConfig best, sweep(scratch.path(), shape.bytes, pool.mapping.bytes(), say));
+  const std::string limit_file = scratch.path() + "/limit";
+  CKPT_ASSIGN(const RawConfig best, sweep(limit_file, shape.bytes, pool.mapping.bytes(), say));
   say(fmt::format("limit: {}", best.name()));
 
   CKPT_ASSIGN(const auto engine, options.engine_only ? open_engine_save(options.directory, shape)
                                                      : open_daemon_save(options.directory, shape));
-  LimitFiles files(scratch.path());
-  const auto prepare = [&]() -> ckpt::Status {
-    if (!engine->full()) return {};
-    files.remove_all();
-    return engine->renew();
-  };
-  const auto limit = [&] {
-    return raw_write(files.next(), shape.bytes, best, pool.mapping.bytes());
-  };
+  const auto prepare = [&] { return engine->full() ? engine->renew() : ckpt::Status(); };
+  const auto limit = [&] { return raw_write(limit_file, shape.bytes, best, pool.mapping.bytes()); };
   CKPT_ASSIGN(const Paired paired,
               measure_pairs(options.pairs, {.prepare = prepare,
                                             .limit = limit,
