@@ -81,7 +81,7 @@ struct Database {
 rocksdb::Status open_database(const std::string& directory, std::unique_ptr<Database>& out) {
   auto database = std::make_unique<Database>();
   rocksdb::DB* db = nullptr;
-  const rocksdb::Status status =
+  rocksdb::Status status =
       rocksdb::DB::Open(db_options(), directory, families(), &database->handles, &db);
   database->db.reset(db);
   if (status.ok()) out = std::move(database);

@@ -248,6 +248,7 @@ Groups::Actions Groups::opened(RunId id, Epoch epoch, LineageId lineage, const S
   }
   if (!lost.empty()) {
     std::vector<Rank> ranks;
+    ranks.reserve(lost.size());
     for (const auto& [rank, reason] : lost) ranks.push_back(rank);
     impl_->end(id, run, ranks,
                fmt::format("rank {}: {}", lost.begin()->first, lost.begin()->second), actions);

@@ -58,7 +58,7 @@ Ingest::Ingest() : impl_(std::make_unique<Impl>()) {}
 Ingest::~Ingest() = default;
 
 Ingest::Outcome Ingest::begin(const Begin& begin,
-                              std::shared_ptr<const std::vector<ckpt::UnitSpec>> units) {
+                              const std::shared_ptr<const std::vector<ckpt::UnitSpec>>& units) {
   const SnapshotKey& key = begin.snapshot;
   if (const auto failure = impl_->failed.find(key); failure != impl_->failed.end()) {
     return {.status = failure->second, .actions = {}};
@@ -73,7 +73,7 @@ Ingest::Outcome Ingest::begin(const Begin& begin,
                      limits::kSnapshotsOpenPerRunMax));
       return {.status = error, .actions = {impl_->fail(key, error)}};
     }
-    found = impl_->snapshots.try_emplace(key, begin, std::move(units)).first;
+    found = impl_->snapshots.try_emplace(key, begin, units).first;
   }
   OpenSnapshot& snapshot = found->second;
   Outcome outcome;

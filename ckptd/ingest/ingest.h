@@ -75,7 +75,8 @@ class Ingest {
   // A member declares its part. `units` of the run, indexed by UnitId, are shared by its snapshots.
   // A part that makes no sense in itself (unknown unit, range outside it) fails the snapshot, as no
   // attempt with this key can succeed any more. A second begin of one rank is refused, no more.
-  Outcome begin(const Begin& begin, std::shared_ptr<const std::vector<ckpt::UnitSpec>> units);
+  Outcome begin(const Begin& begin,
+                const std::shared_ptr<const std::vector<ckpt::UnitSpec>>& units);
 
   // A slab was sealed by this rank. Its fragments are the rank's declared ranges, whole or in
   // pieces, each byte once. An error refuses the slab and fails the snapshot. If the status is ok,

@@ -57,7 +57,12 @@ struct Server::Impl : public Outbox {
   // -- Outbox --
   void send(ckpt::SessionId session, const ckpt::fb::MessageT& message, int fd) override {
     const auto found = connections.find(session);
-    if (found != connections.end()) found->second->send(ckpt::wire::encode(message), fd);
+    if (found == connections.end()) return;
+    auto frame = ckpt::wire::try_encode(message);
+    if (frame.ok()) return found->second->send(std::move(frame).value(), fd);
+    // Every answer has a bound below a frame's. Were one missed, it costs this session, not all.
+    spdlog::error("session {}: an answer cannot be sent: {}", session, frame.error().message);
+    found->second->close_after_sending(frame.error().message);
   }
   void disconnect(ckpt::SessionId session, const std::string& reason) override {
     const auto found = connections.find(session);
