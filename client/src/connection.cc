@@ -54,13 +54,10 @@ Result<Connection> Connection::connect(const std::string& path) {
 Connection::Connection(base::UniqueFd socket) : socket_(std::move(socket)) {}
 
 Status Connection::send(const fb::MessageT& message, int fd) {
-  std::vector<std::byte> frame = wire::encode(message);
-  if (frame.size() > wire::kFrameHeaderBytes + wire::kFramePayloadBytesMax) {
-    return make_error(ErrorCode::kInvalidArgument,
-                      "message of {} bytes: a message has at most {} bytes", frame.size(),
-                      wire::kFramePayloadBytesMax);
-  }
-  unsent_.push_back({std::move(frame), 0, fd});
+  // What a trainer asked for is what makes a message large: its mistake, not a lost connection.
+  Result<std::vector<std::byte>> frame = wire::try_encode(message);
+  if (!frame.ok()) return Error{ErrorCode::kInvalidArgument, frame.error().message};
+  unsent_.push_back({std::move(frame).value(), 0, fd});
   return flush();
 }
 

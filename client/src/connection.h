@@ -24,7 +24,8 @@ class Connection {
   explicit Connection(base::UniqueFd socket);
 
   // Queues the message and sends what the socket takes. `fd` (or -1) travels with it; the caller
-  // keeps it open until the message is out.
+  // keeps it open until the message is out. kInvalidArgument: the message is larger than a frame,
+  // nothing was sent and the connection is as it was.
   Status send(const fb::MessageT& message, int fd = -1);
   // Sends more of the queue, without waiting.
   Status flush();

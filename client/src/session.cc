@@ -105,7 +105,7 @@ Result<fb::MessageT> Session::call_message(const MakeMessage& make, const CallOp
     if (sent.ok()) {
       reply = wait_reply(request, options);
     } else if (sent.error().code == ErrorCode::kInvalidArgument) {
-      reply = sent.error();
+      reply = make_error(sent.error().code, "{}: {}", options.what, sent.error().message);
     }
     replies_.erase(request);
     if (!reply.ok()) return std::move(reply).error();

@@ -1,7 +1,7 @@
 // Session: the connection of one rank to ckptd, kept up across restarts of the daemon.
 //
 // A small state machine drives it, one non-blocking step at a time, from whatever call the trainer
-// makes; there are no threads. After a loss: connect (backoff 10 ms to 1 s) -> Hello with the old
+// makes; there are no threads. After a loss: connect (backoff 10 to 100 ms) -> Hello with the old
 // arena -> RegisterUnits -> RejoinEpoch -> own keys, open snapshots and their seals -> ready.
 // A call that was waiting for an answer asks again once the session is ready.
 //

@@ -10,8 +10,9 @@
 namespace ckpt::lib {
 namespace {
 
+// A connect that finds nobody costs microseconds, and a rank that is late keeps all others waiting.
 constexpr std::chrono::milliseconds kBackoffMin{10};
-constexpr std::chrono::milliseconds kBackoffMax{1'000};
+constexpr std::chrono::milliseconds kBackoffMax{100};
 // A daemon that accepts a connection and then says nothing is as good as none. Long, because one
 // that takes back arenas of many ranks checks their bytes first.
 constexpr std::chrono::milliseconds kHandshakeMax{30'000};

@@ -116,6 +116,22 @@ TEST_F(SessionTest, BadOptionsAreRefusedBeforeAnythingIsSent) {
   EXPECT_EQ(session.error().status, CKPT_E_INVALID_ARGUMENT);
 }
 
+TEST_F(SessionTest, AMessageLargerThanAFrameIsRefusedAndTheSessionGoesOn) {
+  FakeDaemon daemon(socket_, FakeDaemon::Options{});
+  auto session = Session::open(options());
+  ASSERT_TRUE(session);
+  client::UnitInfo unit;
+  unit.name = "state";
+  unit.bytes = 4096;
+  const std::string metadata(33u << 20, ' ');
+  const auto refused = session->register_units({unit}, metadata);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().status, CKPT_E_INVALID_ARGUMENT);
+  EXPECT_NE(refused.error().message.find("registering 1 units: message"), std::string::npos)
+      << refused.error().message;
+  EXPECT_TRUE(session->register_units({unit}));
+}
+
 TEST_F(SessionTest, ReconnectHandsTheArenaBackAndAnnouncesOwnKeysAgain) {
   auto daemon = std::make_unique<FakeDaemon>(socket_, FakeDaemon::Options{});
   auto session = Session::open(options());

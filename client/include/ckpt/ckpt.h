@@ -10,7 +10,7 @@
  *    went wrong, with the name of the object, is ckpt_session_error(session) until the next call.
  *  - Times are milliseconds, sizes bytes. A wait without an end does not exist: every blocking call
  *    takes a timeout_ms.
- *  - When the daemon goes away, calls in progress keep trying to reconnect (backoff 10 ms to 1 s)
+ *  - When the daemon goes away, calls in progress keep trying to reconnect (backoff 10 to 100 ms)
  *    within their timeout; a snapshot that was being filled or written is handed to the new daemon.
  *    The mapping of the arena stays where it is throughout.
  */
