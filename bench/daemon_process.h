@@ -1,12 +1,12 @@
 // A ckptd of the bench's own, in a new directory.
 #pragma once
 
-#include <sys/types.h>
-
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "bench/scratch.h"
+#include "trainer/elastic/process.h"
 
 namespace bench {
 
@@ -19,7 +19,7 @@ class DaemonProcess {
   };
   // Starts `ckptd` from the folder of this program and waits until it is ready.
   static ckpt::Result<std::unique_ptr<DaemonProcess>> start(const Options& options);
-  // Stops it (SIGTERM, then SIGKILL) and removes its directory.
+  // Stops it (SIGTERM, then SIGKILL) and removes its directory. It never outlives the bench.
   ~DaemonProcess();
 
   std::string socket() const { return scratch_.path() + "/ckptd.sock"; }
@@ -32,7 +32,7 @@ class DaemonProcess {
   std::string log() const { return scratch_.path() + "/ckptd.log"; }
 
   ScratchDirectory scratch_;
-  pid_t pid_ = -1;
+  std::optional<moetrain::Process> process_;
 };
 
 }  // namespace bench

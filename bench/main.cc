@@ -6,7 +6,9 @@
 
 #include "bench/report.h"
 #include "bench/save.h"
+#include "bench/scratch.h"
 #include "bench/stall.h"
+#include "formats/base/ids.h"
 #include "formats/base/parse.h"
 
 namespace {
@@ -20,74 +22,78 @@ int finish(const ckpt::Result<nlohmann::json>& document, bool json) {
   return 0;
 }
 
-bool size(const std::string& text, uint64_t* to) {
-  const auto parsed = ckpt::base::parse_size(text);
-  if (parsed.ok()) *to = *parsed;
-  if (!parsed.ok()) fmt::print(stderr, "ckptbench: {}\n", parsed.error().message);
-  return parsed.ok();
-}
-
-// What the command line says; sizes still as text.
+// What the command line says, beyond what each bench has options for.
 struct Flags {
   bool json = false;
-  std::string bytes;
-  std::string slab = "64MiB";
-  std::string fragment = "16MiB";
-  std::string directory = ".";
-  std::string engine = "uring";
   bench::SaveOptions save;
   bench::StallOptions stall;
 };
 
-void add_common(CLI::App* command, Flags& flags, int* pairs) {
-  command->add_option("--slab", flags.slab, "slab size")->capture_default_str();
-  command->add_option("--fragment", flags.fragment, "size of each unit")->capture_default_str();
-  command->add_option("--pairs", *pairs, "measured pairs, at least 11")->capture_default_str();
-  command->add_option("--dir", flags.directory, "a directory on the disk to measure")
-      ->capture_default_str();
-  command->add_option("--io", flags.engine, "uring or pwritev")->capture_default_str();
-  command->add_flag("--json", flags.json, "one JSON document on stdout");
+// A flag whose value is a size of whole blocks, at least one.
+void add_size(CLI::App* command, const std::string& flag, uint64_t* to, const std::string& help) {
+  const auto parse = [flag, to](const std::string& text) {
+    const auto parsed = ckpt::base::parse_size(text);
+    if (!parsed.ok()) throw CLI::ValidationError(flag, parsed.error().message);
+    if (*parsed == 0 || *parsed % ckpt::kBlockBytes != 0) {
+      throw CLI::ValidationError(
+          flag, fmt::format("{} is not a positive multiple of {} bytes", text, ckpt::kBlockBytes));
+    }
+    *to = *parsed;
+  };
+  command->add_option_function<std::string>(flag, parse, help)->type_name("SIZE");
+}
+
+template <typename Options>
+void add_common(CLI::App* command, Options& options, std::string* engine, bool* json) {
+  command->add_option("--pairs", options.pairs, "measured pairs")
+      ->capture_default_str()
+      ->check(CLI::Range(11, 1000));
+  command->add_option("--dir", options.directory, "a directory on the disk to measure")
+      ->capture_default_str()
+      ->check(CLI::ExistingDirectory);
+  command->add_option("--io", *engine, "uring or pwritev")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"uring", "pwritev"}));
+  command->add_flag("--json", *json, "one JSON document on stdout");
 }
 
 CLI::App* add_save(CLI::App& app, Flags& flags) {
   CLI::App* command =
       app.add_subcommand("save", "from begin to durable, against the raw speed of the disk");
-  command->add_option("--bytes", flags.bytes, "bytes of the snapshot (2GiB)");
-  command->add_option("--sessions", flags.save.shape.sessions, "trainer ranks")
+  bench::SaveShape& shape = flags.save.shape;
+  add_size(command, "--bytes", &shape.bytes, "bytes of the snapshot (2GiB)");
+  add_size(command, "--slab", &shape.slab_bytes, "slab size (64MiB)");
+  add_size(command, "--fragment", &shape.fragment_bytes, "size of each unit (16MiB)");
+  command->add_option("--sessions", shape.sessions, "trainer ranks")
       ->capture_default_str()
       ->check(CLI::Range(1, 64));
   command->add_flag("--engine-only", flags.save.engine_only,
                     "staging and persist alone: no daemon, no client, no copy");
-  add_common(command, flags, &flags.save.pairs);
+  add_common(command, flags.save, &shape.engine, &flags.json);
+  command->final_callback([&shape] {
+    if (shape.bytes % (shape.sessions * shape.fragment_bytes) == 0) return;
+    throw CLI::ValidationError("--bytes", "not a multiple of --sessions times --fragment");
+  });
   return command;
 }
 
 CLI::App* add_stall(CLI::App& app, Flags& flags) {
   CLI::App* command =
       app.add_subcommand("stall", "how long a trainer is blocked, against a plain memcpy");
-  command->add_option("--bytes", flags.bytes, "bytes of the snapshot (512MiB)");
-  add_common(command, flags, &flags.stall.pairs);
-  return command;
-}
-
-int run_save(Flags& flags) {
-  bench::SaveOptions& save = flags.save;
-  if (!flags.bytes.empty() && !size(flags.bytes, &save.shape.bytes)) return 2;
-  if (!size(flags.slab, &save.shape.slab_bytes)) return 2;
-  if (!size(flags.fragment, &save.shape.fragment_bytes)) return 2;
-  save.shape.engine = flags.engine;
-  save.directory = flags.directory;
-  return finish(bench::bench_save(save), flags.json);
-}
-
-int run_stall(Flags& flags) {
   bench::StallOptions& stall = flags.stall;
-  if (!flags.bytes.empty() && !size(flags.bytes, &stall.bytes)) return 2;
-  if (!size(flags.slab, &stall.slab_bytes)) return 2;
-  if (!size(flags.fragment, &stall.fragment_bytes)) return 2;
-  stall.engine = flags.engine;
-  stall.directory = flags.directory;
-  return finish(bench::bench_stall(stall), flags.json);
+  add_size(command, "--bytes", &stall.bytes, "bytes of the snapshot (512MiB)");
+  add_size(command, "--slab", &stall.slab_bytes, "slab size (64MiB)");
+  add_size(command, "--fragment", &stall.fragment_bytes, "size of each unit (16MiB)");
+  add_common(command, stall, &stall.engine, &flags.json);
+  command->final_callback([&stall] {
+    if (stall.bytes % stall.fragment_bytes != 0) {
+      throw CLI::ValidationError("--bytes", "not a multiple of --fragment");
+    }
+    if (stall.bytes % stall.slab_bytes != 0) {
+      throw CLI::ValidationError("--bytes", "not a multiple of --slab");
+    }
+  });
+  return command;
 }
 
 }  // namespace
@@ -95,6 +101,11 @@ int run_stall(Flags& flags) {
 int main(int argc, char** argv) {
   CLI::App app("Benchmarks of ckptd, each against a limit measured in the same run.");
   app.require_subcommand(1);
+  app.footer(
+      "Examples:\n"
+      "  ckptbench save --bytes 2GiB --dir /data\n"
+      "  ckptbench stall --json > stall.json\n"
+      "Exit codes: 0 measured, whatever the verdict; 1 failed; 2 bad usage.");
   Flags flags;
   const CLI::App* save = add_save(app, flags);
   add_stall(app, flags);
@@ -103,5 +114,7 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
-  return save->parsed() ? run_save(flags) : run_stall(flags);
+  bench::remove_scratch_when_stopped();
+  return finish(save->parsed() ? bench::bench_save(flags.save) : bench::bench_stall(flags.stall),
+                flags.json);
 }

@@ -39,6 +39,15 @@ std::string file_system(const std::string& directory) {
   }
 }
 
+// An interval with the bound in it says neither.
+const char* verdict(const Outcome& outcome, const Paired& paired) {
+  const auto [low, high] = paired.ratio_interval;
+  const bool above = low >= outcome.pass_ratio;
+  const bool below = high <= outcome.pass_ratio;
+  if (!paired.conclusive() || (!above && !below)) return "inconclusive";
+  return above == outcome.more_is_better ? "pass" : "fail";
+}
+
 }  // namespace
 
 nlohmann::json machine(const std::string& directory) {
@@ -60,9 +69,6 @@ nlohmann::json to_json(const Outcome& outcome, const Paired& paired,
                     {"value", paired.engine[i]},
                     {"ratio", paired.engine[i] / paired.limit[i]}});
   }
-  const bool reached = outcome.more_is_better ? paired.ratio >= outcome.pass_ratio
-                                              : paired.ratio <= outcome.pass_ratio;
-  const char* verdict = !paired.conclusive() ? "inconclusive" : reached ? "pass" : "fail";
   return {{"bench", outcome.bench},
           {"machine", on_machine},
           {"shape", outcome.shape},
@@ -75,7 +81,7 @@ nlohmann::json to_json(const Outcome& outcome, const Paired& paired,
           {"limit_self_ratio", paired.self_ratio},
           {"limit_self_interval", {paired.self_interval.low, paired.self_interval.high}},
           {"pass_ratio", outcome.pass_ratio},
-          {"verdict", verdict},
+          {"verdict", verdict(outcome, paired)},
           {"runs", runs}};
 }
 

@@ -17,8 +17,8 @@ struct Outcome {
   nlohmann::json shape;        // what was run
   std::string unit;            // "bytes/s"
   std::string limit_name;      // what the limit is
-  double pass_ratio = 0;       // the verdict is "pass" at this ratio ...
-  bool more_is_better = true;  // ... or above it; else at it or below
+  double pass_ratio = 0;       // "pass" if the whole interval is at or above this ratio ...
+  bool more_is_better = true;  // ... or at or below it
 };
 // The document of cli.md, with intervals, the ratio of the limit with itself and the verdict.
 nlohmann::json to_json(const Outcome& outcome, const Paired& paired, const nlohmann::json& machine);

@@ -1,41 +1,25 @@
 // Scratch files and memory of benches.
 #pragma once
 
-#include <fcntl.h>
-#include <unistd.h>
-
-#include <cstdlib>
-#include <filesystem>
-#include <random>
 #include <string>
+#include <utility>
 
 #include "formats/base/bytes.h"
 #include "formats/base/result.h"
-#include "formats/base/unique_fd.h"
 
 namespace bench {
 
-// A new directory that is removed with everything in it.
+// A new directory that is removed with everything in it, also when the bench is stopped by SIGINT
+// or SIGTERM (remove_scratch_when_stopped).
 class ScratchDirectory {
  public:
-  static ckpt::Result<ScratchDirectory> make(const std::string& below) {
-    std::string pattern = below + "/ckptbench_XXXXXX";
-    if (::mkdtemp(pattern.data()) == nullptr) {
-      return ckpt::make_error(ckpt::ErrorCode::kIo, "{}: no directory can be made here", below);
-    }
-    return ScratchDirectory(std::move(pattern));
-  }
-  ScratchDirectory(ScratchDirectory&& other) noexcept : path_(std::move(other.path_)) {
-    other.path_.clear();
-  }
+  static ckpt::Result<ScratchDirectory> make(const std::string& below);
+  ScratchDirectory(ScratchDirectory&& other) noexcept : path_(std::exchange(other.path_, {})) {}
   ScratchDirectory& operator=(ScratchDirectory&& other) noexcept {
     std::swap(path_, other.path_);
     return *this;
   }
-  ~ScratchDirectory() {
-    std::error_code ignored;
-    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
-  }
+  ~ScratchDirectory();
   const std::string& path() const { return path_; }
 
  private:
@@ -43,19 +27,15 @@ class ScratchDirectory {
   std::string path_;
 };
 
+// For main(), before any thread is started: from here on SIGINT and SIGTERM remove every scratch
+// directory and end the program with 128 + the signal's number.
+void remove_scratch_when_stopped();
+
 // Waits until the file system has nothing left to do: freed blocks are discarded when its journal
 // commits, seconds after a file was removed, and would slow down whatever is measured next.
-inline void settle(const std::string& directory) {
-  const ckpt::base::UniqueFd fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (fd.valid()) ::syncfs(fd.get());
-}
+void settle(const std::string& directory);
 
 // Incompressible bytes: disks and file systems that compress or deduplicate get nothing for free.
-inline void fill_random(ckpt::MutableByteView bytes, uint64_t seed) {
-  std::mt19937_64 random(seed);
-  for (size_t at = 0; at + 8 <= bytes.size(); at += 8) {
-    ckpt::base::store(bytes.data() + at, random());
-  }
-}
+void fill_random(ckpt::MutableByteView bytes, uint64_t seed);
 
 }  // namespace bench

@@ -1,0 +1,82 @@
+#include "bench/scratch.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <mutex>
+#include <random>
+#include <set>
+#include <thread>
+
+#include "formats/base/unique_fd.h"
+
+namespace bench {
+
+namespace {
+
+// What is there to be removed; for the thread that waits for signals.
+struct Scratch {
+  std::mutex mutex;
+  std::set<std::string> directories;
+};
+Scratch& scratch() {
+  static auto* const kAll = new Scratch;  // lives as long as that thread may
+  return *kAll;
+}
+
+void remove_directory(const std::string& path) {
+  std::error_code ignored;
+  std::filesystem::remove_all(path, ignored);
+}
+
+}  // namespace
+
+ckpt::Result<ScratchDirectory> ScratchDirectory::make(const std::string& below) {
+  std::string pattern = below + "/ckptbench_XXXXXX";
+  const std::lock_guard lock(scratch().mutex);
+  if (::mkdtemp(pattern.data()) == nullptr) {
+    return ckpt::make_error(ckpt::ErrorCode::kIo, "{}: no directory can be made here", below);
+  }
+  scratch().directories.insert(pattern);
+  return ScratchDirectory(std::move(pattern));
+}
+
+ScratchDirectory::~ScratchDirectory() {
+  if (path_.empty()) return;
+  remove_directory(path_);
+  const std::lock_guard lock(scratch().mutex);
+  scratch().directories.erase(path_);
+}
+
+void remove_scratch_when_stopped() {
+  sigset_t stops;
+  sigemptyset(&stops);
+  sigaddset(&stops, SIGINT);
+  sigaddset(&stops, SIGTERM);
+  pthread_sigmask(SIG_BLOCK, &stops, nullptr);  // threads made later inherit it
+  std::thread([stops] {
+    int signal = 0;
+    if (sigwait(&stops, &signal) != 0) return;
+    // Kept: nothing may be made any more.
+    scratch().mutex.lock();
+    for (const std::string& path : scratch().directories) remove_directory(path);
+    ::_exit(128 + signal);
+  }).detach();
+}
+
+void settle(const std::string& directory) {
+  const ckpt::base::UniqueFd fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (fd.valid()) ::syncfs(fd.get());
+}
+
+void fill_random(ckpt::MutableByteView bytes, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  for (size_t at = 0; at + 8 <= bytes.size(); at += 8) {
+    ckpt::base::store(bytes.data() + at, random());
+  }
+}
+
+}  // namespace bench
