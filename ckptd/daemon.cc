@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 
 #include "ckptd/daemon_impl.h"
+#include "formats/base/printable.h"
 
 namespace ckptd {
 
@@ -108,7 +109,7 @@ void Daemon::Impl::refuse(SessionId session, uint64_t request, const Error& erro
   fb::ErrorReplyT reply;
   reply.request = request;
   reply.code = static_cast<int>(error.code);
-  reply.message = error.message;
+  reply.message = ckpt::base::shortened(error.message, limits::kMessageBytesMax);
   send(session, std::move(reply));
 }
 

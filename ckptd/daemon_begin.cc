@@ -3,6 +3,7 @@
 
 #include "ckptd/daemon_impl.h"
 #include "formats/base/checked.h"
+#include "formats/base/printable.h"
 #include "formats/segment.h"
 
 namespace ckptd {
@@ -16,8 +17,10 @@ Status check_metrics(const fb::BeginSnapshotT& message) {
   }
   for (const auto& metric : message.metrics) {
     if (metric == nullptr || metric->name.empty() ||
-        metric->name.size() > limits::kMetricNameBytesMax) {
-      return make_error(ErrorCode::kInvalidArgument, "a metric's name has 1 to {} bytes",
+        metric->name.size() > limits::kMetricNameBytesMax ||
+        ckpt::base::printable(metric->name, limits::kMetricNameBytesMax) != metric->name) {
+      return make_error(ErrorCode::kInvalidArgument,
+                        "a metric's name has 1 to {} printable ASCII characters",
                         limits::kMetricNameBytesMax);
     }
   }

@@ -1,9 +1,15 @@
 // Which message is whose.
 #include "ckptd/daemon_impl.h"
+#include "ckptd/daemon_texts.h"
 
 namespace ckptd {
 
 void Daemon::Impl::dispatch(Session& session, fb::MessageT& message, ckpt::base::UniqueFd fd) {
+  if (const auto fault = check_texts(message)) {
+    refuse(session.id, fault->request, fault->error);
+    if (!session.greeted) outbox.disconnect(session.id, fault->error.message);
+    return;
+  }
   if (const auto* body = message.body.AsHello()) return hello(session, *body, std::move(fd));
   if (!session.greeted) {
     ++counters.protocol_errors;

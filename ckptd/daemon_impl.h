@@ -8,6 +8,7 @@
 //   daemon_snapshots.cc  seals, writes, the commit, failures: what Ingest decides
 //   daemon_handback.cc   members and arenas that come back after a daemon restart
 //   daemon_restore.cc    restores
+//   daemon_texts.h       what texts from clients may look like
 //   daemon_queries.cc    questions and administration
 //   daemon_metrics.cc    metrics and status
 //

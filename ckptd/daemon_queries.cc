@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ckptd/daemon_impl.h"
+#include "formats/base/printable.h"
 
 namespace ckptd {
 
@@ -48,7 +49,7 @@ void Daemon::Impl::query(Session& session, const fb::QueryT& message) {
   answer(
       session.id, message.request,
       error_answer(make_error(ErrorCode::kInvalidArgument, "{}: this daemon has no such question",
-                              message.verb.substr(0, 64))));
+                              ckpt::base::printable(message.verb))));
 }
 
 // Reads in pieces between other work, and answers when it is through.

@@ -2,10 +2,10 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "ckptd/daemon_impl.h"
+#include "ckptd/daemon_texts.h"
 #include "formats/wire/frame.h"
 
 namespace ckptd {
@@ -105,7 +105,7 @@ void Daemon::Impl::hello(Session& session, const fb::HelloT& message, ckpt::base
   }
   session.greeted = true;
   session.kind = message.kind;
-  session.client = message.client.substr(0, limits::kClientNameBytesMax);
+  session.client = message.client;
   session.run_name = message.run;
   spdlog::debug("session {}: {} (process {}), run {}", session.id, session.client, session.pid,
                 session.run_name);
@@ -150,6 +150,8 @@ void Daemon::Impl::register_units(Session& session, const fb::RegisterUnitsT& me
   if (const Status named = ckpt::validate_name("run", session.run_name); !named.ok()) {
     return refuse(session.id, message.request, named.error());
   }
+  const Status metadata = check_metadata(message.metadata);
+  if (!metadata.ok()) return fail(metadata.error());
   auto units = read_units(message);
   if (!units.ok()) return fail(units.error());
   if (const auto creating = creating_runs.find(session.run_name); creating != creating_runs.end()) {
@@ -182,15 +184,6 @@ void Daemon::Impl::register_units(Session& session, const fb::RegisterUnitsT& me
 
 void Daemon::Impl::create_run(Session& session, const fb::RegisterUnitsT& message,
                               std::vector<ckpt::UnitSpec> units) {
-  const bool json = message.metadata.empty() || nlohmann::json::accept(message.metadata);
-  if (!json || message.metadata.size() > limits::kMetadataBytesMax) {
-    return refuse(
-        session.id, message.request,
-        make_error(ErrorCode::kInvalidArgument, "run {}: its metadata is {}", session.run_name,
-                   json ? fmt::format("{} bytes, the most is {}", message.metadata.size(),
-                                      limits::kMetadataBytesMax)
-                        : "not JSON"));
-  }
   std::vector<fb::RecordT> records;
   const auto known = catalog->run(session.run_name);
   const ckpt::RunId id = known.ok() ? known->id : next_run++;

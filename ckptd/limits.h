@@ -44,6 +44,13 @@ inline constexpr size_t kMetricNameBytesMax = 128;
 inline constexpr size_t kBeginsWaitingPerRunMax = 2 * kGroupSizeMax;
 
 inline constexpr size_t kClientNameBytesMax = 256;
+// Why a trainer gave a snapshot up: a sentence, told to every member.
+inline constexpr size_t kReasonBytesMax = 256;
+// Any message of the daemon's own. A failure may name each rank of a group; a screenful is read.
+inline constexpr size_t kMessageBytesMax = 4096;
+// Questions are a word and a few names.
+inline constexpr size_t kQueryVerbBytesMax = 64;
+inline constexpr size_t kQueryArgsBytesMax = 64u << 10;
 
 // Disk queue: at 4 MiB a piece, 32 in flight saturate an NVMe device; more only adds latency.
 inline constexpr unsigned kRingEntries = 256;

@@ -5,6 +5,7 @@
 
 #include "ckptd/ingest/open_snapshot.h"
 #include "ckptd/limits.h"
+#include "formats/base/printable.h"
 
 namespace ckptd {
 
@@ -20,6 +21,8 @@ struct Ingest::Impl {
 
   // Takes the snapshot out and remembers why. `error` is named already.
   FailAction fail(const SnapshotKey& key, Error error) {
+    // It may name every rank of a large group; it is kept, logged, and sent to all of them.
+    error.message = ckpt::base::shortened(std::move(error.message), limits::kMessageBytesMax);
     snapshots.erase(key);
     if (failed.emplace(key, error).second) failed_order.push_back(key);
     while (failed_order.size() > limits::kFailedSnapshotsRemembered) {

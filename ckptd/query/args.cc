@@ -1,6 +1,8 @@
 #include <algorithm>
 
 #include "ckptd/query/documents.h"
+#include "formats/base/printable.h"
+#include "formats/json_text.h"
 
 namespace ckptd {
 namespace {
@@ -18,13 +20,17 @@ Result<QueryArgs> QueryArgs::parse(std::string_view text, const std::vector<std:
   QueryArgs args;
   args.object_ = nlohmann::json::object();
   if (text.empty()) return args;
+  if (const Status json = ckpt::check_json(text); !json.ok()) {
+    return make_error(ErrorCode::kInvalidArgument, "arguments: {}", json.error().message);
+  }
   args.object_ = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!args.object_.is_object()) {
     return make_error(ErrorCode::kInvalidArgument, "arguments must be a JSON object");
   }
   for (const auto& [name, value] : args.object_.items()) {
     if (std::find(allowed.begin(), allowed.end(), name) == allowed.end()) {
-      return make_error(ErrorCode::kInvalidArgument, "unknown argument {}", name);
+      return make_error(ErrorCode::kInvalidArgument, "unknown argument {}",
+                        ckpt::base::printable(name));
     }
   }
   return args;

@@ -3,6 +3,8 @@
 #include <set>
 
 #include "ckptd/query/documents.h"
+#include "formats/base/printable.h"
+#include "formats/json_text.h"
 
 namespace ckptd {
 namespace {
@@ -59,9 +61,10 @@ Json commit_json(const CommitInfo& commit, const Specs& specs,
   return document;
 }
 
+// A store may hold what an earlier daemon took in without a look at its depth.
 Json metadata_json(const std::string& metadata) {
-  Json parsed = Json::parse(metadata, nullptr, /*allow_exceptions=*/false);
-  return parsed.is_discarded() ? Json() : parsed;
+  if (!ckpt::check_json(metadata).ok()) return nullptr;
+  return Json::parse(metadata, nullptr, /*allow_exceptions=*/false);
 }
 
 Json spec_json(const ckpt::UnitSpec& spec) {
@@ -133,7 +136,8 @@ Result<Json> unit_document(const QueryContext& context, const QueryArgs& args) {
       std::find_if(specs->begin(), specs->end(),
                    [&](const ckpt::UnitSpec& candidate) { return candidate.name == name; });
   if (spec == specs->end()) {
-    return make_error(ErrorCode::kNotFound, "run {} unit {}: no such unit", run.name, name);
+    return make_error(ErrorCode::kNotFound, "run {} unit {}: no such unit", run.name,
+                      ckpt::base::printable(name));
   }
   const auto unit = static_cast<ckpt::UnitId>(spec - specs->begin());
 

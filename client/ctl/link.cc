@@ -1,5 +1,7 @@
 #include "client/ctl/link.h"
 
+#include "formats/json_text.h"
+
 namespace ckptctl {
 namespace {
 
@@ -47,10 +49,13 @@ Result<Link> Link::open(const std::string& socket, bool for_restore) {
 Result<Answer> Link::ask(const std::string& verb, const Json& arguments, uint32_t timeout_ms) {
   auto reply = session_.query(verb, arguments.dump(), timeout_ms);
   if (!reply) return as_error(reply.error());
-  Answer answer{Json::parse(reply->json, nullptr, false), reply->exit_code};
-  if (answer.document.is_discarded()) {
-    return make_error(ErrorCode::kCorrupt, "{}: the daemon's answer is not JSON", verb);
+  // What a run's metadata holds comes some levels down in the answer.
+  const Status json = ckpt::check_json(reply->json, 2 * ckpt::kJsonDepthMax);
+  if (!json.ok()) {
+    return make_error(ErrorCode::kCorrupt, "{}: the daemon's answer is {}", verb,
+                      json.error().message);
   }
+  Answer answer{Json::parse(reply->json, nullptr, false), reply->exit_code};
   if (answer.exit_code != 0 && answer.document.is_object() && answer.document.contains("error")) {
     const Json& error = answer.document["error"];
     return ckpt::Error{code_for_exit(answer.exit_code),

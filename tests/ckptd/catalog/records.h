@@ -27,13 +27,14 @@ inline fb::RecordT store_opened(uint64_t low = 11) {
   body.store = ckpt::wire::to_fb({.low = low, .high = 12});
   return make_record(std::move(body));
 }
-inline fb::RecordT run_created(const std::string& name = "tiny", ckpt::RunId run = kTestRun) {
+inline fb::RecordT run_created(const std::string& name = "tiny", ckpt::RunId run = kTestRun,
+                               std::string metadata = R"({"hf_config": {"layers": 2}})") {
   fb::RunCreatedT body;
   body.run = run;
   body.name = name;
   body.uid = 1000;
   body.time_ns = 1'700'000'000'123'000'000;
-  body.metadata = R"({"hf_config": {"layers": 2}})";
+  body.metadata = std::move(metadata);
   return make_record(std::move(body));
 }
 inline fb::RecordT units_registered(const std::vector<ckpt::UnitSpec>& units,

@@ -103,14 +103,93 @@ TEST_F(RefusalTest, ARunBelongsToItsCreator) {
   EXPECT_EQ(stranger.query("log", R"({"target": "tiny"})").exit_code, 3);
 }
 
-TEST_F(RefusalTest, MetadataMustBeJson) {
+TEST_F(RefusalTest, MetadataMustBeJsonThatStacksCanHold) {
   FakeTrainer trainer(world, {});
   ASSERT_TRUE(trainer.connect());
-  fb::RegisterUnitsT body;
-  body.metadata = "{ no json";
-  body.units.push_back(std::make_unique<fb::UnitT>(ckpt::wire::to_fb(small_model()[0], 0)));
-  trainer.send(std::move(body));
-  EXPECT_THAT(trainer.error(), HasSubstr("not JSON"));
+  const auto refused = [&](std::string metadata) {
+    fb::RegisterUnitsT body;
+    body.metadata = std::move(metadata);
+    body.units.push_back(std::make_unique<fb::UnitT>(ckpt::wire::to_fb(small_model()[0], 0)));
+    trainer.send(std::move(body));
+    return trainer.error();
+  };
+  EXPECT_THAT(refused("{ no json"), HasSubstr("not JSON"));
+  EXPECT_THAT(refused(std::string(500'000, '[') + std::string(500'000, ']')),
+              HasSubstr("nested more than 64 deep"));
+  EXPECT_THAT(refused(std::string(2u << 20, ' ') + "{}"), HasSubstr("the most is 1048576"));
+}
+
+// What is refused is named, but an answer never repeats megabytes of it.
+TEST_F(RefusalTest, LongTextsAreNotEchoed) {
+  Job job(world, 1);
+  job.start();
+  FakeTrainer& trainer = *job.ranks[0];
+  const std::string huge(30u << 20, 'A');
+  const auto error_after = [&](auto body) {
+    trainer.send(std::move(body));
+    world.run();
+    const std::string error = trainer.error();
+    EXPECT_LE(error.size(), limits::kMessageBytesMax + 3);
+    return error;
+  };
+  fb::OpenRestoreT restore;
+  restore.run = huge;
+  EXPECT_THAT(error_after(restore), HasSubstr("run AAAA"));
+  restore.run = "tiny";
+  restore.tag = huge;
+  EXPECT_THAT(error_after(restore), HasSubstr("tag AAAA"));
+  fb::QueryT query;
+  query.verb = huge;
+  EXPECT_THAT(error_after(query), HasSubstr("no such question"));
+  query.verb = "log";
+  query.args = huge;
+  EXPECT_THAT(error_after(query), HasSubstr("the most is 65536"));
+  const auto reply = trainer.query("log", R"({"\u0001)" + std::string(10'000, 'A') + R"(": 1})");
+  EXPECT_THAT(reply.json, AllOf(HasSubstr("unknown argument ?AAA"), HasSubstr("...")));
+  EXPECT_LE(reply.json.size(), 300u);
+  fb::HelloT hello;
+  hello.protocol_version = 1;
+  hello.kind = fb::SessionKind::Trainer;
+  hello.run = huge;
+  const ckpt::SessionId session = world.connect();
+  fb::MessageT message;
+  message.body.Set(std::move(hello));
+  world.deliver(session, std::move(message));
+  EXPECT_LE(world.inbox(session).disconnected.size(), 300u);
+}
+
+TEST_F(RefusalTest, MetricsHavePrintableNames) {
+  Job job(world, 1);
+  job.start();
+  FakeTrainer& trainer = *job.ranks[0];
+  const auto begin_with = [&](ckpt::Step step, std::string name) {
+    fb::BeginSnapshotT body;
+    body.epoch = trainer.epoch().epoch;
+    body.step = step;
+    body.metrics.push_back(std::make_unique<fb::MetricT>());
+    body.metrics[0]->name = std::move(name);
+    trainer.send(std::move(body));
+    return trainer.error();
+  };
+  EXPECT_THAT(begin_with(1, "lo\nss"), HasSubstr("printable"));
+  EXPECT_THAT(begin_with(2, std::string(1u << 20, 'x')), HasSubstr("1 to 128"));
+}
+
+TEST_F(RefusalTest, TheReasonOfAnAbortIsCut) {
+  Job job(world, 2);
+  job.start();
+  job.begin(5);
+  fb::AbortSnapshotT abort;
+  abort.epoch = 1;
+  abort.step = 5;
+  abort.reason = "\x1b[2J" + std::string(30u << 20, 'x');
+  job.ranks[0]->send(std::move(abort));
+  job.listen();
+  for (auto& rank : job.ranks) {
+    EXPECT_EQ(rank->snapshot(5).level, fb::SnapshotLevel::Failed);
+    EXPECT_THAT(rank->snapshot(5).reason, HasSubstr("rank 0 gave it up: ?[2Jxxx"));
+    EXPECT_LE(rank->snapshot(5).reason.size(), 300u);
+  }
 }
 
 TEST_F(RefusalTest, SealsOfSlabsThatAreNotLeased) {

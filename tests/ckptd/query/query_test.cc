@@ -163,6 +163,14 @@ TEST_F(QueryTest, SchemaAndUnit) {
   EXPECT_EQ(unit["versions"][3]["fragments"], 2);
 }
 
+TEST_F(QueryTest, MetadataNestedTooDeepIsNotShown) {
+  add(run_created("deep", 8, std::string(500'000, '[') + std::string(500'000, ']')));
+  add(units_registered(units_, 0, 8));
+  const json schema = ask("schema", {{"target", "deep"}});
+  EXPECT_EQ(schema["metadata"], nullptr);
+  EXPECT_EQ(schema["units"].size(), units_.size());
+}
+
 TEST_F(QueryTest, ExpertsByLayer) {
   const json document = ask("experts", {{"target", "tiny~1@10"}});
   ASSERT_EQ(document["layers"].size(), 1u);

@@ -8,6 +8,7 @@
 #include "formats/base/bytes.h"
 #include "formats/base/checked.h"
 #include "formats/base/hash.h"
+#include "formats/base/printable.h"
 #include "formats/base/result.h"
 #include "formats/base/unique_fd.h"
 #include "tests/formats/random_bytes.h"
@@ -113,6 +114,20 @@ TEST(UniqueFd, ClosesOnceAndOnlyItsOwn) {
     EXPECT_TRUE(is_open(fd));
   }
   EXPECT_FALSE(is_open(fd));
+}
+
+TEST(Printable, ForeignBytesAreShownAndCut) {
+  EXPECT_EQ(base::printable("a\x1b\n\xc3\xa4~"), "a????~");
+  EXPECT_EQ(base::printable("abcdef", 6), "abcdef");
+  EXPECT_EQ(base::printable("abcdefg", 6), "abcdef...");
+  EXPECT_EQ(base::printable(std::string(1000, 'x')).size(), 131u);
+}
+
+TEST(Printable, OurMessagesAreCutBetweenCharacters) {
+  EXPECT_EQ(base::shortened("abc", 3), "abc");
+  EXPECT_EQ(base::shortened("abcd", 3), "abc...");
+  EXPECT_EQ(base::shortened("ab\xc3\xa4z", 3), "ab...");
+  EXPECT_EQ(base::shortened("ab\xc3\xa4z", 4), "ab\xc3\xa4...");
 }
 
 }  // namespace

@@ -1,0 +1,67 @@
+#include "ckptd/daemon_texts.h"
+
+#include "ckptd/limits.h"
+#include "formats/base/printable.h"
+#include "formats/json_text.h"
+#include "formats/unit.h"
+
+namespace ckptd {
+
+namespace fb = ckpt::fb;
+using ckpt::ErrorCode;
+using ckpt::make_error;
+using ckpt::Status;
+using ckpt::base::printable;
+
+namespace {
+
+Status check_restore(const fb::OpenRestoreT& restore) {
+  if (!restore.run.empty()) CKPT_TRY(ckpt::validate_name("run", restore.run));
+  if (!restore.tag.empty()) CKPT_TRY(ckpt::validate_name("tag", restore.tag));
+  return {};
+}
+
+Status check_query(const fb::QueryT& query) {
+  if (query.verb.size() > limits::kQueryVerbBytesMax) {
+    return make_error(ErrorCode::kInvalidArgument, "{}: this daemon has no such question",
+                      printable(query.verb, limits::kQueryVerbBytesMax));
+  }
+  if (query.args.size() > limits::kQueryArgsBytesMax) {
+    return make_error(ErrorCode::kInvalidArgument, "{}: arguments of {} bytes, the most is {}",
+                      printable(query.verb), query.args.size(), limits::kQueryArgsBytesMax);
+  }
+  return {};
+}
+
+std::optional<TextFault> fault(uint64_t request, const Status& status) {
+  if (status.ok()) return std::nullopt;
+  return TextFault{.request = request, .error = status.error()};
+}
+
+}  // namespace
+
+std::optional<TextFault> check_texts(fb::MessageT& message) {
+  if (fb::HelloT* hello = message.body.AsHello()) {
+    hello->client = printable(hello->client, limits::kClientNameBytesMax);
+  } else if (fb::AbortSnapshotT* abort = message.body.AsAbortSnapshot()) {
+    abort->reason = printable(abort->reason, limits::kReasonBytesMax);
+  } else if (const fb::OpenRestoreT* restore = message.body.AsOpenRestore()) {
+    return fault(restore->request, check_restore(*restore));
+  } else if (const fb::QueryT* query = message.body.AsQuery()) {
+    return fault(query->request, check_query(*query));
+  }
+  return std::nullopt;
+}
+
+Status check_metadata(const std::string& metadata) {
+  if (metadata.size() > limits::kMetadataBytesMax) {
+    return make_error(ErrorCode::kInvalidArgument, "its metadata is {} bytes, the most is {}",
+                      metadata.size(), limits::kMetadataBytesMax);
+  }
+  if (metadata.empty()) return {};
+  const Status json = ckpt::check_json(metadata);
+  if (json.ok()) return {};
+  return make_error(ErrorCode::kInvalidArgument, "its metadata is {}", json.error().message);
+}
+
+}  // namespace ckptd
