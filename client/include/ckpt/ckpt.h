@@ -14,6 +14,7 @@
  *    within their timeout; a snapshot that was being filled or written is handed to the new daemon.
  *    The mapping of the arena stays where it is throughout.
  */
+/* NOLINTBEGIN(readability-identifier-naming): names as C has them */
 #ifndef CKPT_CKPT_H_
 #define CKPT_CKPT_H_
 
@@ -280,3 +281,4 @@ CKPT_API void ckpt_free(void* memory);
 }
 #endif
 #endif /* CKPT_CKPT_H_ */
+/* NOLINTEND(readability-identifier-naming) */
