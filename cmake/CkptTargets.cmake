@@ -43,8 +43,9 @@ endfunction()
 # ckpt_test(NAME SOURCES a_test.cc ... LINK lib ... [TIMEOUT seconds] [LABELS label ...])
 # One GoogleTest program = one ctest entry. Its labels are the first folder under tests/ and those
 # given. Two of them do more:
-#   system  starts whole programs: runs alone, and a second time as NAME_pwritev with
-#           CKPTD_IO=pwritev, so that both I/O engines carry the same tests
+#   daemon  starts a real ckptd: runs a second time as NAME_pwritev with CKPTD_IO=pwritev, so that
+#           both I/O engines carry the same tests
+#   system  starts whole programs that use both cores: as daemon, and runs alone
 #   fuzz    listens to CKPT_FUZZ_SECONDS and CKPT_FUZZ_SEED (./dev fuzz)
 function(ckpt_test name)
   cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;LINK;LABELS" ${ARGN})
@@ -55,23 +56,30 @@ function(ckpt_test name)
     set(arg_TIMEOUT 120)
   endif()
   ckpt_add_test(${name} "${arg_TIMEOUT}" "${arg_LABELS}" COMMAND ${name})
-  if("system" IN_LIST arg_LABELS)
-    set_tests_properties(${name} PROPERTIES RUN_SERIAL ON)
-    ckpt_add_test(${name}_pwritev "${arg_TIMEOUT}" "${arg_LABELS}" COMMAND ${name})
-    set_tests_properties(${name}_pwritev PROPERTIES RUN_SERIAL ON ENVIRONMENT "CKPTD_IO=pwritev")
-  endif()
 endfunction()
 
-# add_test with the labels and the time limit every test has. Sanitized programs are several times
-# slower; the limits are those of a plain build.
+# add_test with what every test has: its labels (and what they do, above), and a time limit.
+# Sanitized programs are several times slower; the limits are those of a plain build.
 function(ckpt_add_test name timeout labels)
   cmake_parse_arguments(PARSE_ARGV 3 arg "" "" "COMMAND")
-  add_test(NAME ${name} COMMAND ${arg_COMMAND})
   if(CKPT_SANITIZE)
     math(EXPR timeout "${timeout} * 5")
   endif()
   file(RELATIVE_PATH folder "${PROJECT_SOURCE_DIR}/tests" "${CMAKE_CURRENT_SOURCE_DIR}")
   string(REGEX MATCH "^[^/]+" area "${folder}")
   list(PREPEND labels ${area})
-  set_tests_properties(${name} PROPERTIES TIMEOUT ${timeout} LABELS "${labels}")
+  set(names ${name})
+  if("system" IN_LIST labels OR "daemon" IN_LIST labels)
+    list(APPEND names ${name}_pwritev)
+  endif()
+  foreach(entry ${names})
+    add_test(NAME ${entry} COMMAND ${arg_COMMAND})
+    set_tests_properties(${entry} PROPERTIES TIMEOUT ${timeout} LABELS "${labels}")
+  endforeach()
+  if("system" IN_LIST labels)
+    set_tests_properties(${names} PROPERTIES RUN_SERIAL ON)
+  endif()
+  if(TEST ${name}_pwritev)
+    set_tests_properties(${name}_pwritev PROPERTIES ENVIRONMENT "CKPTD_IO=pwritev")
+  endif()
 endfunction()
