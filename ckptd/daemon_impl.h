@@ -55,6 +55,7 @@ struct LeaseWait {
 struct Restore {
   uint64_t request = 0;  // of OpenRestore: errors are sent to it
   std::vector<ckpt::UnitRange> wants;
+  std::set<ckpt::UnitId> warned;  // units whose fallback was logged
   std::unique_ptr<RestoreJob> job;
 };
 

@@ -2,8 +2,47 @@
 #include <spdlog/spdlog.h>
 
 #include "ckptd/daemon_impl.h"
+#include "formats/base/printable.h"
 
 namespace ckptd {
+
+namespace {
+
+// What one message says of ranges that are not served as the view has them: the whole text once per
+// unit, the unit's other ranges refer to it. However many there are, the message fits into a frame
+// (limits.h).
+class NoteTexts {
+ public:
+  std::string of(ckpt::UnitId unit, const std::string& note) {
+    if (note.empty()) return {};
+    if (!said_.insert(unit).second) return kAgain;
+    std::string text = ckpt::base::shortened(note, limits::kNoteBytesMax);
+    if (bytes_ + text.size() > limits::kNoteTextsBytesMax) return kTooMany;
+    bytes_ += text.size();
+    return text;
+  }
+
+ private:
+  static constexpr char kAgain[] = "as the first range of this unit";
+  static constexpr char kTooMany[] = "not as the view has it: `ckptctl verify` says why";
+  static_assert(sizeof(kAgain) <= limits::kNoteReferenceBytesMax &&
+                sizeof(kTooMany) <= limits::kNoteReferenceBytesMax);
+  std::set<ckpt::UnitId> said_;
+  size_t bytes_ = 0;
+};
+
+// Once per unit, and not for every unit of a damaged store: the client is told of each.
+void warn_of(const RestoreNote& note, uint64_t id, Restore& restore) {
+  if (restore.warned.size() > limits::kRestoreWarningsMax) return;
+  if (!restore.warned.insert(note.unit).second) return;
+  if (restore.warned.size() <= limits::kRestoreWarningsMax) {
+    spdlog::warn("restore {}: {}", id, ckpt::base::shortened(note.note, limits::kNoteBytesMax));
+  } else {
+    spdlog::warn("restore {}: more units are not served as the view has them", id);
+  }
+}
+
+}  // namespace
 
 // Which view, and which ranges of it.
 Result<RestoreRequest> Daemon::Impl::resolve_restore(const Session& session,
@@ -73,12 +112,13 @@ void Daemon::Impl::open_restore(Session& session, const fb::OpenRestoreT& messag
   opened.restore = id;
   opened.lineage = request->point.lineage;
   opened.step = request->point.step;
+  NoteTexts texts;
   for (size_t i = 0; i < request->wants.size(); ++i) {
     auto unit = std::make_unique<fb::RestoredUnitT>();
     unit->unit = request->wants[i].unit;
     unit->version_lineage = plan->versions[i].snapshot.lineage;
     unit->version_step = plan->versions[i].snapshot.step;
-    unit->note = plan->versions[i].note;
+    unit->note = texts.of(unit->unit, plan->versions[i].note);
     opened.units.push_back(std::move(unit));
   }
   send(session.id, std::move(opened));
@@ -113,15 +153,18 @@ void Daemon::Impl::restore_window(SessionId session_id, uint64_t id, const Resul
     (piece.source == Source::kMemory ? counters.restore_bytes_memory
                                      : counters.restore_bytes_segment) += piece.range.length;
   }
+  NoteTexts texts;
   for (const RestoreNote& note : window->notes) {
     ++counters.restore_fallbacks;
-    spdlog::warn("restore {}: {}", id, note.note);
-    auto out = std::make_unique<fb::RestoreNoteT>();
-    out->want = static_cast<uint32_t>(note.want);
-    out->version_lineage = note.snapshot.lineage;
-    out->version_step = note.snapshot.step;
-    out->note = note.note;
-    message.notes.push_back(std::move(out));
+    warn_of(note, id, restore->second);
+    for (const size_t want : note.wants) {
+      auto out = std::make_unique<fb::RestoreNoteT>();
+      out->want = static_cast<uint32_t>(want);
+      out->version_lineage = note.snapshot.lineage;
+      out->version_step = note.snapshot.step;
+      out->note = texts.of(note.unit, note.note);
+      message.notes.push_back(std::move(out));
+    }
   }
   send(session_id, std::move(message));
 }

@@ -30,13 +30,21 @@ inline constexpr size_t kKvKeysPerEpochMax = 1u << 16;
 inline constexpr size_t kKvValueBytesMax = 1u << 20;
 inline constexpr size_t kPendingRequestsPerSessionMax = 1024;
 inline constexpr size_t kRestoresPerSessionMax = 4;
-// Ranges of one restore: their answers, with a note each, fit into one frame.
+// Ranges of one restore: everything that one message says of each of them fits into a frame (see
+// the assertion below).
 inline constexpr size_t kWantsPerRestoreMax = 1u << 17;
 // Documents of answers; the rest of the frame is small.
 inline constexpr size_t kQueryReplyBytesMax = ckpt::wire::kFramePayloadBytesMax - (1u << 20);
 // Reads of the whole store compete with snapshots for the disk.
 inline constexpr size_t kVerifiesMax = 2;
 // Kept in the journal and handed out with every listing of runs.
+// Why a unit comes from elsewhere: one such text per unit and message, as long as they add up to no
+// more than kNoteTextsBytesMax; other ranges get a short reference of kNoteReferenceBytesMax.
+inline constexpr size_t kNoteBytesMax = 1024;
+inline constexpr size_t kNoteTextsBytesMax = 4u << 20;
+inline constexpr size_t kNoteReferenceBytesMax = 64;
+// Log lines about units that fell back, of one restore.
+inline constexpr size_t kRestoreWarningsMax = 16;
 inline constexpr size_t kMetadataBytesMax = 1u << 20;
 inline constexpr size_t kMetricsPerSnapshotMax = 256;
 inline constexpr size_t kMetricNameBytesMax = 128;
@@ -82,3 +90,8 @@ static_assert(kSegmentBytesDefault >= 2 * ckpt::kSlabBytesDefault);
 static_assert(kSendQueueBytesMax >= 2 * ckpt::wire::kFramePayloadBytesMax);
 
 }  // namespace ckptd::limits
+// A want in a RestoreOpened or RestoreWindow: its version with the tables' bookkeeping (64), two
+// pieces (a range may begin in one slice and end in another), its note.
+static_assert(kWantsPerRestoreMax * (64 + 2 * 40 + kNoteReferenceBytesMax) + kNoteTextsBytesMax <=
+              ckpt::wire::kFramePayloadBytesMax - (1u << 20));
+static_assert(kFragmentsPerSnapshotMax >= kFragmentsPerSlabMax);

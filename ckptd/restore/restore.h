@@ -14,6 +14,7 @@
 
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -31,9 +32,11 @@ struct WindowPiece {
   uint32_t crc32c = 0;  // of these bytes
   Source source = Source::kSegment;
 };
-// The want is now served from this snapshot, or from another source of the same one, and why.
+// These wants of the unit are now served from this snapshot, or from another source of the same
+// one, and why. At most one per unit and window: what a later failure makes of it replaces it.
 struct RestoreNote {
-  size_t want = 0;
+  ckpt::UnitId unit = 0;
+  std::set<size_t> wants;
   ckpt::SnapshotKey snapshot;
   std::string note;
 };

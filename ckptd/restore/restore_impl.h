@@ -124,7 +124,7 @@ struct RestoreJob::Impl {
   std::deque<std::function<void()>> unsubmitted;  // reads beyond the bound
   size_t reads_in_flight = 0;
   size_t deferred = 0;
-  std::vector<RestoreNote> notes;  // for the next window
+  std::map<ckpt::UnitId, RestoreNote> notes;  // for the next window
   std::optional<ckpt::Error> failure;
   bool finishing = false;
   bool over = false;  // the last window or the error was delivered

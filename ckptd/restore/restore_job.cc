@@ -1,6 +1,7 @@
 // RestoreJob: the queue, what became of each fragment, and what the client is told.
 #include <algorithm>
 
+#include "ckptd/limits.h"
 #include "ckptd/restore/restore.h"
 #include "ckptd/restore/restore_impl.h"
 #include "formats/base/crc32c.h"
@@ -225,34 +226,44 @@ void RestoreJob::Impl::from_segment(RestoreFragment& fragment, const std::string
   again->source = Source::kSegment;
   again->dropped = false;
   add_slices(again);
+  std::set<size_t> wants;
   for (const RestoreFragment::Part& part : fragment.parts) {
-    if (!noted_segment.insert(part.want).second) continue;
-    notes.push_back({part.want, fragment.snapshot,
-                     fmt::format("unit {}: segment instead of memory: {}",
-                                 oracle.unit_name(fragment.unit), reason)});
+    if (noted_segment.insert(part.want).second) wants.insert(part.want);
   }
+  if (wants.empty()) return;
+  RestoreNote& news = notes[fragment.unit];
+  news.wants.merge(wants);
+  if (!news.note.empty()) return;
+  news.unit = fragment.unit;
+  news.snapshot = fragment.snapshot;
+  news.note = fmt::format("unit {}: segment instead of memory: {}", oracle.unit_name(fragment.unit),
+                          reason);
 }
 
 void RestoreJob::Impl::from_older_version(const RestoreFragment& fragment,
                                           const std::string& reason) {
   std::string& all_reasons = reasons[fragment.unit];
-  if (!all_reasons.empty()) all_reasons += "; ";
-  all_reasons += reason;
+  // A unit may fall back through a long history; a note has room for the newest failures.
+  if (all_reasons.size() < limits::kNoteBytesMax) {
+    if (!all_reasons.empty()) all_reasons += "; ";
+    all_reasons += reason;
+  }
   const auto plan = plan_fallback(request, oracle, fragment.unit, fragment.snapshot, all_reasons);
   if (!plan.ok()) {
     failure = plan.error();
     return;
   }
   serving[fragment.unit] = plan->version.snapshot;
-  for (const size_t want : plan->wants) {
-    notes.push_back({want, plan->version.snapshot, plan->version.note});
-  }
+  notes[fragment.unit] = {.unit = fragment.unit,
+                          .wants = {plan->wants.begin(), plan->wants.end()},
+                          .snapshot = plan->version.snapshot,
+                          .note = plan->version.note};
   add(plan->reads);
 }
 
 void RestoreJob::Impl::deliver(Window window) {
   if (window.slab != kNoSlab) out.insert(window.slab);
-  window.notes = std::move(notes);
+  for (auto& [unit, note] : notes) window.notes.push_back(std::move(note));
   notes.clear();
   on_window(std::move(window));
 }

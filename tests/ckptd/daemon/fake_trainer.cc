@@ -97,7 +97,7 @@ bool FakeTrainer::greet(bool readopt) {
   message.body.Set(std::move(hello));
   world_.deliver(session_, std::move(message),
                  readopt ? ckpt::base::UniqueFd(::dup(arena_fd_.get())) : ckpt::base::UniqueFd());
-  world_.run();
+  if (options_.wait_for_arena) world_.run();
   const auto welcome = take<fb::WelcomeT>();
   if (!welcome) return false;
   if (welcome->adopted || options_.arena_bytes == 0) return true;

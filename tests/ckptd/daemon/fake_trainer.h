@@ -35,6 +35,7 @@ class FakeTrainer {
     uint64_t arena_bytes = 2ull << 20;
     uint64_t slab_bytes = 64ull << 10;
     fb::SessionKind kind = fb::SessionKind::Trainer;
+    bool wait_for_arena = true;  // connect() returns once all slabs are faulted in
   };
   FakeTrainer(World& world, const Options& options);
 

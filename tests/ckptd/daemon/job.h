@@ -106,7 +106,7 @@ class Job {
   World& world;
   const uint32_t size;
   const FakeTrainer::Options options;
-  const std::vector<ckpt::UnitSpec> model = small_model();
+  std::vector<ckpt::UnitSpec> model = small_model();
   std::vector<std::unique_ptr<FakeTrainer>> ranks;
 };
 

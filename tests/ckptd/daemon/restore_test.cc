@@ -161,5 +161,44 @@ TEST_F(RestoreTest, RestoresOfASessionAreBounded) {
   world.run();
 }
 
+// As many ranges as a restore may have, of a unit with a long name, and its cached slab is spoilt.
+TEST_F(RestoreTest, ManyRangesOfAUnitThatFellBackFitIntoOneAnswer) {
+  Job job(world, 1);
+  job.model.resize(1);
+  job.model[0].name = std::string(200, 'n');
+  job.model[0].bytes = 40'000;
+  job.start();
+  job.commit(5);
+  FakeTrainer& trainer = *job.ranks[0];
+  trainer.slab(trainer.snapshot(5).seals[0].slab)[0] ^= std::byte{1};
+  fb::OpenRestoreT request;
+  request.run = "tiny";
+  request.step = 5;
+  request.wants.assign(limits::kWantsPerRestoreMax, fb::Range(0, 0, 0, 1));
+  const auto restored = trainer.restore(request);
+  ASSERT_EQ(restored.error, "");
+  EXPECT_GE(restored.segment_pieces, limits::kWantsPerRestoreMax);
+  EXPECT_THAT(restored.notes.front(), HasSubstr("nnn: segment instead of memory"));
+  for (size_t i = 1; i < restored.notes.size(); ++i) {
+    ASSERT_EQ(restored.notes[i], "as the first range of this unit");
+  }
+  for (const auto& bytes : restored.bytes) ASSERT_EQ(bytes[0], state_byte(0, 5, 0, 0));
+}
+
+// A session opens at once; its slabs are faulted in by and by.
+TEST_F(RestoreTest, BeginsBeforeItsSlabsAreFaultedInAndGoesOnOnceTheyAre) {
+  Job job(world, 1);
+  job.start();
+  job.commit(5);
+  FakeTrainer reader(world, {.kind = fb::SessionKind::Control, .wait_for_arena = false});
+  ASSERT_TRUE(reader.connect());
+  reader.send(job.whole(5));
+  const auto opened = reader.take<fb::RestoreOpenedT>();
+  ASSERT_TRUE(opened.has_value()) << reader.error();
+  ASSERT_FALSE(reader.take<fb::RestoreWindowT>().has_value()) << "no slab is warm yet";
+  world.run();
+  EXPECT_TRUE(reader.take<fb::RestoreWindowT>().has_value());
+}
+
 }  // namespace
 }  // namespace ckptd::testing

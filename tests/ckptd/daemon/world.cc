@@ -4,6 +4,8 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include "formats/wire/frame.h"
+
 namespace ckptd::testing {
 
 World::World(const Options& options)
@@ -98,6 +100,8 @@ void World::deliver(ckpt::SessionId session, ckpt::fb::MessageT message, ckpt::b
 
 void World::send(ckpt::SessionId session, const ckpt::fb::MessageT& message, int fd) {
   Inbox& inbox = inboxes_[session];
+  const auto frame = ckpt::wire::try_encode(message);
+  EXPECT_TRUE(frame.ok()) << "every answer has a bound: " << frame.error().message;
   inbox.messages.push_back(message);
   if (fd >= 0) inbox.arena = ckpt::base::UniqueFd(::dup(fd));
 }

@@ -250,7 +250,7 @@ class RestoreStore {
     restored.windows += 1;
     restored.last = window->last;
     for (const RestoreNote& note : window->notes) {
-      restored.served_by[note.want] = note.snapshot;
+      for (const size_t want : note.wants) restored.served_by[want] = note.snapshot;
       restored.notes.push_back(note.note);
     }
     for (const WindowPiece& piece : window->pieces) copy_out(*window, piece, wants, restored);
