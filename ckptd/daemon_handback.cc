@@ -43,6 +43,9 @@ void Daemon::Impl::reopen(Session& session, const fb::ReopenSnapshotT& message) 
     state.bytes = commit->bytes;
     return send(session.id, std::move(state));
   }
+  if (!groups.member(session.id)->active) {
+    return fail(make_error(ErrorCode::kAborted, "epoch {} has ended", key->epoch));
+  }
   if (!session.handing_back) {
     return fail(
         make_error(ErrorCode::kFailedPrecondition,
@@ -64,7 +67,10 @@ void Daemon::Impl::reopen(Session& session, const fb::ReopenSnapshotT& message) 
   Status ready = reserve_disk(*key, begin_message);
   for (size_t i = 0; ready.ok() && i < message.leased.size(); ++i) {
     ready = staging->claim_leased(*session.arena, message.leased[i]);
-    if (ready.ok() && share.leased.insert(message.leased[i]).second) ++share.held;
+    if (ready.ok()) {
+      share.leased.insert(message.leased[i]);
+      ++share.held;
+    }
   }
   if (!ready.ok()) {
     fail(ready.error());

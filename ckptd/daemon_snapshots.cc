@@ -7,17 +7,21 @@
 
 namespace ckptd {
 
-// The slab changes owner. Only a slab that was leased for this snapshot may be sealed into it; in
-// an arena that came back from the last daemon, any slab that nobody else claimed.
+// The slab changes owner. Only a slab that was leased for this snapshot may be sealed into it. In
+// an arena that came back from the last daemon a seal is a claim, too: of any slab that no snapshot
+// has claimed yet.
 Result<StagedSlab> Daemon::Impl::take_over(Session& session, const SnapshotKey& key,
                                            const fb::SealSlabT& message) {
   OpenSnapshotState::Share& share = open_snapshots.at(key).shares[session.id];
-  const bool leased = share.leased.erase(message.slab) > 0;
-  if (!leased && !session.handing_back) {
-    return make_error(ErrorCode::kFailedPrecondition, "slab {} is not leased for this snapshot",
-                      message.slab);
+  if (!share.leased.contains(message.slab)) {
+    if (!session.handing_back) {
+      return make_error(ErrorCode::kFailedPrecondition, "slab {} is not leased for this snapshot",
+                        message.slab);
+    }
+    CKPT_TRY(staging->claim_leased(*session.arena, message.slab));
+    share.leased.insert(message.slab);
+    ++share.held;
   }
-  if (!leased) ++share.held;
   std::vector<ckpt::ExtentFragment> fragments;
   for (const fb::SealedFragment& fragment : message.fragments) {
     fragments.push_back({.unit = fragment.unit(),
@@ -29,7 +33,7 @@ Result<StagedSlab> Daemon::Impl::take_over(Session& session, const SnapshotKey& 
   }
   auto staged =
       staging->seal(*session.arena, message.slab, message.payload_bytes, std::move(fragments));
-  if (!staged.ok() && leased) share.leased.insert(message.slab);
+  if (staged.ok()) share.leased.erase(message.slab);
   return staged;
 }
 

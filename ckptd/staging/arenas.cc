@@ -56,7 +56,9 @@ Staging::Granted Staging::Impl::add(uid_t uid, ckpt::base::UniqueFd fd, ckpt::Ar
   auto arena =
       std::make_unique<ArenaState>(id, uid, std::move(fd), std::move(guard), std::move(view),
                                    reserved_of(layout.slab_count, options.restore_slabs));
-  for (SlabRecord& slab : arena->slabs) slab.state = initial;
+  for (SlabRecord& slab : arena->slabs) {
+    slab.state = slab.reserved ? SlabState::kFree : initial;
+  }
   const Granted granted{.arena = id, .fd = arena->fd.get(), .layout = layout};
   arenas.emplace(id, std::move(arena));
   warm_next(id);

@@ -109,6 +109,7 @@ uint32_t Staging::leasable(ArenaId id) const {
 
 void Staging::unlease(ArenaId arena, uint32_t slab) {
   impl_->change(arena, slab, SlabState::kLeased, SlabState::kFree);
+  impl_->slab_at(arena, slab).claimed = false;
   impl_->slabs_ready(arena);
 }
 
@@ -116,6 +117,9 @@ Status Staging::claim_leased(ArenaId id, uint32_t slab) {
   ArenaState& arena = impl_->at(id);
   if (slab >= arena.slabs.size() || arena.slabs[slab].state != SlabState::kLeased) {
     return make_error(ErrorCode::kInvalidArgument, "arena {}: slab {} is not leased", id, slab);
+  }
+  if (arena.slabs[slab].claimed) {
+    return make_error(ErrorCode::kInvalidArgument, "arena {}: slab {} is claimed twice", id, slab);
   }
   arena.slabs[slab].claimed = true;
   return {};

@@ -98,7 +98,8 @@ class Staging {
     ckpt::ArenaLayout layout;
   };
   Result<Granted> create(uid_t uid, uint64_t bytes_wanted, uint64_t slab_bytes);
-  // Takes back an arena that a client kept over a daemon restart. Its slabs start as leased.
+  // Takes back an arena that a client kept over a daemon restart. Its slabs start as leased, but
+  // for those reserved for restores: no snapshot ever had one.
   Result<Granted> adopt(uid_t uid, ckpt::base::UniqueFd fd, uint64_t arena_bytes,
                         uint64_t slab_bytes);
   // Its trainer is gone: leased slabs are freed, sealed ones live on in their StagedSlabs, durable
@@ -110,7 +111,7 @@ class Staging {
   // Slabs that could ever be leased at once.
   uint32_t leasable(ArenaId arena) const;
   void unlease(ArenaId arena, uint32_t slab);
-  // After adopt(): what the client says it had.
+  // After adopt(): what the client says it had, for one snapshot. Each slab can be claimed once.
   Status claim_leased(ArenaId arena, uint32_t slab);
   void free_unclaimed(ArenaId arena);
 

@@ -177,5 +177,96 @@ TEST_F(HandbackTest, ADrainLeavesHalfFilledSnapshotsToTheNextDaemon) {
   job.expect_restores(*job.ranks[0], 5);
 }
 
+class ClaimTest : public HandbackTest {
+ protected:
+  // A rank with two snapshots begun, none of it sealed. What it will claim can be changed.
+  ClaimTest() : job(world, 1) {
+    job.start();
+    job.begin(5);
+    job.begin(6);
+    job.listen();
+  }
+  FakeTrainer& trainer() { return *job.ranks[0]; }
+  fb::SealSlabT seal_of(uint32_t slab) {
+    fb::SealSlabT seal;
+    seal.epoch = trainer().epoch().epoch;
+    seal.step = 6;
+    seal.slab = slab;
+    seal.payload_bytes = 1000;
+    seal.fragments.emplace_back(0, 0, 0, 1000, 0);
+    return seal;
+  }
+  void abort(ckpt::Step step) {
+    fb::AbortSnapshotT message;
+    message.epoch = trainer().epoch().epoch;
+    message.step = step;
+    trainer().send(std::move(message));
+    world.run();
+  }
+  // The second snapshot came to nothing; the first is as it was.
+  void expect_only_the_first_goes_on() {
+    EXPECT_EQ(trainer().snapshot(6).level, fb::SnapshotLevel::Failed);
+    EXPECT_EQ(trainer().snapshot(5).level, fb::SnapshotLevel::Open);
+    ASSERT_TRUE(trainer().fill(5));
+    world.run();
+    job.listen();
+    EXPECT_EQ(trainer().snapshot(5).level, fb::SnapshotLevel::Durable);
+    for (ckpt::Step step = 7; step < 15; ++step) job.commit(step);
+  }
+  Job job;
+};
+
+TEST_F(ClaimTest, TwoSnapshotsCannotHoldOneSlab) {
+  trainer().snapshot(6).slabs = trainer().snapshot(5).slabs;
+  restart(job);
+  EXPECT_THAT(trainer().error(), HasSubstr("claimed twice"));
+  expect_only_the_first_goes_on();
+}
+
+TEST_F(ClaimTest, AbortsOfBothGiveTheirSlabsBackOnce) {
+  trainer().snapshot(6).slabs = trainer().snapshot(5).slabs;
+  restart(job);
+  abort(5);
+  abort(6);
+  for (ckpt::Step step = 7; step < 15; ++step) job.commit(step);
+}
+
+TEST_F(ClaimTest, ASealDoesNotTakeAnotherSnapshotsSlab) {
+  trainer().snapshot(6).slabs.clear();
+  trainer().snapshot(6).seals = {seal_of(trainer().snapshot(5).slabs.front())};
+  restart(job);
+  EXPECT_THAT(trainer().error(), HasSubstr("claimed twice"));
+  expect_only_the_first_goes_on();
+}
+
+TEST_F(ClaimTest, SlabsReservedForRestoresHoldNoSnapshot) {
+  trainer().snapshot(6).slabs.clear();
+  trainer().snapshot(6).seals = {seal_of(31)};
+  restart(job);
+  EXPECT_THAT(trainer().error(), HasSubstr("slab 31 is not leased"));
+  expect_only_the_first_goes_on();
+}
+
+TEST_F(HandbackTest, ASnapshotOfAnEpochThatIsOverIsNotReopened) {
+  Job job(world, 2);
+  job.start();
+  job.begin(5);
+  job.listen();
+  auto reopen = fb::ReopenSnapshotT();
+  reopen.begin = std::make_unique<fb::BeginSnapshotT>(job.ranks[0]->snapshot(5).begin);
+  job.ranks[0]->snapshots().clear();  // comes back without it, and brings it up later
+  job.ranks[1]->snapshots().clear();
+  restart(job);
+  job.ranks[1]->die();
+  world.run();
+  job.listen();
+  ASSERT_TRUE(job.ranks[0]->epoch_ended());
+  job.ranks[0]->send(std::move(reopen));
+  EXPECT_THAT(job.ranks[0]->error(), HasSubstr("step 5: epoch 1 has ended"));
+  job.replace(1);
+  job.join(fb::ResumeMode::Continue);
+  job.commit(5);
+}
+
 }  // namespace
 }  // namespace ckptd::testing
