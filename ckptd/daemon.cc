@@ -40,7 +40,9 @@ void Daemon::tick(Time now) {
   impl_->now = now;
   impl_->carry_out(impl_->ingest.tick(now));
   impl_->heal_catalog();
-  if (!impl_->rejoin_deadline_over && now >= limits::kReopenDeadline) {
+  // From the first tick: members cannot come back while the store is being recovered.
+  if (!impl_->serving_since) impl_->serving_since = now;
+  if (!impl_->rejoin_deadline_over && now - *impl_->serving_since >= limits::kReopenDeadline) {
     impl_->rejoin_deadline_over = true;
     impl_->carry_out(impl_->groups.rejoin_deadline_passed());
     for (auto& [id, session] : impl_->sessions) impl_->end_handback(session);

@@ -182,6 +182,7 @@ void Daemon::Impl::epoch_opened(const Groups::OpenEpoch& open, const fb::EpochOp
   if (status.ok()) {
     ++counters.epochs_opened;
     for (const JoinRequest& member : open.members) {
+      if (!groups.opens_for(open.run, member.session)) continue;
       fb::EpochStartedT message;
       message.request = member.request;
       message.epoch = record.epoch;

@@ -290,6 +290,7 @@ struct Daemon::Impl {
 
   bool rejoin_deadline_over = false;
   bool draining = false;
+  std::optional<Time> serving_since;  // the first tick
   bool closing_record_sent = false;
   bool closed_cleanly = false;
   Time drain_deadline{};

@@ -1,21 +1,11 @@
 #include "ckptd/group/group.h"
 
 #include <algorithm>
-#include <functional>
 
-#include "ckptd/group/rendezvous.h"
+#include "ckptd/group/group_impl.h"
 #include "ckptd/limits.h"
 
 namespace ckptd {
-
-using ckpt::Epoch;
-using ckpt::Error;
-using ckpt::ErrorCode;
-using ckpt::LineageId;
-using ckpt::make_error;
-using ckpt::Rank;
-using ckpt::RunId;
-using ckpt::SessionId;
 
 namespace {
 
@@ -41,97 +31,6 @@ bool agree(const JoinRequest& a, const JoinRequest& b) {
 
 }  // namespace
 
-// A slot of the current epoch.
-enum class Slot : uint8_t { kHeld, kAwaited /* after a daemon restart */, kLeft };
-
-struct Current {
-  Epoch epoch = 0;
-  LineageId lineage = 0;
-  std::vector<Slot> slots;  // by rank
-  std::vector<SessionId> sessions;
-  Rendezvous rendezvous;
-};
-
-struct Run {
-  Epoch last_epoch = 0;
-  std::optional<Current> current;            // only while the epoch goes on
-  std::map<Rank, JoinRequest> joining;       // waits for the next epoch
-  std::optional<Groups::OpenEpoch> opening;  // its record is being written
-  std::map<Rank, std::string> lost_while_opening;
-};
-
-struct Groups::Impl {
-  std::map<RunId, Run> runs;
-  std::map<SessionId, Member> sessions;
-
-  // Ends the current epoch of the run and gives back what its members must be told.
-  void end(RunId id, Run& run, const std::vector<Rank>& lost, const std::string& reason,
-           Actions& actions);
-  // Opens the next epoch if nothing is in its way.
-  void try_open(RunId id, Run& run, Actions& actions);
-  void leave_current(RunId id, Run& run, const Member& member, const std::string& how, bool ends,
-                     Actions& actions);
-  void drop_joins(SessionId session);
-};
-
-void Groups::Impl::end(RunId id, Run& run, const std::vector<Rank>& lost, const std::string& reason,
-                       Actions& actions) {
-  Current& current = *run.current;
-  EndEpoch ended{
-      .run = id, .epoch = current.epoch, .lost = lost, .remaining = {}, .reason = reason};
-  for (size_t rank = 0; rank < current.slots.size(); ++rank) {
-    if (current.slots[rank] != Slot::kHeld) continue;
-    ended.remaining.push_back(current.sessions[rank]);
-    sessions.at(current.sessions[rank]).active = false;
-  }
-  for (const Rendezvous::Waiter& waiter : current.rendezvous.take_waiters()) {
-    actions.emplace_back(Refuse{
-        .session = waiter.session,
-        .request = waiter.request,
-        .error = make_error(ErrorCode::kAborted, "epoch {} has ended: {}", current.epoch, reason)});
-  }
-  run.current.reset();
-  actions.emplace_back(std::move(ended));
-}
-
-void Groups::Impl::try_open(RunId id, Run& run, Actions& actions) {
-  if (run.current || run.opening || run.joining.empty()) return;
-  const uint32_t size = run.joining.begin()->second.size;
-  if (run.joining.size() != size) return;  // all in it agree on the size, so ranks are 0..size-1
-  OpenEpoch open{.run = id, .epoch = run.last_epoch + 1, .members = {}, .resume = {}};
-  open.resume = run.joining.begin()->second;
-  for (const auto& [rank, request] : run.joining) {
-    if (request.resume != ResumeMode::kContinue) open.resume = request;
-    open.members.push_back(request);
-  }
-  run.joining.clear();
-  run.opening = open;
-  actions.emplace_back(std::move(open));
-}
-
-// The member's slot of the current epoch becomes empty.
-void Groups::Impl::leave_current(RunId id, Run& run, const Member& member, const std::string& how,
-                                 bool ends, Actions& actions) {
-  actions.emplace_back(
-      MemberGone{.run = id, .epoch = member.epoch, .rank = member.rank, .how = how});
-  if (!member.active) return;
-  Current& current = *run.current;
-  current.slots[member.rank] = Slot::kLeft;
-  current.rendezvous.forget(current.sessions[member.rank]);
-  if (ends) {
-    end(id, run, {member.rank}, fmt::format("rank {}: {}", member.rank, how), actions);
-  } else if (std::all_of(current.slots.begin(), current.slots.end(),
-                         [](Slot slot) { return slot == Slot::kLeft; })) {
-    run.current.reset();
-  }
-}
-
-void Groups::Impl::drop_joins(SessionId session) {
-  for (auto& [id, run] : runs) {
-    std::erase_if(run.joining, [&](const auto& entry) { return entry.second.session == session; });
-  }
-}
-
 Groups::Groups() : impl_(std::make_unique<Impl>()) {}
 Groups::~Groups() = default;
 
@@ -155,6 +54,12 @@ Groups::Actions Groups::rejoin_deadline_passed() {
       if (run.current->slots[rank] == Slot::kAwaited) lost.push_back(static_cast<Rank>(rank));
     }
     if (lost.empty()) continue;
+    if (lost.size() == run.current->slots.size()) {
+      // Nobody came back: the job is long over, and there is nobody to tell.
+      run.current.reset();
+      impl_->try_open(id, run, actions);
+      continue;
+    }
     impl_->end(id, run, lost, "not all members came back after the daemon was restarted", actions);
     impl_->try_open(id, run, actions);
   }
@@ -174,8 +79,7 @@ Groups::Actions Groups::join(RunId id, const JoinRequest& request) {
                                request.rank, request.size, limits::kGroupSizeMax));
     return actions;
   }
-  if (run.opening && std::any_of(run.opening->members.begin(), run.opening->members.end(),
-                                 [&](const auto& m) { return m.session == request.session; })) {
+  if (run.opens_for(request.session)) {
     refuse(request, make_error(ErrorCode::kFailedPrecondition,
                                "rank {} has joined epoch {}, which is being opened", request.rank,
                                run.opening->epoch));
@@ -263,6 +167,14 @@ Result<LineageId> Groups::rejoin(RunId id, SessionId session, Rank rank, Epoch e
     return make_error(ErrorCode::kAborted, "epoch {} is over; the last one is {}", epoch,
                       run.last_epoch);
   }
+  // One session is one rank: what end() and lost() do rests on that.
+  if (const auto member = impl_->sessions.find(session); member != impl_->sessions.end()) {
+    return make_error(ErrorCode::kFailedPrecondition, "this session is rank {} of epoch {} already",
+                      member->second.rank, member->second.epoch);
+  }
+  if (impl_->joins(session)) {
+    return make_error(ErrorCode::kFailedPrecondition, "this session has asked for the next epoch");
+  }
   if (run.current->slots[rank] != Slot::kAwaited) {
     return make_error(ErrorCode::kAborted, "epoch {}: rank {} is not awaited", epoch, rank);
   }
@@ -280,6 +192,7 @@ Result<LineageId> Groups::rejoin(RunId id, SessionId session, Rank rank, Epoch e
 Groups::Actions Groups::leave(SessionId session) {
   Actions actions;
   impl_->drop_joins(session);
+  impl_->lost_while_opening(session, "it left before the epoch was open");
   const auto found = impl_->sessions.find(session);
   if (found == impl_->sessions.end()) return actions;
   Run& run = impl_->runs[found->second.run];
@@ -292,12 +205,7 @@ Groups::Actions Groups::leave(SessionId session) {
 Groups::Actions Groups::lost(SessionId session, const std::string& reason) {
   Actions actions;
   impl_->drop_joins(session);
-  for (auto& [id, run] : impl_->runs) {
-    if (!run.opening) continue;
-    for (const JoinRequest& member : run.opening->members) {
-      if (member.session == session) run.lost_while_opening[member.rank] = reason;
-    }
-  }
+  impl_->lost_while_opening(session, reason);
   const auto found = impl_->sessions.find(session);
   if (found == impl_->sessions.end()) return actions;
   const Member member = found->second;
@@ -306,6 +214,11 @@ Groups::Actions Groups::lost(SessionId session, const std::string& reason) {
   impl_->sessions.erase(session);
   impl_->try_open(member.run, run, actions);
   return actions;
+}
+
+bool Groups::opens_for(RunId id, SessionId session) const {
+  const auto run = impl_->runs.find(id);
+  return run != impl_->runs.end() && run->second.opens_for(session);
 }
 
 std::optional<Groups::Member> Groups::member(SessionId session) const {

@@ -86,14 +86,17 @@ class Groups {
   // From the journal, at start: the run's last epoch, whose members may rejoin. size 0: it had
   // none yet, or it is known to be over.
   void recovered(ckpt::RunId run, ckpt::Epoch epoch, uint32_t size, ckpt::LineageId lineage);
-  // Members of recovered epochs that have not rejoined by now are lost.
+  // Members of recovered epochs that have not rejoined by now are lost. An epoch of which nobody
+  // has come back is over without a word.
   Actions rejoin_deadline_passed();
 
   Actions join(ckpt::RunId run, const JoinRequest& request);
   // Answer to OpenEpoch: the record is durable and the members were told, or it failed (then
   // everybody is refused with the error). Members lost in between end the epoch at once.
   Actions opened(ckpt::RunId run, ckpt::Epoch epoch, ckpt::LineageId lineage, const Status& status);
-  // After a daemon restart. kAborted if that epoch is over.
+  // Is this session to be in the epoch that is being opened, and has neither left nor died since?
+  bool opens_for(ckpt::RunId run, ckpt::SessionId session) const;
+  // After a daemon restart. kAborted if that epoch is over; a session has one rank.
   Result<ckpt::LineageId> rejoin(ckpt::RunId run, ckpt::SessionId session, ckpt::Rank rank,
                                  ckpt::Epoch epoch);
   Actions leave(ckpt::SessionId session);                            // in good order

@@ -165,5 +165,22 @@ TEST_F(EpochTest, MembersThatLeaveEndNothing) {
   EXPECT_EQ(job.ranks[1]->snapshot(5).level, fb::SnapshotLevel::Durable);
 }
 
+TEST_F(EpochTest, ARankThatLeavesWhileTheEpochOpensIsNotInIt) {
+  Job job(world, 2);
+  job.add_rank();
+  job.add_rank();
+  for (ckpt::Rank rank : {0, 1}) job.ranks[rank]->join(rank, 2, fb::ResumeMode::Start);
+  job.ranks[0]->send(fb::LeaveGroupT());  // the record of the epoch is being written
+  ASSERT_TRUE(job.ranks[0]->take<fb::DoneT>().has_value());
+  world.run();
+  EXPECT_FALSE(job.ranks[0]->started());
+  ASSERT_TRUE(job.ranks[1]->started());
+  job.ranks[1]->listen();
+  ASSERT_TRUE(job.ranks[1]->epoch_ended()) << "it would train with nobody";
+  EXPECT_THAT(job.ranks[1]->ended().lost_ranks, ElementsAre(0));
+  job.join(fb::ResumeMode::Continue);
+  job.commit(5);
+}
+
 }  // namespace
 }  // namespace ckptd::testing

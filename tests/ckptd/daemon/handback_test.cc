@@ -268,5 +268,54 @@ TEST_F(HandbackTest, ASnapshotOfAnEpochThatIsOverIsNotReopened) {
   job.commit(5);
 }
 
+TEST_F(HandbackTest, ALongRecoveryIsNotCountedAgainstTheMembers) {
+  Job job(world, 2);
+  job.start();
+  world.kill_daemon();
+  ASSERT_TRUE(world.start(2 * limits::kReopenDeadline).ok());
+  ASSERT_TRUE(job.ranks[0]->reconnect());
+  world.tick(limits::kReopenDeadline - std::chrono::milliseconds(1));
+  ASSERT_TRUE(job.ranks[1]->reconnect()) << "it had until now";
+  world.tick(std::chrono::milliseconds(1));
+  job.listen();
+  EXPECT_FALSE(job.ranks[0]->epoch_ended());
+  job.commit(5);
+}
+
+TEST_F(HandbackTest, AnEpochThatNobodyComesBackToIsNotReported) {
+  Job job(world, 2);
+  job.start();
+  world.kill_daemon();
+  ASSERT_TRUE(world.start().ok());
+  world.tick(limits::kReopenDeadline);
+  EXPECT_THAT(world.daemon().metrics_text(), HasSubstr("ckptd_epochs_ended_total 0\n"));
+  Job next(world, 2);
+  next.start();
+  EXPECT_EQ(next.ranks[0]->epoch().epoch, 2u);
+}
+
+TEST_F(HandbackTest, ASessionIsOneRank) {
+  Job job(world, 3);
+  job.start();
+  world.kill_daemon();
+  ASSERT_TRUE(world.start().ok());
+  ASSERT_TRUE(job.ranks[0]->reconnect());
+  fb::RejoinEpochT second;
+  second.rank = 1;
+  second.epoch = 1;
+  job.ranks[0]->send(second);
+  EXPECT_THAT(job.ranks[0]->error(), HasSubstr("is rank 0 of epoch 1 already"));
+  ASSERT_TRUE(job.ranks[2]->reconnect());
+  job.ranks[0]->send(fb::LeaveGroupT());
+  job.ranks[0]->send(second);
+  EXPECT_THAT(job.ranks[0]->error(), HasSubstr("already"));
+  job.ranks[0]->die();
+  // Rank 1 can still come back, and then the others can go on.
+  ASSERT_TRUE(job.ranks[1]->reconnect());
+  job.replace(0);
+  job.join(fb::ResumeMode::Continue);
+  job.commit(5);
+}
+
 }  // namespace
 }  // namespace ckptd::testing

@@ -17,9 +17,9 @@ World::World(const Options& options)
 
 World::~World() { daemon_.reset(); }
 
-Status World::start() {
+Status World::start(std::chrono::milliseconds recovery) {
   executor_ = make_inline_executor();
-  now_ = {};
+  now_ = recovery;
   Daemon::Options options;
   options.staging.arena_bytes_total = options_.arena_bytes_total;
   options.segment_bytes = options_.segment_bytes;
@@ -31,6 +31,7 @@ Status World::start() {
     return OpenedKvStore{.store = make_memory_store(kv), .reset_reason = {}};
   };
   CKPT_ASSIGN(daemon_, Daemon::open({*disk_, *executor_, open_catalog, *this}, options));
+  tick({});
   return {};
 }
 
@@ -99,9 +100,9 @@ void World::deliver(ckpt::SessionId session, ckpt::fb::MessageT message, ckpt::b
 }
 
 void World::send(ckpt::SessionId session, const ckpt::fb::MessageT& message, int fd) {
-  Inbox& inbox = inboxes_[session];
   const auto frame = ckpt::wire::try_encode(message);
   EXPECT_TRUE(frame.ok()) << "every answer has a bound: " << frame.error().message;
+  Inbox& inbox = inboxes_[session];
   inbox.messages.push_back(message);
   if (fd >= 0) inbox.arena = ckpt::base::UniqueFd(::dup(fd));
 }

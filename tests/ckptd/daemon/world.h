@@ -33,8 +33,8 @@ class World : private Outbox {
   explicit World(const Options& options);
   ~World() override;
 
-  // Starts a daemon on what is there.
-  Status start();
+  // Starts a daemon on what is there. `recovery`: how long that took, by its clock.
+  Status start(std::chrono::milliseconds recovery = {});
   // kill -9 of the daemon: the kernel keeps every write.
   void kill_daemon();
   // Loss of power. The catalog keeps a prefix of its batches, drawn from the seed.

@@ -269,5 +269,39 @@ TEST(GroupProperty, RandomHistories) {
   }
 }
 
+TEST_F(GroupTest, ASessionRejoinsAsOneRank) {
+  groups.recovered(kRun, 7, 3, 2);
+  ASSERT_TRUE(groups.rejoin(kRun, 100, 0, 7).ok());
+  EXPECT_FALSE(groups.rejoin(kRun, 100, 1, 7).ok());
+  groups.leave(100);
+  EXPECT_FALSE(groups.rejoin(kRun, 100, 1, 7).ok());
+  ASSERT_TRUE(groups.rejoin(kRun, 102, 2, 7).ok());
+  groups.join(kRun, {.session = 103, .rank = 0, .size = 3});
+  EXPECT_FALSE(groups.rejoin(kRun, 103, 1, 7).ok()) << "it waits for the next epoch";
+  EXPECT_EQ(all<Groups::EndEpoch>(groups.lost(102, "died")).size(), 1u);
+}
+
+TEST_F(GroupTest, WhoLeavesWhileTheEpochOpensIsNotInIt) {
+  groups.join(kRun, request(0, 2));
+  ASSERT_EQ(all<Groups::OpenEpoch>(groups.join(kRun, request(1, 2))).size(), 1u);
+  EXPECT_TRUE(groups.opens_for(kRun, 100));
+  groups.leave(100);
+  EXPECT_FALSE(groups.opens_for(kRun, 100));
+  EXPECT_TRUE(groups.opens_for(kRun, 101));
+  EXPECT_TRUE(groups.join(kRun, request(0, 2)).empty()) << "it may change its mind again";
+  const auto ended = all<Groups::EndEpoch>(groups.opened(kRun, 1, 1, {}));
+  ASSERT_EQ(ended.size(), 1u);
+  EXPECT_THAT(ended[0].lost, ElementsAre(0));
+  EXPECT_THAT(ended[0].remaining, ElementsAre(101));
+  EXPECT_EQ(all<Groups::OpenEpoch>(groups.join(kRun, request(1, 2))).size(), 1u);
+}
+
+TEST_F(GroupTest, AnEpochThatNobodyComesBackToIsOverWithoutAWord) {
+  groups.recovered(kRun, 7, 2, 2);
+  EXPECT_TRUE(groups.rejoin_deadline_passed().empty());
+  EXPECT_FALSE(groups.rejoin(kRun, 100, 0, 7).ok());
+  EXPECT_EQ(open(2), 8u);
+}
+
 }  // namespace
 }  // namespace ckptd

@@ -1,0 +1,83 @@
+// Epochs end, members go, the next epoch opens: what the events of group.cc have in common.
+#include "ckptd/group/group_impl.h"
+
+namespace ckptd {
+
+void Groups::Impl::end(RunId id, Run& run, const std::vector<Rank>& lost, const std::string& reason,
+                       Actions& actions) {
+  Current& current = *run.current;
+  EndEpoch ended{
+      .run = id, .epoch = current.epoch, .lost = lost, .remaining = {}, .reason = reason};
+  for (size_t rank = 0; rank < current.slots.size(); ++rank) {
+    if (current.slots[rank] != Slot::kHeld) continue;
+    ended.remaining.push_back(current.sessions[rank]);
+    sessions.at(current.sessions[rank]).active = false;
+  }
+  for (const Rendezvous::Waiter& waiter : current.rendezvous.take_waiters()) {
+    actions.emplace_back(Refuse{
+        .session = waiter.session,
+        .request = waiter.request,
+        .error = make_error(ErrorCode::kAborted, "epoch {} has ended: {}", current.epoch, reason)});
+  }
+  run.current.reset();
+  actions.emplace_back(std::move(ended));
+}
+
+void Groups::Impl::try_open(RunId id, Run& run, Actions& actions) {
+  if (run.current || run.opening || run.joining.empty()) return;
+  const uint32_t size = run.joining.begin()->second.size;
+  if (run.joining.size() != size) return;  // all in it agree on the size, so ranks are 0..size-1
+  OpenEpoch open{.run = id, .epoch = run.last_epoch + 1, .members = {}, .resume = {}};
+  open.resume = run.joining.begin()->second;
+  for (const auto& [rank, request] : run.joining) {
+    if (request.resume != ResumeMode::kContinue) open.resume = request;
+    open.members.push_back(request);
+  }
+  run.joining.clear();
+  run.opening = open;
+  actions.emplace_back(std::move(open));
+}
+
+// The member's slot of the current epoch becomes empty.
+void Groups::Impl::leave_current(RunId id, Run& run, const Member& member, const std::string& how,
+                                 bool ends, Actions& actions) {
+  actions.emplace_back(
+      MemberGone{.run = id, .epoch = member.epoch, .rank = member.rank, .how = how});
+  if (!member.active) return;
+  Current& current = *run.current;
+  current.slots[member.rank] = Slot::kLeft;
+  current.rendezvous.forget(current.sessions[member.rank]);
+  if (ends) {
+    end(id, run, {member.rank}, fmt::format("rank {}: {}", member.rank, how), actions);
+  } else if (std::all_of(current.slots.begin(), current.slots.end(),
+                         [](Slot slot) { return slot == Slot::kLeft; })) {
+    run.current.reset();
+  }
+}
+
+void Groups::Impl::drop_joins(SessionId session) {
+  for (auto& [id, run] : runs) {
+    std::erase_if(run.joining, [&](const auto& entry) { return entry.second.session == session; });
+  }
+}
+
+bool Groups::Impl::joins(SessionId session) const {
+  for (const auto& [id, run] : runs) {
+    for (const auto& [rank, request] : run.joining) {
+      if (request.session == session) return true;
+    }
+    if (run.opens_for(session)) return true;
+  }
+  return false;
+}
+
+void Groups::Impl::lost_while_opening(SessionId session, const std::string& how) {
+  for (auto& [id, run] : runs) {
+    if (!run.opens_for(session)) continue;
+    for (const JoinRequest& member : run.opening->members) {
+      if (member.session == session) run.lost_while_opening.emplace(member.rank, how);
+    }
+  }
+}
+
+}  // namespace ckptd
