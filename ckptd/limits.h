@@ -84,7 +84,18 @@ inline constexpr std::chrono::milliseconds kSnapshotDeadlineDefault{600'000};
 inline constexpr std::chrono::milliseconds kDrainDeadline{10'000};
 // How long members of the last epoch have to come back after a daemon restart.
 inline constexpr std::chrono::milliseconds kReopenDeadline{30'000};
+// Read from one connection before the others have their turn.
+inline constexpr size_t kReadBytesPerTurn = 256u << 10;
+// What a dead process had sent is still read, this many turns long: a socket's buffer holds less
+// than one, but children of the process may go on to send.
+inline constexpr size_t kLastReadsMax = 64;
 
+// A connection that is to be closed once its last answer is read waits this long for that.
+inline constexpr std::chrono::milliseconds kCloseDeadline{5'000};
+// HTTP: probes and scrapers of one node; a request is a line and some headers, and comes at once.
+inline constexpr size_t kHttpConnectionsMax = 32;
+inline constexpr size_t kHttpRequestBytesMax = 16u << 10;
+inline constexpr std::chrono::milliseconds kHttpDeadline{2'000};
 static_assert(kBytesInFlightMax >= kWritePieceBytes);
 static_assert(kSegmentBytesDefault >= 2 * ckpt::kSlabBytesDefault);
 static_assert(kSendQueueBytesMax >= 2 * ckpt::wire::kFramePayloadBytesMax);

@@ -2,44 +2,43 @@
 
 #include <fcntl.h>
 
-#include <asio/co_spawn.hpp>
-#include <asio/detached.hpp>
+#include <asio/post.hpp>
 #include <asio/redirect_error.hpp>
 #include <asio/use_awaitable.hpp>
 #include <utility>
 
-#include "ckptd/limits.h"
+#include "ckptd/server/coroutine.h"
 
 namespace ckptd {
 
-namespace {
-
-constexpr size_t kReadBytes = 256u << 10;
-
-}  // namespace
-
 Connection::Connection(asio::local::stream_protocol::socket socket, Peer peer, ckpt::SessionId id,
-                       Events events)
+                       Events events, Deadlines deadlines)
     : socket_(std::move(socket)),
       process_(socket_.get_executor()),
-      hello_deadline_(socket_.get_executor()),
+      deadlines_(deadlines),
+      deadline_(socket_.get_executor()),
       peer_(std::move(peer)),
       id_(id),
       events_(std::move(events)),
-      buffer_(kReadBytes) {}
+      buffer_(limits::kReadBytesPerTurn) {}
 
 void Connection::start() {
   asio::error_code error;
   socket_.non_blocking(true, error);
-  hello_deadline_.expires_after(limits::kHelloDeadline);
-  hello_deadline_.async_wait([self = shared_from_this()](const asio::error_code& cancelled) {
+  deadline_.expires_after(deadlines_.hello);
+  deadline_.async_wait([self = shared_from_this()](const asio::error_code& cancelled) {
     if (!cancelled && !self->greeted_) self->close("it did not say hello in time");
   });
   if (peer_.pidfd.valid()) {
     process_.assign(peer_.pidfd.release(), error);
-    asio::co_spawn(socket_.get_executor(), watch_process(), asio::detached);
+    spawn(watch_process());
   }
-  asio::co_spawn(socket_.get_executor(), read_loop(), asio::detached);
+  spawn(read_loop());
+}
+
+void Connection::spawn(asio::awaitable<void> coroutine) {
+  spawn_connection(socket_.get_executor(), std::move(coroutine),
+                   [self = shared_from_this()](const std::string& why) { self->close(why); });
 }
 
 asio::awaitable<void> Connection::read_loop() {
@@ -49,7 +48,7 @@ asio::awaitable<void> Connection::read_loop() {
     co_await socket_.async_wait(asio::socket_base::wait_read,
                                 asio::redirect_error(asio::use_awaitable, error));
     if (error || closed_) co_return;
-    if (!read_available()) co_return;
+    if (read_turn() == Read::kOver) co_return;
   }
 }
 
@@ -59,30 +58,37 @@ asio::awaitable<void> Connection::watch_process() {
   co_await process_.async_wait(asio::posix::stream_descriptor::wait_read,
                                asio::redirect_error(asio::use_awaitable, error));
   if (error || closed_) co_return;
-  if (!read_available()) co_return;
+  // Its last words, a turn at a time; read_loop() may have read some of them.
+  for (size_t turn = 0; turn < limits::kLastReadsMax; ++turn) {
+    if (read_turn() != Read::kMore) break;
+    co_await asio::post(socket_.get_executor(), asio::use_awaitable);
+  }
   close("process " + std::to_string(peer_.pid) + " died");
 }
 
-bool Connection::read_available() {
-  while (!closed_) {
-    auto received = receive(socket_.native_handle(), buffer_);
-    if (!received.ok()) {
-      close(received.error().message);
-      return false;
-    }
-    if (received->would_block) return true;
-    if (received->fd.valid()) received_fd_ = std::move(received->fd);
-    if (received->bytes == 0) {
-      close("the connection was closed");
-      return false;
-    }
-    reader_.append(ckpt::ByteView(buffer_).first(received->bytes));
-    if (!handle_frames()) return false;
+// One buffer, then it is the others' turn: whoever sends without pause must not keep the loop.
+Connection::Read Connection::read_turn() {
+  if (closed_) return Read::kOver;
+  auto received = receive(socket_.native_handle(), buffer_);
+  if (!received.ok()) {
+    close(received.error().message);
+    return Read::kOver;
   }
-  return false;
+  if (received->would_block) return Read::kNothing;
+  if (received->bytes == 0) {
+    close("the connection was closed");
+    return Read::kOver;
+  }
+  // Nobody listens any more. But a client that is still sending must come to the end of it before
+  // it reads our last answer, so its bytes are taken and dropped, until the deadline.
+  if (close_when_sent_) return Read::kMore;
+  if (received->fd.valid()) received_fd_ = std::move(received->fd);
+  reader_.append(ckpt::ByteView(buffer_).first(received->bytes));
+  handle_frames();
+  return closed_ ? Read::kOver : Read::kMore;
 }
 
-bool Connection::handle_frames() {
+void Connection::handle_frames() {
   while (!closed_ && !close_when_sent_) {
     auto message = reader_.next();
     if (!message.ok()) {
@@ -91,15 +97,18 @@ bool Connection::handle_frames() {
       reply.code = static_cast<int>(message.error().code);
       reply.message = message.error().message;
       send(ckpt::wire::encode(std::move(reply)), -1);
-      close_after_sending(message.error().message);
-      return !closed_;
+      return close_after_sending(message.error().message);
     }
-    if (!message->has_value()) return true;
-    greeted_ = true;
-    hello_deadline_.cancel();
-    events_.on_message(id_, std::move(**message), std::exchange(received_fd_, {}));
+    if (!message->has_value()) return;
+    if (!std::exchange(greeted_, true)) deadline_.cancel();
+    hand_up(std::move(**message));
   }
-  return !closed_;
+}
+
+// What is thrown in the middle of a message leaves the daemon's state half changed. There is no
+// going on from there, whatever it is.
+void Connection::hand_up(ckpt::fb::MessageT message) noexcept {
+  events_.on_message(id_, std::move(message), std::exchange(received_fd_, {}));
 }
 
 void Connection::send(std::vector<std::byte> frame, int fd) {
@@ -150,6 +159,10 @@ void Connection::flush() {
 void Connection::close_after_sending(const std::string& reason) {
   if (closed_ || close_when_sent_) return;
   close_when_sent_ = reason;
+  deadline_.expires_after(deadlines_.close);
+  deadline_.async_wait([self = shared_from_this(), reason](const asio::error_code& cancelled) {
+    if (!cancelled) self->close(reason);
+  });
   if (!waiting_to_write_) flush();
 }
 
@@ -157,7 +170,7 @@ void Connection::close(const std::string& reason) {
   if (std::exchange(closed_, true)) return;
   const auto self = shared_from_this();
   asio::error_code ignored;
-  hello_deadline_.cancel();
+  deadline_.cancel();
   process_.close(ignored);
   socket_.close(ignored);
   queue_.clear();

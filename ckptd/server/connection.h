@@ -11,6 +11,7 @@
 #include <asio/local/stream_protocol.hpp>
 #include <asio/posix/stream_descriptor.hpp>
 #include <asio/steady_timer.hpp>
+#include <chrono>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -18,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "ckptd/limits.h"
 #include "ckptd/server/unix_socket.h"
 #include "formats/base/ids.h"
 #include "formats/wire/frame.h"
@@ -32,14 +34,20 @@ class Connection : public std::enable_shared_from_this<Connection> {
     std::function<void(ckpt::SessionId, const std::string& reason)> on_closed;
   };
 
+  struct Deadlines {
+    std::chrono::milliseconds hello = limits::kHelloDeadline;
+    std::chrono::milliseconds close = limits::kCloseDeadline;
+  };
+
   Connection(asio::local::stream_protocol::socket socket, Peer peer, ckpt::SessionId id,
-             Events events);
+             Events events, Deadlines deadlines);
   void start();
 
   // Queues a frame; `fd`, if >= 0, is duplicated and travels with it. A client that lets more than
   // kSendQueueBytesMax pile up is disconnected.
   void send(std::vector<std::byte> frame, int fd);
-  // Sends what is queued, then closes.
+  // Sends what is queued, then closes; if the client does not read it in time, without. What it
+  // still sends is dropped.
   void close_after_sending(const std::string& reason);
   void close(const std::string& reason);
 
@@ -54,14 +62,18 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   asio::awaitable<void> read_loop();
   asio::awaitable<void> watch_process();
-  // Reads and handles what has arrived; false once the stream is over.
-  bool read_available();
-  bool handle_frames();
+  void spawn(asio::awaitable<void> coroutine);
+  // Reads and handles at most one buffer of what has arrived.
+  enum class Read { kMore, kNothing, kOver };
+  Read read_turn();
+  void handle_frames();
+  void hand_up(ckpt::fb::MessageT message) noexcept;
   void flush();
 
   asio::local::stream_protocol::socket socket_;
   asio::posix::stream_descriptor process_;
-  asio::steady_timer hello_deadline_;
+  const Deadlines deadlines_;
+  asio::steady_timer deadline_;  // of the greeting, later of the close
   Peer peer_;
   ckpt::SessionId id_;
   Events events_;

@@ -1,63 +1,182 @@
 #include "ckptd/server/http.h"
 
-#include <httplib.h>
+#include <fmt/format.h>
 
-#include <chrono>
-#include <future>
-#include <thread>
+#include <asio/awaitable.hpp>
+#include <asio/buffer.hpp>
+#include <asio/ip/tcp.hpp>
+#include <asio/read_until.hpp>
+#include <asio/redirect_error.hpp>
+#include <asio/steady_timer.hpp>
+#include <asio/use_awaitable.hpp>
+#include <asio/write.hpp>
+#include <list>
+#include <string_view>
 #include <utility>
+
+#include "ckptd/server/coroutine.h"
 
 namespace ckptd {
 
 namespace {
 
-// A loop that does not answer within this time is not healthy.
-constexpr std::chrono::seconds kAnswerDeadline{2};
-constexpr size_t kThreads = 2;
+using asio::ip::tcp;
+
+struct Client {
+  Client(tcp::socket with, std::chrono::milliseconds deadline)
+      : socket(std::move(with)), timer(socket.get_executor(), deadline) {}
+  void close() {
+    asio::error_code ignored;
+    socket.close(ignored);
+    timer.cancel();
+  }
+  tcp::socket socket;
+  asio::steady_timer timer;
+};
+
+std::string_view reason_of(int status) {
+  switch (status) {
+    case 200:
+      return "OK";
+    case 404:
+      return "Not Found";
+    case 405:
+      return "Method Not Allowed";
+    case 503:
+      return "Service Unavailable";
+    default:
+      return "Bad Request";
+  }
+}
+
+std::string response(const HttpServer::Answer& answer, bool head) {
+  return fmt::format(
+      "HTTP/1.1 {} {}\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: {}\r\n"
+      "Connection: close\r\n\r\n{}",
+      answer.status, reason_of(answer.status), answer.body.size(),
+      head ? std::string_view() : std::string_view(answer.body));
+}
+
+// The answer to `GET /path?query HTTP/1.1` and its headers, which say nothing that matters here.
+std::string respond(std::string_view request, const HttpServer::Ask& ask) {
+  const std::string_view line = request.substr(0, request.find("\r\n"));
+  const size_t method_end = line.find(' ');
+  const size_t target_end = line.rfind(' ');
+  if (method_end == std::string_view::npos || target_end <= method_end ||
+      !line.substr(target_end + 1).starts_with("HTTP/1.")) {
+    return response({.status = 400, .body = "not an HTTP/1 request\n"}, false);
+  }
+  const std::string_view method = line.substr(0, method_end);
+  const std::string_view target = line.substr(method_end + 1, target_end - method_end - 1);
+  const bool head = method == "HEAD";
+  if (!head && method != "GET") {
+    return response({.status = 405, .body = "GET or HEAD\n"}, false);
+  }
+  const auto answer = ask(std::string(target.substr(0, target.find('?'))));
+  return response(answer.value_or(HttpServer::Answer{404, "/metrics, /healthz or /readyz\n"}),
+                  head);
+}
 
 }  // namespace
 
-struct HttpServer::Impl {
-  httplib::Server server;
-  std::thread thread;
+struct HttpServer::Impl : std::enable_shared_from_this<HttpServer::Impl> {
+  Impl(asio::io_context& loop, Ask with, std::chrono::milliseconds limit)
+      : acceptor(loop), ask(std::move(with)), deadline(limit) {}
+
+  void accept();
+  void accepted(tcp::socket socket);
+  asio::awaitable<void> serve(std::shared_ptr<Client> client);
+
+  tcp::acceptor acceptor;
+  const Ask ask;
+  const std::chrono::milliseconds deadline;
+  std::list<std::shared_ptr<Client>> clients;  // oldest first
+  bool closed = false;
 };
 
-ckpt::Result<std::unique_ptr<HttpServer>> HttpServer::start(const HttpAddress& address, Ask ask) {
-  std::unique_ptr<HttpServer> http(new HttpServer());
-  http->impl_ = std::make_unique<Impl>();
-  httplib::Server& server = http->impl_->server;
-  server.new_task_queue = [] { return new httplib::ThreadPool(kThreads); };
-  server.set_keep_alive_max_count(1);
-  const auto handler = [ask = std::move(ask)](const httplib::Request& request,
-                                              httplib::Response& response) {
-    auto promise = std::make_shared<std::promise<Answer>>();
-    std::future<Answer> future = promise->get_future();
-    ask(request.path, [promise](Answer answer) { promise->set_value(std::move(answer)); });
-    Answer answer{.status = 503, .body = "the loop does not answer\n"};
-    if (future.wait_for(kAnswerDeadline) == std::future_status::ready) answer = future.get();
-    response.status = answer.status;
-    response.set_content(answer.body, "text/plain; version=0.0.4");
-  };
-  for (const char* path : {"/metrics", "/healthz", "/readyz"}) server.Get(path, handler);
-  http->port_ = address.port;
-  if (address.port == 0) {
-    http->port_ = server.bind_to_any_port(address.host);
-  } else if (!server.bind_to_port(address.host, address.port)) {
-    http->port_ = -1;
-  }
-  if (http->port_ < 0) {
-    return ckpt::make_error(ckpt::ErrorCode::kAlreadyExists,
-                            "http {}:{}: the address cannot be listened on", address.host,
-                            address.port);
-  }
-  http->impl_->thread = std::thread([&server] { server.listen_after_bind(); });
-  return http;
+void HttpServer::Impl::accept() {
+  acceptor.async_accept(
+      [self = shared_from_this()](const asio::error_code& error, tcp::socket socket) {
+        if (self->closed || error == asio::error::operation_aborted) return;
+        if (!error) {
+          self->accepted(std::move(socket));
+        } else if (!self->clients.empty()) {
+          self->clients.front()->close();  // out of descriptors, most likely
+        }
+        self->accept();
+      });
 }
 
-HttpServer::~HttpServer() {
-  if (!impl_ || !impl_->thread.joinable()) return;
-  impl_->server.stop();
-  impl_->thread.join();
+void HttpServer::Impl::accepted(tcp::socket socket) {
+  if (clients.size() >= limits::kHttpConnectionsMax) {
+    clients.front()->close();
+    clients.pop_front();
+  }
+  const auto client = std::make_shared<Client>(std::move(socket), deadline);
+  clients.push_back(client);
+  client->timer.async_wait([client](const asio::error_code& cancelled) {
+    if (!cancelled) client->close();
+  });
+  spawn_connection(acceptor.get_executor(), serve(client),
+                   [client](const std::string&) { client->close(); });
+}
+
+asio::awaitable<void> HttpServer::Impl::serve(std::shared_ptr<Client> client) {
+  const auto self = shared_from_this();
+  std::string request;
+  asio::error_code error;
+  co_await asio::async_read_until(client->socket,
+                                  asio::dynamic_buffer(request, limits::kHttpRequestBytesMax),
+                                  "\r\n\r\n", asio::redirect_error(asio::use_awaitable, error));
+  if (!error) {
+    const std::string answer = respond(request, ask);
+    co_await asio::async_write(client->socket, asio::buffer(answer),
+                               asio::redirect_error(asio::use_awaitable, error));
+  }
+  client->close();
+  clients.remove(client);
+}
+
+HttpServer::HttpServer(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+HttpServer::~HttpServer() { close(); }
+
+ckpt::Result<std::unique_ptr<HttpServer>> HttpServer::open(asio::io_context& loop,
+                                                           const HttpAddress& address, Ask ask,
+                                                           std::chrono::milliseconds deadline) {
+  auto impl = std::make_shared<Impl>(loop, std::move(ask), deadline);
+  asio::error_code error;
+  tcp::resolver resolver(loop);
+  const auto found =
+      resolver.resolve(address.host, std::to_string(address.port),
+                       tcp::resolver::passive | tcp::resolver::numeric_service, error);
+  if (!error) {
+    const tcp::endpoint endpoint = found.begin()->endpoint();
+    impl->acceptor.open(endpoint.protocol(), error);
+    if (!error) impl->acceptor.set_option(tcp::acceptor::reuse_address(true), error);
+    if (!error) impl->acceptor.bind(endpoint, error);
+    if (!error) impl->acceptor.listen(asio::socket_base::max_listen_connections, error);
+  }
+  if (error) {
+    return ckpt::make_error(ckpt::ErrorCode::kAlreadyExists,
+                            "http {}:{}: the address cannot be listened on: {}", address.host,
+                            address.port, error.message());
+  }
+  return std::unique_ptr<HttpServer>(new HttpServer(std::move(impl)));
+}
+
+void HttpServer::start() { impl_->accept(); }
+
+void HttpServer::close() {
+  impl_->closed = true;
+  asio::error_code ignored;
+  impl_->acceptor.close(ignored);
+  for (const auto& client : impl_->clients) client->close();
+  impl_->clients.clear();
+}
+
+int HttpServer::port() const {
+  asio::error_code ignored;
+  return impl_->acceptor.local_endpoint(ignored).port();
 }
 
 }  // namespace ckptd

@@ -1,12 +1,18 @@
 // HTTP: /metrics (Prometheus), /healthz (the loop answers), /readyz (the store is open and not
-// draining). Its two threads know nothing: each request asks the loop thread and waits, bounded.
+// draining). It lives on the daemon's loop: a loop that stands still is not healthy, and says so by
+// saying nothing. A connection is one request, bounded in bytes and time; when there are too many,
+// the oldest makes room, so that idle ones keep nobody out.
 #pragma once
 
+#include <asio/io_context.hpp>
+#include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "ckptd/config.h"
+#include "ckptd/limits.h"
 #include "formats/base/result.h"
 
 namespace ckptd {
@@ -17,19 +23,23 @@ class HttpServer {
     int status = 200;
     std::string body;
   };
-  // Called on an HTTP thread: has the loop thread call `reply` with the answer to `path`, sometime.
-  using Ask = std::function<void(const std::string& path, std::function<void(Answer)> reply)>;
+  // What is at `path`; nullopt: nothing.
+  using Ask = std::function<std::optional<Answer>(const std::string& path)>;
 
-  // Binds and listens; the error names the address.
-  static ckpt::Result<std::unique_ptr<HttpServer>> start(const HttpAddress& address, Ask ask);
-  ~HttpServer();  // stops and joins
-  int port() const { return port_; }
+  // Takes the address; the error names it. Nothing is answered before start().
+  static ckpt::Result<std::unique_ptr<HttpServer>> open(
+      asio::io_context& loop, const HttpAddress& address, Ask ask,
+      std::chrono::milliseconds deadline = limits::kHttpDeadline);
+  ~HttpServer();
+  void start();
+  // Drops all connections. What of them still lies in the loop holds nothing of the server.
+  void close();
+  int port() const;
 
  private:
   struct Impl;
-  HttpServer() = default;
-  std::unique_ptr<Impl> impl_;
-  int port_ = 0;
+  explicit HttpServer(std::shared_ptr<Impl> impl);
+  std::shared_ptr<Impl> impl_;
 };
 
 }  // namespace ckptd

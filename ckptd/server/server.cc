@@ -51,8 +51,7 @@ Daemon::Options daemon_options(const Config& config) {
 }  // namespace
 
 struct Server::Impl : public Outbox {
-  explicit Impl(const Config& with)
-      : config(with), acceptor(loop), signals(loop), timer(loop), started(Clock::now()) {}
+  explicit Impl(const Config& with) : config(with), acceptor(loop), signals(loop), timer(loop) {}
 
   // -- Outbox --
   void send(ckpt::SessionId session, const ckpt::fb::MessageT& message, int fd) override {
@@ -70,16 +69,16 @@ struct Server::Impl : public Outbox {
   }
 
   Status listen();
-  Status serve_http();
+  Status open_http();
   void watch(asio::posix::stream_descriptor& descriptor);
   Status watch_fd(int fd, std::optional<asio::posix::stream_descriptor>& descriptor);
   void accept();
   void accepted(asio::local::stream_protocol::socket socket);
-  bool allowed(uid_t uid) const;
+  Status admit(uid_t uid) const;
   void tick();
   void drain(const std::string& why);
   void finish();
-  HttpServer::Answer answer(const std::string& path) const;
+  std::optional<HttpServer::Answer> answer(const std::string& path) const;
 
   const Config config;
   asio::io_context loop{1};
@@ -88,8 +87,9 @@ struct Server::Impl : public Outbox {
   asio::steady_timer timer;
   std::optional<asio::posix::stream_descriptor> disk_events;
   std::optional<asio::posix::stream_descriptor> executor_events;
-  const Clock::time_point started;
+  Clock::time_point started;  // of run(): the daemon's clock
   std::unique_ptr<Daemon> daemon;
+  std::unique_ptr<UnixSocketFile> socket_file;
   std::unique_ptr<HttpServer> http;
   std::map<ckpt::SessionId, std::shared_ptr<Connection>> connections;
   ckpt::SessionId next_session = 1;
@@ -102,12 +102,14 @@ Server::~Server() = default;
 
 Result<std::unique_ptr<Server>> Server::open(const Config& config, const Parts& parts) {
   auto impl = std::make_unique<Impl>(config);
+  // Addresses first: a start that fails for one of them leaves the store untouched.
+  CKPT_ASSIGN(impl->socket_file, UnixSocketFile::bind(config.listen));
+  CKPT_TRY(impl->open_http());
   const Daemon::Parts daemon_parts{parts.disk, parts.executor, parts.open_catalog, *impl};
   CKPT_ASSIGN(impl->daemon, Daemon::open(daemon_parts, daemon_options(config)));
   CKPT_TRY(impl->watch_fd(parts.disk.event_fd(), impl->disk_events));
   CKPT_TRY(impl->watch_fd(parts.executor.event_fd(), impl->executor_events));
   CKPT_TRY(impl->listen());
-  CKPT_TRY(impl->serve_http());
   return std::unique_ptr<Server>(new Server(std::move(impl)));
 }
 
@@ -117,7 +119,9 @@ void Server::run(const std::function<void()>& on_ready) {
   impl_->signals.async_wait([this](const asio::error_code& error, int signal) {
     if (!error) impl_->drain(signal == SIGTERM ? "SIGTERM" : "SIGINT");
   });
+  impl_->started = Clock::now();
   impl_->accept();
+  if (impl_->http) impl_->http->start();
   impl_->tick();
   notify_systemd("READY=1");
   on_ready();
@@ -131,7 +135,7 @@ void Server::stop() {
 int Server::http_port() const { return impl_->http ? impl_->http->port() : 0; }
 
 Status Server::Impl::listen() {
-  CKPT_ASSIGN(ckpt::base::UniqueFd fd, listen_unix(config.listen));
+  CKPT_ASSIGN(ckpt::base::UniqueFd fd, socket_file->listen());
   asio::error_code error;
   acceptor.assign(asio::local::stream_protocol(), fd.release(), error);
   if (error) {
@@ -140,22 +144,22 @@ Status Server::Impl::listen() {
   return {};
 }
 
-Status Server::Impl::serve_http() {
+Status Server::Impl::open_http() {
   if (config.http.empty()) return {};
   CKPT_ASSIGN(const HttpAddress address, parse_http_address(config.http));
-  const auto ask = [this](const std::string& path, std::function<void(HttpServer::Answer)> reply) {
-    asio::post(loop, [this, path, reply = std::move(reply)] { reply(answer(path)); });
-  };
-  CKPT_ASSIGN(http, HttpServer::start(address, ask));
+  CKPT_ASSIGN(http, HttpServer::open(loop, address,
+                                     [this](const std::string& path) { return answer(path); }));
   spdlog::info("http on {}:{}", address.host, http->port());
   return {};
 }
 
-HttpServer::Answer Server::Impl::answer(const std::string& path) const {
-  if (path == "/metrics") return {.status = 200, .body = daemon->metrics_text()};
-  if (path == "/healthz") return {.status = 200, .body = "ok\n"};
+std::optional<HttpServer::Answer> Server::Impl::answer(const std::string& path) const {
+  using Answer = HttpServer::Answer;
+  if (path == "/metrics") return Answer{.status = 200, .body = daemon->metrics_text()};
+  if (path == "/healthz") return Answer{.status = 200, .body = "ok\n"};
+  if (path != "/readyz") return std::nullopt;
   const bool ready = !draining && daemon->ready();
-  return {.status = ready ? 200 : 503, .body = ready ? "ready\n" : "draining\n"};
+  return Answer{.status = ready ? 200 : 503, .body = ready ? "ready\n" : "draining\n"};
 }
 
 Status Server::Impl::watch_fd(int fd, std::optional<asio::posix::stream_descriptor>& descriptor) {
@@ -191,10 +195,20 @@ void Server::Impl::accept() {
       });
 }
 
-bool Server::Impl::allowed(uid_t uid) const {
-  return uid == 0 || uid == ::geteuid() ||
-         std::find(config.allow_uids.begin(), config.allow_uids.end(), uid) !=
-             config.allow_uids.end();
+// The connection is among those that are counted.
+Status Server::Impl::admit(uid_t uid) const {
+  const bool allowed =
+      uid == 0 || uid == ::geteuid() ||
+      std::find(config.allow_uids.begin(), config.allow_uids.end(), uid) != config.allow_uids.end();
+  if (!allowed) {
+    return ckpt::make_error(ckpt::ErrorCode::kPermissionDenied, "user {} is not on the allow-list",
+                            uid);
+  }
+  if (connections.size() > limits::kSessionsMax) {
+    return ckpt::make_error(ckpt::ErrorCode::kResourceExhausted, "there are {} sessions already",
+                            limits::kSessionsMax);
+  }
+  return {};
 }
 
 void Server::Impl::accepted(asio::local::stream_protocol::socket socket) {
@@ -214,20 +228,17 @@ void Server::Impl::accepted(asio::local::stream_protocol::socket socket) {
             daemon->disconnected(session, reason);
             connections.erase(session);
           }};
-  auto connection = std::make_shared<Connection>(std::move(socket), std::move(*peer), id, events);
+  auto connection = std::make_shared<Connection>(std::move(socket), std::move(*peer), id, events,
+                                                 Connection::Deadlines());
   connections.emplace(id, connection);
-  std::string refused;
-  if (!allowed(uid)) refused = fmt::format("user {} is not on the allow-list", uid);
-  if (connections.size() > limits::kSessionsMax) {
-    refused = fmt::format("there are {} sessions already", limits::kSessionsMax);
-  }
-  if (!refused.empty()) {
-    spdlog::warn("process {} was refused: {}", pid, refused);
+  if (const Status admitted = admit(uid); !admitted.ok()) {
+    const ckpt::Error& refused = admitted.error();
+    spdlog::warn("process {} was refused: {}", pid, refused.message);
     ckpt::fb::ErrorReplyT reply;
-    reply.code = static_cast<int>(ckpt::ErrorCode::kPermissionDenied);
-    reply.message = refused;
+    reply.code = static_cast<int>(refused.code);
+    reply.message = refused.message;
     connection->send(ckpt::wire::encode(std::move(reply)), -1);
-    connection->close_after_sending(refused);
+    connection->close_after_sending(refused.message);
     return;
   }
   daemon->connected(id, uid, pid);
@@ -249,14 +260,14 @@ void Server::Impl::drain(const std::string& why) {
   spdlog::info("{}: draining", why);
   notify_systemd("STOPPING=1");
   asio::error_code ignored;
+  socket_file->remove();
   acceptor.close(ignored);
-  ::unlink(config.listen.c_str());
   daemon->begin_drain();
 }
 
 // Drained: the clients are let go, then the loop runs out of work.
 void Server::Impl::finish() {
-  http.reset();
+  if (http) http->close();
   std::vector<std::shared_ptr<Connection>> open;
   for (const auto& [id, connection] : connections) open.push_back(connection);
   for (const auto& connection : open) connection->close("the daemon has shut down");

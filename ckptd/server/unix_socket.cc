@@ -1,5 +1,7 @@
 #include "ckptd/server/unix_socket.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -10,6 +12,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 namespace ckptd {
 
@@ -65,18 +68,36 @@ ckpt::Status remove_stale(const std::string& path, const sockaddr_un& address) {
 
 }  // namespace
 
-Result<UniqueFd> listen_unix(const std::string& path) {
+Result<std::unique_ptr<UnixSocketFile>> UnixSocketFile::bind(const std::string& path) {
   CKPT_ASSIGN(const sockaddr_un address, address_of(path));
+  std::unique_ptr<UnixSocketFile> file(new UnixSocketFile(path));
+  const std::string lock_path = path + ".lock";
+  file->lock_.reset(::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!file->lock_.valid()) return system_error("socket lock " + lock_path);
+  if (::flock(file->lock_.get(), LOCK_EX | LOCK_NB) != 0) {
+    return make_error(ErrorCode::kAlreadyExists, "socket {}: another daemon listens on it", path);
+  }
   CKPT_TRY(remove_stale(path, address));
-  UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!fd.valid()) return system_error("socket");
-  if (::bind(fd.get(), as_sockaddr(address), sizeof(address)) != 0) {
+  file->socket_.reset(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!file->socket_.valid()) return system_error("socket");
+  if (::bind(file->socket_.get(), as_sockaddr(address), sizeof(address)) != 0) {
     return system_error("socket " + path);
   }
+  file->bound_ = true;
   // Who may use it is decided by the allow-list; the file lets everybody ask.
   if (::chmod(path.c_str(), 0666) != 0) return system_error("socket " + path);
-  if (::listen(fd.get(), 128) != 0) return system_error("socket " + path);
-  return fd;
+  return file;
+}
+
+UnixSocketFile::~UnixSocketFile() { remove(); }
+
+Result<UniqueFd> UnixSocketFile::listen() {
+  if (::listen(socket_.get(), 128) != 0) return system_error("socket " + path_);
+  return std::move(socket_);
+}
+
+void UnixSocketFile::remove() {
+  if (std::exchange(bound_, false)) ::unlink(path_.c_str());
 }
 
 Result<Peer> peer_of(int socket) {

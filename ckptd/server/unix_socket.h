@@ -3,8 +3,10 @@
 
 #include <sys/types.h>
 
+#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "formats/base/bytes.h"
 #include "formats/base/result.h"
@@ -12,9 +14,28 @@
 
 namespace ckptd {
 
-// Binds and listens on `path`. A socket file that a dead daemon left is replaced; one that somebody
-// listens on is an error (kAlreadyExists).
-ckpt::Result<ckpt::base::UniqueFd> listen_unix(const std::string& path);
+// The file of a unix socket. Whose it is is decided by a lock on PATH.lock, held until this object
+// ends: a socket file that a dead daemon left is replaced, one of a living daemon never, and two
+// that start together cannot take it from each other. The lock's file stays.
+class UnixSocketFile {
+ public:
+  // Takes the path; nobody can connect yet. kAlreadyExists if it is another's.
+  static ckpt::Result<std::unique_ptr<UnixSocketFile>> bind(const std::string& path);
+  ~UnixSocketFile();  // removes the file
+  UnixSocketFile(const UnixSocketFile&) = delete;
+  UnixSocketFile& operator=(const UnixSocketFile&) = delete;
+  // From now on clients can connect. Gives the socket away; once.
+  ckpt::Result<ckpt::base::UniqueFd> listen();
+  // Nobody new comes; who is connected stays.
+  void remove();
+
+ private:
+  explicit UnixSocketFile(std::string path) : path_(std::move(path)) {}
+  const std::string path_;
+  ckpt::base::UniqueFd lock_;
+  ckpt::base::UniqueFd socket_;
+  bool bound_ = false;
+};
 
 struct Peer {
   uid_t uid = 0;

@@ -56,7 +56,6 @@ LIBRARIES = {
     "liburing": ["ckptd/io/", "bench/"],
     "rocksdb/": ["ckptd/catalog/"],
     "asio": ["ckptd/server/", "ckptd/main"],
-    "httplib": ["ckptd/server/"],
     "gloo/": ["trainer/parallel/"],
     "cblas": ["kernels/"],
     "cuda": ["kernels/", "client/client_cuda", "client/include/ckpt/client_cuda"],

@@ -117,4 +117,25 @@ TEST_F(HostileClient, MessagesBeforeHelloAndMessagesOfTheOtherSide) {
   expect_alive();
 }
 
+// Frames of the largest size, all of it one text: none is echoed, and none ends the daemon.
+TEST_F(HostileClient, TextsOfTheSizeOfAFrame) {
+  const std::string text(ckpt::wire::kFramePayloadBytesMax - 256, 'A');
+  RawClient client(daemon_.socket());
+  client.hello_control();
+  const auto expect_refused = [&](auto body) {
+    client.send(std::move(body));
+    const auto reply = client.next();
+    ASSERT_TRUE(reply.has_value());
+    ASSERT_EQ(reply->body.type, fb::MessageBody::ErrorReply);
+    EXPECT_LT(reply->body.AsErrorReply()->message.size(), 1000u);
+  };
+  fb::OpenRestoreT restore;
+  restore.run = text;
+  expect_refused(std::move(restore));
+  fb::QueryT query;
+  query.verb = text;
+  expect_refused(std::move(query));
+  expect_alive();
+}
+
 }  // namespace

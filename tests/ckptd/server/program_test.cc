@@ -74,6 +74,34 @@ TEST(CkptdProgram, ConfigurationErrorsNameKeyAndLine) {
   EXPECT_FALSE(std::filesystem::exists(directory.path() + "/d"));
 }
 
+// What cannot be listened on is found before the store is opened: it is not even created.
+TEST(CkptdProgram, AStartThatFailsForAnAddressLeavesTheStoreUntouched) {
+  const TemporaryDirectory directory;
+  const std::string data = directory.path() + "/data";
+  const auto socket = run_program(
+      {program("ckptd"), "--data", data, "--listen", directory.path() + "/none/ckptd.sock"});
+  EXPECT_EQ(socket.code, 1);
+  EXPECT_THAT(socket.err, HasSubstr("none/ckptd.sock"));
+  const auto http = run_program({program("ckptd"), "--data", data, "--http", "192.0.2.1:1"});
+  EXPECT_EQ(http.code, 1);
+  EXPECT_THAT(http.err, HasSubstr("http 192.0.2.1:1"));
+  EXPECT_FALSE(std::filesystem::exists(data + "/journal/journal.log"));
+  EXPECT_FALSE(std::filesystem::exists(data + "/ckptd.sock"));
+}
+
+// The lock decides, whatever lies at the path.
+TEST(CkptdProgram, ASocketPathBelongsToOneDaemonEvenWithoutItsFile) {
+  const TemporaryDirectory one;
+  const TemporaryDirectory two;
+  DaemonProcess daemon(one.path(), {"--arena", "64MiB"});
+  daemon.start();
+  std::filesystem::remove(daemon.socket());
+  const auto other =
+      run_program({program("ckptd"), "--data", two.path(), "--listen", "unix:" + daemon.socket()});
+  EXPECT_EQ(other.code, 1);
+  EXPECT_THAT(other.err, HasSubstr("another daemon listens on it"));
+}
+
 TEST(CkptdProgram, AnArenaLargerThanMemoryIsRefused) {
   const TemporaryDirectory directory;
   const auto exit =

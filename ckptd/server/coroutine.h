@@ -1,0 +1,33 @@
+// Coroutines of connections, and what becomes of them when something is thrown.
+#pragma once
+
+#include <asio/awaitable.hpp>
+#include <asio/co_spawn.hpp>
+#include <exception>
+#include <new>
+#include <string>
+#include <system_error>
+#include <utility>
+
+namespace ckptd {
+
+// Runs `coroutine` on `executor`. If it ends by an exception, a lack of memory or an error of Asio
+// costs the connection: `give_up(reason)` is called. Anything else is a bug, which may have left a
+// change half done: it is thrown on, out of the loop, and ends the daemon with its text. Recovery
+// knows how to start from there; going on does not.
+template <typename Executor, typename GiveUp>
+void spawn_connection(const Executor& executor, asio::awaitable<void> coroutine, GiveUp give_up) {
+  asio::co_spawn(executor, std::move(coroutine),
+                 [give_up = std::move(give_up)](const std::exception_ptr& failure) {
+                   if (!failure) return;
+                   try {
+                     std::rethrow_exception(failure);
+                   } catch (const std::bad_alloc&) {
+                     give_up("there is no memory for what it sends");
+                   } catch (const std::system_error& error) {
+                     give_up(error.what());
+                   }
+                 });
+}
+
+}  // namespace ckptd
