@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 #include <functional>
 #include <limits>
 #include <map>
@@ -91,6 +92,7 @@ std::map<std::string_view, Setter> setters(Config& config) {
           {"io", text(config.io)},
           {"arena", size(config.arena_bytes)},
           {"session_arena", size(config.session_arena_bytes)},
+          {"session_arena_max", size(config.session_arena_max_bytes)},
           {"segment", size(config.segment_bytes)},
           {"disk_reserve", size(config.disk_reserve_bytes)},
           {"snapshot_deadline", duration(config.snapshot_deadline)},
@@ -127,6 +129,14 @@ Result<HttpAddress> parse_http_address(std::string_view text) {
 }
 
 Status load_config(const std::string& path, Config& config) {
+  // A directory can be opened and reads as an empty file.
+  std::error_code failure;
+  const auto type = std::filesystem::status(path, failure).type();
+  if (type != std::filesystem::file_type::regular) {
+    return make_error(
+        ErrorCode::kInvalidArgument, "{}: {}", path,
+        type == std::filesystem::file_type::not_found ? "no such file" : "not a regular file");
+  }
   toml::table table;
   try {
     table = toml::parse_file(path);
@@ -171,6 +181,12 @@ Status validate(Config& config) {
   }
   if (config.session_arena_bytes > config.arena_bytes) {
     config.session_arena_bytes = config.arena_bytes;
+  }
+  if (config.session_arena_bytes > config.session_arena_max_bytes) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "session_arena {}: more than session_arena_max ({})",
+                      ckpt::base::format_size(config.session_arena_bytes),
+                      ckpt::base::format_size(config.session_arena_max_bytes));
   }
   const uint64_t slab_bytes = ckpt::kSlabBytesMin;
   if (config.session_arena_bytes < 4 * slab_bytes) {

@@ -21,8 +21,9 @@ struct Config {
   std::string listen;  // path of the unix socket; empty: DATA/ckptd.sock
   std::string http;    // HOST:PORT; empty: no HTTP
   std::string io = "uring";
-  uint64_t arena_bytes = 2ull << 30;            // all sessions together
-  uint64_t session_arena_bytes = 512ull << 20;  // of a session that does not ask
+  uint64_t arena_bytes = 2ull << 30;              // all sessions together
+  uint64_t session_arena_bytes = 512ull << 20;    // of a session that does not ask
+  uint64_t session_arena_max_bytes = UINT64_MAX;  // a session that asks for more is refused
   uint64_t segment_bytes = limits::kSegmentBytesDefault;
   uint64_t disk_reserve_bytes = 256ull << 20;  // never used by snapshots
   std::chrono::milliseconds snapshot_deadline = limits::kSnapshotDeadlineDefault;

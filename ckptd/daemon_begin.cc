@@ -1,6 +1,8 @@
 // A snapshot begins: what is checked, disk space promised, slabs leased.
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
+
 #include "ckptd/daemon_impl.h"
 #include "formats/base/checked.h"
 #include "formats/base/printable.h"
@@ -25,6 +27,13 @@ Status check_metrics(const fb::BeginSnapshotT& message) {
     }
   }
   return {};
+}
+
+// What a begin that waits takes of the daemon's memory, about.
+size_t memory_bytes(const fb::BeginSnapshotT& message) {
+  return sizeof(message) + message.units.size() * sizeof(ckpt::UnitId) +
+         message.fragments.size() * sizeof(fb::Range) +
+         message.metrics.size() * (sizeof(fb::MetricT) + limits::kMetricNameBytesMax);
 }
 
 // An upper bound of the disk space of a member's part: its bytes, a block of alignment for each
@@ -116,6 +125,27 @@ Result<Ingest::Begin> Daemon::Impl::make_begin(const Session& session, const Sna
   return begin;
 }
 
+// False: there is no room for it to wait in.
+Result<bool> Daemon::Impl::wait_to_begin(const Session& session, const SnapshotKey& key,
+                                         const fb::BeginSnapshotT& message) {
+  auto& waiting = waiting_begins[key.run];
+  size_t bytes = memory_bytes(message);
+  for (const auto& [run, begins] : waiting_begins) {
+    for (const WaitingBegin& begin : begins) bytes += memory_bytes(begin.message);
+  }
+  const bool twice = std::any_of(waiting.begin(), waiting.end(), [&](const WaitingBegin& begin) {
+    return begin.session == session.id && begin.message.step == message.step;
+  });
+  if (twice) {
+    return make_error(ErrorCode::kAlreadyExists, "this rank waits to begin this step already");
+  }
+  if (waiting.size() >= limits::kBeginsWaitingPerRunMax || bytes > limits::kBeginsWaitingBytesMax) {
+    return false;
+  }
+  waiting.push_back({session.id, message});
+  return true;
+}
+
 void Daemon::Impl::begin_snapshot(Session& session, const fb::BeginSnapshotT& message) {
   end_handback(session);
   const auto key = member_key(session, message.epoch, message.step, message.attempt);
@@ -134,13 +164,12 @@ void Daemon::Impl::begin_snapshot(Session& session, const fb::BeginSnapshotT& me
     fail(checked.error());
     return refuse_snapshot(*key, session.run_name, checked.error());
   }
-  auto& waiting = waiting_begins[key->run];
   const bool full = !ingest.is_open(*key) && !ingest.failure(*key) &&
                     ingest.open(key->run).size() >= limits::kSnapshotsOpenPerRunMax;
-  if (full && message.out_of_slabs == fb::OutOfSlabs::Wait &&
-      waiting.size() < limits::kBeginsWaitingPerRunMax) {
-    waiting.push_back({session.id, message});
-    return;
+  if (full && message.out_of_slabs == fb::OutOfSlabs::Wait) {
+    const auto waits = wait_to_begin(session, *key, message);
+    if (!waits.ok()) return fail(waits.error());
+    if (*waits) return;
   }
   if (full) ++counters.snapshots_skipped;
   const auto units = catalog->units(key->run);

@@ -205,6 +205,8 @@ struct Daemon::Impl {
   Result<SnapshotKey> member_key(const Session& session, ckpt::Epoch epoch, ckpt::Step step,
                                  uint32_t attempt) const;
   void begin_snapshot(Session& session, const fb::BeginSnapshotT& message);
+  Result<bool> wait_to_begin(const Session& session, const SnapshotKey& key,
+                             const fb::BeginSnapshotT& message);
   Status check_begin(const Session& session, const SnapshotKey& key,
                      const fb::BeginSnapshotT& message) const;
   void refuse_snapshot(const SnapshotKey& key, const std::string& run_name, const Error& error);
@@ -288,9 +290,9 @@ struct Daemon::Impl {
   std::map<uint64_t, std::shared_ptr<void>> closing_jobs;  // restores and verifies that still read
   uint64_t next_closing_job = 1;
 
+  std::optional<Time> serving_since;  // the first tick
   bool rejoin_deadline_over = false;
   bool draining = false;
-  std::optional<Time> serving_since;  // the first tick
   bool closing_record_sent = false;
   bool closed_cleanly = false;
   Time drain_deadline{};

@@ -18,6 +18,9 @@ inline constexpr uint32_t kGroupSizeMax = 4096;
 inline constexpr size_t kUnitsPerRunMax = 1u << 20;
 inline constexpr size_t kTensorsPerUnitMax = 4096;
 inline constexpr size_t kFragmentsPerSlabMax = 1u << 16;
+// Of one snapshot, as declared and as sealed: 40 bytes each in its commit record, which must stay
+// far from the 2 GiB of a FlatBuffer. 30,000 units cut over 64 ranks are 2 million.
+inline constexpr size_t kFragmentsPerSnapshotMax = 1u << 22;
 // Open at once per run: the one being filled, the one being written, one waiting.
 inline constexpr size_t kSnapshotsOpenPerRunMax = 4;
 // Why snapshots failed, kept for members that come late. A group of any size needs a few.
@@ -28,16 +31,13 @@ inline constexpr size_t kSendQueueBytesMax = 64u << 20;
 inline constexpr size_t kKvKeyBytesMax = 1024;
 inline constexpr size_t kKvKeysPerEpochMax = 1u << 16;
 inline constexpr size_t kKvValueBytesMax = 1u << 20;
+// Keys and values together, keys that are waited for included.
+inline constexpr size_t kKvBytesPerEpochMax = 64u << 20;
 inline constexpr size_t kPendingRequestsPerSessionMax = 1024;
 inline constexpr size_t kRestoresPerSessionMax = 4;
 // Ranges of one restore: everything that one message says of each of them fits into a frame (see
 // the assertion below).
 inline constexpr size_t kWantsPerRestoreMax = 1u << 17;
-// Documents of answers; the rest of the frame is small.
-inline constexpr size_t kQueryReplyBytesMax = ckpt::wire::kFramePayloadBytesMax - (1u << 20);
-// Reads of the whole store compete with snapshots for the disk.
-inline constexpr size_t kVerifiesMax = 2;
-// Kept in the journal and handed out with every listing of runs.
 // Why a unit comes from elsewhere: one such text per unit and message, as long as they add up to no
 // more than kNoteTextsBytesMax; other ranges get a short reference of kNoteReferenceBytesMax.
 inline constexpr size_t kNoteBytesMax = 1024;
@@ -45,11 +45,18 @@ inline constexpr size_t kNoteTextsBytesMax = 4u << 20;
 inline constexpr size_t kNoteReferenceBytesMax = 64;
 // Log lines about units that fell back, of one restore.
 inline constexpr size_t kRestoreWarningsMax = 16;
+// Documents of answers; the rest of the frame is small.
+inline constexpr size_t kQueryReplyBytesMax = ckpt::wire::kFramePayloadBytesMax - (1u << 20);
+// Reads of the whole store compete with snapshots for the disk.
+inline constexpr size_t kVerifiesMax = 2;
+// Kept in the journal and handed out with every listing of runs.
 inline constexpr size_t kMetadataBytesMax = 1u << 20;
 inline constexpr size_t kMetricsPerSnapshotMax = 256;
 inline constexpr size_t kMetricNameBytesMax = 128;
 // Begins that wait until one of the run's open snapshots is over: one per member and step.
 inline constexpr size_t kBeginsWaitingPerRunMax = 2 * kGroupSizeMax;
+// All waiting begins together. One of a rank with 100,000 fragments takes 3 MiB.
+inline constexpr size_t kBeginsWaitingBytesMax = 256u << 20;
 
 inline constexpr size_t kClientNameBytesMax = 256;
 // Why a trainer gave a snapshot up: a sentence, told to every member.
@@ -77,32 +84,32 @@ inline constexpr size_t kVerifyPieceBytes = 4u << 20;
 inline constexpr size_t kVerifyPiecesInFlightMax = 4;
 inline constexpr size_t kVerifyErrorsMax = 10'000;
 
-inline constexpr std::chrono::milliseconds kHelloDeadline{5'000};
-inline constexpr std::chrono::milliseconds kSnapshotDeadlineDefault{600'000};
-// A drain waits this long for snapshots that trainers still fill; then they are left to be handed
-// to the next daemon.
-inline constexpr std::chrono::milliseconds kDrainDeadline{10'000};
-// How long members of the last epoch have to come back after a daemon restart.
-inline constexpr std::chrono::milliseconds kReopenDeadline{30'000};
 // Read from one connection before the others have their turn.
 inline constexpr size_t kReadBytesPerTurn = 256u << 10;
 // What a dead process had sent is still read, this many turns long: a socket's buffer holds less
 // than one, but children of the process may go on to send.
 inline constexpr size_t kLastReadsMax = 64;
-
+inline constexpr std::chrono::milliseconds kHelloDeadline{5'000};
 // A connection that is to be closed once its last answer is read waits this long for that.
 inline constexpr std::chrono::milliseconds kCloseDeadline{5'000};
 // HTTP: probes and scrapers of one node; a request is a line and some headers, and comes at once.
 inline constexpr size_t kHttpConnectionsMax = 32;
 inline constexpr size_t kHttpRequestBytesMax = 16u << 10;
 inline constexpr std::chrono::milliseconds kHttpDeadline{2'000};
+inline constexpr std::chrono::milliseconds kSnapshotDeadlineDefault{600'000};
+// A drain waits this long for snapshots that trainers still fill; then they are left to be handed
+// to the next daemon.
+inline constexpr std::chrono::milliseconds kDrainDeadline{10'000};
+// How long members of the last epoch have to come back after a daemon restart.
+inline constexpr std::chrono::milliseconds kReopenDeadline{30'000};
+
 static_assert(kBytesInFlightMax >= kWritePieceBytes);
 static_assert(kSegmentBytesDefault >= 2 * ckpt::kSlabBytesDefault);
-static_assert(kSendQueueBytesMax >= 2 * ckpt::wire::kFramePayloadBytesMax);
-
-}  // namespace ckptd::limits
 // A want in a RestoreOpened or RestoreWindow: its version with the tables' bookkeeping (64), two
 // pieces (a range may begin in one slice and end in another), its note.
 static_assert(kWantsPerRestoreMax * (64 + 2 * 40 + kNoteReferenceBytesMax) + kNoteTextsBytesMax <=
               ckpt::wire::kFramePayloadBytesMax - (1u << 20));
 static_assert(kFragmentsPerSnapshotMax >= kFragmentsPerSlabMax);
+static_assert(kSendQueueBytesMax >= 2 * ckpt::wire::kFramePayloadBytesMax);
+
+}  // namespace ckptd::limits

@@ -28,6 +28,9 @@ class Rendezvous {
   std::vector<Waiter> take_waiters();
 
  private:
+  ckpt::Status check_room(size_t takes, size_t frees) const;
+
+  size_t bytes_ = 0;  // of keys and values, and of keys that are waited for
   std::map<std::string, std::vector<uint8_t>> values_;
   std::map<std::string, std::vector<Waiter>> waiting_;
   std::map<ckpt::SessionId, size_t> waiting_of_;

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "ckptd/limits.h"
+
 namespace ckptd {
 
 using ckpt::Error;
@@ -18,6 +20,17 @@ std::string format_ranks(const std::set<Rank>& ranks) {
 Error name_snapshot(const std::string& run_name, ckpt::Step step, const Error& error) {
   return Error{error.code, fmt::format("run {} step {}: {}", run_name, step, error.message)};
 }
+
+namespace {
+
+// All of them go into one commit record.
+Status check_fragments(size_t count) {
+  if (count <= limits::kFragmentsPerSnapshotMax) return {};
+  return make_error(ErrorCode::kResourceExhausted, "{} fragments of all ranks, the most is {}",
+                    count, limits::kFragmentsPerSnapshotMax);
+}
+
+}  // namespace
 
 OpenSnapshot::OpenSnapshot(const Ingest::Begin& first, Specs specs)
     : key_(first.snapshot),
@@ -44,6 +57,8 @@ Status OpenSnapshot::begin(const Ingest::Begin& begin) {
                       "rank {}: its plan names no unit, or one that the run does not have",
                       begin.rank);
   }
+  fragments_declared_ += begin.fragments.size();
+  CKPT_TRY(check_fragments(fragments_declared_));
   auto ledger = FragmentLedger::declare(begin.fragments, units, *specs_);
   if (!ledger) {
     return make_error(ErrorCode::kInvalidArgument, "rank {}: {}", begin.rank,
@@ -101,6 +116,8 @@ Status OpenSnapshot::sealed(Rank rank, const std::vector<ckpt::ExtentFragment>& 
     return make_error(ErrorCode::kFailedPrecondition, "rank {} sealed a slab before it began it",
                       rank);
   }
+  fragments_sealed_ += fragments.size();
+  CKPT_TRY(check_fragments(fragments_sealed_));
   for (const ckpt::ExtentFragment& fragment : fragments) {
     const Status status = member->second.ledger.seal(
         {.unit = fragment.unit, .offset = fragment.offset, .length = fragment.length}, *specs_);

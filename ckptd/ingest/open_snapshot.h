@@ -58,6 +58,8 @@ class OpenSnapshot {
   Time deadline_;
   Specs specs_;
   std::map<ckpt::Rank, Member> members_;
+  size_t fragments_declared_ = 0;
+  size_t fragments_sealed_ = 0;  // more, where a declared range came in pieces
   size_t writes_pending_ = 0;
 };
 

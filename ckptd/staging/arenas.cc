@@ -27,6 +27,13 @@ uint64_t available_memory_bytes() {
   return ~uint64_t{0};
 }
 
+Status check_quota(uint64_t bytes, uint64_t bytes_max) {
+  if (bytes <= bytes_max) return {};
+  return make_error(ErrorCode::kResourceExhausted,
+                    "an arena of {} bytes was asked for; a session may have {} (session_arena_max)",
+                    bytes, bytes_max);
+}
+
 uint32_t reserved_of(uint32_t slab_count, uint32_t wanted) {
   // Never more than half: a small arena has to take snapshots first of all.
   return std::min(wanted, slab_count / 2);
@@ -68,6 +75,7 @@ Staging::Granted Staging::Impl::add(uid_t uid, ckpt::base::UniqueFd fd, ckpt::Ar
 Result<Staging::Granted> Staging::create(uid_t uid, uint64_t bytes_wanted, uint64_t slab_bytes) {
   if (slab_bytes == 0) slab_bytes = ckpt::kSlabBytesDefault;
   if (bytes_wanted == 0) bytes_wanted = impl_->options.session_bytes_default;
+  CKPT_TRY(check_quota(bytes_wanted, impl_->options.session_bytes_max));
   CKPT_TRY(ckpt::validate(ckpt::ArenaLayout{.slab_bytes = slab_bytes, .slab_count = 1}));
   const uint64_t total = impl_->options.arena_bytes_total;
   bytes_wanted = std::min(bytes_wanted, total);
@@ -100,6 +108,7 @@ Result<Staging::Granted> Staging::adopt(uid_t uid, ckpt::base::UniqueFd fd, uint
   const ckpt::ArenaLayout layout{.slab_bytes = slab_bytes,
                                  .slab_count = static_cast<uint32_t>(arena_bytes / slab_bytes)};
   CKPT_TRY(ckpt::validate(layout));
+  CKPT_TRY(check_quota(arena_bytes, impl_->options.session_bytes_max));
   impl_->make_room(arena_bytes);
   const uint64_t used = impl_->arena_bytes();
   if (used + arena_bytes > impl_->options.arena_bytes_total) {

@@ -84,7 +84,8 @@ class Staging {
   struct Options {
     uint64_t arena_bytes_total = 2ull << 30;  // all arenas together, those of dead sessions too
     uint64_t session_bytes_default = 512ull << 20;
-    uint32_t restore_slabs = 2;  // of each arena, never leased to snapshots
+    uint64_t session_bytes_max = UINT64_MAX;  // of one arena; who asks for more is refused
+    uint32_t restore_slabs = 2;               // of each arena, never leased to snapshots
   };
   Staging(Disk& disk, Executor& executor, const Options& options);
   ~Staging();  // asserts that no StagedSlab, lease or pre-fault is outstanding: close() first

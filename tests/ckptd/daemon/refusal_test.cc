@@ -257,5 +257,29 @@ TEST_F(RefusalTest, ADrainingDaemonTakesNothingNew) {
   EXPECT_TRUE(world.daemon().drained());
 }
 
+// While as many snapshots are open as may be, begins wait: one of a rank and step, and not at any
+// cost in memory.
+TEST_F(RefusalTest, BeginsThatWaitAreBounded) {
+  Job job(world, 1);
+  job.start();
+  FakeTrainer& trainer = *job.ranks[0];
+  for (ckpt::Step step = 1; step <= limits::kSnapshotsOpenPerRunMax; ++step) job.begin(step);
+  const auto begin = [&](ckpt::Step step, size_t units) {
+    fb::BeginSnapshotT body;
+    body.epoch = trainer.epoch().epoch;
+    body.step = step;
+    body.units.resize(units);
+    trainer.send(std::move(body));
+    return trainer.error();
+  };
+  const size_t units = limits::kBeginsWaitingBytesMax / sizeof(ckpt::UnitId) / 4;
+  EXPECT_EQ(begin(11, units), "");
+  EXPECT_THAT(begin(11, units), HasSubstr("step 11: this rank waits to begin this step already"));
+  EXPECT_EQ(begin(12, units), "");
+  EXPECT_EQ(begin(13, units), "");
+  EXPECT_THAT(begin(14, units), HasSubstr("step 14: 4 snapshots of the run are open"));
+  EXPECT_EQ(begin(15, 1), "") << "a small one still fits";
+}
+
 }  // namespace
 }  // namespace ckptd::testing

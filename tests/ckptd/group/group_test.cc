@@ -269,6 +269,43 @@ TEST(GroupProperty, RandomHistories) {
   }
 }
 
+TEST_F(GroupTest, TheKeysOfAnEpochHaveAByteBudget) {
+  const ckpt::Epoch epoch = open(1);
+  const std::vector<uint8_t> value(limits::kKvValueBytesMax);
+  size_t set = 0;
+  ckpt::Status refused;
+  while (refused.ok() && set <= limits::kKvKeysPerEpochMax) {
+    const auto answer = groups.kv_set(100, epoch, fmt::format("key/{}", set), value);
+    if (answer.ok()) {
+      ++set;
+    } else {
+      refused = answer.error();
+    }
+  }
+  EXPECT_EQ(set, limits::kKvBytesPerEpochMax / limits::kKvValueBytesMax - 1) << "keys count, too";
+  EXPECT_EQ(refused.error().code, ErrorCode::kResourceExhausted);
+  EXPECT_TRUE(groups.kv_set(100, epoch, "key/0", value).ok()) << "it replaces what is there";
+  EXPECT_TRUE(groups.kv_set(100, epoch, "key/0", {}).ok());
+  EXPECT_TRUE(groups.kv_set(100, epoch, "another", value).ok());
+}
+
+TEST_F(GroupTest, KeysThatAreWaitedForCountUntilNobodyWaits) {
+  const ckpt::Epoch epoch = open(2);
+  const std::vector<uint8_t> value(limits::kKvValueBytesMax);
+  for (size_t i = 0; i + 1 < limits::kKvBytesPerEpochMax / value.size(); ++i) {
+    ASSERT_TRUE(groups.kv_set(100, epoch, fmt::format("{:04}", i), value).ok());
+  }
+  const auto key = [](size_t i) { return fmt::format("{:0{}}", i, limits::kKvKeyBytesMax); };
+  size_t waits = 0;
+  while (waits < limits::kPendingRequestsPerSessionMax &&
+         groups.kv_get(101, waits, epoch, key(waits)).ok()) {
+    ++waits;
+  }
+  EXPECT_LT(waits, limits::kPendingRequestsPerSessionMax);
+  groups.leave(101);
+  EXPECT_TRUE(groups.kv_get(100, 0, epoch, key(waits)).ok());
+}
+
 TEST_F(GroupTest, ASessionRejoinsAsOneRank) {
   groups.recovered(kRun, 7, 3, 2);
   ASSERT_TRUE(groups.rejoin(kRun, 100, 0, 7).ok());

@@ -329,5 +329,15 @@ TEST_F(IngestTest, MemoryOfFailuresIsBounded) {
   EXPECT_TRUE(ingest.failure(key(2 * limits::kFailedSnapshotsRemembered - 1)).has_value());
 }
 
+TEST_F(IngestTest, ASnapshotHasABoundOfFragments) {
+  Ingest::Begin many = part(5, 0);
+  many.fragments.assign(limits::kFragmentsPerSnapshotMax, {0, 0, 1});
+  ASSERT_TRUE(begin(part(5, 1)).status.ok());
+  const auto outcome = begin(many);
+  EXPECT_EQ(outcome.status.error().code, ErrorCode::kResourceExhausted);
+  EXPECT_THAT(outcome.status.error().message, HasSubstr("fragments of all ranks, the most is"));
+  EXPECT_NE(only<Ingest::FailAction>(outcome.actions), nullptr);
+}
+
 }  // namespace
 }  // namespace ckptd

@@ -74,6 +74,18 @@ TEST(CkptdProgram, ConfigurationErrorsNameKeyAndLine) {
   EXPECT_FALSE(std::filesystem::exists(directory.path() + "/d"));
 }
 
+TEST(CkptdProgram, AConfigurationIsAFile) {
+  const TemporaryDirectory directory;
+  const auto exit = run_program({program("ckptd"), "--data", directory.path() + "/d", "--config",
+                                 directory.path(), "--check-config"});
+  EXPECT_EQ(exit.code, 2);
+  EXPECT_THAT(exit.err, HasSubstr("not a regular file"));
+  const auto none = run_program({program("ckptd"), "--data", directory.path() + "/d", "--config",
+                                 directory.path() + "/none.toml", "--check-config"});
+  EXPECT_EQ(none.code, 2);
+  EXPECT_THAT(none.err, HasSubstr("none.toml: no such file"));
+}
+
 // What cannot be listened on is found before the store is opened: it is not even created.
 TEST(CkptdProgram, AStartThatFailsForAnAddressLeavesTheStoreUntouched) {
   const TemporaryDirectory directory;
@@ -102,6 +114,31 @@ TEST(CkptdProgram, ASocketPathBelongsToOneDaemonEvenWithoutItsFile) {
   EXPECT_THAT(other.err, HasSubstr("another daemon listens on it"));
 }
 
+TEST(CkptdProgram, ASessionAsksForNoMoreThanItsQuota) {
+  const TemporaryDirectory directory;
+  const std::string path = write_file(directory.path() + "/c.toml",
+                                      "session_arena = \"4MiB\"\nsession_arena_max = \"4MiB\"\n");
+  DaemonProcess daemon(directory.path(), {"--arena", "64MiB", "--config", path});
+  daemon.start();
+  const auto ask = [&](uint64_t bytes) {
+    RawClient client(daemon.socket());
+    ckpt::fb::HelloT hello;
+    hello.protocol_version = ckpt::wire::kProtocolVersion;
+    hello.arena_bytes = bytes;
+    hello.slab_bytes = 64 << 10;
+    client.send(std::move(hello));
+    return client.next();
+  };
+  const auto refused = ask(8 << 20);
+  ASSERT_TRUE(refused.has_value());
+  ASSERT_EQ(refused->body.type, ckpt::fb::MessageBody::ErrorReply);
+  EXPECT_THAT(refused->body.AsErrorReply()->message,
+              testing::AllOf(HasSubstr("8388608"), HasSubstr("4194304")));
+  const auto granted = ask(4 << 20);
+  ASSERT_TRUE(granted.has_value());
+  EXPECT_EQ(granted->body.type, ckpt::fb::MessageBody::Welcome);
+}
+
 TEST(CkptdProgram, AnArenaLargerThanMemoryIsRefused) {
   const TemporaryDirectory directory;
   const auto exit =
@@ -122,7 +159,8 @@ TEST(Config, ReadsEveryKeyAndRefusesWrongTypes) {
   const std::string path =
       write_file(directory.path() + "/good.toml",
                  "data = \"/d\"\nlisten = \"unix:/s\"\nhttp = \"[::1]:0\"\nio = \"pwritev\"\n"
-                 "arena = \"1GiB\"\nsession_arena = \"256MiB\"\nsegment = \"64MiB\"\n"
+                 "arena = \"1GiB\"\nsession_arena = \"256MiB\"\nsession_arena_max = \"512MiB\"\n"
+                 "segment = \"64MiB\"\n"
                  "disk_reserve = \"1GiB\"\nsnapshot_deadline = \"90s\"\nallow_uids = [1000, 1001]\n"
                  "workers = 3\nlog_level = \"warn\"\n");
   ckptd::Config config;
@@ -131,6 +169,7 @@ TEST(Config, ReadsEveryKeyAndRefusesWrongTypes) {
   ASSERT_TRUE(ckptd::validate(config).ok());
   EXPECT_EQ(config.listen, "/s");
   EXPECT_EQ(config.arena_bytes, 1ull << 30);
+  EXPECT_EQ(config.session_arena_max_bytes, 512ull << 20);
   EXPECT_EQ(config.snapshot_deadline, std::chrono::seconds(90));
   EXPECT_EQ(config.allow_uids, (std::vector<uid_t>{1000, 1001}));
   for (const char* line : {"arena = 5", "arena = \"5 bananas\"", "workers = -1", "io = 3",

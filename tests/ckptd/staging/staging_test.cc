@@ -252,9 +252,10 @@ TEST_F(StagingTest, AnArenaIsTakenBackAfterARestart) {
   StagedSlab sealed = seal(trainer, 0, 7);
   EXPECT_TRUE(check_payload(sealed).ok());
   EXPECT_TRUE(staging_->claim_leased(trainer.arena, 1).ok());
+  EXPECT_FALSE(staging_->claim_leased(trainer.arena, 1).ok()) << "another snapshot has it";
   EXPECT_FALSE(staging_->claim_leased(trainer.arena, 0).ok()) << "it is sealed";
-  EXPECT_FALSE(staging_->claim_leased(trainer.arena, 8).ok());
   EXPECT_FALSE(staging_->claim_leased(trainer.arena, 7).ok()) << "it is reserved";
+  EXPECT_FALSE(staging_->claim_leased(trainer.arena, 8).ok());
   staging_->free_unclaimed(trainer.arena);
   EXPECT_EQ(count(SlabState::kLeased), 1u);
   EXPECT_EQ(count(SlabState::kSealed), 1u);
@@ -265,6 +266,25 @@ TEST_F(StagingTest, AnArenaIsTakenBackAfterARestart) {
   EXPECT_FALSE(twice.ok()) << "the size does not match the memfd";
   auto odd = staging_->adopt(kAlice, {}, kSlab + 1, kSlab);
   EXPECT_FALSE(odd.ok());
+}
+
+TEST_F(StagingTest, AQuotaHoldsForNewArenasAndForThoseThatComeBack) {
+  Staging staging(disk_, *executor_,
+                  {.arena_bytes_total = 16 * kSlab,
+                   .session_bytes_default = 4 * kSlab,
+                   .session_bytes_max = 4 * kSlab});
+  EXPECT_TRUE(staging.create(kAlice, 4 * kSlab, kSlab).ok());
+  const auto refused = staging.create(kAlice, 5 * kSlab, kSlab);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::kResourceExhausted);
+  EXPECT_THAT(refused.error().message, HasSubstr("327680 bytes was asked for; a session may have "
+                                                 "262144"));
+  auto created =
+      ckpt::ArenaMapping::create(ckpt::ArenaLayout{.slab_bytes = kSlab, .slab_count = 5}).value();
+  const auto back = staging.adopt(kAlice, std::move(created.fd), 5 * kSlab, kSlab);
+  ASSERT_FALSE(back.ok());
+  EXPECT_THAT(back.error().message, HasSubstr("a session may have 262144"));
+  staging.close();
 }
 
 TEST_F(StagingTest, PlainIoWhereRegistrationIsRefused) {
