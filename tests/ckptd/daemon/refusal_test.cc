@@ -147,6 +147,7 @@ TEST_F(RefusalTest, LongTextsAreNotEchoed) {
   const auto reply = trainer.query("log", R"({"\u0001)" + std::string(10'000, 'A') + R"(": 1})");
   EXPECT_THAT(reply.json, AllOf(HasSubstr("unknown argument ?AAA"), HasSubstr("...")));
   EXPECT_LE(reply.json.size(), 300u);
+  EXPECT_THAT(trainer.query("log", std::string(60'000, '[')).json, HasSubstr("nested more than"));
   fb::HelloT hello;
   hello.protocol_version = 1;
   hello.kind = fb::SessionKind::Trainer;

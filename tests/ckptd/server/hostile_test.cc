@@ -1,9 +1,11 @@
 // Whatever a client sends, the daemon answers or hangs up, and goes on serving the others.
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <random>
 #include <vector>
 
+#include "ckptd/limits.h"
 #include "tests/support/daemon_process.h"
 #include "tests/support/raw_client.h"
 
@@ -136,6 +138,22 @@ TEST_F(HostileClient, TextsOfTheSizeOfAFrame) {
   query.verb = text;
   expect_refused(std::move(query));
   expect_alive();
+}
+
+// Too many is a matter of time, not of permission: the client may come back.
+TEST_F(HostileClient, OneSessionTooManyIsToldSo) {
+  std::vector<std::unique_ptr<RawClient>> clients;
+  for (size_t i = 0; i < ckptd::limits::kSessionsMax; ++i) {
+    clients.push_back(std::make_unique<RawClient>(daemon_.socket()));
+    clients.back()->hello_control();
+  }
+  RawClient one_more(daemon_.socket());
+  const auto reply = one_more.next();
+  ASSERT_TRUE(reply.has_value());
+  ASSERT_EQ(reply->body.type, fb::MessageBody::ErrorReply);
+  EXPECT_EQ(reply->body.AsErrorReply()->code,
+            static_cast<int>(ckpt::ErrorCode::kResourceExhausted));
+  EXPECT_FALSE(one_more.next().has_value());
 }
 
 }  // namespace
