@@ -69,6 +69,10 @@ Result<std::unique_ptr<Comm>> Member::connect(const client::Epoch& epoch) {
                 to_result(session_.kv_get(named(key), kRendezvousTimeoutMs)));
     return std::vector<char>(value.begin(), value.end());
   };
+  options.interrupted = [&] {
+    poll();
+    return epoch_over();
+  };
   return make_gloo_comm(options);
 }
 

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -61,11 +62,15 @@ struct GlooOptions {
   uint32_t rank = 0;
   uint32_t size = 1;
   Rendezvous rendezvous;
+  // Why not to go on connecting, if there is a reason: the epoch has ended. Asked again and again
+  // on the caller's thread while connections are made; must not block. May be empty.
+  std::function<std::optional<std::string>()> interrupted;
   uint32_t timeout_ms = 30'000;          // of one collective
-  uint32_t connect_timeout_ms = 10'000;  // of one connection, when the group forms
+  uint32_t connect_timeout_ms = 10'000;  // of all connections, when the group forms
   std::string address = "127.0.0.1";     // of the interface peers reach this rank by
 };
-// Errors: those of the rendezvous; kUnavailable if a peer cannot be reached.
+// Errors: those of the rendezvous; kAborted with the reason of the interruption; kUnavailable if a
+// peer cannot be reached.
 //
 // Destroying a communicator resets its connections. A rank may do so once it knows that its peers
 // have left their last collective (for example by a barrier, or because a checkpoint to which all

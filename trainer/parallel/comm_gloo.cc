@@ -3,63 +3,24 @@
 // Gloo's own collectives are not used: they ignore an aborted wait, and the order in which they add
 // depends on the algorithm and on how a buffer is cut (comm_pairwise.h says what we promise).
 #include <gloo/context.h>
-#include <gloo/rendezvous/context.h>
-#include <gloo/rendezvous/store.h>
-#include <gloo/transport/tcp/device.h>
 #include <gloo/transport/unbound_buffer.h>
 #include <signal.h>
 
 #include <chrono>
 #include <csignal>
 #include <exception>
-#include <map>
 
 #include "trainer/parallel/comm_pairwise.h"
+#include "trainer/parallel/gloo_mesh.h"
 
 namespace moetrain {
 
-using ckpt::Error;
 using ckpt::ErrorCode;
 using ckpt::make_error;
 
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-// Gloo's key-value store over the callbacks. Gloo speaks exceptions; the error behind one is kept.
-class RendezvousStore final : public gloo::rendezvous::Store {
- public:
-  explicit RendezvousStore(const Rendezvous& rendezvous) : rendezvous_(rendezvous) {}
-
-  void set(const std::string& key, const std::vector<char>& data) override {
-    Status status = rendezvous_.set(key, data);
-    if (!status.ok()) fail(status.error());
-  }
-  std::vector<char> get(const std::string& key) override {
-    const auto known = values_.find(key);
-    if (known != values_.end()) return known->second;
-    Result<std::vector<char>> value = rendezvous_.get(key);
-    if (!value.ok()) fail(value.error());
-    return values_.emplace(key, std::move(value).value()).first->second;
-  }
-  void wait(const std::vector<std::string>& keys) override {
-    for (const std::string& key : keys) get(key);
-  }
-  void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds&) override {
-    wait(keys);  // the callback's own bound holds
-  }
-
-  const std::optional<Error>& error() const { return error_; }
-
- private:
-  [[noreturn]] void fail(const Error& error) {
-    error_ = error;
-    throw std::runtime_error(error.message);
-  }
-  const Rendezvous& rendezvous_;
-  std::map<std::string, std::vector<char>> values_;
-  std::optional<Error> error_;
-};
 
 class GlooComm final : public PairwiseComm {
  public:
@@ -185,21 +146,8 @@ Result<std::unique_ptr<Comm>> make_gloo_comm(const GlooOptions& options) {
     return std::unique_ptr<Comm>(std::make_unique<GlooComm>(options, nullptr));
   }
   ignore_broken_pipes();
-  RendezvousStore store(options.rendezvous);
-  try {
-    gloo::transport::tcp::attr attributes;
-    attributes.hostname = options.address;
-    auto device = gloo::transport::tcp::CreateDevice(attributes);
-    auto context = std::make_shared<gloo::rendezvous::Context>(static_cast<int>(options.rank),
-                                                               static_cast<int>(options.size));
-    context->setTimeout(std::chrono::milliseconds(options.connect_timeout_ms));
-    context->connectFullMesh(store, device);
-    return std::unique_ptr<Comm>(std::make_unique<GlooComm>(options, std::move(context)));
-  } catch (const std::exception& error) {
-    const ErrorCode code = store.error() ? store.error()->code : ErrorCode::kUnavailable;
-    return make_error(code, "rank {} of {}: cannot connect to its peers: {}", options.rank,
-                      options.size, error.what());
-  }
+  CKPT_ASSIGN(std::shared_ptr<GlooMesh> mesh, GlooMesh::connect(options));
+  return std::unique_ptr<Comm>(std::make_unique<GlooComm>(options, std::move(mesh)));
 }
 
 }  // namespace moetrain

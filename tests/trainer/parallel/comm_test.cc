@@ -234,5 +234,52 @@ TEST(GlooCommTest, AFailedRendezvousIsTheError) {
   EXPECT_THAT(comm.error().message, testing::HasSubstr("epoch 4 ended"));
 }
 
+// Addresses of a peer that listens and never connects: it died in between. Rank 0's pair ends up as
+// the listening or the connecting side, whichever address is smaller; both must let go.
+TEST(GlooCommTest, ConnectingIsCutShortAsSoonAsThereIsAReason) {
+  std::vector<char> of_rank_0;
+  GlooOptions options{.rank = 0, .size = 2};
+  options.connect_timeout_ms = 600'000;
+  options.rendezvous.set = [&](const std::string&, const std::vector<char>& value) {
+    of_rank_0 = value;
+    return Status();
+  };
+  options.rendezvous.get = [&](const std::string&) -> Result<std::vector<char>> {
+    // The same address with the greatest port there is: rank 0 is the side that listens.
+    std::vector<char> of_rank_1 = of_rank_0;
+    of_rank_1[2] = of_rank_1[3] = '\xff';
+    return of_rank_1;
+  };
+  int asked = 0;
+  options.interrupted = [&]() -> std::optional<std::string> {
+    if (++asked < 3) return std::nullopt;
+    return "epoch 4 ended: lost rank 1";
+  };
+  const auto comm = make_gloo_comm(options);
+  ASSERT_FALSE(comm.ok());
+  EXPECT_EQ(comm.error().code, ErrorCode::kAborted);
+  EXPECT_THAT(comm.error().message, testing::HasSubstr("epoch 4 ended: lost rank 1"));
+}
+
+TEST(GlooCommTest, AllConnectionsTogetherHaveOneBound) {
+  std::vector<char> of_rank_0;
+  GlooOptions options{.rank = 0, .size = 5};
+  options.connect_timeout_ms = 50;
+  options.rendezvous.set = [&](const std::string&, const std::vector<char>& value) {
+    of_rank_0 = value;
+    return Status();
+  };
+  options.rendezvous.get = [&](const std::string&) -> Result<std::vector<char>> {
+    std::vector<char> theirs = of_rank_0;
+    const size_t bytes = theirs.size() / 4;
+    for (size_t at = 0; at < theirs.size(); at += bytes) theirs[at + 2] = theirs[at + 3] = '\xff';
+    return theirs;
+  };
+  const auto comm = make_gloo_comm(options);
+  ASSERT_FALSE(comm.ok());
+  EXPECT_EQ(comm.error().code, ErrorCode::kUnavailable);
+  EXPECT_THAT(comm.error().message, testing::HasSubstr("within 50 ms"));
+}
+
 }  // namespace
 }  // namespace moetrain
