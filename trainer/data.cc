@@ -1,6 +1,7 @@
 #include "trainer/data.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -53,8 +54,13 @@ Status append_file(const fs::path& path, bool may_be_empty, uint64_t bytes_max,
   const auto failed = [&](const char* why) {
     return make_error(ErrorCode::kInvalidArgument, "data {}: {}", path.string(), why);
   };
-  const ckpt::base::UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  // O_NONBLOCK: opening a pipe must not wait for its writer.
+  const ckpt::base::UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file.valid()) return failed(std::strerror(errno));
+  struct stat status {};
+  if (::fstat(file.get(), &status) != 0) return failed(std::strerror(errno));
+  // Every rank reads it, and again when it is started anew: it must have an end and stay.
+  if (!S_ISREG(status.st_mode)) return failed("not a regular file");
   constexpr size_t kReadBytes = 1u << 20;
   const size_t begin = bytes.size();
   size_t end = begin;

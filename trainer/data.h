@@ -26,8 +26,8 @@ inline constexpr uint64_t kHeldOutDivisor = 20;
 // by path, without hidden ones (a leading dot) and build folders.
 class Corpus {
  public:
-  // Errors name the path and are kInvalidArgument: it is missing, cannot be read, is empty, or a
-  // directory holds no file. `total_bytes_max` bounds what is read.
+  // Errors name the path and are kInvalidArgument: it is missing, cannot be read, is no regular
+  // file, is empty, or a directory holds no file. `total_bytes_max` bounds what is read.
   static Result<Corpus> load(const std::vector<std::string>& paths,
                              uint64_t total_bytes_max = 1ull << 30);
   explicit Corpus(std::vector<uint8_t> bytes);

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -66,6 +67,9 @@ TEST_F(DataFiles, RefusesWhatIsMissingUnreadableOrEmpty) {
   expect_refused({(root_ / "only").string()}, "only", "no bytes");
   const std::string device = "/proc/self/mem";  // opens, and cannot be read, even by root
   expect_refused({device}, device, "");
+  const std::string fifo = (root_ / "fifo").string();
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  expect_refused({fifo}, fifo, "not a regular file");
   const auto bounded = Corpus::load({good}, 3);
   ASSERT_FALSE(bounded.ok());
   EXPECT_THAT(bounded.error().message, HasSubstr("good.txt"));
