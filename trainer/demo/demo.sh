@@ -94,6 +94,9 @@ stop_daemon() {
   daemon=''
 }
 trap 'stop_daemon; rm -rf "$scratch"' EXIT
+# A command that was interrupted has ended well, for itself: the story must not go on all the same.
+trap 'exit 130' INT
+trap 'exit 143' TERM
 
 start_daemon() {
   export CKPTD_SOCKET=$scratch/s
