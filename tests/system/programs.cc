@@ -59,12 +59,34 @@ Program::~Program() {
 
 Ended Program::wait() {
   Ended ended;
-  const auto end = process_ ? process_->wait(kProgramMs) : std::nullopt;
+  const auto end = running() ? process_->wait(kProgramMs) : end_;
   ended.out = read_file(folder_ / "out");
   ended.err = read_file(folder_ / "err");
   EXPECT_TRUE(end.has_value()) << "still running:\n" << ended.err;
   if (end) ended.end = *end;
   return ended;
+}
+
+bool Program::running() {
+  if (!process_ || end_) return false;
+  end_ = process_->reap();
+  return !end_;
+}
+
+std::vector<Program::Child> Program::children() const {
+  std::vector<Child> found;
+  const std::string own = std::to_string(process_->pid());
+  std::istringstream pids(read_file("/proc/" + own + "/task/" + own + "/children"));
+  for (Child child; pids >> child.pid; found.push_back(child)) {
+    child.arguments.clear();
+    std::istringstream line(read_file("/proc/" + std::to_string(child.pid) + "/cmdline"));
+    for (std::string argument; std::getline(line, argument, '\0');) {
+      child.arguments.push_back(argument);
+    }
+  }
+  // What has died and was not waited for yet has no command line any more.
+  std::erase_if(found, [](const Child& child) { return child.arguments.empty(); });
+  return found;
 }
 
 Ended run(const std::string& name, std::vector<std::string> arguments) {

@@ -37,12 +37,20 @@ class Program {
   Program(const std::string& name, std::vector<std::string> arguments);
   ~Program();  // kills it
   void signal(int number) { process_->signal(number); }
+  bool running();
+  // Its children that live now, a pid and the command line of each.
+  struct Child {
+    pid_t pid = -1;
+    std::vector<std::string> arguments;
+  };
+  std::vector<Child> children() const;
   // Bounded: fails the test if it does not end.
   Ended wait();
 
  private:
   Folder folder_;  // holds what it printed
   std::optional<moetrain::Process> process_;
+  std::optional<moetrain::ProcessEnd> end_;
 };
 
 Ended run(const std::string& name, std::vector<std::string> arguments);

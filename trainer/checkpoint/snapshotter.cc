@@ -23,28 +23,24 @@ double ms_since(Clock::time_point begin) {
 }  // namespace
 
 Snapshotter::Snapshotter(client::Session& session, const std::vector<StateUnit>& units,
-                         std::vector<ckpt_fragment> plan, uint32_t rank, const Options& options)
-    : session_(session),
-      plan_(std::move(plan)),
-      unit_ids_(units.size()),
-      rank_(rank),
-      options_(options) {
+                         std::vector<ckpt_fragment> plan, uint32_t rank)
+    : session_(session), plan_(std::move(plan)), unit_ids_(units.size()), rank_(rank) {
   std::iota(unit_ids_.begin(), unit_ids_.end(), 0u);
 }
 
 // Bounds what is in flight. The oldest snapshot stays in the queue, so that it is reported.
-Status Snapshotter::make_room(uint64_t step) {
+Status Snapshotter::make_room(uint64_t step, const BackPressure& pressure) {
   const auto is_open = [](const InFlight& snapshot) {
     return snapshot.handle.info().level < CKPT_LEVEL_DURABLE;
   };
   const auto open = std::count_if(in_flight_.begin(), in_flight_.end(), is_open);
   if (static_cast<size_t>(open) < kInFlightMax) return {};
   InFlight& oldest = *std::find_if(in_flight_.begin(), in_flight_.end(), is_open);
-  if (options_.out_of_slabs == CKPT_SLABS_SKIP) {
+  if (pressure.policy == CKPT_SLABS_SKIP) {
     return make_error(ErrorCode::kResourceExhausted,
                       "step {}: the snapshot of step {} is still being written", step, oldest.step);
   }
-  const Status waited = to_status(oldest.handle.wait(CKPT_LEVEL_DURABLE, options_.slab_timeout_ms));
+  const Status waited = to_status(oldest.handle.wait(CKPT_LEVEL_DURABLE, pressure.wait_ms_max));
   if (waited.ok() || oldest.handle.info().level == CKPT_LEVEL_FAILED) return {};
   return waited;
 }
@@ -62,17 +58,20 @@ Status Snapshotter::fill(client::Snapshot& snapshot, const StateMemory& memory) 
 }
 
 Status Snapshotter::take(uint64_t step, uint32_t attempt, const StateMemory& memory,
-                         const std::vector<client::Metric>& metrics) {
+                         const std::vector<client::Metric>& metrics, const BackPressure& pressure) {
   const auto begin = Clock::now();
-  CKPT_TRY(make_room(step));
-  CKPT_ASSIGN(client::Snapshot snapshot,
-              to_result(session_.begin({.step = step,
-                                        .attempt = attempt,
-                                        .units = unit_ids_,
-                                        .fragments = plan_,
-                                        .out_of_slabs = options_.out_of_slabs,
-                                        .metrics = metrics,
-                                        .timeout_ms = options_.slab_timeout_ms})));
+  CKPT_TRY(make_room(step, pressure));
+  // What is left of the wait; 0 would mean the library's own default.
+  const double left_ms = pressure.wait_ms_max - ms_since(begin);
+  CKPT_ASSIGN(
+      client::Snapshot snapshot,
+      to_result(session_.begin({.step = step,
+                                .attempt = attempt,
+                                .units = unit_ids_,
+                                .fragments = plan_,
+                                .out_of_slabs = pressure.policy,
+                                .metrics = metrics,
+                                .timeout_ms = static_cast<uint32_t>(std::max(left_ms, 1.0))})));
   Status filled = fill(snapshot, memory);
   if (!filled.ok()) {
     (void)snapshot.abort(filled.error().message);

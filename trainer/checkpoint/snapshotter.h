@@ -29,20 +29,24 @@ struct SnapshotOutcome {
 
 class Snapshotter {
  public:
-  struct Options {
-    ckpt_out_of_slabs out_of_slabs = CKPT_SLABS_WAIT;
-    uint32_t slab_timeout_ms = 10'000;  // how long take() may block, with kWait
+  // What take() does when ckptd has not written the earlier ones yet: kInFlightMax of them are on
+  // their way, or no slab is free.
+  struct BackPressure {
+    ckpt_out_of_slabs policy = CKPT_SLABS_WAIT;
+    // With CKPT_SLABS_WAIT: for an earlier snapshot and the first slab together; then what is left
+    // of it for each further slab.
+    uint32_t wait_ms_max = 10'000;
   };
   // Session and units outlive it; an epoch has been joined.
   Snapshotter(ckpt::client::Session& session, const std::vector<StateUnit>& units,
-              std::vector<ckpt_fragment> plan, uint32_t rank, const Options& options);
+              std::vector<ckpt_fragment> plan, uint32_t rank);
 
   // Copies this rank's share of all units, as they are now, and hands it over. Every rank of the
   // epoch takes the same steps. On failure this rank's part is abandoned and nothing is in flight
   // for the step; the other ranks should abandon theirs.
   // `attempt` tells repeated attempts at one step apart.
   Status take(uint64_t step, uint32_t attempt, const StateMemory& memory,
-              const std::vector<ckpt::client::Metric>& metrics);
+              const std::vector<ckpt::client::Metric>& metrics, const BackPressure& pressure);
 
   // Those that are durable or failed since the last call. Looks at no socket: poll the session.
   std::vector<SnapshotOutcome> settled();
@@ -66,7 +70,7 @@ class Snapshotter {
   // The daemon keeps four of a run open; one place stays free for a late abort.
   static constexpr size_t kInFlightMax = 3;
 
-  Status make_room(uint64_t step);
+  Status make_room(uint64_t step, const BackPressure& pressure);
   Status fill(ckpt::client::Snapshot& snapshot, const StateMemory& memory);
   static SnapshotOutcome outcome_of(const InFlight& snapshot);
 
@@ -74,7 +78,6 @@ class Snapshotter {
   std::vector<ckpt_fragment> plan_;
   std::vector<uint32_t> unit_ids_;
   const uint32_t rank_;
-  const Options options_;
   std::deque<InFlight> in_flight_;
 };
 

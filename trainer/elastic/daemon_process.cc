@@ -62,8 +62,9 @@ bool DaemonProcess::read_log() {
     }
   }
   if (became_ready) {
-    ready_ = true;
+    ready_ = was_ready_ = true;
     starts_without_ready_ = 0;
+    exits_without_ready_ = 0;
   }
   return became_ready;
 }
@@ -76,7 +77,9 @@ Result<bool> DaemonProcess::restart_if_dead() {
   const auto end = process_.reap();
   if (!end) return false;
   (void)read_log();
-  if (starts_without_ready_ >= kStartsWithoutReadyMax) {
+  if (!ready_ && end->signal == 0) ++exits_without_ready_;
+  const int exits_max = was_ready_ ? kExitsWithoutReadyMax : kFirstExitsMax;
+  if (starts_without_ready_ >= kStartsWithoutReadyMax || exits_without_ready_ >= exits_max) {
     return make_error(ErrorCode::kUnavailable, "ckptd does not start ({}): {}", end->text(),
                       last_words());
   }

@@ -42,7 +42,12 @@ class DaemonProcess {
   static Result<Process> spawn(const Options& options, const Pipe& log);
   std::string last_words() const;
 
-  static constexpr int kStartsWithoutReadyMax = 3;
+  // What makes one give up before it was ever ready (a data directory in use) will do so again; one
+  // that has served may find a passing hindrance. One that was killed is not to blame: whoever
+  // kills processes at random may hit several in a row while they start.
+  static constexpr int kFirstExitsMax = 1;
+  static constexpr int kExitsWithoutReadyMax = 3;
+  static constexpr int kStartsWithoutReadyMax = 10;
   static constexpr size_t kLinesKept = 5;
 
   Options options_;
@@ -51,7 +56,9 @@ class DaemonProcess {
   std::string partial_line_;
   std::deque<std::string> lines_;
   bool ready_ = false;
+  bool was_ready_ = false;  // any of them
   int starts_without_ready_ = 1;
+  int exits_without_ready_ = 0;
 };
 
 }  // namespace moetrain

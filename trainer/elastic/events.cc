@@ -15,8 +15,9 @@ using nlohmann::json;
 
 namespace {
 
-constexpr std::array<std::string_view, 8> kKinds = {"training",   "step", "snapshot", "dying",
-                                                    "group_lost", "log",  "saved",    "fatal"};
+constexpr std::array<std::string_view, 12> kKinds = {
+    "joining", "connecting", "restoring",  "training", "step",  "snapshot",
+    "saving",  "dying",      "group_lost", "log",      "saved", "fatal"};
 
 // Calls visit(name, field) for every field but the kind: one list for writing and reading.
 template <typename Event, typename Visit>

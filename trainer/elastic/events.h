@@ -21,14 +21,18 @@ inline constexpr int kEventFd = 3;
 
 struct RankEvent {
   enum class Kind : uint8_t {
-    kTraining,   // joined `epoch`, state is in place, the next step is `step` + 1
-    kStep,       // completed `step`
-    kSnapshot,   // the snapshot of `step` is durable, or failed for the reason `text`
-    kDying,      // about to kill itself in `step`, as asked
-    kGroupLost,  // a peer is gone or hangs (`text`); joins the next epoch
-    kLog,        // `text` for people
-    kSaved,      // the last checkpoint, of `step`, is durable: the run is complete or was stopped
-    kFatal,      // gives up because of `text`; a restart would not help
+    kJoining,     // asks for the next epoch, and waits until all have
+    kConnecting,  // joined `epoch`, makes its connections
+    kRestoring,   // connected; brings its state to where the epoch starts
+    kTraining,    // state is in place, the next step is `step` + 1
+    kStep,        // completed `step`
+    kSnapshot,    // the snapshot of `step` is durable, or failed for the reason `text`
+    kSaving,      // writes the last checkpoint, of `step`
+    kDying,       // about to kill itself in `step`, as asked
+    kGroupLost,   // a peer of `epoch` is gone or hangs (`text`); will join the next one
+    kLog,         // `text` for people
+    kSaved,       // the last checkpoint, of `step`, is durable: the run is complete or was stopped
+    kFatal,       // gives up because of `text`; a restart would not help
   };
   Kind kind = Kind::kLog;
   uint32_t rank = 0;

@@ -1,5 +1,6 @@
 #include "trainer/elastic/member.h"
 
+#include <algorithm>
 #include <chrono>
 
 #include "trainer/checkpoint/client_status.h"
@@ -13,9 +14,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr uint32_t kOpenTimeoutMs = 30'000;
-// A key of the rendezvous: peers set theirs right after the epoch has opened.
+// All keys of the rendezvous: peers set theirs right after the epoch has opened.
 constexpr uint32_t kRendezvousTimeoutMs = 20'000;
+
+uint32_t ms_until(Clock::time_point end) {
+  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now());
+  return static_cast<uint32_t>(std::max<int64_t>(left.count(), 1));
+}
 
 std::string rank_list(const std::vector<uint32_t>& ranks) {
   std::string text;
@@ -35,10 +40,19 @@ Result<Member> Member::open(const RankOptions& options, const std::vector<StateU
                                        .client_name = fmt::format("moetrain rank {}", options.rank),
                                        .arena_bytes = arena.arena_bytes,
                                        .slab_bytes = arena.slab_bytes,
-                                       .timeout_ms = kOpenTimeoutMs})));
-  CKPT_TRY(to_status(
-      session.register_units(registration(units), to_json(options.config), kOpenTimeoutMs)));
-  return Member(options, std::move(session));
+                                       .timeout_ms = options.open_timeout_ms})));
+  const Status registered = to_status(session.register_units(
+      registration(units), to_json(options.config), options.open_timeout_ms));
+  if (registered.ok()) return Member(options, std::move(session));
+  const ckpt::Error& error = registered.error();
+  if (error.code != ckpt::ErrorCode::kInvalidArgument &&
+      error.code != ckpt::ErrorCode::kFailedPrecondition) {
+    return error;
+  }
+  return ckpt::make_error(ckpt::ErrorCode::kInvalidArgument,
+                          "run {} exists already, with a model of another shape; --resume latest "
+                          "goes on with that one, another --run begins a new one ({})",
+                          options.run, error.message);
 }
 
 Result<client::Epoch> Member::join() {
@@ -64,9 +78,9 @@ Result<std::unique_ptr<Comm>> Member::connect(const client::Epoch& epoch) {
   options.rendezvous.set = [&](const std::string& key, const std::vector<char>& value) {
     return to_status(session_.kv_set(named(key), std::string(value.begin(), value.end())));
   };
-  options.rendezvous.get = [&](const std::string& key) -> Result<std::vector<char>> {
-    CKPT_ASSIGN(const std::string value,
-                to_result(session_.kv_get(named(key), kRendezvousTimeoutMs)));
+  const auto end = Clock::now() + std::chrono::milliseconds(kRendezvousTimeoutMs);
+  options.rendezvous.get = [&, end](const std::string& key) -> Result<std::vector<char>> {
+    CKPT_ASSIGN(const std::string value, to_result(session_.kv_get(named(key), ms_until(end))));
     return std::vector<char>(value.begin(), value.end());
   };
   options.interrupted = [&] {

@@ -23,6 +23,7 @@ void visit_fields(Options& options, Visit&& visit) {
   visit("resume", options.resume);
   visit("resume_step", options.resume_step);
   visit("kill_at", options.kill_at);
+  visit("open_timeout_ms", options.open_timeout_ms);
   visit("collective_timeout_ms", options.collective_timeout_ms);
   visit("join_timeout_ms", options.join_timeout_ms);
   visit("save_timeout_ms", options.save_timeout_ms);

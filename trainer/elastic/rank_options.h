@@ -27,6 +27,8 @@ struct RankOptions {
   uint64_t resume_step = 0;  // with CKPT_RESUME_AT_STEP
   // Steps in which to kill this process, between backward and update.
   std::vector<uint64_t> kill_at;
+  // For ckptd to answer at all, when the process begins.
+  uint32_t open_timeout_ms = 30'000;
   uint32_t collective_timeout_ms = 60'000;
   uint32_t join_timeout_ms = 120'000;
   uint32_t save_timeout_ms = 120'000;  // of the last checkpoint, restarts of ckptd included

@@ -77,24 +77,27 @@ Status RankRun::run() {
 }
 
 Result<RankRun::Ending> RankRun::run_epoch() {
+  events_.write({.kind = Kind::kJoining});
   CKPT_ASSIGN(const client::Epoch epoch, member_->join());
+  epoch_ = epoch.epoch;
+  events_.write({.kind = Kind::kConnecting, .epoch = epoch_});
   report_snapshots();  // an epoch opens when all snapshots of the one before are settled
   Result<std::unique_ptr<Comm>> comm = member_->connect(epoch);
   if (!comm.ok()) {
     if (!is_group_loss(comm.error())) return comm.error();
     return leave_group(nullptr, comm.error().message);
   }
-  snapshotter_.emplace(
-      member_->session(), units_, snapshot_plan(units_, placement_), options_.rank,
-      Snapshotter::Options{.out_of_slabs = options_.skip_when_out_of_slabs ? CKPT_SLABS_SKIP
-                                                                           : CKPT_SLABS_WAIT});
+  snapshotter_.emplace(member_->session(), units_, snapshot_plan(units_, placement_),
+                       options_.rank);
   Result<Ending> ending = Ending::kSaved;
   const Status restored = restore(epoch);
   if (!restored.ok()) {
     if (!is_group_loss(restored.error()) || !member_->epoch_over()) return restored.error();
     ending = leave_group(comm->get(), restored.error().message);
   } else {
+    watch_.emplace(*member_, **comm);
     ending = train(**comm);
+    watch_.reset();
   }
   return ending;
 }
@@ -102,6 +105,7 @@ Result<RankRun::Ending> RankRun::run_epoch() {
 Status RankRun::restore(const client::Epoch& epoch) {
   RankEvent event{.kind = Kind::kTraining, .epoch = epoch.epoch, .lineage = epoch.lineage};
   if (epoch.resume) {
+    events_.write({.kind = Kind::kRestoring, .epoch = epoch.epoch});
     CKPT_ASSIGN(const RestoreSummary summary,
                 restore_units(member_->session(), options_.run, *epoch.resume, units_,
                               units_of_rank(units_, placement_, options_.rank), *memory_));
@@ -152,7 +156,7 @@ RankRun::Ending RankRun::leave_group(Comm* comm, const std::string& reason) {
   const std::string why = member_->epoch_over().value_or(reason);
   // The others notice by their connections to this rank, and come along.
   if (comm != nullptr) comm->abort(why);
-  events_.write({.kind = Kind::kGroupLost, .step = progress_.step, .text = why});
+  events_.write({.kind = Kind::kGroupLost, .epoch = epoch_, .step = progress_.step, .text = why});
   member_->await_epoch_end(kEpochEndTimeoutMs);
   return Ending::kGroupLost;
 }
@@ -162,12 +166,17 @@ Result<RankRun::Boundary> RankRun::meet(Comm& comm) {
   report_snapshots();
   std::vector<int64_t> mine = {stop_.load() ? 1 : 0, member_->connected() ? 0 : 1,
                                static_cast<int64_t>(failed_snapshot_)};
-  CKPT_TRY(comm.all_reduce_max(std::span(mine)));
+  {
+    const EpochWatch::Loan loan(*watch_);
+    CKPT_TRY(comm.all_reduce_max(std::span(mine)));
+  }
   failed_snapshot_ = 0;
   return Boundary{mine[0] != 0, mine[1] != 0, static_cast<uint64_t>(mine[2])};
 }
 
 Result<RankRun::Ending> RankRun::train(Comm& comm) {
+  const Snapshotter::BackPressure usual{
+      .policy = options_.skip_when_out_of_slabs ? CKPT_SLABS_SKIP : CKPT_SLABS_WAIT};
   for (;;) {
     const Result<Boundary> boundary = meet(comm);
     if (const auto over = member_->epoch_over()) return leave_group(&comm, *over);
@@ -184,7 +193,8 @@ Result<RankRun::Ending> RankRun::train(Comm& comm) {
         progress_.step != 0) {
       snapshot_due_ = true;
     }
-    if (snapshot_due_ && !boundary->away) (void)snapshot();  // reported; training goes on
+    // A failure is reported; training goes on.
+    if (snapshot_due_ && !boundary->away) (void)snapshot(0, usual);
     const Status stepped = one_step(comm);
     if (!stepped.ok()) {
       if (!is_group_loss(stepped.error())) return stepped.error();
@@ -201,7 +211,9 @@ Status RankRun::one_step(Comm& comm) {
     events_.write({.kind = Kind::kDying, .step = step});
     ::kill(::getpid(), SIGKILL);
   };
+  std::optional<EpochWatch::Loan> loan(std::in_place, *watch_);
   CKPT_ASSIGN(const StepResult result, trainer_->step(comm, *model_, progress_, kill_if_asked));
+  loan.reset();
   last_loss_ = result.loss;
   events_.write({.kind = Kind::kStep,
                  .step = result.step,
@@ -219,7 +231,7 @@ Status RankRun::one_step(Comm& comm) {
                     where(), kSkippedInARowMax);
 }
 
-Status RankRun::snapshot(uint32_t attempt) {
+Status RankRun::snapshot(uint32_t attempt, const Snapshotter::BackPressure& pressure) {
   const auto begin = Clock::now();
   TrainerState state{.progress = progress_,
                      .config = to_json(options_.config),
@@ -234,7 +246,7 @@ Status RankRun::snapshot(uint32_t attempt) {
     if (options_.rank == 0) {
       metrics = {{"loss", last_loss_}, {"tokens", static_cast<double>(progress_.tokens)}};
     }
-    taken = snapshotter_->take(progress_.step, attempt, *memory_, metrics);
+    taken = snapshotter_->take(progress_.step, attempt, *memory_, metrics, pressure);
   }
   snapshot_due_ = false;
   saved_step_ = progress_.step;
@@ -250,10 +262,14 @@ Status RankRun::snapshot(uint32_t attempt) {
 // each attempt begins and ends with what they agree on.
 Result<RankRun::Ending> RankRun::save_last(Comm& comm) {
   if (saved_step_ == progress_.step) return Ending::kSaved;  // nothing was done since the resume
+  // Nobody trains any more: there is nothing to wait less for.
+  const Snapshotter::BackPressure patient{.policy = CKPT_SLABS_WAIT,
+                                          .wait_ms_max = options_.save_timeout_ms};
   Status failed;
   for (uint32_t attempt = 0; attempt < kLastSnapshotAttempts; ++attempt) {
+    events_.write({.kind = Kind::kSaving, .epoch = epoch_, .step = progress_.step});
     member_->await_connection(options_.save_timeout_ms / kLastSnapshotAttempts);
-    failed = snapshot(attempt);
+    failed = snapshot(attempt, patient);
     const Result<Boundary> boundary = meet(comm);
     if (!boundary.ok()) return leave_group(&comm, boundary.error().message);
     if (boundary->failed_snapshot != 0) {

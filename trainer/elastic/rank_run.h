@@ -8,6 +8,7 @@
 
 #include "trainer/checkpoint/snapshotter.h"
 #include "trainer/data.h"
+#include "trainer/elastic/epoch_watch.h"
 #include "trainer/elastic/member.h"
 #include "trainer/elastic/rank.h"
 #include "trainer/loop.h"
@@ -42,7 +43,7 @@ class RankRun {
   Result<Boundary> meet(Comm& comm);
   Status one_step(Comm& comm);
   // Takes the snapshot of the current step. A failure is reported and told to the others later.
-  Status snapshot(uint32_t attempt = 0);
+  Status snapshot(uint32_t attempt, const Snapshotter::BackPressure& pressure);
   Result<Ending> save_last(Comm& comm);
   void report_snapshots();
   void report_snapshot(const SnapshotOutcome& outcome);
@@ -65,11 +66,13 @@ class RankRun {
   Progress progress_;
 
   // Of the current epoch.
+  uint64_t epoch_ = 0;
   std::optional<Snapshotter> snapshotter_;
-  uint64_t saved_step_ = 0;       // the newest step that is saved or on its way
-  bool snapshot_due_ = false;     // a snapshot waits for ckptd to be back
-  uint64_t failed_snapshot_ = 0;  // not yet told to the others
-  double stall_ms_ = 0;           // since the last step was reported
+  std::optional<EpochWatch> watch_;  // while it trains
+  uint64_t saved_step_ = 0;          // the newest step that is saved or on its way
+  bool snapshot_due_ = false;        // a snapshot waits for ckptd to be back
+  uint64_t failed_snapshot_ = 0;     // not yet told to the others
+  double stall_ms_ = 0;              // since the last step was reported
   float last_loss_ = 0;
 };
 

@@ -30,7 +30,13 @@ Recorder::Recorder(uint32_t ranks, uint64_t tokens_per_step)
     : ranks_(ranks), tokens_per_step_(tokens_per_step) {}
 
 void Recorder::add(const RankEvent& event) {
+  last_sign_[event.rank] = event.time_ns;
   switch (event.kind) {
+    case Kind::kGroupLost:
+      // Not always somebody's death: a group that is lost because a peer was too slow costs as
+      // much.
+      open_failure(event.time_ns);
+      return;
     case Kind::kTraining:
       return add_training(event);
     case Kind::kStep:
@@ -40,7 +46,10 @@ void Recorder::add(const RankEvent& event) {
     case Kind::kDying:
       dying_since_[event.rank] = event.time_ns;
       return;
-    case Kind::kGroupLost:
+    case Kind::kJoining:
+    case Kind::kConnecting:
+    case Kind::kRestoring:
+    case Kind::kSaving:
     case Kind::kLog:
     case Kind::kSaved:
     case Kind::kFatal:
@@ -48,18 +57,24 @@ void Recorder::add(const RankEvent& event) {
   }
 }
 
-void Recorder::rank_died(uint32_t rank, uint64_t now_ns) {
-  const auto dying = dying_since_.find(rank);
-  const uint64_t lost_ns = dying == dying_since_.end() ? now_ns : dying->second;
+Recorder::OpenFailure& Recorder::open_failure(uint64_t lost_ns) {
   if (!open_failure_) {
     open_failure_.emplace();
     open_failure_->failure.step = step_;
-    open_failure_->lost_ns = lost_ns;
     open_failure_->last_completed = step_;
-    open_failure_->failure.detected_ms = ms_between(lost_ns, now_ns);
+    open_failure_->lost_ns = lost_ns;
   }
+  open_failure_->lost_ns = std::min(open_failure_->lost_ns, lost_ns);
+  return *open_failure_;
+}
+
+void Recorder::rank_hangs(uint32_t rank) { dying_since_[rank] = last_sign_[rank]; }
+
+void Recorder::rank_died(uint32_t rank, uint64_t now_ns) {
+  const auto dying = dying_since_.find(rank);
   // Ranks lost before training went on are one failure.
-  OpenFailure& open = *open_failure_;
+  OpenFailure& open = open_failure(dying == dying_since_.end() ? now_ns : dying->second);
+  if (open.known_ns == 0) open.known_ns = now_ns;
   if (std::find(open.failure.ranks.begin(), open.failure.ranks.end(), rank) ==
       open.failure.ranks.end()) {
     open.failure.ranks.push_back(rank);
@@ -86,6 +101,7 @@ void Recorder::add_training(const RankEvent& event) {
   open.failure.bytes.disk += event.bytes_disk;
   open.failure.stale_units += event.stale_units.size();
   if (open.back.size() < ranks_) return;
+  if (open.known_ns != 0) open.failure.detected_ms = ms_between(open.lost_ns, open.known_ns);
   open.failure.resumed_ms = ms_between(open.lost_ns, event.time_ns);
   open.failure.steps_lost = open.last_completed - std::min(open.last_completed, event.step);
   failures_.push_back(open.failure);

@@ -20,6 +20,8 @@ class Recorder {
   Recorder(uint32_t ranks, uint64_t tokens_per_step);
 
   void add(const RankEvent& event);
+  // The supervisor gives a rank up that hangs: its loss began with the last sign of life.
+  void rank_hangs(uint32_t rank);
   // The supervisor found the rank's process dead.
   void rank_died(uint32_t rank, uint64_t now_ns);
   // ckptd was found dead, and answered again.
@@ -48,12 +50,15 @@ class Recorder {
   };
   struct OpenFailure {
     report::Failure failure;
-    uint64_t lost_ns = 0;
+    uint64_t lost_ns = 0;   // the first sign of it
+    uint64_t known_ns = 0;  // when the supervisor knew
     uint64_t last_completed = 0;
     std::set<uint32_t> back;  // ranks that train again
     uint64_t epoch = 0;       // of the epoch they train in
   };
 
+  // The failure that goes on; begins one if there is none.
+  OpenFailure& open_failure(uint64_t lost_ns);
   void add_training(const RankEvent& event);
   void add_step(const RankEvent& event);
   void add_snapshot(const RankEvent& event);
@@ -67,7 +72,8 @@ class Recorder {
   std::map<std::pair<uint64_t, uint64_t>, Checkpoint> checkpoints_;  // by (epoch, step)
   std::set<uint64_t> durable_steps_;
   std::map<uint32_t, uint64_t> epoch_of_rank_;
-  std::map<uint32_t, uint64_t> dying_since_;  // rank -> when it said so
+  std::map<uint32_t, uint64_t> last_sign_;    // rank -> its newest event
+  std::map<uint32_t, uint64_t> dying_since_;  // rank -> when it said so, or last gave a sign
   std::optional<OpenFailure> open_failure_;
   std::vector<report::Failure> failures_;
   std::vector<report::DaemonFailure> daemon_failures_;

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <iterator>
 
 #include "trainer/checkpoint/plan.h"
 #include "trainer/checkpoint/registration.h"
@@ -21,67 +22,112 @@ using ckpt::make_error;
 namespace {
 
 constexpr int kTickMs = 200;
+constexpr int kStoppedExit = 128;      // plus the signal's number, as shells have it
 constexpr int kDaemonStopMs = 40'000;  // a little more than ckptd allows itself to drain
 
 // Arenas of all ranks, and as much again: a rank that died leaves its arena behind until what it
 // had handed over is written, while its successor already has one.
-uint64_t daemon_arena_bytes(const RankOptions& rank) {
+uint64_t arena_bytes_for(const RankOptions& rank) {
   const auto units = state_units(rank.config.model);
   const uint64_t share = total_bytes(units) / rank.ranks + units[kTrainerUnit].bytes;
   return 2 * rank.ranks * arena_size(share + share / 4).arena_bytes;
 }
 
-// SIGINT and SIGTERM as a readable descriptor.
-ckpt::base::UniqueFd watch_signals() {
+// The model of a run that is resumed is not known before ckptd has been asked for it; most need no
+// more than this.
+constexpr uint64_t kArenaToAskBytes = 256u << 20;
+// A start takes this long when a journal is replayed; then it is worth a line.
+constexpr uint64_t kSayWaitingAfterNs = 2'000'000'000;
+
+sigset_t stop_signals() {
   sigset_t set;
   ::sigemptyset(&set);
   ::sigaddset(&set, SIGINT);
   ::sigaddset(&set, SIGTERM);
-  ::sigprocmask(SIG_BLOCK, &set, nullptr);
-  return ckpt::base::UniqueFd(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+  return set;
 }
 
 }  // namespace
 
+void hold_stop_signals() {
+  const sigset_t set = stop_signals();
+  ::sigprocmask(SIG_BLOCK, &set, nullptr);
+}
+
 Supervisor::Supervisor(RunOptions options) : impl_(std::make_unique<Impl>(std::move(options))) {}
 
 Supervisor::~Supervisor() {
+  // Only a run that did not come to its end has left anything to stop.
   impl_->kill_ranks();
   if (impl_->daemon) impl_->daemon->stop(kDaemonStopMs);
 }
 
-Status Supervisor::start_daemon() { return impl_->start_daemon(); }
+Status Supervisor::start_daemon() {
+  if (!impl_->options.own_daemon) return {};
+  const bool resumes = impl_->options.rank.resume != CKPT_RESUME_START;
+  return impl_->start_daemon(resumes ? kArenaToAskBytes : arena_bytes_for(impl_->options.rank));
+}
 Status Supervisor::settle(const TrainConfig& config) { return impl_->settle(config); }
 int Supervisor::run() { return impl_->run(); }
+std::optional<int> Supervisor::stop_signal() const { return impl_->stop_signal; }
 
-Status Supervisor::Impl::start_daemon() {
-  if (!options.own_daemon) return {};
+Supervisor::Impl::Impl(RunOptions run_options) : options(std::move(run_options)) {
+  hold_stop_signals();
+  const sigset_t set = stop_signals();
+  signals = ckpt::base::UniqueFd(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+  bar.emplace(
+      report::ProgressBar::for_descriptor(STDERR_FILENO, options.rank.run, options.rank.steps));
+}
+
+Status Supervisor::Impl::start_daemon(uint64_t arena_bytes) {
   DaemonProcess::Options own{.data_dir = options.data_dir,
                              .socket = options.rank.socket,
                              .log_file = options.log_file,
-                             .arena_bytes = daemon_arena_bytes(options.rank)};
+                             .arena_bytes = arena_bytes};
   if (!options.io.empty()) own.more_arguments = {"--io", options.io};
   CKPT_ASSIGN(daemon, DaemonProcess::start(own));
+  daemon_arena_bytes = arena_bytes;
+  return await_daemon();
+}
+
+Status Supervisor::Impl::await_daemon() {
+  const uint64_t begin_ns = monotonic_ns();
+  bool said = false;
+  while (!daemon->read_log() && !daemon->ready()) {
+    const Result<bool> restarted = daemon->restart_if_dead();
+    if (!restarted.ok()) {
+      daemon.reset();
+      return restarted.error();
+    }
+    if (!said && monotonic_ns() - begin_ns > kSayWaitingAfterNs) {
+      say("waiting for ckptd to open " + options.data_dir);
+      said = true;
+    }
+    pollfd watched[] = {
+        {signals.get(), POLLIN, 0}, {daemon->log_fd(), POLLIN, 0}, {daemon->pidfd(), POLLIN, 0}};
+    ::poll(watched, std::size(watched), kTickMs);
+    take_signal();
+    if (stop_signal) return make_error(ErrorCode::kAborted, "stopped before ckptd was ready");
+  }
   return {};
 }
 
 Status Supervisor::Impl::settle(const TrainConfig& config) {
-  const uint64_t arena_before = daemon_arena_bytes(options.rank);
   options.rank.config = config;
-  if (!daemon || daemon_arena_bytes(options.rank) <= arena_before) return {};
-  // The model that is resumed is larger than ckptd was started for.
+  const uint64_t arena_bytes = arena_bytes_for(options.rank);
+  if (!daemon || arena_bytes <= daemon_arena_bytes) return {};
   daemon->stop(kDaemonStopMs);
   daemon.reset();
-  return start_daemon();
+  return start_daemon(arena_bytes);
 }
 
 int Supervisor::Impl::run() {
-  signals = watch_signals();
   recorder.emplace(options.rank.ranks, options.rank.config.tokens_per_step());
-  bar.emplace(
-      report::ProgressBar::for_descriptor(STDERR_FILENO, options.rank.run, options.rank.steps));
+  watchdog.emplace(options.rank.ranks);
   const Status opened = open_files();
   if (!opened.ok()) give_up(opened.error());
+  take_signal();  // one that came while the run was being looked up
+  if (stop_signal) give_up(make_error(ErrorCode::kAborted, "stopped before the first step"));
   slots.resize(options.rank.ranks);
   for (uint32_t rank = 0; rank < slots.size() && !failure; ++rank) {
     const Status started = start_rank(rank);
@@ -127,14 +173,13 @@ void Supervisor::Impl::watch_once() {
   }
   kill_hanging_ranks();
   // A rank that waits for the others of an epoch that is not needed any more.
-  if (complete) {
-    const bool others_done = std::all_of(slots.begin(), slots.end(), [](const Slot& slot) {
-      return slot.saved || !slot.process || slot.left_group;
-    });
-    const bool somebody_waits = std::any_of(
-        slots.begin(), slots.end(), [](const Slot& slot) { return slot.process && !slot.saved; });
-    if (others_done && somebody_waits) kill_ranks();
-  }
+  if (complete && everybody_else_is_done()) kill_ranks();
+}
+
+// Whoever has not saved has no process, or waits for an epoch that nobody else will join.
+bool Supervisor::Impl::everybody_else_is_done() const {
+  return std::all_of(slots.begin(), slots.end(),
+                     [](const Slot& slot) { return slot.saved || !slot.process || slot.left; });
 }
 
 void Supervisor::Impl::daemon_ended() {
@@ -157,9 +202,15 @@ void Supervisor::Impl::take_signal() {
     return;
   }
   stop_signal = static_cast<int>(info.ssi_signo);
+  if (!ranks_running()) return;
+  if (!epoch_seen) {
+    // Nobody has state yet.
+    give_up(make_error(ErrorCode::kAborted, "stopped before the first step"));
+    return;
+  }
   say("stopping: the ranks save the step they are at (once more to stop at once)");
   for (Slot& slot : slots) {
-    if (slot.process) slot.process->signal(SIGTERM);
+    if (slot.process && slot.joined) slot.process->signal(SIGTERM);
   }
 }
 
@@ -178,6 +229,7 @@ void Supervisor::Impl::kill_ranks() {
 int Supervisor::Impl::finish() {
   bar->finish();
   if (daemon) daemon->stop(kDaemonStopMs);
+  daemon.reset();
   const report::Report result = recorder->report();
   for (const std::string& mismatch : recorder->mismatches()) {
     say("not reproduced: " + mismatch);
@@ -191,15 +243,27 @@ int Supervisor::Impl::finish() {
   if (options.print_report) std::fputs(report::to_json(result).c_str(), stdout);
   if (failure) {
     say("error: " + failure->message);
-    return ckpt::exit_code_for(failure->code);
+    return stop_signal ? kStoppedExit + *stop_signal : ckpt::exit_code_for(failure->code);
   }
   say(report::summary_text(result));
   if (!result.failures.empty()) say(report::failure_table_text(result));
-  if (stop_signal) {
-    say(fmt::format("stopped by signal {} after step {} of {}; --resume latest goes on from here",
-                    *stop_signal, recorder->step(), options.rank.steps));
-  }
-  return exit_code;
+  if (!stopped_short()) return exit_code;
+  say_how_it_stopped();
+  return exit_code == 0 ? kStoppedExit + *stop_signal : exit_code;
+}
+
+bool Supervisor::Impl::stopped_short() const {
+  return stop_signal && recorder->step() < options.rank.steps;
+}
+
+void Supervisor::Impl::say_how_it_stopped() {
+  const bool resumed = options.rank.resume != CKPT_RESUME_START;
+  const bool saved = resumed || !recorder->durable_steps().empty();
+  const char* later = !saved                ? "nothing was saved"
+                      : !options.data_stays ? "what was saved goes with the temporary folder"
+                                            : "--resume latest goes on from here";
+  say(fmt::format("stopped by signal {} after step {} of {}; {}", *stop_signal, recorder->step(),
+                  options.rank.steps, later));
 }
 
 void Supervisor::Impl::say(const std::string& line) {

@@ -4,11 +4,12 @@
 // One thread, one poll loop over the ranks' event pipes, the pidfds of all children and a signalfd.
 // A rank that dies is started again by itself; the survivors keep running and meet it in the next
 // epoch. A rank that gives up with a kFatal event ends the run: the same would happen again.
-// SIGINT or SIGTERM: the ranks save the step they are at, and the run ends well; a second one ends
-// it at once.
+// SIGINT or SIGTERM: the ranks save the step they are at, and the run ends with 128 + the signal's
+// number; a second one ends it at once.
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,7 @@ struct RunOptions {
   uint32_t restarts_max = 5;           // of ranks, in a row without a completed step
   bool own_daemon = true;              // listening on rank.socket, with its data in data_dir
   std::string data_dir;
+  bool data_stays = true;  // after the run: what is saved can be resumed
   std::string log_file;
   std::string io;  // ckptd's --io; empty: its default
   std::string report_file;
@@ -36,16 +38,23 @@ struct RunOptions {
   bool print_report = false;  // the report's JSON on stdout
 };
 
+// From here on SIGINT and SIGTERM wait for a Supervisor to take them, even one that is made later:
+// nothing that was begun in between is left lying about.
+void hold_stop_signals();
+
 class Supervisor {
  public:
   explicit Supervisor(RunOptions options);
   ~Supervisor();  // kills what still runs
 
-  // Starts our own ckptd, if the options want one. Does not wait until it is ready: clients do.
+  // Starts our own ckptd, if the options want one, and waits until it is ready. The error is what
+  // it said last, or kAborted if a signal came first (stop_signal() then tells which).
   Status start_daemon();
+  std::optional<int> stop_signal() const;
   // What was found out with ckptd's help: the configuration of the run that is resumed.
   Status settle(const TrainConfig& config);
-  // Runs to the end; returns the exit code of the program.
+  // Runs to the end; returns the exit code of the program: 128 + n if signal n stopped it short of
+  // the last step.
   int run();
 
  private:

@@ -3,13 +3,13 @@
 
 #include <fstream>
 #include <optional>
-#include <set>
 
 #include "trainer/elastic/daemon_process.h"
 #include "trainer/elastic/events.h"
 #include "trainer/elastic/process.h"
 #include "trainer/elastic/recorder.h"
 #include "trainer/elastic/supervisor.h"
+#include "trainer/elastic/watchdog.h"
 #include "trainer/report/progress.h"
 
 namespace moetrain {
@@ -20,13 +20,15 @@ struct Supervisor::Impl {
     std::optional<Process> process;
     ckpt::base::UniqueFd events;
     EventReader reader;
-    bool saved = false;       // the last checkpoint is durable: its end is a good one
-    bool left_group = false;  // it reported the loss of a peer since the last epoch began
+    bool saved = false;   // the last checkpoint is durable: its end is a good one
+    bool joined = false;  // it asked for an epoch: from then on SIGTERM makes it save and stop
+    bool left = false;    // it lost its group and has not trained since
   };
 
-  explicit Impl(RunOptions run_options) : options(std::move(run_options)) {}
+  explicit Impl(RunOptions run_options);
 
-  Status start_daemon();
+  Status start_daemon(uint64_t arena_bytes);
+  Status await_daemon();
   Status settle(const TrainConfig& config);
   int run();
   Status open_files();
@@ -46,12 +48,17 @@ struct Supervisor::Impl {
   void give_up(ckpt::Error error);
   void kill_ranks();
   bool ranks_running() const;
+  bool everybody_else_is_done() const;
+  bool stopped_short() const;
+  void say_how_it_stopped();
   int finish();
   void say(const std::string& line);
 
   RunOptions options;
   std::optional<DaemonProcess> daemon;
+  uint64_t daemon_arena_bytes = 0;  // what it was started with
   std::optional<Recorder> recorder;
+  std::optional<Watchdog> watchdog;
   std::optional<report::ProgressBar> bar;
   std::ofstream metrics;
   std::ofstream events;
@@ -62,7 +69,6 @@ struct Supervisor::Impl {
   uint32_t restarts_in_a_row = 0;
   std::optional<int> stop_signal;
   std::optional<ckpt::Error> failure;
-  uint64_t group_lost_ns = 0;  // when the first rank reported it; 0: the group is well
 };
 
 }  // namespace moetrain

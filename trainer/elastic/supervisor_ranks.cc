@@ -19,8 +19,8 @@ using Kind = RankEvent::Kind;
 
 namespace {
 
-// A survivor leaves its group within seconds of a loss; one that has not after this long hangs.
-constexpr uint64_t kHangingNs = 20'000'000'000;
+// For a rank that is started anew to reach a ckptd that may be starting anew itself.
+constexpr uint32_t kReopenTimeoutMs = 120'000;
 
 std::string metrics_line(const RankEvent& event, uint64_t tokens) {
   nlohmann::ordered_json line;
@@ -46,7 +46,10 @@ Status Supervisor::Impl::start_rank(uint32_t rank) {
   for (const RankKill& kill : options.kills) {
     if (kill.rank == rank) told.kill_at.push_back(kill.step);
   }
-  if (epoch_seen) told.resume = CKPT_RESUME_CONTINUE;
+  if (epoch_seen) {
+    told.resume = CKPT_RESUME_CONTINUE;
+    told.open_timeout_ms = kReopenTimeoutMs;
+  }
   CKPT_ASSIGN(Pipe pipe, make_pipe());
   ::fcntl(pipe.read.get(), F_SETFL, O_NONBLOCK);
   Process::Options process;
@@ -57,8 +60,7 @@ Status Supervisor::Impl::start_rank(uint32_t rank) {
   CKPT_ASSIGN(Process started, Process::start(process));
   Slot& slot = slots[rank];
   slot = Slot{.process = std::move(started), .events = std::move(pipe.read), .reader = {}};
-  // A stop that was asked for before this process existed.
-  if (stop_signal) slot.process->signal(SIGTERM);
+  watchdog->started(rank, monotonic_ns());
   return {};
 }
 
@@ -80,16 +82,25 @@ void Supervisor::Impl::read_events(uint32_t rank) {
 
 void Supervisor::Impl::handle(const RankEvent& event) {
   recorder->add(event);
+  watchdog->add(event);
   if (events.is_open()) events << to_line(event) << std::flush;
   switch (event.kind) {
     case Kind::kTraining:
       epoch_seen = true;
-      group_lost_ns = 0;
-      slots[event.rank].left_group = false;
+      slots[event.rank].left = false;
       if (event.rank == 0 && event.resumed) {
         say(fmt::format("resumed at step {} ({} ranks, epoch {}, lineage {})", event.step,
                         slots.size(), event.epoch, event.lineage));
       }
+      return;
+    case Kind::kJoining:
+      // A stop that was asked for before this process could listen to it.
+      if (stop_signal && !slots[event.rank].joined) slots[event.rank].process->signal(SIGTERM);
+      slots[event.rank].joined = true;
+      return;
+    case Kind::kConnecting:
+    case Kind::kRestoring:
+    case Kind::kSaving:
       return;
     case Kind::kStep:
       return handle_step(event);
@@ -106,8 +117,7 @@ void Supervisor::Impl::handle(const RankEvent& event) {
       });
       return;
     case Kind::kGroupLost:
-      slots[event.rank].left_group = true;
-      if (group_lost_ns == 0) group_lost_ns = monotonic_ns();
+      slots[event.rank].left = true;
       return;
     case Kind::kLog:
       return say(fmt::format("rank {}: {}", event.rank, event.text));
@@ -141,6 +151,7 @@ void Supervisor::Impl::rank_ended(uint32_t rank, const ProcessEnd& end) {
   if (slot.events.valid()) read_events(rank);  // its last words
   slot.process.reset();
   slot.events.reset();
+  watchdog->ended(rank);
   if (slot.saved || complete || failure) return;
   if (stop_signal) {
     return give_up(make_error(ErrorCode::kAborted,
@@ -148,25 +159,23 @@ void Supervisor::Impl::rank_ended(uint32_t rank, const ProcessEnd& end) {
                               end.text()));
   }
   recorder->rank_died(rank, monotonic_ns());
-  say(fmt::format("rank {} is lost at step {} ({}); starting it again", rank, recorder->step() + 1,
-                  end.text()));
+  const std::string lost =
+      fmt::format("rank {} is lost at step {} ({})", rank, recorder->step() + 1, end.text());
   if (++restarts_in_a_row > options.restarts_max) {
-    return give_up(make_error(
-        ErrorCode::kAborted, "rank {} ended with {}: {} restarts in a row without a completed step",
-        rank, end.text(), options.restarts_max));
+    return give_up(make_error(ErrorCode::kAborted,
+                              "{}, after {} restarts in a row without a completed step", lost,
+                              options.restarts_max));
   }
+  say(lost + "; starting it again");
   const Status started = start_rank(rank);
   if (!started.ok()) give_up(started.error());
 }
 
 void Supervisor::Impl::kill_hanging_ranks() {
-  if (group_lost_ns == 0 || monotonic_ns() - group_lost_ns < kHangingNs) return;
-  group_lost_ns = 0;
-  for (uint32_t rank = 0; rank < slots.size(); ++rank) {
-    Slot& slot = slots[rank];
-    if (!slot.process || slot.left_group || slot.saved) continue;
-    say(fmt::format("rank {} hangs: it did not leave the lost group; killing it", rank));
-    slot.process->signal(SIGKILL);
+  for (const Watchdog::Hang& hang : watchdog->hanging(monotonic_ns())) {
+    say(fmt::format("rank {} hangs, {}; killing it", hang.rank, hang.what));
+    recorder->rank_hangs(hang.rank);
+    if (slots[hang.rank].process) slots[hang.rank].process->signal(SIGKILL);
   }
 }
 

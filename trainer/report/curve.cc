@@ -70,6 +70,7 @@ std::vector<Point> thin_out(const Curve& curve, const std::vector<Point>& points
 }
 
 std::string ranks_text(const std::vector<uint32_t>& ranks) {
+  if (ranks.empty()) return "the group";  // nobody died: a peer did not answer in time
   return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
 }
 

@@ -7,6 +7,7 @@
 //    failures:[{step, ranks, detected_ms, resumed_ms, steps_lost,
 //               bytes:{replica, memory, disk, peer, tier}, stale_units}],
 //    daemon_failures:[{step, down_ms}], plt}
+// final_loss is null where no step was done, or its loss is not finite.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +39,7 @@ struct BytesBySource {
 // A loss of trainer ranks.
 struct Failure {
   uint64_t step = 0;            // the last step that was completed before it
-  std::vector<uint32_t> ranks;  // lost together
+  std::vector<uint32_t> ranks;  // lost together; none: nobody died, but the group was lost
   double detected_ms = 0;       // from the loss until the supervisor knew
   double resumed_ms = 0;        // from the loss until the group trained again
   uint64_t steps_lost = 0;      // completed steps that had to be done again

@@ -120,6 +120,47 @@ TEST_F(RecorderTest, RanksLostBeforeTrainingGoesOnAreOneFailure) {
   EXPECT_EQ(report.failures[0].detected_ms, 0) << "nobody told when it began";
 }
 
+TEST_F(RecorderTest, AHangBeginsWithTheLastSignOfLife) {
+  begin_epoch(0, false);
+  do_step(1);
+  const uint64_t last_sign = now_;  // of rank 1, which does the step last
+  now_ += 60'000 * kMs;             // the collective's bound
+  recorder_.add(event(Kind::kGroupLost, 0, 1));
+  recorder_.rank_hangs(1);
+  recorder_.rank_died(1, now_ += 20'000 * kMs);
+  const uint64_t known = now_;
+  begin_epoch(0, false);
+  const report::Report report = recorder_.report();
+  ASSERT_EQ(report.failures.size(), 1u);
+  EXPECT_NEAR(report.failures[0].detected_ms, static_cast<double>(known - last_sign) / kMs, 1e-9);
+  EXPECT_NEAR(report.failures[0].resumed_ms, static_cast<double>(now_ - last_sign) / kMs, 1e-9);
+}
+
+TEST_F(RecorderTest, AFailureBeginsWhenTheGroupIsLost) {
+  begin_epoch(0, false);
+  do_step(1);
+  recorder_.add(event(Kind::kGroupLost, 0, 1));
+  const uint64_t lost = now_;
+  recorder_.rank_died(1, now_ += 30 * kMs);
+  begin_epoch(0, false);
+  const report::Report report = recorder_.report();
+  ASSERT_EQ(report.failures.size(), 1u);
+  EXPECT_NEAR(report.failures[0].detected_ms, 30, 1e-9);
+  EXPECT_NEAR(report.failures[0].resumed_ms, static_cast<double>(now_ - lost) / kMs, 1e-9);
+}
+
+TEST_F(RecorderTest, AGroupThatIsLostWithoutADeathIsAFailureToo) {
+  begin_epoch(0, false);
+  for (uint64_t step = 1; step <= 3; ++step) do_step(step);
+  recorder_.add(event(Kind::kGroupLost, 0, 3));
+  recorder_.add(event(Kind::kGroupLost, 1, 3));
+  begin_epoch(1, true);
+  const report::Report report = recorder_.report();
+  ASSERT_EQ(report.failures.size(), 1u);
+  EXPECT_TRUE(report.failures[0].ranks.empty());
+  EXPECT_EQ(report.failures[0].steps_lost, 2u);
+}
+
 TEST_F(RecorderTest, NoticesALossThatIsNotReproduced) {
   begin_epoch(0, false);
   do_step(1);

@@ -1,0 +1,145 @@
+// Kill -9 from outside, at random moments, of whatever is there.
+//
+// Every play prints its seed; CKPT_KILL_SEED and CKPT_KILL_PLAYS choose the first and how many.
+// When a kill hits depends on the machine as well, so a seed repeats a play only nearly.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <iostream>
+#include <random>
+#include <set>
+#include <thread>
+
+#include "tests/system/training.h"
+
+namespace systemtest {
+namespace {
+
+using nlohmann::json;
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+uint64_t setting(const char* name, uint64_t fallback) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? fallback : std::strtoull(value, nullptr, 10);
+}
+
+bool is_ckptd(const Program::Child& child) { return child.arguments[0].ends_with("/ckptd"); }
+bool is_rank(const Program::Child& child) {
+  return child.arguments.size() > 1 && child.arguments[1] == "rank";
+}
+
+size_t count(const std::string& text, const std::string& what) {
+  size_t found = 0;
+  for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) ++found;
+  return found;
+}
+
+class KillsTest : public TrainingTest {
+ protected:
+  uint64_t seed(uint64_t play) {
+    const uint64_t chosen = setting("CKPT_KILL_SEED", 1) + play;
+    std::cout << "CKPT_KILL_SEED=" << chosen << std::endl;
+    return chosen;
+  }
+  // Kills one of the program's children that `wanted` picks, as soon as there is one. False if the
+  // program ended first.
+  bool kill_one(Program& program, bool (*wanted)(const Program::Child&), std::mt19937_64& random) {
+    while (program.running()) {
+      std::vector<Program::Child> children = program.children();
+      std::erase_if(children, [&](const auto& child) { return !wanted(child); });
+      if (!children.empty() && ::kill(children[random() % children.size()].pid, SIGKILL) == 0) {
+        return true;
+      }
+      std::this_thread::sleep_for(milliseconds(1));  // another program's children: no event
+    }
+    return false;
+  }
+  // The daemon's history after a run with these events: all that was announced, every byte good.
+  void expect_history(const std::string& store, const std::string& events, uint64_t last) {
+    std::set<uint64_t> announced;
+    for (const json& event : read_lines(events)) {
+      if (event.at("event") == "snapshot" && event.value("durable", false)) {
+        announced.insert(event.at("step").get<uint64_t>());
+      }
+    }
+    EXPECT_TRUE(announced.contains(last)) << "the last one";
+    const Ckptd daemon(store);
+    std::set<uint64_t> listed;
+    for (const json& commit : daemon.ctl({"log", "tiny"}).json()) {
+      listed.insert(commit.at("step").get<uint64_t>());
+    }
+    for (const uint64_t step : announced) EXPECT_TRUE(listed.contains(step)) << "step " << step;
+    const Ended verified = daemon.ctl({"verify"});
+    EXPECT_EQ(verified.code(), 0) << verified.out << verified.err;
+  }
+};
+
+// Moments are drawn as a step and a time after it: all of them come before the end.
+TEST_F(KillsTest, FiveDeathsOfCkptdStopNothingAndLoseNothing) {
+  constexpr uint64_t kSteps = 60;
+  constexpr uint64_t kKills = 5;
+  const std::vector<std::string> same = {
+      "--ranks", "3", "--steps", std::to_string(kSteps), "--checkpoint-every", "2"};
+  const std::string store = folder_ / "store";
+  const std::string events = folder_ / "events.jsonl";
+  const std::string metrics = folder_ / "metrics.jsonl";
+  auto with = same;
+  with.insert(with.end(), {"--data-dir", store, "--events", events, "--metrics", metrics});
+
+  std::mt19937_64 random(seed(0));
+  std::set<uint64_t> steps;
+  while (steps.size() < kKills) steps.insert(1 + random() % (kSteps - 15));
+  Program program("moetrain", arguments("killed.json", with));
+  for (const uint64_t step : steps) {
+    while (program.running() && read_lines(metrics).size() < step) {
+      std::this_thread::sleep_for(milliseconds(1));
+    }
+    std::this_thread::sleep_for(milliseconds(random() % 20));
+    ASSERT_TRUE(kill_one(program, is_ckptd, random)) << program.wait().err;
+  }
+  const Ended ended = program.wait();
+  EXPECT_EQ(ended.code(), 0) << ended.err;
+  EXPECT_EQ(count(ended.err, "ckptd is lost"), kKills) << ended.err;
+  const json killed = read_report("killed.json");
+  EXPECT_EQ(killed.at("failures").size(), 0u) << ended.err;
+  EXPECT_EQ(bits(killed), bits(train("quiet.json", same)));
+  expect_history(store, events, kSteps);
+}
+
+// A rank that dies while the group forms, twice in a row, together with ckptd: whatever comes.
+TEST_F(KillsTest, RandomDeathsOfAnythingCostTimeAndNothingElse) {
+  constexpr uint64_t kSteps = 30;
+  constexpr int kKillsMax = 6;
+  const std::vector<std::string> same = {
+      "--ranks", "4",        "--steps", std::to_string(kSteps), "--checkpoint-every",
+      "3",       "--layers", "4"};
+  const auto expected = bits(train("quiet.json", same));
+  ASSERT_EQ(expected.size(), kSteps);
+  const uint64_t plays = setting("CKPT_KILL_PLAYS", 3);
+  for (uint64_t play = 0; play < plays; ++play) {
+    std::mt19937_64 random(seed(play));
+    const std::string name = "play" + std::to_string(play);
+    const std::string store = folder_ / name;
+    const std::string events = folder_ / (name + ".jsonl");
+    auto with = same;
+    with.insert(with.end(), {"--data-dir", store, "--events", events, "--restarts-max", "20"});
+    Program program("moetrain", arguments(name + ".json", with));
+    for (int kill = 0; kill < kKillsMax; ++kill) {
+      // The moment is the point of the test: nobody is waited for.
+      std::this_thread::sleep_for(milliseconds(20 + random() % 300));
+      const bool victim_is_ckptd = random() % 4 == 0;
+      if (!kill_one(program, victim_is_ckptd ? is_ckptd : is_rank, random)) break;
+    }
+    const Ended ended = program.wait();
+    ASSERT_EQ(ended.code(), 0) << ended.err;
+    EXPECT_EQ(bits(read_report(name + ".json")), expected) << ended.err;
+    expect_history(store, events, kSteps);
+  }
+}
+
+}  // namespace
+}  // namespace systemtest

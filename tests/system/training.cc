@@ -1,0 +1,69 @@
+#include "tests/system/training.h"
+
+#include <fstream>
+
+namespace systemtest {
+
+using nlohmann::json;
+
+TrainingTest::TrainingTest() {
+  // Text of our own: results do not change with the sources.
+  std::ofstream text(data_, std::ios::binary);
+  for (int i = 0; i < 3000; ++i) text << "step " << i * i % 997 << " of expert " << i % 13 << '\n';
+}
+
+std::vector<std::string> TrainingTest::arguments(const std::string& report,
+                                                 const std::vector<std::string>& more) const {
+  std::vector<std::string> all = {"run",
+                                  "--run",
+                                  "tiny",
+                                  "--data",
+                                  data_,
+                                  "--hidden",
+                                  "16",
+                                  "--heads",
+                                  "2",
+                                  "--kv-heads",
+                                  "1",
+                                  "--head-dim",
+                                  "8",
+                                  "--intermediate",
+                                  "24",
+                                  "--experts",
+                                  "4",
+                                  "--seq",
+                                  "16",
+                                  "--batch",
+                                  "4",
+                                  "--report",
+                                  folder_ / report};
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
+json TrainingTest::train(const std::string& report, const std::vector<std::string>& more) {
+  const Ended ended = run("moetrain", arguments(report, more));
+  EXPECT_EQ(ended.code(), 0) << ended.err;
+  last_error_output_ = ended.err;
+  return read_report(report);
+}
+
+json TrainingTest::read_report(const std::string& report) const {
+  auto document = json::parse(read_file(folder_ / report), nullptr, false);
+  EXPECT_TRUE(document.is_object()) << report;
+  return document;
+}
+
+std::map<uint64_t, std::string> TrainingTest::bits(const json& report) {
+  std::map<uint64_t, std::string> result;
+  for (const json& loss : report.at("losses")) result[loss.at("step")] = loss.at("loss_bits");
+  return result;
+}
+
+std::map<uint64_t, double> TrainingTest::losses(const json& report) {
+  std::map<uint64_t, double> result;
+  for (const json& loss : report.at("losses")) result[loss.at("step")] = loss.at("loss");
+  return result;
+}
+
+}  // namespace systemtest

@@ -1,0 +1,121 @@
+#include "trainer/elastic/watchdog.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace moetrain {
+
+namespace {
+
+using Kind = RankEvent::Kind;
+
+constexpr uint64_t kNsPerMs = 1'000'000;
+
+uint64_t seconds_between(uint64_t from_ns, uint64_t to_ns) {
+  return (to_ns - std::min(from_ns, to_ns)) / (1'000 * kNsPerMs);
+}
+
+}  // namespace
+
+void Watchdog::started(uint32_t rank, uint64_t now_ns) {
+  ranks_[rank] = {.state = State::kStarting, .since_ns = now_ns};
+}
+
+void Watchdog::ended(uint32_t rank) { ranks_[rank] = {}; }
+
+void Watchdog::enter(const RankEvent& event, State state) {
+  Rank& rank = ranks_[event.rank];
+  rank.state = state;
+  rank.since_ns = event.time_ns;
+  if (event.epoch != 0) rank.epoch = event.epoch;
+}
+
+void Watchdog::add(const RankEvent& event) {
+  switch (event.kind) {
+    case Kind::kJoining:
+      return enter(event, State::kJoining);
+    case Kind::kConnecting:
+      if (event.epoch > opened_epoch_) {
+        opened_epoch_ = event.epoch;
+        opened_ns_ = event.time_ns;
+      }
+      return enter(event, State::kConnecting);
+    case Kind::kRestoring:
+      return enter(event, State::kRestoring);
+    case Kind::kTraining:
+      return enter(event, State::kTraining);
+    case Kind::kSaving:
+      return enter(event, State::kSaving);
+    case Kind::kSaved:
+    case Kind::kFatal:
+      return enter(event, State::kDone);
+    case Kind::kGroupLost:
+      if (event.epoch > lost_epoch_) {
+        lost_epoch_ = event.epoch;
+        lost_ns_ = event.time_ns;
+        lost_opened_ns_ = opened_ns_;
+      }
+      return enter(event, State::kLeaving);
+    case Kind::kStep:
+    case Kind::kSnapshot:
+    case Kind::kDying:
+    case Kind::kLog:
+      return;
+  }
+}
+
+// Why the rank is to be given up, if it is.
+std::optional<std::string> Watchdog::judge(const Rank& rank, uint64_t now_ns) const {
+  const auto alone = [&](uint64_t patience_ms, const char* what) -> std::optional<std::string> {
+    if (now_ns < rank.since_ns + patience_ms * kNsPerMs) return std::nullopt;
+    return fmt::format("{} for {} s", what, seconds_between(rank.since_ns, now_ns));
+  };
+  const auto left_behind = [&](uint64_t patience_ms,
+                               const char* what) -> std::optional<std::string> {
+    const uint64_t from_ns = std::max(rank.since_ns, lost_ns_);
+    if (now_ns < from_ns + patience_ms * kNsPerMs) return std::nullopt;
+    return fmt::format("{} epoch {}, which others left {} s ago", what, lost_epoch_,
+                       seconds_between(lost_ns_, now_ns));
+  };
+  const bool in_lost_epoch = lost_epoch_ != 0 && rank.epoch <= lost_epoch_;
+  switch (rank.state) {
+    case State::kNone:
+    case State::kDone:
+      return std::nullopt;
+    case State::kStarting:
+      return alone(patience_.starting_ms, "starting");
+    case State::kLeaving:
+      return alone(patience_.leaving_ms, "leaving its epoch");
+    case State::kJoining:
+      // An epoch opens when all have asked for it: who asked before has been answered.
+      if (!in_lost_epoch || rank.since_ns >= lost_opened_ns_) return std::nullopt;
+      return left_behind(patience_.joining_ms, "joining");
+    case State::kConnecting:
+      if (!in_lost_epoch) return std::nullopt;
+      return left_behind(patience_.connecting_ms, "connecting in");
+    case State::kRestoring:
+      if (!in_lost_epoch) return std::nullopt;
+      return left_behind(patience_.restoring_ms, "restoring in");
+    case State::kTraining:
+      if (!in_lost_epoch) return std::nullopt;
+      return left_behind(patience_.training_ms, "training in");
+    case State::kSaving:
+      if (!in_lost_epoch) return std::nullopt;
+      return left_behind(patience_.saving_ms, "saving in");
+  }
+  return std::nullopt;
+}
+
+std::vector<Watchdog::Hang> Watchdog::hanging(uint64_t now_ns) {
+  std::vector<Hang> hangs;
+  for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+    std::optional<std::string> what = judge(ranks_[rank], now_ns);
+    if (!what) continue;
+    hangs.push_back({rank, std::move(*what)});
+    ranks_[rank] = {};
+  }
+  return hangs;
+}
+
+}  // namespace moetrain
