@@ -8,7 +8,9 @@ int main(int argc, char** argv) {
   CLI::App app{"moetrain: trains Mixture-of-Experts models that survive the loss of workers"};
   app.require_subcommand(1);
   app.footer(
-      "Exit codes: 0 done, 1 failed, 2 bad usage, 3 not found, 4 integrity error.\n"
+      "Exit codes: 0 done, 1 failed, 2 bad usage, 3 not found, 4 integrity error, 128+n stopped "
+      "by\n"
+      "signal n before the end.\n"
       "`moetrain COMMAND --help` shows a command's options and examples.");
   moetrain::ExitCode exit_code;
   moetrain::add_run_command(app, exit_code);

@@ -76,6 +76,18 @@ Result<TrainConfig> ConfigFlags::apply(TrainConfig base) const {
   return base;
 }
 
+void refuse_negative_counts(CLI::App& command) {
+  const CLI::Validator not_negative(
+      [](std::string& text) {
+        return text.starts_with('-') ? fmt::format("{}: must not be negative", text)
+                                     : std::string();
+      },
+      "");
+  for (CLI::Option* option : command.get_options()) {
+    if (option->get_type_name() == "UINT") option->check(not_negative);
+  }
+}
+
 int fail(const ckpt::Error& error) {
   fmt::print(stderr, "moetrain: {}\n", error.message);
   return ckpt::exit_code_for(error.code);

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <cstdlib>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -94,9 +95,11 @@ struct ReportFlags {
 Result<int> show_report(const ReportFlags& flags) {
   CKPT_ASSIGN(const report::Report loaded, report::read_report(flags.file));
   const bool terminal = ::isatty(STDOUT_FILENO) == 1;
+  const char* asked = std::getenv("NO_COLOR");
+  const bool no_color = asked != nullptr && *asked != '\0';
   const report::ChartOptions chart{.columns = report::terminal_columns(STDOUT_FILENO),
                                    .unicode = report::locale_is_utf8(),
-                                   .color = terminal};
+                                   .color = terminal && !no_color};
   fmt::print("{}\n{}\n{}", report::summary_text(loaded), report::failure_table_text(loaded),
              report::loss_chart_text(loaded, chart));
   if (flags.svg.empty()) return 0;
@@ -119,6 +122,7 @@ void add_eval_command(CLI::App& app, ExitCode& exit_code) {
   command->add_option("--logits", flags->logits_file,
                       "Write the logits of one sequence here (raw fp32), its tokens with --json");
   command->add_flag("--json", flags->json, "Print one JSON document");
+  refuse_negative_counts(*command);
   command->footer("Example:\n  moetrain eval books@200 --socket unix:/run/ckptd.sock --json");
   command->callback([flags, &exit_code] {
     const Result<int> result = eval(*flags);

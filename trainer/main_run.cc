@@ -87,6 +87,9 @@ Status check_run_name(const std::string& name) {
 Status check_flags(RunFlags& flags) {
   RankOptions& rank = flags.options.rank;
   CKPT_TRY(check_run_name(rank.run));
+  if (rank.ranks == 0) {
+    return make_error(ErrorCode::kInvalidArgument, "--ranks 0: at least 1 is needed");
+  }
   if (rank.steps == 0) return make_error(ErrorCode::kInvalidArgument, "--steps 0: nothing to do");
   if (flags.on_loss != "restart") {
     return make_error(
@@ -102,7 +105,7 @@ Status check_flags(RunFlags& flags) {
                       flags.joins.front());
   }
   for (const std::string& kill : flags.kills) {
-    CKPT_ASSIGN(const RankKill parsed, parse_kill(kill, std::max(rank.ranks, 1u)));
+    CKPT_ASSIGN(const RankKill parsed, parse_kill(kill, rank.ranks));
     flags.options.kills.push_back(parsed);
   }
   if (!rank.socket.empty() && !flags.data_dir.empty()) {
@@ -147,6 +150,7 @@ Status use_own_daemon(RunFlags& flags, const WorkFolder& folder) {
   RunOptions& options = flags.options;
   options.rank.socket = (folder.path() / "ckptd.sock").string();
   options.data_dir = flags.data_dir.empty() ? (folder.path() / "data").string() : flags.data_dir;
+  options.data_stays = !flags.data_dir.empty() || flags.keep;
   options.log_file =
       (flags.data_dir.empty() ? folder.path() : fs::path(flags.data_dir)) / "ckptd.log";
   std::error_code error;
@@ -156,13 +160,46 @@ Status use_own_daemon(RunFlags& flags, const WorkFolder& folder) {
                     error.message());
 }
 
-// The data as the ranks will read it, checked before anything is started.
-Status check_data(RankOptions& rank) {
+// The data as the ranks will read it.
+Result<Corpus> load_data(RankOptions& rank) {
   if (rank.data.empty()) {
     CKPT_ASSIGN(rank.data, default_data_paths());
   }
-  CKPT_ASSIGN(const Corpus corpus, Corpus::load(rank.data));
-  return corpus.check_fits(rank.config.model.seq_len);
+  return Corpus::load(rank.data);
+}
+
+// A disaster that was asked for and cannot happen would be a test that tests nothing.
+Status check_kills(const RunOptions& options, uint64_t first_step) {
+  const auto check = [&](const std::string& flag, uint64_t step) -> Status {
+    if (step >= first_step && step <= options.rank.steps) return {};
+    return make_error(ErrorCode::kInvalidArgument, "{}: the run does steps {} to {}", flag,
+                      first_step, options.rank.steps);
+  };
+  for (const RankKill& kill : options.kills) {
+    CKPT_TRY(check(fmt::format("--kill {}@{}", kill.rank, kill.step), kill.step));
+  }
+  for (const uint64_t step : options.daemon_kills) {
+    CKPT_TRY(check(fmt::format("--kill-daemon {}", step), step));
+  }
+  return {};
+}
+
+// What the run is trained with, and from which step: what its checkpoint says, which the flags must
+// not contradict.
+Result<SavedRun> find_resumed(const RunFlags& flags, const std::string& view) {
+  const RankOptions& rank = flags.options.rank;
+  CKPT_ASSIGN(SavedRun saved, find_saved_run(rank.socket, rank.run, view));
+  CKPT_ASSIGN(const TrainConfig config, flags.config.apply(saved.config));
+  const std::string differs = difference(saved.config, config);
+  if (!differs.empty()) {
+    return make_error(ErrorCode::kInvalidArgument, "run {} step {} was trained with {}", rank.run,
+                      saved.step, differs);
+  }
+  if (saved.step > rank.steps) {
+    return make_error(ErrorCode::kInvalidArgument, "--steps {}: run {} is already at step {}",
+                      rank.steps, rank.run, saved.step);
+  }
+  return saved;
 }
 
 TrainConfig default_config() {
@@ -171,38 +208,56 @@ TrainConfig default_config() {
   return config;
 }
 
+// Everything that can be refused before a rank is started; with --resume, with ckptd's help.
+Status settle(RunFlags& flags, const std::optional<std::string>& view, const Corpus& corpus,
+              Supervisor& supervisor) {
+  const RankOptions& rank = flags.options.rank;
+  SavedRun begin{.config = rank.config};
+  if (view) {
+    CKPT_ASSIGN(begin, find_resumed(flags, *view));
+  }
+  CKPT_TRY(validate(begin.config, rank.ranks));
+  CKPT_TRY(corpus.check_fits(begin.config.model.seq_len));
+  CKPT_TRY(check_kills(flags.options, begin.step + 1));
+  return supervisor.settle(begin.config);
+}
+
 Result<int> run(RunFlags& flags) {
   CKPT_TRY(check_flags(flags));
   RankOptions& rank = flags.options.rank;
   CKPT_ASSIGN(const std::optional<std::string> view, parse_resume(flags.resume, rank));
   CKPT_ASSIGN(rank.config, flags.config.apply(default_config()));
-  // With --resume the run's own configuration counts; it is checked once it is known.
+  // With --resume the run's own configuration counts, which is not known yet.
   if (!view) {
     CKPT_TRY(validate(rank.config, rank.ranks));
+    CKPT_TRY(check_kills(flags.options, 1));
   }
-  CKPT_TRY(check_data(rank));
+  CKPT_ASSIGN(std::optional<Corpus> corpus, load_data(rank));
+  if (!view) {
+    CKPT_TRY(corpus->check_fits(rank.config.model.seq_len));
+  }
   flags.options.own_daemon = rank.socket.empty();
-  CKPT_ASSIGN(WorkFolder folder, WorkFolder::make());
+  std::optional<WorkFolder> folder;
   if (flags.options.own_daemon) {
-    CKPT_TRY(use_own_daemon(flags, folder));
+    hold_stop_signals();  // the folder and the daemon shall not outlive us
+    CKPT_ASSIGN(WorkFolder made, WorkFolder::make());
+    folder.emplace(std::move(made));
+    CKPT_TRY(use_own_daemon(flags, *folder));
+  } else {
+    CKPT_TRY(await_ckptd(rank.socket, rank.run, [](const std::string& line) {
+      fmt::print(stderr, "moetrain: {}\n", line);
+    }));
   }
   Supervisor supervisor(flags.options);
-  CKPT_TRY(supervisor.start_daemon());
-  if (view) {
-    CKPT_ASSIGN(const SavedRun saved, find_saved_run(rank.socket, rank.run, *view));
-    CKPT_ASSIGN(const TrainConfig config, flags.config.apply(saved.config));
-    const std::string differs = difference(saved.config, config);
-    if (!differs.empty()) {
-      return make_error(ErrorCode::kInvalidArgument, "run {} step {} was trained with {}", rank.run,
-                        saved.step, differs);
-    }
-    CKPT_TRY(validate(config, rank.ranks));
-    CKPT_TRY(supervisor.settle(config));
-  }
+  const Status started = supervisor.start_daemon();
+  if (const auto signal = supervisor.stop_signal()) return 128 + *signal;
+  CKPT_TRY(started);
+  CKPT_TRY(settle(flags, view, *corpus, supervisor));
+  corpus.reset();  // the ranks read it themselves
   const int exit_code = supervisor.run();
-  if (flags.keep && flags.options.own_daemon) {
-    fmt::print(stderr, "kept {}\n", folder.path().string());
-    folder.keep();
+  if (flags.keep && folder) {
+    fmt::print(stderr, "kept {}\n", folder->path().string());
+    folder->keep();
   }
   return exit_code;
 }
@@ -242,7 +297,8 @@ void add_flags(CLI::App& command, RunFlags& flags) {
   command.add_option("--io", flags.options.io, "Of our own ckptd: uring or pwritev")
       ->check(CLI::IsMember({"uring", "pwritev"}));
   command.add_option("--report", flags.options.report_file, "Write the report (JSON) here");
-  command.add_option("--metrics", flags.options.metrics_file, "Write a JSON line per step here");
+  command.add_option("--metrics", flags.options.metrics_file,
+                     "Write a JSON line per step here; a step that is done again has another one");
   command.add_option("--events", flags.options.events_file,
                      "Write all that the ranks say here, a JSON line each");
   command.add_flag("--json", flags.options.print_report, "Print the report on stdout");
@@ -258,7 +314,11 @@ void add_run_command(CLI::App& app, ExitCode& exit_code) {
       app.add_subcommand("run", "Train on local ranks, which may die and come back");
   add_flags(*command, *flags);
   flags->config.add_to(*command);
+  refuse_negative_counts(*command);
   command->footer(
+      "Exit codes: those of every command; 130 or 143 when SIGINT or SIGTERM stopped the run "
+      "before\n"
+      "its last step (what it was at is saved).\n"
       "Examples:\n"
       "  moetrain run --ranks 4 --steps 60 --checkpoint-every 5 --kill 2@33 --report a.json\n"
       "  moetrain run --ranks 2 --data book.txt --data-dir /var/tmp/books --run books\n"

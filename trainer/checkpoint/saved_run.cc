@@ -17,6 +17,8 @@ namespace client = ckpt::client;
 namespace {
 
 constexpr uint32_t kTimeoutMs = 30'000;
+// A ckptd that is there answers within this.
+constexpr uint32_t kAtOnceMs = 500;
 
 ErrorCode code_of_exit(int exit_code) {
   switch (exit_code) {
@@ -29,6 +31,15 @@ ErrorCode code_of_exit(int exit_code) {
     default:
       return ErrorCode::kIo;
   }
+}
+
+Result<client::Session> open_to_ask(const std::string& socket, const std::string& run,
+                                    uint32_t timeout_ms) {
+  return to_result(client::Session::open({.socket = socket,
+                                          .run = run,
+                                          .client_name = "moetrain",
+                                          .control = true,
+                                          .timeout_ms = timeout_ms}));
 }
 
 Result<json> ask(client::Session& session, const std::string& verb, const std::string& target) {
@@ -45,14 +56,23 @@ Result<json> ask(client::Session& session, const std::string& verb, const std::s
 
 }  // namespace
 
+Status await_ckptd(const std::string& socket, const std::string& run,
+                   const std::function<void(const std::string&)>& say) {
+  const auto at_once = open_to_ask(socket, run, kAtOnceMs);
+  if (at_once.ok()) return {};
+  const ErrorCode code = at_once.error().code;
+  if (code != ErrorCode::kUnavailable && code != ErrorCode::kDeadlineExceeded) {
+    return at_once.error();
+  }
+  say(fmt::format("waiting for ckptd at {} (up to {} s)", socket, kTimeoutMs / 1'000));
+  const auto later = open_to_ask(socket, run, kTimeoutMs);
+  if (!later.ok()) return later.error();
+  return {};
+}
+
 Result<SavedRun> find_saved_run(const std::string& socket, const std::string& run,
                                 const std::string& view) {
-  CKPT_ASSIGN(client::Session session,
-              to_result(client::Session::open({.socket = socket,
-                                               .run = run,
-                                               .client_name = "moetrain",
-                                               .control = true,
-                                               .timeout_ms = kTimeoutMs})));
+  CKPT_ASSIGN(client::Session session, open_to_ask(socket, run, kTimeoutMs));
   CKPT_ASSIGN(const json schema, ask(session, "schema", run));
   CKPT_ASSIGN(const json shown, ask(session, "show", run + "@" + view));
   SavedRun saved;

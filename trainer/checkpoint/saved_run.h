@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -16,6 +17,11 @@ struct SavedRun {
   uint64_t step = 0;  // of the view asked for
   uint32_t lineage = 0;
 };
+
+// Waits until a ckptd answers at `socket`; `say` gets a line if that is not at once. The error is
+// the client's.
+Status await_ckptd(const std::string& socket, const std::string& run,
+                   const std::function<void(const std::string& line)>& say);
 
 // The configuration of the run and its view RUN@`view`: a step, "latest" or a tag. kNotFound if
 // there is none; kInvalidArgument if the run is not one of moetrain.

@@ -1,0 +1,146 @@
+// What `moetrain run` does not do, and how it says so.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <fstream>
+
+#include "tests/system/training.h"
+
+namespace systemtest {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+class RefusalTest : public TrainingTest {};
+
+struct Refusal {
+  const char* name;
+  std::vector<std::string> flags;
+  int code;
+  const char* says;
+};
+
+TEST_F(RefusalTest, RefusesBadInputInOneSentence) {
+  const std::string empty = folder_ / "empty.txt";
+  std::ofstream(empty).close();
+  const std::string short_text = folder_ / "short.txt";
+  std::ofstream(short_text) << "too short";
+  const std::string fifo = folder_ / "fifo";
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  const Refusal refusals[] = {
+      {"missing data", {"--data", folder_ / "none.txt"}, 2, "none.txt"},
+      {"empty data", {"--data", empty}, 2, "empty.txt: the file is empty"},
+      {"short data", {"--data", short_text}, 2, "too few"},
+      {"more ranks than sequences", {"--ranks", "5"}, 2, "more ranks than the 4 sequences"},
+      {"more ranks than experts", {"--ranks", "5", "--batch", "8"}, 2, "than the 4 experts"},
+      {"no such preset", {"--preset", "huge"}, 2, "tiny, small"},
+      {"kill of nobody", {"--ranks", "2", "--kill", "2@3"}, 2, "ranks 0 to 1"},
+      {"kill of nothing", {"--kill", "x"}, 2, "RANK@STEP"},
+      {"join", {"--join", "1@5"}, 2, "--join"},
+      {"continue", {"--on-loss", "continue"}, 2, "--on-loss continue"},
+      {"resume from nonsense", {"--resume", "soon"}, 2, "--resume soon"},
+      {"unknown run", {"--resume", "latest"}, 3, "tiny"},
+      {"no such flag", {"--stpes", "3"}, 2, "--stpes"},
+      {"run name", {"--run", "a/b"}, 2, "--run 'a/b'"},
+      {"no ranks", {"--ranks", "0", "--resume", "latest"}, 2, "--ranks 0"},
+      {"a resume of too large a shape", {"--layers", "100000", "--resume", "latest"}, 3, "tiny"},
+      {"too large a shape", {"--layers", "100000"}, 2, "layers is 100000"},
+      {"steps below zero", {"--steps", "-1"}, 2, "-1: must not be negative"},
+      {"checkpoints below zero", {"--checkpoint-every", "-1"}, 2, "must not be negative"},
+      {"a seed below zero", {"--seed", "-1"}, 2, "must not be negative"},
+      {"kill after the end", {"--steps", "3", "--kill", "1@50", "--ranks", "2"}, 2, "steps 1 to 3"},
+      {"daemon killed after the end", {"--steps", "3", "--kill-daemon", "4"}, 2, "--kill-daemon 4"},
+      {"data from a pipe", {"--data", fifo}, 2, "fifo: not a regular file"},
+  };
+  for (const Refusal& refusal : refusals) {
+    std::vector<std::string> flags = refusal.flags;
+    // A repeated --data would be read as a second file: the first one is left out.
+    std::vector<std::string> all = arguments("r.json", {});
+    if (flags[0] == "--data") all.erase(all.begin() + 3, all.begin() + 5);
+    if (flags[0] == "--run") all.erase(all.begin() + 1, all.begin() + 3);
+    if (flags.size() > 2 && flags[2] == "--batch") {
+      const auto batch = std::find(all.begin(), all.end(), "--batch");
+      all.erase(batch, batch + 2);
+    }
+    all.insert(all.end(), flags.begin(), flags.end());
+    const Ended ended = run("moetrain", all);
+    EXPECT_EQ(ended.code(), refusal.code) << refusal.name << ": " << ended.err;
+    EXPECT_THAT(ended.err, HasSubstr(refusal.says)) << refusal.name;
+  }
+}
+
+TEST_F(RefusalTest, RefusesAResumeThatWouldNotGoOnAsBefore) {
+  const std::string store = folder_ / "store";
+  train("first.json", {"--ranks", "2", "--steps", "4", "--seed", "7", "--data-dir", store});
+  const auto refused = [&](std::vector<std::string> more) {
+    std::vector<std::string> all =
+        arguments("r.json", {"--ranks", "2", "--steps", "6", "--data-dir", store});
+    all.insert(all.end(), more.begin(), more.end());
+    return run("moetrain", all);
+  };
+  const Ended other_seed = refused({"--resume", "latest", "--seed", "8"});
+  EXPECT_EQ(other_seed.code(), 2) << other_seed.err;
+  EXPECT_THAT(other_seed.err, HasSubstr("seed 7, not 8"));
+  const Ended no_such_step = refused({"--resume", "3"});
+  EXPECT_EQ(no_such_step.code(), 3) << no_such_step.err;
+  const Ended fresh = refused({"--seed", "7"});
+  EXPECT_NE(fresh.code(), 0) << "the run exists already";
+  EXPECT_THAT(fresh.err, HasSubstr("tiny"));
+  const Ended other_shape = refused({"--seed", "7", "--layers", "3"});
+  EXPECT_EQ(other_shape.code(), 2) << other_shape.err;
+  EXPECT_THAT(other_shape.err, HasSubstr("run tiny exists already"));
+  EXPECT_THAT(other_shape.err, HasSubstr("--resume latest"));
+  const Ended resized = refused({"--resume", "latest", "--layers", "1000", "--seed", "7"});
+  EXPECT_EQ(resized.code(), 2) << resized.err;
+  EXPECT_THAT(resized.err, HasSubstr("num_hidden_layers 2, not 1000"));
+  const Ended late_kill = refused({"--resume", "latest", "--kill", "1@4"});
+  EXPECT_EQ(late_kill.code(), 2) << late_kill.err;
+  EXPECT_THAT(late_kill.err, HasSubstr("the run does steps 5 to 6"));
+}
+
+TEST_F(RefusalTest, ARunThatIsFurtherAlreadyIsNotDoneAgain) {
+  const std::string store = folder_ / "store";
+  train("first.json", {"--ranks", "2", "--steps", "4", "--data-dir", store});
+  const Ended behind =
+      run("moetrain", arguments("r.json", {"--ranks", "2", "--steps", "3", "--resume", "latest",
+                                           "--data-dir", store}));
+  EXPECT_EQ(behind.code(), 2) << behind.err;
+  EXPECT_THAT(behind.err, HasSubstr("run tiny is already at step 4"));
+  // What has come exactly this far is done: a script may ask again.
+  const json done = train(
+      "again.json", {"--ranks", "2", "--steps", "4", "--resume", "latest", "--data-dir", store});
+  EXPECT_TRUE(done.at("losses").empty());
+  EXPECT_TRUE(done.at("final_loss").is_null());
+}
+
+TEST_F(RefusalTest, AResumeNeedsNoFlagThatTheRunHasAlready) {
+  const std::string store = folder_ / "store";
+  // Enough for sequences of 16 tokens, and not for the default.
+  std::ofstream(data_, std::ios::binary | std::ios::trunc) << std::string(400, 'x');
+  train("first.json", {"--ranks", "2", "--steps", "2", "--data-dir", store});
+  const Ended resumed =
+      run("moetrain", {"run", "--run", "tiny", "--data", data_, "--ranks", "2", "--steps", "3",
+                       "--resume", "latest", "--data-dir", store});
+  EXPECT_EQ(resumed.code(), 0) << resumed.err;
+}
+
+TEST_F(RefusalTest, ADataDirectoryInUseIsSaidByTheDaemonThatFoundIt) {
+  const std::string store = folder_ / "store";
+  train("first.json", {"--ranks", "2", "--steps", "2", "--data-dir", store});
+  const Ckptd other(store);
+  ASSERT_EQ(other.ctl({"runs"}).code(), 0);
+  for (const char* resume : {"latest", "2"}) {
+    const Ended ended = run(
+        "moetrain", arguments("r.json", {"--ranks", "2", "--resume", resume, "--data-dir", store}));
+    EXPECT_EQ(ended.code(), 1) << ended.err;
+    EXPECT_THAT(ended.err, HasSubstr("ckptd does not start"));
+    EXPECT_THAT(ended.err, HasSubstr(store));
+    EXPECT_THAT(ended.err, testing::Not(HasSubstr("cannot connect")));
+  }
+}
+
+}  // namespace
+}  // namespace systemtest
