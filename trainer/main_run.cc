@@ -12,6 +12,7 @@
 #include "trainer/checkpoint/saved_run.h"
 #include "trainer/data.h"
 #include "trainer/elastic/rank.h"
+#include "trainer/elastic/stop_signals.h"
 #include "trainer/elastic/supervisor.h"
 #include "trainer/main.h"
 #include "trainer/model/presets.h"
@@ -249,10 +250,10 @@ Result<int> run(RunFlags& flags) {
     }));
   }
   Supervisor supervisor(flags.options);
-  const Status started = supervisor.start_daemon();
+  Status ready = supervisor.start_daemon();
+  if (ready.ok()) ready = settle(flags, view, *corpus, supervisor);
   if (const auto signal = supervisor.stop_signal()) return 128 + *signal;
-  CKPT_TRY(started);
-  CKPT_TRY(settle(flags, view, *corpus, supervisor));
+  CKPT_TRY(ready);
   corpus.reset();  // the ranks read it themselves
   const int exit_code = supervisor.run();
   if (flags.keep && folder) {

@@ -73,6 +73,16 @@ bool Program::running() {
   return !end_;
 }
 
+bool Program::await_error_output(const std::string& part) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(kProgramMs);
+  while (std::chrono::steady_clock::now() < end) {
+    if (read_file(folder_ / "err").find(part) != std::string::npos) return true;
+    if (!running()) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));  // another program's file
+  }
+  return false;
+}
+
 std::vector<Program::Child> Program::children() const {
   std::vector<Child> found;
   const std::string own = std::to_string(process_->pid());

@@ -38,6 +38,8 @@ class Program {
   ~Program();  // kills it
   void signal(int number) { process_->signal(number); }
   bool running();
+  // What it has printed on stderr so far contains this: waits for it, bounded.
+  bool await_error_output(const std::string& part);
   // Its children that live now, a pid and the command line of each.
   struct Child {
     pid_t pid = -1;

@@ -145,6 +145,38 @@ TEST_F(TrainingTest, AStoppedRunDoesNotPromiseWhatIsGone) {
   EXPECT_THAT(ended.err, testing::Not(HasSubstr("--resume latest")));
 }
 
+TEST_F(TrainingTest, ASignalAtTheStartLeavesNothingBehind) {
+  const std::string temporary = folder_ / "tmp";
+  fs::create_directories(temporary);
+  ASSERT_EQ(::setenv("TMPDIR", temporary.c_str(), 1), 0);
+  Program program("moetrain", arguments("r.json", {"--ranks", "2"}));
+  ::unsetenv("TMPDIR");
+  const auto left_behind = [&] {
+    std::vector<std::string> found;
+    for (const auto& entry : fs::directory_iterator(temporary)) {
+      const std::string name = entry.path().filename().string();
+      if (name.starts_with("moetrain-")) found.push_back(name);
+    }
+    return found;
+  };
+  // As early as it can be: the folder is there, and nobody has trained.
+  while (program.running() && left_behind().empty()) {
+  }
+  program.signal(SIGTERM);
+  const Ended ended = program.wait();
+  EXPECT_EQ(ended.code(), 128 + SIGTERM) << ended.err;
+  EXPECT_THAT(left_behind(), testing::IsEmpty());
+}
+
+TEST_F(TrainingTest, ADaemonThatIsNotThereIsWaitedForOpenly) {
+  const std::string socket = folder_ / "none";
+  Program program("moetrain", arguments("r.json", {"--socket", "unix:" + socket}));
+  EXPECT_TRUE(program.await_error_output("waiting for ckptd at unix:" + socket));
+  EXPECT_TRUE(program.running());
+  program.signal(SIGINT);
+  EXPECT_EQ(program.wait().code(), 128 + SIGINT);
+}
+
 TEST_F(TrainingTest, EvaluatesASavedRun) {
   const std::string store = folder_ / "store";
   train("first.json", {"--ranks", "2", "--steps", "30", "--lr", "0.01", "--checkpoint-every", "10",

@@ -30,6 +30,8 @@ namespace {
   ::prctl(PR_SET_PDEATHSIG, options.death_signal);
   if (::getppid() != parent) ::_exit(127);  // it died before the line above
   ::setpgid(0, 0);
+  // No handler of ours: a signal from here on is for the program that this becomes.
+  for (const int number : {SIGINT, SIGTERM}) ::signal(number, SIG_DFL);
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -83,11 +85,19 @@ Result<Process> Process::start(const Options& options) {
   const std::vector<char*> argv = pointers(arguments);
   const std::vector<char*> envp = pointers(environment);
   const pid_t parent = ::getpid();
+  // A signal to the child waits until it has put our handlers away.
+  sigset_t all;
+  sigset_t before;
+  ::sigfillset(&all);
+  ::sigprocmask(SIG_SETMASK, &all, &before);
   const pid_t pid = ::fork();
-  if (pid < 0) {
-    return make_error(ErrorCode::kIo, "{}: cannot be started: {}", program, std::strerror(errno));
-  }
+  const int fork_error = errno;
   if (pid == 0) become(options, argv.data(), envp.data(), parent);
+  ::sigprocmask(SIG_SETMASK, &before, nullptr);
+  if (pid < 0) {
+    return make_error(ErrorCode::kIo, "{}: cannot be started: {}", program,
+                      std::strerror(fork_error));
+  }
   // The child is ours to wait for, so its number cannot have been given away yet.
   UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
   if (!pidfd.valid()) {

@@ -2,7 +2,6 @@
 
 #include <poll.h>
 #include <signal.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -39,20 +38,7 @@ constexpr uint64_t kArenaToAskBytes = 256u << 20;
 // A start takes this long when a journal is replayed; then it is worth a line.
 constexpr uint64_t kSayWaitingAfterNs = 2'000'000'000;
 
-sigset_t stop_signals() {
-  sigset_t set;
-  ::sigemptyset(&set);
-  ::sigaddset(&set, SIGINT);
-  ::sigaddset(&set, SIGTERM);
-  return set;
-}
-
 }  // namespace
-
-void hold_stop_signals() {
-  const sigset_t set = stop_signals();
-  ::sigprocmask(SIG_BLOCK, &set, nullptr);
-}
 
 Supervisor::Supervisor(RunOptions options) : impl_(std::make_unique<Impl>(std::move(options))) {}
 
@@ -73,8 +59,6 @@ std::optional<int> Supervisor::stop_signal() const { return impl_->stop_signal; 
 
 Supervisor::Impl::Impl(RunOptions run_options) : options(std::move(run_options)) {
   hold_stop_signals();
-  const sigset_t set = stop_signals();
-  signals = ckpt::base::UniqueFd(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
   bar.emplace(
       report::ProgressBar::for_descriptor(STDERR_FILENO, options.rank.run, options.rank.steps));
 }
@@ -103,8 +87,9 @@ Status Supervisor::Impl::await_daemon() {
       say("waiting for ckptd to open " + options.data_dir);
       said = true;
     }
-    pollfd watched[] = {
-        {signals.get(), POLLIN, 0}, {daemon->log_fd(), POLLIN, 0}, {daemon->pidfd(), POLLIN, 0}};
+    pollfd watched[] = {{stop_signals_fd(), POLLIN, 0},
+                        {daemon->log_fd(), POLLIN, 0},
+                        {daemon->pidfd(), POLLIN, 0}};
     ::poll(watched, std::size(watched), kTickMs);
     take_signal();
     if (stop_signal) return make_error(ErrorCode::kAborted, "stopped before ckptd was ready");
@@ -127,7 +112,7 @@ int Supervisor::Impl::run() {
   const Status opened = open_files();
   if (!opened.ok()) give_up(opened.error());
   take_signal();  // one that came while the run was being looked up
-  if (stop_signal) give_up(make_error(ErrorCode::kAborted, "stopped before the first step"));
+  if (stop_signal) stop_at_once("stopped before the first step");
   slots.resize(options.rank.ranks);
   for (uint32_t rank = 0; rank < slots.size() && !failure; ++rank) {
     const Status started = start_rank(rank);
@@ -154,7 +139,7 @@ bool Supervisor::Impl::ranks_running() const {
 
 // One turn of the loop: wait, then events before ends, so that last words are heard.
 void Supervisor::Impl::watch_once() {
-  std::vector<pollfd> watched = {{signals.get(), POLLIN, 0}};
+  std::vector<pollfd> watched = {{stop_signals_fd(), POLLIN, 0}};
   if (daemon) {
     watched.push_back({daemon->log_fd(), POLLIN, 0});
     watched.push_back({daemon->pidfd(), POLLIN, 0});
@@ -195,23 +180,21 @@ void Supervisor::Impl::daemon_ended() {
 }
 
 void Supervisor::Impl::take_signal() {
-  signalfd_siginfo info;
-  if (::read(signals.get(), &info, sizeof info) != sizeof info) return;
-  if (stop_signal) {
-    give_up(make_error(ErrorCode::kAborted, "stopped at once by a second signal"));
-    return;
-  }
-  stop_signal = static_cast<int>(info.ssi_signo);
+  const std::optional<int> taken = take_stop_signal();
+  if (!taken) return;
+  if (stop_signal) return stop_at_once("stopped at once by a second signal");
+  stop_signal = taken;
   if (!ranks_running()) return;
-  if (!epoch_seen) {
-    // Nobody has state yet.
-    give_up(make_error(ErrorCode::kAborted, "stopped before the first step"));
-    return;
-  }
+  if (!epoch_seen) return stop_at_once("stopped before the first step");  // nobody has state yet
   say("stopping: the ranks save the step they are at (once more to stop at once)");
   for (Slot& slot : slots) {
     if (slot.process && slot.joined) slot.process->signal(SIGTERM);
   }
+}
+
+void Supervisor::Impl::stop_at_once(const char* why) {
+  if (!failure) unsaved_stop = true;
+  give_up(make_error(ErrorCode::kAborted, "{}", why));
 }
 
 // Ends the run; the first reason counts.
@@ -243,7 +226,7 @@ int Supervisor::Impl::finish() {
   if (options.print_report) std::fputs(report::to_json(result).c_str(), stdout);
   if (failure) {
     say("error: " + failure->message);
-    return stop_signal ? kStoppedExit + *stop_signal : ckpt::exit_code_for(failure->code);
+    return unsaved_stop ? kStoppedExit + *stop_signal : ckpt::exit_code_for(failure->code);
   }
   say(report::summary_text(result));
   if (!result.failures.empty()) say(report::failure_table_text(result));

@@ -1,7 +1,8 @@
 // Supervisor: `moetrain run`. Starts the ranks of this machine (and a ckptd, unless one is given),
 // starts anew what dies, and writes the report.
 //
-// One thread, one poll loop over the ranks' event pipes, the pidfds of all children and a signalfd.
+// One thread, one poll loop over the ranks' event pipes, the pidfds of all children and the stop
+// signals.
 // A rank that dies is started again by itself; the survivors keep running and meet it in the next
 // epoch. A rank that gives up with a kFatal event ends the run: the same would happen again.
 // SIGINT or SIGTERM: the ranks save the step they are at, and the run ends with 128 + the signal's
@@ -37,10 +38,6 @@ struct RunOptions {
   std::string events_file;    // every event of every rank, as it came in
   bool print_report = false;  // the report's JSON on stdout
 };
-
-// From here on SIGINT and SIGTERM wait for a Supervisor to take them, even one that is made later:
-// nothing that was begun in between is left lying about.
-void hold_stop_signals();
 
 class Supervisor {
  public:

@@ -8,6 +8,7 @@
 #include "trainer/elastic/events.h"
 #include "trainer/elastic/process.h"
 #include "trainer/elastic/recorder.h"
+#include "trainer/elastic/stop_signals.h"
 #include "trainer/elastic/supervisor.h"
 #include "trainer/elastic/watchdog.h"
 #include "trainer/report/progress.h"
@@ -45,6 +46,7 @@ struct Supervisor::Impl {
   void watch_once();
   void daemon_ended();
   void take_signal();
+  void stop_at_once(const char* why);
   void give_up(ckpt::Error error);
   void kill_ranks();
   bool ranks_running() const;
@@ -62,13 +64,13 @@ struct Supervisor::Impl {
   std::optional<report::ProgressBar> bar;
   std::ofstream metrics;
   std::ofstream events;
-  ckpt::base::UniqueFd signals;
   std::vector<Slot> slots;
   bool epoch_seen = false;  // ranks that start from now on continue, whatever the run began with
   bool complete = false;    // some rank has seen the last checkpoint durable
   uint32_t restarts_in_a_row = 0;
   std::optional<int> stop_signal;
   std::optional<ckpt::Error> failure;
+  bool unsaved_stop = false;  // the failure is that it was asked for
 };
 
 }  // namespace moetrain
