@@ -1,6 +1,7 @@
 #include "bench/scratch.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -12,6 +13,7 @@
 #include <thread>
 
 #include "formats/base/unique_fd.h"
+#include "trainer/elastic/stop_signals.h"
 
 namespace bench {
 
@@ -52,14 +54,12 @@ ScratchDirectory::~ScratchDirectory() {
 }
 
 void remove_scratch_when_stopped() {
-  sigset_t stops;
-  sigemptyset(&stops);
-  sigaddset(&stops, SIGINT);
-  sigaddset(&stops, SIGTERM);
-  pthread_sigmask(SIG_BLOCK, &stops, nullptr);  // threads made later inherit it
-  std::thread([stops] {
-    int signal = 0;
-    if (sigwait(&stops, &signal) != 0) return;
+  moetrain::hold_stop_signals();
+  std::thread([] {
+    pollfd stop{moetrain::stop_signals_fd(), POLLIN, 0};
+    while (::poll(&stop, 1, -1) != 1) {
+    }
+    const int signal = moetrain::take_stop_signal().value_or(SIGTERM);
     // Kept: nothing may be made any more.
     scratch().mutex.lock();
     for (const std::string& path : scratch().directories) remove_directory(path);

@@ -27,8 +27,8 @@ class ScratchDirectory {
   std::string path_;
 };
 
-// For main(), before any thread is started: from here on SIGINT and SIGTERM remove every scratch
-// directory and end the program with 128 + the signal's number.
+// From here on SIGINT and SIGTERM remove every scratch directory and end the program with 128 + the
+// signal's number.
 void remove_scratch_when_stopped();
 
 // Waits until the file system has nothing left to do: freed blocks are discarded when its journal
