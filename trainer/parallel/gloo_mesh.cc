@@ -3,6 +3,7 @@
 #include <gloo/transport/context.h>
 #include <gloo/transport/pair.h>
 #include <gloo/transport/tcp/device.h>
+#include <sched.h>
 
 #include <atomic>
 #include <chrono>
@@ -26,6 +27,21 @@ constexpr milliseconds kAskEvery{5};
 
 std::optional<std::string> ask(const GlooOptions& options) {
   return options.interrupted ? options.interrupted() : std::nullopt;
+}
+
+// Gloo's event loop spins while the rank's own thread holds the lock of a connection that has
+// become readable. A batch thread does not push the one aside that it waits for: with more ranks
+// than cores, the steps of a small model took a third less time.
+std::shared_ptr<gloo::transport::Device> create_device(const std::string& address) {
+  return std::async(std::launch::async,
+                    [&] {
+                      const sched_param none{};  // the loop inherits the policy
+                      ::sched_setscheduler(0, SCHED_BATCH, &none);
+                      gloo::transport::tcp::attr attributes;
+                      attributes.hostname = address;
+                      return gloo::transport::tcp::CreateDevice(attributes);
+                    })
+      .get();
 }
 
 }  // namespace
@@ -113,10 +129,7 @@ Status GlooMesh::form(const GlooOptions& options) {
 Result<std::shared_ptr<GlooMesh>> GlooMesh::connect(const GlooOptions& options) {
   Status formed;
   try {
-    gloo::transport::tcp::attr attributes;
-    attributes.hostname = options.address;
-    const std::shared_ptr<GlooMesh> mesh(
-        new GlooMesh(options, gloo::transport::tcp::CreateDevice(attributes)));
+    const std::shared_ptr<GlooMesh> mesh(new GlooMesh(options, create_device(options.address)));
     formed = mesh->form(options);
     if (formed.ok()) return mesh;
   } catch (const std::exception& error) {
