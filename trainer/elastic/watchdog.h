@@ -25,7 +25,7 @@ class Watchdog {
     uint64_t joining_ms = 20'000;     // the answer is on its way
     uint64_t connecting_ms = 60'000;  // waits for addresses and for peers are bounded
     uint64_t restoring_ms = 100'000;
-    uint64_t training_ms = 40'000;  // until the next collective; a snapshot may wait for slabs
+    uint64_t training_ms = 25'000;  // until the next collective; a snapshot may wait for room
     uint64_t saving_ms = 100'000;
     // Whatever the others do.
     uint64_t starting_ms = 150'000;
@@ -40,7 +40,7 @@ class Watchdog {
 
   struct Hang {
     uint32_t rank = 0;
-    std::string what;  // "training in epoch 3, which others left 40 s ago"
+    std::string what;  // "training in epoch 3, which others left 25 s ago"
   };
   // Those that hang now; each is named once, because it will be killed.
   std::vector<Hang> hanging(uint64_t now_ns);

@@ -51,7 +51,7 @@ TEST_F(WatchdogTest, WhoDoesNotLeaveALostGroupHangs) {
   say(Kind::kGroupLost, 1, 1);
   say(Kind::kJoining, 0);
   say(Kind::kJoining, 1);
-  EXPECT_THAT(hanging_after(39), IsEmpty());
+  EXPECT_THAT(hanging_after(24), IsEmpty());
   EXPECT_THAT(hanging_after(2), ElementsAre(2));
   EXPECT_THAT(last_words_, testing::HasSubstr("training in epoch 1"));
   EXPECT_THAT(hanging_after(1), IsEmpty()) << "it is named once";

@@ -234,8 +234,8 @@ TEST(GlooCommTest, AFailedRendezvousIsTheError) {
   EXPECT_THAT(comm.error().message, testing::HasSubstr("epoch 4 ended"));
 }
 
-// Addresses of a peer that listens and never connects: it died in between. Rank 0's pair ends up as
-// the listening or the connecting side, whichever address is smaller; both must let go.
+// The peer has published its address and died before it connected. Of two ranks the one with the
+// greater address connects, so rank 0, which has the smaller one, waits for what never comes.
 TEST(GlooCommTest, ConnectingIsCutShortAsSoonAsThereIsAReason) {
   std::vector<char> of_rank_0;
   GlooOptions options{.rank = 0, .size = 2};
