@@ -96,6 +96,7 @@ inline constexpr std::chrono::milliseconds kCloseDeadline{5'000};
 inline constexpr size_t kHttpConnectionsMax = 32;
 inline constexpr size_t kHttpRequestBytesMax = 16u << 10;
 inline constexpr std::chrono::milliseconds kHttpDeadline{2'000};
+inline constexpr std::chrono::milliseconds kHttpRetry{100};  // after an accept that failed
 inline constexpr std::chrono::milliseconds kSnapshotDeadlineDefault{600'000};
 // A drain waits this long for snapshots that trainers still fill; then they are left to be handed
 // to the next daemon.

@@ -81,13 +81,15 @@ std::string respond(std::string_view request, const HttpServer::Ask& ask) {
 
 struct HttpServer::Impl : std::enable_shared_from_this<HttpServer::Impl> {
   Impl(asio::io_context& loop, Ask with, std::chrono::milliseconds limit)
-      : acceptor(loop), ask(std::move(with)), deadline(limit) {}
+      : acceptor(loop), retry(loop), ask(std::move(with)), deadline(limit) {}
 
   void accept();
+  void accept_later();
   void accepted(tcp::socket socket);
   asio::awaitable<void> serve(std::shared_ptr<Client> client);
 
   tcp::acceptor acceptor;
+  asio::steady_timer retry;
   const Ask ask;
   const std::chrono::milliseconds deadline;
   std::list<std::shared_ptr<Client>> clients;  // oldest first
@@ -98,13 +100,19 @@ void HttpServer::Impl::accept() {
   acceptor.async_accept(
       [self = shared_from_this()](const asio::error_code& error, tcp::socket socket) {
         if (self->closed || error == asio::error::operation_aborted) return;
-        if (!error) {
-          self->accepted(std::move(socket));
-        } else if (!self->clients.empty()) {
-          self->clients.front()->close();  // out of descriptors, most likely
-        }
+        if (error) return self->accept_later();
+        self->accepted(std::move(socket));
         self->accept();
       });
+}
+
+// Out of descriptors, most likely. To ask again at once would be answered at once, for ever.
+void HttpServer::Impl::accept_later() {
+  if (!clients.empty()) clients.front()->close();
+  retry.expires_after(limits::kHttpRetry);
+  retry.async_wait([self = shared_from_this()](const asio::error_code& cancelled) {
+    if (!cancelled && !self->closed) self->accept();
+  });
 }
 
 void HttpServer::Impl::accepted(tcp::socket socket) {
@@ -170,6 +178,7 @@ void HttpServer::close() {
   impl_->closed = true;
   asio::error_code ignored;
   impl_->acceptor.close(ignored);
+  impl_->retry.cancel();
   for (const auto& client : impl_->clients) client->close();
   impl_->clients.clear();
 }
