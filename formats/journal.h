@@ -56,15 +56,20 @@ class JournalEncoder {
   Position position_;
 };
 
-// Reads a whole journal image. Calls `on_record` in order for each record of each batch that holds;
-// its first error ends the scan. An empty image, or one of zeros, is an empty journal. kCorrupt:
-// what was durable is damaged. Linear in the image; allocates nothing by a length it has not
-// checked.
+// Reads a journal of `size` bytes, a batch at a time. Calls `on_record` in order for each record of
+// each batch that holds; its first error ends the scan. An empty image, or one of zeros, is an
+// empty journal. kCorrupt: what was durable is damaged. Linear in the image; allocates nothing by a
+// length it has not checked.
 struct JournalScan {
   JournalEncoder::Position end;  // where the next batch goes
   uint64_t torn_bytes = 0;       // cut from the tail (zero padding does not count)
 };
 using OnRecord = std::function<Status(uint64_t sequence, const fb::RecordT& record)>;
+// Gives these bytes of the journal, all of which lie in it; they stay until the next call. An error
+// ends the scan.
+using ReadJournal = std::function<Result<ByteView>(uint64_t offset, uint64_t bytes)>;
+Result<JournalScan> scan_journal(uint64_t size, const ReadJournal& read, const OnRecord& on_record);
+// The same, of one that is in memory.
 Result<JournalScan> scan_journal(ByteView image, const OnRecord& on_record);
 
 // A record's body alone, as catalog values use it. decode_record: kCorrupt, or kVersionMismatch for

@@ -13,10 +13,13 @@ namespace {
 
 using journal::RecordHeader;
 
+// Blocks that are looked at together where a journal is searched beyond its end.
+constexpr uint64_t kSearchBytes = 256 * kBlockBytes;
+
 // The header at `at`, if there is one whose checksum holds.
-std::optional<RecordHeader> intact_header(ByteView image, uint64_t at) {
-  if (!base::range_fits(at, sizeof(RecordHeader), image.size())) return std::nullopt;
-  const auto header = base::load<RecordHeader>(image.data() + at);
+std::optional<RecordHeader> intact_header(ByteView bytes, uint64_t at) {
+  if (!base::range_fits(at, sizeof(RecordHeader), bytes.size())) return std::nullopt;
+  const auto header = base::load<RecordHeader>(bytes.data() + at);
   if (header.magic != journal::kRecordMagic) return std::nullopt;
   if (header.header_crc32c != journal::crc32c_of(header)) return std::nullopt;
   return header;
@@ -29,16 +32,18 @@ struct Body {
 
 class Scanner {
  public:
-  Scanner(ByteView image, const OnRecord& on_record) : image_(image), on_record_(on_record) {}
+  Scanner(uint64_t size, const ReadJournal& read, const OnRecord& on_record)
+      : size_(size), read_(read), on_record_(on_record) {}
 
   Result<JournalScan> scan() {
-    while (at_.offset < image_.size()) {
+    while (at_.offset < size_) {
       std::vector<Body> bodies;
       JournalEncoder::Position after = at_;
       CKPT_ASSIGN(const std::string damage, read_batch(bodies, after));
       if (!damage.empty()) {
         CKPT_TRY(check_that_nothing_follows(damage));
-        return JournalScan{.end = at_, .torn_bytes = torn_bytes()};
+        CKPT_ASSIGN(const uint64_t torn, torn_bytes());
+        return JournalScan{.end = at_, .torn_bytes = torn};
       }
       CKPT_TRY(deliver(bodies));
       at_ = after;
@@ -60,7 +65,8 @@ class Scanner {
   // Reads the batch at `at_`: its bodies and the position after it, or, if it is damaged or was
   // never wholly written, a sentence about what is wrong. An error is what no torn write leaves.
   Result<std::string> read_batch(std::vector<Body>& bodies, JournalEncoder::Position& after) {
-    const std::optional<RecordHeader> first = intact_header(image_, at_.offset);
+    CKPT_ASSIGN(const ByteView block, read(at_.offset, std::min(kBlockBytes, size_ - at_.offset)));
+    const std::optional<RecordHeader> first = intact_header(block, 0);
     if (!first) return std::string("no record header that matches its checksum");
     if (is_first_batch()) after.salt = first->salt;
     if (first->salt != after.salt) return std::string("a record of another journal");
@@ -69,20 +75,20 @@ class Scanner {
       return std::string("a record left over from an earlier torn write");
     }
     if (first->batch_bytes == 0 || !base::is_aligned(first->batch_bytes, kBlockBytes) ||
-        !base::range_fits(at_.offset, first->batch_bytes, image_.size())) {
+        !base::range_fits(at_.offset, first->batch_bytes, size_)) {
       return fmt::format("the batch has {} bytes, the journal ends before them",
                          first->batch_bytes);
     }
-    const uint64_t end = at_.offset + first->batch_bytes;
+    CKPT_ASSIGN(const ByteView batch, read(at_.offset, first->batch_bytes));
     for (uint32_t i = 0; i < first->batch_records; ++i) {
-      std::string damage = read_record(*first, i, end, bodies, after);
+      std::string damage = read_record(*first, i, batch, bodies, after);
       if (!damage.empty()) return damage;
     }
-    if (end - after.offset >= kBlockBytes ||
-        !base::all_zero(image_.subspan(after.offset, end - after.offset))) {
+    const ByteView padding = batch.subspan(after.offset - at_.offset);
+    if (padding.size() >= kBlockBytes || !base::all_zero(padding)) {
       return std::string("the padding of the batch is not zero");
     }
-    after.offset = end;
+    after.offset = at_.offset + batch.size();
     ++after.next_batch;
     return std::string();
   }
@@ -106,13 +112,14 @@ class Scanner {
     return ok_status();
   }
 
-  // Reads one record at after.offset and moves `after` behind it.
-  std::string read_record(const RecordHeader& first, uint32_t index, uint64_t end,
+  // Reads one record of the batch, at after.offset of the journal, and moves `after` behind it.
+  std::string read_record(const RecordHeader& first, uint32_t index, ByteView batch,
                           std::vector<Body>& bodies, JournalEncoder::Position& after) const {
     const auto damage = [index](std::string_view how) {
       return fmt::format("record {} of the batch {}", index, how);
     };
-    const std::optional<RecordHeader> header = intact_header(image_.first(end), after.offset);
+    const uint64_t begin = after.offset - at_.offset;
+    const std::optional<RecordHeader> header = intact_header(batch, begin);
     if (!header) return damage("does not match its checksum");
     if (is_first_batch() && index == 0) after.chain = header->chain;
     // A torn write over an older torn write can leave intact records of both; the chain tells.
@@ -123,8 +130,8 @@ class Scanner {
       return damage("does not follow from the one before it");
     }
     const uint64_t bytes = journal::record_bytes(header->body_bytes);
-    if (bytes > end - after.offset) return damage("ends beyond its batch");
-    const ByteView record = image_.subspan(after.offset, bytes);
+    if (bytes > batch.size() - begin) return damage("ends beyond its batch");
+    const ByteView record = batch.subspan(begin, bytes);
     const ByteView padded_body = record.subspan(sizeof(RecordHeader));
     if (base::crc32c(padded_body) != header->body_crc32c) {
       return damage("has a body that does not match its checksum");
@@ -156,35 +163,66 @@ class Scanner {
   // A batch is written only after the one before it is durable. So if a later one exists, the
   // damaged one was durable once, and this is no torn tail. Nor is it if the batch lies elsewhere.
   Status check_that_nothing_follows(const std::string& damage) const {
-    for (uint64_t at = at_.offset; at < image_.size(); at += kBlockBytes) {
-      const std::optional<RecordHeader> header = intact_header(image_, at);
-      if (!header || (!is_first_batch() && header->salt != at_.salt)) continue;
-      if (header->batch > at_.next_batch) {
-        return corrupt(at_.offset, fmt::format("{}, yet batch {} follows at offset {}", damage,
-                                               header->batch, at));
+    return for_the_rest([&](uint64_t at, ByteView bytes) -> Status {
+      for (uint64_t i = 0; i < bytes.size(); i += kBlockBytes) {
+        const std::optional<RecordHeader> header = intact_header(bytes, i);
+        if (!header || (!is_first_batch() && header->salt != at_.salt)) continue;
+        if (header->batch > at_.next_batch) {
+          return corrupt(at_.offset, fmt::format("{}, yet batch {} follows at offset {}", damage,
+                                                 header->batch, at + i));
+        }
+        if (header->offset != at + i) return misplaced(at + i, *header);
       }
-      if (header->offset != at) return misplaced(at, *header);
+      return ok_status();
+    });
+  }
+
+  // Up to the last byte that is not zero.
+  Result<uint64_t> torn_bytes() const {
+    uint64_t torn = 0;
+    CKPT_TRY(for_the_rest([&](uint64_t at, ByteView bytes) {
+      const auto last = std::find_if(bytes.rbegin(), bytes.rend(),
+                                     [](std::byte byte) { return byte != std::byte{0}; });
+      if (last == bytes.rend()) return ok_status();
+      torn = at - at_.offset + static_cast<uint64_t>(bytes.rend() - last);
+      return ok_status();
+    }));
+    return torn;
+  }
+
+  // What lies behind the last batch that holds, in pieces of whole blocks.
+  Status for_the_rest(const std::function<Status(uint64_t at, ByteView bytes)>& visit) const {
+    for (uint64_t at = at_.offset; at < size_; at += kSearchBytes) {
+      CKPT_ASSIGN(const ByteView bytes, read(at, std::min(kSearchBytes, size_ - at)));
+      CKPT_TRY(visit(at, bytes));
     }
     return ok_status();
   }
 
-  // Up to the last byte that is not zero.
-  uint64_t torn_bytes() const {
-    const ByteView tail = image_.subspan(at_.offset);
-    const auto last = std::find_if(tail.rbegin(), tail.rend(),
-                                   [](std::byte byte) { return byte != std::byte{0}; });
-    return static_cast<uint64_t>(tail.rend() - last);
+  Result<ByteView> read(uint64_t offset, uint64_t bytes) const {
+    CKPT_ASSIGN(const ByteView view, read_(offset, bytes));
+    CKPT_ASSERT(view.size() == bytes);
+    return view;
   }
 
-  ByteView image_;
+  const uint64_t size_;
+  const ReadJournal& read_;
   const OnRecord& on_record_;
   JournalEncoder::Position at_;
 };
 
 }  // namespace
 
+Result<JournalScan> scan_journal(uint64_t size, const ReadJournal& read,
+                                 const OnRecord& on_record) {
+  return Scanner(size, read, on_record).scan();
+}
+
 Result<JournalScan> scan_journal(ByteView image, const OnRecord& on_record) {
-  return Scanner(image, on_record).scan();
+  const ReadJournal read = [image](uint64_t offset, uint64_t bytes) -> Result<ByteView> {
+    return image.subspan(offset, bytes);
+  };
+  return Scanner(image.size(), read, on_record).scan();
 }
 
 }  // namespace ckpt

@@ -3,9 +3,10 @@
 // what was not synced. One test body runs on all three.
 //
 // Paths are relative to the store's directory ("segments/000001.seg"). Directory operations are
-// synchronous: they happen at start and when a segment is allocated. Reads, writes and syncs of
-// file contents are asynchronous: submit() queues, reap() runs the completions. A completion never
-// runs inside submit(). All calls come from one thread, the loop thread.
+// synchronous: they happen at start, or, where a file is made under load, in create_file() on
+// another thread. Reads, writes and syncs of file contents are asynchronous: submit() queues,
+// reap() runs the completions. A completion never runs inside submit(). All calls but create_file()
+// come from one thread, the loop thread.
 #pragma once
 
 #include <functional>
@@ -18,6 +19,7 @@
 #include "formats/base/bytes.h"
 #include "formats/base/ids.h"
 #include "formats/base/result.h"
+#include "formats/base/unique_fd.h"
 
 namespace ckptd {
 
@@ -31,13 +33,16 @@ using FileId = uint32_t;  // an open file of this Disk; not reused
 // A registered range of memory: pages pinned once, so that writes from it are zero-copy.
 using BufferId = uint32_t;
 
-enum class IoOp : uint8_t { kRead, kWrite, kSync };
+// kAllocate takes space on the disk for bytes to come: it does not change what the file holds or
+// its size. kUnavailable where the file system cannot.
+enum class IoOp : uint8_t { kRead, kWrite, kSync, kAllocate };
 
 struct IoRequest {
   IoOp op = IoOp::kRead;
   FileId file = 0;
   uint64_t offset = 0;             // multiple of 4096; memory and length too
   MutableByteView memory;          // for kWrite the bytes are only read
+  uint64_t bytes = 0;              // kAllocate: from `offset` on
   std::optional<BufferId> buffer;  // `memory` lies in this registered buffer
   // Bytes moved (a read may be short at end of file, a write never is: the Disk continues short
   // writes), or the error. Runs in reap().
@@ -54,7 +59,20 @@ class Disk {
     uint64_t preallocate_bytes = 0;
   };
   virtual Result<FileId> open(std::string_view path, const OpenOptions& options) = 0;
+  // A file that was made and has no FileId yet. Dropping it closes it.
+  struct NewFile {
+    std::string path;
+    ckpt::base::UniqueFd fd;
+  };
+  // Makes a file whose name is durable: opens and preallocates it, syncs its directory. From any
+  // thread, beside calls of the loop thread; the disk must not go away meanwhile. After an error
+  // there is no such file. adopt() then gives it its id.
+  virtual Result<NewFile> create_file(std::string_view path, uint64_t preallocate_bytes) = 0;
+  virtual FileId adopt(NewFile file) = 0;
   virtual void close(FileId file) = 0;
+  // As kRead, but within this call, and nobody's completion runs: for who must see one state of
+  // things from the first byte to the last.
+  virtual Result<uint64_t> read_now(FileId file, uint64_t offset, MutableByteView memory) = 0;
   virtual Result<uint64_t> size(FileId file) = 0;
   virtual Status truncate(FileId file, uint64_t bytes) = 0;
   virtual Status punch_hole(FileId file, uint64_t offset, uint64_t length) = 0;

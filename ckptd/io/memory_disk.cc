@@ -46,6 +46,7 @@ struct MemoryDisk::Impl {
   // Applies the request; nullopt if it goes on later (a short write).
   std::optional<Result<uint64_t>> apply(Pending& pending);
   std::optional<Result<uint64_t>> apply_write(const OpenFile& open_file, Pending& pending);
+  Result<uint64_t> apply_allocation(const OpenFile& open_file, const IoRequest& request);
   void write_bytes(const OpenFile& open_file, uint64_t offset, ByteView bytes);
   OpenFile& at(FileId id) {
     const auto found = open_files.find(id);
@@ -172,7 +173,26 @@ Result<FileId> MemoryDisk::open(std::string_view path, const OpenOptions& option
   return id;
 }
 
+Result<Disk::NewFile> MemoryDisk::create_file(std::string_view path, uint64_t preallocate_bytes) {
+  CKPT_ASSIGN(const FileId file,
+              open(path, {.create = true, .preallocate_bytes = preallocate_bytes}));
+  close(file);
+  CKPT_TRY(sync_directory(parent_of(std::string(path))));
+  return NewFile{.path = std::string(path), .fd = {}};
+}
+
+FileId MemoryDisk::adopt(NewFile file) { return open(file.path, {}).value(); }
+
 void MemoryDisk::close(FileId file) { CKPT_ASSERT(impl_->open_files.erase(file) == 1); }
+
+Result<uint64_t> MemoryDisk::read_now(FileId file, uint64_t offset, MutableByteView memory) {
+  const Impl::OpenFile& open_file = impl_->at(file);
+  if (impl_->faulty(open_file.path) && ++impl_->reads_seen == impl_->faults.fail_nth_read) {
+    return make_error(ErrorCode::kIo, "{}: read of {} bytes at offset {}: Input/output error",
+                      open_file.path, memory.size(), offset);
+  }
+  return open_file.file->read(offset, memory);
+}
 
 Result<uint64_t> MemoryDisk::size(FileId file) { return impl_->at(file).file->size(); }
 
@@ -245,7 +265,9 @@ void MemoryDisk::unregister_buffer(BufferId buffer) {
 }
 
 void MemoryDisk::submit(IoRequest request) {
-  if (request.op != IoOp::kSync) {
+  if (request.op == IoOp::kAllocate) {
+    CKPT_ASSERT(request.offset % kBlockBytes == 0 && request.bytes % kBlockBytes == 0);
+  } else if (request.op != IoOp::kSync) {
     CKPT_ASSERT(request.offset % kBlockBytes == 0 && request.memory.size() % kBlockBytes == 0);
   }
   if (request.buffer.has_value()) {
@@ -284,14 +306,16 @@ std::optional<Result<uint64_t>> MemoryDisk::Impl::apply_write(const OpenFile& op
                                                               Pending& waiting) {
   const IoRequest& request = waiting.request;
   const bool hit = faulty(open_file.path);
-  if (waiting.done == 0 && hit && ++writes_seen == faults.fail_nth_write) {
+  if (waiting.done == 0 && hit) ++writes_seen;
+  if (waiting.done == 0 && hit && writes_seen == faults.fail_nth_write) {
     return make_error(ErrorCode::kIo, "{}: write of {} bytes at offset {}: Input/output error",
                       open_file.path, request.memory.size(), request.offset);
   }
   ByteView rest = ByteView(request.memory).subspan(waiting.done);
   const uint64_t end = request.offset + request.memory.size();
   const uint64_t allocated = open_file.file->allocated_bytes();
-  if (end > allocated && used_bytes() + (end - allocated) > options.capacity_bytes) {
+  const bool full = waiting.done == 0 && hit && writes_seen == faults.full_nth_write;
+  if (full || (end > allocated && used_bytes() + (end - allocated) > options.capacity_bytes)) {
     return make_error(ErrorCode::kResourceExhausted,
                       "{}: write of {} bytes at offset {}: No space left on device", open_file.path,
                       request.memory.size(), request.offset);
@@ -304,6 +328,20 @@ std::optional<Result<uint64_t>> MemoryDisk::Impl::apply_write(const OpenFile& op
   waiting.done += rest.size();
   if (waiting.done < request.memory.size()) return std::nullopt;
   return Result<uint64_t>(waiting.done);
+}
+
+Result<uint64_t> MemoryDisk::Impl::apply_allocation(const OpenFile& open_file,
+                                                    const IoRequest& request) {
+  const uint64_t end = request.offset + request.bytes;
+  const uint64_t allocated = open_file.file->allocated_bytes();
+  if (end <= allocated) return 0;
+  if (used_bytes() + (end - allocated) > options.capacity_bytes) {
+    return make_error(ErrorCode::kResourceExhausted,
+                      "{}: allocation of {} bytes at offset {}: No space left on device",
+                      open_file.path, request.bytes, request.offset);
+  }
+  open_file.file->allocate(end);
+  return 0;
 }
 
 std::optional<Result<uint64_t>> MemoryDisk::Impl::apply(Pending& waiting) {
@@ -325,6 +363,8 @@ std::optional<Result<uint64_t>> MemoryDisk::Impl::apply(Pending& waiting) {
       }
       open_file.file->sync(waiting.sequence);
       return Result<uint64_t>(0);
+    case IoOp::kAllocate:
+      return apply_allocation(open_file, request);
   }
   return std::nullopt;
 }

@@ -30,6 +30,7 @@ struct MemoryFaults {
   std::string path_prefix;
   // Counted from the moment the faults are set, 1 = the next one. 0: never.
   uint64_t fail_nth_write = 0;  // EIO
+  uint64_t full_nth_write = 0;  // ENOSPC
   uint64_t fail_nth_read = 0;   // EIO
   uint64_t fail_nth_sync = 0;   // EIO; the unsynced writes of the file stay unsynced
 };
@@ -55,7 +56,10 @@ class MemoryDisk final : public Disk {
   void set_capacity(uint64_t bytes);
 
   Result<FileId> open(std::string_view path, const OpenOptions& options) override;
+  Result<NewFile> create_file(std::string_view path, uint64_t preallocate_bytes) override;
+  FileId adopt(NewFile file) override;
   void close(FileId file) override;
+  Result<uint64_t> read_now(FileId file, uint64_t offset, MutableByteView memory) override;
   Result<uint64_t> size(FileId file) override;
   Status truncate(FileId file, uint64_t bytes) override;
   Status punch_hole(FileId file, uint64_t offset, uint64_t length) override;

@@ -15,6 +15,10 @@ void MemoryFile::preallocate(uint64_t bytes) {
   size_sequence_ = last_sequence_;
 }
 
+void MemoryFile::allocate(uint64_t bytes) {
+  allocated_bytes_ = std::max(allocated_bytes_, ckpt::base::align_up(bytes, kBlockBytes));
+}
+
 void MemoryFile::truncate(uint64_t bytes) {
   const uint64_t first_gone = ckpt::base::align_up(bytes, kBlockBytes) / kBlockBytes;
   for (auto block = blocks_.lower_bound(first_gone); block != blocks_.end();) {

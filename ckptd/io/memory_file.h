@@ -19,6 +19,7 @@ class MemoryFile {
   // Blocks that take space: written ones and those preallocated.
   uint64_t allocated_bytes() const { return allocated_bytes_; }
   void preallocate(uint64_t bytes);
+  void allocate(uint64_t bytes);  // without changing the size
   void truncate(uint64_t bytes);
   void punch(uint64_t offset, uint64_t length);
 

@@ -19,6 +19,7 @@ using ckpt::base::UniqueFd;
 ckpt::Error errno_error(int error, std::string_view what) {
   ErrorCode code = ErrorCode::kIo;
   if (error == ENOSPC || error == EDQUOT) code = ErrorCode::kResourceExhausted;
+  if (error == EOPNOTSUPP) code = ErrorCode::kUnavailable;
   if (error == ENOENT) code = ErrorCode::kNotFound;
   if (error == EEXIST) code = ErrorCode::kAlreadyExists;
   if (error == EACCES || error == EPERM || error == EROFS) code = ErrorCode::kPermissionDenied;
@@ -39,9 +40,8 @@ Result<UniqueFd> PosixFiles::open_descriptor(const std::string& path, const Open
     UniqueFd fd(::openat(root_fd_.get(), path.c_str(), flags | O_DIRECT, 0640));
     if (fd.valid()) return fd;
     if (errno != EINVAL) return errno_error(errno, fmt::format("{}: open", path));
-    if (!direct_refused_) {
+    if (!direct_refused_.exchange(true)) {
       spdlog::warn("{}: this file system refuses O_DIRECT; using buffered I/O", root_);
-      direct_refused_ = true;
     }
     // Some kernels create the file before they refuse the flag.
     if (options.create) ::unlinkat(root_fd_.get(), path.c_str(), 0);
@@ -51,8 +51,7 @@ Result<UniqueFd> PosixFiles::open_descriptor(const std::string& path, const Open
   return fd;
 }
 
-Result<FileId> PosixFiles::open(std::string_view path, const OpenOptions& options) {
-  const std::string name(path);
+Result<UniqueFd> PosixFiles::open_file(const std::string& name, const OpenOptions& options) {
   CKPT_ASSIGN(UniqueFd fd, open_descriptor(name, options));
   if (options.preallocate_bytes > 0 &&
       ::fallocate(fd.get(), 0, 0, static_cast<off_t>(options.preallocate_bytes)) != 0) {
@@ -66,9 +65,32 @@ Result<FileId> PosixFiles::open(std::string_view path, const OpenOptions& option
           error, fmt::format("{}: preallocating {} bytes", name, options.preallocate_bytes));
     }
   }
-  const FileId file = next_file_++;
-  files_.emplace(file, OpenFile{std::move(fd), name});
-  return file;
+  return fd;
+}
+
+Result<FileId> PosixFiles::open(std::string_view path, const OpenOptions& options) {
+  const std::string name(path);
+  CKPT_ASSIGN(UniqueFd fd, open_file(name, options));
+  return adopt({name, std::move(fd)});
+}
+
+Result<Disk::NewFile> PosixFiles::create_file(std::string_view path, uint64_t preallocate_bytes) {
+  const std::string name(path);
+  CKPT_ASSIGN(UniqueFd fd,
+              open_file(name, {.create = true, .preallocate_bytes = preallocate_bytes}));
+  const size_t slash = name.rfind('/');
+  const Status named = sync_directory(slash == std::string::npos ? "" : name.substr(0, slash));
+  if (!named.ok()) {
+    (void)remove(name);
+    return named.error();
+  }
+  return NewFile{name, std::move(fd)};
+}
+
+FileId PosixFiles::adopt(NewFile file) {
+  const FileId id = next_file_++;
+  files_.emplace(id, OpenFile{std::move(file.fd), std::move(file.path)});
+  return id;
 }
 
 void PosixFiles::close(FileId file) { CKPT_ASSERT(files_.erase(file) == 1); }
@@ -82,12 +104,32 @@ const PosixFiles::OpenFile& PosixFiles::file_at(FileId file) const {
 int PosixFiles::descriptor(FileId file) const { return file_at(file).fd.get(); }
 
 ckpt::Error PosixFiles::request_error(const IoRequest& request, int error) const {
+  const bool allocates = request.op == IoOp::kAllocate;
   const char* operation = request.op == IoOp::kRead    ? "read"
                           : request.op == IoOp::kWrite ? "write"
+                          : allocates                  ? "allocation"
                                                        : "sync";
   return errno_error(
       error, fmt::format("{}: {} of {} bytes at offset {}", file_at(request.file).path, operation,
-                         request.memory.size(), request.offset));
+                         allocates ? request.bytes : request.memory.size(), request.offset));
+}
+
+Result<uint64_t> PosixFiles::read_now(FileId file, uint64_t offset, MutableByteView memory) {
+  const OpenFile& open_file = file_at(file);
+  uint64_t done = 0;
+  while (done < memory.size()) {
+    const ssize_t got = ::pread(open_file.fd.get(), memory.data() + done, memory.size() - done,
+                                static_cast<off_t>(offset + done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) {
+      return errno_error(errno, fmt::format("{}: read of {} bytes at offset {}", open_file.path,
+                                            memory.size(), offset));
+    }
+    done += static_cast<uint64_t>(got);
+    // At the end of the file, which O_DIRECT may reach in the middle of a block.
+    if (got == 0 || done % ckpt::kBlockBytes != 0) break;
+  }
+  return done;
 }
 
 Result<uint64_t> PosixFiles::size(FileId file) {

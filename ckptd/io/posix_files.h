@@ -2,6 +2,7 @@
 // and knows which descriptor a FileId is. Synchronous; loop thread only.
 #pragma once
 
+#include <atomic>
 #include <string>
 #include <unordered_map>
 
@@ -11,7 +12,7 @@
 namespace ckptd {
 
 // The error for errno `error`: ENOSPC and EDQUOT are kResourceExhausted, a missing file kNotFound,
-// everything else kIo. `what` names the object and the operation.
+// EOPNOTSUPP kUnavailable, everything else kIo. `what` names the object and the operation.
 ckpt::Error errno_error(int error, std::string_view what);
 
 class PosixFiles : public Disk {
@@ -22,7 +23,10 @@ class PosixFiles : public Disk {
   Status open_root();
 
   Result<FileId> open(std::string_view path, const OpenOptions& options) override;
+  Result<NewFile> create_file(std::string_view path, uint64_t preallocate_bytes) override;
+  FileId adopt(NewFile file) override;
   void close(FileId file) override;
+  Result<uint64_t> read_now(FileId file, uint64_t offset, MutableByteView memory) override;
   Result<uint64_t> size(FileId file) override;
   Status truncate(FileId file, uint64_t bytes) override;
   Status punch_hole(FileId file, uint64_t offset, uint64_t length) override;
@@ -42,6 +46,8 @@ class PosixFiles : public Disk {
     ckpt::base::UniqueFd fd;
     std::string path;
   };
+  // The next two from any thread.
+  Result<ckpt::base::UniqueFd> open_file(const std::string& path, const OpenOptions& options);
   Result<ckpt::base::UniqueFd> open_descriptor(const std::string& path, const OpenOptions& options);
   const OpenFile& file_at(FileId file) const;
 
@@ -49,7 +55,7 @@ class PosixFiles : public Disk {
   ckpt::base::UniqueFd root_fd_;
   FileId next_file_ = 1;
   std::unordered_map<FileId, OpenFile> files_;
-  bool direct_refused_ = false;  // said once
+  std::atomic<bool> direct_refused_ = false;  // said once
 };
 
 }  // namespace ckptd

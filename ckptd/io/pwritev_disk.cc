@@ -1,5 +1,6 @@
 #include "ckptd/io/pwritev_disk.h"
 
+#include <fcntl.h>
 #include <sys/eventfd.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -57,6 +58,13 @@ void PwritevDisk::run(Job& job) {
   const IoRequest& request = job.request;
   if (request.op == IoOp::kSync) {
     if (::fdatasync(job.fd) != 0) job.error = errno;
+    return;
+  }
+  if (request.op == IoOp::kAllocate) {
+    if (::fallocate(job.fd, FALLOC_FL_KEEP_SIZE, static_cast<off_t>(request.offset),
+                    static_cast<off_t>(request.bytes)) != 0) {
+      job.error = errno;
+    }
     return;
   }
   while (job.moved < request.memory.size()) {

@@ -1,5 +1,6 @@
 #include "ckptd/io/uring_disk.h"
 
+#include <fcntl.h>
 #include <sys/eventfd.h>
 
 #include <algorithm>
@@ -92,6 +93,9 @@ void UringDisk::prepare(io_uring_sqe* sqe, size_t index) {
   const int fd = descriptor(request.file);
   if (request.op == IoOp::kSync) {
     io_uring_prep_fsync(sqe, fd, IORING_FSYNC_DATASYNC);
+  } else if (request.op == IoOp::kAllocate) {
+    io_uring_prep_fallocate(sqe, fd, FALLOC_FL_KEEP_SIZE, static_cast<off_t>(request.offset),
+                            static_cast<off_t>(request.bytes));
   } else {
     std::byte* memory = request.memory.data() + operation.done;
     uint64_t bytes = std::min(request.memory.size() - operation.done, kRequestBytesMax);
@@ -119,7 +123,7 @@ std::optional<Result<uint64_t>> UringDisk::settle(Operation& operation, int resu
   const IoRequest& request = operation.request;
   if (result == -EINTR || result == -EAGAIN) return std::nullopt;
   if (result < 0) return request_error(request, -result);
-  if (request.op == IoOp::kSync) return Result<uint64_t>(0);
+  if (request.op == IoOp::kSync || request.op == IoOp::kAllocate) return Result<uint64_t>(0);
   operation.done += static_cast<uint64_t>(result);
   if (operation.done == request.memory.size()) return Result<uint64_t>(operation.done);
   if (result == 0) {

@@ -10,6 +10,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <future>
+#include <optional>
 
 #include "ckptd/limits.h"
 #include "tests/ckptd/io/disk_fixture.h"
@@ -217,6 +219,47 @@ TEST_P(DiskTest, TruncateAndPunch) {
   ASSERT_TRUE(disk_->truncate(file, 2 * kBlockBytes).ok());
   EXPECT_EQ(disk_->size(file).value(), 2 * kBlockBytes);
   EXPECT_EQ(read_blocking(*disk_, file, 0, back.bytes()).value(), 2 * kBlockBytes);
+  disk_->close(file);
+}
+
+TEST_P(DiskTest, FilesAreMadeOnAnotherThread) {
+  ASSERT_TRUE(disk_->make_directory("a").ok());
+  auto made = std::async([this] { return disk_->create_file("a/b", 16 * kBlockBytes); }).get();
+  ASSERT_TRUE(made.ok()) << made.error().message;
+  const FileId file = disk_->adopt(std::move(made).value());
+  const AlignedBuffer data = random_bytes(kBlockBytes, 3);
+  ASSERT_TRUE(write_blocking(*disk_, file, kBlockBytes, data.bytes()).ok());
+  EXPECT_EQ(disk_->size(file).value(), 16 * kBlockBytes);
+  EXPECT_EQ(disk_->create_file("a/b", 0).error().code, ErrorCode::kAlreadyExists);
+  EXPECT_EQ(disk_->create_file("no/b", 0).error().code, ErrorCode::kNotFound);
+  AlignedBuffer back(2 * kBlockBytes);
+  EXPECT_EQ(disk_->read_now(file, 15 * kBlockBytes, back.bytes()).value(), kBlockBytes);
+  EXPECT_EQ(disk_->read_now(file, kBlockBytes, back.bytes()).value(), 2 * kBlockBytes);
+  EXPECT_TRUE(std::equal(data.bytes().begin(), data.bytes().end(), back.bytes().begin()));
+  disk_->close(file);
+}
+
+TEST_P(DiskTest, AllocatingTakesSpaceAndChangesNothing) {
+  const FileId file = create("log");
+  const AlignedBuffer data = random_bytes(kBlockBytes, 4);
+  ASSERT_TRUE(write_blocking(*disk_, file, 0, data.bytes()).ok());
+  std::optional<Result<uint64_t>> outcome;
+  disk_->submit({.op = IoOp::kAllocate,
+                 .file = file,
+                 .offset = 0,
+                 .bytes = 64 * kBlockBytes,
+                 .on_done = [&](Result<uint64_t> result) { outcome = std::move(result); }});
+  EXPECT_FALSE(outcome.has_value());
+  drain();
+  ASSERT_TRUE(outcome.has_value());
+  if (!outcome->ok() && outcome->error().code == ErrorCode::kUnavailable) {
+    GTEST_SKIP() << outcome->error().message;
+  }
+  EXPECT_TRUE(outcome->ok()) << outcome->error().message;
+  EXPECT_EQ(disk_->size(file).value(), kBlockBytes);
+  AlignedBuffer back(kBlockBytes);
+  EXPECT_EQ(read_blocking(*disk_, file, 0, back.bytes()).value(), kBlockBytes);
+  EXPECT_TRUE(std::equal(data.bytes().begin(), data.bytes().end(), back.bytes().begin()));
   disk_->close(file);
 }
 
