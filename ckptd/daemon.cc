@@ -133,29 +133,38 @@ void Daemon::Impl::apply(uint64_t sequence, const fb::RecordT& record) {
   }
 }
 
-// An index that could not be read or written is made good from the journal.
+// An index that could not be read or written is made good from the journal. What keeps it from
+// that, a full disk as a rule, may last: it is tried again less and less often.
 void Daemon::Impl::heal_catalog() {
   Status status = catalog->health();
-  if (status.ok() && catalog->applied_sequence() >= last_sequence) return;
-  spdlog::warn("the catalog is made good from the journal{}{}", status.ok() ? "" : ": ",
-               status.ok() ? "" : status.error().message);
-  if (!status.ok()) status = catalog->clear();
-  if (status.ok()) status = catch_up_catalog();
-  if (!status.ok()) spdlog::error("the catalog: {}", status.error().message);
+  if (status.ok() && catalog->applied_sequence() >= last_sequence) {
+    catalog_retry_after = limits::kCatalogRetryMin;
+    return;
+  }
+  if (now < next_catalog_retry) return;
+  const std::string reason = status.ok() ? "it lacks records" : status.error().message;
+  if (!status.ok()) status = catalog->heal();
+  // Even after an error: what is in memory must know every run and lineage.
+  const Status caught_up = catch_up_catalog();
+  if (status.ok()) status = caught_up;
+  if (status.ok()) status = catalog->health();
+  if (status.ok()) {
+    spdlog::warn("the catalog was made good from the journal: {}", reason);
+    return;
+  }
+  spdlog::error("the catalog cannot be made good, next try in {} ms: {}",
+                catalog_retry_after.count(), status.error().message);
+  next_catalog_retry = now + catalog_retry_after;
+  catalog_retry_after = std::min(2 * catalog_retry_after, limits::kCatalogRetryMax);
 }
 
-// Replays what the catalog lacks. Reading the journal lets completions run, which may append more:
-// it is read again until nothing is missing.
+// Replays what the catalog lacks; nothing else runs meanwhile.
 Status Daemon::Impl::catch_up_catalog() {
-  while (catalog->applied_sequence() < last_sequence) {
-    CKPT_ASSIGN(const JournalImage image, read_journal(disk, journal_file));
-    const uint64_t before = catalog->applied_sequence();
-    CKPT_TRY(replay(image.view(), last_sequence, *catalog));
-    if (catalog->applied_sequence() == before) {
-      return make_error(ErrorCode::kCorrupt, "journal record {} cannot be read back", before + 1);
-    }
-  }
-  return {};
+  if (catalog->applied_sequence() >= last_sequence) return {};
+  CKPT_TRY(replay(disk, journal_file, last_sequence, *catalog));
+  if (catalog->applied_sequence() >= last_sequence) return {};
+  return make_error(ErrorCode::kCorrupt, "journal record {} cannot be read back",
+                    catalog->applied_sequence() + 1);
 }
 
 void Daemon::Impl::record(std::vector<fb::RecordT> records,

@@ -106,7 +106,9 @@ void Daemon::Impl::try_open_epoch(ckpt::RunId run) {
   const Groups::OpenEpoch open = std::move(found->second);
   opening.erase(found);
   const RunInfo info = catalog->run(run).value();
-  const auto resume = choose_resume(info, open.resume);
+  auto resume = choose_resume(info, open.resume);
+  // An index that cannot be read must not be taken for one that has nothing to resume from.
+  if (const Status health = catalog->health(); !health.ok()) resume = health.error();
   if (!resume.ok()) {
     return carry_out(groups.opened(run, open.epoch, 0, resume.error()));
   }

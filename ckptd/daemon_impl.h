@@ -2,6 +2,7 @@
 //
 //   daemon.cc            the public face, poll and tick, drain
 //   daemon_open.cc       start: recovery, header checks, the stages
+//   daemon_salvage.cc    start: a catalog that knows more than a damaged journal
 //   daemon_sessions.cc   greeting, registration, loss of a session
 //   daemon_epochs.cc     what Groups decides: epochs, resume points, rendezvous
 //   daemon_begin.cc      a snapshot begins: checks, disk space, slabs
@@ -25,6 +26,7 @@
 #include <vector>
 
 #include "ckptd/catalog/catalog.h"
+#include "ckptd/catalog/salvage.h"
 #include "ckptd/daemon.h"
 #include "ckptd/daemon_store.h"
 #include "ckptd/group/group.h"
@@ -134,6 +136,8 @@ struct Daemon::Impl {
   Status open();
   void reclaim(const RecoveredStore& store);
   Status open_the_catalog();
+  Result<std::optional<Salvage>> salvage(const RecoveredStore& store);
+  Status put_back(const Salvage& salvage);
   Status mark_damaged(const std::vector<SnapshotKey>& replayed);
   Result<std::optional<fb::RecordT>> check_commit(const SnapshotKey& key);
   void start_stages();
@@ -265,6 +269,8 @@ struct Daemon::Impl {
   FileId journal_file = 0;
   std::unique_ptr<Catalog> catalog;
   uint64_t last_sequence = 0;  // of the journal: durable, and to be in the catalog
+  std::chrono::milliseconds catalog_retry_after = limits::kCatalogRetryMin;
+  Time next_catalog_retry{};
   std::unique_ptr<Staging> staging;
   std::unique_ptr<JournalWriter> journal;
   std::unique_ptr<Persist> persist;

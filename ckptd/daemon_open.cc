@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 
 #include "ckptd/daemon_impl.h"
+#include "ckptd/io/store_paths.h"
 #include "ckptd/persist/reclaim.h"
 #include "formats/base/hash.h"
 
@@ -24,13 +25,13 @@ Status Daemon::Impl::open() {
   journal_file = store.journal;
   CKPT_TRY(open_the_catalog());
   last_sequence = store.end.next_sequence - 1;
-  if (catalog->applied_sequence() > last_sequence) {
-    spdlog::warn("the catalog is ahead of the journal ({} > {}): it is made anew",
-                 catalog->applied_sequence(), last_sequence);
-    CKPT_TRY(catalog->clear());
+  CKPT_ASSIGN(const std::optional<Salvage> salvaged, salvage(store));
+  if (store.torn_bytes > 0 && !salvaged) {
+    spdlog::warn("{}: {} bytes at {} were being written when the last daemon ended; they are cut",
+                 kJournalPath, store.torn_bytes, store.end.offset);
   }
-  CKPT_ASSIGN(const auto replayed, replay(store.image.view(), last_sequence, *catalog));
-  store.image = {};
+  CKPT_TRY(cut_torn_tail(disk, store));
+  CKPT_ASSIGN(const auto replayed, replay(disk, journal_file, last_sequence, *catalog));
 
   journal = std::make_unique<JournalWriter>(disk, journal_file, store.end);
   fb::StoreOpenedT opened;
@@ -44,12 +45,17 @@ Status Daemon::Impl::open() {
 
   segments = std::make_unique<SegmentReader>(disk, store_id);
   CKPT_TRY(mark_damaged(replayed));
+  if (salvaged) CKPT_TRY(put_back(*salvaged));
 
-  for (const RunInfo& run : catalog->runs()) next_run = std::max(next_run, run.id + 1);
-  for (const auto& [run, epoch] : store.epochs) {
-    groups.recovered(run, epoch.epoch, epoch.size, epoch.lineage);
+  for (const RunInfo& run : catalog->runs()) {
+    next_run = std::max(next_run, run.id + 1);
+    const fb::EpochOpenedT& epoch = store.epochs[run.id];
+    // A later epoch than the journal had was salvaged: its number is all that is known of it.
+    const bool known = epoch.epoch >= run.last_epoch;
+    groups.recovered(run.id, run.last_epoch, known ? epoch.size : 0, epoch.lineage);
   }
-  reclaim(store);
+  // Not where the end of the journal was in doubt: what it does not list may be all that is left.
+  if (store.torn_bytes == 0 && !salvaged) reclaim(store);
   staging = std::make_unique<Staging>(disk, executor, options.staging);
   staging->set_on_slabs_ready([this](ArenaId arena) { arenas_ready.insert(arena); });
   persist = std::make_unique<Persist>(
@@ -68,10 +74,8 @@ Status Daemon::Impl::open() {
   return {};
 }
 
-// Space that was preallocated and never committed to. Not where the end of the journal was in
-// doubt: then the bytes are all that is left of what it said.
+// Space that was preallocated and never committed to.
 void Daemon::Impl::reclaim(const RecoveredStore& store) {
-  if (store.torn_bytes > 0) return;
   const Status status = reclaim_unlisted(disk, store.listed_ends);
   if (!status.ok()) spdlog::warn("space was not given back: {}", status.error().message);
 }

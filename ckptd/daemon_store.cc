@@ -13,6 +13,7 @@
 namespace ckptd {
 
 using ckpt::ErrorCode;
+using ckpt::kBlockBytes;
 using ckpt::make_error;
 namespace fb = ckpt::fb;
 
@@ -47,7 +48,7 @@ ckpt::SegmentId highest_segment(Disk& disk) {
 
 uint64_t extent_end(const fb::ExtentT& extent) {
   return extent.offset + extent.header_bytes +
-         ckpt::base::align_up(extent.payload_bytes, ckpt::kBlockBytes);
+         ckpt::base::align_up(extent.payload_bytes, kBlockBytes);
 }
 
 // What the journal says about the store as a whole.
@@ -93,6 +94,37 @@ class Summary {
   RecoveredStore& store_;
 };
 
+// A stretch of the journal in memory, moved along as the scan asks for more.
+class JournalPieces {
+ public:
+  JournalPieces(Disk& disk, FileId file) : disk_(disk), file_(file) {}
+
+  Result<ckpt::ByteView> read(uint64_t offset, uint64_t bytes) {
+    const bool here =
+        offset >= begin_ && offset - begin_ <= bytes_ && bytes <= bytes_ - (offset - begin_);
+    if (!here) CKPT_TRY(load(offset, bytes));
+    return ckpt::ByteView(memory_.bytes()).subspan(offset - begin_, bytes);
+  }
+
+ private:
+  Status load(uint64_t offset, uint64_t bytes) {
+    const uint64_t wanted = ckpt::base::align_up(std::max(bytes, kReadPieceBytes), kBlockBytes);
+    if (memory_.size() < wanted) memory_ = AlignedBuffer(wanted);
+    begin_ = offset;
+    bytes_ = 0;
+    CKPT_ASSIGN(bytes_, disk_.read_now(file_, offset, memory_.bytes().first(wanted)));
+    if (bytes_ >= bytes) return {};
+    return make_error(ErrorCode::kIo, "{}: ends at {} although it is longer", kJournalPath,
+                      offset + bytes_);
+  }
+
+  Disk& disk_;
+  const FileId file_;
+  AlignedBuffer memory_;
+  uint64_t begin_ = 0;  // in the file
+  uint64_t bytes_ = 0;
+};
+
 Result<FileId> open_or_create_journal(Disk& disk) {
   CKPT_TRY(disk.make_directory(kSegmentsDirectory));
   CKPT_TRY(disk.make_directory(kJournalDirectory));
@@ -117,19 +149,12 @@ Status begin_store(Disk& disk, uint64_t random_seed, RecoveredStore& store) {
 
 }  // namespace
 
-Result<JournalImage> read_journal(Disk& disk, FileId file) {
+Result<ckpt::JournalScan> scan_journal_file(Disk& disk, FileId file,
+                                            const ckpt::OnRecord& on_record) {
   CKPT_ASSIGN(const uint64_t size, disk.size(file));
-  JournalImage image{.memory = AlignedBuffer(size), .bytes = 0};
-  while (image.bytes < size) {
-    const auto rest = image.memory.bytes().subspan(image.bytes);
-    CKPT_ASSIGN(const uint64_t got,
-                read_blocking(disk, file, image.bytes,
-                              rest.first(std::min<uint64_t>(rest.size(), kReadPieceBytes))));
-    if (got == 0) break;
-    image.bytes = std::min(image.bytes + got, size);
-    if (got % ckpt::kBlockBytes != 0) break;  // the end of a file that was cut in mid-block
-  }
-  return image;
+  JournalPieces pieces(disk, file);
+  return ckpt::scan_journal(
+      size, [&](uint64_t offset, uint64_t bytes) { return pieces.read(offset, bytes); }, on_record);
 }
 
 Result<RecoveredStore> recover_store(Disk& disk, uint64_t random_seed) {
@@ -137,10 +162,9 @@ Result<RecoveredStore> recover_store(Disk& disk, uint64_t random_seed) {
   const bool exists = is_there(disk, kJournalDirectory, "journal.log");
   if (!exists) CKPT_TRY(begin_store(disk, random_seed, store));
   CKPT_ASSIGN(store.journal, exists ? disk.open(kJournalPath, {}) : open_or_create_journal(disk));
-  CKPT_ASSIGN(store.image, read_journal(disk, store.journal));
   Summary summary(store);
-  auto scan = ckpt::scan_journal(
-      store.image.view(),
+  auto scan = scan_journal_file(
+      disk, store.journal,
       [&](uint64_t sequence, const fb::RecordT& record) { return summary.take(sequence, record); });
   if (!scan.ok()) {
     return make_error(scan.error().code, "{}: {}", kJournalPath, scan.error().message);
@@ -153,17 +177,34 @@ Result<RecoveredStore> recover_store(Disk& disk, uint64_t random_seed) {
   }
   store.next_segment = std::max(store.next_segment, highest_segment(disk) + 1);
   store.torn_bytes = scan->torn_bytes;
-  if (scan->torn_bytes > 0) {
-    spdlog::warn("{}: {} bytes at {} were being written when the last daemon ended; they are cut",
-                 kJournalPath, scan->torn_bytes, scan->end.offset);
-    CKPT_TRY(disk.truncate(store.journal, scan->end.offset));
-  }
-  // Records that were written but not synced when the last daemon died count from here on.
-  CKPT_TRY(sync_blocking(disk, store.journal));
   return store;
 }
 
-Result<std::vector<ckpt::SnapshotKey>> replay(ckpt::ByteView image, uint64_t last_sequence,
+Result<std::string> keep_torn_tail(Disk& disk, const RecoveredStore& store) {
+  const uint64_t bytes = ckpt::base::align_up(store.torn_bytes, kBlockBytes);
+  AlignedBuffer tail(bytes);
+  CKPT_TRY(disk.read_now(store.journal, store.end.offset, tail.bytes()));
+  // A start that did not come to its end may have left one.
+  std::string path = fmt::format("{}/lost-{}.bytes", kJournalDirectory, store.end.offset);
+  for (int again = 2; is_there(disk, kJournalDirectory, path.substr(path.rfind('/') + 1));
+       ++again) {
+    path = fmt::format("{}/lost-{}-{}.bytes", kJournalDirectory, store.end.offset, again);
+  }
+  CKPT_ASSIGN(Disk::NewFile created, disk.create_file(path, 0));
+  const FileId file = disk.adopt(std::move(created));
+  Status kept = write_blocking(disk, file, 0, tail.bytes());
+  if (kept.ok()) kept = sync_blocking(disk, file);
+  disk.close(file);
+  CKPT_TRY(kept);
+  return path;
+}
+
+Status cut_torn_tail(Disk& disk, const RecoveredStore& store) {
+  if (store.torn_bytes > 0) CKPT_TRY(disk.truncate(store.journal, store.end.offset));
+  return sync_blocking(disk, store.journal);
+}
+
+Result<std::vector<ckpt::SnapshotKey>> replay(Disk& disk, FileId journal, uint64_t last_sequence,
                                               Catalog& catalog) {
   std::vector<ckpt::SnapshotKey> commits;
   const auto apply = [&](uint64_t sequence, const fb::RecordT& record) -> Status {
@@ -178,7 +219,7 @@ Result<std::vector<ckpt::SnapshotKey>> replay(ckpt::ByteView image, uint64_t las
     }
     return {};
   };
-  CKPT_TRY(ckpt::scan_journal(image, apply));
+  CKPT_TRY(scan_journal_file(disk, journal, apply));
   return commits;
 }
 

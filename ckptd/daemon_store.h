@@ -13,13 +13,10 @@
 
 namespace ckptd {
 
-// The whole journal file, as it is on disk.
-struct JournalImage {
-  AlignedBuffer memory;
-  uint64_t bytes = 0;
-  ckpt::ByteView view() const { return memory.bytes().first(bytes); }
-};
-Result<JournalImage> read_journal(Disk& disk, FileId file);
+// Reads the journal in bounded pieces (a batch that is larger than one is read whole). No
+// completion of the disk runs meanwhile.
+Result<ckpt::JournalScan> scan_journal_file(Disk& disk, FileId file,
+                                            const ckpt::OnRecord& on_record);
 
 struct RecoveredStore {
   ckpt::base::Hash128 id;
@@ -28,11 +25,10 @@ struct RecoveredStore {
   bool clean = true;                   // the last daemon closed it; a new store is clean
   uint64_t starts = 0;                 // daemons that opened it before
   ckpt::SegmentId next_segment = 1;    // no file and no record has it or a higher one
-  uint64_t torn_bytes = 0;             // cut from the journal's end
+  uint64_t torn_bytes = 0;             // at the journal's end, to be cut
   std::map<ckpt::RunId, ckpt::fb::EpochOpenedT> epochs;  // the last one of each run
   // Where the last extent that a commit lists ends, for each segment that has any.
   std::map<ckpt::SegmentId, uint64_t> listed_ends;
-  JournalImage image;
 };
 
 // Opens the journal, or makes a new store where there is none. kVersionMismatch: written by a newer
@@ -40,9 +36,15 @@ struct RecoveredStore {
 // After an error nothing was changed, except that an unfinished new store may have been begun.
 Result<RecoveredStore> recover_store(Disk& disk, uint64_t random_seed);
 
+// Copies what is to be cut from the journal's end into a file beside it, durably. Returns its path.
+Result<std::string> keep_torn_tail(Disk& disk, const RecoveredStore& store);
+// Cuts it, and makes durable what was written and not synced when the last daemon died: it counts
+// from here on.
+Status cut_torn_tail(Disk& disk, const RecoveredStore& store);
+
 // Applies the records that the catalog does not have yet, up to `last_sequence`. Returns the
 // commits among them.
-Result<std::vector<ckpt::SnapshotKey>> replay(ckpt::ByteView image, uint64_t last_sequence,
+Result<std::vector<ckpt::SnapshotKey>> replay(Disk& disk, FileId journal, uint64_t last_sequence,
                                               Catalog& catalog);
 
 // Appends and waits until it is durable.

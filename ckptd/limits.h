@@ -89,6 +89,11 @@ inline constexpr size_t kReadBytesPerTurn = 256u << 10;
 // What a dead process had sent is still read, this many turns long: a socket's buffer holds less
 // than one, but children of the process may go on to send.
 inline constexpr size_t kLastReadsMax = 64;
+// A catalog that cannot be written is tried again after this, then twice as long, up to the most:
+// each try reads the catalog's log, and one to no avail is logged.
+inline constexpr std::chrono::milliseconds kCatalogRetryMin{100};
+inline constexpr std::chrono::milliseconds kCatalogRetryMax{30'000};
+
 inline constexpr std::chrono::milliseconds kHelloDeadline{5'000};
 // A connection that is to be closed once its last answer is read waits this long for that.
 inline constexpr std::chrono::milliseconds kCloseDeadline{5'000};

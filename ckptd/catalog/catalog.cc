@@ -50,12 +50,26 @@ Catalog::Catalog(std::unique_ptr<KvStore> store) : impl_(std::make_unique<Impl>(
 Catalog::~Catalog() = default;
 
 const std::string& Catalog::reset_reason() const { return impl_->reset_reason; }
+const std::string& Catalog::store_id() const { return impl_->store_id; }
 uint64_t Catalog::applied_sequence() const { return impl_->applied; }
 Status Catalog::health() const { return impl_->health; }
 
 Status Catalog::clear() {
   impl_->forget();
-  CKPT_TRY(impl_->store->clear());
+  impl_->health = impl_->store->clear();
+  impl_->store_closed = !impl_->health.ok();
+  return impl_->health;
+}
+
+Status Catalog::heal() {
+  if (!impl_->store_closed) return clear();
+  const Status opened = impl_->store->reopen();
+  if (!opened.ok() && opened.error().code != ErrorCode::kCorrupt) return opened;
+  if (!opened.ok()) return clear();
+  impl_->forget();
+  const Status loaded = impl_->load();
+  if (!loaded.ok()) return clear();
+  impl_->store_closed = false;
   impl_->health = {};
   return {};
 }
@@ -151,10 +165,15 @@ Status Catalog::apply(uint64_t sequence, const ckpt::fb::RecordT& record) {
     }
   }
   if (sequence <= impl_->applied) return {};
-  CKPT_TRY(impl_->health);
+  if (!impl_->store_closed) CKPT_TRY(impl_->health);
   CKPT_ASSIGN(Change change, impl_->fold(sequence, record));
-  CKPT_TRY(impl_->health);  // it reads what it changes
-  CKPT_TRY(impl_->store->write(change.batch));
+  Status written;
+  if (!impl_->store_closed) {
+    CKPT_TRY(impl_->health);  // it reads what it changes
+    written = impl_->store->write(change.batch);
+    impl_->store_closed = !written.ok();
+    impl_->health = written;
+  }
 
   impl_->applied = sequence;
   if (const auto* opened = record.body.AsStoreOpened()) {
@@ -165,7 +184,7 @@ Status Catalog::apply(uint64_t sequence, const ckpt::fb::RecordT& record) {
     impl_->run_by_name[change.run->info.name] = id;
     impl_->runs[id] = std::move(*change.run);
   }
-  return {};
+  return written;
 }
 
 std::vector<RunInfo> Catalog::runs() const {

@@ -10,8 +10,10 @@
 // A commit belongs to (run, lineage, step). A second commit there replaces the first (which can
 // only be one that was damaged). Damaged and deleted commits are part of no view.
 //
-// All calls come from the loop thread. A store that cannot be read latches health(): answers given
-// after that may lack something, and the daemon rebuilds.
+// All calls come from the loop thread. A store that cannot be read or written latches health():
+// answers given after that may lack something. What is in memory goes on following the journal, so
+// that no lineage or run is opened twice meanwhile; the daemon calls heal() until the store is
+// back.
 #pragma once
 
 #include <functional>
@@ -110,15 +112,22 @@ class Catalog {
   explicit Catalog(std::unique_ptr<KvStore> store);
   ~Catalog();
   const std::string& reset_reason() const;  // empty: the store was used as it was
+  const std::string& store_id() const;      // whose journal was folded in, in hex; empty: none yet
 
   // Folds a record in. Records at or below applied_sequence() are ignored (replay is idempotent).
   // An error (kCorrupt: a record that contradicts those before it) leaves everything as it was.
+  // One of the store's is told once and latched in health(); what is in memory takes the record.
   Status apply(uint64_t sequence, const ckpt::fb::RecordT& record);
   uint64_t applied_sequence() const;
-  // Empties it, for a rebuild. Also ends what health() complains of.
+  // Empties it, for a rebuild. Also ends what health() complains of. After an error it is empty in
+  // memory, and its store closed.
   Status clear();
-  // The first error of reading the store; ok as long as every answer was whole.
+  // The first error of reading or writing the store; ok as long as every answer was whole.
   Status health() const;
+  // Ends what health() complains of: a store that a failed write has closed is opened again as it
+  // was, any other is emptied. Then the records after applied_sequence() are to be applied. After
+  // an error nothing is better than before.
+  Status heal();
 
   std::vector<RunInfo> runs() const;                 // by id: oldest first
   Result<RunInfo> run(std::string_view name) const;  // kNotFound: "run X: no such run"

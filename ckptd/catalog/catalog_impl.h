@@ -40,6 +40,7 @@ struct Catalog::Impl {
   std::string store_id;  // hex; empty until the first StoreOpened
   std::string reset_reason;
   mutable Status health;
+  bool store_closed = false;  // by a failed write: memory alone follows the journal
 
   // ---- loading (catalog.cc) ----
   Status load();

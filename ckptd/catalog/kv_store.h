@@ -41,7 +41,8 @@ class KvStore {
 
   virtual ~KvStore() = default;
   // All of the batch or nothing of it, in its order. Not synced: what is lost is replayed from the
-  // journal. After an error the store is as it was before.
+  // journal. After an error the store is closed: what the failed write left in its files is not
+  // known, and nothing is written behind it. Every call then fails, until reopen() or clear().
   virtual ckpt::Status write(const std::vector<KvWrite>& batch) = 0;
   virtual ckpt::Result<std::optional<std::string>> get(Family family,
                                                        std::string_view key) const = 0;
@@ -55,6 +56,9 @@ class KvStore {
   virtual ckpt::Status scan(Family family, std::string_view prefix, Order order,
                             const Visit& visit) const = 0;
   virtual ckpt::Status clear() = 0;
+  // Opens a store that a failed write has closed. It has a prefix of the batches then. After an
+  // error it stays closed; kCorrupt: only clear() helps.
+  virtual ckpt::Status reopen() = 0;
 };
 
 // RocksDB in `directory` (made if it is not there; its parent must exist). A catalog that cannot be
@@ -77,6 +81,9 @@ class MemoryKvImage {
   size_t batches() const;
   // A crash: only the first `batches` of them are left.
   void keep_prefix(size_t batches);
+  // As on a full disk: writes fail and close the store, and it cannot be opened again.
+  void set_full(bool full);
+  size_t writes_when_closed() const;  // attempts that a real store could not have survived
 
  private:
   friend class MemoryKvStore;

@@ -19,6 +19,8 @@ struct MemoryKvImage::Impl {
 
   std::array<Table, kFamilyCount> tables;
   bool keep_log = true;
+  bool full = false;
+  size_t writes_when_closed = 0;
   std::vector<LoggedBatch> log;
 
   const Table& table(Family family) const { return tables[static_cast<size_t>(family)]; }
@@ -55,6 +57,9 @@ void MemoryKvImage::keep_prefix(size_t batches) {
   for (const auto& batch : impl_->log) impl_->apply(batch);
 }
 
+void MemoryKvImage::set_full(bool full) { impl_->full = full; }
+size_t MemoryKvImage::writes_when_closed() const { return impl_->writes_when_closed; }
+
 class MemoryKvStore final : public KvStore {
  public:
   explicit MemoryKvStore(std::shared_ptr<MemoryKvImage> image) : image_(std::move(image)) {}
@@ -66,11 +71,16 @@ class MemoryKvStore final : public KvStore {
   }
 
   Status write(const std::vector<KvWrite>& batch) override {
+    if (closed_) ++impl().writes_when_closed;
+    CKPT_TRY(usable());
+    closed_ = impl().full;
+    CKPT_TRY(usable());
     impl().append(batch);
     return {};
   }
 
   Result<std::optional<std::string>> get(Family family, std::string_view key) const override {
+    CKPT_TRY(usable());
     const auto& table = impl().table(family);
     const auto found = table.find(key);
     if (found == table.end()) return std::optional<std::string>();
@@ -79,6 +89,7 @@ class MemoryKvStore final : public KvStore {
 
   Result<std::optional<KvEntry>> seek_for_prev(Family family, std::string_view key,
                                                std::string_view prefix) const override {
+    CKPT_TRY(usable());
     const auto& table = impl().table(family);
     auto after = table.upper_bound(key);
     if (after == table.begin()) return std::optional<KvEntry>();
@@ -89,6 +100,7 @@ class MemoryKvStore final : public KvStore {
 
   Status scan(Family family, std::string_view prefix, Order order,
               const Visit& visit) const override {
+    CKPT_TRY(usable());
     const auto& table = impl().table(family);
     const auto first = table.lower_bound(prefix);
     auto last = first;
@@ -105,13 +117,25 @@ class MemoryKvStore final : public KvStore {
   }
 
   Status clear() override {
+    CKPT_TRY(reopen());
     impl().append(std::nullopt);
     return {};
   }
 
+  Status reopen() override {
+    closed_ = impl().full;
+    return usable();
+  }
+
  private:
+  Status usable() const {
+    if (!closed_) return {};
+    return ckpt::make_error(ckpt::ErrorCode::kResourceExhausted,
+                            "catalog in memory: no space left on device");
+  }
   MemoryKvImage::Impl& impl() const { return *image_->impl_; }
   std::shared_ptr<MemoryKvImage> image_;
+  bool closed_ = false;
 };
 
 std::unique_ptr<KvStore> make_memory_store() { return MemoryKvStore::without_log(); }

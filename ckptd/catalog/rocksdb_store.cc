@@ -1,7 +1,12 @@
 #include <rocksdb/cache.h>
 #include <rocksdb/db.h>
+#include <rocksdb/env.h>
 #include <rocksdb/table.h>
+#include <spdlog/spdlog.h>
 
+#include <array>
+#include <cstdarg>
+#include <cstdio>
 #include <filesystem>
 
 #include "ckptd/catalog/kv_store.h"
@@ -19,15 +24,27 @@ constexpr size_t kBlockCacheBytes = 64u << 20;
 constexpr size_t kWriteBuffersBytes = 64u << 20;  // of all families together
 constexpr int kOpenFilesMax = 256;
 
+// Takes what RocksDB has to say. Its own logger writes into the directory of the database, and
+// aborts the process at the second line that does not fit on a full disk.
+class LogToOurs final : public rocksdb::Logger {
+ public:
+  LogToOurs() : Logger(rocksdb::InfoLogLevel::WARN_LEVEL) {}
+  using rocksdb::Logger::Logv;
+  void Logv(const char* format, va_list arguments) override {
+    std::array<char, 1024> line{};
+    std::vsnprintf(line.data(), line.size(), format, arguments);
+    spdlog::warn("catalog: RocksDB: {}", line.data());
+  }
+};
+
 rocksdb::DBOptions db_options() {
   rocksdb::DBOptions options;
+  options.info_log = std::make_shared<LogToOurs>();
   options.create_if_missing = true;
   options.create_missing_column_families = true;
   options.db_write_buffer_size = kWriteBuffersBytes;
   options.max_open_files = kOpenFilesMax;
   options.max_background_jobs = 2;
-  options.max_log_file_size = 4u << 20;
-  options.keep_log_file_num = 2;
   options.skip_stats_update_on_db_open = true;
   // Families are flushed together, so that what a lost WAL leaves is a prefix of the batches.
   options.atomic_flush = true;
@@ -114,7 +131,11 @@ class RocksDbStore final : public KvStore {
                                       : writes.Delete(handle, write.key);
       if (!status.ok()) return to_error(status, directory_);
     }
-    return check(database_->db->Write(rocksdb::WriteOptions(), &writes));
+    Status written = check(database_->db->Write(rocksdb::WriteOptions(), &writes));
+    // RocksDB aborts when it is asked to write behind a failed write, and its own recovery from a
+    // full disk does just that: the handle is closed before either can happen.
+    if (!written.ok()) close(written.error());
+    return written;
   }
 
   Result<std::optional<std::string>> get(Family family, std::string_view key) const override {
@@ -158,16 +179,27 @@ class RocksDbStore final : public KvStore {
 
   // Made anew instead of emptied: what has to be cleared may be what cannot be read.
   Status clear() override {
-    database_.reset();
+    close(make_error(ErrorCode::kIo, "catalog {}: could not be made anew", directory_));
     const std::string aside = directory_ + ".old";
     CKPT_TRY(move_aside(directory_, aside));
-    CKPT_TRY(check(open_database(directory_, database_)));
+    CKPT_TRY(reopen());
     std::error_code ignored;  // what stays behind is removed by the next clear
     std::filesystem::remove_all(aside, ignored);
     return {};
   }
 
+  Status reopen() override {
+    if (database_) return {};
+    Status opened = check(open_database(directory_, database_));
+    if (!opened.ok()) closed_ = opened.error();
+    return opened;
+  }
+
  private:
+  void close(const ckpt::Error& why) {
+    database_.reset();
+    closed_ = why;
+  }
   std::unique_ptr<rocksdb::Iterator> new_iterator(Family family) const {
     return std::unique_ptr<rocksdb::Iterator>(
         database_->db->NewIterator(rocksdb::ReadOptions(), database_->handle(family)));
@@ -176,10 +208,10 @@ class RocksDbStore final : public KvStore {
     if (status.ok()) return {};
     return to_error(status, directory_);
   }
-  // After a clear() that failed there is no database until one succeeds.
+  // After a write or a clear() that failed there is no database until one is opened.
   Status usable() const {
     if (database_) return {};
-    return make_error(ErrorCode::kIo, "catalog {}: could not be made anew", directory_);
+    return closed_;
   }
 
   static void seek_to_last_with(std::string_view prefix, rocksdb::Iterator& iterator) {
@@ -196,6 +228,7 @@ class RocksDbStore final : public KvStore {
 
   std::string directory_;
   std::unique_ptr<Database> database_;
+  ckpt::Error closed_;  // why there is none
 };
 
 }  // namespace

@@ -1,7 +1,9 @@
 #include "ckptd/catalog/kv_store.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -178,6 +180,45 @@ TEST(RocksDbStoreTest, AnUnreadableCatalogIsMovedAsideAndMadeAnew) {
     EXPECT_EQ(opened->reset_reason, "");
     EXPECT_EQ(opened->store->get(Family::kMeta, "b").value(), "2");
   }
+}
+
+// What a full disk does, without one: no file of this process may grow beyond a bound.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+    EXPECT_EQ(::getrlimit(RLIMIT_FSIZE, &before_), 0);
+    const rlimit limit{.rlim_cur = bytes, .rlim_max = before_.rlim_max};
+    EXPECT_EQ(::setrlimit(RLIMIT_FSIZE, &limit), 0);
+  }
+  FileSizeLimit(const FileSizeLimit&) = delete;
+  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
+  ~FileSizeLimit() {
+    EXPECT_EQ(::setrlimit(RLIMIT_FSIZE, &before_), 0);
+    (void)std::signal(SIGXFSZ, handler_);
+  }
+
+ private:
+  rlimit before_{};
+  void (*handler_)(int);
+};
+
+TEST(RocksDbStoreTest, AFailedWriteClosesItUntilItIsOpenedAgain) {
+  RocksDbRoom room;
+  auto store = room.open();
+  ASSERT_TRUE(store->write({{Family::kMeta, "a", "1"}}).ok());
+  const std::vector<KvWrite> large = {{Family::kMeta, "b", std::string(256 << 10, 'x')}};
+  {
+    const FileSizeLimit limit(64 << 10);
+    for (int i = 0; i < 3; ++i) EXPECT_FALSE(store->write(large).ok());
+    EXPECT_FALSE(store->get(Family::kMeta, "a").ok()) << "it must not look empty";
+    EXPECT_FALSE(store->scan(Family::kMeta, "", KvStore::Order::kAscending, {}).ok());
+  }
+  EXPECT_FALSE(store->write(large).ok()) << "not behind what the failed write left";
+  ASSERT_TRUE(store->reopen().ok());
+  EXPECT_EQ(store->get(Family::kMeta, "a").value(), "1");
+  EXPECT_TRUE(store->write(large).ok());
+  ASSERT_TRUE(store->clear().ok());
+  EXPECT_EQ(store->get(Family::kMeta, "a").value(), std::nullopt);
 }
 
 TEST(RocksDbStoreTest, OneThatIsInUseIsLeftAlone) {

@@ -19,9 +19,7 @@ class RecoveryTest : public ::testing::Test {
   std::vector<ckpt::fb::RecordT> records() {
     std::vector<ckpt::fb::RecordT> all;
     const FileId file = world.disk().open(kJournalPath, {}).value();
-    const auto image = read_journal(world.disk(), file);
-    EXPECT_TRUE(image.ok());
-    const auto scan = ckpt::scan_journal(image->view(), [&](uint64_t, const auto& record) {
+    const auto scan = scan_journal_file(world.disk(), file, [&](uint64_t, const auto& record) {
       all.push_back(record);
       return Status();
     });
@@ -124,9 +122,8 @@ TEST_F(RecoveryTest, ATornTailIsCut) {
 TEST_F(RecoveryTest, ANewerFormatIsRefusedAndLeftAlone) {
   world.stop();
   const FileId file = world.disk().open(kJournalPath, {}).value();
-  const auto image = read_journal(world.disk(), file);
   const auto scan =
-      ckpt::scan_journal(image->view(), [](uint64_t, const auto&) { return Status(); });
+      scan_journal_file(world.disk(), file, [](uint64_t, const auto&) { return Status(); });
   ckpt::JournalEncoder encoder(scan->end);
   ckpt::fb::StoreOpenedT newer;
   newer.format_version = ckpt::kStoreFormatVersion + 1;

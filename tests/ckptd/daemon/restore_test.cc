@@ -18,8 +18,7 @@ class RestoreTest : public ::testing::Test {
   std::pair<std::string, uint64_t> place(ckpt::Step step, ckpt::UnitId unit) {
     std::pair<std::string, uint64_t> found;
     const FileId file = world.disk().open(kJournalPath, {}).value();
-    const auto image = read_journal(world.disk(), file);
-    const auto scan = ckpt::scan_journal(image->view(), [&](uint64_t, const auto& record) {
+    const auto scan = scan_journal_file(world.disk(), file, [&](uint64_t, const auto& record) {
       const auto* commit = record.body.AsCommitted();
       if (commit == nullptr || commit->step != step) return Status();
       for (const fb::Fragment& fragment : commit->fragments) {

@@ -55,6 +55,7 @@ class World : private Outbox {
   Inbox& inbox(ckpt::SessionId session) { return inboxes_[session]; }
   Daemon& daemon() { return *daemon_; }
   MemoryDisk& disk() { return *disk_; }
+  MemoryKvImage& catalog() { return *kv_; }
   void lose_catalog() { kv_ = std::make_shared<MemoryKvImage>(); }
   bool up() const { return daemon_ != nullptr; }
 

@@ -1,0 +1,172 @@
+#include "ckptd/catalog/salvage.h"
+
+#include <algorithm>
+
+#include "formats/wire/convert.h"
+
+namespace ckptd {
+namespace {
+
+namespace fb = ckpt::fb;
+using Records = std::vector<fb::RecordT>;
+
+template <typename BodyT>
+void add(Records& records, BodyT body) {
+  records.emplace_back();
+  records.back().body.Set(std::move(body));
+}
+
+Result<Salvage::Run> take_run(const Catalog& ahead, const RunInfo& info) {
+  Salvage::Run run;
+  run.info = info;
+  CKPT_ASSIGN(run.units, ahead.units(info.id));
+  CKPT_ASSIGN(run.lineages, ahead.lineages(info.id));
+  run.tags = ahead.tags(info.id);
+  return run;
+}
+
+void take_commits(const Catalog& ahead, ckpt::RunId run, uint64_t last_sequence, Salvage& salvage) {
+  ahead.visit_commits(run, [&](const CommitInfo& commit) {
+    if (commit.damaged || commit.deleted) salvage.ended.push_back(commit);
+    if (commit.sequence <= last_sequence || commit.deleted) return true;
+    auto record = ahead.record(run, commit.snapshot.lineage, commit.snapshot.step);
+    if (record) salvage.commits.push_back({commit, std::move(*record)});
+    return true;
+  });
+}
+
+void add_run(const RunInfo& info, Records& records) {
+  fb::RunCreatedT created;
+  created.run = info.id;
+  created.name = info.name;
+  created.uid = info.uid;
+  created.time_ns = info.created_ns;
+  created.parent_run = info.parent;
+  created.parent_lineage = info.parent_lineage;
+  created.parent_step = info.parent_step;
+  created.metadata = info.metadata;
+  add(records, std::move(created));
+}
+
+void add_units(const Salvage::Run& run, size_t known, Records& records) {
+  const std::vector<ckpt::UnitSpec>& units = *run.units;
+  if (units.size() <= known) return;
+  fb::UnitsRegisteredT registered;
+  registered.run = run.info.id;
+  registered.schema = ckpt::wire::to_fb(ckpt::schema_hash(units));
+  for (size_t unit = known; unit < units.size(); ++unit) {
+    registered.units.push_back(
+        std::make_unique<fb::UnitT>(ckpt::wire::to_fb(units[unit], static_cast<uint32_t>(unit))));
+  }
+  add(records, std::move(registered));
+}
+
+// Lineages are numbered in the order they were opened: parents come first.
+void add_lineages(const Salvage::Run& run, const std::vector<Lineage>& known, uint64_t time_ns,
+                  Records& records) {
+  for (const Lineage& lineage : run.lineages) {
+    if (std::find(known.begin(), known.end(), lineage) != known.end()) continue;
+    fb::LineageOpenedT opened;
+    opened.run = run.info.id;
+    opened.lineage = lineage.id;
+    opened.parent = lineage.parent;
+    opened.fork_step = lineage.fork_step;
+    opened.time_ns = time_ns;
+    add(records, std::move(opened));
+  }
+}
+
+// Its number must not be given out again; who was in it is not known any more (size 0).
+void add_epoch(const RunInfo& info, ckpt::Epoch known, uint64_t time_ns, Records& records) {
+  if (info.last_epoch <= known) return;
+  fb::EpochOpenedT opened;
+  opened.run = info.id;
+  opened.epoch = info.last_epoch;
+  opened.lineage = info.current_lineage;
+  opened.time_ns = time_ns;
+  opened.reason = "put back from the catalog, the journal had lost it";
+  add(records, std::move(opened));
+}
+
+void add_tags(const Salvage::Run& run, const std::map<std::string, ViewPoint>& known,
+              uint64_t time_ns, Records& records) {
+  for (const auto& [tag, point] : run.tags) {
+    const auto found = known.find(tag);
+    if (found != known.end() && found->second == point) continue;
+    fb::TaggedT tagged;
+    tagged.run = run.info.id;
+    tagged.lineage = point.lineage;
+    tagged.step = point.step;
+    tagged.tag = tag;
+    tagged.time_ns = time_ns;
+    add(records, std::move(tagged));
+  }
+  for (const auto& [tag, point] : known) {
+    if (run.tags.contains(tag)) continue;
+    fb::UntaggedT untagged;
+    untagged.run = run.info.id;
+    untagged.tag = tag;
+    untagged.time_ns = time_ns;
+    add(records, std::move(untagged));
+  }
+}
+
+template <typename BodyT>
+void add_end(const CommitInfo& commit, uint64_t time_ns, Records& records) {
+  BodyT body;
+  body.run = commit.snapshot.run;
+  body.lineage = commit.snapshot.lineage;
+  body.step = commit.snapshot.step;
+  body.reason = commit.reason;
+  body.time_ns = time_ns;
+  add(records, std::move(body));
+}
+
+}  // namespace
+
+Result<Salvage> take_salvage(const Catalog& ahead, uint64_t last_sequence) {
+  Salvage salvage;
+  for (const RunInfo& info : ahead.runs()) {
+    CKPT_ASSIGN(Salvage::Run run, take_run(ahead, info));
+    salvage.runs.push_back(std::move(run));
+    take_commits(ahead, info.id, last_sequence, salvage);
+  }
+  CKPT_TRY(ahead.health());
+  std::sort(salvage.commits.begin(), salvage.commits.end(),
+            [](const auto& a, const auto& b) { return a.info.sequence < b.info.sequence; });
+  return salvage;
+}
+
+Records missing_before_commits(const Salvage& salvage, const Catalog& behind, uint64_t time_ns) {
+  Records records;
+  for (const Salvage::Run& run : salvage.runs) {
+    const auto known = behind.run(run.info.id);
+    if (!known.ok()) add_run(run.info, records);
+    const auto units = behind.units(run.info.id);
+    add_units(run, units.ok() ? (*units)->size() : 0, records);
+    const auto lineages = behind.lineages(run.info.id);
+    add_lineages(run, lineages.ok() ? *lineages : std::vector<Lineage>(), time_ns, records);
+    add_epoch(run.info, known.ok() ? known->last_epoch : 0, time_ns, records);
+  }
+  return records;
+}
+
+Records missing_after_commits(const Salvage& salvage, const Catalog& behind, uint64_t time_ns) {
+  Records records;
+  for (const CommitInfo& ended : salvage.ended) {
+    const ckpt::SnapshotKey& key = ended.snapshot;
+    const auto known = behind.commit(key.run, key.lineage, key.step);
+    if (!known || known->deleted || known->snapshot != key) continue;
+    if (ended.deleted) {
+      add_end<fb::DeletedT>(ended, time_ns, records);
+    } else if (!known->damaged) {
+      add_end<fb::CommitDamagedT>(ended, time_ns, records);
+    }
+  }
+  for (const Salvage::Run& run : salvage.runs) {
+    add_tags(run, behind.tags(run.info.id), time_ns, records);
+  }
+  return records;
+}
+
+}  // namespace ckptd

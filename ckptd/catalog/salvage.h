@@ -1,0 +1,42 @@
+// Salvage: what an index knows that the journal does not say any more.
+//
+// The index takes a record only after the journal has it durably. One that is ahead of its journal
+// therefore proves that durable bytes of the journal were lost, and holds what they said: enough of
+// it to write the records again. Only the shape of the last epochs is gone: their members cannot
+// rejoin and open the next one.
+#pragma once
+
+#include "ckptd/catalog/catalog.h"
+
+namespace ckptd {
+
+struct Salvage {
+  struct Run {
+    RunInfo info;
+    std::shared_ptr<const std::vector<ckpt::UnitSpec>> units;
+    std::vector<Lineage> lineages;
+    std::map<std::string, ViewPoint> tags;
+  };
+  struct Commit {
+    CommitInfo info;
+    ckpt::fb::CommittedT record;
+  };
+  std::vector<Run> runs;          // all of them
+  std::vector<Commit> commits;    // that the journal lacks, in their order
+  std::vector<CommitInfo> ended;  // all that are damaged or deleted
+};
+
+// From an index that is ahead of a journal that ends with record `last_sequence`. The error of one
+// that cannot be read.
+Result<Salvage> take_salvage(const Catalog& ahead, uint64_t last_sequence);
+
+// The records that bring `behind`, the fold of that journal, to where the salvaged index was, in
+// the order in which they can be folded in. Commits are not among them: whether their bytes are
+// still there is the caller's to find out.
+std::vector<ckpt::fb::RecordT> missing_before_commits(const Salvage& salvage, const Catalog& behind,
+                                                      uint64_t time_ns);
+// The same for what refers to commits: to be made once those were folded in.
+std::vector<ckpt::fb::RecordT> missing_after_commits(const Salvage& salvage, const Catalog& behind,
+                                                     uint64_t time_ns);
+
+}  // namespace ckptd

@@ -1,0 +1,77 @@
+// A catalog that cannot be written: snapshots go on, nothing is answered from half an index, and
+// once there is space again everything is as if nothing had happened.
+#include <gmock/gmock.h>
+
+#include "tests/ckptd/daemon/job.h"
+
+namespace ckptd::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using namespace std::chrono_literals;
+
+class CatalogOutageTest : public ::testing::Test {
+ protected:
+  CatalogOutageTest() : world({}), job(world, 2) {
+    EXPECT_TRUE(world.start().ok());
+    job.start();
+    job.commit(5);
+    world.catalog().set_full(true);
+  }
+  void let_time_pass() {
+    for (int i = 0; i < 300; ++i) world.tick(200ms);
+  }
+  World world;
+  Job job;
+};
+
+TEST_F(CatalogOutageTest, CommitsGoOnAndAreThereAfterwards) {
+  for (const ckpt::Step step : {10, 15, 20}) {
+    job.commit(step);
+    let_time_pass();
+  }
+  EXPECT_EQ(world.catalog().writes_when_closed(), 0u) << "RocksDB aborts on those";
+  const auto refused = job.ranks[0]->query("log", R"({"target": "tiny"})");
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_THAT(refused.json, HasSubstr("no space left"));
+  world.catalog().set_full(false);
+  let_time_pass();
+  EXPECT_THAT(job.log(*job.ranks[0]), ElementsAre(20, 15, 10, 5));
+  job.expect_restores(*job.ranks[0], 15);
+}
+
+TEST_F(CatalogOutageTest, NobodyResumesFromNothing) {
+  job.commit(10);
+  for (ckpt::Rank rank = 0; rank < 2; ++rank) {
+    job.ranks[rank]->join(rank, 2, fb::ResumeMode::Continue);
+  }
+  world.run();
+  EXPECT_FALSE(job.ranks[0]->started()) << "it cannot be known what to resume from";
+  EXPECT_THAT(job.ranks[0]->error(), HasSubstr("no space left"));
+  world.catalog().set_full(false);
+  let_time_pass();
+  job.start(fb::ResumeMode::Latest);
+  EXPECT_EQ(job.ranks[0]->epoch().resume_step, 10u);
+  job.commit(15);
+}
+
+TEST_F(CatalogOutageTest, WhatTheJournalGotMeanwhileIsNeverOpenedTwice) {
+  Job other(world, 1, {.run = "other"});
+  other.add_rank();  // a new run: only the journal and memory know it
+  other.add_rank();  // it is known, not created again
+  other.ranks.pop_back();
+  world.catalog().set_full(false);
+  let_time_pass();
+  other.join(fb::ResumeMode::Start);
+  other.commit(5);
+  FakeTrainer root(world, {.uid = 0, .arena_bytes = 0, .kind = fb::SessionKind::Control});
+  ASSERT_TRUE(root.connect());
+  const auto rebuilt = root.query("rebuild", "");
+  EXPECT_EQ(rebuilt.exit_code, 0) << rebuilt.json;
+  EXPECT_THAT(job.log(*other.ranks[0]), ElementsAre(5));
+  EXPECT_THAT(other.log(*other.ranks[0]), ElementsAre(5));
+}
+
+}  // namespace
+}  // namespace ckptd::testing

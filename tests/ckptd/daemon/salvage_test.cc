@@ -1,0 +1,131 @@
+// A journal that lost bytes which were durable: the catalog proves it, nothing is passed over.
+#include <gmock/gmock.h>
+
+#include "ckptd/daemon_store.h"
+#include "ckptd/io/store_paths.h"
+#include "tests/ckptd/daemon/job.h"
+
+namespace ckptd::testing {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+class SalvageTest : public ::testing::Test {
+ protected:
+  SalvageTest() : world({}), job(world, 2) {
+    EXPECT_TRUE(world.start().ok());
+    job.start();
+    for (const ckpt::Step step : {5, 10}) job.commit(step);
+  }
+  uint64_t journal_bytes() {
+    const FileId file = world.disk().open(kJournalPath, {}).value();
+    const uint64_t bytes = world.disk().size(file).value();
+    world.disk().close(file);
+    return bytes;
+  }
+  // kill -9, then one flipped bit in the journal at this offset.
+  void restart_with_flip(uint64_t offset) {
+    world.kill_daemon();
+    world.disk().flip(kJournalPath, offset);
+    ASSERT_TRUE(world.start().ok());
+  }
+  std::vector<std::string> beside_the_journal() {
+    return world.disk().list(kJournalDirectory).value();
+  }
+  FakeTrainer& root() {
+    root_ = std::make_unique<FakeTrainer>(
+        world, FakeTrainer::Options{.uid = 0, .arena_bytes = 0, .kind = fb::SessionKind::Control});
+    EXPECT_TRUE(root_->connect());
+    return *root_;
+  }
+  World world;
+  Job job;
+  std::unique_ptr<FakeTrainer> root_;
+};
+
+TEST_F(SalvageTest, AnAcknowledgedCommitInADamagedLastBatchIsPutBack) {
+  const uint64_t last = journal_bytes();
+  job.commit(15);
+  const auto log = root().query("log", R"({"target": "tiny"})").json;
+  const auto show = root().query("show", R"({"target": "tiny@15"})").json;
+  restart_with_flip(last + 200);
+  EXPECT_EQ(root().query("log", R"({"target": "tiny"})").json, log);
+  EXPECT_EQ(root().query("show", R"({"target": "tiny@15"})").json, show);
+  EXPECT_EQ(root().query("verify", "").exit_code, 0);
+  EXPECT_THAT(beside_the_journal(), Contains(StartsWith("lost-"))) << "and the bytes are kept";
+  // From the journal alone, too.
+  world.kill_daemon();
+  world.lose_catalog();
+  ASSERT_TRUE(world.start().ok());
+  EXPECT_EQ(root().query("log", R"({"target": "tiny"})").json, log);
+  job.start(fb::ResumeMode::Latest);
+  EXPECT_EQ(job.ranks[0]->epoch().resume_step, 15u);
+  job.expect_restores(*job.ranks[0], 15);
+  job.commit(20);
+}
+
+TEST_F(SalvageTest, OneWhoseBytesAreGoneTooIsListedAsDamaged) {
+  const uint64_t last = journal_bytes();
+  job.commit(15);
+  const FileId file = world.disk().open(kJournalPath, {}).value();
+  std::pair<std::string, uint64_t> extent;
+  const auto scan = scan_journal_file(world.disk(), file, [&](uint64_t, const auto& record) {
+    if (const auto* commit = record.body.AsCommitted(); commit != nullptr && commit->step == 15) {
+      extent = {segment_path(commit->extents[0]->segment), commit->extents[0]->offset};
+    }
+    return Status();
+  });
+  ASSERT_TRUE(scan.ok());
+  world.disk().close(file);
+  world.kill_daemon();
+  world.disk().flip(extent.first, extent.second + 40);
+  world.disk().flip(kJournalPath, last + 200);
+  ASSERT_TRUE(world.start().ok());
+  const auto log = nlohmann::json::parse(root().query("log", R"({"target": "tiny"})").json);
+  EXPECT_EQ(log.at(0).at("step"), 15);
+  EXPECT_EQ(log.at(0).at("level"), "damaged");
+  const auto verified = root().query("verify", "");
+  EXPECT_EQ(verified.exit_code, 4);
+  EXPECT_THAT(verified.json, HasSubstr("\"step\":15"));
+  job.start(fb::ResumeMode::Latest);
+  EXPECT_EQ(job.ranks[0]->epoch().resume_step, 10u);
+}
+
+TEST_F(SalvageTest, ALostTailOfManyBatchesIsPutBack) {
+  const uint64_t before = journal_bytes();
+  job.commit(15);
+  EXPECT_EQ(job.ranks[0]->query("tag", R"({"target": "tiny@10", "tag": "good"})").exit_code, 0);
+  job.join(fb::ResumeMode::AtStep, 10);  // epoch 2, lineage 2
+  job.commit(12);
+  const std::string ask = R"({"target": "tiny"})";
+  const auto log = root().query("log", ask).json;
+  world.kill_daemon();
+  const FileId file = world.disk().open(kJournalPath, {}).value();
+  ASSERT_TRUE(world.disk().truncate(file, before).ok());
+  world.disk().close(file);
+  ASSERT_TRUE(world.start().ok());
+  EXPECT_EQ(root().query("log", ask).json, log);
+  EXPECT_THAT(beside_the_journal(), ElementsAre("journal.log")) << "nothing was left to keep";
+  job.start(fb::ResumeMode::Latest);
+  EXPECT_EQ(job.ranks[0]->epoch().resume_step, 12u);
+  EXPECT_EQ(job.ranks[0]->epoch().epoch, 3u) << "no number is given out twice";
+  EXPECT_EQ(job.ranks[0]->epoch().lineage, 3u);
+  const auto rebuilt = root().query("rebuild", "");
+  EXPECT_EQ(rebuilt.exit_code, 0) << rebuilt.json;
+  EXPECT_EQ(root().query("log", ask).json, log);
+}
+
+TEST_F(SalvageTest, ATailThatNoCatalogKnowsIsATornOne) {
+  const uint64_t last = journal_bytes();
+  job.commit(15);
+  world.lose_catalog();
+  restart_with_flip(last + 200);
+  EXPECT_THAT(job.log(root()), ElementsAre(10, 5));
+  EXPECT_THAT(beside_the_journal(), ElementsAre("journal.log"));
+}
+
+}  // namespace
+}  // namespace ckptd::testing
