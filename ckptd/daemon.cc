@@ -65,7 +65,7 @@ void Daemon::begin_drain() {
 }
 
 bool Daemon::drained() const { return impl_->closed_cleanly; }
-bool Daemon::ready() const { return !impl_->draining; }
+bool Daemon::ready() const { return !impl_->draining && impl_->journal->health().ok(); }
 
 // Handles what callbacks and events have left, until nothing is left.
 void Daemon::Impl::settle() {

@@ -86,6 +86,10 @@ std::string Daemon::metrics_text() const {
              static_cast<double>(impl.open_snapshots.size()));
   text.gauge("ckptd_journal_bytes", "Size of the journal.",
              static_cast<double>(impl.journal->bytes()));
+  text.gauge("ckptd_journal_open", "0 once a failed write or sync has closed the journal.",
+             impl.journal->health().ok() ? 1 : 0);
+  text.gauge("ckptd_catalog_ok", "0 while the catalog cannot be read or written.",
+             impl.catalog->health().ok() ? 1 : 0);
   text.gauge("ckptd_runs", "Runs in the store.", static_cast<double>(impl.catalog->runs().size()));
   if (const auto space = impl.disk.space(); space.ok()) {
     text.gauge("ckptd_disk_free_bytes", "Free space of the data directory's file system.",

@@ -73,6 +73,12 @@ inline constexpr size_t kWritePieceBytes = 4u << 20;
 inline constexpr size_t kBytesInFlightMax = 128u << 20;
 inline constexpr uint64_t kSegmentBytesDefault = 1ull << 30;
 
+// Taken for the journal ahead of need, renewed when half is used: records of 200,000 fragments. A
+// disk that others fill still takes commits into space that segments hold. Below the least nothing
+// more is begun: a commit of a few thousand fragments would not fit.
+inline constexpr uint64_t kJournalReserveBytes = 8u << 20;
+inline constexpr uint64_t kJournalReserveMin = 256u << 10;
+
 // Restores: reads in flight of one job, at most kWritePieceBytes each; segment files kept open
 // (well below the usual 1024 descriptors); a window's pieces, so that one message about them stays
 // small.

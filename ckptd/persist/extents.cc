@@ -192,7 +192,10 @@ void Persist::Impl::fail_segment(Segment& segment, const ckpt::Error& error) {
 
 void Persist::Impl::fail_device(const ckpt::Error& error,
                                 const std::set<ckpt::SnapshotKey>& synced) {
-  for (Segment* segment : segments.all()) segments.seal_off(*segment, error);
+  for (Segment* segment : segments.all()) {
+    segments.seal_off(*segment, error);
+    segments.close_if_done(segment->id);  // a spare one has nobody else to close it
+  }
   for (auto& [key, snapshot] : snapshots) {
     const bool exposed = !snapshot.unsynced.empty() && synced.count(key) == 0;
     if (!exposed || snapshot.failed.has_value()) continue;

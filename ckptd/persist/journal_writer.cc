@@ -1,6 +1,9 @@
+#include <spdlog/spdlog.h>
+
 #include <deque>
 
 #include "ckptd/io/aligned_buffer.h"
+#include "ckptd/limits.h"
 #include "ckptd/persist/persist.h"
 
 namespace ckptd {
@@ -19,6 +22,8 @@ struct JournalWriter::Impl {
       : disk(with_disk), file(with_file), encoder(position) {}
 
   void start();
+  void reserve_ahead(uint64_t wanted);
+  void refuse_batch(const ckpt::Error& error);
   void written(const Result<uint64_t>& result);
   void synced(const Result<uint64_t>& result);
   void fail(const ckpt::Error& error);
@@ -26,10 +31,14 @@ struct JournalWriter::Impl {
   Disk& disk;
   const FileId file;
   ckpt::JournalEncoder encoder;
-  std::deque<Append> queue;    // wait for the batch in flight
-  std::vector<Waiting> batch;  // in flight
-  AlignedBuffer bytes;         // of that batch: O_DIRECT needs it aligned
+  ckpt::JournalEncoder::Position before;  // the batch in flight
+  std::deque<Append> queue;               // wait for the batch in flight
+  std::vector<Waiting> batch;             // in flight
+  AlignedBuffer bytes;                    // of that batch: O_DIRECT needs it aligned
   bool busy = false;
+  uint64_t reserved_end = 0;  // space is taken up to here
+  bool reserving = false;
+  bool disk_full = false;  // as the last attempt to take more had it
   std::optional<ckpt::Error> failed;
 };
 
@@ -57,8 +66,10 @@ void JournalWriter::Impl::start() {
                  }});
     return;
   }
+  reserve_ahead(limits::kJournalReserveBytes);
   std::vector<ckpt::fb::RecordT> records;
-  uint64_t sequence = encoder.position().next_sequence;
+  before = encoder.position();
+  uint64_t sequence = before.next_sequence;
   for (Append& append : queue) {
     batch.push_back({sequence, std::move(append.on_durable)});
     sequence += append.records.size();
@@ -75,7 +86,42 @@ void JournalWriter::Impl::start() {
                .on_done = [this](const Result<uint64_t>& result) { written(result); }});
 }
 
+// Takes space for records to come, `wanted` bytes from the end on, or as much as a full disk has.
+void JournalWriter::Impl::reserve_ahead(uint64_t wanted) {
+  const uint64_t end = encoder.position().offset;
+  if (reserving || reserved_end >= end + limits::kJournalReserveBytes / 2) return;
+  reserving = true;
+  disk.submit({.op = IoOp::kAllocate,
+               .file = file,
+               .offset = end,
+               .bytes = wanted,
+               .on_done = [this, end, wanted](const Result<uint64_t>& result) {
+                 reserving = false;
+                 const auto code = result.ok() ? std::nullopt : std::optional(result.error().code);
+                 disk_full = code == ckpt::ErrorCode::kResourceExhausted;
+                 if (result.ok()) reserved_end = end + wanted;
+                 if (disk_full && wanted > limits::kJournalReserveMin) reserve_ahead(wanted / 2);
+               }});
+}
+
+// Only this batch: its bytes are not synced, and the next one is written over them.
+void JournalWriter::Impl::refuse_batch(const ckpt::Error& error) {
+  encoder = ckpt::JournalEncoder(before);
+  busy = false;
+  const std::vector<Waiting> refused = std::exchange(batch, {});
+  if (!queue.empty()) start();
+  for (const Waiting& waiting : refused) {
+    if (!waiting.on_durable) continue;
+    waiting.on_durable(
+        ckpt::make_error(error.code, "the disk has no room for the journal: {}", error.message));
+  }
+}
+
 void JournalWriter::Impl::written(const Result<uint64_t>& result) {
+  if (!result.ok() && result.error().code == ckpt::ErrorCode::kResourceExhausted) {
+    refuse_batch(result.error());
+    return;
+  }
   if (!result.ok()) {
     fail(result.error());
     return;
@@ -104,6 +150,8 @@ void JournalWriter::Impl::synced(const Result<uint64_t>& result) {
 void JournalWriter::Impl::fail(const ckpt::Error& error) {
   if (!failed.has_value()) {
     failed = ckpt::make_error(error.code, "the journal is closed for writing: {}", error.message);
+    spdlog::error("{}; nothing is committed any more until the daemon is restarted",
+                  failed->message);
   }
   busy = false;
   std::vector<std::function<void(Result<uint64_t>)>> refused;
@@ -117,7 +165,19 @@ void JournalWriter::Impl::fail(const ckpt::Error& error) {
 }
 
 size_t JournalWriter::in_flight() const {
-  return impl_->batch.size() + impl_->queue.size() + (impl_->busy && impl_->batch.empty() ? 1 : 0);
+  return impl_->batch.size() + impl_->queue.size() + (impl_->busy && impl_->batch.empty() ? 1 : 0) +
+         (impl_->reserving ? 1 : 0);
+}
+
+Status JournalWriter::health() const {
+  if (impl_->failed.has_value()) return *impl_->failed;
+  return {};
+}
+
+bool JournalWriter::has_room() {
+  impl_->reserve_ahead(limits::kJournalReserveBytes);
+  return !impl_->disk_full ||
+         impl_->reserved_end >= impl_->encoder.position().offset + limits::kJournalReserveMin;
 }
 
 uint64_t JournalWriter::bytes() const { return impl_->encoder.position().offset; }

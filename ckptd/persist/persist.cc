@@ -31,16 +31,24 @@ Persist::Persist(Disk& disk, Executor& executor, JournalWriter& journal, const O
 Persist::~Persist() { CKPT_ASSERT_MSG(impl_->closed, "persist was destroyed before close()"); }
 
 Status Persist::reserve(const ckpt::SnapshotKey& snapshot, uint64_t bytes) {
+  CKPT_TRY(impl_->journal.health());
+  if (!impl_->journal.has_room()) {
+    return make_error(ErrorCode::kResourceExhausted,
+                      "step {}: the disk is full, and has no room for the journal", snapshot.step);
+  }
   CKPT_ASSIGN(const Disk::Space space, impl_->disk.space());
   uint64_t promised = 0;
   for (const auto& [key, writes] : impl_->snapshots) promised += writes.reserved_bytes;
-  const uint64_t there = space.free_bytes + impl_->segments.unplaced_bytes();
-  const uint64_t kept = promised + impl_->options.reserve_bytes;
-  if (there < kept || there - kept < bytes) {
-    return make_error(ErrorCode::kResourceExhausted,
-                      "step {}: {} bytes of disk are needed; {} are free, of which {} are promised "
-                      "to other snapshots and {} kept in reserve",
-                      snapshot.step, bytes, there, promised, impl_->options.reserve_bytes);
+  // What is kept in reserve is of the disk's free space: preallocated segments are ours already.
+  const uint64_t kept = impl_->options.reserve_bytes;
+  const uint64_t there =
+      space.free_bytes - std::min(space.free_bytes, kept) + impl_->segments.unplaced_bytes();
+  if (there < promised || there - promised < bytes) {
+    return make_error(
+        ErrorCode::kResourceExhausted,
+        "step {}: {} bytes of disk are needed; {} are there, of which {} are promised "
+        "to other snapshots; {} more are kept in reserve",
+        snapshot.step, bytes, there, promised, std::min(space.free_bytes, kept));
   }
   impl_->snapshots[snapshot].reserved_bytes += bytes;
   return {};

@@ -34,7 +34,11 @@ struct WrittenExtent {
 
 // Appends to the journal; the only writer of it. Records of one append are one batch; appends that
 // arrive while a sync runs share the next. on_durable runs from Disk::reap().
-// After an error the journal is closed for writing: every later append fails with that error.
+//
+// Space is taken ahead, so that a disk which others have filled still takes records. A write for
+// which there is none all the same fails its batch alone: nothing of it was made durable, and the
+// next batch is written over it. After any other error, and after every failed sync, the journal is
+// closed for writing: what the kernel has of the batch is unknown, and every later append fails.
 class JournalWriter {
  public:
   JournalWriter(Disk& disk, FileId file, const ckpt::JournalEncoder::Position& position);
@@ -44,6 +48,10 @@ class JournalWriter {
               std::function<void(Result<uint64_t>)> on_durable);
   size_t in_flight() const;
   uint64_t bytes() const;
+  Status health() const;  // the error that closed it
+  // False: the disk is full and little is left of the space taken ahead. Asks for more, from
+  // Disk::reap() on.
+  bool has_room();
 
  private:
   struct Impl;

@@ -123,7 +123,9 @@ void Segments::close_if_done(ckpt::SegmentId id) {
   const Segment& segment = *found->second;
   if (&segment == current_ || &segment == spare_) return;
   if (segment.writes_in_flight > 0 || segment.unsynced_snapshots > 0) return;
+  const bool empty = segment.used == kBlockBytes;
   disk_.close(segment.file);
+  if (empty) (void)disk_.remove(segment_path(id));  // best effort: the next start removes it, too
   segments_.erase(found);
 }
 

@@ -292,5 +292,21 @@ TEST_F(CommitTest, NaNIsAMetricLikeAnyOther) {
       << reply.json;
 }
 
+TEST_F(CommitTest, AClosedJournalIsSaidAloud) {
+  Job job(world, 2);
+  job.start();
+  job.commit(5);
+  EXPECT_TRUE(world.daemon().ready());
+  EXPECT_THAT(world.daemon().metrics_text(), HasSubstr("ckptd_journal_open 1"));
+  world.disk().set_faults({.path_prefix = "journal/", .fail_nth_sync = 1});
+  const auto reply = job.ranks[0]->query("tag", R"({"target": "tiny@5", "tag": "good"})");
+  EXPECT_EQ(reply.exit_code, 1);
+  EXPECT_THAT(reply.json, HasSubstr("the journal is closed for writing"));
+  EXPECT_FALSE(world.daemon().ready());
+  EXPECT_THAT(world.daemon().metrics_text(), HasSubstr("ckptd_journal_open 0"));
+  job.begin(10);
+  EXPECT_THAT(job.ranks[0]->error(), HasSubstr("the journal is closed")) << "nothing is begun";
+}
+
 }  // namespace
 }  // namespace ckptd::testing

@@ -61,8 +61,74 @@ TEST_P(FaultTest, AFailedJournalIsClosedForGood) {
   EXPECT_THAT(store_->snapshots[2].committed->error().message,
               HasSubstr("the journal is closed for writing"));
   EXPECT_FALSE(store_->save(3)) << "no record may follow one that is in doubt";
+  EXPECT_FALSE(store_->journal().health().ok());
+  EXPECT_FALSE(store_->persist().reserve(SmallStore::key(4), 1).ok()) << "nothing is begun";
+  store_->run();
   EXPECT_EQ(store_->journal().in_flight(), 0u);
   EXPECT_EQ(store_->slabs(SlabState::kSealed) + store_->slabs(SlabState::kWriting), 0u);
+}
+
+TEST_P(FaultTest, AJournalWriteWithoutSpaceFailsThatCommitAlone) {
+  EXPECT_TRUE(store_->save(1));
+  disk_.set_faults({.path_prefix = "journal/", .full_nth_write = 1});
+  EXPECT_FALSE(store_->save(2));
+  EXPECT_EQ(store_->snapshots[2].committed->error().code, ErrorCode::kResourceExhausted);
+  EXPECT_THAT(store_->snapshots[2].committed->error().message, HasSubstr("no room"));
+  EXPECT_TRUE(store_->journal().health().ok());
+  EXPECT_TRUE(store_->save(3)) << "it is written over what failed";
+  EXPECT_THAT(committed_steps(disk_), ElementsAre(1, 3));
+}
+
+TEST_P(FaultTest, ADiskThatOthersFilledStillTakesCommits) {
+  EXPECT_TRUE(store_->save(1, 1));
+  store_->run();  // what is taken ahead was taken
+  disk_.set_capacity(0);
+  EXPECT_TRUE(store_->persist().reserve(SmallStore::key(2), 300 << 10).ok());
+  EXPECT_TRUE(store_->save(2, 1)) << "segment and journal have their space";
+  EXPECT_FALSE(store_->persist().reserve(SmallStore::key(3), 4 << 20).ok());
+  EXPECT_THAT(committed_steps(disk_), ElementsAre(1, 2));
+}
+
+TEST_P(FaultTest, WithoutRoomForTheJournalNothingIsBegun) {
+  disk_.set_capacity(3 << 20);  // less than the journal takes ahead
+  EXPECT_TRUE(store_->save(1, 1));
+  store_->run();
+  disk_.set_capacity(0);
+  uint64_t batches = 0;
+  while (store_->journal().has_room() && batches < 1000) {
+    ckpt::fb::RecordT record;
+    record.body.Set(ckpt::fb::TaggedT());
+    store_->journal().append({std::move(record)}, nullptr);
+    store_->run();
+    ++batches;
+  }
+  const Status refused = store_->persist().reserve(SmallStore::key(2), 1);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::kResourceExhausted);
+  EXPECT_THAT(refused.error().message, HasSubstr("no room for the journal"));
+  disk_.set_capacity(1ull << 30);
+  (void)store_->persist().reserve(SmallStore::key(2), 1);  // asks for more
+  store_->run();
+  EXPECT_TRUE(store_->save(2)) << "space was made";
+}
+
+TEST_P(FaultTest, AFailedSyncLeavesNoFileOpenOrLeftOver) {
+  EXPECT_TRUE(store_->save(1, 2));
+  EXPECT_TRUE(store_->save(2, 2));  // more than half of the segment: a spare one is there
+  disk_.set_faults({.path_prefix = "segments/", .fail_nth_sync = 1});
+  EXPECT_FALSE(store_->save(3, 1));
+  store_->run();
+  const auto names = disk_.list(kSegmentsDirectory).value();
+  for (const std::string& name : names) {
+    const std::string path = std::string(kSegmentsDirectory) + "/" + name;
+    const FileId file = disk_.open(path, {}).value();
+    AlignedBuffer first_extent(4096);
+    ASSERT_TRUE(read_blocking(disk_, file, 4096, first_extent.bytes()).ok());
+    disk_.close(file);
+    EXPECT_TRUE(ckpt::decode_extent_header(first_extent.bytes()).ok()) << name << " is empty";
+  }
+  EXPECT_TRUE(store_->save(4, 1));
+  EXPECT_THAT(committed_steps(disk_), ElementsAre(1, 2, 4));
 }
 
 TEST_P(FaultTest, AFailedJournalWriteCommitsNothing) {
