@@ -1,5 +1,8 @@
 #include "ckptd/restore/segment_reader.h"
 
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
 #include <map>
 
 #include "ckptd/io/aligned_buffer.h"
@@ -34,12 +37,14 @@ struct SegmentReader::Impl {
   const ckpt::base::Hash128 store;
   std::map<ckpt::SegmentId, OpenFile> files;
   std::map<ckpt::SegmentId, Opening> opening;
+  std::map<ckpt::SegmentId, std::string> header_damages;
   uint64_t clock = 0;
 
   void begin_open(ckpt::SegmentId segment, Then then);
   void header_read(ckpt::SegmentId segment, const Result<uint64_t>& bytes);
-  Status check_header(ckpt::SegmentId segment, const Result<uint64_t>& bytes,
-                      ckpt::ByteView block) const;
+  static Result<ckpt::SegmentHeader> read_header(const Result<uint64_t>& bytes,
+                                                 ckpt::ByteView block);
+  Status check_header(ckpt::SegmentId segment, const ckpt::SegmentHeader& header) const;
   void close_unused();
 };
 
@@ -52,6 +57,11 @@ SegmentReader::~SegmentReader() {
     CKPT_ASSERT_MSG(file.handle.use_count() == 1, "a segment is still being read");
     impl_->disk.close(*file.handle);
   }
+}
+
+std::string SegmentReader::header_damage(ckpt::SegmentId segment) const {
+  const auto found = impl_->header_damages.find(segment);
+  return found == impl_->header_damages.end() ? std::string() : found->second;
 }
 
 const ckpt::base::Hash128& SegmentReader::store() const { return impl_->store; }
@@ -87,25 +97,22 @@ void SegmentReader::Impl::begin_open(ckpt::SegmentId segment, Then then) {
        .on_done = [this, segment](Result<uint64_t> bytes) { header_read(segment, bytes); }});
 }
 
-Status SegmentReader::Impl::check_header(ckpt::SegmentId segment, const Result<uint64_t>& bytes,
-                                         ckpt::ByteView block) const {
-  if (!bytes.ok()) {
-    return make_error(bytes.error().code, "segment {}: {}", segment, bytes.error().message);
-  }
-  if (*bytes < block.size()) {
-    return make_error(ErrorCode::kCorrupt, "segment {}: ends inside its header", segment);
-  }
-  const auto header = ckpt::decode_segment_header(block);
-  if (!header.ok()) {
-    return make_error(header.error().code, "segment {}: {}", segment, header.error().message);
-  }
-  if (header->store != store) {
+// The header, unless it is damaged: then why.
+Result<ckpt::SegmentHeader> SegmentReader::Impl::read_header(const Result<uint64_t>& bytes,
+                                                             ckpt::ByteView block) {
+  CKPT_TRY(bytes);
+  return ckpt::decode_segment_header(block.first(std::min<uint64_t>(*bytes, block.size())));
+}
+
+Status SegmentReader::Impl::check_header(ckpt::SegmentId segment,
+                                         const ckpt::SegmentHeader& header) const {
+  if (header.store != store) {
     return make_error(ErrorCode::kCorrupt, "segment {}: belongs to store {}, not {}", segment,
-                      ckpt::base::to_hex(header->store), ckpt::base::to_hex(store));
+                      ckpt::base::to_hex(header.store), ckpt::base::to_hex(store));
   }
-  if (header->segment != segment) {
+  if (header.segment != segment) {
     return make_error(ErrorCode::kCorrupt, "segment {}: its header says segment {}", segment,
-                      header->segment);
+                      header.segment);
   }
   return {};
 }
@@ -113,11 +120,18 @@ Status SegmentReader::Impl::check_header(ckpt::SegmentId segment, const Result<u
 void SegmentReader::Impl::header_read(ckpt::SegmentId segment, const Result<uint64_t>& bytes) {
   auto node = opening.extract(segment);
   Opening& entry = node.mapped();
-  const Status checked = check_header(segment, bytes, entry.header.bytes());
+  const auto header = read_header(bytes, entry.header.bytes());
+  const Status checked = header.ok() ? check_header(segment, *header) : Status();
   if (!checked.ok()) {
     disk.close(entry.file);
     for (const Then& then : entry.waiting) then(checked.error());
     return;
+  }
+  header_damages.erase(segment);
+  if (!header.ok()) {
+    header_damages[segment] = header.error().message;
+    spdlog::warn("segment {}: its header is damaged, its extents are checked by themselves: {}",
+                 segment, header.error().message);
   }
   const auto handle = std::make_shared<const FileId>(entry.file);
   files[segment] = {handle, ++clock};

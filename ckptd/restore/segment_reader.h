@@ -1,6 +1,8 @@
 // SegmentReader: segment files, open for reading.
 //
-// A file's header (store, number) is checked once when it is opened. A bounded number of files is
+// A file's header (store, number) is checked once when it is opened. One that is of another store
+// or number is refused. One that is damaged is only remembered: every extent says for itself which
+// store, segment and place it is of, and is checked against that. A bounded number of files is
 // kept open; the one unused for longest is closed first, never one that somebody holds. Loop
 // thread. The destructor asserts that no header read is in flight: close restores and verifies
 // first.
@@ -30,6 +32,8 @@ class SegmentReader {
   // Runs `then` with the open, checked file: within this call if that is known at once, else from
   // Disk::reap(). Errors name the segment: kNotFound, kCorrupt (header of another store or number).
   void open(ckpt::SegmentId segment, std::function<void(Result<SegmentHandle>)> then);
+  // What is wrong with the header of a segment that was opened; empty: nothing.
+  std::string header_damage(ckpt::SegmentId segment) const;
 
   // The bytes of one extent header, whole (blocking, for start-up).
   Result<std::vector<std::byte>> read_header(ckpt::SegmentId segment, uint64_t offset,

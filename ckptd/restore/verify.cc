@@ -72,6 +72,7 @@ void VerifyJob::Impl::next_commit() {
     units = *specs;
     headers = expected_headers(context.segments.store(), record);
     reported.clear();
+    damaged_segments.clear();
     extent = 0;
     next_extent();
     return;
@@ -90,7 +91,10 @@ void VerifyJob::Impl::commit_done() {
 }
 
 void VerifyJob::Impl::report(const std::string& unit, const std::string& reason) {
-  if (!reported.insert(unit).second) return;
+  if (reported.insert(unit).second) add_error(unit, reason);
+}
+
+void VerifyJob::Impl::add_error(const std::string& unit, const std::string& reason) {
   if (result.errors.size() >= limits::kVerifyErrorsMax) {
     result.errors_left_out += 1;
     return;
@@ -134,6 +138,15 @@ void VerifyJob::Impl::read_extent(Result<SegmentHandle> handle) {
     return;
   }
   file = *handle;
+  const ckpt::SegmentId segment = record.extents[extent - 1]->segment;
+  const std::string damage = context.segments.header_damage(segment);
+  // Once for each commit: it is none of its bytes, and yet what everything in the file lies behind.
+  if (!damage.empty() && damaged_segments.insert(segment).second) {
+    const auto& fragments = headers[extent - 1].fragments;
+    const bool known = !fragments.empty() && fragments.front().unit < units->size();
+    add_error(known ? (*units)[fragments.front().unit].name : "",
+              fmt::format("segment {}: the header of the file is damaged: {}", segment, damage));
+  }
   read_more();
 }
 

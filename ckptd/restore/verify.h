@@ -3,7 +3,8 @@
 // Of each extent: the header, byte for byte as the journal implies it; the CRC of the whole padded
 // payload; the CRC of every fragment, which says whose bytes are wrong. Damage that is in no
 // fragment (header, gaps, padding) is reported with the first unit of the extent. Each unit of a
-// commit is reported once. Commits that recovery marked damaged are always reported.
+// commit is reported once. So is, for each commit, a segment file whose header is damaged. Commits
+// that recovery marked damaged are always reported.
 #pragma once
 
 #include <functional>

@@ -44,7 +44,8 @@ struct VerifyJob::Impl {
   void piece_fed();
   void extent_done();
   void commit_done();
-  void report(const std::string& unit, const std::string& reason);
+  void report(const std::string& unit, const std::string& reason);  // once for each unit
+  void add_error(const std::string& unit, const std::string& reason);
   void finish();
   void finish_close();
   bool busy() const { return waiting > 0; }
@@ -65,8 +66,9 @@ struct VerifyJob::Impl {
   std::string run_name;
   std::shared_ptr<const std::vector<ckpt::UnitSpec>> units;
   std::vector<ckpt::ExtentHeader> headers;
-  std::set<std::string> reported;  // units
-  size_t extent = 0;               // the next one
+  std::set<std::string> reported;              // units
+  std::set<ckpt::SegmentId> damaged_segments;  // whose headers were reported
+  size_t extent = 0;                           // the next one
   // ---- the extent at hand ----
   std::unique_ptr<ExtentCheck> check;
   SegmentHandle file;

@@ -101,6 +101,27 @@ TEST_F(RecoveryTest, ACommitWhoseHeaderDoesNotHoldIsListedAsDamaged) {
   EXPECT_THAT(job.ranks[0]->restore(job.whole(10)).error, HasSubstr("step 10"));
 }
 
+TEST_F(RecoveryTest, ADamagedSegmentHeaderCostsNoCommit) {
+  Job job(world, 2);
+  job.start();
+  for (const ckpt::Step step : {5, 10}) job.commit(step);
+  world.kill_daemon();
+  world.disk().flip(segment_path(1), 2000);  // padding
+  world.disk().flip(segment_path(1), 9);     // and the version
+  world.lose_catalog();                      // every commit is checked
+  ASSERT_TRUE(world.start().ok());
+  job.start(fb::ResumeMode::Latest);
+  EXPECT_EQ(job.ranks[0]->epoch().resume_step, 10u);
+  job.expect_restores(*job.ranks[0], 10);
+  const auto verified = job.ranks[0]->query("verify", R"({"target": "tiny"})");
+  EXPECT_EQ(verified.exit_code, 4);
+  const auto errors = nlohmann::json::parse(verified.json).at("errors");
+  ASSERT_EQ(errors.size(), 2u) << verified.json;
+  EXPECT_EQ(errors.at(0).at("step"), 5);
+  EXPECT_EQ(errors.at(1).at("step"), 10);
+  EXPECT_THAT(errors.at(0).at("reason").get<std::string>(), HasSubstr("segment 1: the header"));
+}
+
 TEST_F(RecoveryTest, ATornTailIsCut) {
   Job job(world, 1);
   job.start();
