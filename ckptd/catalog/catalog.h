@@ -153,6 +153,10 @@ class Catalog {
   // has instead (older versions, which the answer says).
   Result<ViewPoint> resolve_any(ckpt::RunId run, ckpt::LineageId lineage, ckpt::Step step) const;
 
+  // What a view at the point may look at: its lineage up to the step, then each ancestor up to the
+  // fork, as lineage and newest step. Empty for an unknown run or lineage.
+  std::vector<ViewPoint> path(ckpt::RunId run, ViewPoint point) const;
+
   // The newest version of the unit at or before the point: in the point's lineage, then in each
   // ancestor up to its fork step. `before` excludes that snapshot and newer ones: used to fall back
   // when a version turned out damaged.

@@ -202,6 +202,16 @@ std::vector<Catalog::Impl::Stretch> Catalog::Impl::path(const RunEntry& run,
   return stretches;
 }
 
+std::vector<ViewPoint> Catalog::path(ckpt::RunId run, ViewPoint point) const {
+  std::vector<ViewPoint> path;
+  const RunEntry* entry = impl_->find(run);
+  if (entry == nullptr) return path;
+  for (const Impl::Stretch& stretch : impl_->path(*entry, point)) {
+    path.push_back({stretch.lineage, stretch.newest_step});
+  }
+  return path;
+}
+
 std::optional<UnitVersion> Catalog::Impl::newest_in(ckpt::RunId run, ckpt::UnitId unit,
                                                     const Stretch& stretch) const {
   const std::string prefix = keys::versions(run, unit, stretch.lineage);

@@ -102,6 +102,10 @@ Result<Json> show_document(const QueryContext& context, const QueryArgs& args) {
   const ViewPoint point = view.at.point;
   const auto commit = context.catalog.commit(view.at.run.id, point.lineage, point.step);
   if (commit && commit->damaged) document["damaged"] = commit->reason;
+  document["path"] = Json::array();
+  for (const ViewPoint& stretch : context.catalog.path(view.at.run.id, point)) {
+    document["path"].push_back({{"lineage", stretch.lineage}, {"newest_step", stretch.step}});
+  }
   document["units"] = Json::array();
   for (ckpt::UnitId unit = 0; unit < view.versions.size(); ++unit) {
     document["units"].push_back(unit_json(view, unit));

@@ -66,11 +66,7 @@ Result<NewFile> write_tensors(Link& link, const View& view, const std::string& o
 Result<std::optional<std::string>> older_target(Link& link, const std::string& target) {
   CKPT_ASSIGN(const View view, load_view(link, target));
   CKPT_ASSIGN(const Json log, link.document("log", {{"target", view.run}}));
-  std::optional<uint64_t> older;
-  for (const Json& commit : log) {
-    const auto step = commit.at("step").get<uint64_t>();
-    if (step < view.step && (!older || step > *older)) older = step;
-  }
+  CKPT_ASSIGN(const std::optional<uint64_t> older, older_step(view, log));
   if (!older) return std::optional<std::string>();
   return std::optional<std::string>(fmt::format("{}~{}@{}", view.run, view.lineage, *older));
 }

@@ -1,5 +1,7 @@
 #include "client/ctl/view.h"
 
+#include <algorithm>
+
 #include "formats/base/checked.h"
 
 namespace ckptctl {
@@ -63,6 +65,10 @@ Result<View> load_view(Link& link, const std::string& target) {
     view.lineage = document.at("lineage").get<uint32_t>();
     view.step = document.at("step").get<uint64_t>();
     view.complete = document.at("complete").get<bool>();
+    for (const Json& stretch : document.at("path")) {
+      view.path.push_back(
+          {stretch.at("lineage").get<uint32_t>(), stretch.at("newest_step").get<uint64_t>()});
+    }
     for (const Json& unit : document.at("units")) {
       const std::string name = unit.at("unit").get<std::string>();
       if (unit.at("version_step").is_null()) {
@@ -72,6 +78,23 @@ Result<View> load_view(Link& link, const std::string& target) {
       }
     }
     return view;
+  });
+}
+
+Result<std::optional<uint64_t>> older_step(const View& view, const Json& log) {
+  return read_document("log", [&]() -> Result<std::optional<uint64_t>> {
+    std::optional<uint64_t> older;
+    for (const Json& commit : log) {
+      const auto lineage = commit.at("lineage").get<uint32_t>();
+      const auto step = commit.at("step").get<uint64_t>();
+      const bool seen =
+          std::any_of(view.path.begin(), view.path.end(), [&](const View::Stretch& stretch) {
+            return stretch.lineage == lineage && step <= stretch.newest_step;
+          });
+      if (!seen || step >= view.step || commit.at("level") == "damaged") continue;
+      older = std::max(older.value_or(0), step);
+    }
+    return older;
   });
 }
 

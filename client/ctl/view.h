@@ -1,6 +1,7 @@
 // View: which version of each unit a selector means, and the schema to read its bytes by.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,8 +31,17 @@ struct View {
   bool complete = false;
   std::vector<std::string> missing;  // units without a version
   std::vector<std::string> stale;    // units whose version is older than the view
+  // What it may look at: its lineage, then each ancestor up to the fork.
+  struct Stretch {
+    uint32_t lineage = 0;
+    uint64_t newest_step = 0;
+  };
+  std::vector<Stretch> path;
 };
 Result<View> load_view(Link& link, const std::string& target);
+// The step of the newest commit in the log of the view's run that the view may look at and that is
+// older than it and whole; nothing if there is none.
+Result<std::optional<uint64_t>> older_step(const View& view, const Json& log);
 
 // A piece of a unit that is wanted, and where it belongs in whatever is made of it.
 struct WantedBytes {

@@ -16,13 +16,20 @@ using Json = nlohmann::json;
 class Ctl : public testing::Test {
  protected:
   void SetUp() override {
+    auto session = train(as_rank(0, 1));
+    ASSERT_OK(session);
+    for (uint64_t step : {10, 20}) commit(*session, step);
+    ASSERT_OK(session->leave());
+  }
+  // A trainer of the run, with its units registered and its epoch open.
+  client::Outcome<client::Session> train(const client::JoinOptions& join) {
     client::OpenOptions options;
     options.socket = daemon_.socket();
     options.run = "tiny";
     options.arena_bytes = 4 << 20;
     options.slab_bytes = 256 << 10;
     auto session = client::Session::open(options);
-    ASSERT_OK(session);
+    if (!session) return session;
     const std::vector<client::UnitInfo> units = {
         {"layers.0.experts.1.weights", 0, 1, "weights", 4096, {{"model.w", "F32", {1024}, 0}}},
         {"layers.0.experts.1.optimizer",
@@ -32,10 +39,12 @@ class Ctl : public testing::Test {
          4096,
          {{"optimizer.model.w.m", "F32", {1024}, 0}}},
         {"trainer", -1, -1, "", 8, {{"step", "U64", {}, 0}}}};
-    ASSERT_OK(session->register_units(units, R"({"hf_config": {"model_type": "mixtral"}})"));
-    ASSERT_OK(session->join(as_rank(0, 1)));
-    for (uint64_t step : {10, 20}) commit(*session, step);
-    ASSERT_OK(session->leave());
+    if (auto done = session->register_units(units, R"({"hf_config": {"model_type": "mixtral"}})");
+        !done) {
+      return done.error();
+    }
+    if (auto joined = session->join(join); !joined) return joined.error();
+    return session;
   }
   void commit(client::Session& session, uint64_t step) {
     client::SnapshotOptions plan;
@@ -78,6 +87,21 @@ class Ctl : public testing::Test {
   static std::string read(const std::string& path) {
     std::ifstream file(path, std::ios::binary);
     return {std::istreambuf_iterator<char>(file), {}};
+  }
+  // The weights of a step are found by their bytes: the step as a float, over and over.
+  void damage_weights_of(float step) {
+    std::string repeated(3 * sizeof step, 0);
+    for (size_t i = 0; i < 3; ++i) std::memcpy(&repeated[i * sizeof step], &step, sizeof step);
+    bool flipped = false;
+    for (const auto& entry : std::filesystem::directory_iterator(daemon_.data() + "/segments")) {
+      const size_t at = read(entry.path().string()).find(repeated);
+      if (at == std::string::npos) continue;
+      std::fstream file(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
+      file.seekp(static_cast<std::streamoff>(at));
+      file.put('\x01');
+      flipped = true;
+    }
+    ASSERT_TRUE(flipped);
   }
   DaemonProcess daemon_;
 };
@@ -174,19 +198,7 @@ TEST_F(Ctl, RebuildGivesTheSameHistoryBack) {
 TEST_F(Ctl, VerifyFindsAFlippedByteAndNamesItsUnit) {
   EXPECT_TRUE(json({"verify"})["errors"].empty());
   EXPECT_EQ(daemon_.stop(), 0);
-  // The weights of step 10 are found by their bytes: 10.0f, over and over.
-  const std::string ten("\0\0\x20\x41\0\0\x20\x41\0\0\x20\x41", 12);
-  bool flipped = false;
-  for (const auto& entry : std::filesystem::directory_iterator(daemon_.data() + "/segments")) {
-    const std::string bytes = read(entry.path().string());
-    const size_t at = bytes.find(ten);
-    if (at == std::string::npos) continue;
-    std::fstream file(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
-    file.seekp(static_cast<std::streamoff>(at));
-    file.put('\x01');
-    flipped = true;
-  }
-  ASSERT_TRUE(flipped);
+  damage_weights_of(10);
   daemon_.start();
   const Json report = json({"verify", "tiny"}, 4);
   ASSERT_EQ(report["errors"].size(), 1u) << report;
@@ -199,6 +211,27 @@ TEST_F(Ctl, VerifyFindsAFlippedByteAndNamesItsUnit) {
   const Finished refused = ctl({"export", "tiny@10", "--out", daemon_.folder().path("damaged")});
   EXPECT_NE(refused.exit_code, 0);
   EXPECT_EQ(refused.out, "");
+}
+
+// Lineage 2 forks at 10: what lineage 1 had at 20 is an abandoned future, and never exported.
+TEST_F(Ctl, ExportFallsBackWithinItsLineage) {
+  client::JoinOptions resumed = as_rank(0, 1);
+  resumed.resume = CKPT_RESUME_AT_STEP;
+  resumed.resume_step = 10;
+  auto session = train(resumed);
+  ASSERT_OK(session);
+  commit(*session, 30);
+  ASSERT_OK(session->leave());
+  EXPECT_EQ(daemon_.stop(), 0);
+  damage_weights_of(30);
+  daemon_.start();
+  const std::string out = daemon_.folder().path("fallback");
+  const Finished exact = ctl({"export", "tiny@30", "--exact", "--out", out});
+  EXPECT_EQ(exact.exit_code, 4) << exact.err;
+  const Json exported = json({"export", "tiny@30", "--out", out});
+  EXPECT_EQ(exported["step"], 10);
+  ASSERT_EQ(exported["fallbacks"].size(), 1u);
+  EXPECT_EQ(exported["fallbacks"][0]["view"], "tiny@30");
 }
 
 TEST_F(Ctl, ExitCodesSayWhatKindOfFailure) {

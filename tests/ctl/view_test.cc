@@ -33,5 +33,24 @@ TEST(Batches, HoldEveryByteOnceInOrderAndStayInMemory) {
 
 TEST(Batches, OfNothingAreNone) { EXPECT_TRUE(in_batches({}).empty()); }
 
+// Forked at 10; lineage 1 went on to 25 and 30, which are abandoned; lineage 2 has 20 and 30.
+TEST(OlderStep, FollowsTheLineageAndItsAncestorsUpToTheFork) {
+  const auto commit = [](uint32_t lineage, uint64_t step, const char* level = "durable") {
+    return Json{{"lineage", lineage}, {"step", step}, {"level", level}};
+  };
+  const Json log = {commit(2, 30), commit(2, 20),           commit(1, 30), commit(1, 25),
+                    commit(1, 10), commit(1, 7, "damaged"), commit(1, 5)};
+  View view;
+  view.lineage = 2;
+  for (const auto& [step, older] : {std::pair{30, 20}, {20, 10}, {10, 5}}) {
+    view.step = static_cast<uint64_t>(step);
+    view.path = {{2, view.step}, {1, 10}};
+    EXPECT_EQ(older_step(view, log).value(), older) << "of " << step;
+  }
+  view.step = 5;
+  EXPECT_EQ(older_step(view, log).value(), std::nullopt);
+  EXPECT_FALSE(older_step(view, Json{{{"step", 1}}}).ok()) << "a log of another version";
+}
+
 }  // namespace
 }  // namespace ckptctl
