@@ -16,7 +16,6 @@ inline constexpr size_t kSessionsMax = 256;
 inline constexpr uint32_t kGroupSizeMax = 4096;
 // DeepSeek-V3 has 58 MoE layers x 256 experts x 2 parts ~ 30,000 units.
 inline constexpr size_t kUnitsPerRunMax = 1u << 20;
-inline constexpr size_t kTensorsPerUnitMax = 4096;
 inline constexpr size_t kFragmentsPerSlabMax = 1u << 16;
 // Of one snapshot, as declared and as sealed: 40 bytes each in its commit record, which must stay
 // far from the 2 GiB of a FlatBuffer. 30,000 units cut over 64 ranks are 2 million.
