@@ -1,32 +1,16 @@
-// What the tests of libckpt share: a temporary folder, a small run, bytes to save.
+// What the tests of libckpt share: a small run, bytes to save.
 #pragma once
 
 #include <gtest/gtest.h>
 
 #include <ckpt/client.hpp>
-#include <cstdlib>
-#include <filesystem>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "tests/support/temp_folder.h"
+
 namespace ckpt::test {
-
-// A folder under the test's temporary folder, removed at the end.
-class TempFolder {
- public:
-  TempFolder() {
-    std::string pattern = testing::TempDir() + "/ckptXXXXXX";
-    path_ = ::mkdtemp(pattern.data());
-  }
-  TempFolder(const TempFolder&) = delete;
-  TempFolder& operator=(const TempFolder&) = delete;
-  ~TempFolder() { std::filesystem::remove_all(path_); }
-  std::string path(const std::string& name = "") const { return path_ + "/" + name; }
-
- private:
-  std::string path_;
-};
 
 inline client::UnitInfo flat_unit(const std::string& name, uint64_t bytes) {
   return {name, -1, -1, "", bytes, {{name + ".weight", "U8", {bytes}, 0}}};

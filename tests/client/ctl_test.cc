@@ -64,7 +64,7 @@ class Ctl : public testing::Test {
     ASSERT_OK(snapshot->wait(CKPT_LEVEL_DURABLE, 60'000));
   }
   Finished ctl(std::vector<std::string> arguments) const {
-    arguments.insert(arguments.begin(), ckptctl_program());
+    arguments.insert(arguments.begin(), program("ckptctl"));
     return run_program(arguments, {"CKPTD_SOCKET=unix:" + daemon_.socket()});
   }
   Json json(std::vector<std::string> arguments, int exit_code = 0) const {
@@ -245,7 +245,8 @@ TEST_F(Ctl, ExitCodesSayWhatKindOfFailure) {
   EXPECT_EQ(ctl({"wait", "tiny@99", "--timeout", "10ms"}).exit_code, 1);
   EXPECT_EQ(ctl({"wait", "tiny@20"}).exit_code, 0);
   EXPECT_EQ(ctl({"--help"}).exit_code, 0);
-  const Finished nobody = run_program({ckptctl_program(), "runs", "--socket", "/nonexistent/sock"});
+  const Finished nobody =
+      run_program({program("ckptctl"), "runs", "--socket", "/nonexistent/sock"});
   EXPECT_EQ(nobody.exit_code, 1);
   EXPECT_NE(nobody.err.find("/nonexistent/sock"), std::string::npos) << nobody.err;
 }

@@ -107,7 +107,7 @@ TEST(Daemon, KilledAtEveryStageOfASnapshotOfTwoRanks) {
     });
     expect_state(*first, run, stage + 1);
   }
-  const Finished verify = run_program({ckptctl_program(), "verify", "--socket", daemon.socket()});
+  const Finished verify = run_program({program("ckptctl"), "verify", "--socket", daemon.socket()});
   EXPECT_EQ(verify.exit_code, 0) << verify.out << verify.err;
 }
 
@@ -222,7 +222,7 @@ class Tampering : public testing::Test {
     ASSERT_OK(save(*session_, run_, 3, 0, 1));
     expect_state(*session_, run_, 3);
     const Finished log =
-        run_program({ckptctl_program(), "log", "tiny", "--json", "--socket", daemon_.socket()});
+        run_program({program("ckptctl"), "log", "tiny", "--json", "--socket", daemon_.socket()});
     EXPECT_EQ(log.out.find("\"step\": 2"), std::string::npos) << log.out;
   }
   DaemonProcess daemon_;

@@ -5,7 +5,8 @@
 #include <thread>
 #include <vector>
 
-#include "tests/client/daemon_fixture.h"
+#include "tests/client/client_fixture.h"
+#include "tests/support/daemon_process.h"
 
 namespace ckpt::test {
 

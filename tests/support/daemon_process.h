@@ -1,72 +1,55 @@
-// A real ckptd for whole-system tests: the program next to the tests, in a directory of its own.
+// Real programs in tests: ckptd in a folder of its own, killed by its pid, and any other, run to
+// its end.
 #pragma once
 
 #include <sys/types.h>
 
-#include <condition_variable>
-#include <mutex>
 #include <string>
-#include <thread>
 #include <vector>
 
-namespace ckpt::testing {
+#include "tests/support/temp_folder.h"
 
-// A directory under the test's temporary directory, removed with everything in it.
-class TemporaryDirectory {
- public:
-  TemporaryDirectory();
-  ~TemporaryDirectory();
-  TemporaryDirectory(const TemporaryDirectory&) = delete;
-  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
-struct Exit {
-  int code = -1;  // -1: ended by a signal
-  int signal = 0;
-  std::string out;  // stdout
-  std::string err;  // stderr
-};
-// Runs a program to its end. Fails the test and kills the program if that takes over a minute.
-Exit run_program(const std::vector<std::string>& arguments);
-
-// The path of a program of this build, e.g. "ckptd".
-std::string program(const std::string& name);
+namespace ckpt::test {
 
 class DaemonProcess {
  public:
-  // Does not start it. `flags` are added to --data and --listen.
-  explicit DaemonProcess(std::string data, std::vector<std::string> flags = {});
-  ~DaemonProcess();  // kills it if it runs
+  // Waits until it says that it is ready; a failure of the test, with what it said, if it does not.
+  explicit DaemonProcess(std::vector<std::string> more_arguments = {});
   DaemonProcess(const DaemonProcess&) = delete;
   DaemonProcess& operator=(const DaemonProcess&) = delete;
+  ~DaemonProcess();  // kills it if it still runs, removes the folder
 
-  // Returns when it prints `ready`; fails the test if it ends before, with what it said.
   void start();
-  void kill();  // SIGKILL, and waits for its end
-  int stop();   // SIGTERM; its exit code
-  bool running() const { return pid_ > 0; }
+  void kill();  // SIGKILL
+  int stop();   // SIGTERM; its exit status
+  // Kills it and starts it again on the same folder.
+  void crash_and_restart() {
+    kill();
+    start();
+  }
+
+  std::string socket() const { return folder_.path("ckptd.sock"); }
+  std::string data() const { return folder_.path("data"); }
+  std::string log() const;  // what all of its lives said on stderr
   pid_t pid() const { return pid_; }
-  const std::string& socket() const { return socket_; }
-  const std::string& data() const { return data_; }
-  std::string log() const;  // what it has said since the last start
+  const TempFolder& folder() const { return folder_; }
 
  private:
-  int wait_for_end();
-  std::string data_;
-  std::string socket_;
-  std::vector<std::string> flags_;
-  pid_t pid_ = 0;
-
-  // Its log is read as it comes, so that it never blocks on a full pipe.
-  std::thread reader_;
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  std::string log_;
-  bool log_ended_ = false;
+  TempFolder folder_;
+  std::vector<std::string> arguments_;
+  pid_t pid_ = -1;
 };
 
-}  // namespace ckpt::testing
+// Runs a program to its end; stdout and stderr are kept apart.
+struct Finished {
+  int exit_code = -1;  // 128 + n if signal n ended it
+  std::string out;
+  std::string err;
+};
+Finished run_program(const std::vector<std::string>& arguments,
+                     const std::vector<std::string>& environment = {});
+
+// The path of a program of this build: "ckptd".
+std::string program(const std::string& name);
+
+}  // namespace ckpt::test

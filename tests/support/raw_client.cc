@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-namespace ckpt::testing {
+namespace ckpt::test {
 
 RawClient::RawClient(const std::string& socket)
     : fd_(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -74,4 +74,4 @@ std::optional<fb::QueryReplyT> RawClient::query(const std::string& verb,
   return *answer->body.AsQueryReply();
 }
 
-}  // namespace ckpt::testing
+}  // namespace ckpt::test

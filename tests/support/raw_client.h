@@ -9,7 +9,7 @@
 #include "formats/base/unique_fd.h"
 #include "formats/wire/frame.h"
 
-namespace ckpt::testing {
+namespace ckpt::test {
 
 class RawClient {
  public:
@@ -31,4 +31,4 @@ class RawClient {
   wire::FrameReader reader_;
 };
 
-}  // namespace ckpt::testing
+}  // namespace ckpt::test

@@ -12,14 +12,12 @@
 namespace {
 
 using ckpt::ByteView;
-using ckpt::testing::DaemonProcess;
-using ckpt::testing::RawClient;
-using ckpt::testing::TemporaryDirectory;
+using ckpt::test::DaemonProcess;
+using ckpt::test::RawClient;
 namespace fb = ckpt::fb;
 
 class HostileClient : public testing::Test {
  protected:
-  void SetUp() override { daemon_.start(); }
   // The daemon still serves somebody who behaves.
   void expect_alive() {
     RawClient client(daemon_.socket());
@@ -35,8 +33,7 @@ class HostileClient : public testing::Test {
     }
   }
 
-  TemporaryDirectory directory_;
-  DaemonProcess daemon_{directory_.path(), {"--arena", "64MiB"}};
+  DaemonProcess daemon_{{"--arena", "64MiB"}};
 };
 
 std::vector<std::byte> hello_frame(uint32_t version) {

@@ -15,11 +15,11 @@
 
 namespace {
 
-using ckpt::testing::DaemonProcess;
-using ckpt::testing::program;
-using ckpt::testing::RawClient;
-using ckpt::testing::run_program;
-using ckpt::testing::TemporaryDirectory;
+using ckpt::test::DaemonProcess;
+using ckpt::test::program;
+using ckpt::test::RawClient;
+using ckpt::test::run_program;
+using ckpt::test::TempFolder;
 using testing::HasSubstr;
 
 std::string write_file(const std::string& path, const std::string& text) {
@@ -28,25 +28,22 @@ std::string write_file(const std::string& path, const std::string& text) {
 }
 
 TEST(CkptdProgram, ASecondDaemonOnOneDirectoryIsRefused) {
-  const TemporaryDirectory directory;
-  DaemonProcess daemon(directory.path(), {"--arena", "64MiB"});
-  daemon.start();
+  const TempFolder directory;
+  DaemonProcess daemon({"--arena", "64MiB"});
   const auto second = run_program(
-      {program("ckptd"), "--data", directory.path(), "--listen", directory.path() + "/other.sock"});
-  EXPECT_EQ(second.code, 1);
+      {program("ckptd"), "--data", daemon.data(), "--listen", directory.path("other.sock")});
+  EXPECT_EQ(second.exit_code, 1);
   EXPECT_THAT(second.err, HasSubstr("another ckptd is running on it"));
   RawClient client(daemon.socket());
   client.hello_control();
 }
 
 TEST(CkptdProgram, ASocketSomebodyListensOnIsRefusedAndAStaleOneReplaced) {
-  const TemporaryDirectory one;
-  const TemporaryDirectory two;
-  DaemonProcess daemon(one.path(), {"--arena", "64MiB"});
-  daemon.start();
+  const TempFolder two;
+  DaemonProcess daemon({"--arena", "64MiB"});
   const auto other =
       run_program({program("ckptd"), "--data", two.path(), "--listen", "unix:" + daemon.socket()});
-  EXPECT_EQ(other.code, 1);
+  EXPECT_EQ(other.exit_code, 1);
   EXPECT_THAT(other.err, HasSubstr("another daemon listens on it"));
   daemon.kill();
   ASSERT_TRUE(std::filesystem::exists(daemon.socket()));
@@ -56,46 +53,44 @@ TEST(CkptdProgram, ASocketSomebodyListensOnIsRefusedAndAStaleOneReplaced) {
 }
 
 TEST(CkptdProgram, SigtermDrainsAndExitsWithZero) {
-  const TemporaryDirectory directory;
-  DaemonProcess daemon(directory.path(), {"--arena", "64MiB"});
-  daemon.start();
+  DaemonProcess daemon({"--arena", "64MiB"});
   EXPECT_EQ(daemon.stop(), 0) << daemon.log();
   EXPECT_FALSE(std::filesystem::exists(daemon.socket()));
 }
 
 TEST(CkptdProgram, ConfigurationErrorsNameKeyAndLine) {
-  const TemporaryDirectory directory;
+  const TempFolder directory;
   const std::string path =
-      write_file(directory.path() + "/c.toml", "io = \"uring\"\narenna = \"1GiB\"\n");
+      write_file(directory.path("c.toml"), "io = \"uring\"\narenna = \"1GiB\"\n");
   const auto typo = run_program(
-      {program("ckptd"), "--data", directory.path() + "/d", "--config", path, "--check-config"});
-  EXPECT_EQ(typo.code, 2);
+      {program("ckptd"), "--data", directory.path("d"), "--config", path, "--check-config"});
+  EXPECT_EQ(typo.exit_code, 2);
   EXPECT_THAT(typo.err, HasSubstr("c.toml:2: unknown key arenna"));
-  EXPECT_FALSE(std::filesystem::exists(directory.path() + "/d"));
+  EXPECT_FALSE(std::filesystem::exists(directory.path("d")));
 }
 
 TEST(CkptdProgram, AConfigurationIsAFile) {
-  const TemporaryDirectory directory;
-  const auto exit = run_program({program("ckptd"), "--data", directory.path() + "/d", "--config",
+  const TempFolder directory;
+  const auto exit = run_program({program("ckptd"), "--data", directory.path("d"), "--config",
                                  directory.path(), "--check-config"});
-  EXPECT_EQ(exit.code, 2);
+  EXPECT_EQ(exit.exit_code, 2);
   EXPECT_THAT(exit.err, HasSubstr("not a regular file"));
-  const auto none = run_program({program("ckptd"), "--data", directory.path() + "/d", "--config",
-                                 directory.path() + "/none.toml", "--check-config"});
-  EXPECT_EQ(none.code, 2);
+  const auto none = run_program({program("ckptd"), "--data", directory.path("d"), "--config",
+                                 directory.path("none.toml"), "--check-config"});
+  EXPECT_EQ(none.exit_code, 2);
   EXPECT_THAT(none.err, HasSubstr("none.toml: no such file"));
 }
 
 // What cannot be listened on is found before the store is opened: it is not even created.
 TEST(CkptdProgram, AStartThatFailsForAnAddressLeavesTheStoreUntouched) {
-  const TemporaryDirectory directory;
-  const std::string data = directory.path() + "/data";
+  const TempFolder directory;
+  const std::string data = directory.path("data");
   const auto socket = run_program(
-      {program("ckptd"), "--data", data, "--listen", directory.path() + "/none/ckptd.sock"});
-  EXPECT_EQ(socket.code, 1);
+      {program("ckptd"), "--data", data, "--listen", directory.path("none/ckptd.sock")});
+  EXPECT_EQ(socket.exit_code, 1);
   EXPECT_THAT(socket.err, HasSubstr("none/ckptd.sock"));
   const auto http = run_program({program("ckptd"), "--data", data, "--http", "192.0.2.1:1"});
-  EXPECT_EQ(http.code, 1);
+  EXPECT_EQ(http.exit_code, 1);
   EXPECT_THAT(http.err, HasSubstr("http 192.0.2.1:1"));
   EXPECT_FALSE(std::filesystem::exists(data + "/journal/journal.log"));
   EXPECT_FALSE(std::filesystem::exists(data + "/ckptd.sock"));
@@ -103,23 +98,20 @@ TEST(CkptdProgram, AStartThatFailsForAnAddressLeavesTheStoreUntouched) {
 
 // The lock decides, whatever lies at the path.
 TEST(CkptdProgram, ASocketPathBelongsToOneDaemonEvenWithoutItsFile) {
-  const TemporaryDirectory one;
-  const TemporaryDirectory two;
-  DaemonProcess daemon(one.path(), {"--arena", "64MiB"});
-  daemon.start();
+  const TempFolder two;
+  DaemonProcess daemon({"--arena", "64MiB"});
   std::filesystem::remove(daemon.socket());
   const auto other =
       run_program({program("ckptd"), "--data", two.path(), "--listen", "unix:" + daemon.socket()});
-  EXPECT_EQ(other.code, 1);
+  EXPECT_EQ(other.exit_code, 1);
   EXPECT_THAT(other.err, HasSubstr("another daemon listens on it"));
 }
 
 TEST(CkptdProgram, ASessionAsksForNoMoreThanItsQuota) {
-  const TemporaryDirectory directory;
-  const std::string path = write_file(directory.path() + "/c.toml",
+  const TempFolder directory;
+  const std::string path = write_file(directory.path("c.toml"),
                                       "session_arena = \"4MiB\"\nsession_arena_max = \"4MiB\"\n");
-  DaemonProcess daemon(directory.path(), {"--arena", "64MiB", "--config", path});
-  daemon.start();
+  DaemonProcess daemon({"--arena", "64MiB", "--config", path});
   const auto ask = [&](uint64_t bytes) {
     RawClient client(daemon.socket());
     ckpt::fb::HelloT hello;
@@ -140,24 +132,24 @@ TEST(CkptdProgram, ASessionAsksForNoMoreThanItsQuota) {
 }
 
 TEST(CkptdProgram, AnArenaLargerThanMemoryIsRefused) {
-  const TemporaryDirectory directory;
+  const TempFolder directory;
   const auto exit =
       run_program({program("ckptd"), "--data", directory.path(), "--arena", "1000TiB"});
-  EXPECT_EQ(exit.code, 2);
+  EXPECT_EQ(exit.exit_code, 2);
   EXPECT_THAT(exit.err, HasSubstr("more than this machine's memory"));
 }
 
 TEST(CkptdProgram, BadUsageExitsWithTwo) {
-  EXPECT_EQ(run_program({program("ckptd")}).code, 2);
-  EXPECT_EQ(run_program({program("ckptd"), "--dta", "x"}).code, 2);
-  EXPECT_EQ(run_program({program("ckptd"), "--data", "x", "--io", "magic"}).code, 2);
-  EXPECT_EQ(run_program({program("ckptd"), "--help"}).code, 0);
+  EXPECT_EQ(run_program({program("ckptd")}).exit_code, 2);
+  EXPECT_EQ(run_program({program("ckptd"), "--dta", "x"}).exit_code, 2);
+  EXPECT_EQ(run_program({program("ckptd"), "--data", "x", "--io", "magic"}).exit_code, 2);
+  EXPECT_EQ(run_program({program("ckptd"), "--help"}).exit_code, 0);
 }
 
 TEST(Config, ReadsEveryKeyAndRefusesWrongTypes) {
-  const TemporaryDirectory directory;
+  const TempFolder directory;
   const std::string path =
-      write_file(directory.path() + "/good.toml",
+      write_file(directory.path("good.toml"),
                  "data = \"/d\"\nlisten = \"unix:/s\"\nhttp = \"[::1]:0\"\nio = \"pwritev\"\n"
                  "arena = \"1GiB\"\nsession_arena = \"256MiB\"\nsession_arena_max = \"512MiB\"\n"
                  "segment = \"64MiB\"\n"
@@ -174,7 +166,7 @@ TEST(Config, ReadsEveryKeyAndRefusesWrongTypes) {
   EXPECT_EQ(config.allow_uids, (std::vector<uid_t>{1000, 1001}));
   for (const char* line : {"arena = 5", "arena = \"5 bananas\"", "workers = -1", "io = 3",
                            "allow_uids = [\"root\"]", "snapshot_deadline = \"10\"", "data = "}) {
-    const auto bad = write_file(directory.path() + "/bad.toml", std::string("\n") + line + "\n");
+    const auto bad = write_file(directory.path("bad.toml"), std::string("\n") + line + "\n");
     const auto refused = ckptd::load_config(bad, config);
     ASSERT_FALSE(refused.ok()) << line;
     EXPECT_THAT(refused.error().message, HasSubstr("bad.toml:2"));
@@ -183,9 +175,7 @@ TEST(Config, ReadsEveryKeyAndRefusesWrongTypes) {
 
 // A forked child keeps the socket open; the trainer's death must be seen all the same, at once.
 TEST(CkptdProgram, TheDeathOfAProcessIsSeenWhileAChildHoldsItsSocket) {
-  const TemporaryDirectory directory;
-  DaemonProcess daemon(directory.path(), {"--arena", "64MiB", "--log-level", "debug"});
-  daemon.start();
+  DaemonProcess daemon({"--arena", "64MiB", "--log-level", "debug"});
   int ready[2];
   int hold[2];
   ASSERT_EQ(::pipe(ready), 0);
