@@ -6,6 +6,16 @@ find_package(nlohmann_json REQUIRED)
 pkg_check_modules(ISAL REQUIRED IMPORTED_TARGET libisal)
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
 
+# fmt without its shared library: fmt 9 is compiled into ckpt_base (base/fmt_compiled.cc), any other
+# version is used as headers only.
+add_library(ckpt_fmt INTERFACE)
+if(fmt_VERSION VERSION_GREATER_EQUAL 9 AND fmt_VERSION VERSION_LESS 10)
+  get_target_property(fmt_include fmt::fmt-header-only INTERFACE_INCLUDE_DIRECTORIES)
+  target_include_directories(ckpt_fmt SYSTEM INTERFACE $<BUILD_INTERFACE:${fmt_include}>)
+else()
+  target_link_libraries(ckpt_fmt INTERFACE fmt::fmt-header-only)
+endif()
+
 # FlatBuffers: the compiler at build time, headers only at run time.
 find_program(FLATC flatc REQUIRED)
 find_path(FLATBUFFERS_INCLUDE_DIR flatbuffers/flatbuffers.h REQUIRED)

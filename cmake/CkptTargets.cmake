@@ -51,6 +51,8 @@ function(ckpt_test name)
   cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;LINK;LABELS" ${ARGN})
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE ckpt_flags ${arg_LINK} GTest::gmock GTest::gtest_main)
+  # What is tested keeps its -O2; the tests themselves build a quarter faster without it.
+  target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 120)
