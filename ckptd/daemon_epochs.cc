@@ -72,10 +72,15 @@ void Daemon::Impl::carry_out(const Groups::Actions& actions) {
   }
 }
 
+// For the log.
+std::string Daemon::Impl::run_name(ckpt::RunId run) const {
+  const auto info = catalog->run(run);
+  return info.ok() ? info->name : fmt::format("#{}", run);
+}
+
 void Daemon::Impl::carry_out(const Groups::EndEpoch& ended) {
   ++counters.epochs_ended;
-  spdlog::info("run {} epoch {} ended, lost ranks [{}]: {}",
-               catalog->run(ended.run).ok() ? catalog->run(ended.run)->name : "?", ended.epoch,
+  spdlog::info("run {} epoch {} ended, lost ranks [{}]: {}", run_name(ended.run), ended.epoch,
                fmt::join(ended.lost, ", "), ended.reason);
   for (const SessionId session : ended.remaining) {
     fb::EpochEndedT message;
@@ -196,8 +201,8 @@ void Daemon::Impl::epoch_opened(const Groups::OpenEpoch& open, const fb::EpochOp
       message.resume_step = record.resume_step;
       send(member.session, std::move(message));
     }
-    spdlog::info("run {} epoch {}: {} ranks, lineage {}, {}", record.run, record.epoch, record.size,
-                 record.lineage,
+    spdlog::info("run {} epoch {}: {} ranks, lineage {}, {}", run_name(record.run), record.epoch,
+                 record.size, record.lineage,
                  record.has_resume ? fmt::format("from lineage {} step {}", record.resume_lineage,
                                                  record.resume_step)
                                    : "from nothing");

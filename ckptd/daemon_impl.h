@@ -194,6 +194,7 @@ struct Daemon::Impl {
   // -- epochs (daemon_epochs.cc) -----------------------------------------------------------------
   void join(Session& session, const fb::JoinGroupT& message);
   void carry_out(const Groups::Actions& actions);
+  std::string run_name(ckpt::RunId run) const;
   void carry_out(const Groups::EndEpoch& action);
   void carry_out(const Groups::OpenEpoch& action);
   void try_open_epoch(ckpt::RunId run);

@@ -6,8 +6,6 @@
 
 namespace ckptd {
 
-using ckpt::kBlockBytes;
-
 // Fills the disk's queue up to the bound: pieces of the oldest slab first, so that slabs complete
 // one after the other and their checks run beside the writes of the next.
 void Persist::Impl::pump() {
@@ -16,7 +14,8 @@ void Persist::Impl::pump() {
   while (!queue.empty() && bytes_in_flight < options.bytes_in_flight_max) {
     const WritePointer write = queue.front();
     if (write->segment == nullptr) {
-      const Status placed = place(*write);
+      const Result<bool> placed = place(*write);
+      if (placed.ok() && !*placed) break;  // Segments calls pump() when the next one is made
       if (!placed.ok()) {
         queue.pop_front();
         stats.bytes_queued -= write->slab.payload().size();
@@ -33,12 +32,14 @@ void Persist::Impl::pump() {
   pumping = false;
 }
 
-Status Persist::Impl::place(ExtentWrite& write) {
+Result<bool> Persist::Impl::place(ExtentWrite& write) {
   SnapshotWrites& snapshot = snapshots.at(write.snapshot);
   if (snapshot.failed.has_value()) return *snapshot.failed;
   const uint64_t header_bytes = ckpt::extent_header_bytes(write.slab.fragments().size());
   const uint64_t extent_bytes = header_bytes + write.slab.payload().size();
-  CKPT_ASSIGN(const Segments::Place place, segments.place(extent_bytes));
+  CKPT_ASSIGN(const std::optional<Segments::Place> found, segments.place(extent_bytes));
+  if (!found) return false;
+  const Segments::Place& place = *found;
   write.segment = place.segment;
   write.slab.mark_writing();
   if (snapshot.unsynced.insert(place.segment->id).second) ++place.segment->unsynced_snapshots;
@@ -62,7 +63,7 @@ Status Persist::Impl::place(ExtentWrite& write) {
                                                      .payload_crc32c = extent.payload_crc32c,
                                                      .fragments = extent.fragments},
                                                     write.header.bytes());
-  return {};
+  return true;
 }
 
 void Persist::Impl::submit_header(const WritePointer& write) {

@@ -16,13 +16,14 @@ Persist::Impl::Impl(Disk& with_disk, Executor& with_executor, JournalWriter& wit
       journal(with_journal),
       options(with),
       segments(
-          with_disk,
+          with_disk, with_executor,
           {.store = with.store, .first = with.first_segment, .segment_bytes = with.segment_bytes},
           [this](Segment& segment) {
             if (segment.failed.has_value()) fail_segment(segment, *segment.failed);
             start_round();
             segments.close_if_done(segment.id);
-          }),
+          },
+          [this] { pump(); }),
       next_sequence(with.first_sequence) {}
 
 Persist::Persist(Disk& disk, Executor& executor, JournalWriter& journal, const Options& options)
@@ -51,6 +52,7 @@ Status Persist::reserve(const ckpt::SnapshotKey& snapshot, uint64_t bytes) {
         snapshot.step, bytes, there, promised, std::min(space.free_bytes, kept));
   }
   impl_->snapshots[snapshot].reserved_bytes += bytes;
+  impl_->segments.prepare_ahead();
   return {};
 }
 
@@ -79,8 +81,6 @@ void Persist::write(const ckpt::SnapshotKey& snapshot, ckpt::Rank rank, StagedSl
   impl_->stats.bytes_queued += write->slab.payload().size();
   impl_->queue.push_back(std::move(write));
   impl_->pump();
-  // Here and not in reserve(): making a file waits for the file system, and a trainer that begins a
-  // snapshot waits for the answer; one that seals a slab goes on copying.
   impl_->segments.prepare_ahead();
 }
 
@@ -99,6 +99,7 @@ Persist::Stats Persist::stats() const {
 }
 
 bool Persist::idle() const {
+  if (impl_->segments.making()) return false;
   if (impl_->writes_open > 0 || impl_->commits_open > 0 || impl_->syncs_in_flight > 0) return false;
   const auto segments = impl_->segments.all();
   return std::all_of(segments.begin(), segments.end(),

@@ -50,7 +50,7 @@ struct Persist::Impl {
 
   // Extents (extents.cc).
   void pump();
-  Status place(ExtentWrite& write);
+  Result<bool> place(ExtentWrite& write);  // false: not yet, a segment is being made
   void submit_header(const WritePointer& write);
   void submit_piece(const WritePointer& write);
   void piece_done(const WritePointer& write, size_t bytes, const Result<uint64_t>& result);

@@ -17,10 +17,27 @@ uint64_t now_ns() {
                                    .count());
 }
 
+// On the executor. As little as will do where the disk is nearly full.
+Result<Disk::NewFile> create_file(Disk& disk, const std::string& path, uint64_t* bytes,
+                                  uint64_t least) {
+  auto file = disk.create_file(path, *bytes);
+  if (!file.ok() && file.error().code == ckpt::ErrorCode::kResourceExhausted && least < *bytes) {
+    *bytes = least;
+    file = disk.create_file(path, least);
+  }
+  return file;
+}
+
 }  // namespace
 
-Segments::Segments(Disk& disk, const Options& options, std::function<void(Segment&)> on_header)
-    : disk_(disk), options_(options), on_header_(std::move(on_header)), next_(options.first) {}
+Segments::Segments(Disk& disk, Executor& executor, const Options& options,
+                   std::function<void(Segment&)> on_header, std::function<void()> on_made)
+    : disk_(disk),
+      executor_(executor),
+      options_(options),
+      on_header_(std::move(on_header)),
+      on_made_(std::move(on_made)),
+      next_(options.first) {}
 
 Segment& Segments::at(ckpt::SegmentId segment) {
   const auto found = segments_.find(segment);
@@ -28,41 +45,48 @@ Segment& Segments::at(ckpt::SegmentId segment) {
   return *found->second;
 }
 
-// Preallocates `bytes`, or, on a disk that is nearly full, as little as will do.
-Result<FileId> Segments::create_file(const std::string& path, uint64_t* bytes, uint64_t least) {
-  auto file = disk_.open(path, {.create = true, .preallocate_bytes = *bytes});
-  if (!file.ok() && file.error().code == ckpt::ErrorCode::kResourceExhausted && least < *bytes) {
-    *bytes = least;
-    file = disk_.open(path, {.create = true, .preallocate_bytes = least});
+void Segments::make(uint64_t extent_bytes) {
+  auto segment = std::make_shared<NewSegment>();
+  segment->id = next_++;
+  segment->least = kBlockBytes + extent_bytes;
+  segment->bytes = std::max(options_.segment_bytes, segment->least);
+  if (!directory_made_) {
+    // Of a store that is new; once.
+    Status status = disk_.make_directory(kSegmentsDirectory);
+    if (status.ok()) status = disk_.sync_directory("");
+    directory_made_ = status.ok();
+    if (!status.ok()) segment->file.emplace(status.error());
   }
-  return file;
+  making_ = true;
+  executor_.run(
+      [&disk = disk_, segment] {
+        if (segment->file.has_value()) return;
+        segment->file.emplace(
+            create_file(disk, segment_path(segment->id), &segment->bytes, segment->least));
+      },
+      [this, segment] { made(*segment); });
 }
 
-Result<Segment*> Segments::open(uint64_t extent_bytes) {
-  if (!directory_made_) {
-    CKPT_TRY(disk_.make_directory(kSegmentsDirectory));
-    CKPT_TRY(disk_.sync_directory(""));
-    directory_made_ = true;
+void Segments::made(NewSegment& segment) {
+  making_ = false;
+  const bool awaited = std::exchange(awaited_, false);
+  if (!segment.file->ok()) {
+    next_ = segment.id;  // there is no such file
+    if (awaited) failure_ = segment.file->error();
+  } else {
+    auto opened = std::make_unique<Segment>();
+    opened->id = segment.id;
+    opened->file = disk_.adopt(std::move(*segment.file).value());
+    opened->bytes = segment.bytes;
+    opened->used = kBlockBytes;
+    Segment*& role = current_ == nullptr ? current_ : spare_;
+    CKPT_ASSERT(role == nullptr);
+    role = opened.get();
+    segments_.emplace(segment.id, std::move(opened));
+    write_header(*segments_.at(segment.id));
   }
-  const uint64_t least = kBlockBytes + extent_bytes;
-  uint64_t bytes = std::max(options_.segment_bytes, least);
-  const std::string path = segment_path(next_);
-  CKPT_ASSIGN(const FileId file, create_file(path, &bytes, least));
-  const Status named = disk_.sync_directory(kSegmentsDirectory);
-  if (!named.ok()) {
-    disk_.close(file);
-    (void)disk_.remove(path);
-    return named.error();
-  }
-  auto segment = std::make_unique<Segment>();
-  segment->id = next_++;
-  segment->file = file;
-  segment->bytes = bytes;
-  segment->used = kBlockBytes;
-  Segment* opened = segment.get();
-  segments_.emplace(opened->id, std::move(segment));
-  write_header(*opened);
-  return opened;
+  on_made_();
+  failure_.reset();  // whoever waited is gone
 }
 
 void Segments::write_header(Segment& segment) {
@@ -88,7 +112,8 @@ void Segments::write_header(Segment& segment) {
                 }});
 }
 
-Result<Segments::Place> Segments::place(uint64_t bytes) {
+Result<std::optional<Segments::Place>> Segments::place(uint64_t bytes) {
+  largest_extent_ = std::max(largest_extent_, bytes);
   if (current_ != nullptr && current_->bytes - current_->used < bytes) {
     Segment* full = std::exchange(current_, nullptr);
     close_if_done(full->id);
@@ -97,18 +122,19 @@ Result<Segments::Place> Segments::place(uint64_t bytes) {
     current_ = std::exchange(spare_, nullptr);
   }
   if (current_ == nullptr) {
-    CKPT_ASSIGN(current_, open(bytes));
+    if (failure_.has_value()) return *std::exchange(failure_, std::nullopt);
+    awaited_ = true;
+    if (!making_) make(bytes);
+    return std::optional<Place>();
   }
   const Place place{current_, current_->used};
   current_->used += bytes;
-  return place;
+  return std::optional(place);
 }
 
 void Segments::prepare_ahead() {
   const bool needed = current_ == nullptr || current_->bytes - current_->used < current_->bytes / 2;
-  if (spare_ != nullptr || !needed) return;
-  auto opened = open(0);
-  if (opened.ok()) spare_ = *opened;
+  if (spare_ == nullptr && needed && !making_) make(0);
 }
 
 void Segments::seal_off(Segment& segment, const ckpt::Error& error) {
@@ -135,14 +161,16 @@ std::vector<Segment*> Segments::all() {
   return open_segments;
 }
 
-uint64_t Segments::unplaced_bytes() const {
-  uint64_t bytes = 0;
-  if (current_ != nullptr) bytes += current_->bytes - current_->used;
-  if (spare_ != nullptr) bytes += spare_->bytes - spare_->used;
-  return bytes;
+uint64_t Segments::usable_bytes(const Segment* segment) const {
+  if (segment == nullptr) return 0;
+  const uint64_t rest = segment->bytes - segment->used;
+  return rest < largest_extent_ ? 0 : rest;
 }
 
+uint64_t Segments::unplaced_bytes() const { return usable_bytes(current_) + usable_bytes(spare_); }
+
 void Segments::close() {
+  CKPT_ASSERT(!making_);
   for (const auto& [id, segment] : segments_) {
     CKPT_ASSERT(segment->writes_in_flight == 0);
     const bool empty = segment->used == kBlockBytes;

@@ -1,8 +1,9 @@
 // Segments: the files that extents are appended to, created ahead of need.
 //
-// A segment is one preallocated file. Its name is durable before open() returns (directory synced);
-// its header block is written like any payload and is durable with the first sync of the segment,
-// which every commit that touches it waits for. Loop thread only.
+// A segment is one preallocated file, made on the executor, because that waits for the file system:
+// the next one as soon as half of the current one is used. Its name is durable before anything is
+// placed in it (directory synced); its header block is written like any payload and is durable with
+// the first sync of the segment, which every commit that touches it waits for. Loop thread only.
 #pragma once
 
 #include <functional>
@@ -11,6 +12,7 @@
 #include <optional>
 
 #include "ckptd/io/aligned_buffer.h"
+#include "ckptd/io/executor.h"
 #include "ckptd/persist/persist.h"
 
 namespace ckptd {
@@ -34,19 +36,23 @@ class Segments {
     ckpt::SegmentId first = 1;
     uint64_t segment_bytes = 1ull << 30;
   };
-  // on_header: a header was written, or the segment failed.
-  Segments(Disk& disk, const Options& options, std::function<void(Segment&)> on_header);
+  // on_header: a header was written, or the segment failed. on_made: place() may be asked again.
+  // Both run from the loop.
+  Segments(Disk& disk, Executor& executor, const Options& options,
+           std::function<void(Segment&)> on_header, std::function<void()> on_made);
 
-  // A place for an extent of `bytes`, opening the next segment if the current one is full. An
-  // extent larger than a segment gets one of its own size.
+  // A place for an extent of `bytes`. An extent larger than a segment gets one of its own size.
+  // nullopt: the next segment is being made; on_made runs when it is, and if it could not be, this
+  // then tells why.
   struct Place {
     Segment* segment = nullptr;
     uint64_t offset = 0;
   };
-  Result<Place> place(uint64_t bytes);
-  // Opens the first or the next segment ahead of need. A failure is not an error yet: place() tries
+  Result<std::optional<Place>> place(uint64_t bytes);
+  // Makes the first or the next segment ahead of need. A failure is not an error yet: place() tries
   // again and reports it.
   void prepare_ahead();
+  bool making() const { return making_; }
 
   Segment& at(ckpt::SegmentId segment);
   // Nothing more is placed in it.
@@ -54,24 +60,39 @@ class Segments {
   // Closes the file once nobody needs it any more.
   void close_if_done(ckpt::SegmentId segment);
   std::vector<Segment*> all();
-  // Preallocated and not yet placed: space on disk that is already ours.
+  // Preallocated and not yet placed: space on disk that is already ours. Without the rest of a
+  // segment that the largest extent so far does not fit into, and without one that is being made.
   uint64_t unplaced_bytes() const;
   // Gives back what was preallocated and never used. Nothing is in flight.
   void close();
 
  private:
-  Result<Segment*> open(uint64_t bytes);
-  Result<FileId> create_file(const std::string& path, uint64_t* bytes, uint64_t least);
+  // A file on its way from the executor.
+  struct NewSegment {
+    ckpt::SegmentId id = 0;
+    uint64_t bytes = 0;  // to preallocate
+    uint64_t least = 0;  // that will do on a disk that is nearly full
+    std::optional<Result<Disk::NewFile>> file;
+  };
+  void make(uint64_t extent_bytes);
+  void made(NewSegment& segment);
+  uint64_t usable_bytes(const Segment* segment) const;
   void write_header(Segment& segment);
 
   Disk& disk_;
+  Executor& executor_;
   const Options options_;
   const std::function<void(Segment&)> on_header_;
+  const std::function<void()> on_made_;
   std::map<ckpt::SegmentId, std::unique_ptr<Segment>> segments_;  // open ones
   ckpt::SegmentId next_;
   Segment* current_ = nullptr;
   Segment* spare_ = nullptr;
   bool directory_made_ = false;
+  bool making_ = false;
+  bool awaited_ = false;                // place() waits for what is being made
+  std::optional<ckpt::Error> failure_;  // of that, until place() has told it
+  uint64_t largest_extent_ = 0;
 };
 
 }  // namespace ckptd
