@@ -32,9 +32,9 @@ TEST_F(SessionTest, OpensAndMapsTheArena) {
   ASSERT_EQ(bytes, 8u * (256 << 10));
   arena[bytes - 1] = 7;  // shared with the daemon
   EXPECT_EQ(daemon.slab(7).back(), std::byte{7});
-  const auto hello = daemon.wait_for(fb::MessageBody::Hello, 1)[0].body.AsHello();
-  EXPECT_EQ(hello->run, "tiny");
-  EXPECT_FALSE(hello->readopt);
+  const fb::MessageT message = daemon.wait_for(fb::MessageBody::Hello, 1)[0];
+  EXPECT_EQ(message.body.AsHello()->run, "tiny");
+  EXPECT_FALSE(message.body.AsHello()->readopt);
 }
 
 TEST_F(SessionTest, NoDaemonIsUnavailableAndNamesTheSocket) {

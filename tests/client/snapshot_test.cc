@@ -111,7 +111,7 @@ TEST_F(SnapshotTest, SlabsHoldEveryByteOnceAndGapsAreZero) {
   Snapshot snapshot = begin();
   for (uint32_t unit = 0; unit < data_.size(); ++unit) write(snapshot, unit);
   ASSERT_OK(snapshot.end());
-  const auto begun = daemon_->wait_for(fb::MessageBody::BeginSnapshot, 1)[0];
+  const fb::MessageT begun = daemon_->wait_for(fb::MessageBody::BeginSnapshot, 1)[0];
   const uint32_t wanted = begun.body.AsBeginSnapshot()->slabs_wanted;
   expect_payload(seals(wanted));
   EXPECT_EQ(snapshot.info().bytes, 100u + 70'000 + 3 + 600'000 + 65'536 + 1);
