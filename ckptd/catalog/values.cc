@@ -1,6 +1,7 @@
 #include "ckptd/catalog/values.h"
 
 #include "ckptd/catalog/values_generated.h"
+#include "formats/wire/unpacked.h"
 
 namespace ckptd::values {
 namespace {
@@ -14,7 +15,10 @@ class Verified {
     std::memcpy(copy_.data(), value.data(), value.size());
     const auto* bytes = reinterpret_cast<const uint8_t*>(copy_.data());
     flatbuffers::Verifier verifier(bytes, value.size());
-    if (verifier.VerifyBuffer<Table>(nullptr)) table_ = flatbuffers::GetRoot<Table>(bytes);
+    if (!verifier.VerifyBuffer<Table>(nullptr)) return;
+    const ckpt::ByteView buffer(reinterpret_cast<const std::byte*>(bytes), value.size());
+    if (!ckpt::wire::unpacks_safely(buffer, *Table::MiniReflectTypeTable())) return;
+    table_ = flatbuffers::GetRoot<Table>(bytes);
   }
   explicit operator bool() const { return table_ != nullptr; }
   const Table* operator->() const { return table_; }

@@ -60,6 +60,10 @@ Result<ExpertPlacement> decode_placement(const fb::TrainerState& state, uint32_t
 Status decode_counts(const flatbuffers::Vector<int64_t>* from, size_t count, const char* name,
                      std::vector<int64_t>& to) {
   if (from == nullptr || from->size() == 0) return {};  // no step was done yet
+  // The verifier of FlatBuffers 2.0 looks at the alignment of a vector's length only.
+  if (reinterpret_cast<uintptr_t>(from->Data()) % alignof(int64_t) != 0) {
+    return corrupt(fmt::format("{} are not aligned", name));
+  }
   const bool negative = std::any_of(from->begin(), from->end(), [](int64_t n) { return n < 0; });
   if (from->size() != count || negative) {
     return corrupt(fmt::format("{} are not {} counts", name, count));

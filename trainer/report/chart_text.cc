@@ -65,12 +65,14 @@ struct Scale {
   int dot_columns;
   int dot_rows;
   int dot_x(double x) const {
-    const double share = (x - curve.x_low) / (curve.x_high - curve.x_low);
-    return static_cast<int>(std::lround(share * (dot_columns - 1)));
+    return dot((x - curve.x_low) / (curve.x_high - curve.x_low), dot_columns);
   }
   int dot_y(double y) const {
-    const double share = (curve.y_high - y) / (curve.y_high - curve.y_low);
-    return static_cast<int>(std::lround(share * (dot_rows - 1)));
+    return dot((curve.y_high - y) / (curve.y_high - curve.y_low), dot_rows);
+  }
+  // What lies far outside is drawn on the edge; the canvas clips what lies a little outside.
+  static int dot(double share, int dots) {
+    return static_cast<int>(std::lround(std::clamp(share, -1.0, 2.0) * (dots - 1)));
   }
 };
 
