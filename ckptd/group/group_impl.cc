@@ -13,14 +13,18 @@ void Groups::Impl::end(RunId id, Run& run, const std::vector<Rank>& lost, const 
     ended.remaining.push_back(current.sessions[rank]);
     sessions.at(current.sessions[rank]).active = false;
   }
-  for (const Rendezvous::Waiter& waiter : current.rendezvous.take_waiters()) {
-    actions.emplace_back(Refuse{
-        .session = waiter.session,
-        .request = waiter.request,
-        .error = make_error(ErrorCode::kAborted, "epoch {} has ended: {}", current.epoch, reason)});
-  }
+  const Epoch epoch = current.epoch;
+  const auto waiters = current.rendezvous.take_waiters();
   run.current.reset();
+  // First the end, then what it aborts: whoever is told of that can ask at once which ranks are
+  // lost.
   actions.emplace_back(std::move(ended));
+  for (const Rendezvous::Waiter& waiter : waiters) {
+    actions.emplace_back(
+        Refuse{.session = waiter.session,
+               .request = waiter.request,
+               .error = make_error(ErrorCode::kAborted, "epoch {} has ended: {}", epoch, reason)});
+  }
 }
 
 void Groups::Impl::try_open(RunId id, Run& run, Actions& actions) {
@@ -41,18 +45,19 @@ void Groups::Impl::try_open(RunId id, Run& run, Actions& actions) {
 // The member's slot of the current epoch becomes empty.
 void Groups::Impl::leave_current(RunId id, Run& run, const Member& member, const std::string& how,
                                  bool ends, Actions& actions) {
+  if (member.active) {
+    Current& current = *run.current;
+    current.slots[member.rank] = Slot::kLeft;
+    current.rendezvous.forget(current.sessions[member.rank]);
+    if (ends) {
+      end(id, run, {member.rank}, fmt::format("rank {}: {}", member.rank, how), actions);
+    } else if (std::all_of(current.slots.begin(), current.slots.end(),
+                           [](Slot slot) { return slot == Slot::kLeft; })) {
+      run.current.reset();
+    }
+  }
   actions.emplace_back(
       MemberGone{.run = id, .epoch = member.epoch, .rank = member.rank, .how = how});
-  if (!member.active) return;
-  Current& current = *run.current;
-  current.slots[member.rank] = Slot::kLeft;
-  current.rendezvous.forget(current.sessions[member.rank]);
-  if (ends) {
-    end(id, run, {member.rank}, fmt::format("rank {}: {}", member.rank, how), actions);
-  } else if (std::all_of(current.slots.begin(), current.slots.end(),
-                         [](Slot slot) { return slot == Slot::kLeft; })) {
-    run.current.reset();
-  }
 }
 
 void Groups::Impl::drop_joins(SessionId session) {
