@@ -97,8 +97,8 @@ void JournalWriter::Impl::reserve_ahead(uint64_t wanted) {
                .bytes = wanted,
                .on_done = [this, end, wanted](const Result<uint64_t>& result) {
                  reserving = false;
-                 const auto code = result.ok() ? std::nullopt : std::optional(result.error().code);
-                 disk_full = code == ckpt::ErrorCode::kResourceExhausted;
+                 disk_full =
+                     !result.ok() && result.error().code == ckpt::ErrorCode::kResourceExhausted;
                  if (result.ok()) reserved_end = end + wanted;
                  if (disk_full && wanted > limits::kJournalReserveMin) reserve_ahead(wanted / 2);
                }});

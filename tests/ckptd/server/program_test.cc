@@ -21,6 +21,7 @@ using ckpt::test::RawClient;
 using ckpt::test::run_program;
 using ckpt::test::TempFolder;
 using testing::HasSubstr;
+using testing::Not;
 
 std::string write_file(const std::string& path, const std::string& text) {
   std::ofstream(path) << text;
@@ -50,6 +51,14 @@ TEST(CkptdProgram, ASocketSomebodyListensOnIsRefusedAndAStaleOneReplaced) {
   daemon.start();
   RawClient client(daemon.socket());
   client.hello_control();
+}
+
+TEST(CkptdProgram, AFirstStartAndACleanEndGiveNothingToWarnOf) {
+  DaemonProcess daemon({"--arena", "64MiB"});
+  EXPECT_EQ(daemon.stop(), 0);
+  EXPECT_THAT(daemon.log(), HasSubstr("ready"));
+  EXPECT_THAT(daemon.log(), Not(HasSubstr("warning"))) << daemon.log();
+  EXPECT_THAT(daemon.log(), Not(HasSubstr("error"))) << daemon.log();
 }
 
 TEST(CkptdProgram, SigtermDrainsAndExitsWithZero) {
