@@ -17,7 +17,10 @@ Persist::Impl::Impl(Disk& with_disk, Executor& with_executor, JournalWriter& wit
       options(with),
       segments(
           with_disk, with_executor,
-          {.store = with.store, .first = with.first_segment, .segment_bytes = with.segment_bytes},
+          {.store = with.store,
+           .first = with.first_segment,
+           .segment_bytes = with.segment_bytes,
+           .reserve_bytes = with.reserve_bytes},
           [this](Segment& segment) {
             if (segment.failed.has_value()) fail_segment(segment, *segment.failed);
             start_round();
@@ -42,8 +45,8 @@ Status Persist::reserve(const ckpt::SnapshotKey& snapshot, uint64_t bytes) {
   for (const auto& [key, writes] : impl_->snapshots) promised += writes.reserved_bytes;
   // What is kept in reserve is of the disk's free space: preallocated segments are ours already.
   const uint64_t kept = impl_->options.reserve_bytes;
-  const uint64_t there =
-      space.free_bytes - std::min(space.free_bytes, kept) + impl_->segments.unplaced_bytes();
+  const uint64_t there = space.free_bytes - std::min(space.free_bytes, kept) +
+                         impl_->segments.unplaced_bytes(space.free_bytes);
   if (there < promised || there - promised < bytes) {
     return make_error(
         ErrorCode::kResourceExhausted,
@@ -81,7 +84,6 @@ void Persist::write(const ckpt::SnapshotKey& snapshot, ckpt::Rank rank, StagedSl
   impl_->stats.bytes_queued += write->slab.payload().size();
   impl_->queue.push_back(std::move(write));
   impl_->pump();
-  impl_->segments.prepare_ahead();
 }
 
 void Persist::abandon(const ckpt::SnapshotKey& snapshot) {

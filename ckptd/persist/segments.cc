@@ -45,11 +45,11 @@ Segment& Segments::at(ckpt::SegmentId segment) {
   return *found->second;
 }
 
-void Segments::make(uint64_t extent_bytes) {
+void Segments::make(uint64_t bytes, uint64_t least, uint64_t free_bytes) {
   auto segment = std::make_shared<NewSegment>();
   segment->id = next_++;
-  segment->least = kBlockBytes + extent_bytes;
-  segment->bytes = std::max(options_.segment_bytes, segment->least);
+  segment->bytes = bytes;
+  segment->least = least;
   if (!directory_made_) {
     // Of a store that is new; once.
     Status status = disk_.make_directory(kSegmentsDirectory);
@@ -58,6 +58,8 @@ void Segments::make(uint64_t extent_bytes) {
     if (!status.ok()) segment->file.emplace(status.error());
   }
   making_ = true;
+  making_bytes_ = bytes;
+  free_before_making_ = free_bytes;
   executor_.run(
       [&disk = disk_, segment] {
         if (segment->file.has_value()) return;
@@ -67,12 +69,18 @@ void Segments::make(uint64_t extent_bytes) {
       [this, segment] { made(*segment); });
 }
 
+// Whether that much can be preallocated without touching what is to be left free.
+bool Segments::fits(uint64_t bytes, const Disk::Space& space) const {
+  return space.free_bytes - std::min(space.free_bytes, options_.reserve_bytes) >= bytes;
+}
+
 void Segments::made(NewSegment& segment) {
   making_ = false;
   const bool awaited = std::exchange(awaited_, false);
   if (!segment.file->ok()) {
-    next_ = segment.id;  // there is no such file
-    if (awaited) failure_ = segment.file->error();
+    const ckpt::Error& error = segment.file->error();
+    if (error.code != ckpt::ErrorCode::kAlreadyExists) next_ = segment.id;  // there is no such file
+    if (awaited) failure_ = Failure{segment.least, error};
   } else {
     auto opened = std::make_unique<Segment>();
     opened->id = segment.id;
@@ -122,19 +130,36 @@ Result<std::optional<Segments::Place>> Segments::place(uint64_t bytes) {
     current_ = std::exchange(spare_, nullptr);
   }
   if (current_ == nullptr) {
-    if (failure_.has_value()) return *std::exchange(failure_, std::nullopt);
+    const uint64_t least = kBlockBytes + bytes;
+    if (failure_.has_value()) {
+      const Failure failure = *std::exchange(failure_, std::nullopt);
+      // It may have been too large for the disk, made for somebody who needed more.
+      const bool smaller =
+          failure.error.code == ckpt::ErrorCode::kResourceExhausted && least < failure.least;
+      if (!smaller) return failure.error;
+    }
+    if (!making_) {
+      CKPT_ASSIGN(const Disk::Space space, disk_.space());
+      const uint64_t whole = std::max(options_.segment_bytes, least);
+      make(fits(whole, space) ? whole : least, least, space.free_bytes);
+    }
     awaited_ = true;
-    if (!making_) make(bytes);
     return std::optional<Place>();
   }
   const Place place{current_, current_->used};
   current_->used += bytes;
+  prepare_ahead();
   return std::optional(place);
 }
 
 void Segments::prepare_ahead() {
   const bool needed = current_ == nullptr || current_->bytes - current_->used < current_->bytes / 2;
-  if (spare_ == nullptr && needed && !making_) make(0);
+  if (spare_ != nullptr || !needed || making_) return;
+  // A disk that is nearly full is not filled ahead of need.
+  const auto space = disk_.space();
+  const uint64_t bytes = options_.segment_bytes;
+  if (!space.ok() || !fits(bytes, *space)) return;
+  make(bytes, bytes, space->free_bytes);
 }
 
 void Segments::seal_off(Segment& segment, const ckpt::Error& error) {
@@ -167,7 +192,11 @@ uint64_t Segments::usable_bytes(const Segment* segment) const {
   return rest < largest_extent_ ? 0 : rest;
 }
 
-uint64_t Segments::unplaced_bytes() const { return usable_bytes(current_) + usable_bytes(spare_); }
+uint64_t Segments::unplaced_bytes(uint64_t free_bytes) const {
+  const uint64_t gone = free_before_making_ - std::min(free_before_making_, free_bytes);
+  const uint64_t being_made = making_ ? std::min(making_bytes_, gone) : 0;
+  return usable_bytes(current_) + usable_bytes(spare_) + being_made;
+}
 
 void Segments::close() {
   CKPT_ASSERT(!making_);

@@ -35,6 +35,7 @@ class Segments {
     ckpt::base::Hash128 store;
     ckpt::SegmentId first = 1;
     uint64_t segment_bytes = 1ull << 30;
+    uint64_t reserve_bytes = 0;  // of the disk's free space, not to be preallocated
   };
   // on_header: a header was written, or the segment failed. on_made: place() may be asked again.
   // Both run from the loop.
@@ -49,8 +50,8 @@ class Segments {
     uint64_t offset = 0;
   };
   Result<std::optional<Place>> place(uint64_t bytes);
-  // Makes the first or the next segment ahead of need. A failure is not an error yet: place() tries
-  // again and reports it.
+  // Makes the first or the next segment ahead of need, where the disk has room for a whole one. A
+  // failure is not an error yet: place() tries again and reports it.
   void prepare_ahead();
   bool making() const { return making_; }
 
@@ -60,9 +61,10 @@ class Segments {
   // Closes the file once nobody needs it any more.
   void close_if_done(ckpt::SegmentId segment);
   std::vector<Segment*> all();
-  // Preallocated and not yet placed: space on disk that is already ours. Without the rest of a
-  // segment that the largest extent so far does not fit into, and without one that is being made.
-  uint64_t unplaced_bytes() const;
+  // Preallocated and not yet placed: space on disk that is already ours, and no longer among the
+  // `free_bytes` of the disk. Without the rest of a segment that the largest extent so far does not
+  // fit into.
+  uint64_t unplaced_bytes(uint64_t free_bytes) const;
   // Gives back what was preallocated and never used. Nothing is in flight.
   void close();
 
@@ -74,8 +76,13 @@ class Segments {
     uint64_t least = 0;  // that will do on a disk that is nearly full
     std::optional<Result<Disk::NewFile>> file;
   };
-  void make(uint64_t extent_bytes);
+  struct Failure {
+    uint64_t least = 0;  // of the segment that could not be made
+    ckpt::Error error;
+  };
+  void make(uint64_t bytes, uint64_t least, uint64_t free_bytes);
   void made(NewSegment& segment);
+  bool fits(uint64_t bytes, const Disk::Space& space) const;
   uint64_t usable_bytes(const Segment* segment) const;
   void write_header(Segment& segment);
 
@@ -90,8 +97,10 @@ class Segments {
   Segment* spare_ = nullptr;
   bool directory_made_ = false;
   bool making_ = false;
-  bool awaited_ = false;                // place() waits for what is being made
-  std::optional<ckpt::Error> failure_;  // of that, until place() has told it
+  uint64_t making_bytes_ = 0;        // how large, and
+  uint64_t free_before_making_ = 0;  // what was free before
+  bool awaited_ = false;             // place() waits for what is being made
+  std::optional<Failure> failure_;   // of that, until place() has told it
   uint64_t largest_extent_ = 0;
 };
 
