@@ -25,8 +25,8 @@ struct Scratch {
   std::set<std::string> directories;
 };
 Scratch& scratch() {
-  static auto* const kAll = new Scratch;  // lives as long as that thread may
-  return *kAll;
+  static auto* const all = new Scratch;  // lives as long as that thread may
+  return *all;
 }
 
 void remove_directory(const std::string& path) {

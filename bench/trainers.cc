@@ -87,6 +87,7 @@ Status Trainers::join(uint32_t rank) {
   std::vector<std::string> names;
   for (const uint32_t unit : units_) names.push_back(fmt::format("bench.{}", unit));
   std::vector<ckpt_unit> units;
+  units.reserve(names.size());
   for (const std::string& name : names) {
     units.push_back({.name = name.c_str(),
                      .layer = -1,

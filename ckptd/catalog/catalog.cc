@@ -63,7 +63,7 @@ Status Catalog::clear() {
 
 Status Catalog::heal() {
   if (!impl_->store_closed) return clear();
-  const Status opened = impl_->store->reopen();
+  Status opened = impl_->store->reopen();
   if (!opened.ok() && opened.error().code != ErrorCode::kCorrupt) return opened;
   if (!opened.ok()) return clear();
   impl_->forget();

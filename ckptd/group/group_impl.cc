@@ -45,19 +45,18 @@ void Groups::Impl::try_open(RunId id, Run& run, Actions& actions) {
 // The member's slot of the current epoch becomes empty.
 void Groups::Impl::leave_current(RunId id, Run& run, const Member& member, const std::string& how,
                                  bool ends, Actions& actions) {
-  if (member.active) {
-    Current& current = *run.current;
-    current.slots[member.rank] = Slot::kLeft;
-    current.rendezvous.forget(current.sessions[member.rank]);
-    if (ends) {
-      end(id, run, {member.rank}, fmt::format("rank {}: {}", member.rank, how), actions);
-    } else if (std::all_of(current.slots.begin(), current.slots.end(),
-                           [](Slot slot) { return slot == Slot::kLeft; })) {
-      run.current.reset();
-    }
-  }
   actions.emplace_back(
       MemberGone{.run = id, .epoch = member.epoch, .rank = member.rank, .how = how});
+  if (!member.active) return;
+  Current& current = *run.current;
+  current.slots[member.rank] = Slot::kLeft;
+  current.rendezvous.forget(current.sessions[member.rank]);
+  if (ends) {
+    end(id, run, {member.rank}, fmt::format("rank {}: {}", member.rank, how), actions);
+  } else if (std::all_of(current.slots.begin(), current.slots.end(),
+                         [](Slot slot) { return slot == Slot::kLeft; })) {
+    run.current.reset();
+  }
 }
 
 void Groups::Impl::drop_joins(SessionId session) {

@@ -73,7 +73,7 @@ void Persist::Impl::round_synced() {
     const SnapshotWrites& snapshot = snapshots.at(commit.snapshot);
     if (snapshot.failed.has_value()) {
       ckpt::Error error = *snapshot.failed;
-      refuse(std::move(commit), std::move(error));
+      refuse(commit, std::move(error));
     } else {
       durable.push_back(std::move(commit));
     }
@@ -84,13 +84,14 @@ void Persist::Impl::round_synced() {
 
 void Persist::Impl::append_round(std::vector<PendingCommit> commits) {
   std::vector<ckpt::fb::RecordT> records;
+  records.reserve(commits.size());
   for (PendingCommit& commit : commits) records.push_back(std::move(commit.record));
   auto shared = std::make_shared<std::vector<PendingCommit>>(std::move(commits));
   journal.append(std::move(records), [this, shared](const Result<uint64_t>& first_sequence) {
     uint64_t index = 0;
     for (PendingCommit& commit : *shared) {
       if (!first_sequence.ok()) {
-        refuse(std::move(commit), first_sequence.error());
+        refuse(commit, first_sequence.error());
         continue;
       }
       // Taken out first: marking a slab durable may let the daemon lease it at once.
@@ -104,7 +105,7 @@ void Persist::Impl::append_round(std::vector<PendingCommit> commits) {
   });
 }
 
-void Persist::Impl::refuse(PendingCommit commit, ckpt::Error error) {
+void Persist::Impl::refuse(const PendingCommit& commit, ckpt::Error error) {
   forget(commit.snapshot);
   --commits_open;
   commit.on_done(std::move(error));

@@ -68,7 +68,7 @@ struct Persist::Impl {
   void start_round();
   void round_synced();
   void append_round(std::vector<PendingCommit> commits);
-  void refuse(PendingCommit commit, ckpt::Error error);
+  void refuse(const PendingCommit& commit, ckpt::Error error);
   void forget(const ckpt::SnapshotKey& snapshot);  // with its reservation, slabs and unsynced marks
 
   Disk& disk;

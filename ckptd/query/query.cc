@@ -14,15 +14,15 @@ struct Verb {
 };
 
 const std::array<Verb, 8>& verbs() {
-  static const std::array<Verb, 8> kVerbs = {{{"runs", {}, runs_document},
-                                              {"log", {"target", "limit"}, log_document},
-                                              {"show", {"target"}, show_document},
-                                              {"schema", {"target"}, schema_document},
-                                              {"unit", {"target", "unit"}, unit_document},
-                                              {"experts", {"target"}, experts_document},
-                                              {"diff", {"from", "to"}, diff_document},
-                                              {"restore-plan", {"target"}, restore_plan_document}}};
-  return kVerbs;
+  static const std::array<Verb, 8> all = {{{"runs", {}, runs_document},
+                                           {"log", {"target", "limit"}, log_document},
+                                           {"show", {"target"}, show_document},
+                                           {"schema", {"target"}, schema_document},
+                                           {"unit", {"target", "unit"}, unit_document},
+                                           {"experts", {"target"}, experts_document},
+                                           {"diff", {"from", "to"}, diff_document},
+                                           {"restore-plan", {"target"}, restore_plan_document}}};
+  return all;
 }
 
 const Verb* find_verb(std::string_view name) {

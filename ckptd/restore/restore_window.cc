@@ -156,7 +156,7 @@ void RestoreJob::Impl::read_run(FillingWindow& window, size_t number) {
              .offset = piece.file_begin,
              .memory = window.bytes.subspan(piece.slab_offset, piece.file_end - piece.file_begin),
              .buffer = context.staging.slab_buffer(arena, window.slab),
-             .on_done = [this, &window, piece](Result<uint64_t> bytes) {
+             .on_done = [this, &window, piece](const Result<uint64_t>& bytes) {
                reads_in_flight -= 1;
                read_done(window, piece, bytes);
                submit_reads();

@@ -94,7 +94,7 @@ void SegmentReader::Impl::begin_open(ckpt::SegmentId segment, Then then) {
        .file = *file,
        .offset = 0,
        .memory = entry.header.bytes(),
-       .on_done = [this, segment](Result<uint64_t> bytes) { header_read(segment, bytes); }});
+       .on_done = [this, segment](const Result<uint64_t>& bytes) { header_read(segment, bytes); }});
 }
 
 // The header, unless it is damaged: then why.

@@ -58,6 +58,7 @@ Result<ExportFile> make_file(std::string name, const std::vector<Chosen>& chosen
   ExportFile file;
   file.name = std::move(name);
   std::vector<ckpt::safetensors::Tensor> tensors;
+  tensors.reserve(chosen.size());
   for (const Chosen& one : chosen) {
     tensors.push_back({one.tensor->name, one.tensor->dtype, one.tensor->shape, 0, 0});
   }

@@ -122,7 +122,8 @@ bool FakeDaemon::serve_peer(Peer& peer) {
       messages_.push_back(**message);
     }
     arrived_.notify_all();
-    if (!override_ || !override_(peer, **message)) answer(peer, **message, std::move(fd));
+    if (override_ && override_(peer, **message)) continue;
+    answer(peer, **message, std::exchange(fd, {}));
   }
   return false;
 }
@@ -152,7 +153,8 @@ void FakeDaemon::welcome(Peer& peer, const fb::HelloT& hello, base::UniqueFd fd)
     body.slab_bytes = layout.slab_bytes;
     body.slab_count = layout.slab_count;
   }
-  peer.send_bytes(wire::encode(std::move(body)), control || body.adopted ? -1 : arena_fd_.get());
+  const int sent_fd = control || body.adopted ? -1 : arena_fd_.get();
+  peer.send_bytes(wire::encode(std::move(body)), sent_fd);
 }
 
 void FakeDaemon::answer(Peer& peer, const fb::MessageT& message, base::UniqueFd fd) {

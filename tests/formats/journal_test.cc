@@ -10,7 +10,6 @@
 namespace ckpt {
 namespace {
 
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 struct Scanned {

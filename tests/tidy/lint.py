@@ -62,7 +62,10 @@ class Lint:
 
     def key(self, path):
         digest = hashlib.sha256((self.base + self.commands[path]).encode())
-        for part in (path, *sorted(reached_headers(self.tree, path, set()))):
+        folders = path.split("/")
+        nearer = ["/".join(folders[:depth] + [".clang-tidy"]) for depth in range(1, len(folders))]
+        configured = [config for config in nearer if config in self.tree.files]
+        for part in (path, *configured, *sorted(reached_headers(self.tree, path, set()))):
             digest.update(f"\n{part}\n{self.tree.files[part]}".encode())
         return digest.hexdigest()
 

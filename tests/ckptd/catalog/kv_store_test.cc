@@ -39,7 +39,7 @@ TYPED_TEST_SUITE(KvStoreTest, Rooms);
 
 TYPED_TEST(KvStoreTest, GivesBackWhatWasWrittenAlsoWhenOpenedAgain) {
   auto store = this->room_.open();
-  const std::string binary("\0\xff\x80 key", 8);
+  const std::string binary("\0\xff\x80 key", 7);
   ASSERT_TRUE(store->write({{Family::kRuns, binary, "value"}, {Family::kTags, binary, ""}}).ok());
   ASSERT_TRUE(store->write({{Family::kRuns, "gone", "x"}, {Family::kRuns, "gone", {}}}).ok());
   store.reset();

@@ -110,7 +110,8 @@ TEST(UniqueFd, ClosesOnceAndOnlyItsOwn) {
     base::UniqueFd next(std::move(owner));
     EXPECT_FALSE(owner.valid());  // NOLINT(bugprone-use-after-move): that is what is tested
     EXPECT_EQ(next.get(), fd);
-    next = std::move(next);
+    base::UniqueFd& same = next;
+    next = std::move(same);
     EXPECT_TRUE(is_open(fd));
   }
   EXPECT_FALSE(is_open(fd));
