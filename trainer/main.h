@@ -8,7 +8,7 @@
 
 #include "trainer/train_config.h"
 
-namespace CLI {
+namespace CLI {  // NOLINT(readability-identifier-naming): CLI11 has it so
 class App;
 }
 

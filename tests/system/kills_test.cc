@@ -20,7 +20,6 @@ namespace {
 
 using nlohmann::json;
 using std::chrono::milliseconds;
-using std::chrono::steady_clock;
 
 uint64_t setting(const char* name, uint64_t fallback) {
   const char* value = std::getenv(name);

@@ -40,7 +40,7 @@ Status Snapshotter::make_room(uint64_t step, const BackPressure& pressure) {
     return make_error(ErrorCode::kResourceExhausted,
                       "step {}: the snapshot of step {} is still being written", step, oldest.step);
   }
-  const Status waited = to_status(oldest.handle.wait(CKPT_LEVEL_DURABLE, pressure.wait_ms_max));
+  Status waited = to_status(oldest.handle.wait(CKPT_LEVEL_DURABLE, pressure.wait_ms_max));
   if (waited.ok() || oldest.handle.info().level == CKPT_LEVEL_FAILED) return {};
   return waited;
 }

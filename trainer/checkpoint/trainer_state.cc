@@ -85,6 +85,7 @@ Result<std::vector<std::byte>> encode(const TrainerState& state) {
   std::vector<flatbuffers::Offset<fb::LayerSlots>> layers;
   for (const auto& layer : state.placement.slots) {
     std::vector<flatbuffers::Offset<fb::RankSlots>> ranks;
+    ranks.reserve(layer.size());
     for (const auto& held : layer) ranks.push_back(fb::CreateRankSlotsDirect(builder, &held));
     layers.push_back(fb::CreateLayerSlotsDirect(builder, &ranks));
   }

@@ -59,7 +59,7 @@ void Recorder::add(const RankEvent& event) {
 
 Recorder::OpenFailure& Recorder::open_failure(uint64_t lost_ns) {
   if (!open_failure_) {
-    open_failure_.emplace();
+    open_failure_ = OpenFailure{};
     open_failure_->failure.step = step_;
     open_failure_->last_completed = step_;
     open_failure_->lost_ns = lost_ns;

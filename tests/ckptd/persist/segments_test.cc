@@ -45,6 +45,7 @@ class SegmentsTest : public testing::Test {
  protected:
   explicit SegmentsTest(uint64_t capacity = 8 * kSegment) : disk_({.capacity_bytes = capacity}) {}
   ~SegmentsTest() override {
+    on_made_ = [] {};  // that of the test belongs to its frame
     settle();
     segments_.close();
   }

@@ -102,7 +102,8 @@ class DispatchTest : public testing::TestWithParam<DispatchCase> {
         const std::vector<int32_t> choice = make_choice(source);
         for (size_t i = 0; i < choice.size(); ++i) {
           if (choice[i] != static_cast<int32_t>(expert)) continue;
-          rows.insert(rows.end(), {static_cast<float>(source), static_cast<float>(i / c.top_k),
+          const size_t token = i / c.top_k;
+          rows.insert(rows.end(), {static_cast<float>(source), static_cast<float>(token),
                                    static_cast<float>(expert)});
         }
       }
@@ -127,8 +128,9 @@ TEST_P(DispatchTest, MovesEveryRowThereAndBack) {
     std::vector<float> rows(choice.size() * kWidth, -1.0f);
     for (size_t i = 0; i < choice.size(); ++i) {
       float* row = rows.data() + dispatch.positions()[i] * kWidth;
+      const size_t token = i / c.top_k;
       row[0] = static_cast<float>(comm.rank());
-      row[1] = static_cast<float>(i / c.top_k);
+      row[1] = static_cast<float>(token);
       row[2] = static_cast<float>(choice[i]);
     }
     std::vector<float> arrived(static_cast<size_t>(dispatch.received_rows() * kWidth), -1.0f);
