@@ -109,6 +109,33 @@ TEST_F(KillsTest, FiveDeathsOfCkptdStopNothingAndLoseNothing) {
   expect_history(store, events, kSteps);
 }
 
+// The commit of the last checkpoint races with the death of one that contributed to it. Whoever
+// wins, the run ends: by that checkpoint, or by one that the successor takes part in.
+TEST_F(KillsTest, ADeathInTheLastCheckpointNeverKeepsTheRunWaiting) {
+  const std::vector<std::string> same = {"--ranks", "2", "--steps", "3", "--checkpoint-every", "2"};
+  const auto expected = bits(train("quiet.json", same));
+  const uint64_t plays = setting("CKPT_KILL_PLAYS", 8);
+  for (uint64_t play = 0; play < plays; ++play) {
+    std::mt19937_64 random(seed(play));
+    const std::string name = "last" + std::to_string(play);
+    const std::string store = folder_ / name;
+    const std::string events = folder_ / (name + ".jsonl");
+    auto with = same;
+    with.insert(with.end(), {"--data-dir", store, "--events", events});
+    Program program("moetrain", arguments(name + ".json", with));
+    const auto begun = [](const json& event) { return event.at("event") == "saving"; };
+    while (program.running() && !std::ranges::any_of(read_lines(events), begun)) {
+      std::this_thread::sleep_for(milliseconds(1));  // another program's file: no event
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 4000));
+    kill_one(program, is_rank, random);  // unless all of them have ended
+    const Ended ended = program.wait();
+    ASSERT_EQ(ended.code(), 0) << ended.err;
+    EXPECT_EQ(bits(read_report(name + ".json")), expected) << ended.err;
+    expect_history(store, events, 3);
+  }
+}
+
 // A rank that dies while the group forms, twice in a row, together with ckptd: whatever comes.
 TEST_F(KillsTest, RandomDeathsOfAnythingCostTimeAndNothingElse) {
   constexpr uint64_t kSteps = 30;

@@ -120,9 +120,13 @@ Result<SnapshotOutcome> Snapshotter::wait(uint64_t step, uint32_t timeout_ms) {
   return waited.error();
 }
 
-bool Snapshotter::in_flight(uint64_t step) const {
-  return std::any_of(in_flight_.begin(), in_flight_.end(),
-                     [&](const InFlight& snapshot) { return snapshot.step == step; });
+std::vector<SnapshotOutcome> Snapshotter::drain(uint32_t timeout_ms) {
+  const auto begin = Clock::now();
+  for (InFlight& snapshot : in_flight_) {
+    const double left_ms = std::max(timeout_ms - ms_since(begin), 1.0);
+    (void)snapshot.handle.wait(CKPT_LEVEL_DURABLE, static_cast<uint32_t>(left_ms));
+  }
+  return settled();
 }
 
 }  // namespace moetrain

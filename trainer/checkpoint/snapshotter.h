@@ -59,7 +59,9 @@ class Snapshotter {
   // kDeadlineExceeded if it is still in flight. Its outcome is not in settled() afterwards.
   Result<SnapshotOutcome> wait(uint64_t step, uint32_t timeout_ms);
 
-  bool in_flight(uint64_t step) const;
+  // Waits for all that are in flight, and tells how each ended; one that is still in flight after
+  // the time is none of them.
+  std::vector<SnapshotOutcome> drain(uint32_t timeout_ms);
 
  private:
   struct InFlight {

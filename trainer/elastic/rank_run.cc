@@ -283,6 +283,10 @@ Result<RankRun::Ending> RankRun::save_last(Comm& comm) {
         snapshotter_->wait(progress_.step, options_.save_timeout_ms);
     if (saved.ok()) {
       report_snapshot(*saved);
+      // Earlier ones may still be on their way: their end belongs to the run's history, too.
+      for (const SnapshotOutcome& outcome : snapshotter_->drain(options_.save_timeout_ms)) {
+        report_snapshot(outcome);
+      }
       return Ending::kSaved;
     }
     if (const auto over = member_->epoch_over()) return leave_group(&comm, *over);

@@ -163,8 +163,9 @@ void Supervisor::Impl::watch_once() {
 
 // Whoever has not saved has no process, or waits for an epoch that nobody else will join.
 bool Supervisor::Impl::everybody_else_is_done() const {
-  return std::all_of(slots.begin(), slots.end(),
-                     [](const Slot& slot) { return slot.saved || !slot.process || slot.left; });
+  return std::all_of(slots.begin(), slots.end(), [](const Slot& slot) {
+    return slot.saved || !slot.process || !slot.in_epoch;
+  });
 }
 
 void Supervisor::Impl::daemon_ended() {

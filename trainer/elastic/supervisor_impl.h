@@ -21,9 +21,9 @@ struct Supervisor::Impl {
     std::optional<Process> process;
     ckpt::base::UniqueFd events;
     EventReader reader;
-    bool saved = false;   // the last checkpoint is durable: its end is a good one
-    bool joined = false;  // it asked for an epoch: from then on SIGTERM makes it save and stop
-    bool left = false;    // it lost its group and has not trained since
+    bool saved = false;     // the last checkpoint is durable: its end is a good one
+    bool joined = false;    // it asked for an epoch: from then on SIGTERM makes it save and stop
+    bool in_epoch = false;  // of a group that has opened and that it has not lost
   };
 
   explicit Impl(RunOptions run_options);

@@ -87,7 +87,6 @@ void Supervisor::Impl::handle(const RankEvent& event) {
   switch (event.kind) {
     case Kind::kTraining:
       epoch_seen = true;
-      slots[event.rank].left = false;
       if (event.rank == 0 && event.resumed) {
         say(fmt::format("resumed at step {} ({} ranks, epoch {}, lineage {})", event.step,
                         slots.size(), event.epoch, event.lineage));
@@ -99,6 +98,8 @@ void Supervisor::Impl::handle(const RankEvent& event) {
       slots[event.rank].joined = true;
       return;
     case Kind::kConnecting:
+      slots[event.rank].in_epoch = true;
+      return;
     case Kind::kRestoring:
     case Kind::kSaving:
       return;
@@ -117,7 +118,7 @@ void Supervisor::Impl::handle(const RankEvent& event) {
       });
       return;
     case Kind::kGroupLost:
-      slots[event.rank].left = true;
+      slots[event.rank].in_epoch = false;
       return;
     case Kind::kLog:
       return say(fmt::format("rank {}: {}", event.rank, event.text));
