@@ -101,22 +101,22 @@ Result<double> fio_write(const std::string& path, uint64_t bytes, const RawConfi
   return json.at(speed).get<double>();
 }
 
-// The file with all its blocks in place and nothing in them, as a preallocated segment is. They
-// have been written before, so that a thin disk has them, too: such a disk took a quarter longer
-// here for blocks that were new to it, and the limit has to have the better of the two.
-ckpt::Status lay_out(int fd, uint64_t bytes, ckpt::MutableByteView pool) {
-  const off_t have = ::lseek(fd, 0, SEEK_END);
-  const auto want = static_cast<off_t>(bytes);
-  if (have < want) {
-    if (::fallocate(fd, 0, 0, want) != 0) return failed("fallocate", errno);
-    CKPT_TRY(write_loop(fd, bytes, {.depth = 8, .request_bytes = 4ull << 20}, pool));
-  }
-  // Where the file system cannot do this, the blocks count as written: faster still.
-  if (::fallocate(fd, FALLOC_FL_ZERO_RANGE, 0, want) != 0 && errno != EOPNOTSUPP) {
+Result<double> write_file(int fd, const std::string& path, uint64_t bytes, const RawConfig& config,
+                          ckpt::MutableByteView pool) {
+  return config.fio ? fio_write(path, bytes, config) : write_loop(fd, bytes, config, pool);
+}
+
+// A new file with all its blocks in place and nothing in them, as a segment is when it is made.
+Result<ckpt::base::UniqueFd> make_file(const std::string& path, uint64_t bytes) {
+  if (::unlink(path.c_str()) != 0 && errno != ENOENT) return failed(path, errno);
+  ckpt::base::UniqueFd fd(
+      ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_DIRECT | O_CLOEXEC, 0600));
+  if (!fd.valid()) return failed(path, errno);
+  if (::fallocate(fd.get(), 0, 0, static_cast<off_t>(bytes)) != 0) {
     return failed("fallocate", errno);
   }
-  if (::fsync(fd) != 0) return failed("fsync", errno);
-  return {};
+  if (::fsync(fd.get()) != 0) return failed("fsync", errno);
+  return fd;
 }
 
 }  // namespace
@@ -130,11 +130,15 @@ bool fio_installed() { return ::system("fio --version >/dev/null 2>&1") == 0; }
 
 Result<double> raw_write(const std::string& path, uint64_t bytes, const RawConfig& config,
                          ckpt::MutableByteView pool) {
-  const ckpt::base::UniqueFd fd(
-      ::open(path.c_str(), O_RDWR | O_CREAT | O_DIRECT | O_CLOEXEC, 0600));
-  if (!fd.valid()) return failed(path, errno);
-  CKPT_TRY(lay_out(fd.get(), bytes, pool));
-  return config.fio ? fio_write(path, bytes, config) : write_loop(fd.get(), bytes, config, pool);
+  CKPT_ASSIGN(const auto fd, make_file(path, bytes));
+  return write_file(fd.get(), path, bytes, config, pool);
+}
+
+Result<double> raw_rewrite(const std::string& path, uint64_t bytes, const RawConfig& config,
+                           ckpt::MutableByteView pool) {
+  CKPT_ASSIGN(const auto fd, make_file(path, bytes));
+  CKPT_TRY(write_file(fd.get(), path, bytes, config, pool));
+  return write_file(fd.get(), path, bytes, config, pool);
 }
 
 Result<RawConfig> sweep(const std::string& path, uint64_t bytes, ckpt::MutableByteView pool,

@@ -68,7 +68,8 @@ Staging::Granted Staging::Impl::add(uid_t uid, ckpt::base::UniqueFd fd, ckpt::Ar
   }
   const Granted granted{.arena = id, .fd = arena->fd.get(), .layout = layout};
   arenas.emplace(id, std::move(arena));
-  warm_next(id);
+  cold.push_back(id);
+  warm_next();
   return granted;
 }
 
@@ -122,13 +123,24 @@ Result<Staging::Granted> Staging::adopt(uid_t uid, ckpt::base::UniqueFd fd, uint
   return impl_->add(uid, std::move(fd), std::move(guard), std::move(view), SlabState::kLeased);
 }
 
-// One chunk of an arena at a time, so that sessions that open together become usable together.
-void Staging::Impl::warm_next(ArenaId id) {
-  ArenaState& arena = at(id);
-  if (arena.warm_chunks == arena.chunk_count() || arena.ended) return;
+// Arenas take turns, so that sessions that open together become usable together. One chunk is
+// faulted in at a time: pages that one thread asks for come in ascending order, those of two
+// interleave, and a disk takes memory that is contiguous in fewer and larger pieces (a virtual one
+// that takes 6 GB/s at best: 4.2-5.0 GB/s from memory faulted in by one thread, 2.9-3.5 by two).
+void Staging::Impl::warm_next() {
+  while (!warming && !cold.empty()) {
+    const ArenaId id = cold.front();
+    cold.pop_front();
+    const auto found = arenas.find(id);
+    if (found != arenas.end() && !found->second->ended) warm_chunk(*found->second);
+  }
+}
+
+void Staging::Impl::warm_chunk(ArenaState& arena) {
   const uint32_t chunk = arena.warm_chunks;
   const MutableByteView guard = arena.chunk_bytes(arena.guard, chunk);
   const MutableByteView view = arena.chunk_bytes(arena.view, chunk);
+  warming = true;
   arena.warming = true;
   auto outcome = std::make_shared<Status>();
   executor.run(
@@ -136,26 +148,24 @@ void Staging::Impl::warm_next(ArenaId id) {
         *outcome = populate(guard);
         if (outcome->ok()) *outcome = populate(view);
       },
-      [this, id, chunk, outcome] { chunk_warmed(id, chunk, *outcome); });
+      [this, id = arena.id, chunk, outcome] { chunk_warmed(id, chunk, *outcome); });
 }
 
 void Staging::Impl::chunk_warmed(ArenaId id, uint32_t chunk, const Status& status) {
   ArenaState& arena = at(id);
+  warming = false;
   arena.warming = false;
-  if (!status.ok()) {
+  if (status.ok()) {
+    if (!arena.ended) register_chunk(arena, chunk);
+    arena.warm_chunks = chunk + 1;
+    if (arena.warm_chunks < arena.chunk_count()) cold.push_back(id);
+  } else {
     // The arena stays as small as it is; what is warm can be used.
     spdlog::error("arena {}: {}", id, status.error().message);
-    destroy_if_over(id);
-    return;
   }
-  if (!arena.ended) register_chunk(arena, chunk);
-  arena.warm_chunks = chunk + 1;
-  if (arena.ended) {
-    destroy_if_over(id);
-    return;
-  }
-  warm_next(id);
-  slabs_ready(id);
+  warm_next();
+  if (!arena.ended && status.ok()) slabs_ready(id);
+  destroy_if_over(id);
 }
 
 void Staging::Impl::register_chunk(ArenaState& arena, uint32_t chunk) {

@@ -1,6 +1,7 @@
 // What Staging keeps, for the sources of this folder only.
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -31,7 +32,8 @@ struct Staging::Impl {
   void make_room(uint64_t bytes);  // gives back arenas of dead sessions, oldest first
   Granted add(uid_t uid, ckpt::base::UniqueFd fd, ckpt::ArenaMapping guard, ckpt::ArenaMapping view,
               SlabState initial);
-  void warm_next(ArenaId arena);
+  void warm_next();
+  void warm_chunk(ArenaState& arena);
   void chunk_warmed(ArenaId arena, uint32_t chunk, const Status& status);
   void register_chunk(ArenaState& arena, uint32_t chunk);
   void destroy_if_over(ArenaId arena);
@@ -43,7 +45,9 @@ struct Staging::Impl {
   std::map<ArenaId, std::unique_ptr<ArenaState>> arenas;
   SlabCache cache;
   ArenaId next_arena = 1;
-  uint64_t next_order = 1;  // of durable slabs
+  std::deque<ArenaId> cold;  // arenas with chunks to be faulted in, the next one first
+  bool warming = false;      // the executor is at one
+  uint64_t next_order = 1;   // of durable slabs
   std::function<void(ArenaId)> on_slabs_ready;
   bool zero_copy = true;
   bool plain_io_logged = false;
