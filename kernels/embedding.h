@@ -9,8 +9,8 @@ namespace ckpt::kernels {
 void embedding_forward(int64_t count, int64_t width, const int32_t* tokens, const float* table,
                        float* out);
 
-// Adds dout[i] to dtable[tokens[i]], i ascending.
+// Adds dout[i] to dtable[tokens[i]]. In double: see linear_backward_weight().
 void embedding_backward(int64_t count, int64_t width, const int32_t* tokens, const float* dout,
-                        float* dtable);
+                        double* dtable);
 
 }  // namespace ckpt::kernels

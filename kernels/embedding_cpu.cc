@@ -12,10 +12,12 @@ void embedding_forward(int64_t count, int64_t width, const int32_t* tokens, cons
 }
 
 void embedding_backward(int64_t count, int64_t width, const int32_t* tokens, const float* dout,
-                        float* dtable) {
+                        double* dtable) {
   for (int64_t i = 0; i < count; ++i) {
-    float* row = dtable + int64_t{tokens[i]} * width;
-    for (int64_t j = 0; j < width; ++j) row[j] += dout[i * width + j];
+    double* row = dtable + int64_t{tokens[i]} * width;
+    for (int64_t j = 0; j < width; ++j) {
+      row[j] += static_cast<double>(dout[i * width + j]);
+    }
   }
 }
 

@@ -1,10 +1,18 @@
 #include <cmath>
 
+#include "kernels/blas.h"
 #include "kernels/expert_gemm.h"
 #include "kernels/linear.h"
 
 namespace ckpt::kernels {
 namespace {
+
+// dw += dy^T x, over all rows at once: an expert's rows lie together on one rank, in the order of
+// the global batch, whatever the number of ranks.
+void add_weight_gradient(const LinearShape& shape, const float* dy, const float* x, float* dw) {
+  gemm({shape.out, shape.in, shape.rows}, 1.0f, {dy, shape.out, Transpose::kYes}, {x, shape.in},
+       1.0f, dw, shape.in);
+}
 
 float sigmoid(float x) { return 1.0f / (1.0f + std::exp(-x)); }
 
@@ -58,11 +66,11 @@ void expert_gemm_backward(const ExpertShape& shape, std::span<const ExpertGroup>
     float* inner = activations.inner + row * shape.intermediate;
     const LinearShape widen{group.rows, shape.hidden, shape.intermediate};
     const LinearShape narrow{group.rows, shape.intermediate, shape.hidden};
-    linear_backward_weight(narrow, dout, inner, group.dw2);
+    add_weight_gradient(narrow, dout, inner, group.dw2);
     linear_backward_input(narrow, dout, group.w2, inner);  // inner now holds its own gradient
     swiglu_backward(group.rows * shape.intermediate, inner, gate, up);
-    linear_backward_weight(widen, gate, in, group.dw1);
-    linear_backward_weight(widen, up, in, group.dw3);
+    add_weight_gradient(widen, gate, in, group.dw1);
+    add_weight_gradient(widen, up, in, group.dw3);
     linear_backward_input(widen, gate, group.w1, din);
     linear_backward_input(widen, up, group.w3, din, Write::kAdd);
     row += group.rows;

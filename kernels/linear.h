@@ -9,6 +9,9 @@ struct LinearShape {
   int64_t rows = 0;  // tokens
   int64_t in = 0;
   int64_t out = 0;
+  // Rows are taken in blocks of so many, each a product of its own, so that the bits of a row, and
+  // of a block's share of dw, do not depend on how many other rows there are. 0: one block.
+  int64_t block_rows = 0;
 };
 
 // Whether a result replaces what is there or is added to it (a residual, a second gradient).
@@ -22,7 +25,10 @@ void linear_forward(const LinearShape& shape, const float* x, const float* w, fl
 void linear_backward_input(const LinearShape& shape, const float* dy, const float* w, float* dx,
                            Write write = Write::kReplace);
 
-// Adds dy^T x to dw[out, in].
-void linear_backward_weight(const LinearShape& shape, const float* dy, const float* x, float* dw);
+// Adds dy^T x to dw[out, in], block by block. In double, where a sum of fp32 values hardly ever
+// rounds: so it does not matter who adds which blocks, or in which order. scratch: [out, in], any
+// content.
+void linear_backward_weight(const LinearShape& shape, const float* dy, const float* x,
+                            float* scratch, double* dw);
 
 }  // namespace ckpt::kernels

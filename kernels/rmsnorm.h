@@ -16,8 +16,9 @@ struct RmsNormShape {
 void rmsnorm_forward(const RmsNormShape& shape, const float* x, const float* scale, float* y,
                      float* inverse_rms);
 
-// Adds to dx [rows, width] and to dscale [width]. dx may not overlap dy.
+// Adds to dx [rows, width], and in double to dscale [width] (see linear_backward_weight()). dx may
+// not overlap dy.
 void rmsnorm_backward(const RmsNormShape& shape, const float* dy, const float* x,
-                      const float* scale, const float* inverse_rms, float* dx, float* dscale);
+                      const float* scale, const float* inverse_rms, float* dx, double* dscale);
 
 }  // namespace ckpt::kernels

@@ -19,7 +19,7 @@ void rmsnorm_forward(const RmsNormShape& shape, const float* x, const float* sca
 }
 
 void rmsnorm_backward(const RmsNormShape& shape, const float* dy, const float* x,
-                      const float* scale, const float* inverse_rms, float* dx, float* dscale) {
+                      const float* scale, const float* inverse_rms, float* dx, double* dscale) {
   const int64_t width = shape.width;
   for (int64_t row = 0; row < shape.rows; ++row) {
     const float* in = x + row * width;
@@ -37,7 +37,7 @@ void rmsnorm_backward(const RmsNormShape& shape, const float* dy, const float* x
     for (i = 0; i < width; ++i) {
       const float normalised = in[i] * inverse;
       din[i] += inverse * (dout[i] * scale[i] - normalised * mean_gn);
-      dscale[i] += dout[i] * normalised;
+      dscale[i] += static_cast<double>(dout[i] * normalised);
     }
   }
 }

@@ -1,7 +1,7 @@
 // The training step: what every rank does between two step boundaries.
 //
 // A global batch of A micro-batches of B sequences is divided among however many ranks there are;
-// loss and gradients depend on their number only through the order of summation. A step whose loss
+// loss and gradients do not depend on their number (parallel/gradients.h). A step whose loss
 // or gradient is not finite changes no parameter and is counted.
 #pragma once
 

@@ -1,4 +1,5 @@
 #include <cmath>
+#include <limits>
 
 #include "kernels/attention.h"
 #include "kernels/cross_entropy.h"
@@ -13,11 +14,23 @@ namespace {
 
 using std::to_string;
 
-KernelCase linear_case(int64_t rows, int64_t in, int64_t out, Write write) {
-  const LinearShape shape{rows, in, out};
+// For gradients that are added up in double: `work` adds to a copy, which is put back rounded.
+template <typename Work>
+void in_double(float* gradient, size_t count, Work work) {
+  constexpr double kSentinel = -4321.5;
+  std::vector<double> sum(gradient, gradient + count);
+  sum.push_back(kSentinel);
+  work(sum.data());
+  std::copy_n(sum.begin(), count, gradient);
+  if (sum.back() != kSentinel) gradient[0] = std::numeric_limits<float>::quiet_NaN();
+}
+
+KernelCase linear_case(int64_t rows, int64_t in, int64_t out, Write write, int64_t block = 0) {
+  const LinearShape shape{rows, in, out, block};
   KernelCase c;
   c.name = "linear_" + to_string(rows) + "x" + to_string(in) + "x" + to_string(out) +
-           (write == Write::kAdd ? "_add" : "");
+           (write == Write::kAdd ? "_add" : "") +
+           (block == 0 ? "" : "_blocks_of_" + to_string(block));
   c.inputs = {static_cast<size_t>(rows * in), static_cast<size_t>(out * in)};
   c.adds = {write == Write::kAdd, true};
   c.forward_adds = write == Write::kAdd;
@@ -34,7 +47,11 @@ KernelCase linear_case(int64_t rows, int64_t in, int64_t out, Write write) {
   c.forward = [=](const Floats& x, float* y) { linear_forward(shape, x[0], x[1], y, write); };
   c.backward = [=](const Floats& x, const float* dy, const Gradients& d) {
     linear_backward_input(shape, dy, x[1], d[0], write);
-    linear_backward_weight(shape, dy, x[0], d[1]);
+    std::vector<float> scratch(static_cast<size_t>(out * in),
+                               std::numeric_limits<float>::quiet_NaN());
+    in_double(d[1], scratch.size(), [&](double* dw) {
+      linear_backward_weight(shape, dy, x[0], scratch.data(), dw);
+    });
   };
   return c;
 }
@@ -64,7 +81,9 @@ KernelCase rmsnorm_case(int64_t rows, int64_t width) {
     std::vector<float> y(static_cast<size_t>(rows * width));
     std::vector<float> inverse_rms(static_cast<size_t>(rows));
     rmsnorm_forward(shape, x[0], x[1], y.data(), inverse_rms.data());
-    rmsnorm_backward(shape, dy, x[0], x[1], inverse_rms.data(), d[0], d[1]);
+    in_double(d[1], static_cast<size_t>(width), [&](double* dscale) {
+      rmsnorm_backward(shape, dy, x[0], x[1], inverse_rms.data(), d[0], dscale);
+    });
   };
   return c;
 }
@@ -186,7 +205,9 @@ KernelCase embedding_case(int64_t count, int64_t width, int64_t vocab) {
     embedding_forward(count, width, tokens.data(), x[0], y);
   };
   c.backward = [=](const Floats&, const float* dy, const Gradients& d) {
-    embedding_backward(count, width, tokens.data(), dy, d[0]);
+    in_double(d[0], static_cast<size_t>(vocab * width), [&](double* dtable) {
+      embedding_backward(count, width, tokens.data(), dy, dtable);
+    });
   };
   return c;
 }
@@ -234,6 +255,7 @@ std::vector<KernelCase> dense_cases() {
       linear_case(1, 1, 1, Write::kReplace),
       linear_case(5, 7, 3, Write::kReplace),
       linear_case(33, 16, 24, Write::kAdd),
+      linear_case(33, 16, 24, Write::kReplace, 8),  // the last block is shorter
       rmsnorm_case(1, 1),
       rmsnorm_case(3, 7),
       rmsnorm_case(2, 8),

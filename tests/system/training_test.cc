@@ -57,7 +57,7 @@ TEST_F(TrainingTest, SeveralRanksMayDieAtOnceAndAgain) {
 
 TEST_F(TrainingTest, AnotherNumberOfRanksResumesTheSameRun) {
   const std::string store = folder_ / "store";
-  // A learning rate at which the loss moves: summation in another order has something to spoil.
+  // A learning rate at which the loss moves: a difference in the last digit would grow.
   train("first.json", {"--ranks", "4", "--steps", "6", "--checkpoint-every", "3", "--lr", "0.003",
                        "--warmup", "5", "--data-dir", store});
   fs::copy(store, folder_ / "copy", fs::copy_options::recursive);
@@ -65,14 +65,10 @@ TEST_F(TrainingTest, AnotherNumberOfRanksResumesTheSameRun) {
       "four.json", {"--ranks", "4", "--steps", "56", "--resume", "latest", "--data-dir", store});
   const json three = train("three.json", {"--ranks", "3", "--steps", "56", "--resume", "latest",
                                           "--data-dir", folder_ / "copy"});
-  const auto expected = losses(four);
-  const auto got = losses(three);
-  ASSERT_EQ(expected.size(), 50u) << "steps 7 to 56";
-  ASSERT_EQ(got.size(), 50u);
-  EXPECT_LT(expected.rbegin()->second, 0.8 * expected.begin()->second) << "it learns";
-  for (const auto& [step, loss] : expected) {
-    EXPECT_NEAR(got.at(step) / loss, 1.0, 1e-5) << "step " << step;
-  }
+  const auto loss = losses(four);
+  ASSERT_EQ(loss.size(), 50u) << "steps 7 to 56";
+  EXPECT_LT(loss.rbegin()->second, 0.8 * loss.begin()->second) << "it learns";
+  EXPECT_EQ(bits(three), bits(four));
 }
 
 TEST_F(TrainingTest, AResumedRunGoesOnAsIfItHadNotStopped) {

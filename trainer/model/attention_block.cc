@@ -1,7 +1,8 @@
 #include "trainer/model/attention_block.h"
 
+#include <algorithm>
+
 #include "kernels/attention.h"
-#include "kernels/linear.h"
 #include "kernels/rmsnorm.h"
 #include "kernels/rope.h"
 
@@ -50,24 +51,24 @@ void AttentionBlock::forward(const AttentionParameters& parameters, std::span<fl
 
   kernels::rmsnorm_forward(norm_shape(config_, tokens_), input_.data(),
                            parameters.norm->value.data(), normed_.data(), inverse_rms_.data());
-  const kernels::LinearShape to_query{tokens_, hidden, query_width()};
-  const kernels::LinearShape to_key{tokens_, hidden, key_width()};
-  kernels::linear_forward(to_query, normed_.data(), parameters.q->value.data(), q_.data());
-  kernels::linear_forward(to_key, normed_.data(), parameters.k->value.data(), k_.data());
-  kernels::linear_forward(to_key, normed_.data(), parameters.v->value.data(), v_.data());
+  kernels::linear_forward(to_query(), normed_.data(), parameters.q->value.data(), q_.data());
+  kernels::linear_forward(to_key(), normed_.data(), parameters.k->value.data(), k_.data());
+  kernels::linear_forward(to_key(), normed_.data(), parameters.v->value.data(), v_.data());
   rotate(q_, k_, /*inverse=*/false);
   kernels::attention_forward(shape, q_.data(), k_.data(), v_.data(), probabilities_.data(),
                              context_.data());
-  kernels::linear_forward({tokens_, query_width(), hidden}, context_.data(),
-                          parameters.o->value.data(), x.data(), kernels::Write::kAdd);
+  kernels::linear_forward(to_hidden(), context_.data(), parameters.o->value.data(), x.data(),
+                          kernels::Write::kAdd);
 }
 
 void AttentionBlock::backward(const AttentionParameters& parameters, std::span<float> dx) {
-  const int64_t hidden = config_.hidden;
-  const kernels::LinearShape output{tokens_, query_width(), hidden};
+  const size_t widest = std::max(parameters.q->value.size(), parameters.k->value.size());
+  weight_scratch_.resize(widest);
   dcontext_.resize(context_.size());
-  kernels::linear_backward_weight(output, dx.data(), context_.data(), parameters.o->grad.data());
-  kernels::linear_backward_input(output, dx.data(), parameters.o->value.data(), dcontext_.data());
+  kernels::linear_backward_weight(to_hidden(), dx.data(), context_.data(), weight_scratch_.data(),
+                                  parameters.o->grad_sum.data());
+  kernels::linear_backward_input(to_hidden(), dx.data(), parameters.o->value.data(),
+                                 dcontext_.data());
 
   dq_.resize(q_.size());
   dk_.resize(k_.size());
@@ -78,20 +79,22 @@ void AttentionBlock::backward(const AttentionParameters& parameters, std::span<f
                               {dq_.data(), dk_.data(), dv_.data(), scratch_.data()});
   rotate(dq_, dk_, /*inverse=*/true);
 
-  const kernels::LinearShape to_query{tokens_, hidden, query_width()};
-  const kernels::LinearShape to_key{tokens_, hidden, key_width()};
-  kernels::linear_backward_weight(to_query, dq_.data(), normed_.data(), parameters.q->grad.data());
-  kernels::linear_backward_weight(to_key, dk_.data(), normed_.data(), parameters.k->grad.data());
-  kernels::linear_backward_weight(to_key, dv_.data(), normed_.data(), parameters.v->grad.data());
+  kernels::linear_backward_weight(to_query(), dq_.data(), normed_.data(), weight_scratch_.data(),
+                                  parameters.q->grad_sum.data());
+  kernels::linear_backward_weight(to_key(), dk_.data(), normed_.data(), weight_scratch_.data(),
+                                  parameters.k->grad_sum.data());
+  kernels::linear_backward_weight(to_key(), dv_.data(), normed_.data(), weight_scratch_.data(),
+                                  parameters.v->grad_sum.data());
   dnormed_.resize(normed_.size());
-  kernels::linear_backward_input(to_query, dq_.data(), parameters.q->value.data(), dnormed_.data());
-  kernels::linear_backward_input(to_key, dk_.data(), parameters.k->value.data(), dnormed_.data(),
+  kernels::linear_backward_input(to_query(), dq_.data(), parameters.q->value.data(),
+                                 dnormed_.data());
+  kernels::linear_backward_input(to_key(), dk_.data(), parameters.k->value.data(), dnormed_.data(),
                                  kernels::Write::kAdd);
-  kernels::linear_backward_input(to_key, dv_.data(), parameters.v->value.data(), dnormed_.data(),
+  kernels::linear_backward_input(to_key(), dv_.data(), parameters.v->value.data(), dnormed_.data(),
                                  kernels::Write::kAdd);
   kernels::rmsnorm_backward(norm_shape(config_, tokens_), dnormed_.data(), input_.data(),
                             parameters.norm->value.data(), inverse_rms_.data(), dx.data(),
-                            parameters.norm->grad.data());
+                            parameters.norm->grad_sum.data());
 }
 
 }  // namespace moetrain

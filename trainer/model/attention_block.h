@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "kernels/linear.h"
 #include "trainer/model/parameter.h"
 
 namespace moetrain {
@@ -39,6 +40,15 @@ class AttentionBlock {
  private:
   int64_t query_width() const { return int64_t{config_.heads} * config_.head_dim; }
   int64_t key_width() const { return int64_t{config_.kv_heads} * config_.head_dim; }
+  ckpt::kernels::LinearShape to_query() const {
+    return {tokens_, config_.hidden, query_width(), config_.seq_len};
+  }
+  ckpt::kernels::LinearShape to_key() const {
+    return {tokens_, config_.hidden, key_width(), config_.seq_len};
+  }
+  ckpt::kernels::LinearShape to_hidden() const {
+    return {tokens_, query_width(), config_.hidden, config_.seq_len};
+  }
   void rotate(std::vector<float>& q, std::vector<float>& k, bool inverse) const;
 
   const ModelConfig& config_;
@@ -50,7 +60,7 @@ class AttentionBlock {
   std::vector<float> q_, k_, v_;  // q and k rotated
   std::vector<float> probabilities_;
   std::vector<float> context_;  // weighted values, before o_proj
-  std::vector<float> dq_, dk_, dv_, dcontext_, dnormed_, scratch_;
+  std::vector<float> dq_, dk_, dv_, dcontext_, dnormed_, scratch_, weight_scratch_;
 };
 
 }  // namespace moetrain

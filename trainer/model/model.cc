@@ -65,7 +65,10 @@ class MixtralModel final : public Model {
   }
 
   void begin_step() override {
-    for (Parameter* parameter : parameters()) std::ranges::fill(parameter->grad, 0.0f);
+    for (Parameter* parameter : parameters()) {
+      std::ranges::fill(parameter->grad, 0.0f);
+      std::ranges::fill(parameter->grad_sum, 0.0);
+    }
     std::ranges::fill(routing_counts_, 0);
   }
 
@@ -106,6 +109,9 @@ class MixtralModel final : public Model {
   kernels::RmsNormShape norm_shape() const {
     return {tokens_, config_.hidden, static_cast<float>(config_.rms_eps)};
   }
+  kernels::LinearShape to_vocab() const {
+    return {tokens_, config_.hidden, config_.vocab, config_.seq_len};
+  }
   kernels::CrossEntropyShape loss_shape() const { return {tokens_, config_.vocab, kIgnoredTarget}; }
 
   Status check(const Comm& comm, const BatchShare& share) const;
@@ -127,7 +133,7 @@ class MixtralModel final : public Model {
 
   int64_t tokens_ = 0;
   std::vector<float> x_;  // the residual stream; in backward its gradient
-  std::vector<float> normed_, inverse_rms_, logits_, log_sum_exp_, dnormed_;
+  std::vector<float> normed_, inverse_rms_, logits_, log_sum_exp_, dnormed_, scratch_;
 };
 
 Status MixtralModel::check(const Comm& comm, const BatchShare& share) const {
@@ -174,8 +180,7 @@ Status MixtralModel::forward(Comm& comm, const BatchShare& share) {
   logits_.resize(share.tokens.size() * config_.vocab);
   kernels::rmsnorm_forward(norm_shape(), x_.data(), last_norm().value.data(), normed_.data(),
                            inverse_rms_.data());
-  kernels::linear_forward({tokens_, config_.hidden, config_.vocab}, normed_.data(),
-                          head().value.data(), logits_.data());
+  kernels::linear_forward(to_vocab(), normed_.data(), head().value.data(), logits_.data());
   return {};
 }
 
@@ -244,22 +249,23 @@ std::vector<float> MixtralModel::auxiliary_gradient(const LossScale& scale,
 Status MixtralModel::backward(Comm& comm, const BatchShare& share, const LossScale& scale,
                               const BatchTotals& totals) {
   const std::vector<float> dprobability = auxiliary_gradient(scale, totals);
-  const kernels::LinearShape to_vocab{tokens_, config_.hidden, config_.vocab};
+  scratch_.resize(head().value.size());
   kernels::cross_entropy_backward(loss_shape(), static_cast<float>(scale.cross_entropy),
                                   logits_.data(), share.targets.data(), log_sum_exp_.data(),
                                   logits_.data());
   dnormed_.resize(normed_.size());
-  kernels::linear_backward_weight(to_vocab, logits_.data(), normed_.data(), head().grad.data());
-  kernels::linear_backward_input(to_vocab, logits_.data(), head().value.data(), dnormed_.data());
+  kernels::linear_backward_weight(to_vocab(), logits_.data(), normed_.data(), scratch_.data(),
+                                  head().grad_sum.data());
+  kernels::linear_backward_input(to_vocab(), logits_.data(), head().value.data(), dnormed_.data());
   std::vector<float> dx(x_.size(), 0.0f);
   kernels::rmsnorm_backward(norm_shape(), dnormed_.data(), x_.data(), last_norm().value.data(),
-                            inverse_rms_.data(), dx.data(), last_norm().grad.data());
+                            inverse_rms_.data(), dx.data(), last_norm().grad_sum.data());
   for (size_t layer = config_.layers; layer-- > 0;) {
     CKPT_TRY(moe_[layer].backward(comm, *store_, moe_parameters(layer), dprobability, dx));
     attention_[layer].backward(attention_parameters(layer), dx);
   }
   kernels::embedding_backward(tokens_, config_.hidden, share.tokens.data(), dx.data(),
-                              dense_[kEmbedding].grad.data());
+                              dense_[kEmbedding].grad_sum.data());
   return {};
 }
 

@@ -13,8 +13,8 @@
 //   summary = summarise_gradients(comm, model);              // skip the step if not finite
 //   adamw_step(model, options, {rate, clip_factor(summary.norm, options.clip_norm), step});
 //
-// The loss and the gradients do not depend on how the ranks share a micro-batch, up to the order of
-// summation.
+// The loss and the gradients do not depend on how the ranks share a micro-batch: sequences are
+// computed one by one, and added up in double (parallel/gradients.h).
 #pragma once
 
 #include <cstdint>

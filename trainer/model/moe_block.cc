@@ -30,7 +30,7 @@ Status MoeBlock::forward(Comm& comm, ExpertStore& store, const MoeParameters& pa
   weight_.resize(choice_.size());
   kernels::rmsnorm_forward(norm_shape(config_, tokens_), input_.data(),
                            parameters.norm->value.data(), normed_.data(), inverse_rms_.data());
-  kernels::linear_forward({tokens_, hidden, experts}, normed_.data(), parameters.gate->value.data(),
+  kernels::linear_forward(to_experts(), normed_.data(), parameters.gate->value.data(),
                           probabilities_.data());
   kernels::gate_topk_forward({tokens_, experts, config_.top_k}, probabilities_.data(),
                              probabilities_.data(), choice_.data(), weight_.data());
@@ -105,14 +105,14 @@ Status MoeBlock::backward(Comm& comm, ExpertStore& store, const MoeParameters& p
   kernels::gate_topk_backward({tokens_, experts, config_.top_k}, dweight_.data(),
                               dprobability.data(), probabilities_.data(), choice_.data(),
                               weight_.data(), dlogits_.data());
-  const kernels::LinearShape gate{tokens_, hidden, experts};
-  kernels::linear_backward_weight(gate, dlogits_.data(), normed_.data(),
-                                  parameters.gate->grad.data());
-  kernels::linear_backward_input(gate, dlogits_.data(), parameters.gate->value.data(),
+  scratch_.resize(parameters.gate->value.size());
+  kernels::linear_backward_weight(to_experts(), dlogits_.data(), normed_.data(), scratch_.data(),
+                                  parameters.gate->grad_sum.data());
+  kernels::linear_backward_input(to_experts(), dlogits_.data(), parameters.gate->value.data(),
                                  dnormed_.data(), kernels::Write::kAdd);
   kernels::rmsnorm_backward(norm_shape(config_, tokens_), dnormed_.data(), input_.data(),
                             parameters.norm->value.data(), inverse_rms_.data(), dx.data(),
-                            parameters.norm->grad.data());
+                            parameters.norm->grad_sum.data());
   return {};
 }
 

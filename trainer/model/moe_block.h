@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/expert_gemm.h"
+#include "kernels/linear.h"
 #include "trainer/model/parameter.h"
 #include "trainer/parallel/comm.h"
 #include "trainer/parallel/dispatch.h"
@@ -38,6 +39,9 @@ class MoeBlock {
   std::span<const int32_t> choice() const { return choice_; }
 
  private:
+  ckpt::kernels::LinearShape to_experts() const {
+    return {tokens_, config_.hidden, config_.experts, config_.seq_len};
+  }
   Status run_experts(Comm& comm, ExpertStore& store);
   Status run_experts_backward(Comm& comm, ExpertStore& store);
   Result<std::vector<ckpt::kernels::ExpertGroup>> acquire_groups(Comm& comm, ExpertStore& store);
@@ -58,7 +62,7 @@ class MoeBlock {
   std::vector<float> expert_out_;  // and what is computed from them; then its gradient
   std::vector<float> dexpert_in_;
   std::vector<float> gate_out_, up_out_, inner_;
-  std::vector<float> dweight_, dlogits_, dnormed_;
+  std::vector<float> dweight_, dlogits_, dnormed_, scratch_;
 };
 
 }  // namespace moetrain

@@ -41,6 +41,7 @@ Parameter::Parameter(ParameterSpec s)
     : spec(std::move(s)),
       value(spec.elements()),
       grad(spec.elements()),
+      grad_sum(spec.expert ? 0 : spec.elements()),
       m(spec.elements()),
       v(spec.elements()) {}
 
@@ -77,6 +78,7 @@ std::vector<ParameterSpec> expert_parameters(const ModelConfig& config, uint32_t
 
 void initialise(Parameter& parameter, uint64_t seed, double init_range) {
   std::ranges::fill(parameter.grad, 0.0f);
+  std::ranges::fill(parameter.grad_sum, 0.0);
   std::ranges::fill(parameter.m, 0.0f);
   std::ranges::fill(parameter.v, 0.0f);
   std::vector<float>& value = parameter.value;

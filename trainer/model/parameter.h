@@ -21,13 +21,14 @@ struct ParameterSpec {
   bool operator==(const ParameterSpec&) const = default;
 };
 
-// fp32 master weights and moments. All four buffers have spec.elements() values.
-// `grad` is a sum over the micro-batches since Model::begin_step(); what it holds on one rank and
-// when it is complete is said in gradients.h.
+// fp32 master weights and moments. All buffers have spec.elements() values, but that
+// `grad_sum` is empty for an expert. Gradients are sums over the micro-batches since
+// Model::begin_step(); which of the two holds them, and when, is said in gradients.h.
 struct Parameter {
   ParameterSpec spec;
   std::vector<float> value;
   std::vector<float> grad;
+  std::vector<double> grad_sum;
   std::vector<float> m;  // AdamW's first moment
   std::vector<float> v;  // AdamW's second moment
 

@@ -25,17 +25,15 @@ double sum_of_squares(std::span<const float> values) {
   return total;
 }
 
-Status reduce_bucket(Comm& comm, std::span<Parameter> bucket, std::vector<float>& buffer) {
-  if (bucket.size() == 1) return comm.all_reduce_sum(std::span<float>(bucket.front().grad));
+Status reduce_bucket(Comm& comm, std::span<Parameter> bucket, std::vector<double>& buffer) {
   buffer.clear();
   for (const Parameter& parameter : bucket) {
-    buffer.insert(buffer.end(), parameter.grad.begin(), parameter.grad.end());
+    buffer.insert(buffer.end(), parameter.grad_sum.begin(), parameter.grad_sum.end());
   }
-  CKPT_TRY(comm.all_reduce_sum(std::span<float>(buffer)));
+  CKPT_TRY(comm.all_reduce_sum(std::span<double>(buffer)));
   auto from = buffer.begin();
   for (Parameter& parameter : bucket) {
-    std::copy_n(from, parameter.grad.size(), parameter.grad.begin());
-    from += static_cast<std::ptrdiff_t>(parameter.grad.size());
+    for (float& grad : parameter.grad) grad = static_cast<float>(*from++);
   }
   return {};
 }
@@ -43,16 +41,17 @@ Status reduce_bucket(Comm& comm, std::span<Parameter> bucket, std::vector<float>
 }  // namespace
 
 Status reduce_dense_gradients(Comm& comm, Model& model, uint64_t bucket_bytes) {
-  if (comm.size() == 1) return {};
   const std::span<Parameter> dense = model.dense();
-  std::vector<float> buffer;
+  const auto bytes_of = [](const Parameter& parameter) {
+    return parameter.grad_sum.size() * sizeof(double);
+  };
+  std::vector<double> buffer;
   size_t begin = 0;
   while (begin < dense.size()) {
     size_t end = begin + 1;
-    uint64_t bytes = dense[begin].grad.size() * sizeof(float);
-    while (end < dense.size() && bytes + dense[end].grad.size() * sizeof(float) <= bucket_bytes) {
-      bytes += dense[end].grad.size() * sizeof(float);
-      ++end;
+    uint64_t bytes = bytes_of(dense[begin]);
+    while (end < dense.size() && bytes + bytes_of(dense[end]) <= bucket_bytes) {
+      bytes += bytes_of(dense[end++]);
     }
     CKPT_TRY(reduce_bucket(comm, dense.subspan(begin, end - begin), buffer));
     begin = end;

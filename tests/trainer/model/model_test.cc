@@ -116,18 +116,19 @@ TEST(Model, RunsAreBitIdentical) {
   }
 }
 
-TEST(Model, AnyNumberOfRanksLearnsTheSame) {
-  const Trained one = train(1, 8);
+TEST(Model, AnyNumberOfRanksLearnsTheSameBits) {
+  const Trained one = train(1, 40);
   EXPECT_LT(one.losses.back(), one.losses.front());
   EXPECT_EQ(one.parameters.size(), 3 + 7 * 2 + 3 * 2 * 6u);
   for (const uint32_t ranks : {2u, 3u, 5u}) {
-    const Trained many = train(ranks, 8);
+    const Trained many = train(ranks, 40);
     ASSERT_EQ(many.losses.size(), one.losses.size());
     for (size_t step = 0; step < one.losses.size(); ++step) {
-      EXPECT_NEAR(many.losses[step], one.losses[step], 1e-5 * one.losses[step])
-          << ranks << " ranks";
+      // As reported; in double the sum over ranks may round in its last digit.
+      EXPECT_EQ(static_cast<float>(many.losses[step]), static_cast<float>(one.losses[step]))
+          << ranks << " ranks, step " << step;
     }
-    EXPECT_EQ(many.parameters.size(), one.parameters.size());
+    EXPECT_EQ(many.parameters, one.parameters) << ranks << " ranks";
   }
 }
 
@@ -156,7 +157,7 @@ TEST(Model, EvaluationLeavesGradientsAndCountsAlone) {
   model->begin_step();
   const Share share = share_of(*comms[0], 0);
   const auto trained = model->forward_backward(*comms[0], share, {0.1, 0.1});
-  const std::vector<float> gradient = model->dense()[0].grad;
+  const std::vector<double> gradient = model->dense()[0].grad_sum;
   const std::vector<int64_t> counts(model->routing_counts().begin(), model->routing_counts().end());
   std::vector<float> logits(share.tokens.size() * kConfig.vocab,
                             std::numeric_limits<float>::quiet_NaN());
@@ -165,7 +166,7 @@ TEST(Model, EvaluationLeavesGradientsAndCountsAlone) {
   EXPECT_EQ(evaluated->cross_entropy_sum, trained->cross_entropy_sum);
   EXPECT_EQ(evaluated->auxiliary, trained->auxiliary);
   EXPECT_EQ(evaluated->targets, trained->targets);
-  EXPECT_EQ(model->dense()[0].grad, gradient);
+  EXPECT_EQ(model->dense()[0].grad_sum, gradient);
   EXPECT_TRUE(std::equal(counts.begin(), counts.end(), model->routing_counts().begin()));
   EXPECT_THAT(logits, testing::Each(testing::Truly([](float x) { return std::isfinite(x); })));
 }

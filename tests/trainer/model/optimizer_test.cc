@@ -63,8 +63,8 @@ TEST(Clipping, ScalesDownOnly) {
 // Fills gradients so that the sum over ranks does not depend on how many ranks there are.
 void fill_gradients(Model& model, uint32_t ranks) {
   for (Parameter& parameter : model.dense()) {
-    for (size_t i = 0; i < parameter.grad.size(); ++i) {
-      parameter.grad[i] = static_cast<float>(i % 7) / static_cast<float>(ranks);
+    for (size_t i = 0; i < parameter.grad_sum.size(); ++i) {
+      parameter.grad_sum[i] = static_cast<double>(i % 7) / ranks;
     }
   }
   for (Expert& expert : model.experts().owned()) {
@@ -118,7 +118,11 @@ TEST(GradientNorm, EveryRankSeesANotFiniteGradientOfOne) {
         auto model = make_model(comm.rank(), 3);
         model->begin_step();
         if (comm.rank() == 1) {
-          (in_expert ? model->experts().owned()[0].w2 : model->dense()[3]).grad[2] = value;
+          if (in_expert) {
+            model->experts().owned()[0].w2.grad[2] = value;
+          } else {
+            model->dense()[3].grad_sum[2] = static_cast<double>(value);
+          }
         }
         ASSERT_TRUE(reduce_dense_gradients(comm, *model).ok());
         const auto summary = summarise_gradients(comm, *model);
