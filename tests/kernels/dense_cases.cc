@@ -49,9 +49,8 @@ KernelCase linear_case(int64_t rows, int64_t in, int64_t out, Write write, int64
     linear_backward_input(shape, dy, x[1], d[0], write);
     std::vector<float> scratch(static_cast<size_t>(out * in),
                                std::numeric_limits<float>::quiet_NaN());
-    in_double(d[1], scratch.size(), [&](double* dw) {
-      linear_backward_weight(shape, dy, x[0], scratch.data(), dw);
-    });
+    in_double(d[1], scratch.size(),
+              [&](double* dw) { linear_backward_weight(shape, dy, x[0], scratch.data(), dw); });
   };
   return c;
 }
@@ -205,9 +204,8 @@ KernelCase embedding_case(int64_t count, int64_t width, int64_t vocab) {
     embedding_forward(count, width, tokens.data(), x[0], y);
   };
   c.backward = [=](const Floats&, const float* dy, const Gradients& d) {
-    in_double(d[0], static_cast<size_t>(vocab * width), [&](double* dtable) {
-      embedding_backward(count, width, tokens.data(), dy, dtable);
-    });
+    in_double(d[0], static_cast<size_t>(vocab * width),
+              [&](double* dtable) { embedding_backward(count, width, tokens.data(), dy, dtable); });
   };
   return c;
 }
