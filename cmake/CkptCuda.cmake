@@ -10,7 +10,5 @@ if(NOT CMAKE_CUDA_ARCHITECTURES)
   set(CMAKE_CUDA_ARCHITECTURES 80-real 90)  # A100; H100 and, by its PTX, what comes later
 endif()
 enable_language(CUDA)
-# CMake 3.25 knows no C++20 for nvcc.
-set(CMAKE_CUDA_STANDARD 17)
-set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+# CMake 3.25 knows no C++20 for nvcc: targets say -std=c++20 themselves.
 find_package(CUDAToolkit REQUIRED)

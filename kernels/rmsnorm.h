@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "kernels/queue.h"
+
 namespace ckpt::kernels {
 
 struct RmsNormShape {
@@ -20,5 +22,14 @@ void rmsnorm_forward(const RmsNormShape& shape, const float* x, const float* sca
 // not overlap dy.
 void rmsnorm_backward(const RmsNormShape& shape, const float* dy, const float* x,
                       const float* scale, const float* inverse_rms, float* dx, double* dscale);
+
+// On a GPU: what enters and leaves the products is of type Real (float or Bf16), the residual
+// stream and its gradient are fp32. dscale is added to in fp32, in a fixed order.
+template <typename Real>
+void rmsnorm_forward(CudaQueue& queue, const RmsNormShape& shape, const float* x,
+                     const float* scale, Real* y, float* inverse_rms);
+template <typename Real>
+void rmsnorm_backward(CudaQueue& queue, const RmsNormShape& shape, const Real* dy, const float* x,
+                      const float* scale, const float* inverse_rms, float* dx, float* dscale);
 
 }  // namespace ckpt::kernels

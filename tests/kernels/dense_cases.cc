@@ -55,6 +55,25 @@ KernelCase linear_case(int64_t rows, int64_t in, int64_t out, Write write, int64
   return c;
 }
 
+template <typename Real>
+CudaVariant rmsnorm_on_gpu(const RmsNormShape& shape) {
+  CudaVariant variant = cuda_variant<Real>();
+  variant.inputs = variant.gradients = {Type::kFloat, Type::kFloat};
+  variant.output = type_of<Real>();
+  variant.forward = [=](CudaQueue& queue, const std::vector<Untyped>& x, Untyped y) {
+    const auto inverse_rms = device_array<float>(shape.rows);
+    rmsnorm_forward<Real>(queue, shape, x[0], x[1], y, inverse_rms.data());
+  };
+  variant.backward = [=](CudaQueue& queue, const std::vector<Untyped>& x, Untyped dy,
+                         const std::vector<Untyped>& d) {
+    const auto inverse_rms = device_array<float>(shape.rows);
+    const auto y = device_array<Real>(shape.rows * shape.width);
+    rmsnorm_forward<Real>(queue, shape, x[0], x[1], y.data(), inverse_rms.data());
+    rmsnorm_backward<Real>(queue, shape, dy, x[0], x[1], inverse_rms.data(), d[0], d[1]);
+  };
+  return variant;
+}
+
 KernelCase rmsnorm_case(int64_t rows, int64_t width) {
   const RmsNormShape shape{rows, width, 1e-5f};
   KernelCase c;
@@ -84,6 +103,7 @@ KernelCase rmsnorm_case(int64_t rows, int64_t width) {
       rmsnorm_backward(shape, dy, x[0], x[1], inverse_rms.data(), d[0], dscale);
     });
   };
+  c.cuda = {rmsnorm_on_gpu<float>(shape), rmsnorm_on_gpu<Bf16>(shape)};
   return c;
 }
 

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/kernels/cuda_variant.h"
+
 namespace ckpt::kernels {
 
 using Floats = std::vector<const float*>;  // one pointer per input
@@ -29,6 +31,8 @@ struct KernelCase {
   // Runs forward first where backward needs what it keeps.
   std::function<void(const Floats& inputs, const float* doutput, const Gradients& gradients)>
       backward;
+
+  std::vector<CudaVariant> cuda;  // the same on a GPU; none if the kernel has no CUDA version
 };
 
 inline void PrintTo(const KernelCase& kernel_case, std::ostream* out) { *out << kernel_case.name; }

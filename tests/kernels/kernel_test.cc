@@ -6,6 +6,7 @@
 #include <random>
 
 #include "kernels/blas.h"
+#include "tests/kernels/checks.h"
 #include "tests/kernels/kernel_case.h"
 
 namespace ckpt::kernels {
@@ -50,23 +51,10 @@ struct Inputs {
   }
 };
 
-std::vector<float> random_floats(size_t count, std::mt19937_64& random) {
-  std::normal_distribution<float> normal;
-  std::vector<float> values(count);
-  for (float& value : values) value = normal(random);
-  return values;
-}
-
 Inputs random_inputs(const KernelCase& c, std::mt19937_64& random) {
   Inputs inputs;
   for (const size_t count : c.inputs) inputs.values.push_back(random_floats(count, random));
   return inputs;
-}
-
-double norm_of(const std::vector<double>& values) {
-  double squares = 0;
-  for (const double value : values) squares += value * value;
-  return std::sqrt(squares);
 }
 
 class KernelTest : public testing::TestWithParam<KernelCase> {
@@ -106,24 +94,6 @@ TEST_P(KernelTest, ForwardIsBitIdenticalWhenRepeated) {
   c.forward(inputs.pointers(), first.data());
   c.forward(inputs.pointers(), second.data());
   EXPECT_EQ(first, second);
-}
-
-// Fourth-order central difference of <doutput, reference(x)> along `direction` of input `which`.
-double derivative(const KernelCase& c, const Doubles& x, size_t which,
-                  const std::vector<float>& direction, const std::vector<float>& doutput) {
-  const double step = 1e-3;
-  const auto value_at = [&](double distance) {
-    Doubles moved = x;
-    for (size_t i = 0; i < direction.size(); ++i) {
-      moved[which][i] += distance * static_cast<double>(direction[i]);
-    }
-    const std::vector<double> y = c.reference(moved);
-    double total = 0;
-    for (size_t i = 0; i < y.size(); ++i) total += y[i] * static_cast<double>(doutput[i]);
-    return total;
-  };
-  return (8 * (value_at(step) - value_at(-step)) - (value_at(2 * step) - value_at(-2 * step))) /
-         (12 * step);
 }
 
 TEST_P(KernelTest, BackwardAgreesWithFiniteDifferences) {

@@ -1,0 +1,148 @@
+#include "kernels/cuda/queue.h"
+
+#include <cublas_v2.h>
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace ckpt::kernels {
+
+namespace {
+
+// What cuBLAS asks for on Hopper. One of its own, so that its results do not depend on what other
+// streams do at the time.
+constexpr size_t kBlasWorkspaceBytes = 32u << 20;
+constexpr size_t kStagingBytes = 1u << 20;
+constexpr size_t kAlignment = 256;
+
+Status checked(cudaError_t error, const std::string& what) {
+  if (error == cudaSuccess) return {};
+  (void)cudaGetLastError();  // it would be blamed on the next call
+  const auto code =
+      error == cudaErrorMemoryAllocation ? ErrorCode::kResourceExhausted : ErrorCode::kUnavailable;
+  return make_error(code, "CUDA: {}: {}", what, cudaGetErrorString(error));
+}
+
+size_t aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+}  // namespace
+
+int cuda_device_count(std::string* reason) {
+  int count = 0;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  if (error == cudaSuccess && count > 0) return count;
+  (void)cudaGetLastError();
+  if (reason != nullptr) {
+    *reason = error == cudaSuccess ? "no CUDA device" : cudaGetErrorString(error);
+  }
+  return 0;
+}
+
+Result<void*> cuda_allocate(size_t bytes) {
+  void* at = nullptr;
+  CKPT_TRY(checked(cudaMalloc(&at, std::max<size_t>(bytes, 1)),
+                   fmt::format("allocating {} bytes", bytes)));
+  return at;
+}
+
+void cuda_free(void* at) { (void)cudaFree(at); }
+
+// Fills a queue; what it has when it fails goes with the queue.
+struct CudaQueueMaker {
+  static Status fill(CudaQueue& queue, const CudaQueueOptions& options) {
+    queue.device_ = options.device;
+    CKPT_TRY(checked(cudaSetDevice(options.device), "choosing the device"));
+    int least = 0;
+    int greatest = 0;
+    CKPT_TRY(checked(cudaDeviceGetStreamPriorityRange(&least, &greatest), "stream priorities"));
+    CKPT_TRY(checked(cudaStreamCreateWithPriority(&queue.stream_, cudaStreamNonBlocking,
+                                                  options.low_priority ? least : greatest),
+                     "making a stream"));
+    void* staging = nullptr;
+    CKPT_TRY(checked(cudaMallocHost(&staging, kStagingBytes), "pinning memory for uploads"));
+    queue.staging_ = static_cast<std::byte*>(staging);
+    if (cublasCreate(&queue.blas_) != CUBLAS_STATUS_SUCCESS) {
+      return make_error(ErrorCode::kUnavailable, "CUDA: cuBLAS cannot be started");
+    }
+    CKPT_ASSIGN(queue.blas_workspace_, cuda_allocate(kBlasWorkspaceBytes));
+    cublasSetStream(queue.blas_, queue.stream_);
+    cublasSetWorkspace(queue.blas_, queue.blas_workspace_, kBlasWorkspaceBytes);
+    return {};
+  }
+};
+
+Result<std::unique_ptr<CudaQueue>> make_cuda_queue(const CudaQueueOptions& options) {
+  auto queue = std::make_unique<CudaQueue>();
+  CKPT_TRY(CudaQueueMaker::fill(*queue, options));
+  return queue;
+}
+
+Status synchronize(CudaQueue& queue) {
+  const std::optional<std::string> failure = queue.wait();
+  if (!failure) return {};
+  return make_error(ErrorCode::kIo, "CUDA device {}: {}", queue.device(), *failure);
+}
+
+Status download(CudaQueue& queue, void* to, const void* from, size_t bytes) {
+  queue.note(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, queue.stream()),
+             "a download");
+  return synchronize(queue);
+}
+
+CudaQueue::~CudaQueue() {
+  if (stream_ != nullptr) (void)cudaStreamSynchronize(stream_);
+  if (blas_ != nullptr) (void)cublasDestroy(blas_);
+  if (blas_workspace_ != nullptr) cuda_free(blas_workspace_);
+  if (scratch_ != nullptr) cuda_free(scratch_);
+  if (staging_ != nullptr) (void)cudaFreeHost(staging_);
+  if (stream_ != nullptr) (void)cudaStreamDestroy(stream_);
+}
+
+void* CudaQueue::scratch(size_t bytes) {
+  if (bytes <= scratch_bytes_) return scratch_;
+  // cudaFree waits for the device, so nothing that uses the old memory is left behind.
+  if (scratch_ != nullptr) cuda_free(scratch_);
+  scratch_bytes_ = aligned(bytes + bytes / 4);
+  const Result<void*> fresh = cuda_allocate(scratch_bytes_);
+  CKPT_ASSERT_MSG(fresh.ok(), "no device memory for scratch");
+  return scratch_ = *fresh;
+}
+
+void CudaQueue::upload(void* to, const void* from, size_t bytes) {
+  const auto* rest = static_cast<const std::byte*>(from);
+  auto* target = static_cast<std::byte*>(to);
+  while (bytes > 0) {
+    const size_t now = std::min(bytes, kStagingBytes);
+    if (staging_used_ + now > kStagingBytes) {
+      note(cudaStreamSynchronize(stream_), "waiting for uploads");
+      staging_used_ = 0;
+    }
+    std::byte* place = staging_ + staging_used_;
+    std::memcpy(place, rest, now);
+    note(cudaMemcpyAsync(target, place, now, cudaMemcpyHostToDevice, stream_), "an upload");
+    staging_used_ = std::min(aligned(staging_used_ + now), kStagingBytes);
+    rest += now;
+    target += now;
+    bytes -= now;
+  }
+}
+
+void CudaQueue::note(int error, const char* what) {
+  if (error == cudaSuccess || failure_) return;
+  failure_ = fmt::format("{}: {}", what, cudaGetErrorString(static_cast<cudaError_t>(error)));
+}
+
+void CudaQueue::note_blas(int status, const char* what) {
+  if (status == CUBLAS_STATUS_SUCCESS || failure_) return;
+  failure_ =
+      fmt::format("{}: {}", what, cublasGetStatusString(static_cast<cublasStatus_t>(status)));
+}
+
+std::optional<std::string> CudaQueue::wait() {
+  note(cudaStreamSynchronize(stream_), "what was queued");
+  staging_used_ = 0;
+  return std::exchange(failure_, std::nullopt);
+}
+
+}  // namespace ckpt::kernels

@@ -1,0 +1,34 @@
+// Making queues and device memory, and what can go wrong with them. Includes no CUDA header, so
+// that code above the kernels compiles without.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "formats/base/result.h"
+#include "kernels/queue.h"
+
+namespace ckpt::kernels {
+
+struct CudaQueueOptions {
+  int device = 0;
+  // Its kernels and copies give way to those of other queues.
+  bool low_priority = false;
+};
+// kUnavailable if there is no such device (names CUDA's reason); kResourceExhausted if its memory
+// is full.
+Result<std::unique_ptr<CudaQueue>> make_cuda_queue(const CudaQueueOptions& options);
+
+// Waits until all that was queued is done. kIo with the first failure since the last call.
+Status synchronize(CudaQueue& queue);
+// Copies to host memory; there when the call returns. Errors: those of synchronize().
+Status download(CudaQueue& queue, void* to, const void* from, size_t bytes);
+
+// Memory of the current device. kResourceExhausted with the size.
+Result<void*> cuda_allocate(size_t bytes);
+void cuda_free(void* at);
+// 0 where there is no driver or no device; `reason` then says why.
+int cuda_device_count(std::string* reason = nullptr);
+
+}  // namespace ckpt::kernels

@@ -1,0 +1,65 @@
+// Queues: where kernels run, and in which order. Every kernel takes one first; what is put into one
+// queue is done in that order. A queue is used from one thread.
+//
+// Includes neither CUDA nor what nvcc does not compile (fmt): the .cu files and the code above the
+// kernels both read this.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+
+struct CUstream_st;
+struct cublasContext;
+
+namespace ckpt::kernels {
+
+// The calling thread: a kernel is done when the call returns.
+struct CpuQueue {};
+
+// A CUDA stream and what kernels need beside it. Made by make_cuda_queue (kernels/cuda/queue.h).
+//
+// Kernels return nothing: the first launch that fails is remembered, and said by the next
+// synchronize().
+class CudaQueue {
+ public:
+  CudaQueue() = default;  // of no use: make_cuda_queue fills it
+  ~CudaQueue();           // waits for what is queued
+  CudaQueue(const CudaQueue&) = delete;
+  CudaQueue& operator=(const CudaQueue&) = delete;
+
+  int device() const { return device_; }
+  CUstream_st* stream() const { return stream_; }
+  cublasContext* blas() const { return blas_; }
+
+  // Device memory for kernels' own use, aligned to 256 bytes: at least `bytes`, content undefined.
+  // The next call may give the same memory: work queued before it is done with it by then, as the
+  // queue is in order.
+  void* scratch(size_t bytes);
+
+  // Copies to device memory from host memory, which may change as soon as the call returns.
+  void upload(void* to, const void* from, size_t bytes);
+
+  // Remembers the first failure. `error` is a cudaError_t.
+  void note(int error, const char* what);
+  // The same for a cublasStatus_t.
+  void note_blas(int status, const char* what);
+  // Waits until all is done. The first failure since the last call, if there was one.
+  std::optional<std::string> wait();
+
+ private:
+  friend struct CudaQueueMaker;
+
+  int device_ = 0;
+  CUstream_st* stream_ = nullptr;
+  cublasContext* blas_ = nullptr;
+  void* blas_workspace_ = nullptr;
+  void* scratch_ = nullptr;
+  size_t scratch_bytes_ = 0;
+  // What upload() copies from: pinned memory, used from its start again after a wait().
+  std::byte* staging_ = nullptr;
+  size_t staging_used_ = 0;
+  std::optional<std::string> failure_;
+};
+
+}  // namespace ckpt::kernels

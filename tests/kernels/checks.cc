@@ -1,0 +1,37 @@
+#include "tests/kernels/checks.h"
+
+#include <cmath>
+
+namespace ckpt::kernels {
+
+std::vector<float> random_floats(size_t count, std::mt19937_64& random) {
+  std::normal_distribution<float> normal;
+  std::vector<float> values(count);
+  for (float& value : values) value = normal(random);
+  return values;
+}
+
+double norm_of(const std::vector<double>& values) {
+  double squares = 0;
+  for (const double value : values) squares += value * value;
+  return std::sqrt(squares);
+}
+
+double derivative(const KernelCase& kernel, const Doubles& x, size_t which,
+                  const std::vector<float>& direction, const std::vector<float>& doutput) {
+  const double step = 1e-3;
+  const auto value_at = [&](double distance) {
+    Doubles moved = x;
+    for (size_t i = 0; i < direction.size(); ++i) {
+      moved[which][i] += distance * static_cast<double>(direction[i]);
+    }
+    const std::vector<double> y = kernel.reference(moved);
+    double total = 0;
+    for (size_t i = 0; i < y.size(); ++i) total += y[i] * static_cast<double>(doutput[i]);
+    return total;
+  };
+  return (8 * (value_at(step) - value_at(-step)) - (value_at(2 * step) - value_at(-2 * step))) /
+         (12 * step);
+}
+
+}  // namespace ckpt::kernels

@@ -1,0 +1,19 @@
+// What checks of kernels have in common, whatever the backend.
+#pragma once
+
+#include <random>
+#include <vector>
+
+#include "tests/kernels/kernel_case.h"
+
+namespace ckpt::kernels {
+
+// Normally distributed: no zeros.
+std::vector<float> random_floats(size_t count, std::mt19937_64& random);
+double norm_of(const std::vector<double>& values);
+// Of <doutput, reference(x)> along `direction` of input `which`: a central difference of fourth
+// order.
+double derivative(const KernelCase& kernel, const Doubles& x, size_t which,
+                  const std::vector<float>& direction, const std::vector<float>& doutput);
+
+}  // namespace ckpt::kernels

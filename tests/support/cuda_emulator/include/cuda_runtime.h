@@ -1,0 +1,290 @@
+// CUDA on the CPU, for tests on machines without a GPU. A kernel's source is compiled by the C++
+// compiler against this header instead of CUDA's own; what it launches runs here.
+//
+// Threads of a block are fibers of the calling thread, resumed in a random order that changes at
+// every barrier; warps are 32 of them. Device memory is host memory, so AddressSanitizer watches
+// over kernels, too. Work on a stream is queued and runs as late as it may: when somebody waits for
+// it, or for an event behind it. So a missing barrier, or a missing wait between streams, shows as
+// wrong values. What this cannot show: speed, alignment of vector accesses in shared memory, what
+// a GPU rounds differently (its exp, its division), races between blocks.
+//
+// Emulated is what this project uses; anything else does not compile. Any thread may call.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <tuple>
+#include <utility>
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __align__(n) alignas(n)
+// Blocks of a thread run one after the other.
+#define __shared__ static thread_local
+
+struct uint3 {
+  unsigned x, y, z;
+};
+struct dim3 {
+  unsigned x, y, z;
+  constexpr dim3(unsigned with_x = 1, unsigned with_y = 1, unsigned with_z = 1)
+      : x(with_x), y(with_y), z(with_z) {}
+};
+struct alignas(8) float2 {
+  float x, y;
+};
+struct alignas(16) float4 {
+  float x, y, z, w;
+};
+struct alignas(8) uint2 {
+  unsigned x, y;
+};
+struct alignas(16) uint4 {
+  unsigned x, y, z, w;
+};
+struct alignas(16) int4 {
+  int x, y, z, w;
+};
+inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
+inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
+
+// Of the fiber that runs.
+extern thread_local uint3 threadIdx;
+extern thread_local uint3 blockIdx;
+extern thread_local dim3 blockDim;
+extern thread_local dim3 gridDim;
+
+namespace cuda_emulator {
+
+void sync_threads();
+void sync_warp();
+unsigned lane();
+// Every lane of the warp gives 8 bytes and gets those of lane `from`.
+uint64_t exchange_bits(uint64_t mine, unsigned from);
+unsigned ballot(bool mine);
+
+template <typename T>
+T exchange(T mine, unsigned from) {
+  static_assert(sizeof(T) <= sizeof(uint64_t));
+  uint64_t bits = 0;
+  std::memcpy(&bits, &mine, sizeof mine);
+  bits = exchange_bits(bits, from);
+  std::memcpy(&mine, &bits, sizeof mine);
+  return mine;
+}
+
+}  // namespace cuda_emulator
+
+// --- on the device ---------------------------------------------------------------------------
+
+inline void __syncthreads() { cuda_emulator::sync_threads(); }
+inline void __syncwarp(unsigned = ~0u) { cuda_emulator::sync_warp(); }
+inline void __threadfence() {}
+inline void __threadfence_system() {}
+template <typename T>
+T __shfl_sync(unsigned, T value, int from, int width = 32) {
+  const unsigned base = cuda_emulator::lane() / width * width;
+  return cuda_emulator::exchange(value, base + static_cast<unsigned>(from) % width);
+}
+template <typename T>
+T __shfl_xor_sync(unsigned, T value, int mask, int = 32) {
+  return cuda_emulator::exchange(value, cuda_emulator::lane() ^ static_cast<unsigned>(mask));
+}
+template <typename T>
+T __shfl_down_sync(unsigned, T value, unsigned delta, int width = 32) {
+  const unsigned at = cuda_emulator::lane();
+  const bool inside = at % width + delta < static_cast<unsigned>(width);
+  return cuda_emulator::exchange(value, inside ? at + delta : at);
+}
+template <typename T>
+T __shfl_up_sync(unsigned, T value, unsigned delta, int width = 32) {
+  const unsigned at = cuda_emulator::lane();
+  return cuda_emulator::exchange(value, at % width >= delta ? at - delta : at);
+}
+inline unsigned __ballot_sync(unsigned, int predicate) {
+  return cuda_emulator::ballot(predicate != 0);
+}
+template <typename T>
+T __ldg(const T* at) {
+  return *at;
+}
+// Fibers of one thread: a plain read-modify-write is atomic among them.
+template <typename T>
+T atomicAdd(T* at, T value) {
+  const T before = *at;
+  *at = before + value;
+  return before;
+}
+template <typename T>
+T atomicMax(T* at, T value) {
+  const T before = *at;
+  *at = std::max(before, value);
+  return before;
+}
+template <typename T>
+T atomicExch(T* at, T value) {
+  return std::exchange(*at, value);
+}
+template <typename T>
+T atomicCAS(T* at, T expected, T value) {
+  const T before = *at;
+  if (before == expected) *at = value;
+  return before;
+}
+inline unsigned atomicXor(unsigned* at, unsigned value) {
+  const unsigned before = *at;
+  *at = before ^ value;
+  return before;
+}
+inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
+inline float __fdividef(float x, float y) { return x / y; }
+inline unsigned __float_as_uint(float x) {
+  unsigned bits;
+  std::memcpy(&bits, &x, sizeof bits);
+  return bits;
+}
+inline float __uint_as_float(unsigned bits) {
+  float x;
+  std::memcpy(&x, &bits, sizeof x);
+  return x;
+}
+inline int __popc(unsigned x) { return __builtin_popcount(x); }
+inline int __ffs(int x) { return __builtin_ffs(x); }
+inline int __clz(int x) { return x == 0 ? 32 : __builtin_clz(static_cast<unsigned>(x)); }
+inline unsigned __brev(unsigned x) {
+  unsigned reversed = 0;
+  for (int i = 0; i < 32; ++i, x >>= 1) reversed = reversed << 1 | (x & 1);
+  return reversed;
+}
+// Bytes of {y, x} picked by the four low nibbles of `selector`; no sign replication.
+inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
+  const uint64_t both = static_cast<uint64_t>(y) << 32 | x;
+  unsigned result = 0;
+  for (int i = 0; i < 4; ++i) {
+    const unsigned pick = selector >> (4 * i) & 7;
+    result |= static_cast<unsigned>(both >> (8 * pick) & 0xff) << (8 * i);
+  }
+  return result;
+}
+
+// --- the runtime -----------------------------------------------------------------------------
+
+enum cudaError_t {
+  cudaSuccess = 0,
+  cudaErrorInvalidValue = 1,
+  cudaErrorMemoryAllocation = 2,
+  cudaErrorNoDevice = 100,
+  cudaErrorNotReady = 600,
+  cudaErrorHostMemoryAlreadyRegistered = 712,
+  cudaErrorHostMemoryNotRegistered = 713,
+};
+enum cudaMemcpyKind {
+  cudaMemcpyHostToHost,
+  cudaMemcpyHostToDevice,
+  cudaMemcpyDeviceToHost,
+  cudaMemcpyDeviceToDevice,
+  cudaMemcpyDefault,
+};
+struct CUstream_st;
+struct CUevent_st;
+using cudaStream_t = CUstream_st*;
+using cudaEvent_t = CUevent_st*;
+inline constexpr unsigned cudaStreamDefault = 0;
+inline constexpr unsigned cudaStreamNonBlocking = 1;
+inline constexpr unsigned cudaEventDefault = 0;
+inline constexpr unsigned cudaEventDisableTiming = 2;
+inline constexpr unsigned cudaHostRegisterDefault = 0;
+inline constexpr unsigned cudaHostRegisterPortable = 1;
+inline constexpr unsigned cudaHostRegisterMapped = 2;
+inline constexpr unsigned cudaHostAllocDefault = 0;
+inline constexpr unsigned cudaHostAllocPortable = 1;
+
+struct cudaDeviceProp {
+  char name[256];
+  size_t totalGlobalMem;
+  int multiProcessorCount;
+  int major, minor;
+  int l2CacheSize;
+  size_t sharedMemPerBlock;
+};
+
+const char* cudaGetErrorString(cudaError_t error);
+const char* cudaGetErrorName(cudaError_t error);
+cudaError_t cudaGetLastError();
+cudaError_t cudaPeekAtLastError();
+cudaError_t cudaGetDeviceCount(int* count);
+cudaError_t cudaSetDevice(int device);
+cudaError_t cudaGetDevice(int* device);
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
+cudaError_t cudaMemGetInfo(size_t* free, size_t* total);
+cudaError_t cudaDeviceSynchronize();
+cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest);
+
+cudaError_t cudaMalloc(void** at, size_t bytes);
+template <typename T>
+cudaError_t cudaMalloc(T** at, size_t bytes) {
+  return cudaMalloc(reinterpret_cast<void**>(at), bytes);
+}
+cudaError_t cudaFree(void* at);
+cudaError_t cudaMallocHost(void** at, size_t bytes);
+template <typename T>
+cudaError_t cudaMallocHost(T** at, size_t bytes) {
+  return cudaMallocHost(reinterpret_cast<void**>(at), bytes);
+}
+cudaError_t cudaFreeHost(void* at);
+cudaError_t cudaHostRegister(void* at, size_t bytes, unsigned flags);
+cudaError_t cudaHostUnregister(void* at);
+cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind);
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t stream = nullptr);
+cudaError_t cudaMemset(void* at, int value, size_t bytes);
+cudaError_t cudaMemsetAsync(void* at, int value, size_t bytes, cudaStream_t stream = nullptr);
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int priority);
+cudaError_t cudaStreamDestroy(cudaStream_t stream);
+cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+cudaError_t cudaStreamQuery(cudaStream_t stream);
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags = 0);
+cudaError_t cudaEventCreate(cudaEvent_t* event);
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
+cudaError_t cudaEventDestroy(cudaEvent_t event);
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream = nullptr);
+cudaError_t cudaEventSynchronize(cudaEvent_t event);
+cudaError_t cudaEventQuery(cudaEvent_t event);
+cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t begin, cudaEvent_t end);
+
+struct cudaLaunchConfig_t {
+  dim3 gridDim;
+  dim3 blockDim;
+  size_t dynamicSmemBytes;
+  cudaStream_t stream;
+  void* attrs;
+  unsigned numAttrs;
+};
+
+namespace cuda_emulator {
+
+// Queues `work` on the stream; null is the default stream, which waits for all others.
+void enqueue(cudaStream_t stream, std::function<void()> work);
+// Queues a launch: `thread` runs once for every thread of the grid.
+cudaError_t launch(const cudaLaunchConfig_t& config, std::function<void()> thread);
+
+}  // namespace cuda_emulator
+
+template <typename... Parameters, typename... Arguments>
+cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
+                               Arguments&&... arguments) {
+  return cuda_emulator::launch(*config, [kernel, values = std::tuple<std::decay_t<Parameters>...>(
+                                                     std::forward<Arguments>(arguments)...)] {
+    std::apply(kernel, values);
+  });
+}
