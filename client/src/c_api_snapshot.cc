@@ -97,6 +97,20 @@ ckpt_status ckpt_snapshot_write(ckpt_snapshot* snapshot, uint32_t unit, uint64_t
   });
 }
 
+ckpt_status ckpt_snapshot_reserve(ckpt_snapshot* snapshot, uint32_t unit, uint64_t offset,
+                                  uint64_t length, ckpt_place* place) {
+  return run_snapshot(snapshot, [&](Snapshot& target) -> Status {
+    if (place == nullptr) return missing("place");
+    CKPT_ASSIGN(const Place lent, target.reserve(unit, offset, length));
+    *place = {lent.memory.data(), lent.memory.size(), lent.id};
+    return ok_status();
+  });
+}
+
+ckpt_status ckpt_snapshot_filled(ckpt_snapshot* snapshot, uint64_t place_id, uint32_t crc32c) {
+  return run_snapshot(snapshot, [&](Snapshot& target) { return target.filled(place_id, crc32c); });
+}
+
 ckpt_status ckpt_snapshot_end(ckpt_snapshot* snapshot) {
   return run_snapshot(snapshot, [](Snapshot& target) { return target.end(); });
 }

@@ -99,6 +99,15 @@ class Session {
   // As arena(), and promises that the mapping stays until the session ends.
   const ArenaMapping* pin_arena();
 
+  // Somebody else writes into the slab that begins there, until it is taken back as often. See
+  // snapshot_places.cc.
+  void lend(const std::byte* slab) { ++lent_[slab]; }
+  void take_back(const std::byte* slab) {
+    const auto found = lent_.find(slab);
+    if (found != lent_.end() && --found->second == 0) lent_.erase(found);
+  }
+  bool is_lent(const std::byte* slab) const { return lent_.contains(slab); }
+
   Status register_units(std::vector<UnitSpec> units, std::string metadata,
                         const Deadline& deadline);
   const std::vector<UnitSpec>& units() const { return units_; }
@@ -161,6 +170,8 @@ class Session {
   bool arena_pinned_ = false;
   std::vector<bool> slab_populated_;          // this process has page table entries for it
   std::vector<ArenaMapping> retired_arenas_;  // pinned, then refused by a new daemon
+
+  std::map<const std::byte*, size_t> lent_;
 
   std::vector<UnitSpec> units_;
   std::string metadata_;

@@ -152,6 +152,7 @@ void Snapshot::fail(Error error) {
   info_.level = fb::SnapshotLevel::Failed;
   info_.failure = std::move(error);
   filling_.reset();
+  closed_.clear();
   free_slabs_.clear();
   seals_.clear();
   session_->remove_snapshot(this);  // last: this may be the only thing that keeps it alive
@@ -199,6 +200,7 @@ void Snapshot::reopen() {
   body.begin->slabs_wanted = 0;
   body.leased.assign(free_slabs_.begin(), free_slabs_.end());
   if (filling_) body.leased.push_back(filling_->slab);
+  for (const Filling& filling : closed_) body.leased.push_back(filling.slab);
   uint64_t request = 0;
   if (!session_->post(std::move(body), &request)) return;
   requests_.push_back(request);

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <deque>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -27,11 +28,20 @@ struct SnapshotOptions {
   uint32_t timeout_ms = 0;
 };
 
+// Room in the arena that somebody else fills.
+struct Place {
+  MutableByteView memory;
+  uint64_t id = 0;  // for Snapshot::filled()
+};
+
 class Snapshot {
  public:
   static Result<std::shared_ptr<Snapshot>> begin(Session& session, SnapshotOptions options);
 
   Status write(UnitId unit, uint64_t offset, ByteView data);
+  // snapshot_places.cc. At most `length` bytes; less where a slab ends.
+  Result<Place> reserve(UnitId unit, uint64_t offset, uint64_t length);
+  Status filled(uint64_t place, uint32_t crc32c);
   Status end();
   void abort(const std::string& reason);
   Status wait(fb::SnapshotLevel level, const Deadline& deadline);
@@ -69,6 +79,12 @@ class Snapshot {
     uint32_t slab = 0;
     SlabLayout layout;
     std::vector<fb::SealedFragment> fragments;
+    size_t lent = 0;  // places that are still being filled
+  };
+  struct Lent {
+    uint32_t slab = 0;
+    const std::byte* memory = nullptr;  // the slab's, in the mapping it was lent from
+    size_t fragment = 0;
   };
   struct Seal {
     uint32_t slab = 0;
@@ -98,7 +114,10 @@ class Snapshot {
   bool continues_last(const Share& share) const;
   bool make_room(const Share& share, uint64_t* place, uint64_t* room);
   void append(Share& share, uint64_t place, ByteView data);
-  void seal();
+  Place lend(Share& share, uint64_t at, uint64_t length);
+  Filling& filling_of(uint32_t slab);
+  void close_slab();
+  void seal(Filling filling);
   void post_seal(const Seal& seal);
   void send_abort(const std::string& reason);
   Deadline deadline() const { return Deadline::after_ms(options_.timeout_ms); }
@@ -115,6 +134,9 @@ class Snapshot {
   std::deque<uint32_t> free_slabs_;  // leased, not touched yet
   uint32_t slabs_expected_ = 0;      // asked for, not here yet
   std::optional<Filling> filling_;
+  std::vector<Filling> closed_;  // full, with places that are still being filled
+  std::map<uint64_t, Lent> lent_;
+  uint64_t next_place_ = 1;
   std::vector<Seal> seals_;
   bool seals_complete_ = true;      // false once a sealed slab was leased again
   std::vector<uint64_t> requests_;  // of seals and leases: an error to one is ours

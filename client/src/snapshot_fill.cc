@@ -1,6 +1,7 @@
 // Filling slabs: the copy that the trainer waits for.
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "client/src/snapshot.h"
 #include "formats/base/crc32c.h"
@@ -37,9 +38,13 @@ void Snapshot::forget_seal(uint32_t slab) {
 
 Status Snapshot::acquire_slab(const Deadline& deadline) {
   const Timed waiting(info_.wait_ns);
+  auto found = free_slabs_.end();
   for (;;) {
     CKPT_TRY(check_open());
-    if (!free_slabs_.empty()) break;
+    found = std::find_if(free_slabs_.begin(), free_slabs_.end(), [this](uint32_t slab) {
+      return !session_->is_lent(session_->arena()->slab(slab).data());
+    });
+    if (found != free_slabs_.end()) break;
     if (deadline.expired()) {
       return make_error(session_->ready() ? ErrorCode::kResourceExhausted : ErrorCode::kUnavailable,
                         "{}: no free slab within {} ms{}", name(), options_.timeout_ms,
@@ -58,9 +63,10 @@ Status Snapshot::acquire_slab(const Deadline& deadline) {
     }
     session_->pump(deadline);
   }
-  const uint32_t slab = free_slabs_.front();
-  free_slabs_.pop_front();
-  filling_.emplace(Filling{slab, SlabLayout(session_->arena()->layout().slab_bytes), {}});
+  const uint32_t slab = *found;
+  free_slabs_.erase(found);
+  filling_.emplace(
+      Filling{slab, SlabLayout(session_->arena()->layout().slab_bytes), {}, /*lent=*/0});
   return ok_status();
 }
 
@@ -104,7 +110,7 @@ Status Snapshot::write(UnitId unit, uint64_t offset, ByteView data) {
     uint64_t place = 0;
     uint64_t room = 0;
     if (!make_room(*share, &place, &room)) {
-      seal();
+      close_slab();
       continue;
     }
     const uint64_t length = std::min<uint64_t>(room, data.size());
@@ -116,7 +122,7 @@ Status Snapshot::write(UnitId unit, uint64_t offset, ByteView data) {
 
 // True if the share's next byte follows, in unit and slab, the last one written.
 bool Snapshot::continues_last(const Share& share) const {
-  if (filling_->fragments.empty()) return false;
+  if (filling_->fragments.empty() || filling_->lent > 0) return false;
   const fb::SealedFragment& last = filling_->fragments.back();
   return last.unit() == share.range.unit &&
          last.offset() + last.length() == share.range.offset + share.written && share.written > 0;
@@ -157,13 +163,22 @@ void Snapshot::append(Share& share, uint64_t place, ByteView data) {
   info_.bytes += data.size();
 }
 
+// Nothing more goes into the slab. It is handed over once nobody fills a place in it.
+void Snapshot::close_slab() {
+  Filling filling = *std::exchange(filling_, std::nullopt);
+  if (filling.lent > 0) {
+    closed_.push_back(std::move(filling));
+  } else {
+    seal(std::move(filling));
+  }
+}
+
 // Hands the slab over. If there is no daemon right now, the next one hears of it in reopen().
-void Snapshot::seal() {
-  const uint64_t filled = filling_->layout.filled();
-  const MutableByteView slab = session_->warm_slab(filling_->slab);
+void Snapshot::seal(Filling filling) {
+  const uint64_t filled = filling.layout.filled();
+  const MutableByteView slab = session_->warm_slab(filling.slab);
   zero(slab.subspan(filled, base::align_up(filled, kBlockBytes) - filled));
-  seals_.push_back({filling_->slab, filled, std::move(filling_->fragments)});
-  filling_.reset();
+  seals_.push_back({filling.slab, filled, std::move(filling.fragments)});
   post_seal(seals_.back());
 }
 
@@ -190,7 +205,11 @@ Status Snapshot::end() {
                       session_->units()[share.range.unit].name, share.range.offset + share.written,
                       share.range.offset + share.range.length);
   }
-  if (filling_) seal();
+  if (!lent_.empty()) {
+    return make_error(ErrorCode::kFailedPrecondition, "{}: {} places are still being filled",
+                      name(), lent_.size());
+  }
+  if (filling_) close_slab();
   ended_ = true;
   const Timed waiting(info_.wait_ns);
   session_->drain_sends(deadline());

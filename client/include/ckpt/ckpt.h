@@ -207,6 +207,22 @@ CKPT_API ckpt_status ckpt_snapshot_begin(ckpt_session* session,
  * `data` may be changed. Full slabs are handed to the daemon as they fill. */
 CKPT_API ckpt_status ckpt_snapshot_write(ckpt_snapshot* snapshot, uint32_t unit, uint64_t offset,
                                          const void* data, uint64_t length);
+/* Room in the arena for bytes that somebody else brings: a GPU's copy engine. */
+typedef struct ckpt_place {
+  void* data;
+  uint64_t length;
+  uint64_t id;
+} ckpt_place;
+/* Instead of ckpt_snapshot_write: lends a place for the next bytes of a fragment, at most `length`
+ * of them; less where a slab ends, then the rest is reserved by another call. May wait for a slab.
+ * The place is the caller's until ckpt_snapshot_filled, also when the snapshot fails meanwhile. */
+CKPT_API ckpt_status ckpt_snapshot_reserve(ckpt_snapshot* snapshot, uint32_t unit, uint64_t offset,
+                                           uint64_t length, ckpt_place* place);
+/* The place holds its bytes now, and nobody writes to it any more; crc32c is theirs. In any order;
+ * to be called for every place before ckpt_snapshot_end and ckpt_snapshot_free. CKPT_E_ABORTED if
+ * the snapshot has failed: the place is taken back all the same. */
+CKPT_API ckpt_status ckpt_snapshot_filled(ckpt_snapshot* snapshot, uint64_t place_id,
+                                          uint32_t crc32c);
 /* Everything of this rank was written: hands over the last slab. The snapshot goes on by itself. */
 CKPT_API ckpt_status ckpt_snapshot_end(ckpt_snapshot* snapshot);
 CKPT_API ckpt_status ckpt_snapshot_abort(ckpt_snapshot* snapshot, const char* reason);

@@ -163,12 +163,23 @@ struct Answer {
 
 // ---- handles -----------------------------------------------------------------------------------
 
+using Place = ckpt_place;
+
 // One snapshot of one rank. Destroying it gives up the handle: an ended snapshot goes on, another
 // is aborted. Must not outlive its Session.
 class Snapshot {
  public:
   Outcome<void> write(uint32_t unit, uint64_t offset, const void* data, uint64_t length) {
     return check(ckpt_snapshot_write(handle_.get(), unit, offset, data, length));
+  }
+  Outcome<Place> reserve(uint32_t unit, uint64_t offset, uint64_t length) {
+    ckpt_place place{};
+    const ckpt_status status = ckpt_snapshot_reserve(handle_.get(), unit, offset, length, &place);
+    if (status != CKPT_OK) return Error{status, ckpt_session_error(session_)};
+    return place;
+  }
+  Outcome<void> filled(uint64_t place_id, uint32_t crc32c) {
+    return check(ckpt_snapshot_filled(handle_.get(), place_id, crc32c));
   }
   Outcome<void> end() { return check(ckpt_snapshot_end(handle_.get())); }
   Outcome<void> abort(const std::string& reason) {

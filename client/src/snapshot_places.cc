@@ -1,0 +1,77 @@
+// Places: room in the arena that somebody else fills, a GPU's copy engine above all.
+//
+// A place is lent until filled() gives it back, whatever becomes of the snapshot meanwhile: a copy
+// that is under way cannot be called back. A slab with places that are lent is neither sealed nor,
+// once the daemon leases it anew, filled by anybody else.
+#include <algorithm>
+#include <cstring>
+
+#include "client/src/snapshot.h"
+
+namespace ckpt::lib {
+
+Result<Place> Snapshot::reserve(UnitId unit, uint64_t offset, uint64_t length) {
+  const Timed stall(info_.stall_ns);
+  CKPT_TRY(check_open());
+  if (ended_) return make_error(ErrorCode::kFailedPrecondition, "{}: already ended", name());
+  CKPT_ASSIGN(Share * share, find_share(unit, offset, length));
+  if (length == 0) {
+    return make_error(ErrorCode::kInvalidArgument, "{}: a place of no bytes", name());
+  }
+  const Deadline until = deadline();
+  for (;;) {
+    if (!filling_) CKPT_TRY(acquire_slab(until));
+    // A fragment of its own, also where it continues one: its CRC is not known yet.
+    if (const auto place = filling_->layout.place(share->range.length - share->written)) {
+      return lend(*share, place->offset, std::min(place->length, length));
+    }
+    close_slab();
+  }
+}
+
+Place Snapshot::lend(Share& share, uint64_t at, uint64_t length) {
+  const MutableByteView slab = session_->warm_slab(filling_->slab);
+  const uint64_t filled = filling_->layout.filled();
+  if (at > filled) std::memset(slab.data() + filled, 0, at - filled);
+  filling_->layout.fill(at, length);
+  filling_->fragments.emplace_back(share.range.unit, 0, share.range.offset + share.written, length,
+                                   at);
+  ++filling_->lent;
+  const uint64_t id = next_place_++;
+  lent_[id] = {
+      .slab = filling_->slab, .memory = slab.data(), .fragment = filling_->fragments.size() - 1};
+  session_->pin_arena();  // the mapping stays, whatever daemons come
+  session_->lend(slab.data());
+  share.written += length;
+  info_.bytes += length;
+  return {.memory = slab.subspan(at, length), .id = id};
+}
+
+Status Snapshot::filled(uint64_t id, uint32_t crc32c) {
+  const auto found = lent_.find(id);
+  if (found == lent_.end()) {
+    return make_error(ErrorCode::kInvalidArgument, "{}: place {} is not lent", name(), id);
+  }
+  const Lent lent = found->second;
+  lent_.erase(found);
+  if (session_ != nullptr) session_->take_back(lent.memory);
+  CKPT_TRY(check_open());
+  Filling& filling = filling_of(lent.slab);
+  fb::SealedFragment& fragment = filling.fragments[lent.fragment];
+  fragment = fb::SealedFragment(fragment.unit(), crc32c, fragment.offset(), fragment.length(),
+                                fragment.payload_offset());
+  if (--filling.lent > 0 || (filling_ && &filling == &*filling_)) return ok_status();
+  seal(std::move(filling));
+  std::erase_if(closed_, [&](const Filling& one) { return one.slab == lent.slab; });
+  return ok_status();
+}
+
+Snapshot::Filling& Snapshot::filling_of(uint32_t slab) {
+  if (filling_ && filling_->slab == slab) return *filling_;
+  const auto found = std::find_if(closed_.begin(), closed_.end(),
+                                  [slab](const Filling& one) { return one.slab == slab; });
+  CKPT_ASSERT(found != closed_.end());
+  return *found;
+}
+
+}  // namespace ckpt::lib
