@@ -30,7 +30,9 @@ class CudaQueue {
 
   int device() const { return device_; }
   CUstream_st* stream() const { return stream_; }
-  cublasContext* blas() const { return blas_; }
+  // cuBLAS, started by the first call. It and note_blas() are in moe_kernels_cuda alone: a program
+  // that moves checkpoints and never multiplies does not link cuBLAS.
+  cublasContext* blas();
 
   // Device memory for kernels' own use, aligned to 256 bytes: at least `bytes`, content undefined.
   // The next call may give the same memory: work queued before it is done with it by then, as the
@@ -53,6 +55,7 @@ class CudaQueue {
   int device_ = 0;
   CUstream_st* stream_ = nullptr;
   cublasContext* blas_ = nullptr;
+  void (*stop_blas_)(cublasContext*) = nullptr;  // set with it
   void* blas_workspace_ = nullptr;
   void* scratch_ = nullptr;
   size_t scratch_bytes_ = 0;

@@ -6,44 +6,14 @@
 #include <array>
 
 #include "formats/base/assert.h"
+#include "formats/base/crc32c_polynomial.h"
 
 namespace ckpt::base {
 namespace {
 
-// A CRC is a polynomial over GF(2) of degree < 32, stored reflected: bit 31 is x^0, bit 0 is x^31.
-// P is the Castagnoli polynomial without its x^32 term, stored the same way.
-constexpr uint32_t kPolynomial = 0x82f63b78;
-constexpr uint32_t kOne = 1u << 31;
-
-// a * x mod P.
-constexpr uint32_t times_x(uint32_t a) { return (a >> 1) ^ ((a & 1) != 0 ? kPolynomial : 0); }
-
-// a * b mod P.
-constexpr uint32_t multiply(uint32_t a, uint32_t b) {
-  uint32_t product = 0;
-  for (uint32_t bit = kOne; bit != 0; bit >>= 1) {
-    if ((a & bit) != 0) product ^= b;
-    b = times_x(b);
-  }
-  return product;
-}
-
-// kPowers[k] = x^(2^k) mod P. A length of 64 bits in bytes is one of 67 bits in bits.
-constexpr auto kPowers = [] {
-  std::array<uint32_t, 67> powers{};
-  powers[0] = times_x(kOne);
-  for (size_t k = 1; k < powers.size(); ++k) powers[k] = multiply(powers[k - 1], powers[k - 1]);
-  return powers;
-}();
-
-// x^(8 * bytes) mod P: what appending `bytes` zero bytes multiplies a CRC state by.
-uint32_t shift_by_bytes(uint64_t bytes) {
-  uint32_t shift = kOne;
-  for (size_t k = 3; bytes != 0; ++k, bytes >>= 1) {
-    if ((bytes & 1) != 0) shift = multiply(shift, kPowers[k]);
-  }
-  return shift;
-}
+using crc32c_polynomial::multiply;
+using crc32c_polynomial::shift_by_bytes;
+using crc32c_polynomial::times_x;
 
 // kSlices[0] is the usual table of one byte; kSlices[s] is the same with s zero bytes appended.
 constexpr auto kSlices = [] {

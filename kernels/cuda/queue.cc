@@ -1,6 +1,5 @@
 #include "kernels/cuda/queue.h"
 
-#include <cublas_v2.h>
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -10,9 +9,6 @@ namespace ckpt::kernels {
 
 namespace {
 
-// What cuBLAS asks for on Hopper. One of its own, so that its results do not depend on what other
-// streams do at the time.
-constexpr size_t kBlasWorkspaceBytes = 32u << 20;
 constexpr size_t kStagingBytes = 1u << 20;
 constexpr size_t kAlignment = 256;
 
@@ -62,12 +58,6 @@ struct CudaQueueMaker {
     void* staging = nullptr;
     CKPT_TRY(checked(cudaMallocHost(&staging, kStagingBytes), "pinning memory for uploads"));
     queue.staging_ = static_cast<std::byte*>(staging);
-    if (cublasCreate(&queue.blas_) != CUBLAS_STATUS_SUCCESS) {
-      return make_error(ErrorCode::kUnavailable, "CUDA: cuBLAS cannot be started");
-    }
-    CKPT_ASSIGN(queue.blas_workspace_, cuda_allocate(kBlasWorkspaceBytes));
-    cublasSetStream(queue.blas_, queue.stream_);
-    cublasSetWorkspace(queue.blas_, queue.blas_workspace_, kBlasWorkspaceBytes);
     return {};
   }
 };
@@ -92,7 +82,7 @@ Status download(CudaQueue& queue, void* to, const void* from, size_t bytes) {
 
 CudaQueue::~CudaQueue() {
   if (stream_ != nullptr) (void)cudaStreamSynchronize(stream_);
-  if (blas_ != nullptr) (void)cublasDestroy(blas_);
+  if (blas_ != nullptr) stop_blas_(blas_);
   if (blas_workspace_ != nullptr) cuda_free(blas_workspace_);
   if (scratch_ != nullptr) cuda_free(scratch_);
   if (staging_ != nullptr) (void)cudaFreeHost(staging_);
@@ -131,12 +121,6 @@ void CudaQueue::upload(void* to, const void* from, size_t bytes) {
 void CudaQueue::note(int error, const char* what) {
   if (error == cudaSuccess || failure_) return;
   failure_ = fmt::format("{}: {}", what, cudaGetErrorString(static_cast<cudaError_t>(error)));
-}
-
-void CudaQueue::note_blas(int status, const char* what) {
-  if (status == CUBLAS_STATUS_SUCCESS || failure_) return;
-  failure_ =
-      fmt::format("{}: {}", what, cublasGetStatusString(static_cast<cublasStatus_t>(status)));
 }
 
 std::optional<std::string> CudaQueue::wait() {

@@ -1,0 +1,23 @@
+// Byte planes: the first bytes of all elements, then the second bytes, and so on. Exponents lie
+// beside exponents then, which compresses better.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/queue.h"
+
+namespace ckpt::kernels {
+
+// to[plane * count + i] = from[i * element_bytes + plane], and back. element_bytes is 2, 4 or 8;
+// from and to hold count * element_bytes bytes, may not overlap and need no alignment (with 16
+// bytes of it and a count that is a multiple of 4 it is fast on a GPU).
+void split_byte_planes(int64_t count, int element_bytes, const std::byte* from, std::byte* to);
+void join_byte_planes(int64_t count, int element_bytes, const std::byte* from, std::byte* to);
+
+void split_byte_planes(CudaQueue& queue, int64_t count, int element_bytes, const std::byte* from,
+                       std::byte* to);
+void join_byte_planes(CudaQueue& queue, int64_t count, int element_bytes, const std::byte* from,
+                      std::byte* to);
+
+}  // namespace ckpt::kernels

@@ -1,0 +1,33 @@
+// A queue's cuBLAS. Apart from queue.cc, so that only who multiplies links cuBLAS.
+#include <cublas_v2.h>
+#include <cuda_runtime.h>
+
+#include "kernels/cuda/queue.h"
+
+namespace ckpt::kernels {
+
+// What cuBLAS asks for on Hopper. One of its own, so that its results do not depend on what other
+// streams do at the time.
+constexpr size_t kBlasWorkspaceBytes = 32u << 20;
+
+cublasContext* CudaQueue::blas() {
+  if (blas_ != nullptr) return blas_;
+  note_blas(cublasCreate(&blas_), "starting cuBLAS");
+  if (blas_ == nullptr) return nullptr;  // products refuse it, and the failure is noted
+  stop_blas_ = [](cublasContext* blas) { (void)cublasDestroy(blas); };
+  note_blas(cublasSetStream(blas_, stream_), "giving cuBLAS its stream");
+  note(cudaMalloc(&blas_workspace_, kBlasWorkspaceBytes), "allocating cuBLAS's workspace");
+  if (blas_workspace_ != nullptr) {
+    note_blas(cublasSetWorkspace(blas_, blas_workspace_, kBlasWorkspaceBytes),
+              "giving cuBLAS its workspace");
+  }
+  return blas_;
+}
+
+void CudaQueue::note_blas(int status, const char* what) {
+  if (status == CUBLAS_STATUS_SUCCESS || failure_) return;
+  failure_ =
+      fmt::format("{}: {}", what, cublasGetStatusString(static_cast<cublasStatus_t>(status)));
+}
+
+}  // namespace ckpt::kernels

@@ -1,0 +1,56 @@
+// pack: gathers scattered bytes into one buffer and takes the CRC32C of ranges of it, in one pass
+// over memory. unpack: the way back; checks before it scatters.
+//
+// Offsets and lengths are bytes of the buffer. Neither pieces nor buffer need any alignment; where
+// a piece and its place in the buffer are equally far from a multiple of 16 bytes, it moves fast.
+// Pieces and ranges are given in ascending order, each list without overlaps; either may hold empty
+// ones. Pieces may not overlap the buffer, nor those of unpack each other.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "kernels/queue.h"
+
+namespace ckpt::kernels {
+
+// One run of bytes that moves into the buffer, and one that moves out of it.
+struct PackPiece {
+  const std::byte* from;
+  uint64_t offset;
+  uint64_t bytes;
+};
+struct UnpackPiece {
+  std::byte* to;
+  uint64_t offset;
+  uint64_t bytes;
+};
+// A part of the buffer that has a CRC32C (formats/base/crc32c.h) of its own: a fragment of a unit.
+struct PackRange {
+  uint64_t offset;
+  uint64_t bytes;
+};
+
+// Every byte of a piece lies in some range; a piece may span several. Bytes of a range that no
+// piece covers stay as they are and count in its CRC. Replaces crc [ranges].
+void pack(std::span<const PackPiece> pieces, std::span<const PackRange> ranges, std::byte* buffer,
+          uint32_t* crc);
+
+// A piece lies within one range. Replaces crc [ranges] by what is found, and *mismatches by how
+// many of them differ from expected [ranges]. Only pieces of ranges that agree are scattered; what
+// the others would have replaced stays as it is.
+void unpack(std::span<const UnpackPiece> pieces, std::span<const PackRange> ranges,
+            std::span<const uint32_t> expected, const std::byte* buffer, uint32_t* crc,
+            uint32_t* mismatches);
+
+// On a GPU: `from`, `to`, buffer, crc and mismatches are what the device can reach. The spans are
+// host memory and may change once the call returns; tables of more than 1 MiB make the call wait
+// for what is queued (CudaQueue::upload).
+void pack(CudaQueue& queue, std::span<const PackPiece> pieces, std::span<const PackRange> ranges,
+          std::byte* buffer, uint32_t* crc);
+void unpack(CudaQueue& queue, std::span<const UnpackPiece> pieces,
+            std::span<const PackRange> ranges, std::span<const uint32_t> expected,
+            const std::byte* buffer, uint32_t* crc, uint32_t* mismatches);
+
+}  // namespace ckpt::kernels
