@@ -42,10 +42,11 @@ endfunction()
 
 # ckpt_test(NAME SOURCES a_test.cc ... LINK lib ... [TIMEOUT seconds] [LABELS label ...])
 # One GoogleTest program = one ctest entry. Its labels are the first folder under tests/ and those
-# given. Two of them do more:
+# given. Some of them do more:
 #   daemon  starts a real ckptd: runs a second time as NAME_pwritev with CKPTD_IO=pwritev, so that
 #           both I/O engines carry the same tests
 #   system  starts whole programs that use both cores: as daemon, and runs alone
+#   gpu     built for CUDA it needs a device: without one it counts as skipped, not as passed
 #   fuzz    listens to CKPT_FUZZ_SECONDS and CKPT_FUZZ_SEED (./dev fuzz)
 function(ckpt_test name)
   cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;LINK;LABELS" ${ARGN})
@@ -80,6 +81,9 @@ function(ckpt_add_test name timeout labels)
   endforeach()
   if("system" IN_LIST labels)
     set_tests_properties(${names} PROPERTIES RUN_SERIAL ON)
+  endif()
+  if(CKPT_CUDA AND "gpu" IN_LIST labels)
+    set_tests_properties(${names} PROPERTIES SKIP_REGULAR_EXPRESSION "skipped: no CUDA device")
   endif()
   if(TEST ${name}_pwritev)
     set_tests_properties(${name}_pwritev PROPERTIES ENVIRONMENT "CKPTD_IO=pwritev")

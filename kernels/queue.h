@@ -46,6 +46,8 @@ class CudaQueue {
   void note(int error, const char* what);
   // The same for a cublasStatus_t.
   void note_blas(int status, const char* what);
+  // The first failure since the last wait(), so far. Does not wait.
+  const std::optional<std::string>& failed() const { return failure_; }
   // Waits until all is done. The first failure since the last call, if there was one.
   std::optional<std::string> wait();
 

@@ -1,7 +1,7 @@
 # What `cmake --install` lays out, and what find_package(ckptd) finds there. Included last, when all
 # targets are known.
 #
-#   client    lib/libckpt.so*  include/ckpt/  lib/cmake/ckptd/  lib/pkgconfig/ckpt.pc
+#   client    lib/libckpt.so* (libckpt_cuda.so*)  include/ckpt/  lib/cmake/ckptd/  lib/pkgconfig/ckpt.pc
 #   programs  bin/ckptd  bin/ckptctl
 include(CMakePackageConfigHelpers)
 set(ckpt_package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/ckptd")
@@ -10,6 +10,13 @@ install(TARGETS ckpt EXPORT ckptd-targets
   LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT client NAMELINK_COMPONENT client)
 install(DIRECTORY client/include/ckpt DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" COMPONENT client)
 install(EXPORT ckptd-targets NAMESPACE ckptd:: DESTINATION "${ckpt_package_dir}" COMPONENT client)
+
+if(CKPT_CUDA)  # find_package(ckptd COMPONENTS cuda)
+  install(TARGETS ckpt_cuda EXPORT ckptd-cuda-targets
+    LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT client NAMELINK_COMPONENT client)
+  install(EXPORT ckptd-cuda-targets NAMESPACE ckptd:: DESTINATION "${ckpt_package_dir}"
+    COMPONENT client)
+endif()
 
 configure_package_config_file(client/cmake/ckptd-config.cmake.in
   "${PROJECT_BINARY_DIR}/client/ckptd-config.cmake" INSTALL_DESTINATION "${ckpt_package_dir}")

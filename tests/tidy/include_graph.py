@@ -14,7 +14,7 @@ RULES = {
     # The public headers: what a stranger compiles. Nothing of ours but each other.
     "client/include/": [],
     "client/": ["client/", "formats/"],
-    "client/client_cuda": ["client/", "formats/", "kernels/"],
+    "client/src/cuda/": ["client/", "formats/", "kernels/"],
     "ckptd/limits.h": ["formats/"],
     "ckptd/io/": ["formats/", "ckptd/limits.h"],
     "ckptd/staging/": ["formats/", "ckptd/limits.h", "ckptd/io/"],
@@ -58,7 +58,8 @@ LIBRARIES = {
     "asio": ["ckptd/server/", "ckptd/main"],
     "gloo/": ["trainer/parallel/"],
     "cblas": ["kernels/"],
-    "cuda": ["kernels/", "client/client_cuda", "client/include/ckpt/client_cuda"],
+    "cuda": ["kernels/", "client/src/cuda/"],
+    "cublas": ["kernels/"],
     "nccl": ["trainer/parallel/"],
     "toml++/": ["ckptd/config", "trainer/"],
     "CLI/": ["ckptd/main", "ckptd/config", "client/ctl/", "trainer/main", "bench/"],

@@ -204,6 +204,9 @@ class Snapshot {
     return info;
   }
 
+  // For the C ABI, and for libckpt_cuda.
+  ckpt_snapshot* handle() const { return handle_.get(); }
+
  private:
   friend class Session;
   struct Free {

@@ -1,0 +1,78 @@
+/* libckpt_cuda: snapshots of state that is in GPU memory. Conventions as in ckpt.h.
+ *
+ * What is to be saved is gathered on the device by one kernel, which takes the CRC32C of every
+ * fragment on the way, and drained into the arena by the copy engine. Nothing of that waits for the
+ * host, and the trainer's stream waits for nothing but the gathering, and only where it asks to:
+ *
+ *   ckpt_snapshot_begin(session, &options, &snapshot);
+ *   ckpt_cuda_stage(cuda, snapshot, pieces, count, stream);   // returns at once
+ *   ... forward, backward: the copies run beside it ...
+ *   ckpt_cuda_wait_gathered(cuda, CKPT_CUDA_ALL_UNITS, stream);   // before the optimizer writes
+ *   ... optimizer ...
+ *   ckpt_cuda_poll(cuda);   // now and then, as ckpt_poll: hands over what has arrived
+ */
+/* NOLINTBEGIN(readability-identifier-naming): names as C has them */
+#ifndef CKPT_CKPT_CUDA_H_
+#define CKPT_CKPT_CUDA_H_
+
+#include <ckpt/ckpt.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct CUstream_st; /* cudaStream_t points to one */
+
+typedef struct ckpt_cuda ckpt_cuda;
+
+typedef struct ckpt_cuda_options {
+  size_t struct_size;
+  int device;
+  uint64_t gather_bytes; /* device memory to gather into; 0: 256 MiB. A snapshot that is larger is
+                            gathered as fast as it drains */
+  uint64_t chunk_bytes;  /* gathered and drained at a time; 0: 16 MiB */
+} ckpt_cuda_options;
+
+/* Pins the session's arena and takes the device memory: once per session, it takes a while. The
+ * session must outlive it. On failure *cuda is NULL and `error` has the sentence, as in ckpt_open.
+ */
+CKPT_API ckpt_status ckpt_cuda_open(ckpt_session* session, const ckpt_cuda_options* options,
+                                    ckpt_cuda** cuda, char* error, size_t error_bytes);
+/* Waits for copies that are under way. */
+CKPT_API void ckpt_cuda_close(ckpt_cuda* cuda);
+/* The sentence of the last call that failed. */
+CKPT_API const char* ckpt_cuda_error(const ckpt_cuda* cuda);
+
+typedef struct ckpt_cuda_piece {
+  uint32_t unit;
+  uint64_t offset;  /* in the unit */
+  const void* data; /* device memory; best aligned to 16 bytes */
+  uint64_t length;
+} ckpt_cuda_piece;
+
+/* Queues the gathering and draining of all pieces: this rank's fragments of the snapshot, in any
+ * order of units, ascending within each. They are read as they are when `stream` has come as far as
+ * it is queued now. May wait for slabs, as ckpt_snapshot_write does. The snapshot's handle must
+ * live until ckpt_cuda_poll has ended it. On failure the snapshot is aborted. */
+CKPT_API ckpt_status ckpt_cuda_stage(ckpt_cuda* cuda, ckpt_snapshot* snapshot,
+                                     const ckpt_cuda_piece* pieces, size_t count,
+                                     struct CUstream_st* stream);
+
+#define CKPT_CUDA_ALL_UNITS UINT32_MAX
+/* From here on `stream` goes on only when the unit, of every snapshot that is being staged, has
+ * been gathered: then it may be overwritten. Waits on the device, not here. */
+CKPT_API ckpt_status ckpt_cuda_wait_gathered(ckpt_cuda* cuda, uint32_t unit,
+                                             struct CUstream_st* stream);
+
+/* Hands over what has been drained since the last call, and ends each snapshot of which everything
+ * has (ckpt_snapshot_end). Never waits for the device. *open, if not NULL, is the number of
+ * snapshots that are still being staged. A snapshot that has failed is no error here. */
+CKPT_API ckpt_status ckpt_cuda_poll(ckpt_cuda* cuda, size_t* open);
+/* The same, and waits until none is left. */
+CKPT_API ckpt_status ckpt_cuda_drain(ckpt_cuda* cuda);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CKPT_CKPT_CUDA_H_ */
+/* NOLINTEND(readability-identifier-naming) */

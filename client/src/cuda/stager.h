@@ -1,0 +1,87 @@
+// Stager: device memory -> gather buffer -> arena, all queued at once on two streams.
+//
+//   trainer's stream   --o stage()                        o wait_gathered() -- optimizer
+//                        |                                |
+//   gather queue         +-> clear, pack with CRC --------+
+//                                 ^           |
+//   drain queue                   |           +-> copy to the arena, copy CRCs --> poll()
+//                                 +-- slot is free again <--------+
+//
+// One per session, used from the session's thread. No place is given back before the event behind
+// its copy has happened. After a failure of the device the snapshots that were being staged are
+// aborted, and what they had reserved stays lent: nobody knows what the device still writes.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ckpt/ckpt_cuda.h"
+#include "client/src/cuda/device_objects.h"
+#include "client/src/cuda/stage_plan.h"
+#include "formats/base/result.h"
+#include "kernels/cuda/queue.h"
+
+namespace ckpt::lib {
+
+class Stager {
+ public:
+  struct Options {
+    int device = 0;
+    uint64_t gather_bytes = 256ull << 20;
+    uint64_t chunk_bytes = 16ull << 20;
+  };
+  static Result<std::unique_ptr<Stager>> open(ckpt_session* session, const Options& options);
+  ~Stager();
+
+  Status stage(ckpt_snapshot* snapshot, const std::vector<ckpt_cuda_piece>& pieces,
+               cudaStream_t stream);
+  Status wait_gathered(uint32_t unit, cudaStream_t stream);
+  Status poll();
+  Status drain();
+  size_t open_count() const { return staging_.size(); }
+
+  std::string error_text;  // of the last call, for ckpt_cuda_error
+
+ private:
+  struct Slot {
+    std::byte* memory = nullptr;
+    Event free;  // recorded behind the copy out of it
+  };
+  struct Staging {
+    ckpt_snapshot* snapshot = nullptr;
+    StagePlan plan;
+    std::unique_ptr<StagingMemory> memory;
+    size_t arrived = 0;  // chunks whose places have been given back
+    size_t places = 0;   // of those
+  };
+
+  Stager(ckpt_session* session, const Options& options) : session_(session), options_(options) {}
+  Status prepare();
+  Status pin_arena();
+  Status reserve(ckpt_snapshot* snapshot, const std::vector<ckpt_cuda_piece>& pieces,
+                 StagePlan& plan);
+  void give_up(ckpt_snapshot* snapshot, const StagePlan& plan, const std::string& reason);
+  Status queue_chunks(Staging& staging, cudaStream_t stream);
+  Status queue_chunk(Staging& staging, size_t index, size_t first_place);
+  Result<bool> take_arrived(Staging& staging);
+  Status session_error(ckpt_status status) const;
+  std::unique_ptr<StagingMemory> take_memory(size_t chunks, size_t places, Status* status);
+
+  ckpt_session* const session_;
+  const Options options_;
+  std::vector<PinnedRange> pinned_;  // the arena; after a daemon that refused it, also the next one
+  std::unique_ptr<kernels::CudaQueue> gather_;
+  std::unique_ptr<kernels::CudaQueue> drain_;
+  kernels::DeviceArray<std::byte> buffer_;
+  std::deque<Slot> slots_;
+  size_t next_slot_ = 0;
+  Event begun_;
+  std::deque<Staging> staging_;
+  std::vector<std::unique_ptr<StagingMemory>> spare_;
+};
+
+}  // namespace ckpt::lib
