@@ -4,16 +4,26 @@
 
 #include "formats/base/assert.h"
 #include "kernels/cuda/crc32c.h"
+#include "kernels/cuda/pack_tiles.h"
 #include "kernels/pack_checks.h"
 
 namespace ckpt::kernels {
 namespace {
 
-// Large enough that putting the threads' states together is a tenth of the work, small enough that
-// a buffer of 64 MiB is work for every multiprocessor.
-constexpr int64_t kTileBytes = 64 << 10;
-// Tiles but a range's first begin at such an address: whole lines of the cache.
-constexpr int64_t kCutBytes = 128;
+using pack_tiles::first_cut;
+using pack_tiles::kTileBytes;
+using pack_tiles::kWordBytes;
+using pack_tiles::misalignment;
+using pack_tiles::move_word;
+using pack_tiles::outside_of_plain;
+using pack_tiles::Piece;
+using pack_tiles::Range;
+using pack_tiles::Tables;
+using pack_tiles::Tile;
+using pack_tiles::tile_at;
+
+static_assert(kWordBytes == kCrcWordBytes);
+
 constexpr int64_t kBatch = 4;  // words that a thread has in flight
 constexpr int64_t kWordsPerBatch = kBatch * kBlockThreads;
 
@@ -24,186 +34,6 @@ __device__ constexpr ThreadWeights kTileWeights = thread_weights(kTileBytes);
 __device__ constexpr ZerosTaken kZerosTaken = zeros_taken();
 __device__ constexpr Powers kPowersOfX = powers_of_x();
 constexpr uint32_t kByRound = polynomial::shift_by_bytes(kTileBytes * kBlockThreads);
-
-// --- tables ----------------------------------------------------------------------------------
-
-// Of the buffer: [begin, end).
-struct Piece {
-  std::byte* outside;
-  int64_t begin;
-  int64_t end;
-};
-struct Range {
-  int64_t begin;
-  int64_t end;
-  int64_t first_tile;
-  int64_t tiles;
-};
-struct Tables {
-  std::byte* buffer;
-  const Piece* pieces;
-  int64_t piece_count;
-  const Range* ranges;
-  int64_t range_count;
-  int64_t tiles;
-};
-
-// What a block does at a time, and the pieces that have a part of it: [first_piece, piece_end).
-struct Tile {
-  int64_t range;
-  int64_t begin;
-  int64_t end;
-  int64_t first_piece;
-  int64_t piece_end;
-};
-
-__host__ __device__ inline int64_t misalignment(const std::byte* at, int64_t alignment) {
-  return static_cast<int64_t>(reinterpret_cast<uintptr_t>(at)) & (alignment - 1);
-}
-
-// Where a range's first tile would begin if it were a whole one. May be in front of the buffer.
-__host__ __device__ inline int64_t first_cut(const std::byte* buffer, int64_t range_begin) {
-  return range_begin - misalignment(buffer + range_begin, kCutBytes);
-}
-
-// The first of pieces [first, end) that ends behind `at`; `end` if none does.
-__device__ int64_t first_piece_behind(const Piece* pieces, int64_t first, int64_t end, int64_t at) {
-  while (first < end) {
-    const int64_t middle = first + (end - first) / 2;
-    if (pieces[middle].end > at) {
-      end = middle;
-    } else {
-      first = middle + 1;
-    }
-  }
-  return first;
-}
-
-__device__ Tile tile_at(const Tables& tables, int64_t index) {
-  // The last range whose first tile is not behind: empty ranges have the one of the next.
-  int64_t range = 0;
-  for (int64_t end = tables.range_count; end - range > 1;) {
-    const int64_t middle = range + (end - range) / 2;
-    if (tables.ranges[middle].first_tile > index) {
-      end = middle;
-    } else {
-      range = middle;
-    }
-  }
-  const Range& whole = tables.ranges[range];
-  const int64_t cut =
-      first_cut(tables.buffer, whole.begin) + (index - whole.first_tile) * kTileBytes;
-  Tile tile{};
-  tile.range = range;
-  tile.begin = std::max(cut, whole.begin);
-  tile.end = std::min(cut + kTileBytes, whole.end);
-  tile.first_piece = first_piece_behind(tables.pieces, 0, tables.piece_count, tile.begin);
-  tile.piece_end =
-      first_piece_behind(tables.pieces, tile.first_piece, tables.piece_count, tile.end - 1);
-  // The one that reaches over the end has a part of it, too.
-  if (tile.piece_end < tables.piece_count && tables.pieces[tile.piece_end].begin < tile.end) {
-    ++tile.piece_end;
-  }
-  return tile;
-}
-
-// --- words -----------------------------------------------------------------------------------
-
-__device__ inline uint4 load_word(const std::byte* from) {
-  return *reinterpret_cast<const uint4*>(from);
-}
-__device__ inline void store_word(std::byte* to, const uint4& word) {
-  *reinterpret_cast<uint4*>(to) = word;
-}
-
-// The same for memory outside the buffer, of any alignment.
-__device__ uint4 load_outside(const std::byte* from) {
-  if (misalignment(from, 16) == 0) return load_word(from);
-  uint32_t quarter[4] = {};
-  if (misalignment(from, 4) == 0) {
-    for (int i = 0; i < 4; ++i) quarter[i] = reinterpret_cast<const uint32_t*>(from)[i];
-  } else {
-#pragma unroll
-    for (int i = 0; i < 16; ++i) quarter[i / 4] |= static_cast<uint32_t>(from[i]) << (i % 4 * 8);
-  }
-  return make_uint4(quarter[0], quarter[1], quarter[2], quarter[3]);
-}
-__device__ void store_outside(std::byte* to, const uint4& word) {
-  if (misalignment(to, 16) == 0) return store_word(to, word);
-  const uint32_t quarter[4] = {word.x, word.y, word.z, word.w};
-  if (misalignment(to, 4) == 0) {
-    for (int i = 0; i < 4; ++i) reinterpret_cast<uint32_t*>(to)[i] = quarter[i];
-  } else {
-#pragma unroll
-    for (int i = 0; i < 16; ++i) to[i] = static_cast<std::byte>(quarter[i / 4] >> (i % 4 * 8));
-  }
-}
-
-// What happens to a word or a byte, by direction. What moves is returned.
-struct Gather {
-  __device__ static uint4 word(std::byte* outside, std::byte* inside) {
-    const uint4 moved = load_outside(outside);
-    store_word(inside, moved);
-    return moved;
-  }
-  __device__ static std::byte byte(std::byte* outside, std::byte* inside) {
-    return *inside = *outside;
-  }
-};
-struct Scatter {
-  __device__ static uint4 word(std::byte* outside, std::byte* inside) {
-    const uint4 moved = load_word(inside);
-    store_outside(outside, moved);
-    return moved;
-  }
-  __device__ static std::byte byte(std::byte* outside, std::byte* inside) {
-    return *outside = *inside;
-  }
-};
-
-// Moves what the pieces have of the aligned 16 bytes of the buffer at `at`, and returns these;
-// those outside the tile, which others may own, count as zeros and are not touched.
-template <typename Direction>
-__device__ uint4 move_word(const Tables& tables, const Tile& tile, int64_t at) {
-  std::byte* const inside = tables.buffer + at;
-  int64_t next =
-      first_piece_behind(tables.pieces, tile.first_piece, tile.piece_end, std::max(at, tile.begin));
-  if (at >= tile.begin && at + kCrcWordBytes <= tile.end) {
-    const bool any = next < tile.piece_end;
-    if (!any || tables.pieces[next].begin >= at + kCrcWordBytes) return load_word(inside);
-    const Piece piece = tables.pieces[next];
-    if (piece.begin <= at && piece.end >= at + kCrcWordBytes) {
-      return Direction::word(piece.outside + (at - piece.begin), inside);
-    }
-  }
-  uint32_t quarter[4] = {};
-#pragma unroll
-  for (int i = 0; i < kCrcWordBytes; ++i) {
-    const int64_t here = at + i;
-    if (here < tile.begin || here >= tile.end) continue;
-    while (next < tile.piece_end && tables.pieces[next].end <= here) ++next;
-    const bool moves = next < tile.piece_end && tables.pieces[next].begin <= here;
-    const std::byte value =
-        moves ? Direction::byte(tables.pieces[next].outside + (here - tables.pieces[next].begin),
-                                inside + i)
-              : inside[i];
-    quarter[i / 4] |= static_cast<uint32_t>(value) << (i % 4 * 8);
-  }
-  return make_uint4(quarter[0], quarter[1], quarter[2], quarter[3]);
-}
-
-// A tile that consists of aligned words of one piece, or of none: `outside` is where they are, or
-// the buffer itself. Null for all other tiles.
-__device__ std::byte* outside_of_plain(const Tables& tables, const Tile& tile) {
-  std::byte* const inside = tables.buffer + tile.begin;
-  if (misalignment(inside, kCrcWordBytes) != 0) return nullptr;
-  if ((tile.end - tile.begin) % kCrcWordBytes != 0) return nullptr;
-  if (tile.first_piece == tile.piece_end) return inside;
-  const Piece& piece = tables.pieces[tile.first_piece];
-  if (piece.begin > tile.begin || piece.end < tile.end) return nullptr;
-  std::byte* const outside = piece.outside + (tile.begin - piece.begin);
-  return misalignment(outside, kCrcWordBytes) == 0 ? outside : nullptr;
-}
 
 // --- kernels ---------------------------------------------------------------------------------
 
@@ -226,7 +56,7 @@ __global__ void __launch_bounds__(kBlockThreads) gather_kernel(Tables tables, ui
     if (const std::byte* outside = outside_of_plain(tables, tile)) {
       const auto* from = reinterpret_cast<const uint4*>(outside);
       auto* to = reinterpret_cast<uint4*>(tables.buffer + tile.begin);
-      const int64_t words = (tile.end - tile.begin) / kCrcWordBytes;
+      const int64_t words = (tile.end - tile.begin) / kWordBytes;
       const int64_t batches = (words + kWordsPerBatch - 1) / kWordsPerBatch;
       for (int64_t at = threadIdx.x + words - batches * kWordsPerBatch; at < words;
            at += kWordsPerBatch) {
@@ -247,14 +77,15 @@ __global__ void __launch_bounds__(kBlockThreads) gather_kernel(Tables tables, ui
         for (int64_t i = 0; i < kBatch; ++i) states.add(by_row, word[i]);
       }
     } else {
-      const int64_t first = tile.begin - misalignment(tables.buffer + tile.begin, kCrcWordBytes);
-      const int64_t words = (tile.end - first + kCrcWordBytes - 1) / kCrcWordBytes;
-      zeros = first + words * kCrcWordBytes - tile.end;
+      const int64_t first = tile.begin - misalignment(tables.buffer + tile.begin, kWordBytes);
+      const int64_t words = (tile.end - first + kWordBytes - 1) / kWordBytes;
+      zeros = first + words * kWordBytes - tile.end;
       const int64_t rows = (words + kBlockThreads - 1) / kBlockThreads;
       for (int64_t at = threadIdx.x + words - rows * kBlockThreads; at < words;
            at += kBlockThreads) {
-        states.add(by_row, at < 0 ? make_uint4(0, 0, 0, 0)
-                                  : move_word<Gather>(tables, tile, first + at * kCrcWordBytes));
+        states.add(by_row,
+                   at < 0 ? make_uint4(0, 0, 0, 0)
+                          : move_word<pack_tiles::Gather>(tables, tile, first + at * kWordBytes));
       }
     }
     const uint32_t state = block_state(states.together(by_quarter), kWordWeights, shared);
@@ -313,16 +144,27 @@ __global__ void __launch_bounds__(kBlockThreads)
     const Tile tile = tile_at(tables, index);
     if (crc[tile.range] != expected[tile.range]) continue;
     if (tile.first_piece == tile.piece_end) continue;
-    const int64_t first = tile.begin - misalignment(tables.buffer + tile.begin, kCrcWordBytes);
-    const int64_t words = (tile.end - first + kCrcWordBytes - 1) / kCrcWordBytes;
+    const int64_t first = tile.begin - misalignment(tables.buffer + tile.begin, kWordBytes);
+    const int64_t words = (tile.end - first + kWordBytes - 1) / kWordBytes;
     if (std::byte* outside = outside_of_plain(tables, tile)) {
       const auto* from = reinterpret_cast<const uint4*>(tables.buffer + tile.begin);
       auto* to = reinterpret_cast<uint4*>(outside);
-#pragma unroll 4
-      for (int64_t at = threadIdx.x; at < words; at += kBlockThreads) to[at] = from[at];
+      for (int64_t at = threadIdx.x; at < words; at += kWordsPerBatch) {
+        uint4 word[kBatch];
+#pragma unroll
+        for (int64_t i = 0; i < kBatch; ++i) {
+          const int64_t here = at + i * kBlockThreads;
+          if (here < words) word[i] = from[here];
+        }
+#pragma unroll
+        for (int64_t i = 0; i < kBatch; ++i) {
+          const int64_t here = at + i * kBlockThreads;
+          if (here < words) to[here] = word[i];
+        }
+      }
     } else {
       for (int64_t at = threadIdx.x; at < words; at += kBlockThreads) {
-        move_word<Scatter>(tables, tile, first + at * kCrcWordBytes);
+        move_word<pack_tiles::Scatter>(tables, tile, first + at * kWordBytes);
       }
     }
   }
