@@ -3,6 +3,9 @@
 
 #include <cstdint>
 
+#include "kernels/bf16.h"
+#include "kernels/queue.h"
+
 namespace ckpt::kernels {
 
 struct AdamWStep {
@@ -19,5 +22,10 @@ struct AdamWStep {
 // without sums: any split of a tensor gives the same bits.
 void adamw_update(const AdamWStep& step, int64_t count, const float* grad, float* value, float* m,
                   float* v);
+
+// On a GPU. Also writes the new values as bf16 to compute [count], where matrix products read them;
+// null: it does not. Gives the same bits as the CPU, wherever a tensor is cut.
+void adamw_update(CudaQueue& queue, const AdamWStep& step, int64_t count, const float* grad,
+                  float* value, float* m, float* v, Bf16* compute = nullptr);
 
 }  // namespace ckpt::kernels

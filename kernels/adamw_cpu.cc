@@ -1,21 +1,13 @@
 #include <cmath>
 
 #include "kernels/adamw.h"
+#include "kernels/adamw_factors.h"
 
 namespace ckpt::kernels {
 
 void adamw_update(const AdamWStep& step, int64_t count, const float* grad, float* value, float* m,
                   float* v) {
-  const double bias1 = 1 - std::pow(step.beta1, static_cast<double>(step.step));
-  const double bias2 = 1 - std::pow(step.beta2, static_cast<double>(step.step));
-  const float factor = static_cast<float>(step.gradient_factor);
-  const float decay = static_cast<float>(1 - step.learning_rate * step.weight_decay);
-  const float rate = static_cast<float>(step.learning_rate / bias1);
-  const float root_scale = static_cast<float>(1 / std::sqrt(bias2));
-  const float beta2 = static_cast<float>(step.beta2);
-  const float new1 = static_cast<float>(1 - step.beta1);
-  const float new2 = static_cast<float>(1 - step.beta2);
-  const float eps = static_cast<float>(step.eps);
+  const auto [factor, decay, rate, root_scale, beta2, new1, new2, eps] = adamw_factors(step);
   for (int64_t i = 0; i < count; ++i) {
     const float g = factor * grad[i];
     m[i] += new1 * (g - m[i]);

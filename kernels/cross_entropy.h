@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "kernels/queue.h"
+
 namespace ckpt::kernels {
 
 struct CrossEntropyShape {
@@ -25,5 +27,15 @@ CrossEntropySum cross_entropy_forward(const CrossEntropyShape& shape, const floa
 // memory as logits.
 void cross_entropy_backward(const CrossEntropyShape& shape, float scale, const float* logits,
                             const int32_t* targets, const float* log_sum_exp, float* dlogits);
+
+// On a GPU: all pointers are to device memory. Replaces *sum, in double and in a fixed order.
+void cross_entropy_forward(CudaQueue& queue, const CrossEntropyShape& shape, const float* logits,
+                           const int32_t* targets, float* log_sum_exp, CrossEntropySum* sum);
+// dlogits is of type Real (float or Bf16), computed in fp32. As float it may be the same memory as
+// logits, as Bf16 it may not overlap them.
+template <typename Real>
+void cross_entropy_backward(CudaQueue& queue, const CrossEntropyShape& shape, float scale,
+                            const float* logits, const int32_t* targets, const float* log_sum_exp,
+                            Real* dlogits);
 
 }  // namespace ckpt::kernels

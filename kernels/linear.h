@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "kernels/queue.h"
+
 namespace ckpt::kernels {
 
 struct LinearShape {
@@ -30,5 +32,19 @@ void linear_backward_input(const LinearShape& shape, const float* dy, const floa
 // content.
 void linear_backward_weight(const LinearShape& shape, const float* dy, const float* x,
                             float* scratch, double* dw);
+
+// On a GPU, through cuBLAS (kernels/cuda/gemm.h): sums in fp32, rounded to Out once. <Real, Out> is
+// <float, float>, <Bf16, Bf16> or <Bf16, float>. block_rows is ignored: the bits of a row may
+// depend there on how many others are in the call. Results may not overlap operands.
+template <typename Real, typename Out>
+void linear_forward(CudaQueue& queue, const LinearShape& shape, const Real* x, const Real* w,
+                    Out* y, Write write = Write::kReplace);
+template <typename Real, typename Out>
+void linear_backward_input(CudaQueue& queue, const LinearShape& shape, const Real* dy,
+                           const Real* w, Out* dx, Write write = Write::kReplace);
+// Adds to dw [out, in] in fp32.
+template <typename Real>
+void linear_backward_weight(CudaQueue& queue, const LinearShape& shape, const Real* dy,
+                            const Real* x, float* dw);
 
 }  // namespace ckpt::kernels

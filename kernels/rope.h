@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "kernels/queue.h"
+
 namespace ckpt::kernels {
 
 struct RopeShape {
@@ -21,5 +23,14 @@ void rope_forward(const RopeShape& shape, const float* cosine, const float* sine
 
 // The gradient of the input from the gradient of the output, in place: the inverse rotation.
 void rope_backward(const RopeShape& shape, const float* cosine, const float* sine, float* dx);
+
+// On a GPU: x and dx are of type Real (float or Bf16), the table is fp32 in device memory. Computes
+// in fp32.
+template <typename Real>
+void rope_forward(CudaQueue& queue, const RopeShape& shape, const float* cosine, const float* sine,
+                  Real* x);
+template <typename Real>
+void rope_backward(CudaQueue& queue, const RopeShape& shape, const float* cosine, const float* sine,
+                   Real* dx);
 
 }  // namespace ckpt::kernels

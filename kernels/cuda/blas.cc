@@ -16,6 +16,9 @@ cublasContext* CudaQueue::blas() {
   if (blas_ == nullptr) return nullptr;  // products refuse it, and the failure is noted
   stop_blas_ = [](cublasContext* blas) { (void)cublasDestroy(blas); };
   note_blas(cublasSetStream(blas_, stream_), "giving cuBLAS its stream");
+  // Sums are fp32 to the end, even where a product is cut along them and the result is bf16.
+  note_blas(cublasSetMathMode(blas_, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION),
+            "setting cuBLAS's precision");
   note(cudaMalloc(&blas_workspace_, kBlasWorkspaceBytes), "allocating cuBLAS's workspace");
   if (blas_workspace_ != nullptr) {
     note_blas(cublasSetWorkspace(blas_, blas_workspace_, kBlasWorkspaceBytes),

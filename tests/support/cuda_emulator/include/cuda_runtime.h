@@ -144,6 +144,12 @@ inline unsigned atomicXor(unsigned* at, unsigned value) {
   *at = before ^ value;
   return before;
 }
+// Never fused with another operation.
+inline float __fadd_rn(float x, float y) { return x + y; }
+inline float __fsub_rn(float x, float y) { return x - y; }
+inline float __fmul_rn(float x, float y) { return x * y; }
+inline float __fdiv_rn(float x, float y) { return x / y; }
+inline float __fsqrt_rn(float x) { return std::sqrt(x); }
 inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
 inline float __fdividef(float x, float y) { return x / y; }
 inline unsigned __float_as_uint(float x) {

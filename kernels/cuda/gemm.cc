@@ -1,0 +1,65 @@
+#include "kernels/cuda/gemm.h"
+
+#include <cublas_v2.h>
+#include <cuda_runtime.h>
+
+#include <limits>
+#include <type_traits>
+
+#include "formats/base/assert.h"
+
+namespace ckpt::kernels {
+namespace {
+
+// cublasGemmEx counts in 32 bits.
+int narrow(int64_t value) {
+  CKPT_ASSERT(value >= 0 && value <= std::numeric_limits<int>::max());
+  return static_cast<int>(value);
+}
+
+template <typename Real>
+constexpr cudaDataType_t kDataType = std::is_same_v<Real, Bf16> ? CUDA_R_16BF : CUDA_R_32F;
+
+// Pedantic: no setting from outside may turn fp32 products into TF32 ones.
+template <typename Real>
+constexpr cublasComputeType_t kComputeType =
+    std::is_same_v<Real, Bf16> ? CUBLAS_COMPUTE_32F : CUBLAS_COMPUTE_32F_PEDANTIC;
+
+template <typename Real>
+cublasOperation_t operation_of(const DeviceMatrix<Real>& matrix) {
+  return matrix.transpose == Transpose::kYes ? CUBLAS_OP_T : CUBLAS_OP_N;
+}
+
+}  // namespace
+
+// cuBLAS is column-major: what is A row by row is A^T column by column. So it is asked for
+// c^T = b^T a^T, where every operand already lies as it wants it.
+template <typename Real, typename Out>
+void gemm(CudaQueue& queue, const GemmShape& shape, float alpha, const DeviceMatrix<Real>& a,
+          const DeviceMatrix<Real>& b, float beta, Out* c, int64_t c_stride) {
+  if (shape.rows == 0 || shape.columns == 0) return;
+  CKPT_ASSERT(beta == 0 || beta == 1);
+  if (shape.inner == 0) {  // cuBLAS does not say what it does then
+    if (beta == 1) return;
+    const auto row_bytes = static_cast<size_t>(shape.columns) * sizeof(Out);
+    for (int64_t row = 0; row < shape.rows; ++row) {
+      queue.note(cudaMemsetAsync(c + row * c_stride, 0, row_bytes, queue.stream()), "gemm");
+    }
+    return;
+  }
+  queue.note_blas(
+      cublasGemmEx(queue.blas(), operation_of(b), operation_of(a), narrow(shape.columns),
+                   narrow(shape.rows), narrow(shape.inner), &alpha, b.data, kDataType<Real>,
+                   narrow(b.stride), a.data, kDataType<Real>, narrow(a.stride), &beta, c,
+                   kDataType<Out>, narrow(c_stride), kComputeType<Real>, CUBLAS_GEMM_DEFAULT),
+      "gemm");
+}
+
+template void gemm<float, float>(CudaQueue&, const GemmShape&, float, const DeviceMatrix<float>&,
+                                 const DeviceMatrix<float>&, float, float*, int64_t);
+template void gemm<Bf16, Bf16>(CudaQueue&, const GemmShape&, float, const DeviceMatrix<Bf16>&,
+                               const DeviceMatrix<Bf16>&, float, Bf16*, int64_t);
+template void gemm<Bf16, float>(CudaQueue&, const GemmShape&, float, const DeviceMatrix<Bf16>&,
+                                const DeviceMatrix<Bf16>&, float, float*, int64_t);
+
+}  // namespace ckpt::kernels

@@ -1,0 +1,85 @@
+#include "kernels/bf16.h"
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/pack.h"
+#include "kernels/rope.h"
+
+namespace ckpt::kernels {
+namespace {
+
+// direction +1 rotates by the angle, -1 by its negative. Threads: x along a head, y heads, z
+// tokens, which saves most of the divisions of a flat index.
+template <int kWidth, typename Real>
+__global__ void __launch_bounds__(kBlockThreads)
+    rotate_kernel(RopeShape shape, const float* cosine, const float* sine, float direction,
+                  Real* x) {
+  const int64_t half = shape.head_dim / 2;
+  const int64_t token_step = int64_t{gridDim.x} * blockDim.z;
+  for (int64_t token = int64_t{blockIdx.x} * blockDim.z + threadIdx.z; token < shape.tokens;
+       token += token_step) {
+    const int64_t angles = token % shape.seq_len * half;
+    for (int64_t i = int64_t{threadIdx.x} * kWidth; i < half; i += int64_t{blockDim.x} * kWidth) {
+      const auto c = load<kWidth>(cosine + angles + i);
+      const auto s = load<kWidth>(sine + angles + i);
+      for (int64_t head = threadIdx.y; head < shape.heads; head += blockDim.y) {
+        Real* const at = x + (token * shape.heads + head) * shape.head_dim + i;
+        auto low = load<kWidth>(at);
+        auto high = load<kWidth>(at + half);
+        for (int j = 0; j < kWidth; ++j) {
+          const float a = to_float(low.at[j]);
+          const float b = to_float(high.at[j]);
+          const float signed_sine = direction * s.at[j];
+          low.at[j] = from_float<Real>(a * c.at[j] - b * signed_sine);
+          high.at[j] = from_float<Real>(b * c.at[j] + a * signed_sine);
+        }
+        store(at, low);
+        store(at + half, high);
+      }
+    }
+  }
+}
+
+template <int kWidth, typename Real>
+void launch_rotate(CudaQueue& queue, const RopeShape& shape, const float* cosine, const float* sine,
+                   float direction, Real* x) {
+  const int64_t packs = shape.head_dim / 2 / kWidth;
+  if (packs == 0 || shape.heads == 0) return;
+  constexpr int64_t kBlockTokensMax = 64;  // CUDA's limit
+  const int64_t along = std::min<int64_t>(packs, kBlockThreads);
+  const int64_t heads = std::min(shape.heads, kBlockThreads / along);
+  const int64_t tokens = std::min(kBlockThreads / (along * heads), kBlockTokensMax);
+  const dim3 block(static_cast<unsigned>(along), static_cast<unsigned>(heads),
+                   static_cast<unsigned>(tokens));
+  launch(queue, "rope", blocks_for(shape.tokens, tokens), block, rotate_kernel<kWidth, Real>, shape,
+         cosine, sine, direction, x);
+}
+
+template <typename Real>
+void rotate(CudaQueue& queue, const RopeShape& shape, const float* cosine, const float* sine,
+            float direction, Real* x) {
+  constexpr int kWidth = kAccessBytes / sizeof(Real);
+  const bool packs = shape.head_dim % (2 * kWidth) == 0 && can_pack<kWidth>(cosine, sine, x);
+  const auto turn = packs ? launch_rotate<kWidth, Real> : launch_rotate<1, Real>;
+  turn(queue, shape, cosine, sine, direction, x);
+}
+
+}  // namespace
+
+template <typename Real>
+void rope_forward(CudaQueue& queue, const RopeShape& shape, const float* cosine, const float* sine,
+                  Real* x) {
+  rotate(queue, shape, cosine, sine, 1.0f, x);
+}
+
+template <typename Real>
+void rope_backward(CudaQueue& queue, const RopeShape& shape, const float* cosine, const float* sine,
+                   Real* dx) {
+  rotate(queue, shape, cosine, sine, -1.0f, dx);
+}
+
+template void rope_forward<float>(CudaQueue&, const RopeShape&, const float*, const float*, float*);
+template void rope_forward<Bf16>(CudaQueue&, const RopeShape&, const float*, const float*, Bf16*);
+template void rope_backward<float>(CudaQueue&, const RopeShape&, const float*, const float*,
+                                   float*);
+template void rope_backward<Bf16>(CudaQueue&, const RopeShape&, const float*, const float*, Bf16*);
+
+}  // namespace ckpt::kernels
