@@ -1,7 +1,7 @@
 #include "kernels/adamw.h"
 #include "kernels/adamw_factors.h"
 #include "kernels/cuda/launch.h"
-#include "kernels/cuda/pack.h"
+#include "kernels/cuda/packed.h"
 
 namespace ckpt::kernels {
 namespace {
@@ -18,19 +18,19 @@ __device__ inline void update(const AdamWFactors& f, float grad, float& value, f
 template <int kWidth, bool kCompute>
 __device__ inline void update_pack(const AdamWFactors& f, int64_t at, const float* grad,
                                    float* value, float* m, float* v, Bf16* compute) {
-  const auto new_grad = load<kWidth>(grad + at);
-  auto new_value = load<kWidth>(value + at);
-  auto new_m = load<kWidth>(m + at);
-  auto new_v = load<kWidth>(v + at);
-  Pack<Bf16, kWidth> narrow;
+  const auto new_grad = load_packed<kWidth>(grad + at);
+  auto new_value = load_packed<kWidth>(value + at);
+  auto new_m = load_packed<kWidth>(m + at);
+  auto new_v = load_packed<kWidth>(v + at);
+  Packed<Bf16, kWidth> narrow;
   for (int j = 0; j < kWidth; ++j) {
-    update(f, new_grad.at[j], new_value.at[j], new_m.at[j], new_v.at[j]);
-    if constexpr (kCompute) narrow.at[j] = to_bf16(new_value.at[j]);
+    update(f, new_grad.values[j], new_value.values[j], new_m.values[j], new_v.values[j]);
+    if constexpr (kCompute) narrow.values[j] = to_bf16(new_value.values[j]);
   }
-  store(value + at, new_value);
-  store(m + at, new_m);
-  store(v + at, new_v);
-  if constexpr (kCompute) store(compute + at, narrow);
+  store_packed(value + at, new_value);
+  store_packed(m + at, new_m);
+  store_packed(v + at, new_v);
+  if constexpr (kCompute) store_packed(compute + at, narrow);
 }
 
 template <int kWidth, bool kCompute>
@@ -52,8 +52,8 @@ __global__ void __launch_bounds__(kBlockThreads)
 
 void adamw_update(CudaQueue& queue, const AdamWStep& step, int64_t count, const float* grad,
                   float* value, float* m, float* v, Bf16* compute) {
-  constexpr int kWidth = kAccessBytes / sizeof(float);
-  const bool packs = can_pack<kWidth>(grad, value, m, v, compute);
+  constexpr int kWidth = kPackCount<float>;
+  const bool packs = packable(kWidth, kWidth, grad, value, m, v, compute);
   const auto kernel =
       packs ? (compute == nullptr ? update_kernel<kWidth, false> : update_kernel<kWidth, true>)
             : (compute == nullptr ? update_kernel<1, false> : update_kernel<1, true>);

@@ -1,6 +1,6 @@
 #include "kernels/cast.h"
 #include "kernels/cuda/launch.h"
-#include "kernels/cuda/pack.h"
+#include "kernels/cuda/packed.h"
 
 namespace ckpt::kernels {
 namespace {
@@ -12,10 +12,10 @@ __global__ void __launch_bounds__(kBlockThreads)
   const int64_t step = int64_t{gridDim.x} * blockDim.x;
   const int64_t packs = count / kWidth;
   for (int64_t pack = first; pack < packs; pack += step) {
-    const Pack<From, kWidth> in = load<kWidth>(from + pack * kWidth);
-    Pack<To, kWidth> out;
-    for (int j = 0; j < kWidth; ++j) out.at[j] = from_float<To>(to_float(in.at[j]));
-    store(to + pack * kWidth, out);
+    const Packed<From, kWidth> in = load_packed<kWidth>(from + pack * kWidth);
+    Packed<To, kWidth> out;
+    for (int j = 0; j < kWidth; ++j) out.values[j] = from_float<To>(to_float(in.values[j]));
+    store_packed(to + pack * kWidth, out);
   }
   for (int64_t i = packs * kWidth + first; i < count; i += step) {
     to[i] = from_float<To>(to_float(from[i]));
@@ -24,8 +24,8 @@ __global__ void __launch_bounds__(kBlockThreads)
 
 template <typename From, typename To>
 void launch_cast(CudaQueue& queue, int64_t count, const From* from, To* to) {
-  constexpr int kWidth = kAccessBytes / sizeof(Bf16);
-  if (can_pack<kWidth>(from, to)) {
+  constexpr int kWidth = kPackCount<Bf16>;
+  if (packable(kWidth, kWidth, from, to)) {
     launch(queue, "cast", blocks_for(count, int64_t{kBlockThreads} * kWidth), kBlockThreads,
            cast_kernel<kWidth, From, To>, count, from, to);
   } else {

@@ -3,12 +3,11 @@
 #include "kernels/bf16.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/cuda/launch.h"
-#include "kernels/cuda/pack.h"
+#include "kernels/cuda/packed.h"
 
 namespace ckpt::kernels {
 namespace {
 
-constexpr int kFloatsPerAccess = kAccessBytes / sizeof(float);
 // A row of a small vocabulary is too little work for more than a warp.
 constexpr int64_t kWarpVocabMax = 1024;
 
@@ -39,11 +38,11 @@ __global__ void __launch_bounds__(kThreads)
     float total = 0;
     for (int64_t i = int64_t{threadIdx.x} * kWidth; i < shape.vocab;
          i += int64_t{kThreads} * kWidth) {
-      const auto value = load<kWidth>(values + i);
+      const auto value = load_packed<kWidth>(values + i);
       const float before = largest;
-      for (int j = 0; j < kWidth; ++j) largest = fmaxf(largest, value.at[j]);
+      for (int j = 0; j < kWidth; ++j) largest = fmaxf(largest, value.values[j]);
       total *= expf(before - pivot(largest));
-      for (int j = 0; j < kWidth; ++j) total += expf(value.at[j] - pivot(largest));
+      for (int j = 0; j < kWidth; ++j) total += expf(value.values[j] - pivot(largest));
     }
     const float row_largest = block_max<kThreads>(largest, largest_of_warps);
     const float share = total * expf(largest - pivot(row_largest));
@@ -88,14 +87,14 @@ __global__ void __launch_bounds__(kThreads)
     const int64_t first = row * shape.vocab;
     for (int64_t i = int64_t{threadIdx.x} * kWidth; i < shape.vocab;
          i += int64_t{kThreads} * kWidth) {
-      const auto value = load<kWidth>(logits + first + i);
-      Pack<Real, kWidth> d;
+      const auto value = load_packed<kWidth>(logits + first + i);
+      Packed<Real, kWidth> d;
       for (int j = 0; j < kWidth; ++j) {
-        const float softmax = scale * expf(value.at[j] - log_total);
-        const float gradient = i + j == target ? softmax - scale : softmax;
-        d.at[j] = from_float<Real>(ignored ? 0.0f : gradient);
+        const float one_hot = i + j == target ? scale : 0.0f;
+        const float gradient = scale * expf(value.values[j] - log_total) - one_hot;
+        d.values[j] = from_float<Real>(ignored ? 0.0f : gradient);
       }
-      store(dlogits + first + i, d);
+      store_packed(dlogits + first + i, d);
     }
   }
 }
@@ -122,11 +121,11 @@ void cross_entropy_forward(CudaQueue& queue, const CrossEntropyShape& shape, con
                            const int32_t* targets, float* log_sum_exp, CrossEntropySum* sum) {
   auto* const losses =
       static_cast<double*>(queue.scratch(static_cast<size_t>(shape.rows) * sizeof(double)));
-  const bool packs = shape.vocab % kFloatsPerAccess == 0 && can_pack<kFloatsPerAccess>(logits);
+  const bool packs = packable(shape.vocab, kPackCount<float>, logits);
   const bool warp = shape.vocab <= kWarpVocabMax;
   const auto forward =
-      packs ? (warp ? launch_forward<kWarpThreads, kFloatsPerAccess>
-                    : launch_forward<kBlockThreads, kFloatsPerAccess>)
+      packs ? (warp ? launch_forward<kWarpThreads, kPackCount<float>>
+                    : launch_forward<kBlockThreads, kPackCount<float>>)
             : (warp ? launch_forward<kWarpThreads, 1> : launch_forward<kBlockThreads, 1>);
   forward(queue, shape, logits, targets, log_sum_exp, losses);
   launch(queue, "cross-entropy sum", 1, kBlockThreads, sum_kernel, shape, targets, losses, sum);
@@ -136,11 +135,10 @@ template <typename Real>
 void cross_entropy_backward(CudaQueue& queue, const CrossEntropyShape& shape, float scale,
                             const float* logits, const int32_t* targets, const float* log_sum_exp,
                             Real* dlogits) {
-  const bool packs =
-      shape.vocab % kFloatsPerAccess == 0 && can_pack<kFloatsPerAccess>(logits, dlogits);
+  const bool packs = packable(shape.vocab, kPackCount<float>, logits, dlogits);
   const bool warp = shape.vocab <= kWarpVocabMax;
-  const auto backward = packs ? (warp ? launch_backward<kWarpThreads, kFloatsPerAccess, Real>
-                                      : launch_backward<kBlockThreads, kFloatsPerAccess, Real>)
+  const auto backward = packs ? (warp ? launch_backward<kWarpThreads, kPackCount<float>, Real>
+                                      : launch_backward<kBlockThreads, kPackCount<float>, Real>)
                               : (warp ? launch_backward<kWarpThreads, 1, Real>
                                       : launch_backward<kBlockThreads, 1, Real>);
   backward(queue, shape, scale, logits, targets, log_sum_exp, dlogits);

@@ -1,12 +1,11 @@
 #include "kernels/cuda/launch.h"
-#include "kernels/cuda/pack.h"
+#include "kernels/cuda/packed.h"
 #include "kernels/embedding.h"
 
 namespace ckpt::kernels {
 namespace {
 
 constexpr unsigned kBlockWarps = kBlockThreads / kWarpThreads;
-constexpr int kFloatsPerAccess = kAccessBytes / sizeof(float);
 
 // Threads: x along a row, y tokens.
 template <int kWidth>
@@ -17,7 +16,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   for (int64_t i = int64_t{blockIdx.x} * blockDim.y + threadIdx.y; i < count; i += step) {
     const float* from = table + int64_t{tokens[i]} * width;
     for (int64_t j = int64_t{threadIdx.x} * kWidth; j < width; j += int64_t{blockDim.x} * kWidth) {
-      store(out + i * width + j, load<kWidth>(from + j));
+      store_packed(out + i * width + j, load_packed<kWidth>(from + j));
     }
   }
 }
@@ -92,8 +91,8 @@ __global__ void __launch_bounds__(kBlockThreads)
     float sum[kWidth] = {};
     if (column < width) {
       for (int64_t i = warp; i < count; i += kBlockWarps) {
-        const auto row = load<kWidth>(dout + position[i] * width + column);
-        for (int j = 0; j < kWidth; ++j) sum[j] += row.at[j];
+        const auto row = load_packed<kWidth>(dout + position[i] * width + column);
+        for (int j = 0; j < kWidth; ++j) sum[j] += row.values[j];
       }
     }
     for (int j = 0; j < kWidth; ++j) parts[warp][lane * kWidth + j] = sum[j];
@@ -105,10 +104,6 @@ __global__ void __launch_bounds__(kBlockThreads)
     }
     __syncthreads();
   }
-}
-
-bool in_packs(int64_t width, const float* a, const float* b) {
-  return width % kFloatsPerAccess == 0 && can_pack<kFloatsPerAccess>(a, b);
 }
 
 Lists make_lists(CudaQueue& queue, int64_t count, int64_t vocab, const int32_t* tokens) {
@@ -133,13 +128,13 @@ Lists make_lists(CudaQueue& queue, int64_t count, int64_t vocab, const int32_t* 
 void embedding_forward(CudaQueue& queue, int64_t count, int64_t width, const int32_t* tokens,
                        const float* table, float* out) {
   if (width == 0) return;
-  const bool packs = in_packs(width, table, out);
-  const int64_t accesses = packs ? width / kFloatsPerAccess : width;
+  const bool packs = packable(width, kPackCount<float>, table, out);
+  const int64_t accesses = packs ? width / kPackCount<float> : width;
   const int64_t along = std::min<int64_t>(accesses, kBlockThreads);
   const int64_t rows = kBlockThreads / along;
   launch(queue, "embedding", blocks_for(count, rows),
          dim3(static_cast<unsigned>(along), static_cast<unsigned>(rows)),
-         packs ? forward_kernel<kFloatsPerAccess> : forward_kernel<1>, count, width, tokens, table,
+         packs ? forward_kernel<kPackCount<float>> : forward_kernel<1>, count, width, tokens, table,
          out);
 }
 
@@ -147,13 +142,13 @@ void embedding_backward(CudaQueue& queue, int64_t count, int64_t width, int64_t 
                         const int32_t* tokens, const float* dout, float* dtable) {
   if (count == 0 || width == 0) return;
   const Lists lists = make_lists(queue, count, vocab, tokens);
-  const bool packs = in_packs(width, dout, dtable);
-  const int64_t slice = int64_t{kWarpThreads} * (packs ? kFloatsPerAccess : 1);
+  const bool packs = packable(width, kPackCount<float>, dout, dtable);
+  const int64_t slice = int64_t{kWarpThreads} * (packs ? kPackCount<float> : 1);
   const int64_t slices = (width + slice - 1) / slice;
   const dim3 grid(blocks_for(vocab, 1, std::max<int64_t>(kGridBlocksMax / slices, 1)),
                   static_cast<unsigned>(slices));
   launch(queue, "embedding backward", grid, kBlockThreads,
-         packs ? add_kernel<kFloatsPerAccess> : add_kernel<1>, vocab, width, lists, dout, dtable);
+         packs ? add_kernel<kPackCount<float>> : add_kernel<1>, vocab, width, lists, dout, dtable);
 }
 
 }  // namespace ckpt::kernels

@@ -1,6 +1,6 @@
 #include "kernels/bf16.h"
 #include "kernels/cuda/launch.h"
-#include "kernels/cuda/pack.h"
+#include "kernels/cuda/packed.h"
 #include "kernels/rope.h"
 
 namespace ckpt::kernels {
@@ -18,21 +18,21 @@ __global__ void __launch_bounds__(kBlockThreads)
        token += token_step) {
     const int64_t angles = token % shape.seq_len * half;
     for (int64_t i = int64_t{threadIdx.x} * kWidth; i < half; i += int64_t{blockDim.x} * kWidth) {
-      const auto c = load<kWidth>(cosine + angles + i);
-      const auto s = load<kWidth>(sine + angles + i);
+      const auto c = load_packed<kWidth>(cosine + angles + i);
+      const auto s = load_packed<kWidth>(sine + angles + i);
       for (int64_t head = threadIdx.y; head < shape.heads; head += blockDim.y) {
         Real* const at = x + (token * shape.heads + head) * shape.head_dim + i;
-        auto low = load<kWidth>(at);
-        auto high = load<kWidth>(at + half);
+        auto low = load_packed<kWidth>(at);
+        auto high = load_packed<kWidth>(at + half);
         for (int j = 0; j < kWidth; ++j) {
-          const float a = to_float(low.at[j]);
-          const float b = to_float(high.at[j]);
-          const float signed_sine = direction * s.at[j];
-          low.at[j] = from_float<Real>(a * c.at[j] - b * signed_sine);
-          high.at[j] = from_float<Real>(b * c.at[j] + a * signed_sine);
+          const float a = to_float(low.values[j]);
+          const float b = to_float(high.values[j]);
+          const float signed_sine = direction * s.values[j];
+          low.values[j] = from_float<Real>(a * c.values[j] - b * signed_sine);
+          high.values[j] = from_float<Real>(b * c.values[j] + a * signed_sine);
         }
-        store(at, low);
-        store(at + half, high);
+        store_packed(at, low);
+        store_packed(at + half, high);
       }
     }
   }
@@ -56,8 +56,8 @@ void launch_rotate(CudaQueue& queue, const RopeShape& shape, const float* cosine
 template <typename Real>
 void rotate(CudaQueue& queue, const RopeShape& shape, const float* cosine, const float* sine,
             float direction, Real* x) {
-  constexpr int kWidth = kAccessBytes / sizeof(Real);
-  const bool packs = shape.head_dim % (2 * kWidth) == 0 && can_pack<kWidth>(cosine, sine, x);
+  constexpr int kWidth = kPackCount<Real>;
+  const bool packs = packable(shape.head_dim / 2, kWidth, cosine, sine, x);
   const auto turn = packs ? launch_rotate<kWidth, Real> : launch_rotate<1, Real>;
   turn(queue, shape, cosine, sine, direction, x);
 }

@@ -7,6 +7,7 @@
 #include "kernels/linear.h"
 #include "kernels/rmsnorm.h"
 #include "kernels/rope.h"
+#include "tests/kernels/dense_variants.h"
 #include "tests/kernels/kernel_case.h"
 
 namespace ckpt::kernels {
@@ -52,6 +53,7 @@ KernelCase linear_case(int64_t rows, int64_t in, int64_t out, Write write, int64
     in_double(d[1], scratch.size(),
               [&](double* dw) { linear_backward_weight(shape, dy, x[0], scratch.data(), dw); });
   };
+  c.cuda = linear_on_gpu(shape, write);
   return c;
 }
 
@@ -145,6 +147,7 @@ KernelCase rope_case(int64_t sequences, int64_t seq_len, int64_t heads, int64_t 
     std::copy_n(dy, count, d[0]);
     rope_backward(shape, cosine.data(), sine.data(), d[0]);
   };
+  c.cuda = rope_on_gpu(shape, cosine, sine);
   return c;
 }
 
@@ -227,6 +230,7 @@ KernelCase embedding_case(int64_t count, int64_t width, int64_t vocab) {
     in_double(d[0], static_cast<size_t>(vocab * width),
               [&](double* dtable) { embedding_backward(count, width, tokens.data(), dy, dtable); });
   };
+  c.cuda = embedding_on_gpu(width, vocab, tokens);
   return c;
 }
 
@@ -262,12 +266,14 @@ KernelCase cross_entropy_case(int64_t rows, int64_t vocab) {
     cross_entropy_forward(shape, x[0], targets.data(), log_sum_exp.data());
     cross_entropy_backward(shape, *dy, x[0], targets.data(), log_sum_exp.data(), d[0]);
   };
+  c.cuda = cross_entropy_on_gpu(shape, targets);
   return c;
 }
 
 }  // namespace
 
-// Sizes around the eight lanes of the sums: below, at, above, and one far above.
+// Sizes around the eight lanes of the sums: below, at, above, and one far above. Those that a GPU
+// moves in packs, and those that take several warps.
 std::vector<KernelCase> dense_cases() {
   return {
       linear_case(1, 1, 1, Write::kReplace),
@@ -280,13 +286,20 @@ std::vector<KernelCase> dense_cases() {
       rmsnorm_case(5, 67),
       rope_case(2, 5, 3, 2),
       rope_case(1, 64, 2, 16),
+      rope_case(2, 3, 40, 24),
+      rope_case(1, 2, 1, 600),
       attention_case({1, 1, 1, 1, 2}),
       attention_case({2, 9, 4, 2, 8}),
       attention_case({1, 17, 3, 3, 6}),
       attention_case({1, 6, 4, 1, 4}),
       embedding_case(11, 5, 6),
+      embedding_case(300, 36, 7),
+      embedding_case(40, 260, 50),
       cross_entropy_case(1, 2),
       cross_entropy_case(7, 19),
+      cross_entropy_case(5, 64),
+      cross_entropy_case(4, 1028),
+      cross_entropy_case(4, 1031),
   };
 }
 

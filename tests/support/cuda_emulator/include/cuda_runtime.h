@@ -116,6 +116,11 @@ template <typename T>
 T __ldg(const T* at) {
   return *at;
 }
+// By memcpy: what is there may be of another type.
+template <typename T>
+void __stwb(T* at, T value) {
+  std::memcpy(at, &value, sizeof value);
+}
 // Fibers of one thread: a plain read-modify-write is atomic among them.
 template <typename T>
 T atomicAdd(T* at, T value) {

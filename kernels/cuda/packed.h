@@ -1,0 +1,66 @@
+// Values read and written side by side: what lets a thread move 16 bytes with one instruction.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cuda/launch.h"
+
+namespace ckpt::kernels {
+
+inline constexpr size_t kPackBytes = 16;
+
+// kCount values; more than 16 bytes of them go in several instructions.
+template <typename T, int kCount>
+struct alignas(std::min(sizeof(T) * kCount, kPackBytes)) Packed {
+  T values[kCount];
+};
+template <typename T>
+inline constexpr int kPackCount = static_cast<int>(kPackBytes / sizeof(T));
+
+template <int kCount, typename T>
+__device__ inline Packed<T, kCount> load_packed(const T* at) {
+  return *reinterpret_cast<const Packed<T, kCount>*>(at);
+}
+template <typename T, int kCount>
+__device__ inline void store_packed(T* at, const Packed<T, kCount>& pack) {
+  if constexpr (sizeof pack % sizeof(uint4) == 0) {
+    // An intrinsic, since nvcc takes a struct's store apart and does not always join it again.
+    struct Accesses {
+      uint4 at[sizeof(Packed<T, kCount>) / sizeof(uint4)];
+    };
+    const auto accesses = std::bit_cast<Accesses>(pack);
+    for (size_t i = 0; i < sizeof pack / sizeof(uint4); ++i) {
+      __stwb(reinterpret_cast<uint4*>(at) + i, accesses.at[i]);
+    }
+  } else {
+    *reinterpret_cast<Packed<T, kCount>*>(at) = pack;
+  }
+}
+
+// Whether rows of `width` values, packed by `count`, can be read and written from these addresses
+// on. Kernels have a version with packs of one for when not.
+template <typename... T>
+bool packable(int64_t width, int count, const T*... rows) {
+  return width % count == 0 && ((reinterpret_cast<uintptr_t>(rows) % kPackBytes == 0) && ...);
+}
+
+// A launch over rows: as many threads side by side in a row as it has packs (a warp at least, a
+// block at most), the rest of the block in the next rows.
+struct RowLaunch {
+  dim3 grid;
+  dim3 block;
+};
+inline RowLaunch launch_over_rows(int64_t rows, int64_t packs) {
+  unsigned across = kWarpThreads;
+  while (across < kBlockThreads && across < packs) across *= 2;
+  const unsigned down = kBlockThreads / across;
+  return {blocks_for(rows, down), dim3(across, down)};
+}
+// The first row of a thread of such a launch, and how far it is to its next.
+__device__ inline int64_t first_row() { return int64_t{blockIdx.x} * blockDim.y + threadIdx.y; }
+__device__ inline int64_t row_stride() { return int64_t{gridDim.x} * blockDim.y; }
+
+}  // namespace ckpt::kernels
