@@ -31,9 +31,15 @@ RopeTable::RopeTable(const ModelConfig& config)
 void AttentionBlock::rotate(std::vector<float>& q, std::vector<float>& k, bool inverse) const {
   const kernels::RopeShape query{tokens_, config_.seq_len, config_.heads, config_.head_dim};
   const kernels::RopeShape key{tokens_, config_.seq_len, config_.kv_heads, config_.head_dim};
-  const auto turn = inverse ? kernels::rope_backward : kernels::rope_forward;
-  turn(query, rope_.cosine.data(), rope_.sine.data(), q.data());
-  turn(key, rope_.cosine.data(), rope_.sine.data(), k.data());
+  const auto turn = [&](const kernels::RopeShape& shape, std::vector<float>& x) {
+    if (inverse) {
+      kernels::rope_backward(shape, rope_.cosine.data(), rope_.sine.data(), x.data());
+    } else {
+      kernels::rope_forward(shape, rope_.cosine.data(), rope_.sine.data(), x.data());
+    }
+  };
+  turn(query, q);
+  turn(key, k);
 }
 
 void AttentionBlock::forward(const AttentionParameters& parameters, std::span<float> x) {
