@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "kernels/queue.h"
+
 namespace ckpt::kernels {
 
 struct AttentionShape {
@@ -33,5 +35,27 @@ struct AttentionGradients {
 void attention_backward(const AttentionShape& shape, const float* dout, const float* q,
                         const float* k, const float* v, const float* probabilities,
                         const AttentionGradients& gradients);
+
+// On a GPU: q, k, v, out, their gradients and the probabilities are of type Real (float or Bf16).
+// Scores, softmax and its gradient are fp32: a score is not small, and what bf16 would round off it
+// (2^-9 of it) is an error of its probability. With Bf16 they are in the queue's scratch, which
+// grows to 384 MiB, or to what the heads of one key head need.
+//
+// With Bf16 the heads go in one call of cuBLAS if seq_len and head_dim are multiples of 8 and all
+// arrays start at multiples of 16 bytes, else one by one.
+template <typename Real>
+void attention_forward(CudaQueue& queue, const AttentionShape& shape, const Real* q, const Real* k,
+                       const Real* v, Real* probabilities, Real* out);
+
+template <typename Real>
+struct CudaAttentionGradients {
+  Real* q = nullptr;  // replaced; shaped like q
+  Real* k = nullptr;  // replaced; the query heads of a key head are added up in their order
+  Real* v = nullptr;  // replaced, likewise
+};
+template <typename Real>
+void attention_backward(CudaQueue& queue, const AttentionShape& shape, const Real* dout,
+                        const Real* q, const Real* k, const Real* v, const Real* probabilities,
+                        const CudaAttentionGradients<Real>& gradients);
 
 }  // namespace ckpt::kernels

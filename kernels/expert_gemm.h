@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/queue.h"
+
 namespace ckpt::kernels {
 
 // One expert's weights and where its gradients are added. Shapes as in PyTorch's linear layers.
@@ -41,5 +43,36 @@ void expert_gemm_forward(const ExpertShape& shape, std::span<const ExpertGroup> 
 void expert_gemm_backward(const ExpertShape& shape, std::span<const ExpertGroup> groups,
                           const float* dy, const float* x, const ExpertActivations& activations,
                           float* dx);
+
+// On a GPU: the groups are in host memory and point to device memory. Weights and what flows is of
+// type Real (float or Bf16), SwiGLU computes in fp32, gradients of weights are fp32. All else as
+// above. An expert without rows may have null pointers.
+//
+// With Bf16 the experts of a rank go in one call of cuBLAS if hidden and intermediate are multiples
+// of 8 and all arrays start at multiples of 16 bytes, else one by one.
+template <typename Real>
+struct CudaExpertGroup {
+  int64_t rows = 0;
+  const Real* w1 = nullptr;
+  const Real* w2 = nullptr;
+  const Real* w3 = nullptr;
+  float* dw1 = nullptr;
+  float* dw2 = nullptr;
+  float* dw3 = nullptr;
+};
+template <typename Real>
+struct CudaExpertActivations {
+  Real* gate = nullptr;
+  Real* up = nullptr;
+  Real* inner = nullptr;
+};
+template <typename Real>
+void expert_gemm_forward(CudaQueue& queue, const ExpertShape& shape,
+                         std::span<const CudaExpertGroup<Real>> groups, const Real* x,
+                         const CudaExpertActivations<Real>& activations, Real* y);
+template <typename Real>
+void expert_gemm_backward(CudaQueue& queue, const ExpertShape& shape,
+                          std::span<const CudaExpertGroup<Real>> groups, const Real* dy,
+                          const Real* x, const CudaExpertActivations<Real>& activations, Real* dx);
 
 }  // namespace ckpt::kernels

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "kernels/queue.h"
+
 namespace ckpt::kernels {
 
 struct GateShape {
@@ -24,5 +26,13 @@ void gate_topk_forward(const GateShape& shape, const float* logits, float* proba
 void gate_topk_backward(const GateShape& shape, const float* dweight, const float* dprobability,
                         const float* probabilities, const int32_t* choice, const float* weight,
                         float* dlogits);
+
+// On a GPU: the same, all in fp32; 1024 experts and a top_k of 32 at most. One NaN among a token's
+// logits makes all its probabilities and weights NaN; it then chooses the first top_k experts.
+void gate_topk_forward(CudaQueue& queue, const GateShape& shape, const float* logits,
+                       float* probabilities, int32_t* choice, float* weight);
+void gate_topk_backward(CudaQueue& queue, const GateShape& shape, const float* dweight,
+                        const float* dprobability, const float* probabilities,
+                        const int32_t* choice, const float* weight, float* dlogits);
 
 }  // namespace ckpt::kernels

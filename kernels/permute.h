@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "kernels/queue.h"
+
 namespace ckpt::kernels {
 
 struct PermuteShape {
@@ -39,5 +41,27 @@ void gather_rows(int64_t count, int64_t width, const int64_t* source, const floa
 // to[target[i]] = from[i] for `count` rows: gather_rows undone.
 void scatter_rows(int64_t count, int64_t width, const int64_t* target, const float* from,
                   float* to);
+
+// On a GPU: rows and what becomes rows are of type Real (float or Bf16); the residual stream, its
+// gradient and the weights are fp32. Positions are on the device, too.
+template <typename Real>
+void permute_forward(CudaQueue& queue, const PermuteShape& shape, const Real* x,
+                     const int64_t* position, Real* rows);
+template <typename Real>
+void permute_backward(CudaQueue& queue, const PermuteShape& shape, const Real* drows,
+                      const int64_t* position, float* dx);
+template <typename Real>
+void unpermute_forward(CudaQueue& queue, const PermuteShape& shape, const Real* rows,
+                       const int64_t* position, const float* weight, float* out);
+template <typename Real>
+void unpermute_backward(CudaQueue& queue, const PermuteShape& shape, const float* dout,
+                        const Real* rows, const int64_t* position, const float* weight, Real* drows,
+                        float* dweight);
+template <typename Real>
+void gather_rows(CudaQueue& queue, int64_t count, int64_t width, const int64_t* source,
+                 const Real* from, Real* to);
+template <typename Real>
+void scatter_rows(CudaQueue& queue, int64_t count, int64_t width, const int64_t* target,
+                  const Real* from, Real* to);
 
 }  // namespace ckpt::kernels

@@ -19,7 +19,9 @@ double norm_of(const std::vector<double>& values) {
 
 double derivative(const KernelCase& kernel, const Doubles& x, size_t which,
                   const std::vector<float>& direction, const std::vector<float>& doutput) {
-  const double step = 1e-3;
+  // Small, since the gate's choices change where two probabilities cross; the references are in
+  // double, so enough digits are left.
+  const double step = 1e-5;
   const auto value_at = [&](double distance) {
     Doubles moved = x;
     for (size_t i = 0; i < direction.size(); ++i) {

@@ -7,6 +7,7 @@
 #include "kernels/linear.h"
 #include "kernels/rmsnorm.h"
 #include "kernels/rope.h"
+#include "tests/kernels/attention_variant.h"
 #include "tests/kernels/dense_variants.h"
 #include "tests/kernels/kernel_case.h"
 
@@ -205,6 +206,7 @@ KernelCase attention_case(const AttentionShape& s) {
     attention_forward(s, x[0], x[1], x[2], p.data(), out.data());
     attention_backward(s, dy, x[0], x[1], x[2], p.data(), {d[0], d[1], d[2], scratch.data()});
   };
+  c.cuda = attention_variants(s);
   return c;
 }
 
@@ -292,6 +294,9 @@ std::vector<KernelCase> dense_cases() {
       attention_case({2, 9, 4, 2, 8}),
       attention_case({1, 17, 3, 3, 6}),
       attention_case({1, 6, 4, 1, 4}),
+      attention_case({3, 1, 4, 2, 8}),
+      attention_case({2, 16, 4, 2, 8}),
+      attention_case({1, 68, 2, 1, 2}),  // rows of more than one warp
       embedding_case(11, 5, 6),
       embedding_case(300, 36, 7),
       embedding_case(40, 260, 50),

@@ -6,6 +6,7 @@
 #include "kernels/gate_topk.h"
 #include "kernels/permute.h"
 #include "tests/kernels/kernel_case.h"
+#include "tests/kernels/moe_variants.h"
 
 namespace ckpt::kernels {
 namespace {
@@ -57,6 +58,7 @@ KernelCase gate_case(int64_t tokens, int64_t experts, int64_t top_k) {
     run(x[0], p, choice, weight);
     gate_topk_backward(shape, dy, dy + weights, p.data(), choice.data(), weight.data(), d[0]);
   };
+  c.cuda = gate_variants(shape);
   return c;
 }
 
@@ -90,6 +92,7 @@ KernelCase permute_case(int64_t tokens, int64_t top_k, int64_t width) {
   c.backward = [=](const Floats&, const float* dy, const Gradients& d) {
     permute_backward(shape, dy, position.data(), d[0]);
   };
+  c.cuda = permute_variants(shape, position);
   return c;
 }
 
@@ -117,6 +120,7 @@ KernelCase unpermute_case(int64_t tokens, int64_t top_k, int64_t width) {
   c.backward = [=](const Floats& x, const float* dy, const Gradients& d) {
     unpermute_backward(shape, dy, x[0], position.data(), x[1], d[0], d[1]);
   };
+  c.cuda = unpermute_variants(shape, position);
   return c;
 }
 
@@ -190,6 +194,7 @@ KernelCase expert_case(std::vector<int64_t> rows, int64_t hidden, int64_t interm
     expert_gemm_forward(e.shape, groups, x[0], kept, y.data());
     expert_gemm_backward(e.shape, groups, dy, x[0], kept, d[0]);
   };
+  c.cuda = expert_variants(e.shape, e.rows);
   return c;
 }
 
@@ -201,15 +206,20 @@ std::vector<KernelCase> moe_cases() {
       gate_case(6, 9, 2),
       gate_case(3, 3, 3),
       gate_case(4, 1, 1),
+      gate_case(11, 33, 5),  // more experts than a warp has threads, more tokens than a block
+      gate_case(2, 300, 16),
       permute_case(7, 2, 5),
       permute_case(1, 1, 9),
       permute_case(6, 3, 16),
+      permute_case(3, 2, 520),
       unpermute_case(7, 2, 5),
       unpermute_case(5, 1, 11),
       unpermute_case(6, 3, 16),
+      unpermute_case(5, 2, 264),
       expert_case({4}, 5, 7),
       expert_case({3, 0, 6}, 8, 12),  // an expert without tokens
       expert_case({1, 9, 2, 5}, 16, 24),
+      expert_case({0, 3, 1}, 6, 10),  // bf16 rows that are not aligned
   };
 }
 

@@ -1,0 +1,309 @@
+// Work goes in slabs of whole key heads, so that the fp32 scores of all sequences and heads need
+// not exist at the same time.
+#include <algorithm>
+#include <cmath>
+#include <type_traits>
+
+#include "kernels/attention.h"
+#include "kernels/bf16.h"
+#include "kernels/cuda/batched_gemm.h"
+#include "kernels/cuda/causal_softmax.h"
+#include "kernels/cuda/launch.h"
+
+namespace ckpt::kernels {
+namespace {
+
+constexpr int64_t kScoreBytesMax = int64_t{256} << 20;
+constexpr int64_t kBatchMax = 65535;
+
+// Where the matrices of all heads are: address, and bytes from one to the next.
+struct HeadArray {
+  uintptr_t base = 0;
+  int64_t sequence_bytes = 0;
+  int64_t head_bytes = 0;
+  int64_t heads_per_matrix = 1;
+
+  CKPT_HOST_DEVICE void* at(int64_t sequence, int64_t head) const {
+    const int64_t bytes = sequence * sequence_bytes + head / heads_per_matrix * head_bytes;
+    return reinterpret_cast<void*>(base + static_cast<uintptr_t>(bytes));
+  }
+  bool aligned() const {
+    const auto all = base | static_cast<uintptr_t>(sequence_bytes | head_bytes);
+    return all % kMatrixAlignment == 0;
+  }
+};
+
+enum Operand {
+  kQuery,
+  kKey,
+  kValue,
+  kOut,  // backward: its gradient
+  kProbabilities,
+  kScores,         // fp32, of one slab; backward: the gradient of the probabilities
+  kScoreGradient,  // of one slab
+  kQueryGradient,
+  kKeyGradient,
+  kValueGradient,
+  kOperands,
+};
+struct HeadArrays {
+  HeadArray of[kOperands];
+};
+
+// Key heads [first, first + count) of all sequences' together, with their query heads.
+struct Slab {
+  int64_t first = 0;
+  int64_t count = 0;
+};
+
+// The query head `member` of the `index`-th key head of a slab.
+struct QueryHead {
+  int64_t sequence = 0;
+  int64_t head = 0;
+};
+CKPT_HOST_DEVICE QueryHead query_head(const AttentionShape& shape, const Slab& slab, int64_t index,
+                                      int64_t member) {
+  const int64_t group = shape.heads / shape.kv_heads;
+  const int64_t key_head = slab.first + index;
+  return {key_head / shape.kv_heads, key_head % shape.kv_heads * group + member};
+}
+
+// pointers[operand, member, index]: those of the same member lie together, to be one batch.
+__global__ void __launch_bounds__(kBlockThreads)
+    pointers_kernel(AttentionShape shape, Slab slab, HeadArrays arrays, void** pointers) {
+  const int64_t heads = slab.count * (shape.heads / shape.kv_heads);
+  const int64_t at = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (at >= heads) return;
+  const auto [sequence, head] = query_head(shape, slab, at % slab.count, at / slab.count);
+  pointers[blockIdx.y * heads + at] = arrays.of[blockIdx.y].at(sequence, head);
+}
+
+float score_scale(const AttentionShape& shape) {
+  return 1.0f / std::sqrt(static_cast<float>(shape.head_dim));
+}
+
+int64_t aligned(int64_t bytes) { return (bytes + 255) / 256 * 256; }
+
+// What forward and backward share: slabs, pointers, and products over the heads of a slab.
+template <typename Real>
+class Heads {
+ public:
+  Heads(CudaQueue& queue, const AttentionShape& shape)
+      : queue_(queue), shape_(shape), group_(shape.heads / shape.kv_heads) {
+    key_heads_ = shape.sequences * shape.kv_heads;
+    slab_heads_ = kScoreBytesMax / (group_ * matrix() * int64_t{sizeof(float)});
+    slab_heads_ = std::max<int64_t>(std::min(slab_heads_, kBatchMax / group_), 1);
+    slab_heads_ = std::min(slab_heads_, key_heads_);
+  }
+  int64_t matrix() const { return shape_.seq_len * shape_.seq_len; }
+
+  HeadArray query(const Real* at) const { return array(at, shape_.heads, 1); }
+  HeadArray key(const Real* at) const { return array(at, shape_.kv_heads, group_); }
+  // [sequences, heads, seq_len, seq_len], of which only heads from `first` on are there.
+  template <typename T>
+  HeadArray square(const T* at, int64_t first = 0) const {
+    const int64_t bytes = matrix() * int64_t{sizeof(T)};
+    return {reinterpret_cast<uintptr_t>(at) - static_cast<uintptr_t>(first * bytes),
+            shape_.heads * bytes, bytes, 1};
+  }
+
+  // Scratch for the pointers, fp32 scores and, if they cannot have the same memory, what becomes of
+  // them.
+  void take_scratch(bool scores, bool gradients) {
+    const int64_t heads = slab_heads_ * group_;
+    const int64_t pointer_bytes = aligned(heads * kOperands * int64_t{sizeof(void*)});
+    const int64_t score_bytes = scores ? aligned(heads * matrix() * int64_t{sizeof(float)}) : 0;
+    const int64_t gradient_bytes = gradients ? heads * matrix() * int64_t{sizeof(Real)} : 0;
+    auto* memory = static_cast<char*>(
+        queue_.scratch(static_cast<size_t>(pointer_bytes + score_bytes + gradient_bytes)));
+    pointers_ = reinterpret_cast<void**>(memory);
+    scores_ = reinterpret_cast<float*>(memory + pointer_bytes);
+    score_gradient_ = reinterpret_cast<Real*>(memory + pointer_bytes + score_bytes);
+  }
+  float* scores() const { return scores_; }
+  Real* score_gradient() const { return score_gradient_; }
+
+  // Calls work(first query head) slab after slab; heads are counted through all sequences.
+  template <typename Work>
+  void for_each_slab(Work work) {
+    for (slab_.first = 0; slab_.first < key_heads_; slab_.first += slab_heads_) {
+      slab_.count = std::min(slab_heads_, key_heads_ - slab_.first);
+      work(slab_.first * group_);
+    }
+  }
+  int64_t slab_rows() const { return slab_.count * group_ * shape_.seq_len; }
+
+  void place(const HeadArrays& arrays) {
+    arrays_ = arrays;
+    launch(queue_, "attention pointers",
+           dim3(blocks_for(slab_.count * group_, kBlockThreads), kOperands), kBlockThreads,
+           pointers_kernel, shape_, slab_, arrays_, pointers_);
+  }
+  // For all heads of the slab.
+  void multiply_all(const char* name, const ProductTypes& types, const Product& product, Operand a,
+                    Operand b, Operand c) {
+    multiply_members(name, types, product, {a, b, c}, 0, group_);
+  }
+  // For all heads, where c belongs to the key head: the first of its query heads replaces it, the
+  // others add to it one after the other.
+  void multiply_to_keys(const char* name, Product product, Operand a, Operand b, Operand c) {
+    for (int64_t member = 0; member < group_; ++member) {
+      product.beta = member == 0 ? 0.0f : 1.0f;
+      multiply_members(name, product_types<Real>(), product, {a, b, c}, member, 1);
+    }
+  }
+
+ private:
+  struct Operands {
+    Operand a, b, c;
+  };
+
+  HeadArray array(const Real* at, int64_t heads, int64_t heads_per_matrix) const {
+    const int64_t bytes = shape_.head_dim * int64_t{sizeof(Real)};
+    return {reinterpret_cast<uintptr_t>(at), shape_.seq_len * heads * bytes, bytes,
+            heads_per_matrix};
+  }
+
+  void multiply_members(const char* name, const ProductTypes& types, const Product& product,
+                        const Operands& of, int64_t member, int64_t members) {
+    const HeadArray& a = arrays_.of[of.a];
+    const HeadArray& b = arrays_.of[of.b];
+    const HeadArray& c = arrays_.of[of.c];
+    if (!needs_alignment(types) || (a.aligned() && b.aligned() && c.aligned())) {
+      const auto from = [&](Operand operand) {
+        return pointers_ + (operand * group_ + member) * slab_.count;
+      };
+      multiply_batch(queue_, name, types, product, members * slab_.count, from(of.a), from(of.b),
+                     from(of.c));
+      return;
+    }
+    for (int64_t i = 0; i < members * slab_.count; ++i) {
+      const auto [sequence, head] =
+          query_head(shape_, slab_, i % slab_.count, member + i / slab_.count);
+      multiply(queue_, name, types,
+               {product, a.at(sequence, head), b.at(sequence, head), c.at(sequence, head)});
+    }
+  }
+
+  CudaQueue& queue_;
+  AttentionShape shape_;
+  int64_t group_;           // query heads of a key head
+  int64_t key_heads_ = 0;   // of all sequences
+  int64_t slab_heads_ = 0;  // key heads of a slab, at most
+  Slab slab_;
+  HeadArrays arrays_;
+  void** pointers_ = nullptr;
+  float* scores_ = nullptr;
+  Real* score_gradient_ = nullptr;
+};
+
+// The products, per head. Rows of one head are apart by those of all heads.
+struct Products {
+  explicit Products(const AttentionShape& shape)
+      : n(shape.seq_len),
+        d(shape.head_dim),
+        query(shape.heads * shape.head_dim),
+        key(shape.kv_heads * shape.head_dim) {}
+
+  // a[n, d] b[n, d]^T, with a like a query and b like a key.
+  Product scores(float alpha) const {
+    return {.rows = n,
+            .columns = n,
+            .inner = d,
+            .a = {query},
+            .b = {key, true},
+            .c_stride = n,
+            .alpha = alpha};
+  }
+  // a[n, n] b[n, d], with b like a key.
+  Product weighted_sum() const {
+    return {.rows = n, .columns = d, .inner = n, .a = {n}, .b = {key}, .c_stride = query};
+  }
+  // a[n, n]^T b[n, d], with b like a query.
+  Product to_key() const {
+    return {.rows = n, .columns = d, .inner = n, .a = {n, true}, .b = {query}, .c_stride = key};
+  }
+
+  int64_t n, d, query, key;
+};
+
+}  // namespace
+
+template <typename Real>
+void attention_forward(CudaQueue& queue, const AttentionShape& shape, const Real* q, const Real* k,
+                       const Real* v, Real* probabilities, Real* out) {
+  if (shape.tokens() == 0) return;
+  constexpr bool kInPlace = std::is_same_v<Real, float>;
+  const Products products(shape);
+  Heads<Real> heads(queue, shape);
+  heads.take_scratch(!kInPlace, false);
+  heads.for_each_slab([&](int64_t first) {
+    Real* slab_probabilities = probabilities + first * heads.matrix();
+    float* scores = heads.scores();
+    if constexpr (kInPlace) scores = slab_probabilities;
+    HeadArrays arrays;
+    arrays.of[kQuery] = heads.query(q);
+    arrays.of[kKey] = heads.key(k);
+    arrays.of[kValue] = heads.key(v);
+    arrays.of[kOut] = heads.query(out);
+    arrays.of[kProbabilities] = heads.square(probabilities);
+    arrays.of[kScores] = heads.square(scores, first);
+    heads.place(arrays);
+    heads.multiply_all("attention scores", product_types<Real, float>(),
+                       products.scores(score_scale(shape)), kQuery, kKey, kScores);
+    causal_softmax(queue, heads.slab_rows(), shape.seq_len, scores, slab_probabilities);
+    heads.multiply_all("attention", product_types<Real>(), products.weighted_sum(), kProbabilities,
+                       kValue, kOut);
+  });
+}
+
+template <typename Real>
+void attention_backward(CudaQueue& queue, const AttentionShape& shape, const Real* dout,
+                        const Real* q, const Real* k, const Real* v, const Real* probabilities,
+                        const CudaAttentionGradients<Real>& gradients) {
+  if (shape.tokens() == 0) return;
+  constexpr bool kInPlace = std::is_same_v<Real, float>;
+  const Products products(shape);
+  Heads<Real> heads(queue, shape);
+  heads.take_scratch(true, !kInPlace);
+  float* dprobabilities = heads.scores();
+  Real* dscores = heads.score_gradient();
+  if constexpr (kInPlace) dscores = dprobabilities;
+  heads.for_each_slab([&](int64_t first) {
+    HeadArrays arrays;
+    arrays.of[kQuery] = heads.query(q);
+    arrays.of[kKey] = heads.key(k);
+    arrays.of[kValue] = heads.key(v);
+    arrays.of[kOut] = heads.query(dout);
+    arrays.of[kProbabilities] = heads.square(probabilities);
+    arrays.of[kScores] = heads.square(dprobabilities, first);
+    arrays.of[kScoreGradient] = heads.square(dscores, first);
+    arrays.of[kQueryGradient] = heads.query(gradients.q);
+    arrays.of[kKeyGradient] = heads.key(gradients.k);
+    arrays.of[kValueGradient] = heads.key(gradients.v);
+    heads.place(arrays);
+    heads.multiply_to_keys("attention value gradient", products.to_key(), kProbabilities, kOut,
+                           kValueGradient);
+    heads.multiply_all("attention probability gradient", product_types<Real, float>(),
+                       products.scores(1.0f), kOut, kValue, kScores);
+    causal_softmax_backward(queue, heads.slab_rows(), shape.seq_len, score_scale(shape),
+                            probabilities + first * heads.matrix(), dprobabilities, dscores);
+    heads.multiply_all("attention query gradient", product_types<Real>(), products.weighted_sum(),
+                       kScoreGradient, kKey, kQueryGradient);
+    heads.multiply_to_keys("attention key gradient", products.to_key(), kScoreGradient, kQuery,
+                           kKeyGradient);
+  });
+}
+
+template void attention_forward<float>(CudaQueue&, const AttentionShape&, const float*,
+                                       const float*, const float*, float*, float*);
+template void attention_forward<Bf16>(CudaQueue&, const AttentionShape&, const Bf16*, const Bf16*,
+                                      const Bf16*, Bf16*, Bf16*);
+template void attention_backward<float>(CudaQueue&, const AttentionShape&, const float*,
+                                        const float*, const float*, const float*, const float*,
+                                        const CudaAttentionGradients<float>&);
+template void attention_backward<Bf16>(CudaQueue&, const AttentionShape&, const Bf16*, const Bf16*,
+                                       const Bf16*, const Bf16*, const Bf16*,
+                                       const CudaAttentionGradients<Bf16>&);
+
+}  // namespace ckpt::kernels

@@ -1,0 +1,96 @@
+#include "kernels/cuda/batched_gemm.h"
+
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include "formats/base/assert.h"
+
+namespace ckpt::kernels {
+namespace {
+
+int narrow(int64_t size) {
+  CKPT_ASSERT(size >= 0 && size <= std::numeric_limits<int>::max());
+  return static_cast<int>(size);
+}
+
+cublasOperation_t operation(const Factor& factor) {
+  return factor.transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
+}
+
+cublasComputeType_t compute_type(cudaDataType_t factors) {
+  return factors == CUDA_R_32F ? CUBLAS_COMPUTE_32F_PEDANTIC : CUBLAS_COMPUTE_32F;
+}
+
+bool aligned(const void* at) { return reinterpret_cast<uintptr_t>(at) % kMatrixAlignment == 0; }
+
+}  // namespace
+
+// What cuBLAS takes for column-major are our matrices transposed. c^T = b^T a^T: so b goes first,
+// and rows and columns change places.
+
+void multiply(CudaQueue& queue, const char* name, const ProductTypes& types,
+              const PlacedProduct& placed) {
+  const Product& p = placed.product;
+  queue.note_blas(
+      cublasGemmEx(queue.blas(), operation(p.b), operation(p.a), narrow(p.columns), narrow(p.rows),
+                   narrow(p.inner), &p.alpha, placed.b, types.factors, narrow(p.b.stride), placed.a,
+                   types.factors, narrow(p.a.stride), &p.beta, placed.c, types.result,
+                   narrow(p.c_stride), compute_type(types.factors), CUBLAS_GEMM_DEFAULT),
+      name);
+}
+
+void multiply_batch(CudaQueue& queue, const char* name, const ProductTypes& types, const Product& p,
+                    int64_t count, void* const* a, void* const* b, void* const* c) {
+  queue.note_blas(
+      cublasGemmBatchedEx(queue.blas(), operation(p.b), operation(p.a), narrow(p.columns),
+                          narrow(p.rows), narrow(p.inner), &p.alpha, b, types.factors,
+                          narrow(p.b.stride), a, types.factors, narrow(p.a.stride), &p.beta, c,
+                          types.result, narrow(p.c_stride), narrow(count),
+                          compute_type(types.factors), CUBLAS_GEMM_DEFAULT),
+      name);
+}
+
+void multiply_groups(CudaQueue& queue, const char* name, cudaDataType_t type,
+                     std::span<const PlacedProduct> products, void** pointers) {
+  if (products.empty()) return;
+  const ProductTypes types{type, type};
+  const bool all_aligned = std::all_of(
+      products.begin(), products.end(),
+      [](const PlacedProduct& p) { return aligned(p.a) && aligned(p.b) && aligned(p.c); });
+  if (needs_alignment(types) && !all_aligned) {
+    for (const PlacedProduct& placed : products) multiply(queue, name, types, placed);
+    return;
+  }
+  const size_t count = products.size();
+  std::vector<const void*> matrices(3 * count);  // all b, all a, all c
+  std::vector<cublasOperation_t> operation_a, operation_b;
+  std::vector<int> rows, columns, inner, stride_a, stride_b, stride_c;
+  std::vector<float> alpha, beta;
+  for (size_t i = 0; i < count; ++i) {
+    const Product& p = products[i].product;
+    matrices[i] = products[i].b;
+    matrices[count + i] = products[i].a;
+    matrices[2 * count + i] = products[i].c;
+    operation_a.push_back(operation(p.a));
+    operation_b.push_back(operation(p.b));
+    rows.push_back(narrow(p.rows));
+    columns.push_back(narrow(p.columns));
+    inner.push_back(narrow(p.inner));
+    stride_a.push_back(narrow(p.a.stride));
+    stride_b.push_back(narrow(p.b.stride));
+    stride_c.push_back(narrow(p.c_stride));
+    alpha.push_back(p.alpha);
+    beta.push_back(p.beta);
+  }
+  const std::vector<int> ones(count, 1);
+  queue.upload(pointers, matrices.data(), matrices.size() * sizeof(void*));
+  queue.note_blas(cublasGemmGroupedBatchedEx(
+                      queue.blas(), operation_b.data(), operation_a.data(), columns.data(),
+                      rows.data(), inner.data(), alpha.data(), pointers, type, stride_b.data(),
+                      pointers + count, type, stride_a.data(), beta.data(), pointers + 2 * count,
+                      type, stride_c.data(), narrow(count), ones.data(), compute_type(type)),
+                  name);
+}
+
+}  // namespace ckpt::kernels
