@@ -38,14 +38,18 @@ void attention_backward(const AttentionShape& shape, const float* dout, const fl
 
 // On a GPU: q, k, v, out, their gradients and the probabilities are of type Real (float or Bf16).
 // Scores, softmax and its gradient are fp32: a score is not small, and what bf16 would round off it
-// (2^-9 of it) is an error of its probability. With Bf16 they are in the queue's scratch, which
-// grows to 384 MiB, or to what the heads of one key head need.
+// (2^-9 of it) is an error of its probability. So that not all scores need exist at once, heads are
+// dealt with in slabs of at most score_bytes_max, in the queue's scratch (backward with Bf16: half
+// as much again), but of one key head's query heads at least.
 //
-// With Bf16 the heads go in one call of cuBLAS if seq_len and head_dim are multiples of 8 and all
-// arrays start at multiples of 16 bytes, else one by one.
+// With Bf16 the heads of a slab go in one call of cuBLAS if seq_len and head_dim are multiples of 8
+// and all arrays start at multiples of 16 bytes, else one by one.
+inline constexpr int64_t kAttentionScoreBytesMax = int64_t{256} << 20;
+
 template <typename Real>
 void attention_forward(CudaQueue& queue, const AttentionShape& shape, const Real* q, const Real* k,
-                       const Real* v, Real* probabilities, Real* out);
+                       const Real* v, Real* probabilities, Real* out,
+                       int64_t score_bytes_max = kAttentionScoreBytesMax);
 
 template <typename Real>
 struct CudaAttentionGradients {
@@ -56,6 +60,7 @@ struct CudaAttentionGradients {
 template <typename Real>
 void attention_backward(CudaQueue& queue, const AttentionShape& shape, const Real* dout,
                         const Real* q, const Real* k, const Real* v, const Real* probabilities,
-                        const CudaAttentionGradients<Real>& gradients);
+                        const CudaAttentionGradients<Real>& gradients,
+                        int64_t score_bytes_max = kAttentionScoreBytesMax);
 
 }  // namespace ckpt::kernels

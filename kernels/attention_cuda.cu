@@ -13,7 +13,6 @@
 namespace ckpt::kernels {
 namespace {
 
-constexpr int64_t kScoreBytesMax = int64_t{256} << 20;
 constexpr int64_t kBatchMax = 65535;
 
 // Where the matrices of all heads are: address, and bytes from one to the next.
@@ -88,10 +87,10 @@ int64_t aligned(int64_t bytes) { return (bytes + 255) / 256 * 256; }
 template <typename Real>
 class Heads {
  public:
-  Heads(CudaQueue& queue, const AttentionShape& shape)
+  Heads(CudaQueue& queue, const AttentionShape& shape, int64_t score_bytes_max)
       : queue_(queue), shape_(shape), group_(shape.heads / shape.kv_heads) {
     key_heads_ = shape.sequences * shape.kv_heads;
-    slab_heads_ = kScoreBytesMax / (group_ * matrix() * int64_t{sizeof(float)});
+    slab_heads_ = score_bytes_max / (group_ * matrix() * int64_t{sizeof(float)});
     slab_heads_ = std::max<int64_t>(std::min(slab_heads_, kBatchMax / group_), 1);
     slab_heads_ = std::min(slab_heads_, key_heads_);
   }
@@ -231,11 +230,11 @@ struct Products {
 
 template <typename Real>
 void attention_forward(CudaQueue& queue, const AttentionShape& shape, const Real* q, const Real* k,
-                       const Real* v, Real* probabilities, Real* out) {
+                       const Real* v, Real* probabilities, Real* out, int64_t score_bytes_max) {
   if (shape.tokens() == 0) return;
   constexpr bool kInPlace = std::is_same_v<Real, float>;
   const Products products(shape);
-  Heads<Real> heads(queue, shape);
+  Heads<Real> heads(queue, shape, score_bytes_max);
   heads.take_scratch(!kInPlace, false);
   heads.for_each_slab([&](int64_t first) {
     Real* slab_probabilities = probabilities + first * heads.matrix();
@@ -260,11 +259,11 @@ void attention_forward(CudaQueue& queue, const AttentionShape& shape, const Real
 template <typename Real>
 void attention_backward(CudaQueue& queue, const AttentionShape& shape, const Real* dout,
                         const Real* q, const Real* k, const Real* v, const Real* probabilities,
-                        const CudaAttentionGradients<Real>& gradients) {
+                        const CudaAttentionGradients<Real>& gradients, int64_t score_bytes_max) {
   if (shape.tokens() == 0) return;
   constexpr bool kInPlace = std::is_same_v<Real, float>;
   const Products products(shape);
-  Heads<Real> heads(queue, shape);
+  Heads<Real> heads(queue, shape, score_bytes_max);
   heads.take_scratch(true, !kInPlace);
   float* dprobabilities = heads.scores();
   Real* dscores = heads.score_gradient();
@@ -296,14 +295,14 @@ void attention_backward(CudaQueue& queue, const AttentionShape& shape, const Rea
 }
 
 template void attention_forward<float>(CudaQueue&, const AttentionShape&, const float*,
-                                       const float*, const float*, float*, float*);
+                                       const float*, const float*, float*, float*, int64_t);
 template void attention_forward<Bf16>(CudaQueue&, const AttentionShape&, const Bf16*, const Bf16*,
-                                      const Bf16*, Bf16*, Bf16*);
+                                      const Bf16*, Bf16*, Bf16*, int64_t);
 template void attention_backward<float>(CudaQueue&, const AttentionShape&, const float*,
                                         const float*, const float*, const float*, const float*,
-                                        const CudaAttentionGradients<float>&);
+                                        const CudaAttentionGradients<float>&, int64_t);
 template void attention_backward<Bf16>(CudaQueue&, const AttentionShape&, const Bf16*, const Bf16*,
                                        const Bf16*, const Bf16*, const Bf16*,
-                                       const CudaAttentionGradients<Bf16>&);
+                                       const CudaAttentionGradients<Bf16>&, int64_t);
 
 }  // namespace ckpt::kernels
