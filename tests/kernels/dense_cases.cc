@@ -296,7 +296,7 @@ std::vector<KernelCase> dense_cases() {
       attention_case({1, 6, 4, 1, 4}),
       attention_case({3, 1, 4, 2, 8}),
       attention_case({2, 16, 4, 2, 8}),
-      attention_case({1, 68, 2, 1, 2}),  // rows of more than one warp
+      attention_case({1, 68, 1, 1, 2}),  // rows of more than one warp
       embedding_case(11, 5, 6),
       embedding_case(300, 36, 7),
       embedding_case(40, 260, 50),
