@@ -13,7 +13,7 @@ using BytePlaneTest = MemoryTest;
 
 TEST_P(BytePlaneTest, SplitsAndJoins) {
   for (const int64_t element_bytes : {2, 4, 8}) {
-    for (const int64_t count : {0, 1, 2, 3, 4, 5, 64, 1023, 1024, 4100, 70001}) {
+    for (const int64_t count : {0, 1, 2, 3, 4, 5, 64, 1023, 1024, 4100, 9001}) {
       for (const uint64_t shift : {0, 1, 4, 16}) {
         SCOPED_TRACE(testing::Message() << count << " of " << element_bytes << ", shift " << shift);
         const Bytes elements = random_bytes(static_cast<uint64_t>(count * element_bytes));
@@ -68,7 +68,7 @@ class DeltaTest : public MemoryTest {
 };
 
 TEST_P(DeltaTest, OfAnySizeAndAlignment) {
-  for (const uint64_t bytes : {0, 1, 15, 16, 17, 4096, 16384, 100003}) {
+  for (const uint64_t bytes : {0, 1, 15, 16, 17, 4096, 16384, 20003}) {
     for (const uint64_t shift : {0, 1, 8, 15}) {
       expect_delta(bytes, shift, shift, shift);
       expect_delta(bytes, shift, 0, 0);
