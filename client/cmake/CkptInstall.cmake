@@ -1,7 +1,7 @@
 # What `cmake --install` lays out, and what find_package(ckptd) finds there. Included last, when all
 # targets are known.
 #
-#   client    lib/libckpt.so* (libckpt_cuda.so*)  include/ckpt/  lib/cmake/ckptd/  lib/pkgconfig/ckpt.pc
+#   client    lib/libckpt.so* (libckpt_cuda.so*)  include/ckpt/  lib/cmake/ckptd/  lib/pkgconfig/
 #   programs  bin/ckptd  bin/ckptctl
 include(CMakePackageConfigHelpers)
 set(ckpt_package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/ckptd")

@@ -26,11 +26,11 @@ class StagePlanTest : public testing::Test {
 TEST_F(StagePlanTest, JoinsWhatLiesTogetherAndCutsWhatDoesNot) {
   EXPECT_EQ(plan_.room(), kChunkBytes);
   add(0, 0, 100);
-  add(1, 128, 100);             // a gap
-  add(2, 4096, 60'000);         // still one copy
-  add(3, 65'536, 100);          // would make the chunk too long
-  add(4, 65'536 + 8192, 100);   // too far away
-  add(5, 512, 10);              // before: another slab
+  add(1, 128, 100);            // a gap
+  add(2, 4096, 60'000);        // still one copy
+  add(3, 65'536, 100);         // would make the chunk too long
+  add(4, 65'536 + 8192, 100);  // too far away
+  add(5, 512, 10);             // before: another slab
   ASSERT_EQ(plan_.chunks().size(), 4u);
   EXPECT_EQ(plan_.chunks()[0].bytes, 64'096u);
   EXPECT_TRUE(plan_.chunks()[0].has_gaps);
