@@ -1,6 +1,7 @@
 // A launch: blocks one after the other, the threads of a block as fibers.
 #include <ucontext.h>
 
+#include <csetjmp>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -51,8 +52,28 @@ struct StackSwitch {
   }
 };
 
-struct Fiber {
+// Where a stack of threads goes on. The first entry into a fiber is ucontext's; from then on
+// _setjmp and _longjmp do the same without a system call. AddressSanitizer follows the former only.
+struct Resumption {
   ucontext_t context{};
+  jmp_buf jump{};
+  bool entered = false;
+};
+
+// Goes on at `to`; returns when somebody goes on at `from`.
+void switch_stacks(Resumption& from, Resumption& to) {
+#ifdef __SANITIZE_ADDRESS__
+  ::swapcontext(&from.context, &to.context);
+#else
+  if (_setjmp(from.jump) != 0) return;
+  if (to.entered) _longjmp(to.jump, 1);
+  to.entered = true;
+  ::setcontext(&to.context);
+#endif
+}
+
+struct Fiber {
+  Resumption place;
   std::unique_ptr<char[]> stack{new char[kStackBytes]};
   StackSwitch stack_switch;
   uint3 index{};
@@ -110,7 +131,7 @@ class Block {
   size_t count_ = 0;
   size_t current_ = 0;
   const std::function<void()>* thread_ = nullptr;
-  ucontext_t scheduler_{};
+  Resumption scheduler_{.context = {}, .jump = {}, .entered = true};
   StackSwitch scheduler_switch_;
   std::minstd_rand random_{20241121};
 };
@@ -127,7 +148,7 @@ void Block::entry() {
 void Block::back_to_scheduler(bool for_good) {
   Fiber& fiber = *fibers_[current_];
   fiber.stack_switch.leave(scheduler_switch_.bottom, scheduler_switch_.bytes, !for_good);
-  ::swapcontext(&fiber.context, &scheduler_);
+  switch_stacks(fiber.place, scheduler_);
   fiber.stack_switch.arrive(&scheduler_switch_);
 }
 
@@ -136,7 +157,7 @@ void Block::resume(size_t which) {
   Fiber& fiber = *fibers_[which];
   threadIdx = fiber.index;
   scheduler_switch_.leave(fiber.stack.get(), kStackBytes, true);
-  ::swapcontext(&scheduler_, &fiber.context);
+  switch_stacks(scheduler_, fiber.place);
   scheduler_switch_.arrive(nullptr);
 }
 
@@ -164,11 +185,13 @@ bool Block::can_go_on(const Fiber& fiber, size_t which) const {
 }
 
 void Block::start(Fiber& fiber) {
-  ::getcontext(&fiber.context);
-  fiber.context.uc_stack.ss_sp = fiber.stack.get();
-  fiber.context.uc_stack.ss_size = kStackBytes;
-  fiber.context.uc_link = nullptr;
-  ::makecontext(&fiber.context, &Block::entry, 0);
+  fiber.place.entered = false;
+  fiber.stack_switch = {};  // the fake stack of its last run is gone
+  ::getcontext(&fiber.place.context);
+  fiber.place.context.uc_stack.ss_sp = fiber.stack.get();
+  fiber.place.context.uc_stack.ss_size = kStackBytes;
+  fiber.place.context.uc_link = nullptr;
+  ::makecontext(&fiber.place.context, &Block::entry, 0);
 }
 
 void Block::run(const std::function<void()>& thread, uint3 index, dim3 size, dim3 grid) {
