@@ -46,7 +46,7 @@ void unpack(std::span<const UnpackPiece> pieces, std::span<const PackRange> rang
 
 // On a GPU: `from`, `to`, buffer, crc and mismatches are what the device can reach. The spans are
 // host memory and may change once the call returns; tables of more than 1 MiB make the call wait
-// for what is queued (CudaQueue::upload).
+// until the first of them are on the device (CudaQueue::upload).
 void pack(CudaQueue& queue, std::span<const PackPiece> pieces, std::span<const PackRange> ranges,
           std::byte* buffer, uint32_t* crc);
 void unpack(CudaQueue& queue, std::span<const UnpackPiece> pieces,

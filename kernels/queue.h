@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 
+struct CUevent_st;
 struct CUstream_st;
 struct cublasContext;
 
@@ -20,7 +21,10 @@ struct CpuQueue {};
 // A CUDA stream and what kernels need beside it. Made by make_cuda_queue (kernels/cuda/queue.h).
 //
 // Kernels return nothing: the first launch that fails is remembered, and said by the next
-// synchronize().
+// synchronize(). Until then nothing more is launched.
+//
+// CUDA's current device is a thread's own: the thread that uses a queue has made the queue's device
+// current (CudaDeviceScope in kernels/cuda/queue.h, or cudaSetDevice).
 class CudaQueue {
  public:
   CudaQueue() = default;  // of no use: make_cuda_queue fills it
@@ -35,6 +39,8 @@ class CudaQueue {
   cublasContext* blas();
 
   // Device memory for kernels' own use, aligned to 256 bytes: at least `bytes`, content undefined.
+  // Null, and a failure, if there is no more. The first MiB is there from the start; growing waits
+  // for the device.
   // The next call may give the same memory: work queued before it is done with it by then, as the
   // queue is in order.
   void* scratch(size_t bytes);
@@ -61,9 +67,13 @@ class CudaQueue {
   void* blas_workspace_ = nullptr;
   void* scratch_ = nullptr;
   size_t scratch_bytes_ = 0;
-  // What upload() copies from: pinned memory, used from its start again after a wait().
+  // What upload() copies from: a ring of pinned parts. A part is used again when the copies out of
+  // it are done, which waits for them and not for what was queued since.
+  static constexpr size_t kStagingParts = 8;
   std::byte* staging_ = nullptr;
-  size_t staging_used_ = 0;
+  CUevent_st* staging_free_[kStagingParts] = {};
+  size_t staging_part_ = 0;
+  size_t staging_used_ = 0;  // of the part
   std::optional<std::string> failure_;
 };
 

@@ -98,10 +98,10 @@ ckpt_status ckpt_snapshot_write(ckpt_snapshot* snapshot, uint32_t unit, uint64_t
 }
 
 ckpt_status ckpt_snapshot_reserve(ckpt_snapshot* snapshot, uint32_t unit, uint64_t offset,
-                                  uint64_t length, ckpt_place* place) {
+                                  uint64_t length, uint32_t timeout_ms, ckpt_place* place) {
   return run_snapshot(snapshot, [&](Snapshot& target) -> Status {
     if (place == nullptr) return missing("place");
-    CKPT_ASSIGN(const Place lent, target.reserve(unit, offset, length));
+    CKPT_ASSIGN(const Place lent, target.reserve(unit, offset, length, timeout_ms));
     *place = {lent.memory.data(), lent.memory.size(), lent.id};
     return ok_status();
   });

@@ -40,7 +40,8 @@ class Snapshot {
 
   Status write(UnitId unit, uint64_t offset, ByteView data);
   // snapshot_places.cc. At most `length` bytes; less where a slab ends.
-  Result<Place> reserve(UnitId unit, uint64_t offset, uint64_t length);
+  // timeout_ms 0: that of the options.
+  Result<Place> reserve(UnitId unit, uint64_t offset, uint64_t length, uint32_t timeout_ms);
   Status filled(uint64_t place, uint32_t crc32c);
   Status end();
   void abort(const std::string& reason);

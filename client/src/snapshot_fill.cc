@@ -47,10 +47,11 @@ Status Snapshot::acquire_slab(const Deadline& deadline) {
     if (found != free_slabs_.end()) break;
     if (deadline.expired()) {
       return make_error(session_->ready() ? ErrorCode::kResourceExhausted : ErrorCode::kUnavailable,
-                        "{}: no free slab within {} ms{}", name(), options_.timeout_ms,
+                        "{}: no free slab in time{}", name(),
                         session_->ready() ? "" : "; the daemon is away");
     }
-    if (slabs_expected_ == 0 && session_->ready()) {
+    // A free one that is lent will be given back: no other is asked for.
+    if (slabs_expected_ == 0 && free_slabs_.empty() && session_->ready()) {
       fb::LeaseSlabsT body;
       body.step = begin_.step;
       body.attempt = begin_.attempt;

@@ -10,7 +10,8 @@
 
 namespace ckpt::lib {
 
-Result<Place> Snapshot::reserve(UnitId unit, uint64_t offset, uint64_t length) {
+Result<Place> Snapshot::reserve(UnitId unit, uint64_t offset, uint64_t length,
+                                uint32_t timeout_ms) {
   const Timed stall(info_.stall_ns);
   CKPT_TRY(check_open());
   if (ended_) return make_error(ErrorCode::kFailedPrecondition, "{}: already ended", name());
@@ -18,7 +19,7 @@ Result<Place> Snapshot::reserve(UnitId unit, uint64_t offset, uint64_t length) {
   if (length == 0) {
     return make_error(ErrorCode::kInvalidArgument, "{}: a place of no bytes", name());
   }
-  const Deadline until = deadline();
+  const Deadline until = timeout_ms == 0 ? deadline() : Deadline::after_ms(timeout_ms);
   for (;;) {
     if (!filling_) CKPT_TRY(acquire_slab(until));
     // A fragment of its own, also where it continues one: its CRC is not known yet.

@@ -31,6 +31,7 @@ bool aligned(const void* at) { return reinterpret_cast<uintptr_t>(at) % kMatrixA
 
 void multiply(CudaQueue& queue, const char* name, const ProductTypes& types,
               const PlacedProduct& placed) {
+  if (queue.failed()) return;
   const Product& p = placed.product;
   queue.note_blas(
       cublasGemmEx(queue.blas(), operation(p.b), operation(p.a), narrow(p.columns), narrow(p.rows),
@@ -42,6 +43,7 @@ void multiply(CudaQueue& queue, const char* name, const ProductTypes& types,
 
 void multiply_batch(CudaQueue& queue, const char* name, const ProductTypes& types, const Product& p,
                     int64_t count, void* const* a, void* const* b, void* const* c) {
+  if (queue.failed()) return;
   queue.note_blas(
       cublasGemmBatchedEx(queue.blas(), operation(p.b), operation(p.a), narrow(p.columns),
                           narrow(p.rows), narrow(p.inner), &p.alpha, b, types.factors,
@@ -53,7 +55,7 @@ void multiply_batch(CudaQueue& queue, const char* name, const ProductTypes& type
 
 void multiply_groups(CudaQueue& queue, const char* name, cudaDataType_t type,
                      std::span<const PlacedProduct> products, void** pointers) {
-  if (products.empty()) return;
+  if (products.empty() || queue.failed()) return;
   const ProductTypes types{type, type};
   const bool all_aligned = std::all_of(
       products.begin(), products.end(),

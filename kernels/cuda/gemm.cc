@@ -37,7 +37,7 @@ cublasOperation_t operation_of(const DeviceMatrix<Real>& matrix) {
 template <typename Real, typename Out>
 void gemm(CudaQueue& queue, const GemmShape& shape, float alpha, const DeviceMatrix<Real>& a,
           const DeviceMatrix<Real>& b, float beta, Out* c, int64_t c_stride) {
-  if (shape.rows == 0 || shape.columns == 0) return;
+  if (shape.rows == 0 || shape.columns == 0 || queue.failed()) return;
   CKPT_ASSERT(beta == 0 || beta == 1);
   if (shape.inner == 0) {  // cuBLAS does not say what it does then
     if (beta == 1) return;

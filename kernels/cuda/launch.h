@@ -25,7 +25,7 @@ inline unsigned blocks_for(int64_t count, int64_t per_block, int64_t blocks_max 
 template <typename... Parameters, typename... Arguments>
 void launch(CudaQueue& queue, const char* name, dim3 grid, dim3 block,
             void (*kernel)(Parameters...), Arguments&&... arguments) {
-  if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
+  if (grid.x == 0 || grid.y == 0 || grid.z == 0 || queue.failed()) return;
   cudaLaunchConfig_t config{};
   config.gridDim = grid;
   config.blockDim = block;

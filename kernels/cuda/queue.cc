@@ -10,6 +10,7 @@ namespace ckpt::kernels {
 namespace {
 
 constexpr size_t kStagingBytes = 1u << 20;
+constexpr size_t kScratchBytesMin = 1u << 20;
 constexpr size_t kAlignment = 256;
 
 Status checked(cudaError_t error, const std::string& what) {
@@ -48,7 +49,13 @@ void cuda_free(void* at) { (void)cudaFree(at); }
 struct CudaQueueMaker {
   static Status fill(CudaQueue& queue, const CudaQueueOptions& options) {
     queue.device_ = options.device;
-    CKPT_TRY(checked(cudaSetDevice(options.device), "choosing the device"));
+    int count = 0;
+    CKPT_TRY(checked(cudaGetDeviceCount(&count), "counting devices"));
+    if (options.device < 0 || options.device >= count) {
+      return make_error(ErrorCode::kUnavailable, "CUDA: there is no device {} among {}",
+                        options.device, count);
+    }
+    const CudaDeviceScope scope(options.device);
     int least = 0;
     int greatest = 0;
     CKPT_TRY(checked(cudaDeviceGetStreamPriorityRange(&least, &greatest), "stream priorities"));
@@ -58,9 +65,20 @@ struct CudaQueueMaker {
     void* staging = nullptr;
     CKPT_TRY(checked(cudaMallocHost(&staging, kStagingBytes), "pinning memory for uploads"));
     queue.staging_ = static_cast<std::byte*>(staging);
+    for (CUevent_st*& event : queue.staging_free_) {
+      CKPT_TRY(checked(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "an event"));
+    }
+    CKPT_ASSIGN(queue.scratch_, cuda_allocate(kScratchBytesMin));
+    queue.scratch_bytes_ = kScratchBytesMin;
     return {};
   }
 };
+
+CudaDeviceScope::CudaDeviceScope(int device) {
+  (void)cudaGetDevice(&before_);
+  (void)cudaSetDevice(device);
+}
+CudaDeviceScope::~CudaDeviceScope() { (void)cudaSetDevice(before_); }
 
 Result<std::unique_ptr<CudaQueue>> make_cuda_queue(const CudaQueueOptions& options) {
   auto queue = std::make_unique<CudaQueue>();
@@ -86,6 +104,9 @@ CudaQueue::~CudaQueue() {
   if (blas_workspace_ != nullptr) cuda_free(blas_workspace_);
   if (scratch_ != nullptr) cuda_free(scratch_);
   if (staging_ != nullptr) (void)cudaFreeHost(staging_);
+  for (CUevent_st* event : staging_free_) {
+    if (event != nullptr) (void)cudaEventDestroy(event);
+  }
   if (stream_ != nullptr) (void)cudaStreamDestroy(stream_);
 }
 
@@ -93,25 +114,30 @@ void* CudaQueue::scratch(size_t bytes) {
   if (bytes <= scratch_bytes_) return scratch_;
   // cudaFree waits for the device, so nothing that uses the old memory is left behind.
   if (scratch_ != nullptr) cuda_free(scratch_);
-  scratch_bytes_ = aligned(bytes + bytes / 4);
-  const Result<void*> fresh = cuda_allocate(scratch_bytes_);
-  CKPT_ASSERT_MSG(fresh.ok(), "no device memory for scratch");
-  return scratch_ = *fresh;
+  scratch_ = nullptr;
+  scratch_bytes_ = 0;
+  const size_t wanted = aligned(std::max(2 * bytes, kScratchBytesMin));
+  note(cudaMalloc(&scratch_, wanted), "allocating scratch");
+  if (scratch_ != nullptr) scratch_bytes_ = wanted;
+  return scratch_;
 }
 
 void CudaQueue::upload(void* to, const void* from, size_t bytes) {
+  constexpr size_t kPartBytes = kStagingBytes / kStagingParts;
   const auto* rest = static_cast<const std::byte*>(from);
   auto* target = static_cast<std::byte*>(to);
-  while (bytes > 0) {
-    const size_t now = std::min(bytes, kStagingBytes);
-    if (staging_used_ + now > kStagingBytes) {
-      note(cudaStreamSynchronize(stream_), "waiting for uploads");
+  while (bytes > 0 && !failure_) {
+    if (staging_used_ == kPartBytes) {
+      note(cudaEventRecord(staging_free_[staging_part_], stream_), "an upload");
+      staging_part_ = (staging_part_ + 1) % kStagingParts;
+      note(cudaEventSynchronize(staging_free_[staging_part_]), "waiting for uploads");
       staging_used_ = 0;
     }
-    std::byte* place = staging_ + staging_used_;
+    const size_t now = std::min(bytes, kPartBytes - staging_used_);
+    std::byte* place = staging_ + staging_part_ * kPartBytes + staging_used_;
     std::memcpy(place, rest, now);
     note(cudaMemcpyAsync(target, place, now, cudaMemcpyHostToDevice, stream_), "an upload");
-    staging_used_ = std::min(aligned(staging_used_ + now), kStagingBytes);
+    staging_used_ = std::min(aligned(staging_used_ + now), kPartBytes);
     rest += now;
     target += now;
     bytes -= now;
@@ -119,13 +145,14 @@ void CudaQueue::upload(void* to, const void* from, size_t bytes) {
 }
 
 void CudaQueue::note(int error, const char* what) {
-  if (error == cudaSuccess || failure_) return;
+  if (error == cudaSuccess) return;
+  (void)cudaGetLastError();  // whoever shares the run time would take it for its own
+  if (failure_) return;
   failure_ = fmt::format("{}: {}", what, cudaGetErrorString(static_cast<cudaError_t>(error)));
 }
 
 std::optional<std::string> CudaQueue::wait() {
   note(cudaStreamSynchronize(stream_), "what was queued");
-  staging_used_ = 0;
   return std::exchange(failure_, std::nullopt);
 }
 

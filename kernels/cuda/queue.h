@@ -13,12 +13,24 @@ namespace ckpt::kernels {
 
 struct CudaQueueOptions {
   int device = 0;
-  // Its kernels and copies give way to those of other queues.
+  // Its kernels give way to those of other queues. Copies do not: CUDA takes them in turn.
   bool low_priority = false;
 };
-// kUnavailable if there is no such device (names CUDA's reason); kResourceExhausted if its memory
-// is full.
+// The thread's current device stays what it was. kUnavailable if there is no such device (names
+// CUDA's reason); kResourceExhausted if its memory is full.
 Result<std::unique_ptr<CudaQueue>> make_cuda_queue(const CudaQueueOptions& options);
+
+// Makes a device current for the calling thread as long as it lives; then the one before is again.
+class CudaDeviceScope {
+ public:
+  explicit CudaDeviceScope(int device);
+  ~CudaDeviceScope();
+  CudaDeviceScope(const CudaDeviceScope&) = delete;
+  CudaDeviceScope& operator=(const CudaDeviceScope&) = delete;
+
+ private:
+  int before_ = 0;
+};
 
 // Waits until all that was queued is done. kIo with the first failure since the last call.
 Status synchronize(CudaQueue& queue);

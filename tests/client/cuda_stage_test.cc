@@ -115,9 +115,56 @@ TEST_F(CudaStageTest, PollHandsOverBitByBitAndEndsTheSnapshot) {
   const auto early = snapshot.end();
   ASSERT_FALSE(early);
   EXPECT_EQ(early.error().status, CKPT_E_FAILED_PRECONDITION);
-  for (size_t open = 1; open > 0;) ASSERT_EQ(ckpt_cuda_poll(cuda_, &open), CKPT_OK);
+  size_t polls = 0;
+  for (size_t open = 1; open > 0; ++polls) ASSERT_EQ(ckpt_cuda_poll(cuda_, &open), CKPT_OK);
+  EXPECT_GT(polls, 1u) << "a poll waits for nothing";
   expect_payload(seals(3));
   ASSERT_OK(snapshot.end());  // has been ended already: no error
+}
+
+// One slab: what the second is leased is what the first still drains into.
+TEST_F(CudaStageTest, ASlabThatIsStillDrainingIsWaitedFor) {
+  start({.slab_bytes = kSlabBytes, .slab_count = 1});
+  open_with_cuda({200'000}, {.gather_bytes = 128 << 10, .chunk_bytes = 64 << 10});
+  const auto pieces = upload();
+  Snapshot first = begin();
+  ASSERT_EQ(stage(first.handle(), pieces), CKPT_OK) << ckpt_cuda_error(cuda_);
+  plan_.attempt = 1;
+  Snapshot second = begin();
+  ASSERT_EQ(stage(second.handle(), pieces), CKPT_OK) << ckpt_cuda_error(cuda_);
+  ASSERT_EQ(ckpt_cuda_drain(cuda_), CKPT_OK);
+  const auto both = seals(2);
+  expect_payload({both.begin() + 1, both.end()});
+}
+
+TEST_F(CudaStageTest, APieceThatWasForgottenIsSaid) {
+  start();
+  open_with_cuda({100'000, 1000}, {.gather_bytes = 128 << 10, .chunk_bytes = 64 << 10});
+  auto pieces = upload();
+  pieces.pop_back();
+  Snapshot snapshot = begin();
+  ASSERT_EQ(stage(snapshot.handle(), pieces), CKPT_OK) << ckpt_cuda_error(cuda_);
+  EXPECT_EQ(ckpt_cuda_drain(cuda_), CKPT_E_FAILED_PRECONDITION);
+  EXPECT_NE(std::string(ckpt_cuda_error(cuda_)).find("unit unit1"), std::string::npos)
+      << ckpt_cuda_error(cuda_);
+  EXPECT_EQ(snapshot.info().level, CKPT_LEVEL_FAILED);
+  EXPECT_EQ(ckpt_cuda_poll(cuda_, nullptr), CKPT_OK);
+}
+
+TEST_F(CudaStageTest, ClosingGivesBackWhatIsBeingStaged) {
+  start({.slab_bytes = kSlabBytes, .slab_count = 1});
+  open_with_cuda({1000}, {.gather_bytes = 128 << 10, .chunk_bytes = 64 << 10});
+  const auto pieces = upload();
+  Snapshot snapshot = begin();
+  ASSERT_EQ(stage(snapshot.handle(), pieces), CKPT_OK) << ckpt_cuda_error(cuda_);
+  ckpt_cuda_close(std::exchange(cuda_, nullptr));
+  EXPECT_EQ(snapshot.info().level, CKPT_LEVEL_FAILED);
+  plan_.attempt = 1;
+  plan_.timeout_ms = 1000;
+  Snapshot again = begin();
+  write(again, 0);
+  ASSERT_OK(again.end());
+  expect_payload(seals(1));
 }
 
 TEST_F(CudaStageTest, ASnapshotThatFailsMeanwhileTakesNothingWithIt) {
@@ -136,7 +183,7 @@ TEST_F(CudaStageTest, ASnapshotThatFailsMeanwhileTakesNothingWithIt) {
 }
 
 TEST_F(CudaStageTest, WhatIsNotInThePlanIsRefusedAndNothingStaysLent) {
-  start();
+  start({.slab_bytes = kSlabBytes, .slab_count = 1});
   open_with_cuda({1000, 1000}, {.gather_bytes = 128 << 10, .chunk_bytes = 64 << 10});
   auto pieces = upload();
   Snapshot snapshot = begin();

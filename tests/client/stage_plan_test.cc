@@ -16,7 +16,7 @@ constexpr uint64_t kChunkBytes = 64 << 10;
 class StagePlanTest : public testing::Test {
  protected:
   void add(UnitId unit, uint64_t at, uint64_t bytes) {
-    plan_.add({.unit = unit, .from = nullptr, .to = {arena_.data() + at, bytes}, .id = ++id_});
+    plan_.add({.unit = unit, .sources = {}, .to = {arena_.data() + at, bytes}, .id = ++id_});
   }
   std::vector<std::byte> arena_{1 << 20};
   StagePlan plan_{kChunkBytes};

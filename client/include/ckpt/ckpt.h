@@ -214,10 +214,11 @@ typedef struct ckpt_place {
   uint64_t id;
 } ckpt_place;
 /* Instead of ckpt_snapshot_write: lends a place for the next bytes of a fragment, at most `length`
- * of them; less where a slab ends, then the rest is reserved by another call. May wait for a slab.
+ * of them; less where a slab ends, then the rest is reserved by another call. Waits at most
+ * timeout_ms for a slab (0: as long as the snapshot's options say).
  * The place is the caller's until ckpt_snapshot_filled, also when the snapshot fails meanwhile. */
 CKPT_API ckpt_status ckpt_snapshot_reserve(ckpt_snapshot* snapshot, uint32_t unit, uint64_t offset,
-                                           uint64_t length, ckpt_place* place);
+                                           uint64_t length, uint32_t timeout_ms, ckpt_place* place);
 /* The place holds its bytes now, and nobody writes to it any more; crc32c is theirs. In any order;
  * to be called for every place before ckpt_snapshot_end and ckpt_snapshot_free. CKPT_E_ABORTED if
  * the snapshot has failed: the place is taken back all the same. */

@@ -38,7 +38,8 @@ typedef struct ckpt_cuda_options {
  */
 CKPT_API ckpt_status ckpt_cuda_open(ckpt_session* session, const ckpt_cuda_options* options,
                                     ckpt_cuda** cuda, char* error, size_t error_bytes);
-/* Waits for copies that are under way. */
+/* Waits for copies that are under way. Snapshots that are still being staged are aborted: their
+ * handles must still be there. */
 CKPT_API void ckpt_cuda_close(ckpt_cuda* cuda);
 /* The sentence of the last call that failed. */
 CKPT_API const char* ckpt_cuda_error(const ckpt_cuda* cuda);
@@ -51,9 +52,10 @@ typedef struct ckpt_cuda_piece {
 } ckpt_cuda_piece;
 
 /* Queues the gathering and draining of all pieces: this rank's fragments of the snapshot, in any
- * order of units, ascending within each. They are read as they are when `stream` has come as far as
- * it is queued now. May wait for slabs, as ckpt_snapshot_write does. The snapshot's handle must
- * live until ckpt_cuda_poll has ended it. On failure the snapshot is aborted. */
+ * order of units, ascending within each: all of them in one call. They are read as they are when
+ * `stream` has come as far as it is queued now. May wait for slabs, as ckpt_snapshot_write does.
+ * The snapshot's handle must live until ckpt_cuda_poll has ended it. On failure the snapshot is
+ * aborted. */
 CKPT_API ckpt_status ckpt_cuda_stage(ckpt_cuda* cuda, ckpt_snapshot* snapshot,
                                      const ckpt_cuda_piece* pieces, size_t count,
                                      struct CUstream_st* stream);
@@ -66,7 +68,9 @@ CKPT_API ckpt_status ckpt_cuda_wait_gathered(ckpt_cuda* cuda, uint32_t unit,
 
 /* Hands over what has been drained since the last call, and ends each snapshot of which everything
  * has (ckpt_snapshot_end). Never waits for the device. *open, if not NULL, is the number of
- * snapshots that are still being staged. A snapshot that has failed is no error here. */
+ * snapshots that are still being staged. A snapshot that has failed by itself is no error here; one
+ * that cannot be ended, because a piece was forgotten, is, and is aborted. After a failure of the
+ * device every snapshot that was being staged has been aborted. */
 CKPT_API ckpt_status ckpt_cuda_poll(ckpt_cuda* cuda, size_t* open);
 /* The same, and waits until none is left. */
 CKPT_API ckpt_status ckpt_cuda_drain(ckpt_cuda* cuda);

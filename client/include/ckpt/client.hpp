@@ -172,9 +172,10 @@ class Snapshot {
   Outcome<void> write(uint32_t unit, uint64_t offset, const void* data, uint64_t length) {
     return check(ckpt_snapshot_write(handle_.get(), unit, offset, data, length));
   }
-  Outcome<Place> reserve(uint32_t unit, uint64_t offset, uint64_t length) {
+  Outcome<Place> reserve(uint32_t unit, uint64_t offset, uint64_t length, uint32_t timeout_ms = 0) {
     ckpt_place place{};
-    const ckpt_status status = ckpt_snapshot_reserve(handle_.get(), unit, offset, length, &place);
+    const ckpt_status status =
+        ckpt_snapshot_reserve(handle_.get(), unit, offset, length, timeout_ms, &place);
     if (status != CKPT_OK) return Error{status, ckpt_session_error(session_)};
     return place;
   }

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <exception>
 
 #include "client/src/cuda/stager.h"
 
@@ -16,7 +17,17 @@ using ckpt::make_error;
 using ckpt::Status;
 using ckpt::lib::Stager;
 
-ckpt_status answer(ckpt_cuda* cuda, const Status& status) {
+// Runs a call on the stager's device. No exception crosses the C ABI: there are none but for
+// memory.
+template <typename Body>
+ckpt_status run(ckpt_cuda* cuda, Body body) {
+  const ckpt::kernels::CudaDeviceScope scope(cuda->stager->device());
+  Status status;
+  try {
+    status = body(*cuda->stager);
+  } catch (const std::exception& error) {
+    status = make_error(ErrorCode::kResourceExhausted, "out of memory: {}", error.what());
+  }
   if (status.ok()) return CKPT_OK;
   cuda->stager->error_text = status.error().message;
   return static_cast<ckpt_status>(status.error().code);
@@ -39,6 +50,7 @@ ckpt_status ckpt_cuda_open(ckpt_session* session, const ckpt_cuda_options* optio
   Stager::Options wanted{.device = given.device};
   if (given.gather_bytes != 0) wanted.gather_bytes = given.gather_bytes;
   if (given.chunk_bytes != 0) wanted.chunk_bytes = given.chunk_bytes;
+  const ckpt::kernels::CudaDeviceScope scope(wanted.device);
   auto opened = Stager::open(session, wanted);
   if (opened.ok()) {
     *cuda = new ckpt_cuda{std::move(opened).value()};
@@ -50,26 +62,36 @@ ckpt_status ckpt_cuda_open(ckpt_session* session, const ckpt_cuda_options* optio
   return static_cast<ckpt_status>(opened.error().code);
 }
 
-void ckpt_cuda_close(ckpt_cuda* cuda) { delete cuda; }
+void ckpt_cuda_close(ckpt_cuda* cuda) {
+  if (cuda == nullptr) return;
+  const ckpt::kernels::CudaDeviceScope scope(cuda->stager->device());
+  delete cuda;
+}
 
 const char* ckpt_cuda_error(const ckpt_cuda* cuda) { return cuda->stager->error_text.c_str(); }
 
 ckpt_status ckpt_cuda_stage(ckpt_cuda* cuda, ckpt_snapshot* snapshot, const ckpt_cuda_piece* pieces,
                             size_t count, CUstream_st* stream) {
-  if (snapshot == nullptr || (pieces == nullptr && count > 0)) {
-    return answer(cuda, make_error(ErrorCode::kInvalidArgument, "snapshot or pieces is NULL"));
-  }
-  return answer(cuda, cuda->stager->stage(snapshot, {pieces, pieces + count}, stream));
+  return run(cuda, [&](Stager& stager) -> Status {
+    if (snapshot == nullptr || (pieces == nullptr && count > 0)) {
+      return make_error(ErrorCode::kInvalidArgument, "snapshot or pieces is NULL");
+    }
+    return stager.stage(snapshot, {pieces, pieces + count}, stream);
+  });
 }
 
 ckpt_status ckpt_cuda_wait_gathered(ckpt_cuda* cuda, uint32_t unit, CUstream_st* stream) {
-  return answer(cuda, cuda->stager->wait_gathered(unit, stream));
+  return run(cuda, [&](Stager& stager) { return stager.wait_gathered(unit, stream); });
 }
 
 ckpt_status ckpt_cuda_poll(ckpt_cuda* cuda, size_t* open) {
-  const Status polled = cuda->stager->poll();
-  if (open != nullptr) *open = cuda->stager->open_count();
-  return answer(cuda, polled);
+  return run(cuda, [&](Stager& stager) {
+    Status polled = stager.poll();
+    if (open != nullptr) *open = stager.open_count();
+    return polled;
+  });
 }
 
-ckpt_status ckpt_cuda_drain(ckpt_cuda* cuda) { return answer(cuda, cuda->stager->drain()); }
+ckpt_status ckpt_cuda_drain(ckpt_cuda* cuda) {
+  return run(cuda, [](Stager& stager) { return stager.drain(); });
+}

@@ -2,14 +2,15 @@
 
 #include "formats/arena.h"
 #include "formats/base/assert.h"
+#include "formats/base/checked.h"
 
 namespace ckpt::lib {
 
 uint64_t StagePlan::room() const {
   if (chunks_.empty()) return chunk_bytes_;
-  // Fragments start on a block at the latest, so a gap is shorter than one.
-  const uint64_t used = chunks_.back().bytes + kBlockBytes;
-  return used < chunk_bytes_ ? chunk_bytes_ - used : chunk_bytes_;
+  // A fragment starts on a block at the latest.
+  const uint64_t used = base::align_up(chunks_.back().bytes, kBlockBytes) + kBlockBytes;
+  return used + kAlignedFragmentBytes <= chunk_bytes_ ? chunk_bytes_ - used : chunk_bytes_;
 }
 
 void StagePlan::add(const StagedPlace& place) {

@@ -15,10 +15,16 @@
 
 namespace ckpt::lib {
 
-// A place that was lent, and the device memory that goes there.
+// Device memory.
+struct DeviceBytes {
+  const std::byte* from = nullptr;
+  uint64_t bytes = 0;
+};
+
+// A place that was lent, and what goes there, in this order.
 struct StagedPlace {
   UnitId unit = 0;
-  const std::byte* from = nullptr;
+  std::vector<DeviceBytes> sources;
   MutableByteView to;
   uint64_t id = 0;
 };
@@ -38,7 +44,8 @@ class StagePlan {
   // No chunk is longer than chunk_bytes; no place that is added may be either.
   explicit StagePlan(uint64_t chunk_bytes) : chunk_bytes_(chunk_bytes) {}
 
-  // How many bytes the next place may have at most: what is left of a chunk, or a whole one.
+  // How many bytes the next place may have at most: what is left of a chunk, in whole blocks so
+  // that no cut leaves a gap, or a whole one.
   uint64_t room() const;
   // Places come in the order in which they were lent: ascending within a slab.
   void add(const StagedPlace& place);

@@ -1,7 +1,9 @@
 #include "client/src/cuda/stager.h"
 
 #include <algorithm>
+#include <new>
 #include <span>
+#include <utility>
 
 #include "kernels/pack.h"
 
@@ -36,9 +38,10 @@ Status Stager::prepare() {
 }
 
 Stager::~Stager() {
-  // The members' ends wait for the device; until then nothing of theirs may go.
-  if (gather_ != nullptr) (void)gather_->wait();
-  if (drain_ != nullptr) (void)drain_->wait();
+  // Ends what is open, and waits for the device: until then nothing of the members' may go.
+  if (gather_ != nullptr && drain_ != nullptr && !staging_.empty()) {
+    (void)fail_all(make_error(ErrorCode::kAborted, "staging was closed"));
+  }
 }
 
 // The session's arena is another one after a daemon that did not take the old one back. The old
@@ -60,57 +63,119 @@ Status Stager::session_error(ckpt_status status) const {
   return make_error(static_cast<ErrorCode>(status), "{}", ckpt_session_error(session_));
 }
 
+// Waits until one more chunk of the oldest snapshot has arrived, and hands it over.
+Status Stager::await_chunk() {
+  const Staging& oldest = staging_.front();
+  CKPT_TRY(oldest.memory->drained[oldest.arrived].wait());
+  return take_all();
+}
+
+// A slab that is wanted may be one that only this stager can give back.
+Status Stager::reserve_place(ckpt_snapshot* snapshot, UnitId unit, uint64_t offset, uint64_t length,
+                             ckpt_place* place) {
+  for (;;) {
+    const uint32_t timeout_ms = staging_.empty() ? 0 : 1;  // 0: the snapshot's own
+    const ckpt_status status =
+        ckpt_snapshot_reserve(snapshot, unit, offset, length, timeout_ms, place);
+    if (status != CKPT_E_RESOURCE_EXHAUSTED || staging_.empty()) return session_error(status);
+    CKPT_TRY(await_chunk());
+  }
+}
+
 Status Stager::reserve(ckpt_snapshot* snapshot, const std::vector<ckpt_cuda_piece>& pieces,
                        StagePlan& plan) {
-  for (const ckpt_cuda_piece& piece : pieces) {
-    const auto* from = static_cast<const std::byte*>(piece.data);
-    for (uint64_t done = 0; done < piece.length;) {
-      ckpt_place place{};
-      CKPT_TRY(
-          session_error(ckpt_snapshot_reserve(snapshot, piece.unit, piece.offset + done,
-                                              std::min(piece.length - done, plan.room()), &place)));
-      plan.add({.unit = piece.unit,
-                .from = from + done,
-                .to = {static_cast<std::byte*>(place.data), place.length},
-                .id = place.id});
-      done += place.length;
+  for (size_t begin = 0; begin < pieces.size();) {
+    // Pieces that continue one another are one run: cut where places end, not where tensors do.
+    const ckpt_cuda_piece& first = pieces[begin];
+    uint64_t left = 0;
+    size_t end = begin;
+    while (end < pieces.size() && pieces[end].unit == first.unit &&
+           pieces[end].offset == first.offset + left) {
+      left += pieces[end++].length;
     }
+    size_t source = begin;
+    uint64_t used = 0;  // of that source
+    for (uint64_t offset = first.offset; left > 0;) {
+      ckpt_place place{};
+      CKPT_TRY(reserve_place(snapshot, first.unit, offset, std::min(left, plan.room()), &place));
+      StagedPlace staged{.unit = first.unit,
+                         .sources = {},
+                         .to = {static_cast<std::byte*>(place.data), place.length},
+                         .id = place.id};
+      for (uint64_t wanted = place.length; wanted > 0;) {
+        const uint64_t now = std::min(wanted, pieces[source].length - used);
+        const auto* from = static_cast<const std::byte*>(pieces[source].data) + used;
+        if (now > 0) staged.sources.push_back({from, now});
+        wanted -= now;
+        used += now;
+        if (used == pieces[source].length) {
+          ++source;
+          used = 0;
+        }
+      }
+      plan.add(staged);
+      offset += place.length;
+      left -= place.length;
+    }
+    begin = end;
   }
   return ok_status();
 }
 
-// Before anything was queued: the places are nobody's.
-void Stager::give_up(ckpt_snapshot* snapshot, const StagePlan& plan, const std::string& reason) {
-  (void)ckpt_snapshot_abort(snapshot, reason.c_str());
-  for (const StageChunk& chunk : plan.chunks()) {
-    for (const StagedPlace& place : chunk.places) (void)ckpt_snapshot_filled(snapshot, place.id, 0);
+// Of a snapshot that has failed, or will.
+void Stager::give_back(ckpt_snapshot* snapshot, const StagePlan& plan, size_t first_chunk) {
+  for (size_t i = first_chunk; i < plan.chunks().size(); ++i) {
+    for (const StagedPlace& place : plan.chunks()[i].places) {
+      (void)ckpt_snapshot_filled(snapshot, place.id, 0);
+    }
   }
 }
 
 Status Stager::stage(ckpt_snapshot* snapshot, const std::vector<ckpt_cuda_piece>& pieces,
                      cudaStream_t stream) {
+  Status staged;
+  try {
+    staged = try_stage(snapshot, pieces, stream);
+  } catch (const std::bad_alloc&) {
+    staged = make_error(ErrorCode::kResourceExhausted, "out of memory while staging a snapshot");
+  }
+  if (!staged.ok()) (void)ckpt_snapshot_abort(snapshot, staged.error().message.c_str());
+  return staged;
+}
+
+Status Stager::try_stage(ckpt_snapshot* snapshot, const std::vector<ckpt_cuda_piece>& pieces,
+                         cudaStream_t stream) {
   CKPT_TRY(poll());  // slabs that have arrived are slabs that become free
   CKPT_TRY(pin_arena());
   StagePlan plan(options_.chunk_bytes);
-  if (const Status reserved = reserve(snapshot, pieces, plan); !reserved.ok()) {
-    give_up(snapshot, plan, reserved.error().message);
-    return reserved.error();
+  Status status = reserve(snapshot, pieces, plan);
+  std::unique_ptr<StagingMemory> memory;
+  if (status.ok()) {
+    size_t places = 0;
+    for (const StageChunk& chunk : plan.chunks()) places += chunk.places.size();
+    memory = take_memory(plan.chunks().size(), places, &status);
   }
-  size_t places = 0;
-  for (const StageChunk& chunk : plan.chunks()) places += chunk.places.size();
-  Status status;
-  std::unique_ptr<StagingMemory> memory = take_memory(plan.chunks().size(), places, &status);
   if (!status.ok()) {
-    give_up(snapshot, plan, status.error().message);
-    return status.error();
+    (void)ckpt_snapshot_abort(snapshot, status.error().message.c_str());
+    give_back(snapshot, plan, 0);
+    return status;
   }
   Staging& staging = staging_.emplace_back(
       Staging{.snapshot = snapshot, .plan = std::move(plan), .memory = std::move(memory)});
   const Status queued = queue_chunks(staging, stream);
-  if (queued.ok()) return ok_status();
-  (void)ckpt_snapshot_abort(snapshot, queued.error().message.c_str());
-  staging_.pop_back();
-  return queued.error();
+  return queued.ok() ? queued : fail_all(queued.error());
+}
+
+// The device, or what it was asked to do, has failed: no bytes that are on their way can be
+// trusted.
+Status Stager::fail_all(const Error& error) {
+  const bool at_rest = !gather_->wait() && !drain_->wait();
+  for (const Staging& staging : staging_) {
+    (void)ckpt_snapshot_abort(staging.snapshot, error.message.c_str());
+    if (at_rest) give_back(staging.snapshot, staging.plan, staging.arrived);
+  }
+  staging_.clear();
+  return error;
 }
 
 std::unique_ptr<StagingMemory> Stager::take_memory(size_t chunks, size_t places, Status* status) {
@@ -153,8 +218,12 @@ Status Stager::queue_chunk(Staging& staging, size_t index, size_t first_place) {
   std::vector<kernels::PackPiece> pieces;
   std::vector<kernels::PackRange> ranges;
   for (const StagedPlace& place : chunk.places) {
-    pieces.push_back({place.from, chunk.offset_of(place), place.to.size()});
-    ranges.push_back({chunk.offset_of(place), place.to.size()});
+    uint64_t at = chunk.offset_of(place);
+    ranges.push_back({at, place.to.size()});
+    for (const DeviceBytes& source : place.sources) {
+      pieces.push_back({source.from, at, source.bytes});
+      at += source.bytes;
+    }
   }
   kernels::pack(*gather_, pieces, ranges, slot.memory, memory.crc.data() + first_place);
   CKPT_TRY(memory.gathered[index].record(gather));
@@ -194,21 +263,15 @@ Result<bool> Stager::take_arrived(Staging& staging) {
                                  staging.memory->host_crc[staging.places++]);
     }
   }
-  (void)ckpt_snapshot_end(staging.snapshot);  // what is wrong with it its own state tells
+  const ckpt_status ended = ckpt_snapshot_end(staging.snapshot);
+  if (ended == CKPT_OK || ended == CKPT_E_ABORTED) return true;  // or it has failed by itself
+  const Status wrong = session_error(ended);                     // a piece was forgotten
+  (void)ckpt_snapshot_abort(staging.snapshot, wrong.error().message.c_str());
+  unsaid_ = wrong.error();
   return true;
 }
 
-Status Stager::poll() {
-  // What the queues have noted: a launch that failed has left wrong bytes behind.
-  for (kernels::CudaQueue* queue : {gather_.get(), drain_.get()}) {
-    if (const auto failure = queue->failed()) {
-      for (const Staging& staging : staging_) {
-        (void)ckpt_snapshot_abort(staging.snapshot, failure->c_str());
-      }
-      staging_.clear();
-      return make_error(ErrorCode::kIo, "CUDA device {}: {}", options_.device, *failure);
-    }
-  }
+Status Stager::take_all() {
   while (!staging_.empty()) {
     CKPT_ASSIGN(const bool complete, take_arrived(staging_.front()));
     if (!complete) break;  // the drain queue is in order
@@ -218,10 +281,23 @@ Status Stager::poll() {
   return ok_status();
 }
 
+Status Stager::poll() {
+  // A launch that failed has left wrong bytes behind; what failed later the events say.
+  for (kernels::CudaQueue* queue : {gather_.get(), drain_.get()}) {
+    if (const auto& failure = queue->failed()) {
+      return fail_all(make_error(ErrorCode::kIo, "CUDA device {}: {}", options_.device, *failure));
+    }
+  }
+  if (const Status taken = take_all(); !taken.ok()) return fail_all(taken.error());
+  if (!unsaid_) return ok_status();
+  return *std::exchange(unsaid_, std::nullopt);
+}
+
 Status Stager::drain() {
   CKPT_TRY(poll());
-  if (staging_.empty()) return ok_status();
-  CKPT_TRY(cuda_check(cudaStreamSynchronize(drain_->stream()), "draining"));
+  while (!staging_.empty()) {
+    if (const Status arrived = await_chunk(); !arrived.ok()) return fail_all(arrived.error());
+  }
   return poll();
 }
 

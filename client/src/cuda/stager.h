@@ -9,13 +9,15 @@
 //
 // One per session, used from the session's thread. No place is given back before the event behind
 // its copy has happened. After a failure of the device the snapshots that were being staged are
-// aborted, and what they had reserved stays lent: nobody knows what the device still writes.
+// aborted; what they had reserved is given back if both queues come to their end, and stays lent
+// otherwise: nobody knows then what the device still writes.
 #pragma once
 
 #include <cuda_runtime.h>
 
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -43,6 +45,7 @@ class Stager {
   Status poll();
   Status drain();
   size_t open_count() const { return staging_.size(); }
+  int device() const { return options_.device; }
 
   std::string error_text;  // of the last call, for ckpt_cuda_error
 
@@ -62,9 +65,16 @@ class Stager {
   Stager(ckpt_session* session, const Options& options) : session_(session), options_(options) {}
   Status prepare();
   Status pin_arena();
+  Status try_stage(ckpt_snapshot* snapshot, const std::vector<ckpt_cuda_piece>& pieces,
+                   cudaStream_t stream);
   Status reserve(ckpt_snapshot* snapshot, const std::vector<ckpt_cuda_piece>& pieces,
                  StagePlan& plan);
-  void give_up(ckpt_snapshot* snapshot, const StagePlan& plan, const std::string& reason);
+  Status reserve_place(ckpt_snapshot* snapshot, UnitId unit, uint64_t offset, uint64_t length,
+                       ckpt_place* place);
+  Status await_chunk();
+  static void give_back(ckpt_snapshot* snapshot, const StagePlan& plan, size_t first_chunk);
+  Status fail_all(const Error& error);
+  Status take_all();
   Status queue_chunks(Staging& staging, cudaStream_t stream);
   Status queue_chunk(Staging& staging, size_t index, size_t first_place);
   Result<bool> take_arrived(Staging& staging);
@@ -82,6 +92,7 @@ class Stager {
   Event begun_;
   std::deque<Staging> staging_;
   std::vector<std::unique_ptr<StagingMemory>> spare_;
+  std::optional<Error> unsaid_;  // of a snapshot that could not be ended; for the next poll()
 };
 
 }  // namespace ckpt::lib
