@@ -2,6 +2,8 @@
 // this. Column-major, as there; bf16 operands are widened, and rounded once at the end.
 #pragma once
 
+// NOLINTBEGIN(readability-identifier-naming): names as CUDA has them
+
 #include <cuda_runtime.h>
 
 struct cublasContext;
@@ -51,3 +53,5 @@ cublasStatus_t cublasGemmGroupedBatchedEx(
     cudaDataType_t a_type, const int lda[], const void* const b[], cudaDataType_t b_type,
     const int ldb[], const void* beta, void* const c[], cudaDataType_t c_type, const int ldc[],
     int group_count, const int group_size[], cublasComputeType_t compute);
+
+// NOLINTEND(readability-identifier-naming)

@@ -11,6 +11,8 @@
 // Emulated is what this project uses; anything else does not compile. Any thread may call.
 #pragma once
 
+// NOLINTBEGIN(readability-identifier-naming): names as CUDA has them
+
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -299,3 +301,5 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
     std::apply(kernel, values);
   });
 }
+
+// NOLINTEND(readability-identifier-naming)
