@@ -12,6 +12,7 @@
 #include "kernels/linear.h"
 #include "kernels/rope.h"
 #include "tests/kernels/checks.h"
+#include "tests/kernels/cuda_fixture.h"
 #include "tests/kernels/cuda_variant.h"
 
 namespace ckpt::kernels {
@@ -28,23 +29,8 @@ std::vector<uint32_t> bits_of(const std::vector<T>& values) {
   return bits;
 }
 
-class CudaDenseTest : public testing::Test {
+class CudaDenseTest : public CudaTest {
  protected:
-  void SetUp() override {
-    std::string reason;
-    if (cuda_device_count(&reason) == 0)
-      GTEST_SKIP() << "skipped: no CUDA device (" << reason << ")";
-    auto queue = make_cuda_queue({});
-    ASSERT_TRUE(queue.ok()) << queue.error().message;
-    queue_ = std::move(queue).value();
-  }
-  template <typename T>
-  std::vector<T> read(const DeviceArray<T>& from) {
-    std::vector<T> here(from.size());
-    const Status got = download(*queue_, here.data(), from.data(), here.size() * sizeof(T));
-    EXPECT_TRUE(got.ok()) << got.error().message;
-    return here;
-  }
   // `from` on the device, cast there. The arrays start `offset` elements into their memory.
   template <typename To, typename From>
   std::vector<To> cast_on_gpu(const std::vector<From>& from, size_t offset) {
@@ -56,8 +42,6 @@ class CudaDenseTest : public testing::Test {
     const std::vector<To> all = read(out);
     return {all.begin() + static_cast<ptrdiff_t>(offset), all.end()};
   }
-
-  std::unique_ptr<CudaQueue> queue_;
 };
 
 struct Update {

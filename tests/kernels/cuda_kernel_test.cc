@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "tests/kernels/checks.h"
+#include "tests/kernels/cuda_fixture.h"
 #include "tests/kernels/cuda_variant.h"
 #include "tests/kernels/kernel_case.h"
 
@@ -77,15 +78,11 @@ void PrintTo(const CudaCase& cuda_case, std::ostream* out) {
   *out << cuda_case.kernel.name << " " << cuda_case.variant.name;
 }
 
-class CudaKernelTest : public testing::TestWithParam<CudaCase> {
+class CudaKernelTest : public CudaTest, public testing::WithParamInterface<CudaCase> {
  protected:
   void SetUp() override {
-    std::string reason;
-    if (cuda_device_count(&reason) == 0)
-      GTEST_SKIP() << "skipped: no CUDA device (" << reason << ")";
-    auto queue = make_cuda_queue({});
-    ASSERT_TRUE(queue.ok()) << queue.error().message;
-    queue_ = std::move(queue).value();
+    CudaTest::SetUp();
+    if (queue_ == nullptr) return;
     const CudaCase& c = GetParam();
     for (size_t i = 0; i < c.kernel.inputs.size(); ++i) {
       inputs_.push_back(values(c.kernel.inputs[i], c.variant.inputs[i]));
@@ -135,7 +132,6 @@ class CudaKernelTest : public testing::TestWithParam<CudaCase> {
   }
 
   std::mt19937_64 random_{kSeed};
-  std::unique_ptr<CudaQueue> queue_;
   std::vector<std::vector<float>> inputs_;
   std::vector<Guarded> on_device_;
 };

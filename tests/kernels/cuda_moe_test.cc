@@ -9,6 +9,7 @@
 #include "kernels/expert_gemm.h"
 #include "kernels/gate_topk.h"
 #include "kernels/permute.h"
+#include "tests/kernels/cuda_fixture.h"
 #include "tests/kernels/cuda_variant.h"
 
 namespace ckpt::kernels {
@@ -17,23 +18,8 @@ namespace {
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-class CudaMoeTest : public testing::Test {
+class CudaMoeTest : public CudaTest {
  protected:
-  void SetUp() override {
-    std::string reason;
-    if (cuda_device_count(&reason) == 0)
-      GTEST_SKIP() << "skipped: no CUDA device (" << reason << ")";
-    auto queue = make_cuda_queue({});
-    ASSERT_TRUE(queue.ok()) << queue.error().message;
-    queue_ = std::move(queue).value();
-  }
-  template <typename T>
-  std::vector<T> read(const DeviceArray<T>& array) {
-    std::vector<T> content(array.size());
-    const Status got = download(*queue_, content.data(), array.data(), array.size() * sizeof(T));
-    EXPECT_TRUE(got.ok()) << got.error().message;
-    return content;
-  }
   template <typename T>
   DeviceArray<T> write(const std::vector<T>& content) {
     return device_array(*queue_, content);
@@ -52,8 +38,6 @@ class CudaMoeTest : public testing::Test {
     gate_topk_forward(*queue_, shape, p.data(), p.data(), choice.data(), weight.data());
     return {read(p), read(choice), read(weight)};
   }
-
-  std::unique_ptr<CudaQueue> queue_;
 };
 
 TEST_F(CudaMoeTest, EqualProbabilitiesGoToTheLowerExpert) {
