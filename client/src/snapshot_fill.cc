@@ -38,6 +38,7 @@ void Snapshot::forget_seal(uint32_t slab) {
 
 Status Snapshot::acquire_slab(const Deadline& deadline) {
   const Timed waiting(info_.wait_ns);
+  const Clock::time_point asked = Clock::now();
   auto found = free_slabs_.end();
   for (;;) {
     CKPT_TRY(check_open());
@@ -47,7 +48,7 @@ Status Snapshot::acquire_slab(const Deadline& deadline) {
     if (found != free_slabs_.end()) break;
     if (deadline.expired()) {
       return make_error(session_->ready() ? ErrorCode::kResourceExhausted : ErrorCode::kUnavailable,
-                        "{}: no free slab in time{}", name(),
+                        "{}: no free slab within {} ms{}", name(), ns_since(asked) / 1'000'000,
                         session_->ready() ? "" : "; the daemon is away");
     }
     // A free one that is lent will be given back: no other is asked for.

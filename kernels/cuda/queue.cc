@@ -56,11 +56,7 @@ struct CudaQueueMaker {
                         options.device, count);
     }
     const CudaDeviceScope scope(options.device);
-    int least = 0;
-    int greatest = 0;
-    CKPT_TRY(checked(cudaDeviceGetStreamPriorityRange(&least, &greatest), "stream priorities"));
-    CKPT_TRY(checked(cudaStreamCreateWithPriority(&queue.stream_, cudaStreamNonBlocking,
-                                                  options.low_priority ? least : greatest),
+    CKPT_TRY(checked(cudaStreamCreateWithFlags(&queue.stream_, cudaStreamNonBlocking),
                      "making a stream"));
     void* staging = nullptr;
     CKPT_TRY(checked(cudaMallocHost(&staging, kStagingBytes), "pinning memory for uploads"));

@@ -13,8 +13,6 @@ namespace ckpt::kernels {
 
 struct CudaQueueOptions {
   int device = 0;
-  // Its kernels give way to those of other queues. Copies do not: CUDA takes them in turn.
-  bool low_priority = false;
 };
 // The thread's current device stays what it was. kUnavailable if there is no such device (names
 // CUDA's reason); kResourceExhausted if its memory is full.

@@ -83,7 +83,7 @@ TEST_F(CudaStageTest, SavesWhatWasThereWhenItWasAskedTo) {
   ASSERT_EQ(ckpt_cuda_wait_gathered(cuda_, CKPT_CUDA_ALL_UNITS, trainer_->stream()), CKPT_OK);
   overwrite();
   ASSERT_FALSE(trainer_->wait());
-  ASSERT_EQ(ckpt_cuda_drain(cuda_), CKPT_OK) << ckpt_cuda_error(cuda_);
+  ASSERT_EQ(ckpt_cuda_drain(cuda_, 20'000), CKPT_OK) << ckpt_cuda_error(cuda_);
   const auto begun = daemon_->wait_for(fb::MessageBody::BeginSnapshot, 1);
   expect_payload(seals(begun[0].body.AsBeginSnapshot()->slabs_wanted));
 }
@@ -102,7 +102,7 @@ TEST_F(CudaStageTest, AUnitMayBeOverwrittenAsSoonAsItIsGathered) {
     }
   }
   ASSERT_FALSE(trainer_->wait());
-  ASSERT_EQ(ckpt_cuda_drain(cuda_), CKPT_OK);
+  ASSERT_EQ(ckpt_cuda_drain(cuda_, 20'000), CKPT_OK);
   expect_payload(seals(3));
 }
 
@@ -122,6 +122,19 @@ TEST_F(CudaStageTest, PollHandsOverBitByBitAndEndsTheSnapshot) {
   ASSERT_OK(snapshot.end());  // has been ended already: no error
 }
 
+TEST_F(CudaStageTest, DrainingEndsAtItsTimeout) {
+  start();
+  open_with_cuda({600'000}, {.gather_bytes = 128 << 10, .chunk_bytes = 64 << 10});
+  const auto pieces = upload();
+  Snapshot snapshot = begin();
+  ASSERT_EQ(stage(snapshot.handle(), pieces), CKPT_OK) << ckpt_cuda_error(cuda_);
+  const ckpt_status at_once = ckpt_cuda_drain(cuda_, 0);
+  // A device may have been faster; the emulated one never is.
+  EXPECT_TRUE(at_once == CKPT_OK || at_once == CKPT_E_DEADLINE_EXCEEDED) << ckpt_cuda_error(cuda_);
+  ASSERT_EQ(ckpt_cuda_drain(cuda_, 20'000), CKPT_OK) << ckpt_cuda_error(cuda_);
+  expect_payload(seals(3));
+}
+
 // One slab: what the second is leased is what the first still drains into.
 TEST_F(CudaStageTest, ASlabThatIsStillDrainingIsWaitedFor) {
   start({.slab_bytes = kSlabBytes, .slab_count = 1});
@@ -132,7 +145,7 @@ TEST_F(CudaStageTest, ASlabThatIsStillDrainingIsWaitedFor) {
   plan_.attempt = 1;
   Snapshot second = begin();
   ASSERT_EQ(stage(second.handle(), pieces), CKPT_OK) << ckpt_cuda_error(cuda_);
-  ASSERT_EQ(ckpt_cuda_drain(cuda_), CKPT_OK);
+  ASSERT_EQ(ckpt_cuda_drain(cuda_, 20'000), CKPT_OK);
   const auto both = seals(2);
   expect_payload({both.begin() + 1, both.end()});
 }
@@ -144,7 +157,7 @@ TEST_F(CudaStageTest, APieceThatWasForgottenIsSaid) {
   pieces.pop_back();
   Snapshot snapshot = begin();
   ASSERT_EQ(stage(snapshot.handle(), pieces), CKPT_OK) << ckpt_cuda_error(cuda_);
-  EXPECT_EQ(ckpt_cuda_drain(cuda_), CKPT_E_FAILED_PRECONDITION);
+  EXPECT_EQ(ckpt_cuda_drain(cuda_, 20'000), CKPT_E_FAILED_PRECONDITION);
   EXPECT_NE(std::string(ckpt_cuda_error(cuda_)).find("unit unit1"), std::string::npos)
       << ckpt_cuda_error(cuda_);
   EXPECT_EQ(snapshot.info().level, CKPT_LEVEL_FAILED);
@@ -177,7 +190,7 @@ TEST_F(CudaStageTest, ASnapshotThatFailsMeanwhileTakesNothingWithIt) {
   plan_.attempt = 1;
   Snapshot second = begin();
   ASSERT_EQ(stage(second.handle(), pieces), CKPT_OK) << ckpt_cuda_error(cuda_);
-  ASSERT_EQ(ckpt_cuda_drain(cuda_), CKPT_OK);
+  ASSERT_EQ(ckpt_cuda_drain(cuda_, 20'000), CKPT_OK);
   EXPECT_EQ(first.info().level, CKPT_LEVEL_FAILED);
   expect_payload(seals(1));
 }
@@ -196,7 +209,7 @@ TEST_F(CudaStageTest, WhatIsNotInThePlanIsRefusedAndNothingStaysLent) {
   plan_.attempt = 1;
   Snapshot again = begin();
   ASSERT_EQ(stage(again.handle(), pieces), CKPT_OK) << ckpt_cuda_error(cuda_);
-  ASSERT_EQ(ckpt_cuda_drain(cuda_), CKPT_OK);
+  ASSERT_EQ(ckpt_cuda_drain(cuda_, 20'000), CKPT_OK);
   expect_payload(seals(1));
 }
 

@@ -31,6 +31,7 @@ typedef struct ckpt_cuda_options {
   uint64_t gather_bytes; /* device memory to gather into; 0: 256 MiB. A snapshot that is larger is
                             gathered as fast as it drains */
   uint64_t chunk_bytes;  /* gathered and drained at a time; 0: 16 MiB */
+  uint32_t timeout_ms;   /* of ckpt_cuda_stage, where it waits for the device; 0: 60,000 */
 } ckpt_cuda_options;
 
 /* Pins the session's arena and takes the device memory: once per session, it takes a while. The
@@ -38,8 +39,8 @@ typedef struct ckpt_cuda_options {
  */
 CKPT_API ckpt_status ckpt_cuda_open(ckpt_session* session, const ckpt_cuda_options* options,
                                     ckpt_cuda** cuda, char* error, size_t error_bytes);
-/* Waits for copies that are under way. Snapshots that are still being staged are aborted: their
- * handles must still be there. */
+/* Waits for copies that are under way, without a bound: CUDA frees no memory before. Snapshots that
+ * are still being staged are aborted: their handles must still be there. */
 CKPT_API void ckpt_cuda_close(ckpt_cuda* cuda);
 /* The sentence of the last call that failed. */
 CKPT_API const char* ckpt_cuda_error(const ckpt_cuda* cuda);
@@ -72,8 +73,8 @@ CKPT_API ckpt_status ckpt_cuda_wait_gathered(ckpt_cuda* cuda, uint32_t unit,
  * that cannot be ended, because a piece was forgotten, is, and is aborted. After a failure of the
  * device every snapshot that was being staged has been aborted. */
 CKPT_API ckpt_status ckpt_cuda_poll(ckpt_cuda* cuda, size_t* open);
-/* The same, and waits until none is left. */
-CKPT_API ckpt_status ckpt_cuda_drain(ckpt_cuda* cuda);
+/* The same, and waits at most timeout_ms until none is left; CKPT_E_DEADLINE_EXCEEDED if one is. */
+CKPT_API ckpt_status ckpt_cuda_drain(ckpt_cuda* cuda, uint32_t timeout_ms);
 
 #ifdef __cplusplus
 }

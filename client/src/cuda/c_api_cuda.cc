@@ -50,6 +50,7 @@ ckpt_status ckpt_cuda_open(ckpt_session* session, const ckpt_cuda_options* optio
   Stager::Options wanted{.device = given.device};
   if (given.gather_bytes != 0) wanted.gather_bytes = given.gather_bytes;
   if (given.chunk_bytes != 0) wanted.chunk_bytes = given.chunk_bytes;
+  if (given.timeout_ms != 0) wanted.timeout_ms = given.timeout_ms;
   const ckpt::kernels::CudaDeviceScope scope(wanted.device);
   auto opened = Stager::open(session, wanted);
   if (opened.ok()) {
@@ -92,6 +93,6 @@ ckpt_status ckpt_cuda_poll(ckpt_cuda* cuda, size_t* open) {
   });
 }
 
-ckpt_status ckpt_cuda_drain(ckpt_cuda* cuda) {
-  return run(cuda, [](Stager& stager) { return stager.drain(); });
+ckpt_status ckpt_cuda_drain(ckpt_cuda* cuda, uint32_t timeout_ms) {
+  return run(cuda, [&](Stager& stager) { return stager.drain(timeout_ms); });
 }

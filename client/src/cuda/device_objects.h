@@ -36,7 +36,6 @@ class Event {
     return cuda_check(cudaStreamWaitEvent(stream, handle_, 0), "waiting for an event");
   }
   Result<bool> happened() const;
-  Status wait() const { return cuda_check(cudaEventSynchronize(handle_), "waiting for an event"); }
 
  private:
   cudaEvent_t handle_ = nullptr;

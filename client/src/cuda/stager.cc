@@ -3,11 +3,17 @@
 #include <algorithm>
 #include <new>
 #include <span>
+#include <thread>
 #include <utility>
 
 #include "kernels/pack.h"
 
 namespace ckpt::lib {
+
+namespace {
+// A chunk takes dozens of these to cross to the host.
+constexpr std::chrono::microseconds kAskAgain{5};
+}  // namespace
 
 Result<std::unique_ptr<Stager>> Stager::open(ckpt_session* session, const Options& options) {
   if (options.chunk_bytes < 2 * kBlockBytes || options.chunk_bytes % kBlockBytes != 0 ||
@@ -24,8 +30,7 @@ Result<std::unique_ptr<Stager>> Stager::open(ckpt_session* session, const Option
 
 Status Stager::prepare() {
   CKPT_ASSIGN(gather_, kernels::make_cuda_queue({.device = options_.device}));
-  // Whatever else crosses to the host, an all-to-all above all, goes first.
-  CKPT_ASSIGN(drain_, kernels::make_cuda_queue({.device = options_.device, .low_priority = true}));
+  CKPT_ASSIGN(drain_, kernels::make_cuda_queue({.device = options_.device}));
   CKPT_TRY(pin_arena());
   const size_t slots = options_.gather_bytes / options_.chunk_bytes;
   CKPT_ASSIGN(buffer_, kernels::DeviceArray<std::byte>::make(slots * options_.chunk_bytes));
@@ -63,22 +68,33 @@ Status Stager::session_error(ckpt_status status) const {
   return make_error(static_cast<ErrorCode>(status), "{}", ckpt_session_error(session_));
 }
 
-// Waits until one more chunk of the oldest snapshot has arrived, and hands it over.
-Status Stager::await_chunk() {
+// Waits until one more chunk of the oldest snapshot has arrived, and hands over what has. CUDA
+// waits for an event without a bound only, so it is asked again and again.
+Status Stager::await_chunk(const Deadline& deadline) {
   const Staging& oldest = staging_.front();
-  CKPT_TRY(oldest.memory->drained[oldest.arrived].wait());
-  return take_all();
+  const Event& drained = oldest.memory->drained[oldest.arrived];
+  for (;;) {
+    CKPT_ASSIGN(const bool here, drained.happened());
+    if (here) return take_all();
+    if (deadline.expired()) {
+      return make_error(ErrorCode::kDeadlineExceeded,
+                        "CUDA device {}: chunk {} of {} of a snapshot has not reached the arena",
+                        options_.device, oldest.arrived + 1, oldest.plan.chunks().size());
+    }
+    std::this_thread::sleep_for(kAskAgain);
+  }
 }
 
 // A slab that is wanted may be one that only this stager can give back.
 Status Stager::reserve_place(ckpt_snapshot* snapshot, UnitId unit, uint64_t offset, uint64_t length,
                              ckpt_place* place) {
+  const Deadline deadline = Deadline::after_ms(options_.timeout_ms);
   for (;;) {
     const uint32_t timeout_ms = staging_.empty() ? 0 : 1;  // 0: the snapshot's own
     const ckpt_status status =
         ckpt_snapshot_reserve(snapshot, unit, offset, length, timeout_ms, place);
     if (status != CKPT_E_RESOURCE_EXHAUSTED || staging_.empty()) return session_error(status);
-    CKPT_TRY(await_chunk());
+    CKPT_TRY(await_chunk(deadline));
   }
 }
 
@@ -293,10 +309,14 @@ Status Stager::poll() {
   return *std::exchange(unsaid_, std::nullopt);
 }
 
-Status Stager::drain() {
+Status Stager::drain(uint32_t timeout_ms) {
   CKPT_TRY(poll());
+  const Deadline deadline = Deadline::after_ms(timeout_ms);
   while (!staging_.empty()) {
-    if (const Status arrived = await_chunk(); !arrived.ok()) return fail_all(arrived.error());
+    Status arrived = await_chunk(deadline);
+    if (arrived.ok()) continue;
+    if (arrived.error().code == ErrorCode::kDeadlineExceeded) return arrived;
+    return fail_all(arrived.error());
   }
   return poll();
 }

@@ -24,6 +24,7 @@
 #include "ckpt/ckpt_cuda.h"
 #include "client/src/cuda/device_objects.h"
 #include "client/src/cuda/stage_plan.h"
+#include "client/src/deadline.h"
 #include "formats/base/result.h"
 #include "kernels/cuda/queue.h"
 
@@ -35,6 +36,7 @@ class Stager {
     int device = 0;
     uint64_t gather_bytes = 256ull << 20;
     uint64_t chunk_bytes = 16ull << 20;
+    uint32_t timeout_ms = 60'000;
   };
   static Result<std::unique_ptr<Stager>> open(ckpt_session* session, const Options& options);
   ~Stager();
@@ -43,7 +45,7 @@ class Stager {
                cudaStream_t stream);
   Status wait_gathered(uint32_t unit, cudaStream_t stream);
   Status poll();
-  Status drain();
+  Status drain(uint32_t timeout_ms);
   size_t open_count() const { return staging_.size(); }
   int device() const { return options_.device; }
 
@@ -71,7 +73,7 @@ class Stager {
                  StagePlan& plan);
   Status reserve_place(ckpt_snapshot* snapshot, UnitId unit, uint64_t offset, uint64_t length,
                        ckpt_place* place);
-  Status await_chunk();
+  Status await_chunk(const Deadline& deadline);
   static void give_back(ckpt_snapshot* snapshot, const StagePlan& plan, size_t first_chunk);
   Status fail_all(const Error& error);
   Status take_all();

@@ -163,11 +163,6 @@ cudaError_t cudaDeviceSynchronize() {
   cuda_emulator::run_all();
   return cudaSuccess;
 }
-cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
-  *least = 0;
-  *greatest = -5;
-  return cudaSuccess;
-}
 
 // Filled with what no test expects, so that nobody counts on zeros; of large ones the beginning.
 cudaError_t cudaMalloc(void** at, size_t bytes) {
@@ -218,9 +213,6 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   *stream = new CUstream_st;
   device().streams.insert(*stream);
   return cudaSuccess;
-}
-cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int) {
-  return cudaStreamCreateWithFlags(stream, flags);
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   const Lock hold(lock());
