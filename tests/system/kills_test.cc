@@ -45,17 +45,13 @@ class KillsTest : public TrainingTest {
     return chosen;
   }
   // Kills one of the program's children that `wanted` picks, as soon as there is one. False if the
-  // program ended first.
+  // program ended first, or none comes.
   bool kill_one(Program& program, bool (*wanted)(const Program::Child&), std::mt19937_64& random) {
-    while (program.running()) {
+    return program.await([&] {
       std::vector<Program::Child> children = program.children();
       std::erase_if(children, [&](const auto& child) { return !wanted(child); });
-      if (!children.empty() && ::kill(children[random() % children.size()].pid, SIGKILL) == 0) {
-        return true;
-      }
-      std::this_thread::sleep_for(milliseconds(1));  // another program's children: no event
-    }
-    return false;
+      return !children.empty() && ::kill(children[random() % children.size()].pid, SIGKILL) == 0;
+    });
   }
   // The daemon's history after a run with these events: all that was announced, every byte good.
   void expect_history(const std::string& store, const std::string& events, uint64_t last) {
@@ -94,9 +90,7 @@ TEST_F(KillsTest, FiveDeathsOfCkptdStopNothingAndLoseNothing) {
   while (steps.size() < kKills) steps.insert(1 + random() % (kSteps - 15));
   Program program("moetrain", arguments("killed.json", with));
   for (const uint64_t step : steps) {
-    while (program.running() && read_lines(metrics).size() < step) {
-      std::this_thread::sleep_for(milliseconds(1));
-    }
+    ASSERT_TRUE(program.await([&] { return read_lines(metrics).size() >= step; }));
     std::this_thread::sleep_for(milliseconds(random() % 20));
     ASSERT_TRUE(kill_one(program, is_ckptd, random)) << program.wait().err;
   }
@@ -123,10 +117,8 @@ TEST_F(KillsTest, ADeathInTheLastCheckpointNeverKeepsTheRunWaiting) {
     auto with = same;
     with.insert(with.end(), {"--data-dir", store, "--events", events});
     Program program("moetrain", arguments(name + ".json", with));
-    const auto begun = [](const json& event) { return event.at("event") == "saving"; };
-    while (program.running() && !std::ranges::any_of(read_lines(events), begun)) {
-      std::this_thread::sleep_for(milliseconds(1));  // another program's file: no event
-    }
+    ASSERT_TRUE(
+        await_line(events, [](const json& event) { return event.at("event") == "saving"; }));
     std::this_thread::sleep_for(std::chrono::microseconds(random() % 4000));
     kill_one(program, is_rank, random);  // unless all of them have ended
     const Ended ended = program.wait();

@@ -73,14 +73,18 @@ bool Program::running() {
   return !end_;
 }
 
-bool Program::await_error_output(const std::string& part) {
+bool Program::await(const std::function<bool()>& happened) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(kProgramMs);
   while (std::chrono::steady_clock::now() < end) {
-    if (read_file(folder_ / "err").find(part) != std::string::npos) return true;
+    if (happened()) return true;
     if (!running()) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));  // another program's file
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));  // other programs: no event
   }
   return false;
+}
+
+bool Program::await_error_output(const std::string& part) {
+  return await([&] { return read_file(folder_ / "err").find(part) != std::string::npos; });
 }
 
 std::vector<Program::Child> Program::children() const {

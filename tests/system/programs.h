@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -38,6 +39,9 @@ class Program {
   ~Program();  // kills it
   void signal(int number) { process_->signal(number); }
   bool running();
+  // Waits, bounded, until that is so, which another program brings about; false if this one has
+  // ended first.
+  bool await(const std::function<bool()>& happened);
   // What it has printed on stderr so far contains this: waits for it, bounded.
   bool await_error_output(const std::string& part);
   // Its children that live now, a pid and the command line of each.
