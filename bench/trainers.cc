@@ -39,6 +39,7 @@ template <typename Work>
 Status Trainers::on_all(Work work) {
   std::vector<Status> outcomes(options_.ranks);
   std::vector<std::thread> threads;
+  threads.reserve(options_.ranks);
   for (uint32_t rank = 0; rank < options_.ranks; ++rank) {
     threads.emplace_back([&, rank] { outcomes[rank] = work(rank); });
   }
@@ -85,6 +86,7 @@ Status Trainers::join(uint32_t rank) {
   if (opened != CKPT_OK) return ckpt::make_error(static_cast<ErrorCode>(opened), "{}", error);
 
   std::vector<std::string> names;
+  names.reserve(units_.size());
   for (const uint32_t unit : units_) names.push_back(fmt::format("bench.{}", unit));
   std::vector<ckpt_unit> units;
   units.reserve(names.size());

@@ -74,6 +74,7 @@ void Daemon::Impl::settle() {
     if (std::exchange(snapshot_ended, false)) {
       retry_waiting_begins();
       std::vector<ckpt::RunId> runs;
+      runs.reserve(opening.size());
       for (const auto& [run, open] : opening) runs.push_back(run);
       for (const ckpt::RunId run : runs) try_open_epoch(run);
     }

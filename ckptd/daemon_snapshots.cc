@@ -23,6 +23,7 @@ Result<StagedSlab> Daemon::Impl::take_over(Session& session, const SnapshotKey& 
     ++share.held;
   }
   std::vector<ckpt::ExtentFragment> fragments;
+  fragments.reserve(message.fragments.size());
   for (const fb::SealedFragment& fragment : message.fragments) {
     fragments.push_back({.unit = fragment.unit(),
                          .codec = 0,

@@ -218,6 +218,7 @@ Result<std::vector<Lineage>> Catalog::lineages(ckpt::RunId run) const {
   const RunEntry* found = impl_->find(run);
   if (found == nullptr) return make_error(ErrorCode::kNotFound, "run number {}: no such run", run);
   std::vector<Lineage> lineages;
+  lineages.reserve(found->lineages.size());
   for (const auto& [id, lineage] : found->lineages) lineages.push_back(lineage);
   return lineages;
 }

@@ -102,6 +102,7 @@ std::string encode(const CommitValue& commit) {
   const CommitInfo& info = commit.info;
   flatbuffers::FlatBufferBuilder builder;
   std::vector<flatbuffers::Offset<Metric>> metrics;
+  metrics.reserve(info.metrics.size());
   for (const auto& [name, value] : info.metrics) {
     metrics.push_back(CreateMetricDirect(builder, name.c_str(), value));
   }

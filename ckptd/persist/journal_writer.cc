@@ -155,6 +155,7 @@ void JournalWriter::Impl::fail(const ckpt::Error& error) {
   }
   busy = false;
   std::vector<std::function<void(Result<uint64_t>)>> refused;
+  refused.reserve(batch.size() + queue.size());
   for (Waiting& waiting : batch) refused.push_back(std::move(waiting.on_durable));
   for (Append& append : queue) refused.push_back(std::move(append.on_durable));
   batch.clear();

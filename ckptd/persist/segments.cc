@@ -182,6 +182,7 @@ void Segments::close_if_done(ckpt::SegmentId id) {
 
 std::vector<Segment*> Segments::all() {
   std::vector<Segment*> open_segments;
+  open_segments.reserve(segments_.size());
   for (const auto& [id, segment] : segments_) open_segments.push_back(segment.get());
   return open_segments;
 }

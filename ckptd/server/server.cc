@@ -270,6 +270,7 @@ void Server::Impl::drain(const std::string& why) {
 void Server::Impl::finish() {
   if (http) http->close();
   std::vector<std::shared_ptr<Connection>> open;
+  open.reserve(connections.size());
   for (const auto& [id, connection] : connections) open.push_back(connection);
   for (const auto& connection : open) connection->close("the daemon has shut down");
   asio::post(loop, [this] {

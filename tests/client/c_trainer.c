@@ -122,8 +122,8 @@ int main(int argc, char** argv) {
   if (argc < 5 || state == NULL) return 2;
   open_session(argv[1], argv[2]);
   register_unit();
-  join.rank = (uint32_t)atoi(argv[3]);
-  join.size = (uint32_t)atoi(argv[4]);
+  join.rank = (uint32_t)strtoul(argv[3], NULL, 10);
+  join.size = (uint32_t)strtoul(argv[4], NULL, 10);
   join.resume = CKPT_RESUME_CONTINUE;
   check(ckpt_join(session, &join, &epoch), "join");
   step = resume(&epoch, state);

@@ -38,7 +38,7 @@ std::optional<fb::MessageT> RawClient::next() {
       ADD_FAILURE() << "the daemon sent a broken frame: " << message.error().message;
       return std::nullopt;
     }
-    if (message->has_value()) return std::move(**message);
+    if (message->has_value()) return std::move(*message);
     pollfd readable{fd_.get(), POLLIN, 0};
     if (::poll(&readable, 1, 60'000) == 0) {
       ADD_FAILURE() << "the daemon neither answers nor closes the connection";
