@@ -4,7 +4,6 @@ namespace ckpt::lib {
 namespace {
 
 constexpr uint32_t kSlabsTimeoutMs = 60'000;
-constexpr uint32_t kRestoreTimeoutMs = 60'000;
 
 Result<SnapshotOptions> snapshot_options(const ckpt_snapshot_options& raw) {
   if ((raw.unit_count > 0 && raw.units == nullptr) ||
@@ -44,37 +43,6 @@ ckpt_status run_snapshot(ckpt_snapshot* handle, Body&& body) {
   Session* session = handle->snapshot->session();
   if (session == nullptr) return CKPT_E_FAILED_PRECONDITION;
   return run_call(*session, [&] { return body(*handle->snapshot); });
-}
-
-Status read_ranges(ckpt_session& handle, const ckpt_restore_options* from, const ckpt_range* ranges,
-                   size_t count, ckpt_restored* restored) {
-  if (ranges == nullptr && count > 0) return missing("ranges");
-  const ckpt_restore_options raw = copy_options(from);
-  RestoreOptions options;
-  options.run = raw.run != nullptr ? raw.run : handle.session->options().run;
-  CKPT_TRY(validate_name("run", options.run));
-  options.lineage = raw.lineage;
-  options.step = raw.step;
-  options.latest = raw.latest != 0;
-  options.tag = raw.tag != nullptr ? raw.tag : "";
-  options.exact = raw.exact != 0;
-  options.timeout_ms = or_default(raw.timeout_ms, kRestoreTimeoutMs);
-  std::vector<RestoreRange> wanted;
-  wanted.reserve(count);
-  for (size_t i = 0; i < count; ++i) {
-    const ckpt_range& range = ranges[i];
-    if (range.data == nullptr && range.length > 0) return missing("data of a range");
-    wanted.push_back(
-        {{range.unit, range.offset, range.length}, static_cast<std::byte*>(range.data)});
-  }
-  CKPT_ASSIGN(handle.restored, restore_read(*handle.session, options, wanted));
-  for (size_t i = 0; restored != nullptr && i < count; ++i) {
-    const RestoredRange& answer = handle.restored[i];
-    restored[i] = {answer.version_lineage, answer.version_step,
-                   answer.note.empty() ? nullptr : answer.note.c_str(), answer.bytes_memory,
-                   answer.bytes_disk};
-  }
-  return ok_status();
 }
 
 }  // namespace
@@ -161,10 +129,4 @@ void ckpt_snapshot_free(ckpt_snapshot* snapshot) {
     snapshot->snapshot->abort("the trainer gave the snapshot up before its end");
   }
   delete snapshot;
-}
-
-ckpt_status ckpt_restore_read(ckpt_session* session, const ckpt_restore_options* options,
-                              const ckpt_range* ranges, size_t count, ckpt_restored* restored) {
-  return run_call(*session->session,
-                  [&] { return read_ranges(*session, options, ranges, count, restored); });
 }

@@ -1,7 +1,15 @@
-// Restore: ranges of a view, copied out of windows of the arena, each piece checked.
+// Restore: ranges of a view, lent window by window where they lie in the arena. Who takes the bytes
+// out checks them, and gives the window back: restore_read() below into host memory, libckpt_cuda
+// into a GPU's.
+//
+//   begin -> next -> next ... -> complete -> finish
+//             |  ^- released windows are filled again
+//             +- the daemon was lost, or bytes did not match: starts over, everything is lent again
 #pragma once
 
 #include <deque>
+#include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -34,6 +42,22 @@ struct RestoredRange {
   uint64_t bytes_disk = 0;
 };
 
+struct RestorePiece {
+  size_t range = 0;     // index in the ranges that were asked for
+  uint64_t offset = 0;  // from the start of the range
+  uint64_t length = 0;
+  uint64_t at = 0;  // from the start of the window
+  uint32_t crc32c = 0;
+};
+
+// What next() found.
+struct LentWindow {
+  uint64_t id = 0;        // 0: nothing has come in time
+  bool complete = false;  // all has been lent; id is 0
+  ByteView bytes;
+  std::vector<RestorePiece> pieces;  // all inside `bytes` and inside their ranges
+};
+
 // What the session hears about the one restore in progress.
 class RestoreInbox {
  public:
@@ -45,7 +69,8 @@ class RestoreInbox {
   void take(fb::RestoreWindowT window) { windows_.push_back(std::move(window)); }
   bool take_error(const fb::ErrorReplyT& error);
 
-  void opened(uint64_t request) { request_ = request; }
+  // From here on only what belongs to this restore counts.
+  void opened(uint64_t request);
   std::optional<fb::RestoreWindowT> next(uint64_t restore);
   const std::optional<Error>& failure() const { return failure_; }
 
@@ -54,6 +79,66 @@ class RestoreInbox {
   uint64_t request_ = 0;
   std::deque<fb::RestoreWindowT> windows_;
   std::optional<Error> failure_;
+};
+
+// At most one of a session at a time; the session outlives it. After an error it is of no more use.
+class Restore {
+ public:
+  static Result<std::unique_ptr<Restore>> begin(Session& session, RestoreOptions options,
+                                                std::vector<UnitRange> ranges);
+  ~Restore();  // gives back what is lent
+  Restore(const Restore&) = delete;
+  Restore& operator=(const Restore&) = delete;
+
+  // Waits until `until` at most. A later window wins where it brings the same bytes again: those of
+  // an older version, or of a restore that has started over. So windows are to be taken in order.
+  Result<LentWindow> next(const Deadline& until);
+  // The bytes were taken out: the daemon may fill the slab anew.
+  void release(uint64_t window);
+  // What was taken out does not match the piece's checksum. The next next() starts over, once;
+  // if it happens again, that is its error. Of a window from before the last start it is ignored.
+  void mismatch(uint64_t window, const RestorePiece& piece);
+  // When complete: the answers, one per range.
+  Result<std::vector<RestoredRange>> finish();
+
+ private:
+  struct Want {
+    size_t range = 0;                                // index in ranges_
+    std::vector<std::pair<uint64_t, uint64_t>> got;  // [begin, end) in the unit
+  };
+  Restore(Session& session, RestoreOptions options, std::vector<UnitRange> ranges)
+      : session_(session),
+        options_(std::move(options)),
+        ranges_(std::move(ranges)),
+        inbox_(session) {}
+  Status open();
+  void close();
+  Status take_notes(const fb::RestoreWindowT& window);
+  Result<RestorePiece> take_piece(const fb::RestoredPiece& piece, uint64_t slab_bytes);
+  Result<LentWindow> take_window(const fb::RestoreWindowT& window);
+  Status check_complete();
+  std::string name(size_t range) const;
+
+  Session& session_;
+  const RestoreOptions options_;
+  const std::vector<UnitRange> ranges_;
+  RestoreInbox inbox_;
+
+  // Of this attempt: one try with one daemon.
+  int attempt_ = 0;
+  uint64_t generation_ = 0;  // of the session
+  uint64_t restore_ = 0;     // the daemon's number for it; 0: not open
+  std::vector<Want> wants_;  // ranges that are not empty
+  std::vector<RestoredRange> restored_;
+  bool last_ = false;  // the last window has come
+  Deadline progress_ = Deadline::now();
+
+  uint64_t first_window_ = 1;          // of this attempt
+  std::map<uint64_t, uint32_t> lent_;  // window -> slab; of earlier attempts, too
+
+  uint64_t next_window_ = 1;
+  std::optional<Error> mismatch_;
+  bool read_again_ = false;
 };
 
 // Fills every range. When the daemon is lost half-way it starts over with the next one. After an

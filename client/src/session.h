@@ -122,6 +122,7 @@ class Session {
   // heard of by then it will not hear of: it was no longer a member when it was said.
   void fail_snapshots_before(Epoch epoch);
   void set_restore(RestoreInbox* inbox) { restore_ = inbox; }
+  bool restoring() const { return restore_ != nullptr; }
   // `slab` was leased anew: what was sealed in it before is no longer there.
   void forget_seal(uint32_t slab);
 

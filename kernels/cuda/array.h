@@ -1,4 +1,4 @@
-// DeviceArray<T>: memory of the current CUDA device, owned.
+// DeviceArray<T>: memory of the current CUDA device, owned. PinnedArray<T>: the same on the host.
 #pragma once
 
 #include <cstddef>
@@ -10,28 +10,28 @@
 namespace ckpt::kernels {
 
 // Content is undefined at first. Its end waits for whatever is queued anywhere on the device.
-template <typename T>
-class DeviceArray {
+template <typename T, Result<void*> (*kAllocate)(size_t), void (*kFree)(void*)>
+class CudaArray {
   static_assert(std::is_trivially_copyable_v<T>);
 
  public:
-  DeviceArray() = default;
-  static Result<DeviceArray> make(size_t size) {
-    DeviceArray array;
-    CKPT_ASSIGN(void* const at, cuda_allocate(size * sizeof(T)));
+  CudaArray() = default;
+  static Result<CudaArray> make(size_t size) {
+    CudaArray array;
+    CKPT_ASSIGN(void* const at, kAllocate(size * sizeof(T)));
     array.data_ = static_cast<T*>(at);
     array.size_ = size;
     return array;
   }
-  DeviceArray(DeviceArray&& other) noexcept
+  CudaArray(CudaArray&& other) noexcept
       : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
-  DeviceArray& operator=(DeviceArray&& other) noexcept {
+  CudaArray& operator=(CudaArray&& other) noexcept {
     std::swap(data_, other.data_);
     std::swap(size_, other.size_);
     return *this;
   }
-  ~DeviceArray() {
-    if (data_ != nullptr) cuda_free(data_);
+  ~CudaArray() {
+    if (data_ != nullptr) kFree(data_);
   }
 
   T* data() const { return data_; }
@@ -41,5 +41,10 @@ class DeviceArray {
   T* data_ = nullptr;
   size_t size_ = 0;
 };
+
+template <typename T>
+using DeviceArray = CudaArray<T, cuda_allocate, cuda_free>;
+template <typename T>
+using PinnedArray = CudaArray<T, cuda_allocate_pinned, cuda_free_pinned>;
 
 }  // namespace ckpt::kernels

@@ -3,7 +3,9 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 namespace ckpt::kernels {
 
@@ -13,17 +15,21 @@ constexpr size_t kStagingBytes = 1u << 20;
 constexpr size_t kScratchBytesMin = 1u << 20;
 constexpr size_t kAlignment = 256;
 
-Status checked(cudaError_t error, const std::string& what) {
-  if (error == cudaSuccess) return {};
-  (void)cudaGetLastError();  // it would be blamed on the next call
-  const auto code =
-      error == cudaErrorMemoryAllocation ? ErrorCode::kResourceExhausted : ErrorCode::kUnavailable;
-  return make_error(code, "CUDA: {}: {}", what, cudaGetErrorString(error));
-}
+// How often somebody who waits with a bound asks: CUDA's own waits have none.
+constexpr std::chrono::microseconds kAskAgain{5};
 
 size_t aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
 }  // namespace
+
+Status cuda_status(int error, std::string_view what) {
+  if (error == cudaSuccess) return {};
+  (void)cudaGetLastError();  // it would be blamed on the next call
+  const auto code =
+      error == cudaErrorMemoryAllocation ? ErrorCode::kResourceExhausted : ErrorCode::kUnavailable;
+  return make_error(code, "CUDA: {}: {}", what,
+                    cudaGetErrorString(static_cast<cudaError_t>(error)));
+}
 
 int cuda_device_count(std::string* reason) {
   int count = 0;
@@ -38,31 +44,39 @@ int cuda_device_count(std::string* reason) {
 
 Result<void*> cuda_allocate(size_t bytes) {
   void* at = nullptr;
-  CKPT_TRY(checked(cudaMalloc(&at, std::max<size_t>(bytes, 1)),
-                   fmt::format("allocating {} bytes", bytes)));
+  CKPT_TRY(cuda_status(cudaMalloc(&at, std::max<size_t>(bytes, 1)),
+                       fmt::format("allocating {} bytes", bytes)));
   return at;
 }
 
 void cuda_free(void* at) { (void)cudaFree(at); }
+
+Result<void*> cuda_allocate_pinned(size_t bytes) {
+  void* at = nullptr;
+  CKPT_TRY(cuda_status(cudaMallocHost(&at, std::max<size_t>(bytes, 1)),
+                       fmt::format("pinning {} bytes", bytes)));
+  return at;
+}
+
+void cuda_free_pinned(void* at) { (void)cudaFreeHost(at); }
 
 // Fills a queue; what it has when it fails goes with the queue.
 struct CudaQueueMaker {
   static Status fill(CudaQueue& queue, const CudaQueueOptions& options) {
     queue.device_ = options.device;
     int count = 0;
-    CKPT_TRY(checked(cudaGetDeviceCount(&count), "counting devices"));
+    CKPT_TRY(cuda_status(cudaGetDeviceCount(&count), "counting devices"));
     if (options.device < 0 || options.device >= count) {
       return make_error(ErrorCode::kUnavailable, "CUDA: there is no device {} among {}",
                         options.device, count);
     }
     const CudaDeviceScope scope(options.device);
-    CKPT_TRY(checked(cudaStreamCreateWithFlags(&queue.stream_, cudaStreamNonBlocking),
-                     "making a stream"));
-    void* staging = nullptr;
-    CKPT_TRY(checked(cudaMallocHost(&staging, kStagingBytes), "pinning memory for uploads"));
+    CKPT_TRY(cuda_status(cudaStreamCreateWithFlags(&queue.stream_, cudaStreamNonBlocking),
+                         "making a stream"));
+    CKPT_ASSIGN(void* const staging, cuda_allocate_pinned(kStagingBytes));
     queue.staging_ = static_cast<std::byte*>(staging);
     for (CUevent_st*& event : queue.staging_free_) {
-      CKPT_TRY(checked(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "an event"));
+      CKPT_TRY(cuda_status(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "an event"));
     }
     CKPT_ASSIGN(queue.scratch_, cuda_allocate(kScratchBytesMin));
     queue.scratch_bytes_ = kScratchBytesMin;
@@ -86,6 +100,24 @@ Status synchronize(CudaQueue& queue) {
   const std::optional<std::string> failure = queue.wait();
   if (!failure) return {};
   return make_error(ErrorCode::kIo, "CUDA device {}: {}", queue.device(), *failure);
+}
+
+Status come_to_rest(CudaQueue& queue, uint32_t timeout_ms) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
+  for (;;) {
+    const cudaError_t error = cudaStreamQuery(queue.stream());
+    if (error == cudaSuccess) break;
+    if (error != cudaErrorNotReady) return cuda_status(error, "asking for what was queued");
+    (void)cudaGetLastError();
+    if (std::chrono::steady_clock::now() >= deadline) {
+      return make_error(ErrorCode::kDeadlineExceeded,
+                        "CUDA device {}: not done with what was queued after {} ms", queue.device(),
+                        timeout_ms);
+    }
+    std::this_thread::sleep_for(kAskAgain);
+  }
+  (void)queue.wait();
+  return {};
 }
 
 Status download(CudaQueue& queue, void* to, const void* from, size_t bytes) {

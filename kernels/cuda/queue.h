@@ -3,13 +3,19 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "formats/base/result.h"
 #include "kernels/queue.h"
 
 namespace ckpt::kernels {
+
+// What a call of CUDA's run time has returned (a cudaError_t), as a Status: kResourceExhausted
+// where memory is full, kUnavailable for all else, with `what` and CUDA's sentence.
+Status cuda_status(int error, std::string_view what);
 
 struct CudaQueueOptions {
   int device = 0;
@@ -32,12 +38,19 @@ class CudaDeviceScope {
 
 // Waits until all that was queued is done. kIo with the first failure since the last call.
 Status synchronize(CudaQueue& queue);
+// After a failure: waits until nothing of the queue runs any more, timeout_ms at most, and forgets
+// what has failed. An error if it may still run: kDeadlineExceeded, or what the device says.
+Status come_to_rest(CudaQueue& queue, uint32_t timeout_ms);
 // Copies to host memory; there when the call returns. Errors: those of synchronize().
 Status download(CudaQueue& queue, void* to, const void* from, size_t bytes);
 
 // Memory of the current device. kResourceExhausted with the size.
 Result<void*> cuda_allocate(size_t bytes);
 void cuda_free(void* at);
+// Pinned memory of the host, which copies from and to a device need if they shall not stop the
+// calling thread. kResourceExhausted with the size.
+Result<void*> cuda_allocate_pinned(size_t bytes);
+void cuda_free_pinned(void* at);
 // 0 where there is no driver or no device; `reason` then says why.
 int cuda_device_count(std::string* reason = nullptr);
 

@@ -1,73 +1,12 @@
 // Snapshots of device memory: what the daemon finds in the slabs, and who waits for whom. Runs on a
 // GPU, or on the emulated one, whose streams are as late as they may be: a wait that is missing
 // shows as wrong bytes.
-#include <cuda_runtime.h>
-
-#include "ckpt/ckpt_cuda.h"
-#include "kernels/cuda/array.h"
-#include "kernels/cuda/queue.h"
-#include "tests/client/snapshot_fixture.h"
+#include "tests/client/cuda_client_fixture.h"
 
 namespace ckpt::test {
 namespace {
 
-using kernels::DeviceArray;
-
-class CudaStageTest : public SnapshotTest {
- protected:
-  void SetUp() override {
-    std::string reason;
-    if (kernels::cuda_device_count(&reason) == 0) {
-      GTEST_SKIP() << "skipped: no CUDA device (" << reason << ")";
-    }
-    auto queue = kernels::make_cuda_queue({});
-    ASSERT_TRUE(queue.ok()) << queue.error().message;
-    trainer_ = std::move(queue).value();
-  }
-  void TearDown() override {
-    if (cuda_ != nullptr) ckpt_cuda_close(cuda_);
-  }
-  void open_with_cuda(const std::vector<uint64_t>& unit_bytes, ckpt_cuda_options options) {
-    open(unit_bytes);
-    char error[512] = "";
-    options.struct_size = sizeof options;
-    ASSERT_EQ(ckpt_cuda_open(session_->handle(), &options, &cuda_, error, sizeof error), CKPT_OK)
-        << error;
-  }
-  // Every unit's bytes on the device, cut into tensors that lie apart, at odd addresses, too.
-  std::vector<ckpt_cuda_piece> upload() {
-    std::vector<ckpt_cuda_piece> pieces;
-    for (uint32_t unit = 0; unit < data_.size(); ++unit) {
-      const std::vector<char>& bytes = data_[unit];
-      const uint64_t cut = bytes.size() / 3;
-      const uint64_t ends[] = {cut, bytes.size()};
-      for (uint64_t at = 0; const uint64_t end : ends) {
-        if (end == at) continue;
-        auto array = DeviceArray<std::byte>::make(end - at + unit % 2);
-        EXPECT_TRUE(array.ok());
-        std::byte* to = array->data() + unit % 2;
-        trainer_->upload(to, bytes.data() + at, end - at);
-        pieces.push_back({unit, at, to, end - at});
-        tensors_.push_back(std::move(array).value());
-        at = end;
-      }
-    }
-    return pieces;
-  }
-  ckpt_status stage(ckpt_snapshot* snapshot, const std::vector<ckpt_cuda_piece>& pieces) {
-    return ckpt_cuda_stage(cuda_, snapshot, pieces.data(), pieces.size(), trainer_->stream());
-  }
-  // What an optimizer does: everything is overwritten.
-  void overwrite() {
-    for (const DeviceArray<std::byte>& tensor : tensors_) {
-      cudaMemsetAsync(tensor.data(), 0x77, tensor.size(), trainer_->stream());
-    }
-  }
-
-  std::unique_ptr<kernels::CudaQueue> trainer_;
-  std::vector<DeviceArray<std::byte>> tensors_;
-  ckpt_cuda* cuda_ = nullptr;
-};
+using CudaStageTest = CudaClientTest;
 
 TEST_F(CudaStageTest, SavesWhatWasThereWhenItWasAskedTo) {
   start();
@@ -90,7 +29,7 @@ TEST_F(CudaStageTest, SavesWhatWasThereWhenItWasAskedTo) {
 
 TEST_F(CudaStageTest, AUnitMayBeOverwrittenAsSoonAsItIsGathered) {
   start();
-  open_with_cuda({200'000, 200'000, 200'000}, {.gather_bytes = 128 << 10, .chunk_bytes = 64 << 10});
+  open_with_cuda({200'000, 200'000, 200'000}, kSmall);
   const auto pieces = upload();
   Snapshot snapshot = begin();
   ASSERT_EQ(stage(snapshot.handle(), pieces), CKPT_OK) << ckpt_cuda_error(cuda_);
@@ -108,7 +47,7 @@ TEST_F(CudaStageTest, AUnitMayBeOverwrittenAsSoonAsItIsGathered) {
 
 TEST_F(CudaStageTest, PollHandsOverBitByBitAndEndsTheSnapshot) {
   start();
-  open_with_cuda({600'000, 100}, {.gather_bytes = 128 << 10, .chunk_bytes = 64 << 10});
+  open_with_cuda({600'000, 100}, kSmall);
   const auto pieces = upload();
   Snapshot snapshot = begin();
   ASSERT_EQ(stage(snapshot.handle(), pieces), CKPT_OK) << ckpt_cuda_error(cuda_);
@@ -124,7 +63,7 @@ TEST_F(CudaStageTest, PollHandsOverBitByBitAndEndsTheSnapshot) {
 
 TEST_F(CudaStageTest, DrainingEndsAtItsTimeout) {
   start();
-  open_with_cuda({600'000}, {.gather_bytes = 128 << 10, .chunk_bytes = 64 << 10});
+  open_with_cuda({600'000}, kSmall);
   const auto pieces = upload();
   Snapshot snapshot = begin();
   ASSERT_EQ(stage(snapshot.handle(), pieces), CKPT_OK) << ckpt_cuda_error(cuda_);
@@ -138,7 +77,7 @@ TEST_F(CudaStageTest, DrainingEndsAtItsTimeout) {
 // One slab: what the second is leased is what the first still drains into.
 TEST_F(CudaStageTest, ASlabThatIsStillDrainingIsWaitedFor) {
   start({.slab_bytes = kSlabBytes, .slab_count = 1});
-  open_with_cuda({200'000}, {.gather_bytes = 128 << 10, .chunk_bytes = 64 << 10});
+  open_with_cuda({200'000}, kSmall);
   const auto pieces = upload();
   Snapshot first = begin();
   ASSERT_EQ(stage(first.handle(), pieces), CKPT_OK) << ckpt_cuda_error(cuda_);
@@ -152,7 +91,7 @@ TEST_F(CudaStageTest, ASlabThatIsStillDrainingIsWaitedFor) {
 
 TEST_F(CudaStageTest, APieceThatWasForgottenIsSaid) {
   start();
-  open_with_cuda({100'000, 1000}, {.gather_bytes = 128 << 10, .chunk_bytes = 64 << 10});
+  open_with_cuda({100'000, 1000}, kSmall);
   auto pieces = upload();
   pieces.pop_back();
   Snapshot snapshot = begin();
@@ -166,7 +105,7 @@ TEST_F(CudaStageTest, APieceThatWasForgottenIsSaid) {
 
 TEST_F(CudaStageTest, ClosingGivesBackWhatIsBeingStaged) {
   start({.slab_bytes = kSlabBytes, .slab_count = 1});
-  open_with_cuda({1000}, {.gather_bytes = 128 << 10, .chunk_bytes = 64 << 10});
+  open_with_cuda({1000}, kSmall);
   const auto pieces = upload();
   Snapshot snapshot = begin();
   ASSERT_EQ(stage(snapshot.handle(), pieces), CKPT_OK) << ckpt_cuda_error(cuda_);
@@ -182,7 +121,7 @@ TEST_F(CudaStageTest, ClosingGivesBackWhatIsBeingStaged) {
 
 TEST_F(CudaStageTest, ASnapshotThatFailsMeanwhileTakesNothingWithIt) {
   start();
-  open_with_cuda({100'000}, {.gather_bytes = 128 << 10, .chunk_bytes = 64 << 10});
+  open_with_cuda({100'000}, kSmall);
   const auto pieces = upload();
   Snapshot first = begin();
   ASSERT_EQ(stage(first.handle(), pieces), CKPT_OK) << ckpt_cuda_error(cuda_);
@@ -197,7 +136,7 @@ TEST_F(CudaStageTest, ASnapshotThatFailsMeanwhileTakesNothingWithIt) {
 
 TEST_F(CudaStageTest, WhatIsNotInThePlanIsRefusedAndNothingStaysLent) {
   start({.slab_bytes = kSlabBytes, .slab_count = 1});
-  open_with_cuda({1000, 1000}, {.gather_bytes = 128 << 10, .chunk_bytes = 64 << 10});
+  open_with_cuda({1000, 1000}, kSmall);
   auto pieces = upload();
   Snapshot snapshot = begin();
   pieces.back().offset += 1;

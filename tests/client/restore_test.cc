@@ -22,6 +22,7 @@ class RestoreTest : public testing::Test {
           if (m.body.type != fb::MessageBody::OpenRestore) return false;
           fb::RestoreOpenedT opened;
           opened.request = request_ = m.body.AsOpenRestore()->request;
+          ++opened_;
           opened.restore = kRestore;
           opened.units.push_back(std::make_unique<fb::RestoredUnitT>());
           opened.units[0]->version_lineage = 1;
@@ -63,6 +64,7 @@ class RestoreTest : public testing::Test {
   std::vector<char> into_;
   uint32_t timeout_ms_ = 20'000;
   uint64_t request_ = 0;
+  int opened_ = 0;  // restores, by the daemon
   TempFolder folder_;
   std::string socket_ = folder_.path("ckptd.sock");
   std::function<void(FakeDaemon::Peer&)> windows_;
@@ -94,6 +96,18 @@ TEST_F(RestoreTest, AWrongByteIsFound) {
   ASSERT_FALSE(restored);
   EXPECT_EQ(restored.error().status, CKPT_E_CORRUPT);
   EXPECT_NE(restored.error().message.find("unit layers.0"), std::string::npos);
+  EXPECT_EQ(opened_, 2) << "it is read again, once";
+}
+
+TEST_F(RestoreTest, AWrongByteIsReadAgain) {
+  start([this](FakeDaemon::Peer& peer) {
+    auto once = window(bytes_, 0, 1000, true);
+    if (opened_ == 1) daemon_->slab(3)[500] ^= std::byte{1};
+    peer.send(std::move(once));
+  });
+  ASSERT_OK(restore());
+  EXPECT_EQ(into_, bytes_);
+  EXPECT_EQ(opened_, 2);
 }
 
 TEST_F(RestoreTest, BytesLeftOutAreNoticed) {
@@ -158,9 +172,8 @@ TEST_F(RestoreTest, AFailureHalfWayIsTheErrorOfTheRestore) {
 }
 
 TEST_F(RestoreTest, StartsOverWithTheNextConnection) {
-  int opened = 0;
-  start([this, &opened](FakeDaemon::Peer& peer) {
-    if (++opened == 1) {
+  start([this](FakeDaemon::Peer& peer) {
+    if (opened_ == 1) {
       peer.send(window(bytes_, 0, 600, false));
       peer.hang_up();
     } else {
@@ -170,7 +183,7 @@ TEST_F(RestoreTest, StartsOverWithTheNextConnection) {
   const auto restored = restore();
   ASSERT_OK(restored);
   EXPECT_EQ(into_, bytes_);
-  EXPECT_EQ(opened, 2);
+  EXPECT_EQ(opened_, 2);
 }
 
 TEST_F(RestoreTest, SilenceEndsAtTheTimeout) {
@@ -179,6 +192,106 @@ TEST_F(RestoreTest, SilenceEndsAtTheTimeout) {
   const auto restored = restore();
   ASSERT_FALSE(restored);
   EXPECT_EQ(restored.error().status, CKPT_E_DEADLINE_EXCEEDED);
+}
+
+// Window by window, by somebody else.
+class WindowsTest : public RestoreTest {
+ protected:
+  void TearDown() override { ckpt_restore_free(restore_); }
+  ckpt_status begin() {
+    ckpt_restore_options options{};
+    options.struct_size = sizeof options;
+    options.step = 1200;
+    options.timeout_ms = timeout_ms_;
+    const ckpt_range range{0, 0, 1000, nullptr};
+    return ckpt_restore_begin(session_->handle(), &options, &range, 1, &restore_);
+  }
+  ckpt_restore_window next(uint32_t timeout_ms = 20'000) {
+    ckpt_restore_window window{};
+    window.struct_size = sizeof window;
+    EXPECT_EQ(ckpt_restore_next(restore_, timeout_ms, &window), CKPT_OK)
+        << ckpt_session_error(session_->handle());
+    for (size_t i = 0; i < window.piece_count; ++i) {
+      const ckpt_restore_piece& piece = window.pieces[i];
+      EXPECT_EQ(piece.range, 0u);
+      std::memcpy(into_.data() + piece.offset, static_cast<const char*>(window.data) + piece.at,
+                  piece.length);
+    }
+    return window;
+  }
+  ckpt_restore* restore_ = nullptr;
+};
+
+TEST_F(WindowsTest, AreLentUntilTheyAreReleased) {
+  start([this](FakeDaemon::Peer& peer) {
+    peer.send(window(bytes_, 0, 600, false, 3));
+    peer.send(window(bytes_, 600, 400, true, 4));
+  });
+  ASSERT_EQ(begin(), CKPT_OK);
+  const auto first = next();
+  const auto second = next();
+  ASSERT_EQ(second.piece_count, 1u);
+  EXPECT_EQ(second.pieces[0].offset, 600u);
+  EXPECT_TRUE(next().complete);
+  ckpt_restore_release(restore_, second.id);
+  EXPECT_EQ(daemon_->wait_for(fb::MessageBody::ReleaseWindow, 1)[0].body.AsReleaseWindow()->slab,
+            4u);
+  ckpt_restore_release(restore_, first.id);
+  EXPECT_EQ(daemon_->wait_for(fb::MessageBody::ReleaseWindow, 2)[1].body.AsReleaseWindow()->slab,
+            3u);
+  ckpt_restored restored{};
+  ASSERT_EQ(ckpt_restore_end(restore_, &restored), CKPT_OK);
+  EXPECT_EQ(restored.version_step, 1200u);
+  EXPECT_EQ(restored.note, nullptr);
+  EXPECT_EQ(restored.bytes_memory, 1000u);
+  EXPECT_EQ(into_, bytes_);
+}
+
+TEST_F(WindowsTest, AMismatchAfterTheReleaseLendsEverythingAgain) {
+  start([this](FakeDaemon::Peer& peer) { peer.send(window(bytes_, 0, 1000, true)); });
+  ASSERT_EQ(begin(), CKPT_OK);
+  const auto first = next();
+  const ckpt_restore_piece piece = first.pieces[0];
+  ckpt_restore_release(restore_, first.id);
+  EXPECT_TRUE(next().complete);
+  ckpt_restore_mismatch(restore_, first.id, &piece);
+  EXPECT_EQ(ckpt_restore_end(restore_, nullptr), CKPT_E_FAILED_PRECONDITION);
+  const auto again = next();
+  EXPECT_NE(again.id, 0u);
+  ckpt_restore_mismatch(restore_, first.id, &piece);  // of before: no longer of any interest
+  EXPECT_TRUE(next().complete);
+  ckpt_restore_mismatch(restore_, again.id, &piece);
+  ckpt_restore_window window{};
+  window.struct_size = sizeof window;
+  EXPECT_EQ(ckpt_restore_next(restore_, 20'000, &window), CKPT_E_CORRUPT);
+  EXPECT_NE(std::string(ckpt_session_error(session_->handle())).find("unit layers.0: bytes [0, 10"),
+            std::string::npos);
+  EXPECT_EQ(opened_, 2);
+}
+
+TEST_F(WindowsTest, NothingYetIsNoErrorAndSilenceIs) {
+  start([](FakeDaemon::Peer&) {});
+  timeout_ms_ = 50;
+  ASSERT_EQ(begin(), CKPT_OK);
+  const auto none = next(0);
+  EXPECT_EQ(none.id, 0u);
+  EXPECT_FALSE(none.complete);
+  ckpt_restore_window window{};
+  window.struct_size = sizeof window;
+  EXPECT_EQ(ckpt_restore_next(restore_, 20'000, &window), CKPT_E_DEADLINE_EXCEEDED);
+}
+
+TEST_F(WindowsTest, OneRestoreAtATime) {
+  start([this](FakeDaemon::Peer& peer) { peer.send(window(bytes_, 0, 1000, true)); });
+  ASSERT_EQ(begin(), CKPT_OK);
+  const auto other = restore();
+  ASSERT_FALSE(other);
+  EXPECT_EQ(other.error().status, CKPT_E_FAILED_PRECONDITION);
+  next();
+  EXPECT_TRUE(next().complete);
+  ASSERT_EQ(ckpt_restore_end(restore_, nullptr), CKPT_OK);
+  ckpt_restore_free(std::exchange(restore_, nullptr));
+  ASSERT_OK(restore());
 }
 
 }  // namespace

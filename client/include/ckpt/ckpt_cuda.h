@@ -1,4 +1,5 @@
-/* libckpt_cuda: snapshots of state that is in GPU memory. Conventions as in ckpt.h.
+/* libckpt_cuda: snapshots of state that is in GPU memory, and the way back. Conventions as in
+ * ckpt.h.
  *
  * What is to be saved is gathered on the device by one kernel, which takes the CRC32C of every
  * fragment on the way, and drained into the arena by the copy engine. Nothing of that waits for the
@@ -10,6 +11,9 @@
  *   ckpt_cuda_wait_gathered(cuda, CKPT_CUDA_ALL_UNITS, stream);   // before the optimizer writes
  *   ... optimizer ...
  *   ckpt_cuda_poll(cuda);   // now and then, as ckpt_poll: hands over what has arrived
+ *
+ * A restore is copied out of the arena by the copy engine; a kernel checks the CRC32Cs and scatters
+ * the bytes: ckpt_cuda_restore.
  */
 /* NOLINTBEGIN(readability-identifier-naming): names as C has them */
 #ifndef CKPT_CKPT_CUDA_H_
@@ -31,7 +35,7 @@ typedef struct ckpt_cuda_options {
   uint64_t gather_bytes; /* device memory to gather into; 0: 256 MiB. A snapshot that is larger is
                             gathered as fast as it drains */
   uint64_t chunk_bytes;  /* gathered and drained at a time; 0: 16 MiB */
-  uint32_t timeout_ms;   /* of ckpt_cuda_stage, where it waits for the device; 0: 60,000 */
+  uint32_t timeout_ms;   /* wherever a call waits for the device; 0: 60,000 */
 } ckpt_cuda_options;
 
 /* Pins the session's arena and takes the device memory: once per session, it takes a while. The
@@ -75,6 +79,25 @@ CKPT_API ckpt_status ckpt_cuda_wait_gathered(ckpt_cuda* cuda, uint32_t unit,
 CKPT_API ckpt_status ckpt_cuda_poll(ckpt_cuda* cuda, size_t* open);
 /* The same, and waits at most timeout_ms until none is left; CKPT_E_DEADLINE_EXCEEDED if one is. */
 CKPT_API ckpt_status ckpt_cuda_drain(ckpt_cuda* cuda, uint32_t timeout_ms);
+
+typedef struct ckpt_cuda_destination {
+  uint32_t unit;
+  uint64_t offset; /* in the unit */
+  void* data;      /* device memory; best aligned to 16 bytes */
+  uint64_t length;
+} ckpt_cuda_destination;
+
+/* ckpt_restore_read into device memory: the same views, fallbacks, answers and errors. Returns when
+ * every byte is there and has been checked on the device, so that any stream may read them; what
+ * was queued on `stream` (NULL: the default stream) before the call is done before the first byte
+ * is written. Destinations must not overlap each other. Takes three slabs of device memory while it
+ * runs. Snapshots may be staged meanwhile.
+ * After an error the destinations' bytes are undefined. If the error is the device's own, or that
+ * it has not moved for the timeout of `options`, the device may go on writing to them until
+ * ckpt_cuda_close; until it has come to rest, further restores fail with CKPT_E_UNAVAILABLE. */
+CKPT_API ckpt_status ckpt_cuda_restore(ckpt_cuda* cuda, const ckpt_restore_options* options,
+                                       const ckpt_cuda_destination* destinations, size_t count,
+                                       ckpt_restored* restored, struct CUstream_st* stream);
 
 #ifdef __cplusplus
 }

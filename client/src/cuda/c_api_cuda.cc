@@ -3,11 +3,19 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <string>
 
+#include "client/src/cuda/restorer.h"
 #include "client/src/cuda/stager.h"
 
 struct ckpt_cuda {
+  explicit ckpt_cuda(ckpt_session* of) : session(of), arena(of) {}
+  ckpt_session* const session;
+  ckpt::lib::Stager::Options options;
+  ckpt::lib::PinnedArena arena;
   std::unique_ptr<ckpt::lib::Stager> stager;
+  std::unique_ptr<ckpt::lib::Restorer> stranded;  // one that failed; the device still works for it
+  std::string error_text;                         // of the last call
 };
 
 namespace {
@@ -15,29 +23,86 @@ namespace {
 using ckpt::ErrorCode;
 using ckpt::make_error;
 using ckpt::Status;
+using ckpt::lib::Restorer;
+using ckpt::lib::session_status;
 using ckpt::lib::Stager;
 
-// Runs a call on the stager's device. No exception crosses the C ABI: there are none but for
-// memory.
+constexpr uint32_t kTimeoutMs = 60'000;
+
+// No exception crosses the C ABI: there are none but for memory.
+template <typename Body>
+Status guarded(Body body) {
+  try {
+    return body();
+  } catch (const std::exception& error) {
+    return make_error(ErrorCode::kResourceExhausted, "out of memory: {}", error.what());
+  }
+}
+
+// Runs a call on the session's device.
 template <typename Body>
 ckpt_status run(ckpt_cuda* cuda, Body body) {
-  const ckpt::kernels::CudaDeviceScope scope(cuda->stager->device());
-  Status status;
-  try {
-    status = body(*cuda->stager);
-  } catch (const std::exception& error) {
-    status = make_error(ErrorCode::kResourceExhausted, "out of memory: {}", error.what());
-  }
+  const ckpt::kernels::CudaDeviceScope scope(cuda->options.device);
+  const Status status = guarded(body);
   if (status.ok()) return CKPT_OK;
-  cuda->stager->error_text = status.error().message;
+  cuda->error_text = status.error().message;
   return static_cast<ckpt_status>(status.error().code);
 }
 
 // Whatever a caller's struct of another version has; the rest is zero.
-ckpt_cuda_options copy_options(const ckpt_cuda_options* from) {
-  ckpt_cuda_options options{};
+template <typename Options>
+Options copy_options(const Options* from) {
+  Options options{};
   if (from != nullptr) std::memcpy(&options, from, std::min(from->struct_size, sizeof options));
   return options;
+}
+
+struct FreeRestore {
+  void operator()(ckpt_restore* restore) const { ckpt_restore_free(restore); }
+};
+
+Status begin_restore(ckpt_session* session, const ckpt_restore_options* options,
+                     const std::vector<ckpt_cuda_destination>& destinations,
+                     std::unique_ptr<ckpt_restore, FreeRestore>& restore) {
+  std::vector<ckpt_range> ranges;
+  ranges.reserve(destinations.size());
+  for (const ckpt_cuda_destination& to : destinations) {
+    if (to.data == nullptr && to.length > 0) {
+      return make_error(ErrorCode::kInvalidArgument, "data of a destination is NULL");
+    }
+    ranges.push_back({to.unit, to.offset, to.length, nullptr});
+  }
+  ckpt_restore* begun = nullptr;
+  CKPT_TRY(session_status(
+      session, ckpt_restore_begin(session, options, ranges.data(), ranges.size(), &begun)));
+  restore.reset(begun);
+  return ckpt::ok_status();
+}
+
+Status restore_to_device(ckpt_cuda& cuda, const ckpt_restore_options* options,
+                         const std::vector<ckpt_cuda_destination>& destinations,
+                         ckpt_restored* restored, CUstream_st* stream) {
+  if (cuda.stranded != nullptr) {
+    const Status at_rest = cuda.stranded->come_to_rest(0);
+    if (!at_rest.ok()) {
+      return make_error(ErrorCode::kUnavailable, "an earlier restore has not come to rest: {}",
+                        at_rest.error().message);
+    }
+    cuda.stranded.reset();
+  }
+  const uint32_t given_ms = copy_options(options).timeout_ms;
+  const uint32_t timeout_ms = given_ms != 0 ? given_ms : kTimeoutMs;
+  std::unique_ptr<ckpt_restore, FreeRestore> restore;
+  CKPT_TRY(begin_restore(cuda.session, options, destinations, restore));
+  CKPT_ASSIGN(std::unique_ptr<Restorer> restorer,
+              Restorer::open(cuda.session, cuda.arena,
+                             {.device = cuda.options.device, .timeout_ms = timeout_ms}));
+  const Status done = guarded([&] { return restorer->run(restore.get(), destinations, stream); });
+  if (!done.ok()) {
+    if (!restorer->come_to_rest(timeout_ms).ok()) cuda.stranded = std::move(restorer);
+    return done;
+  }
+  return session_status(cuda.session, ckpt_restore_end(restore.get(), restored));
 }
 
 }  // namespace
@@ -47,16 +112,19 @@ ckpt_status ckpt_cuda_open(ckpt_session* session, const ckpt_cuda_options* optio
   if (session == nullptr || cuda == nullptr) return CKPT_E_INVALID_ARGUMENT;
   *cuda = nullptr;
   const ckpt_cuda_options given = copy_options(options);
-  Stager::Options wanted{.device = given.device};
+  Stager::Options wanted{.device = given.device, .timeout_ms = kTimeoutMs};
   if (given.gather_bytes != 0) wanted.gather_bytes = given.gather_bytes;
   if (given.chunk_bytes != 0) wanted.chunk_bytes = given.chunk_bytes;
   if (given.timeout_ms != 0) wanted.timeout_ms = given.timeout_ms;
   const ckpt::kernels::CudaDeviceScope scope(wanted.device);
-  auto opened = Stager::open(session, wanted);
-  if (opened.ok()) {
-    *cuda = new ckpt_cuda{std::move(opened).value()};
-    return CKPT_OK;
-  }
+  const Status opened = guarded([&]() -> Status {
+    auto made = std::make_unique<ckpt_cuda>(session);
+    made->options = wanted;
+    CKPT_ASSIGN(made->stager, Stager::open(session, made->arena, wanted));
+    *cuda = made.release();
+    return ckpt::ok_status();
+  });
+  if (opened.ok()) return CKPT_OK;
   if (error != nullptr && error_bytes > 0) {
     std::snprintf(error, error_bytes, "%s", opened.error().message.c_str());
   }
@@ -65,34 +133,46 @@ ckpt_status ckpt_cuda_open(ckpt_session* session, const ckpt_cuda_options* optio
 
 void ckpt_cuda_close(ckpt_cuda* cuda) {
   if (cuda == nullptr) return;
-  const ckpt::kernels::CudaDeviceScope scope(cuda->stager->device());
+  const ckpt::kernels::CudaDeviceScope scope(cuda->options.device);
   delete cuda;
 }
 
-const char* ckpt_cuda_error(const ckpt_cuda* cuda) { return cuda->stager->error_text.c_str(); }
+const char* ckpt_cuda_error(const ckpt_cuda* cuda) { return cuda->error_text.c_str(); }
 
 ckpt_status ckpt_cuda_stage(ckpt_cuda* cuda, ckpt_snapshot* snapshot, const ckpt_cuda_piece* pieces,
                             size_t count, CUstream_st* stream) {
-  return run(cuda, [&](Stager& stager) -> Status {
+  return run(cuda, [&]() -> Status {
     if (snapshot == nullptr || (pieces == nullptr && count > 0)) {
       return make_error(ErrorCode::kInvalidArgument, "snapshot or pieces is NULL");
     }
-    return stager.stage(snapshot, {pieces, pieces + count}, stream);
+    return cuda->stager->stage(snapshot, {pieces, pieces + count}, stream);
   });
 }
 
 ckpt_status ckpt_cuda_wait_gathered(ckpt_cuda* cuda, uint32_t unit, CUstream_st* stream) {
-  return run(cuda, [&](Stager& stager) { return stager.wait_gathered(unit, stream); });
+  return run(cuda, [&] { return cuda->stager->wait_gathered(unit, stream); });
 }
 
 ckpt_status ckpt_cuda_poll(ckpt_cuda* cuda, size_t* open) {
-  return run(cuda, [&](Stager& stager) {
-    Status polled = stager.poll();
-    if (open != nullptr) *open = stager.open_count();
+  return run(cuda, [&] {
+    Status polled = cuda->stager->poll();
+    if (open != nullptr) *open = cuda->stager->open_count();
     return polled;
   });
 }
 
 ckpt_status ckpt_cuda_drain(ckpt_cuda* cuda, uint32_t timeout_ms) {
-  return run(cuda, [&](Stager& stager) { return stager.drain(timeout_ms); });
+  return run(cuda, [&] { return cuda->stager->drain(timeout_ms); });
+}
+
+ckpt_status ckpt_cuda_restore(ckpt_cuda* cuda, const ckpt_restore_options* options,
+                              const ckpt_cuda_destination* destinations, size_t count,
+                              ckpt_restored* restored, CUstream_st* stream) {
+  return run(cuda, [&]() -> Status {
+    if (destinations == nullptr && count > 0) {
+      return make_error(ErrorCode::kInvalidArgument, "destinations is NULL");
+    }
+    return restore_to_device(*cuda, options, {destinations, destinations + count}, restored,
+                             stream);
+  });
 }

@@ -1,43 +1,46 @@
 #include "client/src/cuda/device_objects.h"
 
+#include <cuda_runtime.h>
+
 namespace ckpt::lib {
 
-Status cuda_check(cudaError_t error, const char* what) {
-  if (error == cudaSuccess) return ok_status();
-  (void)cudaGetLastError();  // it would be blamed on the next call
-  const auto code =
-      error == cudaErrorMemoryAllocation ? ErrorCode::kResourceExhausted : ErrorCode::kUnavailable;
-  return make_error(code, "CUDA: {}: {}", what, cudaGetErrorString(error));
-}
-
-Result<bool> Event::happened() const {
-  const cudaError_t error = cudaEventQuery(handle_);
-  if (error == cudaErrorNotReady) {
-    (void)cudaGetLastError();
-    return false;
-  }
-  CKPT_TRY(cuda_check(error, "asking for an event"));
-  return true;
-}
-
 Result<PinnedRange> PinnedRange::pin(MutableByteView bytes) {
-  CKPT_TRY(cuda_check(cudaHostRegister(bytes.data(), bytes.size(), cudaHostRegisterPortable),
-                      "pinning the arena"));
+  CKPT_TRY(kernels::cuda_status(
+      cudaHostRegister(bytes.data(), bytes.size(), cudaHostRegisterPortable), "pinning the arena"));
   PinnedRange range;
   range.bytes_ = bytes;
   return range;
 }
 
+PinnedRange::~PinnedRange() {
+  if (!bytes_.empty()) (void)cudaHostUnregister(bytes_.data());
+}
+
+Status PinnedArena::pin() {
+  uint64_t bytes = 0;
+  auto* arena = static_cast<std::byte*>(ckpt_arena(session_, &bytes));
+  if (arena == nullptr) {
+    return make_error(ErrorCode::kFailedPrecondition, "the session has no arena");
+  }
+  if (!pinned_.empty() && pinned_.back().data() == arena) return ok_status();
+  CKPT_ASSIGN(PinnedRange range, PinnedRange::pin({arena, bytes}));
+  pinned_.push_back(std::move(range));
+  return ok_status();
+}
+
 Result<std::unique_ptr<StagingMemory>> StagingMemory::make(size_t chunks, size_t places) {
   std::unique_ptr<StagingMemory> memory(new StagingMemory);
   CKPT_ASSIGN(memory->crc, kernels::DeviceArray<uint32_t>::make(places));
-  void* host = nullptr;
-  CKPT_TRY(cuda_check(cudaMallocHost(&host, places * sizeof(uint32_t)), "pinning memory for CRCs"));
-  memory->host_crc = static_cast<uint32_t*>(host);
+  CKPT_ASSIGN(memory->host_crc, kernels::PinnedArray<uint32_t>::make(places));
   for (auto* events : {&memory->gathered, &memory->drained}) {
     for (size_t i = 0; i < chunks; ++i) CKPT_TRY(events->emplace_back().make());
   }
   return memory;
+}
+
+Status session_status(const ckpt_session* session, ckpt_status status) {
+  if (status == CKPT_OK) return ok_status();
+  return make_error(static_cast<ErrorCode>(status), "{}", ckpt_session_error(session));
 }
 
 }  // namespace ckpt::lib

@@ -1,45 +1,19 @@
-// What the stager holds of CUDA, owned: events, pinned memory, and what one staging needs of both.
+// What libckpt_cuda holds of CUDA, owned: the arena, pinned, and what one staging needs.
 #pragma once
 
-#include <cuda_runtime.h>
+#include <ckpt/ckpt.h>
 
 #include <deque>
+#include <memory>
 #include <utility>
+#include <vector>
 
 #include "formats/base/bytes.h"
 #include "formats/base/result.h"
 #include "kernels/cuda/array.h"
+#include "kernels/cuda/event.h"
 
 namespace ckpt::lib {
-
-// kUnavailable with CUDA's sentence.
-Status cuda_check(cudaError_t error, const char* what);
-
-class Event {
- public:
-  Event() = default;
-  ~Event() {
-    if (handle_ != nullptr) (void)cudaEventDestroy(handle_);
-  }
-  Event(const Event&) = delete;
-  Event& operator=(const Event&) = delete;
-
-  // Without times: cheap to record and to wait for. Once, before anything else.
-  Status make() {
-    return cuda_check(cudaEventCreateWithFlags(&handle_, cudaEventDisableTiming), "an event");
-  }
-  Status record(cudaStream_t stream) {
-    return cuda_check(cudaEventRecord(handle_, stream), "recording an event");
-  }
-  // The stream goes on when what was recorded last has happened.
-  Status hold(cudaStream_t stream) const {
-    return cuda_check(cudaStreamWaitEvent(stream, handle_, 0), "waiting for an event");
-  }
-  Result<bool> happened() const;
-
- private:
-  cudaEvent_t handle_ = nullptr;
-};
 
 // Host memory that was there before, pinned as long as this lives.
 class PinnedRange {
@@ -50,9 +24,7 @@ class PinnedRange {
     std::swap(bytes_, other.bytes_);
     return *this;
   }
-  ~PinnedRange() {
-    if (!bytes_.empty()) (void)cudaHostUnregister(bytes_.data());
-  }
+  ~PinnedRange();
   const std::byte* data() const { return bytes_.data(); }
 
  private:
@@ -60,24 +32,37 @@ class PinnedRange {
   MutableByteView bytes_;
 };
 
+// The session's arena. After a daemon that did not take the old one back it is another one; the old
+// one stays pinned, since copies may be under way.
+class PinnedArena {
+ public:
+  explicit PinnedArena(ckpt_session* session) : session_(session) {}
+  // Before each use; costs something only when the arena is a new one.
+  Status pin();
+
+ private:
+  ckpt_session* const session_;
+  std::vector<PinnedRange> pinned_;
+};
+
 // CRCs of all places on both sides, and events of all chunks. Used again by later stagings.
 class StagingMemory {
  public:
   static Result<std::unique_ptr<StagingMemory>> make(size_t chunks, size_t places);
-  ~StagingMemory() {
-    if (host_crc != nullptr) (void)cudaFreeHost(host_crc);
-  }
   bool fits(size_t chunks, size_t places) const {
     return chunks <= gathered.size() && places <= crc.size();
   }
 
   kernels::DeviceArray<uint32_t> crc;
-  uint32_t* host_crc = nullptr;
-  std::deque<Event> gathered;
-  std::deque<Event> drained;
+  kernels::PinnedArray<uint32_t> host_crc;
+  std::deque<kernels::CudaEvent> gathered;
+  std::deque<kernels::CudaEvent> drained;
 
  private:
   StagingMemory() = default;
 };
+
+// What the session says of a call that has failed, as a Status.
+Status session_status(const ckpt_session* session, ckpt_status status);
 
 }  // namespace ckpt::lib

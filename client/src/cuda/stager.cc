@@ -15,7 +15,8 @@ namespace {
 constexpr std::chrono::microseconds kAskAgain{5};
 }  // namespace
 
-Result<std::unique_ptr<Stager>> Stager::open(ckpt_session* session, const Options& options) {
+Result<std::unique_ptr<Stager>> Stager::open(ckpt_session* session, PinnedArena& arena,
+                                             const Options& options) {
   if (options.chunk_bytes < 2 * kBlockBytes || options.chunk_bytes % kBlockBytes != 0 ||
       options.gather_bytes / options.chunk_bytes < 2) {
     return make_error(ErrorCode::kInvalidArgument,
@@ -23,7 +24,7 @@ Result<std::unique_ptr<Stager>> Stager::open(ckpt_session* session, const Option
                       " {} byte blocks are needed",
                       options.gather_bytes, options.chunk_bytes, kBlockBytes);
   }
-  std::unique_ptr<Stager> stager(new Stager(session, options));
+  std::unique_ptr<Stager> stager(new Stager(session, arena, options));
   CKPT_TRY(stager->prepare());
   return stager;
 }
@@ -31,7 +32,7 @@ Result<std::unique_ptr<Stager>> Stager::open(ckpt_session* session, const Option
 Status Stager::prepare() {
   CKPT_ASSIGN(gather_, kernels::make_cuda_queue({.device = options_.device}));
   CKPT_ASSIGN(drain_, kernels::make_cuda_queue({.device = options_.device}));
-  CKPT_TRY(pin_arena());
+  CKPT_TRY(arena_.pin());
   const size_t slots = options_.gather_bytes / options_.chunk_bytes;
   CKPT_ASSIGN(buffer_, kernels::DeviceArray<std::byte>::make(slots * options_.chunk_bytes));
   for (size_t i = 0; i < slots; ++i) {
@@ -49,30 +50,11 @@ Stager::~Stager() {
   }
 }
 
-// The session's arena is another one after a daemon that did not take the old one back. The old
-// one stays pinned: copies into it may be under way.
-Status Stager::pin_arena() {
-  uint64_t bytes = 0;
-  auto* arena = static_cast<std::byte*>(ckpt_arena(session_, &bytes));
-  if (arena == nullptr) {
-    return make_error(ErrorCode::kFailedPrecondition, "the session has no arena");
-  }
-  if (!pinned_.empty() && pinned_.back().data() == arena) return ok_status();
-  CKPT_ASSIGN(PinnedRange range, PinnedRange::pin({arena, bytes}));
-  pinned_.push_back(std::move(range));
-  return ok_status();
-}
-
-Status Stager::session_error(ckpt_status status) const {
-  if (status == CKPT_OK) return ok_status();
-  return make_error(static_cast<ErrorCode>(status), "{}", ckpt_session_error(session_));
-}
-
 // Waits until one more chunk of the oldest snapshot has arrived, and hands over what has. CUDA
 // waits for an event without a bound only, so it is asked again and again.
 Status Stager::await_chunk(const Deadline& deadline) {
   const Staging& oldest = staging_.front();
-  const Event& drained = oldest.memory->drained[oldest.arrived];
+  const kernels::CudaEvent& drained = oldest.memory->drained[oldest.arrived];
   for (;;) {
     CKPT_ASSIGN(const bool here, drained.happened());
     if (here) return take_all();
@@ -93,7 +75,8 @@ Status Stager::reserve_place(ckpt_snapshot* snapshot, UnitId unit, uint64_t offs
     const uint32_t timeout_ms = staging_.empty() ? 0 : 1;  // 0: the snapshot's own
     const ckpt_status status =
         ckpt_snapshot_reserve(snapshot, unit, offset, length, timeout_ms, place);
-    if (status != CKPT_E_RESOURCE_EXHAUSTED || staging_.empty()) return session_error(status);
+    if (status != CKPT_E_RESOURCE_EXHAUSTED || staging_.empty())
+      return session_status(session_, status);
     CKPT_TRY(await_chunk(deadline));
   }
 }
@@ -162,7 +145,7 @@ Status Stager::stage(ckpt_snapshot* snapshot, const std::vector<ckpt_cuda_piece>
 Status Stager::try_stage(ckpt_snapshot* snapshot, const std::vector<ckpt_cuda_piece>& pieces,
                          cudaStream_t stream) {
   CKPT_TRY(poll());  // slabs that have arrived are slabs that become free
-  CKPT_TRY(pin_arena());
+  CKPT_TRY(arena_.pin());
   StagePlan plan(options_.chunk_bytes);
   Status status = reserve(snapshot, pieces, plan);
   std::unique_ptr<StagingMemory> memory;
@@ -185,7 +168,10 @@ Status Stager::try_stage(ckpt_snapshot* snapshot, const std::vector<ckpt_cuda_pi
 // The device, or what it was asked to do, has failed: no bytes that are on their way can be
 // trusted.
 Status Stager::fail_all(const Error& error) {
-  const bool at_rest = !gather_->wait() && !drain_->wait();
+  bool at_rest = true;
+  for (kernels::CudaQueue* queue : {gather_.get(), drain_.get()}) {
+    at_rest = come_to_rest(*queue, options_.timeout_ms).ok() && at_rest;
+  }
   for (const Staging& staging : staging_) {
     (void)ckpt_snapshot_abort(staging.snapshot, error.message.c_str());
     if (at_rest) give_back(staging.snapshot, staging.plan, staging.arrived);
@@ -229,7 +215,8 @@ Status Stager::queue_chunk(Staging& staging, size_t index, size_t first_place) {
 
   CKPT_TRY(slot.free.hold(gather));
   if (chunk.has_gaps) {
-    CKPT_TRY(cuda_check(cudaMemsetAsync(slot.memory, 0, chunk.bytes, gather), "clearing"));
+    CKPT_TRY(
+        kernels::cuda_status(cudaMemsetAsync(slot.memory, 0, chunk.bytes, gather), "clearing"));
   }
   std::vector<kernels::PackPiece> pieces;
   std::vector<kernels::PackRange> ranges;
@@ -245,14 +232,14 @@ Status Stager::queue_chunk(Staging& staging, size_t index, size_t first_place) {
   CKPT_TRY(memory.gathered[index].record(gather));
 
   CKPT_TRY(memory.gathered[index].hold(drain));
-  CKPT_TRY(
-      cuda_check(cudaMemcpyAsync(chunk.to, slot.memory, chunk.bytes, cudaMemcpyDeviceToHost, drain),
-                 "draining to the arena"));
+  CKPT_TRY(kernels::cuda_status(
+      cudaMemcpyAsync(chunk.to, slot.memory, chunk.bytes, cudaMemcpyDeviceToHost, drain),
+      "draining to the arena"));
   CKPT_TRY(slot.free.record(drain));
-  CKPT_TRY(
-      cuda_check(cudaMemcpyAsync(memory.host_crc + first_place, memory.crc.data() + first_place,
-                                 ranges.size() * sizeof(uint32_t), cudaMemcpyDeviceToHost, drain),
-                 "fetching CRCs"));
+  CKPT_TRY(kernels::cuda_status(
+      cudaMemcpyAsync(memory.host_crc.data() + first_place, memory.crc.data() + first_place,
+                      ranges.size() * sizeof(uint32_t), cudaMemcpyDeviceToHost, drain),
+      "fetching CRCs"));
   return memory.drained[index].record(drain);
 }
 
@@ -276,12 +263,12 @@ Result<bool> Stager::take_arrived(Staging& staging) {
     for (const StagedPlace& place : chunks[staging.arrived].places) {
       // Of a snapshot that has failed the place is taken back all the same.
       (void)ckpt_snapshot_filled(staging.snapshot, place.id,
-                                 staging.memory->host_crc[staging.places++]);
+                                 staging.memory->host_crc.data()[staging.places++]);
     }
   }
   const ckpt_status ended = ckpt_snapshot_end(staging.snapshot);
   if (ended == CKPT_OK || ended == CKPT_E_ABORTED) return true;  // or it has failed by itself
-  const Status wrong = session_error(ended);                     // a piece was forgotten
+  const Status wrong = session_status(session_, ended);          // a piece was forgotten
   (void)ckpt_snapshot_abort(staging.snapshot, wrong.error().message.c_str());
   unsaid_ = wrong.error();
   return true;

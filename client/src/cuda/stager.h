@@ -18,7 +18,6 @@
 #include <deque>
 #include <memory>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "ckpt/ckpt_cuda.h"
@@ -38,7 +37,8 @@ class Stager {
     uint64_t chunk_bytes = 16ull << 20;
     uint32_t timeout_ms = 60'000;
   };
-  static Result<std::unique_ptr<Stager>> open(ckpt_session* session, const Options& options);
+  static Result<std::unique_ptr<Stager>> open(ckpt_session* session, PinnedArena& arena,
+                                              const Options& options);
   ~Stager();
 
   Status stage(ckpt_snapshot* snapshot, const std::vector<ckpt_cuda_piece>& pieces,
@@ -47,14 +47,11 @@ class Stager {
   Status poll();
   Status drain(uint32_t timeout_ms);
   size_t open_count() const { return staging_.size(); }
-  int device() const { return options_.device; }
-
-  std::string error_text;  // of the last call, for ckpt_cuda_error
 
  private:
   struct Slot {
     std::byte* memory = nullptr;
-    Event free;  // recorded behind the copy out of it
+    kernels::CudaEvent free;  // recorded behind the copy out of it
   };
   struct Staging {
     ckpt_snapshot* snapshot = nullptr;
@@ -64,9 +61,9 @@ class Stager {
     size_t places = 0;   // of those
   };
 
-  Stager(ckpt_session* session, const Options& options) : session_(session), options_(options) {}
+  Stager(ckpt_session* session, PinnedArena& arena, const Options& options)
+      : session_(session), arena_(arena), options_(options) {}
   Status prepare();
-  Status pin_arena();
   Status try_stage(ckpt_snapshot* snapshot, const std::vector<ckpt_cuda_piece>& pieces,
                    cudaStream_t stream);
   Status reserve(ckpt_snapshot* snapshot, const std::vector<ckpt_cuda_piece>& pieces,
@@ -80,18 +77,17 @@ class Stager {
   Status queue_chunks(Staging& staging, cudaStream_t stream);
   Status queue_chunk(Staging& staging, size_t index, size_t first_place);
   Result<bool> take_arrived(Staging& staging);
-  Status session_error(ckpt_status status) const;
   std::unique_ptr<StagingMemory> take_memory(size_t chunks, size_t places, Status* status);
 
   ckpt_session* const session_;
+  PinnedArena& arena_;
   const Options options_;
-  std::vector<PinnedRange> pinned_;  // the arena; after a daemon that refused it, also the next one
   std::unique_ptr<kernels::CudaQueue> gather_;
   std::unique_ptr<kernels::CudaQueue> drain_;
   kernels::DeviceArray<std::byte> buffer_;
   std::deque<Slot> slots_;
   size_t next_slot_ = 0;
-  Event begun_;
+  kernels::CudaEvent begun_;
   std::deque<Staging> staging_;
   std::vector<std::unique_ptr<StagingMemory>> spare_;
   std::optional<Error> unsaid_;  // of a snapshot that could not be ended; for the next poll()

@@ -1,0 +1,132 @@
+#include "client/src/c_api.h"
+
+struct ckpt_restore {
+  ckpt_session* session;
+  std::unique_ptr<ckpt::lib::Restore> restore;
+  // What the last ckpt_restore_next showed.
+  ckpt::lib::LentWindow window;
+  std::vector<ckpt_restore_piece> pieces;
+};
+
+namespace ckpt::lib {
+namespace {
+
+constexpr uint32_t kRestoreTimeoutMs = 60'000;
+
+Result<RestoreOptions> restore_options(const Session& session, const ckpt_restore_options* from) {
+  const ckpt_restore_options raw = copy_options(from);
+  RestoreOptions options;
+  options.run = raw.run != nullptr ? raw.run : session.options().run;
+  CKPT_TRY(validate_name("run", options.run));
+  options.lineage = raw.lineage;
+  options.step = raw.step;
+  options.latest = raw.latest != 0;
+  options.tag = raw.tag != nullptr ? raw.tag : "";
+  options.exact = raw.exact != 0;
+  options.timeout_ms = or_default(raw.timeout_ms, kRestoreTimeoutMs);
+  return options;
+}
+
+// The notes stay with the session.
+void answer(ckpt_session& session, std::vector<RestoredRange> found, ckpt_restored* restored) {
+  session.restored = std::move(found);
+  for (size_t i = 0; restored != nullptr && i < session.restored.size(); ++i) {
+    const RestoredRange& range = session.restored[i];
+    restored[i] = {range.version_lineage, range.version_step,
+                   range.note.empty() ? nullptr : range.note.c_str(), range.bytes_memory,
+                   range.bytes_disk};
+  }
+}
+
+Status read_ranges(ckpt_session& session, const ckpt_restore_options* from,
+                   const ckpt_range* ranges, size_t count, ckpt_restored* restored) {
+  if (ranges == nullptr && count > 0) return missing("ranges");
+  CKPT_ASSIGN(const RestoreOptions options, restore_options(*session.session, from));
+  std::vector<RestoreRange> wanted;
+  wanted.reserve(count);
+  for (size_t i = 0; i < count; ++i) {
+    const ckpt_range& range = ranges[i];
+    if (range.data == nullptr && range.length > 0) return missing("data of a range");
+    wanted.push_back(
+        {{range.unit, range.offset, range.length}, static_cast<std::byte*>(range.data)});
+  }
+  CKPT_ASSIGN(std::vector<RestoredRange> found, restore_read(*session.session, options, wanted));
+  answer(session, std::move(found), restored);
+  return ok_status();
+}
+
+}  // namespace
+}  // namespace ckpt::lib
+
+using namespace ckpt;       // NOLINT(google-build-using-namespace): this file is the ABI's other
+using namespace ckpt::lib;  // NOLINT(google-build-using-namespace): side, nothing includes it
+
+ckpt_status ckpt_restore_read(ckpt_session* session, const ckpt_restore_options* options,
+                              const ckpt_range* ranges, size_t count, ckpt_restored* restored) {
+  return run_call(*session->session,
+                  [&] { return read_ranges(*session, options, ranges, count, restored); });
+}
+
+ckpt_status ckpt_restore_begin(ckpt_session* session, const ckpt_restore_options* options,
+                               const ckpt_range* ranges, size_t count, ckpt_restore** restore) {
+  return run_call(*session->session, [&]() -> Status {
+    if (restore == nullptr || (ranges == nullptr && count > 0)) return missing("ranges or restore");
+    *restore = nullptr;
+    CKPT_ASSIGN(RestoreOptions converted, restore_options(*session->session, options));
+    std::vector<UnitRange> wanted;
+    wanted.reserve(count);
+    for (size_t i = 0; i < count; ++i) {
+      wanted.push_back({ranges[i].unit, ranges[i].offset, ranges[i].length});
+    }
+    auto handle = std::make_unique<ckpt_restore>();
+    handle->session = session;
+    CKPT_ASSIGN(handle->restore,
+                Restore::begin(*session->session, std::move(converted), std::move(wanted)));
+    *restore = handle.release();
+    return ok_status();
+  });
+}
+
+ckpt_status ckpt_restore_next(ckpt_restore* restore, uint32_t timeout_ms,
+                              ckpt_restore_window* window) {
+  return run_call(*restore->session->session, [&]() -> Status {
+    if (window == nullptr) return missing("window");
+    CKPT_ASSIGN(restore->window, restore->restore->next(Deadline::after_ms(timeout_ms)));
+    const LentWindow& lent = restore->window;
+    restore->session->session->pin_arena();  // lent bytes stay mapped, whatever daemons come
+    restore->pieces.clear();
+    restore->pieces.reserve(lent.pieces.size());
+    for (const RestorePiece& piece : lent.pieces) {
+      restore->pieces.push_back({piece.range, piece.offset, piece.length, piece.at, piece.crc32c});
+    }
+    ckpt_restore_window out{};
+    out.id = lent.id;
+    out.complete = lent.complete ? 1 : 0;
+    out.data = lent.bytes.data();
+    out.bytes = lent.bytes.size();
+    out.pieces = restore->pieces.data();
+    out.piece_count = restore->pieces.size();
+    copy_out(out, window);
+    return ok_status();
+  });
+}
+
+void ckpt_restore_release(ckpt_restore* restore, uint64_t window_id) {
+  restore->restore->release(window_id);
+}
+
+void ckpt_restore_mismatch(ckpt_restore* restore, uint64_t window_id,
+                           const ckpt_restore_piece* piece) {
+  restore->restore->mismatch(
+      window_id, {piece->range, piece->offset, piece->length, piece->at, piece->crc32c});
+}
+
+ckpt_status ckpt_restore_end(ckpt_restore* restore, ckpt_restored* restored) {
+  return run_call(*restore->session->session, [&]() -> Status {
+    CKPT_ASSIGN(std::vector<RestoredRange> found, restore->restore->finish());
+    answer(*restore->session, std::move(found), restored);
+    return ok_status();
+  });
+}
+
+void ckpt_restore_free(ckpt_restore* restore) { delete restore; }

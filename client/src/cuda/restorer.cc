@@ -1,0 +1,153 @@
+#include "client/src/cuda/restorer.h"
+
+#include <cuda_runtime.h>
+
+#include <thread>
+#include <utility>
+
+#include "kernels/pack.h"
+
+namespace ckpt::lib {
+
+namespace {
+// A window takes hundreds of these to cross to the device.
+constexpr std::chrono::microseconds kAskAgain{5};
+}  // namespace
+
+Result<std::unique_ptr<Restorer>> Restorer::open(ckpt_session* session, PinnedArena& arena,
+                                                 const Options& options) {
+  std::unique_ptr<Restorer> restorer(new Restorer(session, arena, options));
+  CKPT_TRY(restorer->prepare());
+  return restorer;
+}
+
+Status Restorer::prepare() {
+  CKPT_ASSIGN(copy_, kernels::make_cuda_queue({.device = options_.device}));
+  CKPT_ASSIGN(unpack_, kernels::make_cuda_queue({.device = options_.device}));
+  for (Slot& slot : slots_) {
+    CKPT_TRY(slot.copied.make());
+    CKPT_TRY(slot.unpacked.make());
+  }
+  return begun_.make();
+}
+
+// Grows. Nothing uses the slot now.
+Status Restorer::Slot::fit(uint64_t bytes, size_t pieces) {
+  if (memory.size() < bytes) {
+    memory = {};  // first, so that there is never more than is needed
+    CKPT_ASSIGN(memory, kernels::DeviceArray<std::byte>::make(bytes));
+  }
+  if (crc.size() < pieces + 1) {
+    CKPT_ASSIGN(crc, kernels::DeviceArray<uint32_t>::make(2 * pieces + 1));
+    CKPT_ASSIGN(host_crc, kernels::PinnedArray<uint32_t>::make(2 * pieces + 1));
+  }
+  return ok_status();
+}
+
+Status Restorer::run(ckpt_restore* restore, std::span<const ckpt_cuda_destination> destinations,
+                     CUstream_st* stream) {
+  CKPT_TRY(begun_.record(stream));
+  CKPT_TRY(begun_.hold(unpack_->stream()));
+  Deadline progress = Deadline::after_ms(options_.timeout_ms);
+  for (;;) {
+    CKPT_ASSIGN(bool moved, take_arrived(restore));
+    if (flights_.size() < kSlots) {
+      // With something under way, only looks: the device's news come without anybody's call.
+      ckpt_restore_window window = CKPT_INIT(ckpt_restore_window);
+      CKPT_TRY(session_status(
+          session_,
+          ckpt_restore_next(restore, flights_.empty() ? options_.timeout_ms : 0, &window)));
+      if (window.complete != 0 && flights_.empty()) return ok_status();
+      if (window.id != 0) {
+        CKPT_TRY(launch(window, destinations));
+        moved = true;
+      }
+    }
+    if (moved || flights_.empty()) {
+      progress = Deadline::after_ms(options_.timeout_ms);
+    } else if (progress.expired()) {
+      return make_error(ErrorCode::kDeadlineExceeded,
+                        "CUDA device {}: a window of a restore was not {} within {} ms",
+                        options_.device, flights_.front().released ? "unpacked" : "copied",
+                        options_.timeout_ms);
+    } else {
+      std::this_thread::sleep_for(kAskAgain);
+    }
+  }
+}
+
+Status Restorer::launch(const ckpt_restore_window& window,
+                        std::span<const ckpt_cuda_destination> destinations) {
+  Slot& slot = slots_[launched_++ % kSlots];
+  Flight flight{.window = window.id,
+                .pieces = {window.pieces, window.pieces + window.piece_count},
+                .plan = {},
+                .slot = &slot};
+  flight.plan = plan_unpack(flight.pieces, destinations);
+  CKPT_TRY(arena_.pin());
+  CKPT_TRY(slot.fit(window.bytes, flight.plan.ranges));
+  const auto* from = static_cast<const std::byte*>(window.data) + flight.plan.begin;
+  CKPT_TRY(kernels::cuda_status(cudaMemcpyAsync(slot.memory.data(), from, flight.plan.bytes,
+                                                cudaMemcpyHostToDevice, copy_->stream()),
+                                "copying out of the arena"));
+  CKPT_TRY(slot.copied.record(copy_->stream()));
+  CKPT_TRY(slot.copied.hold(unpack_->stream()));
+  CKPT_TRY(unpack(flight.plan, slot));
+  CKPT_TRY(slot.unpacked.record(unpack_->stream()));
+  flights_.push_back(std::move(flight));
+  return ok_status();
+}
+
+Status Restorer::unpack(const UnpackPlan& plan, Slot& slot) {
+  uint32_t* crc = slot.crc.data();
+  for (const UnpackCall& call : plan.calls) {
+    kernels::unpack(*unpack_, call.pieces, call.ranges, call.expected, slot.memory.data(), crc,
+                    slot.crc.data() + plan.ranges);
+    crc += call.ranges.size();
+  }
+  if (const auto& failure = unpack_->failed()) {
+    return make_error(ErrorCode::kIo, "CUDA device {}: {}", options_.device, *failure);
+  }
+  return kernels::cuda_status(
+      cudaMemcpyAsync(slot.host_crc.data(), slot.crc.data(), plan.ranges * sizeof(uint32_t),
+                      cudaMemcpyDeviceToHost, unpack_->stream()),
+      "fetching CRCs");
+}
+
+// True if anything has.
+Result<bool> Restorer::take_arrived(ckpt_restore* restore) {
+  bool any = false;
+  for (Flight& flight : flights_) {
+    if (flight.released) continue;
+    CKPT_ASSIGN(flight.released, flight.slot->copied.happened());
+    if (!flight.released) break;  // the copy queue is in order
+    ckpt_restore_release(restore, flight.window);
+    any = true;
+  }
+  while (!flights_.empty()) {
+    CKPT_ASSIGN(const bool unpacked, flights_.front().slot->unpacked.happened());
+    if (!unpacked) break;
+    compare(restore, flights_.front());
+    if (!flights_.front().released) ckpt_restore_release(restore, flights_.front().window);
+    flights_.pop_front();
+    any = true;
+  }
+  return any;
+}
+
+void Restorer::compare(ckpt_restore* restore, const Flight& flight) {
+  const uint32_t* crc = flight.slot->host_crc.data();
+  for (const UnpackCall& call : flight.plan.calls) {
+    for (size_t i = 0; i < call.numbers.size(); ++i) {
+      if (*crc++ == call.expected[i]) continue;
+      ckpt_restore_mismatch(restore, flight.window, &flight.pieces[call.numbers[i]]);
+    }
+  }
+}
+
+Status Restorer::come_to_rest(uint32_t timeout_ms) {
+  CKPT_TRY(kernels::come_to_rest(*copy_, timeout_ms));
+  return kernels::come_to_rest(*unpack_, timeout_ms);
+}
+
+}  // namespace ckpt::lib
