@@ -9,7 +9,7 @@
 namespace ckpt::base {
 
 // CRC32C of `bytes`, continuing from `crc` (the CRC of what came before; 0 at the start).
-// Uses the CPU's instruction through ISA-L; crc32c_portable is the same function in plain C++.
+// Uses the CPU's instruction (ISA-L, where there is one); crc32c_portable is the same in plain C++.
 uint32_t crc32c(ByteView bytes, uint32_t crc = 0);
 uint32_t crc32c_portable(ByteView bytes, uint32_t crc = 0);
 

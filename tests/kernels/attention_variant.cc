@@ -8,17 +8,23 @@ CudaVariant attention_on_gpu(const AttentionShape& shape, int64_t score_bytes_ma
   CudaVariant variant = cuda_variant<Real>();
   variant.inputs = variant.gradients = std::vector<Type>(3, type_of<Real>());
   variant.output = type_of<Real>();
-  variant.forward = [=](CudaQueue& queue, const std::vector<Untyped>& x, Untyped y) {
-    const auto p = device_array<Real>(shape.probability_count());
-    attention_forward<Real>(queue, shape, x[0], x[1], x[2], p.data(), y, score_bytes_max);
+  variant.forward = [=](CudaQueue& queue, Workspace& work, const Arrays& x, Untyped y) -> Prepared {
+    auto* const p = work.array<Real>(shape.probability_count());
+    return {[=, &queue] {
+              attention_forward<Real>(queue, shape, x[0], x[1], x[2], p, y, score_bytes_max);
+            },
+            {}};
   };
-  variant.backward = [=](CudaQueue& queue, const std::vector<Untyped>& x, Untyped dy,
-                         const std::vector<Untyped>& d) {
-    const auto p = device_array<Real>(shape.probability_count());
-    const auto y = device_array<Real>(shape.tokens() * shape.heads * shape.head_dim);
-    attention_forward<Real>(queue, shape, x[0], x[1], x[2], p.data(), y.data(), score_bytes_max);
-    attention_backward<Real>(queue, shape, dy, x[0], x[1], x[2], p.data(), {d[0], d[1], d[2]},
-                             score_bytes_max);
+  variant.backward = [=](CudaQueue& queue, Workspace& work, const Arrays& x, Untyped dy,
+                         const Arrays& d) -> Prepared {
+    auto* const p = work.array<Real>(shape.probability_count());
+    auto* const y = work.array<Real>(shape.tokens() * shape.heads * shape.head_dim);
+    attention_forward<Real>(queue, shape, x[0], x[1], x[2], p, y, score_bytes_max);
+    return {[=, &queue] {
+              attention_backward<Real>(queue, shape, dy, x[0], x[1], x[2], p, {d[0], d[1], d[2]},
+                                       score_bytes_max);
+            },
+            {}};
   };
   return variant;
 }

@@ -37,6 +37,44 @@ class Untyped {
   Type type_;
 };
 
+using Arrays = std::vector<Untyped>;  // of inputs, or of their gradients
+
+// Device memory that a variant needs besides its arguments. Freed with it.
+class Workspace {
+ public:
+  template <typename T>
+  T* array(int64_t count) {
+    auto made = DeviceArray<std::byte>::make(static_cast<size_t>(count) * sizeof(T));
+    CKPT_ASSERT_MSG(made.ok(), made.error().message);
+    arrays_.push_back(std::move(made).value());
+    return reinterpret_cast<T*>(arrays_.back().data());
+  }
+  template <typename T>
+  T* array(CudaQueue& queue, const std::vector<T>& content) {
+    T* const at = array<T>(static_cast<int64_t>(content.size()));
+    queue.upload(at, content.data(), content.size() * sizeof(T));
+    return at;
+  }
+
+ private:
+  std::vector<DeviceArray<std::byte>> arrays_;
+};
+
+// A call that is ready to go.
+struct Prepared {
+  // Queues the kernels and nothing else: what a benchmark times, again and again. Only the first
+  // time computes what the case says: some kernels work in place.
+  std::function<void()> launch;
+  // Then brings results that no kernel brings where they belong; may be null.
+  std::function<void()> finish;
+};
+
+// The least that has to be moved and computed.
+struct Work {
+  double bytes = 0;
+  double flops = 0;
+};
+
 struct CudaVariant {
   std::string name;             // "fp32"
   std::vector<Type> inputs;     // by input
@@ -44,12 +82,14 @@ struct CudaVariant {
   std::vector<Type> gradients;  // by input
   double tolerance = 2e-6;      // as in KernelCase, against the inputs as rounded to their types
   double gradient_tolerance = 1e-5;
-  std::function<void(CudaQueue&, const std::vector<Untyped>& inputs, Untyped output)> forward;
-  // Runs forward first where backward needs what it keeps.
-  std::function<void(CudaQueue&, const std::vector<Untyped>& inputs, Untyped doutput,
-                     const std::vector<Untyped>& gradients)>
+  std::function<Prepared(CudaQueue&, Workspace&, const Arrays& inputs, Untyped output)> forward;
+  // Preparing runs forward where backward needs what it keeps.
+  std::function<Prepared(CudaQueue&, Workspace&, const Arrays& inputs, Untyped doutput,
+                         const Arrays& gradients)>
       backward;
 };
+
+inline size_t size_of(Type type) { return type == Type::kBf16 ? sizeof(Bf16) : sizeof(float); }
 
 // Name and tolerances of a variant that computes in Real. bf16 has 8 bits: one rounding of a value
 // is off by 2^-9 at most, half of that as a root mean square.
@@ -62,7 +102,7 @@ CudaVariant cuda_variant() {
   return variant;
 }
 
-// What a variant needs besides: device memory that lives as long as the call.
+// Device memory with this content, for checks that have no case.
 template <typename T>
 DeviceArray<T> device_array(int64_t size) {
   auto array = DeviceArray<T>::make(static_cast<size_t>(size));

@@ -63,16 +63,17 @@ CudaVariant rmsnorm_on_gpu(const RmsNormShape& shape) {
   CudaVariant variant = cuda_variant<Real>();
   variant.inputs = variant.gradients = {Type::kFloat, Type::kFloat};
   variant.output = type_of<Real>();
-  variant.forward = [=](CudaQueue& queue, const std::vector<Untyped>& x, Untyped y) {
-    const auto inverse_rms = device_array<float>(shape.rows);
-    rmsnorm_forward<Real>(queue, shape, x[0], x[1], y, inverse_rms.data());
+  variant.forward = [=](CudaQueue& queue, Workspace& work, const Arrays& x, Untyped y) -> Prepared {
+    auto* const kept = work.array<float>(shape.rows);
+    return {[=, &queue] { rmsnorm_forward<Real>(queue, shape, x[0], x[1], y, kept); }, {}};
   };
-  variant.backward = [=](CudaQueue& queue, const std::vector<Untyped>& x, Untyped dy,
-                         const std::vector<Untyped>& d) {
-    const auto inverse_rms = device_array<float>(shape.rows);
-    const auto y = device_array<Real>(shape.rows * shape.width);
-    rmsnorm_forward<Real>(queue, shape, x[0], x[1], y.data(), inverse_rms.data());
-    rmsnorm_backward<Real>(queue, shape, dy, x[0], x[1], inverse_rms.data(), d[0], d[1]);
+  variant.backward = [=](CudaQueue& queue, Workspace& work, const Arrays& x, Untyped dy,
+                         const Arrays& d) -> Prepared {
+    auto* const kept = work.array<float>(shape.rows);
+    rmsnorm_forward<Real>(queue, shape, x[0], x[1], work.array<Real>(shape.rows * shape.width),
+                          kept);
+    return {[=, &queue] { rmsnorm_backward<Real>(queue, shape, dy, x[0], x[1], kept, d[0], d[1]); },
+            {}};
   };
   return variant;
 }

@@ -23,15 +23,16 @@ void copy(CudaQueue& queue, const T* from, T* to, int64_t count) {
   queue.upload(to, values.data(), values.size() * sizeof(T));
 }
 
-// A result of type Real, given as what a variant has: float or Real. A gradient that comes as float
-// is rounded on the way, as a model does before a product.
+// A gradient of type `type` as Real. What comes as float is rounded on the way, as a model does
+// before a product.
 template <typename Real>
-DeviceArray<Real> rounded_copy(CudaQueue& queue, const Untyped& from, int64_t count, Type type) {
-  DeviceArray<Real> copied = device_array<Real>(count);
+const Real* rounded_copy(CudaQueue& queue, Workspace& work, const Untyped& from, int64_t count,
+                         Type type) {
+  Real* const copied = work.array<Real>(count);
   if (type == type_of<Real>()) {
-    copy<Real>(queue, from, copied.data(), count);
+    copy<Real>(queue, from, copied, count);
   } else if constexpr (std::is_same_v<Real, Bf16>) {
-    cast(queue, count, from.as<float>(), copied.data());
+    cast(queue, count, from.as<float>(), copied);
   }
   return copied;
 }
@@ -46,14 +47,18 @@ CudaVariant linear_variant(const LinearShape& shape, Write write) {
   // Products of bf16 numbers are exact in fp32, and so is what they add up to but for fp32's own
   // rounding.
   if (type_of<Out>() == Type::kFloat) variant.tolerance = 2e-6;
-  variant.forward = [=](CudaQueue& queue, const std::vector<Untyped>& x, Untyped y) {
-    linear_forward<Real, Out>(queue, shape, x[0], x[1], y, write);
+  variant.forward = [=](CudaQueue& queue, Workspace&, const Arrays& x, Untyped y) -> Prepared {
+    return {[=, &queue] { linear_forward<Real, Out>(queue, shape, x[0], x[1], y, write); }, {}};
   };
-  variant.backward = [=](CudaQueue& queue, const std::vector<Untyped>& x, Untyped dy,
-                         const std::vector<Untyped>& d) {
-    const auto rounded = rounded_copy<Real>(queue, dy, shape.rows * shape.out, type_of<Out>());
-    linear_backward_input<Real, Out>(queue, shape, rounded.data(), x[1], d[0], write);
-    linear_backward_weight<Real>(queue, shape, rounded.data(), x[0], d[1]);
+  variant.backward = [=](CudaQueue& queue, Workspace& work, const Arrays& x, Untyped dy,
+                         const Arrays& d) -> Prepared {
+    const Real* const rounded =
+        rounded_copy<Real>(queue, work, dy, shape.rows * shape.out, type_of<Out>());
+    return {[=, &queue] {
+              linear_backward_input<Real, Out>(queue, shape, rounded, x[1], d[0], write);
+              linear_backward_weight<Real>(queue, shape, rounded, x[0], d[1]);
+            },
+            {}};
   };
   return variant;
 }
@@ -69,33 +74,21 @@ CudaVariant rope_variant(const RopeShape& shape, const std::vector<float>& cosin
     variant.tolerance = 1e-5;
     variant.gradient_tolerance = 1e-4;
   }
-  variant.forward = [=](CudaQueue& queue, const std::vector<Untyped>& x, Untyped y) {
+  // Both rotate in place.
+  variant.forward = [=](CudaQueue& queue, Workspace& work, const Arrays& x, Untyped y) -> Prepared {
     copy<Real>(queue, x[0], y, count);
-    const auto c = device_array(queue, cosine);
-    const auto s = device_array(queue, sine);
-    rope_forward<Real>(queue, shape, c.data(), s.data(), y);
+    const float* const c = work.array(queue, cosine);
+    const float* const s = work.array(queue, sine);
+    return {[=, &queue] { rope_forward<Real>(queue, shape, c, s, y); }, {}};
   };
-  variant.backward = [=](CudaQueue& queue, const std::vector<Untyped>&, Untyped dy,
-                         const std::vector<Untyped>& d) {
+  variant.backward = [=](CudaQueue& queue, Workspace& work, const Arrays&, Untyped dy,
+                         const Arrays& d) -> Prepared {
     copy<Real>(queue, dy, d[0], count);
-    const auto c = device_array(queue, cosine);
-    const auto s = device_array(queue, sine);
-    rope_backward<Real>(queue, shape, c.data(), s.data(), d[0]);
+    const float* const c = work.array(queue, cosine);
+    const float* const s = work.array(queue, sine);
+    return {[=, &queue] { rope_backward<Real>(queue, shape, c, s, d[0]); }, {}};
   };
   return variant;
-}
-
-// What one row after the other kept, and their sum as the case's output.
-DeviceArray<float> cross_entropy(CudaQueue& queue, const CrossEntropyShape& shape,
-                                 const float* logits, const int32_t* targets, float* loss) {
-  auto log_sum_exp = device_array<float>(shape.rows);
-  const auto sum = device_array<CrossEntropySum>(1);
-  cross_entropy_forward(queue, shape, logits, targets, log_sum_exp.data(), sum.data());
-  if (loss != nullptr) {
-    const auto value = static_cast<float>(downloaded(queue, sum.data(), 1)[0].loss);
-    queue.upload(loss, &value, sizeof value);
-  }
-  return log_sum_exp;
 }
 
 template <typename Real>
@@ -106,14 +99,21 @@ CudaVariant cross_entropy_variant(const CrossEntropyShape& shape,
   variant.tolerance = 2e-6;  // the loss is fp32 in any case
   variant.inputs = {Type::kFloat};
   variant.gradients = {type_of<Real>()};
-  variant.forward = [=](CudaQueue& queue, const std::vector<Untyped>& x, Untyped y) {
-    const auto t = device_array(queue, targets);
-    cross_entropy(queue, shape, x[0], t.data(), y);
+  variant.forward = [=](CudaQueue& queue, Workspace& work, const Arrays& x, Untyped y) -> Prepared {
+    const int32_t* const t = work.array(queue, targets);
+    auto* const log_sum_exp = work.array<float>(shape.rows);
+    auto* const sum = work.array<CrossEntropySum>(1);
+    return {[=, &queue] { cross_entropy_forward(queue, shape, x[0], t, log_sum_exp, sum); },
+            [=, &queue] {
+              const auto loss = static_cast<float>(downloaded(queue, sum, 1)[0].loss);
+              queue.upload(y.as<float>(), &loss, sizeof loss);
+            }};
   };
-  variant.backward = [=](CudaQueue& queue, const std::vector<Untyped>& x, Untyped dy,
-                         const std::vector<Untyped>& d) {
-    const auto t = device_array(queue, targets);
-    const auto log_sum_exp = cross_entropy(queue, shape, x[0], t.data(), nullptr);
+  variant.backward = [=](CudaQueue& queue, Workspace& work, const Arrays& x, Untyped dy,
+                         const Arrays& d) -> Prepared {
+    const int32_t* const t = work.array(queue, targets);
+    auto* const kept = work.array<float>(shape.rows);
+    cross_entropy_forward(queue, shape, x[0], t, kept, work.array<CrossEntropySum>(1));
     const float scale = downloaded<float>(queue, dy, 1)[0];
     const float* logits = x[0];
     if constexpr (std::is_same_v<Real, float>) {
@@ -122,7 +122,9 @@ CudaVariant cross_entropy_variant(const CrossEntropyShape& shape,
         logits = d[0];
       }
     }
-    cross_entropy_backward<Real>(queue, shape, scale, logits, t.data(), log_sum_exp.data(), d[0]);
+    return {
+        [=, &queue] { cross_entropy_backward<Real>(queue, shape, scale, logits, t, kept, d[0]); },
+        {}};
   };
   return variant;
 }
@@ -144,14 +146,14 @@ std::vector<CudaVariant> embedding_on_gpu(int64_t width, int64_t vocab,
   const auto count = static_cast<int64_t>(tokens.size());
   CudaVariant variant = cuda_variant<float>();
   variant.inputs = variant.gradients = {Type::kFloat};
-  variant.forward = [=](CudaQueue& queue, const std::vector<Untyped>& x, Untyped y) {
-    const auto t = device_array(queue, tokens);
-    embedding_forward(queue, count, width, t.data(), x[0], y);
+  variant.forward = [=](CudaQueue& queue, Workspace& work, const Arrays& x, Untyped y) -> Prepared {
+    const int32_t* const t = work.array(queue, tokens);
+    return {[=, &queue] { embedding_forward(queue, count, width, t, x[0], y); }, {}};
   };
-  variant.backward = [=](CudaQueue& queue, const std::vector<Untyped>&, Untyped dy,
-                         const std::vector<Untyped>& d) {
-    const auto t = device_array(queue, tokens);
-    embedding_backward(queue, count, width, vocab, t.data(), dy, d[0]);
+  variant.backward = [=](CudaQueue& queue, Workspace& work, const Arrays&, Untyped dy,
+                         const Arrays& d) -> Prepared {
+    const int32_t* const t = work.array(queue, tokens);
+    return {[=, &queue] { embedding_backward(queue, count, width, vocab, t, dy, d[0]); }, {}};
   };
   return {variant};
 }

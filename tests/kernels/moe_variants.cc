@@ -5,44 +5,35 @@
 namespace ckpt::kernels {
 namespace {
 
-// What the gate leaves for backward.
-struct Gate {
-  explicit Gate(const GateShape& gate_shape)
-      : shape(gate_shape),
-        probabilities(device_array<float>(shape.tokens * shape.experts)),
-        choice(device_array<int32_t>(shape.tokens * shape.top_k)) {}
-  void forward(CudaQueue& queue, const float* logits, float* weight) const {
-    gate_topk_forward(queue, shape, logits, probabilities.data(), choice.data(), weight);
-  }
-
-  GateShape shape;
-  DeviceArray<float> probabilities;
-  DeviceArray<int32_t> choice;
-};
-
 CudaVariant gate_on_gpu(const GateShape& shape) {
   CudaVariant variant = cuda_variant<float>();
   variant.inputs = variant.gradients = {Type::kFloat};
   const int64_t weights = shape.tokens * shape.top_k;
-  // The second part of the output, sums over tokens, is no kernel's: the host adds it up.
-  variant.forward = [=](CudaQueue& queue, const std::vector<Untyped>& x, Untyped y) {
-    const Gate gate(shape);
-    gate.forward(queue, x[0], y);
-    std::vector<float> p(gate.probabilities.size());
-    std::vector<float> sums(static_cast<size_t>(shape.experts), 0.0f);
-    const size_t bytes = p.size() * sizeof(float);
-    const Status got = download(queue, p.data(), gate.probabilities.data(), bytes);
-    CKPT_ASSERT_MSG(got.ok(), got.error().message);
-    for (size_t i = 0; i < p.size(); ++i) sums[i % sums.size()] += p[i];
-    queue.upload(y.as<float>() + weights, sums.data(), sums.size() * sizeof(float));
+  variant.forward = [=](CudaQueue& queue, Workspace& work, const Arrays& x, Untyped y) -> Prepared {
+    auto* const p = work.array<float>(shape.tokens * shape.experts);
+    auto* const choice = work.array<int32_t>(weights);
+    // The second part of the output, sums over tokens, is no kernel's: the host adds it up.
+    const auto add_up = [=, &queue] {
+      std::vector<float> all(static_cast<size_t>(shape.tokens * shape.experts));
+      std::vector<float> sums(static_cast<size_t>(shape.experts), 0.0f);
+      const Status got = download(queue, all.data(), p, all.size() * sizeof(float));
+      CKPT_ASSERT_MSG(got.ok(), got.error().message);
+      for (size_t i = 0; i < all.size(); ++i) sums[i % sums.size()] += all[i];
+      queue.upload(y.as<float>() + weights, sums.data(), sums.size() * sizeof(float));
+    };
+    return {[=, &queue] { gate_topk_forward(queue, shape, x[0], p, choice, y); }, add_up};
   };
-  variant.backward = [=](CudaQueue& queue, const std::vector<Untyped>& x, Untyped dy,
-                         const std::vector<Untyped>& d) {
-    const Gate gate(shape);
-    const auto weight = device_array<float>(weights);
-    gate.forward(queue, x[0], weight.data());
-    gate_topk_backward(queue, shape, dy, dy.as<float>() + weights, gate.probabilities.data(),
-                       gate.choice.data(), weight.data(), d[0]);
+  variant.backward = [=](CudaQueue& queue, Workspace& work, const Arrays& x, Untyped dy,
+                         const Arrays& d) -> Prepared {
+    auto* const p = work.array<float>(shape.tokens * shape.experts);
+    auto* const choice = work.array<int32_t>(weights);
+    auto* const weight = work.array<float>(weights);
+    gate_topk_forward(queue, shape, x[0], p, choice, weight);
+    return {[=, &queue] {
+              gate_topk_backward(queue, shape, dy, dy.as<float>() + weights, p, choice, weight,
+                                 d[0]);
+            },
+            {}};
   };
   return variant;
 }
@@ -55,14 +46,14 @@ CudaVariant permute_on_gpu(const PermuteShape& shape, const std::vector<int64_t>
   variant.inputs = {type_of<Real>()};
   variant.output = type_of<Real>();
   variant.gradients = {Type::kFloat};
-  variant.forward = [=](CudaQueue& queue, const std::vector<Untyped>& x, Untyped y) {
-    const auto at = device_array(queue, position);
-    permute_forward<Real>(queue, shape, x[0], at.data(), y);
+  variant.forward = [=](CudaQueue& queue, Workspace& work, const Arrays& x, Untyped y) -> Prepared {
+    const int64_t* const at = work.array(queue, position);
+    return {[=, &queue] { permute_forward<Real>(queue, shape, x[0], at, y); }, {}};
   };
-  variant.backward = [=](CudaQueue& queue, const std::vector<Untyped>&, Untyped dy,
-                         const std::vector<Untyped>& d) {
-    const auto at = device_array(queue, position);
-    permute_backward<Real>(queue, shape, dy, at.data(), d[0]);
+  variant.backward = [=](CudaQueue& queue, Workspace& work, const Arrays&, Untyped dy,
+                         const Arrays& d) -> Prepared {
+    const int64_t* const at = work.array(queue, position);
+    return {[=, &queue] { permute_backward<Real>(queue, shape, dy, at, d[0]); }, {}};
   };
   return variant;
 }
@@ -72,54 +63,47 @@ CudaVariant unpermute_on_gpu(const PermuteShape& shape, const std::vector<int64_
   CudaVariant variant = cuda_variant<Real>();
   variant.tolerance = 2e-6;  // the sum is fp32, whatever the rows are
   variant.inputs = variant.gradients = {type_of<Real>(), Type::kFloat};
-  variant.forward = [=](CudaQueue& queue, const std::vector<Untyped>& x, Untyped y) {
-    const auto at = device_array(queue, position);
-    unpermute_forward<Real>(queue, shape, x[0], at.data(), x[1], y);
+  variant.forward = [=](CudaQueue& queue, Workspace& work, const Arrays& x, Untyped y) -> Prepared {
+    const int64_t* const at = work.array(queue, position);
+    return {[=, &queue] { unpermute_forward<Real>(queue, shape, x[0], at, x[1], y); }, {}};
   };
-  variant.backward = [=](CudaQueue& queue, const std::vector<Untyped>& x, Untyped dy,
-                         const std::vector<Untyped>& d) {
-    const auto at = device_array(queue, position);
-    unpermute_backward<Real>(queue, shape, dy, x[0], at.data(), x[1], d[0], d[1]);
+  variant.backward = [=](CudaQueue& queue, Workspace& work, const Arrays& x, Untyped dy,
+                         const Arrays& d) -> Prepared {
+    const int64_t* const at = work.array(queue, position);
+    return {[=, &queue] { unpermute_backward<Real>(queue, shape, dy, x[0], at, x[1], d[0], d[1]); },
+            {}};
   };
   return variant;
 }
 
+// Inputs: x, then the w1 of all experts, all w2, all w3; so are the gradients, if there are any.
 template <typename Real>
-struct Experts {
-  Experts(const ExpertShape& expert_shape, const std::vector<int64_t>& expert_rows)
-      : shape(expert_shape), rows(expert_rows) {
-    total = std::accumulate(rows.begin(), rows.end(), int64_t{0});
-    gate = device_array<Real>(total * shape.intermediate);
-    up = device_array<Real>(total * shape.intermediate);
-    inner = device_array<Real>(total * shape.intermediate);
-  }
-  CudaExpertActivations<Real> kept() const { return {gate.data(), up.data(), inner.data()}; }
-  // Inputs: x, then the w1 of all experts, all w2, all w3; so are the gradients.
-  std::vector<CudaExpertGroup<Real>> groups(const std::vector<Untyped>& x,
-                                            const std::vector<Untyped>* d) const {
-    std::vector<CudaExpertGroup<Real>> all;
-    for (size_t i = 0; i < rows.size(); ++i) {
-      const int64_t at = static_cast<int64_t>(i) * shape.hidden * shape.intermediate;
-      CudaExpertGroup<Real> group;
-      group.rows = rows[i];
-      group.w1 = x[1].as<Real>() + at;
-      group.w2 = x[2].as<Real>() + at;
-      group.w3 = x[3].as<Real>() + at;
-      if (d != nullptr) {
-        group.dw1 = (*d)[1].as<float>() + at;
-        group.dw2 = (*d)[2].as<float>() + at;
-        group.dw3 = (*d)[3].as<float>() + at;
-      }
-      all.push_back(group);
+std::vector<CudaExpertGroup<Real>> groups_of(const ExpertShape& shape,
+                                             const std::vector<int64_t>& rows, const Arrays& x,
+                                             const Arrays* d) {
+  std::vector<CudaExpertGroup<Real>> all;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const int64_t at = static_cast<int64_t>(i) * shape.hidden * shape.intermediate;
+    CudaExpertGroup<Real> group;
+    group.rows = rows[i];
+    group.w1 = x[1].as<Real>() + at;
+    group.w2 = x[2].as<Real>() + at;
+    group.w3 = x[3].as<Real>() + at;
+    if (d != nullptr) {
+      group.dw1 = (*d)[1].as<float>() + at;
+      group.dw2 = (*d)[2].as<float>() + at;
+      group.dw3 = (*d)[3].as<float>() + at;
     }
-    return all;
+    all.push_back(group);
   }
+  return all;
+}
 
-  ExpertShape shape;
-  std::vector<int64_t> rows;
-  int64_t total = 0;
-  DeviceArray<Real> gate, up, inner;
-};
+template <typename Real>
+CudaExpertActivations<Real> activations(Workspace& work, const ExpertShape& shape, int64_t rows) {
+  const int64_t count = rows * shape.intermediate;
+  return {work.array<Real>(count), work.array<Real>(count), work.array<Real>(count)};
+}
 
 template <typename Real>
 CudaVariant experts_on_gpu(const ExpertShape& shape, const std::vector<int64_t>& rows) {
@@ -130,17 +114,20 @@ CudaVariant experts_on_gpu(const ExpertShape& shape, const std::vector<int64_t>&
   variant.inputs = std::vector<Type>(4, type_of<Real>());
   variant.output = type_of<Real>();
   variant.gradients = {type_of<Real>(), Type::kFloat, Type::kFloat, Type::kFloat};
-  variant.forward = [=](CudaQueue& queue, const std::vector<Untyped>& x, Untyped y) {
-    const Experts<Real> experts(shape, rows);
-    expert_gemm_forward<Real>(queue, shape, experts.groups(x, nullptr), x[0], experts.kept(), y);
+  const int64_t total = std::accumulate(rows.begin(), rows.end(), int64_t{0});
+  variant.forward = [=](CudaQueue& queue, Workspace& work, const Arrays& x, Untyped y) -> Prepared {
+    const auto groups = groups_of<Real>(shape, rows, x, nullptr);
+    const auto kept = activations<Real>(work, shape, total);
+    return {[=, &queue] { expert_gemm_forward<Real>(queue, shape, groups, x[0], kept, y); }, {}};
   };
-  variant.backward = [=](CudaQueue& queue, const std::vector<Untyped>& x, Untyped dy,
-                         const std::vector<Untyped>& d) {
-    const Experts<Real> experts(shape, rows);
-    const auto groups = experts.groups(x, &d);
-    const auto y = device_array<Real>(experts.total * shape.hidden);
-    expert_gemm_forward<Real>(queue, shape, groups, x[0], experts.kept(), y.data());
-    expert_gemm_backward<Real>(queue, shape, groups, dy, x[0], experts.kept(), d[0]);
+  variant.backward = [=](CudaQueue& queue, Workspace& work, const Arrays& x, Untyped dy,
+                         const Arrays& d) -> Prepared {
+    const auto groups = groups_of<Real>(shape, rows, x, &d);
+    const auto kept = activations<Real>(work, shape, total);
+    auto* const y = work.array<Real>(total * shape.hidden);
+    expert_gemm_forward<Real>(queue, shape, groups, x[0], kept, y);
+    return {[=, &queue] { expert_gemm_backward<Real>(queue, shape, groups, dy, x[0], kept, d[0]); },
+            {}};
   };
   return variant;
 }

@@ -1,0 +1,44 @@
+#include "tests/kernels/checker.h"
+
+#include <cmath>
+
+#include "kernels/blas.h"
+
+namespace ckpt::kernels {
+
+void Checker::expect(bool holds, std::string_view what) {
+  constexpr size_t kFindingsMax = 20;  // the rest says nothing new
+  if (holds || findings_.size() >= kFindingsMax) return;
+  findings_.push_back(context_.empty() ? std::string(what) : context_ + ": " + std::string(what));
+}
+
+void Checker::expect_near(double value, double expected, double tolerance, std::string_view what) {
+  const bool near = std::abs(value - expected) <= tolerance;
+  if (near || (value == expected && std::isinf(value))) return;
+  expect(false, std::string(what) + ": " + std::to_string(value) + " is not within " +
+                    std::to_string(tolerance) + " of " + std::to_string(expected));
+}
+
+void Checker::expect_done() {
+  const Status done = synchronize(queue());
+  expect(done.ok(), done.ok() ? "" : done.error().message);
+}
+
+std::vector<Check> all_checks() {
+  std::vector<Check> all;
+  for (const auto& list :
+       {pack_checks(), byte_checks(), kernel_checks(), dense_checks(), moe_checks()}) {
+    all.insert(all.end(), list.begin(), list.end());
+  }
+  return all;
+}
+
+std::vector<std::string> findings_of(const Check& check, CudaQueue* queue, uint64_t seed) {
+  use_one_blas_thread();
+  Checker checker(check.backend == Backend::kCuda ? queue : nullptr, seed);
+  check.run(checker);
+  if (checker.on_gpu()) checker.expect_done();
+  return checker.findings();
+}
+
+}  // namespace ckpt::kernels

@@ -1,0 +1,91 @@
+// Checks of kernels without a test framework: they collect sentences about what is wrong.
+// GoogleTest (checks_test.cc) and a program that needs none (gpu_check.cc) run the same ones.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <random>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/cuda/array.h"
+#include "kernels/cuda/queue.h"
+
+namespace ckpt::kernels {
+
+// The CPU's version of a kernel, or the one for CUDA: on a device, or on the emulated one.
+enum class Backend { kCpu, kCuda };
+
+// What a check works with: a backend, random numbers, and where it says what is wrong.
+class Checker {
+ public:
+  // No queue: on the CPU.
+  Checker(CudaQueue* queue, uint64_t seed) : random(seed), queue_(queue) {}
+
+  bool on_gpu() const { return queue_ != nullptr; }
+  CudaQueue& queue() const {
+    CKPT_ASSERT(queue_ != nullptr);
+    return *queue_;
+  }
+  // Calls with the queue, or without an argument on the CPU.
+  template <typename Call>
+  void run(const Call& call) {
+    if (queue_ == nullptr) return call();
+    call(*queue_);
+  }
+
+  void expect(bool holds, std::string_view what);
+  // |value - expected| <= tolerance; a NaN is never near.
+  void expect_near(double value, double expected, double tolerance, std::string_view what);
+  // Says where the first difference is. Not for NaNs.
+  template <typename Values>
+  void expect_equal(const Values& values, const Values& expected, std::string_view what) {
+    if (values.size() != expected.size()) {
+      return expect(false, std::string(what) + ": " + std::to_string(values.size()) +
+                               " values, not " + std::to_string(expected.size()));
+    }
+    for (size_t i = 0; i < values.size(); ++i) {
+      if (values[i] == expected[i]) continue;
+      return expect(false, std::string(what) + ": differs at " + std::to_string(i));
+    }
+  }
+  // Nothing on the device has failed so far. Waits for it.
+  void expect_done();
+  template <typename T>
+  std::vector<T> read(const DeviceArray<T>& array) {
+    std::vector<T> content(array.size());
+    const Status got = download(queue(), content.data(), array.data(), array.size() * sizeof(T));
+    expect(got.ok(), got.ok() ? "" : got.error().message);
+    return content;
+  }
+
+  // Goes in front of what is said from now on, in place of what did before.
+  void now(std::string context) { context_ = std::move(context); }
+  const std::vector<std::string>& findings() const { return findings_; }
+
+  std::mt19937_64 random;
+
+ private:
+  CudaQueue* queue_;
+  std::string context_;
+  std::vector<std::string> findings_;
+};
+
+struct Check {
+  std::string name;  // letters, digits and underscores
+  Backend backend = Backend::kCuda;
+  std::function<void(Checker&)> run;
+};
+
+std::vector<Check> kernel_checks();  // every KernelCase, every variant: kernel_checks.cc
+std::vector<Check> dense_checks();   // AdamW, casts, ...: dense_checks.cc
+std::vector<Check> moe_checks();     // moe_checks.cc
+std::vector<Check> pack_checks();    // pack_checks.cc
+std::vector<Check> byte_checks();    // byte planes and deltas: byte_checks.cc
+// All of them.
+std::vector<Check> all_checks();
+// What is wrong with the backend by one check; `queue` is only for Backend::kCuda.
+std::vector<std::string> findings_of(const Check& check, CudaQueue* queue, uint64_t seed);
+
+}  // namespace ckpt::kernels
