@@ -33,6 +33,7 @@ Result<SnapshotOptions> snapshot_options(const ckpt_snapshot_options& raw) {
     options.expert_tokens.emplace_back(from.layer, from.expert, from.tokens);
   }
   options.staleness_max = raw.staleness_max;
+  options.no_wait = raw.no_wait != 0;
   options.timeout_ms = or_default(raw.timeout_ms, kSlabsTimeoutMs);
   return options;
 }

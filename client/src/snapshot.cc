@@ -95,6 +95,12 @@ Status Snapshot::prepare() {
 Status Snapshot::ask() {
   const Timed waiting(info_.wait_ns);
   slabs_expected_ = begin_.slabs_wanted;
+  uint64_t request = 0;
+  if (options_.no_wait && session_->post(begin_, &request)) {
+    requests_.push_back(request);
+    acknowledged_ = true;  // a daemon that did not hear of it any more is told by reopen()
+    return ok_status();
+  }
   const CallOptions call{deadline(), name() + ": beginning a snapshot",
                          [this]() -> std::optional<Error> {
                            Status open = check_open();

@@ -28,6 +28,7 @@ struct SnapshotOptions {
   std::vector<fb::ExpertTokens> expert_tokens;
   uint64_t staleness_max = 0;  // steps; 0: any
   uint32_t timeout_ms = 0;
+  bool no_wait = false;  // for the daemon's answer to begin
 };
 
 // Room in the arena that somebody else fills.

@@ -1,5 +1,7 @@
 // Snapshots as the daemon sees them: what is in the slabs, what the seals say, and what a second
 // daemon is told after the first was lost.
+#include <atomic>
+
 #include "tests/client/snapshot_fixture.h"
 
 namespace ckpt::test {
@@ -114,6 +116,69 @@ TEST_F(SnapshotTest, TokensAndPoliciesAreSentAndAlarmsArrive) {
   ASSERT_OK(snapshot.end());
   ASSERT_OK(snapshot.wait(CKPT_LEVEL_DURABLE, 60'000));
   EXPECT_EQ(snapshot.info().alarms, "unit unit0: 3 of its floats are NaN or infinite");
+}
+
+// The daemon answers only when told to: begin() comes back without, the first write() waits for it.
+TEST_F(SnapshotTest, BeginsWithoutWaitingForTheDaemon) {
+  std::atomic<uint64_t> held = 0;  // the request that waits for its answer
+  start({}, [&](FakeDaemon::Peer& peer, const fb::MessageT& message) {
+    if (const fb::BeginSnapshotT* begin = message.body.AsBeginSnapshot()) {
+      held = begin->request;
+      return true;
+    }
+    if (message.body.type != fb::MessageBody::KvSet || held == 0) return false;
+    fb::SlabsLeasedT leased;
+    leased.request = held;
+    leased.step = 1200;
+    leased.slabs = {5};
+    peer.send(std::move(leased));
+    return false;
+  });
+  open({1000});
+  plan_.no_wait = true;
+  Snapshot snapshot = begin();
+  ASSERT_OK(session_->kv_set("let", "go"));
+  write(snapshot, 0);
+  ASSERT_OK(snapshot.end());
+  EXPECT_EQ(seals(1)[0].slab, 5u);
+}
+
+TEST_F(SnapshotTest, WhatTheDaemonHasAgainstABeginIsMetByTheFirstWrite) {
+  start({}, [](FakeDaemon::Peer& peer, const fb::MessageT& message) {
+    const fb::BeginSnapshotT* begin = message.body.AsBeginSnapshot();
+    if (begin == nullptr) return false;
+    fb::ErrorReplyT refusal;
+    refusal.request = begin->request;
+    refusal.code = static_cast<int>(ErrorCode::kAlreadyExists);
+    refusal.message = "run tiny step 1200: lineage 1 has a commit of this step already";
+    peer.send(std::move(refusal));
+    return true;
+  });
+  open({1000});
+  plan_.no_wait = true;
+  Snapshot snapshot = begin();
+  const auto written = snapshot.write(0, 0, data_[0].data(), data_[0].size());
+  ASSERT_FALSE(written);
+  EXPECT_EQ(written.error().status, CKPT_E_ABORTED);
+  EXPECT_NE(written.error().message.find("has a commit of this step already"), std::string::npos)
+      << written.error().message;
+}
+
+TEST_F(SnapshotTest, TheNextDaemonIsToldOfABeginThatTheLastOneDidNotAnswer) {
+  start({}, [](FakeDaemon::Peer& peer, const fb::MessageT& message) {
+    if (message.body.type != fb::MessageBody::BeginSnapshot) return false;
+    peer.hang_up();
+    return true;
+  });
+  open({1000});
+  plan_.no_wait = true;
+  Snapshot snapshot = begin();
+  write(snapshot, 0);  // leases from the next one
+  ASSERT_OK(snapshot.end());
+  const fb::MessageT reopened = daemon_->wait_for(fb::MessageBody::ReopenSnapshot, 1)[0];
+  EXPECT_EQ(reopened.body.AsReopenSnapshot()->begin->step, 1200u);
+  EXPECT_TRUE(reopened.body.AsReopenSnapshot()->leased.empty());
+  EXPECT_EQ(seals(1)[0].payload_bytes, 1000u);
 }
 
 TEST_F(SnapshotTest, APolicyThatDoesNotExistIsRefused) {

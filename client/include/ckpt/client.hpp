@@ -85,6 +85,7 @@ struct SnapshotOptions {
   uint32_t timeout_ms = 0;
   std::vector<ckpt_expert_tokens> expert_tokens;  // from any one rank
   uint64_t staleness_max = 0;                     // steps; 0: any
+  bool no_wait = false;                           // begin() asks, the first write() hears
 };
 
 struct SnapshotInfo {
@@ -298,6 +299,7 @@ class Session {
     raw.expert_tokens = options.expert_tokens.data();
     raw.expert_token_count = options.expert_tokens.size();
     raw.staleness_max = options.staleness_max;
+    raw.no_wait = options.no_wait ? 1 : 0;
     ckpt_snapshot* snapshot = nullptr;
     const ckpt_status status = ckpt_snapshot_begin(handle_.get(), &raw, &snapshot);
     if (status != CKPT_OK) return failed(status);
