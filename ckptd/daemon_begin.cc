@@ -33,7 +33,8 @@ Status check_metrics(const fb::BeginSnapshotT& message) {
 size_t memory_bytes(const fb::BeginSnapshotT& message) {
   return sizeof(message) + message.units.size() * sizeof(ckpt::UnitId) +
          message.fragments.size() * sizeof(fb::Range) +
-         message.metrics.size() * (sizeof(fb::MetricT) + limits::kMetricNameBytesMax);
+         message.metrics.size() * (sizeof(fb::MetricT) + limits::kMetricNameBytesMax) +
+         message.expert_tokens.size() * sizeof(fb::ExpertTokens);
 }
 
 // An upper bound of the disk space of a member's part: its bytes, a block of alignment for each
@@ -94,7 +95,18 @@ Status Daemon::Impl::check_begin(const Session& session, const SnapshotKey& key,
                       "larger arena",
                       message.slabs_wanted, leasable);
   }
-  return check_metrics(message);
+  CKPT_TRY(check_metrics(message));
+  return check_tokens(key, message);
+}
+
+// Counts that contradict an older commit of the view's line of history.
+Status Daemon::Impl::check_tokens(const SnapshotKey& key, const fb::BeginSnapshotT& message) const {
+  if (message.expert_tokens.empty()) return {};
+  CKPT_ASSIGN(const auto units, catalog->units(key.run));
+  CKPT_ASSIGN(const auto counts, ckpt::check_expert_tokens(message.expert_tokens, *units));
+  const auto earlier = catalog->newest_expert_tokens(key.run, {key.lineage, key.step});
+  if (!earlier) return {};
+  return check_not_less(earlier->counts, earlier->commit.step, counts);
 }
 
 // One member cannot take part: the others must not wait for it until the deadline.
@@ -121,6 +133,8 @@ Result<Ingest::Begin> Daemon::Impl::make_begin(const Session& session, const Sna
         {.unit = range.unit(), .offset = range.offset(), .length = range.length()});
   }
   for (const auto& metric : message.metrics) begin.metrics[metric->name] = metric->value;
+  CKPT_ASSIGN(const auto units, catalog->units(key.run));
+  CKPT_ASSIGN(begin.expert_tokens, ckpt::check_expert_tokens(message.expert_tokens, *units));
   begin.deadline = now + options.snapshot_deadline;
   return begin;
 }

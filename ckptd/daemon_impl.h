@@ -214,6 +214,7 @@ struct Daemon::Impl {
                              const fb::BeginSnapshotT& message);
   Status check_begin(const Session& session, const SnapshotKey& key,
                      const fb::BeginSnapshotT& message) const;
+  Status check_tokens(const SnapshotKey& key, const fb::BeginSnapshotT& message) const;
   void refuse_snapshot(const SnapshotKey& key, const std::string& run_name, const Error& error);
   Result<Ingest::Begin> make_begin(const Session& session, const SnapshotKey& key,
                                    const fb::BeginSnapshotT& message) const;

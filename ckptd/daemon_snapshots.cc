@@ -126,6 +126,7 @@ void Daemon::Impl::carry_out(const Ingest::CommitAction& action) {
     metric->value = value;
     commit.metrics.push_back(std::move(metric));
   }
+  commit.expert_tokens = ckpt::to_fb(action.expert_tokens);
   fill_extents(open.extents, commit);
   fb::RecordT record = make_record(std::move(commit));
   auto kept = std::make_shared<fb::RecordT>(record);

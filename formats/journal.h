@@ -23,7 +23,9 @@
 
 namespace ckpt {
 
-inline constexpr uint32_t kStoreFormatVersion = 1;
+// 2: commits have expert tokens and alarms, refused snapshots are recorded. Stores of version 1 are
+// read as they are, and are of version 2 once opened.
+inline constexpr uint32_t kStoreFormatVersion = 2;
 
 // Builds batches. Keeps the chain; does no I/O.
 class JournalEncoder {

@@ -25,8 +25,10 @@
 #include <vector>
 
 #include "ckptd/catalog/kv_store.h"
+#include "formats/alarm.h"
 #include "formats/base/ids.h"
 #include "formats/base/result.h"
+#include "formats/expert_tokens.h"
 #include "formats/journal.h"
 #include "formats/unit.h"
 
@@ -90,7 +92,17 @@ struct CommitInfo {
   std::string reason;               // why it is damaged or deleted
   std::vector<ckpt::UnitId> units;  // ascending
   std::map<std::string, double> metrics;
+  ckpt::AlarmList alarms;
   bool operator==(const CommitInfo&) const = default;
+};
+
+// A snapshot that its alarms kept from being committed.
+struct Refusal {
+  ckpt::SnapshotKey snapshot;
+  uint64_t sequence = 0;
+  uint64_t time_ns = 0;
+  ckpt::AlarmList alarms;
+  bool operator==(const Refusal&) const = default;
 };
 
 // RUN@STEP and its relatives, resolved.
@@ -103,6 +115,14 @@ struct ViewPoint {
 struct DamagedVersion {
   ckpt::SnapshotKey snapshot;
   std::string reason;
+};
+
+// The newest version of a unit, without its places.
+struct UnitSum {
+  ckpt::LineageId lineage = 0;
+  ckpt::Step step = 0;
+  uint32_t crc32c = 0;
+  bool operator==(const UnitSum&) const = default;
 };
 
 class Catalog {
@@ -145,6 +165,18 @@ class Catalog {
   std::optional<ckpt::fb::CommittedT> record(ckpt::RunId run, ckpt::LineageId lineage,
                                              ckpt::Step step) const;
 
+  // Oldest first.
+  std::vector<Refusal> refusals(ckpt::RunId run) const;
+
+  // Tokens per expert as the commit there has them; empty: it has none.
+  ckpt::ExpertTokenCounts expert_tokens(ckpt::RunId run, ViewPoint commit) const;
+  // Those of the newest commit at or before the point that has some; nullopt: none has.
+  struct TokensAt {
+    ViewPoint commit;
+    ckpt::ExpertTokenCounts counts;
+  };
+  std::optional<TokensAt> newest_expert_tokens(ckpt::RunId run, ViewPoint point) const;
+
   // The commit that RUN~lineage@step names: the lineage's own, or the ancestor's if the step is not
   // after the fork. lineage 0: the current one. kNotFound: no such lineage, no commit at this step;
   // kCorrupt: it is there, and damaged.
@@ -162,6 +194,9 @@ class Catalog {
   // when a version turned out damaged.
   std::optional<UnitVersion> newest_version(ckpt::RunId run, ckpt::UnitId unit, ViewPoint point,
                                             const std::optional<ckpt::SnapshotKey>& before) const;
+  // Of every unit at once, by UnitId; nullopt: it has none. Reads commits from the newest on until
+  // no unit is left, and looks up one by one what a few hundred of them do not have.
+  std::vector<std::optional<UnitSum>> newest_sums(ckpt::RunId run, ViewPoint point) const;
   // The version that the view would have, were its commit not damaged; and why it is.
   std::optional<DamagedVersion> damaged_version(ckpt::RunId run, ckpt::UnitId unit,
                                                 ViewPoint point) const;

@@ -2,8 +2,7 @@
 #include <algorithm>
 
 #include "ckptd/catalog/catalog_impl.h"
-#include "formats/base/checked.h"
-#include "formats/base/crc32c.h"
+#include "ckptd/catalog/commit_places.h"
 #include "formats/wire/convert.h"
 
 namespace ckptd {
@@ -14,12 +13,6 @@ using ckpt::make_error;
 using keys::CommitIndex;
 namespace fb = ckpt::fb;
 
-template <typename... Args>
-ckpt::Error contradiction(fmt::format_string<Args...> format, Args&&... args) {
-  return make_error(ErrorCode::kCorrupt, "journal record: {}",
-                    fmt::format(format, std::forward<Args>(args)...));
-}
-
 std::string record_value(const fb::RecordT& record) { return values::encode(record); }
 
 void put_run_state(Change& change) {
@@ -27,65 +20,6 @@ void put_run_state(Change& change) {
   change.put(Family::kRuns, keys::run_state(info.id),
              values::encode(values::RunCounters{info.current_lineage, info.last_epoch, info.commits,
                                                 info.bytes}));
-}
-
-// The whole unit's CRC from those of its fragments.
-uint32_t unit_crc32c(const std::vector<FragmentPlace>& places) {
-  uint32_t crc = 0;
-  for (const FragmentPlace& place : places) {
-    crc = ckpt::base::crc32c_combine(crc, place.crc32c, place.length);
-  }
-  return crc;
-}
-
-// Fragments of a commit by unit, each unit's ascending and covering it exactly.
-using PlacesByUnit = std::map<ckpt::UnitId, std::vector<FragmentPlace>>;
-
-Status check_coverage(const ckpt::UnitSpec& spec, const std::vector<FragmentPlace>& places) {
-  uint64_t covered = 0;
-  for (const FragmentPlace& place : places) {
-    if (place.length == 0 || place.offset != covered) {
-      return contradiction("unit {}: fragments do not meet at byte {}", spec.name,
-                           std::min(covered, place.offset));
-    }
-    const auto end = ckpt::base::checked_add(place.offset, place.length);
-    if (!end || *end > spec.bytes) {
-      return contradiction("unit {}: fragment ends outside its {} bytes", spec.name, spec.bytes);
-    }
-    covered = *end;
-  }
-  if (covered == spec.bytes) return {};
-  return contradiction("unit {}: no fragment covers bytes [{}, {})", spec.name, covered,
-                       spec.bytes);
-}
-
-Result<PlacesByUnit> places_by_unit(const fb::CommittedT& commit, const UnitSpecs& specs) {
-  PlacesByUnit units;
-  for (const fb::Fragment& fragment : commit.fragments) {
-    if (fragment.unit() >= specs.size()) {
-      return contradiction("step {}: unknown unit number {}", commit.step, fragment.unit());
-    }
-    if (fragment.extent() >= commit.extents.size()) {
-      return contradiction("step {} unit {}: unknown extent number {}", commit.step,
-                           specs[fragment.unit()].name, fragment.extent());
-    }
-    const fb::ExtentT& extent = *commit.extents[fragment.extent()];
-    if (fragment.codec() == 0 && !ckpt::base::range_fits(fragment.payload_offset(),
-                                                         fragment.length(), extent.payload_bytes)) {
-      return contradiction("step {} unit {}: fragment outside its extent's payload", commit.step,
-                           specs[fragment.unit()].name);
-    }
-    units[fragment.unit()].push_back(
-        {fragment.offset(), fragment.length(), fragment.crc32c(), fragment.codec(), extent.segment,
-         extent.offset, extent.offset + extent.header_bytes + fragment.payload_offset()});
-  }
-  for (auto& [unit, places] : units) {
-    std::sort(places.begin(), places.end(), [](const FragmentPlace& a, const FragmentPlace& b) {
-      return std::pair(a.offset, a.length) < std::pair(b.offset, b.length);
-    });
-    CKPT_TRY(check_coverage(specs[unit], places));
-  }
-  return units;
 }
 
 // A full commit holds units [0, n): then n, else 0. Completeness needs to look at the rest only.
@@ -138,6 +72,10 @@ class Folder {
         return use_run(body.AsUntagged()->run);
       case fb::RecordBody::Deleted:
         return deleted(*body.AsDeleted());
+      case fb::RecordBody::SnapshotRefused:
+        change_.put(Family::kCommits, keys::refused(body.AsSnapshotRefused()->run, sequence_),
+                    record_value(record_));
+        return use_run(body.AsSnapshotRefused()->run);
       case fb::RecordBody::NONE:
         break;
     }
@@ -227,6 +165,8 @@ class Folder {
     values::CommitValue value = commit_value(commit, units);
     put_versions(value.info, units, false);
     put_indices(value.info);
+    put_sums(value.info.snapshot, units);
+    put_tokens(commit);
     change_.put(Family::kCommits, keys::commit_sequence(commit.run, sequence_),
                 keys::lineage_step(commit.lineage, commit.step));
     put_commit(value);
@@ -250,6 +190,7 @@ class Folder {
     for (const auto& metric : commit.metrics) info.metrics[metric->name] = metric->value;
     for (const auto& extent : commit.extents) value.extents.push_back(*extent);
     value.plan = ckpt::wire::from_fb(commit.plan);
+    info.alarms = ckpt::from_fb(commit.alarms, commit.alarms_left_out);
     return value;
   }
 
@@ -278,6 +219,7 @@ class Folder {
     if (!value || value->info.deleted) return {};
     remove_indices(value->info);
     remove_versions(value->info);
+    remove_tokens(value->info.snapshot);
     value->info.deleted = true;
     value->info.reason = deletion.reason;
     value->extents.clear();
@@ -291,6 +233,7 @@ class Folder {
   void replace(const values::CommitValue& before) {
     remove_indices(before.info);
     remove_versions(before.info);
+    remove_tokens(before.info.snapshot);
     change_.remove(Family::kCommits,
                    keys::commit_sequence(before.info.snapshot.run, before.info.sequence));
     if (!before.info.deleted) uncount(before.info);
@@ -324,6 +267,30 @@ class Folder {
     }
   }
 
+  void put_sums(const ckpt::SnapshotKey& key, const PlacesByUnit& units) {
+    values::UnitCrcs sums;
+    for (const auto& [unit, places] : units) sums.emplace_back(unit, unit_crc32c(places));
+    change_.put(Family::kCommits, keys::commit(key.run, CommitIndex::kSums, key.lineage, key.step),
+                values::encode(sums));
+  }
+
+  // What a damaged commit counted is true all the same; a deleted one's goes with it.
+  void put_tokens(const fb::CommittedT& commit) {
+    if (commit.expert_tokens.empty()) return;
+    ckpt::ExpertTokenCounts counts;
+    for (const fb::ExpertTokens& count : commit.expert_tokens) {
+      counts.push_back({count.layer(), count.expert(), count.tokens()});
+    }
+    std::sort(counts.begin(), counts.end());
+    change_.put(Family::kCommits,
+                keys::commit(commit.run, CommitIndex::kTokens, commit.lineage, commit.step),
+                values::encode(counts));
+  }
+  void remove_tokens(const ckpt::SnapshotKey& key) {
+    change_.remove(Family::kCommits,
+                   keys::commit(key.run, CommitIndex::kTokens, key.lineage, key.step));
+  }
+
   void put_indices(const CommitInfo& info) {
     const ckpt::SnapshotKey& key = info.snapshot;
     change_.put(Family::kCommits, keys::commit(key.run, CommitIndex::kLive, key.lineage, key.step),
@@ -336,7 +303,7 @@ class Folder {
   }
   void remove_indices(const CommitInfo& info) {
     const ckpt::SnapshotKey& key = info.snapshot;
-    for (const CommitIndex index : {CommitIndex::kLive, CommitIndex::kFull}) {
+    for (const CommitIndex index : {CommitIndex::kLive, CommitIndex::kFull, CommitIndex::kSums}) {
       change_.remove(Family::kCommits, keys::commit(key.run, index, key.lineage, key.step));
     }
   }

@@ -57,6 +57,9 @@ std::string commit(ckpt::RunId run, CommitIndex index, ckpt::LineageId lineage, 
 std::string commit_sequence(ckpt::RunId run, uint64_t sequence) {
   return commits(run, CommitIndex::kSequence) + number(sequence);
 }
+std::string refused(ckpt::RunId run, uint64_t sequence) {
+  return commits(run, CommitIndex::kRefused) + number(sequence);
+}
 
 std::string versions(ckpt::RunId run, ckpt::UnitId unit) { return number(run) + number(unit); }
 std::string versions(ckpt::RunId run, ckpt::UnitId unit, ckpt::LineageId lineage) {

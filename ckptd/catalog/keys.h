@@ -9,6 +9,9 @@
 //             run 's' sequence                   lineage step: the same in the order of the journal
 //             run 'l' lineage step               (empty): those a view may use
 //             run 'f' lineage step               u32: full ones of them; units [0, n) are in it
+//             run 't' lineage step               values.TokenCounts, of commits that have them
+//             run 'u' lineage step               values.UnitSums: of those that 'l' has
+//             run 'a' sequence                   Record(SnapshotRefused)
 //   versions  run unit lineage step              values.Version
 //   tags      run tag                            Record(Tagged)
 //
@@ -27,7 +30,15 @@ inline constexpr std::string_view kApplied = "applied";
 inline constexpr std::string_view kFormat = "format";
 inline constexpr std::string_view kStore = "store";
 
-enum class CommitIndex : char { kCommit = 'c', kSequence = 's', kLive = 'l', kFull = 'f' };
+enum class CommitIndex : char {
+  kCommit = 'c',
+  kSequence = 's',
+  kLive = 'l',
+  kFull = 'f',
+  kTokens = 't',
+  kSums = 'u',
+  kRefused = 'a'
+};
 
 std::string number(uint32_t value);
 std::string number(uint64_t value);
@@ -45,6 +56,7 @@ std::string commits(ckpt::RunId run, CommitIndex index);
 std::string commits(ckpt::RunId run, CommitIndex index, ckpt::LineageId lineage);
 std::string commit(ckpt::RunId run, CommitIndex index, ckpt::LineageId lineage, ckpt::Step step);
 std::string commit_sequence(ckpt::RunId run, uint64_t sequence);
+std::string refused(ckpt::RunId run, uint64_t sequence);
 
 std::string versions(ckpt::RunId run, ckpt::UnitId unit);
 std::string versions(ckpt::RunId run, ckpt::UnitId unit, ckpt::LineageId lineage);

@@ -111,6 +111,19 @@ void add_tags(const Salvage::Run& run, const std::map<std::string, ViewPoint>& k
   }
 }
 
+void add_refusal(const Refusal& refusal, Records& records) {
+  fb::SnapshotRefusedT refused;
+  refused.run = refusal.snapshot.run;
+  refused.lineage = refusal.snapshot.lineage;
+  refused.epoch = refusal.snapshot.epoch;
+  refused.step = refusal.snapshot.step;
+  refused.attempt = refusal.snapshot.attempt;
+  refused.time_ns = refusal.time_ns;
+  refused.alarms = ckpt::to_fb(refusal.alarms);
+  refused.alarms_left_out = refusal.alarms.left_out;
+  add(records, std::move(refused));
+}
+
 template <typename BodyT>
 void add_end(const CommitInfo& commit, uint64_t time_ns, Records& records) {
   BodyT body;
@@ -130,6 +143,9 @@ Result<Salvage> take_salvage(const Catalog& ahead, uint64_t last_sequence) {
     CKPT_ASSIGN(Salvage::Run run, take_run(ahead, info));
     salvage.runs.push_back(std::move(run));
     take_commits(ahead, info.id, last_sequence, salvage);
+    for (Refusal& refusal : ahead.refusals(info.id)) {
+      if (refusal.sequence > last_sequence) salvage.refused.push_back(std::move(refusal));
+    }
   }
   CKPT_TRY(ahead.health());
   std::sort(salvage.commits.begin(), salvage.commits.end(),
@@ -163,6 +179,7 @@ Records missing_after_commits(const Salvage& salvage, const Catalog& behind, uin
       add_end<fb::CommitDamagedT>(ended, time_ns, records);
     }
   }
+  for (const Refusal& refusal : salvage.refused) add_refusal(refusal, records);
   for (const Salvage::Run& run : salvage.runs) {
     add_tags(run, behind.tags(run.info.id), time_ns, records);
   }

@@ -24,6 +24,7 @@ struct Salvage {
   std::vector<Run> runs;          // all of them
   std::vector<Commit> commits;    // that the journal lacks, in their order
   std::vector<CommitInfo> ended;  // all that are damaged or deleted
+  std::vector<Refusal> refused;   // that the journal lacks, in their order
 };
 
 // From an index that is ahead of a journal that ends with record `last_sequence`. The error of one

@@ -22,6 +22,7 @@ class Verified {
   }
   explicit operator bool() const { return table_ != nullptr; }
   const Table* operator->() const { return table_; }
+  const Table& operator*() const { return *table_; }
 
  private:
   std::vector<uint64_t> copy_;
@@ -54,6 +55,26 @@ std::vector<ExtentPlace> encode_extents(const std::vector<ckpt::fb::ExtentT>& ex
                         extent.header_crc32c, extent.payload_crc32c, extent.rank);
   }
   return places;
+}
+
+std::vector<Alarm> encode_alarms(const ckpt::AlarmList& list) {
+  std::vector<Alarm> alarms;
+  alarms.reserve(list.alarms.size());
+  for (const ckpt::Alarm& alarm : list.alarms) {
+    alarms.emplace_back(alarm.unit, static_cast<uint8_t>(alarm.kind), alarm.value);
+  }
+  return alarms;
+}
+
+ckpt::AlarmList decode_alarms(const Commit& commit) {
+  ckpt::AlarmList list;
+  list.left_out = commit.alarms_left_out();
+  if (commit.alarms() == nullptr) return list;
+  for (const Alarm* alarm : *commit.alarms()) {
+    const auto kind = static_cast<ckpt::fb::AlarmKind>(alarm->kind());
+    list.alarms.push_back({alarm->unit(), kind, alarm->value()});
+  }
+  return list;
 }
 
 }  // namespace
@@ -106,10 +127,11 @@ std::string encode(const CommitValue& commit) {
     metrics.push_back(CreateMetricDirect(builder, name.c_str(), value));
   }
   const std::vector<ExtentPlace> extents = encode_extents(commit.extents);
-  const auto root = CreateCommitDirect(builder, info.sequence, info.time_ns, info.snapshot.epoch,
-                                       info.snapshot.attempt, info.bytes, info.full, info.damaged,
-                                       info.deleted, info.reason.c_str(), &info.units, &metrics,
-                                       &extents, commit.plan.low, commit.plan.high);
+  const std::vector<Alarm> alarms = encode_alarms(info.alarms);
+  const auto root = CreateCommitDirect(
+      builder, info.sequence, info.time_ns, info.snapshot.epoch, info.snapshot.attempt, info.bytes,
+      info.full, info.damaged, info.deleted, info.reason.c_str(), &info.units, &metrics, &extents,
+      commit.plan.low, commit.plan.high, &alarms, info.alarms.left_out);
   return finish(builder, root);
 }
 
@@ -142,7 +164,48 @@ std::optional<CommitValue> decode_commit(std::string_view value, ckpt::RunId run
     }
   }
   decoded.plan = {commit->plan_low(), commit->plan_high()};
+  info.alarms = decode_alarms(*commit);
   return decoded;
+}
+
+std::string encode(const ckpt::ExpertTokenCounts& counts) {
+  std::vector<TokenCount> list;
+  list.reserve(counts.size());
+  for (const ckpt::ExpertTokens& count : counts) {
+    list.emplace_back(count.layer, count.expert, count.tokens);
+  }
+  flatbuffers::FlatBufferBuilder builder;
+  return finish(builder, CreateTokenCountsDirect(builder, &list));
+}
+
+std::optional<ckpt::ExpertTokenCounts> decode_token_counts(std::string_view value) {
+  const Verified<TokenCounts> table(value);
+  if (!table) return std::nullopt;
+  ckpt::ExpertTokenCounts counts;
+  if (table->counts() == nullptr) return counts;
+  counts.reserve(table->counts()->size());
+  for (const TokenCount* count : *table->counts()) {
+    counts.push_back({count->layer(), count->expert(), count->tokens()});
+  }
+  return counts;
+}
+
+std::string encode(const UnitCrcs& sums) {
+  std::vector<values::UnitSum> list;
+  list.reserve(sums.size());
+  for (const auto& [unit, crc] : sums) list.emplace_back(unit, crc);
+  flatbuffers::FlatBufferBuilder builder;
+  return finish(builder, CreateUnitSumsDirect(builder, &list));
+}
+
+std::optional<UnitCrcs> decode_unit_sums(std::string_view value) {
+  const Verified<UnitSums> table(value);
+  if (!table) return std::nullopt;
+  UnitCrcs sums;
+  if (table->units() == nullptr) return sums;
+  sums.reserve(table->units()->size());
+  for (const values::UnitSum* sum : *table->units()) sums.emplace_back(sum->unit(), sum->crc32c());
+  return sums;
 }
 
 std::string encode(const ckpt::fb::RecordT& record) {

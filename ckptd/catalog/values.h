@@ -43,6 +43,14 @@ std::string encode(const CommitValue& commit);
 std::optional<CommitValue> decode_commit(std::string_view value, ckpt::RunId run,
                                          ckpt::LineageId lineage, ckpt::Step step);
 
+std::string encode(const ckpt::ExpertTokenCounts& counts);
+std::optional<ckpt::ExpertTokenCounts> decode_token_counts(std::string_view value);
+
+// Ascending by unit.
+using UnitCrcs = std::vector<std::pair<ckpt::UnitId, uint32_t>>;
+std::string encode(const UnitCrcs& sums);
+std::optional<UnitCrcs> decode_unit_sums(std::string_view value);
+
 std::string encode(const ckpt::fb::RecordT& record);
 std::optional<ckpt::fb::RecordT> decode_record(std::string_view value);
 

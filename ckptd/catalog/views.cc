@@ -148,6 +148,9 @@ std::optional<ckpt::fb::CommittedT> Catalog::record(ckpt::RunId run, ckpt::Linea
     record.metrics.back()->name = name;
     record.metrics.back()->value = value;
   }
+  record.expert_tokens = ckpt::to_fb(expert_tokens(run, {lineage, step}));
+  record.alarms = ckpt::to_fb(info.alarms);
+  record.alarms_left_out = info.alarms.left_out;
   return record;
 }
 

@@ -22,6 +22,7 @@
 #include "formats/base/hash.h"
 #include "formats/base/ids.h"
 #include "formats/base/result.h"
+#include "formats/expert_tokens.h"
 #include "formats/plan.h"
 #include "formats/segment.h"
 #include "formats/unit.h"
@@ -44,6 +45,7 @@ class Ingest {
     std::vector<ckpt::UnitId> units;         // the whole snapshot's, any order
     std::vector<ckpt::UnitRange> fragments;  // this rank's, any order
     std::map<std::string, double> metrics;   // on conflict the lowest rank's value is kept
+    ckpt::ExpertTokenCounts expert_tokens;   // checked; empty, or those that any other rank gives
     Time deadline{};                         // of the snapshot; the first member's counts
   };
 
@@ -57,6 +59,7 @@ class Ingest {
     bool full = false;  // holds every unit of the run
     ckpt::base::Hash128 plan;
     std::map<std::string, double> metrics;
+    ckpt::ExpertTokenCounts expert_tokens;
   };
   // Release everything of it and tell the members. The snapshot is no longer open. At most once.
   struct FailAction {

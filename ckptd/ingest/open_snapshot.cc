@@ -64,6 +64,7 @@ Status OpenSnapshot::begin(const Ingest::Begin& begin) {
     return make_error(ErrorCode::kInvalidArgument, "rank {}: {}", begin.rank,
                       ledger.error().message);
   }
+  CKPT_TRY(take_expert_tokens(begin));
   members_.emplace(begin.rank, Member{.plan = begin.plan,
                                       .units = std::move(units),
                                       .ledger = std::move(ledger).value(),
@@ -71,6 +72,19 @@ Status OpenSnapshot::begin(const Ingest::Begin& begin) {
   if (!everyone_began()) return {};
   CKPT_TRY(check_agreement());
   return check_plan();
+}
+
+// Any rank may bring them; two that bring others have not counted the same run.
+Status OpenSnapshot::take_expert_tokens(const Ingest::Begin& begin) {
+  if (begin.expert_tokens.empty() || begin.expert_tokens == expert_tokens_) return {};
+  if (!expert_tokens_.empty()) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "rank {} gives other token counts of experts than rank {}", begin.rank,
+                      expert_tokens_from_);
+  }
+  expert_tokens_ = begin.expert_tokens;
+  expert_tokens_from_ = begin.rank;
+  return {};
 }
 
 // Looked at only when everybody has begun: then the ones that disagree with the most can be named.
@@ -173,6 +187,7 @@ Ingest::CommitAction OpenSnapshot::commit_action() const {
   action.snapshot = key_;
   action.full = first.units.size() == specs_->size();
   action.plan = first.plan;
+  action.expert_tokens = expert_tokens_;
   for (const auto& [rank, member] : members_) {
     action.metrics.insert(member.metrics.begin(), member.metrics.end());
   }

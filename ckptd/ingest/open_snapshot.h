@@ -49,6 +49,7 @@ class OpenSnapshot {
     FragmentLedger ledger;
     std::map<std::string, double> metrics;
   };
+  Status take_expert_tokens(const Ingest::Begin& begin);
   Status check_agreement() const;
   Status check_plan() const;
 
@@ -58,6 +59,8 @@ class OpenSnapshot {
   Time deadline_;
   Specs specs_;
   std::map<ckpt::Rank, Member> members_;
+  ckpt::ExpertTokenCounts expert_tokens_;
+  ckpt::Rank expert_tokens_from_ = 0;  // which rank gave them
   size_t fragments_declared_ = 0;
   size_t fragments_sealed_ = 0;  // more, where a declared range came in pieces
   size_t writes_pending_ = 0;

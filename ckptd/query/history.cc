@@ -39,6 +39,13 @@ size_t distinct_experts(const CommitInfo& commit, const Specs& specs) {
   return experts.size();
 }
 
+// What the trainer has counted wins: it knows of faults.
+Json plt_json(const CommitInfo& commit) {
+  const auto plt = commit.metrics.find("plt");
+  if (plt != commit.metrics.end()) return plt->second;
+  return commit.full ? Json(0) : Json();
+}
+
 Json commit_json(const CommitInfo& commit, const Specs& specs,
                  const std::multimap<ViewPoint, std::string>& tags) {
   Json names = Json::array();
@@ -56,7 +63,7 @@ Json commit_json(const CommitInfo& commit, const Specs& specs,
                    {"bytes", commit.bytes},
                    {"tags", std::move(names)},
                    {"metrics", std::move(metrics)},
-                   {"plt", commit.full ? Json(0) : Json()}};
+                   {"plt", plt_json(commit)}};
   if (commit.damaged) document["reason"] = commit.reason;
   return document;
 }

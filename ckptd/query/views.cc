@@ -41,7 +41,63 @@ ckpt::Step staleness(const View& view, ckpt::Step version_step) {
   return view.at.point.step - std::min(view.at.point.step, version_step);
 }
 
-Json unit_json(const View& view, ckpt::UnitId unit) {
+// An expert is as old as the oldest of its units, and missing if one of them is.
+struct ExpertAge {
+  bool missing = false;
+  std::optional<ViewPoint> oldest;  // the commit of that unit
+
+  void take(const std::optional<UnitVersion>& version) {
+    if (!version) {
+      missing = true;
+    } else if (!oldest || version->snapshot.step < oldest->step) {
+      oldest = {version->snapshot.lineage, version->snapshot.step};
+    }
+  }
+};
+
+using Experts = std::map<uint32_t, std::map<uint32_t, ExpertAge>>;  // by layer, then expert
+
+Experts expert_ages(const View& view) {
+  Experts layers;
+  for (ckpt::UnitId unit = 0; unit < view.versions.size(); ++unit) {
+    const ckpt::UnitSpec& spec = (*view.specs)[unit];
+    if (spec.expert) layers[spec.layer.value_or(0)][*spec.expert].take(view.versions[unit]);
+  }
+  return layers;
+}
+
+// Tokens between a version and the view. Commits are read once each: a view has as many as its
+// oldest unit is snapshots old.
+class LostTokens {
+ public:
+  LostTokens(const QueryContext& context, const View& view)
+      : catalog_(context.catalog),
+        run_(view.at.run.id),
+        point_(view.at.point),
+        at_view_(catalog_.expert_tokens(run_, point_)) {}
+
+  // null: the view's commit or the version's was not told, or they contradict each other.
+  Json lost(uint32_t layer, uint32_t expert, const ExpertAge& age) {
+    if (age.missing || !age.oldest) return nullptr;
+    if (age.oldest->step >= point_.step) return 0;
+    const auto now = ckpt::tokens_of(at_view_, layer, expert);
+    if (!now) return nullptr;
+    auto [then, added] = by_commit_.try_emplace(*age.oldest);
+    if (added) then->second = catalog_.expert_tokens(run_, *age.oldest);
+    const auto before = ckpt::tokens_of(then->second, layer, expert);
+    if (!before || *before > *now) return nullptr;
+    return *now - *before;
+  }
+
+ private:
+  const Catalog& catalog_;
+  const ckpt::RunId run_;
+  const ViewPoint point_;
+  const ckpt::ExpertTokenCounts at_view_;
+  std::map<ViewPoint, ckpt::ExpertTokenCounts> by_commit_;
+};
+
+Json unit_json(const View& view, ckpt::UnitId unit, LostTokens& tokens) {
   const ckpt::UnitSpec& spec = (*view.specs)[unit];
   const auto& version = view.versions[unit];
   Json document = {{"unit", spec.name}};
@@ -53,27 +109,19 @@ Json unit_json(const View& view, ckpt::UnitId unit) {
   document["layer"] = attribute(spec.layer);
   document["expert"] = attribute(spec.expert);
   document["part"] = ckpt::unit_part_name(spec.part);
+  ExpertAge age;
+  age.take(version);
+  document["lost_tokens"] =
+      spec.expert ? tokens.lost(spec.layer.value_or(0), *spec.expert, age) : Json();
   return document;
 }
 
-// An expert is as old as the oldest of its units, and missing if one of them is.
-struct ExpertAge {
-  bool missing = false;
-  ckpt::Step oldest = ~ckpt::Step{0};
-};
-
-Json expert_json(const View& view, uint32_t expert, const ExpertAge& age) {
-  if (age.missing) {
-    return {{"expert", expert},
-            {"version_step", nullptr},
-            {"staleness", nullptr},
-            {"lost_tokens", nullptr}};
-  }
-  const ckpt::Step stale = staleness(view, age.oldest);
+Json expert_json(const View& view, uint32_t expert, const ExpertAge& age, Json lost_tokens) {
+  const bool known = !age.missing && age.oldest;
   return {{"expert", expert},
-          {"version_step", age.oldest},
-          {"staleness", stale},
-          {"lost_tokens", stale == 0 ? Json(0) : Json()}};
+          {"version_step", known ? Json(age.oldest->step) : Json()},
+          {"staleness", known ? Json(staleness(view, age.oldest->step)) : Json()},
+          {"lost_tokens", std::move(lost_tokens)}};
 }
 
 Json change_json(const std::string& unit, const std::optional<UnitVersion>& from,
@@ -107,30 +155,23 @@ Result<Json> show_document(const QueryContext& context, const QueryArgs& args) {
     document["path"].push_back({{"lineage", stretch.lineage}, {"newest_step", stretch.step}});
   }
   document["units"] = Json::array();
+  LostTokens tokens(context, view);
   for (ckpt::UnitId unit = 0; unit < view.versions.size(); ++unit) {
-    document["units"].push_back(unit_json(view, unit));
+    document["units"].push_back(unit_json(view, unit, tokens));
   }
   return document;
 }
 
 Result<Json> experts_document(const QueryContext& context, const QueryArgs& args) {
   CKPT_ASSIGN(const View view, read_view(context, args, "target"));
-  std::map<uint32_t, std::map<uint32_t, ExpertAge>> layers;
-  for (ckpt::UnitId unit = 0; unit < view.versions.size(); ++unit) {
-    const ckpt::UnitSpec& spec = (*view.specs)[unit];
-    if (!spec.expert) continue;
-    ExpertAge& age = layers[spec.layer.value_or(0)][*spec.expert];
-    if (const auto& version = view.versions[unit]) {
-      age.oldest = std::min(age.oldest, version->snapshot.step);
-    } else {
-      age.missing = true;
-    }
-  }
+  LostTokens tokens(context, view);
   Json document = point_json(view);
   document["layers"] = Json::array();
-  for (const auto& [layer, experts] : layers) {
+  for (const auto& [layer, experts] : expert_ages(view)) {
     Json list = Json::array();
-    for (const auto& [expert, age] : experts) list.push_back(expert_json(view, expert, age));
+    for (const auto& [expert, age] : experts) {
+      list.push_back(expert_json(view, expert, age, tokens.lost(layer, expert, age)));
+    }
     document["layers"].push_back({{"layer", layer}, {"experts", std::move(list)}});
   }
   return document;

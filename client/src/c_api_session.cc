@@ -28,6 +28,11 @@ Result<Session::Options> session_options(const ckpt_open_options& from) {
   if (from.client_name != nullptr) options.client_name = from.client_name;
   options.arena_bytes = from.arena_bytes;
   options.slab_bytes = from.slab_bytes != 0 ? from.slab_bytes : kSlabBytesDefault;
+  if (from.alarms < CKPT_ALARMS_DEFAULT || from.alarms > CKPT_ALARMS_REFUSE) {
+    return make_error(ErrorCode::kInvalidArgument, "alarms {}: no such policy",
+                      static_cast<int>(from.alarms));
+  }
+  options.alarms = static_cast<fb::AlarmPolicy>(from.alarms);
   return options;
 }
 

@@ -9,8 +9,9 @@ constexpr uint32_t kRestoreTimeoutMs = 60'000;
 Result<SnapshotOptions> snapshot_options(const ckpt_snapshot_options& raw) {
   if ((raw.unit_count > 0 && raw.units == nullptr) ||
       (raw.fragment_count > 0 && raw.fragments == nullptr) ||
-      (raw.metric_count > 0 && raw.metrics == nullptr)) {
-    return missing("units, fragments or metrics");
+      (raw.metric_count > 0 && raw.metrics == nullptr) ||
+      (raw.expert_token_count > 0 && raw.expert_tokens == nullptr)) {
+    return missing("units, fragments, metrics or expert_tokens");
   }
   SnapshotOptions options;
   options.step = raw.step;
@@ -27,6 +28,12 @@ Result<SnapshotOptions> snapshot_options(const ckpt_snapshot_options& raw) {
     if (raw.metrics[i].name == nullptr) return missing("metric name");
     options.metrics.emplace_back(raw.metrics[i].name, raw.metrics[i].value);
   }
+  options.expert_tokens.reserve(raw.expert_token_count);
+  for (size_t i = 0; i < raw.expert_token_count; ++i) {
+    const ckpt_expert_tokens& from = raw.expert_tokens[i];
+    options.expert_tokens.emplace_back(from.layer, from.expert, from.tokens);
+  }
+  options.staleness_max = raw.staleness_max;
   options.timeout_ms = or_default(raw.timeout_ms, kSlabsTimeoutMs);
   return options;
 }
@@ -133,6 +140,7 @@ ckpt_status ckpt_snapshot_query(const ckpt_snapshot* snapshot, ckpt_snapshot_inf
   out.stall_ns = known.stall_ns;
   out.wait_ns = known.wait_ns;
   out.durable_ns = known.durable_ns;
+  out.alarms = known.alarms.empty() ? nullptr : known.alarms.c_str();
   copy_out(out, info);
   return CKPT_OK;
 }

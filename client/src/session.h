@@ -42,6 +42,7 @@ class Session {
     uint64_t arena_bytes = 0;
     uint64_t slab_bytes = 0;
     bool control = false;
+    fb::AlarmPolicy alarms = fb::AlarmPolicy::Default;
   };
   // Waits for a daemon to be there until the deadline; an answer that waiting cannot change
   // (another protocol version, not allowed, no memory) fails at once.

@@ -47,6 +47,7 @@ void Session::greet() {
   hello.run = options_.run;
   hello.arena_bytes = options_.arena_bytes;
   hello.slab_bytes = options_.slab_bytes;
+  hello.alarms = options_.alarms;
   int fd = -1;
   if (arena_) {
     hello.readopt = true;

@@ -87,6 +87,8 @@ Status Snapshot::prepare() {
     body->value = value;
     begin_.metrics.push_back(std::move(body));
   }
+  begin_.expert_tokens = std::move(options_.expert_tokens);
+  begin_.staleness_max = options_.staleness_max;
   return ok_status();
 }
 
@@ -173,6 +175,7 @@ void Snapshot::take_state(const fb::SnapshotStateT& state) {
   info_.level = std::max(info_.level, state.level);
   if (state.level == fb::SnapshotLevel::Durable) {
     info_.durable_ns = ns_since(began_at_);
+    info_.alarms = state.alarms;
     seals_.clear();
     session_->remove_snapshot(this);
   }

@@ -25,6 +25,8 @@ struct SnapshotOptions {
   Plan plan;  // units in any order; fragments of all ranks
   fb::OutOfSlabs out_of_slabs = fb::OutOfSlabs::Wait;
   std::vector<std::pair<std::string, double>> metrics;
+  std::vector<fb::ExpertTokens> expert_tokens;
+  uint64_t staleness_max = 0;  // steps; 0: any
   uint32_t timeout_ms = 0;
 };
 
@@ -54,6 +56,7 @@ class Snapshot {
     uint64_t stall_ns = 0;
     uint64_t wait_ns = 0;
     uint64_t durable_ns = 0;
+    std::string alarms;  // of a durable one; empty: none
   };
   const Info& info() const { return info_; }
   bool ended() const { return ended_; }

@@ -27,6 +27,7 @@ class SnapshotTest : public testing::Test {
     client::OpenOptions options;
     options.socket = socket_;
     options.run = "tiny";
+    options.alarms = alarms_;
     auto opened = Session::open(options);
     ASSERT_OK(opened);
     session_.emplace(std::move(opened).value());
@@ -73,6 +74,7 @@ class SnapshotTest : public testing::Test {
   std::string socket_ = folder_.path("ckptd.sock");
   std::unique_ptr<FakeDaemon> daemon_;
   std::optional<Session> session_;
+  ckpt_alarms alarms_ = CKPT_ALARMS_DEFAULT;
   SnapshotOptions plan_;
   std::vector<std::vector<char>> data_;
 };

@@ -84,6 +84,49 @@ TEST_F(SnapshotTest, PlansThatMakeNoSenseAreRefusedBeforeTheDaemonHearsOfThem) {
   EXPECT_EQ(std::count(types.begin(), types.end(), fb::MessageBody::BeginSnapshot), 0);
 }
 
+TEST_F(SnapshotTest, TokensAndPoliciesAreSentAndAlarmsArrive) {
+  start({}, [this](FakeDaemon::Peer& peer, const fb::MessageT& message) {
+    if (message.body.type != fb::MessageBody::SealSlab) return false;
+    fb::SnapshotStateT state;
+    state.epoch = 1;
+    state.step = 1200;
+    state.level = fb::SnapshotLevel::Durable;
+    state.alarms = "unit unit0: 3 of its floats are NaN or infinite";
+    peer.send(std::move(state));
+    return true;
+  });
+  alarms_ = CKPT_ALARMS_REFUSE;
+  open({1000});
+  plan_.expert_tokens = {{3, 0, 900}, {3, 1, uint64_t{1} << 40}};
+  plan_.staleness_max = 40;
+  Snapshot snapshot = begin();
+  const fb::MessageT hello = daemon_->wait_for(fb::MessageBody::Hello, 1)[0];
+  EXPECT_EQ(hello.body.AsHello()->alarms, fb::AlarmPolicy::Refuse);
+  const fb::MessageT begun = daemon_->wait_for(fb::MessageBody::BeginSnapshot, 1)[0];
+  const fb::BeginSnapshotT& body = *begun.body.AsBeginSnapshot();
+  EXPECT_EQ(body.staleness_max, 40u);
+  ASSERT_EQ(body.expert_tokens.size(), 2u);
+  EXPECT_EQ(body.expert_tokens[1].layer(), 3u);
+  EXPECT_EQ(body.expert_tokens[1].expert(), 1u);
+  EXPECT_EQ(body.expert_tokens[1].tokens(), uint64_t{1} << 40);
+  EXPECT_EQ(snapshot.info().alarms, "");
+  write(snapshot, 0);
+  ASSERT_OK(snapshot.end());
+  ASSERT_OK(snapshot.wait(CKPT_LEVEL_DURABLE, 60'000));
+  EXPECT_EQ(snapshot.info().alarms, "unit unit0: 3 of its floats are NaN or infinite");
+}
+
+TEST_F(SnapshotTest, APolicyThatDoesNotExistIsRefused) {
+  client::OpenOptions options;
+  options.socket = socket_;
+  options.run = "tiny";
+  options.alarms = static_cast<ckpt_alarms>(4);
+  const auto opened = Session::open(options);
+  ASSERT_FALSE(opened);
+  EXPECT_EQ(opened.error().status, CKPT_E_INVALID_ARGUMENT);
+  EXPECT_EQ(opened.error().message, "alarms 4: no such policy");
+}
+
 TEST_F(SnapshotTest, LevelsAndTheReasonOfAFailureArrive) {
   start({}, [this](FakeDaemon::Peer& peer, const fb::MessageT& message) {
     if (message.body.type == fb::MessageBody::SealSlab) {

@@ -75,6 +75,8 @@ fb::MessageT sample_begin_snapshot() {
   body.metrics.push_back(std::make_unique<fb::MetricT>());
   body.metrics.back()->name = "loss";
   body.metrics.back()->value = 2.5;
+  body.expert_tokens = {fb::ExpertTokens(3, 0, 900), fb::ExpertTokens(3, 1, 0)};
+  body.staleness_max = 40;
   return message(std::move(body));
 }
 
@@ -125,6 +127,8 @@ fb::RecordT sample_committed(uint64_t step, size_t fragments) {
   for (size_t i = 0; i < fragments; ++i) {
     body.fragments.emplace_back(static_cast<uint32_t>(i), 0, 0, 100, i * 100, 0xc0ffee, 0);
   }
+  body.expert_tokens = {fb::ExpertTokens(3, 0, 900), fb::ExpertTokens(3, 1, 0)};
+  body.alarms = {fb::Alarm(0, fb::AlarmKind::NotFinite, 2)};
   return record(std::move(body));
 }
 

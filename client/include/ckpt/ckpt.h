@@ -61,6 +61,16 @@ typedef struct ckpt_snapshot ckpt_snapshot;
 
 /* ---- session ----------------------------------------------------------------------------------*/
 
+/* What becomes of a snapshot in which something looks wrong: a float that is NaN or infinite, a
+ * unit whose bytes are those of its last version, an expert left out for longer than the run
+ * allows. */
+typedef enum ckpt_alarms {
+  CKPT_ALARMS_DEFAULT = 0, /* what the daemon's configuration says */
+  CKPT_ALARMS_OFF = 1,     /* nobody looks */
+  CKPT_ALARMS_WARN = 2,    /* it is taken; log, history and ckpt_snapshot_info tell */
+  CKPT_ALARMS_REFUSE = 3   /* it fails; the last good one stays */
+} ckpt_alarms;
+
 typedef struct ckpt_open_options {
   size_t struct_size;
   const char* socket;      /* path, or unix:PATH; NULL: $CKPTD_SOCKET */
@@ -70,6 +80,7 @@ typedef struct ckpt_open_options {
   uint64_t slab_bytes;     /* 0: 64 MiB; smaller for small models */
   int control;             /* nonzero: no arena, queries only */
   uint32_t timeout_ms;     /* of the first connection; 0: 10,000 */
+  ckpt_alarms alarms;      /* of snapshots; the strictest of their ranks' sessions counts */
 } ckpt_open_options;
 
 /* Connects, and maps the arena. On failure *session is NULL and, if error is not NULL, the sentence
@@ -179,6 +190,15 @@ typedef struct ckpt_metric {
   double value;
 } ckpt_metric;
 
+/* Tokens that the router sent to an expert since the run began, cumulative as of the snapshot's
+ * step and in its line of history: after a resume they go on from what they were at the resume
+ * point. */
+typedef struct ckpt_expert_tokens {
+  uint32_t layer;
+  uint32_t expert;
+  uint64_t tokens;
+} ckpt_expert_tokens;
+
 typedef enum ckpt_out_of_slabs {
   CKPT_SLABS_WAIT = 0, /* ckpt_snapshot_write waits for one, up to its timeout */
   CKPT_SLABS_SKIP = 1  /* ckpt_snapshot_begin fails with CKPT_E_RESOURCE_EXHAUSTED, loudly */
@@ -196,6 +216,14 @@ typedef struct ckpt_snapshot_options {
   const ckpt_metric* metrics; /* attached to the commit; from any rank */
   size_t metric_count;
   uint32_t timeout_ms; /* for slabs; 0: 60,000 */
+  /* Kept with the commit, so that its history knows how many tokens a stale expert has lost. Of all
+   * ranks together; given by any one rank (others NULL or the same). Each pair once, and only pairs
+   * that some unit has; never less than in an earlier commit. At most 65,536. */
+  const ckpt_expert_tokens* expert_tokens;
+  size_t expert_token_count;
+  /* An alarm is raised for each expert that the plan leaves out and whose newest version lies more
+   * than this many steps behind; 0: none. Of several ranks' the smallest counts. */
+  uint64_t staleness_max;
 } ckpt_snapshot_options;
 
 /* Starts a snapshot of the joined epoch. All members must give the same plan. */
@@ -243,6 +271,8 @@ typedef struct ckpt_snapshot_info {
   uint64_t stall_ns;   /* spent inside begin, write and end */
   uint64_t wait_ns;    /* of which waiting for slabs or for the daemon */
   uint64_t durable_ns; /* from begin until this rank learned that it is durable; 0 before */
+  const char* alarms;  /* with DURABLE: what looked wrong with it, in a sentence; NULL: nothing.
+                          Valid until ckpt_snapshot_free */
 } ckpt_snapshot_info;
 /* Does not block, does not look at the socket: call ckpt_poll for news. */
 CKPT_API ckpt_status ckpt_snapshot_query(const ckpt_snapshot* snapshot, ckpt_snapshot_info* info);

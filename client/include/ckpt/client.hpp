@@ -11,58 +11,13 @@
 
 #include <ckpt/ckpt.h>
 
+#include <ckpt/outcome.hpp>
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
-#include <variant>
 #include <vector>
 
 namespace ckpt::client {
-
-struct Error {
-  ckpt_status status = CKPT_OK;
-  std::string message;
-};
-
-// A T or an Error. Look before you take: value() of a failed outcome is undefined.
-template <typename T>
-class [[nodiscard]] Outcome {
- public:
-  // NOLINTNEXTLINE(google-explicit-constructor): `return value;` and `return error;` read best.
-  Outcome(T value) : state_(std::in_place_index<0>, std::move(value)) {}
-  // NOLINTNEXTLINE(google-explicit-constructor)
-  Outcome(Error error) : state_(std::in_place_index<1>, std::move(error)) {}
-
-  bool ok() const { return state_.index() == 0; }
-  explicit operator bool() const { return ok(); }
-  T& value() & { return *std::get_if<0>(&state_); }
-  const T& value() const& { return *std::get_if<0>(&state_); }
-  T&& value() && { return std::move(*std::get_if<0>(&state_)); }
-  T& operator*() & { return value(); }
-  const T& operator*() const& { return value(); }
-  T* operator->() { return &value(); }
-  const T* operator->() const { return &value(); }
-  const Error& error() const { return *std::get_if<1>(&state_); }
-
- private:
-  std::variant<T, Error> state_;
-};
-
-template <>
-class [[nodiscard]] Outcome<void> {
- public:
-  Outcome() = default;
-  // NOLINTNEXTLINE(google-explicit-constructor)
-  Outcome(Error error) : error_(std::move(error)) {}
-
-  bool ok() const { return !error_.has_value(); }
-  explicit operator bool() const { return ok(); }
-  const Error& error() const { return *error_; }
-
- private:
-  std::optional<Error> error_;
-};
 
 // ---- what goes in and out; the fields mean what they mean in ckpt.h ----------------------------
 
@@ -74,6 +29,7 @@ struct OpenOptions {
   uint64_t slab_bytes = 0;
   bool control = false;
   uint32_t timeout_ms = 0;
+  ckpt_alarms alarms = CKPT_ALARMS_DEFAULT;
 };
 
 struct TensorInfo {
@@ -127,6 +83,8 @@ struct SnapshotOptions {
   ckpt_out_of_slabs out_of_slabs = CKPT_SLABS_WAIT;
   std::vector<Metric> metrics;
   uint32_t timeout_ms = 0;
+  std::vector<ckpt_expert_tokens> expert_tokens;  // from any one rank
+  uint64_t staleness_max = 0;                     // steps; 0: any
 };
 
 struct SnapshotInfo {
@@ -137,6 +95,7 @@ struct SnapshotInfo {
   uint64_t stall_ns = 0;
   uint64_t wait_ns = 0;
   uint64_t durable_ns = 0;
+  std::string alarms;  // with DURABLE; empty: none
 };
 
 struct RestoreOptions {
@@ -202,6 +161,7 @@ class Snapshot {
     info.stall_ns = raw.stall_ns;
     info.wait_ns = raw.wait_ns;
     info.durable_ns = raw.durable_ns;
+    info.alarms = raw.alarms != nullptr ? raw.alarms : "";
     return info;
   }
 
@@ -235,6 +195,7 @@ class Session {
     raw.slab_bytes = options.slab_bytes;
     raw.control = options.control ? 1 : 0;
     raw.timeout_ms = options.timeout_ms;
+    raw.alarms = options.alarms;
     ckpt_session* handle = nullptr;
     char message[1024] = "";
     const ckpt_status status = ckpt_open(&raw, &handle, message, sizeof message);
@@ -334,6 +295,9 @@ class Session {
     raw.metrics = metrics.data();
     raw.metric_count = metrics.size();
     raw.timeout_ms = options.timeout_ms;
+    raw.expert_tokens = options.expert_tokens.data();
+    raw.expert_token_count = options.expert_tokens.size();
+    raw.staleness_max = options.staleness_max;
     ckpt_snapshot* snapshot = nullptr;
     const ckpt_status status = ckpt_snapshot_begin(handle_.get(), &raw, &snapshot);
     if (status != CKPT_OK) return failed(status);

@@ -31,6 +31,16 @@ std::string everything(const Catalog& catalog, ckpt::RunId run) {
          commit.sequence, commit.snapshot.lineage, commit.snapshot.step, commit.snapshot.epoch,
          commit.snapshot.attempt, commit.bytes, commit.full, commit.damaged, commit.deleted,
          commit.reason, commit.metrics.at("loss"));
+    for (const auto& [layer, expert, tokens] :
+         catalog.expert_tokens(run, {commit.snapshot.lineage, commit.snapshot.step})) {
+      line("  layer {} expert {} tokens {}", layer, expert, tokens);
+    }
+    line("  alarms {}", describe(commit.alarms, commit.snapshot.step, *specs));
+  }
+  for (const Refusal& refusal : catalog.refusals(run)) {
+    line("refused #{} {}@{} {} {}", refusal.sequence, refusal.snapshot.lineage,
+         refusal.snapshot.step, refusal.time_ns,
+         describe(refusal.alarms, refusal.snapshot.step, *specs));
   }
   for (ckpt::UnitId unit = 0; unit < specs->size(); ++unit) {
     line("unit {} {}", (*specs)[unit].name, (*specs)[unit].bytes);
@@ -74,10 +84,15 @@ void expect_views_match(const Catalog& catalog, const HistoryModel& model) {
     for (ckpt::Step step = 0; step <= 40; ++step) {
       const ViewPoint point{id, step};
       ASSERT_EQ(catalog.complete(kTestRun, point), model.complete(point)) << id << "@" << step;
+      const auto sums = catalog.newest_sums(kTestRun, point);
+      ASSERT_EQ(sums.size(), model.units.size());
       for (ckpt::UnitId unit = 0; unit < model.units.size(); ++unit) {
         auto version = catalog.newest_version(kTestRun, unit, point, std::nullopt);
         ASSERT_EQ(point_of(version), model.newest(unit, point)) << id << "@" << step;
+        ASSERT_EQ(sums[unit].has_value(), version.has_value()) << id << "@" << step;
         if (!version) continue;
+        EXPECT_EQ((ViewPoint{sums[unit]->lineage, sums[unit]->step}), point_of(version));
+        EXPECT_EQ(sums[unit]->crc32c, version->crc32c);
         expect_version_holds(*version, model.units[unit]);
         // And down the whole chain of older ones.
         const auto older = catalog.newest_version(kTestRun, unit, point, version->snapshot);

@@ -57,6 +57,39 @@ TEST_F(CatalogTest, AnAbandonedFutureNeverShows) {
   EXPECT_EQ(catalog_.latest_complete(kTestRun, 0), (ViewPoint{1, 5}));
 }
 
+TEST_F(CatalogTest, TokensAreThoseOfTheLineOfHistory) {
+  const auto commit_tokens = [&](ViewPoint point, uint64_t tokens) {
+    must(committed({.point = point, .units = {0}, .tokens = {{0, 0, tokens}}}, units_));
+  };
+  commit_tokens({1, 5}, 50);
+  commit_tokens({1, 10}, 100);
+  must(lineage_opened(2, 1, 5));
+  commit({2, 7}, {0});  // brings none
+  EXPECT_EQ(catalog_.expert_tokens(kTestRun, {1, 10}),
+            (ckpt::ExpertTokenCounts{{.layer = 0, .expert = 0, .tokens = 100}}));
+  EXPECT_TRUE(catalog_.expert_tokens(kTestRun, {2, 7}).empty());
+  EXPECT_EQ(catalog_.newest_expert_tokens(kTestRun, {1, 20})->commit, (ViewPoint{1, 10}));
+  // Step 10 of lineage 1 is an abandoned future of lineage 2.
+  const auto newest = catalog_.newest_expert_tokens(kTestRun, {2, 20});
+  EXPECT_EQ(newest->commit, (ViewPoint{1, 5}));
+  EXPECT_EQ(newest->counts[0].tokens, 50u);
+  EXPECT_FALSE(catalog_.newest_expert_tokens(kTestRun, {2, 4}).has_value());
+  must(deleted({1, 5}, "retention"));
+  EXPECT_FALSE(catalog_.newest_expert_tokens(kTestRun, {2, 20}).has_value());
+}
+
+// More commits than are read one after another: what they do not have is looked up.
+TEST_F(CatalogTest, SumsOfUnitsThatAreSeldomSaved) {
+  commit({1, 1}, {1});
+  for (ckpt::Step step = 2; step < 300; ++step) commit({1, step}, {0});
+  const auto sums = catalog_.newest_sums(kTestRun, {1, 400});
+  ASSERT_EQ(sums.size(), 3u);
+  EXPECT_EQ(sums[0]->step, 299u);
+  EXPECT_EQ(sums[1]->step, 1u);
+  EXPECT_EQ(sums[1]->crc32c, catalog_.newest_version(kTestRun, 1, {1, 400}, {})->crc32c);
+  EXPECT_FALSE(sums[2].has_value());
+}
+
 TEST_F(CatalogTest, ADamagedCommitIsListedAndPassedOver) {
   commit_full({1, 5});
   commit_full({1, 10});

@@ -108,13 +108,22 @@ class HistoryMaker {
     if (kind < 78) return damage();
     if (kind < 86) return remove();
     if (kind < 93) return tag();
-    if (kind < 96) return add(epoch_opened(draw(100)));
+    if (kind < 95) return add(epoch_opened(draw(100)));
+    if (kind < 97) return add(snapshot_refused({any_lineage(), draw(40)}, any_alarms()));
     ckpt::UnitSpec late;
     late.name = fmt::format("late.{}", model().units.size());
     late.bytes = 1 + draw(50);
     add_units({late});
   }
 
+  std::vector<fb::Alarm> any_alarms() {
+    std::vector<fb::Alarm> alarms;
+    for (uint64_t i = draw(4); i > 0; --i) {
+      alarms.emplace_back(static_cast<ckpt::UnitId>(draw(model().units.size())),
+                          static_cast<fb::AlarmKind>(draw(3)), draw(40));
+    }
+    return alarms;
+  }
   ckpt::LineageId any_lineage() {
     return static_cast<ckpt::LineageId>(1 + draw(model().lineages.size()));
   }
@@ -145,6 +154,8 @@ class HistoryMaker {
       if (spec.full || draw(3) == 0) spec.units.push_back(unit);
     }
     if (spec.units.empty()) spec.units.push_back(0);
+    if (draw(2) == 0) spec.tokens = {{0, 0, draw(1000)}, {0, 1, draw(1000)}};
+    spec.alarms = any_alarms();
     add(committed(spec, model().units));
     commits.push_back({spec.point, {spec.units.begin(), spec.units.end()}, spec.full});
   }

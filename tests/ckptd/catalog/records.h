@@ -94,6 +94,19 @@ inline fb::RecordT untagged(const std::string& tag, ckpt::RunId run = kTestRun) 
   return make_record(std::move(body));
 }
 
+inline fb::RecordT snapshot_refused(ViewPoint point, std::vector<fb::Alarm> alarms,
+                                    uint32_t attempt = 0, ckpt::RunId run = kTestRun) {
+  fb::SnapshotRefusedT body;
+  body.run = run;
+  body.lineage = point.lineage;
+  body.epoch = 1;
+  body.step = point.step;
+  body.attempt = attempt;
+  body.time_ns = 1'700'000'000'000'000'000 + point.step * 1'000'000'000;
+  body.alarms = std::move(alarms);
+  return make_record(std::move(body));
+}
+
 // The bytes of a unit as of a commit, so small that tests can hold them.
 inline std::vector<std::byte> unit_bytes(const ckpt::UnitSpec& spec, ViewPoint point) {
   std::vector<std::byte> bytes(spec.bytes);
@@ -112,6 +125,9 @@ struct CommitSpec {
   uint64_t pieces = 2;  // fragments of each unit
   ckpt::Epoch epoch = 1;
   uint32_t attempt = 0;
+  std::vector<fb::ExpertTokens> tokens = {};
+  std::vector<fb::Alarm> alarms = {};
+  std::map<std::string, double> metrics = {};  // beside the loss
 };
 // One extent that holds every fragment, one after another.
 inline fb::RecordT committed(const CommitSpec& spec, const std::vector<ckpt::UnitSpec>& units,
@@ -144,6 +160,14 @@ inline fb::RecordT committed(const CommitSpec& spec, const std::vector<ckpt::Uni
   body.metrics.push_back(std::make_unique<fb::MetricT>());
   body.metrics.back()->name = "loss";
   body.metrics.back()->value = 1.0 / static_cast<double>(1 + spec.point.step);
+  for (const auto& [name, value] : spec.metrics) {
+    body.metrics.push_back(std::make_unique<fb::MetricT>());
+    body.metrics.back()->name = name;
+    body.metrics.back()->value = value;
+  }
+  body.expert_tokens = spec.tokens;
+  body.alarms = spec.alarms;
+  body.alarms_left_out = static_cast<uint32_t>(spec.alarms.size() / 2);
   return make_record(std::move(body));
 }
 

@@ -92,6 +92,7 @@ bool FakeTrainer::greet(bool readopt) {
   hello.arena_bytes = options_.arena_bytes;
   hello.slab_bytes = options_.slab_bytes;
   hello.readopt = readopt;
+  hello.alarms = options_.alarms;
   if (readopt) hello.arena_bytes = arena_->layout().arena_bytes();
   fb::MessageT message;
   message.body.Set(std::move(hello));
@@ -189,6 +190,8 @@ void FakeTrainer::begin(ckpt::Step step, const ckpt::Plan& plan, uint64_t salt, 
   metric->name = "loss";
   metric->value = 1.0 / static_cast<double>(step + 1);
   body.metrics.push_back(std::move(metric));
+  body.expert_tokens = expert_tokens;
+  body.staleness_max = staleness_max;
   send(body);
 }
 
@@ -210,7 +213,7 @@ bool FakeTrainer::fill(ckpt::Step step) {
     for (const Piece& piece : pieces) {
       const auto [unit, offset, length] = piece.range;
       for (uint64_t i = 0; i < length; ++i) {
-        memory[piece.payload_offset + i] = state_byte(unit, step, snapshot.salt, offset + i);
+        memory[piece.payload_offset + i] = byte_at(unit, step, snapshot.salt, offset + i);
       }
       const uint32_t crc = ckpt::base::crc32c(memory.subspan(piece.payload_offset, length));
       seal.fragments.emplace_back(unit, crc, offset, length, piece.payload_offset);
@@ -238,6 +241,7 @@ void FakeTrainer::listen() {
     }
     EXPECT_GE(state->level, snapshot->second.level) << "levels only rise";
     snapshot->second.level = state->level;
+    snapshot->second.alarms = state->alarms;
     snapshot->second.reason = state->reason;
   }
   if (auto ended = take<fb::EpochEndedT>()) epoch_ended_ = std::move(ended);

@@ -3,6 +3,7 @@
 // be checked. Nothing here is shared with libckpt: the two agree on wire.fbs alone.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -36,6 +37,7 @@ class FakeTrainer {
     uint64_t slab_bytes = 64ull << 10;
     fb::SessionKind kind = fb::SessionKind::Trainer;
     bool wait_for_arena = true;  // connect() returns once all slabs are faulted in
+    fb::AlarmPolicy alarms = fb::AlarmPolicy::Default;
   };
   FakeTrainer(World& world, const Options& options);
 
@@ -94,6 +96,7 @@ class FakeTrainer {
     std::vector<fb::SealSlabT> seals;  // kept until it is durable
     fb::SnapshotLevel level = fb::SnapshotLevel::Open;
     std::string reason;
+    std::string alarms;
     bool sealed = false;
   };
   // This rank's part of the plan.
@@ -126,6 +129,13 @@ class FakeTrainer {
   ckpt::MutableByteView slab(uint32_t slab) { return arena_->slab(slab); }
   ckpt::base::UniqueFd& arena_fd() { return arena_fd_; }
   std::vector<ckpt::UnitSpec> units;
+
+  // Of the snapshots that are begun from now on.
+  std::vector<fb::ExpertTokens> expert_tokens;
+  uint64_t staleness_max = 0;
+  // The state, where it is not state_byte().
+  std::function<std::byte(ckpt::UnitId, ckpt::Step, uint64_t salt, uint64_t offset)> byte_at =
+      state_byte;
 
  private:
   bool greet(bool readopt);

@@ -93,6 +93,31 @@ TEST_F(IngestTest, CommitsWhenEverythingIsWritten) {
   EXPECT_EQ(ingest.open_count(), 0u);
 }
 
+TEST_F(IngestTest, AnyRankMayBringTokensAndAllMustBringTheSame) {
+  const ckpt::ExpertTokenCounts counts = {{.layer = 0, .expert = 1, .tokens = 70}};
+  Ingest::Begin second = part(5, 1);
+  second.expert_tokens = counts;
+  ASSERT_TRUE(begin(part(5, 0)).status.ok());
+  ASSERT_TRUE(begin(second).status.ok());
+  ASSERT_TRUE(ingest.sealed(key(5), 0, sealed(part0)).status.ok());
+  ASSERT_TRUE(ingest.sealed(key(5), 1, sealed(part1)).status.ok());
+  ASSERT_TRUE(ingest.written(key(5), {}).empty());
+  const auto actions = ingest.written(key(5), {});
+  const auto* commit = only<Ingest::CommitAction>(actions);
+  ASSERT_NE(commit, nullptr);
+  EXPECT_EQ(commit->expert_tokens, counts);
+
+  Ingest::Begin other = part(6, 0);
+  other.expert_tokens = {{.layer = 0, .expert = 1, .tokens = 71}};
+  second = part(6, 1);
+  second.expert_tokens = counts;
+  ASSERT_TRUE(begin(other).status.ok());
+  const auto outcome = begin(second);
+  EXPECT_THAT(outcome.status.error().message,
+              HasSubstr("run tiny step 6: rank 1 gives other token counts of experts than rank 0"));
+  EXPECT_NE(only<Ingest::FailAction>(outcome.actions), nullptr);
+}
+
 TEST_F(IngestTest, WritesMayEndBeforeTheOthersBegin) {
   ASSERT_TRUE(begin(part(5, 1)).status.ok());
   EXPECT_TRUE(ingest.sealed(key(5), 1, sealed(part1)).actions.empty());

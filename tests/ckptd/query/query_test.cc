@@ -183,6 +183,70 @@ TEST_F(QueryTest, ExpertsByLayer) {
             (json{{"expert", 1}, {"version_step", 5}, {"staleness", 5}, {"lost_tokens", nullptr}}));
 }
 
+// Lineage 1 counts to step 20; lineage 2 forks at 10, where expert 1 had 40 tokens, and counts on
+// from there. What lineage 1 counted after the fork never shows in it.
+class LostTokensTest : public QueryTest {
+ protected:
+  void SetUp() override {
+    add(store_opened());
+    add(run_created());
+    add(units_registered(units_));
+    add(lineage_opened(1, 0, 0));
+    commit_tokens({1, 5}, all_units(units_), 10, 20);
+    commit_tokens({1, 10}, {0, 1, 4}, 15, 40);
+    commit_tokens({1, 20}, {0, 1, 4}, 100, 900);
+    add(lineage_opened(2, 1, 10));
+    commit_tokens({2, 12}, {0, 4}, 18, 47);  // of expert 0 the weights alone
+  }
+  void commit_tokens(ViewPoint point, std::vector<ckpt::UnitId> units, uint64_t expert0,
+                     uint64_t expert1) {
+    const bool full = units.size() == units_.size();
+    add(committed({.point = point,
+                   .units = std::move(units),
+                   .full = full,
+                   .tokens = {{0, 0, expert0}, {0, 1, expert1}},
+                   .metrics = {{"plt", 0.25}}},
+                  units_));
+  }
+  json lost(const std::string& target) {
+    json list = json::array();
+    const json document = ask("experts", {{"target", target}});
+    for (const json& expert : document["layers"][0]["experts"]) {
+      list.push_back(expert["lost_tokens"]);
+    }
+    return list;
+  }
+};
+
+TEST_F(LostTokensTest, AreTheDifferenceOfTheCounts) {
+  EXPECT_EQ(lost("tiny~1@5"), json::parse("[0, 0]"));
+  EXPECT_EQ(lost("tiny~1@10"), json::parse("[0, 20]"));
+  EXPECT_EQ(lost("tiny~1@20"), json::parse("[0, 880]"));
+}
+
+TEST_F(LostTokensTest, FollowTheLineageAndTheOlderPart) {
+  // Expert 0: its optimizer is of step 10 (15 tokens), expert 1 of step 5 (20 tokens).
+  EXPECT_EQ(lost("tiny~2@12"), json::parse("[3, 27]"));
+  const json view = ask("show", {{"target", "tiny~2@12"}});
+  EXPECT_EQ(view["units"][0]["lost_tokens"], 0) << "the weights are new";
+  EXPECT_EQ(view["units"][1]["lost_tokens"], 3);
+  EXPECT_EQ(view["units"][2]["lost_tokens"], 27);
+  EXPECT_EQ(view["units"][4]["lost_tokens"], nullptr) << "no expert";
+}
+
+TEST_F(LostTokensTest, AreNullWhereCountsAreMissing) {
+  commit({2, 14}, {4}, false);
+  EXPECT_EQ(lost("tiny~2@14"), json::parse("[null, null]")) << "the view's commit has none";
+  add(committed({.point = {2, 16}, .units = {0, 1, 4}, .tokens = {{0, 1, 60}}}, units_));
+  EXPECT_EQ(lost("tiny~2@16"), json::parse("[0, 40]"));
+  add(committed({.point = {2, 18}, .units = {4}, .tokens = {{0, 0, 30}, {0, 1, 10}}}, units_));
+  EXPECT_EQ(lost("tiny~2@18"), json::parse("[null, null]")) << "not counted then; contradiction";
+}
+
+TEST_F(LostTokensTest, TheLogHasThePltThatTheTrainerCounted) {
+  for (const json& commit : ask("log", {{"target", "tiny"}})) EXPECT_EQ(commit["plt"], 0.25);
+}
+
 TEST_F(QueryTest, DiffListsWhatChanged) {
   const json diff = ask("diff", {{"from", "tiny~1@5"}, {"to", "tiny~1@10"}});
   ASSERT_EQ(diff["units"].size(), 3u);

@@ -53,6 +53,9 @@ TEST(Frame, KeepsEveryField) {
   EXPECT_EQ(begin.out_of_slabs, fb::OutOfSlabs::Skip);
   EXPECT_EQ(begin.metrics.at(0)->name, "loss");
   EXPECT_EQ(begin.metrics.at(0)->value, 2.5);
+  EXPECT_EQ(begin.expert_tokens.at(0).tokens(), 900u);
+  EXPECT_EQ(begin.expert_tokens.at(1).expert(), 1u);
+  EXPECT_EQ(begin.staleness_max, 40u);
 }
 
 TEST(Frame, DecodesAtEveryAlignment) {

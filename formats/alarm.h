@@ -1,0 +1,48 @@
+// What looked wrong with a unit of a snapshot, as history keeps it and people read it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "formats/base/ids.h"
+#include "formats/unit.h"
+#include "formats/wire/records_generated.h"
+
+namespace ckpt {
+
+struct Alarm {
+  UnitId unit = 0;
+  fb::AlarmKind kind = fb::AlarmKind::NotFinite;
+  uint64_t value = 0;  // floats, or a step: see records.fbs
+  bool operator==(const Alarm&) const = default;
+};
+inline constexpr size_t kAlarmKinds = 3;
+
+// "not_finite", "unchanged", "stale"; "unknown" for a kind of a later schema.
+std::string_view alarm_kind_name(fb::AlarmKind kind);
+
+// What one snapshot raised: the first kAlarmsListedMax of them, and how many more there are.
+struct AlarmList {
+  std::vector<Alarm> alarms;
+  uint32_t left_out = 0;
+
+  bool empty() const { return alarms.empty(); }
+  size_t total() const { return alarms.size() + left_out; }
+  void add(const Alarm& alarm);
+  bool operator==(const AlarmList&) const = default;
+};
+// A model that has gone to NaN has all its units in the list; 64 KiB of a record say enough.
+inline constexpr size_t kAlarmsListedMax = 4096;
+
+std::vector<fb::Alarm> to_fb(const AlarmList& list);
+AlarmList from_fb(const std::vector<fb::Alarm>& alarms, uint32_t left_out);
+
+// "unit layers.0.experts.1.weights: 3 of its floats are NaN or infinite". `step` is that of the
+// snapshot.
+std::string describe(const Alarm& alarm, Step step, const std::vector<UnitSpec>& units);
+// The first few in one sentence, and how many more.
+std::string describe(const AlarmList& list, Step step, const std::vector<UnitSpec>& units);
+
+}  // namespace ckpt
