@@ -55,13 +55,19 @@ Result<StepResult> Trainer::step(Comm& comm, Model& model, Progress& progress,
   result.loss = static_cast<float>(loss);
   result.gradient_norm = gradients.norm;
   result.learning_rate = learning_rate(config_.schedule, progress.step);
+  progress.expert_updates.resize(routed.size());
   result.applied = gradients.finite && std::isfinite(gradients.norm) && std::isfinite(result.loss);
   if (result.applied) {
     adamw_step(model, config_.adamw,
                {.learning_rate = result.learning_rate,
                 .gradient_factor = clip_factor(gradients.norm, config_.adamw.clip_norm),
                 .step = progress.applied,
-                .routed_tokens = routed});
+                .routed_tokens = routed,
+                .expert_steps = progress.expert_updates});
+    for (size_t i = 0; i < routed.size(); ++i) {
+      const bool idle = config_.adamw.idle_experts == IdleExperts::kSkip && routed[i] == 0;
+      if (!idle) ++progress.expert_updates[i];
+    }
     ++progress.applied;
     progress.skipped_in_a_row = 0;
   } else {

@@ -32,6 +32,10 @@ struct Progress {
   uint64_t tokens = 0;                 // trained on
   std::vector<int64_t> routed_tokens;  // assignments to every expert so far, [layers * experts]
   std::vector<int64_t> routed_last;    // of the last step
+  // AdamW steps of every expert, [layers * experts]: as many as `applied`, unless the expert was
+  // restored from an older version than the rest or had none of its own (--idle-experts skip).
+  // In a checkpoint they are with the experts, not with the rest.
+  std::vector<int64_t> expert_updates;
   bool operator==(const Progress&) const = default;
 };
 

@@ -34,12 +34,16 @@ void adamw_step(Model& model, const AdamWOptions& options, const StepInput& inpu
   const bool skip_idle = options.idle_experts == IdleExperts::kSkip;
   const size_t experts = model.config().experts;
   CKPT_ASSERT(!skip_idle || input.routed_tokens.size() == model.config().layers * experts);
-  const ckpt::kernels::AdamWStep step{
-      input.learning_rate,  options.beta1,         options.beta2, options.eps,
-      options.weight_decay, input.gradient_factor, input.step + 1};
+  CKPT_ASSERT(input.expert_steps.empty() ||
+              input.expert_steps.size() == model.config().layers * experts);
+  ckpt::kernels::AdamWStep step{input.learning_rate, options.beta1,        options.beta2,
+                                options.eps,         options.weight_decay, input.gradient_factor,
+                                input.step + 1};
   for (Parameter& parameter : model.dense()) update(parameter, step);
   for (Expert& expert : model.experts().owned()) {
-    if (skip_idle && input.routed_tokens[expert.layer * experts + expert.expert] == 0) continue;
+    const size_t at = expert.layer * experts + expert.expert;
+    if (skip_idle && input.routed_tokens[at] == 0) continue;
+    if (!input.expert_steps.empty()) step.step = static_cast<uint64_t>(input.expert_steps[at]) + 1;
     update(expert.w1, step);
     update(expert.w2, step);
     update(expert.w3, step);

@@ -43,6 +43,8 @@ struct StepInput {
   uint64_t step = 0;           // steps applied before this one; bias correction uses step + 1
   // kSkip only: tokens per expert over all ranks in this step, [layers * experts].
   std::span<const int64_t> routed_tokens;
+  // The same as `step` for every expert by itself, [layers * experts]; empty: all are at `step`.
+  std::span<const int64_t> expert_steps;
 };
 
 // Updates every dense parameter and every owned expert of this rank. Purely local and pure in its

@@ -1,7 +1,9 @@
 #include "trainer/checkpoint/plan.h"
 
-#include "formats/base/assert.h"
-#include "formats/base/checked.h"
+#include <algorithm>
+#include <numeric>
+
+#include "trainer/placement/layer_slots.h"
 
 namespace moetrain {
 
@@ -18,34 +20,45 @@ std::vector<std::vector<uint32_t>> owners(const ExpertPlacement& placement) {
   return ranks;
 }
 
-void cut_evenly(uint32_t unit, uint64_t bytes, uint32_t ranks, std::vector<ckpt_fragment>& plan) {
-  uint64_t begin = 0;
-  for (uint32_t rank = 0; rank < ranks; ++rank) {
-    const bool last = rank + 1 == ranks;
-    const uint64_t end =
-        last ? bytes : ckpt::base::align_down(bytes / ranks * (rank + 1), kDenseCutBytes);
-    if (end > begin) plan.push_back({rank, unit, begin, end - begin});
-    begin = end;
-  }
-}
-
 }  // namespace
 
 std::vector<ckpt_fragment> snapshot_plan(const std::vector<StateUnit>& units,
-                                         const ExpertPlacement& placement) {
-  const auto owner = owners(placement);
+                                         const std::vector<uint32_t>& unit_ids,
+                                         const ExpertPlacement& placement, DenseSharding dense) {
+  std::vector<std::vector<std::vector<uint32_t>>> ranks_of;  // [layer][expert]
+  for (const auto& layer : placement.slots) ranks_of.push_back(holders(layer, placement.experts));
+  std::vector<ShareUnit> wanted;
+  for (const uint32_t id : unit_ids) {
+    const StateUnit& unit = units.at(id);
+    ShareUnit& what = wanted.emplace_back(ShareUnit{unit.bytes, {}});
+    if (id == kTrainerUnit) what.holders = {0};
+    if (unit.expert) what.holders = ranks_of.at(*unit.layer).at(*unit.expert);
+  }
   std::vector<ckpt_fragment> plan;
-  for (uint32_t id = 0; id < units.size(); ++id) {
-    const StateUnit& unit = units[id];
-    if (id == kTrainerUnit) {
-      plan.push_back({0, id, 0, unit.bytes});
-    } else if (unit.expert) {
-      plan.push_back({owner.at(*unit.layer).at(*unit.expert), id, 0, unit.bytes});
-    } else {
-      cut_evenly(id, unit.bytes, placement.ranks, plan);
-    }
+  for (const Share& share : share_units(wanted, placement.ranks, dense)) {
+    plan.push_back({share.rank, unit_ids[share.unit], share.offset, share.length});
   }
   return plan;
+}
+
+uint64_t largest_share(const std::vector<StateUnit>& units, const ExpertPlacement& placement,
+                       DenseSharding dense) {
+  const auto full = snapshot_plan(units, all_units(units), placement, dense);
+  uint64_t most = 0;
+  for (uint32_t rank = 0; rank < placement.ranks; ++rank) {
+    most = std::max(most, bytes_of_rank(full, rank));
+  }
+  if (dense != DenseSharding::kAdaptive) return most;
+  // With fewer experts whole units may be dealt out otherwise: at most one of them more.
+  uint64_t largest = 0;
+  for (const StateUnit& unit : units) largest = std::max(largest, unit.expert ? 0 : unit.bytes);
+  return most + largest;
+}
+
+std::vector<uint32_t> all_units(const std::vector<StateUnit>& units) {
+  std::vector<uint32_t> ids(units.size());
+  std::iota(ids.begin(), ids.end(), 0u);
+  return ids;
 }
 
 std::vector<uint32_t> units_of_rank(const std::vector<StateUnit>& units,

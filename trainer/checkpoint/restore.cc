@@ -27,9 +27,9 @@ void note_stale(const StateUnit& unit, uint32_t id, const client::Restored& rest
                 RestoreSummary& summary) {
   if (!summary.stale_units.empty() && summary.stale_units.back() == id) return;
   summary.stale_units.push_back(id);
-  summary.notes.push_back(fmt::format("unit {} is from step {}{}{}", unit.name,
-                                      restored.version.step, restored.note.empty() ? "" : ": ",
-                                      restored.note));
+  if (restored.note.empty()) return;  // an expert that newer snapshots did not take
+  summary.notes.push_back(
+      fmt::format("unit {} is from step {}: {}", unit.name, restored.version.step, restored.note));
 }
 
 }  // namespace

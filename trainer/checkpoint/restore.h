@@ -14,7 +14,8 @@ struct RestoreSummary {
   uint64_t bytes_memory = 0;          // came from ckptd's arenas
   uint64_t bytes_disk = 0;            // came from its segments
   std::vector<uint32_t> stale_units;  // restored from an older step than the view's
-  std::vector<std::string> notes;     // "unit NAME: why it is older", one per stale unit
+  std::vector<std::string>
+      notes;  // "unit NAME: ...", of those that a newer version cannot be read of
 };
 
 // Fills the memory of the given units as of the view. Every byte has been checked against its CRC

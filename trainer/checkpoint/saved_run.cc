@@ -107,7 +107,8 @@ Result<LoadedModel> load_saved_model(const std::string& socket, const std::strin
   // The run exists: this says that both sides mean the same units.
   CKPT_TRY(to_status(session.register_units(registration(units), to_json(saved.config))));
   std::vector<std::byte> trainer_unit(units[kTrainerUnit].bytes);
-  const StateMemory memory(units, *loaded.model, trainer_unit);
+  ExpertStamps stamps({shape.layers, shape.experts});
+  const StateMemory memory(units, *loaded.model, trainer_unit, stamps);
   CKPT_ASSIGN(RestoreSummary summary,
               restore_units(session, run, {saved.lineage, saved.step}, units,
                             units_of_rank(units, placement, 0), memory));

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <numeric>
 
 #include "trainer/checkpoint/client_status.h"
 
@@ -22,12 +21,6 @@ double ms_since(Clock::time_point begin) {
 
 }  // namespace
 
-Snapshotter::Snapshotter(client::Session& session, const std::vector<StateUnit>& units,
-                         std::vector<ckpt_fragment> plan, uint32_t rank)
-    : session_(session), plan_(std::move(plan)), unit_ids_(units.size()), rank_(rank) {
-  std::iota(unit_ids_.begin(), unit_ids_.end(), 0u);
-}
-
 // Bounds what is in flight. The oldest snapshot stays in the queue, so that it is reported.
 Status Snapshotter::make_room(uint64_t step, const BackPressure& pressure) {
   const auto is_open = [](const InFlight& snapshot) {
@@ -45,8 +38,9 @@ Status Snapshotter::make_room(uint64_t step, const BackPressure& pressure) {
   return waited;
 }
 
-Status Snapshotter::fill(client::Snapshot& snapshot, const StateMemory& memory) {
-  for (const ckpt_fragment& fragment : plan_) {
+Status Snapshotter::fill(client::Snapshot& snapshot, const std::vector<ckpt_fragment>& fragments,
+                         const StateMemory& memory) {
+  for (const ckpt_fragment& fragment : fragments) {
     if (fragment.rank != rank_) continue;
     for (const MemoryPiece& piece :
          memory.pieces(fragment.unit, fragment.offset, fragment.length)) {
@@ -57,22 +51,24 @@ Status Snapshotter::fill(client::Snapshot& snapshot, const StateMemory& memory) 
   return to_status(snapshot.end());
 }
 
-Status Snapshotter::take(uint64_t step, uint32_t attempt, const StateMemory& memory,
-                         const std::vector<client::Metric>& metrics, const BackPressure& pressure) {
+Status Snapshotter::take(Request request, const StateMemory& memory, const BackPressure& pressure) {
   const auto begin = Clock::now();
+  const uint64_t step = request.step;
   CKPT_TRY(make_room(step, pressure));
   // What is left of the wait; 0 would mean the library's own default.
   const double left_ms = pressure.wait_ms_max - ms_since(begin);
-  CKPT_ASSIGN(
-      client::Snapshot snapshot,
-      to_result(session_.begin({.step = step,
-                                .attempt = attempt,
-                                .units = unit_ids_,
-                                .fragments = plan_,
-                                .out_of_slabs = pressure.policy,
-                                .metrics = metrics,
-                                .timeout_ms = static_cast<uint32_t>(std::max(left_ms, 1.0))})));
-  Status filled = fill(snapshot, memory);
+  client::SnapshotOptions options;
+  options.step = step;
+  options.attempt = request.attempt;
+  options.units = std::move(request.units);
+  options.fragments = std::move(request.fragments);
+  options.out_of_slabs = pressure.policy;
+  options.metrics = std::move(request.metrics);
+  options.timeout_ms = static_cast<uint32_t>(std::max(left_ms, 1.0));
+  options.expert_tokens = std::move(request.expert_tokens);
+  options.staleness_max = request.staleness_max;
+  CKPT_ASSIGN(client::Snapshot snapshot, to_result(session_.begin(options)));
+  Status filled = fill(snapshot, options.fragments, memory);
   if (!filled.ok()) {
     (void)snapshot.abort(filled.error().message);
     return filled;

@@ -1,4 +1,4 @@
-// Snapshotter: takes full snapshots of one rank's share, asynchronously.
+// Snapshotter: takes one rank's share of snapshots, asynchronously.
 //
 // take() blocks for the copy into the arena (and, by policy, for slabs); writing, committing and
 // the answer come later, seen through Session::poll() and settled(). A snapshot that fails is an
@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "formats/base/result.h"
-#include "trainer/checkpoint/plan.h"
 #include "trainer/checkpoint/state_memory.h"
 
 namespace moetrain {
@@ -37,16 +36,23 @@ class Snapshotter {
     // of it for each further slab.
     uint32_t wait_ms_max = 10'000;
   };
-  // Session and units outlive it; an epoch has been joined.
-  Snapshotter(ckpt::client::Session& session, const std::vector<StateUnit>& units,
-              std::vector<ckpt_fragment> plan, uint32_t rank);
+  // The session outlives it; an epoch has been joined.
+  Snapshotter(ckpt::client::Session& session, uint32_t rank) : session_(session), rank_(rank) {}
 
-  // Copies this rank's share of all units, as they are now, and hands it over. Every rank of the
+  // What to take, the same on every rank but for what only one rank gives.
+  struct Request {
+    uint64_t step = 0;
+    uint32_t attempt = 0;  // tells repeated attempts at one step apart
+    std::vector<uint32_t> units;
+    std::vector<ckpt_fragment> fragments;  // of all ranks
+    std::vector<ckpt::client::Metric> metrics;
+    std::vector<ckpt_expert_tokens> expert_tokens;
+    uint64_t staleness_max = 0;  // steps; an expert that is older raises an alarm
+  };
+  // Copies this rank's share of the units, as they are now, and hands it over. Every rank of the
   // epoch takes the same steps. On failure this rank's part is abandoned and nothing is in flight
   // for the step; the other ranks should abandon theirs.
-  // `attempt` tells repeated attempts at one step apart.
-  Status take(uint64_t step, uint32_t attempt, const StateMemory& memory,
-              const std::vector<ckpt::client::Metric>& metrics, const BackPressure& pressure);
+  Status take(Request request, const StateMemory& memory, const BackPressure& pressure);
 
   // Those that are durable or failed since the last call. Looks at no socket: poll the session.
   std::vector<SnapshotOutcome> settled();
@@ -73,12 +79,11 @@ class Snapshotter {
   static constexpr size_t kInFlightMax = 3;
 
   Status make_room(uint64_t step, const BackPressure& pressure);
-  Status fill(ckpt::client::Snapshot& snapshot, const StateMemory& memory);
+  Status fill(ckpt::client::Snapshot& snapshot, const std::vector<ckpt_fragment>& fragments,
+              const StateMemory& memory);
   static SnapshotOutcome outcome_of(const InFlight& snapshot);
 
   ckpt::client::Session& session_;
-  std::vector<ckpt_fragment> plan_;
-  std::vector<uint32_t> unit_ids_;
   const uint32_t rank_;
   std::deque<InFlight> in_flight_;
 };

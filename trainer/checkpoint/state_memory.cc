@@ -17,6 +17,8 @@ std::span<std::byte> buffer_of(Parameter& parameter, StateBuffer buffer) {
       return std::as_writable_bytes(std::span(parameter.m));
     case StateBuffer::kSecondMoment:
       return std::as_writable_bytes(std::span(parameter.v));
+    case StateBuffer::kStamp:
+      break;  // no parameter's
   }
   CKPT_ASSERT(false);
 }
@@ -24,9 +26,23 @@ std::span<std::byte> buffer_of(Parameter& parameter, StateBuffer buffer) {
 }  // namespace
 
 StateMemory::StateMemory(const std::vector<StateUnit>& units, Model& model,
-                         std::span<std::byte> trainer_unit)
-    : units_(units), trainer_unit_(trainer_unit) {
+                         std::span<std::byte> trainer_unit, ExpertStamps& stamps)
+    : units_(units),
+      trainer_unit_(trainer_unit),
+      stamps_(stamps),
+      experts_(model.config().experts) {
   for (Parameter* parameter : model.parameters()) parameters_[parameter->spec.name] = parameter;
+}
+
+std::span<std::byte> StateMemory::memory_of(const StateUnit& unit, const UnitTensor& tensor) const {
+  if (tensor.buffer == StateBuffer::kStamp) {
+    const auto part = unit.part == "weights" ? ExpertPart::kWeights : ExpertPart::kOptimizer;
+    ExpertStamp& stamp = stamps_.at(part, size_t{*unit.layer} * experts_ + *unit.expert);
+    return std::as_writable_bytes(std::span(&stamp, 1));
+  }
+  const auto parameter = parameters_.find(tensor.parameter);
+  CKPT_ASSERT_MSG(parameter != parameters_.end(), tensor.parameter);
+  return buffer_of(*parameter->second, tensor.buffer);
 }
 
 std::vector<MemoryPiece> StateMemory::pieces(uint32_t unit, uint64_t offset,
@@ -39,9 +55,7 @@ std::vector<MemoryPiece> StateMemory::pieces(uint32_t unit, uint64_t offset,
     const uint64_t begin = std::max(offset, tensor.offset);
     const uint64_t end = std::min(offset + length, tensor.offset + tensor.bytes);
     if (begin >= end) continue;
-    const auto parameter = parameters_.find(tensor.parameter);
-    CKPT_ASSERT_MSG(parameter != parameters_.end(), tensor.parameter);
-    const std::span<std::byte> memory = buffer_of(*parameter->second, tensor.buffer);
+    const std::span<std::byte> memory = memory_of(state, tensor);
     CKPT_ASSERT_MSG(memory.size() == tensor.bytes, tensor.parameter);
     pieces.push_back({begin, memory.subspan(begin - tensor.offset, end - begin)});
   }

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "trainer/checkpoint/expert_stamps.h"
 #include "trainer/checkpoint/units.h"
 #include "trainer/model/model.h"
 
@@ -18,20 +19,25 @@ struct MemoryPiece {
   std::span<std::byte> bytes;
 };
 
-// Borrows the model's parameters and the buffer of the trainer unit; both must outlive it and keep
-// their addresses.
+// Borrows the model's parameters, the buffer of the trainer unit and the stamps of experts; all
+// must outlive it and keep their addresses.
 class StateMemory {
  public:
-  StateMemory(const std::vector<StateUnit>& units, Model& model, std::span<std::byte> trainer_unit);
+  StateMemory(const std::vector<StateUnit>& units, Model& model, std::span<std::byte> trainer_unit,
+              ExpertStamps& stamps);
 
   // [offset, offset + length) of the unit, in ascending pieces. The unit is held by this rank: the
   // trainer unit, a dense one, or one of its own experts.
   std::vector<MemoryPiece> pieces(uint32_t unit, uint64_t offset, uint64_t length) const;
 
  private:
+  std::span<std::byte> memory_of(const StateUnit& unit, const UnitTensor& tensor) const;
+
   const std::vector<StateUnit>& units_;
   std::map<std::string, Parameter*, std::less<>> parameters_;
   std::span<std::byte> trainer_unit_;
+  ExpertStamps& stamps_;
+  uint32_t experts_;  // per layer
 };
 
 }  // namespace moetrain

@@ -14,7 +14,7 @@ using ckpt::make_error;
 namespace {
 
 constexpr uint64_t kFixedBytes = 8192;     // counters, the configuration's JSON, table overhead
-constexpr uint64_t kBytesPerExpert = 64;   // two counts; a slot entry for each of four replicas
+constexpr uint64_t kBytesPerExpert = 80;   // four counts; a slot entry for each of four replicas
 constexpr uint64_t kBytesPerLayer = 4096;  // a table for each of many ranks
 constexpr uint32_t kRanksMax = 1u << 16;
 
@@ -72,6 +72,25 @@ Status decode_counts(const flatbuffers::Vector<int64_t>* from, size_t count, con
   return {};
 }
 
+Status decode_partial(const fb::TrainerState& from, const ExpertGrid& grid,
+                      std::vector<int64_t> routed, PartialState& to) {
+  to.snapshots = from.snapshots();
+  to.k = from.k();
+  to.k_asked = from.k_asked();
+  if (to.snapshots > INT64_MAX || to.k > grid.experts || to.k_asked > grid.experts) {
+    return corrupt(fmt::format("snapshot {}, {} of {} experts", to.snapshots, to.k, grid.experts));
+  }
+  CKPT_TRY(decode_counts(from.lost_restart(), grid.size(), "lost tokens", to.lost.restart));
+  CKPT_TRY(
+      decode_counts(from.lost_rollback(), grid.size(), "rolled back tokens", to.lost.rollback));
+  PltMeter::Lost lost = to.lost;
+  lost.restart.resize(grid.size());
+  lost.rollback.resize(grid.size());
+  routed.resize(grid.size());
+  const auto meter = PltMeter::resume(grid, std::move(lost), routed);
+  return meter.ok() ? Status() : Status(corrupt(meter.error().message));
+}
+
 }  // namespace
 
 uint64_t trainer_unit_bytes(uint32_t layers, uint32_t experts) {
@@ -93,7 +112,9 @@ Result<std::vector<std::byte>> encode(const TrainerState& state) {
   builder.FinishSizePrefixed(
       fb::CreateTrainerStateDirect(builder, p.step, p.applied, p.skipped, p.skipped_in_a_row,
                                    p.tokens, state.config.c_str(), state.corpus_bytes,
-                                   state.corpus_crc32c, &layers, &p.routed_tokens, &p.routed_last),
+                                   state.corpus_crc32c, &layers, &p.routed_tokens, &p.routed_last,
+                                   state.partial.snapshots, state.partial.k, state.partial.k_asked,
+                                   &state.partial.lost.restart, &state.partial.lost.rollback),
       fb::TrainerStateIdentifier());
   std::vector<std::byte> unit(
       trainer_unit_bytes(state.placement.layers(), state.placement.experts));
@@ -137,6 +158,7 @@ Result<TrainerState> decode_trainer_state(ckpt::ByteView unit, uint32_t layers, 
   const size_t count = size_t{layers} * experts;
   CKPT_TRY(decode_counts(from.routed_tokens(), count, "routed tokens", p.routed_tokens));
   CKPT_TRY(decode_counts(from.routed_last(), count, "last routed tokens", p.routed_last));
+  CKPT_TRY(decode_partial(from, {layers, experts}, p.routed_tokens, state.partial));
   return state;
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "formats/base/bytes.h"
+#include "trainer/checkpoint/partial_checkpoint.h"
 #include "trainer/loop.h"
 #include "trainer/parallel/expert_placement.h"
 
@@ -21,6 +22,7 @@ struct TrainerState {
   uint64_t corpus_bytes = 0;
   uint32_t corpus_crc32c = 0;
   ExpertPlacement placement;  // when it was saved; a resume may have another
+  PartialState partial;
   bool operator==(const TrainerState&) const = default;
 };
 

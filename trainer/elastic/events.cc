@@ -15,8 +15,8 @@ using nlohmann::json;
 
 namespace {
 
-constexpr std::array<std::string_view, 12> kKinds = {
-    "joining", "connecting", "restoring",  "training", "step",  "snapshot",
+constexpr std::array<std::string_view, 13> kKinds = {
+    "joining", "connecting", "restoring",  "training", "step",  "taking", "snapshot",
     "saving",  "dying",      "group_lost", "log",      "saved", "fatal"};
 
 // Calls visit(name, field) for every field but the kind: one list for writing and reading.
@@ -32,12 +32,17 @@ void visit_fields(Event& event, Visit&& visit) {
   visit("bytes_memory", event.bytes_memory);
   visit("bytes_disk", event.bytes_disk);
   visit("stale_units", event.stale_units);
+  visit("lost_tokens", event.lost_tokens);
+  visit("plt", event.plt);
   visit("loss_bits", event.loss_bits);
   visit("applied", event.applied);
   visit("ms", event.ms);
   visit("stall_ms", event.stall_ms);
   visit("learning_rate", event.learning_rate);
   visit("gradient_norm", event.gradient_norm);
+  visit("routed", event.routed);
+  visit("experts", event.experts);
+  visit("resumed_at", event.resumed_at);
   visit("durable", event.durable);
   visit("bytes", event.bytes);
   visit("durable_ms", event.durable_ms);

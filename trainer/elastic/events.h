@@ -26,6 +26,7 @@ struct RankEvent {
     kRestoring,   // connected; brings its state to where the epoch starts
     kTraining,    // state is in place, the next step is `step` + 1
     kStep,        // completed `step`
+    kTaking,      // begins the snapshot of `step`, of the experts `experts`; if asked for
     kSnapshot,    // the snapshot of `step` is durable, or failed for the reason `text`
     kSaving,      // writes the last checkpoint, of `step`
     kDying,       // about to kill itself in `step`, as asked
@@ -46,6 +47,9 @@ struct RankEvent {
   uint64_t bytes_memory = 0;
   uint64_t bytes_disk = 0;
   std::vector<uint32_t> stale_units;
+  int64_t lost_tokens = 0;  // by experts that are older than the view
+  // kTraining, kStep: the proportion of lost tokens so far
+  double plt = 0;
   // kStep
   uint32_t loss_bits = 0;
   bool applied = true;
@@ -53,6 +57,12 @@ struct RankEvent {
   double stall_ms = 0;  // of which blocked by a snapshot; kSnapshot: the same, of that snapshot
   double learning_rate = 0;
   double gradient_norm = 0;
+  // kStep, if asked for: tokens to every expert in this step, and in the first step after a resume
+  // where the run resumed.
+  std::vector<int64_t> routed;
+  int64_t resumed_at = -1;
+  // kTaking: positions in the grid of layers and experts
+  std::vector<uint32_t> experts;
   // kSnapshot
   bool durable = false;
   uint64_t bytes = 0;

@@ -20,6 +20,13 @@ void visit_fields(Options& options, Visit&& visit) {
   visit("steps", options.steps);
   visit("checkpoint_every", options.checkpoint_every);
   visit("skip_when_out_of_slabs", options.skip_when_out_of_slabs);
+  visit("experts_per_checkpoint", options.partial.k);
+  visit("selector", options.partial.selector);
+  visit("partial_parts", options.partial.parts);
+  visit("staleness_max", options.partial.staleness_max);
+  visit("plt_budget", options.partial.plt_budget);
+  visit("dense_sharding", options.partial.dense);
+  visit("tell_routing", options.tell_routing);
   visit("resume", options.resume);
   visit("resume_step", options.resume_step);
   visit("kill_at", options.kill_at);
@@ -27,6 +34,16 @@ void visit_fields(Options& options, Visit&& visit) {
   visit("collective_timeout_ms", options.collective_timeout_ms);
   visit("join_timeout_ms", options.join_timeout_ms);
   visit("save_timeout_ms", options.save_timeout_ms);
+}
+
+// Enumerations are numbers in JSON.
+Status check_enums(const PartialOptions& partial) {
+  if (partial.selector <= Selector::kRiskAware && partial.parts <= PartialParts::kBoth &&
+      partial.dense <= DenseSharding::kBytes) {
+    return {};
+  }
+  return make_error(ErrorCode::kInvalidArgument,
+                    "rank options: no such selector, part or sharding");
 }
 
 }  // namespace
@@ -49,6 +66,7 @@ Result<RankOptions> parse_rank_options(std::string_view text) {
   } catch (const json::exception& error) {
     return make_error(ErrorCode::kInvalidArgument, "rank options: {}", error.what());
   }
+  CKPT_TRY(check_enums(options.partial));
   if (options.rank >= options.ranks || options.resume > CKPT_RESUME_CONTINUE) {
     return make_error(ErrorCode::kInvalidArgument, "rank options: rank {} of {}, resume mode {}",
                       options.rank, options.ranks, options.resume);

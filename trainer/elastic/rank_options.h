@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "trainer/checkpoint/partial_checkpoint.h"
 #include "trainer/train_config.h"
 
 namespace moetrain {
@@ -22,6 +23,8 @@ struct RankOptions {
   uint64_t steps = 0;             // where to stop: the number of the last step
   uint64_t checkpoint_every = 0;  // steps; 0: only after the last
   bool skip_when_out_of_slabs = false;
+  PartialOptions partial;
+  bool tell_routing = false;  // with every step: see RankEvent::routed
   // How the first epoch starts; every later one continues.
   uint32_t resume = CKPT_RESUME_START;
   uint64_t resume_step = 0;  // with CKPT_RESUME_AT_STEP

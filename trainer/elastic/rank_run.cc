@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <bit>
 #include <chrono>
+#include <utility>
 
-#include "trainer/checkpoint/restore.h"
-#include "trainer/checkpoint/trainer_state.h"
+#include "trainer/checkpoint/plan.h"
 
 namespace moetrain {
 
@@ -57,9 +57,12 @@ Status RankRun::prepare() {
   CKPT_ASSIGN(auto store, make_replicated_store(shape, placement_, options_.rank));
   CKPT_ASSIGN(model_, Model::create(shape, std::move(store)));
   trainer_unit_.resize(units_[kTrainerUnit].bytes);
-  memory_.emplace(units_, *model_, trainer_unit_);
+  stamps_.emplace(ExpertGrid{shape.layers, shape.experts});
+  memory_.emplace(units_, *model_, trainer_unit_, *stamps_);
   trainer_.emplace(options_.config, corpus_->train());
-  const uint64_t share = bytes_of_rank(snapshot_plan(units_, placement_), options_.rank);
+  CKPT_TRY(validate(options_.partial, shape.experts));
+  partial_.emplace(units_, placement_, options_.partial);
+  const uint64_t share = largest_share(units_, placement_, options_.partial.dense);
   CKPT_ASSIGN(member_, Member::open(options_, units_, share));
   return {};
 }
@@ -87,69 +90,26 @@ Result<RankRun::Ending> RankRun::run_epoch() {
     if (!is_group_loss(comm.error())) return comm.error();
     return leave_group(nullptr, comm.error().message);
   }
-  snapshotter_.emplace(member_->session(), units_, snapshot_plan(units_, placement_),
-                       options_.rank);
-  Result<Ending> ending = Ending::kSaved;
-  const Status restored = restore(epoch);
+  snapshotter_.emplace(member_->session(), options_.rank);
+  RankEvent event{.kind = Kind::kTraining, .epoch = epoch.epoch, .lineage = epoch.lineage};
+  const Status restored = restore(epoch, event);
   if (!restored.ok()) {
     if (!is_group_loss(restored.error()) || !member_->epoch_over()) return restored.error();
-    ending = leave_group(comm->get(), restored.error().message);
-  } else {
-    watch_.emplace(*member_, **comm);
+    return leave_group(comm->get(), restored.error().message);
+  }
+  watch_.emplace(*member_, **comm);
+  const Status settled = epoch.resume ? settle(**comm, *epoch.resume, event) : Status();
+  Result<Ending> ending = Ending::kSaved;
+  if (settled.ok()) {
+    events_.write(event);
     ending = train(**comm);
-    watch_.reset();
-  }
-  return ending;
-}
-
-Status RankRun::restore(const client::Epoch& epoch) {
-  RankEvent event{.kind = Kind::kTraining, .epoch = epoch.epoch, .lineage = epoch.lineage};
-  if (epoch.resume) {
-    events_.write({.kind = Kind::kRestoring, .epoch = epoch.epoch});
-    CKPT_ASSIGN(const RestoreSummary summary,
-                restore_units(member_->session(), options_.run, *epoch.resume, units_,
-                              units_of_rank(units_, placement_, options_.rank), *memory_));
-    CKPT_TRY(take_over(*epoch.resume));
-    for (const std::string& note : summary.notes) events_.log(where() + ": " + note);
-    event.resumed = true;
-    event.bytes_memory = summary.bytes_memory;
-    event.bytes_disk = summary.bytes_disk;
-    event.stale_units = summary.stale_units;
+  } else if (is_group_loss(settled.error())) {
+    ending = leave_group(comm->get(), settled.error().message);
   } else {
-    model_->initialise(options_.config.seed);
-    progress_ = {};
+    ending = settled.error();
   }
-  saved_step_ = progress_.step;
-  snapshot_due_ = false;
-  failed_snapshot_ = 0;
-  event.step = progress_.step;
-  events_.write(event);
-  return {};
-}
-
-// Takes the restored trainer unit over, if it belongs to this run as it is configured now.
-Status RankRun::take_over(const client::ViewPoint& view) {
-  const ModelConfig& shape = options_.config.model;
-  const std::string name = fmt::format("run {} step {}", options_.run, view.step);
-  Result<TrainerState> state = decode_trainer_state(trainer_unit_, shape.layers, shape.experts);
-  if (!state.ok()) return make_error(state.error().code, "{} {}", name, state.error().message);
-  if (state->progress.step != view.step) {
-    return make_error(ErrorCode::kCorrupt, "{} unit trainer: says it is of step {}", name,
-                      state->progress.step);
-  }
-  CKPT_ASSIGN(const TrainConfig saved, parse_train_config(state->config, name + " unit trainer"));
-  const std::string differs = difference(saved, options_.config);
-  if (!differs.empty()) {
-    return make_error(ErrorCode::kInvalidArgument, "{} was trained with {}", name, differs);
-  }
-  if (state->corpus_crc32c != corpus_->crc32c() && options_.rank == 0) {
-    events_.log(
-        fmt::format("{}: the data has changed since ({} bytes then, {} now); the run goes"
-                    " on, but not as it would have",
-                    name, state->corpus_bytes, corpus_->bytes()));
-  }
-  progress_ = std::move(state->progress);
-  return {};
+  watch_.reset();
+  return ending;
 }
 
 RankRun::Ending RankRun::leave_group(Comm* comm, const std::string& reason) {
@@ -164,14 +124,21 @@ RankRun::Ending RankRun::leave_group(Comm* comm, const std::string& reason) {
 Result<RankRun::Boundary> RankRun::meet(Comm& comm) {
   member_->poll();
   report_snapshots();
-  std::vector<int64_t> mine = {stop_.load() ? 1 : 0, member_->connected() ? 0 : 1,
-                               static_cast<int64_t>(failed_snapshot_)};
+  std::vector<int64_t> mine = {
+      stop_.load() ? 1 : 0, member_->connected() ? 0 : 1, static_cast<int64_t>(failed_snapshot_),
+      lost_snapshots_.empty() ? 0 : static_cast<int64_t>(*lost_snapshots_.rbegin())};
   {
     const EpochWatch::Loan loan(*watch_);
     CKPT_TRY(comm.all_reduce_max(std::span(mine)));
   }
+  const Boundary boundary{mine[0] != 0, mine[1] != 0, static_cast<uint64_t>(mine[2]),
+                          static_cast<uint64_t>(mine[3])};
   failed_snapshot_ = 0;
-  return Boundary{mine[0] != 0, mine[1] != 0, static_cast<uint64_t>(mine[2])};
+  lost_snapshots_.erase(boundary.lost_snapshot);
+  for (const uint64_t step : {boundary.failed_snapshot, boundary.lost_snapshot}) {
+    if (step != 0) partial_->failed(step);
+  }
+  return boundary;
 }
 
 Result<RankRun::Ending> RankRun::train(Comm& comm) {
@@ -194,7 +161,7 @@ Result<RankRun::Ending> RankRun::train(Comm& comm) {
       snapshot_due_ = true;
     }
     // A failure is reported; training goes on.
-    if (snapshot_due_ && !boundary->away) (void)snapshot(0, usual);
+    if (snapshot_due_ && !boundary->away) (void)snapshot(0, false, usual);
     const Status stepped = one_step(comm);
     if (!stepped.ok()) {
       if (!is_group_loss(stepped.error())) return stepped.error();
@@ -215,14 +182,20 @@ Status RankRun::one_step(Comm& comm) {
   CKPT_ASSIGN(const StepResult result, trainer_->step(comm, *model_, progress_, kill_if_asked));
   loan.reset();
   last_loss_ = result.loss;
-  events_.write({.kind = Kind::kStep,
-                 .step = result.step,
-                 .loss_bits = std::bit_cast<uint32_t>(result.loss),
-                 .applied = result.applied,
-                 .ms = ms_since(begin) + stall_ms_,
-                 .stall_ms = stall_ms_,
-                 .learning_rate = result.learning_rate,
-                 .gradient_norm = result.gradient_norm});
+  RankEvent event{.kind = Kind::kStep,
+                  .step = result.step,
+                  .plt = partial_->plt(progress_.routed_tokens),
+                  .loss_bits = std::bit_cast<uint32_t>(result.loss),
+                  .applied = result.applied,
+                  .ms = ms_since(begin) + stall_ms_,
+                  .stall_ms = stall_ms_,
+                  .learning_rate = result.learning_rate,
+                  .gradient_norm = result.gradient_norm};
+  if (options_.tell_routing) {
+    event.routed = progress_.routed_last;
+    event.resumed_at = std::exchange(resumed_at_, -1);
+  }
+  events_.write(std::move(event));
   stall_ms_ = 0;
   if (progress_.skipped_in_a_row < kSkippedInARowMax) return {};
   return make_error(ErrorCode::kFailedPrecondition,
@@ -231,23 +204,11 @@ Status RankRun::one_step(Comm& comm) {
                     where(), kSkippedInARowMax);
 }
 
-Status RankRun::snapshot(uint32_t attempt, const Snapshotter::BackPressure& pressure) {
+Status RankRun::snapshot(uint32_t attempt, bool full, const Snapshotter::BackPressure& pressure) {
   const auto begin = Clock::now();
-  TrainerState state{.progress = progress_,
-                     .config = to_json(options_.config),
-                     .corpus_bytes = corpus_->bytes(),
-                     .corpus_crc32c = corpus_->crc32c(),
-                     .placement = placement_};
-  Result<std::vector<std::byte>> unit = encode(state);
-  Status taken = unit.ok() ? Status() : Status(unit.error());
-  if (unit.ok()) {
-    std::copy(unit->begin(), unit->end(), trainer_unit_.begin());
-    std::vector<client::Metric> metrics;
-    if (options_.rank == 0) {
-      metrics = {{"loss", last_loss_}, {"tokens", static_cast<double>(progress_.tokens)}};
-    }
-    taken = snapshotter_->take(progress_.step, attempt, *memory_, metrics, pressure);
-  }
+  Result<Snapshotter::Request> wanted = request(attempt, full);
+  const Status taken = wanted.ok() ? snapshotter_->take(std::move(*wanted), *memory_, pressure)
+                                   : Status(wanted.error());
   snapshot_due_ = false;
   saved_step_ = progress_.step;
   stall_ms_ += ms_since(begin);
@@ -269,7 +230,7 @@ Result<RankRun::Ending> RankRun::save_last(Comm& comm) {
   for (uint32_t attempt = 0; attempt < kLastSnapshotAttempts; ++attempt) {
     events_.write({.kind = Kind::kSaving, .epoch = epoch_, .step = progress_.step});
     member_->await_connection(options_.save_timeout_ms / kLastSnapshotAttempts);
-    failed = snapshot(attempt, patient);
+    failed = snapshot(attempt, true, patient);
     const Result<Boundary> boundary = meet(comm);
     if (!boundary.ok()) return leave_group(&comm, boundary.error().message);
     if (boundary->failed_snapshot != 0) {
@@ -298,7 +259,10 @@ Result<RankRun::Ending> RankRun::save_last(Comm& comm) {
 
 void RankRun::report_snapshots() {
   if (!snapshotter_) return;
-  for (const SnapshotOutcome& outcome : snapshotter_->settled()) report_snapshot(outcome);
+  for (const SnapshotOutcome& outcome : snapshotter_->settled()) {
+    report_snapshot(outcome);
+    if (!outcome.durable) lost_snapshots_.insert(outcome.step);
+  }
 }
 
 void RankRun::report_snapshot(const SnapshotOutcome& outcome) {

@@ -3,9 +3,11 @@
 
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "trainer/checkpoint/partial_checkpoint.h"
 #include "trainer/checkpoint/snapshotter.h"
 #include "trainer/data.h"
 #include "trainer/elastic/epoch_watch.h"
@@ -30,20 +32,24 @@ class RankRun {
     bool stop = false;             // somebody was asked to stop
     bool away = false;             // somebody has no connection to ckptd
     uint64_t failed_snapshot = 0;  // somebody could not contribute to the snapshot of this step
+    uint64_t lost_snapshot = 0;    // somebody has learned that the one of this step has failed
   };
 
   Status prepare();
   // One epoch, from joining it to its end.
   Result<Ending> run_epoch();
-  // Brings the model and the progress to where the epoch starts.
-  Status restore(const ckpt::client::Epoch& epoch);
+  // Brings the model and the progress to where the epoch starts; `event` will tell of it.
+  Status restore(const ckpt::client::Epoch& epoch, RankEvent& event);
   Status take_over(const ckpt::client::ViewPoint& view);
+  // All ranks learn of the experts that each has restored. The rest of a resume.
+  Status settle(Comm& comm, const ckpt::client::ViewPoint& view, RankEvent& event);
   // From boundary to boundary. An error of the communicator means that the group is lost.
   Result<Ending> train(Comm& comm);
   Result<Boundary> meet(Comm& comm);
   Status one_step(Comm& comm);
   // Takes the snapshot of the current step. A failure is reported and told to the others later.
-  Status snapshot(uint32_t attempt, const Snapshotter::BackPressure& pressure);
+  Status snapshot(uint32_t attempt, bool full, const Snapshotter::BackPressure& pressure);
+  Result<Snapshotter::Request> request(uint32_t attempt, bool full);
   Result<Ending> save_last(Comm& comm);
   void report_snapshots();
   void report_snapshot(const SnapshotOutcome& outcome);
@@ -64,15 +70,20 @@ class RankRun {
   std::optional<Trainer> trainer_;
   std::optional<Member> member_;
   Progress progress_;
+  std::optional<PartialCheckpoint> partial_;
+  PartialState saved_partial_;  // as it was restored
+  std::optional<ExpertStamps> stamps_;
 
   // Of the current epoch.
   uint64_t epoch_ = 0;
   std::optional<Snapshotter> snapshotter_;
-  std::optional<EpochWatch> watch_;  // while it trains
-  uint64_t saved_step_ = 0;          // the newest step that is saved or on its way
-  bool snapshot_due_ = false;        // a snapshot waits for ckptd to be back
-  uint64_t failed_snapshot_ = 0;     // not yet told to the others
-  double stall_ms_ = 0;              // since the last step was reported
+  std::optional<EpochWatch> watch_;    // while it trains
+  uint64_t saved_step_ = 0;            // the newest step that is saved or on its way
+  bool snapshot_due_ = false;          // a snapshot waits for ckptd to be back
+  uint64_t failed_snapshot_ = 0;       // not yet told to the others
+  std::set<uint64_t> lost_snapshots_;  // nor these, that failed later
+  int64_t resumed_at_ = -1;
+  double stall_ms_ = 0;  // since the last step was reported
   float last_loss_ = 0;
 };
 

@@ -49,6 +49,7 @@ void Recorder::add(const RankEvent& event) {
     case Kind::kJoining:
     case Kind::kConnecting:
     case Kind::kRestoring:
+    case Kind::kTaking:
     case Kind::kSaving:
     case Kind::kLog:
     case Kind::kSaved:
@@ -84,6 +85,12 @@ void Recorder::rank_died(uint32_t rank, uint64_t now_ns) {
 }
 
 void Recorder::add_training(const RankEvent& event) {
+  plt_ = event.plt;
+  if (event.lost_tokens > 0 && event.epoch > lossy_epoch_) {
+    // Some experts came back older than the rest: what follows is another history.
+    lossy_epoch_ = event.epoch;
+    loss_bits_.erase(loss_bits_.upper_bound(event.step), loss_bits_.end());
+  }
   epoch_of_rank_[event.rank] = event.epoch;
   if (!open_failure_) {
     step_ = event.step;
@@ -110,19 +117,21 @@ void Recorder::add_training(const RankEvent& event) {
 }
 
 void Recorder::add_step(const RankEvent& event) {
+  if (event.step >= step_) plt_ = event.plt;
   step_ = std::max(step_, event.step);
   if (open_failure_) {
     // A survivor completed one more before it noticed.
     open_failure_->last_completed = std::max(open_failure_->last_completed, event.step);
     open_failure_->failure.step = open_failure_->last_completed;
   }
+  const uint64_t epoch = epoch_of_rank_[event.rank];
+  if (epoch < lossy_epoch_) return;  // of the history before, and read late
   const auto [known, fresh] = loss_bits_.emplace(event.step, event.loss_bits);
   if (!fresh && known->second != event.loss_bits) {
     mismatches_.push_back(
         fmt::format("step {}: rank {} has loss bits {:08x}, but {:08x} were seen before",
                     event.step, event.rank, event.loss_bits, known->second));
   }
-  const uint64_t epoch = epoch_of_rank_[event.rank];
   auto& [of_epoch, slowest] = ms_[event.step];
   if (of_epoch != epoch) slowest = 0;
   of_epoch = epoch;
@@ -184,6 +193,7 @@ report::Report Recorder::report() const {
     durable_ms.insert(durable_ms.end(), checkpoint.durable_ms.begin(), checkpoint.durable_ms.end());
   }
   report.checkpoints.durable_ms_p50 = percentile(durable_ms, 0.50);
+  report.plt = plt_;
   report.failures = failures_;
   report.daemon_failures = daemon_failures_;
   return report;

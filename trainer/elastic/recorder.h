@@ -1,7 +1,8 @@
 // Recorder: turns the events of all ranks into the report of the run. Pure: events in, report out.
 //
 // It also holds training to its promise: the loss of a step is the same on every rank, and a step
-// that is done again after a failure gives the same bits as the first time.
+// that is done again after a failure gives the same bits as the first time, unless experts came
+// back older than the rest (tokens were lost).
 #pragma once
 
 #include <map>
@@ -78,6 +79,8 @@ class Recorder {
   std::vector<report::Failure> failures_;
   std::vector<report::DaemonFailure> daemon_failures_;
   std::optional<uint64_t> daemon_down_since_;
+  double plt_ = 0;
+  uint64_t lossy_epoch_ = 0;  // the newest that began with a loss of tokens
   std::vector<std::string> mismatches_;
 };
 

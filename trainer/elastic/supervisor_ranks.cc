@@ -35,7 +35,15 @@ std::string metrics_line(const RankEvent& event, uint64_t tokens) {
   line["gradient_norm"] =
       std::isfinite(event.gradient_norm) ? nlohmann::ordered_json(event.gradient_norm) : nullptr;
   line["applied"] = event.applied;
+  line["plt"] = event.plt;
+  // What PLT follows from (trainer/README.md).
+  if (event.resumed_at >= 0) line["resumed_at"] = event.resumed_at;
+  line["routed"] = event.routed;
   return line.dump();
+}
+
+std::string snapshot_line(const RankEvent& event) {
+  return nlohmann::ordered_json{{"snapshot", event.step}, {"experts", event.experts}}.dump();
 }
 
 }  // namespace
@@ -102,6 +110,9 @@ void Supervisor::Impl::handle(const RankEvent& event) {
       return;
     case Kind::kRestoring:
     case Kind::kSaving:
+      return;
+    case Kind::kTaking:
+      if (metrics.is_open()) metrics << snapshot_line(event) << '\n' << std::flush;
       return;
     case Kind::kStep:
       return handle_step(event);

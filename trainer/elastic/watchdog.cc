@@ -58,6 +58,7 @@ void Watchdog::add(const RankEvent& event) {
       }
       return enter(event, State::kLeaving);
     case Kind::kStep:
+    case Kind::kTaking:
     case Kind::kSnapshot:
     case Kind::kDying:
     case Kind::kLog:

@@ -39,12 +39,18 @@ struct RankState {
       }
     }
     trainer_unit.assign(units[kTrainerUnit].bytes, std::byte{static_cast<uint8_t>(seed)});
-    memory.emplace(units, *model, trainer_unit);
+    for (size_t i = 0; i < ExpertGrid{shape().layers, shape().experts}.size(); ++i) {
+      const auto mark = static_cast<int64_t>(1000 * seed + i);
+      stamps.at(ExpertPart::kWeights, i) = {mark, mark + 1, mark + 2};
+      stamps.at(ExpertPart::kOptimizer, i) = {mark + 3, mark + 4, mark + 5};
+    }
+    memory.emplace(units, *model, trainer_unit, stamps);
   }
   const std::vector<StateUnit>& units;
   uint32_t rank;
   std::unique_ptr<Model> model;
   std::vector<std::byte> trainer_unit;
+  ExpertStamps stamps{{shape().layers, shape().experts}};
   std::optional<StateMemory> memory;
 };
 
@@ -70,7 +76,8 @@ Image save(const std::vector<StateUnit>& units, uint32_t ranks, uint64_t seed) {
   for (uint32_t rank = 0; rank < ranks; ++rank) {
     states.push_back(std::make_unique<RankState>(units, placement, rank, seed));
   }
-  for (const ckpt_fragment& fragment : snapshot_plan(units, placement)) {
+  for (const ckpt_fragment& fragment :
+       snapshot_plan(units, all_units(units), placement, DenseSharding::kBytes)) {
     read_fragment(*states[fragment.rank], fragment, image);
   }
   return image;

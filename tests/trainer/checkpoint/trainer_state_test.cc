@@ -25,6 +25,11 @@ TrainerState example() {
   state.corpus_bytes = 1'000'000;
   state.corpus_crc32c = 0xdeadbeef;
   state.placement = *static_placement(kLayers, kExperts, 4);
+  state.partial = {.snapshots = 12,
+                   .k = 4,
+                   .k_asked = 2,
+                   .lost = {std::vector<int64_t>(kLayers * kExperts, 5),
+                            std::vector<int64_t>(kLayers * kExperts, 6)}};
   return state;
 }
 
@@ -43,6 +48,8 @@ TEST(TrainerStateTest, HasRoomForLargeGroups) {
   state.placement = *static_placement(kLayers, 64, 64);
   state.progress.routed_tokens.assign(kLayers * 64, INT64_MAX);
   state.progress.routed_last.assign(kLayers * 64, INT64_MAX);
+  state.partial.lost.restart.assign(kLayers * 64, INT64_MAX);
+  state.partial.lost.rollback.assign(kLayers * 64, 0);
   const auto unit = encode(state);
   ASSERT_TRUE(unit.ok()) << unit.error().message;
   EXPECT_TRUE(decode_trainer_state(*unit, kLayers, 64).ok());
@@ -84,6 +91,11 @@ TEST(TrainerStateTest, RefusesStatesThatCannotBe) {
   expect_refused([](TrainerState& s) { s.progress.routed_tokens[5] = -1; }, "negative count");
   expect_refused([](TrainerState& s) { s.progress.routed_last.pop_back(); }, "a count short");
   expect_refused([](TrainerState& s) { s.placement.slots[1][2][0] = kExperts; }, "no such expert");
+  expect_refused([](TrainerState& s) { s.partial.k = kExperts + 1; }, "more than there are");
+  expect_refused([](TrainerState& s) { s.partial.lost.restart[3] = 72; }, "lost more than routed");
+  expect_refused([](TrainerState& s) { s.partial.lost.rollback[3] = INT64_MAX; }, "wraps around");
+  expect_refused([](TrainerState& s) { s.partial.lost.restart.pop_back(); }, "a count short");
+  expect_refused([](TrainerState& s) { s.partial.lost.restart[0] = -1; }, "negative");
   expect_refused([](TrainerState& s) { s.placement.slots[1].pop_back(); }, "uneven layers");
 }
 

@@ -44,6 +44,13 @@ TEST(StateUnitsTest, HoldEveryParameterAndBothMomentsOnce) {
       for (ParameterSpec& spec : expert_parameters(config, layer, expert)) specs.push_back(spec);
     }
   }
+  for (uint32_t layer = 0; layer < 3; ++layer) {
+    for (uint32_t expert = 0; expert < 5; ++expert) {
+      const std::string unit = fmt::format("layers.{}.experts.{}", layer, expert);
+      expected.insert("optimizer.stamp." + unit + ".weights");
+      expected.insert("optimizer.stamp." + unit + ".optimizer");
+    }
+  }
   for (const ParameterSpec& spec : specs) {
     for (const char* prefix : {"", "optimizer.m.", "optimizer.v."}) {
       expected.insert(prefix + spec.name);
@@ -61,8 +68,9 @@ TEST(StateUnitsTest, AreNamedByWhatTheyHold) {
   EXPECT_EQ(weights.layer, 1u);
   EXPECT_EQ(weights.expert, 2u);
   EXPECT_EQ(weights.part, "weights");
-  EXPECT_EQ(weights.tensors.size(), 3u);
-  EXPECT_EQ(units.at("layers.1.experts.2.optimizer").bytes, 2 * weights.bytes);
+  EXPECT_EQ(weights.tensors.size(), 4u) << "three matrices and a stamp";
+  EXPECT_EQ(units.at("layers.1.experts.2.optimizer").bytes - sizeof(ExpertStamp),
+            2 * (weights.bytes - sizeof(ExpertStamp)));
   const auto holds = [&](const char* unit, const char* tensor) {
     for (const UnitTensor& t : units.at(unit).tensors) {
       if (t.name() == tensor) return true;
@@ -99,7 +107,8 @@ TEST(SnapshotPlanTest, CoversEveryUnitExactlyOnceAndSharesTheWork) {
     const auto units = state_units(shape(layers, experts));
     const auto placement = static_placement(layers, experts, ranks);
     ASSERT_TRUE(placement.ok());
-    const auto plan = snapshot_plan(units, *placement);
+    const auto plan =
+        snapshot_plan(units, all_units(units), *placement, static_cast<DenseSharding>(round % 3));
     std::vector<uint64_t> covered(units.size());
     for (const ckpt_fragment& fragment : plan) {
       EXPECT_EQ(fragment.offset, covered[fragment.unit]) << units[fragment.unit].name;
@@ -113,6 +122,10 @@ TEST(SnapshotPlanTest, CoversEveryUnitExactlyOnceAndSharesTheWork) {
     }
     for (uint32_t rank = 0; rank < ranks; ++rank) total += bytes_of_rank(plan, rank);
     EXPECT_EQ(total, total_bytes(units));
+    for (uint32_t rank = 0; rank < ranks; ++rank) {
+      EXPECT_LE(bytes_of_rank(plan, rank),
+                largest_share(units, *placement, static_cast<DenseSharding>(round % 3)));
+    }
     // Whoever contributes an expert also is the one that restores it.
     for (uint32_t rank = 0; rank < ranks; ++rank) {
       const auto mine = units_of_rank(units, *placement, rank);
@@ -124,17 +137,13 @@ TEST(SnapshotPlanTest, CoversEveryUnitExactlyOnceAndSharesTheWork) {
   }
 }
 
-TEST(SnapshotPlanTest, CutsDenseUnitsEvenly) {
+TEST(SnapshotPlanTest, SharesTheBytesEvenly) {
   const auto units = state_units(shape(2, 4));
   const auto placement = static_placement(2, 4, 4);
-  std::map<uint32_t, uint64_t> dense;
-  for (const ckpt_fragment& fragment : snapshot_plan(units, *placement)) {
-    const StateUnit& unit = units[fragment.unit];
-    if (!unit.expert && fragment.unit != kTrainerUnit) dense[fragment.rank] += fragment.length;
-  }
-  ASSERT_EQ(dense.size(), 4u);
-  for (const auto& [rank, bytes] : dense) {
-    EXPECT_NEAR(static_cast<double>(bytes) / static_cast<double>(dense[0]), 1.0, 0.02) << rank;
+  const auto plan = snapshot_plan(units, all_units(units), *placement, DenseSharding::kBytes);
+  const double mean = static_cast<double>(total_bytes(units)) / 4;
+  for (uint32_t rank = 0; rank < 4; ++rank) {
+    EXPECT_NEAR(static_cast<double>(bytes_of_rank(plan, rank)) / mean, 1.0, 0.01) << rank;
   }
 }
 

@@ -103,6 +103,44 @@ TEST_F(RecorderTest, MeasuresAFailureFromItsBeginToTheFirstTrainingAfter) {
   EXPECT_EQ(report.losses.size(), 9u);
 }
 
+// A survivor's last step of the old history may be read after the new one has begun elsewhere.
+TEST_F(RecorderTest, AHistoryThatLostTokensNeedNotReproduce) {
+  begin_epoch(0, false);
+  for (uint64_t step = 1; step <= 4; ++step) do_step(step);
+  recorder_.rank_died(1, now_ += kMs);
+  ++epoch_;
+  RankEvent training = event(Kind::kTraining, 1, 2);
+  training.lost_tokens = 30;
+  training.plt = 0.25;
+  recorder_.add(training);
+  do_step(5, {0});  // of the epoch before, as far as the recorder knows of rank 0
+  RankEvent other = event(Kind::kStep, 1, 3);
+  other.loss_bits = loss_at(3) ^ 1;
+  other.plt = 0.125;
+  recorder_.add(other);
+  EXPECT_TRUE(recorder_.mismatches().empty());
+  training.rank = 0;
+  recorder_.add(training);
+  do_step(3, {0});
+  EXPECT_EQ(recorder_.mismatches().size(), 1u) << "ranks still have to agree";
+  const report::Report report = recorder_.report();
+  ASSERT_EQ(report.losses.size(), 3u) << "steps 4 and 5 of the old history are gone";
+  EXPECT_EQ(std::bit_cast<uint32_t>(report.losses[2].loss), loss_at(3) ^ 1);
+}
+
+TEST_F(RecorderTest, ReportsThePltOfTheNewestStep) {
+  begin_epoch(0, false);
+  RankEvent step = event(Kind::kStep, 0, 1);
+  step.plt = 0.5;
+  recorder_.add(step);
+  EXPECT_EQ(recorder_.report().plt, 0.5);
+  ++epoch_;
+  RankEvent training = event(Kind::kTraining, 0, 0);
+  training.plt = 0.25;
+  recorder_.add(training);
+  EXPECT_EQ(recorder_.report().plt, 0.25);
+}
+
 TEST_F(RecorderTest, RanksLostBeforeTrainingGoesOnAreOneFailure) {
   begin_epoch(0, false);
   do_step(1);

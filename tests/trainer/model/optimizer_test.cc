@@ -145,6 +145,32 @@ TEST(AdamWStepTest, NormsDoNotDecay) {
   EXPECT_FLOAT_EQ(model->dense()[0].value[0], 0.95f * matrix);
 }
 
+// An expert that was restored from an older version goes on from its own bias correction.
+TEST(AdamWStepTest, ExpertsCountTheirOwnSteps) {
+  const size_t experts = size_t{kConfig.layers} * kConfig.experts;
+  const auto after = [&](uint64_t step, std::vector<int64_t> expert_steps) {
+    auto model = make_model(0, 1);
+    model->begin_step();
+    for (Parameter* parameter : model->parameters()) {
+      std::fill(parameter->m.begin(), parameter->m.end(), 0.5f);
+      std::fill(parameter->v.begin(), parameter->v.end(), 0.25f);
+    }
+    adamw_step(*model, {}, {.learning_rate = 0.1, .step = step, .expert_steps = expert_steps});
+    return model;
+  };
+  std::vector<int64_t> steps(experts, 9);
+  steps[2] = 4;
+  const auto own = after(9, steps);
+  const auto nine = after(9, {});
+  const auto four = after(4, {});
+  for (size_t i = 0; i < experts; ++i) {
+    const auto& value = own->experts().owned()[i].w2.value;
+    EXPECT_EQ(value == nine->experts().owned()[i].w2.value, i != 2) << i;
+    EXPECT_EQ(value == four->experts().owned()[i].w2.value, i == 2) << i;
+  }
+  EXPECT_EQ(own->dense()[0].value, nine->dense()[0].value);
+}
+
 TEST(AdamWStepTest, IdleExpertsAreKeptOnlyIfAsked) {
   for (const IdleExperts idle : {IdleExperts::kUpdate, IdleExperts::kSkip}) {
     auto model = make_model(0, 1);

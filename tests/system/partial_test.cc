@@ -1,0 +1,161 @@
+// Runs that save some experts only, and lose ranks: what is lost is what is said to be lost.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "tests/system/training.h"
+
+namespace systemtest {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+// A run as its --metrics tell it, recomputed with sets: the state of every expert is the set of
+// steps whose updates it holds.
+class ToldRun {
+ public:
+  explicit ToldRun(size_t layers, size_t experts) : layers_(layers), experts_(experts) {
+    held_.resize(layers * experts);
+  }
+
+  void read(const json& line) {
+    if (line.contains("snapshot")) return take(line.at("snapshot"), line.at("experts"));
+    if (line.contains("resumed_at")) resume(line.at("resumed_at"));
+    const uint64_t step = line.at("step");
+    routed_[step] = line.at("routed").get<std::vector<int64_t>>();
+    for (auto& steps : held_) steps.insert(step);
+  }
+
+  double plt() const {
+    double sum = 0;
+    for (size_t layer = 0; layer < layers_; ++layer) {
+      int64_t all = 0;
+      int64_t lost = 0;
+      for (size_t e = layer * experts_; e < (layer + 1) * experts_; ++e) {
+        for (const auto& [step, tokens] : routed_) {
+          all += tokens.at(e);
+          lost += held_[e].contains(step) ? 0 : tokens.at(e);
+        }
+      }
+      sum += static_cast<double>(lost) / static_cast<double>(all);
+    }
+    return sum / static_cast<double>(layers_);
+  }
+  size_t resumes() const { return resumes_; }
+  size_t smallest_snapshot() const { return smallest_; }
+
+ private:
+  using Steps = std::set<uint64_t>;
+
+  void take(uint64_t step, const std::vector<size_t>& experts) {
+    for (const size_t expert : experts) versions_[step][expert] = held_.at(expert);
+    smallest_ = std::min(smallest_, experts.size());
+  }
+  void resume(uint64_t step) {
+    ++resumes_;
+    routed_.erase(routed_.upper_bound(step), routed_.end());
+    versions_.erase(versions_.upper_bound(step), versions_.end());
+    ASSERT_TRUE(versions_.contains(step)) << "resumed at a step without a snapshot";
+    for (size_t expert = 0; expert < held_.size(); ++expert) {
+      auto at = versions_.rbegin();
+      while (!at->second.contains(expert)) ++at;
+      held_[expert] = at->second.at(expert);
+    }
+  }
+
+  const size_t layers_;
+  const size_t experts_;
+  std::map<uint64_t, std::vector<int64_t>> routed_;       // by step of the lineage
+  std::map<uint64_t, std::map<size_t, Steps>> versions_;  // by step, by expert
+  std::vector<Steps> held_;
+  size_t resumes_ = 0;
+  size_t smallest_ = SIZE_MAX;
+};
+
+class PartialTest : public TrainingTest {
+ protected:
+  // A run that loses ranks; its metrics, recomputed line by line.
+  json train_and_recompute(const std::vector<std::string>& more) {
+    const std::string metrics = folder_ / "metrics.jsonl";
+    std::vector<std::string> all = {"--ranks", "2", "--metrics", metrics, "--layers", "2"};
+    all.insert(all.end(), more.begin(), more.end());
+    const json report = train("report.json", all);
+    ToldRun told(2, 4);
+    double last = 0;
+    for (const json& line : read_lines(metrics)) {
+      told.read(line);
+      if (!line.contains("plt")) continue;
+      last = told.plt();
+      EXPECT_NEAR(line.at("plt").get<double>(), last, 1e-12) << line.dump();
+    }
+    EXPECT_NEAR(report.at("plt").get<double>(), last, 1e-12);
+    resumes_ = told.resumes();
+    smallest_snapshot_ = told.smallest_snapshot();
+    return report;
+  }
+
+  size_t resumes_ = 0;
+  size_t smallest_snapshot_ = 0;
+};
+
+TEST_F(PartialTest, LostTokensAreThoseTheExpertsMiss) {
+  const std::string store = folder_ / "store";
+  const json report = train_and_recompute(
+      {"--steps", "22", "--checkpoint-every", "2", "--experts-per-checkpoint", "1", "--plt-budget",
+       "1", "--kill", "1@12", "--kill", "0@17", "--data-dir", store});
+  EXPECT_EQ(resumes_, 2u);
+  EXPECT_EQ(smallest_snapshot_, 2u) << "one expert of each of two layers";
+  EXPECT_GT(report.at("plt"), 0);
+  uint64_t stale = 0;
+  for (const json& failure : report.at("failures"))
+    stale += failure.at("stale_units").get<uint64_t>();
+  EXPECT_GT(stale, 0u);
+  const Ckptd daemon(store);
+  const json shown = daemon.ctl({"show", "tiny@latest"}).json();
+  EXPECT_TRUE(shown.at("complete"));
+  for (const json& unit : shown.at("units")) {
+    EXPECT_EQ(unit.at("version_step"), 22) << "the last checkpoint is full: " << unit.at("unit");
+  }
+  EXPECT_DOUBLE_EQ(daemon.ctl({"log", "tiny"}).json().at(0).at("metrics").at("plt"),
+                   report.at("plt").get<double>());
+  EXPECT_EQ(daemon.ctl({"verify"}).code(), 0);
+}
+
+TEST_F(PartialTest, MomentsAloneCanBeLeftOut) {
+  const json report = train_and_recompute(
+      {"--steps", "14", "--checkpoint-every", "2", "--experts-per-checkpoint", "1", "--selector",
+       "sequential", "--partial-parts", "optimizer", "--plt-budget", "1", "--kill", "1@11"});
+  EXPECT_EQ(resumes_, 1u);
+  EXPECT_GT(report.at("plt"), 0);
+}
+
+TEST_F(PartialTest, ARecoveryBeyondTheBudgetIsTheLastToLoseTokens) {
+  const json report =
+      train_and_recompute({"--steps", "20", "--checkpoint-every", "2", "--experts-per-checkpoint",
+                           "1", "--plt-budget", "0.001", "--kill", "1@9", "--kill", "1@17"});
+  EXPECT_EQ(resumes_, 2u);
+  EXPECT_GT(report.at("plt"), 0);
+  EXPECT_THAT(last_error_output_, HasSubstr("4 experts of each layer from now on"));
+  EXPECT_EQ(report.at("failures").back().at("stale_units"), 0);
+}
+
+TEST_F(PartialTest, RefusesWhatCannotBeBeforeAnythingStarts) {
+  const auto refusal = [&](const std::vector<std::string>& more) {
+    const Ended ended = run("moetrain", arguments("none.json", more));
+    EXPECT_EQ(ended.code(), 2) << ended.err;
+    return ended.err;
+  };
+  EXPECT_THAT(refusal({"--experts-per-checkpoint", "0"}), HasSubstr("--experts-per-checkpoint 0"));
+  EXPECT_THAT(refusal({"--experts-per-checkpoint", "5"}), HasSubstr("there are 4"));
+  EXPECT_THAT(refusal({"--experts-per-checkpoint", "1", "--staleness-max", "3"}),
+              HasSubstr("4 experts, 1 at a time, take 4"));
+  EXPECT_THAT(refusal({"--plt-budget", "2"}), HasSubstr("--plt-budget 2"));
+  EXPECT_THAT(refusal({"--selector", "lucky"}), HasSubstr("lucky"));
+}
+
+}  // namespace
+}  // namespace systemtest

@@ -1,0 +1,279 @@
+// What snapshots take and what recoveries lose, over whole histories, without a daemon.
+#include "trainer/checkpoint/partial_checkpoint.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <random>
+
+#include "trainer/checkpoint/plan.h"
+
+namespace moetrain {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr uint32_t kLayers = 2;
+constexpr uint32_t kExperts = 6;
+const ExpertGrid kGrid{kLayers, kExperts};
+
+std::vector<StateUnit> small_units() {
+  ModelConfig config;
+  config.layers = kLayers;
+  config.experts = kExperts;
+  return state_units(config);
+}
+
+// A run and all that was committed of it, as ckptd would have it.
+class History {
+ public:
+  History(const PartialOptions& options, uint32_t seed)
+      : random_(seed), partial_(units_, placement_, options) {
+    routed_.resize(kGrid.size());
+    held_ = updates_ = routed_;
+  }
+
+  void step() {
+    ++step_;
+    for (size_t i = 0; i < kGrid.size(); ++i) {
+      const auto tokens = static_cast<int64_t>(random_() % 40);
+      routed_[i] += tokens;
+      held_[i] += tokens;
+      ++updates_[i];
+    }
+  }
+
+  // A commit, unless `fails`.
+  PartialCheckpoint::Plan snapshot(bool full, bool fails) {
+    auto plan = partial_.next(step_, {routed_, updates_}, full, stamps_);
+    if (fails) return plan;
+    Commit& commit = commits_[step_];
+    commit = {.state = partial_.state(), .routed = routed_, .versions = {}};
+    for (const uint32_t id : plan.units) {
+      if (!units_[id].expert) continue;
+      const size_t at = kGrid.at(*units_[id].layer, *units_[id].expert);
+      commit.versions[id] = {stamps_.at(part(id), at), held_[at], updates_[at]};
+    }
+    return plan;
+  }
+  void tell_failed(uint64_t step) { partial_.failed(step); }
+
+  // All ranks restart from the commit of a step; newer ones belong to another lineage.
+  Result<RecoveryLoss> resume(uint64_t step) {
+    commits_.erase(commits_.upper_bound(step), commits_.end());
+    const Commit view = commits_.at(step);
+    ExpertStamps restored(kGrid);
+    std::vector<int64_t> held(kGrid.size(), INT64_MAX);
+    for (uint32_t id = 0; id < units_.size(); ++id) {
+      if (!units_[id].expert) continue;
+      const size_t at = kGrid.at(*units_[id].layer, *units_[id].expert);
+      const Version& version = newest(id);
+      restored.at(part(id), at) = version.stamp;
+      held[at] = std::min(held[at], version.held);
+      if (part(id) == ExpertPart::kOptimizer) {
+        updates_[at] = version.updates;
+        EXPECT_EQ(version.stamp.updates, version.updates);
+      }
+    }
+    step_ = step;
+    routed_ = view.routed;
+    held_ = held;
+    stamps_ = restored;
+    return partial_.resume(view.state, routed_, restored);
+  }
+
+  // What the states of the experts really hold, against what the meter says.
+  void expect_true_losses() const {
+    PltMeter::Lost lost = partial_.state().lost;
+    for (size_t i = 0; i < kGrid.size(); ++i) {
+      EXPECT_EQ(lost.restart[i], routed_[i] - held_[i]) << "expert " << i;
+      EXPECT_EQ(lost.rollback[i], 0);
+    }
+  }
+
+  PartialCheckpoint& partial() { return partial_; }
+  ExpertStamps& stamps() { return stamps_; }
+  uint64_t now() const { return step_; }
+  std::vector<uint64_t> committed() const {
+    std::vector<uint64_t> steps;
+    for (const auto& [step, commit] : commits_) steps.push_back(step);
+    return steps;
+  }
+  const std::vector<StateUnit>& units() const { return units_; }
+  const ExpertPlacement& placement() const { return placement_; }
+  std::mt19937& random() { return random_; }
+
+ private:
+  struct Version {
+    ExpertStamp stamp;
+    int64_t held = 0;
+    int64_t updates = 0;
+  };
+  struct Commit {
+    PartialState state;
+    std::vector<int64_t> routed;
+    std::map<uint32_t, Version> versions;
+  };
+  ExpertPart part(uint32_t id) const {
+    return units_[id].part == "weights" ? ExpertPart::kWeights : ExpertPart::kOptimizer;
+  }
+  const Version& newest(uint32_t id) const {
+    for (auto at = commits_.rbegin();; ++at) {
+      CKPT_ASSERT(at != commits_.rend());
+      const auto version = at->second.versions.find(id);
+      if (version != at->second.versions.end()) return version->second;
+    }
+  }
+
+  const std::vector<StateUnit> units_ = small_units();
+  const ExpertPlacement placement_ = *static_placement(kLayers, kExperts, 3);
+  std::mt19937 random_;
+  PartialCheckpoint partial_;
+  ExpertStamps stamps_{kGrid};
+  std::map<uint64_t, Commit> commits_;
+  uint64_t step_ = 0;
+  std::vector<int64_t> routed_, held_, updates_;
+};
+
+TEST(PartialCheckpointTest, CountsWhatIsMissingAfterAnyHistory) {
+  for (uint32_t seed = 0; seed < 30; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    History history({.k = 1 + seed % 5,
+                     .selector = static_cast<Selector>(seed % 3),
+                     .parts = static_cast<PartialParts>(seed / 3 % 3),
+                     .plt_budget = seed % 2 == 0 ? 1.0 : 0.05},
+                    seed);
+    history.snapshot(false, false);
+    std::vector<uint64_t> failed;
+    for (int event = 0; event < 150; ++event) {
+      const uint32_t kind = history.random()() % 8;
+      if (kind < 5) history.step();
+      // One snapshot at a step, as the trainer does it.
+      if (kind == 5 || kind == 6) {
+        const auto committed = history.committed();
+        if (committed.back() == history.now()) continue;
+        const bool fails = history.random()() % 4 == 0;
+        history.snapshot(false, fails);
+        if (fails) failed.push_back(history.now());
+      }
+      if (kind == 6 && !failed.empty()) {
+        history.tell_failed(failed.back());
+        failed.pop_back();
+      }
+      if (kind == 7 && history.random()() % 3 == 0) {
+        const auto steps = history.committed();
+        const size_t back = history.random()() % std::min<size_t>(3, steps.size());
+        const auto loss = history.resume(steps[steps.size() - 1 - back]);
+        ASSERT_TRUE(loss.ok()) << loss.error().message;
+        failed.clear();
+      }
+      history.expect_true_losses();
+    }
+  }
+}
+
+TEST(PartialCheckpointTest, TakesEverythingFirstAndWhenAsked) {
+  History history({.k = 1}, 1);
+  const size_t all = history.units().size();
+  history.step();
+  EXPECT_EQ(history.snapshot(false, true).units.size(), all);
+  history.tell_failed(1);
+  history.step();
+  EXPECT_EQ(history.snapshot(false, false).units.size(), all) << "the first one had failed";
+  history.step();
+  EXPECT_EQ(history.snapshot(false, false).experts.size(), kLayers);
+  history.step();
+  EXPECT_EQ(history.snapshot(true, false).units.size(), all);
+}
+
+TEST(PartialCheckpointTest, LeavesOutOnlyThePartsThatWereAsked) {
+  for (const auto& [parts, left_out] :
+       {std::pair{PartialParts::kWeights, "weights"}, {PartialParts::kOptimizer, "optimizer"}}) {
+    History history({.k = 2, .parts = parts}, 1);
+    history.snapshot(false, false);
+    history.step();
+    const auto plan = history.snapshot(false, false);
+    EXPECT_EQ(plan.experts.size(), 2 * kLayers);
+    EXPECT_EQ(plan.units.size(), history.units().size() - kLayers * (kExperts - 2));
+    for (uint32_t id = 0; id < history.units().size(); ++id) {
+      if (std::binary_search(plan.units.begin(), plan.units.end(), id)) continue;
+      EXPECT_EQ(history.units()[id].part, left_out);
+    }
+  }
+}
+
+TEST(PartialCheckpointTest, RanksShareExactlyWhatIsTaken) {
+  History history({.k = 2}, 3);
+  for (int round = 0; round < 12; ++round) {
+    history.step();
+    const auto plan = history.snapshot(false, false);
+    std::map<uint32_t, uint64_t> covered;
+    for (const ckpt_fragment& fragment : plan.fragments) {
+      EXPECT_EQ(fragment.offset, covered[fragment.unit]);
+      covered[fragment.unit] += fragment.length;
+    }
+    EXPECT_EQ(covered.size(), plan.units.size());
+    for (const uint32_t id : plan.units) EXPECT_EQ(covered[id], history.units()[id].bytes);
+    for (uint32_t rank = 0; rank < 3; ++rank) {
+      EXPECT_LE(bytes_of_rank(plan.fragments, rank),
+                largest_share(history.units(), history.placement(), DenseSharding::kBytes));
+    }
+  }
+}
+
+TEST(PartialCheckpointTest, ARecoveryBeyondTheBudgetMakesKGrow) {
+  History history({.k = 1, .plt_budget = 0.01}, 5);
+  history.snapshot(false, false);
+  for (int i = 0; i < 6; ++i) {
+    history.step();
+    history.snapshot(false, false);
+  }
+  const auto loss = history.resume(6);
+  ASSERT_TRUE(loss.ok()) << loss.error().message;
+  EXPECT_GT(loss->plt, 0.01);
+  EXPECT_EQ(history.partial().k(), kExperts);
+  history.step();
+  history.snapshot(false, false);
+  ASSERT_TRUE(history.resume(7).ok());
+  EXPECT_EQ(history.partial().k(), kExperts) << "it is kept with the run";
+}
+
+TEST(PartialCheckpointTest, RefusesVersionsThatContradictTheView) {
+  History history({.k = 1}, 6);
+  history.step();
+  history.snapshot(false, false);
+  const PartialState view = history.partial().state();
+  const std::vector<int64_t> routed(kGrid.size(), 1000);
+  ExpertStamps stamps = history.stamps();
+  stamps.at(ExpertPart::kWeights, 3).snapshot = 2;
+  stamps.at(ExpertPart::kOptimizer, 3).snapshot = 2;
+  EXPECT_THAT(
+      history.partial().resume(view, routed, stamps).error().message,
+      HasSubstr("layers.0.experts.3: its version says it is of snapshot 2, the view is of"));
+  stamps = history.stamps();
+  for (const ExpertPart part : {ExpertPart::kWeights, ExpertPart::kOptimizer}) {
+    stamps.at(part, 7).tokens = 1001;
+  }
+  EXPECT_THAT(history.partial().resume(view, routed, stamps).error().message,
+              HasSubstr("layers.1.experts.1: its version holds"));
+  EXPECT_EQ(history.partial().state(), view) << "nothing changed";
+}
+
+TEST(PartialOptionsTest, NamesTheFlagThatCannotBe) {
+  EXPECT_TRUE(validate(PartialOptions{}, 8).ok());
+  EXPECT_THAT(validate(PartialOptions{.k = 9}, 8).error().message,
+              HasSubstr("--experts-per-checkpoint 9 --staleness-max 0: 9 experts of each layer"));
+  EXPECT_THAT(validate(PartialOptions{.k = 2, .staleness_max = 3}, 8).error().message,
+              HasSubstr("8 experts, 2 at a time, take 4"));
+  EXPECT_THAT(validate(PartialOptions{.k = 1, .plt_budget = 1.5}, 8).error().message,
+              HasSubstr("--plt-budget 1.5"));
+  EXPECT_THAT(validate(PartialOptions{.plt_budget = std::nan("")}, 8).error().message,
+              HasSubstr("--plt-budget nan"));
+  EXPECT_THAT(parse_partial_parts("moments").error().message, HasSubstr("'moments'"));
+}
+
+}  // namespace
+}  // namespace moetrain

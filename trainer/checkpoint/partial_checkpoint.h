@@ -1,0 +1,117 @@
+// PartialCheckpoint: what each snapshot of a run takes, and what each recovery lost.
+//
+// Every rank has one and feeds it the same numbers, so all ranks plan alike. No I/O; what it
+// decides with is in trainer/partial.
+//
+// Dense units and the trainer unit are in every snapshot. Of the experts a snapshot takes K of each
+// layer, except where it has to be full: the first one (a view that misses a unit is of no use) and
+// the last one of a run (whoever exports it wants no stale expert).
+//
+// Here every recovery is a restart: all ranks rewind to one view, replicas or not. So for the
+// risk-aware selector all experts run the same risk.
+#pragma once
+
+#include <ckpt/ckpt.h>
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "formats/base/result.h"
+#include "trainer/checkpoint/expert_stamps.h"
+#include "trainer/checkpoint/units.h"
+#include "trainer/parallel/expert_placement.h"
+#include "trainer/partial/dynamic_k.h"
+#include "trainer/partial/plt.h"
+#include "trainer/partial/save_ledger.h"
+#include "trainer/partial/selector.h"
+#include "trainer/partial/sharding.h"
+
+namespace moetrain {
+
+// Which units of an expert the choice is about; the others are in every snapshot.
+enum class PartialParts : uint8_t { kWeights, kOptimizer, kBoth };
+std::string_view partial_parts_name(PartialParts parts);
+Result<PartialParts> parse_partial_parts(std::string_view name);
+
+struct PartialOptions {
+  uint32_t k = 0;  // experts of each layer per checkpoint; 0: all
+  Selector selector = Selector::kRiskAware;
+  PartialParts parts = PartialParts::kBoth;
+  uint32_t staleness_max = 0;  // snapshots from one save of an expert to its next; 0: the default
+  double plt_budget = kPltBudgetDefault;
+  DenseSharding dense = DenseSharding::kBytes;
+};
+// kInvalidArgument, naming the flag, for what cannot be with so many experts in a layer.
+Status validate(const PartialOptions& options, uint32_t experts);
+
+// What the trainer unit keeps.
+struct PartialState {
+  uint64_t snapshots = 0;  // taken in this line of history, this one included
+  uint32_t k = 0;          // of the next snapshot; grows (trainer/partial/dynamic_k.h)
+  uint32_t k_asked = 0;    // PartialOptions::k when it was saved
+  PltMeter::Lost lost;     // empty: nothing
+  bool operator==(const PartialState&) const = default;
+};
+
+// How far the experts have come, all counts [layers * experts] since the run began.
+struct ExpertProgress {
+  std::span<const int64_t> routed;
+  std::span<const int64_t> updates;
+};
+
+struct RecoveryLoss {
+  int64_t tokens = 0;
+  double plt = 0;  // of this recovery alone
+};
+
+class PartialCheckpoint {
+ public:
+  // The units outlive it. The options have been validated, the placement is of the units' model.
+  PartialCheckpoint(const std::vector<StateUnit>& units, const ExpertPlacement& placement,
+                    const PartialOptions& options);
+
+  // A run begins.
+  void start();
+  // A run goes on from a view: what its trainer unit and the versions of its experts say.
+  // kCorrupt if these contradict each other; nothing changed then.
+  Result<RecoveryLoss> resume(const PartialState& saved, std::span<const int64_t> routed,
+                              const ExpertStamps& stamps);
+
+  struct Plan {
+    std::vector<uint32_t> units;
+    std::vector<ckpt_fragment> fragments;
+    std::vector<uint32_t> experts;  // taken, as positions in the grid
+  };
+  // The next snapshot, at `step`. Stamps what it takes.
+  Plan next(uint64_t step, const ExpertProgress& progress, bool full, ExpertStamps& stamps);
+  // The snapshot of this step is not to be had: its experts are due again.
+  void failed(uint64_t step);
+
+  PartialState state() const;
+  uint32_t k() const { return k_; }
+  uint32_t staleness_max() const { return selection().staleness_max; }
+  double plt(std::span<const int64_t> routed) const { return meter_.plt(routed); }
+
+ private:
+  SelectionOptions selection() const;
+  std::vector<uint32_t> choose(std::span<const int64_t> routed) const;
+  std::vector<uint32_t> units_with(const std::vector<uint32_t>& experts) const;
+  bool is_chosen_about(const StateUnit& unit) const;
+  uint32_t experts_asked() const;
+
+  const std::vector<StateUnit>& units_;
+  const ExpertPlacement& placement_;
+  const PartialOptions options_;
+  const ExpertGrid grid_;
+  PltMeter meter_;
+  SaveLedger ledger_;
+  uint64_t snapshots_ = 0;
+  uint32_t k_ = 0;
+  std::map<uint64_t, uint64_t> number_of_step_;  // of recent snapshots
+};
+
+}  // namespace moetrain
