@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 
+#include "bench/plt.h"
 #include "bench/report.h"
 #include "bench/save.h"
 #include "bench/scratch.h"
@@ -13,12 +14,13 @@
 
 namespace {
 
-int finish(const ckpt::Result<nlohmann::json>& document, bool json) {
+int finish(const ckpt::Result<nlohmann::json>& document, bool json,
+           std::string (*to_text)(const nlohmann::json&)) {
   if (!document.ok()) {
     fmt::print(stderr, "ckptbench: {}\n", document.error().message);
     return ckpt::exit_code_for(document.error().code);
   }
-  fmt::print("{}", json ? document.value().dump(2) + "\n" : bench::to_text(*document));
+  fmt::print("{}", json ? document.value().dump(2) + "\n" : to_text(*document));
   return 0;
 }
 
@@ -27,6 +29,7 @@ struct Flags {
   bool json = false;
   bench::SaveOptions save;
   bench::StallOptions stall;
+  bench::PltOptions plt;
 };
 
 // A flag whose value is a size of whole blocks, at least one.
@@ -96,6 +99,28 @@ CLI::App* add_stall(CLI::App& app, Flags& flags) {
   return command;
 }
 
+CLI::App* add_plt(CLI::App& app, Flags& flags) {
+  CLI::App* command = app.add_subcommand(
+      "plt", "expected lost tokens of the selectors, exact, on a trace of routing counts");
+  bench::PltOptions& plt = flags.plt;
+  command->add_option("--trace", plt.trace, "CSV: iteration,layer,e0,e1,...; may be gzipped")
+      ->required();
+  command->add_option("--k", plt.ks, "experts of each layer per snapshot (1 2 4)");
+  const auto count = [&](const char* flag, uint32_t* to, const char* help) {
+    command->add_option(flag, *to, help)->capture_default_str();
+  };
+  count("--interval", &plt.interval, "samples between snapshots");
+  count("--staleness-max", &plt.staleness_max, "snapshots between saves of an expert; 0: 4 N/K");
+  count("--ranks", &plt.ranks, "ranks, up to 20");
+  count("--slots", &plt.slots_per_rank, "expert slots of a rank");
+  count("--replicas-min", &plt.replicas_min, "replicas of every expert, at least");
+  count("--replan", &plt.replan, "samples between placements");
+  count("--dead-max", &plt.dead_max, "failures take 1 to this many ranks");
+  command->add_flag("--placements", plt.placements, "print the placements (JSON)");
+  command->add_flag("--json", flags.json, "one JSON document on stdout");
+  return command;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -105,16 +130,19 @@ int main(int argc, char** argv) {
       "Examples:\n"
       "  ckptbench save --bytes 2GiB --dir /data\n"
       "  ckptbench stall --json > stall.json\n"
+      "  ckptbench plt --trace routing.csv.gz --k 1 2 4\n"
       "Exit codes: 0 measured, whatever the verdict; 1 failed; 2 bad usage.");
   Flags flags;
   const CLI::App* save = add_save(app, flags);
   add_stall(app, flags);
+  const CLI::App* plt = add_plt(app, flags);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
+  if (plt->parsed()) return finish(bench::bench_plt(flags.plt), flags.json, bench::plt_text);
   bench::remove_scratch_when_stopped();
   return finish(save->parsed() ? bench::bench_save(flags.save) : bench::bench_stall(flags.stall),
-                flags.json);
+                flags.json, bench::to_text);
 }

@@ -43,11 +43,14 @@ RULES = {
     # parallel moves the model's parameters between ranks; its expert stores hold them.
     "trainer/parallel/": ["formats/base/", "kernels/", "trainer/model/"],
     "trainer/placement/": ["formats/base/"],
+    # Pure as well: shared by the trainer, the simulator and the benches.
+    "trainer/partial/": ["formats/base/", "trainer/placement/"],
     "trainer/report/": ["formats/base/"],
     "trainer/checkpoint/": ["formats/base/", "client/include/", "trainer/model/",
                             "trainer/parallel/", "trainer/placement/", "trainer/"],
     "trainer/elastic/": ["formats/base/", "client/include/", "trainer/"],
-    "trainer/simulate/": ["formats/base/", "trainer/placement/", "trainer/checkpoint/"],
+    "trainer/simulate/": ["formats/base/", "trainer/placement/", "trainer/partial/",
+                          "trainer/checkpoint/"],
     "trainer/": ["formats/base/", "kernels/", "trainer/"],
     "bench/": ["formats/", "kernels/", "client/", "ckptd/", "trainer/"],
     "tests/": ["formats/", "kernels/", "client/", "ckptd/", "trainer/", "bench/"],

@@ -1,0 +1,31 @@
+// RoutingTrace: how many tokens every expert got, sample by sample; read from CSV.
+//
+//   iteration,layer,e0,e1,...,eN-1        the first line
+//   1,0,11779,6023,...                    one line for each layer of each sample, in order
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "formats/base/result.h"
+#include "trainer/partial/experts.h"
+
+namespace bench {
+
+struct RoutingTrace {
+  moetrain::ExpertGrid grid;
+  int64_t assignments = 0;                    // of each layer in each sample
+  std::vector<std::vector<int64_t>> samples;  // [sample]: tokens, [grid.size()]
+};
+
+// kInvalidArgument, naming the line, for anything but the format above: iterations do not descend,
+// every sample has the same layers, every layer the same number of assignments. `origin` starts the
+// message.
+ckpt::Result<RoutingTrace> parse_routing_trace(std::string_view csv, std::string_view origin);
+
+// From a file; one that ends in .gz is unpacked. At most 1 GiB of text.
+ckpt::Result<RoutingTrace> read_routing_trace(const std::string& path);
+
+}  // namespace bench

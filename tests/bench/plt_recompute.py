@@ -1,0 +1,188 @@
+"""ckptbench plt against a recomputation that shares no code with it.
+
+Usage: plt_recompute.py CKPTBENCH [TRACE.csv[.gz] [FLAGS of ckptbench plt]]. Without a trace: small
+random ones. The placements are taken from the program (any will do); which experts every selector
+saves, and what every failure loses, is worked out here: case by case, set of ranks by set of ranks.
+All sums must be equal, to the last token.
+"""
+
+import csv
+import gzip
+import itertools
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+
+
+def read_trace(path):
+    with (gzip.open if path.endswith(".gz") else open)(path, "rt", encoding="ascii") as file:
+        rows = list(csv.reader(file))[1:]
+    samples = []
+    for row in rows:
+        if row[1] == "0":
+            samples.append([])
+        samples[-1].append([int(n) for n in row[2:]])
+    return samples
+
+
+def write_random_trace(path, seed):
+    rng = random.Random(seed)
+    layers, experts = rng.randint(1, 3), rng.randint(2, 7)
+    with open(path, "w", encoding="ascii") as file:
+        file.write("iteration,layer," + ",".join(f"e{e}" for e in range(experts)) + "\n")
+        for sample in range(rng.randint(5, 40)):
+            for layer in range(layers):
+                weights = [(1 + e * layer) ** 1.5 * rng.random() for e in range(experts)]
+                counts = [int(1000 * w / sum(weights)) for w in weights]
+                counts[0] += 1000 - sum(counts)
+                file.write(f"{sample * 20},{layer}," + ",".join(map(str, counts)) + "\n")
+
+
+def holders(layer_slots, expert):
+    return frozenset(rank for rank, slots in enumerate(layer_slots) if expert in slots)
+
+
+def round_robin(layer_slots, experts, layer, k):
+    """The order in which `sequential` visits a layer's experts."""
+    earlier, place = {}, {}
+    for expert in range(experts):
+        rank = min(sorted(holders(layer_slots, expert)), key=lambda r: earlier.get(r, 0))
+        place[expert] = (earlier.get(rank, 0), rank)
+        earlier[rank] = earlier.get(rank, 0) + 1
+    order = sorted(range(experts), key=lambda e: place[e])
+    first = layer * k % experts
+    return order[first:] + order[:first]
+
+
+def keeps_bound(ages, k, bound):
+    """Can all experts still be visited in time, if `ages` are those before the next snapshot?"""
+    due = sorted(bound - age + 1 for age in ages)
+    return all(date >= 1 and i + 1 <= k * date for i, date in enumerate(due))
+
+
+def choose(selector, k, bound, tokens, ages, risks, order):
+    """Greedily the most urgent whose choice leaves some completion that keeps the bound."""
+    def urgency(e):
+        value = {"sequential": 0, "load-aware": tokens[e],
+                 "risk-aware": float(tokens[e]) * risks[e] * float(ages[e])}[selector]
+        return (-value, -ages[e], order.index(e))
+
+    def completes(some):
+        # The completion that helps the bound most takes those that are due first.
+        rest = sorted((e for e in range(len(ages)) if e not in some), key=lambda e: -ages[e])
+        all_k = set(some) | set(rest[:k - len(some)])
+        return keeps_bound([1 if e in all_k else ages[e] + 1 for e in range(len(ages))], k, bound)
+
+    chosen = []
+    for expert in sorted(range(len(ages)), key=urgency):
+        if len(chosen) < k and completes(chosen + [expert]):
+            chosen.append(expert)
+    assert len(chosen) == k
+    return chosen
+
+
+def loss_probability(ranks, held, dead):
+    if dead < held:
+        return 0.0
+    probability = 1.0
+    for i in range(held):
+        probability *= (dead - i) / (ranks - i)
+    return probability
+
+
+def recompute(samples, document, policy):
+    shape, selector, k = document["shape"], policy["selector"], policy["k"]
+    layers, experts, ranks = len(samples[0]), len(samples[0][0]), shape["ranks"]
+    grid = [(layer, e) for layer in range(layers) for e in range(experts)]
+    dead_max = len(policy["failures"])
+    unsaved, ages = dict.fromkeys(grid, 0), dict.fromkeys(grid, 1)
+    lost, zero, cases = [0] * dead_max, [0] * dead_max, [0] * dead_max
+    restart, at_view, gap = 0, 0, 0
+    for at, sample in enumerate(samples):
+        placement = document["placements"][at // shape["replan"]]
+        held_by = {(layer, e): holders(placement[layer], e) for layer, e in grid}
+        for layer, e in grid:
+            unsaved[layer, e] += sample[layer][e]
+        restart += at_view
+        for dead in range(1, dead_max + 1):
+            for gone in map(set, itertools.combinations(range(ranks), dead)):
+                here = sum(unsaved[x] for x in grid if held_by[x] <= gone)
+                lost[dead - 1] += here
+                zero[dead - 1] += here == 0
+                cases[dead - 1] += 1
+        if (at + 1) % shape["interval"] != 0:
+            continue
+        for layer in range(layers):
+            risks = [sum(loss_probability(ranks, len(held_by[layer, e]), dead)
+                         for dead in range(1, dead_max + 1)) for e in range(experts)]
+            chosen = choose(selector, k, policy["staleness_max"],
+                            [unsaved[layer, e] for e in range(experts)],
+                            [ages[layer, e] for e in range(experts)], risks,
+                            round_robin(placement[layer], experts, layer, k))
+            for e in range(experts):
+                if e in chosen:
+                    gap = max(gap, ages[layer, e])
+                    unsaved[layer, e], ages[layer, e] = 0, 1
+                else:
+                    ages[layer, e] += 1
+        at_view = sum(unsaved.values())
+    return {"lost": lost, "zero": zero, "cases": cases, "restart": restart, "gap": gap}
+
+
+def check(program, trace, arguments):
+    command = [program, "plt", "--trace", trace, "--json", "--placements"] + arguments
+    document = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+    samples = read_trace(trace)
+    assert document["trace"]["samples"] == len(samples)
+    assert len(document["policies"]) > 0
+    for policy in document["policies"]:
+        expected = recompute(samples, document, policy)
+        found = {"lost": [f["lost_tokens"] for f in policy["failures"]],
+                 "zero": [f["zero_loss_cases"] for f in policy["failures"]],
+                 "cases": [f["cases"] for f in policy["failures"]],
+                 "restart": policy["restart"]["lost_tokens"], "gap": policy["gap_max"]}
+        which = f"{policy['selector']} k={policy['k']}"
+        assert found == expected, f"{command} {which}: {found}, not {expected}"
+        tokens = len(samples) * len(samples[0]) * sum(samples[0][0])
+        for lost, cases, failure in zip(expected["lost"], expected["cases"], policy["failures"]):
+            assert abs(failure["expected_plt"] - lost / cases / tokens) < 1e-12
+    return len(document["policies"])
+
+
+def refuses(program, trace, arguments, words):
+    done = subprocess.run([program, "plt", "--trace", trace] + arguments, capture_output=True,
+                          text=True, check=False)
+    assert done.returncode == 2 and words in done.stderr, f"{arguments}: {done}"
+
+
+def main():
+    program = sys.argv[1]
+    if len(sys.argv) > 2:
+        print(check(program, sys.argv[2], sys.argv[3:]), "policies are the same to the last token")
+        return
+    policies = 0
+    with tempfile.TemporaryDirectory() as folder:
+        trace = os.path.join(folder, "trace.csv")
+        for seed in range(12):
+            write_random_trace(trace, seed)
+            experts = len(read_trace(trace)[0][0])
+            rng = random.Random(seed + 1000)
+            ranks, k = rng.randint(4, 6), rng.randint(1, experts)
+            policies += check(program, trace, [
+                "--k", "1", str(k), "--ranks", str(ranks), "--slots", "4",
+                "--replicas-min", "2" if ranks * 4 >= experts * 2 else "1",
+                "--interval", str(rng.randint(1, 4)), "--replan", str(rng.randint(1, 9)),
+                "--dead-max", "3"] + (["--staleness-max", str(experts + 1)] if seed % 2 else []))
+        refuses(program, trace, ["--k", "0"], "0 experts of each layer")
+        refuses(program, trace, ["--k", str(experts + 1)], "experts of each layer")
+        refuses(program, trace, ["--k", "1", "--staleness-max", "1"], "take")
+        refuses(program, trace, ["--replicas-min", "99"], "at least 99 replicas")
+        refuses(program, trace, ["--interval", "0"], "--interval 0")
+    print(policies, "policies are the same to the last token")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+#include "bench/routing_trace.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <random>
+
+#include "tests/support/temp_folder.h"
+
+namespace bench {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr std::string_view kGood =
+    "iteration,layer,e0,e1,e2\n"
+    "1,0,3,4,5\n"
+    "1,1,12,0,0\n"
+    "20,0,4,4,4\n"
+    "20,1,5,5,2\n";
+
+std::string refusal(const std::string& text) {
+  const auto trace = parse_routing_trace(text, "t.csv");
+  return trace.ok() ? "accepted" : trace.error().message;
+}
+
+TEST(RoutingTraceTest, ReadsSampleBySample) {
+  const auto trace = parse_routing_trace(kGood, "t.csv");
+  ASSERT_TRUE(trace.ok()) << trace.error().message;
+  EXPECT_EQ(trace->grid, (moetrain::ExpertGrid{2, 3}));
+  EXPECT_EQ(trace->assignments, 12);
+  ASSERT_EQ(trace->samples.size(), 2u);
+  EXPECT_THAT(trace->samples[1], ElementsAre(4, 4, 4, 5, 5, 2));
+}
+
+TEST(RoutingTraceTest, NamesTheLineThatIsWrong) {
+  const std::string header = "iteration,layer,e0,e1\n";
+  EXPECT_THAT(refusal(""), HasSubstr("t.csv line 1: must begin with iteration,layer"));
+  EXPECT_THAT(refusal("iteration,layer\n"), HasSubstr("no experts"));
+  EXPECT_THAT(refusal("iteration,layer,e0,e2\n"), HasSubstr("column e1 is missing"));
+  EXPECT_THAT(refusal(header), HasSubstr("no samples"));
+  EXPECT_THAT(refusal(header + "1,0,3\n"), HasSubstr("line 2: must have 4 fields"));
+  EXPECT_THAT(refusal(header + "1,0,3,4,5\n"), HasSubstr("line 2: must have 4 fields"));
+  EXPECT_THAT(refusal(header + "1,0,3,x\n"), HasSubstr("line 2: has a field that is no count"));
+  EXPECT_THAT(refusal(header + "1,0,3,-4\n"), HasSubstr("no count"));
+  EXPECT_THAT(refusal(header + "1,1,3,4\n"), HasSubstr("iteration 1 layer 1 is not the next one"));
+  EXPECT_THAT(refusal(header + "1,0,3,4\n2,1,3,4\n"), HasSubstr("line 3: iteration 2 layer 1"));
+  EXPECT_THAT(refusal(header + "2,0,3,4\n1,0,3,4\n"), HasSubstr("an earlier iteration"));
+  EXPECT_THAT(refusal(header + "1,0,3,4\n1,1,3,4\n2,0,3,4\n"), HasSubstr("has 1 layers"));
+  EXPECT_THAT(refusal(header + "1,0,3,4\n2,0,3,5\n"), HasSubstr("layer 0 expert 1 has 5 of 7"));
+  EXPECT_THAT(refusal(header + "1,0,9223372036854775807,1\n"), HasSubstr("too many tokens"));
+}
+
+TEST(RoutingTraceTest, ReadsFilesAndSaysWhichItCannot) {
+  const ckpt::test::TempFolder folder;
+  const std::string path = folder.path("trace.csv");
+  std::ofstream(path) << kGood;
+  EXPECT_TRUE(read_routing_trace(path).ok());
+  EXPECT_THAT(read_routing_trace(path + ".gz").error().message, HasSubstr("trace.csv.gz"));
+}
+
+// Whatever the bytes: a trace that adds up, or a sentence (asan and ubsan watch).
+TEST(RoutingTraceTest, ParsesHostileTextSafely) {
+  const uint32_t seed = 99;
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::mt19937 random(seed);
+  constexpr std::string_view kLetters = "0123456789,\n-eil x";
+  for (int round = 0; round < 20'000; ++round) {
+    std::string text(kGood);
+    for (uint32_t i = random() % 4; i < 4; ++i) {
+      const size_t at = random() % text.size();
+      if (random() % 3 == 0) text.erase(at, 1 + random() % 9);
+      if (text.empty()) break;
+      text[at % text.size()] = kLetters[random() % kLetters.size()];
+    }
+    const auto trace = parse_routing_trace(text, "t.csv");
+    if (!trace.ok()) {
+      EXPECT_THAT(trace.error().message, HasSubstr("t.csv line"));
+      continue;
+    }
+    for (const auto& sample : trace->samples) EXPECT_EQ(sample.size(), trace->grid.size());
+  }
+}
+
+}  // namespace
+}  // namespace bench

@@ -1,0 +1,53 @@
+#include "trainer/partial/dynamic_k.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+namespace moetrain {
+namespace {
+
+TEST(DynamicKTest, StaysWhileTheNextRecoveryFitsTheBudget) {
+  EXPECT_EQ(k_after({.k = 2, .experts = 32, .plt = 0.01, .plt_of_it = 0.01}, 0.0375), 2u);
+  EXPECT_EQ(k_after({.k = 2, .experts = 32, .plt = 0, .plt_of_it = 0}, 0.0375), 2u);
+}
+
+TEST(DynamicKTest, DoublesUntilItDoes) {
+  // 2.5 % lost with K=2 of 32 (N/K-1 = 15): 1.17 % are expected with K=4 (7): 3.67 % in all.
+  EXPECT_EQ(k_after({.k = 2, .experts = 32, .plt = 0.025, .plt_of_it = 0.025}, 0.0375), 4u);
+  // 3.5 %: K=16 (1) is expected to lose 0.23 %.
+  EXPECT_EQ(k_after({.k = 2, .experts = 32, .plt = 0.035, .plt_of_it = 0.035}, 0.0375), 16u);
+}
+
+TEST(DynamicKTest, SavesEverythingOnceTheBudgetIsSpent) {
+  EXPECT_EQ(k_after({.k = 2, .experts = 32, .plt = 0.04, .plt_of_it = 0.001}, 0.0375), 32u);
+  EXPECT_EQ(k_after({.k = 3, .experts = 10, .plt = 0.04, .plt_of_it = 0.04}, 0.0375), 10u);
+  EXPECT_EQ(k_after({.k = 10, .experts = 10, .plt = 0.5, .plt_of_it = 0}, 0.0375), 10u);
+}
+
+TEST(DynamicKTest, KeepsTheExpectationWithinTheBudget) {
+  const uint32_t seed = 3;
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::mt19937 random(seed);
+  std::uniform_real_distribution<double> part(0, 0.1);
+  for (int round = 0; round < 2000; ++round) {
+    Recovery recovery{.experts = 1 + static_cast<uint32_t>(random() % 64)};
+    recovery.k = 1 + random() % recovery.experts;
+    recovery.plt_of_it = recovery.k == recovery.experts ? 0 : part(random);
+    recovery.plt = recovery.plt_of_it + part(random);
+    const double budget = part(random);
+    const uint32_t k = k_after(recovery, budget);
+    EXPECT_GE(k, recovery.k);
+    EXPECT_LE(k, recovery.experts);
+    if (k < recovery.experts) {
+      EXPECT_LE(recovery.plt + expected_plt(recovery, k), budget);
+    }
+    if (k > recovery.k) {
+      EXPECT_GT(recovery.plt + expected_plt(recovery, (k + 1) / 2), budget)
+          << "no more than needed";
+    }
+  }
+}
+
+}  // namespace
+}  // namespace moetrain

@@ -1,0 +1,171 @@
+#include "trainer/partial/selector.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+#include <set>
+
+#include "trainer/placement/lazarus.h"
+#include "trainer/placement/recovery.h"
+
+namespace moetrain {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr Selector kAll[] = {Selector::kSequential, Selector::kLoadAware, Selector::kRiskAware};
+
+// One layer, snapshot after snapshot.
+class Layer {
+ public:
+  Layer(SelectionOptions options, uint32_t experts) : options_(options), candidates_(experts) {
+    for (uint32_t expert = 0; expert < experts; ++expert) candidates_[expert].turn = expert;
+  }
+  std::vector<ExpertCandidate>& candidates() { return candidates_; }
+  SelectionOptions& options() { return options_; }
+
+  std::vector<uint32_t> snapshot() {
+    const auto chosen = select_experts(options_, candidates_);
+    for (ExpertCandidate& candidate : candidates_) ++candidate.age;
+    for (const uint32_t expert : chosen) {
+      candidates_[expert].age = 1;
+      candidates_[expert].unsaved_tokens = 0;
+    }
+    return chosen;
+  }
+
+ private:
+  SelectionOptions options_;
+  std::vector<ExpertCandidate> candidates_;
+};
+
+TEST(SelectorTest, EveryOneVisitsAllExpertsWithinTheBound) {
+  const uint32_t seed = 21;
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::mt19937 random(seed);
+  for (int round = 0; round < 300; ++round) {
+    const uint32_t experts = 1 + random() % 40;
+    const uint32_t k = 1 + random() % experts;
+    const uint32_t needed = (experts + k - 1) / k;
+    SelectionOptions options{kAll[round % 3], k, needed + static_cast<uint32_t>(random() % 6)};
+    ASSERT_TRUE(check_selection(options, experts).ok());
+    Layer layer(options, experts);
+    std::vector<double> share(experts);
+    for (double& s : share) s = std::exp(static_cast<double>(random() % 8));
+    for (uint32_t at = 0; at < 5 * needed + 20; ++at) {
+      for (uint32_t e = 0; e < experts; ++e) {
+        ExpertCandidate& candidate = layer.candidates()[e];
+        candidate.unsaved_tokens +=
+            static_cast<int64_t>(share[e] * static_cast<double>(random() % 100));
+        candidate.loss_probability = 1.0 / static_cast<double>(1 + e % 5);
+      }
+      const auto chosen = layer.snapshot();
+      ASSERT_EQ(std::set<uint32_t>(chosen.begin(), chosen.end()).size(), k);
+      for (const ExpertCandidate& candidate : layer.candidates()) {
+        ASSERT_LE(candidate.age, options.staleness_max)
+            << "round " << round << " snapshot " << at << " " << selector_name(options.selector);
+      }
+    }
+  }
+}
+
+// The bound costs nothing that it need not: where it does not bind, the most urgent are taken.
+TEST(SelectorTest, TakesTheMostUrgentThatTheBoundAllows) {
+  std::vector<ExpertCandidate> four(4);
+  for (uint32_t e = 0; e < 4; ++e) four[e] = {.unsaved_tokens = 10 + e, .age = 2, .turn = e};
+  EXPECT_THAT(select_experts({Selector::kLoadAware, 2, 9}, four), ElementsAre(2, 3));
+  four[0].age = 9;  // due now
+  EXPECT_THAT(select_experts({Selector::kLoadAware, 2, 9}, four), ElementsAre(0, 3));
+  four[0].age = four[1].age = four[2].age = 8;  // three due within two snapshots of two
+  EXPECT_THAT(select_experts({Selector::kLoadAware, 2, 9}, four), ElementsAre(2, 3));
+  four[3].age = 8;  // and now all four
+  four[3].unsaved_tokens = 0;
+  EXPECT_THAT(select_experts({Selector::kLoadAware, 2, 9}, four), ElementsAre(1, 2));
+}
+
+TEST(SelectorTest, TakesTheOverdueFirst) {
+  std::vector<ExpertCandidate> four(4);
+  for (uint32_t e = 0; e < 4; ++e) four[e] = {.unsaved_tokens = 100, .age = 1, .turn = e};
+  four[1].age = 12;
+  four[2].age = 13;
+  four[3].age = 11;
+  four[2].unsaved_tokens = 0;
+  EXPECT_THAT(select_experts({Selector::kRiskAware, 2, 4}, four), ElementsAre(1, 2));
+}
+
+TEST(SelectorTest, RiskAwareSparesWhatReplicasKeep) {
+  std::vector<ExpertCandidate> two(2);
+  two[0] = {.unsaved_tokens = 1000, .age = 3, .loss_probability = loss_probability(16, 4, 4)};
+  two[1] = {.unsaved_tokens = 100, .age = 3, .loss_probability = loss_probability(16, 1, 4)};
+  EXPECT_THAT(select_experts({Selector::kLoadAware, 1, 9}, two), ElementsAre(0));
+  EXPECT_THAT(select_experts({Selector::kRiskAware, 1, 9}, two), ElementsAre(1));
+}
+
+// Restarts lose what was routed between a version and the view: with equal load, K of N experts
+// and a snapshot every step, (N/K - 1)/2 snapshots of tokens on average.
+TEST(SelectorTest, SequentialMatchesTheClosedFormOnUniformLoad) {
+  for (const auto& [experts, k] : {std::pair{32u, 4u}, {32u, 1u}, {12u, 3u}, {8u, 8u}}) {
+    Layer layer({Selector::kSequential, k, experts / k}, experts);
+    const uint32_t warm = 4 * experts / k;
+    for (uint32_t at = 0; at < warm; ++at) layer.snapshot();
+    double lost = 0;
+    for (uint32_t at = 0; at < experts / k; ++at) {
+      layer.snapshot();
+      for (const ExpertCandidate& candidate : layer.candidates()) {
+        lost += static_cast<double>(candidate.age - 1);
+      }
+    }
+    const double rounds = experts / static_cast<double>(k);
+    EXPECT_DOUBLE_EQ(lost / rounds / experts, (rounds - 1) / 2);
+  }
+}
+
+TEST(TurnsTest, SpreadsTheExpertsOfOneSnapshotOverRanks) {
+  // Four ranks of two experts: neighbours in the round robin are on different ranks.
+  const LayerSlots blocks = {{0, 1}, {2, 3}, {4, 5}, {6, 7}};
+  EXPECT_THAT(turns(blocks, 8, 0, 1), ElementsAre(0, 4, 1, 5, 2, 6, 3, 7));
+  std::vector<uint32_t> of_rank(4);
+  for (uint32_t layer = 0; layer < 4; ++layer) {
+    const auto turn = turns(blocks, 8, layer, 1);
+    const auto first = std::find(turn.begin(), turn.end(), 0u) - turn.begin();
+    ++of_rank[static_cast<size_t>(first) / 2];
+  }
+  EXPECT_THAT(of_rank, ElementsAre(1, 1, 1, 1));
+}
+
+TEST(TurnsTest, AreAPermutationWhateverThePlacement) {
+  const uint32_t seed = 31;
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::mt19937 random(seed);
+  for (int round = 0; round < 50; ++round) {
+    std::vector<uint64_t> loads(1 + random() % 12);
+    for (uint64_t& load : loads) load = random() % 100;
+    const auto experts = static_cast<uint32_t>(loads.size());
+    const auto slots = lazarus_layer(loads, {6, 4, 2});
+    ASSERT_TRUE(slots.ok());
+    auto turn = turns(*slots, experts, random() % 9, 1 + random() % experts);
+    std::sort(turn.begin(), turn.end());
+    for (uint32_t place = 0; place < experts; ++place) EXPECT_EQ(turn[place], place);
+  }
+}
+
+TEST(SelectorTest, RefusesWhatCannotBe) {
+  EXPECT_THAT(check_selection({Selector::kSequential, 0, 8}, 8).error().message,
+              HasSubstr("0 experts of each layer per checkpoint: there are 8"));
+  EXPECT_THAT(check_selection({Selector::kSequential, 9, 8}, 8).error().message,
+              HasSubstr("9 experts of each layer"));
+  EXPECT_THAT(check_selection({Selector::kRiskAware, 3, 2}, 8).error().message,
+              HasSubstr("8 experts, 3 at a time, take 3"));
+  EXPECT_TRUE(check_selection({Selector::kRiskAware, 3, 3}, 8).ok());
+  EXPECT_TRUE(check_selection({Selector::kRiskAware, 3, default_staleness_max(8, 3)}, 8).ok());
+  EXPECT_THAT(parse_selector("random").error().message, HasSubstr("'random'"));
+  for (const Selector selector : kAll)
+    EXPECT_EQ(*parse_selector(selector_name(selector)), selector);
+}
+
+}  // namespace
+}  // namespace moetrain

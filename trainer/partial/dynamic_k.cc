@@ -1,0 +1,33 @@
+#include "trainer/partial/dynamic_k.h"
+
+#include <algorithm>
+
+#include "formats/base/assert.h"
+
+namespace moetrain {
+
+namespace {
+
+// Mean age of a version, in pairs of snapshots.
+double mean_age(uint32_t experts, uint32_t k) {
+  return static_cast<double>(experts) / static_cast<double>(k) - 1;
+}
+
+}  // namespace
+
+double expected_plt(const Recovery& recovery, uint32_t k) {
+  if (k >= recovery.experts || recovery.k >= recovery.experts) return 0;
+  return recovery.plt_of_it * mean_age(recovery.experts, k) /
+         mean_age(recovery.experts, recovery.k);
+}
+
+uint32_t k_after(const Recovery& recovery, double budget) {
+  CKPT_ASSERT(recovery.k >= 1 && recovery.k <= recovery.experts);
+  uint32_t k = recovery.k;
+  while (k < recovery.experts && recovery.plt + expected_plt(recovery, k) > budget) {
+    k = k > recovery.experts / 2 ? recovery.experts : 2 * k;
+  }
+  return k;
+}
+
+}  // namespace moetrain

@@ -1,0 +1,46 @@
+#include "trainer/partial/save_ledger.h"
+
+#include <algorithm>
+
+#include "formats/base/assert.h"
+
+namespace moetrain {
+
+bool SaveLedger::all_saved() const {
+  return std::all_of(saved_.begin(), saved_.end(),
+                     [](const Saved& saved) { return saved.snapshot != 0; });
+}
+
+void SaveLedger::take(uint64_t snapshot, std::span<const uint32_t> experts,
+                      std::span<const int64_t> held) {
+  CKPT_ASSERT(held.size() == saved_.size());
+  CKPT_ASSERT(snapshot > (taken_.empty() ? 0 : taken_.back().snapshot));
+  Taken taken{.snapshot = snapshot, .experts = {experts.begin(), experts.end()}, .before = {}};
+  for (const uint32_t expert : experts) {
+    taken.before.push_back(saved_.at(expert));
+    saved_[expert] = {snapshot, held[expert]};
+  }
+  taken_.push_back(std::move(taken));
+  if (taken_.size() > kUndoMax) taken_.pop_front();
+}
+
+void SaveLedger::fail(uint64_t snapshot) {
+  const auto failed = std::find_if(taken_.begin(), taken_.end(),
+                                   [&](const Taken& t) { return t.snapshot == snapshot; });
+  if (failed == taken_.end()) return;
+  for (size_t i = 0; i < failed->experts.size(); ++i) {
+    const uint32_t expert = failed->experts[i];
+    if (saved_[expert].snapshot == snapshot) saved_[expert] = failed->before[i];
+    // A later snapshot that fails as well must not bring this one back.
+    for (auto later = failed + 1; later != taken_.end(); ++later) {
+      for (size_t j = 0; j < later->experts.size(); ++j) {
+        if (later->experts[j] == expert && later->before[j].snapshot == snapshot) {
+          later->before[j] = failed->before[i];
+        }
+      }
+    }
+  }
+  taken_.erase(failed);
+}
+
+}  // namespace moetrain

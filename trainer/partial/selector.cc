@@ -1,0 +1,158 @@
+#include "trainer/partial/selector.h"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <tuple>
+
+#include "formats/base/assert.h"
+
+namespace moetrain {
+
+using ckpt::ErrorCode;
+using ckpt::make_error;
+
+namespace {
+
+constexpr std::array<std::string_view, 3> kNames = {"sequential", "load-aware", "risk-aware"};
+
+double urgency(Selector selector, const ExpertCandidate& candidate) {
+  const auto tokens = static_cast<double>(candidate.unsaved_tokens);
+  switch (selector) {
+    case Selector::kSequential:
+      return 0;  // age decides, as in every tie
+    case Selector::kLoadAware:
+      return tokens;
+    case Selector::kRiskAware:
+      return tokens * candidate.loss_probability * static_cast<double>(candidate.age);
+  }
+  CKPT_ASSERT(false);
+}
+
+// How many of the experts that are due within `snapshots` (this one counts) this snapshot has to
+// take, so that the later ones can take the rest in time.
+struct Duty {
+  uint64_t snapshots = 0;
+  uint64_t experts = 0;
+};
+
+// The bound as duties, one for each date that some expert is due at, ascending.
+class Bound {
+ public:
+  Bound(const SelectionOptions& options, std::span<const ExpertCandidate> candidates)
+      : options_(options) {
+    for (const ExpertCandidate& candidate : candidates) due_.push_back(due_in(candidate));
+    std::vector<uint64_t> dates = due_;
+    std::sort(dates.begin(), dates.end());
+    for (size_t i = 0; i < dates.size(); ++i) {
+      if (i + 1 < dates.size() && dates[i + 1] == dates[i]) continue;  // the last of its date
+      const uint64_t by_others = uint64_t{options.k} * (dates[i] - 1);
+      if (i + 1 <= by_others) continue;
+      duties_.push_back({dates[i], std::min<uint64_t>(i + 1 - by_others, options.k)});
+    }
+  }
+
+  // Could the expert be one of the `free` that are still to be chosen?
+  bool allows(uint32_t expert, uint64_t free) const {
+    return std::all_of(duties_.begin(), duties_.end(), [&](const Duty& duty) {
+      return duty.experts <= free - 1 + (due_[expert] <= duty.snapshots ? 1 : 0);
+    });
+  }
+
+  void chosen(uint32_t expert) {
+    for (Duty& duty : duties_) {
+      if (due_[expert] <= duty.snapshots && duty.experts > 0) --duty.experts;
+    }
+  }
+
+ private:
+  uint64_t due_in(const ExpertCandidate& candidate) const {
+    return candidate.age > options_.staleness_max ? 1 : options_.staleness_max - candidate.age + 1;
+  }
+
+  const SelectionOptions& options_;
+  std::vector<uint64_t> due_;  // [expert]
+  std::vector<Duty> duties_;
+};
+
+}  // namespace
+
+std::string_view selector_name(Selector selector) {
+  return kNames.at(static_cast<size_t>(selector));
+}
+
+Result<Selector> parse_selector(std::string_view name) {
+  const auto found = std::find(kNames.begin(), kNames.end(), name);
+  if (found != kNames.end()) return static_cast<Selector>(found - kNames.begin());
+  return make_error(ErrorCode::kInvalidArgument,
+                    "selector '{}': must be sequential, load-aware or risk-aware", name);
+}
+
+uint32_t default_staleness_max(uint32_t experts, uint32_t k) {
+  return k == 0 ? 0 : 4 * ((experts + k - 1) / k);
+}
+
+Status check_selection(const SelectionOptions& options, uint32_t experts) {
+  if (options.k == 0 || options.k > experts) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "{} experts of each layer per checkpoint: there are {}; 1 to {} can be taken",
+                      options.k, experts, experts);
+  }
+  const uint32_t needed = (experts + options.k - 1) / options.k;
+  if (options.staleness_max >= needed) return {};
+  return make_error(ErrorCode::kInvalidArgument,
+                    "a staleness of at most {} snapshots: {} experts, {} at a time, take {}",
+                    options.staleness_max, experts, options.k, needed);
+}
+
+std::vector<uint32_t> select_experts(const SelectionOptions& options,
+                                     std::span<const ExpertCandidate> candidates) {
+  CKPT_ASSERT(options.k >= 1 && options.k <= candidates.size());
+  std::vector<uint32_t> order(candidates.size());
+  std::iota(order.begin(), order.end(), 0u);
+  const auto key = [&](uint32_t expert) {
+    const ExpertCandidate& candidate = candidates[expert];
+    const uint64_t overdue = candidate.age > options.staleness_max ? candidate.age : 0;
+    return std::tuple(UINT64_MAX - overdue, -urgency(options.selector, candidate),
+                      UINT64_MAX - candidate.age, candidate.turn, expert);
+  };
+  std::sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return key(a) < key(b); });
+  Bound bound(options, candidates);
+  std::vector<uint32_t> chosen;
+  for (const uint32_t expert : order) {
+    const uint64_t free = options.k - chosen.size();
+    if (free == 0) break;
+    if (!bound.allows(expert, free)) continue;
+    bound.chosen(expert);
+    chosen.push_back(expert);
+  }
+  CKPT_ASSERT(chosen.size() == options.k);
+  std::sort(chosen.begin(), chosen.end());
+  return chosen;
+}
+
+std::vector<uint32_t> turns(const LayerSlots& slots, uint32_t experts, uint32_t layer, uint32_t k) {
+  const auto ranks_of = holders(slots, experts);
+  std::vector<uint32_t> earlier(slots.size());  // experts of each rank that come before
+  std::vector<std::pair<uint32_t, uint32_t>> round(experts);
+  for (uint32_t expert = 0; expert < experts; ++expert) {
+    CKPT_ASSERT(!ranks_of[expert].empty());
+    // Replicas share the saving; the holder with the fewest experts so far stands for them.
+    const uint32_t rank =
+        *std::min_element(ranks_of[expert].begin(), ranks_of[expert].end(),
+                          [&](uint32_t a, uint32_t b) { return earlier[a] < earlier[b]; });
+    round[expert] = {earlier[rank]++, rank};
+  }
+  std::vector<uint32_t> order(experts);
+  std::iota(order.begin(), order.end(), 0u);
+  std::sort(order.begin(), order.end(),
+            [&](uint32_t a, uint32_t b) { return round[a] < round[b]; });
+  const uint64_t first = uint64_t{layer} * k % experts;
+  std::vector<uint32_t> turn(experts);
+  for (uint64_t place = 0; place < experts; ++place) {
+    turn[order[place]] = static_cast<uint32_t>((place + experts - first) % experts);
+  }
+  return turn;
+}
+
+}  // namespace moetrain

@@ -1,0 +1,39 @@
+// Recovery: which losses of ranks a placement survives, exactly.
+//
+// A set of experts survives if each of them keeps a live holder. Holders are bit masks over ranks,
+// or over failure domains where ranks die together (domain_masks). With up to kExactRanksMax of
+// them every set of dead ones is looked at: 2^N bits, closed under supersets one dimension at a
+// time. N = 16 takes some 20 us on a laptop's core, so that planners can afford it.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "formats/base/result.h"
+#include "trainer/placement/layer_slots.h"
+
+namespace moetrain {
+
+inline constexpr uint32_t kExactRanksMax = 20;
+
+using RankMask = uint32_t;  // bit r: rank r, or failure domain r
+
+// One mask for each expert; `domain_of_rank` may be empty: every rank fails by itself. Domains are
+// below 32, there are at most 32 ranks without them.
+std::vector<RankMask> holder_masks(const LayerSlots& slots, uint32_t experts,
+                                   std::span<const uint32_t> domain_of_rank = {});
+
+// [k], k = 0 .. ranks: how many of the C(ranks, k) sets of k dead ranks leave a live holder to
+// every mask. Give the masks of all layers to get the joint answer. `ranks` is at most
+// kExactRanksMax, every mask is below 2^ranks; an expert without a holder (mask 0) never survives.
+std::vector<uint64_t> surviving_sets(std::span<const RankMask> masks, uint32_t ranks);
+
+// n over k, exact; n is at most 62.
+uint64_t binomial(uint32_t n, uint32_t k);
+
+// The probability that all of `held` domains are among `failures` of `domains` that fail, each set
+// of them equally likely: C(domains - held, failures - held) / C(domains, failures).
+double loss_probability(uint32_t domains, uint32_t held, uint32_t failures);
+
+}  // namespace moetrain
