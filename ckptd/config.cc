@@ -98,6 +98,7 @@ std::map<std::string_view, Setter> setters(Config& config) {
           {"snapshot_deadline", duration(config.snapshot_deadline)},
           {"allow_uids", uids(config.allow_uids)},
           {"workers", number(config.workers)},
+          {"alarms", text(config.alarms)},
           {"log_level", text(config.log_level)}};
 }
 
@@ -173,6 +174,9 @@ Status validate(Config& config) {
   if (config.io != "uring" && config.io != "pwritev") {
     return make_error(ErrorCode::kInvalidArgument, "io {}: the engines are uring and pwritev",
                       config.io);
+  }
+  if (config.alarms != "off" && config.alarms != "warn" && config.alarms != "refuse") {
+    return make_error(ErrorCode::kInvalidArgument, "alarms {}: off, warn or refuse", config.alarms);
   }
   if (config.arena_bytes > memory_bytes()) {
     return make_error(ErrorCode::kInvalidArgument, "arena {}: more than this machine's memory ({})",

@@ -29,6 +29,8 @@ struct Config {
   std::chrono::milliseconds snapshot_deadline = limits::kSnapshotDeadlineDefault;
   std::vector<uid_t> allow_uids;  // besides root and the daemon's own
   unsigned workers = 0;           // threads for checksums; 0: as many as cores, at most 4
+  // Of sessions that do not say: "off", "warn" or "refuse" for a snapshot that raises an alarm.
+  std::string alarms = "warn";
   std::string log_level = "info";
 };
 

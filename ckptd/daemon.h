@@ -36,6 +36,8 @@ class Daemon {
     uint64_t segment_bytes = 1ull << 30;
     uint64_t disk_reserve_bytes = 0;
     std::chrono::milliseconds snapshot_deadline{600'000};
+    // Of sessions that do not say: what becomes of a snapshot in which something looks wrong.
+    ckpt::fb::AlarmPolicy alarms = ckpt::fb::AlarmPolicy::Off;
     std::function<uint64_t()> wall_clock_ns;  // for the times in history
     uint64_t random_seed = 0;                 // 0: from the operating system
   };

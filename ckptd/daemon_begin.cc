@@ -197,6 +197,7 @@ void Daemon::Impl::begin_snapshot(Session& session, const fb::BeginSnapshotT& me
   }
   open_snapshots[*key].run_name = session.run_name;
   open_snapshots[*key].shares[session.id];
+  note_alarms(session, *key, message);
   const Status ready = reserve_and_lease(session, *key, message);
   if (!ready.ok()) {
     fail(ready.error());

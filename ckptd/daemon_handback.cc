@@ -41,6 +41,8 @@ void Daemon::Impl::reopen(Session& session, const fb::ReopenSnapshotT& message) 
     state.attempt = key->attempt;
     state.level = fb::SnapshotLevel::Durable;
     state.bytes = commit->bytes;
+    const auto units = catalog->units(key->run);
+    if (units.ok()) state.alarms = describe(commit->alarms, key->step, **units);
     return send(session.id, std::move(state));
   }
   if (!groups.member(session.id)->active) {
@@ -64,6 +66,7 @@ void Daemon::Impl::reopen(Session& session, const fb::ReopenSnapshotT& message) 
   }
   open_snapshots[*key].run_name = session.run_name;
   OpenSnapshotState::Share& share = open_snapshots[*key].shares[session.id];
+  note_alarms(session, *key, begin_message);
   Status ready = reserve_disk(*key, begin_message);
   for (size_t i = 0; ready.ok() && i < message.leased.size(); ++i) {
     ready = staging->claim_leased(*session.arena, message.leased[i]);

@@ -7,6 +7,7 @@
 //   daemon_epochs.cc     what Groups decides: epochs, resume points, rendezvous
 //   daemon_begin.cc      a snapshot begins: checks, disk space, slabs
 //   daemon_snapshots.cc  seals, writes, the commit, failures: what Ingest decides
+//   daemon_alarms.cc     what looks wrong with a snapshot, and what becomes of it
 //   daemon_handback.cc   members and arenas that come back after a daemon restart
 //   daemon_restore.cc    restores
 //   daemon_texts.h       what texts from clients may look like
@@ -17,6 +18,7 @@
 // set free is handled by settle(), at the end of every public call, never recursively.
 #pragma once
 
+#include <array>
 #include <deque>
 #include <map>
 #include <memory>
@@ -25,6 +27,8 @@
 #include <string>
 #include <vector>
 
+#include "ckptd/alarms/judge.h"
+#include "ckptd/alarms/not_finite.h"
 #include "ckptd/catalog/catalog.h"
 #include "ckptd/catalog/salvage.h"
 #include "ckptd/daemon.h"
@@ -69,7 +73,8 @@ struct Session {
   fb::SessionKind kind = fb::SessionKind::Control;
   std::string client;
   std::string run_name;
-  std::optional<ckpt::RunId> run;  // once registered
+  fb::AlarmPolicy alarms = fb::AlarmPolicy::Off;  // its own, or the configuration's
+  std::optional<ckpt::RunId> run;                 // once registered
   std::optional<ArenaId> arena;
   bool handing_back = false;  // its arena is of the last daemon: seals may come before leases
   std::deque<LeaseWait> lease_waits;
@@ -86,6 +91,18 @@ struct OpenSnapshotState {
   std::map<SessionId, Share> shares;
   std::vector<WrittenExtent> extents;
   uint64_t bytes = 0;  // of the sealed fragments
+
+  fb::AlarmPolicy alarm_policy = fb::AlarmPolicy::Off;  // the strictest of its members'
+  ckpt::Step staleness_max = 0;                         // the smallest; 0: any
+  std::vector<std::shared_ptr<NotFiniteScan>> scans;    // one for each extent
+  SnapshotFacts facts;                                  // once it is about to be committed
+  std::string alarms;                                   // what is told of it
+};
+
+// What every unit of a run last was, in one line of history.
+struct RunNewest {
+  ckpt::LineageId lineage = 0;
+  NewestVersions versions;
 };
 
 struct WaitingBegin {
@@ -122,6 +139,7 @@ struct Counters {
   uint64_t sessions_lost = 0;
   uint64_t arenas_adopted = 0;
   uint64_t protocol_errors = 0;
+  std::array<uint64_t, ckpt::kAlarmKinds> alarms{};  // by AlarmKind
 };
 
 struct Daemon::Impl {
@@ -235,9 +253,19 @@ struct Daemon::Impl {
   void carry_out(const Ingest::CommitAction& action);
   void carry_out(const Ingest::FailAction& action);
   void committed(const SnapshotKey& key, const fb::RecordT& record, const Result<uint64_t>& result);
-  void announce(const SnapshotKey& key, fb::SnapshotLevel level, uint64_t bytes,
-                const Error* error);
+  void announce(const SnapshotKey& key, fb::SnapshotLevel level, uint64_t bytes, const Error* error,
+                const std::string& alarms = {});
   void forget_snapshot(const SnapshotKey& key);
+
+  // -- alarms (daemon_alarms.cc) -----------------------------------------------------------------
+  void note_alarms(const Session& session, const SnapshotKey& key,
+                   const fb::BeginSnapshotT& message);
+  PayloadObserver observe_floats(const SnapshotKey& key,
+                                 const std::shared_ptr<NotFiniteScan>& scan) const;
+  const NewestVersions& newest_of_run(const SnapshotKey& key, size_t units);
+  void add_to_newest(const SnapshotKey& key, const SnapshotFacts& facts);
+  ckpt::AlarmList raise_alarms(const Ingest::CommitAction& action);
+  void refuse_commit(const SnapshotKey& key, const ckpt::AlarmList& alarms);
 
   // -- coming back (daemon_handback.cc) ----------------------------------------------------------
   void rejoin(Session& session, const fb::RejoinEpochT& message);
@@ -286,6 +314,7 @@ struct Daemon::Impl {
   ckpt::RunId next_run = 1;
   std::map<SnapshotKey, OpenSnapshotState> open_snapshots;
   std::map<ckpt::RunId, std::deque<WaitingBegin>> waiting_begins;
+  std::map<ckpt::RunId, RunNewest> newest_by_run;    // of runs with an epoch
   std::map<ckpt::RunId, Groups::OpenEpoch> opening;  // waits for open snapshots to be settled
   uint64_t next_restore = 1;
   uint64_t next_verify = 1;

@@ -52,6 +52,15 @@ void add_counters(MetricsText& text, const Counters& counters) {
                counters.protocol_errors);
 }
 
+void add_alarms(MetricsText& text, const Counters& counters) {
+  const char* help = "What looked wrong with units of snapshots, by kind.";
+  for (size_t kind = 0; kind < counters.alarms.size(); ++kind) {
+    const auto name = ckpt::alarm_kind_name(static_cast<fb::AlarmKind>(kind));
+    text.counter("ckptd_alarms_total", std::exchange(help, ""), counters.alarms[kind],
+                 {{"kind", std::string(name)}});
+  }
+}
+
 void add_persist(MetricsText& text, const Persist::Stats& stats) {
   text.counter("ckptd_written_bytes_total", "Bytes written into segments.", stats.bytes_written);
   text.counter("ckptd_extents_total", "Extents written.", stats.extents_written);
@@ -71,6 +80,7 @@ std::string Daemon::metrics_text() const {
   const Impl& impl = *impl_;
   MetricsText text;
   add_counters(text, impl.counters);
+  add_alarms(text, impl.counters);
   add_persist(text, impl.persist->stats());
   const Staging::Stats stats = impl.staging->stats();
   for (const auto& [state, name] : kSlabStates) {
@@ -127,7 +137,8 @@ QueryAnswer Daemon::Impl::query_status() const {
                    {"snapshots_open", open_snapshots.size()},
                    {"arena_bytes", stats.arena_bytes},
                    {"slabs", std::move(slabs)},
-                   {"journal_bytes", journal->bytes()}};
+                   {"journal_bytes", journal->bytes()},
+                   {"segment_bytes_written", persist->stats().bytes_written}};
   if (const auto space = disk.space(); space.ok()) {
     document["disk"] = {{"free_bytes", space->free_bytes}, {"total_bytes", space->total_bytes}};
   }

@@ -87,6 +87,10 @@ void Daemon::Impl::hello(Session& session, const fb::HelloT& message, ckpt::base
   if (draining) {
     return reject(make_error(ErrorCode::kUnavailable, "the daemon is shutting down"));
   }
+  if (message.alarms > fb::AlarmPolicy::MAX) {
+    return reject(make_error(ErrorCode::kInvalidArgument, "alarms {}: no such policy",
+                             static_cast<int>(message.alarms)));
+  }
   const bool trainer = message.kind == fb::SessionKind::Trainer;
   if (trainer || !message.run.empty()) {
     if (const Status named = ckpt::validate_name("run", message.run); !named.ok()) {
@@ -107,6 +111,7 @@ void Daemon::Impl::hello(Session& session, const fb::HelloT& message, ckpt::base
   session.kind = message.kind;
   session.client = message.client;
   session.run_name = message.run;
+  session.alarms = message.alarms == fb::AlarmPolicy::Default ? options.alarms : message.alarms;
   spdlog::debug("session {}: {} (process {}), run {}", session.id, session.client, session.pid,
                 session.run_name);
   send(session.id, std::move(welcome), fd_to_send);

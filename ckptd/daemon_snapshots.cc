@@ -65,15 +65,15 @@ void Daemon::Impl::seal_slab(Session& session, const fb::SealSlabT& message) {
   }
   OpenSnapshotState& open = open_snapshots.at(*key);
   for (const ckpt::ExtentFragment& fragment : staged->fragments()) open.bytes += fragment.length;
-  persist->write(*key, rank, std::move(staged).value(),
-                 [this, key = *key](Result<WrittenExtent> written) {
-                   if (written.ok()) {
-                     open_snapshots.at(key).extents.push_back(std::move(written).value());
-                     carry_out(ingest.written(key, {}));
-                   } else {
-                     carry_out(ingest.written(key, written.error()));
-                   }
-                 });
+  const auto scan = std::make_shared<NotFiniteScan>(catalog->units(key->run).value());
+  const auto on_written = [this, key = *key, scan](Result<WrittenExtent> written) {
+    if (!written.ok()) return carry_out(ingest.written(key, written.error()));
+    OpenSnapshotState& ours = open_snapshots.at(key);
+    ours.extents.push_back(std::move(written).value());
+    ours.scans.push_back(scan);
+    carry_out(ingest.written(key, {}));
+  };
+  persist->write(*key, rank, std::move(staged).value(), on_written, observe_floats(*key, scan));
   carry_out(outcome.actions);
 }
 
@@ -107,6 +107,10 @@ void Daemon::Impl::carry_out(const Ingest::Actions& actions) {
 
 void Daemon::Impl::carry_out(const Ingest::CommitAction& action) {
   OpenSnapshotState& open = open_snapshots.at(action.snapshot);
+  const ckpt::AlarmList alarms = raise_alarms(action);
+  if (!alarms.empty() && open.alarm_policy == fb::AlarmPolicy::Refuse) {
+    return refuse_commit(action.snapshot, alarms);
+  }
   // The record does not depend on the order in which writes happened to finish.
   std::sort(open.extents.begin(), open.extents.end(),
             [](const WrittenExtent& a, const WrittenExtent& b) {
@@ -128,6 +132,8 @@ void Daemon::Impl::carry_out(const Ingest::CommitAction& action) {
     commit.metrics.push_back(std::move(metric));
   }
   commit.expert_tokens = ckpt::to_fb(action.expert_tokens);
+  commit.alarms = ckpt::to_fb(alarms);
+  commit.alarms_left_out = alarms.left_out;
   fill_extents(open.extents, commit);
   fb::RecordT record = make_record(std::move(commit));
   auto kept = std::make_shared<fb::RecordT>(record);
@@ -147,7 +153,8 @@ void Daemon::Impl::committed(const SnapshotKey& key, const fb::RecordT& record,
   counters.commit_bytes += open.bytes;
   spdlog::info("run {} step {}: durable, {} bytes in {} extents", open.run_name, key.step,
                open.bytes, open.extents.size());
-  announce(key, fb::SnapshotLevel::Durable, open.bytes, nullptr);
+  add_to_newest(key, open.facts);
+  announce(key, fb::SnapshotLevel::Durable, open.bytes, nullptr, open.alarms);
   forget_snapshot(key);
 }
 
@@ -161,7 +168,7 @@ void Daemon::Impl::carry_out(const Ingest::FailAction& action) {
 }
 
 void Daemon::Impl::announce(const SnapshotKey& key, fb::SnapshotLevel level, uint64_t bytes,
-                            const Error* error) {
+                            const Error* error, const std::string& alarms) {
   for (const SessionId session : groups.members(key.run, key.epoch)) {
     fb::SnapshotStateT state;
     state.epoch = key.epoch;
@@ -169,6 +176,7 @@ void Daemon::Impl::announce(const SnapshotKey& key, fb::SnapshotLevel level, uin
     state.attempt = key.attempt;
     state.level = level;
     state.bytes = bytes;
+    state.alarms = alarms;
     if (error != nullptr) {
       state.code = static_cast<int>(error->code);
       state.reason = error->message;

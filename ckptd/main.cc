@@ -34,6 +34,7 @@ struct Flags {
   std::string config;
   std::string arena;
   std::string io;
+  std::string alarms;
   std::string log_level;
   bool check_config = false;
 };
@@ -45,6 +46,9 @@ void declare(CLI::App& app, Flags& flags) {
   app.add_option("--config", flags.config, "TOML file; flags win over it");
   app.add_option("--arena", flags.arena, "shared memory of all sessions together, e.g. 4GiB");
   app.add_option("--io", flags.io, "uring or pwritev")->envname("CKPTD_IO");
+  app.add_option("--alarms", flags.alarms,
+                 "off, warn or refuse: snapshots with NaN, with units that did not change, or "
+                 "without an expert for too long (default: warn)");
   app.add_option("--log-level", flags.log_level, "debug, info, warn or error");
   app.add_flag("--check-config", flags.check_config, "check flags and configuration, then exit");
   app.footer(
@@ -61,6 +65,7 @@ Result<ckptd::Config> make_config(const Flags& flags) {
   if (!flags.listen.empty()) config.listen = flags.listen;
   if (!flags.http.empty()) config.http = flags.http;
   if (!flags.io.empty()) config.io = flags.io;
+  if (!flags.alarms.empty()) config.alarms = flags.alarms;
   if (!flags.log_level.empty()) config.log_level = flags.log_level;
   if (!flags.arena.empty()) {
     CKPT_ASSIGN(config.arena_bytes, ckpt::base::parse_size(flags.arena));

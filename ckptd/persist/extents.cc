@@ -158,7 +158,7 @@ void Persist::Impl::all_written(const WritePointer& write) {
   ++stats.extents_written;
   // Check after the write, so that what was checked is at least as new as what was written.
   auto checked = std::make_shared<Status>();
-  executor.run([write, checked] { *checked = check_payload(write->slab); },
+  executor.run([write, checked] { *checked = check_payload(write->slab, write->observer); },
                [this, write, checked] {
                  if (!checked->ok()) ++stats.payload_mismatches;
                  finish(write, *checked);

@@ -79,9 +79,10 @@ class Persist {
 
   // Writes the slab as one extent. on_done runs from the loop (Disk::reap or Executor::reap), with
   // the error kCorrupt if the bytes changed under the write. The slab is held until commit() made
-  // it durable or the snapshot failed.
+  // it durable or the snapshot failed. `observer` sees the bytes while they are checked, on another
+  // thread, and is done before on_done runs.
   void write(const ckpt::SnapshotKey& snapshot, ckpt::Rank rank, StagedSlab slab,
-             std::function<void(Result<WrittenExtent>)> on_done);
+             std::function<void(Result<WrittenExtent>)> on_done, PayloadObserver observer = {});
 
   // All extents of the snapshot are written. Syncs, appends `record` (its extents and fragments are
   // filled in by the caller), then on_done with the record's sequence number. The snapshot's slabs

@@ -18,6 +18,7 @@ struct ExtentWrite {
   ckpt::SnapshotKey snapshot;
   StagedSlab slab;
   std::function<void(Result<WrittenExtent>)> on_done;
+  PayloadObserver observer;
   WrittenExtent extent;
   Segment* segment = nullptr;  // null: not placed yet
   AlignedBuffer header;

@@ -35,6 +35,7 @@ Result<RunInfo> selected_run(const QueryContext& context, const ckpt::Selector& 
 // history.cc
 Result<Json> runs_document(const QueryContext& context, const QueryArgs& args);
 Result<Json> log_document(const QueryContext& context, const QueryArgs& args);
+Result<Json> alarms_document(const QueryContext& context, const QueryArgs& args);
 Result<Json> schema_document(const QueryContext& context, const QueryArgs& args);
 Result<Json> unit_document(const QueryContext& context, const QueryArgs& args);
 // views.cc

@@ -63,7 +63,8 @@ Json commit_json(const CommitInfo& commit, const Specs& specs,
                    {"bytes", commit.bytes},
                    {"tags", std::move(names)},
                    {"metrics", std::move(metrics)},
-                   {"plt", plt_json(commit)}};
+                   {"plt", plt_json(commit)},
+                   {"alarms", commit.alarms.total()}};
   if (commit.damaged) document["reason"] = commit.reason;
   return document;
 }

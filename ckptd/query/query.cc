@@ -13,9 +13,10 @@ struct Verb {
   Result<Json> (*document)(const QueryContext&, const QueryArgs&);
 };
 
-const std::array<Verb, 8>& verbs() {
-  static const std::array<Verb, 8> all = {{{"runs", {}, runs_document},
+const std::array<Verb, 9>& verbs() {
+  static const std::array<Verb, 9> all = {{{"runs", {}, runs_document},
                                            {"log", {"target", "limit"}, log_document},
+                                           {"alarms", {"target", "limit"}, alarms_document},
                                            {"show", {"target"}, show_document},
                                            {"schema", {"target"}, schema_document},
                                            {"unit", {"target", "unit"}, unit_document},

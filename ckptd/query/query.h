@@ -32,7 +32,7 @@ struct QueryContext {
   double segment_bytes_per_second = 0;
 };
 
-// Is this verb answered from the catalog alone? (runs, log, show, schema, unit, experts,
+// Is this verb answered from the catalog alone? (runs, log, alarms, show, schema, unit, experts,
 // diff, restore-plan; the daemon answers the others: status, verify, tag, rebuild ...)
 bool is_catalog_verb(std::string_view verb);
 // `args` is a JSON object, or empty for none.

@@ -37,6 +37,12 @@ uint64_t wall_clock_ns() {
                                    .count());
 }
 
+// validate() knows no other.
+ckpt::fb::AlarmPolicy alarm_policy(const std::string& name) {
+  if (name == "off") return ckpt::fb::AlarmPolicy::Off;
+  return name == "refuse" ? ckpt::fb::AlarmPolicy::Refuse : ckpt::fb::AlarmPolicy::Warn;
+}
+
 Daemon::Options daemon_options(const Config& config) {
   Daemon::Options options;
   options.staging.arena_bytes_total = config.arena_bytes;
@@ -45,6 +51,7 @@ Daemon::Options daemon_options(const Config& config) {
   options.segment_bytes = config.segment_bytes;
   options.disk_reserve_bytes = config.disk_reserve_bytes;
   options.snapshot_deadline = config.snapshot_deadline;
+  options.alarms = alarm_policy(config.alarms);
   options.wall_clock_ns = wall_clock_ns;
   return options;
 }

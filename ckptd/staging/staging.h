@@ -31,6 +31,11 @@ enum class SlabState : uint8_t { kFree, kLeased, kSealed, kWriting, kDurable, kR
 class Staging;
 struct ArenaTrust;  // staging/arena_state.h
 
+// Sees the bytes of each fragment while check_payload() has them in the cache: [from, to) of the
+// fragment's bytes come next, in ascending pieces.
+using PayloadObserver = std::function<void(const ckpt::ExtentFragment& fragment, ByteView bytes,
+                                           uint64_t from, uint64_t to)>;
+
 // A sealed slab: whoever holds this value owns the slab's bytes. Dropping it frees the slab.
 class StagedSlab {
  public:
@@ -54,7 +59,7 @@ class StagedSlab {
 
  private:
   friend class Staging;
-  friend Status check_payload(const StagedSlab& slab);
+  friend Status check_payload(const StagedSlab& slab, const PayloadObserver& observer);
   Staging* staging_ = nullptr;
   ArenaId arena_ = 0;
   uint32_t slab_ = 0;
@@ -70,8 +75,8 @@ class StagedSlab {
 // Do the bytes still match? Reads the whole payload once (CRC of every fragment, zero gaps and
 // padding) and looks at the page tables. kCorrupt names what differs. If pages were exchanged, the
 // arena is never trusted again: no zero-copy writes from it, nothing served from its memory.
-// Runs on an executor thread; thread-safe for one slab.
-Status check_payload(const StagedSlab& slab);
+// Runs on an executor thread; thread-safe for one slab. So does the observer, if there is one.
+Status check_payload(const StagedSlab& slab, const PayloadObserver& observer = {});
 
 // Bytes of a unit version that lie in memory. Holding a lease keeps the slab from being reused.
 struct MemoryLease {

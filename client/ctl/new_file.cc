@@ -77,4 +77,15 @@ ckpt::Status NewFile::commit() {
   return ckpt::ok_status();
 }
 
+ckpt::Status write_text_file(const std::string& path, const std::string& text) {
+  const size_t slash = path.rfind('/');
+  const std::string folder = slash == std::string::npos ? "."
+                             : slash == 0               ? "/"
+                                                        : path.substr(0, slash);
+  const std::string name = slash == std::string::npos ? path : path.substr(slash + 1);
+  CKPT_ASSIGN(NewFile file, NewFile::create(folder, name, text.size()));
+  CKPT_TRY(file.write(0, ckpt::as_bytes(text)));
+  return file.commit();
+}
+
 }  // namespace ckptctl

@@ -30,4 +30,7 @@ class NewFile {
   ckpt::base::UniqueFd fd_;
 };
 
+// The whole file at once.
+ckpt::Status write_text_file(const std::string& path, const std::string& text);
+
 }  // namespace ckptctl

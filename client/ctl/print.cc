@@ -75,13 +75,25 @@ std::string print_log(const Json& document) {
                {"EXPERTS", Align::kRight},
                {"SIZE", Align::kRight},
                {"PLT", Align::kRight},
+               {"ALARMS", Align::kRight},
                {"TAGS"},
                {"METRICS"}});
   for (const Json& commit : document) {
     table.add({text(commit, "step"), text(commit, "lineage"), text(commit, "time"),
                text(commit, "level"), text(commit, "units"), text(commit, "experts"),
-               size(commit, "bytes"), text(commit, "plt"), joined(member(commit, "tags")),
-               joined(member(commit, "metrics"))});
+               size(commit, "bytes"), text(commit, "plt"), text(commit, "alarms"),
+               joined(member(commit, "tags")), joined(member(commit, "metrics"))});
+  }
+  return table.text();
+}
+
+std::string print_alarms(const Json& document) {
+  Table table({{"STEP", Align::kRight}, {"LINEAGE", Align::kRight}, {"TIME"}, {"TAKEN"}, {"WHAT"}});
+  for (const Json& alarm : document) {
+    const Json more = member(alarm, "count");
+    table.add({text(alarm, "step"), text(alarm, "lineage"), text(alarm, "time"),
+               member(alarm, "refused") == true ? "refused" : "yes",
+               more.is_null() ? text(alarm, "text") : fmt::format("and {} more", text(more))});
   }
   return table.text();
 }

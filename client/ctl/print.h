@@ -10,6 +10,7 @@ namespace ckptctl {
 
 std::string print_runs(const Json& document);
 std::string print_log(const Json& document);
+std::string print_alarms(const Json& document);
 std::string print_show(const Json& document);
 std::string print_unit(const Json& document);
 std::string print_experts(const Json& document);

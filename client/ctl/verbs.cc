@@ -5,6 +5,8 @@
 
 #include "client/ctl/diff.h"
 #include "client/ctl/export.h"
+#include "client/ctl/heat_map.h"
+#include "client/ctl/new_file.h"
 #include "client/ctl/print.h"
 #include "formats/base/parse.h"
 #include "formats/selector.h"
@@ -28,11 +30,14 @@ struct Arguments {
   std::string format = "safetensors";
   std::string level = "durable";
   std::string timeout = "60s";
+  std::string by = "lost-tokens";
+  std::string svg;
   uint64_t limit = 0;
   bool include_optimizer = false;
   bool exact = false;
   bool no_norms = false;
   bool plan = false;
+  bool list = false;
 };
 
 class Builder {
@@ -153,13 +158,46 @@ void add_history(Builder& build, const std::shared_ptr<Arguments>& args) {
       print_unit);
   build.target(unit, args->target, "run", "RUN");
   unit->add_option("unit", args->second, "Name of the unit")->required();
-  CLI::App* experts = build.add_question(
-      "experts", "Show how stale each expert is", "  ckptctl experts tiny", "experts",
+  CLI::App* alarms = build.add_question(
+      "alarms", "List what looked wrong with snapshots of a run, newest first",
+      "  ckptctl alarms tiny", "alarms",
       [args] {
-        return Json{{"target", args->target}};
+        Json question{{"target", args->target}};
+        if (args->limit > 0) question["limit"] = args->limit;
+        return question;
       },
-      print_experts);
+      print_alarms);
+  build.target(alarms, args->target, "run", "RUN or RUN~LINEAGE");
+  alarms->add_option("--limit,-n", args->limit, "At most so many");
+}
+
+// A map of the view's experts; as a table with --list, as a picture with --svg.
+Result<Outcome> run_experts(Link& link, const Arguments& args) {
+  CKPT_ASSIGN(Json document, link.document("experts", {{"target", args.target}}));
+  const HeatBy by = args.by == "staleness" ? HeatBy::kStaleness : HeatBy::kLostTokens;
+  if (!args.svg.empty()) {
+    CKPT_TRY(write_text_file(args.svg, heat_map_svg(heat_map(document, by))));
+    fmt::print(stderr, "ckptctl: {} written\n", args.svg);
+  }
+  if (args.list) return Outcome{std::move(document), print_experts, 0};
+  const auto print = [by](const Json& view) {
+    return heat_map_text(heat_map(view, by), terminal_style());
+  };
+  return Outcome{std::move(document), print, 0};
+}
+
+void add_experts(Builder& build, const std::shared_ptr<Arguments>& args) {
+  CLI::App* experts =
+      build.add("experts", "Show each expert of a view: how stale, how many tokens lost",
+                "  ckptctl experts tiny\n  ckptctl experts tiny@1200 --by staleness\n"
+                "  ckptctl experts tiny@latest --svg experts.svg",
+                [args](Link& link) { return run_experts(link, *args); });
   build.target(experts, args->target, "run", "RUN or RUN@STEP");
+  experts->add_option("--by", args->by, "What colours stand for: lost-tokens or staleness")
+      ->check(CLI::IsMember({"lost-tokens", "staleness"}))
+      ->capture_default_str();
+  experts->add_option("--svg", args->svg, "Also write the map to this file, as SVG");
+  experts->add_flag("--list", args->list, "A table instead of a map");
 }
 
 void add_bytes(Builder& build, const std::shared_ptr<Arguments>& args) {
@@ -245,6 +283,7 @@ void add_verbs(CLI::App& app, const Common& common, Verb& chosen) {
   const auto args = std::make_shared<Arguments>();
   Builder build(app, common, chosen);
   add_history(build, args);
+  add_experts(build, args);
   add_bytes(build, args);
   add_administration(build, args);
 }

@@ -26,12 +26,25 @@ TEST(Table, CountsCharactersNotBytes) {
 TEST(Print, LogShowsTagsMetricsAndSizes) {
   const Json log = Json::parse(R"([{"step": 1200, "lineage": 2, "time": "2026-01-31T12:00:00.000Z",
     "level": "durable", "units": 12, "experts": 8, "bytes": 67108864, "tags": ["best"],
-    "metrics": {"loss": 2.5}, "plt": null}])");
+    "metrics": {"loss": 2.5}, "plt": null, "alarms": 3}])");
   EXPECT_EQ(print_log(log),
-            "STEP  LINEAGE  TIME                      LEVEL    UNITS  EXPERTS      SIZE  PLT  TAGS"
-            "  METRICS\n"
-            "1200        2  2026-01-31T12:00:00.000Z  durable     12        8  64.0 MiB    -  best"
-            "  loss=2.5\n");
+            "STEP  LINEAGE  TIME                      LEVEL    UNITS  EXPERTS      SIZE  PLT"
+            "  ALARMS  TAGS  METRICS\n"
+            "1200        2  2026-01-31T12:00:00.000Z  durable     12        8  64.0 MiB    -"
+            "       3  best  loss=2.5\n");
+}
+
+TEST(Print, AlarmsSayWhatWasRefused) {
+  const Json alarms = Json::parse(R"([
+    {"step": 12, "lineage": 1, "time": "2026-01-31T12:00:00.000Z", "refused": true,
+     "kind": "not_finite", "text": "unit a: 3 of its floats are NaN or infinite"},
+    {"step": 12, "lineage": 1, "time": "2026-01-31T12:00:00.000Z", "refused": false,
+     "kind": "more", "count": 7}])");
+  EXPECT_EQ(print_alarms(alarms),
+            "STEP  LINEAGE  TIME                      TAKEN    WHAT\n"
+            "  12        1  2026-01-31T12:00:00.000Z  refused  unit a: 3 of its floats are NaN or "
+            "infinite\n"
+            "  12        1  2026-01-31T12:00:00.000Z  yes      and 7 more\n");
 }
 
 TEST(Print, ShowSaysWhatIsMissing) {

@@ -22,6 +22,7 @@ RULES = {
     "ckptd/group/": ["formats/", "ckptd/limits.h"],
     "ckptd/observe/": ["formats/", "ckptd/limits.h"],
     "ckptd/catalog/": ["formats/", "ckptd/limits.h"],
+    "ckptd/alarms/": ["formats/", "ckptd/limits.h", "ckptd/catalog/"],
     "ckptd/persist/": ["formats/", "ckptd/limits.h", "ckptd/io/", "ckptd/staging/",
                        "ckptd/catalog/"],
     "ckptd/restore/": ["formats/", "ckptd/limits.h", "ckptd/io/", "ckptd/staging/",
@@ -30,6 +31,7 @@ RULES = {
     # The daemon connects all stages and knows no sockets.
     "ckptd/daemon": ["formats/", "ckptd/limits.h", "ckptd/daemon", "ckptd/io/", "ckptd/staging/",
                      "ckptd/ingest/", "ckptd/group/", "ckptd/observe/", "ckptd/catalog/",
+                     "ckptd/alarms/",
                      "ckptd/persist/", "ckptd/restore/", "ckptd/query/"],
     "ckptd/config": ["formats/", "ckptd/limits.h", "ckptd/daemon.h", "ckptd/io/disk.h",
                      "ckptd/staging/staging.h"],

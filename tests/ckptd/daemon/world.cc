@@ -25,6 +25,7 @@ Status World::start(std::chrono::milliseconds recovery) {
   options.segment_bytes = options_.segment_bytes;
   options.disk_reserve_bytes = options_.disk_reserve_bytes;
   options.snapshot_deadline = options_.snapshot_deadline;
+  options.alarms = options_.alarms;
   options.wall_clock_ns = [this] { return wall_clock_ns_; };
   options.random_seed = ++next_seed_;
   const auto open_catalog = [kv = kv_]() -> Result<OpenedKvStore> {

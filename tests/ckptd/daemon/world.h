@@ -29,6 +29,7 @@ class World : private Outbox {
     uint64_t segment_bytes = 4ull << 20;
     uint64_t disk_reserve_bytes = 1u << 20;  // the journal's room on a full disk
     std::chrono::milliseconds snapshot_deadline{60'000};
+    ckpt::fb::AlarmPolicy alarms = ckpt::fb::AlarmPolicy::Off;
   };
   explicit World(const Options& options);
   ~World() override;

@@ -247,6 +247,38 @@ TEST_F(LostTokensTest, TheLogHasThePltThatTheTrainerCounted) {
   for (const json& commit : ask("log", {{"target", "tiny"}})) EXPECT_EQ(commit["plt"], 0.25);
 }
 
+TEST_F(QueryTest, AlarmsOfCommitsAndOfRefusedSnapshots) {
+  using fb::AlarmKind;
+  add(committed({.point = {2, 20},
+                 .units = {0, 4},
+                 .alarms = {{0, AlarmKind::NotFinite, 3}, {4, AlarmKind::Unchanged, 15}}},
+                units_));
+  add(snapshot_refused({2, 25}, {{2, AlarmKind::Stale, 5}}, 1));
+  const json alarms = ask("alarms", {{"target", "tiny"}});
+  ASSERT_EQ(alarms.size(), 4u) << alarms;
+  EXPECT_EQ(alarms[0]["step"], 25);
+  EXPECT_EQ(alarms[0]["attempt"], 1);
+  EXPECT_EQ(alarms[0]["refused"], true);
+  EXPECT_EQ(alarms[0]["kind"], "stale");
+  EXPECT_EQ(alarms[0]["expert"], 1);
+  EXPECT_EQ(alarms[0]["version_step"], 5);
+  EXPECT_EQ(alarms[0]["text"],
+            "unit layers.0.experts.1.weights: not in the plan, its newest version is of step 5, 20 "
+            "steps old");
+  EXPECT_EQ(alarms[1]["kind"], "not_finite");
+  EXPECT_EQ(alarms[1]["refused"], false);
+  EXPECT_EQ(alarms[1]["floats"], 3);
+  EXPECT_EQ(alarms[1]["version_step"], nullptr);
+  EXPECT_EQ(alarms[2]["text"], "unit trainer: unchanged since step 15 (checksum equal)");
+  EXPECT_EQ(alarms[3]["kind"], "more");
+  EXPECT_EQ(alarms[3]["count"], 1) << "the helper leaves out half of them once more";
+  EXPECT_EQ(ask("log", {{"target", "tiny"}})[0]["alarms"], 3);
+  EXPECT_EQ(ask("log", {{"target", "tiny"}})[1]["alarms"], 0);
+  EXPECT_EQ(ask("alarms", {{"target", "tiny"}, {"limit", 1}}).size(), 1u);
+  EXPECT_EQ(ask("alarms", {{"target", "tiny~1"}}), json::array());
+  expect_error("alarms", {{"target", "tiny@5"}}, 2, "alarms takes a run");
+}
+
 TEST_F(QueryTest, DiffListsWhatChanged) {
   const json diff = ask("diff", {{"from", "tiny~1@5"}, {"to", "tiny~1@10"}});
   ASSERT_EQ(diff["units"].size(), 3u);

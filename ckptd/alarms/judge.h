@@ -1,0 +1,38 @@
+// What looks wrong with a snapshot that is about to be committed: values in, a list out.
+//
+//   not finite  floats that are NaN or infinite (not_finite.h found them)
+//   unchanged   a unit whose bytes have the CRC32C of its last version: training moves every
+//               parameter. Equal checksums say so; they are no proof. An expert to which no token
+//               was sent in between, by the counts of both commits, may stay as it is.
+//   stale       an expert that the plan leaves out, with a version older than the run allows
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "ckptd/catalog/catalog.h"
+
+namespace ckptd {
+
+struct SnapshotFacts {
+  ckpt::Step step = 0;
+  ckpt::Step lineage_began = 0;  // what a unit without a version counts from
+  ckpt::Step staleness_max = 0;  // steps; 0: any
+  std::vector<std::pair<ckpt::UnitId, uint32_t>> saved;  // CRC32C of each; ascending by unit
+  std::map<ckpt::UnitId, uint64_t> not_finite;
+  ckpt::ExpertTokenCounts tokens;  // that it brings along; may be empty
+};
+
+// By UnitId, as of before the snapshot. Entries that are not older than it are passed over. Empty:
+// not known, then only `not finite` is judged.
+using NewestVersions = std::vector<std::optional<UnitSum>>;
+
+// `tokens_at`: the counts of an older commit. Asked only for commits of units that are unchanged.
+ckpt::AlarmList judge(const SnapshotFacts& facts, const std::vector<ckpt::UnitSpec>& units,
+                      const NewestVersions& newest,
+                      const std::function<ckpt::ExpertTokenCounts(ViewPoint)>& tokens_at);
+
+}  // namespace ckptd

@@ -1,0 +1,85 @@
+#include "ckptd/alarms/not_finite.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace ckptd {
+namespace {
+
+using ckpt::ByteView;
+using ckpt::DType;
+
+// All exponent bits set: NaN or infinite. Blocks of a fixed length without a branch, which the
+// compiler makes SIMD of.
+template <typename Word, Word kExponent>
+uint64_t count(ByteView bytes) {
+  constexpr size_t kBlock = 64;
+  const size_t elements = bytes.size() / sizeof(Word);
+  const std::byte* at = bytes.data();
+  uint64_t total = 0;
+  size_t done = 0;
+  for (; done + kBlock <= elements; done += kBlock, at += kBlock * sizeof(Word)) {
+    Word found = 0;
+    for (size_t i = 0; i < kBlock; ++i) {
+      Word word;
+      std::memcpy(&word, at + i * sizeof(Word), sizeof word);
+      found = static_cast<Word>(found + static_cast<Word>((word & kExponent) == kExponent));
+    }
+    total += found;
+  }
+  for (; done < elements; ++done, at += sizeof(Word)) {
+    Word word;
+    std::memcpy(&word, at, sizeof word);
+    total += (word & kExponent) == kExponent ? 1 : 0;
+  }
+  return total;
+}
+
+bool has_exponent(DType dtype) {
+  return dtype == DType::kF16 || dtype == DType::kBF16 || dtype == DType::kF32 ||
+         dtype == DType::kF64;
+}
+
+}  // namespace
+
+uint64_t count_not_finite(DType dtype, ByteView elements) {
+  switch (dtype) {
+    case DType::kF16:
+      return count<uint16_t, 0x7c00>(elements);
+    case DType::kBF16:
+      return count<uint16_t, 0x7f80>(elements);
+    case DType::kF32:
+      return count<uint32_t, 0x7f80'0000>(elements);
+    case DType::kF64:
+      return count<uint64_t, 0x7ff0'0000'0000'0000>(elements);
+    default:
+      return 0;
+  }
+}
+
+void NotFiniteScan::look(const ckpt::ExtentFragment& fragment, ByteView bytes, uint64_t from,
+                         uint64_t to) {
+  const std::vector<ckpt::TensorSpec>& tensors = (*units_)[fragment.unit].tensors;
+  // In the unit: the fragment begins here, and elements that end in (begin, end] are counted.
+  const uint64_t start = fragment.offset;
+  const uint64_t begin = start + from;
+  const uint64_t end = start + to;
+  auto tensor = std::upper_bound(
+      tensors.begin(), tensors.end(), begin,
+      [](uint64_t offset, const ckpt::TensorSpec& next) { return offset < next.offset; });
+  if (tensor != tensors.begin()) --tensor;  // the one that `begin` may lie in
+  for (; tensor != tensors.end() && tensor->offset < end; ++tensor) {
+    const auto tensor_bytes = ckpt::tensor_bytes(*tensor);
+    if (!has_exponent(tensor->dtype) || !tensor_bytes.ok()) continue;
+    const uint64_t size = ckpt::dtype_bytes(tensor->dtype);
+    uint64_t first = begin > tensor->offset ? (begin - tensor->offset) / size : 0;
+    if (tensor->offset + first * size < start) ++first;
+    const uint64_t last = std::min(end - tensor->offset, *tensor_bytes) / size;
+    if (first >= last) continue;
+    const uint64_t found = count_not_finite(
+        tensor->dtype, bytes.subspan(tensor->offset + first * size - start, (last - first) * size));
+    if (found > 0) found_[fragment.unit] += found;
+  }
+}
+
+}  // namespace ckptd

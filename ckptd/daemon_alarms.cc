@@ -1,0 +1,138 @@
+// Alarms: what looks wrong with a snapshot, and what becomes of it. Bytes are looked at on the
+// executor, with the check that follows every write; what history says is looked up here, once per
+// line of history, and then kept in memory.
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+
+#include "ckptd/daemon_impl.h"
+#include "formats/base/crc32c.h"
+
+namespace ckptd {
+
+namespace {
+
+// Of all its fragments, as the sealing ranks gave them and the check after the write confirmed.
+std::vector<std::pair<ckpt::UnitId, uint32_t>> saved_sums(
+    const std::vector<WrittenExtent>& extents) {
+  std::vector<const ckpt::ExtentFragment*> fragments;
+  for (const WrittenExtent& extent : extents) {
+    for (const ckpt::ExtentFragment& fragment : extent.fragments) fragments.push_back(&fragment);
+  }
+  std::sort(fragments.begin(), fragments.end(), [](const auto* a, const auto* b) {
+    return std::pair(a->unit, a->offset) < std::pair(b->unit, b->offset);
+  });
+  std::vector<std::pair<ckpt::UnitId, uint32_t>> sums;
+  for (const ckpt::ExtentFragment* fragment : fragments) {
+    if (sums.empty() || sums.back().first != fragment->unit) {
+      sums.emplace_back(fragment->unit, fragment->crc32c);
+    } else {
+      uint32_t& crc = sums.back().second;
+      crc = ckpt::base::crc32c_combine(crc, fragment->crc32c, fragment->length);
+    }
+  }
+  return sums;
+}
+
+}  // namespace
+
+// The strictest of its members' policies, and the smallest of their bounds.
+void Daemon::Impl::note_alarms(const Session& session, const SnapshotKey& key,
+                               const fb::BeginSnapshotT& message) {
+  OpenSnapshotState& open = open_snapshots.at(key);
+  open.alarm_policy = std::max(open.alarm_policy, session.alarms);
+  if (message.staleness_max == 0) return;
+  open.staleness_max = open.staleness_max == 0
+                           ? message.staleness_max
+                           : std::min(open.staleness_max, message.staleness_max);
+}
+
+// Looks at the floats of a slab while its bytes are checked.
+PayloadObserver Daemon::Impl::observe_floats(const SnapshotKey& key,
+                                             const std::shared_ptr<NotFiniteScan>& scan) const {
+  if (open_snapshots.at(key).alarm_policy == fb::AlarmPolicy::Off) return {};
+  return [scan](const ckpt::ExtentFragment& fragment, ckpt::ByteView bytes, uint64_t from,
+                uint64_t to) { scan->look(fragment, bytes, from, to); };
+}
+
+// What every unit of the run last was. Read once per line of history; each commit is added to it.
+const NewestVersions& Daemon::Impl::newest_of_run(const SnapshotKey& key, size_t units) {
+  static const NewestVersions kUnknown;
+  RunNewest& newest = newest_by_run[key.run];
+  if (newest.lineage == key.lineage && newest.versions.size() == units) return newest.versions;
+  newest.versions = catalog->newest_sums(key.run, {key.lineage, ~ckpt::Step{0}});
+  newest.lineage = key.lineage;
+  if (catalog->health().ok() && newest.versions.size() == units) return newest.versions;
+  newest_by_run.erase(key.run);  // an index that cannot be read would make everything look stale
+  return kUnknown;
+}
+
+void Daemon::Impl::add_to_newest(const SnapshotKey& key, const SnapshotFacts& facts) {
+  const auto found = newest_by_run.find(key.run);
+  if (found == newest_by_run.end() || found->second.lineage != key.lineage) return;
+  NewestVersions& versions = found->second.versions;
+  for (const auto& [unit, crc] : facts.saved) {
+    if (unit < versions.size() && (!versions[unit] || versions[unit]->step <= key.step)) {
+      versions[unit] = UnitSum{key.lineage, key.step, crc};
+    }
+  }
+}
+
+ckpt::AlarmList Daemon::Impl::raise_alarms(const Ingest::CommitAction& action) {
+  const SnapshotKey& key = action.snapshot;
+  OpenSnapshotState& open = open_snapshots.at(key);
+  const auto units = catalog->units(key.run);
+  const auto lineages = catalog->lineages(key.run);
+  if (open.alarm_policy == fb::AlarmPolicy::Off || !units.ok() || !lineages.ok()) {
+    newest_by_run.erase(key.run);  // it does not learn of this commit
+    return {};
+  }
+  SnapshotFacts facts;
+  facts.step = key.step;
+  facts.staleness_max = open.staleness_max;
+  for (const Lineage& lineage : *lineages) {
+    if (lineage.id == key.lineage) facts.lineage_began = lineage.fork_step;
+  }
+  facts.saved = saved_sums(open.extents);
+  for (const auto& scan : open.scans) {
+    for (const auto& [unit, count] : scan->found()) facts.not_finite[unit] += count;
+  }
+  facts.tokens = action.expert_tokens;
+  ckpt::AlarmList alarms =
+      judge(facts, **units, newest_of_run(key, (*units)->size()),
+            [&](ViewPoint commit) { return catalog->expert_tokens(key.run, commit); });
+  if (!alarms.empty()) {
+    for (const ckpt::Alarm& alarm : alarms.alarms) {
+      ++counters.alarms.at(static_cast<size_t>(alarm.kind));
+    }
+    spdlog::warn("run {} step {}: ALARM: {}", open.run_name, key.step,
+                 describe(alarms, key.step, **units));
+  }
+  open.alarms = alarms.empty() ? "" : describe(alarms, key.step, **units);
+  open.facts = std::move(facts);
+  return alarms;
+}
+
+// It is not committed: what it wrote is dead space, the last good one stays.
+void Daemon::Impl::refuse_commit(const SnapshotKey& key, const ckpt::AlarmList& alarms) {
+  fb::SnapshotRefusedT refused;
+  refused.run = key.run;
+  refused.lineage = key.lineage;
+  refused.epoch = key.epoch;
+  refused.step = key.step;
+  refused.attempt = key.attempt;
+  refused.time_ns = wall_clock_ns();
+  refused.alarms = ckpt::to_fb(alarms);
+  refused.alarms_left_out = alarms.left_out;
+  std::vector<fb::RecordT> records;
+  records.push_back(make_record(std::move(refused)));
+  record(std::move(records), [key](const Status& status) {
+    if (status.ok()) return;
+    spdlog::error("step {}: that it was refused is not in the history: {}", key.step,
+                  status.error().message);
+  });
+  carry_out(ingest.committed(key, make_error(ErrorCode::kFailedPrecondition, "refused: {}",
+                                             open_snapshots.at(key).alarms)));
+}
+
+}  // namespace ckptd

@@ -1,0 +1,163 @@
+#include "client/ctl/heat_map.h"
+
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+
+namespace ckptctl {
+namespace {
+
+// The colours of viridis among the 256 of terminals: dark is fresh, bright is what needs attention,
+// also for those who do not tell red from green.
+constexpr std::array<int, kHeatLevels> kColours = {53, 60, 24, 30, 36, 77, 149, 226};
+constexpr std::string_view kCharacters = ".:-=+*%@";
+constexpr int kColumnsMin = 24;
+constexpr int kColumnsMax = 400;
+// An expert number is a 32-bit value of somebody else's; a map beyond this is a list.
+constexpr uint64_t kExpertsMax = 1u << 16;
+
+HeatCell cell_of(const Json& expert, const char* field) {
+  const auto version = expert.find("version_step");
+  if (version == expert.end() || version->is_null()) return {};
+  const auto value = expert.find(field);
+  if (value == expert.end() || !value->is_number_unsigned()) {
+    return {.kind = HeatCell::Kind::kUnknown};
+  }
+  return {.kind = HeatCell::Kind::kKnown, .value = value->get<uint64_t>()};
+}
+
+// One cell, `width` columns.
+std::string cell_text(const HeatCell& cell, uint64_t most, int width, const HeatStyle& style) {
+  const auto wide = [&](char character) {
+    return std::string(static_cast<size_t>(width), character);
+  };
+  if (cell.kind == HeatCell::Kind::kMissing) return wide('!');
+  if (cell.kind == HeatCell::Kind::kUnknown) return wide('?');
+  const auto level = static_cast<size_t>(heat_level(cell.value, most));
+  if (!style.colour) return wide(kCharacters[level]);
+  return fmt::format("\x1b[48;5;{}m{}\x1b[0m", kColours[level], wide(' '));
+}
+
+// As many words to a line as fit.
+std::string wrapped(const std::vector<std::pair<std::string, size_t>>& words, size_t columns) {
+  std::string out;
+  size_t used = 0;
+  for (const auto& [word, width] : words) {
+    if (used > 0 && used + 2 + width > columns) {
+      out += '\n';
+      used = 0;
+    }
+    if (used > 0) out += "  ";
+    out += word;
+    used += width + (used > 0 ? 2 : 0);
+  }
+  return out + '\n';
+}
+
+// What each colour stands for: the values of its level.
+std::string legend(const HeatMap& map, const HeatStyle& style) {
+  std::vector<std::pair<std::string, size_t>> words;
+  bool unknown = false;
+  bool missing = false;
+  for (const HeatRow& row : map.rows) {
+    for (const HeatCell& cell : row.cells) {
+      unknown |= cell.kind == HeatCell::Kind::kUnknown;
+      missing |= cell.kind == HeatCell::Kind::kMissing;
+    }
+  }
+  const auto add = [&](const std::string& mark, const std::string& what) {
+    words.emplace_back(mark + " " + what, 3 + what.size());
+  };
+  for (int level = 0; level < kHeatLevels; ++level) {
+    // The largest value of the level: nothing in between has another one.
+    const uint64_t top =
+        map.most / (kHeatLevels - 1) * static_cast<uint64_t>(level) +
+        map.most % (kHeatLevels - 1) * static_cast<uint64_t>(level) / (kHeatLevels - 1);
+    if (level > 0 && heat_level(top, map.most) != level) continue;  // a level without values
+    add(cell_text({HeatCell::Kind::kKnown, top}, map.most, 2, style),
+        fmt::format("{}{}", level > 0 ? "to " : "", top));
+  }
+  if (unknown) add("??", "not counted");
+  if (missing) add("!!", "no version");
+  words.emplace_back(map.unit, map.unit.size());
+  return wrapped(words, static_cast<size_t>(style.columns));
+}
+
+}  // namespace
+
+int heat_level(uint64_t value, uint64_t most) {
+  if (value == 0 || most == 0) return 0;
+  // ceil(value * 7 / most) without overflow.
+  const auto levels = static_cast<unsigned __int128>(kHeatLevels - 1);
+  const unsigned __int128 scaled = value * levels;
+  return static_cast<int>((scaled + most - 1) / most);
+}
+
+HeatMap heat_map(const Json& document, HeatBy by) {
+  HeatMap map;
+  const bool tokens = by == HeatBy::kLostTokens;
+  map.unit = tokens ? "tokens" : "steps";
+  map.title = fmt::format("{}~{}@{}: {}", document.value("run", "?"), document.value("lineage", 0),
+                          document.value("step", uint64_t{0}),
+                          tokens ? "tokens lost by each expert" : "steps each expert is behind");
+  for (const Json& layer : document.value("layers", Json::array())) {
+    HeatRow row{.layer = layer.value("layer", uint64_t{0}), .cells = {}};
+    for (const Json& expert : layer.value("experts", Json::array())) {
+      const auto number = expert.value("expert", uint64_t{0});
+      if (number >= kExpertsMax) continue;
+      if (number >= row.cells.size()) row.cells.resize(number + 1);
+      row.cells[number] = cell_of(expert, tokens ? "lost_tokens" : "staleness");
+      map.most = std::max(map.most, row.cells[number].value);
+    }
+    map.experts = std::max(map.experts, row.cells.size());
+    map.rows.push_back(std::move(row));
+  }
+  return map;
+}
+
+HeatStyle terminal_style() {
+  HeatStyle style;
+  const char* no_color = std::getenv("NO_COLOR");
+  const char* term = std::getenv("TERM");
+  const bool dumb = term == nullptr || std::strcmp(term, "dumb") == 0;
+  style.colour = ::isatty(STDOUT_FILENO) == 1 && !dumb && (no_color == nullptr || *no_color == 0);
+  winsize size{};
+  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) {
+    style.columns = size.ws_col;
+  } else if (const char* columns = std::getenv("COLUMNS"); columns != nullptr) {
+    std::from_chars(columns, columns + std::strlen(columns), style.columns);
+  }
+  style.columns = std::clamp(style.columns, kColumnsMin, kColumnsMax);
+  return style;
+}
+
+std::string heat_map_text(const HeatMap& map, const HeatStyle& style) {
+  if (map.experts == 0) return map.title + "\nno experts\n";
+  size_t label = 5;  // "layer"
+  for (const HeatRow& row : map.rows) label = std::max(label, fmt::formatted_size("{}", row.layer));
+  const size_t room = static_cast<size_t>(style.columns) - label - 1;
+  const int width = map.experts * 2 <= room ? 2 : 1;
+  const size_t per_block = std::min(map.experts, room / static_cast<size_t>(width));
+  std::string out = map.title + "\n";
+  for (size_t first = 0; first < map.experts; first += per_block) {
+    const size_t last = std::min(first + per_block, map.experts);
+    out += fmt::format("{:>{}} expert{} {}{}\n", "layer", label, last - first == 1 ? "" : "s",
+                       first, last - first == 1 ? "" : fmt::format("-{}", last - 1));
+    for (const HeatRow& row : map.rows) {
+      out += fmt::format("{:>{}} ", row.layer, label);
+      for (size_t expert = first; expert < std::min(last, row.cells.size()); ++expert) {
+        out += cell_text(row.cells[expert], map.most, width, style);
+      }
+      out += '\n';
+    }
+  }
+  return out + legend(map, style);
+}
+
+}  // namespace ckptctl

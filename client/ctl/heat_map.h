@@ -1,0 +1,49 @@
+// The answer to `experts` as a picture: a row for each layer, a cell for each expert, coloured by
+// how stale the expert is or by how many tokens it has lost.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "client/ctl/link.h"
+
+namespace ckptctl {
+
+enum class HeatBy { kStaleness, kLostTokens };
+
+// What a cell shows.
+struct HeatCell {
+  enum class Kind { kKnown, kUnknown, kMissing };  // no counts: unknown; no version: missing
+  Kind kind = Kind::kMissing;
+  uint64_t value = 0;  // steps or tokens, if known
+};
+struct HeatRow {
+  uint64_t layer = 0;
+  std::vector<HeatCell> cells;  // by expert number; numbers that are left out are missing
+};
+struct HeatMap {
+  std::string title;  // "tiny~1@1200: tokens lost by each expert"
+  std::string unit;   // "steps", "tokens"
+  std::vector<HeatRow> rows;
+  size_t experts = 0;  // of the layer that has most
+  uint64_t most = 0;   // the largest known value
+};
+HeatMap heat_map(const Json& document, HeatBy by);
+
+// 0: nothing is lost or stale; else 1 to kHeatLevels - 1, in equal steps up to `most`.
+inline constexpr int kHeatLevels = 8;
+int heat_level(uint64_t value, uint64_t most);
+
+struct HeatStyle {
+  int columns = 80;    // of the terminal; wide layers are cut into several blocks
+  bool colour = true;  // else characters, from '.' to '@'
+};
+// The style of stdout: colour on a terminal, unless NO_COLOR is set or TERM is dumb.
+HeatStyle terminal_style();
+
+// With a legend. Every line fits into the columns.
+std::string heat_map_text(const HeatMap& map, const HeatStyle& style);
+// A whole SVG document; each cell tells its expert and value when it is pointed at.
+std::string heat_map_svg(const HeatMap& map);
+
+}  // namespace ckptctl

@@ -1,0 +1,199 @@
+// Alarms: from a trainer's bytes to the client, the history and the metrics.
+#include <gmock/gmock.h>
+
+#include <cstring>
+
+#include "tests/ckptd/daemon/job.h"
+
+namespace ckptd::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// Every unit is floats, the same one everywhere: step, unit and salt make it.
+std::byte float_byte(ckpt::UnitId unit, ckpt::Step step, uint64_t salt, uint64_t offset) {
+  const float value = static_cast<float>(step * 16 + unit) + static_cast<float>(salt) / 16;
+  std::array<std::byte, sizeof value> bytes;
+  std::memcpy(bytes.data(), &value, sizeof value);
+  return bytes[offset % sizeof value];
+}
+
+class AlarmsTest : public ::testing::Test {
+ protected:
+  void start(fb::AlarmPolicy configured, fb::AlarmPolicy session = fb::AlarmPolicy::Default) {
+    world = std::make_unique<World>(World::Options{.alarms = configured});
+    ASSERT_TRUE(world->start().ok());
+    job = std::make_unique<Job>(*world, 2, FakeTrainer::Options{.alarms = session});
+    for (ckpt::UnitSpec& unit : job->model) {
+      unit.tensors = {{"w." + unit.name, ckpt::DType::kF32, {unit.bytes / 4}, 0}};
+    }
+    job->start();
+    for (auto& rank : job->ranks) rank->byte_at = float_byte;
+  }
+  // One float of the unit is NaN, in rank 1's half.
+  void spoil(ckpt::UnitId unit) {
+    const uint64_t at = job->model[unit].bytes / 4 * 3 / 4 * 4;
+    for (auto& rank : job->ranks) {
+      rank->byte_at = [unit, at](ckpt::UnitId which, ckpt::Step step, uint64_t salt,
+                                 uint64_t offset) {
+        const bool here = which == unit && offset >= at && offset < at + 4;
+        return here ? std::byte{0xff} : float_byte(which, step, salt, offset);
+      };
+    }
+  }
+  void save(ckpt::Step step, const std::vector<ckpt::UnitId>& units) {
+    for (auto& rank : job->ranks) rank->begin(step, job->plan(units));
+    world->run();
+    job->fill(step);
+    world->run();
+    job->listen();
+  }
+  FakeTrainer::Snapshot& told(ckpt::Step step) { return job->ranks[0]->snapshot(step); }
+  void expect_good(ckpt::Step step) {
+    EXPECT_EQ(told(step).level, fb::SnapshotLevel::Durable) << told(step).reason;
+    EXPECT_EQ(told(step).alarms, "");
+  }
+  nlohmann::json ask(const std::string& verb) {
+    const auto reply = job->ranks[0]->query(verb, R"({"target": "tiny"})");
+    EXPECT_EQ(reply.exit_code, 0) << reply.json;
+    return nlohmann::json::parse(reply.json);
+  }
+  void expect_metric(const std::string& kind, int count) {
+    EXPECT_THAT(world->daemon().metrics_text(),
+                HasSubstr(fmt::format("\nckptd_alarms_total{{kind=\"{}\"}} {}\n", kind, count)));
+  }
+  std::unique_ptr<World> world;
+  std::unique_ptr<Job> job;
+};
+
+TEST_F(AlarmsTest, ANaNWarnsEverywhereAndIsTaken) {
+  start(fb::AlarmPolicy::Warn);
+  save(5, job->all_units());
+  expect_good(5);
+  spoil(2);
+  save(6, job->all_units());
+  EXPECT_EQ(told(6).level, fb::SnapshotLevel::Durable);
+  EXPECT_EQ(told(6).alarms, "unit layers.0.experts.1.weights: 1 of its floats is NaN or infinite");
+  EXPECT_EQ(job->ranks[1]->snapshot(6).alarms, told(6).alarms);
+  EXPECT_EQ(ask("log").at(0).at("alarms"), 1);
+  EXPECT_EQ(ask("log").at(1).at("alarms"), 0);
+  EXPECT_EQ(ask("alarms").at(0).at("unit"), "layers.0.experts.1.weights");
+  EXPECT_EQ(ask("alarms").at(0).at("floats"), 1);
+  expect_metric("not_finite", 1);
+  expect_metric("unchanged", 0);
+}
+
+TEST_F(AlarmsTest, RefusedTheLastGoodOneStays) {
+  start(fb::AlarmPolicy::Off, fb::AlarmPolicy::Refuse);
+  save(5, job->all_units());
+  expect_good(5);
+  spoil(2);
+  save(6, job->all_units());
+  EXPECT_EQ(told(6).level, fb::SnapshotLevel::Failed);
+  EXPECT_EQ(told(6).reason,
+            "run tiny step 6: refused: unit layers.0.experts.1.weights: 1 of its floats is NaN or "
+            "infinite");
+  EXPECT_THAT(job->log(*job->ranks[0]), ElementsAre(5));
+  EXPECT_EQ(ask("alarms").at(0).at("refused"), true);
+  EXPECT_EQ(ask("alarms").at(0).at("step"), 6);
+  expect_metric("not_finite", 1);
+  // It is in the journal: a new daemon without a catalog says the same, and goes on.
+  world->kill_daemon();
+  world->lose_catalog();
+  ASSERT_TRUE(world->start().ok());
+  for (auto& rank : job->ranks) ASSERT_TRUE(rank->reconnect());
+  EXPECT_EQ(ask("alarms").at(0).at("refused"), true);
+  for (auto& rank : job->ranks) rank->byte_at = float_byte;
+  save(7, job->all_units());
+  expect_good(7);
+}
+
+TEST_F(AlarmsTest, OffNobodyLooks) {
+  start(fb::AlarmPolicy::Refuse, fb::AlarmPolicy::Off);
+  spoil(2);
+  save(5, job->all_units());
+  save(6, job->all_units());
+  expect_good(5);
+  expect_good(6);
+  EXPECT_TRUE(ask("alarms").empty());
+  expect_metric("not_finite", 0);
+}
+
+TEST_F(AlarmsTest, TheSameBytesAgainAreUnchangedAlsoAfterAResume) {
+  start(fb::AlarmPolicy::Warn);
+  save(5, job->all_units());
+  const auto same_bytes = [&] {
+    for (auto& rank : job->ranks) {
+      rank->byte_at = [](ckpt::UnitId unit, ckpt::Step step, uint64_t salt, uint64_t offset) {
+        return float_byte(unit, unit == 1 ? 5 : step, salt, offset);
+      };
+    }
+  };
+  same_bytes();
+  save(6, job->all_units());
+  EXPECT_EQ(told(6).alarms,
+            "unit layers.0.experts.0.weights: unchanged since step 5 (checksum equal)");
+  save(7, {1});
+  EXPECT_THAT(told(7).alarms, HasSubstr("unchanged since step 6"));
+  expect_metric("unchanged", 2);
+  // An idle expert may stay as it is.
+  for (const ckpt::Step step : {8, 9}) {
+    job->ranks[0]->expert_tokens = {{0, 0, 40}};
+    save(step, {1});
+  }
+  EXPECT_THAT(told(8).alarms, HasSubstr("unchanged")) << "step 7 brought no counts";
+  EXPECT_EQ(told(9).alarms, "");
+  // What another line of history has is looked up anew.
+  job->ranks[1]->die();
+  world->run();
+  job->replace(1);
+  job->join(fb::ResumeMode::AtStep, 5);
+  job->ranks[0]->expert_tokens.clear();
+  same_bytes();
+  save(8, {1});
+  EXPECT_THAT(told(8).alarms, HasSubstr("unchanged since step 5"));
+}
+
+TEST_F(AlarmsTest, AnExpertLeftOutTooLongIsNamed) {
+  start(fb::AlarmPolicy::Warn, fb::AlarmPolicy::Refuse);
+  for (auto& rank : job->ranks) rank->staleness_max = 3;
+  save(5, job->all_units());
+  save(8, {0, 1, 2});
+  expect_good(8);
+  save(9, {0, 1, 2});
+  EXPECT_EQ(told(9).level, fb::SnapshotLevel::Failed);
+  EXPECT_EQ(told(9).reason,
+            "run tiny step 9: refused: unit layers.0.experts.2.weights: not in the plan, its "
+            "newest version is of step 5, 4 steps old");
+  expect_metric("stale", 1);
+  save(10, job->all_units());
+  expect_good(10);
+}
+
+TEST_F(AlarmsTest, ASnapshotHandedToTheNextDaemonIsLookedAtAgain) {
+  start(fb::AlarmPolicy::Warn);
+  save(5, job->all_units());
+  spoil(0);
+  for (auto& rank : job->ranks) rank->begin(6, job->plan(job->all_units()));
+  world->run();
+  job->fill(6);
+  world->kill_daemon();
+  ASSERT_TRUE(world->start().ok());
+  for (auto& rank : job->ranks) ASSERT_TRUE(rank->reconnect());
+  world->run();
+  job->listen();
+  EXPECT_EQ(told(6).level, fb::SnapshotLevel::Durable);
+  EXPECT_THAT(told(6).alarms, HasSubstr("unit trainer: 1 of its floats is NaN"));
+}
+
+TEST_F(AlarmsTest, APolicyThatDoesNotExistIsRefused) {
+  start(fb::AlarmPolicy::Warn);
+  FakeTrainer other(*world, {.run = "other", .alarms = static_cast<fb::AlarmPolicy>(9)});
+  EXPECT_FALSE(other.connect());
+  EXPECT_THAT(other.error(), HasSubstr("alarms 9: no such policy"));
+}
+
+}  // namespace
+}  // namespace ckptd::testing

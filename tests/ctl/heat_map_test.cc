@@ -1,0 +1,117 @@
+#include "client/ctl/heat_map.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+namespace ckptctl {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+Json expert(int number, Json version, Json staleness, Json lost) {
+  return {{"expert", number},
+          {"version_step", std::move(version)},
+          {"staleness", std::move(staleness)},
+          {"lost_tokens", std::move(lost)}};
+}
+
+Json small() {
+  Json document{{"run", "tiny"}, {"lineage", 2}, {"step", 20}};
+  document["layers"] = Json::array();
+  document["layers"].push_back(
+      {{"layer", 1}, {"experts", {expert(0, 20, 0, 0), expert(1, 10, 10, 700)}}});
+  document["layers"].push_back(
+      {{"layer", 11},
+       {"experts", {expert(0, 15, 5, nullptr), expert(2, nullptr, nullptr, nullptr)}}});
+  return document;
+}
+
+// `layers` x `experts`, every value as large as its expert's number.
+Json wide(int layers, int experts) {
+  Json document{{"run", "wide"}, {"lineage", 1}, {"step", 1000}};
+  document["layers"] = Json::array();
+  for (int layer = 0; layer < layers; ++layer) {
+    Json list = Json::array();
+    for (int number = 0; number < experts; ++number) {
+      list.push_back(expert(number, 1000 - number, number, number));
+    }
+    document["layers"].push_back({{"layer", layer}, {"experts", list}});
+  }
+  return document;
+}
+
+TEST(HeatLevel, GoesFromNothingToTheMost) {
+  EXPECT_EQ(heat_level(0, 0), 0);
+  EXPECT_EQ(heat_level(0, 700), 0);
+  EXPECT_EQ(heat_level(1, 700), 1);
+  EXPECT_EQ(heat_level(100, 700), 1);
+  EXPECT_EQ(heat_level(101, 700), 2);
+  EXPECT_EQ(heat_level(700, 700), 7);
+  EXPECT_EQ(heat_level(1, 1), 7);
+  EXPECT_EQ(heat_level(UINT64_MAX - 1, UINT64_MAX), 7);
+}
+
+TEST(HeatMap, WithoutColourItIsCharacters) {
+  EXPECT_EQ(heat_map_text(heat_map(small(), HeatBy::kLostTokens), {.columns = 60, .colour = false}),
+            "tiny~2@20: tokens lost by each expert\n"
+            "layer experts 0-2\n"
+            "    1 ..@@\n"
+            "   11 ??!!!!\n"
+            ".. 0  :: to 100  -- to 200  == to 300  ++ to 400  ** to 500\n"
+            "%% to 600  @@ to 700  ?? not counted  !! no version  tokens\n");
+  EXPECT_THAT(
+      heat_map_text(heat_map(small(), HeatBy::kStaleness), {.columns = 60, .colour = false}),
+      HasSubstr("    1 ..@@\n   11 ++!!!!\n"));
+}
+
+TEST(HeatMap, InColourEveryCellIsABackground) {
+  const std::string text =
+      heat_map_text(heat_map(small(), HeatBy::kLostTokens), {.columns = 60, .colour = true});
+  EXPECT_THAT(text, HasSubstr("    1 \x1b[48;5;53m  \x1b[0m\x1b[48;5;226m  \x1b[0m\n"));
+  EXPECT_THAT(text, HasSubstr("??!!!!"));
+}
+
+TEST(HeatMap, EveryLineFitsAndEveryExpertIsThere) {
+  for (const int columns : {24, 40, 80, 200}) {
+    const HeatMap map = heat_map(wide(3, 256), HeatBy::kStaleness);
+    std::istringstream lines(heat_map_text(map, {.columns = columns, .colour = false}));
+    std::string line;
+    size_t cells = 0;
+    while (std::getline(lines, line)) {
+      EXPECT_LE(line.size(), static_cast<size_t>(columns) + (line.find("wide~") == 0 ? 60 : 0));
+      if (line.rfind("    0 ", 0) == 0) cells += line.size() - 6;
+    }
+    EXPECT_EQ(cells, 256u) << columns << " columns";
+  }
+}
+
+TEST(HeatMap, NothingToShow) {
+  const Json document{{"run", "dense"}, {"lineage", 1}, {"step", 5}, {"layers", Json::array()}};
+  const HeatMap map = heat_map(document, HeatBy::kLostTokens);
+  EXPECT_EQ(heat_map_text(map, {}), "dense~1@5: tokens lost by each expert\nno experts\n");
+  EXPECT_THAT(heat_map_svg(map), HasSubstr("</svg>"));
+}
+
+TEST(HeatMap, ANumberOutOfRangeIsPassedOver) {
+  Json document = small();
+  document["layers"][0]["experts"].push_back(expert(2'000'000'000, 1, 19, 5));
+  EXPECT_EQ(heat_map(document, HeatBy::kStaleness).experts, 3u);
+}
+
+TEST(HeatMapSvg, HasACellForEachExpertThatSaysWhatItIs) {
+  Json document = small();
+  document["run"] = "a<b";
+  const std::string svg = heat_map_svg(heat_map(document, HeatBy::kLostTokens));
+  EXPECT_THAT(svg, HasSubstr("<title>layer 1 expert 1: 700 tokens</title>"));
+  EXPECT_THAT(svg, HasSubstr("fill=\"#fde725\"><title>layer 1 expert 1"));
+  EXPECT_THAT(svg, HasSubstr("layer 11 expert 0: not counted"));
+  EXPECT_THAT(svg, HasSubstr("layer 11 expert 1: no version"));
+  EXPECT_THAT(svg, HasSubstr("a&lt;b~2@20"));
+  EXPECT_THAT(svg, Not(HasSubstr("a<b")));
+}
+
+}  // namespace
+}  // namespace ckptctl
