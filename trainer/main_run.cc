@@ -289,20 +289,8 @@ Result<int> run(RunFlags& flags) {
   return exit_code;
 }
 
-void add_flags(CLI::App& command, RunFlags& flags) {
+void add_checkpoint_flags(CLI::App& command, RunFlags& flags) {
   RankOptions& rank = flags.options.rank;
-  rank.run = "moetrain";
-  rank.steps = 100;
-  rank.checkpoint_every = 10;
-  command.add_option("--ranks", rank.ranks, "Rank processes")->capture_default_str();
-  command.add_option("--steps", rank.steps, "The last step")->capture_default_str();
-  command.add_option("--data", rank.data, "Files and folders to learn from; default: our sources");
-  command.add_option("--run", rank.run, "Name of the run")
-      ->envname("CKPTD_RUN")
-      ->capture_default_str();
-  command.add_option("--socket", rank.socket, "A running ckptd; default: one of our own")
-      ->envname("CKPTD_SOCKET");
-  command.add_option("--resume", flags.resume, "Go on from a step of the run, or from 'latest'");
   command.add_option("--checkpoint-every", rank.checkpoint_every, "Steps; 0: only the last one")
       ->capture_default_str();
   command.add_option("--out-of-slabs", flags.out_of_slabs, "wait or skip the snapshot")
@@ -329,6 +317,23 @@ void add_flags(CLI::App& command, RunFlags& flags) {
   command.add_option("--dense-sharding", flags.dense_sharding, "Who saves which dense state")
       ->check(CLI::IsMember({"equal", "adaptive", "bytes"}))
       ->capture_default_str();
+}
+
+void add_flags(CLI::App& command, RunFlags& flags) {
+  RankOptions& rank = flags.options.rank;
+  rank.run = "moetrain";
+  rank.steps = 100;
+  rank.checkpoint_every = 10;
+  command.add_option("--ranks", rank.ranks, "Rank processes")->capture_default_str();
+  command.add_option("--steps", rank.steps, "The last step")->capture_default_str();
+  command.add_option("--data", rank.data, "Files and folders to learn from; default: our sources");
+  command.add_option("--run", rank.run, "Name of the run")
+      ->envname("CKPTD_RUN")
+      ->capture_default_str();
+  command.add_option("--socket", rank.socket, "A running ckptd; default: one of our own")
+      ->envname("CKPTD_SOCKET");
+  command.add_option("--resume", flags.resume, "Go on from a step of the run, or from 'latest'");
+  add_checkpoint_flags(command, flags);
   command.add_option("--on-loss", flags.on_loss, "restart: all resume from the newest checkpoint")
       ->check(CLI::IsMember({"restart", "continue"}))
       ->capture_default_str();
