@@ -36,4 +36,27 @@ double derivative(const KernelCase& kernel, const Doubles& x, size_t which,
          (12 * step);
 }
 
+Work forward_work(const KernelCase& kernel, const CudaVariant& variant) {
+  Work work{.bytes = 0, .flops = kernel.forward_flops};
+  for (size_t i = 0; i < kernel.inputs.size(); ++i) {
+    const size_t read = kernel.forward_reads.empty() ? kernel.inputs[i] : kernel.forward_reads[i];
+    work.bytes += static_cast<double>(read * size_of(variant.inputs[i]));
+  }
+  const size_t passes = kernel.forward_adds ? 2 : 1;
+  work.bytes += static_cast<double>(passes * kernel.outputs * size_of(variant.output));
+  return work;
+}
+
+Work backward_work(const KernelCase& kernel, const CudaVariant& variant) {
+  Work work{.bytes = static_cast<double>(kernel.outputs * size_of(variant.output)),
+            .flops = 2 * kernel.forward_flops};
+  for (size_t i = 0; i < kernel.inputs.size(); ++i) {
+    const size_t passes = kernel.adds[i] ? 2 : 1;
+    work.bytes += static_cast<double>(passes * kernel.inputs[i] * size_of(variant.gradients[i]));
+    if (!kernel.backward_reads_inputs) continue;
+    work.bytes += static_cast<double>(kernel.inputs[i] * size_of(variant.inputs[i]));
+  }
+  return work;
+}
+
 }  // namespace ckpt::kernels

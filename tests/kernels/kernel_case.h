@@ -32,6 +32,11 @@ struct KernelCase {
   std::function<void(const Floats& inputs, const float* doutput, const Gradients& gradients)>
       backward;
 
+  // For benchmarks.
+  double forward_flops = 0;           // of matrix products; backward's are twice as many
+  std::vector<size_t> forward_reads;  // elements of every input; empty: all of them
+  bool backward_reads_inputs = true;  // and not only the gradient of the output
+
   std::vector<CudaVariant> cuda;  // the same on a GPU; none if the kernel has no CUDA version
 };
 
@@ -39,5 +44,14 @@ inline void PrintTo(const KernelCase& kernel_case, std::ostream* out) { *out << 
 
 std::vector<KernelCase> dense_cases();  // linear, rmsnorm, rope, attention, embedding, loss
 std::vector<KernelCase> moe_cases();    // gate, permute, experts
+
+// The same with shapes as a model has them, to be timed. With `tiny` they are small, so that an
+// emulated device comes to an end.
+std::vector<KernelCase> dense_bench_cases(bool tiny);
+std::vector<KernelCase> moe_bench_cases(bool tiny);
+
+// What a call has to do at least: every array is read or written once, and twice if added to.
+Work forward_work(const KernelCase& kernel, const CudaVariant& variant);
+Work backward_work(const KernelCase& kernel, const CudaVariant& variant);
 
 }  // namespace ckpt::kernels

@@ -1,0 +1,54 @@
+// MemorySink: the arena of a session without its daemon. What a GPU's stager asks of libckpt is
+// places (ckpt_arena, ckpt_snapshot_reserve, _filled, _end, _abort, ckpt_session_error); this
+// file's source defines those functions, over slabs of plain shared memory that are free again when
+// their snapshot has ended. So the real stager runs where neither a daemon nor its libraries are.
+//
+// A program takes either this or libckpt. Nothing is written to a disk, and no slab is waited for:
+// a snapshot that does not fit is refused.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ckpt/ckpt.h"
+#include "client/src/slab_layout.h"
+#include "formats/base/bytes.h"
+#include "formats/base/result.h"
+
+struct ckpt_session {
+  ~ckpt_session();
+
+  ckpt::MutableByteView arena;  // mapped shared, as a real one
+  uint64_t slab_bytes = 0;
+  uint32_t slabs_free = 0;  // the last ones of the arena
+  std::string error;
+};
+
+struct ckpt_snapshot {
+  // What a place was given back with.
+  struct Filled {
+    ckpt::ByteView memory;
+    uint64_t unit = 0;
+    uint64_t offset = 0;  // in the unit
+    uint32_t crc32c = 0;
+    bool is_filled = false;
+  };
+
+  ckpt_session* session = nullptr;
+  uint32_t slabs_used = 0;
+  std::optional<ckpt::lib::SlabLayout> layout;  // of the last of them
+  std::vector<Filled> places;                   // by id
+  bool ended = false;
+  bool failed = false;
+};
+
+namespace bench::gpu {
+
+// kResourceExhausted if there is not so much memory.
+ckpt::Result<std::unique_ptr<ckpt_session>> make_sink(uint64_t slab_bytes, uint32_t slabs);
+// Of one at a time: it takes all slabs.
+ckpt_snapshot begin_snapshot(ckpt_session& sink);
+
+}  // namespace bench::gpu

@@ -1,0 +1,114 @@
+// Staging: a whole snapshot from scattered device memory into the arena, through the client's own
+// stager, against one plain copy of as many bytes to pinned memory.
+#include <cstring>
+
+#include "bench/gpu/benches.h"
+#include "bench/gpu/memory_sink.h"
+#include "client/src/cuda/stager.h"
+#include "formats/base/crc32c.h"
+
+namespace bench::gpu {
+
+using ckpt::ErrorCode;
+using ckpt::make_error;
+using ckpt::Status;
+using ckpt::kernels::DeviceArray;
+using ckpt::lib::Stager;
+
+namespace {
+
+constexpr uint32_t kTimeoutMs = 60'000;
+
+struct Staging {
+  // The stager's end waits for copies into the sink's memory.
+  std::unique_ptr<ckpt_session> sink;
+  DeviceArray<std::byte> state;
+  std::vector<ckpt_cuda_piece> pieces;
+  std::unique_ptr<Stager> stager;
+  uint64_t unit_bytes = 0;
+};
+
+// One snapshot, until all of it is in the arena.
+Status stage(Staging& staging, ckpt_snapshot& snapshot, ckpt::kernels::CudaQueue& queue) {
+  CKPT_TRY(staging.stager->stage(&snapshot, staging.pieces, queue.stream()));
+  return staging.stager->drain(kTimeoutMs);
+}
+
+// What the arena holds is what the device does, and each place came with its CRC.
+Status check(const Staging& staging, const ckpt_snapshot& snapshot,
+             ckpt::kernels::CudaQueue& queue) {
+  std::vector<std::byte> state(staging.state.size());
+  CKPT_TRY(download(queue, state.data(), staging.state.data(), state.size()));
+  uint64_t bytes = 0;
+  for (const ckpt_snapshot::Filled& place : snapshot.places) {
+    const std::byte* const from = state.data() + place.unit * staging.unit_bytes + place.offset;
+    if (std::memcmp(place.memory.data(), from, place.memory.size()) != 0 ||
+        ckpt::base::crc32c(place.memory) != place.crc32c) {
+      return make_error(ErrorCode::kCorrupt, "staging: unit {} at {}: other bytes in the arena",
+                        place.unit, place.offset);
+    }
+    bytes += place.memory.size();
+  }
+  if (snapshot.ended && bytes == state.size()) return {};
+  return make_error(ErrorCode::kCorrupt, "staging: {} of {} bytes are in the arena", bytes,
+                    state.size());
+}
+
+Result<std::shared_ptr<Staging>> prepare(const Context& context) {
+  const bool tiny = context.settings.tiny;
+  auto staging = std::make_shared<Staging>();
+  const uint64_t slab_bytes = tiny ? 256 << 10 : ckpt::kSlabBytesDefault;
+  // Units of 3 tensors, not a multiple of a chunk. The sink keeps them until all are staged.
+  const uint64_t tensor_bytes = tiny ? 20 << 10 : 6 << 20;
+  staging->unit_bytes = 3 * tensor_bytes;
+  const uint64_t units =
+      std::max<uint64_t>(2, context.settings.payload_bytes / staging->unit_bytes);
+  const uint64_t bytes = units * staging->unit_bytes;
+  const auto slabs = static_cast<uint32_t>(bytes / (slab_bytes / 2) + 2);
+  CKPT_ASSIGN(staging->sink, make_sink(slab_bytes, slabs));
+  CKPT_ASSIGN(staging->state, random_memory(context, bytes));
+  for (uint32_t unit = 0; unit < units; ++unit) {
+    for (uint64_t at = 0; at < staging->unit_bytes; at += tensor_bytes) {
+      staging->pieces.push_back(
+          {unit, at, staging->state.data() + unit * staging->unit_bytes + at, tensor_bytes});
+    }
+  }
+  Stager::Options options{.device = context.queue.device()};
+  if (tiny) {
+    options.gather_bytes = 256 << 10;
+    options.chunk_bytes = 64 << 10;
+  }
+  CKPT_ASSIGN(staging->stager, Stager::open(staging->sink.get(), options));
+  return staging;
+}
+
+}  // namespace
+
+Status bench_staging(const Context& context) {
+  CKPT_ASSIGN(const auto staging, prepare(context));
+  auto& queue = context.queue;
+  ckpt_snapshot first = begin_snapshot(*staging->sink);
+  CKPT_TRY(stage(*staging, first, queue));
+  CKPT_TRY(check(*staging, first, queue));
+  const uint64_t bytes = staging->state.size();
+  const Rate staged{.units_per_call = static_cast<double>(bytes) / 1e9, .call = [staging, &queue] {
+                      ckpt_snapshot snapshot = begin_snapshot(*staging->sink);
+                      return stage(*staging, snapshot, queue);
+                    }};
+  CKPT_ASSIGN(const Rate copy, host_copy(context, bytes, Direction::kToHost));
+  compare(context,
+          {.what = "device to arena",
+           .shape = fmt::format("{} tensors, {} bytes, in-process sink instead of a daemon",
+                                staging->pieces.size(), bytes),
+           .unit = "GB/s",
+           .limit_name = "a plain copy to pinned memory",
+           .pass_ratio = 0.95,
+           .must = true,
+           .paired = {},
+           .verdict = {},
+           .reason = {}},
+          staged, copy);
+  return {};
+}
+
+}  // namespace bench::gpu
