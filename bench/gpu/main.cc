@@ -195,6 +195,7 @@ Result<int> run(Options& options) {
     CKPT_TRY(measure(options));
   }
   std::printf("%s", bench::gpu::to_table(options.rows).c_str());
+  (void)std::fflush(stdout);  // before anything that goes wrong says so
   if (has_device && !options.results.empty()) CKPT_TRY(write_results(options));
   const bool failed = std::any_of(options.rows.begin(), options.rows.end(),
                                   [](const Row& row) { return row.verdict == "fail"; });
