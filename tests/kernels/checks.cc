@@ -18,10 +18,8 @@ double norm_of(const std::vector<double>& values) {
 }
 
 double derivative(const KernelCase& kernel, const Doubles& x, size_t which,
-                  const std::vector<float>& direction, const std::vector<float>& doutput) {
-  // Small, since the gate's choices change where two probabilities cross; the references are in
-  // double, so enough digits are left.
-  const double step = 1e-5;
+                  const std::vector<float>& direction, const std::vector<float>& doutput,
+                  double step) {
   const auto value_at = [&](double distance) {
     Doubles moved = x;
     for (size_t i = 0; i < direction.size(); ++i) {
@@ -34,6 +32,13 @@ double derivative(const KernelCase& kernel, const Doubles& x, size_t which,
   };
   return (8 * (value_at(step) - value_at(-step)) - (value_at(2 * step) - value_at(-2 * step))) /
          (12 * step);
+}
+
+bool is_smooth(const KernelCase& kernel, const Doubles& x, size_t which,
+               const std::vector<float>& direction, const std::vector<float>& doutput) {
+  const double wide = derivative(kernel, x, which, direction, doutput);
+  const double near = derivative(kernel, x, which, direction, doutput, kDerivativeStep / 8);
+  return std::abs(wide - near) <= 1e-6 * (std::abs(wide) + std::abs(near)) + 1e-6;
 }
 
 Work forward_work(const KernelCase& kernel, const CudaVariant& variant) {

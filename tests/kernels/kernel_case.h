@@ -24,7 +24,9 @@ struct KernelCase {
   size_t outputs = 0;          // elements of the output
   double tolerance = 2e-6;     // ||a - b|| / ||b||, forward, in fp32
   double gradient_tolerance = 1e-5;  // the same of a gradient along random directions
-  bool forward_adds = false;         // forward adds to its output
+  // Beside it, for gradients that vanish: a top-1 weight is always one.
+  double gradient_floor = 1e-6;
+  bool forward_adds = false;  // forward adds to its output
 
   std::function<std::vector<double>(const Doubles& inputs)> reference;
   std::function<void(const Floats& inputs, float* output)> forward;
