@@ -30,6 +30,27 @@ ckpt_snapshot begin_snapshot(ckpt_session& sink) {
   return snapshot;
 }
 
+ckpt_restore begin_restore(const ckpt_snapshot& snapshot) {
+  const ckpt_session& sink = *snapshot.session;
+  ckpt_restore restore;
+  for (const ckpt_snapshot::Filled& place : snapshot.places) {
+    const auto at = static_cast<uint64_t>(place.memory.data() - sink.arena.data());
+    const std::byte* const slab = sink.arena.data() + at / sink.slab_bytes * sink.slab_bytes;
+    if (restore.windows.empty() || restore.windows.back().data != slab) {
+      restore.windows.push_back({.data = slab});
+    }
+    ckpt_restore::Window& window = restore.windows.back();
+    const uint64_t offset = at % sink.slab_bytes;
+    window.bytes = offset + place.memory.size();
+    window.pieces.push_back({.range = place.unit,
+                             .offset = place.offset,
+                             .length = place.memory.size(),
+                             .at = offset,
+                             .crc32c = place.crc32c});
+  }
+  return restore;
+}
+
 }  // namespace bench::gpu
 
 namespace {
@@ -100,4 +121,28 @@ ckpt_status ckpt_snapshot_abort(ckpt_snapshot* snapshot, const char* reason) {
   snapshot->failed = true;
   snapshot->session->error = reason;
   return CKPT_OK;
+}
+
+ckpt_status ckpt_restore_next(ckpt_restore* restore, uint32_t, ckpt_restore_window* window) {
+  *window = {};
+  window->struct_size = sizeof *window;
+  if (restore->next == restore->windows.size()) {
+    window->complete = 1;
+    return CKPT_OK;
+  }
+  const ckpt_restore::Window& next = restore->windows[restore->next++];
+  window->id = restore->next;
+  window->data = next.data;
+  window->bytes = next.bytes;
+  window->pieces = next.pieces.data();
+  window->piece_count = next.pieces.size();
+  return CKPT_OK;
+}
+
+void ckpt_restore_release(ckpt_restore* restore, uint64_t window_id) {
+  restore->windows[window_id - 1].released = true;
+}
+
+void ckpt_restore_mismatch(ckpt_restore* restore, uint64_t, const ckpt_restore_piece*) {
+  ++restore->mismatches;
 }

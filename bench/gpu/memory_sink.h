@@ -1,7 +1,8 @@
-// MemorySink: the arena of a session without its daemon. What a GPU's stager asks of libckpt is
-// places (ckpt_arena, ckpt_snapshot_reserve, _filled, _end, _abort, ckpt_session_error); this
-// file's source defines those functions, over slabs of plain shared memory that are free again when
-// their snapshot has ended. So the real stager runs where neither a daemon nor its libraries are.
+// MemorySink: the arena of a session without its daemon. What the client's stager for GPUs asks of
+// libckpt is places (ckpt_arena, ckpt_snapshot_reserve, _filled, _end, _abort, ckpt_session_error),
+// and its restorer windows (ckpt_restore_next, _release, _mismatch); this file's source defines
+// those functions, over slabs of plain shared memory that are free again when their snapshot has
+// ended. So both run as they are where neither a daemon nor its libraries are.
 //
 // A program takes either this or libckpt. Nothing is written to a disk, and no slab is waited for:
 // a snapshot that does not fit is refused.
@@ -44,11 +45,27 @@ struct ckpt_snapshot {
   bool failed = false;
 };
 
+// What a snapshot has left in the arena, a window for each slab, as a daemon restores it.
+struct ckpt_restore {
+  struct Window {
+    const std::byte* data = nullptr;
+    uint64_t bytes = 0;
+    std::vector<ckpt_restore_piece> pieces;  // a range for each unit
+    bool released = false;
+  };
+
+  std::vector<Window> windows;
+  size_t next = 0;
+  size_t mismatches = 0;
+};
+
 namespace bench::gpu {
 
 // kResourceExhausted if there is not so much memory.
 ckpt::Result<std::unique_ptr<ckpt_session>> make_sink(uint64_t slab_bytes, uint32_t slabs);
 // Of one at a time: it takes all slabs.
 ckpt_snapshot begin_snapshot(ckpt_session& sink);
+// Of a snapshot that has ended, before the next begins.
+ckpt_restore begin_restore(const ckpt_snapshot& snapshot);
 
 }  // namespace bench::gpu

@@ -10,11 +10,10 @@
 
 namespace bench::gpu {
 
-using ckpt::ErrorCode;
-using ckpt::make_error;
 using ckpt::Status;
 using ckpt::kernels::CudaQueue;
 using ckpt::kernels::DeviceArray;
+using ckpt::kernels::PinnedArray;
 
 namespace {
 
@@ -100,21 +99,20 @@ Result<Rate> device_copy(const Context& context, uint64_t bytes) {
 }
 
 Result<Rate> host_copy(const Context& context, uint64_t bytes, Direction direction) {
-  void* pinned = nullptr;
-  if (cudaMallocHost(&pinned, bytes) != cudaSuccess) {
-    (void)cudaGetLastError();
-    return make_error(ErrorCode::kResourceExhausted, "CUDA: pinning {} bytes", bytes);
-  }
-  const std::shared_ptr<void> host(pinned, [](void* at) { (void)cudaFreeHost(at); });
-  CKPT_ASSIGN(auto memory, random_memory(context, bytes));
-  const auto device = std::make_shared<DeviceArray<std::byte>>(std::move(memory));
+  struct Both {
+    PinnedArray<std::byte> host;
+    DeviceArray<std::byte> device;
+  };
+  auto both = std::make_shared<Both>();
+  CKPT_ASSIGN(both->host, PinnedArray<std::byte>::make(bytes));
+  CKPT_ASSIGN(both->device, random_memory(context, bytes));
   CudaQueue& queue = context.queue;
   const bool to_host = direction == Direction::kToHost;
   return Rate{.units_per_call = static_cast<double>(bytes) / 1e9,
-              .call = [host, device, bytes, to_host, &queue] {
+              .call = [both, bytes, to_host, &queue] {
                 const auto kind = to_host ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice;
-                void* const to = to_host ? host.get() : device->data();
-                const void* const from = to_host ? device->data() : host.get();
+                void* const to = to_host ? both->host.data() : both->device.data();
+                const void* const from = to_host ? both->device.data() : both->host.data();
                 queue.note(cudaMemcpyAsync(to, from, bytes, kind, queue.stream()), "a host copy");
                 return Status();
               }};

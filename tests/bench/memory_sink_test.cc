@@ -74,5 +74,38 @@ TEST_F(MemorySinkTest, AnAbortedSnapshotGivesItsSlabsBackOnce) {
   EXPECT_EQ(sink_->slabs_free, 2u);
 }
 
+TEST_F(MemorySinkTest, WindowsAreTheSlabsWithThePlacesThatWereFilled) {
+  ckpt_snapshot snapshot = begin_snapshot(*sink_);
+  uint32_t crc = 0;
+  for (const uint64_t length : {100'000, 70'000, 200'000}) {  // the last in both slabs
+    for (uint64_t left = length; left > 0;) {
+      const ckpt_place place = reserve(snapshot, left);
+      ASSERT_EQ(ckpt_snapshot_filled(&snapshot, place.id, ++crc), CKPT_OK);
+      left -= place.length;
+    }
+  }
+  ASSERT_EQ(ckpt_snapshot_end(&snapshot), CKPT_OK);
+  ckpt_restore restore = begin_restore(snapshot);
+  size_t place = 0;
+  for (const uint64_t id : {1, 2}) {
+    ckpt_restore_window window{};
+    ASSERT_EQ(ckpt_restore_next(&restore, 0, &window), CKPT_OK);
+    ASSERT_EQ(window.id, id);
+    for (size_t i = 0; i < window.piece_count; ++i, ++place) {
+      const ckpt_restore_piece& piece = window.pieces[i];
+      EXPECT_EQ(static_cast<const std::byte*>(window.data) + piece.at,
+                snapshot.places[place].memory.data());
+      EXPECT_EQ(piece.length, snapshot.places[place].memory.size());
+      EXPECT_LE(piece.at + piece.length, window.bytes);
+      EXPECT_EQ(piece.crc32c, place + 1);
+    }
+  }
+  EXPECT_EQ(place, snapshot.places.size());
+  ckpt_restore_window window{};
+  ASSERT_EQ(ckpt_restore_next(&restore, 0, &window), CKPT_OK);
+  EXPECT_EQ(window.id, 0u);
+  EXPECT_NE(window.complete, 0);
+}
+
 }  // namespace
 }  // namespace bench::gpu
