@@ -31,6 +31,14 @@ bool Paired::conclusive() const {
   return self_interval.low >= 1 - kSpread && self_interval.high <= 1 + kSpread;
 }
 
+const char* verdict(const Paired& paired, double pass_ratio, bool more_is_better) {
+  const auto [low, high] = paired.ratio_interval;
+  const bool above = low >= pass_ratio;
+  const bool below = high <= pass_ratio;
+  if (!paired.conclusive() || (!above && !below)) return "inconclusive";
+  return above == more_is_better ? "pass" : "fail";
+}
+
 Result<Paired> measure_pairs(int pairs, const Contest& contest) {
   CKPT_ASSERT(pairs >= 2);
   Paired paired;

@@ -31,6 +31,10 @@ struct Paired {
   // The limit against itself holds within 3 %: otherwise nothing was measured.
   bool conclusive() const;
 };
+// "pass" if the whole interval of the ratio is at or above pass_ratio (at or below, where less is
+// better), "fail" if it is on the other side, "inconclusive" if it is on neither or nothing was
+// measured.
+const char* verdict(const Paired& paired, double pass_ratio, bool more_is_better = true);
 
 // What is measured. `prepare` runs before each pair, outside of both times.
 struct Contest {

@@ -39,15 +39,6 @@ std::string file_system(const std::string& directory) {
   }
 }
 
-// An interval with the bound in it says neither.
-const char* verdict(const Outcome& outcome, const Paired& paired) {
-  const auto [low, high] = paired.ratio_interval;
-  const bool above = low >= outcome.pass_ratio;
-  const bool below = high <= outcome.pass_ratio;
-  if (!paired.conclusive() || (!above && !below)) return "inconclusive";
-  return above == outcome.more_is_better ? "pass" : "fail";
-}
-
 }  // namespace
 
 nlohmann::json machine(const std::string& directory) {
@@ -81,7 +72,7 @@ nlohmann::json to_json(const Outcome& outcome, const Paired& paired,
           {"limit_self_ratio", paired.self_ratio},
           {"limit_self_interval", {paired.self_interval.low, paired.self_interval.high}},
           {"pass_ratio", outcome.pass_ratio},
-          {"verdict", verdict(outcome, paired)},
+          {"verdict", verdict(paired, outcome.pass_ratio, outcome.more_is_better)},
           {"runs", runs}};
 }
 

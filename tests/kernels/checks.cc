@@ -18,10 +18,8 @@ double norm_of(const std::vector<double>& values) {
 }
 
 double derivative(const KernelCase& kernel, const Doubles& x, size_t which,
-                  const std::vector<float>& direction, const std::vector<float>& doutput) {
-  // Small, since the gate's choices change where two probabilities cross; the references are in
-  // double, so enough digits are left.
-  const double step = 1e-5;
+                  const std::vector<float>& direction, const std::vector<float>& doutput,
+                  double step) {
   const auto value_at = [&](double distance) {
     Doubles moved = x;
     for (size_t i = 0; i < direction.size(); ++i) {
@@ -34,6 +32,36 @@ double derivative(const KernelCase& kernel, const Doubles& x, size_t which,
   };
   return (8 * (value_at(step) - value_at(-step)) - (value_at(2 * step) - value_at(-2 * step))) /
          (12 * step);
+}
+
+bool is_smooth(const KernelCase& kernel, const Doubles& x, size_t which,
+               const std::vector<float>& direction, const std::vector<float>& doutput) {
+  const double wide = derivative(kernel, x, which, direction, doutput);
+  const double near = derivative(kernel, x, which, direction, doutput, kDerivativeStep / 8);
+  return std::abs(wide - near) <= 1e-6 * (std::abs(wide) + std::abs(near)) + 1e-6;
+}
+
+Work forward_work(const KernelCase& kernel, const CudaVariant& variant) {
+  Work work{.bytes = 0, .flops = kernel.forward_flops};
+  for (size_t i = 0; i < kernel.inputs.size(); ++i) {
+    const size_t read = kernel.forward_reads.empty() ? kernel.inputs[i] : kernel.forward_reads[i];
+    work.bytes += static_cast<double>(read * size_of(variant.inputs[i]));
+  }
+  const size_t passes = kernel.forward_adds ? 2 : 1;
+  work.bytes += static_cast<double>(passes * kernel.outputs * size_of(variant.output));
+  return work;
+}
+
+Work backward_work(const KernelCase& kernel, const CudaVariant& variant) {
+  Work work{.bytes = static_cast<double>(kernel.outputs * size_of(variant.output)),
+            .flops = 2 * kernel.forward_flops};
+  for (size_t i = 0; i < kernel.inputs.size(); ++i) {
+    const size_t passes = kernel.adds[i] ? 2 : 1;
+    work.bytes += static_cast<double>(passes * kernel.inputs[i] * size_of(variant.gradients[i]));
+    if (!kernel.backward_reads_inputs) continue;
+    work.bytes += static_cast<double>(kernel.inputs[i] * size_of(variant.inputs[i]));
+  }
+  return work;
 }
 
 }  // namespace ckpt::kernels

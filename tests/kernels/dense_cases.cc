@@ -37,6 +37,7 @@ KernelCase linear_case(int64_t rows, int64_t in, int64_t out, Write write, int64
   c.adds = {write == Write::kAdd, true};
   c.forward_adds = write == Write::kAdd;
   c.outputs = static_cast<size_t>(rows * out);
+  c.forward_flops = 2.0 * static_cast<double>(rows * in * out);
   c.reference = [=](const Doubles& x) {
     std::vector<double> y(static_cast<size_t>(rows * out), 0.0);
     for (int64_t r = 0; r < rows; ++r) {
@@ -81,6 +82,9 @@ CudaVariant rmsnorm_on_gpu(const RmsNormShape& shape) {
 KernelCase rmsnorm_case(int64_t rows, int64_t width) {
   const RmsNormShape shape{rows, width, 1e-5f};
   KernelCase c;
+  // A single number is normalised to its sign: its gradient is what is left of terms that cancel,
+  // each as large as the inverse of the number.
+  if (width == 1) c.gradient_floor = 1e-4;
   c.name = "rmsnorm_" + to_string(rows) + "x" + to_string(width);
   c.inputs = {static_cast<size_t>(rows * width), static_cast<size_t>(width)};
   c.adds = {true, true};
@@ -122,6 +126,7 @@ KernelCase rope_case(int64_t sequences, int64_t seq_len, int64_t heads, int64_t 
   c.inputs = {static_cast<size_t>(shape.tokens * heads * head_dim)};
   c.adds = {false};
   c.outputs = c.inputs[0];
+  c.backward_reads_inputs = false;
   c.tolerance = 1e-5;  // the table's angles are rounded to fp32
   c.gradient_tolerance = 1e-4;
   c.reference = [=](const Doubles& x) {
@@ -187,6 +192,8 @@ KernelCase attention_case(const AttentionShape& s) {
   c.inputs = {query, key, key};
   c.adds = {false, false, false};
   c.outputs = query;
+  // Two products with seq_len x seq_len per head, of which the causal mask leaves half.
+  c.forward_flops = 2.0 * static_cast<double>(query) * static_cast<double>(s.seq_len);
   c.reference = [=](const Doubles& x) {
     std::vector<double> out(query, 0.0);
     for (int64_t sequence = 0; sequence < s.sequences; ++sequence) {
@@ -219,6 +226,8 @@ KernelCase embedding_case(int64_t count, int64_t width, int64_t vocab) {
   c.inputs = {static_cast<size_t>(vocab * width)};
   c.adds = {true};
   c.outputs = static_cast<size_t>(count * width);
+  c.forward_reads = {c.outputs};
+  c.backward_reads_inputs = false;
   c.reference = [=](const Doubles& x) {
     std::vector<double> y;
     for (const int32_t token : tokens) {
@@ -306,6 +315,19 @@ std::vector<KernelCase> dense_cases() {
       cross_entropy_case(5, 64),
       cross_entropy_case(4, 1028),
       cross_entropy_case(4, 1031),
+  };
+}
+
+std::vector<KernelCase> dense_bench_cases(bool tiny) {
+  const int64_t tokens = tiny ? 32 : 8192;
+  const int64_t width = tiny ? 64 : 4096;
+  const int64_t vocab = tiny ? 80 : 32000;
+  return {
+      rmsnorm_case(tokens, width),
+      rope_case(8, tokens / 8, tiny ? 2 : 32, 128),
+      embedding_case(tokens, width, vocab),
+      cross_entropy_case(tokens / 2, vocab),
+      attention_case({4, tokens / 8, tiny ? 2 : 32, tiny ? 1 : 8, 128}),
   };
 }
 

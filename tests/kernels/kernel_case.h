@@ -24,13 +24,20 @@ struct KernelCase {
   size_t outputs = 0;          // elements of the output
   double tolerance = 2e-6;     // ||a - b|| / ||b||, forward, in fp32
   double gradient_tolerance = 1e-5;  // the same of a gradient along random directions
-  bool forward_adds = false;         // forward adds to its output
+  // Beside it, for gradients that vanish: a top-1 weight is always one.
+  double gradient_floor = 1e-6;
+  bool forward_adds = false;  // forward adds to its output
 
   std::function<std::vector<double>(const Doubles& inputs)> reference;
   std::function<void(const Floats& inputs, float* output)> forward;
   // Runs forward first where backward needs what it keeps.
   std::function<void(const Floats& inputs, const float* doutput, const Gradients& gradients)>
       backward;
+
+  // For benchmarks.
+  double forward_flops = 0;           // of matrix products; backward's are twice as many
+  std::vector<size_t> forward_reads;  // elements of every input; empty: all of them
+  bool backward_reads_inputs = true;  // and not only the gradient of the output
 
   std::vector<CudaVariant> cuda;  // the same on a GPU; none if the kernel has no CUDA version
 };
@@ -39,5 +46,14 @@ inline void PrintTo(const KernelCase& kernel_case, std::ostream* out) { *out << 
 
 std::vector<KernelCase> dense_cases();  // linear, rmsnorm, rope, attention, embedding, loss
 std::vector<KernelCase> moe_cases();    // gate, permute, experts
+
+// The same with shapes as a model has them, to be timed. With `tiny` they are small, so that an
+// emulated device comes to an end.
+std::vector<KernelCase> dense_bench_cases(bool tiny);
+std::vector<KernelCase> moe_bench_cases(bool tiny);
+
+// What a call has to do at least: every array is read or written once, and twice if added to.
+Work forward_work(const KernelCase& kernel, const CudaVariant& variant);
+Work backward_work(const KernelCase& kernel, const CudaVariant& variant);
 
 }  // namespace ckpt::kernels

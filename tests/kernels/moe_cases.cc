@@ -79,6 +79,7 @@ KernelCase permute_case(int64_t tokens, int64_t top_k, int64_t width) {
   c.inputs = {static_cast<size_t>(tokens * width)};
   c.adds = {true};
   c.outputs = static_cast<size_t>(tokens * top_k * width);
+  c.backward_reads_inputs = false;
   c.reference = [=](const Doubles& x) {
     std::vector<double> rows(static_cast<size_t>(tokens * top_k * width));
     for (int64_t a = 0; a < tokens * top_k; ++a) {
@@ -179,6 +180,8 @@ KernelCase expert_case(std::vector<int64_t> rows, int64_t hidden, int64_t interm
   c.inputs = {static_cast<size_t>(e.total() * hidden), weights, weights, weights};
   c.adds = {false, true, true, true};
   c.outputs = c.inputs[0];
+  // Three products of rows x hidden x intermediate.
+  c.forward_flops = 6.0 * static_cast<double>(e.total()) * static_cast<double>(e.matrix());
   c.reference = [=](const Doubles& x) { return expert_reference(e, x); };
   const size_t activations = static_cast<size_t>(e.total() * intermediate);
   c.forward = [=](const Floats& x, float* y) {
@@ -220,6 +223,22 @@ std::vector<KernelCase> moe_cases() {
       expert_case({3, 0, 6}, 8, 12),  // an expert without tokens
       expert_case({1, 9, 2, 5}, 16, 24),
       expert_case({0, 3, 1}, 6, 10),  // bf16 rows that are not aligned
+  };
+}
+
+std::vector<KernelCase> moe_bench_cases(bool tiny) {
+  const int64_t tokens = tiny ? 32 : 8192;
+  const int64_t width = tiny ? 64 : 4096;
+  // Unequal, as routing makes them.
+  std::vector<int64_t> rows;
+  for (int64_t expert = 0; expert < 8; ++expert) {
+    rows.push_back(tiny ? expert % 3 : 1024 + expert * 5 % 8 * 256);
+  }
+  return {
+      gate_case(8 * tokens, 64, 8),
+      permute_case(tokens, 2, width),
+      unpermute_case(tokens, 2, width),
+      expert_case(rows, tiny ? 16 : 2048, tiny ? 24 : 5632),
   };
 }
 

@@ -110,7 +110,7 @@ CudaVariant experts_on_gpu(const ExpertShape& shape, const std::vector<int64_t>&
   CudaVariant variant = cuda_variant<Real>();
   // Gate, up, inner and y are rounded one after the other, by 2^-9 at most, the gate on the steep
   // side of SiLU.
-  if (type_of<Real>() == Type::kBf16) variant.tolerance = 1e-2;
+  if (type_of<Real>() == Type::kBf16) variant.tolerance = variant.gradient_tolerance = 1e-2;
   variant.inputs = std::vector<Type>(4, type_of<Real>());
   variant.output = type_of<Real>();
   variant.gradients = {type_of<Real>(), Type::kFloat, Type::kFloat, Type::kFloat};

@@ -53,6 +53,8 @@ RULES = {
                           "trainer/checkpoint/"],
     "trainer/": ["formats/base/", "kernels/", "trainer/"],
     "bench/": ["formats/", "kernels/", "client/", "ckptd/", "trainer/"],
+    # Its kernels are benched with the cases that they are checked with.
+    "bench/gpu/": ["formats/", "kernels/", "client/", "bench/", "tests/kernels/"],
     "tests/": ["formats/", "kernels/", "client/", "ckptd/", "trainer/", "bench/"],
 }
 
@@ -63,7 +65,7 @@ LIBRARIES = {
     "asio": ["ckptd/server/", "ckptd/main"],
     "gloo/": ["trainer/parallel/"],
     "cblas": ["kernels/"],
-    "cuda": ["kernels/", "client/src/cuda/"],
+    "cuda": ["kernels/", "client/src/cuda/", "bench/gpu/"],
     "cublas": ["kernels/"],
     "nccl": ["trainer/parallel/"],
     "toml++/": ["ckptd/config", "trainer/"],

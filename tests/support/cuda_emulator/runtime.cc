@@ -87,6 +87,11 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int which) {
   properties->sharedMemPerBlock = 48 << 10;
   return cudaSuccess;
 }
+cudaError_t cudaDriverGetVersion(int* version) {
+  *version = 0;  // none
+  return cudaSuccess;
+}
+cudaError_t cudaRuntimeGetVersion(int* version) { return cudaDriverGetVersion(version); }
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   const Lock hold(lock());
   if (const cudaError_t error = begin_call()) return error;

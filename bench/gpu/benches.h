@@ -1,0 +1,53 @@
+// The benches of gpu_bench. Each rate is held against a limit that is measured in turns with it, on
+// the same device, in the same run (bench/paired.h).
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bench/gpu/report.h"
+#include "kernels/cuda/array.h"
+#include "kernels/cuda/queue.h"
+
+namespace bench::gpu {
+
+struct Settings {
+  bool tiny = false;           // shapes that an emulated device comes to an end with; no figures
+  int pairs = 11;              // of limit and engine
+  double sample_seconds = 0;   // a call is repeated until a sample takes this long; 0: once
+  uint64_t payload_bytes = 0;  // of what moves checkpoints
+  uint64_t seed = 0;
+};
+
+struct Context {
+  const Settings& settings;
+  ckpt::kernels::CudaQueue& queue;
+  std::vector<Row>& rows;
+  std::function<void(const std::string&)> progress;
+};
+
+// Something that is timed: `call` queues it, or does it and waits.
+struct Rate {
+  double units_per_call = 0;  // of the row's unit, in one
+  std::function<ckpt::Status()> call;
+};
+// Both warm, in turns; adds the row. Where a call fails the row says so, and the benches go on.
+void compare(const Context& context, Row row, const Rate& engine, const Rate& limit);
+
+// Device memory with random content, which repeats every few MiB.
+ckpt::Result<ckpt::kernels::DeviceArray<std::byte>> random_memory(const Context& context,
+                                                                  uint64_t bytes);
+// `bytes` from one place of the device's memory to another, counted once, in GB.
+ckpt::Result<Rate> device_copy(const Context& context, uint64_t bytes);
+// `bytes` between the device's memory and pinned memory of the host, in one piece, in GB.
+enum class Direction { kToHost, kToDevice };
+ckpt::Result<Rate> host_copy(const Context& context, uint64_t bytes, Direction direction);
+
+// Each adds its rows; an error means that it could not be set up.
+ckpt::Status bench_pack(const Context& context);     // pack and unpack: pack_bench.cc
+ckpt::Status bench_staging(const Context& context);  // device to arena: stage_bench.cc
+ckpt::Status bench_kernels(const Context& context);  // arithmetic and byte planes: kernel_bench.cc
+
+}  // namespace bench::gpu

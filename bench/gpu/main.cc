@@ -1,0 +1,220 @@
+// gpu_bench: what the GPU path reaches, each figure against a limit measured in the same run. Ends
+// with a table, and with a file of all figures where it is told to. Needs no library but CUDA's.
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <iterator>
+#include <optional>
+#include <random>
+
+#include "bench/gpu/benches.h"
+
+namespace {
+
+using bench::gpu::Row;
+using ckpt::ErrorCode;
+using ckpt::make_error;
+using ckpt::Result;
+using ckpt::Status;
+
+constexpr const char* kUsage =
+    "usage: gpu_bench [--pairs N] [--only NAME] [--seed N] [--results FOLDER]\n"
+    "                 [--fact NAME=VALUE]... [--row WHAT VERDICT REASON]... [--tiny]\n"
+    "\n"
+    "  --pairs N                  how often value and limit take turns, at least 2; 11 unless "
+    "said\n"
+    "  --only NAME                one bench: pack, staging or kernels\n"
+    "  --seed N                   random numbers as in the run that printed this seed\n"
+    "  --results FOLDER           writes FOLDER/gpu-DEVICE.json\n"
+    "  --fact NAME=VALUE          goes into the file, e.g. commit=$(git rev-parse HEAD)\n"
+    "  --row WHAT VERDICT REASON  a line of the table that somebody else found out\n"
+    "  --tiny                     shapes for an emulated device; the figures mean nothing\n"
+    "\n"
+    "Exit code: 0, or 1 if a row of the table says fail. Without a device all benches are "
+    "skipped.\n";
+
+struct Bench {
+  const char* name;
+  Status (*run)(const bench::gpu::Context&);
+};
+// What is measured. A bench of something new is a function with its rows, and a line here.
+constexpr Bench kBenches[] = {
+    {"pack", bench::gpu::bench_pack},
+    {"staging", bench::gpu::bench_staging},
+    {"kernels", bench::gpu::bench_kernels},
+};
+
+struct Options {
+  bench::gpu::Settings settings{.tiny = false,
+                                .pairs = 11,
+                                .sample_seconds = 0.02,
+                                .payload_bytes = 512 << 20,
+                                .seed = std::random_device()()};
+  std::string only;
+  std::string results;
+  bench::gpu::Facts facts;
+  std::vector<Row> rows;
+};
+
+std::optional<uint64_t> number(const std::string& text) {
+  char* end = nullptr;
+  const uint64_t value = std::strtoull(text.c_str(), &end, 10);
+  if (text.empty() || text.front() == '-' || *end != 0) return std::nullopt;
+  return value;
+}
+
+bool is_bench(const std::string& name) {
+  return std::any_of(std::begin(kBenches), std::end(kBenches),
+                     [&](const Bench& bench) { return name == bench.name; });
+}
+
+// Takes one option and what follows it; false if it makes no sense.
+bool take(Options& options, const std::vector<std::string>& words, size_t& at) {
+  const std::string& name = words[at++];
+  const auto left = words.size() - at;
+  bench::gpu::Settings& settings = options.settings;
+  if (name == "--tiny") {
+    settings.tiny = true;
+    settings.sample_seconds = 0;
+    settings.payload_bytes = 600 << 10;
+    return true;
+  }
+  if (name == "--row" && left >= 3) {
+    options.rows.push_back({.what = words[at],
+                            .shape = {},
+                            .unit = {},
+                            .limit_name = {},
+                            .pass_ratio = 0,
+                            .must = true,
+                            .paired = {},
+                            .verdict = words[at + 1],
+                            .reason = words[at + 2]});
+    at += 3;
+    return true;
+  }
+  if (left == 0) return false;
+  const std::string& value = words[at++];
+  const std::optional<uint64_t> count = number(value);
+  if (name == "--pairs" && count && *count >= 2 && *count <= 1000) {
+    settings.pairs = static_cast<int>(*count);
+  } else if (name == "--seed" && count) {
+    settings.seed = *count;
+  } else if (name == "--only" && is_bench(value)) {
+    options.only = value;
+  } else if (name == "--results") {
+    options.results = value;
+  } else if (name == "--fact" && value.find('=') != std::string::npos) {
+    const size_t end = value.find('=');
+    options.facts.emplace_back(value.substr(0, end), value.substr(end + 1));
+  } else {
+    return false;
+  }
+  return true;
+}
+
+std::string version(int number) { return fmt::format("{}.{}", number / 1000, number / 10 % 100); }
+
+// The device's name, and what is known about it.
+std::string add_facts(bench::gpu::Facts& facts, const Options& options) {
+  cudaDeviceProp device{};
+  (void)cudaGetDeviceProperties(&device, 0);
+  int driver = 0, runtime = 0;
+  (void)cudaDriverGetVersion(&driver);
+  (void)cudaRuntimeGetVersion(&runtime);
+  facts.emplace_back("device", device.name);
+  facts.emplace_back("compute_capability", fmt::format("{}.{}", device.major, device.minor));
+  facts.emplace_back("multiprocessors", std::to_string(device.multiProcessorCount));
+  facts.emplace_back("device_memory_bytes", std::to_string(device.totalGlobalMem));
+  facts.emplace_back("cuda_of_driver", version(driver));
+  facts.emplace_back("cuda_of_run_time", version(runtime));
+  facts.emplace_back("seed", std::to_string(options.settings.seed));
+  facts.emplace_back("pairs", std::to_string(options.settings.pairs));
+  return device.name;
+}
+
+void add_without_figures(std::vector<Row>& rows, const char* bench, const char* verdict,
+                         const std::string& reason) {
+  rows.push_back({.what = fmt::format("bench {}", bench),
+                  .shape = {},
+                  .unit = {},
+                  .limit_name = {},
+                  .pass_ratio = 0,
+                  .must = true,
+                  .paired = {},
+                  .verdict = verdict,
+                  .reason = reason});
+}
+
+// A bench that cannot run is a row that says why; the others run all the same.
+Status measure(Options& options) {
+  constexpr size_t kMemoryMin = 8ull << 30;  // of the largest bench, all arrays together
+  CKPT_ASSIGN(const auto queue, ckpt::kernels::make_cuda_queue({}));
+  size_t free = 0, total = 0;
+  (void)cudaMemGetInfo(&free, &total);
+  if (!options.settings.tiny && free < kMemoryMin) {
+    return make_error(ErrorCode::kResourceExhausted,
+                      "{} bytes of device memory are free; the benches need {}", free, kMemoryMin);
+  }
+  const bench::gpu::Context context{
+      .settings = options.settings,
+      .queue = *queue,
+      .rows = options.rows,
+      .progress = [](const std::string& text) { std::fprintf(stderr, "%s\n", text.c_str()); }};
+  for (const Bench& bench : kBenches) {
+    if (!options.only.empty() && options.only != bench.name) continue;
+    const Status done = bench.run(context);
+    if (!done.ok()) add_without_figures(options.rows, bench.name, "fail", done.error().message);
+  }
+  return {};
+}
+
+Status write_results(const Options& options) {
+  bench::gpu::Facts facts = options.facts;
+  const std::string device = add_facts(facts, options);
+  if (options.settings.tiny || device == "emulated") {
+    return make_error(ErrorCode::kFailedPrecondition,
+                      "{}: figures of an emulated device, or of tiny shapes, are no results",
+                      options.results);
+  }
+  return bench::gpu::write_file(options.results + "/" + bench::gpu::file_name_for(device),
+                                bench::gpu::to_json(facts, options.rows));
+}
+
+Result<int> run(Options& options) {
+  std::string reason;
+  const bool has_device = ckpt::kernels::cuda_device_count(&reason) > 0;
+  if (!has_device) {
+    for (const Bench& bench : kBenches) {
+      add_without_figures(options.rows, bench.name, "skipped", "no CUDA device (" + reason + ")");
+    }
+  } else {
+    std::fprintf(stderr, "gpu_bench: seed %llu\n",
+                 static_cast<unsigned long long>(options.settings.seed));
+    CKPT_TRY(measure(options));
+  }
+  std::printf("%s", bench::gpu::to_table(options.rows).c_str());
+  (void)std::fflush(stdout);  // before anything that goes wrong says so
+  if (has_device && !options.results.empty()) CKPT_TRY(write_results(options));
+  const bool failed = std::any_of(options.rows.begin(), options.rows.end(),
+                                  [](const Row& row) { return row.verdict == "fail"; });
+  return failed ? 1 : 0;
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  const std::vector<std::string> words(arguments + 1, arguments + count);
+  Options options;
+  for (size_t at = 0; at < words.size();) {
+    if (!take(options, words, at)) {
+      std::fputs(kUsage, stderr);
+      return words == std::vector<std::string>{"--help"} ? 0 : 2;
+    }
+  }
+  const Result<int> code = run(options);
+  if (code.ok()) return *code;
+  std::fprintf(stderr, "gpu_bench: %s\n", code.error().message.c_str());
+  return ckpt::exit_code_for(code.error().code);
+}

@@ -1,0 +1,40 @@
+// What gpu_bench found out: lines of a table for people, and one JSON document. Needs no library.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bench/paired.h"
+
+namespace bench::gpu {
+
+// A line of the table.
+struct Row {
+  std::string what;              // "pack with CRC32C"
+  std::string shape;             // what was run
+  std::string unit;              // of value and limit: "GB/s" (1e9), "TFLOP/s"
+  std::string limit_name;        // what was measured beside it
+  double pass_ratio = 0;         // 0: there is no bound, the ratio is only told
+  bool must = true;              // or is the bound an aim, which nothing fails that misses it?
+  std::optional<Paired> paired;  // none: nothing was measured
+  // "pass", "fail", "below aim", "inconclusive", "measured" (no bound) or "skipped"
+  std::string verdict;
+  std::string reason;  // of a verdict that the numbers do not explain
+};
+
+// A row with its verdict.
+Row measured(Row row, const Paired& paired);
+
+// Name and value, in order: device, driver, commit, ...
+using Facts = std::vector<std::pair<std::string, std::string>>;
+
+std::string to_table(const std::vector<Row>& rows);
+std::string to_json(const Facts& facts, const std::vector<Row>& rows);
+// "NVIDIA H200" -> "gpu-nvidia-h200.json": lower case, no character that a shell would mind.
+std::string file_name_for(const std::string& device);
+// Replaces `path` as a whole. kIo with the path.
+ckpt::Status write_file(const std::string& path, const std::string& content);
+
+}  // namespace bench::gpu

@@ -1,0 +1,106 @@
+// The table and the file of gpu_bench.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "bench/gpu/report.h"
+#include "tests/support/temp_folder.h"
+
+namespace bench::gpu {
+namespace {
+
+Paired paired(const std::vector<double>& limit, const std::vector<double>& engine) {
+  size_t a = 0, b = 0;
+  Contest contest;
+  contest.prepare = [] { return ckpt::Status(); };
+  contest.limit = [&] { return Result<double>(limit[a++ % limit.size()]); };
+  contest.engine = [&] { return Result<double>(engine[b++ % engine.size()]); };
+  contest.progress = [](const std::string&) {};
+  return measure_pairs(12, contest).value();
+}
+
+Row row(double pass_ratio, bool must = true) {
+  Row row;
+  row.what = "pack";
+  row.unit = "GB/s";
+  row.limit_name = "a copy";
+  row.pass_ratio = pass_ratio;
+  row.must = must;
+  return row;
+}
+
+TEST(GpuReport, AVerdictNeedsABoundAndAQuietLimit) {
+  EXPECT_EQ(measured(row(0.6), paired({100}, {70})).verdict, "pass");
+  EXPECT_EQ(measured(row(0.6), paired({100}, {50})).verdict, "fail");
+  EXPECT_EQ(measured(row(0.6, false), paired({100}, {50})).verdict, "below aim");
+  EXPECT_EQ(measured(row(0.6, false), paired({100}, {70})).verdict, "pass");
+  EXPECT_EQ(measured(row(0), paired({100}, {50})).verdict, "measured");
+  const Row noisy = measured(row(0.6), paired({100, 150}, {90, 135}));
+  EXPECT_EQ(noisy.verdict, "inconclusive");
+  EXPECT_NE(noisy.reason.find("does not repeat itself"), std::string::npos);
+}
+
+TEST(GpuReport, TheTableHasALineForEachRow) {
+  Row skipped = row(0);
+  skipped.what = "a rather long name of a check";
+  skipped.verdict = "skipped";
+  skipped.reason = "no CUDA device";
+  const std::string table = to_table({measured(row(0.6), paired({2000}, {1500})), skipped});
+  EXPECT_NE(table.find("pack "), std::string::npos);
+  EXPECT_NE(table.find("1500.00    2000.00  GB/s     0.750 [0.750, 0.750]   0.60  pass\n"),
+            std::string::npos)
+      << table;
+  EXPECT_NE(table.find("skipped: no CUDA device\n"), std::string::npos);
+  EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), 3);
+}
+
+TEST(GpuReport, TheDocumentIsJsonWithEveryFigure) {
+  Row skipped = row(0);
+  skipped.verdict = "skipped";
+  skipped.reason = "a \"quoted\" \\ reason\n";
+  const std::string text = to_json({{"device", "Some \"GPU\""}, {"commit", "abc"}},
+                                   {measured(row(0.6), paired({2000}, {1500})), skipped});
+  const nlohmann::json document = nlohmann::json::parse(text);
+  EXPECT_EQ(document["device"], "Some \"GPU\"");
+  const nlohmann::json& first = document["results"][0];
+  EXPECT_EQ(first["verdict"], "pass");
+  EXPECT_EQ(first["value"], 1500);
+  EXPECT_EQ(first["limit"], 2000);
+  EXPECT_EQ(first["ratio_interval"], (nlohmann::json{0.75, 0.75}));
+  EXPECT_EQ(first["runs"].size(), 12u);
+  const nlohmann::json& second = document["results"][1];
+  EXPECT_EQ(second["reason"], "a \"quoted\" \\ reason\n");
+  EXPECT_TRUE(second["pass_ratio"].is_null());
+  EXPECT_FALSE(second.contains("value"));
+}
+
+TEST(GpuReport, ANumberThatJsonDoesNotKnowIsNull) {
+  const std::string text = to_json({}, {measured(row(0), paired({0}, {1}))});
+  EXPECT_TRUE(nlohmann::json::parse(text)["results"][0]["ratio_to_limit"].is_null());
+}
+
+TEST(GpuReport, FilesAreNamedAfterTheDevice) {
+  EXPECT_EQ(file_name_for("NVIDIA H200"), "gpu-nvidia-h200.json");
+  EXPECT_EQ(file_name_for("NVIDIA A100-SXM4 (80GB)/x"), "gpu-nvidia-a100-sxm4-80gb-x.json");
+  EXPECT_EQ(file_name_for("../.."), "gpu-.json");
+}
+
+TEST(GpuReport, AFileIsReplacedAsAWholeOrNotAtAll) {
+  ckpt::test::TempFolder folder;
+  const std::string path = folder.path("gpu-x.json");
+  ASSERT_TRUE(write_file(path, "old and longer").ok());
+  ASSERT_TRUE(write_file(path, "new").ok());
+  std::stringstream content;
+  content << std::ifstream(path).rdbuf();
+  EXPECT_EQ(content.str(), "new");
+  const std::string nowhere = folder.path("no such folder/gpu-x.json");
+  const ckpt::Status refused = write_file(nowhere, "new");
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.error().message.find(nowhere), std::string::npos);
+}
+
+}  // namespace
+}  // namespace bench::gpu
