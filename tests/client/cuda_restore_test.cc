@@ -1,4 +1,6 @@
 // Restores into device memory, against a daemon that fills a window anew as soon as it is released.
+#include <ckpt/client_cuda.hpp>
+
 #include "tests/client/cuda_client_fixture.h"
 #include "tests/client/restoring_daemon.h"
 
@@ -206,6 +208,42 @@ TEST_F(CudaRestoreTest, BesideASnapshotThatIsBeingStaged) {
   expect_restored();
   ASSERT_EQ(ckpt_cuda_drain(cuda_, 20'000), CKPT_OK) << error();
   EXPECT_EQ(snapshot.info().level, CKPT_LEVEL_OPEN);
+}
+
+// The C++ face of all of it.
+TEST_F(CudaRestoreTest, TheWrapperDoesTheSame) {
+  start_restoring();
+  open({200'000, 100});
+  client::CudaOptions small;
+  small.gather_bytes = kSmall.gather_bytes;
+  small.chunk_bytes = 100;
+  const auto refused = client::Cuda::open(*session_, small);
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("gather buffer"), std::string::npos);
+  small.chunk_bytes = kSmall.chunk_bytes;
+  auto cuda = client::Cuda::open(*session_, small);
+  ASSERT_OK(cuda);
+  const auto pieces = upload();
+  Snapshot snapshot = begin();
+  ASSERT_OK(cuda->stage(snapshot, pieces, trainer_->stream()));
+  const auto open = cuda->poll();
+  ASSERT_OK(open);
+  EXPECT_LE(*open, 1u);
+  ASSERT_OK(cuda->wait_gathered(CKPT_CUDA_ALL_UNITS, trainer_->stream()));
+  ASSERT_OK(cuda->drain(20'000));
+  expect_payload(seals(1));
+  want_everything();
+  client::RestoreOptions view;
+  view.step = 1200;
+  const auto restored = cuda->restore(view, wanted_, trainer_->stream());
+  ASSERT_OK(restored);
+  EXPECT_EQ((*restored)[0].version.step, 1200u);
+  EXPECT_EQ((*restored)[0].bytes_disk, 200'000u);
+  expect_restored();
+  view.run = "no such name";
+  const auto wrong = cuda->restore(view, wanted_, trainer_->stream());
+  ASSERT_FALSE(wrong);
+  EXPECT_NE(wrong.error().message.find("no such name"), std::string::npos) << wrong.error().message;
 }
 
 }  // namespace

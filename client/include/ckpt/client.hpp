@@ -15,6 +15,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace ckpt::client {
@@ -121,6 +122,42 @@ struct Answer {
   int exit_code = 0;
 };
 
+// ---- between these and the C ABI ---------------------------------------------------------------
+
+namespace detail {
+
+inline const char* or_null(const std::string& text) {
+  return text.empty() ? nullptr : text.c_str();
+}
+
+// Points into `options`.
+inline ckpt_restore_options raw_options(const RestoreOptions& options) {
+  ckpt_restore_options raw{};
+  raw.struct_size = sizeof raw;
+  raw.run = or_null(options.run);
+  raw.lineage = options.lineage;
+  raw.step = options.step;
+  raw.latest = options.latest ? 1 : 0;
+  raw.tag = or_null(options.tag);
+  raw.exact = options.exact ? 1 : 0;
+  raw.timeout_ms = options.timeout_ms;
+  return raw;
+}
+
+inline std::vector<Restored> from_raw(const std::vector<ckpt_restored>& answers) {
+  std::vector<Restored> restored;
+  restored.reserve(answers.size());
+  for (const ckpt_restored& answer : answers) {
+    restored.push_back({{answer.version_lineage, answer.version_step},
+                        answer.note != nullptr ? answer.note : "",
+                        answer.bytes_memory,
+                        answer.bytes_disk});
+  }
+  return restored;
+}
+
+}  // namespace detail
+
 // ---- handles -----------------------------------------------------------------------------------
 
 using Place = ckpt_place;
@@ -189,9 +226,9 @@ class Session {
   static Outcome<Session> open(const OpenOptions& options) {
     ckpt_open_options raw{};
     raw.struct_size = sizeof raw;
-    raw.socket = or_null(options.socket);
-    raw.run = or_null(options.run);
-    raw.client_name = or_null(options.client_name);
+    raw.socket = detail::or_null(options.socket);
+    raw.run = detail::or_null(options.run);
+    raw.client_name = detail::or_null(options.client_name);
     raw.arena_bytes = options.arena_bytes;
     raw.slab_bytes = options.slab_bytes;
     raw.control = options.control ? 1 : 0;
@@ -220,11 +257,11 @@ class Session {
         tensors[i].push_back({tensor.name.c_str(), tensor.dtype.c_str(), tensor.shape.data(),
                               tensor.shape.size(), tensor.offset});
       }
-      raw.push_back({unit.name.c_str(), unit.layer, unit.expert, or_null(unit.part), unit.bytes,
-                     tensors[i].data(), tensors[i].size()});
+      raw.push_back({unit.name.c_str(), unit.layer, unit.expert, detail::or_null(unit.part),
+                     unit.bytes, tensors[i].data(), tensors[i].size()});
     }
-    return check(
-        ckpt_register_units(handle_.get(), raw.data(), raw.size(), or_null(metadata), timeout_ms));
+    return check(ckpt_register_units(handle_.get(), raw.data(), raw.size(),
+                                     detail::or_null(metadata), timeout_ms));
   }
 
   Outcome<Epoch> join(const JoinOptions& options) {
@@ -309,28 +346,12 @@ class Session {
   // Fills every range's `data`; one answer per range.
   Outcome<std::vector<Restored>> restore(const RestoreOptions& options,
                                          const std::vector<ckpt_range>& ranges) {
-    ckpt_restore_options raw{};
-    raw.struct_size = sizeof raw;
-    raw.run = or_null(options.run);
-    raw.lineage = options.lineage;
-    raw.step = options.step;
-    raw.latest = options.latest ? 1 : 0;
-    raw.tag = or_null(options.tag);
-    raw.exact = options.exact ? 1 : 0;
-    raw.timeout_ms = options.timeout_ms;
+    const ckpt_restore_options raw = detail::raw_options(options);
     std::vector<ckpt_restored> answers(ranges.size());
     const ckpt_status status =
         ckpt_restore_read(handle_.get(), &raw, ranges.data(), ranges.size(), answers.data());
     if (status != CKPT_OK) return failed(status);
-    std::vector<Restored> restored;
-    restored.reserve(answers.size());
-    for (const ckpt_restored& answer : answers) {
-      restored.push_back({{answer.version_lineage, answer.version_step},
-                          answer.note != nullptr ? answer.note : "",
-                          answer.bytes_memory,
-                          answer.bytes_disk});
-    }
-    return restored;
+    return detail::from_raw(answers);
   }
 
   Outcome<Answer> query(const std::string& verb, const std::string& arguments_json,
@@ -350,9 +371,6 @@ class Session {
     void operator()(ckpt_session* session) const { ckpt_close(session); }
   };
   explicit Session(ckpt_session* handle) : handle_(handle) {}
-  static const char* or_null(const std::string& text) {
-    return text.empty() ? nullptr : text.c_str();
-  }
   Error failed(ckpt_status status) const { return {status, ckpt_session_error(handle_.get())}; }
   Outcome<void> check(ckpt_status status) const {
     if (status == CKPT_OK) return {};
