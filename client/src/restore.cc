@@ -192,7 +192,7 @@ Status Restore::check_complete() {
 }
 
 Result<LentWindow> Restore::next(const Deadline& until) {
-  for (;;) {
+  for (bool looked = false;;) {
     if (mismatch_) {
       if (std::exchange(read_again_, true)) return *mismatch_;
       mismatch_.reset();
@@ -212,9 +212,10 @@ Result<LentWindow> Restore::next(const Deadline& until) {
     } else if (lent_.empty() && progress_.expired()) {
       return make_error(ErrorCode::kDeadlineExceeded, "run {}: restore: nothing came for {} ms",
                         options_.run, options_.timeout_ms);
-    } else if (until.expired()) {
+    } else if (looked && until.expired()) {
       return LentWindow{};
     } else {
+      looked = true;  // also where there is no time to wait
       session_.pump(lent_.empty() ? until.or_earlier(progress_.at()) : until);
     }
   }

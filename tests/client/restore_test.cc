@@ -269,6 +269,22 @@ TEST_F(WindowsTest, AMismatchAfterTheReleaseLendsEverythingAgain) {
   EXPECT_EQ(opened_, 2);
 }
 
+TEST_F(WindowsTest, WhoDoesNotWaitFindsThemAllTheSame) {
+  start([this](FakeDaemon::Peer& peer) {
+    peer.send(window(bytes_, 0, 600, false, 3));
+    peer.send(window(bytes_, 600, 400, true, 4));
+  });
+  ASSERT_EQ(begin(), CKPT_OK);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  int windows = 0;
+  for (bool complete = false; !complete && std::chrono::steady_clock::now() < deadline;) {
+    const auto window = next(0);
+    complete = window.complete != 0;
+    if (window.id != 0) ++windows;
+  }
+  EXPECT_EQ(windows, 2);
+}
+
 TEST_F(WindowsTest, NothingYetIsNoErrorAndSilenceIs) {
   start([](FakeDaemon::Peer&) {});
   timeout_ms_ = 50;
