@@ -140,9 +140,95 @@ TEST_P(LateAndEagerTest, WhatIsSavedAndRestoredIsWhatWasThere) {
 
 INSTANTIATE_TEST_SUITE_P(Streams, LateAndEagerTest, testing::Range(0u, 32u));
 
+class StuckDeviceTest : public RoundTripTest {
+ protected:
+  // Of the streams of one ckpt_cuda_open, or of one restore.
+  static constexpr uint64_t kGather = 1;
+  static constexpr uint64_t kCopy = 1;
+  static constexpr uint64_t kUnpack = 2;
+
+  void TearDown() override {
+    cuda_emulator::unstick();
+    RoundTripTest::TearDown();
+  }
+  ckpt_status restore_within(uint32_t timeout_ms) {
+    ckpt_restore_options options = CKPT_INIT(ckpt_restore_options);
+    options.step = 1200;
+    options.timeout_ms = timeout_ms;
+    return ckpt_cuda_restore(cuda_, &options, into_.data(), into_.size(), nullptr,
+                             trainer_->stream());
+  }
+  bool says(const std::string& text) {
+    return std::string(ckpt_cuda_error(cuda_)).find(text) != std::string::npos;
+  }
+  // Windows that were released by restores that have ended.
+  int64_t released() {
+    daemon_->wait_for(fb::MessageBody::CloseRestore, 1);
+    const auto types = daemon_->types();
+    return std::count(types.begin(), types.end(), fb::MessageBody::ReleaseWindow);
+  }
+};
+
+TEST_F(StuckDeviceTest, NoWindowIsReleasedBeforeItWasCopied) {
+  connect(200'000);
+  ASSERT_EQ(open_cuda(), CKPT_OK);
+  cuda_emulator::make_stuck(kCopy);
+  EXPECT_EQ(restore_within(20), CKPT_E_DEADLINE_EXCEEDED);
+  EXPECT_TRUE(says("was not copied within 20 ms")) << ckpt_cuda_error(cuda_);
+  EXPECT_EQ(released(), 0);
+}
+
+TEST_F(StuckDeviceTest, ThreeWindowsAreTakenBesideOneAnother) {
+  connect(200'000);
+  ASSERT_EQ(open_cuda(), CKPT_OK);
+  cuda_emulator::make_stuck(kUnpack);
+  EXPECT_EQ(restore_within(500), CKPT_E_DEADLINE_EXCEEDED);
+  EXPECT_TRUE(says("was not unpacked within 500 ms")) << ckpt_cuda_error(cuda_);
+  EXPECT_EQ(released(), 3);
+}
+
+TEST_F(StuckDeviceTest, TheNextRestoreWaitsForTheDevice) {
+  connect(50'000);
+  ASSERT_EQ(open_cuda(), CKPT_OK);
+  cuda_emulator::make_stuck(kCopy);
+  EXPECT_EQ(restore_within(20), CKPT_E_DEADLINE_EXCEEDED);
+  EXPECT_EQ(restore_within(5000), CKPT_E_UNAVAILABLE);
+  EXPECT_TRUE(says("an earlier restore has not come to rest")) << ckpt_cuda_error(cuda_);
+  cuda_emulator::unstick();
+  ckpt_status status = CKPT_E_UNAVAILABLE;
+  // Each time it asks, the device has done some more.
+  for (int i = 0; i < 1000 && status == CKPT_E_UNAVAILABLE; ++i) status = restore_within(5000);
+  ASSERT_EQ(status, CKPT_OK) << ckpt_cuda_error(cuda_);
+  expect_restored();
+}
+
+TEST_F(StuckDeviceTest, ClosingWaitsForWhatARestoreHasLeftBehind) {
+  connect(50'000);
+  const cuda_emulator::Holdings before = cuda_emulator::holdings();
+  ASSERT_EQ(open_cuda(), CKPT_OK);
+  cuda_emulator::make_stuck(kCopy);
+  EXPECT_EQ(restore_within(20), CKPT_E_DEADLINE_EXCEEDED);
+  EXPECT_EQ(cuda_emulator::holdings().streams, before.streams + 4);
+  ckpt_cuda_close(std::exchange(cuda_, nullptr));
+  EXPECT_EQ(cuda_emulator::holdings(), before);
+}
+
+TEST_F(StuckDeviceTest, StagingEndsAtItsTimeoutAndNamesTheChunk) {
+  connect(50'000);
+  cuda_emulator::make_stuck(kGather);
+  ASSERT_EQ(open_cuda(), CKPT_OK);
+  Snapshot snapshot = begin();
+  ASSERT_EQ(stage(snapshot.handle(), pieces_), CKPT_OK);
+  EXPECT_EQ(ckpt_cuda_drain(cuda_, 20), CKPT_E_DEADLINE_EXCEEDED);
+  EXPECT_TRUE(says("chunk 1 of 3 of a snapshot has not reached the arena"))
+      << ckpt_cuda_error(cuda_);
+  cuda_emulator::unstick();
+  EXPECT_EQ(ckpt_cuda_drain(cuda_, 5000), CKPT_OK) << ckpt_cuda_error(cuda_);
+}
+
 class FailingCallsTest : public RoundTripTest {
  protected:
-  // Two chunks and two windows: a round is done hundreds of times.
+  // Three chunks and two windows: a round is done hundreds of times.
   static constexpr uint64_t kBytes = 50'000;
 
   // A round in which calls [first, first + count) fail, from opening to closing. How many there

@@ -30,10 +30,10 @@ class CudaRestoreTest : public CudaClientTest {
       want(unit, 0, data_[unit].size(), unit % 3);
     }
   }
-  // Of the first `restores` restores, a byte in the second window is wrong.
-  static RestoringDaemon::Bend spoil_until(uint64_t restores) {
-    return [restores](FakeDaemon::Peer&, RestoringDaemon::Window& window) {
-      if (window.restore <= restores && window.number == 1) {
+  // Of the first `restores` restores, a byte in the second window, or in the last, is wrong.
+  static RestoringDaemon::Bend spoil_until(uint64_t restores, bool last = false) {
+    return [restores, last](FakeDaemon::Peer&, RestoringDaemon::Window& window) {
+      if (window.restore <= restores && (last ? window.message.last : window.number == 1)) {
         window.slab[window.message.pieces[0].slab_offset() + 7] ^= std::byte{1};
       }
       return true;
@@ -103,6 +103,14 @@ TEST_F(CudaRestoreTest, AWrongByteIsReadAgain) {
   ASSERT_EQ(restore(), CKPT_OK) << error();
   expect_restored();
   EXPECT_EQ(daemon_->wait_for(fb::MessageBody::OpenRestore, 2).size(), 2u);
+}
+
+TEST_F(CudaRestoreTest, AWrongByteInTheLastWindowIsReadAgain) {
+  start_restoring(spoil_until(1, true));
+  open_with_cuda({100, 600'000, 5}, kSmall);
+  want_everything();
+  ASSERT_EQ(restore(), CKPT_OK) << error();
+  expect_restored();
 }
 
 TEST_F(CudaRestoreTest, AByteThatStaysWrongIsAnErrorThatNamesIt) {

@@ -12,6 +12,12 @@ namespace cuda_emulator {
 // when one side of it is late and the other is not; try all masks.
 void make_eager(uint64_t streams);
 
+// The work of those streams, by the same count, does not go on however often somebody asks. Waits
+// that have no bound end all the same.
+void make_stuck(uint64_t streams);
+// Those that are there go on, and no others will be stuck.
+void unstick();
+
 // Calls of the run time are counted from here on; `count` of them from number `first` (the next
 // call is 0) fail, and nothing is done. Those that give something back do so, and fail.
 // cudaGetLastError and its like neither count nor fail.
