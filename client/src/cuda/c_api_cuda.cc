@@ -97,7 +97,7 @@ Status restore_to_device(ckpt_cuda& cuda, const ckpt_restore_options* options,
   CKPT_ASSIGN(std::unique_ptr<Restorer> restorer,
               Restorer::open(cuda.session, cuda.arena,
                              {.device = cuda.options.device, .timeout_ms = timeout_ms}));
-  const Status done = guarded([&] { return restorer->run(restore.get(), destinations, stream); });
+  Status done = guarded([&] { return restorer->run(restore.get(), destinations, stream); });
   if (!done.ok()) {
     if (!restorer->come_to_rest(timeout_ms).ok()) cuda.stranded = std::move(restorer);
     return done;
