@@ -41,25 +41,35 @@ bool is_smooth(const KernelCase& kernel, const Doubles& x, size_t which,
   return std::abs(wide - near) <= 1e-6 * (std::abs(wide) + std::abs(near)) + 1e-6;
 }
 
+namespace {
+
+double touched_elements(const KernelCase& kernel, size_t which) {
+  return static_cast<double>(kernel.touched.empty() ? kernel.inputs[which] : kernel.touched[which]);
+}
+
+double output_bytes(const KernelCase& kernel, const CudaVariant& variant) {
+  return static_cast<double>(kernel.outputs * size_of(variant.output));
+}
+
+}  // namespace
+
 Work forward_work(const KernelCase& kernel, const CudaVariant& variant) {
-  Work work{.bytes = 0, .flops = kernel.forward_flops};
+  Work work{.bytes = static_cast<double>(kernel.kept_bytes), .flops = kernel.forward_flops};
+  work.bytes += (kernel.forward_adds ? 2 : 1) * output_bytes(kernel, variant);
   for (size_t i = 0; i < kernel.inputs.size(); ++i) {
-    const size_t read = kernel.forward_reads.empty() ? kernel.inputs[i] : kernel.forward_reads[i];
-    work.bytes += static_cast<double>(read * size_of(variant.inputs[i]));
+    work.bytes += touched_elements(kernel, i) * static_cast<double>(size_of(variant.inputs[i]));
   }
-  const size_t passes = kernel.forward_adds ? 2 : 1;
-  work.bytes += static_cast<double>(passes * kernel.outputs * size_of(variant.output));
   return work;
 }
 
 Work backward_work(const KernelCase& kernel, const CudaVariant& variant) {
-  Work work{.bytes = static_cast<double>(kernel.outputs * size_of(variant.output)),
-            .flops = 2 * kernel.forward_flops};
+  Work work{.bytes = static_cast<double>(kernel.kept_bytes), .flops = 2 * kernel.forward_flops};
+  work.bytes += output_bytes(kernel, variant);
   for (size_t i = 0; i < kernel.inputs.size(); ++i) {
     const size_t passes = kernel.adds[i] ? 2 : 1;
-    work.bytes += static_cast<double>(passes * kernel.inputs[i] * size_of(variant.gradients[i]));
-    if (!kernel.backward_reads_inputs) continue;
-    work.bytes += static_cast<double>(kernel.inputs[i] * size_of(variant.inputs[i]));
+    size_t element = passes * size_of(variant.gradients[i]);
+    if (kernel.backward_reads_inputs) element += size_of(variant.inputs[i]);
+    work.bytes += touched_elements(kernel, i) * static_cast<double>(element);
   }
   return work;
 }

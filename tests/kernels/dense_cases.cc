@@ -1,5 +1,6 @@
 #include <cmath>
 #include <limits>
+#include <set>
 
 #include "kernels/attention.h"
 #include "kernels/cross_entropy.h"
@@ -226,7 +227,8 @@ KernelCase embedding_case(int64_t count, int64_t width, int64_t vocab) {
   c.inputs = {static_cast<size_t>(vocab * width)};
   c.adds = {true};
   c.outputs = static_cast<size_t>(count * width);
-  c.forward_reads = {c.outputs};
+  const std::set<int32_t> rows(tokens.begin(), tokens.end());
+  c.touched = {rows.size() * static_cast<size_t>(width)};
   c.backward_reads_inputs = false;
   c.reference = [=](const Doubles& x) {
     std::vector<double> y;

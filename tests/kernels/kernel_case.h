@@ -35,9 +35,10 @@ struct KernelCase {
       backward;
 
   // For benchmarks.
-  double forward_flops = 0;           // of matrix products; backward's are twice as many
-  std::vector<size_t> forward_reads;  // elements of every input; empty: all of them
-  bool backward_reads_inputs = true;  // and not only the gradient of the output
+  double forward_flops = 0;     // of matrix products; backward's are twice as many
+  std::vector<size_t> touched;  // elements of every input and its gradient; empty: all of them
+  size_t kept_bytes = 0;        // what forward leaves for backward, where it is not next to nothing
+  bool backward_reads_inputs = true;  // and not only the gradient of the output and what was kept
 
   std::vector<CudaVariant> cuda;  // the same on a GPU; none if the kernel has no CUDA version
 };

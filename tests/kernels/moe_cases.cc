@@ -23,6 +23,8 @@ KernelCase gate_case(int64_t tokens, int64_t experts, int64_t top_k) {
   c.inputs = {static_cast<size_t>(tokens * experts)};
   c.adds = {false};
   c.outputs = weights + static_cast<size_t>(experts);
+  c.kept_bytes = c.inputs[0] * sizeof(float) + weights * sizeof(int32_t);  // probabilities, choice
+  c.backward_reads_inputs = false;
   c.reference = [=](const Doubles& x) {
     std::vector<double> out(weights + static_cast<size_t>(experts), 0.0);
     for (int64_t t = 0; t < tokens; ++t) {
