@@ -66,6 +66,7 @@ std::string cells(const HeatMap& map, size_t cell) {
     }
     for (size_t expert = 0; expert < layer.cells.size(); ++expert) {
       const HeatCell& one = layer.cells[expert];
+      if (one.kind == HeatCell::Kind::kAbsent) continue;
       out += fmt::format(
           "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"{}\">"
           "<title>layer {} expert {}: {}</title></rect>\n",
