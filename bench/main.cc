@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 
+#include "bench/pec.h"
 #include "bench/plt.h"
 #include "bench/report.h"
 #include "bench/save.h"
@@ -30,6 +31,7 @@ struct Flags {
   bench::SaveOptions save;
   bench::StallOptions stall;
   bench::PltOptions plt;
+  bench::PecOptions pec;
 };
 
 // A flag whose value is a size of whole blocks, at least one.
@@ -121,6 +123,42 @@ CLI::App* add_plt(CLI::App& app, Flags& flags) {
   return command;
 }
 
+CLI::App* add_pec(CLI::App& app, Flags& flags) {
+  CLI::App* command = app.add_subcommand(
+      "pec", "bytes, balance, stall and time to durable of partial snapshots, by real saves");
+  bench::PecOptions& pec = flags.pec;
+  command->add_option("--model", pec.models, "gpt-125m-8e, gpt-350m-16e (both)");
+  command->add_option("--k", pec.ks, "experts of each layer per snapshot (N, N/2, ..., 1)");
+  command->add_option("--repeats", pec.repeats, "saves of each row; the median counts")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 100));
+  add_size(command, "--rank-arena", &pec.rank_arena_bytes,
+           "arena of each rank (640MiB); a larger part is saved in several commits");
+  command->add_option_function<std::string>(
+      "--dense-sharding",
+      [&pec](const std::string& name) {
+        const auto parsed = moetrain::parse_dense_sharding(name);
+        if (!parsed.ok()) throw CLI::ValidationError("--dense-sharding", parsed.error().message);
+        pec.sharding = *parsed;
+      },
+      "equal, adaptive or bytes (bytes)");
+  command->add_option_function<std::string>(
+      "--alarms",
+      [&pec](const std::string& name) {
+        pec.alarms = name == "off" ? CKPT_ALARMS_OFF : CKPT_ALARMS_WARN;
+      },
+      "off or warn: whether floats and checksums are looked at (warn)")
+      ->check(CLI::IsMember({"off", "warn"}));
+  command->add_option("--dir", pec.directory, "a directory on the disk to write to")
+      ->capture_default_str()
+      ->check(CLI::ExistingDirectory);
+  command->add_option("--io", pec.engine, "uring or pwritev")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"uring", "pwritev"}));
+  command->add_flag("--json", flags.json, "one JSON document on stdout");
+  return command;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -130,12 +168,14 @@ int main(int argc, char** argv) {
       "Examples:\n"
       "  ckptbench save --bytes 2GiB --dir /data\n"
       "  ckptbench stall --json > stall.json\n"
+      "  ckptbench pec --json --model gpt-125m-8e --dir /data\n"
       "  ckptbench plt --trace routing.csv.gz --k 1 2 4\n"
       "Exit codes: 0 measured, whatever the verdict; 1 failed; 2 bad usage.");
   Flags flags;
   const CLI::App* save = add_save(app, flags);
   add_stall(app, flags);
   const CLI::App* plt = add_plt(app, flags);
+  const CLI::App* pec = add_pec(app, flags);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -143,6 +183,7 @@ int main(int argc, char** argv) {
   }
   if (plt->parsed()) return finish(bench::bench_plt(flags.plt), flags.json, bench::plt_text);
   bench::remove_scratch_when_stopped();
+  if (pec->parsed()) return finish(bench::bench_pec(flags.pec), flags.json, bench::pec_text);
   return finish(save->parsed() ? bench::bench_save(flags.save) : bench::bench_stall(flags.stall),
                 flags.json, bench::to_text);
 }

@@ -9,25 +9,42 @@ namespace {
 using ckpt::ByteView;
 using ckpt::DType;
 
-// All exponent bits set: NaN or infinite. Blocks of a fixed length without a branch, which the
-// compiler makes SIMD of.
+// Elements side by side in a 16-byte register, as GCC and clang name them.
+template <typename Word>
+struct Lanes {
+  typedef Word Vector __attribute__((vector_size(16)));
+  static constexpr size_t kCount = sizeof(Vector) / sizeof(Word);
+};
+
+// All exponent bits set: NaN or infinite. Four registers at a time; every lane counts for itself,
+// and is added up before 16 bits could overflow.
 template <typename Word, Word kExponent>
 uint64_t count(ByteView bytes) {
-  constexpr size_t kBlock = 64;
-  const size_t elements = bytes.size() / sizeof(Word);
+  using Vector = typename Lanes<Word>::Vector;
+  constexpr size_t kStride = 4 * Lanes<Word>::kCount;
+  constexpr size_t kStridesPerSum = 4096;
+  const Vector exponent = Vector{} + kExponent;
   const std::byte* at = bytes.data();
+  size_t left = bytes.size() / sizeof(Word);
   uint64_t total = 0;
-  size_t done = 0;
-  for (; done + kBlock <= elements; done += kBlock, at += kBlock * sizeof(Word)) {
-    Word found = 0;
-    for (size_t i = 0; i < kBlock; ++i) {
-      Word word;
-      std::memcpy(&word, at + i * sizeof(Word), sizeof word);
-      found = static_cast<Word>(found + static_cast<Word>((word & kExponent) == kExponent));
+  while (left >= kStride) {
+    const size_t strides = std::min(left / kStride, kStridesPerSum);
+    Vector found{};
+    for (size_t i = 0; i < strides; ++i, at += 4 * sizeof(Vector)) {
+      // A comparison gives all ones, which is minus one.
+      Vector bad{};
+#pragma GCC unroll 4
+      for (size_t word = 0; word < 4; ++word) {
+        Vector words;
+        std::memcpy(&words, at + word * sizeof words, sizeof words);
+        bad += reinterpret_cast<Vector>((words & exponent) == exponent);
+      }
+      found -= bad;
     }
-    total += found;
+    for (size_t lane = 0; lane < Lanes<Word>::kCount; ++lane) total += found[lane];
+    left -= strides * kStride;
   }
-  for (; done < elements; ++done, at += sizeof(Word)) {
+  for (; left > 0; --left, at += sizeof(Word)) {
     Word word;
     std::memcpy(&word, at, sizeof word);
     total += (word & kExponent) == kExponent ? 1 : 0;

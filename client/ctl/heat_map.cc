@@ -24,7 +24,7 @@ constexpr uint64_t kExpertsMax = 1u << 16;
 
 HeatCell cell_of(const Json& expert, const char* field) {
   const auto version = expert.find("version_step");
-  if (version == expert.end() || version->is_null()) return {};
+  if (version == expert.end() || version->is_null()) return {.kind = HeatCell::Kind::kMissing};
   const auto value = expert.find(field);
   if (value == expert.end() || !value->is_number_unsigned()) {
     return {.kind = HeatCell::Kind::kUnknown};
@@ -37,6 +37,7 @@ std::string cell_text(const HeatCell& cell, uint64_t most, int width, const Heat
   const auto wide = [&](char character) {
     return std::string(static_cast<size_t>(width), character);
   };
+  if (cell.kind == HeatCell::Kind::kAbsent) return wide(' ');
   if (cell.kind == HeatCell::Kind::kMissing) return wide('!');
   if (cell.kind == HeatCell::Kind::kUnknown) return wide('?');
   const auto level = static_cast<size_t>(heat_level(cell.value, most));

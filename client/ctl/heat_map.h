@@ -13,13 +13,14 @@ enum class HeatBy { kStaleness, kLostTokens };
 
 // What a cell shows.
 struct HeatCell {
-  enum class Kind { kKnown, kUnknown, kMissing };  // no counts: unknown; no version: missing
-  Kind kind = Kind::kMissing;
+  // No counts: unknown; no version: missing; no such expert: absent.
+  enum class Kind { kAbsent, kKnown, kUnknown, kMissing };
+  Kind kind = Kind::kAbsent;
   uint64_t value = 0;  // steps or tokens, if known
 };
 struct HeatRow {
   uint64_t layer = 0;
-  std::vector<HeatCell> cells;  // by expert number; numbers that are left out are missing
+  std::vector<HeatCell> cells;  // by expert number; numbers that are left out are absent
 };
 struct HeatMap {
   std::string title;  // "tiny~1@1200: tokens lost by each expert"

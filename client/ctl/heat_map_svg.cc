@@ -18,6 +18,7 @@ constexpr std::string_view kMissing = "#d7263d";
 constexpr size_t kLeft = 64;
 constexpr size_t kTop = 58;
 constexpr size_t kGap = 1;
+constexpr size_t kLabelHeight = 13;
 constexpr size_t kLegendCell = 18;
 constexpr size_t kWidthMin = 560;
 
@@ -56,12 +57,16 @@ std::string text_at(size_t x, size_t y, std::string_view anchor, std::string_vie
 
 std::string cells(const HeatMap& map, size_t cell) {
   std::string out;
+  const size_t every = (kLabelHeight + cell - 1) / cell;  // labels that do not touch
   for (size_t row = 0; row < map.rows.size(); ++row) {
     const HeatRow& layer = map.rows[row];
     const size_t y = kTop + row * cell;
-    out += text_at(kLeft - 6, y + cell / 2 + 4, "end", fmt::format("{}", layer.layer));
+    if (row % every == 0) {
+      out += text_at(kLeft - 6, y + cell / 2 + 4, "end", fmt::format("{}", layer.layer));
+    }
     for (size_t expert = 0; expert < layer.cells.size(); ++expert) {
       const HeatCell& one = layer.cells[expert];
+      if (one.kind == HeatCell::Kind::kAbsent) continue;
       out += fmt::format(
           "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"{}\">"
           "<title>layer {} expert {}: {}</title></rect>\n",

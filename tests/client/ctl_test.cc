@@ -133,6 +133,30 @@ TEST_F(Ctl, HistoryHasTheMembersThatStay) {
   expect_members(plan["sources"][0], {"source", "bytes", "seconds"});
 }
 
+// The optimizer's bytes are the same at both steps; the daemon's configuration says warn.
+TEST_F(Ctl, AlarmsAndTheMapOfExperts) {
+  const Json alarms = json({"alarms", "tiny"});
+  ASSERT_EQ(alarms.size(), 1u) << alarms;
+  EXPECT_EQ(alarms[0]["kind"], "unchanged");
+  EXPECT_EQ(alarms[0]["unit"], "layers.0.experts.1.optimizer");
+  EXPECT_EQ(alarms[0]["step"], 20);
+  EXPECT_EQ(alarms[0]["version_step"], 10);
+  EXPECT_EQ(alarms[0]["refused"], false);
+  EXPECT_EQ(json({"log", "tiny"})[0]["alarms"], 1);
+  EXPECT_NE(ctl({"alarms", "tiny"}).out.find("unchanged since step 10 (checksum equal)"),
+            std::string::npos);
+  EXPECT_EQ(ctl({"experts", "tiny"}).out,
+            "tiny~1@20: tokens lost by each expert\n"
+            "layer experts 0-1\n"
+            "    0   ..\n"
+            ".. 0  tokens\n");
+  const std::string svg = daemon_.folder().path("experts.svg");
+  EXPECT_EQ(ctl({"experts", "tiny", "--by", "staleness", "--svg", svg}).exit_code, 0);
+  EXPECT_NE(read(svg).find("<title>layer 0 expert 1: 0 steps</title>"), std::string::npos);
+  EXPECT_NE(ctl({"experts", "tiny", "--list"}).out.find("LOST TOKENS"), std::string::npos);
+  EXPECT_EQ(ctl({"experts", "tiny", "--by", "heat"}).exit_code, 2);
+}
+
 TEST_F(Ctl, TablesForPeople) {
   const Finished log = ctl({"log", "tiny"});
   EXPECT_EQ(log.exit_code, 0);

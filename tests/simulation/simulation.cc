@@ -6,7 +6,10 @@ namespace ckptd::testing {
 
 namespace {
 constexpr uint32_t kRanks = 3;
-}
+
+// Tokens routed to the expert of a unit by a step: the same in every line of history that has it.
+uint64_t tokens_by(ckpt::UnitId unit, ckpt::Step step) { return step * (3 + 2 * unit + step); }
+}  // namespace
 
 Simulation::Simulation(const Options& options)
     : options_(options),
@@ -25,10 +28,12 @@ void Simulation::play() {
   form_group();
   if (::testing::Test::HasFailure()) return;
   step_ += 1;
-  const uint64_t salt = next_salt_++;
-  begun_[{job_.ranks[0]->epoch().lineage, step_}].push_back({.salt = salt, .announced = false});
-  job_.commit(step_, salt);
+  begin_ranks(/*all=*/true);
+  world_.run();
+  job_.fill(step_);
+  world_.run();
   listen();
+  EXPECT_TRUE(announced_.contains({job_.ranks[0]->epoch().lineage, step_}));
   check();
 }
 
@@ -105,8 +110,10 @@ void Simulation::form_group() {
     ASSERT_EQ(rank->epoch().resume_step, epoch.resume_step);
   }
   // What was announced is never lost: the resume point is the newest announced commit at least.
+  if (epoch.has_resume) forks_[epoch.lineage] = {epoch.resume_lineage, epoch.resume_step};
+  list_commits();
   for (const Point& point : announced_) {
-    if (point.first != epoch.resume_lineage) continue;
+    if (point.first != epoch.resume_lineage || !complete_at(point)) continue;
     EXPECT_TRUE(epoch.has_resume);
     EXPECT_GE(epoch.resume_step, point.second);
   }
@@ -114,16 +121,24 @@ void Simulation::form_group() {
   if (epoch.has_resume) check_restore({epoch.resume_lineage, epoch.resume_step});
 }
 
-bool Simulation::begin_snapshot() {
+void Simulation::begin_snapshot() {
   step_ += 1 + pick(3);
+  begin_ranks(/*all=*/false);
+}
+
+// Not `all`: a rank may also lag behind for good.
+void Simulation::begin_ranks(bool all) {
   const Point point{job_.ranks[0]->epoch().lineage, step_};
   const uint64_t salt = next_salt_++;
   begun_[point].push_back({.salt = salt, .announced = false});
-  const ckpt::Plan plan = job_.plan(job_.all_units());
+  const ckpt::Plan plan = job_.plan(units_at(point));
   for (auto& rank : job_.ranks) {
-    if (!chance(3)) rank->begin(step_, plan, salt);  // a rank may also lag behind for good
+    rank->expert_tokens.clear();
+    for (ckpt::UnitId unit = 1; unit < job_.model.size(); ++unit) {
+      rank->expert_tokens.emplace_back(0, unit - 1, tokens_by(unit, step_));
+    }
+    if (all || !chance(3)) rank->begin(step_, plan, salt);
   }
-  return true;
 }
 
 void Simulation::fill_some() {
@@ -186,27 +201,62 @@ void Simulation::listen() {
   }
 }
 
-// Lists every commit, and restores each that is listed.
-void Simulation::check() {
-  world_.run();
-  listen();
+void Simulation::list_commits() {
   FakeTrainer asker(world_, {});
   ASSERT_TRUE(asker.connect());
-  std::set<Point> listed;
+  listed_.clear();
   const auto reply = asker.query("log", R"({"target": "tiny"})");
   ASSERT_EQ(reply.exit_code, 0) << reply.json;
   for (const auto& one : nlohmann::json::parse(reply.json)) {
     EXPECT_EQ(one.at("level"), "durable") << one;
-    listed.emplace(one.at("lineage"), one.at("step"));
+    listed_.emplace(one.at("lineage"), one.at("step"));
   }
+  asker.die();
+}
+
+// The same for every attempt at this point: the trainer state, and one expert or more.
+std::vector<ckpt::UnitId> Simulation::units_at(const Point& point) const {
+  if (!options_.partial) return job_.all_units();
+  const uint64_t which = 1 + (point.first * 31 + point.second * 17) % 7;
+  std::vector<ckpt::UnitId> units = {0};
+  for (ckpt::UnitId unit = 1; unit < job_.model.size(); ++unit) {
+    if ((which >> (unit - 1) & 1) != 0) units.push_back(unit);
+  }
+  return units;
+}
+
+std::optional<Simulation::Point> Simulation::version_at(ckpt::UnitId unit, Point point) const {
+  for (;;) {
+    for (auto commit = listed_.upper_bound(point); commit != listed_.begin();) {
+      --commit;
+      if (commit->first != point.first) break;
+      const auto units = units_at(*commit);
+      if (std::find(units.begin(), units.end(), unit) != units.end()) return *commit;
+    }
+    const auto fork = forks_.find(point.first);
+    if (fork == forks_.end()) return std::nullopt;
+    point = {fork->second.first, std::min(point.second, fork->second.second)};
+  }
+}
+
+bool Simulation::complete_at(const Point& point) const {
+  const auto units = job_.all_units();
+  return std::all_of(units.begin(), units.end(),
+                     [&](ckpt::UnitId unit) { return version_at(unit, point).has_value(); });
+}
+
+// Restores some of the commits that are listed.
+void Simulation::check() {
+  world_.run();
+  listen();
+  list_commits();
   const auto lineage = job_.ranks[0] == nullptr ? 0 : job_.ranks[0]->epoch().lineage;
   for (const Point& point : announced_) {
     if (point.first == lineage) {
-      EXPECT_TRUE(listed.contains(point)) << "lineage " << point.first << " step " << point.second;
+      EXPECT_TRUE(listed_.contains(point)) << "lineage " << point.first << " step " << point.second;
     }
   }
-  asker.die();
-  for (const Point& point : listed) {
+  for (const Point& point : std::set<Point>(listed_)) {  // it is listed anew meanwhile
     EXPECT_TRUE(begun_.contains(point)) << "nobody took a snapshot of step " << point.second;
     if (chance(30)) check_restore(point);
   }
@@ -216,9 +266,57 @@ void Simulation::check() {
   }
 }
 
-// The commit at this point holds, bit for bit, one whole snapshot that was taken there; the one
-// that was announced, if one was.
+// The bytes are those of one snapshot that was taken there; of the one that was announced, if one
+// was.
+void Simulation::check_bytes(ckpt::UnitId unit, const Point& version,
+                             const std::vector<std::byte>& bytes) {
+  size_t matching = 0;
+  for (const Known& known : begun_[version]) {
+    bool same = true;
+    for (uint64_t i = 0; same && i < bytes.size(); ++i) {
+      same = bytes[i] == state_byte(unit, version.second, known.salt, i);
+    }
+    if (same) ++matching;
+    if (known.announced) {
+      EXPECT_TRUE(same) << "lineage " << version.first << " step " << version.second << " unit "
+                        << unit << ": other bytes than were announced";
+    }
+  }
+  EXPECT_EQ(matching, 1u) << "lineage " << version.first << " step " << version.second << " unit "
+                          << unit << ": not the bytes of any snapshot";
+}
+
+// The view says of every unit which version it has, and of every expert how many tokens it lost.
+void Simulation::check_view(const Point& point) {
+  FakeTrainer asker(world_, {});
+  ASSERT_TRUE(asker.connect());
+  const auto reply =
+      asker.query("show", fmt::format(R"({{"target": "tiny~{}@{}"}})", point.first, point.second));
+  ASSERT_EQ(reply.exit_code, 0) << reply.json;
+  asker.die();
+  const auto view = nlohmann::json::parse(reply.json);
+  EXPECT_EQ(view.at("complete"), complete_at(point)) << view;
+  for (ckpt::UnitId unit = 0; unit < job_.model.size(); ++unit) {
+    const auto& shown = view.at("units").at(unit);
+    const auto version = version_at(unit, point);
+    if (!version) {
+      EXPECT_TRUE(shown.at("version_step").is_null()) << shown;
+      continue;
+    }
+    EXPECT_EQ(shown.at("version_step"), version->second) << shown;
+    EXPECT_EQ(shown.at("version_lineage"), version->first) << shown;
+    if (unit == 0 || !options_.partial) continue;
+    const uint64_t lost = tokens_by(unit, point.second) - tokens_by(unit, version->second);
+    EXPECT_EQ(shown.at("lost_tokens"), lost) << shown;
+  }
+}
+
+// The view at this point holds, bit for bit, the versions that the oracle says it has.
 void Simulation::check_restore(const Point& point) {
+  world_.run();  // what is on its way may be older than the point
+  list_commits();
+  check_view(point);
+  if (!complete_at(point)) return;
   FakeTrainer reader(world_, {});
   ASSERT_TRUE(reader.connect());
   fb::OpenRestoreT request = job_.whole(point.second);
@@ -226,22 +324,11 @@ void Simulation::check_restore(const Point& point) {
   request.exact = true;
   const auto restored = reader.restore(request);
   ASSERT_EQ(restored.error, "") << "lineage " << point.first << " step " << point.second;
-  size_t matching = 0;
-  for (const Known& known : begun_[point]) {
-    bool same = true;
-    for (ckpt::UnitId unit = 0; same && unit < job_.model.size(); ++unit) {
-      for (uint64_t i = 0; same && i < job_.model[unit].bytes; ++i) {
-        same = restored.bytes[unit][i] == state_byte(unit, point.second, known.salt, i);
-      }
-    }
-    if (same) ++matching;
-    if (known.announced) {
-      EXPECT_TRUE(same) << "lineage " << point.first << " step " << point.second
-                        << ": other bytes than were announced";
-    }
+  for (ckpt::UnitId unit = 0; unit < job_.model.size(); ++unit) {
+    const auto version = version_at(unit, point);
+    EXPECT_EQ(restored.steps[unit], version->second);
+    check_bytes(unit, *version, restored.bytes[unit]);
   }
-  EXPECT_EQ(matching, 1u) << "lineage " << point.first << " step " << point.second
-                          << ": not the bytes of any snapshot";
   reader.die();
 }
 

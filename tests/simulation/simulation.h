@@ -4,9 +4,14 @@
 // the disk fails, tears and runs full; virtual time only. The oracle knows what was announced:
 // every snapshot a member was told is durable must be listed and restore bit for bit after every
 // restart, nothing else than whole snapshots is ever listed, and nothing gets stuck.
+//
+// With `partial` a snapshot holds some units only. The oracle then works out, from the commits that
+// are listed and the resume points it was told, which version of each unit a view has and how many
+// tokens each expert has lost; `show` must say exactly that, and the bytes must be those.
 #pragma once
 
 #include <map>
+#include <optional>
 #include <random>
 #include <set>
 #include <utility>
@@ -21,6 +26,7 @@ class Simulation {
     uint64_t seed = 1;
     int events = 60;
     bool disk_faults = false;  // writes and syncs that fail and say so
+    bool partial = false;      // snapshots of some of the units
   };
   explicit Simulation(const Options& options);
   void play();
@@ -40,7 +46,8 @@ class Simulation {
 
   void event();
   void form_group();
-  bool begin_snapshot();
+  void begin_snapshot();
+  void begin_ranks(bool all);
   void fill_some();
   void lose_rank();
   void restart_daemon();
@@ -51,6 +58,16 @@ class Simulation {
   bool group_whole() const;
   void check();
   void check_restore(const Point& point);
+  void check_view(const Point& point);
+  void check_bytes(ckpt::UnitId unit, const Point& version, const std::vector<std::byte>& bytes);
+  // What the log lists now.
+  void list_commits();
+
+  // -- the oracle of partial histories
+  std::vector<ckpt::UnitId> units_at(const Point& point) const;
+  // The version of the unit that the view at the point has.
+  std::optional<Point> version_at(ckpt::UnitId unit, Point point) const;
+  bool complete_at(const Point& point) const;
 
   const Options options_;
   std::mt19937_64 random_;
@@ -61,6 +78,8 @@ class Simulation {
   // By lineage and step: all that were begun. The commit's own salt is found by reading it.
   std::map<Point, std::vector<Known>> begun_;
   std::set<Point> announced_;
+  std::set<Point> listed_;
+  std::map<ckpt::LineageId, Point> forks_;  // which commit each lineage goes on from
 };
 
 }  // namespace ckptd::testing

@@ -11,12 +11,13 @@ uint64_t from_environment(const char* name, uint64_t otherwise) {
   return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
 }
 
-void play_all(bool disk_faults, const char* test) {
+void play_all(Simulation::Options options, const char* test) {
   const uint64_t only = from_environment("CKPT_SIMULATION_SEED", 0);
   const uint64_t count = from_environment("CKPT_SIMULATION_SEEDS", 25);
   size_t announced = 0;
   for (uint64_t seed = only != 0 ? only : 1; seed <= (only != 0 ? only : count); ++seed) {
-    Simulation simulation({.seed = seed, .disk_faults = disk_faults});
+    options.seed = seed;
+    Simulation simulation(options);
     simulation.play();
     announced += simulation.announced();
     if (::testing::Test::HasFailure()) {
@@ -30,8 +31,13 @@ void play_all(bool disk_faults, const char* test) {
   }
 }
 
-TEST(Simulation, CrashesAndLosses) { play_all(false, "CrashesAndLosses"); }
-TEST(Simulation, CrashesLossesAndDiskFaults) { play_all(true, "CrashesLossesAndDiskFaults"); }
+TEST(Simulation, CrashesAndLosses) { play_all({}, "CrashesAndLosses"); }
+TEST(Simulation, CrashesLossesAndDiskFaults) {
+  play_all({.disk_faults = true}, "CrashesLossesAndDiskFaults");
+}
+TEST(Simulation, PartialSnapshots) {
+  play_all({.disk_faults = true, .partial = true}, "PartialSnapshots");
+}
 
 }  // namespace
 }  // namespace ckptd::testing

@@ -163,7 +163,7 @@ TEST(Config, ReadsEveryKeyAndRefusesWrongTypes) {
                  "arena = \"1GiB\"\nsession_arena = \"256MiB\"\nsession_arena_max = \"512MiB\"\n"
                  "segment = \"64MiB\"\n"
                  "disk_reserve = \"1GiB\"\nsnapshot_deadline = \"90s\"\nallow_uids = [1000, 1001]\n"
-                 "workers = 3\nlog_level = \"warn\"\n");
+                 "workers = 3\nalarms = \"refuse\"\nlog_level = \"warn\"\n");
   ckptd::Config config;
   const auto loaded = ckptd::load_config(path, config);
   ASSERT_TRUE(loaded.ok()) << loaded.error().message;
@@ -173,6 +173,11 @@ TEST(Config, ReadsEveryKeyAndRefusesWrongTypes) {
   EXPECT_EQ(config.session_arena_max_bytes, 512ull << 20);
   EXPECT_EQ(config.snapshot_deadline, std::chrono::seconds(90));
   EXPECT_EQ(config.allow_uids, (std::vector<uid_t>{1000, 1001}));
+  EXPECT_EQ(config.alarms, "refuse");
+  config.alarms = "loud";
+  EXPECT_THAT(ckptd::validate(config).error().message,
+              HasSubstr("alarms loud: off, warn or refuse"));
+  config.alarms = "off";
   for (const char* line : {"arena = 5", "arena = \"5 bananas\"", "workers = -1", "io = 3",
                            "allow_uids = [\"root\"]", "snapshot_deadline = \"10\"", "data = "}) {
     const auto bad = write_file(directory.path("bad.toml"), std::string("\n") + line + "\n");
