@@ -15,6 +15,7 @@
 #include "trainer/elastic/stop_signals.h"
 #include "trainer/elastic/supervisor.h"
 #include "trainer/main.h"
+#include "trainer/main_partial.h"
 #include "trainer/model/presets.h"
 
 namespace moetrain {
@@ -33,10 +34,7 @@ struct RunFlags {
   std::vector<std::string> joins;
   std::string on_loss = "restart";
   std::string out_of_slabs = "wait";
-  std::string experts_per_checkpoint = "all";
-  std::string selector = "risk-aware";
-  std::string partial_parts = "both";
-  std::string dense_sharding = "bytes";
+  PartialFlags partial;
   std::string data_dir;
   bool keep = false;
 };
@@ -89,24 +87,6 @@ Status check_run_name(const std::string& name) {
                     "--run '{}': 1 to 128 of [A-Za-z0-9._-], not beginning with . or -", name);
 }
 
-// What can be said of partial checkpoints before the number of experts is known.
-Status parse_partial(const RunFlags& flags, PartialOptions& partial) {
-  if (flags.experts_per_checkpoint != "all") {
-    const auto k = parse_number(flags.experts_per_checkpoint);
-    if (!k || *k == 0 || *k > UINT32_MAX) {
-      return make_error(ErrorCode::kInvalidArgument,
-                        "--experts-per-checkpoint {}: must be 'all' or how many of each layer's"
-                        " experts a checkpoint takes, at least 1",
-                        flags.experts_per_checkpoint);
-    }
-    partial.k = static_cast<uint32_t>(*k);
-  }
-  CKPT_ASSIGN(partial.selector, parse_selector(flags.selector));
-  CKPT_ASSIGN(partial.parts, parse_partial_parts(flags.partial_parts));
-  CKPT_ASSIGN(partial.dense, parse_dense_sharding(flags.dense_sharding));
-  return {};
-}
-
 Status check_flags(RunFlags& flags) {
   RankOptions& rank = flags.options.rank;
   CKPT_TRY(check_run_name(rank.run));
@@ -140,7 +120,7 @@ Status check_flags(RunFlags& flags) {
     return make_error(ErrorCode::kInvalidArgument, "--kill-daemon: not with --socket {}",
                       rank.socket);
   }
-  CKPT_TRY(parse_partial(flags, rank.partial));
+  CKPT_ASSIGN(rank.partial, flags.partial.parse());
   rank.tell_routing = !flags.options.metrics_file.empty();
   rank.skip_when_out_of_slabs = flags.out_of_slabs == "skip";
   return {};
@@ -289,36 +269,6 @@ Result<int> run(RunFlags& flags) {
   return exit_code;
 }
 
-void add_checkpoint_flags(CLI::App& command, RunFlags& flags) {
-  RankOptions& rank = flags.options.rank;
-  command.add_option("--checkpoint-every", rank.checkpoint_every, "Steps; 0: only the last one")
-      ->capture_default_str();
-  command.add_option("--out-of-slabs", flags.out_of_slabs, "wait or skip the snapshot")
-      ->check(CLI::IsMember({"wait", "skip"}))
-      ->capture_default_str();
-  command
-      .add_option("--experts-per-checkpoint", flags.experts_per_checkpoint,
-                  "Of each layer: a number, or all")
-      ->capture_default_str();
-  command.add_option("--selector", flags.selector, "Which experts a checkpoint takes")
-      ->check(CLI::IsMember({"sequential", "load-aware", "risk-aware"}))
-      ->capture_default_str();
-  command.add_option("--partial-parts", flags.partial_parts, "What of the others is left out")
-      ->check(CLI::IsMember({"weights", "optimizer", "both"}))
-      ->capture_default_str();
-  command
-      .add_option("--staleness-max", rank.partial.staleness_max,
-                  "Checkpoints from one save of an expert to the next; 0: 4 N/K")
-      ->capture_default_str();
-  command
-      .add_option("--plt-budget", rank.partial.plt_budget,
-                  "Part of the tokens that recoveries may lose before more experts are saved")
-      ->capture_default_str();
-  command.add_option("--dense-sharding", flags.dense_sharding, "Who saves which dense state")
-      ->check(CLI::IsMember({"equal", "adaptive", "bytes"}))
-      ->capture_default_str();
-}
-
 void add_flags(CLI::App& command, RunFlags& flags) {
   RankOptions& rank = flags.options.rank;
   rank.run = "moetrain";
@@ -333,7 +283,12 @@ void add_flags(CLI::App& command, RunFlags& flags) {
   command.add_option("--socket", rank.socket, "A running ckptd; default: one of our own")
       ->envname("CKPTD_SOCKET");
   command.add_option("--resume", flags.resume, "Go on from a step of the run, or from 'latest'");
-  add_checkpoint_flags(command, flags);
+  command.add_option("--checkpoint-every", rank.checkpoint_every, "Steps; 0: only the last one")
+      ->capture_default_str();
+  command.add_option("--out-of-slabs", flags.out_of_slabs, "wait or skip the snapshot")
+      ->check(CLI::IsMember({"wait", "skip"}))
+      ->capture_default_str();
+  flags.partial.add_to(command);
   command.add_option("--on-loss", flags.on_loss, "restart: all resume from the newest checkpoint")
       ->check(CLI::IsMember({"restart", "continue"}))
       ->capture_default_str();

@@ -143,6 +143,19 @@ TEST_F(PartialTest, ARecoveryBeyondTheBudgetIsTheLastToLoseTokens) {
   EXPECT_EQ(report.at("failures").back().at("stale_units"), 0);
 }
 
+TEST_F(PartialTest, RefusesToGoOnWithOtherExperts) {
+  const std::string store = folder_ / "store";
+  train("first.json", {"--ranks", "1", "--steps", "2", "--data-dir", store});
+  std::vector<std::string> more = arguments(
+      "none.json", {"--ranks", "1", "--steps", "4", "--resume", "latest", "--data-dir", store});
+  *(std::find(more.begin(), more.end(), "--experts") + 1) = "8";
+  const Ended other = run("moetrain", more);
+  EXPECT_EQ(other.code(), 2);
+  EXPECT_THAT(other.err, HasSubstr("run tiny step 2 was trained with"));
+  const Ckptd daemon(store);
+  EXPECT_EQ(daemon.ctl({"show", "tiny@latest"}).json().at("step"), 2) << "nothing changed";
+}
+
 TEST_F(PartialTest, RefusesWhatCannotBeBeforeAnythingStarts) {
   const auto refusal = [&](const std::vector<std::string>& more) {
     const Ended ended = run("moetrain", arguments("none.json", more));

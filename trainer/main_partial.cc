@@ -1,0 +1,52 @@
+#include "trainer/main_partial.h"
+
+#include <charconv>
+
+namespace moetrain {
+
+using ckpt::ErrorCode;
+using ckpt::make_error;
+
+void PartialFlags::add_to(CLI::App& command) {
+  command
+      .add_option("--experts-per-checkpoint", experts_per_checkpoint,
+                  "Of each layer: a number, or all")
+      ->capture_default_str();
+  command.add_option("--selector", selector, "Which experts a checkpoint takes")
+      ->check(CLI::IsMember({"sequential", "load-aware", "risk-aware"}))
+      ->capture_default_str();
+  command.add_option("--partial-parts", parts, "What of the others is left out")
+      ->check(CLI::IsMember({"weights", "optimizer", "both"}))
+      ->capture_default_str();
+  command
+      .add_option("--staleness-max", numbers.staleness_max,
+                  "Checkpoints from one save of an expert to the next; 0: 4 N/K")
+      ->capture_default_str();
+  command
+      .add_option("--plt-budget", numbers.plt_budget,
+                  "Part of the tokens that recoveries may lose before more experts are saved")
+      ->capture_default_str();
+  command.add_option("--dense-sharding", dense_sharding, "Who saves which dense state")
+      ->check(CLI::IsMember({"equal", "adaptive", "bytes"}))
+      ->capture_default_str();
+}
+
+Result<PartialOptions> PartialFlags::parse() const {
+  PartialOptions options = numbers;
+  if (experts_per_checkpoint != "all") {
+    const std::string& text = experts_per_checkpoint;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), options.k);
+    if (error != std::errc() || end != text.data() + text.size() || options.k == 0) {
+      return make_error(ErrorCode::kInvalidArgument,
+                        "--experts-per-checkpoint {}: must be 'all' or how many of each layer's"
+                        " experts a checkpoint takes, at least 1",
+                        text);
+    }
+  }
+  CKPT_ASSIGN(options.selector, parse_selector(selector));
+  CKPT_ASSIGN(options.parts, parse_partial_parts(parts));
+  CKPT_ASSIGN(options.dense, parse_dense_sharding(dense_sharding));
+  return options;
+}
+
+}  // namespace moetrain
