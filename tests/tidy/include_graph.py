@@ -37,9 +37,10 @@ RULES = {
                       "ckptd/observe/"],
     "ckptd/main": ["formats/", "ckptd/"],
     # The trainer sees formats/base, kernels, and of the client only <ckpt/...>.
-    "trainer/model/": ["formats/base/", "kernels/", "trainer/parallel/", "trainer/philox.h"],
+    "trainer/device/": ["formats/base/", "kernels/"],
+    "trainer/model/": ["formats/base/", "trainer/device/", "trainer/parallel/"],
     # parallel moves the model's parameters between ranks; its expert stores hold them.
-    "trainer/parallel/": ["formats/base/", "kernels/", "trainer/model/"],
+    "trainer/parallel/": ["formats/base/", "trainer/device/", "trainer/model/"],
     "trainer/placement/": ["formats/base/"],
     # Pure as well: shared by the trainer, the simulator and the benches.
     "trainer/partial/": ["formats/base/", "trainer/placement/"],

@@ -9,14 +9,16 @@ namespace moetrain {
 
 namespace {
 
+std::span<std::byte> bytes_of(Tensor& tensor) { return {tensor.data(), tensor.bytes()}; }
+
 std::span<std::byte> buffer_of(Parameter& parameter, StateBuffer buffer) {
   switch (buffer) {
     case StateBuffer::kValue:
-      return std::as_writable_bytes(std::span(parameter.value));
+      return bytes_of(parameter.value);
     case StateBuffer::kFirstMoment:
-      return std::as_writable_bytes(std::span(parameter.m));
+      return bytes_of(parameter.m);
     case StateBuffer::kSecondMoment:
-      return std::as_writable_bytes(std::span(parameter.v));
+      return bytes_of(parameter.v);
   }
   CKPT_ASSERT(false);
 }

@@ -9,6 +9,7 @@
 
 #include "trainer/checkpoint/restore.h"
 #include "trainer/checkpoint/trainer_state.h"
+#include "trainer/elastic/rank_device.h"
 
 namespace moetrain {
 
@@ -54,8 +55,10 @@ Status RankRun::prepare() {
   CKPT_TRY(corpus_->check_fits(shape.seq_len));
   units_ = state_units(shape);
   CKPT_ASSIGN(placement_, static_placement(shape.layers, shape.experts, options_.ranks));
-  CKPT_ASSIGN(auto store, make_replicated_store(shape, placement_, options_.rank));
-  CKPT_ASSIGN(model_, Model::create(shape, std::move(store)));
+  CKPT_ASSIGN(device_, make_rank_device(options_.device, options_.config.precision, options_.rank,
+                                        options_.collective_timeout_ms));
+  CKPT_ASSIGN(auto store, make_replicated_store(*device_, shape, placement_, options_.rank));
+  CKPT_ASSIGN(model_, Model::create(*device_, shape, std::move(store)));
   trainer_unit_.resize(units_[kTrainerUnit].bytes);
   memory_.emplace(units_, *model_, trainer_unit_);
   trainer_.emplace(options_.config, corpus_->train());

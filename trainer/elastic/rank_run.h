@@ -58,6 +58,7 @@ class RankRun {
   std::optional<Corpus> corpus_;
   std::vector<StateUnit> units_;
   ExpertPlacement placement_;
+  std::unique_ptr<Device> device_;
   std::unique_ptr<Model> model_;
   std::vector<std::byte> trainer_unit_;
   std::optional<StateMemory> memory_;

@@ -192,6 +192,12 @@ Status PairwiseComm::all_to_all_v(std::span<const int64_t> send,
   return all_to_all(send, send_counts, recv, recv_counts);
 }
 
+Status PairwiseComm::all_to_all_v(std::span<const std::byte> send,
+                                  std::span<const int64_t> send_counts, std::span<std::byte> recv,
+                                  std::span<const int64_t> recv_counts) {
+  return all_to_all(send, send_counts, recv, recv_counts);
+}
+
 Status PairwiseComm::all_gather(std::span<const int64_t> send, std::span<int64_t> recv) {
   CKPT_ASSERT(recv.size() == send.size() * size_);
   Exchange exchange{std::as_bytes(send), std::as_writable_bytes(recv), {}, {}};

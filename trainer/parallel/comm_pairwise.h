@@ -39,6 +39,8 @@ struct Exchange {
 
 class PairwiseComm : public Comm {
  public:
+  using Comm::all_reduce_sum;
+  using Comm::all_to_all_v;
   uint32_t rank() const final { return rank_; }
   uint32_t size() const final { return size_; }
 
@@ -50,6 +52,8 @@ class PairwiseComm : public Comm {
                       std::span<float> recv, std::span<const int64_t> recv_counts) final;
   Status all_to_all_v(std::span<const int64_t> send, std::span<const int64_t> send_counts,
                       std::span<int64_t> recv, std::span<const int64_t> recv_counts) final;
+  Status all_to_all_v(std::span<const std::byte> send, std::span<const int64_t> send_counts,
+                      std::span<std::byte> recv, std::span<const int64_t> recv_counts) final;
   Status all_gather(std::span<const int64_t> send, std::span<int64_t> recv) final;
   Status broadcast(std::span<float> values, uint32_t root) final;
   Status broadcast(std::span<int64_t> values, uint32_t root) final;
