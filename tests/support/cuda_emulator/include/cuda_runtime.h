@@ -8,6 +8,8 @@
 // wrong values. What this cannot show: speed, alignment of vector accesses in shared memory, what
 // a GPU rounds differently (its exp, its division), races between blocks.
 //
+// A test can make some streams early, and calls fail: tests/support/cuda_emulator/control.h.
+//
 // Emulated is what this project uses; anything else does not compile. Any thread may call.
 #pragma once
 
@@ -198,6 +200,7 @@ enum cudaError_t {
   cudaErrorNotReady = 600,
   cudaErrorHostMemoryAlreadyRegistered = 712,
   cudaErrorHostMemoryNotRegistered = 713,
+  cudaErrorLaunchFailure = 719,
 };
 enum cudaMemcpyKind {
   cudaMemcpyHostToHost,

@@ -1,0 +1,203 @@
+// What only the emulated device can be asked: streams that are late and eager in every combination,
+// and calls of the run time that fail, each in its turn.
+#include "tests/client/cuda_client_fixture.h"
+#include "tests/client/restoring_daemon.h"
+#include "tests/support/cuda_emulator/control.h"
+
+namespace ckpt::test {
+namespace {
+
+// Stages a snapshot, overwrites what was staged, and restores it to somewhere else.
+class RoundTripTest : public CudaClientTest {
+ protected:
+  // Units of `bytes` in all, more or less, through slots and slabs of 64 KiB.
+  void connect(uint64_t bytes) {
+    restoring_.emplace(data_, 33'000);
+    start({.slab_bytes = 64 << 10, .slab_count = 8}, restoring_->answers(daemon_));
+    open({40, bytes, 3});
+    pieces_ = upload();
+    for (uint32_t unit = 0; unit < data_.size(); ++unit) {
+      auto array = DeviceArray<std::byte>::make(data_[unit].size());
+      ASSERT_TRUE(array.ok());
+      into_.push_back({unit, 0, array->data(), data_[unit].size()});
+      tensors_.push_back(std::move(array).value());
+    }
+    ASSERT_FALSE(trainer_->wait());
+  }
+  void disconnect() {
+    session_.reset();
+    daemon_.reset();
+    plan_ = {};
+    data_.clear();
+    pieces_.clear();
+    into_.clear();
+    tensors_.clear();
+  }
+
+  ckpt_status open_cuda() {
+    ckpt_cuda_options options = CKPT_INIT(ckpt_cuda_options);
+    options.gather_bytes = 64 << 10;
+    options.chunk_bytes = 32 << 10;
+    options.timeout_ms = 5000;
+    char error[512] = "";
+    const ckpt_status status =
+        ckpt_cuda_open(session_->handle(), &options, &cuda_, error, sizeof error);
+    EXPECT_EQ(status == CKPT_OK, cuda_ != nullptr);
+    EXPECT_EQ(status == CKPT_OK, error[0] == '\0') << error;
+    return status;
+  }
+  // Of a call of ckpt_cuda_*: it has an error's sentence if it has failed.
+  bool succeeded(ckpt_status status) {
+    if (status == CKPT_OK) return true;
+    EXPECT_NE(std::string(ckpt_cuda_error(cuda_)).find("CUDA"), std::string::npos)
+        << status << " " << ckpt_cuda_error(cuda_);
+    return false;
+  }
+  // Whether the snapshot was handed over; one that was not has failed.
+  bool save() {
+    ++plan_.attempt;
+    Snapshot snapshot = begin();
+    bool saved = succeeded(stage(snapshot.handle(), pieces_));
+    if (saved) {
+      saved = succeeded(ckpt_cuda_wait_gathered(cuda_, CKPT_CUDA_ALL_UNITS, trainer_->stream()));
+      // Only whoever has waited may overwrite.
+      if (saved) overwrite();
+      saved = succeeded(ckpt_cuda_drain(cuda_, 5000)) && saved;
+    }
+    if (saved) return true;
+    size_t open = 1;
+    (void)ckpt_cuda_poll(cuda_, &open);
+    return false;
+  }
+  bool restore() {
+    ckpt_restore_options options = CKPT_INIT(ckpt_restore_options);
+    options.step = 1200;
+    options.timeout_ms = 5000;
+    return succeeded(ckpt_cuda_restore(cuda_, &options, into_.data(), into_.size(), nullptr,
+                                       trainer_->stream()));
+  }
+  void expect_saved() {
+    const size_t slabs = daemon_->wait_for(fb::MessageBody::BeginSnapshot, plan_.attempt)
+                             .back()
+                             .body.AsBeginSnapshot()
+                             ->slabs_wanted;
+    std::vector<fb::SealSlabT> found;
+    for (size_t count = slabs; found.size() < slabs; ++count) {
+      found = seals(count);
+      std::erase_if(found,
+                    [&](const fb::SealSlabT& seal) { return seal.attempt != plan_.attempt; });
+    }
+    expect_payload(found);
+  }
+  void expect_restored() {
+    for (const ckpt_cuda_destination& one : into_) {
+      std::vector<char> found(one.length);
+      ASSERT_TRUE(kernels::download(*trainer_, found.data(), one.data, found.size()).ok());
+      EXPECT_TRUE(found == data_[one.unit]) << "unit " << one.unit;
+    }
+  }
+  // What was overwritten, as it was.
+  void refill() {
+    for (const ckpt_cuda_piece& piece : pieces_) {
+      trainer_->upload(const_cast<void*>(piece.data), data_[piece.unit].data() + piece.offset,
+                       piece.length);
+    }
+  }
+  void spoil_destinations() {
+    for (const ckpt_cuda_destination& one : into_) {
+      cudaMemsetAsync(one.data, 0x55, one.length, trainer_->stream());
+    }
+  }
+
+  std::optional<RestoringDaemon> restoring_;
+  std::vector<ckpt_cuda_piece> pieces_;
+  std::vector<ckpt_cuda_destination> into_;
+};
+
+// Five streams: the trainer's, gather, drain, copy, unpack.
+class LateAndEagerTest : public RoundTripTest, public testing::WithParamInterface<unsigned> {
+ protected:
+  void SetUp() override {
+    cuda_emulator::make_eager(GetParam());
+    RoundTripTest::SetUp();
+  }
+  void TearDown() override {
+    RoundTripTest::TearDown();
+    cuda_emulator::make_eager(0);
+  }
+};
+
+TEST_P(LateAndEagerTest, WhatIsSavedAndRestoredIsWhatWasThere) {
+  connect(200'000);  // seven chunks in two slots; seven windows of two slabs, in three slots
+  ASSERT_EQ(open_cuda(), CKPT_OK);
+  refill();  // has not been done yet when it is staged
+  ASSERT_TRUE(save());
+  expect_saved();
+  spoil_destinations();
+  ASSERT_TRUE(restore());
+  expect_restored();
+}
+
+INSTANTIATE_TEST_SUITE_P(Streams, LateAndEagerTest, testing::Range(0u, 32u));
+
+class FailingCallsTest : public RoundTripTest {
+ protected:
+  // Two chunks and two windows: a round is done hundreds of times.
+  static constexpr uint64_t kBytes = 50'000;
+
+  // A round in which calls [first, first + count) fail, from opening to closing. How many there
+  // were.
+  uint64_t run_round(uint64_t first, uint64_t count) {
+    const cuda_emulator::Holdings before = cuda_emulator::holdings();
+    cuda_emulator::fail_calls(first, count);
+    bool saved = false;
+    bool restored = false;
+    if (open_cuda() == CKPT_OK) {
+      saved = save();
+      restored = restore();
+      ckpt_cuda_close(std::exchange(cuda_, nullptr));
+    }
+    const uint64_t calls = cuda_emulator::calls_made();
+    cuda_emulator::fail_no_calls();
+    EXPECT_EQ(cuda_emulator::holdings(), before) << "something has leaked";
+    // What was said to have succeeded has, whatever calls have failed.
+    if (saved) expect_saved();
+    if (restored) expect_restored();
+    return calls;
+  }
+};
+
+TEST_F(FailingCallsTest, EachLeavesNothingBehindAndTheSessionInUse) {
+  bool failed = true;  // that call: the round was long enough
+  for (uint64_t number = 0; failed; ++number) {
+    SCOPED_TRACE(testing::Message() << "call " << number);
+    connect(kBytes);
+    failed = number < run_round(number, 1);
+    if (HasFailure()) return;
+    refill();
+    ASSERT_FALSE(trainer_->wait());
+    ASSERT_EQ(open_cuda(), CKPT_OK);
+    EXPECT_TRUE(save());
+    expect_saved();
+    EXPECT_TRUE(restore());
+    expect_restored();
+    ckpt_cuda_close(std::exchange(cuda_, nullptr));
+    disconnect();
+    if (HasFailure()) return;
+  }
+}
+
+// A device that is lost: from some call on, all fail.
+TEST_F(FailingCallsTest, ADeviceThatIsLostLeavesNothingBehind) {
+  bool failed = true;
+  for (uint64_t first = 0; failed; ++first) {
+    SCOPED_TRACE(testing::Message() << "from call " << first);
+    connect(kBytes);
+    failed = first < run_round(first, UINT64_MAX);
+    disconnect();
+    if (HasFailure()) return;
+  }
+}
+
+}  // namespace
+}  // namespace ckpt::test

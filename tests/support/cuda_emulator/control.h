@@ -1,0 +1,32 @@
+// What a test asks of the emulated device, and CUDA has no call for.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace cuda_emulator {
+
+// Streams are late: their work runs when somebody must have it done. Those whose bit is set are
+// eager: their work runs as soon as what it waits for is done, at the next call of anybody at the
+// latest. Bit 0 is the stream that is made next, bit 1 the one after. A wait that is missing shows
+// when one side of it is late and the other is not; try all masks.
+void make_eager(uint64_t streams);
+
+// Calls of the run time are counted from here on; `count` of them from number `first` (the next
+// call is 0) fail, and nothing is done. Those that give something back do so, and fail.
+// cudaGetLastError and its like neither count nor fail.
+void fail_calls(uint64_t first, uint64_t count);
+inline void fail_no_calls() { fail_calls(0, 0); }
+uint64_t calls_made();
+
+// What has been made or taken and not been given back.
+struct Holdings {
+  size_t allocations = 0;  // of both kinds of memory
+  size_t registered = 0;
+  size_t streams = 0;
+  size_t events = 0;
+  bool operator==(const Holdings&) const = default;
+};
+Holdings holdings();
+
+}  // namespace cuda_emulator
