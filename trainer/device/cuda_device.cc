@@ -1,6 +1,9 @@
 #include "trainer/device/cuda_device.h"
 
+#include <algorithm>
 #include <chrono>
+#include <cstring>
+#include <map>
 #include <thread>
 #include <utility>
 
@@ -26,6 +29,9 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::microseconds kAskEagerly{200};
 constexpr std::chrono::microseconds kAskAgain{50};
 
+// Freeing it waits for the device: it shall not have to grow often.
+constexpr size_t kLandingBytesMin = 1u << 20;
+
 int64_t count_of(const Tensor& tensor) { return static_cast<int64_t>(tensor.size()); }
 
 // What needs no knowledge of Real.
@@ -33,6 +39,11 @@ class CudaDevice : public Device {
  public:
   CudaDevice(const CudaDeviceOptions& options, std::unique_ptr<CudaQueue> queue)
       : options_(options), current_(options.index), queue_(std::move(queue)) {}
+
+  ~CudaDevice() override {
+    CKPT_ASSERT_MSG(lent_.empty(), "a tensor outlives its device");
+    free_spare();
+  }
 
   CudaQueue& queue() { return *queue_; }
   Status prepare() {
@@ -66,21 +77,50 @@ class CudaDevice : public Device {
     return done;
   }
 
+  // Memory that was given back is used again: CUDA's own free waits for the whole device, snapshots
+  // that are being staged included. The queue is in order, so what still uses it is done by then.
   void* allocate(size_t bytes) override {
+    const auto fits = spare_.lower_bound(bytes);
+    if (fits != spare_.end() && fits->first / 2 <= bytes) {
+      void* const at = fits->second;
+      lent_[at] = fits->first;
+      spare_.erase(fits);
+      return at;
+    }
     Result<void*> memory = kernels::cuda_allocate(bytes);
-    if (memory.ok()) return *memory;
+    if (!memory.ok() && !spare_.empty()) {
+      free_spare();
+      memory = kernels::cuda_allocate(bytes);
+    }
+    if (memory.ok()) {
+      lent_[*memory] = bytes;
+      return *memory;
+    }
     // Also stops what comes after from being launched with this null pointer.
     if (out_of_memory_.empty()) out_of_memory_ = memory.error().message;
     queue_->fail(memory.error().message);
     return nullptr;
   }
-  void free(void* at) override { kernels::cuda_free(at); }
+  void free(void* at) override {
+    const auto lent = lent_.find(at);
+    CKPT_ASSERT(lent != lent_.end());
+    spare_.emplace(lent->second, at);
+    lent_.erase(lent);
+  }
   void upload(void* to, std::span<const std::byte> from) override {
     queue_->upload(to, from.data(), from.size());
   }
   Status download(std::span<std::byte> to, const void* from) override {
-    kernels::copy(*queue_, to.data(), from, to.size());
-    return synchronize();
+    // Into memory that stays if the wait for it is given up, and that the copy does not wait for.
+    if (landing_.size() < to.size()) {
+      CKPT_TRY(synchronize());
+      CKPT_ASSIGN(landing_,
+                  kernels::PinnedArray<std::byte>::make(std::max(2 * to.size(), kLandingBytesMin)));
+    }
+    kernels::copy(*queue_, landing_.data(), from, to.size());
+    CKPT_TRY(synchronize());
+    std::memcpy(to.data(), landing_.data(), to.size());
+    return {};
   }
   void zero(void* at, size_t bytes) override { kernels::zero(*queue_, at, bytes); }
   void copy(void* to, const void* from, size_t bytes) override {
@@ -134,11 +174,21 @@ class CudaDevice : public Device {
     return loss;
   }
 
+ private:
+  void free_spare() {
+    for (const auto& [bytes, at] : spare_) kernels::cuda_free(at);
+    spare_.clear();
+  }
+
+  std::map<void*, size_t> lent_;
+  std::multimap<size_t, void*> spare_;
+
  protected:
   const CudaDeviceOptions options_;
   kernels::CudaDeviceScope current_;
   std::unique_ptr<CudaQueue> queue_;
   kernels::DeviceArray<kernels::CrossEntropySum> loss_;
+  kernels::PinnedArray<std::byte> landing_;
   std::string out_of_memory_;
 };
 

@@ -44,6 +44,11 @@ Status check_device(const std::string& text, Precision precision) {
                     text);
 }
 
+bool has_own_gpu(const std::string& text, uint32_t ranks) {
+  std::string reason;
+  return text == kCuda && ranks > 1 && static_cast<uint32_t>(count_cuda_devices(&reason)) >= ranks;
+}
+
 Result<std::unique_ptr<Device>> make_rank_device(const std::string& text, Precision precision,
                                                  uint32_t rank, uint32_t timeout_ms) {
   CKPT_TRY(check_device(text, precision));

@@ -17,4 +17,7 @@ Status check_device(const std::string& text, Precision precision);
 Result<std::unique_ptr<Device>> make_rank_device(const std::string& text, Precision precision,
                                                  uint32_t rank, uint32_t timeout_ms);
 
+// Whether that gives each of so many ranks a GPU that no other has. The same on all of them.
+bool has_own_gpu(const std::string& text, uint32_t ranks);
+
 }  // namespace moetrain

@@ -85,7 +85,7 @@ Result<RankRun::Ending> RankRun::run_epoch() {
   epoch_ = epoch.epoch;
   events_.write({.kind = Kind::kConnecting, .epoch = epoch_});
   report_snapshots();  // an epoch opens when all snapshots of the one before are settled
-  Result<std::unique_ptr<Comm>> comm = member_->connect(epoch);
+  Result<std::unique_ptr<Comm>> comm = member_->connect(epoch, *device_);
   if (!comm.ok()) {
     if (!is_group_loss(comm.error())) return comm.error();
     return leave_group(nullptr, comm.error().message);

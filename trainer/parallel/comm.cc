@@ -7,20 +7,20 @@ namespace moetrain {
 
 namespace {
 
-std::vector<int64_t> in_bytes(std::span<const int64_t> counts, Type type) {
-  std::vector<int64_t> bytes;
-  for (const int64_t count : counts) {
-    bytes.push_back(count * static_cast<int64_t>(bytes_of(type)));
-  }
-  return bytes;
-}
-
 std::span<std::byte> host_bytes(Tensor& tensor) { return {tensor.data(), tensor.bytes()}; }
 std::span<const std::byte> host_bytes(const Tensor& tensor) {
   return {tensor.data(), tensor.bytes()};
 }
 
 }  // namespace
+
+std::vector<int64_t> counts_in_bytes(std::span<const int64_t> counts, Type type) {
+  std::vector<int64_t> bytes;
+  for (const int64_t count : counts) {
+    bytes.push_back(count * static_cast<int64_t>(bytes_of(type)));
+  }
+  return bytes;
+}
 
 Status Comm::all_reduce_sum(Tensor& values) {
   if (size() == 1 || values.empty()) return {};
@@ -36,8 +36,8 @@ Status Comm::all_reduce_sum(Tensor& values) {
 
 Status Comm::all_to_all_v(const Tensor& send, std::span<const int64_t> send_counts, Tensor& recv,
                           std::span<const int64_t> recv_counts) {
-  const std::vector<int64_t> sent = in_bytes(send_counts, send.type());
-  const std::vector<int64_t> received = in_bytes(recv_counts, recv.type());
+  const std::vector<int64_t> sent = counts_in_bytes(send_counts, send.type());
+  const std::vector<int64_t> received = counts_in_bytes(recv_counts, recv.type());
   const Device* device = send.device() != nullptr ? send.device() : recv.device();
   if (device == nullptr || device->is_host()) {
     return all_to_all_v(host_bytes(send), sent, host_bytes(recv), received);

@@ -69,6 +69,9 @@ class Comm {
   std::vector<std::byte> host_recv_;
 };
 
+// Counts of elements, as counts of bytes.
+std::vector<int64_t> counts_in_bytes(std::span<const int64_t> counts, Type type);
+
 // Key-value rendezvous through which a gloo group finds itself (ckptd's, per epoch).
 struct Rendezvous {
   std::function<Status(const std::string& key, const std::vector<char>& value)> set;
