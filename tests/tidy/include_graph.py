@@ -45,7 +45,7 @@ RULES = {
     # Pure as well: shared by the trainer, the simulator and the benches.
     "trainer/partial/": ["formats/base/", "trainer/placement/"],
     "trainer/report/": ["formats/base/"],
-    "trainer/checkpoint/": ["formats/base/", "client/include/", "trainer/model/",
+    "trainer/checkpoint/": ["formats/base/", "client/include/", "kernels/queue.h", "trainer/model/",
                             "trainer/parallel/", "trainer/placement/", "trainer/"],
     "trainer/elastic/": ["formats/base/", "client/include/", "trainer/"],
     "trainer/simulate/": ["formats/base/", "trainer/placement/", "trainer/partial/",

@@ -10,6 +10,33 @@ namespace client = ckpt::client;
 
 namespace {
 
+using Answers = std::vector<client::Restored>;
+
+// By the link, where there is one: all but the trainer unit.
+Result<Answers> read_ranges(client::Session& session, const client::RestoreOptions& options,
+                            const std::vector<ckpt_range>& ranges, DeviceLink* link) {
+  if (link == nullptr) return to_result(session.restore(options, ranges));
+  std::vector<ckpt_range> host;
+  std::vector<LinkPiece> device;
+  for (const ckpt_range& range : ranges) {
+    if (range.unit == kTrainerUnit) {
+      host.push_back(range);
+    } else {
+      const std::span<std::byte> bytes(static_cast<std::byte*>(range.data), range.length);
+      device.push_back({range.unit, range.offset, bytes});
+    }
+  }
+  CKPT_ASSIGN(const Answers of_host, to_result(session.restore(options, host)));
+  CKPT_ASSIGN(const Answers of_device, link->restore(options, device));
+  Answers answers;
+  auto next_host = of_host.begin();
+  auto next_device = of_device.begin();
+  for (const ckpt_range& range : ranges) {
+    answers.push_back(range.unit == kTrainerUnit ? *next_host++ : *next_device++);
+  }
+  return answers;
+}
+
 // One range per piece of memory, whole units in order.
 std::vector<ckpt_range> ranges_of(const std::vector<StateUnit>& units,
                                   const std::vector<uint32_t>& unit_ids,
@@ -38,11 +65,11 @@ Result<RestoreSummary> restore_units(client::Session& session, const std::string
                                      const client::ViewPoint& view,
                                      const std::vector<StateUnit>& units,
                                      const std::vector<uint32_t>& unit_ids,
-                                     const StateMemory& memory) {
+                                     const StateMemory& memory, DeviceLink* link) {
   const std::vector<ckpt_range> ranges = ranges_of(units, unit_ids, memory);
   CKPT_ASSIGN(
-      const std::vector<client::Restored> restored,
-      to_result(session.restore({.run = run, .lineage = view.lineage, .step = view.step}, ranges)));
+      const Answers restored,
+      read_ranges(session, {.run = run, .lineage = view.lineage, .step = view.step}, ranges, link));
   RestoreSummary summary;
   for (size_t i = 0; i < ranges.size(); ++i) {
     const uint32_t id = ranges[i].unit;

@@ -7,6 +7,7 @@
 #include <bit>
 #include <chrono>
 
+#include "trainer/checkpoint/device_link.h"
 #include "trainer/checkpoint/restore.h"
 #include "trainer/checkpoint/trainer_state.h"
 #include "trainer/elastic/rank_device.h"
@@ -64,6 +65,10 @@ Status RankRun::prepare() {
   trainer_.emplace(options_.config, corpus_->train());
   const uint64_t share = bytes_of_rank(snapshot_plan(units_, placement_), options_.rank);
   CKPT_ASSIGN(member_, Member::open(options_, units_, share));
+  if (!device_->is_host()) {
+    CKPT_ASSIGN(link_,
+                make_cuda_link(member_->session(), *device_, options_.collective_timeout_ms));
+  }
   return {};
 }
 
@@ -90,8 +95,8 @@ Result<RankRun::Ending> RankRun::run_epoch() {
     if (!is_group_loss(comm.error())) return comm.error();
     return leave_group(nullptr, comm.error().message);
   }
-  snapshotter_.emplace(member_->session(), units_, snapshot_plan(units_, placement_),
-                       options_.rank);
+  snapshotter_.emplace(member_->session(), units_, snapshot_plan(units_, placement_), options_.rank,
+                       link_.get());
   Result<Ending> ending = Ending::kSaved;
   const Status restored = restore(epoch);
   if (!restored.ok()) {
@@ -109,9 +114,11 @@ Status RankRun::restore(const client::Epoch& epoch) {
   RankEvent event{.kind = Kind::kTraining, .epoch = epoch.epoch, .lineage = epoch.lineage};
   if (epoch.resume) {
     events_.write({.kind = Kind::kRestoring, .epoch = epoch.epoch});
-    CKPT_ASSIGN(const RestoreSummary summary,
-                restore_units(member_->session(), options_.run, *epoch.resume, units_,
-                              units_of_rank(units_, placement_, options_.rank), *memory_));
+    CKPT_ASSIGN(
+        const RestoreSummary summary,
+        restore_units(member_->session(), options_.run, *epoch.resume, units_,
+                      units_of_rank(units_, placement_, options_.rank), *memory_, link_.get()));
+    model_->parameters_changed();
     CKPT_TRY(take_over(*epoch.resume));
     for (const std::string& note : summary.notes) events_.log(where() + ": " + note);
     event.resumed = true;
@@ -166,6 +173,7 @@ RankRun::Ending RankRun::leave_group(Comm* comm, const std::string& reason) {
 
 Result<RankRun::Boundary> RankRun::meet(Comm& comm) {
   member_->poll();
+  CKPT_TRY(snapshotter_->poll());
   report_snapshots();
   std::vector<int64_t> mine = {stop_.load() ? 1 : 0, member_->connected() ? 0 : 1,
                                static_cast<int64_t>(failed_snapshot_)};
@@ -183,7 +191,10 @@ Result<RankRun::Ending> RankRun::train(Comm& comm) {
   for (;;) {
     const Result<Boundary> boundary = meet(comm);
     if (const auto over = member_->epoch_over()) return leave_group(&comm, *over);
-    if (!boundary.ok()) return leave_group(&comm, boundary.error().message);
+    if (!boundary.ok()) {
+      if (!is_group_loss(boundary.error())) return boundary.error();
+      return leave_group(&comm, boundary.error().message);
+    }
     if (boundary->failed_snapshot != 0) {
       snapshotter_->abandon(boundary->failed_snapshot, "another rank could not contribute");
       // Unless a newer one is on its way, the state is as unsaved as before.
@@ -208,14 +219,16 @@ Result<RankRun::Ending> RankRun::train(Comm& comm) {
 
 Status RankRun::one_step(Comm& comm) {
   const auto begin = Clock::now();
-  const auto kill_if_asked = [&](uint64_t step) {
+  const auto before_update = [&](uint64_t step) -> Status {
     const auto& at = options_.kill_at;
-    if (std::find(at.begin(), at.end(), step) == at.end()) return;
-    events_.write({.kind = Kind::kDying, .step = step});
-    ::kill(::getpid(), SIGKILL);
+    if (std::find(at.begin(), at.end(), step) != at.end()) {
+      events_.write({.kind = Kind::kDying, .step = step});
+      ::kill(::getpid(), SIGKILL);
+    }
+    return snapshotter_->state_free();
   };
   std::optional<EpochWatch::Loan> loan(std::in_place, *watch_);
-  CKPT_ASSIGN(const StepResult result, trainer_->step(comm, *model_, progress_, kill_if_asked));
+  CKPT_ASSIGN(const StepResult result, trainer_->step(comm, *model_, progress_, before_update));
   loan.reset();
   last_loss_ = result.loss;
   events_.write({.kind = Kind::kStep,

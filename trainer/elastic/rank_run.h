@@ -64,6 +64,7 @@ class RankRun {
   std::optional<StateMemory> memory_;
   std::optional<Trainer> trainer_;
   std::optional<Member> member_;
+  std::unique_ptr<DeviceLink> link_;  // where the device is a GPU
   Progress progress_;
 
   // Of the current epoch.
