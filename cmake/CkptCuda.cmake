@@ -12,3 +12,15 @@ endif()
 enable_language(CUDA)
 # CMake 3.25 knows no C++20 for nvcc: targets say -std=c++20 themselves.
 find_package(CUDAToolkit REQUIRED)
+# NCCL comes beside CUDA or from a package of its own. Without it the GPUs of several ranks exchange
+# what they must through host memory.
+find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+find_library(NCCL_LIBRARY nccl HINTS "${CUDAToolkit_BIN_DIR}/.." PATH_SUFFIXES lib lib64)
+if(NCCL_INCLUDE_DIR AND NCCL_LIBRARY)
+  set(CKPT_NCCL ON)
+  add_library(ckpt_nccl INTERFACE)
+  target_include_directories(ckpt_nccl SYSTEM INTERFACE "${NCCL_INCLUDE_DIR}")
+  target_link_libraries(ckpt_nccl INTERFACE "${NCCL_LIBRARY}" CUDA::cudart)
+else()
+  message(STATUS "NCCL: not found")
+endif()

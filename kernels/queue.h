@@ -48,12 +48,16 @@ class CudaQueue {
   // Copies to device memory from host memory, which may change as soon as the call returns.
   void upload(void* to, const void* from, size_t bytes);
 
-  // Remembers the first failure. `error` is a cudaError_t.
+  // Remembers the first failure.
+  void fail(std::string what);
+  // The same, if `error`, a cudaError_t, is one.
   void note(int error, const char* what);
   // The same for a cublasStatus_t.
   void note_blas(int status, const char* what);
   // The first failure since the last wait(), so far. Does not wait.
   const std::optional<std::string>& failed() const { return failure_; }
+  // The same, and forgets it. Does not wait.
+  std::optional<std::string> take_failure();
   // Waits until all is done. The first failure since the last call, if there was one.
   std::optional<std::string> wait();
 

@@ -54,10 +54,10 @@ class Trainer {
   Trainer(const TrainConfig& config, std::span<const uint8_t> text);
 
   // Step progress.step + 1. A collective. `before_update` runs when the gradients are complete and
-  // nothing has changed yet. After an error neither parameters nor `progress` have changed, on this
-  // rank; other ranks may have completed the step.
+  // nothing has changed yet; its error is the step's. After an error neither parameters nor
+  // `progress` have changed, on this rank; other ranks may have completed the step.
   Result<StepResult> step(Comm& comm, Model& model, Progress& progress,
-                          const std::function<void(uint64_t step)>& before_update = {});
+                          const std::function<Status(uint64_t step)>& before_update = {});
 
  private:
   Result<double> forward_backward(Comm& comm, Model& model, uint64_t step);

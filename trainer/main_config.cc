@@ -37,6 +37,10 @@ void ConfigFlags::add_to(CLI::App& command) {
   command.add_option("--idle-experts", idle_experts, "Experts without a token: update, skip")
       ->check(CLI::IsMember({"update", "skip"}))
       ->group(training);
+  command
+      .add_option("--precision", precision, "Of matrix products: fp32, bf16 (with --device cuda)")
+      ->check(CLI::IsMember({"fp32", "bf16"}))
+      ->group(training);
 }
 
 Result<TrainConfig> ConfigFlags::apply(TrainConfig base) const {
@@ -73,6 +77,7 @@ Result<TrainConfig> ConfigFlags::apply(TrainConfig base) const {
   if (idle_experts) {
     base.adamw.idle_experts = *idle_experts == "skip" ? IdleExperts::kSkip : IdleExperts::kUpdate;
   }
+  if (precision) base.precision = *precision == "bf16" ? Precision::kBf16 : Precision::kFp32;
   return base;
 }
 

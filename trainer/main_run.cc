@@ -12,6 +12,7 @@
 #include "trainer/checkpoint/saved_run.h"
 #include "trainer/data.h"
 #include "trainer/elastic/rank.h"
+#include "trainer/elastic/rank_device.h"
 #include "trainer/elastic/stop_signals.h"
 #include "trainer/elastic/supervisor.h"
 #include "trainer/main.h"
@@ -223,6 +224,7 @@ Status settle(RunFlags& flags, const std::optional<std::string>& view, const Cor
   }
   CKPT_TRY(validate(begin.config, rank.ranks));
   CKPT_TRY(validate(rank.partial, begin.config.model.experts));
+  CKPT_TRY(check_device(rank.device, begin.config.precision));
   CKPT_TRY(corpus.check_fits(begin.config.model.seq_len));
   CKPT_TRY(check_kills(flags.options, begin.step + 1));
   return supervisor.settle(begin.config);
@@ -237,6 +239,7 @@ Result<int> run(RunFlags& flags) {
   if (!view) {
     CKPT_TRY(validate(rank.config, rank.ranks));
     CKPT_TRY(validate(rank.partial, rank.config.model.experts));
+    CKPT_TRY(check_device(rank.device, rank.config.precision));
     CKPT_TRY(check_kills(flags.options, 1));
   }
   CKPT_ASSIGN(std::optional<Corpus> corpus, load_data(rank));
@@ -282,6 +285,8 @@ void add_flags(CLI::App& command, RunFlags& flags) {
       ->capture_default_str();
   command.add_option("--socket", rank.socket, "A running ckptd; default: one of our own")
       ->envname("CKPTD_SOCKET");
+  command.add_option("--device", rank.device, "cpu, cuda (a GPU for each rank) or cuda:N")
+      ->capture_default_str();
   command.add_option("--resume", flags.resume, "Go on from a step of the run, or from 'latest'");
   command.add_option("--checkpoint-every", rank.checkpoint_every, "Steps; 0: only the last one")
       ->capture_default_str();

@@ -11,9 +11,8 @@ namespace {
 
 void update(Parameter& parameter, ckpt::kernels::AdamWStep step) {
   if (parameter.spec.is_norm) step.weight_decay = 0;
-  ckpt::kernels::adamw_update(step, static_cast<int64_t>(parameter.value.size()),
-                              parameter.grad.data(), parameter.value.data(), parameter.m.data(),
-                              parameter.v.data());
+  parameter.value.device()->adamw_update(step, parameter.grad, parameter.value, parameter.m,
+                                         parameter.v, parameter.rounded);
 }
 
 }  // namespace

@@ -36,6 +36,7 @@ json training_json(const TrainConfig& config) {
   json out;
   visit_training(config, [&](const char* name, const auto& field) { out[name] = field; });
   out["idle_experts"] = config.adamw.idle_experts == IdleExperts::kSkip ? "skip" : "update";
+  out["precision"] = config.precision == Precision::kBf16 ? "bf16" : "fp32";
   return out;
 }
 
@@ -121,6 +122,10 @@ Result<TrainConfig> parse_train_config(std::string_view text, const std::string&
   const json idle = training.value("idle_experts", json("update"));
   if (idle != "update" && idle != "skip") return bad("training.idle_experts is unknown");
   config.adamw.idle_experts = idle == "skip" ? IdleExperts::kSkip : IdleExperts::kUpdate;
+  const json precision =
+      training.value("precision", json("fp32"));  // runs from before had no other
+  if (precision != "fp32" && precision != "bf16") return bad("training.precision is unknown");
+  config.precision = precision == "bf16" ? Precision::kBf16 : Precision::kFp32;
   return config;
 }
 

@@ -21,6 +21,7 @@ struct TrainConfig {
   uint32_t batch = 4;          // sequences of a micro-batch, divided among the ranks
   AdamWOptions adamw;
   ScheduleOptions schedule;
+  Precision precision = Precision::kFp32;
 
   uint64_t sequences_per_step() const { return uint64_t{micro_batches} * batch; }
   uint64_t tokens_per_step() const { return sequences_per_step() * model.seq_len; }

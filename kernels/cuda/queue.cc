@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstring>
 #include <thread>
+#include <utility>
 
 namespace ckpt::kernels {
 
@@ -120,6 +121,32 @@ Status come_to_rest(CudaQueue& queue, uint32_t timeout_ms) {
   return {};
 }
 
+Status synchronize(CudaQueue& queue, const std::function<Status()>& go_on) {
+  while (!queue.failed()) {
+    const cudaError_t state = cudaStreamQuery(queue.stream());
+    if (state == cudaSuccess) break;
+    if (state != cudaErrorNotReady) {
+      queue.note(state, "what was queued");
+      break;
+    }
+    (void)cudaGetLastError();
+    CKPT_TRY(go_on());
+  }
+  const std::optional<std::string> failure = queue.take_failure();
+  if (!failure) return {};
+  return make_error(ErrorCode::kIo, "CUDA device {}: {}", queue.device(), *failure);
+}
+
+void copy(CudaQueue& queue, void* to, const void* from, size_t bytes) {
+  if (queue.failed()) return;
+  queue.note(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, queue.stream()), "a copy");
+}
+
+void zero(CudaQueue& queue, void* at, size_t bytes) {
+  if (queue.failed()) return;
+  queue.note(cudaMemsetAsync(at, 0, bytes, queue.stream()), "zeros");
+}
+
 Status download(CudaQueue& queue, void* to, const void* from, size_t bytes) {
   queue.note(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, queue.stream()),
              "a download");
@@ -175,12 +202,19 @@ void CudaQueue::upload(void* to, const void* from, size_t bytes) {
 void CudaQueue::note(int error, const char* what) {
   if (error == cudaSuccess) return;
   (void)cudaGetLastError();  // whoever shares the run time would take it for its own
-  if (failure_) return;
-  failure_ = fmt::format("{}: {}", what, cudaGetErrorString(static_cast<cudaError_t>(error)));
+  fail(fmt::format("{}: {}", what, cudaGetErrorString(static_cast<cudaError_t>(error))));
+}
+
+void CudaQueue::fail(std::string what) {
+  if (!failure_) failure_ = std::move(what);
 }
 
 std::optional<std::string> CudaQueue::wait() {
   note(cudaStreamSynchronize(stream_), "what was queued");
+  return take_failure();
+}
+
+std::optional<std::string> CudaQueue::take_failure() {
   return std::exchange(failure_, std::nullopt);
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -41,8 +42,16 @@ Status synchronize(CudaQueue& queue);
 // After a failure: waits until nothing of the queue runs any more, timeout_ms at most, and forgets
 // what has failed. An error if it may still run: kDeadlineExceeded, or what the device says.
 Status come_to_rest(CudaQueue& queue, uint32_t timeout_ms);
+// The same, but asks again and again instead of waiting: `go_on` is called between two questions
+// and ends the wait by the error it returns. The work stays queued then.
+Status synchronize(CudaQueue& queue, const std::function<Status()>& go_on);
 // Copies to host memory; there when the call returns. Errors: those of synchronize().
 Status download(CudaQueue& queue, void* to, const void* from, size_t bytes);
+
+// Puts a copy between any two places of device memory, or zeros, into the queue. A failure is said
+// by the next synchronize().
+void copy(CudaQueue& queue, void* to, const void* from, size_t bytes);
+void zero(CudaQueue& queue, void* at, size_t bytes);
 
 // Memory of the current device. kResourceExhausted with the size.
 Result<void*> cuda_allocate(size_t bytes);

@@ -22,7 +22,9 @@ constexpr double kTolerance = 1e-5;
 void load(Parameter& parameter, const GoldenCase& golden) {
   const std::vector<double>& values = golden.at("initial/" + parameter.spec.name);
   ASSERT_EQ(values.size(), parameter.value.size()) << parameter.spec.name;
-  std::copy(values.begin(), values.end(), parameter.value.begin());
+  const std::vector<float> floats(values.begin(), values.end());
+  parameter.value.write(std::span<const float>(floats));
+  parameter.value_changed();
 }
 
 // Sequences of a micro-batch dealt to ranks in order, as evenly as possible: 3 for 2 ranks is 1, 2.
@@ -54,16 +56,16 @@ class Replay {
   void run() {
     auto placement = static_placement(golden_.config.layers, golden_.config.experts, comm_.size());
     ASSERT_TRUE(placement.ok()) << placement.error().message;
-    auto store = make_replicated_store(golden_.config, *placement, comm_.rank());
+    auto store = make_replicated_store(*device_, golden_.config, *placement, comm_.rank());
     ASSERT_TRUE(store.ok()) << store.error().message;
-    auto model = Model::create(golden_.config, std::move(*store));
+    auto model = Model::create(*device_, golden_.config, std::move(*store));
     ASSERT_TRUE(model.ok()) << model.error().message;
     model_ = std::move(*model);
     for (Parameter* parameter : model_->parameters()) load(*parameter, golden_);
     compare_logits();
     for (uint32_t step = 0; step < golden_.steps; ++step) train_step(step);
     for (const Parameter* parameter : model_->parameters()) {
-      compare(parameter->value, "final/" + parameter->spec.name);
+      compare(*parameter->value.read<float>(), "final/" + parameter->spec.name);
     }
   }
 
@@ -136,7 +138,7 @@ class Replay {
     compare_number(summary->norm, "norms", step);
     if (step == 0) {
       for (const Parameter* parameter : model_->parameters()) {
-        compare(parameter->grad, "grad/" + parameter->spec.name);
+        compare(*parameter->grad.read<float>(), "grad/" + parameter->spec.name);
       }
     }
     adamw_step(*model_, golden_.optimizer,
@@ -148,6 +150,7 @@ class Replay {
   const GoldenCase& golden_;
   Comm& comm_;
   std::mutex& mutex_;
+  const std::unique_ptr<Device> device_ = make_cpu_device();
   std::unique_ptr<Model> model_;
 };
 

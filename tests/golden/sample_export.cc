@@ -31,7 +31,7 @@ Status write_weights(Model& model, const std::string& path) {
   std::string data;
   for (const Parameter* parameter : model.parameters()) {
     tensors.push_back({parameter->spec.name, ckpt::DType::kF32, parameter->spec.shape, 0, 0});
-    data += ckpt::as_text(std::as_bytes(std::span(parameter->value)));
+    data += ckpt::as_text(std::as_bytes(parameter->value.host<float>()));
   }
   CKPT_ASSIGN(const auto header, ckpt::safetensors::make_header(tensors, {{"format", "pt"}}));
   return write_file(path, std::string(ckpt::as_text(header)) + data);
@@ -39,8 +39,9 @@ Status write_weights(Model& model, const std::string& path) {
 
 Status write_sample(const std::string& folder, const ModelConfig& config) {
   CKPT_ASSIGN(const auto placement, static_placement(config.layers, config.experts, 1));
-  CKPT_ASSIGN(auto store, make_replicated_store(config, placement, 0));
-  CKPT_ASSIGN(const auto model, Model::create(config, std::move(store)));
+  const std::unique_ptr<Device> device = make_cpu_device();
+  CKPT_ASSIGN(auto store, make_replicated_store(*device, config, placement, 0));
+  CKPT_ASSIGN(const auto model, Model::create(*device, config, std::move(store)));
   model->initialise(/*seed=*/1);
   std::vector<int32_t> tokens;
   for (uint32_t i = 0; i < config.seq_len; ++i) {

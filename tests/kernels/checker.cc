@@ -26,8 +26,8 @@ void Checker::expect_done() {
 
 std::vector<Check> all_checks() {
   std::vector<Check> all;
-  for (const auto& list :
-       {pack_checks(), byte_checks(), kernel_checks(), dense_checks(), moe_checks()}) {
+  for (const auto& list : {pack_checks(), byte_checks(), kernel_checks(), dense_checks(),
+                           moe_checks(), sums_checks()}) {
     all.insert(all.end(), list.begin(), list.end());
   }
   return all;

@@ -83,6 +83,7 @@ std::vector<Check> dense_checks();   // AdamW, casts, ...: dense_checks.cc
 std::vector<Check> moe_checks();     // moe_checks.cc
 std::vector<Check> pack_checks();    // pack_checks.cc
 std::vector<Check> byte_checks();    // byte planes and deltas: byte_checks.cc
+std::vector<Check> sums_checks();    // sums_checks.cc
 // All of them.
 std::vector<Check> all_checks();
 // What is wrong with the backend by one check; `queue` is only for Backend::kCuda.

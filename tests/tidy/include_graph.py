@@ -39,14 +39,15 @@ RULES = {
                       "ckptd/observe/"],
     "ckptd/main": ["formats/", "ckptd/"],
     # The trainer sees formats/base, kernels, and of the client only <ckpt/...>.
-    "trainer/model/": ["formats/base/", "kernels/", "trainer/parallel/", "trainer/philox.h"],
+    "trainer/device/": ["formats/base/", "kernels/"],
+    "trainer/model/": ["formats/base/", "trainer/device/", "trainer/parallel/"],
     # parallel moves the model's parameters between ranks; its expert stores hold them.
-    "trainer/parallel/": ["formats/base/", "kernels/", "trainer/model/"],
+    "trainer/parallel/": ["formats/base/", "trainer/device/", "trainer/model/"],
     "trainer/placement/": ["formats/base/"],
     # Pure as well: shared by the trainer, the simulator and the benches.
     "trainer/partial/": ["formats/base/", "trainer/placement/"],
     "trainer/report/": ["formats/base/"],
-    "trainer/checkpoint/": ["formats/base/", "client/include/", "trainer/model/",
+    "trainer/checkpoint/": ["formats/base/", "client/include/", "kernels/queue.h", "trainer/model/",
                             "trainer/parallel/", "trainer/placement/", "trainer/"],
     "trainer/elastic/": ["formats/base/", "client/include/", "trainer/"],
     "trainer/simulate/": ["formats/base/", "trainer/placement/", "trainer/partial/",

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "formats/base/result.h"
+#include "trainer/checkpoint/device_link.h"
 #include "trainer/checkpoint/state_memory.h"
 
 namespace moetrain {
@@ -21,11 +22,12 @@ struct RestoreSummary {
 // Fills the memory of the given units as of the view. Every byte has been checked against its CRC
 // when this returns. A unit whose own version cannot be read comes from an older one, which the
 // summary says; the trainer unit may not: without it nobody knows where the run stands (kCorrupt).
-// After an error the memory is undefined.
+// After an error the memory is undefined. `link`: the way to what is not in host memory,
+// where the device is a GPU. The model must be told: Model::parameters_changed().
 Result<RestoreSummary> restore_units(ckpt::client::Session& session, const std::string& run,
                                      const ckpt::client::ViewPoint& view,
                                      const std::vector<StateUnit>& units,
                                      const std::vector<uint32_t>& unit_ids,
-                                     const StateMemory& memory);
+                                     const StateMemory& memory, DeviceLink* link = nullptr);
 
 }  // namespace moetrain

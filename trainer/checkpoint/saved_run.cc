@@ -93,9 +93,10 @@ Result<LoadedModel> load_saved_model(const std::string& socket, const std::strin
   const ModelConfig& shape = saved.config.model;
   const std::vector<StateUnit> units = state_units(shape);
   CKPT_ASSIGN(const ExpertPlacement placement, static_placement(shape.layers, shape.experts, 1));
-  CKPT_ASSIGN(auto store, make_replicated_store(shape, placement, 0));
   LoadedModel loaded;
-  CKPT_ASSIGN(loaded.model, Model::create(shape, std::move(store)));
+  loaded.device = make_cpu_device();
+  CKPT_ASSIGN(auto store, make_replicated_store(*loaded.device, shape, placement, 0));
+  CKPT_ASSIGN(loaded.model, Model::create(*loaded.device, shape, std::move(store)));
   const ArenaSize arena = arena_size(0);  // the windows of a restore are all that is needed
   CKPT_ASSIGN(client::Session session,
               to_result(client::Session::open({.socket = socket,
@@ -112,6 +113,7 @@ Result<LoadedModel> load_saved_model(const std::string& socket, const std::strin
   CKPT_ASSIGN(RestoreSummary summary,
               restore_units(session, run, {saved.lineage, saved.step}, units,
                             units_of_rank(units, placement, 0), memory));
+  loaded.model->parameters_changed();
   loaded.notes = std::move(summary.notes);
   return loaded;
 }

@@ -29,10 +29,11 @@ Result<SavedRun> find_saved_run(const std::string& socket, const std::string& ru
                                 const std::string& view);
 
 struct LoadedModel {
+  std::unique_ptr<Device> device;
   std::unique_ptr<Model> model;
   std::vector<std::string> notes;  // units that come from an older step, and why
 };
-// The whole model as of the view, on one rank.
+// The whole model as of the view, on one rank and the host.
 Result<LoadedModel> load_saved_model(const std::string& socket, const std::string& run,
                                      const SavedRun& saved);
 

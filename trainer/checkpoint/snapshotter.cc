@@ -21,6 +21,15 @@ double ms_since(Clock::time_point begin) {
 
 }  // namespace
 
+Snapshotter::~Snapshotter() {
+  // libckpt_cuda needs the handles of what it has not ended.
+  if (link_ != nullptr) (void)link_->drain(kLinkTimeoutMs);
+}
+
+Status Snapshotter::state_free() { return link_ == nullptr ? Status() : link_->wait_gathered(); }
+
+Status Snapshotter::poll() { return link_ == nullptr ? Status() : link_->poll(); }
+
 // Bounds what is in flight. The oldest snapshot stays in the queue, so that it is reported.
 Status Snapshotter::make_room(uint64_t step, const BackPressure& pressure) {
   const auto is_open = [](const InFlight& snapshot) {
@@ -33,6 +42,7 @@ Status Snapshotter::make_room(uint64_t step, const BackPressure& pressure) {
     return make_error(ErrorCode::kResourceExhausted,
                       "step {}: the snapshot of step {} is still being written", step, oldest.step);
   }
+  if (link_ != nullptr) CKPT_TRY(link_->drain(kLinkTimeoutMs));
   Status waited = to_status(oldest.handle.wait(CKPT_LEVEL_DURABLE, pressure.wait_ms_max));
   if (waited.ok() || oldest.handle.info().level == CKPT_LEVEL_FAILED) return {};
   return waited;
@@ -40,15 +50,20 @@ Status Snapshotter::make_room(uint64_t step, const BackPressure& pressure) {
 
 Status Snapshotter::fill(client::Snapshot& snapshot, const std::vector<ckpt_fragment>& fragments,
                          const StateMemory& memory) {
+  std::vector<LinkPiece> staged;
   for (const ckpt_fragment& fragment : fragments) {
     if (fragment.rank != rank_) continue;
     for (const MemoryPiece& piece :
          memory.pieces(fragment.unit, fragment.offset, fragment.length)) {
+      if (link_ != nullptr) {
+        staged.push_back({fragment.unit, piece.offset, piece.bytes, piece.on_host});
+        continue;
+      }
       CKPT_TRY(to_status(
           snapshot.write(fragment.unit, piece.offset, piece.bytes.data(), piece.bytes.size())));
     }
   }
-  return to_status(snapshot.end());
+  return link_ != nullptr ? link_->stage(snapshot, staged) : to_status(snapshot.end());
 }
 
 Status Snapshotter::take(Request request, const StateMemory& memory, const BackPressure& pressure) {
@@ -109,6 +124,7 @@ Result<SnapshotOutcome> Snapshotter::wait(uint64_t step, uint32_t timeout_ms) {
   if (found == in_flight_.end()) {
     return make_error(ErrorCode::kFailedPrecondition, "step {}: no snapshot is in flight", step);
   }
+  if (link_ != nullptr) CKPT_TRY(link_->drain(timeout_ms));
   const Status waited = to_status(found->handle.wait(CKPT_LEVEL_DURABLE, timeout_ms));
   const SnapshotOutcome outcome = outcome_of(*found);
   if (found->handle.info().level >= CKPT_LEVEL_DURABLE) in_flight_.erase(found);
@@ -118,6 +134,7 @@ Result<SnapshotOutcome> Snapshotter::wait(uint64_t step, uint32_t timeout_ms) {
 
 std::vector<SnapshotOutcome> Snapshotter::drain(uint32_t timeout_ms) {
   const auto begin = Clock::now();
+  if (link_ != nullptr) (void)link_->drain(timeout_ms);
   for (InFlight& snapshot : in_flight_) {
     const double left_ms = std::max(timeout_ms - ms_since(begin), 1.0);
     (void)snapshot.handle.wait(CKPT_LEVEL_DURABLE, static_cast<uint32_t>(left_ms));

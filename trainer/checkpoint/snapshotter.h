@@ -1,9 +1,11 @@
 // Snapshotter: takes one rank's share of snapshots, asynchronously.
 //
-// take() blocks for the copy into the arena (and, by policy, for slabs); writing, committing and
-// the answer come later, seen through Session::poll() and settled(). A snapshot that fails is an
+// take() blocks for the copy into the arena (and, by policy, for slabs), or, where the state is on
+// a GPU, for no copy at all: state_free() then holds the device. Writing, committing and the answer
+// come later, seen through Session::poll() and settled(). A snapshot that fails is an
 // event to be reported, never a reason to stop training. Lives as long as one epoch; destroying it
-// gives up the handles: snapshots that were handed over go on by themselves.
+// gives up the handles: snapshots that were handed over go on by themselves. What is still on its
+// way from a GPU is waited for first, kLinkTimeoutMs at most.
 #pragma once
 
 #include <ckpt/client.hpp>
@@ -13,6 +15,7 @@
 #include <vector>
 
 #include "formats/base/result.h"
+#include "trainer/checkpoint/device_link.h"
 #include "trainer/checkpoint/state_memory.h"
 
 namespace moetrain {
@@ -36,8 +39,11 @@ class Snapshotter {
     // of it for each further slab.
     uint32_t wait_ms_max = 10'000;
   };
-  // The session outlives it; an epoch has been joined.
-  Snapshotter(ckpt::client::Session& session, uint32_t rank) : session_(session), rank_(rank) {}
+  // Session and link outlive it; an epoch has been joined. `link` is null where the state is in
+  // host memory.
+  Snapshotter(ckpt::client::Session& session, uint32_t rank, DeviceLink* link = nullptr)
+      : session_(session), rank_(rank), link_(link) {}
+  ~Snapshotter();
 
   // What to take, the same on every rank but for what only one rank gives.
   struct Request {
@@ -53,6 +59,11 @@ class Snapshotter {
   // epoch takes the same steps. On failure this rank's part is abandoned and nothing is in flight
   // for the step; the other ranks should abandon theirs.
   Status take(Request request, const StateMemory& memory, const BackPressure& pressure);
+
+  // Before the state is changed: what take() has not copied yet, the device copies first.
+  Status state_free();
+  // Hands over what has come from the device. An error is the device's.
+  Status poll();
 
   // Those that are durable or failed since the last call. Looks at no socket: poll the session.
   std::vector<SnapshotOutcome> settled();
@@ -77,6 +88,8 @@ class Snapshotter {
   };
   // The daemon keeps four of a run open; one place stays free for a late abort.
   static constexpr size_t kInFlightMax = 3;
+  // For what is on its way to reach the arena. Tens of gigabytes do in a second.
+  static constexpr uint32_t kLinkTimeoutMs = 10'000;
 
   Status make_room(uint64_t step, const BackPressure& pressure);
   Status fill(ckpt::client::Snapshot& snapshot, const std::vector<ckpt_fragment>& fragments,
@@ -85,6 +98,7 @@ class Snapshotter {
 
   ckpt::client::Session& session_;
   const uint32_t rank_;
+  DeviceLink* const link_;
   std::deque<InFlight> in_flight_;
 };
 

@@ -9,14 +9,16 @@ namespace moetrain {
 
 namespace {
 
+std::span<std::byte> bytes_of(Tensor& tensor) { return {tensor.data(), tensor.bytes()}; }
+
 std::span<std::byte> buffer_of(Parameter& parameter, StateBuffer buffer) {
   switch (buffer) {
     case StateBuffer::kValue:
-      return std::as_writable_bytes(std::span(parameter.value));
+      return bytes_of(parameter.value);
     case StateBuffer::kFirstMoment:
-      return std::as_writable_bytes(std::span(parameter.m));
+      return bytes_of(parameter.m);
     case StateBuffer::kSecondMoment:
-      return std::as_writable_bytes(std::span(parameter.v));
+      return bytes_of(parameter.v);
     case StateBuffer::kStamp:
       break;  // no parameter's
   }
@@ -49,7 +51,7 @@ std::vector<MemoryPiece> StateMemory::pieces(uint32_t unit, uint64_t offset,
                                              uint64_t length) const {
   const StateUnit& state = units_.at(unit);
   CKPT_ASSERT_MSG(ckpt::base::range_fits(offset, length, state.bytes), state.name);
-  if (unit == kTrainerUnit) return {{offset, trainer_unit_.subspan(offset, length)}};
+  if (unit == kTrainerUnit) return {{offset, trainer_unit_.subspan(offset, length), true}};
   std::vector<MemoryPiece> pieces;
   for (const UnitTensor& tensor : state.tensors) {
     const uint64_t begin = std::max(offset, tensor.offset);
@@ -57,7 +59,8 @@ std::vector<MemoryPiece> StateMemory::pieces(uint32_t unit, uint64_t offset,
     if (begin >= end) continue;
     const std::span<std::byte> memory = memory_of(state, tensor);
     CKPT_ASSERT_MSG(memory.size() == tensor.bytes, tensor.parameter);
-    pieces.push_back({begin, memory.subspan(begin - tensor.offset, end - begin)});
+    pieces.push_back({begin, memory.subspan(begin - tensor.offset, end - begin),
+                      tensor.buffer == StateBuffer::kStamp});
   }
   return pieces;
 }

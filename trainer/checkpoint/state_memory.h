@@ -17,6 +17,7 @@ namespace moetrain {
 struct MemoryPiece {
   uint64_t offset = 0;  // in the unit
   std::span<std::byte> bytes;
+  bool on_host = false;  // also where the model's parameters are on a GPU
 };
 
 // Borrows the model's parameters, the buffer of the trainer unit and the stamps of experts; all

@@ -5,6 +5,8 @@
 
 #include "trainer/checkpoint/client_status.h"
 #include "trainer/checkpoint/registration.h"
+#include "trainer/elastic/rank_device.h"
+#include "trainer/parallel/comm_nccl.h"
 
 namespace moetrain {
 
@@ -68,10 +70,10 @@ Result<client::Epoch> Member::join() {
   return epoch;
 }
 
-Result<std::unique_ptr<Comm>> Member::connect(const client::Epoch& epoch) {
+Result<std::unique_ptr<Comm>> Member::connect(const client::Epoch& epoch, Device& device) {
   // The daemon keeps keys per epoch; the number in the key tells people which one they look at.
   const auto named = [&](const std::string& key) {
-    return fmt::format("gloo/{}/{}", epoch.epoch, key);
+    return fmt::format("comm/{}/{}", epoch.epoch, key);
   };
   GlooOptions options{.rank = epoch.rank, .size = epoch.size};
   options.timeout_ms = options_->collective_timeout_ms;
@@ -87,7 +89,13 @@ Result<std::unique_ptr<Comm>> Member::connect(const client::Epoch& epoch) {
     poll();
     return epoch_over();
   };
-  return make_gloo_comm(options);
+  CKPT_ASSIGN(std::unique_ptr<Comm> comm, make_gloo_comm(options));
+  if (!has_own_gpu(options_->device, epoch.size)) return comm;
+  return make_nccl_comm(std::move(comm), {.device = &device,
+                                          .rendezvous = options.rendezvous,
+                                          .interrupted = options.interrupted,
+                                          .connect_timeout_ms = kRendezvousTimeoutMs,
+                                          .timeout_ms = options_->collective_timeout_ms});
 }
 
 void Member::poll() {

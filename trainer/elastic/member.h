@@ -26,8 +26,9 @@ class Member {
   // Joins the next epoch; returns when all ranks have. The first time with the resume mode of the
   // options, afterwards to continue.
   Result<ckpt::client::Epoch> join();
-  // The collectives of the joined epoch.
-  Result<std::unique_ptr<Comm>> connect(const ckpt::client::Epoch& epoch);
+  // The collectives of the joined epoch, for this rank's device: Gloo's, and where every rank has a
+  // GPU of its own, NCCL's for what lies there.
+  Result<std::unique_ptr<Comm>> connect(const ckpt::client::Epoch& epoch, Device& device);
 
   // Handles what ckptd has sent, without waiting. A ckptd that is away is no error.
   void poll();

@@ -140,10 +140,13 @@ Result<Pipe> make_pipe() {
   return Pipe{UniqueFd(ends[0]), UniqueFd(ends[1])};
 }
 
-std::string program_beside(const std::string& name) {
+std::string this_program() {
   std::error_code error;
-  const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
-  return (self.parent_path() / name).string();
+  return std::filesystem::read_symlink("/proc/self/exe", error).string();
+}
+
+std::string program_beside(const std::string& name) {
+  return (std::filesystem::path(this_program()).parent_path() / name).string();
 }
 
 }  // namespace moetrain

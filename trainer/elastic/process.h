@@ -62,7 +62,8 @@ struct Pipe {
 };
 Result<Pipe> make_pipe();
 
-// The path of a program beside this one.
+// The path of this program, and of another one beside it.
+std::string this_program();
 std::string program_beside(const std::string& name);
 
 }  // namespace moetrain

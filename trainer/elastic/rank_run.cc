@@ -8,7 +8,9 @@
 #include <chrono>
 #include <utility>
 
+#include "trainer/checkpoint/device_link.h"
 #include "trainer/checkpoint/plan.h"
+#include "trainer/elastic/rank_device.h"
 
 namespace moetrain {
 
@@ -54,8 +56,10 @@ Status RankRun::prepare() {
   CKPT_TRY(corpus_->check_fits(shape.seq_len));
   units_ = state_units(shape);
   CKPT_ASSIGN(placement_, static_placement(shape.layers, shape.experts, options_.ranks));
-  CKPT_ASSIGN(auto store, make_replicated_store(shape, placement_, options_.rank));
-  CKPT_ASSIGN(model_, Model::create(shape, std::move(store)));
+  CKPT_ASSIGN(device_, make_rank_device(options_.device, options_.config.precision, options_.rank,
+                                        options_.collective_timeout_ms));
+  CKPT_ASSIGN(auto store, make_replicated_store(*device_, shape, placement_, options_.rank));
+  CKPT_ASSIGN(model_, Model::create(*device_, shape, std::move(store)));
   trainer_unit_.resize(units_[kTrainerUnit].bytes);
   stamps_.emplace(ExpertGrid{shape.layers, shape.experts});
   memory_.emplace(units_, *model_, trainer_unit_, *stamps_);
@@ -64,6 +68,10 @@ Status RankRun::prepare() {
   partial_.emplace(units_, placement_, options_.partial);
   const uint64_t share = largest_share(units_, placement_, options_.partial.dense);
   CKPT_ASSIGN(member_, Member::open(options_, units_, share));
+  if (!device_->is_host()) {
+    CKPT_ASSIGN(link_,
+                make_cuda_link(member_->session(), *device_, options_.collective_timeout_ms));
+  }
   return {};
 }
 
@@ -85,12 +93,12 @@ Result<RankRun::Ending> RankRun::run_epoch() {
   epoch_ = epoch.epoch;
   events_.write({.kind = Kind::kConnecting, .epoch = epoch_});
   report_snapshots();  // an epoch opens when all snapshots of the one before are settled
-  Result<std::unique_ptr<Comm>> comm = member_->connect(epoch);
+  Result<std::unique_ptr<Comm>> comm = member_->connect(epoch, *device_);
   if (!comm.ok()) {
     if (!is_group_loss(comm.error())) return comm.error();
     return leave_group(nullptr, comm.error().message);
   }
-  snapshotter_.emplace(member_->session(), options_.rank);
+  snapshotter_.emplace(member_->session(), options_.rank, link_.get());
   RankEvent event{.kind = Kind::kTraining, .epoch = epoch.epoch, .lineage = epoch.lineage};
   const Status restored = restore(epoch, event);
   if (!restored.ok()) {
@@ -123,6 +131,7 @@ RankRun::Ending RankRun::leave_group(Comm* comm, const std::string& reason) {
 
 Result<RankRun::Boundary> RankRun::meet(Comm& comm) {
   member_->poll();
+  CKPT_TRY(snapshotter_->poll());
   report_snapshots();
   std::vector<int64_t> mine = {
       stop_.load() ? 1 : 0, member_->connected() ? 0 : 1, static_cast<int64_t>(failed_snapshot_),
@@ -147,7 +156,10 @@ Result<RankRun::Ending> RankRun::train(Comm& comm) {
   for (;;) {
     const Result<Boundary> boundary = meet(comm);
     if (const auto over = member_->epoch_over()) return leave_group(&comm, *over);
-    if (!boundary.ok()) return leave_group(&comm, boundary.error().message);
+    if (!boundary.ok()) {
+      if (!is_group_loss(boundary.error())) return boundary.error();
+      return leave_group(&comm, boundary.error().message);
+    }
     if (boundary->failed_snapshot != 0) {
       snapshotter_->abandon(boundary->failed_snapshot, "another rank could not contribute");
       // Unless a newer one is on its way, the state is as unsaved as before.
@@ -172,14 +184,16 @@ Result<RankRun::Ending> RankRun::train(Comm& comm) {
 
 Status RankRun::one_step(Comm& comm) {
   const auto begin = Clock::now();
-  const auto kill_if_asked = [&](uint64_t step) {
+  const auto before_update = [&](uint64_t step) -> Status {
     const auto& at = options_.kill_at;
-    if (std::find(at.begin(), at.end(), step) == at.end()) return;
-    events_.write({.kind = Kind::kDying, .step = step});
-    ::kill(::getpid(), SIGKILL);
+    if (std::find(at.begin(), at.end(), step) != at.end()) {
+      events_.write({.kind = Kind::kDying, .step = step});
+      ::kill(::getpid(), SIGKILL);
+    }
+    return snapshotter_->state_free();
   };
   std::optional<EpochWatch::Loan> loan(std::in_place, *watch_);
-  CKPT_ASSIGN(const StepResult result, trainer_->step(comm, *model_, progress_, kill_if_asked));
+  CKPT_ASSIGN(const StepResult result, trainer_->step(comm, *model_, progress_, before_update));
   loan.reset();
   last_loss_ = result.loss;
   RankEvent event{.kind = Kind::kStep,

@@ -64,11 +64,13 @@ class RankRun {
   std::optional<Corpus> corpus_;
   std::vector<StateUnit> units_;
   ExpertPlacement placement_;
+  std::unique_ptr<Device> device_;
   std::unique_ptr<Model> model_;
   std::vector<std::byte> trainer_unit_;
   std::optional<StateMemory> memory_;
   std::optional<Trainer> trainer_;
   std::optional<Member> member_;
+  std::unique_ptr<DeviceLink> link_;  // where the device is a GPU
   Progress progress_;
   std::optional<PartialCheckpoint> partial_;
   PartialState saved_partial_;  // as it was restored

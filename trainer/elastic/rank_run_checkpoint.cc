@@ -25,9 +25,11 @@ Status RankRun::restore(const client::Epoch& epoch, RankEvent& event) {
   stamps_->clear();
   if (epoch.resume) {
     events_.write({.kind = Kind::kRestoring, .epoch = epoch.epoch});
-    CKPT_ASSIGN(const RestoreSummary summary,
-                restore_units(member_->session(), options_.run, *epoch.resume, units_,
-                              units_of_rank(units_, placement_, options_.rank), *memory_));
+    CKPT_ASSIGN(
+        const RestoreSummary summary,
+        restore_units(member_->session(), options_.run, *epoch.resume, units_,
+                      units_of_rank(units_, placement_, options_.rank), *memory_, link_.get()));
+    model_->parameters_changed();
     CKPT_TRY(take_over(*epoch.resume));
     for (const std::string& note : summary.notes) events_.log(where() + ": " + note);
     event.resumed = true;

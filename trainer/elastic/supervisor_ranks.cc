@@ -61,7 +61,7 @@ Status Supervisor::Impl::start_rank(uint32_t rank) {
   CKPT_ASSIGN(Pipe pipe, make_pipe());
   ::fcntl(pipe.read.get(), F_SETFL, O_NONBLOCK);
   Process::Options process;
-  process.arguments = {program_beside("moetrain"), "rank", "--options", to_json(told)};
+  process.arguments = {this_program(), "rank", "--options", to_json(told)};
   // One thread of BLAS: the ranks share the cores, and the order of summation stays fixed.
   process.environment = {"OPENBLAS_NUM_THREADS=1", "OMP_NUM_THREADS=1"};
   process.descriptors = {{pipe.write.get(), kEventFd}};

@@ -1,14 +1,8 @@
 #include "trainer/model/attention_block.h"
 
-#include <algorithm>
-
-#include "kernels/attention.h"
-#include "kernels/rmsnorm.h"
-#include "kernels/rope.h"
+#include <vector>
 
 namespace moetrain {
-
-namespace kernels = ckpt::kernels;
 
 namespace {
 
@@ -22,85 +16,73 @@ kernels::RmsNormShape norm_shape(const ModelConfig& config, int64_t tokens) {
 
 }  // namespace
 
-RopeTable::RopeTable(const ModelConfig& config)
-    : cosine(size_t{config.seq_len} * config.head_dim / 2), sine(cosine.size()) {
-  kernels::rope_table(config.seq_len, config.head_dim, config.rope_theta, cosine.data(),
-                      sine.data());
+RopeTable::RopeTable(Device& device, const ModelConfig& config) {
+  const size_t size = size_t{config.seq_len} * config.head_dim / 2;
+  std::vector<float> cosines(size);
+  std::vector<float> sines(size);
+  kernels::rope_table(config.seq_len, config.head_dim, config.rope_theta, cosines.data(),
+                      sines.data());
+  cosine.reshape(device, Type::kFloat, size);
+  sine.reshape(device, Type::kFloat, size);
+  cosine.write(std::span<const float>(cosines));
+  sine.write(std::span<const float>(sines));
 }
 
-void AttentionBlock::rotate(std::vector<float>& q, std::vector<float>& k, bool inverse) const {
+void AttentionBlock::rotate(Tensor& q, Tensor& k, bool inverse) const {
   const kernels::RopeShape query{tokens_, config_.seq_len, config_.heads, config_.head_dim};
   const kernels::RopeShape key{tokens_, config_.seq_len, config_.kv_heads, config_.head_dim};
-  const auto turn = [&](const kernels::RopeShape& shape, std::vector<float>& x) {
-    if (inverse) {
-      kernels::rope_backward(shape, rope_.cosine.data(), rope_.sine.data(), x.data());
-    } else {
-      kernels::rope_forward(shape, rope_.cosine.data(), rope_.sine.data(), x.data());
-    }
-  };
-  turn(query, q);
-  turn(key, k);
+  device_.rope(query, rope_.cosine, rope_.sine, q, inverse);
+  device_.rope(key, rope_.cosine, rope_.sine, k, inverse);
 }
 
-void AttentionBlock::forward(const AttentionParameters& parameters, std::span<float> x) {
-  const int64_t hidden = config_.hidden;
-  tokens_ = static_cast<int64_t>(x.size()) / hidden;
-  input_.assign(x.begin(), x.end());
-  normed_.resize(x.size());
-  inverse_rms_.resize(static_cast<size_t>(tokens_));
-  q_.resize(static_cast<size_t>(tokens_ * query_width()));
-  k_.resize(static_cast<size_t>(tokens_ * key_width()));
-  v_.resize(k_.size());
-  context_.resize(q_.size());
+void AttentionBlock::forward(const AttentionParameters& parameters, Tensor& x) {
+  tokens_ = static_cast<int64_t>(x.size()) / config_.hidden;
+  const Type flow = device_.flow();
+  input_.copy_from(x);
+  normed_.reshape(device_, flow, x.size());
+  inverse_rms_.reshape(device_, Type::kFloat, static_cast<size_t>(tokens_));
+  q_.reshape(device_, flow, static_cast<size_t>(tokens_ * query_width()));
+  k_.reshape(device_, flow, static_cast<size_t>(tokens_ * key_width()));
+  v_.reshape(device_, flow, k_.size());
+  context_.reshape(device_, flow, q_.size());
   const kernels::AttentionShape shape = attention_shape(config_, tokens_);
-  probabilities_.resize(static_cast<size_t>(shape.probability_count()));
+  probabilities_.reshape(device_, flow, static_cast<size_t>(shape.probability_count()));
 
-  kernels::rmsnorm_forward(norm_shape(config_, tokens_), input_.data(),
-                           parameters.norm->value.data(), normed_.data(), inverse_rms_.data());
-  kernels::linear_forward(to_query(), normed_.data(), parameters.q->value.data(), q_.data());
-  kernels::linear_forward(to_key(), normed_.data(), parameters.k->value.data(), k_.data());
-  kernels::linear_forward(to_key(), normed_.data(), parameters.v->value.data(), v_.data());
+  device_.rmsnorm_forward(norm_shape(config_, tokens_), input_, parameters.norm->value, normed_,
+                          inverse_rms_);
+  device_.linear_forward(to_query(), normed_, parameters.q->weights(), q_);
+  device_.linear_forward(to_key(), normed_, parameters.k->weights(), k_);
+  device_.linear_forward(to_key(), normed_, parameters.v->weights(), v_);
   rotate(q_, k_, /*inverse=*/false);
-  kernels::attention_forward(shape, q_.data(), k_.data(), v_.data(), probabilities_.data(),
-                             context_.data());
-  kernels::linear_forward(to_hidden(), context_.data(), parameters.o->value.data(), x.data(),
-                          kernels::Write::kAdd);
+  device_.attention_forward(shape, q_, k_, v_, probabilities_, context_);
+  device_.linear_forward(to_hidden(), context_, parameters.o->weights(), x, kernels::Write::kAdd);
 }
 
-void AttentionBlock::backward(const AttentionParameters& parameters, std::span<float> dx) {
-  const size_t widest = std::max(parameters.q->value.size(), parameters.k->value.size());
-  weight_scratch_.resize(widest);
-  dcontext_.resize(context_.size());
-  kernels::linear_backward_weight(to_hidden(), dx.data(), context_.data(), weight_scratch_.data(),
-                                  parameters.o->grad_sum.data());
-  kernels::linear_backward_input(to_hidden(), dx.data(), parameters.o->value.data(),
-                                 dcontext_.data());
+void AttentionBlock::backward(const AttentionParameters& parameters, Tensor& dx) {
+  const Type flow = device_.flow();
+  const Tensor& dout = device_.as_flow(dx, dout_);
+  dcontext_.reshape(device_, flow, context_.size());
+  device_.linear_backward_weight(to_hidden(), dout, context_, parameters.o->sum());
+  device_.linear_backward_input(to_hidden(), dout, parameters.o->weights(), dcontext_);
 
-  dq_.resize(q_.size());
-  dk_.resize(k_.size());
-  dv_.resize(v_.size());
-  scratch_.resize(size_t{config_.seq_len} * config_.seq_len);
-  kernels::attention_backward(attention_shape(config_, tokens_), dcontext_.data(), q_.data(),
-                              k_.data(), v_.data(), probabilities_.data(),
-                              {dq_.data(), dk_.data(), dv_.data(), scratch_.data()});
+  dq_.reshape(device_, flow, q_.size());
+  dk_.reshape(device_, flow, k_.size());
+  dv_.reshape(device_, flow, v_.size());
+  device_.attention_backward(attention_shape(config_, tokens_), dcontext_, q_, k_, v_,
+                             probabilities_, dq_, dk_, dv_);
   rotate(dq_, dk_, /*inverse=*/true);
 
-  kernels::linear_backward_weight(to_query(), dq_.data(), normed_.data(), weight_scratch_.data(),
-                                  parameters.q->grad_sum.data());
-  kernels::linear_backward_weight(to_key(), dk_.data(), normed_.data(), weight_scratch_.data(),
-                                  parameters.k->grad_sum.data());
-  kernels::linear_backward_weight(to_key(), dv_.data(), normed_.data(), weight_scratch_.data(),
-                                  parameters.v->grad_sum.data());
-  dnormed_.resize(normed_.size());
-  kernels::linear_backward_input(to_query(), dq_.data(), parameters.q->value.data(),
-                                 dnormed_.data());
-  kernels::linear_backward_input(to_key(), dk_.data(), parameters.k->value.data(), dnormed_.data(),
-                                 kernels::Write::kAdd);
-  kernels::linear_backward_input(to_key(), dv_.data(), parameters.v->value.data(), dnormed_.data(),
-                                 kernels::Write::kAdd);
-  kernels::rmsnorm_backward(norm_shape(config_, tokens_), dnormed_.data(), input_.data(),
-                            parameters.norm->value.data(), inverse_rms_.data(), dx.data(),
-                            parameters.norm->grad_sum.data());
+  device_.linear_backward_weight(to_query(), dq_, normed_, parameters.q->sum());
+  device_.linear_backward_weight(to_key(), dk_, normed_, parameters.k->sum());
+  device_.linear_backward_weight(to_key(), dv_, normed_, parameters.v->sum());
+  dnormed_.reshape(device_, Type::kFloat, normed_.size());
+  device_.linear_backward_input(to_query(), dq_, parameters.q->weights(), dnormed_);
+  device_.linear_backward_input(to_key(), dk_, parameters.k->weights(), dnormed_,
+                                kernels::Write::kAdd);
+  device_.linear_backward_input(to_key(), dv_, parameters.v->weights(), dnormed_,
+                                kernels::Write::kAdd);
+  device_.rmsnorm_backward(norm_shape(config_, tokens_), dnormed_, input_, parameters.norm->value,
+                           inverse_rms_, dx, parameters.norm->sum());
 }
 
 }  // namespace moetrain

@@ -2,10 +2,8 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
-#include <vector>
 
-#include "kernels/linear.h"
+#include "trainer/device/device.h"
 #include "trainer/model/parameter.h"
 
 namespace moetrain {
@@ -20,22 +18,23 @@ struct AttentionParameters {
 
 // Cosine and sine for every position, each [seq_len, head_dim/2]; one for all layers.
 struct RopeTable {
-  std::vector<float> cosine;
-  std::vector<float> sine;
-  explicit RopeTable(const ModelConfig& config);
+  Tensor cosine;
+  Tensor sine;
+  RopeTable(Device& device, const ModelConfig& config);
 };
 
 // Keeps what backward needs of the last forward. Local: no communication.
 class AttentionBlock {
  public:
-  AttentionBlock(const ModelConfig& config, const RopeTable& rope) : config_(config), rope_(rope) {}
+  AttentionBlock(Device& device, const ModelConfig& config, const RopeTable& rope)
+      : device_(device), config_(config), rope_(rope) {}
 
   // x: [tokens, hidden], whole sequences; updated in place.
-  void forward(const AttentionParameters& parameters, std::span<float> x);
+  void forward(const AttentionParameters& parameters, Tensor& x);
 
   // dx: gradient of what forward left in x; becomes the gradient of what it was given. Adds to the
   // parameters' gradients. Once per forward.
-  void backward(const AttentionParameters& parameters, std::span<float> dx);
+  void backward(const AttentionParameters& parameters, Tensor& dx);
 
  private:
   int64_t query_width() const { return int64_t{config_.heads} * config_.head_dim; }
@@ -49,18 +48,19 @@ class AttentionBlock {
   ckpt::kernels::LinearShape to_hidden() const {
     return {tokens_, query_width(), config_.hidden, config_.seq_len};
   }
-  void rotate(std::vector<float>& q, std::vector<float>& k, bool inverse) const;
+  void rotate(Tensor& q, Tensor& k, bool inverse) const;
 
+  Device& device_;
   const ModelConfig& config_;
   const RopeTable& rope_;
   int64_t tokens_ = 0;
-  std::vector<float> input_;
-  std::vector<float> normed_;
-  std::vector<float> inverse_rms_;
-  std::vector<float> q_, k_, v_;  // q and k rotated
-  std::vector<float> probabilities_;
-  std::vector<float> context_;  // weighted values, before o_proj
-  std::vector<float> dq_, dk_, dv_, dcontext_, dnormed_, scratch_, weight_scratch_;
+  Tensor input_;
+  Tensor normed_;
+  Tensor inverse_rms_;
+  Tensor q_, k_, v_;  // q and k rotated
+  Tensor probabilities_;
+  Tensor context_;  // weighted values, before o_proj
+  Tensor dq_, dk_, dv_, dcontext_, dnormed_, dout_;
 };
 
 }  // namespace moetrain

@@ -2,17 +2,11 @@
 
 #include <algorithm>
 
-#include "kernels/blas.h"
-#include "kernels/cross_entropy.h"
-#include "kernels/embedding.h"
-#include "kernels/linear.h"
-#include "kernels/rmsnorm.h"
 #include "trainer/model/attention_block.h"
 #include "trainer/model/moe_block.h"
 
 namespace moetrain {
 
-namespace kernels = ckpt::kernels;
 using ckpt::ErrorCode;
 using ckpt::make_error;
 
@@ -34,12 +28,14 @@ struct BatchTotals {
 
 class MixtralModel final : public Model {
  public:
-  MixtralModel(const ModelConfig& config, std::unique_ptr<ExpertStore> store)
-      : config_(config), store_(std::move(store)), rope_(config_) {
-    for (ParameterSpec& spec : dense_parameters(config_)) dense_.emplace_back(std::move(spec));
+  MixtralModel(Device& device, const ModelConfig& config, std::unique_ptr<ExpertStore> store)
+      : device_(device), config_(config), store_(std::move(store)), rope_(device, config_) {
+    for (ParameterSpec& spec : dense_parameters(config_)) {
+      dense_.emplace_back(device, std::move(spec));
+    }
     for (uint32_t layer = 0; layer < config_.layers; ++layer) {
-      attention_.emplace_back(config_, rope_);
-      moe_.emplace_back(config_, layer);
+      attention_.emplace_back(device, config_, rope_);
+      moe_.emplace_back(device, config_, layer);
     }
     routing_counts_.resize(size_t{config_.layers} * config_.experts);
   }
@@ -50,6 +46,11 @@ class MixtralModel final : public Model {
     }
   }
 
+  void parameters_changed() override {
+    for (Parameter* parameter : parameters()) parameter->value_changed();
+  }
+
+  Device& device() override { return device_; }
   const ModelConfig& config() const override { return config_; }
   ExpertStore& experts() override { return *store_; }
   std::span<Parameter> dense() override { return dense_; }
@@ -66,8 +67,8 @@ class MixtralModel final : public Model {
 
   void begin_step() override {
     for (Parameter* parameter : parameters()) {
-      std::ranges::fill(parameter->grad, 0.0f);
-      std::ranges::fill(parameter->grad_sum, 0.0);
+      parameter->grad.zero();
+      parameter->grad_sum.zero();
     }
     std::ranges::fill(routing_counts_, 0);
   }
@@ -76,9 +77,9 @@ class MixtralModel final : public Model {
                                           const LossScale& scale) override {
     CKPT_TRY(check(comm, share));
     CKPT_TRY(forward(comm, share));
-    CKPT_ASSIGN(const BatchTotals totals, all_reduce_totals(comm, share));
+    CKPT_ASSIGN(const BatchTotals totals, all_reduce_totals(comm));
     count_routing();
-    CKPT_TRY(backward(comm, share, scale, totals));
+    CKPT_TRY(backward(comm, scale, totals));
     return loss_of(totals);
   }
 
@@ -90,8 +91,8 @@ class MixtralModel final : public Model {
                         logits.size(), share.tokens.size(), share.tokens.size() * config_.vocab);
     }
     CKPT_TRY(forward(comm, share));
-    CKPT_ASSIGN(const BatchTotals totals, all_reduce_totals(comm, share));
-    if (!logits.empty()) std::ranges::copy(logits_, logits.begin());
+    CKPT_ASSIGN(const BatchTotals totals, all_reduce_totals(comm));
+    if (!logits.empty()) CKPT_TRY(logits_.read(logits));
     return loss_of(totals);
   }
 
@@ -116,13 +117,13 @@ class MixtralModel final : public Model {
 
   Status check(const Comm& comm, const BatchShare& share) const;
   Status forward(Comm& comm, const BatchShare& share);
-  Result<BatchTotals> all_reduce_totals(Comm& comm, const BatchShare& share);
-  Status backward(Comm& comm, const BatchShare& share, const LossScale& scale,
-                  const BatchTotals& totals);
+  Result<BatchTotals> all_reduce_totals(Comm& comm);
+  Status backward(Comm& comm, const LossScale& scale, const BatchTotals& totals);
   std::vector<float> auxiliary_gradient(const LossScale& scale, const BatchTotals& totals) const;
   MicroBatchLoss loss_of(const BatchTotals& totals) const;
   void count_routing();
 
+  Device& device_;
   const ModelConfig config_;
   std::unique_ptr<ExpertStore> store_;
   const RopeTable rope_;
@@ -132,8 +133,10 @@ class MixtralModel final : public Model {
   std::vector<int64_t> routing_counts_;
 
   int64_t tokens_ = 0;
-  std::vector<float> x_;  // the residual stream; in backward its gradient
-  std::vector<float> normed_, inverse_rms_, logits_, log_sum_exp_, dnormed_, scratch_;
+  Tensor token_ids_, targets_;
+  Tensor x_;  // the residual stream
+  Tensor normed_, inverse_rms_, logits_, log_sum_exp_, probability_sums_;
+  Tensor dx_, dnormed_, dlogits_, dprobability_;
 };
 
 Status MixtralModel::check(const Comm& comm, const BatchShare& share) const {
@@ -167,44 +170,46 @@ Status MixtralModel::check(const Comm& comm, const BatchShare& share) const {
 }
 
 Status MixtralModel::forward(Comm& comm, const BatchShare& share) {
-  tokens_ = static_cast<int64_t>(share.tokens.size());
-  x_.resize(share.tokens.size() * config_.hidden);
-  kernels::embedding_forward(tokens_, config_.hidden, share.tokens.data(),
-                             dense_[kEmbedding].value.data(), x_.data());
+  const size_t tokens = share.tokens.size();
+  tokens_ = static_cast<int64_t>(tokens);
+  token_ids_.reshape(device_, Type::kInt32, tokens);
+  token_ids_.write(share.tokens);
+  targets_.reshape(device_, Type::kInt32, tokens);
+  targets_.write(share.targets);
+  x_.reshape(device_, Type::kFloat, tokens * config_.hidden);
+  device_.embedding_forward(config_.hidden, token_ids_, dense_[kEmbedding].value, x_);
   for (size_t layer = 0; layer < config_.layers; ++layer) {
     attention_[layer].forward(attention_parameters(layer), x_);
     CKPT_TRY(moe_[layer].forward(comm, *store_, moe_parameters(layer), x_));
   }
-  normed_.resize(x_.size());
-  inverse_rms_.resize(share.tokens.size());
-  logits_.resize(share.tokens.size() * config_.vocab);
-  kernels::rmsnorm_forward(norm_shape(), x_.data(), last_norm().value.data(), normed_.data(),
-                           inverse_rms_.data());
-  kernels::linear_forward(to_vocab(), normed_.data(), head().value.data(), logits_.data());
+  normed_.reshape(device_, device_.flow(), x_.size());
+  inverse_rms_.reshape(device_, Type::kFloat, tokens);
+  logits_.reshape(device_, Type::kFloat, tokens * config_.vocab);
+  log_sum_exp_.reshape(device_, Type::kFloat, tokens);
+  device_.rmsnorm_forward(norm_shape(), x_, last_norm().value, normed_, inverse_rms_);
+  device_.linear_forward(to_vocab(), normed_, head().weights(), logits_);
+  device_.cross_entropy_forward(loss_shape(), logits_, targets_, log_sum_exp_);
   return {};
 }
 
-Result<BatchTotals> MixtralModel::all_reduce_totals(Comm& comm, const BatchShare& share) {
+Result<BatchTotals> MixtralModel::all_reduce_totals(Comm& comm) {
   const size_t experts = config_.experts;
   const size_t choices = config_.top_k * experts;
   std::vector<int64_t> counts(choices + 2, 0);
-  std::vector<double> sums(experts + 1, 0.0);
+  probability_sums_.reshape(device_, Type::kDouble, experts);
+  probability_sums_.zero();
   for (const MoeBlock& block : moe_) {
     const std::span<const int32_t> choice = block.choice();
     for (size_t i = 0; i < choice.size(); ++i) {
       ++counts[i % config_.top_k * experts + static_cast<size_t>(choice[i])];
     }
-    const std::span<const float> probability = block.probabilities();
-    for (size_t i = 0; i < probability.size(); ++i) {
-      sums[i % experts] += static_cast<double>(probability[i]);
-    }
+    device_.add_column_sums(tokens_, block.probabilities(), probability_sums_);
   }
-  log_sum_exp_.resize(share.tokens.size());
-  const kernels::CrossEntropySum loss = kernels::cross_entropy_forward(
-      loss_shape(), logits_.data(), share.targets.data(), log_sum_exp_.data());
+  CKPT_ASSIGN(std::vector<double> sums, probability_sums_.read<double>());
+  CKPT_ASSIGN(const kernels::CrossEntropySum loss, device_.read_loss());
   counts[choices] = tokens_ * config_.layers;
   counts[choices + 1] = loss.targets;
-  sums[experts] = loss.loss;
+  sums.push_back(loss.loss);
 
   CKPT_TRY(comm.all_reduce_sum(std::span<int64_t>(counts)));
   CKPT_TRY(comm.all_reduce_sum(std::span<double>(sums)));
@@ -246,26 +251,25 @@ std::vector<float> MixtralModel::auxiliary_gradient(const LossScale& scale,
   return gradient;
 }
 
-Status MixtralModel::backward(Comm& comm, const BatchShare& share, const LossScale& scale,
-                              const BatchTotals& totals) {
+Status MixtralModel::backward(Comm& comm, const LossScale& scale, const BatchTotals& totals) {
   const std::vector<float> dprobability = auxiliary_gradient(scale, totals);
-  scratch_.resize(head().value.size());
-  kernels::cross_entropy_backward(loss_shape(), static_cast<float>(scale.cross_entropy),
-                                  logits_.data(), share.targets.data(), log_sum_exp_.data(),
-                                  logits_.data());
-  dnormed_.resize(normed_.size());
-  kernels::linear_backward_weight(to_vocab(), logits_.data(), normed_.data(), scratch_.data(),
-                                  head().grad_sum.data());
-  kernels::linear_backward_input(to_vocab(), logits_.data(), head().value.data(), dnormed_.data());
-  std::vector<float> dx(x_.size(), 0.0f);
-  kernels::rmsnorm_backward(norm_shape(), dnormed_.data(), x_.data(), last_norm().value.data(),
-                            inverse_rms_.data(), dx.data(), last_norm().grad_sum.data());
+  dprobability_.reshape(device_, Type::kFloat, dprobability.size());
+  dprobability_.write(std::span<const float>(dprobability));
+  dlogits_.reshape(device_, device_.flow(), logits_.size());
+  device_.cross_entropy_backward(loss_shape(), static_cast<float>(scale.cross_entropy), logits_,
+                                 targets_, log_sum_exp_, dlogits_);
+  dnormed_.reshape(device_, Type::kFloat, normed_.size());
+  device_.linear_backward_weight(to_vocab(), dlogits_, normed_, head().sum());
+  device_.linear_backward_input(to_vocab(), dlogits_, head().weights(), dnormed_);
+  dx_.reshape(device_, Type::kFloat, x_.size());
+  dx_.zero();
+  device_.rmsnorm_backward(norm_shape(), dnormed_, x_, last_norm().value, inverse_rms_, dx_,
+                           last_norm().sum());
   for (size_t layer = config_.layers; layer-- > 0;) {
-    CKPT_TRY(moe_[layer].backward(comm, *store_, moe_parameters(layer), dprobability, dx));
-    attention_[layer].backward(attention_parameters(layer), dx);
+    CKPT_TRY(moe_[layer].backward(comm, *store_, moe_parameters(layer), dprobability_, dx_));
+    attention_[layer].backward(attention_parameters(layer), dx_);
   }
-  kernels::embedding_backward(tokens_, config_.hidden, share.tokens.data(), dx.data(),
-                              dense_[kEmbedding].grad_sum.data());
+  device_.embedding_backward(config_.hidden, token_ids_, dx_, dense_[kEmbedding].sum());
   return {};
 }
 
@@ -279,7 +283,7 @@ void MixtralModel::count_routing() {
 
 }  // namespace
 
-Result<std::unique_ptr<Model>> Model::create(const ModelConfig& config,
+Result<std::unique_ptr<Model>> Model::create(Device& device, const ModelConfig& config,
                                              std::unique_ptr<ExpertStore> store) {
   CKPT_TRY(validate(config));
   const ExpertPlacement& placement = store->placement();
@@ -288,8 +292,9 @@ Result<std::unique_ptr<Model>> Model::create(const ModelConfig& config,
                       "model: {} layers of {} experts, the store holds {} of {}", config.layers,
                       config.experts, placement.layers(), placement.experts);
   }
-  kernels::use_one_blas_thread();
-  return std::unique_ptr<Model>(std::make_unique<MixtralModel>(config, std::move(store)));
+  auto model = std::make_unique<MixtralModel>(device, config, std::move(store));
+  CKPT_TRY(device.synchronize());  // the first moment at which its memory is known to suffice
+  return std::unique_ptr<Model>(std::move(model));
 }
 
 Result<std::vector<int64_t>> gather_routing_counts(Comm& comm, const Model& model) {

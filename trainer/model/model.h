@@ -58,15 +58,19 @@ struct MicroBatchLoss {
 // parameters are untouched. Start the step again with begin_step().
 class Model {
  public:
-  // `store` holds the experts of this rank under its placement. Parameters are zero until
-  // initialise() or until they are restored.
-  static Result<std::unique_ptr<Model>> create(const ModelConfig& config,
+  // `store` holds the experts of this rank under its placement, in memory of `device`, which
+  // outlives the model. Parameters are zero until initialise() or until they are restored.
+  static Result<std::unique_ptr<Model>> create(Device& device, const ModelConfig& config,
                                                std::unique_ptr<ExpertStore> store);
   virtual ~Model() = default;
 
   // Fresh parameters from a seed: see initialise() in parameter.h. Moments become zero.
   virtual void initialise(uint64_t seed) = 0;
 
+  // After parameters were written by anybody but the optimizer: restored.
+  virtual void parameters_changed() = 0;
+
+  virtual Device& device() = 0;
   virtual const ModelConfig& config() const = 0;
   virtual ExpertStore& experts() = 0;
   // Replicated on every rank, in the order of dense_parameters().

@@ -1,15 +1,6 @@
 #include "trainer/model/moe_block.h"
 
-#include <algorithm>
-
-#include "kernels/gate_topk.h"
-#include "kernels/linear.h"
-#include "kernels/permute.h"
-#include "kernels/rmsnorm.h"
-
 namespace moetrain {
-
-namespace kernels = ckpt::kernels;
 
 namespace {
 kernels::RmsNormShape norm_shape(const ModelConfig& config, int64_t tokens) {
@@ -18,101 +9,92 @@ kernels::RmsNormShape norm_shape(const ModelConfig& config, int64_t tokens) {
 }  // namespace
 
 Status MoeBlock::forward(Comm& comm, ExpertStore& store, const MoeParameters& parameters,
-                         std::span<float> x) {
+                         Tensor& x) {
   const int64_t hidden = config_.hidden;
   const int64_t experts = config_.experts;
   tokens_ = static_cast<int64_t>(x.size()) / hidden;
-  input_.assign(x.begin(), x.end());
-  normed_.resize(x.size());
-  inverse_rms_.resize(static_cast<size_t>(tokens_));
-  probabilities_.resize(static_cast<size_t>(tokens_ * experts));
-  choice_.resize(static_cast<size_t>(tokens_) * config_.top_k);
-  weight_.resize(choice_.size());
-  kernels::rmsnorm_forward(norm_shape(config_, tokens_), input_.data(),
-                           parameters.norm->value.data(), normed_.data(), inverse_rms_.data());
-  kernels::linear_forward(to_experts(), normed_.data(), parameters.gate->value.data(),
-                          probabilities_.data());
-  kernels::gate_topk_forward({tokens_, experts, config_.top_k}, probabilities_.data(),
-                             probabilities_.data(), choice_.data(), weight_.data());
+  input_.copy_from(x);
+  normed_.reshape(device_, device_.flow(), x.size());
+  inverse_rms_.reshape(device_, Type::kFloat, static_cast<size_t>(tokens_));
+  probabilities_.reshape(device_, Type::kFloat, static_cast<size_t>(tokens_ * experts));
+  choice_.reshape(device_, Type::kInt32, static_cast<size_t>(tokens_) * config_.top_k);
+  weight_.reshape(device_, Type::kFloat, choice_.size());
+  device_.rmsnorm_forward(norm_shape(config_, tokens_), input_, parameters.norm->value, normed_,
+                          inverse_rms_);
+  device_.linear_forward(to_experts(), normed_, parameters.gate->weights(), probabilities_);
+  device_.gate_topk_forward({tokens_, experts, config_.top_k}, probabilities_, choice_, weight_);
 
-  CKPT_TRY(dispatch_.plan(comm, store.placement(), layer_, config_.top_k, choice_));
+  host_choice_.resize(choice_.size());
+  CKPT_TRY(choice_.read(std::span(host_choice_)));
+  CKPT_TRY(dispatch_.plan(comm, store.placement(), layer_, config_.top_k, host_choice_));
   const kernels::PermuteShape rows{tokens_, config_.top_k, hidden};
-  sent_.resize(static_cast<size_t>(dispatch_.sent_rows() * hidden));
-  kernels::permute_forward(rows, normed_.data(), dispatch_.positions().data(), sent_.data());
+  sent_.reshape(device_, device_.flow(), static_cast<size_t>(dispatch_.sent_rows() * hidden));
+  device_.permute_forward(rows, normed_, dispatch_.positions(), sent_);
   CKPT_TRY(run_experts(comm, store));
-  kernels::unpermute_forward(rows, returned_.data(), dispatch_.positions().data(), weight_.data(),
-                             x.data());
+  device_.unpermute_forward(rows, returned_, dispatch_.positions(), weight_, x);
   return {};
 }
 
-Result<std::vector<kernels::ExpertGroup>> MoeBlock::acquire_groups(Comm& comm, ExpertStore& store) {
-  CKPT_ASSIGN(const std::span<const ExpertSlot> slots, store.acquire(comm, layer_));
+Result<std::vector<ExpertRows>> MoeBlock::acquire_experts(Comm& comm, ExpertStore& store) {
+  CKPT_ASSIGN(const std::span<const ExpertTensors> slots, store.acquire(comm, layer_));
   CKPT_ASSERT(slots.size() == dispatch_.slot_rows().size());
-  std::vector<kernels::ExpertGroup> groups;
+  std::vector<ExpertRows> experts;
   for (size_t i = 0; i < slots.size(); ++i) {
-    const ExpertSlot& slot = slots[i];
-    groups.push_back(
-        {dispatch_.slot_rows()[i], slot.w1, slot.w2, slot.w3, slot.dw1, slot.dw2, slot.dw3});
+    experts.push_back({dispatch_.slot_rows()[i], slots[i]});
   }
-  return groups;
+  return experts;
 }
 
 // sent_ -> expert_in_ -> expert_out_ -> returned_
 Status MoeBlock::run_experts(Comm& comm, ExpertStore& store) {
   const int64_t hidden = config_.hidden;
   const int64_t intermediate = config_.intermediate;
-  const size_t received = static_cast<size_t>(dispatch_.received_rows());
-  expert_in_.resize(received * config_.hidden);
-  expert_out_.resize(expert_in_.size());
-  gate_out_.resize(received * config_.intermediate);
-  up_out_.resize(gate_out_.size());
-  inner_.resize(gate_out_.size());
-  returned_.resize(sent_.size());
+  const auto received = static_cast<size_t>(dispatch_.received_rows());
+  const Type flow = device_.flow();
+  expert_in_.reshape(device_, flow, received * config_.hidden);
+  expert_out_.reshape(device_, flow, expert_in_.size());
+  for (Tensor* tensor : {&activations_.gate, &activations_.up, &activations_.inner}) {
+    tensor->reshape(device_, flow, received * config_.intermediate);
+  }
+  returned_.reshape(device_, flow, sent_.size());
   CKPT_TRY(dispatch_.to_experts(comm, hidden, sent_, expert_in_));
-  CKPT_ASSIGN(const auto groups, acquire_groups(comm, store));
-  kernels::expert_gemm_forward({hidden, intermediate}, groups, expert_in_.data(),
-                               {gate_out_.data(), up_out_.data(), inner_.data()},
-                               expert_out_.data());
+  CKPT_ASSIGN(const auto experts, acquire_experts(comm, store));
+  device_.expert_gemm_forward({hidden, intermediate}, experts, expert_in_, activations_,
+                              expert_out_);
   return dispatch_.to_tokens(comm, hidden, expert_out_, returned_);
 }
 
 // The same way for gradients: returned_ -> expert_out_ -> dexpert_in_ -> sent_
 Status MoeBlock::run_experts_backward(Comm& comm, ExpertStore& store) {
   const int64_t hidden = config_.hidden;
-  dexpert_in_.resize(expert_in_.size());
+  dexpert_in_.reshape(device_, device_.flow(), expert_in_.size());
   CKPT_TRY(dispatch_.to_experts(comm, hidden, returned_, expert_out_));
-  CKPT_ASSIGN(const auto groups, acquire_groups(comm, store));
-  kernels::expert_gemm_backward(
-      {hidden, config_.intermediate}, groups, expert_out_.data(), expert_in_.data(),
-      {gate_out_.data(), up_out_.data(), inner_.data()}, dexpert_in_.data());
+  CKPT_ASSIGN(const auto experts, acquire_experts(comm, store));
+  device_.expert_gemm_backward({hidden, config_.intermediate}, experts, expert_out_, expert_in_,
+                               activations_, dexpert_in_);
   CKPT_TRY(store.give_gradients(comm, layer_));
   return dispatch_.to_tokens(comm, hidden, dexpert_in_, sent_);
 }
 
 Status MoeBlock::backward(Comm& comm, ExpertStore& store, const MoeParameters& parameters,
-                          std::span<const float> dprobability, std::span<float> dx) {
-  const int64_t hidden = config_.hidden;
-  const int64_t experts = config_.experts;
-  const kernels::PermuteShape rows{tokens_, config_.top_k, hidden};
-  dweight_.resize(weight_.size());
-  kernels::unpermute_backward(rows, dx.data(), returned_.data(), dispatch_.positions().data(),
-                              weight_.data(), returned_.data(), dweight_.data());
+                          const Tensor& dprobability, Tensor& dx) {
+  const kernels::PermuteShape rows{tokens_, config_.top_k, config_.hidden};
+  dweight_.reshape(device_, Type::kFloat, weight_.size());
+  device_.unpermute_backward(rows, dx, returned_, dispatch_.positions(), weight_, dweight_);
   CKPT_TRY(run_experts_backward(comm, store));
 
-  dnormed_.assign(normed_.size(), 0.0f);
-  kernels::permute_backward(rows, sent_.data(), dispatch_.positions().data(), dnormed_.data());
-  dlogits_.resize(probabilities_.size());
-  kernels::gate_topk_backward({tokens_, experts, config_.top_k}, dweight_.data(),
-                              dprobability.data(), probabilities_.data(), choice_.data(),
-                              weight_.data(), dlogits_.data());
-  scratch_.resize(parameters.gate->value.size());
-  kernels::linear_backward_weight(to_experts(), dlogits_.data(), normed_.data(), scratch_.data(),
-                                  parameters.gate->grad_sum.data());
-  kernels::linear_backward_input(to_experts(), dlogits_.data(), parameters.gate->value.data(),
-                                 dnormed_.data(), kernels::Write::kAdd);
-  kernels::rmsnorm_backward(norm_shape(config_, tokens_), dnormed_.data(), input_.data(),
-                            parameters.norm->value.data(), inverse_rms_.data(), dx.data(),
-                            parameters.norm->grad_sum.data());
+  dnormed_.reshape(device_, Type::kFloat, normed_.size());
+  dnormed_.zero();
+  device_.permute_backward(rows, sent_, dispatch_.positions(), dnormed_);
+  dlogits_.reshape(device_, Type::kFloat, probabilities_.size());
+  device_.gate_topk_backward({tokens_, config_.experts, config_.top_k}, dweight_, dprobability,
+                             probabilities_, choice_, weight_, dlogits_);
+  const Tensor& dlogits = device_.as_flow(dlogits_, flowing_dlogits_);
+  device_.linear_backward_weight(to_experts(), dlogits, normed_, parameters.gate->sum());
+  device_.linear_backward_input(to_experts(), dlogits, parameters.gate->weights(), dnormed_,
+                                kernels::Write::kAdd);
+  device_.rmsnorm_backward(norm_shape(config_, tokens_), dnormed_, input_, parameters.norm->value,
+                           inverse_rms_, dx, parameters.norm->sum());
   return {};
 }
 

@@ -29,6 +29,21 @@ void normal_pair(uint32_t a, uint32_t b, double sigma, double out[2]) {
   out[1] = radius * std::sin(angle);
 }
 
+// normal(0, init_range), element by element a function of (seed, name, index).
+void fill_normal(const std::string& name, uint64_t seed, double init_range,
+                 std::span<float> value) {
+  // The name's hash is the key: tensors draw from unrelated sequences under the same seed.
+  const ckpt::base::Hash128 key = ckpt::base::hash128(ckpt::as_bytes(name), seed);
+  for (uint64_t begin = 0; begin < value.size(); begin += 4) {
+    const auto bits = philox(key.low, begin / 4, key.high);
+    double normal[4];
+    normal_pair(bits[0], bits[1], init_range, normal);
+    normal_pair(bits[2], bits[3], init_range, normal + 2);
+    const uint64_t count = std::min<uint64_t>(4, value.size() - begin);
+    for (uint64_t i = 0; i < count; ++i) value[begin + i] = static_cast<float>(normal[i]);
+  }
+}
+
 }  // namespace
 
 uint64_t ParameterSpec::elements() const {
@@ -37,13 +52,22 @@ uint64_t ParameterSpec::elements() const {
   return product;
 }
 
-Parameter::Parameter(ParameterSpec s)
+Parameter::Parameter(Device& device, ParameterSpec s)
     : spec(std::move(s)),
-      value(spec.elements()),
-      grad(spec.elements()),
-      grad_sum(spec.expert ? 0 : spec.elements()),
-      m(spec.elements()),
-      v(spec.elements()) {}
+      value(device, Type::kFloat, spec.elements()),
+      grad(device, Type::kFloat, spec.elements()),
+      m(device, Type::kFloat, spec.elements()),
+      v(device, Type::kFloat, spec.elements()) {
+  if (!spec.expert && device.grad_sum() != Type::kFloat) {
+    grad_sum.reshape(device, device.grad_sum(), spec.elements());
+  }
+  for (Tensor* tensor : {&value, &grad, &grad_sum, &m, &v}) tensor->zero();
+  value_changed();
+}
+
+void Parameter::value_changed() {
+  if (!spec.is_norm) (void)value.device()->as_flow(value, rounded);
+}
 
 std::vector<ParameterSpec> dense_parameters(const ModelConfig& config) {
   const uint64_t query_width = uint64_t{config.heads} * config.head_dim;
@@ -77,25 +101,13 @@ std::vector<ParameterSpec> expert_parameters(const ModelConfig& config, uint32_t
 }
 
 void initialise(Parameter& parameter, uint64_t seed, double init_range) {
-  std::ranges::fill(parameter.grad, 0.0f);
-  std::ranges::fill(parameter.grad_sum, 0.0);
-  std::ranges::fill(parameter.m, 0.0f);
-  std::ranges::fill(parameter.v, 0.0f);
-  std::vector<float>& value = parameter.value;
-  if (parameter.spec.is_norm) {
-    std::ranges::fill(value, 1.0f);
-    return;
+  for (Tensor* tensor : {&parameter.grad, &parameter.grad_sum, &parameter.m, &parameter.v}) {
+    tensor->zero();
   }
-  // The name's hash is the key: tensors draw from unrelated sequences under the same seed.
-  const ckpt::base::Hash128 key = ckpt::base::hash128(ckpt::as_bytes(parameter.spec.name), seed);
-  for (uint64_t begin = 0; begin < value.size(); begin += 4) {
-    const auto bits = philox(key.low, begin / 4, key.high);
-    double normal[4];
-    normal_pair(bits[0], bits[1], init_range, normal);
-    normal_pair(bits[2], bits[3], init_range, normal + 2);
-    const uint64_t count = std::min<uint64_t>(4, value.size() - begin);
-    for (uint64_t i = 0; i < count; ++i) value[begin + i] = static_cast<float>(normal[i]);
-  }
+  std::vector<float> value(parameter.value.size(), 1.0f);
+  if (!parameter.spec.is_norm) fill_normal(parameter.spec.name, seed, init_range, value);
+  parameter.value.write(std::span<const float>(value));
+  parameter.value_changed();
 }
 
 }  // namespace moetrain

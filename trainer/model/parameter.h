@@ -1,4 +1,4 @@
-// Parameter: one named tensor of the model with its gradient and its optimizer state.
+// Parameter: one named tensor of the model with its gradient and its optimizer state, on a device.
 #pragma once
 
 #include <cstdint>
@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "trainer/device/device.h"
 #include "trainer/model/config.h"
 
 namespace moetrain {
@@ -21,19 +22,29 @@ struct ParameterSpec {
   bool operator==(const ParameterSpec&) const = default;
 };
 
-// fp32 master weights and moments. All buffers have spec.elements() values, but that
-// `grad_sum` is empty for an expert. Gradients are sums over the micro-batches since
-// Model::begin_step(); which of the two holds them, and when, is said in gradients.h.
+// fp32 master weights and moments. All buffers have spec.elements() values, but that `grad_sum` is
+// empty for an expert, and where the device adds up in fp32. Gradients are sums over the
+// micro-batches since Model::begin_step(); which of the two holds them, and when, is said in
+// gradients.h.
 struct Parameter {
   ParameterSpec spec;
-  std::vector<float> value;
-  std::vector<float> grad;
-  std::vector<double> grad_sum;
-  std::vector<float> m;  // AdamW's first moment
-  std::vector<float> v;  // AdamW's second moment
+  Tensor value;
+  Tensor grad;
+  Tensor grad_sum;  // kDouble
+  Tensor m;         // AdamW's first moment
+  Tensor v;         // AdamW's second moment
 
   Parameter() = default;
-  explicit Parameter(ParameterSpec s);  // all zero
+  Parameter(Device& device, ParameterSpec s);  // all zero
+
+  // As products read it: the value, or its copy in the device's flow().
+  const Tensor& weights() const { return rounded.empty() ? value : rounded; }
+  // What backward adds to.
+  Tensor& sum() { return grad_sum.empty() ? grad : grad_sum; }
+  // After `value` was written by anybody but the optimizer.
+  void value_changed();
+
+  Tensor rounded;  // empty where the device computes in fp32, and for a norm
 };
 
 // Every dense tensor of the model in the fixed order in which all ranks hold, reduce and save them:

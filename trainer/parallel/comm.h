@@ -1,9 +1,10 @@
 // Comm: the collectives of one epoch's group.
 //
-// Implementations: `gloo` (one process per rank), `local` (threads of one process), later `nccl`.
-// One test body runs on all. Reductions are bit-identical from run to run and between
-// implementations for the same group size: element by element the order of summation is that of
-// the ranks, never of arrival, and does not depend on how a buffer is cut into calls.
+// Implementations: `gloo` (one process per rank), `local` (threads of one process), `nccl` (one
+// process and one GPU per rank). One test body runs on all. Reductions of host memory are
+// bit-identical from run to run and between implementations for the same group size: element by
+// element the order of summation is that of the ranks, never of arrival, and does not depend on how
+// a buffer is cut into calls.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "formats/base/result.h"
+#include "trainer/device/tensor.h"
 
 namespace moetrain {
 
@@ -43,6 +45,16 @@ class Comm {
   virtual Status all_to_all_v(std::span<const int64_t> send, std::span<const int64_t> send_counts,
                               std::span<int64_t> recv, std::span<const int64_t> recv_counts) = 0;
 
+  virtual Status all_to_all_v(std::span<const std::byte> send, std::span<const int64_t> send_counts,
+                              std::span<std::byte> recv, std::span<const int64_t> recv_counts) = 0;
+
+  // The same for what lies on a device. Counts are of elements. Unless an implementation reaches
+  // the device's memory, this goes through host memory. Work that was queued on the device comes
+  // first, what is queued afterwards sees the result.
+  virtual Status all_reduce_sum(Tensor& values);  // kFloat
+  virtual Status all_to_all_v(const Tensor& send, std::span<const int64_t> send_counts,
+                              Tensor& recv, std::span<const int64_t> recv_counts);
+
   // recv holds size() blocks of send.size(), by rank.
   virtual Status all_gather(std::span<const int64_t> send, std::span<int64_t> recv) = 0;
   virtual Status broadcast(std::span<float> values, uint32_t root) = 0;
@@ -51,7 +63,14 @@ class Comm {
 
   // From any thread: every collective in progress or later returns kAborted.
   virtual void abort(const std::string& reason) = 0;
+
+ private:
+  std::vector<std::byte> host_send_;  // copies of what lies on a device
+  std::vector<std::byte> host_recv_;
 };
+
+// Counts of elements, as counts of bytes.
+std::vector<int64_t> counts_in_bytes(std::span<const int64_t> counts, Type type);
 
 // Key-value rendezvous through which a gloo group finds itself (ckptd's, per epoch).
 struct Rendezvous {

@@ -1,9 +1,11 @@
-// Communicators of threads of one process: messages are copied straight out of the sender's buffer.
+// Communicators of threads of one process: messages are copied straight out of the sender's buffer,
+// from one GPU's memory into the same or another one's, too.
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
 
 #include "formats/base/assert.h"
+#include "trainer/device/device.h"
 #include "trainer/parallel/comm_pairwise.h"
 
 namespace moetrain {
@@ -83,9 +85,16 @@ class LocalGroup {
         return make_error(ErrorCode::kAborted, "expects {} bytes from rank {}, which sends {}",
                           in.bytes, in.peer, out == nullptr ? 0 : out->bytes);
       }
-      std::memcpy(exchange.recv.data() + in.offset, theirs.send.data() + out->offset, in.bytes);
+      std::byte* const to = exchange.recv.data() + in.offset;
+      const std::byte* const from = theirs.send.data() + out->offset;
+      if (exchange.device != nullptr) {
+        exchange.device->copy(to, from, in.bytes);
+      } else {
+        std::memcpy(to, from, in.bytes);
+      }
     }
-    return {};
+    // A peer's buffer is its own again when all have copied.
+    return exchange.device != nullptr ? exchange.device->synchronize() : Status();
   }
 
   const uint32_t size_;
@@ -107,6 +116,7 @@ class LocalComm final : public PairwiseComm {
   ~LocalComm() override { group_->interrupt(fmt::format("rank {} is gone", rank())); }
 
  protected:
+  bool reaches_devices() const override { return true; }
   Status exchange(const Exchange& exchange) override { return group_->exchange(rank(), exchange); }
   void interrupt(const std::string& reason) override { group_->interrupt(reason); }
 

@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "formats/base/assert.h"
+#include "trainer/device/device.h"
 
 namespace moetrain {
 
@@ -127,9 +128,10 @@ Status PairwiseComm::all_reduce(const char* collective, std::span<T> values, Com
 
 template <typename T>
 Status PairwiseComm::all_to_all(std::span<const T> send, std::span<const int64_t> send_counts,
-                                std::span<T> recv, std::span<const int64_t> recv_counts) {
+                                std::span<T> recv, std::span<const int64_t> recv_counts,
+                                Device* device) {
   CKPT_ASSERT(send_counts.size() == size_ && recv_counts.size() == size_);
-  Exchange exchange{std::as_bytes(send), std::as_writable_bytes(recv), {}, {}};
+  Exchange exchange{std::as_bytes(send), std::as_writable_bytes(recv), {}, {}, device};
   size_t sent = 0;
   size_t received = 0;
   size_t own_from = 0;
@@ -151,7 +153,12 @@ Status PairwiseComm::all_to_all(std::span<const T> send, std::span<const int64_t
   }
   CKPT_ASSERT(sent <= send.size() && received <= recv.size());
   CKPT_TRY(run("all_to_all_v", exchange));
-  std::copy_n(send.begin() + own_from, send_counts[rank_], recv.begin() + own_to);
+  const auto own = static_cast<size_t>(send_counts[rank_]);
+  if (device != nullptr) {
+    device->copy(recv.data() + own_to, send.data() + own_from, own * sizeof(T));
+  } else {
+    std::copy_n(send.begin() + own_from, own, recv.begin() + own_to);
+  }
   return {};
 }
 
@@ -190,6 +197,25 @@ Status PairwiseComm::all_to_all_v(std::span<const int64_t> send,
                                   std::span<const int64_t> send_counts, std::span<int64_t> recv,
                                   std::span<const int64_t> recv_counts) {
   return all_to_all(send, send_counts, recv, recv_counts);
+}
+
+Status PairwiseComm::all_to_all_v(std::span<const std::byte> send,
+                                  std::span<const int64_t> send_counts, std::span<std::byte> recv,
+                                  std::span<const int64_t> recv_counts) {
+  return all_to_all(send, send_counts, recv, recv_counts);
+}
+
+Status PairwiseComm::all_to_all_v(const Tensor& send, std::span<const int64_t> send_counts,
+                                  Tensor& recv, std::span<const int64_t> recv_counts) {
+  Device* const device = recv.device();
+  if (!reaches_devices() || device == nullptr || device->is_host()) {
+    return Comm::all_to_all_v(send, send_counts, recv, recv_counts);
+  }
+  CKPT_TRY(device->synchronize());  // peers read what is there
+  const std::span<const std::byte> from(send.data(), send.bytes());
+  const std::span<std::byte> to(recv.data(), recv.bytes());
+  return all_to_all(from, std::span<const int64_t>(counts_in_bytes(send_counts, send.type())), to,
+                    std::span<const int64_t>(counts_in_bytes(recv_counts, recv.type())), device);
 }
 
 Status PairwiseComm::all_gather(std::span<const int64_t> send, std::span<int64_t> recv) {

@@ -35,10 +35,13 @@ struct Exchange {
   std::span<std::byte> recv;
   std::vector<Transfer> sends;
   std::vector<Transfer> recvs;
+  Device* device = nullptr;  // whose memory the buffers are; null: the host's
 };
 
 class PairwiseComm : public Comm {
  public:
+  using Comm::all_reduce_sum;
+  using Comm::all_to_all_v;
   uint32_t rank() const final { return rank_; }
   uint32_t size() const final { return size_; }
 
@@ -50,6 +53,10 @@ class PairwiseComm : public Comm {
                       std::span<float> recv, std::span<const int64_t> recv_counts) final;
   Status all_to_all_v(std::span<const int64_t> send, std::span<const int64_t> send_counts,
                       std::span<int64_t> recv, std::span<const int64_t> recv_counts) final;
+  Status all_to_all_v(std::span<const std::byte> send, std::span<const int64_t> send_counts,
+                      std::span<std::byte> recv, std::span<const int64_t> recv_counts) final;
+  Status all_to_all_v(const Tensor& send, std::span<const int64_t> send_counts, Tensor& recv,
+                      std::span<const int64_t> recv_counts) final;
   Status all_gather(std::span<const int64_t> send, std::span<int64_t> recv) final;
   Status broadcast(std::span<float> values, uint32_t root) final;
   Status broadcast(std::span<int64_t> values, uint32_t root) final;
@@ -62,6 +69,8 @@ class PairwiseComm : public Comm {
   // Moves all messages of one collective; returns when the send buffer may be changed and the recv
   // buffer is filled. Errors: kAborted, kDeadlineExceeded.
   virtual Status exchange(const Exchange& exchange) = 0;
+  // Whether exchange() also moves messages from device to device.
+  virtual bool reaches_devices() const { return false; }
   // Makes exchanges in progress, here and as soon as possible at the peers, return. Any thread;
   // may be called more than once.
   virtual void interrupt(const std::string& reason) = 0;
@@ -78,7 +87,8 @@ class PairwiseComm : public Comm {
   Status all_reduce_at_once(const char* collective, std::span<T> values, Combine combine);
   template <typename T>
   Status all_to_all(std::span<const T> send, std::span<const int64_t> send_counts,
-                    std::span<T> recv, std::span<const int64_t> recv_counts);
+                    std::span<T> recv, std::span<const int64_t> recv_counts,
+                    Device* device = nullptr);
   template <typename T>
   Status broadcast_from(std::span<T> values, uint32_t root);
   // Room for `bytes` from every rank; kept between calls, because fresh memory is slow to touch.

@@ -2,14 +2,14 @@
 
 #include <numeric>
 
-#include "kernels/permute.h"
+#include "trainer/device/device.h"
 
 namespace moetrain {
 namespace {
 
-void multiply(std::span<const int64_t> rows, int64_t width, std::vector<int64_t>& floats) {
-  floats.clear();
-  for (const int64_t count : rows) floats.push_back(count * width);
+void multiply(std::span<const int64_t> rows, int64_t width, std::vector<int64_t>& counts) {
+  counts.clear();
+  for (const int64_t count : rows) counts.push_back(count * width);
 }
 
 }  // namespace
@@ -84,28 +84,28 @@ Status Dispatch::plan(Comm& comm, const ExpertPlacement& placement, uint32_t lay
 
   receive_rows_.assign(comm.size(), 0);
   lay_out_arrivals(received_counts, own_slots);
+  device_positions_.reshape(device_, Type::kInt64, positions_.size());
+  device_positions_.write(std::span<const int64_t>(positions_));
+  device_expert_order_.reshape(device_, Type::kInt64, expert_order_.size());
+  device_expert_order_.write(std::span<const int64_t>(expert_order_));
   return {};
 }
 
-Status Dispatch::to_experts(Comm& comm, int64_t width, std::span<const float> rows,
-                            std::span<float> expert_rows) {
-  multiply(send_rows_, width, send_floats_);
-  multiply(receive_rows_, width, receive_floats_);
-  arrivals_.resize(static_cast<size_t>(received_rows() * width));
-  CKPT_TRY(comm.all_to_all_v(rows, send_floats_, std::span<float>(arrivals_), receive_floats_));
-  ckpt::kernels::scatter_rows(received_rows(), width, expert_order_.data(), arrivals_.data(),
-                              expert_rows.data());
+Status Dispatch::to_experts(Comm& comm, int64_t width, const Tensor& rows, Tensor& expert_rows) {
+  multiply(send_rows_, width, send_counts_);
+  multiply(receive_rows_, width, receive_counts_);
+  arrivals_.reshape(device_, rows.type(), static_cast<size_t>(received_rows() * width));
+  CKPT_TRY(comm.all_to_all_v(rows, send_counts_, arrivals_, receive_counts_));
+  device_.scatter_rows(width, device_expert_order_, arrivals_, expert_rows);
   return {};
 }
 
-Status Dispatch::to_tokens(Comm& comm, int64_t width, std::span<const float> expert_rows,
-                           std::span<float> rows) {
-  multiply(send_rows_, width, send_floats_);
-  multiply(receive_rows_, width, receive_floats_);
-  arrivals_.resize(static_cast<size_t>(received_rows() * width));
-  ckpt::kernels::gather_rows(received_rows(), width, expert_order_.data(), expert_rows.data(),
-                             arrivals_.data());
-  return comm.all_to_all_v(std::span<const float>(arrivals_), receive_floats_, rows, send_floats_);
+Status Dispatch::to_tokens(Comm& comm, int64_t width, const Tensor& expert_rows, Tensor& rows) {
+  multiply(send_rows_, width, send_counts_);
+  multiply(receive_rows_, width, receive_counts_);
+  arrivals_.reshape(device_, expert_rows.type(), static_cast<size_t>(received_rows() * width));
+  device_.gather_rows(width, device_expert_order_, expert_rows, arrivals_);
+  return comm.all_to_all_v(arrivals_, receive_counts_, rows, send_counts_);
 }
 
 }  // namespace moetrain

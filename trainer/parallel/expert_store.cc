@@ -7,12 +7,15 @@ namespace {
 
 class ReplicatedStore final : public ExpertStore {
  public:
-  ReplicatedStore(const ModelConfig& config, ExpertPlacement placement, uint32_t rank)
+  ReplicatedStore(Device& device, const ModelConfig& config, ExpertPlacement placement,
+                  uint32_t rank)
       : placement_(std::move(placement)) {
     for (uint32_t layer = 0; layer < placement_.layers(); ++layer) {
       std::vector<uint32_t> held = placement_.slots[layer][rank];
       std::ranges::sort(held);
-      for (const uint32_t expert : held) owned_.push_back(make_expert(config, layer, expert));
+      for (const uint32_t expert : held) {
+        owned_.push_back(make_expert(device, config, layer, expert));
+      }
     }
     for (uint32_t layer = 0; layer < placement_.layers(); ++layer) {
       std::vector<size_t>& positions = positions_.emplace_back();
@@ -24,10 +27,10 @@ class ReplicatedStore final : public ExpertStore {
 
   const ExpertPlacement& placement() const override { return placement_; }
 
-  Result<std::span<const ExpertSlot>> acquire(Comm&, uint32_t layer) override {
+  Result<std::span<const ExpertTensors>> acquire(Comm&, uint32_t layer) override {
     slots_.clear();
     for (const size_t position : positions_[layer]) slots_.push_back(slot_of(owned_[position]));
-    return std::span<const ExpertSlot>(slots_);
+    return std::span<const ExpertTensors>(slots_);
   }
 
   // The slot is the owner and the only copy: its gradient is where it belongs.
@@ -36,16 +39,16 @@ class ReplicatedStore final : public ExpertStore {
   std::span<Expert> owned() override { return owned_; }
 
  private:
-  static Expert make_expert(const ModelConfig& config, uint32_t layer, uint32_t expert) {
+  static Expert make_expert(Device& device, const ModelConfig& config, uint32_t layer,
+                            uint32_t expert) {
     auto specs = expert_parameters(config, layer, expert);
-    return Expert{layer, expert, Parameter(std::move(specs[0])), Parameter(std::move(specs[1])),
-                  Parameter(std::move(specs[2]))};
+    return Expert{layer, expert, Parameter(device, std::move(specs[0])),
+                  Parameter(device, std::move(specs[1])), Parameter(device, std::move(specs[2]))};
   }
 
-  static ExpertSlot slot_of(Expert& expert) {
-    return {expert.expert,          expert.w1.value.data(), expert.w2.value.data(),
-            expert.w3.value.data(), expert.w1.grad.data(),  expert.w2.grad.data(),
-            expert.w3.grad.data()};
+  static ExpertTensors slot_of(Expert& expert) {
+    return {&expert.w1.weights(), &expert.w2.weights(), &expert.w3.weights(),
+            &expert.w1.grad,      &expert.w2.grad,      &expert.w3.grad};
   }
 
   size_t find(uint32_t layer, uint32_t expert) const {
@@ -58,12 +61,13 @@ class ReplicatedStore final : public ExpertStore {
   ExpertPlacement placement_;
   std::vector<Expert> owned_;
   std::vector<std::vector<size_t>> positions_;  // [layer][slot]: where in owned_
-  std::vector<ExpertSlot> slots_;               // what acquire() handed out last
+  std::vector<ExpertTensors> slots_;            // what acquire() handed out last
 };
 
 }  // namespace
 
-Result<std::unique_ptr<ExpertStore>> make_replicated_store(const ModelConfig& config,
+Result<std::unique_ptr<ExpertStore>> make_replicated_store(Device& device,
+                                                           const ModelConfig& config,
                                                            const ExpertPlacement& placement,
                                                            uint32_t rank) {
   CKPT_TRY(validate(config));
@@ -78,7 +82,8 @@ Result<std::unique_ptr<ExpertStore>> make_replicated_store(const ModelConfig& co
                             "placement: rank {} of a placement for {} ranks", rank,
                             placement.ranks);
   }
-  return std::unique_ptr<ExpertStore>(std::make_unique<ReplicatedStore>(config, placement, rank));
+  return std::unique_ptr<ExpertStore>(
+      std::make_unique<ReplicatedStore>(device, config, placement, rank));
 }
 
 }  // namespace moetrain

@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "trainer/device/device.h"
 #include "trainer/model/parameter.h"
 #include "trainer/parallel/comm.h"
 #include "trainer/parallel/expert_placement.h"
@@ -25,17 +26,6 @@ struct Expert {
   Parameter w3;  // [intermediate, hidden], up
 };
 
-// One slot of this rank, ready to compute with: weights to read, gradients to add to.
-struct ExpertSlot {
-  uint32_t expert = 0;
-  const float* w1 = nullptr;
-  const float* w2 = nullptr;
-  const float* w3 = nullptr;
-  float* dw1 = nullptr;
-  float* dw2 = nullptr;
-  float* dw3 = nullptr;
-};
-
 // One per rank, used from that rank's thread.
 class ExpertStore {
  public:
@@ -43,9 +33,9 @@ class ExpertStore {
 
   virtual const ExpertPlacement& placement() const = 0;
 
-  // The slots of this rank in `layer`, in slot order. A collective: every rank calls it for the
-  // same layers in the same order. The span is valid until the next call.
-  virtual Result<std::span<const ExpertSlot>> acquire(Comm& comm, uint32_t layer) = 0;
+  // The slots of this rank in `layer`, in slot order, ready to compute with. A collective: every
+  // rank calls it for the same layers in the same order. The span is valid until the next call.
+  virtual Result<std::span<const ExpertTensors>> acquire(Comm& comm, uint32_t layer) = 0;
 
   // The gradients of the slots acquired for `layer` have this micro-batch's part added; brings them
   // to the owners. A collective. Afterwards an owner's Parameter::grad is complete for the tokens
@@ -57,8 +47,10 @@ class ExpertStore {
   virtual std::span<Expert> owned() = 0;
 };
 
-// Every expert's state in its slot on the rank that the (valid) placement says. Buffers are zero.
-Result<std::unique_ptr<ExpertStore>> make_replicated_store(const ModelConfig& config,
+// Every expert's state in its slot on the rank that the (valid) placement says, in memory of
+// `device`, which outlives the store. Buffers are zero.
+Result<std::unique_ptr<ExpertStore>> make_replicated_store(Device& device,
+                                                           const ModelConfig& config,
                                                            const ExpertPlacement& placement,
                                                            uint32_t rank);
 

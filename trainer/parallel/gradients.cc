@@ -6,34 +6,37 @@
 namespace moetrain {
 namespace {
 
-// Eight running sums in double: exact enough that the norm does not depend on how experts are
-// spread over ranks beyond rounding, and fast enough to run every step.
-double sum_of_squares(std::span<const float> values) {
-  constexpr size_t kLanes = 8;
-  double lane[kLanes] = {};
-  size_t i = 0;
-  for (; i + kLanes <= values.size(); i += kLanes) {
-    for (size_t j = 0; j < kLanes; ++j) {
-      lane[j] += static_cast<double>(values[i + j]) * static_cast<double>(values[i + j]);
-    }
-  }
-  for (size_t j = 0; i + j < values.size(); ++j) {
-    lane[j] += static_cast<double>(values[i + j]) * static_cast<double>(values[i + j]);
-  }
-  double total = 0;
-  for (const double part : lane) total += part;
-  return total;
-}
-
-Status reduce_bucket(Comm& comm, std::span<Parameter> bucket, std::vector<double>& buffer) {
+// On the host gradients wait in double, in a tensor of their own, and are rounded at the end.
+Status reduce_rounding(Comm& comm, std::span<Parameter> bucket, std::vector<double>& buffer) {
   buffer.clear();
   for (const Parameter& parameter : bucket) {
-    buffer.insert(buffer.end(), parameter.grad_sum.begin(), parameter.grad_sum.end());
+    const std::span<const double> sum = parameter.grad_sum.host<double>();
+    buffer.insert(buffer.end(), sum.begin(), sum.end());
   }
   CKPT_TRY(comm.all_reduce_sum(std::span<double>(buffer)));
   auto from = buffer.begin();
   for (Parameter& parameter : bucket) {
-    for (float& grad : parameter.grad) grad = static_cast<float>(*from++);
+    for (float& grad : parameter.grad.host<float>()) grad = static_cast<float>(*from++);
+  }
+  return {};
+}
+
+// Elsewhere they are in their place; the buffer only makes few messages of many.
+Status reduce_in_place(Comm& comm, Device& device, std::span<Parameter> bucket, Tensor& buffer) {
+  if (comm.size() == 1) return {};
+  size_t size = 0;
+  for (const Parameter& parameter : bucket) size += parameter.grad.size();
+  buffer.reshape(device, Type::kFloat, size);
+  std::byte* at = buffer.data();
+  for (const Parameter& parameter : bucket) {
+    device.copy(at, parameter.grad.data(), parameter.grad.bytes());
+    at += parameter.grad.bytes();
+  }
+  CKPT_TRY(comm.all_reduce_sum(buffer));
+  at = buffer.data();
+  for (const Parameter& parameter : bucket) {
+    device.copy(parameter.grad.data(), at, parameter.grad.bytes());
+    at += parameter.grad.bytes();
   }
   return {};
 }
@@ -42,10 +45,9 @@ Status reduce_bucket(Comm& comm, std::span<Parameter> bucket, std::vector<double
 
 Status reduce_dense_gradients(Comm& comm, Model& model, uint64_t bucket_bytes) {
   const std::span<Parameter> dense = model.dense();
-  const auto bytes_of = [](const Parameter& parameter) {
-    return parameter.grad_sum.size() * sizeof(double);
-  };
-  std::vector<double> buffer;
+  const auto bytes_of = [](Parameter& parameter) { return parameter.sum().bytes(); };
+  std::vector<double> doubles;
+  Tensor floats;
   size_t begin = 0;
   while (begin < dense.size()) {
     size_t end = begin + 1;
@@ -53,24 +55,35 @@ Status reduce_dense_gradients(Comm& comm, Model& model, uint64_t bucket_bytes) {
     while (end < dense.size() && bytes + bytes_of(dense[end]) <= bucket_bytes) {
       bytes += bytes_of(dense[end++]);
     }
-    CKPT_TRY(reduce_bucket(comm, dense.subspan(begin, end - begin), buffer));
+    const std::span<Parameter> bucket = dense.subspan(begin, end - begin);
+    if (model.device().grad_sum() == Type::kDouble) {
+      CKPT_TRY(reduce_rounding(comm, bucket, doubles));
+    } else {
+      CKPT_TRY(reduce_in_place(comm, model.device(), bucket, floats));
+    }
     begin = end;
   }
   return {};
 }
 
 Result<GradientSummary> summarise_gradients(Comm& comm, Model& model) {
-  double expert_squares = 0;
+  Device& device = model.device();
+  Tensor sum(device, Type::kDouble, 1);
+  sum.zero();
   for (const Expert& expert : model.experts().owned()) {
-    expert_squares += sum_of_squares(expert.w1.grad);
-    expert_squares += sum_of_squares(expert.w2.grad);
-    expert_squares += sum_of_squares(expert.w3.grad);
+    for (const Parameter* parameter : {&expert.w1, &expert.w2, &expert.w3}) {
+      device.add_sum_of_squares(parameter->grad, sum);
+    }
   }
-  CKPT_TRY(comm.all_reduce_sum(std::span<double>(&expert_squares, 1)));
+  double squares = 0;
+  const std::span<double> host(&squares, 1);
+  CKPT_TRY(sum.read(host));
+  CKPT_TRY(comm.all_reduce_sum(host));
   // Dense gradients have the same bits everywhere, so every rank gets the same total. A NaN or an
-  // infinity anywhere makes the total one: squares of finite floats cannot overflow a double.
-  double squares = expert_squares;
-  for (const Parameter& parameter : model.dense()) squares += sum_of_squares(parameter.grad);
+  // infinity anywhere makes the total one.
+  sum.write(std::span<const double>(host));
+  for (const Parameter& parameter : model.dense()) device.add_sum_of_squares(parameter.grad, sum);
+  CKPT_TRY(sum.read(host));
   return GradientSummary{std::sqrt(squares), std::isfinite(squares)};
 }
 

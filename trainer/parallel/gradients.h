@@ -1,13 +1,15 @@
 // What happens to gradients between backward and the optimizer.
 //
-// After the micro-batches of a step, a dense parameter's grad_sum holds this rank's tokens; an
-// owned expert's grad is complete already, because its tokens came to it. reduce_dense_gradients()
-// gives the dense ones their grad; summarise_gradients() then gives every rank the same verdict.
+// After the micro-batches of a step, a dense parameter's sum() holds this rank's tokens; an owned
+// expert's grad is complete already, because its tokens came to it. reduce_dense_gradients() gives
+// the dense ones their grad; summarise_gradients() then gives every rank the same verdict.
 //
-// What is added up over tokens is fp32 per sequence and double from there on. Sums of fp32 values
-// in double hardly ever round, so a dense gradient has the same bits whatever number of ranks the
-// sequences are dealt to. That matters more than its last digit does: which expert a token is
-// routed to changes all at once, and losses of two runs then drift apart by a thousandth.
+// On the host, what is added up over tokens is fp32 per sequence and double from there on. Sums of
+// fp32 values in double hardly ever round, so a dense gradient has the same bits whatever number of
+// ranks the sequences are dealt to. That matters more than its last digit does: which expert a
+// token is routed to changes all at once, and losses of two runs then drift apart by a thousandth.
+// On a GPU all is fp32: the same number of ranks gives the same bits, another number rounds
+// differently.
 #pragma once
 
 #include "trainer/model/model.h"
@@ -17,7 +19,7 @@ namespace moetrain {
 
 inline constexpr uint64_t kGradientBucketBytes = 1u << 20;
 
-// Sums grad_sum over all ranks and rounds it into grad, in buckets of at most `bucket_bytes` (a
+// Sums sum() over all ranks into grad, in buckets of at most `bucket_bytes` (a
 // larger tensor is a bucket of its own) filled in parameter order. A collective. After a failure
 // the gradients are undefined and the step must not be applied.
 Status reduce_dense_gradients(Comm& comm, Model& model,

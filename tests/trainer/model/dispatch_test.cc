@@ -121,25 +121,30 @@ TEST_P(DispatchTest, MovesEveryRowThereAndBack) {
   ASSERT_TRUE(validate(placement).ok());
   run_ranks(c.ranks, [&](Comm& comm) {
     const std::vector<int32_t> choice = make_choice(comm.rank());
-    Dispatch dispatch;
+    Dispatch dispatch(cpu_device());
     ASSERT_TRUE(dispatch.plan(comm, placement, 0, c.top_k, choice).ok());
     ASSERT_EQ(dispatch.sent_rows(), static_cast<int64_t>(choice.size()));
 
-    std::vector<float> rows(choice.size() * kWidth, -1.0f);
+    Tensor rows(cpu_device(), Type::kFloat, choice.size() * kWidth);
+    const std::vector<int64_t> positions = *dispatch.positions().read<int64_t>();
     for (size_t i = 0; i < choice.size(); ++i) {
-      float* row = rows.data() + dispatch.positions()[i] * kWidth;
+      float* row = rows.as<float>() + positions[i] * kWidth;
       const size_t token = i / c.top_k;
       row[0] = static_cast<float>(comm.rank());
       row[1] = static_cast<float>(token);
       row[2] = static_cast<float>(choice[i]);
     }
-    std::vector<float> arrived(static_cast<size_t>(dispatch.received_rows() * kWidth), -1.0f);
+    Tensor arrived(cpu_device(), Type::kFloat,
+                   static_cast<size_t>(dispatch.received_rows() * kWidth));
+    std::ranges::fill(arrived.host<float>(), -1.0f);
     ASSERT_TRUE(dispatch.to_experts(comm, kWidth, rows, arrived).ok());
-    EXPECT_EQ(arrived, expected_rows(placement, comm.rank())) << "rank " << comm.rank();
+    EXPECT_EQ(*arrived.read<float>(), expected_rows(placement, comm.rank()))
+        << "rank " << comm.rank();
 
-    std::vector<float> returned(rows.size(), -1.0f);
+    Tensor returned(cpu_device(), Type::kFloat, rows.size());
+    std::ranges::fill(returned.host<float>(), -1.0f);
     ASSERT_TRUE(dispatch.to_tokens(comm, kWidth, arrived, returned).ok());
-    EXPECT_EQ(returned, rows) << "rank " << comm.rank();
+    EXPECT_EQ(*returned.read<float>(), *rows.read<float>()) << "rank " << comm.rank();
   });
 }
 

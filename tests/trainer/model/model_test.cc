@@ -36,8 +36,8 @@ constexpr uint32_t kMicroBatches = 2;
 
 std::unique_ptr<Model> make_model(const Comm& comm, uint64_t seed = 3) {
   auto placement = static_placement(kConfig.layers, kConfig.experts, comm.size());
-  auto store = make_replicated_store(kConfig, *placement, comm.rank());
-  auto model = Model::create(kConfig, std::move(*store));
+  auto store = make_replicated_store(cpu_device(), kConfig, *placement, comm.rank());
+  auto model = Model::create(cpu_device(), kConfig, std::move(*store));
   CKPT_ASSERT(model.ok());
   (*model)->initialise(seed);
   return std::move(*model);
@@ -100,8 +100,8 @@ Trained train(uint32_t ranks, uint64_t steps) {
     EXPECT_EQ(losses, trained.losses);  // the same bits on every rank
     for (const Parameter* parameter : model->parameters()) {
       const auto [at, fresh] =
-          trained.parameters.try_emplace(parameter->spec.name, parameter->value);
-      EXPECT_EQ(at->second, parameter->value) << parameter->spec.name;
+          trained.parameters.try_emplace(parameter->spec.name, *parameter->value.read<float>());
+      EXPECT_EQ(at->second, *parameter->value.read<float>()) << parameter->spec.name;
     }
   });
   return trained;
@@ -157,7 +157,7 @@ TEST(Model, EvaluationLeavesGradientsAndCountsAlone) {
   model->begin_step();
   const Share share = share_of(*comms[0], 0);
   const auto trained = model->forward_backward(*comms[0], share, {0.1, 0.1});
-  const std::vector<double> gradient = model->dense()[0].grad_sum;
+  const std::vector<double> gradient = *model->dense()[0].grad_sum.read<double>();
   const std::vector<int64_t> counts(model->routing_counts().begin(), model->routing_counts().end());
   std::vector<float> logits(share.tokens.size() * kConfig.vocab,
                             std::numeric_limits<float>::quiet_NaN());
@@ -166,7 +166,7 @@ TEST(Model, EvaluationLeavesGradientsAndCountsAlone) {
   EXPECT_EQ(evaluated->cross_entropy_sum, trained->cross_entropy_sum);
   EXPECT_EQ(evaluated->auxiliary, trained->auxiliary);
   EXPECT_EQ(evaluated->targets, trained->targets);
-  EXPECT_EQ(model->dense()[0].grad_sum, gradient);
+  EXPECT_EQ(*model->dense()[0].grad_sum.read<double>(), gradient);
   EXPECT_TRUE(std::equal(counts.begin(), counts.end(), model->routing_counts().begin()));
   EXPECT_THAT(logits, testing::Each(testing::Truly([](float x) { return std::isfinite(x); })));
 }
@@ -235,13 +235,13 @@ TEST(Model, AnotherGroupThanThePlacementsIsRefused) {
 
 TEST(Model, AStoreOfAnotherShapeIsRefused) {
   auto placement = static_placement(kConfig.layers, kConfig.experts, 2);
-  EXPECT_FALSE(make_replicated_store(kConfig, *placement, 2).ok());
+  EXPECT_FALSE(make_replicated_store(cpu_device(), kConfig, *placement, 2).ok());
   ModelConfig other = kConfig;
   other.layers = 3;
-  EXPECT_FALSE(make_replicated_store(other, *placement, 0).ok());
-  auto store = make_replicated_store(kConfig, *placement, 0);
+  EXPECT_FALSE(make_replicated_store(cpu_device(), other, *placement, 0).ok());
+  auto store = make_replicated_store(cpu_device(), kConfig, *placement, 0);
   ASSERT_TRUE(store.ok());
-  EXPECT_FALSE(Model::create(other, std::move(*store)).ok());
+  EXPECT_FALSE(Model::create(cpu_device(), other, std::move(*store)).ok());
 }
 
 // A diverged model must neither crash nor deadlock, and every rank must come to the same verdict.
@@ -250,8 +250,10 @@ TEST(Model, NanWeightsGiveANotFiniteLossEverywhere) {
   run_ranks(3, [&](Comm& comm) {
     auto model = make_model(comm);
     if (comm.rank() == 2) {
-      model->experts().owned()[0].w1.value[0] = std::numeric_limits<float>::quiet_NaN();
-      model->experts().owned()[1].w1.value[0] = std::numeric_limits<float>::quiet_NaN();
+      model->experts().owned()[0].w1.value.host<float>()[0] =
+          std::numeric_limits<float>::quiet_NaN();
+      model->experts().owned()[1].w1.value.host<float>()[0] =
+          std::numeric_limits<float>::quiet_NaN();
     }
     model->begin_step();
     const auto loss = model->forward_backward(comm, share_of(comm, 0), {1, 1});
@@ -291,10 +293,13 @@ TEST(Model, ComputesWithRestoredExperts) {
   const std::vector<Parameter*> to = restored->parameters();
   ASSERT_EQ(from.size(), to.size());
   for (size_t i = 0; i < from.size(); ++i) {
-    to[i]->value = std::vector<float>(from[i]->value);
-    to[i]->m = std::vector<float>(from[i]->m);
-    to[i]->v = std::vector<float>(from[i]->v);
+    for (Tensor Parameter::*const buffer : {&Parameter::value, &Parameter::m, &Parameter::v}) {
+      Tensor fresh;
+      fresh.copy_from(from[i]->*buffer);
+      to[i]->*buffer = std::move(fresh);
+    }
   }
+  restored->parameters_changed();
   EXPECT_EQ(train_step(*comms[0], *trained, 1), train_step(*comms[0], *restored, 1));
   EXPECT_EQ(train_step(*comms[0], *trained, 2), train_step(*comms[0], *restored, 2));
 }

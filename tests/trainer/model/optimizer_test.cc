@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <mutex>
@@ -25,8 +26,8 @@ const ModelConfig kConfig{.vocab = 16,
 
 std::unique_ptr<Model> make_model(uint32_t rank, uint32_t ranks) {
   auto placement = static_placement(kConfig.layers, kConfig.experts, ranks);
-  auto store = make_replicated_store(kConfig, *placement, rank);
-  auto model = Model::create(kConfig, std::move(*store));
+  auto store = make_replicated_store(cpu_device(), kConfig, *placement, rank);
+  auto model = Model::create(cpu_device(), kConfig, std::move(*store));
   CKPT_ASSERT(model.ok());
   (*model)->initialise(11);
   return std::move(*model);
@@ -63,13 +64,12 @@ TEST(Clipping, ScalesDownOnly) {
 // Fills gradients so that the sum over ranks does not depend on how many ranks there are.
 void fill_gradients(Model& model, uint32_t ranks) {
   for (Parameter& parameter : model.dense()) {
-    for (size_t i = 0; i < parameter.grad_sum.size(); ++i) {
-      parameter.grad_sum[i] = static_cast<double>(i % 7) / ranks;
-    }
+    const std::span<double> sum = parameter.grad_sum.host<double>();
+    for (size_t i = 0; i < sum.size(); ++i) sum[i] = static_cast<double>(i % 7) / ranks;
   }
   for (Expert& expert : model.experts().owned()) {
     for (Parameter* parameter : {&expert.w1, &expert.w2, &expert.w3}) {
-      std::fill(parameter->grad.begin(), parameter->grad.end(), static_cast<float>(expert.expert));
+      std::ranges::fill(parameter->grad.host<float>(), static_cast<float>(expert.expert));
     }
   }
 }
@@ -119,9 +119,9 @@ TEST(GradientNorm, EveryRankSeesANotFiniteGradientOfOne) {
         model->begin_step();
         if (comm.rank() == 1) {
           if (in_expert) {
-            model->experts().owned()[0].w2.grad[2] = value;
+            model->experts().owned()[0].w2.grad.host<float>()[2] = value;
           } else {
-            model->dense()[3].grad_sum[2] = static_cast<double>(value);
+            model->dense()[3].grad_sum.host<double>()[2] = static_cast<double>(value);
           }
         }
         ASSERT_TRUE(reduce_dense_gradients(comm, *model).ok());
@@ -137,12 +137,12 @@ TEST(GradientNorm, EveryRankSeesANotFiniteGradientOfOne) {
 TEST(AdamWStepTest, NormsDoNotDecay) {
   auto model = make_model(0, 1);
   model->begin_step();
-  const std::vector<float> norm = model->dense()[5].value;
-  const float matrix = model->dense()[0].value[0];
+  const std::vector<float> norm = *model->dense()[5].value.read<float>();
+  const float matrix = model->dense()[0].value.host<float>()[0];
   ASSERT_TRUE(model->dense()[5].spec.is_norm);
   adamw_step(*model, {.weight_decay = 0.5}, {.learning_rate = 0.1});
-  EXPECT_EQ(model->dense()[5].value, norm);
-  EXPECT_FLOAT_EQ(model->dense()[0].value[0], 0.95f * matrix);
+  EXPECT_EQ(*model->dense()[5].value.read<float>(), norm);
+  EXPECT_FLOAT_EQ(model->dense()[0].value.host<float>()[0], 0.95f * matrix);
 }
 
 // An expert that was restored from an older version goes on from its own bias correction.
@@ -178,14 +178,19 @@ TEST(AdamWStepTest, IdleExpertsAreKeptOnlyIfAsked) {
     std::vector<int64_t> routed(size_t{kConfig.layers} * kConfig.experts, 1);
     routed[kConfig.experts + 3] = 0;  // layer 1 expert 3
     for (Parameter* parameter : model->parameters()) {
-      std::fill(parameter->m.begin(), parameter->m.end(), 0.5f);
+      std::ranges::fill(parameter->m.host<float>(), 0.5f);
     }
-    std::vector<Expert> before(model->experts().owned().begin(), model->experts().owned().end());
+    std::vector<std::vector<float>> before;
+    for (const Expert& expert : model->experts().owned()) {
+      before.push_back(*expert.w1.value.read<float>());
+      before.push_back(*expert.w3.m.read<float>());
+    }
     adamw_step(*model, {.idle_experts = idle},
                {.learning_rate = 0.1, .step = 4, .routed_tokens = routed});
-    for (size_t i = 0; i < before.size(); ++i) {
+    for (size_t i = 0; i < before.size() / 2; ++i) {
       const Expert& after = model->experts().owned()[i];
-      const bool kept = after.w1.value == before[i].w1.value && after.w3.m == before[i].w3.m;
+      const bool kept = *after.w1.value.read<float>() == before[2 * i] &&
+                        *after.w3.m.read<float>() == before[2 * i + 1];
       const bool is_idle = after.layer == 1 && after.expert == 3;
       EXPECT_EQ(kept, is_idle && idle == IdleExperts::kSkip) << after.layer << "." << after.expert;
     }

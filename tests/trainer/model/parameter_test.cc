@@ -5,6 +5,7 @@
 #include <cmath>
 #include <set>
 
+#include "tests/trainer/model/ranks.h"
 #include "trainer/model/philox.h"
 
 namespace moetrain {
@@ -47,24 +48,25 @@ TEST(ParameterList, NamesAreHuggingFacesAndUnique) {
 }
 
 Parameter fresh(const std::string& name, std::vector<uint64_t> shape, uint64_t seed) {
-  Parameter parameter(ParameterSpec{.name = name, .shape = std::move(shape)});
+  Parameter parameter(cpu_device(), ParameterSpec{.name = name, .shape = std::move(shape)});
   initialise(parameter, seed, 0.02);
   return parameter;
 }
 
 TEST(Initialise, DependsOnSeedNameAndIndexOnly) {
   const Parameter a = fresh("model.x", {10, 10}, 1);
-  EXPECT_EQ(a.value, fresh("model.x", {10, 10}, 1).value);
-  EXPECT_NE(a.value, fresh("model.x", {10, 10}, 2).value);
-  EXPECT_NE(a.value, fresh("model.y", {10, 10}, 1).value);
+  const std::vector<float> value = *a.value.read<float>();
+  EXPECT_EQ(value, *fresh("model.x", {10, 10}, 1).value.read<float>());
+  EXPECT_NE(value, *fresh("model.x", {10, 10}, 2).value.read<float>());
+  EXPECT_NE(value, *fresh("model.y", {10, 10}, 1).value.read<float>());
   const Parameter shorter = fresh("model.x", {7}, 1);  // not a multiple of the block of four
-  EXPECT_TRUE(std::equal(shorter.value.begin(), shorter.value.end(), a.value.begin()));
+  EXPECT_TRUE(std::ranges::equal(shorter.value.host<float>(), std::span(value).first(7)));
 }
 
 TEST(Initialise, IsNormalWithTheWantedDeviation) {
   const Parameter parameter = fresh("model.x", {40'000}, 3);
   double mean = 0, square = 0, fourth = 0;
-  for (const float x : parameter.value) {
+  for (const float x : parameter.value.host<float>()) {
     const double z = x / 0.02;
     mean += z / 40'000;
     square += z * z / 40'000;
@@ -76,15 +78,16 @@ TEST(Initialise, IsNormalWithTheWantedDeviation) {
 }
 
 TEST(Initialise, NormsStartAtOneAndMomentsAtZero) {
-  Parameter norm(ParameterSpec{.name = "model.norm.weight", .shape = {5}, .is_norm = true});
-  norm.m.assign(5, 2.0f);
-  norm.v.assign(5, 2.0f);
-  norm.grad.assign(5, 2.0f);
+  Parameter norm(cpu_device(),
+                 ParameterSpec{.name = "model.norm.weight", .shape = {5}, .is_norm = true});
+  for (Tensor* tensor : {&norm.m, &norm.v, &norm.grad}) {
+    std::ranges::fill(tensor->host<float>(), 2.0f);
+  }
   initialise(norm, 1, 0.02);
-  EXPECT_EQ(norm.value, std::vector<float>(5, 1.0f));
-  EXPECT_EQ(norm.m, std::vector<float>(5, 0.0f));
-  EXPECT_EQ(norm.v, std::vector<float>(5, 0.0f));
-  EXPECT_EQ(norm.grad, std::vector<float>(5, 0.0f));
+  EXPECT_EQ(*norm.value.read<float>(), std::vector<float>(5, 1.0f));
+  for (const Tensor* tensor : {&norm.m, &norm.v, &norm.grad}) {
+    EXPECT_EQ(*tensor->read<float>(), std::vector<float>(5, 0.0f));
+  }
 }
 
 }  // namespace

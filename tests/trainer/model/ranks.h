@@ -5,9 +5,16 @@
 #include <thread>
 #include <vector>
 
+#include "trainer/device/device.h"
 #include "trainer/parallel/comm.h"
 
 namespace moetrain {
+
+// The device of the calling thread's rank.
+inline Device& cpu_device() {
+  thread_local const std::unique_ptr<Device> device = make_cpu_device();
+  return *device;
+}
 
 // A rank that failed an assertion leaves the others waiting for it; the time-out ends that.
 inline void run_ranks(uint32_t ranks, const std::function<void(Comm&)>& body) {

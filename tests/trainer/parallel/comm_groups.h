@@ -1,8 +1,11 @@
 // Groups of communicators for tests: one thread per rank, whatever the transport.
 #pragma once
 
+#include <condition_variable>
 #include <functional>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -10,6 +13,33 @@
 #include "trainer/parallel/comm.h"
 
 namespace moetrain {
+
+// The rendezvous of threads: a map; get waits for the key.
+class MapRendezvous {
+ public:
+  Rendezvous callbacks() {
+    Rendezvous rendezvous;
+    rendezvous.set = [this](const std::string& key, const std::vector<char>& value) {
+      std::lock_guard lock(mutex_);
+      values_[key] = value;
+      changed_.notify_all();
+      return Status();
+    };
+    rendezvous.get = [this](const std::string& key) -> Result<std::vector<char>> {
+      std::unique_lock lock(mutex_);
+      const bool there =
+          changed_.wait_for(lock, std::chrono::seconds(30), [&] { return values_.contains(key); });
+      if (!there) return ckpt::make_error(ckpt::ErrorCode::kDeadlineExceeded, "key {}", key);
+      return values_[key];
+    };
+    return rendezvous;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::string, std::vector<char>> values_;
+};
 
 enum class CommKind { kLocal, kGloo };
 

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <limits>
 
+#include "tests/trainer/model/ranks.h"
 #include "tests/trainer/parallel/comm_groups.h"
 #include "trainer/data.h"
 #include "trainer/parallel/expert_placement.h"
@@ -52,8 +53,8 @@ struct RankResult {
 
 std::unique_ptr<Model> make_model(const TrainConfig& config, uint32_t ranks, uint32_t rank) {
   const auto placement = static_placement(config.model.layers, config.model.experts, ranks);
-  auto store = make_replicated_store(config.model, *placement, rank);
-  return std::move(Model::create(config.model, std::move(store).value())).value();
+  auto store = make_replicated_store(cpu_device(), config.model, *placement, rank);
+  return std::move(Model::create(cpu_device(), config.model, std::move(store).value())).value();
 }
 
 // Trains `steps` steps on `ranks` threads; `prepare` may change the model before.
@@ -75,7 +76,7 @@ std::vector<RankResult> train(const TrainConfig& config, uint32_t ranks, uint64_
       mine.losses.push_back(result->loss);
       mine.loss_bits.push_back(std::bit_cast<uint32_t>(result->loss));
     }
-    mine.first_parameter = model->dense()[0].value;
+    mine.first_parameter = *model->dense()[0].value.read<float>();
   });
   return results;
 }
@@ -137,8 +138,7 @@ TEST(LoopTest, AStepThatIsNotFiniteChangesNothingAndIsCounted) {
   std::vector<float> before;
   const auto poison = [&](Model& model) {
     Parameter& embedding = model.dense()[0];
-    std::fill(embedding.value.begin(), embedding.value.end(),
-              std::numeric_limits<float>::quiet_NaN());
+    std::ranges::fill(embedding.value.host<float>(), std::numeric_limits<float>::quiet_NaN());
   };
   const auto results = train(small_config(), 2, 2, poison);
   for (const RankResult& result : results) {
@@ -157,14 +157,14 @@ TEST(LoopTest, AFailedStepLeavesProgressWhereItWas) {
   comms[1].reset();
   auto model = make_model(config, 2, 0);
   model->initialise(1);
-  const std::vector<float> before = model->dense()[0].value;
+  const std::vector<float> before = *model->dense()[0].value.read<float>();
   Trainer trainer(config, text);
   Progress progress;
   const auto result = trainer.step(*comms[0], *model, progress);
   ASSERT_FALSE(result.ok());
   EXPECT_EQ(result.error().code, ckpt::ErrorCode::kAborted);
   EXPECT_EQ(progress, Progress{});
-  EXPECT_EQ(model->dense()[0].value, before);
+  EXPECT_EQ(*model->dense()[0].value.read<float>(), before);
 }
 
 TEST(LoopTest, EvaluationDoesNotDependOnTheNumberOfRanks) {

@@ -1,0 +1,157 @@
+// Collectives of what lies on GPUs: one body for every way it can go.
+#include <gmock/gmock.h>
+
+#include <map>
+#include <mutex>
+#include <random>
+
+#include "tests/trainer/device/cuda_fixture.h"
+#include "tests/trainer/parallel/comm_groups.h"
+#include "trainer/parallel/comm_nccl.h"
+
+namespace moetrain {
+namespace {
+
+using ckpt::ErrorCode;
+using testing::HasSubstr;
+
+enum class Way { kLocal, kGloo, kNccl };
+
+constexpr uint32_t kRanks = 3;
+
+class CudaCommTest : public testing::TestWithParam<Way> {
+ protected:
+  void SetUp() override {
+    std::string reason;
+    gpus_ = count_cuda_devices(&reason);
+    if (gpus_ == 0) GTEST_SKIP() << "skipped: no CUDA device (" << reason << ")";
+    if (GetParam() == Way::kNccl && gpus_ < static_cast<int>(kRanks)) {
+      GTEST_SKIP() << "skipped: NCCL wants a GPU for each of " << kRanks << " ranks, there are "
+                   << gpus_;
+    }
+  }
+
+  // `body` on every rank, with its device, in threads.
+  void on_ranks(const std::function<void(Comm&, Device&)>& body) {
+    const CommKind host = GetParam() == Way::kLocal ? CommKind::kLocal : CommKind::kGloo;
+    auto comms = make_comms(host, kRanks, /*timeout_ms=*/20'000);
+    std::vector<std::jthread> threads;
+    for (auto& comm : comms) {
+      threads.emplace_back([&] {
+        const uint32_t rank = comm->rank();
+        auto device = make_cuda_device({.index = static_cast<int>(rank) % gpus_});
+        ASSERT_TRUE(device.ok()) << device.error().message;
+        if (GetParam() == Way::kNccl) {
+          auto nccl = make_nccl_comm(
+              std::move(comm), {.device = device->get(), .rendezvous = rendezvous_.callbacks()});
+          ASSERT_TRUE(nccl.ok()) << nccl.error().message;
+          comm = std::move(*nccl);
+        }
+        body(*comm, **device);
+      });
+    }
+  }
+
+  int gpus_ = 0;
+  MapRendezvous rendezvous_;
+};
+
+std::vector<float> values_of(uint32_t rank, size_t count) {
+  std::mt19937 random(rank);
+  std::uniform_real_distribution<float> uniform(-1, 1);
+  std::vector<float> values(count);
+  for (float& value : values) value = uniform(random);
+  return values;
+}
+
+TEST_P(CudaCommTest, SumsWhatAllRanksHave) {
+  for (const size_t count : {size_t{1}, size_t{5000}}) {
+    std::vector<double> expected(count);
+    for (uint32_t rank = 0; rank < kRanks; ++rank) {
+      const std::vector<float> values = values_of(rank, count);
+      for (size_t i = 0; i < count; ++i) expected[i] += static_cast<double>(values[i]);
+    }
+    std::mutex mutex;
+    std::vector<std::vector<float>> sums;
+    on_ranks([&](Comm& comm, Device& device) {
+      Tensor tensor(device, Type::kFloat, count);
+      tensor.write(std::span<const float>(values_of(comm.rank(), count)));
+      ASSERT_TRUE(comm.all_reduce_sum(tensor).ok());
+      const auto sum = tensor.read<float>();
+      ASSERT_TRUE(sum.ok());
+      const std::lock_guard lock(mutex);
+      sums.push_back(*sum);
+    });
+    ASSERT_EQ(sums.size(), kRanks);
+    for (const auto& sum : sums) EXPECT_EQ(sum, sums[0]) << "not the same bits everywhere";
+    for (size_t i = 0; i < count; ++i) EXPECT_NEAR(sums[0][i], expected[i], 1e-6);
+  }
+}
+
+// Rank s sends s + 2 r rows to rank r, itself included; nothing from rank 0 to itself. What is sent
+// was computed on the device just before, and is overwritten there just after.
+TEST_P(CudaCommTest, MovesRowsOfAnyNumberBetweenRanks) {
+  constexpr int64_t kWidth = 100;
+  on_ranks([&](Comm& comm, Device& device) {
+    const uint32_t me = comm.rank();
+    std::vector<int64_t> send_counts;
+    std::vector<int64_t> receive_counts;
+    std::vector<kernels::Bf16> out;
+    std::vector<uint16_t> expected;
+    for (uint32_t peer = 0; peer < kRanks; ++peer) {
+      send_counts.push_back((me + 2 * peer) * kWidth);
+      receive_counts.push_back((peer + 2 * me) * kWidth);
+      for (int64_t i = 0; i < send_counts.back(); ++i) {
+        out.push_back({static_cast<uint16_t>(me * 10 + peer)});
+      }
+      for (int64_t i = 0; i < receive_counts.back(); ++i) {
+        expected.push_back(static_cast<uint16_t>(peer * 10 + me));
+      }
+    }
+    Tensor source(device, Type::kBf16, out.size());
+    source.write(std::span<const kernels::Bf16>(out));
+    Tensor send(device, Type::kBf16, 0);
+    Tensor recv(device, Type::kBf16, expected.size());
+    recv.zero();
+    for (int turn = 0; turn < 2; ++turn) {
+      send.copy_from(source);
+      ASSERT_TRUE(comm.all_to_all_v(send, send_counts, recv, receive_counts).ok());
+      send.zero();
+    }
+    const auto received = recv.read<kernels::Bf16>();
+    ASSERT_TRUE(received.ok()) << received.error().message;
+    std::vector<uint16_t> bits;
+    for (const kernels::Bf16 value : *received) bits.push_back(value.bits);
+    EXPECT_EQ(bits, expected) << "rank " << me;
+  });
+}
+
+TEST_P(CudaCommTest, AfterAnAbortNothingIsMovedAndNobodyHangs) {
+  on_ranks([&](Comm& comm, Device& device) {
+    Tensor tensor(device, Type::kFloat, 100);
+    tensor.zero();
+    if (comm.rank() == 1) {
+      comm.abort("enough");
+    } else {
+      // By the abort, whenever it comes: before, while or after this is queued.
+      Status status;
+      while (status.ok()) {
+        status = comm.all_reduce_sum(tensor);
+        if (status.ok()) status = comm.barrier();
+      }
+      EXPECT_EQ(status.error().code, ErrorCode::kAborted) << status.error().message;
+    }
+    const Status later = comm.all_reduce_sum(tensor);
+    ASSERT_FALSE(later.ok());
+    EXPECT_THAT(later.error().message, HasSubstr("rank " + std::to_string(comm.rank())));
+  });
+}
+
+std::string way_name(const testing::TestParamInfo<Way>& info) {
+  return info.param == Way::kLocal ? "Local" : info.param == Way::kGloo ? "Gloo" : "Nccl";
+}
+INSTANTIATE_TEST_SUITE_P(All, CudaCommTest, testing::Values(Way::kLocal, Way::kGloo, Way::kNccl),
+                         way_name);
+
+}  // namespace
+}  // namespace moetrain

@@ -1,0 +1,79 @@
+// Tensors on a GPU: where bytes go, and what failures become.
+#include <gmock/gmock.h>
+
+#include <numeric>
+
+#include "tests/trainer/device/cuda_fixture.h"
+
+namespace moetrain {
+namespace {
+
+using ckpt::ErrorCode;
+using testing::HasSubstr;
+
+class CudaDeviceTest : public CudaTest {};
+
+TEST_F(CudaDeviceTest, TensorsGoThereAndBack) {
+  const auto device = make_device();
+  std::vector<int64_t> values(70'001);
+  std::iota(values.begin(), values.end(), 5);
+  Tensor tensor(*device, Type::kInt64, values.size());
+  tensor.write(std::span<const int64_t>(values));
+  Tensor copy;
+  copy.copy_from(tensor);
+  tensor.zero();
+  EXPECT_EQ(*copy.read<int64_t>(), values);
+  EXPECT_EQ(*tensor.read<int64_t>(), std::vector<int64_t>(values.size(), 0));
+}
+
+TEST_F(CudaDeviceTest, ReshapingKeepsMemoryThatSuffices) {
+  const auto device = make_device();
+  Tensor tensor(*device, Type::kFloat, 100);
+  const std::byte* const first = tensor.data();
+  tensor.reshape(*device, Type::kDouble, 50);
+  EXPECT_EQ(tensor.data(), first);
+  tensor.reshape(*device, Type::kDouble, 51);
+  EXPECT_EQ(tensor.bytes(), 51 * sizeof(double));
+  tensor.zero();
+  EXPECT_EQ(*tensor.read<double>(), std::vector<double>(51, 0.0));
+}
+
+TEST_F(CudaDeviceTest, TooLittleMemoryIsSaidOnceAndNothingIsComputedMeanwhile) {
+  const auto device = make_device();
+  Tensor small(*device, Type::kFloat, 4);
+  const std::vector<float> values{1, 2, 3, 4};
+  small.write(std::span<const float>(values));
+  ASSERT_TRUE(device->synchronize().ok());
+  Tensor large(*device, Type::kFloat, size_t{1} << 50);
+  large.zero();
+  small.zero();  // not done: behind the failure
+  const Status status = device->synchronize();
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(status.error().code, ErrorCode::kResourceExhausted);
+  EXPECT_THAT(status.error().message, HasSubstr("cuda:0"));
+  EXPECT_THAT(status.error().message, HasSubstr("4503599627370496 bytes"));
+  EXPECT_EQ(*small.read<float>(), values);
+}
+
+TEST_F(CudaDeviceTest, ADeviceThatIsNotThereIsNamed) {
+  const auto device = make_cuda_device({.index = 4711});
+  ASSERT_FALSE(device.ok());
+  EXPECT_EQ(device.error().code, ErrorCode::kUnavailable);
+  EXPECT_THAT(device.error().message, HasSubstr("device cuda:4711"));
+}
+
+// Work that is never done, as that of a collective whose peer is gone.
+TEST_F(CudaDeviceTest, AWaitEndsAtItsTimeout) {
+  const auto device = make_cuda_device({.timeout_ms = 0});
+  ASSERT_TRUE(device.ok()) << device.error().message;
+  Tensor tensor(**device, Type::kFloat, size_t{1} << 20);
+  // More than can be done in no time; the emulated device does a piece of it for each question.
+  for (int i = 0; i < 2000; ++i) tensor.zero();
+  const Status status = (*device)->synchronize();
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(status.error().code, ErrorCode::kDeadlineExceeded);
+  EXPECT_THAT(status.error().message, HasSubstr("not done after 0 ms"));
+}
+
+}  // namespace
+}  // namespace moetrain

@@ -1,0 +1,61 @@
+// Whole runs of moetrain on a GPU, or on the emulated one: a rank that dies comes back, restores
+// straight into device memory, and goes on with the same bits.
+#include <cmath>
+
+#include "tests/system/training.h"
+#include "trainer/device/cuda_device.h"
+
+namespace systemtest {
+namespace {
+
+class CudaTrainingTest : public TrainingTest {
+ protected:
+  void SetUp() override {
+    std::string reason;
+    if (moetrain::count_cuda_devices(&reason) == 0) {
+      GTEST_SKIP() << "skipped: no CUDA device (" << reason << ")";
+    }
+  }
+  // As small as it gets: an emulated thread costs as much as thousands of a real one.
+  nlohmann::json train_on_gpu(const std::string& report, std::vector<std::string> more) {
+    const std::vector<std::string> small = {"--device", "cuda:0", "--layers",        "1",
+                                            "--ranks",  "2",      "--micro-batches", "1"};
+    more.insert(more.begin(), small.begin(), small.end());
+    const Ended ended = run(MOETRAIN_ON_GPU, arguments(report, more));
+    EXPECT_EQ(ended.code(), 0) << ended.err;
+    return read_report(report);
+  }
+};
+
+TEST_F(CudaTrainingTest, ARankThatDiesComesBackAndGoesOnWithTheSameBits) {
+  const auto whole = train_on_gpu("whole.json", {"--steps", "6", "--checkpoint-every", "2"});
+  const auto killed =
+      train_on_gpu("killed.json", {"--steps", "6", "--checkpoint-every", "2", "--kill", "1@4"});
+  EXPECT_EQ(bits(whole).size(), 6u);
+  EXPECT_EQ(bits(killed), bits(whole));
+  EXPECT_EQ(killed.at("failures").size(), 1u) << "nobody died";
+}
+
+// A snapshot at every step: each is gathered while the next step computes, and before it changes
+// anything. Then a run that goes on from the last of them.
+TEST_F(CudaTrainingTest, ResumesFromWhatWasStagedBesideTheTraining) {
+  const std::string store = folder_ / "store";
+  const auto whole = train_on_gpu(
+      "whole.json", {"--steps", "6", "--checkpoint-every", "0", "--precision", "bf16"});
+  train_on_gpu("first.json", {"--checkpoint-every", "1", "--precision", "bf16", "--steps", "4",
+                              "--data-dir", store});
+  const auto rest = train_on_gpu("rest.json", {"--steps", "6", "--checkpoint-every", "1",
+                                               "--resume", "3", "--data-dir", store});
+  for (const auto& [step, loss_bits] : bits(rest)) EXPECT_EQ(loss_bits, bits(whole)[step]) << step;
+  EXPECT_EQ(bits(rest).size(), 3u);
+}
+
+TEST_F(CudaTrainingTest, ADeviceThatIsNotThereIsNamed) {
+  const Ended ended =
+      run(MOETRAIN_ON_GPU, arguments("r.json", {"--device", "cuda:77", "--steps", "1"}));
+  EXPECT_EQ(ended.code(), 1);
+  EXPECT_NE(ended.err.find("device cuda:77"), std::string::npos) << ended.err;
+}
+
+}  // namespace
+}  // namespace systemtest

@@ -1,0 +1,118 @@
+#include <ckpt/ckpt_cuda.h>
+
+#include "kernels/queue.h"
+#include "trainer/checkpoint/client_status.h"
+#include "trainer/checkpoint/device_link.h"
+#include "trainer/device/cuda_device.h"
+
+namespace moetrain {
+
+namespace client = ckpt::client;
+using ckpt::ErrorCode;
+using ckpt::make_error;
+
+namespace {
+
+const char* or_null(const std::string& text) { return text.empty() ? nullptr : text.c_str(); }
+
+class CudaLink final : public DeviceLink {
+ public:
+  explicit CudaLink(Device& device) : device_(device) {}
+  ~CudaLink() override {
+    if (cuda_ != nullptr) ckpt_cuda_close(cuda_);
+  }
+
+  Status open(client::Session& session, uint32_t timeout_ms) {
+    ckpt_cuda_options options = CKPT_INIT(ckpt_cuda_options);
+    options.device = cuda_queue(device_).device();
+    options.timeout_ms = timeout_ms;
+    char error[512] = "";
+    const ckpt_status opened =
+        ckpt_cuda_open(session.handle(), &options, &cuda_, error, sizeof error);
+    if (opened == CKPT_OK) return {};
+    return make_error(static_cast<ErrorCode>(opened), "device {}: {}", device_.name(), error);
+  }
+
+  Status stage(client::Snapshot& snapshot, const std::vector<LinkPiece>& pieces) override {
+    CKPT_TRY(wait_gathered());  // the last copies of what is on the host may still be read
+    size_t host_bytes = 0;
+    for (const LinkPiece& piece : pieces) host_bytes += piece.on_host ? piece.bytes.size() : 0;
+    from_host_.reshape(device_, Type::kByte, host_bytes);
+    std::byte* copy = from_host_.data();
+    std::vector<ckpt_cuda_piece> staged;
+    for (const LinkPiece& piece : pieces) {
+      const void* data = piece.bytes.data();
+      if (piece.on_host) {
+        device_.upload(copy, piece.bytes);
+        data = copy;
+        copy += piece.bytes.size();
+      }
+      staged.push_back({piece.unit, piece.offset, data, piece.bytes.size()});
+    }
+    // What has failed by now may have left other bytes than it should.
+    if (const auto& failure = cuda_queue(device_).failed()) {
+      return make_error(ErrorCode::kIo, "device {}: {}", device_.name(), *failure);
+    }
+    return checked(
+        ckpt_cuda_stage(cuda_, snapshot.handle(), staged.data(), staged.size(), stream()));
+  }
+
+  Status wait_gathered() override {
+    return of_device(ckpt_cuda_wait_gathered(cuda_, CKPT_CUDA_ALL_UNITS, stream()));
+  }
+  Status poll() override { return of_device(ckpt_cuda_poll(cuda_, nullptr)); }
+  Status drain(uint32_t timeout_ms) override { return checked(ckpt_cuda_drain(cuda_, timeout_ms)); }
+
+  Result<std::vector<client::Restored>> restore(const client::RestoreOptions& options,
+                                                const std::vector<LinkPiece>& pieces) override {
+    ckpt_restore_options raw = CKPT_INIT(ckpt_restore_options);
+    raw.run = or_null(options.run);
+    raw.lineage = options.lineage;
+    raw.step = options.step;
+    raw.timeout_ms = options.timeout_ms;
+    std::vector<ckpt_cuda_destination> destinations;
+    for (const LinkPiece& piece : pieces) {
+      CKPT_ASSERT(!piece.on_host);
+      destinations.push_back({piece.unit, piece.offset, piece.bytes.data(), piece.bytes.size()});
+    }
+    std::vector<ckpt_restored> answers(pieces.size());
+    CKPT_TRY(checked(ckpt_cuda_restore(cuda_, &raw, destinations.data(), destinations.size(),
+                                       answers.data(), stream())));
+    std::vector<client::Restored> restored;
+    for (const ckpt_restored& answer : answers) {
+      restored.push_back({{answer.version_lineage, answer.version_step},
+                          answer.note != nullptr ? answer.note : "",
+                          answer.bytes_memory,
+                          answer.bytes_disk});
+    }
+    return restored;
+  }
+
+ private:
+  CUstream_st* stream() { return cuda_queue(device_).stream(); }
+  Status checked(ckpt_status status) const {
+    if (status == CKPT_OK) return {};
+    return make_error(static_cast<ErrorCode>(status), "{}", ckpt_cuda_error(cuda_));
+  }
+
+  // Of calls that only the device can fail, whatever the code: nobody shall take it for a peer's.
+  Status of_device(ckpt_status status) const {
+    if (status == CKPT_OK) return {};
+    return make_error(ErrorCode::kIo, "device {}: {}", device_.name(), ckpt_cuda_error(cuda_));
+  }
+
+  Device& device_;
+  ckpt_cuda* cuda_ = nullptr;
+  Tensor from_host_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<DeviceLink>> make_cuda_link(client::Session& session, Device& device,
+                                                   uint32_t timeout_ms) {
+  auto link = std::make_unique<CudaLink>(device);
+  CKPT_TRY(link->open(session, timeout_ms));
+  return std::unique_ptr<DeviceLink>(std::move(link));
+}
+
+}  // namespace moetrain

@@ -1,0 +1,29 @@
+// The GPU as a Device, and what it shares with others that work on it: its queue.
+//
+// A program without CUDA links without_cuda.cc instead, where making one is an error.
+#pragma once
+
+#include "kernels/queue.h"
+#include "trainer/device/device.h"
+
+namespace moetrain {
+
+struct CudaDeviceOptions {
+  int index = 0;
+  Precision precision = Precision::kFp32;
+  // For all that was queued to be done, whenever somebody waits for it. A GPU that hangs, or a
+  // collective in the queue whose peer does, shall not take the rank with it.
+  uint32_t timeout_ms = 60'000;
+};
+
+// How many GPUs this program can use; `reason` then says why there are none.
+int count_cuda_devices(std::string* reason);
+
+// The GPU becomes the calling thread's current device as long as the Device lives. kUnavailable if
+// there is no such GPU, or no CUDA in this program; the message says which.
+Result<std::unique_ptr<Device>> make_cuda_device(const CudaDeviceOptions& options);
+
+// The queue of a device that make_cuda_device() made.
+ckpt::kernels::CudaQueue& cuda_queue(Device& device);
+
+}  // namespace moetrain

@@ -1,0 +1,24 @@
+// For programs without CUDA.
+#include "trainer/device/cuda_device.h"
+
+namespace moetrain {
+
+namespace {
+constexpr const char* kReason = "this program was built without CUDA (-DCKPT_CUDA=ON)";
+}
+
+int count_cuda_devices(std::string* reason) {
+  *reason = kReason;
+  return 0;
+}
+
+Result<std::unique_ptr<Device>> make_cuda_device(const CudaDeviceOptions& options) {
+  return ckpt::make_error(ckpt::ErrorCode::kUnavailable, "device cuda:{}: {}", options.index,
+                          kReason);
+}
+
+ckpt::kernels::CudaQueue& cuda_queue(Device&) {
+  CKPT_ASSERT_MSG(false, "nobody can have made a CUDA device");
+}
+
+}  // namespace moetrain

@@ -1,0 +1,23 @@
+// Which device a rank computes on.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "trainer/device/device.h"
+
+namespace moetrain {
+
+// `text` is "cpu"; "cuda": every rank the GPU of its number, those beyond the last begin again with
+// the first; or "cuda:N": all of them GPU N. kInvalidArgument, named by its flag, for anything else
+// and for a precision that the device does not compute in.
+Status check_device(const std::string& text, Precision precision);
+
+// The device of `rank`, for the calling thread. Errors as check_device() and make_cuda_device().
+Result<std::unique_ptr<Device>> make_rank_device(const std::string& text, Precision precision,
+                                                 uint32_t rank, uint32_t timeout_ms);
+
+// Whether that gives each of so many ranks a GPU that no other has. The same on all of them.
+bool has_own_gpu(const std::string& text, uint32_t ranks);
+
+}  // namespace moetrain

@@ -1,0 +1,217 @@
+#include "trainer/parallel/comm_nccl.h"
+
+#include <nccl.h>
+
+#include <chrono>
+#include <cstring>
+#include <mutex>
+#include <thread>
+
+#include "trainer/device/cuda_device.h"
+
+static_assert(NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0), "NCCL 2.27 or later is needed");
+
+namespace moetrain {
+
+using ckpt::ErrorCode;
+using ckpt::make_error;
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// NCCL works in threads of its own; what it has come to is asked for, first at once.
+constexpr std::chrono::microseconds kAskAgain{50};
+constexpr const char* kIdKey = "nccl-id";
+
+Result<ncclUniqueId> exchange_id(uint32_t rank, const Rendezvous& rendezvous) {
+  ncclUniqueId id{};
+  if (rank == 0) {
+    const ncclResult_t drawn = ncclGetUniqueId(&id);
+    if (drawn != ncclSuccess) {
+      return make_error(ErrorCode::kUnavailable, "NCCL: drawing an id: {}",
+                        ncclGetErrorString(drawn));
+    }
+    CKPT_TRY(rendezvous.set(kIdKey, std::vector<char>(id.internal, id.internal + sizeof id)));
+    return id;
+  }
+  CKPT_ASSIGN(const std::vector<char> bytes, rendezvous.get(kIdKey));
+  if (bytes.size() != sizeof id) {
+    return make_error(ErrorCode::kCorrupt, "key {}: {} bytes, an id of NCCL has {}", kIdKey,
+                      bytes.size(), sizeof id);
+  }
+  std::memcpy(&id, bytes.data(), sizeof id);
+  return id;
+}
+
+class NcclComm final : public Comm {
+ public:
+  NcclComm(std::unique_ptr<Comm> host, const NcclOptions& options)
+      : host_(std::move(host)), options_(options) {}
+  // What is still queued on the GPU is ended: nobody waits for it any more.
+  ~NcclComm() override { end("the communicator is gone"); }
+
+  Status connect() {
+    CKPT_ASSIGN(const ncclUniqueId id, exchange_id(rank(), options_.rendezvous));
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    const ncclResult_t begun = [&] {
+      const std::lock_guard lock(mutex_);
+      return ncclCommInitRankConfig(&comm_, static_cast<int>(size()), id, static_cast<int>(rank()),
+                                    &config);
+    }();
+    return await("connecting", begun, options_.connect_timeout_ms, options_.interrupted);
+  }
+
+  uint32_t rank() const override { return host_->rank(); }
+  uint32_t size() const override { return host_->size(); }
+
+  Status all_reduce_sum(std::span<float> values) override { return host_->all_reduce_sum(values); }
+  Status all_reduce_sum(std::span<double> values) override { return host_->all_reduce_sum(values); }
+  Status all_reduce_sum(std::span<int64_t> values) override {
+    return host_->all_reduce_sum(values);
+  }
+  Status all_reduce_max(std::span<int64_t> values) override {
+    return host_->all_reduce_max(values);
+  }
+  Status all_to_all_v(std::span<const float> send, std::span<const int64_t> send_counts,
+                      std::span<float> recv, std::span<const int64_t> recv_counts) override {
+    return host_->all_to_all_v(send, send_counts, recv, recv_counts);
+  }
+  Status all_to_all_v(std::span<const int64_t> send, std::span<const int64_t> send_counts,
+                      std::span<int64_t> recv, std::span<const int64_t> recv_counts) override {
+    return host_->all_to_all_v(send, send_counts, recv, recv_counts);
+  }
+  Status all_to_all_v(std::span<const std::byte> send, std::span<const int64_t> send_counts,
+                      std::span<std::byte> recv, std::span<const int64_t> recv_counts) override {
+    return host_->all_to_all_v(send, send_counts, recv, recv_counts);
+  }
+  Status all_gather(std::span<const int64_t> send, std::span<int64_t> recv) override {
+    return host_->all_gather(send, recv);
+  }
+  Status broadcast(std::span<float> values, uint32_t root) override {
+    return host_->broadcast(values, root);
+  }
+  Status broadcast(std::span<int64_t> values, uint32_t root) override {
+    return host_->broadcast(values, root);
+  }
+  Status barrier() override { return host_->barrier(); }
+
+  Status all_reduce_sum(Tensor& values) override {
+    if (values.empty() || values.device()->is_host()) return host_->all_reduce_sum(values);
+    return queue("all_reduce", [&](ncclComm_t comm) {
+      return ncclAllReduce(values.data(), values.data(), values.size(), ncclFloat, ncclSum, comm,
+                           stream());
+    });
+  }
+
+  Status all_to_all_v(const Tensor& send, std::span<const int64_t> send_counts, Tensor& recv,
+                      std::span<const int64_t> recv_counts) override {
+    if (options_.device != send.device() && options_.device != recv.device()) {
+      return host_->all_to_all_v(send, send_counts, recv, recv_counts);
+    }
+    return queue("all_to_all_v", [&](ncclComm_t comm) {
+      return send_and_receive(comm, send, send_counts, recv, recv_counts);
+    });
+  }
+
+  void abort(const std::string& reason) override {
+    host_->abort(reason);
+    end(reason);
+  }
+
+ private:
+  CUstream_st* stream() { return cuda_queue(*options_.device).stream(); }
+
+  // One group: each rank sends to and receives from everyone at once, itself included.
+  ncclResult_t send_and_receive(ncclComm_t comm, const Tensor& send,
+                                std::span<const int64_t> send_counts, Tensor& recv,
+                                std::span<const int64_t> recv_counts) {
+    const size_t element = bytes_of(recv.type());
+    ncclResult_t first = ncclGroupStart();
+    const auto note = [&](ncclResult_t result) {
+      if (first == ncclSuccess && result != ncclInProgress) first = result;
+    };
+    const std::byte* from = send.data();
+    std::byte* to = recv.data();
+    for (uint32_t peer = 0; peer < size(); ++peer) {
+      const size_t sent = static_cast<size_t>(send_counts[peer]) * element;
+      const size_t received = static_cast<size_t>(recv_counts[peer]) * element;
+      if (sent > 0) note(ncclSend(from, sent, ncclInt8, static_cast<int>(peer), comm, stream()));
+      if (received > 0)
+        note(ncclRecv(to, received, ncclInt8, static_cast<int>(peer), comm, stream()));
+      from += sent;
+      to += received;
+    }
+    const ncclResult_t ended = ncclGroupEnd();
+    return first == ncclSuccess ? ended : first;
+  }
+
+  // Puts a collective into the device's queue, behind what is there.
+  template <typename Call>
+  Status queue(const char* collective, const Call& call) {
+    const ncclResult_t begun = [&] {
+      const std::lock_guard lock(mutex_);
+      return comm_ == nullptr ? ncclInvalidUsage : call(comm_);
+    }();
+    return await(collective, begun, options_.timeout_ms, {});
+  }
+
+  // Until NCCL has done what it began. After a failure the communicator is ended.
+  Status await(const char* what, ncclResult_t state, uint32_t timeout_ms,
+               const std::function<std::optional<std::string>()>& interrupted) {
+    const auto deadline = Clock::now() + std::chrono::milliseconds(timeout_ms);
+    for (;;) {
+      {
+        const std::lock_guard lock(mutex_);
+        if (ended_) {
+          return make_error(ErrorCode::kAborted, "rank {} {}: {}", rank(), what, *ended_);
+        }
+        if (state == ncclInProgress) {
+          const ncclResult_t asked = ncclCommGetAsyncError(comm_, &state);
+          if (asked != ncclSuccess) state = asked;
+        }
+      }
+      if (state == ncclSuccess) return {};
+      if (state != ncclInProgress) {
+        const std::string reason = ncclGetErrorString(state);
+        end(reason);
+        return make_error(ErrorCode::kUnavailable, "rank {} {}: NCCL: {}", rank(), what, reason);
+      }
+      if (const auto why = interrupted ? interrupted() : std::nullopt) {
+        end(*why);
+        return make_error(ErrorCode::kAborted, "rank {} {}: {}", rank(), what, *why);
+      }
+      if (Clock::now() > deadline) {
+        end(fmt::format("{} took too long", what));
+        return make_error(ErrorCode::kDeadlineExceeded, "rank {} {}: NCCL is not done after {} ms",
+                          rank(), what, timeout_ms);
+      }
+      std::this_thread::sleep_for(kAskAgain);
+    }
+  }
+
+  // Ends what is queued and every later call. Any thread; the first reason counts.
+  void end(const std::string& reason) {
+    const std::lock_guard lock(mutex_);
+    if (!ended_) ended_ = reason;
+    if (comm_ != nullptr) (void)ncclCommAbort(std::exchange(comm_, nullptr));
+  }
+
+  const std::unique_ptr<Comm> host_;
+  const NcclOptions options_;
+  std::mutex mutex_;  // of what follows; held for calls that do not wait
+  ncclComm_t comm_ = nullptr;
+  std::optional<std::string> ended_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Comm>> make_nccl_comm(std::unique_ptr<Comm> host,
+                                             const NcclOptions& options) {
+  auto comm = std::make_unique<NcclComm>(std::move(host), options);
+  CKPT_TRY(comm->connect());
+  return std::unique_ptr<Comm>(std::move(comm));
+}
+
+}  // namespace moetrain

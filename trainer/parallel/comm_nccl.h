@@ -1,0 +1,33 @@
+// NCCL for what lies on GPUs, beside another communicator for what lies in host memory.
+//
+// A step's small numbers (counts of rows, losses, verdicts) go through the host's communicator, as
+// on a CPU; rows and gradients go from GPU to GPU. Every step ends with a collective of the host's,
+// so a group that was aborted never applies what NCCL left behind.
+#pragma once
+
+#include "trainer/device/device.h"
+#include "trainer/parallel/comm.h"
+
+namespace moetrain {
+
+struct NcclOptions {
+  Device* device = nullptr;  // this rank's own GPU; outlives the communicator
+  Rendezvous rendezvous;     // carries the id that rank 0 draws
+  // As in GlooOptions.
+  std::function<std::optional<std::string>()> interrupted;
+  uint32_t connect_timeout_ms = 20'000;  // for all ranks to have come
+  uint32_t timeout_ms = 30'000;          // for a collective to be queued
+};
+
+// The group of `host`, which it takes over. A collective. Nothing blocks without a bound: NCCL is
+// asked again and again, and abort() from any thread ends what is queued on the GPU, too. What a
+// dead peer leaves hanging there is otherwise bounded by the device's own timeout.
+//
+// Sums are NCCL's: the same bits on every rank and, on the same GPUs, from run to run; the order of
+// ranks is not promised. Errors: those of the rendezvous; kAborted with the reason of an
+// interruption; kDeadlineExceeded; kUnavailable with NCCL's reason. A program without NCCL returns
+// `host` as it is: then device memory travels through host memory.
+Result<std::unique_ptr<Comm>> make_nccl_comm(std::unique_ptr<Comm> host,
+                                             const NcclOptions& options);
+
+}  // namespace moetrain

@@ -1,0 +1,10 @@
+// For programs without NCCL.
+#include "trainer/parallel/comm_nccl.h"
+
+namespace moetrain {
+
+Result<std::unique_ptr<Comm>> make_nccl_comm(std::unique_ptr<Comm> host, const NcclOptions&) {
+  return host;
+}
+
+}  // namespace moetrain
