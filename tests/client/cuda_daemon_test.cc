@@ -93,7 +93,7 @@ class CudaDaemonTest : public testing::Test {
   }
 
   DaemonProcess daemon_;
-  const SmallRun run_;
+  const SmallRun run_{};
   std::unique_ptr<kernels::CudaQueue> trainer_;
   std::vector<DeviceArray<std::byte>> units_;
   std::optional<client::Session> session_;
