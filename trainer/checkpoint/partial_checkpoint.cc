@@ -41,7 +41,7 @@ Status validate(const PartialOptions& options, uint32_t experts) {
   if (options.k == 0) return {};
   const uint32_t bound = options.staleness_max != 0 ? options.staleness_max
                                                     : default_staleness_max(experts, options.k);
-  const Status checked = check_selection({options.selector, options.k, bound}, experts);
+  Status checked = check_selection({options.selector, options.k, bound}, experts);
   if (checked.ok()) return checked;
   return make_error(checked.error().code, "--experts-per-checkpoint {} --staleness-max {}: {}",
                     options.k, options.staleness_max, checked.error().message);
