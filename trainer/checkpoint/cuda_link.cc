@@ -71,6 +71,7 @@ class CudaLink final : public DeviceLink {
     raw.step = options.step;
     raw.timeout_ms = options.timeout_ms;
     std::vector<ckpt_cuda_destination> destinations;
+    destinations.reserve(pieces.size());
     for (const LinkPiece& piece : pieces) {
       CKPT_ASSERT(!piece.on_host);
       destinations.push_back({piece.unit, piece.offset, piece.bytes.data(), piece.bytes.size()});
@@ -79,6 +80,7 @@ class CudaLink final : public DeviceLink {
     CKPT_TRY(checked(ckpt_cuda_restore(cuda_, &raw, destinations.data(), destinations.size(),
                                        answers.data(), stream())));
     std::vector<client::Restored> restored;
+    restored.reserve(answers.size());
     for (const ckpt_restored& answer : answers) {
       restored.push_back({{answer.version_lineage, answer.version_step},
                           answer.note != nullptr ? answer.note : "",

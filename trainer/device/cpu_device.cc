@@ -39,7 +39,7 @@ class CpuDevice final : public Device {
   void zero(void* at, size_t bytes) override { std::memset(at, 0, bytes); }
   void copy(void* to, const void* from, size_t bytes) override { std::memcpy(to, from, bytes); }
 
-  const Tensor& as_flow(const Tensor& x, Tensor&) override { return x; }
+  const Tensor& as_flow(Tensor& x, Tensor&) override { return x; }
   void add_sum_of_squares(const Tensor& x, Tensor& sum) override {
     kernels::add_sum_of_squares(count_of(x), x.as<float>(), sum.as<double>());
   }

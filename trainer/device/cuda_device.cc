@@ -60,7 +60,7 @@ class CudaDevice : public Device {
 
   Status synchronize() override {
     const auto begin = Clock::now();
-    const Status done = kernels::synchronize(*queue_, [&]() -> Status {
+    Status done = kernels::synchronize(*queue_, [&]() -> Status {
       const auto waited = Clock::now() - begin;
       if (waited > std::chrono::milliseconds(options_.timeout_ms)) {
         return make_error(ErrorCode::kDeadlineExceeded,
@@ -199,7 +199,7 @@ class CudaDeviceOf final : public CudaDevice {
   using CudaDevice::CudaDevice;
   Type flow() const override { return kTypeOf<Real>; }
 
-  const Tensor& as_flow(const Tensor& x, Tensor& room) override {
+  const Tensor& as_flow(Tensor& x, Tensor& room) override {
     if constexpr (std::is_same_v<Real, float>) {
       return x;
     } else {

@@ -74,8 +74,8 @@ class Device {
   virtual void zero(void* at, size_t bytes) = 0;
   virtual void copy(void* to, const void* from, size_t bytes) = 0;
 
-  // x as flow(): itself, or rounded into `room`.
-  virtual const Tensor& as_flow(const Tensor& x, Tensor& room) = 0;
+  // x as flow(): itself, or rounded into `room`. Not const, since a temporary shall not be given.
+  virtual const Tensor& as_flow(Tensor& x, Tensor& room) = 0;
   // *sum (kDouble) += squares of x (kFloat).
   virtual void add_sum_of_squares(const Tensor& x, Tensor& sum) = 0;
   // sums [columns] (kDouble) += x [rows, columns] (kFloat).

@@ -58,6 +58,7 @@ class MixtralModel final : public Model {
 
   std::vector<Parameter*> parameters() override {
     std::vector<Parameter*> all;
+    all.reserve(dense_.size() + 3 * store_->owned().size());
     for (Parameter& parameter : dense_) all.push_back(&parameter);
     for (Expert& expert : store_->owned()) {
       all.insert(all.end(), {&expert.w1, &expert.w2, &expert.w3});

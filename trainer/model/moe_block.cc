@@ -39,6 +39,7 @@ Result<std::vector<ExpertRows>> MoeBlock::acquire_experts(Comm& comm, ExpertStor
   CKPT_ASSIGN(const std::span<const ExpertTensors> slots, store.acquire(comm, layer_));
   CKPT_ASSERT(slots.size() == dispatch_.slot_rows().size());
   std::vector<ExpertRows> experts;
+  experts.reserve(slots.size());
   for (size_t i = 0; i < slots.size(); ++i) {
     experts.push_back({dispatch_.slot_rows()[i], slots[i]});
   }
