@@ -34,6 +34,8 @@ class Tree:
             folders[:] = sorted(d for d in folders if d not in SKIPPED)
             for name in sorted(set(names) - SKIPPED):
                 full = os.path.join(folder, name)
+                if not os.path.isfile(full):  # a bench beside us may have its socket here
+                    continue
                 with open(full, "rb") as file:
                     content = file.read()
                 if b"\0" not in content[:8192]:  # golden files and the like are bytes, not text
