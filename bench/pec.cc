@@ -154,6 +154,16 @@ std::vector<uint32_t> counts(const PecOptions& options, uint32_t experts) {
   return ks;
 }
 
+ckpt::Status check_counts(const PecOptions& options, const PecModel& model) {
+  for (const uint32_t k : options.ks) {
+    if (k >= 1 && k <= model.experts) continue;
+    return ckpt::make_error(ckpt::ErrorCode::kInvalidArgument,
+                            "--k {}: {} has {} experts in each layer", k, model.name,
+                            model.experts);
+  }
+  return {};
+}
+
 Result<std::vector<const PecModel*>> chosen_models(const PecOptions& options) {
   std::vector<const PecModel*> chosen;
   for (const PecModel& model : pec_models()) {
@@ -172,6 +182,7 @@ Result<std::vector<const PecModel*>> chosen_models(const PecOptions& options) {
 
 Result<json> bench_pec(const PecOptions& options) {
   CKPT_ASSIGN(const auto models, chosen_models(options));
+  for (const PecModel* model : models) CKPT_TRY(check_counts(options, *model));
   json document = {{"bench", "pec"},
                    {"machine", machine(options.directory)},
                    {"shape",

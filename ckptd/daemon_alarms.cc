@@ -101,14 +101,13 @@ ckpt::AlarmList Daemon::Impl::raise_alarms(const Ingest::CommitAction& action) {
   ckpt::AlarmList alarms =
       judge(facts, **units, newest_of_run(key, (*units)->size()),
             [&](ViewPoint commit) { return catalog->expert_tokens(key.run, commit); });
+  open.alarms = alarms.empty() ? "" : describe(alarms, key.step, **units);
   if (!alarms.empty()) {
     for (const ckpt::Alarm& alarm : alarms.alarms) {
       ++counters.alarms.at(static_cast<size_t>(alarm.kind));
     }
-    spdlog::warn("run {} step {}: ALARM: {}", open.run_name, key.step,
-                 describe(alarms, key.step, **units));
+    spdlog::warn("run {} step {}: ALARM: {}", open.run_name, key.step, open.alarms);
   }
-  open.alarms = alarms.empty() ? "" : describe(alarms, key.step, **units);
   open.facts = std::move(facts);
   return alarms;
 }
@@ -126,9 +125,10 @@ void Daemon::Impl::refuse_commit(const SnapshotKey& key, const ckpt::AlarmList& 
   refused.alarms_left_out = alarms.left_out;
   std::vector<fb::RecordT> records;
   records.push_back(make_record(std::move(refused)));
-  record(std::move(records), [key](const Status& status) {
+  const std::string& run_name = open_snapshots.at(key).run_name;
+  record(std::move(records), [run_name, step = key.step](const Status& status) {
     if (status.ok()) return;
-    spdlog::error("step {}: that it was refused is not in the history: {}", key.step,
+    spdlog::error("run {} step {}: that it was refused is not in the history: {}", run_name, step,
                   status.error().message);
   });
   carry_out(ingest.committed(key, make_error(ErrorCode::kFailedPrecondition, "refused: {}",

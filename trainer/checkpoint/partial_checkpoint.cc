@@ -85,8 +85,8 @@ Result<RecoveryLoss> PartialCheckpoint::resume(const PartialState& saved,
     const ExpertStamp& weights = stamps.at(ExpertPart::kWeights, i);
     const ExpertStamp& moments = stamps.at(ExpertPart::kOptimizer, i);
     held.push_back(std::min(weights.tokens, moments.tokens));
-    const int64_t number = std::min(weights.snapshot, moments.snapshot);
-    if (number < 1 || static_cast<uint64_t>(number) > saved.snapshots || moments.updates < 0) {
+    const auto [number, newer] = std::minmax(weights.snapshot, moments.snapshot);
+    if (number < 1 || static_cast<uint64_t>(newer) > saved.snapshots || moments.updates < 0) {
       return make_error(ErrorCode::kCorrupt,
                         "layers.{}.experts.{}: its version says it is of snapshot {}, the view is "
                         "of snapshot {}",
@@ -94,10 +94,11 @@ Result<RecoveryLoss> PartialCheckpoint::resume(const PartialState& saved,
     }
     versions.push_back({static_cast<uint64_t>(number), held.back()});
   }
-  std::vector<int64_t> lost_now(grid_.size());
-  for (size_t i = 0; i < grid_.size(); ++i) lost_now[i] = meter.held(i, routed) - held[i];
+  const PltMeter before = meter;
   RecoveryLoss loss;
-  CKPT_ASSIGN(loss.tokens, meter.restarted(routed, held));
+  CKPT_ASSIGN(loss.tokens, meter.restarted(routed, held));  // checks what the versions say
+  std::vector<int64_t> lost_now(grid_.size());
+  for (size_t i = 0; i < grid_.size(); ++i) lost_now[i] = before.held(i, routed) - held[i];
   loss.plt = lost_proportion(grid_, lost_now, routed);
 
   meter_ = std::move(meter);

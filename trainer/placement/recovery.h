@@ -1,9 +1,9 @@
 // Recovery: which losses of ranks a placement survives, exactly.
 //
 // A set of experts survives if each of them keeps a live holder. Holders are bit masks over ranks,
-// or over failure domains where ranks die together (domain_masks). With up to kExactRanksMax of
+// or over failure domains where ranks die together (`domain_of_rank`). With up to kExactRanksMax of
 // them every set of dead ones is looked at: 2^N bits, closed under supersets one dimension at a
-// time. N = 16 takes some 20 us on a laptop's core, so that planners can afford it.
+// time, so that planners can afford it.
 #pragma once
 
 #include <cstdint>

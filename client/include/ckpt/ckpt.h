@@ -224,9 +224,9 @@ typedef struct ckpt_snapshot_options {
   /* An alarm is raised for each expert that the plan leaves out and whose newest version lies more
    * than this many steps behind; 0: none. Of several ranks' the smallest counts. */
   uint64_t staleness_max;
-  int no_wait; /* nonzero: ckpt_snapshot_begin asks and returns; slabs, or what the daemon has
-                  against the plan, arrive while the caller does something else, and are met by the
-                  first ckpt_snapshot_write. While there is no daemon it waits all the same */
+  int no_wait; /* nonzero: ckpt_snapshot_begin asks and returns; the first ckpt_snapshot_write meets
+                  the slabs, or CKPT_E_ABORTED with what the daemon has against the plan. While
+                  there is no daemon it waits all the same */
 } ckpt_snapshot_options;
 
 /* Starts a snapshot of the joined epoch. All members must give the same plan. */
