@@ -48,7 +48,7 @@ Status Snapshotter::make_room(uint64_t step, const BackPressure& pressure) {
   return waited;
 }
 
-Status Snapshotter::fill(client::Snapshot& snapshot, const std::vector<ckpt_fragment>& fragments,
+Status Snapshotter::copy(client::Snapshot& snapshot, const std::vector<ckpt_fragment>& fragments,
                          const StateMemory& memory) {
   std::vector<LinkPiece> staged;
   for (const ckpt_fragment& fragment : fragments) {
@@ -66,14 +66,14 @@ Status Snapshotter::fill(client::Snapshot& snapshot, const std::vector<ckpt_frag
   return link_ != nullptr ? link_->stage(snapshot, staged) : to_status(snapshot.end());
 }
 
-Status Snapshotter::take(Request request, const StateMemory& memory, const BackPressure& pressure) {
-  const auto begin = Clock::now();
-  const uint64_t step = request.step;
-  CKPT_TRY(make_room(step, pressure));
+Status Snapshotter::begin(Request request, const BackPressure& pressure) {
+  CKPT_ASSERT(!begun_);
+  const auto start = Clock::now();
+  CKPT_TRY(make_room(request.step, pressure));
   // What is left of the wait; 0 would mean the library's own default.
-  const double left_ms = pressure.wait_ms_max - ms_since(begin);
+  const double left_ms = pressure.wait_ms_max - ms_since(start);
   client::SnapshotOptions options;
-  options.step = step;
+  options.step = request.step;
   options.attempt = request.attempt;
   options.units = std::move(request.units);
   options.fragments = std::move(request.fragments);
@@ -82,14 +82,30 @@ Status Snapshotter::take(Request request, const StateMemory& memory, const BackP
   options.timeout_ms = static_cast<uint32_t>(std::max(left_ms, 1.0));
   options.expert_tokens = std::move(request.expert_tokens);
   options.staleness_max = request.staleness_max;
-  CKPT_ASSIGN(client::Snapshot snapshot, to_result(session_.begin(options)));
-  Status filled = fill(snapshot, options.fragments, memory);
+  options.no_wait = true;
+  CKPT_ASSIGN(client::Snapshot handle, to_result(session_.begin(options)));
+  begun_.emplace(Begun{options.step, 0, std::move(options.fragments), std::move(handle)});
+  begun_->stall_ms = ms_since(start);
+  return {};
+}
+
+Status Snapshotter::fill(const StateMemory& memory) {
+  CKPT_ASSERT(begun_.has_value());
+  const auto start = Clock::now();
+  Begun begun = std::move(*begun_);
+  begun_.reset();
+  Status filled = copy(begun.handle, begun.fragments, memory);
   if (!filled.ok()) {
-    (void)snapshot.abort(filled.error().message);
+    (void)begun.handle.abort(filled.error().message);
     return filled;
   }
-  in_flight_.push_back({step, ms_since(begin), std::move(snapshot)});
+  in_flight_.push_back({begun.step, begun.stall_ms + ms_since(start), std::move(begun.handle)});
   return {};
+}
+
+void Snapshotter::drop(const std::string& reason) {
+  if (begun_) (void)begun_->handle.abort(reason);
+  begun_.reset();
 }
 
 SnapshotOutcome Snapshotter::outcome_of(const InFlight& snapshot) {

@@ -1,16 +1,18 @@
 // Snapshotter: takes one rank's share of snapshots, asynchronously.
 //
-// take() blocks for the copy into the arena (and, by policy, for slabs), or, where the state is on
-// a GPU, for no copy at all: state_free() then holds the device. Writing, committing and the answer
-// come later, seen through Session::poll() and settled(). A snapshot that fails is an
-// event to be reported, never a reason to stop training. Lives as long as one epoch; destroying it
-// gives up the handles: snapshots that were handed over go on by themselves. What is still on its
-// way from a GPU is waited for first, kLinkTimeoutMs at most.
+// begin() asks ckptd for slabs and does not wait for its answer, so the caller can do something
+// else while it comes. fill() blocks for the copy into the arena (and, by policy, for slabs), or,
+// where the state is on a GPU, for no copy at all: state_free() then holds the device. Writing,
+// committing and the answer come later, seen through Session::poll() and settled(). A snapshot that
+// fails is an event to be reported, never a reason to stop training. Lives as long as one epoch;
+// destroying it gives up the handles: snapshots that were handed over go on by themselves. What is
+// still on its way from a GPU is waited for first, kLinkTimeoutMs at most.
 #pragma once
 
 #include <ckpt/client.hpp>
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,13 +28,13 @@ struct SnapshotOutcome {
   std::string reason;  // why not
   uint64_t bytes = 0;  // of this rank
   double stall_ms = 0;
-  double durable_ms = 0;  // from the begin of take() until this rank learned of it
+  double durable_ms = 0;  // from begin() until this rank learned of it
 };
 
 class Snapshotter {
  public:
-  // What take() does when ckptd has not written the earlier ones yet: kInFlightMax of them are on
-  // their way, or no slab is free.
+  // What begin() and fill() do when ckptd has not written the earlier ones yet: kInFlightMax of
+  // them are on their way, or no slab is free.
   struct BackPressure {
     ckpt_out_of_slabs policy = CKPT_SLABS_WAIT;
     // With CKPT_SLABS_WAIT: for an earlier snapshot and the first slab together; then what is left
@@ -55,12 +57,19 @@ class Snapshotter {
     std::vector<ckpt_expert_tokens> expert_tokens;
     uint64_t staleness_max = 0;  // steps; an expert that is older raises an alarm
   };
-  // Copies this rank's share of the units, as they are now, and hands it over. Every rank of the
-  // epoch takes the same steps. On failure this rank's part is abandoned and nothing is in flight
-  // for the step; the other ranks should abandon theirs.
-  Status take(Request request, const StateMemory& memory, const BackPressure& pressure);
+  // Opens a snapshot; it is filled or dropped before the next one is begun. Every rank of the epoch
+  // takes the same steps. Waits only for an earlier snapshot, by policy, and for a ckptd that is
+  // away. On failure there is nothing to fill; the other ranks should drop theirs.
+  Status begin(Request request, const BackPressure& pressure);
+  bool begun() const { return begun_.has_value(); }
+  // Copies this rank's share of the units, as they are now, and hands it over. On failure this
+  // rank's part is abandoned and nothing is in flight for the step; the other ranks should abandon
+  // theirs.
+  Status fill(const StateMemory& memory);
+  // Gives up what was begun and not filled, if anything.
+  void drop(const std::string& reason);
 
-  // Before the state is changed: what take() has not copied yet, the device copies first.
+  // Before the state is changed: what fill() has not copied yet, the device copies first.
   Status state_free();
   // Hands over what has come from the device. An error is the device's.
   Status poll();
@@ -81,6 +90,12 @@ class Snapshotter {
   std::vector<SnapshotOutcome> drain(uint32_t timeout_ms);
 
  private:
+  struct Begun {
+    uint64_t step;
+    double stall_ms;  // so far
+    std::vector<ckpt_fragment> fragments;
+    ckpt::client::Snapshot handle;
+  };
   struct InFlight {
     uint64_t step;
     double stall_ms;
@@ -92,13 +107,14 @@ class Snapshotter {
   static constexpr uint32_t kLinkTimeoutMs = 10'000;
 
   Status make_room(uint64_t step, const BackPressure& pressure);
-  Status fill(ckpt::client::Snapshot& snapshot, const std::vector<ckpt_fragment>& fragments,
+  Status copy(ckpt::client::Snapshot& snapshot, const std::vector<ckpt_fragment>& fragments,
               const StateMemory& memory);
   static SnapshotOutcome outcome_of(const InFlight& snapshot);
 
   ckpt::client::Session& session_;
   const uint32_t rank_;
   DeviceLink* const link_;
+  std::optional<Begun> begun_;
   std::deque<InFlight> in_flight_;
 };
 

@@ -32,6 +32,7 @@ constexpr uint32_t kEpochEndTimeoutMs = 10'000;
 // A restart of ckptd in the middle of the last snapshot is survived by libckpt; what is tried again
 // is a snapshot that failed.
 constexpr uint32_t kLastSnapshotAttempts = 3;
+constexpr const char* kOthersFailed = "another rank could not contribute";
 
 double ms_since(Clock::time_point begin) {
   return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
@@ -122,6 +123,7 @@ Result<RankRun::Ending> RankRun::run_epoch() {
 
 RankRun::Ending RankRun::leave_group(Comm* comm, const std::string& reason) {
   const std::string why = member_->epoch_over().value_or(reason);
+  if (snapshotter_) snapshotter_->drop(why);
   // The others notice by their connections to this rank, and come along.
   if (comm != nullptr) comm->abort(why);
   events_.write({.kind = Kind::kGroupLost, .epoch = epoch_, .step = progress_.step, .text = why});
@@ -129,20 +131,29 @@ RankRun::Ending RankRun::leave_group(Comm* comm, const std::string& reason) {
   return Ending::kGroupLost;
 }
 
-Result<RankRun::Boundary> RankRun::meet(Comm& comm) {
+Result<RankRun::Boundary> RankRun::meet(Comm& comm, bool snapshot_due) {
   member_->poll();
   CKPT_TRY(snapshotter_->poll());
   report_snapshots();
-  std::vector<int64_t> mine = {
-      stop_.load() ? 1 : 0, member_->connected() ? 0 : 1, static_cast<int64_t>(failed_snapshot_),
-      lost_snapshots_.empty() ? 0 : static_cast<int64_t>(*lost_snapshots_.rbegin())};
+  const bool away = !member_->connected();
+  if (snapshot_due) {
+    // Planned by all, begun by those who can: whoever plans apart from the others plans otherwise.
+    Result<Snapshotter::Request> wanted = request(kRegularAttempt, /*full=*/false);
+    if (!away) (void)begin_snapshot(std::move(wanted), usual_pressure());
+  }
+  const auto newest = [](const std::set<uint64_t>& steps) {
+    return steps.empty() ? 0 : static_cast<int64_t>(*steps.rbegin());
+  };
+  std::vector<int64_t> mine = {stop_.load() ? 1 : 0, away ? 1 : 0, newest(failed_snapshots_),
+                               newest(lost_snapshots_)};
   {
     const EpochWatch::Loan loan(*watch_);
     CKPT_TRY(comm.all_reduce_max(std::span(mine)));
   }
   const Boundary boundary{mine[0] != 0, mine[1] != 0, static_cast<uint64_t>(mine[2]),
                           static_cast<uint64_t>(mine[3])};
-  failed_snapshot_ = 0;
+  away_ = boundary.away;
+  failed_snapshots_.erase(boundary.failed_snapshot);
   lost_snapshots_.erase(boundary.lost_snapshot);
   for (const uint64_t step : {boundary.failed_snapshot, boundary.lost_snapshot}) {
     if (step != 0) partial_->failed(step);
@@ -151,29 +162,24 @@ Result<RankRun::Boundary> RankRun::meet(Comm& comm) {
 }
 
 Result<RankRun::Ending> RankRun::train(Comm& comm) {
-  const Snapshotter::BackPressure usual{
-      .policy = options_.skip_when_out_of_slabs ? CKPT_SLABS_SKIP : CKPT_SLABS_WAIT};
   for (;;) {
-    const Result<Boundary> boundary = meet(comm);
+    // Without ckptd a snapshot waits until all have it again, which they learn when they meet.
+    const bool early = snapshot_is_due() && !away_;
+    const Result<Boundary> boundary = meet(comm, early);
     if (const auto over = member_->epoch_over()) return leave_group(&comm, *over);
     if (!boundary.ok()) {
       if (!is_group_loss(boundary.error())) return boundary.error();
       return leave_group(&comm, boundary.error().message);
     }
     if (boundary->failed_snapshot != 0) {
-      snapshotter_->abandon(boundary->failed_snapshot, "another rank could not contribute");
+      snapshotter_->abandon(boundary->failed_snapshot, kOthersFailed);
       // Unless a newer one is on its way, the state is as unsaved as before.
       if (saved_step_ == boundary->failed_snapshot) saved_step_ = 0;
     }
     const bool last = boundary->stop || progress_.step >= options_.steps;
+    if (early && last) drop_snapshot("the run was stopped");
     if (last) return save_last(comm);
-    const uint64_t every = options_.checkpoint_every;
-    if (every != 0 && progress_.step % every == 0 && progress_.step != saved_step_ &&
-        progress_.step != 0) {
-      snapshot_due_ = true;
-    }
-    // A failure is reported; training goes on.
-    if (snapshot_due_ && !boundary->away) (void)snapshot(0, false, usual);
+    snapshot_at(*boundary, early);
     const Status stepped = one_step(comm);
     if (!stepped.ok()) {
       if (!is_group_loss(stepped.error())) return stepped.error();
@@ -218,21 +224,6 @@ Status RankRun::one_step(Comm& comm) {
                     where(), kSkippedInARowMax);
 }
 
-Status RankRun::snapshot(uint32_t attempt, bool full, const Snapshotter::BackPressure& pressure) {
-  const auto begin = Clock::now();
-  Result<Snapshotter::Request> wanted = request(attempt, full);
-  const Status taken = wanted.ok() ? snapshotter_->take(std::move(*wanted), *memory_, pressure)
-                                   : Status(wanted.error());
-  snapshot_due_ = false;
-  saved_step_ = progress_.step;
-  stall_ms_ += ms_since(begin);
-  if (taken.ok()) return taken;
-  failed_snapshot_ = progress_.step;
-  report_snapshot(
-      {.step = progress_.step, .reason = taken.error().message, .stall_ms = ms_since(begin)});
-  return taken;
-}
-
 // The last checkpoint: the run ends only when it is durable. All ranks take the same turns, because
 // each attempt begins and ends with what they agree on.
 Result<RankRun::Ending> RankRun::save_last(Comm& comm) {
@@ -244,14 +235,14 @@ Result<RankRun::Ending> RankRun::save_last(Comm& comm) {
   for (uint32_t attempt = 0; attempt < kLastSnapshotAttempts; ++attempt) {
     events_.write({.kind = Kind::kSaving, .epoch = epoch_, .step = progress_.step});
     member_->await_connection(options_.save_timeout_ms / kLastSnapshotAttempts);
-    failed = snapshot(attempt, true, patient);
+    // What was begun as a regular one, and dropped, may have another plan.
+    failed = begin_snapshot(request(kRegularAttempt + 1 + attempt, /*full=*/true), patient);
+    if (failed.ok()) failed = fill_snapshot();
     const Result<Boundary> boundary = meet(comm);
     if (!boundary.ok()) return leave_group(&comm, boundary.error().message);
     if (boundary->failed_snapshot != 0) {
-      snapshotter_->abandon(progress_.step, "another rank could not contribute");
-      if (failed.ok()) {
-        failed = make_error(ErrorCode::kAborted, "{}: another rank could not contribute", where());
-      }
+      snapshotter_->abandon(progress_.step, kOthersFailed);
+      if (failed.ok()) failed = make_error(ErrorCode::kAborted, "{}: {}", where(), kOthersFailed);
       continue;
     }
     const Result<SnapshotOutcome> saved =

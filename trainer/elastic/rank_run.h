@@ -34,6 +34,8 @@ class RankRun {
     uint64_t failed_snapshot = 0;  // somebody could not contribute to the snapshot of this step
     uint64_t lost_snapshot = 0;    // somebody has learned that the one of this step has failed
   };
+  // Of a step: its regular snapshot; those of the last checkpoint have the numbers that follow.
+  static constexpr uint32_t kRegularAttempt = 0;
 
   Status prepare();
   // One epoch, from joining it to its end.
@@ -45,10 +47,22 @@ class RankRun {
   Status settle(Comm& comm, const ckpt::client::ViewPoint& view, RankEvent& event);
   // From boundary to boundary. An error of the communicator means that the group is lost.
   Result<Ending> train(Comm& comm);
-  Result<Boundary> meet(Comm& comm);
+  // The boundary of a step. If the ranks know already that a snapshot is due, they begin it before
+  // they meet: ckptd leases slabs meanwhile. What was begun is then to be filled, or dropped.
+  Result<Boundary> meet(Comm& comm, bool snapshot_due = false);
   Status one_step(Comm& comm);
-  // Takes the snapshot of the current step. A failure is reported and told to the others later.
-  Status snapshot(uint32_t attempt, bool full, const Snapshotter::BackPressure& pressure);
+  bool snapshot_is_due();
+  Snapshotter::BackPressure usual_pressure() const;
+  // The snapshot of the current step. Where one of the two fails, that is reported, and told to the
+  // others when they meet.
+  Status begin_snapshot(Result<Snapshotter::Request> wanted,
+                        const Snapshotter::BackPressure& pressure);
+  Status fill_snapshot();
+  // After the ranks have met: fills what was begun `early`, or takes what is due, or neither.
+  void snapshot_at(const Boundary& boundary, bool early);
+  void drop_snapshot(const std::string& reason);
+  Status snapshot_failed(ckpt::Error error);
+  // What the next one takes. Every rank asks for the same ones in the same order.
   Result<Snapshotter::Request> request(uint32_t attempt, bool full);
   Result<Ending> save_last(Comm& comm);
   void report_snapshots();
@@ -79,11 +93,13 @@ class RankRun {
   // Of the current epoch.
   uint64_t epoch_ = 0;
   std::optional<Snapshotter> snapshotter_;
-  std::optional<EpochWatch> watch_;    // while it trains
-  uint64_t saved_step_ = 0;            // the newest step that is saved or on its way
-  bool snapshot_due_ = false;          // a snapshot waits for ckptd to be back
-  uint64_t failed_snapshot_ = 0;       // not yet told to the others
-  std::set<uint64_t> lost_snapshots_;  // nor these, that failed later
+  std::optional<EpochWatch> watch_;      // while it trains
+  uint64_t saved_step_ = 0;              // the newest step that is saved or on its way
+  bool snapshot_due_ = false;            // a snapshot waits for ckptd to be back
+  bool away_ = false;                    // somebody was without ckptd when the ranks met last
+  std::vector<uint32_t> taking_;         // by the snapshot that was begun: RankEvent::experts
+  std::set<uint64_t> failed_snapshots_;  // not yet told to the others
+  std::set<uint64_t> lost_snapshots_;    // nor these, that failed later
   int64_t resumed_at_ = -1;
   double stall_ms_ = 0;  // since the last step was reported
   float last_loss_ = 0;

@@ -1,6 +1,7 @@
 // The part of RankRun between the model and the checkpoints: what an epoch begins with, and what a
 // snapshot takes.
 #include <algorithm>
+#include <chrono>
 
 #include "trainer/checkpoint/plan.h"
 #include "trainer/checkpoint/restore.h"
@@ -18,6 +19,23 @@ namespace {
 
 // ckpt.h: at most so many go with a commit. A larger model does without.
 constexpr size_t kExpertTokensMax = 65'536;
+
+using Clock = std::chrono::steady_clock;
+
+// Adds the time it lives to a total.
+class Timed {
+ public:
+  explicit Timed(double& total_ms) : total_ms_(total_ms) {}
+  Timed(const Timed&) = delete;
+  Timed& operator=(const Timed&) = delete;
+  ~Timed() {
+    total_ms_ += std::chrono::duration<double, std::milli>(Clock::now() - start_).count();
+  }
+
+ private:
+  double& total_ms_;
+  const Clock::time_point start_ = Clock::now();
+};
 
 }  // namespace
 
@@ -43,7 +61,8 @@ Status RankRun::restore(const client::Epoch& epoch, RankEvent& event) {
   }
   saved_step_ = progress_.step;
   snapshot_due_ = false;
-  failed_snapshot_ = 0;
+  away_ = false;
+  failed_snapshots_.clear();
   lost_snapshots_.clear();
   event.step = progress_.step;
   return {};
@@ -105,7 +124,75 @@ Status RankRun::take_over(const client::ViewPoint& view) {
   return {};
 }
 
+bool RankRun::snapshot_is_due() {
+  const uint64_t step = progress_.step;
+  const uint64_t every = options_.checkpoint_every;
+  if (every != 0 && step % every == 0 && step != saved_step_ && step != 0) snapshot_due_ = true;
+  return snapshot_due_ && step < options_.steps;
+}
+
+Snapshotter::BackPressure RankRun::usual_pressure() const {
+  return {.policy = options_.skip_when_out_of_slabs ? CKPT_SLABS_SKIP : CKPT_SLABS_WAIT};
+}
+
+Status RankRun::begin_snapshot(Result<Snapshotter::Request> wanted,
+                               const Snapshotter::BackPressure& pressure) {
+  Status begun;
+  {
+    const Timed stall(stall_ms_);
+    begun = wanted.ok() ? snapshotter_->begin(std::move(*wanted), pressure) : wanted.error();
+  }
+  return begun.ok() ? begun : snapshot_failed(begun.error());
+}
+
+Status RankRun::fill_snapshot() {
+  if (options_.tell_routing && options_.partial.k != 0 && options_.rank == 0) {
+    events_.write({.kind = Kind::kTaking, .step = progress_.step, .experts = std::move(taking_)});
+  }
+  snapshot_due_ = false;
+  saved_step_ = progress_.step;
+  Status filled;
+  {
+    const Timed stall(stall_ms_);
+    filled = snapshotter_->fill(*memory_);
+  }
+  return filled.ok() ? filled : snapshot_failed(filled.error());
+}
+
+// The next one is taken as usual.
+Status RankRun::snapshot_failed(ckpt::Error error) {
+  snapshot_due_ = false;
+  failed_snapshots_.insert(progress_.step);
+  report_snapshot({.step = progress_.step, .reason = error.message, .stall_ms = stall_ms_});
+  return error;
+}
+
+void RankRun::drop_snapshot(const std::string& reason) {
+  snapshotter_->drop(reason);
+  partial_->failed(progress_.step);  // its experts are due again, on every rank
+}
+
+void RankRun::snapshot_at(const Boundary& boundary, bool early) {
+  const bool begun_by_all = early && boundary.failed_snapshot != progress_.step;
+  if (early && !begun_by_all) {
+    snapshot_due_ = false;
+    return drop_snapshot("another rank could not begin");
+  }
+  if (boundary.away) {
+    if (early) drop_snapshot("another rank has no ckptd");
+    return;
+  }
+  // A failure is reported; training goes on.
+  if (early) {
+    (void)fill_snapshot();
+  } else if (snapshot_is_due() &&
+             begin_snapshot(request(kRegularAttempt, /*full=*/false), usual_pressure()).ok()) {
+    (void)fill_snapshot();
+  }
+}
+
 Result<Snapshotter::Request> RankRun::request(uint32_t attempt, bool full) {
+  const Timed stall(stall_ms_);
   const size_t experts = size_t{placement_.layers()} * placement_.experts;
   progress_.routed_tokens.resize(experts);  // before the first step there are none
   progress_.expert_updates.resize(experts);
@@ -119,10 +206,7 @@ Result<Snapshotter::Request> RankRun::request(uint32_t attempt, bool full) {
                            .partial = partial_->state()};
   CKPT_ASSIGN(const std::vector<std::byte> unit, encode(state));
   std::copy(unit.begin(), unit.end(), trainer_unit_.begin());
-  if (options_.tell_routing && options_.partial.k != 0 && options_.rank == 0) {
-    events_.write(
-        {.kind = Kind::kTaking, .step = progress_.step, .experts = std::move(plan.experts)});
-  }
+  taking_ = std::move(plan.experts);
   Snapshotter::Request request{.step = progress_.step,
                                .attempt = attempt,
                                .units = std::move(plan.units),
