@@ -55,6 +55,7 @@ template <typename Work>
 Status PecRanks::on_all(Work work) {
   std::vector<Status> outcomes(options_.ranks);
   std::vector<std::thread> threads;
+  threads.reserve(options_.ranks);
   for (uint32_t rank = 0; rank < options_.ranks; ++rank) {
     threads.emplace_back([&, rank] { outcomes[rank] = work(rank); });
   }
@@ -90,7 +91,9 @@ Status PecRanks::join(uint32_t rank) {
   if (opened != CKPT_OK) return ckpt::make_error(static_cast<ErrorCode>(opened), "{}", error);
 
   std::vector<uint64_t> shapes;
+  shapes.reserve(units_.size());
   std::vector<ckpt_tensor> tensors;
+  tensors.reserve(units_.size());
   for (const PecUnit& unit : units_) shapes.push_back(unit.bytes / sizeof(float));
   for (const uint64_t& shape : shapes) tensors.push_back({"state", "F32", &shape, 1, 0});
   std::vector<ckpt_unit> units;
@@ -129,6 +132,7 @@ Status PecRanks::write_share(ckpt_snapshot* snapshot, const moetrain::Share& sha
 Status PecRanks::save_part(uint32_t rank, const PecPlan& part, uint64_t step) {
   RankState& state = ranks_[rank];
   std::vector<ckpt_fragment> fragments;
+  fragments.reserve(part.shares.size());
   for (const moetrain::Share& share : part.shares) {
     fragments.push_back(
         {.rank = share.rank, .unit = share.unit, .offset = share.offset, .length = share.length});

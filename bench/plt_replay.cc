@@ -106,6 +106,7 @@ class Replayer {
     std::vector<uint32_t> chosen;
     for (uint32_t layer = 0; layer < grid_.layers; ++layer) {
       std::vector<ExpertCandidate> candidates;
+      candidates.reserve(grid_.experts);
       for (uint32_t expert = 0; expert < grid_.experts; ++expert) {
         candidates.push_back(candidate(grid_.at(layer, expert)));
       }

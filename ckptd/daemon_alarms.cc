@@ -57,14 +57,14 @@ PayloadObserver Daemon::Impl::observe_floats(const SnapshotKey& key,
 
 // What every unit of the run last was. Read once per line of history; each commit is added to it.
 const NewestVersions& Daemon::Impl::newest_of_run(const SnapshotKey& key, size_t units) {
-  static const NewestVersions kUnknown;
+  static const NewestVersions unknown;
   RunNewest& newest = newest_by_run[key.run];
   if (newest.lineage == key.lineage && newest.versions.size() == units) return newest.versions;
   newest.versions = catalog->newest_sums(key.run, {key.lineage, ~ckpt::Step{0}});
   newest.lineage = key.lineage;
   if (catalog->health().ok() && newest.versions.size() == units) return newest.versions;
   newest_by_run.erase(key.run);  // an index that cannot be read would make everything look stale
-  return kUnknown;
+  return unknown;
 }
 
 void Daemon::Impl::add_to_newest(const SnapshotKey& key, const SnapshotFacts& facts) {

@@ -8,8 +8,6 @@
 namespace ckptd {
 namespace {
 
-using ckpt::ErrorCode;
-using ckpt::make_error;
 using keys::CommitIndex;
 namespace fb = ckpt::fb;
 

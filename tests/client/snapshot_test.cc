@@ -87,7 +87,7 @@ TEST_F(SnapshotTest, PlansThatMakeNoSenseAreRefusedBeforeTheDaemonHearsOfThem) {
 }
 
 TEST_F(SnapshotTest, TokensAndPoliciesAreSentAndAlarmsArrive) {
-  start({}, [this](FakeDaemon::Peer& peer, const fb::MessageT& message) {
+  start({}, [](FakeDaemon::Peer& peer, const fb::MessageT& message) {
     if (message.body.type != fb::MessageBody::SealSlab) return false;
     fb::SnapshotStateT state;
     state.epoch = 1;

@@ -1,5 +1,7 @@
 #include <ckpt/ckpt_cuda.h>
 
+#include <map>
+
 #include "kernels/queue.h"
 #include "trainer/checkpoint/client_status.h"
 #include "trainer/checkpoint/device_link.h"
@@ -53,14 +55,30 @@ class CudaLink final : public DeviceLink {
     if (const auto& failure = cuda_queue(device_).failed()) {
       return make_error(ErrorCode::kIo, "device {}: {}", device_.name(), *failure);
     }
-    return checked(
-        ckpt_cuda_stage(cuda_, snapshot.handle(), staged.data(), staged.size(), stream()));
+    CKPT_TRY(
+        checked(ckpt_cuda_stage(cuda_, snapshot.handle(), staged.data(), staged.size(), stream())));
+    number_of_[snapshot.handle()] = ++staged_;
+    return {};
+  }
+
+  void retire(client::Snapshot snapshot) override {
+    const auto number = number_of_.find(snapshot.handle());
+    if (number != number_of_.end()) retired_.emplace(number->second, std::move(snapshot));
   }
 
   Status wait_gathered() override {
     return of_device(ckpt_cuda_wait_gathered(cuda_, CKPT_CUDA_ALL_UNITS, stream()));
   }
-  Status poll() override { return of_device(ckpt_cuda_poll(cuda_, nullptr)); }
+  // Snapshots arrive in the order in which they were staged. After an error none is staged any
+  // more.
+  Status poll() override {
+    size_t open = 0;
+    const ckpt_status polled = ckpt_cuda_poll(cuda_, &open);
+    const uint64_t arrived = polled == CKPT_OK ? staged_ - open : staged_;
+    retired_.erase(retired_.begin(), retired_.upper_bound(arrived));
+    std::erase_if(number_of_, [&](const auto& entry) { return entry.second <= arrived; });
+    return of_device(polled);
+  }
   Status drain(uint32_t timeout_ms) override { return checked(ckpt_cuda_drain(cuda_, timeout_ms)); }
 
   Result<std::vector<client::Restored>> restore(const client::RestoreOptions& options,
@@ -106,6 +124,9 @@ class CudaLink final : public DeviceLink {
   Device& device_;
   ckpt_cuda* cuda_ = nullptr;
   Tensor from_host_;
+  uint64_t staged_ = 0;                                 // snapshots so far
+  std::map<const ckpt_snapshot*, uint64_t> number_of_;  // of those on their way
+  std::map<uint64_t, client::Snapshot> retired_;
 };
 
 }  // namespace

@@ -30,9 +30,13 @@ class DeviceLink {
   virtual ~DeviceLink() = default;
 
   // Queues this rank's whole share of the snapshot, in any order of units, ascending within each.
-  // The snapshot ends by itself; until poll() has seen that, its handle must live. On failure it
-  // has been aborted.
+  // The snapshot ends by itself; until poll() has seen that, its handle must live, or be retired.
+  // On failure it has been aborted.
   virtual Status stage(ckpt::client::Snapshot& snapshot, const std::vector<LinkPiece>& pieces) = 0;
+
+  // Takes the handle of a snapshot that was staged and that nobody else wants any more: it lives
+  // until the device has done with it.
+  virtual void retire(ckpt::client::Snapshot snapshot) = 0;
 
   // The device does nothing more until all that is being staged may be overwritten.
   virtual Status wait_gathered() = 0;

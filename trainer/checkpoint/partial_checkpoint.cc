@@ -178,6 +178,7 @@ PartialCheckpoint::Plan PartialCheckpoint::next(uint64_t step, const ExpertProgr
   }
   ++snapshots_;
   std::vector<int64_t> held;
+  held.reserve(grid_.size());
   for (size_t i = 0; i < grid_.size(); ++i) held.push_back(meter_.held(i, progress.routed));
   ledger_.take(snapshots_, plan.experts, held);
   number_of_step_[step] = snapshots_;

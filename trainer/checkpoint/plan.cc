@@ -26,6 +26,7 @@ std::vector<ckpt_fragment> snapshot_plan(const std::vector<StateUnit>& units,
                                          const std::vector<uint32_t>& unit_ids,
                                          const ExpertPlacement& placement, DenseSharding dense) {
   std::vector<std::vector<std::vector<uint32_t>>> ranks_of;  // [layer][expert]
+  ranks_of.reserve(placement.slots.size());
   for (const auto& layer : placement.slots) ranks_of.push_back(holders(layer, placement.experts));
   std::vector<ShareUnit> wanted;
   for (const uint32_t id : unit_ids) {

@@ -22,8 +22,9 @@ double ms_since(Clock::time_point begin) {
 }  // namespace
 
 Snapshotter::~Snapshotter() {
-  // libckpt_cuda needs the handles of what it has not ended.
-  if (link_ != nullptr) (void)link_->drain(kLinkTimeoutMs);
+  if (link_ == nullptr) return;
+  (void)link_->drain(kLinkTimeoutMs);
+  for (InFlight& snapshot : in_flight_) link_->retire(std::move(snapshot.handle));
 }
 
 Status Snapshotter::state_free() { return link_ == nullptr ? Status() : link_->wait_gathered(); }
@@ -42,7 +43,7 @@ Status Snapshotter::make_room(uint64_t step, const BackPressure& pressure) {
     return make_error(ErrorCode::kResourceExhausted,
                       "step {}: the snapshot of step {} is still being written", step, oldest.step);
   }
-  if (link_ != nullptr) CKPT_TRY(link_->drain(kLinkTimeoutMs));
+  if (link_ != nullptr) CKPT_TRY(link_->drain(std::min(kLinkTimeoutMs, pressure.wait_ms_max)));
   Status waited = to_status(oldest.handle.wait(CKPT_LEVEL_DURABLE, pressure.wait_ms_max));
   if (waited.ok() || oldest.handle.info().level == CKPT_LEVEL_FAILED) return {};
   return waited;
@@ -108,11 +109,17 @@ void Snapshotter::drop(const std::string& reason) {
   begun_.reset();
 }
 
+// One that has failed may still be on its way from the device.
+void Snapshotter::forget(InFlight& snapshot) {
+  if (link_ != nullptr) link_->retire(std::move(snapshot.handle));
+}
+
 SnapshotOutcome Snapshotter::outcome_of(const InFlight& snapshot) {
   const client::SnapshotInfo info = snapshot.handle.info();
   return {.step = snapshot.step,
           .durable = info.level == CKPT_LEVEL_DURABLE,
           .reason = info.reason,
+          .alarms = info.alarms,
           .bytes = info.bytes,
           .stall_ms = snapshot.stall_ms,
           .durable_ms = static_cast<double>(info.durable_ns) / 1e6};
@@ -120,10 +127,11 @@ SnapshotOutcome Snapshotter::outcome_of(const InFlight& snapshot) {
 
 std::vector<SnapshotOutcome> Snapshotter::settled() {
   std::vector<SnapshotOutcome> outcomes;
-  std::erase_if(in_flight_, [&](const InFlight& snapshot) {
-    const bool done = snapshot.handle.info().level >= CKPT_LEVEL_DURABLE;
-    if (done) outcomes.push_back(outcome_of(snapshot));
-    return done;
+  std::erase_if(in_flight_, [&](InFlight& snapshot) {
+    if (snapshot.handle.info().level < CKPT_LEVEL_DURABLE) return false;
+    outcomes.push_back(outcome_of(snapshot));
+    forget(snapshot);
+    return true;
   });
   return outcomes;
 }
@@ -143,7 +151,10 @@ Result<SnapshotOutcome> Snapshotter::wait(uint64_t step, uint32_t timeout_ms) {
   if (link_ != nullptr) CKPT_TRY(link_->drain(timeout_ms));
   const Status waited = to_status(found->handle.wait(CKPT_LEVEL_DURABLE, timeout_ms));
   const SnapshotOutcome outcome = outcome_of(*found);
-  if (found->handle.info().level >= CKPT_LEVEL_DURABLE) in_flight_.erase(found);
+  if (found->handle.info().level >= CKPT_LEVEL_DURABLE) {
+    forget(*found);
+    in_flight_.erase(found);
+  }
   if (outcome.durable) return outcome;
   return waited.error();
 }

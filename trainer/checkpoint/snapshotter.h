@@ -26,6 +26,7 @@ struct SnapshotOutcome {
   uint64_t step = 0;
   bool durable = false;
   std::string reason;  // why not
+  std::string alarms;  // what ckptd found wrong with it all the same
   uint64_t bytes = 0;  // of this rank
   double stall_ms = 0;
   double durable_ms = 0;  // from begin() until this rank learned of it
@@ -109,6 +110,7 @@ class Snapshotter {
   Status make_room(uint64_t step, const BackPressure& pressure);
   Status copy(ckpt::client::Snapshot& snapshot, const std::vector<ckpt_fragment>& fragments,
               const StateMemory& memory);
+  void forget(InFlight& snapshot);
   static SnapshotOutcome outcome_of(const InFlight& snapshot);
 
   ckpt::client::Session& session_;

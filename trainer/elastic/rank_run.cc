@@ -227,7 +227,8 @@ Status RankRun::one_step(Comm& comm) {
 // The last checkpoint: the run ends only when it is durable. All ranks take the same turns, because
 // each attempt begins and ends with what they agree on.
 Result<RankRun::Ending> RankRun::save_last(Comm& comm) {
-  if (saved_step_ == progress_.step) return Ending::kSaved;  // nothing was done since the resume
+  // Nothing was done since the resume, and what was resumed from is a full checkpoint's worth.
+  if (saved_step_ == progress_.step && resumed_whole_) return Ending::kSaved;
   // Nobody trains any more: there is nothing to wait less for.
   const Snapshotter::BackPressure patient{.policy = CKPT_SLABS_WAIT,
                                           .wait_ms_max = options_.save_timeout_ms};
@@ -239,7 +240,10 @@ Result<RankRun::Ending> RankRun::save_last(Comm& comm) {
     failed = begin_snapshot(request(kRegularAttempt + 1 + attempt, /*full=*/true), patient);
     if (failed.ok()) failed = fill_snapshot();
     const Result<Boundary> boundary = meet(comm);
-    if (!boundary.ok()) return leave_group(&comm, boundary.error().message);
+    if (!boundary.ok()) {
+      if (!is_group_loss(boundary.error())) return boundary.error();
+      return leave_group(&comm, boundary.error().message);
+    }
     if (boundary->failed_snapshot != 0) {
       snapshotter_->abandon(progress_.step, kOthersFailed);
       if (failed.ok()) failed = make_error(ErrorCode::kAborted, "{}: {}", where(), kOthersFailed);
@@ -271,6 +275,10 @@ void RankRun::report_snapshots() {
 }
 
 void RankRun::report_snapshot(const SnapshotOutcome& outcome) {
+  if (options_.rank == 0 && !outcome.alarms.empty()) {
+    events_.log(fmt::format("run {} step {}: ckptd raised an alarm: {}", options_.run, outcome.step,
+                            outcome.alarms));
+  }
   events_.write({.kind = Kind::kSnapshot,
                  .step = outcome.step,
                  .text = outcome.reason,

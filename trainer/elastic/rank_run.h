@@ -101,7 +101,8 @@ class RankRun {
   std::set<uint64_t> failed_snapshots_;  // not yet told to the others
   std::set<uint64_t> lost_snapshots_;    // nor these, that failed later
   int64_t resumed_at_ = -1;
-  double stall_ms_ = 0;  // since the last step was reported
+  bool resumed_whole_ = true;  // no expert was restored from an older checkpoint than the rest
+  double stall_ms_ = 0;        // since the last step was reported
   float last_loss_ = 0;
 };
 

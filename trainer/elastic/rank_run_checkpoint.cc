@@ -41,6 +41,7 @@ class Timed {
 
 Status RankRun::restore(const client::Epoch& epoch, RankEvent& event) {
   stamps_->clear();
+  resumed_whole_ = true;
   if (epoch.resume) {
     events_.write({.kind = Kind::kRestoring, .epoch = epoch.epoch});
     CKPT_ASSIGN(
@@ -83,8 +84,13 @@ Status RankRun::settle(Comm& comm, const client::ViewPoint& view, RankEvent& eve
                       loss.error().message);
   }
   progress_.expert_updates.clear();
+  const auto newest = static_cast<int64_t>(saved_partial_.snapshots);
   for (size_t i = 0; i < grid.size(); ++i) {
-    progress_.expert_updates.push_back(stamps_->at(ExpertPart::kOptimizer, i).updates);
+    const ExpertStamp& moments = stamps_->at(ExpertPart::kOptimizer, i);
+    progress_.expert_updates.push_back(moments.updates);
+    if (moments.snapshot != newest || stamps_->at(ExpertPart::kWeights, i).snapshot != newest) {
+      resumed_whole_ = false;
+    }
   }
   resumed_at_ = static_cast<int64_t>(progress_.step);
   event.lost_tokens = loss->tokens;

@@ -180,6 +180,7 @@ report::Report Recorder::report() const {
     report.losses.push_back({.step = step, .loss = std::bit_cast<float>(bits)});
   }
   std::vector<double> step_ms;
+  step_ms.reserve(ms_.size());
   for (const auto& [step, timed] : ms_) step_ms.push_back(timed.second);
   report.step_ms = {.p50 = percentile(step_ms, 0.50), .p99 = percentile(step_ms, 0.99)};
   std::vector<double> durable_ms;

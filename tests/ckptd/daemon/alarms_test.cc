@@ -8,7 +8,6 @@
 namespace ckptd::testing {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
