@@ -1,0 +1,117 @@
+#include "tests/support/held_calls.h"
+
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <future>
+#include <string>
+#include <utility>
+
+namespace ckpt::test {
+namespace {
+
+// How often the tracer looks for threads that stopped: waitpid has no descriptor to wait on.
+constexpr int kLookMs = 1;
+
+// The ring's workers are the kernel's: they cannot be traced.
+std::vector<pid_t> threads_beside_first(pid_t process) {
+  std::vector<pid_t> threads;
+  const std::string folder = "/proc/" + std::to_string(process) + "/task";
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const pid_t thread = std::stoi(entry.path().filename());
+    std::string name;
+    std::ifstream(entry.path() / "comm") >> name;
+    if (thread != process && !name.starts_with("iou-")) threads.push_back(thread);
+  }
+  return threads;
+}
+
+}  // namespace
+
+HeldCalls::HeldCalls(pid_t process, std::set<long> calls)
+    : calls_(std::move(calls)), release_(::eventfd(0, EFD_CLOEXEC)) {
+  std::promise<void> seized;
+  std::future<void> done = seized.get_future();
+  tracer_ = std::thread([this, process, &seized] {
+    seize(process);
+    seized.set_value();
+    watch();
+  });
+  done.wait();
+}
+
+HeldCalls::~HeldCalls() {
+  EXPECT_EQ(::eventfd_write(release_.get(), 1), 0);
+  tracer_.join();
+}
+
+void HeldCalls::seize(pid_t process) {
+  for (const pid_t thread : threads_beside_first(process)) {
+    const bool traced = ::ptrace(PTRACE_SEIZE, thread, nullptr, PTRACE_O_TRACESYSGOOD) == 0;
+    EXPECT_TRUE(traced) << "thread " << thread << ": ptrace: " << std::strerror(errno);
+    if (!traced) continue;
+    int status = 0;
+    EXPECT_EQ(::ptrace(PTRACE_INTERRUPT, thread, nullptr, nullptr), 0) << std::strerror(errno);
+    EXPECT_EQ(::waitpid(thread, &status, __WALL), thread) << std::strerror(errno);
+    take(thread, status);
+  }
+  EXPECT_FALSE(running_.empty()) << "process " << process << " has no threads to hold";
+}
+
+void HeldCalls::watch() {
+  pollfd released{release_.get(), POLLIN, 0};
+  while (::poll(&released, 1, kLookMs) == 0) {
+    int status = 0;
+    for (;;) {
+      const pid_t thread = ::waitpid(-1, &status, __WALL | __WNOTHREAD | WNOHANG);
+      if (thread <= 0) break;
+      take(thread, status);
+    }
+  }
+  for (const pid_t thread : std::set<pid_t>(running_)) let_go(thread);
+  for (const pid_t thread : held_) let_go(thread);
+}
+
+// The thread has stopped, or ended.
+void HeldCalls::take(pid_t thread, int status) {
+  running_.erase(thread);
+  held_.erase(thread);
+  if (!WIFSTOPPED(status)) return;
+  int number = WSTOPSIG(status);
+  if (number == (SIGTRAP | 0x80)) {
+    __ptrace_syscall_info info{};
+    const long bytes = ::ptrace(PTRACE_GET_SYSCALL_INFO, thread, sizeof info, &info);
+    if (bytes > 0 && info.op == PTRACE_SYSCALL_INFO_ENTRY &&
+        calls_.contains(static_cast<long>(info.entry.nr))) {
+      held_.insert(thread);
+      return;
+    }
+  }
+  // Of ptrace's own stops nothing is passed on, of a signal's it is the signal.
+  if (number == (SIGTRAP | 0x80) || status >> 16 != 0) number = 0;
+  running_.insert(thread);
+  ::ptrace(PTRACE_SYSCALL, thread, nullptr,
+           number);  // it may have been killed: the next wait tells
+}
+
+// A thread that was killed meanwhile cannot be detached from any more: it is reaped.
+void HeldCalls::let_go(pid_t thread) {
+  int status = 0;
+  if (!held_.contains(thread)) {
+    ::ptrace(PTRACE_INTERRUPT, thread, nullptr, nullptr);
+    if (::waitpid(thread, &status, __WALL) != thread || !WIFSTOPPED(status)) return;
+  }
+  if (::ptrace(PTRACE_DETACH, thread, nullptr, nullptr) == 0) return;
+  ::waitpid(thread, &status, __WALL);
+}
+
+}  // namespace ckpt::test
