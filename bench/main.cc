@@ -10,6 +10,7 @@
 #include "bench/save.h"
 #include "bench/scratch.h"
 #include "bench/stall.h"
+#include "bench/step.h"
 #include "formats/base/ids.h"
 #include "formats/base/parse.h"
 
@@ -30,6 +31,7 @@ struct Flags {
   bool json = false;
   bench::SaveOptions save;
   bench::StallOptions stall;
+  bench::StepOptions step;
   bench::PltOptions plt;
   bench::PecOptions pec;
 };
@@ -142,17 +144,38 @@ CLI::App* add_pec(CLI::App& app, Flags& flags) {
         pec.sharding = *parsed;
       },
       "equal, adaptive or bytes (bytes)");
-  command->add_option_function<std::string>(
-      "--alarms",
-      [&pec](const std::string& name) {
-        pec.alarms = name == "off" ? CKPT_ALARMS_OFF : CKPT_ALARMS_WARN;
-      },
-      "off or warn: whether floats and checksums are looked at (warn)")
+  command
+      ->add_option_function<std::string>(
+          "--alarms",
+          [&pec](const std::string& name) {
+            pec.alarms = name == "off" ? CKPT_ALARMS_OFF : CKPT_ALARMS_WARN;
+          },
+          "off or warn: whether floats and checksums are looked at (warn)")
       ->check(CLI::IsMember({"off", "warn"}));
   command->add_option("--dir", pec.directory, "a directory on the disk to write to")
       ->capture_default_str()
       ->check(CLI::ExistingDirectory);
   command->add_option("--io", pec.engine, "uring or pwritev")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"uring", "pwritev"}));
+  command->add_flag("--json", flags.json, "one JSON document on stdout");
+  return command;
+}
+
+CLI::App* add_step(CLI::App& app, Flags& flags) {
+  CLI::App* command = app.add_subcommand(
+      "step", "what a checkpoint after every step adds to it, in runs of moetrain");
+  bench::StepOptions& step = flags.step;
+  command->add_option("--rounds", step.rounds, "runs of each arm")
+      ->capture_default_str()
+      ->check(CLI::Range(5, 1000));
+  command->add_option("--seconds", step.seconds_max, "begin no round later, if there were five")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 86'400));
+  command->add_option("--dir", step.directory, "a directory on the disk to write to")
+      ->capture_default_str()
+      ->check(CLI::ExistingDirectory);
+  command->add_option("--io", step.engine, "uring or pwritev")
       ->capture_default_str()
       ->check(CLI::IsMember({"uring", "pwritev"}));
   command->add_flag("--json", flags.json, "one JSON document on stdout");
@@ -169,6 +192,7 @@ int main(int argc, char** argv) {
       "  ckptbench save --bytes 2GiB --dir /data\n"
       "  ckptbench stall --json > stall.json\n"
       "  ckptbench pec --json --model gpt-125m-8e --dir /data\n"
+      "  ckptbench step --dir /data\n"
       "  ckptbench plt --trace routing.csv.gz --k 1 2 4\n"
       "Exit codes: 0 measured, whatever the verdict; 1 failed; 2 bad usage.");
   Flags flags;
@@ -176,6 +200,7 @@ int main(int argc, char** argv) {
   add_stall(app, flags);
   const CLI::App* plt = add_plt(app, flags);
   const CLI::App* pec = add_pec(app, flags);
+  const CLI::App* step = add_step(app, flags);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -184,6 +209,7 @@ int main(int argc, char** argv) {
   if (plt->parsed()) return finish(bench::bench_plt(flags.plt), flags.json, bench::plt_text);
   bench::remove_scratch_when_stopped();
   if (pec->parsed()) return finish(bench::bench_pec(flags.pec), flags.json, bench::pec_text);
+  if (step->parsed()) return finish(bench::bench_step(flags.step), flags.json, bench::step_text);
   return finish(save->parsed() ? bench::bench_save(flags.save) : bench::bench_stall(flags.stall),
                 flags.json, bench::to_text);
 }

@@ -39,6 +39,24 @@ const char* verdict(const Paired& paired, double pass_ratio, bool more_is_better
   return above == more_is_better ? "pass" : "fail";
 }
 
+Paired compared(std::vector<double> limit, std::vector<double> engine) {
+  CKPT_ASSERT(limit.size() >= 2 && limit.size() == engine.size());
+  Paired paired;
+  paired.limit = std::move(limit);
+  paired.engine = std::move(engine);
+  std::vector<double> ratios;
+  std::vector<double> self_ratios;
+  for (size_t i = 0; i < paired.limit.size(); ++i) {
+    ratios.push_back(paired.engine[i] / paired.limit[i]);
+    if (i > 0) self_ratios.push_back(paired.limit[i] / paired.limit[i - 1]);
+  }
+  paired.ratio = median(ratios);
+  paired.ratio_interval = median_interval(ratios);
+  paired.self_ratio = median(self_ratios);
+  paired.self_interval = median_interval(self_ratios);
+  return paired;
+}
+
 Result<Paired> measure_pairs(int pairs, const Contest& contest) {
   CKPT_ASSERT(pairs >= 2);
   Paired paired;
@@ -53,17 +71,7 @@ Result<Paired> measure_pairs(int pairs, const Contest& contest) {
                                  pairs, paired.limit.back(), paired.engine.back(),
                                  paired.engine.back() / paired.limit.back()));
   }
-  std::vector<double> ratios;
-  std::vector<double> self_ratios;
-  for (size_t i = 0; i < paired.limit.size(); ++i) {
-    ratios.push_back(paired.engine[i] / paired.limit[i]);
-    if (i > 0) self_ratios.push_back(paired.limit[i] / paired.limit[i - 1]);
-  }
-  paired.ratio = median(ratios);
-  paired.ratio_interval = median_interval(ratios);
-  paired.self_ratio = median(self_ratios);
-  paired.self_interval = median_interval(self_ratios);
-  return paired;
+  return compared(std::move(paired.limit), std::move(paired.engine));
 }
 
 }  // namespace bench

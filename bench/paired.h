@@ -36,6 +36,9 @@ struct Paired {
 // measured.
 const char* verdict(const Paired& paired, double pass_ratio, bool more_is_better = true);
 
+// The same from values of runs that were made in turns; value i of each belongs together.
+Paired compared(std::vector<double> limit, std::vector<double> engine);
+
 // What is measured. `prepare` runs before each pair, outside of both times.
 struct Contest {
   std::function<ckpt::Status()> prepare;

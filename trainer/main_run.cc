@@ -35,6 +35,7 @@ struct RunFlags {
   std::vector<std::string> joins;
   std::string on_loss = "restart";
   std::string out_of_slabs = "wait";
+  std::string checkpoint_wait = "copied";
   PartialFlags partial;
   std::string data_dir;
   bool keep = false;
@@ -124,6 +125,7 @@ Status check_flags(RunFlags& flags) {
   CKPT_ASSIGN(rank.partial, flags.partial.parse());
   rank.tell_routing = !flags.options.metrics_file.empty();
   rank.skip_when_out_of_slabs = flags.out_of_slabs == "skip";
+  rank.wait_durable = flags.checkpoint_wait == "durable";
   return {};
 }
 
@@ -292,6 +294,11 @@ void add_flags(CLI::App& command, RunFlags& flags) {
       ->capture_default_str();
   command.add_option("--out-of-slabs", flags.out_of_slabs, "wait or skip the snapshot")
       ->check(CLI::IsMember({"wait", "skip"}))
+      ->capture_default_str();
+  command
+      .add_option("--checkpoint-wait", flags.checkpoint_wait,
+                  "Train on when a checkpoint is copied, or only when it is durable")
+      ->check(CLI::IsMember({"copied", "durable"}))
       ->capture_default_str();
   flags.partial.add_to(command);
   command.add_option("--on-loss", flags.on_loss, "restart: all resume from the newest checkpoint")

@@ -15,6 +15,7 @@ namespace {
 
 using nlohmann::json;
 using testing::HasSubstr;
+using testing::Not;
 namespace fs = std::filesystem;
 
 TEST_F(TrainingTest, AKilledRankChangesNoBit) {
@@ -127,6 +128,30 @@ TEST_F(TrainingTest, ASignalSavesTheStepAndEndsWell) {
   const json more = train("more.json", {"--ranks", "2", "--steps", std::to_string(last + 2),
                                         "--resume", "latest", "--data-dir", store});
   EXPECT_EQ(more.at("losses")[0].at("step"), last + 1);
+}
+
+// The stop is learned at a boundary where a snapshot has been begun already, of some experts; the
+// last one takes its place, of all of them.
+TEST_F(TrainingTest, AStopWhereASnapshotIsDueSavesTheStepOnce) {
+  const std::string store = folder_ / "store";
+  const std::string metrics = folder_ / "metrics.jsonl";
+  Program program("moetrain", arguments("stopped.json",
+                                        {"--ranks", "2", "--steps", "1000000", "--checkpoint-every",
+                                         "1", "--experts-per-checkpoint", "1", "--checkpoint-wait",
+                                         "durable", "--data-dir", store, "--metrics", metrics}));
+  ASSERT_TRUE(await_line(
+      metrics, [](const json& line) { return line.contains("loss") && line.at("step") >= 3; }));
+  program.signal(SIGTERM);
+  const Ended ended = program.wait();
+  EXPECT_EQ(ended.code(), 128 + SIGTERM) << ended.err;
+  EXPECT_THAT(ended.err, Not(HasSubstr("failed")));
+  const json report = json::parse(read_file(folder_ / "stopped.json"));
+  const uint64_t last = report.at("losses").back().at("step");
+  EXPECT_EQ(report.at("checkpoints").at("count"), last) << "one for each step";
+  const json more = train("more.json", {"--ranks", "2", "--steps", std::to_string(last + 2),
+                                        "--resume", "latest", "--data-dir", store});
+  EXPECT_EQ(more.at("losses")[0].at("step"), last + 1);
+  EXPECT_EQ(more.at("plt"), 0) << "the last checkpoint has every expert";
 }
 
 TEST_F(TrainingTest, AStoppedRunDoesNotPromiseWhatIsGone) {

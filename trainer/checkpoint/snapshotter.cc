@@ -142,6 +142,13 @@ void Snapshotter::abandon(uint64_t step, const std::string& reason) {
   }
 }
 
+void Snapshotter::await_settled(uint64_t step, uint32_t timeout_ms) {
+  if (link_ != nullptr) (void)link_->drain(timeout_ms);
+  for (InFlight& snapshot : in_flight_) {
+    if (snapshot.step == step) (void)snapshot.handle.wait(CKPT_LEVEL_DURABLE, timeout_ms);
+  }
+}
+
 Result<SnapshotOutcome> Snapshotter::wait(uint64_t step, uint32_t timeout_ms) {
   const auto found = std::find_if(in_flight_.begin(), in_flight_.end(),
                                   [&](const InFlight& s) { return s.step == step; });

@@ -82,6 +82,10 @@ class Snapshotter {
   // be settled as failed with this reason.
   void abandon(uint64_t step, const std::string& reason);
 
+  // Waits until the step's snapshot, if it is in flight, is durable or has failed, at most this
+  // long. The outcome is in settled().
+  void await_settled(uint64_t step, uint32_t timeout_ms);
+
   // Waits until the step's snapshot is durable. kAborted with the reason if it failed;
   // kDeadlineExceeded if it is still in flight. Its outcome is not in settled() afterwards.
   Result<SnapshotOutcome> wait(uint64_t step, uint32_t timeout_ms);

@@ -21,6 +21,7 @@ void visit_fields(Options& options, Visit&& visit) {
   visit("steps", options.steps);
   visit("checkpoint_every", options.checkpoint_every);
   visit("skip_when_out_of_slabs", options.skip_when_out_of_slabs);
+  visit("wait_durable", options.wait_durable);
   visit("experts_per_checkpoint", options.partial.k);
   visit("selector", options.partial.selector);
   visit("partial_parts", options.partial.parts);

@@ -24,6 +24,7 @@ struct RankOptions {
   uint64_t steps = 0;             // where to stop: the number of the last step
   uint64_t checkpoint_every = 0;  // steps; 0: only after the last
   bool skip_when_out_of_slabs = false;
+  bool wait_durable = false;  // training stands still until each checkpoint is on the disk
   PartialOptions partial;
   bool tell_routing = false;  // with every step: see RankEvent::routed
   // How the first epoch starts; every later one continues.

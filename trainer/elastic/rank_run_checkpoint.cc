@@ -195,6 +195,9 @@ void RankRun::snapshot_at(const Boundary& boundary, bool early) {
              begin_snapshot(request(kRegularAttempt, /*full=*/false), usual_pressure()).ok()) {
     (void)fill_snapshot();
   }
+  if (!options_.wait_durable) return;
+  const Timed stall(stall_ms_);
+  snapshotter_->await_settled(progress_.step, usual_pressure().wait_ms_max);
 }
 
 Result<Snapshotter::Request> RankRun::request(uint32_t attempt, bool full) {

@@ -1,0 +1,270 @@
+#include "bench/step.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <fstream>
+
+#include "bench/raw_disk.h"
+#include "bench/report.h"
+#include "bench/scratch.h"
+#include "bench/step_run.h"
+#include "ckptd/io/aligned_buffer.h"
+#include "formats/base/checked.h"
+
+namespace bench {
+
+using ckpt::Result;
+using ckpt::Status;
+using nlohmann::json;
+
+namespace {
+
+constexpr double kCopyShareMax = 0.015;  // of a step
+constexpr double kPassRatio = 1.02;
+constexpr int kRoundsMin = 5;
+constexpr uint64_t kTextBytes = 1u << 20;
+
+enum Arm : size_t { kNone, kPartial, kAsynchronous, kBlocking, kArms };
+constexpr std::array<const char*, kArms> kArmNames = {"none", "partial", "asynchronous full",
+                                                      "blocking full"};
+
+void say(const std::string& line) { fmt::print(stderr, "{}\n", line); }
+
+std::vector<std::string> partial_flags(uint32_t k) {
+  return {"--checkpoint-every", "1", "--experts-per-checkpoint", std::to_string(k)};
+}
+
+class StepBench {
+ public:
+  explicit StepBench(const StepOptions& options) : options_(options) {}
+
+  Status prepare();
+  Status choose_k();
+  Status measure();
+  json document() const;
+
+ private:
+  Result<StepFigures> run(Arm arm);
+  Result<bool> fits(uint32_t k);
+  Status measure_disk(uint64_t bytes);
+  json arm_json(Arm arm) const;
+  double median_of(Arm arm, double StepFigures::*figure) const;
+
+  const StepOptions options_;
+  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  std::optional<ScratchDirectory> scratch_;
+  StepWorkload workload_;
+  double calm_step_seconds_ = 0;  // without checkpoints, when K was chosen
+  double disk_bytes_per_second_ = 0;
+  uint32_t k_ = 0;
+  bool k_fits_ = false;
+  json calibration_ = json::array();
+  std::array<std::vector<StepFigures>, kArms> runs_;
+};
+
+Status StepBench::prepare() {
+  CKPT_ASSIGN(ScratchDirectory made, ScratchDirectory::make(options_.directory));
+  scratch_.emplace(std::move(made));
+  workload_.directory = scratch_->path();
+  workload_.engine = options_.engine;
+  workload_.data = scratch_->path() + "/data";
+  std::vector<std::byte> text(kTextBytes);
+  fill_random(text, 11);
+  std::ofstream file(workload_.data, std::ios::binary);
+  file.write(reinterpret_cast<const char*>(text.data()), static_cast<std::streamsize>(text.size()));
+  if (file.flush()) return {};
+  return ckpt::make_error(ckpt::ErrorCode::kIo, "{}: cannot be written", workload_.data);
+}
+
+Result<StepFigures> StepBench::run(Arm arm) {
+  switch (arm) {
+    case kNone:
+      return run_steps(workload_, {"--checkpoint-every", "0"});
+    case kPartial:
+      return run_steps(workload_, partial_flags(k_));
+    case kAsynchronous:
+      return run_steps(workload_, {"--checkpoint-every", "1"});
+    default:
+      return run_steps(workload_, {"--checkpoint-every", "1", "--checkpoint-wait", "durable"});
+  }
+}
+
+// The disk alone: new files as large as a full snapshot, each synced.
+Status StepBench::measure_disk(uint64_t bytes) {
+  const RawConfig config;
+  ckptd::AlignedBuffer pool(64ull << 20);
+  fill_random(pool.bytes(), 7);
+  const std::string path = scratch_->path() + "/limit";
+  std::vector<double> speeds;
+  for (int i = 0; i < 5; ++i) {
+    CKPT_ASSIGN(
+        const double speed,
+        raw_write(path, ckpt::base::align_up(bytes, config.request_bytes), config, pool.bytes()));
+    speeds.push_back(speed);
+  }
+  ::unlink(path.c_str());
+  settle(options_.directory);
+  disk_bytes_per_second_ = median(speeds);
+  return {};
+}
+
+Result<bool> StepBench::fits(uint32_t k) {
+  CKPT_ASSIGN(const StepFigures figures, run_steps(workload_, partial_flags(k)));
+  const double share = figures.stall_seconds / calm_step_seconds_;
+  const double rate = static_cast<double>(figures.snapshot_bytes) / calm_step_seconds_;
+  const bool fit =
+      figures.failures == 0 && share <= kCopyShareMax && rate <= disk_bytes_per_second_;
+  calibration_.push_back({{"k", k},
+                          {"stall_seconds", figures.stall_seconds},
+                          {"stall_share", share},
+                          {"snapshot_bytes", figures.snapshot_bytes},
+                          {"bytes_per_second", rate},
+                          {"failures", figures.failures},
+                          {"fits", fit}});
+  say(fmt::format("K = {}: blocks {:.2f} ms, {:.2f} % of a step; {:.1f} MB/s: {}", k,
+                  figures.stall_seconds * 1e3, share * 100, rate / 1e6, fit ? "fits" : "too much"));
+  return fit;
+}
+
+// The largest K that fits, by bisection: what a snapshot costs rises with K.
+Status StepBench::choose_k() {
+  std::vector<double> steps;
+  for (int i = 0; i < 2; ++i) {
+    CKPT_ASSIGN(const StepFigures none, run(kNone));
+    steps.push_back(none.step_seconds);
+  }
+  calm_step_seconds_ = median(steps);
+  CKPT_ASSIGN(const StepFigures full, run(kAsynchronous));
+  CKPT_TRY(measure_disk(full.snapshot_bytes));
+  uint32_t fitting = 0;
+  uint32_t too_many = workload_.experts + 1;
+  for (uint32_t k = workload_.experts; fitting + 1 < too_many; k = (fitting + too_many) / 2) {
+    CKPT_ASSIGN(const bool fit, fits(k));
+    (fit ? fitting : too_many) = k;
+  }
+  k_fits_ = fitting > 0;
+  k_ = std::max(fitting, 1u);  // at least one expert of every layer, whatever it costs
+  return {};
+}
+
+Status StepBench::measure() {
+  for (int round = 0; round < options_.rounds; ++round) {
+    const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - start_;
+    if (round >= kRoundsMin && passed.count() > options_.seconds_max) break;
+    for (size_t i = 0; i < kArms; ++i) {
+      // A B C D D C B A ...: nobody is always the first or the last of a round.
+      const auto arm = static_cast<Arm>(round % 2 == 0 ? i : kArms - 1 - i);
+      CKPT_ASSIGN(const StepFigures figures, run(arm));
+      runs_[arm].push_back(figures);
+    }
+    std::string line = fmt::format("round {}/{}:", round + 1, options_.rounds);
+    for (size_t arm = 0; arm < kArms; ++arm) {
+      line += fmt::format(" {} {:.1f} ms", kArmNames[arm], runs_[arm].back().step_seconds * 1e3);
+    }
+    say(line);
+  }
+  return {};
+}
+
+double StepBench::median_of(Arm arm, double StepFigures::*figure) const {
+  std::vector<double> values;
+  for (const StepFigures& figures : runs_[arm]) values.push_back(figures.*figure);
+  return median(values);
+}
+
+json StepBench::arm_json(Arm arm) const {
+  std::vector<double> none;
+  std::vector<double> steps;
+  uint64_t failures = 0;
+  for (size_t i = 0; i < runs_[arm].size(); ++i) {
+    none.push_back(runs_[kNone][i].step_seconds);
+    steps.push_back(runs_[arm][i].step_seconds);
+    failures += runs_[arm][i].failures;
+  }
+  const Outcome outcome{
+      .bench = "step",
+      .shape = {{"ranks", workload_.ranks},
+                {"tokens_per_step", workload_.tokens_per_step()},
+                {"layers", workload_.layers},
+                {"experts", workload_.experts},
+                {"checkpoint_every", 1},
+                {"steps_of_a_run", workload_.window.last - workload_.window.first},
+                {"io", options_.engine}},
+      .unit = "s",
+      .limit_name = "a step without checkpoints, in a run of the same round",
+      .pass_ratio = kPassRatio,
+      .more_is_better = false};
+  json document = to_json(outcome, compared(none, steps), machine(options_.directory));
+  const uint64_t bytes = runs_[arm].back().snapshot_bytes;
+  const double stall = median_of(arm, &StepFigures::stall_seconds);
+  document["arm"] = kArmNames[arm];
+  document["snapshot_bytes"] = bytes;
+  document["disk_bytes_per_second_needed"] = static_cast<double>(bytes) / median(steps);
+  document["stall_seconds"] = stall;
+  document["stall_share"] = stall / median(none);
+  document["durable_seconds"] = median_of(arm, &StepFigures::durable_seconds);
+  document["failed_snapshots"] = failures;
+  return document;
+}
+
+json StepBench::document() const {
+  json document = arm_json(kPartial);
+  document["k"] = k_;
+  document["k_fits"] = k_fits_;
+  document["copy_share_max"] = kCopyShareMax;
+  document["calibration"] = calibration_;
+  document["disk_bytes_per_second"] = disk_bytes_per_second_;
+  for (const Arm arm : {kAsynchronous, kBlocking}) {
+    json other = arm_json(arm);
+    for (const char* said : {"bench", "machine", "shape", "limit_name"}) other.erase(said);
+    document["against"].push_back(std::move(other));
+  }
+  return document;
+}
+
+std::string arm_text(const json& arm) {
+  return fmt::format(
+      "{:<18} {:7.1f} ms  ratio {:.3f} [{:.3f}, {:.3f}]  {:6.1f} MB  {:6.1f} MB/s  blocks {:6.2f} "
+      "ms"
+      " ({:.2f} %)  durable after {:.0f} ms  {}\n",
+      arm["arm"].get<std::string>(), arm["value"].get<double>() * 1e3,
+      arm["ratio_to_limit"].get<double>(), arm["ratio_interval"][0].get<double>(),
+      arm["ratio_interval"][1].get<double>(), arm["snapshot_bytes"].get<double>() / 1e6,
+      arm["disk_bytes_per_second_needed"].get<double>() / 1e6,
+      arm["stall_seconds"].get<double>() * 1e3, arm["stall_share"].get<double>() * 100,
+      arm["durable_seconds"].get<double>() * 1e3, arm["verdict"].get<std::string>());
+}
+
+}  // namespace
+
+Result<json> bench_step(const StepOptions& options) {
+  StepBench bench(options);
+  CKPT_TRY(bench.prepare());
+  CKPT_TRY(bench.choose_k());
+  CKPT_TRY(bench.measure());
+  return bench.document();
+}
+
+std::string step_text(const json& document) {
+  const json& shape = document["shape"];
+  std::string text = fmt::format(
+      "step: {} ranks, {} tokens; K = {} of {} experts in each of {} layers{}; the disk takes "
+      "{:.0f}"
+      " MB/s\n{:<18} {:7.1f} ms  against itself {:.3f} [{:.3f}, {:.3f}], {} rounds\n",
+      shape["ranks"].get<int>(), shape["tokens_per_step"].get<uint64_t>(), document["k"].get<int>(),
+      shape["experts"].get<int>(), shape["layers"].get<int>(),
+      document["k_fits"].get<bool>() ? "" : " (which does not fit)",
+      document["disk_bytes_per_second"].get<double>() / 1e6, kArmNames[kNone],
+      document["limit"].get<double>() * 1e3, document["limit_self_ratio"].get<double>(),
+      document["limit_self_interval"][0].get<double>(),
+      document["limit_self_interval"][1].get<double>(), document["runs"].size());
+  text += arm_text(document);
+  for (const json& arm : document["against"]) text += arm_text(arm);
+  return text;
+}
+
+}  // namespace bench

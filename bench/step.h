@@ -1,0 +1,25 @@
+// ckptbench step: what a checkpoint after every step adds to the step, in real runs of moetrain.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "formats/base/result.h"
+
+namespace bench {
+
+struct StepOptions {
+  std::string directory = ".";
+  std::string engine = "uring";
+  int rounds = 11;
+  // No round is begun after so many seconds, if there have been kRoundsMin.
+  int seconds_max = 170;
+};
+
+// One run of every arm makes a round; each arm is compared with the run without checkpoints of its
+// round: none; partial, with the largest K whose copy and bytes are within their bounds; all
+// experts asynchronously; all experts, standing still until they are durable.
+ckpt::Result<nlohmann::json> bench_step(const StepOptions& options);
+std::string step_text(const nlohmann::json& document);
+
+}  // namespace bench

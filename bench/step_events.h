@@ -1,0 +1,31 @@
+// What a run of moetrain says about its steps, as numbers. Pure: events in, figures out.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "formats/base/result.h"
+#include "trainer/elastic/events.h"
+
+namespace bench {
+
+struct StepWindow {
+  uint64_t first = 0;  // steps that count: after this one ...
+  uint64_t last = 0;   // ... up to this one
+};
+
+struct StepFigures {
+  double step_seconds = 0;      // mean over the window, all that lies between steps included
+  double stall_seconds = 0;     // a snapshot blocks the slowest rank so long: median over steps
+  double durable_seconds = 0;   // from begin until a rank knew: median
+  uint64_t snapshot_bytes = 0;  // of all ranks: median over steps; 0: there were none
+  uint64_t snapshots = 0;       // that became durable for at least one rank
+  uint64_t failures = 0;        // snapshots of ranks that did not
+};
+// The figures of a window of the run that these are all events of, of all ranks. Its steps are
+// those of rank 0, which the others meet at every boundary. kFailedPrecondition if the run did not
+// complete the window, or not without doing a step again.
+ckpt::Result<StepFigures> step_figures(const std::vector<moetrain::RankEvent>& events,
+                                       const StepWindow& window);
+
+}  // namespace bench

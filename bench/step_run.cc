@@ -1,0 +1,107 @@
+#include "bench/step_run.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+
+#include "bench/scratch.h"
+#include "formats/base/unique_fd.h"
+#include "trainer/elastic/process.h"
+
+namespace bench {
+
+using ckpt::ErrorCode;
+using ckpt::make_error;
+using ckpt::Result;
+
+namespace {
+
+constexpr int kRunMs = 60'000;
+constexpr int kStopMs = 45'000;  // what the supervisor gives its ckptd
+
+std::string content(const std::string& path) {
+  std::stringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+std::vector<std::string> command(const StepWorkload& workload, const std::string& events,
+                                 const std::vector<std::string>& flags) {
+  const auto number = [](auto value) { return std::to_string(value); };
+  std::vector<std::string> arguments = {moetrain::program_beside("moetrain"),
+                                        "run",
+                                        "--preset",
+                                        "tiny",
+                                        "--ranks",
+                                        number(workload.ranks),
+                                        "--layers",
+                                        number(workload.layers),
+                                        "--experts",
+                                        number(workload.experts),
+                                        "--intermediate",
+                                        number(workload.intermediate),
+                                        "--micro-batches",
+                                        "1",
+                                        "--batch",
+                                        number(workload.batch),
+                                        "--seq",
+                                        number(workload.seq_len),
+                                        "--steps",
+                                        number(workload.window.last),
+                                        "--data",
+                                        workload.data,
+                                        "--io",
+                                        workload.engine,
+                                        "--events",
+                                        events};
+  arguments.insert(arguments.end(), flags.begin(), flags.end());
+  return arguments;
+}
+
+// To its end; what it said is in the error.
+ckpt::Status run_to_end(const std::vector<std::string>& arguments, const std::string& folder) {
+  const std::string log = folder + "/moetrain.log";
+  const ckpt::base::UniqueFd log_file(
+      ::open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+  if (!log_file.valid()) return make_error(ErrorCode::kIo, "{}: {}", log, std::strerror(errno));
+  // Its store and socket are below the temporary folder: on the disk to measure, removed with it.
+  moetrain::Process::Options options{.arguments = arguments, .environment = {"TMPDIR=" + folder}};
+  options.descriptors = {{log_file.get(), STDOUT_FILENO}, {log_file.get(), STDERR_FILENO}};
+  CKPT_ASSIGN(moetrain::Process process, moetrain::Process::start(options));
+  auto end = process.wait(kRunMs);
+  if (!end) {
+    process.signal(SIGKILL);
+    (void)process.wait(kStopMs);
+    return make_error(ErrorCode::kDeadlineExceeded, "moetrain run did not end within {} s: {}",
+                      kRunMs / 1000, content(log));
+  }
+  if (end->signal == 0 && end->exit_code == 0) return {};
+  return make_error(ErrorCode::kFailedPrecondition, "moetrain run ended with {}: {}", end->text(),
+                    content(log));
+}
+
+}  // namespace
+
+Result<StepFigures> run_steps(const StepWorkload& workload, const std::vector<std::string>& flags) {
+  std::vector<moetrain::RankEvent> events;
+  {
+    CKPT_ASSIGN(const ScratchDirectory folder, ScratchDirectory::make(workload.directory));
+    const std::string file = folder.path() + "/events.jsonl";
+    CKPT_TRY(run_to_end(command(workload, file, flags), folder.path()));
+    std::ifstream lines(file);
+    for (std::string line; std::getline(lines, line);) {
+      CKPT_ASSIGN(moetrain::RankEvent event, moetrain::parse_event(line));
+      events.push_back(std::move(event));
+    }
+  }
+  settle(workload.directory);
+  return step_figures(events, workload.window);
+}
+
+}  // namespace bench

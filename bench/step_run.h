@@ -1,0 +1,33 @@
+// One run of moetrain with a ckptd of its own, for its figures.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "bench/step_events.h"
+
+namespace bench {
+
+// The same for every run of the bench. The model is small, so that a run takes seconds, and has
+// experts enough for K to mean something.
+struct StepWorkload {
+  std::string directory;  // of the bench's own, on the disk to measure
+  std::string data;       // the file to learn from
+  std::string engine;     // ckptd's --io
+  uint32_t ranks = 4;
+  uint32_t layers = 2;
+  uint32_t experts = 16;
+  uint32_t intermediate = 256;
+  uint32_t batch = 32;  // sequences
+  uint32_t seq_len = 64;
+  StepWindow window{4, 24};
+
+  uint64_t tokens_per_step() const { return uint64_t{batch} * seq_len; }
+};
+
+// Runs `moetrain run` from the folder of this program with these flags more. Its store is removed
+// and the file system has settled when this returns. Bounded: kDeadlineExceeded after a minute.
+ckpt::Result<StepFigures> run_steps(const StepWorkload& workload,
+                                    const std::vector<std::string>& flags);
+
+}  // namespace bench

@@ -1,0 +1,80 @@
+#include "bench/step_events.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace bench {
+namespace {
+
+using moetrain::RankEvent;
+using testing::HasSubstr;
+using Kind = RankEvent::Kind;
+
+constexpr uint64_t kMs = 1'000'000;
+
+RankEvent step(uint32_t rank, uint64_t number, uint64_t at_ms, double stall_ms) {
+  return {.kind = Kind::kStep,
+          .rank = rank,
+          .time_ns = at_ms * kMs,
+          .step = number,
+          .stall_ms = stall_ms};
+}
+RankEvent snapshot(uint32_t rank, uint64_t number, uint64_t bytes, double durable_ms) {
+  return {.kind = Kind::kSnapshot,
+          .rank = rank,
+          .step = number,
+          .durable = true,
+          .bytes = bytes,
+          .durable_ms = durable_ms};
+}
+
+// Two ranks, steps 1 to 5, 100 ms each but for the third; a snapshot after each.
+std::vector<RankEvent> a_run() {
+  std::vector<RankEvent> events;
+  uint64_t at_ms = 1000;
+  for (uint64_t number = 1; number <= 5; ++number) {
+    at_ms += number == 3 ? 200 : 100;
+    events.push_back(step(1, number, at_ms + 7, 2.0 * static_cast<double>(number)));
+    events.push_back(step(0, number, at_ms, 1));
+    for (const uint32_t rank : {0u, 1u}) events.push_back(snapshot(rank, number, 500, 40));
+  }
+  return events;
+}
+
+TEST(StepFigures, CountWhatLiesInTheWindow) {
+  std::vector<RankEvent> events = a_run();
+  events.push_back(snapshot(0, 1, 1'000'000, 4'000));  // of before
+  events.push_back(snapshot(0, 5, 1'000'000, 4'000));  // after its last step
+  const auto figures = step_figures(events, {.first = 2, .last = 5});
+  ASSERT_TRUE(figures.ok()) << figures.error().message;
+  EXPECT_DOUBLE_EQ(figures->step_seconds, 0.4 / 3);  // rank 0: 200, 100 and 100 ms
+  EXPECT_DOUBLE_EQ(figures->stall_seconds, 0.008);   // of 6, 8 and 10 ms, rank 1's
+  EXPECT_DOUBLE_EQ(figures->durable_seconds, 0.04);
+  EXPECT_EQ(figures->snapshot_bytes, 1000u);
+  EXPECT_EQ(figures->snapshots, 3u);
+  EXPECT_EQ(figures->failures, 0u);
+}
+
+TEST(StepFigures, WithoutSnapshotsThereAreNoBytes) {
+  const auto figures = step_figures({step(0, 1, 100, 0), step(0, 2, 150, 0)}, {1, 2});
+  ASSERT_TRUE(figures.ok()) << figures.error().message;
+  EXPECT_DOUBLE_EQ(figures->step_seconds, 0.05);
+  EXPECT_EQ(figures->snapshot_bytes, 0u);
+  EXPECT_EQ(figures->snapshots, 0u);
+}
+
+TEST(StepFigures, AFailedSnapshotIsCounted) {
+  std::vector<RankEvent> events = a_run();
+  events.push_back({.kind = Kind::kSnapshot, .rank = 1, .step = 4, .text = "no slab"});
+  EXPECT_EQ(step_figures(events, {2, 5}).value().failures, 1u);
+}
+
+TEST(StepFigures, ARunThatWasDisturbedIsNone) {
+  std::vector<RankEvent> events = a_run();
+  EXPECT_THAT(step_figures(events, {2, 6}).error().message, HasSubstr("steps 2 to 6"));
+  events.push_back({.kind = Kind::kGroupLost, .rank = 1, .step = 3, .text = "rank 0 is gone"});
+  EXPECT_THAT(step_figures(events, {2, 5}).error().message, HasSubstr("rank 0 is gone"));
+}
+
+}  // namespace
+}  // namespace bench
