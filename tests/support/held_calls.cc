@@ -41,7 +41,7 @@ HeldCalls::HeldCalls(pid_t process, std::set<long> calls)
     : calls_(std::move(calls)), release_(::eventfd(0, EFD_CLOEXEC)) {
   std::promise<void> seized;
   std::future<void> done = seized.get_future();
-  tracer_ = std::thread([this, process, &seized] {
+  tracer_ = std::thread([this, process, seized = std::move(seized)]() mutable {
     seize(process);
     seized.set_value();
     watch();
