@@ -18,6 +18,7 @@ namespace {
 template <typename Value>
 std::vector<double> values_of(const std::map<uint64_t, Value>& by_step) {
   std::vector<double> values;
+  values.reserve(by_step.size());
   for (const auto& [step, value] : by_step) values.push_back(static_cast<double>(value));
   return values;
 }
