@@ -1,5 +1,6 @@
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 
 #include "client/src/c_api.h"
 #include "formats/dtype.h"
@@ -28,11 +29,14 @@ Result<Session::Options> session_options(const ckpt_open_options& from) {
   if (from.client_name != nullptr) options.client_name = from.client_name;
   options.arena_bytes = from.arena_bytes;
   options.slab_bytes = from.slab_bytes != 0 ? from.slab_bytes : kSlabBytesDefault;
-  if (from.alarms < CKPT_ALARMS_DEFAULT || from.alarms > CKPT_ALARMS_REFUSE) {
-    return make_error(ErrorCode::kInvalidArgument, "alarms {}: no such policy",
-                      static_cast<int>(from.alarms));
+  // A C caller may have put any number there; as an enum it must not even be looked at then.
+  int alarms = 0;
+  static_assert(sizeof alarms == sizeof from.alarms);
+  std::memcpy(&alarms, &from.alarms, sizeof alarms);
+  if (alarms < CKPT_ALARMS_DEFAULT || alarms > CKPT_ALARMS_REFUSE) {
+    return make_error(ErrorCode::kInvalidArgument, "alarms {}: no such policy", alarms);
   }
-  options.alarms = static_cast<fb::AlarmPolicy>(from.alarms);
+  options.alarms = static_cast<fb::AlarmPolicy>(alarms);
   return options;
 }
 

@@ -182,14 +182,15 @@ TEST_F(SnapshotTest, TheNextDaemonIsToldOfABeginThatTheLastOneDidNotAnswer) {
 }
 
 TEST_F(SnapshotTest, APolicyThatDoesNotExistIsRefused) {
-  client::OpenOptions options;
-  options.socket = socket_;
+  ckpt_open_options options = CKPT_INIT(ckpt_open_options);
+  options.socket = socket_.c_str();
   options.run = "tiny";
-  options.alarms = static_cast<ckpt_alarms>(4);
-  const auto opened = Session::open(options);
-  ASSERT_FALSE(opened);
-  EXPECT_EQ(opened.error().status, CKPT_E_INVALID_ARGUMENT);
-  EXPECT_EQ(opened.error().message, "alarms 4: no such policy");
+  const int policy = 4;  // as C would pass it
+  std::memcpy(&options.alarms, &policy, sizeof policy);
+  ckpt_session* session = nullptr;
+  char message[256] = "";
+  EXPECT_EQ(ckpt_open(&options, &session, message, sizeof message), CKPT_E_INVALID_ARGUMENT);
+  EXPECT_STREQ(message, "alarms 4: no such policy");
 }
 
 TEST_F(SnapshotTest, LevelsAndTheReasonOfAFailureArrive) {

@@ -107,8 +107,10 @@ cudaError_t cudaDeviceSynchronize() {
 
 // Filled with what no test expects, so that nobody counts on zeros; of large ones the beginning.
 cudaError_t cudaMalloc(void** at, size_t bytes) {
+  constexpr size_t kMoreThanAnyDevice = size_t{1} << 39;
   const Lock hold(lock());
   if (const cudaError_t error = begin_call()) return error;
+  if (bytes >= kMoreThanAnyDevice) return note(cudaErrorMemoryAllocation);
   *at = ::operator new (bytes, std::align_val_t{256}, std::nothrow);
   if (*at == nullptr) return note(cudaErrorMemoryAllocation);
   std::memset(*at, 0xa5, std::min(bytes, size_t{1} << 20));
