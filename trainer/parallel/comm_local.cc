@@ -130,6 +130,7 @@ std::vector<std::unique_ptr<Comm>> make_local_comms(uint32_t size, uint32_t time
   CKPT_ASSERT(size > 0);
   auto group = std::make_shared<LocalGroup>(size, timeout_ms);
   std::vector<std::unique_ptr<Comm>> comms;
+  comms.reserve(size);
   for (uint32_t rank = 0; rank < size; ++rank) {
     comms.push_back(std::make_unique<LocalComm>(rank, size, group));
   }

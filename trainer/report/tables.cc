@@ -63,6 +63,7 @@ struct OrderedRow {
 
 std::string failure_table_text(const Report& report) {
   std::vector<OrderedRow> failures;
+  failures.reserve(report.failures.size() + report.daemon_failures.size());
   for (const Failure& failure : report.failures) {
     failures.push_back(
         {failure.step,

@@ -32,7 +32,9 @@ Ticks make_ticks(double low, double high, int wanted) {
   // Multiples are counted, not summed: 0.1 * 3 is exact where 0.1 + 0.1 + 0.1 is not.
   const double first = std::ceil(low / ticks.step - 1e-9);
   const double last = std::floor(high / ticks.step + 1e-9);
-  for (double index = first; index <= last; ++index) {
+  const int count = static_cast<int>(last - first) + 1;
+  for (int i = 0; i < count; ++i) {
+    const double index = first + i;
     ticks.values.push_back(index == 0 ? 0.0 : index * ticks.step);  // never -0
   }
   return ticks;
