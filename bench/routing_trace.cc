@@ -21,7 +21,7 @@ namespace {
 constexpr size_t kTextBytesMax = size_t{1} << 30;
 constexpr uint32_t kExpertsMax = 1u << 16;
 constexpr uint32_t kLayersMax = 1u << 16;
-// Sums over the whole trace, times sets of dead ranks, stay below 2^63.
+// Far more than any trace has. The product of all bounds and of the sets of dead ranks could wrap.
 constexpr size_t kSamplesMax = size_t{1} << 20;
 constexpr int64_t kAssignmentsMax = int64_t{1} << 26;
 

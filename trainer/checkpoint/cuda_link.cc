@@ -15,8 +15,6 @@ using ckpt::make_error;
 
 namespace {
 
-const char* or_null(const std::string& text) { return text.empty() ? nullptr : text.c_str(); }
-
 class CudaLink final : public DeviceLink {
  public:
   explicit CudaLink(Device& device) : device_(device) {}
@@ -83,11 +81,7 @@ class CudaLink final : public DeviceLink {
 
   Result<std::vector<client::Restored>> restore(const client::RestoreOptions& options,
                                                 const std::vector<LinkPiece>& pieces) override {
-    ckpt_restore_options raw = CKPT_INIT(ckpt_restore_options);
-    raw.run = or_null(options.run);
-    raw.lineage = options.lineage;
-    raw.step = options.step;
-    raw.timeout_ms = options.timeout_ms;
+    const ckpt_restore_options raw = client::detail::raw_options(options);
     std::vector<ckpt_cuda_destination> destinations;
     destinations.reserve(pieces.size());
     for (const LinkPiece& piece : pieces) {
@@ -97,15 +91,7 @@ class CudaLink final : public DeviceLink {
     std::vector<ckpt_restored> answers(pieces.size());
     CKPT_TRY(checked(ckpt_cuda_restore(cuda_, &raw, destinations.data(), destinations.size(),
                                        answers.data(), stream())));
-    std::vector<client::Restored> restored;
-    restored.reserve(answers.size());
-    for (const ckpt_restored& answer : answers) {
-      restored.push_back({{answer.version_lineage, answer.version_step},
-                          answer.note != nullptr ? answer.note : "",
-                          answer.bytes_memory,
-                          answer.bytes_disk});
-    }
-    return restored;
+    return client::detail::from_raw(answers);
   }
 
  private:
