@@ -12,6 +12,8 @@ namespace moetrain {
 
 namespace {
 
+constexpr size_t kShrinksTried = 8;
+
 class Scheduler {
  public:
   Scheduler(const PlacementRequest& request, const std::vector<uint64_t>& loads, LayerSlots begin,
@@ -56,14 +58,25 @@ class Scheduler {
     for (uint32_t turn = 0; turn < request_.slots_per_rank; ++turn) {
       for (auto& rank : slots_) {
         if (rank.size() > turn) continue;
-        const auto rarest = std::ranges::min_element(counts_);
-        rank.push_back(static_cast<uint32_t>(rarest - counts_.begin()));
-        ++*rarest;
+        const uint32_t expert = rarest(rank);
+        rank.push_back(expert);
+        ++counts_[expert];
       }
     }
     for (uint32_t expert = 0; expert < counts_.size(); ++expert) {
       if (counts_[expert] == 0) replace_somebody_with(expert);
     }
+  }
+
+  // Who has fewest replicas, somebody who is not on this rank yet if possible.
+  uint32_t rarest(const std::vector<uint32_t>& rank) const {
+    std::vector<bool> here(counts_.size());
+    for (const uint32_t expert : rank) here[expert] = true;
+    uint32_t best = 0;
+    for (uint32_t expert = 1; expert < counts_.size(); ++expert) {
+      if (here[expert] != here[best] ? here[best] : counts_[expert] < counts_[best]) best = expert;
+    }
+    return best;
   }
 
   void replace_somebody_with(uint32_t expert) {
@@ -78,14 +91,18 @@ class Scheduler {
     }
   }
 
-  // Who loses least by having one replica fewer.
-  std::optional<uint32_t> idlest(uint32_t than) const {
-    std::optional<uint32_t> best;
+  // Those that lose least by having one replica fewer, the idlest first.
+  std::vector<uint32_t> idlest(uint32_t than) const {
+    std::vector<uint32_t> experts;
     for (uint32_t expert = 0; expert < counts_.size(); ++expert) {
-      if (counts_[expert] < 2 || expert == than) continue;
-      if (!best || share(expert) < share(*best)) best = expert;
+      if (counts_[expert] >= 2 && expert != than) experts.push_back(expert);
     }
-    return best;
+    const size_t tried = std::min(experts.size(), kShrinksTried);
+    std::ranges::partial_sort(
+        experts, experts.begin() + static_cast<ptrdiff_t>(tried),
+        [&](uint32_t a, uint32_t b) { return share(a) != share(b) ? share(a) < share(b) : a < b; });
+    experts.resize(tried);
+    return experts;
   }
 
   // The loads of all ranks if a replica of `gets` took the place of one of `loses` on `target`.
@@ -108,20 +125,23 @@ class Scheduler {
         static_cast<uint32_t>(std::ranges::max_element(rank_loads_) - rank_loads_.begin());
     const uint32_t expert = *std::ranges::max_element(
         slots_[busiest], [&](uint32_t a, uint32_t b) { return share(a) < share(b); });
-    const std::optional<uint32_t> other = idlest(expert);
-    if (!other) return false;
-    // Where the one that shrinks has a slot, the rank that is least loaded.
+    return std::ranges::any_of(idlest(expert),
+                               [&](uint32_t other) { return expand_over(expert, other); });
+  }
+
+  // A replica of `expert` instead of one of `other`, on the least loaded rank where that can be.
+  bool expand_over(uint32_t expert, uint32_t other) {
     std::optional<uint32_t> target;
     for (uint32_t rank = 0; rank < slots_.size(); ++rank) {
-      if (!holds(rank, *other) || holds(rank, expert)) continue;
+      if (!holds(rank, other) || holds(rank, expert)) continue;
       if (!target || rank_loads_[rank] < rank_loads_[*target]) target = rank;
     }
     if (!target) return false;
-    std::vector<double> after = loads_after(expert, *other, *target);
+    std::vector<double> after = loads_after(expert, other, *target);
     if (!pays(std::ranges::max(after), 1)) return false;
-    *std::ranges::find(slots_[*target], *other) = expert;
+    *std::ranges::find(slots_[*target], other) = expert;
     ++counts_[expert];
-    --counts_[*other];
+    --counts_[other];
     rank_loads_ = std::move(after);
     return true;
   }
