@@ -22,10 +22,10 @@ constexpr double kGoodEnough = 1.03;  // no kicks below
 // What the search of a layer may look at: about 3 ms, more from 2,000 slots on.
 constexpr int64_t kWork = 600'000;
 constexpr int64_t kWorkPerSlot = 300;
-constexpr int64_t kSampleShare = 10;  // of this, for a comparison of families
-constexpr size_t kSamples = 3;        // layers that families are compared on
-constexpr size_t kTriedMax = 8;       // families that are compared
-constexpr double kRounding = 1e-9;    // of probabilities
+constexpr int64_t kSampleShare = 5;  // of this, for a comparison of families
+constexpr size_t kSamples = 3;       // layers that families are compared on
+constexpr size_t kTriedMax = 8;      // families that are compared
+constexpr double kRounding = 1e-9;   // of probabilities
 
 struct PlannedLayer {
   LayerSlots slots;
@@ -72,10 +72,10 @@ class Planner {
     return polish(search, work);
   }
 
-  // Mean over the most skewed layers; none if one does not fit.
+  // Mean over a few layers; none if one does not fit.
   std::optional<double> sample(const Family& family) const {
     double sum = 0;
-    const std::vector<uint32_t> layers = most_skewed();
+    const std::vector<uint32_t> layers = samples();
     for (const uint32_t at : layers) {
       const auto planned = layer(at, family, work() / kSampleShare);
       if (!planned) return std::nullopt;
@@ -110,7 +110,8 @@ class Planner {
  private:
   int64_t work() const { return std::max(kWork, kWorkPerSlot * request_.slots()); }
 
-  std::vector<uint32_t> most_skewed() const {
+  // The most skewed layer, and others down to a third of the way from the least skewed.
+  std::vector<uint32_t> samples() const {
     std::vector<double> skew;
     skew.reserve(loads_.size());
     for (const auto& loads : loads_) {
@@ -120,8 +121,10 @@ class Planner {
     std::vector<uint32_t> layers(loads_.size());
     std::iota(layers.begin(), layers.end(), 0u);
     std::ranges::stable_sort(layers, [&](uint32_t a, uint32_t b) { return skew[a] > skew[b]; });
-    if (layers.size() > kSamples) layers.resize(kSamples);
-    return layers;
+    if (layers.size() <= kSamples) return layers;
+    std::vector<uint32_t> chosen;
+    for (size_t i = 0; i < kSamples; ++i) chosen.push_back(layers[i * layers.size() / kSamples]);
+    return chosen;
   }
 
   const PlacementRequest& request_;
