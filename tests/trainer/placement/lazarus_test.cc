@@ -37,7 +37,10 @@ class BruteForce {
     contents({}, 0);
     place(0);
   }
+  // Survived sets of 0, 1, ... lost ranks: the lexicographically largest there is.
   const std::vector<uint64_t>& best() const { return best_; }
+  // The most survived sets of this many lost ranks that any placement has.
+  uint64_t most(uint32_t failures) const { return most_[failures]; }
 
  private:
   void contents(std::vector<uint32_t> rank, uint32_t from) {
@@ -51,7 +54,10 @@ class BruteForce {
 
   void place(size_t from) {
     if (placed_.size() == ranks_) {
-      best_ = std::max(best_, survivors(placed_, static_cast<uint32_t>(left_.size()), ranks_));
+      const auto survived = survivors(placed_, static_cast<uint32_t>(left_.size()), ranks_);
+      best_ = std::max(best_, survived);
+      most_.resize(survived.size());
+      for (size_t k = 0; k < most_.size(); ++k) most_[k] = std::max(most_[k], survived[k]);
       return;
     }
     for (size_t i = from; i < all_.size(); ++i) {
@@ -75,6 +81,7 @@ class BruteForce {
   std::vector<std::vector<uint32_t>> all_;
   LayerSlots placed_;
   std::vector<uint64_t> best_;
+  std::vector<uint64_t> most_;
 };
 
 void expect_optimal(const std::vector<uint32_t>& replicas, uint32_t ranks, uint32_t slots) {
@@ -82,8 +89,16 @@ void expect_optimal(const std::vector<uint32_t>& replicas, uint32_t ranks, uint3
   const auto experts = static_cast<uint32_t>(replicas.size());
   const LayerSlots placed = place_replicas(replicas, options);
   EXPECT_EQ(replica_counts(placed, experts), replicas);
-  EXPECT_EQ(survivors(placed, experts, ranks), BruteForce(replicas, ranks, slots).best())
-      << ranks << " ranks, " << slots << " slots, replicas " << testing::PrintToString(replicas);
+  const BruteForce brute_force(replicas, ranks, slots);
+  SCOPED_TRACE(testing::Message() << ranks << " ranks, " << slots << " slots, replicas "
+                                  << testing::PrintToString(replicas));
+  EXPECT_EQ(survivors(placed, experts, ranks), brute_force.best());
+  // Where no placement is best for every number of failures, the best for the number asked.
+  for (uint32_t failures = 1; failures < ranks; ++failures) {
+    const LayerSlots asked =
+        place_replicas(replicas, {.ranks = ranks, .slots_per_rank = slots, .failures = failures});
+    EXPECT_EQ(survivors(asked, experts, ranks)[failures], brute_force.most(failures)) << failures;
+  }
 }
 
 // Non-descending counts of `experts` experts that sum to `total`, each at least `least`.
@@ -137,6 +152,88 @@ TEST(LazarusTest, KeepsEveryExpertOnDistinctRanks) {
       EXPECT_GE(held_by.size(), std::min(least, ranks)) << "round " << round;
     }
   }
+}
+
+// The distinct domains of the expert that has fewest.
+uint32_t fewest_domains(const LayerSlots& slots, uint32_t experts, const LazarusOptions& options) {
+  std::vector<std::vector<bool>> held(experts, std::vector<bool>(options.domains()));
+  for (uint32_t rank = 0; rank < slots.size(); ++rank) {
+    for (const uint32_t expert : slots[rank]) held[expert][options.domain(rank)] = true;
+  }
+  uint32_t fewest = UINT32_MAX;
+  for (const auto& domains : held) {
+    fewest = std::min(fewest, static_cast<uint32_t>(std::ranges::count(domains, true)));
+  }
+  return fewest;
+}
+
+// f is a promise, whatever else the search finds: it only ever trades what is above it.
+TEST(LazarusTest, KeepsItsPromiseInAHundredThousandInstances) {
+  const uint32_t seed = 6;
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::mt19937 random(seed);
+  int in_domains = 0;
+  for (int round = 0; round < 100'000; ++round) {
+    const uint32_t ranks = 2 + random() % 11;
+    LazarusOptions options{.ranks = ranks, .search = false};
+    options.slots_per_rank = 1 + random() % 6;
+    options.replicas_min = 1 + random() % 4;
+    PlacementRequest request{.ranks = ranks,
+                             .slots_per_rank = options.slots_per_rank,
+                             .replicas_min = options.replicas_min};
+    const uint32_t most = std::max(1u, request.slots() / options.replicas_min);
+    request.loads = {std::vector<uint64_t>(1 + random() % most)};
+    for (uint64_t& load : request.loads[0]) load = random() % (random() % 7 == 0 ? 9'000 : 90);
+    if (round % 3 == 0) {
+      const uint32_t domains = 1 + random() % ranks;
+      for (uint32_t r = 0; r < ranks; ++r) {
+        options.domain_of_rank.push_back(r < domains ? r : random() % domains);
+      }
+      request.domain_of_rank = options.domain_of_rank;
+      options.replicas_min = request.replicas_min = replicas_possible(request);
+      if (options.replicas_min > 1) ++in_domains;
+    }
+    const uint32_t promised = std::min(replicas_possible(request), options.replicas_min);
+    if (request.experts() * options.replicas_min > request.slots()) continue;
+    const auto placed = lazarus_layer(request.loads[0], options);
+    ASSERT_TRUE(placed.ok()) << placed.error().message;
+    ASSERT_GE(fewest_domains(*placed, request.experts(), options), promised) << "round " << round;
+  }
+  EXPECT_GT(in_domains, 10'000);
+}
+
+TEST(LazarusTest, AlignsLayers) {
+  PlacementRequest request{.ranks = 10, .slots_per_rank = 3, .replicas_min = 2};
+  std::mt19937 random(8);
+  for (int layer = 0; layer < 6; ++layer) {
+    auto& loads = request.loads.emplace_back();
+    for (int e = 0; e < 13; ++e) loads.push_back(1 + random() % 1'000);
+  }
+  const auto joint = [&](const std::vector<LayerSlots>& layers) {
+    std::vector<RankMask> masks;
+    for (const LayerSlots& layer : layers) {
+      const auto of_layer = holder_masks(layer, 13);
+      masks.insert(masks.end(), of_layer.begin(), of_layer.end());
+    }
+    return surviving_sets(masks, 10);
+  };
+  const auto aligned = plan_lazarus(request);
+  ASSERT_TRUE(aligned.ok());
+  std::vector<LayerSlots> alone;
+  for (const auto& loads : request.loads) alone.push_back(*lazarus_layer(loads, {10, 3, 2}));
+  EXPECT_EQ(joint(*aligned)[1], 10u);
+  EXPECT_GE(joint(*aligned)[2], joint(alone)[2]);
+  for (size_t layer = 0; layer < alone.size(); ++layer) {
+    EXPECT_EQ(survivors((*aligned)[layer], 13, 10), survivors(alone[layer], 13, 10))
+        << "ranks are renamed, no more";
+  }
+}
+
+TEST(LazarusTest, PlansMoreRanksThanCanBeCounted) {
+  const std::vector<uint64_t> loads = {900, 500, 300, 200, 100, 50, 25, 12, 6, 3, 1, 0};
+  const auto placed = lazarus_layer(loads, {.ranks = 40, .slots_per_rank = 2, .replicas_min = 3});
+  ASSERT_TRUE(placed.ok()) << placed.error().message;
+  for (const auto& held_by : holders(*placed, 12)) EXPECT_GE(held_by.size(), 3u);
 }
 
 // Group by group of ranks with loads so even that nothing is truncated: the published construction.

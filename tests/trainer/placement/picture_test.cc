@@ -1,0 +1,53 @@
+#include "trainer/placement/picture.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace moetrain {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+const std::vector<LayerSlots> kLayers = {{{0, 1}, {0, 2}}};
+
+PlacementRequest request() { return {.loads = {{20, 50, 10}}, .ranks = 2, .slots_per_rank = 2}; }
+
+TEST(PictureTest, DrawsEveryRankWithItsSlotsAndLoad) {
+  const auto judgement = judge(kLayers, request());
+  ASSERT_TRUE(judgement.ok());
+  const std::string text =
+      placement_picture(kLayers[0], judgement->layers[0], {.columns = 46, .unicode = false});
+  // 60 and 20 tokens, 40 are the mean: bars of 20 of 24 cells' worth, a mark at two thirds.
+  EXPECT_THAT(text, HasSubstr("rank    0  0 1  "));
+  EXPECT_THAT(text, HasSubstr(" 1.50\n"));
+  EXPECT_THAT(text, HasSubstr(" 0.50\n"));
+  EXPECT_EQ(std::count(text.begin(), text.end(), '|'), 2);
+  EXPECT_GT(std::count(text.begin(), text.end(), '#'), 20);
+  const std::string one = placement_picture(kLayers[0], judgement->layers[0],
+                                            {.columns = 46, .unicode = true, .ranks_max = 1});
+  EXPECT_THAT(one, HasSubstr("the 1 most loaded of 2 ranks"));
+  EXPECT_THAT(one, Not(HasSubstr("rank    1")));
+}
+
+TEST(PictureTest, SaysWhatAPlacementIsWorth) {
+  PlacementRequest with_current = request();
+  with_current.current = {{{0}, {2}}};
+  const std::string text = judgement_text(*judge(kLayers, with_current), with_current);
+  EXPECT_THAT(text, HasSubstr("max/mean  1.5000"));
+  EXPECT_THAT(text, HasSubstr("1: 0.0000"));
+  EXPECT_THAT(text, HasSubstr("to move   2 replicas"));
+}
+
+TEST(PictureTest, SvgHasAPartForEverySlot) {
+  const std::string svg = placement_svg(kLayers[0], {20, 50, 10}, "a layer");
+  EXPECT_TRUE(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
+  EXPECT_THAT(svg, HasSubstr("rank 0, expert 1: 1.25 of the mean"));
+  EXPECT_THAT(svg, HasSubstr("rank 1, expert 2: 0.25 of the mean"));
+  size_t parts = 0;
+  for (size_t at = 0; (at = svg.find("<title>", at)) != std::string::npos; ++at) ++parts;
+  EXPECT_EQ(parts, 4u);
+}
+
+}  // namespace
+}  // namespace moetrain

@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+"""moetrain plan as people and scripts call it: plan_command.py MOETRAIN"""
+
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+MOETRAIN = sys.argv[1]
+SMALL = ["--ranks", "4", "--slots", "2", "--min-replicas", "2", "--loads", "400,300,200,100"]
+
+
+def plan(*arguments, stdin=None):
+    done = subprocess.run([MOETRAIN, "plan", *arguments], input=stdin, capture_output=True,
+                          text=True, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+def planned(*arguments, stdin=None):
+    code, out, err = plan(*arguments, "--json", stdin=stdin)
+    assert code == 0, err
+    return json.loads(out)
+
+
+def check_one_layer():
+    for policy in ("static", "eplb", "flexmoe", "lazarus", "laer", "frontier"):
+        answer = planned("--policy", policy, *SMALL)
+        assert answer["policy"] == policy
+        counts = [sum(rank.count(e) for rank in answer["ranks"]) for e in range(4)]
+        assert answer["replicas"] == counts and sum(counts) == 8, answer
+        assert answer["max_over_mean"] >= 1 and answer["planning_ms"] >= 0
+        assert [at["failed"] for at in answer["recovery"]] == [1, 2, 3]
+        if policy in ("lazarus", "frontier"):
+            assert answer["recovery"][0]["probability"] == 1, answer
+    # Three failures: only what is on all four ranks would survive them.
+    assert planned("--failures", "3", *SMALL)["recovery"][2]["probability"] == 0
+
+
+def check_layers(folder):
+    loads = "iteration,layer,e0,e1,e2\n1,0,5,5,5\n1,1,90,5,5\n2,0,6,6,6\n2,1,0,0,0\n"
+    file = folder / "loads.csv"
+    file.write_text(loads)
+    flags = ["--ranks", "6", "--slots", "2", "--min-replicas", "2"]
+    answer = planned(*flags, "--loads-file", str(file), "--iteration", "1")
+    assert [layer["layer"] for layer in answer["layers"]] == [0, 1]
+    balances = [layer["max_over_mean"] for layer in answer["layers"]]
+    assert abs(answer["max_over_mean"] - sum(balances) / 2) < 1e-9
+    assert answer["max_over_mean_worst"] == max(balances)
+    last = planned(*flags, "--loads-file", "-", stdin=loads)["layers"]
+    assert last[1]["max_over_mean"] < 1.01, "without tokens as if all had as many"
+    nodes = folder / "nodes.csv"
+    nodes.write_text("rank,node\n" + "".join(f"{rank},n{rank // 2}\n" for rank in range(6)))
+    by_node = planned(*flags, "--loads-file", str(file), "--domains", str(nodes))
+    assert [at["failed"] for at in by_node["recovery"]] == [1, 2]
+    assert by_node["recovery"][0]["probability"] == 1
+    before = folder / "before.json"
+    before.write_text(json.dumps(answer))
+    moved = planned(*flags, "--loads-file", str(file), "--iteration", "1", "--current", str(before))
+    assert moved["replicas_to_move"] == 0, moved
+    return file, nodes
+
+
+def check_pictures(folder):
+    svg = folder / "plan.svg"
+    code, out, err = plan(*SMALL, "--svg", str(svg))
+    assert code == 0 and "rank    3" in out and "max/mean" in out, (out, err)
+    assert svg.read_text().startswith("<svg ")
+    code, out, err = plan(*SMALL, "--frontier", "--json")
+    assert code == 0 and json.loads(out)["points"], err
+
+
+def check_refusals(folder, loads, nodes):
+    bad = folder / "bad.csv"
+    bad.write_text("0,a\n1,a\n1,b\n")
+    for arguments, code, sentence in (
+            ((*SMALL[:4], "--min-replicas", "3", *SMALL[6:]), 2, "need 12"),
+            ((*SMALL[:6], "--loads", "4,-3"), 2, "'-3', which is no count"),
+            ((*SMALL[:6], "--loads", "4,x"), 2, "'x', which is no count"),
+            ((*SMALL, "--failures", "4"), 2, "nobody would be left"),
+            ((*SMALL, "--loads-file", str(loads)), 2, "one of --loads and --loads-file"),
+            ((*SMALL, "--policy", "best"), 2, "one of static, eplb"),
+            ((*SMALL, "--domains", str(nodes)), 2, "there is no rank 4"),
+            ((*SMALL, "--domains", str(bad)), 2, "rank 1 has a line already"),
+            ((*SMALL, "--domains", str(folder / "none")), 3, "cannot be opened"),
+            ((*SMALL[:6], "--loads-file", str(loads), "--iteration", "7"), 3, "no iteration 7"),
+            ((*SMALL, "--recovery", "2"), 2, "must be FAILURES:PROBABILITY"),
+            ((*SMALL, "--recovery", "3:0.5"), 1, "0.5000 wanted, at most"),
+            ((*SMALL, "--current", str(bad)), 2, "is no plan"),
+            (("--ranks", "-4", *SMALL[2:]), 2, "must not be negative"),
+            ((*SMALL[:2],), 2, "--slots")):
+        got, out, err = plan(*arguments)
+        assert got == code and sentence in err and not out, (arguments, got, out, err)
+
+
+def main():
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        check_one_layer()
+        loads, nodes = check_layers(folder)
+        check_pictures(folder)
+        check_refusals(folder, loads, nodes)
+    print("moetrain plan keeps its promises")
+
+
+main()
