@@ -38,15 +38,20 @@ void abandon(cudaStream_t stream, std::function<void()> give_back) {
 }
 
 void give_back_when_idle(std::function<void()> give_back) {
-  Abandoned& all = abandoned();
-  const std::lock_guard lock(all.mutex);
-  // Destroyed with what was noted when it was given up: so all of them are asked before.
-  std::erase_if(all.streams, [](cudaStream_t stream) { return !is_running(stream); });
-  if (!all.streams.empty()) {
-    all.noted.push_back(std::move(give_back));
-    return;
+  std::vector<std::function<void()>> noted;
+  {
+    Abandoned& all = abandoned();
+    const std::lock_guard lock(all.mutex);
+    // Destroyed with what was noted when it was given up: so all of them are asked before.
+    std::erase_if(all.streams, [](cudaStream_t stream) { return !is_running(stream); });
+    if (!all.streams.empty()) {
+      all.noted.push_back(std::move(give_back));
+      return;
+    }
+    noted = std::exchange(all.noted, {});
   }
-  for (const auto& noted : std::exchange(all.noted, {})) noted();
+  // Not under the lock: to free waits for the device, which may wait for another thread.
+  for (const auto& earlier : noted) earlier();
   give_back();
 }
 

@@ -64,6 +64,7 @@ class CudaDevice : public Device {
     Status done = kernels::synchronize(*queue_, [&]() -> Status {
       const auto waited = Clock::now() - begin;
       if (waited > std::chrono::milliseconds(options_.timeout_ms)) {
+        (void)queue_->wait_at_most(0);  // its end need not wait as long again
         return make_error(ErrorCode::kDeadlineExceeded,
                           "device {}: what was queued is not done after {} ms", name(),
                           options_.timeout_ms);

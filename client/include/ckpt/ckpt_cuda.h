@@ -97,7 +97,7 @@ typedef struct ckpt_cuda_destination {
  * every byte is there and has been checked on the device, so that any stream may read them; what
  * was queued on `stream` (NULL: the default stream) before the call is done before the first byte
  * is written. Destinations must not overlap each other. Takes three slabs of device memory while it
- * runs. Snapshots may be staged meanwhile.
+ * runs, up to six if their first windows are small. Snapshots may be staged meanwhile.
  * After an error the destinations' bytes are undefined. If the error is the device's own, or that
  * it has not moved for the timeout of `options`, the device may go on writing to them until
  * ckpt_cuda_close; until it has come to rest, further restores fail with CKPT_E_UNAVAILABLE. */
