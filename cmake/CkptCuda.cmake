@@ -16,7 +16,17 @@ find_package(CUDAToolkit REQUIRED)
 # what they must through host memory.
 find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
 find_library(NCCL_LIBRARY nccl HINTS "${CUDAToolkit_BIN_DIR}/.." PATH_SUFFIXES lib lib64)
+set(nccl_version 0)
 if(NCCL_INCLUDE_DIR AND NCCL_LIBRARY)
+  file(STRINGS "${NCCL_INCLUDE_DIR}/nccl.h" nccl_lines REGEX "^#define NCCL_(MAJOR|MINOR) +[0-9]+")
+  string(REGEX REPLACE "[^0-9;]" "" nccl_version "${nccl_lines}")
+  string(REPLACE ";" "." nccl_version "${nccl_version}")
+endif()
+set(nccl_needed 2.27) # ncclCommShrink; the first whose non-blocking calls were tried
+if(NCCL_INCLUDE_DIR AND NCCL_LIBRARY AND nccl_version VERSION_LESS nccl_needed)
+  message(WARNING "NCCL ${nccl_version} in ${NCCL_INCLUDE_DIR} is older than ${nccl_needed}: "
+    "building without it; ranks exchange what is on GPUs through host memory")
+elseif(NCCL_INCLUDE_DIR AND NCCL_LIBRARY)
   set(CKPT_NCCL ON)
   add_library(ckpt_nccl INTERFACE)
   target_include_directories(ckpt_nccl SYSTEM INTERFACE "${NCCL_INCLUDE_DIR}")

@@ -6,8 +6,10 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 struct CUevent_st;
 struct CUstream_st;
@@ -28,7 +30,9 @@ struct CpuQueue {};
 class CudaQueue {
  public:
   CudaQueue() = default;  // of no use: make_cuda_queue fills it
-  ~CudaQueue();           // waits for what is queued
+  // Waits for what is queued, at most the queue's timeout. If it is not done then, everything that
+  // the device may still use is left to it (kernels/cuda/abandoned.h).
+  ~CudaQueue();
   CudaQueue(const CudaQueue&) = delete;
   CudaQueue& operator=(const CudaQueue&) = delete;
 
@@ -39,13 +43,14 @@ class CudaQueue {
   cublasContext* blas();
 
   // Device memory for kernels' own use, aligned to 256 bytes: at least `bytes`, content undefined.
-  // Null, and a failure, if there is no more. The first MiB is there from the start; growing waits
-  // for the device.
+  // Null, and a failure, if there is no more. The first MiB is there from the start; what it grows
+  // out of stays until the queue goes, since CUDA waits for the whole device before it frees.
   // The next call may give the same memory: work queued before it is done with it by then, as the
   // queue is in order.
   void* scratch(size_t bytes);
 
-  // Copies to device memory from host memory, which may change as soon as the call returns.
+  // Copies to device memory from host memory, which may change as soon as the call returns. Large
+  // ones wait for earlier ones, at most the queue's timeout; then they fail.
   void upload(void* to, const void* from, size_t bytes);
 
   // Remembers the first failure.
@@ -58,19 +63,27 @@ class CudaQueue {
   const std::optional<std::string>& failed() const { return failure_; }
   // The same, and forgets it. Does not wait.
   std::optional<std::string> take_failure();
-  // Waits until all is done. The first failure since the last call, if there was one.
+  // Waits until all is done. The first failure since the last call, if there was one; one is that
+  // it is not done within the queue's timeout.
   std::optional<std::string> wait();
+  // Waits at most so long. False if it is not done then; a failure of the device counts as done,
+  // and is remembered.
+  bool wait_at_most(uint32_t timeout_ms);
 
  private:
   friend struct CudaQueueMaker;
+  struct Parts;
 
   int device_ = 0;
+  uint32_t timeout_ms_ = 0;
+  bool overdue_ = false;  // the last wait has ended without an end of the work
   CUstream_st* stream_ = nullptr;
   cublasContext* blas_ = nullptr;
   void (*stop_blas_)(cublasContext*) = nullptr;  // set with it
   void* blas_workspace_ = nullptr;
   void* scratch_ = nullptr;
   size_t scratch_bytes_ = 0;
+  std::vector<void*> old_scratch_;  // each half as large as the next, or smaller
   // What upload() copies from: a ring of pinned parts. A part is used again when the copies out of
   // it are done, which waits for them and not for what was queued since.
   static constexpr size_t kStagingParts = 8;

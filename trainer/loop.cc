@@ -41,7 +41,8 @@ Result<double> Trainer::forward_backward(Comm& comm, Model& model, uint64_t step
 }
 
 Result<StepResult> Trainer::step(Comm& comm, Model& model, Progress& progress,
-                                 const std::function<Status(uint64_t)>& before_update) {
+                                 const std::function<Status(uint64_t)>& before_update,
+                                 const std::function<void(const Parameter&)>& before_write) {
   StepResult result{.step = progress.step + 1};
   model.begin_step();
   CKPT_ASSIGN(const double loss, forward_backward(comm, model, progress.step));
@@ -63,7 +64,8 @@ Result<StepResult> Trainer::step(Comm& comm, Model& model, Progress& progress,
                 .gradient_factor = clip_factor(gradients.norm, config_.adamw.clip_norm),
                 .step = progress.applied,
                 .routed_tokens = routed,
-                .expert_steps = progress.expert_updates});
+                .expert_steps = progress.expert_updates,
+                .before_write = before_write});
     for (size_t i = 0; i < routed.size(); ++i) {
       const bool idle = config_.adamw.idle_experts == IdleExperts::kSkip && routed[i] == 0;
       if (!idle) ++progress.expert_updates[i];

@@ -55,9 +55,11 @@ class Trainer {
 
   // Step progress.step + 1. A collective. `before_update` runs when the gradients are complete and
   // nothing has changed yet; its error is the step's. After an error neither parameters nor
-  // `progress` have changed, on this rank; other ranks may have completed the step.
+  // `progress` have changed, on this rank; other ranks may have completed the step. `before_write`
+  // runs for each parameter just before it is updated (StepInput), and cannot fail the step.
   Result<StepResult> step(Comm& comm, Model& model, Progress& progress,
-                          const std::function<Status(uint64_t step)>& before_update = {});
+                          const std::function<Status(uint64_t step)>& before_update = {},
+                          const std::function<void(const Parameter&)>& before_write = {});
 
  private:
   Result<double> forward_backward(Comm& comm, Model& model, uint64_t step);

@@ -9,7 +9,8 @@
 namespace moetrain {
 namespace {
 
-void update(Parameter& parameter, ckpt::kernels::AdamWStep step) {
+void update(Parameter& parameter, ckpt::kernels::AdamWStep step, const StepInput& input) {
+  if (input.before_write) input.before_write(parameter);
   if (parameter.spec.is_norm) step.weight_decay = 0;
   parameter.value.device()->adamw_update(step, parameter.grad, parameter.value, parameter.m,
                                          parameter.v, parameter.rounded);
@@ -38,14 +39,14 @@ void adamw_step(Model& model, const AdamWOptions& options, const StepInput& inpu
   ckpt::kernels::AdamWStep step{input.learning_rate, options.beta1,        options.beta2,
                                 options.eps,         options.weight_decay, input.gradient_factor,
                                 input.step + 1};
-  for (Parameter& parameter : model.dense()) update(parameter, step);
+  for (Parameter& parameter : model.dense()) update(parameter, step, input);
   for (Expert& expert : model.experts().owned()) {
     const size_t at = expert.layer * experts + expert.expert;
     if (skip_idle && input.routed_tokens[at] == 0) continue;
     if (!input.expert_steps.empty()) step.step = static_cast<uint64_t>(input.expert_steps[at]) + 1;
-    update(expert.w1, step);
-    update(expert.w2, step);
-    update(expert.w3, step);
+    update(expert.w1, step, input);
+    update(expert.w2, step, input);
+    update(expert.w3, step, input);
   }
 }
 

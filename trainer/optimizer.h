@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 
 #include "trainer/model/model.h"
@@ -45,6 +46,8 @@ struct StepInput {
   std::span<const int64_t> routed_tokens;
   // The same as `step` for every expert by itself, [layers * experts]; empty: all are at `step`.
   std::span<const int64_t> expert_steps;
+  // Called before a parameter's value and moments are overwritten: somebody may still read them.
+  std::function<void(const Parameter&)> before_write;
 };
 
 // Updates every dense parameter and every owned expert of this rank. Purely local and pure in its

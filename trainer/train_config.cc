@@ -1,50 +1,13 @@
 #include "trainer/train_config.h"
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 namespace moetrain {
 
 using ckpt::ErrorCode;
 using ckpt::make_error;
-using nlohmann::json;
 
 namespace {
-
-// Calls visit(name, field) for every field but those of the model: one list for writing, reading
-// and comparing.
-template <typename Config, typename Visit>
-void visit_training(Config& config, Visit&& visit) {
-  visit("seed", config.seed);
-  visit("micro_batches", config.micro_batches);
-  visit("batch", config.batch);
-  visit("seq_len", config.model.seq_len);
-  visit("aux_coef", config.model.aux_coef);
-  visit("init_range", config.model.init_range);
-  visit("beta1", config.adamw.beta1);
-  visit("beta2", config.adamw.beta2);
-  visit("eps", config.adamw.eps);
-  visit("weight_decay", config.adamw.weight_decay);
-  visit("clip_norm", config.adamw.clip_norm);
-  visit("learning_rate", config.schedule.learning_rate);
-  visit("final_ratio", config.schedule.final_ratio);
-  visit("warmup_steps", config.schedule.warmup_steps);
-  visit("schedule_steps", config.schedule.total_steps);
-}
-
-json training_json(const TrainConfig& config) {
-  json out;
-  visit_training(config, [&](const char* name, const auto& field) { out[name] = field; });
-  out["idle_experts"] = config.adamw.idle_experts == IdleExperts::kSkip ? "skip" : "update";
-  out["precision"] = config.precision == Precision::kBf16 ? "bf16" : "fp32";
-  return out;
-}
-
-bool reads_as(const json& value, double) { return value.is_number(); }
-bool reads_as(const json& value, uint64_t) { return value.is_number_unsigned(); }
-bool reads_as(const json& value, uint32_t) {
-  return value.is_number_unsigned() && value.get<uint64_t>() <= UINT32_MAX;
-}
 
 Status check_number(const char* flag, double value, double low, double high) {
   if (std::isfinite(value) && value >= low && value <= high) return {};
@@ -53,10 +16,6 @@ Status check_number(const char* flag, double value, double low, double high) {
 }
 
 }  // namespace
-
-bool operator==(const TrainConfig& a, const TrainConfig& b) {
-  return a.model == b.model && training_json(a) == training_json(b);
-}
 
 Status validate(const TrainConfig& config, uint32_t ranks) {
   CKPT_TRY(validate(config.model));
@@ -86,61 +45,6 @@ Status validate(const TrainConfig& config, uint32_t ranks) {
   CKPT_TRY(check_number("lr", config.schedule.learning_rate, 0, 1e6));
   CKPT_TRY(check_number("clip", config.adamw.clip_norm, 0, 1e6));
   return check_number("weight-decay", config.adamw.weight_decay, 0, 1e6);
-}
-
-std::string to_json(const TrainConfig& config) {
-  json out;
-  out["hf_config"] = json::parse(to_hugging_face_json(config.model));
-  out["training"] = training_json(config);
-  return out.dump();
-}
-
-Result<TrainConfig> parse_train_config(std::string_view text, const std::string& origin) {
-  const auto bad = [&](const std::string& what) {
-    return make_error(ErrorCode::kInvalidArgument, "{}: {}", origin, what);
-  };
-  const json document = json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!document.is_object()) return bad("the training configuration is not a JSON object");
-  if (!document.contains("hf_config") || !document.contains("training") ||
-      !document["training"].is_object()) {
-    return bad("not a run of moetrain: no hf_config or training configuration");
-  }
-  Result<ModelConfig> model = from_hugging_face_json(document["hf_config"].dump());
-  if (!model.ok()) return bad(model.error().message);
-  TrainConfig config;
-  config.model = *model;
-  const json& training = document["training"];
-  std::string wrong;
-  visit_training(config, [&](const char* name, auto& field) {
-    if (!training.contains(name) || !reads_as(training[name], field)) {
-      if (wrong.empty()) wrong = name;
-    } else {
-      training[name].get_to(field);
-    }
-  });
-  if (!wrong.empty()) return bad(fmt::format("training.{} is missing or not a number", wrong));
-  const json idle = training.value("idle_experts", json("update"));
-  if (idle != "update" && idle != "skip") return bad("training.idle_experts is unknown");
-  config.adamw.idle_experts = idle == "skip" ? IdleExperts::kSkip : IdleExperts::kUpdate;
-  const json precision =
-      training.value("precision", json("fp32"));  // runs from before had no other
-  if (precision != "fp32" && precision != "bf16") return bad("training.precision is unknown");
-  config.precision = precision == "bf16" ? Precision::kBf16 : Precision::kFp32;
-  return config;
-}
-
-std::string difference(const TrainConfig& was, const TrainConfig& is) {
-  const json before = json::parse(to_json(was));
-  const json after = json::parse(to_json(is));
-  for (const char* part : {"training", "hf_config"}) {
-    for (const auto& [name, value] : before[part].items()) {
-      if (after[part].value(name, json()) != value) {
-        return fmt::format("{} {}, not {}", name, value.dump(),
-                           after[part].value(name, json()).dump());
-      }
-    }
-  }
-  return {};
 }
 
 }  // namespace moetrain

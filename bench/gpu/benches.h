@@ -45,9 +45,13 @@ ckpt::Result<Rate> device_copy(const Context& context, uint64_t bytes);
 enum class Direction { kToHost, kToDevice };
 ckpt::Result<Rate> host_copy(const Context& context, uint64_t bytes, Direction direction);
 
+// A product of two square matrices that fill the device, in TFLOP; of floats, or bf16.
+ckpt::Result<Rate> large_product(const Context& context, bool bf16);
+
 // Each adds its rows; an error means that it could not be set up.
-ckpt::Status bench_pack(const Context& context);     // pack and unpack: pack_bench.cc
-ckpt::Status bench_staging(const Context& context);  // device to arena: stage_bench.cc
-ckpt::Status bench_kernels(const Context& context);  // arithmetic and byte planes: kernel_bench.cc
+ckpt::Status bench_pack(const Context& context);      // pack and unpack: pack_bench.cc
+ckpt::Status bench_staging(const Context& context);   // device to arena: stage_bench.cc
+ckpt::Status bench_kernels(const Context& context);   // arithmetic and byte planes: kernel_bench.cc
+ckpt::Status bench_training(const Context& context);  // steps of a model: train_bench.cc
 
 }  // namespace bench::gpu

@@ -167,39 +167,44 @@ Status bench_bytes(const Context& context, int64_t count, const Limits& limits) 
   return {};
 }
 
-Result<Rate> large_product(const Context& context) {
+template <typename Real>
+Result<Rate> product_of(const Context& context) {
   const int64_t size = context.settings.tiny ? 64 : 8192;
   const auto elements = static_cast<size_t>(size * size);
   struct Matrices {
     DeviceArray<std::byte> a, b, c;
   };
   auto matrices = std::make_shared<Matrices>();
-  CKPT_ASSIGN(matrices->a, random_numbers(context, elements, Type::kBf16));
-  CKPT_ASSIGN(matrices->b, random_numbers(context, elements, Type::kBf16));
-  CKPT_ASSIGN(matrices->c, random_numbers(context, elements, Type::kBf16));
+  for (DeviceArray<std::byte>* matrix : {&matrices->a, &matrices->b, &matrices->c}) {
+    CKPT_ASSIGN(*matrix, random_numbers(context, elements, ckpt::kernels::type_of<Real>()));
+  }
   CudaQueue& queue = context.queue;
   const double flops = 2 * static_cast<double>(size) * static_cast<double>(elements);
   return Rate{.units_per_call = flops / 1e12, .call = [matrices, size, &queue] {
-                const auto bf16 = [](const DeviceArray<std::byte>& array) {
-                  return reinterpret_cast<Bf16*>(array.data());
+                const auto reals = [](const DeviceArray<std::byte>& array) {
+                  return reinterpret_cast<Real*>(array.data());
                 };
                 // y = x w^T, as all layers are.
-                ckpt::kernels::gemm<Bf16, Bf16>(
-                    queue, {size, size, size}, 1.0f, {bf16(matrices->a), size},
-                    {bf16(matrices->b), size, ckpt::kernels::Transpose::kYes}, 0.0f,
-                    bf16(matrices->c), size);
+                ckpt::kernels::gemm<Real, Real>(
+                    queue, {size, size, size}, 1.0f, {reals(matrices->a), size},
+                    {reals(matrices->b), size, ckpt::kernels::Transpose::kYes}, 0.0f,
+                    reals(matrices->c), size);
                 return Status();
               }};
 }
 
 }  // namespace
 
+Result<Rate> large_product(const Context& context, bool bf16) {
+  return bf16 ? product_of<Bf16>(context) : product_of<float>(context);
+}
+
 Status bench_kernels(const Context& context) {
   const bool tiny = context.settings.tiny;
   Limits limits;
   CKPT_ASSIGN(limits.copy, device_copy(context, context.settings.payload_bytes));
   limits.copy.units_per_call *= 2;  // it reads and writes
-  CKPT_ASSIGN(limits.product, large_product(context));
+  CKPT_ASSIGN(limits.product, large_product(context, /*bf16=*/true));
   CKPT_TRY(bench_bytes(context, tiny ? 5000 : 64 << 20, limits));
   CKPT_TRY(bench_cases(context, ckpt::kernels::dense_bench_cases(tiny), limits));
   return bench_cases(context, ckpt::kernels::moe_bench_cases(tiny), limits);

@@ -25,7 +25,7 @@ constexpr const char* kUsage =
     "\n"
     "  --pairs N                  how often value and limit take turns, at least 2; 11 unless "
     "said\n"
-    "  --only NAME                one bench: pack, staging or kernels\n"
+    "  --only NAME                one bench: pack, staging, kernels or training\n"
     "  --seed N                   random numbers as in the run that printed this seed\n"
     "  --results FOLDER           writes FOLDER/gpu-DEVICE.json\n"
     "  --fact NAME=VALUE          goes into the file, e.g. commit=$(git rev-parse HEAD)\n"
@@ -44,7 +44,10 @@ constexpr Bench kBenches[] = {
     {"pack", bench::gpu::bench_pack},
     {"staging", bench::gpu::bench_staging},
     {"kernels", bench::gpu::bench_kernels},
+    {"training", bench::gpu::bench_training},
 };
+
+std::string row_name(const Bench& bench) { return fmt::format("bench {}", bench.name); }
 
 struct Options {
   bench::gpu::Settings settings{.tiny = false,
@@ -82,15 +85,7 @@ bool take(Options& options, const std::vector<std::string>& words, size_t& at) {
     return true;
   }
   if (name == "--row" && left >= 3) {
-    options.rows.push_back({.what = words[at],
-                            .shape = {},
-                            .unit = {},
-                            .limit_name = {},
-                            .pass_ratio = 0,
-                            .must = true,
-                            .paired = {},
-                            .verdict = words[at + 1],
-                            .reason = words[at + 2]});
+    options.rows.push_back(bench::gpu::told(words[at], words[at + 1], words[at + 2]));
     at += 3;
     return true;
   }
@@ -134,19 +129,6 @@ std::string add_facts(bench::gpu::Facts& facts, const Options& options) {
   return device.name;
 }
 
-void add_without_figures(std::vector<Row>& rows, const char* bench, const char* verdict,
-                         const std::string& reason) {
-  rows.push_back({.what = fmt::format("bench {}", bench),
-                  .shape = {},
-                  .unit = {},
-                  .limit_name = {},
-                  .pass_ratio = 0,
-                  .must = true,
-                  .paired = {},
-                  .verdict = verdict,
-                  .reason = reason});
-}
-
 // A bench that cannot run is a row that says why; the others run all the same.
 Status measure(Options& options) {
   constexpr size_t kMemoryMin = 8ull << 30;  // of the largest bench, all arrays together
@@ -165,7 +147,8 @@ Status measure(Options& options) {
   for (const Bench& bench : kBenches) {
     if (!options.only.empty() && options.only != bench.name) continue;
     const Status done = bench.run(context);
-    if (!done.ok()) add_without_figures(options.rows, bench.name, "fail", done.error().message);
+    if (done.ok()) continue;
+    options.rows.push_back(bench::gpu::told(row_name(bench), "fail", done.error().message));
   }
   return {};
 }
@@ -187,7 +170,8 @@ Result<int> run(Options& options) {
   const bool has_device = ckpt::kernels::cuda_device_count(&reason) > 0;
   if (!has_device) {
     for (const Bench& bench : kBenches) {
-      add_without_figures(options.rows, bench.name, "skipped", "no CUDA device (" + reason + ")");
+      options.rows.push_back(
+          bench::gpu::told(row_name(bench), "skipped", "no CUDA device (" + reason + ")"));
     }
   } else {
     std::fprintf(stderr, "gpu_bench: seed %llu\n",

@@ -3,6 +3,10 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <map>
+#include <utility>
+
+#include "formats/base/crc32c.h"
 
 ckpt_session::~ckpt_session() {
   if (!arena.empty()) (void)::munmap(arena.data(), arena.size());
@@ -30,23 +34,60 @@ ckpt_snapshot begin_snapshot(ckpt_session& sink) {
   return snapshot;
 }
 
+namespace {
+
+// The window of the slab that the place is in, a new one if need be; and where in it the place is.
+std::pair<ckpt_restore::Window*, uint64_t> window_of(const ckpt_snapshot::Filled& place,
+                                                     const ckpt_session& sink,
+                                                     ckpt_restore& restore) {
+  const auto at = static_cast<uint64_t>(place.memory.data() - sink.arena.data());
+  const std::byte* const slab = sink.arena.data() + at / sink.slab_bytes * sink.slab_bytes;
+  if (restore.windows.empty() || restore.windows.back().data != slab) {
+    restore.windows.push_back({.data = slab});
+  }
+  ckpt_restore::Window& window = restore.windows.back();
+  const uint64_t offset = at % sink.slab_bytes;
+  window.bytes = offset + place.memory.size();
+  return {&window, offset};
+}
+
+}  // namespace
+
 ckpt_restore begin_restore(const ckpt_snapshot& snapshot) {
-  const ckpt_session& sink = *snapshot.session;
   ckpt_restore restore;
   for (const ckpt_snapshot::Filled& place : snapshot.places) {
-    const auto at = static_cast<uint64_t>(place.memory.data() - sink.arena.data());
-    const std::byte* const slab = sink.arena.data() + at / sink.slab_bytes * sink.slab_bytes;
-    if (restore.windows.empty() || restore.windows.back().data != slab) {
-      restore.windows.push_back({.data = slab});
+    const auto [window, offset] = window_of(place, *snapshot.session, restore);
+    window->pieces.push_back({.range = place.unit,
+                              .offset = place.offset,
+                              .length = place.memory.size(),
+                              .at = offset,
+                              .crc32c = place.crc32c});
+  }
+  return restore;
+}
+
+ckpt_restore begin_restore(const ckpt_snapshot& snapshot,
+                           std::span<const ckpt_cuda_destination> ranges) {
+  std::map<uint64_t, std::vector<size_t>> ranges_of;  // by unit
+  for (size_t i = 0; i < ranges.size(); ++i) ranges_of[ranges[i].unit].push_back(i);
+  ckpt_restore restore;
+  for (const ckpt_snapshot::Filled& place : snapshot.places) {
+    if (ckpt::base::crc32c(place.memory) != place.crc32c) ++restore.mismatches;
+    const auto [window, offset] = window_of(place, *snapshot.session, restore);
+    for (const size_t number : ranges_of[place.unit]) {
+      const ckpt_cuda_destination& range = ranges[number];
+      const uint64_t begin = std::max(place.offset, range.offset);
+      const uint64_t end =
+          std::min(place.offset + place.memory.size(), range.offset + range.length);
+      if (begin >= end) continue;
+      const uint64_t within = begin - place.offset;
+      window->pieces.push_back(
+          {.range = number,
+           .offset = begin - range.offset,
+           .length = end - begin,
+           .at = offset + within,
+           .crc32c = ckpt::base::crc32c(place.memory.subspan(within, end - begin))});
     }
-    ckpt_restore::Window& window = restore.windows.back();
-    const uint64_t offset = at % sink.slab_bytes;
-    window.bytes = offset + place.memory.size();
-    window.pieces.push_back({.range = place.unit,
-                             .offset = place.offset,
-                             .length = place.memory.size(),
-                             .at = offset,
-                             .crc32c = place.crc32c});
   }
   return restore;
 }

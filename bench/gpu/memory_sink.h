@@ -10,10 +10,11 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
-#include "ckpt/ckpt.h"
+#include "ckpt/ckpt_cuda.h"
 #include "client/src/slab_layout.h"
 #include "formats/base/bytes.h"
 #include "formats/base/result.h"
@@ -67,5 +68,9 @@ ckpt::Result<std::unique_ptr<ckpt_session>> make_sink(uint64_t slab_bytes, uint3
 ckpt_snapshot begin_snapshot(ckpt_session& sink);
 // Of a snapshot that has ended, before the next begins.
 ckpt_restore begin_restore(const ckpt_snapshot& snapshot);
+// The same for any ranges of its units. A place whose bytes do not have its CRC is a mismatch at
+// once; the CRCs of the pieces are then those of what is there.
+ckpt_restore begin_restore(const ckpt_snapshot& snapshot,
+                           std::span<const ckpt_cuda_destination> ranges);
 
 }  // namespace bench::gpu

@@ -58,7 +58,8 @@ Row measured(Row row, const Paired& paired) {
   row.verdict = row.pass_ratio == 0 ? "measured" : verdict(paired, row.pass_ratio);
   if (row.verdict == "fail" && !row.must) row.verdict = "below aim";
   if (row.verdict == "inconclusive" && !paired.conclusive()) {
-    row.reason = "the limit does not repeat itself within 3 %";
+    if (!row.reason.empty()) row.reason += "; ";
+    row.reason += "the limit does not repeat itself within 3 %";
   }
   return row;
 }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bench/paired.h"
@@ -21,8 +22,17 @@ struct Row {
   std::optional<Paired> paired;  // none: nothing was measured
   // "pass", "fail", "below aim", "inconclusive", "measured" (no bound) or "skipped"
   std::string verdict;
-  std::string reason;  // of a verdict that the numbers do not explain
+  std::string reason;  // what the numbers do not explain
 };
+
+// A row without figures.
+inline Row told(std::string what, std::string verdict, std::string reason) {
+  Row row;
+  row.what = std::move(what);
+  row.verdict = std::move(verdict);
+  row.reason = std::move(reason);
+  return row;
+}
 
 // A row with its verdict.
 Row measured(Row row, const Paired& paired);

@@ -8,6 +8,8 @@
 #include <thread>
 #include <utility>
 
+#include "kernels/cuda/abandoned.h"
+
 namespace ckpt::kernels {
 
 namespace {
@@ -16,8 +18,27 @@ constexpr size_t kStagingBytes = 1u << 20;
 constexpr size_t kScratchBytesMin = 1u << 20;
 constexpr size_t kAlignment = 256;
 
-// How often somebody who waits with a bound asks: CUDA's own waits have none.
+using Clock = std::chrono::steady_clock;
+
+// How somebody who waits with a bound asks, since CUDA's own waits have none: first without a
+// pause, as what is waited for mostly comes soon.
+constexpr std::chrono::microseconds kAskEagerly{200};
 constexpr std::chrono::microseconds kAskAgain{5};
+
+// Asks `query` until it says something else than cudaErrorNotReady, which it does at last when the
+// time is over.
+template <typename Query>
+cudaError_t ask_until_ready(uint32_t timeout_ms, const Query& query) {
+  const auto begin = Clock::now();
+  for (;;) {
+    const cudaError_t state = query();
+    if (state != cudaErrorNotReady) return state;
+    (void)cudaGetLastError();
+    const auto waited = Clock::now() - begin;
+    if (waited >= std::chrono::milliseconds(timeout_ms)) return state;
+    if (waited > kAskEagerly) std::this_thread::sleep_for(kAskAgain);
+  }
+}
 
 size_t aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
@@ -50,7 +71,9 @@ Result<void*> cuda_allocate(size_t bytes) {
   return at;
 }
 
-void cuda_free(void* at) { (void)cudaFree(at); }
+void cuda_free(void* at) {
+  give_back_when_idle([at] { (void)cudaFree(at); });
+}
 
 Result<void*> cuda_allocate_pinned(size_t bytes) {
   void* at = nullptr;
@@ -59,7 +82,9 @@ Result<void*> cuda_allocate_pinned(size_t bytes) {
   return at;
 }
 
-void cuda_free_pinned(void* at) { (void)cudaFreeHost(at); }
+void cuda_free_pinned(void* at) {
+  give_back_when_idle([at] { (void)cudaFreeHost(at); });
+}
 
 // Fills a queue; what it has when it fails goes with the queue.
 struct CudaQueueMaker {
@@ -71,9 +96,15 @@ struct CudaQueueMaker {
       return make_error(ErrorCode::kUnavailable, "CUDA: there is no device {} among {}",
                         options.device, count);
     }
+    queue.timeout_ms_ = options.timeout_ms;
     const CudaDeviceScope scope(options.device);
-    CKPT_TRY(cuda_status(cudaStreamCreateWithFlags(&queue.stream_, cudaStreamNonBlocking),
-                         "making a stream"));
+    int lowest = 0, highest = 0;
+    CKPT_TRY(cuda_status(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "priorities"));
+    // Kernels of the lowest give way to all others; where a device knows no priorities both are 0.
+    const int priority = options.priority == CudaPriority::kLow ? lowest : highest;
+    CKPT_TRY(
+        cuda_status(cudaStreamCreateWithPriority(&queue.stream_, cudaStreamNonBlocking, priority),
+                    "making a stream"));
     CKPT_ASSIGN(void* const staging, cuda_allocate_pinned(kStagingBytes));
     queue.staging_ = static_cast<std::byte*>(staging);
     for (CUevent_st*& event : queue.staging_free_) {
@@ -104,21 +135,15 @@ Status synchronize(CudaQueue& queue) {
 }
 
 Status come_to_rest(CudaQueue& queue, uint32_t timeout_ms) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
-  for (;;) {
-    const cudaError_t error = cudaStreamQuery(queue.stream());
-    if (error == cudaSuccess) break;
-    if (error != cudaErrorNotReady) return cuda_status(error, "asking for what was queued");
-    (void)cudaGetLastError();
-    if (std::chrono::steady_clock::now() >= deadline) {
-      return make_error(ErrorCode::kDeadlineExceeded,
-                        "CUDA device {}: not done with what was queued after {} ms", queue.device(),
-                        timeout_ms);
-    }
-    std::this_thread::sleep_for(kAskAgain);
+  (void)queue.take_failure();
+  if (!queue.wait_at_most(timeout_ms)) {
+    return make_error(ErrorCode::kDeadlineExceeded,
+                      "CUDA device {}: not done with what was queued after {} ms", queue.device(),
+                      timeout_ms);
   }
-  (void)queue.wait();
-  return {};
+  const std::optional<std::string> failure = queue.take_failure();
+  if (!failure) return {};
+  return make_error(ErrorCode::kUnavailable, "CUDA: {}", *failure);
 }
 
 Status synchronize(CudaQueue& queue, const std::function<Status()>& go_on) {
@@ -153,22 +178,46 @@ Status download(CudaQueue& queue, void* to, const void* from, size_t bytes) {
   return synchronize(queue);
 }
 
-CudaQueue::~CudaQueue() {
-  if (stream_ != nullptr) (void)cudaStreamSynchronize(stream_);
-  if (blas_ != nullptr) stop_blas_(blas_);
-  if (blas_workspace_ != nullptr) cuda_free(blas_workspace_);
-  if (scratch_ != nullptr) cuda_free(scratch_);
-  if (staging_ != nullptr) (void)cudaFreeHost(staging_);
-  for (CUevent_st* event : staging_free_) {
-    if (event != nullptr) (void)cudaEventDestroy(event);
+// Whatever a queue has, once the device is done with it.
+struct CudaQueue::Parts {
+  CUstream_st* stream;
+  cublasContext* blas;
+  void (*stop_blas)(cublasContext*);
+  std::vector<void*> memory;
+  std::byte* staging;
+  std::vector<CUevent_st*> events;
+
+  void give_back() const {
+    if (blas != nullptr) stop_blas(blas);
+    for (void* const at : memory) (void)cudaFree(at);
+    if (staging != nullptr) (void)cudaFreeHost(staging);
+    for (CUevent_st* const event : events) {
+      if (event != nullptr) (void)cudaEventDestroy(event);
+    }
+    if (stream != nullptr) (void)cudaStreamDestroy(stream);
   }
-  if (stream_ != nullptr) (void)cudaStreamDestroy(stream_);
+};
+
+CudaQueue::~CudaQueue() {
+  Parts parts{stream_,    blas_,
+              stop_blas_, std::move(old_scratch_),
+              staging_,   {std::begin(staging_free_), std::end(staging_free_)}};
+  for (void* const at : {blas_workspace_, scratch_}) {
+    if (at != nullptr) parts.memory.push_back(at);
+  }
+  // Whoever has waited in vain a moment ago need not wait as long again.
+  constexpr uint32_t kAgainMs = 1000;
+  const uint32_t timeout_ms = overdue_ ? std::min(timeout_ms_, kAgainMs) : timeout_ms_;
+  if (stream_ != nullptr && !wait_at_most(timeout_ms)) {
+    abandon(stream_, [parts = std::move(parts)] { parts.give_back(); });
+  } else {
+    give_back_when_idle([parts = std::move(parts)] { parts.give_back(); });
+  }
 }
 
 void* CudaQueue::scratch(size_t bytes) {
   if (bytes <= scratch_bytes_) return scratch_;
-  // cudaFree waits for the device, so nothing that uses the old memory is left behind.
-  if (scratch_ != nullptr) cuda_free(scratch_);
+  if (scratch_ != nullptr) old_scratch_.push_back(scratch_);
   scratch_ = nullptr;
   scratch_bytes_ = 0;
   const size_t wanted = aligned(std::max(2 * bytes, kScratchBytesMin));
@@ -184,8 +233,14 @@ void CudaQueue::upload(void* to, const void* from, size_t bytes) {
   while (bytes > 0 && !failure_) {
     if (staging_used_ == kPartBytes) {
       note(cudaEventRecord(staging_free_[staging_part_], stream_), "an upload");
-      staging_part_ = (staging_part_ + 1) % kStagingParts;
-      note(cudaEventSynchronize(staging_free_[staging_part_]), "waiting for uploads");
+      const size_t next = (staging_part_ + 1) % kStagingParts;
+      const auto query = [&] { return cudaEventQuery(staging_free_[next]); };
+      const cudaError_t state = ask_until_ready(timeout_ms_, query);
+      overdue_ = state == cudaErrorNotReady;
+      if (overdue_) fail(fmt::format("earlier uploads are not done after {} ms", timeout_ms_));
+      note(overdue_ ? cudaSuccess : state, "earlier uploads");
+      if (failure_) return;  // the device may still read the next part
+      staging_part_ = next;
       staging_used_ = 0;
     }
     const size_t now = std::min(bytes, kPartBytes - staging_used_);
@@ -209,8 +264,17 @@ void CudaQueue::fail(std::string what) {
   if (!failure_) failure_ = std::move(what);
 }
 
+bool CudaQueue::wait_at_most(uint32_t timeout_ms) {
+  const cudaError_t state = ask_until_ready(timeout_ms, [&] { return cudaStreamQuery(stream_); });
+  overdue_ = state == cudaErrorNotReady;
+  if (!overdue_) note(state, "what was queued");
+  return !overdue_;
+}
+
 std::optional<std::string> CudaQueue::wait() {
-  note(cudaStreamSynchronize(stream_), "what was queued");
+  if (!wait_at_most(timeout_ms_)) {
+    fail(fmt::format("what was queued is not done after {} ms", timeout_ms_));
+  }
   return take_failure();
 }
 

@@ -18,8 +18,14 @@ namespace ckpt::kernels {
 // where memory is full, kUnavailable for all else, with `what` and CUDA's sentence.
 Status cuda_status(int error, std::string_view what);
 
+// What runs first where both could. The device's copy engines know no priorities: there, copies
+// take turns in the order in which they are ready, each to its end.
+enum class CudaPriority : uint8_t { kNormal, kLow };
+
 struct CudaQueueOptions {
   int device = 0;
+  CudaPriority priority = CudaPriority::kNormal;
+  uint32_t timeout_ms = 60'000;  // of each of its waits for the device
 };
 // The thread's current device stays what it was. kUnavailable if there is no such device (names
 // CUDA's reason); kResourceExhausted if its memory is full.
@@ -37,7 +43,8 @@ class CudaDeviceScope {
   int before_ = 0;
 };
 
-// Waits until all that was queued is done. kIo with the first failure since the last call.
+// Waits until all that was queued is done, at most the queue's timeout. kIo with the first failure
+// since the last call.
 Status synchronize(CudaQueue& queue);
 // After a failure: waits until nothing of the queue runs any more, timeout_ms at most, and forgets
 // what has failed. An error if it may still run: kDeadlineExceeded, or what the device says.
@@ -55,6 +62,8 @@ void zero(CudaQueue& queue, void* at, size_t bytes);
 
 // Memory of the current device. kResourceExhausted with the size.
 Result<void*> cuda_allocate(size_t bytes);
+// CUDA waits for all work of the device first, without a bound: whoever frees has waited for its
+// own. While a stream that was given up still runs (kernels/cuda/abandoned.h), nothing is freed.
 void cuda_free(void* at);
 // Pinned memory of the host, which copies from and to a device need if they shall not stop the
 // calling thread. kResourceExhausted with the size.

@@ -1,6 +1,7 @@
 // What the benches of kernels count: bytes and operations of a case, worked out by hand.
 #include <gtest/gtest.h>
 
+#include "bench/gpu/train_work.h"
 #include "tests/kernels/kernel_case.h"
 
 namespace ckpt::kernels {
@@ -44,6 +45,26 @@ TEST(Work, CountsWhatIsTouchedAndKeptAlone) {
   EXPECT_EQ(forward.flops, 12);
   EXPECT_EQ(backward.bytes, 2 * 100 + 2 * 4 * 50 + 4 * 10 + 7);
   EXPECT_EQ(backward.flops, 24);
+}
+
+// One layer, worked out by hand: q and o 8 x 4, k and v 8 x 2, two of three experts of 3 x 8 x 5,
+// the router 8 x 3, the head 8 x 7; scores and values over (1 + 2 + 3) / 3 tokens, 4 wide.
+TEST(Work, AStepIsTheProductsThatATokenMeetsThreeTimes) {
+  moetrain::ModelConfig config{.vocab = 7,
+                               .hidden = 8,
+                               .layers = 1,
+                               .heads = 2,
+                               .kv_heads = 1,
+                               .head_dim = 2,
+                               .intermediate = 5,
+                               .experts = 3,
+                               .top_k = 2,
+                               .seq_len = 3};
+  constexpr double kLayer = 2 * 32 + 2 * 16 + 2 * 120 + 24 + 2 * 2 * 4;
+  constexpr double kHead = 56;
+  EXPECT_EQ(bench::gpu::step_flops(config, 1), 3 * 2 * (kLayer + kHead));
+  config.layers = 2;
+  EXPECT_EQ(bench::gpu::step_flops(config, 10), 10 * 3 * 2 * (2 * kLayer + kHead));
 }
 
 }  // namespace

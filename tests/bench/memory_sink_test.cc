@@ -3,7 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
+
+#include "formats/base/crc32c.h"
 
 namespace bench::gpu {
 namespace {
@@ -105,6 +108,46 @@ TEST_F(MemorySinkTest, WindowsAreTheSlabsWithThePlacesThatWereFilled) {
   ASSERT_EQ(ckpt_restore_next(&restore, 0, &window), CKPT_OK);
   EXPECT_EQ(window.id, 0u);
   EXPECT_NE(window.complete, 0);
+}
+
+// Ranges that begin and end within places, as tensors do within fragments.
+TEST_F(MemorySinkTest, RangesAreFoundInThePlacesWithTheirOwnCrcs) {
+  ckpt_snapshot snapshot = begin_snapshot(*sink_);
+  constexpr uint64_t kUnitBytes = 300'000;  // more than a slab
+  for (uint64_t at = 0; at < kUnitBytes;) {
+    ckpt_place place{};
+    ASSERT_EQ(ckpt_snapshot_reserve(&snapshot, 3, at, kUnitBytes - at, 0, &place), CKPT_OK);
+    auto* const bytes = static_cast<std::byte*>(place.data);
+    for (uint64_t i = 0; i < place.length; ++i) bytes[i] = std::byte((at + i) % 251);
+    const uint32_t crc = ckpt::base::crc32c({bytes, place.length});
+    ASSERT_EQ(ckpt_snapshot_filled(&snapshot, place.id, crc), CKPT_OK);
+    at += place.length;
+  }
+  ASSERT_EQ(ckpt_snapshot_end(&snapshot), CKPT_OK);
+  const std::vector<ckpt_cuda_destination> ranges{
+      {3, 0, nullptr, 100}, {3, 200'000, nullptr, 90'000}, {4, 0, nullptr, 5}};
+  const auto restored = [&](const ckpt_restore& restore, size_t range) {
+    std::vector<std::byte> bytes(ranges[range].length);
+    for (const ckpt_restore::Window& window : restore.windows) {
+      for (const ckpt_restore_piece& piece : window.pieces) {
+        if (piece.range != range) continue;
+        EXPECT_EQ(ckpt::base::crc32c({window.data + piece.at, piece.length}), piece.crc32c);
+        EXPECT_LE(piece.at + piece.length, window.bytes);
+        std::copy_n(window.data + piece.at, piece.length, bytes.begin() + piece.offset);
+      }
+    }
+    return bytes;
+  };
+  const ckpt_restore restore = begin_restore(snapshot, ranges);
+  EXPECT_EQ(restore.mismatches, 0u);
+  for (const size_t range : {0, 1}) {
+    const std::vector<std::byte> bytes = restored(restore, range);
+    for (uint64_t i = 0; i < bytes.size(); ++i) {
+      ASSERT_EQ(bytes[i], std::byte((ranges[range].offset + i) % 251)) << range << " at " << i;
+    }
+  }
+  sink_->arena[50] ^= std::byte{1};
+  EXPECT_EQ(begin_restore(snapshot, ranges).mismatches, 1u);
 }
 
 }  // namespace

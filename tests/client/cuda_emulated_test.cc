@@ -34,11 +34,11 @@ class RoundTripTest : public CudaClientTest {
     tensors_.clear();
   }
 
-  ckpt_status open_cuda() {
+  ckpt_status open_cuda(uint32_t timeout_ms = 5000) {
     ckpt_cuda_options options = CKPT_INIT(ckpt_cuda_options);
     options.gather_bytes = 64 << 10;
     options.chunk_bytes = 32 << 10;
-    options.timeout_ms = 5000;
+    options.timeout_ms = timeout_ms;
     char error[512] = "";
     const ckpt_status status =
         ckpt_cuda_open(session_->handle(), &options, &cuda_, error, sizeof error);
@@ -144,6 +144,7 @@ class StuckDeviceTest : public RoundTripTest {
  protected:
   // Of the streams of one ckpt_cuda_open, or of one restore.
   static constexpr uint64_t kGather = 1;
+  static constexpr uint64_t kDrain = 2;
   static constexpr uint64_t kCopy = 1;
   static constexpr uint64_t kUnpack = 2;
 
@@ -157,6 +158,14 @@ class StuckDeviceTest : public RoundTripTest {
     options.timeout_ms = timeout_ms;
     return ckpt_cuda_restore(cuda_, &options, into_.data(), into_.size(), nullptr,
                              trainer_->stream());
+  }
+  // The device goes on: each time that somebody gives something back, it has done some more.
+  static void expect_given_back(const cuda_emulator::Holdings& before) {
+    cuda_emulator::unstick();
+    for (int i = 0; i < 1000 && cuda_emulator::holdings() != before; ++i) {
+      ASSERT_TRUE(DeviceArray<std::byte>::make(1).ok());
+    }
+    EXPECT_EQ(cuda_emulator::holdings(), before);
   }
   bool says(const std::string& text) {
     return std::string(ckpt_cuda_error(cuda_)).find(text) != std::string::npos;
@@ -202,15 +211,58 @@ TEST_F(StuckDeviceTest, TheNextRestoreWaitsForTheDevice) {
   expect_restored();
 }
 
-TEST_F(StuckDeviceTest, ClosingWaitsForWhatARestoreHasLeftBehind) {
+// What the device may still use stays as it is, until it is done after all.
+TEST_F(StuckDeviceTest, ClosingEndsThoughTheDeviceHangsAndGivesNothingBackUntilItIsDone) {
   connect(50'000);
   const cuda_emulator::Holdings before = cuda_emulator::holdings();
   ASSERT_EQ(open_cuda(), CKPT_OK);
   cuda_emulator::make_stuck(kCopy);
   EXPECT_EQ(restore_within(20), CKPT_E_DEADLINE_EXCEEDED);
-  EXPECT_EQ(cuda_emulator::holdings().streams, before.streams + 4);
+  const cuda_emulator::Holdings open = cuda_emulator::holdings();
+  EXPECT_EQ(open.streams, before.streams + 4);
   ckpt_cuda_close(std::exchange(cuda_, nullptr));
-  EXPECT_EQ(cuda_emulator::holdings(), before);
+  const cuda_emulator::Holdings closed = cuda_emulator::holdings();
+  EXPECT_EQ(closed.registered, open.registered) << "the arena is read from";
+  EXPECT_EQ(closed.allocations, open.allocations);
+  expect_given_back(before);
+}
+
+// The same by the stager: nobody waits for the drain queue longer than was said.
+TEST_F(StuckDeviceTest, ClosingEndsThoughASnapshotIsStuck) {
+  connect(50'000);
+  const cuda_emulator::Holdings before = cuda_emulator::holdings();
+  cuda_emulator::make_stuck(kDrain);
+  ASSERT_EQ(open_cuda(/*timeout_ms=*/20), CKPT_OK);
+  Snapshot snapshot = begin();
+  ASSERT_EQ(stage(snapshot.handle(), pieces_), CKPT_OK);
+  ckpt_cuda_close(std::exchange(cuda_, nullptr));
+  EXPECT_EQ(snapshot.info().level, CKPT_LEVEL_FAILED);
+  EXPECT_EQ(cuda_emulator::holdings().registered, before.registered + 1);
+  expect_given_back(before);
+}
+
+TEST_F(StuckDeviceTest, AnUploadEndsAtItsTimeout) {
+  cuda_emulator::make_stuck(1);
+  auto queue = kernels::make_cuda_queue({.timeout_ms = 20});
+  ASSERT_TRUE(queue.ok()) << queue.error().message;
+  constexpr size_t kBytes = 3 << 20;  // three times what is staged
+  auto to = DeviceArray<std::byte>::make(kBytes);
+  ASSERT_TRUE(to.ok()) << to.error().message;
+  const std::vector<std::byte> from(kBytes);
+  (*queue)->upload(to->data(), from.data(), kBytes);
+  EXPECT_EQ((*queue)->failed(), "earlier uploads are not done after 20 ms");
+  EXPECT_FALSE((*queue)->wait_at_most(0));
+  cuda_emulator::unstick();
+  EXPECT_TRUE((*queue)->wait_at_most(5000));
+}
+
+TEST_F(StuckDeviceTest, StagingHasTheLowestPriorityAndNothingElseHas) {
+  connect(50'000);
+  EXPECT_EQ(cuda_emulator::streams_of_priority(cuda_emulator::kLowestPriority), 0u);
+  EXPECT_EQ(cuda_emulator::streams_of_priority(cuda_emulator::kHighestPriority), 1u);
+  ASSERT_EQ(open_cuda(), CKPT_OK);
+  EXPECT_EQ(cuda_emulator::streams_of_priority(cuda_emulator::kLowestPriority), 2u);
+  EXPECT_EQ(cuda_emulator::streams_of_priority(cuda_emulator::kHighestPriority), 1u);
 }
 
 TEST_F(StuckDeviceTest, StagingEndsAtItsTimeoutAndNamesTheChunk) {

@@ -1,38 +1,14 @@
-// Every check of kernels as a test of GoogleTest. Those for CUDA run on a GPU, or on the emulated
-// one; built for CUDA and without a device they are skipped.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
+// Every check of kernels as a test of GoogleTest.
+#include <limits>
 
-#include "tests/kernels/checker.h"
+#include "tests/kernels/check_test.h"
 
 namespace ckpt::kernels {
-
-void PrintTo(const Check& check, std::ostream* out) { *out << check.name; }
-
 namespace {
 
-class KernelCheck : public testing::TestWithParam<Check> {
- protected:
-  void SetUp() override {
-    if (GetParam().backend == Backend::kCpu) return;
-    std::string reason;
-    if (cuda_device_count(&reason) == 0) {
-      GTEST_SKIP() << "skipped: no CUDA device (" << reason << ")";
-    }
-    auto queue = make_cuda_queue({});
-    ASSERT_TRUE(queue.ok()) << queue.error().message;
-    queue_ = std::move(queue).value();
-  }
+class KernelCheck : public CheckTest {};
 
-  std::unique_ptr<CudaQueue> queue_;
-};
-
-TEST_P(KernelCheck, FindsNothingWrong) {
-  constexpr uint64_t kSeed = 20241121;  // gpu_check takes a fresh one
-  EXPECT_THAT(findings_of(GetParam(), queue_.get(), kSeed), testing::IsEmpty()) << "seed " << kSeed;
-}
-
-std::string check_name(const testing::TestParamInfo<Check>& info) { return info.param.name; }
+TEST_P(KernelCheck, FindsNothingWrong) { expect_nothing_wrong(); }
 
 INSTANTIATE_TEST_SUITE_P(All, KernelCheck, testing::ValuesIn(all_checks()), check_name);
 

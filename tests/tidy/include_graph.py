@@ -54,8 +54,9 @@ RULES = {
                           "trainer/checkpoint/"],
     "trainer/": ["formats/base/", "kernels/", "trainer/"],
     "bench/": ["formats/", "kernels/", "client/", "ckptd/", "trainer/"],
-    # Its kernels are benched with the cases that they are checked with.
-    "bench/gpu/": ["formats/", "kernels/", "client/", "bench/", "tests/kernels/"],
+    # Kernels and training are benched with the cases that they are checked with.
+    "bench/gpu/": ["formats/", "kernels/", "client/", "bench/", "trainer/", "tests/kernels/",
+                   "tests/trainer/training/"],
     "tests/": ["formats/", "kernels/", "client/", "ckptd/", "trainer/", "bench/"],
 }
 

@@ -1,6 +1,7 @@
 #include <ckpt/ckpt_cuda.h>
 
 #include <map>
+#include <set>
 
 #include "kernels/queue.h"
 #include "trainer/checkpoint/client_status.h"
@@ -34,7 +35,8 @@ class CudaLink final : public DeviceLink {
   }
 
   Status stage(client::Snapshot& snapshot, const std::vector<LinkPiece>& pieces) override {
-    CKPT_TRY(wait_gathered());  // the last copies of what is on the host may still be read
+    // The last copies of what is on the host may still be read.
+    CKPT_TRY(of_device(ckpt_cuda_wait_gathered(cuda_, CKPT_CUDA_ALL_UNITS, stream())));
     size_t host_bytes = 0;
     for (const LinkPiece& piece : pieces) host_bytes += piece.on_host ? piece.bytes.size() : 0;
     from_host_.reshape(device_, Type::kByte, host_bytes);
@@ -56,6 +58,7 @@ class CudaLink final : public DeviceLink {
     CKPT_TRY(
         checked(ckpt_cuda_stage(cuda_, snapshot.handle(), staged.data(), staged.size(), stream())));
     number_of_[snapshot.handle()] = ++staged_;
+    waited_for_.clear();
     return {};
   }
 
@@ -64,8 +67,11 @@ class CudaLink final : public DeviceLink {
     if (number != number_of_.end()) retired_.emplace(number->second, std::move(snapshot));
   }
 
-  Status wait_gathered() override {
-    return of_device(ckpt_cuda_wait_gathered(cuda_, CKPT_CUDA_ALL_UNITS, stream()));
+  // The stream is in order: what has waited for a unit once need not again, until more is staged.
+  void wait_gathered(uint32_t unit) override {
+    if (!waited_for_.insert(unit).second) return;
+    const ckpt_status held = ckpt_cuda_wait_gathered(cuda_, unit, stream());
+    if (held != CKPT_OK) cuda_queue(device_).fail(ckpt_cuda_error(cuda_));
   }
   // Snapshots arrive in the order in which they were staged. After an error none is staged any
   // more.
@@ -110,6 +116,7 @@ class CudaLink final : public DeviceLink {
   Device& device_;
   ckpt_cuda* cuda_ = nullptr;
   Tensor from_host_;
+  std::set<uint32_t> waited_for_;                       // units, since something was staged last
   uint64_t staged_ = 0;                                 // snapshots so far
   std::map<const ckpt_snapshot*, uint64_t> number_of_;  // of those on their way
   std::map<uint64_t, client::Snapshot> retired_;

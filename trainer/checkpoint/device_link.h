@@ -38,8 +38,10 @@ class DeviceLink {
   // until the device has done with it.
   virtual void retire(ckpt::client::Snapshot snapshot) = 0;
 
-  // The device does nothing more until all that is being staged may be overwritten.
-  virtual Status wait_gathered() = 0;
+  // The device does nothing more until the unit, of all that is being staged, may be overwritten.
+  // Where it cannot be made to wait it does nothing more at all: the failure is its own, which its
+  // next synchronize() says.
+  virtual void wait_gathered(uint32_t unit) = 0;
 
   // Hands over what has arrived in the arena, without waiting; with a timeout, waits until all has
   // (kDeadlineExceeded if not).

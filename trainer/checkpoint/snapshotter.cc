@@ -27,7 +27,10 @@ Snapshotter::~Snapshotter() {
   for (InFlight& snapshot : in_flight_) link_->retire(std::move(snapshot.handle));
 }
 
-Status Snapshotter::state_free() { return link_ == nullptr ? Status() : link_->wait_gathered(); }
+void Snapshotter::before_write(std::span<const uint32_t> units) {
+  if (link_ == nullptr) return;
+  for (const uint32_t unit : units) link_->wait_gathered(unit);
+}
 
 Status Snapshotter::poll() { return link_ == nullptr ? Status() : link_->poll(); }
 

@@ -2,7 +2,7 @@
 //
 // begin() asks ckptd for slabs and does not wait for its answer, so the caller can do something
 // else while it comes. fill() blocks for the copy into the arena (and, by policy, for slabs), or,
-// where the state is on a GPU, for no copy at all: state_free() then holds the device. Writing,
+// where the state is on a GPU, for no copy at all: before_write() then holds the device. Writing,
 // committing and the answer come later, seen through Session::poll() and settled(). A snapshot that
 // fails is an event to be reported, never a reason to stop training. Lives as long as one epoch;
 // destroying it gives up the handles: snapshots that were handed over go on by themselves. What is
@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -70,8 +71,8 @@ class Snapshotter {
   // Gives up what was begun and not filled, if anything.
   void drop(const std::string& reason);
 
-  // Before the state is changed: what fill() has not copied yet, the device copies first.
-  Status state_free();
+  // Before units are changed: what fill() has not copied of them yet, the device copies first.
+  void before_write(std::span<const uint32_t> units);
   // Hands over what has come from the device. An error is the device's.
   Status poll();
 

@@ -34,6 +34,19 @@ StateMemory::StateMemory(const std::vector<StateUnit>& units, Model& model,
       stamps_(stamps),
       experts_(model.config().experts) {
   for (Parameter* parameter : model.parameters()) parameters_[parameter->spec.name] = parameter;
+  for (uint32_t id = 0; id < units.size(); ++id) {
+    for (const UnitTensor& tensor : units[id].tensors) {
+      const auto parameter = parameters_.find(tensor.parameter);
+      if (parameter == parameters_.end()) continue;  // a stamp, or an expert of another rank
+      std::vector<uint32_t>& in = units_of_[parameter->second];
+      if (in.empty() || in.back() != id) in.push_back(id);
+    }
+  }
+}
+
+std::span<const uint32_t> StateMemory::units_of(const Parameter& parameter) const {
+  const auto found = units_of_.find(&parameter);
+  return found == units_of_.end() ? std::span<const uint32_t>() : found->second;
 }
 
 std::span<std::byte> StateMemory::memory_of(const StateUnit& unit, const UnitTensor& tensor) const {

@@ -31,11 +31,15 @@ class StateMemory {
   // trainer unit, a dense one, or one of its own experts.
   std::vector<MemoryPiece> pieces(uint32_t unit, uint64_t offset, uint64_t length) const;
 
+  // The units that its value and moments are in, ascending; none if the model does not hold it.
+  std::span<const uint32_t> units_of(const Parameter& parameter) const;
+
  private:
   std::span<std::byte> memory_of(const StateUnit& unit, const UnitTensor& tensor) const;
 
   const std::vector<StateUnit>& units_;
   std::map<std::string, Parameter*, std::less<>> parameters_;
+  std::map<const Parameter*, std::vector<uint32_t>> units_of_;
   std::span<std::byte> trainer_unit_;
   ExpertStamps& stamps_;
   uint32_t experts_;  // per layer

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "formats/base/checked.h"
 #include "trainer/checkpoint/trainer_state_generated.h"
 
 namespace moetrain {
@@ -13,9 +12,6 @@ using ckpt::make_error;
 
 namespace {
 
-constexpr uint64_t kFixedBytes = 8192;     // counters, the configuration's JSON, table overhead
-constexpr uint64_t kBytesPerExpert = 80;   // four counts; a slot entry for each of four replicas
-constexpr uint64_t kBytesPerLayer = 4096;  // a table for each of many ranks
 constexpr uint32_t kRanksMax = 1u << 16;
 
 ckpt::Error corrupt(const std::string& what) {
@@ -92,12 +88,6 @@ Status decode_partial(const fb::TrainerState& from, const ExpertGrid& grid,
 }
 
 }  // namespace
-
-uint64_t trainer_unit_bytes(uint32_t layers, uint32_t experts) {
-  const uint64_t bytes =
-      kFixedBytes + layers * kBytesPerLayer + uint64_t{layers} * experts * kBytesPerExpert;
-  return ckpt::base::align_up(bytes, 4096);
-}
 
 Result<std::vector<std::byte>> encode(const TrainerState& state) {
   flatbuffers::FlatBufferBuilder builder;

@@ -26,11 +26,7 @@ struct TrainerState {
   bool operator==(const TrainerState&) const = default;
 };
 
-// Bytes of the unit for a model of this shape: room for the state with every expert on up to four
-// ranks, a multiple of 4 KiB.
-uint64_t trainer_unit_bytes(uint32_t layers, uint32_t experts);
-
-// The unit's bytes. kResourceExhausted if the state does not fit.
+// The unit's bytes, trainer_unit_bytes() of them. kResourceExhausted if the state does not fit.
 Result<std::vector<std::byte>> encode(const TrainerState& state);
 
 // kCorrupt unless the bytes are a state of a model with this shape: structure verified, every count

@@ -4,7 +4,6 @@
 
 #include "formats/base/assert.h"
 #include "trainer/checkpoint/expert_stamps.h"
-#include "trainer/checkpoint/trainer_state.h"
 
 namespace moetrain {
 

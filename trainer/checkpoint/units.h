@@ -52,6 +52,10 @@ inline constexpr uint32_t kTrainerUnit = 0;  // its position in the list
 // Ids of units are positions in this list.
 std::vector<StateUnit> state_units(const ModelConfig& config);
 
+// Bytes of the trainer unit for a model of this shape: room for the state with every expert on up
+// to four ranks, a multiple of 4 KiB.
+uint64_t trainer_unit_bytes(uint32_t layers, uint32_t experts);
+
 // Bytes of all units together.
 uint64_t total_bytes(const std::vector<StateUnit>& units);
 

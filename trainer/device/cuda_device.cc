@@ -29,7 +29,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::microseconds kAskEagerly{200};
 constexpr std::chrono::microseconds kAskAgain{50};
 
-// Freeing it waits for the device: it shall not have to grow often.
+// It shall not have to grow often.
 constexpr size_t kLandingBytesMin = 1u << 20;
 
 int64_t count_of(const Tensor& tensor) { return static_cast<int64_t>(tensor.size()); }
@@ -42,6 +42,7 @@ class CudaDevice : public Device {
 
   ~CudaDevice() override {
     CKPT_ASSERT_MSG(lent_.empty(), "a tensor outlives its device");
+    queue_.reset();  // waits, with its bound: CUDA's free would without one
     free_spare();
   }
 
@@ -63,6 +64,7 @@ class CudaDevice : public Device {
     Status done = kernels::synchronize(*queue_, [&]() -> Status {
       const auto waited = Clock::now() - begin;
       if (waited > std::chrono::milliseconds(options_.timeout_ms)) {
+        (void)queue_->wait_at_most(0);  // its end need not wait as long again
         return make_error(ErrorCode::kDeadlineExceeded,
                           "device {}: what was queued is not done after {} ms", name(),
                           options_.timeout_ms);
@@ -88,7 +90,7 @@ class CudaDevice : public Device {
       return at;
     }
     Result<void*> memory = kernels::cuda_allocate(bytes);
-    if (!memory.ok() && !spare_.empty()) {
+    if (!memory.ok() && !spare_.empty() && queue_->wait_at_most(options_.timeout_ms)) {
       free_spare();
       memory = kernels::cuda_allocate(bytes);
     }
@@ -112,14 +114,14 @@ class CudaDevice : public Device {
   }
   Status download(std::span<std::byte> to, const void* from) override {
     // Into memory that stays if the wait for it is given up, and that the copy does not wait for.
-    if (landing_.size() < to.size()) {
-      CKPT_TRY(synchronize());
-      CKPT_ASSIGN(landing_,
+    if (landing_.empty() || landing_.back().size() < to.size()) {
+      CKPT_ASSIGN(auto larger,
                   kernels::PinnedArray<std::byte>::make(std::max(2 * to.size(), kLandingBytesMin)));
+      landing_.push_back(std::move(larger));
     }
-    kernels::copy(*queue_, landing_.data(), from, to.size());
+    kernels::copy(*queue_, landing_.back().data(), from, to.size());
     CKPT_TRY(synchronize());
-    std::memcpy(to.data(), landing_.data(), to.size());
+    std::memcpy(to.data(), landing_.back().data(), to.size());
     return {};
   }
   void zero(void* at, size_t bytes) override { kernels::zero(*queue_, at, bytes); }
@@ -188,7 +190,9 @@ class CudaDevice : public Device {
   kernels::CudaDeviceScope current_;
   std::unique_ptr<CudaQueue> queue_;
   kernels::DeviceArray<kernels::CrossEntropySum> loss_;
-  kernels::PinnedArray<std::byte> landing_;
+  // Each at least twice as large as the one before, which nobody needs any more: CUDA waits for the
+  // whole device before it frees.
+  std::vector<kernels::PinnedArray<std::byte>> landing_;
   std::string out_of_memory_;
 };
 
@@ -343,7 +347,8 @@ Result<std::unique_ptr<Device>> make_cuda_device(const CudaDeviceOptions& option
   if (kernels::cuda_device_count(&reason) == 0) {
     return make_error(ErrorCode::kUnavailable, "device cuda:{}: {}", options.index, reason);
   }
-  auto queue = kernels::make_cuda_queue({.device = options.index});
+  auto queue =
+      kernels::make_cuda_queue({.device = options.index, .timeout_ms = options.timeout_ms});
   if (!queue.ok()) {
     return make_error(queue.error().code, "device cuda:{}: {}", options.index,
                       queue.error().message);

@@ -19,6 +19,9 @@ using Clock = std::chrono::steady_clock;
 // All keys of the rendezvous: peers set theirs right after the epoch has opened.
 constexpr uint32_t kRendezvousTimeoutMs = 20'000;
 
+// Where no peer was lost, what fails so often does not come to work by itself.
+constexpr uint32_t kNcclAttemptsMax = 3;
+
 uint32_t ms_until(Clock::time_point end) {
   const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now());
   return static_cast<uint32_t>(std::max<int64_t>(left.count(), 1));
@@ -72,30 +75,36 @@ Result<client::Epoch> Member::join() {
 
 Result<std::unique_ptr<Comm>> Member::connect(const client::Epoch& epoch, Device& device) {
   // The daemon keeps keys per epoch; the number in the key tells people which one they look at.
-  const auto named = [&](const std::string& key) {
-    return fmt::format("comm/{}/{}", epoch.epoch, key);
+  const auto named = [number = epoch.epoch](const std::string& key) {
+    return fmt::format("comm/{}/{}", number, key);
   };
   GlooOptions options{.rank = epoch.rank, .size = epoch.size};
   options.timeout_ms = options_->collective_timeout_ms;
-  options.rendezvous.set = [&](const std::string& key, const std::vector<char>& value) {
+  options.rendezvous.set = [this, named](const std::string& key, const std::vector<char>& value) {
     return to_status(session_.kv_set(named(key), std::string(value.begin(), value.end())));
   };
   const auto end = Clock::now() + std::chrono::milliseconds(kRendezvousTimeoutMs);
-  options.rendezvous.get = [&, end](const std::string& key) -> Result<std::vector<char>> {
+  options.rendezvous.get = [this, named, end](const std::string& key) -> Result<std::vector<char>> {
     CKPT_ASSIGN(const std::string value, to_result(session_.kv_get(named(key), ms_until(end))));
     return std::vector<char>(value.begin(), value.end());
   };
-  options.interrupted = [&] {
+  options.interrupted = [this] {
     poll();
     return epoch_over();
   };
   CKPT_ASSIGN(std::unique_ptr<Comm> comm, make_gloo_comm(options));
   if (!has_own_gpu(options_->device, epoch.size)) return comm;
-  return make_nccl_comm(std::move(comm), {.device = &device,
-                                          .rendezvous = options.rendezvous,
-                                          .interrupted = options.interrupted,
-                                          .connect_timeout_ms = kRendezvousTimeoutMs,
-                                          .timeout_ms = options_->collective_timeout_ms});
+  Result<std::unique_ptr<Comm>> nccl =
+      make_nccl_comm(std::move(comm), {.device = &device,
+                                       .rendezvous = options.rendezvous,
+                                       .interrupted = options.interrupted,
+                                       .connect_timeout_ms = kRendezvousTimeoutMs,
+                                       .timeout_ms = options_->collective_timeout_ms});
+  nccl_attempts_ = nccl.ok() || epoch_over() ? 0 : nccl_attempts_ + 1;
+  if (nccl_attempts_ < kNcclAttemptsMax) return nccl;
+  return ckpt::make_error(ckpt::ErrorCode::kFailedPrecondition,
+                          "{}; given up after {} attempts, though every rank was there",
+                          nccl.error().message, nccl_attempts_);
 }
 
 void Member::poll() {

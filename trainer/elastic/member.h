@@ -50,6 +50,7 @@ class Member {
   const RankOptions* options_;
   ckpt::client::Session session_;
   bool joined_before_ = false;
+  uint32_t nccl_attempts_ = 0;  // in a row that have failed, while no peer was lost
 };
 
 }  // namespace moetrain

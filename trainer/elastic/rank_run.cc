@@ -196,10 +196,14 @@ Status RankRun::one_step(Comm& comm) {
       events_.write({.kind = Kind::kDying, .step = step});
       ::kill(::getpid(), SIGKILL);
     }
-    return snapshotter_->state_free();
+    return {};
+  };
+  const auto before_write = [&](const Parameter& parameter) {
+    snapshotter_->before_write(memory_->units_of(parameter));
   };
   std::optional<EpochWatch::Loan> loan(std::in_place, *watch_);
-  CKPT_ASSIGN(const StepResult result, trainer_->step(comm, *model_, progress_, before_update));
+  CKPT_ASSIGN(const StepResult result,
+              trainer_->step(comm, *model_, progress_, before_update, before_write));
   loan.reset();
   last_loss_ = result.loss;
   RankEvent event{.kind = Kind::kStep,

@@ -9,8 +9,6 @@
 
 #include "trainer/device/cuda_device.h"
 
-static_assert(NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0), "NCCL 2.27 or later is needed");
-
 namespace moetrain {
 
 using ckpt::ErrorCode;
@@ -24,13 +22,30 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::microseconds kAskAgain{50};
 constexpr const char* kIdKey = "nccl-id";
 
+// The header's version was checked by CMake; the library that is loaded may be another one.
+Status check_version() {
+  constexpr int kNeeded = NCCL_VERSION(2, 27, 0);
+  int version = 0;
+  const ncclResult_t asked = ncclGetVersion(&version);
+  if (asked == ncclSuccess && version >= kNeeded) return {};
+  return make_error(ErrorCode::kFailedPrecondition,
+                    "NCCL: version {}.{} is loaded, 2.27 or later is needed", version / 10'000,
+                    version / 100 % 100);
+}
+
+// What a failure of NCCL's means. Connections that fail may have failed by a peer that died: the
+// next epoch tries again. What NCCL cannot do here it cannot do then either.
+ErrorCode code_of(ncclResult_t state) {
+  const bool by_a_peer = state == ncclRemoteError || state == ncclSystemError;
+  return by_a_peer ? ErrorCode::kUnavailable : ErrorCode::kFailedPrecondition;
+}
+
 Result<ncclUniqueId> exchange_id(uint32_t rank, const Rendezvous& rendezvous) {
   ncclUniqueId id{};
   if (rank == 0) {
     const ncclResult_t drawn = ncclGetUniqueId(&id);
     if (drawn != ncclSuccess) {
-      return make_error(ErrorCode::kUnavailable, "NCCL: drawing an id: {}",
-                        ncclGetErrorString(drawn));
+      return make_error(code_of(drawn), "NCCL: drawing an id: {}", ncclGetErrorString(drawn));
     }
     CKPT_TRY(rendezvous.set(kIdKey, std::vector<char>(id.internal, id.internal + sizeof id)));
     return id;
@@ -46,13 +61,14 @@ Result<ncclUniqueId> exchange_id(uint32_t rank, const Rendezvous& rendezvous) {
 
 class NcclComm final : public Comm {
  public:
-  NcclComm(std::unique_ptr<Comm> host, const NcclOptions& options)
-      : host_(std::move(host)), options_(options) {}
+  NcclComm(std::unique_ptr<Comm> host, Device* device, uint32_t timeout_ms)
+      : host_(std::move(host)), device_(device), timeout_ms_(timeout_ms) {}
   // What is still queued on the GPU is ended: nobody waits for it any more.
   ~NcclComm() override { end("the communicator is gone"); }
 
-  Status connect() {
-    CKPT_ASSIGN(const ncclUniqueId id, exchange_id(rank(), options_.rendezvous));
+  // Keeps none of the options: what they call may live no longer than this call.
+  Status connect(const NcclOptions& options) {
+    CKPT_ASSIGN(const ncclUniqueId id, exchange_id(rank(), options.rendezvous));
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
     const ncclResult_t begun = [&] {
@@ -60,7 +76,7 @@ class NcclComm final : public Comm {
       return ncclCommInitRankConfig(&comm_, static_cast<int>(size()), id, static_cast<int>(rank()),
                                     &config);
     }();
-    return await("connecting", begun, options_.connect_timeout_ms, options_.interrupted);
+    return await("connecting", begun, options.connect_timeout_ms, options.interrupted);
   }
 
   uint32_t rank() const override { return host_->rank(); }
@@ -107,7 +123,7 @@ class NcclComm final : public Comm {
 
   Status all_to_all_v(const Tensor& send, std::span<const int64_t> send_counts, Tensor& recv,
                       std::span<const int64_t> recv_counts) override {
-    if (options_.device != send.device() && options_.device != recv.device()) {
+    if (device_ != send.device() && device_ != recv.device()) {
       return host_->all_to_all_v(send, send_counts, recv, recv_counts);
     }
     return queue("all_to_all_v", [&](ncclComm_t comm) {
@@ -121,7 +137,7 @@ class NcclComm final : public Comm {
   }
 
  private:
-  CUstream_st* stream() { return cuda_queue(*options_.device).stream(); }
+  CUstream_st* stream() { return cuda_queue(*device_).stream(); }
 
   // One group: each rank sends to and receives from everyone at once, itself included.
   ncclResult_t send_and_receive(ncclComm_t comm, const Tensor& send,
@@ -154,7 +170,7 @@ class NcclComm final : public Comm {
       const std::lock_guard lock(mutex_);
       return comm_ == nullptr ? ncclInvalidUsage : call(comm_);
     }();
-    return await(collective, begun, options_.timeout_ms, {});
+    return await(collective, begun, timeout_ms_, {});
   }
 
   // Until NCCL has done what it began. After a failure the communicator is ended.
@@ -174,9 +190,9 @@ class NcclComm final : public Comm {
       }
       if (state == ncclSuccess) return {};
       if (state != ncclInProgress) {
-        const std::string reason = ncclGetErrorString(state);
+        const std::string reason = reason_of(state);
         end(reason);
-        return make_error(ErrorCode::kUnavailable, "rank {} {}: NCCL: {}", rank(), what, reason);
+        return make_error(code_of(state), "rank {} {}: NCCL: {}", rank(), what, reason);
       }
       if (const auto why = interrupted ? interrupted() : std::nullopt) {
         end(*why);
@@ -191,6 +207,15 @@ class NcclComm final : public Comm {
     }
   }
 
+  // NCCL's sentence, and what it has logged last.
+  std::string reason_of(ncclResult_t state) {
+    const std::lock_guard lock(mutex_);
+    const char* const detail = ncclGetLastError(comm_);
+    const bool has_detail = detail != nullptr && *detail != '\0';
+    return fmt::format("{}{}{}", ncclGetErrorString(state), has_detail ? ": " : "",
+                       has_detail ? detail : "");
+  }
+
   // Ends what is queued and every later call. Any thread; the first reason counts.
   void end(const std::string& reason) {
     const std::lock_guard lock(mutex_);
@@ -199,7 +224,8 @@ class NcclComm final : public Comm {
   }
 
   const std::unique_ptr<Comm> host_;
-  const NcclOptions options_;
+  Device* const device_;
+  const uint32_t timeout_ms_;
   std::mutex mutex_;  // of what follows; held for calls that do not wait
   ncclComm_t comm_ = nullptr;
   std::optional<std::string> ended_;
@@ -209,8 +235,9 @@ class NcclComm final : public Comm {
 
 Result<std::unique_ptr<Comm>> make_nccl_comm(std::unique_ptr<Comm> host,
                                              const NcclOptions& options) {
-  auto comm = std::make_unique<NcclComm>(std::move(host), options);
-  CKPT_TRY(comm->connect());
+  CKPT_TRY(check_version());
+  auto comm = std::make_unique<NcclComm>(std::move(host), options.device, options.timeout_ms);
+  CKPT_TRY(comm->connect(options));
   return std::unique_ptr<Comm>(std::move(comm));
 }
 

@@ -12,8 +12,8 @@ namespace moetrain {
 
 struct NcclOptions {
   Device* device = nullptr;  // this rank's own GPU; outlives the communicator
-  Rendezvous rendezvous;     // carries the id that rank 0 draws
-  // As in GlooOptions.
+  Rendezvous rendezvous;     // carries the id that rank 0 draws; until make_nccl_comm returns
+  // As in GlooOptions, and no longer than the rendezvous.
   std::function<std::optional<std::string>()> interrupted;
   uint32_t connect_timeout_ms = 20'000;  // for all ranks to have come
   uint32_t timeout_ms = 30'000;          // for a collective to be queued
@@ -25,8 +25,9 @@ struct NcclOptions {
 //
 // Sums are NCCL's: the same bits on every rank and, on the same GPUs, from run to run; the order of
 // ranks is not promised. Errors: those of the rendezvous; kAborted with the reason of an
-// interruption; kDeadlineExceeded; kUnavailable with NCCL's reason. A program without NCCL returns
-// `host` as it is: then device memory travels through host memory.
+// interruption; kDeadlineExceeded; with NCCL's reason kUnavailable, if a peer may be it, and
+// kFailedPrecondition, if it would fail again: two ranks on one GPU, an NCCL before 2.27. A program
+// without NCCL returns `host` as it is: then device memory travels through host memory.
 Result<std::unique_ptr<Comm>> make_nccl_comm(std::unique_ptr<Comm> host,
                                              const NcclOptions& options);
 

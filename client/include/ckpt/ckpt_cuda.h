@@ -1,6 +1,9 @@
 /* libckpt_cuda: snapshots of state that is in GPU memory, and the way back. Conventions as in
  * ckpt.h.
  *
+ * Gathering has the lowest priority of the device's: it gives way to the kernels of a stream that
+ * was made with a higher one (cudaStreamCreateWithPriority; the default is the lowest).
+ *
  * What is to be saved is gathered on the device by one kernel, which takes the CRC32C of every
  * fragment on the way, and drained into the arena by the copy engine. Nothing of that waits for the
  * host, and the trainer's stream waits for nothing but the gathering, and only where it asks to:
@@ -34,7 +37,9 @@ typedef struct ckpt_cuda_options {
   int device;
   uint64_t gather_bytes; /* device memory to gather into; 0: 256 MiB. A snapshot that is larger is
                             gathered as fast as it drains */
-  uint64_t chunk_bytes;  /* gathered and drained at a time; 0: 16 MiB */
+  uint64_t chunk_bytes;  /* gathered and drained at a time; 0: 16 MiB. The device's copy engine does
+                            one copy after the other: what the trainer copies to the host meanwhile
+                            waits for one chunk at most, 0.3 ms at 50 GB/s */
   uint32_t timeout_ms;   /* wherever a call waits for the device; 0: 60,000 */
 } ckpt_cuda_options;
 
@@ -43,8 +48,9 @@ typedef struct ckpt_cuda_options {
  */
 CKPT_API ckpt_status ckpt_cuda_open(ckpt_session* session, const ckpt_cuda_options* options,
                                     ckpt_cuda** cuda, char* error, size_t error_bytes);
-/* Waits for copies that are under way, without a bound: CUDA frees no memory before. Snapshots that
- * are still being staged are aborted: their handles must still be there. */
+/* Waits for copies that are under way, at most the timeout of its options. What the device still
+ * uses then stays pinned and taken until the process ends, as does all memory given back while it
+ * goes on. Snapshots that are still being staged are aborted: their handles must still be there. */
 CKPT_API void ckpt_cuda_close(ckpt_cuda* cuda);
 /* The sentence of the last call that failed. */
 CKPT_API const char* ckpt_cuda_error(const ckpt_cuda* cuda);
@@ -91,7 +97,7 @@ typedef struct ckpt_cuda_destination {
  * every byte is there and has been checked on the device, so that any stream may read them; what
  * was queued on `stream` (NULL: the default stream) before the call is done before the first byte
  * is written. Destinations must not overlap each other. Takes three slabs of device memory while it
- * runs. Snapshots may be staged meanwhile.
+ * runs, up to six if their first windows are small. Snapshots may be staged meanwhile.
  * After an error the destinations' bytes are undefined. If the error is the device's own, or that
  * it has not moved for the timeout of `options`, the device may go on writing to them until
  * ckpt_cuda_close; until it has come to rest, further restores fail with CKPT_E_UNAVAILABLE. */

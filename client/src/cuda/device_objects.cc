@@ -2,6 +2,8 @@
 
 #include <cuda_runtime.h>
 
+#include "kernels/cuda/abandoned.h"
+
 namespace ckpt::lib {
 
 Result<PinnedRange> PinnedRange::pin(MutableByteView bytes) {
@@ -13,7 +15,8 @@ Result<PinnedRange> PinnedRange::pin(MutableByteView bytes) {
 }
 
 PinnedRange::~PinnedRange() {
-  if (!bytes_.empty()) (void)cudaHostUnregister(bytes_.data());
+  if (bytes_.empty()) return;
+  kernels::give_back_when_idle([at = bytes_.data()] { (void)cudaHostUnregister(at); });
 }
 
 Status PinnedArena::pin() {

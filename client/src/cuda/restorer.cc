@@ -2,6 +2,7 @@
 
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <thread>
 #include <utility>
 
@@ -22,8 +23,10 @@ Result<std::unique_ptr<Restorer>> Restorer::open(ckpt_session* session, PinnedAr
 }
 
 Status Restorer::prepare() {
-  CKPT_ASSIGN(copy_, kernels::make_cuda_queue({.device = options_.device}));
-  CKPT_ASSIGN(unpack_, kernels::make_cuda_queue({.device = options_.device}));
+  const kernels::CudaQueueOptions queue{.device = options_.device,
+                                        .timeout_ms = options_.timeout_ms};
+  CKPT_ASSIGN(copy_, kernels::make_cuda_queue(queue));
+  CKPT_ASSIGN(unpack_, kernels::make_cuda_queue(queue));
   for (Slot& slot : slots_) {
     CKPT_TRY(slot.copied.make());
     CKPT_TRY(slot.unpacked.make());
@@ -31,15 +34,19 @@ Status Restorer::prepare() {
   return begun_.make();
 }
 
-// Grows. Nothing uses the slot now.
+// Grows, at least to twice its size. Nothing uses the slot now; what it grows out of stays until
+// the end, since CUDA waits for the whole device before it frees.
 Status Restorer::Slot::fit(uint64_t bytes, size_t pieces) {
   if (memory.size() < bytes) {
-    memory = {};  // first, so that there is never more than is needed
-    CKPT_ASSIGN(memory, kernels::DeviceArray<std::byte>::make(bytes));
+    CKPT_ASSIGN(auto larger, kernels::DeviceArray<std::byte>::make(
+                                 std::max<uint64_t>(bytes, 2 * memory.size())));
+    outgrown.push_back(std::exchange(memory, std::move(larger)));
   }
   if (crc.size() < pieces + 1) {
-    CKPT_ASSIGN(crc, kernels::DeviceArray<uint32_t>::make(2 * pieces + 1));
-    CKPT_ASSIGN(host_crc, kernels::PinnedArray<uint32_t>::make(2 * pieces + 1));
+    CKPT_ASSIGN(auto more, kernels::DeviceArray<uint32_t>::make(2 * pieces + 1));
+    CKPT_ASSIGN(auto host_more, kernels::PinnedArray<uint32_t>::make(2 * pieces + 1));
+    outgrown_crc.push_back(std::exchange(crc, std::move(more)));
+    outgrown_host_crc.push_back(std::exchange(host_crc, std::move(host_more)));
   }
   return ok_status();
 }

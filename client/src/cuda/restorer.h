@@ -51,6 +51,9 @@ class Restorer {
     kernels::DeviceArray<std::byte> memory;
     kernels::DeviceArray<uint32_t> crc;  // of each piece, and the number of those that are wrong
     kernels::PinnedArray<uint32_t> host_crc;
+    std::vector<kernels::DeviceArray<std::byte>> outgrown;
+    std::vector<kernels::DeviceArray<uint32_t>> outgrown_crc;
+    std::vector<kernels::PinnedArray<uint32_t>> outgrown_host_crc;
     kernels::CudaEvent copied;
     kernels::CudaEvent unpacked;
     Status fit(uint64_t bytes, size_t pieces);

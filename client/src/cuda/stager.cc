@@ -1,5 +1,7 @@
 #include "client/src/cuda/stager.h"
 
+#include <cuda_runtime.h>
+
 #include <algorithm>
 #include <new>
 #include <span>
@@ -30,8 +32,11 @@ Result<std::unique_ptr<Stager>> Stager::open(ckpt_session* session, PinnedArena&
 }
 
 Status Stager::prepare() {
-  CKPT_ASSIGN(gather_, kernels::make_cuda_queue({.device = options_.device}));
-  CKPT_ASSIGN(drain_, kernels::make_cuda_queue({.device = options_.device}));
+  const kernels::CudaQueueOptions queue{.device = options_.device,
+                                        .priority = kernels::CudaPriority::kLow,
+                                        .timeout_ms = options_.timeout_ms};
+  CKPT_ASSIGN(gather_, kernels::make_cuda_queue(queue));
+  CKPT_ASSIGN(drain_, kernels::make_cuda_queue(queue));
   CKPT_TRY(arena_.pin());
   const size_t slots = options_.gather_bytes / options_.chunk_bytes;
   CKPT_ASSIGN(buffer_, kernels::DeviceArray<std::byte>::make(slots * options_.chunk_bytes));
@@ -48,6 +53,8 @@ Stager::~Stager() {
   if (gather_ != nullptr && drain_ != nullptr && !staging_.empty()) {
     (void)fail_all(make_error(ErrorCode::kAborted, "staging was closed"));
   }
+  gather_.reset();
+  drain_.reset();
 }
 
 // Waits until one more chunk of the oldest snapshot has arrived, and hands over what has. CUDA
@@ -172,9 +179,13 @@ Status Stager::fail_all(const Error& error) {
   for (kernels::CudaQueue* queue : {gather_.get(), drain_.get()}) {
     at_rest = come_to_rest(*queue, options_.timeout_ms).ok() && at_rest;
   }
-  for (const Staging& staging : staging_) {
+  for (Staging& staging : staging_) {
     (void)ckpt_snapshot_abort(staging.snapshot, error.message.c_str());
-    if (at_rest) give_back(staging.snapshot, staging.plan, staging.arrived);
+    if (at_rest) {
+      give_back(staging.snapshot, staging.plan, staging.arrived);
+    } else {
+      stranded_.push_back(std::move(staging.memory));
+    }
   }
   staging_.clear();
   return error;
@@ -188,8 +199,10 @@ std::unique_ptr<StagingMemory> Stager::take_memory(size_t chunks, size_t places,
     spare_.erase(found);
     return memory;
   }
-  spare_.clear();  // all too small
-  Result<std::unique_ptr<StagingMemory>> made = StagingMemory::make(chunks, places);
+  // All that are spare are too small. They stay, since CUDA waits for the whole device before it
+  // frees; the next one is at least twice as large, so there are never many.
+  const size_t factor = spare_.empty() ? 1 : 2;
+  auto made = StagingMemory::make(factor * chunks, factor * places);
   if (made.ok()) return std::move(made).value();
   *status = made.error();
   return nullptr;

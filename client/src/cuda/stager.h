@@ -7,13 +7,16 @@
 //   drain queue                   |           +-> copy to the arena, copy CRCs --> poll()
 //                                 +-- slot is free again <--------+
 //
+// Both have the lowest priority: pack gives way to the trainer's kernels, block by block. The copy
+// engine knows no priorities. It does one copy after the other, so what the trainer copies
+// meanwhile waits for one chunk at most; that is what bounds the staging's use of the link to the
+// host.
+//
 // One per session, used from the session's thread. No place is given back before the event behind
 // its copy has happened. After a failure of the device the snapshots that were being staged are
 // aborted; what they had reserved is given back if both queues come to their end, and stays lent
 // otherwise: nobody knows then what the device still writes.
 #pragma once
-
-#include <cuda_runtime.h>
 
 #include <deque>
 #include <memory>
@@ -42,8 +45,8 @@ class Stager {
   ~Stager();
 
   Status stage(ckpt_snapshot* snapshot, const std::vector<ckpt_cuda_piece>& pieces,
-               cudaStream_t stream);
-  Status wait_gathered(uint32_t unit, cudaStream_t stream);
+               CUstream_st* stream);
+  Status wait_gathered(uint32_t unit, CUstream_st* stream);
   Status poll();
   Status drain(uint32_t timeout_ms);
   size_t open_count() const { return staging_.size(); }
@@ -65,7 +68,7 @@ class Stager {
       : session_(session), arena_(arena), options_(options) {}
   Status prepare();
   Status try_stage(ckpt_snapshot* snapshot, const std::vector<ckpt_cuda_piece>& pieces,
-                   cudaStream_t stream);
+                   CUstream_st* stream);
   Status reserve(ckpt_snapshot* snapshot, const std::vector<ckpt_cuda_piece>& pieces,
                  StagePlan& plan);
   Status reserve_place(ckpt_snapshot* snapshot, UnitId unit, uint64_t offset, uint64_t length,
@@ -74,7 +77,7 @@ class Stager {
   static void give_back(ckpt_snapshot* snapshot, const StagePlan& plan, size_t first_chunk);
   Status fail_all(const Error& error);
   Status take_all();
-  Status queue_chunks(Staging& staging, cudaStream_t stream);
+  Status queue_chunks(Staging& staging, CUstream_st* stream);
   Status queue_chunk(Staging& staging, size_t index, size_t first_place);
   Result<bool> take_arrived(Staging& staging);
   std::unique_ptr<StagingMemory> take_memory(size_t chunks, size_t places, Status* status);
@@ -90,6 +93,7 @@ class Stager {
   kernels::CudaEvent begun_;
   std::deque<Staging> staging_;
   std::vector<std::unique_ptr<StagingMemory>> spare_;
+  std::vector<std::unique_ptr<StagingMemory>> stranded_;  // the device may still write to it
   std::optional<Error> unsaid_;  // of a snapshot that could not be ended; for the next poll()
 };
 

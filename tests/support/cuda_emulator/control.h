@@ -12,8 +12,8 @@ namespace cuda_emulator {
 // when one side of it is late and the other is not; try all masks.
 void make_eager(uint64_t streams);
 
-// The work of those streams, by the same count, does not go on however often somebody asks. Waits
-// that have no bound end all the same.
+// The work of those streams, by the same count, does not go on however often somebody asks. What
+// CUDA does without a bound (to wait, to free, to destroy) ends all the same.
 void make_stuck(uint64_t streams);
 // Those that are there go on, and no others will be stuck.
 void unstick();
@@ -34,5 +34,11 @@ struct Holdings {
   bool operator==(const Holdings&) const = default;
 };
 Holdings holdings();
+
+// Of streams, as devices have them: the smaller the number, the higher the priority. Nothing runs
+// earlier for it here.
+inline constexpr int kLowestPriority = 0;
+inline constexpr int kHighestPriority = -5;
+size_t streams_of_priority(int priority);
 
 }  // namespace cuda_emulator

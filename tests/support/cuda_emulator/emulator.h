@@ -24,6 +24,7 @@ struct CUstream_st {
   uint64_t done = 0;
   bool eager = false;
   bool stuck = false;
+  int priority = 0;
 };
 
 namespace cuda_emulator {

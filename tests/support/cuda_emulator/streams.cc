@@ -113,6 +113,13 @@ Holdings holdings() {
           device().events.size()};
 }
 
+size_t streams_of_priority(int priority) {
+  const Lock hold(lock());
+  return static_cast<size_t>(
+      std::count_if(device().streams.begin(), device().streams.end(),
+                    [&](cudaStream_t stream) { return stream->priority == priority; }));
+}
+
 cudaError_t launch(const cudaLaunchConfig_t& config, std::function<void()> thread) {
   const dim3 grid = config.gridDim;
   const dim3 block = config.blockDim;
@@ -136,10 +143,21 @@ using cuda_emulator::Lock;
 using cuda_emulator::lock;
 using cuda_emulator::note;
 
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+cudaError_t cudaDeviceGetStreamPriorityRange(int* lowest, int* highest) {
+  const Lock hold(lock());
+  if (const cudaError_t error = begin_call()) return error;
+  *lowest = cuda_emulator::kLowestPriority;
+  *highest = cuda_emulator::kHighestPriority;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
+  return cudaStreamCreateWithPriority(stream, flags, cuda_emulator::kLowestPriority);
+}
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int priority) {
   const Lock hold(lock());
   if (const cudaError_t error = begin_call()) return error;
   *stream = new CUstream_st;
+  (*stream)->priority = priority;
   (*stream)->eager = (device().eager & 1) != 0;
   (*stream)->stuck = (device().stuck & 1) != 0;
   device().eager >>= 1;

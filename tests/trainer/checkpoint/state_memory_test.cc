@@ -119,5 +119,32 @@ TEST(StateMemoryTest, AnyLayoutIsRestoredByAnyOther) {
   }
 }
 
+// Who overwrites a parameter waits for these units: each must be there, and no other.
+TEST(StateMemoryTest, UnitsOfAParameterAreThoseThatHoldAByteOfIt) {
+  const auto units = state_units(shape());
+  const auto placement = *static_placement(shape().layers, shape().experts, 2);
+  RankState state(units, placement, 1, 7);
+  const auto overlap = [](std::span<const std::byte> a, std::span<const std::byte> b) {
+    return a.data() < b.data() + b.size() && b.data() < a.data() + a.size();
+  };
+  const auto own = units_of_rank(units, placement, 1);
+  for (const Parameter* parameter : state.model->parameters()) {
+    std::vector<uint32_t> expected;
+    for (const uint32_t id : own) {
+      bool holds = false;
+      for (const MemoryPiece& piece : state.memory->pieces(id, 0, units[id].bytes)) {
+        for (const Tensor* tensor : {&parameter->value, &parameter->m, &parameter->v}) {
+          holds = holds || overlap(piece.bytes, {tensor->data(), tensor->bytes()});
+        }
+      }
+      if (holds) expected.push_back(id);
+    }
+    const auto found = state.memory->units_of(*parameter);
+    EXPECT_EQ(std::vector<uint32_t>(found.begin(), found.end()), expected) << parameter->spec.name;
+    EXPECT_EQ(expected.size(), parameter->spec.expert ? 2u : 1u) << parameter->spec.name;
+  }
+  EXPECT_TRUE(state.memory->units_of(Parameter()).empty());
+}
+
 }  // namespace
 }  // namespace moetrain

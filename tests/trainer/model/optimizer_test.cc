@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <mutex>
 
 #include "tests/trainer/model/ranks.h"
@@ -197,6 +198,30 @@ TEST(AdamWStepTest, IdleExpertsAreKeptOnlyIfAsked) {
       EXPECT_EQ(kept, is_idle && idle == IdleExperts::kSkip) << after.layer << "." << after.expert;
     }
   }
+}
+
+// Whoever still reads a parameter is asked before it changes, and not before others do.
+TEST(AdamW, SaysWhichParameterItIsAboutToWrite) {
+  auto model = make_model(0, 1);
+  fill_gradients(*model, 1);
+  for (Parameter& parameter : model->dense()) {
+    std::ranges::fill(parameter.grad.host<float>(), 1.0f);
+  }
+  std::map<const Parameter*, std::vector<float>> before;
+  for (const Parameter* parameter : model->parameters()) {
+    before[parameter] = *parameter->value.read<float>();
+  }
+  std::vector<const Parameter*> told;
+  adamw_step(*model, {}, {.learning_rate = 0.1, .before_write = [&](const Parameter& parameter) {
+                            EXPECT_EQ(*parameter.value.read<float>(), before[&parameter]);
+                            EXPECT_EQ(parameter.m.host<float>()[0], 0.0f);
+                            if (!told.empty()) {
+                              EXPECT_NE(*told.back()->value.read<float>(), before[told.back()]);
+                            }
+                            told.push_back(&parameter);
+                          }});
+  const std::vector<Parameter*> all = model->parameters();
+  EXPECT_EQ(told, std::vector<const Parameter*>(all.begin(), all.end()));
 }
 
 }  // namespace

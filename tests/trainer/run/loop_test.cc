@@ -8,8 +8,8 @@
 #include <cmath>
 #include <limits>
 
-#include "tests/trainer/model/ranks.h"
 #include "tests/trainer/parallel/comm_groups.h"
+#include "tests/trainer/training/training.h"
 #include "trainer/data.h"
 #include "trainer/parallel/expert_placement.h"
 
@@ -34,51 +34,27 @@ TrainConfig small_config() {
   return config;
 }
 
-std::vector<uint8_t> english_like_text() {
-  const std::string words[] = {"the ", "expert ", "routes ", "a ", "token ", "to ", "slab "};
-  std::vector<uint8_t> text;
-  for (uint32_t i = 0; text.size() < 4000; ++i) {
-    const std::string& word = words[(i * 2654435761u >> 7) % 7];
-    text.insert(text.end(), word.begin(), word.end());
-  }
-  return text;
-}
-
-struct RankResult {
-  std::vector<uint32_t> loss_bits;
-  std::vector<float> losses;
-  Progress progress;
-  std::vector<float> first_parameter;
-};
-
-std::unique_ptr<Model> make_model(const TrainConfig& config, uint32_t ranks, uint32_t rank) {
-  const auto placement = static_placement(config.model.layers, config.model.experts, ranks);
-  auto store = make_replicated_store(cpu_device(), config.model, *placement, rank);
-  return std::move(Model::create(cpu_device(), config.model, std::move(store).value())).value();
-}
+Result<std::unique_ptr<Device>> on_host() { return make_cpu_device(); }
 
 // Trains `steps` steps on `ranks` threads; `prepare` may change the model before.
-std::vector<RankResult> train(const TrainConfig& config, uint32_t ranks, uint64_t steps,
-                              const std::function<void(Model&)>& prepare = {}) {
-  const std::vector<uint8_t> text = english_like_text();
-  auto comms = make_comms(CommKind::kLocal, ranks, 60'000);
-  std::vector<RankResult> results(ranks);
-  on_all_ranks(comms, [&](Comm& comm) {
-    RankResult& mine = results[comm.rank()];
-    auto model = make_model(config, ranks, comm.rank());
-    model->initialise(config.seed);
-    if (prepare) prepare(*model);
-    Trainer trainer(config, text);
-    for (uint64_t s = 0; s < steps; ++s) {
-      const auto result = trainer.step(comm, *model, mine.progress);
-      ASSERT_TRUE(result.ok()) << result.error().message;
-      EXPECT_EQ(result->step, s + 1);
-      mine.losses.push_back(result->loss);
-      mine.loss_bits.push_back(std::bit_cast<uint32_t>(result->loss));
-    }
-    mine.first_parameter = *model->dense()[0].value.read<float>();
-  });
-  return results;
+std::vector<TrainedRank> train_on(uint32_t ranks, const TrainConfig& config, uint64_t steps,
+                                  const std::function<void(Model&)>& prepare = {}) {
+  const std::vector<uint8_t> text = sample_text(4000);
+  auto trained = train({.config = config,
+                        .text = text,
+                        .ranks = ranks,
+                        .steps = steps,
+                        .make_device = on_host,
+                        .prepare = prepare});
+  CKPT_ASSERT_MSG(trained.ok(), trained.error().message);
+  return std::move(*trained);
+}
+
+std::vector<uint32_t> bits_of(const std::vector<float>& losses) {
+  std::vector<uint32_t> bits;
+  bits.reserve(losses.size());
+  for (const float loss : losses) bits.push_back(std::bit_cast<uint32_t>(loss));
+  return bits;
 }
 
 TEST(SequenceShareTest, IsEvenAndCoversAll) {
@@ -98,28 +74,28 @@ TEST(SequenceShareTest, IsEvenAndCoversAll) {
 }
 
 TEST(LoopTest, RepeatsToTheLastBitAndAgreesOnAllRanks) {
-  const auto first = train(small_config(), 3, 6);
-  const auto second = train(small_config(), 3, 6);
+  const auto first = train_on(3, small_config(), 6);
+  const auto second = train_on(3, small_config(), 6);
   for (uint32_t rank = 0; rank < 3; ++rank) {
-    EXPECT_EQ(first[rank].loss_bits, first[0].loss_bits) << "rank " << rank;
-    EXPECT_EQ(second[rank].loss_bits, first[0].loss_bits) << "rank " << rank;
-    EXPECT_EQ(second[rank].first_parameter, first[0].first_parameter) << "rank " << rank;
+    EXPECT_EQ(bits_of(first[rank].losses), bits_of(first[0].losses)) << "rank " << rank;
+    EXPECT_EQ(bits_of(second[rank].losses), bits_of(first[0].losses)) << "rank " << rank;
+    EXPECT_EQ(second[rank].state, first[rank].state) << "rank " << rank;
     EXPECT_EQ(first[rank].progress, first[0].progress);
   }
   EXPECT_LT(first[0].losses.back(), first[0].losses.front());
 }
 
 TEST(LoopTest, TheNumberOfRanksChangesNoBit) {
-  const auto one = train(small_config(), 1, 8);
+  const auto one = train_on(1, small_config(), 8);
   for (const uint32_t ranks : {2u, 3u, 4u}) {
-    const auto more = train(small_config(), ranks, 8);
-    EXPECT_EQ(more[0].loss_bits, one[0].loss_bits) << ranks << " ranks";
+    const auto more = train_on(ranks, small_config(), 8);
+    EXPECT_EQ(bits_of(more[0].losses), bits_of(one[0].losses)) << ranks << " ranks";
   }
 }
 
 TEST(LoopTest, CountsWhatItDid) {
   const TrainConfig config = small_config();
-  const auto results = train(config, 2, 3);
+  const auto results = train_on(2, config, 3);
   const Progress& progress = results[0].progress;
   EXPECT_EQ(progress.step, 3u);
   EXPECT_EQ(progress.applied, 3u);
@@ -135,52 +111,51 @@ TEST(LoopTest, CountsWhatItDid) {
 }
 
 TEST(LoopTest, AStepThatIsNotFiniteChangesNothingAndIsCounted) {
-  std::vector<float> before;
   const auto poison = [&](Model& model) {
     Parameter& embedding = model.dense()[0];
     std::ranges::fill(embedding.value.host<float>(), std::numeric_limits<float>::quiet_NaN());
   };
-  const auto results = train(small_config(), 2, 2, poison);
-  for (const RankResult& result : results) {
+  const auto results = train_on(2, small_config(), 2, poison);
+  for (const TrainedRank& result : results) {
     EXPECT_TRUE(std::isnan(result.losses[0]));
     EXPECT_EQ(result.progress.step, 2u);
     EXPECT_EQ(result.progress.applied, 0u);
     EXPECT_EQ(result.progress.skipped, 2u);
     EXPECT_EQ(result.progress.skipped_in_a_row, 2u);
+    for (const auto& [name, values] : result.state) {
+      if (name.starts_with("m.")) EXPECT_THAT(values, testing::Each(0.0f)) << name;
+    }
   }
 }
 
 TEST(LoopTest, AFailedStepLeavesProgressWhereItWas) {
   const TrainConfig config = small_config();
-  const std::vector<uint8_t> text = english_like_text();
+  const std::vector<uint8_t> text = sample_text(4000);
   auto comms = make_comms(CommKind::kLocal, 2, 60'000);
   comms[1].reset();
-  auto model = make_model(config, 2, 0);
-  model->initialise(1);
-  const std::vector<float> before = *model->dense()[0].value.read<float>();
-  Trainer trainer(config, text);
-  Progress progress;
-  const auto result = trainer.step(*comms[0], *model, progress);
-  ASSERT_FALSE(result.ok());
-  EXPECT_EQ(result.error().code, ckpt::ErrorCode::kAborted);
-  EXPECT_EQ(progress, Progress{});
-  EXPECT_EQ(*model->dense()[0].value.read<float>(), before);
+  const auto device = make_cpu_device();
+  const auto training = RankTraining::make(*device, *comms[0], config, text);
+  ASSERT_TRUE(training.ok()) << training.error().message;
+  const auto before = (*training)->state();
+  const Status status = (*training)->steps(1);
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(status.error().code, ckpt::ErrorCode::kAborted);
+  EXPECT_EQ((*training)->progress(), Progress{});
+  EXPECT_EQ(*(*training)->state(), *before);
 }
 
 TEST(LoopTest, EvaluationDoesNotDependOnTheNumberOfRanks) {
   const TrainConfig config = small_config();
-  const std::vector<uint8_t> text = english_like_text();
+  const std::vector<uint8_t> text = sample_text(4000);
   std::vector<double> losses;
   for (const uint32_t ranks : {1u, 3u}) {
-    auto comms = make_comms(CommKind::kLocal, ranks, 60'000);
     std::vector<double> of_ranks(ranks);
-    on_all_ranks(comms, [&](Comm& comm) {
-      auto model = make_model(config, ranks, comm.rank());
-      model->initialise(5);
-      const auto loss = evaluate_text(comm, *model, text, 7);
-      ASSERT_TRUE(loss.ok()) << loss.error().message;
-      of_ranks[comm.rank()] = *loss;
+    const Status done = on_ranks(ranks, on_host, [&](Comm& comm, Device& device) -> Status {
+      CKPT_ASSIGN(const auto training, RankTraining::make(device, comm, config, text));
+      CKPT_ASSIGN(of_ranks[comm.rank()], evaluate_text(comm, training->model(), text, 7));
+      return {};
     });
+    ASSERT_TRUE(done.ok()) << done.error().message;
     for (const double loss : of_ranks) EXPECT_EQ(loss, of_ranks[0]);
     losses.push_back(of_ranks[0]);
   }

@@ -1,0 +1,125 @@
+#include "bench/gpu/state_sink.h"
+
+#include "trainer/device/cuda_device.h"
+
+namespace bench::gpu {
+
+using ckpt::ErrorCode;
+using ckpt::make_error;
+using moetrain::ExpertStamps;
+using moetrain::MemoryPiece;
+using moetrain::Model;
+using moetrain::Parameter;
+using moetrain::StateMemory;
+using moetrain::StateUnit;
+
+namespace {
+
+// Where a model's units lie. Its host memory is nobody's.
+class Layout {
+ public:
+  Layout(const std::vector<StateUnit>& units, Model& model)
+      : units_(units),
+        trainer_unit_(units[moetrain::kTrainerUnit].bytes),
+        stamps_({model.config().layers, model.config().experts}),
+        memory_(units, model, trainer_unit_, stamps_) {
+    for (const Parameter* parameter : model.parameters()) {
+      for (const uint32_t unit : memory_.units_of(*parameter)) held_.insert(unit);
+    }
+  }
+
+  const StateMemory& memory() const { return memory_; }
+  // Calls `take` for all that lies on the device, unit by unit, ascending within each.
+  template <typename Take>
+  void for_each_piece(const Take& take) const {
+    for (const uint32_t unit : held_) {
+      for (const MemoryPiece& piece : memory_.pieces(unit, 0, units_[unit].bytes)) {
+        if (!piece.on_host) take(unit, piece);
+      }
+    }
+  }
+
+ private:
+  const std::vector<StateUnit>& units_;
+  std::vector<std::byte> trainer_unit_;
+  ExpertStamps stamps_;
+  StateMemory memory_;
+  std::set<uint32_t> held_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<StateSink>> StateSink::open(Model& model, const Options& options) {
+  std::unique_ptr<StateSink> sink(new StateSink(model, options));
+  CKPT_TRY(sink->prepare());
+  return sink;
+}
+
+Status StateSink::prepare() {
+  units_ = moetrain::state_units(model_.config());
+  const Layout layout(units_, model_);
+  layout.for_each_piece([&](uint32_t unit, const MemoryPiece& piece) {
+    pieces_.push_back({unit, piece.offset, piece.bytes.data(), piece.bytes.size()});
+    bytes_ += piece.bytes.size();
+  });
+  for (const Parameter* parameter : model_.parameters()) {
+    const auto units = layout.memory().units_of(*parameter);
+    units_of_[parameter].assign(units.begin(), units.end());
+  }
+  // A place that does not fit what is left of a slab goes into the next one.
+  const auto slabs = static_cast<uint32_t>(bytes_ / (options_.slab_bytes / 2) + 2);
+  CKPT_ASSIGN(sink_, make_sink(options_.slab_bytes, slabs));
+  arena_ = std::make_unique<ckpt::lib::PinnedArena>(sink_.get());
+  CKPT_ASSIGN(stager_,
+              ckpt::lib::Stager::open(sink_.get(), *arena_,
+                                      {.device = moetrain::cuda_queue(model_.device()).device(),
+                                       .gather_bytes = options_.gather_bytes,
+                                       .chunk_bytes = options_.chunk_bytes,
+                                       .timeout_ms = options_.timeout_ms}));
+  return {};
+}
+
+StateSink::~StateSink() = default;
+
+Status StateSink::stage() {
+  CKPT_TRY(drain());
+  snapshot_ = begin_snapshot(*sink_);
+  waited_for_.clear();
+  return stager_->stage(&snapshot_, pieces_, moetrain::cuda_queue(model_.device()).stream());
+}
+
+void StateSink::before_write(const Parameter& parameter) {
+  auto& queue = moetrain::cuda_queue(model_.device());
+  for (const uint32_t unit : units_of_.at(&parameter)) {
+    if (!waited_for_.insert(unit).second) continue;
+    const Status held = stager_->wait_gathered(unit, queue.stream());
+    if (!held.ok()) queue.fail(held.error().message);
+  }
+}
+
+Status StateSink::drain() { return stager_->drain(options_.timeout_ms); }
+
+Status StateSink::restore(Model& into) {
+  if (!snapshot_.ended) {
+    return make_error(ErrorCode::kFailedPrecondition, "restore: nothing was staged and drained");
+  }
+  const Layout layout(units_, into);
+  std::vector<ckpt_cuda_destination> destinations;
+  layout.for_each_piece([&](uint32_t unit, const MemoryPiece& piece) {
+    destinations.push_back({unit, piece.offset, piece.bytes.data(), piece.bytes.size()});
+  });
+  auto& queue = moetrain::cuda_queue(into.device());
+  CKPT_ASSIGN(const auto restorer, ckpt::lib::Restorer::open(sink_.get(), *arena_,
+                                                             {.device = queue.device(),
+                                                              .timeout_ms = options_.timeout_ms}));
+  ckpt_restore windows = begin_restore(snapshot_, destinations);
+  CKPT_TRY(restorer->run(&windows, destinations, queue.stream()));
+  if (windows.mismatches != 0) {
+    return make_error(ErrorCode::kCorrupt, "restore: {} pieces do not have their CRC",
+                      windows.mismatches);
+  }
+  into.parameters_changed();
+  return {};
+}
+
+}  // namespace bench::gpu

@@ -1,0 +1,70 @@
+// StateSink: the state of a model on a GPU, staged into memory and restored from it as a moetrain
+// with a daemon does, by the client's own stager and restorer; in place of the daemon is a
+// MemorySink.
+//
+// All that lies on the device: values and moments of the dense parameters and of the experts that
+// this rank owns. Stamps and the trainer unit, which lie in host memory, are left out.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "bench/gpu/memory_sink.h"
+#include "client/src/cuda/restorer.h"
+#include "client/src/cuda/stager.h"
+#include "trainer/checkpoint/state_memory.h"
+#include "trainer/model/model.h"
+
+namespace bench::gpu {
+
+using ckpt::Result;
+using ckpt::Status;
+
+// One per rank, used from its thread. The model, on a GPU, outlives it.
+class StateSink {
+ public:
+  struct Options {
+    uint64_t slab_bytes = ckpt::kSlabBytesDefault;
+    uint64_t gather_bytes = 256 << 20;
+    uint64_t chunk_bytes = 16 << 20;
+    uint32_t timeout_ms = 60'000;  // of each wait for the device
+  };
+  static Result<std::unique_ptr<StateSink>> open(moetrain::Model& model, const Options& options);
+  ~StateSink();
+
+  uint64_t bytes() const { return bytes_; }
+
+  // Queues the gathering of the state as it is when the device has come to here. One at a time:
+  // drains the one before first.
+  Status stage();
+  // For a step: the device overwrites the parameter when it has been gathered. A failure is the
+  // device's, which does nothing more then.
+  void before_write(const moetrain::Parameter& parameter);
+  // Until all of it is in the arena and the snapshot has ended.
+  Status drain();
+
+  // What was staged last, which has been drained, into another model of the same shape and rank.
+  // Every byte has been checked. kCorrupt if one is wrong.
+  Status restore(moetrain::Model& into);
+
+ private:
+  StateSink(moetrain::Model& model, const Options& options) : model_(model), options_(options) {}
+  Status prepare();
+
+  moetrain::Model& model_;
+  const Options options_;
+  std::vector<moetrain::StateUnit> units_;
+  uint64_t bytes_ = 0;
+  std::unique_ptr<ckpt_session> sink_;
+  std::unique_ptr<ckpt::lib::PinnedArena> arena_;
+  // Last but for what they work on: their ends wait for copies into and out of what is above.
+  ckpt_snapshot snapshot_;
+  std::vector<ckpt_cuda_piece> pieces_;
+  std::map<const moetrain::Parameter*, std::vector<uint32_t>> units_of_;
+  std::set<uint32_t> waited_for_;  // units, since something was staged last
+  std::unique_ptr<ckpt::lib::Stager> stager_;
+};
+
+}  // namespace bench::gpu

@@ -1,0 +1,299 @@
+#include "tests/trainer/device/train_checks.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "bench/gpu/state_sink.h"
+#include "tests/trainer/training/training.h"
+#include "trainer/device/cuda_device.h"
+
+namespace moetrain {
+
+namespace {
+
+using bench::gpu::StateSink;
+using ckpt::kernels::Backend;
+using ckpt::kernels::Check;
+using ckpt::kernels::Checker;
+
+// What a check is run with.
+struct Sizes {
+  TrainConfig small;   // for steps that are repeated
+  TrainConfig deeper;  // more layers, grouped queries, gradients that are added up
+  uint32_t ranks = 0;
+  uint64_t steps = 0;           // on both sides of a snapshot
+  uint64_t compared_steps = 0;  // with the host's
+  uint64_t followed_steps = 0;  // bf16 beside fp32
+  StateSink::Options sink;
+  // Of ||a - b|| / ||b|| for a tensor, and of a loss. Only the order of sums differs, and how the
+  // device rounds functions; after some steps of Adam, which divides a gradient by its own size
+  // however small that is, more.
+  double tolerance = 1e-5;
+  double trained_tolerance = 0;
+  double trained_loss_tolerance = 0;
+};
+
+// A model whose emulated threads, each as dear as thousands of real ones, can be waited for.
+Sizes tiny_sizes() {
+  Sizes sizes;
+  sizes.small.model = {.vocab = 128,
+                       .hidden = 16,
+                       .layers = 1,
+                       .heads = 2,
+                       .kv_heads = 1,
+                       .head_dim = 8,
+                       .intermediate = 24,
+                       .experts = 4,
+                       .top_k = 2,
+                       .seq_len = 8,
+                       .rope_theta = 1e4,
+                       .init_range = 0.2};
+  sizes.small.micro_batches = 1;
+  sizes.small.batch = 3;
+  sizes.small.schedule.learning_rate = 4e-3;
+  sizes.small.schedule.warmup_steps = 2;
+  sizes.deeper = sizes.small;
+  sizes.deeper.model.layers = 2;
+  sizes.deeper.model.heads = 4;
+  sizes.deeper.model.kv_heads = 2;
+  sizes.deeper.micro_batches = 2;
+  sizes.ranks = 3;
+  sizes.steps = 2;
+  sizes.compared_steps = 4;
+  sizes.followed_steps = 12;
+  sizes.sink = {.slab_bytes = 64 << 10, .gather_bytes = 64 << 10, .chunk_bytes = 16 << 10};
+  sizes.trained_tolerance = 1e-4;
+  sizes.trained_loss_tolerance = 1e-5;
+  return sizes;
+}
+
+Sizes real_sizes() {
+  Sizes sizes;
+  sizes.small.model = {.hidden = 128,
+                       .layers = 4,
+                       .heads = 8,
+                       .kv_heads = 4,
+                       .head_dim = 16,
+                       .intermediate = 256,
+                       .experts = 16,
+                       .top_k = 2,
+                       .seq_len = 128,
+                       .rope_theta = 1e4};
+  sizes.small.micro_batches = 1;
+  sizes.small.batch = 16;
+  sizes.small.schedule.total_steps = 200;
+  sizes.deeper = sizes.small;
+  sizes.deeper.micro_batches = 2;
+  sizes.deeper.batch = 5;
+  sizes.ranks = 4;
+  sizes.steps = 10;
+  sizes.compared_steps = 4;
+  sizes.followed_steps = 200;
+  sizes.sink = {.slab_bytes = 16 << 20, .gather_bytes = 8 << 20, .chunk_bytes = 1 << 20};
+  sizes.trained_tolerance = 1e-3;
+  sizes.trained_loss_tolerance = 1e-4;
+  return sizes;
+}
+
+std::span<const uint8_t> text() {
+  static const std::vector<uint8_t> text = sample_text(100'000);
+  return text;
+}
+
+Result<std::unique_ptr<Device>> on_host() { return make_cpu_device(); }
+MakeDevice on_gpu(Precision precision) {
+  return [precision] { return make_cuda_device({.precision = precision}); };
+}
+
+TrainConfig with(TrainConfig config, Precision precision) {
+  config.precision = precision;
+  return config;
+}
+
+// What the first rank has; says so if a step was not done, or the losses are not the same on all.
+std::optional<TrainedRank> first_of(Checker& c, const Training& training) {
+  Result<std::vector<TrainedRank>> trained = train(training);
+  if (!trained.ok()) {
+    c.expect(false, trained.error().message);
+    return std::nullopt;
+  }
+  for (const TrainedRank& rank : *trained) {
+    c.expect_equal(rank.losses, trained->front().losses, "losses of the ranks");
+    c.expect(rank.progress.skipped == 0, "a step was not finite");
+  }
+  // Every rank has some of the experts.
+  for (size_t rank = 1; rank < trained->size(); ++rank) {
+    trained->front().state.merge((*trained)[rank].state);
+    trained->front().gradients.merge((*trained)[rank].gradients);
+  }
+  return std::move(trained->front());
+}
+
+void expect_close(Checker& c, const State& values, const State& expected, double tolerance) {
+  c.expect(values.size() == expected.size(), "other tensors");
+  for (const auto& [name, wanted] : expected) {
+    const auto found = values.find(name);
+    if (found == values.end() || found->second.size() != wanted.size()) {
+      c.expect(false, name + " is missing, or of another size");
+      continue;
+    }
+    double error = 0;
+    double size = 0;
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      error += std::pow(static_cast<double>(found->second[i]) - wanted[i], 2);
+      size += std::pow(static_cast<double>(wanted[i]), 2);
+    }
+    c.expect(std::sqrt(error) <= tolerance * std::sqrt(size),
+             fmt::format("{}: off by {:.3g} of its norm", name, std::sqrt(error / size)));
+  }
+}
+
+void expect_close(Checker& c, const std::vector<float>& losses, const std::vector<float>& expected,
+                  double tolerance) {
+  c.expect(losses.size() == expected.size(), "another number of steps");
+  for (size_t i = 0; i < std::min(losses.size(), expected.size()); ++i) {
+    const auto wanted = static_cast<double>(expected[i]);
+    c.expect_near(losses[i], wanted, tolerance * std::abs(wanted),
+                  fmt::format("loss of step {}", i + 1));
+  }
+}
+
+// Where two experts are all but equally probable, rounding decides between them, and what follows
+// is another computation. Then other parameters are drawn; a device that is wrong is so with them,
+// too.
+void check_gradients(Checker& c, const Sizes& sizes) {
+  constexpr uint64_t kTries = 4;
+  TrainConfig config = sizes.deeper;
+  for (uint64_t seed = 1; seed <= kTries; ++seed) {
+    config.seed = seed;
+    const auto host = first_of(c, {.config = config, .text = text(), .make_device = on_host});
+    const auto gpu =
+        first_of(c, {.config = config, .text = text(), .make_device = on_gpu(Precision::kFp32)});
+    if (!host || !gpu) return;
+    if (gpu->progress.routed_tokens != host->progress.routed_tokens) continue;
+    expect_close(c, gpu->losses, host->losses, sizes.tolerance);
+    return expect_close(c, gpu->gradients, host->gradients, sizes.tolerance);
+  }
+  c.expect(false, fmt::format("other experts are chosen than on the host, {} times", kTries));
+}
+
+void check_steps(Checker& c, const Sizes& sizes) {
+  Training training{.config = sizes.small, .text = text(), .steps = sizes.compared_steps};
+  training.make_device = on_host;
+  const auto host = first_of(c, training);
+  training.make_device = on_gpu(Precision::kFp32);
+  const auto gpu = first_of(c, training);
+  if (!host || !gpu) return;
+  expect_close(c, gpu->losses, host->losses, sizes.trained_loss_tolerance);
+  expect_close(c, gpu->state, host->state, sizes.trained_tolerance);
+}
+
+void check_ranks(Checker& c, const Sizes& sizes) {
+  Training training{.config = sizes.small, .text = text(), .steps = sizes.compared_steps};
+  training.make_device = on_gpu(Precision::kFp32);
+  const auto one = first_of(c, training);
+  training.ranks = sizes.ranks;
+  const auto several = first_of(c, training);
+  if (!one || !several) return;
+  expect_close(c, several->losses, one->losses, sizes.trained_loss_tolerance);
+  expect_close(c, several->state, one->state, sizes.trained_tolerance);
+}
+
+void check_repeats(Checker& c, const Sizes& sizes, Precision precision) {
+  const Training training{.config = with(sizes.small, precision),
+                          .text = text(),
+                          .ranks = 2,
+                          .steps = sizes.steps,
+                          .make_device = on_gpu(precision)};
+  const auto first = first_of(c, training);
+  const auto second = first_of(c, training);
+  if (!first || !second) return;
+  c.expect_equal(second->losses, first->losses, "losses");
+  c.expect(second->state == first->state, "other parameters or moments");
+}
+
+// A snapshot of all state at every boundary while it trains. Then another model is given what the
+// one in the middle holds, and goes on from there.
+Status resume_on_rank(Comm& comm, Device& device, const Sizes& sizes, const TrainConfig& config,
+                      std::vector<std::string>& findings) {
+  CKPT_ASSIGN(const auto whole, RankTraining::make(device, comm, config, text()));
+  CKPT_ASSIGN(const auto sink, StateSink::open(whole->model(), sizes.sink));
+  const auto before_write = [&](const Parameter& parameter) { sink->before_write(parameter); };
+  Progress saved;
+  for (uint64_t step = 0; step <= sizes.steps; ++step) {
+    saved = whole->progress();
+    CKPT_TRY(sink->stage());
+    CKPT_TRY(whole->steps(1, before_write));
+  }
+  CKPT_TRY(sink->drain());
+  CKPT_TRY(whole->steps(sizes.steps - 1));
+
+  CKPT_ASSIGN(const auto resumed, RankTraining::make(device, comm, config, text()));
+  resumed->model().initialise(config.seed + 1);
+  CKPT_TRY(sink->restore(resumed->model()));
+  resumed->progress() = saved;
+  CKPT_TRY(resumed->steps(sizes.steps));
+
+  const std::vector<float> tail(whole->losses().end() - static_cast<int64_t>(sizes.steps),
+                                whole->losses().end());
+  const auto expect = [&](bool holds, const char* what) {
+    if (!holds) findings.push_back(fmt::format("rank {}: {}", comm.rank(), what));
+  };
+  CKPT_ASSIGN(const State state, whole->state());
+  CKPT_ASSIGN(const State resumed_state, resumed->state());
+  expect(resumed->losses() == tail, "other losses");
+  expect(resumed_state == state, "other parameters or moments");
+  expect(resumed->progress() == whole->progress(), "another progress");
+  return {};
+}
+
+void check_resume(Checker& c, const Sizes& sizes, Precision precision) {
+  constexpr uint32_t kRanks = 2;
+  const TrainConfig config = with(sizes.small, precision);
+  std::vector<std::vector<std::string>> findings(kRanks);
+  const Status done = on_ranks(kRanks, on_gpu(precision), [&](Comm& comm, Device& device) {
+    return resume_on_rank(comm, device, sizes, config, findings[comm.rank()]);
+  });
+  c.expect(done.ok(), done.ok() ? "" : done.error().message);
+  for (const auto& of_rank : findings) {
+    for (const std::string& finding : of_rank) c.expect(false, finding);
+  }
+}
+
+void check_bf16(Checker& c, const Sizes& sizes) {
+  constexpr double kFollows = 1e-2;  // of a loss
+  Training training{.config = sizes.small, .text = text(), .steps = sizes.followed_steps};
+  training.make_device = on_gpu(Precision::kFp32);
+  const auto fp32 = first_of(c, training);
+  training.config = with(sizes.small, Precision::kBf16);
+  training.make_device = on_gpu(Precision::kBf16);
+  const auto bf16 = first_of(c, training);
+  if (!fp32 || !bf16) return;
+  expect_close(c, bf16->losses, fp32->losses, kFollows);
+  c.expect(bf16->losses != fp32->losses, "bf16 was computed in fp32");
+  c.expect(fp32->losses.back() < fp32->losses.front() - 0.1f, "nothing was learned");
+}
+
+}  // namespace
+
+std::vector<Check> train_checks(bool tiny) {
+  const Sizes sizes = tiny ? tiny_sizes() : real_sizes();
+  std::vector<Check> all;
+  const auto add = [&](const char* name, void (*check)(Checker&, const Sizes&)) {
+    all.push_back({name, Backend::kCuda, [=](Checker& c) { check(c, sizes); }});
+  };
+  add("gradients_are_those_of_the_host", check_gradients);
+  add("steps_are_those_of_the_host", check_steps);
+  add("ranks_on_one_gpu_compute_what_one_does", check_ranks);
+  for (const Precision precision : {Precision::kFp32, Precision::kBf16}) {
+    const std::string name = precision == Precision::kBf16 ? "_in_bf16" : "_in_fp32";
+    all.push_back({"a_run_repeated_has_the_same_bits" + name, Backend::kCuda,
+                   [=](Checker& c) { check_repeats(c, sizes, precision); }});
+    all.push_back({"a_run_resumed_goes_on_bit_by_bit" + name, Backend::kCuda,
+                   [=](Checker& c) { check_resume(c, sizes, precision); }});
+  }
+  add("bf16_follows_fp32", check_bf16);
+  return all;
+}
+
+}  // namespace moetrain

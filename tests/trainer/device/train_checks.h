@@ -1,0 +1,15 @@
+// Checks of training on a GPU: the whole step, not its kernels. GoogleTest (cuda_model_test.cc)
+// runs them on the emulated device, gpu_train_check where there is nothing but CUDA.
+#pragma once
+
+#include <vector>
+
+#include "tests/kernels/checker.h"
+
+namespace moetrain {
+
+// `tiny`: models and numbers of steps that an emulated device comes to an end with. Otherwise small
+// real ones, which take a GPU, and the CPU beside it, a minute.
+std::vector<ckpt::kernels::Check> train_checks(bool tiny);
+
+}  // namespace moetrain

@@ -1,0 +1,138 @@
+#include "tests/trainer/training/training.h"
+
+#include <optional>
+#include <random>
+#include <thread>
+#include <utility>
+
+#include "trainer/parallel/expert_placement.h"
+
+namespace moetrain {
+
+namespace {
+
+constexpr uint32_t kTimeoutMs = 60'000;
+
+Status read_into(State& state, const std::string& name, const Tensor& tensor) {
+  CKPT_ASSIGN(state[name], tensor.read<float>());
+  return {};
+}
+
+}  // namespace
+
+std::vector<uint8_t> sample_text(size_t bytes) {
+  constexpr size_t kWords = 200;
+  std::mt19937 random(20250101);
+  const auto below = [&](size_t bound) { return random() % bound; };
+  std::vector<std::string> words;
+  for (size_t i = 0; i < kWords; ++i) {
+    std::string& word = words.emplace_back();
+    for (size_t length = 2 + below(6); word.size() < length;) {
+      word += static_cast<char>('a' + below(26));
+    }
+    word += ' ';
+  }
+  std::vector<uint8_t> text;
+  size_t last = 0;
+  while (text.size() < bytes) {
+    // Each word is followed by one of four; now and then by any.
+    const size_t next = below(8) == 0 ? below(kWords) : last * 7 + 13 * below(4);
+    last = next % kWords;
+    text.insert(text.end(), words[last].begin(), words[last].end());
+  }
+  text.resize(bytes);
+  return text;
+}
+
+Result<std::unique_ptr<RankTraining>> RankTraining::make(Device& device, Comm& comm,
+                                                         const TrainConfig& config,
+                                                         std::span<const uint8_t> text) {
+  std::unique_ptr<RankTraining> training(new RankTraining(comm, config, text));
+  const ModelConfig& shape = config.model;
+  CKPT_ASSIGN(const ExpertPlacement placement,
+              static_placement(shape.layers, shape.experts, comm.size()));
+  CKPT_ASSIGN(auto store, make_replicated_store(device, shape, placement, comm.rank()));
+  CKPT_ASSIGN(training->model_, Model::create(device, shape, std::move(store)));
+  training->model_->initialise(config.seed);
+  return training;
+}
+
+Status RankTraining::steps(uint64_t count, const BeforeWrite& before_write) {
+  for (uint64_t i = 0; i < count; ++i) {
+    CKPT_ASSIGN(const StepResult result,
+                trainer_.step(comm_, *model_, progress_, {}, before_write));
+    losses_.push_back(result.loss);
+  }
+  return device().synchronize();
+}
+
+Result<State> RankTraining::state() {
+  State state;
+  for (const Parameter* parameter : model_->parameters()) {
+    const std::string& name = parameter->spec.name;
+    CKPT_TRY(read_into(state, name, parameter->value));
+    CKPT_TRY(read_into(state, "m." + name, parameter->m));
+    CKPT_TRY(read_into(state, "v." + name, parameter->v));
+  }
+  return state;
+}
+
+Result<State> RankTraining::gradients() {
+  State gradients;
+  for (const Parameter* parameter : model_->parameters()) {
+    CKPT_TRY(read_into(gradients, parameter->spec.name, parameter->grad));
+  }
+  return gradients;
+}
+
+Status on_ranks(uint32_t ranks, const MakeDevice& make_device,
+                const std::function<Status(Comm&, Device&)>& body) {
+  auto comms = make_local_comms(ranks, kTimeoutMs);
+  std::vector<std::optional<ckpt::Error>> errors(ranks);
+  {
+    std::vector<std::jthread> threads;
+    threads.reserve(ranks);
+    for (auto& comm : comms) {
+      threads.emplace_back([&] {
+        const auto on_rank = [&]() -> Status {
+          CKPT_ASSIGN(const std::unique_ptr<Device> device, make_device());
+          return body(*comm, *device);
+        };
+        const uint32_t rank = comm->rank();
+        const Status status = on_rank();
+        if (status.ok()) return;
+        errors[rank] = status.error();
+        comm->abort(status.error().message);
+      });
+    }
+  }
+  // What one has failed by is said before what the others have failed by because of it.
+  const auto is_echo = [](const auto& error) {
+    return !error || error->code == ckpt::ErrorCode::kAborted;
+  };
+  for (const bool echo : {false, true}) {
+    for (const auto& error : errors) {
+      if (error && is_echo(error) == echo) return *error;
+    }
+  }
+  return {};
+}
+
+Result<std::vector<TrainedRank>> train(const Training& training) {
+  std::vector<TrainedRank> trained(training.ranks);
+  const auto on_rank = [&](Comm& comm, Device& device) -> Status {
+    CKPT_ASSIGN(const auto rank, RankTraining::make(device, comm, training.config, training.text));
+    if (training.prepare) training.prepare(rank->model());
+    CKPT_TRY(rank->steps(training.steps));
+    TrainedRank& mine = trained[comm.rank()];
+    mine.losses = rank->losses();
+    mine.progress = rank->progress();
+    CKPT_ASSIGN(mine.state, rank->state());
+    CKPT_ASSIGN(mine.gradients, rank->gradients());
+    return {};
+  };
+  CKPT_TRY(on_ranks(training.ranks, training.make_device, on_rank));
+  return trained;
+}
+
+}  // namespace moetrain

@@ -1,0 +1,21 @@
+// The size of the trainer unit: what units.h needs of it, without its encoding.
+#include "formats/base/checked.h"
+#include "trainer/checkpoint/units.h"
+
+namespace moetrain {
+
+namespace {
+
+constexpr uint64_t kFixedBytes = 8192;     // counters, the configuration's JSON, table overhead
+constexpr uint64_t kBytesPerExpert = 80;   // four counts; a slot entry for each of four replicas
+constexpr uint64_t kBytesPerLayer = 4096;  // a table for each of many ranks
+
+}  // namespace
+
+uint64_t trainer_unit_bytes(uint32_t layers, uint32_t experts) {
+  const uint64_t bytes =
+      kFixedBytes + layers * kBytesPerLayer + uint64_t{layers} * experts * kBytesPerExpert;
+  return ckpt::base::align_up(bytes, 4096);
+}
+
+}  // namespace moetrain
