@@ -95,6 +95,9 @@ Status Daemon::Impl::check_begin(const Session& session, const SnapshotKey& key,
                       "larger arena",
                       message.slabs_wanted, leasable);
   }
+  if (!message.memory_units.empty()) {
+    return make_error(ErrorCode::kInvalidArgument, "memory_units: this daemon has no such level");
+  }
   CKPT_TRY(check_metrics(message));
   return check_tokens(key, message);
 }

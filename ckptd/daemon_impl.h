@@ -275,6 +275,7 @@ struct Daemon::Impl {
   // -- restores (daemon_restore.cc) --------------------------------------------------------------
   void open_restore(Session& session, const fb::OpenRestoreT& message);
   Result<RestoreRequest> resolve_restore(const Session& session, const fb::OpenRestoreT& message);
+  Result<ViewPoint> resolve_newest(const RunInfo& run, const fb::OpenRestoreT& message) const;
   void restore_window(SessionId session, uint64_t id, const Result<Window>& window);
   void release_window(Session& session, const fb::ReleaseWindowT& message);
   void close_restore(Session& session, const fb::CloseRestoreT& message);

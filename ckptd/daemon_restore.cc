@@ -44,6 +44,18 @@ void warn_of(const RestoreNote& note, uint64_t id, Restore& restore) {
 
 }  // namespace
 
+// Each unit's newest version not after a step: no commit needs to be there.
+Result<ViewPoint> Daemon::Impl::resolve_newest(const RunInfo& run,
+                                               const fb::OpenRestoreT& message) const {
+  if (message.latest || !message.tag.empty()) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "run {}: `newest` goes with a step, not with `latest` or a tag", run.name);
+  }
+  const ViewPoint point{message.lineage != 0 ? message.lineage : run.current_lineage, message.step};
+  if (!catalog->path(run.id, point).empty()) return point;
+  return make_error(ErrorCode::kNotFound, "run {}: no lineage {}", run.name, point.lineage);
+}
+
 // Which view, and which ranges of it.
 Result<RestoreRequest> Daemon::Impl::resolve_restore(const Session& session,
                                                      const fb::OpenRestoreT& message) {
@@ -65,7 +77,9 @@ Result<RestoreRequest> Daemon::Impl::resolve_restore(const Session& session,
     request.wants.push_back(
         {.unit = range.unit(), .offset = range.offset(), .length = range.length()});
   }
-  if (!message.tag.empty()) {
+  if (message.newest) {
+    CKPT_ASSIGN(request.point, resolve_newest(run, message));
+  } else if (!message.tag.empty()) {
     const auto tags = catalog->tags(run.id);
     const auto tag = tags.find(message.tag);
     if (tag == tags.end()) {
