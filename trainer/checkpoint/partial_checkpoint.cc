@@ -82,17 +82,9 @@ Result<RecoveryLoss> PartialCheckpoint::resume(const PartialState& saved,
   std::vector<SaveLedger::Saved> versions;
   std::vector<int64_t> held;
   for (size_t i = 0; i < grid_.size(); ++i) {
-    const ExpertStamp& weights = stamps.at(ExpertPart::kWeights, i);
-    const ExpertStamp& moments = stamps.at(ExpertPart::kOptimizer, i);
-    held.push_back(std::min(weights.tokens, moments.tokens));
-    const auto [number, newer] = std::minmax(weights.snapshot, moments.snapshot);
-    if (number < 1 || static_cast<uint64_t>(newer) > saved.snapshots || moments.updates < 0) {
-      return make_error(ErrorCode::kCorrupt,
-                        "layers.{}.experts.{}: its version says it is of snapshot {}, the view is "
-                        "of snapshot {}",
-                        i / grid_.experts, i % grid_.experts, number, saved.snapshots);
-    }
-    versions.push_back({static_cast<uint64_t>(number), held.back()});
+    CKPT_ASSIGN(const SaveLedger::Saved version, version_of(i, stamps, saved.snapshots));
+    versions.push_back(version);
+    held.push_back(version.tokens);
   }
   const PltMeter before = meter;
   RecoveryLoss loss;
@@ -107,11 +99,56 @@ Result<RecoveryLoss> PartialCheckpoint::resume(const PartialState& saved,
   number_of_step_.clear();
   // K goes on growing from where it was, unless another one is asked for now.
   const bool goes_on = saved.k_asked == options_.k && saved.k >= 1 && saved.k <= grid_.experts;
-  k_ = k_after({.k = goes_on ? saved.k : experts_asked(),
-                .experts = grid_.experts,
-                .plt = meter_.plt(routed),
-                .plt_of_it = loss.plt},
+  grow_k(goes_on ? saved.k : experts_asked(), loss, routed);
+  return loss;
+}
+
+// What the two units of an expert make together: the older counts.
+Result<SaveLedger::Saved> PartialCheckpoint::version_of(size_t expert, const ExpertStamps& stamps,
+                                                        uint64_t snapshots) const {
+  const ExpertStamp& weights = stamps.at(ExpertPart::kWeights, expert);
+  const ExpertStamp& moments = stamps.at(ExpertPart::kOptimizer, expert);
+  const auto [number, newer] = std::minmax(weights.snapshot, moments.snapshot);
+  if (number < 1 || static_cast<uint64_t>(newer) > snapshots || moments.updates < 0) {
+    return make_error(ErrorCode::kCorrupt,
+                      "layers.{}.experts.{}: its version says it is of snapshot {}, the view is "
+                      "of snapshot {}",
+                      expert / grid_.experts, expert % grid_.experts, number, snapshots);
+  }
+  return SaveLedger::Saved{static_cast<uint64_t>(number), std::min(weights.tokens, moments.tokens)};
+}
+
+void PartialCheckpoint::grow_k(uint32_t k, const RecoveryLoss& loss,
+                               std::span<const int64_t> routed) {
+  k_ = k_after({.k = k, .experts = grid_.experts, .plt = meter_.plt(routed), .plt_of_it = loss.plt},
                options_.plt_budget);
+}
+
+Result<RecoveryLoss> PartialCheckpoint::roll_back(std::span<const uint32_t> experts,
+                                                  const ExpertStamps& versions,
+                                                  std::span<const int64_t> routed,
+                                                  std::span<int64_t> updates) {
+  CKPT_ASSERT(routed.size() == grid_.size() && updates.size() == grid_.size());
+  PltMeter meter = meter_;
+  std::vector<SaveLedger::Saved> back;
+  std::vector<int64_t> lost_now(grid_.size());
+  RecoveryLoss loss;
+  for (const uint32_t expert : experts) {
+    CKPT_ASSERT(expert < grid_.size());
+    CKPT_ASSIGN(const SaveLedger::Saved version, version_of(expert, versions, snapshots_));
+    CKPT_ASSIGN(const int64_t lost, meter.rolled_back(expert, routed, version.tokens));
+    back.push_back(version);
+    lost_now[expert] += lost;
+    loss.tokens += lost;
+  }
+  loss.plt = lost_proportion(grid_, lost_now, routed);
+
+  meter_ = std::move(meter);
+  for (size_t i = 0; i < experts.size(); ++i) {
+    ledger_.came_back(experts[i], back[i]);
+    updates[experts[i]] = versions.at(ExpertPart::kOptimizer, experts[i]).updates;
+  }
+  grow_k(k_, loss, routed);
   return loss;
 }
 

@@ -7,8 +7,8 @@
 // layer, except where it has to be full: the first one (a view that misses a unit is of no use) and
 // the last one of a run (whoever exports it wants no stale expert).
 //
-// Here every recovery is a restart: all ranks rewind to one view, replicas or not. So for the
-// risk-aware selector all experts run the same risk.
+// For the risk-aware selector all experts run the same risk: that of a restart, where all ranks
+// rewind to one view, replicas or not.
 #pragma once
 
 #include <ckpt/ckpt.h>
@@ -81,6 +81,14 @@ class PartialCheckpoint {
   Result<RecoveryLoss> resume(const PartialState& saved, std::span<const int64_t> routed,
                               const ExpertStamps& stamps);
 
+  // These experts (positions in the grid) came back from their newest versions, older than the
+  // rest, which went on: the run does not rewind. `versions` holds their stamps, of which the older
+  // of an expert's two counts; `updates` gets the AdamW steps of the moments that came back. Every
+  // rank does this with the same numbers. kCorrupt if a version cannot be one of this history;
+  // nothing changed then.
+  Result<RecoveryLoss> roll_back(std::span<const uint32_t> experts, const ExpertStamps& versions,
+                                 std::span<const int64_t> routed, std::span<int64_t> updates);
+
   struct Plan {
     std::vector<uint32_t> units;
     std::vector<ckpt_fragment> fragments;
@@ -102,6 +110,9 @@ class PartialCheckpoint {
   std::vector<uint32_t> units_with(const std::vector<uint32_t>& experts) const;
   bool is_chosen_about(const StateUnit& unit) const;
   uint32_t experts_asked() const;
+  Result<SaveLedger::Saved> version_of(size_t expert, const ExpertStamps& stamps,
+                                       uint64_t snapshots) const;
+  void grow_k(uint32_t k, const RecoveryLoss& loss, std::span<const int64_t> routed);
 
   const std::vector<StateUnit>& units_;
   const ExpertPlacement& placement_;

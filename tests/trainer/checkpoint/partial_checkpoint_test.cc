@@ -85,6 +85,30 @@ class History {
     return partial_.resume(view.state, routed_, restored);
   }
 
+  // One expert comes back from its newest versions; the others go on.
+  Result<RecoveryLoss> roll_back(uint32_t expert) {
+    ExpertStamps restored(kGrid);
+    int64_t held = INT64_MAX;
+    for (uint32_t id = 0; id < units_.size(); ++id) {
+      if (!units_[id].expert || kGrid.at(*units_[id].layer, *units_[id].expert) != expert) continue;
+      restored.at(part(id), expert) = newest(id).stamp;
+      held = std::min(held, newest(id).held);
+    }
+    held_[expert] = held;
+    const std::vector<uint32_t> experts = {expert};
+    auto loss = partial_.roll_back(experts, restored, routed_, updates_);
+    EXPECT_EQ(updates_[expert], restored.at(ExpertPart::kOptimizer, expert).updates);
+    return loss;
+  }
+
+  // Of both kinds together.
+  void expect_true_totals() const {
+    const PltMeter::Lost lost = partial_.state().lost;
+    for (size_t i = 0; i < kGrid.size(); ++i) {
+      EXPECT_EQ(lost.restart[i] + lost.rollback[i], routed_[i] - held_[i]) << "expert " << i;
+    }
+  }
+
   // What the states of the experts really hold, against what the meter says.
   void expect_true_losses() const {
     PltMeter::Lost lost = partial_.state().lost;
@@ -171,6 +195,34 @@ TEST(PartialCheckpointTest, CountsWhatIsMissingAfterAnyHistory) {
         failed.clear();
       }
       history.expect_true_losses();
+    }
+  }
+}
+
+TEST(PartialCheckpointTest, RollbacksAndRestartsAddUpAfterAnyHistory) {
+  for (uint32_t seed = 0; seed < 30; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    History history({.k = 1 + seed % 3,
+                     .selector = static_cast<Selector>(seed % 3),
+                     .parts = static_cast<PartialParts>(seed / 3 % 3),
+                     .plt_budget = seed % 2 == 0 ? 1.0 : 0.2},
+                    seed);
+    history.snapshot(false, false);
+    for (int event = 0; event < 150; ++event) {
+      const uint32_t kind = history.random()() % 8;
+      if (kind < 4) history.step();
+      if ((kind == 4 || kind == 5) && history.committed().back() != history.now()) {
+        history.snapshot(false, false);
+      }
+      if (kind == 6) {
+        const auto loss = history.roll_back(history.random()() % kGrid.size());
+        ASSERT_TRUE(loss.ok()) << loss.error().message;
+      }
+      if (kind == 7 && history.random()() % 4 == 0) {
+        const auto loss = history.resume(history.committed().back());
+        ASSERT_TRUE(loss.ok()) << loss.error().message;
+      }
+      history.expect_true_totals();
     }
   }
 }
