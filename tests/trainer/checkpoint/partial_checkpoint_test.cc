@@ -8,6 +8,7 @@
 #include <cmath>
 #include <map>
 #include <random>
+#include <set>
 
 #include "trainer/checkpoint/plan.h"
 
@@ -241,6 +242,53 @@ TEST(PartialCheckpointTest, TakesEverythingFirstAndWhenAsked) {
   EXPECT_EQ(history.snapshot(true, false).units.size(), all);
 }
 
+TEST(PartialCheckpointTest, KeepsTheNextOnesInMemory) {
+  for (const Selector selector :
+       {Selector::kSequential, Selector::kLoadAware, Selector::kRiskAware}) {
+    History history({.k = 1, .k_snapshot = 3, .selector = selector}, 4);
+    EXPECT_TRUE(history.snapshot(false, false).memory_experts.empty()) << "the first one is full";
+    std::map<uint32_t, int> unseen;  // snapshots since an expert was in one
+    for (int round = 0; round < 40; ++round) {
+      history.step();
+      const auto plan = history.snapshot(false, false);
+      EXPECT_EQ(plan.experts.size(), kLayers);
+      EXPECT_EQ(plan.memory_experts.size(), 2 * kLayers);
+      std::set<uint32_t> both(plan.experts.begin(), plan.experts.end());
+      both.insert(plan.memory_experts.begin(), plan.memory_experts.end());
+      EXPECT_EQ(both.size(), 3 * kLayers) << "no expert is taken twice";
+      EXPECT_EQ(plan.memory_units.size(), 2 * 2 * kLayers);
+      EXPECT_TRUE(std::includes(plan.units.begin(), plan.units.end(), plan.memory_units.begin(),
+                                plan.memory_units.end()));
+      bool kept = false;  // what is written comes first
+      for (const ckpt_fragment& fragment : plan.fragments) {
+        const bool memory =
+            std::binary_search(plan.memory_units.begin(), plan.memory_units.end(), fragment.unit);
+        EXPECT_TRUE(memory || !kept);
+        kept |= memory;
+      }
+      for (uint32_t expert = 0; expert < kGrid.size(); ++expert) {
+        int& rounds = unseen[expert];
+        rounds = both.contains(expert) ? 0 : rounds + 1;
+        EXPECT_LE(rounds, selector == Selector::kSequential ? 2 : 24) << "expert " << expert;
+      }
+    }
+  }
+}
+
+TEST(PartialCheckpointTest, BothNumbersGrowTogether) {
+  History history({.k = 1, .k_snapshot = 2, .plt_budget = 0.01}, 5);
+  history.snapshot(false, false);
+  for (int i = 0; i < 6; ++i) {
+    history.step();
+    history.snapshot(false, false);
+  }
+  EXPECT_EQ(history.partial().k_snapshot(), 2u);
+  ASSERT_TRUE(history.resume(3).ok());
+  const uint32_t k = history.partial().k();
+  EXPECT_GT(k, 1u);
+  EXPECT_EQ(history.partial().k_snapshot(), std::min(2 * k, kExperts));
+}
+
 TEST(PartialCheckpointTest, LeavesOutOnlyThePartsThatWereAsked) {
   for (const auto& [parts, left_out] :
        {std::pair{PartialParts::kWeights, "weights"}, {PartialParts::kOptimizer, "optimizer"}}) {
@@ -324,6 +372,13 @@ TEST(PartialOptionsTest, NamesTheFlagThatCannotBe) {
               HasSubstr("--plt-budget 1.5"));
   EXPECT_THAT(validate(PartialOptions{.plt_budget = std::nan("")}, 8).error().message,
               HasSubstr("--plt-budget nan"));
+  EXPECT_TRUE(validate(PartialOptions{.k = 2, .k_snapshot = 2}, 8).ok());
+  EXPECT_TRUE(validate(PartialOptions{.k = 2, .k_snapshot = kAllExperts}, 8).ok());
+  for (const PartialOptions& wrong :
+       {PartialOptions{.k = 2, .k_snapshot = 1}, PartialOptions{.k = 2, .k_snapshot = 9},
+        PartialOptions{.k = 0, .k_snapshot = 4}}) {
+    EXPECT_THAT(validate(wrong, 8).error().message, HasSubstr("--experts-per-snapshot"));
+  }
   EXPECT_THAT(parse_partial_parts("moments").error().message, HasSubstr("'moments'"));
 }
 
