@@ -31,17 +31,20 @@ Status check_metrics(const fb::BeginSnapshotT& message) {
 
 // What a begin that waits takes of the daemon's memory, about.
 size_t memory_bytes(const fb::BeginSnapshotT& message) {
-  return sizeof(message) + message.units.size() * sizeof(ckpt::UnitId) +
+  return sizeof(message) +
+         (message.units.size() + message.memory_units.size()) * sizeof(ckpt::UnitId) +
          message.fragments.size() * sizeof(fb::Range) +
          message.metrics.size() * (sizeof(fb::MetricT) + limits::kMetricNameBytesMax) +
          message.expert_tokens.size() * sizeof(fb::ExpertTokens);
 }
 
-// An upper bound of the disk space of a member's part: its bytes, a block of alignment for each
-// fragment, and a header for each slab.
-std::optional<uint64_t> disk_bytes(const std::vector<fb::Range>& fragments, uint32_t slabs) {
-  uint64_t bytes = (uint64_t{slabs} + 1) * 2 * ckpt::kBlockBytes;
-  for (const fb::Range& range : fragments) {
+// An upper bound of the disk space of what a member's part writes: its bytes, a block of alignment
+// for each fragment, and a header for each slab.
+std::optional<uint64_t> disk_bytes(const fb::BeginSnapshotT& message) {
+  const std::set<ckpt::UnitId> in_memory(message.memory_units.begin(), message.memory_units.end());
+  uint64_t bytes = (uint64_t{message.slabs_wanted} + 1) * 2 * ckpt::kBlockBytes;
+  for (const fb::Range& range : message.fragments) {
+    if (in_memory.contains(range.unit())) continue;
     const auto padded = ckpt::base::checked_add<uint64_t>(
         range.length(), ckpt::kBlockBytes + sizeof(ckpt::ExtentFragment));
     const auto sum = padded ? ckpt::base::checked_add(bytes, *padded) : std::nullopt;
@@ -128,6 +131,7 @@ Result<Ingest::Begin> Daemon::Impl::make_begin(const Session& session, const Sna
   begin.group_size = member->size;
   begin.plan = ckpt::wire::from_fb(message.plan);
   begin.units = message.units;
+  begin.memory_units = message.memory_units;
   for (const fb::Range& range : message.fragments) {
     begin.fragments.push_back(
         {.unit = range.unit(), .offset = range.offset(), .length = range.length()});
@@ -198,6 +202,7 @@ void Daemon::Impl::begin_snapshot(Session& session, const fb::BeginSnapshotT& me
   open_snapshots[*key].run_name = session.run_name;
   open_snapshots[*key].shares[session.id];
   note_alarms(session, *key, message);
+  unpin_memory_if_begun(*key);
   const Status ready = reserve_and_lease(session, *key, message);
   if (!ready.ok()) {
     fail(ready.error());
@@ -206,8 +211,15 @@ void Daemon::Impl::begin_snapshot(Session& session, const fb::BeginSnapshotT& me
   carry_out(outcome.actions);
 }
 
+// What the epoch was resumed from is kept until all members have begun a snapshot of it: by then
+// each has restored what it wanted.
+void Daemon::Impl::unpin_memory_if_begun(const SnapshotKey& key) {
+  const size_t begun = open_snapshots.at(key).shares.size();
+  if (begun >= groups.members(key.run, key.epoch).size()) staging->unpin_memory(key.run);
+}
+
 Status Daemon::Impl::reserve_disk(const SnapshotKey& key, const fb::BeginSnapshotT& message) {
-  const auto bytes = disk_bytes(message.fragments, message.slabs_wanted);
+  const auto bytes = disk_bytes(message);
   if (!bytes) return make_error(ErrorCode::kInvalidArgument, "its fragments add up to too much");
   return persist->reserve(key, *bytes);
 }
@@ -222,7 +234,9 @@ Status Daemon::Impl::reserve_and_lease(Session& session, const SnapshotKey& key,
     slabs = staging->lease(*session.arena, message.slabs_wanted);
   }
   const auto missing = message.slabs_wanted - static_cast<uint32_t>(slabs.size());
-  if (missing > 0 && message.out_of_slabs == fb::OutOfSlabs::Skip) {
+  // Slabs that only an epoch's restores still hold come back as soon as all its members have begun.
+  const bool pinned = staging->memory_pinned(key.run);
+  if (missing > 0 && message.out_of_slabs == fb::OutOfSlabs::Skip && !pinned) {
     for (const uint32_t slab : slabs) staging->unlease(*session.arena, slab);
     ++counters.snapshots_skipped;
     spdlog::warn("run {} step {}: skipped: rank {} has {} of the {} slabs it needs",

@@ -81,6 +81,7 @@ std::string Daemon::Impl::run_name(ckpt::RunId run) const {
 void Daemon::Impl::carry_out(const Groups::EndEpoch& ended) {
   ++counters.epochs_ended;
   newest_by_run.erase(ended.run);
+  staging->unpin_memory(ended.run);  // whoever still restored does not any more
   spdlog::info("run {} epoch {} ended, lost ranks [{}]: {}", run_name(ended.run), ended.epoch,
                fmt::join(ended.lost, ", "), ended.reason);
   for (const SessionId session : ended.remaining) {
@@ -189,6 +190,9 @@ void Daemon::Impl::epoch_opened(const Groups::OpenEpoch& open, const fb::EpochOp
                                 const Status& status) {
   if (status.ok()) {
     ++counters.epochs_opened;
+    std::optional<ViewPoint> resume;
+    if (record.has_resume) resume = {record.resume_lineage, record.resume_step};
+    prepare_memory(open.run, resume);
     for (const JoinRequest& member : open.members) {
       if (!groups.opens_for(open.run, member.session)) continue;
       fb::EpochStartedT message;
@@ -209,6 +213,17 @@ void Daemon::Impl::epoch_opened(const Groups::OpenEpoch& open, const fb::EpochOp
                                    : "from nothing");
   }
   carry_out(groups.opened(open.run, open.epoch, record.lineage, status));
+}
+
+// What no view of the new lineage can show goes; the rest stays until all members have restored.
+void Daemon::Impl::prepare_memory(ckpt::RunId run, const std::optional<ViewPoint>& resume) {
+  const auto path = resume ? catalog->path(run, *resume) : std::vector<ViewPoint>();
+  staging->keep_memory(run, [&](const SnapshotKey& snapshot) {
+    return std::any_of(path.begin(), path.end(), [&](const ViewPoint& stretch) {
+      return stretch.lineage == snapshot.lineage && snapshot.step <= stretch.step;
+    });
+  });
+  staging->pin_memory(run);
 }
 
 void Daemon::Impl::kv_set(Session& session, fb::KvSetT& message) {

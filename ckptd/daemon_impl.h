@@ -90,7 +90,7 @@ struct OpenSnapshotState {
   std::string run_name;
   std::map<SessionId, Share> shares;
   std::vector<WrittenExtent> extents;
-  uint64_t bytes = 0;  // of the sealed fragments
+  uint64_t bytes = 0;  // of the sealed fragments that are written
 
   fb::AlarmPolicy alarm_policy = fb::AlarmPolicy::Off;  // the strictest of its members'
   ckpt::Step staleness_max = 0;                         // the smallest; 0: any
@@ -220,6 +220,7 @@ struct Daemon::Impl {
   Result<std::optional<ViewPoint>> resume_at(const RunInfo& run, const JoinRequest& resume);
   void epoch_opened(const Groups::OpenEpoch& open, const fb::EpochOpenedT& record,
                     const Status& status);
+  void prepare_memory(ckpt::RunId run, const std::optional<ViewPoint>& resume);
   void kv_set(Session& session, fb::KvSetT& message);
   void kv_get(Session& session, const fb::KvGetT& message);
 
@@ -236,6 +237,7 @@ struct Daemon::Impl {
   void refuse_snapshot(const SnapshotKey& key, const std::string& run_name, const Error& error);
   Result<Ingest::Begin> make_begin(const Session& session, const SnapshotKey& key,
                                    const fb::BeginSnapshotT& message) const;
+  void unpin_memory_if_begun(const SnapshotKey& key);
   Status reserve_disk(const SnapshotKey& key, const fb::BeginSnapshotT& message);
   Status reserve_and_lease(Session& session, const SnapshotKey& key,
                            const fb::BeginSnapshotT& message);
@@ -248,6 +250,7 @@ struct Daemon::Impl {
   void seal_slab(Session& session, const fb::SealSlabT& message);
   Result<StagedSlab> take_over(Session& session, const SnapshotKey& key,
                                const fb::SealSlabT& message);
+  void keep_or_write(const SnapshotKey& key, ckpt::Rank rank, StagedSlab slab, bool memory_only);
   void abort_snapshot(Session& session, const fb::AbortSnapshotT& message);
   void carry_out(const Ingest::Actions& actions);
   void carry_out(const Ingest::CommitAction& action);
@@ -275,6 +278,7 @@ struct Daemon::Impl {
   // -- restores (daemon_restore.cc) --------------------------------------------------------------
   void open_restore(Session& session, const fb::OpenRestoreT& message);
   Result<RestoreRequest> resolve_restore(const Session& session, const fb::OpenRestoreT& message);
+  Result<ViewPoint> resolve_newest(const RunInfo& run, const fb::OpenRestoreT& message) const;
   void restore_window(SessionId session, uint64_t id, const Result<Window>& window);
   void release_window(Session& session, const fb::ReleaseWindowT& message);
   void close_restore(Session& session, const fb::CloseRestoreT& message);

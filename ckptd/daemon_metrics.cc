@@ -9,13 +9,14 @@ namespace ckptd {
 
 namespace {
 
-constexpr std::array<std::pair<SlabState, std::string_view>, 6> kSlabStates = {{
+constexpr std::array<std::pair<SlabState, std::string_view>, 7> kSlabStates = {{
     {SlabState::kFree, "free"},
     {SlabState::kLeased, "leased"},
     {SlabState::kSealed, "sealed"},
     {SlabState::kWriting, "writing"},
     {SlabState::kDurable, "durable"},
     {SlabState::kRestoring, "restoring"},
+    {SlabState::kHeld, "held"},
 }};
 
 uint64_t slabs_in(const Staging::Stats& stats, SlabState state) {
@@ -89,6 +90,10 @@ std::string Daemon::metrics_text() const {
   }
   text.gauge("ckptd_arena_bytes", "Shared memory of all arenas.",
              static_cast<double>(stats.arena_bytes));
+  text.gauge("ckptd_memory_versions", "Versions of units that are in memory only.",
+             static_cast<double>(stats.memory_versions));
+  text.counter("ckptd_memory_evictions_total", "Those that gave way to something else.",
+               stats.evicted_versions);
   text.gauge("ckptd_zero_copy", "1 while every arena is registered with the disk.",
              stats.zero_copy ? 1 : 0);
   text.gauge("ckptd_sessions", "Connected sessions.", static_cast<double>(impl.sessions.size()));

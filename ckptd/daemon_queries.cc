@@ -18,6 +18,10 @@ QueryContext Daemon::Impl::query_context(const Session& session) {
                                         const FragmentPlace& place) {
                 return staging->find_cached(uid, snapshot, unit, place.offset, place.length)
                     .has_value();
+              },
+          .memory_versions =
+              [this, uid = session.uid](ckpt::RunId run) {
+                return MemoryVersions(*staging, *catalog, uid, run);
               }};
 }
 

@@ -2,6 +2,7 @@
 #include <spdlog/spdlog.h>
 
 #include "ckptd/daemon_impl.h"
+#include "ckptd/restore/memory_view.h"
 #include "formats/base/printable.h"
 
 namespace ckptd {
@@ -44,6 +45,18 @@ void warn_of(const RestoreNote& note, uint64_t id, Restore& restore) {
 
 }  // namespace
 
+// Each unit's newest version not after a step: no commit needs to be there.
+Result<ViewPoint> Daemon::Impl::resolve_newest(const RunInfo& run,
+                                               const fb::OpenRestoreT& message) const {
+  if (message.latest || !message.tag.empty()) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "run {}: `newest` goes with a step, not with `latest` or a tag", run.name);
+  }
+  const ViewPoint point{message.lineage != 0 ? message.lineage : run.current_lineage, message.step};
+  if (!catalog->path(run.id, point).empty()) return point;
+  return make_error(ErrorCode::kNotFound, "run {}: no lineage {}", run.name, point.lineage);
+}
+
 // Which view, and which ranges of it.
 Result<RestoreRequest> Daemon::Impl::resolve_restore(const Session& session,
                                                      const fb::OpenRestoreT& message) {
@@ -61,11 +74,14 @@ Result<RestoreRequest> Daemon::Impl::resolve_restore(const Session& session,
   RestoreRequest request;
   request.run = run.id;
   request.exact = message.exact;
+  request.memory = message.memory;
   for (const fb::Range& range : message.wants) {
     request.wants.push_back(
         {.unit = range.unit(), .offset = range.offset(), .length = range.length()});
   }
-  if (!message.tag.empty()) {
+  if (message.newest) {
+    CKPT_ASSIGN(request.point, resolve_newest(run, message));
+  } else if (!message.tag.empty()) {
     const auto tags = catalog->tags(run.id);
     const auto tag = tags.find(message.tag);
     if (tag == tags.end()) {
@@ -99,11 +115,7 @@ void Daemon::Impl::open_restore(Session& session, const fb::OpenRestoreT& messag
   }
   auto request = resolve_restore(session, message);
   if (!request.ok()) return fail(request.error());
-  const auto in_memory = [this, uid = session.uid](const SnapshotKey& snapshot, ckpt::UnitId unit,
-                                                   const FragmentPlace& place) {
-    return staging->find_cached(uid, snapshot, unit, place.offset, place.length).has_value();
-  };
-  auto plan = plan_restore(*request, catalog_oracle(*catalog, *request, in_memory));
+  auto plan = plan_restore(*request, restore_oracle(restore_context(), session.uid, *request));
   if (!plan.ok()) return fail(plan.error());
   const uint64_t id = next_restore++;
   ++counters.restores;
@@ -119,6 +131,7 @@ void Daemon::Impl::open_restore(Session& session, const fb::OpenRestoreT& messag
     unit->version_lineage = plan->versions[i].snapshot.lineage;
     unit->version_step = plan->versions[i].snapshot.step;
     unit->note = texts.of(unit->unit, plan->versions[i].note);
+    unit->memory_only = plan->versions[i].memory_only;
     opened.units.push_back(std::move(unit));
   }
   send(session.id, std::move(opened));

@@ -63,18 +63,32 @@ void Daemon::Impl::seal_slab(Session& session, const fb::SealSlabT& message) {
     refuse(session.id, message.request, outcome.status.error());
     return carry_out(outcome.actions);
   }
-  OpenSnapshotState& open = open_snapshots.at(*key);
-  for (const ckpt::ExtentFragment& fragment : staged->fragments()) open.bytes += fragment.length;
-  const auto scan = std::make_shared<NotFiniteScan>(catalog->units(key->run).value());
-  const auto on_written = [this, key = *key, scan](Result<WrittenExtent> written) {
+  keep_or_write(*key, rank, std::move(staged).value(), outcome.memory_only);
+  carry_out(outcome.actions);
+}
+
+// The bytes are checked either way, and their floats looked at.
+void Daemon::Impl::keep_or_write(const SnapshotKey& key, ckpt::Rank rank, StagedSlab slab,
+                                 bool memory_only) {
+  const auto scan = std::make_shared<NotFiniteScan>(catalog->units(key.run).value());
+  PayloadObserver observer = observe_floats(key, scan);
+  if (memory_only) {
+    const auto on_checked = [this, key, scan](const Status& checked) {
+      if (checked.ok()) open_snapshots.at(key).scans.push_back(scan);
+      carry_out(ingest.written(key, checked));
+    };
+    return persist->keep(key, std::move(slab), on_checked, std::move(observer));
+  }
+  OpenSnapshotState& open = open_snapshots.at(key);
+  for (const ckpt::ExtentFragment& fragment : slab.fragments()) open.bytes += fragment.length;
+  const auto on_written = [this, key, scan](Result<WrittenExtent> written) {
     if (!written.ok()) return carry_out(ingest.written(key, written.error()));
     OpenSnapshotState& ours = open_snapshots.at(key);
     ours.extents.push_back(std::move(written).value());
     ours.scans.push_back(scan);
     carry_out(ingest.written(key, {}));
   };
-  persist->write(*key, rank, std::move(staged).value(), on_written, observe_floats(*key, scan));
-  carry_out(outcome.actions);
+  persist->write(key, rank, std::move(slab), on_written, std::move(observer));
 }
 
 void Daemon::Impl::abort_snapshot(Session& session, const fb::AbortSnapshotT& message) {
@@ -148,6 +162,9 @@ void Daemon::Impl::committed(const SnapshotKey& key, const fb::RecordT& record,
   if (!result.ok()) return carry_out(ingest.committed(key, result.error()));
   apply(*result, record);
   carry_out(ingest.committed(key, {}));
+  if (const auto commit = catalog->commit(key.run, key.lineage, key.step)) {
+    staging->supersede(key, commit->units);
+  }
   const OpenSnapshotState& open = open_snapshots.at(key);
   ++counters.commits;
   counters.commit_bytes += open.bytes;

@@ -72,6 +72,11 @@ base::Hash128 plan_hash(Plan plan) {
     digest.number(fragment.range.offset);
     digest.number(fragment.range.length);
   }
+  // Without any the hash is what it was before there were levels: old and new ranks agree.
+  if (plan.memory_units.empty()) return digest.hash();
+  std::sort(plan.memory_units.begin(), plan.memory_units.end());
+  digest.number(plan.memory_units.size());
+  for (const UnitId unit : plan.memory_units) digest.number(unit);
   return digest.hash();
 }
 

@@ -28,6 +28,7 @@ struct PlannedFragment {
 struct Plan {
   std::vector<UnitId> units;               // ascending, no repeats: what the snapshot holds
   std::vector<PlannedFragment> fragments;  // any order
+  std::vector<UnitId> memory_units;        // those of `units` that stay in memory
 };
 
 // The hash every member must agree on. Depends on what is planned, not on the order it is listed.

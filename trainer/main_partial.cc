@@ -12,6 +12,10 @@ void PartialFlags::add_to(CLI::App& command) {
       .add_option("--experts-per-checkpoint", experts_per_checkpoint,
                   "Of each layer: a number, or all")
       ->capture_default_str();
+  command.add_option(
+      "--experts-per-snapshot", experts_per_snapshot,
+      "Of each layer, those that are only kept in ckptd's memory included: a number, "
+      "or all. Default: as many as are written");
   command.add_option("--selector", selector, "Which experts a checkpoint takes")
       ->check(CLI::IsMember({"sequential", "load-aware", "risk-aware"}))
       ->capture_default_str();
@@ -40,6 +44,19 @@ Result<PartialOptions> PartialFlags::parse() const {
       return make_error(ErrorCode::kInvalidArgument,
                         "--experts-per-checkpoint {}: must be 'all' or how many of each layer's"
                         " experts a checkpoint takes, at least 1",
+                        text);
+    }
+  }
+  if (experts_per_snapshot == "all") {
+    options.k_snapshot = kAllExperts;
+  } else if (!experts_per_snapshot.empty()) {
+    const std::string& text = experts_per_snapshot;
+    const char* last = text.data() + text.size();
+    const auto [end, error] = std::from_chars(text.data(), last, options.k_snapshot);
+    if (error != std::errc() || end != last || options.k_snapshot == 0) {
+      return make_error(ErrorCode::kInvalidArgument,
+                        "--experts-per-snapshot {}: must be 'all' or how many of each layer's "
+                        "experts a snapshot takes, at least 1",
                         text);
     }
   }

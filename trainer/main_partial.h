@@ -10,6 +10,7 @@ namespace moetrain {
 
 struct PartialFlags {
   std::string experts_per_checkpoint = "all";
+  std::string experts_per_snapshot;  // empty: as many as are written
   std::string selector = "risk-aware";
   std::string parts = "both";
   std::string dense_sharding = "bytes";

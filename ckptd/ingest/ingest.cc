@@ -95,12 +95,14 @@ Ingest::Outcome Ingest::sealed(const SnapshotKey& key, ckpt::Rank rank,
   const auto found = impl_->snapshots.find(key);
   if (found == impl_->snapshots.end()) return {.status = impl_->unknown(key), .actions = {}};
   Outcome outcome;
-  if (const Status status = found->second.sealed(rank, fragments); !status) {
-    const Error error = found->second.named(status.error());
+  const Result<bool> memory_only = found->second.sealed(rank, fragments);
+  if (!memory_only.ok()) {
+    const Error error = found->second.named(memory_only.error());
     outcome.status = error;
     outcome.actions = {impl_->fail(key, error)};
     return outcome;
   }
+  outcome.memory_only = *memory_only;
   impl_->advance(key, found->second, outcome.actions);
   return outcome;
 }

@@ -43,6 +43,7 @@ class Ingest {
     uint32_t group_size = 0;
     ckpt::base::Hash128 plan;                // of the whole plan, all ranks
     std::vector<ckpt::UnitId> units;         // the whole snapshot's, any order
+    std::vector<ckpt::UnitId> memory_units;  // those of them that are not written, any order
     std::vector<ckpt::UnitRange> fragments;  // this rank's, any order
     std::map<std::string, double> metrics;   // on conflict the lowest rank's value is kept
     ckpt::ExpertTokenCounts expert_tokens;   // checked; empty, or those that any other rank gives
@@ -56,7 +57,7 @@ class Ingest {
   // All bytes are written: commit now, then call committed(). At most once.
   struct CommitAction {
     ckpt::SnapshotKey snapshot;
-    bool full = false;  // holds every unit of the run
+    bool full = false;  // makes every unit of the run durable
     ckpt::base::Hash128 plan;
     std::map<std::string, double> metrics;
     ckpt::ExpertTokenCounts expert_tokens;
@@ -73,6 +74,7 @@ class Ingest {
   struct Outcome {
     Status status;
     Actions actions;
+    bool memory_only = false;  // of sealed(): the slab holds units that are not written
   };
 
   // A member declares its part. `units` of the run, indexed by UnitId, are shared by its snapshots.
@@ -82,11 +84,13 @@ class Ingest {
                 const std::shared_ptr<const std::vector<ckpt::UnitSpec>>& units);
 
   // A slab was sealed by this rank. Its fragments are the rank's declared ranges, whole or in
-  // pieces, each byte once. An error refuses the slab and fails the snapshot. If the status is ok,
+  // pieces, each byte once; what is written and what stays in memory lies in slabs of its own. An
+  // error refuses the slab and fails the snapshot. If the status is ok,
   // exactly one written() must follow, whatever becomes of the snapshot.
   Outcome sealed(const ckpt::SnapshotKey& snapshot, ckpt::Rank rank,
                  const std::vector<ckpt::ExtentFragment>& fragments);
-  // The extent of a sealed slab was written, or not. Ignored if the snapshot has failed since.
+  // The extent of a sealed slab was written, or it was checked if it stays in memory; or not.
+  // Ignored if the snapshot has failed since.
   Actions written(const ckpt::SnapshotKey& snapshot, const Status& status);
   // The commit record is durable, or not (then this is a failure of the snapshot).
   Actions committed(const ckpt::SnapshotKey& snapshot, const Status& status);

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "ckptd/limits.h"
 
@@ -22,6 +23,25 @@ Error name_snapshot(const std::string& run_name, ckpt::Step step, const Error& e
 }
 
 namespace {
+
+// Both lists are ascending, `units` without repeats.
+Status check_memory_units(Rank rank, const std::vector<ckpt::UnitId>& units,
+                          const std::vector<ckpt::UnitId>& memory_units) {
+  const bool twice =
+      std::adjacent_find(memory_units.begin(), memory_units.end()) != memory_units.end();
+  if (twice ||
+      !std::includes(units.begin(), units.end(), memory_units.begin(), memory_units.end())) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "rank {}: memory_units names a unit twice, or one that the snapshot does not "
+                      "hold",
+                      rank);
+  }
+  if (!memory_units.empty() && memory_units.size() == units.size()) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "rank {}: all units are to stay in memory, none would be durable", rank);
+  }
+  return {};
+}
 
 // All of them go into one commit record.
 Status check_fragments(size_t count) {
@@ -57,6 +77,9 @@ Status OpenSnapshot::begin(const Ingest::Begin& begin) {
                       "rank {}: its plan names no unit, or one that the run does not have",
                       begin.rank);
   }
+  std::vector<ckpt::UnitId> memory_units = begin.memory_units;
+  std::sort(memory_units.begin(), memory_units.end());
+  CKPT_TRY(check_memory_units(begin.rank, units, memory_units));
   fragments_declared_ += begin.fragments.size();
   CKPT_TRY(check_fragments(fragments_declared_));
   auto ledger = FragmentLedger::declare(begin.fragments, units, *specs_);
@@ -67,6 +90,7 @@ Status OpenSnapshot::begin(const Ingest::Begin& begin) {
   CKPT_TRY(take_expert_tokens(begin));
   members_.emplace(begin.rank, Member{.plan = begin.plan,
                                       .units = std::move(units),
+                                      .memory_units = std::move(memory_units),
                                       .ledger = std::move(ledger).value(),
                                       .metrics = begin.metrics});
   if (!everyone_began()) return {};
@@ -89,8 +113,11 @@ Status OpenSnapshot::take_expert_tokens(const Ingest::Begin& begin) {
 
 // Looked at only when everybody has begun: then the ones that disagree with the most can be named.
 Status OpenSnapshot::check_agreement() const {
-  std::map<std::pair<ckpt::base::Hash128, std::vector<ckpt::UnitId>>, std::set<Rank>> opinions;
-  for (const auto& [rank, member] : members_) opinions[{member.plan, member.units}].insert(rank);
+  using Units = std::vector<ckpt::UnitId>;
+  std::map<std::tuple<ckpt::base::Hash128, Units, Units>, std::set<Rank>> opinions;
+  for (const auto& [rank, member] : members_) {
+    opinions[{member.plan, member.units, member.memory_units}].insert(rank);
+  }
   if (opinions.size() == 1) return {};
   const auto most = std::max_element(
       opinions.begin(), opinions.end(),
@@ -108,6 +135,7 @@ Status OpenSnapshot::check_agreement() const {
 Status OpenSnapshot::check_plan() const {
   ckpt::Plan plan;
   plan.units = members_.begin()->second.units;
+  plan.memory_units = members_.begin()->second.memory_units;
   std::vector<ckpt::UnitRange> ranges;
   for (const auto& [rank, member] : members_) {
     for (const ckpt::UnitRange& range : member.ledger.declared()) {
@@ -124,7 +152,7 @@ Status OpenSnapshot::check_plan() const {
   return {};
 }
 
-Status OpenSnapshot::sealed(Rank rank, const std::vector<ckpt::ExtentFragment>& fragments) {
+Result<bool> OpenSnapshot::sealed(Rank rank, const std::vector<ckpt::ExtentFragment>& fragments) {
   const auto member = members_.find(rank);
   if (member == members_.end()) {
     return make_error(ErrorCode::kFailedPrecondition, "rank {} sealed a slab before it began it",
@@ -139,8 +167,20 @@ Status OpenSnapshot::sealed(Rank rank, const std::vector<ckpt::ExtentFragment>& 
       return make_error(status.error().code, "rank {}: {}", rank, status.error().message);
     }
   }
+  const std::vector<ckpt::UnitId>& memory = member->second.memory_units;
+  const auto in_memory = [&](const ckpt::ExtentFragment& fragment) {
+    return std::binary_search(memory.begin(), memory.end(), fragment.unit);
+  };
+  const bool memory_only = !fragments.empty() && in_memory(fragments.front());
+  for (const ckpt::ExtentFragment& fragment : fragments) {
+    if (in_memory(fragment) == memory_only) continue;
+    return make_error(ErrorCode::kInvalidArgument,
+                      "rank {}: unit {} and unit {} lie in one slab, but only one of them is to be "
+                      "written",
+                      rank, (*specs_)[fragments.front().unit].name, (*specs_)[fragment.unit].name);
+  }
   ++writes_pending_;
-  return {};
+  return memory_only;
 }
 
 void OpenSnapshot::written() {
@@ -185,7 +225,7 @@ Ingest::CommitAction OpenSnapshot::commit_action() const {
   const Member& first = members_.begin()->second;
   Ingest::CommitAction action;
   action.snapshot = key_;
-  action.full = first.units.size() == specs_->size();
+  action.full = first.units.size() - first.memory_units.size() == specs_->size();
   action.plan = first.plan;
   action.expert_tokens = expert_tokens_;
   for (const auto& [rank, member] : members_) {

@@ -22,7 +22,8 @@ class OpenSnapshot {
   // A failure of any of these is a failure of the whole snapshot, except that of a repeated begin,
   // which has the code kAlreadyExists. Messages say what is wrong, not with which snapshot.
   Status begin(const Ingest::Begin& begin);
-  Status sealed(ckpt::Rank rank, const std::vector<ckpt::ExtentFragment>& fragments);
+  // Does the slab stay in memory?
+  Result<bool> sealed(ckpt::Rank rank, const std::vector<ckpt::ExtentFragment>& fragments);
   void written();
 
   bool everyone_began() const { return members_.size() == group_size_; }
@@ -45,7 +46,8 @@ class OpenSnapshot {
  private:
   struct Member {
     ckpt::base::Hash128 plan;
-    std::vector<ckpt::UnitId> units;  // ascending
+    std::vector<ckpt::UnitId> units;         // ascending
+    std::vector<ckpt::UnitId> memory_units;  // of them, ascending
     FragmentLedger ledger;
     std::map<std::string, double> metrics;
   };

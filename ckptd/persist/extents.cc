@@ -157,6 +157,10 @@ void Persist::Impl::all_written(const WritePointer& write) {
   }
   ++stats.extents_written;
   // Check after the write, so that what was checked is at least as new as what was written.
+  check(write);
+}
+
+void Persist::Impl::check(const WritePointer& write) {
   auto checked = std::make_shared<Status>();
   executor.run([write, checked] { *checked = check_payload(write->slab, write->observer); },
                [this, write, checked] {
@@ -178,7 +182,7 @@ void Persist::Impl::finish(const WritePointer& write, const Status& status) {
     write->on_done(outcome.error());
     return;
   }
-  snapshot.slabs.push_back(std::move(slab));
+  (write->kept ? snapshot.kept : snapshot.slabs).push_back(std::move(slab));
   write->on_done(std::move(write->extent));
 }
 

@@ -96,9 +96,11 @@ void Persist::Impl::append_round(std::vector<PendingCommit> commits) {
       }
       // Taken out first: marking a slab durable may let the daemon lease it at once.
       std::vector<StagedSlab> slabs = std::move(snapshots.at(commit.snapshot).slabs);
+      std::vector<StagedSlab> kept = std::move(snapshots.at(commit.snapshot).kept);
       forget(commit.snapshot);
       ++stats.commits;
       --commits_open;
+      StagedSlab::mark_held(std::move(kept), commit.snapshot);
       for (StagedSlab& slab : slabs) slab.mark_durable(commit.snapshot);
       commit.on_done(*first_sequence + index++);
     }

@@ -64,8 +64,8 @@ void Persist::release_reservation(const ckpt::SnapshotKey& snapshot) {
   if (found == impl_->snapshots.end()) return;
   SnapshotWrites& writes = found->second;
   writes.reserved_bytes = 0;
-  const bool unused = writes.writes_open == 0 && writes.slabs.empty() && writes.unsynced.empty() &&
-                      !writes.committing;
+  const bool unused = writes.writes_open == 0 && writes.slabs.empty() && writes.kept.empty() &&
+                      writes.unsynced.empty() && !writes.committing;
   if (unused) impl_->snapshots.erase(found);
 }
 
@@ -85,6 +85,24 @@ void Persist::write(const ckpt::SnapshotKey& snapshot, ckpt::Rank rank, StagedSl
   impl_->stats.bytes_queued += write->slab.payload().size();
   impl_->queue.push_back(std::move(write));
   impl_->pump();
+}
+
+void Persist::keep(const ckpt::SnapshotKey& snapshot, StagedSlab slab,
+                   std::function<void(const Status&)> on_done, PayloadObserver observer) {
+  CKPT_ASSERT(!impl_->closed);
+  auto write = std::make_shared<ExtentWrite>();
+  write->snapshot = snapshot;
+  write->slab = std::move(slab);
+  write->kept = true;
+  write->on_done = [on_done = std::move(on_done)](const Result<WrittenExtent>& checked) {
+    on_done(checked.ok() ? Status() : Status(checked.error()));
+  };
+  write->observer = std::move(observer);
+  SnapshotWrites& writes = impl_->snapshots[snapshot];
+  ++writes.writes_open;
+  writes.active.push_back(write);
+  ++impl_->writes_open;
+  impl_->check(write);
 }
 
 void Persist::abandon(const ckpt::SnapshotKey& snapshot) {

@@ -1,6 +1,7 @@
 // Persist: sealed slabs become extents, extents become a commit.
 //
 //   write(slab)  -> extent header + payload written, payload checked again after the write
+//   keep(slab)   -> payload checked
 //   commit(...)  -> fdatasync of the touched segments -> journal record, durable -> callback
 //
 // Commits that are ready together share syncs and one journal batch (group commit). After a failed
@@ -83,6 +84,11 @@ class Persist {
   // thread, and is done before on_done runs.
   void write(const ckpt::SnapshotKey& snapshot, ckpt::Rank rank, StagedSlab slab,
              std::function<void(Result<WrittenExtent>)> on_done, PayloadObserver observer = {});
+
+  // A slab that stays in memory: checked as a written one is, not written. It is held until
+  // commit() hands it to the memory level, together with the others, or the snapshot failed.
+  void keep(const ckpt::SnapshotKey& snapshot, StagedSlab slab,
+            std::function<void(const Status&)> on_done, PayloadObserver observer = {});
 
   // All extents of the snapshot are written. Syncs, appends `record` (its extents and fragments are
   // filled in by the caller), then on_done with the record's sequence number. The snapshot's slabs

@@ -26,6 +26,7 @@ struct ExtentWrite {
   size_t pieces_in_flight = 0;   // header included
   std::optional<ckpt::Error> error;
   bool abandoned = false;
+  bool kept = false;  // in memory: it has no extent
 };
 
 struct SnapshotWrites {
@@ -34,6 +35,7 @@ struct SnapshotWrites {
   std::vector<std::weak_ptr<ExtentWrite>> active;  // those writes, finished ones among them
   std::set<ckpt::SegmentId> unsynced;
   std::vector<StagedSlab> slabs;  // written, held until durable
+  std::vector<StagedSlab> kept;   // not written, held likewise
   std::optional<ckpt::Error> failed;
   bool committing = false;
 };
@@ -56,6 +58,7 @@ struct Persist::Impl {
   void submit_piece(const WritePointer& write);
   void piece_done(const WritePointer& write, size_t bytes, const Result<uint64_t>& result);
   void all_written(const WritePointer& write);
+  void check(const WritePointer& write);
   void finish(const WritePointer& write, const Status& status);
   bool leave_queue(const WritePointer& write);
   void abandon_writes(SnapshotWrites& snapshot);

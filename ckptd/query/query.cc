@@ -17,10 +17,10 @@ const std::array<Verb, 9>& verbs() {
   static const std::array<Verb, 9> all = {{{"runs", {}, runs_document},
                                            {"log", {"target", "limit"}, log_document},
                                            {"alarms", {"target", "limit"}, alarms_document},
-                                           {"show", {"target"}, show_document},
+                                           {"show", {"target", "memory"}, show_document},
                                            {"schema", {"target"}, schema_document},
                                            {"unit", {"target", "unit"}, unit_document},
-                                           {"experts", {"target"}, experts_document},
+                                           {"experts", {"target", "memory"}, experts_document},
                                            {"diff", {"from", "to"}, diff_document},
                                            {"restore-plan", {"target"}, restore_plan_document}}};
   return all;

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "ckptd/catalog/catalog.h"
+#include "ckptd/restore/memory_view.h"
 #include "ckptd/restore/plan.h"
 #include "ckptd/restore/verify.h"
 #include "formats/selector.h"
@@ -27,6 +28,8 @@ struct QueryContext {
   std::function<bool(const RunInfo&)> may_read;
   // For `restore-plan`. Empty: nothing is in memory.
   std::function<bool(const ckpt::SnapshotKey&, ckpt::UnitId, const FragmentPlace&)> in_memory;
+  // Those of a run that are in memory only. Empty: there are none.
+  std::function<MemoryVersions(ckpt::RunId)> memory_versions;
   // Speeds seen lately; 0: not known, then no seconds are given.
   double memory_bytes_per_second = 0;
   double segment_bytes_per_second = 0;

@@ -22,10 +22,17 @@ Result<View> read_view(const QueryContext& context, const QueryArgs& args,
   View view;
   CKPT_ASSIGN(view.at, resolve_selector(context, selector));
   CKPT_ASSIGN(view.specs, context.catalog.units(view.at.run.id));
+  CKPT_ASSIGN(const bool memory, args.flag("memory"));
+  std::optional<MemoryVersions> in_memory;
+  if (memory && context.memory_versions) in_memory.emplace(context.memory_versions(view.at.run.id));
+  const auto path = context.catalog.path(view.at.run.id, view.at.point);
   view.versions.reserve(view.specs->size());
   for (ckpt::UnitId unit = 0; unit < view.specs->size(); ++unit) {
-    view.versions.push_back(
-        context.catalog.newest_version(view.at.run.id, unit, view.at.point, std::nullopt));
+    auto version =
+        context.catalog.newest_version(view.at.run.id, unit, view.at.point, std::nullopt);
+    auto kept = in_memory ? in_memory->of(unit) : std::nullopt;
+    if (shows_memory(path, version, kept)) version = std::move(kept);
+    view.versions.push_back(std::move(version));
   }
   CKPT_TRY(context.catalog.health());
   return view;
@@ -104,6 +111,7 @@ Json unit_json(const View& view, ckpt::UnitId unit, LostTokens& tokens) {
   document["version_step"] = version ? Json(version->snapshot.step) : Json();
   document["version_lineage"] = version ? Json(version->snapshot.lineage) : Json();
   document["staleness"] = version ? Json(staleness(view, version->snapshot.step)) : Json();
+  document["level"] = version ? Json(memory_only(*version) ? "staged" : "durable") : Json();
   document["bytes"] = spec.bytes;
   document["crc32c"] = version ? Json(hex32(version->crc32c)) : Json();
   document["layer"] = attribute(spec.layer);
@@ -205,7 +213,7 @@ Result<Json> restore_plan_document(const QueryContext& context, const QueryArgs&
   CKPT_ASSIGN(const ckpt::Selector selector, args.selector("target"));
   CKPT_ASSIGN(const Resolved at, resolve_selector(context, selector));
   CKPT_ASSIGN(const auto specs, context.catalog.units(at.run.id));
-  RestoreRequest request{at.run.id, at.point, {}, false};
+  RestoreRequest request{.run = at.run.id, .point = at.point, .wants = {}};
   for (ckpt::UnitId unit = 0; unit < specs->size(); ++unit) {
     request.wants.push_back({unit, 0, (*specs)[unit].bytes});
   }

@@ -33,7 +33,7 @@ void plan_want(size_t want, const UnitRange& range, const UnitVersion& version,
         oracle.in_memory && oracle.in_memory(version.snapshot, range.unit, *fragment);
     reads.push_back({want,
                      {range.unit, from, to - from},
-                     cached ? Source::kMemory : Source::kSegment,
+                     cached || fragment->segment == kNoSegment ? Source::kMemory : Source::kSegment,
                      version.snapshot,
                      *fragment});
   }
@@ -154,7 +154,7 @@ Result<RestorePlan> plan_restore(const RestoreRequest& request, const RestoreOra
                         oracle.run_name, request.point.step, unit_name(oracle, range.unit),
                         range.length, range.offset, version.bytes);
     }
-    plan.versions.push_back({version.snapshot, chosen->note});
+    plan.versions.push_back({version.snapshot, chosen->note, memory_only(version)});
     plan_want(want, range, version, oracle, plan.reads);
   }
   sort_reads(plan.reads);

@@ -25,11 +25,18 @@ struct PlannedRead {
   bool operator==(const PlannedRead&) const = default;
 };
 
+// The segment of a version that no disk has.
+inline constexpr ckpt::SegmentId kNoSegment = 0;
+inline bool memory_only(const UnitVersion& version) {
+  return !version.fragments.empty() && version.fragments.front().segment == kNoSegment;
+}
+
 struct RestoreRequest {
   ckpt::RunId run = 0;
   ViewPoint point;
   std::vector<ckpt::UnitRange> wants;
   bool exact = false;  // a unit that cannot be had as of the view is an error, not an older version
+  bool memory = false;  // versions that are only in memory count as well
 };
 
 // What the planner may ask. Pure: the answers are all it knows.
@@ -53,6 +60,7 @@ RestoreOracle catalog_oracle(
 struct WantedVersion {
   ckpt::SnapshotKey snapshot;
   std::string note;  // why it is not the view's own version; empty if it is
+  bool memory_only = false;
 };
 struct RestorePlan {
   std::vector<WantedVersion> versions;  // one per want

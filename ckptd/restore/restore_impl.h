@@ -86,6 +86,7 @@ struct RestoreJob::Impl {
   void settle(RestoreSlot& slot, std::vector<WindowPiece>& pieces);
   void from_next_source(RestoreFragment& fragment, Source failed, const std::string& what);
   void from_segment(RestoreFragment& fragment, const std::string& reason);
+  void hold_memory(const std::vector<PlannedRead>& reads);
   void from_older_version(const RestoreFragment& fragment, const std::string& reason);
   bool stale(const RestoreFragment& fragment) const;
   void deliver(Window window);
@@ -117,6 +118,8 @@ struct RestoreJob::Impl {
   std::map<ckpt::UnitId, ckpt::SnapshotKey> serving;
   std::map<ckpt::UnitId, std::string> reasons;
   std::set<size_t> noted_segment;  // wants that were told of a change of source
+  // Versions that no disk has stay where they are until the last window is out.
+  std::vector<std::shared_ptr<void>> holds;
 
   std::deque<RestoreSlice> queue;
   std::list<FillingWindow> filling;               // stable addresses: completions point to them

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "ckptd/limits.h"
+#include "ckptd/restore/memory_view.h"
 #include "ckptd/restore/restore.h"
 #include "ckptd/restore/restore_impl.h"
 #include "formats/base/crc32c.h"
@@ -34,12 +35,16 @@ RestoreJob::Impl::Impl(Context with, ArenaId of_arena, uid_t of_uid, RestoreRequ
       uid(of_uid),
       request(std::move(of_request)),
       on_window(std::move(callback)) {
-  oracle = catalog_oracle(
-      context.catalog, request,
-      [this](const ckpt::SnapshotKey& snapshot, ckpt::UnitId unit, const FragmentPlace& place) {
-        return context.staging.find_cached(uid, snapshot, unit, place.offset, place.length)
-            .has_value();
-      });
+  oracle = restore_oracle(context, uid, request);
+}
+
+void RestoreJob::Impl::hold_memory(const std::vector<PlannedRead>& reads) {
+  for (const PlannedRead& read : reads) {
+    if (read.place.segment != kNoSegment) continue;
+    auto lease = context.staging.find_cached(uid, read.snapshot, read.part.unit, read.place.offset,
+                                             read.place.length);
+    if (lease) holds.push_back(std::move(lease->hold));
+  }
 }
 
 RestoreJob::RestoreJob(Context context, ArenaId arena, uid_t uid, RestoreRequest request,
@@ -53,6 +58,7 @@ RestoreJob::RestoreJob(Context context, ArenaId arena, uid_t uid, RestoreRequest
   const uint64_t slab_bytes = context.staging.layout(arena).slab_bytes;
   CKPT_ASSERT(slab_bytes > 2 * ckpt::kBlockBytes);
   impl_->slice_bytes_max = slab_bytes - 2 * ckpt::kBlockBytes;
+  impl_->hold_memory(plan.reads);
   impl_->add(plan.reads);
 }
 
@@ -78,6 +84,7 @@ void RestoreJob::close(std::function<void()> on_closed) {
     impl_->context.staging.give_back_restore_slab(impl_->arena, slab);
   }
   impl_->out.clear();
+  impl_->holds.clear();
   impl_->defer([] {});
 }
 
@@ -212,6 +219,10 @@ void RestoreJob::Impl::settle(RestoreSlot& slot, std::vector<WindowPiece>& piece
 
 void RestoreJob::Impl::from_next_source(RestoreFragment& fragment, Source failed,
                                         const std::string& what) {
+  if (fragment.place.segment == kNoSegment) {
+    from_older_version(fragment, "memory: " + what);
+    return;
+  }
   if (failed == Source::kMemory) {
     from_segment(fragment, what);
     return;
@@ -265,6 +276,7 @@ void RestoreJob::Impl::deliver(Window window) {
   if (window.slab != kNoSlab) out.insert(window.slab);
   for (auto& [unit, note] : notes) window.notes.push_back(std::move(note));
   notes.clear();
+  if (window.last) holds.clear();
   on_window(std::move(window));
 }
 

@@ -97,8 +97,10 @@ bool RestoreJob::Impl::place_from_memory(FillingWindow& window, const RestoreSli
   auto lease = context.staging.find_cached(uid, fragment.snapshot, fragment.unit,
                                            fragment.place.offset, fragment.place.length);
   // Without a lease, its slab was wanted for something else since the plan was made.
-  if (!lease) return place_from_segment(window, slice);
+  const bool on_disk = fragment.place.segment != kNoSegment;
+  if (!lease && on_disk) return place_from_segment(window, slice);
   RestoreSlot slot;
+  if (!lease) slot.status = make_error(ErrorCode::kCorrupt, "its slab cannot be trusted any more");
   slot.slice = slice;
   slot.slab_offset = at;
   slot.source = Source::kMemory;

@@ -33,7 +33,8 @@ bool ArenaState::idle() const {
   if (warming) return false;
   return std::all_of(slabs.begin(), slabs.end(), [](const SlabRecord& slab) {
     return slab.leases == 0 &&
-           (slab.state == SlabState::kFree || slab.state == SlabState::kDurable);
+           (slab.state == SlabState::kFree || slab.state == SlabState::kDurable ||
+            slab.state == SlabState::kHeld);
   });
 }
 

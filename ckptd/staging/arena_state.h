@@ -27,8 +27,8 @@ struct SlabRecord {
   bool reserved = false;  // for restores
   bool claimed = false;   // after adopt(): the client said that it holds it
   uint32_t leases = 0;    // MemoryLeases on it
-  // While durable:
-  uint64_t durable_order = 0;
+  // While durable or held:
+  uint64_t order = 0;
   ckpt::SnapshotKey snapshot;
   std::vector<ckpt::ExtentFragment> fragments;
 };
@@ -56,7 +56,7 @@ class ArenaState {
   MutableByteView io_bytes(uint32_t slab, const std::optional<BufferId>& buffer) const {
     return buffer.has_value() ? guard.slab(slab) : view.slab(slab);
   }
-  // Nobody holds anything of it any more, except the cache.
+  // Nobody holds anything of it any more, except the memory level.
   bool idle() const;
 
   const ArenaId id;
@@ -69,6 +69,7 @@ class ArenaState {
   std::vector<SlabRecord> slabs;
   std::vector<std::optional<BufferId>> buffers;  // by chunk
   std::map<uint64_t, uint32_t> durable;          // oldest first
+  std::map<uint64_t, uint32_t> held;             // oldest first
   uint32_t warm_chunks = 0;                      // chunks [0, warm_chunks) are faulted in
   bool warming = false;                          // the executor is at it
   bool ended = false;                            // its trainer is gone

@@ -47,12 +47,22 @@ uint64_t Staging::Impl::arena_bytes() const {
   return bytes;
 }
 
+// What a disk has goes first, then what no restore that is to come may still ask for.
 void Staging::Impl::make_room(uint64_t bytes) {
+  destroy_ended(bytes, [](const ArenaState& arena) { return arena.held.empty(); });
+  destroy_ended(bytes, [this](const ArenaState& arena) {
+    return std::all_of(arena.held.begin(), arena.held.end(),
+                       [&](const auto& held) { return evictable(arena.slabs[held.second]); });
+  });
+}
+
+void Staging::Impl::destroy_ended(uint64_t bytes,
+                                  const std::function<bool(const ArenaState&)>& which) {
   for (auto entry = arenas.begin(); entry != arenas.end();) {
     if (arena_bytes() + bytes <= options.arena_bytes_total) return;
-    const auto next = std::next(entry);
-    if (entry->second->ended && entry->second->idle()) destroy(entry->first);
-    entry = next;
+    const ArenaId id = entry->first;
+    if (entry->second->ended && entry->second->idle() && which(*entry->second)) destroy(id);
+    entry = arenas.upper_bound(id);  // others may have gone with it
   }
 }
 
@@ -194,20 +204,32 @@ void Staging::session_ended(ArenaId id) {
   impl_->destroy_if_over(id);
 }
 
-// An arena without a trainer goes when nothing but free slabs is left in it. What is cached stays
+// An arena without a trainer goes when nothing but free slabs is left in it. The memory level stays
 // until make_room() wants the space.
 void Staging::Impl::destroy_if_over(ArenaId id) {
   const ArenaState& arena = at(id);
-  if (arena.ended && arena.idle() && arena.durable.empty()) destroy(id);
+  const bool empty = arena.durable.empty() && arena.held.empty();
+  if (arena.ended && arena.idle() && empty) destroy(id);
 }
 
 void Staging::Impl::destroy(ArenaId id) {
   ArenaState& arena = at(id);
   while (!arena.durable.empty()) forget_cached(arena, arena.durable.begin()->second);
+  std::vector<MemoryLevel::Slab> elsewhere;  // parts of versions that go with it
+  const size_t versions = level.versions();
+  while (!arena.held.empty()) {
+    const uint32_t slab = arena.held.begin()->second;
+    for (const MemoryLevel::Slab& other : level.evict({id, slab})) {
+      if (other.arena != id) elsewhere.push_back(other);
+    }
+    forget_held(arena, slab);
+  }
+  evicted_versions += versions - level.versions();
   for (const auto& buffer : arena.buffers) {
     if (buffer.has_value()) disk.unregister_buffer(*buffer);
   }
   arenas.erase(id);
+  free_held(elsewhere);
 }
 
 }  // namespace ckptd

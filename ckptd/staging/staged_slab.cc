@@ -55,6 +55,13 @@ void StagedSlab::mark_durable(const ckpt::SnapshotKey& snapshot) {
   *this = StagedSlab();
 }
 
+void StagedSlab::mark_held(std::vector<StagedSlab> slabs, const ckpt::SnapshotKey& snapshot) {
+  if (slabs.empty()) return;
+  Staging* const staging = slabs.front().staging_;
+  CKPT_ASSERT(staging != nullptr);
+  staging->hold(snapshot, std::move(slabs));
+}
+
 namespace {
 
 // Small enough to be in the second-level cache when the observer reads it again.

@@ -60,10 +60,10 @@ void Staging::Impl::to_cache(ArenaId id, uint32_t slab, const ckpt::SnapshotKey&
   SlabRecord& record = slab_at(id, slab);
   CKPT_ASSERT(record.state == SlabState::kWriting);
   record.state = SlabState::kDurable;
-  record.durable_order = next_order++;
+  record.order = next_order++;
   record.snapshot = snapshot;
   record.fragments = std::move(fragments);
-  arena.durable.emplace(record.durable_order, slab);
+  arena.durable.emplace(record.order, slab);
   cache.add(snapshot, id, slab, record.fragments);
   if (!arena.ended) slabs_ready(id);
 }
@@ -72,7 +72,7 @@ void Staging::Impl::forget_cached(ArenaState& arena, uint32_t slab) {
   SlabRecord& record = arena.slabs[slab];
   CKPT_ASSERT(record.state == SlabState::kDurable && record.leases == 0);
   cache.remove(record.snapshot, arena.id, slab, record.fragments);
-  arena.durable.erase(record.durable_order);
+  arena.durable.erase(record.order);
   record.fragments.clear();
   record.state = SlabState::kFree;
 }
@@ -85,10 +85,13 @@ std::vector<uint32_t> Staging::lease(ArenaId id, uint32_t count) {
     arena.slabs[slab].state = SlabState::kLeased;
     leased.push_back(slab);
   };
-  for (uint32_t slab = 0; slab < arena.slabs.size() && leased.size() < count; ++slab) {
-    const SlabRecord& record = arena.slabs[slab];
-    if (record.state == SlabState::kFree && !record.reserved && arena.warm(slab)) take(slab);
-  }
+  const auto take_free = [&] {
+    for (uint32_t slab = 0; slab < arena.slabs.size() && leased.size() < count; ++slab) {
+      const SlabRecord& record = arena.slabs[slab];
+      if (record.state == SlabState::kFree && !record.reserved && arena.warm(slab)) take(slab);
+    }
+  };
+  take_free();
   for (auto oldest = arena.durable.begin();
        oldest != arena.durable.end() && leased.size() < count;) {
     const uint32_t slab = oldest->second;
@@ -96,6 +99,13 @@ std::vector<uint32_t> Staging::lease(ArenaId id, uint32_t count) {
     if (arena.slabs[slab].leases > 0) continue;
     impl_->forget_cached(arena, slab);
     take(slab);
+  }
+  // What no disk has goes last. A snapshot never waits for it.
+  while (leased.size() < count) {
+    const auto slab = impl_->evict_oldest(arena);
+    if (!slab) break;
+    take(*slab);
+    take_free();  // other slabs may have been wanted for the same versions only
   }
   return leased;
 }
@@ -264,7 +274,10 @@ std::optional<MemoryLease> Staging::find_cached(uid_t uid, const ckpt::SnapshotK
     Impl* impl = impl_.get();
     auto drop = [impl, id = entry.arena, slab = entry.slab](void*) {
       --impl->leases_outstanding;
-      --impl->slab_at(id, slab).leases;
+      SlabRecord& read = impl->slab_at(id, slab);
+      --read.leases;
+      const bool unwanted = read.state == SlabState::kHeld && !impl->level.wants({id, slab});
+      if (unwanted && read.leases == 0) impl->forget_held(impl->at(id), slab);
       if (impl->at(id).ended) {
         impl->destroy_if_over(id);
       } else {
@@ -279,6 +292,7 @@ std::optional<MemoryLease> Staging::find_cached(uid_t uid, const ckpt::SnapshotK
 }
 
 void Staging::drop_cached(ckpt::RunId run) {
+  keep_memory(run, [](const ckpt::SnapshotKey&) { return false; });
   std::vector<ArenaId> ids;
   for (const auto& [id, arena] : impl_->arenas) ids.push_back(id);
   for (const ArenaId id : ids) {
@@ -299,6 +313,8 @@ void Staging::set_on_slabs_ready(std::function<void(ArenaId)> callback) {
 Staging::Stats Staging::stats() const {
   Stats stats{.arena_bytes = impl_->arena_bytes(),
               .arenas = impl_->arenas.size(),
+              .memory_versions = impl_->level.versions(),
+              .evicted_versions = impl_->evicted_versions,
               .zero_copy = impl_->zero_copy};
   for (const auto& [id, arena] : impl_->arenas) {
     for (const SlabRecord& slab : arena->slabs) ++stats.slabs[slab.state];

@@ -1,7 +1,8 @@
 // Staging: the arenas of all sessions and the state of every slab in them.
 //
 //   free -> leased -> sealed -> writing -> durable (kept as cache) -> free
-//                                                  restoring: reserved for windows of a restore
+//                      `-> held (memory level only) -> free
+//   restoring: reserved for windows of a restore
 //
 // A slab's bytes belong to the client while it is leased, and to the daemon (through a StagedSlab)
 // from seal to durable. The client can still write into or punch holes into what it gave away; the
@@ -26,7 +27,7 @@ namespace ckptd {
 
 using ArenaId = uint64_t;
 
-enum class SlabState : uint8_t { kFree, kLeased, kSealed, kWriting, kDurable, kRestoring };
+enum class SlabState : uint8_t { kFree, kLeased, kSealed, kWriting, kDurable, kRestoring, kHeld };
 
 class Staging;
 struct ArenaTrust;  // staging/arena_state.h
@@ -56,6 +57,8 @@ class StagedSlab {
   // memory level and this value is empty afterwards.
   void mark_writing();
   void mark_durable(const ckpt::SnapshotKey& snapshot);
+  // From sealed to held, all slabs of a snapshot that no disk gets, at once: see Staging::hold().
+  static void mark_held(std::vector<StagedSlab> slabs, const ckpt::SnapshotKey& snapshot);
 
  private:
   friend class Staging;
@@ -77,6 +80,12 @@ class StagedSlab {
 // arena is never trusted again: no zero-copy writes from it, nothing served from its memory.
 // Runs on an executor thread; thread-safe for one slab. So does the observer, if there is one.
 Status check_payload(const StagedSlab& slab, const PayloadObserver& observer = {});
+
+// A version of a unit that no disk has.
+struct MemoryVersion {
+  ckpt::SnapshotKey snapshot;
+  std::vector<ckpt::ExtentFragment> fragments;  // ascending by offset
+};
 
 // Bytes of a unit version that lie in memory. Holding a lease keeps the slab from being reused.
 struct MemoryLease {
@@ -112,7 +121,8 @@ class Staging {
   // ones stay as cache until memory is wanted.
   void session_ended(ArenaId arena);
 
-  // Up to `count` slabs that are free and warm. Durable (cached) ones are taken oldest first.
+  // Up to `count` slabs that are free and warm; then durable (cached) ones, then held ones, each
+  // the oldest first.
   std::vector<uint32_t> lease(ArenaId arena, uint32_t count);
   // Slabs that could ever be leased at once.
   uint32_t leasable(ArenaId arena) const;
@@ -136,7 +146,24 @@ class Staging {
   // The registered buffer that slab_bytes() lies in; nullopt: plain I/O.
   std::optional<BufferId> slab_buffer(ArenaId arena, uint32_t slab) const;
 
-  // The memory level: a durable fragment of this snapshot that covers the range, for the same uid.
+  // -- versions that are in memory only (held_slabs.cc) --
+  // A snapshot was committed; these slabs of it, checked, are not written. They stay until newer
+  // versions of all their units are there, or their slab is wanted: by lease(), which takes the
+  // oldest when nothing else is left, or by an arena that needs the space of a dead session's.
+  void hold(const ckpt::SnapshotKey& snapshot, std::vector<StagedSlab> slabs);
+  // A durable version of these units is there, as of this snapshot.
+  void supersede(const ckpt::SnapshotKey& snapshot, const std::vector<ckpt::UnitId>& units);
+  // Drops those of the run that are of no use any more.
+  void keep_memory(ckpt::RunId run, const std::function<bool(const ckpt::SnapshotKey&)>& wanted);
+  // Between pin and unpin nothing of the run is evicted: several restores are to find the same.
+  void pin_memory(ckpt::RunId run);
+  void unpin_memory(ckpt::RunId run);
+  bool memory_pinned(ckpt::RunId run) const;
+  // The unit's, if it has one, all of it in arenas of this uid that can be trusted.
+  std::optional<MemoryVersion> memory_version(uid_t uid, ckpt::RunId run, ckpt::UnitId unit) const;
+
+  // The memory level: a durable or held fragment of this snapshot that covers the range, for the
+  // same uid.
   std::optional<MemoryLease> find_cached(uid_t uid, const ckpt::SnapshotKey& snapshot,
                                          ckpt::UnitId unit, uint64_t offset, uint64_t length);
   void drop_cached(ckpt::RunId run);  // a run was removed
@@ -148,7 +175,9 @@ class Staging {
     std::map<SlabState, uint64_t> slabs;
     uint64_t arena_bytes = 0;
     uint64_t arenas = 0;
-    bool zero_copy = true;  // false once any arena could not be registered with the disk
+    uint64_t memory_versions = 0;   // in memory only
+    uint64_t evicted_versions = 0;  // since the start
+    bool zero_copy = true;          // false once any arena could not be registered with the disk
   };
   Stats stats() const;
   void close();  // waits for pre-faults

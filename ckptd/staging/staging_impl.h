@@ -3,10 +3,12 @@
 
 #include <deque>
 #include <memory>
+#include <set>
 #include <string>
 #include <unordered_map>
 
 #include "ckptd/staging/arena_state.h"
+#include "ckptd/staging/memory_level.h"
 #include "ckptd/staging/slab_cache.h"
 #include "ckptd/staging/staging.h"
 
@@ -27,9 +29,17 @@ struct Staging::Impl {
   void forget_cached(ArenaState& arena, uint32_t slab);  // durable -> free
   void slabs_ready(ArenaId arena);
 
+  // Held slabs (held_slabs.cc).
+  void free_held(const std::vector<MemoryLevel::Slab>& slabs);
+  void forget_held(ArenaState& arena, uint32_t slab);  // held -> free
+  bool evictable(const SlabRecord& slab) const;
+  std::optional<uint32_t> evict_oldest(ArenaState& arena);
+  void evict(ArenaState& arena, uint32_t slab);
+
   // Arenas come and go (arenas.cc).
   uint64_t arena_bytes() const;
   void make_room(uint64_t bytes);  // gives back arenas of dead sessions, oldest first
+  void destroy_ended(uint64_t bytes, const std::function<bool(const ArenaState&)>& which);
   Granted add(uid_t uid, ckpt::base::UniqueFd fd, ckpt::ArenaMapping guard, ckpt::ArenaMapping view,
               SlabState initial);
   void warm_next();
@@ -43,11 +53,14 @@ struct Staging::Impl {
   Executor& executor;
   const Options options;
   std::map<ArenaId, std::unique_ptr<ArenaState>> arenas;
-  SlabCache cache;
+  SlabCache cache;  // of durable and held slabs
+  MemoryLevel level;
+  std::set<ckpt::RunId> pinned_runs;
+  uint64_t evicted_versions = 0;
   ArenaId next_arena = 1;
   std::deque<ArenaId> cold;  // arenas with chunks to be faulted in, the next one first
   bool warming = false;      // the executor is at one
-  uint64_t next_order = 1;   // of durable slabs
+  uint64_t next_order = 1;   // of durable and held slabs
   std::function<void(ArenaId)> on_slabs_ready;
   bool zero_copy = true;
   bool plain_io_logged = false;

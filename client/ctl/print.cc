@@ -105,12 +105,14 @@ std::string print_show(const Json& document) {
   Table table({{"UNIT"},
                {"VERSION", Align::kRight},
                {"STALE", Align::kRight},
+               {"LEVEL"},
                {"SIZE", Align::kRight},
                {"CRC32C"}});
   for (const Json& unit : member(document, "units")) {
     const bool missing = member(unit, "version_step").is_null();
     table.add({text(unit, "unit"), missing ? "missing" : text(unit, "version_step"),
-               text(unit, "staleness"), size(unit, "bytes"), text(unit, "crc32c")});
+               text(unit, "staleness"), text(unit, "level"), size(unit, "bytes"),
+               text(unit, "crc32c")});
   }
   return out + table.text();
 }

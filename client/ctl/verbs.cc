@@ -38,6 +38,7 @@ struct Arguments {
   bool no_norms = false;
   bool plan = false;
   bool list = false;
+  bool memory = false;
 };
 
 class Builder {
@@ -145,10 +146,13 @@ void add_history(Builder& build, const std::shared_ptr<Arguments>& args) {
       "show", "Show a view: which version of each unit it holds",
       "  ckptctl show tiny@1200\n  ckptctl show tiny@latest --json", "show",
       [args] {
-        return Json{{"target", args->target}};
+        Json question{{"target", args->target}};
+        if (args->memory) question["memory"] = true;
+        return question;
       },
       print_show);
   build.target(show, args->target, "view", "RUN@STEP, RUN@latest or RUN@TAG");
+  show->add_flag("--memory", args->memory, "With versions that only the daemon's memory has");
   CLI::App* unit = build.add_question(
       "unit", "Show a unit: its tensors and its versions",
       "  ckptctl unit tiny layers.3.experts.17.weights", "unit",

@@ -2,6 +2,7 @@
 
 struct ckpt_restore {
   ckpt_session* session;
+  size_t restored_size;  // as the caller knows it
   std::unique_ptr<ckpt::lib::Restore> restore;
   // What the last ckpt_restore_next showed.
   ckpt::lib::LentWindow window;
@@ -24,17 +25,35 @@ Result<RestoreOptions> restore_options(const Session& session, const ckpt_restor
   options.tag = raw.tag != nullptr ? raw.tag : "";
   options.exact = raw.exact != 0;
   options.timeout_ms = or_default(raw.timeout_ms, kRestoreTimeoutMs);
+  options.newest = raw.newest != 0;
+  options.memory = raw.memory != 0;
+  if (options.newest && (options.latest || !options.tag.empty())) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "run {}: `newest` goes with a step, not with `latest` or a tag", options.run);
+  }
   return options;
 }
 
+// The answers are an array of what the caller's header calls ckpt_restored.
+size_t restored_size(const ckpt_restore_options* options) {
+  const size_t size = copy_options(options).restored_size;
+  return size != 0 ? size : offsetof(ckpt_restored, level);
+}
+
 // The notes stay with the session.
-void answer(ckpt_session& session, std::vector<RestoredRange> found, ckpt_restored* restored) {
+void answer(ckpt_session& session, std::vector<RestoredRange> found, ckpt_restored* restored,
+            size_t size) {
   session.restored = std::move(found);
-  for (size_t i = 0; restored != nullptr && i < session.restored.size(); ++i) {
+  auto* to = reinterpret_cast<std::byte*>(restored);
+  for (size_t i = 0; to != nullptr && i < session.restored.size(); ++i, to += size) {
     const RestoredRange& range = session.restored[i];
-    restored[i] = {range.version_lineage, range.version_step,
-                   range.note.empty() ? nullptr : range.note.c_str(), range.bytes_memory,
-                   range.bytes_disk};
+    const ckpt_restored one{range.version_lineage,
+                            range.version_step,
+                            range.note.empty() ? nullptr : range.note.c_str(),
+                            range.bytes_memory,
+                            range.bytes_disk,
+                            range.memory_only ? CKPT_LEVEL_STAGED : CKPT_LEVEL_DURABLE};
+    std::memcpy(to, &one, std::min(size, sizeof one));
   }
 }
 
@@ -51,7 +70,7 @@ Status read_ranges(ckpt_session& session, const ckpt_restore_options* from,
         {{range.unit, range.offset, range.length}, static_cast<std::byte*>(range.data)});
   }
   CKPT_ASSIGN(std::vector<RestoredRange> found, restore_read(*session.session, options, wanted));
-  answer(session, std::move(found), restored);
+  answer(session, std::move(found), restored, restored_size(from));
   return ok_status();
 }
 
@@ -80,6 +99,7 @@ ckpt_status ckpt_restore_begin(ckpt_session* session, const ckpt_restore_options
     }
     auto handle = std::make_unique<ckpt_restore>();
     handle->session = session;
+    handle->restored_size = restored_size(options);
     CKPT_ASSIGN(handle->restore,
                 Restore::begin(*session->session, std::move(converted), std::move(wanted)));
     *restore = handle.release();
@@ -124,7 +144,7 @@ void ckpt_restore_mismatch(ckpt_restore* restore, uint64_t window_id,
 ckpt_status ckpt_restore_end(ckpt_restore* restore, ckpt_restored* restored) {
   return run_call(*restore->session->session, [&]() -> Status {
     CKPT_ASSIGN(std::vector<RestoredRange> found, restore->restore->finish());
-    answer(*restore->session, std::move(found), restored);
+    answer(*restore->session, std::move(found), restored, restore->restored_size);
     return ok_status();
   });
 }

@@ -9,8 +9,9 @@ Result<SnapshotOptions> snapshot_options(const ckpt_snapshot_options& raw) {
   if ((raw.unit_count > 0 && raw.units == nullptr) ||
       (raw.fragment_count > 0 && raw.fragments == nullptr) ||
       (raw.metric_count > 0 && raw.metrics == nullptr) ||
-      (raw.expert_token_count > 0 && raw.expert_tokens == nullptr)) {
-    return missing("units, fragments, metrics or expert_tokens");
+      (raw.expert_token_count > 0 && raw.expert_tokens == nullptr) ||
+      (raw.memory_unit_count > 0 && raw.memory_units == nullptr)) {
+    return missing("units, fragments, metrics, expert_tokens or memory_units");
   }
   SnapshotOptions options;
   options.step = raw.step;
@@ -34,6 +35,7 @@ Result<SnapshotOptions> snapshot_options(const ckpt_snapshot_options& raw) {
   }
   options.staleness_max = raw.staleness_max;
   options.no_wait = raw.no_wait != 0;
+  options.memory_units.assign(raw.memory_units, raw.memory_units + raw.memory_unit_count);
   options.timeout_ms = or_default(raw.timeout_ms, kSlabsTimeoutMs);
   return options;
 }

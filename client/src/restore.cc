@@ -78,6 +78,8 @@ Status Restore::open() {
   body.latest = options_.latest;
   body.tag = options_.tag;
   body.exact = options_.exact;
+  body.newest = options_.newest;
+  body.memory = options_.memory;
   wants_.clear();
   for (size_t i = 0; i < ranges_.size(); ++i) {
     const auto [unit, offset, length] = ranges_[i];
@@ -98,6 +100,7 @@ Status Restore::open() {
     out.version_lineage = opened->units[i]->version_lineage;
     out.version_step = opened->units[i]->version_step;
     out.note = opened->units[i]->note;
+    out.memory_only = opened->units[i]->memory_only;
   }
   inbox_.opened(opened->request);
   restore_ = opened->restore;
@@ -124,6 +127,7 @@ Status Restore::take_notes(const fb::RestoreWindowT& window) {
     out.version_lineage = note->version_lineage;
     out.version_step = note->version_step;
     out.note = note->note;
+    out.memory_only = note->memory_only;
   }
   return ok_status();
 }

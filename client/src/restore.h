@@ -27,6 +27,8 @@ struct RestoreOptions {
   std::string tag;
   bool exact = false;
   uint32_t timeout_ms = 0;  // without any progress
+  bool newest = false;
+  bool memory = false;
 };
 
 struct RestoreRange {
@@ -40,6 +42,7 @@ struct RestoredRange {
   std::string note;
   uint64_t bytes_memory = 0;
   uint64_t bytes_disk = 0;
+  bool memory_only = false;  // no disk has this version
 };
 
 struct RestorePiece {

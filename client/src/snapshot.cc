@@ -5,6 +5,22 @@
 #include "formats/wire/convert.h"
 
 namespace ckpt::lib {
+namespace {
+
+std::vector<std::unique_ptr<fb::MetricT>> to_fb(
+    const std::vector<std::pair<std::string, double>>& metrics) {
+  std::vector<std::unique_ptr<fb::MetricT>> bodies;
+  bodies.reserve(metrics.size());
+  for (const auto& [name, value] : metrics) {
+    auto body = std::make_unique<fb::MetricT>();
+    body->name = name;
+    body->value = value;
+    bodies.push_back(std::move(body));
+  }
+  return bodies;
+}
+
+}  // namespace
 
 Snapshot::Snapshot(Session& session, SnapshotOptions options)
     : session_(&session), options_(std::move(options)) {}
@@ -47,7 +63,9 @@ Status Snapshot::prepare() {
   }
   std::vector<PlannedFragment>& fragments = options_.plan.fragments;
   std::erase_if(fragments, [](const PlannedFragment& f) { return f.range.length == 0; });
-  std::vector<uint64_t> lengths;
+  CKPT_TRY(prepare_memory_units());
+  std::array<std::vector<uint64_t>, 2> lengths;  // by Share::memory_only
+  const std::vector<UnitId>& memory = options_.memory_units;
   for (const PlannedFragment& fragment : fragments) {
     const auto [unit, offset, length] = fragment.range;
     if (!std::binary_search(units.begin(), units.end(), unit)) {
@@ -66,8 +84,9 @@ Status Snapshot::prepare() {
                         specs[unit].name, length, offset, specs[unit].bytes);
     }
     if (fragment.rank != epoch.rank) continue;
-    shares_.push_back({fragment.range, 0});
-    lengths.push_back(length);
+    const bool memory_only = std::binary_search(memory.begin(), memory.end(), unit);
+    shares_.push_back({fragment.range, 0, memory_only});
+    lengths[memory_only].push_back(length);
     begin_.fragments.emplace_back(unit, 0, offset, length);
   }
   std::sort(shares_.begin(), shares_.end(),
@@ -77,19 +96,32 @@ Status Snapshot::prepare() {
   begin_.attempt = options_.attempt;
   begin_.units = units;
   begin_.out_of_slabs = options_.out_of_slabs;
-  begin_.slabs_wanted = slabs_needed(lengths, session_->arena()->layout().slab_bytes);
+  const uint64_t slab_bytes = session_->arena()->layout().slab_bytes;
+  begin_.slabs_wanted = slabs_needed(lengths[0], slab_bytes) + slabs_needed(lengths[1], slab_bytes);
+  options_.plan.memory_units = options_.memory_units;
+  begin_.memory_units = std::move(options_.memory_units);
   const base::Hash128 hash = plan_hash(std::move(options_.plan));
   options_.plan = {};
   begin_.plan = wire::to_fb(hash);
-  for (const auto& [metric, value] : options_.metrics) {
-    auto body = std::make_unique<fb::MetricT>();
-    body->name = metric;
-    body->value = value;
-    begin_.metrics.push_back(std::move(body));
-  }
+  begin_.metrics = to_fb(options_.metrics);
   begin_.expert_tokens = std::move(options_.expert_tokens);
   begin_.staleness_max = options_.staleness_max;
   return ok_status();
+}
+
+// The plan's units are sorted. A snapshot of nothing but these would leave nothing to commit.
+Status Snapshot::prepare_memory_units() {
+  const std::vector<UnitId>& units = options_.plan.units;
+  std::vector<UnitId>& memory = options_.memory_units;
+  std::sort(memory.begin(), memory.end());
+  memory.erase(std::unique(memory.begin(), memory.end()), memory.end());
+  if (!std::includes(units.begin(), units.end(), memory.begin(), memory.end())) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "{}: memory_units names a unit that is not in the snapshot", name());
+  }
+  if (memory.empty() || memory.size() < units.size()) return ok_status();
+  return make_error(ErrorCode::kInvalidArgument,
+                    "{}: all of its units are to stay in memory: nothing would be durable", name());
 }
 
 Status Snapshot::ask() {
@@ -159,7 +191,7 @@ void Snapshot::send_abort(const std::string& reason) {
 void Snapshot::fail(Error error) {
   info_.level = fb::SnapshotLevel::Failed;
   info_.failure = std::move(error);
-  filling_.reset();
+  filling_ = {};
   closed_.clear();
   free_slabs_.clear();
   seals_.clear();
@@ -208,7 +240,9 @@ void Snapshot::reopen() {
   body.begin = std::make_unique<fb::BeginSnapshotT>(begin_);
   body.begin->slabs_wanted = 0;
   body.leased.assign(free_slabs_.begin(), free_slabs_.end());
-  if (filling_) body.leased.push_back(filling_->slab);
+  for (const auto& filling : filling_) {
+    if (filling) body.leased.push_back(filling->slab);
+  }
   for (const Filling& filling : closed_) body.leased.push_back(filling.slab);
   uint64_t request = 0;
   if (!session_->post(std::move(body), &request)) return;

@@ -6,6 +6,7 @@
 // so it goes on when the trainer has given up its handle.
 #pragma once
 
+#include <array>
 #include <deque>
 #include <map>
 #include <memory>
@@ -28,7 +29,8 @@ struct SnapshotOptions {
   std::vector<fb::ExpertTokens> expert_tokens;
   uint64_t staleness_max = 0;  // steps; 0: any
   uint32_t timeout_ms = 0;
-  bool no_wait = false;  // for the daemon's answer to begin
+  bool no_wait = false;              // for the daemon's answer to begin
+  std::vector<UnitId> memory_units;  // those of the plan's units that are not written
 };
 
 // Room in the arena that somebody else fills.
@@ -78,8 +80,9 @@ class Snapshot {
   struct Share {
     UnitRange range;
     uint64_t written = 0;
+    bool memory_only = false;
   };
-  // The slab being filled.
+  // A slab being filled.
   struct Filling {
     uint32_t slab = 0;
     SlabLayout layout;
@@ -115,13 +118,18 @@ class Snapshot {
   Status check_open() const;
   std::string name() const;
   Result<Share*> find_share(UnitId unit, uint64_t offset, uint64_t length);
-  Status acquire_slab(const Deadline& deadline);
-  bool continues_last(const Share& share) const;
-  bool make_room(const Share& share, uint64_t* place, uint64_t* room);
-  void append(Share& share, uint64_t place, ByteView data);
-  Place lend(Share& share, uint64_t at, uint64_t length);
+  // What is written and what stays in memory lies in slabs of its own.
+  std::optional<Filling>& filling_for(const Share& share) { return filling_[share.memory_only]; }
+  Status prepare_memory_units();
+  Status acquire_slab(std::optional<Filling>& filling, const Deadline& deadline);
+  static bool continues_last(const Filling& filling, const Share& share);
+  static bool make_room(const Filling& filling, const Share& share, uint64_t* place,
+                        uint64_t* room);
+  void append(Filling& filling, Share& share, uint64_t place, ByteView data);
+  Place lend(Filling& filling, Share& share, uint64_t at, uint64_t length);
   Filling& filling_of(uint32_t slab);
-  void close_slab();
+  bool is_open(const Filling& filling) const;
+  void close_slab(std::optional<Filling>& filling);
   void seal(Filling filling);
   void post_seal(const Seal& seal);
   void send_abort(const std::string& reason);
@@ -136,10 +144,10 @@ class Snapshot {
   bool ended_ = false;
   Info info_;
 
-  std::deque<uint32_t> free_slabs_;  // leased, not touched yet
-  uint32_t slabs_expected_ = 0;      // asked for, not here yet
-  std::optional<Filling> filling_;
-  std::vector<Filling> closed_;  // full, with places that are still being filled
+  std::deque<uint32_t> free_slabs_;                // leased, not touched yet
+  uint32_t slabs_expected_ = 0;                    // asked for, not here yet
+  std::array<std::optional<Filling>, 2> filling_;  // by Share::memory_only
+  std::vector<Filling> closed_;                    // full, with places that are still being filled
   std::map<uint64_t, Lent> lent_;
   uint64_t next_place_ = 1;
   std::vector<Seal> seals_;

@@ -36,7 +36,7 @@ void Snapshot::forget_seal(uint32_t slab) {
   if (forgotten > 0) seals_complete_ = false;
 }
 
-Status Snapshot::acquire_slab(const Deadline& deadline) {
+Status Snapshot::acquire_slab(std::optional<Filling>& filling, const Deadline& deadline) {
   const Timed waiting(info_.wait_ns);
   const Clock::time_point asked = Clock::now();
   auto found = free_slabs_.end();
@@ -67,7 +67,7 @@ Status Snapshot::acquire_slab(const Deadline& deadline) {
   }
   const uint32_t slab = *found;
   free_slabs_.erase(found);
-  filling_.emplace(
+  filling.emplace(
       Filling{slab, SlabLayout(session_->arena()->layout().slab_bytes), {}, /*lent=*/0});
   return ok_status();
 }
@@ -107,33 +107,35 @@ Status Snapshot::write(UnitId unit, uint64_t offset, ByteView data) {
   if (data.empty()) return ok_status();
   CKPT_ASSIGN(Share * share, find_share(unit, offset, data.size()));
   const Deadline until = deadline();
+  std::optional<Filling>& filling = filling_for(*share);
   while (!data.empty()) {
-    if (!filling_) CKPT_TRY(acquire_slab(until));
+    if (!filling) CKPT_TRY(acquire_slab(filling, until));
     uint64_t place = 0;
     uint64_t room = 0;
-    if (!make_room(*share, &place, &room)) {
-      close_slab();
+    if (!make_room(*filling, *share, &place, &room)) {
+      close_slab(filling);
       continue;
     }
     const uint64_t length = std::min<uint64_t>(room, data.size());
-    append(*share, place, data.first(length));
+    append(*filling, *share, place, data.first(length));
     data = data.subspan(length);
   }
   return ok_status();
 }
 
 // True if the share's next byte follows, in unit and slab, the last one written.
-bool Snapshot::continues_last(const Share& share) const {
-  if (filling_->fragments.empty() || filling_->lent > 0) return false;
-  const fb::SealedFragment& last = filling_->fragments.back();
+bool Snapshot::continues_last(const Filling& filling, const Share& share) {
+  if (filling.fragments.empty() || filling.lent > 0) return false;
+  const fb::SealedFragment& last = filling.fragments.back();
   return last.unit() == share.range.unit &&
          last.offset() + last.length() == share.range.offset + share.written && share.written > 0;
 }
 
 // Where the next byte of the share goes and how many fit; false if the slab is full.
-bool Snapshot::make_room(const Share& share, uint64_t* place, uint64_t* room) {
-  const SlabLayout& layout = filling_->layout;
-  if (continues_last(share) && layout.rest() > 0) {
+bool Snapshot::make_room(const Filling& filling, const Share& share, uint64_t* place,
+                         uint64_t* room) {
+  const SlabLayout& layout = filling.layout;
+  if (continues_last(filling, share) && layout.rest() > 0) {
     *place = layout.filled();
     *room = layout.rest();
     return true;
@@ -145,11 +147,11 @@ bool Snapshot::make_room(const Share& share, uint64_t* place, uint64_t* room) {
   return true;
 }
 
-void Snapshot::append(Share& share, uint64_t place, ByteView data) {
-  const MutableByteView slab = session_->warm_slab(filling_->slab);
-  SlabLayout& layout = filling_->layout;
-  if (continues_last(share) && place == layout.filled()) {
-    fb::SealedFragment& last = filling_->fragments.back();
+void Snapshot::append(Filling& filling, Share& share, uint64_t place, ByteView data) {
+  const MutableByteView slab = session_->warm_slab(filling.slab);
+  SlabLayout& layout = filling.layout;
+  if (continues_last(filling, share) && place == layout.filled()) {
+    fb::SealedFragment& last = filling.fragments.back();
     const uint32_t crc = base::copy_crc32c(slab.subspan(place, data.size()), data, last.crc32c());
     last = fb::SealedFragment(last.unit(), crc, last.offset(), last.length() + data.size(),
                               last.payload_offset());
@@ -157,8 +159,8 @@ void Snapshot::append(Share& share, uint64_t place, ByteView data) {
   } else {
     zero(slab.subspan(layout.filled(), place - layout.filled()));
     const uint32_t crc = base::copy_crc32c(slab.subspan(place, data.size()), data);
-    filling_->fragments.emplace_back(share.range.unit, crc, share.range.offset + share.written,
-                                     data.size(), place);
+    filling.fragments.emplace_back(share.range.unit, crc, share.range.offset + share.written,
+                                   data.size(), place);
     layout.fill(place, data.size());
   }
   share.written += data.size();
@@ -166,12 +168,12 @@ void Snapshot::append(Share& share, uint64_t place, ByteView data) {
 }
 
 // Nothing more goes into the slab. It is handed over once nobody fills a place in it.
-void Snapshot::close_slab() {
-  Filling filling = *std::exchange(filling_, std::nullopt);
-  if (filling.lent > 0) {
-    closed_.push_back(std::move(filling));
+void Snapshot::close_slab(std::optional<Filling>& filling) {
+  Filling full = *std::exchange(filling, std::nullopt);
+  if (full.lent > 0) {
+    closed_.push_back(std::move(full));
   } else {
-    seal(std::move(filling));
+    seal(std::move(full));
   }
 }
 
@@ -211,7 +213,9 @@ Status Snapshot::end() {
     return make_error(ErrorCode::kFailedPrecondition, "{}: {} places are still being filled",
                       name(), lent_.size());
   }
-  if (filling_) close_slab();
+  for (auto& filling : filling_) {
+    if (filling) close_slab(filling);
+  }
   ended_ = true;
   const Timed waiting(info_.wait_ns);
   session_->drain_sends(deadline());

@@ -20,27 +20,28 @@ Result<Place> Snapshot::reserve(UnitId unit, uint64_t offset, uint64_t length,
     return make_error(ErrorCode::kInvalidArgument, "{}: a place of no bytes", name());
   }
   const Deadline until = timeout_ms == 0 ? deadline() : Deadline::after_ms(timeout_ms);
+  std::optional<Filling>& filling = filling_for(*share);
   for (;;) {
-    if (!filling_) CKPT_TRY(acquire_slab(until));
+    if (!filling) CKPT_TRY(acquire_slab(filling, until));
     // A fragment of its own, also where it continues one: its CRC is not known yet.
-    if (const auto place = filling_->layout.place(share->range.length - share->written)) {
-      return lend(*share, place->offset, std::min(place->length, length));
+    if (const auto place = filling->layout.place(share->range.length - share->written)) {
+      return lend(*filling, *share, place->offset, std::min(place->length, length));
     }
-    close_slab();
+    close_slab(filling);
   }
 }
 
-Place Snapshot::lend(Share& share, uint64_t at, uint64_t length) {
-  const MutableByteView slab = session_->warm_slab(filling_->slab);
-  const uint64_t filled = filling_->layout.filled();
+Place Snapshot::lend(Filling& filling, Share& share, uint64_t at, uint64_t length) {
+  const MutableByteView slab = session_->warm_slab(filling.slab);
+  const uint64_t filled = filling.layout.filled();
   if (at > filled) std::memset(slab.data() + filled, 0, at - filled);
-  filling_->layout.fill(at, length);
-  filling_->fragments.emplace_back(share.range.unit, 0, share.range.offset + share.written, length,
-                                   at);
-  ++filling_->lent;
+  filling.layout.fill(at, length);
+  filling.fragments.emplace_back(share.range.unit, 0, share.range.offset + share.written, length,
+                                 at);
+  ++filling.lent;
   const uint64_t id = next_place_++;
   lent_[id] = {
-      .slab = filling_->slab, .memory = slab.data(), .fragment = filling_->fragments.size() - 1};
+      .slab = filling.slab, .memory = slab.data(), .fragment = filling.fragments.size() - 1};
   session_->pin_arena();  // the mapping stays, whatever daemons come
   session_->lend(slab.data());
   share.written += length;
@@ -61,18 +62,25 @@ Status Snapshot::filled(uint64_t id, uint32_t crc32c) {
   fb::SealedFragment& fragment = filling.fragments[lent.fragment];
   fragment = fb::SealedFragment(fragment.unit(), crc32c, fragment.offset(), fragment.length(),
                                 fragment.payload_offset());
-  if (--filling.lent > 0 || (filling_ && &filling == &*filling_)) return ok_status();
+  if (--filling.lent > 0 || is_open(filling)) return ok_status();
   seal(std::move(filling));
   std::erase_if(closed_, [&](const Filling& one) { return one.slab == lent.slab; });
   return ok_status();
 }
 
 Snapshot::Filling& Snapshot::filling_of(uint32_t slab) {
-  if (filling_ && filling_->slab == slab) return *filling_;
+  for (auto& filling : filling_) {
+    if (filling && filling->slab == slab) return *filling;
+  }
   const auto found = std::find_if(closed_.begin(), closed_.end(),
                                   [slab](const Filling& one) { return one.slab == slab; });
   CKPT_ASSERT(found != closed_.end());
   return *found;
+}
+
+bool Snapshot::is_open(const Filling& filling) const {
+  return std::any_of(filling_.begin(), filling_.end(),
+                     [&](const auto& one) { return one && &filling == &*one; });
 }
 
 }  // namespace ckpt::lib

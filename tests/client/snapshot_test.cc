@@ -45,6 +45,25 @@ TEST_F(SnapshotTest, PiecesInAnyOrderOfUnitsMakeTheSameBytes) {
   expect_payload(seals(2));
 }
 
+TEST_F(SnapshotTest, UnitsThatStayInMemoryLieInSlabsOfTheirOwn) {
+  start();
+  open({100'000, 50'000, 300, 200'000});
+  plan_.memory_units = {3, 1};
+  Snapshot snapshot = begin();
+  const fb::MessageT begun = daemon_->wait_for(fb::MessageBody::BeginSnapshot, 1)[0];
+  const fb::BeginSnapshotT& body = *begun.body.AsBeginSnapshot();
+  EXPECT_EQ(body.memory_units, (std::vector<UnitId>{1, 3}));
+  EXPECT_EQ(body.slabs_wanted, 2u);
+  for (uint32_t unit = 0; unit < data_.size(); ++unit) write(snapshot, unit);  // in turns
+  ASSERT_OK(snapshot.end());
+  const auto sealed = seals(2);
+  for (const fb::SealSlabT& seal : sealed) {
+    ASSERT_EQ(seal.fragments.size(), 2u);
+    EXPECT_EQ(seal.fragments[0].unit() % 2, seal.fragments[1].unit() % 2);
+  }
+  expect_payload(sealed);
+}
+
 TEST_F(SnapshotTest, WritesOutsideThePlanAreRefusedAndNamed) {
   start();
   open({1000, 1000});
@@ -81,6 +100,11 @@ TEST_F(SnapshotTest, PlansThatMakeNoSenseAreRefusedBeforeTheDaemonHearsOfThem) {
   EXPECT_TRUE(refused(plan));
   plan = plan_;
   plan.units = {0, 9};
+  EXPECT_TRUE(refused(plan));
+  plan = plan_;
+  plan.memory_units = {0};  // nothing would be durable
+  EXPECT_TRUE(refused(plan));
+  plan.memory_units = {1};
   EXPECT_TRUE(refused(plan));
   const auto types = daemon_->types();
   EXPECT_EQ(std::count(types.begin(), types.end(), fb::MessageBody::BeginSnapshot), 0);

@@ -55,9 +55,9 @@ TEST(Print, ShowSaysWhatIsMissing) {
                "crc32c": null}]})");
   EXPECT_EQ(print_show(show),
             "tiny~1@10, NOT complete\n"
-            "UNIT  VERSION  STALE   SIZE  CRC32C\n"
-            "a           8      2  512 B  e3069283\n"
-            "b     missing      -    1 B  -\n");
+            "UNIT  VERSION  STALE  LEVEL   SIZE  CRC32C\n"
+            "a           8      2  -      512 B  e3069283\n"
+            "b     missing      -  -        1 B  -\n");
 }
 
 TEST(Print, VerifyNamesRunStepAndUnit) {

@@ -114,12 +114,13 @@ TEST(PlanHash, DependsOnWhatIsPlannedAndNotOnItsOrder) {
   std::reverse(other.fragments.begin(), other.fragments.end());
   EXPECT_EQ(plan_hash(plan), plan_hash(other));
 
-  std::vector<Plan> changed(5, plan);
+  std::vector<Plan> changed(6, plan);
   changed[0].units.push_back(2);
   changed[1].fragments.pop_back();
   changed[2].fragments[1].rank = 1;
   changed[3].fragments[1].range.length = 71;
   changed[4].fragments[0].range.unit = 1;
+  changed[5].memory_units = {1};
   for (const Plan& one : changed) EXPECT_NE(plan_hash(one), plan_hash(plan));
 }
 

@@ -77,6 +77,7 @@ fb::MessageT sample_begin_snapshot() {
   body.metrics.back()->value = 2.5;
   body.expert_tokens = {fb::ExpertTokens(3, 0, 900), fb::ExpertTokens(3, 1, 0)};
   body.staleness_max = 40;
+  body.memory_units = {1};
   return message(std::move(body));
 }
 

@@ -23,7 +23,11 @@ class ToldRun {
   }
 
   void read(const json& line) {
-    if (line.contains("snapshot")) return take(line.at("snapshot"), line.at("experts"));
+    if (line.contains("snapshot")) {
+      take(line.at("snapshot"), line.at("experts"));
+      keep(line.at("snapshot"), line.value("memory_experts", std::vector<size_t>()));
+      return;
+    }
     if (line.contains("resumed_at")) resume(line.at("resumed_at"));
     const uint64_t step = line.at("step");
     routed_[step] = line.at("routed").get<std::vector<int64_t>>();
@@ -54,6 +58,10 @@ class ToldRun {
   void take(uint64_t step, const std::vector<size_t>& experts) {
     for (const size_t expert : experts) versions_[step][expert] = held_.at(expert);
     smallest_ = std::min(smallest_, experts.size());
+  }
+  // ckptd lives on, so what it keeps is there as long as nothing newer is.
+  void keep(uint64_t step, const std::vector<size_t>& experts) {
+    for (const size_t expert : experts) versions_[step][expert] = held_.at(expert);
   }
   void resume(uint64_t step) {
     ++resumes_;
@@ -143,6 +151,42 @@ TEST_F(PartialTest, ARecoveryBeyondTheBudgetIsTheLastToLoseTokens) {
   EXPECT_EQ(report.at("failures").back().at("stale_units"), 0);
 }
 
+// The ranks die, ckptd does not.
+TEST_F(PartialTest, ExpertsThatWereOnlyInMemoryComeBackFromThere) {
+  const std::vector<std::string> same = {"--steps",
+                                         "16",
+                                         "--checkpoint-every",
+                                         "2",
+                                         "--experts-per-checkpoint",
+                                         "1",
+                                         "--selector",
+                                         "sequential",
+                                         "--plt-budget",
+                                         "1",
+                                         "--kill",
+                                         "1@13"};
+  const json disk = train_and_recompute(same);
+  auto with = same;
+  with.insert(with.end(), {"--experts-per-snapshot", "2"});
+  const json memory = train_and_recompute(with);
+  EXPECT_EQ(resumes_, 1u);
+  EXPECT_GT(memory.at("plt"), 0);
+  EXPECT_LT(memory.at("plt"), disk.at("plt").get<double>());
+  EXPECT_GT(memory.at("failures").at(0).at("bytes").at("memory"), 0);
+}
+
+TEST_F(PartialTest, WithAllExpertsInMemoryADeathOfRanksLosesNothing) {
+  const std::vector<std::string> same = {"--ranks", "2", "--steps", "14", "--checkpoint-every",
+                                         "2"};
+  const auto expected = bits(train("quiet.json", same));
+  auto with = same;
+  with.insert(with.end(), {"--experts-per-checkpoint", "1", "--experts-per-snapshot", "all",
+                           "--kill", "0@9", "--kill", "1@9"});
+  const json report = train("report.json", with);
+  EXPECT_EQ(report.at("plt"), 0);
+  EXPECT_EQ(bits(report), expected) << "as if nothing had happened";
+}
+
 TEST_F(PartialTest, RefusesToGoOnWithOtherExperts) {
   const std::string store = folder_ / "store";
   train("first.json", {"--ranks", "1", "--steps", "2", "--data-dir", store});
@@ -166,6 +210,10 @@ TEST_F(PartialTest, RefusesWhatCannotBeBeforeAnythingStarts) {
   EXPECT_THAT(refusal({"--experts-per-checkpoint", "5"}), HasSubstr("there are 4"));
   EXPECT_THAT(refusal({"--experts-per-checkpoint", "1", "--staleness-max", "3"}),
               HasSubstr("4 experts, 1 at a time, take 4"));
+  EXPECT_THAT(refusal({"--experts-per-checkpoint", "2", "--experts-per-snapshot", "1"}),
+              HasSubstr("--experts-per-snapshot 1"));
+  EXPECT_THAT(refusal({"--experts-per-snapshot", "many"}),
+              HasSubstr("--experts-per-snapshot many"));
   EXPECT_THAT(refusal({"--plt-budget", "2"}), HasSubstr("--plt-budget 2"));
   EXPECT_THAT(refusal({"--selector", "lucky"}), HasSubstr("lucky"));
 }

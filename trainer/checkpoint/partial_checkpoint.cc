@@ -16,6 +16,9 @@ namespace {
 
 constexpr std::array<std::string_view, 3> kPartNames = {"weights", "optimizer", "both"};
 
+// Of an expert whose durable version is not known: as old as one can be.
+constexpr SaveLedger::Saved kOldestVersion{.snapshot = 1, .tokens = 0};
+
 ExpertPart part_of(const StateUnit& unit) {
   return unit.part == "weights" ? ExpertPart::kWeights : ExpertPart::kOptimizer;
 }
@@ -37,6 +40,16 @@ Status validate(const PartialOptions& options, uint32_t experts) {
   if (!(options.plt_budget >= 0 && options.plt_budget <= 1)) {
     return make_error(ErrorCode::kInvalidArgument, "--plt-budget {}: must be from 0 to 1",
                       options.plt_budget);
+  }
+  const bool memory = options.k_snapshot != 0;
+  const bool enough =
+      options.k_snapshot == kAllExperts ||
+      (options.k != 0 && options.k_snapshot >= options.k && options.k_snapshot <= experts);
+  if (memory && !enough) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "--experts-per-snapshot {}: must be at least --experts-per-checkpoint ({}), "
+                      "and at most the {} experts of a layer",
+                      options.k_snapshot, options.k == 0 ? experts : options.k, experts);
   }
   if (options.k == 0) return {};
   const uint32_t bound = options.staleness_max != 0 ? options.staleness_max
@@ -66,6 +79,7 @@ uint32_t PartialCheckpoint::experts_asked() const {
 void PartialCheckpoint::start() {
   meter_ = PltMeter(grid_);
   ledger_ = SaveLedger(std::vector<SaveLedger::Saved>(grid_.size()));
+  memory_ledger_ = ledger_;
   snapshots_ = 0;
   k_ = experts_asked();
   number_of_step_.clear();
@@ -73,8 +87,10 @@ void PartialCheckpoint::start() {
 
 Result<RecoveryLoss> PartialCheckpoint::resume(const PartialState& saved,
                                                std::span<const int64_t> routed,
-                                               const ExpertStamps& stamps) {
+                                               const ExpertStamps& stamps,
+                                               std::span<const int64_t> in_memory) {
   CKPT_ASSERT(routed.size() == grid_.size());
+  CKPT_ASSERT(in_memory.empty() || in_memory.size() == grid_.size());
   PltMeter::Lost lost = saved.lost;
   lost.restart.resize(grid_.size());
   lost.rollback.resize(grid_.size());
@@ -82,17 +98,9 @@ Result<RecoveryLoss> PartialCheckpoint::resume(const PartialState& saved,
   std::vector<SaveLedger::Saved> versions;
   std::vector<int64_t> held;
   for (size_t i = 0; i < grid_.size(); ++i) {
-    const ExpertStamp& weights = stamps.at(ExpertPart::kWeights, i);
-    const ExpertStamp& moments = stamps.at(ExpertPart::kOptimizer, i);
-    held.push_back(std::min(weights.tokens, moments.tokens));
-    const auto [number, newer] = std::minmax(weights.snapshot, moments.snapshot);
-    if (number < 1 || static_cast<uint64_t>(newer) > saved.snapshots || moments.updates < 0) {
-      return make_error(ErrorCode::kCorrupt,
-                        "layers.{}.experts.{}: its version says it is of snapshot {}, the view is "
-                        "of snapshot {}",
-                        i / grid_.experts, i % grid_.experts, number, saved.snapshots);
-    }
-    versions.push_back({static_cast<uint64_t>(number), held.back()});
+    CKPT_ASSIGN(const SaveLedger::Saved version, version_of(i, stamps, saved.snapshots));
+    versions.push_back(version);
+    held.push_back(version.tokens);
   }
   const PltMeter before = meter;
   RecoveryLoss loss;
@@ -102,16 +110,69 @@ Result<RecoveryLoss> PartialCheckpoint::resume(const PartialState& saved,
   loss.plt = lost_proportion(grid_, lost_now, routed);
 
   meter_ = std::move(meter);
+  memory_ledger_ = SaveLedger(versions);
+  for (size_t i = 0; i < in_memory.size(); ++i) {
+    if (in_memory[i] != 0) versions[i] = kOldestVersion;
+  }
   ledger_ = SaveLedger(std::move(versions));
   snapshots_ = saved.snapshots;
   number_of_step_.clear();
   // K goes on growing from where it was, unless another one is asked for now.
   const bool goes_on = saved.k_asked == options_.k && saved.k >= 1 && saved.k <= grid_.experts;
-  k_ = k_after({.k = goes_on ? saved.k : experts_asked(),
-                .experts = grid_.experts,
-                .plt = meter_.plt(routed),
-                .plt_of_it = loss.plt},
+  grow_k(goes_on ? saved.k : experts_asked(), loss, routed);
+  return loss;
+}
+
+// What the two units of an expert make together: the older counts.
+Result<SaveLedger::Saved> PartialCheckpoint::version_of(size_t expert, const ExpertStamps& stamps,
+                                                        uint64_t snapshots) const {
+  const ExpertStamp& weights = stamps.at(ExpertPart::kWeights, expert);
+  const ExpertStamp& moments = stamps.at(ExpertPart::kOptimizer, expert);
+  const auto [number, newer] = std::minmax(weights.snapshot, moments.snapshot);
+  if (number < 1 || static_cast<uint64_t>(newer) > snapshots || moments.updates < 0) {
+    return make_error(ErrorCode::kCorrupt,
+                      "layers.{}.experts.{}: its version says it is of snapshot {}, the view is "
+                      "of snapshot {}",
+                      expert / grid_.experts, expert % grid_.experts, number, snapshots);
+  }
+  return SaveLedger::Saved{static_cast<uint64_t>(number), std::min(weights.tokens, moments.tokens)};
+}
+
+void PartialCheckpoint::grow_k(uint32_t k, const RecoveryLoss& loss,
+                               std::span<const int64_t> routed) {
+  k_ = k_after({.k = k, .experts = grid_.experts, .plt = meter_.plt(routed), .plt_of_it = loss.plt},
                options_.plt_budget);
+}
+
+Result<RecoveryLoss> PartialCheckpoint::roll_back(std::span<const uint32_t> experts,
+                                                  const ExpertStamps& versions,
+                                                  std::span<const int64_t> routed,
+                                                  std::span<int64_t> updates,
+                                                  std::span<const int64_t> in_memory) {
+  CKPT_ASSERT(routed.size() == grid_.size() && updates.size() == grid_.size());
+  CKPT_ASSERT(in_memory.empty() || in_memory.size() == grid_.size());
+  PltMeter meter = meter_;
+  std::vector<SaveLedger::Saved> back;
+  std::vector<int64_t> lost_now(grid_.size());
+  RecoveryLoss loss;
+  for (const uint32_t expert : experts) {
+    CKPT_ASSERT(expert < grid_.size());
+    CKPT_ASSIGN(const SaveLedger::Saved version, version_of(expert, versions, snapshots_));
+    CKPT_ASSIGN(const int64_t lost, meter.rolled_back(expert, routed, version.tokens));
+    back.push_back(version);
+    lost_now[expert] += lost;
+    loss.tokens += lost;
+  }
+  loss.plt = lost_proportion(grid_, lost_now, routed);
+
+  meter_ = std::move(meter);
+  for (size_t i = 0; i < experts.size(); ++i) {
+    const bool on_disk = in_memory.empty() || in_memory[experts[i]] == 0;
+    ledger_.came_back(experts[i], on_disk ? back[i] : kOldestVersion);
+    memory_ledger_.came_back(experts[i], back[i]);
+    updates[experts[i]] = versions.at(ExpertPart::kOptimizer, experts[i]).updates;
+  }
+  grow_k(k_, loss, routed);
   return loss;
 }
 
@@ -130,16 +191,64 @@ std::vector<uint32_t> PartialCheckpoint::choose(std::span<const int64_t> routed)
     std::vector<ExpertCandidate> candidates;
     for (uint32_t expert = 0; expert < grid_.experts; ++expert) {
       const size_t at = grid_.at(layer, expert);
-      candidates.push_back({.unsaved_tokens = meter_.held(at, routed) - ledger_[at].tokens,
-                            .age = snapshots_ + 1 - ledger_[at].snapshot,
-                            .loss_probability = 1,
-                            .turn = turn[expert]});
+      candidates.push_back(candidate(at, ledger_, routed));
+      candidates.back().turn = turn[expert];
     }
     for (const uint32_t expert : select_experts(selection(), candidates)) {
       chosen.push_back(static_cast<uint32_t>(grid_.at(layer, expert)));
     }
   }
   return chosen;
+}
+
+ExpertCandidate PartialCheckpoint::candidate(size_t expert, const SaveLedger& ledger,
+                                             std::span<const int64_t> routed) const {
+  return {.unsaved_tokens = meter_.held(expert, routed) - ledger[expert].tokens,
+          .age = snapshots_ + 1 - ledger[expert].snapshot,
+          .loss_probability = 1,
+          .turn = 0};
+}
+
+uint32_t PartialCheckpoint::k_snapshot() const {
+  if (options_.k_snapshot == 0) return k_;
+  const uint64_t asked = std::min(options_.k_snapshot, grid_.experts);
+  const uint64_t grown = asked * k_ / experts_asked();
+  return static_cast<uint32_t>(std::clamp<uint64_t>(grown, k_, grid_.experts));
+}
+
+// Those that stay in memory: of the experts that are not written, the next ones in order.
+std::vector<uint32_t> PartialCheckpoint::choose_more(const std::vector<uint32_t>& written,
+                                                     std::span<const int64_t> routed) const {
+  std::vector<bool> taken(grid_.size());
+  for (const uint32_t expert : written) taken[expert] = true;
+  std::vector<uint32_t> chosen;
+  for (uint32_t layer = 0; layer < grid_.layers; ++layer) {
+    const uint32_t more = k_snapshot() - k_;
+    const auto turn = turns(placement_.slots[layer], grid_.experts, layer, k_snapshot());
+    std::vector<ExpertCandidate> candidates;
+    std::vector<uint32_t> positions;
+    for (uint32_t expert = 0; expert < grid_.experts; ++expert) {
+      const auto at = static_cast<uint32_t>(grid_.at(layer, expert));
+      if (taken[at]) continue;
+      candidates.push_back(candidate(at, memory_ledger_, routed));
+      candidates.back().turn = turn[expert];
+      positions.push_back(at);
+    }
+    const auto left = static_cast<uint32_t>(positions.size());
+    const SelectionOptions how{options_.selector, more, default_staleness_max(left, more)};
+    for (const uint32_t one : select_experts(how, candidates)) chosen.push_back(positions[one]);
+  }
+  return chosen;
+}
+
+void PartialCheckpoint::add_memory_units(Plan& plan) const {
+  const std::vector<uint32_t> with = units_with(plan.memory_experts);
+  std::set_difference(with.begin(), with.end(), plan.units.begin(), plan.units.end(),
+                      std::back_inserter(plan.memory_units));
+  std::vector<uint32_t> all;
+  std::merge(plan.units.begin(), plan.units.end(), plan.memory_units.begin(),
+             plan.memory_units.end(), std::back_inserter(all));
+  plan.units = std::move(all);
 }
 
 bool PartialCheckpoint::is_chosen_about(const StateUnit& unit) const {
@@ -175,32 +284,46 @@ PartialCheckpoint::Plan PartialCheckpoint::next(uint64_t step, const ExpertProgr
     std::iota(plan.experts.begin(), plan.experts.end(), 0u);
   } else {
     plan.experts = choose(progress.routed);
+    if (k_snapshot() > k_) plan.memory_experts = choose_more(plan.experts, progress.routed);
   }
   ++snapshots_;
   std::vector<int64_t> held;
   held.reserve(grid_.size());
   for (size_t i = 0; i < grid_.size(); ++i) held.push_back(meter_.held(i, progress.routed));
   ledger_.take(snapshots_, plan.experts, held);
+  std::vector<uint32_t> both = plan.experts;
+  both.insert(both.end(), plan.memory_experts.begin(), plan.memory_experts.end());
+  memory_ledger_.take(snapshots_, both, held);
   number_of_step_[step] = snapshots_;
   if (number_of_step_.size() > SaveLedger::kUndoMax) {
     number_of_step_.erase(number_of_step_.begin());
   }
   plan.units = units_with(plan.experts);
-  for (const uint32_t id : plan.units) {
+  if (!plan.memory_experts.empty()) add_memory_units(plan);
+  stamp(plan.units, held, progress.updates, stamps);
+  plan.fragments = snapshot_plan(units_, plan.units, placement_, options_.dense);
+  // Slab by slab: first what is written, so that the disk is busy while the rest is copied.
+  std::stable_partition(plan.fragments.begin(), plan.fragments.end(), [&](const auto& fragment) {
+    return !std::binary_search(plan.memory_units.begin(), plan.memory_units.end(), fragment.unit);
+  });
+  return plan;
+}
+
+void PartialCheckpoint::stamp(const std::vector<uint32_t>& units, const std::vector<int64_t>& held,
+                              std::span<const int64_t> updates, ExpertStamps& stamps) const {
+  for (const uint32_t id : units) {
     const StateUnit& unit = units_[id];
     if (!unit.expert) continue;
     const size_t at = grid_.at(*unit.layer, *unit.expert);
-    stamps.at(part_of(unit), at) = {static_cast<int64_t>(snapshots_), held[at],
-                                    progress.updates[at]};
+    stamps.at(part_of(unit), at) = {static_cast<int64_t>(snapshots_), held[at], updates[at]};
   }
-  plan.fragments = snapshot_plan(units_, plan.units, placement_, options_.dense);
-  return plan;
 }
 
 void PartialCheckpoint::failed(uint64_t step) {
   const auto number = number_of_step_.find(step);
   if (number == number_of_step_.end()) return;
   ledger_.fail(number->second);
+  memory_ledger_.fail(number->second);
   number_of_step_.erase(number);
 }
 

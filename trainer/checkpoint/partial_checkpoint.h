@@ -7,8 +7,13 @@
 // layer, except where it has to be full: the first one (a view that misses a unit is of no use) and
 // the last one of a run (whoever exports it wants no stale expert).
 //
-// Here every recovery is a restart: all ranks rewind to one view, replicas or not. So for the
-// risk-aware selector all experts run the same risk.
+// Two levels (MoC-System, ASPLOS 2025): beside the K experts that are written, more can be kept in
+// ckptd's memory, those that were in no snapshot for longest by the same selector. They are fresher
+// than what a disk has and are lost with the daemon. So an expert has two ages: that of its newest
+// durable version decides what is written next, that of its newest version what is kept.
+//
+// For the risk-aware selector all experts run the same risk: that of a restart, where all ranks
+// rewind to one view, replicas or not.
 #pragma once
 
 #include <ckpt/ckpt.h>
@@ -37,8 +42,13 @@ enum class PartialParts : uint8_t { kWeights, kOptimizer, kBoth };
 std::string_view partial_parts_name(PartialParts parts);
 Result<PartialParts> parse_partial_parts(std::string_view name);
 
+inline constexpr uint32_t kAllExperts = UINT32_MAX;
+
 struct PartialOptions {
   uint32_t k = 0;  // experts of each layer per checkpoint; 0: all
+  // Experts of each layer per snapshot, those that stay in memory included: 0: none stays,
+  // kAllExperts: all. Not less than k.
+  uint32_t k_snapshot = 0;
   Selector selector = Selector::kRiskAware;
   PartialParts parts = PartialParts::kBoth;
   uint32_t staleness_max = 0;  // snapshots from one save of an expert to its next; 0: the default
@@ -78,13 +88,26 @@ class PartialCheckpoint {
   void start();
   // A run goes on from a view: what its trainer unit and the versions of its experts say.
   // kCorrupt if these contradict each other; nothing changed then.
+  // in_memory: not 0 for experts (positions in the grid) with a version that no disk has; empty:
+  // none. What the disk has of them is older, nobody knows how much: they are due first.
   Result<RecoveryLoss> resume(const PartialState& saved, std::span<const int64_t> routed,
-                              const ExpertStamps& stamps);
+                              const ExpertStamps& stamps, std::span<const int64_t> in_memory = {});
+
+  // These experts (positions in the grid) came back from their newest versions, older than the
+  // rest, which went on: the run does not rewind. `versions` holds their stamps, of which the older
+  // of an expert's two counts; `updates` gets the AdamW steps of the moments that came back. Every
+  // rank does this with the same numbers. kCorrupt if a version cannot be one of this history;
+  // nothing changed then.
+  Result<RecoveryLoss> roll_back(std::span<const uint32_t> experts, const ExpertStamps& versions,
+                                 std::span<const int64_t> routed, std::span<int64_t> updates,
+                                 std::span<const int64_t> in_memory = {});
 
   struct Plan {
-    std::vector<uint32_t> units;
+    std::vector<uint32_t> units;         // all of the snapshot's
+    std::vector<uint32_t> memory_units;  // those of them that are not written
     std::vector<ckpt_fragment> fragments;
-    std::vector<uint32_t> experts;  // taken, as positions in the grid
+    std::vector<uint32_t> experts;         // written, as positions in the grid
+    std::vector<uint32_t> memory_experts;  // not written
   };
   // The next snapshot, at `step`. Stamps what it takes.
   Plan next(uint64_t step, const ExpertProgress& progress, bool full, ExpertStamps& stamps);
@@ -93,22 +116,35 @@ class PartialCheckpoint {
 
   PartialState state() const;
   uint32_t k() const { return k_; }
+  // Experts of each layer per snapshot: grows as k() does.
+  uint32_t k_snapshot() const;
   uint32_t staleness_max() const { return selection().staleness_max; }
   double plt(std::span<const int64_t> routed) const { return meter_.plt(routed); }
 
  private:
   SelectionOptions selection() const;
   std::vector<uint32_t> choose(std::span<const int64_t> routed) const;
+  std::vector<uint32_t> choose_more(const std::vector<uint32_t>& written,
+                                    std::span<const int64_t> routed) const;
+  ExpertCandidate candidate(size_t expert, const SaveLedger& ledger,
+                            std::span<const int64_t> routed) const;
   std::vector<uint32_t> units_with(const std::vector<uint32_t>& experts) const;
+  void add_memory_units(Plan& plan) const;
+  void stamp(const std::vector<uint32_t>& units, const std::vector<int64_t>& held,
+             std::span<const int64_t> updates, ExpertStamps& stamps) const;
   bool is_chosen_about(const StateUnit& unit) const;
   uint32_t experts_asked() const;
+  Result<SaveLedger::Saved> version_of(size_t expert, const ExpertStamps& stamps,
+                                       uint64_t snapshots) const;
+  void grow_k(uint32_t k, const RecoveryLoss& loss, std::span<const int64_t> routed);
 
   const std::vector<StateUnit>& units_;
   const ExpertPlacement& placement_;
   const PartialOptions options_;
   const ExpertGrid grid_;
   PltMeter meter_;
-  SaveLedger ledger_;
+  SaveLedger ledger_;         // of durable versions
+  SaveLedger memory_ledger_;  // of versions at either level
   uint64_t snapshots_ = 0;
   uint32_t k_ = 0;
   std::map<uint64_t, uint64_t> number_of_step_;  // of recent snapshots

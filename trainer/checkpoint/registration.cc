@@ -22,7 +22,7 @@ std::vector<client::UnitInfo> registration(const std::vector<StateUnit>& units) 
   return infos;
 }
 
-ArenaSize arena_size(uint64_t share_bytes) {
+ArenaSize arena_size(uint64_t share_bytes, bool memory_level) {
   constexpr uint64_t kSlabMin = 256u << 10;
   constexpr uint64_t kSlabMax = 64u << 20;
   constexpr uint64_t kSnapshotsAtOnce = 3;
@@ -31,7 +31,8 @@ ArenaSize arena_size(uint64_t share_bytes) {
   const uint64_t slab = std::clamp(std::bit_ceil(share_bytes / 2), kSlabMin, kSlabMax);
   // Dense and expert fragments use different slabs, and large ones start at a block boundary.
   const uint64_t slabs = share_bytes / slab + share_bytes / 16 / slab + 3;
-  return {slab, slab * (kSnapshotsAtOnce * slabs + kRestoreSlabs)};
+  if (!memory_level) return {slab, slab * (kSnapshotsAtOnce * slabs + kRestoreSlabs)};
+  return {slab, slab * ((kSnapshotsAtOnce + 1) * (slabs + 1) + kRestoreSlabs)};
 }
 
 }  // namespace moetrain

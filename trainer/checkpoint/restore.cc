@@ -68,16 +68,23 @@ Result<RestoreSummary> restore_units(client::Session& session, const std::string
                                      const client::ViewPoint& view,
                                      const std::vector<StateUnit>& units,
                                      const std::vector<uint32_t>& unit_ids,
-                                     const StateMemory& memory, DeviceLink* link) {
+                                     const StateMemory& memory, DeviceLink* link, ViewLevel level) {
   const std::vector<Want> wants = wants_of(units, unit_ids, memory);
-  CKPT_ASSIGN(
-      const Answers restored,
-      read_ranges(session, {.run = run, .lineage = view.lineage, .step = view.step}, wants, link));
+  CKPT_ASSIGN(const Answers restored, read_ranges(session,
+                                                  {.run = run,
+                                                   .lineage = view.lineage,
+                                                   .step = view.step,
+                                                   .memory = level == ViewLevel::kMemory},
+                                                  wants, link));
   RestoreSummary summary;
   for (size_t i = 0; i < wants.size(); ++i) {
     const uint32_t id = wants[i].range.unit;
     summary.bytes_memory += restored[i].bytes_memory;
     summary.bytes_disk += restored[i].bytes_disk;
+    if (restored[i].level == CKPT_LEVEL_STAGED &&
+        (summary.memory_units.empty() || summary.memory_units.back() != id)) {
+      summary.memory_units.push_back(id);
+    }
     if (restored[i].version.step == view.step) continue;
     if (id == kTrainerUnit) {
       return make_error(ErrorCode::kCorrupt,

@@ -12,12 +12,18 @@
 namespace moetrain {
 
 struct RestoreSummary {
-  uint64_t bytes_memory = 0;          // came from ckptd's arenas
-  uint64_t bytes_disk = 0;            // came from its segments
-  std::vector<uint32_t> stale_units;  // restored from an older step than the view's
+  uint64_t bytes_memory = 0;           // came from ckptd's arenas
+  uint64_t bytes_disk = 0;             // came from its segments
+  std::vector<uint32_t> stale_units;   // restored from an older step than the view's
+  std::vector<uint32_t> memory_units;  // restored from a version that no disk has
   std::vector<std::string>
       notes;  // "unit NAME: ...", of those that a newer version cannot be read of
 };
+
+// Which versions a view shows: those on disk, or also newer ones that only ckptd's memory has. The
+// latter is for the ranks of an epoch: ckptd keeps what it was resumed from until all have
+// restored.
+enum class ViewLevel : uint8_t { kDurable, kMemory };
 
 // Fills the memory of the given units as of the view. Every byte has been checked against its CRC
 // when this returns. A unit whose own version cannot be read comes from an older one, which the
@@ -28,6 +34,7 @@ Result<RestoreSummary> restore_units(ckpt::client::Session& session, const std::
                                      const ckpt::client::ViewPoint& view,
                                      const std::vector<StateUnit>& units,
                                      const std::vector<uint32_t>& unit_ids,
-                                     const StateMemory& memory, DeviceLink* link = nullptr);
+                                     const StateMemory& memory, DeviceLink* link = nullptr,
+                                     ViewLevel level = ViewLevel::kDurable);
 
 }  // namespace moetrain

@@ -80,6 +80,7 @@ Status Snapshotter::begin(Request request, const BackPressure& pressure) {
   options.step = request.step;
   options.attempt = request.attempt;
   options.units = std::move(request.units);
+  options.memory_units = std::move(request.memory_units);
   options.fragments = std::move(request.fragments);
   options.out_of_slabs = pressure.policy;
   options.metrics = std::move(request.metrics);

@@ -54,6 +54,7 @@ class Snapshotter {
     uint64_t step = 0;
     uint32_t attempt = 0;  // tells repeated attempts at one step apart
     std::vector<uint32_t> units;
+    std::vector<uint32_t> memory_units;    // those of them that are not written
     std::vector<ckpt_fragment> fragments;  // of all ranks
     std::vector<ckpt::client::Metric> metrics;
     std::vector<ckpt_expert_tokens> expert_tokens;

@@ -42,6 +42,7 @@ void visit_fields(Event& event, Visit&& visit) {
   visit("gradient_norm", event.gradient_norm);
   visit("routed", event.routed);
   visit("experts", event.experts);
+  visit("memory_experts", event.memory_experts);
   visit("resumed_at", event.resumed_at);
   visit("durable", event.durable);
   visit("bytes", event.bytes);

@@ -63,6 +63,7 @@ struct RankEvent {
   int64_t resumed_at = -1;
   // kTaking: positions in the grid of layers and experts
   std::vector<uint32_t> experts;
+  std::vector<uint32_t> memory_experts;  // those that stay in memory
   // kSnapshot
   bool durable = false;
   uint64_t bytes = 0;

@@ -37,7 +37,7 @@ std::string rank_list(const std::vector<uint32_t>& ranks) {
 
 Result<Member> Member::open(const RankOptions& options, const std::vector<StateUnit>& units,
                             uint64_t share_bytes) {
-  const ArenaSize arena = arena_size(share_bytes);
+  const ArenaSize arena = arena_size(share_bytes, options.partial.k_snapshot != 0);
   CKPT_ASSIGN(
       client::Session session,
       to_result(client::Session::open({.socket = options.socket,

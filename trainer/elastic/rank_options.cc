@@ -23,6 +23,7 @@ void visit_fields(Options& options, Visit&& visit) {
   visit("skip_when_out_of_slabs", options.skip_when_out_of_slabs);
   visit("wait_durable", options.wait_durable);
   visit("experts_per_checkpoint", options.partial.k);
+  visit("experts_per_snapshot", options.partial.k_snapshot);
   visit("selector", options.partial.selector);
   visit("partial_parts", options.partial.parts);
   visit("staleness_max", options.partial.staleness_max);

@@ -98,11 +98,13 @@ class RankRun {
   bool snapshot_due_ = false;            // a snapshot waits for ckptd to be back
   bool away_ = false;                    // somebody was without ckptd when the ranks met last
   std::vector<uint32_t> taking_;         // by the snapshot that was begun: RankEvent::experts
+  std::vector<uint32_t> keeping_;        // and RankEvent::memory_experts
   std::set<uint64_t> failed_snapshots_;  // not yet told to the others
   std::set<uint64_t> lost_snapshots_;    // nor these, that failed later
   int64_t resumed_at_ = -1;
-  bool resumed_whole_ = true;  // no expert was restored from an older checkpoint than the rest
-  double stall_ms_ = 0;        // since the last step was reported
+  bool resumed_whole_ = true;       // no expert was restored from an older checkpoint than the rest
+  std::vector<int64_t> in_memory_;  // experts restored from versions that no disk has: not 0
+  double stall_ms_ = 0;             // since the last step was reported
   float last_loss_ = 0;
 };
 

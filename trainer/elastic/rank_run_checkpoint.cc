@@ -42,12 +42,13 @@ class Timed {
 Status RankRun::restore(const client::Epoch& epoch, RankEvent& event) {
   stamps_->clear();
   resumed_whole_ = true;
+  in_memory_.assign(size_t{placement_.layers()} * placement_.experts, 0);
   if (epoch.resume) {
     events_.write({.kind = Kind::kRestoring, .epoch = epoch.epoch});
-    CKPT_ASSIGN(
-        const RestoreSummary summary,
-        restore_units(member_->session(), options_.run, *epoch.resume, units_,
-                      units_of_rank(units_, placement_, options_.rank), *memory_, link_.get()));
+    CKPT_ASSIGN(const RestoreSummary summary,
+                restore_units(member_->session(), options_.run, *epoch.resume, units_,
+                              units_of_rank(units_, placement_, options_.rank), *memory_,
+                              link_.get(), ViewLevel::kMemory));
     model_->parameters_changed();
     CKPT_TRY(take_over(*epoch.resume));
     for (const std::string& note : summary.notes) events_.log(where() + ": " + note);
@@ -55,6 +56,10 @@ Status RankRun::restore(const client::Epoch& epoch, RankEvent& event) {
     event.bytes_memory = summary.bytes_memory;
     event.bytes_disk = summary.bytes_disk;
     event.stale_units = summary.stale_units;
+    for (const uint32_t id : summary.memory_units) {
+      const StateUnit& unit = units_[id];
+      if (unit.expert) in_memory_[size_t{*unit.layer} * placement_.experts + *unit.expert] = 1;
+    }
   } else {
     model_->initialise(options_.config.seed);
     progress_ = {};
@@ -73,12 +78,13 @@ Status RankRun::settle(Comm& comm, const client::ViewPoint& view, RankEvent& eve
   {
     const EpochWatch::Loan loan(*watch_);
     CKPT_TRY(comm.all_reduce_max(stamps_->counts()));
+    CKPT_TRY(comm.all_reduce_max(std::span(in_memory_)));
   }
   const ModelConfig& shape = options_.config.model;
   const ExpertGrid grid{shape.layers, shape.experts};
   progress_.routed_tokens.resize(grid.size());
   const Result<RecoveryLoss> loss =
-      partial_->resume(saved_partial_, progress_.routed_tokens, *stamps_);
+      partial_->resume(saved_partial_, progress_.routed_tokens, *stamps_, in_memory_);
   if (!loss.ok()) {
     return make_error(loss.error().code, "run {} step {} {}", options_.run, view.step,
                       loss.error().message);
@@ -88,7 +94,8 @@ Status RankRun::settle(Comm& comm, const client::ViewPoint& view, RankEvent& eve
   for (size_t i = 0; i < grid.size(); ++i) {
     const ExpertStamp& moments = stamps_->at(ExpertPart::kOptimizer, i);
     progress_.expert_updates.push_back(moments.updates);
-    if (moments.snapshot != newest || stamps_->at(ExpertPart::kWeights, i).snapshot != newest) {
+    const ExpertStamp& weights = stamps_->at(ExpertPart::kWeights, i);
+    if (moments.snapshot != newest || weights.snapshot != newest || in_memory_[i] != 0) {
       resumed_whole_ = false;
     }
   }
@@ -153,7 +160,10 @@ Status RankRun::begin_snapshot(Result<Snapshotter::Request> wanted,
 
 Status RankRun::fill_snapshot() {
   if (options_.tell_routing && options_.partial.k != 0 && options_.rank == 0) {
-    events_.write({.kind = Kind::kTaking, .step = progress_.step, .experts = std::move(taking_)});
+    events_.write({.kind = Kind::kTaking,
+                   .step = progress_.step,
+                   .experts = std::move(taking_),
+                   .memory_experts = std::move(keeping_)});
   }
   snapshot_due_ = false;
   saved_step_ = progress_.step;
@@ -216,9 +226,11 @@ Result<Snapshotter::Request> RankRun::request(uint32_t attempt, bool full) {
   CKPT_ASSIGN(const std::vector<std::byte> unit, encode(state));
   std::copy(unit.begin(), unit.end(), trainer_unit_.begin());
   taking_ = std::move(plan.experts);
+  keeping_ = std::move(plan.memory_experts);
   Snapshotter::Request request{.step = progress_.step,
                                .attempt = attempt,
                                .units = std::move(plan.units),
+                               .memory_units = std::move(plan.memory_units),
                                .fragments = std::move(plan.fragments)};
   if (options_.partial.k != 0) {
     request.staleness_max = partial_->staleness_max() * options_.checkpoint_every;

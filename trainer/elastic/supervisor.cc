@@ -29,7 +29,8 @@ constexpr int kDaemonStopMs = 40'000;  // a little more than ckptd allows itself
 uint64_t arena_bytes_for(const RankOptions& rank) {
   const auto units = state_units(rank.config.model);
   const uint64_t share = total_bytes(units) / rank.ranks + units[kTrainerUnit].bytes;
-  return 2 * rank.ranks * arena_size(share + share / 4).arena_bytes;
+  const bool memory_level = rank.partial.k_snapshot != 0;
+  return 2 * rank.ranks * arena_size(share + share / 4, memory_level).arena_bytes;
 }
 
 // The model of a run that is resumed is not known before ckptd has been asked for it; most need no

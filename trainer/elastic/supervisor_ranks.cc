@@ -43,7 +43,9 @@ std::string metrics_line(const RankEvent& event, uint64_t tokens) {
 }
 
 std::string snapshot_line(const RankEvent& event) {
-  return nlohmann::ordered_json{{"snapshot", event.step}, {"experts", event.experts}}.dump();
+  nlohmann::ordered_json line{{"snapshot", event.step}, {"experts", event.experts}};
+  if (!event.memory_experts.empty()) line["memory_experts"] = event.memory_experts;
+  return line.dump();
 }
 
 }  // namespace

@@ -36,6 +36,10 @@ class SaveLedger {
   // is not one of the last kUndoMax is too old to matter.
   void fail(uint64_t snapshot);
 
+  // The expert's state is this version again, whatever was taken of it since: those snapshots hold
+  // a state that is gone. They must be settled before.
+  void came_back(size_t expert, const Saved& version) { saved_.at(expert) = version; }
+
   // More than the snapshots that are on their way at any time.
   static constexpr size_t kUndoMax = 16;
 

@@ -227,6 +227,11 @@ typedef struct ckpt_snapshot_options {
   int no_wait; /* nonzero: ckpt_snapshot_begin asks and returns; the first ckpt_snapshot_write meets
                   the slabs, or CKPT_E_ABORTED with what the daemon has against the plan. While
                   there is no daemon it waits all the same */
+  /* Those of `units`, not all of them, that are kept at the level CKPT_LEVEL_STAGED, never written:
+   * visible with the snapshot's commit to restores that ask for it (ckpt_restore_options.memory),
+   * until slabs are wanted, a newer version is there, or the daemon dies. */
+  const uint32_t* memory_units;
+  size_t memory_unit_count;
 } ckpt_snapshot_options;
 
 /* Starts a snapshot of the joined epoch. All members must give the same plan. */
@@ -300,6 +305,7 @@ typedef struct ckpt_restored {
   const char* note;      /* why it is older than the view has it; NULL if it is not */
   uint64_t bytes_memory; /* of this range, by source */
   uint64_t bytes_disk;
+  ckpt_level level; /* STAGED: the version is in memory only; DURABLE: on this node's disk */
 } ckpt_restored;
 
 typedef struct ckpt_restore_options {
@@ -311,6 +317,12 @@ typedef struct ckpt_restore_options {
   const char* tag;     /* not NULL: this tag */
   int exact;           /* nonzero: an older version is an error, not a fallback */
   uint32_t timeout_ms; /* without any progress; 0: 60,000 */
+  /* Nonzero: each unit's newest version not after `step`, in the lineage and its ancestors, whether
+   * or not a commit is at the step or other units have a version. Not with `latest` or `tag`. */
+  int newest;
+  int memory; /* nonzero: versions that are only in memory count, too */
+  size_t
+      restored_size; /* sizeof(ckpt_restored), the distance of its entries; 0: it has no `level` */
 } ckpt_restore_options;
 
 /* Copies the ranges out of the view, each checked against its CRC; what does not match is read

@@ -87,6 +87,7 @@ struct SnapshotOptions {
   std::vector<ckpt_expert_tokens> expert_tokens;  // from any one rank
   uint64_t staleness_max = 0;                     // steps; 0: any
   bool no_wait = false;                           // begin() asks, the first write() hears
+  std::vector<uint32_t> memory_units;             // those of `units` that are not written
 };
 
 struct SnapshotInfo {
@@ -108,6 +109,8 @@ struct RestoreOptions {
   std::string tag;  // not empty: this tag
   bool exact = false;
   uint32_t timeout_ms = 0;
+  bool newest = false;  // each unit's newest version not after `step`
+  bool memory = false;  // versions that are only in memory count, too
 };
 
 struct Restored {
@@ -115,6 +118,7 @@ struct Restored {
   std::string note;  // not empty: why it is older than the view has it
   uint64_t bytes_memory = 0;
   uint64_t bytes_disk = 0;
+  ckpt_level level = CKPT_LEVEL_DURABLE;
 };
 
 struct Answer {
@@ -141,6 +145,9 @@ inline ckpt_restore_options raw_options(const RestoreOptions& options) {
   raw.tag = or_null(options.tag);
   raw.exact = options.exact ? 1 : 0;
   raw.timeout_ms = options.timeout_ms;
+  raw.newest = options.newest ? 1 : 0;
+  raw.memory = options.memory ? 1 : 0;
+  raw.restored_size = sizeof(ckpt_restored);
   return raw;
 }
 
@@ -151,7 +158,8 @@ inline std::vector<Restored> from_raw(const std::vector<ckpt_restored>& answers)
     restored.push_back({{answer.version_lineage, answer.version_step},
                         answer.note != nullptr ? answer.note : "",
                         answer.bytes_memory,
-                        answer.bytes_disk});
+                        answer.bytes_disk,
+                        answer.level});
   }
   return restored;
 }
@@ -337,6 +345,8 @@ class Session {
     raw.expert_token_count = options.expert_tokens.size();
     raw.staleness_max = options.staleness_max;
     raw.no_wait = options.no_wait ? 1 : 0;
+    raw.memory_units = options.memory_units.data();
+    raw.memory_unit_count = options.memory_units.size();
     ckpt_snapshot* snapshot = nullptr;
     const ckpt_status status = ckpt_snapshot_begin(handle_.get(), &raw, &snapshot);
     if (status != CKPT_OK) return failed(status);

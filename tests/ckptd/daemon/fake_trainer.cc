@@ -43,6 +43,20 @@ std::vector<std::vector<Piece>> pack(const std::vector<fb::Range>& ranges, uint6
   return slabs;
 }
 
+// What is written and what stays in memory, in slabs of their own.
+std::vector<std::vector<Piece>> packed_slabs(const fb::BeginSnapshotT& begin, uint64_t slab_bytes) {
+  std::vector<fb::Range> written;
+  std::vector<fb::Range> kept;
+  for (const fb::Range& range : begin.fragments) {
+    const auto& memory = begin.memory_units;
+    const bool stays = std::find(memory.begin(), memory.end(), range.unit()) != memory.end();
+    (stays ? kept : written).push_back(range);
+  }
+  auto slabs = pack(written, slab_bytes);
+  for (auto& slab : pack(kept, slab_bytes)) slabs.push_back(std::move(slab));
+  return slabs;
+}
+
 }  // namespace
 
 std::vector<ckpt::UnitSpec> small_model() {
@@ -183,8 +197,8 @@ void FakeTrainer::begin(ckpt::Step step, const ckpt::Plan& plan, uint64_t salt, 
     body.fragments.emplace_back(fragment.range.unit, 0, fragment.range.offset,
                                 fragment.range.length);
   }
-  body.slabs_wanted =
-      static_cast<uint32_t>(pack(body.fragments, arena_->layout().slab_bytes).size());
+  body.memory_units = plan.memory_units;
+  body.slabs_wanted = static_cast<uint32_t>(packed_slabs(body, arena_->layout().slab_bytes).size());
   body.out_of_slabs = out_of_slabs;
   auto metric = std::make_unique<fb::MetricT>();
   metric->name = "loss";
@@ -198,7 +212,7 @@ void FakeTrainer::begin(ckpt::Step step, const ckpt::Plan& plan, uint64_t salt, 
 bool FakeTrainer::fill(ckpt::Step step) {
   listen();
   Snapshot& snapshot = snapshots_.at(step);
-  const auto packed = pack(snapshot.begin.fragments, arena_->layout().slab_bytes);
+  const auto packed = packed_slabs(snapshot.begin, arena_->layout().slab_bytes);
   while (snapshot.seals.size() < packed.size()) {
     if (snapshot.slabs.empty()) return false;
     const std::vector<Piece>& pieces = packed[snapshot.seals.size()];
@@ -255,6 +269,7 @@ bool FakeTrainer::take_window(const fb::OpenRestoreT& request, uint64_t id, Rest
   for (const auto& note : window->notes) {
     restored.steps[note->want] = note->version_step;
     restored.notes[note->want] = note->note;
+    restored.memory_only[note->want] = note->memory_only;
   }
   for (const fb::RestoredPiece& piece : window->pieces) {
     const ckpt::ByteView from =
@@ -286,7 +301,10 @@ FakeTrainer::Restored FakeTrainer::restore(const fb::OpenRestoreT& request) {
     restored.error = error();
     return restored;
   }
-  for (const auto& unit : opened->units) restored.steps.push_back(unit->version_step);
+  for (const auto& unit : opened->units) {
+    restored.steps.push_back(unit->version_step);
+    restored.memory_only.push_back(unit->memory_only);
+  }
   for (bool last = request.wants.empty(); !last;) {
     if (!take_window(request, opened->restore, restored, &last)) {
       restored.error = error();

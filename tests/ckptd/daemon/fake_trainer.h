@@ -119,6 +119,7 @@ class FakeTrainer {
     std::vector<std::vector<std::byte>> bytes;  // one per want
     std::vector<ckpt::Step> steps;              // the version that served it
     std::vector<std::string> notes;
+    std::vector<bool> memory_only;  // no disk has the version
     uint64_t memory_pieces = 0;
     uint64_t segment_pieces = 0;
   };

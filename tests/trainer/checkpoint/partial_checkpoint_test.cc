@@ -8,6 +8,7 @@
 #include <cmath>
 #include <map>
 #include <random>
+#include <set>
 
 #include "trainer/checkpoint/plan.h"
 
@@ -83,6 +84,30 @@ class History {
     held_ = held;
     stamps_ = restored;
     return partial_.resume(view.state, routed_, restored);
+  }
+
+  // One expert comes back from its newest versions; the others go on.
+  Result<RecoveryLoss> roll_back(uint32_t expert) {
+    ExpertStamps restored(kGrid);
+    int64_t held = INT64_MAX;
+    for (uint32_t id = 0; id < units_.size(); ++id) {
+      if (!units_[id].expert || kGrid.at(*units_[id].layer, *units_[id].expert) != expert) continue;
+      restored.at(part(id), expert) = newest(id).stamp;
+      held = std::min(held, newest(id).held);
+    }
+    held_[expert] = held;
+    const std::vector<uint32_t> experts = {expert};
+    auto loss = partial_.roll_back(experts, restored, routed_, updates_);
+    EXPECT_EQ(updates_[expert], restored.at(ExpertPart::kOptimizer, expert).updates);
+    return loss;
+  }
+
+  // Of both kinds together.
+  void expect_true_totals() const {
+    const PltMeter::Lost lost = partial_.state().lost;
+    for (size_t i = 0; i < kGrid.size(); ++i) {
+      EXPECT_EQ(lost.restart[i] + lost.rollback[i], routed_[i] - held_[i]) << "expert " << i;
+    }
   }
 
   // What the states of the experts really hold, against what the meter says.
@@ -175,6 +200,34 @@ TEST(PartialCheckpointTest, CountsWhatIsMissingAfterAnyHistory) {
   }
 }
 
+TEST(PartialCheckpointTest, RollbacksAndRestartsAddUpAfterAnyHistory) {
+  for (uint32_t seed = 0; seed < 30; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    History history({.k = 1 + seed % 3,
+                     .selector = static_cast<Selector>(seed % 3),
+                     .parts = static_cast<PartialParts>(seed / 3 % 3),
+                     .plt_budget = seed % 2 == 0 ? 1.0 : 0.2},
+                    seed);
+    history.snapshot(false, false);
+    for (int event = 0; event < 150; ++event) {
+      const uint32_t kind = history.random()() % 8;
+      if (kind < 4) history.step();
+      if ((kind == 4 || kind == 5) && history.committed().back() != history.now()) {
+        history.snapshot(false, false);
+      }
+      if (kind == 6) {
+        const auto loss = history.roll_back(history.random()() % kGrid.size());
+        ASSERT_TRUE(loss.ok()) << loss.error().message;
+      }
+      if (kind == 7 && history.random()() % 4 == 0) {
+        const auto loss = history.resume(history.committed().back());
+        ASSERT_TRUE(loss.ok()) << loss.error().message;
+      }
+      history.expect_true_totals();
+    }
+  }
+}
+
 TEST(PartialCheckpointTest, TakesEverythingFirstAndWhenAsked) {
   History history({.k = 1}, 1);
   const size_t all = history.units().size();
@@ -187,6 +240,53 @@ TEST(PartialCheckpointTest, TakesEverythingFirstAndWhenAsked) {
   EXPECT_EQ(history.snapshot(false, false).experts.size(), kLayers);
   history.step();
   EXPECT_EQ(history.snapshot(true, false).units.size(), all);
+}
+
+TEST(PartialCheckpointTest, KeepsTheNextOnesInMemory) {
+  for (const Selector selector :
+       {Selector::kSequential, Selector::kLoadAware, Selector::kRiskAware}) {
+    History history({.k = 1, .k_snapshot = 3, .selector = selector}, 4);
+    EXPECT_TRUE(history.snapshot(false, false).memory_experts.empty()) << "the first one is full";
+    std::map<uint32_t, int> unseen;  // snapshots since an expert was in one
+    for (int round = 0; round < 40; ++round) {
+      history.step();
+      const auto plan = history.snapshot(false, false);
+      EXPECT_EQ(plan.experts.size(), kLayers);
+      EXPECT_EQ(plan.memory_experts.size(), 2 * kLayers);
+      std::set<uint32_t> both(plan.experts.begin(), plan.experts.end());
+      both.insert(plan.memory_experts.begin(), plan.memory_experts.end());
+      EXPECT_EQ(both.size(), 3 * kLayers) << "no expert is taken twice";
+      EXPECT_EQ(plan.memory_units.size(), 2 * 2 * kLayers);
+      EXPECT_TRUE(std::includes(plan.units.begin(), plan.units.end(), plan.memory_units.begin(),
+                                plan.memory_units.end()));
+      bool kept = false;  // what is written comes first
+      for (const ckpt_fragment& fragment : plan.fragments) {
+        const bool memory =
+            std::binary_search(plan.memory_units.begin(), plan.memory_units.end(), fragment.unit);
+        EXPECT_TRUE(memory || !kept);
+        kept |= memory;
+      }
+      for (uint32_t expert = 0; expert < kGrid.size(); ++expert) {
+        int& rounds = unseen[expert];
+        rounds = both.contains(expert) ? 0 : rounds + 1;
+        EXPECT_LE(rounds, selector == Selector::kSequential ? 2 : 24) << "expert " << expert;
+      }
+    }
+  }
+}
+
+TEST(PartialCheckpointTest, BothNumbersGrowTogether) {
+  History history({.k = 1, .k_snapshot = 2, .plt_budget = 0.01}, 5);
+  history.snapshot(false, false);
+  for (int i = 0; i < 6; ++i) {
+    history.step();
+    history.snapshot(false, false);
+  }
+  EXPECT_EQ(history.partial().k_snapshot(), 2u);
+  ASSERT_TRUE(history.resume(3).ok());
+  const uint32_t k = history.partial().k();
+  EXPECT_GT(k, 1u);
+  EXPECT_EQ(history.partial().k_snapshot(), std::min(2 * k, kExperts));
 }
 
 TEST(PartialCheckpointTest, LeavesOutOnlyThePartsThatWereAsked) {
@@ -272,6 +372,13 @@ TEST(PartialOptionsTest, NamesTheFlagThatCannotBe) {
               HasSubstr("--plt-budget 1.5"));
   EXPECT_THAT(validate(PartialOptions{.plt_budget = std::nan("")}, 8).error().message,
               HasSubstr("--plt-budget nan"));
+  EXPECT_TRUE(validate(PartialOptions{.k = 2, .k_snapshot = 2}, 8).ok());
+  EXPECT_TRUE(validate(PartialOptions{.k = 2, .k_snapshot = kAllExperts}, 8).ok());
+  for (const PartialOptions& wrong :
+       {PartialOptions{.k = 2, .k_snapshot = 1}, PartialOptions{.k = 2, .k_snapshot = 9},
+        PartialOptions{.k = 0, .k_snapshot = 4}}) {
+    EXPECT_THAT(validate(wrong, 8).error().message, HasSubstr("--experts-per-snapshot"));
+  }
   EXPECT_THAT(parse_partial_parts("moments").error().message, HasSubstr("'moments'"));
 }
 

@@ -1,0 +1,111 @@
+// Slabs of the memory level that no disk has: held until something newer is there, or evicted.
+#include <algorithm>
+
+#include "ckptd/staging/staging.h"
+#include "ckptd/staging/staging_impl.h"
+
+namespace ckptd {
+
+// Nothing is told before all of them are known: a version that lies in several slabs is there as a
+// whole or not at all.
+void Staging::hold(const ckpt::SnapshotKey& snapshot, std::vector<StagedSlab> slabs) {
+  std::vector<MemoryLevel::Piece> pieces;
+  for (StagedSlab& staged : slabs) {
+    const MemoryLevel::Slab at{staged.arena_, staged.slab_};
+    CKPT_ASSERT(staged.staging_ == this);
+    ArenaState& arena = impl_->at(at.arena);
+    SlabRecord& record = impl_->slab_at(at.arena, at.slab);
+    CKPT_ASSERT(record.state == SlabState::kSealed);
+    record.state = SlabState::kHeld;
+    record.order = impl_->next_order++;
+    record.snapshot = snapshot;
+    record.fragments = std::move(staged.fragments_);
+    arena.held.emplace(record.order, at.slab);
+    impl_->cache.add(snapshot, at.arena, at.slab, record.fragments);
+    for (const auto& fragment : record.fragments) pieces.push_back({at, fragment});
+    staged.staging_ = nullptr;  // the level owns it now
+  }
+  impl_->free_held(impl_->level.add(snapshot, pieces));
+}
+
+void Staging::supersede(const ckpt::SnapshotKey& snapshot, const std::vector<ckpt::UnitId>& units) {
+  impl_->free_held(impl_->level.supersede(snapshot, units));
+}
+
+void Staging::keep_memory(ckpt::RunId run,
+                          const std::function<bool(const ckpt::SnapshotKey&)>& wanted) {
+  impl_->free_held(impl_->level.keep(run, wanted));
+}
+
+void Staging::pin_memory(ckpt::RunId run) { impl_->pinned_runs.insert(run); }
+
+void Staging::unpin_memory(ckpt::RunId run) {
+  if (impl_->pinned_runs.erase(run) == 0) return;
+  std::vector<ArenaId> ids;
+  for (const auto& [id, arena] : impl_->arenas) {
+    if (!arena->ended && !arena->held.empty()) ids.push_back(id);
+  }
+  for (const ArenaId id : ids) impl_->slabs_ready(id);
+}
+
+bool Staging::memory_pinned(ckpt::RunId run) const { return impl_->pinned_runs.contains(run); }
+
+std::optional<MemoryVersion> Staging::memory_version(uid_t uid, ckpt::RunId run,
+                                                     ckpt::UnitId unit) const {
+  const MemoryLevel::Version* known = impl_->level.find(run, unit);
+  if (known == nullptr) return std::nullopt;
+  MemoryVersion version{.snapshot = known->snapshot, .fragments = {}};
+  for (const MemoryLevel::Piece& piece : known->pieces) {
+    const ArenaState& arena = impl_->at(piece.at.arena);
+    if (arena.uid != uid || arena.trust->tampered.load()) return std::nullopt;
+    version.fragments.push_back(piece.fragment);
+  }
+  return version;
+}
+
+// Slabs that the level does not want any more. One that a restore reads is freed when that is over.
+void Staging::Impl::free_held(const std::vector<MemoryLevel::Slab>& slabs) {
+  for (const MemoryLevel::Slab& slab : slabs) {
+    if (slab_at(slab.arena, slab.slab).leases > 0) continue;
+    forget_held(at(slab.arena), slab.slab);
+    if (!at(slab.arena).ended) slabs_ready(slab.arena);
+  }
+  // Last, each once: an arena that goes may have had several of them.
+  for (const MemoryLevel::Slab& slab : slabs) {
+    if (arenas.contains(slab.arena)) destroy_if_over(slab.arena);
+  }
+}
+
+void Staging::Impl::forget_held(ArenaState& arena, uint32_t slab) {
+  SlabRecord& record = arena.slabs[slab];
+  CKPT_ASSERT(record.state == SlabState::kHeld && record.leases == 0);
+  cache.remove(record.snapshot, arena.id, slab, record.fragments);
+  arena.held.erase(record.order);
+  record.fragments.clear();
+  record.state = SlabState::kFree;
+}
+
+bool Staging::Impl::evictable(const SlabRecord& slab) const {
+  return slab.leases == 0 && !pinned_runs.contains(slab.snapshot.run);
+}
+
+// The oldest that nobody reads or waits to read is free afterwards; nullopt: there is none.
+std::optional<uint32_t> Staging::Impl::evict_oldest(ArenaState& arena) {
+  const auto oldest = std::find_if(arena.held.begin(), arena.held.end(), [&](const auto& held) {
+    return evictable(arena.slabs[held.second]);
+  });
+  if (oldest == arena.held.end()) return std::nullopt;
+  const uint32_t slab = oldest->second;  // its entry goes now
+  evict(arena, slab);
+  return slab;
+}
+
+void Staging::Impl::evict(ArenaState& arena, uint32_t slab) {
+  const size_t before = level.versions();
+  const auto others = level.evict({arena.id, slab});
+  evicted_versions += before - level.versions();
+  forget_held(arena, slab);
+  free_held(others);
+}
+
+}  // namespace ckptd

@@ -1,0 +1,67 @@
+// The daemon is restarted between the seals of a snapshot with units in memory and its commit.
+#include <gmock/gmock.h>
+
+#include "tests/ckptd/daemon/job.h"
+
+namespace ckptd::testing {
+namespace {
+
+TEST(MemoryHandbackTest, WhatTheNextDaemonCommitsItKeepsInMemory) {
+  World world({});
+  ASSERT_TRUE(world.start().ok());
+  Job job(world, 2);
+  job.start();
+  job.commit(5);
+  for (const ckpt::Step step : {10, 15}) {
+    ckpt::Plan plan = job.plan(job.all_units());
+    plan.memory_units = {1, 2};
+    for (auto& rank : job.ranks) rank->begin(step, plan);
+    world.run();
+    job.fill(step);
+    if (step == 15) break;
+    world.run();
+    job.listen();
+  }
+  world.kill_daemon();  // step 10 is durable; of step 15 it knew that all is sealed
+  ASSERT_TRUE(world.start().ok());
+  for (auto& rank : job.ranks) ASSERT_TRUE(rank->reconnect()) << rank->error();
+  world.run();
+  job.listen();
+  for (auto& rank : job.ranks) {
+    ASSERT_EQ(rank->snapshot(15).level, fb::SnapshotLevel::Durable) << rank->snapshot(15).reason;
+  }
+  fb::OpenRestoreT request = job.whole(15);
+  request.memory = true;
+  for (auto& rank : job.ranks) {
+    const auto restored = rank->restore(request);
+    EXPECT_EQ(restored.memory_only, (std::vector<bool>{false, true, true, false}));
+    job.expect_bytes(restored, 15, 0);
+  }
+  // What was in the last daemon's memory went with it.
+  request.step = 10;
+  EXPECT_EQ(job.ranks[0]->restore(request).steps, (std::vector<ckpt::Step>{10, 5, 5, 10}));
+}
+
+TEST(MemoryHandbackTest, AMemberThatDiesAfterItsSealsTakesNothingWithIt) {
+  World world({});
+  ASSERT_TRUE(world.start().ok());
+  Job job(world, 2);
+  job.start();
+  job.commit(5);
+  ckpt::Plan plan = job.plan(job.all_units());
+  plan.memory_units = {3};
+  for (auto& rank : job.ranks) rank->begin(10, plan);
+  world.run();
+  job.fill(10);
+  job.ranks[1]->die();  // everything is sealed, nothing is written
+  world.run();
+  job.replace(1);
+  job.join(fb::ResumeMode::Continue);
+  ASSERT_EQ(job.ranks[0]->epoch().resume_step, 10u);
+  fb::OpenRestoreT request = job.whole(10);
+  request.memory = true;
+  for (auto& rank : job.ranks) job.expect_bytes(rank->restore(request), 10, 0);
+}
+
+}  // namespace
+}  // namespace ckptd::testing

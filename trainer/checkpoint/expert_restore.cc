@@ -1,0 +1,116 @@
+#include "trainer/checkpoint/expert_restore.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "formats/base/bytes.h"
+#include "trainer/checkpoint/client_status.h"
+
+namespace moetrain {
+
+using ckpt::ErrorCode;
+using ckpt::make_error;
+namespace client = ckpt::client;
+
+namespace {
+
+Status check_tensor(const std::vector<std::byte>& unit, const UnitTensor& tensor, uint64_t step) {
+  const std::byte* const begin = unit.data() + tensor.offset;
+  if (tensor.buffer == StateBuffer::kStamp) {
+    const auto stamp = ckpt::base::load<ExpertStamp>(begin);
+    // No more updates than steps: what lies there in a unit of another shape says otherwise.
+    const bool in_time = stamp.updates >= 0 && static_cast<uint64_t>(stamp.updates) <= step;
+    if (stamp.snapshot >= 1 && stamp.tokens >= 0 && in_time) return {};
+    return make_error(ErrorCode::kCorrupt,
+                      "its stamp says snapshot {}, {} tokens, {} updates: no state of this model",
+                      stamp.snapshot, stamp.tokens, stamp.updates);
+  }
+  for (uint64_t at = 0; at < tensor.bytes; at += sizeof(float)) {
+    if (std::isfinite(ckpt::base::load<float>(begin + at))) continue;
+    return make_error(ErrorCode::kCorrupt, "element {} of {} is not finite", at / sizeof(float),
+                      tensor.name());
+  }
+  return {};
+}
+
+Status check_unit(const std::vector<std::byte>& bytes, const StateUnit& unit, uint64_t step) {
+  for (const UnitTensor& tensor : unit.tensors) CKPT_TRY(check_tensor(bytes, tensor, step));
+  return {};
+}
+
+}  // namespace
+
+Result<ExpertVersions> ExpertVersions::read(client::Session& session, const std::string& run,
+                                            const client::ViewPoint& point,
+                                            const std::vector<StateUnit>& units,
+                                            const ExpertGrid& grid,
+                                            std::span<const uint32_t> experts) {
+  ExpertVersions read(grid);
+  std::vector<size_t> place(grid.size(), SIZE_MAX);  // in versions_
+  for (const uint32_t expert : experts) {
+    CKPT_ASSERT(expert < grid.size() && place[expert] == SIZE_MAX);
+    place[expert] = read.versions_.size();
+    read.versions_.push_back({.expert = expert, .step = UINT64_MAX});
+  }
+  std::vector<ckpt_range> ranges;
+  for (uint32_t id = 0; id < units.size(); ++id) {
+    const StateUnit& unit = units[id];
+    if (!unit.expert || place[grid.at(*unit.layer, *unit.expert)] == SIZE_MAX) continue;
+    read.ids_.push_back(id);
+    std::vector<std::byte>& bytes = read.bytes_.emplace_back(unit.bytes);
+    ranges.push_back({id, 0, unit.bytes, bytes.data()});
+  }
+  CKPT_ASSIGN(const std::vector<client::Restored> restored,
+              to_result(session.restore({.run = run,
+                                         .lineage = point.lineage,
+                                         .step = point.step,
+                                         .newest = true,
+                                         .memory = true},
+                                        ranges)));
+  for (size_t i = 0; i < read.ids_.size(); ++i) {
+    const StateUnit& unit = units[read.ids_[i]];
+    const client::Restored& one = restored[i];
+    Status checked = check_unit(read.bytes_[i], unit, one.version.step);
+    if (one.version.step > point.step) {
+      checked = make_error(ErrorCode::kCorrupt, "a version after step {} was given", point.step);
+    }
+    if (!checked.ok()) {
+      return make_error(checked.error().code, "run {} step {} unit {}: {}", run, one.version.step,
+                        unit.name, checked.error().message);
+    }
+    const size_t expert = grid.at(*unit.layer, *unit.expert);
+    Version& version = read.versions_[place[expert]];
+    version.step = std::min(version.step, one.version.step);
+    version.in_memory |= one.level == CKPT_LEVEL_STAGED;
+    read.bytes_memory_ += one.bytes_memory;
+    read.bytes_disk_ += one.bytes_disk;
+    if (!one.note.empty()) {
+      read.notes_.push_back(
+          fmt::format("unit {} is from step {}: {}", unit.name, one.version.step, one.note));
+    }
+    for (const UnitTensor& tensor : unit.tensors) {
+      if (tensor.buffer != StateBuffer::kStamp) continue;
+      const auto part = unit.part == "weights" ? ExpertPart::kWeights : ExpertPart::kOptimizer;
+      read.stamps_.at(part, expert) =
+          ckpt::base::load<ExpertStamp>(read.bytes_[i].data() + tensor.offset);
+    }
+  }
+  return read;
+}
+
+Status ExpertVersions::put(const StateMemory& memory, Device& device) const {
+  for (size_t i = 0; i < ids_.size(); ++i) {
+    for (const MemoryPiece& piece : memory.pieces(ids_[i], 0, bytes_[i].size())) {
+      const auto from = std::span(bytes_[i]).subspan(piece.offset, piece.bytes.size());
+      if (piece.on_host || device.is_host()) {
+        std::memcpy(piece.bytes.data(), from.data(), from.size());
+      } else {
+        device.upload(piece.bytes.data(), from);
+      }
+    }
+  }
+  return device.synchronize();
+}
+
+}  // namespace moetrain
