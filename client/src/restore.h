@@ -5,6 +5,9 @@
 //   begin -> next -> next ... -> complete -> finish
 //             |  ^- released windows are filled again
 //             +- the daemon was lost, or bytes did not match: starts over, everything is lent again
+//
+//   closed -> opening -> open        one try with one daemon; next() goes through it without
+//     ^----------'-------'           waiting any longer than it is told to
 #pragma once
 
 #include <deque>
@@ -12,6 +15,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "client/src/session.h"
@@ -67,16 +71,19 @@ class RestoreInbox {
   ~RestoreInbox() { session_.set_restore(nullptr); }
 
   void take(fb::RestoreWindowT window) { windows_.push_back(std::move(window)); }
+  void take_answer(fb::RestoreOpenedT answer);
   bool take_error(const fb::ErrorReplyT& error);
 
-  // From here on only what belongs to this restore counts.
-  void opened(uint64_t request);
+  // From here on only what belongs to this OpenRestore counts.
+  void asked(uint64_t request);
+  std::optional<fb::RestoreOpenedT> answer() { return std::exchange(answer_, std::nullopt); }
   std::optional<fb::RestoreWindowT> next(uint64_t restore);
   const std::optional<Error>& failure() const { return failure_; }
 
  private:
   Session& session_;
   uint64_t request_ = 0;
+  std::optional<fb::RestoreOpenedT> answer_;
   std::deque<fb::RestoreWindowT> windows_;
   std::optional<Error> failure_;
 };
@@ -111,12 +118,22 @@ class Restore {
         options_(std::move(options)),
         ranges_(std::move(ranges)),
         inbox_(session) {}
-  Status open();
+  enum class Phase { kClosed, kOpening, kOpen };
+
+  Status start_over();
+  Status ask();
+  Result<bool> opened();
+  Status wait_to_open(const Deadline& until);
+  Status take_answer(const fb::RestoreOpenedT& answer);
+  Status take_refusal(const Error& refusal);
+  Result<LentWindow> look();
+  bool lost() const;
   void close();
   Status take_notes(const fb::RestoreWindowT& window);
   Result<RestorePiece> take_piece(const fb::RestoredPiece& piece, uint64_t slab_bytes);
   Result<LentWindow> take_window(const fb::RestoreWindowT& window);
   Status check_complete();
+  std::string what() const { return fmt::format("run {}: restore", options_.run); }
   std::string name(size_t range) const;
 
   Session& session_;
@@ -126,9 +143,11 @@ class Restore {
 
   // Of this attempt: one try with one daemon.
   int attempt_ = 0;
-  uint64_t generation_ = 0;  // of the session
-  uint64_t restore_ = 0;     // the daemon's number for it; 0: not open
-  std::vector<Want> wants_;  // ranges that are not empty
+  Phase phase_ = Phase::kClosed;
+  Clock::time_point ask_at_{};  // when closed: not before
+  uint64_t generation_ = 0;     // of the session
+  uint64_t restore_ = 0;        // the daemon's number for it; 0: not open
+  std::vector<Want> wants_;     // ranges that are not empty
   std::vector<RestoredRange> restored_;
   bool last_ = false;  // the last window has come
   Deadline progress_ = Deadline::now();
