@@ -71,6 +71,11 @@ void Session::dispatch(fb::MessageT message) {
     case fb::MessageBody::RestoreWindow:
       if (restore_ != nullptr) restore_->take(std::move(*message.body.AsRestoreWindow()));
       return;
+    case fb::MessageBody::Located: {
+      base::UniqueFd file = connection_->take_fd();
+      if (restore_ == nullptr) return;
+      return restore_->take(LocatedMessage{std::move(*message.body.AsLocated()), std::move(file)});
+    }
     case fb::MessageBody::SlabsLeased:
       for (const auto& snapshot : std::vector(snapshots_)) {
         snapshot->take_slabs(*message.body.AsSlabsLeased());
