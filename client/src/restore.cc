@@ -10,6 +10,8 @@ namespace {
 
 // A restore that kills every daemon it meets must end.
 constexpr int kAttemptsMax = 8;
+// Between two askings of a daemon that said "not now" (it is starting, or draining).
+constexpr std::chrono::milliseconds kAskAgain{50};
 
 }  // namespace
 
@@ -19,17 +21,25 @@ bool RestoreInbox::take_error(const fb::ErrorReplyT& error) {
   return true;
 }
 
-void RestoreInbox::opened(uint64_t request) {
+void RestoreInbox::take_answer(fb::RestoreOpenedT answer) {
+  if (request_ != 0 && answer.request == request_) answer_ = std::move(answer);
+}
+
+void RestoreInbox::asked(uint64_t request) {
   request_ = request;
+  answer_.reset();
   failure_.reset();
 }
 
 // The next window of this restore; those of one given up before are passed over.
-std::optional<fb::RestoreWindowT> RestoreInbox::next(uint64_t restore) {
+std::optional<RestoreMessage> RestoreInbox::next(uint64_t restore) {
   while (!windows_.empty()) {
-    fb::RestoreWindowT window = std::move(windows_.front());
+    RestoreMessage message = std::move(windows_.front());
     windows_.pop_front();
-    if (window.restore == restore) return window;
+    const auto* window = std::get_if<fb::RestoreWindowT>(&message);
+    const uint64_t of =
+        window != nullptr ? window->restore : std::get<LocatedMessage>(message).body.restore;
+    if (of == restore) return message;
   }
   return std::nullopt;
 }
@@ -46,13 +56,18 @@ Result<std::unique_ptr<Restore>> Restore::begin(Session& session, RestoreOptions
                       "run {}: the session's last restore has not ended", options.run);
   }
   std::unique_ptr<Restore> restore(new Restore(session, std::move(options), std::move(ranges)));
-  CKPT_TRY(restore->open());
-  return restore;
+  CKPT_TRY(restore->start_over());
+  for (;;) {
+    CKPT_ASSIGN(const bool open, restore->opened());
+    if (open) return restore;
+    CKPT_TRY(restore->wait_to_open(restore->progress_));
+  }
 }
 
 Restore::~Restore() { close(); }
 
 void Restore::close() {
+  phase_ = Phase::kClosed;
   if (restore_ == 0) return;
   fb::CloseRestoreT close;
   close.restore = std::exchange(restore_, 0);
@@ -66,11 +81,21 @@ std::string Restore::name(size_t range) const {
                      unit < units.size() ? units[unit].name : fmt::format("number {}", unit));
 }
 
-Status Restore::open() {
-  if (++attempt_ > kAttemptsMax) {
-    return make_error(ErrorCode::kUnavailable, "run {}: restore: the daemon was lost {} times",
-                      options_.run, kAttemptsMax);
-  }
+bool Restore::lost() const { return !session_.ready() || session_.generation() != generation_; }
+
+Status Restore::start_over() {
+  phase_ = Phase::kClosed;
+  restore_ = 0;
+  last_ = false;
+  first_window_ = next_window_;
+  progress_ = Deadline::after_ms(options_.timeout_ms);
+  if (++attempt_ <= kAttemptsMax) return ok_status();
+  return make_error(ErrorCode::kUnavailable, "{}: the daemon was lost {} times", what(),
+                    kAttemptsMax);
+}
+
+// The session is ready.
+Status Restore::ask() {
   fb::OpenRestoreT body;
   body.run = options_.run;
   body.lineage = options_.lineage;
@@ -80,39 +105,90 @@ Status Restore::open() {
   body.exact = options_.exact;
   body.newest = options_.newest;
   body.memory = options_.memory;
+  body.locate_bytes_max = options_.locate_bytes_max;
   wants_.clear();
   for (size_t i = 0; i < ranges_.size(); ++i) {
     const auto [unit, offset, length] = ranges_[i];
     if (length == 0) continue;
-    wants_.push_back({i, {}});
+    wants_.push_back({i, {}, 0});
     body.wants.emplace_back(unit, 0, offset, length);
   }
-  const std::string what = fmt::format("run {}: restore", options_.run);
-  progress_ = Deadline::after_ms(options_.timeout_ms);
-  CKPT_ASSIGN(fb::MessageT reply, session_.call(body, {progress_, what, {}}));
-  const fb::RestoreOpenedT* opened = reply.body.AsRestoreOpened();
-  if (opened == nullptr || opened->units.size() != wants_.size()) {
-    return make_error(ErrorCode::kCorrupt, "{}: the daemon answered with something else", what);
+  generation_ = session_.generation();
+  uint64_t request = 0;
+  const Status sent = session_.send(std::move(body), &request);
+  if (!sent.ok()) {
+    // Too large for a frame is the caller's mistake; anything else is a daemon that was lost.
+    if (sent.error().code != ErrorCode::kInvalidArgument) return ok_status();
+    return make_error(sent.error().code, "{}: {}", what(), sent.error().message);
+  }
+  inbox_.asked(request);
+  phase_ = Phase::kOpening;
+  return ok_status();
+}
+
+Status Restore::take_answer(const fb::RestoreOpenedT& answer) {
+  if (answer.units.size() != wants_.size()) {
+    return make_error(ErrorCode::kCorrupt, "{}: the daemon answered {} ranges of {}", what(),
+                      answer.units.size(), wants_.size());
+  }
+  not_located_.clear();
+  if (options_.locate_bytes_max > 0 && !answer.locates) {
+    // One that is older than the question does not know it.
+    not_located_ =
+        answer.not_located.empty() ? "this daemon hands out no files" : answer.not_located;
+    if (options_.locate_required) {
+      return make_error(ErrorCode::kFailedPrecondition, "{}: {}", what(), not_located_);
+    }
   }
   restored_.assign(ranges_.size(), {});
   for (size_t i = 0; i < wants_.size(); ++i) {
     RestoredRange& out = restored_[wants_[i].range];
-    out.version_lineage = opened->units[i]->version_lineage;
-    out.version_step = opened->units[i]->version_step;
-    out.note = opened->units[i]->note;
-    out.memory_only = opened->units[i]->memory_only;
+    out.version_lineage = answer.units[i]->version_lineage;
+    out.version_step = answer.units[i]->version_step;
+    out.note = answer.units[i]->note;
+    out.memory_only = answer.units[i]->memory_only;
   }
-  inbox_.opened(opened->request);
-  restore_ = opened->restore;
-  generation_ = session_.generation();
-  first_window_ = next_window_;
+  restore_ = answer.restore;
+  phase_ = Phase::kOpen;
   last_ = wants_.empty();
+  progress_ = Deadline::after_ms(options_.timeout_ms);
+  return ok_status();
+}
+
+Status Restore::take_refusal(const Error& refusal) {
+  if (refusal.code != ErrorCode::kUnavailable || progress_.expired()) return refusal;
+  phase_ = Phase::kClosed;
+  ask_at_ = Clock::now() + kAskAgain;
+  return ok_status();
+}
+
+// Goes towards being open as far as it can without waiting. Whether it is.
+Result<bool> Restore::opened() {
+  if (phase_ == Phase::kOpening) {
+    if (const std::optional<fb::RestoreOpenedT> answer = inbox_.answer()) {
+      CKPT_TRY(take_answer(*answer));
+    } else if (inbox_.failure()) {
+      CKPT_TRY(take_refusal(*inbox_.failure()));
+    } else if (lost()) {
+      phase_ = Phase::kClosed;
+    }
+  }
+  const bool may_ask = session_.ready() && Clock::now() >= ask_at_;
+  if (phase_ == Phase::kClosed && may_ask) CKPT_TRY(ask());
+  return phase_ == Phase::kOpen;
+}
+
+Status Restore::wait_to_open(const Deadline& until) {
+  if (progress_.expired()) return session_.timed_out({progress_, what(), {}});
+  const Deadline wait = until.or_earlier(progress_.at());
+  const bool pausing = phase_ == Phase::kClosed && session_.ready();
+  session_.pump(pausing ? wait.or_earlier(ask_at_) : wait);
   return ok_status();
 }
 
 // A want that fell back to another version is delivered again, all of it.
-Status Restore::take_notes(const fb::RestoreWindowT& window) {
-  for (const auto& note : window.notes) {
+Status Restore::take_notes(const Notes& notes) {
+  for (const auto& note : notes) {
     if (note->want >= wants_.size()) {
       return make_error(ErrorCode::kCorrupt, "run {}: a note about range {} of {}", options_.run,
                         note->want, wants_.size());
@@ -121,6 +197,7 @@ Status Restore::take_notes(const fb::RestoreWindowT& window) {
     RestoredRange& out = restored_[want.range];
     if (out.version_lineage != note->version_lineage || out.version_step != note->version_step) {
       want.got.clear();
+      ++want.versions;
       out.bytes_memory = 0;
       out.bytes_disk = 0;
     }
@@ -132,19 +209,27 @@ Status Restore::take_notes(const fb::RestoreWindowT& window) {
   return ok_status();
 }
 
-Result<RestorePiece> Restore::take_piece(const fb::RestoredPiece& piece, uint64_t slab_bytes) {
-  if (piece.want() >= wants_.size()) {
-    return make_error(ErrorCode::kCorrupt, "run {}: a piece of range {} of {}", options_.run,
-                      piece.want(), wants_.size());
+// Are these bytes some that were asked for?
+Status Restore::check_range(uint32_t want, uint32_t unit, uint64_t offset, uint64_t length) const {
+  if (want >= wants_.size()) {
+    return make_error(ErrorCode::kCorrupt, "run {}: a piece of range {} of {}", options_.run, want,
+                      wants_.size());
   }
+  const UnitRange& range = ranges_[wants_[want].range];
+  if (unit == range.unit && offset >= range.offset &&
+      base::range_fits(offset - range.offset, length, range.length)) {
+    return ok_status();
+  }
+  return make_error(ErrorCode::kCorrupt, "{}: the daemon sent bytes that nobody asked for",
+                    name(wants_[want].range));
+}
+
+Result<RestorePiece> Restore::take_piece(const fb::RestoredPiece& piece, uint64_t slab_bytes) {
+  CKPT_TRY(check_range(piece.want(), piece.unit(), piece.offset(), piece.length()));
   Want& want = wants_[piece.want()];
-  const auto [unit, offset, length] = ranges_[want.range];
-  const bool inside = piece.unit() == unit && piece.offset() >= offset &&
-                      base::range_fits(piece.offset() - offset, piece.length(), length) &&
-                      base::range_fits(piece.slab_offset(), piece.length(), slab_bytes);
-  if (!inside) {
-    return make_error(ErrorCode::kCorrupt, "{}: the daemon sent bytes that nobody asked for",
-                      name(want.range));
+  const uint64_t offset = ranges_[want.range].offset;
+  if (!base::range_fits(piece.slab_offset(), piece.length(), slab_bytes)) {
+    return make_error(ErrorCode::kCorrupt, "{}: a piece lies outside its slab", name(want.range));
   }
   want.got.emplace_back(piece.offset(), piece.offset() + piece.length());
   RestoredRange& out = restored_[want.range];
@@ -157,7 +242,7 @@ Result<RestorePiece> Restore::take_piece(const fb::RestoredPiece& piece, uint64_
 // Its id stays 0 if it carries news only, no slab.
 Result<LentWindow> Restore::take_window(const fb::RestoreWindowT& window) {
   LentWindow lent;
-  CKPT_TRY(take_notes(window));
+  CKPT_TRY(take_notes(window.notes));
   if (!window.pieces.empty()) {
     const ArenaMapping* arena = session_.arena();
     if (arena == nullptr || window.slab >= arena->layout().slab_count) {
@@ -171,7 +256,7 @@ Result<LentWindow> Restore::take_window(const fb::RestoreWindowT& window) {
       CKPT_ASSIGN(lent.pieces.emplace_back(), take_piece(piece, lent.bytes.size()));
     }
     lent.id = next_window_++;
-    lent_[lent.id] = window.slab;
+    lent_[lent.id].slab = window.slab;
   }
   last_ = window.last;
   if (last_) CKPT_TRY(check_complete());
@@ -195,32 +280,50 @@ Status Restore::check_complete() {
   return ok_status();
 }
 
+// What has come, if anything has. Of a restore that is open.
+Result<LentWindow> Restore::look() {
+  while (!last_) {
+    std::optional<RestoreMessage> message = inbox_.next(restore_);
+    if (!message) {
+      if (inbox_.failure()) return *inbox_.failure();
+      if (lost()) CKPT_TRY(start_over());  // nobody knows it any more
+      return LentWindow{};
+    }
+    progress_ = Deadline::after_ms(options_.timeout_ms);
+    auto* window = std::get_if<fb::RestoreWindowT>(&*message);
+    CKPT_ASSIGN(LentWindow lent, window != nullptr
+                                     ? take_window(*window)
+                                     : take_located(std::get<LocatedMessage>(std::move(*message))));
+    if (lent.id != 0) return lent;
+  }
+  LentWindow all;
+  all.complete = true;
+  return all;
+}
+
 Result<LentWindow> Restore::next(const Deadline& until) {
-  for (bool looked = false;;) {
+  for (bool looked = false;; looked = true) {  // once at least, where there is no time to wait
     if (mismatch_) {
       if (std::exchange(read_again_, true)) return *mismatch_;
       mismatch_.reset();
       close();
-      CKPT_TRY(open());
-    } else if (last_) {
-      return LentWindow{.id = 0, .complete = true, .bytes = {}, .pieces = {}};
-    } else if (std::optional<fb::RestoreWindowT> window = inbox_.next(restore_)) {
-      progress_ = Deadline::after_ms(options_.timeout_ms);
-      CKPT_ASSIGN(LentWindow lent, take_window(*window));
-      if (lent.id != 0) return lent;
-    } else if (inbox_.failure()) {
-      return *inbox_.failure();
-    } else if (!session_.ready() || session_.generation() != generation_) {
-      restore_ = 0;  // nobody knows it any more
-      CKPT_TRY(open());
-    } else if (lent_.empty() && progress_.expired()) {
-      return make_error(ErrorCode::kDeadlineExceeded, "run {}: restore: nothing came for {} ms",
-                        options_.run, options_.timeout_ms);
-    } else if (looked && until.expired()) {
-      return LentWindow{};
+      CKPT_TRY(start_over());
+    }
+    CKPT_ASSIGN(const bool open, opened());
+    if (open) {
+      CKPT_ASSIGN(LentWindow found, look());
+      if (found.id != 0 || found.complete) return found;
+    }
+    if (looked && until.expired()) return LentWindow{};
+    if (phase_ != Phase::kOpen) {
+      CKPT_TRY(wait_to_open(until));
+    } else if (!lent_.empty()) {
+      session_.pump(until);
+    } else if (!progress_.expired()) {
+      session_.pump(until.or_earlier(progress_.at()));
     } else {
-      looked = true;  // also where there is no time to wait
-      session_.pump(lent_.empty() ? until.or_earlier(progress_.at()) : until);
+      return make_error(ErrorCode::kDeadlineExceeded, "{}: nothing came for {} ms", what(),
+                        options_.timeout_ms);
     }
   }
 }
@@ -228,13 +331,14 @@ Result<LentWindow> Restore::next(const Deadline& until) {
 void Restore::release(uint64_t window) {
   const auto found = lent_.find(window);
   if (found == lent_.end()) return;
-  const uint32_t slab = found->second;
+  Lent lent = std::move(found->second);
   lent_.erase(found);
   progress_ = Deadline::after_ms(options_.timeout_ms);
   if (window < first_window_) return;  // its slab went back when that attempt ended
+  if (lent.file.valid()) return answer_located(lent);
   fb::ReleaseWindowT release;
   release.restore = restore_;
-  release.slab = slab;
+  release.slab = lent.slab;
   session_.post(std::move(release));
 }
 
@@ -247,7 +351,7 @@ void Restore::mismatch(uint64_t window, const RestorePiece& piece) {
 }
 
 Result<std::vector<RestoredRange>> Restore::finish() {
-  if (!last_ || mismatch_) {
+  if (phase_ != Phase::kOpen || !last_ || mismatch_) {
     return make_error(ErrorCode::kFailedPrecondition, "run {}: restore: not complete yet",
                       options_.run);
   }

@@ -68,21 +68,29 @@ class Session {
         },
         options);
   }
-  // Sends without waiting for the answer; false if there is no daemon right now. Returns the
-  // request's id through `request`, if wanted.
+  // Sends without waiting for the answer, which comes as news. Returns the request's id through
+  // `request`, if wanted. kInvalidArgument: too large; kUnavailable: no daemon right now.
   template <typename Body>
-  bool post(Body body, uint64_t* request = nullptr) {
-    if (phase_ != Phase::kReady) return false;
+  Status send(Body body, uint64_t* request = nullptr) {
+    if (phase_ != Phase::kReady) return make_error(ErrorCode::kUnavailable, "no daemon");
     if constexpr (requires { body.request; }) {
       body.request = next_request_++;
       if (request != nullptr) *request = body.request;
     }
     fb::MessageT message;
     message.body.Set(std::move(body));
-    return transmit(message).ok();
+    return transmit(message);
+  }
+  // The same where a message that cannot be sent needs no word: false.
+  template <typename Body>
+  bool post(Body body, uint64_t* request = nullptr) {
+    return send(std::move(body), request).ok();
   }
   // Waits until the session is ready.
   Status wait_ready(const CallOptions& options);
+  // The error of a call whose deadline has passed: why there is no daemon, or that it took too
+  // long.
+  Error timed_out(const CallOptions& options) const;
   // Sends what is queued; gives up silently at the deadline or when the daemon goes away.
   void drain_sends(const Deadline& deadline);
 
@@ -137,7 +145,6 @@ class Session {
   Result<std::optional<fb::MessageT>> wait_reply(uint64_t request, const CallOptions& options);
   // kInvalidArgument: too large, nothing was sent. Any other error: the daemon is lost.
   Status transmit(const fb::MessageT& message, int fd = -1);
-  Error timed_out(const CallOptions& options) const;
 
   // session_connect.cc: from nothing to ready.
   bool step_connect();

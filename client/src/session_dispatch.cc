@@ -19,8 +19,6 @@ uint64_t answered_request(const fb::MessageT& message) {
       return message.body.AsKvValue()->request;
     case fb::MessageBody::SlabsLeased:
       return message.body.AsSlabsLeased()->request;
-    case fb::MessageBody::RestoreOpened:
-      return message.body.AsRestoreOpened()->request;
     case fb::MessageBody::QueryReply:
       return message.body.AsQueryReply()->request;
     default:
@@ -67,9 +65,17 @@ void Session::dispatch(fb::MessageT message) {
       for (const auto& snapshot : std::vector(snapshots_)) snapshot->take_state(state);
       return;
     }
+    case fb::MessageBody::RestoreOpened:
+      if (restore_ != nullptr) restore_->take_answer(std::move(*message.body.AsRestoreOpened()));
+      return;
     case fb::MessageBody::RestoreWindow:
       if (restore_ != nullptr) restore_->take(std::move(*message.body.AsRestoreWindow()));
       return;
+    case fb::MessageBody::Located: {
+      base::UniqueFd file = connection_->take_fd();
+      if (restore_ == nullptr) return;
+      return restore_->take(LocatedMessage{std::move(*message.body.AsLocated()), std::move(file)});
+    }
     case fb::MessageBody::SlabsLeased:
       for (const auto& snapshot : std::vector(snapshots_)) {
         snapshot->take_slabs(*message.body.AsSlabsLeased());

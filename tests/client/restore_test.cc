@@ -17,20 +17,22 @@ class RestoreTest : public testing::Test {
   // Answers OpenRestore with one want of step 1200, then whatever `windows` sends.
   void start(std::function<void(FakeDaemon::Peer&)> windows) {
     windows_ = std::move(windows);
-    daemon_ = std::make_unique<FakeDaemon>(
-        socket_, FakeDaemon::Options{}, [this](FakeDaemon::Peer& peer, const fb::MessageT& m) {
-          if (m.body.type != fb::MessageBody::OpenRestore) return false;
-          fb::RestoreOpenedT opened;
-          opened.request = request_ = m.body.AsOpenRestore()->request;
-          ++opened_;
-          opened.restore = kRestore;
-          opened.units.push_back(std::make_unique<fb::RestoredUnitT>());
-          opened.units[0]->version_lineage = 1;
-          opened.units[0]->version_step = 1200;
-          peer.send(std::move(opened));
-          windows_(peer);
-          return true;
-        });
+    daemon_ = std::make_unique<FakeDaemon>(socket_, FakeDaemon::Options{},
+                                           [this](FakeDaemon::Peer& peer, const fb::MessageT& m) {
+                                             if (m.body.type != fb::MessageBody::OpenRestore)
+                                               return false;
+                                             request_ = m.body.AsOpenRestore()->request;
+                                             ++opened_;
+                                             if (opened_ != silent_) {
+                                               answer(peer);
+                                             } else if (refusal_) {
+                                               fb::ErrorReplyT refusal;
+                                               refusal.request = request_;
+                                               refusal.code = static_cast<int>(*refusal_);
+                                               peer.send(std::move(refusal));
+                                             }
+                                             return true;
+                                           });
     client::OpenOptions options;
     options.socket = socket_;
     options.run = "tiny";
@@ -38,6 +40,16 @@ class RestoreTest : public testing::Test {
     ASSERT_OK(session);
     session_.emplace(std::move(session).value());
     ASSERT_OK(session_->register_units({flat_unit("layers.0", 1000)}));
+  }
+  void answer(FakeDaemon::Peer& peer) {
+    fb::RestoreOpenedT opened;
+    opened.request = request_;
+    opened.restore = kRestore;
+    opened.units.push_back(std::make_unique<fb::RestoredUnitT>());
+    opened.units[0]->version_lineage = 1;
+    opened.units[0]->version_step = 1200;
+    peer.send(std::move(opened));
+    windows_(peer);
   }
   // A window with bytes [offset, offset + length) of `from`.
   fb::RestoreWindowT window(const std::vector<char>& from, uint64_t offset, uint64_t length,
@@ -64,7 +76,9 @@ class RestoreTest : public testing::Test {
   std::vector<char> into_;
   uint32_t timeout_ms_ = 20'000;
   uint64_t request_ = 0;
-  int opened_ = 0;  // restores, by the daemon
+  int opened_ = 0;   // restores, by the daemon
+  int silent_ = -1;  // this one gets no answer, or this one
+  std::optional<ErrorCode> refusal_;
   TempFolder folder_;
   std::string socket_ = folder_.path("ckptd.sock");
   std::function<void(FakeDaemon::Peer&)> windows_;
@@ -295,6 +309,49 @@ TEST_F(WindowsTest, NothingYetIsNoErrorAndSilenceIs) {
   ckpt_restore_window window{};
   window.struct_size = sizeof window;
   EXPECT_EQ(ckpt_restore_next(restore_, 20'000, &window), CKPT_E_DEADLINE_EXCEEDED);
+}
+
+// A trainer that restores beside other work must not stand still because the daemon is slow to take
+// it up again, nor hear of a failure before the restore's own time is over.
+TEST_F(WindowsTest, WhoDoesNotWaitDoesNotWaitForADaemonThatIsSlowToOpenItAgain) {
+  silent_ = 2;
+  start([this](FakeDaemon::Peer& peer) {
+    peer.send(window(bytes_, 0, 600, false));
+    peer.hang_up();
+  });
+  ASSERT_EQ(begin(), CKPT_OK);
+  EXPECT_NE(next().id, 0u);
+  // Polls until it has been asked for again; each call has to come back with nothing.
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  const auto asked_again = [this] {
+    const auto types = daemon_->types();
+    return std::count(types.begin(), types.end(), fb::MessageBody::OpenRestore) == 2;
+  };
+  while (!asked_again() && std::chrono::steady_clock::now() < deadline) {
+    const auto nothing = next(0);
+    ASSERT_EQ(nothing.id, 0u);
+    ASSERT_FALSE(nothing.complete);
+  }
+  ASSERT_TRUE(asked_again());
+  EXPECT_EQ(next(0).id, 0u) << "the daemon has not answered";
+}
+
+// The daemon says "not now", as one does that is starting: it is asked again, in the time there is.
+TEST_F(WindowsTest, ADaemonThatIsNotReadyIsAskedAgain) {
+  silent_ = 1;
+  refusal_ = ErrorCode::kUnavailable;
+  start([this](FakeDaemon::Peer& peer) { peer.send(window(bytes_, 0, 1000, true)); });
+  ASSERT_EQ(begin(), CKPT_OK);
+  EXPECT_NE(next().id, 0u);
+  EXPECT_EQ(opened_, 2);
+}
+
+TEST_F(WindowsTest, ARefusalIsTheErrorOfTheBeginning) {
+  silent_ = 1;
+  refusal_ = ErrorCode::kNotFound;
+  start([](FakeDaemon::Peer&) {});
+  EXPECT_EQ(begin(), CKPT_E_NOT_FOUND);
+  EXPECT_EQ(restore_, nullptr);
 }
 
 TEST_F(WindowsTest, OneRestoreAtATime) {

@@ -308,6 +308,14 @@ typedef struct ckpt_restored {
   ckpt_level level; /* STAGED: the version is in memory only; DURABLE: on this node's disk */
 } ckpt_restored;
 
+/* Whether a GPU's memory is filled from the disk without the arena: by GPUDirect Storage. */
+typedef enum ckpt_direct {
+  CKPT_DIRECT_DEFAULT = 0, /* what the environment says: CKPTD_CUFILE=off, auto or required */
+  CKPT_DIRECT_OFF = 1,     /* also the default's default */
+  CKPT_DIRECT_AUTO = 2,    /* where it can be; else through the arena */
+  CKPT_DIRECT_REQUIRED = 3 /* an error where it cannot be */
+} ckpt_direct;
+
 typedef struct ckpt_restore_options {
   size_t struct_size;
   const char* run;  /* NULL: the session's */
@@ -323,6 +331,8 @@ typedef struct ckpt_restore_options {
   int memory; /* nonzero: versions that are only in memory count, too */
   size_t
       restored_size; /* sizeof(ckpt_restored), the distance of its entries; 0: it has no `level` */
+  ckpt_direct direct;        /* ckpt_cuda_restore alone: see ckpt_cuda.h */
+  uint64_t locate_bytes_max; /* ckpt_restore_begin alone: see ckpt_direct.h; 0: never */
 } ckpt_restore_options;
 
 /* Copies the ranges out of the view, each checked against its CRC; what does not match is read

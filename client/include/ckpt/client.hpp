@@ -111,6 +111,7 @@ struct RestoreOptions {
   uint32_t timeout_ms = 0;
   bool newest = false;  // each unit's newest version not after `step`
   bool memory = false;  // versions that are only in memory count, too
+  ckpt_direct direct = CKPT_DIRECT_DEFAULT;  // of restores into a GPU's memory
 };
 
 struct Restored {
@@ -148,6 +149,7 @@ inline ckpt_restore_options raw_options(const RestoreOptions& options) {
   raw.newest = options.newest ? 1 : 0;
   raw.memory = options.memory ? 1 : 0;
   raw.restored_size = sizeof(ckpt_restored);
+  raw.direct = options.direct;
   return raw;
 }
 

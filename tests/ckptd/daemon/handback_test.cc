@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "ckptd/limits.h"
+#include "formats/wire/frame.h"
 #include "tests/ckptd/daemon/job.h"
 
 namespace ckptd::testing {
@@ -142,7 +143,7 @@ TEST_F(HandbackTest, AnArenaThatIsNoneIsReplaced) {
   ASSERT_TRUE(world.start().ok());
   const ckpt::SessionId session = world.connect();
   fb::HelloT hello;
-  hello.protocol_version = 1;
+  hello.protocol_version = ckpt::wire::kProtocolVersion;
   hello.kind = fb::SessionKind::Trainer;
   hello.run = "tiny";
   hello.arena_bytes = 1u << 20;

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "ckptd/limits.h"
+#include "formats/wire/frame.h"
 #include "tests/ckptd/daemon/job.h"
 
 namespace ckptd::testing {
@@ -149,7 +150,7 @@ TEST_F(RefusalTest, LongTextsAreNotEchoed) {
   EXPECT_LE(reply.json.size(), 300u);
   EXPECT_THAT(trainer.query("log", std::string(60'000, '[')).json, HasSubstr("nested more than"));
   fb::HelloT hello;
-  hello.protocol_version = 1;
+  hello.protocol_version = ckpt::wire::kProtocolVersion;
   hello.kind = fb::SessionKind::Trainer;
   hello.run = huge;
   const ckpt::SessionId session = world.connect();
