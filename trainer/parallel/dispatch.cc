@@ -17,14 +17,14 @@ void multiply(std::span<const int64_t> rows, int64_t width, std::vector<int64_t>
 // `slot_counts` receives, rank after rank, this rank's rows for each slot of that rank.
 void Dispatch::lay_out_sends(const ExpertPlacement& placement, uint32_t layer, uint32_t top_k,
                              std::span<const int32_t> choice, std::vector<int64_t>& slot_counts) {
-  const std::vector<SlotAddress> address = slot_addresses(placement, layer);
+  const auto address = slots_of_experts(placement, layer);
   std::vector<int64_t> first_slot(placement.ranks + 1, 0);
   for (uint32_t rank = 0; rank < placement.ranks; ++rank) {
     first_slot[rank + 1] =
         first_slot[rank] + static_cast<int64_t>(placement.slots[layer][rank].size());
   }
   const auto flat_slot = [&](int32_t expert) {
-    const SlotAddress& at = address[static_cast<size_t>(expert)];
+    const SlotAddress& at = address[static_cast<size_t>(expert)].front();
     return static_cast<size_t>(first_slot[at.rank] + at.slot);
   };
 

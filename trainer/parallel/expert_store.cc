@@ -82,6 +82,10 @@ Result<std::unique_ptr<ExpertStore>> make_replicated_store(Device& device,
                             "placement: rank {} of a placement for {} ranks", rank,
                             placement.ranks);
   }
+  if (has_replicas(placement)) {
+    return ckpt::make_error(ckpt::ErrorCode::kFailedPrecondition,
+                            "placement: an expert has replicas; dispatch cannot share tokens yet");
+  }
   return std::unique_ptr<ExpertStore>(
       std::make_unique<ReplicatedStore>(device, config, placement, rank));
 }

@@ -1,7 +1,6 @@
-// Placement and dispatch: every token reaches every expert it chose, in the promised order.
+// Dispatch: every token reaches every expert it chose, in the promised order.
 #include "trainer/parallel/dispatch.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,47 +11,6 @@
 
 namespace moetrain {
 namespace {
-
-using testing::HasSubstr;
-
-TEST(StaticPlacement, CutsExpertsIntoBalancedBlocks) {
-  const auto placement = static_placement(2, 8, 3);
-  ASSERT_TRUE(placement.ok());
-  EXPECT_TRUE(validate(*placement).ok());
-  EXPECT_EQ(placement->slots[1],
-            (std::vector<std::vector<uint32_t>>{{0, 1}, {2, 3, 4}, {5, 6, 7}}));
-  for (uint32_t experts = 1; experts <= 12; ++experts) {
-    for (uint32_t ranks = 1; ranks <= experts; ++ranks) {
-      const auto any = static_placement(1, experts, ranks);
-      ASSERT_TRUE(any.ok());
-      EXPECT_TRUE(validate(*any).ok());
-      for (const auto& slots : any->slots[0]) {
-        EXPECT_GE(slots.size(), experts / ranks);
-        EXPECT_LE(slots.size(), (experts + ranks - 1) / ranks);
-      }
-    }
-  }
-}
-
-TEST(StaticPlacement, RefusesMoreRanksThanExperts) {
-  const auto placement = static_placement(1, 4, 5);
-  ASSERT_FALSE(placement.ok());
-  EXPECT_EQ(placement.error().code, ckpt::ErrorCode::kInvalidArgument);
-  EXPECT_THAT(placement.error().message, HasSubstr("5 ranks for 4 experts"));
-  EXPECT_FALSE(static_placement(1, 4, 0).ok());
-}
-
-TEST(PlacementCheck, NamesTheExpertThatIsMissingOrTwice) {
-  ExpertPlacement placement = *static_placement(2, 4, 2);
-  placement.slots[1][0] = {0, 2};
-  EXPECT_THAT(validate(placement).error().message, HasSubstr("layer 1 expert 1 has 0 slots"));
-  placement.slots[1][0] = {0, 1, 2};
-  EXPECT_THAT(validate(placement).error().message, HasSubstr("layer 1 expert 2 has 2 slots"));
-  placement.slots[1][0] = {0, 9};
-  EXPECT_THAT(validate(placement).error().message, HasSubstr("names expert 9"));
-  placement.slots[1].pop_back();
-  EXPECT_THAT(validate(placement).error().message, HasSubstr("slots for 1 ranks"));
-}
 
 struct DispatchCase {
   const char* name;
