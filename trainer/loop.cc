@@ -54,6 +54,7 @@ Result<StepResult> Trainer::step(Comm& comm, Model& model, Progress& progress,
   // From here on nothing can fail: a rank is either before this step or after it.
   result.loss = static_cast<float>(loss);
   result.gradient_norm = gradients.norm;
+  result.load = model.expert_load();
   result.learning_rate = learning_rate(config_.schedule, progress.step);
   progress.expert_updates.resize(routed.size());
   result.applied = gradients.finite && std::isfinite(gradients.norm) && std::isfinite(result.loss);

@@ -7,8 +7,9 @@
 // layer, except where it has to be full: the first one (a view that misses a unit is of no use) and
 // the last one of a run (whoever exports it wants no stale expert).
 //
-// Here every recovery is a restart: all ranks rewind to one view, replicas or not. So for the
-// risk-aware selector all experts run the same risk.
+// Where every recovery is a restart, all ranks rewind to one view, replicas or not: for the
+// risk-aware selector all experts run the same risk. Where survivors go on, an expert is lost only
+// with its last holder, and the selector knows the holders.
 #pragma once
 
 #include <ckpt/ckpt.h>
@@ -44,7 +45,14 @@ struct PartialOptions {
   uint32_t staleness_max = 0;  // snapshots from one save of an expert to its next; 0: the default
   double plt_budget = kPltBudgetDefault;
   DenseSharding dense = DenseSharding::kBytes;
+  bool survivors_go_on = false;  // recoveries take replicas from whoever is left
 };
+
+// For the risk-aware selector: the probability that a failure takes all `held` holders in a group
+// of `ranks`. It takes k ranks, any k alike, with a probability that halves from one k to the next,
+// up to all: an assumption, which nothing but the choice of the experts depends on.
+double failure_takes_all(uint32_t ranks, uint32_t held);
+
 // kInvalidArgument, naming the flag, for what cannot be with so many experts in a layer.
 Status validate(const PartialOptions& options, uint32_t experts);
 
@@ -102,6 +110,7 @@ class PartialCheckpoint {
   std::vector<uint32_t> units_with(const std::vector<uint32_t>& experts) const;
   bool is_chosen_about(const StateUnit& unit) const;
   uint32_t experts_asked() const;
+  double risk_of(size_t holders) const;
 
   const std::vector<StateUnit>& units_;
   const ExpertPlacement& placement_;

@@ -9,7 +9,7 @@ kernels::RmsNormShape norm_shape(const ModelConfig& config, int64_t tokens) {
 }  // namespace
 
 Status MoeBlock::forward(Comm& comm, ExpertStore& store, const MoeParameters& parameters,
-                         Tensor& x) {
+                         const Tensor& skew, Tensor& x) {
   const int64_t hidden = config_.hidden;
   const int64_t experts = config_.experts;
   tokens_ = static_cast<int64_t>(x.size()) / hidden;
@@ -21,7 +21,9 @@ Status MoeBlock::forward(Comm& comm, ExpertStore& store, const MoeParameters& pa
   weight_.reshape(device_, Type::kFloat, choice_.size());
   device_.rmsnorm_forward(norm_shape(config_, tokens_), input_, parameters.norm->value, normed_,
                           inverse_rms_);
-  device_.linear_forward(to_experts(), normed_, parameters.gate->weights(), probabilities_);
+  if (!skew.empty()) probabilities_.copy_from(skew);
+  device_.linear_forward(to_experts(), normed_, parameters.gate->weights(), probabilities_,
+                         skew.empty() ? kernels::Write::kReplace : kernels::Write::kAdd);
   device_.gate_topk_forward({tokens_, experts, config_.top_k}, probabilities_, choice_, weight_);
 
   host_choice_.resize(choice_.size());
