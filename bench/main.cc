@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "bench/pec.h"
+#include "bench/plan.h"
 #include "bench/plt.h"
 #include "bench/report.h"
 #include "bench/save.h"
@@ -33,6 +34,7 @@ struct Flags {
   bench::StallOptions stall;
   bench::StepOptions step;
   bench::PltOptions plt;
+  bench::PlanOptions plan;
   bench::PecOptions pec;
 };
 
@@ -125,6 +127,24 @@ CLI::App* add_plt(CLI::App& app, Flags& flags) {
   return command;
 }
 
+CLI::App* add_plan(CLI::App& app, Flags& flags) {
+  CLI::App* command = app.add_subcommand(
+      "plan", "balance, joint recovery and planning time of the placement policies");
+  bench::PlanOptions& plan = flags.plan;
+  command->add_option("--loads-file", plan.loads_file,
+                      "CSV: iteration,layer,e0,e1,...; may be gzipped (a synthetic trace)");
+  command->add_option("--ranks", plan.ranks, "ranks, 5 to 20")->capture_default_str();
+  command->add_option("--slots", plan.slots_per_rank, "expert slots of a rank")
+      ->capture_default_str();
+  command->add_option("--min-replicas", plan.replicas_min, "replicas of every expert, at least")
+      ->capture_default_str();
+  command->add_option("--every", plan.every, "samples between plans")->capture_default_str();
+  command->add_option("--lags", plan.lags, "samples from a plan to its use (0 10 18)");
+  command->add_flag("!--no-times", plan.times, "skip the planning times at up to 1,024 ranks");
+  command->add_flag("--json", flags.json, "one JSON document on stdout");
+  return command;
+}
+
 CLI::App* add_pec(CLI::App& app, Flags& flags) {
   CLI::App* command = app.add_subcommand(
       "pec", "bytes, balance, stall and time to durable of partial snapshots, by real saves");
@@ -193,12 +213,14 @@ int main(int argc, char** argv) {
       "  ckptbench stall --json > stall.json\n"
       "  ckptbench pec --json --model gpt-125m-8e --dir /data\n"
       "  ckptbench step --dir /data\n"
+      "  ckptbench plan --loads-file routing.csv.gz --every 1\n"
       "  ckptbench plt --trace routing.csv.gz --k 1 2 4\n"
       "Exit codes: 0 measured, whatever the verdict; 1 failed; 2 bad usage.");
   Flags flags;
   const CLI::App* save = add_save(app, flags);
   add_stall(app, flags);
   const CLI::App* plt = add_plt(app, flags);
+  const CLI::App* plan = add_plan(app, flags);
   const CLI::App* pec = add_pec(app, flags);
   const CLI::App* step = add_step(app, flags);
   try {
@@ -207,6 +229,7 @@ int main(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : 2;
   }
   if (plt->parsed()) return finish(bench::bench_plt(flags.plt), flags.json, bench::plt_text);
+  if (plan->parsed()) return finish(bench::bench_plan(flags.plan), flags.json, bench::plan_text);
   bench::remove_scratch_when_stopped();
   if (pec->parsed()) return finish(bench::bench_pec(flags.pec), flags.json, bench::pec_text);
   if (step->parsed()) return finish(bench::bench_step(flags.step), flags.json, bench::step_text);

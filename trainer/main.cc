@@ -15,6 +15,7 @@ int main(int argc, char** argv) {
   moetrain::ExitCode exit_code;
   moetrain::add_run_command(app, exit_code);
   moetrain::add_eval_command(app, exit_code);
+  moetrain::add_plan_command(app, exit_code);
   moetrain::add_report_command(app, exit_code);
   moetrain::add_rank_command(app, exit_code);
   try {

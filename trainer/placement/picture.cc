@@ -1,0 +1,160 @@
+#include "trainer/placement/picture.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace moetrain {
+
+namespace {
+
+constexpr int kBarCellsMin = 12;
+constexpr size_t kSlotsShown = 12;  // of a rank, in text
+constexpr size_t kFailuresShown = 8;
+
+double mean_of(const std::vector<double>& loads) {
+  return std::accumulate(loads.begin(), loads.end(), 0.0) / static_cast<double>(loads.size());
+}
+
+// Filled up to the load, with a mark where the mean is.
+std::string bar(double load, double mean, double most, int cells, bool unicode) {
+  const auto cell = [&](double value) {
+    return std::min(cells - 1, static_cast<int>(value / most * cells));
+  };
+  const int filled = static_cast<int>(std::lround(load / most * cells));
+  std::string text;
+  for (int i = 0; i < cells; ++i) {
+    if (i == cell(mean)) {
+      text += unicode ? "┃" : "|";
+    } else if (i < filled) {
+      text += unicode ? "█" : "#";
+    } else {
+      text += unicode ? "·" : ".";
+    }
+  }
+  return text;
+}
+
+std::string slots_text(const std::vector<uint32_t>& slots, size_t width) {
+  std::string text;
+  for (size_t i = 0; i < std::min(slots.size(), kSlotsShown); ++i) {
+    text += fmt::format("{:>{}} ", slots[i], width);
+  }
+  if (slots.size() > kSlotsShown) text += fmt::format("+{} ", slots.size() - kSlotsShown);
+  return text;
+}
+
+std::string recovery_text(const Judgement& judgement) {
+  std::string text = "recovery ";
+  const size_t shown = std::min(judgement.recovery.size(), kFailuresShown);
+  for (size_t i = 0; i < shown; ++i) {
+    const RecoveryAt& at = judgement.recovery[i];
+    text += fmt::format(" {}: {:.4f}", at.failed, at.probability);
+    if (at.error > 0) text += fmt::format(" +- {:.4f}", at.error);
+  }
+  if (judgement.recovery.empty()) text += " nobody is left after a failure";
+  if (shown < judgement.recovery.size()) text += " ...";
+  return text + "\n";
+}
+
+}  // namespace
+
+std::string judgement_text(const Judgement& judgement, const PlacementRequest& request) {
+  std::string text = fmt::format("max/mean  {:.4f}", judgement.max_over_mean);
+  if (judgement.layers.size() > 1) {
+    text +=
+        fmt::format(" (mean of {} layers), {:.4f} in the worst, layer {}", judgement.layers.size(),
+                    judgement.max_over_mean_worst, judgement.worst_layer);
+  }
+  text += "\n" + recovery_text(judgement);
+  if (!request.current.empty()) {
+    text += fmt::format("to move   {} replicas\n", judgement.replicas_to_move);
+  }
+  if (judgement.layers.size() == 1) return text;
+  text += "\nlayer  max/mean  replicas of an expert  fewest domains\n";
+  for (size_t layer = 0; layer < judgement.layers.size(); ++layer) {
+    const LayerJudgement& one = judgement.layers[layer];
+    text += fmt::format(
+        "{:5}  {:8.4f}  {:>21}  {:14}\n", layer, one.max_over_mean,
+        fmt::format("{} to {}", std::ranges::min(one.replicas), std::ranges::max(one.replicas)),
+        one.domains_min);
+  }
+  return text;
+}
+
+std::string placement_picture(const LayerSlots& slots, const LayerJudgement& judgement,
+                              const PictureOptions& options) {
+  const double mean = mean_of(judgement.rank_loads);
+  const double most = std::max(std::ranges::max(judgement.rank_loads), mean);
+  std::vector<uint32_t> ranks(slots.size());
+  std::iota(ranks.begin(), ranks.end(), 0u);
+  if (ranks.size() > options.ranks_max) {
+    std::ranges::stable_sort(ranks, [&](uint32_t a, uint32_t b) {
+      return judgement.rank_loads[a] > judgement.rank_loads[b];
+    });
+    ranks.resize(options.ranks_max);
+    std::ranges::sort(ranks);
+  }
+  const size_t digits = fmt::format("{}", judgement.replicas.size() - 1).size();
+  size_t slots_width = 0;
+  for (const uint32_t rank : ranks) {
+    slots_width = std::max(slots_width, slots_text(slots[rank], digits).size());
+  }
+  const int taken = 11 + static_cast<int>(slots_width) + 7;
+  const int cells = std::max(kBarCellsMin, options.columns - taken);
+  std::string text;
+  for (const uint32_t rank : ranks) {
+    const double load = judgement.rank_loads[rank];
+    text += fmt::format("rank {:>4}  {:<{}} {} {:.2f}\n", rank, slots_text(slots[rank], digits),
+                        slots_width, bar(load, mean, most, cells, options.unicode), load / mean);
+  }
+  if (ranks.size() < slots.size()) {
+    text += fmt::format("the {} most loaded of {} ranks\n", ranks.size(), slots.size());
+  }
+  return text;
+}
+
+std::string placement_svg(const LayerSlots& slots, const std::vector<uint64_t>& loads,
+                          const std::string& title) {
+  constexpr double kWidth = 960, kHeight = 360, kLeft = 48, kTop = 44, kBottom = 36;
+  const std::vector<double> of_rank = rank_loads(slots, loads);
+  const double mean = mean_of(of_rank);
+  const double most = std::max(std::ranges::max(of_rank), mean) * 1.05;
+  const double scale = (kHeight - kTop - kBottom) / most;
+  const double floor = kHeight - kBottom;
+  const double step = (kWidth - kLeft - 16) / static_cast<double>(slots.size());
+  std::string svg = fmt::format(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {} {}\" font-family=\"sans-serif\" "
+      "font-size=\"11\">\n<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n"
+      "<text x=\"{}\" y=\"24\" font-size=\"15\">{}</text>\n",
+      kWidth, kHeight, kLeft, title);
+  std::vector<uint32_t> replicas(loads.size());
+  for (const auto& rank : slots) {
+    for (const uint32_t expert : rank) ++replicas[expert];
+  }
+  const bool even = std::ranges::all_of(loads, [](uint64_t load) { return load == 0; });
+  for (size_t rank = 0; rank < slots.size(); ++rank) {
+    double y = floor;
+    for (const uint32_t expert : slots[rank]) {
+      const double share = (even ? 1.0 : static_cast<double>(loads[expert])) / replicas[expert];
+      y -= share * scale;
+      // Golden angle: neighbours in number are far apart in colour.
+      svg += fmt::format(
+          "<rect x=\"{:.2f}\" y=\"{:.2f}\" width=\"{:.2f}\" height=\"{:.2f}\" "
+          "fill=\"hsl({:.0f},55%,62%)\" stroke=\"#ffffff\" stroke-width=\"0.5\"><title>rank {}, "
+          "expert {}: {:.2f} of the mean</title></rect>\n",
+          kLeft + static_cast<double>(rank) * step, y, step * 0.86, share * scale,
+          std::fmod(expert * 137.508, 360.0), rank, expert, share / mean);
+    }
+    if (slots.size() > 64 && rank % (slots.size() / 16) != 0) continue;
+    svg += fmt::format("<text x=\"{:.2f}\" y=\"{:.2f}\" text-anchor=\"middle\">{}</text>\n",
+                       kLeft + (static_cast<double>(rank) + 0.43) * step, floor + 16, rank);
+  }
+  svg += fmt::format(
+      "<line x1=\"{}\" x2=\"{}\" y1=\"{:.2f}\" y2=\"{:.2f}\" stroke=\"#1f2430\" "
+      "stroke-dasharray=\"5 4\"/>\n<text x=\"4\" y=\"{:.2f}\">mean</text>\n</svg>\n",
+      kLeft, kWidth - 16, floor - mean * scale, floor - mean * scale, floor - mean * scale + 4);
+  return svg;
+}
+
+}  // namespace moetrain

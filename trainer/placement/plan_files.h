@@ -1,0 +1,33 @@
+// The text files that `moetrain plan` reads. Pure: text in, values or a sentence that names the
+// line out. Any bytes are safe.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "formats/base/result.h"
+
+namespace moetrain {
+
+using ckpt::Result;
+
+// One iteration of
+//   iteration,layer,e0,e1,...        the first line
+//   1,0,11779,6023,...               one line for each layer of each iteration, layers in order
+// as [layer][expert]: tokens. The last iteration, unless one is named (kNotFound if it is not
+// there). `origin` starts the message.
+Result<std::vector<std::vector<uint64_t>>> parse_loads_csv(std::string_view csv,
+                                                           std::string_view origin,
+                                                           std::optional<uint64_t> iteration);
+
+// "120,80,40": one layer's loads, as on a command line.
+Result<std::vector<uint64_t>> parse_loads(std::string_view text, std::string_view origin);
+
+// Lines `rank,node`, which may begin with just that; a node is any text without a comma. Every rank
+// below `ranks` has exactly one line. [rank]: its domain, numbered in the order of ranks.
+Result<std::vector<uint32_t>> parse_domains(std::string_view csv, std::string_view origin,
+                                            uint32_t ranks);
+
+}  // namespace moetrain
