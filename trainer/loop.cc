@@ -46,7 +46,7 @@ Result<StepResult> Trainer::step(Comm& comm, Model& model, Progress& progress,
   StepResult result{.step = progress.step + 1};
   model.begin_step();
   CKPT_ASSIGN(const double loss, forward_backward(comm, model, progress.step));
-  CKPT_TRY(reduce_dense_gradients(comm, model));
+  CKPT_TRY(reduce_gradients(comm, model));
   CKPT_ASSIGN(const GradientSummary gradients, summarise_gradients(comm, model));
   std::vector<int64_t> routed(model.routing_counts().begin(), model.routing_counts().end());
   CKPT_TRY(comm.all_reduce_sum(std::span(routed)));
@@ -55,6 +55,7 @@ Result<StepResult> Trainer::step(Comm& comm, Model& model, Progress& progress,
   // From here on nothing can fail: a rank is either before this step or after it.
   result.loss = static_cast<float>(loss);
   result.gradient_norm = gradients.norm;
+  result.load = model.expert_load();
   result.learning_rate = learning_rate(config_.schedule, progress.step);
   progress.expert_updates.resize(routed.size());
   result.applied = gradients.finite && std::isfinite(gradients.norm) && std::isfinite(result.loss);

@@ -45,6 +45,7 @@ struct StepResult {
   bool applied = true;
   double gradient_norm = 0;
   double learning_rate = 0;
+  ExpertLoad load;  // the same on every rank
 };
 
 // One rank's training. Used from one thread.

@@ -38,7 +38,7 @@ struct ConfigFlags {
   std::optional<uint32_t> layers, hidden, heads, kv_heads, head_dim, intermediate, experts, top_k,
       seq_len, micro_batches, batch;
   std::optional<uint64_t> seed, warmup_steps, schedule_steps;
-  std::optional<double> learning_rate, weight_decay, clip_norm, aux_coef;
+  std::optional<double> learning_rate, weight_decay, clip_norm, aux_coef, router_skew;
   std::optional<std::string> idle_experts, precision;
   void add_to(CLI::App& command);
   // kInvalidArgument: no such preset, or a value that is none.

@@ -34,6 +34,10 @@ void ConfigFlags::add_to(CLI::App& command) {
   command.add_option("--clip", clip_norm, "Gradient norm to clip at; 0: no clipping")
       ->group(training);
   command.add_option("--aux", aux_coef, "Weight of the load-balancing loss")->group(training);
+  command
+      .add_option("--router-skew", router_skew,
+                  "Bench aid: routing follows Zipf's law with this exponent; 0: as it is learnt")
+      ->group(training);
   command.add_option("--idle-experts", idle_experts, "Experts without a token: update, skip")
       ->check(CLI::IsMember({"update", "skip"}))
       ->group(training);
@@ -66,6 +70,7 @@ Result<TrainConfig> ConfigFlags::apply(TrainConfig base) const {
   set(base.model.top_k, top_k);
   set(base.model.seq_len, seq_len);
   set(base.model.aux_coef, aux_coef);
+  set(base.model.router_skew, router_skew);
   set(base.micro_batches, micro_batches);
   set(base.batch, batch);
   set(base.seed, seed);

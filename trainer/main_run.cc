@@ -17,6 +17,7 @@
 #include "trainer/elastic/supervisor.h"
 #include "trainer/main.h"
 #include "trainer/main_partial.h"
+#include "trainer/main_placement.h"
 #include "trainer/model/presets.h"
 
 namespace moetrain {
@@ -37,6 +38,7 @@ struct RunFlags {
   std::string out_of_slabs = "wait";
   std::string checkpoint_wait = "copied";
   PartialFlags partial;
+  PlacementFlags placement;
   std::string data_dir;
   bool keep = false;
 };
@@ -123,6 +125,7 @@ Status check_flags(RunFlags& flags) {
                       rank.socket);
   }
   CKPT_ASSIGN(rank.partial, flags.partial.parse());
+  CKPT_TRY(flags.placement.parse());
   rank.tell_routing = !flags.options.metrics_file.empty();
   rank.skip_when_out_of_slabs = flags.out_of_slabs == "skip";
   rank.wait_durable = flags.checkpoint_wait == "durable";
@@ -216,6 +219,18 @@ TrainConfig default_config() {
   return config;
 }
 
+// By what the run has routed so far, where the policy asks for that.
+Result<std::vector<LayerSlots>> plan_resumed(const RunFlags& flags, const SavedRun& saved) {
+  const RankOptions& rank = flags.options.rank;
+  CKPT_ASSIGN(const PlacementOptions options, flags.placement.parse());
+  std::vector<int64_t> routed;
+  if (flags.placement.asks_for_loads()) {
+    CKPT_ASSIGN(const TrainerState state, load_trainer_state(rank.socket, rank.run, saved));
+    routed = state.progress.routed_tokens;
+  }
+  return plan_for_run(options, saved.config, rank.ranks, routed);
+}
+
 // Everything that can be refused before a rank is started; with --resume, with ckptd's help.
 Status settle(RunFlags& flags, const std::optional<std::string>& view, const Corpus& corpus,
               Supervisor& supervisor) {
@@ -229,7 +244,9 @@ Status settle(RunFlags& flags, const std::optional<std::string>& view, const Cor
   CKPT_TRY(check_device(rank.device, begin.config.precision));
   CKPT_TRY(corpus.check_fits(begin.config.model.seq_len));
   CKPT_TRY(check_kills(flags.options, begin.step + 1));
-  return supervisor.settle(begin.config);
+  if (!view) return supervisor.settle(begin.config, rank.placement);
+  CKPT_ASSIGN(auto placement, plan_resumed(flags, begin));
+  return supervisor.settle(begin.config, std::move(placement));
 }
 
 Result<int> run(RunFlags& flags) {
@@ -243,6 +260,8 @@ Result<int> run(RunFlags& flags) {
     CKPT_TRY(validate(rank.partial, rank.config.model.experts));
     CKPT_TRY(check_device(rank.device, rank.config.precision));
     CKPT_TRY(check_kills(flags.options, 1));
+    CKPT_ASSIGN(const PlacementOptions options, flags.placement.parse());
+    CKPT_ASSIGN(rank.placement, plan_for_run(options, rank.config, rank.ranks, {}));
   }
   CKPT_ASSIGN(std::optional<Corpus> corpus, load_data(rank));
   if (!view) {
@@ -301,6 +320,11 @@ void add_flags(CLI::App& command, RunFlags& flags) {
       ->check(CLI::IsMember({"copied", "durable"}))
       ->capture_default_str();
   flags.partial.add_to(command);
+  flags.placement.add_to(command);
+  command
+      .add_option("--check-replicas", rank.check_replicas_every,
+                  "Compare replicas after every so many steps, and fail if they differ; 0: never")
+      ->group("Placement");
   command.add_option("--on-loss", flags.on_loss, "restart: all resume from the newest checkpoint")
       ->check(CLI::IsMember({"restart", "continue"}))
       ->capture_default_str();

@@ -29,11 +29,6 @@ Status validate(const TrainConfig& config, uint32_t ranks) {
                       "--ranks {}: more ranks than the {} sequences of a micro-batch (--batch)",
                       ranks, config.batch);
   }
-  if (ranks > config.model.experts) {
-    return make_error(ErrorCode::kInvalidArgument,
-                      "--ranks {}: more ranks than the {} experts of a layer (--experts)", ranks,
-                      config.model.experts);
-  }
   if (config.model.vocab != 256) {
     return make_error(ErrorCode::kInvalidArgument, "vocabulary {}: the data is bytes, 256 tokens",
                       config.model.vocab);
@@ -43,6 +38,7 @@ Status validate(const TrainConfig& config, uint32_t ranks) {
                       config.batch, config.micro_batches);
   }
   CKPT_TRY(check_number("lr", config.schedule.learning_rate, 0, 1e6));
+  CKPT_TRY(check_number("router-skew", config.model.router_skew, 0, 100));
   CKPT_TRY(check_number("clip", config.adamw.clip_norm, 0, 1e6));
   return check_number("weight-decay", config.adamw.weight_decay, 0, 1e6);
 }

@@ -29,7 +29,7 @@ struct TrainConfig {
 bool operator==(const TrainConfig& a, const TrainConfig& b);
 
 // Checks all fields and their relations, and that `ranks` ranks can share the work: no more of them
-// than sequences in a micro-batch, nor than experts in a layer. kInvalidArgument names the flag.
+// than sequences in a micro-batch. kInvalidArgument names the flag.
 Status validate(const TrainConfig& config, uint32_t ranks);
 
 // One line of JSON: {"hf_config": {...}, "training": {...}}. Same config, same text.

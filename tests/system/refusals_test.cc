@@ -35,7 +35,7 @@ TEST_F(RefusalTest, RefusesBadInputInOneSentence) {
       {"empty data", {"--data", empty}, 2, "empty.txt: the file is empty"},
       {"short data", {"--data", short_text}, 2, "too few"},
       {"more ranks than sequences", {"--ranks", "5"}, 2, "more ranks than the 4 sequences"},
-      {"more ranks than experts", {"--ranks", "5", "--batch", "8"}, 2, "than the 4 experts"},
+      {"more ranks than experts", {"--ranks", "5", "--batch", "8"}, 2, "5 ranks for 4 experts"},
       {"no such preset", {"--preset", "huge"}, 2, "tiny, small"},
       {"kill of nobody", {"--ranks", "2", "--kill", "2@3"}, 2, "ranks 0 to 1"},
       {"kill of nothing", {"--kill", "x"}, 2, "RANK@STEP"},

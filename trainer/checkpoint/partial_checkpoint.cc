@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <numeric>
 
 #include "formats/base/assert.h"
 #include "trainer/checkpoint/plan.h"
+#include "trainer/placement/recovery.h"
 
 namespace moetrain {
 
@@ -58,6 +60,17 @@ Status validate(const PartialOptions& options, uint32_t experts) {
   if (checked.ok()) return checked;
   return make_error(checked.error().code, "--experts-per-checkpoint {} --staleness-max {}: {}",
                     options.k, options.staleness_max, checked.error().message);
+}
+
+double failure_takes_all(uint32_t ranks, uint32_t held) {
+  double taken = 0;
+  double all = 0;
+  for (uint32_t dead = 1; dead <= ranks; ++dead) {
+    const double weight = std::ldexp(1.0, -static_cast<int>(std::min(dead, 1000u)));
+    all += weight;
+    if (dead >= held) taken += weight * loss_probability(ranks, held, dead);
+  }
+  return taken / all;
 }
 
 PartialCheckpoint::PartialCheckpoint(const std::vector<StateUnit>& units,
@@ -184,14 +197,21 @@ SelectionOptions PartialCheckpoint::selection() const {
   return {options_.selector, k_, bound};
 }
 
+double PartialCheckpoint::risk_of(size_t holders) const {
+  if (!options_.survivors_go_on) return 1;
+  return failure_takes_all(placement_.ranks, static_cast<uint32_t>(holders));
+}
+
 std::vector<uint32_t> PartialCheckpoint::choose(std::span<const int64_t> routed) const {
   std::vector<uint32_t> chosen;
   for (uint32_t layer = 0; layer < grid_.layers; ++layer) {
     const auto turn = turns(placement_.slots[layer], grid_.experts, layer, k_);
+    const auto holding = holders_of_experts(placement_, layer);
     std::vector<ExpertCandidate> candidates;
     for (uint32_t expert = 0; expert < grid_.experts; ++expert) {
       const size_t at = grid_.at(layer, expert);
       candidates.push_back(candidate(at, ledger_, routed));
+      candidates.back().loss_probability = risk_of(holding[expert].size());
       candidates.back().turn = turn[expert];
     }
     for (const uint32_t expert : select_experts(selection(), candidates)) {

@@ -12,8 +12,9 @@
 // than what a disk has and are lost with the daemon. So an expert has two ages: that of its newest
 // durable version decides what is written next, that of its newest version what is kept.
 //
-// For the risk-aware selector all experts run the same risk: that of a restart, where all ranks
-// rewind to one view, replicas or not.
+// Where every recovery is a restart, all ranks rewind to one view, replicas or not: for the
+// risk-aware selector all experts run the same risk. Where survivors go on, an expert is lost only
+// with its last holder, and the selector knows the holders.
 #pragma once
 
 #include <ckpt/ckpt.h>
@@ -54,7 +55,14 @@ struct PartialOptions {
   uint32_t staleness_max = 0;  // snapshots from one save of an expert to its next; 0: the default
   double plt_budget = kPltBudgetDefault;
   DenseSharding dense = DenseSharding::kBytes;
+  bool survivors_go_on = false;  // recoveries take replicas from whoever is left
 };
+
+// For the risk-aware selector: the probability that a failure takes all `held` holders in a group
+// of `ranks`. It takes k ranks, any k alike, with a probability that halves from one k to the next,
+// up to all: an assumption, which nothing but the choice of the experts depends on.
+double failure_takes_all(uint32_t ranks, uint32_t held);
+
 // kInvalidArgument, naming the flag, for what cannot be with so many experts in a layer.
 Status validate(const PartialOptions& options, uint32_t experts);
 
@@ -137,6 +145,7 @@ class PartialCheckpoint {
   Result<SaveLedger::Saved> version_of(size_t expert, const ExpertStamps& stamps,
                                        uint64_t snapshots) const;
   void grow_k(uint32_t k, const RecoveryLoss& loss, std::span<const int64_t> routed);
+  double risk_of(size_t holders) const;
 
   const std::vector<StateUnit>& units_;
   const ExpertPlacement& placement_;

@@ -54,6 +54,22 @@ Result<json> ask(client::Session& session, const std::string& verb, const std::s
                     document.value("error", "ckptd refused " + verb + " " + target));
 }
 
+// A session that restores what the run has saved.
+Result<client::Session> open_to_read(const std::string& socket, const std::string& run,
+                                     const SavedRun& saved, const std::vector<StateUnit>& units) {
+  const ArenaSize arena = arena_size(0);  // the windows of a restore are all that is needed
+  CKPT_ASSIGN(client::Session session,
+              to_result(client::Session::open({.socket = socket,
+                                               .run = run,
+                                               .client_name = "moetrain",
+                                               .arena_bytes = arena.arena_bytes,
+                                               .slab_bytes = arena.slab_bytes,
+                                               .timeout_ms = kTimeoutMs})));
+  // The run exists: this says that both sides mean the same units.
+  CKPT_TRY(to_status(session.register_units(registration(units), to_json(saved.config))));
+  return session;
+}
+
 }  // namespace
 
 Status await_ckptd(const std::string& socket, const std::string& run,
@@ -88,6 +104,19 @@ Result<SavedRun> find_saved_run(const std::string& socket, const std::string& ru
   return saved;
 }
 
+Result<TrainerState> load_trainer_state(const std::string& socket, const std::string& run,
+                                        const SavedRun& saved) {
+  const ModelConfig& shape = saved.config.model;
+  const std::vector<StateUnit> units = state_units(shape);
+  CKPT_ASSIGN(client::Session session, open_to_read(socket, run, saved, units));
+  std::vector<std::byte> unit(units[kTrainerUnit].bytes);
+  const auto restored =
+      to_result(session.restore({.run = run, .lineage = saved.lineage, .step = saved.step},
+                                {{kTrainerUnit, 0, unit.size(), unit.data()}}));
+  if (!restored.ok()) return restored.error();
+  return decode_trainer_state(unit, shape.layers, shape.experts);
+}
+
 Result<LoadedModel> load_saved_model(const std::string& socket, const std::string& run,
                                      const SavedRun& saved) {
   const ModelConfig& shape = saved.config.model;
@@ -97,16 +126,7 @@ Result<LoadedModel> load_saved_model(const std::string& socket, const std::strin
   loaded.device = make_cpu_device();
   CKPT_ASSIGN(auto store, make_replicated_store(*loaded.device, shape, placement, 0));
   CKPT_ASSIGN(loaded.model, Model::create(*loaded.device, shape, std::move(store)));
-  const ArenaSize arena = arena_size(0);  // the windows of a restore are all that is needed
-  CKPT_ASSIGN(client::Session session,
-              to_result(client::Session::open({.socket = socket,
-                                               .run = run,
-                                               .client_name = "moetrain eval",
-                                               .arena_bytes = arena.arena_bytes,
-                                               .slab_bytes = arena.slab_bytes,
-                                               .timeout_ms = kTimeoutMs})));
-  // The run exists: this says that both sides mean the same units.
-  CKPT_TRY(to_status(session.register_units(registration(units), to_json(saved.config))));
+  CKPT_ASSIGN(client::Session session, open_to_read(socket, run, saved, units));
   std::vector<std::byte> trainer_unit(units[kTrainerUnit].bytes);
   ExpertStamps stamps({shape.layers, shape.experts});
   const StateMemory memory(units, *loaded.model, trainer_unit, stamps);

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "trainer/checkpoint/trainer_state.h"
 #include "trainer/model/model.h"
 #include "trainer/train_config.h"
 
@@ -27,6 +28,10 @@ Status await_ckptd(const std::string& socket, const std::string& run,
 // there is none; kInvalidArgument if the run is not one of moetrain.
 Result<SavedRun> find_saved_run(const std::string& socket, const std::string& run,
                                 const std::string& view);
+
+// Its trainer unit.
+Result<TrainerState> load_trainer_state(const std::string& socket, const std::string& run,
+                                        const SavedRun& saved);
 
 struct LoadedModel {
   std::unique_ptr<Device> device;

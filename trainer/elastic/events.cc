@@ -40,6 +40,8 @@ void visit_fields(Event& event, Visit&& visit) {
   visit("stall_ms", event.stall_ms);
   visit("learning_rate", event.learning_rate);
   visit("gradient_norm", event.gradient_norm);
+  visit("busiest_rows", event.busiest_rows);
+  visit("max_over_mean", event.max_over_mean);
   visit("routed", event.routed);
   visit("experts", event.experts);
   visit("memory_experts", event.memory_experts);

@@ -57,6 +57,8 @@ struct RankEvent {
   double stall_ms = 0;  // of which blocked by a snapshot; kSnapshot: the same, of that snapshot
   double learning_rate = 0;
   double gradient_norm = 0;
+  int64_t busiest_rows = 0;  // ExpertLoad
+  double max_over_mean = 0;
   // kStep, if asked for: tokens to every expert in this step, and in the first step after a resume
   // where the run resumed.
   std::vector<int64_t> routed;

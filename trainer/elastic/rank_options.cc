@@ -29,6 +29,9 @@ void visit_fields(Options& options, Visit&& visit) {
   visit("staleness_max", options.partial.staleness_max);
   visit("plt_budget", options.partial.plt_budget);
   visit("dense_sharding", options.partial.dense);
+  visit("survivors_go_on", options.partial.survivors_go_on);
+  visit("placement", options.placement);
+  visit("check_replicas_every", options.check_replicas_every);
   visit("tell_routing", options.tell_routing);
   visit("resume", options.resume);
   visit("resume_step", options.resume_step);
@@ -50,6 +53,18 @@ Status check_enums(const PartialOptions& partial) {
 }
 
 }  // namespace
+
+Result<ExpertPlacement> first_placement(const RankOptions& options) {
+  const ModelConfig& shape = options.config.model;
+  if (options.placement.empty()) {
+    return static_placement(shape.layers, shape.experts, options.ranks);
+  }
+  if (options.placement.size() != shape.layers) {
+    return make_error(ErrorCode::kInvalidArgument, "placement: of {} layers, the model has {}",
+                      options.placement.size(), shape.layers);
+  }
+  return make_placement(options.placement, shape.experts, options.ranks);
+}
 
 std::string to_json(const RankOptions& options) {
   json out = {{"config", json::parse(to_json(options.config))}};

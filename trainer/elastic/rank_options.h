@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "trainer/checkpoint/partial_checkpoint.h"
+#include "trainer/parallel/expert_placement.h"
 #include "trainer/train_config.h"
 
 namespace moetrain {
@@ -26,7 +27,10 @@ struct RankOptions {
   bool skip_when_out_of_slabs = false;
   bool wait_durable = false;  // training stands still until each checkpoint is on the disk
   PartialOptions partial;
-  bool tell_routing = false;  // with every step: see RankEvent::routed
+  // [layer][rank]: which experts each rank holds; empty: static_placement().
+  std::vector<LayerSlots> placement;
+  uint64_t check_replicas_every = 0;  // steps after which replicas are compared; 0: never
+  bool tell_routing = false;          // with every step: see RankEvent::routed
   // How the first epoch starts; every later one continues.
   uint32_t resume = CKPT_RESUME_START;
   uint64_t resume_step = 0;  // with CKPT_RESUME_AT_STEP
@@ -38,6 +42,9 @@ struct RankOptions {
   uint32_t join_timeout_ms = 120'000;
   uint32_t save_timeout_ms = 120'000;  // of the last checkpoint, restarts of ckptd included
 };
+
+// The placement that a run with these options begins with. Errors: those of validate().
+Result<ExpertPlacement> first_placement(const RankOptions& options);
 
 std::string to_json(const RankOptions& options);
 Result<RankOptions> parse_rank_options(std::string_view json);

@@ -11,6 +11,7 @@
 #include "trainer/checkpoint/device_link.h"
 #include "trainer/checkpoint/plan.h"
 #include "trainer/elastic/rank_device.h"
+#include "trainer/parallel/replica_check.h"
 
 namespace moetrain {
 
@@ -56,7 +57,7 @@ Status RankRun::prepare() {
   const ModelConfig& shape = options_.config.model;
   CKPT_TRY(corpus_->check_fits(shape.seq_len));
   units_ = state_units(shape);
-  CKPT_ASSIGN(placement_, static_placement(shape.layers, shape.experts, options_.ranks));
+  CKPT_ASSIGN(placement_, first_placement(options_));
   CKPT_ASSIGN(device_, make_rank_device(options_.device, options_.config.precision, options_.rank,
                                         options_.collective_timeout_ms));
   CKPT_ASSIGN(auto store, make_replicated_store(*device_, shape, placement_, options_.rank));
@@ -204,6 +205,14 @@ Status RankRun::one_step(Comm& comm) {
   std::optional<EpochWatch::Loan> loan(std::in_place, *watch_);
   CKPT_ASSIGN(const StepResult result,
               trainer_->step(comm, *model_, progress_, before_update, before_write));
+  const uint64_t check_every = options_.check_replicas_every;
+  if (check_every != 0 && result.step % check_every == 0) {
+    const Status same = check_replicas(comm, *model_);
+    if (!same.ok()) {
+      return make_error(same.error().code, "run {} step {} {}", options_.run, result.step,
+                        same.error().message);
+    }
+  }
   loan.reset();
   last_loss_ = result.loss;
   RankEvent event{.kind = Kind::kStep,
@@ -214,7 +223,9 @@ Status RankRun::one_step(Comm& comm) {
                   .ms = ms_since(begin) + stall_ms_,
                   .stall_ms = stall_ms_,
                   .learning_rate = result.learning_rate,
-                  .gradient_norm = result.gradient_norm};
+                  .gradient_norm = result.gradient_norm,
+                  .busiest_rows = result.load.busiest_rows,
+                  .max_over_mean = result.load.max_over_mean(comm.size())};
   if (options_.tell_routing) {
     event.routed = progress_.routed_last;
     event.resumed_at = std::exchange(resumed_at_, -1);

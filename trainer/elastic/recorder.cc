@@ -132,6 +132,11 @@ void Recorder::add_step(const RankEvent& event) {
         fmt::format("step {}: rank {} has loss bits {:08x}, but {:08x} were seen before",
                     event.step, event.rank, event.loss_bits, known->second));
   }
+  if (event.busiest_rows > 0) {
+    loads_[event.step] = {.step = event.step,
+                          .busiest_tokens = static_cast<uint64_t>(event.busiest_rows),
+                          .max_over_mean = event.max_over_mean};
+  }
   auto& [of_epoch, slowest] = ms_[event.step];
   if (of_epoch != epoch) slowest = 0;
   of_epoch = epoch;
@@ -178,6 +183,9 @@ report::Report Recorder::report() const {
   report.tokens_per_step = tokens_per_step_;
   for (const auto& [step, bits] : loss_bits_) {
     report.losses.push_back({.step = step, .loss = std::bit_cast<float>(bits)});
+  }
+  for (const auto& [step, load] : loads_) {
+    if (loss_bits_.contains(step)) report.loads.push_back(load);
   }
   std::vector<double> step_ms;
   step_ms.reserve(ms_.size());

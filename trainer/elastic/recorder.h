@@ -68,6 +68,7 @@ class Recorder {
   const uint64_t tokens_per_step_;
   uint64_t step_ = 0;
   std::map<uint64_t, uint32_t> loss_bits_;              // by step
+  std::map<uint64_t, report::StepLoad> loads_;          // by step
   std::map<uint64_t, std::pair<uint64_t, double>> ms_;  // by step: epoch, slowest rank of it
   std::map<uint64_t, uint64_t> first_seen_;             // step -> epoch counted by is_first_of_step
   std::map<std::pair<uint64_t, uint64_t>, Checkpoint> checkpoints_;  // by (epoch, step)

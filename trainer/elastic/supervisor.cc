@@ -28,9 +28,13 @@ constexpr int kDaemonStopMs = 40'000;  // a little more than ckptd allows itself
 // had handed over is written, while its successor already has one.
 uint64_t arena_bytes_for(const RankOptions& rank) {
   const auto units = state_units(rank.config.model);
-  const uint64_t share = total_bytes(units) / rank.ranks + units[kTrainerUnit].bytes;
+  uint64_t share = total_bytes(units) / rank.ranks + units[kTrainerUnit].bytes;
+  share += share / 4;
+  // A placement that cannot be is refused elsewhere.
+  const Result<ExpertPlacement> placement = first_placement(rank);
+  if (placement.ok()) share = std::max(share, largest_share(units, *placement, rank.partial.dense));
   const bool memory_level = rank.partial.k_snapshot != 0;
-  return 2 * rank.ranks * arena_size(share + share / 4, memory_level).arena_bytes;
+  return 2 * rank.ranks * arena_size(share, memory_level).arena_bytes;
 }
 
 // The model of a run that is resumed is not known before ckptd has been asked for it; most need no
@@ -54,7 +58,9 @@ Status Supervisor::start_daemon() {
   const bool resumes = impl_->options.rank.resume != CKPT_RESUME_START;
   return impl_->start_daemon(resumes ? kArenaToAskBytes : arena_bytes_for(impl_->options.rank));
 }
-Status Supervisor::settle(const TrainConfig& config) { return impl_->settle(config); }
+Status Supervisor::settle(const TrainConfig& config, std::vector<LayerSlots> placement) {
+  return impl_->settle(config, std::move(placement));
+}
 int Supervisor::run() { return impl_->run(); }
 std::optional<int> Supervisor::stop_signal() const { return impl_->stop_signal; }
 
@@ -98,8 +104,9 @@ Status Supervisor::Impl::await_daemon() {
   return {};
 }
 
-Status Supervisor::Impl::settle(const TrainConfig& config) {
+Status Supervisor::Impl::settle(const TrainConfig& config, std::vector<LayerSlots> placement) {
   options.rank.config = config;
+  options.rank.placement = std::move(placement);
   const uint64_t arena_bytes = arena_bytes_for(options.rank);
   if (!daemon || arena_bytes <= daemon_arena_bytes) return {};
   daemon->stop(kDaemonStopMs);

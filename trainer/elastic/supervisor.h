@@ -48,8 +48,9 @@ class Supervisor {
   // it said last, or kAborted if a signal came first (stop_signal() then tells which).
   Status start_daemon();
   std::optional<int> stop_signal() const;
-  // What was found out with ckptd's help: the configuration of the run that is resumed.
-  Status settle(const TrainConfig& config);
+  // What was found out with ckptd's help: the configuration of the run that is resumed, and where
+  // its experts are to be (RankOptions::placement).
+  Status settle(const TrainConfig& config, std::vector<LayerSlots> placement);
   // Runs to the end; returns the exit code of the program: 128 + n if signal n stopped it short of
   // the last step.
   int run();

@@ -30,7 +30,7 @@ struct Supervisor::Impl {
 
   Status start_daemon(uint64_t arena_bytes);
   Status await_daemon();
-  Status settle(const TrainConfig& config);
+  Status settle(const TrainConfig& config, std::vector<LayerSlots> placement);
   int run();
   Status open_files();
 

@@ -36,6 +36,8 @@ std::string metrics_line(const RankEvent& event, uint64_t tokens) {
       std::isfinite(event.gradient_norm) ? nlohmann::ordered_json(event.gradient_norm) : nullptr;
   line["applied"] = event.applied;
   line["plt"] = event.plt;
+  line["busiest_tokens"] = event.busiest_rows;
+  line["max_over_mean"] = event.max_over_mean;
   // What PLT follows from (trainer/README.md).
   if (event.resumed_at >= 0) line["resumed_at"] = event.resumed_at;
   line["routed"] = event.routed;

@@ -59,6 +59,7 @@ Status validate(const ModelConfig& config) {
   CKPT_TRY(check_positive("rope_theta", config.rope_theta));
   CKPT_TRY(check_positive("rms_eps", config.rms_eps));
   CKPT_TRY(check_not_negative("aux_coef", config.aux_coef));
+  CKPT_TRY(check_not_negative("router_skew", config.router_skew));
   return check_not_negative("init_range", config.init_range);
 }
 

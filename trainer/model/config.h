@@ -27,6 +27,7 @@ struct ModelConfig {
   double rms_eps = 1e-5;
   double aux_coef = 0.02;    // weight of the auxiliary load-balancing loss
   double init_range = 0.02;  // standard deviation of freshly initialised matrices
+  double router_skew = 0;    // a bench aid: model/router_skew.h; unknown to Hugging Face
   bool operator==(const ModelConfig&) const = default;
 };
 

@@ -1,9 +1,11 @@
 #include "trainer/model/model.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "trainer/model/attention_block.h"
 #include "trainer/model/moe_block.h"
+#include "trainer/model/router_skew.h"
 
 namespace moetrain {
 
@@ -25,6 +27,14 @@ struct BatchTotals {
   int64_t targets = 0;
   double cross_entropy = 0;
 };
+
+Status check_shape(const ModelConfig& config, const ExpertStore& store) {
+  const ExpertPlacement& placement = store.placement();
+  if (placement.layers() == config.layers && placement.experts == config.experts) return {};
+  return make_error(ErrorCode::kInvalidArgument,
+                    "model: {} layers of {} experts, the store holds {} of {}", config.layers,
+                    config.experts, placement.layers(), placement.experts);
+}
 
 class MixtralModel final : public Model {
  public:
@@ -55,6 +65,13 @@ class MixtralModel final : public Model {
   ExpertStore& experts() override { return *store_; }
   std::span<Parameter> dense() override { return dense_; }
   std::span<const int64_t> routing_counts() const override { return routing_counts_; }
+  ExpertLoad expert_load() const override { return load_; }
+
+  Status replace_experts(std::unique_ptr<ExpertStore> store) override {
+    CKPT_TRY(check_shape(config_, *store));
+    store_ = std::move(store);
+    return {};
+  }
 
   std::vector<Parameter*> parameters() override {
     std::vector<Parameter*> all;
@@ -72,6 +89,7 @@ class MixtralModel final : public Model {
       parameter->grad_sum.zero();
     }
     std::ranges::fill(routing_counts_, 0);
+    load_ = {};
   }
 
   Result<MicroBatchLoss> forward_backward(Comm& comm, const BatchShare& share,
@@ -132,10 +150,12 @@ class MixtralModel final : public Model {
   std::vector<AttentionBlock> attention_;
   std::vector<MoeBlock> moe_;
   std::vector<int64_t> routing_counts_;
+  ExpertLoad load_;
 
   int64_t tokens_ = 0;
   Tensor token_ids_, targets_;
-  Tensor x_;  // the residual stream
+  Tensor x_;     // the residual stream
+  Tensor skew_;  // of the router's logits; mostly empty
   Tensor normed_, inverse_rms_, logits_, log_sum_exp_, probability_sums_;
   Tensor dx_, dnormed_, dlogits_, dprobability_;
 };
@@ -181,7 +201,12 @@ Status MixtralModel::forward(Comm& comm, const BatchShare& share) {
   device_.embedding_forward(config_.hidden, token_ids_, dense_[kEmbedding].value, x_);
   for (size_t layer = 0; layer < config_.layers; ++layer) {
     attention_[layer].forward(attention_parameters(layer), x_);
-    CKPT_TRY(moe_[layer].forward(comm, *store_, moe_parameters(layer), x_));
+    if (config_.router_skew > 0) {
+      const auto number = static_cast<uint32_t>(layer);
+      skew_.reshape(device_, Type::kFloat, tokens * config_.experts);
+      skew_.write(std::span<const float>(skew_logits(config_, number, share.tokens)));
+    }
+    CKPT_TRY(moe_[layer].forward(comm, *store_, moe_parameters(layer), skew_, x_));
   }
   normed_.reshape(device_, device_.flow(), x_.size());
   inverse_rms_.reshape(device_, Type::kFloat, tokens);
@@ -279,6 +304,9 @@ void MixtralModel::count_routing() {
     for (const int32_t expert : moe_[layer].choice()) {
       ++routing_counts_[layer * config_.experts + static_cast<size_t>(expert)];
     }
+    const std::span<const int64_t> rows = moe_[layer].rank_rows();
+    load_.rows += std::accumulate(rows.begin(), rows.end(), int64_t{0});
+    load_.busiest_rows += *std::ranges::max_element(rows);
   }
 }
 
@@ -287,12 +315,7 @@ void MixtralModel::count_routing() {
 Result<std::unique_ptr<Model>> Model::create(Device& device, const ModelConfig& config,
                                              std::unique_ptr<ExpertStore> store) {
   CKPT_TRY(validate(config));
-  const ExpertPlacement& placement = store->placement();
-  if (placement.layers() != config.layers || placement.experts != config.experts) {
-    return make_error(ErrorCode::kInvalidArgument,
-                      "model: {} layers of {} experts, the store holds {} of {}", config.layers,
-                      config.experts, placement.layers(), placement.experts);
-  }
+  CKPT_TRY(check_shape(config, *store));
   auto model = std::make_unique<MixtralModel>(device, config, std::move(store));
   CKPT_TRY(device.synchronize());  // the first moment at which its memory is known to suffice
   return std::unique_ptr<Model>(std::move(model));

@@ -9,7 +9,7 @@
 //   model.begin_step();
 //   for each of the A micro-batches:
 //     loss += model.forward_backward(comm, share, {1.0 / targets_of_global_batch, aux_coef / A});
-//   reduce_dense_gradients(comm, model);                     // parallel/gradients.h
+//   reduce_gradients(comm, model);                           // parallel/gradients.h
 //   summary = summarise_gradients(comm, model);              // skip the step if not finite
 //   adamw_step(model, options, {rate, clip_factor(summary.norm, options.clip_norm), step});
 //
@@ -53,6 +53,18 @@ struct MicroBatchLoss {
   double auxiliary = 0;          // E * sum_{k,e} f_{k,e} P_e, not multiplied by its coefficient
 };
 
+// What the experts of all ranks computed since begin_step(), in rows: (token, expert) pairs.
+struct ExpertLoad {
+  int64_t rows = 0;
+  // Of the rank that had most, in each layer and micro-batch: there all others wait for it.
+  int64_t busiest_rows = 0;
+  // 1: perfectly even.
+  double max_over_mean(uint32_t ranks) const {
+    return rows == 0 ? 1 : static_cast<double>(busiest_rows) * ranks / static_cast<double>(rows);
+  }
+  bool operator==(const ExpertLoad&) const = default;
+};
+
 // One per rank, used from one thread. Holds no communicator: the same model goes on under the next
 // epoch's group if its placement fits. After a failed call the gradients and counts are undefined;
 // parameters are untouched. Start the step again with begin_step().
@@ -73,6 +85,9 @@ class Model {
   virtual Device& device() = 0;
   virtual const ModelConfig& config() const = 0;
   virtual ExpertStore& experts() = 0;
+  // Goes on with another store of this model, such as one made anew for another placement from what
+  // the one before released. kInvalidArgument if it is of another shape.
+  virtual Status replace_experts(std::unique_ptr<ExpertStore> store) = 0;
   // Replicated on every rank, in the order of dense_parameters().
   virtual std::span<Parameter> dense() = 0;
   // Dense ones, then w1, w2, w3 of every owned expert: all this rank updates.
@@ -96,6 +111,8 @@ class Model {
   // Assignments of this rank's tokens (before dispatch) since begin_step(), [layers * experts].
   // Sum over all ranks: what each expert was given in this step.
   virtual std::span<const int64_t> routing_counts() const = 0;
+  // The same on every rank.
+  virtual ExpertLoad expert_load() const = 0;
 };
 
 // Every rank's routing_counts(), [ranks, layers * experts]. A collective.

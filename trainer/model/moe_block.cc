@@ -9,7 +9,7 @@ kernels::RmsNormShape norm_shape(const ModelConfig& config, int64_t tokens) {
 }  // namespace
 
 Status MoeBlock::forward(Comm& comm, ExpertStore& store, const MoeParameters& parameters,
-                         Tensor& x) {
+                         const Tensor& skew, Tensor& x) {
   const int64_t hidden = config_.hidden;
   const int64_t experts = config_.experts;
   tokens_ = static_cast<int64_t>(x.size()) / hidden;
@@ -21,7 +21,9 @@ Status MoeBlock::forward(Comm& comm, ExpertStore& store, const MoeParameters& pa
   weight_.reshape(device_, Type::kFloat, choice_.size());
   device_.rmsnorm_forward(norm_shape(config_, tokens_), input_, parameters.norm->value, normed_,
                           inverse_rms_);
-  device_.linear_forward(to_experts(), normed_, parameters.gate->weights(), probabilities_);
+  if (!skew.empty()) probabilities_.copy_from(skew);
+  device_.linear_forward(to_experts(), normed_, parameters.gate->weights(), probabilities_,
+                         skew.empty() ? kernels::Write::kReplace : kernels::Write::kAdd);
   device_.gate_topk_forward({tokens_, experts, config_.top_k}, probabilities_, choice_, weight_);
 
   host_choice_.resize(choice_.size());
@@ -36,12 +38,12 @@ Status MoeBlock::forward(Comm& comm, ExpertStore& store, const MoeParameters& pa
 }
 
 Result<std::vector<ExpertRows>> MoeBlock::acquire_experts(Comm& comm, ExpertStore& store) {
-  CKPT_ASSIGN(const std::span<const ExpertTensors> slots, store.acquire(comm, layer_));
-  CKPT_ASSERT(slots.size() == dispatch_.slot_rows().size());
+  CKPT_ASSIGN(const std::span<const ExpertTensors> held, store.acquire(comm, layer_));
+  CKPT_ASSERT(held.size() == dispatch_.expert_rows().size());
   std::vector<ExpertRows> experts;
-  experts.reserve(slots.size());
-  for (size_t i = 0; i < slots.size(); ++i) {
-    experts.push_back({dispatch_.slot_rows()[i], slots[i]});
+  experts.reserve(held.size());
+  for (size_t i = 0; i < held.size(); ++i) {
+    experts.push_back({dispatch_.expert_rows()[i], held[i]});
   }
   return experts;
 }

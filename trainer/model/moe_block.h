@@ -24,8 +24,10 @@ class MoeBlock {
   MoeBlock(Device& device, const ModelConfig& config, uint32_t layer)
       : device_(device), config_(config), layer_(layer), dispatch_(device) {}
 
-  // x: [tokens, hidden], updated in place.
-  Status forward(Comm& comm, ExpertStore& store, const MoeParameters& parameters, Tensor& x);
+  // x: [tokens, hidden], updated in place. skew: [tokens, experts], added to the router's logits;
+  // or empty.
+  Status forward(Comm& comm, ExpertStore& store, const MoeParameters& parameters,
+                 const Tensor& skew, Tensor& x);
 
   // dx: gradient of what forward left in x; becomes the gradient of what it was given.
   // dprobability: [experts], the auxiliary loss's gradient for every token's probabilities. Adds to
@@ -36,6 +38,8 @@ class MoeBlock {
   // Of the last forward: router probabilities [tokens, experts], chosen experts [tokens, top_k].
   const Tensor& probabilities() const { return probabilities_; }
   std::span<const int32_t> choice() const { return host_choice_; }
+  // Rows of every rank's experts.
+  std::span<const int64_t> rank_rows() const { return dispatch_.rank_rows(); }
 
  private:
   ckpt::kernels::LinearShape to_experts() const {

@@ -106,6 +106,40 @@ void read_daemon_failures(Fields& top, const std::string& origin, Report& report
   }
 }
 
+void read_loads(Fields& top, const std::string& origin, Report& report) {
+  const auto& loads = top.array_or_empty("loads");
+  if (loads.size() > kLossesMax) return top.fail("loads", "has too many entries");
+  report.loads.reserve(loads.size());
+  for (size_t i = 0; i < loads.size(); ++i) {
+    Fields entry(loads[i], origin, fmt::format("loads[{}]", i));
+    const StepLoad load{.step = entry.count("step"),
+                        .busiest_tokens = entry.count("busiest_tokens"),
+                        .max_over_mean = entry.number("max_over_mean")};
+    if (!report.loads.empty() && load.step <= report.loads.back().step) {
+      entry.fail("step", "does not ascend");
+    }
+    top.absorb(entry);
+    report.loads.push_back(load);
+  }
+}
+
+ordered_json loads_json(const std::vector<StepLoad>& loads) {
+  ordered_json all = ordered_json::array();
+  for (const StepLoad& load : loads) {
+    all.push_back({{"step", load.step},
+                   {"busiest_tokens", load.busiest_tokens},
+                   {"max_over_mean", load.max_over_mean}});
+  }
+  return all;
+}
+
+ordered_json mean_of(const std::vector<StepLoad>& loads) {
+  if (loads.empty()) return nullptr;
+  double sum = 0;
+  for (const StepLoad& load : loads) sum += load.max_over_mean;
+  return sum / static_cast<double>(loads.size());
+}
+
 void read_totals(Fields& top, Report& report) {
   const uint64_t ranks = top.count("ranks");
   if (ranks > std::numeric_limits<uint32_t>::max()) top.fail("ranks", "is too large");
@@ -157,7 +191,9 @@ std::string to_json(const Report& report) {
         {"durable_ms_p50", checkpoints.durable_ms_p50}}},
       {"failures", std::move(failures)},
       {"daemon_failures", std::move(daemon_failures)},
-      {"plt", report.plt}};
+      {"plt", report.plt},
+      {"loads", loads_json(report.loads)},
+      {"max_over_mean", mean_of(report.loads)}};
   return document.dump(1) + "\n";
 }
 
@@ -173,6 +209,7 @@ ckpt::Result<Report> parse_report(std::string_view json, std::string_view origin
   read_losses(top, name, report);
   read_failures(top, name, report);
   read_daemon_failures(top, name, report);
+  read_loads(top, name, report);
   CKPT_TRY(top.status());
   return report;
 }

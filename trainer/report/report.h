@@ -6,7 +6,9 @@
 //    checkpoints:{count, bytes, stall_ms_total, stall_ms_max, durable_ms_p50},
 //    failures:[{step, ranks, detected_ms, resumed_ms, steps_lost,
 //               bytes:{replica, memory, disk, peer, tier}, stale_units}],
-//    daemon_failures:[{step, down_ms}], plt}
+//    daemon_failures:[{step, down_ms}], plt,
+//    loads:[{step, busiest_tokens, max_over_mean}], max_over_mean}
+// max_over_mean beside loads is their mean, null without any.
 // final_loss is null where no step was done, or its loss is not finite.
 #pragma once
 
@@ -24,6 +26,15 @@ namespace moetrain::report {
 struct LossPoint {
   uint64_t step = 0;
   float loss = 0;
+};
+
+// How evenly the experts of a step were shared by the ranks, replicas included.
+struct StepLoad {
+  uint64_t step = 0;
+  // Tokens of the rank that had most, in each layer and micro-batch, added up; a token counts once
+  // for each expert it goes to.
+  uint64_t busiest_tokens = 0;
+  double max_over_mean = 0;  // those, over what a rank has on average; 1: perfectly even
 };
 
 // Where the restored bytes came from, by source.
@@ -71,7 +82,8 @@ struct Report {
   } checkpoints;
   std::vector<Failure> failures;
   std::vector<DaemonFailure> daemon_failures;
-  double plt = 0;  // partial-loss-of-tokens, 0..1
+  double plt = 0;               // partial-loss-of-tokens, 0..1
+  std::vector<StepLoad> loads;  // ascending by step; none of runs from before there were any
 
   // The last loss, 0 without one.
   float final_loss() const { return losses.empty() ? 0.0F : losses.back().loss; }
@@ -82,7 +94,7 @@ std::string to_json(const Report& report);
 
 // Reads what to_json wrote; `origin` (a file name) starts every error message. Missing or mistyped
 // fields, unordered steps and malformed bits are kInvalidArgument errors that name the field;
-// `daemon_failures`, `plt` may be missing.
+// `daemon_failures`, `plt` and `loads` may be missing.
 ckpt::Result<Report> parse_report(std::string_view json, std::string_view origin);
 ckpt::Result<Report> read_report(const std::string& path);
 

@@ -70,8 +70,8 @@ void read_fragment(const RankState& state, const ckpt_fragment& fragment, Image&
 }
 
 // All ranks' shares, as a commit would hold them.
-Image save(const std::vector<StateUnit>& units, uint32_t ranks, uint64_t seed) {
-  const auto placement = *static_placement(shape().layers, shape().experts, ranks);
+Image save(const std::vector<StateUnit>& units, const ExpertPlacement& placement, uint64_t seed) {
+  const uint32_t ranks = placement.ranks;
   Image image;
   for (uint32_t id = 0; id < units.size(); ++id) image[id].resize(units[id].bytes);
   std::vector<std::unique_ptr<RankState>> states;
@@ -85,35 +85,47 @@ Image save(const std::vector<StateUnit>& units, uint32_t ranks, uint64_t seed) {
   return image;
 }
 
+Image save(const std::vector<StateUnit>& units, uint32_t ranks, uint64_t seed) {
+  return save(units, *static_placement(shape().layers, shape().experts, ranks), seed);
+}
+
+// Three ranks, replicas in different sets, one expert twice on a rank.
+ExpertPlacement replicated() {
+  return *make_placement({{{0, 1, 2, 3}, {4, 3, 2}, {0, 2, 2}}, {{4, 3}, {0, 1, 2}, {2, 4, 3}}},
+                         shape().experts, 3);
+}
+
 TEST(StateMemoryTest, WhatIsSavedDoesNotDependOnTheNumberOfRanks) {
   const auto units = state_units(shape());
   const Image one = save(units, 1, 7);
   EXPECT_EQ(save(units, 3, 7), one);
   EXPECT_EQ(save(units, 5, 7), one);
+  EXPECT_EQ(save(units, replicated(), 7), one) << "replicas bring their parts";
   EXPECT_NE(save(units, 3, 8), one);
 }
 
 TEST(StateMemoryTest, AnyLayoutIsRestoredByAnyOther) {
   const auto units = state_units(shape());
   const Image saved = save(units, 4, 7);
-  const uint32_t ranks = 3;
-  const auto placement = *static_placement(shape().layers, shape().experts, ranks);
-  for (uint32_t rank = 0; rank < ranks; ++rank) {
-    RankState fresh(units, placement, rank, 99);
-    const RankState expected(units, placement, rank, 7);
-    for (const uint32_t id : units_of_rank(units, placement, rank)) {
-      for (const MemoryPiece& piece : fresh.memory->pieces(id, 0, units[id].bytes)) {
-        std::memcpy(piece.bytes.data(), saved.at(id).data() + piece.offset, piece.bytes.size());
+  for (const ExpertPlacement& placement :
+       {*static_placement(shape().layers, shape().experts, 3), replicated()}) {
+    for (uint32_t rank = 0; rank < placement.ranks; ++rank) {
+      RankState fresh(units, placement, rank, 99);
+      const RankState expected(units, placement, rank, 7);
+      for (const uint32_t id : units_of_rank(units, placement, rank)) {
+        for (const MemoryPiece& piece : fresh.memory->pieces(id, 0, units[id].bytes)) {
+          std::memcpy(piece.bytes.data(), saved.at(id).data() + piece.offset, piece.bytes.size());
+        }
       }
-    }
-    const auto got = fresh.model->parameters();
-    const auto want = expected.model->parameters();
-    ASSERT_EQ(got.size(), want.size());
-    for (size_t i = 0; i < got.size(); ++i) {
-      for (const Tensor Parameter::*const buffer :
-           {&Parameter::value, &Parameter::m, &Parameter::v}) {
-        EXPECT_EQ(*(got[i]->*buffer).read<float>(), *(want[i]->*buffer).read<float>())
-            << want[i]->spec.name;
+      const auto got = fresh.model->parameters();
+      const auto want = expected.model->parameters();
+      ASSERT_EQ(got.size(), want.size());
+      for (size_t i = 0; i < got.size(); ++i) {
+        for (const Tensor Parameter::*const buffer :
+             {&Parameter::value, &Parameter::m, &Parameter::v}) {
+          EXPECT_EQ(*(got[i]->*buffer).read<float>(), *(want[i]->*buffer).read<float>())
+              << want[i]->spec.name;
+        }
       }
     }
   }

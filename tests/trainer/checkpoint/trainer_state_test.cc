@@ -43,6 +43,17 @@ TEST(TrainerStateTest, SurvivesItsBytes) {
   EXPECT_EQ(*encode(example()), *unit) << "same state, same bytes";
 }
 
+TEST(TrainerStateTest, KeepsReplicasAndHasRoomForTwelveOfEach) {
+  TrainerState state = example();
+  for (LayerSlots& layer : state.placement.slots) {
+    for (auto& rank : layer) rank.clear();
+    for (uint32_t i = 0; i < 12 * kExperts; ++i) layer[i % 4].push_back(i % kExperts);
+  }
+  const auto unit = encode(state);
+  ASSERT_TRUE(unit.ok()) << unit.error().message;
+  EXPECT_EQ(*decode_trainer_state(*unit, kLayers, kExperts), state);
+}
+
 TEST(TrainerStateTest, HasRoomForLargeGroups) {
   TrainerState state = example();
   state.placement = *static_placement(kLayers, 64, 64);

@@ -105,8 +105,15 @@ TEST(SnapshotPlanTest, CoversEveryUnitExactlyOnceAndSharesTheWork) {
     const uint32_t layers = 1 + random() % 3;
     const uint32_t ranks = 1 + random() % experts;
     const auto units = state_units(shape(layers, experts));
-    const auto placement = static_placement(layers, experts, ranks);
+    auto placement = static_placement(layers, experts, ranks);
     ASSERT_TRUE(placement.ok());
+    if (round % 2 == 1) {  // replicas anywhere, also twice on one rank
+      for (LayerSlots& layer : placement->slots) {
+        for (uint32_t more = random() % 8; more > 0; --more) {
+          layer[random() % ranks].push_back(static_cast<uint32_t>(random() % experts));
+        }
+      }
+    }
     const auto plan =
         snapshot_plan(units, all_units(units), *placement, static_cast<DenseSharding>(round % 3));
     std::vector<uint64_t> covered(units.size());
@@ -132,6 +139,18 @@ TEST(SnapshotPlanTest, CoversEveryUnitExactlyOnceAndSharesTheWork) {
       for (const ckpt_fragment& fragment : plan) {
         if (fragment.rank != rank) continue;
         EXPECT_TRUE(std::binary_search(mine.begin(), mine.end(), fragment.unit));
+      }
+    }
+    // Holders of an expert bring equal parts of it, up to where it can be cut.
+    for (uint32_t id = 0; id < units.size(); ++id) {
+      if (!units[id].expert) continue;
+      const auto holding =
+          holders_of_experts(*placement, *units[id].layer)[*units[id].expert].size();
+      for (const ckpt_fragment& fragment : plan) {
+        if (fragment.unit != id) continue;
+        EXPECT_NEAR(static_cast<double>(fragment.length),
+                    static_cast<double>(units[id].bytes) / static_cast<double>(holding),
+                    static_cast<double>(2 * kShareCutBytes));
       }
     }
   }

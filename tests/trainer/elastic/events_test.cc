@@ -153,9 +153,12 @@ TEST(RankOptionsTest, SurviveTheirJson) {
   options.resume = CKPT_RESUME_AT_STEP;
   options.resume_step = 30;
   options.kill_at = {33, 40};
+  options.placement = {{{0, 1}, {1, 2}, {}, {3}}};
+  options.check_replicas_every = 7;
   const auto back = parse_rank_options(to_json(options));
   ASSERT_TRUE(back.ok()) << back.error().message;
   EXPECT_EQ(to_json(*back), to_json(options));
+  EXPECT_EQ(back->placement, options.placement);
   for (const char* bad : {"", "{}", "[]", "{\"config\": 3}"}) {
     EXPECT_FALSE(parse_rank_options(bad).ok()) << bad;
   }

@@ -35,6 +35,8 @@ class RecorderTest : public testing::Test {
       RankEvent done = event(Kind::kStep, rank, step);
       done.loss_bits = loss_at(step);
       done.ms = 10 + rank;
+      done.busiest_rows = static_cast<int64_t>(100 * step);
+      done.max_over_mean = 1.5;
       recorder_.add(done);
     }
   }
@@ -66,6 +68,10 @@ TEST_F(RecorderTest, ReportsAQuietRun) {
   EXPECT_EQ(report.losses[2].step, 3u);
   EXPECT_EQ(std::bit_cast<uint32_t>(report.losses[2].loss), loss_at(3));
   EXPECT_EQ(report.step_ms.p50, 11) << "the slowest rank counts";
+  ASSERT_EQ(report.loads.size(), 4u);
+  EXPECT_EQ(report.loads[2].step, 3u);
+  EXPECT_EQ(report.loads[2].busiest_tokens, 300u);
+  EXPECT_EQ(report.loads[2].max_over_mean, 1.5);
   EXPECT_EQ(report.checkpoints.count, 1u) << "failed ones do not count";
   EXPECT_EQ(report.checkpoints.bytes, 200u);
   EXPECT_EQ(report.checkpoints.stall_ms_total, 4) << "but what they cost does";

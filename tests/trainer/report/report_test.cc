@@ -50,6 +50,10 @@ TEST(ReportJson, HasTheFieldsThatStay) {
   EXPECT_EQ(document.at("failures").at(0).at("bytes").at("memory"), 5 << 20);
   EXPECT_EQ(document.at("daemon_failures").at(0).at("down_ms"), 1180);
   EXPECT_EQ(document.at("final_loss"), document.at("losses").at(59).at("loss"));
+  EXPECT_EQ(document.at("loads").at(2),
+            json({{"step", 3}, {"busiest_tokens", 4099}, {"max_over_mean", 1.75}}));
+  EXPECT_EQ(document.at("max_over_mean"), 1.375) << "the mean of 1, 1.25, 1.5, 1.75";
+  EXPECT_TRUE(json::parse(to_json(Report{})).at("max_over_mean").is_null());
 }
 
 TEST(ReportJson, LossBitsAreExactForEveryKindOfFloat) {
@@ -92,6 +96,9 @@ TEST(ReportJson, ErrorsNameTheField) {
   document = sample_json();
   document["failures"][0]["ranks"][0] = 1ULL << 40;
   EXPECT_THAT(refusal(document), HasSubstr("failures[0].ranks"));
+  document = sample_json();
+  document["loads"][3]["step"] = 3;
+  EXPECT_EQ(refusal(document), "run.json: loads[3].step does not ascend");
   for (const char* bits : {"", "4008000", "400800000", "4008000g", "0x400800", "+4008000"}) {
     document = sample_json();
     document["losses"][0]["loss_bits"] = bits;
@@ -105,10 +112,11 @@ TEST(ReportJson, EveryRequiredFieldIsMissed) {
     json document = whole;
     document.erase(field.key());
     const bool optional =
-        field.key() == "plt" || field.key() == "daemon_failures" || field.key() == "final_loss";
-    EXPECT_EQ(refusal(document).empty(), optional) << field.key();
+        field.key() == "plt" || field.key() == "daemon_failures" || field.key() == "loads";
+    const bool derived = field.key() == "final_loss" || field.key() == "max_over_mean";
+    EXPECT_EQ(refusal(document).empty(), optional || derived) << field.key();
     document[field.key()] = "text";
-    EXPECT_EQ(refusal(document).empty(), field.key() == "final_loss") << field.key();
+    EXPECT_EQ(refusal(document).empty(), derived) << field.key();
   }
 }
 

@@ -15,6 +15,7 @@ inline Report sample_report(uint64_t steps = 60) {
   for (uint64_t step = 1; step <= steps; ++step) {
     const float share = static_cast<float>(step) / static_cast<float>(steps);
     report.losses.push_back({step, 2.0F + 3.5F * std::exp(-4.0F * share)});
+    report.loads.push_back({step, 4096 + step, 1 + static_cast<double>(step % 4) / 4});
   }
   report.step_ms = {.p50 = 180.5, .p99 = 310.25};
   report.checkpoints = {.count = 12,

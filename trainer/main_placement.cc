@@ -1,0 +1,56 @@
+#include "trainer/main_placement.h"
+
+#include "trainer/checkpoint/trainer_state.h"
+
+namespace moetrain {
+
+void PlacementFlags::add_to(CLI::App& command) {
+  std::vector<std::string> names;
+  for (const PolicyName each : kPolicies) names.emplace_back(policy_name(each));
+  const char* group = "Placement";
+  command
+      .add_option("--placement", policy,
+                  "Which ranks hold which experts; others than static replicate them, by how the "
+                  "run routed so far")
+      ->check(CLI::IsMember(names))
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option("--slots", numbers.slots,
+                  "Experts that a rank can hold of each layer; 0: static has as many as it needs, "
+                  "others twice as many")
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option(
+          "--min-replicas", numbers.replicas_min,
+          "Ranks that hold each expert, at least; 0: lazarus and frontier 2 where that fits, "
+          "others as it comes")
+      ->capture_default_str()
+      ->group(group);
+}
+
+Result<PlacementOptions> PlacementFlags::parse() const {
+  PlacementOptions options = numbers;
+  CKPT_ASSIGN(options.policy, parse_policy(policy));
+  return options;
+}
+
+Result<std::vector<LayerSlots>> plan_for_run(const PlacementOptions& options,
+                                             const TrainConfig& config, uint32_t ranks,
+                                             std::span<const int64_t> routed) {
+  CKPT_ASSIGN(const ExpertPlacement placement, plan_experts(options, config.model, ranks, routed));
+  // Every checkpoint has to hold it, beside counts that are all there.
+  const std::vector<int64_t> counts(size_t{config.model.layers} * config.model.experts);
+  TrainerState state{.config = to_json(config), .placement = placement};
+  state.progress.routed_tokens = state.progress.routed_last = counts;
+  state.partial.lost = {counts, counts};
+  const auto encoded = encode(state);
+  if (!encoded.ok()) {
+    return ckpt::make_error(ckpt::ErrorCode::kInvalidArgument, "--slots: {}",
+                            encoded.error().message);
+  }
+  return placement.slots;
+}
+
+}  // namespace moetrain

@@ -1,0 +1,30 @@
+// The flags that say where experts are.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+#include "trainer/elastic/rank_options.h"
+#include "trainer/parallel/planned_placement.h"
+
+namespace moetrain {
+
+struct PlacementFlags {
+  std::string policy = "static";
+  PlacementOptions numbers;  // those that need no reading
+
+  void add_to(CLI::App& command);
+  // kInvalidArgument: no such policy.
+  Result<PlacementOptions> parse() const;
+  // Whether a resumed run's history has a say.
+  bool asks_for_loads() const { return policy != "static"; }
+};
+
+// The slots that `rank` is to be told, for a run of this configuration, planned from what its
+// experts were given so far (empty: not known). Errors: those of plan_experts(), and
+// kInvalidArgument for a placement that is too large for the trainer unit.
+Result<std::vector<LayerSlots>> plan_for_run(const PlacementOptions& options,
+                                             const TrainConfig& config, uint32_t ranks,
+                                             std::span<const int64_t> routed);
+
+}  // namespace moetrain

@@ -1,0 +1,46 @@
+#include "trainer/parallel/planned_placement.h"
+
+#include <algorithm>
+
+#include "formats/base/assert.h"
+
+namespace moetrain {
+namespace {
+
+bool promises_replicas(PolicyName policy) {
+  return policy == PolicyName::kLazarus || policy == PolicyName::kFrontier;
+}
+
+std::vector<std::vector<uint64_t>> loads_of(const ModelConfig& shape,
+                                            std::span<const int64_t> routed) {
+  std::vector<std::vector<uint64_t>> loads(shape.layers, std::vector<uint64_t>(shape.experts, 0));
+  for (size_t i = 0; i < routed.size(); ++i) {
+    loads[i / shape.experts][i % shape.experts] = static_cast<uint64_t>(routed[i]);
+  }
+  return loads;
+}
+
+}  // namespace
+
+Result<ExpertPlacement> plan_experts(const PlacementOptions& options, const ModelConfig& shape,
+                                     uint32_t ranks, std::span<const int64_t> routed) {
+  CKPT_ASSERT(routed.empty() || routed.size() == size_t{shape.layers} * shape.experts);
+  if (options.policy == PolicyName::kStatic && options.slots == 0) {
+    return static_placement(shape.layers, shape.experts, ranks);
+  }
+  if (ranks == 0) {
+    return ckpt::make_error(ckpt::ErrorCode::kInvalidArgument, "placement: no ranks");
+  }
+  const uint32_t fewest = (shape.experts + ranks - 1) / ranks;
+  PlacementRequest request{.loads = loads_of(shape, routed), .ranks = ranks};
+  request.slots_per_rank = options.slots != 0 ? options.slots : std::min(2 * fewest, shape.experts);
+  request.replicas_min = options.replicas_min != 0 ? options.replicas_min : 1;
+  if (options.replicas_min == 0 && promises_replicas(options.policy)) {
+    request.replicas_min = 2;
+    request.replicas_min = std::max(1u, replicas_possible(request));
+  }
+  CKPT_ASSIGN(std::vector<LayerSlots> slots, plan_placement(options.policy, request));
+  return make_placement(std::move(slots), shape.experts, ranks);
+}
+
+}  // namespace moetrain
