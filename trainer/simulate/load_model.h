@@ -28,6 +28,9 @@ class LoadModel {
   static Result<LoadModel> from_trace(const CostModel& model, std::string_view csv,
                                       std::string_view origin);
 
+  // The same with [load] of `model`; a trace stays what it is.
+  LoadModel varied(const CostModel& model) const { return starts_.empty() ? zipf(model) : *this; }
+
   const ExpertGrid& grid() const { return grid_; }
 
   // Loads are the same throughout an epoch; epochs are numbered from 0.
