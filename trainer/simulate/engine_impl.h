@@ -1,0 +1,103 @@
+// Engine: the state of one simulation. engine.cc runs time, engine_recover.cc says what a change of
+// the nodes costs and does.
+#pragma once
+
+#include <optional>
+
+#include "trainer/simulate/checkpoints.h"
+#include "trainer/simulate/engine.h"
+
+namespace moetrain::simulate {
+
+class Engine {
+ public:
+  Engine(const Scenario& scenario, const System& system, const SystemOptions& options);
+  Result<Outcome> run();
+
+ private:
+  // --- time (engine.cc) ---
+  // The next thing in the trace, or its end.
+  Micros next_event() const;
+  // Applies everything at that time. Has a node been lost that `busy` names?
+  bool apply_events(const std::vector<bool>& busy);
+  // Lets `duration` pass as `kind` with the nodes in `busy`. False if one of them was lost, or the
+  // trace ended; the time until then has passed.
+  bool spend(Kind kind, Micros duration, const std::vector<bool>& busy);
+  void pass(Kind kind, Micros duration);
+  void idle();
+  Status train();
+  Status at_boundary();
+  uint64_t steps_until_boundary() const;
+  void do_steps(uint64_t count);
+  void lose_node(Micros into_step);
+  void update_pace();
+  Micros pace(const Groups& groups, uint32_t epoch) const;
+  void note_curve();
+  Outcome outcome() const;
+
+  // --- checkpoints (engine_recover.cc) ---
+  // False if a node was lost, or the trace ended, while training stood still for it.
+  bool take_checkpoint();
+  double snapshot_bytes(size_t experts) const;
+
+  // --- nodes that come and go (engine_recover.cc) ---
+  uint32_t nodes_needed() const;
+  uint32_t usable_nodes() const;
+  Status form();
+  Status join();
+  Status replan();
+  // Who would train where if groups began anew; those that lost nobody keep their plans, unless
+  // all are to be planned for the loads of `epoch`.
+  Result<Regrouped> regroup_now(bool plan_all);
+  uint32_t plan_epoch() const;
+  void adopt(Regrouped regrouped);
+  // How a recovery goes on, and how long it takes.
+  struct Way {
+    Micros duration = 0;
+    const Checkpoint* from = nullptr;  // what comes back from a checkpoint, from here
+    bool from_memory = false;          // and that is in the nodes' memory
+    bool rewind = false;               // everything comes back; else these experts alone:
+    std::vector<uint32_t> lost;
+  };
+  Way find_way(const Regrouped& regrouped) const;
+  Way restart_way() const;
+  void take_way(const Way& way);
+  std::vector<int64_t> held_after(const Checkpoint& view, bool from_memory) const;
+  Micros detection() const;
+  Micros regrouping() const;
+  Micros moving(double bytes) const;
+
+  const CostModel& model_;
+  const NodeTrace& trace_;
+  const LoadModel& load_;
+  Planner& planner_;
+  const System& system_;
+  const SystemOptions& options_;
+
+  Micros now_ = 0;
+  size_t event_ = 0;  // the next of trace_.events
+  Cluster cluster_;
+  Micros join_due_ = kNever;
+  std::array<Micros, kKinds> time_{};
+
+  Groups groups_;
+  std::vector<bool> member_;  // [node]: in a group
+  Micros grouped_at_ = 0;
+  bool started_ = false;   // there has been a group
+  bool training_ = false;  // the groups are whole and hold the state of progress_
+  bool noticed_ = true;    // nobody has to find out any more that a node is lost
+
+  Progress progress_;
+  Micros step_time_ = 1;
+  uint64_t ranks_ = 0;
+  uint64_t next_checkpoint_ = 0;  // steps
+  uint64_t next_replan_ = 0;
+  Checkpoints checkpoints_;
+  std::optional<ExpertAges> ages_;
+  size_t unsent_ = 0;   // experts whose versions are not in the shared store,
+  size_t sending_ = 0;  // and those that are on their way there
+
+  Outcome outcome_;
+};
+
+}  // namespace moetrain::simulate

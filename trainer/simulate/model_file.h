@@ -1,0 +1,26 @@
+// Model files: a CostModel as TOML, one table for each section, every key there exactly once.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "trainer/simulate/cost_model.h"
+
+namespace moetrain::simulate {
+
+// kInvalidArgument, with file, line and key: no TOML; an unknown section or key; a missing key; a
+// value that is no number or out of its range; what validate() refuses. At most kModelFileMax
+// bytes.
+Result<CostModel> parse_model(std::string_view text, const std::string& origin);
+Result<CostModel> read_model(const std::string& path);
+
+inline constexpr size_t kModelFileMax = 1 << 20;  // the shipped ones have 4 KB, comments included
+
+// The file that parse_model() reads back to the same model. `comments` says more: [i] belongs to
+// parameters()[i]; empty: none.
+std::string model_text(const CostModel& model, std::span<const std::string> comments = {});
+
+// A whole file of text, at most `bytes_max`; kNotFound, kIo.
+Result<std::string> read_text(const std::string& path, size_t bytes_max);
+
+}  // namespace moetrain::simulate
