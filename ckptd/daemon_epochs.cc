@@ -81,6 +81,7 @@ std::string Daemon::Impl::run_name(ckpt::RunId run) const {
 void Daemon::Impl::carry_out(const Groups::EndEpoch& ended) {
   ++counters.epochs_ended;
   newest_by_run.erase(ended.run);
+  ended_epochs[ended.run] = ended.epoch;
   spdlog::info("run {} epoch {} ended, lost ranks [{}]: {}", run_name(ended.run), ended.epoch,
                fmt::join(ended.lost, ", "), ended.reason);
   for (const SessionId session : ended.remaining) {

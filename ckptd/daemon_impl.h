@@ -315,6 +315,7 @@ struct Daemon::Impl {
   std::map<SnapshotKey, OpenSnapshotState> open_snapshots;
   std::map<ckpt::RunId, std::deque<WaitingBegin>> waiting_begins;
   std::map<ckpt::RunId, RunNewest> newest_by_run;    // of runs with an epoch
+  std::map<ckpt::RunId, ckpt::Epoch> ended_epochs;   // the newest that has ended, of each run
   std::map<ckpt::RunId, Groups::OpenEpoch> opening;  // waits for open snapshots to be settled
   uint64_t next_restore = 1;
   uint64_t next_verify = 1;
