@@ -153,7 +153,7 @@ struct Daemon::Impl {
   // -- start and end (daemon_open.cc, daemon.cc) -------------------------------------------------
   Status open();
   void reclaim(const RecoveredStore& store);
-  Status open_the_catalog();
+  Status open_the_catalog(uint64_t journal_sequence);
   Result<std::optional<Salvage>> salvage(const RecoveredStore& store);
   Status put_back(const Salvage& salvage);
   Status mark_damaged(const std::vector<SnapshotKey>& replayed);
