@@ -16,10 +16,6 @@ namespace {
 
 constexpr std::array<std::string_view, 3> kPartNames = {"weights", "optimizer", "both"};
 
-ExpertPart part_of(const StateUnit& unit) {
-  return unit.part == "weights" ? ExpertPart::kWeights : ExpertPart::kOptimizer;
-}
-
 }  // namespace
 
 std::string_view partial_parts_name(PartialParts parts) {
@@ -38,7 +34,7 @@ Status validate(const PartialOptions& options, uint32_t experts) {
     return make_error(ErrorCode::kInvalidArgument, "--plt-budget {}: must be from 0 to 1",
                       options.plt_budget);
   }
-  if (options.k == 0) return {};
+  if (options.k == 0) return {};  // with k_auto, K is chosen so that it keeps the bound
   const uint32_t bound = options.staleness_max != 0 ? options.staleness_max
                                                     : default_staleness_max(experts, options.k);
   Status checked = check_selection({options.selector, options.k, bound}, experts);
@@ -106,7 +102,8 @@ Result<RecoveryLoss> PartialCheckpoint::resume(const PartialState& saved,
   snapshots_ = saved.snapshots;
   number_of_step_.clear();
   // K goes on growing from where it was, unless another one is asked for now.
-  const bool goes_on = saved.k_asked == options_.k && saved.k >= 1 && saved.k <= grid_.experts;
+  const bool goes_on = options_.is_partial() && saved.k_asked == options_.k && saved.k >= 1 &&
+                       saved.k <= grid_.experts;
   k_ = k_after({.k = goes_on ? saved.k : experts_asked(),
                 .experts = grid_.experts,
                 .plt = meter_.plt(routed),
@@ -116,10 +113,11 @@ Result<RecoveryLoss> PartialCheckpoint::resume(const PartialState& saved,
 }
 
 SelectionOptions PartialCheckpoint::selection() const {
-  // The bound is that of the K that was asked for; a larger K keeps it all the more.
+  // The bound is that of the smallest K there may be; a larger K keeps it all the more.
+  const uint32_t k_least = options_.k_auto ? 1 : experts_asked();
   const uint32_t bound = options_.staleness_max != 0
                              ? options_.staleness_max
-                             : default_staleness_max(grid_.experts, experts_asked());
+                             : default_staleness_max(grid_.experts, k_least);
   return {options_.selector, k_, bound};
 }
 
@@ -190,11 +188,18 @@ PartialCheckpoint::Plan PartialCheckpoint::next(uint64_t step, const ExpertProgr
     const StateUnit& unit = units_[id];
     if (!unit.expert) continue;
     const size_t at = grid_.at(*unit.layer, *unit.expert);
-    stamps.at(part_of(unit), at) = {static_cast<int64_t>(snapshots_), held[at],
-                                    progress.updates[at]};
+    stamps.of(unit) = {.snapshot = static_cast<int64_t>(snapshots_),
+                       .tokens = held[at],
+                       .updates = progress.updates[at],
+                       .step = static_cast<int64_t>(step)};
   }
   plan.fragments = snapshot_plan(units_, plan.units, placement_, options_.dense);
   return plan;
+}
+
+void PartialCheckpoint::set_k(uint32_t k) {
+  CKPT_ASSERT(options_.k_auto && k >= 1 && k <= grid_.experts);
+  k_ = k;
 }
 
 void PartialCheckpoint::failed(uint64_t step) {

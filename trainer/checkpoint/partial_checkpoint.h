@@ -38,12 +38,15 @@ std::string_view partial_parts_name(PartialParts parts);
 Result<PartialParts> parse_partial_parts(std::string_view name);
 
 struct PartialOptions {
-  uint32_t k = 0;  // experts of each layer per checkpoint; 0: all
+  uint32_t k = 0;       // experts of each layer per checkpoint; 0: all
+  bool k_auto = false;  // k is 0, and set_k() tells how many, again and again
   Selector selector = Selector::kRiskAware;
   PartialParts parts = PartialParts::kBoth;
   uint32_t staleness_max = 0;  // snapshots from one save of an expert to its next; 0: the default
   double plt_budget = kPltBudgetDefault;
   DenseSharding dense = DenseSharding::kBytes;
+
+  bool is_partial() const { return k != 0 || k_auto; }
 };
 // kInvalidArgument, naming the flag, for what cannot be with so many experts in a layer.
 Status validate(const PartialOptions& options, uint32_t experts);
@@ -88,9 +91,13 @@ class PartialCheckpoint {
   };
   // The next snapshot, at `step`. Stamps what it takes.
   Plan next(uint64_t step, const ExpertProgress& progress, bool full, ExpertStamps& stamps);
+  // How many experts of each layer the next snapshots take, with `k_auto`. At least 1.
+  void set_k(uint32_t k);
   // The snapshot of this step is not to be had: its experts are due again.
   void failed(uint64_t step);
 
+  // Is the unit one that a partial snapshot may leave out?
+  bool is_chosen_about(const StateUnit& unit) const;
   PartialState state() const;
   uint32_t k() const { return k_; }
   uint32_t staleness_max() const { return selection().staleness_max; }
@@ -100,7 +107,6 @@ class PartialCheckpoint {
   SelectionOptions selection() const;
   std::vector<uint32_t> choose(std::span<const int64_t> routed) const;
   std::vector<uint32_t> units_with(const std::vector<uint32_t>& experts) const;
-  bool is_chosen_about(const StateUnit& unit) const;
   uint32_t experts_asked() const;
 
   const std::vector<StateUnit>& units_;

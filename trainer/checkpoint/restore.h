@@ -22,6 +22,7 @@ struct RestoreSummary {
 // Fills the memory of the given units as of the view. Every byte has been checked against its CRC
 // when this returns. A unit whose own version cannot be read comes from an older one, which the
 // summary says; the trainer unit may not: without it nobody knows where the run stands (kCorrupt).
+// The stamps of the restored experts are in memory.stamps() then, whatever their versions.
 // After an error the memory is undefined. `link`: the way to what is not in host memory,
 // where the device is a GPU. The model must be told: Model::parameters_changed().
 Result<RestoreSummary> restore_units(ckpt::client::Session& session, const std::string& run,

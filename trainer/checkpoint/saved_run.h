@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "trainer/checkpoint/units.h"
 #include "trainer/model/model.h"
 #include "trainer/train_config.h"
 
@@ -24,9 +25,19 @@ Status await_ckptd(const std::string& socket, const std::string& run,
                    const std::function<void(const std::string& line)>& say);
 
 // The configuration of the run and its view RUN@`view`: a step, "latest" or a tag. kNotFound if
-// there is none; kInvalidArgument if the run is not one of moetrain.
+// there is none; kInvalidArgument if the run is not one of moetrain; otherwise as check_layout().
 Result<SavedRun> find_saved_run(const std::string& socket, const std::string& run,
                                 const std::string& view);
+
+// A unit of a run, as ckptd has it.
+struct SavedUnit {
+  std::string name;
+  uint64_t bytes = 0;
+};
+// Is the run's state laid out as `ours`? kFailedPrecondition names the first unit that is not: the
+// run was saved by a moetrain of another version, and can be exported only.
+Status check_layout(const std::string& run, const std::vector<SavedUnit>& saved,
+                    const std::vector<StateUnit>& ours);
 
 struct LoadedModel {
   std::unique_ptr<Device> device;
