@@ -34,7 +34,7 @@ struct RankEvent {
     kLog,         // `text` for people
     kSaved,       // the last checkpoint, of `step`, is durable: the run is complete or was stopped
     kFatal,       // gives up because of `text`; a restart would not help
-    kPacing,      // from `step` on checkpoints are taken as `text` says; from rank 0
+    kPacing,      // how often checkpoints are taken from `step` on, and why (`text`); from rank 0
   };
   Kind kind = Kind::kLog;
   uint32_t rank = 0;

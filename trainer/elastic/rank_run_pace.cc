@@ -81,9 +81,8 @@ Status RankRun::pace(Comm& comm) {
     CKPT_TRY(comm.all_reduce_max(std::span(measured)));
   }
   const std::optional<std::string> changed = pacer_->decide(progress_.step, measured);
-  if (!changed) return {};
   if (const auto k = pacer_->k()) partial_->set_k(*k);
-  if (options_.rank == 0) events_.log(where() + ": " + *changed);
+  if (changed && options_.rank == 0) events_.log(where() + ": " + *changed);
   tell_pace();
   return {};
 }

@@ -210,6 +210,10 @@ std::optional<std::string> Pacer::decide(uint64_t step, std::span<const int64_t>
   const bool too_small = options_.auto_every && state_.every < choice.sustainable;
   if (!first && !too_small && !differs(state_.every, choice.every) &&
       !differs(state_.k, choice.k_persist)) {
+    // It stays as it is, and the reasons are those of now.
+    request.every = state_.every;
+    request.k = state_.k;
+    reason_ = explain(costs(), choose(costs(), request, options_.limits));
     return std::nullopt;
   }
   state_.every = choice.every;

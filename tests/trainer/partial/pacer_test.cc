@@ -118,6 +118,8 @@ TEST(PacerTest, IntervalsGrowWhileNothingFails) {
   EXPECT_NEAR(static_cast<double>(late) * 0.11, daly_interval_s(0.0044, 2 * seconds),
               0.4 * static_cast<double>(late) * 0.11);
   EXPECT_LT(group.changes().size(), 40u) << "noise is not told";
+  EXPECT_THAT(group.changes().back(), testing::Not(HasSubstr(group[0].reason())))
+      << "the reasons are those of now";
 }
 
 TEST(PacerTest, AFailureShortensThem) {
