@@ -73,7 +73,11 @@ PecDenominators pec_denominators(const std::vector<PecUnit>& units, uint32_t exp
 }
 
 ckpt::Result<std::vector<PecPlan>> split_plan(const PecPlan& plan, uint32_t ranks,
-                                              uint64_t rank_bytes_max, uint64_t fragment_overhead) {
+                                              uint64_t rank_bytes_max, uint64_t fragment_overhead,
+                                              const std::vector<PecUnit>& units) {
+  const auto name_of = [&](uint32_t unit) {
+    return unit < units.size() ? units[unit].name : fmt::format("number {}", unit);
+  };
   std::vector<PecPlan> parts(1);
   std::vector<uint64_t> held(ranks);
   auto share = plan.shares.begin();
@@ -86,8 +90,8 @@ ckpt::Result<std::vector<PecPlan>> split_plan(const PecPlan& plan, uint32_t rank
     const uint64_t most = *std::max_element(adds.begin(), adds.end());
     if (most > rank_bytes_max) {
       return ckpt::make_error(ckpt::ErrorCode::kResourceExhausted,
-                              "unit number {}: one rank has {} bytes of it, its arena takes {}",
-                              unit, most, rank_bytes_max);
+                              "unit {}: one rank has {} bytes of it, its arena takes {}",
+                              name_of(unit), most, rank_bytes_max);
     }
     const bool fits = std::equal(held.begin(), held.end(), adds.begin(),
                                  [&](uint64_t a, uint64_t b) { return a + b <= rank_bytes_max; });

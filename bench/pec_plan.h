@@ -48,9 +48,10 @@ PecDenominators pec_denominators(const std::vector<PecUnit>& units, uint32_t exp
                                  uint32_t ranks);
 
 // The plan in as many pieces as are needed so that no rank holds more than `rank_bytes_max` of one,
-// counting `fragment_overhead` for each range. Whole units; kResourceExhausted names a unit of
-// which one rank alone holds more.
+// counting `fragment_overhead` for each range of its `units`. Whole units; kResourceExhausted names
+// a unit of which one rank alone holds more.
 ckpt::Result<std::vector<PecPlan>> split_plan(const PecPlan& plan, uint32_t ranks,
-                                              uint64_t rank_bytes_max, uint64_t fragment_overhead);
+                                              uint64_t rank_bytes_max, uint64_t fragment_overhead,
+                                              const std::vector<PecUnit>& units);
 
 }  // namespace bench

@@ -3,8 +3,8 @@
 #include <chrono>
 #include <cstring>
 #include <nlohmann/json.hpp>
-#include <thread>
 
+#include "bench/rank_threads.h"
 #include "bench/scratch.h"
 #include "formats/base/ids.h"
 
@@ -22,11 +22,6 @@ constexpr uint64_t kWriteBytes = 4ull << 20;
 // The daemon keeps two slabs of an arena for restores; one more is not full.
 constexpr uint64_t kSlabsNotForSnapshots = 3;
 
-Status checked(ckpt_status status, const ckpt_session* session) {
-  if (status == CKPT_OK) return {};
-  return ckpt::make_error(static_cast<ErrorCode>(status), "{}", ckpt_session_error(session));
-}
-
 // Where a write takes its bytes from: another place for each unit, offset and step.
 uint64_t pool_offset(const moetrain::Share& share, uint64_t at, uint64_t step) {
   uint64_t mixed = (share.unit + 1) * 0x9e3779b97f4a7c15ull ^ (share.offset + at) ^ step << 40;
@@ -41,7 +36,7 @@ Result<std::unique_ptr<PecRanks>> PecRanks::open(const Options& options,
   std::unique_ptr<PecRanks> ranks(new PecRanks(options, units));
   CKPT_TRY(ranks->make_pool());
   ranks->ranks_.resize(options.ranks);
-  CKPT_TRY(ranks->on_all([&](uint32_t rank) { return ranks->join(rank); }));
+  CKPT_TRY(on_all_ranks(options.ranks, [&](uint32_t rank) { return ranks->join(rank); }));
   return ranks;
 }
 
@@ -49,19 +44,6 @@ PecRanks::~PecRanks() {
   for (RankState& rank : ranks_) {
     if (rank.session != nullptr) ckpt_close(rank.session);
   }
-}
-
-template <typename Work>
-Status PecRanks::on_all(Work work) {
-  std::vector<Status> outcomes(options_.ranks);
-  std::vector<std::thread> threads;
-  threads.reserve(options_.ranks);
-  for (uint32_t rank = 0; rank < options_.ranks; ++rank) {
-    threads.emplace_back([&, rank] { outcomes[rank] = work(rank); });
-  }
-  for (std::thread& thread : threads) thread.join();
-  for (Status& outcome : outcomes) CKPT_TRY(std::move(outcome));
-  return {};
 }
 
 // Random floats that are all finite: with the highest exponent bit off none is NaN or infinite.
@@ -167,7 +149,7 @@ Result<PecRanks::Saved> PecRanks::save(const PecPlan& plan) {
   const uint64_t room = options_.arena_bytes -
                         std::min(options_.arena_bytes, kSlabsNotForSnapshots * options_.slab_bytes);
   CKPT_ASSIGN(const std::vector<PecPlan> parts,
-              split_plan(plan, options_.ranks, room, 2 * ckpt::kBlockBytes));
+              split_plan(plan, options_.ranks, room, 2 * ckpt::kBlockBytes, units_));
   for (RankState& rank : ranks_) {
     rank.stall_seconds = 0;
     rank.bytes = 0;
@@ -175,7 +157,8 @@ Result<PecRanks::Saved> PecRanks::save(const PecPlan& plan) {
   const auto start = std::chrono::steady_clock::now();
   for (const PecPlan& part : parts) {
     ++step_;
-    CKPT_TRY(on_all([&](uint32_t rank) { return save_part(rank, part, step_); }));
+    CKPT_TRY(
+        on_all_ranks(options_.ranks, [&](uint32_t rank) { return save_part(rank, part, step_); }));
   }
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
   Saved saved{.durable_seconds = elapsed.count(), .commits = parts.size()};

@@ -52,8 +52,6 @@ class PecRanks {
   ckpt::Status join(uint32_t rank);
   ckpt::Status save_part(uint32_t rank, const PecPlan& part, uint64_t step);
   ckpt::Status write_share(ckpt_snapshot* snapshot, const moetrain::Share& share, uint64_t step);
-  template <typename Work>
-  ckpt::Status on_all(Work work);
 
   const Options options_;
   const std::vector<PecUnit> units_;

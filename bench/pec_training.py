@@ -67,6 +67,23 @@ class Daemon:
         self.log.close()
 
 
+def run(command, timeout_s):
+    """Its stdout; if it fails, its last words on stderr are ours."""
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
+    if ended.returncode != 0:
+        sys.exit(f"{' '.join(command)}: exit {ended.returncode}\n{ended.stderr[-4000:]}")
+    return ended.stdout
+
+
+def cpu_name():
+    """As the kernel has it: the architecture alone says nothing of speed."""
+    with open("/proc/cpuinfo", encoding="utf-8") as file:
+        for line in file:
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
+
+
 def train(args, folder, socket, arm, seed):
     name = f"{arm}-{seed}"
     metrics, report = (os.path.join(folder, f"{name}.{part}") for part in ("metrics", "report"))
@@ -78,15 +95,14 @@ def train(args, folder, socket, arm, seed):
     if ARMS[arm]["faults"]:
         for fault in faults(seed, args):
             command += ["--kill", fault]
-    subprocess.run(command, check=True, stderr=subprocess.DEVNULL, timeout=args.timeout_s)
-    evaluated = subprocess.run(
-        [program, "eval", name, "--socket", socket, "--sequences", "64", "--json", *data],
-        check=True, capture_output=True, timeout=args.timeout_s)
+    run(command, args.timeout_s)
+    evaluated = run([program, "eval", name, "--socket", socket, "--sequences", "64", "--json",
+                     *data], args.timeout_s)
     with open(metrics, encoding="utf-8") as file:
         lines = [line for line in map(json.loads, file) if "step" in line]
     with open(report, encoding="utf-8") as file:
         plt = json.load(file)["plt"]
-    return {"held_out_loss": json.loads(evaluated.stdout)["loss"], "plt": plt,
+    return {"held_out_loss": json.loads(evaluated)["loss"], "plt": plt,
             "losses": {line["step"]: line["loss"] for line in lines},
             "after_recovery": [(line["step"], line["loss"]) for line in lines
                                if "resumed_at" in line]}
@@ -151,7 +167,7 @@ def main():
             daemon.close()
     document = {
         "bench": "pec-training",
-        "machine": {"cpu": platform.processor() or platform.machine(), "cores": os.cpu_count(),
+        "machine": {"cpu": cpu_name(), "cores": os.cpu_count(),
                     "kernel": platform.release()},
         "shape": {"model": "tiny (2 layers of 8 experts, top-2)", "ranks": args.ranks,
                   "steps": args.steps, "faults": args.faults, "seeds": seeds,

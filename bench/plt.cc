@@ -96,6 +96,12 @@ Result<json> bench_plt(const PltOptions& options) {
       }
       CKPT_TRY(check_selection(how.selection, trace.grid.experts));
       const Replay result = replay(trace, placements, how);
+      if (result.overflowed) {
+        return make_error(ErrorCode::kInvalidArgument,
+                          "{}: the tokens lost in all cases together are more than 64 bits count;"
+                          " take a larger --interval or a smaller --dead-max",
+                          options.trace);
+      }
       json policy = to_json(result);
       policy["k"] = k;
       policy["selector"] = selector_name(kSelectors[i]);

@@ -35,7 +35,7 @@ class Replayer {
   Replay run() {
     for (size_t sample = 0; sample < trace_.samples.size(); ++sample) {
       for (size_t i = 0; i < grid_.size(); ++i) routed_[i] += trace_.samples[sample][i];
-      result_.restart_lost_tokens += lost_in_restart_;
+      add(1, lost_in_restart_, result_.restart_lost_tokens);
       if (sample % placements_.replan == 0) look_at(placements_.at(sample));
       fail_here();
       if ((sample + 1) % options_.interval == 0) snapshot();
@@ -68,6 +68,13 @@ class Replayer {
     }
   }
 
+  // sum += count * each. A trace may say what it wants; it must not make a sum wrap around.
+  void add(uint64_t count, uint64_t each, uint64_t& sum) {
+    uint64_t product = 0;
+    result_.overflowed |=
+        __builtin_mul_overflow(count, each, &product) || __builtin_add_overflow(sum, product, &sum);
+  }
+
   // All sets of ranks that might die now.
   void fail_here() {
     std::vector<moetrain::RankMask> unsaved_masks;
@@ -80,11 +87,11 @@ class Replayer {
     }
     const auto lossless = moetrain::surviving_sets(unsaved_masks, placements_.ranks);
     for (FailureCases& failure : result_.failures) {
-      failure.cases += moetrain::binomial(placements_.ranks, failure.dead);
-      failure.zero_loss_cases += lossless[failure.dead];
+      add(1, moetrain::binomial(placements_.ranks, failure.dead), failure.cases);
+      add(1, lossless[failure.dead], failure.zero_loss_cases);
       for (uint32_t held = 0; held <= failure.dead; ++held) {
-        failure.lost_tokens += tokens_by_holders[held] *
-                               moetrain::binomial(placements_.ranks - held, failure.dead - held);
+        add(tokens_by_holders[held],
+            moetrain::binomial(placements_.ranks - held, failure.dead - held), failure.lost_tokens);
       }
     }
   }

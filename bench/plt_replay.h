@@ -50,6 +50,7 @@ struct Replay {
   // A restart of all ranks instead, one case for each sample: everything rewinds to the newest
   // snapshot, and the experts to versions as old as they are.
   uint64_t restart_lost_tokens = 0;
+  bool overflowed = false;  // a sum is beyond 64 bits: nothing here is right
   double restart_plt = 0;
   uint64_t gap_max = 0;  // snapshots from one save of an expert to its next, at most
 };

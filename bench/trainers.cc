@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
-#include <thread>
 
+#include "bench/rank_threads.h"
 #include "bench/scratch.h"
 
 namespace bench {
@@ -15,11 +15,6 @@ using ckpt::Status;
 namespace {
 
 constexpr uint32_t kTimeoutMs = 120'000;
-
-Status checked(ckpt_status status, const ckpt_session* session) {
-  if (status == CKPT_OK) return {};
-  return ckpt::make_error(static_cast<ErrorCode>(status), "{}", ckpt_session_error(session));
-}
 
 }  // namespace
 
@@ -33,19 +28,6 @@ Trainers::~Trainers() {
   for (RankState& rank : ranks_) {
     if (rank.session != nullptr) ckpt_close(rank.session);
   }
-}
-
-template <typename Work>
-Status Trainers::on_all(Work work) {
-  std::vector<Status> outcomes(options_.ranks);
-  std::vector<std::thread> threads;
-  threads.reserve(options_.ranks);
-  for (uint32_t rank = 0; rank < options_.ranks; ++rank) {
-    threads.emplace_back([&, rank] { outcomes[rank] = work(rank); });
-  }
-  for (std::thread& thread : threads) thread.join();
-  for (Status& outcome : outcomes) CKPT_TRY(std::move(outcome));
-  return {};
 }
 
 Status Trainers::open_ranks() {
@@ -65,7 +47,7 @@ Status Trainers::open_ranks() {
     }
   }
   ranks_.resize(options_.ranks);
-  return on_all([this](uint32_t rank) { return join(rank); });
+  return on_all_ranks(options_.ranks, [this](uint32_t rank) { return join(rank); });
 }
 
 Status Trainers::join(uint32_t rank) {
@@ -143,7 +125,8 @@ Status Trainers::save_rank(uint32_t rank, uint64_t step, Saved* saved) {
 Result<Trainers::Saved> Trainers::save(uint64_t step) {
   std::vector<Saved> each(options_.ranks);
   const auto start = std::chrono::steady_clock::now();
-  CKPT_TRY(on_all([&](uint32_t rank) { return save_rank(rank, step, &each[rank]); }));
+  CKPT_TRY(on_all_ranks(options_.ranks,
+                        [&](uint32_t rank) { return save_rank(rank, step, &each[rank]); }));
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
   Saved saved = *std::max_element(each.begin(), each.end(), [](const Saved& a, const Saved& b) {
     return a.stall_seconds < b.stall_seconds;

@@ -46,9 +46,6 @@ class Trainers {
   ckpt::Status open_ranks();
   ckpt::Status join(uint32_t rank);
   ckpt::Status save_rank(uint32_t rank, uint64_t step, Saved* saved);
-  // Runs `work` for every rank on a thread of its own; the first error of any.
-  template <typename Work>
-  ckpt::Status on_all(Work work);
 
   const Options options_;
   std::vector<RankState> ranks_;

@@ -62,8 +62,10 @@ const NewestVersions& Daemon::Impl::newest_of_run(const SnapshotKey& key, size_t
   if (newest.lineage == key.lineage && newest.versions.size() == units) return newest.versions;
   newest.versions = catalog->newest_sums(key.run, {key.lineage, ~ckpt::Step{0}});
   newest.lineage = key.lineage;
-  if (catalog->health().ok() && newest.versions.size() == units) return newest.versions;
-  newest_by_run.erase(key.run);  // an index that cannot be read would make everything look stale
+  const bool whole = catalog->health().ok() && catalog->applied_sequence() >= last_sequence;
+  if (whole && newest.versions.size() == units) return newest.versions;
+  // An index that cannot be read, or lacks commits, would make everything look stale.
+  newest_by_run.erase(key.run);
   return unknown;
 }
 
@@ -98,18 +100,22 @@ ckpt::AlarmList Daemon::Impl::raise_alarms(const Ingest::CommitAction& action) {
     for (const auto& [unit, count] : scan->found()) facts.not_finite[unit] += count;
   }
   facts.tokens = action.expert_tokens;
-  ckpt::AlarmList alarms =
+  Judgement judgement =
       judge(facts, **units, newest_of_run(key, (*units)->size()),
             [&](ViewPoint commit) { return catalog->expert_tokens(key.run, commit); });
+  // One that was still on its way when its epoch ended: nobody would forget what it looked up.
+  const auto ended = ended_epochs.find(key.run);
+  if (ended != ended_epochs.end() && key.epoch <= ended->second) newest_by_run.erase(key.run);
+  ckpt::AlarmList& alarms = judgement.alarms;
   open.alarms = alarms.empty() ? "" : describe(alarms, key.step, **units);
   if (!alarms.empty()) {
-    for (const ckpt::Alarm& alarm : alarms.alarms) {
-      ++counters.alarms.at(static_cast<size_t>(alarm.kind));
+    for (size_t kind = 0; kind < judgement.raised.size(); ++kind) {
+      counters.alarms[kind] += judgement.raised[kind];
     }
     spdlog::warn("run {} step {}: ALARM: {}", open.run_name, key.step, open.alarms);
   }
   open.facts = std::move(facts);
-  return alarms;
+  return std::move(alarms);
 }
 
 // It is not committed: what it wrote is dead space, the last good one stays.

@@ -82,6 +82,7 @@ void Daemon::Impl::carry_out(const Groups::EndEpoch& ended) {
   ++counters.epochs_ended;
   newest_by_run.erase(ended.run);
   staging->unpin_memory(ended.run);  // whoever still restored does not any more
+  ended_epochs[ended.run] = ended.epoch;
   spdlog::info("run {} epoch {} ended, lost ranks [{}]: {}", run_name(ended.run), ended.epoch,
                fmt::join(ended.lost, ", "), ended.reason);
   for (const SessionId session : ended.remaining) {

@@ -154,7 +154,7 @@ struct Daemon::Impl {
   // -- start and end (daemon_open.cc, daemon.cc) -------------------------------------------------
   Status open();
   void reclaim(const RecoveredStore& store);
-  Status open_the_catalog();
+  Status open_the_catalog(uint64_t journal_sequence);
   Result<std::optional<Salvage>> salvage(const RecoveredStore& store);
   Status put_back(const Salvage& salvage);
   Status mark_damaged(const std::vector<SnapshotKey>& replayed);
@@ -323,6 +323,7 @@ struct Daemon::Impl {
   std::map<SnapshotKey, OpenSnapshotState> open_snapshots;
   std::map<ckpt::RunId, std::deque<WaitingBegin>> waiting_begins;
   std::map<ckpt::RunId, RunNewest> newest_by_run;    // of runs with an epoch
+  std::map<ckpt::RunId, ckpt::Epoch> ended_epochs;   // the newest that has ended, of each run
   std::map<ckpt::RunId, Groups::OpenEpoch> opening;  // waits for open snapshots to be settled
   uint64_t next_restore = 1;
   uint64_t next_verify = 1;

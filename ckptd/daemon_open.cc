@@ -2,6 +2,7 @@
 // stages are built on it.
 #include <spdlog/spdlog.h>
 
+#include "ckptd/catalog/other_format.h"
 #include "ckptd/daemon_impl.h"
 #include "ckptd/io/store_paths.h"
 #include "ckptd/persist/reclaim.h"
@@ -23,8 +24,8 @@ Status Daemon::Impl::open() {
   CKPT_ASSIGN(RecoveredStore store, recover_store(disk, options.random_seed));
   store_id = store.id;
   journal_file = store.journal;
-  CKPT_TRY(open_the_catalog());
   last_sequence = store.end.next_sequence - 1;
+  CKPT_TRY(open_the_catalog(last_sequence));
   CKPT_ASSIGN(const std::optional<Salvage> salvaged, salvage(store));
   if (store.torn_bytes > 0 && !salvaged) {
     spdlog::warn("{}: {} bytes at {} were being written when the last daemon ended; they are cut",
@@ -80,11 +81,12 @@ void Daemon::Impl::reclaim(const RecoveredStore& store) {
   if (!status.ok()) spdlog::warn("space was not given back: {}", status.error().message);
 }
 
-Status Daemon::Impl::open_the_catalog() {
+Status Daemon::Impl::open_the_catalog(uint64_t journal_sequence) {
   CKPT_ASSIGN(OpenedKvStore opened, open_catalog());
   if (!opened.reset_reason.empty()) {
     spdlog::warn("the catalog is made anew from the journal: {}", opened.reset_reason);
   }
+  CKPT_TRY(check_other_format(*opened.store, ckpt::base::to_hex(store_id), journal_sequence));
   catalog = std::make_unique<Catalog>(std::move(opened.store));
   if (!catalog->reset_reason().empty()) {
     spdlog::warn("the catalog is made anew from the journal: {}", catalog->reset_reason());

@@ -41,8 +41,8 @@ Result<double> Trainer::forward_backward(Comm& comm, Model& model, uint64_t step
 }
 
 Result<StepResult> Trainer::step(Comm& comm, Model& model, Progress& progress,
-                                 const std::function<Status(uint64_t)>& before_update,
-                                 const std::function<void(const Parameter&)>& before_write) {
+                                 const BeforeUpdate& before_update,
+                                 const BeforeWrite& before_write) {
   StepResult result{.step = progress.step + 1};
   model.begin_step();
   CKPT_ASSIGN(const double loss, forward_backward(comm, model, progress.step));
@@ -50,7 +50,7 @@ Result<StepResult> Trainer::step(Comm& comm, Model& model, Progress& progress,
   CKPT_ASSIGN(const GradientSummary gradients, summarise_gradients(comm, model));
   std::vector<int64_t> routed(model.routing_counts().begin(), model.routing_counts().end());
   CKPT_TRY(comm.all_reduce_sum(std::span(routed)));
-  if (before_update) CKPT_TRY(before_update(result.step));
+  if (before_update) CKPT_TRY(before_update(result.step, routed));
 
   // From here on nothing can fail: a rank is either before this step or after it.
   result.loss = static_cast<float>(loss);

@@ -54,13 +54,16 @@ class Trainer {
   // Both must outlive the Trainer; `text` is long enough for a sequence (Corpus::check_fits).
   Trainer(const TrainConfig& config, std::span<const uint8_t> text);
 
+  using BeforeUpdate = std::function<Status(uint64_t step, std::span<const int64_t> routed)>;
+  using BeforeWrite = std::function<void(const Parameter&)>;
   // Step progress.step + 1. A collective. `before_update` runs when the gradients are complete and
-  // nothing has changed yet; its error is the step's. After an error neither parameters nor
-  // `progress` have changed, on this rank; other ranks may have completed the step. `before_write`
-  // runs for each parameter just before it is updated (StepInput), and cannot fail the step.
+  // nothing has changed yet, with the step's routing counts over all ranks; its error is the
+  // step's. After an error neither parameters nor `progress` have changed, on this rank; other
+  // ranks may have completed the step. `before_write` runs for each parameter just before it is
+  // updated (StepInput), and cannot fail the step.
   Result<StepResult> step(Comm& comm, Model& model, Progress& progress,
-                          const std::function<Status(uint64_t step)>& before_update = {},
-                          const std::function<void(const Parameter&)>& before_write = {});
+                          const BeforeUpdate& before_update = {},
+                          const BeforeWrite& before_write = {});
 
  private:
   Result<double> forward_backward(Comm& comm, Model& model, uint64_t step);

@@ -9,8 +9,13 @@ using ckpt::make_error;
 
 void PartialFlags::add_to(CLI::App& command) {
   command
+      .add_option("--checkpoint-every", checkpoint_every,
+                  "Steps; 0: only the last one; auto: as often as failures, stalls and the disk"
+                  " that the run measures make best")
+      ->capture_default_str();
+  command
       .add_option("--experts-per-checkpoint", experts_per_checkpoint,
-                  "Of each layer: a number, or all")
+                  "Of each layer: a number, all, or auto: as many as the disk keeps up with")
       ->capture_default_str();
   command.add_option(
       "--experts-per-snapshot", experts_per_snapshot,
@@ -37,13 +42,14 @@ void PartialFlags::add_to(CLI::App& command) {
 
 Result<PartialOptions> PartialFlags::parse() const {
   PartialOptions options = numbers;
-  if (experts_per_checkpoint != "all") {
+  options.k_auto = experts_per_checkpoint == "auto";
+  if (experts_per_checkpoint != "all" && !options.k_auto) {
     const std::string& text = experts_per_checkpoint;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), options.k);
     if (error != std::errc() || end != text.data() + text.size() || options.k == 0) {
       return make_error(ErrorCode::kInvalidArgument,
-                        "--experts-per-checkpoint {}: must be 'all' or how many of each layer's"
-                        " experts a checkpoint takes, at least 1",
+                        "--experts-per-checkpoint {}: must be 'all', 'auto' or how many of each"
+                        " layer's experts a checkpoint takes, at least 1",
                         text);
     }
   }
@@ -64,6 +70,18 @@ Result<PartialOptions> PartialFlags::parse() const {
   CKPT_ASSIGN(options.parts, parse_partial_parts(parts));
   CKPT_ASSIGN(options.dense, parse_dense_sharding(dense_sharding));
   return options;
+}
+
+Status PartialFlags::parse_every(RankOptions& rank) const {
+  rank.checkpoint_auto = checkpoint_every == "auto";
+  rank.checkpoint_every = 0;
+  if (rank.checkpoint_auto) return {};
+  const std::string& text = checkpoint_every;
+  const auto [end, error] =
+      std::from_chars(text.data(), text.data() + text.size(), rank.checkpoint_every);
+  if (error == std::errc() && end == text.data() + text.size()) return {};
+  return make_error(ErrorCode::kInvalidArgument,
+                    "--checkpoint-every {}: must be 'auto' or a number of steps", text);
 }
 
 }  // namespace moetrain

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "trainer/checkpoint/partial_checkpoint.h"
+#include "trainer/elastic/rank_options.h"
 
 namespace moetrain {
 
@@ -15,10 +16,13 @@ struct PartialFlags {
   std::string parts = "both";
   std::string dense_sharding = "bytes";
   PartialOptions numbers;  // those that need no reading
+  std::string checkpoint_every = "10";
 
   void add_to(CLI::App& command);
   // kInvalidArgument for what cannot be with any number of experts; validate() tells the rest.
   Result<PartialOptions> parse() const;
+  // --checkpoint-every, into what a rank is told.
+  Status parse_every(RankOptions& rank) const;
 };
 
 }  // namespace moetrain

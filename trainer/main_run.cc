@@ -126,6 +126,7 @@ Status check_flags(RunFlags& flags) {
   }
   CKPT_ASSIGN(rank.partial, flags.partial.parse());
   CKPT_TRY(flags.placement.parse());
+  CKPT_TRY(flags.partial.parse_every(rank));
   rank.tell_routing = !flags.options.metrics_file.empty();
   rank.skip_when_out_of_slabs = flags.out_of_slabs == "skip";
   rank.wait_durable = flags.checkpoint_wait == "durable";
@@ -297,7 +298,6 @@ void add_flags(CLI::App& command, RunFlags& flags) {
   RankOptions& rank = flags.options.rank;
   rank.run = "moetrain";
   rank.steps = 100;
-  rank.checkpoint_every = 10;
   command.add_option("--ranks", rank.ranks, "Rank processes")->capture_default_str();
   command.add_option("--steps", rank.steps, "The last step")->capture_default_str();
   command.add_option("--data", rank.data, "Files and folders to learn from; default: our sources");
@@ -309,8 +309,6 @@ void add_flags(CLI::App& command, RunFlags& flags) {
   command.add_option("--device", rank.device, "cpu, cuda (a GPU for each rank) or cuda:N")
       ->capture_default_str();
   command.add_option("--resume", flags.resume, "Go on from a step of the run, or from 'latest'");
-  command.add_option("--checkpoint-every", rank.checkpoint_every, "Steps; 0: only the last one")
-      ->capture_default_str();
   command.add_option("--out-of-slabs", flags.out_of_slabs, "wait or skip the snapshot")
       ->check(CLI::IsMember({"wait", "skip"}))
       ->capture_default_str();
@@ -365,6 +363,7 @@ void add_run_command(CLI::App& app, ExitCode& exit_code) {
       "its last step (what it was at is saved).\n"
       "Examples:\n"
       "  moetrain run --ranks 4 --steps 60 --checkpoint-every 5 --kill 2@33 --report a.json\n"
+      "  moetrain run --ranks 4 --checkpoint-every auto --experts-per-checkpoint auto\n"
       "  moetrain run --ranks 2 --data book.txt --data-dir /var/tmp/books --run books\n"
       "  moetrain run --ranks 4 --steps 200 --data-dir /var/tmp/books --run books --resume latest");
   command->callback([flags, &exit_code] {

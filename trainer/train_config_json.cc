@@ -37,6 +37,8 @@ json training_json(const TrainConfig& config) {
   visit_training(config, [&](const char* name, const auto& field) { out[name] = field; });
   out["idle_experts"] = config.adamw.idle_experts == IdleExperts::kSkip ? "skip" : "update";
   out["precision"] = config.precision == Precision::kBf16 ? "bf16" : "fp32";
+  // A run without it has the same text as one from before it was there.
+  if (config.model.router_skew != 0) out["router_skew"] = config.model.router_skew;
   return out;
 }
 
@@ -83,6 +85,9 @@ Result<TrainConfig> parse_train_config(std::string_view text, const std::string&
     }
   });
   if (!wrong.empty()) return bad(fmt::format("training.{} is missing or not a number", wrong));
+  const json skew = training.value("router_skew", json(0.0));
+  if (!skew.is_number()) return bad("training.router_skew is not a number");
+  config.model.router_skew = skew;
   const json idle = training.value("idle_experts", json("update"));
   if (idle != "update" && idle != "skip") return bad("training.idle_experts is unknown");
   config.adamw.idle_experts = idle == "skip" ? IdleExperts::kSkip : IdleExperts::kUpdate;
@@ -102,6 +107,9 @@ std::string difference(const TrainConfig& was, const TrainConfig& is) {
         return fmt::format("{} {}, not {}", name, value.dump(),
                            after[part].value(name, json()).dump());
       }
+    }
+    for (const auto& [name, value] : after[part].items()) {
+      if (!before[part].contains(name)) return fmt::format("no {}, not {}", name, value.dump());
     }
   }
   return {};

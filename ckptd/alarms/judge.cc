@@ -14,17 +14,22 @@ class Judge {
         const std::function<ckpt::ExpertTokenCounts(ViewPoint)>& tokens_at)
       : facts_(facts), units_(units), newest_(newest), tokens_at_(tokens_at) {}
 
-  ckpt::AlarmList run() {
+  Judgement run() {
     for (const auto& [unit, count] : facts_.not_finite) {
-      list_.add({unit, AlarmKind::NotFinite, count});
+      raise({unit, AlarmKind::NotFinite, count});
     }
-    if (newest_.empty()) return std::move(list_);
+    if (newest_.empty()) return std::move(judgement_);
     for (const auto& [unit, crc] : facts_.saved) look_at_saved(unit, crc);
     if (facts_.staleness_max > 0) look_for_stale();
-    return std::move(list_);
+    return std::move(judgement_);
   }
 
  private:
+  void raise(const ckpt::Alarm& alarm) {
+    judgement_.alarms.add(alarm);
+    ++judgement_.raised.at(static_cast<size_t>(alarm.kind));
+  }
+
   std::optional<UnitSum> before(ckpt::UnitId unit) const {
     if (unit >= newest_.size() || !newest_[unit] || newest_[unit]->step >= facts_.step) {
       return std::nullopt;
@@ -35,7 +40,7 @@ class Judge {
   void look_at_saved(ckpt::UnitId unit, uint32_t crc) {
     const auto last = before(unit);
     if (!last || last->crc32c != crc || was_idle(unit, *last)) return;
-    list_.add({unit, AlarmKind::Unchanged, last->step});
+    raise({unit, AlarmKind::Unchanged, last->step});
   }
 
   bool was_idle(ckpt::UnitId unit, const UnitSum& last) {
@@ -59,7 +64,7 @@ class Judge {
       if (unit < newest_.size() && newest_[unit] && newest_[unit]->step >= facts_.step) continue;
       const auto last = before(unit);
       const ckpt::Step from = last ? last->step : std::min(facts_.lineage_began, facts_.step);
-      if (facts_.step - from > facts_.staleness_max) list_.add({unit, AlarmKind::Stale, from});
+      if (facts_.step - from > facts_.staleness_max) raise({unit, AlarmKind::Stale, from});
     }
   }
 
@@ -68,14 +73,14 @@ class Judge {
   const NewestVersions& newest_;
   const std::function<ckpt::ExpertTokenCounts(ViewPoint)>& tokens_at_;
   std::map<ViewPoint, ckpt::ExpertTokenCounts> counts_;
-  ckpt::AlarmList list_;
+  Judgement judgement_;
 };
 
 }  // namespace
 
-ckpt::AlarmList judge(const SnapshotFacts& facts, const std::vector<ckpt::UnitSpec>& units,
-                      const NewestVersions& newest,
-                      const std::function<ckpt::ExpertTokenCounts(ViewPoint)>& tokens_at) {
+Judgement judge(const SnapshotFacts& facts, const std::vector<ckpt::UnitSpec>& units,
+                const NewestVersions& newest,
+                const std::function<ckpt::ExpertTokenCounts(ViewPoint)>& tokens_at) {
   return Judge(facts, units, newest, tokens_at).run();
 }
 

@@ -7,6 +7,7 @@
 //   stale       an expert that the plan leaves out, with a version older than the run allows
 #pragma once
 
+#include <array>
 #include <functional>
 #include <map>
 #include <optional>
@@ -30,9 +31,15 @@ struct SnapshotFacts {
 // not known, then only `not finite` is judged.
 using NewestVersions = std::vector<std::optional<UnitSum>>;
 
+struct Judgement {
+  ckpt::AlarmList alarms;
+  // By kind, those that the list has no room for included.
+  std::array<uint64_t, ckpt::kAlarmKinds> raised{};
+};
+
 // `tokens_at`: the counts of an older commit. Asked only for commits of units that are unchanged.
-ckpt::AlarmList judge(const SnapshotFacts& facts, const std::vector<ckpt::UnitSpec>& units,
-                      const NewestVersions& newest,
-                      const std::function<ckpt::ExpertTokenCounts(ViewPoint)>& tokens_at);
+Judgement judge(const SnapshotFacts& facts, const std::vector<ckpt::UnitSpec>& units,
+                const NewestVersions& newest,
+                const std::function<ckpt::ExpertTokenCounts(ViewPoint)>& tokens_at);
 
 }  // namespace ckptd

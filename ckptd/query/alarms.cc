@@ -1,5 +1,5 @@
 // What looked wrong with snapshots, those that were refused included.
-#include <algorithm>
+#include <functional>
 
 #include "ckptd/query/documents.h"
 
@@ -41,21 +41,27 @@ Json alarm_json(const Raised& raised, const ckpt::Alarm& alarm, const Specs& spe
   return document;
 }
 
-std::vector<Raised> raised_by(const Catalog& catalog, ckpt::RunId run) {
-  std::vector<Raised> all;
-  catalog.visit_commits(run, [&](const CommitInfo& commit) {
-    if (!commit.deleted && !commit.alarms.empty()) {
-      all.push_back({commit.sequence, commit.snapshot, commit.time_ns, false, commit.alarms});
+// Newest first, one at a time, until `visit` returns false. Refusals are few, commits are not.
+void visit_raised(const Catalog& catalog, ckpt::RunId run,
+                  const std::function<bool(const Raised&)>& visit) {
+  std::vector<Refusal> refusals = catalog.refusals(run);  // oldest first
+  bool more = true;
+  const auto visit_refusals_after = [&](uint64_t sequence) {
+    while (more && !refusals.empty() && refusals.back().sequence > sequence) {
+      Refusal& newest = refusals.back();
+      more =
+          visit({newest.sequence, newest.snapshot, newest.time_ns, true, std::move(newest.alarms)});
+      refusals.pop_back();
     }
-    return true;
+  };
+  catalog.visit_commits(run, [&](const CommitInfo& commit) {
+    visit_refusals_after(commit.sequence);
+    if (more && !commit.deleted && !commit.alarms.empty()) {
+      more = visit({commit.sequence, commit.snapshot, commit.time_ns, false, commit.alarms});
+    }
+    return more;
   });
-  for (Refusal& refusal : catalog.refusals(run)) {
-    all.push_back(
-        {refusal.sequence, refusal.snapshot, refusal.time_ns, true, std::move(refusal.alarms)});
-  }
-  std::sort(all.begin(), all.end(),
-            [](const Raised& a, const Raised& b) { return a.sequence > b.sequence; });
-  return all;
+  visit_refusals_after(0);
 }
 
 }  // namespace
@@ -70,18 +76,20 @@ Result<Json> alarms_document(const QueryContext& context, const QueryArgs& args)
   }
   CKPT_ASSIGN(const auto specs, context.catalog.units(run.id));
   Json document = Json::array();
-  for (const Raised& raised : raised_by(context.catalog, run.id)) {
-    if (selector.lineage != 0 && selector.lineage != raised.snapshot.lineage) continue;
+  if (limit == 0) return document;
+  visit_raised(context.catalog, run.id, [&](const Raised& raised) {
+    if (selector.lineage != 0 && selector.lineage != raised.snapshot.lineage) return true;
     for (const ckpt::Alarm& alarm : raised.alarms.alarms) {
-      if (document.size() >= limit) return document;
       document.push_back(alarm_json(raised, alarm, *specs));
+      if (document.size() >= limit) return false;
     }
-    if (raised.alarms.left_out == 0 || document.size() >= limit) continue;
+    if (raised.alarms.left_out == 0) return true;
     Json more = snapshot_json(raised);
     more["kind"] = "more";
     more["count"] = raised.alarms.left_out;
     document.push_back(std::move(more));
-  }
+    return document.size() < limit;
+  });
   return document;
 }
 

@@ -107,17 +107,25 @@ HeatMap heat_map(const Json& document, HeatBy by) {
   map.title = fmt::format("{}~{}@{}: {}", document.value("run", "?"), document.value("lineage", 0),
                           document.value("step", uint64_t{0}),
                           tokens ? "tokens lost by each expert" : "steps each expert is behind");
+  size_t left_out = 0;
   for (const Json& layer : document.value("layers", Json::array())) {
     HeatRow row{.layer = layer.value("layer", uint64_t{0}), .cells = {}};
     for (const Json& expert : layer.value("experts", Json::array())) {
       const auto number = expert.value("expert", uint64_t{0});
-      if (number >= kExpertsMax) continue;
+      if (number >= kExpertsMax) {
+        ++left_out;
+        continue;
+      }
       if (number >= row.cells.size()) row.cells.resize(number + 1);
       row.cells[number] = cell_of(expert, tokens ? "lost_tokens" : "staleness");
       map.most = std::max(map.most, row.cells[number].value);
     }
     map.experts = std::max(map.experts, row.cells.size());
     map.rows.push_back(std::move(row));
+  }
+  if (left_out > 0) {
+    map.title += fmt::format(" ({} experts with numbers of {} or more are not shown)", left_out,
+                             kExpertsMax);
   }
   return map;
 }

@@ -1,7 +1,10 @@
 #include "client/src/c_api.h"
+#include "formats/expert_tokens.h"
 
 namespace ckpt::lib {
 namespace {
+
+static_assert(CKPT_EXPERT_TOKENS_MAX == kExpertTokensMax, "what ckpt.h promises, ckptd takes");
 
 constexpr uint32_t kSlabsTimeoutMs = 60'000;
 

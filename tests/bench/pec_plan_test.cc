@@ -92,9 +92,9 @@ TEST(PecPlan, IsSplitWhereARanksArenaIsFull) {
   const auto units = units_of(model);
   PecPlanner planner = planner_of(model);
   const PecPlan plan = planner.next(model.experts, DenseSharding::kBytes);
-  EXPECT_EQ(split_plan(plan, kRanks, plan.bytes, 0)->size(), 1u);
+  EXPECT_EQ(split_plan(plan, kRanks, plan.bytes, 0, units)->size(), 1u);
   const uint64_t room = 320ull << 20;
-  const auto parts = split_plan(plan, kRanks, room, 4096);
+  const auto parts = split_plan(plan, kRanks, room, 4096, units);
   ASSERT_TRUE(parts.ok());
   EXPECT_GT(parts->size(), 1u);
   PecPlan joined;
@@ -104,9 +104,11 @@ TEST(PecPlan, IsSplitWhereARanksArenaIsFull) {
     joined.units.insert(joined.units.end(), part.units.begin(), part.units.end());
   }
   EXPECT_EQ(joined.units, plan.units);
-  const auto refused = split_plan(plan, kRanks, 1u << 20, 4096);
+  const auto refused = split_plan(plan, kRanks, 1u << 20, 4096, units);
   ASSERT_FALSE(refused.ok());
   EXPECT_NE(refused.error().message.find("its arena takes 1048576"), std::string::npos);
+  EXPECT_EQ(refused.error().message.find("unit number"), std::string::npos)
+      << "units have names: " << refused.error().message;
 }
 
 }  // namespace

@@ -57,6 +57,17 @@ TEST(HeatLevel, GoesFromNothingToTheMost) {
   EXPECT_EQ(heat_level(UINT64_MAX - 1, UINT64_MAX), 7);
 }
 
+TEST(HeatMap, SaysWhichExpertsItCannotShow) {
+  Json document{{"run", "odd"}, {"lineage", 1}, {"step", 5}};
+  document["layers"] = Json::array();
+  document["layers"].push_back(
+      {{"layer", 0}, {"experts", {expert(1, 5, 0, 0), expert(65'536, 5, 0, 0)}}});
+  const HeatMap map = heat_map(as_parsed(document), HeatBy::kStaleness);
+  EXPECT_EQ(map.experts, 2u);
+  EXPECT_THAT(map.title, HasSubstr("(1 experts with numbers of 65536 or more are not shown)"));
+  EXPECT_THAT(heat_map(small(), HeatBy::kStaleness).title, Not(HasSubstr("not shown")));
+}
+
 TEST(HeatMap, WithoutColourItIsCharacters) {
   EXPECT_EQ(heat_map_text(heat_map(small(), HeatBy::kLostTokens), {.columns = 60, .colour = false}),
             "tiny~2@20: tokens lost by each expert\n"

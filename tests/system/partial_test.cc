@@ -133,6 +133,16 @@ TEST_F(PartialTest, LostTokensAreThoseTheExpertsMiss) {
   EXPECT_EQ(daemon.ctl({"verify"}).code(), 0);
 }
 
+TEST_F(PartialTest, WhatIsChosenAutomaticallyLosesWhatItSays) {
+  const json report = train_and_recompute({"--steps", "60", "--checkpoint-every", "auto",
+                                           "--experts-per-checkpoint", "auto", "--plt-budget", "1",
+                                           "--kill", "1@35", "--kill", "0@50"});
+  EXPECT_EQ(resumes_, 2u);
+  EXPECT_GE(report.at("experts_per_checkpoint"), 1);
+  EXPECT_LE(report.at("experts_per_checkpoint"), 4);
+  EXPECT_THAT(report.at("reason").get<std::string>(), HasSubstr("2 failures in"));
+}
+
 TEST_F(PartialTest, MomentsAloneCanBeLeftOut) {
   const json report = train_and_recompute(
       {"--steps", "14", "--checkpoint-every", "2", "--experts-per-checkpoint", "1", "--selector",

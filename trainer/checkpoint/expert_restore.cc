@@ -6,6 +6,7 @@
 
 #include "formats/base/bytes.h"
 #include "trainer/checkpoint/client_status.h"
+#include "trainer/checkpoint/restore.h"
 
 namespace moetrain {
 
@@ -15,17 +16,8 @@ namespace client = ckpt::client;
 
 namespace {
 
-Status check_tensor(const std::vector<std::byte>& unit, const UnitTensor& tensor, uint64_t step) {
+Status check_tensor(const std::vector<std::byte>& unit, const UnitTensor& tensor) {
   const std::byte* const begin = unit.data() + tensor.offset;
-  if (tensor.buffer == StateBuffer::kStamp) {
-    const auto stamp = ckpt::base::load<ExpertStamp>(begin);
-    // No more updates than steps: what lies there in a unit of another shape says otherwise.
-    const bool in_time = stamp.updates >= 0 && static_cast<uint64_t>(stamp.updates) <= step;
-    if (stamp.snapshot >= 1 && stamp.tokens >= 0 && in_time) return {};
-    return make_error(ErrorCode::kCorrupt,
-                      "its stamp says snapshot {}, {} tokens, {} updates: no state of this model",
-                      stamp.snapshot, stamp.tokens, stamp.updates);
-  }
   for (uint64_t at = 0; at < tensor.bytes; at += sizeof(float)) {
     if (std::isfinite(ckpt::base::load<float>(begin + at))) continue;
     return make_error(ErrorCode::kCorrupt, "element {} of {} is not finite", at / sizeof(float),
@@ -34,9 +26,17 @@ Status check_tensor(const std::vector<std::byte>& unit, const UnitTensor& tensor
   return {};
 }
 
-Status check_unit(const std::vector<std::byte>& bytes, const StateUnit& unit, uint64_t step) {
-  for (const UnitTensor& tensor : unit.tensors) CKPT_TRY(check_tensor(bytes, tensor, step));
+Status check_unit(const std::vector<std::byte>& bytes, const StateUnit& unit) {
+  for (const UnitTensor& tensor : unit.tensors) CKPT_TRY(check_tensor(bytes, tensor));
   return {};
+}
+
+Status check_stamp(const ExpertStamp& stamp, uint64_t step) {
+  const bool in_time = stamp.updates >= 0 && static_cast<uint64_t>(stamp.updates) <= step;
+  if (stamp.snapshot >= 1 && stamp.tokens >= 0 && in_time) return {};
+  return make_error(ErrorCode::kCorrupt,
+                    "its stamp says snapshot {}, {} tokens, {} updates: no state of this model",
+                    stamp.snapshot, stamp.tokens, stamp.updates);
 }
 
 }  // namespace
@@ -68,10 +68,12 @@ Result<ExpertVersions> ExpertVersions::read(client::Session& session, const std:
                                          .newest = true,
                                          .memory = true},
                                         ranges)));
+  std::vector<ExpertVersion> saved;
+  saved.reserve(read.ids_.size());
   for (size_t i = 0; i < read.ids_.size(); ++i) {
     const StateUnit& unit = units[read.ids_[i]];
     const client::Restored& one = restored[i];
-    Status checked = check_unit(read.bytes_[i], unit, one.version.step);
+    Status checked = check_unit(read.bytes_[i], unit);
     if (one.version.step > point.step) {
       checked = make_error(ErrorCode::kCorrupt, "a version after step {} was given", point.step);
     }
@@ -89,12 +91,14 @@ Result<ExpertVersions> ExpertVersions::read(client::Session& session, const std:
       read.notes_.push_back(
           fmt::format("unit {} is from step {}: {}", unit.name, one.version.step, one.note));
     }
-    for (const UnitTensor& tensor : unit.tensors) {
-      if (tensor.buffer != StateBuffer::kStamp) continue;
-      const auto part = unit.part == "weights" ? ExpertPart::kWeights : ExpertPart::kOptimizer;
-      read.stamps_.at(part, expert) =
-          ckpt::base::load<ExpertStamp>(read.bytes_[i].data() + tensor.offset);
-    }
+    saved.push_back({read.ids_[i], one.version.lineage, one.version.step});
+  }
+  CKPT_TRY(restore_stamps(session, run, units, saved, read.stamps_));
+  for (const ExpertVersion& version : saved) {
+    const Status checked = check_stamp(read.stamps_.of(units[version.unit]), version.step);
+    if (checked.ok()) continue;
+    return make_error(checked.error().code, "run {} step {} unit {}: {}", run, version.step,
+                      units[version.unit].name, checked.error().message);
   }
   return read;
 }

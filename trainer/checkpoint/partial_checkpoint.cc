@@ -21,10 +21,6 @@ constexpr std::array<std::string_view, 3> kPartNames = {"weights", "optimizer", 
 // Of an expert whose durable version is not known: as old as one can be.
 constexpr SaveLedger::Saved kOldestVersion{.snapshot = 1, .tokens = 0};
 
-ExpertPart part_of(const StateUnit& unit) {
-  return unit.part == "weights" ? ExpertPart::kWeights : ExpertPart::kOptimizer;
-}
-
 }  // namespace
 
 std::string_view partial_parts_name(PartialParts parts) {
@@ -46,14 +42,14 @@ Status validate(const PartialOptions& options, uint32_t experts) {
   const bool memory = options.k_snapshot != 0;
   const bool enough =
       options.k_snapshot == kAllExperts ||
-      (options.k != 0 && options.k_snapshot >= options.k && options.k_snapshot <= experts);
+      (options.is_partial() && options.k_snapshot >= options.k && options.k_snapshot <= experts);
   if (memory && !enough) {
     return make_error(ErrorCode::kInvalidArgument,
                       "--experts-per-snapshot {}: must be at least --experts-per-checkpoint ({}), "
                       "and at most the {} experts of a layer",
                       options.k_snapshot, options.k == 0 ? experts : options.k, experts);
   }
-  if (options.k == 0) return {};
+  if (options.k == 0) return {};  // with k_auto, K is chosen so that it keeps the bound
   const uint32_t bound = options.staleness_max != 0 ? options.staleness_max
                                                     : default_staleness_max(experts, options.k);
   Status checked = check_selection({options.selector, options.k, bound}, experts);
@@ -131,7 +127,8 @@ Result<RecoveryLoss> PartialCheckpoint::resume(const PartialState& saved,
   snapshots_ = saved.snapshots;
   number_of_step_.clear();
   // K goes on growing from where it was, unless another one is asked for now.
-  const bool goes_on = saved.k_asked == options_.k && saved.k >= 1 && saved.k <= grid_.experts;
+  const bool goes_on = options_.is_partial() && saved.k_asked == options_.k && saved.k >= 1 &&
+                       saved.k <= grid_.experts;
   grow_k(goes_on ? saved.k : experts_asked(), loss, routed);
   return loss;
 }
@@ -190,10 +187,11 @@ Result<RecoveryLoss> PartialCheckpoint::roll_back(std::span<const uint32_t> expe
 }
 
 SelectionOptions PartialCheckpoint::selection() const {
-  // The bound is that of the K that was asked for; a larger K keeps it all the more.
+  // The bound is that of the smallest K there may be; a larger K keeps it all the more.
+  const uint32_t k_least = options_.k_auto ? 1 : experts_asked();
   const uint32_t bound = options_.staleness_max != 0
                              ? options_.staleness_max
-                             : default_staleness_max(grid_.experts, experts_asked());
+                             : default_staleness_max(grid_.experts, k_least);
   return {options_.selector, k_, bound};
 }
 
@@ -232,7 +230,8 @@ ExpertCandidate PartialCheckpoint::candidate(size_t expert, const SaveLedger& le
 uint32_t PartialCheckpoint::k_snapshot() const {
   if (options_.k_snapshot == 0) return k_;
   const uint64_t asked = std::min(options_.k_snapshot, grid_.experts);
-  const uint64_t grown = asked * k_ / experts_asked();
+  // With k_auto nobody has asked for a K that both could have grown from.
+  const uint64_t grown = options_.k_auto ? asked : asked * k_ / experts_asked();
   return static_cast<uint32_t>(std::clamp<uint64_t>(grown, k_, grid_.experts));
 }
 
@@ -320,7 +319,7 @@ PartialCheckpoint::Plan PartialCheckpoint::next(uint64_t step, const ExpertProgr
   }
   plan.units = units_with(plan.experts);
   if (!plan.memory_experts.empty()) add_memory_units(plan);
-  stamp(plan.units, held, progress.updates, stamps);
+  stamp(step, plan.units, held, progress.updates, stamps);
   plan.fragments = snapshot_plan(units_, plan.units, placement_, options_.dense);
   // Slab by slab: first what is written, so that the disk is busy while the rest is copied.
   std::stable_partition(plan.fragments.begin(), plan.fragments.end(), [&](const auto& fragment) {
@@ -329,14 +328,23 @@ PartialCheckpoint::Plan PartialCheckpoint::next(uint64_t step, const ExpertProgr
   return plan;
 }
 
-void PartialCheckpoint::stamp(const std::vector<uint32_t>& units, const std::vector<int64_t>& held,
-                              std::span<const int64_t> updates, ExpertStamps& stamps) const {
+void PartialCheckpoint::stamp(uint64_t step, const std::vector<uint32_t>& units,
+                              const std::vector<int64_t>& held, std::span<const int64_t> updates,
+                              ExpertStamps& stamps) const {
   for (const uint32_t id : units) {
     const StateUnit& unit = units_[id];
     if (!unit.expert) continue;
     const size_t at = grid_.at(*unit.layer, *unit.expert);
-    stamps.at(part_of(unit), at) = {static_cast<int64_t>(snapshots_), held[at], updates[at]};
+    stamps.of(unit) = {.snapshot = static_cast<int64_t>(snapshots_),
+                       .tokens = held[at],
+                       .updates = updates[at],
+                       .step = static_cast<int64_t>(step)};
   }
+}
+
+void PartialCheckpoint::set_k(uint32_t k) {
+  CKPT_ASSERT(options_.k_auto && k >= 1 && k <= grid_.experts);
+  k_ = k;
 }
 
 void PartialCheckpoint::failed(uint64_t step) {

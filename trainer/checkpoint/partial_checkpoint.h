@@ -46,7 +46,8 @@ Result<PartialParts> parse_partial_parts(std::string_view name);
 inline constexpr uint32_t kAllExperts = UINT32_MAX;
 
 struct PartialOptions {
-  uint32_t k = 0;  // experts of each layer per checkpoint; 0: all
+  uint32_t k = 0;       // experts of each layer per checkpoint; 0: all
+  bool k_auto = false;  // k is 0, and set_k() tells how many, again and again
   // Experts of each layer per snapshot, those that stay in memory included: 0: none stays,
   // kAllExperts: all. Not less than k.
   uint32_t k_snapshot = 0;
@@ -56,6 +57,8 @@ struct PartialOptions {
   double plt_budget = kPltBudgetDefault;
   DenseSharding dense = DenseSharding::kBytes;
   bool survivors_go_on = false;  // recoveries take replicas from whoever is left
+
+  bool is_partial() const { return k != 0 || k_auto; }
 };
 
 // For the risk-aware selector: the probability that a failure takes all `held` holders in a group
@@ -119,9 +122,13 @@ class PartialCheckpoint {
   };
   // The next snapshot, at `step`. Stamps what it takes.
   Plan next(uint64_t step, const ExpertProgress& progress, bool full, ExpertStamps& stamps);
+  // How many experts of each layer the next snapshots take, with `k_auto`. At least 1.
+  void set_k(uint32_t k);
   // The snapshot of this step is not to be had: its experts are due again.
   void failed(uint64_t step);
 
+  // Is the unit one that a partial snapshot may leave out?
+  bool is_chosen_about(const StateUnit& unit) const;
   PartialState state() const;
   uint32_t k() const { return k_; }
   // Experts of each layer per snapshot: grows as k() does.
@@ -138,9 +145,8 @@ class PartialCheckpoint {
                             std::span<const int64_t> routed) const;
   std::vector<uint32_t> units_with(const std::vector<uint32_t>& experts) const;
   void add_memory_units(Plan& plan) const;
-  void stamp(const std::vector<uint32_t>& units, const std::vector<int64_t>& held,
+  void stamp(uint64_t step, const std::vector<uint32_t>& units, const std::vector<int64_t>& held,
              std::span<const int64_t> updates, ExpertStamps& stamps) const;
-  bool is_chosen_about(const StateUnit& unit) const;
   uint32_t experts_asked() const;
   Result<SaveLedger::Saved> version_of(size_t expert, const ExpertStamps& stamps,
                                        uint64_t snapshots) const;

@@ -63,6 +63,15 @@ std::vector<uint32_t> units_of_rank(const std::vector<StateUnit>& units,
   return ids;
 }
 
+ShareSummary bytes_by_rank(const std::vector<ckpt_fragment>& plan, uint32_t ranks) {
+  std::vector<Share> shares;
+  shares.reserve(plan.size());
+  for (const ckpt_fragment& fragment : plan) {
+    shares.push_back({fragment.unit, fragment.rank, fragment.offset, fragment.length});
+  }
+  return summarise(shares, ranks);
+}
+
 uint64_t bytes_of_rank(const std::vector<ckpt_fragment>& plan, uint32_t rank) {
   uint64_t bytes = 0;
   for (const ckpt_fragment& fragment : plan) {

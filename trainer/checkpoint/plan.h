@@ -33,6 +33,9 @@ std::vector<uint32_t> all_units(const std::vector<StateUnit>& units);
 std::vector<uint32_t> units_of_rank(const std::vector<StateUnit>& units,
                                     const ExpertPlacement& placement, uint32_t rank);
 
+// Of all ranks: the sum, and how evenly it is shared.
+ShareSummary bytes_by_rank(const std::vector<ckpt_fragment>& plan, uint32_t ranks);
+
 // Bytes that `rank` contributes.
 uint64_t bytes_of_rank(const std::vector<ckpt_fragment>& plan, uint32_t rank);
 

@@ -14,8 +14,7 @@ std::vector<client::UnitInfo> registration(const std::vector<StateUnit>& units) 
     if (unit.layer) info.layer = *unit.layer;
     if (unit.expert) info.expert = *unit.expert;
     for (const UnitTensor& tensor : unit.tensors) {
-      const char* dtype = tensor.buffer == StateBuffer::kStamp ? "I64" : "F32";
-      info.tensors.push_back({tensor.name(), dtype, tensor.shape, tensor.offset});
+      info.tensors.push_back({tensor.name(), "F32", tensor.shape, tensor.offset});
     }
     infos.push_back(std::move(info));
   }

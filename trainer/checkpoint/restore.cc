@@ -1,6 +1,9 @@
 #include "trainer/checkpoint/restore.h"
 
+#include <algorithm>
+
 #include "trainer/checkpoint/client_status.h"
+#include "trainer/checkpoint/trainer_state.h"
 
 namespace moetrain {
 
@@ -62,7 +65,77 @@ void note_stale(const StateUnit& unit, uint32_t id, const client::Restored& rest
       fmt::format("unit {} is from step {}: {}", unit.name, restored.version.step, restored.note));
 }
 
+std::string version_name(const std::string& run, const ExpertVersion& version) {
+  return fmt::format("run {} lineage {} step {}", run, version.lineage, version.step);
+}
+
+// Of the experts' units among the restored ones. All ranges of a unit are of one version.
+Result<std::vector<ExpertVersion>> expert_versions(const std::string& run,
+                                                   const std::vector<StateUnit>& units,
+                                                   const std::vector<Want>& wants,
+                                                   const Answers& restored) {
+  std::vector<ExpertVersion> versions;
+  for (size_t i = 0; i < wants.size(); ++i) {
+    const uint32_t id = wants[i].range.unit;
+    if (!units[id].expert) continue;
+    const ExpertVersion version{id, restored[i].version.lineage, restored[i].version.step};
+    if (versions.empty() || versions.back().unit != id) {
+      versions.push_back(version);
+    } else if (versions.back() != version) {
+      return make_error(ErrorCode::kCorrupt, "run {} unit {}: restored from steps {} and {}", run,
+                        units[id].name, versions.back().step, version.step);
+    }
+  }
+  return versions;
+}
+
+// Of the restored versions. The view's trainer unit knows most of them, where it was restored, too:
+// all but those whose commit is not what it took them for, because a snapshot in between has failed,
+// or because only memory had it.
+Status stamps_of_view(client::Session& session, const std::string& run,
+                      const std::vector<StateUnit>& units, std::vector<ExpertVersion> versions,
+                      bool with_trainer_unit, const StateMemory& memory) {
+  ExpertStamps& stamps = memory.stamps();
+  if (with_trainer_unit && !versions.empty()) {
+    const ExpertGrid& grid = stamps.grid();
+    const auto view = decode_trainer_state(memory.trainer_unit(), grid.layers, grid.experts);
+    if (!view.ok()) return make_error(view.error().code, "run {} {}", run, view.error().message);
+    if (!view->stamps.empty()) versions = take_stamps(view->stamps, units, versions, stamps);
+  }
+  return restore_stamps(session, run, units, std::move(versions), stamps);
+}
+
 }  // namespace
+
+Status restore_stamps(client::Session& session, const std::string& run,
+                      const std::vector<StateUnit>& units, std::vector<ExpertVersion> versions,
+                      ExpertStamps& stamps) {
+  std::vector<std::byte> bytes(units[kTrainerUnit].bytes);
+  while (!versions.empty()) {
+    const ExpertVersion of = versions.front();
+    const std::string name = version_name(run, of);
+    const auto read = to_result(
+        session.restore({.run = run, .lineage = of.lineage, .step = of.step, .exact = true},
+                        {{kTrainerUnit, 0, bytes.size(), bytes.data()}}));
+    if (!read.ok()) {
+      return make_error(read.error().code, "{} unit trainer, which tells of {}: {}", name,
+                        units[of.unit].name, read.error().message);
+    }
+    const ExpertGrid& grid = stamps.grid();
+    const auto state = decode_trainer_state(bytes, grid.layers, grid.experts);
+    if (!state.ok()) return make_error(state.error().code, "{} {}", name, state.error().message);
+    std::vector<ExpertVersion> others = versions;
+    if (!state->stamps.empty()) others = take_stamps(state->stamps, units, versions, stamps);
+    if (!others.empty() && others.front() == of) {
+      return make_error(ErrorCode::kCorrupt,
+                        "{} unit trainer: says nothing of unit {}, which that "
+                        "commit has",
+                        name, units[of.unit].name);
+    }
+    versions = std::move(others);
+  }
+  return {};
+}
 
 Result<RestoreSummary> restore_units(client::Session& session, const std::string& run,
                                      const client::ViewPoint& view,
@@ -96,6 +169,10 @@ Result<RestoreSummary> restore_units(client::Session& session, const std::string
     }
     note_stale(units[id], id, restored[i], summary);
   }
+  CKPT_ASSIGN(std::vector<ExpertVersion> versions, expert_versions(run, units, wants, restored));
+  const bool with_trainer_unit =
+      std::find(unit_ids.begin(), unit_ids.end(), kTrainerUnit) != unit_ids.end();
+  CKPT_TRY(stamps_of_view(session, run, units, std::move(versions), with_trainer_unit, memory));
   return summary;
 }
 

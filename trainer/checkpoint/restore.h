@@ -28,6 +28,7 @@ enum class ViewLevel : uint8_t { kDurable, kMemory };
 // Fills the memory of the given units as of the view. Every byte has been checked against its CRC
 // when this returns. A unit whose own version cannot be read comes from an older one, which the
 // summary says; the trainer unit may not: without it nobody knows where the run stands (kCorrupt).
+// The stamps of the restored experts are in memory.stamps() then, whatever their versions.
 // After an error the memory is undefined. `link`: the way to what is not in host memory,
 // where the device is a GPU. The model must be told: Model::parameters_changed().
 Result<RestoreSummary> restore_units(ckpt::client::Session& session, const std::string& run,
@@ -36,5 +37,11 @@ Result<RestoreSummary> restore_units(ckpt::client::Session& session, const std::
                                      const std::vector<uint32_t>& unit_ids,
                                      const StateMemory& memory, DeviceLink* link = nullptr,
                                      ViewLevel level = ViewLevel::kDurable);
+
+// The stamps of versions of experts' units, all of one line of history: from the trainer unit of the
+// commits that saved them, each of which is read once. kCorrupt if one says nothing of its versions.
+Status restore_stamps(ckpt::client::Session& session, const std::string& run,
+                      const std::vector<StateUnit>& units, std::vector<ExpertVersion> versions,
+                      ExpertStamps& stamps);
 
 }  // namespace moetrain

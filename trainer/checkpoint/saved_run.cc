@@ -1,5 +1,6 @@
 #include "trainer/checkpoint/saved_run.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "trainer/checkpoint/client_status.h"
@@ -70,7 +71,36 @@ Result<client::Session> open_to_read(const std::string& socket, const std::strin
   return session;
 }
 
+std::vector<SavedUnit> saved_units(const json& schema) {
+  std::vector<SavedUnit> units;
+  for (const json& unit : schema.value("units", json::array())) {
+    units.push_back({unit.value("unit", std::string()), unit.value("bytes", uint64_t{0})});
+  }
+  return units;
+}
+
 }  // namespace
+
+Status check_layout(const std::string& run, const std::vector<SavedUnit>& saved,
+                    const std::vector<StateUnit>& ours) {
+  const auto refuse = [&](const std::string& what) {
+    return make_error(ErrorCode::kFailedPrecondition,
+                      "run {} was saved by another version of moetrain ({}): ckptctl export {}@STEP"
+                      " still gives its weights, but it can be neither resumed nor evaluated",
+                      run, what, run);
+  };
+  for (size_t i = 0; i < std::min(saved.size(), ours.size()); ++i) {
+    if (saved[i].name != ours[i].name) {
+      return refuse(fmt::format("unit {} is {}, not {}", i, saved[i].name, ours[i].name));
+    }
+    if (saved[i].bytes != ours[i].bytes) {
+      return refuse(fmt::format("unit {} has {} bytes, not {}", saved[i].name, saved[i].bytes,
+                                ours[i].bytes));
+    }
+  }
+  if (saved.size() == ours.size()) return {};
+  return refuse(fmt::format("{} units, not {}", saved.size(), ours.size()));
+}
 
 Status await_ckptd(const std::string& socket, const std::string& run,
                    const std::function<void(const std::string&)>& say) {
@@ -96,6 +126,7 @@ Result<SavedRun> find_saved_run(const std::string& socket, const std::string& ru
   const json metadata = schema.value("metadata", json());
   const std::string text = metadata.is_string() ? metadata.get<std::string>() : metadata.dump();
   CKPT_ASSIGN(saved.config, parse_train_config(text, "run " + run));
+  CKPT_TRY(check_layout(run, saved_units(schema), state_units(saved.config.model)));
   saved.step = shown.value("step", uint64_t{0});
   saved.lineage = shown.value("lineage", uint32_t{0});
   if (!shown.value("complete", false)) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "trainer/checkpoint/trainer_state.h"
+#include "trainer/checkpoint/units.h"
 #include "trainer/model/model.h"
 #include "trainer/train_config.h"
 
@@ -25,13 +26,23 @@ Status await_ckptd(const std::string& socket, const std::string& run,
                    const std::function<void(const std::string& line)>& say);
 
 // The configuration of the run and its view RUN@`view`: a step, "latest" or a tag. kNotFound if
-// there is none; kInvalidArgument if the run is not one of moetrain.
+// there is none; kInvalidArgument if the run is not one of moetrain; otherwise as check_layout().
 Result<SavedRun> find_saved_run(const std::string& socket, const std::string& run,
                                 const std::string& view);
 
 // Its trainer unit.
 Result<TrainerState> load_trainer_state(const std::string& socket, const std::string& run,
                                         const SavedRun& saved);
+
+// A unit of a run, as ckptd has it.
+struct SavedUnit {
+  std::string name;
+  uint64_t bytes = 0;
+};
+// Is the run's state laid out as `ours`? kFailedPrecondition names the first unit that is not: the
+// run was saved by a moetrain of another version, and can be exported only.
+Status check_layout(const std::string& run, const std::vector<SavedUnit>& saved,
+                    const std::vector<StateUnit>& ours);
 
 struct LoadedModel {
   std::unique_ptr<Device> device;

@@ -19,8 +19,6 @@ std::span<std::byte> buffer_of(Parameter& parameter, StateBuffer buffer) {
       return bytes_of(parameter.m);
     case StateBuffer::kSecondMoment:
       return bytes_of(parameter.v);
-    case StateBuffer::kStamp:
-      break;  // no parameter's
   }
   CKPT_ASSERT(false);
 }
@@ -29,10 +27,7 @@ std::span<std::byte> buffer_of(Parameter& parameter, StateBuffer buffer) {
 
 StateMemory::StateMemory(const std::vector<StateUnit>& units, Model& model,
                          std::span<std::byte> trainer_unit, ExpertStamps& stamps)
-    : units_(units),
-      trainer_unit_(trainer_unit),
-      stamps_(stamps),
-      experts_(model.config().experts) {
+    : units_(units), trainer_unit_(trainer_unit), stamps_(stamps) {
   for (Parameter* parameter : model.parameters()) parameters_[parameter->spec.name] = parameter;
   for (uint32_t id = 0; id < units.size(); ++id) {
     for (const UnitTensor& tensor : units[id].tensors) {
@@ -49,12 +44,7 @@ std::span<const uint32_t> StateMemory::units_of(const Parameter& parameter) cons
   return found == units_of_.end() ? std::span<const uint32_t>() : found->second;
 }
 
-std::span<std::byte> StateMemory::memory_of(const StateUnit& unit, const UnitTensor& tensor) const {
-  if (tensor.buffer == StateBuffer::kStamp) {
-    const auto part = unit.part == "weights" ? ExpertPart::kWeights : ExpertPart::kOptimizer;
-    ExpertStamp& stamp = stamps_.at(part, size_t{*unit.layer} * experts_ + *unit.expert);
-    return std::as_writable_bytes(std::span(&stamp, 1));
-  }
+std::span<std::byte> StateMemory::memory_of(const UnitTensor& tensor) const {
   const auto parameter = parameters_.find(tensor.parameter);
   CKPT_ASSERT_MSG(parameter != parameters_.end(), tensor.parameter);
   return buffer_of(*parameter->second, tensor.buffer);
@@ -70,10 +60,9 @@ std::vector<MemoryPiece> StateMemory::pieces(uint32_t unit, uint64_t offset,
     const uint64_t begin = std::max(offset, tensor.offset);
     const uint64_t end = std::min(offset + length, tensor.offset + tensor.bytes);
     if (begin >= end) continue;
-    const std::span<std::byte> memory = memory_of(state, tensor);
+    const std::span<std::byte> memory = memory_of(tensor);
     CKPT_ASSERT_MSG(memory.size() == tensor.bytes, tensor.parameter);
-    pieces.push_back({begin, memory.subspan(begin - tensor.offset, end - begin),
-                      tensor.buffer == StateBuffer::kStamp});
+    pieces.push_back({begin, memory.subspan(begin - tensor.offset, end - begin), false});
   }
   return pieces;
 }

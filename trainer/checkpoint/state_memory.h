@@ -20,8 +20,8 @@ struct MemoryPiece {
   bool on_host = false;  // also where the model's parameters are on a GPU
 };
 
-// Borrows the model's parameters, the buffer of the trainer unit and the stamps of experts; all
-// must outlive it and keep their addresses.
+// Borrows the model's parameters, the buffer of the trainer unit, and the stamps of experts, which
+// a restore fills in (expert_stamps.h); all must outlive it and keep their addresses.
 class StateMemory {
  public:
   StateMemory(const std::vector<StateUnit>& units, Model& model, std::span<std::byte> trainer_unit,
@@ -33,16 +33,17 @@ class StateMemory {
 
   // The units that its value and moments are in, ascending; none if the model does not hold it.
   std::span<const uint32_t> units_of(const Parameter& parameter) const;
+  std::span<const std::byte> trainer_unit() const { return trainer_unit_; }
+  ExpertStamps& stamps() const { return stamps_; }
 
  private:
-  std::span<std::byte> memory_of(const StateUnit& unit, const UnitTensor& tensor) const;
+  std::span<std::byte> memory_of(const UnitTensor& tensor) const;
 
   const std::vector<StateUnit>& units_;
   std::map<std::string, Parameter*, std::less<>> parameters_;
   std::map<const Parameter*, std::vector<uint32_t>> units_of_;
   std::span<std::byte> trainer_unit_;
   ExpertStamps& stamps_;
-  uint32_t experts_;  // per layer
 };
 
 }  // namespace moetrain

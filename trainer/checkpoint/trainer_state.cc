@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "trainer/checkpoint/trainer_state_generated.h"
+#include "trainer/placement/layer_slots.h"
 
 namespace moetrain {
 
@@ -47,6 +48,10 @@ Result<ExpertPlacement> decode_placement(const fb::TrainerState& state, uint32_t
     if (!placement.slots.empty() && ranks.size() != placement.ranks) {
       return corrupt("the placement's layers differ in their number of ranks");
     }
+    const Status covers = check_covers(ranks, experts);
+    if (!covers.ok()) {
+      return corrupt(fmt::format("layer {}: {}", placement.slots.size(), covers.error().message));
+    }
     placement.ranks = static_cast<uint32_t>(ranks.size());
     placement.slots.push_back(std::move(ranks));
   }
@@ -66,6 +71,57 @@ Status decode_counts(const flatbuffers::Vector<int64_t>* from, size_t count, con
   }
   to.assign(from->begin(), from->end());
   return {};
+}
+
+// Every layer gives out the same number of assignments; how many, the caller knows.
+Status check_layers(const ExpertGrid& grid, const std::vector<int64_t>& counts, const char* name) {
+  if (counts.empty()) return {};
+  int64_t of_first = 0;
+  for (uint32_t expert = 0; expert < grid.experts; ++expert) {
+    if (__builtin_add_overflow(of_first, counts[expert], &of_first)) {
+      return corrupt(fmt::format("{} of layer 0 are more than can be counted", name));
+    }
+  }
+  const Status routed = check_routing(grid, counts, of_first);
+  return routed.ok() ? routed
+                     : Status(corrupt(fmt::format("{}: {}", name, routed.error().message)));
+}
+
+Status decode_stamps(const fb::TrainerState& from, const ExpertGrid& grid,
+                     std::vector<ExpertStamp>& to) {
+  std::vector<int64_t> numbers;
+  CKPT_TRY(decode_counts(from.stamps(), 2 * kStampValues * grid.size(), "stamps", numbers));
+  to.reserve(numbers.size() / kStampValues);
+  for (size_t i = 0; i < numbers.size(); i += kStampValues) {
+    to.push_back({numbers[i], numbers[i + 1], numbers[i + 2], numbers[i + 3]});
+  }
+  return {};
+}
+
+Status decode_pace(const fb::Pace* from, uint32_t experts, PaceState& to) {
+  if (from == nullptr) return {};
+  to = {.every = from->every(),
+        .widest = from->widest(),
+        .k = from->k(),
+        .k_min = from->k_min(),
+        .taken = from->taken(),
+        .decide_at = from->decide_at(),
+        .step_ns = from->step_ns(),
+        .stall_ns = from->stall_ns(),
+        .durable_ns = from->durable_ns(),
+        .restore_ns = from->restore_ns(),
+        .failures = from->failures(),
+        .seen_ns = from->seen_ns(),
+        .ended = from->ended()};
+  const Status sane = check_pace(to, experts);
+  return sane.ok() ? sane : Status(corrupt(sane.error().message));
+}
+
+flatbuffers::Offset<fb::Pace> encode_pace(flatbuffers::FlatBufferBuilder& builder,
+                                          const PaceState& pace) {
+  return fb::CreatePace(builder, pace.every, pace.widest, pace.k, pace.k_min, pace.taken,
+                        pace.decide_at, pace.step_ns, pace.stall_ns, pace.durable_ns,
+                        pace.restore_ns, pace.failures, pace.seen_ns, pace.ended);
 }
 
 Status decode_partial(const fb::TrainerState& from, const ExpertGrid& grid,
@@ -98,13 +154,19 @@ Result<std::vector<std::byte>> encode(const TrainerState& state) {
     for (const auto& held : layer) ranks.push_back(fb::CreateRankSlotsDirect(builder, &held));
     layers.push_back(fb::CreateLayerSlotsDirect(builder, &ranks));
   }
+  std::vector<int64_t> stamps;
+  stamps.reserve(kStampValues * state.stamps.size());
+  for (const ExpertStamp& stamp : state.stamps) {
+    stamps.insert(stamps.end(), {stamp.snapshot, stamp.tokens, stamp.updates, stamp.step});
+  }
+  const auto pace = encode_pace(builder, state.pace);
   const Progress& p = state.progress;
   builder.FinishSizePrefixed(
-      fb::CreateTrainerStateDirect(builder, p.step, p.applied, p.skipped, p.skipped_in_a_row,
-                                   p.tokens, state.config.c_str(), state.corpus_bytes,
-                                   state.corpus_crc32c, &layers, &p.routed_tokens, &p.routed_last,
-                                   state.partial.snapshots, state.partial.k, state.partial.k_asked,
-                                   &state.partial.lost.restart, &state.partial.lost.rollback),
+      fb::CreateTrainerStateDirect(
+          builder, p.step, p.applied, p.skipped, p.skipped_in_a_row, p.tokens, state.config.c_str(),
+          state.corpus_bytes, state.corpus_crc32c, &layers, &p.routed_tokens, &p.routed_last,
+          state.partial.snapshots, state.partial.k, state.partial.k_asked,
+          &state.partial.lost.restart, &state.partial.lost.rollback, &stamps, pace),
       fb::TrainerStateIdentifier());
   std::vector<std::byte> unit(
       trainer_unit_bytes(state.placement.layers(), state.placement.experts));
@@ -148,7 +210,12 @@ Result<TrainerState> decode_trainer_state(ckpt::ByteView unit, uint32_t layers, 
   const size_t count = size_t{layers} * experts;
   CKPT_TRY(decode_counts(from.routed_tokens(), count, "routed tokens", p.routed_tokens));
   CKPT_TRY(decode_counts(from.routed_last(), count, "last routed tokens", p.routed_last));
-  CKPT_TRY(decode_partial(from, {layers, experts}, p.routed_tokens, state.partial));
+  const ExpertGrid grid{layers, experts};
+  CKPT_TRY(check_layers(grid, p.routed_tokens, "routed tokens"));
+  CKPT_TRY(check_layers(grid, p.routed_last, "last routed tokens"));
+  CKPT_TRY(decode_partial(from, grid, p.routed_tokens, state.partial));
+  CKPT_TRY(decode_stamps(from, grid, state.stamps));
+  CKPT_TRY(decode_pace(from.pace(), experts, state.pace));
   return state;
 }
 

@@ -13,6 +13,7 @@
 #include "trainer/checkpoint/partial_checkpoint.h"
 #include "trainer/loop.h"
 #include "trainer/parallel/expert_placement.h"
+#include "trainer/partial/pacer.h"
 
 namespace moetrain {
 
@@ -23,6 +24,8 @@ struct TrainerState {
   uint32_t corpus_crc32c = 0;
   ExpertPlacement placement;  // when it was saved; a resume may have another
   PartialState partial;
+  std::vector<ExpertStamp> stamps;  // ExpertStamps::list(); empty: no snapshot was taken
+  PaceState pace;
   bool operator==(const TrainerState&) const = default;
 };
 
@@ -30,7 +33,8 @@ struct TrainerState {
 Result<std::vector<std::byte>> encode(const TrainerState& state);
 
 // kCorrupt unless the bytes are a state of a model with this shape: structure verified, every count
-// and rank in range, the rest of the unit zero.
+// and rank in range, every expert on some rank, as many tokens routed in each layer as in the
+// first, the rest of the unit zero.
 Result<TrainerState> decode_trainer_state(ckpt::ByteView unit, uint32_t layers, uint32_t experts);
 
 }  // namespace moetrain

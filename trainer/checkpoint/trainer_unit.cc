@@ -1,13 +1,15 @@
 // The size of the trainer unit: what units.h needs of it, without its encoding.
 #include "formats/base/checked.h"
+#include "trainer/checkpoint/expert_stamps.h"
 #include "trainer/checkpoint/units.h"
 
 namespace moetrain {
 
 namespace {
 
-constexpr uint64_t kFixedBytes = 8192;     // counters, the configuration's JSON, table overhead
-constexpr uint64_t kBytesPerExpert = 80;   // four counts; a slot entry for each of four replicas
+constexpr uint64_t kFixedBytes = 8192;  // counters, the configuration's JSON, table overhead
+// Four counts, two stamps of four numbers, a slot entry for each of four replicas.
+constexpr uint64_t kBytesPerExpert = 80 + 2 * sizeof(ExpertStamp);
 constexpr uint64_t kBytesPerLayer = 4096;  // a table for each of many ranks
 
 }  // namespace

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include "formats/base/assert.h"
-#include "trainer/checkpoint/expert_stamps.h"
 
 namespace moetrain {
 
@@ -19,14 +18,6 @@ void append(StateUnit& unit, const ParameterSpec& spec, StateBuffer buffer) {
 
 void append_all(StateUnit& unit, const std::vector<ParameterSpec>& specs, StateBuffer buffer) {
   for (const ParameterSpec& spec : specs) append(unit, spec, buffer);
-}
-
-void append_stamp(StateUnit& unit) {
-  UnitTensor tensor{.parameter = unit.name, .buffer = StateBuffer::kStamp, .shape = {kStampValues}};
-  tensor.offset = unit.bytes;
-  tensor.bytes = sizeof(ExpertStamp);
-  unit.bytes += tensor.bytes;
-  unit.tensors.push_back(std::move(tensor));
 }
 
 // Which dense unit a parameter belongs to.
@@ -69,8 +60,6 @@ void append_expert_units(const ModelConfig& config, uint32_t layer, uint32_t exp
       .name = name + ".optimizer", .layer = layer, .expert = expert, .part = "optimizer"};
   append_all(optimizer, specs, StateBuffer::kFirstMoment);
   append_all(optimizer, specs, StateBuffer::kSecondMoment);
-  append_stamp(weights);
-  append_stamp(optimizer);
   units.push_back(std::move(weights));
   units.push_back(std::move(optimizer));
 }
@@ -85,8 +74,6 @@ std::string UnitTensor::name() const {
       return "optimizer.m." + parameter;
     case StateBuffer::kSecondMoment:
       return "optimizer.v." + parameter;
-    case StateBuffer::kStamp:
-      return "optimizer.stamp." + parameter;
   }
   CKPT_ASSERT(false);
 }

@@ -8,9 +8,6 @@
 //   layers.L.experts.E.weights      w1, w2, w3
 //   layers.L.experts.E.optimizer    their moments
 //
-// Both units of an expert end with a stamp of their version (expert_stamps.h): the tensor
-// `optimizer.stamp.UNIT`, three I64.
-//
 // Dense units hold weights and moments. Weights have their Hugging Face names, so that an export is
 // a selection of tensors; moments are `optimizer.m.NAME` and `optimizer.v.NAME`. The list depends
 // on the model's shape only, never on ranks or placement. Pure.
@@ -25,15 +22,15 @@
 
 namespace moetrain {
 
-enum class StateBuffer : uint8_t { kValue, kFirstMoment, kSecondMoment, kStamp };
+enum class StateBuffer : uint8_t { kValue, kFirstMoment, kSecondMoment };
 
 // One buffer of one parameter, at `offset` in its unit. Tensors follow each other without gaps.
 struct UnitTensor {
-  std::string parameter;  // its name in the model; of a stamp, its unit's name
+  std::string parameter;  // its name in the model
   StateBuffer buffer = StateBuffer::kValue;
   std::vector<uint64_t> shape;
   uint64_t offset = 0;
-  uint64_t bytes = 0;  // fp32, or I64 of a stamp
+  uint64_t bytes = 0;  // fp32
   // As it is called in the checkpoint.
   std::string name() const;
 };

@@ -15,9 +15,9 @@ using nlohmann::json;
 
 namespace {
 
-constexpr std::array<std::string_view, 13> kKinds = {
+constexpr std::array<std::string_view, 14> kKinds = {
     "joining", "connecting", "restoring",  "training", "step",  "taking", "snapshot",
-    "saving",  "dying",      "group_lost", "log",      "saved", "fatal"};
+    "saving",  "dying",      "group_lost", "log",      "saved", "fatal",  "pacing"};
 
 // Calls visit(name, field) for every field but the kind: one list for writing and reading.
 template <typename Event, typename Visit>
@@ -34,6 +34,10 @@ void visit_fields(Event& event, Visit&& visit) {
   visit("stale_units", event.stale_units);
   visit("lost_tokens", event.lost_tokens);
   visit("plt", event.plt);
+  visit("failures", event.failures);
+  visit("training_ms", event.training_ms);
+  visit("checkpoint_every", event.checkpoint_every);
+  visit("experts_per_checkpoint", event.experts_per_checkpoint);
   visit("loss_bits", event.loss_bits);
   visit("applied", event.applied);
   visit("ms", event.ms);
@@ -45,6 +49,8 @@ void visit_fields(Event& event, Visit&& visit) {
   visit("routed", event.routed);
   visit("experts", event.experts);
   visit("memory_experts", event.memory_experts);
+  visit("rank_bytes_max", event.rank_bytes_max);
+  visit("rank_bytes_mean", event.rank_bytes_mean);
   visit("resumed_at", event.resumed_at);
   visit("durable", event.durable);
   visit("bytes", event.bytes);

@@ -34,6 +34,7 @@ struct RankEvent {
     kLog,         // `text` for people
     kSaved,       // the last checkpoint, of `step`, is durable: the run is complete or was stopped
     kFatal,       // gives up because of `text`; a restart would not help
+    kPacing,      // how often checkpoints are taken from `step` on, and why (`text`); from rank 0
   };
   Kind kind = Kind::kLog;
   uint32_t rank = 0;
@@ -48,12 +49,18 @@ struct RankEvent {
   uint64_t bytes_disk = 0;
   std::vector<uint32_t> stale_units;
   int64_t lost_tokens = 0;  // by experts that are older than the view
+  // kTraining: what is known of failures, and for how long the run has trained
+  uint64_t failures = 0;
+  double training_ms = 0;
+  // kPacing: steps from one checkpoint to the next (0: only the last), experts of each layer in it
+  uint64_t checkpoint_every = 0;
+  uint32_t experts_per_checkpoint = 0;
   // kTraining, kStep: the proportion of lost tokens so far
   double plt = 0;
   // kStep
   uint32_t loss_bits = 0;
   bool applied = true;
-  double ms = 0;        // of the step, snapshot included
+  double ms = 0;        // from boundary to boundary: snapshot, waiting for other ranks, the step
   double stall_ms = 0;  // of which blocked by a snapshot; kSnapshot: the same, of that snapshot
   double learning_rate = 0;
   double gradient_norm = 0;
@@ -63,12 +70,15 @@ struct RankEvent {
   // where the run resumed.
   std::vector<int64_t> routed;
   int64_t resumed_at = -1;
-  // kTaking: positions in the grid of layers and experts
+  // kTaking: positions in the grid of layers and experts; of the bytes that each rank brings the
+  // largest and the mean
   std::vector<uint32_t> experts;
   std::vector<uint32_t> memory_experts;  // those that stay in memory
+  uint64_t rank_bytes_max = 0;
+  double rank_bytes_mean = 0;
   // kSnapshot
   bool durable = false;
-  uint64_t bytes = 0;
+  uint64_t bytes = 0;  // of this rank; kTaking: of all
   double durable_ms = 0;
   // kFatal: an ErrorCode
   int code = 0;

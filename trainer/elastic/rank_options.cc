@@ -20,10 +20,12 @@ void visit_fields(Options& options, Visit&& visit) {
   visit("device", options.device);
   visit("steps", options.steps);
   visit("checkpoint_every", options.checkpoint_every);
+  visit("checkpoint_auto", options.checkpoint_auto);
   visit("skip_when_out_of_slabs", options.skip_when_out_of_slabs);
   visit("wait_durable", options.wait_durable);
   visit("experts_per_checkpoint", options.partial.k);
   visit("experts_per_snapshot", options.partial.k_snapshot);
+  visit("experts_auto", options.partial.k_auto);
   visit("selector", options.partial.selector);
   visit("partial_parts", options.partial.parts);
   visit("staleness_max", options.partial.staleness_max);
@@ -36,6 +38,8 @@ void visit_fields(Options& options, Visit&& visit) {
   visit("resume", options.resume);
   visit("resume_step", options.resume_step);
   visit("kill_at", options.kill_at);
+  visit("failures_known", options.failures_known);
+  visit("training_ms_known", options.training_ms_known);
   visit("open_timeout_ms", options.open_timeout_ms);
   visit("collective_timeout_ms", options.collective_timeout_ms);
   visit("join_timeout_ms", options.join_timeout_ms);
@@ -88,6 +92,10 @@ Result<RankOptions> parse_rank_options(std::string_view text) {
   if (options.rank >= options.ranks || options.resume > CKPT_RESUME_CONTINUE) {
     return make_error(ErrorCode::kInvalidArgument, "rank options: rank {} of {}, resume mode {}",
                       options.rank, options.ranks, options.resume);
+  }
+  if (options.partial.k_auto && options.partial.k != 0) {
+    return make_error(ErrorCode::kInvalidArgument, "rank options: {} experts, and automatic",
+                      options.partial.k);
   }
   return options;
 }

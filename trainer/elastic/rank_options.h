@@ -24,6 +24,7 @@ struct RankOptions {
   std::string device = "cpu";     // of every rank, as in rank_device.h
   uint64_t steps = 0;             // where to stop: the number of the last step
   uint64_t checkpoint_every = 0;  // steps; 0: only after the last
+  bool checkpoint_auto = false;   // as the run measures instead (trainer/partial/pacer.h)
   bool skip_when_out_of_slabs = false;
   bool wait_durable = false;  // training stands still until each checkpoint is on the disk
   PartialOptions partial;
@@ -36,6 +37,9 @@ struct RankOptions {
   uint64_t resume_step = 0;  // with CKPT_RESUME_AT_STEP
   // Steps in which to kill this process, between backward and update.
   std::vector<uint64_t> kill_at;
+  // What the supervisor has heard of failures: a rank that is started anew has not seen them.
+  uint64_t failures_known = 0;
+  double training_ms_known = 0;
   // For ckptd to answer at all, when the process begins.
   uint32_t open_timeout_ms = 30'000;
   uint32_t collective_timeout_ms = 60'000;

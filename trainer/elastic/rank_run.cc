@@ -68,6 +68,7 @@ Status RankRun::prepare() {
   trainer_.emplace(options_.config, corpus_->train());
   CKPT_TRY(validate(options_.partial, shape.experts));
   partial_.emplace(units_, placement_, options_.partial);
+  pacer_.emplace(pace_options());
   const uint64_t share = largest_share(units_, placement_, options_.partial.dense);
   CKPT_ASSIGN(member_, Member::open(options_, units_, share));
   if (!device_->is_host()) {
@@ -78,6 +79,7 @@ Status RankRun::prepare() {
 }
 
 Status RankRun::run() {
+  left_training_ = Clock::now();
   CKPT_TRY(prepare());
   for (;;) {
     CKPT_ASSIGN(const Ending ending, run_epoch());
@@ -112,7 +114,10 @@ Result<RankRun::Ending> RankRun::run_epoch() {
   Result<Ending> ending = Ending::kSaved;
   if (settled.ok()) {
     events_.write(event);
+    tell_pace();
+    trained_ = true;
     ending = train(**comm);
+    left_training_ = Clock::now();
   } else if (is_group_loss(settled.error())) {
     ending = leave_group(comm->get(), settled.error().message);
   } else {
@@ -164,6 +169,7 @@ Result<RankRun::Boundary> RankRun::meet(Comm& comm, bool snapshot_due) {
 
 Result<RankRun::Ending> RankRun::train(Comm& comm) {
   for (;;) {
+    boundary_ = Clock::now();
     // Without ckptd a snapshot waits until all have it again, which they learn when they meet.
     const bool early = snapshot_is_due() && !away_;
     const Result<Boundary> boundary = meet(comm, early);
@@ -190,8 +196,10 @@ Result<RankRun::Ending> RankRun::train(Comm& comm) {
 }
 
 Status RankRun::one_step(Comm& comm) {
-  const auto begin = Clock::now();
-  const auto before_update = [&](uint64_t step) -> Status {
+  CKPT_TRY(pace(comm));
+  const bool snapshot = saved_step_ == progress_.step;
+  const auto before_update = [&](uint64_t step, std::span<const int64_t> routed) -> Status {
+    CKPT_TRY(check_step_routing(routed));
     const auto& at = options_.kill_at;
     if (std::find(at.begin(), at.end(), step) != at.end()) {
       events_.write({.kind = Kind::kDying, .step = step});
@@ -220,7 +228,7 @@ Status RankRun::one_step(Comm& comm) {
                   .plt = partial_->plt(progress_.routed_tokens),
                   .loss_bits = std::bit_cast<uint32_t>(result.loss),
                   .applied = result.applied,
-                  .ms = ms_since(begin) + stall_ms_,
+                  .ms = ms_since(boundary_),
                   .stall_ms = stall_ms_,
                   .learning_rate = result.learning_rate,
                   .gradient_norm = result.gradient_norm,
@@ -230,6 +238,7 @@ Status RankRun::one_step(Comm& comm) {
     event.routed = progress_.routed_last;
     event.resumed_at = std::exchange(resumed_at_, -1);
   }
+  pacer_->stepped(event.ms - event.stall_ms, event.stall_ms, snapshot);
   events_.write(std::move(event));
   stall_ms_ = 0;
   if (progress_.skipped_in_a_row < kSkippedInARowMax) return {};
@@ -294,6 +303,7 @@ void RankRun::report_snapshot(const SnapshotOutcome& outcome) {
     events_.log(fmt::format("run {} step {}: ckptd raised an alarm: {}", options_.run, outcome.step,
                             outcome.alarms));
   }
+  if (outcome.durable) pacer_->durable(outcome.step, outcome.durable_ms);
   events_.write({.kind = Kind::kSnapshot,
                  .step = outcome.step,
                  .text = outcome.reason,

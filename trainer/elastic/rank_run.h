@@ -1,6 +1,7 @@
 // RankRun: the state of one rank process and what it does in each epoch.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <set>
@@ -14,6 +15,7 @@
 #include "trainer/elastic/member.h"
 #include "trainer/elastic/rank.h"
 #include "trainer/loop.h"
+#include "trainer/partial/pacer.h"
 
 namespace moetrain {
 
@@ -51,6 +53,8 @@ class RankRun {
   // they meet: ckptd leases slabs meanwhile. What was begun is then to be filled, or dropped.
   Result<Boundary> meet(Comm& comm, bool snapshot_due = false);
   Status one_step(Comm& comm);
+  // A dropless step gives every token to top-k experts of each layer.
+  Status check_step_routing(std::span<const int64_t> routed) const;
   bool snapshot_is_due();
   Snapshotter::BackPressure usual_pressure() const;
   // The snapshot of the current step. Where one of the two fails, that is reported, and told to the
@@ -65,6 +69,12 @@ class RankRun {
   // What the next one takes. Every rank asks for the same ones in the same order.
   Result<Snapshotter::Request> request(uint32_t attempt, bool full);
   Result<Ending> save_last(Comm& comm);
+  // rank_run_pace.cc: how often, and how many experts.
+  PaceOptions pace_options() const;
+  Pacer::Came came() const;
+  Status settle_pace(Comm& comm, RankEvent& event);
+  Status pace(Comm& comm);
+  void tell_pace();
   void report_snapshots();
   void report_snapshot(const SnapshotOutcome& outcome);
   Ending leave_group(Comm* comm, const std::string& reason);
@@ -88,19 +98,23 @@ class RankRun {
   Progress progress_;
   std::optional<PartialCheckpoint> partial_;
   PartialState saved_partial_;  // as it was restored
+  std::optional<Pacer> pacer_;
+  PaceState saved_pace_;                                 // as it was restored
+  bool trained_ = false;                                 // this process, in an epoch before
+  std::chrono::steady_clock::time_point left_training_;  // when it last left an epoch, or began
   std::optional<ExpertStamps> stamps_;
 
   // Of the current epoch.
   uint64_t epoch_ = 0;
   std::optional<Snapshotter> snapshotter_;
-  std::optional<EpochWatch> watch_;      // while it trains
-  uint64_t saved_step_ = 0;              // the newest step that is saved or on its way
-  bool snapshot_due_ = false;            // a snapshot waits for ckptd to be back
-  bool away_ = false;                    // somebody was without ckptd when the ranks met last
-  std::vector<uint32_t> taking_;         // by the snapshot that was begun: RankEvent::experts
-  std::vector<uint32_t> keeping_;        // and RankEvent::memory_experts
-  std::set<uint64_t> failed_snapshots_;  // not yet told to the others
-  std::set<uint64_t> lost_snapshots_;    // nor these, that failed later
+  std::optional<EpochWatch> watch_;  // while it trains
+  uint64_t saved_step_ = 0;          // the newest step that is saved or on its way
+  bool snapshot_due_ = false;        // a snapshot waits for ckptd to be back
+  bool away_ = false;                // somebody was without ckptd when the ranks met last
+  RankEvent taking_;                 // of the snapshot that was begun
+  std::chrono::steady_clock::time_point boundary_;  // when this step began, meeting included
+  std::set<uint64_t> failed_snapshots_;             // not yet told to the others
+  std::set<uint64_t> lost_snapshots_;               // nor these, that failed later
   int64_t resumed_at_ = -1;
   bool resumed_whole_ = true;       // no expert was restored from an older checkpoint than the rest
   std::vector<int64_t> in_memory_;  // experts restored from versions that no disk has: not 0

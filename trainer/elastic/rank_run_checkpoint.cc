@@ -17,9 +17,6 @@ namespace client = ckpt::client;
 
 namespace {
 
-// ckpt.h: at most so many go with a commit. A larger model does without.
-constexpr size_t kExpertTokensMax = 65'536;
-
 using Clock = std::chrono::steady_clock;
 
 // Adds the time it lives to a total.
@@ -64,6 +61,7 @@ Status RankRun::restore(const client::Epoch& epoch, RankEvent& event) {
     model_->initialise(options_.config.seed);
     progress_ = {};
     partial_->start();
+    pacer_->start(trained_);
   }
   saved_step_ = progress_.step;
   snapshot_due_ = false;
@@ -101,6 +99,7 @@ Status RankRun::settle(Comm& comm, const client::ViewPoint& view, RankEvent& eve
   }
   resumed_at_ = static_cast<int64_t>(progress_.step);
   event.lost_tokens = loss->tokens;
+  CKPT_TRY(settle_pace(comm, event));
   event.plt = partial_->plt(progress_.routed_tokens);
   if (options_.rank == 0 && loss->tokens > 0) {
     events_.log(
@@ -132,15 +131,24 @@ Status RankRun::take_over(const client::ViewPoint& view) {
                     " on, but not as it would have",
                     name, state->corpus_bytes, corpus_->bytes()));
   }
+  const ExpertGrid grid{shape.layers, shape.experts};
+  const std::vector<int64_t>& routed = state->progress.routed_tokens;
+  const uint64_t assignments = state->progress.tokens * shape.top_k;
+  if (!routed.empty() || assignments != 0) {
+    const Status adds_up = check_routing(grid, routed, static_cast<int64_t>(assignments));
+    if (!adds_up.ok()) {
+      return make_error(ErrorCode::kCorrupt, "{} unit trainer: {}", name, adds_up.error().message);
+    }
+  }
   progress_ = std::move(state->progress);
   saved_partial_ = std::move(state->partial);
+  saved_pace_ = state->pace;
   return {};
 }
 
 bool RankRun::snapshot_is_due() {
   const uint64_t step = progress_.step;
-  const uint64_t every = options_.checkpoint_every;
-  if (every != 0 && step % every == 0 && step != saved_step_ && step != 0) snapshot_due_ = true;
+  if (pacer_->due(step) && step != saved_step_) snapshot_due_ = true;
   return snapshot_due_ && step < options_.steps;
 }
 
@@ -159,12 +167,7 @@ Status RankRun::begin_snapshot(Result<Snapshotter::Request> wanted,
 }
 
 Status RankRun::fill_snapshot() {
-  if (options_.tell_routing && options_.partial.k != 0 && options_.rank == 0) {
-    events_.write({.kind = Kind::kTaking,
-                   .step = progress_.step,
-                   .experts = std::move(taking_),
-                   .memory_experts = std::move(keeping_)});
-  }
+  if (options_.tell_routing && options_.rank == 0) events_.write(std::move(taking_));
   snapshot_due_ = false;
   saved_step_ = progress_.step;
   Status filled;
@@ -217,29 +220,39 @@ Result<Snapshotter::Request> RankRun::request(uint32_t attempt, bool full) {
   progress_.expert_updates.resize(experts);
   PartialCheckpoint::Plan plan = partial_->next(
       progress_.step, {progress_.routed_tokens, progress_.expert_updates}, full, *stamps_);
-  const TrainerState state{.progress = progress_,
-                           .config = to_json(options_.config),
-                           .corpus_bytes = corpus_->bytes(),
-                           .corpus_crc32c = corpus_->crc32c(),
-                           .placement = placement_,
-                           .partial = partial_->state()};
+  const ShareSummary bytes = bytes_by_rank(plan.fragments, options_.ranks);
+  pacer_->taking(progress_.step, bytes.total_bytes);
+  TrainerState state{.progress = progress_,
+                     .config = to_json(options_.config),
+                     .corpus_bytes = corpus_->bytes(),
+                     .corpus_crc32c = corpus_->crc32c(),
+                     .placement = placement_,
+                     .partial = partial_->state(),
+                     .stamps = stamps_->list(),
+                     .pace = pacer_->state()};
+  state.pace.ended = full;
   CKPT_ASSIGN(const std::vector<std::byte> unit, encode(state));
   std::copy(unit.begin(), unit.end(), trainer_unit_.begin());
-  taking_ = std::move(plan.experts);
-  keeping_ = std::move(plan.memory_experts);
+  taking_ = {.kind = Kind::kTaking,
+             .step = progress_.step,
+             .experts = std::move(plan.experts),
+             .memory_experts = std::move(plan.memory_experts),
+             .rank_bytes_max = bytes.max_bytes,
+             .rank_bytes_mean = bytes.mean_bytes,
+             .bytes = bytes.total_bytes};
   Snapshotter::Request request{.step = progress_.step,
                                .attempt = attempt,
                                .units = std::move(plan.units),
                                .memory_units = std::move(plan.memory_units),
                                .fragments = std::move(plan.fragments)};
-  if (options_.partial.k != 0) {
-    request.staleness_max = partial_->staleness_max() * options_.checkpoint_every;
+  if (options_.partial.is_partial()) {
+    request.staleness_max = partial_->staleness_max() * pacer_->widest();
   }
   if (options_.rank != 0) return request;
   request.metrics = {{"loss", last_loss_},
                      {"tokens", static_cast<double>(progress_.tokens)},
                      {"plt", partial_->plt(progress_.routed_tokens)}};
-  if (experts > kExpertTokensMax) return request;
+  if (experts > CKPT_EXPERT_TOKENS_MAX) return request;  // so large a model does without
   for (uint32_t i = 0; i < experts; ++i) {
     request.expert_tokens.push_back({i / placement_.experts, i % placement_.experts,
                                      static_cast<uint64_t>(progress_.routed_tokens[i])});

@@ -46,6 +46,9 @@ void Recorder::add(const RankEvent& event) {
     case Kind::kDying:
       dying_since_[event.rank] = event.time_ns;
       return;
+    case Kind::kPacing:
+      pace_ = {event.checkpoint_every, event.experts_per_checkpoint, event.text};
+      return;
     case Kind::kJoining:
     case Kind::kConnecting:
     case Kind::kRestoring:
@@ -149,6 +152,8 @@ void Recorder::add_snapshot(const RankEvent& event) {
   if (!event.durable) return;
   checkpoint.durable = true;
   checkpoint.bytes += event.bytes;
+  checkpoint.rank_bytes_max = std::max(checkpoint.rank_bytes_max, event.bytes);
+  ++checkpoint.ranks;
   checkpoint.durable_ms.push_back(event.durable_ms);
   durable_steps_.insert(event.step);
 }
@@ -199,10 +204,19 @@ report::Report Recorder::report() const {
     if (!checkpoint.durable) continue;
     ++report.checkpoints.count;
     report.checkpoints.bytes += checkpoint.bytes;
+    report.checkpoints.each.push_back(
+        {.step = key.second,
+         .bytes = checkpoint.bytes,
+         .rank_bytes_max = checkpoint.rank_bytes_max,
+         .rank_bytes_mean = static_cast<double>(checkpoint.bytes) / checkpoint.ranks,
+         .stall_ms = checkpoint.stall_ms,
+         .durable_ms =
+             *std::max_element(checkpoint.durable_ms.begin(), checkpoint.durable_ms.end())});
     durable_ms.insert(durable_ms.end(), checkpoint.durable_ms.begin(), checkpoint.durable_ms.end());
   }
   report.checkpoints.durable_ms_p50 = percentile(durable_ms, 0.50);
   report.plt = plt_;
+  report.pace = pace_;
   report.failures = failures_;
   report.daemon_failures = daemon_failures_;
   return report;

@@ -47,6 +47,8 @@ class Recorder {
     uint64_t bytes = 0;
     double stall_ms = 0;  // the slowest rank
     std::vector<double> durable_ms;
+    uint64_t rank_bytes_max = 0;
+    uint32_t ranks = 0;  // that brought bytes
     bool durable = false;
   };
   struct OpenFailure {
@@ -81,6 +83,7 @@ class Recorder {
   std::vector<report::DaemonFailure> daemon_failures_;
   std::optional<uint64_t> daemon_down_since_;
   double plt_ = 0;
+  report::Pace pace_;
   uint64_t lossy_epoch_ = 0;  // the newest that began with a loss of tokens
   std::vector<std::string> mismatches_;
 };

@@ -68,6 +68,8 @@ struct Supervisor::Impl {
   bool epoch_seen = false;  // ranks that start from now on continue, whatever the run began with
   bool complete = false;    // some rank has seen the last checkpoint durable
   uint32_t restarts_in_a_row = 0;
+  uint64_t failures_known = 0;  // what ranks told: those that are started anew have forgotten
+  double training_ms_known = 0;
   std::optional<int> stop_signal;
   std::optional<ckpt::Error> failure;
   bool unsaved_stop = false;  // the failure is that it was asked for

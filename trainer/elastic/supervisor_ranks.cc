@@ -45,8 +45,14 @@ std::string metrics_line(const RankEvent& event, uint64_t tokens) {
 }
 
 std::string snapshot_line(const RankEvent& event) {
+  const double mean = event.rank_bytes_mean;
   nlohmann::ordered_json line{{"snapshot", event.step}, {"experts", event.experts}};
   if (!event.memory_experts.empty()) line["memory_experts"] = event.memory_experts;
+  line["bytes"] = event.bytes;
+  line["rank_bytes_max"] = event.rank_bytes_max;
+  line["rank_bytes_mean"] = mean;
+  line["rank_bytes_max_over_mean"] =
+      mean > 0 ? static_cast<double>(event.rank_bytes_max) / mean : 1;
   return line.dump();
 }
 
@@ -61,6 +67,8 @@ Status Supervisor::Impl::start_rank(uint32_t rank) {
   if (epoch_seen) {
     told.resume = CKPT_RESUME_CONTINUE;
     told.open_timeout_ms = kReopenTimeoutMs;
+    told.failures_known = failures_known;
+    told.training_ms_known = training_ms_known;
   }
   CKPT_ASSIGN(Pipe pipe, make_pipe());
   ::fcntl(pipe.read.get(), F_SETFL, O_NONBLOCK);
@@ -99,6 +107,8 @@ void Supervisor::Impl::handle(const RankEvent& event) {
   switch (event.kind) {
     case Kind::kTraining:
       epoch_seen = true;
+      failures_known = std::max(failures_known, event.failures);
+      training_ms_known = std::max(training_ms_known, event.training_ms);
       if (event.rank == 0 && event.resumed) {
         say(fmt::format("resumed at step {} ({} ranks, epoch {}, lineage {})", event.step,
                         slots.size(), event.epoch, event.lineage));
@@ -114,6 +124,7 @@ void Supervisor::Impl::handle(const RankEvent& event) {
       return;
     case Kind::kRestoring:
     case Kind::kSaving:
+    case Kind::kPacing:
       return;
     case Kind::kTaking:
       if (metrics.is_open()) metrics << snapshot_line(event) << '\n' << std::flush;

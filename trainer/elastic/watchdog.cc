@@ -57,6 +57,7 @@ void Watchdog::add(const RankEvent& event) {
         lost_opened_ns_ = opened_ns_;
       }
       return enter(event, State::kLeaving);
+    case Kind::kPacing:
     case Kind::kStep:
     case Kind::kTaking:
     case Kind::kSnapshot:

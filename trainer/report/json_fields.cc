@@ -71,6 +71,14 @@ double Fields::number_or(const char* name, double fallback) {
   return object_->contains(name) ? number(name) : fallback;
 }
 
+uint64_t Fields::count_or(const char* name, uint64_t fallback) {
+  return object_->contains(name) ? count(name) : fallback;
+}
+
+std::string Fields::text_or(const char* name, const std::string& fallback) {
+  return object_->contains(name) ? text(name) : fallback;
+}
+
 std::string Fields::text(const char* name) {
   const auto* value = find(name, "text");
   if (value == nullptr) return {};

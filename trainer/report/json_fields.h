@@ -21,6 +21,8 @@ class Fields {
   double number(const char* name);
   double number_or(const char* name, double fallback);
   std::string text(const char* name);
+  uint64_t count_or(const char* name, uint64_t fallback);
+  std::string text_or(const char* name, const std::string& fallback);
   // An object or array field; an empty one after a failure.
   Fields object(const char* name);
   const nlohmann::json& array(const char* name);

@@ -8,12 +8,17 @@
 
 namespace moetrain::report {
 
-// A few lines: ranks, steps, loss from - to, step time, checkpoints and their stall.
+// A few lines: ranks, steps, loss from - to, step time, checkpoints and their stall, what each of
+// them brought (the table below), how often they were taken and why.
 std::string summary_text(const Report& report);
 
 // One row per failure, in the order of steps: what was lost, when, how soon it was seen, how soon
 // training went on, steps redone, bytes restored and from where. "no failures" without any.
 std::string failure_table_text(const Report& report);
+
+// Three rows, each column by itself: the smallest, the median and the largest of all checkpoints'
+// bytes, bytes of the busiest rank, these as a part of the mean, time blocked, time to durable.
+std::string checkpoint_table_text(const Report& report);
 
 struct ChartOptions {
   int columns = 80;     // whole width, axis included; at least 30 are used

@@ -1,5 +1,6 @@
 #include "trainer/report/report.h"
 
+#include <algorithm>
 #include <bit>
 #include <charconv>
 #include <cmath>
@@ -33,6 +34,15 @@ ordered_json failure_json(const Failure& failure) {
             {"peer", failure.bytes.peer},
             {"tier", failure.bytes.tier}}},
           {"stale_units", failure.stale_units}};
+}
+
+ordered_json checkpoint_json(const Checkpoint& checkpoint) {
+  return {{"step", checkpoint.step},
+          {"bytes", checkpoint.bytes},
+          {"rank_bytes_max", checkpoint.rank_bytes_max},
+          {"rank_bytes_mean", checkpoint.rank_bytes_mean},
+          {"stall_ms", checkpoint.stall_ms},
+          {"durable_ms", checkpoint.durable_ms}};
 }
 
 // 8 hex digits -> fp32; nothing else is taken.
@@ -140,7 +150,31 @@ ordered_json mean_of(const std::vector<StepLoad>& loads) {
   return sum / static_cast<double>(loads.size());
 }
 
-void read_totals(Fields& top, Report& report) {
+void read_checkpoints(Fields& checkpoints, const std::string& origin, Report& report) {
+  const auto& each = checkpoints.array_or_empty("each");
+  for (size_t i = 0; i < each.size(); ++i) {
+    Fields entry(each[i], origin, fmt::format("checkpoints.each[{}]", i));
+    report.checkpoints.each.push_back({.step = entry.count("step"),
+                                       .bytes = entry.count("bytes"),
+                                       .rank_bytes_max = entry.count("rank_bytes_max"),
+                                       .rank_bytes_mean = entry.number("rank_bytes_mean"),
+                                       .stall_ms = entry.number("stall_ms"),
+                                       .durable_ms = entry.number("durable_ms")});
+    checkpoints.absorb(entry);
+  }
+}
+
+void read_pace(Fields& top, Report& report) {
+  report.pace.every = top.count_or("checkpoint_every", 0);
+  const uint64_t experts = top.count_or("experts_per_checkpoint", 0);
+  if (experts > std::numeric_limits<uint32_t>::max()) {
+    top.fail("experts_per_checkpoint", "is too large");
+  }
+  report.pace.experts = static_cast<uint32_t>(experts);
+  report.pace.reason = top.text_or("reason", "");
+}
+
+void read_totals(Fields& top, const std::string& origin, Report& report) {
   const uint64_t ranks = top.count("ranks");
   if (ranks > std::numeric_limits<uint32_t>::max()) top.fail("ranks", "is too large");
   report.ranks = static_cast<uint32_t>(ranks);
@@ -154,12 +188,26 @@ void read_totals(Fields& top, Report& report) {
                         .bytes = checkpoints.count("bytes"),
                         .stall_ms_total = checkpoints.number("stall_ms_total"),
                         .stall_ms_max = checkpoints.number("stall_ms_max"),
-                        .durable_ms_p50 = checkpoints.number("durable_ms_p50")};
+                        .durable_ms_p50 = checkpoints.number("durable_ms_p50"),
+                        .each = {}};
+  read_checkpoints(checkpoints, origin, report);
   top.absorb(checkpoints);
   report.plt = top.number_or("plt", 0);
+  read_pace(top, report);
 }
 
 }  // namespace
+
+double Checkpoint::max_over_mean() const {
+  return rank_bytes_mean > 0 ? static_cast<double>(rank_bytes_max) / rank_bytes_mean : 1;
+}
+
+Checkpoint Report::Checkpoints::busiest() const {
+  const auto most = std::max_element(
+      each.begin(), each.end(),
+      [](const Checkpoint& a, const Checkpoint& b) { return a.rank_bytes_max < b.rank_bytes_max; });
+  return most == each.end() ? Checkpoint{} : *most;
+}
 
 std::string to_json(const Report& report) {
   ordered_json losses = ordered_json::array();
@@ -175,6 +223,9 @@ std::string to_json(const Report& report) {
     daemon_failures.push_back({{"step", failure.step}, {"down_ms", failure.down_ms}});
   }
   const auto& checkpoints = report.checkpoints;
+  const Checkpoint busiest = checkpoints.busiest();
+  ordered_json each = ordered_json::array();
+  for (const Checkpoint& checkpoint : checkpoints.each) each.push_back(checkpoint_json(checkpoint));
   const ordered_json document = {
       {"ranks", report.ranks},
       {"steps", report.steps},
@@ -188,7 +239,15 @@ std::string to_json(const Report& report) {
         {"bytes", checkpoints.bytes},
         {"stall_ms_total", checkpoints.stall_ms_total},
         {"stall_ms_max", checkpoints.stall_ms_max},
-        {"durable_ms_p50", checkpoints.durable_ms_p50}}},
+        {"durable_ms_p50", checkpoints.durable_ms_p50},
+        {"rank_bytes",
+         {{"max", busiest.rank_bytes_max},
+          {"mean", busiest.rank_bytes_mean},
+          {"max_over_mean", busiest.max_over_mean()}}},
+        {"each", std::move(each)}}},
+      {"checkpoint_every", report.pace.every},
+      {"experts_per_checkpoint", report.pace.experts},
+      {"reason", report.pace.reason},
       {"failures", std::move(failures)},
       {"daemon_failures", std::move(daemon_failures)},
       {"plt", report.plt},
@@ -205,7 +264,7 @@ ckpt::Result<Report> parse_report(std::string_view json, std::string_view origin
   const std::string name(origin);
   Report report;
   Fields top(document, name, "");
-  read_totals(top, report);
+  read_totals(top, name, report);
   read_losses(top, name, report);
   read_failures(top, name, report);
   read_daemon_failures(top, name, report);

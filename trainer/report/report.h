@@ -3,7 +3,10 @@
 // JSON (fields that stay; readers ignore fields they do not know):
 //   {ranks, steps, tokens_per_step, final_loss, losses:[{step, loss, loss_bits}],
 //    step_ms:{p50, p99},
-//    checkpoints:{count, bytes, stall_ms_total, stall_ms_max, durable_ms_p50},
+//    checkpoints:{count, bytes, stall_ms_total, stall_ms_max, durable_ms_p50,
+//                 rank_bytes:{max, mean, max_over_mean},
+//                 each:[{step, bytes, rank_bytes_max, rank_bytes_mean, stall_ms, durable_ms}]},
+//    checkpoint_every, experts_per_checkpoint, reason,
 //    failures:[{step, ranks, detected_ms, resumed_ms, steps_lost,
 //               bytes:{replica, memory, disk, peer, tier}, stale_units}],
 //    daemon_failures:[{step, down_ms}], plt,
@@ -64,6 +67,25 @@ struct DaemonFailure {
   double down_ms = 0;  // until it was ready again
 };
 
+// One that became durable.
+struct Checkpoint {
+  uint64_t step = 0;
+  uint64_t bytes = 0;           // of all ranks
+  uint64_t rank_bytes_max = 0;  // that the busiest rank brought
+  double rank_bytes_mean = 0;
+  double stall_ms = 0;    // the slowest rank
+  double durable_ms = 0;  // the last rank to know
+
+  double max_over_mean() const;  // 1 where nothing was brought
+};
+
+// How often checkpoints were taken in the end, and why.
+struct Pace {
+  uint64_t every = 0;    // steps; 0: only the last
+  uint32_t experts = 0;  // of each layer
+  std::string reason;
+};
+
 struct Report {
   uint32_t ranks = 0;
   uint64_t steps = 0;
@@ -79,7 +101,12 @@ struct Report {
     double stall_ms_total = 0;  // training blocked by snapshots, the slowest rank of each
     double stall_ms_max = 0;
     double durable_ms_p50 = 0;  // from begin to the durable announcement
+    std::vector<Checkpoint> each;
+
+    // Of the one whose busiest rank brought most.
+    Checkpoint busiest() const;
   } checkpoints;
+  Pace pace;
   std::vector<Failure> failures;
   std::vector<DaemonFailure> daemon_failures;
   double plt = 0;               // partial-loss-of-tokens, 0..1
@@ -94,7 +121,7 @@ std::string to_json(const Report& report);
 
 // Reads what to_json wrote; `origin` (a file name) starts every error message. Missing or mistyped
 // fields, unordered steps and malformed bits are kInvalidArgument errors that name the field;
-// `daemon_failures`, `plt` and `loads` may be missing.
+// `daemon_failures`, `plt`, `loads`, what is said of each checkpoint and of their pace may be missing.
 ckpt::Result<Report> parse_report(std::string_view json, std::string_view origin);
 ckpt::Result<Report> read_report(const std::string& path);
 

@@ -54,6 +54,13 @@ std::string restored_text(const BytesBySource& bytes) {
   return text.empty() ? "nothing" : text;
 }
 
+std::string pace_text(const Pace& pace) {
+  const std::string every =
+      pace.every == 0 ? "at the end" : fmt::format("every {} steps", pace.every);
+  return fmt::format("in the end a checkpoint {} of {} experts of each layer: {}\n", every,
+                     pace.experts, pace.reason);
+}
+
 struct OrderedRow {
   uint64_t step;
   Row cells;
@@ -85,6 +92,36 @@ std::string failure_table_text(const Report& report) {
   return table_text(rows, {1, 6});
 }
 
+std::string checkpoint_table_text(const Report& report) {
+  const auto& each = report.checkpoints.each;
+  if (each.empty()) return "no checkpoints\n";
+  const auto row = [&](const char* name, auto pick) {
+    return Row{name,
+               ckpt::base::format_size(static_cast<uint64_t>(
+                   pick([](const Checkpoint& c) { return static_cast<double>(c.bytes); }))),
+               ckpt::base::format_size(static_cast<uint64_t>(pick(
+                   [](const Checkpoint& c) { return static_cast<double>(c.rank_bytes_max); }))),
+               fmt::format("{:.3f}", pick([](const Checkpoint& c) { return c.max_over_mean(); })),
+               human_ms(pick([](const Checkpoint& c) { return c.stall_ms; })),
+               human_ms(pick([](const Checkpoint& c) { return c.durable_ms; }))};
+  };
+  const auto at = [&](auto place) {
+    return [&each, place](double (*value)(const Checkpoint&)) {
+      std::vector<double> values;
+      values.reserve(each.size());
+      for (const Checkpoint& checkpoint : each) values.push_back(value(checkpoint));
+      std::sort(values.begin(), values.end());
+      return values[place(values.size())];
+    };
+  };
+  std::vector<Row> rows = {
+      {"checkpoint", "bytes", "busiest rank", "of the mean", "blocked", "durable after"}};
+  rows.push_back(row("smallest", at([](size_t) { return size_t{0}; })));
+  rows.push_back(row("median", at([](size_t n) { return (n - 1) / 2; })));
+  rows.push_back(row("largest", at([](size_t n) { return n - 1; })));
+  return table_text(rows, {0});
+}
+
 std::string summary_text(const Report& report) {
   std::string text =
       fmt::format("{} steps of {} tokens on {} rank{}", report.steps, report.tokens_per_step,
@@ -102,6 +139,8 @@ std::string summary_text(const Report& report) {
       checkpoints.count, checkpoints.count == 1 ? "" : "s",
       ckpt::base::format_size(checkpoints.bytes), human_ms(checkpoints.stall_ms_total),
       human_ms(checkpoints.stall_ms_max), human_ms(checkpoints.durable_ms_p50));
+  if (!checkpoints.each.empty()) text += checkpoint_table_text(report);
+  if (!report.pace.reason.empty()) text += pace_text(report.pace);
   return text;
 }
 

@@ -193,6 +193,9 @@ typedef struct ckpt_metric {
 /* Tokens that the router sent to an expert since the run began, cumulative as of the snapshot's
  * step and in its line of history: after a resume they go on from what they were at the resume
  * point. */
+/* Of one snapshot: so many counts may come with it. */
+#define CKPT_EXPERT_TOKENS_MAX 65536
+
 typedef struct ckpt_expert_tokens {
   uint32_t layer;
   uint32_t expert;
@@ -218,7 +221,7 @@ typedef struct ckpt_snapshot_options {
   uint32_t timeout_ms; /* for slabs; 0: 60,000 */
   /* Kept with the commit, so that its history knows how many tokens a stale expert has lost. Of all
    * ranks together; given by any one rank (others NULL or the same). Each pair once, and only pairs
-   * that some unit has; never less than in an earlier commit. At most 65,536. */
+   * that some unit has; never less than in an earlier commit. At most CKPT_EXPERT_TOKENS_MAX. */
   const ckpt_expert_tokens* expert_tokens;
   size_t expert_token_count;
   /* An alarm is raised for each expert that the plan leaves out and whose newest version lies more

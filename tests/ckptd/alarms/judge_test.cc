@@ -25,7 +25,7 @@ class JudgeTest : public testing::Test {
       EXPECT_EQ(commit, (ViewPoint{1, 10}));
       return tokens_then_;
     };
-    return judge(facts_, units_, newest_, tokens_at).alarms;
+    return judge(facts_, units_, newest_, tokens_at).alarms.alarms;
   }
   std::vector<ckpt::UnitSpec> units_;
   NewestVersions newest_;
@@ -86,7 +86,12 @@ TEST_F(JudgeTest, TheListIsBoundedAndSaysHowManyMore) {
   for (ckpt::UnitId unit = 0; unit < ckpt::kAlarmsListedMax + 5; ++unit) {
     facts_.not_finite[unit] = 1;
   }
-  const ckpt::AlarmList list = judge(facts_, units_, {}, {});
+  const Judgement judgement = judge(facts_, units_, {}, {});
+  const ckpt::AlarmList& list = judgement.alarms;
+  EXPECT_EQ(judgement.raised.at(static_cast<size_t>(AlarmKind::NotFinite)),
+            ckpt::kAlarmsListedMax + 5)
+      << "all of them are counted";
+  EXPECT_EQ(judgement.raised.at(static_cast<size_t>(AlarmKind::Unchanged)), 0u);
   EXPECT_EQ(list.alarms.size(), ckpt::kAlarmsListedMax);
   EXPECT_EQ(list.left_out, 5u);
   const std::string text = describe(list, 20, units_);

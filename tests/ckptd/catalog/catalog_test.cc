@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "ckptd/catalog/keys.h"
+#include "ckptd/catalog/other_format.h"
 #include "tests/ckptd/catalog/kv_fixture.h"
 #include "tests/ckptd/catalog/records.h"
 
@@ -223,6 +224,34 @@ TEST(CatalogHealthTest, AStoreWithSpoiltValuesIsEmptiedAndFilledAgain) {
   apply_all(catalog, records);
   EXPECT_TRUE(catalog.health().ok());
   EXPECT_TRUE(catalog.newest_version(kTestRun, 0, {1, 5}, {}).has_value());
+}
+
+TEST(CatalogHealthTest, OneOfAnotherFormatThatKnowsMoreThanTheJournalIsKept) {
+  MemoryRoom room;
+  uint64_t applied = 0;
+  std::string id;
+  {
+    Catalog catalog(room.open());
+    for (const fb::RecordT& record : {store_opened(), run_created()}) {
+      ASSERT_TRUE(catalog.apply(++applied, record).ok());
+    }
+    id = catalog.store_id();
+  }
+  const auto check = [&](uint64_t journal_sequence, std::string_view store) {
+    return check_other_format(*room.open(), store, journal_sequence);
+  };
+  EXPECT_TRUE(check(applied - 1, id).ok()) << "this program can salvage it";
+  const auto put = [&](std::string_view key, std::string value) {
+    return room.open()->write({{Family::kMeta, std::string(key), std::move(value)}});
+  };
+  ASSERT_TRUE(put(keys::kFormat, keys::number(uint32_t{1})).ok());
+  EXPECT_TRUE(check(applied, id).ok()) << "the journal has everything";
+  EXPECT_TRUE(check(applied - 1, "another store").ok()) << "of that one nothing can be put back";
+  const auto ahead = check(applied - 1, id);
+  ASSERT_FALSE(ahead.ok());
+  EXPECT_EQ(ahead.error().code, ErrorCode::kVersionMismatch);
+  EXPECT_NE(ahead.error().message.find("records 2 to 2 were durable"), std::string::npos)
+      << ahead.error().message;
 }
 
 }  // namespace

@@ -52,7 +52,8 @@ class History {
     auto plan = partial_.next(step_, {routed_, updates_}, full, stamps_);
     if (fails) return plan;
     Commit& commit = commits_[step_];
-    commit = {.state = partial_.state(), .routed = routed_, .versions = {}};
+    commit = {
+        .state = partial_.state(), .routed = routed_, .table = stamps_.list(), .versions = {}};
     for (const uint32_t id : plan.units) {
       if (!units_[id].expert) continue;
       const size_t at = kGrid.at(*units_[id].layer, *units_[id].expert);
@@ -67,18 +68,32 @@ class History {
     commits_.erase(commits_.upper_bound(step), commits_.end());
     const Commit view = commits_.at(step);
     ExpertStamps restored(kGrid);
+    ExpertStamps stamps_of_versions(kGrid);
+    std::vector<ExpertVersion> versions;
     std::vector<int64_t> held(kGrid.size(), INT64_MAX);
     for (uint32_t id = 0; id < units_.size(); ++id) {
       if (!units_[id].expert) continue;
       const size_t at = kGrid.at(*units_[id].layer, *units_[id].expert);
       const Version& version = newest(id);
-      restored.at(part(id), at) = version.stamp;
+      EXPECT_EQ(version.stamp.step, static_cast<int64_t>(step_of_newest(id)));
+      versions.push_back({id, 1, step_of_newest(id)});
+      stamps_of_versions.at(part(id), at) = version.stamp;
       held[at] = std::min(held[at], version.held);
       if (part(id) == ExpertPart::kOptimizer) {
         updates_[at] = version.updates;
         EXPECT_EQ(version.stamp.updates, version.updates);
       }
     }
+    // As a restore does it: the view's table, then those of older commits.
+    versions = take_stamps(view.table, units_, versions, restored);
+    while (!versions.empty()) {
+      older_tables_ += 1;
+      const auto others =
+          take_stamps(commits_.at(versions.front().step).table, units_, versions, restored);
+      EXPECT_LT(others.size(), versions.size());
+      versions = others;
+    }
+    EXPECT_EQ(restored.list(), stamps_of_versions.list());
     step_ = step;
     routed_ = view.routed;
     held_ = held;
@@ -122,6 +137,7 @@ class History {
   PartialCheckpoint& partial() { return partial_; }
   ExpertStamps& stamps() { return stamps_; }
   uint64_t now() const { return step_; }
+  int older_tables() const { return older_tables_; }
   std::vector<uint64_t> committed() const {
     std::vector<uint64_t> steps;
     for (const auto& [step, commit] : commits_) steps.push_back(step);
@@ -140,17 +156,20 @@ class History {
   struct Commit {
     PartialState state;
     std::vector<int64_t> routed;
+    std::vector<ExpertStamp> table;  // of its trainer unit
     std::map<uint32_t, Version> versions;
   };
   ExpertPart part(uint32_t id) const {
     return units_[id].part == "weights" ? ExpertPart::kWeights : ExpertPart::kOptimizer;
   }
-  const Version& newest(uint32_t id) const {
+  uint64_t step_of_newest(uint32_t id) const {
     for (auto at = commits_.rbegin();; ++at) {
       CKPT_ASSERT(at != commits_.rend());
-      const auto version = at->second.versions.find(id);
-      if (version != at->second.versions.end()) return version->second;
+      if (at->second.versions.contains(id)) return at->first;
     }
+  }
+  const Version& newest(uint32_t id) const {
+    return commits_.at(step_of_newest(id)).versions.at(id);
   }
 
   const std::vector<StateUnit> units_ = small_units();
@@ -160,10 +179,12 @@ class History {
   ExpertStamps stamps_{kGrid};
   std::map<uint64_t, Commit> commits_;
   uint64_t step_ = 0;
+  int older_tables_ = 0;
   std::vector<int64_t> routed_, held_, updates_;
 };
 
 TEST(PartialCheckpointTest, CountsWhatIsMissingAfterAnyHistory) {
+  int older_tables = 0;
   for (uint32_t seed = 0; seed < 30; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     History history({.k = 1 + seed % 5,
@@ -197,7 +218,9 @@ TEST(PartialCheckpointTest, CountsWhatIsMissingAfterAnyHistory) {
       }
       history.expect_true_losses();
     }
+    older_tables += history.older_tables();
   }
+  EXPECT_GT(older_tables, 0) << "no snapshot failed between an expert's and the view's";
 }
 
 TEST(PartialCheckpointTest, RollbacksAndRestartsAddUpAfterAnyHistory) {
@@ -339,6 +362,20 @@ TEST(PartialCheckpointTest, ARecoveryBeyondTheBudgetMakesKGrow) {
   history.snapshot(false, false);
   ASSERT_TRUE(history.resume(7).ok());
   EXPECT_EQ(history.partial().k(), kExperts) << "it is kept with the run";
+}
+
+TEST(PartialCheckpointTest, AutomaticKBeginsWithAllAndFollows) {
+  History history({.k_auto = true}, 4);
+  history.step();
+  EXPECT_EQ(history.snapshot(false, false).experts.size(), kGrid.size());
+  history.step();
+  EXPECT_EQ(history.snapshot(false, false).experts.size(), kGrid.size()) << "nothing was chosen";
+  history.partial().set_k(2);
+  history.step();
+  EXPECT_EQ(history.snapshot(false, false).experts.size(), 2 * kLayers);
+  EXPECT_EQ(history.partial().staleness_max(), 4 * kExperts) << "whatever K becomes";
+  ASSERT_TRUE(history.resume(3).ok());
+  EXPECT_GE(history.partial().k(), 2u) << "it is kept with the run";
 }
 
 TEST(PartialCheckpointTest, RefusesVersionsThatContradictTheView) {

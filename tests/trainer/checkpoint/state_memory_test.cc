@@ -40,11 +40,6 @@ struct RankState {
       }
     }
     trainer_unit.assign(units[kTrainerUnit].bytes, std::byte{static_cast<uint8_t>(seed)});
-    for (size_t i = 0; i < ExpertGrid{shape().layers, shape().experts}.size(); ++i) {
-      const auto mark = static_cast<int64_t>(1000 * seed + i);
-      stamps.at(ExpertPart::kWeights, i) = {mark, mark + 1, mark + 2};
-      stamps.at(ExpertPart::kOptimizer, i) = {mark + 3, mark + 4, mark + 5};
-    }
     memory.emplace(units, *model, trainer_unit, stamps);
   }
   const std::vector<StateUnit>& units;

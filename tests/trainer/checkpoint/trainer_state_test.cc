@@ -30,6 +30,22 @@ TrainerState example() {
                    .k_asked = 2,
                    .lost = {std::vector<int64_t>(kLayers * kExperts, 5),
                             std::vector<int64_t>(kLayers * kExperts, 6)}};
+  for (int64_t i = 0; i < int64_t{2} * kLayers * kExperts; ++i) {
+    state.stamps.push_back({i + 1, 2 * i, 3 * i, 4 * i});
+  }
+  state.pace = {.every = 12,
+                .widest = 20,
+                .k = 3,
+                .k_min = 2,
+                .taken = 108,
+                .decide_at = 125,
+                .step_ns = 21'000'000,
+                .stall_ns = 1'500'000,
+                .durable_ns = 9'000'000,
+                .restore_ns = 350'000'000,
+                .failures = 2,
+                .seen_ns = 90'000'000'000,
+                .ended = true};
   return state;
 }
 
@@ -41,6 +57,10 @@ TEST(TrainerStateTest, SurvivesItsBytes) {
   ASSERT_TRUE(back.ok()) << back.error().message;
   EXPECT_EQ(*back, example());
   EXPECT_EQ(*encode(example()), *unit) << "same state, same bytes";
+  TrainerState fresh = example();
+  fresh.stamps.clear();
+  fresh.pace = {};
+  EXPECT_EQ(*decode_trainer_state(*encode(fresh), kLayers, kExperts), fresh);
 }
 
 TEST(TrainerStateTest, KeepsReplicasAndHasRoomForTwelveOfEach) {
@@ -57,9 +77,10 @@ TEST(TrainerStateTest, KeepsReplicasAndHasRoomForTwelveOfEach) {
 TEST(TrainerStateTest, HasRoomForLargeGroups) {
   TrainerState state = example();
   state.placement = *static_placement(kLayers, 64, 64);
-  state.progress.routed_tokens.assign(kLayers * 64, INT64_MAX);
-  state.progress.routed_last.assign(kLayers * 64, INT64_MAX);
-  state.partial.lost.restart.assign(kLayers * 64, INT64_MAX);
+  state.progress.routed_tokens.assign(kLayers * 64, INT64_MAX / 64);
+  state.progress.routed_last.assign(kLayers * 64, INT64_MAX / 64);
+  state.partial.lost.restart.assign(kLayers * 64, INT64_MAX / 64);
+  state.stamps.assign(2 * kLayers * 64, {INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX});
   state.partial.lost.rollback.assign(kLayers * 64, 0);
   const auto unit = encode(state);
   ASSERT_TRUE(unit.ok()) << unit.error().message;
@@ -108,6 +129,17 @@ TEST(TrainerStateTest, RefusesStatesThatCannotBe) {
   expect_refused([](TrainerState& s) { s.partial.lost.restart.pop_back(); }, "a count short");
   expect_refused([](TrainerState& s) { s.partial.lost.restart[0] = -1; }, "negative");
   expect_refused([](TrainerState& s) { s.placement.slots[1].pop_back(); }, "uneven layers");
+  expect_refused([](TrainerState& s) { s.placement.slots[2][0][0] = 7; }, "nobody holds expert 0");
+  expect_refused([](TrainerState& s) { s.progress.routed_tokens[9] = 78; }, "one token too many");
+  expect_refused([](TrainerState& s) { s.progress.routed_last[0] = 2; }, "one token too few");
+  expect_refused([](TrainerState& s) { s.progress.routed_tokens.assign(24, INT64_MAX); },
+                 "more than can be counted");
+  expect_refused([](TrainerState& s) { s.stamps.pop_back(); }, "a stamp short");
+  expect_refused([](TrainerState& s) { s.stamps[4].tokens = -1; }, "fewer than no tokens");
+  expect_refused([](TrainerState& s) { s.pace.every = 21; }, "wider than the widest");
+  expect_refused([](TrainerState& s) { s.pace.k = kExperts + 1; }, "more than there are");
+  expect_refused([](TrainerState& s) { s.pace.seen_ns = INT64_MAX; }, "would wrap around");
+  expect_refused([](TrainerState& s) { s.pace.step_ns = -1; }, "a step before it began");
 }
 
 TEST(TrainerStateTest, RefusesBytesAfterTheEnd) {

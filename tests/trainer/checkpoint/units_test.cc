@@ -10,6 +10,7 @@
 
 #include "trainer/checkpoint/plan.h"
 #include "trainer/checkpoint/registration.h"
+#include "trainer/checkpoint/saved_run.h"
 #include "trainer/checkpoint/trainer_state.h"
 
 namespace moetrain {
@@ -44,13 +45,6 @@ TEST(StateUnitsTest, HoldEveryParameterAndBothMomentsOnce) {
       for (ParameterSpec& spec : expert_parameters(config, layer, expert)) specs.push_back(spec);
     }
   }
-  for (uint32_t layer = 0; layer < 3; ++layer) {
-    for (uint32_t expert = 0; expert < 5; ++expert) {
-      const std::string unit = fmt::format("layers.{}.experts.{}", layer, expert);
-      expected.insert("optimizer.stamp." + unit + ".weights");
-      expected.insert("optimizer.stamp." + unit + ".optimizer");
-    }
-  }
   for (const ParameterSpec& spec : specs) {
     for (const char* prefix : {"", "optimizer.m.", "optimizer.v."}) {
       expected.insert(prefix + spec.name);
@@ -68,9 +62,8 @@ TEST(StateUnitsTest, AreNamedByWhatTheyHold) {
   EXPECT_EQ(weights.layer, 1u);
   EXPECT_EQ(weights.expert, 2u);
   EXPECT_EQ(weights.part, "weights");
-  EXPECT_EQ(weights.tensors.size(), 4u) << "three matrices and a stamp";
-  EXPECT_EQ(units.at("layers.1.experts.2.optimizer").bytes - sizeof(ExpertStamp),
-            2 * (weights.bytes - sizeof(ExpertStamp)));
+  EXPECT_EQ(weights.tensors.size(), 3u) << "nothing that changes while the expert does not";
+  EXPECT_EQ(units.at("layers.1.experts.2.optimizer").bytes, 2 * weights.bytes);
   const auto holds = [&](const char* unit, const char* tensor) {
     for (const UnitTensor& t : units.at(unit).tensors) {
       if (t.name() == tensor) return true;
@@ -96,6 +89,26 @@ TEST(StateUnitsTest, RegisterAsTheyAre) {
     EXPECT_EQ(infos[i].tensors.size(), units[i].tensors.size());
     EXPECT_EQ(infos[i].expert, units[i].expert ? static_cast<int64_t>(*units[i].expert) : -1);
   }
+}
+
+TEST(SavedRunTest, AnOtherLayoutIsNamedAndCanBeExported) {
+  const auto ours = state_units(shape(1, 2));
+  std::vector<SavedUnit> saved;
+  for (const StateUnit& unit : ours) saved.push_back({unit.name, unit.bytes});
+  EXPECT_TRUE(check_layout("tiny", saved, ours).ok());
+  std::vector<SavedUnit> stamped = saved;
+  for (SavedUnit& unit : stamped) unit.bytes += unit.name.ends_with(".weights") ? 24 : 0;
+  const auto refused = check_layout("tiny", stamped, ours);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ckpt::ErrorCode::kFailedPrecondition);
+  EXPECT_THAT(refused.error().message,
+              testing::AllOf(testing::HasSubstr("unit layers.0.experts.0.weights has"),
+                             testing::HasSubstr("ckptctl export tiny@STEP")));
+  saved.pop_back();
+  EXPECT_THAT(check_layout("tiny", saved, ours).error().message, testing::HasSubstr("units, not"));
+  saved[1].name = "embedding";
+  EXPECT_THAT(check_layout("tiny", saved, ours).error().message,
+              testing::HasSubstr("unit 1 is embedding, not embed"));
 }
 
 TEST(SnapshotPlanTest, CoversEveryUnitExactlyOnceAndSharesTheWork) {
@@ -127,8 +140,16 @@ TEST(SnapshotPlanTest, CoversEveryUnitExactlyOnceAndSharesTheWork) {
     for (size_t i = 0; i < units.size(); ++i) {
       EXPECT_EQ(covered[i], units[i].bytes) << units[i].name << " round " << round;
     }
-    for (uint32_t rank = 0; rank < ranks; ++rank) total += bytes_of_rank(plan, rank);
+    uint64_t most = 0;
+    for (uint32_t rank = 0; rank < ranks; ++rank) {
+      total += bytes_of_rank(plan, rank);
+      most = std::max(most, bytes_of_rank(plan, rank));
+    }
     EXPECT_EQ(total, total_bytes(units));
+    const ShareSummary summary = bytes_by_rank(plan, ranks);
+    EXPECT_EQ(summary.total_bytes, total);
+    EXPECT_EQ(summary.max_bytes, most);
+    EXPECT_DOUBLE_EQ(summary.mean_bytes, static_cast<double>(total) / ranks);
     for (uint32_t rank = 0; rank < ranks; ++rank) {
       EXPECT_LE(bytes_of_rank(plan, rank),
                 largest_share(units, *placement, static_cast<DenseSharding>(round % 3)));

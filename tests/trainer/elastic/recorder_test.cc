@@ -44,7 +44,7 @@ class RecorderTest : public testing::Test {
     for (uint32_t rank = 0; rank < 2; ++rank) {
       RankEvent snapshot = event(Kind::kSnapshot, rank, step);
       snapshot.durable = durable;
-      snapshot.bytes = 100;
+      snapshot.bytes = 80 + 40 * rank;
       snapshot.stall_ms = 1 + rank;
       snapshot.durable_ms = 7;
       recorder_.add(snapshot);
@@ -77,9 +77,27 @@ TEST_F(RecorderTest, ReportsAQuietRun) {
   EXPECT_EQ(report.checkpoints.stall_ms_total, 4) << "but what they cost does";
   EXPECT_EQ(report.checkpoints.stall_ms_max, 2);
   EXPECT_EQ(report.checkpoints.durable_ms_p50, 7);
+  ASSERT_EQ(report.checkpoints.each.size(), 1u) << "failed ones are not listed";
+  EXPECT_EQ(report.checkpoints.each[0].step, 2u);
+  EXPECT_EQ(report.checkpoints.each[0].rank_bytes_max, 120u);
+  EXPECT_EQ(report.checkpoints.each[0].rank_bytes_mean, 100);
   EXPECT_TRUE(report.failures.empty());
   EXPECT_TRUE(recorder_.mismatches().empty());
   EXPECT_THAT(recorder_.durable_steps(), testing::ElementsAre(2));
+}
+
+TEST_F(RecorderTest, TellsThePaceThatWasInForceLast) {
+  begin_epoch(0, false);
+  for (const uint64_t every : {4, 9}) {
+    RankEvent pacing = event(Kind::kPacing, 0, 1);
+    pacing.checkpoint_every = every;
+    pacing.experts_per_checkpoint = 3;
+    pacing.text = fmt::format("because of {}", every);
+    recorder_.add(pacing);
+  }
+  EXPECT_EQ(recorder_.report().pace.every, 9u);
+  EXPECT_EQ(recorder_.report().pace.experts, 3u);
+  EXPECT_EQ(recorder_.report().pace.reason, "because of 9");
 }
 
 TEST_F(RecorderTest, MeasuresAFailureFromItsBeginToTheFirstTrainingAfter) {

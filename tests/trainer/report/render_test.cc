@@ -210,7 +210,21 @@ TEST(Tables, SummaryTellsTheNumbers) {
   const std::string text = summary_text(sample_report());
   EXPECT_THAT(text, HasSubstr("60 steps of 2048 tokens on 4 ranks, loss 5."));
   EXPECT_THAT(text, HasSubstr("12 checkpoints, 117.7 MiB"));
+  EXPECT_THAT(text, HasSubstr("in the end a checkpoint every 5 steps of 2 experts of each layer: "
+                              "storage sustains 5 steps"));
+  EXPECT_THAT(text, HasSubstr(checkpoint_table_text(sample_report())));
   EXPECT_THAT(summary_text({}), HasSubstr("no checkpoints"));
+}
+
+TEST(Tables, CheckpointsTellWhoBringsMost) {
+  const auto lines = lines_of(checkpoint_table_text(sample_report()));
+  ASSERT_EQ(lines.size(), 4U);
+  EXPECT_THAT(lines[1], AllOf(HasSubstr("smallest    4.0 MiB"), HasSubstr("1.0 MiB"),
+                              HasSubstr("1.000"), HasSubstr("40 ms")));
+  EXPECT_THAT(lines[2], AllOf(HasSubstr("median"), HasSubstr("4.0 MiB")));
+  EXPECT_THAT(lines[3], AllOf(HasSubstr("largest"), HasSubstr("8.0 MiB"), HasSubstr("3.0 MiB"),
+                              HasSubstr("1.500"), HasSubstr("6.1 ms")));
+  EXPECT_EQ(checkpoint_table_text({}), "no checkpoints\n");
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <set>
 
 #include "tests/trainer/report/sample.h"
 
@@ -46,6 +47,14 @@ TEST(ReportJson, HasTheFieldsThatStay) {
   EXPECT_EQ(document.at("tokens_per_step"), 2048);
   EXPECT_EQ(document.at("step_ms").at("p99"), 310.25);
   EXPECT_EQ(document.at("checkpoints").at("stall_ms_max"), 6.125);
+  const json& rank_bytes = document.at("checkpoints").at("rank_bytes");
+  EXPECT_EQ(rank_bytes.at("max"), 3 << 20) << "of the busiest";
+  EXPECT_EQ(rank_bytes.at("mean"), 2 << 20);
+  EXPECT_EQ(rank_bytes.at("max_over_mean"), 1.5);
+  EXPECT_EQ(document.at("checkpoints").at("each").at(1).at("step"), 20);
+  EXPECT_EQ(document.at("checkpoint_every"), 5);
+  EXPECT_EQ(document.at("experts_per_checkpoint"), 2);
+  EXPECT_EQ(document.at("reason"), "storage sustains 5 steps");
   EXPECT_EQ(document.at("failures").at(0).at("ranks"), json::array({2}));
   EXPECT_EQ(document.at("failures").at(0).at("bytes").at("memory"), 5 << 20);
   EXPECT_EQ(document.at("daemon_failures").at(0).at("down_ms"), 1180);
@@ -54,6 +63,24 @@ TEST(ReportJson, HasTheFieldsThatStay) {
             json({{"step", 3}, {"busiest_tokens", 4099}, {"max_over_mean", 1.75}}));
   EXPECT_EQ(document.at("max_over_mean"), 1.375) << "the mean of 1, 1.25, 1.5, 1.75";
   EXPECT_TRUE(json::parse(to_json(Report{})).at("max_over_mean").is_null());
+}
+
+TEST(ReportJson, ReportsFromBeforeTellNothingOfEachCheckpoint) {
+  json document = sample_json();
+  for (const char* name : {"checkpoint_every", "experts_per_checkpoint", "reason"}) {
+    document.erase(name);
+  }
+  document["checkpoints"].erase("each");
+  document["checkpoints"].erase("rank_bytes");
+  EXPECT_EQ(refusal(document), "");
+  document["checkpoint_every"] = -1;
+  EXPECT_THAT(refusal(document), HasSubstr("checkpoint_every is not a count"));
+  document["checkpoint_every"] = 1;
+  document["experts_per_checkpoint"] = uint64_t{1} << 32;
+  EXPECT_THAT(refusal(document), HasSubstr("experts_per_checkpoint is too large"));
+  document.erase("experts_per_checkpoint");
+  document["checkpoints"]["each"] = json::array({json::object()});
+  EXPECT_THAT(refusal(document), HasSubstr("checkpoints.each[0].step is missing"));
 }
 
 TEST(ReportJson, LossBitsAreExactForEveryKindOfFloat) {
@@ -111,12 +138,14 @@ TEST(ReportJson, EveryRequiredFieldIsMissed) {
   for (const auto& field : whole.items()) {
     json document = whole;
     document.erase(field.key());
-    const bool optional =
-        field.key() == "plt" || field.key() == "daemon_failures" || field.key() == "loads";
-    const bool derived = field.key() == "final_loss" || field.key() == "max_over_mean";
-    EXPECT_EQ(refusal(document).empty(), optional || derived) << field.key();
+    const std::set<std::string> optionals = {
+        "checkpoint_every", "daemon_failures", "experts_per_checkpoint", "final_loss", "loads",
+        "max_over_mean",    "plt",             "reason"};
+    const bool optional = optionals.contains(field.key());
+    EXPECT_EQ(refusal(document).empty(), optional) << field.key();
     document[field.key()] = "text";
-    EXPECT_EQ(refusal(document).empty(), derived) << field.key();
+    const std::set<std::string> anything = {"final_loss", "max_over_mean", "reason"};
+    EXPECT_EQ(refusal(document).empty(), anything.contains(field.key())) << field.key();
   }
 }
 

@@ -23,6 +23,19 @@ inline Report sample_report(uint64_t steps = 60) {
                         .stall_ms_total = 44.25,
                         .stall_ms_max = 6.125,
                         .durable_ms_p50 = 88.5};
+  report.checkpoints.each = {{.step = 10,
+                              .bytes = 8u << 20,
+                              .rank_bytes_max = 3u << 20,
+                              .rank_bytes_mean = 2u << 20,
+                              .stall_ms = 6.125,
+                              .durable_ms = 88.5},
+                             {.step = 20,
+                              .bytes = 4u << 20,
+                              .rank_bytes_max = 1u << 20,
+                              .rank_bytes_mean = 1u << 20,
+                              .stall_ms = 2,
+                              .durable_ms = 40}};
+  report.pace = {.every = 5, .experts = 2, .reason = "storage sustains 5 steps"};
   report.failures.push_back(
       {.step = steps / 2,
        .ranks = {2},

@@ -1,0 +1,270 @@
+// The pace of checkpoints over a run: what is due, what ranks agree on, what a resume keeps.
+#include "trainer/partial/pacer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace moetrain {
+namespace {
+
+using testing::HasSubstr;
+using Came = Pacer::Came;
+
+constexpr uint64_t kFull = 100'000'000 + 8 * 50'000'000;
+
+PaceOptions automatic(bool k_too = false) {
+  return {.auto_every = true,
+          .auto_experts = k_too,
+          .experts = 8,
+          .dense_bytes = 100'000'000,
+          .expert_bytes = 50'000'000};
+}
+
+// Ranks that step together, agree where all of them say so, and take what is due.
+class Group {
+ public:
+  explicit Group(const PaceOptions& options, size_t ranks = 2) : pacers_(ranks, Pacer(options)) {}
+
+  // One boundary and one step; rank r takes (1 + r / 10) times as long for everything.
+  void step(double step_ms = 100, double stall_ms = 4, double durable_ms = 150) {
+    bool taken = pacers_[0].due(step_);
+    for (Pacer& pacer : pacers_) EXPECT_EQ(pacer.due(step_), taken) << "step " << step_;
+    if (taken) {
+      taken_.push_back(step_);
+      for (Pacer& pacer : pacers_) pacer.taking(step_, kFull);
+    }
+    agree();
+    for (size_t rank = 0; rank < pacers_.size(); ++rank) {
+      const double slower = 1 + static_cast<double>(rank) / 10;
+      pacers_[rank].stepped(step_ms * slower, taken ? stall_ms * slower : 0, taken);
+      if (taken) pacers_[rank].durable(step_, durable_ms * slower);
+    }
+    ++step_;
+  }
+  void resume(uint64_t step, const PaceState& saved, const std::vector<Came>& came,
+              const FailureRecord& known = {}) {
+    std::vector<int64_t> all(2);
+    for (size_t rank = 0; rank < pacers_.size(); ++rank) {
+      if (came[rank] != Came::kSurvived) pacers_[rank].start();
+      pacers_[rank].resume(saved, came[rank], known, step);
+      maximum(all, pacers_[rank].believed());
+    }
+    for (Pacer& pacer : pacers_) pacer.agree(all);
+    step_ = step;
+  }
+
+  const Pacer& operator[](size_t rank) const { return pacers_[rank]; }
+  const std::vector<uint64_t>& taken() const { return taken_; }
+  const std::vector<std::string>& changes() const { return changes_; }
+  uint64_t now() const { return step_; }
+
+ private:
+  static void maximum(std::vector<int64_t>& all, const std::vector<int64_t>& one) {
+    all.resize(one.size());
+    for (size_t i = 0; i < one.size(); ++i) all[i] = std::max(all[i], one[i]);
+  }
+  void agree() {
+    if (!pacers_[0].decides_at(step_)) {
+      for (Pacer& pacer : pacers_) EXPECT_FALSE(pacer.decides_at(step_));
+      return;
+    }
+    std::vector<int64_t> all;
+    for (Pacer& pacer : pacers_) maximum(all, pacer.measured());
+    std::optional<std::string> change;
+    for (Pacer& pacer : pacers_) change = pacer.decide(step_, all);
+    for (Pacer& pacer : pacers_) EXPECT_EQ(pacer.reason(), pacers_[0].reason());
+    if (change) changes_.push_back(*change);
+  }
+
+  std::vector<Pacer> pacers_;
+  uint64_t step_ = 0;
+  std::vector<uint64_t> taken_;
+  std::vector<std::string> changes_;
+};
+
+TEST(PacerTest, FixedNumbersAreWhatWasAskedFor) {
+  Group group({.every = 5, .experts = 8});
+  for (int i = 0; i < 22; ++i) group.step();
+  EXPECT_THAT(group.taken(), testing::ElementsAre(5, 10, 15, 20));
+  EXPECT_TRUE(group.changes().empty());
+  EXPECT_EQ(group[0].k(), std::nullopt);
+  EXPECT_EQ(group[0].widest(), 5u);
+  EXPECT_EQ(group[0].reason(), "as asked for");
+  Group none({.auto_experts = true, .every = 0, .experts = 8});
+  for (int i = 0; i < 22; ++i) none.step();
+  EXPECT_TRUE(none.taken().empty()) << "only the last one";
+}
+
+TEST(PacerTest, MeasuresThenPacesByTheSlowestRank) {
+  Group group(automatic());
+  for (int i = 0; i < 60; ++i) group.step();
+  ASSERT_GE(group.changes().size(), 1u);
+  EXPECT_THAT(group.changes()[0], HasSubstr("of 8 of 8 experts: a step takes 110 ms"));
+  EXPECT_THAT(group.changes()[0], HasSubstr("476.8 MiB blocks 4.4 ms"));
+  EXPECT_THAT(group.changes()[0], HasSubstr("durable after 165 ms"));
+  EXPECT_EQ(group.taken()[0], 4u) << "soon, to have something measured";
+  EXPECT_GE(group[0].every(), 2u) << "storage takes one and a half steps";
+}
+
+TEST(PacerTest, IntervalsGrowWhileNothingFails) {
+  Group group(automatic());
+  for (int i = 0; i < 3'000; ++i) group.step();
+  const uint64_t late = group[0].every();
+  EXPECT_GT(late, 8u);
+  // sqrt(2 C M) of 4.4 ms and twice the age.
+  const double seconds = static_cast<double>(group[0].state().seen_ns) / 1e9;
+  EXPECT_NEAR(static_cast<double>(late) * 0.11, daly_interval_s(0.0044, 2 * seconds),
+              0.4 * static_cast<double>(late) * 0.11);
+  EXPECT_LT(group.changes().size(), 40u) << "noise is not told";
+  EXPECT_THAT(group.changes().back(), testing::Not(HasSubstr(group[0].reason())))
+      << "the reasons are those of now";
+}
+
+TEST(PacerTest, AFailureShortensThem) {
+  Group group(automatic(), 3);
+  for (int i = 0; i < 3'000; ++i) group.step();
+  const uint64_t before = group[0].every();
+  const PaceState saved = group[0].state();
+  for (int failure = 0; failure < 4; ++failure) {
+    group.resume(2'900, saved, {Came::kSurvived, Came::kRestarted, Came::kSurvived});
+    for (int i = 0; i < 100; ++i) group.step();
+  }
+  EXPECT_EQ(group[1].state().failures, 4u) << "the view knows of none of them";
+  EXPECT_LT(group[0].every(), before);
+}
+
+TEST(PacerTest, CountsFailuresHoweverTheyAreSurvived) {
+  Group group(automatic(), 2);
+  for (int i = 0; i < 40; ++i) group.step();
+  PaceState saved = group[0].state();
+  // All die: who starts them again has heard of an earlier one.
+  group.resume(30, saved, {Came::kRestarted, Came::kRestarted}, {3, 1'000});
+  EXPECT_EQ(group[0].state().failures, 4u);
+  EXPECT_EQ(group[0].state().seen_ns, 1'000'000'000'000);
+  // Another supervisor: the run was cut off, or had ended.
+  saved.failures = 7;
+  group.resume(30, saved, {Came::kResumed, Came::kResumed});
+  EXPECT_EQ(group[1].state().failures, 8u);
+  saved.ended = true;
+  group.resume(30, saved, {Came::kResumed, Came::kResumed});
+  EXPECT_EQ(group[1].state().failures, 7u) << "it was stopped, it did not fail";
+  EXPECT_FALSE(group[1].state().ended);
+  saved.ended = false;
+  group.resume(30, saved, {Came::kChosen, Came::kChosen});
+  EXPECT_EQ(group[1].state().failures, 7u) << "going back is nobody's failure";
+}
+
+TEST(PacerTest, ARunThatBeginsAgainRemembersWhy) {
+  Pacer survivor(automatic());
+  survivor.stepped(100, 0, false);
+  survivor.start(true);
+  EXPECT_EQ(survivor.state().failures, 1u);
+  EXPECT_EQ(survivor.state().seen_ns, 100'000'000);
+  EXPECT_FALSE(survivor.due(3));
+  EXPECT_TRUE(survivor.due(4));
+  // Those that were started anew learn of it with the first choice.
+  Pacer other(automatic());
+  std::vector<int64_t> measured = survivor.measured();
+  measured[0] = measured[1] = measured[2] = 1'000'000;
+  measured.back() = 0;
+  ASSERT_TRUE(other.decide(18, measured));
+  EXPECT_EQ(other.state().failures, 1u);
+}
+
+TEST(PacerTest, AResumeGoesOnWithTheNumbersInForce) {
+  Group group(automatic(true));
+  for (int i = 0; i < 500; ++i) group.step();
+  const PaceState saved = group[0].state();
+  Group other(automatic(true), 4);
+  other.resume(500, saved, {Came::kResumed, Came::kResumed, Came::kResumed, Came::kResumed});
+  EXPECT_EQ(other[3].every(), saved.every);
+  EXPECT_EQ(other[3].k(), saved.k);
+  EXPECT_FALSE(other[0].due(500)) << "the view is a checkpoint";
+  EXPECT_TRUE(other[0].due(500 + saved.every));
+  // A new process has measured nothing: what was agreed before counts.
+  std::vector<int64_t> measured = other[0].measured();
+  EXPECT_EQ(measured[0], saved.step_ns);
+  EXPECT_EQ(measured.back(), 0) << "nothing is missing";
+}
+
+TEST(PacerTest, ChoosesAsManyExpertsAsStorageKeepsUpWith) {
+  Group fast(automatic(true));
+  for (int i = 0; i < 200; ++i) fast.step(100, 4, 50);
+  EXPECT_EQ(fast[0].k(), 8u);
+  Group slow({.auto_experts = true,
+              .every = 2,
+              .experts = 8,
+              .dense_bytes = 100'000'000,
+              .expert_bytes = 50'000'000});
+  // A full one takes 4 steps: in two there is room for half of the bytes, three experts.
+  for (int i = 0; i < 200; ++i) slow.step(100, 4, 400);
+  EXPECT_EQ(slow[0].k(), 3u);
+  EXPECT_EQ(slow[0].every(), 2u) << "as asked for";
+}
+
+TEST(PacerTest, DynamicKIsNotTakenBack) {
+  Group group({.auto_experts = true,
+               .every = 2,
+               .experts = 8,
+               .dense_bytes = 100'000'000,
+               .expert_bytes = 50'000'000},
+              1);
+  for (int i = 0; i < 100; ++i) group.step(100, 4, 400);
+  Pacer pacer = group[0];
+  pacer.raise_k(6);
+  EXPECT_EQ(pacer.k(), 6u);
+  EXPECT_EQ(pacer.state().k_min, 6u);
+  Group later({.auto_experts = true,
+               .every = 2,
+               .experts = 8,
+               .dense_bytes = 100'000'000,
+               .expert_bytes = 50'000'000},
+              1);
+  later.resume(100, pacer.state(), {Came::kResumed});
+  for (int i = 0; i < 100; ++i) later.step(100, 4, 400);
+  EXPECT_EQ(later[0].k(), 6u);
+}
+
+TEST(PacerTest, WaitsUntilEveryRankHasMeasured) {
+  Pacer pacer(automatic());
+  ASSERT_TRUE(pacer.decides_at(18));
+  std::vector<int64_t> measured = pacer.measured();
+  EXPECT_EQ(measured.back(), 1);
+  EXPECT_EQ(pacer.decide(18, measured), std::nullopt);
+  EXPECT_FALSE(pacer.decides_at(19));
+  EXPECT_TRUE(pacer.decides_at(20));
+  pacer.durable(99, 5);  // of a snapshot that it knows nothing of
+  EXPECT_EQ(pacer.measured().back(), 1);
+}
+
+TEST(PacerTest, PartialSnapshotsAreMeasuredByTheirBytes) {
+  Pacer pacer(automatic());
+  pacer.taking(2, kFull);  // the first one is slow, and no measure
+  pacer.stepped(100, 900, true);
+  pacer.durable(2, 900);
+  EXPECT_EQ(pacer.measured()[1], 0);
+  for (const uint64_t step : {4, 6, 8}) {
+    EXPECT_EQ(pacer.measured().back(), 1) << "two are too few";
+    pacer.taking(step, kFull / 5);
+    pacer.stepped(100, 2, true);
+    pacer.durable(step, 30);
+  }
+  EXPECT_EQ(pacer.measured().back(), 0);
+  EXPECT_EQ(pacer.measured()[1], 10'000'000);
+  EXPECT_EQ(pacer.measured()[2], 150'000'000);
+}
+
+TEST(PacerTest, RefusesWhatNoRunCanHaveSaved) {
+  EXPECT_TRUE(check_pace({}, 8).ok());
+  EXPECT_TRUE(check_pace({.every = 5, .widest = 5, .k = 8}, 8).ok());
+  EXPECT_FALSE(check_pace({.every = 5, .widest = 4}, 8).ok());
+  EXPECT_FALSE(check_pace({.every = UINT64_MAX, .widest = UINT64_MAX}, 8).ok());
+  EXPECT_FALSE(check_pace({.k_min = 9}, 8).ok());
+  EXPECT_FALSE(check_pace({.failures = UINT64_MAX}, 8).ok());
+  EXPECT_FALSE(check_pace({.seen_ns = -1}, 8).ok());
+}
+
+}  // namespace
+}  // namespace moetrain

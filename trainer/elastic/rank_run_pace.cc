@@ -1,0 +1,108 @@
+// The part of RankRun that says how often checkpoints are taken and what the ranks agree on for it.
+#include <algorithm>
+
+#include "trainer/elastic/rank_run.h"
+
+namespace moetrain {
+
+using Kind = RankEvent::Kind;
+
+namespace {
+
+// A GPU copies beside the arithmetic, so that a copy may take as long as the step; on the host it
+// stops the step (AutoLimits).
+constexpr double kCopyPartMaxBeside = 1;
+
+}  // namespace
+
+PaceOptions RankRun::pace_options() const {
+  const PartialOptions& partial = options_.partial;
+  const uint32_t experts = options_.config.model.experts;
+  PaceOptions pace{.auto_every = options_.checkpoint_auto,
+                   .auto_experts = partial.k_auto,
+                   .every = options_.checkpoint_every,
+                   .k = partial.k,
+                   .experts = experts};
+  if (partial.staleness_max != 0) {
+    const uint32_t least = (experts + partial.staleness_max - 1) / partial.staleness_max;
+    pace.k_least = std::clamp(least, 1u, experts);
+  }
+  uint64_t chosen_bytes = 0;
+  for (const StateUnit& unit : units_) {
+    if (partial_->is_chosen_about(unit)) chosen_bytes += unit.bytes;
+  }
+  pace.expert_bytes = chosen_bytes / experts;
+  pace.dense_bytes = total_bytes(units_) - pace.expert_bytes * experts;
+  if (!device_->is_host()) pace.limits.copy_part_max = kCopyPartMaxBeside;
+  return pace;
+}
+
+Pacer::Came RankRun::came() const {
+  if (trained_) return Pacer::Came::kSurvived;
+  switch (options_.resume) {
+    case CKPT_RESUME_LATEST:
+      return Pacer::Came::kResumed;
+    case CKPT_RESUME_AT_STEP:
+      return Pacer::Came::kChosen;
+    default:
+      return Pacer::Came::kRestarted;
+  }
+}
+
+// What one rank remembers of failures, all have to reckon with.
+Status RankRun::settle_pace(Comm& comm, RankEvent& event) {
+  const FailureRecord known{options_.failures_known, options_.training_ms_known / 1e3};
+  pacer_->resume(saved_pace_, came(), known, progress_.step);
+  std::vector<int64_t> believed = pacer_->believed();
+  {
+    const EpochWatch::Loan loan(*watch_);
+    CKPT_TRY(comm.all_reduce_max(std::span(believed)));
+  }
+  pacer_->agree(believed);
+  const bool grown = event.lost_tokens > 0 && partial_->k() > saved_partial_.k;
+  if (grown) pacer_->raise_k(partial_->k());
+  // What was in force was saved by a run that may have chosen otherwise than this one is to.
+  if (const auto k = pacer_->k()) partial_->set_k(*k);
+  if (trained_) {
+    const std::chrono::duration<double, std::milli> lost =
+        std::chrono::steady_clock::now() - left_training_;
+    pacer_->recovered(lost.count());
+  }
+  event.failures = pacer_->state().failures;
+  event.training_ms = static_cast<double>(pacer_->state().seen_ns) / 1e6;
+  return {};
+}
+
+Status RankRun::pace(Comm& comm) {
+  if (!pacer_->decides_at(progress_.step)) return {};
+  std::vector<int64_t> measured = pacer_->measured();
+  {
+    const EpochWatch::Loan loan(*watch_);
+    CKPT_TRY(comm.all_reduce_max(std::span(measured)));
+  }
+  const std::optional<std::string> changed = pacer_->decide(progress_.step, measured);
+  if (const auto k = pacer_->k()) partial_->set_k(*k);
+  if (changed && options_.rank == 0) events_.log(where() + ": " + *changed);
+  tell_pace();
+  return {};
+}
+
+void RankRun::tell_pace() {
+  if (options_.rank != 0) return;
+  events_.write({.kind = Kind::kPacing,
+                 .step = progress_.step,
+                 .text = pacer_->reason(),
+                 .checkpoint_every = pacer_->every(),
+                 .experts_per_checkpoint = partial_->k()});
+}
+
+Status RankRun::check_step_routing(std::span<const int64_t> routed) const {
+  const ModelConfig& shape = options_.config.model;
+  const auto assignments = static_cast<int64_t>(options_.config.tokens_per_step() * shape.top_k);
+  const Status adds_up = check_routing({shape.layers, shape.experts}, routed, assignments);
+  if (adds_up.ok()) return {};
+  return ckpt::make_error(ckpt::ErrorCode::kFailedPrecondition, "{}: {}", where(),
+                          adds_up.error().message);
+}
+
+}  // namespace moetrain

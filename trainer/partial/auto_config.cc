@@ -1,0 +1,123 @@
+#include "trainer/partial/auto_config.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "formats/base/assert.h"
+#include "formats/base/parse.h"
+
+namespace moetrain {
+
+namespace {
+
+// A number of steps, for as many seconds as the double says; rounded up.
+uint64_t steps_of(double seconds, double step_s, uint64_t steps_max) {
+  constexpr double kRounding = 1e-9;  // of the division, which is no reason for a step more
+  const double steps = std::ceil(seconds / step_s - kRounding);
+  if (!(steps < static_cast<double>(steps_max))) return steps_max;
+  return std::max<uint64_t>(1, static_cast<uint64_t>(steps));
+}
+
+// "2.13 ms", "38.0 s".
+std::string time_text(double seconds) {
+  if (seconds < 1) return fmt::format("{:.3g} ms", seconds * 1e3);
+  return fmt::format("{:.3g} s", seconds);
+}
+
+std::string rate_text(double seconds_per_byte) {
+  if (seconds_per_byte <= 0) return "unknown speed";
+  return ckpt::base::format_size(static_cast<uint64_t>(1 / seconds_per_byte)) + "/s";
+}
+
+}  // namespace
+
+double mean_time_between_failures_s(const FailureRecord& record) {
+  return record.seconds / (static_cast<double>(record.failures) + 0.5);
+}
+
+double young_interval_s(double cost_s, double mtbf_s) { return std::sqrt(2 * cost_s * mtbf_s); }
+
+double daly_interval_s(double cost_s, double mtbf_s) {
+  if (cost_s >= 2 * mtbf_s) return mtbf_s;
+  const double x = std::sqrt(cost_s / (2 * mtbf_s));
+  return young_interval_s(cost_s, mtbf_s) * (1 + x / 3 + x * x / 9) - cost_s;
+}
+
+uint32_t largest_hidden_k(const MeasuredCosts& costs, const AutoLimits& limits) {
+  const double allowed_s = limits.copy_part_max * costs.step_s;
+  uint32_t k = costs.experts;
+  while (k > 1 && costs.stall_s(k) > allowed_s) --k;
+  return k;
+}
+
+uint64_t sustainable_steps(const MeasuredCosts& costs, uint32_t k, const AutoLimits& limits) {
+  CKPT_ASSERT(costs.step_s > 0 && limits.in_flight_max > 0);
+  // Where nobody knows better, a disk is as fast as bytes have become durable.
+  const double write_s =
+      costs.disk_bytes_per_s > 0 ? costs.bytes(k) / costs.disk_bytes_per_s : costs.durable_s(k);
+  const double room_s = costs.durable_s(k) / limits.in_flight_max;
+  return steps_of(std::max(write_s, room_s), costs.step_s, limits.steps_max);
+}
+
+uint64_t best_steps(const MeasuredCosts& costs, uint32_t k, const AutoLimits& limits) {
+  const double mtbf_s = mean_time_between_failures_s(costs.failures);
+  const double best_s = std::min(daly_interval_s(costs.stall_s(k), mtbf_s), limits.interval_max_s);
+  // To the nearest: the optimum is flat, and rounding up would never go below it.
+  const double nearest = std::max(1.0, std::round(best_s / costs.step_s));
+  const auto best = static_cast<uint64_t>(std::min(nearest, static_cast<double>(limits.steps_max)));
+  return std::max(best, sustainable_steps(costs, k, limits));
+}
+
+double expected_lost_part(const MeasuredCosts& costs, uint32_t k, uint64_t every_steps) {
+  const double interval_s = static_cast<double>(every_steps) * costs.step_s;
+  const double mtbf_s = mean_time_between_failures_s(costs.failures);
+  const double copies = costs.stall_s(k) / (interval_s + costs.stall_s(k));
+  if (mtbf_s <= 0) return copies;
+  const double again_s = interval_s / 2 + costs.durable_s(k) + costs.restore_s;
+  return std::min(1.0, copies + again_s / mtbf_s);
+}
+
+AutoChoice choose(const MeasuredCosts& costs, const AutoRequest& request,
+                  const AutoLimits& limits) {
+  CKPT_ASSERT(costs.step_s > 0 && costs.experts > 0);
+  AutoChoice choice;
+  choice.k_snapshot = std::max(largest_hidden_k(costs, limits), request.k_min);
+  choice.k_persist = request.k.value_or(choice.k_snapshot);
+  if (!request.k) {
+    // Storage takes longer in proportion to the bytes, the best interval grows with their root:
+    // once storage keeps up, it does so with fewer experts all the more.
+    const auto keeps_up = [&](uint32_t k) {
+      const double mtbf_s = mean_time_between_failures_s(costs.failures);
+      const double wanted_s =
+          request.every ? static_cast<double>(*request.every) * costs.step_s
+                        : std::max(costs.step_s, daly_interval_s(costs.stall_s(k), mtbf_s));
+      return static_cast<double>(sustainable_steps(costs, k, limits)) * costs.step_s <=
+             wanted_s + costs.step_s / 2;
+    };
+    while (choice.k_persist > request.k_min && !keeps_up(choice.k_persist)) --choice.k_persist;
+  }
+  choice.sustainable = sustainable_steps(costs, choice.k_persist, limits);
+  choice.every = request.every.value_or(best_steps(costs, choice.k_persist, limits));
+  choice.mtbf_s = mean_time_between_failures_s(costs.failures);
+  choice.best_s = daly_interval_s(costs.stall_s(choice.k_persist), choice.mtbf_s);
+  choice.lost_part = expected_lost_part(costs, choice.k_persist, choice.every);
+  return choice;
+}
+
+std::string explain(const MeasuredCosts& costs, const AutoChoice& choice) {
+  const uint32_t k = choice.k_persist;
+  const FailureRecord& seen = costs.failures;
+  return fmt::format(
+      "a step takes {}; a checkpoint of {} blocks {} and is durable after {} ({}); {} failure{} in"
+      " {} of training, one in {} expected; the best interval is {}, storage sustains {} steps, {}"
+      " of {} experts hide; {:.1f} % of the time is expected to be lost",
+      time_text(costs.step_s), ckpt::base::format_size(static_cast<uint64_t>(costs.bytes(k))),
+      time_text(costs.stall_s(k)), time_text(costs.durable_s(k)),
+      rate_text(costs.durable_s_per_byte), seen.failures, seen.failures == 1 ? "" : "s",
+      time_text(seen.seconds), time_text(choice.mtbf_s), time_text(choice.best_s),
+      choice.sustainable, choice.k_snapshot, costs.experts, 100 * choice.lost_part);
+}
+
+}  // namespace moetrain

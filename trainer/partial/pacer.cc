@@ -1,0 +1,234 @@
+#include "trainer/partial/pacer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "formats/base/assert.h"
+
+namespace moetrain {
+
+using ckpt::ErrorCode;
+using ckpt::make_error;
+
+namespace {
+
+// Until the first choice: soon enough to measure something, and not at every step.
+constexpr uint64_t kFirstEvery = 4;
+// A choice is made with what was measured since the one before.
+constexpr uint64_t kDecideEveryMin = 8;
+// Snapshots take some steps to become durable; then the ranks look again.
+constexpr uint64_t kLookAgain = 2;
+constexpr size_t kSamplesMax = 15;
+// Fewer are no measure of anything.
+constexpr size_t kSamplesMin = 3;
+// More than the snapshots that are on their way at any time.
+constexpr size_t kTakenMax = 16;
+// What differs by less is noise of the measurements, not worth a change.
+constexpr uint64_t kNoisePart = 4;
+
+enum Measure : uint8_t { kStep, kStall, kDurable, kRestore, kFailures, kSeen, kMissing, kMeasures };
+
+// Wall times of a run: beyond any, and small enough to be added up.
+constexpr int64_t kNsMax = INT64_MAX / 4;
+
+bool differs(uint64_t is, uint64_t wanted) {
+  return (is > wanted ? is - wanted : wanted - is) * kNoisePart > is;
+}
+
+}  // namespace
+
+Status check_pace(const PaceState& state, uint32_t experts) {
+  const auto sane_ns = [](int64_t ns) { return ns >= 0 && ns <= kNsMax; };
+  const uint64_t steps_max = AutoLimits{}.steps_max;
+  if (state.every <= steps_max && state.widest <= steps_max && state.every <= state.widest &&
+      state.k <= experts && state.k_min <= experts && sane_ns(state.step_ns) &&
+      sane_ns(state.stall_ns) && sane_ns(state.durable_ns) && sane_ns(state.restore_ns) &&
+      sane_ns(state.seen_ns) && state.failures <= UINT32_MAX) {
+    return {};
+  }
+  return make_error(ErrorCode::kInvalidArgument,
+                    "checkpoints every {} steps of {} experts, {} failures in {} ns", state.every,
+                    state.k, state.failures, state.seen_ns);
+}
+
+void Pacer::Median::add(int64_t value) {
+  newest_.push_back(std::clamp<int64_t>(value, 1, kNsMax));
+  if (newest_.size() > kSamplesMax) newest_.pop_front();
+}
+
+bool Pacer::Median::enough() const { return newest_.size() >= kSamplesMin; }
+
+int64_t Pacer::Median::value() const {
+  if (newest_.empty()) return 0;
+  std::vector<int64_t> sorted(newest_.begin(), newest_.end());
+  const auto middle = sorted.begin() + static_cast<int64_t>(sorted.size() / 2);
+  std::nth_element(sorted.begin(), middle, sorted.end());
+  return *middle;
+}
+
+Pacer::Pacer(const PaceOptions& options) : options_(options) {
+  CKPT_ASSERT(options.experts > 0 && options.k <= options.experts);
+  start();
+}
+
+void Pacer::start(bool again) {
+  const uint64_t failures = again ? state_.failures + 1 : 0;
+  const int64_t seen_ns = again ? state_.seen_ns : 0;
+  state_ = {};
+  state_.failures = failures;
+  state_.seen_ns = seen_ns;
+  steps_ = stalls_ = durables_ = {};
+  restore_ns_ = 0;
+  bytes_of_step_.clear();
+  reason_ = options_.any() ? "nothing is measured yet" : "as asked for";
+  if (options_.auto_every) state_.every = state_.widest = kFirstEvery;
+  first_.reset();
+  if (options_.any()) state_.decide_at = kFirstEvery * (kSamplesMin + 1) + kLookAgain;
+}
+
+void Pacer::resume(const PaceState& saved, Came came, const FailureRecord& known, uint64_t step) {
+  // The newest that anybody knows of, never what the view rewinds to.
+  const auto heard_ns =
+      static_cast<int64_t>(std::min(known.seconds * 1e9, static_cast<double>(kNsMax)));
+  const uint64_t before = std::max({state_.failures, saved.failures, known.failures});
+  const int64_t seen_ns = std::max({state_.seen_ns, saved.seen_ns, heard_ns});
+  const bool failed = came == Came::kSurvived || came == Came::kRestarted ||
+                      (came == Came::kResumed && !saved.ended);
+  state_ = saved;
+  state_.ended = false;
+  state_.failures = before + (failed ? 1 : 0);
+  state_.seen_ns = seen_ns;
+  state_.taken = step;
+  bytes_of_step_.clear();
+  if (options_.auto_every && state_.every == 0) state_.every = kFirstEvery;
+  state_.widest = std::max(state_.widest, state_.every);
+  // Soon: there may be another failure to reckon with, or another machine.
+  if (options_.any()) state_.decide_at = step + (saved.every == 0 ? kFirstEvery : kDecideEveryMin);
+  if (options_.any()) reason_ = "as before the resume";
+}
+
+std::vector<int64_t> Pacer::believed() const {
+  return {static_cast<int64_t>(state_.failures), state_.seen_ns};
+}
+
+void Pacer::agree(std::span<const int64_t> believed) {
+  CKPT_ASSERT(believed.size() == 2);
+  state_.failures = static_cast<uint64_t>(believed[0]);
+  state_.seen_ns = believed[1];
+}
+
+void Pacer::raise_k(uint32_t k) {
+  state_.k_min = std::max(state_.k_min, k);
+  if (options_.auto_experts && state_.k != 0) state_.k = std::max(state_.k, state_.k_min);
+}
+
+bool Pacer::due(uint64_t step) const {
+  const uint64_t steps = every();
+  if (steps == 0 || step == 0) return false;
+  return options_.auto_every ? step >= state_.taken + steps : step % steps == 0;
+}
+
+void Pacer::taking(uint64_t step, uint64_t bytes) {
+  state_.taken = step;
+  if (!first_) first_ = step;
+  bytes_of_step_[step] = bytes;
+  if (bytes_of_step_.size() > kTakenMax) bytes_of_step_.erase(bytes_of_step_.begin());
+}
+
+// What a snapshot takes goes with its bytes: samples are of one with all experts.
+void Pacer::durable(uint64_t step, double ms) {
+  const auto bytes = bytes_of_step_.find(step);
+  if (bytes == bytes_of_step_.end() || bytes->second == 0 || step == first_) return;
+  const double scale = static_cast<double>(full_bytes()) / static_cast<double>(bytes->second);
+  durables_.add(static_cast<int64_t>(ms * 1e6 * scale));
+}
+
+void Pacer::stepped(double ms, double stall_ms, bool snapshot) {
+  steps_.add(static_cast<int64_t>(ms * 1e6));
+  state_.seen_ns = std::min(kNsMax, state_.seen_ns + static_cast<int64_t>((ms + stall_ms) * 1e6));
+  const auto bytes = bytes_of_step_.find(state_.taken);
+  if (!snapshot || bytes == bytes_of_step_.end() || bytes->second == 0) return;
+  if (state_.taken == first_) return;
+  const double scale = static_cast<double>(full_bytes()) / static_cast<double>(bytes->second);
+  stalls_.add(static_cast<int64_t>(stall_ms * 1e6 * scale));
+}
+
+// A process that was started anew has measured nothing: what was agreed before counts until then.
+std::vector<int64_t> Pacer::measured() const {
+  const auto or_before = [](const Median& now, int64_t before) {
+    return now.enough() || before == 0 ? now.value() : before;
+  };
+  std::vector<int64_t> all(kMeasures);
+  all[kStep] = or_before(steps_, state_.step_ns);
+  all[kStall] = or_before(stalls_, state_.stall_ns);
+  all[kDurable] = or_before(durables_, state_.durable_ns);
+  all[kRestore] = restore_ns_ != 0 ? restore_ns_ : state_.restore_ns;
+  all[kFailures] = static_cast<int64_t>(state_.failures);
+  all[kSeen] = state_.seen_ns;
+  const bool before = state_.step_ns != 0;  // then all three were agreed on
+  const bool enough = steps_.enough() && stalls_.enough() && durables_.enough();
+  all[kMissing] = before || enough ? 0 : 1;
+  return all;
+}
+
+MeasuredCosts Pacer::costs() const {
+  const auto seconds = [](int64_t ns) { return static_cast<double>(ns) / 1e9; };
+  const auto bytes = static_cast<double>(std::max<uint64_t>(full_bytes(), 1));
+  MeasuredCosts costs;
+  costs.step_s = seconds(state_.step_ns);
+  costs.stall_s_per_byte = seconds(state_.stall_ns) / bytes;
+  costs.durable_s_per_byte = seconds(state_.durable_ns) / bytes;
+  costs.restore_s = seconds(state_.restore_ns);
+  costs.dense_bytes = options_.dense_bytes;
+  costs.expert_bytes = options_.expert_bytes;
+  costs.experts = options_.experts;
+  costs.failures = {state_.failures, seconds(state_.seen_ns)};
+  return costs;
+}
+
+std::optional<std::string> Pacer::decide(uint64_t step, std::span<const int64_t> measured) {
+  CKPT_ASSERT(measured.size() == kMeasures);
+  state_.decide_at = step + kLookAgain;
+  if (measured[kMissing] != 0) return std::nullopt;
+  state_.step_ns = measured[kStep];
+  state_.stall_ns = measured[kStall];
+  state_.durable_ns = measured[kDurable];
+  state_.restore_ns = measured[kRestore];
+  state_.failures = static_cast<uint64_t>(measured[kFailures]);
+  state_.seen_ns = measured[kSeen];
+  AutoRequest request;
+  if (!options_.auto_every) request.every = std::max<uint64_t>(options_.every, 1);
+  // Dynamic K may have gone beyond what was asked for.
+  if (!options_.auto_experts) {
+    request.k = std::max(options_.k == 0 ? options_.experts : options_.k, state_.k_min);
+  }
+  request.k_min = std::max({1u, options_.k_least, state_.k_min});
+  AutoChoice choice = choose(costs(), request, options_.limits);
+  state_.decide_at = step + std::max(choice.every, kDecideEveryMin);
+  const bool first = state_.k == 0;
+  const bool too_small = options_.auto_every && state_.every < choice.sustainable;
+  if (!first && !too_small && !differs(state_.every, choice.every) &&
+      !differs(state_.k, choice.k_persist)) {
+    // It stays as it is, and the reasons are those of now.
+    request.every = state_.every;
+    request.k = state_.k;
+    reason_ = explain(costs(), choose(costs(), request, options_.limits));
+    return std::nullopt;
+  }
+  state_.every = choice.every;
+  state_.widest = std::max(state_.widest, choice.every);
+  state_.k = choice.k_persist;
+  reason_ = explain(costs(), choice);
+  return fmt::format("a checkpoint every {} steps, of {} of {} experts: {}", state_.every, state_.k,
+                     options_.experts, reason_);
+}
+
+std::optional<uint32_t> Pacer::k() const {
+  if (!options_.auto_experts || state_.k == 0) return std::nullopt;
+  return state_.k;
+}
+
+PaceState Pacer::state() const { return state_; }
+
+}  // namespace moetrain
