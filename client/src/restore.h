@@ -31,7 +31,6 @@ struct RestoreOptions {
   bool latest = false;
   std::string tag;
   bool exact = false;
-  uint32_t timeout_ms = 0;  // without any progress
   bool newest = false;
   bool memory = false;
   uint32_t timeout_ms = 0;        // without any progress
