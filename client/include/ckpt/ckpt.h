@@ -131,11 +131,21 @@ CKPT_API ckpt_status ckpt_register_units(ckpt_session* session, const ckpt_unit*
 /* ---- group ------------------------------------------------------------------------------------*/
 
 typedef enum ckpt_resume {
-  CKPT_RESUME_START = 0,   /* from nothing; the run must not have commits */
-  CKPT_RESUME_LATEST = 1,  /* the newest complete view; there must be one */
-  CKPT_RESUME_AT_STEP = 2, /* RUN@STEP */
-  CKPT_RESUME_CONTINUE = 3 /* the newest complete view of the current lineage, or from nothing */
+  CKPT_RESUME_START = 0,    /* from nothing; the run must not have commits */
+  CKPT_RESUME_LATEST = 1,   /* the newest complete view; there must be one */
+  CKPT_RESUME_AT_STEP = 2,  /* RUN@STEP */
+  CKPT_RESUME_CONTINUE = 3, /* the newest complete view of the current lineage, or from nothing */
+  CKPT_RESUME_GO_ON = 4     /* a survivor of an elastic group, with its state */
 } ckpt_resume;
+
+/* An elastic group goes on with its survivors. Its first epoch opens like any other. When one ends,
+ * because a member is lost, hangs or asks for the next one, every survivor joins with
+ * CKPT_RESUME_GO_ON; the next epoch opens as soon as all have, or grace_ms after the end without
+ * those that have not. Ranks are numbered anew, in the old order; nobody rewinds, and the lineage
+ * is the same. Processes that join with another resume mode wait until the members let them in by
+ * asking to go on (ckpt_joiners_waiting), and get their state from the members. A survivor that
+ * asked too late is a joiner, too: its previous rank is -1, and what it holds is out of date. When
+ * the last member is lost, the next epoch opens from a view again. */
 
 typedef struct ckpt_join_options {
   size_t struct_size;
@@ -145,6 +155,9 @@ typedef struct ckpt_join_options {
   uint32_t resume_lineage; /* with AT_STEP; 0: the current one */
   uint64_t resume_step;    /* with AT_STEP */
   uint32_t timeout_ms;     /* until all ranks are there; 0: 60,000 */
+  int elastic;             /* the same on all ranks of a group */
+  uint64_t member;         /* with elastic: this process's own number, kept from epoch to epoch */
+  uint32_t grace_ms;       /* with elastic; 0: the daemon's, 10,000. The longest of all counts */
 } ckpt_join_options;
 
 typedef struct ckpt_epoch {
@@ -156,6 +169,11 @@ typedef struct ckpt_epoch {
   int has_resume;          /* 0: start from nothing */
   uint32_t resume_lineage; /* every rank restores exactly this view */
   uint64_t resume_step;
+  int goes_on; /* nonzero: the survivors of the epoch before, in its lineage; nothing to restore */
+  /* By rank, of an elastic group; valid until the session joins again. */
+  const uint64_t* members;       /* their numbers */
+  const int32_t* previous_ranks; /* goes_on: in the epoch before; -1: new, without state */
+  uint32_t previous_size;
 } ckpt_epoch;
 
 /* Joins the run's next epoch; returns when all `size` ranks have. */
@@ -166,6 +184,9 @@ CKPT_API ckpt_status ckpt_join(ckpt_session* session, const ckpt_join_options* o
  */
 CKPT_API int ckpt_epoch_ended(const ckpt_session* session, uint32_t* ranks, size_t capacity,
                               size_t* count);
+/* How many processes wait to be let into the elastic group of the joined epoch. Learned as above.
+ */
+CKPT_API uint32_t ckpt_joiners_waiting(const ckpt_session* session);
 /* Leaves in good order: the other members go on to finish, nobody is "lost". */
 CKPT_API ckpt_status ckpt_leave(ckpt_session* session, uint32_t timeout_ms);
 
