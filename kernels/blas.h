@@ -1,4 +1,5 @@
-// Matrix product of row-major fp32 matrices: a thin door to OpenBLAS's sgemm.
+// Matrix product of row-major fp32 matrices: a thin door to OpenBLAS's sgemm; one product in
+// double.
 #pragma once
 
 #include <cstdint>
@@ -28,5 +29,8 @@ struct GemmShape {
 // beta 0 what c holds is not read. An empty c is left alone; inner 0 makes the product zero.
 void gemm(const GemmShape& shape, float alpha, const MatrixView& a, const MatrixView& b, float beta,
           float* c, int64_t c_stride);
+
+// c[rows, columns] += a^T b in double, of packed matrices a[inner, rows] and b[inner, columns].
+void add_product_of_columns(const GemmShape& shape, const double* a, const double* b, double* c);
 
 }  // namespace ckpt::kernels

@@ -30,4 +30,11 @@ void gemm(const GemmShape& shape, float alpha, const MatrixView& a, const Matrix
               narrow(b.stride), beta, c, narrow(c_stride));
 }
 
+void add_product_of_columns(const GemmShape& shape, const double* a, const double* b, double* c) {
+  if (shape.rows == 0 || shape.columns == 0 || shape.inner == 0) return;
+  cblas_dgemm(CblasRowMajor, CblasTrans, CblasNoTrans, narrow(shape.rows), narrow(shape.columns),
+              narrow(shape.inner), 1.0, a, narrow(shape.rows), b, narrow(shape.columns), 1.0, c,
+              narrow(shape.columns));
+}
+
 }  // namespace ckpt::kernels

@@ -26,4 +26,15 @@ void gemm(const GemmShape& shape, float alpha, const MatrixView& a, const Matrix
   }
 }
 
+void add_product_of_columns(const GemmShape& shape, const double* a, const double* b, double* c) {
+  for (int64_t i = 0; i < shape.inner; ++i) {
+    for (int64_t row = 0; row < shape.rows; ++row) {
+      const double factor = a[i * shape.rows + row];
+      for (int64_t column = 0; column < shape.columns; ++column) {
+        c[row * shape.columns + column] += factor * b[i * shape.columns + column];
+      }
+    }
+  }
+}
+
 }  // namespace ckpt::kernels

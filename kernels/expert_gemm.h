@@ -2,6 +2,10 @@
 //   y = ( silu(x w1^T) * (x w3^T) ) w2^T      (SwiGLU; Shazeer, arXiv:2002.05202)
 // Rows are in expert order: those of the first expert first, then the second's. No padding; an
 // expert with no rows costs nothing.
+//
+// On a CPU what becomes of a row does not depend on the other rows of its expert (row_gemm.h), and
+// gradients of weights are added up in double: so experts may have their rows on any ranks, in any
+// parts. Who adds the parts up rounds at the end.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +21,9 @@ struct ExpertGroup {
   const float* w1 = nullptr;  // [intermediate, hidden]
   const float* w2 = nullptr;  // [hidden, intermediate]
   const float* w3 = nullptr;  // [intermediate, hidden]
-  float* dw1 = nullptr;       // backward only: added to
-  float* dw2 = nullptr;
-  float* dw3 = nullptr;
+  double* dw1 = nullptr;      // backward only: added to
+  double* dw2 = nullptr;
+  double* dw3 = nullptr;
 };
 
 struct ExpertShape {

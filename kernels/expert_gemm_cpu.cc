@@ -1,17 +1,22 @@
 #include <cmath>
+#include <vector>
 
-#include "kernels/blas.h"
 #include "kernels/expert_gemm.h"
-#include "kernels/linear.h"
+#include "kernels/row_gemm.h"
 
 namespace ckpt::kernels {
 namespace {
 
-// dw += dy^T x, over all rows at once: an expert's rows lie together on one rank, in the order of
-// the global batch, whatever the number of ranks.
-void add_weight_gradient(const LinearShape& shape, const float* dy, const float* x, float* dw) {
-  gemm({shape.out, shape.in, shape.rows}, 1.0f, {dy, shape.out, Transpose::kYes}, {x, shape.in},
-       1.0f, dw, shape.in);
+// y[rows, out] = x[rows, in] w[out, in]^T, and its way back.
+void forward(const LinearShape& shape, const float* x, const float* w, float* y,
+             std::vector<float>& room) {
+  row_gemm({shape.rows, shape.out, shape.in}, {x, shape.in}, {w, shape.in, Transpose::kYes},
+           Write::kReplace, y, shape.out, room);
+}
+void backward_input(const LinearShape& shape, const float* dy, const float* w, Write write,
+                    float* dx, std::vector<float>& room) {
+  row_gemm({shape.rows, shape.in, shape.out}, {dy, shape.out}, {w, shape.in}, write, dx, shape.in,
+           room);
 }
 
 float sigmoid(float x) { return 1.0f / (1.0f + std::exp(-x)); }
@@ -37,18 +42,20 @@ void swiglu_backward(int64_t count, const float* dinner, float* gate, float* up)
 
 void expert_gemm_forward(const ExpertShape& shape, std::span<const ExpertGroup> groups,
                          const float* x, const ExpertActivations& activations, float* y) {
+  std::vector<float> room;
   int64_t row = 0;
   for (const ExpertGroup& group : groups) {
+    if (group.rows == 0) continue;
     const float* in = x + row * shape.hidden;
     float* gate = activations.gate + row * shape.intermediate;
     float* up = activations.up + row * shape.intermediate;
     float* inner = activations.inner + row * shape.intermediate;
     const LinearShape widen{group.rows, shape.hidden, shape.intermediate};
     const LinearShape narrow{group.rows, shape.intermediate, shape.hidden};
-    linear_forward(widen, in, group.w1, gate);
-    linear_forward(widen, in, group.w3, up);
+    forward(widen, in, group.w1, gate, room);
+    forward(widen, in, group.w3, up, room);
     swiglu(group.rows * shape.intermediate, gate, up, inner);
-    linear_forward(narrow, inner, group.w2, y + row * shape.hidden);
+    forward(narrow, inner, group.w2, y + row * shape.hidden, room);
     row += group.rows;
   }
 }
@@ -56,23 +63,34 @@ void expert_gemm_forward(const ExpertShape& shape, std::span<const ExpertGroup> 
 void expert_gemm_backward(const ExpertShape& shape, std::span<const ExpertGroup> groups,
                           const float* dy, const float* x, const ExpertActivations& activations,
                           float* dx) {
+  const auto [hidden, intermediate] = shape;
+  std::vector<float> room;
+  std::vector<double> wide, thin;  // fp32 values, as their products are added up
   int64_t row = 0;
   for (const ExpertGroup& group : groups) {
-    const float* in = x + row * shape.hidden;
-    const float* dout = dy + row * shape.hidden;
-    float* din = dx + row * shape.hidden;
-    float* gate = activations.gate + row * shape.intermediate;
-    float* up = activations.up + row * shape.intermediate;
-    float* inner = activations.inner + row * shape.intermediate;
-    const LinearShape widen{group.rows, shape.hidden, shape.intermediate};
-    const LinearShape narrow{group.rows, shape.intermediate, shape.hidden};
-    add_weight_gradient(narrow, dout, inner, group.dw2);
-    linear_backward_input(narrow, dout, group.w2, inner);  // inner now holds its own gradient
-    swiglu_backward(group.rows * shape.intermediate, inner, gate, up);
-    add_weight_gradient(widen, gate, in, group.dw1);
-    add_weight_gradient(widen, up, in, group.dw3);
-    linear_backward_input(widen, gate, group.w1, din);
-    linear_backward_input(widen, up, group.w3, din, Write::kAdd);
+    if (group.rows == 0) continue;
+    const float* in = x + row * hidden;
+    const float* dout = dy + row * hidden;
+    float* din = dx + row * hidden;
+    float* gate = activations.gate + row * intermediate;
+    float* up = activations.up + row * intermediate;
+    float* inner = activations.inner + row * intermediate;
+    const int64_t widened = group.rows * intermediate;
+    const LinearShape widen{group.rows, hidden, intermediate};
+    const LinearShape narrow{group.rows, intermediate, hidden};
+    thin.assign(dout, dout + group.rows * hidden);
+    wide.assign(inner, inner + widened);
+    add_weight_gradient(group.rows, hidden, intermediate, thin.data(), wide.data(), group.dw2);
+    // inner now holds its own gradient
+    backward_input(narrow, dout, group.w2, Write::kReplace, inner, room);
+    swiglu_backward(widened, inner, gate, up);
+    thin.assign(in, in + group.rows * hidden);
+    wide.assign(gate, gate + widened);
+    add_weight_gradient(group.rows, intermediate, hidden, wide.data(), thin.data(), group.dw1);
+    wide.assign(up, up + widened);
+    add_weight_gradient(group.rows, intermediate, hidden, wide.data(), thin.data(), group.dw3);
+    backward_input(widen, gate, group.w1, Write::kReplace, din, room);
+    backward_input(widen, up, group.w3, Write::kAdd, din, room);
     row += group.rows;
   }
 }

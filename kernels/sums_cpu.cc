@@ -29,4 +29,8 @@ void add_column_sums(int64_t rows, int64_t columns, const float* x, double* sums
   }
 }
 
+void add(int64_t count, const float* x, float* to) {
+  for (int64_t i = 0; i < count; ++i) to[i] += x[i];
+}
+
 }  // namespace ckpt::kernels

@@ -43,6 +43,14 @@ __global__ void __launch_bounds__(kBlockThreads)
   sums[column] += sum;
 }
 
+__global__ void __launch_bounds__(kBlockThreads)
+    add_kernel(int64_t count, const float* __restrict__ x, float* __restrict__ to) {
+  for (int64_t i = int64_t{blockIdx.x} * kBlockThreads + threadIdx.x; i < count;
+       i += int64_t{gridDim.x} * kBlockThreads) {
+    to[i] += x[i];
+  }
+}
+
 double* partials(CudaQueue& queue, int64_t count) {
   return static_cast<double*>(queue.scratch(static_cast<size_t>(count) * sizeof(double)));
 }
@@ -65,6 +73,12 @@ void add_column_sums(CudaQueue& queue, int64_t rows, int64_t columns, const floa
   launch(queue, "columns", blocks, kBlockThreads, columns_kernel, rows, columns, x, partial);
   launch(queue, "column sums", blocks_for(columns, kBlockThreads, columns), kBlockThreads,
          partial_kernel, blocks, columns, partial, sums);
+}
+
+void add(CudaQueue& queue, int64_t count, const float* x, float* to) {
+  const unsigned blocks = blocks_for(count, kBlockThreads, kBlocksMax);
+  if (blocks == 0) return;
+  launch(queue, "add", blocks, kBlockThreads, add_kernel, count, x, to);
 }
 
 }  // namespace ckpt::kernels

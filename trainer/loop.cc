@@ -45,7 +45,7 @@ Result<StepResult> Trainer::step(Comm& comm, Model& model, Progress& progress,
   StepResult result{.step = progress.step + 1};
   model.begin_step();
   CKPT_ASSIGN(const double loss, forward_backward(comm, model, progress.step));
-  CKPT_TRY(reduce_dense_gradients(comm, model));
+  CKPT_TRY(reduce_gradients(comm, model));
   CKPT_ASSIGN(const GradientSummary gradients, summarise_gradients(comm, model));
   std::vector<int64_t> routed(model.routing_counts().begin(), model.routing_counts().end());
   CKPT_TRY(comm.all_reduce_sum(std::span(routed)));

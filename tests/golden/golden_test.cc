@@ -129,7 +129,7 @@ class Replay {
       auxiliary += part->auxiliary / golden_.micro_batches;
     }
     // A small bucket, so that several are filled.
-    ASSERT_TRUE(reduce_dense_gradients(comm_, *model_, 4096).ok());
+    ASSERT_TRUE(reduce_gradients(comm_, *model_, 4096).ok());
     const auto summary = summarise_gradients(comm_, *model_);
     ASSERT_TRUE(summary.ok()) << summary.error().message;
     EXPECT_TRUE(summary->finite);

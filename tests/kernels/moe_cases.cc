@@ -134,16 +134,19 @@ struct ExpertCase {
   size_t matrix() const { return static_cast<size_t>(shape.hidden * shape.intermediate); }
 };
 
-// Inputs: x, then the w1 of all experts, all w2, all w3.
-std::vector<ExpertGroup> groups_of(const ExpertCase& e, const Floats& x, const Gradients* d) {
+// Gradients of weights as they are added up.
+using Sums = std::vector<std::vector<double>>;
+
+// Inputs: x, then the w1 of all experts, all w2, all w3; sums: of all w1, w2, w3.
+std::vector<ExpertGroup> groups_of(const ExpertCase& e, const Floats& x, Sums* sums) {
   std::vector<ExpertGroup> groups;
   for (size_t i = 0; i < e.rows.size(); ++i) {
     const size_t at = i * e.matrix();
     ExpertGroup group{e.rows[i], x[1] + at, x[2] + at, x[3] + at, nullptr, nullptr, nullptr};
-    if (d != nullptr) {
-      group.dw1 = (*d)[1] + at;
-      group.dw2 = (*d)[2] + at;
-      group.dw3 = (*d)[3] + at;
+    if (sums != nullptr) {
+      group.dw1 = (*sums)[0].data() + at;
+      group.dw2 = (*sums)[1].data() + at;
+      group.dw3 = (*sums)[2].data() + at;
     }
     groups.push_back(group);
   }
@@ -195,9 +198,14 @@ KernelCase expert_case(std::vector<int64_t> rows, int64_t hidden, int64_t interm
     std::vector<float> gate(activations), up(activations), inner(activations);
     std::vector<float> y(static_cast<size_t>(e.total() * hidden));
     const ExpertActivations kept{gate.data(), up.data(), inner.data()};
-    const std::vector<ExpertGroup> groups = groups_of(e, x, &d);
+    Sums sums;
+    for (size_t i = 1; i <= 3; ++i) sums.emplace_back(d[i], d[i] + weights);
+    const std::vector<ExpertGroup> groups = groups_of(e, x, &sums);
     expert_gemm_forward(e.shape, groups, x[0], kept, y.data());
     expert_gemm_backward(e.shape, groups, dy, x[0], kept, d[0]);
+    for (size_t i = 1; i <= 3; ++i) {
+      for (size_t j = 0; j < weights; ++j) d[i][j] = static_cast<float>(sums[i - 1][j]);
+    }
   };
   c.cuda = expert_variants(e.shape, e.rows);
   return c;

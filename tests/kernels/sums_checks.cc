@@ -93,6 +93,21 @@ void columns_are_added_to_what_is_there(Checker& c) {
   }
 }
 
+void elements_are_added_to_what_is_there(Checker& c) {
+  for (const int64_t count : {0, 1, 255, 256, 257, 140'000}) {
+    c.now(to_string(count) + " values");
+    const std::vector<float> values = random_floats(c, count);
+    std::vector<float> expected = random_floats(c, count);
+    const BackendMemory x(c, bytes_of(values), 0);
+    const BackendMemory to(c, bytes_of(expected), 0);
+    const auto* const from = reinterpret_cast<const float*>(x.data());
+    auto* const sum = reinterpret_cast<float*>(to.data());
+    c.run([&](auto&... queue) { add(queue..., count, from, sum); });
+    for (size_t i = 0; i < expected.size(); ++i) expected[i] += values[i];
+    c.expect(to.read() == bytes_of(expected), "the sums");
+  }
+}
+
 }  // namespace
 
 std::vector<Check> sums_checks() {
@@ -101,6 +116,7 @@ std::vector<Check> sums_checks() {
   add_on_both(all, "squares_are_finite_exactly_if_all_values_are",
               squares_are_finite_exactly_if_all_values_are);
   add_on_both(all, "columns_are_added_to_what_is_there", columns_are_added_to_what_is_there);
+  add_on_both(all, "elements_are_added_to_what_is_there", elements_are_added_to_what_is_there);
   return all;
 }
 

@@ -42,7 +42,8 @@ RULES = {
     "trainer/device/": ["formats/base/", "kernels/"],
     "trainer/model/": ["formats/base/", "trainer/device/", "trainer/parallel/"],
     # parallel moves the model's parameters between ranks; its expert stores hold them.
-    "trainer/parallel/": ["formats/base/", "trainer/device/", "trainer/model/"],
+    "trainer/parallel/": ["formats/base/", "trainer/device/", "trainer/model/",
+                          "trainer/placement/"],
     "trainer/placement/": ["formats/base/"],
     # Pure as well: shared by the trainer, the simulator and the benches.
     "trainer/partial/": ["formats/base/", "trainer/placement/"],

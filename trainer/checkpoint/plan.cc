@@ -3,31 +3,16 @@
 #include <algorithm>
 #include <numeric>
 
-#include "trainer/placement/layer_slots.h"
-
 namespace moetrain {
-
-namespace {
-
-// The owner of every expert, [layer][expert].
-std::vector<std::vector<uint32_t>> owners(const ExpertPlacement& placement) {
-  std::vector<std::vector<uint32_t>> ranks(placement.layers());
-  for (uint32_t layer = 0; layer < placement.layers(); ++layer) {
-    for (const SlotAddress& slot : slot_addresses(placement, layer)) {
-      ranks[layer].push_back(slot.rank);
-    }
-  }
-  return ranks;
-}
-
-}  // namespace
 
 std::vector<ckpt_fragment> snapshot_plan(const std::vector<StateUnit>& units,
                                          const std::vector<uint32_t>& unit_ids,
                                          const ExpertPlacement& placement, DenseSharding dense) {
   std::vector<std::vector<std::vector<uint32_t>>> ranks_of;  // [layer][expert]
   ranks_of.reserve(placement.slots.size());
-  for (const auto& layer : placement.slots) ranks_of.push_back(holders(layer, placement.experts));
+  for (uint32_t layer = 0; layer < placement.layers(); ++layer) {
+    ranks_of.push_back(holders_of_experts(placement, layer));
+  }
   std::vector<ShareUnit> wanted;
   for (const uint32_t id : unit_ids) {
     const StateUnit& unit = units.at(id);
@@ -64,11 +49,16 @@ std::vector<uint32_t> all_units(const std::vector<StateUnit>& units) {
 
 std::vector<uint32_t> units_of_rank(const std::vector<StateUnit>& units,
                                     const ExpertPlacement& placement, uint32_t rank) {
-  const auto owner = owners(placement);
+  std::vector<std::vector<uint32_t>> held;
+  for (uint32_t layer = 0; layer < placement.layers(); ++layer) {
+    held.push_back(experts_of_rank(placement, layer, rank));
+  }
   std::vector<uint32_t> ids;
   for (uint32_t id = 0; id < units.size(); ++id) {
     const StateUnit& unit = units[id];
-    if (!unit.expert || owner.at(*unit.layer).at(*unit.expert) == rank) ids.push_back(id);
+    if (!unit.expert || std::ranges::binary_search(held.at(*unit.layer), *unit.expert)) {
+      ids.push_back(id);
+    }
   }
   return ids;
 }

@@ -1,9 +1,9 @@
 // The plan of a snapshot: which rank contributes which bytes of which unit. Pure.
 //
 // Every rank computes the whole plan by itself and ckptd compares the hashes: ranks that disagree
-// are found before a byte is believed. An expert comes from the ranks that hold it. Dense state is
-// the same on all ranks, so they share it (trainer/partial/sharding.h), and the time a snapshot
-// blocks falls with the number of ranks. The trainer unit comes from rank 0.
+// are found before a byte is believed. An expert comes in equal parts from the ranks that hold it.
+// Dense state is the same on all ranks, so they share it (trainer/partial/sharding.h), and the time
+// a snapshot blocks falls with the number of ranks. The trainer unit comes from rank 0.
 #pragma once
 
 #include <ckpt/ckpt.h>
@@ -29,7 +29,7 @@ uint64_t largest_share(const std::vector<StateUnit>& units, const ExpertPlacemen
 // Every unit's id.
 std::vector<uint32_t> all_units(const std::vector<StateUnit>& units);
 
-// The units that `rank` restores: all dense ones, the trainer unit, and its own experts.
+// The units that `rank` restores: all dense ones, the trainer unit, and the experts it holds.
 std::vector<uint32_t> units_of_rank(const std::vector<StateUnit>& units,
                                     const ExpertPlacement& placement, uint32_t rank);
 

@@ -38,6 +38,9 @@ class CpuDevice final : public Device {
   }
   void zero(void* at, size_t bytes) override { std::memset(at, 0, bytes); }
   void copy(void* to, const void* from, size_t bytes) override { std::memcpy(to, from, bytes); }
+  void add(float* to, const float* from, size_t count) override {
+    kernels::add(static_cast<int64_t>(count), from, to);
+  }
 
   const Tensor& as_flow(Tensor& x, Tensor&) override { return x; }
   void add_sum_of_squares(const Tensor& x, Tensor& sum) override {
@@ -190,8 +193,8 @@ class CpuDevice final : public Device {
     for (const ExpertRows& work : experts) {
       const ExpertTensors& expert = work.expert;
       groups.push_back({work.rows, expert.w1->as<float>(), expert.w2->as<float>(),
-                        expert.w3->as<float>(), expert.dw1->as<float>(), expert.dw2->as<float>(),
-                        expert.dw3->as<float>()});
+                        expert.w3->as<float>(), expert.dw1->as<double>(), expert.dw2->as<double>(),
+                        expert.dw3->as<double>()});
     }
     return groups;
   }

@@ -126,6 +126,9 @@ class CudaDevice : public Device {
   void copy(void* to, const void* from, size_t bytes) override {
     kernels::copy(*queue_, to, from, bytes);
   }
+  void add(float* to, const float* from, size_t count) override {
+    kernels::add(*queue_, static_cast<int64_t>(count), from, to);
+  }
 
   void add_sum_of_squares(const Tensor& x, Tensor& sum) override {
     kernels::add_sum_of_squares(*queue_, count_of(x), x.as<float>(), sum.as<double>());

@@ -10,7 +10,7 @@
 //
 //   flow()       what enters matrix products and leaves them: activations, rows, their gradients
 //   kFloat       the residual stream and its gradient, router numbers, weights, moments
-//   grad_sum()   what gradients of dense weights are added up in
+//   grad_sum()   what gradients of weights are added up in
 //
 // One per rank, made, used and destroyed in one thread.
 #pragma once
@@ -41,7 +41,7 @@ struct ExpertTensors {
   const Tensor* w1 = nullptr;  // flow()
   const Tensor* w2 = nullptr;
   const Tensor* w3 = nullptr;
-  Tensor* dw1 = nullptr;  // kFloat
+  Tensor* dw1 = nullptr;  // grad_sum()
   Tensor* dw2 = nullptr;
   Tensor* dw3 = nullptr;
 };
@@ -57,7 +57,7 @@ class Device {
   virtual std::string name() const = 0;  // "cpu", "cuda:0 bf16"
   virtual bool is_host() const = 0;
   virtual Type flow() const = 0;
-  // kDouble: dense gradients are added up beside the gradient and rounded into it at the end.
+  // kDouble: gradients are added up beside the gradient and rounded into it at the end.
   // kFloat: they are added to the gradient itself.
   virtual Type grad_sum() const = 0;
 
@@ -73,6 +73,8 @@ class Device {
   virtual Status download(std::span<std::byte> to, const void* from) = 0;
   virtual void zero(void* at, size_t bytes) = 0;
   virtual void copy(void* to, const void* from, size_t bytes) = 0;
+  // to += from, fp32.
+  virtual void add(float* to, const float* from, size_t count) = 0;
 
   // x as flow(): itself, or rounded into `room`. Not const, since a temporary shall not be given.
   virtual const Tensor& as_flow(Tensor& x, Tensor& room) = 0;

@@ -9,7 +9,7 @@
 //   model.begin_step();
 //   for each of the A micro-batches:
 //     loss += model.forward_backward(comm, share, {1.0 / targets_of_global_batch, aux_coef / A});
-//   reduce_dense_gradients(comm, model);                     // parallel/gradients.h
+//   reduce_gradients(comm, model);                           // parallel/gradients.h
 //   summary = summarise_gradients(comm, model);              // skip the step if not finite
 //   adamw_step(model, options, {rate, clip_factor(summary.norm, options.clip_norm), step});
 //

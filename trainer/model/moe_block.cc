@@ -36,12 +36,12 @@ Status MoeBlock::forward(Comm& comm, ExpertStore& store, const MoeParameters& pa
 }
 
 Result<std::vector<ExpertRows>> MoeBlock::acquire_experts(Comm& comm, ExpertStore& store) {
-  CKPT_ASSIGN(const std::span<const ExpertTensors> slots, store.acquire(comm, layer_));
-  CKPT_ASSERT(slots.size() == dispatch_.slot_rows().size());
+  CKPT_ASSIGN(const std::span<const ExpertTensors> held, store.acquire(comm, layer_));
+  CKPT_ASSERT(held.size() == dispatch_.expert_rows().size());
   std::vector<ExpertRows> experts;
-  experts.reserve(slots.size());
-  for (size_t i = 0; i < slots.size(); ++i) {
-    experts.push_back({dispatch_.slot_rows()[i], slots[i]});
+  experts.reserve(held.size());
+  for (size_t i = 0; i < held.size(); ++i) {
+    experts.push_back({dispatch_.expert_rows()[i], held[i]});
   }
   return experts;
 }

@@ -58,7 +58,7 @@ Parameter::Parameter(Device& device, ParameterSpec s)
       grad(device, Type::kFloat, spec.elements()),
       m(device, Type::kFloat, spec.elements()),
       v(device, Type::kFloat, spec.elements()) {
-  if (!spec.expert && device.grad_sum() != Type::kFloat) {
+  if (device.grad_sum() != Type::kFloat) {
     grad_sum.reshape(device, device.grad_sum(), spec.elements());
   }
   for (Tensor* tensor : {&value, &grad, &grad_sum, &m, &v}) tensor->zero();

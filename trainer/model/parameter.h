@@ -23,7 +23,7 @@ struct ParameterSpec {
 };
 
 // fp32 master weights and moments. All buffers have spec.elements() values, but that `grad_sum` is
-// empty for an expert, and where the device adds up in fp32. Gradients are sums over the
+// empty where the device adds up in fp32. Gradients are sums over the
 // micro-batches since Model::begin_step(); which of the two holds them, and when, is said in
 // gradients.h.
 struct Parameter {

@@ -14,53 +14,68 @@ void multiply(std::span<const int64_t> rows, int64_t width, std::vector<int64_t>
 
 }  // namespace
 
-// `slot_counts` receives, rank after rank, this rank's rows for each slot of that rank.
-void Dispatch::lay_out_sends(const ExpertPlacement& placement, uint32_t layer, uint32_t top_k,
-                             std::span<const int32_t> choice, std::vector<int64_t>& slot_counts) {
-  const std::vector<SlotAddress> address = slot_addresses(placement, layer);
-  std::vector<int64_t> first_slot(placement.ranks + 1, 0);
-  for (uint32_t rank = 0; rank < placement.ranks; ++rank) {
-    first_slot[rank + 1] =
-        first_slot[rank] + static_cast<int64_t>(placement.slots[layer][rank].size());
+const LayerRoutes& Dispatch::routes_of(const LayerSlots& slots, uint32_t experts) {
+  if (!routes_ || routes_->experts() != experts || slots_ != slots) {
+    slots_ = slots;
+    routes_.emplace(slots, experts);
   }
-  const auto flat_slot = [&](int32_t expert) {
-    const SlotAddress& at = address[static_cast<size_t>(expert)];
-    return static_cast<size_t>(first_slot[at.rank] + at.slot);
-  };
-
-  slot_counts.assign(static_cast<size_t>(first_slot.back()), 0);
-  for (const int32_t expert : choice) ++slot_counts[flat_slot(expert)];
-  send_rows_.assign(placement.ranks, 0);
-  for (uint32_t rank = 0; rank < placement.ranks; ++rank) {
-    send_rows_[rank] = std::accumulate(slot_counts.begin() + first_slot[rank],
-                                       slot_counts.begin() + first_slot[rank + 1], int64_t{0});
-  }
-
-  // A counting sort: stable, so tokens stay in order within a slot.
-  std::vector<int64_t> next(slot_counts.size());
-  std::exclusive_scan(slot_counts.begin(), slot_counts.end(), next.begin(), int64_t{0});
-  positions_.resize(choice.size());
-  CKPT_ASSERT(choice.size() % top_k == 0);
-  for (size_t i = 0; i < choice.size(); ++i) positions_[i] = next[flat_slot(choice[i])]++;
+  return *routes_;
 }
 
-// counts: [ranks, slots], the rows each rank sends to each slot of this one.
-void Dispatch::lay_out_arrivals(std::span<const int64_t> counts, size_t slots) {
-  const size_t ranks = slots == 0 ? 0 : counts.size() / slots;
-  slot_rows_.assign(slots, 0);
-  for (size_t rank = 0; rank < ranks; ++rank) {
-    for (size_t slot = 0; slot < slots; ++slot) {
-      slot_rows_[slot] += counts[rank * slots + slot];
-      receive_rows_[rank] += counts[rank * slots + slot];
+// sends: this rank's rows for each group.
+void Dispatch::lay_out_sends(const LayerRoutes& routes, std::span<const int64_t> sends,
+                             std::span<const int32_t> choice) {
+  send_rows_.assign(routes.ranks(), 0);
+  for (uint32_t rank = 0; rank < routes.ranks(); ++rank) {
+    for (size_t group = routes.first_group(rank); group < routes.first_group(rank + 1); ++group) {
+      send_rows_[rank] += sends[group];
     }
   }
-  std::vector<int64_t> next(slots);
-  std::exclusive_scan(slot_rows_.begin(), slot_rows_.end(), next.begin(), int64_t{0});
+  // A counting sort: stable, so tokens stay in order within a group.
+  std::vector<int64_t> next(sends.size());
+  std::exclusive_scan(sends.begin(), sends.end(), next.begin(), int64_t{0});
+  std::vector<int64_t> left(sends.begin(), sends.end());
+  std::vector<size_t> holder(routes.experts(), 0);  // the one whose share is being filled
+  positions_.resize(choice.size());
+  for (size_t i = 0; i < choice.size(); ++i) {
+    const auto expert = static_cast<uint32_t>(choice[i]);
+    const std::span<const size_t> groups = routes.groups_of(expert);
+    size_t& at = holder[expert];
+    while (left[groups[at]] == 0) ++at;  // ends: the shares sum to the expert's tokens
+    --left[groups[at]];
+    positions_[i] = next[groups[at]]++;
+  }
+}
+
+// rows: [rank][group], of all ranks.
+void Dispatch::lay_out_arrivals(const LayerRoutes& routes, std::span<const int64_t> rows,
+                                uint32_t rank) {
+  const size_t first = routes.first_group(rank);
+  const size_t experts = routes.first_group(rank + 1) - first;
+  const auto from = [&](uint32_t source) {
+    return rows.subspan(source * routes.groups() + first, experts);
+  };
+  expert_rows_.assign(experts, 0);
+  receive_rows_.assign(routes.ranks(), 0);
+  for (uint32_t source = 0; source < routes.ranks(); ++source) {
+    for (size_t expert = 0; expert < experts; ++expert) {
+      expert_rows_[expert] += from(source)[expert];
+      receive_rows_[source] += from(source)[expert];
+    }
+  }
+  std::vector<int64_t> next(experts);
+  std::exclusive_scan(expert_rows_.begin(), expert_rows_.end(), next.begin(), int64_t{0});
   expert_order_.clear();
-  for (size_t rank = 0; rank < ranks; ++rank) {
-    for (size_t slot = 0; slot < slots; ++slot) {
-      for (int64_t i = 0; i < counts[rank * slots + slot]; ++i) {
-        expert_order_.push_back(next[slot]++);
+  for (uint32_t source = 0; source < routes.ranks(); ++source) {
+    for (size_t expert = 0; expert < experts; ++expert) {
+      for (int64_t i = 0; i < from(source)[expert]; ++i) expert_order_.push_back(next[expert]++);
+    }
+  }
+  rank_rows_.assign(routes.ranks(), 0);
+  for (uint32_t at = 0; at < routes.ranks(); ++at) {
+    for (size_t group = routes.first_group(at); group < routes.first_group(at + 1); ++group) {
+      for (uint32_t source = 0; source < routes.ranks(); ++source) {
+        rank_rows_[at] += rows[source * routes.groups() + group];
       }
     }
   }
@@ -69,21 +84,17 @@ void Dispatch::lay_out_arrivals(std::span<const int64_t> counts, size_t slots) {
 Status Dispatch::plan(Comm& comm, const ExpertPlacement& placement, uint32_t layer, uint32_t top_k,
                       std::span<const int32_t> choice) {
   CKPT_ASSERT(placement.ranks == comm.size());
-  std::vector<int64_t> sent_counts;
-  lay_out_sends(placement, layer, top_k, choice, sent_counts);
+  CKPT_ASSERT(choice.size() % top_k == 0);
+  const LayerRoutes& routes = routes_of(placement.slots[layer], placement.experts);
+  std::vector<int64_t> own(placement.experts, 0);
+  for (const int32_t expert : choice) ++own.at(static_cast<size_t>(expert));
+  std::vector<int64_t> tokens(size_t{comm.size()} * placement.experts);
+  CKPT_TRY(comm.all_gather(own, tokens));
 
-  const auto& slots = placement.slots[layer];
-  const size_t own_slots = slots[comm.rank()].size();
-  std::vector<int64_t> send_sizes;
-  for (const auto& rank_slots : slots)
-    send_sizes.push_back(static_cast<int64_t>(rank_slots.size()));
-  const std::vector<int64_t> receive_sizes(comm.size(), static_cast<int64_t>(own_slots));
-  std::vector<int64_t> received_counts(comm.size() * own_slots);
-  CKPT_TRY(comm.all_to_all_v(std::span<const int64_t>(sent_counts), send_sizes,
-                             std::span<int64_t>(received_counts), receive_sizes));
-
-  receive_rows_.assign(comm.size(), 0);
-  lay_out_arrivals(received_counts, own_slots);
+  const std::vector<int64_t> rows = routes.share(tokens);
+  lay_out_sends(routes, std::span(rows).subspan(comm.rank() * routes.groups(), routes.groups()),
+                choice);
+  lay_out_arrivals(routes, rows, comm.rank());
   device_positions_.reshape(device_, Type::kInt64, positions_.size());
   device_positions_.write(std::span<const int64_t>(positions_));
   device_expert_order_.reshape(device_, Type::kInt64, expert_order_.size());

@@ -1,20 +1,26 @@
 // Dispatch: brings every token to the experts it chose and the results back, by an unpadded
 // all-to-all. Dropless: no capacity, no padding; what is routed is sent.
 //
+// An expert with replicas has its tokens shared evenly by them, those of a rank first to its own
+// (trainer/placement/token_shares.h). Of a rank's tokens for an expert, in order, the first go to
+// the lowest rank that gets some, the next ones to the next.
+//
 // Orders are total, so results do not depend on timing:
-//   send order    by (destination rank, slot, token): how a rank lays out its own assignments
-//   arrival order by (source rank, slot, token): how they lie after the all-to-all
-//   expert order  by (slot, source rank, token): what expert_gemm reads
+//   send order    by (destination rank, expert, token): how a rank lays out its own assignments
+//   arrival order by (source rank, expert, token): how they lie after the all-to-all
+//   expert order  by (expert, source rank, token): what expert_gemm reads
 // With sequences dealt to ranks in order, (source rank, token) is the order of the global batch.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "trainer/device/tensor.h"
 #include "trainer/parallel/comm.h"
 #include "trainer/parallel/expert_placement.h"
+#include "trainer/parallel/layer_routes.h"
 
 namespace moetrain {
 
@@ -25,7 +31,7 @@ class Dispatch {
  public:
   explicit Dispatch(Device& device) : device_(device) {}
 
-  // choice: [tokens, top_k], experts of the layer, distinct per token. Exchanges the counts.
+  // choice: [tokens, top_k], experts of the layer, distinct per token. Gathers the counts of all.
   Status plan(Comm& comm, const ExpertPlacement& placement, uint32_t layer, uint32_t top_k,
               std::span<const int32_t> choice);
 
@@ -33,9 +39,12 @@ class Dispatch {
   // [0, sent_rows()).
   const Tensor& positions() const { return device_positions_; }
   int64_t sent_rows() const { return static_cast<int64_t>(positions_.size()); }
-  // Rows for each slot of this rank, from all ranks; and their sum.
-  std::span<const int64_t> slot_rows() const { return slot_rows_; }
+  // Rows for each expert of this rank (experts_of_rank()), from all ranks; and their sum.
+  std::span<const int64_t> expert_rows() const { return expert_rows_; }
   int64_t received_rows() const { return static_cast<int64_t>(expert_order_.size()); }
+
+  // Rows that each rank of the group computes in this layer.
+  std::span<const int64_t> rank_rows() const { return rank_rows_; }
 
   // rows [sent_rows, width] in send order -> expert_rows [received_rows, width] in expert order.
   Status to_experts(Comm& comm, int64_t width, const Tensor& rows, Tensor& expert_rows);
@@ -43,15 +52,19 @@ class Dispatch {
   Status to_tokens(Comm& comm, int64_t width, const Tensor& expert_rows, Tensor& rows);
 
  private:
-  void lay_out_sends(const ExpertPlacement& placement, uint32_t layer, uint32_t top_k,
-                     std::span<const int32_t> choice, std::vector<int64_t>& slot_counts);
-  void lay_out_arrivals(std::span<const int64_t> counts, size_t slots);
+  const LayerRoutes& routes_of(const LayerSlots& slots, uint32_t experts);
+  void lay_out_sends(const LayerRoutes& routes, std::span<const int64_t> sends,
+                     std::span<const int32_t> choice);
+  void lay_out_arrivals(const LayerRoutes& routes, std::span<const int64_t> rows, uint32_t rank);
 
   Device& device_;
+  LayerSlots slots_;  // that routes_ is of: it stays as long as they do
+  std::optional<LayerRoutes> routes_;
   std::vector<int64_t> positions_;
   std::vector<int64_t> send_rows_;     // per destination rank
   std::vector<int64_t> receive_rows_;  // per source rank
-  std::vector<int64_t> slot_rows_;
+  std::vector<int64_t> expert_rows_;
+  std::vector<int64_t> rank_rows_;
   std::vector<int64_t> expert_order_;  // row in expert order of each row in arrival order
   std::vector<int64_t> send_counts_;   // elements
   std::vector<int64_t> receive_counts_;

@@ -1,5 +1,7 @@
 #include "trainer/parallel/expert_placement.h"
 
+#include <algorithm>
+
 namespace moetrain {
 
 using ckpt::ErrorCode;
@@ -24,42 +26,83 @@ Result<ExpertPlacement> static_placement(uint32_t layers, uint32_t experts, uint
   return placement;
 }
 
+Result<ExpertPlacement> make_placement(std::vector<LayerSlots> slots, uint32_t experts,
+                                       uint32_t ranks) {
+  ExpertPlacement placement{ranks, experts, std::move(slots)};
+  CKPT_TRY(validate(placement));
+  return placement;
+}
+
 Status validate(const ExpertPlacement& placement) {
   for (uint32_t layer = 0; layer < placement.layers(); ++layer) {
-    const auto& ranks = placement.slots[layer];
-    if (ranks.size() != placement.ranks) {
+    const LayerSlots& slots = placement.slots[layer];
+    if (slots.size() != placement.ranks) {
       return make_error(ErrorCode::kInvalidArgument,
                         "placement: layer {} has slots for {} ranks, the group has {}", layer,
-                        ranks.size(), placement.ranks);
+                        slots.size(), placement.ranks);
     }
-    std::vector<uint32_t> copies(placement.experts, 0);
-    for (const auto& slots : ranks) {
-      for (const uint32_t expert : slots) {
-        if (expert >= placement.experts) {
-          return make_error(ErrorCode::kInvalidArgument,
-                            "placement: layer {} names expert {}, it has {} experts", layer, expert,
-                            placement.experts);
-        }
-        ++copies[expert];
-      }
-    }
-    for (uint32_t expert = 0; expert < placement.experts; ++expert) {
-      if (copies[expert] == 1) continue;
-      return make_error(ErrorCode::kInvalidArgument,
-                        "placement: layer {} expert {} has {} slots, must have one", layer, expert,
-                        copies[expert]);
-    }
+    const Status covers = check_covers(slots, placement.experts);
+    if (covers.ok()) continue;
+    return make_error(covers.error().code, "layer {} {}", layer, covers.error().message);
   }
   return {};
 }
 
-std::vector<SlotAddress> slot_addresses(const ExpertPlacement& placement, uint32_t layer) {
-  std::vector<SlotAddress> addresses(placement.experts);
+std::vector<std::vector<SlotAddress>> slots_of_experts(const ExpertPlacement& placement,
+                                                       uint32_t layer) {
+  std::vector<std::vector<SlotAddress>> addresses(placement.experts);
   for (uint32_t rank = 0; rank < placement.ranks; ++rank) {
-    const auto& slots = placement.slots[layer][rank];
-    for (uint32_t slot = 0; slot < slots.size(); ++slot) addresses[slots[slot]] = {rank, slot};
+    const std::vector<uint32_t>& slots = placement.slots[layer][rank];
+    for (uint32_t slot = 0; slot < slots.size(); ++slot) {
+      addresses[slots[slot]].push_back({rank, slot});
+    }
   }
   return addresses;
+}
+
+std::vector<std::vector<uint32_t>> holders_of_experts(const ExpertPlacement& placement,
+                                                      uint32_t layer) {
+  return holders(placement.slots.at(layer), placement.experts);
+}
+
+std::vector<uint32_t> experts_of_rank(const ExpertPlacement& placement, uint32_t layer,
+                                      uint32_t rank) {
+  std::vector<uint32_t> experts = placement.slots.at(layer).at(rank);
+  std::ranges::sort(experts);
+  const auto twice = std::ranges::unique(experts);
+  experts.erase(twice.begin(), twice.end());
+  return experts;
+}
+
+std::vector<std::optional<uint32_t>> owners_of_experts(
+    const ExpertPlacement& placement, uint32_t layer,
+    const std::function<bool(uint32_t rank)>& live) {
+  std::vector<std::optional<uint32_t>> owners(placement.experts);
+  for (uint32_t rank = 0; rank < placement.ranks; ++rank) {
+    if (!live(rank)) continue;
+    for (const uint32_t expert : placement.slots.at(layer)[rank]) {
+      if (!owners[expert]) owners[expert] = rank;
+    }
+  }
+  return owners;
+}
+
+std::vector<uint32_t> owners_of_experts(const ExpertPlacement& placement, uint32_t layer) {
+  std::vector<uint32_t> owners;
+  owners.reserve(placement.experts);
+  for (const auto& owner : owners_of_experts(placement, layer, [](uint32_t) { return true; })) {
+    owners.push_back(owner.value());
+  }
+  return owners;
+}
+
+bool has_replicas(const ExpertPlacement& placement) {
+  for (uint32_t layer = 0; layer < placement.layers(); ++layer) {
+    for (const auto& ranks : holders_of_experts(placement, layer)) {
+      if (ranks.size() > 1) return true;
+    }
+  }
+  return false;
 }
 
 }  // namespace moetrain

@@ -5,63 +5,89 @@
 namespace moetrain {
 namespace {
 
+Expert make_expert(Device& device, const ModelConfig& config, uint32_t layer, uint32_t expert) {
+  auto specs = expert_parameters(config, layer, expert);
+  return Expert{layer, expert, Parameter(device, std::move(specs[0])),
+                Parameter(device, std::move(specs[1])), Parameter(device, std::move(specs[2]))};
+}
+
+// Another expert in the same memory.
+void rename(Expert& as, const ModelConfig& config, uint32_t layer, uint32_t expert) {
+  auto specs = expert_parameters(config, layer, expert);
+  as.layer = layer;
+  as.expert = expert;
+  size_t next = 0;
+  for (Parameter* parameter : {&as.w1, &as.w2, &as.w3}) {
+    parameter->spec = std::move(specs[next++]);
+    for (Tensor* tensor : {&parameter->value, &parameter->grad, &parameter->grad_sum, &parameter->m,
+                           &parameter->v, &parameter->rounded}) {
+      tensor->zero();
+    }
+  }
+}
+
+ExpertTensors tensors_of(Expert& expert) {
+  return {&expert.w1.weights(), &expert.w2.weights(), &expert.w3.weights(),
+          &expert.w1.sum(),     &expert.w2.sum(),     &expert.w3.sum()};
+}
+
 class ReplicatedStore final : public ExpertStore {
  public:
   ReplicatedStore(Device& device, const ModelConfig& config, ExpertPlacement placement,
-                  uint32_t rank)
+                  uint32_t rank, std::vector<Expert> released)
       : placement_(std::move(placement)) {
+    std::vector<std::vector<uint32_t>> wanted;
     for (uint32_t layer = 0; layer < placement_.layers(); ++layer) {
-      std::vector<uint32_t> held = placement_.slots[layer][rank];
-      std::ranges::sort(held);
-      for (const uint32_t expert : held) {
-        owned_.push_back(make_expert(device, config, layer, expert));
+      wanted.push_back(experts_of_rank(placement_, layer, rank));
+    }
+    const auto spare = std::ranges::stable_partition(released, [&](const Expert& has) {
+      return std::ranges::binary_search(wanted.at(has.layer), has.expert);
+    });
+    std::vector<Expert> spares(std::make_move_iterator(spare.begin()),
+                               std::make_move_iterator(spare.end()));
+    released.erase(spare.begin(), spare.end());
+    for (uint32_t layer = 0; layer < placement_.layers(); ++layer) {
+      first_.push_back(owned_.size());
+      for (const uint32_t expert : wanted[layer]) {
+        owned_.push_back(take(device, config, layer, expert, released, spares));
       }
     }
-    for (uint32_t layer = 0; layer < placement_.layers(); ++layer) {
-      std::vector<size_t>& positions = positions_.emplace_back();
-      for (const uint32_t expert : placement_.slots[layer][rank]) {
-        positions.push_back(find(layer, expert));
-      }
-    }
+    first_.push_back(owned_.size());
   }
 
   const ExpertPlacement& placement() const override { return placement_; }
 
   Result<std::span<const ExpertTensors>> acquire(Comm&, uint32_t layer) override {
-    slots_.clear();
-    for (const size_t position : positions_[layer]) slots_.push_back(slot_of(owned_[position]));
-    return std::span<const ExpertTensors>(slots_);
+    held_.clear();
+    for (size_t i = first_.at(layer); i < first_[layer + 1]; ++i) {
+      held_.push_back(tensors_of(owned_[i]));
+    }
+    return std::span<const ExpertTensors>(held_);
   }
 
-  // The slot is the owner and the only copy: its gradient is where it belongs.
+  // A holder owns: what came to it is where it belongs. Replicas meet once a step.
   Status give_gradients(Comm&, uint32_t) override { return {}; }
 
   std::span<Expert> owned() override { return owned_; }
+  std::vector<Expert> release() override { return std::move(owned_); }
 
  private:
-  static Expert make_expert(Device& device, const ModelConfig& config, uint32_t layer,
-                            uint32_t expert) {
-    auto specs = expert_parameters(config, layer, expert);
-    return Expert{layer, expert, Parameter(device, std::move(specs[0])),
-                  Parameter(device, std::move(specs[1])), Parameter(device, std::move(specs[2]))};
-  }
-
-  static ExpertTensors slot_of(Expert& expert) {
-    return {&expert.w1.weights(), &expert.w2.weights(), &expert.w3.weights(),
-            &expert.w1.grad,      &expert.w2.grad,      &expert.w3.grad};
-  }
-
-  size_t find(uint32_t layer, uint32_t expert) const {
+  static Expert take(Device& device, const ModelConfig& config, uint32_t layer, uint32_t expert,
+                     std::vector<Expert>& kept, std::vector<Expert>& spares) {
     const auto found = std::ranges::find_if(
-        owned_, [&](const Expert& e) { return e.layer == layer && e.expert == expert; });
-    CKPT_ASSERT(found != owned_.end());
-    return static_cast<size_t>(found - owned_.begin());
+        kept, [&](const Expert& e) { return e.layer == layer && e.expert == expert; });
+    if (found != kept.end()) return std::move(*found);
+    if (spares.empty()) return make_expert(device, config, layer, expert);
+    Expert spare = std::move(spares.back());
+    spares.pop_back();
+    rename(spare, config, layer, expert);
+    return spare;
   }
 
   ExpertPlacement placement_;
   std::vector<Expert> owned_;
-  std::vector<std::vector<size_t>> positions_;  // [layer][slot]: where in owned_
-  std::vector<ExpertTensors> slots_;            // what acquire() handed out last
+  std::vector<size_t> first_;        // [layers + 1]: where a layer's begin
+  std::vector<ExpertTensors> held_;  // what acquire() handed out last
 };
 
 }  // namespace
@@ -70,6 +96,14 @@ Result<std::unique_ptr<ExpertStore>> make_replicated_store(Device& device,
                                                            const ModelConfig& config,
                                                            const ExpertPlacement& placement,
                                                            uint32_t rank) {
+  return make_replicated_store(device, config, placement, rank, {});
+}
+
+Result<std::unique_ptr<ExpertStore>> make_replicated_store(Device& device,
+                                                           const ModelConfig& config,
+                                                           const ExpertPlacement& placement,
+                                                           uint32_t rank,
+                                                           std::vector<Expert> released) {
   CKPT_TRY(validate(config));
   CKPT_TRY(validate(placement));
   if (placement.layers() != config.layers || placement.experts != config.experts) {
@@ -83,7 +117,7 @@ Result<std::unique_ptr<ExpertStore>> make_replicated_store(Device& device,
                             placement.ranks);
   }
   return std::unique_ptr<ExpertStore>(
-      std::make_unique<ReplicatedStore>(device, config, placement, rank));
+      std::make_unique<ReplicatedStore>(device, config, placement, rank, std::move(released)));
 }
 
 }  // namespace moetrain

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "trainer/parallel/replica_gradients.h"
+
 namespace moetrain {
 namespace {
 
@@ -41,7 +43,22 @@ Status reduce_in_place(Comm& comm, Device& device, std::span<Parameter> bucket, 
   return {};
 }
 
+// [layer][expert]: the rank that counts it.
+std::vector<std::vector<uint32_t>> owners_of_layers(const ExpertPlacement& placement) {
+  std::vector<std::vector<uint32_t>> owners;
+  owners.reserve(placement.layers());
+  for (uint32_t layer = 0; layer < placement.layers(); ++layer) {
+    owners.push_back(owners_of_experts(placement, layer));
+  }
+  return owners;
+}
+
 }  // namespace
+
+Status reduce_gradients(Comm& comm, Model& model, uint64_t bucket_bytes) {
+  CKPT_TRY(reduce_dense_gradients(comm, model, bucket_bytes));
+  return reduce_expert_gradients(comm, model);
+}
 
 Status reduce_dense_gradients(Comm& comm, Model& model, uint64_t bucket_bytes) {
   const std::span<Parameter> dense = model.dense();
@@ -70,7 +87,9 @@ Result<GradientSummary> summarise_gradients(Comm& comm, Model& model) {
   Device& device = model.device();
   Tensor sum(device, Type::kDouble, 1);
   sum.zero();
+  const std::vector<std::vector<uint32_t>> owners = owners_of_layers(model.experts().placement());
   for (const Expert& expert : model.experts().owned()) {
+    if (owners[expert.layer][expert.expert] != comm.rank()) continue;
     for (const Parameter* parameter : {&expert.w1, &expert.w2, &expert.w3}) {
       device.add_sum_of_squares(parameter->grad, sum);
     }

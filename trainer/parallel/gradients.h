@@ -1,15 +1,16 @@
 // What happens to gradients between backward and the optimizer.
 //
-// After the micro-batches of a step, a dense parameter's sum() holds this rank's tokens; an owned
-// expert's grad is complete already, because its tokens came to it. reduce_dense_gradients() gives
-// the dense ones their grad; summarise_gradients() then gives every rank the same verdict.
+// After the micro-batches of a step, a dense parameter's sum() holds this rank's tokens, and that
+// of an expert the tokens that came to this rank. reduce_gradients() gives all of them their grad,
+// the same bits on every rank that holds them; summarise_gradients() then gives every rank the same
+// verdict.
 //
-// On the host, what is added up over tokens is fp32 per sequence and double from there on. Sums of
-// fp32 values in double hardly ever round, so a dense gradient has the same bits whatever number of
-// ranks the sequences are dealt to. That matters more than its last digit does: which expert a
-// token is routed to changes all at once, and losses of two runs then drift apart by a thousandth.
-// On a GPU all is fp32: the same number of ranks gives the same bits, another number rounds
-// differently.
+// On the host, what is added up over tokens is fp32 per sequence and double from there on; for
+// experts, double from the start. Sums of fp32 values in double hardly ever round, so a gradient
+// has the same bits whatever number of ranks the sequences are dealt to, and however many replicas
+// share an expert's tokens. That matters more than its last digit does: which expert a token is
+// routed to changes all at once, and losses of two runs then drift apart by a thousandth. On a GPU
+// all is fp32: the same number of ranks gives the same bits, another number rounds differently.
 #pragma once
 
 #include "trainer/model/model.h"
@@ -18,6 +19,9 @@
 namespace moetrain {
 
 inline constexpr uint64_t kGradientBucketBytes = 1u << 20;
+
+// Dense gradients, and those of experts (parallel/replica_gradients.h). A collective.
+Status reduce_gradients(Comm& comm, Model& model, uint64_t bucket_bytes = kGradientBucketBytes);
 
 // Sums sum() over all ranks into grad, in buckets of at most `bucket_bytes` (a
 // larger tensor is a bucket of its own) filled in parameter order. A collective. After a failure
@@ -30,7 +34,8 @@ struct GradientSummary {
   bool finite = true;  // false: some gradient is NaN or Inf; the step must be skipped
 };
 
-// The same bits on every rank. A collective; call after reduce_dense_gradients().
+// The same bits on every rank. A collective; call after reduce_gradients(). An expert is counted by
+// its owner, the lowest rank that holds it.
 Result<GradientSummary> summarise_gradients(Comm& comm, Model& model);
 
 // Factor that brings a gradient of this norm down to `norm_max`; 1 if it is there already or if

@@ -1,58 +1,16 @@
-// Placement and dispatch: every token reaches every expert it chose, in the promised order.
+// Dispatch: every token reaches every expert it chose, in the promised order.
 #include "trainer/parallel/dispatch.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <mutex>
 #include <random>
 
 #include "tests/trainer/model/ranks.h"
+#include "trainer/placement/token_shares.h"
 
 namespace moetrain {
 namespace {
-
-using testing::HasSubstr;
-
-TEST(StaticPlacement, CutsExpertsIntoBalancedBlocks) {
-  const auto placement = static_placement(2, 8, 3);
-  ASSERT_TRUE(placement.ok());
-  EXPECT_TRUE(validate(*placement).ok());
-  EXPECT_EQ(placement->slots[1],
-            (std::vector<std::vector<uint32_t>>{{0, 1}, {2, 3, 4}, {5, 6, 7}}));
-  for (uint32_t experts = 1; experts <= 12; ++experts) {
-    for (uint32_t ranks = 1; ranks <= experts; ++ranks) {
-      const auto any = static_placement(1, experts, ranks);
-      ASSERT_TRUE(any.ok());
-      EXPECT_TRUE(validate(*any).ok());
-      for (const auto& slots : any->slots[0]) {
-        EXPECT_GE(slots.size(), experts / ranks);
-        EXPECT_LE(slots.size(), (experts + ranks - 1) / ranks);
-      }
-    }
-  }
-}
-
-TEST(StaticPlacement, RefusesMoreRanksThanExperts) {
-  const auto placement = static_placement(1, 4, 5);
-  ASSERT_FALSE(placement.ok());
-  EXPECT_EQ(placement.error().code, ckpt::ErrorCode::kInvalidArgument);
-  EXPECT_THAT(placement.error().message, HasSubstr("5 ranks for 4 experts"));
-  EXPECT_FALSE(static_placement(1, 4, 0).ok());
-}
-
-TEST(PlacementCheck, NamesTheExpertThatIsMissingOrTwice) {
-  ExpertPlacement placement = *static_placement(2, 4, 2);
-  placement.slots[1][0] = {0, 2};
-  EXPECT_THAT(validate(placement).error().message, HasSubstr("layer 1 expert 1 has 0 slots"));
-  placement.slots[1][0] = {0, 1, 2};
-  EXPECT_THAT(validate(placement).error().message, HasSubstr("layer 1 expert 2 has 2 slots"));
-  placement.slots[1][0] = {0, 9};
-  EXPECT_THAT(validate(placement).error().message, HasSubstr("names expert 9"));
-  placement.slots[1].pop_back();
-  EXPECT_THAT(validate(placement).error().message, HasSubstr("slots for 1 ranks"));
-}
 
 struct DispatchCase {
   const char* name;
@@ -60,7 +18,8 @@ struct DispatchCase {
   uint32_t experts;
   uint32_t top_k;
   std::vector<int64_t> tokens;  // per rank
-  bool shuffled;                // placement in no particular order
+  bool shuffled = false;        // placement in no particular order
+  uint32_t replicas = 0;        // slots more than experts, anywhere
 };
 
 // A row says where it comes from and goes: source rank, token, expert.
@@ -70,13 +29,18 @@ class DispatchTest : public testing::TestWithParam<DispatchCase> {
  protected:
   ExpertPlacement make_placement(std::mt19937_64& random) const {
     const DispatchCase& c = GetParam();
-    ExpertPlacement placement = *static_placement(1, c.experts, c.ranks);
-    if (!c.shuffled) return placement;
+    ExpertPlacement placement{.ranks = c.ranks, .experts = c.experts, .slots = {{}}};
+    placement.slots[0].resize(c.ranks);
     std::vector<uint32_t> experts(c.experts);
     for (uint32_t e = 0; e < c.experts; ++e) experts[e] = e;
-    std::ranges::shuffle(experts, random);
-    for (auto& slots : placement.slots[0]) slots.clear();
-    for (const uint32_t expert : experts) placement.slots[0][random() % c.ranks].push_back(expert);
+    if (c.shuffled) std::ranges::shuffle(experts, random);
+    for (uint32_t i = 0; i < c.experts; ++i) {
+      placement.slots[0][c.shuffled ? random() % c.ranks : i * c.ranks / c.experts].push_back(
+          experts[i]);
+    }
+    for (uint32_t i = 0; i < c.replicas; ++i) {
+      placement.slots[0][random() % c.ranks].push_back(static_cast<uint32_t>(random() % c.experts));
+    }
     return placement;
   }
 
@@ -93,19 +57,42 @@ class DispatchTest : public testing::TestWithParam<DispatchCase> {
     return choice;
   }
 
-  // What lies in expert order on a rank: by slot, source rank, token.
+  // The tokens of a source for an expert, in order.
+  std::vector<size_t> tokens_for(uint32_t source, uint32_t expert) const {
+    const std::vector<int32_t> choice = make_choice(source);
+    std::vector<size_t> tokens;
+    for (size_t i = 0; i < choice.size(); ++i) {
+      if (choice[i] == static_cast<int32_t>(expert)) tokens.push_back(i / GetParam().top_k);
+    }
+    return tokens;
+  }
+
+  // What lies in expert order on a rank: by expert, source rank, token. By the definition: the
+  // slots of an expert in order are filled with what share_tokens() says, slot after slot.
   std::vector<float> expected_rows(const ExpertPlacement& placement, uint32_t rank) const {
-    const DispatchCase& c = GetParam();
+    const uint32_t ranks = GetParam().ranks;
+    const auto slots = slots_of_experts(placement, 0);
     std::vector<float> rows;
-    for (const uint32_t expert : placement.slots[0][rank]) {
-      for (uint32_t source = 0; source < c.ranks; ++source) {
-        const std::vector<int32_t> choice = make_choice(source);
-        for (size_t i = 0; i < choice.size(); ++i) {
-          if (choice[i] != static_cast<int32_t>(expert)) continue;
-          const size_t token = i / c.top_k;
-          rows.insert(rows.end(), {static_cast<float>(source), static_cast<float>(token),
-                                   static_cast<float>(expert)});
+    for (const uint32_t expert : experts_of_rank(placement, 0, rank)) {
+      std::vector<int64_t> counts;
+      std::vector<uint32_t> slot_ranks;
+      for (uint32_t source = 0; source < ranks; ++source) {
+        counts.push_back(static_cast<int64_t>(tokens_for(source, expert).size()));
+      }
+      for (const SlotAddress& at : slots[expert]) slot_ranks.push_back(at.rank);
+      const std::vector<int64_t> shares = share_tokens(counts, slot_ranks, expert);
+      for (uint32_t source = 0; source < ranks; ++source) {
+        const std::vector<size_t> tokens = tokens_for(source, expert);
+        size_t next = 0;
+        for (size_t slot = 0; slot < slot_ranks.size(); ++slot) {
+          for (int64_t i = 0; i < shares[source * slot_ranks.size() + slot]; ++i, ++next) {
+            if (slot_ranks[slot] != rank) continue;
+            rows.insert(rows.end(),
+                        {static_cast<float>(source), static_cast<float>(tokens.at(next)),
+                         static_cast<float>(expert)});
+          }
         }
+        EXPECT_EQ(next, tokens.size());
       }
     }
     return rows;
@@ -140,6 +127,7 @@ TEST_P(DispatchTest, MovesEveryRowThereAndBack) {
     ASSERT_TRUE(dispatch.to_experts(comm, kWidth, rows, arrived).ok());
     EXPECT_EQ(*arrived.read<float>(), expected_rows(placement, comm.rank()))
         << "rank " << comm.rank();
+    EXPECT_EQ(dispatch.rank_rows()[comm.rank()], dispatch.received_rows());
 
     Tensor returned(cpu_device(), Type::kFloat, rows.size());
     std::ranges::fill(returned.host<float>(), -1.0f);
@@ -149,18 +137,40 @@ TEST_P(DispatchTest, MovesEveryRowThereAndBack) {
 }
 
 const DispatchCase kDispatchCases[] = {
-    {"one_rank", 1, 4, 2, {9}, false},
-    {"two_ranks", 2, 4, 2, {5, 7}, false},
-    {"uneven_blocks", 3, 8, 2, {6, 6, 3}, false},
-    {"a_rank_without_tokens", 3, 5, 1, {4, 0, 7}, false},
-    {"nobody_has_tokens", 2, 4, 2, {0, 0}, false},
-    {"every_expert_chosen", 2, 3, 3, {4, 4}, false},
+    {"one_rank", 1, 4, 2, {9}},
+    {"two_ranks", 2, 4, 2, {5, 7}},
+    {"uneven_blocks", 3, 8, 2, {6, 6, 3}},
+    {"a_rank_without_tokens", 3, 5, 1, {4, 0, 7}},
+    {"nobody_has_tokens", 2, 4, 2, {0, 0}},
+    {"every_expert_chosen", 2, 3, 3, {4, 4}},
     {"any_placement", 4, 9, 3, {8, 1, 5, 2}, true},
     {"a_rank_without_experts", 4, 4, 2, {3, 3, 3, 3}, true},
+    {"replicas", 2, 4, 2, {9, 6}, false, 4},
+    {"replicas_on_one_rank", 1, 3, 2, {7}, false, 5},
+    {"more_replicas_than_ranks", 3, 2, 1, {11, 0, 4}, true, 10},
+    {"replicas_anywhere", 5, 7, 3, {8, 1, 0, 12, 3}, true, 9},
+    {"replicas_without_tokens", 2, 3, 1, {0, 0}, false, 3},
 };
 
 INSTANTIATE_TEST_SUITE_P(All, DispatchTest, testing::ValuesIn(kDispatchCases),
                          [](const auto& test) { return std::string(test.param.name); });
+
+// The same dispatch plans for one placement after another: a group re-plans.
+TEST(DispatchReuse, FollowsThePlacement) {
+  run_ranks(2, [](Comm& comm) {
+    Dispatch dispatch(cpu_device());
+    const std::vector<int32_t> choice = {0, 1, 0, 0};
+    const ExpertPlacement apart{.ranks = 2, .experts = 2, .slots = {{{0}, {1}}}};
+    const ExpertPlacement both{.ranks = 2, .experts = 2, .slots = {{{0, 1}, {1, 0}}}};
+    ASSERT_TRUE(dispatch.plan(comm, apart, 0, 1, choice).ok());
+    EXPECT_EQ(dispatch.received_rows(), comm.rank() == 0 ? 6 : 2);
+    ASSERT_TRUE(dispatch.plan(comm, both, 0, 1, choice).ok());
+    EXPECT_EQ(dispatch.received_rows(), 4);
+    EXPECT_EQ(dispatch.expert_rows().size(), 2u);
+    ASSERT_TRUE(dispatch.plan(comm, apart, 0, 1, choice).ok());
+    EXPECT_EQ(dispatch.received_rows(), comm.rank() == 0 ? 6 : 2);
+  });
+}
 
 }  // namespace
 }  // namespace moetrain

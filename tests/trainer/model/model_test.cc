@@ -74,7 +74,7 @@ double train_step(Comm& comm, Model& model, uint64_t step) {
     CKPT_ASSERT_MSG(part.ok(), part.error().message);
     loss += scale.cross_entropy * part->cross_entropy_sum + scale.auxiliary * part->auxiliary;
   }
-  CKPT_ASSERT(reduce_dense_gradients(comm, model).ok());
+  CKPT_ASSERT(reduce_gradients(comm, model).ok());
   const auto summary = summarise_gradients(comm, model);
   CKPT_ASSERT(summary.ok() && summary->finite);
   adamw_step(
@@ -258,7 +258,7 @@ TEST(Model, NanWeightsGiveANotFiniteLossEverywhere) {
     model->begin_step();
     const auto loss = model->forward_backward(comm, share_of(comm, 0), {1, 1});
     ASSERT_TRUE(loss.ok());
-    ASSERT_TRUE(reduce_dense_gradients(comm, *model).ok());
+    ASSERT_TRUE(reduce_gradients(comm, *model).ok());
     const auto summary = summarise_gradients(comm, *model);
     ASSERT_TRUE(summary.ok());
     if (!std::isfinite(loss->cross_entropy_sum) && !summary->finite) ++skipped;

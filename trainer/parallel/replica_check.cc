@@ -1,0 +1,74 @@
+#include "trainer/parallel/replica_check.h"
+
+#include <fmt/ranges.h>
+
+#include <map>
+
+#include "formats/base/crc32c.h"
+
+namespace moetrain {
+namespace {
+
+constexpr int64_t kNotHeld = -1;
+
+// Of value, m and v of its three parameters, in the order in which they are saved.
+Result<uint32_t> hash_of(Expert& expert, std::vector<std::byte>& room) {
+  uint32_t crc = 0;
+  for (Parameter* parameter : {&expert.w1, &expert.w2, &expert.w3}) {
+    for (const Tensor* tensor : {&parameter->value, &parameter->m, &parameter->v}) {
+      room.resize(tensor->bytes());
+      CKPT_TRY(tensor->read_bytes(room));
+      crc = ckpt::base::crc32c(room, crc);
+    }
+  }
+  return crc;
+}
+
+// Empty if all holders of an expert have the same.
+std::string difference(const std::vector<uint32_t>& holders, std::span<const int64_t> hashes,
+                       size_t expert, size_t experts) {
+  std::map<int64_t, std::vector<uint32_t>> ranks_with;
+  for (const uint32_t rank : holders) {
+    ranks_with[hashes[rank * experts + expert]].push_back(rank);
+  }
+  if (ranks_with.size() < 2) return {};
+  std::vector<std::string> sides;
+  sides.reserve(ranks_with.size());
+  for (const auto& [hash, ranks] : ranks_with) {
+    sides.push_back(fmt::format("{} {} {} {:08x}", ranks.size() == 1 ? "rank" : "ranks",
+                                fmt::join(ranks, ", "), ranks.size() == 1 ? "has" : "have",
+                                static_cast<uint32_t>(hash)));
+  }
+  return fmt::format("{}", fmt::join(sides, ", "));
+}
+
+}  // namespace
+
+Status check_replicas(Comm& comm, Model& model) {
+  const ExpertPlacement& placement = model.experts().placement();
+  const size_t experts = size_t{placement.layers()} * placement.experts;
+  std::vector<std::vector<uint32_t>> holders;
+  for (uint32_t layer = 0; layer < placement.layers(); ++layer) {
+    for (auto& ranks : holders_of_experts(placement, layer)) holders.push_back(std::move(ranks));
+  }
+  std::vector<int64_t> own(experts, kNotHeld);
+  std::vector<std::byte> room;
+  for (Expert& expert : model.experts().owned()) {
+    const size_t at = size_t{expert.layer} * placement.experts + expert.expert;
+    if (holders[at].size() < 2) continue;
+    CKPT_ASSIGN(own[at], hash_of(expert, room));
+  }
+  std::vector<int64_t> all(experts * comm.size());
+  CKPT_TRY(comm.all_gather(own, all));
+  for (size_t at = 0; at < experts; ++at) {
+    if (holders[at].size() < 2) continue;
+    const std::string differs = difference(holders[at], all, at, experts);
+    if (differs.empty()) continue;
+    return ckpt::make_error(ckpt::ErrorCode::kCorrupt,
+                            "layers.{}.experts.{}: its replicas differ: {}", at / placement.experts,
+                            at % placement.experts, differs);
+  }
+  return {};
+}
+
+}  // namespace moetrain

@@ -1,0 +1,194 @@
+#include "trainer/placement/joint_recovery.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <optional>
+#include <random>
+
+#include "formats/base/assert.h"
+#include "trainer/placement/recovery.h"
+
+namespace moetrain {
+
+namespace {
+
+using DomainSet = std::vector<uint32_t>;
+// Numbers of sets. Up to 16,000 domains these stay below the largest long double, 1e4932.
+using Counts = std::vector<long double>;
+
+constexpr uint32_t kCountedDomainsMax = 16'000;
+// Elements of holder sets looked at: about a second.
+constexpr uint64_t kSampleElements = uint64_t{1} << 28;
+constexpr uint64_t kSamplesMin = 1'000;
+constexpr uint64_t kSamplesMax = 100'000;
+
+// (1 + x)^n
+Counts all_subsets(uint32_t n) {
+  Counts counts(n + 1, 1);
+  for (uint32_t k = 1; k < n; ++k) counts[k] = counts[k - 1] * (n - k + 1) / k;
+  return counts;
+}
+
+Counts times(const Counts& a, const Counts& b) {
+  Counts product(a.size() + b.size() - 1);
+  for (size_t i = 0; i < a.size(); ++i) {
+    for (size_t j = 0; j < b.size(); ++j) product[i + j] += a[i] * b[j];
+  }
+  return product;
+}
+
+struct Component {
+  DomainSet domains;
+  std::vector<const DomainSet*> sets;
+};
+
+// Components of the domains that sets have in common, by union of sets.
+std::vector<Component> components(const std::vector<DomainSet>& sets, uint32_t domains) {
+  std::vector<uint32_t> parent(domains);
+  std::iota(parent.begin(), parent.end(), 0u);
+  const auto root = [&](uint32_t domain) {
+    while (parent[domain] != domain) domain = parent[domain] = parent[parent[domain]];
+    return domain;
+  };
+  for (const DomainSet& set : sets) {
+    for (const uint32_t domain : set) parent[root(domain)] = root(set.front());
+  }
+  std::vector<Component> found(domains);
+  for (const DomainSet& set : sets) found[root(set.front())].sets.push_back(&set);
+  for (uint32_t domain = 0; domain < domains; ++domain) {
+    found[root(domain)].domains.push_back(domain);
+  }
+  std::erase_if(found, [](const Component& component) { return component.sets.empty(); });
+  return found;
+}
+
+// [k]: how many sets of k dead domains of this component it survives.
+std::optional<Counts> surviving(const Component& component) {
+  const auto size = static_cast<uint32_t>(component.domains.size());
+  if (component.sets.size() == 1) {
+    Counts counts = all_subsets(size);
+    counts.back() -= 1;
+    return counts;
+  }
+  if (size > kExactRanksMax) return std::nullopt;
+  std::vector<RankMask> masks;
+  masks.reserve(component.sets.size());
+  for (const DomainSet* set : component.sets) {
+    RankMask& mask = masks.emplace_back(0);
+    for (const uint32_t domain : *set) {
+      const auto at = std::ranges::lower_bound(component.domains, domain);
+      mask |= RankMask{1} << (at - component.domains.begin());
+    }
+  }
+  const std::vector<uint64_t> counts = surviving_sets(masks, size);
+  return Counts(counts.begin(), counts.end());
+}
+
+std::optional<std::vector<RecoveryAt>> exact(const std::vector<DomainSet>& sets, uint32_t domains) {
+  if (domains > kCountedDomainsMax) return std::nullopt;
+  Counts all = {1};
+  uint32_t in_sets = 0;
+  for (const Component& component : components(sets, domains)) {
+    const std::optional<Counts> counts = surviving(component);
+    if (!counts) return std::nullopt;
+    all = times(all, *counts);
+    in_sets += static_cast<uint32_t>(component.domains.size());
+  }
+  all = times(all, all_subsets(domains - in_sets));
+  const Counts possible = all_subsets(domains);
+  std::vector<RecoveryAt> recovery;
+  recovery.reserve(domains);
+  for (uint32_t k = 1; k < domains; ++k) {
+    recovery.push_back({k, static_cast<double>(all[k] / possible[k]), 0});
+  }
+  return recovery;
+}
+
+// The number of deaths, in this order, that is the first to lose a set.
+uint32_t fatal_after(const std::vector<DomainSet>& sets, const std::vector<uint32_t>& place,
+                     uint32_t domains) {
+  uint32_t first = domains;
+  for (const DomainSet& set : sets) {
+    uint32_t last = 0;
+    for (const uint32_t domain : set) {
+      last = std::max(last, place[domain]);
+      if (last >= first) break;
+    }
+    first = std::min(first, last);
+  }
+  return first + 1;
+}
+
+double wilson_half_width(double probability, double samples) {
+  constexpr double kZ = 1.96;
+  const double spread =
+      probability * (1 - probability) / samples + kZ * kZ / (4 * samples * samples);
+  return kZ * std::sqrt(spread) / (1 + kZ * kZ / samples);
+}
+
+std::vector<RecoveryAt> estimate(const std::vector<DomainSet>& sets, uint32_t domains) {
+  uint64_t elements = domains;
+  for (const DomainSet& set : sets) elements += set.size();
+  const uint64_t samples = std::clamp(kSampleElements / elements, kSamplesMin, kSamplesMax);
+  std::mt19937_64 random(1);
+  std::vector<uint32_t> place(domains);
+  std::iota(place.begin(), place.end(), 0u);
+  std::vector<uint64_t> lost(domains + 2);  // [k]: samples that lost a set by the k-th death
+  for (uint64_t sample = 0; sample < samples; ++sample) {
+    // Not std::shuffle: what it draws is the library's choice.
+    for (uint32_t i = domains - 1; i > 0; --i) std::swap(place[i], place[random() % (i + 1)]);
+    ++lost[fatal_after(sets, place, domains)];
+  }
+  std::vector<RecoveryAt> recovery;
+  recovery.reserve(domains);
+  uint64_t alive = samples;
+  for (uint32_t k = 1; k < domains; ++k) {
+    alive -= lost[k];
+    const auto count = static_cast<double>(samples);
+    const double probability = static_cast<double>(alive) / count;
+    recovery.push_back({k, probability, wilson_half_width(probability, count)});
+  }
+  return recovery;
+}
+
+}  // namespace
+
+std::vector<DomainSet> smallest_sets(std::vector<DomainSet> sets) {
+  std::ranges::sort(sets, [](const DomainSet& a, const DomainSet& b) {
+    return a.size() != b.size() ? a.size() < b.size() : a < b;
+  });
+  sets.erase(std::unique(sets.begin(), sets.end()), sets.end());
+  uint32_t domains = 0;
+  for (const DomainSet& set : sets) {
+    if (!set.empty()) domains = std::max(domains, set.back() + 1);
+  }
+  std::vector<DomainSet> kept;
+  std::vector<std::vector<uint32_t>> beginning_with(domains);  // [domain]: indices into kept
+  for (DomainSet& set : sets) {
+    const bool contains_one = std::ranges::any_of(set, [&](uint32_t domain) {
+      return std::ranges::any_of(beginning_with[domain], [&](uint32_t index) {
+        return std::ranges::includes(set, kept[index]);
+      });
+    });
+    if (contains_one) continue;
+    if (set.empty()) return {DomainSet()};
+    beginning_with[set.front()].push_back(static_cast<uint32_t>(kept.size()));
+    kept.push_back(std::move(set));
+  }
+  return kept;
+}
+
+std::vector<RecoveryAt> joint_recovery(std::vector<DomainSet> holder_sets, uint32_t domains) {
+  const std::vector<DomainSet> sets = smallest_sets(std::move(holder_sets));
+  if (sets.size() == 1 && sets.front().empty()) {
+    std::vector<RecoveryAt> none;
+    for (uint32_t k = 1; k < domains; ++k) none.push_back({k, 0, 0});
+    return none;
+  }
+  for (const DomainSet& set : sets) CKPT_ASSERT(set.back() < domains);
+  if (auto recovery = exact(sets, domains)) return std::move(*recovery);
+  return estimate(sets, domains);
+}
+
+}  // namespace moetrain
