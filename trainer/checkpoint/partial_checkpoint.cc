@@ -115,6 +115,45 @@ Result<RecoveryLoss> PartialCheckpoint::resume(const PartialState& saved,
   return loss;
 }
 
+PartialHandover PartialCheckpoint::handover() const {
+  PartialHandover handover{.state = state(), .saved = {}};
+  handover.saved.reserve(ledger_.size());
+  for (size_t i = 0; i < ledger_.size(); ++i) handover.saved.push_back(ledger_[i]);
+  return handover;
+}
+
+Status PartialCheckpoint::take_over(const PartialHandover& handover,
+                                    std::span<const int64_t> routed) {
+  const PartialState& state = handover.state;
+  if (handover.saved.size() != grid_.size() || state.k < 1 || state.k > grid_.experts) {
+    return make_error(ErrorCode::kCorrupt, "handover: {} experts saved, K is {}; the model has {}",
+                      handover.saved.size(), state.k, grid_.size());
+  }
+  CKPT_ASSIGN(meter_, PltMeter::resume(grid_, state.lost, routed));
+  ledger_ = SaveLedger(handover.saved);
+  snapshots_ = state.snapshots;
+  k_ = state.k;
+  number_of_step_.clear();
+  return {};
+}
+
+Result<int64_t> PartialCheckpoint::rolled_back(size_t expert, std::span<const int64_t> routed,
+                                               const ExpertStamps& stamps) {
+  const ExpertStamp& weights = stamps.at(ExpertPart::kWeights, expert);
+  const ExpertStamp& moments = stamps.at(ExpertPart::kOptimizer, expert);
+  const auto [number, newer] = std::minmax(weights.snapshot, moments.snapshot);
+  if (number < 0 || static_cast<uint64_t>(newer) > snapshots_ || moments.updates < 0) {
+    return make_error(ErrorCode::kCorrupt,
+                      "layers.{}.experts.{}: its version says it is of snapshot {}, the run is at "
+                      "snapshot {}",
+                      expert / grid_.experts, expert % grid_.experts, number, snapshots_);
+  }
+  const int64_t held = std::min(weights.tokens, moments.tokens);
+  CKPT_ASSIGN(const int64_t tokens, meter_.rolled_back(expert, routed, held));
+  ledger_.set(expert, {.snapshot = static_cast<uint64_t>(number), .tokens = held});
+  return tokens;
+}
+
 SelectionOptions PartialCheckpoint::selection() const {
   // The bound is that of the K that was asked for; a larger K keeps it all the more.
   const uint32_t bound = options_.staleness_max != 0

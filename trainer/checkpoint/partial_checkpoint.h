@@ -63,6 +63,13 @@ struct ExpertProgress {
   std::span<const int64_t> updates;
 };
 
+// All that one rank's planning rests on, for a rank that joins while the run goes on.
+struct PartialHandover {
+  PartialState state;
+  std::vector<SaveLedger::Saved> saved;  // [layers * experts]
+  bool operator==(const PartialHandover&) const = default;
+};
+
 struct RecoveryLoss {
   int64_t tokens = 0;
   double plt = 0;  // of this recovery alone
@@ -79,6 +86,15 @@ class PartialCheckpoint {
   // A run goes on from a view: what its trainer unit and the versions of its experts say.
   // kCorrupt if these contradict each other; nothing changed then.
   Result<RecoveryLoss> resume(const PartialState& saved, std::span<const int64_t> routed,
+                              const ExpertStamps& stamps);
+
+  // The run goes on, and ranks take over what another one has. Snapshots that were on their way are
+  // settled. kCorrupt, and nothing changed, if these are no counts of this model.
+  PartialHandover handover() const;
+  Status take_over(const PartialHandover& handover, std::span<const int64_t> routed);
+  // One expert came back with the versions that the stamps tell of, while everything else goes on.
+  // Returns the tokens that it lost. kCorrupt as in resume().
+  Result<int64_t> rolled_back(size_t expert, std::span<const int64_t> routed,
                               const ExpertStamps& stamps);
 
   struct Plan {

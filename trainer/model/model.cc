@@ -53,6 +53,11 @@ class MixtralModel final : public Model {
   Device& device() override { return device_; }
   const ModelConfig& config() const override { return config_; }
   ExpertStore& experts() override { return *store_; }
+  void place(std::unique_ptr<ExpertStore> store) override {
+    CKPT_ASSERT(store->placement().layers() == config_.layers &&
+                store->placement().experts == config_.experts);
+    store_ = std::move(store);
+  }
   std::span<Parameter> dense() override { return dense_; }
   std::span<const int64_t> routing_counts() const override { return routing_counts_; }
 

@@ -73,6 +73,9 @@ class Model {
   virtual Device& device() = 0;
   virtual const ModelConfig& config() const = 0;
   virtual ExpertStore& experts() = 0;
+  // Another store, for another placement of this model: the experts of a new group. What the old
+  // one owned and did not release() is gone; addresses of experts' parameters change.
+  virtual void place(std::unique_ptr<ExpertStore> store) = 0;
   // Replicated on every rank, in the order of dense_parameters().
   virtual std::span<Parameter> dense() = 0;
   // Dense ones, then w1, w2, w3 of every owned expert: all this rank updates.

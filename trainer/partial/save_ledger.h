@@ -36,6 +36,9 @@ class SaveLedger {
   // is not one of the last kUndoMax is too old to matter.
   void fail(uint64_t snapshot);
 
+  // An expert came back from a version: that is what is saved of it.
+  void set(size_t expert, const Saved& saved) { saved_[expert] = saved; }
+
   // More than the snapshots that are on their way at any time.
   static constexpr size_t kUndoMax = 16;
 
