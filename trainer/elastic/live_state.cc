@@ -78,8 +78,9 @@ Result<Agreement> LiveState::agree(Comm& comm) {
     stands.push_back(stand_from(std::span(all).subspan(rank * kStandValues, kStandValues)));
   }
   CKPT_ASSIGN(agreement_, moetrain::agree(stands));
+  late_step_.reset();
   if (agreement_.applies[comm.rank()]) {
-    (void)parts_.trainer.apply(parts_.model, parts_.progress, take_pending());
+    late_step_ = parts_.trainer.apply(parts_.model, parts_.progress, take_pending());
   }
   pending_.reset();
   has_state_ = agreement_.state[comm.rank()];

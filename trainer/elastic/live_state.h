@@ -56,6 +56,8 @@ class LiveState {
   bool has_state() const { return has_state_; }
 
   Result<Agreement> agree(Comm& comm);
+  // The step that agree() made this rank apply after the others, if it did.
+  const std::optional<StepResult>& late_step() const { return late_step_; }
   Status plan(Comm& comm, const PlanPlacement& planner);
   Status move(Comm& comm);
   Status commit(Comm& comm);
@@ -81,6 +83,7 @@ class LiveState {
   bool has_state_ = false;
   uint64_t changes_ = 0;  // RankStand::changes
   std::optional<PendingStep> pending_;
+  std::optional<StepResult> late_step_;
   // Out of the model's store while they move; else empty.
   std::vector<Expert> pool_;
   bool taken_out_ = false;

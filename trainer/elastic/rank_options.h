@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "trainer/checkpoint/partial_checkpoint.h"
+#include "trainer/elastic/next_placement.h"
 #include "trainer/train_config.h"
 
 namespace moetrain {
@@ -18,26 +19,36 @@ struct RankOptions {
   std::vector<std::string> data;
   std::string run;
   std::string socket;
-  uint32_t rank = 0;
-  uint32_t ranks = 1;
+  uint32_t rank = 0;              // of the first epoch; its process's number always
+  uint32_t ranks = 1;             // of the first epoch
   std::string device = "cpu";     // of every rank, as in rank_device.h
   uint64_t steps = 0;             // where to stop: the number of the last step
   uint64_t checkpoint_every = 0;  // steps; 0: only after the last
   bool skip_when_out_of_slabs = false;
   bool wait_durable = false;  // training stands still until each checkpoint is on the disk
   PartialOptions partial;
-  bool tell_routing = false;  // with every step: see RankEvent::routed
+  PlacementChoice placement;
+  // On a loss survivors go on; otherwise all wait for a new process and resume.
+  bool elastic = false;
+  uint32_t grace_ms = 10'000;  // elastic: for survivors to follow each other into the next epoch
+  bool tell_routing = false;   // with every step: see RankEvent::routed
   // How the first epoch starts; every later one continues.
   uint32_t resume = CKPT_RESUME_START;
   uint64_t resume_step = 0;  // with CKPT_RESUME_AT_STEP
   // Steps in which to kill this process, between backward and update.
   std::vector<uint64_t> kill_at;
+  // The phase of a membership change in which to kill it: see kPhases.
+  std::string kill_in;
   // For ckptd to answer at all, when the process begins.
   uint32_t open_timeout_ms = 30'000;
   uint32_t collective_timeout_ms = 60'000;
   uint32_t join_timeout_ms = 120'000;
   uint32_t save_timeout_ms = 120'000;  // of the last checkpoint, restarts of ckptd included
 };
+
+// What survivors do before they train again, in this order.
+inline constexpr std::string_view kPhases[] = {"join", "connect", "agree",   "plan",
+                                               "move", "commit",  "restore", "settle"};
 
 std::string to_json(const RankOptions& options);
 Result<RankOptions> parse_rank_options(std::string_view json);

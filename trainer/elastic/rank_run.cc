@@ -56,10 +56,11 @@ Status RankRun::prepare() {
   const ModelConfig& shape = options_.config.model;
   CKPT_TRY(corpus_->check_fits(shape.seq_len));
   units_ = state_units(shape);
-  CKPT_ASSIGN(placement_, static_placement(shape.layers, shape.experts, options_.ranks));
+  rank_ = options_.rank % options_.ranks;
+  CKPT_ASSIGN(placement_, place_experts(options_.placement, shape, options_.ranks, {}));
   CKPT_ASSIGN(device_, make_rank_device(options_.device, options_.config.precision, options_.rank,
                                         options_.collective_timeout_ms));
-  CKPT_ASSIGN(auto store, make_replicated_store(*device_, shape, placement_, options_.rank));
+  CKPT_ASSIGN(auto store, make_replicated_store(*device_, shape, placement_, rank_));
   CKPT_ASSIGN(model_, Model::create(*device_, shape, std::move(store)));
   trainer_unit_.resize(units_[kTrainerUnit].bytes);
   stamps_.emplace(ExpertGrid{shape.layers, shape.experts});
@@ -67,7 +68,12 @@ Status RankRun::prepare() {
   trainer_.emplace(options_.config, corpus_->train());
   CKPT_TRY(validate(options_.partial, shape.experts));
   partial_.emplace(units_, placement_, options_.partial);
-  const uint64_t share = largest_share(units_, placement_, options_.partial.dense);
+  live_.emplace(LiveState::Parts{*model_, *trainer_, progress_, *partial_, *stamps_, placement_,
+                                 saved_step_, last_loss_});
+  // The last survivor of an elastic group saves all by itself.
+  const uint64_t share = options_.elastic
+                             ? total_bytes(units_)
+                             : largest_share(units_, placement_, options_.partial.dense);
   CKPT_ASSIGN(member_, Member::open(options_, units_, share));
   if (!device_->is_host()) {
     CKPT_ASSIGN(link_,
@@ -76,10 +82,21 @@ Status RankRun::prepare() {
   return {};
 }
 
+Status RankRun::hold(const ExpertPlacement& placement, uint32_t rank) {
+  rank_ = rank;
+  placement_ = placement;
+  CKPT_ASSIGN(auto store, make_replicated_store(*device_, options_.config.model, placement_, rank_,
+                                                model_->experts().release()));
+  model_->place(std::move(store));
+  memory_.emplace(units_, *model_, trainer_unit_, *stamps_);
+  return {};
+}
+
 Status RankRun::run() {
   CKPT_TRY(prepare());
   for (;;) {
     CKPT_ASSIGN(const Ending ending, run_epoch());
+    if (ending == Ending::kDrained) return {};
     if (ending == Ending::kSaved) break;
   }
   events_.write({.kind = Kind::kSaved, .step = progress_.step});
@@ -90,27 +107,41 @@ Status RankRun::run() {
 
 Result<RankRun::Ending> RankRun::run_epoch() {
   events_.write({.kind = Kind::kJoining});
-  CKPT_ASSIGN(const client::Epoch epoch, member_->join());
+  if (live_->has_state()) enter_phase("join");
+  CKPT_ASSIGN(const client::Epoch epoch, member_->join(live_->has_state()));
   epoch_ = epoch.epoch;
   events_.write({.kind = Kind::kConnecting, .epoch = epoch_});
   report_snapshots();  // an epoch opens when all snapshots of the one before are settled
+  if (epoch.goes_on) enter_phase("connect");
   Result<std::unique_ptr<Comm>> comm = member_->connect(epoch, *device_);
   if (!comm.ok()) {
     if (!is_group_loss(comm.error())) return comm.error();
     return leave_group(nullptr, comm.error().message);
   }
-  snapshotter_.emplace(member_->session(), options_.rank, link_.get());
+  settle_snapshots();
+  rank_ = epoch.rank;
+  snapshotter_.emplace(member_->session(), rank_, link_.get());
   RankEvent event{.kind = Kind::kTraining, .epoch = epoch.epoch, .lineage = epoch.lineage};
-  const Status restored = restore(epoch, event);
-  if (!restored.ok()) {
-    if (!is_group_loss(restored.error()) || !member_->epoch_over()) return restored.error();
-    return leave_group(comm->get(), restored.error().message);
+  event.group = epoch.size;
+  Status settled;
+  if (epoch.goes_on) {
+    watch_.emplace(*member_, **comm);
+    settled = go_on(**comm, epoch, event);
+  } else {
+    const Status restored = restore(epoch, event);
+    if (!restored.ok()) {
+      if (!is_group_loss(restored.error()) || !member_->epoch_over()) return restored.error();
+      return leave_group(comm->get(), restored.error().message);
+    }
+    watch_.emplace(*member_, **comm);
+    if (epoch.resume) settled = settle(**comm, *epoch.resume, event);
+    if (settled.ok()) live_->is_whole();
   }
-  watch_.emplace(*member_, **comm);
-  const Status settled = epoch.resume ? settle(**comm, *epoch.resume, event) : Status();
   Result<Ending> ending = Ending::kSaved;
   if (settled.ok()) {
+    event.effective_replicas = effective_replicas(placement_);
     events_.write(event);
+    lost_ns_.reset();
     ending = train(**comm);
   } else if (is_group_loss(settled.error())) {
     ending = leave_group(comm->get(), settled.error().message);
@@ -127,7 +158,9 @@ RankRun::Ending RankRun::leave_group(Comm* comm, const std::string& reason) {
   // The others notice by their connections to this rank, and come along.
   if (comm != nullptr) comm->abort(why);
   events_.write({.kind = Kind::kGroupLost, .epoch = epoch_, .step = progress_.step, .text = why});
-  member_->await_epoch_end(kEpochEndTimeoutMs);
+  if (!lost_ns_) lost_ns_ = monotonic_ns();
+  // To ask for the next epoch ends this one, where it goes on without those who do not ask.
+  if (!options_.elastic) member_->await_epoch_end(kEpochEndTimeoutMs);
   return Ending::kGroupLost;
 }
 
@@ -144,14 +177,17 @@ Result<RankRun::Boundary> RankRun::meet(Comm& comm, bool snapshot_due) {
   const auto newest = [](const std::set<uint64_t>& steps) {
     return steps.empty() ? 0 : static_cast<int64_t>(*steps.rbegin());
   };
-  std::vector<int64_t> mine = {stop_.load() ? 1 : 0, away ? 1 : 0, newest(failed_snapshots_),
-                               newest(lost_snapshots_)};
+  std::vector<int64_t> mine = {
+      stop_.load() ? 1 : 0,      away ? 1 : 0,
+      newest(failed_snapshots_), newest(lost_snapshots_),
+      drain_.load() ? 1 : 0,     member_->session().joiners_waiting() > 0 ? 1 : 0};
   {
     const EpochWatch::Loan loan(*watch_);
     CKPT_TRY(comm.all_reduce_max(std::span(mine)));
   }
-  const Boundary boundary{mine[0] != 0, mine[1] != 0, static_cast<uint64_t>(mine[2]),
-                          static_cast<uint64_t>(mine[3])};
+  const Boundary boundary{
+      mine[0] != 0, mine[1] != 0, static_cast<uint64_t>(mine[2]), static_cast<uint64_t>(mine[3]),
+      mine[4] != 0, mine[5] != 0};
   away_ = boundary.away;
   failed_snapshots_.erase(boundary.failed_snapshot);
   lost_snapshots_.erase(boundary.lost_snapshot);
@@ -166,6 +202,11 @@ Result<RankRun::Ending> RankRun::train(Comm& comm) {
     // Without ckptd a snapshot waits until all have it again, which they learn when they meet.
     const bool early = snapshot_is_due() && !away_;
     const Result<Boundary> boundary = meet(comm, early);
+    const bool last = boundary.ok() && (boundary->stop || progress_.step >= options_.steps);
+    if (boundary.ok() && !last && (boundary->drain || boundary->joiners)) {
+      if (early) drop_snapshot("the group changes");
+      return boundary->drain ? drain(comm) : let_in(comm);
+    }
     if (const auto over = member_->epoch_over()) return leave_group(&comm, *over);
     if (!boundary.ok()) {
       if (!is_group_loss(boundary.error())) return boundary.error();
@@ -176,7 +217,6 @@ Result<RankRun::Ending> RankRun::train(Comm& comm) {
       // Unless a newer one is on its way, the state is as unsaved as before.
       if (saved_step_ == boundary->failed_snapshot) saved_step_ = 0;
     }
-    const bool last = boundary->stop || progress_.step >= options_.steps;
     if (early && last) drop_snapshot("the run was stopped");
     if (last) return save_last(comm);
     snapshot_at(*boundary, early);
@@ -190,24 +230,41 @@ Result<RankRun::Ending> RankRun::train(Comm& comm) {
 
 Status RankRun::one_step(Comm& comm) {
   const auto begin = Clock::now();
-  const auto before_update = [&](uint64_t step) -> Status {
-    const auto& at = options_.kill_at;
-    if (std::find(at.begin(), at.end(), step) != at.end()) {
-      events_.write({.kind = Kind::kDying, .step = step});
-      ::kill(::getpid(), SIGKILL);
-    }
-    return snapshotter_->state_free();
-  };
   std::optional<EpochWatch::Loan> loan(std::in_place, *watch_);
-  CKPT_ASSIGN(const StepResult result, trainer_->step(comm, *model_, progress_, before_update));
+  Result<StepResult> result = StepResult{};
+  if (options_.elastic) {
+    result = all_or_none_step(comm);
+  } else {
+    result = trainer_->step(comm, *model_, progress_, [&](uint64_t step) {
+      kill_if_asked(step);
+      return snapshotter_->state_free();
+    });
+  }
+  if (!result.ok()) return result.error();
   loan.reset();
+  report_step(*result, ms_since(begin));
+  if (progress_.skipped_in_a_row < kSkippedInARowMax) return {};
+  return make_error(ErrorCode::kFailedPrecondition,
+                    "{}: the loss or the gradient was not finite for {} steps in a row; try a lower"
+                    " --lr from an older checkpoint",
+                    where(), kSkippedInARowMax);
+}
+
+void RankRun::kill_if_asked(uint64_t step) {
+  const auto& at = options_.kill_at;
+  if (std::find(at.begin(), at.end(), step) == at.end()) return;
+  events_.write({.kind = Kind::kDying, .step = step});
+  ::kill(::getpid(), SIGKILL);
+}
+
+void RankRun::report_step(const StepResult& result, double ms) {
   last_loss_ = result.loss;
   RankEvent event{.kind = Kind::kStep,
                   .step = result.step,
                   .plt = partial_->plt(progress_.routed_tokens),
                   .loss_bits = std::bit_cast<uint32_t>(result.loss),
                   .applied = result.applied,
-                  .ms = ms_since(begin) + stall_ms_,
+                  .ms = ms + stall_ms_,
                   .stall_ms = stall_ms_,
                   .learning_rate = result.learning_rate,
                   .gradient_norm = result.gradient_norm};
@@ -217,11 +274,6 @@ Status RankRun::one_step(Comm& comm) {
   }
   events_.write(std::move(event));
   stall_ms_ = 0;
-  if (progress_.skipped_in_a_row < kSkippedInARowMax) return {};
-  return make_error(ErrorCode::kFailedPrecondition,
-                    "{}: the loss or the gradient was not finite for {} steps in a row; try a lower"
-                    " --lr from an older checkpoint",
-                    where(), kSkippedInARowMax);
 }
 
 // The last checkpoint: the run ends only when it is durable. All ranks take the same turns, because
@@ -275,7 +327,7 @@ void RankRun::report_snapshots() {
 }
 
 void RankRun::report_snapshot(const SnapshotOutcome& outcome) {
-  if (options_.rank == 0 && !outcome.alarms.empty()) {
+  if (rank_ == 0 && !outcome.alarms.empty()) {
     events_.log(fmt::format("run {} step {}: ckptd raised an alarm: {}", options_.run, outcome.step,
                             outcome.alarms));
   }
@@ -288,8 +340,9 @@ void RankRun::report_snapshot(const SnapshotOutcome& outcome) {
                  .durable_ms = outcome.durable_ms});
 }
 
-int run_rank(const RankOptions& options, EventWriter& events, const std::atomic<bool>& stop) {
-  RankRun run(options, events, stop);
+int run_rank(const RankOptions& options, EventWriter& events, const std::atomic<bool>& stop,
+             const std::atomic<bool>& drain) {
+  RankRun run(options, events, stop, drain);
   const Status status = run.run();
   if (status.ok()) return 0;
   events.write({.kind = Kind::kFatal,

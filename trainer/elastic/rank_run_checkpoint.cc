@@ -42,12 +42,14 @@ class Timed {
 Status RankRun::restore(const client::Epoch& epoch, RankEvent& event) {
   stamps_->clear();
   resumed_whole_ = true;
+  CKPT_ASSIGN(const ExpertPlacement placement,
+              place_experts(options_.placement, options_.config.model, epoch.size, {}));
+  CKPT_TRY(hold(placement, epoch.rank));
   if (epoch.resume) {
     events_.write({.kind = Kind::kRestoring, .epoch = epoch.epoch});
-    CKPT_ASSIGN(
-        const RestoreSummary summary,
-        restore_units(member_->session(), options_.run, *epoch.resume, units_,
-                      units_of_rank(units_, placement_, options_.rank), *memory_, link_.get()));
+    CKPT_ASSIGN(const RestoreSummary summary,
+                restore_units(member_->session(), options_.run, *epoch.resume, units_,
+                              units_of_rank(units_, placement_, rank_), *memory_, link_.get()));
     model_->parameters_changed();
     CKPT_TRY(take_over(*epoch.resume));
     for (const std::string& note : summary.notes) events_.log(where() + ": " + note);
@@ -95,7 +97,7 @@ Status RankRun::settle(Comm& comm, const client::ViewPoint& view, RankEvent& eve
   resumed_at_ = static_cast<int64_t>(progress_.step);
   event.lost_tokens = loss->tokens;
   event.plt = partial_->plt(progress_.routed_tokens);
-  if (options_.rank == 0 && loss->tokens > 0) {
+  if (rank_ == 0 && loss->tokens > 0) {
     events_.log(
         fmt::format("{}: {} tokens of stale experts are lost, {:.3f} % of all so far; {}"
                     " experts of each layer from now on",
@@ -119,7 +121,7 @@ Status RankRun::take_over(const client::ViewPoint& view) {
   if (!differs.empty()) {
     return make_error(ErrorCode::kInvalidArgument, "{} was trained with {}", name, differs);
   }
-  if (state->corpus_crc32c != corpus_->crc32c() && options_.rank == 0) {
+  if (state->corpus_crc32c != corpus_->crc32c() && rank_ == 0) {
     events_.log(
         fmt::format("{}: the data has changed since ({} bytes then, {} now); the run goes"
                     " on, but not as it would have",
@@ -152,7 +154,7 @@ Status RankRun::begin_snapshot(Result<Snapshotter::Request> wanted,
 }
 
 Status RankRun::fill_snapshot() {
-  if (options_.tell_routing && options_.partial.k != 0 && options_.rank == 0) {
+  if (options_.tell_routing && options_.partial.k != 0 && rank_ == 0) {
     events_.write({.kind = Kind::kTaking, .step = progress_.step, .experts = std::move(taking_)});
   }
   snapshot_due_ = false;
@@ -223,7 +225,7 @@ Result<Snapshotter::Request> RankRun::request(uint32_t attempt, bool full) {
   if (options_.partial.k != 0) {
     request.staleness_max = partial_->staleness_max() * options_.checkpoint_every;
   }
-  if (options_.rank != 0) return request;
+  if (rank_ != 0) return request;
   request.metrics = {{"loss", last_loss_},
                      {"tokens", static_cast<double>(progress_.tokens)},
                      {"plt", partial_->plt(progress_.routed_tokens)}};
