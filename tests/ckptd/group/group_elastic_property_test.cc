@@ -52,8 +52,12 @@ class World {
   // With nobody hanging or dying, all that are left come together.
   void settle() {
     for (auto& [member, process] : processes_) process.hangs = false;
+    // As many as a first epoch takes, should nobody be left to go on with.
     while (processes_.size() < kFirstSize) start(ResumeMode::kContinue);
-    for (int round = 0; round < 60; ++round) {
+    while (processes_.size() > kFirstSize) kill(processes_.rbegin()->first);
+    for (int round = 0; round < 80; ++round) {
+      if (round == 10) carry_out(groups_->rejoin_deadline_passed());
+      if (round == 40) ask_anew();
       for (const auto& [member, process] : std::map(processes_)) ask(member);
       if (opening_) finish_opening(true);
       now_ += milliseconds(400);
@@ -121,6 +125,18 @@ class World {
                                    .elastic = true,
                                    .member = member,
                                    .grace = milliseconds(1'000)}));
+  }
+
+  // Where no group lives, ranks of a first epoch were taken as processes came and went: those that
+  // still wait give up, as trainers do in the end, and number themselves again.
+  void ask_anew() {
+    for (auto& [member, process] : processes_) {
+      if (process.in_epoch) return;
+    }
+    for (auto& [member, process] : processes_) {
+      process.asking = false;
+      carry_out(groups_->leave(process.session));
+    }
   }
 
   void kill(MemberId member) {
