@@ -1,6 +1,5 @@
 // moetrain run, and moetrain rank, which it starts.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <signal.h>
 #include <stdlib.h>
 
@@ -17,6 +16,7 @@
 #include "trainer/elastic/stop_signals.h"
 #include "trainer/elastic/supervisor.h"
 #include "trainer/main.h"
+#include "trainer/main_elastic.h"
 #include "trainer/main_partial.h"
 #include "trainer/model/presets.h"
 
@@ -33,10 +33,7 @@ struct RunFlags {
   ConfigFlags config;
   std::string resume;
   std::vector<std::string> kills;
-  std::vector<std::string> kills_in;
-  std::vector<std::string> joins;
-  std::string placement = "static";
-  std::string on_loss = "restart";
+  ElasticFlags elastic;
   std::string out_of_slabs = "wait";
   std::string checkpoint_wait = "copied";
   PartialFlags partial;
@@ -65,57 +62,6 @@ Result<RankKill> parse_kill(const std::string& text, uint32_t ranks) {
                       ranks - 1);
   }
   return RankKill{static_cast<uint32_t>(*rank), step};
-}
-
-// "RANK@PHASE".
-Result<PhaseKill> parse_phase_kill(const std::string& text) {
-  const std::string_view whole = text;
-  const size_t at = std::min(text.find('@'), text.size());
-  const std::optional<uint64_t> rank = parse_number(whole.substr(0, at));
-  const std::string phase(whole.substr(std::min(at + 1, text.size())));
-  const bool known = std::find(std::begin(kPhases), std::end(kPhases), phase) != std::end(kPhases);
-  if (rank && *rank <= UINT32_MAX && known) return PhaseKill{static_cast<uint32_t>(*rank), phase};
-  return make_error(ErrorCode::kInvalidArgument,
-                    "--kill-in {}: must be RANK@PHASE, where PHASE is one of {}", text,
-                    fmt::join(kPhases, ", "));
-}
-
-// "COUNT@STEP".
-Result<RankJoin> parse_join(const std::string& text) {
-  const std::string_view whole = text;
-  const size_t at = std::min(text.find('@'), text.size());
-  const uint64_t count = parse_number(whole.substr(0, at)).value_or(0);
-  const uint64_t step = parse_number(whole.substr(std::min(at + 1, text.size()))).value_or(0);
-  constexpr uint64_t kCountMax = 1024;
-  if (count != 0 && count <= kCountMax && step != 0) {
-    return RankJoin{static_cast<uint32_t>(count), step};
-  }
-  return make_error(ErrorCode::kInvalidArgument, "--join {}: must be COUNT@STEP, like 2@50", text);
-}
-
-// What only an elastic run can do.
-Status check_elastic_flags(RunFlags& flags) {
-  RankOptions& rank = flags.options.rank;
-  rank.elastic = flags.on_loss == "continue";
-  CKPT_ASSIGN(rank.placement.policy, parse_policy(flags.placement));
-  if (!rank.elastic && !(flags.joins.empty() && flags.kills_in.empty())) {
-    return make_error(ErrorCode::kInvalidArgument, "--{} {}: only with --on-loss continue",
-                      flags.joins.empty() ? "kill-in" : "join",
-                      flags.joins.empty() ? flags.kills_in.front() : flags.joins.front());
-  }
-  if (rank.elastic && rank.device != "cpu") {
-    return make_error(ErrorCode::kInvalidArgument,
-                      "--on-loss continue: not with --device {} yet, only on the CPU", rank.device);
-  }
-  for (const std::string& kill : flags.kills_in) {
-    CKPT_ASSIGN(const PhaseKill parsed, parse_phase_kill(kill));
-    flags.options.phase_kills.push_back(parsed);
-  }
-  for (const std::string& join : flags.joins) {
-    CKPT_ASSIGN(const RankJoin parsed, parse_join(join));
-    flags.options.joins.push_back(parsed);
-  }
-  return {};
 }
 
 // Fills options.rank.resume* from --resume; returns the view to look up, if there is one.
@@ -150,7 +96,7 @@ Status check_flags(RunFlags& flags) {
     return make_error(ErrorCode::kInvalidArgument, "--ranks 0: at least 1 is needed");
   }
   if (rank.steps == 0) return make_error(ErrorCode::kInvalidArgument, "--steps 0: nothing to do");
-  CKPT_TRY(check_elastic_flags(flags));
+  CKPT_TRY(flags.elastic.apply(flags.options));
   for (const std::string& kill : flags.kills) {
     CKPT_ASSIGN(const RankKill parsed, parse_kill(kill, rank.ranks));
     flags.options.kills.push_back(parsed);
@@ -343,29 +289,8 @@ void add_flags(CLI::App& command, RunFlags& flags) {
       ->check(CLI::IsMember({"copied", "durable"}))
       ->capture_default_str();
   flags.partial.add_to(command);
-  command
-      .add_option("--on-loss", flags.on_loss,
-                  "restart: all resume from the newest checkpoint; continue: the others go on")
-      ->check(CLI::IsMember({"restart", "continue"}))
-      ->capture_default_str();
+  flags.elastic.add_to(command, rank);
   command.add_option("--kill", flags.kills, "RANK@STEP: this rank kills itself in this step");
-  command.add_option("--kill-in", flags.kills_in,
-                     "RANK@PHASE: this rank kills itself in a phase of a membership change");
-  command.add_option("--join", flags.joins,
-                     "COUNT@STEP: so many more ranks are started after this step");
-  command
-      .add_option("--loss-grace-ms", rank.grace_ms,
-                  "With continue: for survivors to follow each other; who does not is left out")
-      ->capture_default_str();
-  command
-      .add_option("--collective-timeout-ms", rank.collective_timeout_ms,
-                  "Without a sign of life from a rank for so long its group is given up")
-      ->capture_default_str();
-  command.add_option("--placement", flags.placement, "static, eplb, lazarus, ...")
-      ->capture_default_str();
-  command.add_option("--slots", rank.placement.slots, "Expert slots of a rank in each layer");
-  command.add_option("--min-replicas", rank.placement.replicas_min,
-                     "Ranks that hold each expert, at least");
   command.add_option("--kill-daemon", flags.options.daemon_kills,
                      "STEP: kill our own ckptd after this step");
   command

@@ -7,6 +7,10 @@ namespace moetrain {
 Result<ExpertPlacement> place_experts(const PlacementChoice& choice, const ModelConfig& shape,
                                       uint32_t ranks, std::span<const int64_t> routed) {
   if (choice.policy == PolicyName::kStatic) {
+    // More ranks than experts have come together: those that are too many hold none.
+    std::vector<bool> holds(ranks, true);
+    for (uint32_t rank = shape.experts; rank < ranks; ++rank) holds[rank] = false;
+    if (ranks > shape.experts) return place_experts_on(choice, shape, holds, routed);
     return static_placement(shape.layers, shape.experts, ranks);
   }
   PlacementRequest request;
