@@ -39,6 +39,7 @@ size_t Daemon::poll() {
 void Daemon::tick(Time now) {
   impl_->now = now;
   impl_->carry_out(impl_->ingest.tick(now));
+  impl_->carry_out(impl_->groups.tick(now));
   impl_->heal_catalog();
   // From the first tick: members cannot come back while the store is being recovered.
   if (!impl_->serving_since) impl_->serving_since = now;

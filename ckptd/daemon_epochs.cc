@@ -43,13 +43,19 @@ void Daemon::Impl::join(Session& session, const fb::JoinGroupT& message) {
                              "run {}: a trainer registers its units before it joins a group",
                              session.run_name));
   }
-  carry_out(groups.join(*session.run, JoinRequest{.session = session.id,
-                                                  .request = message.request,
-                                                  .rank = message.rank,
-                                                  .size = message.size,
-                                                  .resume = static_cast<ResumeMode>(message.resume),
-                                                  .resume_lineage = message.resume_lineage,
-                                                  .resume_step = message.resume_step}));
+  JoinRequest request{.session = session.id,
+                      .request = message.request,
+                      .rank = message.rank,
+                      .size = message.size,
+                      .resume = static_cast<ResumeMode>(message.resume),
+                      .resume_lineage = message.resume_lineage,
+                      .resume_step = message.resume_step,
+                      .elastic = message.elastic,
+                      .member = message.member,
+                      .grace = std::chrono::milliseconds(message.grace_ms)};
+  if (message.grace_ms == 0) request.grace = limits::kSurvivorGrace;
+  request.grace = std::min(request.grace, limits::kSurvivorGraceMax);
+  carry_out(groups.join(*session.run, request));
 }
 
 void Daemon::Impl::carry_out(const Groups::Actions& actions) {
@@ -62,6 +68,8 @@ void Daemon::Impl::carry_out(const Groups::Actions& actions) {
       carry_out(ingest.member_lost(gone->run, gone->epoch, gone->rank, gone->how));
     } else if (const auto* ended = std::get_if<Groups::EndEpoch>(&action)) {
       carry_out(*ended);
+    } else if (const auto* waiting = std::get_if<Groups::JoinersWaiting>(&action)) {
+      carry_out(*waiting);
     } else if (const auto* value = std::get_if<Groups::KvAnswer>(&action)) {
       fb::KvValueT reply;
       reply.request = value->request;
@@ -97,6 +105,15 @@ void Daemon::Impl::carry_out(const Groups::EndEpoch& ended) {
   }
 }
 
+void Daemon::Impl::carry_out(const Groups::JoinersWaiting& waiting) {
+  for (const SessionId session : waiting.members) {
+    fb::JoinersWaitingT message;
+    message.epoch = waiting.epoch;
+    message.count = waiting.count;
+    send(session, std::move(message));
+  }
+}
+
 // The members of the last epoch have all gone on: what they have not sealed nobody will.
 void Daemon::Impl::carry_out(const Groups::OpenEpoch& open) {
   opening[open.run] = open;
@@ -114,29 +131,45 @@ void Daemon::Impl::try_open_epoch(ckpt::RunId run) {
   const Groups::OpenEpoch open = std::move(found->second);
   opening.erase(found);
   const RunInfo info = catalog->run(run).value();
+  if (open.goes_on) return write_epoch(open, std::nullopt, info);
   auto resume = choose_resume(info, open.resume);
   // An index that cannot be read must not be taken for one that has nothing to resume from.
   if (const Status health = catalog->health(); !health.ok()) resume = health.error();
   if (!resume.ok()) {
     return carry_out(groups.opened(run, open.epoch, 0, resume.error()));
   }
-  fb::LineageOpenedT lineage;
-  lineage.run = run;
-  lineage.lineage = info.current_lineage + 1;
-  lineage.parent = *resume ? (*resume)->lineage : 0;
-  lineage.fork_step = *resume ? (*resume)->step : 0;
-  lineage.time_ns = wall_clock_ns();
+  write_epoch(open, *resume, info);
+}
+
+// A resume opens a lineage; survivors go on in the one they have.
+void Daemon::Impl::write_epoch(const Groups::OpenEpoch& open,
+                               const std::optional<ViewPoint>& resume, const RunInfo& info) {
+  std::vector<fb::RecordT> records;
   fb::EpochOpenedT epoch;
-  epoch.run = run;
+  epoch.run = open.run;
   epoch.epoch = open.epoch;
   epoch.size = static_cast<uint32_t>(open.members.size());
-  epoch.lineage = lineage.lineage;
-  epoch.has_resume = resume->has_value();
-  epoch.resume_lineage = lineage.parent;
-  epoch.resume_step = lineage.fork_step;
-  epoch.time_ns = lineage.time_ns;
-  std::vector<fb::RecordT> records;
-  records.push_back(make_record(std::move(lineage)));
+  epoch.lineage = open.goes_on ? info.current_lineage : info.current_lineage + 1;
+  epoch.has_resume = resume.has_value();
+  epoch.resume_lineage = resume ? resume->lineage : 0;
+  epoch.resume_step = resume ? resume->step : 0;
+  epoch.time_ns = wall_clock_ns();
+  epoch.reason = open.given_up;
+  epoch.elastic = open.elastic;
+  epoch.goes_on = open.goes_on;
+  if (open.elastic) {
+    epoch.members.reserve(open.members.size());
+    for (const JoinRequest& member : open.members) epoch.members.push_back(member.member);
+  }
+  if (!open.goes_on) {
+    fb::LineageOpenedT lineage;
+    lineage.run = open.run;
+    lineage.lineage = epoch.lineage;
+    lineage.parent = epoch.resume_lineage;
+    lineage.fork_step = epoch.resume_step;
+    lineage.time_ns = epoch.time_ns;
+    records.push_back(make_record(std::move(lineage)));
+  }
   records.push_back(make_record(epoch));
   record(std::move(records),
          [this, open, epoch](const Status& status) { epoch_opened(open, epoch, status); });
@@ -167,6 +200,7 @@ Result<std::optional<ViewPoint>> Daemon::Impl::choose_resume(const RunInfo& run,
     case ResumeMode::kAtStep:
       return resume_at(run, resume);
     case ResumeMode::kContinue:
+    case ResumeMode::kGoOn:  // joins as kContinue where nobody is left to go on with
       break;
   }
   if (run.current_lineage == 0) return std::optional<ViewPoint>();
@@ -205,12 +239,20 @@ void Daemon::Impl::epoch_opened(const Groups::OpenEpoch& open, const fb::EpochOp
       message.has_resume = record.has_resume;
       message.resume_lineage = record.resume_lineage;
       message.resume_step = record.resume_step;
+      message.goes_on = record.goes_on;
+      message.members = record.members;
+      message.previous_ranks = open.previous_ranks;
+      message.previous_size = open.previous_size;
       send(member.session, std::move(message));
+    }
+    if (!open.given_up.empty()) {
+      spdlog::warn("run {} epoch {}: {}", run_name(record.run), record.epoch, open.given_up);
     }
     spdlog::info("run {} epoch {}: {} ranks, lineage {}, {}", run_name(record.run), record.epoch,
                  record.size, record.lineage,
                  record.has_resume ? fmt::format("from lineage {} step {}", record.resume_lineage,
                                                  record.resume_step)
+                 : record.goes_on  ? "the survivors go on"
                                    : "from nothing");
   }
   carry_out(groups.opened(open.run, open.epoch, record.lineage, status));

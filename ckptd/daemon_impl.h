@@ -216,7 +216,10 @@ struct Daemon::Impl {
   std::string run_name(ckpt::RunId run) const;
   void carry_out(const Groups::EndEpoch& action);
   void carry_out(const Groups::OpenEpoch& action);
+  void carry_out(const Groups::JoinersWaiting& action);
   void try_open_epoch(ckpt::RunId run);
+  void write_epoch(const Groups::OpenEpoch& open, const std::optional<ViewPoint>& resume,
+                   const RunInfo& info);
   Result<std::optional<ViewPoint>> choose_resume(const RunInfo& run, const JoinRequest& resume);
   Result<std::optional<ViewPoint>> resume_at(const RunInfo& run, const JoinRequest& resume);
   void epoch_opened(const Groups::OpenEpoch& open, const fb::EpochOpenedT& record,

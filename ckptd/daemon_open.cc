@@ -53,7 +53,8 @@ Status Daemon::Impl::open() {
     const fb::EpochOpenedT& epoch = store.epochs[run.id];
     // A later epoch than the journal had was salvaged: its number is all that is known of it.
     const bool known = epoch.epoch >= run.last_epoch;
-    groups.recovered(run.id, run.last_epoch, known ? epoch.size : 0, epoch.lineage);
+    groups.recovered(run.id, run.last_epoch, known ? epoch.size : 0, epoch.lineage,
+                     epoch.elastic ? epoch.members : std::vector<MemberId>());
   }
   // Not where the end of the journal was in doubt: what it does not list may be all that is left.
   if (store.torn_bytes == 0 && !salvaged) reclaim(store);

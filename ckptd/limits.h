@@ -111,6 +111,11 @@ inline constexpr size_t kHttpRequestBytesMax = 16u << 10;
 inline constexpr std::chrono::milliseconds kHttpDeadline{2'000};
 inline constexpr std::chrono::milliseconds kHttpRetry{100};  // after an accept that failed
 inline constexpr std::chrono::milliseconds kSnapshotDeadlineDefault{600'000};
+// Survivors of an elastic group's epoch have this long to ask to go on, unless they said otherwise
+// when they joined: a step and a copy of state take seconds. The most they can say: a member that
+// hangs holds up all others for so long.
+inline constexpr std::chrono::milliseconds kSurvivorGrace{10'000};
+inline constexpr std::chrono::milliseconds kSurvivorGraceMax{120'000};
 // A drain waits this long for snapshots that trainers still fill; then they are left to be handed
 // to the next daemon.
 inline constexpr std::chrono::milliseconds kDrainDeadline{10'000};

@@ -5,7 +5,6 @@
 
 #include "formats/base/assert.h"
 #include "trainer/data.h"
-#include "trainer/parallel/gradients.h"
 
 namespace moetrain {
 
@@ -43,17 +42,29 @@ Result<double> Trainer::forward_backward(Comm& comm, Model& model, uint64_t step
 Result<StepResult> Trainer::step(Comm& comm, Model& model, Progress& progress,
                                  const BeforeUpdate& before_update,
                                  const BeforeWrite& before_write) {
-  StepResult result{.step = progress.step + 1};
-  model.begin_step();
-  CKPT_ASSIGN(const double loss, forward_backward(comm, model, progress.step));
-  CKPT_TRY(reduce_gradients(comm, model));
-  CKPT_ASSIGN(const GradientSummary gradients, summarise_gradients(comm, model));
-  std::vector<int64_t> routed(model.routing_counts().begin(), model.routing_counts().end());
-  CKPT_TRY(comm.all_reduce_sum(std::span(routed)));
-  if (before_update) CKPT_TRY(before_update(result.step, routed));
+  CKPT_ASSIGN(PendingStep pending, compute(comm, model, progress));
+  if (before_update) CKPT_TRY(before_update(pending.step, pending.routed));
+  return apply(model, progress, std::move(pending), before_write);
+}
 
-  // From here on nothing can fail: a rank is either before this step or after it.
-  result.loss = static_cast<float>(loss);
+Result<PendingStep> Trainer::compute(Comm& comm, Model& model, const Progress& progress) {
+  PendingStep pending{.step = progress.step + 1};
+  model.begin_step();
+  CKPT_ASSIGN(pending.loss, forward_backward(comm, model, progress.step));
+  CKPT_TRY(reduce_gradients(comm, model));
+  CKPT_ASSIGN(pending.gradients, summarise_gradients(comm, model));
+  pending.routed.assign(model.routing_counts().begin(), model.routing_counts().end());
+  CKPT_TRY(comm.all_reduce_sum(std::span(pending.routed)));
+  return pending;
+}
+
+StepResult Trainer::apply(Model& model, Progress& progress, PendingStep pending,
+                          const BeforeWrite& before_write) {
+  CKPT_ASSERT(pending.step == progress.step + 1);
+  StepResult result{.step = pending.step};
+  const GradientSummary& gradients = pending.gradients;
+  std::vector<int64_t>& routed = pending.routed;
+  result.loss = static_cast<float>(pending.loss);
   result.gradient_norm = gradients.norm;
   result.load = model.expert_load();
   result.learning_rate = learning_rate(config_.schedule, progress.step);
@@ -83,6 +94,14 @@ Result<StepResult> Trainer::step(Comm& comm, Model& model, Progress& progress,
   for (size_t i = 0; i < routed.size(); ++i) progress.routed_tokens[i] += routed[i];
   progress.routed_last = std::move(routed);
   return result;
+}
+
+Result<StepResult> Trainer::step(Comm& comm, Model& model, Progress& progress,
+                                 const std::function<Status(uint64_t)>& before_update) {
+  CKPT_ASSIGN(PendingStep pending, compute(comm, model, progress));
+  if (before_update) CKPT_TRY(before_update(pending.step));
+  // From here on nothing can fail: a rank is either before this step or after it.
+  return apply(model, progress, std::move(pending));
 }
 
 Result<double> evaluate_text(Comm& comm, Model& model, std::span<const uint8_t> text,

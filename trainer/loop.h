@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "trainer/model/model.h"
+#include "trainer/parallel/gradients.h"
 #include "trainer/train_config.h"
 
 namespace moetrain {
@@ -48,6 +49,15 @@ struct StepResult {
   ExpertLoad load;  // the same on every rank
 };
 
+// A step whose gradients are complete and that has changed nothing yet. Its gradients are the
+// model's, until its next begin_step().
+struct PendingStep {
+  uint64_t step = 0;
+  double loss = 0;
+  GradientSummary gradients;
+  std::vector<int64_t> routed;  // of all ranks
+};
+
 // One rank's training. Used from one thread.
 class Trainer {
  public:
@@ -64,6 +74,13 @@ class Trainer {
   Result<StepResult> step(Comm& comm, Model& model, Progress& progress,
                           const BeforeUpdate& before_update = {},
                           const BeforeWrite& before_write = {});
+
+  // The two halves of a step. compute() is the collective; what it gives is the same on every rank
+  // that gets it. apply() needs nobody else and cannot fail, so that ranks can first agree whether
+  // all apply the step or none does.
+  Result<PendingStep> compute(Comm& comm, Model& model, const Progress& progress);
+  StepResult apply(Model& model, Progress& progress, PendingStep pending,
+                   const BeforeWrite& before_write = {});
 
  private:
   Result<double> forward_backward(Comm& comm, Model& model, uint64_t step);

@@ -16,6 +16,7 @@
 #include "trainer/elastic/stop_signals.h"
 #include "trainer/elastic/supervisor.h"
 #include "trainer/main.h"
+#include "trainer/main_elastic.h"
 #include "trainer/main_partial.h"
 #include "trainer/main_placement.h"
 #include "trainer/model/presets.h"
@@ -33,8 +34,7 @@ struct RunFlags {
   ConfigFlags config;
   std::string resume;
   std::vector<std::string> kills;
-  std::vector<std::string> joins;
-  std::string on_loss = "restart";
+  ElasticFlags elastic;
   std::string out_of_slabs = "wait";
   std::string checkpoint_wait = "copied";
   PartialFlags partial;
@@ -98,19 +98,6 @@ Status check_flags(RunFlags& flags) {
     return make_error(ErrorCode::kInvalidArgument, "--ranks 0: at least 1 is needed");
   }
   if (rank.steps == 0) return make_error(ErrorCode::kInvalidArgument, "--steps 0: nothing to do");
-  if (flags.on_loss != "restart") {
-    return make_error(
-        ErrorCode::kInvalidArgument,
-        "--on-loss {}: not available yet; 'restart' brings lost ranks back and resumes"
-        " all of them from the newest checkpoint",
-        flags.on_loss);
-  }
-  if (!flags.joins.empty()) {
-    return make_error(ErrorCode::kInvalidArgument,
-                      "--join {}: ranks cannot join a running group yet; stop the run and resume it"
-                      " with more --ranks",
-                      flags.joins.front());
-  }
   for (const std::string& kill : flags.kills) {
     CKPT_ASSIGN(const RankKill parsed, parse_kill(kill, rank.ranks));
     flags.options.kills.push_back(parsed);
@@ -125,8 +112,9 @@ Status check_flags(RunFlags& flags) {
                       rank.socket);
   }
   CKPT_ASSIGN(rank.partial, flags.partial.parse());
-  CKPT_TRY(flags.placement.parse());
+  CKPT_ASSIGN(rank.placing, flags.placement.parse());
   CKPT_TRY(flags.partial.parse_every(rank));
+  CKPT_TRY(flags.elastic.apply(flags.options));
   rank.tell_routing = !flags.options.metrics_file.empty();
   rank.skip_when_out_of_slabs = flags.out_of_slabs == "skip";
   rank.wait_durable = flags.checkpoint_wait == "durable";
@@ -261,8 +249,7 @@ Result<int> run(RunFlags& flags) {
     CKPT_TRY(validate(rank.partial, rank.config.model.experts));
     CKPT_TRY(check_device(rank.device, rank.config.precision));
     CKPT_TRY(check_kills(flags.options, 1));
-    CKPT_ASSIGN(const PlacementOptions options, flags.placement.parse());
-    CKPT_ASSIGN(rank.placement, plan_for_run(options, rank.config, rank.ranks, {}));
+    CKPT_ASSIGN(rank.placement, plan_for_run(rank.placing, rank.config, rank.ranks, {}));
   }
   CKPT_ASSIGN(std::optional<Corpus> corpus, load_data(rank));
   if (!view) {
@@ -323,11 +310,8 @@ void add_flags(CLI::App& command, RunFlags& flags) {
       .add_option("--check-replicas", rank.check_replicas_every,
                   "Compare replicas after every so many steps, and fail if they differ; 0: never")
       ->group("Placement");
-  command.add_option("--on-loss", flags.on_loss, "restart: all resume from the newest checkpoint")
-      ->check(CLI::IsMember({"restart", "continue"}))
-      ->capture_default_str();
+  flags.elastic.add_to(command, rank);
   command.add_option("--kill", flags.kills, "RANK@STEP: this rank kills itself in this step");
-  command.add_option("--join", flags.joins, "COUNT@STEP: not available yet");
   command.add_option("--kill-daemon", flags.options.daemon_kills,
                      "STEP: kill our own ckptd after this step");
   command
@@ -347,6 +331,7 @@ void add_flags(CLI::App& command, RunFlags& flags) {
 }
 
 std::atomic<bool> stop_requested = false;
+std::atomic<bool> drain_requested = false;
 
 }  // namespace
 
@@ -383,9 +368,14 @@ void add_rank_command(CLI::App& app, ExitCode& exit_code) {
       return;
     }
     ::signal(SIGPIPE, SIG_IGN);
-    ::signal(SIGTERM, [](int) { stop_requested = true; });
+    if (options->elastic) {
+      ::signal(SIGTERM, [](int) { drain_requested = true; });
+      ::signal(SIGUSR1, [](int) { stop_requested = true; });
+    } else {
+      ::signal(SIGTERM, [](int) { stop_requested = true; });
+    }
     EventWriter events(kEventFd, options->rank);
-    exit_code.value = run_rank(*options, events, stop_requested);
+    exit_code.value = run_rank(*options, events, stop_requested, drain_requested);
   });
 }
 

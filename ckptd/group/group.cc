@@ -10,7 +10,7 @@ namespace ckptd {
 namespace {
 
 std::string describe(const JoinRequest& request) {
-  static constexpr const char* kNames[] = {"start", "latest", "at step", "continue"};
+  static constexpr const char* kNames[] = {"start", "latest", "at step", "continue", "go on"};
   std::string text =
       fmt::format("size {}, resume {}", request.size, kNames[static_cast<size_t>(request.resume)]);
   if (request.resume == ResumeMode::kAtStep) {
@@ -22,7 +22,7 @@ std::string describe(const JoinRequest& request) {
 
 // Can both be in one epoch?
 bool agree(const JoinRequest& a, const JoinRequest& b) {
-  if (a.size != b.size) return false;
+  if (a.size != b.size || a.elastic != b.elastic) return false;
   if (a.resume == ResumeMode::kContinue || b.resume == ResumeMode::kContinue) return true;
   if (a.resume != b.resume) return false;
   return a.resume != ResumeMode::kAtStep ||
@@ -34,7 +34,8 @@ bool agree(const JoinRequest& a, const JoinRequest& b) {
 Groups::Groups() : impl_(std::make_unique<Impl>()) {}
 Groups::~Groups() = default;
 
-void Groups::recovered(RunId id, Epoch epoch, uint32_t size, LineageId lineage) {
+void Groups::recovered(RunId id, Epoch epoch, uint32_t size, LineageId lineage,
+                       const std::vector<MemberId>& members) {
   Run& run = impl_->runs[id];
   run.last_epoch = epoch;
   if (size == 0) return;
@@ -43,6 +44,9 @@ void Groups::recovered(RunId id, Epoch epoch, uint32_t size, LineageId lineage) 
   run.current->lineage = lineage;
   run.current->slots.assign(size, Slot::kAwaited);
   run.current->sessions.assign(size, 0);
+  run.current->elastic = members.size() == size;
+  run.current->members = members;
+  run.current->grace = limits::kSurvivorGrace;
 }
 
 Groups::Actions Groups::rejoin_deadline_passed() {
@@ -73,7 +77,8 @@ Groups::Actions Groups::join(RunId id, const JoinRequest& request) {
     actions.emplace_back(Refuse{whom.session, whom.request, std::move(error)});
   };
   if (request.size == 0 || request.size > limits::kGroupSizeMax || request.rank >= request.size ||
-      request.resume > ResumeMode::kContinue) {
+      request.resume > ResumeMode::kGoOn ||
+      (request.resume == ResumeMode::kGoOn && !request.elastic)) {
     refuse(request, make_error(ErrorCode::kInvalidArgument,
                                "rank {} of {}: a group has 1 to {} ranks, counted from 0",
                                request.rank, request.size, limits::kGroupSizeMax));
@@ -85,6 +90,20 @@ Groups::Actions Groups::join(RunId id, const JoinRequest& request) {
                                run.opening->epoch));
     return actions;
   }
+  if (request.elastic && run.lives()) {
+    impl_->join_elastic(id, run, request, actions);
+  } else {
+    impl_->join_ranks(id, run, request, actions);
+  }
+  return actions;
+}
+
+void Groups::Impl::join_ranks(RunId id, Run& run, JoinRequest request, Actions& actions) {
+  // Nobody is left to go on with: what is left of the run is its views.
+  if (request.resume == ResumeMode::kGoOn) request.resume = ResumeMode::kContinue;
+  const auto refuse = [&actions](const JoinRequest& whom, Error error) {
+    actions.emplace_back(Refuse{whom.session, whom.request, std::move(error)});
+  };
   const auto disagrees =
       std::find_if(run.joining.begin(), run.joining.end(),
                    [&](const auto& other) { return !agree(other.second, request); });
@@ -95,27 +114,31 @@ Groups::Actions Groups::join(RunId id, const JoinRequest& request) {
     for (const auto& [rank, other] : run.joining) refuse(other, error);
     refuse(request, error);
     run.joining.clear();
-    return actions;
+    return;
   }
   if (const auto held = run.joining.find(request.rank); held != run.joining.end()) {
     refuse(held->second, make_error(ErrorCode::kAlreadyExists,
                                     "rank {} has joined again from another place", request.rank));
   }
-  impl_->drop_joins(request.session);
+  drop_joins(request.session);
+  for (const auto& [rank, other] : run.joining) {
+    if (!request.elastic || rank == request.rank || other.member != request.member) continue;
+    return refuse(request, make_error(ErrorCode::kInvalidArgument,
+                                      "rank {} says it is member {}, and so does rank {}",
+                                      request.rank, request.member, rank));
+  }
   run.joining[request.rank] = request;
-  const auto member = impl_->sessions.find(request.session);
-  if (member != impl_->sessions.end() && member->second.run == id) {
-    impl_->leave_current(id, run, member->second, "it asked for the next epoch", true, actions);
+  const auto member = sessions.find(request.session);
+  if (member != sessions.end() && member->second.run == id) {
+    leave_current(id, run, member->second, "it asked for the next epoch", true, actions);
     member->second.active = false;
   }
   if (run.current && request.rank < run.current->slots.size() &&
       run.current->slots[request.rank] == Slot::kAwaited) {
-    impl_->end(id, run, {request.rank},
-               fmt::format("rank {} was replaced while the daemon was away", request.rank),
-               actions);
+    end(id, run, {request.rank},
+        fmt::format("rank {} was replaced while the daemon was away", request.rank), actions);
   }
-  impl_->try_open(id, run, actions);
-  return actions;
+  try_open(id, run, actions);
 }
 
 Groups::Actions Groups::opened(RunId id, Epoch epoch, LineageId lineage, const Status& status) {
@@ -131,6 +154,7 @@ Groups::Actions Groups::opened(RunId id, Epoch epoch, LineageId lineage, const S
       if (lost.contains(member.rank)) continue;
       actions.emplace_back(Refuse{member.session, member.request, status.error()});
     }
+    impl_->refused_to_open(run);
     impl_->try_open(id, run, actions);
     return actions;
   }
@@ -138,8 +162,12 @@ Groups::Actions Groups::opened(RunId id, Epoch epoch, LineageId lineage, const S
   run.current.emplace();
   run.current->epoch = epoch;
   run.current->lineage = lineage;
+  run.current->elastic = open.elastic;
+  run.between.reset();
   for (const JoinRequest& member : open.members) {
     const bool here = !lost.contains(member.rank);
+    run.current->members.push_back(member.member);
+    run.current->grace = std::max(run.current->grace, member.grace);
     run.current->slots.push_back(here ? Slot::kHeld : Slot::kLeft);
     run.current->sessions.push_back(member.session);
     if (!here) continue;
@@ -157,6 +185,8 @@ Groups::Actions Groups::opened(RunId id, Epoch epoch, LineageId lineage, const S
     impl_->end(id, run, ranks,
                fmt::format("rank {}: {}", lost.begin()->first, lost.begin()->second), actions);
     impl_->try_open(id, run, actions);
+  } else {
+    impl_->tell_joiners(run, actions);
   }
   return actions;
 }
@@ -193,6 +223,7 @@ Groups::Actions Groups::leave(SessionId session) {
   Actions actions;
   impl_->drop_joins(session);
   impl_->lost_while_opening(session, "it left before the epoch was open");
+  impl_->lose_survivor(session, actions);
   const auto found = impl_->sessions.find(session);
   if (found == impl_->sessions.end()) return actions;
   Run& run = impl_->runs[found->second.run];
@@ -206,6 +237,7 @@ Groups::Actions Groups::lost(SessionId session, const std::string& reason) {
   Actions actions;
   impl_->drop_joins(session);
   impl_->lost_while_opening(session, reason);
+  impl_->lose_survivor(session, actions);
   const auto found = impl_->sessions.find(session);
   if (found == impl_->sessions.end()) return actions;
   const Member member = found->second;

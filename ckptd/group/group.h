@@ -11,9 +11,18 @@
 // to join as a rank that no connected session holds. The others are told at once and join the next
 // one. A join as a rank that is held waits until the holder is gone. Losing the daemon is not a
 // membership change: members rejoin theirs; those that have not by a deadline are lost.
+//
+// An elastic group differs from its second epoch on: nobody rewinds, and nobody waits for those who
+// are lost (group_elastic.cc). When an epoch ends, its members that are neither lost nor gone are
+// its survivors. The next epoch opens as soon as each of them has asked to go on; one that does not
+// ask in time is given up. Ranks are numbered anew without gaps, in the old order; whoever else has
+// asked to join by then (it has no state) follows behind. While an epoch lives, joiners wait, and
+// the members are told how many: they let them in by asking to go on. With the last survivor the
+// group is gone, and opens as any other, from a view.
 // Not thread-safe: loop thread.
 #pragma once
 
+#include <chrono>
 #include <map>
 #include <memory>
 #include <optional>
@@ -30,7 +39,9 @@ namespace ckptd {
 using ckpt::Result;
 using ckpt::Status;
 
-enum class ResumeMode : uint8_t { kStart = 0, kLatest = 1, kAtStep = 2, kContinue = 3 };
+enum class ResumeMode : uint8_t { kStart = 0, kLatest = 1, kAtStep = 2, kContinue = 3, kGoOn = 4 };
+// Tells the processes of an elastic group apart; it chooses its own and keeps it.
+using MemberId = uint64_t;
 
 struct JoinRequest {
   ckpt::SessionId session = 0;
@@ -40,6 +51,9 @@ struct JoinRequest {
   ResumeMode resume = ResumeMode::kStart;
   ckpt::LineageId resume_lineage = 0;  // of kAtStep; 0: the current one
   ckpt::Step resume_step = 0;          // of kAtStep
+  bool elastic = false;
+  MemberId member = 0;                // in an elastic group
+  std::chrono::milliseconds grace{};  // that survivors have to ask to go on; 0: the default
 };
 
 class Groups {
@@ -50,6 +64,12 @@ class Groups {
     ckpt::Epoch epoch = 0;
     std::vector<JoinRequest> members;  // by rank
     JoinRequest resume;                // the one resume point: its resume fields count
+    bool elastic = false;
+    // Survivors go on, in the same lineage: there is no resume point.
+    bool goes_on = false;
+    std::vector<int32_t> previous_ranks;  // by rank, where it goes on; -1: joins it
+    uint32_t previous_size = 0;
+    std::string given_up;  // who of them did not ask in time; for the record
   };
   // Answer this request (a join, or a get of the rendezvous) with the error.
   struct Refuse {
@@ -71,26 +91,34 @@ class Groups {
     std::vector<ckpt::SessionId> remaining;
     std::string reason;
   };
+  struct JoinersWaiting {  // tell the members of an elastic epoch
+    ckpt::Epoch epoch = 0;
+    uint32_t count = 0;
+    std::vector<ckpt::SessionId> members;
+  };
   struct KvAnswer {
     ckpt::SessionId session = 0;
     uint64_t request = 0;
     std::string key;
     std::vector<uint8_t> value;
   };
-  using Action = std::variant<OpenEpoch, Refuse, MemberGone, EndEpoch, KvAnswer>;
+  using Action = std::variant<OpenEpoch, Refuse, MemberGone, EndEpoch, JoinersWaiting, KvAnswer>;
   using Actions = std::vector<Action>;
 
   Groups();
   ~Groups();
 
   // From the journal, at start: the run's last epoch, whose members may rejoin. size 0: it had
-  // none yet, or it is known to be over.
-  void recovered(ckpt::RunId run, ckpt::Epoch epoch, uint32_t size, ckpt::LineageId lineage);
+  // none yet, or it is known to be over. `members`: of an elastic group, by rank; else empty.
+  void recovered(ckpt::RunId run, ckpt::Epoch epoch, uint32_t size, ckpt::LineageId lineage,
+                 const std::vector<MemberId>& members = {});
   // Members of recovered epochs that have not rejoined by now are lost. An epoch of which nobody
   // has come back is over without a word.
   Actions rejoin_deadline_passed();
 
   Actions join(ckpt::RunId run, const JoinRequest& request);
+  // Gives up survivors whose time to ask is over.
+  Actions tick(std::chrono::nanoseconds now);
   // Answer to OpenEpoch: the record is durable and the members were told, or it failed (then
   // everybody is refused with the error). Members lost in between end the epoch at once.
   Actions opened(ckpt::RunId run, ckpt::Epoch epoch, ckpt::LineageId lineage, const Status& status);

@@ -15,6 +15,7 @@ void Groups::Impl::end(RunId id, Run& run, const std::vector<Rank>& lost, const 
   }
   const Epoch epoch = current.epoch;
   const auto waiters = current.rendezvous.take_waiters();
+  if (current.elastic) begin_between(run, lost);
   run.current.reset();
   // First the end, then what it aborts: whoever is told of that can ask at once which ranks are
   // lost.
@@ -28,11 +29,16 @@ void Groups::Impl::end(RunId id, Run& run, const std::vector<Rank>& lost, const 
 }
 
 void Groups::Impl::try_open(RunId id, Run& run, Actions& actions) {
-  if (run.current || run.opening || run.joining.empty()) return;
+  if (run.current || run.opening) return;
+  try_open_elastic(id, run, actions);
+  if (run.opening || run.between || run.joining.empty()) return;
   const uint32_t size = run.joining.begin()->second.size;
   if (run.joining.size() != size) return;  // all in it agree on the size, so ranks are 0..size-1
-  OpenEpoch open{.run = id, .epoch = run.last_epoch + 1, .members = {}, .resume = {}};
+  OpenEpoch open;
+  open.run = id;
+  open.epoch = run.last_epoch + 1;
   open.resume = run.joining.begin()->second;
+  open.elastic = open.resume.elastic;
   for (const auto& [rank, request] : run.joining) {
     if (request.resume != ResumeMode::kContinue) open.resume = request;
     open.members.push_back(request);
@@ -61,7 +67,9 @@ void Groups::Impl::leave_current(RunId id, Run& run, const Member& member, const
 
 void Groups::Impl::drop_joins(SessionId session) {
   for (auto& [id, run] : runs) {
-    std::erase_if(run.joining, [&](const auto& entry) { return entry.second.session == session; });
+    const auto its = [&](const auto& entry) { return entry.second.session == session; };
+    std::erase_if(run.joining, its);
+    std::erase_if(run.joiners, its);
   }
 }
 
@@ -69,6 +77,14 @@ bool Groups::Impl::joins(SessionId session) const {
   for (const auto& [id, run] : runs) {
     for (const auto& [rank, request] : run.joining) {
       if (request.session == session) return true;
+    }
+    for (const auto& [member, request] : run.joiners) {
+      if (request.session == session) return true;
+    }
+    if (run.between) {
+      for (const auto& [member, survivor] : run.between->survivors) {
+        if (survivor.asked && survivor.session == session) return true;
+      }
     }
     if (run.opens_for(session)) return true;
   }

@@ -30,6 +30,24 @@ struct Current {
   std::vector<Slot> slots;  // by rank
   std::vector<SessionId> sessions;
   Rendezvous rendezvous;
+  // Of an elastic group.
+  bool elastic = false;
+  std::vector<MemberId> members;  // by rank
+  std::chrono::milliseconds grace{};
+};
+
+// An elastic group between two epochs: those members of the last one that are not known to be lost.
+struct Between {
+  struct Survivor {
+    Rank previous_rank = 0;
+    SessionId session = 0;  // 0: not seen since the daemon was restarted
+    std::optional<JoinRequest> asked;
+  };
+  uint32_t previous_size = 0;
+  std::chrono::milliseconds grace{};
+  std::map<MemberId, Survivor> survivors;
+  std::optional<std::chrono::nanoseconds> since;  // the first tick
+  std::string given_up;
 };
 
 struct Run {
@@ -38,7 +56,13 @@ struct Run {
   std::map<Rank, JoinRequest> joining;       // waits for the next epoch
   std::optional<Groups::OpenEpoch> opening;  // its record is being written
   std::map<Rank, std::string> lost_while_opening;
+  std::optional<Between> between;           // kept until the next epoch is open
+  std::map<MemberId, JoinRequest> joiners;  // of the elastic group that lives
 
+  // Does an elastic group live, in whose next epoch survivors go on?
+  bool lives() const {
+    return (current && current->elastic) || between || (opening && opening->elastic);
+  }
   // Will this session be told when the epoch is open?
   bool opens_for(SessionId session) const {
     return opening && std::any_of(opening->members.begin(), opening->members.end(),
@@ -56,11 +80,25 @@ struct Groups::Impl {
   // Ends the current epoch of the run and gives back what its members must be told.
   void end(RunId id, Run& run, const std::vector<Rank>& lost, const std::string& reason,
            Actions& actions);
+  // The run's first epoch, or the next one of a group that is not elastic.
+  void join_ranks(RunId id, Run& run, JoinRequest request, Actions& actions);
   // Opens the next epoch if nothing is in its way.
   void try_open(RunId id, Run& run, Actions& actions);
   void leave_current(RunId id, Run& run, const Member& member, const std::string& how, bool ends,
                      Actions& actions);
   void drop_joins(SessionId session);
+
+  // group_elastic.cc
+  void join_elastic(RunId id, Run& run, const JoinRequest& request, Actions& actions);
+  // False: it is no survivor.
+  bool go_on(RunId id, Run& run, const JoinRequest& request, Actions& actions);
+  void add_joiner(RunId id, Run& run, const JoinRequest& request, Actions& actions);
+  bool replaces(RunId id, Run& run, const JoinRequest& request, Actions& actions);
+  static void begin_between(Run& run, const std::vector<Rank>& lost);
+  void lose_survivor(SessionId session, Actions& actions);
+  void refused_to_open(Run& run);
+  void try_open_elastic(RunId id, Run& run, Actions& actions);
+  static void tell_joiners(const Run& run, Actions& actions);
   bool joins(SessionId session) const;
   // It will not be in the epoch that is being opened, if it was to be.
   void lost_while_opening(SessionId session, const std::string& how);

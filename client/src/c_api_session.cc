@@ -179,6 +179,9 @@ ckpt_status ckpt_join(ckpt_session* session, const ckpt_join_options* options, c
     join.resume = static_cast<fb::ResumeMode>(raw.resume);
     join.resume_lineage = raw.resume_lineage;
     join.resume_step = raw.resume_step;
+    join.elastic = raw.elastic != 0;
+    join.member = raw.member;
+    join.grace_ms = raw.grace_ms;
     join.timeout_ms = or_default(raw.timeout_ms, kJoinTimeoutMs);
     CKPT_TRY(join_group(*session->session, join));
     const fb::EpochStartedT& started = session->session->group().epoch();
@@ -190,6 +193,10 @@ ckpt_status ckpt_join(ckpt_session* session, const ckpt_join_options* options, c
     out.has_resume = started.has_resume ? 1 : 0;
     out.resume_lineage = started.resume_lineage;
     out.resume_step = started.resume_step;
+    out.goes_on = started.goes_on ? 1 : 0;
+    out.members = started.members.empty() ? nullptr : started.members.data();
+    out.previous_ranks = started.goes_on ? started.previous_ranks.data() : nullptr;
+    out.previous_size = started.previous_size;
     copy_out(out, epoch);
     return ok_status();
   });
@@ -202,6 +209,10 @@ int ckpt_epoch_ended(const ckpt_session* session, uint32_t* ranks, size_t capaci
   if (count != nullptr) *count = lost;
   if (ranks != nullptr) std::copy_n(group.lost().begin(), std::min(lost, capacity), ranks);
   return ended ? 1 : 0;
+}
+
+uint32_t ckpt_joiners_waiting(const ckpt_session* session) {
+  return session->session->group().joiners();
 }
 
 ckpt_status ckpt_leave(ckpt_session* session, uint32_t timeout_ms) {

@@ -56,6 +56,9 @@ Status join_group(Session& session, const JoinOptions& options) {
   body.resume = options.resume;
   body.resume_lineage = options.resume_lineage;
   body.resume_step = options.resume_step;
+  body.elastic = options.elastic;
+  body.member = options.member;
+  body.grace_ms = options.grace_ms;
   // Whatever epoch it was in, it wants a new one: no reconnect shall rejoin the old.
   session.group().leave();
   const CallOptions call{Deadline::after_ms(options.timeout_ms),
@@ -72,6 +75,13 @@ Status join_group(Session& session, const JoinOptions& options) {
   if (started == nullptr) {
     return make_error(ErrorCode::kCorrupt, "{}: the daemon answered with something else",
                       call.what);
+  }
+  const bool complete =
+      !options.elastic || (started->members.size() == started->size &&
+                           (!started->goes_on || started->previous_ranks.size() == started->size));
+  if (!complete) {
+    return make_error(ErrorCode::kCorrupt, "{}: the daemon did not say who is in epoch {}",
+                      call.what, started->epoch);
   }
   session.group().start(*started);
   session.fail_snapshots_before(started->epoch);

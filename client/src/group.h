@@ -22,6 +22,7 @@ class Group {
   void start(const fb::EpochStartedT& epoch);
   void end(Epoch epoch, std::vector<Rank> lost, std::string reason);
   void leave() { joined_ = false; }
+  void joiners_waiting(Epoch epoch, uint32_t count) { joiners_ = {epoch, count}; }
 
   bool joined() const { return joined_; }
   bool ended() const { return joined_ && ended_epoch_ == epoch_.epoch; }
@@ -32,6 +33,10 @@ class Group {
 
   const fb::EpochStartedT& epoch() const { return epoch_; }
   const std::vector<Rank>& lost() const { return lost_; }
+  // Who waits to be let into an elastic group.
+  uint32_t joiners() const {
+    return alive() && joiners_.first == epoch_.epoch ? joiners_.second : 0;
+  }
   std::map<std::string, std::vector<uint8_t>>& own_keys() { return own_keys_; }
 
  private:
@@ -42,6 +47,7 @@ class Group {
   Epoch ended_epoch_ = 0;
   std::vector<Rank> lost_;
   std::string reason_;
+  std::pair<Epoch, uint32_t> joiners_{0, 0};
   std::map<std::string, std::vector<uint8_t>> own_keys_;
 };
 
@@ -51,6 +57,9 @@ struct JoinOptions {
   fb::ResumeMode resume = fb::ResumeMode::Start;
   LineageId resume_lineage = 0;
   Step resume_step = 0;
+  bool elastic = false;
+  uint64_t member = 0;
+  uint32_t grace_ms = 0;
   uint32_t timeout_ms = 0;
 };
 

@@ -60,6 +60,10 @@ void Session::dispatch(fb::MessageT message) {
       const fb::EpochEndedT& ended = *message.body.AsEpochEnded();
       return group_.end(ended.epoch, ended.lost_ranks, ended.reason);
     }
+    case fb::MessageBody::JoinersWaiting: {
+      const fb::JoinersWaitingT& waiting = *message.body.AsJoinersWaiting();
+      return group_.joiners_waiting(waiting.epoch, waiting.count);
+    }
     case fb::MessageBody::SnapshotState: {
       const fb::SnapshotStateT& state = *message.body.AsSnapshotState();
       for (const auto& snapshot : std::vector(snapshots_)) snapshot->take_state(state);

@@ -89,7 +89,7 @@ std::vector<fb::MessageT> one_message_of_each_kind() {
                        fb::LeaseSlabsT, fb::SlabsLeasedT, fb::SealSlabT, fb::AbortSnapshotT,
                        fb::SnapshotStateT, fb::OpenRestoreT, fb::RestoreOpenedT, fb::RestoreWindowT,
                        fb::ReleaseWindowT, fb::CloseRestoreT, fb::QueryT, fb::QueryReplyT,
-                       fb::LocatedT, fb::LocatedReadT>();
+                       fb::LocatedT, fb::LocatedReadT, fb::JoinersWaitingT>();
   fb::ReopenSnapshotT reopen;
   reopen.begin = std::make_unique<fb::BeginSnapshotT>();
   out.push_back(message(std::move(reopen)));

@@ -45,6 +45,10 @@ class ExpertStamps {
   const ExpertStamp& at(ExpertPart part, size_t expert) const {
     return stamps_[index(part, expert)];
   }
+  bool never_saved(size_t expert) const {
+    return at(ExpertPart::kWeights, expert) == ExpertStamp{} &&
+           at(ExpertPart::kOptimizer, expert) == ExpertStamp{};
+  }
   ExpertStamp& of(const StateUnit& unit) { return stamps_[index(unit)]; }
   void clear() { stamps_.assign(stamps_.size(), {}); }
 

@@ -167,7 +167,10 @@ Result<RecoveryLoss> PartialCheckpoint::roll_back(std::span<const uint32_t> expe
   RecoveryLoss loss;
   for (const uint32_t expert : experts) {
     CKPT_ASSERT(expert < grid_.size());
-    CKPT_ASSIGN(const SaveLedger::Saved version, version_of(expert, versions, snapshots_));
+    SaveLedger::Saved version;  // of one that was never saved: what the seed gave
+    if (!versions.never_saved(expert)) {
+      CKPT_ASSIGN(version, version_of(expert, versions, snapshots_));
+    }
     CKPT_ASSIGN(const int64_t lost, meter.rolled_back(expert, routed, version.tokens));
     back.push_back(version);
     lost_now[expert] += lost;
@@ -184,6 +187,29 @@ Result<RecoveryLoss> PartialCheckpoint::roll_back(std::span<const uint32_t> expe
   }
   grow_k(k_, loss, routed);
   return loss;
+}
+
+PartialHandover PartialCheckpoint::handover() const {
+  PartialHandover handover{.state = state(), .saved = {}};
+  handover.saved.reserve(ledger_.size());
+  for (size_t i = 0; i < ledger_.size(); ++i) handover.saved.push_back(ledger_[i]);
+  return handover;
+}
+
+Status PartialCheckpoint::take_over(const PartialHandover& handover,
+                                    std::span<const int64_t> routed) {
+  const PartialState& state = handover.state;
+  if (handover.saved.size() != grid_.size() || state.k < 1 || state.k > grid_.experts) {
+    return make_error(ErrorCode::kCorrupt, "handover: {} experts saved, K is {}; the model has {}",
+                      handover.saved.size(), state.k, grid_.size());
+  }
+  CKPT_ASSIGN(meter_, PltMeter::resume(grid_, state.lost, routed));
+  ledger_ = SaveLedger(handover.saved);
+  memory_ledger_ = ledger_;
+  snapshots_ = state.snapshots;
+  k_ = state.k;
+  number_of_step_.clear();
+  return {};
 }
 
 SelectionOptions PartialCheckpoint::selection() const {

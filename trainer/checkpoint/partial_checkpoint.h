@@ -84,6 +84,13 @@ struct ExpertProgress {
   std::span<const int64_t> updates;
 };
 
+// All that one rank's planning rests on, for a rank that joins while the run goes on.
+struct PartialHandover {
+  PartialState state;
+  std::vector<SaveLedger::Saved> saved;  // [layers * experts]
+  bool operator==(const PartialHandover&) const = default;
+};
+
 struct RecoveryLoss {
   int64_t tokens = 0;
   double plt = 0;  // of this recovery alone
@@ -107,11 +114,17 @@ class PartialCheckpoint {
   // These experts (positions in the grid) came back from their newest versions, older than the
   // rest, which went on: the run does not rewind. `versions` holds their stamps, of which the older
   // of an expert's two counts; `updates` gets the AdamW steps of the moments that came back. Every
-  // rank does this with the same numbers. kCorrupt if a version cannot be one of this history;
+  // rank does this with the same numbers. One whose stamps are zero was never saved, and is as the
+  // seed made it. kCorrupt if a version cannot be one of this history;
   // nothing changed then.
   Result<RecoveryLoss> roll_back(std::span<const uint32_t> experts, const ExpertStamps& versions,
                                  std::span<const int64_t> routed, std::span<int64_t> updates,
                                  std::span<const int64_t> in_memory = {});
+
+  // The run goes on, and ranks take over what another one has. Snapshots that were on their way are
+  // settled. kCorrupt, and nothing changed, if these are no counts of this model.
+  PartialHandover handover() const;
+  Status take_over(const PartialHandover& handover, std::span<const int64_t> routed);
 
   struct Plan {
     std::vector<uint32_t> units;         // all of the snapshot's

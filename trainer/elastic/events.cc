@@ -17,7 +17,8 @@ namespace {
 
 constexpr std::array<std::string_view, 14> kKinds = {
     "joining", "connecting", "restoring",  "training", "step",  "taking", "snapshot",
-    "saving",  "dying",      "group_lost", "log",      "saved", "fatal",  "pacing"};
+    "saving",  "dying",      "group_lost", "log",      "saved", "fatal",  "pacing",
+    "drained"};
 
 // Calls visit(name, field) for every field but the kind: one list for writing and reading.
 template <typename Event, typename Visit>
@@ -33,6 +34,13 @@ void visit_fields(Event& event, Visit&& visit) {
   visit("bytes_disk", event.bytes_disk);
   visit("stale_units", event.stale_units);
   visit("lost_tokens", event.lost_tokens);
+  visit("goes_on", event.goes_on);
+  visit("group", event.group);
+  visit("effective_replicas", event.effective_replicas);
+  visit("bytes_moved", event.bytes_moved);
+  visit("regroup_ms", event.regroup_ms);
+  visit("plan_ms", event.plan_ms);
+  visit("migrate_ms", event.migrate_ms);
   visit("plt", event.plt);
   visit("failures", event.failures);
   visit("training_ms", event.training_ms);

@@ -35,6 +35,7 @@ struct RankEvent {
     kSaved,       // the last checkpoint, of `step`, is durable: the run is complete or was stopped
     kFatal,       // gives up because of `text`; a restart would not help
     kPacing,      // how often checkpoints are taken from `step` on, and why (`text`); from rank 0
+    kDrained,     // left the group in good order, as it was asked to: the others have its state
   };
   Kind kind = Kind::kLog;
   uint32_t rank = 0;
@@ -48,13 +49,21 @@ struct RankEvent {
   uint64_t bytes_memory = 0;
   uint64_t bytes_disk = 0;
   std::vector<uint32_t> stale_units;
-  int64_t lost_tokens = 0;  // by experts that are older than the view
+  int64_t lost_tokens = 0;  // by experts that are older than the view, or than the others
   // kTraining: what is known of failures, and for how long the run has trained
   uint64_t failures = 0;
   double training_ms = 0;
   // kPacing: steps from one checkpoint to the next (0: only the last), experts of each layer in it
   uint64_t checkpoint_every = 0;
   uint32_t experts_per_checkpoint = 0;
+  // kTraining of an elastic group
+  bool goes_on = false;
+  uint32_t group = 0;               // ranks of the epoch
+  uint32_t effective_replicas = 0;  // the least of any expert
+  uint64_t bytes_moved = 0;         // between all ranks
+  double regroup_ms = 0;            // since it lost its group: to be connected with the new one
+  double plan_ms = 0;               // then to have agreed, and planned
+  double migrate_ms = 0;            // then for the state to be in place
   // kTraining, kStep: the proportion of lost tokens so far
   double plt = 0;
   // kStep

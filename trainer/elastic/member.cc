@@ -60,13 +60,18 @@ Result<Member> Member::open(const RankOptions& options, const std::vector<StateU
                           options.run, error.message);
 }
 
-Result<client::Epoch> Member::join() {
-  client::JoinOptions join{.rank = options_->rank, .size = options_->ranks};
+Result<client::Epoch> Member::join(bool has_state) {
+  // Processes that came later have numbers beyond the first epoch's ranks.
+  client::JoinOptions join{.rank = options_->rank % options_->ranks, .size = options_->ranks};
+  join.elastic = options_->elastic;
+  join.member = options_->rank;
+  join.grace_ms = options_->grace_ms;
   join.resume = CKPT_RESUME_CONTINUE;
   if (!joined_before_) {
     join.resume = static_cast<ckpt_resume>(options_->resume);
     join.resume_step = options_->resume_step;
   }
+  if (has_state && options_->elastic) join.resume = CKPT_RESUME_GO_ON;
   join.timeout_ms = options_->join_timeout_ms;
   Result<client::Epoch> epoch = to_result(session_.join(join));
   if (epoch.ok()) joined_before_ = true;

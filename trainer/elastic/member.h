@@ -24,8 +24,9 @@ class Member {
                              uint64_t share_bytes);
 
   // Joins the next epoch; returns when all ranks have. The first time with the resume mode of the
-  // options, afterwards to continue.
-  Result<ckpt::client::Epoch> join();
+  // options, afterwards to continue; where the run is elastic and this rank has its state, to go on
+  // with whoever else is left.
+  Result<ckpt::client::Epoch> join(bool has_state = false);
   // The collectives of the joined epoch, for this rank's device: Gloo's, and where every rank has a
   // GPU of its own, NCCL's for what lies there.
   Result<std::unique_ptr<Comm>> connect(const ckpt::client::Epoch& epoch, Device& device);

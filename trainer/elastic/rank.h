@@ -5,7 +5,9 @@
 //        ^                                                                      |
 //        '---- a peer is gone: leave the collectives, drop open snapshots <-----'
 //
-// Survivors keep their process, data and model; only a rank that died is started anew. The loss of
+// Survivors keep their process, data and model; only a rank that died is started anew. In an
+// elastic run none is: survivors keep their state as well, and the next epoch goes on
+// (live_state.h) with as many ranks as are left. The loss of
 // ckptd is not the loss of a peer: training goes on, and snapshots wait until it is back.
 #pragma once
 
@@ -19,6 +21,8 @@ namespace moetrain {
 // Runs the rank to its end; returns the exit code of the process: 0 when the last step is saved (or
 // `stop` was set and the step it stopped after is saved), otherwise that of the error, which has
 // been sent as a kFatal event.
-int run_rank(const RankOptions& options, EventWriter& events, const std::atomic<bool>& stop);
+// `drain`, in an elastic run: this rank hands its state to the others and leaves.
+int run_rank(const RankOptions& options, EventWriter& events, const std::atomic<bool>& stop,
+             const std::atomic<bool>& drain);
 
 }  // namespace moetrain

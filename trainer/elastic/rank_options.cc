@@ -33,7 +33,13 @@ void visit_fields(Options& options, Visit&& visit) {
   visit("dense_sharding", options.partial.dense);
   visit("survivors_go_on", options.partial.survivors_go_on);
   visit("placement", options.placement);
+  visit("placement_policy", options.placing.policy);
+  visit("slots", options.placing.slots);
+  visit("replicas_min", options.placing.replicas_min);
   visit("check_replicas_every", options.check_replicas_every);
+  visit("elastic", options.elastic);
+  visit("grace_ms", options.grace_ms);
+  visit("kill_in", options.kill_in);
   visit("tell_routing", options.tell_routing);
   visit("resume", options.resume);
   visit("resume_step", options.resume_step);
@@ -47,13 +53,13 @@ void visit_fields(Options& options, Visit&& visit) {
 }
 
 // Enumerations are numbers in JSON.
-Status check_enums(const PartialOptions& partial) {
-  if (partial.selector <= Selector::kRiskAware && partial.parts <= PartialParts::kBoth &&
-      partial.dense <= DenseSharding::kBytes) {
+Status check_enums(const PartialOptions& partial, PolicyName policy) {
+  if (policy <= PolicyName::kFrontier && partial.selector <= Selector::kRiskAware &&
+      partial.parts <= PartialParts::kBoth && partial.dense <= DenseSharding::kBytes) {
     return {};
   }
   return make_error(ErrorCode::kInvalidArgument,
-                    "rank options: no such selector, part or sharding");
+                    "rank options: no such selector, part, sharding or placement policy");
 }
 
 }  // namespace
@@ -88,8 +94,9 @@ Result<RankOptions> parse_rank_options(std::string_view text) {
   } catch (const json::exception& error) {
     return make_error(ErrorCode::kInvalidArgument, "rank options: {}", error.what());
   }
-  CKPT_TRY(check_enums(options.partial));
-  if (options.rank >= options.ranks || options.resume > CKPT_RESUME_CONTINUE) {
+  CKPT_TRY(check_enums(options.partial, options.placing.policy));
+  const bool one_of_them = options.rank < options.ranks || options.elastic;
+  if (options.ranks == 0 || !one_of_them || options.resume > CKPT_RESUME_CONTINUE) {
     return make_error(ErrorCode::kInvalidArgument, "rank options: rank {} of {}, resume mode {}",
                       options.rank, options.ranks, options.resume);
   }

@@ -10,6 +10,7 @@
 
 #include "trainer/checkpoint/partial_checkpoint.h"
 #include "trainer/parallel/expert_placement.h"
+#include "trainer/parallel/planned_placement.h"
 #include "trainer/train_config.h"
 
 namespace moetrain {
@@ -19,8 +20,8 @@ struct RankOptions {
   std::vector<std::string> data;
   std::string run;
   std::string socket;
-  uint32_t rank = 0;
-  uint32_t ranks = 1;
+  uint32_t rank = 0;              // of the first epoch; its process's number always
+  uint32_t ranks = 1;             // of the first epoch
   std::string device = "cpu";     // of every rank, as in rank_device.h
   uint64_t steps = 0;             // where to stop: the number of the last step
   uint64_t checkpoint_every = 0;  // steps; 0: only after the last
@@ -28,10 +29,14 @@ struct RankOptions {
   bool skip_when_out_of_slabs = false;
   bool wait_durable = false;  // training stands still until each checkpoint is on the disk
   PartialOptions partial;
-  // [layer][rank]: which experts each rank holds; empty: static_placement().
+  // [layer][rank]: which experts each rank holds at first; empty: static_placement().
   std::vector<LayerSlots> placement;
+  PlacementOptions placing;           // what it was planned by, and what follows it will be
   uint64_t check_replicas_every = 0;  // steps after which replicas are compared; 0: never
-  bool tell_routing = false;          // with every step: see RankEvent::routed
+  // On a loss survivors go on; otherwise all wait for a new process and resume.
+  bool elastic = false;
+  uint32_t grace_ms = 10'000;  // elastic: for survivors to follow each other into the next epoch
+  bool tell_routing = false;   // with every step: see RankEvent::routed
   // How the first epoch starts; every later one continues.
   uint32_t resume = CKPT_RESUME_START;
   uint64_t resume_step = 0;  // with CKPT_RESUME_AT_STEP
@@ -40,6 +45,8 @@ struct RankOptions {
   // What the supervisor has heard of failures: a rank that is started anew has not seen them.
   uint64_t failures_known = 0;
   double training_ms_known = 0;
+  // The phase of a membership change in which to kill it: see kPhases.
+  std::string kill_in;
   // For ckptd to answer at all, when the process begins.
   uint32_t open_timeout_ms = 30'000;
   uint32_t collective_timeout_ms = 60'000;
@@ -49,6 +56,10 @@ struct RankOptions {
 
 // The placement that a run with these options begins with. Errors: those of validate().
 Result<ExpertPlacement> first_placement(const RankOptions& options);
+
+// What survivors do before they train again, in this order.
+inline constexpr std::string_view kPhases[] = {"join", "connect", "agree",   "plan",
+                                               "move", "commit",  "restore", "settle"};
 
 std::string to_json(const RankOptions& options);
 Result<RankOptions> parse_rank_options(std::string_view json);

@@ -57,10 +57,11 @@ Status RankRun::prepare() {
   const ModelConfig& shape = options_.config.model;
   CKPT_TRY(corpus_->check_fits(shape.seq_len));
   units_ = state_units(shape);
+  rank_ = options_.rank % options_.ranks;
   CKPT_ASSIGN(placement_, first_placement(options_));
   CKPT_ASSIGN(device_, make_rank_device(options_.device, options_.config.precision, options_.rank,
                                         options_.collective_timeout_ms));
-  CKPT_ASSIGN(auto store, make_replicated_store(*device_, shape, placement_, options_.rank));
+  CKPT_ASSIGN(auto store, make_replicated_store(*device_, shape, placement_, rank_));
   CKPT_ASSIGN(model_, Model::create(*device_, shape, std::move(store)));
   trainer_unit_.resize(units_[kTrainerUnit].bytes);
   stamps_.emplace(ExpertGrid{shape.layers, shape.experts});
@@ -69,7 +70,12 @@ Status RankRun::prepare() {
   CKPT_TRY(validate(options_.partial, shape.experts));
   partial_.emplace(units_, placement_, options_.partial);
   pacer_.emplace(pace_options());
-  const uint64_t share = largest_share(units_, placement_, options_.partial.dense);
+  live_.emplace(LiveState::Parts{*model_, *trainer_, progress_, *partial_, *stamps_, placement_,
+                                 saved_step_, last_loss_});
+  // The last survivor of an elastic group saves all by itself.
+  const uint64_t share = options_.elastic
+                             ? total_bytes(units_)
+                             : largest_share(units_, placement_, options_.partial.dense);
   CKPT_ASSIGN(member_, Member::open(options_, units_, share));
   if (!device_->is_host()) {
     CKPT_ASSIGN(link_,
@@ -78,11 +84,27 @@ Status RankRun::prepare() {
   return {};
 }
 
+Result<ExpertPlacement> RankRun::placement_of(uint32_t ranks) const {
+  if (ranks == options_.ranks) return first_placement(options_);
+  return place_experts(options_.placing, options_.config.model, ranks, {});
+}
+
+Status RankRun::hold(const ExpertPlacement& placement, uint32_t rank) {
+  rank_ = rank;
+  placement_ = placement;
+  CKPT_ASSIGN(auto store, make_replicated_store(*device_, options_.config.model, placement_, rank_,
+                                                model_->experts().release()));
+  CKPT_TRY(model_->replace_experts(std::move(store)));
+  memory_.emplace(units_, *model_, trainer_unit_, *stamps_);
+  return {};
+}
+
 Status RankRun::run() {
   left_training_ = Clock::now();
   CKPT_TRY(prepare());
   for (;;) {
     CKPT_ASSIGN(const Ending ending, run_epoch());
+    if (ending == Ending::kDrained) return {};
     if (ending == Ending::kSaved) break;
   }
   events_.write({.kind = Kind::kSaved, .step = progress_.step});
@@ -93,29 +115,43 @@ Status RankRun::run() {
 
 Result<RankRun::Ending> RankRun::run_epoch() {
   events_.write({.kind = Kind::kJoining});
-  CKPT_ASSIGN(const client::Epoch epoch, member_->join());
+  if (live_->has_state()) enter_phase("join");
+  CKPT_ASSIGN(const client::Epoch epoch, member_->join(live_->has_state()));
   epoch_ = epoch.epoch;
   events_.write({.kind = Kind::kConnecting, .epoch = epoch_});
   report_snapshots();  // an epoch opens when all snapshots of the one before are settled
+  if (epoch.goes_on) enter_phase("connect");
   Result<std::unique_ptr<Comm>> comm = member_->connect(epoch, *device_);
   if (!comm.ok()) {
     if (!is_group_loss(comm.error())) return comm.error();
     return leave_group(nullptr, comm.error().message);
   }
-  snapshotter_.emplace(member_->session(), options_.rank, link_.get());
+  settle_snapshots();
+  rank_ = epoch.rank;
+  snapshotter_.emplace(member_->session(), rank_, link_.get());
   RankEvent event{.kind = Kind::kTraining, .epoch = epoch.epoch, .lineage = epoch.lineage};
-  const Status restored = restore(epoch, event);
-  if (!restored.ok()) {
-    if (!is_group_loss(restored.error()) || !member_->epoch_over()) return restored.error();
-    return leave_group(comm->get(), restored.error().message);
+  event.group = epoch.size;
+  Status settled;
+  if (epoch.goes_on) {
+    watch_.emplace(*member_, **comm);
+    settled = go_on(**comm, epoch, event);
+  } else {
+    const Status restored = restore(epoch, event);
+    if (!restored.ok()) {
+      if (!is_group_loss(restored.error()) || !member_->epoch_over()) return restored.error();
+      return leave_group(comm->get(), restored.error().message);
+    }
+    watch_.emplace(*member_, **comm);
+    if (epoch.resume) settled = settle(**comm, *epoch.resume, event);
+    if (settled.ok()) live_->is_whole();
   }
-  watch_.emplace(*member_, **comm);
-  const Status settled = epoch.resume ? settle(**comm, *epoch.resume, event) : Status();
   Result<Ending> ending = Ending::kSaved;
   if (settled.ok()) {
+    event.effective_replicas = effective_replicas(placement_);
     events_.write(event);
     tell_pace();
     trained_ = true;
+    lost_ns_.reset();
     ending = train(**comm);
     left_training_ = Clock::now();
   } else if (is_group_loss(settled.error())) {
@@ -133,7 +169,9 @@ RankRun::Ending RankRun::leave_group(Comm* comm, const std::string& reason) {
   // The others notice by their connections to this rank, and come along.
   if (comm != nullptr) comm->abort(why);
   events_.write({.kind = Kind::kGroupLost, .epoch = epoch_, .step = progress_.step, .text = why});
-  member_->await_epoch_end(kEpochEndTimeoutMs);
+  if (!lost_ns_) lost_ns_ = monotonic_ns();
+  // To ask for the next epoch ends this one, where it goes on without those who do not ask.
+  if (!options_.elastic) member_->await_epoch_end(kEpochEndTimeoutMs);
   return Ending::kGroupLost;
 }
 
@@ -150,14 +188,17 @@ Result<RankRun::Boundary> RankRun::meet(Comm& comm, bool snapshot_due) {
   const auto newest = [](const std::set<uint64_t>& steps) {
     return steps.empty() ? 0 : static_cast<int64_t>(*steps.rbegin());
   };
-  std::vector<int64_t> mine = {stop_.load() ? 1 : 0, away ? 1 : 0, newest(failed_snapshots_),
-                               newest(lost_snapshots_)};
+  std::vector<int64_t> mine = {
+      stop_.load() ? 1 : 0,      away ? 1 : 0,
+      newest(failed_snapshots_), newest(lost_snapshots_),
+      drain_.load() ? 1 : 0,     member_->session().joiners_waiting() > 0 ? 1 : 0};
   {
     const EpochWatch::Loan loan(*watch_);
     CKPT_TRY(comm.all_reduce_max(std::span(mine)));
   }
-  const Boundary boundary{mine[0] != 0, mine[1] != 0, static_cast<uint64_t>(mine[2]),
-                          static_cast<uint64_t>(mine[3])};
+  const Boundary boundary{
+      mine[0] != 0, mine[1] != 0, static_cast<uint64_t>(mine[2]), static_cast<uint64_t>(mine[3]),
+      mine[4] != 0, mine[5] != 0};
   away_ = boundary.away;
   failed_snapshots_.erase(boundary.failed_snapshot);
   lost_snapshots_.erase(boundary.lost_snapshot);
@@ -173,6 +214,11 @@ Result<RankRun::Ending> RankRun::train(Comm& comm) {
     // Without ckptd a snapshot waits until all have it again, which they learn when they meet.
     const bool early = snapshot_is_due() && !away_;
     const Result<Boundary> boundary = meet(comm, early);
+    const bool last = boundary.ok() && (boundary->stop || progress_.step >= options_.steps);
+    if (boundary.ok() && !last && (boundary->drain || boundary->joiners)) {
+      if (early) drop_snapshot("the group changes");
+      return boundary->drain ? drain(comm) : let_in(comm);
+    }
     if (const auto over = member_->epoch_over()) return leave_group(&comm, *over);
     if (!boundary.ok()) {
       if (!is_group_loss(boundary.error())) return boundary.error();
@@ -183,7 +229,6 @@ Result<RankRun::Ending> RankRun::train(Comm& comm) {
       // Unless a newer one is on its way, the state is as unsaved as before.
       if (saved_step_ == boundary->failed_snapshot) saved_step_ = 0;
     }
-    const bool last = boundary->stop || progress_.step >= options_.steps;
     if (early && last) drop_snapshot("the run was stopped");
     if (last) return save_last(comm);
     snapshot_at(*boundary, early);
@@ -198,54 +243,66 @@ Result<RankRun::Ending> RankRun::train(Comm& comm) {
 Status RankRun::one_step(Comm& comm) {
   CKPT_TRY(pace(comm));
   const bool snapshot = saved_step_ == progress_.step;
+  std::optional<EpochWatch::Loan> loan(std::in_place, *watch_);
+  Result<StepResult> result = options_.elastic ? all_or_none_step(comm) : plain_step(comm);
+  if (!result.ok()) return result.error();
+  const uint64_t check_every = options_.check_replicas_every;
+  if (check_every != 0 && result->step % check_every == 0) {
+    const Status same = check_replicas(comm, *model_);
+    if (!same.ok()) {
+      return make_error(same.error().code, "run {} step {} {}", options_.run, result->step,
+                        same.error().message);
+    }
+  }
+  loan.reset();
+  const double ms = ms_since(boundary_);
+  pacer_->stepped(ms - stall_ms_, stall_ms_, snapshot);
+  report_step(*result, ms);
+  if (progress_.skipped_in_a_row < kSkippedInARowMax) return {};
+  return make_error(ErrorCode::kFailedPrecondition,
+                    "{}: the loss or the gradient was not finite for {} steps in a row; try a lower"
+                    " --lr from an older checkpoint",
+                    where(), kSkippedInARowMax);
+}
+
+Result<StepResult> RankRun::plain_step(Comm& comm) {
   const auto before_update = [&](uint64_t step, std::span<const int64_t> routed) -> Status {
     CKPT_TRY(check_step_routing(routed));
-    const auto& at = options_.kill_at;
-    if (std::find(at.begin(), at.end(), step) != at.end()) {
-      events_.write({.kind = Kind::kDying, .step = step});
-      ::kill(::getpid(), SIGKILL);
-    }
+    kill_if_asked(step);
     return {};
   };
   const auto before_write = [&](const Parameter& parameter) {
     snapshotter_->before_write(memory_->units_of(parameter));
   };
-  std::optional<EpochWatch::Loan> loan(std::in_place, *watch_);
-  CKPT_ASSIGN(const StepResult result,
-              trainer_->step(comm, *model_, progress_, before_update, before_write));
-  const uint64_t check_every = options_.check_replicas_every;
-  if (check_every != 0 && result.step % check_every == 0) {
-    const Status same = check_replicas(comm, *model_);
-    if (!same.ok()) {
-      return make_error(same.error().code, "run {} step {} {}", options_.run, result.step,
-                        same.error().message);
-    }
-  }
-  loan.reset();
+  return trainer_->step(comm, *model_, progress_, before_update, before_write);
+}
+
+void RankRun::kill_if_asked(uint64_t step) {
+  const auto& at = options_.kill_at;
+  if (std::find(at.begin(), at.end(), step) == at.end()) return;
+  events_.write({.kind = Kind::kDying, .step = step});
+  ::kill(::getpid(), SIGKILL);
+}
+
+void RankRun::report_step(const StepResult& result, double ms) {
   last_loss_ = result.loss;
   RankEvent event{.kind = Kind::kStep,
                   .step = result.step,
                   .plt = partial_->plt(progress_.routed_tokens),
                   .loss_bits = std::bit_cast<uint32_t>(result.loss),
                   .applied = result.applied,
-                  .ms = ms_since(boundary_),
+                  .ms = ms,
                   .stall_ms = stall_ms_,
                   .learning_rate = result.learning_rate,
                   .gradient_norm = result.gradient_norm,
                   .busiest_rows = result.load.busiest_rows,
-                  .max_over_mean = result.load.max_over_mean(comm.size())};
+                  .max_over_mean = result.load.max_over_mean(placement_.ranks)};
   if (options_.tell_routing) {
     event.routed = progress_.routed_last;
     event.resumed_at = std::exchange(resumed_at_, -1);
   }
-  pacer_->stepped(event.ms - event.stall_ms, event.stall_ms, snapshot);
   events_.write(std::move(event));
   stall_ms_ = 0;
-  if (progress_.skipped_in_a_row < kSkippedInARowMax) return {};
-  return make_error(ErrorCode::kFailedPrecondition,
-                    "{}: the loss or the gradient was not finite for {} steps in a row; try a lower"
-                    " --lr from an older checkpoint",
-                    where(), kSkippedInARowMax);
 }
 
 // The last checkpoint: the run ends only when it is durable. All ranks take the same turns, because
@@ -299,7 +356,7 @@ void RankRun::report_snapshots() {
 }
 
 void RankRun::report_snapshot(const SnapshotOutcome& outcome) {
-  if (options_.rank == 0 && !outcome.alarms.empty()) {
+  if (rank_ == 0 && !outcome.alarms.empty()) {
     events_.log(fmt::format("run {} step {}: ckptd raised an alarm: {}", options_.run, outcome.step,
                             outcome.alarms));
   }
@@ -313,8 +370,9 @@ void RankRun::report_snapshot(const SnapshotOutcome& outcome) {
                  .durable_ms = outcome.durable_ms});
 }
 
-int run_rank(const RankOptions& options, EventWriter& events, const std::atomic<bool>& stop) {
-  RankRun run(options, events, stop);
+int run_rank(const RankOptions& options, EventWriter& events, const std::atomic<bool>& stop,
+             const std::atomic<bool>& drain) {
+  RankRun run(options, events, stop, drain);
   const Status status = run.run();
   if (status.ok()) return 0;
   events.write({.kind = Kind::kFatal,

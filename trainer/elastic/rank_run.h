@@ -12,6 +12,7 @@
 #include "trainer/checkpoint/snapshotter.h"
 #include "trainer/data.h"
 #include "trainer/elastic/epoch_watch.h"
+#include "trainer/elastic/live_state.h"
 #include "trainer/elastic/member.h"
 #include "trainer/elastic/rank.h"
 #include "trainer/loop.h"
@@ -21,25 +22,33 @@ namespace moetrain {
 
 class RankRun {
  public:
-  RankRun(const RankOptions& options, EventWriter& events, const std::atomic<bool>& stop)
-      : options_(options), events_(events), stop_(stop) {}
+  RankRun(const RankOptions& options, EventWriter& events, const std::atomic<bool>& stop,
+          const std::atomic<bool>& drain)
+      : options_(options), events_(events), stop_(stop), drain_(drain) {}
 
   // To the last saved step. Any error is final.
   Status run();
 
  private:
-  enum class Ending { kSaved, kGroupLost };
+  enum class Ending { kSaved, kGroupLost, kDrained };
   // What the ranks agree on at a step boundary, before anything else: the largest of each.
   struct Boundary {
     bool stop = false;             // somebody was asked to stop
     bool away = false;             // somebody has no connection to ckptd
     uint64_t failed_snapshot = 0;  // somebody could not contribute to the snapshot of this step
     uint64_t lost_snapshot = 0;    // somebody has learned that the one of this step has failed
+    bool drain = false;            // somebody was asked to leave
+    bool joiners = false;          // somebody knows of processes that wait to be let in
   };
   // Of a step: its regular snapshot; those of the last checkpoint have the numbers that follow.
   static constexpr uint32_t kRegularAttempt = 0;
 
   Status prepare();
+  // Sets the model up for this placement, as this rank of it: experts that it does not hold yet are
+  // zero.
+  Status hold(const ExpertPlacement& placement, uint32_t rank);
+  // That a group of so many ranks begins with.
+  Result<ExpertPlacement> placement_of(uint32_t ranks) const;
   // One epoch, from joining it to its end.
   Result<Ending> run_epoch();
   // Brings the model and the progress to where the epoch starts; `event` will tell of it.
@@ -47,6 +56,22 @@ class RankRun {
   Status take_over(const ckpt::client::ViewPoint& view);
   // All ranks learn of the experts that each has restored. The rest of a resume.
   Status settle(Comm& comm, const ckpt::client::ViewPoint& view, RankEvent& event);
+  // rank_run_elastic.cc. An epoch that goes on: to the same step with the same state as the others.
+  Status go_on(Comm& comm, const ckpt::client::Epoch& epoch, RankEvent& event);
+  Status change_places(Comm& comm, const PlanPlacement& planner, uint32_t lineage,
+                       RankEvent& event);
+  void settle_snapshots();
+  PlanPlacement planner(const std::vector<bool>& stays) const;
+  Result<StepResult> plain_step(Comm& comm);
+  Result<StepResult> all_or_none_step(Comm& comm);
+  void report_step(const StepResult& result, double ms);
+  // Those who were asked to leave hand their state over; then they leave, and the others go on.
+  Result<Ending> drain(Comm& comm);
+  // All leave together, and meet again with those who wait.
+  Ending let_in(Comm& comm);
+  Ending regroup(const std::string& reason);
+  void enter_phase(std::string_view phase);
+  void kill_if_asked(uint64_t step);
   // From boundary to boundary. An error of the communicator means that the group is lost.
   Result<Ending> train(Comm& comm);
   // The boundary of a step. If the ranks know already that a snapshot is due, they begin it before
@@ -84,6 +109,7 @@ class RankRun {
   const RankOptions& options_;
   EventWriter& events_;
   const std::atomic<bool>& stop_;
+  const std::atomic<bool>& drain_;
 
   std::optional<Corpus> corpus_;
   std::vector<StateUnit> units_;
@@ -103,6 +129,9 @@ class RankRun {
   bool trained_ = false;                                 // this process, in an epoch before
   std::chrono::steady_clock::time_point left_training_;  // when it last left an epoch, or began
   std::optional<ExpertStamps> stamps_;
+  std::optional<LiveState> live_;
+  uint32_t rank_ = 0;                // of the current epoch
+  std::optional<uint64_t> lost_ns_;  // when the last group was lost; until the next one trains
 
   // Of the current epoch.
   uint64_t epoch_ = 0;

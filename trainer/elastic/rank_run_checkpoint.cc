@@ -40,12 +40,14 @@ Status RankRun::restore(const client::Epoch& epoch, RankEvent& event) {
   stamps_->clear();
   resumed_whole_ = true;
   in_memory_.assign(size_t{placement_.layers()} * placement_.experts, 0);
+  CKPT_ASSIGN(const ExpertPlacement placement, placement_of(epoch.size));
+  CKPT_TRY(hold(placement, epoch.rank));
   if (epoch.resume) {
     events_.write({.kind = Kind::kRestoring, .epoch = epoch.epoch});
     CKPT_ASSIGN(const RestoreSummary summary,
                 restore_units(member_->session(), options_.run, *epoch.resume, units_,
-                              units_of_rank(units_, placement_, options_.rank), *memory_,
-                              link_.get(), ViewLevel::kMemory));
+                              units_of_rank(units_, placement_, rank_), *memory_, link_.get(),
+                              ViewLevel::kMemory));
     model_->parameters_changed();
     CKPT_TRY(take_over(*epoch.resume));
     for (const std::string& note : summary.notes) events_.log(where() + ": " + note);
@@ -101,7 +103,7 @@ Status RankRun::settle(Comm& comm, const client::ViewPoint& view, RankEvent& eve
   event.lost_tokens = loss->tokens;
   CKPT_TRY(settle_pace(comm, event));
   event.plt = partial_->plt(progress_.routed_tokens);
-  if (options_.rank == 0 && loss->tokens > 0) {
+  if (rank_ == 0 && loss->tokens > 0) {
     events_.log(
         fmt::format("{}: {} tokens of stale experts are lost, {:.3f} % of all so far; {}"
                     " experts of each layer from now on",
@@ -125,7 +127,7 @@ Status RankRun::take_over(const client::ViewPoint& view) {
   if (!differs.empty()) {
     return make_error(ErrorCode::kInvalidArgument, "{} was trained with {}", name, differs);
   }
-  if (state->corpus_crc32c != corpus_->crc32c() && options_.rank == 0) {
+  if (state->corpus_crc32c != corpus_->crc32c() && rank_ == 0) {
     events_.log(
         fmt::format("{}: the data has changed since ({} bytes then, {} now); the run goes"
                     " on, but not as it would have",
@@ -167,7 +169,7 @@ Status RankRun::begin_snapshot(Result<Snapshotter::Request> wanted,
 }
 
 Status RankRun::fill_snapshot() {
-  if (options_.tell_routing && options_.rank == 0) events_.write(std::move(taking_));
+  if (options_.tell_routing && rank_ == 0) events_.write(std::move(taking_));
   snapshot_due_ = false;
   saved_step_ = progress_.step;
   Status filled;
@@ -220,7 +222,7 @@ Result<Snapshotter::Request> RankRun::request(uint32_t attempt, bool full) {
   progress_.expert_updates.resize(experts);
   PartialCheckpoint::Plan plan = partial_->next(
       progress_.step, {progress_.routed_tokens, progress_.expert_updates}, full, *stamps_);
-  const ShareSummary bytes = bytes_by_rank(plan.fragments, options_.ranks);
+  const ShareSummary bytes = bytes_by_rank(plan.fragments, placement_.ranks);
   pacer_->taking(progress_.step, bytes.total_bytes);
   TrainerState state{.progress = progress_,
                      .config = to_json(options_.config),
@@ -248,7 +250,7 @@ Result<Snapshotter::Request> RankRun::request(uint32_t attempt, bool full) {
   if (options_.partial.is_partial()) {
     request.staleness_max = partial_->staleness_max() * pacer_->widest();
   }
-  if (options_.rank != 0) return request;
+  if (rank_ != 0) return request;
   request.metrics = {{"loss", last_loss_},
                      {"tokens", static_cast<double>(progress_.tokens)},
                      {"plt", partial_->plt(progress_.routed_tokens)}};

@@ -82,13 +82,13 @@ Status RankRun::pace(Comm& comm) {
   }
   const std::optional<std::string> changed = pacer_->decide(progress_.step, measured);
   if (const auto k = pacer_->k()) partial_->set_k(*k);
-  if (changed && options_.rank == 0) events_.log(where() + ": " + *changed);
+  if (changed && rank_ == 0) events_.log(where() + ": " + *changed);
   tell_pace();
   return {};
 }
 
 void RankRun::tell_pace() {
-  if (options_.rank != 0) return;
+  if (rank_ != 0) return;
   events_.write({.kind = Kind::kPacing,
                  .step = progress_.step,
                  .text = pacer_->reason(),

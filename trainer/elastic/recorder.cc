@@ -35,7 +35,7 @@ void Recorder::add(const RankEvent& event) {
     case Kind::kGroupLost:
       // Not always somebody's death: a group that is lost because a peer was too slow costs as
       // much.
-      open_failure(event.time_ns);
+      open_failure(event.time_ns).noticed_ns = event.time_ns;
       return;
     case Kind::kTraining:
       return add_training(event);
@@ -57,6 +57,7 @@ void Recorder::add(const RankEvent& event) {
     case Kind::kLog:
     case Kind::kSaved:
     case Kind::kFatal:
+    case Kind::kDrained:
       return;
   }
 }
@@ -105,21 +106,41 @@ void Recorder::add_training(const RankEvent& event) {
     open.back.clear();
     open.failure.bytes = {};
     open.failure.stale_units = 0;
+    open.failure.split_ms = {};
   }
   open.back.insert(event.rank);
   open.failure.bytes.memory += event.bytes_memory;
   open.failure.bytes.disk += event.bytes_disk;
   open.failure.stale_units += event.stale_units.size();
-  if (open.back.size() < ranks_) return;
+  if (event.goes_on) add_survivor(event, open.failure);
+  if (open.back.size() < (event.group != 0 ? event.group : ranks_)) return;
   if (open.known_ns != 0) open.failure.detected_ms = ms_between(open.lost_ns, open.known_ns);
   open.failure.resumed_ms = ms_between(open.lost_ns, event.time_ns);
   open.failure.steps_lost = open.last_completed - std::min(open.last_completed, event.step);
+  if (event.goes_on) {
+    open.failure.split_ms.detect = ms_between(open.lost_ns, open.noticed_ns);
+    went_on_ns_ = event.time_ns;
+  }
   failures_.push_back(open.failure);
   open_failure_.reset();
   step_ = event.step;
 }
 
+void Recorder::add_survivor(const RankEvent& event, report::Failure& failure) {
+  failure.group = event.group;
+  failure.effective_replicas = event.effective_replicas;
+  failure.bytes.replica = event.bytes_moved;
+  report::Failure::Split& split = failure.split_ms;
+  split.regroup = std::max(split.regroup, event.regroup_ms);
+  split.plan = std::max(split.plan, event.plan_ms);
+  split.migrate = std::max(split.migrate, event.migrate_ms);
+}
+
 void Recorder::add_step(const RankEvent& event) {
+  if (went_on_ns_ && event.time_ns > *went_on_ns_) {
+    failures_.back().split_ms.first_step = ms_between(*went_on_ns_, event.time_ns);
+    went_on_ns_.reset();
+  }
   if (event.step >= step_) plt_ = event.plt;
   step_ = std::max(step_, event.step);
   if (open_failure_) {

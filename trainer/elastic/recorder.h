@@ -58,11 +58,13 @@ class Recorder {
     uint64_t last_completed = 0;
     std::set<uint32_t> back;  // ranks that train again
     uint64_t epoch = 0;       // of the epoch they train in
+    uint64_t noticed_ns = 0;  // when the last survivor knew
   };
 
   // The failure that goes on; begins one if there is none.
   OpenFailure& open_failure(uint64_t lost_ns);
   void add_training(const RankEvent& event);
+  static void add_survivor(const RankEvent& event, report::Failure& failure);
   void add_step(const RankEvent& event);
   void add_snapshot(const RankEvent& event);
 
@@ -80,6 +82,7 @@ class Recorder {
   std::map<uint32_t, uint64_t> dying_since_;  // rank -> when it said so, or last gave a sign
   std::optional<OpenFailure> open_failure_;
   std::vector<report::Failure> failures_;
+  std::optional<uint64_t> went_on_ns_;  // since the last of them; its first step is to come
   std::vector<report::DaemonFailure> daemon_failures_;
   std::optional<uint64_t> daemon_down_since_;
   double plt_ = 0;

@@ -28,7 +28,9 @@ constexpr int kDaemonStopMs = 40'000;  // a little more than ckptd allows itself
 // had handed over is written, while its successor already has one.
 uint64_t arena_bytes_for(const RankOptions& rank) {
   const auto units = state_units(rank.config.model);
-  uint64_t share = total_bytes(units) / rank.ranks + units[kTrainerUnit].bytes;
+  // The last survivor of an elastic group saves all by itself.
+  const uint64_t sharers = rank.elastic ? 1 : rank.ranks;
+  uint64_t share = total_bytes(units) / sharers + units[kTrainerUnit].bytes;
   share += share / 4;
   // A placement that cannot be is refused elsewhere.
   const Result<ExpertPlacement> placement = first_placement(rank);
@@ -197,7 +199,7 @@ void Supervisor::Impl::take_signal() {
   if (!epoch_seen) return stop_at_once("stopped before the first step");  // nobody has state yet
   say("stopping: the ranks save the step they are at (once more to stop at once)");
   for (Slot& slot : slots) {
-    if (slot.process && slot.joined) slot.process->signal(SIGTERM);
+    if (slot.process && slot.joined) slot.process->signal(stop_rank_signal());
   }
 }
 

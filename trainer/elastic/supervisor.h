@@ -4,9 +4,10 @@
 // One thread, one poll loop over the ranks' event pipes, the pidfds of all children and the stop
 // signals.
 // A rank that dies is started again by itself; the survivors keep running and meet it in the next
-// epoch. A rank that gives up with a kFatal event ends the run: the same would happen again.
-// SIGINT or SIGTERM: the ranks save the step they are at, and the run ends with 128 + the signal's
-// number; a second one ends it at once.
+// epoch. In an elastic run it is not: the survivors go on; only when none is left all start again.
+// A rank that gives up with a kFatal event ends the run: the same would happen again. SIGINT or
+// SIGTERM: the ranks save the step they are at, and the run ends with 128 + the signal's number; a
+// second one ends it at once.
 #pragma once
 
 #include <memory>
@@ -23,9 +24,22 @@ struct RankKill {
   uint64_t step = 0;
 };
 
+// A rank kills itself when it comes into this phase of a membership change (kPhases).
+struct PhaseKill {
+  uint32_t rank = 0;
+  std::string phase;
+};
+// So many ranks are started when this step is complete.
+struct RankJoin {
+  uint32_t count = 0;
+  uint64_t step = 0;
+};
+
 struct RunOptions {
   RankOptions rank;  // what every rank is told; `rank.rank` and `rank.kill_at` are filled in here
   std::vector<RankKill> kills;
+  std::vector<PhaseKill> phase_kills;
+  std::vector<RankJoin> joins;
   std::vector<uint64_t> daemon_kills;  // steps after which our own ckptd is killed
   uint32_t restarts_max = 5;           // of ranks, in a row without a completed step
   bool own_daemon = true;              // listening on rank.socket, with its data in data_dir

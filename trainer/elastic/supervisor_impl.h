@@ -24,6 +24,7 @@ struct Supervisor::Impl {
     bool saved = false;     // the last checkpoint is durable: its end is a good one
     bool joined = false;    // it asked for an epoch: from then on SIGTERM makes it save and stop
     bool in_epoch = false;  // of a group that has opened and that it has not lost
+    bool drained = false;   // it left, as it was asked to
   };
 
   explicit Impl(RunOptions run_options);
@@ -40,6 +41,9 @@ struct Supervisor::Impl {
   void handle(const RankEvent& event);
   void handle_step(const RankEvent& event);
   void rank_ended(uint32_t rank, const ProcessEnd& end);
+  void start_joiners(uint64_t step);
+  void start_all_again(const std::string& lost);
+  int stop_rank_signal() const;
   void kill_hanging_ranks();
 
   // supervisor.cc
@@ -66,7 +70,8 @@ struct Supervisor::Impl {
   std::ofstream events;
   std::vector<Slot> slots;
   bool epoch_seen = false;  // ranks that start from now on continue, whatever the run began with
-  bool complete = false;    // some rank has seen the last checkpoint durable
+  uint64_t went_on_epoch = 0;
+  bool complete = false;  // some rank has seen the last checkpoint durable
   uint32_t restarts_in_a_row = 0;
   uint64_t failures_known = 0;  // what ranks told: those that are started anew have forgotten
   double training_ms_known = 0;

@@ -64,6 +64,9 @@ Status Supervisor::Impl::start_rank(uint32_t rank) {
   for (const RankKill& kill : options.kills) {
     if (kill.rank == rank) told.kill_at.push_back(kill.step);
   }
+  for (const PhaseKill& kill : options.phase_kills) {
+    if (kill.rank == rank) told.kill_in = kill.phase;
+  }
   if (epoch_seen) {
     told.resume = CKPT_RESUME_CONTINUE;
     told.open_timeout_ms = kReopenTimeoutMs;
@@ -109,6 +112,12 @@ void Supervisor::Impl::handle(const RankEvent& event) {
       epoch_seen = true;
       failures_known = std::max(failures_known, event.failures);
       training_ms_known = std::max(training_ms_known, event.training_ms);
+      if (event.goes_on && event.epoch > went_on_epoch) {
+        went_on_epoch = event.epoch;
+        say(fmt::format(
+            "going on after step {} with {} ranks (epoch {}, {} holders of each expert)",
+            event.step, event.group, event.epoch, event.effective_replicas));
+      }
       if (event.rank == 0 && event.resumed) {
         say(fmt::format("resumed at step {} ({} ranks, epoch {}, lineage {})", event.step,
                         slots.size(), event.epoch, event.lineage));
@@ -116,7 +125,9 @@ void Supervisor::Impl::handle(const RankEvent& event) {
       return;
     case Kind::kJoining:
       // A stop that was asked for before this process could listen to it.
-      if (stop_signal && !slots[event.rank].joined) slots[event.rank].process->signal(SIGTERM);
+      if (stop_signal && !slots[event.rank].joined) {
+        slots[event.rank].process->signal(stop_rank_signal());
+      }
       slots[event.rank].joined = true;
       return;
     case Kind::kConnecting:
@@ -142,6 +153,9 @@ void Supervisor::Impl::handle(const RankEvent& event) {
       std::erase_if(options.kills, [&](const RankKill& kill) {
         return kill.rank == event.rank && kill.step == event.step;
       });
+      std::erase_if(options.phase_kills, [&](const PhaseKill& kill) {
+        return kill.rank == event.rank && kill.phase == event.text;
+      });
       return;
     case Kind::kGroupLost:
       slots[event.rank].in_epoch = false;
@@ -152,6 +166,10 @@ void Supervisor::Impl::handle(const RankEvent& event) {
       slots[event.rank].saved = true;
       complete = true;
       return;
+    case Kind::kDrained:
+      slots[event.rank].drained = true;
+      return say(fmt::format("rank {} has left after step {}, as it was asked to", event.rank,
+                             event.step));
     case Kind::kFatal:
       return give_up({static_cast<ErrorCode>(event.code), event.text});
   }
@@ -167,6 +185,7 @@ void Supervisor::Impl::handle_step(const RankEvent& event) {
     metrics << metrics_line(event, options.rank.config.tokens_per_step()) << '\n' << std::flush;
   }
   bar->update(event.step, fmt::format("loss {:.4f}", std::bit_cast<float>(event.loss_bits)));
+  start_joiners(event.step);
   if (std::erase(options.daemon_kills, event.step) > 0 && daemon) {
     say(fmt::format("step {}: killing ckptd, as asked", event.step));
     daemon->kill();
@@ -179,8 +198,8 @@ void Supervisor::Impl::rank_ended(uint32_t rank, const ProcessEnd& end) {
   slot.process.reset();
   slot.events.reset();
   watchdog->ended(rank);
-  if (slot.saved || complete || failure) return;
-  if (stop_signal) {
+  if (slot.saved || slot.drained || complete || failure) return;
+  if (stop_signal && !(options.rank.elastic && ranks_running())) {
     return give_up(make_error(ErrorCode::kAborted,
                               "rank {} ended with {} before the last step was saved", rank,
                               end.text()));
@@ -188,6 +207,8 @@ void Supervisor::Impl::rank_ended(uint32_t rank, const ProcessEnd& end) {
   recorder->rank_died(rank, monotonic_ns());
   const std::string lost =
       fmt::format("rank {} is lost at step {} ({})", rank, recorder->step() + 1, end.text());
+  if (options.rank.elastic && ranks_running()) return say(lost + "; the others go on");
+  if (options.rank.elastic) return start_all_again(lost);
   if (++restarts_in_a_row > options.restarts_max) {
     return give_up(make_error(ErrorCode::kAborted,
                               "{}, after {} restarts in a row without a completed step", lost,
@@ -196,6 +217,38 @@ void Supervisor::Impl::rank_ended(uint32_t rank, const ProcessEnd& end) {
   say(lost + "; starting it again");
   const Status started = start_rank(rank);
   if (!started.ok()) give_up(started.error());
+}
+
+// To an elastic run SIGTERM says that one rank shall leave.
+int Supervisor::Impl::stop_rank_signal() const { return options.rank.elastic ? SIGUSR1 : SIGTERM; }
+
+void Supervisor::Impl::start_joiners(uint64_t step) {
+  for (RankJoin& join : options.joins) {
+    if (join.step > step) continue;
+    for (; join.count > 0; --join.count) {
+      const auto rank = static_cast<uint32_t>(slots.size());
+      slots.emplace_back();
+      watchdog->add_rank();
+      say(fmt::format("step {}: starting rank {}, as asked", step, rank));
+      const Status started = start_rank(rank);
+      if (!started.ok()) return give_up(started.error());
+    }
+  }
+}
+
+// Nobody is left to go on: the run resumes from its newest checkpoint.
+void Supervisor::Impl::start_all_again(const std::string& lost) {
+  if (++restarts_in_a_row > options.restarts_max) {
+    return give_up(make_error(ErrorCode::kAborted,
+                              "{}, the last one, after {} restarts in a row without a completed "
+                              "step",
+                              lost, options.restarts_max));
+  }
+  say(lost + ", the last one; starting all again");
+  for (uint32_t rank = 0; rank < options.rank.ranks; ++rank) {
+    const Status started = start_rank(rank);
+    if (!started.ok()) return give_up(started.error());
+  }
 }
 
 void Supervisor::Impl::kill_hanging_ranks() {

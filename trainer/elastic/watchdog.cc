@@ -49,6 +49,7 @@ void Watchdog::add(const RankEvent& event) {
       return enter(event, State::kSaving);
     case Kind::kSaved:
     case Kind::kFatal:
+    case Kind::kDrained:
       return enter(event, State::kDone);
     case Kind::kGroupLost:
       if (event.epoch > lost_epoch_) {

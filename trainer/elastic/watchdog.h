@@ -34,6 +34,8 @@ class Watchdog {
   explicit Watchdog(uint32_t ranks) : Watchdog(ranks, Patience()) {}
   Watchdog(uint32_t ranks, const Patience& patience) : patience_(patience), ranks_(ranks) {}
 
+  // A rank that was not there before joins.
+  void add_rank() { ranks_.emplace_back(); }
   void started(uint32_t rank, uint64_t now_ns);
   void ended(uint32_t rank);
   void add(const RankEvent& event);

@@ -33,10 +33,13 @@ class GlooComm final : public PairwiseComm {
 
  protected:
   Status exchange(const Exchange& exchange) override {
+    // All ranks run the same collectives in the same order; one that has nothing to send or receive
+    // in this one counts it all the same.
+    const uint64_t slot = next_slot_++;
     if (exchange.sends.empty() && exchange.recvs.empty()) return {};
     const auto deadline = Clock::now() + timeout_;
     try {
-      return transfer(exchange, deadline);
+      return transfer(exchange, slot, deadline);
     } catch (const std::exception& error) {
       // Gloo reports a time-out and a lost connection by the same type.
       if (Clock::now() >= deadline) {
@@ -79,8 +82,7 @@ class GlooComm final : public PairwiseComm {
     GlooComm& comm_;
   };
 
-  Status transfer(const Exchange& exchange, Clock::time_point deadline) {
-    const uint64_t slot = next_slot_++;  // all ranks run the same collectives in the same order
+  Status transfer(const Exchange& exchange, uint64_t slot, Clock::time_point deadline) {
     auto send = context_->createUnboundBuffer(const_cast<std::byte*>(exchange.send.data()),
                                               exchange.send.size());
     auto recv = context_->createUnboundBuffer(exchange.recv.data(), exchange.recv.size());

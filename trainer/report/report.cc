@@ -22,18 +22,41 @@ ordered_json loss_value(float loss) {
 }
 
 ordered_json failure_json(const Failure& failure) {
-  return {{"step", failure.step},
-          {"ranks", failure.ranks},
-          {"detected_ms", failure.detected_ms},
-          {"resumed_ms", failure.resumed_ms},
-          {"steps_lost", failure.steps_lost},
-          {"bytes",
-           {{"replica", failure.bytes.replica},
-            {"memory", failure.bytes.memory},
-            {"disk", failure.bytes.disk},
-            {"peer", failure.bytes.peer},
-            {"tier", failure.bytes.tier}}},
-          {"stale_units", failure.stale_units}};
+  ordered_json json = {{"step", failure.step},
+                       {"ranks", failure.ranks},
+                       {"detected_ms", failure.detected_ms},
+                       {"resumed_ms", failure.resumed_ms},
+                       {"steps_lost", failure.steps_lost},
+                       {"bytes",
+                        {{"replica", failure.bytes.replica},
+                         {"memory", failure.bytes.memory},
+                         {"disk", failure.bytes.disk},
+                         {"peer", failure.bytes.peer},
+                         {"tier", failure.bytes.tier}}},
+                       {"stale_units", failure.stale_units}};
+  if (failure.group == 0) return json;
+  json["group"] = failure.group;
+  json["effective_replicas"] = failure.effective_replicas;
+  json["split_ms"] = {{"detect", failure.split_ms.detect},
+                      {"regroup", failure.split_ms.regroup},
+                      {"plan", failure.split_ms.plan},
+                      {"migrate", failure.split_ms.migrate},
+                      {"first_step", failure.split_ms.first_step}};
+  return json;
+}
+
+// Only where survivors went on.
+void read_split(Fields& entry, Failure& failure) {
+  failure.group = static_cast<uint32_t>(entry.number_or("group", 0));
+  if (failure.group == 0) return;
+  failure.effective_replicas = static_cast<uint32_t>(entry.count("effective_replicas"));
+  Fields split = entry.object("split_ms");
+  failure.split_ms = {.detect = split.number("detect"),
+                      .regroup = split.number("regroup"),
+                      .plan = split.number("plan"),
+                      .migrate = split.number("migrate"),
+                      .first_step = split.number("first_step")};
+  entry.absorb(split);
 }
 
 ordered_json checkpoint_json(const Checkpoint& checkpoint) {
@@ -101,6 +124,7 @@ void read_failures(Fields& top, const std::string& origin, Report& report) {
                      .peer = bytes.count("peer"),
                      .tier = bytes.count("tier")};
     entry.absorb(bytes);
+    read_split(entry, failure);
     top.absorb(entry);
     report.failures.push_back(std::move(failure));
   }

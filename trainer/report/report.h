@@ -59,6 +59,17 @@ struct Failure {
   uint64_t steps_lost = 0;      // completed steps that had to be done again
   BytesBySource bytes;          // restored, by all ranks together
   uint64_t stale_units = 0;     // units restored from an older step than the resume point
+  // Where survivors went on: the ranks that were left, the least number of ranks that hold an
+  // expert since then, and from the loss to the next completed step, the slowest rank of each part.
+  uint32_t group = 0;  // 0: all resumed
+  uint32_t effective_replicas = 0;
+  struct Split {
+    double detect = 0;      // until all survivors knew
+    double regroup = 0;     // until they were connected with each other
+    double plan = 0;        // until they had agreed on the step and the placement
+    double migrate = 0;     // until all state was in place
+    double first_step = 0;  // until the next step was complete
+  } split_ms;
 };
 
 // A loss of ckptd itself: training goes on, snapshots wait until it is back.

@@ -61,9 +61,8 @@ typedef struct ckpt_snapshot ckpt_snapshot;
 
 /* ---- session ----------------------------------------------------------------------------------*/
 
-/* What becomes of a snapshot in which something looks wrong: a float that is NaN or infinite, a
- * unit whose bytes are those of its last version, an expert left out for longer than the run
- * allows. */
+/* What becomes of a snapshot in which something looks wrong: a float that is NaN or infinite, a unit
+ * whose bytes are those of its last version, an expert left out for longer than the run allows. */
 typedef enum ckpt_alarms {
   CKPT_ALARMS_DEFAULT = 0, /* what the daemon's configuration says */
   CKPT_ALARMS_OFF = 1,     /* nobody looks */
@@ -93,7 +92,6 @@ CKPT_API const char* ckpt_session_error(const ckpt_session* session);
 
 /* The arena, to pin it once (cudaHostRegister). Valid until ckpt_close. */
 CKPT_API void* ckpt_arena(const ckpt_session* session, uint64_t* bytes);
-
 /* A descriptor that is readable when ckpt_poll has something to do. It changes on reconnect, and is
  * -1 while there is no daemon. */
 CKPT_API int ckpt_fd(const ckpt_session* session);
@@ -131,12 +129,17 @@ CKPT_API ckpt_status ckpt_register_units(ckpt_session* session, const ckpt_unit*
 /* ---- group ------------------------------------------------------------------------------------*/
 
 typedef enum ckpt_resume {
-  CKPT_RESUME_START = 0,   /* from nothing; the run must not have commits */
-  CKPT_RESUME_LATEST = 1,  /* the newest complete view; there must be one */
-  CKPT_RESUME_AT_STEP = 2, /* RUN@STEP */
-  CKPT_RESUME_CONTINUE = 3 /* the newest complete view of the current lineage, or from nothing */
+  CKPT_RESUME_START = 0,    /* from nothing; the run must not have commits */
+  CKPT_RESUME_LATEST = 1,   /* the newest complete view; there must be one */
+  CKPT_RESUME_AT_STEP = 2,  /* RUN@STEP */
+  CKPT_RESUME_CONTINUE = 3, /* the newest complete view of the current lineage, or from nothing */
+  CKPT_RESUME_GO_ON = 4     /* a survivor of an elastic group, with its state */
 } ckpt_resume;
 
+/* Elastic: when an epoch ends (a member is lost, or asks for the next one), its survivors join with
+ * GO_ON. The next one opens when all have, or after grace_ms without the rest: same lineage, ranks
+ * anew in the old order. Who joins otherwise, or too late, waits until the members let it in by
+ * asking to GO_ON, and gets its state from them. Without survivors an epoch opens from a view. */
 typedef struct ckpt_join_options {
   size_t struct_size;
   uint32_t rank;
@@ -145,6 +148,9 @@ typedef struct ckpt_join_options {
   uint32_t resume_lineage; /* with AT_STEP; 0: the current one */
   uint64_t resume_step;    /* with AT_STEP */
   uint32_t timeout_ms;     /* until all ranks are there; 0: 60,000 */
+  int elastic;             /* the same on all ranks of a group; the rest only with it */
+  uint64_t member;         /* this process's own number, kept from epoch to epoch */
+  uint32_t grace_ms;       /* 0: the daemon's, 10,000. The longest of all counts */
 } ckpt_join_options;
 
 typedef struct ckpt_epoch {
@@ -156,6 +162,10 @@ typedef struct ckpt_epoch {
   int has_resume;          /* 0: start from nothing */
   uint32_t resume_lineage; /* every rank restores exactly this view */
   uint64_t resume_step;
+  int goes_on; /* nonzero: the survivors of the epoch before, in its lineage; nothing to restore */
+  const uint64_t* members;       /* elastic: by rank, their numbers; until the next join */
+  const int32_t* previous_ranks; /* goes_on: in the epoch before; -1: new, without state */
+  uint32_t previous_size;
 } ckpt_epoch;
 
 /* Joins the run's next epoch; returns when all `size` ranks have. */
@@ -166,6 +176,8 @@ CKPT_API ckpt_status ckpt_join(ckpt_session* session, const ckpt_join_options* o
  */
 CKPT_API int ckpt_epoch_ended(const ckpt_session* session, uint32_t* ranks, size_t capacity,
                               size_t* count);
+/* Processes that wait to be let into the joined epoch's elastic group. Learned as above. */
+CKPT_API uint32_t ckpt_joiners_waiting(const ckpt_session* session);
 /* Leaves in good order: the other members go on to finish, nobody is "lost". */
 CKPT_API ckpt_status ckpt_leave(ckpt_session* session, uint32_t timeout_ms);
 

@@ -56,6 +56,9 @@ struct JoinOptions {
   uint32_t resume_lineage = 0;
   uint64_t resume_step = 0;
   uint32_t timeout_ms = 0;
+  bool elastic = false;
+  uint64_t member = 0;
+  uint32_t grace_ms = 0;
 };
 
 struct ViewPoint {
@@ -68,7 +71,11 @@ struct Epoch {
   uint32_t rank = 0;
   uint32_t size = 0;
   uint32_t lineage = 0;
-  std::optional<ViewPoint> resume;  // nothing: start from nothing
+  std::optional<ViewPoint> resume;      // nothing: start from nothing, or go on
+  bool goes_on = false;                 // with the state of the epoch before
+  std::vector<uint64_t> members;        // of an elastic group, by rank
+  std::vector<int32_t> previous_ranks;  // where it goes on; -1: new
+  uint32_t previous_size = 0;
 };
 
 struct Metric {
@@ -283,6 +290,9 @@ class Session {
     raw.resume_lineage = options.resume_lineage;
     raw.resume_step = options.resume_step;
     raw.timeout_ms = options.timeout_ms;
+    raw.elastic = options.elastic ? 1 : 0;
+    raw.member = options.member;
+    raw.grace_ms = options.grace_ms;
     ckpt_epoch joined{};
     joined.struct_size = sizeof joined;
     const ckpt_status status = ckpt_join(handle_.get(), &raw, &joined);
@@ -295,6 +305,14 @@ class Session {
     if (joined.has_resume != 0) {
       epoch.resume = ViewPoint{joined.resume_lineage, joined.resume_step};
     }
+    epoch.goes_on = joined.goes_on != 0;
+    epoch.previous_size = joined.previous_size;
+    if (joined.members != nullptr) {
+      epoch.members.assign(joined.members, joined.members + joined.size);
+    }
+    if (joined.previous_ranks != nullptr) {
+      epoch.previous_ranks.assign(joined.previous_ranks, joined.previous_ranks + joined.size);
+    }
     return epoch;
   }
   // The lost ranks once the joined epoch has ended; nothing while it lives.
@@ -305,6 +323,7 @@ class Session {
     ckpt_epoch_ended(handle_.get(), ranks.data(), ranks.size(), &count);
     return ranks;
   }
+  uint32_t joiners_waiting() const { return ckpt_joiners_waiting(handle_.get()); }
   Outcome<void> leave(uint32_t timeout_ms = 10'000) {
     return check(ckpt_leave(handle_.get(), timeout_ms));
   }

@@ -57,7 +57,7 @@ class CudaRankTest : public testing::TestWithParam<uint64_t> {
     EXPECT_GE(fd, 0);
     EventWriter events(fd, 0);
     const std::atomic<bool> stop = false;
-    EXPECT_EQ(run_rank(options, events, stop), 0);
+    EXPECT_EQ(run_rank(options, events, stop, stop), 0);
     ::close(fd);
     std::stringstream text;
     text << std::ifstream(path).rdbuf();

@@ -128,6 +128,22 @@ TEST_P(CommTest, ExchangesUnevenCounts) {
   });
 }
 
+// Whoever has nothing to say in one collective must not take the next one for it.
+TEST_P(CommTest, ARankWithNothingToExchangeStaysInStep) {
+  auto comms = make(3, 5'000);
+  on_all_ranks(comms, [](Comm& comm) {
+    std::vector<int64_t> counts(3);
+    if (comm.rank() < 2) counts[1 - comm.rank()] = 1;
+    const std::vector<int64_t> send(comm.rank() < 2 ? 1 : 0, comm.rank());
+    std::vector<int64_t> recv(send.size());
+    ASSERT_TRUE(comm.all_to_all_v(send, counts, std::span(recv), counts).ok());
+    ASSERT_TRUE(comm.barrier().ok());
+    std::vector<int64_t> ones = {1};
+    ASSERT_TRUE(comm.all_reduce_sum(std::span(ones)).ok());
+    EXPECT_EQ(ones[0], 3);
+  });
+}
+
 TEST_P(CommTest, GathersAndBroadcasts) {
   auto comms = make(3);
   on_all_ranks(comms, [&](Comm& comm) {

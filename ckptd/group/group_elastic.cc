@@ -1,0 +1,214 @@
+// Elastic groups: what happens between an epoch and the next one, in which its survivors go on.
+#include "ckptd/group/group_impl.h"
+#include "ckptd/limits.h"
+
+namespace ckptd {
+
+namespace {
+
+std::optional<Rank> rank_of(const Current& current, MemberId member) {
+  const auto found = std::find(current.members.begin(), current.members.end(), member);
+  if (found == current.members.end()) return std::nullopt;
+  return static_cast<Rank>(found - current.members.begin());
+}
+
+}  // namespace
+
+void Groups::Impl::join_elastic(RunId id, Run& run, const JoinRequest& request, Actions& actions) {
+  if (request.resume == ResumeMode::kGoOn && go_on(id, run, request, actions)) return;
+  if (!replaces(id, run, request, actions)) return;
+  // The last one may just have been replaced: then the group is gone.
+  if (!run.lives()) return join_ranks(id, run, request, actions);
+  add_joiner(id, run, request, actions);
+}
+
+// A survivor asks for the next epoch, which ends the one it is in.
+bool Groups::Impl::go_on(RunId id, Run& run, const JoinRequest& request, Actions& actions) {
+  if (run.current) {
+    const auto rank = rank_of(*run.current, request.member);
+    if (!rank) return false;
+    const bool its_own =
+        run.current->slots[*rank] == Slot::kHeld && run.current->sessions[*rank] == request.session;
+    if (!its_own && run.current->slots[*rank] != Slot::kAwaited) return false;
+    end(id, run, {}, fmt::format("rank {} asks for the next epoch", *rank), actions);
+  }
+  if (!run.between) return false;
+  const auto found = run.between->survivors.find(request.member);
+  if (found == run.between->survivors.end()) return false;
+  Between::Survivor& survivor = found->second;
+  if (survivor.session != 0 && survivor.session != request.session) return false;
+  if (survivor.asked) {
+    actions.emplace_back(
+        Refuse{survivor.asked->session, survivor.asked->request,
+               make_error(ErrorCode::kAlreadyExists, "member {} has asked again", request.member)});
+  }
+  drop_joins(request.session);
+  survivor.session = request.session;
+  survivor.asked = request;
+  // It will seal nothing more for the epoch that it leaves.
+  if (const auto member = sessions.find(request.session); member != sessions.end()) {
+    actions.emplace_back(
+        MemberGone{id, member->second.epoch, member->second.rank, "it asked for the next epoch"});
+    member->second.active = false;
+  }
+  try_open(id, run, actions);
+  return true;
+}
+
+// May this process join without state? Not under the number of one that is there; one that has not
+// been seen since the daemon was restarted is gone if its number comes back.
+bool Groups::Impl::replaces(RunId id, Run& run, const JoinRequest& request, Actions& actions) {
+  const auto refuse = [&] {
+    actions.emplace_back(Refuse{
+        request.session, request.request,
+        make_error(ErrorCode::kAlreadyExists,
+                   "member {} is in the group already, or was given up and has to start anew",
+                   request.member)});
+    return false;
+  };
+  if (run.current) {
+    const auto rank = rank_of(*run.current, request.member);
+    if (!rank || run.current->slots[*rank] == Slot::kLeft) return true;
+    if (run.current->slots[*rank] == Slot::kHeld) return refuse();
+    end(id, run, {*rank}, fmt::format("rank {} was replaced while the daemon was away", *rank),
+        actions);
+  } else if (run.between) {
+    const auto survivor = run.between->survivors.find(request.member);
+    if (survivor == run.between->survivors.end()) return true;
+    if (survivor->second.session != 0) return refuse();
+    run.between->survivors.erase(survivor);
+  } else {
+    return true;
+  }
+  if (run.between && run.between->survivors.empty()) run.between.reset();
+  try_open(id, run, actions);
+  return true;
+}
+
+void Groups::Impl::add_joiner(RunId id, Run& run, const JoinRequest& request, Actions& actions) {
+  if (const auto older = run.joiners.find(request.member);
+      older != run.joiners.end() && older->second.session != request.session) {
+    actions.emplace_back(
+        Refuse{older->second.session, older->second.request,
+               make_error(ErrorCode::kAlreadyExists,
+                          "member {} has joined again from another place", request.member)});
+  }
+  drop_joins(request.session);
+  run.joiners[request.member] = request;
+  // A session that was a member under another number, or was given up, is that no more.
+  if (const auto member = sessions.find(request.session); member != sessions.end()) {
+    if (member->second.run == id && member->second.active) {
+      leave_current(id, run, member->second, "it joins without its state", true, actions);
+    }
+    member->second.active = false;
+  }
+  tell_joiners(run, actions);
+  try_open(id, run, actions);
+}
+
+void Groups::Impl::begin_between(Run& run, const std::vector<Rank>& lost) {
+  const Current& ended = *run.current;
+  Between& between = run.between.emplace();
+  between.previous_size = static_cast<uint32_t>(ended.slots.size());
+  between.grace = ended.grace;
+  for (Rank rank = 0; rank < ended.slots.size(); ++rank) {
+    if (ended.slots[rank] == Slot::kLeft) continue;
+    if (std::find(lost.begin(), lost.end(), rank) != lost.end()) continue;
+    const bool held = ended.slots[rank] == Slot::kHeld;
+    between.survivors[ended.members[rank]] = {
+        .previous_rank = rank, .session = held ? ended.sessions[rank] : 0, .asked = {}};
+  }
+  if (between.survivors.empty()) run.between.reset();
+}
+
+void Groups::Impl::lose_survivor(SessionId session, Actions& actions) {
+  for (auto& [id, run] : runs) {
+    if (!run.between) continue;
+    const size_t lost = std::erase_if(
+        run.between->survivors, [&](const auto& entry) { return entry.second.session == session; });
+    if (lost == 0) continue;
+    if (run.between->survivors.empty()) run.between.reset();
+    try_open(id, run, actions);
+  }
+}
+
+// The record could not be written, and everybody was told so: they may ask again.
+void Groups::Impl::refused_to_open(Run& run) {
+  if (!run.between) return;
+  run.between->since.reset();
+  for (auto& [member, survivor] : run.between->survivors) survivor.asked.reset();
+}
+
+void Groups::Impl::try_open_elastic(RunId id, Run& run, Actions& actions) {
+  if (!run.between) {
+    // The group is gone; whoever waited for it begins a new one.
+    for (auto& [member, request] : std::exchange(run.joiners, {})) {
+      join_ranks(id, run, request, actions);
+    }
+    return;
+  }
+  const auto& survivors = run.between->survivors;
+  const bool all_asked = std::all_of(survivors.begin(), survivors.end(),
+                                     [](const auto& entry) { return entry.second.asked; });
+  if (!all_asked) return;
+  OpenEpoch open;
+  open.run = id;
+  open.epoch = run.last_epoch + 1;
+  open.elastic = true;
+  open.goes_on = true;
+  open.previous_size = run.between->previous_size;
+  open.given_up = run.between->given_up;
+  std::vector<std::pair<int32_t, JoinRequest>> members;
+  members.reserve(survivors.size() + run.joiners.size());
+  for (const auto& [member, survivor] : survivors) {
+    members.emplace_back(static_cast<int32_t>(survivor.previous_rank), *survivor.asked);
+  }
+  std::sort(members.begin(), members.end(),
+            [](const auto& a, const auto& b) { return a.first < b.first; });
+  while (!run.joiners.empty() && members.size() < limits::kGroupSizeMax) {
+    members.emplace_back(-1, run.joiners.extract(run.joiners.begin()).mapped());
+  }
+  for (auto& [previous_rank, member] : members) {
+    member.rank = static_cast<Rank>(open.members.size());
+    member.size = static_cast<uint32_t>(members.size());
+    open.previous_ranks.push_back(previous_rank);
+    open.members.push_back(member);
+  }
+  run.opening = open;
+  actions.emplace_back(std::move(open));
+}
+
+void Groups::Impl::tell_joiners(const Run& run, Actions& actions) {
+  if (!run.current || !run.current->elastic || run.joiners.empty()) return;
+  JoinersWaiting waiting{.epoch = run.current->epoch,
+                         .count = static_cast<uint32_t>(run.joiners.size()),
+                         .members = {}};
+  for (size_t rank = 0; rank < run.current->slots.size(); ++rank) {
+    if (run.current->slots[rank] == Slot::kHeld) {
+      waiting.members.push_back(run.current->sessions[rank]);
+    }
+  }
+  actions.emplace_back(std::move(waiting));
+}
+
+Groups::Actions Groups::tick(std::chrono::nanoseconds now) {
+  Actions actions;
+  for (auto& [id, run] : impl_->runs) {
+    if (!run.between || run.opening) continue;
+    Between& between = *run.between;
+    if (!between.since) between.since = now;
+    if (now - *between.since < between.grace) continue;
+    for (const auto& [member, survivor] : between.survivors) {
+      if (survivor.asked) continue;
+      between.given_up += fmt::format(
+          "{}rank {} of the last epoch did not ask to go on within {} ms",
+          between.given_up.empty() ? "" : ", ", survivor.previous_rank, between.grace.count());
+    }
+    std::erase_if(between.survivors, [](const auto& entry) { return !entry.second.asked; });
+    if (between.survivors.empty()) run.between.reset();
+    impl_->try_open(id, run, actions);
+  }
+  return actions;
+}
+
+}  // namespace ckptd

@@ -1,0 +1,296 @@
+// Elastic groups: epochs in which survivors go on.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "ckptd/group/group.h"
+#include "ckptd/limits.h"
+
+namespace ckptd {
+namespace {
+
+using ckpt::ErrorCode;
+using ckpt::Rank;
+using ckpt::SessionId;
+using std::chrono::milliseconds;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr ckpt::RunId kRun = 1;
+constexpr milliseconds kGrace{1'000};
+
+// Member m speaks through session 100 + m.
+JoinRequest request(MemberId member, ResumeMode resume, uint32_t size = 4) {
+  return {.session = 100 + member,
+          .request = member,
+          .rank = static_cast<Rank>(member % size),
+          .size = size,
+          .resume = resume,
+          .elastic = true,
+          .member = member,
+          .grace = kGrace};
+}
+
+template <typename T>
+std::vector<T> all(const Groups::Actions& actions) {
+  std::vector<T> found;
+  for (const Groups::Action& action : actions) {
+    if (const T* one = std::get_if<T>(&action)) found.push_back(*one);
+  }
+  return found;
+}
+
+std::vector<MemberId> members_of(const Groups::OpenEpoch& open) {
+  std::vector<MemberId> members;
+  for (const JoinRequest& member : open.members) members.push_back(member.member);
+  return members;
+}
+
+class ElasticGroupTest : public testing::Test {
+ protected:
+  Groups groups;
+  std::vector<Groups::OpenEpoch> opens;
+
+  Groups::Actions go_on(MemberId member) { return note(groups.join(kRun, goes_on(member))); }
+  static JoinRequest goes_on(MemberId member) { return request(member, ResumeMode::kGoOn); }
+  Groups::Actions join(MemberId member, uint32_t size = 4) {
+    return note(groups.join(kRun, request(member, ResumeMode::kContinue, size)));
+  }
+  Groups::Actions lost(MemberId member) { return note(groups.lost(100 + member, "died")); }
+  Groups::Actions note(Groups::Actions actions) {
+    for (const auto& open : all<Groups::OpenEpoch>(actions)) opens.push_back(open);
+    return actions;
+  }
+  // The record of the epoch that is being opened is durable.
+  Groups::Actions opened(const ckpt::Status& status = {}) {
+    return note(groups.opened(kRun, opens.back().epoch, 7, status));
+  }
+  void open_first(uint32_t size = 4) {
+    for (MemberId member = 0; member < size; ++member) {
+      note(groups.join(kRun, request(member, ResumeMode::kStart, size)));
+    }
+    ASSERT_EQ(opens.size(), 1u);
+    EXPECT_TRUE(opens[0].elastic);
+    EXPECT_FALSE(opens[0].goes_on);
+    EXPECT_TRUE(opened().empty());
+  }
+};
+
+TEST_F(ElasticGroupTest, GoesOnAsSoonAsAllSurvivorsHaveAsked) {
+  open_first();
+  EXPECT_THAT(all<Groups::EndEpoch>(lost(1))[0].remaining, ElementsAre(100, 102, 103));
+  go_on(3);
+  go_on(0);
+  EXPECT_EQ(opens.size(), 1u) << "member 2 has not asked";
+  go_on(2);
+  ASSERT_EQ(opens.size(), 2u);
+  EXPECT_TRUE(opens[1].goes_on);
+  EXPECT_EQ(opens[1].epoch, 2u);
+  EXPECT_EQ(opens[1].previous_size, 4u);
+  EXPECT_THAT(members_of(opens[1]), ElementsAre(0, 2, 3));
+  EXPECT_THAT(opens[1].previous_ranks, ElementsAre(0, 2, 3));
+  opened();
+  EXPECT_EQ(groups.member(103)->rank, 2u);
+  EXPECT_EQ(groups.member(103)->size, 3u);
+  EXPECT_EQ(groups.member(103)->lineage, 7u);
+}
+
+TEST_F(ElasticGroupTest, ASurvivorThatDiesBeforeItAsksIsNotWaitedFor) {
+  open_first();
+  lost(1);
+  go_on(0);
+  go_on(3);
+  lost(2);
+  ASSERT_EQ(opens.size(), 2u);
+  EXPECT_THAT(members_of(opens[1]), ElementsAre(0, 3));
+}
+
+TEST_F(ElasticGroupTest, OneThatDiesAfterItAskedIsNotInIt) {
+  open_first();
+  lost(1);
+  go_on(0);
+  go_on(2);
+  lost(2);
+  go_on(3);
+  EXPECT_THAT(members_of(opens.back()), ElementsAre(0, 3));
+}
+
+TEST_F(ElasticGroupTest, OneThatDiesWhileTheEpochOpensEndsIt) {
+  open_first();
+  lost(1);
+  go_on(0);
+  go_on(2);
+  go_on(3);
+  const auto actions = lost(2);
+  EXPECT_TRUE(all<Groups::EndEpoch>(actions).empty() && all<Groups::OpenEpoch>(actions).empty());
+  const auto ended = all<Groups::EndEpoch>(opened());
+  ASSERT_EQ(ended.size(), 1u);
+  EXPECT_THAT(ended[0].remaining, ElementsAre(100, 103));
+  go_on(0);
+  go_on(3);
+  EXPECT_THAT(members_of(opens.back()), ElementsAre(0, 3));
+  EXPECT_THAT(opens.back().previous_ranks, ElementsAre(0, 2)) << "of the epoch that just ended";
+}
+
+TEST_F(ElasticGroupTest, WhoDoesNotAskInTimeIsGivenUpAndComesBackWithoutState) {
+  open_first();
+  lost(1);
+  go_on(0);
+  go_on(3);
+  note(groups.tick(milliseconds(50'000)));
+  note(groups.tick(milliseconds(50'999)));
+  EXPECT_EQ(opens.size(), 1u);
+  note(groups.tick(milliseconds(51'000)));
+  ASSERT_EQ(opens.size(), 2u);
+  EXPECT_THAT(members_of(opens[1]), ElementsAre(0, 3));
+  EXPECT_THAT(opens[1].given_up, HasSubstr("rank 2 of the last epoch did not ask"));
+  opened();
+  // It wakes up: what it holds is out of date.
+  const auto waiting = all<Groups::JoinersWaiting>(go_on(2));
+  ASSERT_EQ(waiting.size(), 1u);
+  EXPECT_EQ(waiting[0].count, 1u);
+  EXPECT_THAT(waiting[0].members, ElementsAre(100, 103));
+  go_on(0);
+  go_on(3);
+  EXPECT_THAT(members_of(opens.back()), ElementsAre(0, 3, 2));
+  EXPECT_THAT(opens.back().previous_ranks, ElementsAre(0, 1, -1));
+}
+
+TEST_F(ElasticGroupTest, JoinersWaitUntilTheMembersLetThemIn) {
+  open_first(2);
+  EXPECT_EQ(all<Groups::JoinersWaiting>(join(5))[0].count, 1u);
+  EXPECT_EQ(all<Groups::JoinersWaiting>(join(4))[0].count, 2u);
+  EXPECT_EQ(opens.size(), 1u);
+  const auto ended = all<Groups::EndEpoch>(go_on(1));
+  ASSERT_EQ(ended.size(), 1u);
+  EXPECT_THAT(ended[0].lost, IsEmpty());
+  EXPECT_EQ(opens.size(), 1u);
+  go_on(0);
+  ASSERT_EQ(opens.size(), 2u);
+  EXPECT_THAT(members_of(opens[1]), ElementsAre(0, 1, 4, 5));
+  EXPECT_THAT(opens[1].previous_ranks, ElementsAre(0, 1, -1, -1));
+}
+
+TEST_F(ElasticGroupTest, AJoinerThatComesWhileTheEpochOpensIsToldOfAfterwards) {
+  open_first(2);
+  lost(1);
+  go_on(0);
+  ASSERT_EQ(opens.size(), 2u);
+  EXPECT_THAT(join(5), IsEmpty());
+  EXPECT_EQ(all<Groups::JoinersWaiting>(opened())[0].count, 1u);
+}
+
+TEST_F(ElasticGroupTest, WithTheLastSurvivorTheGroupIsGone) {
+  open_first(2);
+  join(0 + 4, 2);
+  lost(0);
+  lost(1);
+  EXPECT_EQ(opens.size(), 1u) << "a new group needs as many as it says";
+  join(5, 2);
+  ASSERT_EQ(opens.size(), 2u);
+  EXPECT_FALSE(opens[1].goes_on);
+  EXPECT_EQ(opens[1].resume.resume, ResumeMode::kContinue);
+}
+
+TEST_F(ElasticGroupTest, ASurvivorOfAGroupThatIsGoneContinuesFromAView) {
+  for (MemberId member = 0; member < 2; ++member) {
+    note(groups.join(kRun, request(member, ResumeMode::kGoOn, 2)));
+  }
+  ASSERT_EQ(opens.size(), 1u);
+  EXPECT_FALSE(opens[0].goes_on);
+  EXPECT_EQ(opens[0].resume.resume, ResumeMode::kContinue);
+}
+
+TEST_F(ElasticGroupTest, WhoLeavesIsNoSurvivor) {
+  open_first();
+  EXPECT_TRUE(all<Groups::EndEpoch>(note(groups.leave(101))).empty());
+  EXPECT_EQ(all<Groups::EndEpoch>(go_on(0)).size(), 1u);
+  go_on(2);
+  note(groups.leave(103));
+  EXPECT_THAT(members_of(opens.back()), ElementsAre(0, 2));
+}
+
+TEST_F(ElasticGroupTest, ARecordThatCannotBeWrittenLosesNoSurvivor) {
+  open_first(2);
+  lost(0);
+  go_on(1);
+  const auto refused =
+      all<Groups::Refuse>(opened(ckpt::make_error(ErrorCode::kIo, "the journal is closed")));
+  ASSERT_EQ(refused.size(), 1u);
+  go_on(1);
+  ASSERT_EQ(opens.size(), 3u);
+  EXPECT_TRUE(opens[2].goes_on);
+}
+
+TEST_F(ElasticGroupTest, NumbersBelongToOneProcess) {
+  for (const MemberId member : {MemberId{0}, MemberId{4}}) {
+    JoinRequest twin = request(member, ResumeMode::kStart);
+    twin.member = 9;
+    twin.rank = static_cast<Rank>(member / 2);
+    const auto refused = all<Groups::Refuse>(groups.join(kRun, twin));
+    EXPECT_EQ(refused.size(), member == 0 ? 0u : 1u);
+  }
+  groups.lost(100, "done");
+  open_first(2);
+  JoinRequest twin = request(1, ResumeMode::kContinue);
+  twin.session = 500;
+  EXPECT_EQ(all<Groups::Refuse>(groups.join(kRun, twin)).size(), 1u) << "1 is there";
+  twin.resume = ResumeMode::kGoOn;
+  EXPECT_EQ(all<Groups::Refuse>(groups.join(kRun, twin)).size(), 1u);
+  EXPECT_EQ(opens.size(), 1u);
+}
+
+TEST_F(ElasticGroupTest, GoingOnIsForElasticGroups) {
+  JoinRequest plain = request(0, ResumeMode::kGoOn);
+  plain.elastic = false;
+  EXPECT_EQ(all<Groups::Refuse>(groups.join(kRun, plain)).size(), 1u);
+  groups.join(kRun, request(0, ResumeMode::kStart));
+  JoinRequest other = request(1, ResumeMode::kStart);
+  other.elastic = false;
+  EXPECT_EQ(all<Groups::Refuse>(groups.join(kRun, other)).size(), 2u) << "all or none";
+}
+
+TEST_F(ElasticGroupTest, AMemberThatJoinsAnewGivesItsStateUp) {
+  open_first(2);
+  const auto refused = all<Groups::Refuse>(join(1));
+  ASSERT_EQ(refused.size(), 1u) << "as long as it is a member";
+  EXPECT_EQ(refused[0].error.code, ErrorCode::kAlreadyExists);
+}
+
+TEST_F(ElasticGroupTest, SurvivorsGoOnAfterADaemonRestart) {
+  groups.recovered(kRun, 7, 3, 2, {10, 11, 12});
+  ASSERT_TRUE(groups.rejoin(kRun, 110, 0, 7).ok());
+  const auto ended = all<Groups::EndEpoch>(go_on(11));
+  ASSERT_EQ(ended.size(), 1u) << "it had asked before the restart, or asks now";
+  EXPECT_THAT(ended[0].remaining, ElementsAre(110));
+  go_on(10);
+  EXPECT_TRUE(opens.empty()) << "member 12 may be on its way";
+  note(groups.tick(milliseconds(0)));
+  note(groups.tick(limits::kSurvivorGrace));
+  ASSERT_EQ(opens.size(), 1u);
+  EXPECT_EQ(opens[0].epoch, 8u);
+  EXPECT_THAT(members_of(opens[0]), ElementsAre(10, 11));
+}
+
+TEST_F(ElasticGroupTest, AfterARestartOfEverythingNumbersComeAgain) {
+  groups.recovered(kRun, 7, 2, 2, {0, 1});
+  for (MemberId member = 0; member < 2; ++member) {
+    note(groups.join(kRun, request(member, ResumeMode::kLatest, 2)));
+  }
+  ASSERT_EQ(opens.size(), 1u) << "without a wait for those that were replaced";
+  EXPECT_FALSE(opens[0].goes_on);
+  EXPECT_EQ(opens[0].resume.resume, ResumeMode::kLatest);
+}
+
+TEST_F(ElasticGroupTest, AReopenDeadlineLeavesWhoCameBack) {
+  groups.recovered(kRun, 7, 3, 2, {10, 11, 12});
+  ASSERT_TRUE(groups.rejoin(kRun, 111, 1, 7).ok());
+  EXPECT_THAT(all<Groups::EndEpoch>(note(groups.rejoin_deadline_passed()))[0].lost,
+              ElementsAre(0, 2));
+  go_on(11);
+  EXPECT_THAT(members_of(opens.back()), ElementsAre(11));
+  EXPECT_THAT(opens.back().previous_ranks, ElementsAre(1));
+}
+
+}  // namespace
+}  // namespace ckptd

@@ -1,0 +1,162 @@
+// Runs that go on with whoever is left: the same losses as if nothing had happened, as long as
+// every expert is held by a survivor or was saved when it was lost.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include "tests/system/training.h"
+
+namespace systemtest {
+namespace {
+
+using nlohmann::json;
+
+using Flags = std::vector<std::string>;
+
+Flags operator+(Flags a, const Flags& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+class ElasticTest : public TrainingTest {
+ protected:
+  static constexpr uint64_t kSteps = 12;
+  // Eight experts and sequences: enough for eight ranks. These come after the usual ones and win.
+  const Flags same_ = {"--experts", "8", "--batch", "8", "--steps", std::to_string(kSteps)};
+  // Whatever is lost was just saved.
+  const Flags saved_ = {"--checkpoint-every", "1", "--checkpoint-wait", "durable"};
+  const Flags twice_ = {"--placement", "lazarus", "--slots", "4", "--min-replicas", "2"};
+
+  json go_on(const std::string& report, const std::string& ranks, const Flags& more) {
+    return train(report, same_ + Flags{"--ranks", ranks, "--on-loss", "continue"} + more);
+  }
+  // Of a run that nothing happens to, by step.
+  std::map<uint64_t, std::string> undisturbed() {
+    return bits(train("undisturbed.json", same_ + Flags{"--ranks", "2"}));
+  }
+  // The pid of the rank with this number.
+  static pid_t pid_of(const Program& program, uint32_t rank) {
+    for (const Program::Child& child : program.children()) {
+      if (child.arguments.size() < 4 || child.arguments[1] != "rank") continue;
+      const json options = json::parse(child.arguments[3], nullptr, false);
+      if (options.is_object() && options.value("rank", UINT32_MAX) == rank) return child.pid;
+    }
+    return -1;
+  }
+};
+
+TEST_F(ElasticTest, OneLostInTheMiddleOfAStepChangesNoBit) {
+  const json report = go_on("one.json", "4", saved_ + Flags{"--kill", "2@6"});
+  ASSERT_EQ(report.at("failures").size(), 1u) << last_error_output_;
+  const json& failure = report["failures"][0];
+  EXPECT_EQ(failure.at("step"), 5);
+  EXPECT_EQ(failure.at("ranks"), json({2}));
+  EXPECT_EQ(failure.at("steps_lost"), 0);
+  EXPECT_EQ(failure.at("group"), 3);
+  EXPECT_GT(failure.at("bytes").at("memory").get<uint64_t>() +
+                failure.at("bytes").at("disk").get<uint64_t>(),
+            0u)
+      << "its experts came from ckptd";
+  EXPECT_EQ(bits(report), undisturbed());
+}
+
+TEST_F(ElasticTest, TwoWhoseExpertsSurviveCostNothingFromCkptd) {
+  const json report = go_on("two.json", "6", twice_ + Flags{"--kill", "1@5", "--kill", "4@8"});
+  ASSERT_EQ(report.at("failures").size(), 2u) << last_error_output_;
+  for (const json& failure : report["failures"]) {
+    EXPECT_EQ(failure.at("bytes").at("memory"), 0);
+    EXPECT_EQ(failure.at("bytes").at("disk"), 0);
+    EXPECT_EQ(failure.at("effective_replicas"), 2);
+    EXPECT_EQ(failure.at("stale_units"), 0);
+  }
+  EXPECT_EQ(report.at("plt"), 0);
+  EXPECT_EQ(bits(report), undisturbed());
+}
+
+// Only what they took with them is older than the rest; the steps go on.
+TEST_F(ElasticTest, TwoThatTakeExpertsWithThemRollBackOnlyThose) {
+  const Flags killed = {"--checkpoint-every", "4", "--kill", "2@7", "--kill", "3@7"};
+  const json report = go_on("taken.json", "4", killed);
+  ASSERT_EQ(report.at("failures").size(), 1u) << last_error_output_;
+  const json& failure = report["failures"][0];
+  EXPECT_EQ(failure.at("group"), 2);
+  EXPECT_EQ(failure.at("steps_lost"), 0);
+  // Half of 2 layers x 8 experts, weights and moments each, of step 4.
+  EXPECT_EQ(failure.at("stale_units"), 16);
+  EXPECT_GT(report.at("plt").get<double>(), 0);
+  EXPECT_EQ(report.at("losses").size(), kSteps);
+  const auto as_ever = undisturbed();
+  const auto after = bits(report);
+  for (uint64_t step = 1; step <= 7; ++step) EXPECT_EQ(after.at(step), as_ever.at(step)) << step;
+  EXPECT_NE(after.at(8), as_ever.at(8)) << "older experts give other losses";
+}
+
+TEST_F(ElasticTest, AKillInEachPhaseOfAChangeChangesNoBit) {
+  const auto expected = undisturbed();
+  for (const std::string phase :
+       {"join", "connect", "agree", "plan", "move", "commit", "restore", "settle"}) {
+    SCOPED_TRACE(phase);
+    const json report =
+        go_on("phase.json", "4", saved_ + Flags{"--kill", "2@6", "--kill-in", "3@" + phase});
+    ASSERT_EQ(report.at("failures").size(), 1u) << last_error_output_;
+    EXPECT_EQ(report["failures"][0].at("group"), 2);
+    EXPECT_EQ(bits(report), expected);
+  }
+}
+
+TEST_F(ElasticTest, DownToOneAndBackUpLosesNoState) {
+  const json report =
+      go_on("down.json", "4",
+            saved_ + Flags{"--kill", "0@3", "--kill", "2@5", "--kill", "3@7", "--join", "3@8"});
+  ASSERT_EQ(report.at("failures").size(), 3u) << last_error_output_;
+  EXPECT_EQ(report["failures"][2].at("group"), 1);
+  EXPECT_THAT(last_error_output_, testing::HasSubstr("with 4 ranks"));
+  EXPECT_EQ(bits(report), undisturbed());
+}
+
+TEST_F(ElasticTest, ARankThatIsAskedToLeaveTakesNothingWithIt) {
+  Program program("moetrain",
+                  arguments("drained.json", same_ + Flags{"--ranks", "3", "--on-loss", "continue",
+                                                          "--events", folder_ / "events"}));
+  ASSERT_TRUE(program.await([&] {
+    const pid_t pid = pid_of(program, 1);
+    return read_lines(folder_ / "events").size() > 12 && pid > 0 && ::kill(pid, SIGTERM) == 0;
+  }));
+  const Ended ended = program.wait();
+  ASSERT_EQ(ended.code(), 0) << ended.err;
+  EXPECT_THAT(ended.err, testing::HasSubstr("rank 1 has left after step"));
+  EXPECT_EQ(bits(read_report("drained.json")), undisturbed());
+  EXPECT_EQ(read_report("drained.json").at("plt"), 0);
+}
+
+TEST_F(ElasticTest, OneThatHangsIsLeftBehind) {
+  Program program(
+      "moetrain",
+      arguments("hangs.json",
+                same_ + twice_ +
+                    Flags{"--ranks", "3", "--on-loss", "continue", "--events", folder_ / "events",
+                          "--collective-timeout-ms", "1500", "--loss-grace-ms", "1000"}));
+  ASSERT_TRUE(program.await([&] {
+    const pid_t pid = pid_of(program, 2);
+    return read_lines(folder_ / "events").size() > 12 && pid > 0 && ::kill(pid, SIGSTOP) == 0;
+  }));
+  const Ended ended = program.wait();
+  ASSERT_EQ(ended.code(), 0) << ended.err;
+  EXPECT_EQ(bits(read_report("hangs.json")), undisturbed());
+}
+
+TEST_F(ElasticTest, WithTheLastOneAllStartAgainFromTheNewestCheckpoint) {
+  const json report = go_on("all.json", "2", saved_ + Flags{"--kill", "0@6", "--kill", "1@6"});
+  EXPECT_THAT(last_error_output_, testing::HasSubstr("the last one; starting all again"));
+  EXPECT_EQ(bits(report), undisturbed());
+}
+
+TEST_F(ElasticTest, ADeadCkptdDoesNotKeepSurvivorsFromGoingOn) {
+  const json report =
+      go_on("daemon.json", "4", twice_ + Flags{"--kill", "1@6", "--kill-daemon", "5"});
+  EXPECT_EQ(report.at("failures").size(), 1u) << last_error_output_;
+  EXPECT_EQ(bits(report), undisturbed());
+}
+
+}  // namespace
+}  // namespace systemtest

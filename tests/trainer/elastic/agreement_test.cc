@@ -1,0 +1,89 @@
+// Who applies a step, whatever moment the group was lost in.
+#include "trainer/elastic/agreement.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+namespace moetrain {
+namespace {
+
+using testing::ElementsAre;
+
+RankStand at(uint64_t step, bool pending = false, uint64_t changes = 0) {
+  return {.has_state = true, .applied = step, .pending = pending, .changes = changes};
+}
+
+TEST(AgreementTest, IfOneHasAppliedAllDo) {
+  const std::vector<RankStand> stands = {at(7, true), at(8), at(7, true)};
+  const auto agreed = agree(stands);
+  ASSERT_TRUE(agreed.ok());
+  EXPECT_EQ(agreed->step, 8u);
+  EXPECT_THAT(agreed->applies, ElementsAre(true, false, true));
+  EXPECT_THAT(agreed->state, ElementsAre(true, true, true));
+  EXPECT_FALSE(agreed->repeats);
+}
+
+TEST(AgreementTest, IfNoneHasTheStepIsRepeated) {
+  const std::vector<RankStand> stands = {at(7, true), at(7), at(7, true)};
+  const auto agreed = agree(stands);
+  EXPECT_EQ(agreed->step, 7u);
+  EXPECT_THAT(agreed->applies, ElementsAre(false, false, false));
+  EXPECT_TRUE(agreed->repeats);
+}
+
+TEST(AgreementTest, WhoCannotFollowIsNew) {
+  const std::vector<RankStand> stands = {at(7), at(8), at(5, true), {}};
+  const auto agreed = agree(stands);
+  EXPECT_THAT(agreed->state, ElementsAre(false, true, false, false));
+  EXPECT_EQ(agreed->source, 1u);
+}
+
+TEST(AgreementTest, TheSourceHasBeenThroughMost) {
+  const std::vector<RankStand> stands = {at(7, false, 3), {}, at(7, false, 4), at(7, false, 4)};
+  const auto agreed = agree(stands);
+  EXPECT_EQ(agreed->source, 2u);
+  EXPECT_EQ(agreed->changes, 4u);
+}
+
+TEST(AgreementTest, NobodyWithStateIsAnError) {
+  EXPECT_FALSE(agree(std::vector<RankStand>(3)).ok());
+}
+
+TEST(AgreementTest, StandsSurviveTheWire) {
+  const RankStand stand = at(1'000'000, true, 17);
+  const RankStand back = stand_from(to_values(stand));
+  EXPECT_EQ(back.applied, stand.applied);
+  EXPECT_EQ(back.pending, stand.pending);
+  EXPECT_EQ(back.changes, stand.changes);
+  EXPECT_TRUE(back.has_state);
+}
+
+// A step as it really goes: ranks enter the barrier in some order, leave it only when all have
+// entered, and the group is lost at some moment; some die.
+TEST(AgreementProperty, AllSurvivorsEndUpAtOneStepAndLoseNone) {
+  std::mt19937 random(1);
+  for (int round = 0; round < 2'000; ++round) {
+    const uint32_t ranks = 1 + random() % 8;
+    const uint32_t entered = random() % (ranks + 1);
+    const uint32_t left = entered == ranks ? random() % (ranks + 1) : 0;
+    std::vector<RankStand> stands;
+    for (uint32_t rank = 0; rank < ranks; ++rank) {
+      if (random() % 3 == 0 && (rank + 1 < ranks || !stands.empty())) continue;  // dead
+      stands.push_back(rank < left ? at(8) : at(7, rank < entered));
+    }
+    bool anybody_applied = false;
+    for (const RankStand& stand : stands) anybody_applied |= stand.applied == 8;
+    const auto agreed = agree(stands);
+    ASSERT_TRUE(agreed.ok());
+    EXPECT_EQ(agreed->step, anybody_applied ? 8u : 7u);
+    for (size_t i = 0; i < stands.size(); ++i) {
+      EXPECT_TRUE(agreed->state[i]) << "no survivor loses its state";
+      EXPECT_EQ(stands[i].applied + (agreed->applies[i] ? 1 : 0), agreed->step);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace moetrain

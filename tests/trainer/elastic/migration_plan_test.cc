@@ -1,0 +1,104 @@
+#include "trainer/elastic/migration_plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <set>
+
+namespace moetrain {
+namespace {
+
+using testing::ElementsAre;
+
+TEST(MigrationPlanTest, SpreadsTheSendingOverTheHolders) {
+  std::vector<MovingItem> items(4, {.bytes = 10, .holders = {0, 1}, .wanted = {2}});
+  const MigrationPlan plan = plan_migration(items, 3, 1'000);
+  ASSERT_EQ(plan.rounds.size(), 1u);
+  std::map<uint32_t, int> sent;
+  for (const Move& move : plan.rounds[0]) ++sent[move.from];
+  EXPECT_EQ(sent[0], 2);
+  EXPECT_EQ(sent[1], 2);
+  EXPECT_EQ(plan.bytes, 40u);
+}
+
+TEST(MigrationPlanTest, WhatNobodyHoldsIsLostAndWhatIsThereStays) {
+  const std::vector<MovingItem> items = {{.bytes = 1, .holders = {}, .wanted = {0, 1}},
+                                         {.bytes = 1, .holders = {0, 1}, .wanted = {0, 1}},
+                                         {.bytes = 1, .holders = {}, .wanted = {}}};
+  const MigrationPlan plan = plan_migration(items, 2, 10);
+  EXPECT_THAT(plan.lost, ElementsAre(0));
+  EXPECT_TRUE(plan.rounds.empty());
+}
+
+TEST(MigrationPlanTest, AnItemLargerThanTheBudgetGoesAlone) {
+  const std::vector<MovingItem> items(3, {.bytes = 100, .holders = {0}, .wanted = {1}});
+  const MigrationPlan plan = plan_migration(items, 2, 50);
+  ASSERT_EQ(plan.rounds.size(), 3u);
+  for (const auto& round : plan.rounds) EXPECT_EQ(round.size(), 1u);
+}
+
+// Carried out on sets, any plan gives everybody what it wants, from those who had it, in budget.
+TEST(MigrationPlanProperty, EverybodyGetsWhatItWantsWithinTheBudget) {
+  std::mt19937 random(7);
+  for (int trial = 0; trial < 500; ++trial) {
+    const uint32_t ranks = 1 + random() % 8;
+    constexpr uint64_t kBudget = 64;
+    std::vector<MovingItem> items(random() % 40);
+    for (MovingItem& item : items) {
+      item.bytes = 1 + random() % 32;
+      for (uint32_t rank = 0; rank < ranks; ++rank) {
+        if (random() % 3 == 0) item.holders.push_back(rank);
+        if (random() % 3 == 0) item.wanted.push_back(rank);
+      }
+    }
+    const MigrationPlan plan = plan_migration(items, ranks, kBudget);
+    std::vector<std::set<uint32_t>> has(items.size());
+    for (size_t i = 0; i < items.size(); ++i) {
+      has[i] = {items[i].holders.begin(), items[i].holders.end()};
+    }
+    for (const auto& round : plan.rounds) {
+      std::map<uint32_t, uint64_t> sent;
+      std::map<uint32_t, uint64_t> received;
+      for (const Move& move : round) {
+        EXPECT_TRUE(std::ranges::binary_search(items[move.item].holders, move.from));
+        EXPECT_TRUE(has[move.item].insert(move.to).second) << "it had it";
+        sent[move.from] += items[move.item].bytes;
+        received[move.to] += items[move.item].bytes;
+      }
+      for (const auto& [rank, bytes] : sent) EXPECT_LE(bytes, kBudget);
+      for (const auto& [rank, bytes] : received) EXPECT_LE(bytes, kBudget);
+    }
+    for (uint32_t i = 0; i < items.size(); ++i) {
+      const bool lost = std::ranges::binary_search(plan.lost, i);
+      EXPECT_EQ(lost, items[i].holders.empty() && !items[i].wanted.empty());
+      if (lost) continue;
+      for (const uint32_t rank : items[i].wanted) EXPECT_TRUE(has[i].contains(rank));
+    }
+  }
+}
+
+TEST(KeepInPlaceTest, SurvivorsKeepWhatTheyHold) {
+  const ExpertPlacement wanted = *static_placement(2, 6, 3);
+  // Rank 0 held what is to be rank 2's now, and so on; nobody has to move anything.
+  std::vector<std::vector<bool>> held(3, std::vector<bool>(12));
+  for (uint32_t rank = 0; rank < 3; ++rank) {
+    for (uint32_t layer = 0; layer < 2; ++layer) {
+      for (const uint32_t expert : wanted.slots[layer][(rank + 2) % 3]) {
+        held[rank][layer * 6 + expert] = true;
+      }
+    }
+  }
+  const ExpertPlacement kept = keep_in_place(wanted, held);
+  for (uint32_t rank = 0; rank < 3; ++rank) {
+    for (uint32_t layer = 0; layer < 2; ++layer) {
+      EXPECT_EQ(kept.slots[layer][rank], wanted.slots[layer][(rank + 2) % 3]);
+    }
+  }
+  EXPECT_TRUE(validate(kept).ok());
+}
+
+}  // namespace
+}  // namespace moetrain

@@ -1,0 +1,98 @@
+// LiveState: a rank's state while its group changes around it. No step that a survivor has applied
+// is lost, and no expert that anybody still holds, whatever dies when.
+//
+// In an epoch that goes on, every rank calls, in this order and as collectives:
+//
+//   agree    all come to the same step (agreement.h) and know the same (handover.h)
+//   plan     who holds what is exchanged; the placement for this group, and who sends what to whom
+//   move     state goes from those who hold it to those who need it, checked on arrival
+//   commit   when everybody has what it needs, and not before, what nobody needs is released
+//   (the caller restores what nobody held: lost_here())
+//   settle   when everybody has restored: what that lost is counted, everywhere alike
+//
+// Any of them fails when a member is lost; the next epoch begins again with agree. What a rank
+// holds stays held until commit: by then all receivers hold it, too. An expert that came from a
+// checkpoint counts as held only after settle.
+//
+// Used from the rank's thread. After a failure all parts stay usable.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "trainer/elastic/agreement.h"
+#include "trainer/elastic/handover.h"
+#include "trainer/elastic/migration_plan.h"
+
+namespace moetrain {
+
+// By held[rank][expert of the grid], deterministically: the placement of so many ranks.
+using PlanPlacement =
+    std::function<Result<ExpertPlacement>(uint32_t ranks, const std::vector<int64_t>& routed,
+                                          const std::vector<std::vector<bool>>& held)>;
+
+class LiveState {
+ public:
+  // All outlive it.
+  struct Parts {
+    Model& model;
+    Trainer& trainer;
+    Progress& progress;
+    PartialCheckpoint& partial;
+    ExpertStamps& stamps;
+    ExpertPlacement& placement;
+    uint64_t& saved_step;
+    float& last_loss;
+  };
+  explicit LiveState(const Parts& parts) : parts_(parts) {}
+
+  // The rank has all of its placement's state, as an epoch began that did not go on.
+  void is_whole();
+  // Between the barrier's two sides.
+  void set_pending(PendingStep pending) { pending_ = std::move(pending); }
+  PendingStep take_pending();
+  bool has_state() const { return has_state_; }
+
+  Result<Agreement> agree(Comm& comm);
+  // The step that agree() made this rank apply after the others, if it did.
+  const std::optional<StepResult>& late_step() const { return late_step_; }
+  Status plan(Comm& comm, const PlanPlacement& planner);
+  Status move(Comm& comm);
+  Status commit(Comm& comm);
+  // Experts of the grid that nobody held: all of them, and those that this rank now has room for
+  // and must restore, stamps included.
+  const std::vector<uint32_t>& lost() const { return lost_; }
+  const std::set<uint32_t>& lost_here() const { return missing_; }
+  struct Settled {
+    int64_t lost_tokens = 0;
+    uint64_t bytes_moved = 0;  // between all ranks
+  };
+  Result<Settled> settle(Comm& comm);
+
+ private:
+  ExpertGrid grid() const;
+  std::vector<bool> held() const;
+  void take_out();
+  Status exchange(Comm& comm, const std::vector<Move>& round);
+  Status take_in(std::span<const std::byte> bytes, uint32_t item, uint32_t from);
+  std::vector<Parameter*> parameters_of(uint32_t item);
+
+  const Parts parts_;
+  bool has_state_ = false;
+  uint64_t changes_ = 0;  // RankStand::changes
+  std::optional<PendingStep> pending_;
+  std::optional<StepResult> late_step_;
+  // Out of the model's store while they move; else empty.
+  std::vector<Expert> pool_;
+  bool taken_out_ = false;
+  std::set<uint32_t> missing_;  // in the store, but without content
+  // Of the epoch that is being begun.
+  Agreement agreement_;
+  ExpertPlacement next_;
+  MigrationPlan plan_;
+  std::vector<uint32_t> lost_;
+};
+
+}  // namespace moetrain

@@ -1,0 +1,52 @@
+#include "trainer/elastic/next_placement.h"
+
+#include <algorithm>
+
+namespace moetrain {
+
+Result<ExpertPlacement> place_experts(const PlacementOptions& choice, const ModelConfig& shape,
+                                      uint32_t ranks, std::span<const int64_t> routed) {
+  if (choice.policy == PolicyName::kStatic) {
+    // More ranks than experts have come together: those that are too many hold none.
+    std::vector<bool> holds(ranks, true);
+    for (uint32_t rank = shape.experts; rank < ranks; ++rank) holds[rank] = false;
+    if (ranks > shape.experts) return place_experts_on(choice, shape, holds, routed);
+    return static_placement(shape.layers, shape.experts, ranks);
+  }
+  PlacementOptions options = choice;
+  const uint32_t fewest = (shape.experts + ranks - 1) / ranks;
+  if (options.slots != 0) options.slots = std::max(options.slots, fewest);
+  const uint32_t slots = options.slots != 0 ? options.slots : std::min(2 * fewest, shape.experts);
+  const uint32_t possible = std::max(std::min(ranks, ranks * slots / shape.experts), 1u);
+  options.replicas_min = std::min(options.replicas_min, possible);
+  return plan_experts(options, shape, ranks, routed);
+}
+
+Result<ExpertPlacement> place_experts_on(const PlacementOptions& choice, const ModelConfig& shape,
+                                         const std::vector<bool>& stays,
+                                         std::span<const int64_t> routed) {
+  const auto ranks = static_cast<uint32_t>(std::count(stays.begin(), stays.end(), true));
+  CKPT_ASSIGN(ExpertPlacement placement, place_experts(choice, shape, ranks, routed));
+  for (LayerSlots& layer : placement.slots) {
+    LayerSlots spread(stays.size());
+    auto next = layer.begin();
+    for (size_t rank = 0; rank < stays.size(); ++rank) {
+      if (stays[rank]) spread[rank] = std::move(*next++);
+    }
+    layer = std::move(spread);
+  }
+  placement.ranks = static_cast<uint32_t>(stays.size());
+  return placement;
+}
+
+uint32_t effective_replicas(const ExpertPlacement& placement) {
+  size_t least = placement.ranks;
+  for (uint32_t layer = 0; layer < placement.layers(); ++layer) {
+    for (const auto& ranks : holders_of_experts(placement, layer)) {
+      least = std::min(least, ranks.size());
+    }
+  }
+  return static_cast<uint32_t>(least);
+}
+
+}  // namespace moetrain

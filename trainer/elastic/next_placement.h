@@ -1,0 +1,26 @@
+// The placement of a group that has changed. Pure.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "trainer/model/config.h"
+#include "trainer/parallel/planned_placement.h"
+
+namespace moetrain {
+
+// plan_experts(), as far as so many ranks allow: slots grow to ceil(E / N) where fewer do not hold
+// every expert once, and replicas_min becomes what is possible. routed: tokens to every
+// expert, [layers * experts]; empty: all are alike.
+Result<ExpertPlacement> place_experts(const PlacementOptions& choice, const ModelConfig& shape,
+                                      uint32_t ranks, std::span<const int64_t> routed);
+
+// The same over those ranks of the group only that are `stays`; the others get nothing.
+Result<ExpertPlacement> place_experts_on(const PlacementOptions& choice, const ModelConfig& shape,
+                                         const std::vector<bool>& stays,
+                                         std::span<const int64_t> routed);
+
+// The least number of ranks that hold an expert: how many failures at once are survived, plus one.
+uint32_t effective_replicas(const ExpertPlacement& placement);
+
+}  // namespace moetrain

@@ -1,0 +1,171 @@
+// The part of RankRun that goes on with whoever is left: an epoch of survivors, and joiners.
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "trainer/elastic/lost_experts.h"
+#include "trainer/elastic/rank_run.h"
+
+namespace moetrain {
+
+using Kind = RankEvent::Kind;
+namespace client = ckpt::client;
+
+namespace {
+
+double ms_between(uint64_t from_ns, uint64_t to_ns) {
+  return static_cast<double>(to_ns - from_ns) / 1e6;
+}
+
+}  // namespace
+
+// For tests of what a death costs in each phase.
+void RankRun::enter_phase(std::string_view phase) {
+  if (options_.kill_in != phase) return;
+  events_.write({.kind = Kind::kDying, .step = progress_.step, .text = options_.kill_in});
+  ::kill(::getpid(), SIGKILL);
+}
+
+// Nothing is on its way any more: an epoch opens when that is settled. What failed is due again.
+void RankRun::settle_snapshots() {
+  for (const auto* failed : {&failed_snapshots_, &lost_snapshots_}) {
+    for (const uint64_t step : *failed) {
+      partial_->failed(step);
+      if (saved_step_ == step) saved_step_ = 0;
+    }
+  }
+  failed_snapshots_.clear();
+  lost_snapshots_.clear();
+  snapshot_due_ = false;
+  away_ = false;
+}
+
+PlanPlacement RankRun::planner(const std::vector<bool>& stays) const {
+  return [this, stays](uint32_t ranks, const std::vector<int64_t>& routed,
+                       const std::vector<std::vector<bool>>& held) -> Result<ExpertPlacement> {
+    const ModelConfig& shape = options_.config.model;
+    if (!stays.empty()) return place_experts_on(options_.placing, shape, stays, routed);
+    CKPT_ASSIGN(const ExpertPlacement placement,
+                place_experts(options_.placing, shape, ranks, routed));
+    return keep_in_place(placement, held);
+  };
+}
+
+Status RankRun::go_on(Comm& comm, const client::Epoch& epoch, RankEvent& event) {
+  const uint64_t begin_ns = monotonic_ns();
+  events_.write({.kind = Kind::kRestoring, .epoch = epoch.epoch});
+  event.goes_on = true;
+  event.regroup_ms = ms_between(lost_ns_.value_or(begin_ns), begin_ns);
+  enter_phase("agree");
+  {
+    const EpochWatch::Loan loan(*watch_);
+    CKPT_TRY(live_->agree(comm));
+  }
+  if (live_->late_step()) report_step(*live_->late_step(), 0);
+  CKPT_TRY(change_places(comm, planner({}), epoch.lineage, event));
+  event.step = progress_.step;
+  return {};
+}
+
+Status RankRun::change_places(Comm& comm, const PlanPlacement& planner, uint32_t lineage,
+                              RankEvent& event) {
+  const uint64_t begin_ns = monotonic_ns();
+  std::optional<EpochWatch::Loan> loan(std::in_place, *watch_);
+  enter_phase("plan");
+  CKPT_TRY(live_->plan(comm, planner));
+  const uint64_t planned_ns = monotonic_ns();
+  enter_phase("move");
+  CKPT_TRY(live_->move(comm));
+  enter_phase("commit");
+  CKPT_TRY(live_->commit(comm));
+  loan.reset();
+  memory_.emplace(units_, *model_, trainer_unit_, *stamps_);
+  enter_phase("restore");
+  if (!live_->lost_here().empty()) {
+    CKPT_ASSIGN(const ExpertRestore restored,
+                restore_experts(member_->session(), options_.run, lineage, progress_.step,
+                                live_->lost_here(), units_, *memory_, *model_, options_.config.seed,
+                                *stamps_));
+    model_->parameters_changed();
+    event.bytes_memory = restored.bytes_memory;
+    event.bytes_disk = restored.bytes_disk;
+    event.stale_units = restored.stale_units;
+  }
+  enter_phase("settle");
+  loan.emplace(*watch_);
+  CKPT_ASSIGN(const LiveState::Settled settled, live_->settle(comm));
+  loan.reset();
+  event.lost_tokens = settled.lost_tokens;
+  event.bytes_moved = settled.bytes_moved;
+  event.plt = partial_->plt(progress_.routed_tokens);
+  if (settled.lost_tokens > 0) resumed_whole_ = false;
+  event.plan_ms = ms_between(begin_ns, planned_ns);
+  event.migrate_ms = ms_between(planned_ns, monotonic_ns());
+  if (rank_ == 0 && settled.lost_tokens > 0) {
+    events_.log(fmt::format("{}: {} experts were lost and came back from ckptd, {} tokens older",
+                            where(), live_->lost().size(), settled.lost_tokens));
+  }
+  return {};
+}
+
+Result<StepResult> RankRun::all_or_none_step(Comm& comm) {
+  CKPT_ASSIGN(PendingStep pending, trainer_->compute(comm, *model_, progress_));
+  CKPT_TRY(check_step_routing(pending.routed));
+  kill_if_asked(pending.step);
+  // Inside the barrier the step is complete here, and whoever comes out of it may have applied it.
+  live_->set_pending(std::move(pending));
+  CKPT_TRY(comm.barrier());
+  return trainer_->apply(*model_, progress_, live_->take_pending());
+}
+
+RankRun::Ending RankRun::regroup(const std::string& reason) {
+  if (snapshotter_) snapshotter_->drop(reason);
+  if (rank_ == 0) events_.log(fmt::format("{}: {}", where(), reason));
+  return Ending::kGroupLost;
+}
+
+RankRun::Ending RankRun::let_in(Comm& comm) {
+  {
+    // Who leaves first breaks the connections of the others: by then all know that they leave.
+    const EpochWatch::Loan loan(*watch_);
+    (void)comm.barrier();
+  }
+  return regroup("others join");
+}
+
+Result<RankRun::Ending> RankRun::drain(Comm& comm) {
+  std::vector<int64_t> leaves(comm.size());
+  const int64_t mine = drain_.load() ? 1 : 0;
+  Status drained;
+  {
+    const EpochWatch::Loan loan(*watch_);
+    drained = comm.all_gather(std::span(&mine, 1), leaves);
+  }
+  if (!drained.ok()) return leave_group(&comm, drained.error().message);
+  std::vector<bool> stays;
+  stays.reserve(leaves.size());
+  for (const int64_t leaving : leaves) stays.push_back(leaving == 0);
+  // Nobody would be left to hand anything to: all save, and the run stops.
+  if (std::find(stays.begin(), stays.end(), true) == stays.end()) return save_last(comm);
+  RankEvent event;
+  {
+    const EpochWatch::Loan loan(*watch_);
+    const Result<Agreement> agreed = live_->agree(comm);
+    if (!agreed.ok()) drained = agreed.error();
+  }
+  if (drained.ok()) drained = change_places(comm, planner(stays), 0, event);
+  if (!drained.ok()) {
+    if (drained.error().code != ckpt::ErrorCode::kAborted &&
+        drained.error().code != ckpt::ErrorCode::kDeadlineExceeded) {
+      return drained.error();
+    }
+    return leave_group(&comm, drained.error().message);
+  }
+  if (stays[rank_]) return regroup("a rank was asked to leave; the others have its state");
+  (void)member_->session().leave();
+  events_.write({.kind = Kind::kDrained, .epoch = epoch_, .step = progress_.step});
+  return Ending::kDrained;
+}
+
+}  // namespace moetrain

@@ -1,0 +1,108 @@
+#include "trainer/main_elastic.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+
+namespace moetrain {
+
+using ckpt::ErrorCode;
+using ckpt::make_error;
+
+namespace {
+
+std::optional<uint32_t> parse_count(std::string_view text) {
+  uint32_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
+// What is before and after the first @.
+std::pair<std::string, std::string> split(const std::string& text) {
+  const size_t at = std::min(text.find('@'), text.size());
+  return {text.substr(0, at), text.substr(std::min(at + 1, text.size()))};
+}
+
+Result<PhaseKill> parse_phase_kill(const std::string& text) {
+  const auto [number, phase] = split(text);
+  const std::optional<uint32_t> rank = parse_count(number);
+  const bool known = std::find(std::begin(kPhases), std::end(kPhases), phase) != std::end(kPhases);
+  if (rank && known) return PhaseKill{*rank, phase};
+  return make_error(ErrorCode::kInvalidArgument,
+                    "--kill-in {}: must be RANK@PHASE, where PHASE is one of {}", text,
+                    fmt::join(kPhases, ", "));
+}
+
+Result<RankJoin> parse_join(const std::string& text) {
+  constexpr uint32_t kCountMax = 1024;
+  const auto [number, step] = split(text);
+  const uint32_t count = parse_count(number).value_or(0);
+  const uint32_t after = parse_count(step).value_or(0);
+  if (count != 0 && count <= kCountMax && after != 0) return RankJoin{count, after};
+  return make_error(ErrorCode::kInvalidArgument, "--join {}: must be COUNT@STEP, like 2@50", text);
+}
+
+}  // namespace
+
+void ElasticFlags::add_to(CLI::App& command, RankOptions& rank) {
+  command
+      .add_option("--on-loss", on_loss,
+                  "restart: all resume from the newest checkpoint; continue: the others go on")
+      ->check(CLI::IsMember({"restart", "continue"}))
+      ->capture_default_str();
+  command.add_option("--kill-in", kills_in,
+                     "RANK@PHASE: this rank kills itself in a phase of a membership change");
+  command.add_option("--join", joins, "COUNT@STEP: so many more ranks are started after this step");
+  command
+      .add_option("--loss-grace-ms", rank.grace_ms,
+                  "With continue: for survivors to follow each other; who does not is left out")
+      ->capture_default_str();
+  command
+      .add_option("--collective-timeout-ms", rank.collective_timeout_ms,
+                  "Without a rank's part in a collective for so long the group is given up")
+      ->capture_default_str();
+}
+
+Status ElasticFlags::apply(RunOptions& options) const {
+  RankOptions& rank = options.rank;
+  rank.elastic = on_loss == "continue";
+  rank.partial.survivors_go_on = rank.elastic;
+  if (rank.elastic && (rank.checkpoint_auto || rank.partial.k_auto)) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "--on-loss continue: --checkpoint-every and --experts-per-checkpoint cannot "
+                      "be auto with it yet: give numbers");
+  }
+  if (rank.elastic && rank.partial.k_snapshot != 0) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "--on-loss continue: --experts-per-snapshot cannot be used with it yet");
+  }
+  if (!rank.elastic && !joins.empty()) {
+    return make_error(ErrorCode::kInvalidArgument, "--join {}: only with --on-loss continue",
+                      joins.front());
+  }
+  if (!rank.elastic && !kills_in.empty()) {
+    return make_error(ErrorCode::kInvalidArgument, "--kill-in {}: only with --on-loss continue",
+                      kills_in.front());
+  }
+  if (rank.elastic && rank.device != "cpu") {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "--on-loss continue: not with --device {} yet, only on the CPU", rank.device);
+  }
+  if (rank.collective_timeout_ms == 0) {
+    return make_error(ErrorCode::kInvalidArgument, "--collective-timeout-ms 0: at least 1");
+  }
+  for (const std::string& kill : kills_in) {
+    CKPT_ASSIGN(const PhaseKill parsed, parse_phase_kill(kill));
+    options.phase_kills.push_back(parsed);
+  }
+  for (const std::string& join : joins) {
+    CKPT_ASSIGN(const RankJoin parsed, parse_join(join));
+    options.joins.push_back(parsed);
+  }
+  return {};
+}
+
+}  // namespace moetrain
