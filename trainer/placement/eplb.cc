@@ -84,7 +84,8 @@ std::vector<std::vector<uint32_t>> pack_evenly(const std::vector<double>& weight
   const size_t room = weights.size() / packs;
   std::vector<uint32_t> order(weights.size());
   std::iota(order.begin(), order.end(), 0u);
-  std::ranges::stable_sort(order, [&](uint32_t a, uint32_t b) { return weights[a] > weights[b]; });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](uint32_t a, uint32_t b) { return weights[a] > weights[b]; });
   using Pack = std::pair<double, uint32_t>;  // weight, pack
   std::priority_queue<Pack, std::vector<Pack>, std::greater<>> lightest;
   for (uint32_t pack = 0; pack < packs; ++pack) lightest.emplace(0, pack);

@@ -142,7 +142,7 @@ std::vector<RatedFamily> candidate_families(const PlacementRequest& request,
     one.all = std::accumulate(family.recovery.begin(), family.recovery.end(), 0.0);
     one.family = std::move(family);
   }
-  std::ranges::stable_sort(scored, [](const Scored& a, const Scored& b) {
+  std::stable_sort(scored.begin(), scored.end(), [](const Scored& a, const Scored& b) {
     return a.asked != b.asked ? a.asked > b.asked : a.all > b.all;
   });
   std::vector<RatedFamily> families;

@@ -120,9 +120,11 @@ class Planner {
     }
     std::vector<uint32_t> layers(loads_.size());
     std::iota(layers.begin(), layers.end(), 0u);
-    std::ranges::stable_sort(layers, [&](uint32_t a, uint32_t b) { return skew[a] > skew[b]; });
+    std::stable_sort(layers.begin(), layers.end(),
+                     [&](uint32_t a, uint32_t b) { return skew[a] > skew[b]; });
     if (layers.size() <= kSamples) return layers;
     std::vector<uint32_t> chosen;
+    chosen.reserve(kSamples);
     for (size_t i = 0; i < kSamples; ++i) chosen.push_back(layers[i * layers.size() / kSamples]);
     return chosen;
   }
@@ -205,8 +207,8 @@ Result<std::vector<LayerSlots>> plan_frontier(const PlacementRequest& request) {
   double best = HUGE_VAL;
   for (const Tried& one : tried) best = std::min(best, one.balance);
   const double tolerance = balance_only ? 0 : kBalanceTolerance;
-  std::ranges::stable_partition(tried,
-                                [&](const Tried& one) { return one.balance <= best + tolerance; });
+  std::stable_partition(tried.begin(), tried.end(),
+                        [&](const Tried& one) { return one.balance <= best + tolerance; });
   for (const Tried& one : tried) {
     if (auto layers = planner.all(one.family->family)) return std::move(*layers);
   }
@@ -237,10 +239,12 @@ Result<std::vector<FrontierPoint>> frontier_points(const PlacementRequest& reque
     for (const uint32_t failed : failures) sum += point.recovery[failed - 1];
     return sum;
   };
-  std::ranges::stable_sort(points, [&](const FrontierPoint& a, const FrontierPoint& b) {
-    if (a.max_over_mean != b.max_over_mean) return a.max_over_mean < b.max_over_mean;
-    return survival(a) > survival(b);
-  });
+  std::stable_sort(points.begin(), points.end(),
+                   [&](const FrontierPoint& a, const FrontierPoint& b) {
+                     if (a.max_over_mean != b.max_over_mean)
+                       return a.max_over_mean < b.max_over_mean;
+                     return survival(a) > survival(b);
+                   });
   double most = -1;
   std::erase_if(points, [&](const FrontierPoint& point) {
     const bool dominated = survival(point) <= most + kRounding;

@@ -46,7 +46,8 @@ class Placer {
     for (size_t e = 0; e < loads.size(); ++e) shares[e] = static_cast<double>(loads[e]) / counts[e];
     std::vector<uint32_t> order(loads.size());
     std::iota(order.begin(), order.end(), 0u);
-    std::ranges::stable_sort(order, [&](uint32_t a, uint32_t b) { return shares[a] > shares[b]; });
+    std::stable_sort(order.begin(), order.end(),
+                     [&](uint32_t a, uint32_t b) { return shares[a] > shares[b]; });
     for (const uint32_t expert : order) {
       std::vector<uint32_t> copies(request_.nodes);
       for (uint32_t i = 0; i < counts[expert]; ++i) put(expert, shares[expert], copies);

@@ -237,7 +237,8 @@ void LayerSearch::fill() {
   }
   std::erase_if(lightest, [&](const auto& one) { return full(one.second); });
   std::ranges::make_heap(lightest);
-  std::ranges::stable_sort(order, [&](uint32_t a, uint32_t b) { return shares[a] > shares[b]; });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](uint32_t a, uint32_t b) { return shares[a] > shares[b]; });
   std::vector<std::pair<double, uint32_t>> passed;
   for (const uint32_t expert : order) {
     for (uint32_t i = 0; i < more[expert] && !lightest.empty();) {
@@ -282,7 +283,8 @@ bool LayerSearch::build() {
   const std::vector<uint32_t> counts = counts_by_load();
   std::vector<uint32_t> order(experts_);
   std::iota(order.begin(), order.end(), 0u);
-  std::ranges::stable_sort(order, [&](uint32_t a, uint32_t b) { return loads_[a] > loads_[b]; });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](uint32_t a, uint32_t b) { return loads_[a] > loads_[b]; });
   if (!assign_all(order, counts)) return false;
   fill();
   return true;

@@ -40,8 +40,8 @@ class Builder {
       domain.room += room;
     }
     std::erase_if(domains, [](const Choice& domain) { return domain.room == 0; });
-    std::ranges::stable_sort(domains,
-                             [](const Choice& a, const Choice& b) { return a.room > b.room; });
+    std::stable_sort(domains.begin(), domains.end(),
+                     [](const Choice& a, const Choice& b) { return a.room > b.room; });
     const size_t most = std::min<size_t>({count, domains.size(), left_[expert]});
     for (size_t i = 0; i < most; ++i) put(expert, domains[i].rank);
   }
@@ -50,7 +50,8 @@ class Builder {
   LayerSlots fill() {
     std::vector<uint32_t> order(left_.size());
     std::iota(order.begin(), order.end(), 0u);
-    std::ranges::stable_sort(order, [&](uint32_t a, uint32_t b) { return left_[a] > left_[b]; });
+    std::stable_sort(order.begin(), order.end(),
+                     [&](uint32_t a, uint32_t b) { return left_[a] > left_[b]; });
     for (const uint32_t expert : order) {
       while (left_[expert] > 0) fill_with(expert);
     }
@@ -103,8 +104,8 @@ std::vector<uint32_t> interleaved(const LazarusOptions& options) {
 std::vector<uint32_t> ascending(std::span<const uint32_t> replicas) {
   std::vector<uint32_t> order(replicas.size());
   std::iota(order.begin(), order.end(), 0u);
-  std::ranges::stable_sort(order,
-                           [&](uint32_t a, uint32_t b) { return replicas[a] < replicas[b]; });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](uint32_t a, uint32_t b) { return replicas[a] < replicas[b]; });
   return order;
 }
 

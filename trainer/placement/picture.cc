@@ -89,7 +89,7 @@ std::string placement_picture(const LayerSlots& slots, const LayerJudgement& jud
   std::vector<uint32_t> ranks(slots.size());
   std::iota(ranks.begin(), ranks.end(), 0u);
   if (ranks.size() > options.ranks_max) {
-    std::ranges::stable_sort(ranks, [&](uint32_t a, uint32_t b) {
+    std::stable_sort(ranks.begin(), ranks.end(), [&](uint32_t a, uint32_t b) {
       return judgement.rank_loads[a] > judgement.rank_loads[b];
     });
     ranks.resize(options.ranks_max);

@@ -8,7 +8,6 @@ namespace moetrain {
 
 using ckpt::Error;
 using ckpt::ErrorCode;
-using ckpt::make_error;
 
 namespace {
 
