@@ -65,7 +65,7 @@ bool shows_memory(const std::vector<ViewPoint>& path, const std::optional<UnitVe
   return in_memory && (!on_disk || *in_memory < *on_disk);
 }
 
-RestoreOracle with_memory(RestoreOracle oracle, std::vector<ViewPoint> path,
+RestoreOracle with_memory(const RestoreOracle& oracle, std::vector<ViewPoint> path,
                           std::function<std::optional<UnitVersion>(ckpt::UnitId)> memory) {
   RestoreOracle both = oracle;
   const auto durable = oracle.newest_version;
@@ -98,7 +98,7 @@ RestoreOracle restore_oracle(const RestoreContext& context, uid_t uid,
   if (!request.memory) return oracle;
   const auto memory =
       std::make_shared<MemoryVersions>(context.staging, context.catalog, uid, request.run);
-  return with_memory(std::move(oracle), context.catalog.path(request.run, request.point),
+  return with_memory(oracle, context.catalog.path(request.run, request.point),
                      [memory](ckpt::UnitId unit) { return memory->of(unit); });
 }
 

@@ -42,7 +42,7 @@ bool shows_memory(const std::vector<ViewPoint>& path, const std::optional<UnitVe
 
 // `oracle`, for a request that takes versions in memory, too. An older version, to fall back to, is
 // always a durable one.
-RestoreOracle with_memory(RestoreOracle oracle, std::vector<ViewPoint> path,
+RestoreOracle with_memory(const RestoreOracle& oracle, std::vector<ViewPoint> path,
                           std::function<std::optional<UnitVersion>(ckpt::UnitId)> memory);
 
 // What this request of this uid is to be planned with.

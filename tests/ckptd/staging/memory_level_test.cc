@@ -66,7 +66,8 @@ class Model {
 TEST(MemoryLevelTest, WantsASlabAsLongAsAUnitsNewestVersionIsInIt) {
   for (uint32_t seed = 0; seed < 200; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
-    std::mt19937 random(seed);
+    std::mt19937 generator(seed);
+    const auto draw = [&](uint32_t below) { return static_cast<uint32_t>(generator() % below); };
     MemoryLevel level;
     Model model;
     uint32_t next_slab = 0;
@@ -75,16 +76,16 @@ TEST(MemoryLevelTest, WantsASlabAsLongAsAUnitsNewestVersionIsInIt) {
       const ckpt::SnapshotKey key{.run = 7,
                                   .lineage = static_cast<ckpt::LineageId>(1 + step / 20),
                                   .epoch = 1,
-                                  .step = step + random() % 3,
+                                  .step = step + draw(3),
                                   .attempt = 0};
       std::vector<Slab> returned;
-      const uint32_t kind = random() % 8;
+      const uint32_t kind = draw(8);
       if (kind < 5) {
         std::vector<MemoryLevel::Piece> pieces;
         for (ckpt::UnitId unit = 0; unit < 5; ++unit) {
-          if (random() % 2 == 0) continue;
-          for (uint64_t part = 0; part < 1 + random() % 2; ++part) {
-            const Slab at{1 + random() % 2, next_slab + random() % 3};
+          if (draw(2) == 0) continue;
+          for (uint64_t part = 0; part < 1 + draw(2); ++part) {
+            const Slab at{1 + draw(2), next_slab + draw(3)};
             pieces.push_back({at, {.unit = unit, .offset = part, .length = 1}});
           }
         }
@@ -92,7 +93,7 @@ TEST(MemoryLevelTest, WantsASlabAsLongAsAUnitsNewestVersionIsInIt) {
         returned = level.add(key, pieces);
         model.add(key, pieces);
       } else if (kind == 5) {
-        const std::vector<ckpt::UnitId> units = {random() % 5, random() % 5};
+        const std::vector<ckpt::UnitId> units = {draw(5), draw(5)};
         returned = level.supersede(key, units);
         model.supersede(key, units);
       } else if (kind == 6 && !model.held().empty()) {

@@ -193,6 +193,9 @@ TEST(ArenaSizeTest, HoldsThreeSnapshots) {
     EXPECT_GE(size.arena_bytes, 3 * share);
     EXPECT_EQ(size.arena_bytes % size.slab_bytes, 0u);
     EXPECT_EQ(size.slab_bytes % 4096, 0u);
+    const ArenaSize larger = arena_size(share, /*memory_level=*/true);
+    EXPECT_EQ(larger.slab_bytes, size.slab_bytes);
+    EXPECT_GE(larger.arena_bytes, size.arena_bytes + share) << "what is held, beside all that";
   }
 }
 
