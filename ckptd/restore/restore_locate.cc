@@ -78,10 +78,11 @@ void RestoreJob::Impl::locate_next() {
   locating = true;
   const ckpt::SegmentId segment = batch.segment;
   // The header of the file is looked at as before any other read.
-  context.segments.open(segment, [this, batch = std::move(batch)](Result<SegmentHandle> file) {
-    const Status opened = file.ok() ? Status() : Status(file.error());
-    defer([this, batch, opened] { hand_out(batch, opened); });
-  });
+  context.segments.open(segment,
+                        [this, batch = std::move(batch)](const Result<SegmentHandle>& file) {
+                          const Status opened = file.ok() ? Status() : Status(file.error());
+                          defer([this, batch, opened] { hand_out(batch, opened); });
+                        });
 }
 
 void RestoreJob::Impl::hand_out(LocatedBatch batch, const Status& opened) {

@@ -21,8 +21,10 @@ bool RestoreInbox::take_error(const fb::ErrorReplyT& error) {
   return true;
 }
 
-void RestoreInbox::take_answer(fb::RestoreOpenedT answer) {
-  if (request_ != 0 && answer.request == request_) answer_ = std::move(answer);
+bool RestoreInbox::take_answer(fb::RestoreOpenedT& answer) {
+  if (request_ == 0 || answer.request != request_) return false;
+  answer_ = std::move(answer);
+  return true;
 }
 
 void RestoreInbox::asked(uint64_t request) {
@@ -127,6 +129,7 @@ Status Restore::ask() {
 }
 
 Status Restore::take_answer(const fb::RestoreOpenedT& answer) {
+  restore_ = answer.restore;  // to be closed, whatever else it says
   if (answer.units.size() != wants_.size()) {
     return make_error(ErrorCode::kCorrupt, "{}: the daemon answered {} ranges of {}", what(),
                       answer.units.size(), wants_.size());
@@ -148,7 +151,6 @@ Status Restore::take_answer(const fb::RestoreOpenedT& answer) {
     out.note = answer.units[i]->note;
     out.memory_only = answer.units[i]->memory_only;
   }
-  restore_ = answer.restore;
   phase_ = Phase::kOpen;
   last_ = wants_.empty();
   progress_ = Deadline::after_ms(options_.timeout_ms);

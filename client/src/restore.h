@@ -100,7 +100,7 @@ class RestoreInbox {
   ~RestoreInbox() { session_.set_restore(nullptr); }
 
   void take(RestoreMessage window) { windows_.push_back(std::move(window)); }
-  void take_answer(fb::RestoreOpenedT answer);
+  bool take_answer(fb::RestoreOpenedT& answer);
   bool take_error(const fb::ErrorReplyT& error);
 
   // From here on only what belongs to this OpenRestore counts.

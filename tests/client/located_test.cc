@@ -261,7 +261,7 @@ TEST_F(LocatedTest, OneWithoutAFileIsRefused) {
 // Descriptors arrive before the messages they belong to are whole.
 TEST_F(LocatedTest, EachWindowGetsTheFileThatWasSentWithIt) {
   const auto files = std::make_shared<std::vector<base::UniqueFd>>();
-  start([=, this](FakeDaemon::Peer& peer) {
+  start([files](FakeDaemon::Peer& peer) {
     for (uint64_t i = 0; i < 8; ++i) {
       files->emplace_back(::memfd_create("one", MFD_CLOEXEC));
       EXPECT_EQ(::ftruncate(files->back().get(), static_cast<off_t>(i)), 0);
@@ -288,6 +288,7 @@ TEST_F(LocatedTest, ADaemonThatHandsOutNothingSaysWhy) {
   start(send_last, false);
   EXPECT_EQ(begin(CKPT_DIRECT_REQUIRED), CKPT_E_FAILED_PRECONDITION);
   EXPECT_NE(error().find("not to you"), std::string::npos) << error();
+  daemon_->wait_for(fb::MessageBody::CloseRestore, 1);  // it was open there
   ASSERT_EQ(begin(), CKPT_OK);
   EXPECT_STREQ(ckpt_restore_not_located(restore_), "not to you");
 }

@@ -42,7 +42,9 @@ Status Restorer::prepare_direct(Flight& flight, const ckpt_restore_located& loca
   // Each wanted part takes a call of its own, at worst.
   const size_t ranges = std::max(flight.pieces.size(), direct.fragments.size());
   Slot& slot = *flight.slot;
-  const Status fits = slot.fit(direct.plan.bytes, ranges);
+  // At once as large as any window, so that it is registered once.
+  const uint64_t bytes = std::max(direct.plan.bytes, ckpt_slab_bytes(session_));
+  const Status fits = slot.fit(bytes, ranges);
   // Not to be mistaken for cuFile's.
   if (!fits.ok()) return make_error(ErrorCode::kResourceExhausted, "{}", fits.error().message);
   if (slot.registered.base() == nullptr) {
