@@ -82,6 +82,9 @@ bool Daemon::Impl::dispatch_other(Session& session, fb::MessageT& message) {
     case fb::MessageBody::ReleaseWindow:
       release_window(session, *message.body.AsReleaseWindow());
       return true;
+    case fb::MessageBody::LocatedRead:
+      located_read(session, *message.body.AsLocatedRead());
+      return true;
     case fb::MessageBody::CloseRestore:
       close_restore(session, *message.body.AsCloseRestore());
       return true;

@@ -134,6 +134,7 @@ struct Counters {
   uint64_t restores = 0;
   uint64_t restore_bytes_memory = 0;
   uint64_t restore_bytes_segment = 0;
+  uint64_t restore_bytes_located = 0;
   uint64_t restore_fallbacks = 0;
   uint64_t verify_errors = 0;
   uint64_t sessions_lost = 0;
@@ -275,6 +276,9 @@ struct Daemon::Impl {
   // -- restores (daemon_restore.cc) --------------------------------------------------------------
   void open_restore(Session& session, const fb::OpenRestoreT& message);
   Result<RestoreRequest> resolve_restore(const Session& session, const fb::OpenRestoreT& message);
+  Status may_locate(const Session& session, const RestorePlan& plan);
+  void send_located(SessionId session, uint64_t id, Restore& restore, const Window& window);
+  void located_read(Session& session, const fb::LocatedReadT& message);
   void restore_window(SessionId session, uint64_t id, const Result<Window>& window);
   void release_window(Session& session, const fb::ReleaseWindowT& message);
   void close_restore(Session& session, const fb::CloseRestoreT& message);

@@ -42,6 +42,8 @@ void add_counters(MetricsText& text, const Counters& counters) {
                counters.restore_bytes_memory, {{"source", "memory"}});
   text.counter("ckptd_restore_bytes_total", "", counters.restore_bytes_segment,
                {{"source", "segment"}});
+  text.counter("ckptd_restore_bytes_total", "", counters.restore_bytes_located,
+               {{"source", "located"}});
   text.counter("ckptd_restore_fallbacks_total",
                "Ranges served from another source or an older version.",
                counters.restore_fallbacks);

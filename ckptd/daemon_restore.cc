@@ -1,7 +1,9 @@
 // Restores: a view resolved, planned, and streamed through windows of the session's arena.
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
 #include "ckptd/daemon_impl.h"
+#include "ckptd/io/store_paths.h"
 #include "formats/base/printable.h"
 
 namespace ckptd {
@@ -40,6 +42,24 @@ void warn_of(const RestoreNote& note, uint64_t id, Restore& restore) {
   } else {
     spdlog::warn("restore {}: more units are not served as the view has them", id);
   }
+}
+
+std::vector<std::unique_ptr<fb::RestoreNoteT>> note_messages(const Window& window, uint64_t id,
+                                                             Restore& restore) {
+  std::vector<std::unique_ptr<fb::RestoreNoteT>> messages;
+  NoteTexts texts;
+  for (const RestoreNote& note : window.notes) {
+    warn_of(note, id, restore);
+    for (const size_t want : note.wants) {
+      auto out = std::make_unique<fb::RestoreNoteT>();
+      out->want = static_cast<uint32_t>(want);
+      out->version_lineage = note.snapshot.lineage;
+      out->version_step = note.snapshot.step;
+      out->note = texts.of(note.unit, note.note);
+      messages.push_back(std::move(out));
+    }
+  }
+  return messages;
 }
 
 }  // namespace
@@ -112,6 +132,12 @@ void Daemon::Impl::open_restore(Session& session, const fb::OpenRestoreT& messag
   opened.restore = id;
   opened.lineage = request->point.lineage;
   opened.step = request->point.step;
+  if (message.locate_bytes_max > 0) {
+    const Status may = may_locate(session, *plan);
+    opened.locates = may.ok();
+    if (!may.ok()) opened.not_located = may.error().message;
+  }
+  const uint64_t locate_bytes_max = opened.locates ? message.locate_bytes_max : 0;
   NoteTexts texts;
   for (size_t i = 0; i < request->wants.size(); ++i) {
     auto unit = std::make_unique<fb::RestoredUnitT>();
@@ -130,7 +156,29 @@ void Daemon::Impl::open_restore(Session& session, const fb::OpenRestoreT& messag
       std::move(plan).value(), [this, session_id = session.id, id](const Result<Window>& window) {
         restore_window(session_id, id, window);
       });
+  if (locate_bytes_max > 0) restore.job->locate(locate_bytes_max);
   restore.job->start();
+}
+
+// A descriptor shows the whole file, also what is appended to it later, and a segment takes extents
+// of every run. So only those get one who may read every run; nobody has to judge what else a file
+// holds. The first file is tried at once, so that a file system that cannot is known from the
+// start.
+Status Daemon::Impl::may_locate(const Session& session, const RestorePlan& plan) {
+  if (session.uid != 0 && session.uid != ::geteuid()) {
+    return make_error(ErrorCode::kPermissionDenied,
+                      "segments hold state of every run: only root and user {}, which ckptd runs "
+                      "as, may read them",
+                      ::geteuid());
+  }
+  for (const PlannedRead& read : plan.reads) {
+    if (read.source != Source::kSegment) continue;
+    const auto file = disk.share(segment_path(read.place.segment));
+    // A file that is gone is the restore's to deal with.
+    if (!file.ok() && file.error().code != ErrorCode::kNotFound) return file.error();
+    break;
+  }
+  return {};
 }
 
 void Daemon::Impl::restore_window(SessionId session_id, uint64_t id, const Result<Window>& window) {
@@ -142,6 +190,7 @@ void Daemon::Impl::restore_window(SessionId session_id, uint64_t id, const Resul
     spdlog::error("restore {}: {}", id, window.error().message);
     return refuse(session_id, restore->second.request, window.error());
   }
+  if (window->located) return send_located(session_id, id, restore->second, *window);
   fb::RestoreWindowT message;
   message.restore = id;
   message.slab = window->slab;
@@ -153,20 +202,40 @@ void Daemon::Impl::restore_window(SessionId session_id, uint64_t id, const Resul
     (piece.source == Source::kMemory ? counters.restore_bytes_memory
                                      : counters.restore_bytes_segment) += piece.range.length;
   }
-  NoteTexts texts;
-  for (const RestoreNote& note : window->notes) {
-    ++counters.restore_fallbacks;
-    warn_of(note, id, restore->second);
-    for (const size_t want : note.wants) {
-      auto out = std::make_unique<fb::RestoreNoteT>();
-      out->want = static_cast<uint32_t>(want);
-      out->version_lineage = note.snapshot.lineage;
-      out->version_step = note.snapshot.step;
-      out->note = texts.of(note.unit, note.note);
-      message.notes.push_back(std::move(out));
+  message.notes = note_messages(*window, id, restore->second);
+  counters.restore_fallbacks += window->notes.size();
+  send(session_id, std::move(message));
+}
+
+void Daemon::Impl::send_located(SessionId session, uint64_t id, Restore& restore,
+                                const Window& window) {
+  fb::LocatedT message;
+  message.restore = id;
+  message.number = window.located->number;
+  message.segment = window.located->segment;
+  message.fragments.reserve(window.located->fragments.size());
+  for (const LocatedFragment& fragment : window.located->fragments) {
+    message.fragments.emplace_back(fragment.file_offset, fragment.length, fragment.crc32c,
+                                   static_cast<uint32_t>(fragment.pieces.size()));
+    for (const WindowPiece& piece : fragment.pieces) {
+      message.pieces.emplace_back(static_cast<uint32_t>(piece.want), piece.range.unit,
+                                  piece.range.offset, piece.range.length, piece.slab_offset);
     }
   }
-  send(session_id, std::move(message));
+  message.notes = note_messages(window, id, restore);
+  counters.restore_fallbacks += window.notes.size();
+  send(session, std::move(message), window.located->file);
+}
+
+void Daemon::Impl::located_read(Session& session, const fb::LocatedReadT& message) {
+  const auto restore = session.restores.find(message.restore);
+  if (restore == session.restores.end()) return;
+  if (message.stop) {
+    spdlog::warn("restore {}: the client goes on through its arena: {}", message.restore,
+                 message.reason);
+  }
+  counters.restore_bytes_located += restore->second.job->located_read(
+      {message.number, message.failed, message.stop, message.reason});
 }
 
 // The slabs of an arena are shared by its session's restores: what one gives back another may need.

@@ -45,6 +45,8 @@ std::optional<TextFault> check_texts(fb::MessageT& message) {
     hello->client = printable(hello->client, limits::kClientNameBytesMax);
   } else if (fb::AbortSnapshotT* abort = message.body.AsAbortSnapshot()) {
     abort->reason = printable(abort->reason, limits::kReasonBytesMax);
+  } else if (fb::LocatedReadT* read = message.body.AsLocatedRead()) {
+    read->reason = printable(read->reason, limits::kReasonBytesMax);
   } else if (const fb::OpenRestoreT* restore = message.body.AsOpenRestore()) {
     return fault(restore->request, check_restore(*restore));
   } else if (const fb::QueryT* query = message.body.AsQuery()) {

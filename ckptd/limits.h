@@ -58,7 +58,7 @@ inline constexpr size_t kBeginsWaitingPerRunMax = 2 * kGroupSizeMax;
 inline constexpr size_t kBeginsWaitingBytesMax = 256u << 20;
 
 inline constexpr size_t kClientNameBytesMax = 256;
-// Why a trainer gave a snapshot up: a sentence, told to every member.
+// Why a trainer gave a snapshot up, or could not read a fragment itself: a sentence.
 inline constexpr size_t kReasonBytesMax = 256;
 // Any message of the daemon's own. A failure may name each rank of a group; a screenful is read.
 inline constexpr size_t kMessageBytesMax = 4096;
@@ -84,6 +84,9 @@ inline constexpr uint64_t kJournalReserveMin = 256u << 10;
 inline constexpr size_t kRestoreReadsInFlightMax = 16;
 inline constexpr size_t kSegmentFilesOpenMax = 256;
 inline constexpr size_t kPiecesPerWindowMax = 1u << 16;
+// Windows that a client reads out of the segments itself: as many as its device works on at once,
+// and one more on its way.
+inline constexpr size_t kLocatedWindowsMax = 4;
 // Verify: buffers of one job, and errors in one report (a megabyte or two of JSON).
 inline constexpr size_t kVerifyPieceBytes = 4u << 20;
 inline constexpr size_t kVerifyPiecesInFlightMax = 4;
@@ -119,6 +122,10 @@ static_assert(kSegmentBytesDefault >= 2 * ckpt::kSlabBytesDefault);
 // A want in a RestoreOpened or RestoreWindow: its version with the tables' bookkeeping (64), two
 // pieces (a range may begin in one slice and end in another), its note.
 static_assert(kWantsPerRestoreMax * (64 + 2 * 40 + kNoteReferenceBytesMax) + kNoteTextsBytesMax <=
+              ckpt::wire::kFramePayloadBytesMax - (1u << 20));
+// Located: a fragment and a piece of it take 72 bytes.
+static_assert(kPiecesPerWindowMax * 72 + kWantsPerRestoreMax * (64 + kNoteReferenceBytesMax) +
+                  kNoteTextsBytesMax <=
               ckpt::wire::kFramePayloadBytesMax - (1u << 20));
 static_assert(kFragmentsPerSnapshotMax >= kFragmentsPerSlabMax);
 static_assert(kSendQueueBytesMax >= 2 * ckpt::wire::kFramePayloadBytesMax);

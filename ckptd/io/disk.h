@@ -70,6 +70,9 @@ class Disk {
   virtual Result<NewFile> create_file(std::string_view path, uint64_t preallocate_bytes) = 0;
   virtual FileId adopt(NewFile file) = 0;
   virtual void close(FileId file) = 0;
+  // A descriptor of a file that is there, to be given to another process: opened anew, read-only,
+  // O_DIRECT. kUnavailable where the file system refuses that.
+  virtual Result<ckpt::base::UniqueFd> share(std::string_view path) = 0;
   // As kRead, but within this call, and nobody's completion runs: for who must see one state of
   // things from the first byte to the last.
   virtual Result<uint64_t> read_now(FileId file, uint64_t offset, MutableByteView memory) = 0;

@@ -93,6 +93,16 @@ FileId PosixFiles::adopt(NewFile file) {
   return id;
 }
 
+Result<UniqueFd> PosixFiles::share(std::string_view path) {
+  const std::string name(path);
+  UniqueFd fd(::openat(root_fd_.get(), name.c_str(), O_RDONLY | O_DIRECT | O_CLOEXEC));
+  if (fd.valid()) return fd;
+  if (errno == EINVAL) {
+    return make_error(ErrorCode::kUnavailable, "{}: this file system refuses O_DIRECT", name);
+  }
+  return errno_error(errno, fmt::format("{}: open", name));
+}
+
 void PosixFiles::close(FileId file) { CKPT_ASSERT(files_.erase(file) == 1); }
 
 const PosixFiles::OpenFile& PosixFiles::file_at(FileId file) const {

@@ -26,6 +26,7 @@ class PosixFiles : public Disk {
   Result<NewFile> create_file(std::string_view path, uint64_t preallocate_bytes) override;
   FileId adopt(NewFile file) override;
   void close(FileId file) override;
+  Result<ckpt::base::UniqueFd> share(std::string_view path) override;
   Result<uint64_t> read_now(FileId file, uint64_t offset, MutableByteView memory) override;
   Result<uint64_t> size(FileId file) override;
   Status truncate(FileId file, uint64_t bytes) override;

@@ -3,6 +3,8 @@
 //   queue of slices --fill--> window (a slab) --reads--> --checksums on the executor--> deliver
 //        ^                                                                                 |
 //        '------------- same fragment from the next source, or unit from an older version -'
+//
+//   queue --locate--> deliver ... the client reads ... --failed fragments--> queue, to be filled
 #pragma once
 
 #include <deque>
@@ -10,8 +12,10 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <utility>
 
 #include "ckptd/restore/restore.h"
+#include "formats/base/unique_fd.h"
 
 namespace ckptd {
 
@@ -26,6 +30,7 @@ struct RestoreFragment {
   ckpt::SnapshotKey snapshot;
   FragmentPlace place;
   std::vector<Part> parts;
+  bool located = false;  // was handed out to be read by the client, which could not
   // A fragment that does not fit into a slab comes in several slices. Its CRC is that of all of
   // them together, known when the last is here.
   std::vector<uint32_t> slice_crcs;
@@ -64,6 +69,12 @@ struct RestoreRun {
   uint64_t slab_offset = 0;
 };
 
+// Fragments of one segment that the client reads, on their way to it or out with it.
+struct LocatedBatch {
+  ckpt::SegmentId segment = 0;
+  std::vector<std::shared_ptr<RestoreFragment>> fragments;
+};
+
 struct FillingWindow {
   uint32_t slab = 0;
   ckpt::MutableByteView bytes;
@@ -86,12 +97,18 @@ struct RestoreJob::Impl {
   void settle(RestoreSlot& slot, std::vector<WindowPiece>& pieces);
   void from_next_source(RestoreFragment& fragment, Source failed, const std::string& what);
   void from_segment(RestoreFragment& fragment, const std::string& reason);
+  // `fragment` is dropped; returns what stands in its place, which is not in the queue yet.
+  static std::shared_ptr<RestoreFragment> again_from_segment(RestoreFragment& fragment);
+  void note_source(const RestoreFragment& fragment, const std::string& what);
   void from_older_version(const RestoreFragment& fragment, const std::string& reason);
   bool stale(const RestoreFragment& fragment) const;
   void deliver(Window window);
   void finish_if_done();
   void finish_close();
-  bool busy() const { return !filling.empty() || deferred > 0; }
+  bool busy() const { return !filling.empty() || locating || deferred > 0; }
+  bool nothing_left() const {
+    return queue.empty() && filling.empty() && !locating && located.empty();
+  }
   // Runs `then` from the loop.
   void defer(std::function<void()> then);
 
@@ -104,6 +121,15 @@ struct RestoreJob::Impl {
   void submit_reads();
   void read_done(FillingWindow& window, const RestoreRun& piece, const Result<uint64_t>& bytes);
   void filled_if_complete(FillingWindow& window);
+
+  // ---- restore_locate.cc: what the client reads itself ----
+  bool to_locate(const RestoreFragment& fragment) const;
+  void locate_next();
+  LocatedBatch take_batch();
+  void hand_out(LocatedBatch batch, const Status& opened);
+  uint64_t located_read(const LocatedAnswer& answer);
+  void read_here(RestoreFragment& fragment, const std::string& reason);
+  void stop_locating();
 
   Context context;
   const ArenaId arena;
@@ -119,6 +145,11 @@ struct RestoreJob::Impl {
   std::set<size_t> noted_segment;  // wants that were told of a change of source
 
   std::deque<RestoreSlice> queue;
+  uint64_t locate_bytes_max = 0;  // of one located window; 0: the client reads nothing itself
+  bool locating = false;          // a batch waits for its segment
+  uint64_t next_located = 1;
+  std::map<uint64_t, LocatedBatch> located;                                // out with the client
+  std::optional<std::pair<ckpt::SegmentId, ckpt::base::UniqueFd>> shared;  // of the last one
   std::list<FillingWindow> filling;               // stable addresses: completions point to them
   std::set<uint32_t> out;                         // slabs that are with the client
   std::deque<std::function<void()>> unsubmitted;  // reads beyond the bound

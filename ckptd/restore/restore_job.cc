@@ -60,6 +60,20 @@ RestoreJob::~RestoreJob() {
   CKPT_ASSERT_MSG(impl_->closed && !impl_->busy(), "a restore was not closed");
 }
 
+void RestoreJob::locate(uint64_t bytes_max) {
+  // What was planned is cut anew: what the client reads is not cut at all.
+  std::deque<RestoreSlice> planned;
+  planned.swap(impl_->queue);
+  impl_->locate_bytes_max = bytes_max;
+  for (const RestoreSlice& slice : planned) {
+    if (slice.index == 0) impl_->add_slices(slice.fragment);
+  }
+}
+
+uint64_t RestoreJob::located_read(const LocatedAnswer& answer) {
+  return impl_->located_read(answer);
+}
+
 void RestoreJob::start() { impl_->pump(); }
 void RestoreJob::pump() { impl_->pump(); }
 
@@ -74,6 +88,7 @@ void RestoreJob::close(std::function<void()> on_closed) {
   impl_->closed = true;
   impl_->on_closed = std::move(on_closed);
   impl_->queue.clear();
+  impl_->located.clear();
   for (const uint32_t slab : impl_->out) {
     impl_->context.staging.give_back_restore_slab(impl_->arena, slab);
   }
@@ -119,9 +134,10 @@ void RestoreJob::Impl::add(const std::vector<PlannedRead>& reads) {
 
 void RestoreJob::Impl::add_slices(const std::shared_ptr<RestoreFragment>& fragment) {
   const uint64_t length = fragment->place.length;
+  const uint64_t most = to_locate(*fragment) ? length : slice_bytes_max;
   size_t index = 0;
-  for (uint64_t offset = 0; offset < length; offset += slice_bytes_max, ++index) {
-    queue.push_back({fragment, index, offset, std::min(slice_bytes_max, length - offset)});
+  for (uint64_t offset = 0; offset < length; offset += most, ++index) {
+    queue.push_back({fragment, index, offset, std::min(most, length - offset)});
   }
   fragment->slice_crcs.resize(index);
   fragment->slices_left = index;
@@ -130,6 +146,11 @@ void RestoreJob::Impl::add_slices(const std::shared_ptr<RestoreFragment>& fragme
 void RestoreJob::Impl::pump() {
   if (over || closed) return;
   while (!queue.empty()) {
+    if (to_locate(*queue.front().fragment)) {
+      if (locating || located.size() >= limits::kLocatedWindowsMax) break;
+      locate_next();
+      continue;
+    }
     const auto slab = context.staging.take_restore_slab(arena);
     if (!slab) break;
     fill(*slab);
@@ -138,7 +159,7 @@ void RestoreJob::Impl::pump() {
 }
 
 void RestoreJob::Impl::finish_if_done() {
-  if (!queue.empty() || !filling.empty() || finishing) return;
+  if (!nothing_left() || finishing) return;
   finishing = true;
   defer([this] {
     if (over || closed) return;
@@ -187,7 +208,7 @@ void RestoreJob::Impl::checked(FillingWindow& window) {
     on_window(*failure);
     return;
   }
-  result.last = queue.empty() && filling.empty();
+  result.last = nothing_left();
   over = result.last;
   if (over || result.slab != kNoSlab) deliver(std::move(result));
   pump();
@@ -221,11 +242,19 @@ void RestoreJob::Impl::from_next_source(RestoreFragment& fragment, Source failed
 }
 
 void RestoreJob::Impl::from_segment(RestoreFragment& fragment, const std::string& reason) {
-  fragment.dropped = true;
+  add_slices(again_from_segment(fragment));
+  note_source(fragment, "segment instead of memory: " + reason);
+}
+
+std::shared_ptr<RestoreFragment> RestoreJob::Impl::again_from_segment(RestoreFragment& fragment) {
   auto again = std::make_shared<RestoreFragment>(fragment);
   again->source = Source::kSegment;
-  again->dropped = false;
-  add_slices(again);
+  fragment.dropped = true;
+  return again;
+}
+
+// Once per want: the bytes are those of the version that was said, and come from elsewhere.
+void RestoreJob::Impl::note_source(const RestoreFragment& fragment, const std::string& what) {
   std::set<size_t> wants;
   for (const RestoreFragment::Part& part : fragment.parts) {
     if (noted_segment.insert(part.want).second) wants.insert(part.want);
@@ -236,8 +265,7 @@ void RestoreJob::Impl::from_segment(RestoreFragment& fragment, const std::string
   if (!news.note.empty()) return;
   news.unit = fragment.unit;
   news.snapshot = fragment.snapshot;
-  news.note = fmt::format("unit {}: segment instead of memory: {}", oracle.unit_name(fragment.unit),
-                          reason);
+  news.note = fmt::format("unit {}: {}", oracle.unit_name(fragment.unit), what);
 }
 
 void RestoreJob::Impl::from_older_version(const RestoreFragment& fragment,

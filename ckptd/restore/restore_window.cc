@@ -75,7 +75,9 @@ void RestoreJob::Impl::fill(uint32_t slab) {
     const RestoreSlice slice = queue.front();
     pieces += slice.fragment->parts.size();
     const bool too_many = pieces > limits::kPiecesPerWindowMax && !window.slots.empty();
-    if (!slice.fragment->dropped && (too_many || !place(window, slice))) break;
+    // What the client reads itself goes out by itself, and in its turn.
+    const bool ends = too_many || to_locate(*slice.fragment);
+    if (!slice.fragment->dropped && (ends || !place(window, slice))) break;
     queue.pop_front();
   }
   // One more than there is, so that a failure that comes back at once does not end it early.

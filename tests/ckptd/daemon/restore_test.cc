@@ -160,6 +160,58 @@ TEST_F(RestoreTest, RestoresOfASessionAreBounded) {
   world.run();
 }
 
+TEST_F(RestoreTest, OnlyWhoMayReadEveryRunIsHandedFiles) {
+  Job job(world, 1);
+  job.start();
+  job.commit(5);
+  forget_memory();
+  fb::OpenRestoreT request = job.whole(5);
+  request.locate_bytes_max = 1 << 20;
+  const auto open = [&](FakeTrainer& reader) {
+    EXPECT_TRUE(reader.connect());
+    reader.send(request);
+    world.run();
+    return reader.take<fb::RestoreOpenedT>().value();
+  };
+  FakeTrainer owner(world, {.kind = fb::SessionKind::Control});
+  const fb::RestoreOpenedT refused = open(owner);
+  EXPECT_FALSE(refused.locates);
+  EXPECT_THAT(refused.not_located, HasSubstr("segments hold state of every run"));
+  EXPECT_FALSE(owner.take<fb::LocatedT>().has_value());
+  EXPECT_TRUE(owner.take<fb::RestoreWindowT>().has_value()) << "it comes in slabs instead";
+
+  FakeTrainer root(world, {.uid = 0, .kind = fb::SessionKind::Control});
+  const fb::RestoreOpenedT opened = open(root);
+  EXPECT_TRUE(opened.locates);
+  EXPECT_EQ(opened.not_located, "");
+  const auto located = root.take<fb::LocatedT>();
+  ASSERT_TRUE(located.has_value());
+  EXPECT_TRUE(world.inbox(root.session()).arena.valid()) << "the file came along";
+  EXPECT_FALSE(root.take<fb::RestoreWindowT>().has_value());
+  ASSERT_FALSE(located->fragments.empty());
+  // What it says of a failure goes into notes and logs, so it is made fit for them.
+  fb::LocatedReadT read;
+  read.restore = opened.restore;
+  read.number = located->number;
+  read.failed = {0};
+  read.reason = "\x1b[31m" + std::string(10'000, 'A');
+  root.post(read);
+  world.run();
+  const auto window = root.take<fb::RestoreWindowT>();
+  ASSERT_TRUE(window.has_value());
+  ASSERT_FALSE(window->pieces.empty());
+  ASSERT_EQ(window->notes.size(), 1u);
+  EXPECT_THAT(window->notes[0]->note, HasSubstr("read by ckptd instead of the client: ?[31mAAA"));
+  EXPECT_LE(window->notes[0]->note.size(), 500u);
+  root.post(read);   // a second time
+  read.number = 99;  // and of what was never sent
+  root.post(read);
+  read.restore = 99;
+  root.post(read);
+  root.die();
+  world.run();
+}
+
 // As many ranges as a restore may have, of a unit with a long name, and its cached slab is spoilt.
 TEST_F(RestoreTest, ManyRangesOfAUnitThatFellBackFitIntoOneAnswer) {
   Job job(world, 1);

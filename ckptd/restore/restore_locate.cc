@@ -1,0 +1,173 @@
+// What the client reads itself: fragments go out by their places on disk, and come back only if
+// they could not be had that way.
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+
+#include "ckptd/io/store_paths.h"
+#include "ckptd/limits.h"
+#include "ckptd/restore/restore_impl.h"
+#include "formats/base/checked.h"
+
+namespace ckptd {
+namespace {
+
+using ckpt::kBlockBytes;
+using ckpt::base::align_down;
+using ckpt::base::align_up;
+
+// Blocks that hold the fragment.
+uint64_t blocks_begin(const RestoreFragment& fragment) {
+  return align_down(fragment.place.payload_offset, kBlockBytes);
+}
+uint64_t blocks_end(const RestoreFragment& fragment) {
+  return align_up(fragment.place.payload_offset + fragment.place.length, kBlockBytes);
+}
+
+LocatedFragment describe(const RestoreFragment& fragment) {
+  const FragmentPlace& place = fragment.place;
+  LocatedFragment out{place.payload_offset, place.length, place.crc32c, {}};
+  out.pieces.reserve(fragment.parts.size());
+  for (const RestoreFragment::Part& part : fragment.parts) {
+    out.pieces.push_back(
+        {part.want, part.range, part.range.offset - place.offset, 0, Source::kSegment});
+  }
+  return out;
+}
+
+}  // namespace
+
+bool RestoreJob::Impl::to_locate(const RestoreFragment& fragment) const {
+  return locate_bytes_max > 0 && fragment.source == Source::kSegment && !fragment.located &&
+         fragment.parts.size() <= limits::kPiecesPerWindowMax &&
+         blocks_end(fragment) - blocks_begin(fragment) <= locate_bytes_max;
+}
+
+// Off the front of the queue: fragments of one segment, ascending, as many as fit. Blocks that two
+// of them share are read once.
+LocatedBatch RestoreJob::Impl::take_batch() {
+  LocatedBatch batch;
+  uint64_t bytes = 0;
+  size_t pieces = 0;
+  uint64_t end = 0;          // of the last fragment
+  uint64_t blocks_read = 0;  // up to here
+  for (; !queue.empty(); queue.pop_front()) {
+    const std::shared_ptr<RestoreFragment>& fragment = queue.front().fragment;
+    if (stale(*fragment)) continue;
+    if (!to_locate(*fragment)) break;
+    const FragmentPlace& place = fragment->place;
+    const uint64_t more = blocks_end(*fragment) - std::max(blocks_begin(*fragment), blocks_read);
+    if (!batch.fragments.empty()) {
+      if (place.segment != batch.segment || place.payload_offset < end) break;
+      if (bytes + more > locate_bytes_max) break;
+      if (pieces + fragment->parts.size() > limits::kPiecesPerWindowMax) break;
+    }
+    batch.segment = place.segment;
+    batch.fragments.push_back(fragment);
+    bytes += more;
+    pieces += fragment->parts.size();
+    end = place.payload_offset + place.length;
+    blocks_read = blocks_end(*fragment);
+  }
+  return batch;
+}
+
+void RestoreJob::Impl::locate_next() {
+  LocatedBatch batch = take_batch();
+  if (batch.fragments.empty()) return;
+  locating = true;
+  const ckpt::SegmentId segment = batch.segment;
+  // The header of the file is looked at as before any other read.
+  context.segments.open(segment,
+                        [this, batch = std::move(batch)](const Result<SegmentHandle>& file) {
+                          const Status opened = file.ok() ? Status() : Status(file.error());
+                          defer([this, batch, opened] { hand_out(batch, opened); });
+                        });
+}
+
+void RestoreJob::Impl::hand_out(LocatedBatch batch, const Status& opened) {
+  locating = false;
+  if (over || closed) return;
+  std::erase_if(batch.fragments, [this](const auto& fragment) { return stale(*fragment); });
+  Status ready = opened;
+  if (ready.ok() && (!shared || shared->first != batch.segment)) {
+    auto fd = context.disk.share(segment_path(batch.segment));
+    if (fd.ok()) {
+      shared.emplace(batch.segment, std::move(fd).value());
+    } else {
+      ready = fd.error();
+    }
+  }
+  if (!ready.ok()) {
+    // Read here, each of them fails by itself, or does not.
+    spdlog::warn("segment {}: its places cannot be handed out: {}", batch.segment,
+                 ready.error().message);
+    for (const auto& fragment : batch.fragments) read_here(*fragment, "");
+  } else if (!batch.fragments.empty()) {
+    Window window;
+    Located& places = window.located.emplace();
+    places.number = next_located++;
+    places.segment = batch.segment;
+    places.file = shared->second.get();
+    places.fragments.reserve(batch.fragments.size());
+    for (const auto& fragment : batch.fragments) places.fragments.push_back(describe(*fragment));
+    located.emplace(places.number, std::move(batch));
+    deliver(std::move(window));
+  }
+  pump();
+}
+
+// Without a reason it is nothing that anybody has to know of.
+void RestoreJob::Impl::read_here(RestoreFragment& fragment, const std::string& reason) {
+  const auto again = again_from_segment(fragment);
+  again->located = true;
+  add_slices(again);
+  if (!reason.empty()) note_source(fragment, "read by ckptd instead of the client: " + reason);
+}
+
+// What waits in the queue was not cut to the size of a slab.
+void RestoreJob::Impl::stop_locating() {
+  std::deque<RestoreSlice> planned;
+  planned.swap(queue);
+  std::vector<bool> whole;
+  whole.reserve(planned.size());
+  for (const RestoreSlice& slice : planned) whole.push_back(to_locate(*slice.fragment));
+  locate_bytes_max = 0;
+  for (size_t i = 0; i < planned.size(); ++i) {
+    if (whole[i]) {
+      add_slices(planned[i].fragment);
+    } else {
+      queue.push_back(planned[i]);
+    }
+  }
+}
+
+uint64_t RestoreJob::Impl::located_read(const LocatedAnswer& answer) {
+  const auto found = located.find(answer.number);
+  if (over || closed || found == located.end()) return 0;
+  const LocatedBatch batch = std::move(found->second);
+  located.erase(found);
+  if (answer.stop) stop_locating();
+  std::vector<bool> failed(batch.fragments.size(), answer.stop);
+  for (const uint32_t index : answer.failed) {
+    if (index >= failed.size()) {
+      failed.assign(failed.size(), true);
+      break;
+    }
+    failed[index] = true;
+  }
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < batch.fragments.size(); ++i) {
+    RestoreFragment& fragment = *batch.fragments[i];
+    if (stale(fragment)) continue;
+    if (failed[i]) {
+      read_here(fragment, answer.stop ? "" : answer.reason);
+      continue;
+    }
+    for (const RestoreFragment::Part& part : fragment.parts) bytes += part.range.length;
+  }
+  pump();
+  return bytes;
+}
+
+}  // namespace ckptd
