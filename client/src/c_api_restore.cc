@@ -1,3 +1,5 @@
+#include <ckpt/ckpt_direct.h>
+
 #include "client/src/c_api.h"
 
 struct ckpt_restore {
@@ -6,6 +8,7 @@ struct ckpt_restore {
   // What the last ckpt_restore_next showed.
   ckpt::lib::LentWindow window;
   std::vector<ckpt_restore_piece> pieces;
+  std::vector<ckpt_restore_fragment> fragments;
 };
 
 namespace ckpt::lib {
@@ -24,6 +27,8 @@ Result<RestoreOptions> restore_options(const Session& session, const ckpt_restor
   options.tag = raw.tag != nullptr ? raw.tag : "";
   options.exact = raw.exact != 0;
   options.timeout_ms = or_default(raw.timeout_ms, kRestoreTimeoutMs);
+  options.locate_bytes_max = raw.locate_bytes_max;
+  options.locate_required = raw.locate_bytes_max > 0 && raw.direct == CKPT_DIRECT_REQUIRED;
   return options;
 }
 
@@ -41,7 +46,9 @@ void answer(ckpt_session& session, std::vector<RestoredRange> found, ckpt_restor
 Status read_ranges(ckpt_session& session, const ckpt_restore_options* from,
                    const ckpt_range* ranges, size_t count, ckpt_restored* restored) {
   if (ranges == nullptr && count > 0) return missing("ranges");
-  CKPT_ASSIGN(const RestoreOptions options, restore_options(*session.session, from));
+  CKPT_ASSIGN(RestoreOptions options, restore_options(*session.session, from));
+  options.locate_bytes_max = 0;  // host memory is filled from the arena
+  options.locate_required = false;
   std::vector<RestoreRange> wanted;
   wanted.reserve(count);
   for (size_t i = 0; i < count; ++i) {
@@ -119,6 +126,41 @@ void ckpt_restore_mismatch(ckpt_restore* restore, uint64_t window_id,
                            const ckpt_restore_piece* piece) {
   restore->restore->mismatch(
       window_id, {piece->range, piece->offset, piece->length, piece->at, piece->crc32c});
+}
+
+ckpt_status ckpt_restore_file(ckpt_restore* restore, ckpt_restore_located* located) {
+  return run_call(*restore->session->session, [&]() -> Status {
+    if (located == nullptr) return missing("located");
+    const LentWindow& lent = restore->window;
+    if (lent.file < 0) {
+      return make_error(ErrorCode::kFailedPrecondition, "the window's bytes are not in a file");
+    }
+    restore->fragments.clear();
+    restore->fragments.reserve(lent.fragments.size());
+    for (const RestoreFragment& fragment : lent.fragments) {
+      restore->fragments.push_back({fragment.file_offset, fragment.length, fragment.first_piece,
+                                    fragment.piece_count, fragment.crc32c});
+    }
+    ckpt_restore_located out{};
+    out.file = lent.file;
+    out.segment = lent.segment;
+    out.fragments = restore->fragments.data();
+    out.fragment_count = restore->fragments.size();
+    copy_out(out, located);
+    return ok_status();
+  });
+}
+
+void ckpt_restore_failed(ckpt_restore* restore, uint64_t window_id, size_t fragment,
+                         const char* reason) {
+  const std::string text = reason != nullptr ? reason : "";
+  if (fragment == CKPT_ALL_FRAGMENTS) return restore->restore->stop_locating(window_id, text);
+  restore->restore->failed(window_id, fragment, text);
+}
+
+const char* ckpt_restore_not_located(const ckpt_restore* restore) {
+  const std::string& reason = restore->restore->not_located();
+  return reason.empty() ? nullptr : reason.c_str();
 }
 
 ckpt_status ckpt_restore_end(ckpt_restore* restore, ckpt_restored* restored) {

@@ -1,3 +1,5 @@
+#include <ckpt/ckpt_direct.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -136,6 +138,11 @@ void* ckpt_arena(const ckpt_session* session, uint64_t* bytes) {
   const ArenaMapping* arena = session->session->pin_arena();
   if (bytes != nullptr) *bytes = arena != nullptr ? arena->bytes().size() : 0;
   return arena != nullptr ? arena->bytes().data() : nullptr;
+}
+
+uint64_t ckpt_slab_bytes(const ckpt_session* session) {
+  const ArenaMapping* arena = session->session->arena();
+  return arena != nullptr ? arena->layout().slab_bytes : 0;
 }
 
 int ckpt_fd(const ckpt_session* session) { return session->session->fd(); }

@@ -13,6 +13,8 @@ namespace ckpt::lib {
 namespace {
 
 constexpr size_t kReceiveBytes = 64 << 10;
+// That came before the messages they belong to were whole: a read brings one.
+constexpr size_t kDescriptorsMax = 64;
 
 Error connect_error(const std::string& path, int error) {
   const ErrorCode code =
@@ -119,7 +121,11 @@ Result<size_t> Connection::receive_some() {
     if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
     int fd = -1;
     std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
-    received_fd_.reset(fd);
+    received_fds_.emplace_back(fd);
+  }
+  if (received_fds_.size() > kDescriptorsMax) {
+    return make_error(ErrorCode::kCorrupt, "the daemon sent {} descriptors that belong to nothing",
+                      received_fds_.size());
   }
   if (received == 0) {
     return make_error(ErrorCode::kUnavailable, "connection to the daemon lost: it was closed");
@@ -135,6 +141,13 @@ Result<std::optional<fb::MessageT>> Connection::receive() {
     CKPT_ASSIGN(const size_t received, receive_some());
     if (received == 0) return std::optional<fb::MessageT>();
   }
+}
+
+base::UniqueFd Connection::take_fd() {
+  if (received_fds_.empty()) return {};
+  base::UniqueFd fd = std::move(received_fds_.front());
+  received_fds_.pop_front();
+  return fd;
 }
 
 void Connection::wait(const Deadline& deadline) const {

@@ -33,8 +33,9 @@ class Connection {
 
   // The next message that has arrived; nullopt if there is none yet.
   Result<std::optional<fb::MessageT>> receive();
-  // The descriptor that came last, if any; invalid after it was taken.
-  base::UniqueFd take_fd() { return std::move(received_fd_); }
+  // The descriptor that came first of those not taken yet; invalid if there is none. Messages that
+  // bring one are known by their kind: whoever gets one takes it, so that the next is the next's.
+  base::UniqueFd take_fd();
 
   // Waits until there is something to receive, room to send what is queued, or the deadline.
   void wait(const Deadline& deadline) const;
@@ -54,7 +55,7 @@ class Connection {
   std::deque<Outgoing> unsent_;
   std::vector<std::byte> buffer_;  // what recvmsg writes into
   wire::FrameReader reader_;
-  base::UniqueFd received_fd_;
+  std::deque<base::UniqueFd> received_fds_;
 };
 
 // "unix:/run/x" and "/run/x" -> "/run/x".

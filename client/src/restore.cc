@@ -21,8 +21,10 @@ bool RestoreInbox::take_error(const fb::ErrorReplyT& error) {
   return true;
 }
 
-void RestoreInbox::take_answer(fb::RestoreOpenedT answer) {
-  if (request_ != 0 && answer.request == request_) answer_ = std::move(answer);
+bool RestoreInbox::take_answer(fb::RestoreOpenedT& answer) {
+  if (request_ == 0 || answer.request != request_) return false;
+  answer_ = std::move(answer);
+  return true;
 }
 
 void RestoreInbox::asked(uint64_t request) {
@@ -32,11 +34,14 @@ void RestoreInbox::asked(uint64_t request) {
 }
 
 // The next window of this restore; those of one given up before are passed over.
-std::optional<fb::RestoreWindowT> RestoreInbox::next(uint64_t restore) {
+std::optional<RestoreMessage> RestoreInbox::next(uint64_t restore) {
   while (!windows_.empty()) {
-    fb::RestoreWindowT window = std::move(windows_.front());
+    RestoreMessage message = std::move(windows_.front());
     windows_.pop_front();
-    if (window.restore == restore) return window;
+    const auto* window = std::get_if<fb::RestoreWindowT>(&message);
+    const uint64_t of =
+        window != nullptr ? window->restore : std::get<LocatedMessage>(message).body.restore;
+    if (of == restore) return message;
   }
   return std::nullopt;
 }
@@ -100,11 +105,12 @@ Status Restore::ask() {
   body.latest = options_.latest;
   body.tag = options_.tag;
   body.exact = options_.exact;
+  body.locate_bytes_max = options_.locate_bytes_max;
   wants_.clear();
   for (size_t i = 0; i < ranges_.size(); ++i) {
     const auto [unit, offset, length] = ranges_[i];
     if (length == 0) continue;
-    wants_.push_back({i, {}});
+    wants_.push_back({i, {}, 0});
     body.wants.emplace_back(unit, 0, offset, length);
   }
   generation_ = session_.generation();
@@ -121,9 +127,19 @@ Status Restore::ask() {
 }
 
 Status Restore::take_answer(const fb::RestoreOpenedT& answer) {
+  restore_ = answer.restore;  // to be closed, whatever else it says
   if (answer.units.size() != wants_.size()) {
     return make_error(ErrorCode::kCorrupt, "{}: the daemon answered {} ranges of {}", what(),
                       answer.units.size(), wants_.size());
+  }
+  not_located_.clear();
+  if (options_.locate_bytes_max > 0 && !answer.locates) {
+    // One that is older than the question does not know it.
+    not_located_ =
+        answer.not_located.empty() ? "this daemon hands out no files" : answer.not_located;
+    if (options_.locate_required) {
+      return make_error(ErrorCode::kFailedPrecondition, "{}: {}", what(), not_located_);
+    }
   }
   restored_.assign(ranges_.size(), {});
   for (size_t i = 0; i < wants_.size(); ++i) {
@@ -132,7 +148,6 @@ Status Restore::take_answer(const fb::RestoreOpenedT& answer) {
     out.version_step = answer.units[i]->version_step;
     out.note = answer.units[i]->note;
   }
-  restore_ = answer.restore;
   phase_ = Phase::kOpen;
   last_ = wants_.empty();
   progress_ = Deadline::after_ms(options_.timeout_ms);
@@ -171,8 +186,8 @@ Status Restore::wait_to_open(const Deadline& until) {
 }
 
 // A want that fell back to another version is delivered again, all of it.
-Status Restore::take_notes(const fb::RestoreWindowT& window) {
-  for (const auto& note : window.notes) {
+Status Restore::take_notes(const Notes& notes) {
+  for (const auto& note : notes) {
     if (note->want >= wants_.size()) {
       return make_error(ErrorCode::kCorrupt, "run {}: a note about range {} of {}", options_.run,
                         note->want, wants_.size());
@@ -181,6 +196,7 @@ Status Restore::take_notes(const fb::RestoreWindowT& window) {
     RestoredRange& out = restored_[want.range];
     if (out.version_lineage != note->version_lineage || out.version_step != note->version_step) {
       want.got.clear();
+      ++want.versions;
       out.bytes_memory = 0;
       out.bytes_disk = 0;
     }
@@ -191,19 +207,27 @@ Status Restore::take_notes(const fb::RestoreWindowT& window) {
   return ok_status();
 }
 
-Result<RestorePiece> Restore::take_piece(const fb::RestoredPiece& piece, uint64_t slab_bytes) {
-  if (piece.want() >= wants_.size()) {
-    return make_error(ErrorCode::kCorrupt, "run {}: a piece of range {} of {}", options_.run,
-                      piece.want(), wants_.size());
+// Are these bytes some that were asked for?
+Status Restore::check_range(uint32_t want, uint32_t unit, uint64_t offset, uint64_t length) const {
+  if (want >= wants_.size()) {
+    return make_error(ErrorCode::kCorrupt, "run {}: a piece of range {} of {}", options_.run, want,
+                      wants_.size());
   }
+  const UnitRange& range = ranges_[wants_[want].range];
+  if (unit == range.unit && offset >= range.offset &&
+      base::range_fits(offset - range.offset, length, range.length)) {
+    return ok_status();
+  }
+  return make_error(ErrorCode::kCorrupt, "{}: the daemon sent bytes that nobody asked for",
+                    name(wants_[want].range));
+}
+
+Result<RestorePiece> Restore::take_piece(const fb::RestoredPiece& piece, uint64_t slab_bytes) {
+  CKPT_TRY(check_range(piece.want(), piece.unit(), piece.offset(), piece.length()));
   Want& want = wants_[piece.want()];
-  const auto [unit, offset, length] = ranges_[want.range];
-  const bool inside = piece.unit() == unit && piece.offset() >= offset &&
-                      base::range_fits(piece.offset() - offset, piece.length(), length) &&
-                      base::range_fits(piece.slab_offset(), piece.length(), slab_bytes);
-  if (!inside) {
-    return make_error(ErrorCode::kCorrupt, "{}: the daemon sent bytes that nobody asked for",
-                      name(want.range));
+  const uint64_t offset = ranges_[want.range].offset;
+  if (!base::range_fits(piece.slab_offset(), piece.length(), slab_bytes)) {
+    return make_error(ErrorCode::kCorrupt, "{}: a piece lies outside its slab", name(want.range));
   }
   want.got.emplace_back(piece.offset(), piece.offset() + piece.length());
   RestoredRange& out = restored_[want.range];
@@ -216,7 +240,7 @@ Result<RestorePiece> Restore::take_piece(const fb::RestoredPiece& piece, uint64_
 // Its id stays 0 if it carries news only, no slab.
 Result<LentWindow> Restore::take_window(const fb::RestoreWindowT& window) {
   LentWindow lent;
-  CKPT_TRY(take_notes(window));
+  CKPT_TRY(take_notes(window.notes));
   if (!window.pieces.empty()) {
     const ArenaMapping* arena = session_.arena();
     if (arena == nullptr || window.slab >= arena->layout().slab_count) {
@@ -230,7 +254,7 @@ Result<LentWindow> Restore::take_window(const fb::RestoreWindowT& window) {
       CKPT_ASSIGN(lent.pieces.emplace_back(), take_piece(piece, lent.bytes.size()));
     }
     lent.id = next_window_++;
-    lent_[lent.id] = window.slab;
+    lent_[lent.id].slab = window.slab;
   }
   last_ = window.last;
   if (last_) CKPT_TRY(check_complete());
@@ -257,17 +281,22 @@ Status Restore::check_complete() {
 // What has come, if anything has. Of a restore that is open.
 Result<LentWindow> Restore::look() {
   while (!last_) {
-    const std::optional<fb::RestoreWindowT> window = inbox_.next(restore_);
-    if (!window) {
+    std::optional<RestoreMessage> message = inbox_.next(restore_);
+    if (!message) {
       if (inbox_.failure()) return *inbox_.failure();
       if (lost()) CKPT_TRY(start_over());  // nobody knows it any more
       return LentWindow{};
     }
     progress_ = Deadline::after_ms(options_.timeout_ms);
-    CKPT_ASSIGN(LentWindow lent, take_window(*window));
+    auto* window = std::get_if<fb::RestoreWindowT>(&*message);
+    CKPT_ASSIGN(LentWindow lent, window != nullptr
+                                     ? take_window(*window)
+                                     : take_located(std::get<LocatedMessage>(std::move(*message))));
     if (lent.id != 0) return lent;
   }
-  return LentWindow{.id = 0, .complete = true, .bytes = {}, .pieces = {}};
+  LentWindow all;
+  all.complete = true;
+  return all;
 }
 
 Result<LentWindow> Restore::next(const Deadline& until) {
@@ -300,13 +329,14 @@ Result<LentWindow> Restore::next(const Deadline& until) {
 void Restore::release(uint64_t window) {
   const auto found = lent_.find(window);
   if (found == lent_.end()) return;
-  const uint32_t slab = found->second;
+  Lent lent = std::move(found->second);
   lent_.erase(found);
   progress_ = Deadline::after_ms(options_.timeout_ms);
   if (window < first_window_) return;  // its slab went back when that attempt ended
+  if (lent.file.valid()) return answer_located(lent);
   fb::ReleaseWindowT release;
   release.restore = restore_;
-  release.slab = slab;
+  release.slab = lent.slab;
   session_.post(std::move(release));
 }
 

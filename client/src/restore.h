@@ -16,6 +16,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "client/src/session.h"
@@ -30,7 +31,9 @@ struct RestoreOptions {
   bool latest = false;
   std::string tag;
   bool exact = false;
-  uint32_t timeout_ms = 0;  // without any progress
+  uint32_t timeout_ms = 0;        // without any progress
+  uint64_t locate_bytes_max = 0;  // see LentWindow::file; 0: never
+  bool locate_required = false;   // an error if the daemon hands out no places
 };
 
 struct RestoreRange {
@@ -50,8 +53,17 @@ struct RestorePiece {
   size_t range = 0;     // index in the ranges that were asked for
   uint64_t offset = 0;  // from the start of the range
   uint64_t length = 0;
-  uint64_t at = 0;  // from the start of the window
+  uint64_t at = 0;  // from the start of the window, or of the file
   uint32_t crc32c = 0;
+};
+
+// To be read whole, and checked.
+struct RestoreFragment {
+  uint64_t file_offset = 0;
+  uint64_t length = 0;
+  uint32_t crc32c = 0;
+  size_t first_piece = 0;
+  size_t piece_count = 0;
 };
 
 // What next() found.
@@ -60,7 +72,21 @@ struct LentWindow {
   bool complete = false;  // all has been lent; id is 0
   ByteView bytes;
   std::vector<RestorePiece> pieces;  // all inside `bytes` and inside their ranges
+
+  // With a file, that is where the bytes are: `bytes` is empty, pieces have no CRC of their own and
+  // lie inside the fragments, which are ascending, apart, and take locate_bytes_max bytes of blocks
+  // at most. The file is the window's, until its release.
+  int file = -1;
+  SegmentId segment = 0;
+  std::vector<RestoreFragment> fragments;
 };
+
+// A Located, and the descriptor that came with it.
+struct LocatedMessage {
+  fb::LocatedT body;
+  base::UniqueFd file;
+};
+using RestoreMessage = std::variant<fb::RestoreWindowT, LocatedMessage>;
 
 // What the session hears about the one restore in progress.
 class RestoreInbox {
@@ -70,21 +96,21 @@ class RestoreInbox {
   RestoreInbox& operator=(const RestoreInbox&) = delete;
   ~RestoreInbox() { session_.set_restore(nullptr); }
 
-  void take(fb::RestoreWindowT window) { windows_.push_back(std::move(window)); }
-  void take_answer(fb::RestoreOpenedT answer);
+  void take(RestoreMessage window) { windows_.push_back(std::move(window)); }
+  bool take_answer(fb::RestoreOpenedT& answer);
   bool take_error(const fb::ErrorReplyT& error);
 
   // From here on only what belongs to this OpenRestore counts.
   void asked(uint64_t request);
   std::optional<fb::RestoreOpenedT> answer() { return std::exchange(answer_, std::nullopt); }
-  std::optional<fb::RestoreWindowT> next(uint64_t restore);
+  std::optional<RestoreMessage> next(uint64_t restore);
   const std::optional<Error>& failure() const { return failure_; }
 
  private:
   Session& session_;
   uint64_t request_ = 0;
   std::optional<fb::RestoreOpenedT> answer_;
-  std::deque<fb::RestoreWindowT> windows_;
+  std::deque<RestoreMessage> windows_;
   std::optional<Error> failure_;
 };
 
@@ -104,7 +130,15 @@ class Restore {
   void release(uint64_t window);
   // What was taken out does not match the piece's checksum. The next next() starts over, once;
   // if it happens again, that is its error. Of a window from before the last start it is ignored.
+  // A window with a file has no such pieces, but fragments that fail.
   void mismatch(uint64_t window, const RestorePiece& piece);
+  // A fragment of a window with a file could not be read, or does not match: the daemon will read
+  // it. To be told before the release, as is the reason.
+  void failed(uint64_t window, size_t fragment, const std::string& reason);
+  // Nothing of this window was read, and there shall be no more of its kind.
+  void stop_locating(uint64_t window, const std::string& reason);
+  // Why the daemon hands out no places, though it was asked to; empty if it does.
+  const std::string& not_located() const { return not_located_; }
   // When complete: the answers, one per range.
   Result<std::vector<RestoredRange>> finish();
 
@@ -112,6 +146,26 @@ class Restore {
   struct Want {
     size_t range = 0;                                // index in ranges_
     std::vector<std::pair<uint64_t, uint64_t>> got;  // [begin, end) in the unit
+    uint32_t versions = 0;                           // that have served it
+  };
+  // What a window with a file brings, if it does.
+  struct LocatedFragment {
+    struct Part {
+      size_t want = 0;
+      uint32_t version = 0;  // the want's, when it was sent
+      uint64_t begin = 0;
+      uint64_t end = 0;
+    };
+    std::vector<Part> parts;
+    bool failed = false;
+  };
+  struct Lent {
+    uint32_t slab = 0;
+    base::UniqueFd file;  // instead of a slab
+    uint64_t number = 0;  // the daemon's, with a file
+    std::vector<LocatedFragment> fragments;
+    bool stop = false;
+    std::string reason;
   };
   Restore(Session& session, RestoreOptions options, std::vector<UnitRange> ranges)
       : session_(session),
@@ -129,9 +183,17 @@ class Restore {
   Result<LentWindow> look();
   bool lost() const;
   void close();
-  Status take_notes(const fb::RestoreWindowT& window);
+  using Notes = std::vector<std::unique_ptr<fb::RestoreNoteT>>;
+  Status take_notes(const Notes& notes);
+  Status check_range(uint32_t want, uint32_t unit, uint64_t offset, uint64_t length) const;
   Result<RestorePiece> take_piece(const fb::RestoredPiece& piece, uint64_t slab_bytes);
   Result<LentWindow> take_window(const fb::RestoreWindowT& window);
+  // restore_located.cc
+  Result<LentWindow> take_located(LocatedMessage message);
+  Status check_fragments(const fb::LocatedT& located) const;
+  Result<RestorePiece> take_part(const fb::LocatedPiece& piece, const fb::LocatedFragment& of,
+                                 LocatedFragment& fragment);
+  void answer_located(Lent& lent);
   Status check_complete();
   std::string what() const { return fmt::format("run {}: restore", options_.run); }
   std::string name(size_t range) const;
@@ -152,8 +214,10 @@ class Restore {
   bool last_ = false;  // the last window has come
   Deadline progress_ = Deadline::now();
 
-  uint64_t first_window_ = 1;          // of this attempt
-  std::map<uint64_t, uint32_t> lent_;  // window -> slab; of earlier attempts, too
+  std::string not_located_;
+
+  uint64_t first_window_ = 1;      // of this attempt
+  std::map<uint64_t, Lent> lent_;  // of earlier attempts, too
 
   uint64_t next_window_ = 1;
   std::optional<Error> mismatch_;

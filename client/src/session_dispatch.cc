@@ -65,12 +65,23 @@ void Session::dispatch(fb::MessageT message) {
       for (const auto& snapshot : std::vector(snapshots_)) snapshot->take_state(state);
       return;
     }
-    case fb::MessageBody::RestoreOpened:
-      if (restore_ != nullptr) restore_->take_answer(std::move(*message.body.AsRestoreOpened()));
+    case fb::MessageBody::RestoreOpened: {
+      fb::RestoreOpenedT& opened = *message.body.AsRestoreOpened();
+      if (restore_ != nullptr && restore_->take_answer(opened)) return;
+      // Given up before it was open: nobody else will close it, and it holds slabs.
+      fb::CloseRestoreT close;
+      close.restore = opened.restore;
+      post(std::move(close));
       return;
+    }
     case fb::MessageBody::RestoreWindow:
       if (restore_ != nullptr) restore_->take(std::move(*message.body.AsRestoreWindow()));
       return;
+    case fb::MessageBody::Located: {
+      base::UniqueFd file = connection_->take_fd();
+      if (restore_ == nullptr) return;
+      return restore_->take(LocatedMessage{std::move(*message.body.AsLocated()), std::move(file)});
+    }
     case fb::MessageBody::SlabsLeased:
       for (const auto& snapshot : std::vector(snapshots_)) {
         snapshot->take_slabs(*message.body.AsSlabsLeased());

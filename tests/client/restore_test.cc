@@ -17,22 +17,11 @@ class RestoreTest : public testing::Test {
   // Answers OpenRestore with one want of step 1200, then whatever `windows` sends.
   void start(std::function<void(FakeDaemon::Peer&)> windows) {
     windows_ = std::move(windows);
-    daemon_ = std::make_unique<FakeDaemon>(socket_, FakeDaemon::Options{},
-                                           [this](FakeDaemon::Peer& peer, const fb::MessageT& m) {
-                                             if (m.body.type != fb::MessageBody::OpenRestore)
-                                               return false;
-                                             request_ = m.body.AsOpenRestore()->request;
-                                             ++opened_;
-                                             if (opened_ != silent_) {
-                                               answer(peer);
-                                             } else if (refusal_) {
-                                               fb::ErrorReplyT refusal;
-                                               refusal.request = request_;
-                                               refusal.code = static_cast<int>(*refusal_);
-                                               peer.send(std::move(refusal));
-                                             }
-                                             return true;
-                                           });
+    daemon_ =
+        std::make_unique<FakeDaemon>(socket_, FakeDaemon::Options{},
+                                     [this](FakeDaemon::Peer& peer, const fb::MessageT& message) {
+                                       return serve(peer, message);
+                                     });
     client::OpenOptions options;
     options.socket = socket_;
     options.run = "tiny";
@@ -40,6 +29,27 @@ class RestoreTest : public testing::Test {
     ASSERT_OK(session);
     session_.emplace(std::move(session).value());
     ASSERT_OK(session_->register_units({flat_unit("layers.0", 1000)}));
+  }
+  bool serve(FakeDaemon::Peer& peer, const fb::MessageT& message) {
+    if (const auto* query = message.body.AsQuery()) {
+      answer(peer);  // the restore, at last
+      fb::QueryReplyT reply;
+      reply.request = query->request;
+      peer.send(std::move(reply));
+      return true;
+    }
+    if (message.body.type != fb::MessageBody::OpenRestore) return false;
+    request_ = message.body.AsOpenRestore()->request;
+    ++opened_;
+    if (opened_ != silent_) {
+      answer(peer);
+    } else if (refusal_) {
+      fb::ErrorReplyT refusal;
+      refusal.request = request_;
+      refusal.code = static_cast<int>(*refusal_);
+      peer.send(std::move(refusal));
+    }
+    return true;
   }
   void answer(FakeDaemon::Peer& peer) {
     fb::RestoreOpenedT opened;
@@ -344,6 +354,19 @@ TEST_F(WindowsTest, ADaemonThatIsNotReadyIsAskedAgain) {
   ASSERT_EQ(begin(), CKPT_OK);
   EXPECT_NE(next().id, 0u);
   EXPECT_EQ(opened_, 2);
+}
+
+TEST_F(WindowsTest, WhatIsGivenUpBeforeItIsOpenIsClosedOnceItIs) {
+  silent_ = 1;
+  start([](FakeDaemon::Peer&) {});
+  timeout_ms_ = 50;
+  EXPECT_EQ(begin(), CKPT_E_DEADLINE_EXCEEDED);
+  char* json = nullptr;
+  int exit_code = 0;
+  ASSERT_EQ(ckpt_query(session_->handle(), "status", "{}", 20'000, &json, &exit_code), CKPT_OK);
+  ckpt_free(json);
+  EXPECT_EQ(daemon_->wait_for(fb::MessageBody::CloseRestore, 1)[0].body.AsCloseRestore()->restore,
+            kRestore);
 }
 
 TEST_F(WindowsTest, ARefusalIsTheErrorOfTheBeginning) {

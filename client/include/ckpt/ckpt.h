@@ -302,15 +302,25 @@ typedef struct ckpt_restored {
   uint64_t bytes_disk;
 } ckpt_restored;
 
+/* Whether a GPU's memory is filled from the disk without the arena: by GPUDirect Storage. */
+typedef enum ckpt_direct {
+  CKPT_DIRECT_DEFAULT = 0, /* what the environment says: CKPTD_CUFILE=off, auto or required */
+  CKPT_DIRECT_OFF = 1,     /* also the default's default */
+  CKPT_DIRECT_AUTO = 2,    /* where it can be; else through the arena */
+  CKPT_DIRECT_REQUIRED = 3 /* an error where it cannot be */
+} ckpt_direct;
+
 typedef struct ckpt_restore_options {
   size_t struct_size;
   const char* run;  /* NULL: the session's */
   uint32_t lineage; /* 0: the current one */
   uint64_t step;
-  int latest;          /* nonzero: the newest complete view */
-  const char* tag;     /* not NULL: this tag */
-  int exact;           /* nonzero: an older version is an error, not a fallback */
-  uint32_t timeout_ms; /* without any progress; 0: 60,000 */
+  int latest;                /* nonzero: the newest complete view */
+  const char* tag;           /* not NULL: this tag */
+  int exact;                 /* nonzero: an older version is an error, not a fallback */
+  uint32_t timeout_ms;       /* without any progress; 0: 60,000 */
+  ckpt_direct direct;        /* ckpt_cuda_restore alone: see ckpt_cuda.h */
+  uint64_t locate_bytes_max; /* ckpt_restore_begin alone: see ckpt_direct.h; 0: never */
 } ckpt_restore_options;
 
 /* Copies the ranges out of the view, each checked against its CRC; what does not match is read

@@ -108,6 +108,7 @@ struct RestoreOptions {
   std::string tag;  // not empty: this tag
   bool exact = false;
   uint32_t timeout_ms = 0;
+  ckpt_direct direct = CKPT_DIRECT_DEFAULT;  // of restores into a GPU's memory
 };
 
 struct Restored {
@@ -141,6 +142,7 @@ inline ckpt_restore_options raw_options(const RestoreOptions& options) {
   raw.tag = or_null(options.tag);
   raw.exact = options.exact ? 1 : 0;
   raw.timeout_ms = options.timeout_ms;
+  raw.direct = options.direct;
   return raw;
 }
 
