@@ -308,6 +308,7 @@ void add_flags(CLI::App& command, RunFlags& flags) {
       ->envname("CKPTD_SOCKET");
   command.add_option("--device", rank.device, "cpu, cuda (a GPU for each rank) or cuda:N")
       ->capture_default_str();
+  command.add_flag("--pin", rank.pin, "Each rank on a CPU of its own: for measurements");
   command.add_option("--resume", flags.resume, "Go on from a step of the run, or from 'latest'");
   command.add_option("--checkpoint-every", rank.checkpoint_every, "Steps; 0: only the last one")
       ->capture_default_str();
