@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "bench/pec.h"
+#include "bench/placement.h"
 #include "bench/plan.h"
 #include "bench/plt.h"
 #include "bench/report.h"
@@ -33,6 +34,7 @@ struct Flags {
   bench::SaveOptions save;
   bench::StallOptions stall;
   bench::StepOptions step;
+  bench::PlacementBenchOptions placement;
   bench::PltOptions plt;
   bench::PlanOptions plan;
   bench::PecOptions pec;
@@ -182,6 +184,29 @@ CLI::App* add_pec(CLI::App& app, Flags& flags) {
   return command;
 }
 
+CLI::App* add_placement(CLI::App& app, Flags& flags) {
+  CLI::App* command = app.add_subcommand(
+      "placement", "what replicas are worth under skewed load, in runs of moetrain");
+  bench::PlacementBenchOptions& options = flags.placement;
+  command->add_option("--skew", options.skew, "Zipf's exponent")->capture_default_str();
+  command->add_option("--ranks", options.ranks, "ranks, each pinned")->capture_default_str();
+  command->add_option("--slots", options.slots, "of each rank, of 16 experts a layer")
+      ->capture_default_str();
+  command->add_option("--min-replicas", options.replicas_min, "of every expert")
+      ->capture_default_str();
+  command->add_option("--policies", options.policies, "compared with static")
+      ->delimiter(',')
+      ->capture_default_str();
+  command->add_option("--rounds", options.rounds, "runs of each arm")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  command->add_option("--dir", options.directory, "a directory for the runs' data")
+      ->capture_default_str()
+      ->check(CLI::ExistingDirectory);
+  command->add_flag("--json", flags.json, "one JSON document on stdout");
+  return command;
+}
+
 CLI::App* add_step(CLI::App& app, Flags& flags) {
   CLI::App* command = app.add_subcommand(
       "step", "what a checkpoint after every step adds to it, in runs of moetrain");
@@ -223,6 +248,7 @@ int main(int argc, char** argv) {
   const CLI::App* plan = add_plan(app, flags);
   const CLI::App* pec = add_pec(app, flags);
   const CLI::App* step = add_step(app, flags);
+  const CLI::App* placement = add_placement(app, flags);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -232,6 +258,9 @@ int main(int argc, char** argv) {
   if (plan->parsed()) return finish(bench::bench_plan(flags.plan), flags.json, bench::plan_text);
   bench::remove_scratch_when_stopped();
   if (pec->parsed()) return finish(bench::bench_pec(flags.pec), flags.json, bench::pec_text);
+  if (placement->parsed()) {
+    return finish(bench::bench_placement(flags.placement), flags.json, bench::placement_text);
+  }
   if (step->parsed()) return finish(bench::bench_step(flags.step), flags.json, bench::step_text);
   return finish(save->parsed() ? bench::bench_save(flags.save) : bench::bench_stall(flags.stall),
                 flags.json, bench::to_text);

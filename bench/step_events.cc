@@ -33,6 +33,10 @@ struct Collector {
       stall_ms = std::max(stall_ms, event.stall_ms);
     }
     if (event.rank != 0) return;
+    if (event.step > window.first && event.step <= window.last) {
+      busiest_tokens += static_cast<double>(event.busiest_rows);
+      max_over_mean += event.max_over_mean;
+    }
     if (event.step == window.first) begin_ns = event.time_ns;
     if (event.step == window.last) end_ns = event.time_ns;
   }
@@ -54,6 +58,8 @@ struct Collector {
   std::map<uint64_t, uint64_t> bytes;    // by step, of all ranks
   std::vector<double> durable_ms;
   uint64_t failures = 0;
+  double busiest_tokens = 0;  // added up
+  double max_over_mean = 0;
 };
 
 }  // namespace
@@ -74,9 +80,12 @@ ckpt::Result<StepFigures> step_figures(const std::vector<RankEvent>& events,
     return make_error(ErrorCode::kFailedPrecondition, "the run did not do steps {} to {}",
                       window.first, window.last);
   }
-  StepFigures figures{.snapshots = seen.bytes.size(), .failures = seen.failures};
-  figures.step_seconds = static_cast<double>(*seen.end_ns - *seen.begin_ns) / 1e9 /
-                         static_cast<double>(window.last - window.first);
+  const auto steps = static_cast<double>(window.last - window.first);
+  StepFigures figures{.snapshots = seen.bytes.size(),
+                      .failures = seen.failures,
+                      .busiest_tokens = seen.busiest_tokens / steps,
+                      .max_over_mean = seen.max_over_mean / steps};
+  figures.step_seconds = static_cast<double>(*seen.end_ns - *seen.begin_ns) / 1e9 / steps;
   figures.stall_seconds = median(values_of(seen.stalls_ms)) / 1e3;
   if (seen.bytes.empty()) return figures;
   figures.snapshot_bytes = static_cast<uint64_t>(median(values_of(seen.bytes)));

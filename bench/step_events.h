@@ -21,6 +21,8 @@ struct StepFigures {
   uint64_t snapshot_bytes = 0;  // of all ranks: median over steps; 0: there were none
   uint64_t snapshots = 0;       // that became durable for at least one rank
   uint64_t failures = 0;        // snapshots of ranks that did not
+  double busiest_tokens = 0;    // of a step, mean (moetrain::ExpertLoad)
+  double max_over_mean = 0;     // mean over steps
 };
 // The figures of a window of the run that these are all events of, of all ranks. Its steps are
 // those of rank 0, which the others meet at every boundary. kFailedPrecondition if the run did not

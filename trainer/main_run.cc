@@ -295,6 +295,7 @@ void add_flags(CLI::App& command, RunFlags& flags) {
       ->envname("CKPTD_SOCKET");
   command.add_option("--device", rank.device, "cpu, cuda (a GPU for each rank) or cuda:N")
       ->capture_default_str();
+  command.add_flag("--pin", rank.pin, "Each rank on a CPU of its own: for measurements");
   command.add_option("--resume", flags.resume, "Go on from a step of the run, or from 'latest'");
   command.add_option("--out-of-slabs", flags.out_of_slabs, "wait or skip the snapshot")
       ->check(CLI::IsMember({"wait", "skip"}))

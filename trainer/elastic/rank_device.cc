@@ -1,6 +1,10 @@
 #include "trainer/elastic/rank_device.h"
 
+#include <sched.h>
+
+#include <cerrno>
 #include <charconv>
+#include <cstring>
 #include <optional>
 
 #include "trainer/device/cuda_device.h"
@@ -62,6 +66,21 @@ Result<std::unique_ptr<Device>> make_rank_device(const std::string& text, Precis
   const int mine = static_cast<int>(rank % static_cast<uint32_t>(count));
   return make_cuda_device(
       {.index = choice.index.value_or(mine), .precision = precision, .timeout_ms = timeout_ms});
+}
+
+Status pin_to_cpu(uint32_t number) {
+  cpu_set_t allowed;
+  if (::sched_getaffinity(0, sizeof(allowed), &allowed) != 0 || CPU_COUNT(&allowed) == 0) {
+    return ckpt::make_error(ckpt::ErrorCode::kIo, "--pin: {}", std::strerror(errno));
+  }
+  uint32_t skip = number % static_cast<uint32_t>(CPU_COUNT(&allowed));
+  int cpu = 0;
+  while (!CPU_ISSET(cpu, &allowed) || skip-- > 0) ++cpu;
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(cpu, &one);
+  if (::sched_setaffinity(0, sizeof(one), &one) == 0) return {};
+  return ckpt::make_error(ckpt::ErrorCode::kIo, "--pin: CPU {}: {}", cpu, std::strerror(errno));
 }
 
 }  // namespace moetrain

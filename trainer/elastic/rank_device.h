@@ -20,4 +20,8 @@ Result<std::unique_ptr<Device>> make_rank_device(const std::string& text, Precis
 // Whether that gives each of so many ranks a GPU that no other has. The same on all of them.
 bool has_own_gpu(const std::string& text, uint32_t ranks);
 
+// The calling thread stays on the `number`-th CPU it may use, modulo how many these are. kIo if the
+// system does not allow it.
+Status pin_to_cpu(uint32_t number);
+
 }  // namespace moetrain

@@ -52,6 +52,7 @@ std::string RankRun::where() const {
 }
 
 Status RankRun::prepare() {
+  if (options_.pin) CKPT_TRY(pin_to_cpu(options_.rank));
   CKPT_TRY(validate(options_.config, options_.ranks));
   CKPT_ASSIGN(corpus_, Corpus::load(options_.data));
   const ModelConfig& shape = options_.config.model;

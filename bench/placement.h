@@ -1,0 +1,28 @@
+// ckptbench placement: what replicas are worth under skewed load, in real runs of moetrain.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "formats/base/result.h"
+
+namespace bench {
+
+struct PlacementBenchOptions {
+  std::string directory = ".";
+  double skew = 1.2;    // moetrain --router-skew
+  uint32_t ranks = 2;   // each on a CPU of its own, as far as there are some
+  uint32_t slots = 12;  // of 16 experts, of the policies that replicate
+  uint32_t replicas_min = 1;
+  std::vector<std::string> policies = {"lazarus", "frontier"};
+  int rounds = 5;
+};
+
+// One run with static placement trains until routing is known and saves; every run that counts
+// goes on from there, so that policies plan from that history. A round is one run of every arm, in
+// turns; each policy is compared with the static run of its round.
+ckpt::Result<nlohmann::json> bench_placement(const PlacementBenchOptions& options);
+std::string placement_text(const nlohmann::json& document);
+
+}  // namespace bench
