@@ -39,6 +39,8 @@ struct Supervisor::Impl {
   Status start_rank(uint32_t rank);
   void read_events(uint32_t rank);
   void handle(const RankEvent& event);
+  void say_training(const RankEvent& event);
+  void forget_kill(const RankEvent& event);
   void handle_step(const RankEvent& event);
   void rank_ended(uint32_t rank, const ProcessEnd& end);
   void start_joiners(uint64_t step);

@@ -109,20 +109,9 @@ void Supervisor::Impl::handle(const RankEvent& event) {
   if (events.is_open()) events << to_line(event) << std::flush;
   switch (event.kind) {
     case Kind::kTraining:
-      epoch_seen = true;
       failures_known = std::max(failures_known, event.failures);
       training_ms_known = std::max(training_ms_known, event.training_ms);
-      if (event.goes_on && event.epoch > went_on_epoch) {
-        went_on_epoch = event.epoch;
-        say(fmt::format(
-            "going on after step {} with {} ranks (epoch {}, {} holders of each expert)",
-            event.step, event.group, event.epoch, event.effective_replicas));
-      }
-      if (event.rank == 0 && event.resumed) {
-        say(fmt::format("resumed at step {} ({} ranks, epoch {}, lineage {})", event.step,
-                        slots.size(), event.epoch, event.lineage));
-      }
-      return;
+      return say_training(event);
     case Kind::kJoining:
       // A stop that was asked for before this process could listen to it.
       if (stop_signal && !slots[event.rank].joined) {
@@ -149,14 +138,7 @@ void Supervisor::Impl::handle(const RankEvent& event) {
       }
       return;
     case Kind::kDying:
-      // Asked for once: the next process of this rank does not do it again.
-      std::erase_if(options.kills, [&](const RankKill& kill) {
-        return kill.rank == event.rank && kill.step == event.step;
-      });
-      std::erase_if(options.phase_kills, [&](const PhaseKill& kill) {
-        return kill.rank == event.rank && kill.phase == event.text;
-      });
-      return;
+      return forget_kill(event);
     case Kind::kGroupLost:
       slots[event.rank].in_epoch = false;
       return;
@@ -173,6 +155,29 @@ void Supervisor::Impl::handle(const RankEvent& event) {
     case Kind::kFatal:
       return give_up({static_cast<ErrorCode>(event.code), event.text});
   }
+}
+
+void Supervisor::Impl::say_training(const RankEvent& event) {
+  epoch_seen = true;
+  if (event.goes_on && event.epoch > went_on_epoch) {
+    went_on_epoch = event.epoch;
+    say(fmt::format("going on after step {} with {} ranks (epoch {}, {} holders of each expert)",
+                    event.step, event.group, event.epoch, event.effective_replicas));
+  }
+  if (event.rank == 0 && event.resumed) {
+    say(fmt::format("resumed at step {} ({} ranks, epoch {}, lineage {})", event.step, slots.size(),
+                    event.epoch, event.lineage));
+  }
+}
+
+// Asked for once: the next process of this rank does not do it again.
+void Supervisor::Impl::forget_kill(const RankEvent& event) {
+  std::erase_if(options.kills, [&](const RankKill& kill) {
+    return kill.rank == event.rank && kill.step == event.step;
+  });
+  std::erase_if(options.phase_kills, [&](const PhaseKill& kill) {
+    return kill.rank == event.rank && kill.phase == event.text;
+  });
 }
 
 void Supervisor::Impl::handle_step(const RankEvent& event) {

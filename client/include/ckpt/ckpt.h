@@ -61,8 +61,8 @@ typedef struct ckpt_snapshot ckpt_snapshot;
 
 /* ---- session ----------------------------------------------------------------------------------*/
 
-/* What becomes of a snapshot in which something looks wrong: a float that is NaN or infinite, a unit
- * whose bytes are those of its last version, an expert left out for longer than the run allows. */
+/* What becomes of a snapshot in which something looks wrong: a float that is NaN or infinite, a
+ * unit whose bytes are its last version's, an expert left out for longer than the run allows. */
 typedef enum ckpt_alarms {
   CKPT_ALARMS_DEFAULT = 0, /* what the daemon's configuration says */
   CKPT_ALARMS_OFF = 1,     /* nobody looks */

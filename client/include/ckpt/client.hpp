@@ -176,7 +176,6 @@ inline std::vector<Restored> from_raw(const std::vector<ckpt_restored>& answers)
 }  // namespace detail
 
 // ---- handles -----------------------------------------------------------------------------------
-
 using Place = ckpt_place;
 
 // One snapshot of one rank. Destroying it gives up the handle: an ended snapshot goes on, another
@@ -307,12 +306,10 @@ class Session {
     }
     epoch.goes_on = joined.goes_on != 0;
     epoch.previous_size = joined.previous_size;
-    if (joined.members != nullptr) {
-      epoch.members.assign(joined.members, joined.members + joined.size);
-    }
-    if (joined.previous_ranks != nullptr) {
-      epoch.previous_ranks.assign(joined.previous_ranks, joined.previous_ranks + joined.size);
-    }
+    const size_t members = joined.members != nullptr ? joined.size : 0;
+    epoch.members.assign(joined.members, joined.members + members);
+    const size_t before = joined.previous_ranks != nullptr ? joined.size : 0;
+    epoch.previous_ranks.assign(joined.previous_ranks, joined.previous_ranks + before);
     return epoch;
   }
   // The lost ranks once the joined epoch has ended; nothing while it lives.
