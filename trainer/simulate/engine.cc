@@ -176,7 +176,7 @@ Status Engine::train() {
     }
   }
   do_steps(1);
-  if (steps_until_boundary() == 0) return at_boundary();
+  if (count + 1 == wanted) return at_boundary();
   return {};
 }
 
