@@ -155,7 +155,8 @@ void add_flags(CLI::App& command, SimulateFlags& flags) {
                      "Tokens per expert: CSV iteration,layer,e0,...; default: [load] of the model");
   command.add_option("--policies", flags.policies, "ds, ds-ft, gemini, moc, lazarus, ours, or all")
       ->capture_default_str();
-  command.add_flag("--best", flags.best, "Each policy at its best checkpoint interval, too");
+  command.add_flag("--best", flags.best,
+                   "Each policy but ours at its best checkpoint interval, too");
   command.add_flag("--sensitivity", flags.sensitivity,
                    "Every parameter at half and one and a half times its value");
   command.add_option("--svg", flags.svg_file, "Write goodput over time here");

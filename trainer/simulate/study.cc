@@ -45,7 +45,7 @@ Result<std::vector<PolicyResult>> compare(const Scenario& scenario,
     PolicyResult result{.system = system, .given = {}, .best = {}};
     CKPT_ASSIGN(result.given, attempt(scenario, *system, default_options(scenario.model, *system)));
     result.best = result.given;
-    if (with_best) {
+    if (with_best && system->name != "ours") {
       CKPT_ASSIGN(result.best, best_options(scenario, *system));
     }
     results.push_back(std::move(result));

@@ -26,7 +26,7 @@ Result<Tried> best_options(const Scenario& scenario, const System& system);
 struct PolicyResult {
   const System* system = nullptr;
   Tried given;
-  Tried best;  // == given unless asked for
+  Tried best;  // == given unless asked for; `ours` stays as it is given
 };
 Result<std::vector<PolicyResult>> compare(const Scenario& scenario,
                                           const std::vector<const System*>& systems,

@@ -21,9 +21,9 @@ TEST(ClosedForm, WithoutFailuresAllTimeTrains) {
 TEST(ClosedForm, CheckpointsCostTheirShare) {
   CostModel model = plain_model();
   model.remote_write_bytes_per_s = model.checkpoint_bytes() / 2.5;
-  const Outcome outcome = run(model, trace_of(4, {}, 10 * 12.5), "ds", 10);
+  const Outcome outcome = run(model, trace_of(4, {}, 10 * 12.5 + 1), "ds", 10);
   EXPECT_EQ(outcome.of(Kind::kCheckpoint), micros(25));
-  EXPECT_EQ(outcome.of(Kind::kTrain), 100 * kSecond);
+  EXPECT_EQ(outcome.of(Kind::kTrain), 101 * kSecond);
   EXPECT_EQ(outcome.checkpoints, 10U);
 }
 

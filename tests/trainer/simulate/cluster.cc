@@ -81,8 +81,8 @@ Case random_case(uint64_t seed) {
   model.expert_us_per_token = some(1000);
   model.zipf = some(2);
   model.drift = some(2);
-  model.drift_steps = static_cast<double>(5 + random.below(40));
-  model.replan_steps = static_cast<double>(5 + random.below(40));
+  model.drift_steps = static_cast<double>(20 + random.below(80));
+  model.replan_steps = static_cast<double>(20 + random.below(80));
   model.copy_bytes_per_s = 50 + some(2000);
   model.copy_hidden = some(1);
   model.peer_bytes_per_s = 50 + some(1000);
@@ -98,10 +98,10 @@ Case random_case(uint64_t seed) {
   model.join_wait_s = some(20);
   model.experts_per_checkpoint = static_cast<double>(1 + random.below(4));
   const SyntheticTrace options{.nodes = static_cast<uint32_t>(2 + random.below(9)),
-                               .between_failures = micros(10 + some(200)),
+                               .between_failures = micros(10 + some(100)),
                                .exponential = random.below(2) == 0,
                                .repair = random.below(3) == 0 ? -1 : micros(some(300)),
-                               .duration = micros(200 + some(2000)),
+                               .duration = micros(100 + some(600)),
                                .seed = seed};
   auto trace = make_trace(options);
   EXPECT_TRUE(trace.ok());

@@ -124,9 +124,9 @@ TEST(StepTime, IsTheFormula) {
   model.step_fixed_us = 7;
   const std::vector<double> imbalance{1.5, 2.5};
   // dense 1,000,000; experts 4 * 1000 * 10; all-to-all 0.5 * 4 * (2 * 100 + 4 * 16000 * 3/4 / 1e6
-  // s); gradients 0.75 * 2 bytes * (2 * 7/8 * 100 + 3 * 2 * 10 * 2 * 2/3) / 1000 B/s; r = 4 * 3 / 4
+  // s); gradients 0.75 * 2 bytes * (2 * 7/8 * 100 + 3 * 2 * 10 * 2 * 5/6) / 1000 B/s; r = 8 * 3 / 4
   EXPECT_EQ(step_time(model, {4, 8, 3}, imbalance),
-            1'000'000 + 40'000 + 2 * (200 + 48'000) + 382'500 + 7);
+            1'000'000 + 40'000 + 2 * (200 + 48'000) + 412'500 + 7);
   // One layer stands for all.
   const std::vector<double> mean{2.0};
   EXPECT_EQ(step_time(model, {4, 8, 3}, mean), step_time(model, {4, 8, 3}, imbalance));

@@ -1,4 +1,4 @@
-// A second implementation of two systems, as plain as can be: one step after the other, a list of
+// A second implementation of ds, as plain as can be: one step after the other, a list of
 // checkpoints, no bulk steps, no events inside of waits handled apart. Equal to the microsecond.
 #include <algorithm>
 #include <set>
@@ -15,12 +15,12 @@ struct Naive {
   Micros now = 0;
   std::array<Micros, kKinds> time{};
   std::set<uint32_t> there{};
+  std::vector<std::set<uint32_t>> groups{};  // who of the last groups is still there
   std::set<uint32_t> working{};
-  Micros joiners_since = -1;
 
   Micros& of(Kind kind) { return time[static_cast<size_t>(kind)]; }
 
-  // Lets time pass microsecond by microsecond of the trace's events. False if one of `busy` died.
+  // Lets time pass from event to event of the trace. False if one of `busy` died.
   bool wait(Kind kind, Micros duration, const std::set<uint32_t>& busy) {
     const Micros until = std::min(now + duration, trace.end);
     for (;;) {
@@ -48,9 +48,9 @@ struct Naive {
       done.insert(&event);
       if (event.add) {
         there.insert(event.node);
-        if (joiners_since < 0) joiners_since = now;
       } else {
         there.erase(event.node);
+        for (auto& group : groups) group.erase(event.node);
         good = good && !busy.contains(event.node);
       }
     }
@@ -59,7 +59,7 @@ struct Naive {
 };
 
 // ds: groups of two nodes, synchronous checkpoints, restart from the last one. Joiners only come in
-// with a recovery, so that nothing depends on which node has which position.
+// with a recovery.
 struct NaiveDs : Naive {
   double samples = 0;
   uint64_t step = 0;
@@ -81,13 +81,19 @@ struct NaiveDs : Naive {
     return step_time(model, {2, static_cast<uint32_t>(working.size()), 2}, slowest);
   }
 
-  void choose() {
-    working.clear();
-    // Who stays in which group does not matter, who is in one does: whole groups first, as long as
-    // nodes have the same numbers for ever this is what the cluster list gives.
-    for (const uint32_t node : there) {
-      if (working.size() < there.size() / 2 * 2) working.insert(node);
+  // Groups of two: whole ones stay, then broken ones; the lowest numbers that are left fill up.
+  std::vector<std::set<uint32_t>> choose() const {
+    std::vector<std::set<uint32_t>> chosen = groups;
+    std::ranges::stable_partition(chosen, [](const auto& group) { return group.size() == 2; });
+    chosen.resize(there.size() / 2);
+    std::set<uint32_t> left = there;
+    for (const auto& group : chosen) {
+      for (const uint32_t node : group) left.erase(node);
     }
+    for (auto& group : chosen) {
+      while (group.size() < 2) group.insert(left.extract(left.begin()));
+    }
+    return chosen;
   }
 
   void run() {
@@ -100,7 +106,9 @@ struct NaiveDs : Naive {
         noticed = true;
         continue;
       }
-      choose();
+      const auto chosen = choose();
+      working.clear();
+      for (const auto& group : chosen) working.insert(group.begin(), group.end());
       if (started) {
         const double load =
             saved.step == 0 ? 0 : model.checkpoint_bytes() / model.remote_read_bytes_per_s;
@@ -116,6 +124,7 @@ struct NaiveDs : Naive {
         samples = saved.samples;
       }
       started = true;
+      groups = chosen;
       noticed = train();
     }
   }
@@ -151,8 +160,6 @@ struct NaiveDs : Naive {
         }
         of(Kind::kRedo) += of(Kind::kTrain) - before;
         of(Kind::kTrain) = before;
-        // The step was complete at the very moment: it is lost only if it is not saved.
-        if (of(Kind::kRedo) == step_us()) return false;
         return false;
       }
       ++step;
