@@ -34,6 +34,28 @@ std::vector<std::pair<ckpt::UnitId, uint32_t>> saved_sums(
   return sums;
 }
 
+void add_versions(const SnapshotFacts& facts, ckpt::LineageId lineage, NewestVersions& versions) {
+  for (const auto& [unit, crc] : facts.saved) {
+    if (unit < versions.size() && (!versions[unit] || versions[unit]->step <= facts.step)) {
+      versions[unit] = UnitSum{lineage, facts.step, crc};
+    }
+  }
+}
+
+// What is on its way into the journal, of one line of history: judged, and not in the index yet.
+// Snapshots may follow each other faster than a journal is synced.
+using Pending = std::map<ckpt::Step, const SnapshotFacts*>;
+Pending pending_before(const SnapshotKey& key,
+                       const std::map<SnapshotKey, OpenSnapshotState>& open_snapshots) {
+  Pending pending;
+  for (const auto& [other, open] : open_snapshots) {
+    const bool earlier =
+        other.run == key.run && other.lineage == key.lineage && other.step < key.step;
+    if (earlier && !open.facts.saved.empty()) pending[other.step] = &open.facts;
+  }
+  return pending;
+}
+
 }  // namespace
 
 // The strictest of its members' policies, and the smallest of their bounds.
@@ -72,12 +94,7 @@ const NewestVersions& Daemon::Impl::newest_of_run(const SnapshotKey& key, size_t
 void Daemon::Impl::add_to_newest(const SnapshotKey& key, const SnapshotFacts& facts) {
   const auto found = newest_by_run.find(key.run);
   if (found == newest_by_run.end() || found->second.lineage != key.lineage) return;
-  NewestVersions& versions = found->second.versions;
-  for (const auto& [unit, crc] : facts.saved) {
-    if (unit < versions.size() && (!versions[unit] || versions[unit]->step <= key.step)) {
-      versions[unit] = UnitSum{key.lineage, key.step, crc};
-    }
-  }
+  add_versions(facts, key.lineage, found->second.versions);
 }
 
 ckpt::AlarmList Daemon::Impl::raise_alarms(const Ingest::CommitAction& action) {
@@ -100,9 +117,20 @@ ckpt::AlarmList Daemon::Impl::raise_alarms(const Ingest::CommitAction& action) {
     for (const auto& [unit, count] : scan->found()) facts.not_finite[unit] += count;
   }
   facts.tokens = action.expert_tokens;
+  const Pending pending = pending_before(key, open_snapshots);
+  const NewestVersions& indexed = newest_of_run(key, (*units)->size());
+  NewestVersions with_pending;
+  if (!indexed.empty() && !pending.empty()) {
+    with_pending = indexed;
+    for (const auto& [step, earlier] : pending) add_versions(*earlier, key.lineage, with_pending);
+  }
+  const auto tokens_at = [&](ViewPoint commit) {
+    const auto on_its_way = pending.find(commit.step);
+    const bool is_pending = on_its_way != pending.end() && commit.lineage == key.lineage;
+    return is_pending ? on_its_way->second->tokens : catalog->expert_tokens(key.run, commit);
+  };
   Judgement judgement =
-      judge(facts, **units, newest_of_run(key, (*units)->size()),
-            [&](ViewPoint commit) { return catalog->expert_tokens(key.run, commit); });
+      judge(facts, **units, with_pending.empty() ? indexed : with_pending, tokens_at);
   // One that was still on its way when its epoch ended: nobody would forget what it looked up.
   const auto ended = ended_epochs.find(key.run);
   if (ended != ended_epochs.end() && key.epoch <= ended->second) newest_by_run.erase(key.run);

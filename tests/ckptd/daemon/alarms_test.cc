@@ -84,6 +84,27 @@ TEST_F(AlarmsTest, ANaNWarnsEverywhereAndIsTaken) {
   expect_metric("unchanged", 0);
 }
 
+// The one before is judged already, and neither in the journal nor in the index.
+TEST_F(AlarmsTest, TheSameBytesInSnapshotsThatFollowAtOnceAreUnchanged) {
+  start(fb::AlarmPolicy::Warn);
+  for (auto& rank : job->ranks) {
+    rank->byte_at = [](ckpt::UnitId unit, ckpt::Step step, uint64_t salt, uint64_t offset) {
+      return float_byte(unit, unit == 1 ? 5 : step, salt, offset);
+    };
+  }
+  for (const ckpt::Step step : {5, 6, 7}) {
+    for (auto& rank : job->ranks) rank->begin(step, job->plan(job->all_units()));
+  }
+  world->run();
+  for (const ckpt::Step step : {5, 6, 7}) job->fill(step);
+  world->run();
+  job->listen();
+  expect_good(5);
+  EXPECT_THAT(told(6).alarms, HasSubstr("unchanged since step 5"));
+  EXPECT_THAT(told(7).alarms, HasSubstr("unchanged since step 6"));
+  expect_metric("unchanged", 2);
+}
+
 TEST_F(AlarmsTest, RefusedTheLastGoodOneStays) {
   start(fb::AlarmPolicy::Off, fb::AlarmPolicy::Refuse);
   save(5, job->all_units());
