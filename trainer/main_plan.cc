@@ -189,6 +189,10 @@ Result<int> show_frontier(const PlanFlags& flags) {
 
 Result<int> plan(PlanFlags& flags) {
   CKPT_ASSIGN(const PolicyName policy, parse_policy(flags.policy));
+  if (flags.frontier && policy != PolicyName::kFrontier) {
+    return make_error(ErrorCode::kInvalidArgument, "--frontier: not with --policy {}",
+                      flags.policy);
+  }
   CKPT_TRY(fill_request(flags));
   if (flags.frontier) return show_frontier(flags);
   const auto begin = std::chrono::steady_clock::now();

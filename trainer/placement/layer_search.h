@@ -84,7 +84,7 @@ class LayerSearch {
 
   bool full(uint32_t rank) const { return slots_[rank].size() == request_.slots_per_rank; }
   bool holds(uint32_t expert, uint32_t rank) const { return held(expert, rank) > 0; }
-  uint16_t held(uint32_t expert, uint32_t rank) const {
+  uint32_t held(uint32_t expert, uint32_t rank) const {
     return on_rank_[size_t{expert} * ranks_ + rank];
   }
   double share(uint32_t expert) const { return loads_[expert] / replicas_of(expert); }
@@ -98,12 +98,12 @@ class LayerSearch {
   std::vector<double> loads_;  // in units of the mean load of a rank
   LayerSlots slots_;
   std::vector<std::vector<uint32_t>> at_;                 // [expert]: its ranks, one for each slot
-  std::vector<uint16_t> on_rank_;                         // [expert][rank]: slots
-  std::vector<uint16_t> in_domain_;                       // [expert][domain]: slots
-  std::vector<uint16_t> distinct_;                        // [expert]: domains
+  std::vector<uint32_t> on_rank_;                         // [expert][rank]: slots
+  std::vector<uint32_t> in_domain_;                       // [expert][domain]: slots
+  std::vector<uint32_t> distinct_;                        // [expert]: domains
   std::vector<std::vector<uint32_t>> members_of_domain_;  // [domain]: members it belongs to
-  std::vector<uint16_t> of_member_;                       // [expert][member]: domains of it held
-  std::vector<uint16_t> whole_members_;                   // [expert]
+  std::vector<uint32_t> of_member_;                       // [expert][member]: domains of it held
+  std::vector<uint32_t> whole_members_;                   // [expert]
   std::vector<double> rank_loads_;                        // in units of the mean
   std::vector<std::vector<uint32_t>> ranks_of_domain_;
   std::vector<double> planned_loads_;  // [rank]: while experts get their first replicas

@@ -21,6 +21,9 @@ namespace {
 // all exchanges several times over for 6.
 constexpr uint64_t kSearchWords = 1u << 16;
 
+// Exchanges of ranks that are tried to align a layer: all pairs of 16 ranks, twice.
+constexpr uint64_t kAlignRounds = 256;
+
 struct Rating {
   uint64_t short_of_domains = 0;
   std::vector<uint64_t> fatal;  // the number of failures that counts most first
@@ -122,7 +125,8 @@ class Aligner {
     std::vector<uint64_t> best = with(slots, experts);
     const std::vector<uint64_t> least = least_possible(slots, experts);
     bool better = !joint_.empty() && best != least;
-    for (uint64_t rounds = kSearchWords >> options_.domains() / 2; better && rounds > 0;) {
+    uint64_t rounds = kAlignRounds;
+    while (better && rounds > 0) {
       better = false;
       for (uint32_t a = 0; a < options_.ranks; ++a) {
         for (uint32_t b = a + 1; b < options_.ranks && rounds > 0; ++b, --rounds) {
@@ -165,13 +169,19 @@ class Aligner {
 };
 
 Status check(const LazarusOptions& options) {
-  if (options.ranks >= 1 && options.ranks <= kPlacementRanksMax && options.slots_per_rank >= 1 &&
-      options.slots_per_rank <= kPlacementSlotsMax / options.ranks) {
-    return {};
+  if (options.ranks == 0 || options.ranks > kPlacementRanksMax || options.slots_per_rank == 0 ||
+      options.slots_per_rank > kPlacementSlotsMax / options.ranks) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "placement: {} ranks of {} slots; 1 to {} ranks of at least one slot",
+                      options.ranks, options.slots_per_rank, kPlacementRanksMax);
   }
-  return make_error(ErrorCode::kInvalidArgument,
-                    "placement: {} ranks of {} slots; 1 to {} ranks of at least one slot",
-                    options.ranks, options.slots_per_rank, kPlacementRanksMax);
+  if (!options.domain_of_rank.empty() && options.domain_of_rank.size() != options.ranks) {
+    return make_error(ErrorCode::kInvalidArgument, "placement: domains of {} ranks, there are {}",
+                      options.domain_of_rank.size(), options.ranks);
+  }
+  if (options.failures <= options.domains()) return {};
+  return make_error(ErrorCode::kInvalidArgument, "placement: {} failures of {} failure domains",
+                    options.failures, options.domains());
 }
 
 }  // namespace

@@ -64,9 +64,9 @@ struct PlacementRequest {
   // by it; `frontier` holds itself against `lazarus` at it.
   uint32_t failures = 0;
 
-  // `frontier` alone: what its placement must reach. Empty: at every number of failures asked (or
-  // 1, 2 and 4) at least what `lazarus` reaches. An entry with probability 0 asks for nothing but
-  // balance (and replicas_min).
+  // `frontier` alone: what its placement must reach. Empty: at the number of failures asked (or at
+  // 1, 2 and 4) at least what Maximum Rank Overlap reaches, repaired, layers aligned. An entry with
+  // probability 0 asks for nothing but balance (and replicas_min).
   std::vector<RecoveryWanted> recovery_wanted;
 
   uint32_t layers() const { return static_cast<uint32_t>(loads.size()); }
@@ -82,8 +82,10 @@ struct PlacementRequest {
 
 // More would be a mistake: they keep every product of ours within 32 bits and plans in memory.
 inline constexpr uint32_t kPlacementRanksMax = 1u << 16;
-inline constexpr uint32_t kPlacementSlotsMax = 1u << 22;            // ranks * slots_per_rank
-inline constexpr uint32_t kPlacementExpertsMax = 1u << 16;          // of a layer
+inline constexpr uint32_t kPlacementSlotsMax = 1u << 22;    // ranks * slots_per_rank
+inline constexpr uint32_t kPlacementExpertsMax = 1u << 16;  // of a layer
+// Who holds what is kept as a matrix of ranks and experts.
+inline constexpr uint64_t kPlacementHoldersMax = uint64_t{1} << 26;
 inline constexpr uint64_t kPlacementTokensMax = uint64_t{1} << 48;  // of a layer
 
 // kInvalidArgument, in a sentence that names the number that is wrong, unless the request makes

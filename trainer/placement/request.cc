@@ -38,6 +38,10 @@ Status check_loads(const PlacementRequest& request) {
   if (experts == 0 || experts > kPlacementExpertsMax) {
     return refuse("{} experts; 1 to {}", request.loads.front().size(), kPlacementExpertsMax);
   }
+  if (uint64_t{experts} * request.ranks > kPlacementHoldersMax) {
+    return refuse("{} experts on {} ranks; at most {} times one another", experts, request.ranks,
+                  kPlacementHoldersMax);
+  }
   for (size_t layer = 0; layer < request.loads.size(); ++layer) {
     const std::vector<uint64_t>& loads = request.loads[layer];
     if (loads.size() != experts) {

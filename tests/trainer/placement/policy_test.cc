@@ -128,6 +128,11 @@ TEST(PolicyTest, RefusesWhatMakesNoSense) {
               HasSubstr("layer 1 has loads of 2 experts, layer 0 of 3"));
   EXPECT_THAT(with([](auto& r) { r.loads[1][0] = UINT64_MAX; }),
               HasSubstr("layer 1 has more than"));
+  EXPECT_THAT(with([](auto& r) {
+                r.ranks = 65'536;
+                r.loads = {std::vector<uint64_t>(65'536)};
+              }),
+              HasSubstr("65536 experts on 65536 ranks"));
   EXPECT_THAT(with([](auto& r) { r.failures = 4; }),
               HasSubstr("4 failures of 4 failure domains: nobody would be left"));
   EXPECT_THAT(with([](auto& r) { r.domain_of_rank = {0, 1, 0}; }), HasSubstr("domains of 3 ranks"));
