@@ -171,10 +171,11 @@ void Supervisor::Impl::watch_once() {
   if (complete && everybody_else_is_done()) kill_ranks();
 }
 
-// Whoever has not saved has no process, or waits for an epoch that nobody else will join.
+// Whoever has not saved has no process, waits for an epoch that nobody else will join, or hangs in
+// one that the others have left.
 bool Supervisor::Impl::everybody_else_is_done() const {
-  return std::all_of(slots.begin(), slots.end(), [](const Slot& slot) {
-    return slot.saved || !slot.process || !slot.in_epoch;
+  return std::all_of(slots.begin(), slots.end(), [this](const Slot& slot) {
+    return slot.saved || !slot.process || !slot.in_epoch || slot.epoch < went_on_epoch;
   });
 }
 

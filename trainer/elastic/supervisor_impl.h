@@ -24,6 +24,7 @@ struct Supervisor::Impl {
     bool saved = false;     // the last checkpoint is durable: its end is a good one
     bool joined = false;    // it asked for an epoch: from then on SIGTERM makes it save and stop
     bool in_epoch = false;  // of a group that has opened and that it has not lost
+    uint64_t epoch = 0;     // the newest one it has come into
     bool drained = false;   // it left, as it was asked to
   };
 

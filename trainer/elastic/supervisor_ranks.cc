@@ -121,6 +121,7 @@ void Supervisor::Impl::handle(const RankEvent& event) {
       return;
     case Kind::kConnecting:
       slots[event.rank].in_epoch = true;
+      slots[event.rank].epoch = event.epoch;
       return;
     case Kind::kRestoring:
     case Kind::kSaving:

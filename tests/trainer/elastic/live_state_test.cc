@@ -6,7 +6,6 @@
 
 #include <bit>
 
-#include "tests/trainer/model/ranks.h"
 #include "tests/trainer/parallel/comm_groups.h"
 #include "trainer/checkpoint/units.h"
 #include "trainer/elastic/next_placement.h"
@@ -37,10 +36,10 @@ TrainConfig small_config() {
   return config;
 }
 
-std::unique_ptr<Model> make_model(const TrainConfig& config, const ExpertPlacement& placement,
-                                  uint32_t rank) {
-  auto store = make_replicated_store(cpu_device(), config.model, placement, rank);
-  return std::move(Model::create(cpu_device(), config.model, std::move(store).value())).value();
+std::unique_ptr<Model> make_model(Device& device, const TrainConfig& config,
+                                  const ExpertPlacement& placement, uint32_t rank) {
+  auto store = make_replicated_store(device, config.model, placement, rank);
+  return std::move(Model::create(device, config.model, std::move(store).value())).value();
 }
 
 // One rank without a daemon.
@@ -51,7 +50,8 @@ struct Rank {
         choice(with_choice),
         units(state_units(config.model)),
         placement(*place_experts(choice, config.model, ranks, {})),
-        model(make_model(config, placement, rank)),
+        device(make_cpu_device()),
+        model(make_model(*device, config, placement, rank)),
         trainer(config, text),
         stamps({kLayers, kExperts}),
         partial(units, placement, {}),
@@ -102,6 +102,7 @@ struct Rank {
   const PlacementOptions choice;
   const std::vector<StateUnit> units;
   ExpertPlacement placement;
+  const std::unique_ptr<Device> device;  // its own: it has scratch memory
   std::unique_ptr<Model> model;
   Trainer trainer;
   Progress progress;
