@@ -99,6 +99,32 @@ CKPT_API ckpt_status ckpt_cuda_restore(ckpt_cuda* cuda, const ckpt_restore_optio
                                        const ckpt_cuda_destination* destinations, size_t count,
                                        ckpt_restored* restored, struct CUstream_st* stream);
 
+/* GPUDirect Storage. With `direct` of the restore's options, or CKPTD_CUFILE in the environment,
+ * what lies on disk is read by cuFile from the daemon's files straight into device memory, and
+ * checked and scattered there as ever; what a device cannot read, or does not match, the daemon
+ * reads, with all its fallbacks. What lies in the daemon's memory comes through the arena, which is
+ * faster.
+ *
+ *   off (the default)  the arena only. No GPU has run the other way yet; where nvidia-fs is missing
+ *                      cuFile may copy through host memory itself; and opening its driver takes
+ * time auto               cuFile where it can; elsewhere the arena, and ckpt_cuda_last_restore says
+ * why required           an error where cuFile, the file system or the daemon cannot. Single
+ * fragments that the disk fails to give, or that are damaged, fall back all the same
+ *
+ * cuFile is looked for as libcufile.so.0, or as CKPTD_CUFILE_LIBRARY says; opened at the first such
+ * restore, closed by ckpt_cuda_close. It writes a cufile.log into the current directory unless its
+ * own configuration says otherwise. The daemon hands files only to root and to the user it runs as,
+ * since a segment holds state of every run. While such a restore runs, four threads read. */
+typedef struct ckpt_cuda_restore_info {
+  size_t struct_size;
+  uint64_t bytes_arena;  /* through the arena; what came twice counts twice */
+  uint64_t bytes_direct; /* by cuFile */
+  const char* reason;    /* why cuFile was not used, or given up, though it was asked for; NULL: no
+                            reason. Valid until the next restore */
+} ckpt_cuda_restore_info;
+/* How the bytes of the last ckpt_cuda_restore came, failed or not. */
+CKPT_API ckpt_status ckpt_cuda_last_restore(const ckpt_cuda* cuda, ckpt_cuda_restore_info* info);
+
 #ifdef __cplusplus
 }
 #endif

@@ -13,6 +13,7 @@
 
 #include <ckpt/client.hpp>
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace ckpt::client {
@@ -23,6 +24,13 @@ struct CudaOptions {
   uint64_t gather_bytes = 0;
   uint64_t chunk_bytes = 0;
   uint32_t timeout_ms = 0;
+};
+
+// How the last restore's bytes came.
+struct CudaRestoreInfo {
+  uint64_t bytes_arena = 0;
+  uint64_t bytes_direct = 0;
+  std::string reason;  // why not by cuFile, though that was asked for; empty: no reason
 };
 
 // What moves state between a session's arena and a GPU. To be destroyed before the Session, and
@@ -73,6 +81,13 @@ class Cuda {
                                                  destinations.size(), answers.data(), stream);
     if (status != CKPT_OK) return failed(status);
     return detail::from_raw(answers);
+  }
+
+  CudaRestoreInfo last_restore() const {
+    ckpt_cuda_restore_info raw{};
+    raw.struct_size = sizeof raw;
+    (void)ckpt_cuda_last_restore(handle_.get(), &raw);
+    return {raw.bytes_arena, raw.bytes_direct, raw.reason != nullptr ? raw.reason : ""};
   }
 
   ckpt_cuda* handle() const { return handle_.get(); }

@@ -1,10 +1,13 @@
 // The C ABI of libckpt_cuda.
+#include <ckpt/ckpt_direct.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <exception>
 #include <string>
 
+#include "client/src/cuda/direct_restore.h"
 #include "client/src/cuda/restorer.h"
 #include "client/src/cuda/stager.h"
 
@@ -14,6 +17,8 @@ struct ckpt_cuda {
   ckpt::lib::Stager::Options options;
   ckpt::lib::PinnedArena arena;
   std::unique_ptr<ckpt::lib::Stager> stager;
+  ckpt::lib::CuFileOnDemand cufile;
+  ckpt::lib::Restorer::Outcome outcome;           // of the last restore
   std::unique_ptr<ckpt::lib::Restorer> stranded;  // one that failed; the device still works for it
   std::string error_text;                         // of the last call
 };
@@ -23,6 +28,7 @@ namespace {
 using ckpt::ErrorCode;
 using ckpt::make_error;
 using ckpt::Status;
+using ckpt::lib::direct_mode;
 using ckpt::lib::Restorer;
 using ckpt::lib::session_status;
 using ckpt::lib::Stager;
@@ -61,7 +67,7 @@ struct FreeRestore {
   void operator()(ckpt_restore* restore) const { ckpt_restore_free(restore); }
 };
 
-Status begin_restore(ckpt_session* session, const ckpt_restore_options* options,
+Status begin_restore(ckpt_session* session, const ckpt_restore_options& options,
                      const std::vector<ckpt_cuda_destination>& destinations,
                      std::unique_ptr<ckpt_restore, FreeRestore>& restore) {
   std::vector<ckpt_range> ranges;
@@ -74,30 +80,62 @@ Status begin_restore(ckpt_session* session, const ckpt_restore_options* options,
   }
   ckpt_restore* begun = nullptr;
   CKPT_TRY(session_status(
-      session, ckpt_restore_begin(session, options, ranges.data(), ranges.size(), &begun)));
+      session, ckpt_restore_begin(session, &options, ranges.data(), ranges.size(), &begun)));
   restore.reset(begun);
   return ckpt::ok_status();
 }
 
-Status restore_to_device(ckpt_cuda& cuda, const ckpt_restore_options* options,
+Status stranded_at_rest(ckpt_cuda& cuda) {
+  if (cuda.stranded == nullptr) return ckpt::ok_status();
+  const Status at_rest = cuda.stranded->come_to_rest(0);
+  if (!at_rest.ok()) {
+    return make_error(ErrorCode::kUnavailable, "an earlier restore has not come to rest: {}",
+                      at_rest.error().message);
+  }
+  cuda.stranded.reset();
+  return ckpt::ok_status();
+}
+
+// Asks for windows with files where they are wanted and can be read.
+Status choose_way(ckpt_cuda& cuda, ckpt_restore_options& options, Restorer::Options& with) {
+  CKPT_ASSIGN(const ckpt_direct direct, direct_mode(options));
+  options.direct = direct;
+  options.locate_bytes_max = 0;
+  if (direct == CKPT_DIRECT_OFF) return ckpt::ok_status();
+  with.cufile = cuda.cufile.get(with.device, with.timeout_ms);
+  with.cufile_required = direct == CKPT_DIRECT_REQUIRED;
+  if (with.cufile != nullptr) {
+    options.locate_bytes_max = ckpt_slab_bytes(cuda.session);
+    return ckpt::ok_status();
+  }
+  cuda.outcome.reason = cuda.cufile.why();
+  if (!with.cufile_required) return ckpt::ok_status();
+  return make_error(ErrorCode::kFailedPrecondition, "{}", cuda.outcome.reason);
+}
+
+// What the restorer knows of its way, and what the daemon says.
+void note_way(ckpt_cuda& cuda, const Restorer& restorer, const ckpt_restore* restore) {
+  const std::string before = std::move(cuda.outcome.reason);
+  cuda.outcome = restorer.outcome();
+  const char* refused = ckpt_restore_not_located(restore);
+  if (cuda.outcome.reason.empty()) cuda.outcome.reason = refused != nullptr ? refused : before;
+}
+
+Status restore_to_device(ckpt_cuda& cuda, const ckpt_restore_options* given,
                          const std::vector<ckpt_cuda_destination>& destinations,
                          ckpt_restored* restored, CUstream_st* stream) {
-  if (cuda.stranded != nullptr) {
-    const Status at_rest = cuda.stranded->come_to_rest(0);
-    if (!at_rest.ok()) {
-      return make_error(ErrorCode::kUnavailable, "an earlier restore has not come to rest: {}",
-                        at_rest.error().message);
-    }
-    cuda.stranded.reset();
-  }
-  const uint32_t given_ms = copy_options(options).timeout_ms;
-  const uint32_t timeout_ms = given_ms != 0 ? given_ms : kTimeoutMs;
+  cuda.outcome = {};
+  CKPT_TRY(stranded_at_rest(cuda));
+  ckpt_restore_options options = copy_options(given);
+  options.struct_size = sizeof options;
+  const uint32_t timeout_ms = options.timeout_ms != 0 ? options.timeout_ms : kTimeoutMs;
+  Restorer::Options with{.device = cuda.options.device, .timeout_ms = timeout_ms, .cufile = {}};
+  CKPT_TRY(choose_way(cuda, options, with));
   std::unique_ptr<ckpt_restore, FreeRestore> restore;
   CKPT_TRY(begin_restore(cuda.session, options, destinations, restore));
-  CKPT_ASSIGN(std::unique_ptr<Restorer> restorer,
-              Restorer::open(cuda.session, cuda.arena,
-                             {.device = cuda.options.device, .timeout_ms = timeout_ms}));
+  CKPT_ASSIGN(std::unique_ptr<Restorer> restorer, Restorer::open(cuda.session, cuda.arena, with));
   Status done = guarded([&] { return restorer->run(restore.get(), destinations, stream); });
+  note_way(cuda, *restorer, restore.get());
   if (!done.ok()) {
     if (!restorer->come_to_rest(timeout_ms).ok()) cuda.stranded = std::move(restorer);
     return done;
@@ -175,4 +213,16 @@ ckpt_status ckpt_cuda_restore(ckpt_cuda* cuda, const ckpt_restore_options* optio
     return restore_to_device(*cuda, options, {destinations, destinations + count}, restored,
                              stream);
   });
+}
+
+ckpt_status ckpt_cuda_last_restore(const ckpt_cuda* cuda, ckpt_cuda_restore_info* info) {
+  if (info == nullptr) return CKPT_E_INVALID_ARGUMENT;
+  const Restorer::Outcome& outcome = cuda->outcome;
+  ckpt_cuda_restore_info out{};
+  out.struct_size = info->struct_size;
+  out.bytes_arena = outcome.bytes_arena;
+  out.bytes_direct = outcome.bytes_direct;
+  out.reason = outcome.reason.empty() ? nullptr : outcome.reason.c_str();
+  std::memcpy(info, &out, std::min(info->struct_size, sizeof out));
+  return CKPT_OK;
 }

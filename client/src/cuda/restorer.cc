@@ -34,6 +34,7 @@ Status Restorer::prepare() {
 // Grows. Nothing uses the slot now.
 Status Restorer::Slot::fit(uint64_t bytes, size_t pieces) {
   if (memory.size() < bytes) {
+    registered = {};
     memory = {};  // first, so that there is never more than is needed
     CKPT_ASSIGN(memory, kernels::DeviceArray<std::byte>::make(bytes));
   }
@@ -50,7 +51,7 @@ Status Restorer::run(ckpt_restore* restore, std::span<const ckpt_cuda_destinatio
   CKPT_TRY(begun_.hold(unpack_->stream()));
   Deadline progress = Deadline::after_ms(options_.timeout_ms);
   for (;;) {
-    CKPT_ASSIGN(bool moved, take_arrived(restore));
+    CKPT_ASSIGN(bool moved, take_arrived(restore, destinations));
     if (flights_.size() < kSlots) {
       // With something under way, only looks: the device's news come without anybody's call.
       ckpt_restore_window window = CKPT_INIT(ckpt_restore_window);
@@ -59,7 +60,9 @@ Status Restorer::run(ckpt_restore* restore, std::span<const ckpt_cuda_destinatio
           ckpt_restore_next(restore, flights_.empty() ? options_.timeout_ms : 0, &window)));
       if (window.complete != 0 && flights_.empty()) return ok_status();
       if (window.id != 0) {
-        CKPT_TRY(launch(window, destinations));
+        CKPT_TRY(window.data == nullptr ? launch_direct(restore, window)
+                                        : launch(window, destinations));
+        CKPT_TRY(unpack_in_order(destinations));
         moved = true;
       }
     }
@@ -68,8 +71,7 @@ Status Restorer::run(ckpt_restore* restore, std::span<const ckpt_cuda_destinatio
     } else if (progress.expired()) {
       return make_error(ErrorCode::kDeadlineExceeded,
                         "CUDA device {}: a window of a restore was not {} within {} ms",
-                        options_.device, flights_.front().released ? "unpacked" : "copied",
-                        options_.timeout_ms);
+                        options_.device, awaited(), options_.timeout_ms);
     } else {
       std::this_thread::sleep_for(kAskAgain);
     }
@@ -79,52 +81,79 @@ Status Restorer::run(ckpt_restore* restore, std::span<const ckpt_cuda_destinatio
 Status Restorer::launch(const ckpt_restore_window& window,
                         std::span<const ckpt_cuda_destination> destinations) {
   Slot& slot = slots_[launched_++ % kSlots];
-  Flight flight{.window = window.id,
-                .pieces = {window.pieces, window.pieces + window.piece_count},
-                .plan = {},
-                .slot = &slot};
-  flight.plan = plan_unpack(flight.pieces, destinations);
+  Flight flight;
+  flight.window = window.id;
+  flight.pieces.assign(window.pieces, window.pieces + window.piece_count);
+  flight.slot = &slot;
+  UnpackPlan plan = plan_unpack(flight.pieces, destinations);
+  flight.calls = std::move(plan.calls);
+  flight.ranges = plan.ranges;
+  for (const ckpt_restore_piece& piece : flight.pieces) outcome_.bytes_arena += piece.length;
   CKPT_TRY(arena_.pin());
-  CKPT_TRY(slot.fit(window.bytes, flight.plan.ranges));
-  const auto* from = static_cast<const std::byte*>(window.data) + flight.plan.begin;
-  CKPT_TRY(kernels::cuda_status(cudaMemcpyAsync(slot.memory.data(), from, flight.plan.bytes,
+  CKPT_TRY(slot.fit(window.bytes, flight.ranges));
+  const auto* from = static_cast<const std::byte*>(window.data) + plan.begin;
+  CKPT_TRY(kernels::cuda_status(cudaMemcpyAsync(slot.memory.data(), from, plan.bytes,
                                                 cudaMemcpyHostToDevice, copy_->stream()),
                                 "copying out of the arena"));
   CKPT_TRY(slot.copied.record(copy_->stream()));
-  CKPT_TRY(slot.copied.hold(unpack_->stream()));
-  CKPT_TRY(unpack(flight.plan, slot));
-  CKPT_TRY(slot.unpacked.record(unpack_->stream()));
   flights_.push_back(std::move(flight));
   return ok_status();
 }
 
-Status Restorer::unpack(const UnpackPlan& plan, Slot& slot) {
+// Queues the unpacking of what may be: of windows that were read, once they are here; of those that
+// are copied at once, since the device waits for the copy. True if any was queued.
+Result<bool> Restorer::unpack_in_order(std::span<const ckpt_cuda_destination> destinations) {
+  bool any = false;
+  for (Flight& flight : flights_) {
+    if (flight.unpacking) continue;
+    if (flight.direct) {
+      if (flight.direct->job != nullptr && !reader_->finished(*flight.direct->job)) break;
+      CKPT_TRY(take_read(flight, destinations));
+    } else {
+      CKPT_TRY(flight.slot->copied.hold(unpack_->stream()));
+    }
+    CKPT_TRY(unpack(flight));
+    CKPT_TRY(flight.slot->unpacked.record(unpack_->stream()));
+    flight.unpacking = true;
+    any = true;
+  }
+  return any;
+}
+
+Status Restorer::unpack(const Flight& flight) {
+  Slot& slot = *flight.slot;
   uint32_t* crc = slot.crc.data();
-  for (const UnpackCall& call : plan.calls) {
+  for (const UnpackCall& call : flight.calls) {
     kernels::unpack(*unpack_, call.pieces, call.ranges, call.expected, slot.memory.data(), crc,
-                    slot.crc.data() + plan.ranges);
+                    slot.crc.data() + flight.ranges);
     crc += call.ranges.size();
   }
   if (const auto& failure = unpack_->failed()) {
     return make_error(ErrorCode::kIo, "CUDA device {}: {}", options_.device, *failure);
   }
+  if (flight.ranges == 0) return ok_status();
   return kernels::cuda_status(
-      cudaMemcpyAsync(slot.host_crc.data(), slot.crc.data(), plan.ranges * sizeof(uint32_t),
+      cudaMemcpyAsync(slot.host_crc.data(), slot.crc.data(), flight.ranges * sizeof(uint32_t),
                       cudaMemcpyDeviceToHost, unpack_->stream()),
       "fetching CRCs");
 }
 
 // True if anything has.
-Result<bool> Restorer::take_arrived(ckpt_restore* restore) {
-  bool any = false;
+Result<bool> Restorer::take_arrived(ckpt_restore* restore,
+                                    std::span<const ckpt_cuda_destination> destinations) {
+  const uint64_t reads = reads_done_;
+  if (reader_) reads_done_ = reader_->reads_done();
+  bool any = reads_done_ != reads;
   for (Flight& flight : flights_) {
-    if (flight.released) continue;
+    if (flight.released || flight.direct) continue;
     CKPT_ASSIGN(flight.released, flight.slot->copied.happened());
     if (!flight.released) break;  // the copy queue is in order
     ckpt_restore_release(restore, flight.window);
     any = true;
   }
-  while (!flights_.empty()) {
+  CKPT_ASSIGN(const bool queued, unpack_in_order(destinations));
+  any |= queued;
+  while (!flights_.empty() && flights_.front().unpacking) {
     CKPT_ASSIGN(const bool unpacked, flights_.front().slot->unpacked.happened());
     if (!unpacked) break;
     compare(restore, flights_.front());
@@ -135,17 +164,38 @@ Result<bool> Restorer::take_arrived(ckpt_restore* restore) {
   return any;
 }
 
-void Restorer::compare(ckpt_restore* restore, const Flight& flight) {
+// What the first window still has to go through.
+std::string Restorer::awaited() const {
+  const Flight& flight = flights_.front();
+  if (flight.direct) return flight.unpacking ? "unpacked" : "read by cuFile";
+  return flight.released ? "unpacked" : "copied";
+}
+
+void Restorer::compare(ckpt_restore* restore, Flight& flight) {
   const uint32_t* crc = flight.slot->host_crc.data();
-  for (const UnpackCall& call : flight.plan.calls) {
+  for (const UnpackCall& call : flight.calls) {
     for (size_t i = 0; i < call.numbers.size(); ++i) {
       if (*crc++ == call.expected[i]) continue;
-      ckpt_restore_mismatch(restore, flight.window, &flight.pieces[call.numbers[i]]);
+      const size_t number = call.numbers[i];
+      if (flight.direct) {
+        flight.direct->failed[number] = true;
+      } else {
+        ckpt_restore_mismatch(restore, flight.window, &flight.pieces[number]);
+      }
     }
   }
+  if (flight.direct) answer_direct(restore, flight);
 }
 
 Status Restorer::come_to_rest(uint32_t timeout_ms) {
+  const Deadline deadline = Deadline::after_ms(timeout_ms);
+  while (reader_ && !reader_->stop_and_look_if_idle()) {
+    if (deadline.expired()) {
+      return make_error(ErrorCode::kDeadlineExceeded, "cuFileRead has not returned within {} ms",
+                        timeout_ms);
+    }
+    std::this_thread::sleep_for(kAskAgain);
+  }
   CKPT_TRY(kernels::come_to_rest(*copy_, timeout_ms));
   return kernels::come_to_rest(*unpack_, timeout_ms);
 }

@@ -8,6 +8,10 @@
 //                                                                       |
 //                        unpacked: the CRCs are compared, the slot is free
 //
+// A window with a file is read into its slot by cuFile (DirectReader) instead. Windows are unpacked
+// in the order in which they came, whatever has arrived first: a later one may bring another
+// version of the same bytes.
+//
 // Used from the session's thread. When it fails, the device may still be writing: what it writes to
 // must stay until come_to_rest() has succeeded, or this object has gone.
 #pragma once
@@ -19,9 +23,13 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
+#include "client/src/cuda/cufile.h"
 #include "client/src/cuda/device_objects.h"
+#include "client/src/cuda/direct_plan.h"
+#include "client/src/cuda/direct_reader.h"
 #include "client/src/cuda/unpack_plan.h"
 #include "client/src/deadline.h"
 #include "formats/base/result.h"
@@ -33,7 +41,15 @@ class Restorer {
  public:
   struct Options {
     int device = 0;
-    uint32_t timeout_ms = 0;  // without any progress of the device
+    uint32_t timeout_ms = 0;         // without any progress of the device
+    std::shared_ptr<CuFile> cufile;  // null: there will be no windows with a file
+    bool cufile_required = false;    // where it fails, so does the restore
+  };
+  // How the bytes came; those that came twice count twice.
+  struct Outcome {
+    uint64_t bytes_arena = 0;
+    uint64_t bytes_direct = 0;
+    std::string reason;  // why cuFile was given up, if it was
   };
   static Result<std::unique_ptr<Restorer>> open(ckpt_session* session, PinnedArena& arena,
                                                 const Options& options);
@@ -43,6 +59,7 @@ class Restorer {
   Status run(ckpt_restore* restore, std::span<const ckpt_cuda_destination> destinations,
              CUstream_st* stream);
   Status come_to_rest(uint32_t timeout_ms);
+  const Outcome& outcome() const { return outcome_; }
 
  private:
   // A third, so that a copy is queued behind the one that runs while the window before is unpacked.
@@ -51,16 +68,29 @@ class Restorer {
     kernels::DeviceArray<std::byte> memory;
     kernels::DeviceArray<uint32_t> crc;  // of each piece, and the number of those that are wrong
     kernels::PinnedArray<uint32_t> host_crc;
+    CuFile::Buffer registered;  // the memory, once cuFile reads into it
     kernels::CudaEvent copied;
     kernels::CudaEvent unpacked;
     Status fit(uint64_t bytes, size_t pieces);
   };
+  // Of a window with a file.
+  struct Direct {
+    std::vector<ckpt_restore_fragment> fragments;
+    DirectPlan plan;
+    std::shared_ptr<DirectReader::Job> job;
+    std::vector<bool> failed;  // of the fragments
+    std::string reason;        // why the first of them
+    bool given_up = false;     // nothing of it counts, and no more of its kind shall come
+  };
   struct Flight {
     uint64_t window = 0;
     std::vector<ckpt_restore_piece> pieces;
-    UnpackPlan plan;
+    std::vector<UnpackCall> calls;
+    size_t ranges = 0;  // of all calls
     Slot* slot = nullptr;
+    bool unpacking = false;  // is queued
     bool released = false;
+    std::optional<Direct> direct;
   };
 
   Restorer(ckpt_session* session, PinnedArena& arena, const Options& options)
@@ -68,9 +98,18 @@ class Restorer {
   Status prepare();
   Status launch(const ckpt_restore_window& window,
                 std::span<const ckpt_cuda_destination> destinations);
-  Status unpack(const UnpackPlan& plan, Slot& slot);
-  Result<bool> take_arrived(ckpt_restore* restore);
-  static void compare(ckpt_restore* restore, const Flight& flight);
+  Result<bool> unpack_in_order(std::span<const ckpt_cuda_destination> destinations);
+  Status unpack(const Flight& flight);
+  Result<bool> take_arrived(ckpt_restore* restore,
+                            std::span<const ckpt_cuda_destination> destinations);
+  void compare(ckpt_restore* restore, Flight& flight);
+  std::string awaited() const;
+  // restorer_direct.cc
+  Status launch_direct(ckpt_restore* restore, const ckpt_restore_window& window);
+  Status prepare_direct(Flight& flight, const ckpt_restore_located& located);
+  Status take_read(Flight& flight, std::span<const ckpt_cuda_destination> destinations);
+  Status give_up(Direct& direct, const Error& why);
+  void answer_direct(ckpt_restore* restore, const Flight& flight);
 
   ckpt_session* const session_;
   PinnedArena& arena_;
@@ -79,6 +118,11 @@ class Restorer {
   std::array<Slot, kSlots> slots_;
   size_t launched_ = 0;
   std::deque<Flight> flights_;
+  Outcome outcome_;
+  std::shared_ptr<CuFile::File> file_;  // of the segment that was read last
+  uint64_t file_segment_ = 0;
+  uint64_t reads_done_ = 0;  // as of the last look
+  std::optional<DirectReader> reader_;
   // Behind what their work uses, so that they end, and wait for it, before.
   std::unique_ptr<kernels::CudaQueue> copy_;
   std::unique_ptr<kernels::CudaQueue> unpack_;

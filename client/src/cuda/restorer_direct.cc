@@ -1,0 +1,107 @@
+// Windows with a file: read by cuFile, checked and scattered as the others are.
+#include <algorithm>
+#include <utility>
+
+#include "client/src/cuda/restorer.h"
+
+namespace ckpt::lib {
+namespace {
+
+// What one call of cuFile reads: large enough for its cost not to matter, small enough for a window
+// to be read by several threads.
+constexpr uint64_t kReadBytes = 4 << 20;
+
+}  // namespace
+
+Status Restorer::launch_direct(ckpt_restore* restore, const ckpt_restore_window& window) {
+  ckpt_restore_located located = CKPT_INIT(ckpt_restore_located);
+  CKPT_TRY(session_status(session_, ckpt_restore_file(restore, &located)));
+  Flight flight;
+  flight.window = window.id;
+  flight.pieces.assign(window.pieces, window.pieces + window.piece_count);
+  flight.slot = &slots_[launched_++ % kSlots];
+  Direct& direct = flight.direct.emplace();
+  direct.fragments.assign(located.fragments, located.fragments + located.fragment_count);
+  direct.failed.assign(direct.fragments.size(), false);
+  if (!outcome_.reason.empty()) {
+    direct.given_up = true;  // it was on its way when cuFile was given up
+  } else if (Status ready = prepare_direct(flight, located); !ready.ok()) {
+    if (ready.error().code != ErrorCode::kUnavailable) return ready;
+    CKPT_TRY(give_up(direct, ready.error()));
+  } else {
+    direct.job = reader_->start(file_, flight.slot->memory.data(), direct.plan.reads);
+  }
+  flights_.push_back(std::move(flight));
+  return ok_status();
+}
+
+// Everything that a read needs. kUnavailable: cuFile cannot.
+Status Restorer::prepare_direct(Flight& flight, const ckpt_restore_located& located) {
+  Direct& direct = *flight.direct;
+  direct.plan = plan_direct(direct.fragments, kReadBytes);
+  // Each wanted part takes a call of its own, at worst.
+  const size_t ranges = std::max(flight.pieces.size(), direct.fragments.size());
+  Slot& slot = *flight.slot;
+  // At once as large as any window, so that it is registered once.
+  const uint64_t bytes = std::max(direct.plan.bytes, ckpt_slab_bytes(session_));
+  const Status fits = slot.fit(bytes, ranges);
+  // Not to be mistaken for cuFile's.
+  if (!fits.ok()) return make_error(ErrorCode::kResourceExhausted, "{}", fits.error().message);
+  if (slot.registered.base() == nullptr) {
+    CKPT_ASSIGN(slot.registered,
+                options_.cufile->add_buffer(slot.memory.data(), slot.memory.size()));
+  }
+  if (file_ == nullptr || file_segment_ != located.segment) {
+    CKPT_ASSIGN(file_, options_.cufile->add_file(located.file));
+    file_segment_ = located.segment;
+  }
+  if (!reader_) reader_.emplace(options_.device);
+  return ok_status();
+}
+
+// The restore goes on without cuFile, unless it must not.
+Status Restorer::give_up(Direct& direct, const Error& why) {
+  if (options_.cufile_required) return why;
+  direct.given_up = true;
+  outcome_.reason = why.message;
+  return ok_status();
+}
+
+// Its reads have ended.
+Status Restorer::take_read(Flight& flight, std::span<const ckpt_cuda_destination> destinations) {
+  Direct& direct = *flight.direct;
+  if (direct.job != nullptr && direct.job->cufile_error) {
+    CKPT_TRY(give_up(direct, *direct.job->cufile_error));
+  }
+  if (direct.given_up) return ok_status();
+  direct.failed = incomplete_fragments(direct.plan, direct.fragments, direct.job->got);
+  direct.reason = direct.job->read_error ? direct.job->read_error->message : "the file ends there";
+  ScatterPlan scatter =
+      plan_scatter(direct.plan, direct.fragments, flight.pieces, destinations, direct.failed);
+  flight.calls = std::move(scatter.calls);
+  flight.ranges = scatter.ranges;
+  return ok_status();
+}
+
+// Everything that can be known of it is.
+void Restorer::answer_direct(ckpt_restore* restore, const Flight& flight) {
+  const Direct& direct = *flight.direct;
+  if (direct.given_up) {
+    return ckpt_restore_failed(restore, flight.window, CKPT_ALL_FRAGMENTS, outcome_.reason.c_str());
+  }
+  const std::vector<bool> unread =
+      incomplete_fragments(direct.plan, direct.fragments, direct.job->got);
+  for (size_t i = 0; i < direct.fragments.size(); ++i) {
+    const ckpt_restore_fragment& fragment = direct.fragments[i];
+    if (direct.failed[i]) {
+      const char* reason = unread[i] ? direct.reason.c_str() : "CRC32C mismatch on the device";
+      ckpt_restore_failed(restore, flight.window, i, reason);
+      continue;
+    }
+    for (size_t k = 0; k < fragment.piece_count; ++k) {
+      outcome_.bytes_direct += flight.pieces[fragment.first_piece + k].length;
+    }
+  }
+}
+
+}  // namespace ckpt::lib
