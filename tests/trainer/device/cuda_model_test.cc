@@ -6,6 +6,7 @@
 #include "tests/trainer/device/cuda_fixture.h"
 #include "tests/trainer/model/ranks.h"
 #include "trainer/loop.h"
+#include "trainer/parallel/replica_check.h"
 
 namespace moetrain {
 namespace {
@@ -96,15 +97,14 @@ void save(Model& model, Trained& trained) {
   }
 }
 
-// `steps` steps by `ranks` threads, from the beginning or from where `from` was.
-Trained train(Where where, const TrainConfig& config, uint32_t ranks, uint64_t steps,
-              const Trained* from = nullptr) {
+// `steps` steps by the threads of a placement, from the beginning or from where `from` was.
+Trained train(Where where, const TrainConfig& config, const ExpertPlacement& placement,
+              uint64_t steps, const Trained* from = nullptr) {
   Trained trained;
   std::mutex mutex;
-  run_ranks(ranks, [&](Comm& comm) {
+  run_ranks(placement.ranks, [&](Comm& comm) {
     const auto device = device_of(where, config);
-    const auto placement = static_placement(config.model.layers, config.model.experts, ranks);
-    auto store = make_replicated_store(*device, config.model, *placement, comm.rank());
+    auto store = make_replicated_store(*device, config.model, placement, comm.rank());
     auto model = Model::create(*device, config.model, std::move(*store));
     ASSERT_TRUE(model.ok()) << model.error().message;
     Progress progress;
@@ -122,6 +122,8 @@ Trained train(Where where, const TrainConfig& config, uint32_t ranks, uint64_t s
       EXPECT_TRUE(result->applied);
       losses.push_back(result->loss);
     }
+    const Status same = check_replicas(comm, **model);
+    EXPECT_TRUE(same.ok()) << same.error().message;
     const std::lock_guard lock(mutex);
     if (trained.losses.empty()) trained.losses = losses;
     EXPECT_EQ(losses, trained.losses) << "rank " << comm.rank();
@@ -129,6 +131,12 @@ Trained train(Where where, const TrainConfig& config, uint32_t ranks, uint64_t s
     trained.progress = progress;
   });
   return trained;
+}
+
+Trained train(Where where, const TrainConfig& config, uint32_t ranks, uint64_t steps,
+              const Trained* from = nullptr) {
+  return train(where, config, *static_placement(config.model.layers, config.model.experts, ranks),
+               steps, from);
 }
 
 void expect_close(const State& actual, const State& expected, double tolerance) {
@@ -174,6 +182,27 @@ TEST_F(CudaModelTest, RanksOnOneGpuComputeWhatOneDoes) {
   const Trained three = train(Where::kGpu, small_config(), 3, 3);
   expect_close(three.losses, one.losses, kTolerance);
   expect_close(three.state, one.state, kTrainedTolerance);
+}
+
+// Every rank holds every expert, in slots of another order, one of them twice.
+TEST_F(CudaModelTest, ReplicasComputeWhatOneOfEachDoes) {
+  for (const Precision precision : {Precision::kFp32, Precision::kBf16}) {
+    const TrainConfig config = small_config(precision);
+    LayerSlots slots(2);
+    for (uint32_t expert = 0; expert < config.model.experts; ++expert) {
+      slots[0].push_back(expert);
+      slots[1].insert(slots[1].begin(), expert);
+    }
+    slots[1].push_back(0);
+    const auto placement = make_placement(std::vector<LayerSlots>(config.model.layers, slots),
+                                          config.model.experts, 2);
+    ASSERT_TRUE(placement.ok());
+    const Trained one = train(Where::kGpu, config, 1, 2);
+    const Trained replicated = train(Where::kGpu, config, *placement, 2);
+    const double tolerance = precision == Precision::kFp32 ? kTolerance : 1e-2;
+    expect_close(replicated.losses, one.losses, tolerance);
+    expect_close(replicated.gradients, one.gradients, precision == Precision::kFp32 ? 1e-3 : 0.1);
+  }
 }
 
 TEST_F(CudaModelTest, RunsAreBitIdentical) {
