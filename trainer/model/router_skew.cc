@@ -9,7 +9,7 @@
 namespace moetrain {
 namespace {
 
-constexpr uint64_t kKey = 0x736b6577;  // no other use of philox has a key this small
+constexpr uint64_t kKey = 0x736b6577;  // any number
 constexpr uint64_t kOrderStream = ~uint64_t{0};
 
 // [expert]: its share of the logits, by popularity.

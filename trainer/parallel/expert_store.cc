@@ -37,19 +37,19 @@ class ReplicatedStore final : public ExpertStore {
                   uint32_t rank, std::vector<Expert> released)
       : placement_(std::move(placement)) {
     std::vector<std::vector<uint32_t>> wanted;
+    wanted.reserve(placement_.layers());
     for (uint32_t layer = 0; layer < placement_.layers(); ++layer) {
       wanted.push_back(experts_of_rank(placement_, layer, rank));
     }
-    const auto spare = std::ranges::stable_partition(released, [&](const Expert& has) {
-      return std::ranges::binary_search(wanted.at(has.layer), has.expert);
-    });
-    std::vector<Expert> spares(std::make_move_iterator(spare.begin()),
-                               std::make_move_iterator(spare.end()));
-    released.erase(spare.begin(), spare.end());
+    std::vector<Expert> kept, spares;
+    for (Expert& has : released) {
+      const bool stays = std::ranges::binary_search(wanted.at(has.layer), has.expert);
+      (stays ? kept : spares).push_back(std::move(has));
+    }
     for (uint32_t layer = 0; layer < placement_.layers(); ++layer) {
       first_.push_back(owned_.size());
       for (const uint32_t expert : wanted[layer]) {
-        owned_.push_back(take(device, config, layer, expert, released, spares));
+        owned_.push_back(take(device, config, layer, expert, kept, spares));
       }
     }
     first_.push_back(owned_.size());

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "bench/gpu/state_sink.h"
 #include "tests/trainer/training/training.h"
@@ -199,6 +200,32 @@ void check_ranks(Checker& c, const Sizes& sizes) {
   expect_close(c, several->state, one->state, sizes.trained_tolerance);
 }
 
+// Every rank holds every expert, in slots of another order, one of them twice.
+void check_replicas_in(Checker& c, const Sizes& sizes, Precision precision) {
+  const TrainConfig config = with(sizes.small, precision);
+  const ModelConfig& shape = config.model;
+  LayerSlots slots(2);
+  slots[0].resize(shape.experts);
+  std::iota(slots[0].begin(), slots[0].end(), 0u);
+  slots[1].assign(slots[0].rbegin(), slots[0].rend());
+  slots[1].push_back(0);
+  const auto placement =
+      make_placement(std::vector<LayerSlots>(shape.layers, slots), shape.experts, 2);
+  c.expect(placement.ok(), "no such placement");
+  if (!placement.ok()) return;
+  Training training{.config = config, .text = text(), .steps = sizes.steps};
+  training.make_device = on_gpu(precision);
+  const auto one = first_of(c, training);
+  training.ranks = 2;
+  training.placement = &*placement;
+  const auto replicated = first_of(c, training);
+  if (!one || !replicated) return;
+  // Products in bf16 of fewer rows round otherwise.
+  const bool coarse = precision == Precision::kBf16;
+  expect_close(c, replicated->losses, one->losses, coarse ? 1e-2 : sizes.trained_loss_tolerance);
+  expect_close(c, replicated->gradients, one->gradients, coarse ? 0.1 : 1e-3);
+}
+
 void check_repeats(Checker& c, const Sizes& sizes, Precision precision) {
   const Training training{.config = with(sizes.small, precision),
                           .text = text(),
@@ -287,6 +314,8 @@ std::vector<Check> train_checks(bool tiny) {
   add("ranks_on_one_gpu_compute_what_one_does", check_ranks);
   for (const Precision precision : {Precision::kFp32, Precision::kBf16}) {
     const std::string name = precision == Precision::kBf16 ? "_in_bf16" : "_in_fp32";
+    all.push_back({"replicas_compute_what_one_of_each_does" + name, Backend::kCuda,
+                   [=](Checker& c) { check_replicas_in(c, sizes, precision); }});
     all.push_back({"a_run_repeated_has_the_same_bits" + name, Backend::kCuda,
                    [=](Checker& c) { check_repeats(c, sizes, precision); }});
     all.push_back({"a_run_resumed_goes_on_bit_by_bit" + name, Backend::kCuda,

@@ -46,12 +46,16 @@ std::vector<uint8_t> sample_text(size_t bytes) {
 
 Result<std::unique_ptr<RankTraining>> RankTraining::make(Device& device, Comm& comm,
                                                          const TrainConfig& config,
-                                                         std::span<const uint8_t> text) {
+                                                         std::span<const uint8_t> text,
+                                                         const ExpertPlacement* placement) {
   std::unique_ptr<RankTraining> training(new RankTraining(comm, config, text));
   const ModelConfig& shape = config.model;
-  CKPT_ASSIGN(const ExpertPlacement placement,
-              static_placement(shape.layers, shape.experts, comm.size()));
-  CKPT_ASSIGN(auto store, make_replicated_store(device, shape, placement, comm.rank()));
+  ExpertPlacement blocks;
+  if (placement == nullptr) {
+    CKPT_ASSIGN(blocks, static_placement(shape.layers, shape.experts, comm.size()));
+    placement = &blocks;
+  }
+  CKPT_ASSIGN(auto store, make_replicated_store(device, shape, *placement, comm.rank()));
   CKPT_ASSIGN(training->model_, Model::create(device, shape, std::move(store)));
   training->model_->initialise(config.seed);
   return training;
@@ -121,9 +125,11 @@ Status on_ranks(uint32_t ranks, const MakeDevice& make_device,
 Result<std::vector<TrainedRank>> train(const Training& training) {
   std::vector<TrainedRank> trained(training.ranks);
   const auto on_rank = [&](Comm& comm, Device& device) -> Status {
-    CKPT_ASSIGN(const auto rank, RankTraining::make(device, comm, training.config, training.text));
+    CKPT_ASSIGN(const auto rank, RankTraining::make(device, comm, training.config, training.text,
+                                                    training.placement));
     if (training.prepare) training.prepare(rank->model());
     CKPT_TRY(rank->steps(training.steps));
+    CKPT_TRY(check_replicas(comm, rank->model()));
     TrainedRank& mine = trained[comm.rank()];
     mine.losses = rank->losses();
     mine.progress = rank->progress();

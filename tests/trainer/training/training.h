@@ -24,11 +24,12 @@ class RankTraining {
  public:
   using BeforeWrite = std::function<void(const Parameter&)>;
 
-  // Experts lie as static_placement() has it; parameters are drawn from the seed. Device, group,
-  // configuration and text outlive it.
+  // Parameters are drawn from the seed. Device, group, configuration and text outlive it.
+  // `placement`: none is static_placement().
   static Result<std::unique_ptr<RankTraining>> make(Device& device, Comm& comm,
                                                     const TrainConfig& config,
-                                                    std::span<const uint8_t> text);
+                                                    std::span<const uint8_t> text,
+                                                    const ExpertPlacement* placement = nullptr);
 
   Status steps(uint64_t count, const BeforeWrite& before_write = {});
 
@@ -63,7 +64,8 @@ struct Training {
   uint32_t ranks = 1;
   uint64_t steps = 1;
   MakeDevice make_device;
-  std::function<void(Model&)> prepare = {};  // once the parameters have been drawn
+  std::function<void(Model&)> prepare = {};    // once the parameters have been drawn
+  const ExpertPlacement* placement = nullptr;  // of so many ranks; none is static_placement()
 };
 struct TrainedRank {
   std::vector<float> losses;
