@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "trainer/parallel/expert_placement.h"
+#include "trainer/parallel/replica_check.h"
 
 namespace moetrain {
 
