@@ -27,11 +27,11 @@ void set_shape(const Measured& measured, simulate::CostModel& model) {
   model.samples_per_rank =
       static_cast<double>(measured.config.sequences_per_step()) / measured.ranks;
   // As few slots as hold every expert, and half as many again where experts have replicas.
-  double slots = std::max(1.0, static_cast<double>(shape.experts) / measured.ranks);
-  while (shape.experts % static_cast<uint32_t>(slots) != 0)
-    slots = static_cast<uint32_t>(slots) + 1;
-  model.static_slots = static_cast<uint32_t>(slots);
-  model.slots_per_rank = model.static_slots + static_cast<uint32_t>(model.static_slots + 1) / 2;
+  uint32_t slots = std::max(1U, shape.experts / measured.ranks);
+  while (shape.experts % slots != 0) ++slots;
+  model.static_slots = slots;
+  const uint32_t more = (slots + 1) / 2;
+  model.slots_per_rank = slots + more;
   model.replicas_min = 1;
   model.bytes_per_parameter = 12;
 }

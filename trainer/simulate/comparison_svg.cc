@@ -140,8 +140,10 @@ class Chart {
   void names() {
     std::vector<size_t> order(comparison_.results.size());
     for (size_t i = 0; i < order.size(); ++i) order[i] = i;
-    std::ranges::stable_sort(order, [&](size_t a, size_t b) {
-      return shown(comparison_.results[a]).goodput() > shown(comparison_.results[b]).goodput();
+    std::ranges::sort(order, [&](size_t a, size_t b) {
+      const double left = shown(comparison_.results[a]).goodput();
+      const double right = shown(comparison_.results[b]).goodput();
+      return left != right ? left > right : a < b;
     });
     double y = kTop + 10;
     for (const size_t i : order) {

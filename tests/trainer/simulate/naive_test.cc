@@ -83,8 +83,12 @@ struct NaiveDs : Naive {
 
   // Groups of two: whole ones stay, then broken ones; the lowest numbers that are left fill up.
   std::vector<std::set<uint32_t>> choose() const {
-    std::vector<std::set<uint32_t>> chosen = groups;
-    std::ranges::stable_partition(chosen, [](const auto& group) { return group.size() == 2; });
+    std::vector<std::set<uint32_t>> chosen;
+    for (const bool whole : {true, false}) {
+      for (const auto& group : groups) {
+        if ((group.size() == 2) == whole) chosen.push_back(group);
+      }
+    }
     chosen.resize(there.size() / 2);
     std::set<uint32_t> left = there;
     for (const auto& group : chosen) {
