@@ -4,6 +4,7 @@
 
 #include "bench/plt_replay.h"
 #include "bench/routing_trace.h"
+#include "trainer/placement/recovery.h"
 
 namespace bench {
 
@@ -52,6 +53,10 @@ Status check(const PltOptions& options) {
     return make_error(ErrorCode::kInvalidArgument,
                       "--interval {} --replan {}: at least one sample each", options.interval,
                       options.replan);
+  }
+  if (options.ranks > moetrain::kExactRanksMax) {
+    return make_error(ErrorCode::kInvalidArgument, "--ranks {}: at most {}, every set is counted",
+                      options.ranks, moetrain::kExactRanksMax);
   }
   if (options.dead_max >= 1 && options.dead_max <= options.ranks) return {};
   return make_error(ErrorCode::kInvalidArgument, "--dead-max {}: 1 to the {} ranks",

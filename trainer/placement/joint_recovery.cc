@@ -85,7 +85,8 @@ std::optional<Counts> surviving(const Component& component) {
   return Counts(counts.begin(), counts.end());
 }
 
-std::optional<std::vector<RecoveryAt>> exact(const std::vector<DomainSet>& sets, uint32_t domains) {
+std::optional<std::vector<RecoveryAt>> exact(const std::vector<DomainSet>& sets, uint32_t domains,
+                                             uint32_t failed_max) {
   if (domains > kCountedDomainsMax) return std::nullopt;
   Counts all = {1};
   uint32_t in_sets = 0;
@@ -99,16 +100,16 @@ std::optional<std::vector<RecoveryAt>> exact(const std::vector<DomainSet>& sets,
   const Counts possible = all_subsets(domains);
   std::vector<RecoveryAt> recovery;
   recovery.reserve(domains);
-  for (uint32_t k = 1; k < domains; ++k) {
+  for (uint32_t k = 1; k <= failed_max; ++k) {
     recovery.push_back({k, static_cast<double>(all[k] / possible[k]), 0});
   }
   return recovery;
 }
 
-// The number of deaths, in this order, that is the first to lose a set.
+// The number of deaths, in this order, that is the first to lose a set; `never` if none does.
 uint32_t fatal_after(const std::vector<DomainSet>& sets, const std::vector<uint32_t>& place,
-                     uint32_t domains) {
-  uint32_t first = domains;
+                     uint32_t never) {
+  uint32_t first = never - 1;
   for (const DomainSet& set : sets) {
     uint32_t last = 0;
     for (const uint32_t domain : set) {
@@ -120,6 +121,33 @@ uint32_t fatal_after(const std::vector<DomainSet>& sets, const std::vector<uint3
   return first + 1;
 }
 
+// Draws the first `deaths` of a random order of the domains, again and again.
+class Deaths {
+ public:
+  Deaths(uint32_t domains, uint32_t deaths)
+      : deaths_(deaths), order_(domains), place_(domains, deaths) {
+    std::iota(order_.begin(), order_.end(), 0u);
+  }
+
+  // [domain]: how many died before it; `deaths` for those that live.
+  const std::vector<uint32_t>& draw() {
+    for (uint32_t i = 0; i < deaths_; ++i) place_[order_[i]] = deaths_;
+    const auto domains = static_cast<uint32_t>(order_.size());
+    // Not std::shuffle: what it draws is the library's choice.
+    for (uint32_t i = 0; i < deaths_; ++i) {
+      std::swap(order_[i], order_[i + random_() % (domains - i)]);
+      place_[order_[i]] = i;
+    }
+    return place_;
+  }
+
+ private:
+  const uint32_t deaths_;
+  std::mt19937_64 random_{1};
+  std::vector<uint32_t> order_;
+  std::vector<uint32_t> place_;
+};
+
 double wilson_half_width(double probability, double samples) {
   constexpr double kZ = 1.96;
   const double spread =
@@ -127,23 +155,20 @@ double wilson_half_width(double probability, double samples) {
   return kZ * std::sqrt(spread) / (1 + kZ * kZ / samples);
 }
 
-std::vector<RecoveryAt> estimate(const std::vector<DomainSet>& sets, uint32_t domains) {
-  uint64_t elements = domains;
+std::vector<RecoveryAt> estimate(const std::vector<DomainSet>& sets, uint32_t domains,
+                                 uint32_t failed_max) {
+  uint64_t elements = failed_max;
   for (const DomainSet& set : sets) elements += set.size();
   const uint64_t samples = std::clamp(kSampleElements / elements, kSamplesMin, kSamplesMax);
-  std::mt19937_64 random(1);
-  std::vector<uint32_t> place(domains);
-  std::iota(place.begin(), place.end(), 0u);
-  std::vector<uint64_t> lost(domains + 2);  // [k]: samples that lost a set by the k-th death
+  Deaths deaths(domains, failed_max);
+  std::vector<uint64_t> lost(failed_max + 2);  // [k]: samples that lost a set by the k-th death
   for (uint64_t sample = 0; sample < samples; ++sample) {
-    // Not std::shuffle: what it draws is the library's choice.
-    for (uint32_t i = domains - 1; i > 0; --i) std::swap(place[i], place[random() % (i + 1)]);
-    ++lost[fatal_after(sets, place, domains)];
+    ++lost[fatal_after(sets, deaths.draw(), failed_max + 1)];
   }
   std::vector<RecoveryAt> recovery;
-  recovery.reserve(domains);
+  recovery.reserve(failed_max);
   uint64_t alive = samples;
-  for (uint32_t k = 1; k < domains; ++k) {
+  for (uint32_t k = 1; k <= failed_max; ++k) {
     alive -= lost[k];
     const auto count = static_cast<double>(samples);
     const double probability = static_cast<double>(alive) / count;
@@ -179,16 +204,20 @@ std::vector<DomainSet> smallest_sets(std::vector<DomainSet> sets) {
   return kept;
 }
 
-std::vector<RecoveryAt> joint_recovery(std::vector<DomainSet> holder_sets, uint32_t domains) {
+std::vector<RecoveryAt> joint_recovery(std::vector<DomainSet> holder_sets, uint32_t domains,
+                                       uint32_t failed_max) {
+  if (domains < 2) return {};
+  failed_max = std::min(failed_max, domains - 1);
+  std::erase_if(holder_sets, [&](const DomainSet& set) { return set.size() > failed_max; });
   const std::vector<DomainSet> sets = smallest_sets(std::move(holder_sets));
   if (sets.size() == 1 && sets.front().empty()) {
     std::vector<RecoveryAt> none;
-    for (uint32_t k = 1; k < domains; ++k) none.push_back({k, 0, 0});
+    for (uint32_t k = 1; k <= failed_max; ++k) none.push_back({k, 0, 0});
     return none;
   }
   for (const DomainSet& set : sets) CKPT_ASSERT(set.back() < domains);
-  if (auto recovery = exact(sets, domains)) return std::move(*recovery);
-  return estimate(sets, domains);
+  if (auto recovery = exact(sets, domains, failed_max)) return std::move(*recovery);
+  return estimate(sets, domains, failed_max);
 }
 
 }  // namespace moetrain

@@ -20,10 +20,11 @@ struct RecoveryAt {
   double error = 0;        // half width of the 95 % interval (Wilson); 0: exact
 };
 
-// k = 1 .. domains - 1. Each holder set: domains below `domains`, ascending, each once; an empty
-// one never survives. Deterministic: samples are drawn from a fixed seed.
+// k = 1 .. domains - 1, or up to `failed_max`: less work, because larger sets cannot be lost then.
+// Each holder set: domains below `domains`, ascending, each once; an empty one never survives.
+// Deterministic: samples are drawn from a fixed seed.
 std::vector<RecoveryAt> joint_recovery(std::vector<std::vector<uint32_t>> holder_sets,
-                                       uint32_t domains);
+                                       uint32_t domains, uint32_t failed_max = UINT32_MAX);
 
 // The sets that contain no other one, each once: what decides.
 std::vector<std::vector<uint32_t>> smallest_sets(std::vector<std::vector<uint32_t>> sets);

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 #include <vector>
 
 #include "formats/base/assert.h"
 #include "trainer/placement/allocation.h"
+#include "trainer/placement/overlap.h"
 #include "trainer/placement/recovery.h"
 
 namespace moetrain {
@@ -15,213 +17,210 @@ using ckpt::make_error;
 
 namespace {
 
-// What the search may cost, in words of recovery.h's sets: 5 ms for 16 ranks, all exchanges several
-// times over for 6.
-constexpr uint64_t kSearchWords = 1u << 18;
+// What the search of one candidate may cost, in words of recovery.h's sets: 1 to 2 ms for 16 ranks,
+// all exchanges several times over for 6.
+constexpr uint64_t kSearchWords = 1u << 16;
 
-bool holds(const std::vector<uint32_t>& rank, uint32_t expert) {
-  return std::find(rank.begin(), rank.end(), expert) != rank.end();
-}
-
-// Builds a placement replica by replica.
-class Builder {
- public:
-  Builder(std::span<const uint32_t> replicas, const LazarusOptions& options)
-      : left_(replicas.begin(), replicas.end()), options_(options), slots_(options.ranks) {}
-
-  void put(uint32_t expert, uint32_t rank) {
-    CKPT_ASSERT(left_[expert] > 0 && slots_[rank].size() < options_.slots_per_rank);
-    slots_[rank].push_back(expert);
-    --left_[expert];
-  }
-
-  // Those with most replicas left first, each on the emptiest ranks that do not hold it yet.
-  LayerSlots fill() {
-    std::vector<uint32_t> order(left_.size());
-    std::iota(order.begin(), order.end(), 0u);
-    std::stable_sort(order.begin(), order.end(),
-                     [&](uint32_t a, uint32_t b) { return left_[a] > left_[b]; });
-    for (const uint32_t expert : order) {
-      while (left_[expert] > 0) put(expert, roomiest_rank(expert));
-    }
-    return std::move(slots_);
-  }
-
- private:
-  uint32_t roomiest_rank(uint32_t expert) const {
-    const auto key = [&](uint32_t rank) {
-      const bool full = slots_[rank].size() == options_.slots_per_rank;
-      return std::tuple(full, holds(slots_[rank], expert), slots_[rank].size(), rank);
-    };
-    uint32_t best = 0;
-    for (uint32_t rank = 1; rank < options_.ranks; ++rank) {
-      if (key(rank) < key(best)) best = rank;
-    }
-    return best;
-  }
-
-  std::vector<uint32_t> left_;
-  const LazarusOptions& options_;
-  LayerSlots slots_;
+struct Rating {
+  uint64_t short_of_domains = 0;
+  std::vector<uint64_t> fatal;  // the number of failures that counts most first
+  auto operator<=>(const Rating&) const = default;
 };
 
-LayerSlots overlap(std::span<const uint32_t> replicas, const LazarusOptions& options) {
-  Builder builder(replicas, options);
-  std::vector<uint32_t> ascending(replicas.size());
-  std::iota(ascending.begin(), ascending.end(), 0u);
-  std::stable_sort(ascending.begin(), ascending.end(),
-                   [&](uint32_t a, uint32_t b) { return replicas[a] < replicas[b]; });
-  const size_t group = options.slots_per_rank;
-  if (ascending.size() <= group) {  // nested sets: everybody begins at rank 0
-    for (const uint32_t expert : ascending) {
-      const uint32_t ranks = std::min(replicas[expert], options.ranks);
-      for (uint32_t rank = 0; rank < ranks; ++rank) builder.put(expert, rank);
-    }
-    return builder.fill();
+// How good holder masks are, by the number of sets of lost domains that are fatal.
+std::vector<uint64_t> fatal_counts(std::span<const RankMask> masks, const LazarusOptions& options) {
+  const uint32_t domains = options.domains();
+  const std::vector<uint64_t> surviving = surviving_sets(masks, domains);
+  std::vector<uint64_t> fatal;
+  fatal.reserve(domains + 2);
+  if (options.failures > 0) {
+    fatal.push_back(binomial(domains, options.failures) - surviving[options.failures]);
   }
-  uint32_t next = 0;
-  for (size_t begin = 0; begin < ascending.size(); begin += group) {
-    const size_t end = std::min(begin + group, ascending.size());
-    const uint32_t left = options.ranks - next;
-    const uint32_t ranks = std::min(replicas[ascending[begin]], left);
-    for (uint32_t rank = next; rank < next + ranks; ++rank) {
-      for (size_t i = begin; i < end; ++i) builder.put(ascending[i], rank);
-    }
-    next += ranks;
-  }
-  return builder.fill();
-}
-
-// Replicas one after the other around the ranks.
-LayerSlots ring(std::span<const uint32_t> replicas, const LazarusOptions& options) {
-  LayerSlots slots(options.ranks);
-  uint32_t at = 0;
-  for (uint32_t expert = 0; expert < replicas.size(); ++expert) {
-    for (uint32_t i = 0; i < replicas[expert]; ++i) slots[at++ % options.ranks].push_back(expert);
-  }
-  return slots;
+  for (uint32_t k = 0; k <= domains; ++k) fatal.push_back(binomial(domains, k) - surviving[k]);
+  return fatal;
 }
 
 class Search {
  public:
-  Search(uint32_t experts, const LazarusOptions& options)
-      : experts_(experts),
+  Search(std::span<const uint32_t> replicas, const LazarusOptions& options)
+      : replicas_(replicas),
         options_(options),
-        cost_(std::max<uint64_t>(1, (uint64_t{1} << options.ranks) / 64)) {}
-
-  struct Rating {
-    uint64_t short_of_holders = 0;
-    std::vector<uint64_t> fatal;  // [k]: sets of k dead ranks that are not survived
-    auto operator<=>(const Rating&) const = default;
-  };
+        cost_(std::max<uint64_t>(1, (uint64_t{1} << options.domains()) / 64) +
+              options.ranks * options.slots_per_rank / 32) {}
 
   Rating rate(const LayerSlots& slots) const {
-    const std::vector<RankMask> masks = holder_masks(slots, experts_);
-    Rating rating{.short_of_holders = short_of_holders(masks), .fatal = {}};
-    const std::vector<uint64_t> surviving = surviving_sets(masks, options_.ranks);
-    for (uint32_t k = 0; k <= options_.ranks; ++k) {
-      rating.fatal.push_back(binomial(options_.ranks, k) - surviving[k]);
-    }
-    return rating;
+    const std::vector<RankMask> masks =
+        holder_masks(slots, static_cast<uint32_t>(replicas_.size()), options_.domain_of_rank);
+    return {short_of_domains(slots, replicas_, options_), fatal_counts(masks, options_)};
   }
 
   // Exchanges two slots as long as that helps and the search may go on.
   Rating improve(LayerSlots& slots) const {
-    while (exchange_once(slots, [&] { return short_of_holders(holder_masks(slots, experts_)); })) {
-    }
+    repair_domains(slots, replicas_, options_);
     uint64_t rounds = kSearchWords / cost_;
     Rating best = rate(slots);
-    while (rounds > 0 && exchange_for(slots, best, rounds)) {
+    while (rounds > 0 && exchange(slots, best, rounds)) {
     }
     return best;
   }
 
  private:
-  uint64_t short_of_holders(const std::vector<RankMask>& masks) const {
-    const auto wanted = static_cast<int>(std::min(options_.replicas_min, options_.ranks));
-    uint64_t missing = 0;
-    for (const RankMask mask : masks) {
-      missing += static_cast<uint64_t>(std::max(0, wanted - std::popcount(mask)));
-    }
-    return missing;
-  }
-
   // Every pair of slots on different ranks that hold different experts: exchanges them, and back
-  // again unless `keep()`. True as soon as one was kept; `go_on` may end it before.
-  template <typename Keep, typename GoOn>
-  bool exchange(LayerSlots& slots, const Keep& keep, const GoOn& go_on) const {
+  // again unless that is better. True as soon as one was kept.
+  bool exchange(LayerSlots& slots, Rating& best, uint64_t& rounds) const {
     const uint32_t per_rank = options_.slots_per_rank;
     const uint32_t count = options_.ranks * per_rank;
     for (uint32_t i = 0; i < count; ++i) {
       for (uint32_t j = (i / per_rank + 1) * per_rank; j < count; ++j) {
         uint32_t& a = slots[i / per_rank][i % per_rank];
         uint32_t& b = slots[j / per_rank][j % per_rank];
-        if (a == b) continue;
-        if (!go_on()) return false;
+        if (a == b || options_.domain(i / per_rank) == options_.domain(j / per_rank)) continue;
+        if (rounds == 0) return false;
+        --rounds;
         std::swap(a, b);
-        if (keep()) return true;
+        Rating rating = rate(slots);
+        if (rating < best) {
+          best = std::move(rating);
+          return true;
+        }
         std::swap(a, b);
       }
     }
     return false;
   }
 
-  template <typename Missing>
-  bool exchange_once(LayerSlots& slots, const Missing& missing) const {
-    const uint64_t before = missing();
-    if (before == 0) return false;
-    return exchange(
-        slots, [&] { return missing() < before; }, [] { return true; });
-  }
-
-  bool exchange_for(LayerSlots& slots, Rating& best, uint64_t& rounds) const {
-    const auto better = [&] {
-      --rounds;
-      Rating rating = rate(slots);
-      if (rating >= best) return false;
-      best = std::move(rating);
-      return true;
-    };
-    return exchange(slots, better, [&] { return rounds > 0; });
-  }
-
-  const uint32_t experts_;
+  const std::span<const uint32_t> replicas_;
   const LazarusOptions& options_;
   const uint64_t cost_;  // words looked at to rate a placement
 };
 
-}  // namespace
-
-LayerSlots place_replicas(std::span<const uint32_t> replicas, const LazarusOptions& options) {
-  const auto experts = static_cast<uint32_t>(replicas.size());
-  CKPT_ASSERT(options.ranks >= 1 && options.ranks <= kExactRanksMax);
-  CKPT_ASSERT(std::accumulate(replicas.begin(), replicas.end(), uint64_t{0}) ==
-              uint64_t{options.ranks} * options.slots_per_rank);
-  const Search search(experts, options);
-  LayerSlots candidates[] = {overlap(replicas, options), ring(replicas, options),
-                             Builder(replicas, options).fill()};
+LayerSlots searched(std::span<const uint32_t> replicas, const LazarusOptions& options,
+                    LayerSlots overlap) {
+  const Search search(replicas, options);
+  LayerSlots candidates[] = {std::move(overlap), ring_placement(replicas, options),
+                             spread_placement(replicas, options)};
   LayerSlots* best = nullptr;
-  Search::Rating best_rating;
+  Rating best_rating;
   for (LayerSlots& candidate : candidates) {
-    Search::Rating rating = search.improve(candidate);
+    Rating rating = search.improve(candidate);
     if (best != nullptr && rating >= best_rating) continue;
     best = &candidate;
     best_rating = std::move(rating);
   }
-  return std::move(*best);
+  return best_rating.short_of_domains == 0 ? std::move(*best)
+                                           : promised_placement(replicas, options);
+}
+
+// Renames ranks of layers so that what is fatal to one layer is fatal to others: a set of lost
+// domains counts once then. Layer by layer, by exchanging the contents of two ranks.
+class Aligner {
+ public:
+  explicit Aligner(const LazarusOptions& options) : options_(options) {}
+
+  void add(LayerSlots& slots, std::span<const uint32_t> replicas) {
+    const auto experts = static_cast<uint32_t>(replicas.size());
+    std::vector<uint64_t> best = with(slots, experts);
+    const std::vector<uint64_t> least = least_possible(slots, experts);
+    bool better = !joint_.empty() && best != least;
+    for (uint64_t rounds = kSearchWords >> options_.domains() / 2; better && rounds > 0;) {
+      better = false;
+      for (uint32_t a = 0; a < options_.ranks; ++a) {
+        for (uint32_t b = a + 1; b < options_.ranks && rounds > 0; ++b, --rounds) {
+          std::swap(slots[a], slots[b]);
+          std::vector<uint64_t> fatal = with(slots, experts);
+          if (fatal < best && short_of_domains(slots, replicas, options_) == 0) {
+            best = std::move(fatal);
+            better = true;
+          } else {
+            std::swap(slots[a], slots[b]);
+          }
+        }
+      }
+      better = better && best != least;
+    }
+    const auto masks = holder_masks(slots, experts, options_.domain_of_rank);
+    joint_.insert(joint_.end(), masks.begin(), masks.end());
+    std::ranges::sort(joint_);
+    joint_.erase(std::unique(joint_.begin(), joint_.end()), joint_.end());
+  }
+
+ private:
+  std::vector<uint64_t> with(const LayerSlots& slots, uint32_t experts) const {
+    std::vector<RankMask> masks = holder_masks(slots, experts, options_.domain_of_rank);
+    masks.insert(masks.end(), joint_.begin(), joint_.end());
+    return fatal_counts(masks, options_);
+  }
+
+  // No renaming has fewer fatal sets than the layer alone, or the others without it.
+  std::vector<uint64_t> least_possible(const LayerSlots& slots, uint32_t experts) const {
+    std::vector<uint64_t> least =
+        fatal_counts(holder_masks(slots, experts, options_.domain_of_rank), options_);
+    const std::vector<uint64_t> others = fatal_counts(joint_, options_);
+    for (size_t i = 0; i < least.size(); ++i) least[i] = std::max(least[i], others[i]);
+    return least;
+  }
+
+  const LazarusOptions& options_;
+  std::vector<RankMask> joint_;  // of the layers before
+};
+
+Status check(const LazarusOptions& options) {
+  if (options.ranks >= 1 && options.ranks <= kPlacementRanksMax && options.slots_per_rank >= 1 &&
+      options.slots_per_rank <= kPlacementSlotsMax / options.ranks) {
+    return {};
+  }
+  return make_error(ErrorCode::kInvalidArgument,
+                    "placement: {} ranks of {} slots; 1 to {} ranks of at least one slot",
+                    options.ranks, options.slots_per_rank, kPlacementRanksMax);
+}
+
+}  // namespace
+
+uint32_t LazarusOptions::domains() const {
+  return domain_of_rank.empty() ? ranks : std::ranges::max(domain_of_rank) + 1;
+}
+
+LayerSlots place_replicas(std::span<const uint32_t> replicas, const LazarusOptions& options) {
+  CKPT_ASSERT(std::accumulate(replicas.begin(), replicas.end(), uint64_t{0}) ==
+              uint64_t{options.ranks} * options.slots_per_rank);
+  Overlap overlap = overlap_placement(replicas, options);
+  // Domains of several ranks are another problem than the one that overlap solves.
+  if (overlap.whole && options.domain_of_rank.empty()) return std::move(overlap.slots);
+  if (options.search && options.domains() <= kExactRanksMax) {
+    return searched(replicas, options, std::move(overlap.slots));
+  }
+  if (repair_domains(overlap.slots, replicas, options)) return std::move(overlap.slots);
+  return promised_placement(replicas, options);
 }
 
 Result<LayerSlots> lazarus_layer(std::span<const uint64_t> loads, const LazarusOptions& options) {
-  if (options.ranks == 0 || options.ranks > kExactRanksMax || options.slots_per_rank == 0 ||
-      options.slots_per_rank > UINT32_MAX / kExactRanksMax) {
-    return make_error(ErrorCode::kInvalidArgument,
-                      "placement: {} ranks of {} slots; 1 to {} ranks of at least one slot",
-                      options.ranks, options.slots_per_rank, kExactRanksMax);
-  }
+  CKPT_TRY(check(options));
   CKPT_ASSIGN(
       const std::vector<uint32_t> replicas,
       allocate_replicas(loads, options.ranks * options.slots_per_rank, options.replicas_min));
   return place_replicas(replicas, options);
+}
+
+Result<std::vector<LayerSlots>> plan_lazarus(const PlacementRequest& request, bool search) {
+  const LazarusOptions options{
+      .ranks = request.ranks,
+      .slots_per_rank = request.slots_per_rank,
+      .replicas_min = request.replicas_min,
+      .failures = request.failures,
+      .domain_of_rank = request.domain_of_rank,
+      .search = search,
+  };
+  std::optional<Aligner> aligner;
+  if (search && options.domains() <= kExactRanksMax) aligner.emplace(options);
+  std::vector<LayerSlots> layers;
+  layers.reserve(request.loads.size());
+  for (const std::vector<uint64_t>& loads : request.loads) {
+    CKPT_ASSIGN(const std::vector<uint32_t> replicas,
+                allocate_replicas(loads, request.slots(), request.replicas_min));
+    LayerSlots& slots = layers.emplace_back(place_replicas(replicas, options));
+    if (aligner) aligner->add(slots, replicas);
+  }
+  return layers;
 }
 
 }  // namespace moetrain

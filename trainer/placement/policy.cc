@@ -1,7 +1,13 @@
 #include "trainer/placement/policy.h"
 
+#include <algorithm>
 #include <string>
 
+#include "formats/base/assert.h"
+#include "trainer/placement/eplb.h"
+#include "trainer/placement/flexmoe.h"
+#include "trainer/placement/frontier.h"
+#include "trainer/placement/laer.h"
 #include "trainer/placement/lazarus.h"
 #include "trainer/placement/static_blocks.h"
 
@@ -40,34 +46,39 @@ Result<PolicyName> parse_policy(std::string_view name) {
 
 namespace {
 
-Result<std::vector<LayerSlots>> plan_lazarus(const PlacementRequest& request) {
-  const LazarusOptions options{request.ranks, request.slots_per_rank, request.replicas_min};
-  std::vector<LayerSlots> layers;
-  layers.reserve(request.loads.size());
-  for (const std::vector<uint64_t>& loads : request.loads) {
-    CKPT_ASSIGN(LayerSlots slots, lazarus_layer(loads, options));
-    layers.push_back(std::move(slots));
+bool nobody_asked(const std::vector<uint64_t>& loads) {
+  return std::ranges::all_of(loads, [](uint64_t load) { return load == 0; });
+}
+
+Result<std::vector<LayerSlots>> plan(PolicyName policy, const PlacementRequest& request) {
+  switch (policy) {
+    case PolicyName::kStatic:
+      return plan_static(request);
+    case PolicyName::kEplb:
+      return plan_eplb(request);
+    case PolicyName::kFlexmoe:
+      return plan_flexmoe(request);
+    case PolicyName::kLazarus:
+      return plan_lazarus(request);
+    case PolicyName::kLaer:
+      return plan_laer(request);
+    case PolicyName::kFrontier:
+      return plan_frontier(request);
   }
-  return layers;
+  CKPT_ASSERT(false);
+  return std::vector<LayerSlots>();
 }
 
 }  // namespace
 
 Result<std::vector<LayerSlots>> plan_placement(PolicyName policy, const PlacementRequest& request) {
   CKPT_TRY(validate(request));
-  switch (policy) {
-    case PolicyName::kStatic:
-      return plan_static(request);
-    case PolicyName::kLazarus:
-      return plan_lazarus(request);
-    case PolicyName::kEplb:
-    case PolicyName::kFlexmoe:
-    case PolicyName::kLaer:
-    case PolicyName::kFrontier:
-      break;
+  if (std::ranges::none_of(request.loads, nobody_asked)) return plan(policy, request);
+  PlacementRequest even = request;
+  for (std::vector<uint64_t>& loads : even.loads) {
+    if (nobody_asked(loads)) std::ranges::fill(loads, 1);
   }
-  return make_error(ErrorCode::kFailedPrecondition, "placement policy {}: not available yet",
-                    policy_name(policy));
+  return plan(policy, even);
 }
 
 }  // namespace moetrain

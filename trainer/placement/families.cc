@@ -1,0 +1,162 @@
+#include "trainer/placement/families.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "trainer/placement/joint_recovery.h"
+#include "trainer/placement/judge.h"
+#include "trainer/placement/recovery.h"
+
+namespace moetrain {
+
+namespace {
+
+using DomainSet = std::vector<uint32_t>;
+
+// `count` blocks of `size` domains from `first` on.
+void add_blocks(Family& family, uint32_t first, uint32_t count, uint32_t size) {
+  for (uint32_t block = 0; block < count; ++block) {
+    DomainSet& member = family.members.emplace_back(size);
+    std::iota(member.begin(), member.end(), first + block * size);
+  }
+}
+
+// Blocks of at least `size` that use up all of `count` domains.
+void add_partition(Family& family, uint32_t first, uint32_t count, uint32_t size) {
+  const uint32_t blocks = count / size;
+  for (uint32_t block = 0; block < blocks; ++block) {
+    const uint32_t begin = first + block * count / blocks;
+    add_blocks(family, begin, 1, first + (block + 1) * count / blocks - begin);
+  }
+}
+
+// `windows` sets of `size` neighbours, evenly around a ring of `count` domains.
+void add_windows(Family& family, uint32_t first, uint32_t count, uint32_t size, uint32_t windows) {
+  for (uint32_t window = 0; window < windows; ++window) {
+    DomainSet& member = family.members.emplace_back(size);
+    for (uint32_t i = 0; i < size; ++i) member[i] = first + (window * count / windows + i) % count;
+    std::ranges::sort(member);
+  }
+}
+
+std::vector<double> recovery_of(const Family& family, uint32_t domains,
+                                uint32_t failed_max = UINT32_MAX) {
+  std::vector<double> recovery;
+  recovery.reserve(domains);
+  for (const RecoveryAt& at : joint_recovery(family.members, domains, failed_max)) {
+    recovery.push_back(at.failed < family.free_size ? at.probability : 0);
+  }
+  return recovery;
+}
+
+class Generator {
+ public:
+  explicit Generator(const PlacementRequest& request)
+      : request_(request),
+        domains_(request.domains()),
+        least_(request.replicas_min),
+        most_(std::clamp(request.slots() / request.experts(), least_, domains_)) {}
+
+  std::vector<RatedFamily> run(const std::vector<uint32_t>& failures) {
+    if (domains_ <= kExactRanksMax) {
+      for (uint32_t size = least_; size <= most_; ++size) mixed(size);
+    } else {
+      // The next size is half as much again: neighbours hardly differ.
+      for (uint32_t size = least_; size <= most_; size += std::max(1u, size / 2)) {
+        Family family;
+        add_partition(family, 0, domains_, size);
+        add(std::move(family));
+      }
+    }
+    for (const uint32_t failed : failures) {
+      if (failed + 1 <= most_ && failed + 1 > least_) add({{}, failed + 1});
+    }
+    add({{}, least_});
+    return std::move(found_);
+  }
+
+ private:
+  void mixed(uint32_t size) {
+    for (uint32_t blocks = 0; blocks * size <= domains_; ++blocks) {
+      const uint32_t first = blocks * size;
+      const uint32_t rest = domains_ - first;
+      Family family;
+      add_blocks(family, 0, blocks, size);
+      if (rest < size + 1) {
+        if (!family.members.empty()) add(std::move(family));
+        continue;
+      }
+      Family windows = family;
+      add_partition(family, first, rest, size + 1);
+      add(std::move(family));
+      if (rest < size + 3) continue;
+      Family fewer = windows;
+      add_windows(windows, first, rest, size + 1, rest);
+      add(std::move(windows));
+      add_windows(fewer, first, rest, size + 1, rest * 3 / 4);
+      add(std::move(fewer));
+    }
+  }
+
+  // Unless it is plain that the experts do not fit: each fills a slot in every domain of a member.
+  void add(Family family) {
+    if (!family.members.empty()) {
+      std::vector<uint32_t> slots(domains_);
+      for (uint32_t rank = 0; rank < request_.ranks; ++rank) {
+        slots[request_.domain(rank)] += request_.slots_per_rank;
+      }
+      uint64_t fit = 0;
+      for (const DomainSet& member : family.members) {
+        uint32_t least = UINT32_MAX;
+        for (const uint32_t domain : member) least = std::min(least, slots[domain]);
+        fit += least;
+        for (const uint32_t domain : member) slots[domain] -= least;
+      }
+      if (fit < request_.experts()) return;
+    }
+    RatedFamily& rated = found_.emplace_back();
+    rated.recovery = recovery_of(family, domains_);
+    rated.family = std::move(family);
+  }
+
+  const PlacementRequest& request_;
+  const uint32_t domains_;
+  const uint32_t least_;  // domains of a member
+  const uint32_t most_;
+  std::vector<RatedFamily> found_;
+};
+
+}  // namespace
+
+std::vector<RatedFamily> candidate_families(const PlacementRequest& request,
+                                            const std::vector<uint32_t>& failures) {
+  struct Scored {
+    double asked = 0;
+    double all = 0;
+    RatedFamily family;
+  };
+  std::vector<Scored> scored;
+  for (RatedFamily& family : Generator(request).run(failures)) {
+    Scored& one = scored.emplace_back();
+    for (const uint32_t failed : failures) one.asked += family.recovery[failed - 1];
+    one.all = std::accumulate(family.recovery.begin(), family.recovery.end(), 0.0);
+    one.family = std::move(family);
+  }
+  std::ranges::stable_sort(scored, [](const Scored& a, const Scored& b) {
+    return a.asked != b.asked ? a.asked > b.asked : a.all > b.all;
+  });
+  std::vector<RatedFamily> families;
+  families.reserve(scored.size());
+  for (Scored& one : scored) families.push_back(std::move(one.family));
+  return families;
+}
+
+RatedFamily family_of(const std::vector<LayerSlots>& layers, const PlacementRequest& request,
+                      uint32_t failed_max) {
+  RatedFamily rated;
+  rated.family.members = smallest_sets(holder_sets(layers, request));
+  rated.recovery = recovery_of(rated.family, request.domains(), failed_max);
+  return rated;
+}
+
+}  // namespace moetrain

@@ -1,0 +1,31 @@
+// Families of domain sets for `frontier`, and what each survives. See layer_search.h.
+#pragma once
+
+#include <vector>
+
+#include "trainer/placement/layer_search.h"
+
+namespace moetrain {
+
+struct RatedFamily {
+  Family family;
+  // [k - 1], k = 1 .. domains - 1: at least this is the joint probability of recovery, whatever the
+  // layers are, as long as each keeps within the family.
+  std::vector<double> recovery;
+};
+
+// Candidates, the most survivable first; by the recovery at `failures` (ascending, each below the
+// domains), then by the mean over all numbers of failures. What they are made of:
+//   - P blocks of s domains, the rest in blocks of s + 1: fewer sets that can be fatal
+//   - P blocks of s domains, windows of s + 1 around the rest: more freedom to balance
+//   - no member, only free_size distinct domains: nothing below that many failures is fatal
+// Up to kExactRanksMax domains all P are tried; beyond, blocks of equal size.
+std::vector<RatedFamily> candidate_families(const PlacementRequest& request,
+                                            const std::vector<uint32_t>& failures);
+
+// The family that these layers are in: their smallest holder sets. Rated for up to `failed_max`
+// failures only.
+RatedFamily family_of(const std::vector<LayerSlots>& layers, const PlacementRequest& request,
+                      uint32_t failed_max);
+
+}  // namespace moetrain

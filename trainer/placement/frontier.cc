@@ -1,0 +1,250 @@
+#include "trainer/placement/frontier.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <optional>
+#include <random>
+
+#include "trainer/placement/families.h"
+#include "trainer/placement/judge.h"
+#include "trainer/placement/lazarus.h"
+
+namespace moetrain {
+
+using ckpt::ErrorCode;
+using ckpt::make_error;
+
+namespace {
+
+constexpr double kEnough = 1.01;      // nobody would notice less
+constexpr double kGoodEnough = 1.03;  // no kicks below
+// What the search of a layer may look at: about 3 ms, more from 2,000 slots on.
+constexpr int64_t kWork = 600'000;
+constexpr int64_t kWorkPerSlot = 300;
+constexpr int64_t kSampleShare = 10;  // of this, for a comparison of families
+constexpr size_t kSamples = 3;        // layers that families are compared on
+constexpr size_t kTriedMax = 8;       // families that are compared
+constexpr double kRounding = 1e-9;    // of probabilities
+
+struct PlannedLayer {
+  LayerSlots slots;
+  double max_over_mean = 1;
+};
+
+std::vector<double> as_doubles(const std::vector<uint64_t>& loads) {
+  std::vector<double> doubles(loads.begin(), loads.end());
+  // Nobody asked: as if all had been asked equally often.
+  if (std::ranges::all_of(loads, [](uint64_t load) { return load == 0; })) {
+    std::ranges::fill(doubles, 1);
+  }
+  return doubles;
+}
+
+// Kicks a layer out of dead ends while it is not good, and keeps its best.
+PlannedLayer polish(LayerSearch& search, int64_t work) {
+  std::mt19937 random(1);
+  PlannedLayer best{search.slots(), search.max_over_mean()};
+  const auto improve = [&] {
+    search.improve(work, kEnough);
+    if (search.max_over_mean() >= best.max_over_mean) return;
+    best = {search.slots(), search.max_over_mean()};
+  };
+  improve();
+  while (work > 0 && best.max_over_mean > kGoodEnough) {
+    search.adopt(best.slots);
+    search.kick(random);
+    improve();
+  }
+  return best;
+}
+
+class Planner {
+ public:
+  explicit Planner(const PlacementRequest& request) : request_(request) {
+    loads_.reserve(request.layers());
+    for (const auto& loads : request.loads) loads_.push_back(as_doubles(loads));
+  }
+
+  std::optional<PlannedLayer> layer(uint32_t layer, const Family& family, int64_t work) const {
+    LayerSearch search(request_, family, loads_[layer]);
+    if (!search.build()) return std::nullopt;
+    return polish(search, work);
+  }
+
+  // Mean over the most skewed layers; none if one does not fit.
+  std::optional<double> sample(const Family& family) const {
+    double sum = 0;
+    const std::vector<uint32_t> layers = most_skewed();
+    for (const uint32_t at : layers) {
+      const auto planned = layer(at, family, work() / kSampleShare);
+      if (!planned) return std::nullopt;
+      sum += planned->max_over_mean;
+    }
+    return sum / static_cast<double>(layers.size());
+  }
+
+  std::optional<std::vector<LayerSlots>> all(const Family& family) const {
+    std::vector<LayerSlots> layers;
+    layers.reserve(loads_.size());
+    for (uint32_t at = 0; at < loads_.size(); ++at) {
+      auto planned = layer(at, family, work());
+      if (!planned) return std::nullopt;
+      layers.push_back(std::move(planned->slots));
+    }
+    return layers;
+  }
+
+  // Layers that are within the family already, better balanced.
+  std::vector<LayerSlots> balanced(const Family& family,
+                                   const std::vector<LayerSlots>& from) const {
+    std::vector<LayerSlots> layers;
+    layers.reserve(from.size());
+    for (uint32_t at = 0; at < from.size(); ++at) {
+      LayerSearch search(request_, family, loads_[at]);
+      layers.push_back(search.adopt(from[at]) ? polish(search, work()).slots : from[at]);
+    }
+    return layers;
+  }
+
+ private:
+  int64_t work() const { return std::max(kWork, kWorkPerSlot * request_.slots()); }
+
+  std::vector<uint32_t> most_skewed() const {
+    std::vector<double> skew;
+    skew.reserve(loads_.size());
+    for (const auto& loads : loads_) {
+      const double total = std::accumulate(loads.begin(), loads.end(), 0.0);
+      skew.push_back(std::ranges::max(loads) / total);
+    }
+    std::vector<uint32_t> layers(loads_.size());
+    std::iota(layers.begin(), layers.end(), 0u);
+    std::ranges::stable_sort(layers, [&](uint32_t a, uint32_t b) { return skew[a] > skew[b]; });
+    if (layers.size() > kSamples) layers.resize(kSamples);
+    return layers;
+  }
+
+  const PlacementRequest& request_;
+  std::vector<std::vector<double>> loads_;
+};
+
+// What has to be reached, and what reaches it for certain.
+struct Goal {
+  std::vector<RecoveryWanted> wanted;
+  std::vector<LayerSlots> reference;  // within `fallback`
+  RatedFamily fallback;
+};
+
+Result<Goal> find_goal(const PlacementRequest& request) {
+  Goal goal{.wanted = request.recovery_wanted};
+  CKPT_ASSIGN(goal.reference, plan_lazarus(request, false));
+  uint32_t most = 0;
+  for (const uint32_t failed : failures_asked(request)) most = std::max(most, failed);
+  for (const RecoveryWanted& one : goal.wanted) most = std::max(most, one.failures);
+  goal.fallback = family_of(goal.reference, request, most);
+  if (!goal.wanted.empty()) return goal;
+  for (const uint32_t failed : failures_asked(request)) {
+    goal.wanted.push_back({failed, goal.fallback.recovery[failed - 1]});
+  }
+  return goal;
+}
+
+bool reaches(const RatedFamily& family, const std::vector<RecoveryWanted>& wanted) {
+  return std::ranges::all_of(wanted, [&](const RecoveryWanted& one) {
+    return family.recovery[one.failures - 1] >= one.probability - kRounding;
+  });
+}
+
+ckpt::Error out_of_reach(const std::vector<RatedFamily>& families, const Goal& goal) {
+  std::string best;
+  for (const RecoveryWanted& one : goal.wanted) {
+    double most = goal.fallback.recovery[one.failures - 1];
+    for (const RatedFamily& family : families) {
+      most = std::max(most, family.recovery[one.failures - 1]);
+    }
+    best += fmt::format("{}{} failures: {:.4f} wanted, at most {:.4f}", best.empty() ? "" : "; ",
+                        one.failures, one.probability, most);
+  }
+  return make_error(ErrorCode::kFailedPrecondition,
+                    "placement frontier: no placement found that recovers so often ({}{})", best,
+                    goal.wanted.size() > 1 ? ", each by itself" : "");
+}
+
+}  // namespace
+
+std::vector<uint32_t> failures_asked(const PlacementRequest& request) {
+  if (request.failures > 0) return {request.failures};
+  std::vector<uint32_t> failures;
+  for (const uint32_t failed : {1u, 2u, 4u}) {
+    if (failed < request.domains()) failures.push_back(failed);
+  }
+  return failures;
+}
+
+Result<std::vector<LayerSlots>> plan_frontier(const PlacementRequest& request) {
+  CKPT_ASSIGN(const Goal goal, find_goal(request));
+  const bool balance_only =
+      std::ranges::all_of(goal.wanted, [](const auto& one) { return one.probability == 0; });
+  std::vector<RatedFamily> families = candidate_families(request, failures_asked(request));
+  const Planner planner(request);
+  struct Tried {
+    const RatedFamily* family;
+    double balance;
+  };
+  std::vector<Tried> tried;
+  // The last candidate restricts balance least; the most survivable ones come first.
+  if (balance_only) std::ranges::reverse(families);
+  for (const RatedFamily& family : families) {
+    if (tried.size() == kTriedMax) break;
+    if (!reaches(family, goal.wanted)) continue;
+    if (const auto balance = planner.sample(family.family)) tried.push_back({&family, *balance});
+  }
+  double best = HUGE_VAL;
+  for (const Tried& one : tried) best = std::min(best, one.balance);
+  const double tolerance = balance_only ? 0 : kBalanceTolerance;
+  std::ranges::stable_partition(tried,
+                                [&](const Tried& one) { return one.balance <= best + tolerance; });
+  for (const Tried& one : tried) {
+    if (auto layers = planner.all(one.family->family)) return std::move(*layers);
+  }
+  if (!reaches(goal.fallback, goal.wanted)) return out_of_reach(families, goal);
+  return planner.balanced(goal.fallback.family, goal.reference);
+}
+
+Result<std::vector<FrontierPoint>> frontier_points(const PlacementRequest& request) {
+  const std::vector<uint32_t> failures = failures_asked(request);
+  const Planner planner(request);
+  std::vector<FrontierPoint> points;
+  const auto add = [&](std::vector<LayerSlots> layers) -> Status {
+    CKPT_ASSIGN(const Judgement judgement, judge(layers, request));
+    FrontierPoint& point = points.emplace_back();
+    point.layers = std::move(layers);
+    point.max_over_mean = judgement.max_over_mean;
+    point.max_over_mean_worst = judgement.max_over_mean_worst;
+    for (const RecoveryAt& at : judgement.recovery) point.recovery.push_back(at.probability);
+    return {};
+  };
+  for (const RatedFamily& family : candidate_families(request, failures)) {
+    if (auto layers = planner.all(family.family)) CKPT_TRY(add(std::move(*layers)));
+  }
+  CKPT_ASSIGN(const Goal goal, find_goal(request));
+  CKPT_TRY(add(planner.balanced(goal.fallback.family, goal.reference)));
+  const auto survival = [&](const FrontierPoint& point) {
+    double sum = 0;
+    for (const uint32_t failed : failures) sum += point.recovery[failed - 1];
+    return sum;
+  };
+  std::ranges::stable_sort(points, [&](const FrontierPoint& a, const FrontierPoint& b) {
+    if (a.max_over_mean != b.max_over_mean) return a.max_over_mean < b.max_over_mean;
+    return survival(a) > survival(b);
+  });
+  double most = -1;
+  std::erase_if(points, [&](const FrontierPoint& point) {
+    const bool dominated = survival(point) <= most + kRounding;
+    most = std::max(most, survival(point));
+    return dominated;
+  });
+  return points;
+}
+
+}  // namespace moetrain

@@ -1,0 +1,116 @@
+// LayerSearch: one layer's slots under construction, kept within a family of domain sets, and the
+// local search that balances them. What `frontier` plans every layer with.
+//
+// A family says which losses are put up with: every expert has all domains of one of its members,
+// or at least `free_size` distinct domains. Whatever is done to a layer keeps that, so that all
+// layers together survive every loss that takes no whole member and fewer than free_size domains.
+#pragma once
+
+#include <cstdint>
+#include <random>
+#include <span>
+#include <vector>
+
+#include "trainer/placement/policy.h"
+
+namespace moetrain {
+
+struct Family {
+  std::vector<std::vector<uint32_t>> members;  // domains, ascending; each at least replicas_min
+  uint32_t free_size = UINT32_MAX;             // >= replicas_min
+};
+
+class LayerSearch {
+ public:
+  // The request is valid and outlives this; `loads` has no fewer entries than experts.
+  LayerSearch(const PlacementRequest& request, const Family& family, std::span<const double> loads);
+
+  // Fills all slots. False if the experts do not fit into the family's members.
+  bool build();
+  // Begins with slots that were built elsewhere: all of them full, every expert within the family.
+  // False if one is not.
+  bool adopt(const LayerSlots& slots);
+
+  // Exchanges, replaces and relabels as long as that brings the most loaded ranks down, and no
+  // more than `work` loads of ranks have been looked at: a bound that is the same on any machine.
+  // What it has not used is left in `work`. Ends as soon as max_over_mean() is `enough`.
+  void improve(int64_t& work, double enough);
+
+  // Exchanges the slots of a few experts at random, to leave a dead end.
+  void kick(std::mt19937& random);
+
+  double max_over_mean() const;
+  const LayerSlots& slots() const { return slots_; }
+
+ private:
+  struct Move {
+    enum class Kind { kNone, kSwap, kReplace, kRelabel } kind = Kind::kNone;
+    uint32_t expert = 0;    // kSwap: held by `rank`; kReplace: the new one; kRelabel: one of two
+    uint32_t other = 0;     // kSwap: held by `target`; kReplace: the one that goes
+    uint32_t rank = 0;      // kSwap
+    uint32_t target = 0;    // kSwap, kReplace: where `other` is
+    double change = -1e-9;  // of the potential
+  };
+
+  void put(uint32_t expert, uint32_t rank);
+  void take(uint32_t expert, uint32_t rank);
+  bool within_family(uint32_t expert) const;
+  // Would the expert still be within the family if `leaves` lost a replica and `gets` (or nobody:
+  // UINT32_MAX) got one?
+  bool may_leave(uint32_t expert, uint32_t leaves, uint32_t gets) const;
+
+  void clear();
+  std::vector<uint32_t> counts_by_load() const;
+  bool assign_all(std::span<const uint32_t> order, std::span<const uint32_t> counts);
+  bool assign_member(uint32_t expert, double share);
+  bool assign_free(uint32_t expert, double share);
+  void plan_put(uint32_t expert, uint32_t domain, double share);
+  uint32_t lightest_in(uint32_t domain, uint32_t expert) const;
+  std::vector<uint32_t> more_by_load() const;
+  void fill();
+  void fill_rest();
+
+  void shift(uint32_t rank, double by);
+  double settle();
+  bool improve_from(uint32_t rank, std::span<const uint32_t> targets);
+  void consider_swaps(uint32_t rank, std::span<const uint32_t> targets, Move& best);
+  void consider_replicas(uint32_t rank, std::span<const uint32_t> targets, Move& best);
+  void consider_removals(uint32_t rank, Move& best);
+  void consider_relabels(uint32_t rank, Move& best);
+  double change_of_replace(uint32_t gets, uint32_t loses, uint32_t rank);
+  double change_of_relabel(uint32_t a, uint32_t b);
+  void apply(const Move& move);
+  void relabel(uint32_t a, uint32_t b);
+
+  bool full(uint32_t rank) const { return slots_[rank].size() == request_.slots_per_rank; }
+  bool holds(uint32_t expert, uint32_t rank) const { return held(expert, rank) > 0; }
+  uint16_t held(uint32_t expert, uint32_t rank) const {
+    return on_rank_[size_t{expert} * ranks_ + rank];
+  }
+  double share(uint32_t expert) const { return loads_[expert] / replicas_of(expert); }
+  double replicas_of(uint32_t expert) const { return static_cast<double>(at_[expert].size()); }
+
+  const PlacementRequest& request_;
+  const Family& family_;
+  const uint32_t ranks_;
+  const uint32_t domains_;
+  const uint32_t experts_;
+  std::vector<double> loads_;  // in units of the mean load of a rank
+  LayerSlots slots_;
+  std::vector<std::vector<uint32_t>> at_;                 // [expert]: its ranks, one for each slot
+  std::vector<uint16_t> on_rank_;                         // [expert][rank]: slots
+  std::vector<uint16_t> in_domain_;                       // [expert][domain]: slots
+  std::vector<uint16_t> distinct_;                        // [expert]: domains
+  std::vector<std::vector<uint32_t>> members_of_domain_;  // [domain]: members it belongs to
+  std::vector<uint16_t> of_member_;                       // [expert][member]: domains of it held
+  std::vector<uint16_t> whole_members_;                   // [expert]
+  std::vector<double> rank_loads_;                        // in units of the mean
+  std::vector<std::vector<uint32_t>> ranks_of_domain_;
+  std::vector<double> planned_loads_;  // [rank]: while experts get their first replicas
+  // Of a move that is being looked at.
+  std::vector<double> shift_;
+  std::vector<uint32_t> shifted_;
+  int64_t looked_at_ = 0;  // loads of ranks
+};
+
+}  // namespace moetrain

@@ -1,0 +1,182 @@
+// The local search of LayerSearch: moves, what they change, and which one is taken.
+//
+// What is brought down is a sum over ranks of a high power of their load: close to the maximum, yet
+// it tells which of two placements with the same maximum is nearer to a better one.
+#include <algorithm>
+#include <numeric>
+
+#include "trainer/placement/layer_search.h"
+
+namespace moetrain {
+
+namespace {
+
+constexpr uint32_t kNobody = UINT32_MAX;
+constexpr size_t kSourcesMax = 3;  // most loaded ranks that are tried before the search ends
+constexpr uint32_t kKickMoves = 4;
+constexpr size_t kTargetsMax = 16;  // least loaded ranks that take from them
+
+double potential(double load) {
+  const double squared = load * load;
+  const double fourth = squared * squared;
+  return fourth * fourth;
+}
+
+}  // namespace
+
+void LayerSearch::shift(uint32_t rank, double by) {
+  if (shift_[rank] == 0) shifted_.push_back(rank);
+  shift_[rank] += by;
+}
+
+// What the shifts come to; forgets them.
+double LayerSearch::settle() {
+  double change = 0;
+  for (const uint32_t rank : shifted_) {
+    change += potential(rank_loads_[rank] + shift_[rank]) - potential(rank_loads_[rank]);
+    shift_[rank] = 0;
+  }
+  looked_at_ += static_cast<int64_t>(shifted_.size()) + 1;
+  shifted_.clear();
+  return change;
+}
+
+// A replica of `gets` takes the slot of one of `loses` on this rank.
+double LayerSearch::change_of_replace(uint32_t gets, uint32_t loses, uint32_t rank) {
+  const double more = loads_[gets] / (replicas_of(gets) + 1);
+  const double fewer = loads_[loses] / (replicas_of(loses) - 1);
+  for (const uint32_t holder : at_[gets]) shift(holder, more - share(gets));
+  for (const uint32_t holder : at_[loses]) shift(holder, fewer - share(loses));
+  shift(rank, more - fewer);
+  return settle();
+}
+
+// Two experts exchange all their slots.
+double LayerSearch::change_of_relabel(uint32_t a, uint32_t b) {
+  const double difference = loads_[b] - loads_[a];
+  for (const uint32_t holder : at_[a]) shift(holder, difference / replicas_of(a));
+  for (const uint32_t holder : at_[b]) shift(holder, -difference / replicas_of(b));
+  return settle();
+}
+
+void LayerSearch::consider_swaps(uint32_t rank, std::span<const uint32_t> targets, Move& best) {
+  const double here = potential(rank_loads_[rank]);
+  for (const uint32_t target : targets) {
+    if (target == rank) continue;
+    const double before = here + potential(rank_loads_[target]);
+    for (const uint32_t expert : slots_[rank]) {
+      if (holds(expert, target)) continue;
+      for (const uint32_t other : slots_[target]) {
+        ++looked_at_;
+        const double less = share(expert) - share(other);
+        if (less <= 0 || holds(other, rank)) continue;
+        const double change =
+            potential(rank_loads_[rank] - less) + potential(rank_loads_[target] + less) - before;
+        if (change >= best.change || !may_leave(expert, rank, target) ||
+            !may_leave(other, target, rank)) {
+          continue;
+        }
+        best = {Move::Kind::kSwap, expert, other, rank, target, change};
+      }
+    }
+  }
+}
+
+// What the rank holds gets another replica elsewhere.
+void LayerSearch::consider_replicas(uint32_t rank, std::span<const uint32_t> targets, Move& best) {
+  for (const uint32_t target : targets) {
+    if (target == rank) continue;
+    for (const uint32_t other : slots_[target]) {
+      if (!may_leave(other, target, kNobody)) continue;
+      const double room = rank_loads_[rank] - rank_loads_[target] + share(other);
+      for (const uint32_t expert : slots_[rank]) {
+        const double taken = loads_[expert] / (replicas_of(expert) + 1);
+        if (taken >= room || holds(expert, target)) continue;
+        const double change = change_of_replace(expert, other, target);
+        if (change < best.change) {
+          best = {Move::Kind::kReplace, expert, other, rank, target, change};
+        }
+      }
+    }
+  }
+}
+
+// What the rank holds gives way to somebody with fewer tokens for a replica.
+void LayerSearch::consider_removals(uint32_t rank, Move& best) {
+  for (const uint32_t other : slots_[rank]) {
+    if (!may_leave(other, rank, kNobody)) continue;
+    for (uint32_t expert = 0; expert < experts_; ++expert) {
+      if (holds(expert, rank) || share(expert) > 2 * share(other)) continue;
+      const double change = change_of_replace(expert, other, rank);
+      if (change < best.change) best = {Move::Kind::kReplace, expert, other, rank, rank, change};
+    }
+  }
+}
+
+void LayerSearch::consider_relabels(uint32_t rank, Move& best) {
+  for (const uint32_t expert : slots_[rank]) {
+    for (uint32_t other = 0; other < experts_; ++other) {
+      if (other == expert || loads_[other] >= loads_[expert]) continue;
+      const double change = change_of_relabel(expert, other);
+      if (change < best.change) best = {Move::Kind::kRelabel, expert, other, rank, rank, change};
+    }
+  }
+}
+
+void LayerSearch::relabel(uint32_t a, uint32_t b) {
+  const auto of_a = at_[a];
+  const auto of_b = at_[b];
+  for (const uint32_t rank : of_b) put(a, rank);
+  for (const uint32_t rank : of_a) put(b, rank);
+  for (const uint32_t rank : of_a) take(a, rank);
+  for (const uint32_t rank : of_b) take(b, rank);
+}
+
+void LayerSearch::apply(const Move& move) {
+  if (move.kind == Move::Kind::kRelabel) return relabel(move.expert, move.other);
+  put(move.expert, move.target);
+  take(move.other, move.target);
+  if (move.kind == Move::Kind::kReplace) return;
+  put(move.other, move.rank);
+  take(move.expert, move.rank);
+}
+
+bool LayerSearch::improve_from(uint32_t rank, std::span<const uint32_t> targets) {
+  Move best;
+  consider_swaps(rank, targets, best);
+  consider_replicas(rank, targets, best);
+  consider_removals(rank, best);
+  if (best.kind == Move::Kind::kNone) consider_relabels(rank, best);
+  if (best.kind == Move::Kind::kNone) return false;
+  apply(best);
+  return true;
+}
+
+void LayerSearch::kick(std::mt19937& random) {
+  for (uint32_t i = 0; i < kKickMoves; ++i) {
+    const auto a = static_cast<uint32_t>(random() % experts_);
+    const auto b = static_cast<uint32_t>(random() % experts_);
+    if (a != b) relabel(a, b);
+  }
+}
+
+void LayerSearch::improve(int64_t& work, double enough) {
+  looked_at_ = 0;
+  std::vector<uint32_t> by_load(ranks_);
+  std::iota(by_load.begin(), by_load.end(), 0u);
+  bool moved = true;
+  while (moved && looked_at_ < work && max_over_mean() > enough) {
+    std::ranges::sort(by_load, [&](uint32_t a, uint32_t b) {
+      return rank_loads_[a] != rank_loads_[b] ? rank_loads_[a] < rank_loads_[b] : a < b;
+    });
+    const std::span<const uint32_t> targets(by_load.data(), std::min<size_t>(ranks_, kTargetsMax));
+    const size_t sources = std::min<size_t>(ranks_, kSourcesMax);
+    moved = false;
+    for (size_t i = 0; i < sources && !moved; ++i) {
+      moved = improve_from(by_load[ranks_ - 1 - i], targets);
+    }
+  }
+  work -= looked_at_;
+}
+
+}  // namespace moetrain
