@@ -129,7 +129,7 @@ Micros step_time(const CostModel& model, const StepShape& shape,
   const double sent = assignments * model.hidden * kValueBytes * others(shape.group);
   const double all_to_all = 4 * (model.layers * model.all_to_all_latency_us +
                                  sum * sent / model.all_to_all_bytes_per_s * 1e6);
-  const double replicas = double{1} * shape.group * shape.slots / model.experts;
+  const double replicas = double{1} * shape.ranks * shape.slots / model.experts;
   const double gradients =
       2 * kValueBytes *
       (others(shape.ranks) * model.dense_parameters +

@@ -35,7 +35,8 @@ double ideal_samples(const CostModel& model, const NodeTrace& trace) {
   const auto per_second = [&](double nodes) {
     const auto ranks = static_cast<uint32_t>(nodes * model.ranks_per_node);
     if (ranks == 0) return 0.0;
-    const StepShape shape{ranks, ranks, static_cast<uint32_t>(model.static_slots)};
+    const StepShape shape{std::min(ep_ranks(model), ranks), ranks,
+                          static_cast<uint32_t>(model.static_slots)};
     const std::vector<double> even{1.0};
     const auto step = static_cast<double>(step_time(model, shape, even)) / kSecond;
     return ranks * model.samples_per_rank / step;
@@ -176,7 +177,7 @@ Status Engine::train() {
     }
   }
   do_steps(1);
-  if (steps_until_boundary() == 0) return at_boundary();
+  if (count + 1 == wanted) return at_boundary();
   return {};
 }
 

@@ -1,6 +1,7 @@
 // What checkpoints and changes of the nodes cost and do.
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
 #include "trainer/simulate/engine_impl.h"
 
@@ -171,13 +172,17 @@ uint32_t Engine::plan_epoch() const {
 }
 
 Result<Regrouped> Engine::regroup_now(bool plan_all) {
-  Groups before = groups_;
+  const Groups& before = groups_;
   Plans plans;
   if (system_.placement == PolicyName::kStatic) {
     CKPT_ASSIGN(const std::shared_ptr<const Plan> plan, planner_.expert_parallel());
     plans.assign(usable_nodes() / plan->nodes, plan);
-    std::ranges::stable_partition(before, [&](const Group& one) { return whole(one, cluster_); });
-    return regroup(model_, before, plans, cluster_);
+    Groups ordered;  // whole groups stay what they are
+    for (const bool wanted : {true, false}) {
+      std::ranges::copy_if(before, std::back_inserter(ordered),
+                           [&](const Group& group) { return whole(group, cluster_) == wanted; });
+    }
+    return regroup(model_, ordered, plans, cluster_);
   }
   const auto group_nodes =
       static_cast<uint32_t>(std::ceil(model_.group_ranks / model_.ranks_per_node));

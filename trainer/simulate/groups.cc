@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <numeric>
+#include <tuple>
 
 namespace moetrain::simulate {
 
@@ -56,8 +57,10 @@ std::vector<uint32_t> match(const Plan& plan, const std::vector<uint32_t>& candi
   for (uint32_t c = 0; c < candidates.size(); ++c) {
     for (uint32_t p = 0; p < positions; ++p) matches.push_back({overlap[c * positions + p], c, p});
   }
-  std::ranges::stable_sort(matches,
-                           [](const Match& a, const Match& b) { return a.overlap > b.overlap; });
+  std::ranges::sort(matches, [](const Match& a, const Match& b) {
+    return std::tie(b.overlap, a.candidate, a.position) <
+           std::tie(a.overlap, b.candidate, b.position);
+  });
   constexpr uint32_t kNobody = UINT32_MAX;
   std::vector<uint32_t> taken(positions, kNobody);
   std::vector<bool> used(candidates.size(), false);

@@ -103,8 +103,9 @@ LoadModel LoadModel::zipf(const CostModel& model) {
     weights[place] = std::pow(static_cast<double>(place + 1), -model.zipf);
   }
   load.by_place_ = to_units(weights);
-  load.order_.resize(load.grid_.layers);
-  for (uint32_t layer = 0; layer < load.grid_.layers; ++layer) {
+  load.distinct_ = std::min(load.grid_.layers, kDistinctLayersMax);
+  load.order_.resize(load.distinct_);
+  for (uint32_t layer = 0; layer < load.distinct_; ++layer) {
     std::vector<uint32_t>& order = load.order_[layer];
     order.resize(load.grid_.experts);
     std::iota(order.begin(), order.end(), 0U);
@@ -136,6 +137,8 @@ Result<LoadModel> LoadModel::from_trace(const CostModel& model, std::string_view
   std::vector<uint64_t> starts(rows.iterations.begin(), rows.iterations.end());
   starts.front() = 0;
   LoadModel load(model, std::move(starts));
+  load.distinct_ =
+      std::min<uint32_t>(load.grid_.layers, static_cast<uint32_t>(rows.samples.front().size()));
   for (auto& sample : rows.samples) {
     std::vector<std::vector<uint64_t>> layers(load.grid_.layers);
     for (size_t l = 0; l < layers.size(); ++l) layers[l] = sample[l % sample.size()];
@@ -166,7 +169,7 @@ const std::vector<std::vector<uint64_t>>& LoadModel::loads(uint32_t epoch) const
 
 void LoadModel::extend() const {
   std::vector<std::vector<uint64_t>> layers(grid_.layers);
-  for (uint32_t layer = 0; layer < grid_.layers; ++layer) {
+  for (uint32_t layer = 0; layer < distinct_; ++layer) {
     std::vector<uint32_t>& order = order_[layer];
     if (!epochs_.empty() && order.size() > 1) {
       Random random((seed_ * 1'000'003 + layer) * 1'000'003 + epochs_.size());
@@ -179,6 +182,9 @@ void LoadModel::extend() const {
     for (size_t place = 0; place < order.size(); ++place) {
       layers[layer][order[place]] = by_place_[place];
     }
+  }
+  for (uint32_t layer = distinct_; layer < grid_.layers; ++layer) {
+    layers[layer] = layers[layer % distinct_];
   }
   epochs_.push_back(std::move(layers));
 }

@@ -18,7 +18,10 @@ inline constexpr uint64_t kLoadUnits = 1 << 20;
 
 class LoadModel {
  public:
-  // Zipf, with an order of its own in every layer that drifts: see CostModel's [load].
+  static constexpr uint32_t kDistinctLayersMax = 12;
+
+  // Zipf, with an order of its own in each of up to kDistinctLayersMax layers that drifts: see
+  // CostModel's [load].
   static LoadModel zipf(const CostModel& model);
   // Lines `iteration,layer,e0,...`, one for each layer of each sample, in order, under a heading
   // that begins with "iteration,layer". Layer l of the model takes layer l modulo those of the
@@ -27,6 +30,13 @@ class LoadModel {
   // `model`, iterations that do not rise.
   static Result<LoadModel> from_trace(const CostModel& model, std::string_view csv,
                                       std::string_view origin);
+
+  // The same with [load] of `model`; a trace stays what it is.
+  LoadModel varied(const CostModel& model) const { return starts_.empty() ? zipf(model) : *this; }
+
+  // Layers from this one on repeat those before: layer l is layer l modulo this. Planning all 64
+  // layers of a large model after each loss of a long trace would take longer than anybody waits.
+  uint32_t distinct_layers() const { return distinct_; }
 
   const ExpertGrid& grid() const { return grid_; }
 
@@ -42,6 +52,7 @@ class LoadModel {
   void extend() const;
 
   ExpertGrid grid_;
+  uint32_t distinct_ = 1;
   uint64_t epoch_steps_ = 1;
   std::vector<uint64_t> starts_;    // first step of each sample of a trace; empty: made up
   std::vector<uint64_t> by_place_;  // units of the k-th most popular expert

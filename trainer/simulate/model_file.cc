@@ -148,7 +148,7 @@ std::string model_text(const CostModel& model, std::span<const std::string> comm
     }
     const double value = model.*parameter.field;
     text += parameter.whole ? fmt::format("{} = {:.0f}", parameter.key, value)
-                            : fmt::format("{} = {:#}", parameter.key, value);
+                            : fmt::format("{} = {}", parameter.key, value);
     if (index < comments.size() && !comments[index].empty()) {
       text += fmt::format("  # {}", comments[index]);
     }

@@ -73,7 +73,8 @@ Result<std::shared_ptr<const Plan>> Planner::make(PolicyName policy, uint32_t no
   if (const auto known = known_.find(key); known != known_.end()) return known->second;
   const auto per_node = static_cast<uint32_t>(model_.ranks_per_node);
   PlacementRequest request;
-  request.loads = load_.loads(epoch);
+  const uint32_t distinct = load_.distinct_layers();
+  request.loads.assign(load_.loads(epoch).begin(), load_.loads(epoch).begin() + distinct);
   request.ranks = nodes * per_node;
   request.slots_per_rank = slots;
   request.replicas_min =
@@ -91,6 +92,9 @@ Result<std::shared_ptr<const Plan>> Planner::make(PolicyName policy, uint32_t no
   plan->slots = slots;
   plan->epoch = epoch;
   CKPT_ASSIGN(plan->layers, plan_placement(policy, request));
+  for (uint32_t layer = distinct; layer < load_.grid().layers; ++layer) {
+    plan->layers.push_back(plan->layers[layer % distinct]);
+  }
   index_holders(*plan, load_.grid(), per_node);
   if (known_.size() >= kPlansMax) known_.clear();
   known_.emplace(key, plan);

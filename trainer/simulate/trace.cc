@@ -74,12 +74,13 @@ class TraceReader {
                          ckpt::base::printable(line, 80));
     }
     int64_t milliseconds = 0;
-    const char* end = parts->time.data() + parts->time.size();
-    const auto [stop, error] = std::from_chars(parts->time.data(), end, milliseconds);
-    if (error != std::errc() || stop != end || milliseconds < 0 ||
+    const std::string_view time = parts->time;
+    const auto [stop, error] =
+        std::from_chars(time.data(), time.data() + time.size(), milliseconds);
+    if (error != std::errc() || stop != time.data() + time.size() || milliseconds < 0 ||
         milliseconds > kMillisecondsMax) {
-      return fmt::format("time '{}': must be 0 to {} milliseconds",
-                         ckpt::base::printable(parts->time, 40), kMillisecondsMax);
+      return fmt::format("time '{}': must be 0 to {} milliseconds", ckpt::base::printable(time, 40),
+                         kMillisecondsMax);
     }
     const Micros at = milliseconds * 1000;
     if (!trace_.events.empty() && at < trace_.events.back().at) {

@@ -1,0 +1,184 @@
+// moetrain simulate: what systems for fault tolerance make of a trace of failures.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <filesystem>
+#include <memory>
+#include <optional>
+
+#include "formats/base/parse.h"
+#include "trainer/main.h"
+#include "trainer/report/report.h"
+#include "trainer/simulate/model_file.h"
+#include "trainer/simulate/render.h"
+
+namespace moetrain {
+
+using ckpt::ErrorCode;
+using ckpt::make_error;
+
+namespace {
+
+constexpr size_t kTraceBytesMax = size_t{64} << 20;  // a million events
+constexpr size_t kRoutingBytesMax = size_t{1} << 30;
+
+struct SimulateFlags {
+  std::string model_file;
+  std::vector<std::string> settings;
+  std::string trace_file;
+  std::string mtbf, duration = "12h", repair;
+  uint32_t nodes = 0, nodes_min = 0;
+  uint64_t seed = 1;
+  bool exponential = false;
+  std::string routing_file;
+  std::string policies = "all";
+  bool best = false, sensitivity = false, json = false;
+  std::string svg_file;
+};
+
+Result<simulate::Micros> parse_micros(const std::string& flag, const std::string& text) {
+  const Result<std::chrono::nanoseconds> parsed = ckpt::base::parse_duration(text);
+  if (parsed.ok()) return std::chrono::duration_cast<std::chrono::microseconds>(*parsed).count();
+  return make_error(parsed.error().code, "{}: {}", flag, parsed.error().message);
+}
+
+// "section.key=value" on top of the file, checked like it.
+Status apply_setting(const std::string& setting, simulate::CostModel& model) {
+  const size_t equals = std::min(setting.find('='), setting.size());
+  const std::string name = setting.substr(0, equals);
+  for (const simulate::Parameter& parameter : simulate::parameters()) {
+    if (fmt::format("{}.{}", parameter.section, parameter.key) != name) continue;
+    const char* begin = setting.data() + std::min(equals + 1, setting.size());
+    const char* end = setting.data() + setting.size();
+    const auto [stop, error] = std::from_chars(begin, end, model.*parameter.field);
+    if (error == std::errc() && stop == end) return {};
+    return make_error(ErrorCode::kInvalidArgument, "--set {}: must be {}=NUMBER", setting, name);
+  }
+  return make_error(ErrorCode::kInvalidArgument,
+                    "--set {}: no such parameter; they are named SECTION.KEY, as in the model file",
+                    setting);
+}
+
+Result<simulate::CostModel> load_model(const SimulateFlags& flags) {
+  CKPT_ASSIGN(simulate::CostModel model, simulate::read_model(flags.model_file));
+  for (const std::string& setting : flags.settings) CKPT_TRY(apply_setting(setting, model));
+  CKPT_TRY(simulate::validate(model));
+  return model;
+}
+
+Result<simulate::NodeTrace> load_trace(const SimulateFlags& flags) {
+  if (!flags.trace_file.empty()) {
+    CKPT_ASSIGN(const std::string text, simulate::read_text(flags.trace_file, kTraceBytesMax));
+    return simulate::parse_trace(text, flags.trace_file);
+  }
+  if (flags.mtbf.empty() || flags.nodes == 0) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "give a trace: --trace CSV, or --nodes N --mtbf 5m");
+  }
+  simulate::SyntheticTrace options{.nodes = flags.nodes,
+                                   .exponential = flags.exponential,
+                                   .nodes_min = flags.nodes_min,
+                                   .seed = flags.seed};
+  CKPT_ASSIGN(options.between_failures, parse_micros("--mtbf", flags.mtbf));
+  CKPT_ASSIGN(options.duration, parse_micros("--duration", flags.duration));
+  if (!flags.repair.empty()) {
+    CKPT_ASSIGN(options.repair, parse_micros("--repair", flags.repair));
+  }
+  return simulate::make_trace(options);
+}
+
+std::string trace_name(const SimulateFlags& flags) {
+  if (!flags.trace_file.empty()) return std::filesystem::path(flags.trace_file).filename();
+  return fmt::format("a failure every {}{}", flags.mtbf, flags.exponential ? " on average" : "");
+}
+
+Result<simulate::LoadModel> load_loads(const SimulateFlags& flags,
+                                       const simulate::CostModel& model) {
+  if (flags.routing_file.empty()) return simulate::LoadModel::zipf(model);
+  CKPT_ASSIGN(const std::string csv, simulate::read_text(flags.routing_file, kRoutingBytesMax));
+  return simulate::LoadModel::from_trace(model, csv, flags.routing_file);
+}
+
+Result<int> simulate_command(const SimulateFlags& flags) {
+  CKPT_ASSIGN(const std::vector<const simulate::System*> systems,
+              simulate::parse_systems(flags.policies));
+  CKPT_ASSIGN(const simulate::CostModel model, load_model(flags));
+  CKPT_ASSIGN(const simulate::NodeTrace trace, load_trace(flags));
+  CKPT_ASSIGN(const simulate::LoadModel load, load_loads(flags, model));
+  simulate::Planner planner(model, load);
+  const simulate::Scenario scenario{model, trace, load, planner};
+  CKPT_ASSIGN(const std::vector<simulate::PolicyResult> results,
+              simulate::compare(scenario, systems, flags.best));
+  std::vector<simulate::Varied> varied;
+  if (flags.sensitivity) {
+    const bool terminal = ::isatty(STDERR_FILENO) == 1;
+    const auto progressed = [&](size_t done, size_t of) {
+      if (terminal) fmt::print(stderr, "\rmoetrain: {} of {} variations", done, of);
+      if (terminal && done + 1 == of) fmt::print(stderr, "\r\033[K");
+    };
+    CKPT_ASSIGN(varied, simulate::sensitivity(scenario, systems, progressed));
+  }
+  const simulate::Comparison comparison{.model = std::filesystem::path(flags.model_file).stem(),
+                                        .trace = trace_name(flags),
+                                        .nodes = trace,
+                                        .results = results,
+                                        .with_best = flags.best,
+                                        .varied = varied};
+  if (!flags.svg_file.empty()) {
+    CKPT_TRY(report::write_file(flags.svg_file, simulate::comparison_svg(comparison, {})));
+  }
+  if (flags.json) {
+    fmt::print("{}\n", simulate::comparison_json(comparison));
+  } else {
+    fmt::print("{}", simulate::comparison_text(comparison));
+  }
+  return 0;
+}
+
+void add_flags(CLI::App& command, SimulateFlags& flags) {
+  command
+      .add_option("--model", flags.model_file, "What things take: TOML, trainer/simulate/models")
+      ->required();
+  command.add_option("--set", flags.settings, "SECTION.KEY=NUMBER, instead of what the file says");
+  command.add_option("--trace", flags.trace_file, "Lines milliseconds,add|remove,node");
+  command.add_option("--mtbf", flags.mtbf, "Without --trace: time from one failure to the next");
+  command.add_option("--nodes", flags.nodes, "Without --trace: nodes at the beginning");
+  command.add_option("--nodes-min", flags.nodes_min, "Failures end when so many are left")
+      ->capture_default_str();
+  command.add_option("--repair", flags.repair, "A lost node is back after this; default: never");
+  command.add_option("--duration", flags.duration, "Of the made-up trace")->capture_default_str();
+  command.add_flag("--exponential", flags.exponential, "Failures at random times, not regular");
+  command.add_option("--seed", flags.seed, "Of the made-up trace")->capture_default_str();
+  command.add_option("--routing", flags.routing_file,
+                     "Tokens per expert: CSV iteration,layer,e0,...; default: [load] of the model");
+  command.add_option("--policies", flags.policies, "ds, ds-ft, gemini, moc, lazarus, ours, or all")
+      ->capture_default_str();
+  command.add_flag("--best", flags.best,
+                   "Each policy but ours at its best checkpoint interval, too");
+  command.add_flag("--sensitivity", flags.sensitivity,
+                   "Every parameter at half and one and a half times its value");
+  command.add_option("--svg", flags.svg_file, "Write goodput over time here");
+  command.add_flag("--json", flags.json, "Print one JSON document");
+}
+
+}  // namespace
+
+void add_simulate_command(CLI::App& app, ExitCode& exit_code) {
+  auto flags = std::make_shared<SimulateFlags>();
+  CLI::App* command =
+      app.add_subcommand("simulate", "Goodput of fault tolerance systems on a trace of failures");
+  add_flags(*command, *flags);
+  refuse_negative_counts(*command);
+  command->footer(
+      "Examples:\n"
+      "  moetrain simulate --model gpt-l.toml --nodes 10 --nodes-min 5 --mtbf 5m --duration 30m\n"
+      "  moetrain simulate --model gpt-l.toml --trace aws-p3.csv --best --svg goodput.svg --json");
+  command->callback([flags, &exit_code] {
+    const Result<int> result = simulate_command(*flags);
+    exit_code.value = result.ok() ? *result : fail(result.error());
+  });
+}
+
+}  // namespace moetrain
