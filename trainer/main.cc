@@ -17,6 +17,7 @@ int main(int argc, char** argv) {
   moetrain::add_eval_command(app, exit_code);
   moetrain::add_report_command(app, exit_code);
   moetrain::add_simulate_command(app, exit_code);
+  moetrain::add_calibrate_command(app, exit_code);
   moetrain::add_rank_command(app, exit_code);
   try {
     app.parse(argc, argv);

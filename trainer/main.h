@@ -22,6 +22,7 @@ void add_run_command(CLI::App& app, ExitCode& exit_code);
 void add_eval_command(CLI::App& app, ExitCode& exit_code);
 void add_report_command(CLI::App& app, ExitCode& exit_code);
 void add_simulate_command(CLI::App& app, ExitCode& exit_code);
+void add_calibrate_command(CLI::App& app, ExitCode& exit_code);
 // What `run` starts; not shown in the help.
 void add_rank_command(CLI::App& app, ExitCode& exit_code);
 

@@ -1,0 +1,91 @@
+// moetrain simulate and calibrate as programs: what they print, refuse and return.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "tests/system/programs.h"
+
+namespace systemtest {
+namespace {
+
+using testing::HasSubstr;
+
+class SimulateTest : public testing::Test {
+ protected:
+  Ended simulate(std::vector<std::string> more) {
+    std::vector<std::string> arguments{"simulate", "--model", model_};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run("moetrain", arguments);
+  }
+  std::string file(const std::string& name, const std::string& text) {
+    std::ofstream(folder_ / name) << text;
+    return folder_ / name;
+  }
+
+  Folder folder_;
+  const std::string model_ = SIMULATE_MODELS "/gpt-l.toml";
+};
+
+TEST_F(SimulateTest, ComparesPoliciesOnATrace) {
+  const std::string trace = file("t.csv",
+                                 "0,add,a\n0,add,b\n0,add,c\n0,add,d\n0,add,e\n300000,remove,e\n"
+                                 "600000,add,f\n");
+  const std::string svg = folder_ / "goodput.svg";
+  const Ended ended =
+      simulate({"--trace", trace, "--policies", "ds,lazarus,ours", "--json", "--svg", svg});
+  ASSERT_EQ(ended.code(), 0) << ended.err;
+  const nlohmann::json json = ended.json();
+  ASSERT_EQ(json["policies"].size(), 3U);
+  for (const auto& [name, policy] : json["policies"].items()) {
+    double sum = 0;
+    for (const auto& [kind, seconds] : policy["time"].items()) sum += seconds.get<double>();
+    EXPECT_NEAR(sum, 600, 1e-6) << name;
+    EXPECT_GT(policy["goodput"].get<double>(), 0) << name;
+  }
+  EXPECT_GT(json["policies"]["ours"]["samples"], json["policies"]["lazarus"]["samples"]);
+  EXPECT_TRUE(std::ifstream(svg).good());
+}
+
+TEST_F(SimulateTest, RefusesBadInputInOneSentence) {
+  struct Refusal {
+    std::vector<std::string> flags;
+    int code;
+    const char* says;
+  };
+  const std::string unknown = file("unknown.csv", "0,add,a\n1,remove,b\n");
+  const std::string repeated = file("repeated.csv", "0,add,a\n1,add,a\n");
+  const Refusal refusals[] = {
+      {{"--trace", folder_ / "none.csv"}, 3, "none.csv: no such file"},
+      {{"--trace", unknown}, 2, "unknown.csv:2: node b is removed and was never added"},
+      {{"--trace", repeated}, 2, "repeated.csv:2: node a is added and is there already"},
+      {{}, 2, "give a trace"},
+      {{"--nodes", "4", "--mtbf", "5"}, 2, "--mtbf"},
+      {{"--nodes", "4", "--mtbf", "5m", "--policies", "best"}, 2, "the policies are ds"},
+      {{"--nodes", "4", "--mtbf", "5m", "--set", "load.zip=1"}, 2, "no such parameter"},
+      {{"--nodes", "4", "--mtbf", "5m", "--set", "load.zipf=-1"}, 2, "load.zipf -1"},
+  };
+  for (const Refusal& refusal : refusals) {
+    const Ended ended = simulate(refusal.flags);
+    EXPECT_EQ(ended.code(), refusal.code) << refusal.says;
+    EXPECT_THAT(ended.err, HasSubstr(refusal.says));
+    EXPECT_EQ(ended.out, "");
+  }
+}
+
+// What calibrate measures is a model that simulate takes.
+TEST_F(SimulateTest, CalibratesAModel) {
+  const std::string text = file("text.txt", std::string(20'000, 'a') + "some other text");
+  const Ended measured = run("moetrain", {"calibrate", "--steps", "4", "--data", text});
+  ASSERT_EQ(measured.code(), 0) << measured.err;
+  EXPECT_TRUE(measured.out.starts_with("# tiny on 2 ranks")) << measured.out.substr(0, 100);
+  const std::string model = file("here.toml", measured.out);
+  const Ended ended = run("moetrain", {"simulate", "--model", model, "--nodes", "4", "--mtbf", "1m",
+                                       "--duration", "10m", "--policies", "ds,ours", "--json"});
+  ASSERT_EQ(ended.code(), 0) << ended.err;
+  EXPECT_GT(ended.json()["policies"]["ours"]["goodput"].get<double>(), 0);
+  EXPECT_EQ(run("moetrain", {"calibrate", "--ranks", "1"}).code(), 2);
+}
+
+}  // namespace
+}  // namespace systemtest

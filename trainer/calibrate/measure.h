@@ -1,0 +1,36 @@
+// Measures on this machine what the simulator's cost model needs: a short real training on one
+// rank, collectives between processes' communicators over the loopback interface, and the copy into
+// an arena. What ckptd and the supervisor take is measured by a run of `moetrain run`
+// (main_calibrate.cc), not here.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "trainer/train_config.h"
+
+namespace moetrain::calibrate {
+
+struct Compute {
+  double dense_us_per_token = 0;   // everything that does not go with top_k, all layers
+  double expert_us_per_token = 0;  // one expert in one layer
+};
+// `steps` steps (>= 1; the fastest counts: others share the machine) with top_k 1 and 2; what the
+// second choice adds is the experts', the rest is dense. kInvalidArgument: fewer than two experts.
+Result<Compute> measure_compute(const TrainConfig& config, std::span<const uint8_t> text,
+                                uint32_t steps);
+
+struct Network {
+  double all_to_all_bytes_per_s = 0;  // of a rank
+  double all_to_all_latency_us = 0;   // of an exchange of one value each
+  double all_reduce_bytes_per_s = 0;  // gradient bytes * 2 (n-1)/n / time
+};
+// Of `ranks` communicators (2 to kRanksMax) in threads, connected as those of processes are; the
+// median of several. Errors are those of the communicators.
+Result<Network> measure_network(uint32_t ranks, uint64_t bytes);
+inline constexpr uint32_t kRanksMax = 64;  // threads of one process, all of them busy
+
+// Copy with checksum of `bytes`, as a snapshot does it, bytes per second; the best of several.
+double measure_copy(uint64_t bytes);
+
+}  // namespace moetrain::calibrate

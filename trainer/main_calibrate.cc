@@ -1,0 +1,153 @@
+// moetrain calibrate: this machine's numbers for `moetrain simulate`.
+#include <fmt/format.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <memory>
+
+#include "trainer/calibrate/measured_model.h"
+#include "trainer/data.h"
+#include "trainer/elastic/process.h"
+#include "trainer/main.h"
+#include "trainer/model/presets.h"
+#include "trainer/simulate/model_file.h"
+
+namespace moetrain {
+
+namespace fs = std::filesystem;
+using ckpt::ErrorCode;
+using ckpt::make_error;
+
+namespace {
+
+struct CalibrateFlags {
+  std::string preset = "tiny";
+  uint32_t ranks = 2;
+  uint32_t steps = 10;
+  std::vector<std::string> data;
+  std::string out;
+};
+
+constexpr uint64_t kExchangeBytes = uint64_t{4} << 20;  // of a rank: beyond any cache of sockets
+constexpr uint64_t kCopyBytes = uint64_t{64} << 20;     // beyond the last cache
+constexpr int kRunTimeoutMs = 300'000;  // ranks, a daemon and `steps` steps; some seconds usually
+
+// A folder of our own, gone at the end.
+class Folder {
+ public:
+  Folder() : path_((fs::temp_directory_path() / "moetrain-calibrate-XXXXXX").string()) {
+    if (::mkdtemp(path_.data()) == nullptr) path_.clear();
+  }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  ~Folder() {
+    std::error_code ignored;
+    if (!path_.empty()) fs::remove_all(path_, ignored);
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+// `moetrain run` with these ranks, which saves every third step and loses its last rank halfway.
+Result<report::Report> run_with_a_loss(const CalibrateFlags& flags) {
+  const Folder folder;
+  if (folder.path().empty()) {
+    return make_error(ErrorCode::kIo, "{}: no folder can be made there",
+                      fs::temp_directory_path().string());
+  }
+  const std::string report = folder.path() + "/report.json";
+  std::error_code error;
+  const std::string self = fs::read_symlink("/proc/self/exe", error);
+  if (error) return make_error(ErrorCode::kIo, "/proc/self/exe: {}", error.message());
+  Process::Options options{
+      .arguments = {self, "run", "--ranks", std::to_string(flags.ranks), "--preset", flags.preset,
+                    "--steps", std::to_string(2 * flags.steps), "--checkpoint-every", "3", "--kill",
+                    fmt::format("{}@{}", flags.ranks - 1, flags.steps + 1), "--report", report}};
+  options.descriptors = {{STDERR_FILENO, STDOUT_FILENO}};  // our stdout is for the model
+  options.death_signal = SIGTERM;                          // it has a daemon to stop
+  for (const std::string& path : flags.data) {
+    options.arguments.insert(options.arguments.end(), {"--data", path});
+  }
+  CKPT_ASSIGN(Process process, Process::start(options));
+  const std::optional<ProcessEnd> end = process.wait(kRunTimeoutMs);
+  if (!end) {
+    process.signal(SIGTERM);
+    process.wait(10'000);
+    return make_error(ErrorCode::kDeadlineExceeded, "calibrate: moetrain run took more than {} s",
+                      kRunTimeoutMs / 1000);
+  }
+  if (end->exit_code != 0 || end->signal != 0) {
+    return make_error(ErrorCode::kAborted, "calibrate: moetrain run ended with {}", end->text());
+  }
+  return report::read_report(report);
+}
+
+Result<int> calibrate_command(CalibrateFlags flags) {
+  const std::optional<ModelConfig> shape = preset(flags.preset);
+  if (!shape) {
+    return make_error(ErrorCode::kInvalidArgument, "--preset {}: no such model", flags.preset);
+  }
+  if (flags.ranks < 2 || flags.steps < 4) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "--ranks {} --steps {}: at least 2 ranks and 4 steps", flags.ranks,
+                      flags.steps);
+  }
+  calibrate::Measured measured{.ranks = flags.ranks};
+  measured.config.model = *shape;
+  CKPT_TRY(validate(measured.config, flags.ranks));
+  if (flags.data.empty()) {
+    CKPT_ASSIGN(flags.data, default_data_paths());
+  }
+  CKPT_ASSIGN(const Corpus corpus, Corpus::load(flags.data));
+  CKPT_TRY(corpus.check_fits(shape->seq_len));
+  const auto say = [](const std::string& what) { fmt::print(stderr, "moetrain: {}\n", what); };
+  say("compute: a rank trains with one expert for each token, then with two");
+  CKPT_ASSIGN(measured.compute,
+              calibrate::measure_compute(measured.config, corpus.train(), flags.steps));
+  say(fmt::format("network: {} ranks over the loopback interface", flags.ranks));
+  CKPT_ASSIGN(measured.network, calibrate::measure_network(flags.ranks, kExchangeBytes));
+  measured.copy_bytes_per_s = calibrate::measure_copy(kCopyBytes);
+  say(fmt::format("checkpoints and a loss: {} ranks and a ckptd", flags.ranks));
+  CKPT_ASSIGN(measured.run, run_with_a_loss(flags));
+  CKPT_ASSIGN(const calibrate::MeasuredModel result, calibrate::measured_model(measured));
+  const std::string text = fmt::format("# {} on {} ranks, measured by moetrain calibrate.\n\n",
+                                       flags.preset, flags.ranks) +
+                           simulate::model_text(result.model, result.comments);
+  if (flags.out.empty()) {
+    fmt::print("{}", text);
+    return 0;
+  }
+  CKPT_TRY(report::write_file(flags.out, text));
+  return 0;
+}
+
+}  // namespace
+
+void add_calibrate_command(CLI::App& app, ExitCode& exit_code) {
+  auto flags = std::make_shared<CalibrateFlags>();
+  CLI::App* command =
+      app.add_subcommand("calibrate", "Measure this machine: a model file for simulate");
+  command->add_option("--preset", flags->preset, "The model that is trained")
+      ->capture_default_str();
+  command->add_option("--ranks", flags->ranks, "Ranks that exchange, save and lose one of them")
+      ->capture_default_str();
+  command->add_option("--steps", flags->steps, "Of each measurement")->capture_default_str();
+  command->add_option("--data", flags->data, "Files and folders, as for run");
+  command->add_option("--out", flags->out, "Write the model file here; default: stdout");
+  refuse_negative_counts(*command);
+  command->footer(
+      "Example:\n"
+      "  moetrain calibrate --out here.toml\n"
+      "  moetrain simulate --model here.toml --nodes 8 --mtbf 10m --duration 6h");
+  command->callback([flags, &exit_code] {
+    const Result<int> result = calibrate_command(*flags);
+    exit_code.value = result.ok() ? *result : fail(result.error());
+  });
+}
+
+}  // namespace moetrain
