@@ -3,8 +3,8 @@
 #include <unistd.h>
 
 #include "ckptd/daemon_impl.h"
-#include "ckptd/restore/memory_view.h"
 #include "ckptd/io/store_paths.h"
+#include "ckptd/restore/memory_view.h"
 #include "formats/base/printable.h"
 
 namespace ckptd {

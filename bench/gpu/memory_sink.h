@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "ckpt/ckpt_cuda.h"
+#include "ckpt/ckpt_windows.h"
 #include "client/src/slab_layout.h"
 #include "formats/base/bytes.h"
 #include "formats/base/result.h"

@@ -1,4 +1,5 @@
 // Restores against a daemon whose windows may lie.
+#include "ckpt/ckpt_windows.h"
 #include "formats/base/crc32c.h"
 #include "tests/client/client_fixture.h"
 #include "tests/client/fake_daemon.h"

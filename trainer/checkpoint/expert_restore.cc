@@ -39,6 +39,20 @@ Status check_stamp(const ExpertStamp& stamp, uint64_t step) {
                     stamp.snapshot, stamp.tokens, stamp.updates);
 }
 
+// Of these versions, and none that cannot be.
+Status read_stamps(client::Session& session, const std::string& run,
+                   const std::vector<StateUnit>& units, const std::vector<ExpertVersion>& versions,
+                   ExpertStamps& stamps) {
+  CKPT_TRY(restore_stamps(session, run, units, versions, stamps));
+  for (const ExpertVersion& version : versions) {
+    const Status checked = check_stamp(stamps.of(units[version.unit]), version.step);
+    if (checked.ok()) continue;
+    return make_error(checked.error().code, "run {} step {} unit {}: {}", run, version.step,
+                      units[version.unit].name, checked.error().message);
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<ExpertVersions> ExpertVersions::read(client::Session& session, const std::string& run,
@@ -93,13 +107,7 @@ Result<ExpertVersions> ExpertVersions::read(client::Session& session, const std:
     }
     saved.push_back({read.ids_[i], one.version.lineage, one.version.step});
   }
-  CKPT_TRY(restore_stamps(session, run, units, saved, read.stamps_));
-  for (const ExpertVersion& version : saved) {
-    const Status checked = check_stamp(read.stamps_.of(units[version.unit]), version.step);
-    if (checked.ok()) continue;
-    return make_error(checked.error().code, "run {} step {} unit {}: {}", run, version.step,
-                      units[version.unit].name, checked.error().message);
-  }
+  CKPT_TRY(read_stamps(session, run, units, saved, read.stamps_));
   return read;
 }
 

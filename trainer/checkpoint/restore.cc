@@ -90,8 +90,8 @@ Result<std::vector<ExpertVersion>> expert_versions(const std::string& run,
 }
 
 // Of the restored versions. The view's trainer unit knows most of them, where it was restored, too:
-// all but those whose commit is not what it took them for, because a snapshot in between has failed,
-// or because only memory had it.
+// all but those whose commit is not what it took them for, because a snapshot in between has
+// failed, or because only memory had it.
 Status stamps_of_view(client::Session& session, const std::string& run,
                       const std::vector<StateUnit>& units, std::vector<ExpertVersion> versions,
                       bool with_trainer_unit, const StateMemory& memory) {

@@ -38,8 +38,9 @@ Result<RestoreSummary> restore_units(ckpt::client::Session& session, const std::
                                      const StateMemory& memory, DeviceLink* link = nullptr,
                                      ViewLevel level = ViewLevel::kDurable);
 
-// The stamps of versions of experts' units, all of one line of history: from the trainer unit of the
-// commits that saved them, each of which is read once. kCorrupt if one says nothing of its versions.
+// The stamps of versions of experts' units, all of one line of history: from the trainer unit of
+// the commits that saved them, each of which is read once. kCorrupt if one says nothing of its
+// versions.
 Status restore_stamps(ckpt::client::Session& session, const std::string& run,
                       const std::vector<StateUnit>& units, std::vector<ExpertVersion> versions,
                       ExpertStamps& stamps);

@@ -16,9 +16,8 @@ using nlohmann::json;
 namespace {
 
 constexpr std::array<std::string_view, 14> kKinds = {
-    "joining", "connecting", "restoring",  "training", "step",  "taking", "snapshot",
-    "saving",  "dying",      "group_lost", "log",      "saved", "fatal",  "pacing",
-    "drained"};
+    "joining", "connecting", "restoring", "training", "step",  "taking", "snapshot", "saving",
+    "dying",   "group_lost", "log",       "saved",    "fatal", "pacing", "drained"};
 
 // Calls visit(name, field) for every field but the kind: one list for writing and reading.
 template <typename Event, typename Visit>

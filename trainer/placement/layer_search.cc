@@ -92,7 +92,8 @@ bool LayerSearch::may_leave(uint32_t expert, uint32_t leaves, uint32_t gets) con
   const uint32_t distinct = distinct_[expert] - 1 + (gains ? 1 : 0);
   if (distinct < request_.replicas_min) return false;
   if (distinct >= family_.free_size) return true;
-  const uint32_t* of_member = &of_member_[expert * family_.members.size()];
+  // None where the family has no members.
+  const uint32_t* of_member = of_member_.data() + expert * family_.members.size();
   uint32_t whole = whole_members_[expert];
   for (const uint32_t m : members_of_domain_[from]) {
     if (of_member[m] == family_.members[m].size()) --whole;

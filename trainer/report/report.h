@@ -132,7 +132,8 @@ std::string to_json(const Report& report);
 
 // Reads what to_json wrote; `origin` (a file name) starts every error message. Missing or mistyped
 // fields, unordered steps and malformed bits are kInvalidArgument errors that name the field;
-// `daemon_failures`, `plt`, `loads`, what is said of each checkpoint and of their pace may be missing.
+// `daemon_failures`, `plt`, `loads`, what is said of each checkpoint and of their pace may be
+// missing.
 ckpt::Result<Report> parse_report(std::string_view json, std::string_view origin);
 ckpt::Result<Report> read_report(const std::string& path);
 

@@ -11,7 +11,7 @@
 #ifndef CKPT_CKPT_DIRECT_H_
 #define CKPT_CKPT_DIRECT_H_
 
-#include <ckpt/ckpt.h>
+#include <ckpt/ckpt_windows.h>
 
 #ifdef __cplusplus
 extern "C" {

@@ -11,6 +11,7 @@
 
 #include <ckpt/ckpt.h>
 
+#include <ckpt/client_types.hpp>
 #include <ckpt/outcome.hpp>
 #include <memory>
 #include <optional>
@@ -19,115 +20,6 @@
 #include <vector>
 
 namespace ckpt::client {
-
-// ---- what goes in and out; the fields mean what they mean in ckpt.h ----------------------------
-
-struct OpenOptions {
-  std::string socket;  // empty: $CKPTD_SOCKET
-  std::string run;     // empty: $CKPTD_RUN
-  std::string client_name;
-  uint64_t arena_bytes = 0;
-  uint64_t slab_bytes = 0;
-  bool control = false;
-  uint32_t timeout_ms = 0;
-  ckpt_alarms alarms = CKPT_ALARMS_DEFAULT;
-};
-
-struct TensorInfo {
-  std::string name;
-  std::string dtype;  // "F32", "BF16", ...
-  std::vector<uint64_t> shape;
-  uint64_t offset = 0;  // bytes from the start of the unit
-};
-
-struct UnitInfo {
-  std::string name;
-  int64_t layer = -1;   // -1: none
-  int64_t expert = -1;  // -1: none
-  std::string part;     // "", "weights" or "optimizer"
-  uint64_t bytes = 0;
-  std::vector<TensorInfo> tensors;
-};
-
-struct JoinOptions {
-  uint32_t rank = 0;
-  uint32_t size = 1;
-  ckpt_resume resume = CKPT_RESUME_CONTINUE;
-  uint32_t resume_lineage = 0;
-  uint64_t resume_step = 0;
-  uint32_t timeout_ms = 0;
-  bool elastic = false;
-  uint64_t member = 0;
-  uint32_t grace_ms = 0;
-};
-
-struct ViewPoint {
-  uint32_t lineage = 0;
-  uint64_t step = 0;
-};
-
-struct Epoch {
-  uint64_t epoch = 0;
-  uint32_t rank = 0;
-  uint32_t size = 0;
-  uint32_t lineage = 0;
-  std::optional<ViewPoint> resume;      // nothing: start from nothing, or go on
-  bool goes_on = false;                 // with the state of the epoch before
-  std::vector<uint64_t> members;        // of an elastic group, by rank
-  std::vector<int32_t> previous_ranks;  // where it goes on; -1: new
-  uint32_t previous_size = 0;
-};
-
-struct Metric {
-  std::string name;
-  double value = 0;
-};
-
-struct SnapshotOptions {
-  uint64_t step = 0;
-  uint32_t attempt = 0;
-  std::vector<uint32_t> units;
-  std::vector<ckpt_fragment> fragments;  // of all ranks
-  ckpt_out_of_slabs out_of_slabs = CKPT_SLABS_WAIT;
-  std::vector<Metric> metrics;
-  uint32_t timeout_ms = 0;
-  std::vector<ckpt_expert_tokens> expert_tokens;  // from any one rank
-  uint64_t staleness_max = 0;                     // steps; 0: any
-  bool no_wait = false;                           // begin() asks, the first write() hears
-  std::vector<uint32_t> memory_units;             // those of `units` that are not written
-};
-
-struct SnapshotInfo {
-  ckpt_level level = CKPT_LEVEL_OPEN;
-  ckpt_status failure = CKPT_OK;
-  std::string reason;
-  uint64_t bytes = 0;
-  uint64_t stall_ns = 0;
-  uint64_t wait_ns = 0;
-  uint64_t durable_ns = 0;
-  std::string alarms;  // with DURABLE; empty: none
-};
-
-struct RestoreOptions {
-  std::string run;  // empty: the session's
-  uint32_t lineage = 0;
-  uint64_t step = 0;
-  bool latest = false;
-  std::string tag;  // not empty: this tag
-  bool exact = false;
-  uint32_t timeout_ms = 0;
-  bool newest = false;  // each unit's newest version not after `step`
-  bool memory = false;  // versions that are only in memory count, too
-  ckpt_direct direct = CKPT_DIRECT_DEFAULT;  // of restores into a GPU's memory
-};
-
-struct Restored {
-  ViewPoint version;
-  std::string note;  // not empty: why it is older than the view has it
-  uint64_t bytes_memory = 0;
-  uint64_t bytes_disk = 0;
-  ckpt_level level = CKPT_LEVEL_DURABLE;
-};
 
 struct Answer {
   std::string json;

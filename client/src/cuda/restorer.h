@@ -17,6 +17,7 @@
 #pragma once
 
 #include <ckpt/ckpt_cuda.h>
+#include <ckpt/ckpt_windows.h>
 
 #include <array>
 #include <deque>

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <ckpt/ckpt_cuda.h>
+#include <ckpt/ckpt_windows.h>
 
 #include <cstdint>
 #include <span>

@@ -111,6 +111,19 @@ TEST(SavedRunTest, AnOtherLayoutIsNamedAndCanBeExported) {
               testing::HasSubstr("unit 1 is embedding, not embed"));
 }
 
+// Holders of an expert bring equal parts of it, up to where it can be cut.
+void expect_equal_parts(const std::vector<StateUnit>& units, const ExpertPlacement& placement,
+                        const std::vector<ckpt_fragment>& plan) {
+  for (const ckpt_fragment& fragment : plan) {
+    const StateUnit& unit = units[fragment.unit];
+    if (!unit.expert) continue;
+    const auto holding = holders_of_experts(placement, *unit.layer)[*unit.expert].size();
+    EXPECT_NEAR(static_cast<double>(fragment.length),
+                static_cast<double>(unit.bytes) / static_cast<double>(holding),
+                static_cast<double>(2 * kShareCutBytes));
+  }
+}
+
 TEST(SnapshotPlanTest, CoversEveryUnitExactlyOnceAndSharesTheWork) {
   std::mt19937 random(20260101);
   for (int round = 0; round < 30; ++round) {
@@ -162,18 +175,7 @@ TEST(SnapshotPlanTest, CoversEveryUnitExactlyOnceAndSharesTheWork) {
         EXPECT_TRUE(std::binary_search(mine.begin(), mine.end(), fragment.unit));
       }
     }
-    // Holders of an expert bring equal parts of it, up to where it can be cut.
-    for (uint32_t id = 0; id < units.size(); ++id) {
-      if (!units[id].expert) continue;
-      const auto holding =
-          holders_of_experts(*placement, *units[id].layer)[*units[id].expert].size();
-      for (const ckpt_fragment& fragment : plan) {
-        if (fragment.unit != id) continue;
-        EXPECT_NEAR(static_cast<double>(fragment.length),
-                    static_cast<double>(units[id].bytes) / static_cast<double>(holding),
-                    static_cast<double>(2 * kShareCutBytes));
-      }
-    }
+    expect_equal_parts(units, *placement, plan);
   }
 }
 

@@ -138,9 +138,14 @@ TEST(ReportJson, EveryRequiredFieldIsMissed) {
   for (const auto& field : whole.items()) {
     json document = whole;
     document.erase(field.key());
-    const std::set<std::string> optionals = {
-        "checkpoint_every", "daemon_failures", "experts_per_checkpoint", "final_loss", "loads",
-        "max_over_mean",    "plt",             "reason"};
+    const std::set<std::string> optionals = {"checkpoint_every",
+                                             "daemon_failures",
+                                             "experts_per_checkpoint",
+                                             "final_loss",
+                                             "loads",
+                                             "max_over_mean",
+                                             "plt",
+                                             "reason"};
     const bool optional = optionals.contains(field.key());
     EXPECT_EQ(refusal(document).empty(), optional) << field.key();
     document[field.key()] = "text";

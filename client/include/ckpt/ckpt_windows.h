@@ -1,0 +1,69 @@
+/* Restores whose bytes somebody else takes out of the arena. Conventions as in ckpt.h. */
+/* NOLINTBEGIN(readability-identifier-naming): names as C has them */
+#ifndef CKPT_CKPT_WINDOWS_H_
+#define CKPT_CKPT_WINDOWS_H_
+
+#include <ckpt/ckpt.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A restore, window by window, for somebody else who takes the bytes out of the arena: a GPU's copy
+ * engine (ckpt_cuda_restore does). Windows are taken in order: where two bring the same bytes, the
+ * later counts, since a fallback to an older version, and a daemon that was lost, begin again.
+ *
+ *   ckpt_restore_begin(session, &options, ranges, count, &restore);
+ *   while (ckpt_restore_next(restore, 1000, &window) == CKPT_OK && !window.complete) {
+ *     ... copy the pieces out and check them; tell ckpt_restore_mismatch of those that are wrong
+ *     ... ckpt_restore_release(restore, window.id);   // in any order, as copies end
+ *   }
+ *   ckpt_restore_end(restore, restored);
+ *   ckpt_restore_free(restore);
+ */
+typedef struct ckpt_restore ckpt_restore;
+typedef struct ckpt_restore_piece {
+  size_t range;    /* index in `ranges` */
+  uint64_t offset; /* from the start of the range */
+  uint64_t length;
+  uint64_t at;     /* from the start of the window's data */
+  uint32_t crc32c; /* of these bytes */
+} ckpt_restore_piece;
+typedef struct ckpt_restore_window {
+  size_t struct_size;
+  uint64_t id;      /* 0: no window has come within the timeout, or complete */
+  int complete;     /* nonzero: everything has been lent. Later calls say so again, or bring windows
+                       if a mismatch was told meanwhile */
+  const void* data; /* in the arena; the daemon leaves it alone until the window is released */
+  uint64_t bytes;
+  const ckpt_restore_piece* pieces; /* inside data; valid until the next call for this restore */
+  size_t piece_count;
+} ckpt_restore_window;
+
+/* Asks the daemon; `data` of the ranges is not used. A session has one restore at a time, of either
+ * kind. The handle is freed before the session is closed. */
+CKPT_API ckpt_status ckpt_restore_begin(ckpt_session* session, const ckpt_restore_options* options,
+                                        const ckpt_range* ranges, size_t count,
+                                        ckpt_restore** restore);
+/* The next window, which is waited for at most timeout_ms. That nothing has come by then is no
+ * error; that nothing has come for the timeout of the options, while no window was lent, is. After
+ * an error the handle can only be freed. */
+CKPT_API ckpt_status ckpt_restore_next(ckpt_restore* restore, uint32_t timeout_ms,
+                                       ckpt_restore_window* window);
+CKPT_API void ckpt_restore_release(ckpt_restore* restore, uint64_t window_id);
+/* What was copied out of the window, released or not, is not what crc32c is of. Everything is read
+ * again, once: ckpt_restore_next lends it anew. If it happens again, that fails with
+ * CKPT_E_CORRUPT.
+ */
+CKPT_API void ckpt_restore_mismatch(ckpt_restore* restore, uint64_t window_id,
+                                    const ckpt_restore_piece* piece);
+/* When it is complete. `restored` as in ckpt_restore_read. */
+CKPT_API ckpt_status ckpt_restore_end(ckpt_restore* restore, ckpt_restored* restored);
+/* Gives back what is still lent. */
+CKPT_API void ckpt_restore_free(ckpt_restore* restore);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CKPT_CKPT_WINDOWS_H_ */
+/* NOLINTEND(readability-identifier-naming) */

@@ -1,0 +1,80 @@
+// What the options of partial checkpoints refuse, and what they change about the choice.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "trainer/checkpoint/partial_checkpoint.h"
+
+namespace moetrain {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr uint32_t kExperts = 6;
+const ExpertGrid kGrid{2, kExperts};
+
+// With survivors that go on, an expert on one rank alone is worth more saves than one with
+// replicas; where all rewind anyway, replicas do not matter.
+TEST(PartialCheckpointTest, ReplicasLowerTheRiskOnlyWhereSurvivorsGoOn) {
+  const auto units = state_units({.layers = kGrid.layers, .experts = kExperts});
+  const LayerSlots layer = {{0, 1, 2}, {0, 1, 3}, {0, 4, 5}};  // three, two and one holder
+  const ExpertPlacement placement = *make_placement({layer, layer}, kExperts, 3);
+  for (const bool survivors_go_on : {false, true}) {
+    PartialCheckpoint partial(units, placement,
+                              {.k = 1, .staleness_max = 30, .survivors_go_on = survivors_go_on});
+    ExpertStamps stamps(kGrid);
+    std::vector<int64_t> routed(kGrid.size(), 0);
+    const std::vector<int64_t> updates(kGrid.size(), 0);
+    std::vector<int> saves(kExperts);
+    for (uint64_t step = 1; step <= 60; ++step) {
+      for (int64_t& tokens : routed) tokens += 10;
+      const auto plan = partial.next(step, {routed, updates}, false, stamps);
+      if (step == 1) continue;  // full
+      for (const uint32_t expert : plan.experts) ++saves[expert % kExperts];
+    }
+    if (survivors_go_on) {
+      EXPECT_LT(saves[0], saves[3]);
+      EXPECT_LT(saves[1], saves[3]);
+    } else {
+      EXPECT_LE(*std::ranges::max_element(saves) - *std::ranges::min_element(saves), 2);
+    }
+  }
+}
+
+TEST(FailureTakesAllTest, FallsWithEveryHolder) {
+  EXPECT_EQ(failure_takes_all(1, 1), 1);
+  // Of three ranks one dies with weight 4, two with 2, all with 1.
+  EXPECT_DOUBLE_EQ(failure_takes_all(3, 1), (4.0 / 3 + 2 * 2.0 / 3 + 1) / 7);
+  EXPECT_DOUBLE_EQ(failure_takes_all(3, 2), (2.0 / 3 + 1) / 7);
+  EXPECT_DOUBLE_EQ(failure_takes_all(3, 3), 1.0 / 7);
+  for (uint32_t held = 1; held < 16; ++held) {
+    EXPECT_GT(failure_takes_all(16, held), failure_takes_all(16, held + 1));
+  }
+  EXPECT_GT(failure_takes_all(16, 16), 0);
+  EXPECT_GT(failure_takes_all(4000, 1), 0);
+}
+
+TEST(PartialOptionsTest, NamesTheFlagThatCannotBe) {
+  EXPECT_TRUE(validate(PartialOptions{}, 8).ok());
+  EXPECT_THAT(validate(PartialOptions{.k = 9}, 8).error().message,
+              HasSubstr("--experts-per-checkpoint 9 --staleness-max 0: 9 experts of each layer"));
+  EXPECT_THAT(validate(PartialOptions{.k = 2, .staleness_max = 3}, 8).error().message,
+              HasSubstr("8 experts, 2 at a time, take 4"));
+  EXPECT_THAT(validate(PartialOptions{.k = 1, .plt_budget = 1.5}, 8).error().message,
+              HasSubstr("--plt-budget 1.5"));
+  EXPECT_THAT(validate(PartialOptions{.plt_budget = std::nan("")}, 8).error().message,
+              HasSubstr("--plt-budget nan"));
+  EXPECT_TRUE(validate(PartialOptions{.k = 2, .k_snapshot = 2}, 8).ok());
+  EXPECT_TRUE(validate(PartialOptions{.k = 2, .k_snapshot = kAllExperts}, 8).ok());
+  for (const PartialOptions& wrong :
+       {PartialOptions{.k = 2, .k_snapshot = 1}, PartialOptions{.k = 2, .k_snapshot = 9},
+        PartialOptions{.k = 0, .k_snapshot = 4}}) {
+    EXPECT_THAT(validate(wrong, 8).error().message, HasSubstr("--experts-per-snapshot"));
+  }
+  EXPECT_THAT(parse_partial_parts("moments").error().message, HasSubstr("'moments'"));
+}
+
+}  // namespace
+}  // namespace moetrain
