@@ -86,13 +86,13 @@ bool LayerSearch::within_family(uint32_t expert) const {
 bool LayerSearch::may_leave(uint32_t expert, uint32_t leaves, uint32_t gets) const {
   const uint32_t from = request_.domain(leaves);
   const uint32_t to = gets == kNobody ? kNobody : request_.domain(gets);
-  const uint32_t* domains = &in_domain_[size_t{expert} * domains_];
+  const uint32_t* domains = in_domain_.data() + size_t{expert} * domains_;
   if (domains[from] > 1 || from == to) return true;
   const bool gains = to != kNobody && domains[to] == 0;
   const uint32_t distinct = distinct_[expert] - 1 + (gains ? 1 : 0);
   if (distinct < request_.replicas_min) return false;
   if (distinct >= family_.free_size) return true;
-  const uint32_t* of_member = &of_member_[expert * family_.members.size()];
+  const uint32_t* of_member = of_member_.data() + expert * family_.members.size();
   uint32_t whole = whole_members_[expert];
   for (const uint32_t m : members_of_domain_[from]) {
     if (of_member[m] == family_.members[m].size()) --whole;
