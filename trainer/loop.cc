@@ -44,6 +44,7 @@ Result<StepResult> Trainer::step(Comm& comm, Model& model, Progress& progress,
                                  const BeforeWrite& before_write) {
   CKPT_ASSIGN(PendingStep pending, compute(comm, model, progress));
   if (before_update) CKPT_TRY(before_update(pending.step, pending.routed));
+  // From here on nothing can fail: a rank is either before this step or after it.
   return apply(model, progress, std::move(pending), before_write);
 }
 
@@ -94,14 +95,6 @@ StepResult Trainer::apply(Model& model, Progress& progress, PendingStep pending,
   for (size_t i = 0; i < routed.size(); ++i) progress.routed_tokens[i] += routed[i];
   progress.routed_last = std::move(routed);
   return result;
-}
-
-Result<StepResult> Trainer::step(Comm& comm, Model& model, Progress& progress,
-                                 const std::function<Status(uint64_t)>& before_update) {
-  CKPT_ASSIGN(PendingStep pending, compute(comm, model, progress));
-  if (before_update) CKPT_TRY(before_update(pending.step));
-  // From here on nothing can fail: a rank is either before this step or after it.
-  return apply(model, progress, std::move(pending));
 }
 
 Result<double> evaluate_text(Comm& comm, Model& model, std::span<const uint8_t> text,
