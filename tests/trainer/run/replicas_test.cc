@@ -174,7 +174,9 @@ TEST(ReplicasTest, GradientsAreThoseOfOneRank) {
       Trainer trainer(config, data);
       Progress progress;
       // Stopped before the update, so that the gradients are there to be seen.
-      const auto stop = [](uint64_t) { return ckpt::make_error(ckpt::ErrorCode::kIo, "enough"); };
+      const auto stop = [](uint64_t, std::span<const int64_t>) {
+        return ckpt::make_error(ckpt::ErrorCode::kIo, "enough");
+      };
       EXPECT_FALSE(trainer.step(comm, *model, progress, stop).ok());
       const std::lock_guard lock(mutex);
       for (const Parameter* parameter : model->parameters()) {
