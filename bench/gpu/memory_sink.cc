@@ -6,6 +6,7 @@
 #include <map>
 #include <utility>
 
+#include "ckpt/ckpt_direct.h"
 #include "formats/base/crc32c.h"
 
 ckpt_session::~ckpt_session() {
@@ -187,3 +188,10 @@ void ckpt_restore_release(ckpt_restore* restore, uint64_t window_id) {
 void ckpt_restore_mismatch(ckpt_restore* restore, uint64_t, const ckpt_restore_piece*) {
   ++restore->mismatches;
 }
+
+// Nothing lies on a disk here.
+ckpt_status ckpt_restore_file(ckpt_restore*, ckpt_restore_located*) {
+  return CKPT_E_FAILED_PRECONDITION;
+}
+void ckpt_restore_failed(ckpt_restore*, uint64_t, size_t, const char*) {}
+uint64_t ckpt_slab_bytes(const ckpt_session*) { return 0; }

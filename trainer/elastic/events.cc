@@ -15,7 +15,7 @@ using nlohmann::json;
 
 namespace {
 
-constexpr std::array<std::string_view, 14> kKinds = {
+constexpr std::array<std::string_view, 15> kKinds = {
     "joining", "connecting", "restoring", "training", "step",  "taking", "snapshot", "saving",
     "dying",   "group_lost", "log",       "saved",    "fatal", "pacing", "drained"};
 

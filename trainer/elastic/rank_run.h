@@ -14,6 +14,7 @@
 #include "trainer/elastic/epoch_watch.h"
 #include "trainer/elastic/live_state.h"
 #include "trainer/elastic/member.h"
+#include "trainer/elastic/next_placement.h"
 #include "trainer/elastic/rank.h"
 #include "trainer/loop.h"
 #include "trainer/partial/pacer.h"
