@@ -43,6 +43,7 @@ class CudaRestoreTest : public CudaClientTest {
     ckpt_restore_options options = CKPT_INIT(ckpt_restore_options);
     options.step = 1200;
     options.timeout_ms = timeout_ms;
+    options.restored_size = sizeof(ckpt_restored);
     restored_.assign(wanted_.size(), {});
     return ckpt_cuda_restore(cuda_, &options, wanted_.data(), wanted_.size(), restored_.data(),
                              trainer_->stream());

@@ -87,8 +87,9 @@ TEST_F(ElasticTest, TwoThatTakeExpertsWithThemRollBackOnlyThose) {
   EXPECT_EQ(report.at("losses").size(), kSteps);
   const auto as_ever = undisturbed();
   const auto after = bits(report);
-  for (uint64_t step = 1; step <= 7; ++step) EXPECT_EQ(after.at(step), as_ever.at(step)) << step;
-  EXPECT_NE(after.at(8), as_ever.at(8)) << "older experts give other losses";
+  for (uint64_t step = 1; step <= 6; ++step) EXPECT_EQ(after.at(step), as_ever.at(step)) << step;
+  // Nobody had applied step 7, so it was done again.
+  EXPECT_NE(after.at(7), as_ever.at(7)) << "older experts give other losses";
 }
 
 TEST_F(ElasticTest, AKillInEachPhaseOfAChangeChangesNoBit) {
@@ -133,7 +134,7 @@ TEST_F(ElasticTest, OneThatHangsIsLeftBehind) {
   Program program(
       "moetrain",
       arguments("hangs.json",
-                same_ + twice_ +
+                same_ + Flags{"--placement", "lazarus", "--slots", "6", "--min-replicas", "2"} +
                     Flags{"--ranks", "3", "--on-loss", "continue", "--events", folder_ / "events",
                           "--collective-timeout-ms", "1500", "--loss-grace-ms", "1000"}));
   ASSERT_TRUE(program.await([&] {

@@ -1,5 +1,6 @@
 #include "tests/system/training.h"
 
+#include <algorithm>
 #include <fstream>
 
 namespace systemtest {
@@ -37,6 +38,11 @@ std::vector<std::string> TrainingTest::arguments(const std::string& report,
                                   "4",
                                   "--report",
                                   folder_ / report};
+  // A flag that is given again wins.
+  for (const std::string& flag : more) {
+    const auto found = std::ranges::find(all, flag);
+    if (flag.starts_with("--") && found != all.end()) all.erase(found, found + 2);
+  }
   all.insert(all.end(), more.begin(), more.end());
   return all;
 }

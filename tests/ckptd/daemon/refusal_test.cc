@@ -27,7 +27,7 @@ TEST_F(RefusalTest, AnotherProtocolVersion) {
   fb::MessageT message;
   message.body.Set(std::move(hello));
   world.deliver(session, std::move(message));
-  EXPECT_THAT(world.inbox(session).disconnected, AllOf(HasSubstr("version 1"), HasSubstr("99")));
+  EXPECT_THAT(world.inbox(session).disconnected, AllOf(HasSubstr("version 2"), HasSubstr("99")));
 }
 
 TEST_F(RefusalTest, MessagesBeforeHelloAndAnswersFromClients) {

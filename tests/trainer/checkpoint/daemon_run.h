@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <random>
 
@@ -14,6 +15,7 @@
 #include "trainer/checkpoint/registration.h"
 #include "trainer/checkpoint/restore.h"
 #include "trainer/checkpoint/snapshotter.h"
+#include "trainer/checkpoint/trainer_state.h"
 
 namespace moetrain {
 
@@ -84,6 +86,7 @@ class DaemonRunTest : public testing::Test {
   }
   void save(std::vector<uint32_t> units, std::vector<ckpt_fragment> fragments,
             std::vector<uint32_t> memory_units = {}) {
+    write_trainer_unit();
     const Status begun = snapshotter_->begin({.step = step_,
                                               .units = units,
                                               .memory_units = memory_units,
@@ -96,6 +99,17 @@ class DaemonRunTest : public testing::Test {
     ASSERT_TRUE(durable.ok()) << durable.error().message;
     const Image now = image();
     for (const uint32_t unit : units) saved_[unit] = {step_, now.at(unit)};
+  }
+  // With the stamps of all experts, which is what a restore of single ones asks it for.
+  void write_trainer_unit() {
+    const std::vector<int64_t> counts(kGrid.size());
+    TrainerState state{.config = "{}", .placement = placement_, .stamps = stamps_.list()};
+    state.progress.step = state.progress.applied = step_;
+    state.progress.routed_tokens = state.progress.routed_last = counts;
+    state.partial.lost = {counts, counts};
+    const auto bytes = encode(state);
+    ASSERT_TRUE(bytes.ok()) << bytes.error().message;
+    std::ranges::copy(*bytes, trainer_unit_.begin());
   }
   void save(bool full = false) {
     auto plan = partial_.next(step_, {routed_, updates_}, full, stamps_);
@@ -115,6 +129,7 @@ class DaemonRunTest : public testing::Test {
   }
   void forge_stamps(ExpertStamp stamp) {
     for (size_t i = 0; i < kGrid.size(); ++i) {
+      stamp.step = static_cast<int64_t>(step_);
       stamps_.at(ExpertPart::kWeights, i) = stamps_.at(ExpertPart::kOptimizer, i) = stamp;
     }
   }

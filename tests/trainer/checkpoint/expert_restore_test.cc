@@ -167,10 +167,11 @@ TEST_F(ExpertRestoreTest, RefusesStampsThatCannotBe) {
         ExpertStamp{1, 1'000'000, 1}}) {
     step();
     forge_stamps(stamp);
-    save_all_but("trainer");
+    save_all_but("nothing");
     const auto back = read(experts, step_);
     if (!back.ok()) {
-      EXPECT_THAT(back.error().message, HasSubstr("its stamp says"));
+      EXPECT_THAT(back.error().message,
+                  testing::AnyOf(HasSubstr("its stamp says"), HasSubstr("says nothing of unit")));
       continue;
     }
     std::vector<int64_t> changed = updates;

@@ -270,7 +270,7 @@ TEST(HandoverTest, SurvivesTheWire) {
   handover.partial.state.k = 2;
   handover.partial.state.k_asked = 1;
   for (uint64_t i = 0; i < 6; ++i) handover.partial.saved.push_back({i, static_cast<int64_t>(i)});
-  handover.stamps.assign(36, -3);
+  handover.stamps.assign(2 * 6 * kStampValues, -3);
   handover.saved_step = 4;
   handover.last_loss = -1.25f;
   const std::vector<int64_t> values = to_values(handover, grid);
