@@ -39,6 +39,8 @@ class ExpertVersions {
   // at the step. Ranks that give the same point get the same versions as long as no snapshot at or
   // before it is open: ckptd has settled all of them when an epoch begins.
   //
+  // `units` are those the session has registered.
+  //
   // kNotFound names a unit that has no version, kCorrupt what cannot be a state of this model.
   static Result<ExpertVersions> read(ckpt::client::Session& session, const std::string& run,
                                      const ckpt::client::ViewPoint& point,
