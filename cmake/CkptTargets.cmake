@@ -93,7 +93,7 @@ function(ckpt_add_test name timeout labels)
   # Every fiber of the emulated device would get a second stack, megabytes mapped and unmapped for a
   # device thread of a few instructions: five times as long. What runs outside of fibers is tested
   # with it elsewhere.
-  if(CKPT_SANITIZE AND NOT CKPT_CUDA AND name MATCHES "cuda|gpu")
+  if(CKPT_SANITIZE AND NOT CKPT_CUDA AND name MATCHES "cuda|gpu|cufile")
     set_tests_properties(${names} PROPERTIES ENVIRONMENT_MODIFICATION
       "ASAN_OPTIONS=path_list_append:detect_stack_use_after_return=0")
   endif()

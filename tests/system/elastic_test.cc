@@ -109,7 +109,7 @@ TEST_F(ElasticTest, AKillInEachPhaseOfAChangeChangesNoBit) {
 }
 
 TEST_F(ElasticTest, DownToOneAndBackUpLosesNoState) {
-  const Flags longer = same(200);  // new processes take some steps to come
+  const Flags longer = same(80);  // new processes take some steps to come
   const json report =
       train("down.json", longer + saved_ +
                              Flags{"--ranks", "4", "--on-loss", "continue", "--kill", "0@3",
