@@ -50,6 +50,7 @@ std::vector<uint32_t> all_units(const std::vector<StateUnit>& units) {
 std::vector<uint32_t> units_of_rank(const std::vector<StateUnit>& units,
                                     const ExpertPlacement& placement, uint32_t rank) {
   std::vector<std::vector<uint32_t>> held;
+  held.reserve(placement.layers());
   for (uint32_t layer = 0; layer < placement.layers(); ++layer) {
     held.push_back(experts_of_rank(placement, layer, rank));
   }

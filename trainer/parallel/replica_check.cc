@@ -1,8 +1,7 @@
 #include "trainer/parallel/replica_check.h"
 
-#include <fmt/ranges.h>
-
 #include <map>
+#include <string>
 
 #include "formats/base/crc32c.h"
 
@@ -27,19 +26,24 @@ Result<uint32_t> hash_of(Expert& expert, std::vector<std::byte>& room) {
 // Empty if all holders of an expert have the same.
 std::string difference(const std::vector<uint32_t>& holders, std::span<const int64_t> hashes,
                        size_t expert, size_t experts) {
-  std::map<int64_t, std::vector<uint32_t>> ranks_with;
+  struct Side {
+    size_t ranks = 0;
+    std::string names;
+  };
+  std::map<int64_t, Side> sides;
   for (const uint32_t rank : holders) {
-    ranks_with[hashes[rank * experts + expert]].push_back(rank);
+    Side& side = sides[hashes[rank * experts + expert]];
+    side.names += fmt::format("{}{}", side.ranks == 0 ? "" : ", ", rank);
+    ++side.ranks;
   }
-  if (ranks_with.size() < 2) return {};
-  std::vector<std::string> sides;
-  sides.reserve(ranks_with.size());
-  for (const auto& [hash, ranks] : ranks_with) {
-    sides.push_back(fmt::format("{} {} {} {:08x}", ranks.size() == 1 ? "rank" : "ranks",
-                                fmt::join(ranks, ", "), ranks.size() == 1 ? "has" : "have",
-                                static_cast<uint32_t>(hash)));
+  if (sides.size() < 2) return {};
+  std::string text;
+  for (const auto& [hash, side] : sides) {
+    const bool one = side.ranks == 1;
+    text += fmt::format("{}{} {} {} {:08x}", text.empty() ? "" : ", ", one ? "rank" : "ranks",
+                        side.names, one ? "has" : "have", static_cast<uint32_t>(hash));
   }
-  return fmt::format("{}", fmt::join(sides, ", "));
+  return text;
 }
 
 }  // namespace
