@@ -54,8 +54,8 @@ function(ckpt_test name)
   target_link_libraries(${name} PRIVATE ckpt_flags ${arg_LINK} GTest::gmock GTest::gtest_main)
   # What is tested keeps its -O2; the tests themselves build a quarter faster without it.
   target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
-  # What is tested keeps every check; those of pointers, which GoogleTest is full of, take two fifths
-  # of the time that a test's own source takes to compile.
+  # What is tested keeps every check. In a test's own source those of pointers, which GoogleTest is
+  # full of, take two fifths of the time to compile.
   if(CKPT_SANITIZE MATCHES "undefined")
     target_compile_options(${name} PRIVATE -fno-sanitize=vptr,null,alignment,object-size)
   endif()
