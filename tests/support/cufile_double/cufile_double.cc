@@ -74,6 +74,8 @@ CUFILE_DOUBLE_API Control* cufile_double_control() {
   return &control;
 }
 
+// NOLINTBEGIN(readability-identifier-naming,clang-diagnostic-return-type-c-linkage): cuFile's
+// names, and its struct by value
 CUFILE_DOUBLE_API Error cuFileDriverOpen() {
   Control& control = *cufile_double_control();
   wait_while(control.driver_hangs);
@@ -158,3 +160,4 @@ CUFILE_DOUBLE_API ssize_t cuFileRead(Handle handle, void* base, size_t bytes, of
   }
   return read_direct(fd, to, bytes, file_offset);
 }
+// NOLINTEND(readability-identifier-naming)

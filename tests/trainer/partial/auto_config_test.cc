@@ -77,7 +77,11 @@ double simulate(double work, double interval, double cost, double restore, doubl
       continue;
     }
     time += left;
-    for (left = until_failure(random); left < restore; left = until_failure(random)) time += left;
+    left = until_failure(random);
+    while (left < restore) {
+      time += left;
+      left = until_failure(random);
+    }
     time += restore;
     left -= restore;
   }
