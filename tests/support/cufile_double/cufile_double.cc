@@ -74,8 +74,7 @@ CUFILE_DOUBLE_API Control* cufile_double_control() {
   return &control;
 }
 
-// NOLINTBEGIN(readability-identifier-naming,clang-diagnostic-return-type-c-linkage): cuFile's
-// names, and its struct by value
+// NOLINTBEGIN(readability-identifier-naming): cuFile's names
 CUFILE_DOUBLE_API Error cuFileDriverOpen() {
   Control& control = *cufile_double_control();
   wait_while(control.driver_hangs);
