@@ -52,12 +52,11 @@ function(ckpt_test name)
   cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;LINK;LABELS" ${ARGN})
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE ckpt_flags ${arg_LINK} GTest::gmock GTest::gtest_main)
-  # What is tested keeps its -O2; the tests themselves build a quarter faster without it.
+  # What is tested keeps its optimisation. The tests themselves build a quarter faster with less of
+  # it, and with a sanitizer's checks around every assertion in half the time with none.
   target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
-  # What is tested keeps every check. In a test's own source those of pointers, which GoogleTest is
-  # full of, take two fifths of the time to compile.
-  if(CKPT_SANITIZE MATCHES "undefined")
-    target_compile_options(${name} PRIVATE -fno-sanitize=vptr,null,alignment,object-size)
+  if(CKPT_SANITIZE)
+    target_compile_options(${name} PRIVATE -O0)
   endif()
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
   if(NOT arg_TIMEOUT)
