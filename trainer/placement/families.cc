@@ -13,6 +13,8 @@ namespace {
 
 using DomainSet = std::vector<uint32_t>;
 
+constexpr uint32_t kRatedFailures = 64;
+
 // `count` blocks of `size` domains from `first` on.
 void add_blocks(Family& family, uint32_t first, uint32_t count, uint32_t size) {
   for (uint32_t block = 0; block < count; ++block) {
@@ -39,8 +41,7 @@ void add_windows(Family& family, uint32_t first, uint32_t count, uint32_t size, 
   }
 }
 
-std::vector<double> recovery_of(const Family& family, uint32_t domains,
-                                uint32_t failed_max = UINT32_MAX) {
+std::vector<double> recovery_of(const Family& family, uint32_t domains, uint32_t failed_max) {
   std::vector<double> recovery;
   recovery.reserve(domains);
   for (const RecoveryAt& at : joint_recovery(family.members, domains, failed_max)) {
@@ -51,8 +52,9 @@ std::vector<double> recovery_of(const Family& family, uint32_t domains,
 
 class Generator {
  public:
-  explicit Generator(const PlacementRequest& request)
+  Generator(const PlacementRequest& request, uint32_t failed_max)
       : request_(request),
+        failed_max_(failed_max),
         domains_(request.domains()),
         least_(request.replicas_min),
         most_(std::clamp(request.slots() / request.experts(), least_, domains_)) {}
@@ -115,11 +117,12 @@ class Generator {
       if (fit < request_.experts()) return;
     }
     RatedFamily& rated = found_.emplace_back();
-    rated.recovery = recovery_of(family, domains_);
+    rated.recovery = recovery_of(family, domains_, failed_max_);
     rated.family = std::move(family);
   }
 
   const PlacementRequest& request_;
+  const uint32_t failed_max_;
   const uint32_t domains_;
   const uint32_t least_;  // domains of a member
   const uint32_t most_;
@@ -135,8 +138,14 @@ std::vector<RatedFamily> candidate_families(const PlacementRequest& request,
     double all = 0;
     RatedFamily family;
   };
+  // All numbers of losses while they are few. More, of many, nobody would tell apart.
+  uint32_t failed_max = kRatedFailures;
+  for (const uint32_t failed : failures) failed_max = std::max(failed_max, failed);
+  for (const RecoveryWanted& one : request.recovery_wanted) {
+    failed_max = std::max(failed_max, one.failures);
+  }
   std::vector<Scored> scored;
-  for (RatedFamily& family : Generator(request).run(failures)) {
+  for (RatedFamily& family : Generator(request, failed_max).run(failures)) {
     Scored& one = scored.emplace_back();
     for (const uint32_t failed : failures) one.asked += family.recovery[failed - 1];
     one.all = std::accumulate(family.recovery.begin(), family.recovery.end(), 0.0);

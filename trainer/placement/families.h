@@ -9,13 +9,14 @@ namespace moetrain {
 
 struct RatedFamily {
   Family family;
-  // [k - 1], k = 1 .. domains - 1: at least this is the joint probability of recovery, whatever the
-  // layers are, as long as each keeps within the family.
+  // [k - 1]: at least this is the joint probability of recovery from k failures, whatever the layers
+  // are, as long as each keeps within the family. For k up to domains - 1, at most 64 or the largest
+  // number that the request names.
   std::vector<double> recovery;
 };
 
 // Candidates, the most survivable first; by the recovery at `failures` (ascending, each below the
-// domains), then by the mean over all numbers of failures. What they are made of:
+// domains), then by the mean over all numbers that are rated. What they are made of:
 //   - P blocks of s domains, the rest in blocks of s + 1: fewer sets that can be fatal
 //   - P blocks of s domains, windows of s + 1 around the rest: more freedom to balance
 //   - no member, only free_size distinct domains: nothing below that many failures is fatal

@@ -5,10 +5,13 @@
 #include <numeric>
 #include <optional>
 #include <random>
+#include <span>
+#include <tuple>
 
 #include "trainer/placement/families.h"
 #include "trainer/placement/judge.h"
 #include "trainer/placement/lazarus.h"
+#include "trainer/placement/recovery.h"
 
 namespace moetrain {
 
@@ -140,9 +143,8 @@ struct Goal {
   RatedFamily fallback;
 };
 
-Result<Goal> find_goal(const PlacementRequest& request) {
-  Goal goal{.wanted = request.recovery_wanted};
-  CKPT_ASSIGN(goal.reference, plan_lazarus(request, false));
+Goal goal_of(const PlacementRequest& request, std::vector<LayerSlots> reference) {
+  Goal goal{.wanted = request.recovery_wanted, .reference = std::move(reference)};
   uint32_t most = 0;
   for (const uint32_t failed : failures_asked(request)) most = std::max(most, failed);
   for (const RecoveryWanted& one : goal.wanted) most = std::max(most, one.failures);
@@ -154,13 +156,18 @@ Result<Goal> find_goal(const PlacementRequest& request) {
   return goal;
 }
 
+Result<Goal> find_goal(const PlacementRequest& request, bool search) {
+  CKPT_ASSIGN(std::vector<LayerSlots> reference, plan_lazarus(request, search));
+  return goal_of(request, std::move(reference));
+}
+
 bool reaches(const RatedFamily& family, const std::vector<RecoveryWanted>& wanted) {
   return std::ranges::all_of(wanted, [&](const RecoveryWanted& one) {
     return family.recovery[one.failures - 1] >= one.probability - kRounding;
   });
 }
 
-ckpt::Error out_of_reach(const std::vector<RatedFamily>& families, const Goal& goal) {
+ckpt::Error out_of_reach(std::span<const RatedFamily> families, const Goal& goal) {
   std::string best;
   for (const RecoveryWanted& one : goal.wanted) {
     double most = goal.fallback.recovery[one.failures - 1];
@@ -175,6 +182,73 @@ ckpt::Error out_of_reach(const std::vector<RatedFamily>& families, const Goal& g
                     goal.wanted.size() > 1 ? ", each by itself" : "");
 }
 
+struct Planned {
+  std::vector<LayerSlots> layers;
+  std::vector<double> recovery;  // [k - 1]: at least this
+};
+
+Result<std::vector<LayerSlots>> layers_of(Result<Planned> planned) {
+  if (!planned) return planned.error();
+  return std::move(planned->layers);
+}
+
+Result<Planned> plan_for(const Goal& goal, const Planner& planner,
+                         std::span<const RatedFamily> families) {
+  const bool balance_only =
+      std::ranges::all_of(goal.wanted, [](const auto& one) { return one.probability == 0; });
+  struct Tried {
+    const RatedFamily* family;
+    double balance;
+  };
+  std::vector<Tried> tried;
+  for (size_t i = 0; i < families.size() && tried.size() < kTriedMax; ++i) {
+    // The last candidate restricts balance least; the most survivable ones come first.
+    const RatedFamily& family = families[balance_only ? families.size() - 1 - i : i];
+    if (!reaches(family, goal.wanted)) continue;
+    if (const auto balance = planner.sample(family.family)) tried.push_back({&family, *balance});
+  }
+  double best = HUGE_VAL;
+  for (const Tried& one : tried) best = std::min(best, one.balance);
+  const double tolerance = balance_only ? 0 : kBalanceTolerance;
+  std::stable_partition(tried.begin(), tried.end(),
+                        [&](const Tried& one) { return one.balance <= best + tolerance; });
+  for (const Tried& one : tried) {
+    if (auto layers = planner.all(one.family->family)) {
+      return Planned{std::move(*layers), one.family->recovery};
+    }
+  }
+  if (!reaches(goal.fallback, goal.wanted)) {
+    return out_of_reach(families, goal);
+  }
+  return Planned{planner.balanced(goal.fallback.family, goal.reference), goal.fallback.recovery};
+}
+
+// Whether `lazarus`, which searches every layer, cannot have survived more: all layers together
+// survive no more than the weakest of them does alone, which costs the search of one layer. Without
+// domains only: there a renaming of ranks changes what a layer survives alone.
+bool no_search_betters(const Planned& planned, const PlacementRequest& request, const Goal& quick) {
+  if (!request.domain_of_rank.empty()) return false;
+  const std::vector<uint32_t> asked = failures_asked(request);
+  const auto survives = [&](const LayerSlots& layer) {
+    const RatedFamily alone = family_of({layer}, request, std::ranges::max(asked));
+    double sum = 0;
+    for (const uint32_t failed : asked) sum += alone.recovery[failed - 1];
+    return std::pair(sum, alone.recovery);
+  };
+  size_t weakest = 0;
+  double least = HUGE_VAL;
+  for (size_t layer = 0; layer < quick.reference.size(); ++layer) {
+    const double sum = survives(quick.reference[layer]).first;
+    if (sum < least) std::tie(weakest, least) = std::tuple(layer, sum);
+  }
+  const auto searched = lazarus_layer(request.loads[weakest], lazarus_options(request, true));
+  if (!searched) return false;
+  const std::vector<double> bound = survives(*searched).second;
+  return std::ranges::all_of(asked, [&](uint32_t failed) {
+    return planned.recovery[failed - 1] >= bound[failed - 1] - kRounding;
+  });
+}
+
 }  // namespace
 
 std::vector<uint32_t> failures_asked(const PlacementRequest& request) {
@@ -187,33 +261,17 @@ std::vector<uint32_t> failures_asked(const PlacementRequest& request) {
 }
 
 Result<std::vector<LayerSlots>> plan_frontier(const PlacementRequest& request) {
-  CKPT_ASSIGN(const Goal goal, find_goal(request));
-  const bool balance_only =
-      std::ranges::all_of(goal.wanted, [](const auto& one) { return one.probability == 0; });
-  std::vector<RatedFamily> families = candidate_families(request, failures_asked(request));
+  const std::vector<RatedFamily> families = candidate_families(request, failures_asked(request));
   const Planner planner(request);
-  struct Tried {
-    const RatedFamily* family;
-    double balance;
-  };
-  std::vector<Tried> tried;
-  // The last candidate restricts balance least; the most survivable ones come first.
-  if (balance_only) std::ranges::reverse(families);
-  for (const RatedFamily& family : families) {
-    if (tried.size() == kTriedMax) break;
-    if (!reaches(family, goal.wanted)) continue;
-    if (const auto balance = planner.sample(family.family)) tried.push_back({&family, *balance});
+  CKPT_ASSIGN(const Goal quick, find_goal(request, false));
+  auto planned = plan_for(quick, planner, families);
+  if (request.domains() > kExactRanksMax) return layers_of(std::move(planned));
+  if (planned &&
+      (!request.recovery_wanted.empty() || no_search_betters(*planned, request, quick))) {
+    return layers_of(std::move(planned));
   }
-  double best = HUGE_VAL;
-  for (const Tried& one : tried) best = std::min(best, one.balance);
-  const double tolerance = balance_only ? 0 : kBalanceTolerance;
-  std::stable_partition(tried.begin(), tried.end(),
-                        [&](const Tried& one) { return one.balance <= best + tolerance; });
-  for (const Tried& one : tried) {
-    if (auto layers = planner.all(one.family->family)) return std::move(*layers);
-  }
-  if (!reaches(goal.fallback, goal.wanted)) return out_of_reach(families, goal);
-  return planner.balanced(goal.fallback.family, goal.reference);
+  CKPT_ASSIGN(const Goal searched, find_goal(request, true));
+  return layers_of(plan_for(searched, planner, families));
 }
 
 Result<std::vector<FrontierPoint>> frontier_points(const PlacementRequest& request) {
@@ -232,7 +290,7 @@ Result<std::vector<FrontierPoint>> frontier_points(const PlacementRequest& reque
   for (const RatedFamily& family : candidate_families(request, failures)) {
     if (auto layers = planner.all(family.family)) CKPT_TRY(add(std::move(*layers)));
   }
-  CKPT_ASSIGN(const Goal goal, find_goal(request));
+  CKPT_ASSIGN(const Goal goal, find_goal(request, true));
   CKPT_TRY(add(planner.balanced(goal.fallback.family, goal.reference)));
   const auto survival = [&](const FrontierPoint& point) {
     double sum = 0;

@@ -14,26 +14,29 @@ namespace moetrain {
 namespace {
 
 using DomainSet = std::vector<uint32_t>;
-// Numbers of sets. Up to 16,000 domains these stay below the largest long double, 1e4932.
+// [k]: numbers of sets of k domains, as far as k is asked for. Up to 16,000 domains, or 1,000 of
+// 65,536, these stay below the largest long double, 1e4932.
 using Counts = std::vector<long double>;
 
 constexpr uint32_t kCountedDomainsMax = 16'000;
+constexpr uint32_t kCountedFailuresMax = 1'000;  // of more domains
 // Elements of holder sets looked at: about a second.
 constexpr uint64_t kSampleElements = uint64_t{1} << 28;
 constexpr uint64_t kSamplesMin = 1'000;
 constexpr uint64_t kSamplesMax = 100'000;
 
-// (1 + x)^n
-Counts all_subsets(uint32_t n) {
-  Counts counts(n + 1, 1);
-  for (uint32_t k = 1; k < n; ++k) counts[k] = counts[k - 1] * (n - k + 1) / k;
+// (1 + x)^n up to x^most.
+Counts all_subsets(uint32_t n, uint32_t most) {
+  Counts counts(std::min(n, most) + 1, 1);
+  for (uint32_t k = 1; k < counts.size(); ++k) counts[k] = counts[k - 1] * (n - k + 1) / k;
   return counts;
 }
 
-Counts times(const Counts& a, const Counts& b) {
-  Counts product(a.size() + b.size() - 1);
+// Up to x^most.
+Counts times(const Counts& a, const Counts& b, uint32_t most) {
+  Counts product(std::min<size_t>(a.size() + b.size() - 1, size_t{most} + 1));
   for (size_t i = 0; i < a.size(); ++i) {
-    for (size_t j = 0; j < b.size(); ++j) product[i + j] += a[i] * b[j];
+    for (size_t j = 0; j < b.size() && i + j < product.size(); ++j) product[i + j] += a[i] * b[j];
   }
   return product;
 }
@@ -64,11 +67,11 @@ std::vector<Component> components(const std::vector<DomainSet>& sets, uint32_t d
 }
 
 // [k]: how many sets of k dead domains of this component it survives.
-std::optional<Counts> surviving(const Component& component) {
+std::optional<Counts> surviving(const Component& component, uint32_t most) {
   const auto size = static_cast<uint32_t>(component.domains.size());
   if (component.sets.size() == 1) {
-    Counts counts = all_subsets(size);
-    counts.back() -= 1;
+    Counts counts = all_subsets(size, most);
+    if (size <= most) counts.back() -= 1;
     return counts;
   }
   if (size > kExactRanksMax) return std::nullopt;
@@ -87,17 +90,17 @@ std::optional<Counts> surviving(const Component& component) {
 
 std::optional<std::vector<RecoveryAt>> exact(const std::vector<DomainSet>& sets, uint32_t domains,
                                              uint32_t failed_max) {
-  if (domains > kCountedDomainsMax) return std::nullopt;
+  if (domains > kCountedDomainsMax && failed_max > kCountedFailuresMax) return std::nullopt;
   Counts all = {1};
   uint32_t in_sets = 0;
   for (const Component& component : components(sets, domains)) {
-    const std::optional<Counts> counts = surviving(component);
+    const std::optional<Counts> counts = surviving(component, failed_max);
     if (!counts) return std::nullopt;
-    all = times(all, *counts);
+    all = times(all, *counts, failed_max);
     in_sets += static_cast<uint32_t>(component.domains.size());
   }
-  all = times(all, all_subsets(domains - in_sets));
-  const Counts possible = all_subsets(domains);
+  all = times(all, all_subsets(domains - in_sets, failed_max), failed_max);
+  const Counts possible = all_subsets(domains, failed_max);
   std::vector<RecoveryAt> recovery;
   recovery.reserve(domains);
   for (uint32_t k = 1; k <= failed_max; ++k) {

@@ -45,12 +45,7 @@ LayerSearch::LayerSearch(const PlacementRequest& request, const Family& family,
   }
 }
 
-void LayerSearch::put(uint32_t expert, uint32_t rank) {
-  const double before = at_[expert].empty() ? 0 : share(expert);
-  const std::vector<uint32_t>& others = at_[expert];
-  const double now = loads_[expert] / (replicas_of(expert) + 1);
-  for (const uint32_t other : others) rank_loads_[other] += now - before;
-  rank_loads_[rank] += now;
+void LayerSearch::place(uint32_t expert, uint32_t rank) {
   at_[expert].push_back(rank);
   slots_[rank].push_back(expert);
   ++on_rank_[size_t{expert} * ranks_ + rank];
@@ -63,6 +58,15 @@ void LayerSearch::put(uint32_t expert, uint32_t rank) {
   }
 }
 
+void LayerSearch::put(uint32_t expert, uint32_t rank) {
+  const double before = at_[expert].empty() ? 0 : share(expert);
+  const double now = loads_[expert] / (replicas_of(expert) + 1);
+  for (const uint32_t other : at_[expert]) rank_loads_[other] += now - before;
+  rank_loads_[rank] += now;
+  looked_at_ += static_cast<int64_t>(at_[expert].size());
+  place(expert, rank);
+}
+
 void LayerSearch::take(uint32_t expert, uint32_t rank) {
   const double before = share(expert);
   at_[expert].erase(std::ranges::find(at_[expert], rank));
@@ -70,12 +74,21 @@ void LayerSearch::take(uint32_t expert, uint32_t rank) {
   --on_rank_[size_t{expert} * ranks_ + rank];
   rank_loads_[rank] -= before;
   for (const uint32_t other : at_[expert]) rank_loads_[other] += share(expert) - before;
+  looked_at_ += static_cast<int64_t>(at_[expert].size());
   const uint32_t domain = request_.domain(rank);
   if (--in_domain_[size_t{expert} * domains_ + domain] > 0) return;
   --distinct_[expert];
   for (const uint32_t m : members_of_domain_[domain]) {
     const auto size = static_cast<uint32_t>(family_.members[m].size());
     if (of_member_[expert * family_.members.size() + m]-- == size) --whole_members_[expert];
+  }
+}
+
+// After many were placed: once, where put() would go over all replicas of an expert each time.
+void LayerSearch::add_loads_up() {
+  std::ranges::fill(rank_loads_, 0.0);
+  for (uint32_t expert = 0; expert < experts_; ++expert) {
+    for (const uint32_t rank : at_[expert]) rank_loads_[rank] += share(expert);
   }
 }
 
@@ -117,7 +130,7 @@ uint32_t LayerSearch::lightest_in(uint32_t domain, uint32_t expert) const {
 
 void LayerSearch::plan_put(uint32_t expert, uint32_t domain, double share) {
   const uint32_t rank = lightest_in(domain, expert);
-  put(expert, rank);
+  place(expert, rank);
   planned_loads_[rank] += share;
 }
 
@@ -184,11 +197,12 @@ std::vector<uint32_t> LayerSearch::counts_by_load() const {
 }
 
 void LayerSearch::clear() {
-  for (uint32_t rank = 0; rank < ranks_; ++rank) {
-    while (!slots_[rank].empty()) take(slots_[rank].back(), rank);
+  for (auto& slots : slots_) slots.clear();
+  for (auto& ranks : at_) ranks.clear();
+  for (auto* counts : {&on_rank_, &in_domain_, &distinct_, &of_member_, &whole_members_}) {
+    std::ranges::fill(*counts, 0u);
   }
   planned_loads_.assign(ranks_, 0);
-  rank_loads_.assign(ranks_, 0);
 }
 
 bool LayerSearch::assign_all(std::span<const uint32_t> order, std::span<const uint32_t> counts) {
@@ -250,7 +264,7 @@ void LayerSearch::fill() {
         passed.emplace_back(load, rank);
         continue;
       }
-      put(expert, rank);
+      place(expert, rank);
       ++i;
       if (full(rank)) continue;
       lightest.emplace_back(load - shares[expert], rank);
@@ -275,7 +289,7 @@ void LayerSearch::fill_rest() {
         const bool here = holds(expert, rank);
         if (here != holds(best, rank) ? !here : share(expert) > share(best)) best = expert;
       }
-      put(best, rank);
+      place(best, rank);
     }
   }
 }
@@ -288,14 +302,16 @@ bool LayerSearch::build() {
                    [&](uint32_t a, uint32_t b) { return loads_[a] > loads_[b]; });
   if (!assign_all(order, counts)) return false;
   fill();
+  add_loads_up();
   return true;
 }
 
 bool LayerSearch::adopt(const LayerSlots& slots) {
   clear();
   for (uint32_t rank = 0; rank < ranks_; ++rank) {
-    for (const uint32_t expert : slots[rank]) put(expert, rank);
+    for (const uint32_t expert : slots[rank]) place(expert, rank);
   }
+  add_loads_up();
   for (uint32_t expert = 0; expert < experts_; ++expert) {
     if (!within_family(expert) || distinct_[expert] < request_.replicas_min) return false;
   }

@@ -52,6 +52,9 @@ class LayerSearch {
     double change = -1e-9;  // of the potential
   };
 
+  // Without what it does to loads.
+  void place(uint32_t expert, uint32_t rank);
+  void add_loads_up();
   void put(uint32_t expert, uint32_t rank);
   void take(uint32_t expert, uint32_t rank);
   bool within_family(uint32_t expert) const;

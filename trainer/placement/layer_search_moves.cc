@@ -124,12 +124,30 @@ void LayerSearch::consider_relabels(uint32_t rank, Move& best) {
 }
 
 void LayerSearch::relabel(uint32_t a, uint32_t b) {
-  const auto of_a = at_[a];
-  const auto of_b = at_[b];
-  for (const uint32_t rank : of_b) put(a, rank);
-  for (const uint32_t rank : of_a) put(b, rank);
-  for (const uint32_t rank : of_a) take(a, rank);
-  for (const uint32_t rank : of_b) take(b, rank);
+  std::vector<uint32_t> ranks = at_[a];
+  ranks.insert(ranks.end(), at_[b].begin(), at_[b].end());
+  looked_at_ += static_cast<int64_t>(ranks.size());
+  std::ranges::sort(ranks);
+  const auto repeated = std::ranges::unique(ranks);
+  ranks.erase(repeated.begin(), repeated.end());
+  const double on_a = (loads_[b] - loads_[a]) / replicas_of(a);
+  const double on_b = (loads_[a] - loads_[b]) / replicas_of(b);
+  for (const uint32_t rank : ranks) {
+    rank_loads_[rank] += held(a, rank) * on_a + held(b, rank) * on_b;
+    for (uint32_t& expert : slots_[rank]) {
+      if (expert == a || expert == b) expert = expert == a ? b : a;
+    }
+  }
+  std::swap(at_[a], at_[b]);
+  std::swap(distinct_[a], distinct_[b]);
+  std::swap(whole_members_[a], whole_members_[b]);
+  const auto swap_rows = [&](std::vector<uint32_t>& rows, size_t width) {
+    std::swap_ranges(rows.data() + a * width, rows.data() + (a + 1) * width,
+                     rows.data() + b * width);
+  };
+  swap_rows(on_rank_, ranks_);
+  swap_rows(in_domain_, domains_);
+  swap_rows(of_member_, family_.members.size());
 }
 
 void LayerSearch::apply(const Move& move) {

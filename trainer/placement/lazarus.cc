@@ -211,15 +211,17 @@ Result<LayerSlots> lazarus_layer(std::span<const uint64_t> loads, const LazarusO
   return place_replicas(replicas, options);
 }
 
+LazarusOptions lazarus_options(const PlacementRequest& request, bool search) {
+  return {.ranks = request.ranks,
+          .slots_per_rank = request.slots_per_rank,
+          .replicas_min = request.replicas_min,
+          .failures = request.failures,
+          .domain_of_rank = request.domain_of_rank,
+          .search = search};
+}
+
 Result<std::vector<LayerSlots>> plan_lazarus(const PlacementRequest& request, bool search) {
-  const LazarusOptions options{
-      .ranks = request.ranks,
-      .slots_per_rank = request.slots_per_rank,
-      .replicas_min = request.replicas_min,
-      .failures = request.failures,
-      .domain_of_rank = request.domain_of_rank,
-      .search = search,
-  };
+  const LazarusOptions options = lazarus_options(request, search);
   std::optional<Aligner> aligner;
   if (search && options.domains() <= kExactRanksMax) aligner.emplace(options);
   std::vector<LayerSlots> layers;

@@ -9,7 +9,9 @@
 //
 // Better is: fewer holders short of replicas_min distinct domains; then more survived sets of as
 // many lost domains as `failures` says, then of 1, of 2, and so on (recovery.h). Above
-// kExactRanksMax domains nothing can be counted: MRO is repaired to keep its promise, no more.
+// kExactRanksMax domains nothing can be counted: MRO is repaired to keep its promise, no more. What
+// holds layers together there is MRO's own order: every layer's least replicated group, which is
+// lost first, has the first ranks.
 #pragma once
 
 #include <cstdint>
@@ -34,6 +36,8 @@ struct LazarusOptions {
     return domain_of_rank.empty() ? rank : domain_of_rank[rank];
   }
 };
+
+LazarusOptions lazarus_options(const PlacementRequest& request, bool search);
 
 // For one layer with these tokens per expert. Deterministic. kInvalidArgument if the slots cannot
 // hold replicas_min of every expert, or options are out of range.

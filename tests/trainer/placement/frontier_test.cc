@@ -50,6 +50,49 @@ TEST(FrontierTest, IsAsSafeAsLazarusAndBalanced) {
   EXPECT_GT(overlap.max_over_mean, ours.max_over_mean + 0.1);
 }
 
+// Any shape: a few ranks or many, with nodes or without, whole groups of experts or not.
+TEST(FrontierTest, IsAsSafeAsLazarusWhateverIsAsked) {
+  const uint32_t seed = 11;
+  std::mt19937 random(seed);
+  int compared = 0;
+  for (int round = 0; round < 60; ++round) {
+    PlacementRequest request{.ranks = 5 + static_cast<uint32_t>(random() % 11),
+                             .slots_per_rank = 2 + static_cast<uint32_t>(random() % 4),
+                             .replicas_min = 1 + static_cast<uint32_t>(random() % 3)};
+    const uint32_t experts_max = std::min(40u, request.slots() / request.replicas_min);
+    request.loads.assign(1 + random() % 5, std::vector<uint64_t>(2 + random() % (experts_max - 1)));
+    for (auto& loads : request.loads) {
+      for (uint64_t& load : loads) load = 1 + random() % (random() % 4 == 0 ? 9'000 : 300);
+    }
+    if (round % 4 == 0) {
+      const uint32_t domains = 2 + random() % (request.ranks - 1);
+      for (uint32_t rank = 0; rank < request.ranks; ++rank) {
+        request.domain_of_rank.push_back(rank < domains ? rank : random() % domains);
+      }
+    }
+    request.replicas_min = replicas_possible(request);
+    SCOPED_TRACE(testing::Message() << "seed " << seed << ", round " << round);
+    const Judgement ours = judged(PolicyName::kFrontier, request);
+    const Judgement overlap = judged(PolicyName::kLazarus, request);
+    for (const uint32_t failed : failures_asked(request)) {
+      ++compared;
+      EXPECT_GE(ours.recovery[failed - 1].probability,
+                overlap.recovery[failed - 1].probability - 1e-9)
+          << failed << " failures";
+    }
+  }
+  EXPECT_GT(compared, 120);
+}
+
+// Thousands of replicas of one expert, of which each move changes all shares.
+TEST(FrontierTest, PlansFewExpertsInManySlots) {
+  PlacementRequest request{
+      .loads = {{3, 1}, {1, 1}}, .ranks = 512, .slots_per_rank = 64, .replicas_min = 2};
+  const Judgement judgement = judged(PolicyName::kFrontier, request);
+  EXPECT_LT(judgement.max_over_mean_worst, 1.02);
+  EXPECT_EQ(judgement.recovery[3].probability, 1);
+}
+
 TEST(FrontierTest, ReachesWhatIsWantedOrSaysWhatItCan) {
   PlacementRequest request = zipf_request(4, 32, 16, 6);
   request.recovery_wanted = {{2, 0.98}, {4, 0.85}};

@@ -84,20 +84,23 @@ class BruteForce {
   std::vector<uint64_t> most_;
 };
 
+// What is promised to every expert makes no difference to what can be survived.
 void expect_optimal(const std::vector<uint32_t>& replicas, uint32_t ranks, uint32_t slots) {
-  const LazarusOptions options{.ranks = ranks, .slots_per_rank = slots, .replicas_min = 1};
   const auto experts = static_cast<uint32_t>(replicas.size());
-  const LayerSlots placed = place_replicas(replicas, options);
-  EXPECT_EQ(replica_counts(placed, experts), replicas);
   const BruteForce brute_force(replicas, ranks, slots);
-  SCOPED_TRACE(testing::Message() << ranks << " ranks, " << slots << " slots, replicas "
-                                  << testing::PrintToString(replicas));
-  EXPECT_EQ(survivors(placed, experts, ranks), brute_force.best());
-  // Where no placement is best for every number of failures, the best for the number asked.
-  for (uint32_t failures = 1; failures < ranks; ++failures) {
-    const LayerSlots asked =
-        place_replicas(replicas, {.ranks = ranks, .slots_per_rank = slots, .failures = failures});
-    EXPECT_EQ(survivors(asked, experts, ranks)[failures], brute_force.most(failures)) << failures;
+  for (uint32_t least = 1; least <= std::min(ranks, replicas.front()); ++least) {
+    SCOPED_TRACE(testing::Message() << ranks << " ranks, " << slots << " slots, replicas "
+                                    << testing::PrintToString(replicas) << ", at least " << least);
+    LazarusOptions options{.ranks = ranks, .slots_per_rank = slots, .replicas_min = least};
+    const LayerSlots placed = place_replicas(replicas, options);
+    EXPECT_EQ(replica_counts(placed, experts), replicas);
+    EXPECT_EQ(survivors(placed, experts, ranks), brute_force.best());
+    // Where no placement is best for every number of failures, the best for the number asked.
+    for (options.failures = 1; options.failures < ranks; ++options.failures) {
+      EXPECT_EQ(survivors(place_replicas(replicas, options), experts, ranks)[options.failures],
+                brute_force.most(options.failures))
+          << options.failures;
+    }
   }
 }
 
@@ -175,7 +178,8 @@ TEST(LazarusTest, KeepsItsPromiseInAHundredThousandInstances) {
   int in_domains = 0;
   for (int round = 0; round < 100'000; ++round) {
     const uint32_t ranks = 2 + random() % 11;
-    LazarusOptions options{.ranks = ranks, .search = false};
+    // The search, which takes most of the time, in 4,000 of them.
+    LazarusOptions options{.ranks = ranks, .search = round % 25 == 0};
     options.slots_per_rank = 1 + random() % 6;
     options.replicas_min = 1 + random() % 4;
     PlacementRequest request{.ranks = ranks,
