@@ -1,7 +1,5 @@
-// RoutingTrace: how many tokens every expert got, sample by sample; read from CSV.
-//
-//   iteration,layer,e0,e1,...,eN-1        the first line
-//   1,0,11779,6023,...                    one line for each layer of each sample, in order
+// RoutingTrace: how many tokens every expert got, sample by sample; read from CSV
+// (trainer/placement/routing_csv.h), gzip'ed or not.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +18,8 @@ struct RoutingTrace {
   std::vector<std::vector<int64_t>> samples;  // [sample]: tokens, [grid.size()]
 };
 
-// kInvalidArgument, naming the line, for anything but the format above: iterations do not descend,
-// every sample has the same layers, every layer the same number of assignments. `origin` starts the
-// message.
+// kInvalidArgument, naming the line, for anything but that format, and where a layer has another
+// number of assignments than the first one. `origin` starts the message.
 ckpt::Result<RoutingTrace> parse_routing_trace(std::string_view csv, std::string_view origin);
 
 // From a file; one that ends in .gz is unpacked. At most 1 GiB of text.

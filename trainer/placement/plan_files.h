@@ -13,11 +13,8 @@ namespace moetrain {
 
 using ckpt::Result;
 
-// One iteration of
-//   iteration,layer,e0,e1,...        the first line
-//   1,0,11779,6023,...               one line for each layer of each iteration, layers in order
-// as [layer][expert]: tokens. The last iteration, unless one is named (kNotFound if it is not
-// there). `origin` starts the message.
+// One sample of a routing trace (routing_csv.h) as [layer][expert]: tokens. The last one, unless an
+// iteration is named (kNotFound if it is not there). `origin` starts the message.
 Result<std::vector<std::vector<uint64_t>>> parse_loads_csv(std::string_view csv,
                                                            std::string_view origin,
                                                            std::optional<uint64_t> iteration);

@@ -1,12 +1,11 @@
 #include "trainer/simulate/load_model.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <limits>
 #include <numeric>
 
-#include "formats/base/printable.h"
+#include "trainer/placement/routing_csv.h"
 #include "trainer/simulate/random.h"
 
 namespace moetrain::simulate {
@@ -18,60 +17,8 @@ namespace {
 
 // A trace of a model of this size is a gigabyte; more is a mistake.
 constexpr size_t kTraceValuesMax = size_t{1} << 27;
-constexpr int64_t kTokensMax = int64_t{1} << 48;  // of one expert in one sample
 // Made-up epochs that a simulation may ask for: memory, 8 bytes for each expert of each.
 constexpr size_t kEpochBytesMax = size_t{4} << 30;
-
-// The numbers of one line; empty if it is anything else.
-std::vector<int64_t> numbers(std::string_view line) {
-  std::vector<int64_t> values;
-  const char* at = line.data();
-  const char* const end = at + line.size();
-  for (;;) {
-    int64_t value = 0;
-    const auto [stop, error] = std::from_chars(at, end, value);
-    if (error != std::errc() || value < 0 || value > kTokensMax) return {};
-    values.push_back(value);
-    if (stop == end) return values;
-    if (*stop != ',') return {};
-    at = stop + 1;
-  }
-}
-
-struct Rows {
-  std::vector<std::vector<std::vector<uint64_t>>> samples;  // [sample][layer][expert]
-  std::vector<uint64_t> iterations;
-};
-
-// Puts one line into `rows`; what is wrong with it otherwise.
-std::string add_line(std::string_view line, uint32_t experts, Rows& rows) {
-  const std::vector<int64_t> values = numbers(line);
-  if (values.size() != size_t{experts} + 2) {
-    return fmt::format("'{}' is not iteration,layer and {} counts", ckpt::base::printable(line, 60),
-                       experts);
-  }
-  const auto iteration = static_cast<uint64_t>(values[0]);
-  if (rows.iterations.empty() || iteration != rows.iterations.back()) {
-    if (!rows.iterations.empty() && iteration < rows.iterations.back()) {
-      return fmt::format("iteration {} after {}", iteration, rows.iterations.back());
-    }
-    if (rows.samples.size() > 1 && rows.samples.back().size() != rows.samples.front().size()) {
-      return fmt::format("iteration {} has {} layers, the first one {}", rows.iterations.back(),
-                         rows.samples.back().size(), rows.samples.front().size());
-    }
-    rows.iterations.push_back(iteration);
-    rows.samples.emplace_back();
-  }
-  if (static_cast<uint64_t>(values[1]) != rows.samples.back().size()) {
-    return fmt::format("layer {} where {} is due", values[1], rows.samples.back().size());
-  }
-  const std::vector<double> weights(values.begin() + 2, values.end());
-  rows.samples.back().push_back(to_units(weights));
-  if (rows.samples.size() * rows.samples.front().size() * experts > kTraceValuesMax) {
-    return fmt::format("more than {} counts", kTraceValuesMax);
-  }
-  return {};
-}
 
 }  // namespace
 
@@ -117,32 +64,27 @@ LoadModel LoadModel::zipf(const CostModel& model) {
 
 Result<LoadModel> LoadModel::from_trace(const CostModel& model, std::string_view csv,
                                         std::string_view origin) {
-  Rows rows;
-  size_t number = 0;
-  while (!csv.empty()) {
-    ++number;
-    const size_t length = std::min(csv.find('\n'), csv.size());
-    const std::string_view line = csv.substr(0, length);
-    csv.remove_prefix(std::min(length + 1, csv.size()));
-    if (line.empty() || (number == 1 && line.starts_with("iteration,layer"))) continue;
-    const std::string wrong = add_line(line, static_cast<uint32_t>(model.experts), rows);
-    if (!wrong.empty()) {
-      return make_error(ErrorCode::kInvalidArgument, "{}:{}: {}", origin, number, wrong);
+  RoutingCsv trace(csv, origin);
+  LoadModel load(model, {});
+  size_t values = 0;
+  for (;;) {
+    CKPT_ASSIGN(const auto sample, trace.next());
+    if (!sample) break;
+    if (trace.experts() != load.grid_.experts) {
+      return make_error(ErrorCode::kInvalidArgument, "{}: {} experts, the model has {}", origin,
+                        trace.experts(), load.grid_.experts);
     }
-  }
-  if (rows.samples.empty() || rows.samples.back().size() != rows.samples.front().size()) {
-    return make_error(ErrorCode::kInvalidArgument, "{}: {}", origin,
-                      rows.samples.empty() ? "no samples" : "the last iteration lacks layers");
-  }
-  std::vector<uint64_t> starts(rows.iterations.begin(), rows.iterations.end());
-  starts.front() = 0;
-  LoadModel load(model, std::move(starts));
-  load.distinct_ =
-      std::min<uint32_t>(load.grid_.layers, static_cast<uint32_t>(rows.samples.front().size()));
-  for (auto& sample : rows.samples) {
-    std::vector<std::vector<uint64_t>> layers(load.grid_.layers);
-    for (size_t l = 0; l < layers.size(); ++l) layers[l] = sample[l % sample.size()];
-    load.epochs_.push_back(std::move(layers));
+    values += sample->layers.size() * trace.experts();
+    if (values > kTraceValuesMax) {
+      return trace.refuse(fmt::format("more than {} counts", kTraceValuesMax));
+    }
+    load.distinct_ = std::min(load.grid_.layers, static_cast<uint32_t>(sample->layers.size()));
+    auto& layers = load.epochs_.emplace_back(load.grid_.layers);
+    for (size_t l = 0; l < layers.size(); ++l) {
+      const auto& tokens = sample->layers[l % sample->layers.size()];
+      layers[l] = to_units({tokens.begin(), tokens.end()});
+    }
+    load.starts_.push_back(load.starts_.empty() ? 0 : sample->iteration);
   }
   return load;
 }

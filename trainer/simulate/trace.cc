@@ -123,14 +123,17 @@ class TraceReader {
   std::vector<bool> there_;
 };
 
+Status check_duration(Micros duration) {
+  if (duration > 0 && duration <= kTraceMax) return {};
+  return make_error(ErrorCode::kInvalidArgument, "a trace of {} s: more than 0, at most {} days",
+                    duration / kSecond, kTraceMax / kSecond / 86400);
+}
+
 Status check(const SyntheticTrace& options) {
   if (options.nodes == 0 || options.nodes > kNodesMax) {
     return make_error(ErrorCode::kInvalidArgument, "{} nodes: 1 to {}", options.nodes, kNodesMax);
   }
-  if (options.duration <= 0 || options.duration > kTraceMax) {
-    return make_error(ErrorCode::kInvalidArgument, "a trace of {} s: more than 0, at most {} days",
-                      options.duration / kSecond, kTraceMax / kSecond / 86400);
-  }
+  CKPT_TRY(check_duration(options.duration));
   if (options.between_failures <= 0 ||
       options.duration / options.between_failures > kEventsMax / 2) {
     return make_error(ErrorCode::kInvalidArgument,
@@ -144,6 +147,13 @@ Status check(const SyntheticTrace& options) {
 
 Result<NodeTrace> parse_trace(std::string_view text, std::string_view origin) {
   return TraceReader().read(text, origin);
+}
+
+Status end_at(NodeTrace& trace, Micros end) {
+  CKPT_TRY(check_duration(end));
+  std::erase_if(trace.events, [&](const NodeEvent& event) { return event.at > end; });
+  trace.end = end;
+  return {};
 }
 
 Result<NodeTrace> make_trace(const SyntheticTrace& options) {

@@ -37,10 +37,15 @@ struct NodeTrace {
 };
 
 // Lines `milliseconds,add|remove,node`, times not falling, node names of [A-Za-z0-9._-]; empty
-// lines are skipped. The trace ends with its last event. kInvalidArgument names `origin` and the
+// lines are skipped. The trace ends with its last event, whose consequences nobody sees: end_at()
+// says otherwise. kInvalidArgument names `origin` and the
 // line: not three fields, a time that is none or goes back, another word than add or remove, a node
 // that is removed and not there, or added and there already, or nothing at all.
 Result<NodeTrace> parse_trace(std::string_view text, std::string_view origin);
+
+// Ends the trace at `end`: what comes later is dropped, and nothing happens in what is added.
+// kInvalidArgument unless `end` is above 0 and at most kTraceMax.
+Status end_at(NodeTrace& trace, Micros end);
 
 struct SyntheticTrace {
   uint32_t nodes = 1;           // there from the beginning

@@ -41,17 +41,9 @@ TEST(PlanFilesTest, ReadsOneIteration) {
 
 TEST(PlanFilesTest, NamesTheLineThatIsWrong) {
   const std::string header = "iteration,layer,e0,e1\n";
-  EXPECT_THAT(loads_refusal(""), HasSubstr("l.csv line 0: is empty"));
-  EXPECT_THAT(loads_refusal("a,b\n"), HasSubstr("line 1: must begin with iteration,layer"));
-  EXPECT_THAT(loads_refusal("iteration,layer\n"), HasSubstr("has no experts"));
-  EXPECT_THAT(loads_refusal("iteration,layer,e1\n"), HasSubstr("column 'e1' must be e0"));
-  EXPECT_THAT(loads_refusal(header), HasSubstr("no loads follow"));
-  EXPECT_THAT(loads_refusal(header + "1,0,5\n"), HasSubstr("line 2: e1 is missing"));
-  EXPECT_THAT(loads_refusal(header + "1,0,5,6,7\n"), HasSubstr("more than 2 experts"));
-  EXPECT_THAT(loads_refusal(header + "1,0,5,-6\n"), HasSubstr("e1 is '-6', which is no count"));
-  EXPECT_THAT(loads_refusal(header + "1,0,5,\x01\n"), HasSubstr("e1 is '?'"));
-  EXPECT_THAT(loads_refusal(header + "1,1,5,6\n"), HasSubstr("layer 1 of iteration 1 is not"));
-  EXPECT_THAT(loads_refusal(header + "1,0,5,99999999999999999999\n"), HasSubstr("no count"));
+  EXPECT_THAT(loads_refusal(header + "1,0,5\n"), HasSubstr("l.csv line 2: e1 is missing"));
+  EXPECT_THAT(loads_refusal(header + "1,0,5,6\n1,1,5,6\n2,0,5,6\n"),
+              HasSubstr("iteration 2 has 1 layers, the first one 2"));
 }
 
 TEST(PlanFilesTest, ReadsLoadsOfACommandLine) {

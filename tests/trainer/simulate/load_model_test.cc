@@ -72,18 +72,11 @@ TEST(LoadModel, ReadsATrace) {
   EXPECT_EQ(load->epoch_end(60), UINT64_MAX);
 }
 
-TEST(LoadModel, NamesTheLineThatIsWrong) {
-  EXPECT_THAT(error_of("1,0,1,1,1\n"), HasSubstr("r.csv:1: '1,0,1,1,1' is not"));
-  EXPECT_THAT(error_of("1,0,1,1,1,1,1\n"), HasSubstr("r.csv:1:"));
-  EXPECT_THAT(error_of("1,0,1,1,1,-1\n"), HasSubstr("r.csv:1:"));
-  EXPECT_THAT(error_of("1,0,1,1,1,x\n"), HasSubstr("r.csv:1:"));
-  EXPECT_THAT(error_of("1,1,1,1,1,1\n"), HasSubstr("layer 1 where 0 is due"));
-  EXPECT_THAT(error_of("2,0,1,1,1,1\n1,0,1,1,1,1\n"), HasSubstr("r.csv:2: iteration 1 after 2"));
-  EXPECT_THAT(error_of("1,0,1,1,1,1\n1,1,1,1,1,1\n2,0,1,1,1,1\n"), HasSubstr("lacks layers"));
-  EXPECT_THAT(error_of("1,0,1,1,1,1\n1,1,1,1,1,1\n2,0,1,1,1,1\n3,0,1,1,1,1\n"),
-              HasSubstr("iteration 2 has 1 layers"));
-  EXPECT_THAT(error_of(""), HasSubstr("no samples"));
-  EXPECT_THAT(error_of("iteration,layer,e0\n"), HasSubstr("no samples"));
+TEST(LoadModel, RefusesATraceOfAnotherModel) {
+  EXPECT_THAT(error_of("iteration,layer,e0\n1,0,5\n"),
+              HasSubstr("r.csv: 1 experts, the model has 4"));
+  EXPECT_THAT(error_of("iteration,layer,e0,e1,e2,e3\n1,0,1,1,1\n"),
+              HasSubstr("r.csv line 2: e3 is missing"));
 }
 
 TEST(LoadModel, HostileBytes) {
