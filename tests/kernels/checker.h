@@ -86,7 +86,8 @@ std::vector<Check> byte_checks();    // byte planes and deltas: byte_checks.cc
 std::vector<Check> sums_checks();    // sums_checks.cc
 // All of them.
 std::vector<Check> all_checks();
-// What is wrong with the backend by one check; `queue` is only for Backend::kCuda.
+// What is wrong with the backend by one check; `queue` is only for Backend::kCuda. A device that is
+// lost meanwhile is among it.
 std::vector<std::string> findings_of(const Check& check, CudaQueue* queue, uint64_t seed);
 
 }  // namespace ckpt::kernels
