@@ -25,9 +25,9 @@ void Checker::expect_done() {
   expect(done.ok(), done.ok() ? "" : done.error().message);
 }
 
-std::vector<Check> all_checks() {
+std::vector<Check> all_checks(bool tiny) {
   std::vector<Check> all;
-  for (const auto& list : {pack_checks(), byte_checks(), kernel_checks(), dense_checks(),
+  for (const auto& list : {pack_checks(), byte_checks(), kernel_checks(tiny), dense_checks(),
                            moe_checks(), sums_checks()}) {
     all.insert(all.end(), list.begin(), list.end());
   }
