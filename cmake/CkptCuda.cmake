@@ -11,7 +11,7 @@ if(NOT CMAKE_CUDA_ARCHITECTURES)
 endif()
 enable_language(CUDA)
 # CMake 3.25 knows no C++20 for nvcc: targets say -std=c++20 themselves.
-find_package(CUDAToolkit REQUIRED)
+find_package(CUDAToolkit 12.5 REQUIRED)  # the first with cublasGemmGroupedBatchedEx
 # NCCL comes beside CUDA or from a package of its own. Without it the GPUs of several ranks exchange
 # what they must through host memory.
 find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
@@ -32,5 +32,5 @@ elseif(NCCL_INCLUDE_DIR AND NCCL_LIBRARY)
   target_include_directories(ckpt_nccl SYSTEM INTERFACE "${NCCL_INCLUDE_DIR}")
   target_link_libraries(ckpt_nccl INTERFACE "${NCCL_LIBRARY}" CUDA::cudart)
 else()
-  message(STATUS "NCCL: not found")
+  message(STATUS "NCCL: not found; ranks exchange what is on GPUs through host memory")
 endif()

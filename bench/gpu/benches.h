@@ -28,6 +28,9 @@ struct Context {
   std::function<void(const std::string&)> progress;
 };
 
+// Adds a row, and says it to whoever looks on: what comes after may not come to an end.
+void add_row(const Context& context, Row row);
+
 // Something that is timed: `call` queues it, or does it and waits.
 struct Rate {
   double units_per_call = 0;  // of the row's unit, in one

@@ -56,17 +56,19 @@ Result<Paired> measure(const Context& context, const Rate& engine, const Rate& l
 
 }  // namespace
 
+void add_row(const Context& context, Row row) {
+  context.progress(to_line(row));
+  context.rows.push_back(std::move(row));
+}
+
 void compare(const Context& context, Row row, const Rate& engine, const Rate& limit) {
-  context.progress(row.what);
+  context.progress(row.what + " ...");
   if (context.settings.tiny) row.pass_ratio = 0;  // its figures mean nothing
   const Result<Paired> paired = measure(context, engine, limit);
-  if (paired.ok()) {
-    context.rows.push_back(measured(std::move(row), *paired));
-    return;
-  }
+  if (paired.ok()) return add_row(context, measured(std::move(row), *paired));
   row.verdict = "fail";
   row.reason = paired.error().message;
-  context.rows.push_back(std::move(row));
+  add_row(context, std::move(row));
 }
 
 Result<DeviceArray<std::byte>> random_memory(const Context& context, uint64_t bytes) {

@@ -64,6 +64,40 @@ Row measured(Row row, const Paired& paired) {
   return row;
 }
 
+void set_fact(Facts& facts, Fact fact) {
+  const auto same = [&](const Fact& other) { return other.name == fact.name; };
+  const auto found = std::find_if(facts.begin(), facts.end(), same);
+  if (found == facts.end()) {
+    facts.push_back(std::move(fact));
+  } else {
+    *found = std::move(fact);
+  }
+}
+
+std::string to_line(const Row& row) {
+  std::string line = row.what + ": ";
+  if (row.paired) {
+    line += fmt::format("{:.2f} of {:.2f} {}, {:.3f}: ", median(row.paired->engine),
+                        median(row.paired->limit), row.unit, row.paired->ratio);
+  }
+  line += row.verdict;
+  return row.reason.empty() ? line : line + ": " + row.reason;
+}
+
+std::string summary_of(const std::vector<Row>& rows) {
+  const auto count = [&](bool bounded, const char* verdict) {
+    return std::count_if(rows.begin(), rows.end(), [&](const Row& row) {
+      const bool has_bound = row.pass_ratio > 0 && row.must;
+      return has_bound == bounded && row.verdict == verdict;
+    });
+  };
+  return fmt::format(
+      "bounds that must hold: {} shown, {} missed, {} inconclusive; all else: {} passed, {} "
+      "failed, {} skipped, which shows nothing",
+      count(true, "pass"), count(true, "fail"), count(true, "inconclusive"), count(false, "pass"),
+      count(false, "fail"), count(false, "skipped"));
+}
+
 std::string to_table(const std::vector<Row>& rows) {
   size_t width = 4;
   for (const Row& row : rows) width = std::max(width, row.what.size());
@@ -89,13 +123,14 @@ std::string to_table(const std::vector<Row>& rows) {
     if (!row.reason.empty()) rest += ": " + row.reason;
     table += line(row.what, rest.c_str());
   }
-  return table;
+  return table + summary_of(rows) + "\n";
 }
 
 std::string to_json(const Facts& facts, const std::vector<Row>& rows) {
   std::string out = "{\n";
-  for (const auto& [name, value] : facts) {
-    out += fmt::format("  {}: {},\n", quoted(name), quoted(value));
+  for (const Fact& fact : facts) {
+    out += fmt::format("  {}: {},\n", quoted(fact.name),
+                       fact.is_number ? fact.value : quoted(fact.value));
   }
   out += "  \"results\": [";
   for (size_t i = 0; i < rows.size(); ++i) {
@@ -112,7 +147,7 @@ std::string to_json(const Facts& facts, const std::vector<Row>& rows) {
   return out + "\n  ]\n}\n";
 }
 
-std::string file_name_for(const std::string& device) {
+std::string file_name_for(const std::string& device, bool whole) {
   std::string name;
   for (const char c : device) {
     if (std::isalnum(static_cast<unsigned char>(c)) != 0) {
@@ -122,7 +157,7 @@ std::string file_name_for(const std::string& device) {
     }
   }
   while (!name.empty() && name.back() == '-') name.pop_back();
-  return "gpu-" + name + ".json";
+  return "gpu-" + name + (whole ? ".json" : "-part.json");
 }
 
 ckpt::Status write_file(const std::string& path, const std::string& content) {

@@ -183,7 +183,6 @@ Status bench_flops(const Context& context, const std::shared_ptr<Session>& sessi
 
 Status bench_precision(const Context& context, Precision precision) {
   const std::string name = precision == Precision::kBf16 ? "bf16" : "fp32";
-  context.progress("training in " + name);
   CKPT_ASSIGN(const auto session, open_session(context, precision));
   CKPT_ASSIGN(Times times, measure_times(*session));
   bench_snapshots(context, session, times, name);

@@ -54,17 +54,43 @@ TEST(GpuReport, TheTableHasALineForEachRow) {
             std::string::npos)
       << table;
   EXPECT_NE(table.find("skipped: no CUDA device\n"), std::string::npos);
-  EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), 3);
+  EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), 4);
+  EXPECT_TRUE(table.ends_with(
+      "bounds that must hold: 1 shown, 0 missed, 0 inconclusive; all else: 0 passed, 0 failed, 1 "
+      "skipped, which shows nothing\n"))
+      << table;
+}
+
+TEST(GpuReport, OnlyBoundsThatMustHoldAreCountedAsShown) {
+  const Row noisy = measured(row(0.6), paired({100, 150}, {90, 135}));
+  const Row aim = measured(row(0.6, false), paired({100}, {70}));
+  const std::string summary =
+      summary_of({measured(row(0.6), paired({100}, {50})), noisy, aim,
+                  measured(row(0), paired({100}, {50})), told("checks", "pass", "")});
+  EXPECT_EQ(summary,
+            "bounds that must hold: 0 shown, 1 missed, 1 inconclusive; all else: 2 passed, 0 "
+            "failed, 0 skipped, which shows nothing");
+}
+
+TEST(GpuReport, ARowIsSaidInOneLine) {
+  EXPECT_EQ(to_line(measured(row(0.6), paired({2000}, {1500}))),
+            "pack: 1500.00 of 2000.00 GB/s, 0.750: pass");
+  EXPECT_EQ(to_line(told("checks", "skipped", "no GPU")), "checks: skipped: no GPU");
 }
 
 TEST(GpuReport, TheDocumentIsJsonWithEveryFigure) {
   Row skipped = row(0);
   skipped.verdict = "skipped";
   skipped.reason = "a \"quoted\" \\ reason\n";
-  const std::string text = to_json({{"device", "Some \"GPU\""}, {"commit", "abc"}},
-                                   {measured(row(0.6), paired({2000}, {1500})), skipped});
+  Facts facts{{"device", "Some \"GPU\""}, {"commit", "abc"}};
+  set_fact(facts, {"pairs", "12", /*is_number=*/true});
+  set_fact(facts, {"commit", "def"});
+  const std::string text = to_json(facts, {measured(row(0.6), paired({2000}, {1500})), skipped});
   const nlohmann::json document = nlohmann::json::parse(text);
   EXPECT_EQ(document["device"], "Some \"GPU\"");
+  EXPECT_EQ(document["pairs"], 12);
+  EXPECT_EQ(document["commit"], "def");
+  EXPECT_EQ(text.find("abc"), std::string::npos);
   const nlohmann::json& first = document["results"][0];
   EXPECT_EQ(first["verdict"], "pass");
   EXPECT_EQ(first["value"], 1500);
@@ -83,9 +109,10 @@ TEST(GpuReport, ANumberThatJsonDoesNotKnowIsNull) {
 }
 
 TEST(GpuReport, FilesAreNamedAfterTheDevice) {
-  EXPECT_EQ(file_name_for("NVIDIA H200"), "gpu-nvidia-h200.json");
-  EXPECT_EQ(file_name_for("NVIDIA A100-SXM4 (80GB)/x"), "gpu-nvidia-a100-sxm4-80gb-x.json");
-  EXPECT_EQ(file_name_for("../.."), "gpu-.json");
+  EXPECT_EQ(file_name_for("NVIDIA H200", true), "gpu-nvidia-h200.json");
+  EXPECT_EQ(file_name_for("NVIDIA H200", false), "gpu-nvidia-h200-part.json");
+  EXPECT_EQ(file_name_for("NVIDIA A100-SXM4 (80GB)/x", true), "gpu-nvidia-a100-sxm4-80gb-x.json");
+  EXPECT_EQ(file_name_for("../..", true), "gpu-.json");
 }
 
 TEST(GpuReport, AFileIsReplacedAsAWholeOrNotAtAll) {

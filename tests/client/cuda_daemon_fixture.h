@@ -19,6 +19,10 @@ using kernels::DeviceArray;
 class CudaDaemonTest : public testing::Test {
  protected:
   void SetUp() override {
+    std::string reason;
+    if (kernels::cuda_device_count(&reason) == 0) {
+      GTEST_SKIP() << "skipped: no CUDA device (" << reason << ")";
+    }
     auto queue = kernels::make_cuda_queue({});
     ASSERT_TRUE(queue.ok()) << queue.error().message;
     trainer_ = std::move(queue).value();

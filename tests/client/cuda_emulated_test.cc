@@ -241,6 +241,19 @@ TEST_F(StuckDeviceTest, ClosingEndsThoughASnapshotIsStuck) {
   expect_given_back(before);
 }
 
+TEST_F(StuckDeviceTest, APollWaitsForNothing) {
+  connect(50'000);
+  cuda_emulator::make_stuck(kDrain);
+  ASSERT_EQ(open_cuda(), CKPT_OK);
+  Snapshot snapshot = begin();
+  ASSERT_EQ(stage(snapshot.handle(), pieces_), CKPT_OK);
+  size_t open = 0;
+  EXPECT_EQ(ckpt_cuda_poll(cuda_, &open), CKPT_OK);
+  EXPECT_EQ(open, 1u);
+  cuda_emulator::unstick();
+  EXPECT_EQ(ckpt_cuda_drain(cuda_, 20'000), CKPT_OK);
+}
+
 TEST_F(StuckDeviceTest, AnUploadEndsAtItsTimeout) {
   cuda_emulator::make_stuck(1);
   auto queue = kernels::make_cuda_queue({.timeout_ms = 20});

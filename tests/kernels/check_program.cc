@@ -5,6 +5,8 @@
 #include <optional>
 #include <random>
 
+#include "tests/kernels/test_device.h"
+
 namespace ckpt::kernels {
 
 namespace {
@@ -13,34 +15,41 @@ namespace {
 constexpr uint32_t kTimeoutMs = 600'000;
 
 constexpr const char* kUsage =
-    "usage: %s [--seed N] [--filter TEXT] [--tiny] [--list]\n"
+    "usage: %s [--seed N] [--filter TEXT] [--tiny] [--list | --device]\n"
     "\n"
     "  --seed N       random numbers as in the run that printed this seed\n"
     "  --filter TEXT  only checks with TEXT in their name\n"
     "  --tiny         sizes for an emulated device, or to run under another tool\n"
-    "  --list         their names\n";
+    "  --list         their names\n"
+    "  --device       only says whether there is a GPU for them\n"
+    "\n"
+    "Exit code: 0; 1 if a check found something; 77 if none did, but there is no GPU to ask.\n";
 
 struct Options {
   uint64_t seed = std::random_device()();
   std::string filter;
   bool tiny = false;
   bool list = false;
+  bool device = false;
 };
 
-std::optional<Options> parse(int count, char** arguments) {
+std::optional<Options> parse(const std::vector<std::string>& words) {
   Options options;
-  for (int i = 1; i < count; ++i) {
-    const std::string name = arguments[i];
+  for (size_t i = 0; i < words.size(); ++i) {
+    const std::string& name = words[i];
     if (name == "--list") {
       options.list = true;
+    } else if (name == "--device") {
+      options.device = true;
     } else if (name == "--tiny") {
       options.tiny = true;
-    } else if (name == "--filter" && i + 1 < count) {
-      options.filter = arguments[++i];
-    } else if (name == "--seed" && i + 1 < count) {
+    } else if (name == "--filter" && i + 1 < words.size()) {
+      options.filter = words[++i];
+    } else if (name == "--seed" && i + 1 < words.size()) {
+      const std::string& value = words[++i];
       char* end = nullptr;
-      options.seed = std::strtoull(arguments[++i], &end, 10);
-      if (end == arguments[i] || *end != 0) return std::nullopt;
+      options.seed = std::strtoull(value.c_str(), &end, 10);
+      if (value.empty() || *end != 0) return std::nullopt;
     } else {
       return std::nullopt;
     }
@@ -48,22 +57,59 @@ std::optional<Options> parse(int count, char** arguments) {
   return options;
 }
 
-// How many of the checks found something; each says what.
-size_t run(const std::vector<Check>& checks, CudaQueue* queue, uint64_t seed) {
-  size_t wrong = 0;
+struct Outcome {
+  size_t run = 0;
+  size_t wrong = 0;  // of them; each has said what
+};
+
+// `queue`: null on the CPU. Ends early where the device is lost: what came after would be blamed
+// for it.
+Outcome run(const std::vector<Check>& checks, CudaQueue* queue, uint64_t seed) {
+  Outcome outcome;
   for (const Check& check : checks) {
     const std::vector<std::string> findings = findings_of(check, queue, seed);
     for (const std::string& finding : findings) {
       std::printf("FAILED %s: %s\n", check.name.c_str(), finding.c_str());
     }
+    ++outcome.run;
+    outcome.wrong += findings.empty() ? 0 : 1;
+    const bool lost = !findings.empty() && queue != nullptr && !DeviceArray<float>::make(1).ok();
+    if (lost) {
+      std::printf("FAILED the device is lost since %s; %zu checks are not run\n",
+                  check.name.c_str(), checks.size() - outcome.run);
+    }
     (void)std::fflush(stdout);  // should the next one take the program with it
-    wrong += findings.empty() ? 0 : 1;
+    if (lost) break;
   }
-  return wrong;
+  return outcome;
+}
+
+int run_all(const std::string& name, const Options& options, const std::vector<Check>& on_cpu,
+            const std::vector<Check>& on_gpu) {
+  std::printf("%s: seed %llu\n", name.c_str(), static_cast<unsigned long long>(options.seed));
+  Outcome of_cpu;
+  if (!on_cpu.empty()) {
+    of_cpu = run(on_cpu, nullptr, options.seed);
+    std::printf("%s: %zu checks on the CPU, %zu found something\n", name.c_str(), of_cpu.run,
+                of_cpu.wrong);
+  }
+  const std::string why_not = why_no_test_device();
+  if (!why_not.empty()) {
+    std::printf("%s: %zu checks skipped: %s\n", name.c_str(), on_gpu.size(), why_not.c_str());
+    return of_cpu.wrong == 0 ? kSkippedExitCode : 1;
+  }
+  auto queue = make_cuda_queue({.timeout_ms = kTimeoutMs});
+  if (!queue.ok()) {
+    std::printf("FAILED %s: %s\n", name.c_str(), queue.error().message.c_str());
+    return 1;
+  }
+  const Outcome of_gpu = run(on_gpu, queue.value().get(), options.seed);
+  std::printf("%s: %zu checks on the GPU, %zu found something\n", name.c_str(), of_gpu.run,
+              of_gpu.wrong);
+  return of_cpu.wrong + of_gpu.wrong == 0 ? 0 : 1;
 }
 
 int check(const CheckProgram& program, const Options& options) {
-  const char* const name = program.name.c_str();
   std::vector<Check> on_cpu, on_gpu;
   for (const Check& one : program.checks(options.tiny)) {
     if (one.name.find(options.filter) == std::string::npos) continue;
@@ -71,39 +117,33 @@ int check(const CheckProgram& program, const Options& options) {
     if (options.list) std::printf("%s\n", one.name.c_str());
   }
   if (options.list) return 0;
-  if (on_cpu.empty() && on_gpu.empty()) {
-    std::fprintf(stderr, "%s: no check has '%s' in its name\n", name, options.filter.c_str());
-    return 2;
-  }
-  std::printf("%s: seed %llu\n", name, static_cast<unsigned long long>(options.seed));
-  const size_t wrong = run(on_cpu, nullptr, options.seed);
-  if (!on_cpu.empty()) {
-    std::printf("%s: %zu checks on the CPU, %zu found something\n", name, on_cpu.size(), wrong);
-  }
-  std::string reason;
-  if (cuda_device_count(&reason) == 0) {
-    std::printf("%s: %zu checks skipped: no CUDA device (%s)\n", name, on_gpu.size(),
-                reason.c_str());
-    return wrong == 0 ? 0 : 1;
-  }
-  auto queue = make_cuda_queue({.timeout_ms = kTimeoutMs});
-  if (!queue.ok()) {
-    std::fprintf(stderr, "%s: %s\n", name, queue.error().message.c_str());
-    return 1;
-  }
-  const size_t wrong_on_gpu = run(on_gpu, queue.value().get(), options.seed);
-  std::printf("%s: %zu checks on the GPU, %zu found something\n", name, on_gpu.size(),
-              wrong_on_gpu);
-  return wrong + wrong_on_gpu == 0 ? 0 : 1;
+  if (!on_cpu.empty() || !on_gpu.empty()) return run_all(program.name, options, on_cpu, on_gpu);
+  std::fprintf(stderr, "%s: no check has '%s' in its name\n", program.name.c_str(),
+               options.filter.c_str());
+  return 2;
+}
+
+int say_device(const std::string& name) {
+  const std::string why_not = why_no_test_device();
+  const std::string said = why_not.empty() ? test_device_name() : "skipped: " + why_not;
+  std::printf("%s: %s\n", name.c_str(), said.c_str());
+  return why_not.empty() ? 0 : kSkippedExitCode;
 }
 
 }  // namespace
 
-int run_check_program(const CheckProgram& program, int count, char** arguments) {
-  const std::optional<Options> options = parse(count, arguments);
-  if (options) return check(program, *options);
-  std::fprintf(stderr, kUsage, program.name.c_str());
-  return 2;
+int run_check_program(const CheckProgram& program, const std::vector<std::string>& arguments) {
+  for (const std::string& word : arguments) {
+    if (word != "--help") continue;
+    std::printf(kUsage, program.name.c_str());
+    return 0;
+  }
+  const std::optional<Options> options = parse(arguments);
+  if (!options) {
+    std::fprintf(stderr, kUsage, program.name.c_str());
+    return 2;
+  }
+  return options->device ? say_device(program.name) : check(program, *options);
 }
 
 }  // namespace ckpt::kernels

@@ -78,15 +78,16 @@ struct Check {
   std::function<void(Checker&)> run;
 };
 
-std::vector<Check> kernel_checks();  // every KernelCase, every variant: kernel_checks.cc
-std::vector<Check> dense_checks();   // AdamW, casts, ...: dense_checks.cc
-std::vector<Check> moe_checks();     // moe_checks.cc
-std::vector<Check> pack_checks();    // pack_checks.cc
-std::vector<Check> byte_checks();    // byte planes and deltas: byte_checks.cc
-std::vector<Check> sums_checks();    // sums_checks.cc
-// All of them.
-std::vector<Check> all_checks();
-// What is wrong with the backend by one check; `queue` is only for Backend::kCuda.
+std::vector<Check> kernel_checks(bool tiny);  // every KernelCase, every variant: kernel_checks.cc
+std::vector<Check> dense_checks();            // AdamW, casts, ...: dense_checks.cc
+std::vector<Check> moe_checks();              // moe_checks.cc
+std::vector<Check> pack_checks();             // pack_checks.cc
+std::vector<Check> byte_checks();             // byte planes and deltas: byte_checks.cc
+std::vector<Check> sums_checks();             // sums_checks.cc
+// All of them; `tiny` in the sizes that an emulated device comes to an end with.
+std::vector<Check> all_checks(bool tiny);
+// What is wrong with the backend by one check; `queue` is only for Backend::kCuda. A device that is
+// lost meanwhile is among it.
 std::vector<std::string> findings_of(const Check& check, CudaQueue* queue, uint64_t seed);
 
 }  // namespace ckpt::kernels

@@ -8,6 +8,7 @@
 #include "kernels/bf16.h"
 #include "kernels/cuda/array.h"
 #include "kernels/cuda/queue.h"
+#include "tests/kernels/test_device.h"
 
 namespace ckpt::kernels {
 
@@ -39,14 +40,20 @@ class Untyped {
 
 using Arrays = std::vector<Untyped>;  // of inputs, or of their gradients
 
-// Device memory that a variant needs besides its arguments. Freed with it.
+// Device memory for `size` elements. Throws NoDeviceMemory.
+template <typename T>
+DeviceArray<T> device_array(int64_t size) {
+  auto array = DeviceArray<T>::make(static_cast<size_t>(size));
+  if (!array.ok()) throw NoDeviceMemory(array.error().message);
+  return std::move(array).value();
+}
+
+// Device memory that a variant needs besides its arguments. Freed with it. Throws NoDeviceMemory.
 class Workspace {
  public:
   template <typename T>
   T* array(int64_t count) {
-    auto made = DeviceArray<std::byte>::make(static_cast<size_t>(count) * sizeof(T));
-    CKPT_ASSERT_MSG(made.ok(), made.error().message);
-    arrays_.push_back(std::move(made).value());
+    arrays_.push_back(device_array<std::byte>(count * static_cast<int64_t>(sizeof(T))));
     return reinterpret_cast<T*>(arrays_.back().data());
   }
   template <typename T>
@@ -102,13 +109,7 @@ CudaVariant cuda_variant() {
   return variant;
 }
 
-// Device memory with this content, for checks that have no case.
-template <typename T>
-DeviceArray<T> device_array(int64_t size) {
-  auto array = DeviceArray<T>::make(static_cast<size_t>(size));
-  CKPT_ASSERT_MSG(array.ok(), array.error().message);
-  return std::move(array).value();
-}
+// The same with this content, for checks that have no case.
 template <typename T>
 DeviceArray<T> device_array(CudaQueue& queue, const std::vector<T>& content) {
   DeviceArray<T> array = device_array<T>(static_cast<int64_t>(content.size()));

@@ -320,6 +320,20 @@ std::vector<KernelCase> dense_cases() {
   };
 }
 
+std::vector<KernelCase> dense_wide_cases(bool tiny) {
+  const int64_t rows = tiny ? 21 : 5000;  // a grid has at most 2,048 blocks
+  const int64_t width = tiny ? 36 : 260;
+  return {
+      linear_case(rows, width + 4, tiny ? 20 : 520, Write::kReplace),  // aligned as bf16 wants it
+      linear_case(rows, width, tiny ? 20 : 516, Write::kAdd),
+      rmsnorm_case(rows, width),
+      rope_case(2, rows / 2, tiny ? 2 : 8, tiny ? 8 : 64),
+      embedding_case(rows, width, tiny ? 30 : 1000),
+      cross_entropy_case(rows, tiny ? 70 : 2052),
+      attention_case({2, tiny ? 12 : 600, tiny ? 2 : 8, tiny ? 1 : 2, tiny ? 8 : 64}),
+  };
+}
+
 std::vector<KernelCase> dense_bench_cases(bool tiny) {
   const int64_t tokens = tiny ? 32 : 8192;
   const int64_t width = tiny ? 64 : 4096;

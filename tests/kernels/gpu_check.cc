@@ -4,6 +4,6 @@
 
 int main(int count, char** arguments) {
   using ckpt::kernels::all_checks;
-  return ckpt::kernels::run_check_program({"gpu_check", [](bool) { return all_checks(); }}, count,
-                                          arguments);
+  return ckpt::kernels::run_check_program({"gpu_check", all_checks},
+                                          {arguments + 1, arguments + count});
 }

@@ -48,6 +48,11 @@ inline void PrintTo(const KernelCase& kernel_case, std::ostream* out) { *out << 
 std::vector<KernelCase> dense_cases();  // linear, rmsnorm, rope, attention, embedding, loss
 std::vector<KernelCase> moe_cases();    // gate, permute, experts
 
+// The same in more blocks than a grid has, several tiles of a product, whole warps and a rest: too
+// large for references in double. `tiny` as below.
+std::vector<KernelCase> dense_wide_cases(bool tiny);
+std::vector<KernelCase> moe_wide_cases(bool tiny);
+
 // The same with shapes as a model has them, to be timed. With `tiny` they are small, so that an
 // emulated device comes to an end.
 std::vector<KernelCase> dense_bench_cases(bool tiny);

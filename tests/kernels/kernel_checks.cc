@@ -225,9 +225,58 @@ void check_backward(Checker& c, const Subject& subject) {
   }
 }
 
+// What is left of `values` and `expected`, which both started as `before`.
+void expect_like(Checker& c, const std::vector<float>& values, const std::vector<float>& expected,
+                 float before, double tolerance, double floor, const std::string& what) {
+  std::vector<double> error;
+  std::vector<double> wanted;
+  error.reserve(values.size());
+  wanted.reserve(values.size());
+  for (size_t i = 0; i < values.size(); ++i) {
+    error.push_back(static_cast<double>(values[i]) - static_cast<double>(expected[i]));
+    wanted.push_back(static_cast<double>(expected[i]) - static_cast<double>(before));
+  }
+  const double off = norm_of(error);
+  c.expect(off <= tolerance * norm_of(wanted) + floor,
+           what + ": off by " + std::to_string(off) + " of " + std::to_string(norm_of(wanted)));
+}
+
+// For shapes in which references in double take too long: a GPU's version against the CPU's, which
+// smaller shapes hold against those. Each may be as far from the truth as it is allowed to be
+// there.
+void check_like_cpu(Checker& c, const Subject& subject) {
+  const KernelCase& kernel = subject.kernel;
+  Trial trial(c, subject);
+  Floats inputs;
+  for (const auto& input : trial.inputs()) inputs.push_back(input.data());
+  const float start = kernel.forward_adds ? kBefore : kUnwritten;
+  std::vector<float> expected(kernel.outputs, start);
+  kernel.forward(inputs, expected.data());
+  const std::vector<float> output = trial.forward();
+  expect_like(c, output, expected, kernel.forward_adds ? kBefore : 0,
+              subject.tolerance() + kernel.tolerance, 0, "output");
+  c.expect_equal(trial.forward(), output, "forward, repeated");
+
+  const std::vector<float> doutput = trial.values(kernel.outputs, subject.output());
+  std::vector<std::vector<float>> wanted;
+  Gradients to;
+  for (size_t i = 0; i < kernel.inputs.size(); ++i) {
+    wanted.emplace_back(kernel.inputs[i], kernel.adds[i] ? kBefore : kUnwritten);
+    to.push_back(wanted.back().data());  // stays where it is when the outer one grows
+  }
+  kernel.backward(inputs, doutput.data(), to);
+  const auto gradients = trial.backward(doutput);
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    expect_like(c, gradients[i], wanted[i], kernel.adds[i] ? kBefore : 0,
+                subject.gradient_tolerance() + kernel.gradient_tolerance, kernel.gradient_floor,
+                "gradient " + std::to_string(i));
+  }
+  c.expect(trial.backward(doutput) == gradients, "gradients, repeated: other bits");
+}
+
 }  // namespace
 
-std::vector<Check> kernel_checks() {
+std::vector<Check> kernel_checks(bool tiny) {
   std::vector<Check> all;
   const auto add = [&](const KernelCase& kernel, const CudaVariant* variant) {
     const Backend backend = variant == nullptr ? Backend::kCpu : Backend::kCuda;
@@ -246,6 +295,16 @@ std::vector<Check> kernel_checks() {
     for (const KernelCase& kernel : cases) {
       add(kernel, nullptr);
       for (const CudaVariant& variant : kernel.cuda) add(kernel, &variant);
+    }
+  }
+  for (const auto& cases : {dense_wide_cases(tiny), moe_wide_cases(tiny)}) {
+    for (const KernelCase& kernel : cases) {
+      for (const CudaVariant& variant : kernel.cuda) {
+        all.push_back(
+            {"wide_" + kernel.name + "_cuda_" + variant.name, Backend::kCuda, [=](Checker& c) {
+               check_like_cpu(c, {kernel, &variant});
+             }});
+      }
     }
   }
   return all;

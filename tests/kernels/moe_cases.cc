@@ -236,6 +236,19 @@ std::vector<KernelCase> moe_cases() {
   };
 }
 
+std::vector<KernelCase> moe_wide_cases(bool tiny) {
+  const int64_t tokens = tiny ? 13 : 2500;  // a grid has at most 2,048 blocks
+  const int64_t width = tiny ? 24 : 264;
+  std::vector<int64_t> rows{3, 0, 9, 2};
+  if (!tiny) rows = {700, 0, 1, 900, 129, 515, 64, 260};
+  return {
+      gate_case(tokens, tiny ? 9 : 64, tiny ? 2 : 8),
+      permute_case(tokens, 2, width),
+      unpermute_case(tokens, 2, width),
+      expert_case(rows, width, tiny ? 40 : 520),
+  };
+}
+
 std::vector<KernelCase> moe_bench_cases(bool tiny) {
   const int64_t tokens = tiny ? 32 : 8192;
   const int64_t width = tiny ? 64 : 4096;

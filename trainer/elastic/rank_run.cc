@@ -11,6 +11,7 @@
 #include "trainer/checkpoint/device_link.h"
 #include "trainer/checkpoint/plan.h"
 #include "trainer/elastic/rank_device.h"
+#include "trainer/parallel/comm_nccl.h"
 #include "trainer/parallel/replica_check.h"
 
 namespace moetrain {
@@ -129,6 +130,12 @@ Result<RankRun::Ending> RankRun::run_epoch() {
   }
   settle_snapshots();
   rank_ = epoch.rank;
+  if (rank_ == 0 && has_own_gpu(options_.device, epoch.size) && !has_nccl()) {
+    events_.log(
+        fmt::format("epoch {}: {} ranks with a GPU each, but this moetrain was built "
+                    "without NCCL: rows and gradients go through host memory",
+                    epoch.epoch, epoch.size));
+  }
   snapshotter_.emplace(member_->session(), rank_, link_.get());
   RankEvent event{.kind = Kind::kTraining, .epoch = epoch.epoch, .lineage = epoch.lineage};
   event.group = epoch.size;

@@ -233,6 +233,8 @@ class NcclComm final : public Comm {
 
 }  // namespace
 
+bool has_nccl() { return true; }
+
 Result<std::unique_ptr<Comm>> make_nccl_comm(std::unique_ptr<Comm> host,
                                              const NcclOptions& options) {
   CKPT_TRY(check_version());

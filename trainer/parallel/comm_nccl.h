@@ -19,6 +19,9 @@ struct NcclOptions {
   uint32_t timeout_ms = 30'000;          // for a collective to be queued
 };
 
+// Whether this program was built with NCCL.
+bool has_nccl();
+
 // The group of `host`, which it takes over. A collective. Nothing blocks without a bound: NCCL is
 // asked again and again, and abort() from any thread ends what is queued on the GPU, too. What a
 // dead peer leaves hanging there is otherwise bounded by the device's own timeout.

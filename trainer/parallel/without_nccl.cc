@@ -3,6 +3,8 @@
 
 namespace moetrain {
 
+bool has_nccl() { return false; }
+
 Result<std::unique_ptr<Comm>> make_nccl_comm(std::unique_ptr<Comm> host, const NcclOptions&) {
   return host;
 }

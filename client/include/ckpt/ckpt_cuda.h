@@ -13,7 +13,7 @@
  *   ... forward, backward: the copies run beside it ...
  *   ckpt_cuda_wait_gathered(cuda, CKPT_CUDA_ALL_UNITS, stream);   // before the optimizer writes
  *   ... optimizer ...
- *   ckpt_cuda_poll(cuda);   // now and then, as ckpt_poll: hands over what has arrived
+ *   ckpt_cuda_poll(cuda, NULL);   // now and then, as ckpt_poll: hands over what has arrived
  *
  * A restore is copied out of the arena by the copy engine; a kernel checks the CRC32Cs and scatters
  * the bytes: ckpt_cuda_restore.
@@ -111,11 +111,13 @@ CKPT_API ckpt_status ckpt_cuda_restore(ckpt_cuda* cuda, const ckpt_restore_optio
  * reads, with all its fallbacks. What lies in the daemon's memory comes through the arena, which is
  * faster.
  *
- *   off (the default)  the arena only. No GPU has run the other way yet; where nvidia-fs is missing
- *                      cuFile may copy through host memory itself; and opening its driver takes
- * time auto               cuFile where it can; elsewhere the arena, and ckpt_cuda_last_restore says
- * why required           an error where cuFile, the file system or the daemon cannot. Single
- * fragments that the disk fails to give, or that are damaged, fall back all the same
+ * off, the default: the arena only. No GPU has run the other way yet; where nvidia-fs is missing
+ * cuFile may copy through host memory itself; and opening its driver takes time.
+ *
+ * auto: cuFile where it can; elsewhere the arena, and ckpt_cuda_last_restore says why.
+ *
+ * required: an error where cuFile, the file system or the daemon cannot. Single fragments that the
+ * disk fails to give, or that are damaged, fall back all the same.
  *
  * cuFile is looked for as libcufile.so.0, or as CKPTD_CUFILE_LIBRARY says; opened at the first such
  * restore, closed by ckpt_cuda_close. It writes a cufile.log into the current directory unless its

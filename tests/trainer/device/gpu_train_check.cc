@@ -4,6 +4,6 @@
 #include "tests/trainer/device/train_checks.h"
 
 int main(int count, char** arguments) {
-  return ckpt::kernels::run_check_program({"gpu_train_check", moetrain::train_checks}, count,
-                                          arguments);
+  return ckpt::kernels::run_check_program({"gpu_train_check", moetrain::train_checks},
+                                          {arguments + 1, arguments + count});
 }
