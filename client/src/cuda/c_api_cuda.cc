@@ -4,8 +4,9 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
-#include <exception>
+#include <new>
 #include <string>
+#include <utility>
 
 #include "client/src/cuda/direct_restore.h"
 #include "client/src/cuda/restorer.h"
@@ -35,13 +36,14 @@ using ckpt::lib::Stager;
 
 constexpr uint32_t kTimeoutMs = 60'000;
 
-// No exception crosses the C ABI: there are none but for memory.
+// No exception crosses the C ABI: there are none but for memory, whose sentence is so short that it
+// needs none.
 template <typename Body>
 Status guarded(Body body) {
   try {
     return body();
-  } catch (const std::exception& error) {
-    return make_error(ErrorCode::kResourceExhausted, "out of memory: {}", error.what());
+  } catch (const std::bad_alloc&) {
+    return ckpt::Error{ErrorCode::kResourceExhausted, "out of memory"};
   }
 }
 
@@ -49,10 +51,11 @@ Status guarded(Body body) {
 template <typename Body>
 ckpt_status run(ckpt_cuda* cuda, Body body) {
   const ckpt::kernels::CudaDeviceScope scope(cuda->options.device);
-  const Status status = guarded(body);
+  Status status = guarded(body);
   if (status.ok()) return CKPT_OK;
-  cuda->error_text = status.error().message;
-  return static_cast<ckpt_status>(status.error().code);
+  ckpt::Error error = std::move(status).error();
+  cuda->error_text = std::move(error.message);
+  return static_cast<ckpt_status>(error.code);
 }
 
 // Whatever a caller's struct of another version has; the rest is zero.
