@@ -29,6 +29,7 @@ namespace {
 using ckpt::ErrorCode;
 using ckpt::make_error;
 using ckpt::Status;
+using ckpt::lib::check_reachable;
 using ckpt::lib::direct_mode;
 using ckpt::lib::Restorer;
 using ckpt::lib::session_status;
@@ -76,9 +77,7 @@ Status begin_restore(ckpt_session* session, const ckpt_restore_options& options,
   std::vector<ckpt_range> ranges;
   ranges.reserve(destinations.size());
   for (const ckpt_cuda_destination& to : destinations) {
-    if (to.data == nullptr && to.length > 0) {
-      return make_error(ErrorCode::kInvalidArgument, "data of a destination is NULL");
-    }
+    CKPT_TRY(check_reachable(to.unit, to.offset, to.data, to.length));
     ranges.push_back({to.unit, to.offset, to.length, nullptr});
   }
   ckpt_restore* begun = nullptr;
@@ -186,7 +185,7 @@ ckpt_status ckpt_cuda_stage(ckpt_cuda* cuda, ckpt_snapshot* snapshot, const ckpt
     if (snapshot == nullptr || (pieces == nullptr && count > 0)) {
       return make_error(ErrorCode::kInvalidArgument, "snapshot or pieces is NULL");
     }
-    return cuda->stager->stage(snapshot, {pieces, pieces + count}, stream);
+    return cuda->stager->stage(snapshot, {pieces, count}, stream);
   });
 }
 

@@ -41,6 +41,19 @@ Result<std::unique_ptr<StagingMemory>> StagingMemory::make(size_t chunks, size_t
   return memory;
 }
 
+Status check_reachable(UnitId unit, uint64_t offset, const void* data, uint64_t length) {
+  if (length == 0) return ok_status();
+  cudaPointerAttributes attributes{};
+  if (data != nullptr) {
+    CKPT_TRY(kernels::cuda_status(cudaPointerGetAttributes(&attributes, data),
+                                  "asking where a piece lies"));
+    if (attributes.type != cudaMemoryTypeUnregistered) return ok_status();
+  }
+  return make_error(ErrorCode::kInvalidArgument, "unit {}: bytes [{}, {}): data is {}", unit,
+                    offset, offset + length,
+                    data == nullptr ? "NULL" : "neither device memory nor pinned");
+}
+
 Status session_status(const ckpt_session* session, ckpt_status status) {
   if (status == CKPT_OK) return ok_status();
   return make_error(static_cast<ErrorCode>(status), "{}", ckpt_session_error(session));

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "formats/base/bytes.h"
+#include "formats/base/ids.h"
 #include "formats/base/result.h"
 #include "kernels/cuda/array.h"
 #include "kernels/cuda/event.h"
@@ -61,6 +62,11 @@ class StagingMemory {
  private:
   StagingMemory() = default;
 };
+
+// kInvalidArgument, naming the unit, if a device cannot reach what lies there: NULL, or memory of
+// the host that CUDA does not know. A kernel that touches it would end the process's use of the
+// device. Looks at the first byte only.
+Status check_reachable(UnitId unit, uint64_t offset, const void* data, uint64_t length);
 
 // What the session says of a call that has failed, as a Status.
 Status session_status(const ckpt_session* session, ckpt_status status);

@@ -21,6 +21,8 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <span>
+#include <unordered_set>
 #include <vector>
 
 #include "ckpt/ckpt_cuda.h"
@@ -44,7 +46,7 @@ class Stager {
                                               const Options& options);
   ~Stager();
 
-  Status stage(ckpt_snapshot* snapshot, const std::vector<ckpt_cuda_piece>& pieces,
+  Status stage(ckpt_snapshot* snapshot, std::span<const ckpt_cuda_piece> pieces,
                CUstream_st* stream);
   Status wait_gathered(uint32_t unit, CUstream_st* stream);
   Status poll();
@@ -67,10 +69,9 @@ class Stager {
   Stager(ckpt_session* session, PinnedArena& arena, const Options& options)
       : session_(session), arena_(arena), options_(options) {}
   Status prepare();
-  Status try_stage(ckpt_snapshot* snapshot, const std::vector<ckpt_cuda_piece>& pieces,
-                   CUstream_st* stream);
-  Status reserve(ckpt_snapshot* snapshot, const std::vector<ckpt_cuda_piece>& pieces,
-                 StagePlan& plan);
+  Status try_stage(Staging& staging, std::span<const ckpt_cuda_piece> pieces, CUstream_st* stream);
+  Status take_news();
+  Status reserve(ckpt_snapshot* snapshot, std::span<const ckpt_cuda_piece> pieces, StagePlan& plan);
   Status reserve_place(ckpt_snapshot* snapshot, UnitId unit, uint64_t offset, uint64_t length,
                        ckpt_place* place);
   Status await_chunk(const Deadline& deadline);
@@ -80,7 +81,7 @@ class Stager {
   Status queue_chunks(Staging& staging, CUstream_st* stream);
   Status queue_chunk(Staging& staging, size_t index, size_t first_place);
   Result<bool> take_arrived(Staging& staging);
-  std::unique_ptr<StagingMemory> take_memory(size_t chunks, size_t places, Status* status);
+  Result<std::unique_ptr<StagingMemory>> take_memory(size_t chunks, size_t places);
 
   ckpt_session* const session_;
   PinnedArena& arena_;
@@ -94,6 +95,7 @@ class Stager {
   std::deque<Staging> staging_;
   std::vector<std::unique_ptr<StagingMemory>> spare_;
   std::vector<std::unique_ptr<StagingMemory>> stranded_;  // the device may still write to it
+  std::unordered_set<const void*> reachable_;             // pieces that were asked about
   std::optional<Error> unsaid_;  // of a snapshot that could not be ended; for the next poll()
 };
 
