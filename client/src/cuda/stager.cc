@@ -7,8 +7,6 @@
 #include <thread>
 #include <utility>
 
-#include "kernels/pack.h"
-
 namespace ckpt::lib {
 
 namespace {
@@ -30,6 +28,21 @@ class LentPlace {
   ckpt_snapshot* snapshot_;
   const uint64_t id_;
 };
+
+kernels::PlannedPack plan_chunk(const StageChunk& chunk, std::vector<std::byte>& tables) {
+  std::vector<kernels::PackPiece> pieces;
+  std::vector<kernels::PackRange> ranges;
+  ranges.reserve(chunk.places.size());
+  for (const StagedPlace& place : chunk.places) {
+    uint64_t at = chunk.offset_of(place);
+    ranges.push_back({at, place.to.size()});
+    for (const DeviceBytes& source : place.sources) {
+      pieces.push_back({source.from, at, source.bytes});
+      at += source.bytes;
+    }
+  }
+  return kernels::plan_pack(pieces, ranges, tables);
+}
 
 }  // namespace
 
@@ -157,7 +170,7 @@ void Stager::give_back(ckpt_snapshot* snapshot, const StagePlan& plan, size_t fi
 
 Status Stager::stage(ckpt_snapshot* snapshot, std::span<const ckpt_cuda_piece> pieces,
                      cudaStream_t stream) {
-  Staging staging{.snapshot = snapshot, .plan = StagePlan(options_.chunk_bytes), .memory = {}};
+  Staging staging{.snapshot = snapshot, .plan = StagePlan(options_.chunk_bytes)};
   Status staged;
   try {
     staged = try_stage(staging, pieces, stream);
@@ -183,11 +196,18 @@ Status Stager::try_stage(Staging& staging, std::span<const ckpt_cuda_piece> piec
   CKPT_TRY(take_news());  // slabs that have arrived are slabs that become free
   CKPT_TRY(arena_.pin());
   CKPT_TRY(reserve(staging.snapshot, pieces, staging.plan));
-  size_t places = 0;
-  for (const StageChunk& chunk : staging.plan.chunks()) places += chunk.places.size();
-  CKPT_ASSIGN(staging.memory, take_memory(staging.plan.chunks().size(), places));
+  const std::vector<StageChunk>& chunks = staging.plan.chunks();
+  StagingSize size{.chunks = chunks.size()};
+  std::vector<std::byte> tables;
+  staging.packs.reserve(chunks.size());
+  for (const StageChunk& chunk : chunks) {
+    size.places += chunk.places.size();
+    staging.packs.push_back(plan_chunk(chunk, tables));
+  }
+  size.table_bytes = tables.size();
+  CKPT_ASSIGN(staging.memory, take_memory(size));
   staging_.push_back(std::move(staging));
-  const Status queued = queue_chunks(staging_.back(), stream);
+  const Status queued = queue_chunks(staging_.back(), tables, stream);
   return queued.ok() ? queued : fail_all(queued.error());
 }
 
@@ -210,9 +230,9 @@ Status Stager::fail_all(const Error& error) {
   return error;
 }
 
-Result<std::unique_ptr<StagingMemory>> Stager::take_memory(size_t chunks, size_t places) {
+Result<std::unique_ptr<StagingMemory>> Stager::take_memory(const StagingSize& size) {
   const auto found = std::find_if(spare_.begin(), spare_.end(),
-                                  [&](const auto& memory) { return memory->fits(chunks, places); });
+                                  [&](const auto& memory) { return memory->fits(size); });
   if (found != spare_.end()) {
     std::unique_ptr<StagingMemory> memory = std::move(*found);
     spare_.erase(found);
@@ -221,10 +241,14 @@ Result<std::unique_ptr<StagingMemory>> Stager::take_memory(size_t chunks, size_t
   // All that are spare are too small. They stay, since CUDA waits for the whole device before it
   // frees; the next one is at least twice as large, so there are never many.
   const size_t factor = spare_.empty() ? 1 : 2;
-  return StagingMemory::make(factor * chunks, factor * places);
+  return StagingMemory::make({.chunks = factor * size.chunks,
+                              .places = factor * size.places,
+                              .table_bytes = factor * size.table_bytes});
 }
 
-Status Stager::queue_chunks(Staging& staging, cudaStream_t stream) {
+Status Stager::queue_chunks(Staging& staging, const std::vector<std::byte>& tables,
+                            cudaStream_t stream) {
+  gather_->upload(staging.memory->tables.data(), tables.data(), tables.size());
   CKPT_TRY(begun_.record(stream));
   CKPT_TRY(begun_.hold(gather_->stream()));
   size_t place = 0;
@@ -247,17 +271,8 @@ Status Stager::queue_chunk(Staging& staging, size_t index, size_t first_place) {
     CKPT_TRY(
         kernels::cuda_status(cudaMemsetAsync(slot.memory, 0, chunk.bytes, gather), "clearing"));
   }
-  std::vector<kernels::PackPiece> pieces;
-  std::vector<kernels::PackRange> ranges;
-  for (const StagedPlace& place : chunk.places) {
-    uint64_t at = chunk.offset_of(place);
-    ranges.push_back({at, place.to.size()});
-    for (const DeviceBytes& source : place.sources) {
-      pieces.push_back({source.from, at, source.bytes});
-      at += source.bytes;
-    }
-  }
-  kernels::pack(*gather_, pieces, ranges, slot.memory, memory.crc.data() + first_place);
+  kernels::pack(*gather_, staging.packs[index], memory.tables.data(), slot.memory,
+                memory.crc.data() + first_place);
   CKPT_TRY(memory.gathered[index].record(gather));
 
   CKPT_TRY(memory.gathered[index].hold(drain));
@@ -265,10 +280,6 @@ Status Stager::queue_chunk(Staging& staging, size_t index, size_t first_place) {
       cudaMemcpyAsync(chunk.to, slot.memory, chunk.bytes, cudaMemcpyDeviceToHost, drain),
       "draining to the arena"));
   CKPT_TRY(slot.free.record(drain));
-  CKPT_TRY(kernels::cuda_status(
-      cudaMemcpyAsync(memory.host_crc.data() + first_place, memory.crc.data() + first_place,
-                      ranges.size() * sizeof(uint32_t), cudaMemcpyDeviceToHost, drain),
-      "fetching CRCs"));
   return memory.drained[index].record(drain);
 }
 
@@ -292,7 +303,7 @@ Result<bool> Stager::take_arrived(Staging& staging) {
     for (const StagedPlace& place : chunks[staging.arrived].places) {
       // Of a snapshot that has failed the place is taken back all the same.
       (void)ckpt_snapshot_filled(staging.snapshot, place.id,
-                                 staging.memory->host_crc.data()[staging.places++]);
+                                 staging.memory->crc.data()[staging.places++]);
     }
   }
   const ckpt_status ended = ckpt_snapshot_end(staging.snapshot);

@@ -4,8 +4,11 @@
 //                        |                                |
 //   gather queue         +-> clear, pack with CRC --------+
 //                                 ^           |
-//   drain queue                   |           +-> copy to the arena, copy CRCs --> poll()
-//                                 +-- slot is free again <--------+
+//   drain queue                   |           +-> copy to the arena --> poll()
+//                                 +-- slot is free again <--+
+//
+// The tables of a snapshot's packs are brought to the device at once, before its first chunk; CRCs
+// are written by the kernel straight into pinned memory of the host.
 //
 // Both have the lowest priority: pack gives way to the trainer's kernels, block by block. The copy
 // engine knows no priorities. It does one copy after the other, so what the trainer copies
@@ -31,6 +34,7 @@
 #include "client/src/deadline.h"
 #include "formats/base/result.h"
 #include "kernels/cuda/queue.h"
+#include "kernels/pack.h"
 
 namespace ckpt::lib {
 
@@ -61,7 +65,8 @@ class Stager {
   struct Staging {
     ckpt_snapshot* snapshot = nullptr;
     StagePlan plan;
-    std::unique_ptr<StagingMemory> memory;
+    std::vector<kernels::PlannedPack> packs = {};  // of the chunks
+    std::unique_ptr<StagingMemory> memory = {};
     size_t arrived = 0;  // chunks whose places have been given back
     size_t places = 0;   // of those
   };
@@ -78,10 +83,10 @@ class Stager {
   static void give_back(ckpt_snapshot* snapshot, const StagePlan& plan, size_t first_chunk);
   Status fail_all(const Error& error);
   Status take_all();
-  Status queue_chunks(Staging& staging, CUstream_st* stream);
+  Status queue_chunks(Staging& staging, const std::vector<std::byte>& tables, CUstream_st* stream);
   Status queue_chunk(Staging& staging, size_t index, size_t first_place);
   Result<bool> take_arrived(Staging& staging);
-  Result<std::unique_ptr<StagingMemory>> take_memory(size_t chunks, size_t places);
+  Result<std::unique_ptr<StagingMemory>> take_memory(const StagingSize& size);
 
   ckpt_session* const session_;
   PinnedArena& arena_;
