@@ -22,7 +22,7 @@ if(NCCL_INCLUDE_DIR AND NCCL_LIBRARY)
   string(REGEX REPLACE "[^0-9;]" "" nccl_version "${nccl_lines}")
   string(REPLACE ";" "." nccl_version "${nccl_version}")
 endif()
-set(nccl_needed 2.27) # ncclCommShrink; the first whose non-blocking calls were tried
+set(nccl_needed 2.14) # the first with ncclCommInitRankConfig, whose calls need not block
 if(NCCL_INCLUDE_DIR AND NCCL_LIBRARY AND nccl_version VERSION_LESS nccl_needed)
   message(WARNING "NCCL ${nccl_version} in ${NCCL_INCLUDE_DIR} is older than ${nccl_needed}: "
     "building without it; ranks exchange what is on GPUs through host memory")

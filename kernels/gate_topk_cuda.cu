@@ -7,7 +7,6 @@
 namespace ckpt::kernels {
 namespace {
 
-constexpr int64_t kExpertsMax = 1024;
 constexpr unsigned kTokensPerBlock = kBlockThreads / kWarpThreads;
 
 // How an expert ranks among those of its token, beside its probability (0 .. 1). One NaN among the
@@ -145,12 +144,13 @@ __global__ void __launch_bounds__(kBlockThreads)
 
 void gate_topk_forward(CudaQueue& queue, const GateShape& shape, const float* logits,
                        float* probabilities, int32_t* choice, float* weight) {
-  CKPT_ASSERT(shape.experts <= kExpertsMax && shape.top_k <= int64_t{kWarpThreads});
+  static_assert(kCudaGateTopKMax <= int64_t{kWarpThreads});
+  CKPT_ASSERT(shape.experts <= kCudaGateExpertsMax && shape.top_k <= kCudaGateTopKMax);
   const auto kernel = shape.experts <= 32    ? forward_kernel<1>
                       : shape.experts <= 64  ? forward_kernel<2>
                       : shape.experts <= 128 ? forward_kernel<4>
                       : shape.experts <= 256 ? forward_kernel<8>
-                                             : forward_kernel<kExpertsMax / kWarpThreads>;
+                                             : forward_kernel<kCudaGateExpertsMax / kWarpThreads>;
   launch(queue, "gate", blocks_for(shape.tokens, kTokensPerBlock), kBlockThreads, kernel, shape,
          logits, probabilities, choice, weight);
 }

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "kernels/queue.h"
 
@@ -43,6 +44,26 @@ void pack(std::span<const PackPiece> pieces, std::span<const PackRange> ranges, 
 void unpack(std::span<const UnpackPiece> pieces, std::span<const PackRange> ranges,
             std::span<const uint32_t> expected, const std::byte* buffer, uint32_t* crc,
             uint32_t* mismatches);
+
+// A pack on a GPU, planned ahead: so that many packs bring their tables to the device at once, and
+// what is packed again and again need not bring them again. Where its tables are among those of
+// all:
+struct PlannedPack {
+  size_t pieces_at = 0;  // bytes from the first table on
+  int64_t piece_count = 0;
+  size_t ranges_at = 0;
+  int64_t range_count = 0;
+  int64_t tiles = 0;  // what blocks do at a time
+};
+// Of the buffer's address; a planned pack goes to any buffer that has it.
+inline constexpr size_t kPackBufferAlignment = 128;
+// Appends the pack's tables to those of others.
+PlannedPack plan_pack(std::span<const PackPiece> pieces, std::span<const PackRange> ranges,
+                      std::vector<std::byte>& tables);
+// `tables` is device memory, aligned to 16 bytes, with a copy of all tables, as long as the queue
+// works on it. Else as the pack() below.
+void pack(CudaQueue& queue, const PlannedPack& planned, const std::byte* tables, std::byte* buffer,
+          uint32_t* crc);
 
 // On a GPU: `from`, `to`, buffer, crc and mismatches are what the device can reach. The spans are
 // host memory and may change once the call returns; tables of more than 1 MiB make the call wait

@@ -1,5 +1,6 @@
 // Ranges are cut into tiles of equal size, wherever pieces begin and end; a block moves a tile and
 // takes its CRC on the way, and a second kernel puts the CRCs of a range's tiles together.
+#include <cstring>
 #include <vector>
 
 #include "formats/base/assert.h"
@@ -13,11 +14,14 @@ namespace {
 using pack_tiles::first_cut;
 using pack_tiles::kTileBytes;
 using pack_tiles::kWordBytes;
+using pack_tiles::load_outside;
 using pack_tiles::misalignment;
 using pack_tiles::move_word;
 using pack_tiles::outside_of_plain;
 using pack_tiles::Piece;
 using pack_tiles::Range;
+using pack_tiles::source_of_word;
+using pack_tiles::store_word;
 using pack_tiles::Tables;
 using pack_tiles::Tile;
 using pack_tiles::tile_at;
@@ -26,6 +30,10 @@ static_assert(kWordBytes == kCrcWordBytes);
 
 constexpr int64_t kBatch = 4;  // words that a thread has in flight
 constexpr int64_t kWordsPerBatch = kBatch * kBlockThreads;
+// In tiles of several pieces: two make gather_kernel take 48 registers on sm_90, so that a
+// multiprocessor has five blocks of it; four would make it 64.
+constexpr int64_t kMixedBatch = 2;
+constexpr int64_t kWordsPerMixedBatch = kMixedBatch * kBlockThreads;
 
 __device__ constexpr NibbleTable kByRow = nibble_table(polynomial::shift_by_bytes(kCrcRowBytes));
 __device__ constexpr NibbleTable kByQuarter = nibble_table(polynomial::shift_by_bytes(4));
@@ -80,12 +88,29 @@ __global__ void __launch_bounds__(kBlockThreads) gather_kernel(Tables tables, ui
       const int64_t first = tile.begin - misalignment(tables.buffer + tile.begin, kWordBytes);
       const int64_t words = (tile.end - first + kWordBytes - 1) / kWordBytes;
       zeros = first + words * kWordBytes - tile.end;
-      const int64_t rows = (words + kBlockThreads - 1) / kBlockThreads;
-      for (int64_t at = threadIdx.x + words - rows * kBlockThreads; at < words;
-           at += kBlockThreads) {
-        states.add(by_row,
-                   at < 0 ? make_uint4(0, 0, 0, 0)
-                          : move_word<pack_tiles::Gather>(tables, tile, first + at * kWordBytes));
+      const int64_t batches = (words + kWordsPerMixedBatch - 1) / kWordsPerMixedBatch;
+      int64_t next = tile.first_piece;
+      for (int64_t at = threadIdx.x + words - batches * kWordsPerMixedBatch; at < words;
+           at += kWordsPerMixedBatch) {
+        std::byte* source[kMixedBatch];
+        uint4 word[kMixedBatch];
+#pragma unroll
+        for (int64_t i = 0; i < kMixedBatch; ++i) {
+          const int64_t here = first + (at + i * kBlockThreads) * kWordBytes;
+          source[i] = source_of_word(tables, tile, here, next);
+          word[i] = source[i] != nullptr ? load_outside(source[i]) : make_uint4(0, 0, 0, 0);
+        }
+#pragma unroll
+        for (int64_t i = 0; i < kMixedBatch; ++i) {
+          const int64_t here = at + i * kBlockThreads;
+          std::byte* const inside = tables.buffer + first + here * kWordBytes;
+          if (source[i] != nullptr) {
+            if (source[i] != inside) store_word(inside, word[i]);
+          } else if (here >= 0) {
+            word[i] = move_word<pack_tiles::Gather>(tables, tile, first + here * kWordBytes);
+          }
+          states.add(by_row, word[i]);
+        }
       }
     }
     const uint32_t state = block_state(states.together(by_quarter), kWordWeights, shared);
@@ -172,6 +197,9 @@ __global__ void __launch_bounds__(kBlockThreads)
 
 // --- host ------------------------------------------------------------------------------------
 
+static_assert(kPackBufferAlignment == pack_tiles::kCutBytes);
+constexpr size_t kTableAlignment = 16;
+
 std::byte* outside_of(const PackPiece& piece) { return const_cast<std::byte*>(piece.from); }
 std::byte* outside_of(const UnpackPiece& piece) { return piece.to; }
 
@@ -205,43 +233,62 @@ std::vector<Range> device_ranges(std::span<const PackRange> ranges, const std::b
   return all;
 }
 
-size_t bytes_of(size_t count, size_t each) { return (count * each + 255) / 256 * 256; }
+template <typename Row>
+size_t append(const std::vector<Row>& rows, std::vector<std::byte>& tables) {
+  const size_t at = (tables.size() + kTableAlignment - 1) / kTableAlignment * kTableAlignment;
+  tables.resize(at + rows.size() * sizeof(Row));
+  if (!rows.empty()) std::memcpy(tables.data() + at, rows.data(), rows.size() * sizeof(Row));
+  return at;
+}
+
+// `buffer`: where it will be, as far as its address modulo kPackBufferAlignment goes.
+template <typename AnyPiece>
+PlannedPack plan(std::span<const AnyPiece> given_pieces, std::span<const PackRange> given_ranges,
+                 const std::byte* buffer, std::vector<std::byte>& tables) {
+  CKPT_ASSERT(in_order(given_pieces) && in_order(given_ranges));
+  CKPT_ASSERT(covered(given_pieces, given_ranges));
+  const std::vector<Piece> pieces = device_pieces(given_pieces);
+  const std::vector<Range> ranges = device_ranges(given_ranges, buffer);
+  PlannedPack planned;
+  planned.pieces_at = append(pieces, tables);
+  planned.piece_count = static_cast<int64_t>(pieces.size());
+  planned.ranges_at = append(ranges, tables);
+  planned.range_count = static_cast<int64_t>(ranges.size());
+  planned.tiles = ranges.empty() ? 0 : ranges.back().first_tile + ranges.back().tiles;
+  return planned;
+}
+
+// With the planned tables at `at` in device memory.
+Tables tables_of(const PlannedPack& planned, const std::byte* at, std::byte* buffer) {
+  return {buffer,
+          reinterpret_cast<const Piece*>(at + planned.pieces_at),
+          planned.piece_count,
+          reinterpret_cast<const Range*>(at + planned.ranges_at),
+          planned.range_count,
+          planned.tiles};
+}
 
 // Everything on the device that a call needs beside its arguments.
 struct Prepared {
   Tables tables;
   uint32_t* tile_crc;
-  uint32_t* expected;
+  const uint32_t* expected;
 };
 
 template <typename AnyPiece>
-Prepared prepare(CudaQueue& queue, std::span<const AnyPiece> given_pieces,
-                 std::span<const PackRange> given_ranges, std::span<const uint32_t> expected,
+Prepared prepare(CudaQueue& queue, std::span<const AnyPiece> pieces,
+                 std::span<const PackRange> ranges, std::span<const uint32_t> expected,
                  std::byte* buffer) {
-  CKPT_ASSERT(in_order(given_pieces) && in_order(given_ranges));
-  CKPT_ASSERT(covered(given_pieces, given_ranges));
-  const std::vector<Piece> pieces = device_pieces(given_pieces);
-  const std::vector<Range> ranges = device_ranges(given_ranges, buffer);
-  const int64_t tiles = ranges.empty() ? 0 : ranges.back().first_tile + ranges.back().tiles;
-  const size_t piece_bytes = bytes_of(pieces.size(), sizeof(Piece));
-  const size_t range_bytes = bytes_of(ranges.size(), sizeof(Range));
-  const size_t tile_bytes = bytes_of(static_cast<size_t>(tiles), sizeof(uint32_t));
-  auto* at = static_cast<std::byte*>(
-      queue.scratch(piece_bytes + range_bytes + tile_bytes + expected.size_bytes()));
-  auto* on_pieces = reinterpret_cast<Piece*>(at);
-  auto* on_ranges = reinterpret_cast<Range*>(at += piece_bytes);
-  auto* tile_crc = reinterpret_cast<uint32_t*>(at += range_bytes);
-  auto* on_expected = reinterpret_cast<uint32_t*>(at += tile_bytes);
-  queue.upload(on_pieces, pieces.data(), pieces.size() * sizeof(Piece));
-  queue.upload(on_ranges, ranges.data(), ranges.size() * sizeof(Range));
-  queue.upload(on_expected, expected.data(), expected.size_bytes());
-  const Tables tables{buffer,
-                      on_pieces,
-                      static_cast<int64_t>(pieces.size()),
-                      on_ranges,
-                      static_cast<int64_t>(ranges.size()),
-                      tiles};
-  return {tables, tile_crc, on_expected};
+  std::vector<std::byte> tables;
+  const PlannedPack planned = plan(pieces, ranges, buffer, tables);
+  const size_t expected_at =
+      append(std::vector<uint32_t>(expected.begin(), expected.end()), tables);
+  const size_t tile_crc_at = append(std::vector<std::byte>(), tables);
+  auto* const at = static_cast<std::byte*>(
+      queue.scratch(tile_crc_at + static_cast<size_t>(planned.tiles) * sizeof(uint32_t)));
+  queue.upload(at, tables.data(), tables.size());
+  return {tables_of(planned, at, buffer), reinterpret_cast<uint32_t*>(at + tile_crc_at),
+          reinterpret_cast<const uint32_t*>(at + expected_at)};
 }
 
 // The pieces of `tables` into the buffer, and the CRCs of its ranges.
@@ -253,6 +300,19 @@ void gather(CudaQueue& queue, const Tables& tables, uint32_t* tile_crc, uint32_t
 }
 
 }  // namespace
+
+PlannedPack plan_pack(std::span<const PackPiece> pieces, std::span<const PackRange> ranges,
+                      std::vector<std::byte>& tables) {
+  return plan(pieces, ranges, /*buffer=*/nullptr, tables);
+}
+
+void pack(CudaQueue& queue, const PlannedPack& planned, const std::byte* tables, std::byte* buffer,
+          uint32_t* crc) {
+  CKPT_ASSERT(misalignment(buffer, pack_tiles::kCutBytes) == 0);
+  auto* const tile_crc =
+      static_cast<uint32_t*>(queue.scratch(static_cast<size_t>(planned.tiles) * sizeof(uint32_t)));
+  gather(queue, tables_of(planned, tables, buffer), tile_crc, crc);
+}
 
 void pack(CudaQueue& queue, std::span<const PackPiece> pieces, std::span<const PackRange> ranges,
           std::byte* buffer, uint32_t* crc) {

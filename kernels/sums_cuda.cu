@@ -33,6 +33,16 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
 }
 
+// *sum += all of partial [parts], by one block.
+__global__ void __launch_bounds__(kBlockThreads)
+    total_kernel(int64_t parts, const double* partial, double* sum) {
+  __shared__ double of_warps[kBlockThreads / kWarpThreads];
+  double total = 0;
+  for (int64_t part = threadIdx.x; part < parts; part += kBlockThreads) total += partial[part];
+  total = block_sum<kBlockThreads>(total, of_warps);
+  if (threadIdx.x == 0) *sum += total;
+}
+
 // sums[column] += all of partial [parts, columns], ascending.
 __global__ void __launch_bounds__(kBlockThreads)
     partial_kernel(int64_t parts, int64_t columns, const double* partial, double* sums) {
@@ -62,7 +72,7 @@ void add_sum_of_squares(CudaQueue& queue, int64_t count, const float* x, double*
   if (blocks == 0) return;
   double* const partial = partials(queue, blocks);
   launch(queue, "squares", blocks, kBlockThreads, squares_kernel, count, x, partial);
-  launch(queue, "sum of squares", 1, kBlockThreads, partial_kernel, blocks, 1, partial, sum);
+  launch(queue, "sum of squares", 1, kBlockThreads, total_kernel, blocks, partial, sum);
 }
 
 void add_column_sums(CudaQueue& queue, int64_t rows, int64_t columns, const float* x,

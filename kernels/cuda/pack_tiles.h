@@ -147,6 +147,23 @@ struct Scatter {
   }
 };
 
+// Where the aligned 16 bytes of the buffer at `at` come from if they are one run: within a piece,
+// or the buffer itself if no piece has a part of them. Null if not, or if some lie outside the
+// tile. A thread asks in ascending order; `next` is its way through the pieces, tile.first_piece at
+// first.
+__device__ inline std::byte* source_of_word(const Tables& tables, const Tile& tile, int64_t at,
+                                            int64_t& next) {
+  if (at < tile.begin || at + kWordBytes > tile.end) return nullptr;
+  if (next < tile.piece_end && tables.pieces[next].end <= at) {
+    next = first_piece_behind(tables.pieces, next + 1, tile.piece_end, at);
+  }
+  if (next == tile.piece_end) return tables.buffer + at;
+  const Piece piece = tables.pieces[next];
+  if (piece.begin >= at + kWordBytes) return tables.buffer + at;
+  const bool whole = piece.begin <= at && piece.end >= at + kWordBytes;
+  return whole ? piece.outside + (at - piece.begin) : nullptr;
+}
+
 // Moves what the pieces have of the aligned 16 bytes of the buffer at `at`, and returns these;
 // those outside the tile, which others may own, count as zeros and are not touched.
 template <typename Direction>

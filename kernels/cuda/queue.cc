@@ -118,9 +118,13 @@ struct CudaQueueMaker {
 
 CudaDeviceScope::CudaDeviceScope(int device) {
   (void)cudaGetDevice(&before_);
-  (void)cudaSetDevice(device);
+  make_current(device);
 }
-CudaDeviceScope::~CudaDeviceScope() { (void)cudaSetDevice(before_); }
+CudaDeviceScope::~CudaDeviceScope() { make_current(before_); }
+
+void CudaDeviceScope::make_current(int device) {
+  if (cudaSetDevice(device) != cudaSuccess) (void)cudaGetLastError();  // nobody else's
+}
 
 Result<std::unique_ptr<CudaQueue>> make_cuda_queue(const CudaQueueOptions& options) {
   auto queue = std::make_unique<CudaQueue>();

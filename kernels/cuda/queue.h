@@ -32,6 +32,8 @@ struct CudaQueueOptions {
 Result<std::unique_ptr<CudaQueue>> make_cuda_queue(const CudaQueueOptions& options);
 
 // Makes a device current for the calling thread as long as it lives; then the one before is again.
+// Where there is no such device nothing changes: whoever asks for one it did not check is refused
+// by make_cuda_queue.
 class CudaDeviceScope {
  public:
   explicit CudaDeviceScope(int device);
@@ -40,6 +42,7 @@ class CudaDeviceScope {
   CudaDeviceScope& operator=(const CudaDeviceScope&) = delete;
 
  private:
+  static void make_current(int device);
   int before_ = 0;
 };
 

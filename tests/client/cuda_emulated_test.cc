@@ -1,118 +1,11 @@
 // What only the emulated device can be asked: streams that are late and eager in every combination,
 // and calls of the run time that fail, each in its turn.
-#include "tests/client/cuda_client_fixture.h"
-#include "tests/client/restoring_daemon.h"
+#include "tests/client/cuda_round_trip.h"
 #include "tests/support/cuda_emulator/control.h"
+#include "tests/support/failing_allocations.h"
 
 namespace ckpt::test {
 namespace {
-
-// Stages a snapshot, overwrites what was staged, and restores it to somewhere else.
-class RoundTripTest : public CudaClientTest {
- protected:
-  // Units of `bytes` in all, more or less, through slots and slabs of 64 KiB.
-  void connect(uint64_t bytes) {
-    restoring_.emplace(data_, 33'000);
-    start({.slab_bytes = 64 << 10, .slab_count = 8}, restoring_->answers(daemon_));
-    open({40, bytes, 3});
-    pieces_ = upload();
-    for (uint32_t unit = 0; unit < data_.size(); ++unit) {
-      auto array = DeviceArray<std::byte>::make(data_[unit].size());
-      ASSERT_TRUE(array.ok());
-      into_.push_back({unit, 0, array->data(), data_[unit].size()});
-      tensors_.push_back(std::move(array).value());
-    }
-    ASSERT_FALSE(trainer_->wait());
-  }
-  void disconnect() {
-    session_.reset();
-    daemon_.reset();
-    plan_ = {};
-    data_.clear();
-    pieces_.clear();
-    into_.clear();
-    tensors_.clear();
-  }
-
-  ckpt_status open_cuda(uint32_t timeout_ms = 5000) {
-    ckpt_cuda_options options = CKPT_INIT(ckpt_cuda_options);
-    options.gather_bytes = 64 << 10;
-    options.chunk_bytes = 32 << 10;
-    options.timeout_ms = timeout_ms;
-    char error[512] = "";
-    const ckpt_status status =
-        ckpt_cuda_open(session_->handle(), &options, &cuda_, error, sizeof error);
-    EXPECT_EQ(status == CKPT_OK, cuda_ != nullptr);
-    EXPECT_EQ(status == CKPT_OK, error[0] == '\0') << error;
-    return status;
-  }
-  // Of a call of ckpt_cuda_*: it has an error's sentence if it has failed.
-  bool succeeded(ckpt_status status) {
-    if (status == CKPT_OK) return true;
-    EXPECT_NE(std::string(ckpt_cuda_error(cuda_)).find("CUDA"), std::string::npos)
-        << status << " " << ckpt_cuda_error(cuda_);
-    return false;
-  }
-  // Whether the snapshot was handed over; one that was not has failed.
-  bool save() {
-    ++plan_.attempt;
-    Snapshot snapshot = begin();
-    bool saved = succeeded(stage(snapshot.handle(), pieces_));
-    if (saved) {
-      saved = succeeded(ckpt_cuda_wait_gathered(cuda_, CKPT_CUDA_ALL_UNITS, trainer_->stream()));
-      // Only whoever has waited may overwrite.
-      if (saved) overwrite();
-      saved = succeeded(ckpt_cuda_drain(cuda_, 5000)) && saved;
-    }
-    if (saved) return true;
-    size_t open = 1;
-    (void)ckpt_cuda_poll(cuda_, &open);
-    return false;
-  }
-  bool restore() {
-    ckpt_restore_options options = CKPT_INIT(ckpt_restore_options);
-    options.step = 1200;
-    options.timeout_ms = 5000;
-    return succeeded(ckpt_cuda_restore(cuda_, &options, into_.data(), into_.size(), nullptr,
-                                       trainer_->stream()));
-  }
-  void expect_saved() {
-    const size_t slabs = daemon_->wait_for(fb::MessageBody::BeginSnapshot, plan_.attempt)
-                             .back()
-                             .body.AsBeginSnapshot()
-                             ->slabs_wanted;
-    std::vector<fb::SealSlabT> found;
-    for (size_t count = slabs; found.size() < slabs; ++count) {
-      found = seals(count);
-      std::erase_if(found,
-                    [&](const fb::SealSlabT& seal) { return seal.attempt != plan_.attempt; });
-    }
-    expect_payload(found);
-  }
-  void expect_restored() {
-    for (const ckpt_cuda_destination& one : into_) {
-      std::vector<char> found(one.length);
-      ASSERT_TRUE(kernels::download(*trainer_, found.data(), one.data, found.size()).ok());
-      EXPECT_TRUE(found == data_[one.unit]) << "unit " << one.unit;
-    }
-  }
-  // What was overwritten, as it was.
-  void refill() {
-    for (const ckpt_cuda_piece& piece : pieces_) {
-      trainer_->upload(const_cast<void*>(piece.data), data_[piece.unit].data() + piece.offset,
-                       piece.length);
-    }
-  }
-  void spoil_destinations() {
-    for (const ckpt_cuda_destination& one : into_) {
-      cudaMemsetAsync(one.data, 0x55, one.length, trainer_->stream());
-    }
-  }
-
-  std::optional<RestoringDaemon> restoring_;
-  std::vector<ckpt_cuda_piece> pieces_;
-  std::vector<ckpt_cuda_destination> into_;
-};
 
 // Five streams: the trainer's, gather, drain, copy, unpack.
 class LateAndEagerTest : public RoundTripTest, public testing::WithParamInterface<unsigned> {
@@ -289,6 +182,65 @@ TEST_F(StuckDeviceTest, StagingEndsAtItsTimeoutAndNamesTheChunk) {
       << ckpt_cuda_error(cuda_);
   cuda_emulator::unstick();
   EXPECT_EQ(ckpt_cuda_drain(cuda_, 5000), CKPT_OK) << ckpt_cuda_error(cuda_);
+}
+
+// What was staged has arrived whenever somebody asks.
+class EagerTest : public RoundTripTest {
+ protected:
+  void SetUp() override {
+    cuda_emulator::make_eager(~uint64_t{0});
+    RoundTripTest::SetUp();
+  }
+  void TearDown() override {
+    RoundTripTest::TearDown();
+    cuda_emulator::make_eager(0);
+  }
+};
+
+TEST_F(EagerTest, ASnapshotIsNotAbortedForWhatAnotherForgot) {
+  connect(50'000);
+  ASSERT_EQ(open_cuda(), CKPT_OK);
+  Snapshot first = begin();
+  ASSERT_EQ(stage(first.handle(), {pieces_.begin(), pieces_.end() - 1}), CKPT_OK);
+  ++plan_.attempt;
+  Snapshot second = begin();
+  ASSERT_EQ(stage(second.handle(), pieces_), CKPT_OK) << ckpt_cuda_error(cuda_);
+  EXPECT_EQ(first.info().level, CKPT_LEVEL_FAILED);
+  EXPECT_EQ(ckpt_cuda_drain(cuda_, 5000), CKPT_E_FAILED_PRECONDITION) << "said after all";
+  EXPECT_EQ(ckpt_cuda_drain(cuda_, 5000), CKPT_OK) << ckpt_cuda_error(cuda_);
+  EXPECT_NE(second.info().level, CKPT_LEVEL_FAILED);
+  expect_saved();
+}
+
+// The host's memory ends at each allocation in its turn. One slab: if a place of it stayed lent,
+// the next snapshot would never get it.
+TEST_F(RoundTripTest, StagingThatRunsOutOfMemoryLeavesNothingLent) {
+  start({.slab_bytes = 64 << 10, .slab_count = 1});
+  open({40, 30'000, 3});
+  const auto pieces = upload();
+  ASSERT_EQ(open_cuda(), CKPT_OK);
+  plan_.timeout_ms = 5000;
+  bool failed = true;  // that allocation: there were as many
+  for (uint64_t number = 0; failed; ++number) {
+    SCOPED_TRACE(testing::Message() << "allocation " << number);
+    ++plan_.attempt;
+    Snapshot snapshot = begin();
+    fail_allocation(number);
+    const ckpt_status staged = stage(snapshot.handle(), pieces);
+    failed = fail_no_allocation();
+    EXPECT_EQ(staged, failed ? CKPT_E_RESOURCE_EXHAUSTED : CKPT_OK) << ckpt_cuda_error(cuda_);
+    if (failed) {
+      EXPECT_STREQ(ckpt_cuda_error(cuda_), "out of memory");
+      EXPECT_EQ(snapshot.info().level, CKPT_LEVEL_FAILED);
+    }
+    ASSERT_EQ(ckpt_cuda_drain(cuda_, 5000), CKPT_OK) << ckpt_cuda_error(cuda_);
+    ++plan_.attempt;
+    Snapshot again = begin();
+    ASSERT_EQ(stage(again.handle(), pieces), CKPT_OK) << ckpt_cuda_error(cuda_);
+    ASSERT_EQ(ckpt_cuda_drain(cuda_, 5000), CKPT_OK) << ckpt_cuda_error(cuda_);
+    expect_saved();
+    if (HasFailure()) return;
+  }
 }
 
 class FailingCallsTest : public RoundTripTest {

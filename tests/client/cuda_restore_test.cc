@@ -206,6 +206,16 @@ TEST_F(CudaRestoreTest, AMissingDestinationIsRefusedBeforeAnythingIsAsked) {
 }
 
 // A snapshot that is being staged goes on, and what it saves is not what the restore brings.
+TEST_F(CudaRestoreTest, ADestinationThatNoDeviceReachesIsRefusedWithItsUnit) {
+  start_restoring();
+  open_with_cuda({1000, 1000}, kSmall);
+  std::vector<char> on_host(600);
+  want(0, 0, 1000);
+  wanted_.push_back({1, 400, on_host.data(), on_host.size()});
+  EXPECT_EQ(restore(), CKPT_E_INVALID_ARGUMENT);
+  EXPECT_NE(error().find("unit 1: bytes [400, 1000)"), std::string::npos) << error();
+}
+
 TEST_F(CudaRestoreTest, BesideASnapshotThatIsBeingStaged) {
   start_restoring();
   open_with_cuda({200'000, 100}, kSmall);

@@ -150,6 +150,42 @@ TEST_F(CudaStageTest, WhatIsNotInThePlanIsRefusedAndNothingStaysLent) {
   expect_payload(seals(1));
 }
 
+// A kernel that touched it would end the process's use of the device.
+TEST_F(CudaStageTest, APieceThatNoDeviceReachesIsRefusedWithItsUnit) {
+  start();
+  open_with_cuda({1000, 1000}, kSmall);
+  const auto pieces = upload();
+  const std::vector<char> on_host(1000);
+  for (const char* bad : {static_cast<const char*>(nullptr), on_host.data()}) {
+    auto wrong = pieces;
+    wrong.back().data = bad;
+    Snapshot snapshot = begin();
+    EXPECT_EQ(stage(snapshot.handle(), wrong), CKPT_E_INVALID_ARGUMENT);
+    EXPECT_NE(std::string(ckpt_cuda_error(cuda_)).find("unit 1: bytes [333, 1000)"),
+              std::string::npos)
+        << ckpt_cuda_error(cuda_);
+    EXPECT_EQ(snapshot.info().level, CKPT_LEVEL_FAILED);
+    ++plan_.attempt;
+  }
+  Snapshot good = begin();
+  ASSERT_EQ(stage(good.handle(), pieces), CKPT_OK) << ckpt_cuda_error(cuda_);
+  ASSERT_EQ(ckpt_cuda_drain(cuda_, 20'000), CKPT_OK) << ckpt_cuda_error(cuda_);
+  expect_payload(seals(1));
+}
+
+// Nor is its error left behind for whoever asks CUDA next.
+TEST_F(CudaStageTest, ADeviceThatIsNotThereIsRefused) {
+  start();
+  open({1000});
+  ckpt_cuda_options options = CKPT_INIT(ckpt_cuda_options);
+  options.device = 4711;
+  char error[512] = "";
+  EXPECT_EQ(ckpt_cuda_open(session_->handle(), &options, &cuda_, error, sizeof error),
+            CKPT_E_UNAVAILABLE);
+  EXPECT_NE(std::string(error).find("no device 4711"), std::string::npos) << error;
+  EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess);
+}
+
 TEST_F(CudaStageTest, OptionsThatMakeNoSenseAreRefused) {
   start();
   open({1000});

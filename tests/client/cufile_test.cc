@@ -3,13 +3,28 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <gmock/gmock.h>
+#include <pthread.h>
 
+#include <cerrno>
 #include <cstdlib>
 
 #include "formats/base/unique_fd.h"
 #include "tests/client/cuda_daemon_fixture.h"
 #include "tests/support/cuda_emulator/control.h"
 #include "tests/support/cufile_double/control.h"
+
+namespace {
+thread_local bool no_more_threads = false;
+}  // namespace
+
+// In place of the C library's, which it calls: of a thread that wants it to, it gives no thread.
+extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attributes,
+                              void* (*body)(void*), void* argument) {
+  if (no_more_threads) return EAGAIN;
+  static const auto real =
+      reinterpret_cast<decltype(&pthread_create)>(::dlsym(RTLD_NEXT, "pthread_create"));
+  return real(thread, attributes, body, argument);
+}
 
 namespace ckpt::test {
 namespace {
@@ -164,6 +179,25 @@ TEST_F(CuFileTest, ADriverThatDoesNotOpenIsNotUsed) {
 TEST_F(CuFileTest, ADriverThatIsOpenAlreadyIsUsedAndLeftOpen) {
   control().driver_error = 5026;
   EXPECT_EQ(expect_restored().bytes_direct, all_bytes());
+}
+
+TEST_F(CuFileTest, WithoutThreadsItGoesThroughTheArenaAndSaysWhy) {
+  const std::string why = "starting a thread: Resource temporarily unavailable";
+  EXPECT_EQ(expect_restored().bytes_direct, all_bytes());  // the driver is open
+  no_more_threads = true;
+  const auto info = expect_restored();
+  EXPECT_EQ(info.bytes_direct, 0u);
+  EXPECT_THAT(info.reason, HasSubstr(why));
+  view_.direct = CKPT_DIRECT_REQUIRED;
+  expect_error(CKPT_E_RESOURCE_EXHAUSTED, why);
+  no_more_threads = false;
+  EXPECT_EQ(expect_restored().bytes_direct, all_bytes());
+}
+
+TEST_F(CuFileTest, ADriverThatGetsNoThreadIsNotUsed) {
+  no_more_threads = true;
+  EXPECT_THAT(expect_restored().reason, HasSubstr("cuFile: starting a thread"));
+  no_more_threads = false;
 }
 
 // As the real one does where the CUDA driver is missing.

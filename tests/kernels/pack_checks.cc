@@ -1,5 +1,7 @@
 // pack and unpack on every backend, against formats/base/crc32c.h and a plain copy. What moves is a
 // random layout: pieces of any size and alignment, gaps, ranges of several tiles.
+#include <deque>
+
 #include "formats/base/crc32c.h"
 #include "kernels/pack.h"
 #include "tests/kernels/backend_memory.h"
@@ -231,6 +233,42 @@ void pack_random_layouts(Checker& c) {
   }
 }
 
+// Three packs whose tables come to the device together, each done twice.
+void pack_planned_ahead(Checker& c) {
+  for (int trial = 0; trial < 10; ++trial) {
+    c.now("trial " + std::to_string(trial));
+    std::vector<std::byte> tables;
+    std::vector<Layout> layouts;
+    std::vector<Bytes> outside;
+    std::deque<BackendMemory> from;
+    std::vector<PlannedPack> planned;
+    layouts.reserve(3);
+    outside.reserve(3);
+    planned.reserve(3);
+    for (int i = 0; i < 3; ++i) {
+      const Layout& layout = layouts.emplace_back(random_layout(c.random));
+      from.emplace_back(c, outside.emplace_back(random_bytes(c, layout.outside_bytes)), 0);
+      std::vector<PackPiece> pieces;
+      pieces.reserve(layout.pieces.size());
+      for (const auto& p : layout.pieces) {
+        pieces.push_back({from.back().data() + p.outside, p.offset, p.bytes});
+      }
+      planned.push_back(plan_pack(pieces, layout.ranges, tables));
+    }
+    const BackendMemory on_device(c, tables, 0);
+    for (const size_t i : {0, 1, 2, 2, 0, 1}) {
+      const Bytes before = random_bytes(c, layouts[i].buffer_bytes);
+      const Packed expected = packed(c, layouts[i], outside[i], before);
+      const BackendMemory to(c, before, 0);
+      const BackendMemory crc(c, Bytes(layouts[i].ranges.size() * sizeof(uint32_t)), 0);
+      pack(c.queue(), planned[i], on_device.data(), to.data(), crc.words());
+      c.expect_equal(to.read(), expected.buffer, "the buffer");
+      c.expect_equal(crc.read_words(), expected.crc, "CRCs");
+    }
+    c.expect_equal(on_device.read(), tables, "the tables, afterwards");
+  }
+}
+
 void unpack_counts_a_corrupted_range_and_does_not_scatter_it(Checker& c) {
   for (int trial = 0; trial < 40; ++trial) {
     c.now("trial " + std::to_string(trial));
@@ -274,6 +312,7 @@ std::vector<Check> pack_checks() {
   add_on_both(all, "pack_a_long_range_that_is_only_read", pack_a_long_range_that_is_only_read);
   add_on_both(all, "pack_thousands_of_ranges", pack_thousands_of_ranges);
   add_on_both(all, "pack_random_layouts", pack_random_layouts);
+  all.push_back({"pack_planned_ahead_cuda", Backend::kCuda, pack_planned_ahead});
   add_on_both(all, "unpack_counts_a_corrupted_range_and_does_not_scatter_it",
               unpack_counts_a_corrupted_range_and_does_not_scatter_it);
   return all;

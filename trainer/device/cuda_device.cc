@@ -59,6 +59,15 @@ class CudaDevice : public Device {
   bool is_host() const override { return false; }
   Type grad_sum() const override { return Type::kFloat; }
 
+  Status check_gate(int64_t experts, int64_t top_k) const override {
+    if (experts <= kernels::kCudaGateExpertsMax && top_k <= kernels::kCudaGateTopKMax) return {};
+    return make_error(ErrorCode::kInvalidArgument,
+                      "device {}: {} experts with top_k {}, but a GPU routes among {} experts with"
+                      " top_k {} at most",
+                      name(), experts, top_k, kernels::kCudaGateExpertsMax,
+                      kernels::kCudaGateTopKMax);
+  }
+
   Status synchronize() override {
     const auto begin = Clock::now();
     Status done = kernels::synchronize(*queue_, [&]() -> Status {

@@ -66,6 +66,9 @@ class Device {
   // not get done in time.
   virtual Status synchronize() = 0;
 
+  // kInvalidArgument with the bound if its kernels cannot route tokens among so many experts.
+  virtual Status check_gate(int64_t experts, int64_t top_k) const = 0;
+
   // For Tensor. Null, and a failure, if there is no more memory.
   virtual void* allocate(size_t bytes) = 0;
   virtual void free(void* at) = 0;

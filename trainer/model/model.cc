@@ -315,6 +315,7 @@ void MixtralModel::count_routing() {
 Result<std::unique_ptr<Model>> Model::create(Device& device, const ModelConfig& config,
                                              std::unique_ptr<ExpertStore> store) {
   CKPT_TRY(validate(config));
+  CKPT_TRY(device.check_gate(config.experts, config.top_k));
   CKPT_TRY(check_shape(config, *store));
   auto model = std::make_unique<MixtralModel>(device, config, std::move(store));
   CKPT_TRY(device.synchronize());  // the first moment at which its memory is known to suffice

@@ -50,7 +50,8 @@ class Comm {
 
   // The same for what lies on a device. Counts are of elements. Unless an implementation reaches
   // the device's memory, this goes through host memory. Work that was queued on the device comes
-  // first, what is queued afterwards sees the result.
+  // first, what is queued afterwards sees the result. Sums of `gloo` and `local` are, to the bit,
+  // those of host memory.
   virtual Status all_reduce_sum(Tensor& values);  // kFloat
   virtual Status all_to_all_v(const Tensor& send, std::span<const int64_t> send_counts,
                               Tensor& recv, std::span<const int64_t> recv_counts);

@@ -24,12 +24,12 @@ constexpr const char* kIdKey = "nccl-id";
 
 // The header's version was checked by CMake; the library that is loaded may be another one.
 Status check_version() {
-  constexpr int kNeeded = NCCL_VERSION(2, 27, 0);
+  constexpr int kNeeded = NCCL_VERSION(2, 14, 0);
   int version = 0;
   const ncclResult_t asked = ncclGetVersion(&version);
   if (asked == ncclSuccess && version >= kNeeded) return {};
   return make_error(ErrorCode::kFailedPrecondition,
-                    "NCCL: version {}.{} is loaded, 2.27 or later is needed", version / 10'000,
+                    "NCCL: version {}.{} is loaded, 2.14 or later is needed", version / 10'000,
                     version / 100 % 100);
 }
 

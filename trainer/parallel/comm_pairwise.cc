@@ -65,6 +65,34 @@ Status PairwiseComm::run(const char* collective, const Exchange& exchange) {
                     reason ? *reason : status.error().message);
 }
 
+// Of everyone's values, the chunk that this rank adds up; into parts, by rank.
+Exchange PairwiseComm::scatter_parts(std::span<const std::byte> values, std::span<std::byte> parts,
+                                     size_t count, size_t element_bytes, Device* device) const {
+  const uint64_t mine = chunk_of(count, size_, rank_).size() * element_bytes;
+  Exchange exchange{values, parts, {}, {}, device};
+  for (uint32_t peer = 0; peer < size_; ++peer) {
+    if (peer == rank_) continue;
+    const Chunk theirs = chunk_of(count, size_, peer);
+    add_transfer(exchange.sends, peer, theirs.begin * element_bytes, theirs.size() * element_bytes);
+    add_transfer(exchange.recvs, peer, peer * mine, mine);
+  }
+  return exchange;
+}
+
+// This rank's sums to everyone, theirs from them.
+Exchange PairwiseComm::gather_sums(std::span<std::byte> values, size_t count, size_t element_bytes,
+                                   Device* device) const {
+  const Chunk mine = chunk_of(count, size_, rank_);
+  Exchange exchange{values, values, {}, {}, device};
+  for (uint32_t peer = 0; peer < size_; ++peer) {
+    if (peer == rank_) continue;
+    const Chunk theirs = chunk_of(count, size_, peer);
+    add_transfer(exchange.sends, peer, mine.begin * element_bytes, mine.size() * element_bytes);
+    add_transfer(exchange.recvs, peer, theirs.begin * element_bytes, theirs.size() * element_bytes);
+  }
+  return exchange;
+}
+
 template <typename T>
 std::span<T> PairwiseComm::scratch(size_t count) {
   if (scratch_.size() < count * sizeof(T)) scratch_.resize(count * sizeof(T));
@@ -99,14 +127,8 @@ Status PairwiseComm::all_reduce(const char* collective, std::span<T> values, Com
   }
   const Chunk mine = chunk_of(values.size(), size_, rank_);
   const std::span<T> parts = scratch<T>(mine.size() * size_);
-  Exchange scatter{std::as_bytes(values), std::as_writable_bytes(parts), {}, {}};
-  for (uint32_t peer = 0; peer < size_; ++peer) {
-    if (peer == rank_) continue;
-    const Chunk theirs = chunk_of(values.size(), size_, peer);
-    add_transfer(scatter.sends, peer, theirs.begin * sizeof(T), theirs.size() * sizeof(T));
-    add_transfer(scatter.recvs, peer, peer * mine.size() * sizeof(T), mine.size() * sizeof(T));
-  }
-  CKPT_TRY(run(collective, scatter));
+  CKPT_TRY(run(collective, scatter_parts(std::as_bytes(values), std::as_writable_bytes(parts),
+                                         values.size(), sizeof(T))));
 
   const std::span<T> own = values.subspan(mine.begin, mine.size());
   std::copy(own.begin(), own.end(), parts.begin() + rank_ * mine.size());
@@ -116,14 +138,7 @@ Status PairwiseComm::all_reduce(const char* collective, std::span<T> values, Com
     for (size_t i = 0; i < own.size(); ++i) own[i] = combine(own[i], from[i]);
   }
 
-  Exchange gather{std::as_bytes(values), std::as_writable_bytes(values), {}, {}};
-  for (uint32_t peer = 0; peer < size_; ++peer) {
-    if (peer == rank_) continue;
-    const Chunk theirs = chunk_of(values.size(), size_, peer);
-    add_transfer(gather.sends, peer, mine.begin * sizeof(T), mine.size() * sizeof(T));
-    add_transfer(gather.recvs, peer, theirs.begin * sizeof(T), theirs.size() * sizeof(T));
-  }
-  return run(collective, gather);
+  return run(collective, gather_sums(std::as_writable_bytes(values), values.size(), sizeof(T)));
 }
 
 template <typename T>
@@ -187,6 +202,34 @@ Status PairwiseComm::all_reduce_sum(std::span<int64_t> values) {
 }
 Status PairwiseComm::all_reduce_max(std::span<int64_t> values) {
   return all_reduce("all_reduce", values, [](int64_t a, int64_t b) { return std::max(a, b); });
+}
+
+// As all_reduce(), with the device's copies and additions: the same bits.
+Status PairwiseComm::all_reduce_sum(Tensor& values) {
+  Device* const device = values.device();
+  if (size_ == 1 || values.empty() || !reaches_devices() || device->is_host()) {
+    return Comm::all_reduce_sum(values);
+  }
+  CKPT_ASSERT(values.type() == Type::kFloat);
+  const Chunk mine = chunk_of(values.size(), size_, rank_);
+  Tensor parts(*device, Type::kFloat, mine.size() * size_);
+  CKPT_TRY(device->synchronize());  // peers read what is there
+  const std::span<std::byte> bytes(values.data(), values.bytes());
+  const std::span<std::byte> part_bytes(parts.data(), parts.bytes());
+  CKPT_TRY(
+      run("all_reduce", scatter_parts(bytes, part_bytes, values.size(), sizeof(float), device)));
+  if (mine.size() > 0) {
+    float* const own = values.as<float>() + mine.begin;
+    float* const from = parts.as<float>();
+    const size_t own_bytes = mine.size() * sizeof(float);
+    if (rank_ != 0) {
+      device->copy(from + rank_ * mine.size(), own, own_bytes);
+      device->copy(own, from, own_bytes);
+    }
+    for (uint32_t r = 1; r < size_; ++r) device->add(own, from + r * mine.size(), mine.size());
+    CKPT_TRY(device->synchronize());  // peers read the sums
+  }
+  return run("all_reduce", gather_sums(bytes, values.size(), sizeof(float), device));
 }
 
 Status PairwiseComm::all_to_all_v(std::span<const float> send, std::span<const int64_t> send_counts,

@@ -49,6 +49,7 @@ class PairwiseComm : public Comm {
   Status all_reduce_sum(std::span<double> values) final;
   Status all_reduce_sum(std::span<int64_t> values) final;
   Status all_reduce_max(std::span<int64_t> values) final;
+  Status all_reduce_sum(Tensor& values) final;
   Status all_to_all_v(std::span<const float> send, std::span<const int64_t> send_counts,
                       std::span<float> recv, std::span<const int64_t> recv_counts) final;
   Status all_to_all_v(std::span<const int64_t> send, std::span<const int64_t> send_counts,
@@ -85,6 +86,11 @@ class PairwiseComm : public Comm {
   Status all_reduce(const char* collective, std::span<T> values, Combine combine);
   template <typename T, typename Combine>
   Status all_reduce_at_once(const char* collective, std::span<T> values, Combine combine);
+  // The two rounds of a sum of `count` elements of so many bytes; what lies on a device, by it.
+  Exchange scatter_parts(std::span<const std::byte> values, std::span<std::byte> parts,
+                         size_t count, size_t element_bytes, Device* device = nullptr) const;
+  Exchange gather_sums(std::span<std::byte> values, size_t count, size_t element_bytes,
+                       Device* device = nullptr) const;
   template <typename T>
   Status all_to_all(std::span<const T> send, std::span<const int64_t> send_counts,
                     std::span<T> recv, std::span<const int64_t> recv_counts,

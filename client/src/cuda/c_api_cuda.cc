@@ -4,8 +4,9 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
-#include <exception>
+#include <new>
 #include <string>
+#include <utility>
 
 #include "client/src/cuda/direct_restore.h"
 #include "client/src/cuda/restorer.h"
@@ -28,6 +29,7 @@ namespace {
 using ckpt::ErrorCode;
 using ckpt::make_error;
 using ckpt::Status;
+using ckpt::lib::check_reachable;
 using ckpt::lib::direct_mode;
 using ckpt::lib::Restorer;
 using ckpt::lib::session_status;
@@ -35,13 +37,14 @@ using ckpt::lib::Stager;
 
 constexpr uint32_t kTimeoutMs = 60'000;
 
-// No exception crosses the C ABI: there are none but for memory.
+// No exception crosses the C ABI: there are none but for memory, whose sentence is so short that it
+// needs none.
 template <typename Body>
 Status guarded(Body body) {
   try {
     return body();
-  } catch (const std::exception& error) {
-    return make_error(ErrorCode::kResourceExhausted, "out of memory: {}", error.what());
+  } catch (const std::bad_alloc&) {
+    return ckpt::Error{ErrorCode::kResourceExhausted, "out of memory"};
   }
 }
 
@@ -49,10 +52,11 @@ Status guarded(Body body) {
 template <typename Body>
 ckpt_status run(ckpt_cuda* cuda, Body body) {
   const ckpt::kernels::CudaDeviceScope scope(cuda->options.device);
-  const Status status = guarded(body);
+  Status status = guarded(body);
   if (status.ok()) return CKPT_OK;
-  cuda->error_text = status.error().message;
-  return static_cast<ckpt_status>(status.error().code);
+  ckpt::Error error = std::move(status).error();
+  cuda->error_text = std::move(error.message);
+  return static_cast<ckpt_status>(error.code);
 }
 
 // Whatever a caller's struct of another version has; the rest is zero.
@@ -73,9 +77,7 @@ Status begin_restore(ckpt_session* session, const ckpt_restore_options& options,
   std::vector<ckpt_range> ranges;
   ranges.reserve(destinations.size());
   for (const ckpt_cuda_destination& to : destinations) {
-    if (to.data == nullptr && to.length > 0) {
-      return make_error(ErrorCode::kInvalidArgument, "data of a destination is NULL");
-    }
+    CKPT_TRY(check_reachable(to.unit, to.offset, to.data, to.length));
     ranges.push_back({to.unit, to.offset, to.length, nullptr});
   }
   ckpt_restore* begun = nullptr;
@@ -183,7 +185,7 @@ ckpt_status ckpt_cuda_stage(ckpt_cuda* cuda, ckpt_snapshot* snapshot, const ckpt
     if (snapshot == nullptr || (pieces == nullptr && count > 0)) {
       return make_error(ErrorCode::kInvalidArgument, "snapshot or pieces is NULL");
     }
-    return cuda->stager->stage(snapshot, {pieces, pieces + count}, stream);
+    return cuda->stager->stage(snapshot, {pieces, count}, stream);
   });
 }
 

@@ -62,6 +62,10 @@ Result<std::shared_ptr<CuFile>> CuFile::open(const Options& options) {
   return library;
 }
 
+Error CuFile::no_thread(const std::system_error& error) {
+  return make_error(ErrorCode::kResourceExhausted, "starting a thread: {}", error.code().message());
+}
+
 Status CuFile::load(const std::string& library) {
   const std::string name = library.empty() ? kLibrary : library;
   void* const handle = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
@@ -81,10 +85,14 @@ Status CuFile::load(const std::string& library) {
 Status CuFile::open_driver(const Options& options) {
   auto opening = std::make_shared<std::promise<cufile::Error>>();
   std::future<cufile::Error> opened = opening->get_future();
-  std::thread([opening, open = driver_open_, device = options.device] {
-    const kernels::CudaDeviceScope scope(device);
-    opening->set_value(open());
-  }).detach();
+  try {
+    std::thread([opening, open = driver_open_, device = options.device] {
+      const kernels::CudaDeviceScope scope(device);
+      opening->set_value(open());
+    }).detach();
+  } catch (const std::system_error& error) {
+    return no_thread(error);
+  }
   if (opened.wait_for(std::chrono::milliseconds(options.timeout_ms)) != std::future_status::ready) {
     return make_error(ErrorCode::kUnavailable, "cuFileDriverOpen has not returned within {} ms",
                       options.timeout_ms);

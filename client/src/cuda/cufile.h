@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "client/src/cuda/cufile_api.h"
@@ -73,6 +74,9 @@ class CuFile : public std::enable_shared_from_this<CuFile> {
   // the file; anything else is the library's.
   static Result<uint64_t> read(const File& file, std::byte* base, uint64_t bytes,
                                uint64_t file_offset, uint64_t at);
+
+  // The system gave no thread to call the library from.
+  static Error no_thread(const std::system_error& error);
 
  private:
   CuFile() = default;

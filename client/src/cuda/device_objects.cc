@@ -31,14 +31,27 @@ Status PinnedArena::pin() {
   return ok_status();
 }
 
-Result<std::unique_ptr<StagingMemory>> StagingMemory::make(size_t chunks, size_t places) {
+Result<std::unique_ptr<StagingMemory>> StagingMemory::make(const StagingSize& size) {
   std::unique_ptr<StagingMemory> memory(new StagingMemory);
-  CKPT_ASSIGN(memory->crc, kernels::DeviceArray<uint32_t>::make(places));
-  CKPT_ASSIGN(memory->host_crc, kernels::PinnedArray<uint32_t>::make(places));
+  CKPT_ASSIGN(memory->tables, kernels::DeviceArray<std::byte>::make(size.table_bytes));
+  CKPT_ASSIGN(memory->crc, kernels::PinnedArray<uint32_t>::make(size.places));
   for (auto* events : {&memory->gathered, &memory->drained}) {
-    for (size_t i = 0; i < chunks; ++i) CKPT_TRY(events->emplace_back().make());
+    for (size_t i = 0; i < size.chunks; ++i) CKPT_TRY(events->emplace_back().make());
   }
   return memory;
+}
+
+Status check_reachable(UnitId unit, uint64_t offset, const void* data, uint64_t length) {
+  if (length == 0) return ok_status();
+  cudaPointerAttributes attributes{};
+  if (data != nullptr) {
+    CKPT_TRY(kernels::cuda_status(cudaPointerGetAttributes(&attributes, data),
+                                  "asking where a piece lies"));
+    if (attributes.type != cudaMemoryTypeUnregistered) return ok_status();
+  }
+  return make_error(ErrorCode::kInvalidArgument, "unit {}: bytes [{}, {}): data is {}", unit,
+                    offset, offset + length,
+                    data == nullptr ? "NULL" : "neither device memory nor pinned");
 }
 
 Status session_status(const ckpt_session* session, ckpt_status status) {

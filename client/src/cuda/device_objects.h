@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "formats/base/bytes.h"
+#include "formats/base/ids.h"
 #include "formats/base/result.h"
 #include "kernels/cuda/array.h"
 #include "kernels/cuda/event.h"
@@ -45,22 +46,35 @@ class PinnedArena {
   std::vector<PinnedRange> pinned_;
 };
 
-// CRCs of all places on both sides, and events of all chunks. Used again by later stagings.
+// What a staging takes beside its slabs.
+struct StagingSize {
+  size_t chunks = 0;
+  size_t places = 0;
+  size_t table_bytes = 0;
+};
+
+// Tables of all packs, CRCs of all places, events of all chunks. Used again by later stagings.
 class StagingMemory {
  public:
-  static Result<std::unique_ptr<StagingMemory>> make(size_t chunks, size_t places);
-  bool fits(size_t chunks, size_t places) const {
-    return chunks <= gathered.size() && places <= crc.size();
+  static Result<std::unique_ptr<StagingMemory>> make(const StagingSize& size);
+  bool fits(const StagingSize& size) const {
+    return size.chunks <= gathered.size() && size.places <= crc.size() &&
+           size.table_bytes <= tables.size();
   }
 
-  kernels::DeviceArray<uint32_t> crc;
-  kernels::PinnedArray<uint32_t> host_crc;
+  kernels::DeviceArray<std::byte> tables;
+  kernels::PinnedArray<uint32_t> crc;  // written by the device itself
   std::deque<kernels::CudaEvent> gathered;
   std::deque<kernels::CudaEvent> drained;
 
  private:
   StagingMemory() = default;
 };
+
+// kInvalidArgument, naming the unit, if a device cannot reach what lies there: NULL, or memory of
+// the host that CUDA does not know. A kernel that touches it would end the process's use of the
+// device. Looks at the first byte only.
+Status check_reachable(UnitId unit, uint64_t offset, const void* data, uint64_t length);
 
 // What the session says of a call that has failed, as a Status.
 Status session_status(const ckpt_session* session, ckpt_status status);

@@ -31,8 +31,20 @@ std::shared_ptr<DirectReader::Job> DirectReader::start(std::shared_ptr<CuFile::F
     for (size_t i = 0; i < reads.size(); ++i) queue_.emplace_back(job, i);
   }
   wake_.notify_all();
-  while (threads_.size() < kThreads) threads_.emplace_back([this] { serve(); });
+  try {
+    while (threads_.size() < kThreads) threads_.emplace_back([this] { serve(); });
+  } catch (const std::system_error& error) {
+    if (threads_.empty()) give_up(*job, CuFile::no_thread(error));  // fewer are slower, no worse
+  }
   return job;
+}
+
+// Nobody reads.
+void DirectReader::give_up(Job& job, Error why) {
+  const std::lock_guard lock(mutex_);
+  queue_.clear();
+  job.left = 0;
+  job.cufile_error = std::move(why);
 }
 
 bool DirectReader::finished(const Job& job) {

@@ -48,6 +48,7 @@ class DirectReader {
 
  private:
   void serve();
+  void give_up(Job& job, Error why);
   void take(Job& job, size_t index, const Result<uint64_t>& bytes);
 
   const int device_;

@@ -4,17 +4,46 @@
 
 #include <algorithm>
 #include <new>
-#include <span>
 #include <thread>
 #include <utility>
-
-#include "kernels/pack.h"
 
 namespace ckpt::lib {
 
 namespace {
 // A chunk takes dozens of these to cross to the host.
 constexpr std::chrono::microseconds kAskAgain{5};
+
+// Gives a place back that did not come into a plan, because there was no memory for it.
+class LentPlace {
+ public:
+  LentPlace(ckpt_snapshot* snapshot, uint64_t id) : snapshot_(snapshot), id_(id) {}
+  LentPlace(const LentPlace&) = delete;
+  LentPlace& operator=(const LentPlace&) = delete;
+  ~LentPlace() {
+    if (snapshot_ != nullptr) (void)ckpt_snapshot_filled(snapshot_, id_, 0);
+  }
+  void is_planned() { snapshot_ = nullptr; }
+
+ private:
+  ckpt_snapshot* snapshot_;
+  const uint64_t id_;
+};
+
+kernels::PlannedPack plan_chunk(const StageChunk& chunk, std::vector<std::byte>& tables) {
+  std::vector<kernels::PackPiece> pieces;
+  std::vector<kernels::PackRange> ranges;
+  ranges.reserve(chunk.places.size());
+  for (const StagedPlace& place : chunk.places) {
+    uint64_t at = chunk.offset_of(place);
+    ranges.push_back({at, place.to.size()});
+    for (const DeviceBytes& source : place.sources) {
+      pieces.push_back({source.from, at, source.bytes});
+      at += source.bytes;
+    }
+  }
+  return kernels::plan_pack(pieces, ranges, tables);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Stager>> Stager::open(ckpt_session* session, PinnedArena& arena,
@@ -88,7 +117,7 @@ Status Stager::reserve_place(ckpt_snapshot* snapshot, UnitId unit, uint64_t offs
   }
 }
 
-Status Stager::reserve(ckpt_snapshot* snapshot, const std::vector<ckpt_cuda_piece>& pieces,
+Status Stager::reserve(ckpt_snapshot* snapshot, std::span<const ckpt_cuda_piece> pieces,
                        StagePlan& plan) {
   for (size_t begin = 0; begin < pieces.size();) {
     // Pieces that continue one another are one run: cut where places end, not where tensors do.
@@ -104,6 +133,7 @@ Status Stager::reserve(ckpt_snapshot* snapshot, const std::vector<ckpt_cuda_piec
     for (uint64_t offset = first.offset; left > 0;) {
       ckpt_place place{};
       CKPT_TRY(reserve_place(snapshot, first.unit, offset, std::min(left, plan.room()), &place));
+      LentPlace lent(snapshot, place.id);
       StagedPlace staged{.unit = first.unit,
                          .sources = {},
                          .to = {static_cast<std::byte*>(place.data), place.length},
@@ -120,6 +150,7 @@ Status Stager::reserve(ckpt_snapshot* snapshot, const std::vector<ckpt_cuda_piec
         }
       }
       plan.add(staged);
+      lent.is_planned();
       offset += place.length;
       left -= place.length;
     }
@@ -137,38 +168,46 @@ void Stager::give_back(ckpt_snapshot* snapshot, const StagePlan& plan, size_t fi
   }
 }
 
-Status Stager::stage(ckpt_snapshot* snapshot, const std::vector<ckpt_cuda_piece>& pieces,
+Status Stager::stage(ckpt_snapshot* snapshot, std::span<const ckpt_cuda_piece> pieces,
                      cudaStream_t stream) {
+  Staging staging{.snapshot = snapshot, .plan = StagePlan(options_.chunk_bytes)};
   Status staged;
   try {
-    staged = try_stage(snapshot, pieces, stream);
+    staged = try_stage(staging, pieces, stream);
   } catch (const std::bad_alloc&) {
-    staged = make_error(ErrorCode::kResourceExhausted, "out of memory while staging a snapshot");
+    // So short a sentence needs no memory.
+    staged = Error{ErrorCode::kResourceExhausted, "out of memory"};
   }
-  if (!staged.ok()) (void)ckpt_snapshot_abort(snapshot, staged.error().message.c_str());
+  if (!staged.ok()) {
+    (void)ckpt_snapshot_abort(snapshot, staged.error().message.c_str());
+    give_back(snapshot, staging.plan, 0);
+  }
   return staged;
 }
 
-Status Stager::try_stage(ckpt_snapshot* snapshot, const std::vector<ckpt_cuda_piece>& pieces,
+// Takes `staging` over once something is queued for it.
+Status Stager::try_stage(Staging& staging, std::span<const ckpt_cuda_piece> pieces,
                          cudaStream_t stream) {
-  CKPT_TRY(poll());  // slabs that have arrived are slabs that become free
+  for (const ckpt_cuda_piece& piece : pieces) {
+    if (piece.length == 0 || reachable_.contains(piece.data)) continue;
+    CKPT_TRY(check_reachable(piece.unit, piece.offset, piece.data, piece.length));
+    reachable_.insert(piece.data);
+  }
+  CKPT_TRY(take_news());  // slabs that have arrived are slabs that become free
   CKPT_TRY(arena_.pin());
-  StagePlan plan(options_.chunk_bytes);
-  Status status = reserve(snapshot, pieces, plan);
-  std::unique_ptr<StagingMemory> memory;
-  if (status.ok()) {
-    size_t places = 0;
-    for (const StageChunk& chunk : plan.chunks()) places += chunk.places.size();
-    memory = take_memory(plan.chunks().size(), places, &status);
+  CKPT_TRY(reserve(staging.snapshot, pieces, staging.plan));
+  const std::vector<StageChunk>& chunks = staging.plan.chunks();
+  StagingSize size{.chunks = chunks.size()};
+  std::vector<std::byte> tables;
+  staging.packs.reserve(chunks.size());
+  for (const StageChunk& chunk : chunks) {
+    size.places += chunk.places.size();
+    staging.packs.push_back(plan_chunk(chunk, tables));
   }
-  if (!status.ok()) {
-    (void)ckpt_snapshot_abort(snapshot, status.error().message.c_str());
-    give_back(snapshot, plan, 0);
-    return status;
-  }
-  Staging& staging = staging_.emplace_back(
-      Staging{.snapshot = snapshot, .plan = std::move(plan), .memory = std::move(memory)});
-  const Status queued = queue_chunks(staging, stream);
+  size.table_bytes = tables.size();
+  CKPT_ASSIGN(staging.memory, take_memory(size));
+  staging_.push_back(std::move(staging));
+  const Status queued = queue_chunks(staging_.back(), tables, stream);
   return queued.ok() ? queued : fail_all(queued.error());
 }
 
@@ -191,9 +230,9 @@ Status Stager::fail_all(const Error& error) {
   return error;
 }
 
-std::unique_ptr<StagingMemory> Stager::take_memory(size_t chunks, size_t places, Status* status) {
+Result<std::unique_ptr<StagingMemory>> Stager::take_memory(const StagingSize& size) {
   const auto found = std::find_if(spare_.begin(), spare_.end(),
-                                  [&](const auto& memory) { return memory->fits(chunks, places); });
+                                  [&](const auto& memory) { return memory->fits(size); });
   if (found != spare_.end()) {
     std::unique_ptr<StagingMemory> memory = std::move(*found);
     spare_.erase(found);
@@ -202,13 +241,14 @@ std::unique_ptr<StagingMemory> Stager::take_memory(size_t chunks, size_t places,
   // All that are spare are too small. They stay, since CUDA waits for the whole device before it
   // frees; the next one is at least twice as large, so there are never many.
   const size_t factor = spare_.empty() ? 1 : 2;
-  auto made = StagingMemory::make(factor * chunks, factor * places);
-  if (made.ok()) return std::move(made).value();
-  *status = made.error();
-  return nullptr;
+  return StagingMemory::make({.chunks = factor * size.chunks,
+                              .places = factor * size.places,
+                              .table_bytes = factor * size.table_bytes});
 }
 
-Status Stager::queue_chunks(Staging& staging, cudaStream_t stream) {
+Status Stager::queue_chunks(Staging& staging, const std::vector<std::byte>& tables,
+                            cudaStream_t stream) {
+  gather_->upload(staging.memory->tables.data(), tables.data(), tables.size());
   CKPT_TRY(begun_.record(stream));
   CKPT_TRY(begun_.hold(gather_->stream()));
   size_t place = 0;
@@ -231,17 +271,8 @@ Status Stager::queue_chunk(Staging& staging, size_t index, size_t first_place) {
     CKPT_TRY(
         kernels::cuda_status(cudaMemsetAsync(slot.memory, 0, chunk.bytes, gather), "clearing"));
   }
-  std::vector<kernels::PackPiece> pieces;
-  std::vector<kernels::PackRange> ranges;
-  for (const StagedPlace& place : chunk.places) {
-    uint64_t at = chunk.offset_of(place);
-    ranges.push_back({at, place.to.size()});
-    for (const DeviceBytes& source : place.sources) {
-      pieces.push_back({source.from, at, source.bytes});
-      at += source.bytes;
-    }
-  }
-  kernels::pack(*gather_, pieces, ranges, slot.memory, memory.crc.data() + first_place);
+  kernels::pack(*gather_, staging.packs[index], memory.tables.data(), slot.memory,
+                memory.crc.data() + first_place);
   CKPT_TRY(memory.gathered[index].record(gather));
 
   CKPT_TRY(memory.gathered[index].hold(drain));
@@ -249,10 +280,6 @@ Status Stager::queue_chunk(Staging& staging, size_t index, size_t first_place) {
       cudaMemcpyAsync(chunk.to, slot.memory, chunk.bytes, cudaMemcpyDeviceToHost, drain),
       "draining to the arena"));
   CKPT_TRY(slot.free.record(drain));
-  CKPT_TRY(kernels::cuda_status(
-      cudaMemcpyAsync(memory.host_crc.data() + first_place, memory.crc.data() + first_place,
-                      ranges.size() * sizeof(uint32_t), cudaMemcpyDeviceToHost, drain),
-      "fetching CRCs"));
   return memory.drained[index].record(drain);
 }
 
@@ -276,14 +303,14 @@ Result<bool> Stager::take_arrived(Staging& staging) {
     for (const StagedPlace& place : chunks[staging.arrived].places) {
       // Of a snapshot that has failed the place is taken back all the same.
       (void)ckpt_snapshot_filled(staging.snapshot, place.id,
-                                 staging.memory->host_crc.data()[staging.places++]);
+                                 staging.memory->crc.data()[staging.places++]);
     }
   }
   const ckpt_status ended = ckpt_snapshot_end(staging.snapshot);
   if (ended == CKPT_OK || ended == CKPT_E_ABORTED) return true;  // or it has failed by itself
   const Status wrong = session_status(session_, ended);          // a piece was forgotten
   (void)ckpt_snapshot_abort(staging.snapshot, wrong.error().message.c_str());
-  unsaid_ = wrong.error();
+  if (!unsaid_) unsaid_ = wrong.error();
   return true;
 }
 
@@ -297,14 +324,20 @@ Status Stager::take_all() {
   return ok_status();
 }
 
-Status Stager::poll() {
+// Of the device; and hands over what has arrived.
+Status Stager::take_news() {
   // A launch that failed has left wrong bytes behind; what failed later the events say.
   for (kernels::CudaQueue* queue : {gather_.get(), drain_.get()}) {
     if (const auto& failure = queue->failed()) {
       return fail_all(make_error(ErrorCode::kIo, "CUDA device {}: {}", options_.device, *failure));
     }
   }
-  if (const Status taken = take_all(); !taken.ok()) return fail_all(taken.error());
+  const Status taken = take_all();
+  return taken.ok() ? taken : fail_all(taken.error());
+}
+
+Status Stager::poll() {
+  CKPT_TRY(take_news());
   if (!unsaid_) return ok_status();
   return *std::exchange(unsaid_, std::nullopt);
 }

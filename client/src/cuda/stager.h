@@ -4,8 +4,11 @@
 //                        |                                |
 //   gather queue         +-> clear, pack with CRC --------+
 //                                 ^           |
-//   drain queue                   |           +-> copy to the arena, copy CRCs --> poll()
-//                                 +-- slot is free again <--------+
+//   drain queue                   |           +-> copy to the arena --> poll()
+//                                 +-- slot is free again <--+
+//
+// The tables of a snapshot's packs are brought to the device at once, before its first chunk; CRCs
+// are written by the kernel straight into pinned memory of the host.
 //
 // Both have the lowest priority: pack gives way to the trainer's kernels, block by block. The copy
 // engine knows no priorities. It does one copy after the other, so what the trainer copies
@@ -21,6 +24,8 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <span>
+#include <unordered_set>
 #include <vector>
 
 #include "ckpt/ckpt_cuda.h"
@@ -29,6 +34,7 @@
 #include "client/src/deadline.h"
 #include "formats/base/result.h"
 #include "kernels/cuda/queue.h"
+#include "kernels/pack.h"
 
 namespace ckpt::lib {
 
@@ -44,7 +50,7 @@ class Stager {
                                               const Options& options);
   ~Stager();
 
-  Status stage(ckpt_snapshot* snapshot, const std::vector<ckpt_cuda_piece>& pieces,
+  Status stage(ckpt_snapshot* snapshot, std::span<const ckpt_cuda_piece> pieces,
                CUstream_st* stream);
   Status wait_gathered(uint32_t unit, CUstream_st* stream);
   Status poll();
@@ -59,7 +65,8 @@ class Stager {
   struct Staging {
     ckpt_snapshot* snapshot = nullptr;
     StagePlan plan;
-    std::unique_ptr<StagingMemory> memory;
+    std::vector<kernels::PlannedPack> packs = {};  // of the chunks
+    std::unique_ptr<StagingMemory> memory = {};
     size_t arrived = 0;  // chunks whose places have been given back
     size_t places = 0;   // of those
   };
@@ -67,20 +74,19 @@ class Stager {
   Stager(ckpt_session* session, PinnedArena& arena, const Options& options)
       : session_(session), arena_(arena), options_(options) {}
   Status prepare();
-  Status try_stage(ckpt_snapshot* snapshot, const std::vector<ckpt_cuda_piece>& pieces,
-                   CUstream_st* stream);
-  Status reserve(ckpt_snapshot* snapshot, const std::vector<ckpt_cuda_piece>& pieces,
-                 StagePlan& plan);
+  Status try_stage(Staging& staging, std::span<const ckpt_cuda_piece> pieces, CUstream_st* stream);
+  Status take_news();
+  Status reserve(ckpt_snapshot* snapshot, std::span<const ckpt_cuda_piece> pieces, StagePlan& plan);
   Status reserve_place(ckpt_snapshot* snapshot, UnitId unit, uint64_t offset, uint64_t length,
                        ckpt_place* place);
   Status await_chunk(const Deadline& deadline);
   static void give_back(ckpt_snapshot* snapshot, const StagePlan& plan, size_t first_chunk);
   Status fail_all(const Error& error);
   Status take_all();
-  Status queue_chunks(Staging& staging, CUstream_st* stream);
+  Status queue_chunks(Staging& staging, const std::vector<std::byte>& tables, CUstream_st* stream);
   Status queue_chunk(Staging& staging, size_t index, size_t first_place);
   Result<bool> take_arrived(Staging& staging);
-  std::unique_ptr<StagingMemory> take_memory(size_t chunks, size_t places, Status* status);
+  Result<std::unique_ptr<StagingMemory>> take_memory(const StagingSize& size);
 
   ckpt_session* const session_;
   PinnedArena& arena_;
@@ -94,6 +100,7 @@ class Stager {
   std::deque<Staging> staging_;
   std::vector<std::unique_ptr<StagingMemory>> spare_;
   std::vector<std::unique_ptr<StagingMemory>> stranded_;  // the device may still write to it
+  std::unordered_set<const void*> reachable_;             // pieces that were asked about
   std::optional<Error> unsaid_;  // of a snapshot that could not be ended; for the next poll()
 };
 

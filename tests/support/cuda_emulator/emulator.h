@@ -4,6 +4,7 @@
 #include <cuda_runtime.h>
 
 #include <deque>
+#include <map>
 #include <mutex>
 #include <set>
 
@@ -41,8 +42,8 @@ using Lock = std::lock_guard<std::recursive_mutex>;
 struct Device {
   CUstream_st default_stream;
   std::set<cudaStream_t> streams;
-  std::set<void*> allocated;
-  std::set<void*> registered;
+  std::map<const void*, size_t> allocated;  // bytes of each
+  std::map<const void*, size_t> registered;
   std::set<cudaEvent_t> events;
   cudaError_t last_error = cudaSuccess;
   uint64_t eager = 0;  // of the streams that are made next, the first in bit 0

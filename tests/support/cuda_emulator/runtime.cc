@@ -114,7 +114,7 @@ cudaError_t cudaMalloc(void** at, size_t bytes) {
   *at = ::operator new (bytes, std::align_val_t{256}, std::nothrow);
   if (*at == nullptr) return note(cudaErrorMemoryAllocation);
   std::memset(*at, 0xa5, std::min(bytes, size_t{1} << 20));
-  device().allocated.insert(*at);
+  device().allocated[*at] = bytes;
   return cudaSuccess;
 }
 // Waits for all work, as CUDA's does.
@@ -132,7 +132,8 @@ cudaError_t cudaHostRegister(void* at, size_t bytes, unsigned) {
   const Lock hold(lock());
   if (const cudaError_t error = begin_call()) return error;
   if (at == nullptr || bytes == 0) return note(cudaErrorInvalidValue);
-  if (!device().registered.insert(at).second) return note(cudaErrorHostMemoryAlreadyRegistered);
+  if (!device().registered.emplace(at, bytes).second)
+    return note(cudaErrorHostMemoryAlreadyRegistered);
   return cudaSuccess;
 }
 cudaError_t cudaHostUnregister(void* at) {
@@ -140,6 +141,21 @@ cudaError_t cudaHostUnregister(void* at) {
   const cudaError_t error = begin_call();
   cuda_emulator::run_all();
   return device().registered.erase(at) == 1 ? error : note(cudaErrorHostMemoryNotRegistered);
+}
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* at) {
+  const Lock hold(lock());
+  if (const cudaError_t error = begin_call()) return error;
+  const auto in = [at](const std::map<const void*, size_t>& ranges) {
+    const auto behind = ranges.upper_bound(at);
+    if (behind == ranges.begin()) return false;
+    const auto& [begin, bytes] = *std::prev(behind);
+    return static_cast<size_t>(static_cast<const char*>(at) - static_cast<const char*>(begin)) <
+           bytes;
+  };
+  *attributes = {};
+  if (in(device().allocated)) attributes->type = cudaMemoryTypeDevice;
+  if (in(device().registered)) attributes->type = cudaMemoryTypeHost;
+  return cudaSuccess;
 }
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
   return cudaMemcpyAsync(to, from, bytes, kind, nullptr);

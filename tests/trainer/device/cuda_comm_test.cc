@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstring>
 #include <map>
 #include <mutex>
 #include <random>
@@ -90,6 +91,25 @@ TEST_P(CudaCommTest, SumsWhatAllRanksHave) {
     for (const auto& sum : sums) EXPECT_EQ(sum, sums[0]) << "not the same bits everywhere";
     for (size_t i = 0; i < count; ++i) EXPECT_NEAR(sums[0][i], expected[i], 1e-6);
   }
+}
+
+// What peers add up on their devices, or send each other through host memory, is what the host's
+// sums are: to the bit, and whatever number of values each rank has to add. NCCL promises less.
+TEST_P(CudaCommTest, SumsAreThoseOfTheHost) {
+  if (GetParam() == Way::kNccl) GTEST_SKIP() << "skipped: NCCL's sums have an order of their own";
+  on_ranks([&](Comm& comm, Device& device) {
+    for (const size_t count : {1, 2, 3, 4, 1000, 5000, 4999}) {
+      std::vector<float> expected = values_of(comm.rank(), count);
+      expected[0] *= 1e-40f;  // no normal number
+      Tensor tensor(device, Type::kFloat, count);
+      tensor.write(std::span<const float>(expected));
+      ASSERT_TRUE(comm.all_reduce_sum(tensor).ok());
+      ASSERT_TRUE(comm.all_reduce_sum(std::span<float>(expected)).ok());
+      const auto sum = tensor.read<float>();
+      ASSERT_TRUE(sum.ok()) << sum.error().message;
+      EXPECT_EQ(std::memcmp(sum->data(), expected.data(), tensor.bytes()), 0) << count;
+    }
+  });
 }
 
 // Rank s sends s + 2 r rows to rank r, itself included; nothing from rank 0 to itself, unless it is

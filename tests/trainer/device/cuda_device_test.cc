@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "tests/trainer/device/cuda_fixture.h"
+#include "tests/trainer/training/training.h"
 
 namespace moetrain {
 namespace {
@@ -60,6 +61,36 @@ TEST_F(CudaDeviceTest, ADeviceThatIsNotThereIsNamed) {
   ASSERT_FALSE(device.ok());
   EXPECT_EQ(device.error().code, ErrorCode::kUnavailable);
   EXPECT_THAT(device.error().message, HasSubstr("device cuda:4711"));
+}
+
+// Said when the model is made, not by an assertion in its first step.
+TEST_F(CudaDeviceTest, MoreExpertsThanAGpuRoutesAmongAreRefused) {
+  const auto device = make_device();
+  const auto comms = make_local_comms(1);
+  const auto text = sample_text(1000);
+  TrainConfig config;
+  config.model = {.hidden = 4,
+                  .layers = 1,
+                  .heads = 1,
+                  .kv_heads = 1,
+                  .head_dim = 4,
+                  .intermediate = 1,
+                  .experts = 1025,
+                  .top_k = 2,
+                  .seq_len = 8};
+  const auto many = RankTraining::make(*device, *comms[0], config, text);
+  ASSERT_FALSE(many.ok());
+  EXPECT_EQ(many.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_THAT(many.error().message, HasSubstr("cuda:0"));
+  EXPECT_THAT(many.error().message, HasSubstr("1025 experts"));
+  config.model.experts = 64;
+  config.model.top_k = 33;
+  const auto wide = RankTraining::make(*device, *comms[0], config, text);
+  ASSERT_FALSE(wide.ok());
+  EXPECT_THAT(wide.error().message, HasSubstr("top_k 33"));
+  config.model.top_k = 32;
+  const auto most = RankTraining::make(*device, *comms[0], config, text);
+  EXPECT_TRUE(most.ok()) << most.error().message;
 }
 
 // Work that is never done, as that of a collective whose peer is gone.

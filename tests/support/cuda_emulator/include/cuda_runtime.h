@@ -232,6 +232,15 @@ struct cudaDeviceProp {
   size_t sharedMemPerBlock;
 };
 
+enum cudaMemoryType {
+  cudaMemoryTypeUnregistered = 0,
+  cudaMemoryTypeHost = 1,
+  cudaMemoryTypeDevice = 2,
+};
+struct cudaPointerAttributes {
+  cudaMemoryType type;
+};
+
 const char* cudaGetErrorString(cudaError_t error);
 const char* cudaGetErrorName(cudaError_t error);
 cudaError_t cudaGetLastError();
@@ -259,6 +268,7 @@ cudaError_t cudaMallocHost(T** at, size_t bytes) {
 cudaError_t cudaFreeHost(void* at);
 cudaError_t cudaHostRegister(void* at, size_t bytes, unsigned flags);
 cudaError_t cudaHostUnregister(void* at);
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* at);
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind);
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream = nullptr);
