@@ -115,6 +115,7 @@ Status check_flags(RunFlags& flags) {
   CKPT_ASSIGN(rank.placing, flags.placement.parse());
   CKPT_TRY(flags.partial.parse_every(rank));
   CKPT_TRY(flags.elastic.apply(flags.options));
+  CKPT_TRY(flags.placement.apply_replan(rank));
   rank.tell_routing = !flags.options.metrics_file.empty();
   rank.skip_when_out_of_slabs = flags.out_of_slabs == "skip";
   rank.wait_durable = flags.checkpoint_wait == "durable";

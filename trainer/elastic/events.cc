@@ -15,9 +15,9 @@ using nlohmann::json;
 
 namespace {
 
-constexpr std::array<std::string_view, 15> kKinds = {
+constexpr std::array<std::string_view, 16> kKinds = {
     "joining", "connecting", "restoring", "training", "step",  "taking", "snapshot", "saving",
-    "dying",   "group_lost", "log",       "saved",    "fatal", "pacing", "drained"};
+    "dying",   "group_lost", "log",       "saved",    "fatal", "pacing", "drained",  "replanned"};
 
 // Calls visit(name, field) for every field but the kind: one list for writing and reading.
 template <typename Event, typename Visit>
@@ -40,6 +40,14 @@ void visit_fields(Event& event, Visit&& visit) {
   visit("regroup_ms", event.regroup_ms);
   visit("plan_ms", event.plan_ms);
   visit("migrate_ms", event.migrate_ms);
+  visit("moved", event.moved);
+  visit("balance_before", event.balance_before);
+  visit("balance_after", event.balance_after);
+  visit("gain_ms", event.gain_ms);
+  visit("cost_ms", event.cost_ms);
+  visit("layer", event.layer);
+  visit("slots_before", event.slots_before);
+  visit("slots_after", event.slots_after);
   visit("plt", event.plt);
   visit("failures", event.failures);
   visit("training_ms", event.training_ms);

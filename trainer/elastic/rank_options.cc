@@ -38,6 +38,8 @@ void visit_fields(Options& options, Visit&& visit) {
   visit("slots", options.placing.slots);
   visit("replicas_min", options.placing.replicas_min);
   visit("check_replicas_every", options.check_replicas_every);
+  visit("replan_every", options.replan_every);
+  visit("replan_if_better", options.replan_if_better);
   visit("elastic", options.elastic);
   visit("grace_ms", options.grace_ms);
   visit("kill_in", options.kill_in);

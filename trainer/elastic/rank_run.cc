@@ -71,10 +71,11 @@ Status RankRun::prepare() {
   CKPT_TRY(validate(options_.partial, shape.experts));
   partial_.emplace(units_, placement_, options_.partial);
   pacer_.emplace(pace_options());
+  replanner_.emplace(replan_options());
   live_.emplace(LiveState::Parts{*model_, *trainer_, progress_, *partial_, *stamps_, placement_,
                                  saved_step_, last_loss_});
   // The last survivor of an elastic group saves all by itself.
-  const uint64_t share = options_.elastic
+  const uint64_t share = options_.moves_experts()
                              ? total_bytes(units_)
                              : largest_share(units_, placement_, options_.partial.dense);
   CKPT_ASSIGN(member_, Member::open(options_, units_, share));
@@ -151,6 +152,7 @@ Result<RankRun::Ending> RankRun::run_epoch() {
     event.effective_replicas = effective_replicas(placement_);
     events_.write(event);
     tell_pace();
+    replanner_->begin(progress_.step, progress_.routed_tokens);
     trained_ = true;
     lost_ns_.reset();
     ending = train(**comm);
@@ -242,6 +244,7 @@ Result<RankRun::Ending> RankRun::train(Comm& comm) {
 }
 
 Status RankRun::one_step(Comm& comm) {
+  CKPT_TRY(replan(comm));
   CKPT_TRY(pace(comm));
   const bool snapshot = saved_step_ == progress_.step;
   std::optional<EpochWatch::Loan> loan(std::in_place, *watch_);
@@ -257,6 +260,7 @@ Status RankRun::one_step(Comm& comm) {
   }
   loan.reset();
   const double ms = ms_since(boundary_);
+  replanner_->computed(model_->expert_work().rows, model_->expert_work().cpu_ns);
   pacer_->stepped(ms - stall_ms_, stall_ms_, snapshot);
   report_step(*result, ms);
   if (progress_.skipped_in_a_row < kSkippedInARowMax) return {};

@@ -16,6 +16,7 @@
 #include "trainer/elastic/member.h"
 #include "trainer/elastic/next_placement.h"
 #include "trainer/elastic/rank.h"
+#include "trainer/elastic/replanner.h"
 #include "trainer/loop.h"
 #include "trainer/partial/pacer.h"
 
@@ -101,6 +102,10 @@ class RankRun {
   Status settle_pace(Comm& comm, RankEvent& event);
   Status pace(Comm& comm);
   void tell_pace();
+  // rank_run_replan.cc: experts that move while the members stay.
+  ReplanOptions replan_options() const;
+  Status replan(Comm& comm);
+  Status move_experts(Comm& comm, const ExpertPlacement& next, RankEvent& event);
   void report_snapshots();
   void report_snapshot(const SnapshotOutcome& outcome);
   Ending leave_group(Comm* comm, const std::string& reason);
@@ -126,7 +131,8 @@ class RankRun {
   std::optional<PartialCheckpoint> partial_;
   PartialState saved_partial_;  // as it was restored
   std::optional<Pacer> pacer_;
-  PaceState saved_pace_;                                 // as it was restored
+  PaceState saved_pace_;  // as it was restored
+  std::optional<Replanner> replanner_;
   bool trained_ = false;                                 // this process, in an epoch before
   std::chrono::steady_clock::time_point left_training_;  // when it last left an epoch, or began
   std::optional<ExpertStamps> stamps_;

@@ -49,6 +49,8 @@ void Recorder::add(const RankEvent& event) {
     case Kind::kPacing:
       pace_ = {event.checkpoint_every, event.experts_per_checkpoint, event.text};
       return;
+    case Kind::kReplanned:
+      return add_replan(event);
     case Kind::kJoining:
     case Kind::kConnecting:
     case Kind::kRestoring:
@@ -179,6 +181,22 @@ void Recorder::add_snapshot(const RankEvent& event) {
   durable_steps_.insert(event.step);
 }
 
+void Recorder::add_replan(const RankEvent& event) {
+  replans_.push_back({.step = event.step,
+                      .moved = event.moved,
+                      .max_over_mean_before = event.balance_before,
+                      .max_over_mean_after = event.balance_after,
+                      .gain_ms = event.gain_ms,
+                      .cost_ms = event.cost_ms,
+                      .bytes = event.bytes_moved,
+                      .plan_ms = event.plan_ms,
+                      .migrate_ms = event.migrate_ms,
+                      .layer = event.layer,
+                      .loads = {event.routed.begin(), event.routed.end()},
+                      .ranks_before = event.slots_before,
+                      .ranks_after = event.slots_after});
+}
+
 void Recorder::daemon_died(uint64_t now_ns) {
   if (!daemon_down_since_) daemon_down_since_ = now_ns;
 }
@@ -240,6 +258,7 @@ report::Report Recorder::report() const {
   report.pace = pace_;
   report.failures = failures_;
   report.daemon_failures = daemon_failures_;
+  report.replans = replans_;
   return report;
 }
 

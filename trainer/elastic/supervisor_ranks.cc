@@ -9,6 +9,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "formats/base/parse.h"
 #include "trainer/elastic/supervisor_impl.h"
 
 namespace moetrain {
@@ -53,6 +54,19 @@ std::string snapshot_line(const RankEvent& event) {
   line["rank_bytes_mean"] = mean;
   line["rank_bytes_max_over_mean"] =
       mean > 0 ? static_cast<double>(event.rank_bytes_max) / mean : 1;
+  return line.dump();
+}
+
+std::string replan_line(const RankEvent& event) {
+  const nlohmann::ordered_json line{{"replan", event.step},
+                                    {"moved", event.moved},
+                                    {"max_over_mean_before", event.balance_before},
+                                    {"max_over_mean_after", event.balance_after},
+                                    {"gain_ms", event.gain_ms},
+                                    {"cost_ms", event.cost_ms},
+                                    {"bytes", event.bytes_moved},
+                                    {"plan_ms", event.plan_ms},
+                                    {"migrate_ms", event.migrate_ms}};
   return line.dump();
 }
 
@@ -127,6 +141,8 @@ void Supervisor::Impl::handle(const RankEvent& event) {
     case Kind::kSaving:
     case Kind::kPacing:
       return;
+    case Kind::kReplanned:
+      return say_replanned(event);
     case Kind::kTaking:
       if (metrics.is_open()) metrics << snapshot_line(event) << '\n' << std::flush;
       return;
@@ -169,6 +185,16 @@ void Supervisor::Impl::say_training(const RankEvent& event) {
     say(fmt::format("resumed at step {} ({} ranks, epoch {}, lineage {})", event.step, slots.size(),
                     event.epoch, event.lineage));
   }
+}
+
+void Supervisor::Impl::say_replanned(const RankEvent& event) {
+  if (metrics.is_open()) metrics << replan_line(event) << '\n' << std::flush;
+  if (!event.moved) return;
+  say(
+      fmt::format("step {}: {} of experts moved in {:.1f} ms: the busiest rank had {:.2f} of the "
+                  "mean, will have {:.2f}",
+                  event.step, ckpt::base::format_size(event.bytes_moved), event.migrate_ms,
+                  event.balance_before, event.balance_after));
 }
 
 // Asked for once: the next process of this rank does not do it again.

@@ -59,6 +59,7 @@ void Watchdog::add(const RankEvent& event) {
       }
       return enter(event, State::kLeaving);
     case Kind::kPacing:
+    case Kind::kReplanned:
     case Kind::kStep:
     case Kind::kTaking:
     case Kind::kSnapshot:
