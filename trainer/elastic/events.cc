@@ -15,9 +15,10 @@ using nlohmann::json;
 
 namespace {
 
-constexpr std::array<std::string_view, 16> kKinds = {
-    "joining", "connecting", "restoring", "training", "step",  "taking", "snapshot", "saving",
-    "dying",   "group_lost", "log",       "saved",    "fatal", "pacing", "drained",  "replanned"};
+constexpr std::array<std::string_view, 17> kKinds = {
+    "joining",  "connecting", "restoring", "training",   "step",     "taking",
+    "snapshot", "saving",     "dying",     "group_lost", "log",      "saved",
+    "fatal",    "pacing",     "drained",   "alive",      "replanned"};
 
 // Calls visit(name, field) for every field but the kind: one list for writing and reading.
 template <typename Event, typename Visit>
@@ -132,6 +133,7 @@ std::vector<RankEvent> EventReader::take() {
 }
 
 void EventWriter::write(RankEvent event) {
+  const std::lock_guard lock(writing_);
   event.rank = rank_;
   event.time_ns = monotonic_ns();
   const std::string line = to_line(event);

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -37,6 +38,7 @@ struct RankEvent {
     kFatal,       // gives up because of `text`; a restart would not help
     kPacing,      // how often checkpoints are taken from `step` on, and why (`text`); from rank 0
     kDrained,     // left the group in good order, as it was asked to: the others have its state
+    kAlive,       // says nothing else: the process runs (heartbeat.h)
     kReplanned,   // looked at the placement after `step`, and moved experts or not; from rank 0
   };
   Kind kind = Kind::kLog;
@@ -124,8 +126,8 @@ class EventReader {
   std::string buffer_;
 };
 
-// Writes events to a descriptor, in whole lines. Errors are ignored: a rank outlives its supervisor
-// by no more than a signal.
+// Writes events to a descriptor, in whole lines, from any thread. Errors are ignored: a rank
+// outlives its supervisor by no more than a signal.
 class EventWriter {
  public:
   EventWriter(int fd, uint32_t rank) : fd_(fd), rank_(rank) {}
@@ -133,8 +135,9 @@ class EventWriter {
   void log(const std::string& text);
 
  private:
-  int fd_;
-  uint32_t rank_;
+  const int fd_;
+  const uint32_t rank_;
+  std::mutex writing_;  // a line that is longer than a pipe's buffer is written in pieces
 };
 
 uint64_t monotonic_ns();

@@ -49,6 +49,7 @@ void visit_fields(Options& options, Visit&& visit) {
   visit("kill_at", options.kill_at);
   visit("failures_known", options.failures_known);
   visit("training_ms_known", options.training_ms_known);
+  visit("heartbeat_ms", options.heartbeat_ms);
   visit("open_timeout_ms", options.open_timeout_ms);
   visit("collective_timeout_ms", options.collective_timeout_ms);
   visit("join_timeout_ms", options.join_timeout_ms);

@@ -50,6 +50,7 @@ struct RankOptions {
   double training_ms_known = 0;
   // The phase of a membership change in which to kill it: see kPhases.
   std::string kill_in;
+  uint32_t heartbeat_ms = 0;  // from one sign of life to the next; 0: none
   // For ckptd to answer at all, when the process begins.
   uint32_t open_timeout_ms = 30'000;
   uint32_t collective_timeout_ms = 60'000;

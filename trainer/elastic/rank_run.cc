@@ -10,6 +10,7 @@
 
 #include "trainer/checkpoint/device_link.h"
 #include "trainer/checkpoint/plan.h"
+#include "trainer/elastic/heartbeat.h"
 #include "trainer/elastic/rank_device.h"
 #include "trainer/parallel/replica_check.h"
 
@@ -377,6 +378,7 @@ void RankRun::report_snapshot(const SnapshotOutcome& outcome) {
 
 int run_rank(const RankOptions& options, EventWriter& events, const std::atomic<bool>& stop,
              const std::atomic<bool>& drain) {
+  const Heartbeat heartbeat(events, std::chrono::milliseconds(options.heartbeat_ms));
   RankRun run(options, events, stop, drain);
   const Status status = run.run();
   if (status.ok()) return 0;

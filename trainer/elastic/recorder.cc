@@ -51,6 +51,7 @@ void Recorder::add(const RankEvent& event) {
       return;
     case Kind::kReplanned:
       return add_replan(event);
+    case Kind::kAlive:
     case Kind::kJoining:
     case Kind::kConnecting:
     case Kind::kRestoring:

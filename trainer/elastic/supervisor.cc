@@ -118,7 +118,8 @@ Status Supervisor::Impl::settle(const TrainConfig& config, std::vector<LayerSlot
 
 int Supervisor::Impl::run() {
   recorder.emplace(options.rank.ranks, options.rank.config.tokens_per_step());
-  watchdog.emplace(options.rank.ranks);
+  watchdog.emplace(options.rank.ranks,
+                   Watchdog::Patience{.silent_ms = options.heartbeat_timeout_ms});
   const Status opened = open_files();
   if (!opened.ok()) give_up(opened.error());
   take_signal();  // one that came while the run was being looked up

@@ -22,6 +22,8 @@ namespace {
 
 // For a rank that is started anew to reach a ckptd that may be starting anew itself.
 constexpr uint32_t kReopenTimeoutMs = 120'000;
+// A beat that is late is no silence yet.
+constexpr uint32_t kBeatsInTimeout = 5;
 
 std::string metrics_line(const RankEvent& event, uint64_t tokens) {
   nlohmann::ordered_json line;
@@ -75,6 +77,7 @@ std::string replan_line(const RankEvent& event) {
 Status Supervisor::Impl::start_rank(uint32_t rank) {
   RankOptions told = options.rank;
   told.rank = rank;
+  told.heartbeat_ms = options.heartbeat_timeout_ms / kBeatsInTimeout;
   for (const RankKill& kill : options.kills) {
     if (kill.rank == rank) told.kill_at.push_back(kill.step);
   }
@@ -120,6 +123,7 @@ void Supervisor::Impl::read_events(uint32_t rank) {
 void Supervisor::Impl::handle(const RankEvent& event) {
   recorder->add(event);
   watchdog->add(event);
+  if (event.kind == Kind::kAlive) return;
   if (events.is_open()) events << to_line(event) << std::flush;
   switch (event.kind) {
     case Kind::kTraining:
@@ -137,6 +141,7 @@ void Supervisor::Impl::handle(const RankEvent& event) {
       slots[event.rank].in_epoch = true;
       slots[event.rank].epoch = event.epoch;
       return;
+    case Kind::kAlive:
     case Kind::kRestoring:
     case Kind::kSaving:
     case Kind::kPacing:
