@@ -100,8 +100,12 @@ Result<int> show_report(const ReportFlags& flags) {
   const report::ChartOptions chart{.columns = report::terminal_columns(STDOUT_FILENO),
                                    .unicode = report::locale_is_utf8(),
                                    .color = terminal && !no_color};
-  fmt::print("{}\n{}\n{}", report::summary_text(loaded), report::failure_table_text(loaded),
-             report::loss_chart_text(loaded, chart));
+  fmt::print("{}\n{}\n", report::summary_text(loaded), report::failure_table_text(loaded));
+  for (const std::string& table :
+       {report::rank_table_text(loaded), report::replan_table_text(loaded)}) {
+    if (!table.empty()) fmt::print("{}\n", table);
+  }
+  fmt::print("{}", report::loss_chart_text(loaded, chart));
   if (flags.svg.empty()) return 0;
   CKPT_TRY(report::write_file(flags.svg, report::loss_chart_svg(loaded, {})));
   return 0;

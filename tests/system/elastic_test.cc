@@ -62,6 +62,15 @@ TEST_F(ElasticTest, OneLostInTheMiddleOfAStepChangesNoBit) {
                 failure.at("bytes").at("disk").get<uint64_t>(),
             0u)
       << "its experts came from ckptd";
+  // Each step has one rank that the others waited for; rank 2 was in the first five.
+  uint64_t slowest = 0;
+  ASSERT_EQ(report.at("rank_times").size(), 4u);
+  for (const json& rank : report["rank_times"]) {
+    EXPECT_EQ(rank.at("steps"), rank.at("rank") == 2 ? 5u : kSteps) << rank.dump();
+    EXPECT_GT(rank.at("waited_ms"), 0);
+    slowest += rank.at("slowest").get<uint64_t>();
+  }
+  EXPECT_EQ(slowest, kSteps);
   EXPECT_EQ(bits(report), undisturbed());
 }
 

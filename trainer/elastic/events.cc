@@ -57,6 +57,7 @@ void visit_fields(Event& event, Visit&& visit) {
   visit("loss_bits", event.loss_bits);
   visit("applied", event.applied);
   visit("ms", event.ms);
+  visit("waited_ms", event.waited_ms);
   visit("stall_ms", event.stall_ms);
   visit("learning_rate", event.learning_rate);
   visit("gradient_norm", event.gradient_norm);

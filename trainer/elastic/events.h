@@ -83,8 +83,9 @@ struct RankEvent {
   // kStep
   uint32_t loss_bits = 0;
   bool applied = true;
-  double ms = 0;        // from boundary to boundary: snapshot, waiting for other ranks, the step
-  double stall_ms = 0;  // of which blocked by a snapshot; kSnapshot: the same, of that snapshot
+  double ms = 0;         // from boundary to boundary: snapshot, waiting for other ranks, the step
+  double waited_ms = 0;  // of which in collectives: for other ranks, and for their bytes
+  double stall_ms = 0;   // of which blocked by a snapshot; kSnapshot: the same, of that snapshot
   double learning_rate = 0;
   double gradient_norm = 0;
   int64_t busiest_rows = 0;  // ExpertLoad

@@ -215,6 +215,7 @@ Result<RankRun::Boundary> RankRun::meet(Comm& comm, bool snapshot_due) {
 Result<RankRun::Ending> RankRun::train(Comm& comm) {
   for (;;) {
     boundary_ = Clock::now();
+    waited_before_ns_ = comm.waited_ns();
     // Without ckptd a snapshot waits until all have it again, which they learn when they meet.
     const bool early = snapshot_is_due() && !away_;
     const Result<Boundary> boundary = meet(comm, early);
@@ -263,7 +264,8 @@ Status RankRun::one_step(Comm& comm) {
   const double ms = ms_since(boundary_);
   replanner_->computed(model_->expert_work().rows, model_->expert_work().cpu_ns);
   pacer_->stepped(ms - stall_ms_, stall_ms_, snapshot);
-  report_step(*result, ms);
+  const auto waited_ns = static_cast<double>(comm.waited_ns() - waited_before_ns_);
+  report_step(*result, {.ms = ms, .waited_ms = waited_ns / 1e6});
   if (progress_.skipped_in_a_row < kSkippedInARowMax) return {};
   return make_error(ErrorCode::kFailedPrecondition,
                     "{}: the loss or the gradient was not finite for {} steps in a row; try a lower"
@@ -290,14 +292,15 @@ void RankRun::kill_if_asked(uint64_t step) {
   ::kill(::getpid(), SIGKILL);
 }
 
-void RankRun::report_step(const StepResult& result, double ms) {
+void RankRun::report_step(const StepResult& result, const StepTime& time) {
   last_loss_ = result.loss;
   RankEvent event{.kind = Kind::kStep,
                   .step = result.step,
                   .plt = partial_->plt(progress_.routed_tokens),
                   .loss_bits = std::bit_cast<uint32_t>(result.loss),
                   .applied = result.applied,
-                  .ms = ms,
+                  .ms = time.ms,
+                  .waited_ms = time.waited_ms,
                   .stall_ms = stall_ms_,
                   .learning_rate = result.learning_rate,
                   .gradient_norm = result.gradient_norm,

@@ -66,7 +66,11 @@ class RankRun {
   PlanPlacement planner(const std::vector<bool>& stays) const;
   Result<StepResult> plain_step(Comm& comm);
   Result<StepResult> all_or_none_step(Comm& comm);
-  void report_step(const StepResult& result, double ms);
+  struct StepTime {
+    double ms = 0;         // from boundary to boundary
+    double waited_ms = 0;  // in collectives
+  };
+  void report_step(const StepResult& result, const StepTime& time);
   // Those who were asked to leave hand their state over; then they leave, and the others go on.
   Result<Ending> drain(Comm& comm);
   // All leave together, and meet again with those who wait.
@@ -149,6 +153,7 @@ class RankRun {
   bool away_ = false;                // somebody was without ckptd when the ranks met last
   RankEvent taking_;                 // of the snapshot that was begun
   std::chrono::steady_clock::time_point boundary_;  // when this step began, meeting included
+  int64_t waited_before_ns_ = 0;                    // Comm::waited_ns() then
   std::set<uint64_t> failed_snapshots_;             // not yet told to the others
   std::set<uint64_t> lost_snapshots_;               // nor these, that failed later
   int64_t resumed_at_ = -1;

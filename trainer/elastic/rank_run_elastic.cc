@@ -62,7 +62,7 @@ Status RankRun::go_on(Comm& comm, const client::Epoch& epoch, RankEvent& event) 
     const EpochWatch::Loan loan(*watch_);
     CKPT_TRY(live_->agree(comm));
   }
-  if (live_->late_step()) report_step(*live_->late_step(), 0);
+  if (live_->late_step()) report_step(*live_->late_step(), {});
   CKPT_TRY(change_places(comm, planner({}), epoch.lineage, event));
   event.step = progress_.step;
   return {};

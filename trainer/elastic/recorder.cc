@@ -99,6 +99,7 @@ void Recorder::add_training(const RankEvent& event) {
     loss_bits_.erase(loss_bits_.upper_bound(event.step), loss_bits_.end());
   }
   epoch_of_rank_[event.rank] = event.epoch;
+  stragglers_.begin(event.epoch, event.group != 0 ? event.group : ranks_);
   if (!open_failure_) {
     step_ = event.step;
     return;
@@ -152,6 +153,7 @@ void Recorder::add_step(const RankEvent& event) {
     open_failure_->failure.step = open_failure_->last_completed;
   }
   const uint64_t epoch = epoch_of_rank_[event.rank];
+  stragglers_.add(epoch, event);
   if (epoch < lossy_epoch_) return;  // of the history before, and read late
   const auto [known, fresh] = loss_bits_.emplace(event.step, event.loss_bits);
   if (!fresh && known->second != event.loss_bits) {
@@ -260,6 +262,7 @@ report::Report Recorder::report() const {
   report.failures = failures_;
   report.daemon_failures = daemon_failures_;
   report.replans = replans_;
+  report.rank_times = stragglers_.ranks();
   return report;
 }
 

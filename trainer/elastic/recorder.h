@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "trainer/elastic/events.h"
+#include "trainer/elastic/stragglers.h"
 #include "trainer/report/report.h"
 
 namespace moetrain {
@@ -86,6 +87,7 @@ class Recorder {
   std::optional<uint64_t> went_on_ns_;  // since the last of them; its first step is to come
   std::vector<report::DaemonFailure> daemon_failures_;
   std::vector<report::Replan> replans_;
+  Stragglers stragglers_;
   std::optional<uint64_t> daemon_down_since_;
   double plt_ = 0;
   report::Pace pace_;

@@ -11,7 +11,8 @@
 //               bytes:{replica, memory, disk, peer, tier}, stale_units}],
 //    daemon_failures:[{step, down_ms}],
 //    replans:[{step, moved, max_over_mean:{before, after}, gain_ms, cost_ms, bytes, plan_ms,
-//              migrate_ms, layer, loads, ranks:{before, after}}], plt,
+//              migrate_ms, layer, loads, ranks:{before, after}}],
+//    rank_times:[{rank, steps, own_ms, waited_ms, slowest, more_ms}], plt,
 //    loads:[{step, busiest_tokens, max_over_mean}], max_over_mean}
 // max_over_mean beside loads is their mean, null without any.
 // final_loss is null where no step was done, or its loss is not finite.
@@ -100,6 +101,18 @@ struct Replan {
   std::vector<std::vector<uint32_t>> ranks_after;
 };
 
+// Where a rank's time went, and how often the others waited for it.
+struct RankTime {
+  uint32_t rank = 0;   // its process's number
+  uint64_t steps = 0;  // that it did with all others of its group
+  // Of a step, on average: outside of collectives and snapshots, and in collectives, where it waits
+  // for other ranks.
+  double own_ms = 0;
+  double waited_ms = 0;
+  uint64_t slowest = 0;  // steps in which it had most to do by itself
+  double more_ms = 0;    // then, than the others had, on average
+};
+
 // One that became durable.
 struct Checkpoint {
   uint64_t step = 0;
@@ -143,8 +156,9 @@ struct Report {
   std::vector<Failure> failures;
   std::vector<DaemonFailure> daemon_failures;
   std::vector<Replan> replans;
-  double plt = 0;               // partial-loss-of-tokens, 0..1
-  std::vector<StepLoad> loads;  // ascending by step; none of runs from before there were any
+  std::vector<RankTime> rank_times;  // ascending by rank
+  double plt = 0;                    // partial-loss-of-tokens, 0..1
+  std::vector<StepLoad> loads;       // ascending by step; none of runs from before there were any
 
   // The last loss, 0 without one.
   float final_loss() const { return losses.empty() ? 0.0F : losses.back().loss; }
@@ -155,8 +169,8 @@ std::string to_json(const Report& report);
 
 // Reads what to_json wrote; `origin` (a file name) starts every error message. Missing or mistyped
 // fields, unordered steps and malformed bits are kInvalidArgument errors that name the field;
-// `daemon_failures`, `replans`, `plt`, `loads`, what is said of each checkpoint and of their pace
-// may be missing.
+// `daemon_failures`, `replans`, `rank_times`, `plt`, `loads`, what is said of each checkpoint and
+// of their pace may be missing.
 ckpt::Result<Report> parse_report(std::string_view json, std::string_view origin);
 ckpt::Result<Report> read_report(const std::string& path);
 

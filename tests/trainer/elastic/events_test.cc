@@ -38,6 +38,7 @@ RankEvent full_event() {
           .loss_bits = 0x7fc00000,
           .applied = false,
           .ms = 12.5,
+          .waited_ms = 4.5,
           .stall_ms = 0.25,
           .learning_rate = 1e-3,
           .gradient_norm = 0.1,

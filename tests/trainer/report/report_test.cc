@@ -155,6 +155,19 @@ TEST(ReportJson, ReplansCanBeDrawnOrAreRefused) {
   EXPECT_THAT(refused("/layer", uint64_t{1} << 32), HasSubstr("layer is too large"));
 }
 
+TEST(ReportJson, RankTimesMakeSense) {
+  EXPECT_EQ(sample_json().at("rank_times").at(1).at("slowest"), 54);
+  const auto refused = [&](const char* field, const json& value) {
+    json document = sample_json();
+    document["rank_times"][1][field] = value;
+    return refusal(document);
+  };
+  EXPECT_THAT(refused("rank", 0), HasSubstr("rank_times[1].rank does not ascend"));
+  EXPECT_THAT(refused("rank", uint64_t{1} << 32), HasSubstr("rank_times[1].rank is too large"));
+  EXPECT_THAT(refused("slowest", 61), HasSubstr("slowest is more than all steps"));
+  EXPECT_THAT(refused("own_ms", "long"), HasSubstr("own_ms is not a number"));
+}
+
 TEST(ReportJson, EveryRequiredFieldIsMissed) {
   const json whole = sample_json();
   for (const auto& field : whole.items()) {
@@ -167,6 +180,7 @@ TEST(ReportJson, EveryRequiredFieldIsMissed) {
                                              "loads",
                                              "max_over_mean",
                                              "plt",
+                                             "rank_times",
                                              "reason",
                                              "replans"};
     const bool optional = optionals.contains(field.key());
