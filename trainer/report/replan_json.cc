@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
 
 namespace moetrain::report {
@@ -24,10 +25,12 @@ std::vector<uint64_t> read_loads(Fields& entry) {
   return loads;
 }
 
-// [rank]: its experts, each of them one of `experts`.
+// [rank]: its experts, each of them one of `experts`, which all have a slot.
 std::vector<std::vector<uint32_t>> read_slots(Fields& ranks, const char* name, size_t experts) {
   std::vector<std::vector<uint32_t>> slots;
-  for (const auto& rank : ranks.array(name)) {
+  const auto& lists = ranks.array(name);
+  slots.reserve(lists.size());
+  for (const auto& rank : lists) {
     std::vector<uint32_t>& of_rank = slots.emplace_back();
     if (!rank.is_array()) {
       ranks.fail(name, "holds something that is no list of experts");
@@ -42,7 +45,11 @@ std::vector<std::vector<uint32_t>> read_slots(Fields& ranks, const char* name, s
       of_rank.push_back(expert.get<uint32_t>());
     }
   }
-  if (slots.empty()) ranks.fail(name, "is empty");
+  std::vector<bool> held(experts);
+  for (const auto& of_rank : slots) {
+    for (const uint32_t expert : of_rank) held[expert] = true;
+  }
+  if (std::ranges::find(held, false) != held.end()) ranks.fail(name, "leaves an expert out");
   return slots;
 }
 

@@ -13,7 +13,7 @@ namespace moetrain::report {
 nlohmann::ordered_json replans_json(const std::vector<Replan>& replans);
 
 // Whatever is wrong, `top` remembers it. What was read can be drawn: every rank's experts have a
-// load, and there are as many ranks before as after.
+// load, every expert has a rank, and there are as many ranks before as after.
 void read_replans(Fields& top, const std::string& origin, std::vector<Replan>& replans);
 
 }  // namespace moetrain::report

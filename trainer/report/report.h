@@ -94,7 +94,7 @@ struct Replan {
   double plan_ms = 0;
   double migrate_ms = 0;  // 0 where nothing moved
   // Of the layer that was shared most unevenly before: tokens to every expert since the last look,
-  // and [rank] the experts in its slots. All below loads.size().
+  // and [rank] the experts in its slots: each of them somewhere, and none but these.
   uint32_t layer = 0;
   std::vector<uint64_t> loads;
   std::vector<std::vector<uint32_t>> ranks_before;

@@ -148,7 +148,8 @@ TEST(ReportJson, ReplansCanBeDrawnOrAreRefused) {
   EXPECT_THAT(refused("/ranks/after", {{0}, {-1}}), HasSubstr("ranks.after holds something"));
   EXPECT_THAT(refused("/ranks/before", {0, 1}), HasSubstr("no list of experts"));
   EXPECT_THAT(refused("/ranks/after", json::array({{0, 1, 2, 3}})), HasSubstr("number of ranks"));
-  EXPECT_THAT(refused("/ranks/before", json::array()), HasSubstr("ranks.before is empty"));
+  EXPECT_THAT(refused("/ranks/before", json::array()), HasSubstr("before leaves an expert out"));
+  EXPECT_THAT(refused("/ranks/after", {{0, 1}, {2}}), HasSubstr("after leaves an expert out"));
   EXPECT_THAT(refused("/loads", json::array()), HasSubstr("loads is empty"));
   EXPECT_THAT(refused("/loads", {1, 2, 3, "x"}), HasSubstr("loads holds something"));
   EXPECT_THAT(refused("/moved", 1), HasSubstr("moved is neither true nor false"));
