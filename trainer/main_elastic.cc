@@ -13,6 +13,9 @@ using ckpt::make_error;
 
 namespace {
 
+// The supervisor looks five times a second; less would take a busy machine for a hanging rank.
+constexpr uint32_t kHeartbeatTimeoutMinMs = 1000;
+
 std::optional<uint32_t> parse_count(std::string_view text) {
   uint32_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -47,7 +50,8 @@ Result<RankJoin> parse_join(const std::string& text) {
 
 }  // namespace
 
-void ElasticFlags::add_to(CLI::App& command, RankOptions& rank) {
+void ElasticFlags::add_to(CLI::App& command, RunOptions& options) {
+  RankOptions& rank = options.rank;
   command
       .add_option("--on-loss", on_loss,
                   "restart: all resume from the newest checkpoint; continue: the others go on")
@@ -63,6 +67,11 @@ void ElasticFlags::add_to(CLI::App& command, RankOptions& rank) {
   command
       .add_option("--collective-timeout-ms", rank.collective_timeout_ms,
                   "Without a rank's part in a collective for so long the group is given up")
+      ->capture_default_str();
+  command
+      .add_option("--heartbeat-timeout-ms", options.heartbeat_timeout_ms,
+                  "A rank whose process gives no sign of life for so long is killed, like one that "
+                  "is stopped; 0: never")
       ->capture_default_str();
 }
 
@@ -93,6 +102,11 @@ Status ElasticFlags::apply(RunOptions& options) const {
   }
   if (rank.collective_timeout_ms == 0) {
     return make_error(ErrorCode::kInvalidArgument, "--collective-timeout-ms 0: at least 1");
+  }
+  if (options.heartbeat_timeout_ms != 0 && options.heartbeat_timeout_ms < kHeartbeatTimeoutMinMs) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "--heartbeat-timeout-ms {}: at least {}, or 0 for never",
+                      options.heartbeat_timeout_ms, kHeartbeatTimeoutMinMs);
   }
   for (const std::string& kill : kills_in) {
     CKPT_ASSIGN(const PhaseKill parsed, parse_phase_kill(kill));

@@ -14,8 +14,8 @@ struct ElasticFlags {
   std::vector<std::string> kills_in;
   std::vector<std::string> joins;
 
-  // Some go straight into `rank`.
-  void add_to(CLI::App& command, RankOptions& rank);
+  // Some go straight into `options`.
+  void add_to(CLI::App& command, RunOptions& options);
   // kInvalidArgument names the flag: a value that is none, or one that needs --on-loss continue.
   Status apply(RunOptions& options) const;
 };

@@ -1,10 +1,8 @@
-// moetrain eval: the loss of a saved run on text it has not seen. moetrain report: pictures of one.
+// moetrain eval: the loss of a saved run on text it has not seen.
 #include <fmt/format.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <cstdlib>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -13,9 +11,7 @@
 #include "trainer/data.h"
 #include "trainer/loop.h"
 #include "trainer/main.h"
-#include "trainer/report/progress.h"
-#include "trainer/report/render.h"
-#include "trainer/report/text.h"
+#include "trainer/report/report.h"
 
 namespace moetrain {
 
@@ -87,26 +83,6 @@ Result<int> eval(EvalFlags& flags) {
   return 0;
 }
 
-struct ReportFlags {
-  std::string file;
-  std::string svg;
-};
-
-Result<int> show_report(const ReportFlags& flags) {
-  CKPT_ASSIGN(const report::Report loaded, report::read_report(flags.file));
-  const bool terminal = ::isatty(STDOUT_FILENO) == 1;
-  const char* asked = std::getenv("NO_COLOR");
-  const bool no_color = asked != nullptr && *asked != '\0';
-  const report::ChartOptions chart{.columns = report::terminal_columns(STDOUT_FILENO),
-                                   .unicode = report::locale_is_utf8(),
-                                   .color = terminal && !no_color};
-  fmt::print("{}\n{}\n{}", report::summary_text(loaded), report::failure_table_text(loaded),
-             report::loss_chart_text(loaded, chart));
-  if (flags.svg.empty()) return 0;
-  CKPT_TRY(report::write_file(flags.svg, report::loss_chart_svg(loaded, {})));
-  return 0;
-}
-
 }  // namespace
 
 void add_eval_command(CLI::App& app, ExitCode& exit_code) {
@@ -126,18 +102,6 @@ void add_eval_command(CLI::App& app, ExitCode& exit_code) {
   command->footer("Example:\n  moetrain eval books@200 --socket unix:/run/ckptd.sock --json");
   command->callback([flags, &exit_code] {
     const Result<int> result = eval(*flags);
-    exit_code.value = result.ok() ? *result : fail(result.error());
-  });
-}
-
-void add_report_command(CLI::App& app, ExitCode& exit_code) {
-  auto flags = std::make_shared<ReportFlags>();
-  CLI::App* command = app.add_subcommand("report", "Summary, failures and loss curve of a report");
-  command->add_option("file", flags->file, "What `run --report` wrote")->required();
-  command->add_option("--svg", flags->svg, "Write the loss curve here");
-  command->footer("Example:\n  moetrain report a.json --svg loss.svg");
-  command->callback([flags, &exit_code] {
-    const Result<int> result = show_report(*flags);
     exit_code.value = result.ok() ? *result : fail(result.error());
   });
 }

@@ -4,6 +4,16 @@
 
 namespace moetrain {
 
+using ckpt::ErrorCode;
+using ckpt::make_error;
+
+namespace {
+
+// As Lazarus does (arXiv 2407.04656).
+constexpr uint64_t kReplanEvery = 200;
+
+}  // namespace
+
 void PlacementFlags::add_to(CLI::App& command) {
   std::vector<std::string> names;
   for (const PolicyName each : kPolicies) names.emplace_back(policy_name(each));
@@ -28,12 +38,42 @@ void PlacementFlags::add_to(CLI::App& command) {
           "others as it comes")
       ->capture_default_str()
       ->group(group);
+  command
+      .add_option("--replan-every", replan_every,
+                  "Steps after which the placement is planned anew from how the run routed since; "
+                  "0: never. Default: 200 with --on-loss continue and a placement that is not "
+                  "static, else 0")
+      ->group(group);
+  command
+      .add_option("--replan-if", replan_if,
+                  "Move experts then if that pays, or whenever the balance gets better")
+      ->check(CLI::IsMember({"pays", "better"}))
+      ->capture_default_str()
+      ->group(group);
 }
 
 Result<PlacementOptions> PlacementFlags::parse() const {
   PlacementOptions options = numbers;
   CKPT_ASSIGN(options.policy, parse_policy(policy));
   return options;
+}
+
+Status PlacementFlags::apply_replan(RankOptions& rank) const {
+  const bool moves = rank.placing.policy != PolicyName::kStatic;
+  rank.replan_every = replan_every.value_or(rank.elastic && moves ? kReplanEvery : 0);
+  rank.replan_if_better = replan_if == "better";
+  if (rank.replan_every == 0) return {};
+  if (!moves) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "--replan-every {}: --placement static never moves an expert; choose another",
+                      rank.replan_every);
+  }
+  if (rank.device != "cpu") {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "--replan-every {}: not with --device {} yet, only on the CPU",
+                      rank.replan_every, rank.device);
+  }
+  return {};
 }
 
 Result<std::vector<LayerSlots>> plan_for_run(const PlacementOptions& options,
@@ -47,8 +87,7 @@ Result<std::vector<LayerSlots>> plan_for_run(const PlacementOptions& options,
   state.partial.lost = {counts, counts};
   const auto encoded = encode(state);
   if (!encoded.ok()) {
-    return ckpt::make_error(ckpt::ErrorCode::kInvalidArgument, "--slots: {}",
-                            encoded.error().message);
+    return make_error(ErrorCode::kInvalidArgument, "--slots: {}", encoded.error().message);
   }
   return placement.slots;
 }

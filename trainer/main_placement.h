@@ -2,6 +2,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <optional>
 #include <string>
 
 #include "trainer/elastic/rank_options.h"
@@ -12,10 +13,15 @@ namespace moetrain {
 struct PlacementFlags {
   std::string policy = "static";
   PlacementOptions numbers;  // those that need no reading
+  std::optional<uint64_t> replan_every;
+  std::string replan_if = "pays";
 
   void add_to(CLI::App& command);
   // kInvalidArgument: no such policy.
   Result<PlacementOptions> parse() const;
+  // Fills rank.replan_*; the rest of `rank` has been read. kInvalidArgument: re-planning was asked
+  // for where nothing can move.
+  Status apply_replan(RankOptions& rank) const;
   // Whether a resumed run's history has a say.
   bool asks_for_loads() const { return policy != "static"; }
 };

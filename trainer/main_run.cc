@@ -115,6 +115,7 @@ Status check_flags(RunFlags& flags) {
   CKPT_ASSIGN(rank.placing, flags.placement.parse());
   CKPT_TRY(flags.partial.parse_every(rank));
   CKPT_TRY(flags.elastic.apply(flags.options));
+  CKPT_TRY(flags.placement.apply_replan(rank));
   rank.tell_routing = !flags.options.metrics_file.empty();
   rank.skip_when_out_of_slabs = flags.out_of_slabs == "skip";
   rank.wait_durable = flags.checkpoint_wait == "durable";
@@ -311,7 +312,7 @@ void add_flags(CLI::App& command, RunFlags& flags) {
       .add_option("--check-replicas", rank.check_replicas_every,
                   "Compare replicas after every so many steps, and fail if they differ; 0: never")
       ->group("Placement");
-  flags.elastic.add_to(command, rank);
+  flags.elastic.add_to(command, flags.options);
   command.add_option("--kill", flags.kills, "RANK@STEP: this rank kills itself in this step");
   command.add_option("--kill-daemon", flags.options.daemon_kills,
                      "STEP: kill our own ckptd after this step");

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <algorithm>
+
 #include "tests/system/training.h"
 
 namespace systemtest {
@@ -60,6 +62,15 @@ TEST_F(ElasticTest, OneLostInTheMiddleOfAStepChangesNoBit) {
                 failure.at("bytes").at("disk").get<uint64_t>(),
             0u)
       << "its experts came from ckptd";
+  // Each step has one rank that the others waited for; rank 2 was in the first five.
+  uint64_t slowest = 0;
+  ASSERT_EQ(report.at("rank_times").size(), 4u);
+  for (const json& rank : report["rank_times"]) {
+    EXPECT_EQ(rank.at("steps"), rank.at("rank") == 2 ? 5u : kSteps) << rank.dump();
+    EXPECT_GT(rank.at("waited_ms"), 0);
+    slowest += rank.at("slowest").get<uint64_t>();
+  }
+  EXPECT_EQ(slowest, kSteps);
   EXPECT_EQ(bits(report), undisturbed());
 }
 
@@ -149,6 +160,68 @@ TEST_F(ElasticTest, OneThatHangsIsLeftBehind) {
   const Ended ended = program.wait();
   ASSERT_EQ(ended.code(), 0) << ended.err;
   EXPECT_EQ(bits(read_report("hangs.json")), undisturbed());
+}
+
+// Its connections stay open, and the collectives would wait a minute.
+TEST_F(ElasticTest, AStoppedOneIsFoundByItsSilence) {
+  Program program(
+      "moetrain",
+      arguments("silent.json", same_ + twice_ +
+                                   Flags{"--ranks", "4", "--on-loss", "continue", "--events",
+                                         folder_ / "events", "--heartbeat-timeout-ms", "1000"}));
+  ASSERT_TRUE(program.await([&] {
+    const pid_t pid = pid_of(program, 2);
+    return read_lines(folder_ / "events").size() > 16 && pid > 0 && ::kill(pid, SIGSTOP) == 0;
+  }));
+  const Ended ended = program.wait();
+  ASSERT_EQ(ended.code(), 0) << ended.err;
+  EXPECT_THAT(ended.err, testing::HasSubstr("rank 2 hangs, silent for 1."));
+  const json report = read_report("silent.json");
+  ASSERT_EQ(report.at("failures").size(), 1u) << ended.err;
+  EXPECT_EQ(report["failures"][0].at("ranks"), json({2}));
+  EXPECT_EQ(report["failures"][0].at("group"), 3);
+  EXPECT_EQ(bits(report), undisturbed());
+  for (const json& event : read_lines(folder_ / "events")) EXPECT_NE(event.at("event"), "alive");
+}
+
+// Nobody kills it: it comes to itself when the others have gone on without it.
+TEST_F(ElasticTest, AStoppedOneThatIsContinuedLearnsThatItsEpochIsOver) {
+  const Flags longer = same(200);
+  const Flags patient = {"--ranks",
+                         "3",
+                         "--on-loss",
+                         "continue",
+                         "--events",
+                         folder_ / "events",
+                         "--heartbeat-timeout-ms",
+                         "0",
+                         "--collective-timeout-ms",
+                         "1500",
+                         "--loss-grace-ms",
+                         "1000"};
+  Program program(
+      "moetrain",
+      arguments("late.json", longer + Flags{"--placement", "lazarus", "--slots", "6"} + patient));
+  pid_t pid = -1;
+  const auto told = [&](const std::function<bool(const json&)>& wanted) {
+    return std::ranges::any_of(read_lines(folder_ / "events"), wanted);
+  };
+  ASSERT_TRUE(program.await([&] {
+    pid = pid_of(program, 2);
+    return pid > 0 && told([](const json& event) { return event.value("step", 0) > 2; }) &&
+           ::kill(pid, SIGSTOP) == 0;
+  }));
+  ASSERT_TRUE(program.await(
+      [&] { return told([](const json& event) { return event.value("goes_on", false); }); }));
+  ASSERT_EQ(::kill(pid, SIGCONT), 0);
+  const Ended ended = program.wait();
+  ASSERT_EQ(ended.code(), 0) << ended.err;
+  EXPECT_TRUE(told([](const json& event) {
+    return event.at("event") == "group_lost" && event.value("rank", 0) == 2 &&
+           event.value("epoch", 0) == 1;
+  })) << ended.err;
+  EXPECT_EQ(bits(read_report("late.json")),
+            bits(train("undisturbed.json", longer + Flags{"--ranks", "2"})));
 }
 
 TEST_F(ElasticTest, WithTheLastOneAllStartAgainFromTheNewestCheckpoint) {

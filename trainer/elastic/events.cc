@@ -15,9 +15,10 @@ using nlohmann::json;
 
 namespace {
 
-constexpr std::array<std::string_view, 15> kKinds = {
-    "joining", "connecting", "restoring", "training", "step",  "taking", "snapshot", "saving",
-    "dying",   "group_lost", "log",       "saved",    "fatal", "pacing", "drained"};
+constexpr std::array<std::string_view, 17> kKinds = {
+    "joining",  "connecting", "restoring", "training",   "step",     "taking",
+    "snapshot", "saving",     "dying",     "group_lost", "log",      "saved",
+    "fatal",    "pacing",     "drained",   "alive",      "replanned"};
 
 // Calls visit(name, field) for every field but the kind: one list for writing and reading.
 template <typename Event, typename Visit>
@@ -40,6 +41,14 @@ void visit_fields(Event& event, Visit&& visit) {
   visit("regroup_ms", event.regroup_ms);
   visit("plan_ms", event.plan_ms);
   visit("migrate_ms", event.migrate_ms);
+  visit("moved", event.moved);
+  visit("balance_before", event.balance_before);
+  visit("balance_after", event.balance_after);
+  visit("gain_ms", event.gain_ms);
+  visit("cost_ms", event.cost_ms);
+  visit("layer", event.layer);
+  visit("slots_before", event.slots_before);
+  visit("slots_after", event.slots_after);
   visit("plt", event.plt);
   visit("failures", event.failures);
   visit("training_ms", event.training_ms);
@@ -48,6 +57,7 @@ void visit_fields(Event& event, Visit&& visit) {
   visit("loss_bits", event.loss_bits);
   visit("applied", event.applied);
   visit("ms", event.ms);
+  visit("waited_ms", event.waited_ms);
   visit("stall_ms", event.stall_ms);
   visit("learning_rate", event.learning_rate);
   visit("gradient_norm", event.gradient_norm);
@@ -124,6 +134,7 @@ std::vector<RankEvent> EventReader::take() {
 }
 
 void EventWriter::write(RankEvent event) {
+  const std::lock_guard lock(writing_);
   event.rank = rank_;
   event.time_ns = monotonic_ns();
   const std::string line = to_line(event);

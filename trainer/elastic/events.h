@@ -5,11 +5,13 @@
 #pragma once
 
 #include <cstdint>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "formats/base/result.h"
+#include "trainer/placement/layer_slots.h"
 
 namespace moetrain {
 
@@ -36,6 +38,8 @@ struct RankEvent {
     kFatal,       // gives up because of `text`; a restart would not help
     kPacing,      // how often checkpoints are taken from `step` on, and why (`text`); from rank 0
     kDrained,     // left the group in good order, as it was asked to: the others have its state
+    kAlive,       // says nothing else: the process runs (heartbeat.h)
+    kReplanned,   // looked at the placement after `step`, and moved experts or not; from rank 0
   };
   Kind kind = Kind::kLog;
   uint32_t rank = 0;
@@ -64,19 +68,30 @@ struct RankEvent {
   double regroup_ms = 0;            // since it lost its group: to be connected with the new one
   double plan_ms = 0;               // then to have agreed, and planned
   double migrate_ms = 0;            // then for the state to be in place
+  // kReplanned; bytes_moved, plan_ms and migrate_ms as above, bytes_moved of what was not moved,
+  // too
+  bool moved = false;
+  double balance_before = 0;  // maximum over mean of the ranks' tokens since the last look
+  double balance_after = 0;   // the same tokens, under the placement that was planned
+  double gain_ms = 0;         // ReplanChoice
+  double cost_ms = 0;
+  uint32_t layer = 0;       // the worst layer before: [rank] its experts then and afterwards
+  LayerSlots slots_before;  // its tokens are in `routed`
+  LayerSlots slots_after;
   // kTraining, kStep: the proportion of lost tokens so far
   double plt = 0;
   // kStep
   uint32_t loss_bits = 0;
   bool applied = true;
-  double ms = 0;        // from boundary to boundary: snapshot, waiting for other ranks, the step
-  double stall_ms = 0;  // of which blocked by a snapshot; kSnapshot: the same, of that snapshot
+  double ms = 0;         // from boundary to boundary: snapshot, waiting for other ranks, the step
+  double waited_ms = 0;  // of which in collectives: for other ranks, and for their bytes
+  double stall_ms = 0;   // of which blocked by a snapshot; kSnapshot: the same, of that snapshot
   double learning_rate = 0;
   double gradient_norm = 0;
   int64_t busiest_rows = 0;  // ExpertLoad
   double max_over_mean = 0;
   // kStep, if asked for: tokens to every expert in this step, and in the first step after a resume
-  // where the run resumed.
+  // where the run resumed. kReplanned: tokens to every expert of `layer` since the last look.
   std::vector<int64_t> routed;
   int64_t resumed_at = -1;
   // kTaking: positions in the grid of layers and experts; of the bytes that each rank brings the
@@ -112,8 +127,8 @@ class EventReader {
   std::string buffer_;
 };
 
-// Writes events to a descriptor, in whole lines. Errors are ignored: a rank outlives its supervisor
-// by no more than a signal.
+// Writes events to a descriptor, in whole lines, from any thread. Errors are ignored: a rank
+// outlives its supervisor by no more than a signal.
 class EventWriter {
  public:
   EventWriter(int fd, uint32_t rank) : fd_(fd), rank_(rank) {}
@@ -121,8 +136,9 @@ class EventWriter {
   void log(const std::string& text);
 
  private:
-  int fd_;
-  uint32_t rank_;
+  const int fd_;
+  const uint32_t rank_;
+  std::mutex writing_;  // a line that is longer than a pipe's buffer is written in pieces
 };
 
 uint64_t monotonic_ns();

@@ -101,6 +101,15 @@ Result<Agreement> LiveState::agree(Comm& comm) {
   return agreement_;
 }
 
+void LiveState::stay(uint32_t ranks) {
+  CKPT_ASSERT(has_state_ && !pending_);
+  agreement_ = {.step = parts_.progress.step,
+                .applies = std::vector<bool>(ranks, false),
+                .state = std::vector<bool>(ranks, true),
+                .changes = changes_};
+  late_step_.reset();
+}
+
 // By expert of the grid.
 std::vector<bool> LiveState::held() const {
   std::vector<bool> held(grid().size());

@@ -10,6 +10,8 @@
 //   (the caller restores what nobody held: lost_here())
 //   settle   when everybody has restored: what that lost is counted, everywhere alike
 //
+// A group that stays together moves experts in the same way, with stay() in place of agree().
+//
 // Any of them fails when a member is lost; the next epoch begins again with agree. What a rank
 // holds stays held until commit: by then all receivers hold it, too. An expert that came from a
 // checkpoint counts as held only after settle.
@@ -56,6 +58,8 @@ class LiveState {
   bool has_state() const { return has_state_; }
 
   Result<Agreement> agree(Comm& comm);
+  // Instead of agree(), at a step boundary: so many ranks stay together, all with their state.
+  void stay(uint32_t ranks);
   // The step that agree() made this rank apply after the others, if it did.
   const std::optional<StepResult>& late_step() const { return late_step_; }
   Status plan(Comm& comm, const PlanPlacement& planner);

@@ -38,6 +38,8 @@ void visit_fields(Options& options, Visit&& visit) {
   visit("slots", options.placing.slots);
   visit("replicas_min", options.placing.replicas_min);
   visit("check_replicas_every", options.check_replicas_every);
+  visit("replan_every", options.replan_every);
+  visit("replan_if_better", options.replan_if_better);
   visit("elastic", options.elastic);
   visit("grace_ms", options.grace_ms);
   visit("kill_in", options.kill_in);
@@ -47,6 +49,7 @@ void visit_fields(Options& options, Visit&& visit) {
   visit("kill_at", options.kill_at);
   visit("failures_known", options.failures_known);
   visit("training_ms_known", options.training_ms_known);
+  visit("heartbeat_ms", options.heartbeat_ms);
   visit("open_timeout_ms", options.open_timeout_ms);
   visit("collective_timeout_ms", options.collective_timeout_ms);
   visit("join_timeout_ms", options.join_timeout_ms);

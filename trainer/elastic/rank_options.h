@@ -34,6 +34,8 @@ struct RankOptions {
   std::vector<LayerSlots> placement;
   PlacementOptions placing;           // what it was planned by, and what follows it will be
   uint64_t check_replicas_every = 0;  // steps after which replicas are compared; 0: never
+  uint64_t replan_every = 0;          // steps after which the placement is looked at; 0: never
+  bool replan_if_better = false;      // then experts move whenever that is better, not if it pays
   // On a loss survivors go on; otherwise all wait for a new process and resume.
   bool elastic = false;
   uint32_t grace_ms = 10'000;  // elastic: for survivors to follow each other into the next epoch
@@ -48,11 +50,15 @@ struct RankOptions {
   double training_ms_known = 0;
   // The phase of a membership change in which to kill it: see kPhases.
   std::string kill_in;
+  uint32_t heartbeat_ms = 0;  // from one sign of life to the next; 0: none
   // For ckptd to answer at all, when the process begins.
   uint32_t open_timeout_ms = 30'000;
   uint32_t collective_timeout_ms = 60'000;
   uint32_t join_timeout_ms = 120'000;
   uint32_t save_timeout_ms = 120'000;  // of the last checkpoint, restarts of ckptd included
+
+  // Whether a rank can come to hold other experts than at first: then any could be its to save.
+  bool moves_experts() const { return elastic || replan_every != 0; }
 };
 
 // The placement that a run with these options begins with. Errors: those of validate().

@@ -10,6 +10,7 @@
 
 #include "trainer/checkpoint/device_link.h"
 #include "trainer/checkpoint/plan.h"
+#include "trainer/elastic/heartbeat.h"
 #include "trainer/elastic/rank_device.h"
 #include "trainer/parallel/comm_nccl.h"
 #include "trainer/parallel/replica_check.h"
@@ -72,10 +73,11 @@ Status RankRun::prepare() {
   CKPT_TRY(validate(options_.partial, shape.experts));
   partial_.emplace(units_, placement_, options_.partial);
   pacer_.emplace(pace_options());
+  replanner_.emplace(replan_options());
   live_.emplace(LiveState::Parts{*model_, *trainer_, progress_, *partial_, *stamps_, placement_,
                                  saved_step_, last_loss_});
   // The last survivor of an elastic group saves all by itself.
-  const uint64_t share = options_.elastic
+  const uint64_t share = options_.moves_experts()
                              ? total_bytes(units_)
                              : largest_share(units_, placement_, options_.partial.dense);
   CKPT_ASSIGN(member_, Member::open(options_, units_, share));
@@ -158,6 +160,7 @@ Result<RankRun::Ending> RankRun::run_epoch() {
     event.effective_replicas = effective_replicas(placement_);
     events_.write(event);
     tell_pace();
+    replanner_->begin(progress_.step, progress_.routed_tokens);
     trained_ = true;
     lost_ns_.reset();
     ending = train(**comm);
@@ -219,6 +222,7 @@ Result<RankRun::Boundary> RankRun::meet(Comm& comm, bool snapshot_due) {
 Result<RankRun::Ending> RankRun::train(Comm& comm) {
   for (;;) {
     boundary_ = Clock::now();
+    waited_before_ns_ = comm.waited_ns();
     // Without ckptd a snapshot waits until all have it again, which they learn when they meet.
     const bool early = snapshot_is_due() && !away_;
     const Result<Boundary> boundary = meet(comm, early);
@@ -249,6 +253,7 @@ Result<RankRun::Ending> RankRun::train(Comm& comm) {
 }
 
 Status RankRun::one_step(Comm& comm) {
+  CKPT_TRY(replan(comm));
   CKPT_TRY(pace(comm));
   const bool snapshot = saved_step_ == progress_.step;
   std::optional<EpochWatch::Loan> loan(std::in_place, *watch_);
@@ -264,8 +269,10 @@ Status RankRun::one_step(Comm& comm) {
   }
   loan.reset();
   const double ms = ms_since(boundary_);
+  replanner_->computed(model_->expert_work().rows, model_->expert_work().cpu_ns);
   pacer_->stepped(ms - stall_ms_, stall_ms_, snapshot);
-  report_step(*result, ms);
+  const auto waited_ns = static_cast<double>(comm.waited_ns() - waited_before_ns_);
+  report_step(*result, {.ms = ms, .waited_ms = waited_ns / 1e6});
   if (progress_.skipped_in_a_row < kSkippedInARowMax) return {};
   return make_error(ErrorCode::kFailedPrecondition,
                     "{}: the loss or the gradient was not finite for {} steps in a row; try a lower"
@@ -292,14 +299,15 @@ void RankRun::kill_if_asked(uint64_t step) {
   ::kill(::getpid(), SIGKILL);
 }
 
-void RankRun::report_step(const StepResult& result, double ms) {
+void RankRun::report_step(const StepResult& result, const StepTime& time) {
   last_loss_ = result.loss;
   RankEvent event{.kind = Kind::kStep,
                   .step = result.step,
                   .plt = partial_->plt(progress_.routed_tokens),
                   .loss_bits = std::bit_cast<uint32_t>(result.loss),
                   .applied = result.applied,
-                  .ms = ms,
+                  .ms = time.ms,
+                  .waited_ms = time.waited_ms,
                   .stall_ms = stall_ms_,
                   .learning_rate = result.learning_rate,
                   .gradient_norm = result.gradient_norm,
@@ -380,6 +388,7 @@ void RankRun::report_snapshot(const SnapshotOutcome& outcome) {
 
 int run_rank(const RankOptions& options, EventWriter& events, const std::atomic<bool>& stop,
              const std::atomic<bool>& drain) {
+  const Heartbeat heartbeat(events, std::chrono::milliseconds(options.heartbeat_ms));
   RankRun run(options, events, stop, drain);
   const Status status = run.run();
   if (status.ok()) return 0;

@@ -16,6 +16,7 @@
 #include "trainer/elastic/member.h"
 #include "trainer/elastic/next_placement.h"
 #include "trainer/elastic/rank.h"
+#include "trainer/elastic/replanner.h"
 #include "trainer/loop.h"
 #include "trainer/partial/pacer.h"
 
@@ -65,7 +66,11 @@ class RankRun {
   PlanPlacement planner(const std::vector<bool>& stays) const;
   Result<StepResult> plain_step(Comm& comm);
   Result<StepResult> all_or_none_step(Comm& comm);
-  void report_step(const StepResult& result, double ms);
+  struct StepTime {
+    double ms = 0;         // from boundary to boundary
+    double waited_ms = 0;  // in collectives
+  };
+  void report_step(const StepResult& result, const StepTime& time);
   // Those who were asked to leave hand their state over; then they leave, and the others go on.
   Result<Ending> drain(Comm& comm);
   // All leave together, and meet again with those who wait.
@@ -101,6 +106,10 @@ class RankRun {
   Status settle_pace(Comm& comm, RankEvent& event);
   Status pace(Comm& comm);
   void tell_pace();
+  // rank_run_replan.cc: experts that move while the members stay.
+  ReplanOptions replan_options() const;
+  Status replan(Comm& comm);
+  Status move_experts(Comm& comm, const ExpertPlacement& next, RankEvent& event);
   void report_snapshots();
   void report_snapshot(const SnapshotOutcome& outcome);
   Ending leave_group(Comm* comm, const std::string& reason);
@@ -126,7 +135,8 @@ class RankRun {
   std::optional<PartialCheckpoint> partial_;
   PartialState saved_partial_;  // as it was restored
   std::optional<Pacer> pacer_;
-  PaceState saved_pace_;                                 // as it was restored
+  PaceState saved_pace_;  // as it was restored
+  std::optional<Replanner> replanner_;
   bool trained_ = false;                                 // this process, in an epoch before
   std::chrono::steady_clock::time_point left_training_;  // when it last left an epoch, or began
   std::optional<ExpertStamps> stamps_;
@@ -143,6 +153,7 @@ class RankRun {
   bool away_ = false;                // somebody was without ckptd when the ranks met last
   RankEvent taking_;                 // of the snapshot that was begun
   std::chrono::steady_clock::time_point boundary_;  // when this step began, meeting included
+  int64_t waited_before_ns_ = 0;                    // Comm::waited_ns() then
   std::set<uint64_t> failed_snapshots_;             // not yet told to the others
   std::set<uint64_t> lost_snapshots_;               // nor these, that failed later
   int64_t resumed_at_ = -1;

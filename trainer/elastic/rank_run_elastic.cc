@@ -62,7 +62,7 @@ Status RankRun::go_on(Comm& comm, const client::Epoch& epoch, RankEvent& event) 
     const EpochWatch::Loan loan(*watch_);
     CKPT_TRY(live_->agree(comm));
   }
-  if (live_->late_step()) report_step(*live_->late_step(), 0);
+  if (live_->late_step()) report_step(*live_->late_step(), {});
   CKPT_TRY(change_places(comm, planner({}), epoch.lineage, event));
   event.step = progress_.step;
   return {};
@@ -102,6 +102,7 @@ Status RankRun::change_places(Comm& comm, const PlanPlacement& planner, uint32_t
   if (settled.lost_tokens > 0) resumed_whole_ = false;
   event.plan_ms = ms_between(begin_ns, planned_ns);
   event.migrate_ms = ms_between(planned_ns, monotonic_ns());
+  if (live_->lost().empty()) replanner_->moved(event.bytes_moved, event.migrate_ms);
   if (rank_ == 0 && settled.lost_tokens > 0) {
     events_.log(fmt::format("{}: {} experts were lost and came back from ckptd, {} tokens older",
                             where(), live_->lost().size(), settled.lost_tokens));

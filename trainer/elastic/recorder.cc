@@ -49,6 +49,9 @@ void Recorder::add(const RankEvent& event) {
     case Kind::kPacing:
       pace_ = {event.checkpoint_every, event.experts_per_checkpoint, event.text};
       return;
+    case Kind::kReplanned:
+      return add_replan(event);
+    case Kind::kAlive:
     case Kind::kJoining:
     case Kind::kConnecting:
     case Kind::kRestoring:
@@ -96,6 +99,7 @@ void Recorder::add_training(const RankEvent& event) {
     loss_bits_.erase(loss_bits_.upper_bound(event.step), loss_bits_.end());
   }
   epoch_of_rank_[event.rank] = event.epoch;
+  stragglers_.begin(event.epoch, event.group != 0 ? event.group : ranks_);
   if (!open_failure_) {
     step_ = event.step;
     return;
@@ -149,6 +153,7 @@ void Recorder::add_step(const RankEvent& event) {
     open_failure_->failure.step = open_failure_->last_completed;
   }
   const uint64_t epoch = epoch_of_rank_[event.rank];
+  stragglers_.add(epoch, event);
   if (epoch < lossy_epoch_) return;  // of the history before, and read late
   const auto [known, fresh] = loss_bits_.emplace(event.step, event.loss_bits);
   if (!fresh && known->second != event.loss_bits) {
@@ -177,6 +182,22 @@ void Recorder::add_snapshot(const RankEvent& event) {
   ++checkpoint.ranks;
   checkpoint.durable_ms.push_back(event.durable_ms);
   durable_steps_.insert(event.step);
+}
+
+void Recorder::add_replan(const RankEvent& event) {
+  replans_.push_back({.step = event.step,
+                      .moved = event.moved,
+                      .max_over_mean_before = event.balance_before,
+                      .max_over_mean_after = event.balance_after,
+                      .gain_ms = event.gain_ms,
+                      .cost_ms = event.cost_ms,
+                      .bytes = event.bytes_moved,
+                      .plan_ms = event.plan_ms,
+                      .migrate_ms = event.migrate_ms,
+                      .layer = event.layer,
+                      .loads = {event.routed.begin(), event.routed.end()},
+                      .ranks_before = event.slots_before,
+                      .ranks_after = event.slots_after});
 }
 
 void Recorder::daemon_died(uint64_t now_ns) {
@@ -240,6 +261,8 @@ report::Report Recorder::report() const {
   report.pace = pace_;
   report.failures = failures_;
   report.daemon_failures = daemon_failures_;
+  report.replans = replans_;
+  report.rank_times = stragglers_.ranks();
   return report;
 }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "trainer/elastic/events.h"
+#include "trainer/elastic/stragglers.h"
 #include "trainer/report/report.h"
 
 namespace moetrain {
@@ -67,6 +68,7 @@ class Recorder {
   static void add_survivor(const RankEvent& event, report::Failure& failure);
   void add_step(const RankEvent& event);
   void add_snapshot(const RankEvent& event);
+  void add_replan(const RankEvent& event);
 
   const uint32_t ranks_;
   const uint64_t tokens_per_step_;
@@ -84,6 +86,8 @@ class Recorder {
   std::vector<report::Failure> failures_;
   std::optional<uint64_t> went_on_ns_;  // since the last of them; its first step is to come
   std::vector<report::DaemonFailure> daemon_failures_;
+  std::vector<report::Replan> replans_;
+  Stragglers stragglers_;
   std::optional<uint64_t> daemon_down_since_;
   double plt_ = 0;
   report::Pace pace_;

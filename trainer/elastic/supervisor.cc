@@ -29,7 +29,7 @@ constexpr int kDaemonStopMs = 40'000;  // a little more than ckptd allows itself
 uint64_t arena_bytes_for(const RankOptions& rank) {
   const auto units = state_units(rank.config.model);
   // The last survivor of an elastic group saves all by itself.
-  const uint64_t sharers = rank.elastic ? 1 : rank.ranks;
+  const uint64_t sharers = rank.moves_experts() ? 1 : rank.ranks;
   uint64_t share = total_bytes(units) / sharers + units[kTrainerUnit].bytes;
   share += share / 4;
   // A placement that cannot be is refused elsewhere.
@@ -118,7 +118,8 @@ Status Supervisor::Impl::settle(const TrainConfig& config, std::vector<LayerSlot
 
 int Supervisor::Impl::run() {
   recorder.emplace(options.rank.ranks, options.rank.config.tokens_per_step());
-  watchdog.emplace(options.rank.ranks);
+  watchdog.emplace(options.rank.ranks,
+                   Watchdog::Patience{.silent_ms = options.heartbeat_timeout_ms});
   const Status opened = open_files();
   if (!opened.ok()) give_up(opened.error());
   take_signal();  // one that came while the run was being looked up

@@ -41,8 +41,10 @@ struct RunOptions {
   std::vector<PhaseKill> phase_kills;
   std::vector<RankJoin> joins;
   std::vector<uint64_t> daemon_kills;  // steps after which our own ckptd is killed
-  uint32_t restarts_max = 5;           // of ranks, in a row without a completed step
-  bool own_daemon = true;              // listening on rank.socket, with its data in data_dir
+  // A rank's process that nothing was heard of for so long hangs; 0: silence is no sign.
+  uint32_t heartbeat_timeout_ms = 10'000;
+  uint32_t restarts_max = 5;  // of ranks, in a row without a completed step
+  bool own_daemon = true;     // listening on rank.socket, with its data in data_dir
   std::string data_dir;
   bool data_stays = true;  // after the run: what is saved can be resumed
   std::string log_file;

@@ -41,6 +41,7 @@ struct Supervisor::Impl {
   void read_events(uint32_t rank);
   void handle(const RankEvent& event);
   void say_training(const RankEvent& event);
+  void say_replanned(const RankEvent& event);
   void forget_kill(const RankEvent& event);
   void handle_step(const RankEvent& event);
   void rank_ended(uint32_t rank, const ProcessEnd& end);

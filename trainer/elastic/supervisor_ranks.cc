@@ -9,6 +9,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "formats/base/parse.h"
 #include "trainer/elastic/supervisor_impl.h"
 
 namespace moetrain {
@@ -21,6 +22,8 @@ namespace {
 
 // For a rank that is started anew to reach a ckptd that may be starting anew itself.
 constexpr uint32_t kReopenTimeoutMs = 120'000;
+// A beat that is late is no silence yet.
+constexpr uint32_t kBeatsInTimeout = 5;
 
 std::string metrics_line(const RankEvent& event, uint64_t tokens) {
   nlohmann::ordered_json line;
@@ -56,11 +59,25 @@ std::string snapshot_line(const RankEvent& event) {
   return line.dump();
 }
 
+std::string replan_line(const RankEvent& event) {
+  const nlohmann::ordered_json line{{"replan", event.step},
+                                    {"moved", event.moved},
+                                    {"max_over_mean_before", event.balance_before},
+                                    {"max_over_mean_after", event.balance_after},
+                                    {"gain_ms", event.gain_ms},
+                                    {"cost_ms", event.cost_ms},
+                                    {"bytes", event.bytes_moved},
+                                    {"plan_ms", event.plan_ms},
+                                    {"migrate_ms", event.migrate_ms}};
+  return line.dump();
+}
+
 }  // namespace
 
 Status Supervisor::Impl::start_rank(uint32_t rank) {
   RankOptions told = options.rank;
   told.rank = rank;
+  told.heartbeat_ms = options.heartbeat_timeout_ms / kBeatsInTimeout;
   for (const RankKill& kill : options.kills) {
     if (kill.rank == rank) told.kill_at.push_back(kill.step);
   }
@@ -106,6 +123,7 @@ void Supervisor::Impl::read_events(uint32_t rank) {
 void Supervisor::Impl::handle(const RankEvent& event) {
   recorder->add(event);
   watchdog->add(event);
+  if (event.kind == Kind::kAlive) return;
   if (events.is_open()) events << to_line(event) << std::flush;
   switch (event.kind) {
     case Kind::kTraining:
@@ -123,10 +141,13 @@ void Supervisor::Impl::handle(const RankEvent& event) {
       slots[event.rank].in_epoch = true;
       slots[event.rank].epoch = event.epoch;
       return;
+    case Kind::kAlive:
     case Kind::kRestoring:
     case Kind::kSaving:
     case Kind::kPacing:
       return;
+    case Kind::kReplanned:
+      return say_replanned(event);
     case Kind::kTaking:
       if (metrics.is_open()) metrics << snapshot_line(event) << '\n' << std::flush;
       return;
@@ -169,6 +190,16 @@ void Supervisor::Impl::say_training(const RankEvent& event) {
     say(fmt::format("resumed at step {} ({} ranks, epoch {}, lineage {})", event.step, slots.size(),
                     event.epoch, event.lineage));
   }
+}
+
+void Supervisor::Impl::say_replanned(const RankEvent& event) {
+  if (metrics.is_open()) metrics << replan_line(event) << '\n' << std::flush;
+  if (!event.moved) return;
+  say(
+      fmt::format("step {}: {} of experts moved in {:.1f} ms: the busiest rank had {:.2f} of the "
+                  "mean, will have {:.2f}",
+                  event.step, ckpt::base::format_size(event.bytes_moved), event.migrate_ms,
+                  event.balance_before, event.balance_after));
 }
 
 // Asked for once: the next process of this rank does not do it again.

@@ -32,6 +32,10 @@ void Watchdog::enter(const RankEvent& event, State state) {
 }
 
 void Watchdog::add(const RankEvent& event) {
+  Rank& rank = ranks_[event.rank];
+  if (rank.heard_ns != 0 || event.kind == Kind::kAlive) {
+    rank.heard_ns = std::max(rank.heard_ns, event.time_ns);
+  }
   switch (event.kind) {
     case Kind::kJoining:
       return enter(event, State::kJoining);
@@ -58,13 +62,28 @@ void Watchdog::add(const RankEvent& event) {
         lost_opened_ns_ = opened_ns_;
       }
       return enter(event, State::kLeaving);
+    case Kind::kAlive:
     case Kind::kPacing:
+    case Kind::kReplanned:
     case Kind::kStep:
     case Kind::kTaking:
     case Kind::kSnapshot:
     case Kind::kDying:
     case Kind::kLog:
       return;
+  }
+}
+
+bool Watchdog::is_silent(const Rank& rank, uint64_t now_ns) const {
+  if (patience_.silent_ms == 0 || rank.heard_ns == 0) return false;
+  if (rank.state == State::kNone || rank.state == State::kDone) return false;
+  return now_ns > rank.heard_ns + patience_.silent_ms * kNsPerMs;
+}
+
+// Nobody listened for a while: what was said then may not even have found room in its pipe.
+void Watchdog::forgive_silence(uint64_t now_ns) {
+  for (Rank& rank : ranks_) {
+    if (rank.heard_ns != 0) rank.heard_ns = std::max(rank.heard_ns, now_ns);
   }
 }
 
@@ -81,6 +100,9 @@ std::optional<std::string> Watchdog::judge(const Rank& rank, uint64_t now_ns) co
     return fmt::format("{} epoch {}, which others left {} s ago", what, lost_epoch_,
                        seconds_between(lost_ns_, now_ns));
   };
+  if (is_silent(rank, now_ns)) {
+    return fmt::format("silent for {:.1f} s", static_cast<double>(now_ns - rank.heard_ns) / 1e9);
+  }
   const bool in_lost_epoch = lost_epoch_ != 0 && rank.epoch <= lost_epoch_;
   switch (rank.state) {
     case State::kNone:
@@ -111,6 +133,9 @@ std::optional<std::string> Watchdog::judge(const Rank& rank, uint64_t now_ns) co
 }
 
 std::vector<Watchdog::Hang> Watchdog::hanging(uint64_t now_ns) {
+  const uint64_t unheard_ns_max = patience_.silent_ms * kNsPerMs / 2;
+  if (asked_ns_ != 0 && now_ns > asked_ns_ + unheard_ns_max) forgive_silence(now_ns);
+  asked_ns_ = now_ns;
   std::vector<Hang> hangs;
   for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
     std::optional<std::string> what = judge(ranks_[rank], now_ns);

@@ -1,8 +1,11 @@
 // Watchdog: finds ranks that hang. Pure: what was seen, and when, goes in; verdicts come out.
 //
 // To wait is not to hang: for ckptd, for the others, for bytes. Every wait of a rank is bounded in
-// the rank itself, and a rank says what it is about before it begins to wait. So a rank is given up
-// in two cases only, each timed from an event of its own:
+// the rank itself, and a rank says what it is about before it begins to wait. Nor is a long step.
+// So a rank is given up in three cases only, each timed from an event of its own:
+//   - Nothing was heard of its process at all, although its heart has beaten before. Whoever asks
+//     must have listened meanwhile: a supervisor that was stopped itself has heard nobody, and
+//     begins to count anew.
 //   - Another rank has left an epoch that this one was in, and it has not followed in the time that
 //     its state allows. A process that was started after that epoch opened was never in it.
 //   - It is in a state that it would have ended itself, and a margin has passed since.
@@ -30,6 +33,7 @@ class Watchdog {
     // Whatever the others do.
     uint64_t starting_ms = 150'000;
     uint64_t leaving_ms = 40'000;
+    uint64_t silent_ms = 0;  // 0: silence is no sign
   };
   explicit Watchdog(uint32_t ranks) : Watchdog(ranks, Patience()) {}
   Watchdog(uint32_t ranks, const Patience& patience) : patience_(patience), ranks_(ranks) {}
@@ -44,7 +48,8 @@ class Watchdog {
     uint32_t rank = 0;
     std::string what;  // "training in epoch 3, which others left 25 s ago"
   };
-  // Those that hang now; each is named once, because it will be killed.
+  // Those that hang now; each is named once, because it will be killed. All events that have come
+  // in were added. To be asked again and again, several times in silent_ms.
   std::vector<Hang> hanging(uint64_t now_ns);
 
  private:
@@ -62,9 +67,12 @@ class Watchdog {
   struct Rank {
     State state = State::kNone;
     uint64_t since_ns = 0;
-    uint64_t epoch = 0;  // the newest one this process has been in
+    uint64_t epoch = 0;     // the newest one this process has been in
+    uint64_t heard_ns = 0;  // its newest sign of life; 0: its heart does not beat yet
   };
   void enter(const RankEvent& event, State state);
+  bool is_silent(const Rank& rank, uint64_t now_ns) const;
+  void forgive_silence(uint64_t now_ns);
   std::optional<std::string> judge(const Rank& rank, uint64_t now_ns) const;
 
   const Patience patience_;
@@ -75,6 +83,7 @@ class Watchdog {
   uint64_t lost_epoch_ = 0;
   uint64_t lost_ns_ = 0;
   uint64_t lost_opened_ns_ = 0;
+  uint64_t asked_ns_ = 0;  // when hanging() was called last
 };
 
 }  // namespace moetrain

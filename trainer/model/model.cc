@@ -66,6 +66,11 @@ class MixtralModel final : public Model {
   std::span<Parameter> dense() override { return dense_; }
   std::span<const int64_t> routing_counts() const override { return routing_counts_; }
   ExpertLoad expert_load() const override { return load_; }
+  ExpertWork expert_work() const override {
+    ExpertWork work{.rows = own_rows_};
+    for (const MoeBlock& block : moe_) work.cpu_ns += block.expert_ns();
+    return work;
+  }
 
   Status replace_experts(std::unique_ptr<ExpertStore> store) override {
     CKPT_TRY(check_shape(config_, *store));
@@ -90,6 +95,8 @@ class MixtralModel final : public Model {
     }
     std::ranges::fill(routing_counts_, 0);
     load_ = {};
+    own_rows_ = 0;
+    for (MoeBlock& block : moe_) block.reset_expert_ns();
   }
 
   Result<MicroBatchLoss> forward_backward(Comm& comm, const BatchShare& share,
@@ -97,7 +104,7 @@ class MixtralModel final : public Model {
     CKPT_TRY(check(comm, share));
     CKPT_TRY(forward(comm, share));
     CKPT_ASSIGN(const BatchTotals totals, all_reduce_totals(comm));
-    count_routing();
+    count_routing(comm.rank());
     CKPT_TRY(backward(comm, scale, totals));
     return loss_of(totals);
   }
@@ -140,7 +147,7 @@ class MixtralModel final : public Model {
   Status backward(Comm& comm, const LossScale& scale, const BatchTotals& totals);
   std::vector<float> auxiliary_gradient(const LossScale& scale, const BatchTotals& totals) const;
   MicroBatchLoss loss_of(const BatchTotals& totals) const;
-  void count_routing();
+  void count_routing(uint32_t rank);
 
   Device& device_;
   const ModelConfig config_;
@@ -151,6 +158,7 @@ class MixtralModel final : public Model {
   std::vector<MoeBlock> moe_;
   std::vector<int64_t> routing_counts_;
   ExpertLoad load_;
+  int64_t own_rows_ = 0;
 
   int64_t tokens_ = 0;
   Tensor token_ids_, targets_;
@@ -299,7 +307,7 @@ Status MixtralModel::backward(Comm& comm, const LossScale& scale, const BatchTot
   return {};
 }
 
-void MixtralModel::count_routing() {
+void MixtralModel::count_routing(uint32_t rank) {
   for (size_t layer = 0; layer < config_.layers; ++layer) {
     for (const int32_t expert : moe_[layer].choice()) {
       ++routing_counts_[layer * config_.experts + static_cast<size_t>(expert)];
@@ -307,6 +315,7 @@ void MixtralModel::count_routing() {
     const std::span<const int64_t> rows = moe_[layer].rank_rows();
     load_.rows += std::accumulate(rows.begin(), rows.end(), int64_t{0});
     load_.busiest_rows += *std::ranges::max_element(rows);
+    own_rows_ += rows[rank];
   }
 }
 

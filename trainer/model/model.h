@@ -65,6 +65,12 @@ struct ExpertLoad {
   bool operator==(const ExpertLoad&) const = default;
 };
 
+// What this rank's experts computed since begin_step().
+struct ExpertWork {
+  int64_t rows = 0;
+  int64_t cpu_ns = 0;  // of the rank's thread, forward and backward; on a GPU no measure of it
+};
+
 // One per rank, used from one thread. Holds no communicator: the same model goes on under the next
 // epoch's group if its placement fits. After a failed call the gradients and counts are undefined;
 // parameters are untouched. Start the step again with begin_step().
@@ -113,6 +119,7 @@ class Model {
   virtual std::span<const int64_t> routing_counts() const = 0;
   // The same on every rank.
   virtual ExpertLoad expert_load() const = 0;
+  virtual ExpertWork expert_work() const = 0;
 };
 
 // Every rank's routing_counts(), [ranks, layers * experts]. A collective.

@@ -1,8 +1,29 @@
 #include "trainer/model/moe_block.h"
 
+#include <ctime>
+
 namespace moetrain {
 
 namespace {
+
+// Adds the CPU time that this thread uses while it lives.
+class CpuTime {
+ public:
+  explicit CpuTime(int64_t& total_ns) : total_ns_(total_ns) {}
+  CpuTime(const CpuTime&) = delete;
+  CpuTime& operator=(const CpuTime&) = delete;
+  ~CpuTime() { total_ns_ += now_ns() - start_ns_; }
+
+ private:
+  static int64_t now_ns() {
+    timespec time{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
+  }
+  int64_t& total_ns_;
+  const int64_t start_ns_ = now_ns();
+};
+
 kernels::RmsNormShape norm_shape(const ModelConfig& config, int64_t tokens) {
   return {tokens, config.hidden, static_cast<float>(config.rms_eps)};
 }
@@ -62,8 +83,11 @@ Status MoeBlock::run_experts(Comm& comm, ExpertStore& store) {
   returned_.reshape(device_, flow, sent_.size());
   CKPT_TRY(dispatch_.to_experts(comm, hidden, sent_, expert_in_));
   CKPT_ASSIGN(const auto experts, acquire_experts(comm, store));
-  device_.expert_gemm_forward({hidden, intermediate}, experts, expert_in_, activations_,
-                              expert_out_);
+  {
+    const CpuTime timed(expert_ns_);
+    device_.expert_gemm_forward({hidden, intermediate}, experts, expert_in_, activations_,
+                                expert_out_);
+  }
   return dispatch_.to_tokens(comm, hidden, expert_out_, returned_);
 }
 
@@ -73,8 +97,11 @@ Status MoeBlock::run_experts_backward(Comm& comm, ExpertStore& store) {
   dexpert_in_.reshape(device_, device_.flow(), expert_in_.size());
   CKPT_TRY(dispatch_.to_experts(comm, hidden, returned_, expert_out_));
   CKPT_ASSIGN(const auto experts, acquire_experts(comm, store));
-  device_.expert_gemm_backward({hidden, config_.intermediate}, experts, expert_out_, expert_in_,
-                               activations_, dexpert_in_);
+  {
+    const CpuTime timed(expert_ns_);
+    device_.expert_gemm_backward({hidden, config_.intermediate}, experts, expert_out_, expert_in_,
+                                 activations_, dexpert_in_);
+  }
   CKPT_TRY(store.give_gradients(comm, layer_));
   return dispatch_.to_tokens(comm, hidden, dexpert_in_, sent_);
 }

@@ -40,6 +40,10 @@ class MoeBlock {
   std::span<const int32_t> choice() const { return host_choice_; }
   // Rows of every rank's experts.
   std::span<const int64_t> rank_rows() const { return dispatch_.rank_rows(); }
+  // Since reset_expert_ns(): CPU time of this thread in the experts' arithmetic, forward and
+  // backward. Of a device that computes by itself only the time to tell it what.
+  int64_t expert_ns() const { return expert_ns_; }
+  void reset_expert_ns() { expert_ns_ = 0; }
 
  private:
   ckpt::kernels::LinearShape to_experts() const {
@@ -53,6 +57,7 @@ class MoeBlock {
   const ModelConfig& config_;
   const uint32_t layer_;
   int64_t tokens_ = 0;
+  int64_t expert_ns_ = 0;
   Dispatch dispatch_;
   Tensor input_;
   Tensor normed_;

@@ -62,6 +62,10 @@ class Comm {
   virtual Status broadcast(std::span<int64_t> values, uint32_t root) = 0;
   virtual Status barrier() = 0;
 
+  // How long the calling thread has been in exchanges with other ranks so far: it waited for them
+  // there, and for the bytes. What only a device waits for is not in it.
+  virtual int64_t waited_ns() const = 0;
+
   // From any thread: every collective in progress or later returns kAborted.
   virtual void abort(const std::string& reason) = 0;
 

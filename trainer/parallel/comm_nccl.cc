@@ -112,6 +112,7 @@ class NcclComm final : public Comm {
     return host_->broadcast(values, root);
   }
   Status barrier() override { return host_->barrier(); }
+  int64_t waited_ns() const override { return host_->waited_ns(); }
 
   Status all_reduce_sum(Tensor& values) override {
     if (values.empty() || values.device()->is_host()) return host_->all_reduce_sum(values);

@@ -1,6 +1,7 @@
 #include "trainer/parallel/comm_pairwise.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <functional>
 
@@ -55,7 +56,9 @@ Status PairwiseComm::run(const char* collective, const Exchange& exchange) {
   if (auto reason = failure()) {
     return make_error(ErrorCode::kAborted, "rank {} {}: {}", rank_, collective, *reason);
   }
+  const auto begin = std::chrono::steady_clock::now();
   Status status = this->exchange(exchange);
+  waited_ns_ += std::chrono::nanoseconds(std::chrono::steady_clock::now() - begin).count();
   if (status.ok()) return status;
   // If somebody aborted, that is the cause; what the transport saw is only its echo.
   const auto reason = failure();

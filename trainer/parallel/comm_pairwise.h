@@ -62,6 +62,7 @@ class PairwiseComm : public Comm {
   Status broadcast(std::span<float> values, uint32_t root) final;
   Status broadcast(std::span<int64_t> values, uint32_t root) final;
   Status barrier() final;
+  int64_t waited_ns() const final { return waited_ns_; }
   void abort(const std::string& reason) final;
 
  protected:
@@ -104,6 +105,7 @@ class PairwiseComm : public Comm {
   const uint32_t rank_;
   const uint32_t size_;
   std::vector<std::byte> scratch_;
+  int64_t waited_ns_ = 0;
   mutable std::mutex failure_mutex_;
   std::optional<std::string> failure_;
 };

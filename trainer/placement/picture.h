@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "trainer/placement/judge.h"
 
@@ -13,6 +14,7 @@ struct PictureOptions {
   int columns = 80;         // of the terminal
   bool unicode = true;      // blocks and dots, else ASCII
   uint32_t ranks_max = 32;  // of more ranks, the most loaded ones are shown
+  double full_bar = 0;      // tokens; 0: those of the most loaded rank
 };
 
 // Balance, recovery and what has to move, in a few lines; with several layers a line for each.
@@ -23,9 +25,22 @@ std::string judgement_text(const Judgement& judgement, const PlacementRequest& r
 std::string placement_picture(const LayerSlots& slots, const LayerJudgement& judgement,
                               const PictureOptions& options);
 
+// One layer, whose experts move between ranks. Every expert has a slot before and after.
+struct LayerChange {
+  std::vector<uint64_t> loads;  // tokens of every expert
+  LayerSlots before;
+  LayerSlots after;
+};
+
+// placement_picture() of both, under the same loads and on the same scale.
+std::string change_picture(const LayerChange& change, const PictureOptions& options);
+
 // One layer as a whole SVG document: a column for each rank, one part for each slot, as high as its
 // tokens, a line at the mean. Parts name expert and rank when pointed at.
 std::string placement_svg(const LayerSlots& slots, const std::vector<uint64_t>& loads,
                           const std::string& title);
+
+// The same of a layer before and, below, after.
+std::string change_svg(const LayerChange& change, const std::string& title);
 
 }  // namespace moetrain

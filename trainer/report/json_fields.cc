@@ -67,6 +67,14 @@ double Fields::number(const char* name) {
   return 0;
 }
 
+bool Fields::flag(const char* name) {
+  const auto* value = find(name, "true or false");
+  if (value == nullptr) return false;
+  if (value->is_boolean()) return value->get<bool>();
+  fail(name, "is neither true nor false");
+  return false;
+}
+
 double Fields::number_or(const char* name, double fallback) {
   return object_->contains(name) ? number(name) : fallback;
 }

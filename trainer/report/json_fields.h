@@ -19,6 +19,7 @@ class Fields {
 
   uint64_t count(const char* name);
   double number(const char* name);
+  bool flag(const char* name);
   double number_or(const char* name, double fallback);
   std::string text(const char* name);
   uint64_t count_or(const char* name, uint64_t fallback);

@@ -16,6 +16,13 @@ std::string summary_text(const Report& report);
 // training went on, steps redone, bytes restored and from where. "no failures" without any.
 std::string failure_table_text(const Report& report);
 
+// One row for each time the ranks looked at their placement; empty if they never did.
+std::string replan_table_text(const Report& report);
+
+// One row for each rank: where its time went, how often the others waited for it. Empty where that
+// is not known.
+std::string rank_table_text(const Report& report);
+
 // Three rows, each column by itself: the smallest, the median and the largest of all checkpoints'
 // bytes, bytes of the busiest rank, these as a part of the mean, time blocked, time to durable.
 std::string checkpoint_table_text(const Report& report);

@@ -8,6 +8,8 @@
 #include <nlohmann/json.hpp>
 
 #include "trainer/report/json_fields.h"
+#include "trainer/report/rank_times_json.h"
+#include "trainer/report/replan_json.h"
 
 namespace moetrain::report {
 namespace {
@@ -274,6 +276,8 @@ std::string to_json(const Report& report) {
       {"reason", report.pace.reason},
       {"failures", std::move(failures)},
       {"daemon_failures", std::move(daemon_failures)},
+      {"replans", replans_json(report.replans)},
+      {"rank_times", rank_times_json(report.rank_times)},
       {"plt", report.plt},
       {"loads", loads_json(report.loads)},
       {"max_over_mean", mean_of(report.loads)}};
@@ -292,6 +296,8 @@ ckpt::Result<Report> parse_report(std::string_view json, std::string_view origin
   read_losses(top, name, report);
   read_failures(top, name, report);
   read_daemon_failures(top, name, report);
+  read_replans(top, name, report.replans);
+  read_rank_times(top, name, report.rank_times);
   read_loads(top, name, report);
   CKPT_TRY(top.status());
   return report;

@@ -9,7 +9,10 @@
 //    checkpoint_every, experts_per_checkpoint, reason,
 //    failures:[{step, ranks, detected_ms, resumed_ms, steps_lost,
 //               bytes:{replica, memory, disk, peer, tier}, stale_units}],
-//    daemon_failures:[{step, down_ms}], plt,
+//    daemon_failures:[{step, down_ms}],
+//    replans:[{step, moved, max_over_mean:{before, after}, gain_ms, cost_ms, bytes, plan_ms,
+//              migrate_ms, layer, loads, ranks:{before, after}}],
+//    rank_times:[{rank, steps, own_ms, waited_ms, slowest, more_ms}], plt,
 //    loads:[{step, busiest_tokens, max_over_mean}], max_over_mean}
 // max_over_mean beside loads is their mean, null without any.
 // final_loss is null where no step was done, or its loss is not finite.
@@ -78,6 +81,38 @@ struct DaemonFailure {
   double down_ms = 0;  // until it was ready again
 };
 
+// The ranks looked at their placement while their members stayed (trainer/elastic/replanner.h).
+struct Replan {
+  uint64_t step = 0;   // the last one before it
+  bool moved = false;  // otherwise it did not pay, and experts stayed where they were
+  // Of the ranks' tokens since the last look: as it was, and under the placement that was planned.
+  double max_over_mean_before = 1;
+  double max_over_mean_after = 1;
+  double gain_ms = 0;  // predicted, until the next look
+  double cost_ms = 0;  // predicted
+  uint64_t bytes = 0;  // to be moved between all ranks
+  double plan_ms = 0;
+  double migrate_ms = 0;  // 0 where nothing moved
+  // Of the layer that was shared most unevenly before: tokens to every expert since the last look,
+  // and [rank] the experts in its slots: each of them somewhere, and none but these.
+  uint32_t layer = 0;
+  std::vector<uint64_t> loads;
+  std::vector<std::vector<uint32_t>> ranks_before;
+  std::vector<std::vector<uint32_t>> ranks_after;
+};
+
+// Where a rank's time went, and how often the others waited for it.
+struct RankTime {
+  uint32_t rank = 0;   // its process's number
+  uint64_t steps = 0;  // that it did with all others of its group
+  // Of a step, on average: outside of collectives and snapshots, and in collectives, where it waits
+  // for other ranks.
+  double own_ms = 0;
+  double waited_ms = 0;
+  uint64_t slowest = 0;  // steps in which it had most to do by itself
+  double more_ms = 0;    // then, than the others had, on average
+};
+
 // One that became durable.
 struct Checkpoint {
   uint64_t step = 0;
@@ -120,8 +155,10 @@ struct Report {
   Pace pace;
   std::vector<Failure> failures;
   std::vector<DaemonFailure> daemon_failures;
-  double plt = 0;               // partial-loss-of-tokens, 0..1
-  std::vector<StepLoad> loads;  // ascending by step; none of runs from before there were any
+  std::vector<Replan> replans;
+  std::vector<RankTime> rank_times;  // ascending by rank
+  double plt = 0;                    // partial-loss-of-tokens, 0..1
+  std::vector<StepLoad> loads;       // ascending by step; none of runs from before there were any
 
   // The last loss, 0 without one.
   float final_loss() const { return losses.empty() ? 0.0F : losses.back().loss; }
@@ -132,8 +169,8 @@ std::string to_json(const Report& report);
 
 // Reads what to_json wrote; `origin` (a file name) starts every error message. Missing or mistyped
 // fields, unordered steps and malformed bits are kInvalidArgument errors that name the field;
-// `daemon_failures`, `plt`, `loads`, what is said of each checkpoint and of their pace may be
-// missing.
+// `daemon_failures`, `replans`, `rank_times`, `plt`, `loads`, what is said of each checkpoint and
+// of their pace may be missing.
 ckpt::Result<Report> parse_report(std::string_view json, std::string_view origin);
 ckpt::Result<Report> read_report(const std::string& path);
 

@@ -122,6 +122,35 @@ std::string checkpoint_table_text(const Report& report) {
   return table_text(rows, {0});
 }
 
+std::string replan_table_text(const Report& report) {
+  if (report.replans.empty()) return {};
+  std::vector<Row> rows = {
+      {"after step", "max/mean", "planned", "gain", "cost", "to move", "planned in", "moved in"}};
+  rows.reserve(report.replans.size() + 1);
+  for (const Replan& replan : report.replans) {
+    rows.push_back(
+        {fmt::format("{}", replan.step), fmt::format("{:.3f}", replan.max_over_mean_before),
+         fmt::format("{:.3f}", replan.max_over_mean_after), human_ms(replan.gain_ms),
+         human_ms(replan.cost_ms), ckpt::base::format_size(replan.bytes), human_ms(replan.plan_ms),
+         replan.moved ? human_ms(replan.migrate_ms) : "stayed"});
+  }
+  return table_text(rows, {});
+}
+
+std::string rank_table_text(const Report& report) {
+  if (report.rank_times.empty()) return {};
+  std::vector<Row> rows = {{"rank", "steps", "own work", "waited", "slowest in", "then by"}};
+  rows.reserve(report.rank_times.size() + 1);
+  for (const RankTime& time : report.rank_times) {
+    const double part = 100.0 * static_cast<double>(time.slowest) /
+                        static_cast<double>(std::max<uint64_t>(time.steps, 1));
+    rows.push_back({fmt::format("{}", time.rank), fmt::format("{}", time.steps),
+                    human_ms(time.own_ms), human_ms(time.waited_ms), fmt::format("{:.0f} %", part),
+                    time.slowest == 0 ? "-" : human_ms(time.more_ms)});
+  }
+  return table_text(rows, {});
+}
+
 std::string summary_text(const Report& report) {
   std::string text =
       fmt::format("{} steps of {} tokens on {} rank{}", report.steps, report.tokens_per_step,

@@ -26,10 +26,19 @@ RankEvent full_event() {
           .bytes_disk = 77,
           .stale_units = {5, 9},
           .lost_tokens = 1'234,
+          .moved = true,
+          .balance_before = 1.75,
+          .balance_after = 1.25,
+          .gain_ms = 40,
+          .cost_ms = 4,
+          .layer = 1,
+          .slots_before = {{0, 1}, {}},
+          .slots_after = {{0}, {1}},
           .plt = 0.0375,
           .loss_bits = 0x7fc00000,
           .applied = false,
           .ms = 12.5,
+          .waited_ms = 4.5,
           .stall_ms = 0.25,
           .learning_rate = 1e-3,
           .gradient_norm = 0.1,
@@ -50,7 +59,7 @@ TEST(EventsTest, SurviveTheirLine) {
   ASSERT_TRUE(back.ok()) << back.error().message;
   event.text = "line one\nline \"two\" \xef\xbf\xbd";  // what is no UTF-8 is replaced
   EXPECT_EQ(*back, event);
-  for (int kind = 0; kind <= static_cast<int>(Kind::kDrained); ++kind) {
+  for (int kind = 0; kind <= static_cast<int>(Kind::kReplanned); ++kind) {
     const RankEvent plain{.kind = static_cast<Kind>(kind)};
     EXPECT_EQ(*parse_event(to_line(plain)), plain) << kind_name(plain.kind);
   }

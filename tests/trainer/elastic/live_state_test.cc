@@ -65,26 +65,39 @@ struct Rank {
     losses.push_back(trainer.apply(*model, progress, live.take_pending()).loss);
     return {};
   }
+  static Status gone_in(int phase, Comm& comm, int dies_in) {
+    if (phase != dies_in) return {};
+    comm.abort("it is gone");
+    return ckpt::make_error(ckpt::ErrorCode::kAborted, "gone");
+  }
   // The phases of a change; before number `dies_in` it is gone.
   Status change(Comm& comm, int dies_in = -1) {
+    CKPT_TRY(gone_in(0, comm, dies_in));
+    CKPT_TRY(live.agree(comm));
     const PlanPlacement planner = [this](uint32_t ranks, const auto& routed, const auto& held) {
       auto placed = place_experts(choice, config.model, ranks, routed);
       return placed.ok() ? Result<ExpertPlacement>(keep_in_place(*placed, held)) : placed;
     };
-    const auto gone = [&](int phase) -> Status {
-      if (phase != dies_in) return {};
-      comm.abort("it is gone");
-      return ckpt::make_error(ckpt::ErrorCode::kAborted, "gone");
+    return change_places(comm, planner, dies_in);
+  }
+  // The members stay, and every rank gets what the one after it has had.
+  Status rotate(Comm& comm, int dies_in = -1) {
+    live.stay(comm.size());
+    ExpertPlacement next = placement;
+    for (LayerSlots& layer : next.slots) std::rotate(layer.begin(), layer.begin() + 1, layer.end());
+    const PlanPlacement planner = [next](uint32_t, const auto&, const auto&) {
+      return Result<ExpertPlacement>(next);
     };
-    CKPT_TRY(gone(0));
-    CKPT_TRY(live.agree(comm));
-    CKPT_TRY(gone(1));
+    return change_places(comm, planner, dies_in);
+  }
+  Status change_places(Comm& comm, const PlanPlacement& planner, int dies_in) {
+    CKPT_TRY(gone_in(1, comm, dies_in));
     CKPT_TRY(live.plan(comm, planner));
-    CKPT_TRY(gone(2));
+    CKPT_TRY(gone_in(2, comm, dies_in));
     CKPT_TRY(live.move(comm));
-    CKPT_TRY(gone(3));
+    CKPT_TRY(gone_in(3, comm, dies_in));
     CKPT_TRY(live.commit(comm));
-    CKPT_TRY(gone(4));
+    CKPT_TRY(gone_in(4, comm, dies_in));
     for (Expert& expert : model->experts().owned()) {
       if (!live.lost_here().contains(expert.layer * kExperts + expert.expert)) continue;
       for (Parameter* parameter : {&expert.w1, &expert.w2, &expert.w3}) {
@@ -95,6 +108,7 @@ struct Rank {
     }
     CKPT_ASSIGN(const auto settled, live.settle(comm));
     lost_tokens += settled.lost_tokens;
+    bytes_moved = settled.bytes_moved;
     return {};
   }
 
@@ -113,6 +127,7 @@ struct Rank {
   LiveState live;
   std::vector<float> losses;
   int64_t lost_tokens = 0;
+  uint64_t bytes_moved = 0;  // by the last change
 };
 
 class LiveStateTest : public testing::Test {
@@ -197,6 +212,43 @@ TEST_F(LiveStateTest, ALossInAnyPhaseLosesNothingThatIsHeldTwice) {
       group.erase(group.begin() + 3);
       (void)all(group, [&](Rank& rank, Comm& comm) {
         return rank.change(comm, &rank == group[who].get() ? phase : -1);
+      });
+      group.erase(group.begin() + static_cast<ptrdiff_t>(who));
+      change(group);
+      EXPECT_THAT(group[0]->live.lost(), IsEmpty());
+      train(group, 2);
+      EXPECT_EQ(group[0]->losses, expected);
+    }
+  }
+}
+
+TEST_F(LiveStateTest, ExpertsMoveWhileTheMembersStayWithoutChangingABit) {
+  for (const PlacementOptions& choice : {twice_, PlacementOptions{}}) {
+    Group group = start(3, choice);
+    train(group, 2);
+    const LayerSlots before = group[0]->placement.slots[0];
+    for (const Status& status : all(group, [](Rank&r, Comm&c) { return r.rotate(c); })) {
+      ASSERT_TRUE(status.ok()) << status.error().message;
+    }
+    EXPECT_EQ(group[0]->placement.slots[0][0], before[1]);
+    EXPECT_EQ(group[2]->placement, group[0]->placement);
+    EXPECT_THAT(group[0]->live.lost(), IsEmpty());
+    EXPECT_GT(group[0]->bytes_moved, 0u);
+    train(group, 2);
+    EXPECT_EQ(group[0]->losses, undisturbed(4));
+    EXPECT_EQ(group[0]->lost_tokens, 0);
+  }
+}
+
+TEST_F(LiveStateTest, ALossWhileExpertsMoveLosesNothingThatIsHeldTwice) {
+  const std::vector<float> expected = undisturbed(5);
+  for (int phase = 1; phase <= 4; ++phase) {
+    for (size_t who = 0; who < 3; ++who) {
+      SCOPED_TRACE(testing::Message() << "rank " << who << " in phase " << phase);
+      Group group = start(3, twice_);
+      train(group, 3);
+      (void)all(group, [&](Rank& rank, Comm& comm) {
+        return rank.rotate(comm, &rank == group[who].get() ? phase : -1);
       });
       group.erase(group.begin() + static_cast<ptrdiff_t>(who));
       change(group);

@@ -100,6 +100,36 @@ TEST_F(RecorderTest, TellsThePaceThatWasInForceLast) {
   EXPECT_EQ(recorder_.report().pace.reason, "because of 9");
 }
 
+TEST_F(RecorderTest, TellsOfEveryLookAtThePlacement) {
+  begin_epoch(0, false);
+  for (const bool moved : {true, false}) {
+    RankEvent replanned = event(Kind::kReplanned, 0, 4);
+    replanned.moved = moved;
+    replanned.balance_before = 1.5;
+    replanned.balance_after = 1.25;
+    replanned.bytes_moved = 77;
+    replanned.plan_ms = 2;
+    replanned.migrate_ms = 3;
+    replanned.gain_ms = 5;
+    replanned.cost_ms = 4;
+    replanned.layer = 1;
+    replanned.routed = {9, 1};
+    replanned.slots_before = {{0}, {1}};
+    replanned.slots_after = {{0, 1}, {0}};
+    recorder_.add(replanned);
+  }
+  const auto replans = recorder_.report().replans;
+  ASSERT_EQ(replans.size(), 2u);
+  EXPECT_TRUE(replans[0].moved);
+  EXPECT_FALSE(replans[1].moved);
+  EXPECT_EQ(replans[0].step, 4u);
+  EXPECT_EQ(replans[0].max_over_mean_before, 1.5);
+  EXPECT_EQ(replans[0].max_over_mean_after, 1.25);
+  EXPECT_EQ(replans[0].bytes, 77u);
+  EXPECT_EQ(replans[0].loads, (std::vector<uint64_t>{9, 1}));
+  EXPECT_EQ(replans[0].ranks_after, (LayerSlots{{0, 1}, {0}}));
+}
+
 TEST_F(RecorderTest, MeasuresAFailureFromItsBeginToTheFirstTrainingAfter) {
   begin_epoch(0, false);
   for (uint64_t step = 1; step <= 7; ++step) do_step(step);

@@ -138,5 +138,85 @@ TEST_F(WatchdogTest, SavingAndBeingDoneIsNoHanging) {
   EXPECT_THAT(hanging_after(11), ElementsAre(1));
 }
 
+// Time goes by in seconds, and the watchdog is asked each time, as the supervisor does.
+class SilenceTest : public testing::Test {
+ protected:
+  SilenceTest() {
+    for (uint32_t rank = 0; rank < 3; ++rank) watchdog_.started(rank, now_);
+  }
+  void say(Kind kind, uint32_t rank) {
+    watchdog_.add({.kind = kind, .rank = rank, .time_ns = now_, .epoch = 1});
+  }
+  std::vector<uint32_t> hanging() {
+    std::vector<uint32_t> ranks;
+    for (const Watchdog::Hang& hang : watchdog_.hanging(now_)) {
+      ranks.push_back(hang.rank);
+      last_words_ = hang.what;
+    }
+    return ranks;
+  }
+  // These beat, each second; who hung in the meantime.
+  std::vector<uint32_t> seconds(uint64_t count, const std::vector<uint32_t>& beating) {
+    std::vector<uint32_t> hung;
+    for (uint64_t i = 0; i < count; ++i) {
+      now_ += kSecond;
+      for (const uint32_t rank : beating) say(Kind::kAlive, rank);
+      for (const uint32_t rank : hanging()) hung.push_back(rank);
+    }
+    return hung;
+  }
+  uint64_t now_ = kSecond;
+  std::string last_words_;
+  Watchdog watchdog_{3, {.silent_ms = 10'000}};
+};
+
+TEST_F(SilenceTest, WhoBeatsMayTakeAsLongAsItLikes) {
+  for (uint32_t rank = 0; rank < 3; ++rank) say(Kind::kTraining, rank);
+  EXPECT_THAT(seconds(100'000, {0, 1, 2}), IsEmpty()) << "a step, or waiting for one of the others";
+}
+
+TEST_F(SilenceTest, WhoIsSilentHangsWhateverItIsAbout) {
+  for (const Kind about :
+       {Kind::kJoining, Kind::kConnecting, Kind::kRestoring, Kind::kTraining, Kind::kSaving}) {
+    watchdog_.started(1, now_);
+    say(about, 1);
+    EXPECT_THAT(seconds(3, {0, 1, 2}), IsEmpty());
+    EXPECT_THAT(seconds(10, {0, 2}), IsEmpty());
+    EXPECT_THAT(seconds(5, {0, 2}), ElementsAre(1)) << kind_name(about) << ", and only once";
+    EXPECT_EQ(last_words_, "silent for 11.0 s");
+  }
+}
+
+TEST_F(SilenceTest, AnyWordIsASignOfLife) {
+  EXPECT_THAT(seconds(1, {0, 1, 2}), IsEmpty());
+  for (int i = 0; i < 5; ++i) {
+    say(Kind::kStep, 1);
+    EXPECT_THAT(seconds(9, {0, 2}), IsEmpty());
+  }
+}
+
+TEST_F(SilenceTest, WhoHasNotBegunToBeatOrIsDoneIsNotMissed) {
+  EXPECT_THAT(seconds(100, {0, 1}), IsEmpty()) << "2 is being started";
+  say(Kind::kSaved, 0);
+  say(Kind::kDrained, 1);
+  watchdog_.ended(1);
+  EXPECT_THAT(seconds(20, {}), IsEmpty());
+}
+
+TEST_F(SilenceTest, WhoDidNotListenBlamesNobody) {
+  EXPECT_THAT(seconds(2, {0, 1, 2}), IsEmpty());
+  now_ += 60 * kSecond;  // the supervisor was stopped
+  EXPECT_THAT(hanging(), IsEmpty());
+  EXPECT_THAT(seconds(10, {0, 2}), IsEmpty()) << "1 has as long as ever from then on";
+  EXPECT_THAT(seconds(1, {0, 2}), ElementsAre(1));
+}
+
+TEST_F(SilenceTest, WithoutATimeoutSilenceIsNoSign) {
+  Watchdog patient(1);
+  patient.started(0, now_);
+  patient.add({.kind = Kind::kAlive, .rank = 0, .time_ns = now_});
+  EXPECT_THAT(patient.hanging(now_ + 100 * kSecond), IsEmpty());
+}
+
 }  // namespace
 }  // namespace moetrain

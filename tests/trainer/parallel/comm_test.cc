@@ -174,6 +174,28 @@ TEST_P(CommTest, NobodyLeavesABarrierBeforeAllEntered) {
   });
 }
 
+// Rank 1 has work to do before each barrier: sooner or later that is what rank 0 has waited for,
+// and not the other way round.
+TEST_P(CommTest, TellsWhoWaitedForWhom) {
+  constexpr int kRoundsMax = 200;
+  auto comms = make(2);
+  on_all_ranks(comms, [&](Comm& comm) {
+    EXPECT_EQ(comm.waited_ns(), 0);
+    std::vector<int64_t> waited(2);
+    int rounds = 0;
+    for (; waited[0] <= waited[1] && rounds < kRoundsMax; ++rounds) {
+      const auto busy_until = steady_clock::now() + std::chrono::milliseconds(5);
+      while (comm.rank() == 1 && steady_clock::now() < busy_until) {
+      }
+      ASSERT_TRUE(comm.barrier().ok());
+      const int64_t mine = comm.waited_ns();
+      ASSERT_TRUE(comm.all_gather(std::span(&mine, 1), waited).ok());
+    }
+    EXPECT_LT(rounds, kRoundsMax) << waited[0] << " ns and " << waited[1] << " ns";
+    EXPECT_GE(comm.waited_ns(), waited[comm.rank()]) << "it only grows";
+  });
+}
+
 TEST_P(CommTest, AbortFromAnotherThreadUnblocksAndSticks) {
   auto comms = make(2);
   std::promise<void> waiting;

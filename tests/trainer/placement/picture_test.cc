@@ -49,5 +49,36 @@ TEST(PictureTest, SvgHasAPartForEverySlot) {
   EXPECT_EQ(parts, 4u);
 }
 
+// Rank 0 has 70 of 80 tokens, then 45.
+LayerChange change() {
+  return {.loads = {20, 50, 10}, .before = {{0, 1}, {2}}, .after = {{0, 1}, {1, 2}}};
+}
+
+TEST(PictureTest, DrawsAChangeOnOneScale) {
+  const std::string text = change_picture(change(), {.columns = 46, .unicode = false});
+  EXPECT_THAT(text, testing::StartsWith("before:\n"));
+  const size_t after = text.find("after:\n");
+  ASSERT_NE(after, std::string::npos);
+  EXPECT_THAT(text.substr(0, after), HasSubstr(" 1.75\n"));
+  EXPECT_THAT(text.substr(after), HasSubstr(" 1.12\n"));
+  const auto bar_of_rank_0 = [](const std::string& part) {
+    return std::count(part.begin(), part.begin() + static_cast<ptrdiff_t>(part.find(" 1.")), '#');
+  };
+  // 70 tokens fill a bar; 45 are two thirds of one, although nobody has more then.
+  EXPECT_GT(bar_of_rank_0(text.substr(0, after)), bar_of_rank_0(text.substr(after)) + 5);
+}
+
+TEST(PictureTest, SvgOfAChangeHasBothPlacements) {
+  const std::string svg = change_svg(change(), "a layer");
+  EXPECT_TRUE(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
+  const size_t after = svg.find(">after<");
+  ASSERT_LT(svg.find(">before<"), after);
+  EXPECT_THAT(svg.substr(0, after), HasSubstr("rank 0, expert 1: 1.25 of the mean"));
+  EXPECT_THAT(svg.substr(after), HasSubstr("rank 1, expert 1: 0.62 of the mean"));
+  size_t parts = 0;
+  for (size_t at = 0; (at = svg.find("<title>", at)) != std::string::npos; ++at) ++parts;
+  EXPECT_EQ(parts, 7u);
+}
+
 }  // namespace
 }  // namespace moetrain

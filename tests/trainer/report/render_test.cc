@@ -41,6 +41,24 @@ TEST(Human, Times) {
   EXPECT_EQ(human_ms(3'725'000), "1 h 2 min");
 }
 
+TEST(ReplanTable, HasARowForEachLook) {
+  const auto lines = lines_of(replan_table_text(sample_report()));
+  ASSERT_EQ(lines.size(), 3U);
+  EXPECT_THAT(lines[0], HasSubstr("after step"));
+  EXPECT_THAT(lines[1], AllOf(HasSubstr("20"), HasSubstr("1.750    1.125"), HasSubstr("6.0 MiB"),
+                              HasSubstr("28 ms")));
+  EXPECT_THAT(lines[2], AllOf(HasSubstr("40"), HasSubstr("stayed")));
+  EXPECT_EQ(replan_table_text(Report{}), "");
+}
+
+TEST(RankTable, NamesTheOneThatTheOthersWaitedFor) {
+  const auto lines = lines_of(rank_table_text(sample_report()));
+  ASSERT_EQ(lines.size(), 4U);
+  EXPECT_THAT(lines[2], AllOf(HasSubstr("150 ms"), HasSubstr("90 %"), HasSubstr("50 ms")));
+  EXPECT_THAT(lines[3], AllOf(HasSubstr("0 %"), HasSubstr("-")));
+  EXPECT_EQ(rank_table_text(Report{}), "");
+}
+
 TEST(TicksTest, AreRoundInsideAndTellApart) {
   for (const auto& [low, high] : std::vector<std::pair<double, double>>{
            {0, 1}, {1.87, 5.62}, {-3, 3}, {0.0011, 0.0012}, {1, 60}, {0, 1e9}, {5, 5}, {0, 0}}) {

@@ -133,6 +133,42 @@ TEST(ReportJson, ErrorsNameTheField) {
   }
 }
 
+TEST(ReportJson, ReplansCanBeDrawnOrAreRefused) {
+  const json replan = sample_json().at("replans").at(0);
+  EXPECT_EQ(replan.at("moved"), true);
+  EXPECT_EQ(replan.at("max_over_mean"), json({{"before", 1.75}, {"after", 1.125}}));
+  EXPECT_EQ(replan.at("ranks").at("after"), json({{0}, {0, 1, 2, 3}}));
+  const auto refused = [&](const char* pointer, const json& value) {
+    json document = sample_json();
+    document["replans"][0][json::json_pointer(pointer)] = value;
+    return refusal(document);
+  };
+  EXPECT_THAT(refused("/ranks/after", {{0}, {0, 4}}),
+              HasSubstr("replans[0].ranks.after holds something that is no expert with a load"));
+  EXPECT_THAT(refused("/ranks/after", {{0}, {-1}}), HasSubstr("ranks.after holds something"));
+  EXPECT_THAT(refused("/ranks/before", {0, 1}), HasSubstr("no list of experts"));
+  EXPECT_THAT(refused("/ranks/after", json::array({{0, 1, 2, 3}})), HasSubstr("number of ranks"));
+  EXPECT_THAT(refused("/ranks/before", json::array()), HasSubstr("before leaves an expert out"));
+  EXPECT_THAT(refused("/ranks/after", {{0, 1}, {2}}), HasSubstr("after leaves an expert out"));
+  EXPECT_THAT(refused("/loads", json::array()), HasSubstr("loads is empty"));
+  EXPECT_THAT(refused("/loads", {1, 2, 3, "x"}), HasSubstr("loads holds something"));
+  EXPECT_THAT(refused("/moved", 1), HasSubstr("moved is neither true nor false"));
+  EXPECT_THAT(refused("/layer", uint64_t{1} << 32), HasSubstr("layer is too large"));
+}
+
+TEST(ReportJson, RankTimesMakeSense) {
+  EXPECT_EQ(sample_json().at("rank_times").at(1).at("slowest"), 54);
+  const auto refused = [&](const char* field, const json& value) {
+    json document = sample_json();
+    document["rank_times"][1][field] = value;
+    return refusal(document);
+  };
+  EXPECT_THAT(refused("rank", 0), HasSubstr("rank_times[1].rank does not ascend"));
+  EXPECT_THAT(refused("rank", uint64_t{1} << 32), HasSubstr("rank_times[1].rank is too large"));
+  EXPECT_THAT(refused("slowest", 61), HasSubstr("slowest is more than all steps"));
+  EXPECT_THAT(refused("own_ms", "long"), HasSubstr("own_ms is not a number"));
+}
+
 TEST(ReportJson, EveryRequiredFieldIsMissed) {
   const json whole = sample_json();
   for (const auto& field : whole.items()) {
@@ -145,7 +181,9 @@ TEST(ReportJson, EveryRequiredFieldIsMissed) {
                                              "loads",
                                              "max_over_mean",
                                              "plt",
-                                             "reason"};
+                                             "rank_times",
+                                             "reason",
+                                             "replans"};
     const bool optional = optionals.contains(field.key());
     EXPECT_EQ(refusal(document).empty(), optional) << field.key();
     document[field.key()] = "text";

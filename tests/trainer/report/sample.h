@@ -7,6 +7,49 @@
 
 namespace moetrain::report {
 
+// One that moved experts, and one that did not.
+inline std::vector<Replan> sample_replans(uint64_t steps) {
+  return {{.step = steps / 3,
+           .moved = true,
+           .max_over_mean_before = 1.75,
+           .max_over_mean_after = 1.125,
+           .gain_ms = 420,
+           .cost_ms = 35,
+           .bytes = 6u << 20,
+           .plan_ms = 4.5,
+           .migrate_ms = 28,
+           .layer = 1,
+           .loads = {70, 10, 10, 10},
+           .ranks_before = {{0, 1}, {2, 3}},
+           .ranks_after = {{0}, {0, 1, 2, 3}}},
+          {.step = steps * 2 / 3,
+           .max_over_mean_before = 1.125,
+           .max_over_mean_after = 1.0625,
+           .gain_ms = 2,
+           .cost_ms = 30,
+           .bytes = 5u << 20,
+           .plan_ms = 4,
+           .loads = {40, 20, 20, 20},
+           .ranks_before = {{0}, {0, 1, 2, 3}},
+           .ranks_after = {{0, 1}, {0, 2, 3}}}};
+}
+
+inline std::vector<RankTime> sample_rank_times(uint64_t steps) {
+  return {{.rank = 0,
+           .steps = steps,
+           .own_ms = 100,
+           .waited_ms = 80,
+           .slowest = steps / 10,
+           .more_ms = 4},
+          {.rank = 1,
+           .steps = steps,
+           .own_ms = 150,
+           .waited_ms = 30,
+           .slowest = steps - steps / 10,
+           .more_ms = 50},
+          {.rank = 3, .steps = steps / 30, .own_ms = 99, .waited_ms = 81}};
+}
+
 inline Report sample_report(uint64_t steps = 60) {
   Report report;
   report.ranks = 4;
@@ -45,6 +88,8 @@ inline Report sample_report(uint64_t steps = 60) {
        .bytes = {.replica = 1, .memory = 5u << 20, .disk = 3u << 20, .peer = 2, .tier = 3},
        .stale_units = 7});
   report.daemon_failures.push_back({.step = steps * 2 / 3, .down_ms = 1180});
+  report.replans = sample_replans(steps);
+  report.rank_times = sample_rank_times(steps);
   report.plt = 0.25;
   return report;
 }
