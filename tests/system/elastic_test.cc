@@ -157,6 +157,17 @@ TEST_F(ElasticTest, WithTheLastOneAllStartAgainFromTheNewestCheckpoint) {
   EXPECT_EQ(bits(report), undisturbed());
 }
 
+// The survivor of the first loss goes on with older experts, which the restart takes back.
+TEST_F(ElasticTest, ARestartTakesAnEarlierRollBackBack) {
+  const json report =
+      go_on("back.json", "2", {"--checkpoint-every", "4", "--kill", "0@6", "--kill", "1@8"});
+  ASSERT_EQ(report.at("failures").size(), 2u) << last_error_output_;
+  EXPECT_EQ(report["failures"][0].at("group"), 1);
+  EXPECT_EQ(report["failures"][1].at("step"), 7);
+  EXPECT_EQ(report["failures"][1].at("steps_lost"), 3) << "steps 5 to 7";
+  EXPECT_EQ(bits(report), undisturbed());
+}
+
 TEST_F(ElasticTest, ADeadCkptdDoesNotKeepSurvivorsFromGoingOn) {
   const json report =
       go_on("daemon.json", "4", twice_ + Flags{"--kill", "1@6", "--kill-daemon", "5"});
