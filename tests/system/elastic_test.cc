@@ -135,6 +135,15 @@ TEST_F(ElasticTest, ARankThatIsAskedToLeaveTakesNothingWithIt) {
   EXPECT_EQ(read_report("drained.json").at("plt"), 0);
 }
 
+TEST_F(ElasticTest, TwoThatLeaveAfterAStepTakeNothingWithThem) {
+  const json report = go_on("leave.json", "4", {"--leave", "1@5", "--leave", "2@5"});
+  for (const std::string rank : {"1", "2"}) {
+    EXPECT_THAT(last_error_output_, testing::HasSubstr("rank " + rank + " has left after step 5"));
+  }
+  EXPECT_EQ(report.at("plt"), 0);
+  EXPECT_EQ(bits(report), undisturbed());
+}
+
 TEST_F(ElasticTest, OneThatHangsIsLeftBehind) {
   Program program(
       "moetrain",

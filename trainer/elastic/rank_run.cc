@@ -115,7 +115,7 @@ Status RankRun::run() {
 }
 
 Result<RankRun::Ending> RankRun::run_epoch() {
-  events_.write({.kind = Kind::kJoining});
+  events_.write({.kind = Kind::kJoining, .pid = ::getpid()});
   if (live_->has_state()) enter_phase("join");
   CKPT_ASSIGN(const client::Epoch epoch, member_->join(live_->has_state()));
   epoch_ = epoch.epoch;
@@ -259,6 +259,7 @@ Status RankRun::one_step(Comm& comm) {
   const double ms = ms_since(boundary_);
   pacer_->stepped(ms - stall_ms_, stall_ms_, snapshot);
   report_step(*result, ms);
+  leave_if_asked(result->step);
   if (progress_.skipped_in_a_row < kSkippedInARowMax) return {};
   return make_error(ErrorCode::kFailedPrecondition,
                     "{}: the loss or the gradient was not finite for {} steps in a row; try a lower"
