@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 
+#include "bench/kills.h"
 #include "bench/pec.h"
 #include "bench/placement.h"
 #include "bench/plan.h"
@@ -35,6 +36,7 @@ struct Flags {
   bench::StallOptions stall;
   bench::StepOptions step;
   bench::PlacementBenchOptions placement;
+  bench::KillsOptions kills;
   bench::PltOptions plt;
   bench::PlanOptions plan;
   bench::PecOptions pec;
@@ -207,6 +209,38 @@ CLI::App* add_placement(CLI::App& app, Flags& flags) {
   return command;
 }
 
+CLI::App* add_kills(CLI::App& app, Flags& flags) {
+  CLI::App* command = app.add_subcommand(
+      "kills", "from a kill -9 of ranks to the next completed step, in runs of moetrain");
+  bench::KillsOptions& kills = flags.kills;
+  command->add_option("--rounds", kills.rounds, "runs of each arm")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1000));
+  command->add_option("--seconds", kills.seconds_max, "begin no round later")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 86'400));
+  command->add_option("--arms", kills.arms, "which of them")
+      ->delimiter(',')
+      ->capture_default_str()
+      ->check(CLI::IsMember({"one", "two", "taken", "restart", "hang", "ladder"}));
+  command->add_option("--checkpoint-every", kills.checkpoint_every, "steps")
+      ->capture_default_str()
+      ->check(CLI::Range(4, 1000));
+  command
+      ->add_option("--collective-timeout-ms", kills.collective_timeout_ms,
+                   "of the arm whose rank hangs")
+      ->capture_default_str()
+      ->check(CLI::Range(500, 60'000));
+  command->add_option("--dir", kills.directory, "a directory for the runs' data")
+      ->capture_default_str()
+      ->check(CLI::ExistingDirectory);
+  command->add_option("--io", kills.engine, "uring or pwritev")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"uring", "pwritev"}));
+  command->add_flag("--json", flags.json, "one JSON document on stdout");
+  return command;
+}
+
 CLI::App* add_step(CLI::App& app, Flags& flags) {
   CLI::App* command = app.add_subcommand(
       "step", "what a checkpoint after every step adds to it, in runs of moetrain");
@@ -238,6 +272,7 @@ int main(int argc, char** argv) {
       "  ckptbench stall --json > stall.json\n"
       "  ckptbench pec --json --model gpt-125m-8e --dir /data\n"
       "  ckptbench step --dir /data\n"
+      "  ckptbench kills --rounds 5 --arms one,taken\n"
       "  ckptbench plan --loads-file routing.csv.gz --every 1\n"
       "  ckptbench plt --trace routing.csv.gz --k 1 2 4\n"
       "Exit codes: 0 measured, whatever the verdict; 1 failed; 2 bad usage.");
@@ -249,6 +284,7 @@ int main(int argc, char** argv) {
   const CLI::App* pec = add_pec(app, flags);
   const CLI::App* step = add_step(app, flags);
   const CLI::App* placement = add_placement(app, flags);
+  const CLI::App* kills = add_kills(app, flags);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -261,6 +297,8 @@ int main(int argc, char** argv) {
   if (placement->parsed()) {
     return finish(bench::bench_placement(flags.placement), flags.json, bench::placement_text);
   }
+  if (kills->parsed())
+    return finish(bench::bench_kills(flags.kills), flags.json, bench::kills_text);
   if (step->parsed()) return finish(bench::bench_step(flags.step), flags.json, bench::step_text);
   return finish(save->parsed() ? bench::bench_save(flags.save) : bench::bench_stall(flags.stall),
                 flags.json, bench::to_text);

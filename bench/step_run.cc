@@ -12,7 +12,6 @@
 
 #include "bench/scratch.h"
 #include "formats/base/unique_fd.h"
-#include "trainer/elastic/process.h"
 
 namespace bench {
 
@@ -25,14 +24,27 @@ namespace {
 constexpr int kRunMs = 60'000;
 constexpr int kStopMs = 45'000;  // what the supervisor gives its ckptd
 
-std::string content(const std::string& path) {
-  std::stringstream text;
-  text << std::ifstream(path).rdbuf();
-  return text.str();
+std::string log_file(const std::string& folder) { return folder + "/moetrain.log"; }
+
+// To its end; what it said is in the error.
+ckpt::Status run_to_end(const std::vector<std::string>& command, const std::string& folder) {
+  CKPT_ASSIGN(moetrain::Process process, start_run(command, folder));
+  auto end = process.wait(kRunMs);
+  if (!end) {
+    process.signal(SIGKILL);
+    (void)process.wait(kStopMs);
+    return make_error(ErrorCode::kDeadlineExceeded, "moetrain run did not end within {} s: {}",
+                      kRunMs / 1000, run_log(folder));
+  }
+  if (end->signal == 0 && end->exit_code == 0) return {};
+  return make_error(ErrorCode::kFailedPrecondition, "moetrain run ended with {}: {}", end->text(),
+                    run_log(folder));
 }
 
-std::vector<std::string> command(const StepWorkload& workload, const std::string& events,
-                                 const std::vector<std::string>& flags) {
+}  // namespace
+
+std::vector<std::string> run_command(const StepWorkload& workload, const std::string& events,
+                                     const std::vector<std::string>& flags) {
   const auto number = [](auto value) { return std::to_string(value); };
   std::vector<std::string> arguments = {moetrain::program_beside("moetrain"),
                                         "run",
@@ -64,36 +76,29 @@ std::vector<std::string> command(const StepWorkload& workload, const std::string
   return arguments;
 }
 
-// To its end; what it said is in the error.
-ckpt::Status run_to_end(const std::vector<std::string>& arguments, const std::string& folder) {
-  const std::string log = folder + "/moetrain.log";
-  const ckpt::base::UniqueFd log_file(
+Result<moetrain::Process> start_run(const std::vector<std::string>& command,
+                                    const std::string& folder) {
+  const std::string log = log_file(folder);
+  const ckpt::base::UniqueFd log_fd(
       ::open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
-  if (!log_file.valid()) return make_error(ErrorCode::kIo, "{}: {}", log, std::strerror(errno));
-  // Its store and socket are below the temporary folder: on the disk to measure, removed with it.
-  moetrain::Process::Options options{.arguments = arguments, .environment = {"TMPDIR=" + folder}};
-  options.descriptors = {{log_file.get(), STDOUT_FILENO}, {log_file.get(), STDERR_FILENO}};
-  CKPT_ASSIGN(moetrain::Process process, moetrain::Process::start(options));
-  auto end = process.wait(kRunMs);
-  if (!end) {
-    process.signal(SIGKILL);
-    (void)process.wait(kStopMs);
-    return make_error(ErrorCode::kDeadlineExceeded, "moetrain run did not end within {} s: {}",
-                      kRunMs / 1000, content(log));
-  }
-  if (end->signal == 0 && end->exit_code == 0) return {};
-  return make_error(ErrorCode::kFailedPrecondition, "moetrain run ended with {}: {}", end->text(),
-                    content(log));
+  if (!log_fd.valid()) return make_error(ErrorCode::kIo, "{}: {}", log, std::strerror(errno));
+  moetrain::Process::Options options{.arguments = command, .environment = {"TMPDIR=" + folder}};
+  options.descriptors = {{log_fd.get(), STDOUT_FILENO}, {log_fd.get(), STDERR_FILENO}};
+  return moetrain::Process::start(options);
 }
 
-}  // namespace
+std::string run_log(const std::string& folder) {
+  std::stringstream text;
+  text << std::ifstream(log_file(folder)).rdbuf();
+  return text.str();
+}
 
 Result<StepFigures> run_steps(const StepWorkload& workload, const std::vector<std::string>& flags) {
   std::vector<moetrain::RankEvent> events;
   {
     CKPT_ASSIGN(const ScratchDirectory folder, ScratchDirectory::make(workload.directory));
     const std::string file = folder.path() + "/events.jsonl";
-    CKPT_TRY(run_to_end(command(workload, file, flags), folder.path()));
+    CKPT_TRY(run_to_end(run_command(workload, file, flags), folder.path()));
     std::ifstream lines(file);
     for (std::string line; std::getline(lines, line);) {
       CKPT_ASSIGN(moetrain::RankEvent event, moetrain::parse_event(line));

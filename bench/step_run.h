@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "bench/step_events.h"
+#include "trainer/elastic/process.h"
 
 namespace bench {
 
@@ -24,6 +25,15 @@ struct StepWorkload {
 
   uint64_t tokens_per_step() const { return uint64_t{batch} * seq_len; }
 };
+
+// `moetrain run` from the folder of this program, with these flags more; its events go to a file.
+std::vector<std::string> run_command(const StepWorkload& workload, const std::string& events,
+                                     const std::vector<std::string>& flags);
+// Starts such a command. Its store and socket are below `folder`, and what it says is in
+// run_log(folder).
+ckpt::Result<moetrain::Process> start_run(const std::vector<std::string>& command,
+                                          const std::string& folder);
+std::string run_log(const std::string& folder);
 
 // Runs `moetrain run` from the folder of this program with these flags more. Its store is removed
 // and the file system has settled when this returns. Bounded: kDeadlineExceeded after a minute.

@@ -39,6 +39,14 @@ Result<PhaseKill> parse_phase_kill(const std::string& text) {
                     fmt::join(kPhases, ", "));
 }
 
+Result<RankAt> parse_leave(const std::string& text) {
+  const auto [number, step] = split(text);
+  const std::optional<uint32_t> rank = parse_count(number);
+  const uint32_t after = parse_count(step).value_or(0);
+  if (rank && after != 0) return RankAt{*rank, after};
+  return make_error(ErrorCode::kInvalidArgument, "--leave {}: must be RANK@STEP, like 2@50", text);
+}
+
 Result<RankJoin> parse_join(const std::string& text) {
   constexpr uint32_t kCountMax = 1024;
   const auto [number, step] = split(text);
@@ -60,6 +68,8 @@ void ElasticFlags::add_to(CLI::App& command, RunOptions& options) {
   command.add_option("--kill-in", kills_in,
                      "RANK@PHASE: this rank kills itself in a phase of a membership change");
   command.add_option("--join", joins, "COUNT@STEP: so many more ranks are started after this step");
+  command.add_option("--leave", leaves,
+                     "RANK@STEP: this rank is asked to leave after this step, as by SIGTERM");
   command
       .add_option("--loss-grace-ms", rank.grace_ms,
                   "With continue: for survivors to follow each other; who does not is left out")
@@ -96,6 +106,10 @@ Status ElasticFlags::apply(RunOptions& options) const {
     return make_error(ErrorCode::kInvalidArgument, "--kill-in {}: only with --on-loss continue",
                       kills_in.front());
   }
+  if (!rank.elastic && !leaves.empty()) {
+    return make_error(ErrorCode::kInvalidArgument, "--leave {}: only with --on-loss continue",
+                      leaves.front());
+  }
   if (rank.elastic && rank.device != "cpu") {
     return make_error(ErrorCode::kInvalidArgument,
                       "--on-loss continue: not with --device {} yet, only on the CPU", rank.device);
@@ -115,6 +129,10 @@ Status ElasticFlags::apply(RunOptions& options) const {
   for (const std::string& join : joins) {
     CKPT_ASSIGN(const RankJoin parsed, parse_join(join));
     options.joins.push_back(parsed);
+  }
+  for (const std::string& leave : leaves) {
+    CKPT_ASSIGN(const RankAt parsed, parse_leave(leave));
+    options.leaves.push_back(parsed);
   }
   return {};
 }

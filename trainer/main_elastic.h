@@ -13,6 +13,7 @@ struct ElasticFlags {
   std::string on_loss = "restart";
   std::vector<std::string> kills_in;
   std::vector<std::string> joins;
+  std::vector<std::string> leaves;
 
   // Some go straight into `options`.
   void add_to(CLI::App& command, RunOptions& options);

@@ -51,7 +51,7 @@ std::optional<uint64_t> parse_number(std::string_view text) {
 }
 
 // "RANK@STEP" of a group of `ranks`.
-Result<RankKill> parse_kill(const std::string& text, uint32_t ranks) {
+Result<RankAt> parse_kill(const std::string& text, uint32_t ranks) {
   const std::string_view whole = text;
   const size_t at = std::min(text.find('@'), text.size());
   const std::optional<uint64_t> rank = parse_number(whole.substr(0, at));
@@ -63,7 +63,7 @@ Result<RankKill> parse_kill(const std::string& text, uint32_t ranks) {
     return make_error(ErrorCode::kInvalidArgument, "--kill {}: there are only ranks 0 to {}", text,
                       ranks - 1);
   }
-  return RankKill{static_cast<uint32_t>(*rank), step};
+  return RankAt{static_cast<uint32_t>(*rank), step};
 }
 
 // Fills options.rank.resume* from --resume; returns the view to look up, if there is one.
@@ -99,7 +99,7 @@ Status check_flags(RunFlags& flags) {
   }
   if (rank.steps == 0) return make_error(ErrorCode::kInvalidArgument, "--steps 0: nothing to do");
   for (const std::string& kill : flags.kills) {
-    CKPT_ASSIGN(const RankKill parsed, parse_kill(kill, rank.ranks));
+    CKPT_ASSIGN(const RankAt parsed, parse_kill(kill, rank.ranks));
     flags.options.kills.push_back(parsed);
   }
   if (!rank.socket.empty() && !flags.data_dir.empty()) {
@@ -176,8 +176,11 @@ Status check_kills(const RunOptions& options, uint64_t first_step) {
     return make_error(ErrorCode::kInvalidArgument, "{}: the run does steps {} to {}", flag,
                       first_step, options.rank.steps);
   };
-  for (const RankKill& kill : options.kills) {
+  for (const RankAt& kill : options.kills) {
     CKPT_TRY(check(fmt::format("--kill {}@{}", kill.rank, kill.step), kill.step));
+  }
+  for (const RankAt& leave : options.leaves) {
+    CKPT_TRY(check(fmt::format("--leave {}@{}", leave.rank, leave.step), leave.step));
   }
   for (const uint64_t step : options.daemon_kills) {
     CKPT_TRY(check(fmt::format("--kill-daemon {}", step), step));

@@ -146,6 +146,15 @@ TEST_F(ElasticTest, ARankThatIsAskedToLeaveTakesNothingWithIt) {
   EXPECT_EQ(read_report("drained.json").at("plt"), 0);
 }
 
+TEST_F(ElasticTest, TwoThatLeaveAfterAStepTakeNothingWithThem) {
+  const json report = go_on("leave.json", "4", {"--leave", "1@5", "--leave", "2@5"});
+  for (const std::string rank : {"1", "2"}) {
+    EXPECT_THAT(last_error_output_, testing::HasSubstr("rank " + rank + " has left after step 5"));
+  }
+  EXPECT_EQ(report.at("plt"), 0);
+  EXPECT_EQ(bits(report), undisturbed());
+}
+
 TEST_F(ElasticTest, OneThatHangsIsLeftBehind) {
   Program program(
       "moetrain",
@@ -227,6 +236,17 @@ TEST_F(ElasticTest, AStoppedOneThatIsContinuedLearnsThatItsEpochIsOver) {
 TEST_F(ElasticTest, WithTheLastOneAllStartAgainFromTheNewestCheckpoint) {
   const json report = go_on("all.json", "2", saved_ + Flags{"--kill", "0@6", "--kill", "1@6"});
   EXPECT_THAT(last_error_output_, testing::HasSubstr("the last one; starting all again"));
+  EXPECT_EQ(bits(report), undisturbed());
+}
+
+// The survivor of the first loss goes on with older experts, which the restart takes back.
+TEST_F(ElasticTest, ARestartTakesAnEarlierRollBackBack) {
+  const json report =
+      go_on("back.json", "2", {"--checkpoint-every", "4", "--kill", "0@6", "--kill", "1@8"});
+  ASSERT_EQ(report.at("failures").size(), 2u) << last_error_output_;
+  EXPECT_EQ(report["failures"][0].at("group"), 1);
+  EXPECT_EQ(report["failures"][1].at("step"), 7);
+  EXPECT_EQ(report["failures"][1].at("steps_lost"), 3) << "steps 5 to 7";
   EXPECT_EQ(bits(report), undisturbed());
 }
 

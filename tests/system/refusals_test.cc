@@ -40,6 +40,8 @@ TEST_F(RefusalTest, RefusesBadInputInOneSentence) {
       {"kill of nobody", {"--ranks", "2", "--kill", "2@3"}, 2, "ranks 0 to 1"},
       {"kill of nothing", {"--kill", "x"}, 2, "RANK@STEP"},
       {"join", {"--join", "1@5"}, 2, "--join 1@5: only with --on-loss continue"},
+      {"leave", {"--leave", "1@5"}, 2, "--leave 1@5: only with --on-loss continue"},
+      {"leave never", {"--on-loss", "continue", "--leave", "1"}, 2, "must be RANK@STEP"},
       {"join of nobody", {"--on-loss", "continue", "--join", "0@5"}, 2, "COUNT@STEP"},
       {"kill in no phase", {"--on-loss", "continue", "--kill-in", "1@lunch"}, 2, "settle"},
       {"continue on a GPU", {"--on-loss", "continue", "--device", "cuda"}, 2, "only on the CPU"},

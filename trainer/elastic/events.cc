@@ -28,6 +28,7 @@ void visit_fields(Event& event, Visit&& visit) {
   visit("epoch", event.epoch);
   visit("step", event.step);
   visit("text", event.text);
+  visit("pid", event.pid);
   visit("resumed", event.resumed);
   visit("lineage", event.lineage);
   visit("bytes_memory", event.bytes_memory);

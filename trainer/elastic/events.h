@@ -47,6 +47,7 @@ struct RankEvent {
   uint64_t epoch = 0;
   uint64_t step = 0;
   std::string text;
+  int64_t pid = 0;  // kJoining: of the rank's process
   // kTraining
   bool resumed = false;
   uint64_t lineage = 0;  // what the epoch commits to

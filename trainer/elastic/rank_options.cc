@@ -47,6 +47,7 @@ void visit_fields(Options& options, Visit&& visit) {
   visit("resume", options.resume);
   visit("resume_step", options.resume_step);
   visit("kill_at", options.kill_at);
+  visit("leave_after", options.leave_after);
   visit("failures_known", options.failures_known);
   visit("training_ms_known", options.training_ms_known);
   visit("heartbeat_ms", options.heartbeat_ms);

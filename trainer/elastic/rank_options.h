@@ -45,6 +45,8 @@ struct RankOptions {
   uint64_t resume_step = 0;  // with CKPT_RESUME_AT_STEP
   // Steps in which to kill this process, between backward and update.
   std::vector<uint64_t> kill_at;
+  // Elastic: steps after which this process asks itself to leave, as SIGTERM would.
+  std::vector<uint64_t> leave_after;
   // What the supervisor has heard of failures: a rank that is started anew has not seen them.
   uint64_t failures_known = 0;
   double training_ms_known = 0;

@@ -118,7 +118,7 @@ Status RankRun::run() {
 }
 
 Result<RankRun::Ending> RankRun::run_epoch() {
-  events_.write({.kind = Kind::kJoining});
+  events_.write({.kind = Kind::kJoining, .pid = ::getpid()});
   if (live_->has_state()) enter_phase("join");
   CKPT_ASSIGN(const client::Epoch epoch, member_->join(live_->has_state()));
   epoch_ = epoch.epoch;
@@ -273,6 +273,7 @@ Status RankRun::one_step(Comm& comm) {
   pacer_->stepped(ms - stall_ms_, stall_ms_, snapshot);
   const auto waited_ns = static_cast<double>(comm.waited_ns() - waited_before_ns_);
   report_step(*result, {.ms = ms, .waited_ms = waited_ns / 1e6});
+  leave_if_asked(result->step);
   if (progress_.skipped_in_a_row < kSkippedInARowMax) return {};
   return make_error(ErrorCode::kFailedPrecondition,
                     "{}: the loss or the gradient was not finite for {} steps in a row; try a lower"

@@ -78,6 +78,7 @@ class RankRun {
   Ending regroup(const std::string& reason);
   void enter_phase(std::string_view phase);
   void kill_if_asked(uint64_t step);
+  void leave_if_asked(uint64_t step);
   // From boundary to boundary. An error of the communicator means that the group is lost.
   Result<Ending> train(Comm& comm);
   // The boundary of a step. If the ranks know already that a snapshot is due, they begin it before

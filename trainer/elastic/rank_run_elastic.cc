@@ -27,6 +27,12 @@ void RankRun::enter_phase(std::string_view phase) {
   ::kill(::getpid(), SIGKILL);
 }
 
+// For measurements that need the same change at the same step: the next boundary is to know.
+void RankRun::leave_if_asked(uint64_t step) {
+  const auto& after = options_.leave_after;
+  if (std::find(after.begin(), after.end(), step) != after.end()) ::raise(SIGTERM);
+}
+
 // Nothing is on its way any more: an epoch opens when that is settled. What failed is due again.
 void RankRun::settle_snapshots() {
   for (const auto* failed : {&failed_snapshots_, &lost_snapshots_}) {
@@ -62,8 +68,10 @@ Status RankRun::go_on(Comm& comm, const client::Epoch& epoch, RankEvent& event) 
     const EpochWatch::Loan loan(*watch_);
     CKPT_TRY(live_->agree(comm));
   }
+  const uint64_t agreed_ns = monotonic_ns();
   if (live_->late_step()) report_step(*live_->late_step(), {});
   CKPT_TRY(change_places(comm, planner({}), epoch.lineage, event));
+  event.plan_ms += ms_between(begin_ns, agreed_ns);
   event.step = progress_.step;
   return {};
 }

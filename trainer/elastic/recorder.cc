@@ -93,11 +93,7 @@ void Recorder::rank_died(uint32_t rank, uint64_t now_ns) {
 
 void Recorder::add_training(const RankEvent& event) {
   plt_ = event.plt;
-  if (event.lost_tokens > 0 && event.epoch > lossy_epoch_) {
-    // Some experts came back older than the rest: what follows is another history.
-    lossy_epoch_ = event.epoch;
-    loss_bits_.erase(loss_bits_.upper_bound(event.step), loss_bits_.end());
-  }
+  if (event.epoch > history_epoch_) begin_history(event);
   epoch_of_rank_[event.rank] = event.epoch;
   stragglers_.begin(event.epoch, event.group != 0 ? event.group : ranks_);
   if (!open_failure_) {
@@ -130,6 +126,20 @@ void Recorder::add_training(const RankEvent& event) {
   step_ = event.step;
 }
 
+// Where some experts came back older than the rest, what follows is another history. So it is where
+// all go back to before that had happened; steps until then are still the same.
+void Recorder::begin_history(const RankEvent& event) {
+  const auto undone = lossy_steps_.upper_bound(event.step);
+  std::optional<uint64_t> same_until;
+  if (undone != lossy_steps_.end()) same_until = *undone;
+  if (event.lost_tokens > 0) same_until = event.step;
+  if (!same_until) return;
+  history_epoch_ = event.epoch;
+  loss_bits_.erase(loss_bits_.upper_bound(*same_until), loss_bits_.end());
+  lossy_steps_.erase(undone, lossy_steps_.end());
+  if (event.lost_tokens > 0) lossy_steps_.insert(event.step);
+}
+
 void Recorder::add_survivor(const RankEvent& event, report::Failure& failure) {
   failure.group = event.group;
   failure.effective_replicas = event.effective_replicas;
@@ -154,7 +164,7 @@ void Recorder::add_step(const RankEvent& event) {
   }
   const uint64_t epoch = epoch_of_rank_[event.rank];
   stragglers_.add(epoch, event);
-  if (epoch < lossy_epoch_) return;  // of the history before, and read late
+  if (epoch < history_epoch_) return;  // of the history before, and read late
   const auto [known, fresh] = loss_bits_.emplace(event.step, event.loss_bits);
   if (!fresh && known->second != event.loss_bits) {
     mismatches_.push_back(

@@ -2,7 +2,7 @@
 //
 // It also holds training to its promise: the loss of a step is the same on every rank, and a step
 // that is done again after a failure gives the same bits as the first time, unless experts came
-// back older than the rest (tokens were lost).
+// back older than the rest (tokens were lost) before one of the two.
 #pragma once
 
 #include <map>
@@ -65,6 +65,7 @@ class Recorder {
   // The failure that goes on; begins one if there is none.
   OpenFailure& open_failure(uint64_t lost_ns);
   void add_training(const RankEvent& event);
+  void begin_history(const RankEvent& event);
   static void add_survivor(const RankEvent& event, report::Failure& failure);
   void add_step(const RankEvent& event);
   void add_snapshot(const RankEvent& event);
@@ -91,7 +92,8 @@ class Recorder {
   std::optional<uint64_t> daemon_down_since_;
   double plt_ = 0;
   report::Pace pace_;
-  uint64_t lossy_epoch_ = 0;  // the newest that began with a loss of tokens
+  std::set<uint64_t> lossy_steps_;  // tokens were lost after these, in the history that goes on
+  uint64_t history_epoch_ = 0;      // the newest that began another history
   std::vector<std::string> mismatches_;
 };
 

@@ -19,7 +19,7 @@
 
 namespace moetrain {
 
-struct RankKill {
+struct RankAt {
   uint32_t rank = 0;
   uint64_t step = 0;
 };
@@ -37,7 +37,8 @@ struct RankJoin {
 
 struct RunOptions {
   RankOptions rank;  // what every rank is told; `rank.rank` and `rank.kill_at` are filled in here
-  std::vector<RankKill> kills;
+  std::vector<RankAt> kills;
+  std::vector<RankAt> leaves;  // elastic: who asks itself to leave, and after which step
   std::vector<PhaseKill> phase_kills;
   std::vector<RankJoin> joins;
   std::vector<uint64_t> daemon_kills;  // steps after which our own ckptd is killed

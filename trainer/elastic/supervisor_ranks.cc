@@ -78,8 +78,11 @@ Status Supervisor::Impl::start_rank(uint32_t rank) {
   RankOptions told = options.rank;
   told.rank = rank;
   told.heartbeat_ms = options.heartbeat_timeout_ms / kBeatsInTimeout;
-  for (const RankKill& kill : options.kills) {
+  for (const RankAt& kill : options.kills) {
     if (kill.rank == rank) told.kill_at.push_back(kill.step);
+  }
+  for (const RankAt& leave : options.leaves) {
+    if (leave.rank == rank) told.leave_after.push_back(leave.step);
   }
   for (const PhaseKill& kill : options.phase_kills) {
     if (kill.rank == rank) told.kill_in = kill.phase;
@@ -172,6 +175,7 @@ void Supervisor::Impl::handle(const RankEvent& event) {
       return;
     case Kind::kDrained:
       slots[event.rank].drained = true;
+      std::erase_if(options.leaves, [&](const RankAt& leave) { return leave.rank == event.rank; });
       return say(fmt::format("rank {} has left after step {}, as it was asked to", event.rank,
                              event.step));
     case Kind::kFatal:
@@ -204,7 +208,7 @@ void Supervisor::Impl::say_replanned(const RankEvent& event) {
 
 // Asked for once: the next process of this rank does not do it again.
 void Supervisor::Impl::forget_kill(const RankEvent& event) {
-  std::erase_if(options.kills, [&](const RankKill& kill) {
+  std::erase_if(options.kills, [&](const RankAt& kill) {
     return kill.rank == event.rank && kill.step == event.step;
   });
   std::erase_if(options.phase_kills, [&](const PhaseKill& kill) {

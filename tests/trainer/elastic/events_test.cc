@@ -20,6 +20,7 @@ RankEvent full_event() {
           .epoch = 4,
           .step = 30,
           .text = "line one\nline \"two\" \xff",
+          .pid = 4'711,
           .resumed = true,
           .lineage = 2,
           .bytes_memory = 1u << 20,
@@ -162,6 +163,7 @@ TEST(RankOptionsTest, SurviveTheirJson) {
   options.resume = CKPT_RESUME_AT_STEP;
   options.resume_step = 30;
   options.kill_at = {33, 40};
+  options.leave_after = {7};
   options.placement = {{{0, 1}, {1, 2}, {}, {3}}};
   options.check_replicas_every = 7;
   const auto back = parse_rank_options(to_json(options));

@@ -182,6 +182,56 @@ TEST_F(RecorderTest, AHistoryThatLostTokensNeedNotReproduce) {
   EXPECT_EQ(std::bit_cast<uint32_t>(report.losses[2].loss), loss_at(3) ^ 1);
 }
 
+// A survivor went on with older experts; then it was lost, too, and all went back to before that.
+TEST_F(RecorderTest, WhoGoesBackToBeforeALossNeedNotReproduceWhatFollowedIt) {
+  begin_epoch(0, false);
+  for (uint64_t step = 1; step <= 5; ++step) do_step(step);
+  recorder_.rank_died(1, now_ += kMs);
+  ++epoch_;
+  RankEvent alone = event(Kind::kTraining, 0, 5);
+  alone.lost_tokens = 30;
+  alone.goes_on = true;
+  alone.group = 1;
+  recorder_.add(alone);
+  for (uint64_t step = 6; step <= 7; ++step) {
+    RankEvent other = event(Kind::kStep, 0, step);
+    other.loss_bits = loss_at(step) ^ 1;
+    recorder_.add(other);
+  }
+  recorder_.rank_died(0, now_ += kMs);
+  begin_epoch(4, true);
+  for (uint64_t step = 5; step <= 8; ++step) do_step(step);
+  EXPECT_TRUE(recorder_.mismatches().empty());
+  EXPECT_EQ(recorder_.report().failures.back().steps_lost, 3u);
+  EXPECT_EQ(std::bit_cast<uint32_t>(recorder_.report().losses[5].loss), loss_at(6));
+
+  recorder_.rank_died(0, now_ += kMs);
+  begin_epoch(6, true);
+  RankEvent differs = event(Kind::kStep, 0, 7);
+  differs.loss_bits = loss_at(7) ^ 1;
+  recorder_.add(differs);
+  EXPECT_EQ(recorder_.mismatches().size(), 1u) << "that loss has not been in this history";
+}
+
+// Steps that were done before the loss are the same in both.
+TEST_F(RecorderTest, WhoGoesBackToBeforeALossReproducesWhatLedToIt) {
+  begin_epoch(0, false);
+  for (uint64_t step = 1; step <= 5; ++step) do_step(step);
+  recorder_.rank_died(1, now_ += kMs);
+  ++epoch_;
+  RankEvent alone = event(Kind::kTraining, 0, 5);
+  alone.lost_tokens = 30;
+  alone.goes_on = true;
+  alone.group = 1;
+  recorder_.add(alone);
+  recorder_.rank_died(0, now_ += kMs);
+  begin_epoch(4, true);
+  RankEvent differs = event(Kind::kStep, 0, 5);
+  differs.loss_bits = loss_at(5) ^ 1;
+  recorder_.add(differs);
+  EXPECT_EQ(recorder_.mismatches().size(), 1u);
+}
+
 TEST_F(RecorderTest, ReportsThePltOfTheNewestStep) {
   begin_epoch(0, false);
   RankEvent step = event(Kind::kStep, 0, 1);

@@ -1,0 +1,189 @@
+#include "bench/kill_figures.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <optional>
+
+#include "bench/paired.h"
+
+namespace bench {
+
+using ckpt::ErrorCode;
+using ckpt::make_error;
+using ckpt::Result;
+using moetrain::RankEvent;
+using Kind = RankEvent::Kind;
+
+namespace {
+
+double seconds_between(uint64_t from_ns, uint64_t to_ns) {
+  return to_ns > from_ns ? static_cast<double>(to_ns - from_ns) / 1e9 : 0;
+}
+
+// One look at events in the order of their time.
+class Timeline {
+ public:
+  Timeline(const std::vector<RankEvent>& events, const Kill& kill) : events_(events), kill_(kill) {}
+
+  Result<KillFigures> figures();
+
+ private:
+  void find_epochs();
+  void add(const RankEvent& event);
+  void add_training(const RankEvent& event);
+  void add_step(const RankEvent& event);
+  void fill_times();
+  bool all_trained_on() const;
+
+  const std::vector<RankEvent>& events_;
+  const Kill& kill_;
+  uint64_t killed_epoch_ = 0;
+  uint64_t next_epoch_ = 0;                // the first one later in which a step was completed
+  std::map<uint32_t, uint64_t> epoch_of_;  // rank -> the one that it trains in
+  uint64_t noticed_ns_ = 0;
+  uint64_t connected_ns_ = 0;
+  uint64_t ready_ns_ = 0;
+  double plan_seconds_ = 0;
+  std::set<uint32_t> members_;                  // of the next epoch
+  std::map<uint32_t, uint64_t> first_step_ns_;  // by member
+  std::map<uint32_t, uint64_t> new_step_ns_;
+  std::map<uint64_t, uint64_t> done_ns_;  // step -> when the first rank had it; before the kill
+  KillFigures figures_;
+};
+
+void Timeline::find_epochs() {
+  std::map<uint32_t, uint64_t> epoch_of;
+  for (const RankEvent& event : events_) {
+    if (event.kind == Kind::kTraining) {
+      epoch_of[event.rank] = event.epoch;
+      if (event.time_ns < kill_.at_ns) killed_epoch_ = std::max(killed_epoch_, event.epoch);
+    }
+    if (event.kind != Kind::kStep || event.time_ns < kill_.at_ns) continue;
+    if (epoch_of[event.rank] > killed_epoch_) {
+      next_epoch_ = epoch_of[event.rank];
+      return;
+    }
+  }
+}
+
+void Timeline::add(const RankEvent& event) {
+  switch (event.kind) {
+    case Kind::kGroupLost:
+      if (event.epoch == killed_epoch_) noticed_ns_ = event.time_ns;
+      return;
+    case Kind::kConnecting:
+    case Kind::kRestoring:  // comes later, where there is anything to bring along
+      if (event.epoch == next_epoch_) connected_ns_ = event.time_ns;
+      return;
+    case Kind::kTraining:
+      return add_training(event);
+    case Kind::kStep:
+      return add_step(event);
+    default:
+      return;
+  }
+}
+
+void Timeline::add_training(const RankEvent& event) {
+  epoch_of_[event.rank] = event.epoch;
+  if (event.epoch != next_epoch_) return;
+  ready_ns_ = event.time_ns;
+  members_.insert(event.rank);
+  plan_seconds_ = std::max(plan_seconds_, event.plan_ms / 1e3);
+  figures_.group = event.group;
+  figures_.effective_replicas = event.effective_replicas;
+  figures_.resumed_at = event.step;
+  figures_.lost_tokens = std::max(figures_.lost_tokens, event.lost_tokens);
+  figures_.stale_units.insert(event.stale_units.begin(), event.stale_units.end());
+}
+
+void Timeline::add_step(const RankEvent& event) {
+  const uint64_t epoch = epoch_of_[event.rank];
+  figures_.loss_bits[event.step] = event.loss_bits;
+  if (event.time_ns < kill_.at_ns) done_ns_.emplace(event.step, event.time_ns);
+  // Survivors also complete what one of them had applied, while they agree.
+  if (epoch == killed_epoch_) figures_.completed = std::max(figures_.completed, event.step);
+  if (epoch != next_epoch_) return;
+  first_step_ns_.emplace(event.rank, event.time_ns);
+  if (event.step == figures_.completed + 1) new_step_ns_.emplace(event.rank, event.time_ns);
+}
+
+bool Timeline::all_trained_on() const {
+  const size_t group = figures_.group;
+  return group > 0 && members_.size() == group && first_step_ns_.size() == group &&
+         new_step_ns_.size() == group;
+}
+
+void Timeline::fill_times() {
+  const auto last = [](const std::map<uint32_t, uint64_t>& times_ns) {
+    uint64_t latest = 0;
+    for (const auto& [rank, time_ns] : times_ns) latest = std::max(latest, time_ns);
+    return latest;
+  };
+  std::vector<double> steps;
+  steps.reserve(done_ns_.size());
+  for (auto done = done_ns_.begin(); done != done_ns_.end(); ++done) {
+    const auto before = done_ns_.find(done->first - 1);
+    if (before != done_ns_.end()) steps.push_back(seconds_between(before->second, done->second));
+  }
+  if (!steps.empty()) figures_.step_seconds = median(steps);
+  const uint64_t first_step_ns = last(first_step_ns_);
+  figures_.seconds = seconds_between(kill_.at_ns, first_step_ns);
+  figures_.new_step_seconds = seconds_between(kill_.at_ns, last(new_step_ns_));
+  noticed_ns_ = std::max(noticed_ns_, kill_.at_ns);
+  connected_ns_ = std::max(connected_ns_, noticed_ns_);
+  KillSplit& split = figures_.split;
+  split.detect = seconds_between(kill_.at_ns, noticed_ns_);
+  split.regroup = seconds_between(noticed_ns_, connected_ns_);
+  const double to_state = seconds_between(connected_ns_, ready_ns_);
+  split.plan = std::min(plan_seconds_, to_state);
+  split.migrate = to_state - split.plan;
+  split.first_step = seconds_between(ready_ns_, first_step_ns);
+}
+
+Result<KillFigures> Timeline::figures() {
+  find_epochs();
+  if (killed_epoch_ == 0 || next_epoch_ == 0) {
+    return make_error(ErrorCode::kFailedPrecondition,
+                      "nobody trained {} ranks were lost ({} events)",
+                      killed_epoch_ == 0 ? "before" : "on after", events_.size());
+  }
+  for (const RankEvent& event : events_) add(event);
+  if (!all_trained_on()) {
+    return make_error(ErrorCode::kFailedPrecondition,
+                      "epoch {}, after the loss, has {} ranks; {} began to train, {} did a step "
+                      "and {} did step {}",
+                      next_epoch_, figures_.group, members_.size(), first_step_ns_.size(),
+                      new_step_ns_.size(), figures_.completed + 1);
+  }
+  fill_times();
+  return figures_;
+}
+
+}  // namespace
+
+Result<KillFigures> kill_figures(std::vector<RankEvent> events, const Kill& kill) {
+  std::stable_sort(events.begin(), events.end(),
+                   [](const RankEvent& a, const RankEvent& b) { return a.time_ns < b.time_ns; });
+  return Timeline(events, kill).figures();
+}
+
+double relative_difference(const std::map<uint64_t, uint32_t>& loss_bits,
+                           const std::map<uint64_t, uint32_t>& others) {
+  constexpr double kNone = std::numeric_limits<double>::infinity();
+  if (loss_bits.size() != others.size()) return kNone;
+  double largest = 0;
+  for (const auto& [step, bits] : loss_bits) {
+    const auto other = others.find(step);
+    if (other == others.end()) return kNone;
+    const double loss = std::bit_cast<float>(bits);
+    const double difference = std::abs(loss - std::bit_cast<float>(other->second));
+    if (!std::isfinite(difference)) return kNone;
+    if (difference > 0) largest = std::max(largest, difference / std::abs(loss));
+  }
+  return largest;
+}
+
+}  // namespace bench

@@ -1,0 +1,155 @@
+#include "bench/kills.h"
+
+#include <fmt/format.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <random>
+
+#include "bench/kill_ladder.h"
+#include "bench/kill_trial.h"
+#include "bench/kills_report.h"
+#include "bench/paired.h"
+#include "bench/report.h"
+#include "bench/scratch.h"
+#include "trainer/parallel/planned_placement.h"
+
+namespace bench {
+
+using ckpt::ErrorCode;
+using ckpt::make_error;
+using ckpt::Result;
+using ckpt::Status;
+using nlohmann::json;
+
+namespace {
+
+// The kill comes half an interval of checkpoints after the last one. Not in the first one: ckptd
+// faults the arenas in while the first steps are done, and a restore waits for its part of them.
+constexpr uint64_t kIntervalsBefore = 3;
+constexpr uint64_t kStepsAfter = 5;
+constexpr const char* kLadder = "ladder";
+
+class KillsBench {
+ public:
+  explicit KillsBench(const KillsOptions& options) : options_(options) {}
+
+  Status prepare();
+  Status measure();
+  json document() const;
+
+ private:
+  bool wanted(const std::string& arm) const {
+    return std::ranges::find(options_.arms, arm) != options_.arms.end();
+  }
+  Status one_round(int round);
+  Status write_data() const;
+
+  const KillsOptions options_;
+  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  double load_average_ = 0;  // before anything was started
+  std::optional<ScratchDirectory> scratch_;
+  KillSetup setup_;
+  std::mt19937_64 random_{1};
+  std::vector<KillArmTrials> arms_;
+  std::optional<Ladder> ladder_;
+};
+
+Status KillsBench::write_data() const {
+  std::ofstream text(setup_.workload.data);
+  for (int i = 0; i < 30'000; ++i) text << "line " << i * i % 9973 << " of text " << i % 17 << '\n';
+  if (text.flush()) return {};
+  return make_error(ErrorCode::kIo, "{}: cannot be written", setup_.workload.data);
+}
+
+Status KillsBench::prepare() {
+  (void)::getloadavg(&load_average_, 1);
+  CKPT_ASSIGN(ScratchDirectory made, ScratchDirectory::make(options_.directory));
+  scratch_.emplace(std::move(made));
+  StepWorkload& workload = setup_.workload;
+  workload.directory = scratch_->path();
+  workload.data = scratch_->path() + "/data";
+  workload.engine = options_.engine;
+  workload.ranks = kKilledRanks;
+  workload.batch = 16;
+  setup_.checkpoint_every = options_.checkpoint_every;
+  setup_.collective_timeout_ms = options_.collective_timeout_ms;
+  setup_.kill_after = kIntervalsBefore * options_.checkpoint_every + options_.checkpoint_every / 2;
+  workload.window = {setup_.kill_after, setup_.kill_after + kStepsAfter};
+  CKPT_TRY(write_data());
+  const moetrain::PlacementOptions placing{.policy = moetrain::PolicyName::kLazarus,
+                                           .slots = kKilledSlots,
+                                           .replicas_min = kKilledReplicas};
+  CKPT_ASSIGN(setup_.placement,
+              moetrain::plan_experts(placing, train_config(workload).model, workload.ranks, {}));
+  CKPT_ASSIGN(setup_.unharmed, train_reference(workload));
+  for (const KillArm& arm : kKillArms) {
+    if (!wanted(arm.name)) continue;
+    auto victims = victims_of(setup_.placement, arm);
+    if (victims.empty()) {
+      return make_error(ErrorCode::kFailedPrecondition, "no ranks are {}", arm.what);
+    }
+    std::ranges::shuffle(victims, random_);
+    arms_.push_back({.arm = arm, .victims = std::move(victims), .trials = {}});
+  }
+  return {};
+}
+
+Status KillsBench::one_round(int round) {
+  std::uniform_real_distribution<double> moment(0.1, 0.9);
+  std::string line = fmt::format("round {}/{}:", round + 1, options_.rounds);
+  for (size_t i = 0; i < arms_.size(); ++i) {
+    // A B C C B A ...: nobody is always the first or the last of a round.
+    KillArmTrials& arm = arms_[round % 2 == 0 ? i : arms_.size() - 1 - i];
+    const auto& victims = arm.victims[static_cast<size_t>(round) % arm.victims.size()];
+    CKPT_ASSIGN(KillTrial trial, run_trial(setup_, arm.arm, victims, moment(random_)));
+    line += fmt::format(" {} {:.0f} ms", arm.arm.name, trial.figures.new_step_seconds * 1e3);
+    arm.trials.push_back(std::move(trial));
+  }
+  fmt::print(stderr, "{}\n", line);
+  return {};
+}
+
+Status KillsBench::measure() {
+  for (int round = 0; round < options_.rounds && !arms_.empty(); ++round) {
+    const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - start_;
+    if (passed.count() > options_.seconds_max) break;
+    CKPT_TRY(one_round(round));
+  }
+  if (!wanted(kLadder)) return {};
+  fmt::print(stderr, "down to one rank and back up\n");
+  CKPT_ASSIGN(ladder_, run_ladder(setup_));
+  return {};
+}
+
+json KillsBench::document() const {
+  const StepWorkload& workload = setup_.workload;
+  json all = kills_json(arms_, ladder_);
+  all["bench"] = "kills";
+  all["machine"] = machine(options_.directory);
+  all["machine"]["load_average_before"] = load_average_;
+  all["shape"] = {{"ranks", workload.ranks},
+                  {"tokens_per_step", workload.tokens_per_step()},
+                  {"layers", workload.layers},
+                  {"experts", workload.experts},
+                  {"slots", kKilledSlots},
+                  {"replicas_min", kKilledReplicas},
+                  {"checkpoint_every", setup_.checkpoint_every},
+                  {"killed_in_step", setup_.kill_after + 1},
+                  {"collective_timeout_ms", setup_.collective_timeout_ms},
+                  {"io", options_.engine}};
+  return all;
+}
+
+}  // namespace
+
+Result<json> bench_kills(const KillsOptions& options) {
+  KillsBench bench(options);
+  CKPT_TRY(bench.prepare());
+  CKPT_TRY(bench.measure());
+  return bench.document();
+}
+
+}  // namespace bench

@@ -1,0 +1,29 @@
+// ckptbench kills: what it costs to lose ranks, in real runs of moetrain.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "formats/base/result.h"
+
+namespace bench {
+
+struct KillsOptions {
+  std::string directory = ".";
+  std::string engine = "uring";
+  int rounds = 10;
+  int seconds_max = 900;  // no round is begun later
+  // Of kKillArms, and "ladder".
+  std::vector<std::string> arms = {"one", "two", "taken", "restart", "hang", "ladder"};
+  uint32_t checkpoint_every = 8;           // steps
+  uint32_t collective_timeout_ms = 5'000;  // of the arm "hang"
+};
+
+// A round is one run of every arm; in each, ranks are lost in the middle of a step, and the time
+// until all that are left have completed another one is measured. Losses are compared with runs
+// that lose nobody. "ladder" is one run, from all ranks down to one and back.
+ckpt::Result<nlohmann::json> bench_kills(const KillsOptions& options);
+std::string kills_text(const nlohmann::json& document);
+
+}  // namespace bench
