@@ -39,13 +39,12 @@ double ms_since(Clock::time_point begin) {
   return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
 }
 
-// Errors that come from a peer's loss, directly or because somebody aborted.
-bool is_group_loss(const Error& error) {
+}  // namespace
+
+bool RankRun::is_group_loss(const Error& error) {
   return error.code == ErrorCode::kAborted || error.code == ErrorCode::kDeadlineExceeded ||
          error.code == ErrorCode::kUnavailable;
 }
-
-}  // namespace
 
 std::string RankRun::where() const {
   return fmt::format("run {} step {}", options_.run, progress_.step);

@@ -32,6 +32,8 @@ class RankRun {
 
  private:
   enum class Ending { kSaved, kGroupLost, kDrained };
+  // Errors that come from a peer's loss, directly or because somebody aborted.
+  static bool is_group_loss(const ckpt::Error& error);
   // What the ranks agree on at a step boundary, before anything else: the largest of each.
   struct Boundary {
     bool stop = false;             // somebody was asked to stop

@@ -45,10 +45,8 @@ PlanPlacement RankRun::planner(const std::vector<bool>& stays) const {
   return [this, stays](uint32_t ranks, const std::vector<int64_t>& routed,
                        const std::vector<std::vector<bool>>& held) -> Result<ExpertPlacement> {
     const ModelConfig& shape = options_.config.model;
-    if (!stays.empty()) return place_experts_on(options_.placing, shape, stays, routed);
-    CKPT_ASSIGN(const ExpertPlacement placement,
-                place_experts(options_.placing, shape, ranks, routed));
-    return keep_in_place(placement, held);
+    const std::vector<bool> all(ranks, true);
+    return next_placement(options_.placing, shape, stays.empty() ? all : stays, routed, held);
   };
 }
 
@@ -56,6 +54,7 @@ Status RankRun::go_on(Comm& comm, const client::Epoch& epoch, RankEvent& event) 
   const uint64_t begin_ns = monotonic_ns();
   events_.write({.kind = Kind::kRestoring, .epoch = epoch.epoch});
   event.goes_on = true;
+  if (epoch.previous_ranks[epoch.rank] < 0) live_->forget();
   event.regroup_ms = ms_between(lost_ns_.value_or(begin_ns), begin_ns);
   enter_phase("agree");
   {
@@ -156,10 +155,7 @@ Result<RankRun::Ending> RankRun::drain(Comm& comm) {
   }
   if (drained.ok()) drained = change_places(comm, planner(stays), 0, event);
   if (!drained.ok()) {
-    if (drained.error().code != ckpt::ErrorCode::kAborted &&
-        drained.error().code != ckpt::ErrorCode::kDeadlineExceeded) {
-      return drained.error();
-    }
+    if (!is_group_loss(drained.error())) return drained.error();
     return leave_group(&comm, drained.error().message);
   }
   if (stays[rank_]) return regroup("a rank was asked to leave; the others have its state");

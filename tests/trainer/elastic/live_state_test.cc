@@ -6,13 +6,16 @@
 
 #include <bit>
 
+#include "tests/trainer/elastic/damaging_comm.h"
 #include "tests/trainer/parallel/comm_groups.h"
 #include "trainer/checkpoint/units.h"
 #include "trainer/elastic/next_placement.h"
+#include "trainer/parallel/replica_check.h"
 
 namespace moetrain {
 namespace {
 
+using testing::HasSubstr;
 using testing::IsEmpty;
 
 constexpr uint32_t kLayers = 2;
@@ -255,6 +258,68 @@ TEST_F(LiveStateTest, WhoIsBehindAppliesWhatIsPending) {
   train(group, 2);
   const std::vector<float> expected = undisturbed(4);
   EXPECT_EQ(group[1]->losses, expected);
+}
+
+// It is at the same step as the others, but not with what they lost and made anew meanwhile.
+TEST_F(LiveStateTest, WhoWasLeftBehindBringsNothing) {
+  Group group = start(3, twice_);
+  train(group, 3);
+  std::unique_ptr<Rank> behind = std::move(group.back());
+  group.resize(1);
+  change(group);
+  EXPECT_GT(group[0]->lost_tokens, 0);
+  behind->live.forget();
+  group.push_back(std::move(behind));
+  change(group);
+  for (const Status& same :
+       all(group, [](Rank&r, Comm&c) { return check_replicas(c, *r.model); })) {
+    EXPECT_TRUE(same.ok()) << same.error().message;
+  }
+  train(group, 1);
+  EXPECT_EQ(group[0]->losses.back(), group[1]->losses.back());
+}
+
+TEST_F(LiveStateTest, WhatComesDamagedIsSentTwiceMore) {
+  for (const int times : {2, 3}) {
+    Group group = start(2, {});
+    train(group, 2);
+    group.push_back(make(3, 2, {}));
+    Status last;
+    for (int i = 0; i < times; ++i) {
+      last = all(group, [&](Rank& rank, Comm& comm) -> Status {
+        if (&rank != group[2].get()) return rank.change(comm);
+        DamagingComm damaging(comm);
+        Status changed = rank.change(damaging);
+        comm.abort("it leaves");
+        return changed;
+      })[2];
+    }
+    ASSERT_FALSE(last.ok());
+    EXPECT_THAT(last.error().message,
+                HasSubstr("did not come from rank 1 as it was sent (CRC32C)"));
+    EXPECT_EQ(last.error().code, times < 3 ? ckpt::ErrorCode::kAborted : ckpt::ErrorCode::kCorrupt);
+    change(group);
+    train(group, 1);
+    EXPECT_EQ(group[2]->losses.back(), undisturbed(3).back());
+  }
+}
+
+TEST_F(LiveStateTest, RanksThatPlanDifferentlyAreToldBeforeAnythingMoves) {
+  Group group = start(2, twice_);
+  train(group, 1);
+  const auto planned = all(group, [&](Rank& rank, Comm& comm) -> Status {
+    CKPT_TRY(rank.live.agree(comm));
+    return rank.live.plan(comm, [&](uint32_t, const auto&, const auto&) {
+      ExpertPlacement other = rank.placement;
+      if (comm.rank() == 1) std::swap(other.slots[0][0], other.slots[0][1]);
+      return Result<ExpertPlacement>(other);
+    });
+  });
+  for (const Status& status : planned) {
+    ASSERT_FALSE(status.ok());
+    EXPECT_EQ(status.error().code, ckpt::ErrorCode::kFailedPrecondition);
+    EXPECT_THAT(status.error().message, HasSubstr("rank 1 has planned another placement"));
+  }
 }
 
 TEST(HandoverTest, SurvivesTheWire) {
