@@ -72,7 +72,8 @@ class RankRun {
   Result<Ending> drain(Comm& comm);
   // All leave together, and meet again with those who wait.
   Ending let_in(Comm& comm);
-  Ending regroup(const std::string& reason);
+  // The group is left in agreement; `change` tells of what was done before.
+  Ending regroup(const std::string& reason, RankEvent change);
   void enter_phase(std::string_view phase);
   void kill_if_asked(uint64_t step);
   // From boundary to boundary. An error of the communicator means that the group is lost.

@@ -140,6 +140,7 @@ void Supervisor::Impl::handle(const RankEvent& event) {
       return;
     case Kind::kDying:
       return forget_kill(event);
+    case Kind::kRegrouping:
     case Kind::kGroupLost:
       slots[event.rank].in_epoch = false;
       return;

@@ -7,6 +7,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "trainer/report/change_json.h"
 #include "trainer/report/json_fields.h"
 
 namespace moetrain::report {
@@ -274,6 +275,7 @@ std::string to_json(const Report& report) {
       {"reason", report.pace.reason},
       {"failures", std::move(failures)},
       {"daemon_failures", std::move(daemon_failures)},
+      {"changes", changes_json(report.changes)},
       {"plt", report.plt},
       {"loads", loads_json(report.loads)},
       {"max_over_mean", mean_of(report.loads)}};
@@ -292,6 +294,7 @@ ckpt::Result<Report> parse_report(std::string_view json, std::string_view origin
   read_losses(top, name, report);
   read_failures(top, name, report);
   read_daemon_failures(top, name, report);
+  read_changes(top, name, report.changes);
   read_loads(top, name, report);
   CKPT_TRY(top.status());
   return report;

@@ -9,7 +9,9 @@
 //    checkpoint_every, experts_per_checkpoint, reason,
 //    failures:[{step, ranks, detected_ms, resumed_ms, steps_lost,
 //               bytes:{replica, memory, disk, peer, tier}, stale_units}],
-//    daemon_failures:[{step, down_ms}], plt,
+//    daemon_failures:[{step, down_ms}],
+//    changes:[{step, joined, left, group, effective_replicas, bytes_moved, plan_ms, migrate_ms}],
+//    plt,
 //    loads:[{step, busiest_tokens, max_over_mean}], max_over_mean}
 // max_over_mean beside loads is their mean, null without any.
 // final_loss is null where no step was done, or its loss is not finite.
@@ -72,6 +74,19 @@ struct Failure {
   } split_ms;
 };
 
+// Ranks joined, or left as they were asked to.
+struct MemberChange {
+  uint64_t step = 0;             // the last step before it
+  std::vector<uint32_t> joined;  // numbers of processes, as in Failure::ranks
+  std::vector<uint32_t> left;
+  uint32_t group = 0;               // ranks afterwards
+  uint32_t effective_replicas = 0;  // the least number of ranks that hold an expert, afterwards
+  uint64_t bytes_moved = 0;         // between all ranks
+  // The slowest rank: to agree on the step and the placement, then for all state to be in place.
+  double plan_ms = 0;
+  double migrate_ms = 0;
+};
+
 // A loss of ckptd itself: training goes on, snapshots wait until it is back.
 struct DaemonFailure {
   uint64_t step = 0;   // the last step that was completed before it
@@ -120,6 +135,7 @@ struct Report {
   Pace pace;
   std::vector<Failure> failures;
   std::vector<DaemonFailure> daemon_failures;
+  std::vector<MemberChange> changes;
   double plt = 0;               // partial-loss-of-tokens, 0..1
   std::vector<StepLoad> loads;  // ascending by step; none of runs from before there were any
 
@@ -132,8 +148,8 @@ std::string to_json(const Report& report);
 
 // Reads what to_json wrote; `origin` (a file name) starts every error message. Missing or mistyped
 // fields, unordered steps and malformed bits are kInvalidArgument errors that name the field;
-// `daemon_failures`, `plt`, `loads`, what is said of each checkpoint and of their pace may be
-// missing.
+// `daemon_failures`, `changes`, `plt`, `loads`, what is said of each checkpoint and of their pace
+// may be missing.
 ckpt::Result<Report> parse_report(std::string_view json, std::string_view origin);
 ckpt::Result<Report> read_report(const std::string& path);
 

@@ -26,6 +26,7 @@ RankEvent full_event() {
           .bytes_disk = 77,
           .stale_units = {5, 9},
           .lost_tokens = 1'234,
+          .joins = true,
           .plt = 0.0375,
           .loss_bits = 0x7fc00000,
           .applied = false,
@@ -50,7 +51,7 @@ TEST(EventsTest, SurviveTheirLine) {
   ASSERT_TRUE(back.ok()) << back.error().message;
   event.text = "line one\nline \"two\" \xef\xbf\xbd";  // what is no UTF-8 is replaced
   EXPECT_EQ(*back, event);
-  for (int kind = 0; kind <= static_cast<int>(Kind::kDrained); ++kind) {
+  for (int kind = 0; kind <= static_cast<int>(Kind::kRegrouping); ++kind) {
     const RankEvent plain{.kind = static_cast<Kind>(kind)};
     EXPECT_EQ(*parse_event(to_line(plain)), plain) << kind_name(plain.kind);
   }
