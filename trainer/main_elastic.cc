@@ -13,6 +13,8 @@ using ckpt::make_error;
 
 namespace {
 
+constexpr uint32_t kGraceMaxMs = 120'000;  // ckptd allows no more
+
 std::optional<uint32_t> parse_count(std::string_view text) {
   uint32_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -58,7 +60,8 @@ void ElasticFlags::add_to(CLI::App& command, RankOptions& rank) {
   command.add_option("--join", joins, "COUNT@STEP: so many more ranks are started after this step");
   command
       .add_option("--loss-grace-ms", rank.grace_ms,
-                  "With continue: for survivors to follow each other; who does not is left out")
+                  "With continue: for survivors to follow each other, 1 to 120000; who does not is "
+                  "left out")
       ->capture_default_str();
   command
       .add_option("--collective-timeout-ms", rank.collective_timeout_ms,
@@ -94,6 +97,10 @@ Status ElasticFlags::apply(RunOptions& options) const {
   if (rank.collective_timeout_ms == 0) {
     return make_error(ErrorCode::kInvalidArgument, "--collective-timeout-ms 0: at least 1");
   }
+  if (rank.grace_ms == 0 || rank.grace_ms > kGraceMaxMs) {
+    return make_error(ErrorCode::kInvalidArgument, "--loss-grace-ms {}: must be 1 to {}",
+                      rank.grace_ms, kGraceMaxMs);
+  }
   for (const std::string& kill : kills_in) {
     CKPT_ASSIGN(const PhaseKill parsed, parse_phase_kill(kill));
     options.phase_kills.push_back(parsed);
@@ -101,6 +108,13 @@ Status ElasticFlags::apply(RunOptions& options) const {
   for (const std::string& join : joins) {
     CKPT_ASSIGN(const RankJoin parsed, parse_join(join));
     options.joins.push_back(parsed);
+  }
+  uint64_t ranks = rank.ranks;
+  for (const RankJoin& join : options.joins) ranks += join.count;
+  for (const PhaseKill& kill : options.phase_kills) {
+    if (kill.rank < ranks) continue;
+    return make_error(ErrorCode::kInvalidArgument, "--kill-in {}@{}: there are only ranks 0 to {}",
+                      kill.rank, kill.phase, ranks - 1);
   }
   return {};
 }

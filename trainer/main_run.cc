@@ -178,6 +178,9 @@ Status check_kills(const RunOptions& options, uint64_t first_step) {
   for (const RankKill& kill : options.kills) {
     CKPT_TRY(check(fmt::format("--kill {}@{}", kill.rank, kill.step), kill.step));
   }
+  for (const RankJoin& join : options.joins) {
+    CKPT_TRY(check(fmt::format("--join {}@{}", join.count, join.step), join.step));
+  }
   for (const uint64_t step : options.daemon_kills) {
     CKPT_TRY(check(fmt::format("--kill-daemon {}", step), step));
   }
