@@ -115,7 +115,8 @@ Status RankRun::run() {
 
 Result<RankRun::Ending> RankRun::run_epoch() {
   events_.write({.kind = Kind::kJoining});
-  if (live_->has_state()) enter_phase("join");
+  // A first start is no change of the members; that of a joiner is.
+  if (live_->has_state() || options_.resume == CKPT_RESUME_CONTINUE) enter_phase("join");
   CKPT_ASSIGN(const client::Epoch epoch, member_->join(live_->has_state()));
   epoch_ = epoch.epoch;
   events_.write({.kind = Kind::kConnecting, .epoch = epoch_});
