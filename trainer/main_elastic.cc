@@ -15,6 +15,7 @@ namespace {
 
 // The supervisor looks five times a second; less would take a busy machine for a hanging rank.
 constexpr uint32_t kHeartbeatTimeoutMinMs = 1000;
+constexpr uint32_t kGraceMaxMs = 120'000;  // ckptd allows no more
 
 std::optional<uint32_t> parse_count(std::string_view text) {
   uint32_t number = 0;
@@ -72,7 +73,8 @@ void ElasticFlags::add_to(CLI::App& command, RunOptions& options) {
                      "RANK@STEP: this rank is asked to leave after this step, as by SIGTERM");
   command
       .add_option("--loss-grace-ms", rank.grace_ms,
-                  "With continue: for survivors to follow each other; who does not is left out")
+                  "With continue: for survivors to follow each other, 1 to 120000; who does not is "
+                  "left out")
       ->capture_default_str();
   command
       .add_option("--collective-timeout-ms", rank.collective_timeout_ms,
@@ -122,6 +124,10 @@ Status ElasticFlags::apply(RunOptions& options) const {
                       "--heartbeat-timeout-ms {}: at least {}, or 0 for never",
                       options.heartbeat_timeout_ms, kHeartbeatTimeoutMinMs);
   }
+  if (rank.grace_ms == 0 || rank.grace_ms > kGraceMaxMs) {
+    return make_error(ErrorCode::kInvalidArgument, "--loss-grace-ms {}: must be 1 to {}",
+                      rank.grace_ms, kGraceMaxMs);
+  }
   for (const std::string& kill : kills_in) {
     CKPT_ASSIGN(const PhaseKill parsed, parse_phase_kill(kill));
     options.phase_kills.push_back(parsed);
@@ -133,6 +139,13 @@ Status ElasticFlags::apply(RunOptions& options) const {
   for (const std::string& leave : leaves) {
     CKPT_ASSIGN(const RankAt parsed, parse_leave(leave));
     options.leaves.push_back(parsed);
+  }
+  uint64_t ranks = rank.ranks;
+  for (const RankJoin& join : options.joins) ranks += join.count;
+  for (const PhaseKill& kill : options.phase_kills) {
+    if (kill.rank < ranks) continue;
+    return make_error(ErrorCode::kInvalidArgument, "--kill-in {}@{}: there are only ranks 0 to {}",
+                      kill.rank, kill.phase, ranks - 1);
   }
   return {};
 }

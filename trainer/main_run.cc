@@ -182,6 +182,9 @@ Status check_kills(const RunOptions& options, uint64_t first_step) {
   for (const RankAt& leave : options.leaves) {
     CKPT_TRY(check(fmt::format("--leave {}@{}", leave.rank, leave.step), leave.step));
   }
+  for (const RankJoin& join : options.joins) {
+    CKPT_TRY(check(fmt::format("--join {}@{}", join.count, join.step), join.step));
+  }
   for (const uint64_t step : options.daemon_kills) {
     CKPT_TRY(check(fmt::format("--kill-daemon {}", step), step));
   }

@@ -17,8 +17,9 @@
 // its survivors. The next epoch opens as soon as each of them has asked to go on; one that does not
 // ask in time is given up. Ranks are numbered anew without gaps, in the old order; whoever else has
 // asked to join by then (it has no state) follows behind. While an epoch lives, joiners wait, and
-// the members are told how many: they let them in by asking to go on. With the last survivor the
-// group is gone, and opens as any other, from a view.
+// the members are told how many: they let them in by asking to go on. A member that has no state
+// yet joins anew, from its own session, when its epoch ends. With the last survivor the group is
+// gone, and opens as any other, from a view.
 // Not thread-safe: loop thread.
 #pragma once
 

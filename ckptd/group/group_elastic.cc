@@ -55,8 +55,9 @@ bool Groups::Impl::go_on(RunId id, Run& run, const JoinRequest& request, Actions
   return true;
 }
 
-// May this process join without state? Not under the number of one that is there; one that has not
-// been seen since the daemon was restarted is gone if its number comes back.
+// May this process join without state? Not under the number of one that is there, but for that one
+// itself: it was lost sight of before it had any state. One that has not been seen since the daemon
+// was restarted is gone if its number comes back.
 bool Groups::Impl::replaces(RunId id, Run& run, const JoinRequest& request, Actions& actions) {
   const auto refuse = [&] {
     actions.emplace_back(Refuse{
@@ -69,19 +70,21 @@ bool Groups::Impl::replaces(RunId id, Run& run, const JoinRequest& request, Acti
   if (run.current) {
     const auto rank = rank_of(*run.current, request.member);
     if (!rank || run.current->slots[*rank] == Slot::kLeft) return true;
-    if (run.current->slots[*rank] == Slot::kHeld) return refuse();
+    if (run.current->slots[*rank] == Slot::kHeld) {
+      // Then it leaves the epoch as it becomes a joiner.
+      return run.current->sessions[*rank] == request.session || refuse();
+    }
     end(id, run, {*rank}, fmt::format("rank {} was replaced while the daemon was away", *rank),
         actions);
   } else if (run.between) {
     const auto survivor = run.between->survivors.find(request.member);
     if (survivor == run.between->survivors.end()) return true;
-    if (survivor->second.session != 0) return refuse();
+    const SessionId holder = survivor->second.session;
+    if (holder != 0 && holder != request.session) return refuse();
     run.between->survivors.erase(survivor);
-  } else {
-    return true;
   }
+  // What follows opens the next epoch, if nobody else is waited for, and takes it in at once.
   if (run.between && run.between->survivors.empty()) run.between.reset();
-  try_open(id, run, actions);
   return true;
 }
 

@@ -39,15 +39,6 @@ class ElasticTest : public TrainingTest {
   std::map<uint64_t, std::string> undisturbed() {
     return bits(train("undisturbed.json", same_ + Flags{"--ranks", "2"}));
   }
-  // The pid of the rank with this number.
-  static pid_t pid_of(const Program& program, uint32_t rank) {
-    for (const Program::Child& child : program.children()) {
-      if (child.arguments.size() < 4 || child.arguments[1] != "rank") continue;
-      const json options = json::parse(child.arguments[3], nullptr, false);
-      if (options.is_object() && options.value("rank", UINT32_MAX) == rank) return child.pid;
-    }
-    return -1;
-  }
 };
 
 TEST_F(ElasticTest, OneLostInTheMiddleOfAStepChangesNoBit) {
@@ -127,6 +118,14 @@ TEST_F(ElasticTest, DownToOneAndBackUpLosesNoState) {
                                    "--kill", "2@5", "--kill", "3@7", "--join", "3@8"});
   ASSERT_EQ(report.at("failures").size(), 3u) << last_error_output_;
   EXPECT_EQ(report["failures"][2].at("group"), 1);
+  std::vector<uint32_t> joined;
+  for (const json& change : report.at("changes")) {
+    for (const uint32_t rank : change.at("joined")) joined.push_back(rank);
+    EXPECT_GT(change.at("bytes_moved"), 0) << change.dump();
+    EXPECT_GE(change.at("effective_replicas"), 1);
+  }
+  EXPECT_THAT(joined, testing::UnorderedElementsAre(4, 5, 6));
+  EXPECT_EQ(report["changes"].back().at("group"), 4);
   EXPECT_THAT(last_error_output_, testing::HasSubstr("with 4 ranks"));
   EXPECT_EQ(bits(report), bits(train("undisturbed.json", longer + Flags{"--ranks", "2"})));
 }
@@ -143,7 +142,13 @@ TEST_F(ElasticTest, ARankThatIsAskedToLeaveTakesNothingWithIt) {
   ASSERT_EQ(ended.code(), 0) << ended.err;
   EXPECT_THAT(ended.err, testing::HasSubstr("rank 1 has left after step"));
   EXPECT_EQ(bits(read_report("drained.json")), undisturbed());
-  EXPECT_EQ(read_report("drained.json").at("plt"), 0);
+  const json report = read_report("drained.json");
+  EXPECT_EQ(report.at("plt"), 0);
+  EXPECT_TRUE(report.at("failures").empty());
+  ASSERT_EQ(report.at("changes").size(), 1u);
+  EXPECT_EQ(report["changes"][0].at("left"), json({1}));
+  EXPECT_EQ(report["changes"][0].at("group"), 2);
+  EXPECT_GT(report["changes"][0].at("bytes_moved"), 0);
 }
 
 TEST_F(ElasticTest, TwoThatLeaveAfterAStepTakeNothingWithThem) {

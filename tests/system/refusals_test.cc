@@ -84,6 +84,23 @@ TEST_F(RefusalTest, RefusesBadInputInOneSentence) {
   }
 }
 
+TEST_F(RefusalTest, RefusesWhatAGroupThatGoesOnCouldNotDo) {
+  const std::vector<std::pair<std::vector<std::string>, const char*>> refusals = {
+      {{"--kill-in", "4@move", "--join", "2@3"}, "--kill-in 4@move: there are only ranks 0 to 3"},
+      {{"--join", "1@10"}, "--join 1@10: the run does steps 1 to 9"},
+      {{"--loss-grace-ms", "0"}, "--loss-grace-ms 0: must be 1 to 120000"},
+      {{"--loss-grace-ms", "120001"}, "--loss-grace-ms 120001: must be 1 to 120000"},
+  };
+  for (const auto& [flags, says] : refusals) {
+    std::vector<std::string> all =
+        arguments("r.json", {"--on-loss", "continue", "--ranks", "2", "--steps", "9"});
+    all.insert(all.end(), flags.begin(), flags.end());
+    const Ended ended = run("moetrain", all);
+    EXPECT_EQ(ended.code(), 2) << ended.err;
+    EXPECT_THAT(ended.err, HasSubstr(says));
+  }
+}
+
 TEST_F(RefusalTest, RefusesAResumeThatWouldNotGoOnAsBefore) {
   const std::string store = folder_ / "store";
   train("first.json", {"--ranks", "2", "--steps", "4", "--seed", "7", "--data-dir", store});

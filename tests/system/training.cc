@@ -72,4 +72,13 @@ std::map<uint64_t, double> TrainingTest::losses(const json& report) {
   return result;
 }
 
+pid_t TrainingTest::pid_of(const Program& run, uint32_t rank) {
+  for (const Program::Child& child : run.children()) {
+    if (child.arguments.size() < 4 || child.arguments[1] != "rank") continue;
+    const json options = json::parse(child.arguments[3], nullptr, false);
+    if (options.is_object() && options.value("rank", UINT32_MAX) == rank) return child.pid;
+  }
+  return -1;
+}
+
 }  // namespace systemtest

@@ -21,6 +21,8 @@ class TrainingTest : public testing::Test {
   // By step.
   static std::map<uint64_t, std::string> bits(const nlohmann::json& report);
   static std::map<uint64_t, double> losses(const nlohmann::json& report);
+  // Of the rank with this number, of a run that goes on; -1: it has none now.
+  static pid_t pid_of(const Program& run, uint32_t rank);
 
   Folder folder_;
   const std::string data_ = folder_ / "text.txt";

@@ -15,10 +15,10 @@ using nlohmann::json;
 
 namespace {
 
-constexpr std::array<std::string_view, 17> kKinds = {
-    "joining",  "connecting", "restoring", "training",   "step",     "taking",
-    "snapshot", "saving",     "dying",     "group_lost", "log",      "saved",
-    "fatal",    "pacing",     "drained",   "alive",      "replanned"};
+constexpr std::array<std::string_view, 18> kKinds = {
+    "joining",  "connecting", "restoring", "training",   "step",      "taking",
+    "snapshot", "saving",     "dying",     "group_lost", "log",       "saved",
+    "fatal",    "pacing",     "drained",   "alive",      "replanned", "regrouping"};
 
 // Calls visit(name, field) for every field but the kind: one list for writing and reading.
 template <typename Event, typename Visit>
@@ -36,6 +36,7 @@ void visit_fields(Event& event, Visit&& visit) {
   visit("stale_units", event.stale_units);
   visit("lost_tokens", event.lost_tokens);
   visit("goes_on", event.goes_on);
+  visit("joins", event.joins);
   visit("group", event.group);
   visit("effective_replicas", event.effective_replicas);
   visit("bytes_moved", event.bytes_moved);

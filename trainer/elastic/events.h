@@ -40,6 +40,7 @@ struct RankEvent {
     kDrained,     // left the group in good order, as it was asked to: the others have its state
     kAlive,       // says nothing else: the process runs (heartbeat.h)
     kReplanned,   // looked at the placement after `step`, and moved experts or not; from rank 0
+    kRegrouping,  // leaves `epoch` together with its peers (`text`), to join the next one
   };
   Kind kind = Kind::kLog;
   uint32_t rank = 0;
@@ -61,8 +62,10 @@ struct RankEvent {
   // kPacing: steps from one checkpoint to the next (0: only the last), experts of each layer in it
   uint64_t checkpoint_every = 0;
   uint32_t experts_per_checkpoint = 0;
-  // kTraining of an elastic group
+  // kTraining of an elastic group; bytes and times of kDrained and kRegrouping as well, of what was
+  // moved before anybody left
   bool goes_on = false;
+  bool joins = false;               // as one that has no state yet
   uint32_t group = 0;               // ranks of the epoch
   uint32_t effective_replicas = 0;  // the least of any expert
   uint64_t bytes_moved = 0;         // between all ranks

@@ -18,6 +18,8 @@ namespace {
 constexpr uint64_t kRoundBytes = 64u << 20;
 // Before each item: its CRC32C, in 8 bytes so that what follows stays aligned.
 constexpr size_t kItemHeaderBytes = 8;
+// What comes damaged so often does not come from a bit that flipped once.
+constexpr uint32_t kDamagedInARowMax = 3;
 
 std::array<Tensor*, 3> state_of(Parameter& parameter) {
   return {&parameter.value, &parameter.m, &parameter.v};
@@ -57,6 +59,12 @@ void LiveState::is_whole() {
   pool_.clear();
   taken_out_ = false;
   missing_.clear();
+}
+
+void LiveState::forget() {
+  has_state_ = false;
+  changes_ = 0;
+  pending_.reset();
 }
 
 PendingStep LiveState::take_pending() {
@@ -157,7 +165,31 @@ Status LiveState::plan(Comm& comm, const PlanPlacement& planner) {
   }
   plan_ = plan_migration(items, comm.size(), kRoundBytes);
   lost_ = plan_.lost;
-  return {};
+  return check_same_plan(comm);
+}
+
+// Every rank plans by itself. Ranks that came to different plans would wait for each other's bytes.
+Status LiveState::check_same_plan(Comm& comm) const {
+  uint32_t crc = 0;
+  for (const LayerSlots& layer : next_.slots) {
+    for (const std::vector<uint32_t>& experts : layer) {
+      const auto count = static_cast<uint32_t>(experts.size());
+      crc = ckpt::base::crc32c(std::as_bytes(std::span(&count, 1)), crc);
+      crc = ckpt::base::crc32c(std::as_bytes(std::span(experts)), crc);
+    }
+  }
+  for (const std::vector<Move>& round : plan_.rounds) {
+    crc = ckpt::base::crc32c(std::as_bytes(std::span(round)), crc);
+  }
+  const int64_t mine = crc;
+  std::vector<int64_t> all(comm.size());
+  CKPT_TRY(comm.all_gather(std::span(&mine, 1), all));
+  const auto other = std::ranges::find_if(all, [&](int64_t digest) { return digest != all[0]; });
+  if (other == all.end()) return {};
+  return make_error(ErrorCode::kFailedPrecondition,
+                    "step {}: rank {} has planned another placement, or other moves, than rank 0 "
+                    "(CRC32C {:08x}, {:08x}): do they run the same program on like machines?",
+                    parts_.progress.step, other - all.begin(), *other, all[0]);
 }
 
 // Experts leave the store, so that some can come and none has to go.
@@ -233,9 +265,8 @@ Status LiveState::take_in(std::span<const std::byte> bytes, uint32_t item, uint3
     const std::string name =
         is_expert ? fmt::format("layers.{}.experts.{}", item / all.experts, item % all.experts)
                   : parts_.model.dense()[item - all.size()].spec.name;
-    return make_error(ErrorCode::kCorrupt,
-                      "step {}: {} did not come from rank {} as it was sent (CRC32C)",
-                      parts_.progress.step, name, from);
+    return came_damaged(fmt::format("step {}: {} did not come from rank {} as it was sent (CRC32C)",
+                                    parts_.progress.step, name, from));
   }
   if (is_expert) {
     pool_.push_back(make_expert(parts_.model.device(), parts_.model.config(), item / all.experts,
@@ -250,9 +281,17 @@ Status LiveState::take_in(std::span<const std::byte> bytes, uint32_t item, uint3
   return {};
 }
 
+Status LiveState::came_damaged(const std::string& what) {
+  if (++damaged_in_a_row_ < kDamagedInARowMax) {
+    return make_error(ErrorCode::kAborted, "{}; once more", what);
+  }
+  return make_error(ErrorCode::kCorrupt, "{}, {} times in a row", what, damaged_in_a_row_);
+}
+
 Status LiveState::move(Comm& comm) {
   take_out();
   for (const std::vector<Move>& round : plan_.rounds) CKPT_TRY(exchange(comm, round));
+  damaged_in_a_row_ = 0;
   // All that the group has, this rank has its part of now: it may be asked for it.
   has_state_ = true;
   return {};

@@ -4,8 +4,11 @@
 // In an epoch that goes on, every rank calls, in this order and as collectives:
 //
 //   agree    all come to the same step (agreement.h) and know the same (handover.h)
-//   plan     who holds what is exchanged; the placement for this group, and who sends what to whom
-//   move     state goes from those who hold it to those who need it, checked on arrival
+//   plan     who holds what is exchanged; the placement for this group, and who sends what to whom:
+//            kFailedPrecondition if the ranks have planned differently
+//   move     state goes from those who hold it to those who need it, checked on arrival: what did
+//            not come as it was sent fails with kAborted, as a lost member does, since all who had
+//            it still have it; the third such failure in a row with kCorrupt
 //   commit   when everybody has what it needs, and not before, what nobody needs is released
 //   (the caller restores what nobody held: lost_here())
 //   settle   when everybody has restored: what that lost is counted, everywhere alike
@@ -52,6 +55,9 @@ class LiveState {
 
   // The rank has all of its placement's state, as an epoch began that did not go on.
   void is_whole();
+  // The group went on without this rank: what it holds may be of the same step, and still not be
+  // what the others made of it since. It comes back as one that is new.
+  void forget();
   // Between the barrier's two sides.
   void set_pending(PendingStep pending) { pending_ = std::move(pending); }
   PendingStep take_pending();
@@ -79,8 +85,10 @@ class LiveState {
   ExpertGrid grid() const;
   std::vector<bool> held() const;
   void take_out();
+  Status check_same_plan(Comm& comm) const;
   Status exchange(Comm& comm, const std::vector<Move>& round);
   Status take_in(std::span<const std::byte> bytes, uint32_t item, uint32_t from);
+  Status came_damaged(const std::string& what);
   std::vector<Parameter*> parameters_of(uint32_t item);
 
   const Parts parts_;
@@ -97,6 +105,7 @@ class LiveState {
   ExpertPlacement next_;
   MigrationPlan plan_;
   std::vector<uint32_t> lost_;
+  uint32_t damaged_in_a_row_ = 0;  // changes that failed because something came damaged
 };
 
 }  // namespace moetrain

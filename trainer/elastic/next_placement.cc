@@ -2,31 +2,14 @@
 
 #include <algorithm>
 
+#include "trainer/elastic/migration_plan.h"
+
 namespace moetrain {
 
-Result<ExpertPlacement> place_experts(const PlacementOptions& choice, const ModelConfig& shape,
-                                      uint32_t ranks, std::span<const int64_t> routed) {
-  if (choice.policy == PolicyName::kStatic) {
-    // More ranks than experts have come together: those that are too many hold none.
-    std::vector<bool> holds(ranks, true);
-    for (uint32_t rank = shape.experts; rank < ranks; ++rank) holds[rank] = false;
-    if (ranks > shape.experts) return place_experts_on(choice, shape, holds, routed);
-    return static_placement(shape.layers, shape.experts, ranks);
-  }
-  PlacementOptions options = choice;
-  const uint32_t fewest = (shape.experts + ranks - 1) / ranks;
-  if (options.slots != 0) options.slots = std::max(options.slots, fewest);
-  const uint32_t slots = options.slots != 0 ? options.slots : std::min(2 * fewest, shape.experts);
-  const uint32_t possible = std::max(std::min(ranks, ranks * slots / shape.experts), 1u);
-  options.replicas_min = std::min(options.replicas_min, possible);
-  return plan_experts(options, shape, ranks, routed);
-}
+namespace {
 
-Result<ExpertPlacement> place_experts_on(const PlacementOptions& choice, const ModelConfig& shape,
-                                         const std::vector<bool>& stays,
-                                         std::span<const int64_t> routed) {
-  const auto ranks = static_cast<uint32_t>(std::count(stays.begin(), stays.end(), true));
-  CKPT_ASSIGN(ExpertPlacement placement, place_experts(choice, shape, ranks, routed));
+// Its ranks become those that stay, in their order.
+ExpertPlacement spread_over(ExpertPlacement placement, const std::vector<bool>& stays) {
   for (LayerSlots& layer : placement.slots) {
     LayerSlots spread(stays.size());
     auto next = layer.begin();
@@ -37,6 +20,42 @@ Result<ExpertPlacement> place_experts_on(const PlacementOptions& choice, const M
   }
   placement.ranks = static_cast<uint32_t>(stays.size());
   return placement;
+}
+
+}  // namespace
+
+Result<ExpertPlacement> place_experts(const PlacementOptions& choice, const ModelConfig& shape,
+                                      uint32_t ranks, std::span<const int64_t> routed) {
+  if (choice.policy == PolicyName::kStatic) {
+    // More ranks than experts have come together: those that are too many hold none.
+    if (ranks <= shape.experts) return static_placement(shape.layers, shape.experts, ranks);
+    std::vector<bool> holds(ranks, true);
+    for (uint32_t rank = shape.experts; rank < ranks; ++rank) holds[rank] = false;
+    CKPT_ASSIGN(const ExpertPlacement placement,
+                static_placement(shape.layers, shape.experts, shape.experts));
+    return spread_over(placement, holds);
+  }
+  PlacementOptions options = choice;
+  const uint32_t fewest = (shape.experts + ranks - 1) / ranks;
+  if (options.slots != 0) options.slots = std::max(options.slots, fewest);
+  const uint32_t slots = options.slots != 0 ? options.slots : std::min(2 * fewest, shape.experts);
+  const uint32_t possible = std::max(std::min(ranks, ranks * slots / shape.experts), 1u);
+  options.replicas_min = std::min(options.replicas_min, possible);
+  return plan_experts(options, shape, ranks, routed);
+}
+
+Result<ExpertPlacement> next_placement(const PlacementOptions& choice, const ModelConfig& shape,
+                                       const std::vector<bool>& stays,
+                                       std::span<const int64_t> routed,
+                                       const std::vector<std::vector<bool>>& held) {
+  const auto ranks = static_cast<uint32_t>(std::count(stays.begin(), stays.end(), true));
+  CKPT_ASSIGN(const ExpertPlacement placement, place_experts(choice, shape, ranks, routed));
+  std::vector<std::vector<bool>> stay_held;
+  stay_held.reserve(ranks);
+  for (size_t rank = 0; rank < stays.size(); ++rank) {
+    if (stays[rank]) stay_held.push_back(held[rank]);
+  }
+  return spread_over(keep_in_place(placement, stay_held), stays);
 }
 
 uint32_t effective_replicas(const ExpertPlacement& placement) {

@@ -15,10 +15,13 @@ namespace moetrain {
 Result<ExpertPlacement> place_experts(const PlacementOptions& choice, const ModelConfig& shape,
                                       uint32_t ranks, std::span<const int64_t> routed);
 
-// The same over those ranks of the group only that are `stays`; the others get nothing.
-Result<ExpertPlacement> place_experts_on(const PlacementOptions& choice, const ModelConfig& shape,
-                                         const std::vector<bool>& stays,
-                                         std::span<const int64_t> routed);
+// The same over those ranks of the group only that are `stays`, the others get nothing, and with as
+// little to move as keep_in_place() finds: held[rank][i] says whether the rank holds expert i of
+// the grid of layers and experts.
+Result<ExpertPlacement> next_placement(const PlacementOptions& choice, const ModelConfig& shape,
+                                       const std::vector<bool>& stays,
+                                       std::span<const int64_t> routed,
+                                       const std::vector<std::vector<bool>>& held);
 
 // The least number of ranks that hold an expert: how many failures at once are survived, plus one.
 uint32_t effective_replicas(const ExpertPlacement& placement);

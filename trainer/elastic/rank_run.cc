@@ -41,13 +41,12 @@ double ms_since(Clock::time_point begin) {
   return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
 }
 
-// Errors that come from a peer's loss, directly or because somebody aborted.
-bool is_group_loss(const Error& error) {
+}  // namespace
+
+bool RankRun::is_group_loss(const Error& error) {
   return error.code == ErrorCode::kAborted || error.code == ErrorCode::kDeadlineExceeded ||
          error.code == ErrorCode::kUnavailable;
 }
-
-}  // namespace
 
 std::string RankRun::where() const {
   return fmt::format("run {} step {}", options_.run, progress_.step);
@@ -119,7 +118,8 @@ Status RankRun::run() {
 
 Result<RankRun::Ending> RankRun::run_epoch() {
   events_.write({.kind = Kind::kJoining, .pid = ::getpid()});
-  if (live_->has_state()) enter_phase("join");
+  // A first start is no change of the members; that of a joiner is.
+  if (live_->has_state() || options_.resume == CKPT_RESUME_CONTINUE) enter_phase("join");
   CKPT_ASSIGN(const client::Epoch epoch, member_->join(live_->has_state()));
   epoch_ = epoch.epoch;
   events_.write({.kind = Kind::kConnecting, .epoch = epoch_});

@@ -33,6 +33,8 @@ class RankRun {
 
  private:
   enum class Ending { kSaved, kGroupLost, kDrained };
+  // Errors that come from a peer's loss, directly or because somebody aborted.
+  static bool is_group_loss(const ckpt::Error& error);
   // What the ranks agree on at a step boundary, before anything else: the largest of each.
   struct Boundary {
     bool stop = false;             // somebody was asked to stop
@@ -75,7 +77,8 @@ class RankRun {
   Result<Ending> drain(Comm& comm);
   // All leave together, and meet again with those who wait.
   Ending let_in(Comm& comm);
-  Ending regroup(const std::string& reason);
+  // The group is left in agreement; `change` tells of what was done before.
+  Ending regroup(const std::string& reason, RankEvent change);
   void enter_phase(std::string_view phase);
   void kill_if_asked(uint64_t step);
   void leave_if_asked(uint64_t step);

@@ -51,10 +51,8 @@ PlanPlacement RankRun::planner(const std::vector<bool>& stays) const {
   return [this, stays](uint32_t ranks, const std::vector<int64_t>& routed,
                        const std::vector<std::vector<bool>>& held) -> Result<ExpertPlacement> {
     const ModelConfig& shape = options_.config.model;
-    if (!stays.empty()) return place_experts_on(options_.placing, shape, stays, routed);
-    CKPT_ASSIGN(const ExpertPlacement placement,
-                place_experts(options_.placing, shape, ranks, routed));
-    return keep_in_place(placement, held);
+    const std::vector<bool> all(ranks, true);
+    return next_placement(options_.placing, shape, stays.empty() ? all : stays, routed, held);
   };
 }
 
@@ -62,6 +60,8 @@ Status RankRun::go_on(Comm& comm, const client::Epoch& epoch, RankEvent& event) 
   const uint64_t begin_ns = monotonic_ns();
   events_.write({.kind = Kind::kRestoring, .epoch = epoch.epoch});
   event.goes_on = true;
+  event.joins = epoch.previous_ranks[epoch.rank] < 0;
+  if (event.joins) live_->forget();
   event.regroup_ms = ms_between(lost_ns_.value_or(begin_ns), begin_ns);
   enter_phase("agree");
   {
@@ -128,8 +128,13 @@ Result<StepResult> RankRun::all_or_none_step(Comm& comm) {
   return trainer_->apply(*model_, progress_, live_->take_pending());
 }
 
-RankRun::Ending RankRun::regroup(const std::string& reason) {
+RankRun::Ending RankRun::regroup(const std::string& reason, RankEvent change) {
   if (snapshotter_) snapshotter_->drop(reason);
+  change.kind = Kind::kRegrouping;
+  change.epoch = epoch_;
+  change.step = progress_.step;
+  change.text = reason;
+  events_.write(std::move(change));
   if (rank_ == 0) events_.log(fmt::format("{}: {}", where(), reason));
   return Ending::kGroupLost;
 }
@@ -140,7 +145,7 @@ RankRun::Ending RankRun::let_in(Comm& comm) {
     const EpochWatch::Loan loan(*watch_);
     (void)comm.barrier();
   }
-  return regroup("others join");
+  return regroup("others join", {});
 }
 
 Result<RankRun::Ending> RankRun::drain(Comm& comm) {
@@ -165,15 +170,17 @@ Result<RankRun::Ending> RankRun::drain(Comm& comm) {
   }
   if (drained.ok()) drained = change_places(comm, planner(stays), 0, event);
   if (!drained.ok()) {
-    if (drained.error().code != ckpt::ErrorCode::kAborted &&
-        drained.error().code != ckpt::ErrorCode::kDeadlineExceeded) {
-      return drained.error();
-    }
+    if (!is_group_loss(drained.error())) return drained.error();
     return leave_group(&comm, drained.error().message);
   }
-  if (stays[rank_]) return regroup("a rank was asked to leave; the others have its state");
+  if (stays[rank_]) {
+    return regroup("a rank was asked to leave; the others have its state", std::move(event));
+  }
+  event.kind = Kind::kDrained;
+  event.epoch = epoch_;
+  event.step = progress_.step;
+  events_.write(std::move(event));
   (void)member_->session().leave();
-  events_.write({.kind = Kind::kDrained, .epoch = epoch_, .step = progress_.step});
   return Ending::kDrained;
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <utility>
 
 namespace moetrain {
 
@@ -51,6 +52,9 @@ void Recorder::add(const RankEvent& event) {
       return;
     case Kind::kReplanned:
       return add_replan(event);
+    case Kind::kRegrouping:
+    case Kind::kDrained:
+      return add_change(event);
     case Kind::kAlive:
     case Kind::kJoining:
     case Kind::kConnecting:
@@ -60,7 +64,6 @@ void Recorder::add(const RankEvent& event) {
     case Kind::kLog:
     case Kind::kSaved:
     case Kind::kFatal:
-    case Kind::kDrained:
       return;
   }
 }
@@ -71,6 +74,7 @@ Recorder::OpenFailure& Recorder::open_failure(uint64_t lost_ns) {
     open_failure_->failure.step = step_;
     open_failure_->last_completed = step_;
     open_failure_->lost_ns = lost_ns;
+    open_failure_->failure.ranks = std::exchange(newcomers_lost_, {});
   }
   open_failure_->lost_ns = std::min(open_failure_->lost_ns, lost_ns);
   return *open_failure_;
@@ -80,6 +84,10 @@ void Recorder::rank_hangs(uint32_t rank) { dying_since_[rank] = last_sign_[rank]
 
 void Recorder::rank_died(uint32_t rank, uint64_t now_ns) {
   const auto dying = dying_since_.find(rank);
+  if (!open_failure_ && !epoch_of_rank_.empty() && !epoch_of_rank_.contains(rank)) {
+    newcomers_lost_.push_back(rank);
+    return;
+  }
   // Ranks lost before training went on are one failure.
   OpenFailure& open = open_failure(dying == dying_since_.end() ? now_ns : dying->second);
   if (open.known_ns == 0) open.known_ns = now_ns;
@@ -96,6 +104,7 @@ void Recorder::add_training(const RankEvent& event) {
   if (event.epoch > history_epoch_) begin_history(event);
   epoch_of_rank_[event.rank] = event.epoch;
   stragglers_.begin(event.epoch, event.group != 0 ? event.group : ranks_);
+  if (event.goes_on) add_change(event);
   if (!open_failure_) {
     step_ = event.step;
     return;
@@ -150,11 +159,28 @@ void Recorder::add_survivor(const RankEvent& event, report::Failure& failure) {
   split.migrate = std::max(split.migrate, event.migrate_ms);
 }
 
+void Recorder::add_change(const RankEvent& event) {
+  report::MemberChange& change = changes_[event.step];
+  change.step = event.step;
+  if (event.joins) change.joined.push_back(event.rank);
+  if (event.kind == Kind::kDrained) change.left.push_back(event.rank);
+  if (event.kind == Kind::kTraining) {
+    change.group = event.group;
+    change.effective_replicas = event.effective_replicas;
+  }
+  // Who leaves has handed over before the others find each other again, where nothing moves then.
+  change.bytes_moved = std::max(change.bytes_moved, event.bytes_moved);
+  change.plan_ms = std::max(change.plan_ms, event.plan_ms);
+  change.migrate_ms = std::max(change.migrate_ms, event.migrate_ms);
+}
+
 void Recorder::add_step(const RankEvent& event) {
   if (went_on_ns_ && event.time_ns > *went_on_ns_) {
     failures_.back().split_ms.first_step = ms_between(*went_on_ns_, event.time_ns);
     went_on_ns_.reset();
   }
+  // The others train, whoever was lost before it came to them.
+  if (!open_failure_) newcomers_lost_.clear();
   if (event.step >= step_) plt_ = event.plt;
   step_ = std::max(step_, event.step);
   if (open_failure_) {
@@ -273,6 +299,9 @@ report::Report Recorder::report() const {
   report.daemon_failures = daemon_failures_;
   report.replans = replans_;
   report.rank_times = stragglers_.ranks();
+  for (const auto& [step, change] : changes_) {
+    if (!change.joined.empty() || !change.left.empty()) report.changes.push_back(change);
+  }
   return report;
 }
 

@@ -67,6 +67,8 @@ class Recorder {
   void add_training(const RankEvent& event);
   void begin_history(const RankEvent& event);
   static void add_survivor(const RankEvent& event, report::Failure& failure);
+  // The ranks have come to another group after this step, or do something towards it.
+  void add_change(const RankEvent& event);
   void add_step(const RankEvent& event);
   void add_snapshot(const RankEvent& event);
   void add_replan(const RankEvent& event);
@@ -83,12 +85,15 @@ class Recorder {
   std::map<uint32_t, uint64_t> epoch_of_rank_;
   std::map<uint32_t, uint64_t> last_sign_;    // rank -> its newest event
   std::map<uint32_t, uint64_t> dying_since_;  // rank -> when it said so, or last gave a sign
+  // Never trained: their loss is the group's loss only if they were being taken into it.
+  std::vector<uint32_t> newcomers_lost_;
   std::optional<OpenFailure> open_failure_;
   std::vector<report::Failure> failures_;
   std::optional<uint64_t> went_on_ns_;  // since the last of them; its first step is to come
   std::vector<report::DaemonFailure> daemon_failures_;
   std::vector<report::Replan> replans_;
   Stragglers stragglers_;
+  std::map<uint64_t, report::MemberChange> changes_;  // by step; of losses as well
   std::optional<uint64_t> daemon_down_since_;
   double plt_ = 0;
   report::Pace pace_;

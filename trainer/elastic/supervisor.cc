@@ -26,7 +26,10 @@ constexpr int kDaemonStopMs = 40'000;  // a little more than ckptd allows itself
 
 // Arenas of all ranks, and as much again: a rank that died leaves its arena behind until what it
 // had handed over is written, while its successor already has one.
-uint64_t arena_bytes_for(const RankOptions& rank) {
+uint64_t arena_bytes_for(const RunOptions& options) {
+  const RankOptions& rank = options.rank;
+  uint64_t ranks = rank.ranks;
+  for (const RankJoin& join : options.joins) ranks += join.count;
   const auto units = state_units(rank.config.model);
   // The last survivor of an elastic group saves all by itself.
   const uint64_t sharers = rank.moves_experts() ? 1 : rank.ranks;
@@ -36,7 +39,7 @@ uint64_t arena_bytes_for(const RankOptions& rank) {
   const Result<ExpertPlacement> placement = first_placement(rank);
   if (placement.ok()) share = std::max(share, largest_share(units, *placement, rank.partial.dense));
   const bool memory_level = rank.partial.k_snapshot != 0;
-  return 2 * rank.ranks * arena_size(share, memory_level).arena_bytes;
+  return 2 * ranks * arena_size(share, memory_level).arena_bytes;
 }
 
 // The model of a run that is resumed is not known before ckptd has been asked for it; most need no
@@ -58,7 +61,7 @@ Supervisor::~Supervisor() {
 Status Supervisor::start_daemon() {
   if (!impl_->options.own_daemon) return {};
   const bool resumes = impl_->options.rank.resume != CKPT_RESUME_START;
-  return impl_->start_daemon(resumes ? kArenaToAskBytes : arena_bytes_for(impl_->options.rank));
+  return impl_->start_daemon(resumes ? kArenaToAskBytes : arena_bytes_for(impl_->options));
 }
 Status Supervisor::settle(const TrainConfig& config, std::vector<LayerSlots> placement) {
   return impl_->settle(config, std::move(placement));
@@ -109,7 +112,7 @@ Status Supervisor::Impl::await_daemon() {
 Status Supervisor::Impl::settle(const TrainConfig& config, std::vector<LayerSlots> placement) {
   options.rank.config = config;
   options.rank.placement = std::move(placement);
-  const uint64_t arena_bytes = arena_bytes_for(options.rank);
+  const uint64_t arena_bytes = arena_bytes_for(options);
   if (!daemon || arena_bytes <= daemon_arena_bytes) return {};
   daemon->stop(kDaemonStopMs);
   daemon.reset();
@@ -245,12 +248,11 @@ int Supervisor::Impl::finish() {
   if (!result.failures.empty()) say(report::failure_table_text(result));
   if (!stopped_short()) return exit_code;
   say_how_it_stopped();
-  return exit_code == 0 ? kStoppedExit + *stop_signal : exit_code;
+  return exit_code == 0 ? kStoppedExit + stop_signal.value_or(SIGTERM) : exit_code;
 }
 
-bool Supervisor::Impl::stopped_short() const {
-  return stop_signal && recorder->step() < options.rank.steps;
-}
+// By a signal to the run, or to a rank, with none left to go on.
+bool Supervisor::Impl::stopped_short() const { return recorder->step() < options.rank.steps; }
 
 void Supervisor::Impl::say_how_it_stopped() {
   const bool resumed = options.rank.resume != CKPT_RESUME_START;
@@ -258,8 +260,10 @@ void Supervisor::Impl::say_how_it_stopped() {
   const char* later = !saved                ? "nothing was saved"
                       : !options.data_stays ? "what was saved goes with the temporary folder"
                                             : "--resume latest goes on from here";
-  say(fmt::format("stopped by signal {} after step {} of {}; {}", *stop_signal, recorder->step(),
-                  options.rank.steps, later));
+  const std::string by =
+      stop_signal ? fmt::format("by signal {}", *stop_signal) : "as its ranks were asked to stop";
+  say(fmt::format("stopped {} after step {} of {}; {}", by, recorder->step(), options.rank.steps,
+                  later));
 }
 
 void Supervisor::Impl::say(const std::string& line) {

@@ -4,10 +4,11 @@
 // One thread, one poll loop over the ranks' event pipes, the pidfds of all children and the stop
 // signals.
 // A rank that dies is started again by itself; the survivors keep running and meet it in the next
-// epoch. In an elastic run it is not: the survivors go on; only when none is left all start again.
-// A rank that gives up with a kFatal event ends the run: the same would happen again. SIGINT or
-// SIGTERM: the ranks save the step they are at, and the run ends with 128 + the signal's number; a
-// second one ends it at once.
+// epoch. In an elastic run it is not, once the first epoch trains: the survivors go on; only when
+// none with state is left all start again.
+// A rank that gives up with a kFatal event ends the run: the same would happen again. One that was
+// to join, and never has, does not. SIGINT or SIGTERM: the ranks save the step they are at, and the
+// run ends with 128 + the signal's number; a second one ends it at once.
 #pragma once
 
 #include <memory>
@@ -68,8 +69,8 @@ class Supervisor {
   // What was found out with ckptd's help: the configuration of the run that is resumed, and where
   // its experts are to be (RankOptions::placement).
   Status settle(const TrainConfig& config, std::vector<LayerSlots> placement);
-  // Runs to the end; returns the exit code of the program: 128 + n if signal n stopped it short of
-  // the last step.
+  // Runs to the end; returns the exit code of the program: 128 + n if signal n stopped it, or all
+  // of its ranks, short of the last step.
   int run();
 
  private:

@@ -25,7 +25,9 @@ struct Supervisor::Impl {
     bool joined = false;    // it asked for an epoch: from then on SIGTERM makes it save and stop
     bool in_epoch = false;  // of a group that has opened and that it has not lost
     uint64_t epoch = 0;     // the newest one it has come into
+    bool trained = false;   // it had all its state in that epoch, or in one before
     bool drained = false;   // it left, as it was asked to
+    bool given_up = false;  // it never had state, and the others do without it
   };
 
   explicit Impl(RunOptions run_options);
@@ -45,6 +47,8 @@ struct Supervisor::Impl {
   void forget_kill(const RankEvent& event);
   void handle_step(const RankEvent& event);
   void rank_ended(uint32_t rank, const ProcessEnd& end);
+  void rank_gave_up(const RankEvent& event);
+  bool anybody_has_state() const;
   void start_joiners(uint64_t step);
   void start_all_again(const std::string& lost);
   int stop_rank_signal() const;

@@ -130,6 +130,7 @@ void Supervisor::Impl::handle(const RankEvent& event) {
   if (events.is_open()) events << to_line(event) << std::flush;
   switch (event.kind) {
     case Kind::kTraining:
+      slots[event.rank].trained = true;
       failures_known = std::max(failures_known, event.failures);
       training_ms_known = std::max(training_ms_known, event.training_ms);
       return say_training(event);
@@ -164,6 +165,7 @@ void Supervisor::Impl::handle(const RankEvent& event) {
       return;
     case Kind::kDying:
       return forget_kill(event);
+    case Kind::kRegrouping:
     case Kind::kGroupLost:
       slots[event.rank].in_epoch = false;
       return;
@@ -179,19 +181,35 @@ void Supervisor::Impl::handle(const RankEvent& event) {
       return say(fmt::format("rank {} has left after step {}, as it was asked to", event.rank,
                              event.step));
     case Kind::kFatal:
-      return give_up({static_cast<ErrorCode>(event.code), event.text});
+      return rank_gave_up(event);
   }
+}
+
+// A process that cannot join costs those nothing that train without it.
+void Supervisor::Impl::rank_gave_up(const RankEvent& event) {
+  Slot& slot = slots[event.rank];
+  if (event.rank < options.rank.ranks || slot.trained || !anybody_has_state()) {
+    return give_up({static_cast<ErrorCode>(event.code), event.text});
+  }
+  slot.given_up = true;
+  say(fmt::format("rank {} could not join, the others go on without it: {}", event.rank,
+                  event.text));
 }
 
 void Supervisor::Impl::say_training(const RankEvent& event) {
   epoch_seen = true;
   if (event.goes_on && event.epoch > went_on_epoch) {
     went_on_epoch = event.epoch;
-    say(fmt::format("going on after step {} with {} ranks (epoch {}, {} holders of each expert)",
-                    event.step, event.group, event.epoch, event.effective_replicas));
+    const uint32_t sequences = options.rank.config.batch;
+    say(fmt::format("going on after step {} with {} ranks (epoch {}, {} holders of each expert){}",
+                    event.step, event.group, event.epoch, event.effective_replicas,
+                    event.group <= sequences
+                        ? ""
+                        : fmt::format("; {} of them have no sequence: a micro-batch has {}",
+                                      event.group - sequences, sequences)));
   }
   if (event.rank == 0 && event.resumed) {
-    say(fmt::format("resumed at step {} ({} ranks, epoch {}, lineage {})", event.step, slots.size(),
+    say(fmt::format("resumed at step {} ({} ranks, epoch {}, lineage {})", event.step, event.group,
                     event.epoch, event.lineage));
   }
 }
@@ -239,8 +257,8 @@ void Supervisor::Impl::rank_ended(uint32_t rank, const ProcessEnd& end) {
   slot.process.reset();
   slot.events.reset();
   watchdog->ended(rank);
-  if (slot.saved || slot.drained || complete || failure) return;
-  if (stop_signal && !(options.rank.elastic && ranks_running())) {
+  if (slot.saved || slot.drained || slot.given_up || complete || failure) return;
+  if (stop_signal && !anybody_has_state()) {
     return give_up(make_error(ErrorCode::kAborted,
                               "rank {} ended with {} before the last step was saved", rank,
                               end.text()));
@@ -248,8 +266,9 @@ void Supervisor::Impl::rank_ended(uint32_t rank, const ProcessEnd& end) {
   recorder->rank_died(rank, monotonic_ns());
   const std::string lost =
       fmt::format("rank {} is lost at step {} ({})", rank, recorder->step() + 1, end.text());
-  if (options.rank.elastic && ranks_running()) return say(lost + "; the others go on");
-  if (options.rank.elastic) return start_all_again(lost);
+  if (anybody_has_state()) return say(lost + "; the others go on");
+  // A first epoch needs all its ranks: until it trains, the lost one is started again.
+  if (options.rank.elastic && epoch_seen) return start_all_again(lost);
   if (++restarts_in_a_row > options.restarts_max) {
     return give_up(make_error(ErrorCode::kAborted,
                               "{}, after {} restarts in a row without a completed step", lost,
@@ -258,6 +277,13 @@ void Supervisor::Impl::rank_ended(uint32_t rank, const ProcessEnd& end) {
   say(lost + "; starting it again");
   const Status started = start_rank(rank);
   if (!started.ok()) give_up(started.error());
+}
+
+// Is a rank of an elastic run there to go on? One that was left behind is not: its state is old.
+bool Supervisor::Impl::anybody_has_state() const {
+  return options.rank.elastic && std::any_of(slots.begin(), slots.end(), [this](const Slot& slot) {
+           return slot.process && slot.trained && slot.epoch >= went_on_epoch;
+         });
 }
 
 // To an elastic run SIGTERM says that one rank shall leave.
@@ -277,7 +303,8 @@ void Supervisor::Impl::start_joiners(uint64_t step) {
   }
 }
 
-// Nobody is left to go on: the run resumes from its newest checkpoint.
+// Nobody is left to go on: the run resumes from its newest checkpoint, with the ranks that it began
+// with. Those that run wait for the others; joiners join again.
 void Supervisor::Impl::start_all_again(const std::string& lost) {
   if (++restarts_in_a_row > options.restarts_max) {
     return give_up(make_error(ErrorCode::kAborted,
@@ -286,7 +313,16 @@ void Supervisor::Impl::start_all_again(const std::string& lost) {
                               lost, options.restarts_max));
   }
   say(lost + ", the last one; starting all again");
+  uint32_t joiners = 0;
+  for (uint32_t rank = options.rank.ranks; rank < slots.size(); ++rank) {
+    if (!slots[rank].process) continue;
+    slots[rank].given_up = true;
+    slots[rank].process->signal(SIGKILL);
+    ++joiners;
+  }
+  if (joiners > 0) options.joins.push_back({.count = joiners, .step = 0});
   for (uint32_t rank = 0; rank < options.rank.ranks; ++rank) {
+    if (slots[rank].process) continue;
     const Status started = start_rank(rank);
     if (!started.ok()) return give_up(started.error());
   }

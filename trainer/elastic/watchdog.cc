@@ -55,6 +55,7 @@ void Watchdog::add(const RankEvent& event) {
     case Kind::kFatal:
     case Kind::kDrained:
       return enter(event, State::kDone);
+    case Kind::kRegrouping:
     case Kind::kGroupLost:
       if (event.epoch > lost_epoch_) {
         lost_epoch_ = event.epoch;

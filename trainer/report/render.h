@@ -8,8 +8,8 @@
 
 namespace moetrain::report {
 
-// A few lines: ranks, steps, loss from - to, step time, checkpoints and their stall, what each of
-// them brought (the table below), how often they were taken and why.
+// A few lines: ranks, steps, loss from - to, step time, who joined and left, checkpoints and their
+// stall, what each of them brought (the table below), how often they were taken and why.
 std::string summary_text(const Report& report);
 
 // One row per failure, in the order of steps: what was lost, when, how soon it was seen, how soon

@@ -7,6 +7,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "trainer/report/change_json.h"
 #include "trainer/report/json_fields.h"
 #include "trainer/report/rank_times_json.h"
 #include "trainer/report/replan_json.h"
@@ -278,6 +279,7 @@ std::string to_json(const Report& report) {
       {"daemon_failures", std::move(daemon_failures)},
       {"replans", replans_json(report.replans)},
       {"rank_times", rank_times_json(report.rank_times)},
+      {"changes", changes_json(report.changes)},
       {"plt", report.plt},
       {"loads", loads_json(report.loads)},
       {"max_over_mean", mean_of(report.loads)}};
@@ -298,6 +300,7 @@ ckpt::Result<Report> parse_report(std::string_view json, std::string_view origin
   read_daemon_failures(top, name, report);
   read_replans(top, name, report.replans);
   read_rank_times(top, name, report.rank_times);
+  read_changes(top, name, report.changes);
   read_loads(top, name, report);
   CKPT_TRY(top.status());
   return report;

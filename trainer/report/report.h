@@ -10,6 +10,7 @@
 //    failures:[{step, ranks, detected_ms, resumed_ms, steps_lost,
 //               bytes:{replica, memory, disk, peer, tier}, stale_units}],
 //    daemon_failures:[{step, down_ms}],
+//    changes:[{step, joined, left, group, effective_replicas, bytes_moved, plan_ms, migrate_ms}],
 //    replans:[{step, moved, max_over_mean:{before, after}, gain_ms, cost_ms, bytes, plan_ms,
 //              migrate_ms, layer, loads, ranks:{before, after}}],
 //    rank_times:[{rank, steps, own_ms, waited_ms, slowest, more_ms}], plt,
@@ -73,6 +74,19 @@ struct Failure {
     double migrate = 0;     // until all state was in place
     double first_step = 0;  // until the next step was complete
   } split_ms;
+};
+
+// Ranks joined, or left as they were asked to.
+struct MemberChange {
+  uint64_t step = 0;             // the last step before it
+  std::vector<uint32_t> joined;  // numbers of processes, as in Failure::ranks
+  std::vector<uint32_t> left;
+  uint32_t group = 0;               // ranks afterwards
+  uint32_t effective_replicas = 0;  // the least number of ranks that hold an expert, afterwards
+  uint64_t bytes_moved = 0;         // between all ranks
+  // The slowest rank: to agree on the step and the placement, then for all state to be in place.
+  double plan_ms = 0;
+  double migrate_ms = 0;
 };
 
 // A loss of ckptd itself: training goes on, snapshots wait until it is back.
@@ -155,6 +169,7 @@ struct Report {
   Pace pace;
   std::vector<Failure> failures;
   std::vector<DaemonFailure> daemon_failures;
+  std::vector<MemberChange> changes;
   std::vector<Replan> replans;
   std::vector<RankTime> rank_times;  // ascending by rank
   double plt = 0;                    // partial-loss-of-tokens, 0..1
@@ -169,8 +184,8 @@ std::string to_json(const Report& report);
 
 // Reads what to_json wrote; `origin` (a file name) starts every error message. Missing or mistyped
 // fields, unordered steps and malformed bits are kInvalidArgument errors that name the field;
-// `daemon_failures`, `replans`, `rank_times`, `plt`, `loads`, what is said of each checkpoint and
-// of their pace may be missing.
+// `daemon_failures`, `changes`, `replans`, `rank_times`, `plt`, `loads`, what is said of each
+// checkpoint and of their pace may be missing.
 ckpt::Result<Report> parse_report(std::string_view json, std::string_view origin);
 ckpt::Result<Report> read_report(const std::string& path);
 

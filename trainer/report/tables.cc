@@ -61,6 +61,19 @@ std::string pace_text(const Pace& pace) {
                      pace.experts, pace.reason);
 }
 
+std::string changes_text(const std::vector<MemberChange>& changes) {
+  std::string text;
+  for (const MemberChange& change : changes) {
+    text += fmt::format("after step {}: ", change.step);
+    if (!change.joined.empty()) text += fmt::format("{} joined, ", ranks_text(change.joined));
+    if (!change.left.empty()) text += fmt::format("{} left, ", ranks_text(change.left));
+    text += fmt::format("{} ranks, each expert on {} or more; {} moved in {}\n", change.group,
+                        change.effective_replicas, ckpt::base::format_size(change.bytes_moved),
+                        human_ms(change.plan_ms + change.migrate_ms));
+  }
+  return text;
+}
+
 struct OrderedRow {
   uint64_t step;
   Row cells;
@@ -160,6 +173,7 @@ std::string summary_text(const Report& report) {
   }
   text += fmt::format("\nstep: {} median, {} p99\n", human_ms(report.step_ms.p50),
                       human_ms(report.step_ms.p99));
+  text += changes_text(report.changes);
   const auto& checkpoints = report.checkpoints;
   if (checkpoints.count == 0) return text + "no checkpoints\n";
   text += fmt::format(

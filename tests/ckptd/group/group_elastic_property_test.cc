@@ -1,4 +1,5 @@
-// Elastic groups under random joins, deaths, hangs, failed records and daemon restarts.
+// Elastic groups under random joins, deaths, hangs, failed records and daemon restarts, of members
+// that get their state at some time after their epoch has opened.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -38,7 +39,11 @@ class World {
       for (auto& [member, process] : processes_) process.hangs = false;
     } else if (what < 41) {
       restart_daemon();
-    } else if (what < 70) {
+    } else if (what < 48) {
+      if (const MemberId member = any(); member != kNobody && processes_[member].in_epoch) {
+        processes_[member].has_state = true;
+      }
+    } else if (what < 74) {
       if (opening_) finish_opening(draw(10) > 0);
     } else if (what < 90) {
       ask(any());
@@ -62,8 +67,9 @@ class World {
       if (opening_) finish_opening(true);
       now_ += milliseconds(400);
       carry_out(groups_->tick(now_));
-      // Who is in an epoch lets the others in.
+      // Who is in an epoch gets its state, and lets the others in.
       for (auto& [member, process] : processes_) {
+        process.has_state = process.has_state || process.in_epoch;
         process.asks = std::any_of(processes_.begin(), processes_.end(),
                                    [](const auto& other) { return !other.second.in_epoch; });
       }
@@ -79,7 +85,7 @@ class World {
   struct Process {
     SessionId session = 0;
     bool in_epoch = false;   // it was told of one, and of no end
-    bool has_state = false;  // it was in one
+    bool has_state = false;  // it goes on, others join anew
     bool asking = false;     // waits for an answer
     bool asks = false;       // wants the next epoch
     bool hangs = false;
@@ -173,7 +179,9 @@ class World {
         if (found == processes_.end()) continue;
         found->second.in_epoch = true;
         found->second.asking = false;
-        found->second.has_state = true;
+        // Who was given up learns now that what it holds does not count.
+        const bool survives = open.goes_on && open.previous_ranks[member.rank] >= 0;
+        found->second.has_state = found->second.has_state && survives;
         found->second.rank = member.rank;
         found->second.epoch = open.epoch;
       }

@@ -251,10 +251,64 @@ TEST_F(ElasticGroupTest, GoingOnIsForElasticGroups) {
 }
 
 TEST_F(ElasticGroupTest, AMemberThatJoinsAnewGivesItsStateUp) {
-  open_first(2);
-  const auto refused = all<Groups::Refuse>(join(1));
-  ASSERT_EQ(refused.size(), 1u) << "as long as it is a member";
+  open_first(3);
+  JoinRequest twin = request(1, ResumeMode::kContinue);
+  twin.session = 500;
+  const auto refused = all<Groups::Refuse>(groups.join(kRun, twin));
+  ASSERT_EQ(refused.size(), 1u) << "only itself may";
   EXPECT_EQ(refused[0].error.code, ErrorCode::kAlreadyExists);
+  const auto ended = all<Groups::EndEpoch>(join(1));
+  ASSERT_EQ(ended.size(), 1u);
+  EXPECT_THAT(ended[0].lost, ElementsAre(1));
+  EXPECT_THAT(ended[0].remaining, ElementsAre(100, 102));
+  go_on(0);
+  go_on(2);
+  EXPECT_THAT(members_of(opens.back()), ElementsAre(0, 2, 1));
+  EXPECT_THAT(opens.back().previous_ranks, ElementsAre(0, 2, -1));
+}
+
+// It has no state before the group has trained.
+TEST_F(ElasticGroupTest, AJoinerThatLosesTheGroupThatTakesItInJoinsAnew) {
+  open_first(2);
+  join(5);
+  go_on(0);
+  go_on(1);
+  ASSERT_EQ(opens.size(), 2u);
+  opened();
+  lost(1);
+  EXPECT_TRUE(all<Groups::Refuse>(join(5)).empty());
+  EXPECT_EQ(opens.size(), 2u) << "member 0 has not asked";
+  go_on(0);
+  ASSERT_EQ(opens.size(), 3u);
+  EXPECT_THAT(members_of(opens[2]), ElementsAre(0, 5));
+  EXPECT_THAT(opens[2].previous_ranks, ElementsAre(0, -1));
+}
+
+TEST_F(ElasticGroupTest, TheLastToAskIsTakenInAtOnce) {
+  open_first(2);
+  join(5);
+  go_on(0);
+  go_on(1);
+  opened();
+  lost(1);
+  go_on(0);
+  EXPECT_EQ(opens.size(), 2u) << "member 5 may have its state by now";
+  join(5);
+  ASSERT_EQ(opens.size(), 3u);
+  EXPECT_THAT(members_of(opens[2]), ElementsAre(0, 5));
+}
+
+TEST_F(ElasticGroupTest, AFirstEpochThatFailsBeforeAnybodyHasStateIsFormedAgain) {
+  open_first(3);
+  lost(1);
+  EXPECT_TRUE(all<Groups::Refuse>(join(0, 3)).empty());
+  EXPECT_TRUE(all<Groups::Refuse>(join(2, 3)).empty());
+  EXPECT_EQ(opens.size(), 1u) << "a first epoch needs all its ranks";
+  note(groups.join(kRun, request(1, ResumeMode::kStart, 3)));
+  ASSERT_EQ(opens.size(), 2u);
+  EXPECT_FALSE(opens[1].goes_on);
+  EXPECT_EQ(opens[1].resume.resume, ResumeMode::kStart);
+  EXPECT_THAT(members_of(opens[1]), ElementsAre(0, 1, 2));
 }
 
 TEST_F(ElasticGroupTest, SurvivorsGoOnAfterADaemonRestart) {

@@ -35,6 +35,7 @@ RankEvent full_event() {
           .layer = 1,
           .slots_before = {{0, 1}, {}},
           .slots_after = {{0}, {1}},
+          .joins = true,
           .plt = 0.0375,
           .loss_bits = 0x7fc00000,
           .applied = false,
@@ -60,7 +61,7 @@ TEST(EventsTest, SurviveTheirLine) {
   ASSERT_TRUE(back.ok()) << back.error().message;
   event.text = "line one\nline \"two\" \xef\xbf\xbd";  // what is no UTF-8 is replaced
   EXPECT_EQ(*back, event);
-  for (int kind = 0; kind <= static_cast<int>(Kind::kReplanned); ++kind) {
+  for (int kind = 0; kind <= static_cast<int>(Kind::kRegrouping); ++kind) {
     const RankEvent plain{.kind = static_cast<Kind>(kind)};
     EXPECT_EQ(*parse_event(to_line(plain)), plain) << kind_name(plain.kind);
   }

@@ -4,8 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <bit>
+#include <algorithm>
+#include <utility>
 
+#include "tests/trainer/elastic/damaging_comm.h"
 #include "tests/trainer/parallel/comm_groups.h"
 #include "trainer/checkpoint/units.h"
 #include "trainer/elastic/next_placement.h"
@@ -13,6 +15,7 @@
 namespace moetrain {
 namespace {
 
+using testing::HasSubstr;
 using testing::IsEmpty;
 
 constexpr uint32_t kLayers = 2;
@@ -309,25 +312,71 @@ TEST_F(LiveStateTest, WhoIsBehindAppliesWhatIsPending) {
   EXPECT_EQ(group[1]->losses, expected);
 }
 
-TEST(HandoverTest, SurvivesTheWire) {
-  const ExpertGrid grid{2, 3};
-  Handover handover;
-  handover.progress = {.step = 5, .applied = 4, .skipped = 1, .skipped_in_a_row = 1, .tokens = 99};
-  for (auto* list : {&handover.progress.routed_tokens, &handover.progress.routed_last,
-                     &handover.progress.expert_updates, &handover.partial.state.lost.restart,
-                     &handover.partial.state.lost.rollback}) {
-    for (int64_t i = 0; i < 6; ++i) list->push_back(i * 7 + static_cast<int64_t>(list->size()));
+// It is at the same step as the others, but not with what they lost and made anew meanwhile: that
+// has no moments yet, on any rank that holds it.
+TEST_F(LiveStateTest, WhoWasLeftBehindBringsNothing) {
+  Group group = start(3, {});
+  train(group, 3);
+  std::unique_ptr<Rank> behind = std::move(group.back());
+  group.resize(1);
+  change(group);
+  const std::vector<uint32_t> lost = group[0]->live.lost();
+  ASSERT_FALSE(lost.empty());
+  behind->live.forget();
+  group.push_back(std::move(behind));
+  change(group);
+  for (const auto& rank : group) {
+    for (Expert& expert : rank->model->experts().owned()) {
+      if (std::ranges::count(lost, expert.layer * kExperts + expert.expert) == 0) continue;
+      const std::span<const float> moments = std::as_const(expert.w1.m).host<float>();
+      EXPECT_THAT(moments, testing::Each(0)) << expert.layer << "." << expert.expert;
+    }
   }
-  handover.partial.state.snapshots = 12;
-  handover.partial.state.k = 2;
-  handover.partial.state.k_asked = 1;
-  for (uint64_t i = 0; i < 6; ++i) handover.partial.saved.push_back({i, static_cast<int64_t>(i)});
-  handover.stamps.assign(2 * 6 * kStampValues, -3);
-  handover.saved_step = 4;
-  handover.last_loss = -1.25f;
-  const std::vector<int64_t> values = to_values(handover, grid);
-  EXPECT_EQ(values.size(), handover_values(grid));
-  EXPECT_EQ(handover_from(values, grid), handover);
+  train(group, 1);
+  EXPECT_EQ(group[0]->losses.back(), group[1]->losses.back());
+}
+
+TEST_F(LiveStateTest, WhatComesDamagedIsSentTwiceMore) {
+  for (const int times : {2, 3}) {
+    Group group = start(2, {});
+    train(group, 2);
+    group.push_back(make(3, 2, {}));
+    Status last;
+    for (int i = 0; i < times; ++i) {
+      last = all(group, [&](Rank& rank, Comm& comm) -> Status {
+        if (&rank != group[2].get()) return rank.change(comm);
+        DamagingComm damaging(comm);
+        Status changed = rank.change(damaging);
+        comm.abort("it leaves");
+        return changed;
+      })[2];
+    }
+    ASSERT_FALSE(last.ok());
+    EXPECT_THAT(last.error().message,
+                HasSubstr("did not come from rank 1 as it was sent (CRC32C)"));
+    EXPECT_EQ(last.error().code, times < 3 ? ckpt::ErrorCode::kAborted : ckpt::ErrorCode::kCorrupt);
+    change(group);
+    train(group, 1);
+    EXPECT_EQ(group[2]->losses.back(), undisturbed(3).back());
+  }
+}
+
+TEST_F(LiveStateTest, RanksThatPlanDifferentlyAreToldBeforeAnythingMoves) {
+  Group group = start(2, twice_);
+  train(group, 1);
+  const auto planned = all(group, [&](Rank& rank, Comm& comm) -> Status {
+    CKPT_TRY(rank.live.agree(comm));
+    return rank.live.plan(comm, [&](uint32_t, const auto&, const auto&) {
+      ExpertPlacement other = rank.placement;
+      if (comm.rank() == 1) std::swap(other.slots[0][0], other.slots[0][1]);
+      return Result<ExpertPlacement>(other);
+    });
+  });
+  for (const Status& status : planned) {
+    ASSERT_FALSE(status.ok());
+    EXPECT_EQ(status.error().code, ckpt::ErrorCode::kFailedPrecondition);
+    EXPECT_THAT(status.error().message, HasSubstr("rank 1 has planned another placement"));
+  }
 }
 
 }  // namespace

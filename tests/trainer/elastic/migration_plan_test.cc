@@ -8,6 +8,8 @@
 #include <random>
 #include <set>
 
+#include "trainer/elastic/next_placement.h"
+
 namespace moetrain {
 namespace {
 
@@ -98,6 +100,33 @@ TEST(KeepInPlaceTest, SurvivorsKeepWhatTheyHold) {
     }
   }
   EXPECT_TRUE(validate(kept).ok());
+}
+
+TEST(NextPlacementTest, WhoStaysKeepsWhatItHolds) {
+  ModelConfig shape;
+  shape.layers = 2;
+  shape.experts = 6;
+  const ExpertPlacement wanted = *static_placement(2, 6, 3);
+  // Rank 1 leaves. The others hold what three ranks are to hold, in another order.
+  const std::vector<bool> stays = {true, false, true, true};
+  const std::vector<uint32_t> holds = {2, 0, 0, 1};
+  std::vector<std::vector<bool>> held(4, std::vector<bool>(12));
+  for (uint32_t rank = 0; rank < 4; ++rank) {
+    for (uint32_t layer = 0; layer < 2; ++layer) {
+      for (const uint32_t expert : wanted.slots[layer][holds[rank]]) {
+        held[rank][layer * 6 + expert] = true;
+      }
+    }
+  }
+  const auto next = next_placement({}, shape, stays, {}, held);
+  ASSERT_TRUE(next.ok()) << next.error().message;
+  EXPECT_EQ(next->ranks, 4u);
+  for (uint32_t layer = 0; layer < 2; ++layer) {
+    EXPECT_TRUE(next->slots[layer][1].empty());
+    for (const uint32_t rank : {0u, 2u, 3u}) {
+      EXPECT_EQ(next->slots[layer][rank], wanted.slots[layer][holds[rank]]) << rank;
+    }
+  }
 }
 
 }  // namespace

@@ -303,6 +303,64 @@ TEST_F(RecorderTest, AGroupThatIsLostWithoutADeathIsAFailureToo) {
   EXPECT_EQ(report.failures[0].steps_lost, 2u);
 }
 
+TEST_F(RecorderTest, WhoJoinsAndLeavesChangesTheMembersAndIsNoFailure) {
+  begin_epoch(0, false);
+  do_step(1);
+  recorder_.add(event(Kind::kRegrouping, 0, 1));
+  recorder_.add(event(Kind::kRegrouping, 1, 1));
+  const auto train = [&](const std::vector<uint32_t>& ranks, uint64_t step, uint64_t bytes) {
+    ++epoch_;
+    for (const uint32_t rank : ranks) {
+      RankEvent training = event(Kind::kTraining, rank, step);
+      training.goes_on = true;
+      training.joins = rank == 2 && step == 1;
+      training.group = static_cast<uint32_t>(ranks.size());
+      training.effective_replicas = 2;
+      training.bytes_moved = bytes;
+      training.plan_ms = 1 + rank;
+      training.migrate_ms = 10 + rank;
+      recorder_.add(training);
+    }
+  };
+  train({0, 1, 2}, 1, 99);
+  do_step(2, {0, 1, 2});
+  RankEvent handed_over = event(Kind::kRegrouping, 1, 2);
+  handed_over.bytes_moved = 77;
+  recorder_.add(handed_over);
+  recorder_.add(event(Kind::kDrained, 0, 2));
+  train({1, 2}, 2, 0);
+  do_step(3, {1, 2});
+  const report::Report report = recorder_.report();
+  EXPECT_TRUE(report.failures.empty());
+  ASSERT_EQ(report.changes.size(), 2u);
+  EXPECT_EQ(report.changes[0].step, 1u);
+  EXPECT_THAT(report.changes[0].joined, testing::ElementsAre(2));
+  EXPECT_TRUE(report.changes[0].left.empty());
+  EXPECT_EQ(report.changes[0].group, 3u);
+  EXPECT_EQ(report.changes[0].effective_replicas, 2u);
+  EXPECT_EQ(report.changes[0].bytes_moved, 99u);
+  EXPECT_EQ(report.changes[0].plan_ms, 3) << "the slowest";
+  EXPECT_EQ(report.changes[0].migrate_ms, 12);
+  EXPECT_THAT(report.changes[1].left, testing::ElementsAre(0));
+  EXPECT_EQ(report.changes[1].group, 2u);
+  EXPECT_EQ(report.changes[1].bytes_moved, 77u);
+}
+
+TEST_F(RecorderTest, WhoNeverTrainedIsMissedOnlyByThoseWhoTookItIn) {
+  begin_epoch(0, false);
+  do_step(1);
+  recorder_.rank_died(2, now_ += kMs);  // it waited to be let in
+  do_step(2);
+  EXPECT_TRUE(recorder_.report().failures.empty());
+  recorder_.rank_died(3, now_ += kMs);
+  recorder_.add(event(Kind::kGroupLost, 0, 2));
+  recorder_.add(event(Kind::kGroupLost, 1, 2));
+  begin_epoch(2, false);
+  const report::Report report = recorder_.report();
+  ASSERT_EQ(report.failures.size(), 1u);
+  EXPECT_THAT(report.failures[0].ranks, testing::ElementsAre(3));
+}
+
 TEST_F(RecorderTest, NoticesALossThatIsNotReproduced) {
   begin_epoch(0, false);
   do_step(1);

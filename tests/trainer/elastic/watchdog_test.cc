@@ -66,6 +66,16 @@ TEST_F(WatchdogTest, WhoWaitsForTheHangingOneIsSpared) {
   EXPECT_THAT(hanging_after(100), ElementsAre(2)) << "0 and 1 wait in their join for 2";
 }
 
+TEST_F(WatchdogTest, WhoDoesNotComeAlongWhenOthersAreLetInHangs) {
+  form(1);
+  say(Kind::kRegrouping, 0, 1);
+  say(Kind::kRegrouping, 1, 1);
+  say(Kind::kJoining, 0);
+  say(Kind::kJoining, 1);
+  EXPECT_THAT(hanging_after(24), IsEmpty());
+  EXPECT_THAT(hanging_after(2), ElementsAre(2));
+}
+
 // Left over from an earlier loss, that a rank once left says nothing about the epoch it is in now.
 TEST_F(WatchdogTest, ARankThatLeftAnEarlierEpochCanHangInALaterOne) {
   form(1);

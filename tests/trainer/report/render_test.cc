@@ -228,6 +228,8 @@ TEST(Tables, SummaryTellsTheNumbers) {
   const std::string text = summary_text(sample_report());
   EXPECT_THAT(text, HasSubstr("60 steps of 2048 tokens on 4 ranks, loss 5."));
   EXPECT_THAT(text, HasSubstr("12 checkpoints, 117.7 MiB"));
+  EXPECT_THAT(text, HasSubstr("after step 15: ranks 4, 5 joined, rank 1 left, 5 ranks, each expert "
+                              "on 2 or more; 7.0 MiB moved in 15 ms"));
   EXPECT_THAT(text, HasSubstr("in the end a checkpoint every 5 steps of 2 experts of each layer: "
                               "storage sustains 5 steps"));
   EXPECT_THAT(text, HasSubstr(checkpoint_table_text(sample_report())));

@@ -58,6 +58,9 @@ TEST(ReportJson, HasTheFieldsThatStay) {
   EXPECT_EQ(document.at("failures").at(0).at("ranks"), json::array({2}));
   EXPECT_EQ(document.at("failures").at(0).at("bytes").at("memory"), 5 << 20);
   EXPECT_EQ(document.at("daemon_failures").at(0).at("down_ms"), 1180);
+  EXPECT_EQ(document.at("changes").at(0).at("joined"), json::array({4, 5}));
+  EXPECT_EQ(document.at("changes").at(0).at("effective_replicas"), 2);
+  EXPECT_EQ(document.at("changes").at(0).at("migrate_ms"), 13.5);
   EXPECT_EQ(document.at("final_loss"), document.at("losses").at(59).at("loss"));
   EXPECT_EQ(document.at("loads").at(2),
             json({{"step", 3}, {"busiest_tokens", 4099}, {"max_over_mean", 1.75}}));
@@ -124,6 +127,12 @@ TEST(ReportJson, ErrorsNameTheField) {
   document["failures"][0]["ranks"][0] = 1ULL << 40;
   EXPECT_THAT(refusal(document), HasSubstr("failures[0].ranks"));
   document = sample_json();
+  document["changes"][0]["left"][0] = "one";
+  EXPECT_EQ(refusal(document), "run.json: changes[0].left holds something that is no rank");
+  document = sample_json();
+  document["changes"][0]["group"] = 1ULL << 32;
+  EXPECT_EQ(refusal(document), "run.json: changes[0].group is too large");
+  document = sample_json();
   document["loads"][3]["step"] = 3;
   EXPECT_EQ(refusal(document), "run.json: loads[3].step does not ascend");
   for (const char* bits : {"", "4008000", "400800000", "4008000g", "0x400800", "+4008000"}) {
@@ -174,15 +183,11 @@ TEST(ReportJson, EveryRequiredFieldIsMissed) {
   for (const auto& field : whole.items()) {
     json document = whole;
     document.erase(field.key());
-    const std::set<std::string> optionals = {"checkpoint_every",
-                                             "daemon_failures",
-                                             "experts_per_checkpoint",
-                                             "final_loss",
-                                             "loads",
-                                             "max_over_mean",
-                                             "plt",
-                                             "rank_times",
-                                             "reason",
+    const std::set<std::string> optionals = {"changes",         "checkpoint_every",
+                                             "daemon_failures", "experts_per_checkpoint",
+                                             "final_loss",      "loads",
+                                             "max_over_mean",   "plt",
+                                             "rank_times",      "reason",
                                              "replans"};
     const bool optional = optionals.contains(field.key());
     EXPECT_EQ(refusal(document).empty(), optional) << field.key();

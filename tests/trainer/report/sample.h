@@ -90,6 +90,14 @@ inline Report sample_report(uint64_t steps = 60) {
   report.daemon_failures.push_back({.step = steps * 2 / 3, .down_ms = 1180});
   report.replans = sample_replans(steps);
   report.rank_times = sample_rank_times(steps);
+  report.changes.push_back({.step = steps / 4,
+                            .joined = {4, 5},
+                            .left = {1},
+                            .group = 5,
+                            .effective_replicas = 2,
+                            .bytes_moved = 7u << 20,
+                            .plan_ms = 1.5,
+                            .migrate_ms = 13.5});
   report.plt = 0.25;
   return report;
 }
