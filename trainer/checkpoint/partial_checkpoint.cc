@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <numeric>
 
 #include "formats/base/assert.h"
@@ -56,17 +55,6 @@ Status validate(const PartialOptions& options, uint32_t experts) {
   if (checked.ok()) return checked;
   return make_error(checked.error().code, "--experts-per-checkpoint {} --staleness-max {}: {}",
                     options.k, options.staleness_max, checked.error().message);
-}
-
-double failure_takes_all(uint32_t ranks, uint32_t held) {
-  double taken = 0;
-  double all = 0;
-  for (uint32_t dead = 1; dead <= ranks; ++dead) {
-    const double weight = std::ldexp(1.0, -static_cast<int>(std::min(dead, 1000u)));
-    all += weight;
-    if (dead >= held) taken += weight * loss_probability(ranks, held, dead);
-  }
-  return taken / all;
 }
 
 PartialCheckpoint::PartialCheckpoint(const std::vector<StateUnit>& units,

@@ -61,11 +61,6 @@ struct PartialOptions {
   bool is_partial() const { return k != 0 || k_auto; }
 };
 
-// For the risk-aware selector: the probability that a failure takes all `held` holders in a group
-// of `ranks`. It takes k ranks, any k alike, with a probability that halves from one k to the next,
-// up to all: an assumption, which nothing but the choice of the experts depends on.
-double failure_takes_all(uint32_t ranks, uint32_t held);
-
 // kInvalidArgument, naming the flag, for what cannot be with so many experts in a layer.
 Status validate(const PartialOptions& options, uint32_t experts);
 
