@@ -133,7 +133,8 @@ Result<SaveLedger::Saved> PartialCheckpoint::version_of(size_t expert, const Exp
                       "of snapshot {}",
                       expert / grid_.experts, expert % grid_.experts, number, snapshots);
   }
-  return SaveLedger::Saved{static_cast<uint64_t>(number), std::min(weights.tokens, moments.tokens)};
+  return SaveLedger::Saved{static_cast<uint64_t>(number), std::min(weights.tokens, moments.tokens),
+                           static_cast<uint64_t>(std::min(weights.step, moments.step))};
 }
 
 void PartialCheckpoint::grow_k(uint32_t k, const RecoveryLoss& loss,
@@ -214,19 +215,22 @@ double PartialCheckpoint::risk_of(size_t holders) const {
   return failure_takes_all(placement_.ranks, static_cast<uint32_t>(holders));
 }
 
-std::vector<uint32_t> PartialCheckpoint::choose(std::span<const int64_t> routed) const {
+std::vector<uint32_t> PartialCheckpoint::choose(const Now& now) const {
   std::vector<uint32_t> chosen;
   for (uint32_t layer = 0; layer < grid_.layers; ++layer) {
     const auto turn = turns(placement_.slots[layer], grid_.experts, layer, k_);
     const auto holding = holders_of_experts(placement_, layer);
     std::vector<ExpertCandidate> candidates;
+    candidates.reserve(grid_.experts);
     for (uint32_t expert = 0; expert < grid_.experts; ++expert) {
       const size_t at = grid_.at(layer, expert);
-      candidates.push_back(candidate(at, ledger_, routed));
+      candidates.push_back(candidate(at, ledger_, now));
       candidates.back().loss_probability = risk_of(holding[expert].size());
       candidates.back().turn = turn[expert];
     }
-    for (const uint32_t expert : select_experts(selection(), candidates)) {
+    SelectionOptions how = selection();
+    how.k = k_within_bound(how, candidates);
+    for (const uint32_t expert : select_experts(how, candidates)) {
       chosen.push_back(static_cast<uint32_t>(grid_.at(layer, expert)));
     }
   }
@@ -234,9 +238,14 @@ std::vector<uint32_t> PartialCheckpoint::choose(std::span<const int64_t> routed)
 }
 
 ExpertCandidate PartialCheckpoint::candidate(size_t expert, const SaveLedger& ledger,
-                                             std::span<const int64_t> routed) const {
-  return {.unsaved_tokens = meter_.held(expert, routed) - ledger[expert].tokens,
-          .age = snapshots_ + 1 - ledger[expert].snapshot,
+                                             const Now& now) const {
+  const SaveLedger::Saved& saved = ledger[expert];
+  uint64_t age = snapshots_ + 1 - saved.snapshot;
+  // In steps, where snapshots did not come, or came less often than they do now.
+  const uint64_t steps = now.step - std::min(saved.step, now.step);
+  if (interval_ != 0) age = std::max(age, (steps + interval_ - 1) / interval_);
+  return {.unsaved_tokens = meter_.held(expert, now.routed) - saved.tokens,
+          .age = age,
           .loss_probability = 1,
           .turn = 0};
 }
@@ -251,23 +260,24 @@ uint32_t PartialCheckpoint::k_snapshot() const {
 
 // Those that stay in memory: of the experts that are not written, the next ones in order.
 std::vector<uint32_t> PartialCheckpoint::choose_more(const std::vector<uint32_t>& written,
-                                                     std::span<const int64_t> routed) const {
+                                                     const Now& now) const {
   std::vector<bool> taken(grid_.size());
   for (const uint32_t expert : written) taken[expert] = true;
   std::vector<uint32_t> chosen;
   for (uint32_t layer = 0; layer < grid_.layers; ++layer) {
-    const uint32_t more = k_snapshot() - k_;
     const auto turn = turns(placement_.slots[layer], grid_.experts, layer, k_snapshot());
     std::vector<ExpertCandidate> candidates;
     std::vector<uint32_t> positions;
     for (uint32_t expert = 0; expert < grid_.experts; ++expert) {
       const auto at = static_cast<uint32_t>(grid_.at(layer, expert));
       if (taken[at]) continue;
-      candidates.push_back(candidate(at, memory_ledger_, routed));
+      candidates.push_back(candidate(at, memory_ledger_, now));
       candidates.back().turn = turn[expert];
       positions.push_back(at);
     }
     const auto left = static_cast<uint32_t>(positions.size());
+    const uint32_t more = std::min(k_snapshot() - k_, left);  // the bound may have written more
+    if (more == 0) continue;
     const SelectionOptions how{options_.selector, more, default_staleness_max(left, more)};
     for (const uint32_t one : select_experts(how, candidates)) chosen.push_back(positions[one]);
   }
@@ -316,17 +326,18 @@ PartialCheckpoint::Plan PartialCheckpoint::next(uint64_t step, const ExpertProgr
     plan.experts.resize(grid_.size());
     std::iota(plan.experts.begin(), plan.experts.end(), 0u);
   } else {
-    plan.experts = choose(progress.routed);
-    if (k_snapshot() > k_) plan.memory_experts = choose_more(plan.experts, progress.routed);
+    const Now now{step, progress.routed};
+    plan.experts = choose(now);
+    if (k_snapshot() > k_) plan.memory_experts = choose_more(plan.experts, now);
   }
   ++snapshots_;
   std::vector<int64_t> held;
   held.reserve(grid_.size());
   for (size_t i = 0; i < grid_.size(); ++i) held.push_back(meter_.held(i, progress.routed));
-  ledger_.take(snapshots_, plan.experts, held);
+  ledger_.take(snapshots_, plan.experts, held, step);
   std::vector<uint32_t> both = plan.experts;
   both.insert(both.end(), plan.memory_experts.begin(), plan.memory_experts.end());
-  memory_ledger_.take(snapshots_, both, held);
+  memory_ledger_.take(snapshots_, both, held, step);
   number_of_step_[step] = snapshots_;
   if (number_of_step_.size() > SaveLedger::kUndoMax) {
     number_of_step_.erase(number_of_step_.begin());

@@ -128,8 +128,13 @@ class PartialCheckpoint {
     std::vector<uint32_t> experts;         // written, as positions in the grid
     std::vector<uint32_t> memory_experts;  // not written
   };
-  // The next snapshot, at `step`. Stamps what it takes.
+  // The next snapshot, at `step`. Stamps what it takes. Takes more than K experts of a layer where
+  // the bound on staleness demands it: it holds in snapshots and, with an interval, in steps, also
+  // after snapshots that failed and after a resume with other numbers.
   Plan next(uint64_t step, const ExpertProgress& progress, bool full, ExpertStamps& stamps);
+  // At most so many steps from one snapshot to the next, as far as anybody can tell: the bound is
+  // staleness_max() times that in steps. 0, as it is in the beginning: there is none in steps.
+  void set_interval(uint64_t steps) { interval_ = steps; }
   // How many experts of each layer the next snapshots take, with `k_auto`. At least 1.
   void set_k(uint32_t k);
   // The snapshot of this step is not to be had: its experts are due again.
@@ -145,12 +150,14 @@ class PartialCheckpoint {
   double plt(std::span<const int64_t> routed) const { return meter_.plt(routed); }
 
  private:
+  struct Now {
+    uint64_t step = 0;
+    std::span<const int64_t> routed;
+  };
   SelectionOptions selection() const;
-  std::vector<uint32_t> choose(std::span<const int64_t> routed) const;
-  std::vector<uint32_t> choose_more(const std::vector<uint32_t>& written,
-                                    std::span<const int64_t> routed) const;
-  ExpertCandidate candidate(size_t expert, const SaveLedger& ledger,
-                            std::span<const int64_t> routed) const;
+  std::vector<uint32_t> choose(const Now& now) const;
+  std::vector<uint32_t> choose_more(const std::vector<uint32_t>& written, const Now& now) const;
+  ExpertCandidate candidate(size_t expert, const SaveLedger& ledger, const Now& now) const;
   std::vector<uint32_t> units_with(const std::vector<uint32_t>& experts) const;
   void add_memory_units(Plan& plan) const;
   void stamp(uint64_t step, const std::vector<uint32_t>& units, const std::vector<int64_t>& held,
@@ -170,6 +177,7 @@ class PartialCheckpoint {
   SaveLedger memory_ledger_;  // of versions at either level
   uint64_t snapshots_ = 0;
   uint32_t k_ = 0;
+  uint64_t interval_ = 0;
   std::map<uint64_t, uint64_t> number_of_step_;  // of recent snapshots
 };
 

@@ -31,6 +31,7 @@ void visit(Handover& handover, size_t experts, Number&& number, List&& list) {
   for (SaveLedger::Saved& saved : handover.partial.saved) {
     number(saved.snapshot);
     number(saved.tokens);
+    number(saved.step);
   }
 }
 

@@ -220,6 +220,7 @@ Result<Snapshotter::Request> RankRun::request(uint32_t attempt, bool full) {
   const size_t experts = size_t{placement_.layers()} * placement_.experts;
   progress_.routed_tokens.resize(experts);  // before the first step there are none
   progress_.expert_updates.resize(experts);
+  partial_->set_interval(pacer_->widest());
   PartialCheckpoint::Plan plan = partial_->next(
       progress_.step, {progress_.routed_tokens, progress_.expert_updates}, full, *stamps_);
   const ShareSummary bytes = bytes_by_rank(plan.fragments, placement_.ranks);
@@ -248,7 +249,11 @@ Result<Snapshotter::Request> RankRun::request(uint32_t attempt, bool full) {
                                .memory_units = std::move(plan.memory_units),
                                .fragments = std::move(plan.fragments)};
   if (options_.partial.is_partial()) {
-    request.staleness_max = partial_->staleness_max() * pacer_->widest();
+    // Nobody waits that long; but what was asked for must not wrap around to a bound of few steps.
+    if (__builtin_mul_overflow(uint64_t{partial_->staleness_max()}, pacer_->widest(),
+                               &request.staleness_max)) {
+      request.staleness_max = UINT64_MAX;
+    }
   }
   if (rank_ != 0) return request;
   request.metrics = {{"loss", last_loss_},

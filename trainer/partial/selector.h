@@ -51,6 +51,12 @@ struct ExpertCandidate {
   uint32_t turn = 0;            // its place in the round robin
 };
 
+// How many experts have to be taken now so that options.k at a time keep the bound from here on:
+// options.k itself, unless earlier snapshots failed or were taken under another bound or a smaller
+// k. At most as many as there are.
+uint32_t k_within_bound(const SelectionOptions& options,
+                        std::span<const ExpertCandidate> candidates);
+
 // The experts of one layer to take, options.k of them, ascending. Ties go to the older, then to
 // whose turn is earlier. The options have been checked. An expert that is overdue already (earlier
 // snapshots failed, or took fewer) goes first.

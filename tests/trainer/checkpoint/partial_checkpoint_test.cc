@@ -136,6 +136,7 @@ class History {
 
   PartialCheckpoint& partial() { return partial_; }
   ExpertStamps& stamps() { return stamps_; }
+  const std::vector<int64_t>& routed() const { return routed_; }
   uint64_t now() const { return step_; }
   int older_tables() const { return older_tables_; }
   std::vector<uint64_t> committed() const {
@@ -260,6 +261,55 @@ TEST(PartialCheckpointTest, TakesEverythingFirstAndWhenAsked) {
   EXPECT_EQ(history.snapshot(false, false).experts.size(), kLayers);
   history.step();
   EXPECT_EQ(history.snapshot(true, false).units.size(), all);
+}
+
+// Saved one at a time under a wide bound, and resumed with a narrow one.
+TEST(PartialCheckpointTest, ANarrowerBoundHoldsFromTheFirstSnapshotOn) {
+  History before({.k = 1, .selector = Selector::kSequential, .plt_budget = 1}, 7);
+  before.snapshot(false, false);
+  for (int i = 0; i < 12; ++i) {
+    before.step();
+    before.snapshot(false, false);
+  }
+  ASSERT_TRUE(before.resume(12).ok());
+  History after({.k = 3, .staleness_max = 2, .plt_budget = 1}, 7);
+  const PartialState saved = before.partial().state();
+  ASSERT_TRUE(after.partial().resume(saved, before.routed(), before.stamps()).ok());
+  ExpertStamps stamps = before.stamps();
+  std::vector<int64_t> updates(kGrid.size(), 12);
+  std::map<uint32_t, uint64_t> step_of;
+  for (uint64_t step = 13; step < 20; ++step) {
+    const auto plan = after.partial().next(step, {before.routed(), updates}, false, stamps);
+    if (step == 13) {
+      EXPECT_GT(plan.experts.size(), 3 * kLayers);
+    }
+    if (step > 13) {
+      EXPECT_EQ(plan.experts.size(), 3 * kLayers);
+    }
+    for (uint32_t expert = 0; expert < kGrid.size(); ++expert) {
+      const auto age = step - static_cast<uint64_t>(stamps.at(ExpertPart::kWeights, expert).step);
+      EXPECT_LE(age, 2u) << "expert " << expert << " at step " << step;
+    }
+  }
+}
+
+// Nothing was due while ckptd was away: the bound is in steps for ckptd, which counts nothing else.
+TEST(PartialCheckpointTest, TheBoundHoldsInStepsWhereSnapshotsDidNotCome) {
+  History history({.k = 2, .staleness_max = 4, .plt_budget = 1}, 8);
+  history.partial().set_interval(2);
+  uint64_t most = 0;
+  for (uint64_t step = 0; step < 60; ++step) {
+    history.step();
+    if (step % 2 != 0 || (step > 20 && step < 35)) continue;
+    const auto plan = history.snapshot(false, false);
+    most = std::max<uint64_t>(most, step > 2 ? plan.experts.size() : 0);
+    for (uint32_t expert = 0; expert < kGrid.size(); ++expert) {
+      const auto saved =
+          static_cast<uint64_t>(history.stamps().at(ExpertPart::kWeights, expert).step);
+      EXPECT_LE(history.now() - saved, 4u * 2) << "expert " << expert << " at " << history.now();
+    }
+  }
+  EXPECT_GT(most, 2u * kLayers) << "the one after the gap";
 }
 
 TEST(PartialCheckpointTest, KeepsTheNextOnesInMemory) {

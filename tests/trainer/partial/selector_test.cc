@@ -73,6 +73,36 @@ TEST(SelectorTest, EveryOneVisitsAllExpertsWithinTheBound) {
   }
 }
 
+// Whatever was before: from the first snapshot on, everything is within the bound.
+TEST(SelectorTest, TakesAsManyAsTheBoundDemands) {
+  const uint32_t seed = 22;
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::mt19937 random(seed);
+  uint32_t more = 0;
+  for (int round = 0; round < 300; ++round) {
+    const uint32_t experts = 1 + random() % 20;
+    const uint32_t k = 1 + random() % experts;
+    const uint32_t needed = (experts + k - 1) / k;
+    const SelectionOptions options{kAll[round % 3], k,
+                                   needed + static_cast<uint32_t>(random() % 6)};
+    Layer layer(options, experts);
+    for (ExpertCandidate& candidate : layer.candidates()) candidate.age = 1 + random() % 30;
+    for (uint32_t at = 0; at < 3 * needed; ++at) {
+      layer.options().k = k_within_bound(options, layer.candidates());
+      ASSERT_LE(layer.options().k, experts);
+      if (at > 0) {
+        ASSERT_EQ(layer.options().k, k) << "one that takes more is enough";
+      }
+      more += layer.options().k > k ? 1 : 0;
+      layer.snapshot();
+      for (const ExpertCandidate& candidate : layer.candidates()) {
+        ASSERT_LE(candidate.age, options.staleness_max);
+      }
+    }
+  }
+  EXPECT_GT(more, 0u);
+}
+
 // The bound costs nothing that it need not: where it does not bind, the most urgent are taken.
 TEST(SelectorTest, TakesTheMostUrgentThatTheBoundAllows) {
   std::vector<ExpertCandidate> four(4);
