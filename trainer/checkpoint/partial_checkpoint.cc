@@ -380,6 +380,14 @@ void PartialCheckpoint::failed(uint64_t step) {
   number_of_step_.erase(number);
 }
 
+std::vector<int64_t> PartialCheckpoint::lost() const {
+  std::vector<int64_t> lost = meter_.lost().restart;
+  const std::vector<int64_t>& rollback = meter_.lost().rollback;
+  for (size_t i = 0; i < lost.size(); ++i) lost[i] += rollback[i];
+  if (std::ranges::count(lost, 0) == std::ssize(lost)) lost.clear();
+  return lost;
+}
+
 PartialState PartialCheckpoint::state() const {
   return {.snapshots = snapshots_, .k = k_, .k_asked = options_.k, .lost = meter_.lost()};
 }

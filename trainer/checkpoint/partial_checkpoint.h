@@ -148,6 +148,9 @@ class PartialCheckpoint {
   uint32_t k_snapshot() const;
   uint32_t staleness_max() const { return selection().staleness_max; }
   double plt(std::span<const int64_t> routed) const { return meter_.plt(routed); }
+  const PltMeter& meter() const { return meter_; }
+  // Of both kinds, [layers * experts]; empty where nothing was lost.
+  std::vector<int64_t> lost() const;
 
  private:
   struct Now {

@@ -64,8 +64,13 @@ struct RankEvent {
   double regroup_ms = 0;            // since it lost its group: to be connected with the new one
   double plan_ms = 0;               // then to have agreed, and planned
   double migrate_ms = 0;            // then for the state to be in place
-  // kTraining, kStep: the proportion of lost tokens so far
+  // kTraining, kStep: the proportion of lost tokens so far, and of that the part of rollbacks
   double plt = 0;
+  double plt_rollback = 0;
+  // kTraining: tokens lost so far by each position of the grid, empty if none were; of the experts
+  // that nobody held any more how many had no version to come back from
+  std::vector<int64_t> lost;
+  uint64_t experts_from_seed = 0;
   // kStep
   uint32_t loss_bits = 0;
   bool applied = true;
@@ -75,10 +80,13 @@ struct RankEvent {
   double gradient_norm = 0;
   int64_t busiest_rows = 0;  // ExpertLoad
   double max_over_mean = 0;
-  // kStep, if asked for: tokens to every expert in this step, and in the first step after a resume
-  // where the run resumed.
+  // kStep, if asked for: tokens to every expert in this step; in the first step after a resume
+  // where the run resumed; in the first step after experts came back alone which they were and the
+  // step of each one's version, -1: that of the seed.
   std::vector<int64_t> routed;
   int64_t resumed_at = -1;
+  std::vector<uint32_t> rolled_back;
+  std::vector<int64_t> rolled_back_to;
   // kTaking: positions in the grid of layers and experts; of the bytes that each rank brings the
   // largest and the mean
   std::vector<uint32_t> experts;

@@ -290,6 +290,7 @@ void RankRun::report_step(const StepResult& result, double ms) {
   RankEvent event{.kind = Kind::kStep,
                   .step = result.step,
                   .plt = partial_->plt(progress_.routed_tokens),
+                  .plt_rollback = partial_->meter().plt_rollback(progress_.routed_tokens),
                   .loss_bits = std::bit_cast<uint32_t>(result.loss),
                   .applied = result.applied,
                   .ms = ms,
@@ -301,6 +302,8 @@ void RankRun::report_step(const StepResult& result, double ms) {
   if (options_.tell_routing) {
     event.routed = progress_.routed_last;
     event.resumed_at = std::exchange(resumed_at_, -1);
+    event.rolled_back = std::exchange(rolled_back_, {});
+    event.rolled_back_to = std::exchange(rolled_back_to_, {});
   }
   events_.write(std::move(event));
   stall_ms_ = 0;

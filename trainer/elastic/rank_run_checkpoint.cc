@@ -103,6 +103,8 @@ Status RankRun::settle(Comm& comm, const client::ViewPoint& view, RankEvent& eve
   event.lost_tokens = loss->tokens;
   CKPT_TRY(settle_pace(comm, event));
   event.plt = partial_->plt(progress_.routed_tokens);
+  event.plt_rollback = partial_->meter().plt_rollback(progress_.routed_tokens);
+  event.lost = partial_->lost();
   if (rank_ == 0 && loss->tokens > 0) {
     events_.log(
         fmt::format("{}: {} tokens of stale experts are lost, {:.3f} % of all so far; {}"
@@ -258,7 +260,8 @@ Result<Snapshotter::Request> RankRun::request(uint32_t attempt, bool full) {
   if (rank_ != 0) return request;
   request.metrics = {{"loss", last_loss_},
                      {"tokens", static_cast<double>(progress_.tokens)},
-                     {"plt", partial_->plt(progress_.routed_tokens)}};
+                     {"plt", partial_->plt(progress_.routed_tokens)},
+                     {"plt_rollback", partial_->meter().plt_rollback(progress_.routed_tokens)}};
   if (experts > CKPT_EXPERT_TOKENS_MAX) return request;  // so large a model does without
   for (uint32_t i = 0; i < experts; ++i) {
     request.expert_tokens.push_back({i / placement_.experts, i % placement_.experts,

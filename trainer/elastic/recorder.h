@@ -86,6 +86,8 @@ class Recorder {
   std::vector<report::DaemonFailure> daemon_failures_;
   std::optional<uint64_t> daemon_down_since_;
   double plt_ = 0;
+  double plt_rollback_ = 0;
+  std::vector<int64_t> lost_;  // by expert
   report::Pace pace_;
   uint64_t lossy_epoch_ = 0;  // the newest that began with a loss of tokens
   std::vector<std::string> mismatches_;

@@ -144,13 +144,23 @@ TEST(ReportJson, EveryRequiredFieldIsMissed) {
                                              "final_loss",
                                              "loads",
                                              "max_over_mean",
+                                             "lost_tokens",
                                              "plt",
+                                             "plt_rollback",
                                              "reason"};
     const bool optional = optionals.contains(field.key());
     EXPECT_EQ(refusal(document).empty(), optional) << field.key();
     document[field.key()] = "text";
     const std::set<std::string> anything = {"final_loss", "max_over_mean", "reason"};
     EXPECT_EQ(refusal(document).empty(), anything.contains(field.key())) << field.key();
+  }
+}
+
+TEST(ReportJson, LostTokensAreCounts) {
+  for (const json& wrong : {json(-1), json(1.5), json("7"), json(UINT64_MAX)}) {
+    json document = sample_json();
+    document["lost_tokens"][2] = wrong;
+    EXPECT_EQ(refusal(document), "run.json: lost_tokens [2] is not a count") << wrong;
   }
 }
 
