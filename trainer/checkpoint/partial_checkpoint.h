@@ -67,9 +67,12 @@ Status validate(const PartialOptions& options, uint32_t experts);
 // What the trainer unit keeps.
 struct PartialState {
   uint64_t snapshots = 0;  // taken in this line of history, this one included
-  uint32_t k = 0;          // of the next snapshot; grows (trainer/partial/dynamic_k.h)
+  uint32_t k = 0;          // of the newest snapshot (trainer/partial/dynamic_k.h)
   uint32_t k_asked = 0;    // PartialOptions::k when it was saved
   PltMeter::Lost lost;     // empty: nothing
+  // The newest recovery that lost tokens to a K below N: that K, and the tokens. 0: none.
+  uint32_t loss_k = 0;
+  int64_t loss_tokens = 0;
   bool operator==(const PartialState&) const = default;
 };
 
@@ -135,7 +138,8 @@ class PartialCheckpoint {
   // At most so many steps from one snapshot to the next, as far as anybody can tell: the bound is
   // staleness_max() times that in steps. 0, as it is in the beginning: there is none in steps.
   void set_interval(uint64_t steps) { interval_ = steps; }
-  // How many experts of each layer the next snapshots take, with `k_auto`. At least 1.
+  // How many experts of each layer the next snapshots take, with `k_auto`. At least 1. Without, K
+  // follows the budget from snapshot to snapshot.
   void set_k(uint32_t k);
   // The snapshot of this step is not to be had: its experts are due again.
   void failed(uint64_t step);
@@ -168,7 +172,9 @@ class PartialCheckpoint {
   uint32_t experts_asked() const;
   Result<SaveLedger::Saved> version_of(size_t expert, const ExpertStamps& stamps,
                                        uint64_t snapshots) const;
-  void grow_k(uint32_t k, const RecoveryLoss& loss, std::span<const int64_t> routed);
+  void recovered(uint32_t k, const RecoveryLoss& loss, std::span<const int64_t> routed);
+  // K as the budget demands it, of what was lost so far.
+  uint32_t k_of_budget(uint32_t asked, std::span<const int64_t> routed) const;
   double risk_of(size_t holders) const;
 
   const std::vector<StateUnit>& units_;
@@ -180,6 +186,8 @@ class PartialCheckpoint {
   SaveLedger memory_ledger_;  // of versions at either level
   uint64_t snapshots_ = 0;
   uint32_t k_ = 0;
+  uint32_t loss_k_ = 0;  // PartialState
+  int64_t loss_tokens_ = 0;
   uint64_t interval_ = 0;
   std::map<uint64_t, uint64_t> number_of_step_;  // of recent snapshots
 };

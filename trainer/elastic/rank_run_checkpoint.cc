@@ -223,8 +223,18 @@ Result<Snapshotter::Request> RankRun::request(uint32_t attempt, bool full) {
   progress_.routed_tokens.resize(experts);  // before the first step there are none
   progress_.expert_updates.resize(experts);
   partial_->set_interval(pacer_->widest());
+  const uint32_t k_before = partial_->k();
   PartialCheckpoint::Plan plan = partial_->next(
       progress_.step, {progress_.routed_tokens, progress_.expert_updates}, full, *stamps_);
+  if (partial_->k() != k_before) {
+    if (rank_ == 0) {
+      events_.log(
+          fmt::format("{}: {:.3f} % of all tokens are lost so far; by --plt-budget {}"
+                      " experts of each layer from now on",
+                      where(), 100 * partial_->plt(progress_.routed_tokens), partial_->k()));
+    }
+    tell_pace();
+  }
   const ShareSummary bytes = bytes_by_rank(plan.fragments, placement_.ranks);
   pacer_->taking(progress_.step, bytes.total_bytes);
   TrainerState state{.progress = progress_,

@@ -9,7 +9,8 @@
 //               expert that is saved every T snapshots loses p*u*T/2 on average, and the sum over
 //               experts is least, for equal bytes, where T goes with 1/sqrt(p*u), that is where
 //               p*u*T^2 is equal. Taking the largest p*u*T instead equalises p*u*T, which costs as
-//               much as round robin.
+//               much as round robin. Where the tokens of one snapshot say nothing of the next
+//               ones' (bursts) load-aware loses less (bench/README.md).
 //
 // Whatever the selector, an expert is saved at least every `staleness_max` snapshots: of the sets
 // that keep this possible for all experts at all later snapshots, the best one is taken.

@@ -11,6 +11,7 @@
 #include <set>
 
 #include "trainer/checkpoint/plan.h"
+#include "trainer/placement/lazarus.h"
 
 namespace moetrain {
 namespace {
@@ -394,6 +395,55 @@ TEST(PartialCheckpointTest, RanksShareExactlyWhatIsTaken) {
   }
 }
 
+// The same for any number of ranks, any replicas, any K and any part.
+TEST(PartialCheckpointTest, SharesCoverEveryByteOnceWhateverThePlacement) {
+  const std::vector<StateUnit> units = small_units();
+  const uint32_t seed = 17;
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::mt19937 random(seed);
+  for (int round = 0; round < 60; ++round) {
+    const auto ranks = static_cast<uint32_t>(1 + random() % 7);
+    const auto slots = static_cast<uint32_t>((kExperts + ranks - 1) / ranks + random() % 4);
+    ExpertPlacement placement{.ranks = ranks, .experts = kExperts, .slots = {}};
+    for (uint32_t layer = 0; layer < kLayers; ++layer) {
+      std::vector<uint64_t> loads(kExperts);
+      for (uint64_t& load : loads) load = 1 + random() % 100;
+      placement.slots.push_back(*lazarus_layer(loads, {ranks, slots, 1}));
+    }
+    PartialOptions options{.k = static_cast<uint32_t>(1 + random() % kExperts),
+                           .selector = static_cast<Selector>(random() % 3),
+                           .parts = static_cast<PartialParts>(random() % 3),
+                           .dense = static_cast<DenseSharding>(random() % 3)};
+    if (random() % 2 == 0) options.k_snapshot = options.k + random() % (kExperts - options.k + 1);
+    PartialCheckpoint partial(units, placement, options);
+    ExpertStamps stamps(kGrid);
+    std::vector<int64_t> routed(kGrid.size());
+    for (uint64_t step = 0; step < 6; ++step) {
+      for (int64_t& tokens : routed) tokens += static_cast<int64_t>(random() % 40);
+      const auto plan = partial.next(step, {routed, routed}, false, stamps);
+      std::map<uint32_t, std::map<uint64_t, uint64_t>> covered;  // by unit: offset -> length
+      for (const ckpt_fragment& fragment : plan.fragments) {
+        ASSERT_LT(fragment.rank, ranks);
+        const StateUnit& unit = units.at(fragment.unit);
+        if (unit.expert) {
+          const auto holding = holders_of_experts(placement, *unit.layer);
+          EXPECT_THAT(holding[*unit.expert], testing::Contains(fragment.rank));
+        }
+        EXPECT_TRUE(covered[fragment.unit].emplace(fragment.offset, fragment.length).second);
+      }
+      ASSERT_EQ(covered.size(), plan.units.size());
+      for (const uint32_t id : plan.units) {
+        uint64_t end = 0;
+        for (const auto& [offset, length] : covered[id]) {
+          EXPECT_EQ(offset, end) << units[id].name;
+          end = offset + length;
+        }
+        EXPECT_EQ(end, units[id].bytes) << units[id].name;
+      }
+    }
+  }
+}
+
 TEST(PartialCheckpointTest, ARecoveryBeyondTheBudgetMakesKGrow) {
   History history({.k = 1, .plt_budget = 0.01}, 5);
   history.snapshot(false, false);
@@ -409,6 +459,32 @@ TEST(PartialCheckpointTest, ARecoveryBeyondTheBudgetMakesKGrow) {
   history.snapshot(false, false);
   ASSERT_TRUE(history.resume(7).ok());
   EXPECT_EQ(history.partial().k(), kExperts) << "it is kept with the run";
+}
+
+// One early loss is a large part of few tokens, and a small one of many.
+TEST(PartialCheckpointTest, KFallsAsTheLossBecomesASmallPart) {
+  History history({.k = 1, .plt_budget = 0.05}, 5);
+  history.snapshot(false, false);
+  for (int i = 0; i < 6; ++i) {
+    history.step();
+    history.snapshot(false, false);
+  }
+  ASSERT_TRUE(history.resume(6).ok());
+  EXPECT_EQ(history.partial().k(), kExperts);
+  std::set<uint32_t> ks;
+  for (int i = 0; i < 300; ++i) {
+    history.step();
+    const uint32_t before = history.partial().k();
+    const auto plan = history.snapshot(false, false);
+    EXPECT_LE(history.partial().k(), before);
+    EXPECT_GE(plan.experts.size(), size_t{history.partial().k()} * kLayers);
+    ks.insert(history.partial().k());
+  }
+  EXPECT_EQ(ks, (std::set<uint32_t>{1, 2, 4, kExperts}));
+  // What it says goes with the run: another line goes on from there.
+  ASSERT_TRUE(history.resume(history.now()).ok());
+  EXPECT_LT(history.partial().plt(history.routed()), 0.05);
+  EXPECT_GT(history.partial().state().loss_tokens, 0);
 }
 
 TEST(PartialCheckpointTest, AutomaticKBeginsWithAllAndFollows) {

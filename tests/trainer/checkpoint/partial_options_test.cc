@@ -46,7 +46,7 @@ TEST(PartialCheckpointTest, ReplicasLowerTheRiskOnlyWhereSurvivorsGoOn) {
 TEST(PartialOptionsTest, NamesTheFlagThatCannotBe) {
   EXPECT_TRUE(validate(PartialOptions{}, 8).ok());
   EXPECT_THAT(validate(PartialOptions{.k = 9}, 8).error().message,
-              HasSubstr("--experts-per-checkpoint 9 --staleness-max 0: 9 experts of each layer"));
+              HasSubstr("--experts-per-checkpoint 9: 9 experts of each layer"));
   EXPECT_THAT(validate(PartialOptions{.k = 2, .staleness_max = 3}, 8).error().message,
               HasSubstr("8 experts, 2 at a time, take 4"));
   EXPECT_THAT(validate(PartialOptions{.k = 1, .plt_budget = 1.5}, 8).error().message,

@@ -95,6 +95,7 @@ struct Rank {
     }
     CKPT_ASSIGN(const auto settled, live.settle(comm));
     lost_tokens += settled.lost_tokens;
+    versions = settled.versions;
     return {};
   }
 
@@ -113,6 +114,7 @@ struct Rank {
   LiveState live;
   std::vector<float> losses;
   int64_t lost_tokens = 0;
+  std::vector<int64_t> versions;  // of the last change
 };
 
 class LiveStateTest : public testing::Test {
@@ -225,6 +227,7 @@ TEST_F(LiveStateTest, WhatNobodyHoldsRollsBackAloneAndIsCountedOnce) {
   EXPECT_GT(tokens, 0);
   for (const auto& rank : group) {
     EXPECT_EQ(rank->lost_tokens, tokens);
+    EXPECT_EQ(rank->versions, std::vector<int64_t>(kLayers * lost.size(), -1)) << "from the seed";
     EXPECT_EQ(rank->progress.step, 3u) << "nobody rewinds";
     EXPECT_EQ(rank->progress.expert_updates[lost[0]], 0);
     EXPECT_EQ(rank->progress.expert_updates[0], 3) << "others keep what they are";
@@ -269,7 +272,11 @@ TEST(HandoverTest, SurvivesTheWire) {
   handover.partial.state.snapshots = 12;
   handover.partial.state.k = 2;
   handover.partial.state.k_asked = 1;
-  for (uint64_t i = 0; i < 6; ++i) handover.partial.saved.push_back({i, static_cast<int64_t>(i)});
+  handover.partial.state.loss_k = 3;
+  handover.partial.state.loss_tokens = 1'000;
+  for (uint64_t i = 0; i < 6; ++i) {
+    handover.partial.saved.push_back({i, static_cast<int64_t>(i), 10 * i});
+  }
   handover.stamps.assign(2 * 6 * kStampValues, -3);
   handover.saved_step = 4;
   handover.last_loss = -1.25f;
