@@ -275,7 +275,8 @@ int main(int argc, char** argv) {
       "  ckptbench kills --rounds 5 --arms one,taken\n"
       "  ckptbench plan --loads-file routing.csv.gz --every 1\n"
       "  ckptbench plt --trace routing.csv.gz --k 1 2 4\n"
-      "Exit codes: 0 measured, whatever the verdict; 1 failed; 2 bad usage.");
+      "Exit codes: 0 measured, whatever the verdict; 1 failed; 2 bad usage; 3 not found; 4 bad "
+      "data.");
   Flags flags;
   const CLI::App* save = add_save(app, flags);
   add_stall(app, flags);

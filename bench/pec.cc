@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
+#include <set>
 
 #include "bench/daemon_process.h"
 #include "bench/paired.h"
@@ -12,6 +14,7 @@
 #include "bench/raw_disk.h"
 #include "bench/report.h"
 #include "formats/base/checked.h"
+#include "formats/base/parse.h"
 
 namespace bench {
 
@@ -149,7 +152,7 @@ std::vector<uint32_t> counts(const PecOptions& options, uint32_t experts) {
   std::vector<uint32_t> ks = {experts};  // the full save is what the others are held against
   for (uint32_t k = experts / 2; options.ks.empty() && k > 0; k /= 2) ks.push_back(k);
   for (const uint32_t k : options.ks) {
-    if (k < experts) ks.push_back(k);
+    if (k < experts && std::find(ks.begin(), ks.end(), k) == ks.end()) ks.push_back(k);
   }
   return ks;
 }
@@ -171,18 +174,40 @@ Result<std::vector<const PecModel*>> chosen_models(const PecOptions& options) {
         std::find(options.models.begin(), options.models.end(), model.name) != options.models.end();
     if (options.models.empty() || wanted) chosen.push_back(&model);
   }
-  if (!options.models.empty() && chosen.size() != options.models.size()) {
+  // One that is named twice is measured once.
+  const std::set<std::string> names(options.models.begin(), options.models.end());
+  if (!names.empty() && chosen.size() != names.size()) {
     return ckpt::make_error(ckpt::ErrorCode::kInvalidArgument,
                             "--model: there are gpt-125m-8e and gpt-350m-16e");
   }
   return chosen;
 }
 
+// Of the row with all experts, the largest: a ckptd's saves stay on the disk until the row is done.
+// kResourceExhausted, before anything is measured, if the disk has less.
+ckpt::Status check_disk(const PecOptions& options, const PecModel& model) {
+  uint64_t full = 0;
+  for (const PecUnit& unit : units_of(model)) full += unit.bytes;
+  const uint64_t needed = full * (1 + uint64_t{options.repeats}) + kLimitBytesMax;
+  std::error_code unknown;
+  const uint64_t free = std::filesystem::space(options.directory, unknown).available;
+  if (unknown || free >= needed) return {};
+  return ckpt::make_error(ckpt::ErrorCode::kResourceExhausted,
+                          "{}: {} needs {} of disk for its largest row, {} are free; fewer "
+                          "--repeats (now {}) or another"
+                          " --model need less",
+                          options.directory, model.name, ckpt::base::format_size(needed),
+                          ckpt::base::format_size(free), options.repeats);
+}
+
 }  // namespace
 
 Result<json> bench_pec(const PecOptions& options) {
   CKPT_ASSIGN(const auto models, chosen_models(options));
-  for (const PecModel* model : models) CKPT_TRY(check_counts(options, *model));
+  for (const PecModel* model : models) {
+    CKPT_TRY(check_counts(options, *model));
+    CKPT_TRY(check_disk(options, *model));
+  }
   json document = {{"bench", "pec"},
                    {"machine", machine(options.directory)},
                    {"shape",

@@ -27,8 +27,13 @@ class Replayer {
         ledger_(std::vector<SaveLedger::Saved>(grid_.size(), {.snapshot = kStart, .tokens = 0})),
         routed_(grid_.size()),
         number_(kStart) {
+    result_.failures.reserve(options.dead_max);
     for (uint32_t dead = 1; dead <= options.dead_max; ++dead) {
       result_.failures.push_back({.dead = dead});
+    }
+    risk_.reserve(placements.ranks + 1);
+    for (uint32_t held = 0; held <= placements.ranks; ++held) {
+      risk_.push_back(moetrain::failure_takes_all(placements.ranks, held));
     }
   }
 
@@ -97,15 +102,10 @@ class Replayer {
   }
 
   ExpertCandidate candidate(size_t expert) const {
-    ExpertCandidate candidate{.unsaved_tokens = unsaved(expert),
-                              .age = number_ - ledger_[expert].snapshot,
-                              .loss_probability = 0,
-                              .turn = turns_[expert]};
-    const auto held = static_cast<uint32_t>(std::popcount(masks_[expert]));
-    for (uint32_t dead = 1; dead <= options_.dead_max; ++dead) {
-      candidate.loss_probability += moetrain::loss_probability(placements_.ranks, held, dead);
-    }
-    return candidate;
+    return {.unsaved_tokens = unsaved(expert),
+            .age = number_ - ledger_[expert].snapshot,
+            .loss_probability = risk_[static_cast<size_t>(std::popcount(masks_[expert]))],
+            .turn = turns_[expert]};
   }
 
   void snapshot() {
@@ -137,6 +137,7 @@ class Replayer {
   std::vector<int64_t> routed_;  // since the beginning
   std::vector<moetrain::RankMask> masks_;
   std::vector<uint32_t> turns_;
+  std::vector<double> risk_;      // by holders: the trainer's, which does not know dead_max
   uint64_t number_ = 0;           // of the newest snapshot
   uint64_t lost_in_restart_ = 0;  // by a restart from the newest snapshot
   Replay result_;

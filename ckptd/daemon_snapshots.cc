@@ -7,6 +7,17 @@
 
 namespace ckptd {
 
+namespace {
+
+// `stale` is about what a snapshot leaves out: to refuse it would make that, and all else, older
+// still. Alarms of that kind are judged last, so none of the others is left out of a list for them.
+bool calls_for_refusal(const ckpt::AlarmList& list) {
+  return std::any_of(list.alarms.begin(), list.alarms.end(),
+                     [](const ckpt::Alarm& alarm) { return alarm.kind != fb::AlarmKind::Stale; });
+}
+
+}  // namespace
+
 // The slab changes owner. Only a slab that was leased for this snapshot may be sealed into it. In
 // an arena that came back from the last daemon a seal is a claim, too: of any slab that no snapshot
 // has claimed yet.
@@ -122,7 +133,7 @@ void Daemon::Impl::carry_out(const Ingest::Actions& actions) {
 void Daemon::Impl::carry_out(const Ingest::CommitAction& action) {
   OpenSnapshotState& open = open_snapshots.at(action.snapshot);
   const ckpt::AlarmList alarms = raise_alarms(action);
-  if (!alarms.empty() && open.alarm_policy == fb::AlarmPolicy::Refuse) {
+  if (calls_for_refusal(alarms) && open.alarm_policy == fb::AlarmPolicy::Refuse) {
     return refuse_commit(action.snapshot, alarms);
   }
   // The record does not depend on the order in which writes happened to finish.

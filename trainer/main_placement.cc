@@ -80,11 +80,29 @@ Result<std::vector<LayerSlots>> plan_for_run(const PlacementOptions& options,
                                              const TrainConfig& config, uint32_t ranks,
                                              std::span<const int64_t> routed) {
   CKPT_ASSIGN(const ExpertPlacement placement, plan_experts(options, config.model, ranks, routed));
-  // Every checkpoint has to hold it, beside counts that are all there.
+  // Every checkpoint has to hold it, beside counts that are all there: zeros in the fields of a
+  // table would take no room.
   const std::vector<int64_t> counts(size_t{config.model.layers} * config.model.experts);
-  TrainerState state{.config = to_json(config), .placement = placement};
-  state.progress.routed_tokens = state.progress.routed_last = counts;
-  state.partial.lost = {counts, counts};
+  TrainerState state{.progress = {.step = 1,
+                                  .applied = 1,
+                                  .skipped = 1,
+                                  .skipped_in_a_row = 1,
+                                  .tokens = 1,
+                                  .routed_tokens = counts,
+                                  .routed_last = counts,
+                                  .expert_updates = {}},
+                     .config = to_json(config),
+                     .corpus_bytes = 1,
+                     .corpus_crc32c = 1,
+                     .placement = placement,
+                     .partial = {.snapshots = 1,
+                                 .k = 1,
+                                 .k_asked = 1,
+                                 .lost = {counts, counts},
+                                 .loss_k = 1,
+                                 .loss_tokens = 1},
+                     .stamps = std::vector<ExpertStamp>(2 * counts.size()),
+                     .pace = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, true}};
   const auto encoded = encode(state);
   if (!encoded.ok()) {
     return make_error(ErrorCode::kInvalidArgument, "--slots: {}", encoded.error().message);

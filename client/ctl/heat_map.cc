@@ -106,7 +106,7 @@ HeatMap heat_map(const Json& document, HeatBy by) {
   map.unit = tokens ? "tokens" : "steps";
   map.title = fmt::format("{}~{}@{}: {}", document.value("run", "?"), document.value("lineage", 0),
                           document.value("step", uint64_t{0}),
-                          tokens ? "tokens lost by each expert" : "steps each expert is behind");
+                          tokens ? "tokens each expert would lack" : "steps each expert is behind");
   size_t left_out = 0;
   for (const Json& layer : document.value("layers", Json::array())) {
     HeatRow row{.layer = layer.value("layer", uint64_t{0}), .cells = {}};

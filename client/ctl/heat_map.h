@@ -23,7 +23,7 @@ struct HeatRow {
   std::vector<HeatCell> cells;  // by expert number; numbers that are left out are absent
 };
 struct HeatMap {
-  std::string title;  // "tiny~1@1200: tokens lost by each expert"
+  std::string title;  // "tiny~1@1200: tokens each expert would lack"
   std::string unit;   // "steps", "tokens"
   std::vector<HeatRow> rows;
   size_t experts = 0;  // of the layer that has most

@@ -146,7 +146,7 @@ TEST_F(Ctl, AlarmsAndTheMapOfExperts) {
   EXPECT_NE(ctl({"alarms", "tiny"}).out.find("unchanged since step 10 (checksum equal)"),
             std::string::npos);
   EXPECT_EQ(ctl({"experts", "tiny"}).out,
-            "tiny~1@20: tokens lost by each expert\n"
+            "tiny~1@20: tokens each expert would lack\n"
             "layer experts 0-1\n"
             "    0   ..\n"
             ".. 0  tokens\n");

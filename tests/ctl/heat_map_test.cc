@@ -70,7 +70,7 @@ TEST(HeatMap, SaysWhichExpertsItCannotShow) {
 
 TEST(HeatMap, WithoutColourItIsCharacters) {
   EXPECT_EQ(heat_map_text(heat_map(small(), HeatBy::kLostTokens), {.columns = 60, .colour = false}),
-            "tiny~2@20: tokens lost by each expert\n"
+            "tiny~2@20: tokens each expert would lack\n"
             "layer experts 0-2\n"
             "    1 ..@@\n"
             "   11 ?\?  !!\n"
@@ -105,7 +105,7 @@ TEST(HeatMap, EveryLineFitsAndEveryExpertIsThere) {
 TEST(HeatMap, NothingToShow) {
   const Json document{{"run", "dense"}, {"lineage", 1}, {"step", 5}, {"layers", Json::array()}};
   const HeatMap map = heat_map(document, HeatBy::kLostTokens);
-  EXPECT_EQ(heat_map_text(map, {}), "dense~1@5: tokens lost by each expert\nno experts\n");
+  EXPECT_EQ(heat_map_text(map, {}), "dense~1@5: tokens each expert would lack\nno experts\n");
   EXPECT_THAT(heat_map_svg(map), HasSubstr("</svg>"));
 }
 

@@ -29,6 +29,7 @@ class ToldRun {
       return;
     }
     if (line.contains("resumed_at")) resume(line.at("resumed_at"));
+    if (line.contains("rolled_back")) roll_back(line.at("rolled_back"), line.at("versions"));
     const uint64_t step = line.at("step");
     routed_[step] = line.at("routed").get<std::vector<int64_t>>();
     for (auto& steps : held_) steps.insert(step);
@@ -49,7 +50,19 @@ class ToldRun {
     }
     return sum / static_cast<double>(layers_);
   }
+  // Of what is lost, the tokens that each expert lost: as `lost_tokens` of a report.
+  std::vector<int64_t> lost() const {
+    std::vector<int64_t> lost(held_.size());
+    for (size_t e = 0; e < lost.size(); ++e) {
+      for (const auto& [step, tokens] : routed_) {
+        lost[e] += held_[e].contains(step) ? 0 : tokens.at(e);
+      }
+    }
+    return lost;
+  }
   size_t resumes() const { return resumes_; }
+  size_t rolled_back() const { return rolled_back_; }
+  size_t from_seed() const { return from_seed_; }
   size_t smallest_snapshot() const { return smallest_; }
 
  private:
@@ -75,12 +88,35 @@ class ToldRun {
     }
   }
 
+  // The others go on. -1: no version, as the seed made it.
+  void roll_back(const std::vector<size_t>& experts, const std::vector<int64_t>& versions) {
+    ASSERT_EQ(experts.size(), versions.size());
+    for (size_t i = 0; i < experts.size(); ++i) {
+      const size_t expert = experts[i];
+      for (auto& [step, saved] : versions_) {
+        if (static_cast<int64_t>(step) > versions[i]) saved.erase(expert);
+      }
+      ++rolled_back_;
+      if (versions[i] < 0) {
+        ++from_seed_;
+        held_[expert].clear();
+        continue;
+      }
+      const auto from = versions_.find(static_cast<uint64_t>(versions[i]));
+      ASSERT_TRUE(from != versions_.end() && from->second.contains(expert))
+          << "expert " << expert << " came back from step " << versions[i];
+      held_[expert] = from->second.at(expert);
+    }
+  }
+
   const size_t layers_;
   const size_t experts_;
   std::map<uint64_t, std::vector<int64_t>> routed_;       // by step of the lineage
   std::map<uint64_t, std::map<size_t, Steps>> versions_;  // by step, by expert
   std::vector<Steps> held_;
   size_t resumes_ = 0;
+  size_t rolled_back_ = 0;
+  size_t from_seed_ = 0;
   size_t smallest_ = SIZE_MAX;
 };
 
@@ -101,14 +137,50 @@ class PartialTest : public TrainingTest {
       EXPECT_NEAR(line.at("plt").get<double>(), last, 1e-12) << line.dump();
     }
     EXPECT_NEAR(report.at("plt").get<double>(), last, 1e-12);
+    if (last > 0) {
+      EXPECT_EQ(report.at("lost_tokens"), json(told.lost()));
+    }
+    rolled_back_ = told.rolled_back();
+    from_seed_ = told.from_seed();
     resumes_ = told.resumes();
     smallest_snapshot_ = told.smallest_snapshot();
     return report;
   }
 
   size_t resumes_ = 0;
+  size_t rolled_back_ = 0;
+  size_t from_seed_ = 0;
   size_t smallest_snapshot_ = 0;
 };
+
+// Survivors go on; what a rank took with it comes back alone.
+TEST_F(PartialTest, LostTokensOfRollbacksAreThoseTheExpertsMiss) {
+  const std::string store = folder_ / "store";
+  const json report = train_and_recompute(
+      {"--steps", "22", "--checkpoint-every", "2", "--experts-per-checkpoint", "1", "--plt-budget",
+       "1", "--on-loss", "continue", "--kill", "1@12", "--data-dir", store});
+  EXPECT_EQ(resumes_, 0u);
+  EXPECT_EQ(rolled_back_, 4u) << "two of four experts, in two layers";
+  EXPECT_EQ(from_seed_, 0u);
+  EXPECT_GT(report.at("plt"), 0);
+  EXPECT_EQ(report.at("plt_rollback"), report.at("plt"));
+  EXPECT_GT(report.at("failures").at(0).at("lost_tokens"), 0);
+  EXPECT_THAT(last_error_output_, HasSubstr("4 experts were lost and came back from ckptd"));
+  const Ckptd daemon(store);
+  const json metrics = daemon.ctl({"log", "tiny"}).json().at(0).at("metrics");
+  EXPECT_DOUBLE_EQ(metrics.at("plt_rollback"), report.at("plt_rollback").get<double>());
+}
+
+TEST_F(PartialTest, ExpertsThatNoCheckpointHasBeginAgainAndThatIsSaid) {
+  const json report = train_and_recompute(
+      {"--steps", "9", "--checkpoint-every", "0", "--on-loss", "continue", "--kill", "1@6"});
+  EXPECT_EQ(rolled_back_, 4u);
+  EXPECT_EQ(from_seed_, 4u);
+  EXPECT_EQ(report.at("failures").at(0).at("experts_from_seed"), 4);
+  EXPECT_THAT(last_error_output_, HasSubstr("4 experts were lost with all they had learned: no "
+                                            "checkpoint has them, they begin again from the seed"));
+  EXPECT_THAT(last_error_output_, testing::Not(HasSubstr("came back from ckptd")));
+}
 
 TEST_F(PartialTest, LostTokensAreThoseTheExpertsMiss) {
   const std::string store = folder_ / "store";

@@ -97,5 +97,23 @@ TEST_F(ReplicasTest, RefusesWhatCannotBeBeforeAnythingStarts) {
   EXPECT_THAT(refusal({"--router-skew", "-1"}), HasSubstr("router_skew"));
 }
 
+// Around the most slots that a checkpoint has room for: refused at the start, or saved at the end.
+TEST_F(ReplicasTest, APlacementThatIsAcceptedCanBeSaved) {
+  int refused = 0;
+  for (int slots = 2100; slots <= 2400; slots += 25) {
+    SCOPED_TRACE(slots);
+    const Ended ended =
+        run("moetrain", arguments("none.json", {"--experts", "8", "--ranks", "1", "--steps", "1",
+                                                "--placement", "lazarus", "--min-replicas", "1",
+                                                "--slots", std::to_string(slots)}));
+    refused += ended.code() == 2 ? 1 : 0;
+    if (ended.code() != 0) {
+      EXPECT_THAT(ended.err, HasSubstr("--slots: unit trainer"));
+    }
+  }
+  EXPECT_GT(refused, 0);
+  EXPECT_LT(refused, 13);
+}
+
 }  // namespace
 }  // namespace systemtest

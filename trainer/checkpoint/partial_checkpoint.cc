@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <numeric>
 
 #include "formats/base/assert.h"
@@ -17,9 +16,6 @@ using ckpt::make_error;
 namespace {
 
 constexpr std::array<std::string_view, 3> kPartNames = {"weights", "optimizer", "both"};
-
-// Of an expert whose durable version is not known: as old as one can be.
-constexpr SaveLedger::Saved kOldestVersion{.snapshot = 1, .tokens = 0};
 
 }  // namespace
 
@@ -54,19 +50,10 @@ Status validate(const PartialOptions& options, uint32_t experts) {
                                                     : default_staleness_max(experts, options.k);
   Status checked = check_selection({options.selector, options.k, bound}, experts);
   if (checked.ok()) return checked;
-  return make_error(checked.error().code, "--experts-per-checkpoint {} --staleness-max {}: {}",
-                    options.k, options.staleness_max, checked.error().message);
-}
-
-double failure_takes_all(uint32_t ranks, uint32_t held) {
-  double taken = 0;
-  double all = 0;
-  for (uint32_t dead = 1; dead <= ranks; ++dead) {
-    const double weight = std::ldexp(1.0, -static_cast<int>(std::min(dead, 1000u)));
-    all += weight;
-    if (dead >= held) taken += weight * loss_probability(ranks, held, dead);
-  }
-  return taken / all;
+  std::string flags = fmt::format("--experts-per-checkpoint {}", options.k);
+  if (options.staleness_max != 0)
+    flags += fmt::format(" --staleness-max {}", options.staleness_max);
+  return make_error(checked.error().code, "{}: {}", flags, checked.error().message);
 }
 
 PartialCheckpoint::PartialCheckpoint(const std::vector<StateUnit>& units,
@@ -91,125 +78,9 @@ void PartialCheckpoint::start() {
   memory_ledger_ = ledger_;
   snapshots_ = 0;
   k_ = experts_asked();
+  loss_k_ = 0;
+  loss_tokens_ = 0;
   number_of_step_.clear();
-}
-
-Result<RecoveryLoss> PartialCheckpoint::resume(const PartialState& saved,
-                                               std::span<const int64_t> routed,
-                                               const ExpertStamps& stamps,
-                                               std::span<const int64_t> in_memory) {
-  CKPT_ASSERT(routed.size() == grid_.size());
-  CKPT_ASSERT(in_memory.empty() || in_memory.size() == grid_.size());
-  PltMeter::Lost lost = saved.lost;
-  lost.restart.resize(grid_.size());
-  lost.rollback.resize(grid_.size());
-  CKPT_ASSIGN(PltMeter meter, PltMeter::resume(grid_, std::move(lost), routed));
-  std::vector<SaveLedger::Saved> versions;
-  std::vector<int64_t> held;
-  for (size_t i = 0; i < grid_.size(); ++i) {
-    CKPT_ASSIGN(const SaveLedger::Saved version, version_of(i, stamps, saved.snapshots));
-    versions.push_back(version);
-    held.push_back(version.tokens);
-  }
-  const PltMeter before = meter;
-  RecoveryLoss loss;
-  CKPT_ASSIGN(loss.tokens, meter.restarted(routed, held));  // checks what the versions say
-  std::vector<int64_t> lost_now(grid_.size());
-  for (size_t i = 0; i < grid_.size(); ++i) lost_now[i] = before.held(i, routed) - held[i];
-  loss.plt = lost_proportion(grid_, lost_now, routed);
-
-  meter_ = std::move(meter);
-  memory_ledger_ = SaveLedger(versions);
-  for (size_t i = 0; i < in_memory.size(); ++i) {
-    if (in_memory[i] != 0) versions[i] = kOldestVersion;
-  }
-  ledger_ = SaveLedger(std::move(versions));
-  snapshots_ = saved.snapshots;
-  number_of_step_.clear();
-  // K goes on growing from where it was, unless another one is asked for now.
-  const bool goes_on = options_.is_partial() && saved.k_asked == options_.k && saved.k >= 1 &&
-                       saved.k <= grid_.experts;
-  grow_k(goes_on ? saved.k : experts_asked(), loss, routed);
-  return loss;
-}
-
-// What the two units of an expert make together: the older counts.
-Result<SaveLedger::Saved> PartialCheckpoint::version_of(size_t expert, const ExpertStamps& stamps,
-                                                        uint64_t snapshots) const {
-  const ExpertStamp& weights = stamps.at(ExpertPart::kWeights, expert);
-  const ExpertStamp& moments = stamps.at(ExpertPart::kOptimizer, expert);
-  const auto [number, newer] = std::minmax(weights.snapshot, moments.snapshot);
-  if (number < 1 || static_cast<uint64_t>(newer) > snapshots || moments.updates < 0) {
-    return make_error(ErrorCode::kCorrupt,
-                      "layers.{}.experts.{}: its version says it is of snapshot {}, the view is "
-                      "of snapshot {}",
-                      expert / grid_.experts, expert % grid_.experts, number, snapshots);
-  }
-  return SaveLedger::Saved{static_cast<uint64_t>(number), std::min(weights.tokens, moments.tokens)};
-}
-
-void PartialCheckpoint::grow_k(uint32_t k, const RecoveryLoss& loss,
-                               std::span<const int64_t> routed) {
-  k_ = k_after({.k = k, .experts = grid_.experts, .plt = meter_.plt(routed), .plt_of_it = loss.plt},
-               options_.plt_budget);
-}
-
-Result<RecoveryLoss> PartialCheckpoint::roll_back(std::span<const uint32_t> experts,
-                                                  const ExpertStamps& versions,
-                                                  std::span<const int64_t> routed,
-                                                  std::span<int64_t> updates,
-                                                  std::span<const int64_t> in_memory) {
-  CKPT_ASSERT(routed.size() == grid_.size() && updates.size() == grid_.size());
-  CKPT_ASSERT(in_memory.empty() || in_memory.size() == grid_.size());
-  PltMeter meter = meter_;
-  std::vector<SaveLedger::Saved> back;
-  std::vector<int64_t> lost_now(grid_.size());
-  RecoveryLoss loss;
-  for (const uint32_t expert : experts) {
-    CKPT_ASSERT(expert < grid_.size());
-    SaveLedger::Saved version;  // of one that was never saved: what the seed gave
-    if (!versions.never_saved(expert)) {
-      CKPT_ASSIGN(version, version_of(expert, versions, snapshots_));
-    }
-    CKPT_ASSIGN(const int64_t lost, meter.rolled_back(expert, routed, version.tokens));
-    back.push_back(version);
-    lost_now[expert] += lost;
-    loss.tokens += lost;
-  }
-  loss.plt = lost_proportion(grid_, lost_now, routed);
-
-  meter_ = std::move(meter);
-  for (size_t i = 0; i < experts.size(); ++i) {
-    const bool on_disk = in_memory.empty() || in_memory[experts[i]] == 0;
-    ledger_.came_back(experts[i], on_disk ? back[i] : kOldestVersion);
-    memory_ledger_.came_back(experts[i], back[i]);
-    updates[experts[i]] = versions.at(ExpertPart::kOptimizer, experts[i]).updates;
-  }
-  grow_k(k_, loss, routed);
-  return loss;
-}
-
-PartialHandover PartialCheckpoint::handover() const {
-  PartialHandover handover{.state = state(), .saved = {}};
-  handover.saved.reserve(ledger_.size());
-  for (size_t i = 0; i < ledger_.size(); ++i) handover.saved.push_back(ledger_[i]);
-  return handover;
-}
-
-Status PartialCheckpoint::take_over(const PartialHandover& handover,
-                                    std::span<const int64_t> routed) {
-  const PartialState& state = handover.state;
-  if (handover.saved.size() != grid_.size() || state.k < 1 || state.k > grid_.experts) {
-    return make_error(ErrorCode::kCorrupt, "handover: {} experts saved, K is {}; the model has {}",
-                      handover.saved.size(), state.k, grid_.size());
-  }
-  CKPT_ASSIGN(meter_, PltMeter::resume(grid_, state.lost, routed));
-  ledger_ = SaveLedger(handover.saved);
-  memory_ledger_ = ledger_;
-  snapshots_ = state.snapshots;
-  k_ = state.k;
-  number_of_step_.clear();
-  return {};
 }
 
 SelectionOptions PartialCheckpoint::selection() const {
@@ -226,19 +97,22 @@ double PartialCheckpoint::risk_of(size_t holders) const {
   return failure_takes_all(placement_.ranks, static_cast<uint32_t>(holders));
 }
 
-std::vector<uint32_t> PartialCheckpoint::choose(std::span<const int64_t> routed) const {
+std::vector<uint32_t> PartialCheckpoint::choose(const Now& now) const {
   std::vector<uint32_t> chosen;
   for (uint32_t layer = 0; layer < grid_.layers; ++layer) {
     const auto turn = turns(placement_.slots[layer], grid_.experts, layer, k_);
     const auto holding = holders_of_experts(placement_, layer);
     std::vector<ExpertCandidate> candidates;
+    candidates.reserve(grid_.experts);
     for (uint32_t expert = 0; expert < grid_.experts; ++expert) {
       const size_t at = grid_.at(layer, expert);
-      candidates.push_back(candidate(at, ledger_, routed));
+      candidates.push_back(candidate(at, ledger_, now));
       candidates.back().loss_probability = risk_of(holding[expert].size());
       candidates.back().turn = turn[expert];
     }
-    for (const uint32_t expert : select_experts(selection(), candidates)) {
+    SelectionOptions how = selection();
+    how.k = k_within_bound(how, candidates);
+    for (const uint32_t expert : select_experts(how, candidates)) {
       chosen.push_back(static_cast<uint32_t>(grid_.at(layer, expert)));
     }
   }
@@ -246,9 +120,14 @@ std::vector<uint32_t> PartialCheckpoint::choose(std::span<const int64_t> routed)
 }
 
 ExpertCandidate PartialCheckpoint::candidate(size_t expert, const SaveLedger& ledger,
-                                             std::span<const int64_t> routed) const {
-  return {.unsaved_tokens = meter_.held(expert, routed) - ledger[expert].tokens,
-          .age = snapshots_ + 1 - ledger[expert].snapshot,
+                                             const Now& now) const {
+  const SaveLedger::Saved& saved = ledger[expert];
+  uint64_t age = snapshots_ + 1 - saved.snapshot;
+  // In steps, where snapshots did not come, or came less often than they do now.
+  const uint64_t steps = now.step - std::min(saved.step, now.step);
+  if (interval_ != 0) age = std::max(age, (steps + interval_ - 1) / interval_);
+  return {.unsaved_tokens = meter_.held(expert, now.routed) - saved.tokens,
+          .age = age,
           .loss_probability = 1,
           .turn = 0};
 }
@@ -263,23 +142,24 @@ uint32_t PartialCheckpoint::k_snapshot() const {
 
 // Those that stay in memory: of the experts that are not written, the next ones in order.
 std::vector<uint32_t> PartialCheckpoint::choose_more(const std::vector<uint32_t>& written,
-                                                     std::span<const int64_t> routed) const {
+                                                     const Now& now) const {
   std::vector<bool> taken(grid_.size());
   for (const uint32_t expert : written) taken[expert] = true;
   std::vector<uint32_t> chosen;
   for (uint32_t layer = 0; layer < grid_.layers; ++layer) {
-    const uint32_t more = k_snapshot() - k_;
     const auto turn = turns(placement_.slots[layer], grid_.experts, layer, k_snapshot());
     std::vector<ExpertCandidate> candidates;
     std::vector<uint32_t> positions;
     for (uint32_t expert = 0; expert < grid_.experts; ++expert) {
       const auto at = static_cast<uint32_t>(grid_.at(layer, expert));
       if (taken[at]) continue;
-      candidates.push_back(candidate(at, memory_ledger_, routed));
+      candidates.push_back(candidate(at, memory_ledger_, now));
       candidates.back().turn = turn[expert];
       positions.push_back(at);
     }
     const auto left = static_cast<uint32_t>(positions.size());
+    const uint32_t more = std::min(k_snapshot() - k_, left);  // the bound may have written more
+    if (more == 0) continue;
     const SelectionOptions how{options_.selector, more, default_staleness_max(left, more)};
     for (const uint32_t one : select_experts(how, candidates)) chosen.push_back(positions[one]);
   }
@@ -324,21 +204,23 @@ PartialCheckpoint::Plan PartialCheckpoint::next(uint64_t step, const ExpertProgr
                                                 bool full, ExpertStamps& stamps) {
   CKPT_ASSERT(progress.routed.size() == grid_.size() && progress.updates.size() == grid_.size());
   Plan plan;
+  if (!options_.k_auto) k_ = k_of_budget(experts_asked(), progress.routed);
   if (full || k_ == grid_.experts || !ledger_.all_saved()) {
     plan.experts.resize(grid_.size());
     std::iota(plan.experts.begin(), plan.experts.end(), 0u);
   } else {
-    plan.experts = choose(progress.routed);
-    if (k_snapshot() > k_) plan.memory_experts = choose_more(plan.experts, progress.routed);
+    const Now now{step, progress.routed};
+    plan.experts = choose(now);
+    if (k_snapshot() > k_) plan.memory_experts = choose_more(plan.experts, now);
   }
   ++snapshots_;
   std::vector<int64_t> held;
   held.reserve(grid_.size());
   for (size_t i = 0; i < grid_.size(); ++i) held.push_back(meter_.held(i, progress.routed));
-  ledger_.take(snapshots_, plan.experts, held);
+  ledger_.take(snapshots_, plan.experts, held, step);
   std::vector<uint32_t> both = plan.experts;
   both.insert(both.end(), plan.memory_experts.begin(), plan.memory_experts.end());
-  memory_ledger_.take(snapshots_, both, held);
+  memory_ledger_.take(snapshots_, both, held, step);
   number_of_step_[step] = snapshots_;
   if (number_of_step_.size() > SaveLedger::kUndoMax) {
     number_of_step_.erase(number_of_step_.begin());
@@ -381,8 +263,21 @@ void PartialCheckpoint::failed(uint64_t step) {
   number_of_step_.erase(number);
 }
 
+std::vector<int64_t> PartialCheckpoint::lost() const {
+  std::vector<int64_t> lost = meter_.lost().restart;
+  const std::vector<int64_t>& rollback = meter_.lost().rollback;
+  for (size_t i = 0; i < lost.size(); ++i) lost[i] += rollback[i];
+  if (std::ranges::count(lost, 0) == std::ssize(lost)) lost.clear();
+  return lost;
+}
+
 PartialState PartialCheckpoint::state() const {
-  return {.snapshots = snapshots_, .k = k_, .k_asked = options_.k, .lost = meter_.lost()};
+  return {.snapshots = snapshots_,
+          .k = k_,
+          .k_asked = options_.k,
+          .lost = meter_.lost(),
+          .loss_k = loss_k_,
+          .loss_tokens = loss_tokens_};
 }
 
 }  // namespace moetrain

@@ -61,20 +61,18 @@ struct PartialOptions {
   bool is_partial() const { return k != 0 || k_auto; }
 };
 
-// For the risk-aware selector: the probability that a failure takes all `held` holders in a group
-// of `ranks`. It takes k ranks, any k alike, with a probability that halves from one k to the next,
-// up to all: an assumption, which nothing but the choice of the experts depends on.
-double failure_takes_all(uint32_t ranks, uint32_t held);
-
 // kInvalidArgument, naming the flag, for what cannot be with so many experts in a layer.
 Status validate(const PartialOptions& options, uint32_t experts);
 
 // What the trainer unit keeps.
 struct PartialState {
   uint64_t snapshots = 0;  // taken in this line of history, this one included
-  uint32_t k = 0;          // of the next snapshot; grows (trainer/partial/dynamic_k.h)
+  uint32_t k = 0;          // of the newest snapshot (trainer/partial/dynamic_k.h)
   uint32_t k_asked = 0;    // PartialOptions::k when it was saved
   PltMeter::Lost lost;     // empty: nothing
+  // The newest recovery that lost tokens to a K below N: that K, and the tokens. 0: none.
+  uint32_t loss_k = 0;
+  int64_t loss_tokens = 0;
   bool operator==(const PartialState&) const = default;
 };
 
@@ -133,9 +131,15 @@ class PartialCheckpoint {
     std::vector<uint32_t> experts;         // written, as positions in the grid
     std::vector<uint32_t> memory_experts;  // not written
   };
-  // The next snapshot, at `step`. Stamps what it takes.
+  // The next snapshot, at `step`. Stamps what it takes. Takes more than K experts of a layer where
+  // the bound on staleness demands it: it holds in snapshots and, with an interval, in steps, also
+  // after snapshots that failed and after a resume with other numbers.
   Plan next(uint64_t step, const ExpertProgress& progress, bool full, ExpertStamps& stamps);
-  // How many experts of each layer the next snapshots take, with `k_auto`. At least 1.
+  // At most so many steps from one snapshot to the next, as far as anybody can tell: the bound is
+  // staleness_max() times that in steps. 0, as it is in the beginning: there is none in steps.
+  void set_interval(uint64_t steps) { interval_ = steps; }
+  // How many experts of each layer the next snapshots take, with `k_auto`. At least 1. Without, K
+  // follows the budget from snapshot to snapshot.
   void set_k(uint32_t k);
   // The snapshot of this step is not to be had: its experts are due again.
   void failed(uint64_t step);
@@ -148,14 +152,19 @@ class PartialCheckpoint {
   uint32_t k_snapshot() const;
   uint32_t staleness_max() const { return selection().staleness_max; }
   double plt(std::span<const int64_t> routed) const { return meter_.plt(routed); }
+  const PltMeter& meter() const { return meter_; }
+  // Of both kinds, [layers * experts]; empty where nothing was lost.
+  std::vector<int64_t> lost() const;
 
  private:
+  struct Now {
+    uint64_t step = 0;
+    std::span<const int64_t> routed;
+  };
   SelectionOptions selection() const;
-  std::vector<uint32_t> choose(std::span<const int64_t> routed) const;
-  std::vector<uint32_t> choose_more(const std::vector<uint32_t>& written,
-                                    std::span<const int64_t> routed) const;
-  ExpertCandidate candidate(size_t expert, const SaveLedger& ledger,
-                            std::span<const int64_t> routed) const;
+  std::vector<uint32_t> choose(const Now& now) const;
+  std::vector<uint32_t> choose_more(const std::vector<uint32_t>& written, const Now& now) const;
+  ExpertCandidate candidate(size_t expert, const SaveLedger& ledger, const Now& now) const;
   std::vector<uint32_t> units_with(const std::vector<uint32_t>& experts) const;
   void add_memory_units(Plan& plan) const;
   void stamp(uint64_t step, const std::vector<uint32_t>& units, const std::vector<int64_t>& held,
@@ -163,7 +172,9 @@ class PartialCheckpoint {
   uint32_t experts_asked() const;
   Result<SaveLedger::Saved> version_of(size_t expert, const ExpertStamps& stamps,
                                        uint64_t snapshots) const;
-  void grow_k(uint32_t k, const RecoveryLoss& loss, std::span<const int64_t> routed);
+  void recovered(uint32_t k, const RecoveryLoss& loss, std::span<const int64_t> routed);
+  // K as the budget demands it, of what was lost so far.
+  uint32_t k_of_budget(uint32_t asked, std::span<const int64_t> routed) const;
   double risk_of(size_t holders) const;
 
   const std::vector<StateUnit>& units_;
@@ -175,6 +186,9 @@ class PartialCheckpoint {
   SaveLedger memory_ledger_;  // of versions at either level
   uint64_t snapshots_ = 0;
   uint32_t k_ = 0;
+  uint32_t loss_k_ = 0;  // PartialState
+  int64_t loss_tokens_ = 0;
+  uint64_t interval_ = 0;
   std::map<uint64_t, uint64_t> number_of_step_;  // of recent snapshots
 };
 

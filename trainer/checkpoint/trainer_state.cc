@@ -132,6 +132,12 @@ Status decode_partial(const fb::TrainerState& from, const ExpertGrid& grid,
   if (to.snapshots > INT64_MAX || to.k > grid.experts || to.k_asked > grid.experts) {
     return corrupt(fmt::format("snapshot {}, {} of {} experts", to.snapshots, to.k, grid.experts));
   }
+  to.loss_k = from.loss_k();
+  to.loss_tokens = from.loss_tokens();
+  if (to.loss_k > grid.experts || to.loss_tokens < 0) {
+    return corrupt(fmt::format("{} tokens lost with {} of {} experts", to.loss_tokens, to.loss_k,
+                               grid.experts));
+  }
   CKPT_TRY(decode_counts(from.lost_restart(), grid.size(), "lost tokens", to.lost.restart));
   CKPT_TRY(
       decode_counts(from.lost_rollback(), grid.size(), "rolled back tokens", to.lost.rollback));
@@ -148,6 +154,7 @@ Status decode_partial(const fb::TrainerState& from, const ExpertGrid& grid,
 Result<std::vector<std::byte>> encode(const TrainerState& state) {
   flatbuffers::FlatBufferBuilder builder;
   std::vector<flatbuffers::Offset<fb::LayerSlots>> layers;
+  layers.reserve(state.placement.slots.size());
   for (const auto& layer : state.placement.slots) {
     std::vector<flatbuffers::Offset<fb::RankSlots>> ranks;
     ranks.reserve(layer.size());
@@ -162,11 +169,12 @@ Result<std::vector<std::byte>> encode(const TrainerState& state) {
   const auto pace = encode_pace(builder, state.pace);
   const Progress& p = state.progress;
   builder.FinishSizePrefixed(
-      fb::CreateTrainerStateDirect(
-          builder, p.step, p.applied, p.skipped, p.skipped_in_a_row, p.tokens, state.config.c_str(),
-          state.corpus_bytes, state.corpus_crc32c, &layers, &p.routed_tokens, &p.routed_last,
-          state.partial.snapshots, state.partial.k, state.partial.k_asked,
-          &state.partial.lost.restart, &state.partial.lost.rollback, &stamps, pace),
+      fb::CreateTrainerStateDirect(builder, p.step, p.applied, p.skipped, p.skipped_in_a_row,
+                                   p.tokens, state.config.c_str(), state.corpus_bytes,
+                                   state.corpus_crc32c, &layers, &p.routed_tokens, &p.routed_last,
+                                   state.partial.snapshots, state.partial.k, state.partial.k_asked,
+                                   &state.partial.lost.restart, &state.partial.lost.rollback,
+                                   &stamps, pace, state.partial.loss_k, state.partial.loss_tokens),
       fb::TrainerStateIdentifier());
   std::vector<std::byte> unit(
       trainer_unit_bytes(state.placement.layers(), state.placement.experts));

@@ -52,6 +52,9 @@ void visit_fields(Event& event, Visit&& visit) {
   visit("slots_before", event.slots_before);
   visit("slots_after", event.slots_after);
   visit("plt", event.plt);
+  visit("plt_rollback", event.plt_rollback);
+  visit("lost", event.lost);
+  visit("experts_from_seed", event.experts_from_seed);
   visit("failures", event.failures);
   visit("training_ms", event.training_ms);
   visit("checkpoint_every", event.checkpoint_every);
@@ -71,6 +74,8 @@ void visit_fields(Event& event, Visit&& visit) {
   visit("rank_bytes_max", event.rank_bytes_max);
   visit("rank_bytes_mean", event.rank_bytes_mean);
   visit("resumed_at", event.resumed_at);
+  visit("rolled_back", event.rolled_back);
+  visit("rolled_back_to", event.rolled_back_to);
   visit("durable", event.durable);
   visit("bytes", event.bytes);
   visit("durable_ms", event.durable_ms);

@@ -82,8 +82,13 @@ struct RankEvent {
   uint32_t layer = 0;       // the worst layer before: [rank] its experts then and afterwards
   LayerSlots slots_before;  // its tokens are in `routed`
   LayerSlots slots_after;
-  // kTraining, kStep: the proportion of lost tokens so far
+  // kTraining, kStep: the proportion of lost tokens so far, and of that the part of rollbacks
   double plt = 0;
+  double plt_rollback = 0;
+  // kTraining: tokens lost so far by each position of the grid, empty if none were; of the experts
+  // that nobody held any more how many had no version to come back from
+  std::vector<int64_t> lost;
+  uint64_t experts_from_seed = 0;
   // kStep
   uint32_t loss_bits = 0;
   bool applied = true;
@@ -94,10 +99,14 @@ struct RankEvent {
   double gradient_norm = 0;
   int64_t busiest_rows = 0;  // ExpertLoad
   double max_over_mean = 0;
-  // kStep, if asked for: tokens to every expert in this step, and in the first step after a resume
-  // where the run resumed. kReplanned: tokens to every expert of `layer` since the last look.
+  // kStep, if asked for: tokens to every expert in this step; in the first step after a resume
+  // where the run resumed; in the first step after experts came back alone which they were and the
+  // step of each one's version, -1: that of the seed. kReplanned: tokens to every expert of `layer`
+  // since the last look.
   std::vector<int64_t> routed;
   int64_t resumed_at = -1;
+  std::vector<uint32_t> rolled_back;
+  std::vector<int64_t> rolled_back_to;
   // kTaking: positions in the grid of layers and experts; of the bytes that each rank brings the
   // largest and the mean
   std::vector<uint32_t> experts;

@@ -22,6 +22,8 @@ void visit(Handover& handover, size_t experts, Number&& number, List&& list) {
   number(partial.snapshots);
   number(partial.k);
   number(partial.k_asked);
+  number(partial.loss_k);
+  number(partial.loss_tokens);
   for (auto* values : {&progress.routed_tokens, &progress.routed_last, &progress.expert_updates,
                        &partial.lost.restart, &partial.lost.rollback}) {
     list(*values, experts);
@@ -31,6 +33,7 @@ void visit(Handover& handover, size_t experts, Number&& number, List&& list) {
   for (SaveLedger::Saved& saved : handover.partial.saved) {
     number(saved.snapshot);
     number(saved.tokens);
+    number(saved.step);
   }
 }
 

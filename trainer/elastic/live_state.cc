@@ -329,6 +329,13 @@ Result<LiveState::Settled> LiveState::settle(Comm& comm) {
                 parts_.partial.roll_back(lost_, parts_.stamps, progress.routed_tokens,
                                          progress.expert_updates));
     settled.lost_tokens = loss.tokens;
+    settled.versions.reserve(lost_.size());
+    for (const uint32_t expert : lost_) {
+      const int64_t weights = parts_.stamps.at(ExpertPart::kWeights, expert).step;
+      const int64_t moments = parts_.stamps.at(ExpertPart::kOptimizer, expert).step;
+      const bool never = parts_.stamps.never_saved(expert);
+      settled.versions.push_back(never ? -1 : std::min(weights, moments));
+    }
   }
   missing_.clear();
   changes_ = agreement_.changes + 1;

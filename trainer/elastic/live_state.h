@@ -78,6 +78,9 @@ class LiveState {
   struct Settled {
     int64_t lost_tokens = 0;
     uint64_t bytes_moved = 0;  // between all ranks
+    // Of lost(), in its order: the step of the version that came back, of weights and moments the
+    // older; -1: there was none, it begins again from the seed.
+    std::vector<int64_t> versions;
   };
   Result<Settled> settle(Comm& comm);
 

@@ -24,6 +24,29 @@ void initialise_experts(Model& model, uint64_t seed, const std::set<uint32_t>& e
   }
 }
 
+Status put_versions(const ExpertVersions& read, const std::vector<StateUnit>& units,
+                    const StateMemory& memory, Model& model, uint64_t step, ExpertStamps& stamps,
+                    ExpertRestore& summary) {
+  CKPT_TRY(read.put(memory, model.device()));
+  summary.bytes_memory += read.bytes_memory();
+  summary.bytes_disk += read.bytes_disk();
+  summary.notes.insert(summary.notes.end(), read.notes().begin(), read.notes().end());
+  std::map<uint32_t, uint64_t> step_of;
+  for (const ExpertVersions::Version& version : read.versions()) {
+    for (const ExpertPart part : {ExpertPart::kWeights, ExpertPart::kOptimizer}) {
+      stamps.at(part, version.expert) = read.stamps().at(part, version.expert);
+    }
+    step_of[version.expert] = version.step;
+  }
+  for (const uint32_t id : read.units()) {
+    const StateUnit& unit = units[id];
+    if (step_of[*unit.layer * model.config().experts + *unit.expert] != step) {
+      summary.stale_units.push_back(id);
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<ExpertRestore> restore_experts(client::Session& session, const std::string& run,
@@ -33,27 +56,27 @@ Result<ExpertRestore> restore_experts(client::Session& session, const std::strin
                                       const StateMemory& memory, Model& model, uint64_t seed,
                                       ExpertStamps& stamps) {
   const ModelConfig& shape = model.config();
-  const std::vector<uint32_t> wanted(experts.begin(), experts.end());
-  const auto read = ExpertVersions::read(session, run, {.lineage = lineage, .step = step}, units,
-                                         {shape.layers, shape.experts}, wanted);
-  if (!read.ok()) {
-    if (read.error().code != ckpt::ErrorCode::kNotFound) return read.error();
-    initialise_experts(model, seed, experts, stamps);
-    return ExpertRestore{};
+  const ExpertGrid grid{shape.layers, shape.experts};
+  const client::ViewPoint point{.lineage = lineage, .step = step};
+  const auto read_these = [&](const std::vector<uint32_t>& wanted) {
+    return ExpertVersions::read(session, run, point, units, grid, wanted);
+  };
+  ExpertRestore summary;
+  const auto read = read_these({experts.begin(), experts.end()});
+  if (read.ok()) {
+    CKPT_TRY(put_versions(*read, units, memory, model, step, stamps, summary));
+    return summary;
   }
-  CKPT_TRY(read->put(memory, model.device()));
-  ExpertRestore summary{.bytes_memory = read->bytes_memory(), .bytes_disk = read->bytes_disk()};
-  std::map<uint32_t, uint64_t> step_of;
-  for (const ExpertVersions::Version& version : read->versions()) {
-    for (const ExpertPart part : {ExpertPart::kWeights, ExpertPart::kOptimizer}) {
-      stamps.at(part, version.expert) = read->stamps().at(part, version.expert);
-    }
-    step_of[version.expert] = version.step;
-  }
-  for (const uint32_t id : read->units()) {
-    const StateUnit& unit = units[id];
-    if (step_of[*unit.layer * shape.experts + *unit.expert] != step) {
-      summary.stale_units.push_back(id);
+  if (read.error().code != ckpt::ErrorCode::kNotFound) return read.error();
+  // Some have no version: one by one, so that those that have one get it.
+  for (const uint32_t expert : experts) {
+    const auto one = read_these({expert});
+    if (one.ok()) {
+      CKPT_TRY(put_versions(*one, units, memory, model, step, stamps, summary));
+    } else if (one.error().code == ckpt::ErrorCode::kNotFound) {
+      initialise_experts(model, seed, {expert}, stamps);
+    } else {
+      return one.error();
     }
   }
   return summary;

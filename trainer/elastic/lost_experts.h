@@ -16,11 +16,13 @@ struct ExpertRestore {
   uint64_t bytes_memory = 0;
   uint64_t bytes_disk = 0;
   std::vector<uint32_t> stale_units;  // older than the step the run is at
+  std::vector<std::string> notes;     // "unit NAME: ...": a newer version cannot be read
 };
 
 // Fills weights, moments and stamps of these experts of the grid, which `model` holds, each from
-// its newest version in the lineage; `step` is where the run is. A run without a checkpoint has
-// one version of everything: what the seed gave. The model must be told: parameters_changed().
+// its newest version in the lineage; `step` is where the run is. One without any version begins
+// again from what the seed gave, and has stamps of zero. The model must be told:
+// parameters_changed().
 // Errors are those of a restore; the memory of these experts is undefined then.
 Result<ExpertRestore> restore_experts(ckpt::client::Session& session, const std::string& run,
                                       uint32_t lineage, uint64_t step,

@@ -305,6 +305,7 @@ void RankRun::report_step(const StepResult& result, const StepTime& time) {
   RankEvent event{.kind = Kind::kStep,
                   .step = result.step,
                   .plt = partial_->plt(progress_.routed_tokens),
+                  .plt_rollback = partial_->meter().plt_rollback(progress_.routed_tokens),
                   .loss_bits = std::bit_cast<uint32_t>(result.loss),
                   .applied = result.applied,
                   .ms = time.ms,
@@ -317,6 +318,8 @@ void RankRun::report_step(const StepResult& result, const StepTime& time) {
   if (options_.tell_routing) {
     event.routed = progress_.routed_last;
     event.resumed_at = std::exchange(resumed_at_, -1);
+    event.rolled_back = std::exchange(rolled_back_, {});
+    event.rolled_back_to = std::exchange(rolled_back_to_, {});
   }
   events_.write(std::move(event));
   stall_ms_ = 0;

@@ -64,6 +64,7 @@ class RankRun {
   Status go_on(Comm& comm, const ckpt::client::Epoch& epoch, RankEvent& event);
   Status change_places(Comm& comm, const PlanPlacement& planner, uint32_t lineage,
                        RankEvent& event);
+  void tell_rollback(const LiveState::Settled& settled, RankEvent& event);
   void settle_snapshots();
   PlanPlacement planner(const std::vector<bool>& stays) const;
   Result<StepResult> plain_step(Comm& comm);
@@ -161,6 +162,8 @@ class RankRun {
   std::set<uint64_t> failed_snapshots_;             // not yet told to the others
   std::set<uint64_t> lost_snapshots_;               // nor these, that failed later
   int64_t resumed_at_ = -1;
+  std::vector<uint32_t> rolled_back_;    // since the last step was reported
+  std::vector<int64_t> rolled_back_to_;  // their versions
   bool resumed_whole_ = true;       // no expert was restored from an older checkpoint than the rest
   std::vector<int64_t> in_memory_;  // experts restored from versions that no disk has: not 0
   double stall_ms_ = 0;             // since the last step was reported

@@ -103,6 +103,8 @@ Status RankRun::settle(Comm& comm, const client::ViewPoint& view, RankEvent& eve
   event.lost_tokens = loss->tokens;
   CKPT_TRY(settle_pace(comm, event));
   event.plt = partial_->plt(progress_.routed_tokens);
+  event.plt_rollback = partial_->meter().plt_rollback(progress_.routed_tokens);
+  event.lost = partial_->lost();
   if (rank_ == 0 && loss->tokens > 0) {
     events_.log(
         fmt::format("{}: {} tokens of stale experts are lost, {:.3f} % of all so far; {}"
@@ -220,8 +222,19 @@ Result<Snapshotter::Request> RankRun::request(uint32_t attempt, bool full) {
   const size_t experts = size_t{placement_.layers()} * placement_.experts;
   progress_.routed_tokens.resize(experts);  // before the first step there are none
   progress_.expert_updates.resize(experts);
+  partial_->set_interval(pacer_->widest());
+  const uint32_t k_before = partial_->k();
   PartialCheckpoint::Plan plan = partial_->next(
       progress_.step, {progress_.routed_tokens, progress_.expert_updates}, full, *stamps_);
+  if (partial_->k() != k_before) {
+    if (rank_ == 0) {
+      events_.log(
+          fmt::format("{}: {:.3f} % of all tokens are lost so far; by --plt-budget {}"
+                      " experts of each layer from now on",
+                      where(), 100 * partial_->plt(progress_.routed_tokens), partial_->k()));
+    }
+    tell_pace();
+  }
   const ShareSummary bytes = bytes_by_rank(plan.fragments, placement_.ranks);
   pacer_->taking(progress_.step, bytes.total_bytes);
   TrainerState state{.progress = progress_,
@@ -248,12 +261,17 @@ Result<Snapshotter::Request> RankRun::request(uint32_t attempt, bool full) {
                                .memory_units = std::move(plan.memory_units),
                                .fragments = std::move(plan.fragments)};
   if (options_.partial.is_partial()) {
-    request.staleness_max = partial_->staleness_max() * pacer_->widest();
+    // Nobody waits that long; but what was asked for must not wrap around to a bound of few steps.
+    if (__builtin_mul_overflow(uint64_t{partial_->staleness_max()}, pacer_->widest(),
+                               &request.staleness_max)) {
+      request.staleness_max = UINT64_MAX;
+    }
   }
   if (rank_ != 0) return request;
   request.metrics = {{"loss", last_loss_},
                      {"tokens", static_cast<double>(progress_.tokens)},
-                     {"plt", partial_->plt(progress_.routed_tokens)}};
+                     {"plt", partial_->plt(progress_.routed_tokens)},
+                     {"plt_rollback", partial_->meter().plt_rollback(progress_.routed_tokens)}};
   if (experts > CKPT_EXPERT_TOKENS_MAX) return request;  // so large a model does without
   for (uint32_t i = 0; i < experts; ++i) {
     request.expert_tokens.push_back({i / placement_.experts, i % placement_.experts,

@@ -99,6 +99,7 @@ Status RankRun::change_places(Comm& comm, const PlanPlacement& planner, uint32_t
     event.bytes_memory = restored.bytes_memory;
     event.bytes_disk = restored.bytes_disk;
     event.stale_units = restored.stale_units;
+    for (const std::string& note : restored.notes) events_.log(where() + ": " + note);
   }
   enter_phase("settle");
   loan.emplace(*watch_);
@@ -107,15 +108,42 @@ Status RankRun::change_places(Comm& comm, const PlanPlacement& planner, uint32_t
   event.lost_tokens = settled.lost_tokens;
   event.bytes_moved = settled.bytes_moved;
   event.plt = partial_->plt(progress_.routed_tokens);
+  event.plt_rollback = partial_->meter().plt_rollback(progress_.routed_tokens);
   if (settled.lost_tokens > 0) resumed_whole_ = false;
+  event.lost = partial_->lost();
+  tell_rollback(settled, event);
   event.plan_ms = ms_between(begin_ns, planned_ns);
   event.migrate_ms = ms_between(planned_ns, monotonic_ns());
   if (live_->lost().empty()) replanner_->moved(event.bytes_moved, event.migrate_ms);
-  if (rank_ == 0 && settled.lost_tokens > 0) {
-    events_.log(fmt::format("{}: {} experts were lost and came back from ckptd, {} tokens older",
-                            where(), live_->lost().size(), settled.lost_tokens));
-  }
   return {};
+}
+
+// Of experts that came back older than the rest: for people, the report and the metrics.
+void RankRun::tell_rollback(const LiveState::Settled& settled, RankEvent& event) {
+  const std::vector<uint32_t>& lost = live_->lost();
+  rolled_back_.insert(rolled_back_.end(), lost.begin(), lost.end());
+  rolled_back_to_.insert(rolled_back_to_.end(), settled.versions.begin(), settled.versions.end());
+  event.experts_from_seed =
+      static_cast<uint64_t>(std::ranges::count(settled.versions, int64_t{-1}));
+  const uint64_t saved = lost.size() - event.experts_from_seed;
+  if (rank_ != 0) return;
+  if (event.experts_from_seed > 0) {
+    events_.log(
+        fmt::format("{}: {} experts were lost with all they had learned: no checkpoint has"
+                    " them, they begin again from the seed",
+                    where(), event.experts_from_seed));
+  }
+  if (saved > 0) {
+    events_.log(fmt::format("{}: {} experts were lost and came back from ckptd", where(), saved));
+  }
+  if (settled.lost_tokens == 0) return;
+  const PltMeter& plt = partial_->meter();
+  events_.log(fmt::format(
+      "{}: {} tokens are lost, {:.3f} % of all so far ({:.3f} % in rollbacks); {} experts of each"
+      " layer from now on; a rollback loses what came since the last checkpoint even if that had "
+      "all",
+      where(), settled.lost_tokens, 100 * plt.plt(progress_.routed_tokens),
+      100 * plt.plt_rollback(progress_.routed_tokens), partial_->k()));
 }
 
 Result<StepResult> RankRun::all_or_none_step(Comm& comm) {

@@ -89,9 +89,13 @@ Status RankRun::pace(Comm& comm) {
 
 void RankRun::tell_pace() {
   if (rank_ != 0) return;
+  const uint32_t asked = options_.partial.k;
+  const bool beyond_asked = asked != 0 && partial_->k() > asked;
   events_.write({.kind = Kind::kPacing,
                  .step = progress_.step,
-                 .text = pacer_->reason(),
+                 .text = beyond_asked ? fmt::format("{} were asked for, --plt-budget {} wants more",
+                                                    asked, options_.partial.plt_budget)
+                                      : pacer_->reason(),
                  .checkpoint_every = pacer_->every(),
                  .experts_per_checkpoint = partial_->k()});
 }

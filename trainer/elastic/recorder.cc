@@ -101,6 +101,8 @@ void Recorder::rank_died(uint32_t rank, uint64_t now_ns) {
 
 void Recorder::add_training(const RankEvent& event) {
   plt_ = event.plt;
+  plt_rollback_ = event.plt_rollback;
+  lost_ = event.lost;
   if (event.epoch > history_epoch_) begin_history(event);
   epoch_of_rank_[event.rank] = event.epoch;
   stragglers_.begin(event.epoch, event.group != 0 ? event.group : ranks_);
@@ -115,12 +117,17 @@ void Recorder::add_training(const RankEvent& event) {
     open.back.clear();
     open.failure.bytes = {};
     open.failure.stale_units = 0;
+    open.failure.lost_tokens = 0;
+    open.failure.experts_from_seed = 0;
     open.failure.split_ms = {};
   }
   open.back.insert(event.rank);
   open.failure.bytes.memory += event.bytes_memory;
   open.failure.bytes.disk += event.bytes_disk;
   open.failure.stale_units += event.stale_units.size();
+  // All ranks tell of the same ones.
+  open.failure.lost_tokens = static_cast<uint64_t>(std::max<int64_t>(event.lost_tokens, 0));
+  open.failure.experts_from_seed = event.experts_from_seed;
   if (event.goes_on) add_survivor(event, open.failure);
   if (open.back.size() < (event.group != 0 ? event.group : ranks_)) return;
   if (open.known_ns != 0) open.failure.detected_ms = ms_between(open.lost_ns, open.known_ns);
@@ -181,7 +188,10 @@ void Recorder::add_step(const RankEvent& event) {
   }
   // The others train, whoever was lost before it came to them.
   if (!open_failure_) newcomers_lost_.clear();
-  if (event.step >= step_) plt_ = event.plt;
+  if (event.step >= step_) {
+    plt_ = event.plt;
+    plt_rollback_ = event.plt_rollback;
+  }
   step_ = std::max(step_, event.step);
   if (open_failure_) {
     // A survivor completed one more before it noticed.
@@ -294,6 +304,8 @@ report::Report Recorder::report() const {
   }
   report.checkpoints.durable_ms_p50 = percentile(durable_ms, 0.50);
   report.plt = plt_;
+  report.plt_rollback = plt_rollback_;
+  report.lost = lost_;
   report.pace = pace_;
   report.failures = failures_;
   report.daemon_failures = daemon_failures_;

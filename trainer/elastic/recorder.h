@@ -96,6 +96,8 @@ class Recorder {
   std::map<uint64_t, report::MemberChange> changes_;  // by step; of losses as well
   std::optional<uint64_t> daemon_down_since_;
   double plt_ = 0;
+  double plt_rollback_ = 0;
+  std::vector<int64_t> lost_;  // by expert
   report::Pace pace_;
   std::set<uint64_t> lossy_steps_;  // tokens were lost after these, in the history that goes on
   uint64_t history_epoch_ = 0;      // the newest that began another history

@@ -39,10 +39,15 @@ std::string metrics_line(const RankEvent& event, uint64_t tokens) {
       std::isfinite(event.gradient_norm) ? nlohmann::ordered_json(event.gradient_norm) : nullptr;
   line["applied"] = event.applied;
   line["plt"] = event.plt;
+  line["plt_rollback"] = event.plt_rollback;
   line["busiest_tokens"] = event.busiest_rows;
   line["max_over_mean"] = event.max_over_mean;
   // What PLT follows from (trainer/README.md).
   if (event.resumed_at >= 0) line["resumed_at"] = event.resumed_at;
+  if (!event.rolled_back.empty()) {
+    line["rolled_back"] = event.rolled_back;
+    line["versions"] = event.rolled_back_to;
+  }
   line["routed"] = event.routed;
   return line.dump();
 }

@@ -21,9 +21,10 @@ double expected_plt(const Recovery& recovery, uint32_t k) {
          mean_age(recovery.experts, recovery.k);
 }
 
-uint32_t k_after(const Recovery& recovery, double budget) {
+uint32_t k_within(double budget, uint32_t asked, const Recovery& recovery) {
   CKPT_ASSERT(recovery.k >= 1 && recovery.k <= recovery.experts);
-  uint32_t k = recovery.k;
+  CKPT_ASSERT(asked >= 1 && asked <= recovery.experts);
+  uint32_t k = asked;
   while (k < recovery.experts && recovery.plt + expected_plt(recovery, k) > budget) {
     k = k > recovery.experts / 2 ? recovery.experts : 2 * k;
   }

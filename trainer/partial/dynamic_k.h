@@ -1,10 +1,16 @@
 // Dynamic K: how many experts per snapshot keep the lost tokens within a budget.
 //
 // PEC doubles K after a recovery that left PLT above the budget (3.75 %, measured for restarts).
-// That reacts when the budget is overspent already. Here K doubles until the next recovery, if it
-// comes, is expected to stay within what is left. What a recovery loses goes with N/K - 1 (the mean
-// age of a version, in snapshots), so the last one's loss tells what the next one's would be. Once
-// the budget is spent K becomes N: only full snapshots lose nothing in a restart. K never falls.
+// That reacts when the budget is overspent already. Here K is the smallest, of what was asked for
+// times a power of two, with which the next recovery, if it came now, is expected to stay within
+// what is left. What a restart loses goes with N/K - 1 (the mean age of a version, in snapshots),
+// so the last loss tells what the next one would be. Once the budget is spent K is N: only full
+// snapshots lose nothing in a restart. Both parts of PLT are proportions of all tokens so far, and
+// fall as the run goes on: so does K, back to what was asked for.
+//
+// The budget is held against restarts and rollbacks together. A rollback, where survivors go on,
+// loses the tokens since the last snapshot whatever K is: K = N does not keep those within a
+// budget.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +23,13 @@ struct Recovery {
   uint32_t k = 1;        // of N experts, when it came; 1 .. experts
   uint32_t experts = 1;  // N
   double plt = 0;        // accumulated, this recovery included
-  double plt_of_it = 0;  // of this recovery alone
+  double plt_of_it = 0;  // of the tokens that it lost, in all tokens so far
 };
 
 // What a recovery like this one would lose with `k` experts per snapshot. 0 with all of them.
 double expected_plt(const Recovery& recovery, uint32_t k);
 
-// K for the snapshots that follow: recovery.k times a power of two, or recovery.experts.
-uint32_t k_after(const Recovery& recovery, double budget);
+// K for the snapshots that follow: `asked` (1 .. experts) times a power of two, or all experts.
+uint32_t k_within(double budget, uint32_t asked, const Recovery& recovery);
 
 }  // namespace moetrain

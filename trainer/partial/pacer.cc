@@ -103,6 +103,8 @@ void Pacer::resume(const PaceState& saved, Came came, const FailureRecord& known
   bytes_of_step_.clear();
   if (options_.auto_every && state_.every == 0) state_.every = kFirstEvery;
   state_.widest = std::max(state_.widest, state_.every);
+  // Of a run with a wider bound.
+  if (options_.auto_experts && state_.k != 0) state_.k = std::max(state_.k, options_.k_least);
   // Soon: there may be another failure to reckon with, or another machine.
   if (options_.any()) state_.decide_at = step + (saved.every == 0 ? kFirstEvery : kDecideEveryMin);
   if (options_.any()) reason_ = "as before the resume";

@@ -12,13 +12,14 @@ bool SaveLedger::all_saved() const {
 }
 
 void SaveLedger::take(uint64_t snapshot, std::span<const uint32_t> experts,
-                      std::span<const int64_t> held) {
+                      std::span<const int64_t> held, uint64_t step) {
   CKPT_ASSERT(held.size() == saved_.size());
   CKPT_ASSERT(snapshot > (taken_.empty() ? 0 : taken_.back().snapshot));
   Taken taken{.snapshot = snapshot, .experts = {experts.begin(), experts.end()}, .before = {}};
+  taken.before.reserve(experts.size());
   for (const uint32_t expert : experts) {
     taken.before.push_back(saved_.at(expert));
-    saved_[expert] = {snapshot, held[expert]};
+    saved_[expert] = {snapshot, held[expert], step};
   }
   taken_.push_back(std::move(taken));
   if (taken_.size() > kUndoMax) taken_.pop_front();

@@ -17,6 +17,7 @@ class SaveLedger {
   struct Saved {
     uint64_t snapshot = 0;  // its number, from 1; 0: never saved
     int64_t tokens = 0;     // whose updates the version holds
+    uint64_t step = 0;      // that it was taken at; 0: not known, or the start of the run
     bool operator==(const Saved&) const = default;
   };
 
@@ -29,8 +30,9 @@ class SaveLedger {
   bool all_saved() const;
 
   // Snapshot `snapshot`, later than all before it, takes these experts (positions, each once);
-  // held[i] is what expert i's state holds now.
-  void take(uint64_t snapshot, std::span<const uint32_t> experts, std::span<const int64_t> held);
+  // held[i] is what expert i's state holds now, at `step`.
+  void take(uint64_t snapshot, std::span<const uint32_t> experts, std::span<const int64_t> held,
+            uint64_t step = 0);
 
   // The snapshot is not to be had. What a later one has saved anyway stays saved. A snapshot that
   // is not one of the last kUndoMax is too old to matter.

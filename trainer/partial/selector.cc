@@ -41,6 +41,7 @@ class Bound {
  public:
   Bound(const SelectionOptions& options, std::span<const ExpertCandidate> candidates)
       : options_(options) {
+    due_.reserve(candidates.size());
     for (const ExpertCandidate& candidate : candidates) due_.push_back(due_in(candidate));
     std::vector<uint64_t> dates = due_;
     std::sort(dates.begin(), dates.end());
@@ -48,9 +49,13 @@ class Bound {
       if (i + 1 < dates.size() && dates[i + 1] == dates[i]) continue;  // the last of its date
       const uint64_t by_others = uint64_t{options.k} * (dates[i] - 1);
       if (i + 1 <= by_others) continue;
+      most_ = std::max<uint64_t>(most_, i + 1 - by_others);
       duties_.push_back({dates[i], std::min<uint64_t>(i + 1 - by_others, options.k)});
     }
   }
+
+  // The largest duty, k or not.
+  uint64_t most() const { return most_; }
 
   // Could the expert be one of the `free` that are still to be chosen?
   bool allows(uint32_t expert, uint64_t free) const {
@@ -73,6 +78,7 @@ class Bound {
   const SelectionOptions& options_;
   std::vector<uint64_t> due_;  // [expert]
   std::vector<Duty> duties_;
+  uint64_t most_ = 0;
 };
 
 }  // namespace
@@ -103,6 +109,12 @@ Status check_selection(const SelectionOptions& options, uint32_t experts) {
   return make_error(ErrorCode::kInvalidArgument,
                     "a staleness of at most {} snapshots: {} experts, {} at a time, take {}",
                     options.staleness_max, experts, options.k, needed);
+}
+
+uint32_t k_within_bound(const SelectionOptions& options,
+                        std::span<const ExpertCandidate> candidates) {
+  const Bound bound(options, candidates);
+  return std::max(options.k, static_cast<uint32_t>(bound.most()));
 }
 
 std::vector<uint32_t> select_experts(const SelectionOptions& options,

@@ -9,7 +9,8 @@
 //               expert that is saved every T snapshots loses p*u*T/2 on average, and the sum over
 //               experts is least, for equal bytes, where T goes with 1/sqrt(p*u), that is where
 //               p*u*T^2 is equal. Taking the largest p*u*T instead equalises p*u*T, which costs as
-//               much as round robin.
+//               much as round robin. Where the tokens of one snapshot say nothing of the next
+//               ones' (bursts) load-aware loses less (bench/README.md).
 //
 // Whatever the selector, an expert is saved at least every `staleness_max` snapshots: of the sets
 // that keep this possible for all experts at all later snapshots, the best one is taken.
@@ -50,6 +51,12 @@ struct ExpertCandidate {
   double loss_probability = 1;  // that the next failure takes its last live replica
   uint32_t turn = 0;            // its place in the round robin
 };
+
+// How many experts have to be taken now so that options.k at a time keep the bound from here on:
+// options.k itself, unless earlier snapshots failed or were taken under another bound or a smaller
+// k. At most as many as there are.
+uint32_t k_within_bound(const SelectionOptions& options,
+                        std::span<const ExpertCandidate> candidates);
 
 // The experts of one layer to take, options.k of them, ascending. Ties go to the older, then to
 // whose turn is earlier. The options have been checked. An expert that is overdue already (earlier

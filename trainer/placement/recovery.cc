@@ -1,7 +1,9 @@
 #include "trainer/placement/recovery.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
 
 #include "formats/base/assert.h"
 
@@ -90,6 +92,17 @@ double loss_probability(uint32_t domains, uint32_t held, uint32_t failures) {
     probability *= static_cast<double>(failures - i) / static_cast<double>(domains - i);
   }
   return probability;
+}
+
+double failure_takes_all(uint32_t domains, uint32_t held) {
+  double taken = 0;
+  double all = 0;
+  for (uint32_t dead = 1; dead <= domains; ++dead) {
+    const double weight = std::ldexp(1.0, -static_cast<int>(std::min(dead, 1000u)));
+    all += weight;
+    if (dead >= held) taken += weight * loss_probability(domains, held, dead);
+  }
+  return taken / all;
 }
 
 }  // namespace moetrain

@@ -36,7 +36,9 @@ ordered_json failure_json(const Failure& failure) {
                          {"disk", failure.bytes.disk},
                          {"peer", failure.bytes.peer},
                          {"tier", failure.bytes.tier}}},
-                       {"stale_units", failure.stale_units}};
+                       {"stale_units", failure.stale_units},
+                       {"lost_tokens", failure.lost_tokens},
+                       {"experts_from_seed", failure.experts_from_seed}};
   if (failure.group == 0) return json;
   json["group"] = failure.group;
   json["effective_replicas"] = failure.effective_replicas;
@@ -118,7 +120,9 @@ void read_failures(Fields& top, const std::string& origin, Report& report) {
                     .resumed_ms = entry.number("resumed_ms"),
                     .steps_lost = entry.count("steps_lost"),
                     .bytes = {},
-                    .stale_units = entry.count("stale_units")};
+                    .stale_units = entry.count("stale_units"),
+                    .lost_tokens = entry.count_or("lost_tokens", 0),
+                    .experts_from_seed = entry.count_or("experts_from_seed", 0)};
     read_ranks(entry, failure);
     Fields bytes = entry.object("bytes");
     failure.bytes = {.replica = bytes.count("replica"),
@@ -130,6 +134,17 @@ void read_failures(Fields& top, const std::string& origin, Report& report) {
     read_split(entry, failure);
     top.absorb(entry);
     report.failures.push_back(std::move(failure));
+  }
+}
+
+void read_lost(Fields& top, Report& report) {
+  const auto& lost = top.array_or_empty("lost_tokens");
+  report.lost.reserve(lost.size());
+  for (size_t i = 0; i < lost.size(); ++i) {
+    if (!lost[i].is_number_unsigned() || lost[i].get<uint64_t>() > INT64_MAX) {
+      return top.fail("lost_tokens", fmt::format("[{}] is not a count", i));
+    }
+    report.lost.push_back(lost[i].get<int64_t>());
   }
 }
 
@@ -220,6 +235,8 @@ void read_totals(Fields& top, const std::string& origin, Report& report) {
   read_checkpoints(checkpoints, origin, report);
   top.absorb(checkpoints);
   report.plt = top.number_or("plt", 0);
+  report.plt_rollback = top.number_or("plt_rollback", 0);
+  read_lost(top, report);
   read_pace(top, report);
 }
 
@@ -281,6 +298,8 @@ std::string to_json(const Report& report) {
       {"rank_times", rank_times_json(report.rank_times)},
       {"changes", changes_json(report.changes)},
       {"plt", report.plt},
+      {"plt_rollback", report.plt_rollback},
+      {"lost_tokens", report.lost},
       {"loads", loads_json(report.loads)},
       {"max_over_mean", mean_of(report.loads)}};
   return document.dump(1) + "\n";

@@ -63,6 +63,9 @@ struct Failure {
   uint64_t steps_lost = 0;      // completed steps that had to be done again
   BytesBySource bytes;          // restored, by all ranks together
   uint64_t stale_units = 0;     // units restored from an older step than the resume point
+  uint64_t lost_tokens = 0;     // whose updates these miss
+  // Experts that nobody held and no checkpoint had: they have begun again from the seed.
+  uint64_t experts_from_seed = 0;
   // Where survivors went on: the ranks that were left, the least number of ranks that hold an
   // expert since then, and from the loss to the next completed step, the slowest rank of each part.
   uint32_t group = 0;  // 0: all resumed
@@ -172,7 +175,9 @@ struct Report {
   std::vector<MemberChange> changes;
   std::vector<Replan> replans;
   std::vector<RankTime> rank_times;  // ascending by rank
-  double plt = 0;                    // partial-loss-of-tokens, 0..1
+  double plt = 0;                    // proportion of lost tokens, 0..1
+  double plt_rollback = 0;           // the part of it that experts lost which came back alone
+  std::vector<int64_t> lost;         // tokens, by expert, layer by layer; empty: none
   std::vector<StepLoad> loads;       // ascending by step; none of runs from before there were any
 
   // The last loss, 0 without one.

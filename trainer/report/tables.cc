@@ -39,7 +39,8 @@ std::string table_text(const std::vector<Row>& rows, const std::vector<size_t>& 
   return text;
 }
 
-std::string restored_text(const BytesBySource& bytes) {
+std::string restored_text(const Failure& failure) {
+  const BytesBySource& bytes = failure.bytes;
   const std::array<std::pair<const char*, uint64_t>, 5> sources = {{{"replica", bytes.replica},
                                                                     {"memory", bytes.memory},
                                                                     {"disk", bytes.disk},
@@ -50,6 +51,10 @@ std::string restored_text(const BytesBySource& bytes) {
     if (count == 0) continue;
     text +=
         fmt::format("{}{} from {}", text.empty() ? "" : ", ", ckpt::base::format_size(count), name);
+  }
+  if (failure.experts_from_seed > 0) {
+    text += fmt::format("{}{} experts from the seed", text.empty() ? "" : ", ",
+                        failure.experts_from_seed);
   }
   return text.empty() ? "nothing" : text;
 }
@@ -74,6 +79,23 @@ std::string changes_text(const std::vector<MemberChange>& changes) {
   return text;
 }
 
+// The two kinds apart: what rewound lost, and what came back alone while the rest went on.
+std::string plt_text(const Report& report) {
+  if (report.plt <= 0 && report.lost.empty()) return "no token's update is lost\n";
+  int64_t tokens = 0;
+  for (const int64_t lost : report.lost) tokens += lost;
+  std::string text = fmt::format(
+      "lost tokens: {:.3f} % of all ({:.3f} % in restarts, {:.3f} % of experts that came back "
+      "alone)",
+      100 * report.plt, 100 * (report.plt - report.plt_rollback), 100 * report.plt_rollback);
+  if (!report.lost.empty()) {
+    const auto worst = std::max_element(report.lost.begin(), report.lost.end());
+    text += fmt::format(": {} tokens; expert {} of the {} of all layers lost most, {}", tokens,
+                        worst - report.lost.begin(), report.lost.size(), *worst);
+  }
+  return text + "\n";
+}
+
 struct OrderedRow {
   uint64_t step;
   Row cells;
@@ -89,20 +111,21 @@ std::string failure_table_text(const Report& report) {
         {failure.step,
          {fmt::format("{}", failure.step), ranks_text(failure.ranks), human_ms(failure.detected_ms),
           human_ms(failure.resumed_ms), fmt::format("{}", failure.steps_lost),
-          fmt::format("{}", failure.stale_units), restored_text(failure.bytes)}});
+          fmt::format("{}", failure.stale_units), fmt::format("{}", failure.lost_tokens),
+          restored_text(failure)}});
   }
   for (const DaemonFailure& failure : report.daemon_failures) {
     failures.push_back({failure.step,
                         {fmt::format("{}", failure.step), "ckptd", "-", human_ms(failure.down_ms),
-                         "0", "0", "training went on"}});
+                         "0", "0", "0", "training went on"}});
   }
   if (failures.empty()) return "no failures\n";
   std::stable_sort(failures.begin(), failures.end(),
                    [](const OrderedRow& a, const OrderedRow& b) { return a.step < b.step; });
-  std::vector<Row> rows = {
-      {"step", "lost", "seen after", "back after", "steps redone", "stale units", "restored"}};
+  std::vector<Row> rows = {{"step", "lost", "seen after", "back after", "steps redone",
+                            "stale units", "lost tokens", "restored"}};
   for (OrderedRow& failure : failures) rows.push_back(std::move(failure.cells));
-  return table_text(rows, {1, 6});
+  return table_text(rows, {1, 7});
 }
 
 std::string checkpoint_table_text(const Report& report) {
@@ -174,6 +197,7 @@ std::string summary_text(const Report& report) {
   text += fmt::format("\nstep: {} median, {} p99\n", human_ms(report.step_ms.p50),
                       human_ms(report.step_ms.p99));
   text += changes_text(report.changes);
+  text += plt_text(report);
   const auto& checkpoints = report.checkpoints;
   if (checkpoints.count == 0) return text + "no checkpoints\n";
   text += fmt::format(

@@ -8,22 +8,6 @@
 
 namespace moetrain::simulate {
 
-namespace {
-
-// Nodes that may die at once before a placement is repaired: the risk is the mean over 1 .. this,
-// as in the measurements of the selectors.
-constexpr uint32_t kFailuresMax = 4;
-
-double risk(uint32_t nodes, uint32_t held) {
-  double sum = 0;
-  for (uint32_t failures = 1; failures <= std::min(kFailuresMax, nodes); ++failures) {
-    sum += loss_probability(nodes, held, failures);
-  }
-  return sum / kFailuresMax;
-}
-
-}  // namespace
-
 ExpertAges::ExpertAges(const Options& options)
     : options_(options),
       routed_(options.grid.size(), 0),
@@ -63,7 +47,7 @@ void ExpertAges::placed(const Groups& groups) {
   std::vector<double> of_held;  // few different numbers of holders
   for (size_t expert = 0; expert < held.size(); ++expert) {
     while (of_held.size() <= held[expert]) {
-      of_held.push_back(risk(nodes, static_cast<uint32_t>(of_held.size())));
+      of_held.push_back(failure_takes_all(nodes, static_cast<uint32_t>(of_held.size())));
     }
     risk_[expert] = of_held[held[expert]];
   }

@@ -10,178 +10,14 @@
 #include <random>
 #include <set>
 
+#include "tests/trainer/checkpoint/partial_history.h"
 #include "trainer/checkpoint/plan.h"
+#include "trainer/placement/lazarus.h"
 
 namespace moetrain {
 namespace {
 
 using testing::HasSubstr;
-
-constexpr uint32_t kLayers = 2;
-constexpr uint32_t kExperts = 6;
-const ExpertGrid kGrid{kLayers, kExperts};
-
-std::vector<StateUnit> small_units() {
-  ModelConfig config;
-  config.layers = kLayers;
-  config.experts = kExperts;
-  return state_units(config);
-}
-
-// A run and all that was committed of it, as ckptd would have it.
-class History {
- public:
-  History(const PartialOptions& options, uint32_t seed)
-      : random_(seed), partial_(units_, placement_, options) {
-    routed_.resize(kGrid.size());
-    held_ = updates_ = routed_;
-  }
-
-  void step() {
-    ++step_;
-    for (size_t i = 0; i < kGrid.size(); ++i) {
-      const auto tokens = static_cast<int64_t>(random_() % 40);
-      routed_[i] += tokens;
-      held_[i] += tokens;
-      ++updates_[i];
-    }
-  }
-
-  // A commit, unless `fails`.
-  PartialCheckpoint::Plan snapshot(bool full, bool fails) {
-    auto plan = partial_.next(step_, {routed_, updates_}, full, stamps_);
-    if (fails) return plan;
-    Commit& commit = commits_[step_];
-    commit = {
-        .state = partial_.state(), .routed = routed_, .table = stamps_.list(), .versions = {}};
-    for (const uint32_t id : plan.units) {
-      if (!units_[id].expert) continue;
-      const size_t at = kGrid.at(*units_[id].layer, *units_[id].expert);
-      commit.versions[id] = {stamps_.at(part(id), at), held_[at], updates_[at]};
-    }
-    return plan;
-  }
-  void tell_failed(uint64_t step) { partial_.failed(step); }
-
-  // All ranks restart from the commit of a step; newer ones belong to another lineage.
-  Result<RecoveryLoss> resume(uint64_t step) {
-    commits_.erase(commits_.upper_bound(step), commits_.end());
-    const Commit view = commits_.at(step);
-    ExpertStamps restored(kGrid);
-    ExpertStamps stamps_of_versions(kGrid);
-    std::vector<ExpertVersion> versions;
-    std::vector<int64_t> held(kGrid.size(), INT64_MAX);
-    for (uint32_t id = 0; id < units_.size(); ++id) {
-      if (!units_[id].expert) continue;
-      const size_t at = kGrid.at(*units_[id].layer, *units_[id].expert);
-      const Version& version = newest(id);
-      EXPECT_EQ(version.stamp.step, static_cast<int64_t>(step_of_newest(id)));
-      versions.push_back({id, 1, step_of_newest(id)});
-      stamps_of_versions.at(part(id), at) = version.stamp;
-      held[at] = std::min(held[at], version.held);
-      if (part(id) == ExpertPart::kOptimizer) {
-        updates_[at] = version.updates;
-        EXPECT_EQ(version.stamp.updates, version.updates);
-      }
-    }
-    // As a restore does it: the view's table, then those of older commits.
-    versions = take_stamps(view.table, units_, versions, restored);
-    while (!versions.empty()) {
-      older_tables_ += 1;
-      const auto others =
-          take_stamps(commits_.at(versions.front().step).table, units_, versions, restored);
-      EXPECT_LT(others.size(), versions.size());
-      versions = others;
-    }
-    EXPECT_EQ(restored.list(), stamps_of_versions.list());
-    step_ = step;
-    routed_ = view.routed;
-    held_ = held;
-    stamps_ = restored;
-    return partial_.resume(view.state, routed_, restored);
-  }
-
-  // One expert comes back from its newest versions; the others go on.
-  Result<RecoveryLoss> roll_back(uint32_t expert) {
-    ExpertStamps restored(kGrid);
-    int64_t held = INT64_MAX;
-    for (uint32_t id = 0; id < units_.size(); ++id) {
-      if (!units_[id].expert || kGrid.at(*units_[id].layer, *units_[id].expert) != expert) continue;
-      restored.at(part(id), expert) = newest(id).stamp;
-      held = std::min(held, newest(id).held);
-    }
-    held_[expert] = held;
-    const std::vector<uint32_t> experts = {expert};
-    auto loss = partial_.roll_back(experts, restored, routed_, updates_);
-    EXPECT_EQ(updates_[expert], restored.at(ExpertPart::kOptimizer, expert).updates);
-    return loss;
-  }
-
-  // Of both kinds together.
-  void expect_true_totals() const {
-    const PltMeter::Lost lost = partial_.state().lost;
-    for (size_t i = 0; i < kGrid.size(); ++i) {
-      EXPECT_EQ(lost.restart[i] + lost.rollback[i], routed_[i] - held_[i]) << "expert " << i;
-    }
-  }
-
-  // What the states of the experts really hold, against what the meter says.
-  void expect_true_losses() const {
-    PltMeter::Lost lost = partial_.state().lost;
-    for (size_t i = 0; i < kGrid.size(); ++i) {
-      EXPECT_EQ(lost.restart[i], routed_[i] - held_[i]) << "expert " << i;
-      EXPECT_EQ(lost.rollback[i], 0);
-    }
-  }
-
-  PartialCheckpoint& partial() { return partial_; }
-  ExpertStamps& stamps() { return stamps_; }
-  uint64_t now() const { return step_; }
-  int older_tables() const { return older_tables_; }
-  std::vector<uint64_t> committed() const {
-    std::vector<uint64_t> steps;
-    for (const auto& [step, commit] : commits_) steps.push_back(step);
-    return steps;
-  }
-  const std::vector<StateUnit>& units() const { return units_; }
-  const ExpertPlacement& placement() const { return placement_; }
-  std::mt19937& random() { return random_; }
-
- private:
-  struct Version {
-    ExpertStamp stamp;
-    int64_t held = 0;
-    int64_t updates = 0;
-  };
-  struct Commit {
-    PartialState state;
-    std::vector<int64_t> routed;
-    std::vector<ExpertStamp> table;  // of its trainer unit
-    std::map<uint32_t, Version> versions;
-  };
-  ExpertPart part(uint32_t id) const {
-    return units_[id].part == "weights" ? ExpertPart::kWeights : ExpertPart::kOptimizer;
-  }
-  uint64_t step_of_newest(uint32_t id) const {
-    for (auto at = commits_.rbegin();; ++at) {
-      CKPT_ASSERT(at != commits_.rend());
-      if (at->second.versions.contains(id)) return at->first;
-    }
-  }
-  const Version& newest(uint32_t id) const {
-    return commits_.at(step_of_newest(id)).versions.at(id);
-  }
-
-  const std::vector<StateUnit> units_ = small_units();
-  const ExpertPlacement placement_ = *static_placement(kLayers, kExperts, 3);
-  std::mt19937 random_;
-  PartialCheckpoint partial_;
-  ExpertStamps stamps_{kGrid};
-  std::map<uint64_t, Commit> commits_;
-  uint64_t step_ = 0;
-  int older_tables_ = 0;
-  std::vector<int64_t> routed_, held_, updates_;
-};
 
 TEST(PartialCheckpointTest, CountsWhatIsMissingAfterAnyHistory) {
   int older_tables = 0;
@@ -260,6 +96,55 @@ TEST(PartialCheckpointTest, TakesEverythingFirstAndWhenAsked) {
   EXPECT_EQ(history.snapshot(false, false).experts.size(), kLayers);
   history.step();
   EXPECT_EQ(history.snapshot(true, false).units.size(), all);
+}
+
+// Saved one at a time under a wide bound, and resumed with a narrow one.
+TEST(PartialCheckpointTest, ANarrowerBoundHoldsFromTheFirstSnapshotOn) {
+  History before({.k = 1, .selector = Selector::kSequential, .plt_budget = 1}, 7);
+  before.snapshot(false, false);
+  for (int i = 0; i < 12; ++i) {
+    before.step();
+    before.snapshot(false, false);
+  }
+  ASSERT_TRUE(before.resume(12).ok());
+  History after({.k = 3, .staleness_max = 2, .plt_budget = 1}, 7);
+  const PartialState saved = before.partial().state();
+  ASSERT_TRUE(after.partial().resume(saved, before.routed(), before.stamps()).ok());
+  ExpertStamps stamps = before.stamps();
+  std::vector<int64_t> updates(kGrid.size(), 12);
+  std::map<uint32_t, uint64_t> step_of;
+  for (uint64_t step = 13; step < 20; ++step) {
+    const auto plan = after.partial().next(step, {before.routed(), updates}, false, stamps);
+    if (step == 13) {
+      EXPECT_GT(plan.experts.size(), 3 * kLayers);
+    }
+    if (step > 13) {
+      EXPECT_EQ(plan.experts.size(), 3 * kLayers);
+    }
+    for (uint32_t expert = 0; expert < kGrid.size(); ++expert) {
+      const auto age = step - static_cast<uint64_t>(stamps.at(ExpertPart::kWeights, expert).step);
+      EXPECT_LE(age, 2u) << "expert " << expert << " at step " << step;
+    }
+  }
+}
+
+// Nothing was due while ckptd was away: the bound is in steps for ckptd, which counts nothing else.
+TEST(PartialCheckpointTest, TheBoundHoldsInStepsWhereSnapshotsDidNotCome) {
+  History history({.k = 2, .staleness_max = 4, .plt_budget = 1}, 8);
+  history.partial().set_interval(2);
+  uint64_t most = 0;
+  for (uint64_t step = 0; step < 60; ++step) {
+    history.step();
+    if (step % 2 != 0 || (step > 20 && step < 35)) continue;
+    const auto plan = history.snapshot(false, false);
+    most = std::max<uint64_t>(most, step > 2 ? plan.experts.size() : 0);
+    for (uint32_t expert = 0; expert < kGrid.size(); ++expert) {
+      const auto saved =
+          static_cast<uint64_t>(history.stamps().at(ExpertPart::kWeights, expert).step);
+      EXPECT_LE(history.now() - saved, 4u * 2) << "expert " << expert << " at " << history.now();
+    }
+  }
+  EXPECT_GT(most, 2u * kLayers) << "the one after the gap";
 }
 
 TEST(PartialCheckpointTest, KeepsTheNextOnesInMemory) {
@@ -344,6 +229,55 @@ TEST(PartialCheckpointTest, RanksShareExactlyWhatIsTaken) {
   }
 }
 
+// The same for any number of ranks, any replicas, any K and any part.
+TEST(PartialCheckpointTest, SharesCoverEveryByteOnceWhateverThePlacement) {
+  const std::vector<StateUnit> units = small_units();
+  const uint32_t seed = 17;
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::mt19937 random(seed);
+  for (int round = 0; round < 60; ++round) {
+    const auto ranks = static_cast<uint32_t>(1 + random() % 7);
+    const auto slots = static_cast<uint32_t>((kExperts + ranks - 1) / ranks + random() % 4);
+    ExpertPlacement placement{.ranks = ranks, .experts = kExperts, .slots = {}};
+    for (uint32_t layer = 0; layer < kLayers; ++layer) {
+      std::vector<uint64_t> loads(kExperts);
+      for (uint64_t& load : loads) load = 1 + random() % 100;
+      placement.slots.push_back(*lazarus_layer(loads, {ranks, slots, 1}));
+    }
+    PartialOptions options{.k = static_cast<uint32_t>(1 + random() % kExperts),
+                           .selector = static_cast<Selector>(random() % 3),
+                           .parts = static_cast<PartialParts>(random() % 3),
+                           .dense = static_cast<DenseSharding>(random() % 3)};
+    if (random() % 2 == 0) options.k_snapshot = options.k + random() % (kExperts - options.k + 1);
+    PartialCheckpoint partial(units, placement, options);
+    ExpertStamps stamps(kGrid);
+    std::vector<int64_t> routed(kGrid.size());
+    for (uint64_t step = 0; step < 6; ++step) {
+      for (int64_t& tokens : routed) tokens += static_cast<int64_t>(random() % 40);
+      const auto plan = partial.next(step, {routed, routed}, false, stamps);
+      std::map<uint32_t, std::map<uint64_t, uint64_t>> covered;  // by unit: offset -> length
+      for (const ckpt_fragment& fragment : plan.fragments) {
+        ASSERT_LT(fragment.rank, ranks);
+        const StateUnit& unit = units.at(fragment.unit);
+        if (unit.expert) {
+          const auto holding = holders_of_experts(placement, *unit.layer);
+          EXPECT_THAT(holding[*unit.expert], testing::Contains(fragment.rank));
+        }
+        EXPECT_TRUE(covered[fragment.unit].emplace(fragment.offset, fragment.length).second);
+      }
+      ASSERT_EQ(covered.size(), plan.units.size());
+      for (const uint32_t id : plan.units) {
+        uint64_t end = 0;
+        for (const auto& [offset, length] : covered[id]) {
+          EXPECT_EQ(offset, end) << units[id].name;
+          end = offset + length;
+        }
+        EXPECT_EQ(end, units[id].bytes) << units[id].name;
+      }
+    }
+  }
+}
+
 TEST(PartialCheckpointTest, ARecoveryBeyondTheBudgetMakesKGrow) {
   History history({.k = 1, .plt_budget = 0.01}, 5);
   history.snapshot(false, false);
@@ -359,6 +293,32 @@ TEST(PartialCheckpointTest, ARecoveryBeyondTheBudgetMakesKGrow) {
   history.snapshot(false, false);
   ASSERT_TRUE(history.resume(7).ok());
   EXPECT_EQ(history.partial().k(), kExperts) << "it is kept with the run";
+}
+
+// One early loss is a large part of few tokens, and a small one of many.
+TEST(PartialCheckpointTest, KFallsAsTheLossBecomesASmallPart) {
+  History history({.k = 1, .plt_budget = 0.05}, 5);
+  history.snapshot(false, false);
+  for (int i = 0; i < 6; ++i) {
+    history.step();
+    history.snapshot(false, false);
+  }
+  ASSERT_TRUE(history.resume(6).ok());
+  EXPECT_EQ(history.partial().k(), kExperts);
+  std::set<uint32_t> ks;
+  for (int i = 0; i < 300; ++i) {
+    history.step();
+    const uint32_t before = history.partial().k();
+    const auto plan = history.snapshot(false, false);
+    EXPECT_LE(history.partial().k(), before);
+    EXPECT_GE(plan.experts.size(), size_t{history.partial().k()} * kLayers);
+    ks.insert(history.partial().k());
+  }
+  EXPECT_EQ(ks, (std::set<uint32_t>{1, 2, 4, kExperts}));
+  // What it says goes with the run: another line goes on from there.
+  ASSERT_TRUE(history.resume(history.now()).ok());
+  EXPECT_LT(history.partial().plt(history.routed()), 0.05);
+  EXPECT_GT(history.partial().state().loss_tokens, 0);
 }
 
 TEST(PartialCheckpointTest, AutomaticKBeginsWithAllAndFollows) {

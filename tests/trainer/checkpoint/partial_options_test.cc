@@ -43,23 +43,10 @@ TEST(PartialCheckpointTest, ReplicasLowerTheRiskOnlyWhereSurvivorsGoOn) {
   }
 }
 
-TEST(FailureTakesAllTest, FallsWithEveryHolder) {
-  EXPECT_EQ(failure_takes_all(1, 1), 1);
-  // Of three ranks one dies with weight 4, two with 2, all with 1.
-  EXPECT_DOUBLE_EQ(failure_takes_all(3, 1), (4.0 / 3 + 2 * 2.0 / 3 + 1) / 7);
-  EXPECT_DOUBLE_EQ(failure_takes_all(3, 2), (2.0 / 3 + 1) / 7);
-  EXPECT_DOUBLE_EQ(failure_takes_all(3, 3), 1.0 / 7);
-  for (uint32_t held = 1; held < 16; ++held) {
-    EXPECT_GT(failure_takes_all(16, held), failure_takes_all(16, held + 1));
-  }
-  EXPECT_GT(failure_takes_all(16, 16), 0);
-  EXPECT_GT(failure_takes_all(4000, 1), 0);
-}
-
 TEST(PartialOptionsTest, NamesTheFlagThatCannotBe) {
   EXPECT_TRUE(validate(PartialOptions{}, 8).ok());
   EXPECT_THAT(validate(PartialOptions{.k = 9}, 8).error().message,
-              HasSubstr("--experts-per-checkpoint 9 --staleness-max 0: 9 experts of each layer"));
+              HasSubstr("--experts-per-checkpoint 9: 9 experts of each layer"));
   EXPECT_THAT(validate(PartialOptions{.k = 2, .staleness_max = 3}, 8).error().message,
               HasSubstr("8 experts, 2 at a time, take 4"));
   EXPECT_THAT(validate(PartialOptions{.k = 1, .plt_budget = 1.5}, 8).error().message,

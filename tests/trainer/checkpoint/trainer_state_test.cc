@@ -29,7 +29,9 @@ TrainerState example() {
                    .k = 4,
                    .k_asked = 2,
                    .lost = {std::vector<int64_t>(kLayers * kExperts, 5),
-                            std::vector<int64_t>(kLayers * kExperts, 6)}};
+                            std::vector<int64_t>(kLayers * kExperts, 6)},
+                   .loss_k = 1,
+                   .loss_tokens = 321};
   for (int64_t i = 0; i < int64_t{2} * kLayers * kExperts; ++i) {
     state.stamps.push_back({i + 1, 2 * i, 3 * i, 4 * i});
   }
@@ -124,6 +126,8 @@ TEST(TrainerStateTest, RefusesStatesThatCannotBe) {
   expect_refused([](TrainerState& s) { s.progress.routed_last.pop_back(); }, "a count short");
   expect_refused([](TrainerState& s) { s.placement.slots[1][2][0] = kExperts; }, "no such expert");
   expect_refused([](TrainerState& s) { s.partial.k = kExperts + 1; }, "more than there are");
+  expect_refused([](TrainerState& s) { s.partial.loss_k = kExperts + 1; }, "more than there are");
+  expect_refused([](TrainerState& s) { s.partial.loss_tokens = -1; }, "negative");
   expect_refused([](TrainerState& s) { s.partial.lost.restart[3] = 72; }, "lost more than routed");
   expect_refused([](TrainerState& s) { s.partial.lost.rollback[3] = INT64_MAX; }, "wraps around");
   expect_refused([](TrainerState& s) { s.partial.lost.restart.pop_back(); }, "a count short");

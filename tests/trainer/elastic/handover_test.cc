@@ -18,6 +18,8 @@ TEST(HandoverTest, SurvivesTheWire) {
   handover.partial.state.snapshots = 12;
   handover.partial.state.k = 2;
   handover.partial.state.k_asked = 1;
+  handover.partial.state.loss_k = 3;
+  handover.partial.state.loss_tokens = 1'000;
   for (uint64_t i = 0; i < 6; ++i) handover.partial.saved.push_back({i, static_cast<int64_t>(i)});
   handover.stamps.assign(2 * 6 * kStampValues, -3);
   handover.saved_step = 4;

@@ -112,6 +112,7 @@ struct Rank {
     CKPT_ASSIGN(const auto settled, live.settle(comm));
     lost_tokens += settled.lost_tokens;
     bytes_moved = settled.bytes_moved;
+    versions = settled.versions;
     return {};
   }
 
@@ -131,6 +132,7 @@ struct Rank {
   std::vector<float> losses;
   int64_t lost_tokens = 0;
   uint64_t bytes_moved = 0;  // by the last change
+  std::vector<int64_t> versions;  // of the last change
 };
 
 class LiveStateTest : public testing::Test {
@@ -280,6 +282,7 @@ TEST_F(LiveStateTest, WhatNobodyHoldsRollsBackAloneAndIsCountedOnce) {
   EXPECT_GT(tokens, 0);
   for (const auto& rank : group) {
     EXPECT_EQ(rank->lost_tokens, tokens);
+    EXPECT_EQ(rank->versions, std::vector<int64_t>(kLayers * lost.size(), -1)) << "from the seed";
     EXPECT_EQ(rank->progress.step, 3u) << "nobody rewinds";
     EXPECT_EQ(rank->progress.expert_updates[lost[0]], 0);
     EXPECT_EQ(rank->progress.expert_updates[0], 3) << "others keep what they are";

@@ -236,13 +236,19 @@ TEST_F(RecorderTest, ReportsThePltOfTheNewestStep) {
   begin_epoch(0, false);
   RankEvent step = event(Kind::kStep, 0, 1);
   step.plt = 0.5;
+  step.plt_rollback = 0.375;
   recorder_.add(step);
   EXPECT_EQ(recorder_.report().plt, 0.5);
+  EXPECT_EQ(recorder_.report().plt_rollback, 0.375);
   ++epoch_;
   RankEvent training = event(Kind::kTraining, 0, 0);
   training.plt = 0.25;
+  training.plt_rollback = 0.125;
+  training.lost = {7, 0};
   recorder_.add(training);
   EXPECT_EQ(recorder_.report().plt, 0.25);
+  EXPECT_EQ(recorder_.report().plt_rollback, 0.125);
+  EXPECT_EQ(recorder_.report().lost, (std::vector<int64_t>{7, 0}));
 }
 
 TEST_F(RecorderTest, RanksLostBeforeTrainingGoesOnAreOneFailure) {

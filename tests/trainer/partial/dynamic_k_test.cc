@@ -8,21 +8,21 @@ namespace moetrain {
 namespace {
 
 TEST(DynamicKTest, StaysWhileTheNextRecoveryFitsTheBudget) {
-  EXPECT_EQ(k_after({.k = 2, .experts = 32, .plt = 0.01, .plt_of_it = 0.01}, 0.0375), 2u);
-  EXPECT_EQ(k_after({.k = 2, .experts = 32, .plt = 0, .plt_of_it = 0}, 0.0375), 2u);
+  EXPECT_EQ(k_within(0.0375, 2, {.k = 2, .experts = 32, .plt = 0.01, .plt_of_it = 0.01}), 2u);
+  EXPECT_EQ(k_within(0.0375, 2, {.k = 2, .experts = 32, .plt = 0, .plt_of_it = 0}), 2u);
 }
 
 TEST(DynamicKTest, DoublesUntilItDoes) {
   // 2.5 % lost with K=2 of 32 (N/K-1 = 15): 1.17 % are expected with K=4 (7): 3.67 % in all.
-  EXPECT_EQ(k_after({.k = 2, .experts = 32, .plt = 0.025, .plt_of_it = 0.025}, 0.0375), 4u);
+  EXPECT_EQ(k_within(0.0375, 2, {.k = 2, .experts = 32, .plt = 0.025, .plt_of_it = 0.025}), 4u);
   // 3.5 %: K=16 (1) is expected to lose 0.23 %.
-  EXPECT_EQ(k_after({.k = 2, .experts = 32, .plt = 0.035, .plt_of_it = 0.035}, 0.0375), 16u);
+  EXPECT_EQ(k_within(0.0375, 2, {.k = 2, .experts = 32, .plt = 0.035, .plt_of_it = 0.035}), 16u);
 }
 
 TEST(DynamicKTest, SavesEverythingOnceTheBudgetIsSpent) {
-  EXPECT_EQ(k_after({.k = 2, .experts = 32, .plt = 0.04, .plt_of_it = 0.001}, 0.0375), 32u);
-  EXPECT_EQ(k_after({.k = 3, .experts = 10, .plt = 0.04, .plt_of_it = 0.04}, 0.0375), 10u);
-  EXPECT_EQ(k_after({.k = 10, .experts = 10, .plt = 0.5, .plt_of_it = 0}, 0.0375), 10u);
+  EXPECT_EQ(k_within(0.0375, 2, {.k = 2, .experts = 32, .plt = 0.04, .plt_of_it = 0.001}), 32u);
+  EXPECT_EQ(k_within(0.0375, 3, {.k = 3, .experts = 10, .plt = 0.04, .plt_of_it = 0.04}), 10u);
+  EXPECT_EQ(k_within(0.0375, 10, {.k = 10, .experts = 10, .plt = 0.5, .plt_of_it = 0}), 10u);
 }
 
 TEST(DynamicKTest, KeepsTheExpectationWithinTheBudget) {
@@ -36,17 +36,30 @@ TEST(DynamicKTest, KeepsTheExpectationWithinTheBudget) {
     recovery.plt_of_it = recovery.k == recovery.experts ? 0 : part(random);
     recovery.plt = recovery.plt_of_it + part(random);
     const double budget = part(random);
-    const uint32_t k = k_after(recovery, budget);
-    EXPECT_GE(k, recovery.k);
+    const uint32_t asked = 1 + random() % recovery.k;
+    const uint32_t k = k_within(budget, asked, recovery);
+    EXPECT_GE(k, asked);
     EXPECT_LE(k, recovery.experts);
     if (k < recovery.experts) {
       EXPECT_LE(recovery.plt + expected_plt(recovery, k), budget);
     }
-    if (k > recovery.k) {
+    if (k > asked) {
       EXPECT_GT(recovery.plt + expected_plt(recovery, (k + 1) / 2), budget)
           << "no more than needed";
     }
   }
+}
+
+// The same loss, ever longer ago.
+TEST(DynamicKTest, FallsToWhatWasAskedAsTheLossBecomesAPartOfMore) {
+  uint32_t before = 32;
+  for (const double all : {1.0, 1.4, 2.0, 4.0, 8.0, 20.0}) {
+    const uint32_t k =
+        k_within(0.0375, 2, {.k = 2, .experts = 32, .plt = 0.04 / all, .plt_of_it = 0.04 / all});
+    EXPECT_LE(k, before);
+    before = k;
+  }
+  EXPECT_EQ(before, 2u);
 }
 
 }  // namespace

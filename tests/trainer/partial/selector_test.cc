@@ -8,6 +8,7 @@
 #include <random>
 #include <set>
 
+#include "trainer/partial/plt.h"
 #include "trainer/placement/lazarus.h"
 #include "trainer/placement/recovery.h"
 
@@ -73,6 +74,36 @@ TEST(SelectorTest, EveryOneVisitsAllExpertsWithinTheBound) {
   }
 }
 
+// Whatever was before: from the first snapshot on, everything is within the bound.
+TEST(SelectorTest, TakesAsManyAsTheBoundDemands) {
+  const uint32_t seed = 22;
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::mt19937 random(seed);
+  uint32_t more = 0;
+  for (int round = 0; round < 300; ++round) {
+    const uint32_t experts = 1 + random() % 20;
+    const uint32_t k = 1 + random() % experts;
+    const uint32_t needed = (experts + k - 1) / k;
+    const SelectionOptions options{kAll[round % 3], k,
+                                   needed + static_cast<uint32_t>(random() % 6)};
+    Layer layer(options, experts);
+    for (ExpertCandidate& candidate : layer.candidates()) candidate.age = 1 + random() % 30;
+    for (uint32_t at = 0; at < 3 * needed; ++at) {
+      layer.options().k = k_within_bound(options, layer.candidates());
+      ASSERT_LE(layer.options().k, experts);
+      if (at > 0) {
+        ASSERT_EQ(layer.options().k, k) << "one that takes more is enough";
+      }
+      more += layer.options().k > k ? 1 : 0;
+      layer.snapshot();
+      for (const ExpertCandidate& candidate : layer.candidates()) {
+        ASSERT_LE(candidate.age, options.staleness_max);
+      }
+    }
+  }
+  EXPECT_GT(more, 0u);
+}
+
 // The bound costs nothing that it need not: where it does not bind, the most urgent are taken.
 TEST(SelectorTest, TakesTheMostUrgentThatTheBoundAllows) {
   std::vector<ExpertCandidate> four(4);
@@ -105,22 +136,52 @@ TEST(SelectorTest, RiskAwareSparesWhatReplicasKeep) {
   EXPECT_THAT(select_experts({Selector::kRiskAware, 1, 9}, two), ElementsAre(1));
 }
 
-// Restarts lose what was routed between a version and the view: with equal load, K of N experts
-// and a snapshot every step, (N/K - 1)/2 snapshots of tokens on average.
+// Restarts lose what was routed between a version and the view: with equal load, K of N experts and
+// a snapshot every `interval` steps, (N/K - 1)/2 intervals of tokens. The bound is too wide to
+// help.
 TEST(SelectorTest, SequentialMatchesTheClosedFormOnUniformLoad) {
   for (const auto& [experts, k] : {std::pair{32u, 4u}, {32u, 1u}, {12u, 3u}, {8u, 8u}}) {
-    Layer layer({Selector::kSequential, k, experts / k}, experts);
-    const uint32_t warm = 4 * experts / k;
-    for (uint32_t at = 0; at < warm; ++at) layer.snapshot();
-    double lost = 0;
-    for (uint32_t at = 0; at < experts / k; ++at) {
+    constexpr uint64_t kInterval = 3;
+    constexpr uint64_t kFaults = 5;
+    constexpr int64_t kTokens = 7;  // of each expert in each step
+    const ExpertGrid grid{1, experts};
+    Layer layer({Selector::kSequential, k, 9 * experts}, experts);
+    PltMeter meter(grid);
+    std::vector<int64_t> routed(experts);
+    std::vector<int64_t> saved(experts);  // that the versions hold
+    const auto train = [&](uint64_t intervals) {
+      for (uint64_t at = 0; at < intervals; ++at) {
+        for (uint32_t e = 0; e < experts; ++e) {
+          routed[e] += kTokens * static_cast<int64_t>(kInterval);
+          layer.candidates()[e].unsaved_tokens = meter.held(e, routed) - saved[e];
+        }
+        for (const uint32_t e : layer.snapshot()) saved[e] = meter.held(e, routed);
+      }
+    };
+    train(2 * experts);
+    for (uint64_t fault = 0; fault < kFaults; ++fault) {
+      ASSERT_TRUE(meter.restarted(routed, saved).ok());
+      train(experts);  // so that every expert has been saved again
+    }
+    const auto steps = static_cast<double>((2 + kFaults) * experts * kInterval);
+    const double rounds = experts / static_cast<double>(k);
+    EXPECT_NEAR(meter.plt(routed), kFaults * (rounds - 1) * kInterval / (2 * steps), 1e-12);
+  }
+}
+
+// The load decides nothing, and decides for the others.
+TEST(SelectorTest, OnlySequentialPaysNoHeedToTheLoad) {
+  for (const Selector selector : kAll) {
+    Layer layer({selector, 2, 99}, 8);
+    uint64_t oldest = 0;
+    for (int at = 0; at < 40; ++at) {
+      for (uint32_t e = 0; e < 8; ++e) layer.candidates()[e].unsaved_tokens += e < 2 ? 1000 : 10;
       layer.snapshot();
       for (const ExpertCandidate& candidate : layer.candidates()) {
-        lost += static_cast<double>(candidate.age - 1);
+        oldest = std::max(oldest, candidate.age);
       }
     }
-    const double rounds = experts / static_cast<double>(k);
-    EXPECT_DOUBLE_EQ(lost / rounds / experts, (rounds - 1) / 2);
+    EXPECT_EQ(oldest <= 4, selector == Selector::kSequential) << selector_name(selector);
   }
 }
 

@@ -73,5 +73,18 @@ TEST(LayerSlotsTest, NamesTheExpertThatNobodyHolds) {
               HasSubstr("rank 0 holds expert 3, the layer has 3"));
 }
 
+TEST(FailureTakesAllTest, FallsWithEveryHolder) {
+  EXPECT_EQ(failure_takes_all(1, 1), 1);
+  // Of three ranks one dies with weight 4, two with 2, all with 1.
+  EXPECT_DOUBLE_EQ(failure_takes_all(3, 1), (4.0 / 3 + 2 * 2.0 / 3 + 1) / 7);
+  EXPECT_DOUBLE_EQ(failure_takes_all(3, 2), (2.0 / 3 + 1) / 7);
+  EXPECT_DOUBLE_EQ(failure_takes_all(3, 3), 1.0 / 7);
+  for (uint32_t held = 1; held < 16; ++held) {
+    EXPECT_GT(failure_takes_all(16, held), failure_takes_all(16, held + 1));
+  }
+  EXPECT_GT(failure_takes_all(16, 16), 0);
+  EXPECT_GT(failure_takes_all(4000, 1), 0);
+}
+
 }  // namespace
 }  // namespace moetrain

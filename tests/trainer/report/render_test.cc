@@ -219,7 +219,8 @@ TEST(Tables, NameEachFailureInOrder) {
   ASSERT_EQ(lines.size(), 3U);
   EXPECT_THAT(lines[0], HasSubstr("steps redone"));
   EXPECT_THAT(lines[1], AllOf(HasSubstr("30  rank 2"), HasSubstr("5.0 MiB from memory"),
-                              HasSubstr("3.0 MiB from disk")));
+                              HasSubstr("3.0 MiB from disk"), HasSubstr("  1500  "),
+                              HasSubstr(", 2 experts from the seed")));
   EXPECT_THAT(lines[2], AllOf(HasSubstr("40  ckptd"), HasSubstr("1.2 s")));
   EXPECT_EQ(failure_table_text({}), "no failures\n");
 }
@@ -233,6 +234,10 @@ TEST(Tables, SummaryTellsTheNumbers) {
   EXPECT_THAT(text, HasSubstr("in the end a checkpoint every 5 steps of 2 experts of each layer: "
                               "storage sustains 5 steps"));
   EXPECT_THAT(text, HasSubstr(checkpoint_table_text(sample_report())));
+  EXPECT_THAT(text, HasSubstr("lost tokens: 25.000 % of all (18.750 % in restarts, 6.250 % of"
+                              " experts that came back alone): 1500 tokens; expert 1 of the 4 of"
+                              " all layers lost most, 1000\n"));
+  EXPECT_THAT(summary_text({}), HasSubstr("no token's update is lost"));
   EXPECT_THAT(summary_text({}), HasSubstr("no checkpoints"));
 }
 

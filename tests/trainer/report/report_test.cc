@@ -183,17 +183,32 @@ TEST(ReportJson, EveryRequiredFieldIsMissed) {
   for (const auto& field : whole.items()) {
     json document = whole;
     document.erase(field.key());
-    const std::set<std::string> optionals = {"changes",         "checkpoint_every",
-                                             "daemon_failures", "experts_per_checkpoint",
-                                             "final_loss",      "loads",
-                                             "max_over_mean",   "plt",
-                                             "rank_times",      "reason",
+    const std::set<std::string> optionals = {"changes",
+                                             "checkpoint_every",
+                                             "daemon_failures",
+                                             "experts_per_checkpoint",
+                                             "final_loss",
+                                             "loads",
+                                             "lost_tokens",
+                                             "max_over_mean",
+                                             "plt",
+                                             "plt_rollback",
+                                             "rank_times",
+                                             "reason",
                                              "replans"};
     const bool optional = optionals.contains(field.key());
     EXPECT_EQ(refusal(document).empty(), optional) << field.key();
     document[field.key()] = "text";
     const std::set<std::string> anything = {"final_loss", "max_over_mean", "reason"};
     EXPECT_EQ(refusal(document).empty(), anything.contains(field.key())) << field.key();
+  }
+}
+
+TEST(ReportJson, LostTokensAreCounts) {
+  for (const json& wrong : {json(-1), json(1.5), json("7"), json(UINT64_MAX)}) {
+    json document = sample_json();
+    document["lost_tokens"][2] = wrong;
+    EXPECT_EQ(refusal(document), "run.json: lost_tokens [2] is not a count") << wrong;
   }
 }
 

@@ -86,7 +86,9 @@ inline Report sample_report(uint64_t steps = 60) {
        .resumed_ms = 2130,
        .steps_lost = 3,
        .bytes = {.replica = 1, .memory = 5u << 20, .disk = 3u << 20, .peer = 2, .tier = 3},
-       .stale_units = 7});
+       .stale_units = 7,
+       .lost_tokens = 1'500,
+       .experts_from_seed = 2});
   report.daemon_failures.push_back({.step = steps * 2 / 3, .down_ms = 1180});
   report.replans = sample_replans(steps);
   report.rank_times = sample_rank_times(steps);
@@ -99,6 +101,8 @@ inline Report sample_report(uint64_t steps = 60) {
                             .plan_ms = 1.5,
                             .migrate_ms = 13.5});
   report.plt = 0.25;
+  report.plt_rollback = 0.0625;
+  report.lost = {0, 1'000, 500, 0};
   return report;
 }
 
