@@ -27,6 +27,7 @@ RULES = {
                        "ckptd/catalog/"],
     "ckptd/restore/": ["formats/", "ckptd/limits.h", "ckptd/io/", "ckptd/staging/",
                        "ckptd/catalog/"],
+    "ckptd/retention/": ["formats/", "ckptd/limits.h", "ckptd/catalog/"],
     "ckptd/query/": ["formats/", "ckptd/limits.h", "ckptd/catalog/", "ckptd/restore/"],
     # The daemon connects all stages and knows no sockets.
     "ckptd/daemon": ["formats/", "ckptd/limits.h", "ckptd/daemon", "ckptd/io/", "ckptd/staging/",
