@@ -87,6 +87,8 @@ void Daemon::Impl::settle() {
       for (auto& [restore_id, restore] : session.restores) restore.job->pump();
     }
   }
+  collect_garbage();
+  answer_gc();
   if (draining) step_drain();
 }
 
@@ -130,6 +132,7 @@ void Daemon::Impl::apply(uint64_t sequence, const fb::RecordT& record) {
   const bool takes_back = record.body.type == fb::RecordBody::CommitDamaged ||
                           record.body.type == fb::RecordBody::Deleted;
   if (takes_back) newest_by_run.clear();
+  if (record.body.type == fb::RecordBody::Deleted) gc_wanted = true;
   if (catalog->applied_sequence() + 1 != sequence) return;
   const Status applied = catalog->apply(sequence, record);
   if (!applied.ok()) {
@@ -194,13 +197,18 @@ void Daemon::Impl::run_deferred() {
 
 // What is in flight is waited for; nothing new begins.
 void Daemon::Impl::close() {
+  draining = true;
   for (auto& [id, session] : sessions) {
     for (auto& [restore_id, restore] : session.restores) close_job(std::move(restore.job), {});
     session.restores.clear();
   }
   for (auto& [id, verify] : verifies) close_job(std::move(verify.job), {});
   verifies.clear();
-  while (!closing_jobs.empty() || (journal != nullptr && journal->in_flight() > 0)) {
+  const auto busy = [this] {
+    return !closing_jobs.empty() || (gc != nullptr && gc->busy()) ||
+           (journal != nullptr && journal->in_flight() > 0);
+  };
+  while (busy()) {
     if (disk.in_flight() > 0) {
       disk.wait();
     } else if (executor.outstanding() > 0) {

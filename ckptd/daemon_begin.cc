@@ -78,6 +78,12 @@ Status Daemon::Impl::check_begin(const Session& session, const SnapshotKey& key,
     return make_error(ErrorCode::kAlreadyExists, "lineage {} has a commit of this step already",
                       key.lineage);
   }
+  if (existing && existing->deleted && !existing->units.empty()) {
+    return make_error(ErrorCode::kAlreadyExists,
+                      "lineage {} had a commit of this step, and views of later commits need {} of "
+                      "its units",
+                      key.lineage, existing->units.size());
+  }
   for (const SnapshotKey& other : ingest.open(key.run)) {
     if (other.lineage == key.lineage && other.step == key.step && other != key) {
       return make_error(ErrorCode::kFailedPrecondition, "attempt {} of this step is still open",

@@ -128,6 +128,7 @@ void Daemon::Impl::carry_out(const Groups::OpenEpoch& open) {
 void Daemon::Impl::try_open_epoch(ckpt::RunId run) {
   const auto found = opening.find(run);
   if (found == opening.end() || !ingest.open(run).empty()) return;
+  if (pruning == run) return;  // what it would resume from may be about to go
   const Groups::OpenEpoch open = std::move(found->second);
   opening.erase(found);
   const RunInfo info = catalog->run(run).value();
@@ -171,8 +172,11 @@ void Daemon::Impl::write_epoch(const Groups::OpenEpoch& open,
     records.push_back(make_record(std::move(lineage)));
   }
   records.push_back(make_record(epoch));
-  record(std::move(records),
-         [this, open, epoch](const Status& status) { epoch_opened(open, epoch, status); });
+  epochs_being_written.insert(open.run);
+  record(std::move(records), [this, open, epoch](const Status& status) {
+    epochs_being_written.erase(open.run);
+    epoch_opened(open, epoch, status);
+  });
 }
 
 Result<std::optional<ViewPoint>> Daemon::Impl::choose_resume(const RunInfo& run,

@@ -12,13 +12,14 @@
 //   daemon_restore.cc    restores
 //   daemon_texts.h       what texts from clients may look like
 //   daemon_queries.cc    questions and administration
+//   daemon_administration.cc  tags, pins, rules, prunes
+//   daemon_gc.cc         what is dead goes back to the disk
 //   daemon_metrics.cc    metrics and status
 //
 // Everything runs on the loop thread. Callbacks of the stages arrive inside poll(); whatever they
 // set free is handled by settle(), at the end of every public call, never recursively.
 #pragma once
 
-#include <array>
 #include <deque>
 #include <map>
 #include <memory>
@@ -28,11 +29,12 @@
 #include <vector>
 
 #include "ckptd/alarms/judge.h"
-#include "ckptd/alarms/not_finite.h"
 #include "ckptd/catalog/catalog.h"
 #include "ckptd/catalog/salvage.h"
 #include "ckptd/daemon.h"
+#include "ckptd/daemon_state.h"
 #include "ckptd/daemon_store.h"
+#include "ckptd/gc/gc.h"
 #include "ckptd/group/group.h"
 #include "ckptd/ingest/ingest.h"
 #include "ckptd/limits.h"
@@ -51,98 +53,6 @@ using ckpt::make_error;
 using ckpt::SessionId;
 using ckpt::SnapshotKey;
 
-// Slabs that a member asked for and did not get yet.
-struct LeaseWait {
-  SnapshotKey snapshot;
-  uint64_t request = 0;
-  uint32_t count = 0;
-};
-
-struct Restore {
-  uint64_t request = 0;  // of OpenRestore: errors are sent to it
-  std::vector<ckpt::UnitRange> wants;
-  std::set<ckpt::UnitId> warned;  // units whose fallback was logged
-  std::unique_ptr<RestoreJob> job;
-};
-
-struct Session {
-  SessionId id = 0;
-  uid_t uid = 0;
-  pid_t pid = 0;
-  bool greeted = false;
-  fb::SessionKind kind = fb::SessionKind::Control;
-  std::string client;
-  std::string run_name;
-  fb::AlarmPolicy alarms = fb::AlarmPolicy::Off;  // its own, or the configuration's
-  std::optional<ckpt::RunId> run;                 // once registered
-  std::optional<ArenaId> arena;
-  bool handing_back = false;  // its arena is of the last daemon: seals may come before leases
-  std::deque<LeaseWait> lease_waits;
-  std::map<uint64_t, Restore> restores;
-};
-
-// What the daemon holds for a snapshot that ingest knows to be open.
-struct OpenSnapshotState {
-  struct Share {
-    std::set<uint32_t> leased;  // with the client
-    uint32_t held = 0;          // leased or sealed, for this snapshot
-  };
-  std::string run_name;
-  std::map<SessionId, Share> shares;
-  std::vector<WrittenExtent> extents;
-  uint64_t bytes = 0;  // of the sealed fragments that are written
-
-  fb::AlarmPolicy alarm_policy = fb::AlarmPolicy::Off;  // the strictest of its members'
-  ckpt::Step staleness_max = 0;                         // the smallest; 0: any
-  std::vector<std::shared_ptr<NotFiniteScan>> scans;    // one for each extent
-  SnapshotFacts facts;                                  // once it is about to be committed
-  std::string alarms;                                   // what is told of it
-};
-
-// What every unit of a run last was, in one line of history.
-struct RunNewest {
-  ckpt::LineageId lineage = 0;
-  NewestVersions versions;
-};
-
-struct WaitingBegin {
-  SessionId session = 0;
-  fb::BeginSnapshotT message;
-};
-
-// A run whose first registration is being written.
-struct CreatingRun {
-  uid_t uid = 0;
-  std::vector<ckpt::UnitSpec> units;
-  std::vector<std::pair<SessionId, uint64_t>> waiting;  // session, request
-};
-
-struct Verify {
-  SessionId session = 0;
-  uint64_t request = 0;
-  std::unique_ptr<VerifyJob> job;
-};
-
-struct Counters {
-  uint64_t commits = 0;
-  uint64_t commit_bytes = 0;
-  uint64_t snapshots_failed = 0;
-  uint64_t snapshots_skipped = 0;
-  uint64_t lease_waits = 0;
-  uint64_t epochs_opened = 0;
-  uint64_t epochs_ended = 0;
-  uint64_t restores = 0;
-  uint64_t restore_bytes_memory = 0;
-  uint64_t restore_bytes_segment = 0;
-  uint64_t restore_bytes_located = 0;
-  uint64_t restore_fallbacks = 0;
-  uint64_t verify_errors = 0;
-  uint64_t sessions_lost = 0;
-  uint64_t arenas_adopted = 0;
-  uint64_t protocol_errors = 0;
-  std::array<uint64_t, ckpt::kAlarmKinds> alarms{};  // by AlarmKind
-};
-
 struct Daemon::Impl {
   Impl(const Parts& with_parts, const Options& with_options)
       : disk(with_parts.disk),
@@ -153,12 +63,12 @@ struct Daemon::Impl {
 
   // -- start and end (daemon_open.cc, daemon.cc) -------------------------------------------------
   Status open();
-  void reclaim(const RecoveredStore& store);
+  void reclaim(std::map<ckpt::SegmentId, uint64_t> listed_ends);
   Status open_the_catalog(uint64_t journal_sequence);
   Result<std::optional<Salvage>> salvage(const RecoveredStore& store);
   Status put_back(const Salvage& salvage);
   Status mark_damaged(const std::vector<SnapshotKey>& replayed);
-  Result<std::optional<fb::RecordT>> check_commit(const SnapshotKey& key);
+  Result<std::optional<fb::RecordT>> check_commit(const SnapshotKey& key, ExtentPart part);
   void start_stages();
   void settle();
   void run_deferred();
@@ -296,9 +206,39 @@ struct Daemon::Impl {
   void answer(SessionId session, uint64_t request, const QueryAnswer& answer);
   QueryContext query_context(const Session& session);
   void query_verify(Session& session, const fb::QueryT& message);
-  void query_tag(Session& session, const fb::QueryT& message);
   QueryAnswer query_rebuild(const Session& session);
   QueryAnswer query_status() const;
+
+  // -- changes of history (daemon_administration.cc) ---------------------------------------------
+  static bool is_administration(std::string_view verb);
+  void administer(const Session& session, const fb::QueryT& message);
+  void next_administration();
+  void administered(const Administration& task, const QueryAnswer& answer_to_it);
+  void write_administration(const Administration& task, std::vector<fb::RecordT> records,
+                            std::function<QueryAnswer()> then);
+  void change_tag(const Session& session, const Administration& task);
+  void change_pin(const Session& session, const Administration& task);
+  void change_rules(const Session& session, const Administration& task);
+  void prune(const Session& session, const Administration& task);
+  Status may_prune(const RunInfo& run) const;
+  Result<PrunePlan> make_prune_plan(const PruneArgs& args) const;
+
+  // -- space (daemon_gc.cc) ----------------------------------------------------------------------
+  struct GcRound {
+    std::vector<GcTask> tasks;
+    std::set<ckpt::SegmentId> removable;
+    size_t waiting = 0;  // deletions that somebody may still read
+    bool more = false;
+  };
+  GcRound plan_gc_round();
+  uint64_t oldest_reader() const;
+  bool being_written(ckpt::SegmentId segment) const;
+  void collect_garbage();
+  void freed(const GcOutcome& outcome);
+  void gc_round_over();
+  void reader_gone();
+  void query_gc(const Session& session, uint64_t request);
+  void answer_gc();
 
   Disk& disk;
   Executor& executor;
@@ -331,6 +271,21 @@ struct Daemon::Impl {
   uint64_t next_restore = 1;
   uint64_t next_verify = 1;
   std::map<uint64_t, Verify> verifies;
+
+  std::deque<Administration> administrations;  // wait for the one that is being carried out
+  bool administering = false;
+  std::optional<ckpt::RunId> pruning;          // its deletions are on their way to the journal
+  std::set<ckpt::RunId> epochs_being_written;  // likewise
+
+  std::unique_ptr<Gc> gc;
+  bool gc_wanted = true;    // unfinished business of the last daemon
+  bool gc_running = false;  // until what it freed is on record
+  size_t gc_waiting = 0;    // deletions, as of the last round
+  std::string gc_error;     // of the last round
+  uint64_t next_reader = 1;
+  std::map<uint64_t, uint64_t> gc_barriers;  // record -> the first job that cannot read it
+  std::set<ckpt::SegmentId> dead_files;      // to be removed once nobody writes to them
+  std::vector<GcAsker> gc_askers;
 
   // What callbacks leave for settle().
   std::set<ArenaId> arenas_ready;

@@ -49,6 +49,14 @@ void add_counters(MetricsText& text, const Counters& counters) {
                "Ranges served from another source or an older version.",
                counters.restore_fallbacks);
   text.counter("ckptd_verify_errors_total", "Damage found by verify.", counters.verify_errors);
+  text.counter("ckptd_commits_deleted_total", "Commits that prunes removed.",
+               counters.commits_deleted);
+  text.counter("ckptd_freed_bytes_total", "Bytes of segments given back to the disk.",
+               counters.freed_bytes);
+  text.counter("ckptd_segments_removed_total", "Segment files removed, nothing in them being live.",
+               counters.segments_removed);
+  text.counter("ckptd_space_errors_total", "Rounds of giving space back that failed.",
+               counters.gc_errors);
   text.counter("ckptd_arenas_adopted_total", "Arenas taken back after a restart.",
                counters.arenas_adopted);
   text.counter("ckptd_protocol_errors_total", "Sessions ended for messages that make no sense.",

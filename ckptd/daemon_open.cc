@@ -57,7 +57,8 @@ Status Daemon::Impl::open() {
                      epoch.elastic ? epoch.members : std::vector<MemberId>());
   }
   // Not where the end of the journal was in doubt: what it does not list may be all that is left.
-  if (store.torn_bytes == 0 && !salvaged) reclaim(store);
+  if (store.torn_bytes == 0 && !salvaged) reclaim(std::move(store.listed_ends));
+  gc = std::make_unique<Gc>(disk, executor, *segments);
   staging = std::make_unique<Staging>(disk, executor, options.staging);
   staging->set_on_slabs_ready([this](ArenaId arena) { arenas_ready.insert(arena); });
   persist = std::make_unique<Persist>(
@@ -76,9 +77,15 @@ Status Daemon::Impl::open() {
   return {};
 }
 
-// Space that was preallocated and never committed to.
-void Daemon::Impl::reclaim(const RecoveredStore& store) {
-  const Status status = reclaim_unlisted(disk, store.listed_ends);
+// Space that was preallocated and never committed to, and files in which everything is deleted.
+void Daemon::Impl::reclaim(std::map<ckpt::SegmentId, uint64_t> listed_ends) {
+  Status status;
+  for (auto listed = listed_ends.begin(); status.ok() && listed != listed_ends.end();) {
+    const auto live = catalog->live_extents(listed->first);
+    if (!live.ok()) status = live.error();
+    listed = live.ok() && *live == 0 ? listed_ends.erase(listed) : std::next(listed);
+  }
+  if (status.ok()) status = reclaim_unlisted(disk, listed_ends);
   if (!status.ok()) spdlog::warn("space was not given back: {}", status.error().message);
 }
 
@@ -96,13 +103,14 @@ Status Daemon::Impl::open_the_catalog(uint64_t journal_sequence) {
 }
 
 // The record to write if the commit's extents do not hold.
-Result<std::optional<fb::RecordT>> Daemon::Impl::check_commit(const SnapshotKey& key) {
+Result<std::optional<fb::RecordT>> Daemon::Impl::check_commit(const SnapshotKey& key,
+                                                              ExtentPart part) {
   const auto info = catalog->commit(key.run, key.lineage, key.step);
   if (!info || info->damaged || info->deleted || info->snapshot != key) return {std::nullopt};
   const auto commit = catalog->record(key.run, key.lineage, key.step);
   if (!commit) return {std::nullopt};
   CKPT_ASSIGN(const auto units, catalog->units(key.run));
-  const Status held = check_commit_headers(*segments, *commit, *units);
+  const Status held = check_commit_headers(*segments, *commit, *units, part);
   if (held.ok()) return {std::nullopt};
   const RunInfo run = catalog->run(key.run).value();
   if (held.error().code != ErrorCode::kCorrupt && held.error().code != ErrorCode::kNotFound) {
@@ -124,7 +132,7 @@ Result<std::optional<fb::RecordT>> Daemon::Impl::check_commit(const SnapshotKey&
 Status Daemon::Impl::mark_damaged(const std::vector<SnapshotKey>& replayed) {
   std::vector<fb::RecordT> records;
   for (const SnapshotKey& key : replayed) {
-    CKPT_ASSIGN(auto damaged, check_commit(key));
+    CKPT_ASSIGN(auto damaged, check_commit(key, ExtentPart::kWhole));
     if (damaged) records.push_back(std::move(*damaged));
   }
   if (records.empty()) return {};

@@ -45,7 +45,8 @@ void Daemon::Impl::query(Session& session, const fb::QueryT& message) {
                   answer_query(query_context(session), message.verb, message.args));
   }
   if (message.verb == "verify") return query_verify(session, message);
-  if (message.verb == "tag") return query_tag(session, message);
+  if (is_administration(message.verb)) return administer(session, message);
+  if (message.verb == "gc") return query_gc(session, message.request);
   if (message.verb == "rebuild") {
     return answer(session.id, message.request, query_rebuild(session));
   }
@@ -69,6 +70,7 @@ void Daemon::Impl::query_verify(Session& session, const fb::QueryT& message) {
   Verify& verify = verifies[id];
   verify.session = session.id;
   verify.request = message.request;
+  verify.reader = next_reader++;
   verify.job = std::make_unique<VerifyJob>(
       restore_context(), target->run, target->point, [this, id](const VerifyReport& report) {
         counters.verify_errors += report.errors.size() + report.errors_left_out;
@@ -78,46 +80,11 @@ void Daemon::Impl::query_verify(Session& session, const fb::QueryT& message) {
           if (found == verifies.end()) return;
           const Verify over = std::move(found->second);
           verifies.erase(found);
+          reader_gone();
           answer(over.session, over.request, verify_answer(report));
         });
       });
   verify.job->start();
-}
-
-void Daemon::Impl::query_tag(Session& session, const fb::QueryT& message) {
-  const auto change = parse_tag_args(query_context(session), message.args);
-  if (!change.ok()) return answer(session.id, message.request, error_answer(change.error()));
-  const RunInfo& run = change->target.run;
-  nlohmann::json document = {{"run", run.name}, {"tag", change->tag}};
-  std::vector<fb::RecordT> records;
-  if (change->remove) {
-    if (!catalog->tags(run.id).contains(change->tag)) {
-      return answer(session.id, message.request,
-                    error_answer(make_error(ErrorCode::kNotFound, "run {}: no tag {}", run.name,
-                                            change->tag)));
-    }
-    fb::UntaggedT untagged;
-    untagged.run = run.id;
-    untagged.tag = change->tag;
-    untagged.time_ns = wall_clock_ns();
-    records.push_back(make_record(std::move(untagged)));
-    document["removed"] = true;
-  } else {
-    fb::TaggedT tagged;
-    tagged.run = run.id;
-    tagged.lineage = change->target.point.lineage;
-    tagged.step = change->target.point.step;
-    tagged.tag = change->tag;
-    tagged.time_ns = wall_clock_ns();
-    document["step"] = tagged.step;
-    document["lineage"] = tagged.lineage;
-    records.push_back(make_record(std::move(tagged)));
-  }
-  record(std::move(records), [this, id = session.id, request = message.request,
-                              json = document.dump()](const Status& status) {
-    answer(id, request,
-           status.ok() ? QueryAnswer{.exit_code = 0, .json = json} : error_answer(status.error()));
-  });
 }
 
 // The index is emptied and filled from the journal. Blocking: the loop stands still for as long as

@@ -163,6 +163,7 @@ void Daemon::Impl::open_restore(Session& session, const fb::OpenRestoreT& messag
   send(session.id, std::move(opened));
   Restore& restore = session.restores[id];
   restore.request = message.request;
+  restore.reader = next_reader++;
   restore.wants = request->wants;
   restore.job = std::make_unique<RestoreJob>(
       restore_context(), *session.arena, session.uid, std::move(request).value(),
@@ -269,6 +270,7 @@ void Daemon::Impl::close_restore(Session& session, const fb::CloseRestoreT& mess
   }
   std::unique_ptr<RestoreJob> job = std::move(restore->second.job);
   session.restores.erase(restore);
+  reader_gone();
   close_job(std::move(job), [this, id = session.id, request = message.request] {
     done(id, request);
     const auto found = sessions.find(id);

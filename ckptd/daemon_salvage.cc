@@ -76,7 +76,8 @@ Status Daemon::Impl::put_back(const Salvage& salvage) {
       spdlog::error("{}: LOST: its record is gone from the journal", name);
       continue;
     }
-    CKPT_ASSIGN(const auto damaged, check_commit(key));
+    const auto part = commit.info.deleted ? ExtentPart::kRest : ExtentPart::kWhole;
+    CKPT_ASSIGN(const auto damaged, check_commit(key, part));
     if (damaged) {
       add(*damaged);
       spdlog::error("{}: its record was put back from the catalog, and its bytes are damaged",

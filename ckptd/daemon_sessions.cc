@@ -250,6 +250,7 @@ void Daemon::Impl::disconnected(SessionId id, const std::string& reason) {
       ++verify;
     }
   }
+  reader_gone();
   if (!session.arena) return;
   // The arena is given up when no restore reads into it any more.
   const auto left = std::make_shared<size_t>(session.restores.size());

@@ -92,6 +92,13 @@ inline constexpr size_t kVerifyPieceBytes = 4u << 20;
 inline constexpr size_t kVerifyPiecesInFlightMax = 4;
 inline constexpr size_t kVerifyErrorsMax = 10'000;
 
+// Dead space goes back beside everything else: so many journal records' of it in one round, so many
+// stretches in the kernel at once.
+inline constexpr size_t kGcTasksPerRoundMax = 64;
+inline constexpr size_t kPunchesInFlightMax = 16;
+// Changes of tags, pins and rules, and prunes: they are carried out one after the other.
+inline constexpr size_t kAdministrationsWaitingMax = 1024;
+
 // Read from one connection before the others have their turn.
 inline constexpr size_t kReadBytesPerTurn = 256u << 10;
 // What a dead process had sent is still read, this many turns long: a socket's buffer holds less

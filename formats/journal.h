@@ -23,9 +23,10 @@
 
 namespace ckpt {
 
-// 2: commits have expert tokens and alarms, refused snapshots are recorded. Stores of version 1 are
-// read as they are, and are of version 2 once opened.
-inline constexpr uint32_t kStoreFormatVersion = 2;
+// 2: commits have expert tokens and alarms, refused snapshots are recorded. 3: deletions name what
+// stays, and there are rules, pins and freed space. Older stores are read as they are, and are of
+// this version once opened.
+inline constexpr uint32_t kStoreFormatVersion = 3;
 
 // Builds batches. Keeps the chain; does no I/O.
 class JournalEncoder {

@@ -115,7 +115,15 @@ Status Catalog::Impl::load_runs() {
       run_by_name[created->name] = *id;
       return Status();
     }
-    // The state follows its run in the order of keys.
+    // Rules and state follow their run in the order of keys.
+    if (key == keys::run_rules(*id)) {
+      const auto record = values::decode_record(value);
+      const auto* set = record ? record->body.AsRulesSet() : nullptr;
+      auto rules = set != nullptr ? ckpt::from_fb(*set) : bad_value("runs");
+      if (!rules.ok() || !runs.contains(*id)) return Status(bad_value("runs"));
+      runs[*id].rules = std::move(rules).value();
+      return Status();
+    }
     const auto counters = values::decode_run_counters(value);
     if (!counters || !runs.contains(*id)) return Status(bad_value("runs"));
     RunInfo& info = runs[*id].info;

@@ -8,7 +8,8 @@
 // unit specs); commits and versions stay in the store.
 //
 // A commit belongs to (run, lineage, step). A second commit there replaces the first (which can
-// only be one that was damaged). Damaged and deleted commits are part of no view.
+// only be one that was damaged, or deleted). Damaged commits are part of no view; of deleted ones
+// those versions are which their deletion says stay.
 //
 // All calls come from the loop thread. A store that cannot be read or written latches health():
 // answers given after that may lack something. What is in memory goes on following the journal, so
@@ -30,6 +31,7 @@
 #include "formats/base/result.h"
 #include "formats/expert_tokens.h"
 #include "formats/journal.h"
+#include "formats/keep_rules.h"
 #include "formats/unit.h"
 
 namespace ckptd {
@@ -89,11 +91,28 @@ struct CommitInfo {
   bool full = false;
   bool damaged = false;
   bool deleted = false;
-  std::string reason;               // why it is damaged or deleted
-  std::vector<ckpt::UnitId> units;  // ascending
+  std::string reason;     // why it is damaged or deleted
+  uint64_t ended_ns = 0;  // when that was said
+  // Ascending. Of a deleted commit: those whose versions stay, for views of commits that are kept.
+  std::vector<ckpt::UnitId> units;
+  bool kept_tokens = false;  // of a deleted commit: its counts of tokens stay
   std::map<std::string, double> metrics;
   ckpt::AlarmList alarms;
   bool operator==(const CommitInfo&) const = default;
+};
+
+// A stretch of a segment's file, in whole blocks.
+struct SpaceRange {
+  ckpt::SegmentId segment = 0;
+  uint64_t offset = 0;
+  uint64_t bytes = 0;
+  auto operator<=>(const SpaceRange&) const = default;
+};
+// What a record made dead, until it is on record as given back.
+struct DeadSpace {
+  uint64_t sequence = 0;           // of the record
+  std::vector<SpaceRange> ranges;  // ascending, apart
+  bool operator==(const DeadSpace&) const = default;
 };
 
 // A snapshot that its alarms kept from being committed.
@@ -156,12 +175,20 @@ class Catalog {
   Result<std::shared_ptr<const std::vector<ckpt::UnitSpec>>> units(ckpt::RunId run) const;
   Result<std::vector<Lineage>> lineages(ckpt::RunId run) const;
   std::map<std::string, ViewPoint> tags(ckpt::RunId run) const;
+  ckpt::KeepRules keep_rules(ckpt::RunId run) const;   // empty: none were set
+  std::vector<ViewPoint> pins(ckpt::RunId run) const;  // ascending
+  // Oldest first. Nothing that is live lies in it: neither a version nor the header before one.
+  std::vector<DeadSpace> dead_space(ckpt::RunId run) const;
+  // Extents in the segment of which something is live. An index that cannot be read is an error:
+  // it must not be taken for "none".
+  Result<uint64_t> live_extents(ckpt::SegmentId segment) const;
 
   std::vector<CommitInfo> commits(ckpt::RunId run) const;  // oldest first, deleted ones included
   // The same without holding them all in memory. Newest first; stops when visit returns false.
   void visit_commits(ckpt::RunId run, const std::function<bool(const CommitInfo&)>& visit) const;
   std::optional<CommitInfo> commit(ckpt::RunId run, ckpt::LineageId lineage, ckpt::Step step) const;
-  // The journal's record of a commit, damaged ones included; nullopt for unknown and deleted ones.
+  // The journal's record of a commit, damaged ones included; nullopt for unknown ones. Of a deleted
+  // one what is left of it: the units whose versions stay, and their extents; nullopt: nothing.
   std::optional<ckpt::fb::CommittedT> record(ckpt::RunId run, ckpt::LineageId lineage,
                                              ckpt::Step step) const;
 

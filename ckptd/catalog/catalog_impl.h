@@ -8,7 +8,7 @@
 namespace ckptd {
 
 // Changes with every change of keys or values; a catalog of another format is made anew.
-inline constexpr uint32_t kCatalogFormat = 2;
+inline constexpr uint32_t kCatalogFormat = 3;
 
 using UnitSpecs = std::vector<ckpt::UnitSpec>;
 
@@ -17,6 +17,7 @@ struct RunEntry {
   RunInfo info;
   std::shared_ptr<const UnitSpecs> units = std::make_shared<const UnitSpecs>();
   std::map<ckpt::LineageId, Lineage> lineages;
+  ckpt::KeepRules rules;
 };
 
 // One record's effect on the store and on the run in memory. Memory changes once the store has.

@@ -3,6 +3,7 @@
 
 #include "ckptd/catalog/catalog_impl.h"
 #include "ckptd/catalog/commit_places.h"
+#include "ckptd/catalog/space_ledger.h"
 #include "formats/wire/convert.h"
 
 namespace ckptd {
@@ -30,10 +31,14 @@ uint32_t leading_units(const CommitInfo& info) {
 class Folder {
  public:
   Folder(const Catalog::Impl& catalog, uint64_t sequence, const fb::RecordT& record)
-      : catalog_(catalog), sequence_(sequence), record_(record) {}
+      : catalog_(catalog),
+        sequence_(sequence),
+        record_(record),
+        space_(catalog, sequence, change_) {}
 
   Result<Change> fold() {
     CKPT_TRY(dispatch());
+    space_.finish();
     change_.put(Family::kMeta, std::string(keys::kApplied), keys::number(sequence_));
     change_.put(Family::kMeta, std::string(keys::kFormat), keys::number(kCatalogFormat));
     return std::move(change_);
@@ -74,6 +79,19 @@ class Folder {
         change_.put(Family::kCommits, keys::refused(body.AsSnapshotRefused()->run, sequence_),
                     record_value(record_));
         return use_run(body.AsSnapshotRefused()->run);
+      case fb::RecordBody::RulesSet:
+        return rules_set(*body.AsRulesSet());
+      case fb::RecordBody::Pinned:
+        change_.put(Family::kCommits, pin_key(*body.AsPinned()), "");
+        return use_run(body.AsPinned()->run);
+      case fb::RecordBody::Unpinned:
+        change_.remove(Family::kCommits, pin_key(*body.AsUnpinned()));
+        return use_run(body.AsUnpinned()->run);
+      case fb::RecordBody::SpaceFreed:
+        for (const uint64_t freed : body.AsSpaceFreed()->records) {
+          change_.remove(Family::kCommits, keys::dead(body.AsSpaceFreed()->run, freed));
+        }
+        return use_run(body.AsSpaceFreed()->run);
       case fb::RecordBody::NONE:
         break;
     }
@@ -163,6 +181,7 @@ class Folder {
     values::CommitValue value = commit_value(commit, units);
     put_versions(value.info, units, false);
     put_indices(value.info);
+    space_.take(value.extents);
     put_sums(value.info.snapshot, units);
     put_tokens(commit);
     change_.put(Family::kCommits, keys::commit_sequence(commit.run, sequence_),
@@ -198,6 +217,7 @@ class Folder {
     if (!value || value->info.deleted) return {};
     value->info.damaged = true;
     value->info.reason = damaged.reason;
+    value->info.ended_ns = damaged.time_ns;
     remove_indices(value->info);
     for (const ckpt::UnitId unit : value->info.units) {
       auto version = catalog_.read_version(damaged.run, unit, damaged.lineage, damaged.step);
@@ -211,24 +231,57 @@ class Folder {
     return {};
   }
 
+  // What is not listed any more may live on in part: the units that later commits build on.
   Status deleted(const fb::DeletedT& deletion) {
     CKPT_TRY(use_run(deletion.run));
     auto value = catalog_.read_commit(deletion.run, deletion.lineage, deletion.step);
-    if (!value || value->info.deleted) return {};
-    remove_indices(value->info);
-    remove_versions(value->info);
-    remove_tokens(value->info.snapshot);
-    value->info.deleted = true;
-    value->info.reason = deletion.reason;
-    value->extents.clear();
+    if (!value) return {};
+    CommitInfo& info = value->info;
+    const std::vector<ckpt::UnitId>& kept = deletion.kept;
+    if (!std::is_sorted(kept.begin(), kept.end()) ||
+        !std::includes(info.units.begin(), info.units.end(), kept.begin(), kept.end())) {
+      return contradiction("run {} step {}: its deletion keeps units that it does not have",
+                           change_.run->info.name, deletion.step);
+    }
+    const SpaceRanges held = space_.held_by(*value);
+    if (!info.deleted) {
+      remove_live_indices(info);
+      uncount(info);
+      put_run_state(change_);
+      info.deleted = true;
+      info.reason = deletion.reason;
+      info.ended_ns = deletion.time_ns;
+    }
+    CommitInfo gone = info;
+    gone.units.clear();
+    std::set_difference(info.units.begin(), info.units.end(), kept.begin(), kept.end(),
+                        std::back_inserter(gone.units));
+    remove_versions(gone);
+    keep_sums(info.snapshot, kept);
+    if (!deletion.kept_tokens) remove_tokens(info.snapshot);
+    info.kept_tokens = deletion.kept_tokens;
+    info.units = kept;
+    space_.shrink(*value, held);
     put_commit(*value);
-    uncount(value->info);
-    put_run_state(change_);
     return {};
+  }
+
+  Status rules_set(const fb::RulesSetT& set) {
+    CKPT_TRY(use_run(set.run));
+    auto rules = ckpt::from_fb(set);
+    if (!rules.ok()) return contradiction("run {}: {}", set.run, rules.error().message);
+    change_.run->rules = std::move(rules).value();
+    change_.put(Family::kRuns, keys::run_rules(set.run), record_value(record_));
+    return {};
+  }
+  template <typename BodyT>
+  static std::string pin_key(const BodyT& pin) {
+    return keys::commit(pin.run, CommitIndex::kPinned, pin.lineage, pin.step);
   }
 
   // Another commit of the same lineage and step takes this one's place.
   void replace(const values::CommitValue& before) {
+    space_.give_up(before);
     remove_indices(before.info);
     remove_versions(before.info);
     remove_tokens(before.info.snapshot);
@@ -272,7 +325,23 @@ class Folder {
                 values::encode(sums));
   }
 
-  // What a damaged commit counted is true all the same; a deleted one's goes with it.
+  void keep_sums(const ckpt::SnapshotKey& key, const std::vector<ckpt::UnitId>& kept) {
+    const std::string at = keys::commit(key.run, CommitIndex::kSums, key.lineage, key.step);
+    const auto value = catalog_.get(Family::kCommits, at);
+    auto sums = value ? values::decode_unit_sums(*value) : std::nullopt;
+    if (!sums) return;
+    std::erase_if(*sums, [&](const auto& sum) {
+      return !std::binary_search(kept.begin(), kept.end(), sum.first);
+    });
+    if (sums->empty()) {
+      change_.remove(Family::kCommits, at);
+    } else {
+      change_.put(Family::kCommits, at, values::encode(*sums));
+    }
+  }
+
+  // What a damaged commit counted is true all the same; a deleted one's goes with it, unless a
+  // view of another one counts from there.
   void put_tokens(const fb::CommittedT& commit) {
     if (commit.expert_tokens.empty()) return;
     ckpt::ExpertTokenCounts counts;
@@ -301,7 +370,13 @@ class Folder {
   }
   void remove_indices(const CommitInfo& info) {
     const ckpt::SnapshotKey& key = info.snapshot;
-    for (const CommitIndex index : {CommitIndex::kLive, CommitIndex::kFull, CommitIndex::kSums}) {
+    remove_live_indices(info);
+    change_.remove(Family::kCommits,
+                   keys::commit(key.run, CommitIndex::kSums, key.lineage, key.step));
+  }
+  void remove_live_indices(const CommitInfo& info) {
+    const ckpt::SnapshotKey& key = info.snapshot;
+    for (const CommitIndex index : {CommitIndex::kLive, CommitIndex::kFull}) {
       change_.remove(Family::kCommits, keys::commit(key.run, index, key.lineage, key.step));
     }
   }
@@ -310,6 +385,7 @@ class Folder {
   const uint64_t sequence_;
   const fb::RecordT& record_;
   Change change_;
+  SpaceLedger space_;
 };
 
 }  // namespace

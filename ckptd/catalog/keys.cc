@@ -38,6 +38,7 @@ std::optional<uint64_t> u64_at(std::string_view text, size_t position) {
 }
 
 std::string run(ckpt::RunId run) { return number(run); }
+std::string run_rules(ckpt::RunId run) { return number(run) + 'k'; }
 std::string run_state(ckpt::RunId run) { return number(run) + 's'; }
 std::string units(ckpt::RunId run, ckpt::UnitId first) { return number(run) + number(first); }
 std::string lineage(ckpt::RunId run, ckpt::LineageId lineage) {
@@ -60,6 +61,11 @@ std::string commit_sequence(ckpt::RunId run, uint64_t sequence) {
 std::string refused(ckpt::RunId run, uint64_t sequence) {
   return commits(run, CommitIndex::kRefused) + number(sequence);
 }
+
+std::string dead(ckpt::RunId run, uint64_t sequence) {
+  return commits(run, CommitIndex::kDead) + number(sequence);
+}
+std::string segment(ckpt::SegmentId segment) { return number(segment); }
 
 std::string versions(ckpt::RunId run, ckpt::UnitId unit) { return number(run) + number(unit); }
 std::string versions(ckpt::RunId run, ckpt::UnitId unit, ckpt::LineageId lineage) {

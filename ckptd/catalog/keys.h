@@ -2,6 +2,7 @@
 //
 //   meta      "applied" | "format" | "store"
 //   runs      run                                created: Record(RunCreated)
+//             run 'k'                            Record(RulesSet)
 //             run 's'                            values.RunState
 //   units     run first-unit-id                  Record(UnitsRegistered), one per registration
 //   lineages  run lineage                        Record(LineageOpened)
@@ -12,8 +13,11 @@
 //             run 't' lineage step               values.TokenCounts, of commits that have them
 //             run 'u' lineage step               values.UnitSums: of those that 'l' has
 //             run 'a' sequence                   Record(SnapshotRefused)
+//             run 'p' lineage step               (empty): pinned
+//             run 'd' sequence                   values.Ranges: what that record made dead
 //   versions  run unit lineage step              values.Version
 //   tags      run tag                            Record(Tagged)
+//   segments  segment                            u64: extents with something live in them
 //
 // "Newest version of a unit in a lineage at or before a step" is one reverse seek.
 #pragma once
@@ -37,7 +41,9 @@ enum class CommitIndex : char {
   kFull = 'f',
   kTokens = 't',
   kSums = 'u',
-  kRefused = 'a'
+  kRefused = 'a',
+  kPinned = 'p',
+  kDead = 'd'
 };
 
 std::string number(uint32_t value);
@@ -47,6 +53,7 @@ std::optional<uint32_t> u32_at(std::string_view text, size_t position);
 std::optional<uint64_t> u64_at(std::string_view text, size_t position);
 
 std::string run(ckpt::RunId run);
+std::string run_rules(ckpt::RunId run);
 std::string run_state(ckpt::RunId run);
 std::string units(ckpt::RunId run, ckpt::UnitId first);
 std::string lineage(ckpt::RunId run, ckpt::LineageId lineage);
@@ -57,6 +64,8 @@ std::string commits(ckpt::RunId run, CommitIndex index, ckpt::LineageId lineage)
 std::string commit(ckpt::RunId run, CommitIndex index, ckpt::LineageId lineage, ckpt::Step step);
 std::string commit_sequence(ckpt::RunId run, uint64_t sequence);
 std::string refused(ckpt::RunId run, uint64_t sequence);
+std::string dead(ckpt::RunId run, uint64_t sequence);
+std::string segment(ckpt::SegmentId segment);
 
 std::string versions(ckpt::RunId run, ckpt::UnitId unit);
 std::string versions(ckpt::RunId run, ckpt::UnitId unit, ckpt::LineageId lineage);

@@ -20,6 +20,8 @@ std::string_view family_name(Family family) {
       return "versions";
     case Family::kTags:
       return "tags";
+    case Family::kSegments:
+      return "segments";
   }
   CKPT_ASSERT_MSG(false, "unknown family");
 }

@@ -19,8 +19,17 @@
 namespace ckptd {
 
 // One column family per kind of key.
-enum class Family : uint8_t { kMeta, kRuns, kUnits, kLineages, kCommits, kVersions, kTags };
-inline constexpr int kFamilyCount = 7;
+enum class Family : uint8_t {
+  kMeta,
+  kRuns,
+  kUnits,
+  kLineages,
+  kCommits,
+  kVersions,
+  kTags,
+  kSegments
+};
+inline constexpr int kFamilyCount = 8;
 std::string_view family_name(Family family);  // "meta", "runs", ...: also the name on disk
 
 struct KvWrite {

@@ -22,13 +22,15 @@ Result<Salvage::Run> take_run(const Catalog& ahead, const RunInfo& info) {
   CKPT_ASSIGN(run.units, ahead.units(info.id));
   CKPT_ASSIGN(run.lineages, ahead.lineages(info.id));
   run.tags = ahead.tags(info.id);
+  run.rules = ahead.keep_rules(info.id);
+  run.pins = ahead.pins(info.id);
   return run;
 }
 
 void take_commits(const Catalog& ahead, ckpt::RunId run, uint64_t last_sequence, Salvage& salvage) {
   ahead.visit_commits(run, [&](const CommitInfo& commit) {
     if (commit.damaged || commit.deleted) salvage.ended.push_back(commit);
-    if (commit.sequence <= last_sequence || commit.deleted) return true;
+    if (commit.sequence <= last_sequence) return true;
     auto record = ahead.record(run, commit.snapshot.lineage, commit.snapshot.step);
     if (record) salvage.commits.push_back({commit, std::move(*record)});
     return true;
@@ -111,6 +113,29 @@ void add_tags(const Salvage::Run& run, const std::map<std::string, ViewPoint>& k
   }
 }
 
+void add_pins_and_rules(const Salvage::Run& run, const Catalog& behind, uint64_t time_ns,
+                        Records& records) {
+  const std::vector<ViewPoint> known = behind.pins(run.info.id);
+  const auto add_missing = [&]<typename BodyT>(const std::vector<ViewPoint>& from,
+                                               const std::vector<ViewPoint>& in, BodyT body) {
+    for (const ViewPoint& point : from) {
+      if (std::binary_search(in.begin(), in.end(), point)) continue;
+      body.run = run.info.id;
+      body.lineage = point.lineage;
+      body.step = point.step;
+      body.time_ns = time_ns;
+      add(records, body);
+    }
+  };
+  add_missing(run.pins, known, fb::PinnedT());
+  add_missing(known, run.pins, fb::UnpinnedT());
+  if (run.rules == behind.keep_rules(run.info.id)) return;
+  fb::RulesSetT rules = ckpt::to_fb(run.rules);
+  rules.run = run.info.id;
+  rules.time_ns = time_ns;
+  add(records, std::move(rules));
+}
+
 void add_refusal(const Refusal& refusal, Records& records) {
   fb::SnapshotRefusedT refused;
   refused.run = refusal.snapshot.run;
@@ -125,14 +150,23 @@ void add_refusal(const Refusal& refusal, Records& records) {
 }
 
 template <typename BodyT>
-void add_end(const CommitInfo& commit, uint64_t time_ns, Records& records) {
-  BodyT body;
+void add_end(const CommitInfo& commit, BodyT body, Records& records) {
   body.run = commit.snapshot.run;
   body.lineage = commit.snapshot.lineage;
   body.step = commit.snapshot.step;
   body.reason = commit.reason;
-  body.time_ns = time_ns;
+  body.time_ns = commit.ended_ns;
   add(records, std::move(body));
+}
+
+void add_deletion(const CommitInfo& commit, const CommitInfo& known, Records& records) {
+  const bool same =
+      known.deleted && known.units == commit.units && known.kept_tokens == commit.kept_tokens;
+  if (same) return;
+  fb::DeletedT deletion;
+  deletion.kept = commit.units;
+  deletion.kept_tokens = commit.kept_tokens;
+  add_end(commit, std::move(deletion), records);
 }
 
 }  // namespace
@@ -172,16 +206,17 @@ Records missing_after_commits(const Salvage& salvage, const Catalog& behind, uin
   for (const CommitInfo& ended : salvage.ended) {
     const ckpt::SnapshotKey& key = ended.snapshot;
     const auto known = behind.commit(key.run, key.lineage, key.step);
-    if (!known || known->deleted || known->snapshot != key) continue;
+    if (!known || known->snapshot != key) continue;
     if (ended.deleted) {
-      add_end<fb::DeletedT>(ended, time_ns, records);
-    } else if (!known->damaged) {
-      add_end<fb::CommitDamagedT>(ended, time_ns, records);
+      add_deletion(ended, *known, records);
+    } else if (!known->damaged && !known->deleted) {
+      add_end(ended, fb::CommitDamagedT(), records);
     }
   }
   for (const Refusal& refusal : salvage.refused) add_refusal(refusal, records);
   for (const Salvage::Run& run : salvage.runs) {
     add_tags(run, behind.tags(run.info.id), time_ns, records);
+    add_pins_and_rules(run, behind, time_ns, records);
   }
   return records;
 }

@@ -16,13 +16,16 @@ struct Salvage {
     std::shared_ptr<const std::vector<ckpt::UnitSpec>> units;
     std::vector<Lineage> lineages;
     std::map<std::string, ViewPoint> tags;
+    ckpt::KeepRules rules;
+    std::vector<ViewPoint> pins;
   };
   struct Commit {
     CommitInfo info;
     ckpt::fb::CommittedT record;
   };
-  std::vector<Run> runs;          // all of them
-  std::vector<Commit> commits;    // that the journal lacks, in their order
+  std::vector<Run> runs;  // all of them
+  // That the journal lacks, in their order. Of deleted ones what is left of them.
+  std::vector<Commit> commits;
   std::vector<CommitInfo> ended;  // all that are damaged or deleted
   std::vector<Refusal> refused;   // that the journal lacks, in their order
 };

@@ -129,10 +129,11 @@ std::string encode(const CommitValue& commit) {
   }
   const std::vector<ExtentPlace> extents = encode_extents(commit.extents);
   const std::vector<Alarm> alarms = encode_alarms(info.alarms);
-  const auto root = CreateCommitDirect(
-      builder, info.sequence, info.time_ns, info.snapshot.epoch, info.snapshot.attempt, info.bytes,
-      info.full, info.damaged, info.deleted, info.reason.c_str(), &info.units, &metrics, &extents,
-      commit.plan.low, commit.plan.high, &alarms, info.alarms.left_out);
+  const auto root = CreateCommitDirect(builder, info.sequence, info.time_ns, info.snapshot.epoch,
+                                       info.snapshot.attempt, info.bytes, info.full, info.damaged,
+                                       info.deleted, info.reason.c_str(), &info.units, &metrics,
+                                       &extents, commit.plan.low, commit.plan.high, &alarms,
+                                       info.alarms.left_out, info.ended_ns, info.kept_tokens);
   return finish(builder, root);
 }
 
@@ -149,6 +150,8 @@ std::optional<CommitValue> decode_commit(std::string_view value, ckpt::RunId run
   info.full = commit->full();
   info.damaged = commit->damaged();
   info.deleted = commit->deleted();
+  info.ended_ns = commit->ended_ns();
+  info.kept_tokens = commit->kept_tokens();
   if (commit->reason() != nullptr) info.reason = commit->reason()->str();
   if (commit->units() != nullptr) {
     info.units.assign(commit->units()->begin(), commit->units()->end());
@@ -207,6 +210,28 @@ std::optional<UnitCrcs> decode_unit_sums(std::string_view value) {
   sums.reserve(table->units()->size());
   for (const values::UnitSum* sum : *table->units()) sums.emplace_back(sum->unit(), sum->crc32c());
   return sums;
+}
+
+std::string encode(const std::vector<SpaceRange>& ranges) {
+  std::vector<Range> list;
+  list.reserve(ranges.size());
+  for (const SpaceRange& range : ranges) {
+    list.emplace_back(range.segment, range.offset, range.bytes);
+  }
+  flatbuffers::FlatBufferBuilder builder;
+  return finish(builder, CreateRangesDirect(builder, &list));
+}
+
+std::optional<std::vector<SpaceRange>> decode_ranges(std::string_view value) {
+  const Verified<Ranges> table(value);
+  if (!table) return std::nullopt;
+  std::vector<SpaceRange> ranges;
+  if (table->ranges() == nullptr) return ranges;
+  ranges.reserve(table->ranges()->size());
+  for (const Range* range : *table->ranges()) {
+    ranges.push_back({range->segment(), range->offset(), range->bytes()});
+  }
+  return ranges;
 }
 
 std::string encode(const ckpt::fb::RecordT& record) {

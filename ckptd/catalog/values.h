@@ -51,6 +51,9 @@ using UnitCrcs = std::vector<std::pair<ckpt::UnitId, uint32_t>>;
 std::string encode(const UnitCrcs& sums);
 std::optional<UnitCrcs> decode_unit_sums(std::string_view value);
 
+std::string encode(const std::vector<SpaceRange>& ranges);
+std::optional<std::vector<SpaceRange>> decode_ranges(std::string_view value);
+
 std::string encode(const ckpt::fb::RecordT& record);
 std::optional<ckpt::fb::RecordT> decode_record(std::string_view value);
 

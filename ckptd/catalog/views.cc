@@ -112,7 +112,7 @@ std::optional<CommitInfo> Catalog::commit(ckpt::RunId run, ckpt::LineageId linea
 std::optional<ckpt::fb::CommittedT> Catalog::record(ckpt::RunId run, ckpt::LineageId lineage,
                                                     ckpt::Step step) const {
   const auto commit = impl_->read_commit(run, lineage, step);
-  if (!commit || commit->info.deleted) return std::nullopt;
+  if (!commit || (commit->info.deleted && commit->info.units.empty())) return std::nullopt;
   ckpt::fb::CommittedT record;
   const CommitInfo& info = commit->info;
   record.run = run;
@@ -122,7 +122,7 @@ std::optional<ckpt::fb::CommittedT> Catalog::record(ckpt::RunId run, ckpt::Linea
   record.attempt = info.snapshot.attempt;
   record.time_ns = info.time_ns;
   record.plan = ckpt::wire::to_fb(commit->plan);
-  record.full = info.full;
+  record.full = info.full && !info.deleted;
 
   std::map<std::pair<ckpt::SegmentId, uint64_t>, uint32_t> extent_numbers;
   for (const auto& extent : commit->extents) {

@@ -34,15 +34,17 @@ using FileId = uint32_t;  // an open file of this Disk; not reused
 using BufferId = uint32_t;
 
 // kAllocate takes space on the disk for bytes to come: it does not change what the file holds or
-// its size. kUnavailable where the file system cannot.
-enum class IoOp : uint8_t { kRead, kWrite, kSync, kAllocate };
+// its size. kPunch gives the space of a range back: it reads as zeros from then on, the size stays;
+// a crash may bring the bytes back until the file is synced. kUnavailable where the file system
+// cannot.
+enum class IoOp : uint8_t { kRead, kWrite, kSync, kAllocate, kPunch };
 
 struct IoRequest {
   IoOp op = IoOp::kRead;
   FileId file = 0;
   uint64_t offset = 0;             // multiple of 4096; memory and length too
   MutableByteView memory;          // for kWrite the bytes are only read
-  uint64_t bytes = 0;              // kAllocate: from `offset` on
+  uint64_t bytes = 0;              // kAllocate, kPunch: from `offset` on; a multiple of 4096
   std::optional<BufferId> buffer;  // `memory` lies in this registered buffer
   // Bytes moved (a read may be short at end of file, a write never is: the Disk continues short
   // writes), or the error. Runs in reap().
@@ -78,7 +80,6 @@ class Disk {
   virtual Result<uint64_t> read_now(FileId file, uint64_t offset, MutableByteView memory) = 0;
   virtual Result<uint64_t> size(FileId file) = 0;
   virtual Status truncate(FileId file, uint64_t bytes) = 0;
-  virtual Status punch_hole(FileId file, uint64_t offset, uint64_t length) = 0;
   // Names of the entries of a directory, sorted.
   virtual Result<std::vector<std::string>> list(std::string_view directory) = 0;
   virtual Status make_directory(std::string_view path) = 0;

@@ -161,7 +161,7 @@ Result<FileId> MemoryDisk::open(std::string_view path, const OpenOptions& option
   }
   auto file = exists ? found->second : std::make_shared<MemoryFile>();
   const uint64_t wanted = ckpt::base::align_up(options.preallocate_bytes, kBlockBytes);
-  const uint64_t more = wanted > file->allocated_bytes() ? wanted - file->allocated_bytes() : 0;
+  const uint64_t more = wanted > file->allocated_end() ? wanted - file->allocated_end() : 0;
   if (more > 0 && impl_->used_bytes() + more > impl_->options.capacity_bytes) {
     return make_error(ErrorCode::kResourceExhausted,
                       "{}: preallocating {} bytes: no space left on device", name, wanted);
@@ -198,12 +198,6 @@ Result<uint64_t> MemoryDisk::size(FileId file) { return impl_->at(file).file->si
 
 Status MemoryDisk::truncate(FileId file, uint64_t bytes) {
   impl_->at(file).file->truncate(bytes);
-  return {};
-}
-
-Status MemoryDisk::punch_hole(FileId file, uint64_t offset, uint64_t length) {
-  CKPT_ASSERT(offset % kBlockBytes == 0 && length % kBlockBytes == 0);
-  impl_->at(file).file->punch(offset, length);
   return {};
 }
 
@@ -265,7 +259,7 @@ void MemoryDisk::unregister_buffer(BufferId buffer) {
 }
 
 void MemoryDisk::submit(IoRequest request) {
-  if (request.op == IoOp::kAllocate) {
+  if (request.op == IoOp::kAllocate || request.op == IoOp::kPunch) {
     CKPT_ASSERT(request.offset % kBlockBytes == 0 && request.bytes % kBlockBytes == 0);
   } else if (request.op != IoOp::kSync) {
     CKPT_ASSERT(request.offset % kBlockBytes == 0 && request.memory.size() % kBlockBytes == 0);
@@ -313,7 +307,7 @@ std::optional<Result<uint64_t>> MemoryDisk::Impl::apply_write(const OpenFile& op
   }
   ByteView rest = ByteView(request.memory).subspan(waiting.done);
   const uint64_t end = request.offset + request.memory.size();
-  const uint64_t allocated = open_file.file->allocated_bytes();
+  const uint64_t allocated = open_file.file->allocated_end();
   const bool full = waiting.done == 0 && hit && writes_seen == faults.full_nth_write;
   if (full || (end > allocated && used_bytes() + (end - allocated) > options.capacity_bytes)) {
     return make_error(ErrorCode::kResourceExhausted,
@@ -333,7 +327,7 @@ std::optional<Result<uint64_t>> MemoryDisk::Impl::apply_write(const OpenFile& op
 Result<uint64_t> MemoryDisk::Impl::apply_allocation(const OpenFile& open_file,
                                                     const IoRequest& request) {
   const uint64_t end = request.offset + request.bytes;
-  const uint64_t allocated = open_file.file->allocated_bytes();
+  const uint64_t allocated = open_file.file->allocated_end();
   if (end <= allocated) return 0;
   if (used_bytes() + (end - allocated) > options.capacity_bytes) {
     return make_error(ErrorCode::kResourceExhausted,
@@ -365,6 +359,9 @@ std::optional<Result<uint64_t>> MemoryDisk::Impl::apply(Pending& waiting) {
       return Result<uint64_t>(0);
     case IoOp::kAllocate:
       return apply_allocation(open_file, request);
+    case IoOp::kPunch:
+      open_file.file->punch(request.offset, request.bytes, ++write_sequence);
+      return Result<uint64_t>(0);
   }
   return std::nullopt;
 }

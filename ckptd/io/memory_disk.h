@@ -64,7 +64,6 @@ class MemoryDisk final : public Disk {
   Result<uint64_t> read_now(FileId file, uint64_t offset, MutableByteView memory) override;
   Result<uint64_t> size(FileId file) override;
   Status truncate(FileId file, uint64_t bytes) override;
-  Status punch_hole(FileId file, uint64_t offset, uint64_t length) override;
   Result<std::vector<std::string>> list(std::string_view directory) override;
   Status make_directory(std::string_view path) override;
   Status remove(std::string_view path) override;

@@ -11,12 +11,12 @@ using ckpt::kBlockBytes;
 
 void MemoryFile::preallocate(uint64_t bytes) {
   size_ = std::max(size_, bytes);
-  allocated_bytes_ = std::max(allocated_bytes_, ckpt::base::align_up(bytes, kBlockBytes));
+  allocate(bytes);
   size_sequence_ = last_sequence_;
 }
 
 void MemoryFile::allocate(uint64_t bytes) {
-  allocated_bytes_ = std::max(allocated_bytes_, ckpt::base::align_up(bytes, kBlockBytes));
+  allocated_end_ = std::max(allocated_end_, ckpt::base::align_up(bytes, kBlockBytes));
 }
 
 void MemoryFile::truncate(uint64_t bytes) {
@@ -28,15 +28,17 @@ void MemoryFile::truncate(uint64_t bytes) {
   }
   size_ = bytes;
   size_sequence_ = last_sequence_;
-  allocated_bytes_ = std::min(allocated_bytes_, ckpt::base::align_up(bytes, kBlockBytes));
+  allocated_end_ = std::min(allocated_end_, ckpt::base::align_up(bytes, kBlockBytes));
+  holes_.erase(holes_.lower_bound(first_gone), holes_.end());
 }
 
-void MemoryFile::punch(uint64_t offset, uint64_t length) {
-  for (uint64_t at = offset; at < offset + length; at += kBlockBytes) {
-    if (blocks_.count(at / kBlockBytes) == 0) continue;
-    set_block(at / kBlockBytes, nullptr, last_sequence_);
-    if (allocated_bytes_ >= kBlockBytes) allocated_bytes_ -= kBlockBytes;
+void MemoryFile::punch(uint64_t offset, uint64_t length, uint64_t sequence) {
+  const uint64_t end = std::min(offset + length, allocated_end_);
+  for (uint64_t at = offset; at < end; at += kBlockBytes) {
+    holes_.insert(at / kBlockBytes);
+    if (blocks_.count(at / kBlockBytes) > 0) set_block(at / kBlockBytes, nullptr, sequence);
   }
+  last_sequence_ = sequence;
 }
 
 void MemoryFile::set_block(uint64_t index, BlockPointer block, uint64_t sequence) {
@@ -51,6 +53,7 @@ void MemoryFile::write(uint64_t offset, ckpt::ByteView bytes, uint64_t sequence)
   for (uint64_t at = 0; at < bytes.size(); at += kBlockBytes) {
     auto block = std::make_shared<Block>();
     std::copy_n(bytes.data() + at, kBlockBytes, block->data());
+    holes_.erase((offset + at) / kBlockBytes);
     set_block((offset + at) / kBlockBytes, std::move(block), sequence);
   }
   last_sequence_ = sequence;
@@ -58,7 +61,7 @@ void MemoryFile::write(uint64_t offset, ckpt::ByteView bytes, uint64_t sequence)
     size_ = offset + bytes.size();
     size_sequence_ = sequence;
   }
-  allocated_bytes_ = std::max(allocated_bytes_, blocks_.size() * kBlockBytes);
+  allocated_end_ = std::max(allocated_end_, ckpt::base::align_up(size_, kBlockBytes));
 }
 
 uint64_t MemoryFile::read(uint64_t offset, ckpt::MutableByteView bytes) const {
@@ -126,8 +129,11 @@ MemoryFile MemoryFile::crashed(Random& random) const {
     image.blocks_.erase(std::prev(image.blocks_.end()));
   }
   image.durable_size_ = image.size_;
-  image.allocated_bytes_ =
-      std::max(image.blocks_.size() * kBlockBytes, std::min(allocated_bytes_, image.size_));
+  image.allocated_end_ = std::min(allocated_end_, ckpt::base::align_up(image.size_, kBlockBytes));
+  for (const uint64_t hole : holes_) {
+    const bool there = hole * kBlockBytes >= image.allocated_end_ || image.blocks_.count(hole) > 0;
+    if (!there) image.holes_.insert(hole);
+  }
   return image;
 }
 

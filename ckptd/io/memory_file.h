@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <random>
+#include <set>
 
 #include "formats/base/bytes.h"
 #include "formats/base/ids.h"
@@ -16,12 +17,14 @@ class MemoryFile {
   using Random = std::mt19937_64;
 
   uint64_t size() const { return size_; }
-  // Blocks that take space: written ones and those preallocated.
-  uint64_t allocated_bytes() const { return allocated_bytes_; }
+  // Blocks that take space: written ones and those preallocated, without holes.
+  uint64_t allocated_bytes() const { return allocated_end_ - holes_.size() * ckpt::kBlockBytes; }
+  // Writes up to here find their space taken already (those into holes are not counted).
+  uint64_t allocated_end() const { return allocated_end_; }
   void preallocate(uint64_t bytes);
   void allocate(uint64_t bytes);  // without changing the size
   void truncate(uint64_t bytes);
-  void punch(uint64_t offset, uint64_t length);
+  void punch(uint64_t offset, uint64_t length, uint64_t sequence);
 
   // Offsets and lengths are whole blocks, except that a read stops at the end of the file.
   void write(uint64_t offset, ckpt::ByteView bytes, uint64_t sequence);
@@ -51,7 +54,8 @@ class MemoryFile {
   uint64_t size_ = 0;
   uint64_t durable_size_ = 0;
   uint64_t size_sequence_ = 0;
-  uint64_t allocated_bytes_ = 0;
+  uint64_t allocated_end_ = 0;
+  std::set<uint64_t> holes_;  // blocks below it that were given back, by offset / 4096
   uint64_t last_sequence_ = 0;
 };
 

@@ -16,6 +16,10 @@ using ckpt::ErrorCode;
 using ckpt::make_error;
 using ckpt::base::UniqueFd;
 
+int fallocate_mode(IoOp op) {
+  return op == IoOp::kPunch ? FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE : FALLOC_FL_KEEP_SIZE;
+}
+
 ckpt::Error errno_error(int error, std::string_view what) {
   ErrorCode code = ErrorCode::kIo;
   if (error == ENOSPC || error == EDQUOT) code = ErrorCode::kResourceExhausted;
@@ -114,14 +118,15 @@ const PosixFiles::OpenFile& PosixFiles::file_at(FileId file) const {
 int PosixFiles::descriptor(FileId file) const { return file_at(file).fd.get(); }
 
 ckpt::Error PosixFiles::request_error(const IoRequest& request, int error) const {
-  const bool allocates = request.op == IoOp::kAllocate;
-  const char* operation = request.op == IoOp::kRead    ? "read"
-                          : request.op == IoOp::kWrite ? "write"
-                          : allocates                  ? "allocation"
-                                                       : "sync";
+  const bool of_space = request.op == IoOp::kAllocate || request.op == IoOp::kPunch;
+  const char* operation = request.op == IoOp::kRead       ? "read"
+                          : request.op == IoOp::kWrite    ? "write"
+                          : request.op == IoOp::kAllocate ? "allocation"
+                          : request.op == IoOp::kPunch    ? "giving back"
+                                                          : "sync";
   return errno_error(
       error, fmt::format("{}: {} of {} bytes at offset {}", file_at(request.file).path, operation,
-                         allocates ? request.bytes : request.memory.size(), request.offset));
+                         of_space ? request.bytes : request.memory.size(), request.offset));
 }
 
 Result<uint64_t> PosixFiles::read_now(FileId file, uint64_t offset, MutableByteView memory) {
@@ -153,16 +158,6 @@ Status PosixFiles::truncate(FileId file, uint64_t bytes) {
   const OpenFile& open_file = file_at(file);
   if (::ftruncate(open_file.fd.get(), static_cast<off_t>(bytes)) != 0) {
     return errno_error(errno, fmt::format("{}: truncate to {} bytes", open_file.path, bytes));
-  }
-  return {};
-}
-
-Status PosixFiles::punch_hole(FileId file, uint64_t offset, uint64_t length) {
-  const OpenFile& open_file = file_at(file);
-  if (::fallocate(open_file.fd.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-                  static_cast<off_t>(offset), static_cast<off_t>(length)) != 0) {
-    return errno_error(
-        errno, fmt::format("{}: punching [{}, {})", open_file.path, offset, offset + length));
   }
   return {};
 }

@@ -11,6 +11,9 @@
 
 namespace ckptd {
 
+// How fallocate() is asked to do kAllocate or kPunch: neither changes the size of the file.
+int fallocate_mode(IoOp op);
+
 // The error for errno `error`: ENOSPC and EDQUOT are kResourceExhausted, a missing file kNotFound,
 // EOPNOTSUPP kUnavailable, everything else kIo. `what` names the object and the operation.
 ckpt::Error errno_error(int error, std::string_view what);
@@ -30,7 +33,6 @@ class PosixFiles : public Disk {
   Result<uint64_t> read_now(FileId file, uint64_t offset, MutableByteView memory) override;
   Result<uint64_t> size(FileId file) override;
   Status truncate(FileId file, uint64_t bytes) override;
-  Status punch_hole(FileId file, uint64_t offset, uint64_t length) override;
   Result<std::vector<std::string>> list(std::string_view directory) override;
   Status make_directory(std::string_view path) override;
   Status remove(std::string_view path) override;

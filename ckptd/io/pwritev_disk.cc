@@ -60,8 +60,8 @@ void PwritevDisk::run(Job& job) {
     if (::fdatasync(job.fd) != 0) job.error = errno;
     return;
   }
-  if (request.op == IoOp::kAllocate) {
-    if (::fallocate(job.fd, FALLOC_FL_KEEP_SIZE, static_cast<off_t>(request.offset),
+  if (request.op == IoOp::kAllocate || request.op == IoOp::kPunch) {
+    if (::fallocate(job.fd, fallocate_mode(request.op), static_cast<off_t>(request.offset),
                     static_cast<off_t>(request.bytes)) != 0) {
       job.error = errno;
     }

@@ -93,8 +93,8 @@ void UringDisk::prepare(io_uring_sqe* sqe, size_t index) {
   const int fd = descriptor(request.file);
   if (request.op == IoOp::kSync) {
     io_uring_prep_fsync(sqe, fd, IORING_FSYNC_DATASYNC);
-  } else if (request.op == IoOp::kAllocate) {
-    io_uring_prep_fallocate(sqe, fd, FALLOC_FL_KEEP_SIZE, static_cast<off_t>(request.offset),
+  } else if (request.op == IoOp::kAllocate || request.op == IoOp::kPunch) {
+    io_uring_prep_fallocate(sqe, fd, fallocate_mode(request.op), static_cast<off_t>(request.offset),
                             static_cast<off_t>(request.bytes));
   } else {
     std::byte* memory = request.memory.data() + operation.done;
@@ -123,7 +123,7 @@ std::optional<Result<uint64_t>> UringDisk::settle(Operation& operation, int resu
   const IoRequest& request = operation.request;
   if (result == -EINTR || result == -EAGAIN) return std::nullopt;
   if (result < 0) return request_error(request, -result);
-  if (request.op == IoOp::kSync || request.op == IoOp::kAllocate) return Result<uint64_t>(0);
+  if (request.op != IoOp::kRead && request.op != IoOp::kWrite) return Result<uint64_t>(0);
   operation.done += static_cast<uint64_t>(result);
   if (operation.done == request.memory.size()) return Result<uint64_t>(operation.done);
   if (result == 0) {

@@ -119,6 +119,8 @@ Persist::Stats Persist::stats() const {
   return stats;
 }
 
+bool Persist::writes_to(ckpt::SegmentId segment) const { return impl_->segments.is_open(segment); }
+
 bool Persist::idle() const {
   if (impl_->segments.making()) return false;
   if (impl_->writes_open > 0 || impl_->commits_open > 0 || impl_->syncs_in_flight > 0) return false;

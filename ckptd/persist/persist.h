@@ -112,6 +112,8 @@ class Persist {
     size_t bytes_in_flight = 0;
   };
   Stats stats() const;
+  // Is the segment's file open for writing, or has it what is not yet synced?
+  bool writes_to(ckpt::SegmentId segment) const;
   bool idle() const;
   void close();  // waits until nothing is in flight
 

@@ -56,6 +56,7 @@ class Segments {
   bool making() const { return making_; }
 
   Segment& at(ckpt::SegmentId segment);
+  bool is_open(ckpt::SegmentId segment) const { return segments_.contains(segment); }
   // Nothing more is placed in it.
   void seal_off(Segment& segment, const ckpt::Error& error);
   // Closes the file once nobody needs it any more.

@@ -23,6 +23,8 @@ class QueryArgs {
   Result<std::string> text(const std::string& name) const;
   Result<uint64_t> number(const std::string& name, uint64_t otherwise) const;
   Result<bool> flag(const std::string& name) const;  // missing: false
+  // Rules as rules_json() writes them; members that are missing keep nothing.
+  Result<ckpt::KeepRules> keep_rules(const std::string& name) const;
   Result<ckpt::Selector> selector(const std::string& name) const;
 
  private:
@@ -43,6 +45,9 @@ Result<Json> show_document(const QueryContext& context, const QueryArgs& args);
 Result<Json> experts_document(const QueryContext& context, const QueryArgs& args);
 Result<Json> diff_document(const QueryContext& context, const QueryArgs& args);
 Result<Json> restore_plan_document(const QueryContext& context, const QueryArgs& args);
+
+// retention.cc
+Json rules_json(const ckpt::KeepRules& rules);
 
 // documents.cc: values
 std::string iso_time(uint64_t time_ns);         // 2026-01-31T12:00:00.000Z

@@ -46,6 +46,13 @@ Json plt_json(const CommitInfo& commit) {
   return commit.full ? Json(0) : Json();
 }
 
+// What is left to say of one: when and why it went, and how much of it stays for views of others.
+Json deleted_json(const CommitInfo& commit) {
+  return {{"step", commit.snapshot.step},     {"lineage", commit.snapshot.lineage},
+          {"time", iso_time(commit.time_ns)}, {"deleted", iso_time(commit.ended_ns)},
+          {"reason", commit.reason},          {"units_left", commit.units.size()}};
+}
+
 Json commit_json(const CommitInfo& commit, const Specs& specs,
                  const std::multimap<ViewPoint, std::string>& tags) {
   Json names = Json::array();
@@ -104,6 +111,7 @@ Result<Json> log_document(const QueryContext& context, const QueryArgs& args) {
   CKPT_ASSIGN(const ckpt::Selector selector, args.selector("target"));
   CKPT_ASSIGN(const RunInfo run, selected_run(context, selector));
   CKPT_ASSIGN(const uint64_t limit, args.number("limit", ~uint64_t{0}));
+  CKPT_ASSIGN(const bool deleted, args.flag("deleted"));
   if (selector.kind != ckpt::Selector::Kind::kRun) {
     return make_error(ErrorCode::kInvalidArgument, "log takes a run, not {}", to_string(selector));
   }
@@ -113,9 +121,11 @@ Result<Json> log_document(const QueryContext& context, const QueryArgs& args) {
 
   Json document = Json::array();
   context.catalog.visit_commits(run.id, [&](const CommitInfo& commit) {
-    const bool listed =
-        !commit.deleted && (selector.lineage == 0 || selector.lineage == commit.snapshot.lineage);
-    if (listed && document.size() < limit) document.push_back(commit_json(commit, *specs, tags));
+    const bool listed = commit.deleted == deleted &&
+                        (selector.lineage == 0 || selector.lineage == commit.snapshot.lineage);
+    if (listed && document.size() < limit) {
+      document.push_back(deleted ? deleted_json(commit) : commit_json(commit, *specs, tags));
+    }
     return document.size() < limit;
   });
   return document;

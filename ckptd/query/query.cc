@@ -15,7 +15,7 @@ struct Verb {
 
 const std::array<Verb, 9>& verbs() {
   static const std::array<Verb, 9> all = {{{"runs", {}, runs_document},
-                                           {"log", {"target", "limit"}, log_document},
+                                           {"log", {"target", "limit", "deleted"}, log_document},
                                            {"alarms", {"target", "limit"}, alarms_document},
                                            {"show", {"target", "memory"}, show_document},
                                            {"schema", {"target"}, schema_document},

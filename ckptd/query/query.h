@@ -13,6 +13,7 @@
 #include "ckptd/restore/memory_view.h"
 #include "ckptd/restore/plan.h"
 #include "ckptd/restore/verify.h"
+#include "ckptd/retention/prune.h"
 #include "formats/selector.h"
 
 namespace ckptd {
@@ -63,5 +64,26 @@ struct TagChange {
   bool remove = false;
 };
 Result<TagChange> parse_tag_args(const QueryContext& context, std::string_view args);
+
+struct PinChange {
+  Resolved target;
+  bool remove = false;
+};
+Result<PinChange> parse_pin_args(const QueryContext& context, std::string_view args);
+
+struct KeepArgs {
+  RunInfo run;
+  std::optional<ckpt::KeepRules> rules;  // to set; none: only to show
+};
+Result<KeepArgs> parse_keep_args(const QueryContext& context, std::string_view args);
+QueryAnswer keep_answer(const QueryContext& context, const RunInfo& run);
+
+struct PruneArgs {
+  RunInfo run;
+  std::optional<ckpt::KeepRules> rules;  // none: those of the run
+  bool dry_run = false;
+};
+Result<PruneArgs> parse_prune_args(const QueryContext& context, std::string_view args);
+QueryAnswer prune_answer(const RunInfo& run, const PrunePlan& plan, bool dry_run);
 
 }  // namespace ckptd

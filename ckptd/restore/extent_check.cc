@@ -2,16 +2,17 @@
 
 #include <algorithm>
 
-#include "ckptd/restore/segment_reader.h"
 #include "formats/base/checked.h"
 #include "formats/base/crc32c.h"
 
 namespace ckptd {
 
-ExtentCheck::ExtentCheck(ckpt::ExtentHeader expected, uint32_t header_bytes, uint32_t header_crc32c)
+ExtentCheck::ExtentCheck(ckpt::ExtentHeader expected, uint32_t header_bytes, uint32_t header_crc32c,
+                         ExtentPart part)
     : expected_(std::move(expected)),
       header_bytes_(header_bytes),
       header_crc32c_(header_crc32c),
+      part_(part),
       padded_payload_bytes_(ckpt::base::align_up(expected_.payload_bytes, ckpt::kBlockBytes)) {}
 
 uint64_t ExtentCheck::bytes() const { return header_bytes_ + padded_payload_bytes_; }
@@ -44,7 +45,7 @@ void ExtentCheck::feed(ckpt::ByteView bytes) {
     position_ += part.size();
     bytes = bytes.subspan(part.size());
     if (position_ == header_bytes_ && !header_unreadable_) {
-      const Status checked = check_extent_header(header_, expected_, header_crc32c_);
+      const Status checked = check_extent_header(header_, expected_, header_crc32c_, part_);
       if (!checked.ok()) {
         damaged_outside_fragments(fmt::format("segment {} offset {}: {}", expected_.segment,
                                               expected_.offset, checked.error().message));
@@ -67,7 +68,7 @@ void ExtentCheck::feed_payload(ckpt::ByteView bytes) {
     const auto part = bytes.first(std::min<uint64_t>(stretch, bytes.size()));
     if (inside) {
       crc_ = ckpt::base::crc32c(part, crc_);
-    } else if (!ckpt::base::all_zero(part)) {
+    } else if (part_ == ExtentPart::kWhole && !ckpt::base::all_zero(part)) {
       damaged_outside_fragments(
           fmt::format("{}: bytes outside all fragments are not zero", at(payload_at)));
     }
@@ -121,8 +122,9 @@ std::vector<ExtentCheck::Damage> ExtentCheck::finish() {
   CKPT_ASSERT(position_ == bytes());
   // Without damage so far, the payload's CRC follows from the journal's fragments alone. If it does
   // not, the journal's own two accounts of the payload contradict each other.
-  if (damages_.empty() && ckpt::payload_crc32c(expected_.fragments, padded_payload_bytes_) !=
-                              expected_.payload_crc32c) {
+  if (damages_.empty() && part_ == ExtentPart::kWhole &&
+      ckpt::payload_crc32c(expected_.fragments, padded_payload_bytes_) !=
+          expected_.payload_crc32c) {
     damaged_outside_fragments(fmt::format("{}: payload CRC32C mismatch", at(0)));
   }
   return std::move(damages_);

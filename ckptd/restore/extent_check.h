@@ -9,13 +9,16 @@
 #include <string>
 #include <vector>
 
+#include "ckptd/restore/segment_reader.h"
 #include "formats/segment.h"
 
 namespace ckptd {
 
 class ExtentCheck {
  public:
-  ExtentCheck(ckpt::ExtentHeader expected, uint32_t header_bytes, uint32_t header_crc32c);
+  // kRest: what lies outside the expected fragments may have been given back, and is not looked at.
+  ExtentCheck(ckpt::ExtentHeader expected, uint32_t header_bytes, uint32_t header_crc32c,
+              ExtentPart part = ExtentPart::kWhole);
 
   uint64_t bytes() const;  // of the whole extent: header and padded payload
   // The next bytes.
@@ -42,6 +45,7 @@ class ExtentCheck {
   ckpt::ExtentHeader expected_;
   const uint32_t header_bytes_;
   const uint32_t header_crc32c_;
+  const ExtentPart part_;
   const uint64_t padded_payload_bytes_;
 
   uint64_t position_ = 0;          // in the extent

@@ -14,7 +14,19 @@ ckpt::Error differs(std::string_view what) {
   return make_error(ErrorCode::kCorrupt, "extent header: {} differs from the journal", what);
 }
 
-Status compare(const ExtentHeader& found, const ExtentHeader& expected) {
+// Both ascending in the payload.
+bool same_fragments(const ExtentHeader& found, const ExtentHeader& expected, ExtentPart part) {
+  if (part == ExtentPart::kWhole) return found.fragments == expected.fragments;
+  auto at = found.fragments.begin();
+  for (const ckpt::ExtentFragment& fragment : expected.fragments) {
+    at = std::find(at, found.fragments.end(), fragment);
+    if (at == found.fragments.end()) return false;
+    ++at;
+  }
+  return true;
+}
+
+Status compare(const ExtentHeader& found, const ExtentHeader& expected, ExtentPart part) {
   if (found.store != expected.store) return differs("store");
   if (found.segment != expected.segment) return differs("segment");
   if (found.offset != expected.offset) return differs("offset");
@@ -22,7 +34,7 @@ Status compare(const ExtentHeader& found, const ExtentHeader& expected) {
   if (found.rank != expected.rank) return differs("rank");
   if (found.payload_bytes != expected.payload_bytes) return differs("payload length");
   if (found.payload_crc32c != expected.payload_crc32c) return differs("payload CRC32C");
-  if (found.fragments != expected.fragments) return differs("fragment table");
+  if (!same_fragments(found, expected, part)) return differs("fragment table");
   return {};
 }
 
@@ -57,10 +69,10 @@ std::vector<ExtentHeader> expected_headers(const ckpt::base::Hash128& store,
 }
 
 Status check_extent_header(ckpt::ByteView bytes, const ExtentHeader& expected,
-                           uint32_t header_crc32c) {
+                           uint32_t header_crc32c, ExtentPart part) {
   auto found = ckpt::decode_extent_header(bytes);
   if (!found.ok()) return make_error(ErrorCode::kCorrupt, "{}", found.error().message);
-  CKPT_TRY(compare(*found, expected));
+  CKPT_TRY(compare(*found, expected, part));
   // Encoded again it must give the same bytes: nothing is in the padding, and the CRC that the
   // journal recorded is of exactly this header.
   std::vector<std::byte> again(ckpt::extent_header_bytes(found->fragments.size()));
@@ -71,13 +83,13 @@ Status check_extent_header(ckpt::ByteView bytes, const ExtentHeader& expected,
 }
 
 Status check_commit_headers(SegmentReader& segments, const ckpt::fb::CommittedT& commit,
-                            const std::vector<ckpt::UnitSpec>& units) {
+                            const std::vector<ckpt::UnitSpec>& units, ExtentPart part) {
   const std::vector<ExtentHeader> headers = expected_headers(segments.store(), commit);
   for (size_t i = 0; i < headers.size(); ++i) {
     const ckpt::fb::ExtentT& extent = *commit.extents[i];
     const auto bytes = segments.read_header(extent.segment, extent.offset, extent.header_bytes);
     const Status checked = bytes.ok()
-                               ? check_extent_header(*bytes, headers[i], extent.header_crc32c)
+                               ? check_extent_header(*bytes, headers[i], extent.header_crc32c, part)
                                : Status(bytes.error());
     if (checked.ok()) continue;
     const auto& fragments = headers[i].fragments;

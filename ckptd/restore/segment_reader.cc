@@ -64,6 +64,16 @@ std::string SegmentReader::header_damage(ckpt::SegmentId segment) const {
   return found == impl_->header_damages.end() ? std::string() : found->second;
 }
 
+bool SegmentReader::close(ckpt::SegmentId segment) {
+  if (impl_->opening.contains(segment)) return false;
+  const auto found = impl_->files.find(segment);
+  if (found == impl_->files.end()) return true;
+  if (found->second.handle.use_count() > 1) return false;
+  impl_->disk.close(*found->second.handle);
+  impl_->files.erase(found);
+  return true;
+}
+
 const ckpt::base::Hash128& SegmentReader::store() const { return impl_->store; }
 
 void SegmentReader::open(ckpt::SegmentId segment, Then then) {

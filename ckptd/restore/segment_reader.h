@@ -35,6 +35,9 @@ class SegmentReader {
   // What is wrong with the header of a segment that was opened; empty: nothing.
   std::string header_damage(ckpt::SegmentId segment) const;
 
+  // Closes the file, should it be open, before it is removed. False: somebody reads it.
+  bool close(ckpt::SegmentId segment);
+
   // The bytes of one extent header, whole (blocking, for start-up).
   Result<std::vector<std::byte>> read_header(ckpt::SegmentId segment, uint64_t offset,
                                              uint32_t header_bytes);
@@ -50,16 +53,22 @@ class SegmentReader {
 std::vector<ckpt::ExtentHeader> expected_headers(const ckpt::base::Hash128& store,
                                                  const ckpt::fb::CommittedT& commit);
 
+// What the journal still knows of an extent: all of it, or, of a commit that is deleted, those
+// fragments that views of others need.
+enum class ExtentPart : uint8_t { kWhole, kRest };
+
 // Are these bytes of a whole extent header the ones that the journal means? Compares the decoded
 // header with `expected` and the CRC with the recorded one. The error (kCorrupt) says what differs.
+// kRest: the header's table has the expected fragments among others.
 Status check_extent_header(ckpt::ByteView bytes, const ckpt::ExtentHeader& expected,
-                           uint32_t header_crc32c);
+                           uint32_t header_crc32c, ExtentPart part = ExtentPart::kWhole);
 
 // Recovery: do all extent headers of a commit hold? Blocking, for start-up. The error of one that
 // does not (kCorrupt, or kNotFound: its segment is gone) is the reason to write into CommitDamaged:
 // "unit X: segment 3 offset 4096: ...". Any other error says that it could not be read this time.
 // `units` of the run.
 Status check_commit_headers(SegmentReader& segments, const ckpt::fb::CommittedT& commit,
-                            const std::vector<ckpt::UnitSpec>& units);
+                            const std::vector<ckpt::UnitSpec>& units,
+                            ExtentPart part = ExtentPart::kWhole);
 
 }  // namespace ckptd

@@ -116,7 +116,8 @@ void VerifyJob::Impl::next_extent() {
     return;
   }
   const ckpt::fb::ExtentT& place = *record.extents[extent];
-  check = std::make_unique<ExtentCheck>(headers[extent], place.header_bytes, place.header_crc32c);
+  check = std::make_unique<ExtentCheck>(headers[extent], place.header_bytes, place.header_crc32c,
+                                        info.deleted ? ExtentPart::kRest : ExtentPart::kWhole);
   extent += 1;
   submitted = 0;
   waiting += 1;

@@ -4,7 +4,8 @@
 // payload; the CRC of every fragment, which says whose bytes are wrong. Damage that is in no
 // fragment (header, gaps, padding) is reported with the first unit of the extent. Each unit of a
 // commit is reported once. So is, for each commit, a segment file whose header is damaged. Commits
-// that recovery marked damaged are always reported.
+// that recovery marked damaged are always reported. Of a deleted commit only what views of others
+// need is looked at, and the header before it.
 #pragma once
 
 #include <functional>

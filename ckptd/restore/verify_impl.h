@@ -17,8 +17,8 @@ struct VerifyTargetCommit {
   ViewPoint point;
 };
 
-// The commits that are chosen, oldest first within a run: all of a run that are not deleted, or
-// those that the view at the point is made of.
+// The commits that are chosen, oldest first within a run: all of a run of which something is left,
+// or those that the view at the point is made of.
 std::vector<VerifyTargetCommit> verify_targets(const Catalog& catalog,
                                                const std::optional<ckpt::RunId>& run,
                                                const std::optional<ViewPoint>& point);

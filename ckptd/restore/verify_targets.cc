@@ -9,7 +9,7 @@ namespace {
 void add_run(const Catalog& catalog, ckpt::RunId run, std::vector<VerifyTargetCommit>& targets) {
   const size_t first = targets.size();
   catalog.visit_commits(run, [&](const CommitInfo& commit) {
-    if (!commit.deleted) {
+    if (!commit.deleted || !commit.units.empty()) {
       targets.push_back({run, {commit.snapshot.lineage, commit.snapshot.step}});
     }
     return true;

@@ -50,6 +50,20 @@ std::string parent_name(const Json& run) {
   return parent.is_object() ? view_name(parent) : text(parent);
 }
 
+std::string print_deleted(const Json& document) {
+  Table table({{"STEP", Align::kRight},
+               {"LINEAGE", Align::kRight},
+               {"TIME"},
+               {"DELETED"},
+               {"UNITS LEFT", Align::kRight},
+               {"REASON"}});
+  for (const Json& commit : document) {
+    table.add({text(commit, "step"), text(commit, "lineage"), text(commit, "time"),
+               text(commit, "deleted"), text(commit, "units_left"), text(commit, "reason")});
+  }
+  return table.text();
+}
+
 }  // namespace
 
 std::string print_runs(const Json& document) {
@@ -67,6 +81,7 @@ std::string print_runs(const Json& document) {
 }
 
 std::string print_log(const Json& document) {
+  if (!document.empty() && document.front().contains("deleted")) return print_deleted(document);
   Table table({{"STEP", Align::kRight},
                {"LINEAGE", Align::kRight},
                {"TIME"},
@@ -190,6 +205,35 @@ std::string print_restore_plan(const Json& document) {
     table.add({text(source, "source"), size(source, "bytes"), text(source, "seconds")});
   }
   return view_name(document) + "\n" + table.text();
+}
+
+std::string print_prune(const Json& document) {
+  const auto reasons_of = [](const Json& kept) {
+    std::string reasons;
+    for (const Json& reason : member(kept, "reasons")) {
+      reasons += (reasons.empty() ? "" : ", ") + text(reason);
+    }
+    return reasons;
+  };
+  const bool dry = member(document, "dry_run") == true;
+  Table table({{"STEP", Align::kRight},
+               {"LINEAGE", Align::kRight},
+               {"TIME"},
+               {dry ? "WOULD BE" : "IS"},
+               {"SIZE", Align::kRight},
+               {"UNITS LEFT", Align::kRight},
+               {"WHY"}});
+  for (const Json& kept : member(document, "kept")) {
+    table.add({text(kept, "step"), text(kept, "lineage"), text(kept, "time"), "kept", "-", "-",
+               reasons_of(kept)});
+  }
+  for (const Json& removed : member(document, "removed")) {
+    table.add({text(removed, "step"), text(removed, "lineage"), text(removed, "time"), "removed",
+               size(removed, "bytes"), text(removed, "units_left"), text(removed, "reason")});
+  }
+  return table.text() + fmt::format("{} kept, {} {}, {}\n", member(document, "kept").size(),
+                                    member(document, "removed").size(),
+                                    dry ? "would be removed" : "removed", size(document, "bytes"));
 }
 
 std::string print_export(const Json& document) {

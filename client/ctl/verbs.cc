@@ -6,8 +6,10 @@
 #include "client/ctl/diff.h"
 #include "client/ctl/export.h"
 #include "client/ctl/heat_map.h"
+#include "client/ctl/keep_verbs.h"
 #include "client/ctl/new_file.h"
 #include "client/ctl/print.h"
+#include "client/ctl/verb_builder.h"
 #include "formats/base/parse.h"
 #include "formats/selector.h"
 
@@ -16,10 +18,6 @@ namespace {
 
 using ckpt::ErrorCode;
 using ckpt::make_error;
-using Printer = std::string (*)(const Json&);
-
-// Reads every live byte, or every journal record: as long as it takes.
-constexpr uint32_t kLongTimeoutMs = 24 * 3'600'000;
 
 // The arguments of all verbs; each uses its own few.
 struct Arguments {
@@ -39,49 +37,8 @@ struct Arguments {
   bool plan = false;
   bool list = false;
   bool memory = false;
+  bool deleted = false;
 };
-
-class Builder {
- public:
-  Builder(CLI::App& app, const Common& common, Verb& chosen)
-      : app_(app), common_(common), chosen_(chosen) {}
-
-  CLI::App* add(const char* name, const char* what, const char* examples,
-                std::function<Result<Outcome>(Link&)> run, bool for_restore = false) {
-    CLI::App* verb = app_.add_subcommand(name, what);
-    verb->footer(std::string("Examples:\n") + examples);
-    verb->fallthrough();
-    verb->callback([&common = common_, &chosen = chosen_, run = std::move(run), for_restore] {
-      chosen = [&common, run, for_restore]() -> Result<Outcome> {
-        CKPT_ASSIGN(Link link, Link::open(common.socket, for_restore));
-        return run(link);
-      };
-    });
-    return verb;
-  }
-  // A verb that asks the daemon one question and prints the answer.
-  CLI::App* add_question(const char* name, const char* what, const char* examples,
-                         const char* question, std::function<Json()> arguments, Printer print,
-                         uint32_t timeout_ms = 60'000) {
-    return add(name, what, examples,
-               [question, arguments = std::move(arguments), print,
-                timeout_ms](Link& link) -> Result<Outcome> {
-                 CKPT_ASSIGN(Answer answer, link.ask(question, arguments(), timeout_ms));
-                 return Outcome{std::move(answer.document), print, answer.exit_code};
-               });
-  }
-  void target(CLI::App* verb, std::string& into, const char* name, const char* what,
-              bool required = true) {
-    verb->add_option(name, into, what)->required(required)->envname("CKPTD_RUN");
-  }
-
- private:
-  CLI::App& app_;
-  const Common& common_;
-  Verb& chosen_;
-};
-
-std::string print_rest(const Json& document) { return print_members(document); }
 
 Result<Outcome> run_export(Link& link, const Arguments& args) {
   ExportRequest request;
@@ -137,10 +94,12 @@ void add_history(Builder& build, const std::shared_ptr<Arguments>& args) {
       [args] {
         Json question{{"target", args->target}};
         if (args->limit > 0) question["limit"] = args->limit;
+        if (args->deleted) question["deleted"] = true;
         return question;
       },
       print_log);
   build.target(log, args->target, "run", "RUN or RUN~LINEAGE");
+  log->add_flag("--deleted", args->deleted, "Those that were removed instead: when and why");
   log->add_option("--limit,-n", args->limit, "At most so many");
   CLI::App* show = build.add_question(
       "show", "Show a view: which version of each unit it holds",
@@ -290,6 +249,7 @@ void add_verbs(CLI::App& app, const Common& common, Verb& chosen) {
   add_experts(build, args);
   add_bytes(build, args);
   add_administration(build, args);
+  add_keeping(build);
 }
 
 }  // namespace ckptctl

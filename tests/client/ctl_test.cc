@@ -1,4 +1,6 @@
 // What ckptctl prints and returns: the members that scripts rely on, and the exit codes.
+#include <gmock/gmock.h>
+
 #include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -11,6 +13,7 @@ namespace ckpt::test {
 namespace {
 
 using Json = nlohmann::json;
+using testing::HasSubstr;
 
 // One run of two commits: a model tensor, its optimizer state, and the trainer's own unit.
 class Ctl : public testing::Test {
@@ -105,6 +108,44 @@ class Ctl : public testing::Test {
   }
   DaemonProcess daemon_;
 };
+
+TEST_F(Ctl, RulesSayWhatPruneKeeps) {
+  EXPECT_EQ(json({"keep", "tiny"})["rules"]["last"], 0);
+  json({"keep", "tiny", "--keep-last", "1", "--keep-best", "loss:1:highest", "--keep-tag", "a",
+        "--keep-tag", "b", "--keep-within", "1s"});
+  const Json rules = json({"keep", "tiny"})["rules"];
+  EXPECT_EQ(rules["last"], 1);
+  EXPECT_EQ(rules["best"][0]["highest"], true);
+  EXPECT_EQ(rules["tags"], Json({"a", "b"}));
+  EXPECT_EQ(rules["within_seconds"], 1);
+  EXPECT_EQ(ctl({"keep", "tiny", "--keep-best", "loss"}).exit_code, 2);
+  EXPECT_EQ(ctl({"keep", "tiny", "--none", "--keep-last", "1"}).exit_code, 2);
+  json({"keep", "tiny", "--none"});
+  EXPECT_EQ(ctl({"prune", "tiny"}).exit_code, 1) << "no rules: nothing goes by mistake";
+
+  json({"pin", "tiny@10"});
+  const Json pinned = json({"prune", "tiny", "--keep-last", "1", "--dry-run"});
+  EXPECT_EQ(pinned["kept"].size(), 2u);
+  EXPECT_EQ(pinned["kept"][1]["reasons"][0], "pinned");
+  json({"unpin", "tiny@10"});
+  const Finished dry = ctl({"prune", "tiny", "--keep-last", "1", "--dry-run"});
+  EXPECT_THAT(dry.out, HasSubstr("1 kept, 1 would be removed"));
+  EXPECT_EQ(json({"log", "tiny"}).size(), 2u);
+
+  const Json pruned = json({"prune", "tiny", "--keep-last", "1"});
+  EXPECT_EQ(pruned["removed"][0]["step"], 10);
+  EXPECT_EQ(pruned["removed"][0]["reason"], "no rule keeps it");
+  EXPECT_EQ(json({"log", "tiny"}).size(), 1u);
+  const Json deleted = json({"log", "tiny", "--deleted"});
+  ASSERT_EQ(deleted.size(), 1u);
+  expect_members(deleted[0], {"step", "lineage", "time", "deleted", "reason", "units_left"});
+  EXPECT_THAT(ctl({"log", "tiny", "--deleted"}).out, HasSubstr("no rule keeps it"));
+  const Json gc = json({"gc"});
+  expect_members(gc, {"freed_bytes", "segments_removed", "deletions_waiting"});
+  EXPECT_EQ(gc["deletions_waiting"], 0);
+  EXPECT_EQ(json({"verify"})["errors"].size(), 0u);
+  EXPECT_EQ(ctl({"show", "tiny@10"}).exit_code, 3);
+}
 
 TEST_F(Ctl, HistoryHasTheMembersThatStay) {
   const Json runs = json({"runs"});

@@ -114,6 +114,42 @@ fb::RecordT sample_run_created(std::string metadata) {
   return record(std::move(body));
 }
 
+std::vector<fb::RecordT> sample_retention_records() {
+  fb::DeletedT deleted;
+  deleted.run = 1;
+  deleted.lineage = 2;
+  deleted.step = 1200;
+  deleted.reason = "no rule keeps it";
+  deleted.kept = {0, 7, 8};
+  deleted.kept_tokens = true;
+  fb::RulesSetT rules;
+  rules.run = 1;
+  rules.last = 5;
+  rules.within_ns = 7'000'000'000;
+  rules.every_steps = 1000;
+  rules.tags = {"good", "better"};
+  rules.best.push_back(std::make_unique<fb::KeepBestT>());
+  rules.best.back()->metric = "loss";
+  rules.best.back()->count = 3;
+  fb::PinnedT pinned;
+  pinned.run = 1;
+  pinned.step = 1200;
+  fb::UnpinnedT unpinned;
+  unpinned.run = 1;
+  unpinned.step = 1200;
+  fb::SpaceFreedT freed;
+  freed.run = 1;
+  freed.records = {17, 18, 40};
+  std::vector<fb::RecordT> records;
+  records.reserve(5);
+  records.push_back(record(std::move(deleted)));
+  records.push_back(record(std::move(rules)));
+  records.push_back(record(std::move(pinned)));
+  records.push_back(record(std::move(unpinned)));
+  records.push_back(record(std::move(freed)));
+  return records;
+}
+
 fb::RecordT sample_committed(uint64_t step, size_t fragments) {
   fb::CommittedT body;
   body.run = 1;

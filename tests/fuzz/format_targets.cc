@@ -3,6 +3,7 @@
 #include "formats/base/crc32c.h"
 #include "formats/base/parse.h"
 #include "formats/journal_record.h"
+#include "formats/keep_rules.h"
 #include "formats/safetensors.h"
 #include "formats/wire/convert.h"
 #include "tests/formats/samples.h"
@@ -55,8 +56,13 @@ bool frame_parse(ByteView bytes) {
 // ---- journal ----------------------------------------------------------------------------------
 
 std::vector<Bytes> record_seeds() {
-  return {encode_record(test::sample_store_opened()), encode_record(test::sample_run_created("{}")),
-          encode_record(test::sample_committed(5, 4))};
+  std::vector<Bytes> seeds = {encode_record(test::sample_store_opened()),
+                              encode_record(test::sample_run_created("{}")),
+                              encode_record(test::sample_committed(5, 4))};
+  for (const fb::RecordT& record : test::sample_retention_records()) {
+    seeds.push_back(encode_record(record));
+  }
+  return seeds;
 }
 void no_repair(Bytes&) {}
 bool record_parse(ByteView bytes) {
@@ -64,6 +70,10 @@ bool record_parse(ByteView bytes) {
   if (!record.ok()) return false;
   const Bytes again = encode_record(*record);
   CKPT_ASSERT(encode_record(decode_record(again).value()) == again);
+  if (const fb::RulesSetT* set = record->body.AsRulesSet()) {
+    const Result<KeepRules> rules = from_fb(*set);
+    if (rules.ok()) CKPT_ASSERT(from_fb(to_fb(*rules)).value() == *rules);
+  }
   return true;
 }
 

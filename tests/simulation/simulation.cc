@@ -42,6 +42,7 @@ void Simulation::event() {
     form_group();
     return;
   }
+  if (options_.prune && chance(12)) prune();
   const uint64_t which = pick(100);
   if (which < 35) {
     begin_snapshot();
@@ -186,6 +187,31 @@ void Simulation::break_the_disk() {
   world_.disk().set_faults(faults);
 }
 
+// A dry run says what would go; then it goes, or something comes in between.
+void Simulation::prune() {
+  FakeTrainer asker(world_, {});
+  ASSERT_TRUE(asker.connect());
+  const std::string rules = pick(2) == 0 ? fmt::format(R"("last": {})", 1 + pick(3))
+                                         : fmt::format(R"("every_steps": {})", 2 + pick(6));
+  const auto dry = asker.query(
+      "prune", fmt::format(R"({{"target": "tiny", "dry_run": true, "rules": {{{}}}}})", rules));
+  if (dry.exit_code == 0) {
+    const auto plan = nlohmann::json::parse(dry.json);
+    for (const auto& kept : plan.at("kept")) known_.emplace(kept.at("lineage"), kept.at("step"));
+    for (const auto& removed : plan.at("removed")) {
+      // It may be removed before anybody saw it listed, and other views still show units of it.
+      known_.emplace(removed.at("lineage"), removed.at("step"));
+      may_be_gone_.emplace(removed.at("lineage"), removed.at("step"));
+    }
+    fb::QueryT query;
+    query.verb = "prune";
+    query.args = fmt::format(R"({{"target": "tiny", "rules": {{{}}}}})", rules);
+    asker.send(std::move(query));
+    for (uint64_t polls = pick(8); polls > 0; --polls) world_.daemon().poll();
+  }
+  asker.die();
+}
+
 void Simulation::listen() {
   for (auto& rank : job_.ranks) {
     if (rank == nullptr) continue;
@@ -212,6 +238,11 @@ void Simulation::list_commits() {
     listed_.emplace(one.at("lineage"), one.at("step"));
   }
   asker.die();
+  for (const Point& point : known_) {
+    EXPECT_TRUE(listed_.contains(point) || may_be_gone_.contains(point))
+        << "lineage " << point.first << " step " << point.second << " is gone: " << reply.json;
+  }
+  known_.insert(listed_.begin(), listed_.end());
 }
 
 // The same for every attempt at this point: the trainer state, and one expert or more.
@@ -227,7 +258,7 @@ std::vector<ckpt::UnitId> Simulation::units_at(const Point& point) const {
 
 std::optional<Simulation::Point> Simulation::version_at(ckpt::UnitId unit, Point point) const {
   for (;;) {
-    for (auto commit = listed_.upper_bound(point); commit != listed_.begin();) {
+    for (auto commit = known_.upper_bound(point); commit != known_.begin();) {
       --commit;
       if (commit->first != point.first) break;
       const auto units = units_at(*commit);
@@ -252,7 +283,7 @@ void Simulation::check() {
   list_commits();
   const auto lineage = job_.ranks[0] == nullptr ? 0 : job_.ranks[0]->epoch().lineage;
   for (const Point& point : announced_) {
-    if (point.first == lineage) {
+    if (point.first == lineage && !may_be_gone_.contains(point)) {
       EXPECT_TRUE(listed_.contains(point)) << "lineage " << point.first << " step " << point.second;
     }
   }
@@ -262,7 +293,8 @@ void Simulation::check() {
   }
   const auto some = announced_.begin();
   if (some != announced_.end() && !::testing::Test::HasFailure()) {
-    check_restore(*std::next(some, static_cast<ptrdiff_t>(pick(announced_.size()))));
+    const Point point = *std::next(some, static_cast<ptrdiff_t>(pick(announced_.size())));
+    if (listed_.contains(point) || !may_be_gone_.contains(point)) check_restore(point);
   }
 }
 

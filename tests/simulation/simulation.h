@@ -8,6 +8,9 @@
 // With `partial` a snapshot holds some units only. The oracle then works out, from the commits that
 // are listed and the resume points it was told, which version of each unit a view has and how many
 // tokens each expert has lost; `show` must say exactly that, and the bytes must be those.
+//
+// With `prune` somebody prunes at times, by random rules. Whatever happens meanwhile, a commit goes
+// only if a dry run had said so, and the views of all others stay what they were, bit for bit.
 #pragma once
 
 #include <map>
@@ -27,11 +30,13 @@ class Simulation {
     int events = 60;
     bool disk_faults = false;  // writes and syncs that fail and say so
     bool partial = false;      // snapshots of some of the units
+    bool prune = false;        // commits are removed by random rules
   };
   explicit Simulation(const Options& options);
   void play();
   // Commits that were announced durable, over the whole history.
   size_t announced() const { return announced_.size(); }
+  size_t pruned() const { return known_.size() - listed_.size(); }
 
  private:
   // A snapshot as the trainers made it: its salt says which of several attempts at a step it is.
@@ -52,6 +57,7 @@ class Simulation {
   void lose_rank();
   void restart_daemon();
   void break_the_disk();
+  void prune();
   // Takes the members' news into account.
   void listen();
   // The trainers' side of an ended epoch: everybody joins the next.
@@ -79,6 +85,8 @@ class Simulation {
   std::map<Point, std::vector<Known>> begun_;
   std::set<Point> announced_;
   std::set<Point> listed_;
+  std::set<Point> known_;                   // that were listed once
+  std::set<Point> may_be_gone_;             // a prune was told to remove them
   std::map<ckpt::LineageId, Point> forks_;  // which commit each lineage goes on from
 };
 

@@ -15,11 +15,13 @@ void play_all(Simulation::Options options, const char* test) {
   const uint64_t only = from_environment("CKPT_SIMULATION_SEED", 0);
   const uint64_t count = from_environment("CKPT_SIMULATION_SEEDS", 25);
   size_t announced = 0;
+  size_t pruned = 0;
   for (uint64_t seed = only != 0 ? only : 1; seed <= (only != 0 ? only : count); ++seed) {
     options.seed = seed;
     Simulation simulation(options);
     simulation.play();
     announced += simulation.announced();
+    pruned += simulation.pruned();
     if (::testing::Test::HasFailure()) {
       FAIL() << "to repeat: CKPT_SIMULATION_SEED=" << seed
              << " build/release/tests/simulation_test --gtest_filter=Simulation." << test;
@@ -28,6 +30,7 @@ void play_all(Simulation::Options options, const char* test) {
   // Histories in which little is ever committed would prove little.
   if (only == 0) {
     EXPECT_GT(announced, 2 * count);
+    EXPECT_EQ(options.prune, pruned > 0);
   }
 }
 
@@ -37,6 +40,10 @@ TEST(Simulation, CrashesLossesAndDiskFaults) {
 }
 TEST(Simulation, PartialSnapshots) {
   play_all({.disk_faults = true, .partial = true}, "PartialSnapshots");
+}
+
+TEST(Simulation, Prunes) {
+  play_all({.events = 90, .disk_faults = true, .partial = true, .prune = true}, "Prunes");
 }
 
 }  // namespace

@@ -174,6 +174,55 @@ TEST_F(CatalogTest, RefusesRecordsThatContradictTheOnesBefore) {
   expect_refused(units_registered({other}));
 }
 
+TEST_F(CatalogTest, DeletionsThatMakeNoSenseAreRefused) {
+  commit({1, 5}, {0, 1});
+  expect_refused(deleted({1, 5}, "x", {2}));     // a unit of the run, not of this commit
+  expect_refused(deleted({1, 5}, "x", {99}));    // of nobody
+  expect_refused(deleted({1, 5}, "x", {1, 0}));  // not ascending
+  expect_refused(deleted({1, 5}, "x", {0, 0}));
+  must(deleted({1, 5}, "x", {1}));
+  expect_refused(deleted({1, 5}, "x", {0, 1}));  // what is gone does not come back
+  must(deleted({1, 99}, "x"));                   // there never was one: nothing to do
+  fb::RulesSetT rules;
+  rules.run = kTestRun;
+  rules.tags = {"not a name"};
+  expect_refused(make_record(rules));
+  rules.tags.clear();
+  rules.run = 99;
+  expect_refused(make_record(rules));
+}
+
+// A slab with a live unit in it keeps that unit's blocks and its header; the rest may go.
+TEST_F(CatalogTest, DeadSpaceIsWhatNoLiveByteNeeds) {
+  std::vector<ckpt::UnitSpec> units(3);
+  for (size_t i = 0; i < units.size(); ++i) {
+    units[i].name = fmt::format("large.{}", i);
+    units[i].bytes = 10'000;  // block 0 to 2, 2 to 4, 4 to 7 of the payload
+  }
+  Catalog catalog(make_memory_store());
+  std::vector<fb::RecordT> records;
+  records.push_back(store_opened());
+  records.push_back(run_created());
+  records.push_back(units_registered(units));
+  records.push_back(lineage_opened(1, 0, 0));
+  records.push_back(committed({.point = {1, 0}, .units = {0, 1, 2}, .full = true}, units));
+  records.push_back(deleted({1, 0}, "x", {1}));
+  apply_all(catalog, records);
+  // Header at 8192, payload at 12288, 30,000 bytes of it.
+  const std::vector<SpaceRange> first = {{1, 12288, 8192}, {1, 12288 + 5 * 4096, 3 * 4096}};
+  EXPECT_EQ(catalog.dead_space(kTestRun), (std::vector<DeadSpace>{{6, first}}));
+  EXPECT_EQ(catalog.live_extents(1).value(), 1u);
+  ASSERT_TRUE(catalog.apply(7, deleted({1, 0}, "x")).ok());
+  const std::vector<SpaceRange> second = {{1, 8192, 4096}, {1, 12288 + 8192, 3 * 4096}};
+  EXPECT_EQ(catalog.dead_space(kTestRun), (std::vector<DeadSpace>{{6, first}, {7, second}}));
+  EXPECT_EQ(catalog.live_extents(1).value(), 0u);
+  fb::SpaceFreedT freed;
+  freed.run = kTestRun;
+  freed.records = {6};
+  ASSERT_TRUE(catalog.apply(8, make_record(std::move(freed))).ok());
+  EXPECT_EQ(catalog.dead_space(kTestRun), (std::vector<DeadSpace>{{7, second}}));
+}
+
 TEST_F(CatalogTest, AnotherStoresJournalIsNoticed) {
   const auto refused = catalog_.apply(1, store_opened(99));
   ASSERT_FALSE(refused.ok());

@@ -18,7 +18,7 @@ struct HistoryModel {
     std::set<ckpt::UnitId> units;
     bool full = false;
     bool damaged = false;
-    bool deleted = false;
+    bool deleted = false;  // then `units` are those that stay
   };
   std::vector<ckpt::UnitSpec> units;
   std::map<ckpt::LineageId, Lineage> lineages;
@@ -48,7 +48,7 @@ struct HistoryModel {
     if (!limit) return std::nullopt;
     for (const Commit& commit : commits) {
       const auto away = distance(commit.point, view);
-      if (!away || commit.damaged || commit.deleted || !commit.units.contains(unit)) continue;
+      if (!away || commit.damaged || !commit.units.contains(unit)) continue;
       const bool too_new =
           before && (*away < *limit || (*away == *limit && commit.point.step >= before->step));
       if (too_new) continue;
@@ -146,6 +146,7 @@ class HistoryMaker {
     // Only what was damaged or deleted is ever committed again.
     if (same != commits.end() && !same->damaged && !same->deleted) return;
     if (same != commits.end()) commits.erase(same);
+    spec.place = 100 + history_.records.size();  // no two commits lie in the same place
     spec.full = draw(3) == 0;
     spec.pieces = 1 + draw(4);
     spec.epoch = 1 + draw(5);
@@ -172,8 +173,13 @@ class HistoryMaker {
   void remove() {
     HistoryModel::Commit* commit = any_commit();
     if (commit == nullptr) return;
-    add(deleted(commit->point, "retention"));
+    std::set<ckpt::UnitId> kept;
+    for (const ckpt::UnitId unit : commit->units) {
+      if (draw(3) == 0) kept.insert(unit);
+    }
+    add(deleted(commit->point, "retention", {kept.begin(), kept.end()}, draw(2) == 0));
     commit->deleted = true;
+    commit->units = std::move(kept);
   }
   void tag() {
     const std::string name = fmt::format("tag{}", draw(4));

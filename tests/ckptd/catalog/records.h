@@ -71,8 +71,12 @@ inline fb::RecordT commit_damaged(ViewPoint point, const std::string& reason,
   body.reason = reason;
   return make_record(std::move(body));
 }
-inline fb::RecordT deleted(ViewPoint point, const std::string& reason, ckpt::RunId run = kTestRun) {
+inline fb::RecordT deleted(ViewPoint point, const std::string& reason,
+                           std::vector<ckpt::UnitId> kept = {}, bool kept_tokens = false,
+                           ckpt::RunId run = kTestRun) {
   fb::DeletedT body;
+  body.kept = std::move(kept);
+  body.kept_tokens = kept_tokens;
   body.run = run;
   body.lineage = point.lineage;
   body.step = point.step;
@@ -128,6 +132,7 @@ struct CommitSpec {
   std::vector<fb::ExpertTokens> tokens = {};
   std::vector<fb::Alarm> alarms = {};
   std::map<std::string, double> metrics = {};  // beside the loss
+  std::optional<uint64_t> place = {};          // in its segment; else by its step
 };
 // One extent that holds every fragment, one after another.
 inline fb::RecordT committed(const CommitSpec& spec, const std::vector<ckpt::UnitSpec>& units,
@@ -153,7 +158,7 @@ inline fb::RecordT committed(const CommitSpec& spec, const std::vector<ckpt::Uni
   }
   auto extent = std::make_unique<fb::ExtentT>();
   extent->segment = spec.point.lineage;
-  extent->offset = 4096 * (1 + spec.point.step);
+  extent->offset = 8192 * (1 + spec.place.value_or(spec.point.step));
   extent->header_bytes = 4096;
   extent->payload_bytes = at;
   body.extents.push_back(std::move(extent));

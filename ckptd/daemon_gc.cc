@@ -1,0 +1,167 @@
+// What deletions made dead goes back to the disk: after its tombstone is durable and in the
+// catalog, and after every restore and verify that may still read it is over. What was freed goes
+// on record; until then the next start, or the next round, frees it again.
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "ckptd/daemon_impl.h"
+
+namespace ckptd {
+
+// Jobs are numbered in the order in which they begin.
+uint64_t Daemon::Impl::oldest_reader() const {
+  uint64_t oldest = next_reader;
+  for (const auto& [id, session] : sessions) {
+    for (const auto& [restore_id, restore] : session.restores) {
+      oldest = std::min(oldest, restore.reader);
+    }
+  }
+  for (const auto& [id, verify] : verifies) oldest = std::min(oldest, verify.reader);
+  return oldest;
+}
+
+// What may be given back now. A job that began before a deletion was seen here may read what it
+// made dead; one that began later cannot have been told of it.
+Daemon::Impl::GcRound Daemon::Impl::plan_gc_round() {
+  GcRound round;
+  const uint64_t oldest = oldest_reader();
+  std::set<ckpt::SegmentId> segments_read;
+  std::set<ckpt::SegmentId> candidates = dead_files;
+  for (const RunInfo& run : catalog->runs()) {
+    for (DeadSpace& dead : catalog->dead_space(run.id)) {
+      const uint64_t barrier = gc_barriers.try_emplace(dead.sequence, next_reader).first->second;
+      const bool waits = oldest < barrier;
+      for (const SpaceRange& range : dead.ranges) {
+        (waits ? segments_read : candidates).insert(range.segment);
+      }
+      if (waits) {
+        ++round.waiting;
+      } else if (round.tasks.size() < limits::kGcTasksPerRoundMax) {
+        round.tasks.push_back({run.id, std::move(dead)});
+      } else {
+        round.more = true;
+      }
+    }
+  }
+  for (const ckpt::SegmentId segment : candidates) {
+    if (segments_read.contains(segment)) continue;
+    const auto live = catalog->live_extents(segment);
+    if (!live.ok() || *live > 0) continue;
+    if (being_written(segment)) {
+      dead_files.insert(segment);
+    } else {
+      dead_files.erase(segment);
+      round.removable.insert(segment);
+    }
+  }
+  return round;
+}
+
+// Does a snapshot that is not yet in the catalog have bytes there, or will the next one?
+bool Daemon::Impl::being_written(ckpt::SegmentId segment) const {
+  if (persist->writes_to(segment)) return true;
+  return std::any_of(open_snapshots.begin(), open_snapshots.end(), [&](const auto& open) {
+    const auto& extents = open.second.extents;
+    return std::any_of(extents.begin(), extents.end(),
+                       [&](const WrittenExtent& extent) { return extent.segment == segment; });
+  });
+}
+
+void Daemon::Impl::collect_garbage() {
+  if (!gc_wanted || gc_running || draining) return;
+  const bool current = catalog->health().ok() && catalog->applied_sequence() >= last_sequence;
+  if (!current) return;  // tried again when it is
+  gc_wanted = false;
+  GcRound round = plan_gc_round();
+  if (!catalog->health().ok()) {
+    gc_wanted = true;
+    return;
+  }
+  gc_waiting = round.waiting;
+  if (round.tasks.empty() && round.removable.empty()) return;
+  gc_running = true;
+  gc_wanted = round.more;
+  gc->start(std::move(round.tasks), round.removable,
+            [this](const GcOutcome& outcome) { freed(outcome); });
+}
+
+void Daemon::Impl::freed(const GcOutcome& outcome) {
+  counters.freed_bytes += outcome.bytes;
+  counters.segments_removed += outcome.segments_removed;
+  dead_files.insert(outcome.still_read.begin(), outcome.still_read.end());
+  gc_error.clear();
+  if (outcome.failed) {
+    ++counters.gc_errors;
+    gc_error = outcome.failed->message;
+    gc_wanted = false;  // asked for again by the next prune, `gc` or start
+    spdlog::error("space was not given back: {}", gc_error);
+  }
+  std::map<ckpt::RunId, fb::SpaceFreedT> by_run;
+  for (const auto& [run, sequence] : outcome.freed) {
+    by_run[run].records.push_back(sequence);
+    gc_barriers.erase(sequence);
+  }
+  std::vector<fb::RecordT> records;
+  records.reserve(by_run.size());
+  for (auto& [run, body] : by_run) {
+    body.run = run;
+    body.time_ns = wall_clock_ns();
+    records.push_back(make_record(std::move(body)));
+  }
+  if (records.empty()) return gc_round_over();
+  spdlog::info("{} bytes were given back to the disk, {} segments removed", outcome.bytes,
+               outcome.segments_removed);
+  record(std::move(records), [this](const Status& status) {
+    if (!status.ok()) spdlog::warn("freed space is not on record: {}", status.error().message);
+    gc_round_over();
+  });
+}
+
+void Daemon::Impl::gc_round_over() {
+  gc_running = false;
+  deferred.push_back([this] { collect_garbage(); });  // from settle(), which answers, too
+}
+
+// A restore or verify is over: what waited for it need not any more.
+void Daemon::Impl::reader_gone() {
+  if (gc_waiting > 0) gc_wanted = true;
+}
+
+void Daemon::Impl::query_gc(const Session& session, uint64_t request) {
+  if (!may_use(session, ::geteuid())) {
+    return answer(session.id, request,
+                  error_answer(make_error(ErrorCode::kPermissionDenied,
+                                          "gc: only for the daemon's own user and root")));
+  }
+  gc_wanted = true;
+  gc_askers.push_back({session.id, request, counters.freed_bytes, counters.segments_removed});
+}
+
+// Those who asked hear when nothing is left to do, or nothing can be done now.
+void Daemon::Impl::answer_gc() {
+  if (gc_running || gc_askers.empty()) return;
+  const Status health = catalog->health();
+  if (gc_wanted && health.ok() && !draining) return;
+  for (const GcAsker& asker : std::exchange(gc_askers, {})) {
+    if (!health.ok() || draining) {
+      const Error error =
+          make_error(ErrorCode::kUnavailable, "gc: {}",
+                     draining ? "the daemon is shutting down" : health.error().message);
+      answer(asker.session, asker.request, error_answer(error));
+      continue;
+    }
+    nlohmann::ordered_json document = {
+        {"freed_bytes", counters.freed_bytes - asker.freed_bytes},
+        {"segments_removed", counters.segments_removed - asker.segments_removed},
+        {"deletions_waiting", gc_waiting}};
+    if (gc_waiting > 0) document["waiting_for"] = "restores or verifies that began before them";
+    if (!gc_error.empty()) document["error"] = gc_error;
+    answer(asker.session, asker.request,
+           {.exit_code = gc_error.empty() ? 0 : 1, .json = document.dump()});
+  }
+}
+
+}  // namespace ckptd

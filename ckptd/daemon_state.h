@@ -1,0 +1,142 @@
+// What the daemon keeps for each session, snapshot, restore and question. Private to the sources
+// daemon_*.cc.
+#pragma once
+
+#include <array>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "ckptd/alarms/judge.h"
+#include "ckptd/alarms/not_finite.h"
+#include "ckptd/persist/persist.h"
+#include "ckptd/restore/restore.h"
+#include "ckptd/staging/staging.h"
+#include "formats/plan.h"
+#include "formats/wire/wire_generated.h"
+
+namespace ckptd {
+
+namespace fb = ckpt::fb;
+using ckpt::SessionId;
+using ckpt::SnapshotKey;
+
+// Slabs that a member asked for and did not get yet.
+struct LeaseWait {
+  SnapshotKey snapshot;
+  uint64_t request = 0;
+  uint32_t count = 0;
+};
+
+struct Restore {
+  uint64_t request = 0;  // of OpenRestore: errors are sent to it
+  uint64_t reader = 0;   // its number among all jobs that read
+  std::vector<ckpt::UnitRange> wants;
+  std::set<ckpt::UnitId> warned;  // units whose fallback was logged
+  std::unique_ptr<RestoreJob> job;
+};
+
+struct Session {
+  SessionId id = 0;
+  uid_t uid = 0;
+  pid_t pid = 0;
+  bool greeted = false;
+  fb::SessionKind kind = fb::SessionKind::Control;
+  std::string client;
+  std::string run_name;
+  fb::AlarmPolicy alarms = fb::AlarmPolicy::Off;  // its own, or the configuration's
+  std::optional<ckpt::RunId> run;                 // once registered
+  std::optional<ArenaId> arena;
+  bool handing_back = false;  // its arena is of the last daemon: seals may come before leases
+  std::deque<LeaseWait> lease_waits;
+  std::map<uint64_t, Restore> restores;
+};
+
+// What the daemon holds for a snapshot that ingest knows to be open.
+struct OpenSnapshotState {
+  struct Share {
+    std::set<uint32_t> leased;  // with the client
+    uint32_t held = 0;          // leased or sealed, for this snapshot
+  };
+  std::string run_name;
+  std::map<SessionId, Share> shares;
+  std::vector<WrittenExtent> extents;
+  uint64_t bytes = 0;  // of the sealed fragments that are written
+
+  fb::AlarmPolicy alarm_policy = fb::AlarmPolicy::Off;  // the strictest of its members'
+  ckpt::Step staleness_max = 0;                         // the smallest; 0: any
+  std::vector<std::shared_ptr<NotFiniteScan>> scans;    // one for each extent
+  SnapshotFacts facts;                                  // once it is about to be committed
+  std::string alarms;                                   // what is told of it
+};
+
+// What every unit of a run last was, in one line of history.
+struct RunNewest {
+  ckpt::LineageId lineage = 0;
+  NewestVersions versions;
+};
+
+struct WaitingBegin {
+  SessionId session = 0;
+  fb::BeginSnapshotT message;
+};
+
+// A run whose first registration is being written.
+struct CreatingRun {
+  uid_t uid = 0;
+  std::vector<ckpt::UnitSpec> units;
+  std::vector<std::pair<SessionId, uint64_t>> waiting;  // session, request
+};
+
+struct Verify {
+  SessionId session = 0;
+  uint64_t request = 0;
+  uint64_t reader = 0;  // as of a Restore
+  std::unique_ptr<VerifyJob> job;
+};
+
+// A change of history that somebody asked for.
+struct Administration {
+  SessionId session = 0;
+  uint64_t request = 0;
+  std::string verb;
+  std::string args;
+};
+
+// Who asked to give space back, and what had been given back until then.
+struct GcAsker {
+  SessionId session = 0;
+  uint64_t request = 0;
+  uint64_t freed_bytes = 0;
+  uint64_t segments_removed = 0;
+};
+
+struct Counters {
+  uint64_t commits = 0;
+  uint64_t commit_bytes = 0;
+  uint64_t snapshots_failed = 0;
+  uint64_t snapshots_skipped = 0;
+  uint64_t lease_waits = 0;
+  uint64_t epochs_opened = 0;
+  uint64_t epochs_ended = 0;
+  uint64_t restores = 0;
+  uint64_t restore_bytes_memory = 0;
+  uint64_t restore_bytes_segment = 0;
+  uint64_t restore_bytes_located = 0;
+  uint64_t restore_fallbacks = 0;
+  uint64_t verify_errors = 0;
+  uint64_t commits_deleted = 0;
+  uint64_t freed_bytes = 0;
+  uint64_t segments_removed = 0;
+  uint64_t gc_errors = 0;
+  uint64_t sessions_lost = 0;
+  uint64_t arenas_adopted = 0;
+  uint64_t protocol_errors = 0;
+  std::array<uint64_t, ckpt::kAlarmKinds> alarms{};  // by AlarmKind
+};
+
+}  // namespace ckptd

@@ -1,0 +1,50 @@
+// PrunePlan: what pruning a run removes, what it must leave, and why. Pure: asks the catalog only.
+//
+// The rules choose commits. A commit that is kept pins what its view resolves to, however old: the
+// versions of units that lie in removed commits stay, and so do the counts of tokens that its lost
+// tokens are worked out from. So does what the view of the current lineage as of now has: a partial
+// snapshot that is being taken, or the next one, builds on it. Whatever the rules say, these stay:
+// what is pinned, the newest complete view of the current lineage (without one the newest commit),
+// the commit that the current lineage goes on from.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ckptd/retention/policy.h"
+
+namespace ckptd {
+
+struct PruneRequest {
+  ckpt::RunId run = 0;
+  ckpt::KeepRules rules;
+  // Commits that are about to be replaced: not to be touched.
+  std::vector<ViewPoint> busy;
+};
+
+struct PrunePlan {
+  struct Kept {
+    ViewPoint point;
+    uint64_t time_ns = 0;
+    std::vector<std::string> reasons;
+  };
+  // A commit that goes, or of one that is gone already more.
+  struct Removed {
+    ViewPoint point;
+    uint64_t time_ns = 0;
+    bool again = false;  // it is not listed any more; fewer of its units are needed now
+    std::string reason;
+    std::vector<std::string> tags;         // that go with it
+    std::vector<ckpt::UnitId> kept_units;  // ascending: whose versions stay
+    bool kept_tokens = false;
+    uint64_t bytes = 0;  // of the versions that go
+  };
+  std::vector<Kept> kept;        // newest first
+  std::vector<Removed> removed;  // newest first
+};
+
+// kNotFound: no such run. kFailedPrecondition: rules that keep nothing. An index that cannot be
+// read is an error: it must not make anything look unneeded.
+Result<PrunePlan> plan_prune(const Catalog& catalog, const PruneRequest& request);
+
+}  // namespace ckptd

@@ -1,0 +1,146 @@
+#include "client/ctl/keep_verbs.h"
+
+#include <charconv>
+
+#include "client/ctl/verb_builder.h"
+#include "formats/base/parse.h"
+
+namespace ckptctl {
+namespace {
+
+using ckpt::ErrorCode;
+using ckpt::make_error;
+
+struct Arguments {
+  std::string target;
+  RuleFlags rules;
+  bool none = false;
+  bool dry_run = false;
+};
+
+Result<Json> best_document(const std::string& text) {
+  const auto wrong = [&] {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "--keep-best {}: METRIC:N, or METRIC:N:highest where more is better", text);
+  };
+  const size_t colon = text.find(':');
+  if (colon == std::string::npos || colon == 0) return wrong();
+  uint32_t count = 0;
+  const char* end = text.data() + text.size();
+  const auto parsed = std::from_chars(text.data() + colon + 1, end, count);
+  const std::string_view rest(parsed.ptr, static_cast<size_t>(end - parsed.ptr));
+  const bool highest = rest == ":highest";
+  if (parsed.ec != std::errc() || count == 0) return wrong();
+  if (!rest.empty() && !highest && rest != ":lowest") return wrong();
+  return Json{{"metric", text.substr(0, colon)}, {"count", count}, {"highest", highest}};
+}
+
+void add_rules(CLI::App* verb, RuleFlags& rules) {
+  verb->add_option("--keep-last", rules.last, "The newest N commits");
+  verb->add_option("--keep-hourly", rules.hourly, "The newest of each of the last N hours");
+  verb->add_option("--keep-daily", rules.daily, "The newest of each of the last N days");
+  verb->add_option("--keep-weekly", rules.weekly, "The newest of each of the last N weeks");
+  verb->add_option("--keep-monthly", rules.monthly, "The newest of each of the last N months");
+  verb->add_option("--keep-yearly", rules.yearly, "The newest of each of the last N years");
+  verb->add_option("--keep-within", rules.within, "All within 12h, 7d ... of the newest");
+  verb->add_option("--keep-tag", rules.tags, "Those with this tag; may be repeated")
+      ->allow_extra_args(false);
+  verb->add_option("--keep-every-steps", rules.every_steps, "The first of every N steps");
+  verb->add_option("--keep-best", rules.best,
+                   "METRIC:N: the N with the lowest value; METRIC:N:highest; may be repeated")
+      ->allow_extra_args(false);
+}
+
+Result<Outcome> ask(Link& link, const char* question, const Json& arguments, Printer print) {
+  CKPT_ASSIGN(Answer answer, link.ask(question, arguments, kLongTimeoutMs));
+  return Outcome{std::move(answer.document), print, answer.exit_code};
+}
+
+Result<Outcome> run_keep(Link& link, const Arguments& args) {
+  CKPT_ASSIGN(const Json rules, rules_document(args.rules));
+  if (args.none && !rules.is_null()) {
+    return make_error(ErrorCode::kInvalidArgument, "--none and rules exclude each other");
+  }
+  Json question{{"target", args.target}};
+  if (args.none) question["rules"] = Json::object();
+  if (!rules.is_null()) question["rules"] = rules;
+  return ask(link, "keep", question, print_rest);
+}
+
+Result<Outcome> run_prune(Link& link, const Arguments& args) {
+  CKPT_ASSIGN(const Json rules, rules_document(args.rules));
+  Json question{{"target", args.target}, {"dry_run", args.dry_run}};
+  if (!rules.is_null()) question["rules"] = rules;
+  return ask(link, "prune", question, print_prune);
+}
+
+void add_pins(Builder& build, const std::shared_ptr<Arguments>& args) {
+  CLI::App* pin = build.add_question(
+      "pin", "Keep a commit whatever the rules say", "  ckptctl pin tiny@1200", "pin",
+      [args] {
+        return Json{{"target", args->target}};
+      },
+      print_rest);
+  pin->add_option("commit", args->target, "RUN@STEP")->required();
+  CLI::App* unpin = build.add_question(
+      "unpin", "Leave a commit to the rules again", "  ckptctl unpin tiny@1200", "pin",
+      [args] {
+        return Json{{"target", args->target}, {"remove", true}};
+      },
+      print_rest);
+  unpin->add_option("commit", args->target, "RUN@STEP")->required();
+}
+
+}  // namespace
+
+Result<Json> rules_document(const RuleFlags& flags) {
+  Json rules = Json::object();
+  const auto add = [&](const char* name, uint64_t value) {
+    if (value > 0) rules[name] = value;
+  };
+  add("last", flags.last);
+  add("hourly", flags.hourly);
+  add("daily", flags.daily);
+  add("weekly", flags.weekly);
+  add("monthly", flags.monthly);
+  add("yearly", flags.yearly);
+  add("every_steps", flags.every_steps);
+  if (!flags.within.empty()) {
+    CKPT_ASSIGN(const auto within, ckpt::base::parse_duration(flags.within));
+    if (within < std::chrono::seconds(1)) {
+      return make_error(ErrorCode::kInvalidArgument, "--keep-within {}: at least a second",
+                        flags.within);
+    }
+    rules["within_seconds"] = static_cast<uint64_t>(within / std::chrono::seconds(1));
+  }
+  if (!flags.tags.empty()) rules["tags"] = flags.tags;
+  for (const std::string& text : flags.best) {
+    CKPT_ASSIGN(Json best, best_document(text));
+    rules["best"].push_back(std::move(best));
+  }
+  return rules.empty() ? Json() : rules;
+}
+
+void add_keeping(Builder& build) {
+  const auto args = std::make_shared<Arguments>();
+  CLI::App* keep = build.add("keep", "Set or show which commits of a run `prune` keeps",
+                             "  ckptctl keep tiny --keep-last 5 --keep-daily 7 --keep-best loss:3\n"
+                             "  ckptctl keep tiny\n  ckptctl keep tiny --none",
+                             [args](Link& link) { return run_keep(link, *args); });
+  build.target(keep, args->target, "run", "RUN");
+  add_rules(keep, args->rules);
+  keep->add_flag("--none", args->none, "The run has no rules any more");
+  CLI::App* prune =
+      build.add("prune", "Remove the commits that no rule keeps, and give their space back",
+                "  ckptctl prune tiny --dry-run\n  ckptctl prune tiny --keep-last 3",
+                [args](Link& link) { return run_prune(link, *args); });
+  build.target(prune, args->target, "run", "RUN");
+  add_rules(prune, args->rules);
+  prune->add_flag("--dry-run", args->dry_run, "Only say what would be removed, and why");
+  add_pins(build, args);
+  build.add_question(
+      "gc", "Give what was deleted back to the disk now, and say how much that was", "  ckptctl gc",
+      "gc", [] { return Json::object(); }, print_rest, kLongTimeoutMs);
+}
+
+}  // namespace ckptctl

@@ -1,0 +1,61 @@
+// How a verb of ckptctl is declared. Private to this folder.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <string>
+#include <utility>
+
+#include "client/ctl/print.h"
+#include "client/ctl/verbs.h"
+
+namespace ckptctl {
+
+using Printer = std::string (*)(const Json&);
+
+// Reads every live byte, or every journal record: as long as it takes.
+inline constexpr uint32_t kLongTimeoutMs = 24 * 3'600'000;
+
+inline std::string print_rest(const Json& document) { return print_members(document); }
+
+class Builder {
+ public:
+  Builder(CLI::App& app, const Common& common, Verb& chosen)
+      : app_(app), common_(common), chosen_(chosen) {}
+
+  CLI::App* add(const char* name, const char* what, const char* examples,
+                std::function<Result<Outcome>(Link&)> run, bool for_restore = false) {
+    CLI::App* verb = app_.add_subcommand(name, what);
+    verb->footer(std::string("Examples:\n") + examples);
+    verb->fallthrough();
+    verb->callback([&common = common_, &chosen = chosen_, run = std::move(run), for_restore] {
+      chosen = [&common, run, for_restore]() -> Result<Outcome> {
+        CKPT_ASSIGN(Link link, Link::open(common.socket, for_restore));
+        return run(link);
+      };
+    });
+    return verb;
+  }
+  // A verb that asks the daemon one question and prints the answer.
+  CLI::App* add_question(const char* name, const char* what, const char* examples,
+                         const char* question, std::function<Json()> arguments, Printer print,
+                         uint32_t timeout_ms = 60'000) {
+    return add(name, what, examples,
+               [question, arguments = std::move(arguments), print,
+                timeout_ms](Link& link) -> Result<Outcome> {
+                 CKPT_ASSIGN(Answer answer, link.ask(question, arguments(), timeout_ms));
+                 return Outcome{std::move(answer.document), print, answer.exit_code};
+               });
+  }
+  void target(CLI::App* verb, std::string& into, const char* name, const char* what,
+              bool required = true) {
+    verb->add_option(name, into, what)->required(required)->envname("CKPTD_RUN");
+  }
+
+ private:
+  CLI::App& app_;
+  const Common& common_;
+  Verb& chosen_;
+};
+
+}  // namespace ckptctl

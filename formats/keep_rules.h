@@ -1,0 +1,53 @@
+// Which commits of a run are kept when it is pruned, in the rules that users of restic know, and
+// two of our own: every N steps, and the best by a metric. What they mean:
+// ckptd/retention/policy.h.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "formats/base/result.h"
+#include "formats/wire/records_generated.h"
+
+namespace ckpt {
+
+// A list of names on a command line; each is compared with every tag and metric of a run.
+inline constexpr size_t kKeepNamesMax = 64;
+inline constexpr size_t kKeepNameBytesMax = 128;
+
+struct KeepRules {
+  struct Best {
+    std::string metric;
+    uint32_t count = 0;
+    bool highest = false;  // else the lowest are the best
+    bool operator==(const Best&) const = default;
+  };
+  // How many; 0: the rule keeps nothing.
+  uint32_t last = 0;
+  uint32_t hourly = 0;
+  uint32_t daily = 0;
+  uint32_t weekly = 0;
+  uint32_t monthly = 0;
+  uint32_t yearly = 0;
+  std::chrono::nanoseconds within{0};  // before the newest commit; 0: none
+  uint64_t every_steps = 0;            // 0: none
+  std::vector<std::string> tags;
+  std::vector<Best> best;
+
+  bool operator==(const KeepRules&) const = default;
+  // They would keep nothing at all.
+  bool empty() const { return *this == KeepRules(); }
+};
+
+// kInvalidArgument names what is wrong: a name that is empty, too long or not printable, too many
+// of them, a duration below zero, a best of none.
+Status check_keep_rules(const KeepRules& rules);
+
+// Run and time of the record are left to the caller.
+fb::RulesSetT to_fb(const KeepRules& rules);
+// Checked, since records come from outside.
+Result<KeepRules> from_fb(const fb::RulesSetT& record);
+
+}  // namespace ckpt

@@ -1,0 +1,81 @@
+// What the tests of prune and gc share.
+#pragma once
+
+#include <gmock/gmock.h>
+
+#include "ckptd/io/store_paths.h"
+#include "tests/ckptd/daemon/job.h"
+
+namespace ckptd::testing {
+
+using Json = nlohmann::json;
+
+class PruneTest : public ::testing::Test {
+ protected:
+  explicit PruneTest(const World::Options& options = {}) : world(options) {
+    EXPECT_TRUE(world.start().ok());
+  }
+  Json ask(Job& job, const std::string& verb, const std::string& args, int exit_code = 0) {
+    const auto reply = job.ranks[0]->query(verb, args);
+    EXPECT_EQ(reply.exit_code, exit_code) << verb << " " << args << ": " << reply.json;
+    return Json::parse(reply.json);
+  }
+  // Asks as root, which needs no session of the run's.
+  Json ask_root(const std::string& verb, const std::string& args) {
+    FakeTrainer root(world, {.uid = 0, .arena_bytes = 0, .kind = fb::SessionKind::Control});
+    EXPECT_TRUE(root.connect());
+    const auto reply = root.query(verb, args);
+    EXPECT_EQ(reply.exit_code, 0) << reply.json;
+    root.die();
+    return Json::parse(reply.json);
+  }
+  // A snapshot of these units only.
+  void commit_units(Job& job, ckpt::Step step, const std::vector<ckpt::UnitId>& units) {
+    for (auto& rank : job.ranks) rank->begin(step, job.plan(units));
+    world.run();
+    job.fill(step);
+    world.run();
+    job.listen();
+    ASSERT_EQ(job.ranks[0]->snapshot(step).level, fb::SnapshotLevel::Durable);
+  }
+  // The view at the step has these versions, one for each unit, bit for bit.
+  void expect_view(Job& job, ckpt::Step step, const std::vector<ckpt::Step>& versions) {
+    FakeTrainer reader(world, {});
+    ASSERT_TRUE(reader.connect());
+    fb::OpenRestoreT request = job.whole(step);
+    request.exact = true;
+    const auto restored = reader.restore(request);
+    ASSERT_EQ(restored.error, "");
+    for (ckpt::UnitId unit = 0; unit < job.model.size(); ++unit) {
+      ASSERT_EQ(restored.steps[unit], versions[unit]) << "unit " << unit;
+      for (uint64_t i = 0; i < job.model[unit].bytes; ++i) {
+        ASSERT_EQ(restored.bytes[unit][i], state_byte(unit, versions[unit], 0, i)) << "byte " << i;
+      }
+    }
+    reader.die();
+    world.run();
+  }
+  // Everything that is left is whole.
+  void expect_verified() {
+    const Json report = ask_root("verify", "{}");
+    EXPECT_THAT(report.at("errors"), ::testing::IsEmpty()) << report;
+  }
+  // Nothing is in the memory level any more, so that bytes come from the disk.
+  void restart() {
+    world.kill_daemon();
+    ASSERT_TRUE(world.start().ok());
+    world.run();
+  }
+  uint64_t used() {
+    const auto space = world.disk().space().value();
+    return space.total_bytes - space.free_bytes;
+  }
+  size_t segment_files() { return world.disk().list(kSegmentsDirectory).value().size(); }
+
+  World world;
+};
+
+inline constexpr char kLast1[] = R"({"target": "tiny", "rules": {"last": 1}})";
+inline constexpr char kLast2[] = R"({"target": "tiny", "rules": {"last": 2}})";
+
+}  // namespace ckptd::testing

@@ -1,0 +1,249 @@
+// Pruning, over random histories with lineages, partial snapshots, damage, tags and pins: whatever
+// the rules, views that are kept have what they had, and what is dead is exactly what nobody needs.
+#include <gtest/gtest.h>
+
+#include "ckptd/retention/prune.h"
+#include "tests/ckptd/catalog/history.h"
+
+namespace ckptd {
+namespace {
+
+// A catalog, the records it was made of, and what random rules make of it.
+class PruneHistory {
+ public:
+  PruneHistory(uint64_t seed, size_t events)
+      : random_(seed), history_(HistoryMaker(seed).make(events)), catalog_(make_memory_store()) {
+    for (const fb::RecordT& record : history_.records) append(record);
+  }
+
+  void append(const fb::RecordT& record) {
+    const Status applied = catalog_.apply(catalog_.applied_sequence() + 1, record);
+    ASSERT_TRUE(applied.ok()) << applied.error().message;
+    records_.push_back(record);
+  }
+  uint64_t draw(uint64_t bound) { return random_() % bound; }
+
+  void pin_some() {
+    for (const CommitInfo& commit : catalog_.commits(kTestRun)) {
+      if (commit.deleted || draw(8) != 0) continue;
+      fb::PinnedT pinned;
+      pinned.run = kTestRun;
+      pinned.lineage = commit.snapshot.lineage;
+      pinned.step = commit.snapshot.step;
+      append(make_record(std::move(pinned)));
+    }
+  }
+  ckpt::KeepRules rules() {
+    ckpt::KeepRules rules;
+    if (draw(2) == 0) rules.last = static_cast<uint32_t>(1 + draw(4));
+    if (draw(3) == 0) rules.every_steps = 1 + draw(20);
+    if (draw(3) == 0) rules.best = {{"loss", static_cast<uint32_t>(1 + draw(3)), draw(2) == 0}};
+    if (draw(3) == 0) rules.tags = {"tag1", "tag2"};
+    if (draw(4) == 0) rules.within = std::chrono::seconds(1 + draw(20));
+    if (rules.empty()) rules.hourly = 1;
+    return rules;
+  }
+  PrunePlan plan(const ckpt::KeepRules& rules) {
+    auto plan = plan_prune(catalog_, {.run = kTestRun, .rules = rules, .busy = {}});
+    EXPECT_TRUE(plan.ok()) << plan.error().message;
+    return plan.ok() ? std::move(*plan) : PrunePlan();
+  }
+  void carry_out(const PrunePlan& plan) {
+    for (const PrunePlan::Removed& removed : plan.removed) {
+      for (const std::string& tag : removed.tags) append(untagged(tag));
+      fb::DeletedT deletion;
+      deletion.run = kTestRun;
+      deletion.lineage = removed.point.lineage;
+      deletion.step = removed.point.step;
+      deletion.reason = removed.reason;
+      deletion.kept = removed.kept_units;
+      deletion.kept_tokens = removed.kept_tokens;
+      append(make_record(std::move(deletion)));
+    }
+  }
+
+  // What a view shows: of every unit its version with its places, and the tokens it lost.
+  std::string view(ViewPoint point) const {
+    std::string text = fmt::format("complete {}\n", catalog_.complete(kTestRun, point));
+    const auto units = catalog_.units(kTestRun).value();
+    const auto sums = catalog_.newest_sums(kTestRun, point);
+    const auto tokens = catalog_.newest_expert_tokens(kTestRun, point);
+    for (ckpt::UnitId unit = 0; unit < units->size(); ++unit) {
+      const auto version = catalog_.newest_version(kTestRun, unit, point, std::nullopt);
+      if (!version) continue;
+      text += fmt::format("{} {}@{} {:08x} {:08x}", unit, version->snapshot.lineage,
+                          version->snapshot.step, version->crc32c, sums[unit]->crc32c);
+      for (const FragmentPlace& place : version->fragments) {
+        text += fmt::format(" {}:{}+{}", place.segment, place.payload_offset, place.length);
+      }
+      const ViewPoint commit{version->snapshot.lineage, version->snapshot.step};
+      for (const auto& count : catalog_.expert_tokens(kTestRun, commit)) {
+        text += fmt::format(" t{}", count.tokens);
+      }
+      text += "\n";
+    }
+    if (tokens)
+      text += fmt::format("tokens of {}@{}\n", tokens->commit.lineage, tokens->commit.step);
+    return text;
+  }
+  std::map<ViewPoint, std::string> views(const std::vector<PrunePlan::Kept>& kept) const {
+    std::map<ViewPoint, std::string> texts;
+    for (const PrunePlan::Kept& one : kept) texts[one.point] = view(one.point);
+    const ckpt::LineageId current = catalog_.run(kTestRun)->current_lineage;
+    texts[{current, ~ckpt::Step{0}}] = view({current, ~ckpt::Step{0}});
+    return texts;
+  }
+
+  // Blocks by segment that commits, or what is left of them, hold: looked up unit by unit.
+  std::set<std::pair<ckpt::SegmentId, uint64_t>> live_blocks() const {
+    std::set<std::pair<ckpt::SegmentId, uint64_t>> blocks;
+    const auto add = [&](ckpt::SegmentId segment, uint64_t begin, uint64_t end) {
+      for (uint64_t at = begin / 4096; at * 4096 < end; ++at) blocks.emplace(segment, at);
+    };
+    for (const CommitInfo& commit : catalog_.commits(kTestRun)) {
+      const auto record = catalog_.record(kTestRun, commit.snapshot.lineage, commit.snapshot.step);
+      if (!record) continue;
+      for (const auto& extent : record->extents) {
+        const uint64_t payload = extent->offset + extent->header_bytes;
+        add(extent->segment, extent->offset,
+            commit.deleted ? payload : payload + extent->payload_bytes);
+      }
+      for (const auto& fragment : record->fragments) {
+        const auto& extent = *record->extents[fragment.extent()];
+        const uint64_t begin = extent.offset + extent.header_bytes + fragment.payload_offset();
+        add(extent.segment, begin, begin + fragment.length());
+      }
+    }
+    return blocks;
+  }
+  // Every block that a commit ever had, so far.
+  std::set<std::pair<ckpt::SegmentId, uint64_t>> written_blocks() const {
+    std::set<std::pair<ckpt::SegmentId, uint64_t>> blocks;
+    for (const fb::RecordT& record : records_) {
+      const auto* commit = record.body.AsCommitted();
+      if (commit == nullptr) continue;
+      for (const auto& extent : commit->extents) {
+        const uint64_t end = extent->offset + extent->header_bytes + extent->payload_bytes;
+        for (uint64_t at = extent->offset / 4096; at * 4096 < end; ++at) {
+          blocks.emplace(extent->segment, at);
+        }
+      }
+    }
+    return blocks;
+  }
+  std::set<std::pair<ckpt::SegmentId, uint64_t>> dead_blocks() const {
+    std::set<std::pair<ckpt::SegmentId, uint64_t>> blocks;
+    for (const DeadSpace& dead : catalog_.dead_space(kTestRun)) {
+      for (const SpaceRange& range : dead.ranges) {
+        EXPECT_EQ(range.offset % 4096 + range.bytes % 4096, 0u);
+        for (uint64_t at = 0; at < range.bytes; at += 4096) {
+          const bool first = blocks.emplace(range.segment, (range.offset + at) / 4096).second;
+          EXPECT_TRUE(first) << "freed twice";
+        }
+      }
+    }
+    return blocks;
+  }
+  const Catalog& catalog() const { return catalog_; }
+  const std::vector<fb::RecordT>& records() const { return records_; }
+
+ private:
+  std::mt19937_64 random_;
+  History history_;
+  Catalog catalog_;
+  std::vector<fb::RecordT> records_;
+};
+
+uint64_t base_seed() {
+  return static_cast<uint64_t>(testing::UnitTest::GetInstance()->random_seed()) * 1000;
+}
+
+void expect_space_adds_up(const PruneHistory& history) {
+  const auto live = history.live_blocks();
+  const auto dead = history.dead_blocks();
+  std::set<std::pair<ckpt::SegmentId, uint64_t>> all = live;
+  for (const auto& block : dead) ASSERT_FALSE(live.contains(block)) << "a live block is dead";
+  all.insert(dead.begin(), dead.end());
+  EXPECT_EQ(all, history.written_blocks());
+  for (const auto& [segment, block] : history.written_blocks()) {
+    const bool any = std::any_of(live.begin(), live.end(), [segment = segment](const auto& one) {
+      return one.first == segment;
+    });
+    EXPECT_EQ(history.catalog().live_extents(segment).value() > 0, any) << segment;
+  }
+}
+
+TEST(PruneProperty, KeptViewsHaveWhatTheyHad) {
+  size_t removed = 0;
+  size_t rests = 0;
+  for (uint64_t seed = base_seed(); seed < base_seed() + 60; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    PruneHistory history(seed, 50);
+    history.pin_some();
+    const auto latest = history.catalog().latest_complete(kTestRun, 0);
+    const ckpt::KeepRules rules = history.rules();
+    const PrunePlan plan = history.plan(rules);
+    const auto before = history.views(plan.kept);
+    history.carry_out(plan);
+    ASSERT_EQ(history.views(plan.kept), before);
+    EXPECT_EQ(history.catalog().latest_complete(kTestRun, 0), latest);
+    for (const ViewPoint& pin : history.catalog().pins(kTestRun)) {
+      EXPECT_FALSE(history.catalog().commit(kTestRun, pin.lineage, pin.step)->deleted);
+    }
+    for (const auto& [tag, point] : history.catalog().tags(kTestRun)) {
+      const auto commit = history.catalog().commit(kTestRun, point.lineage, point.step);
+      const bool made_so_before =
+          std::none_of(plan.removed.begin(), plan.removed.end(),
+                       [&, p = point](const auto& one) { return one.point == p && !one.again; });
+      EXPECT_TRUE(!commit->deleted || made_so_before) << "tag " << tag;
+    }
+    expect_space_adds_up(history);
+    EXPECT_TRUE(history.plan(rules).removed.empty()) << "a second time there is nothing to do";
+    removed += plan.removed.size();
+    for (const auto& one : plan.removed) rests += one.kept_units.empty() ? 0 : 1;
+  }
+  EXPECT_GT(removed, 300u);
+  EXPECT_GT(rests, 30u) << "histories in which nothing had to stay would prove little";
+}
+
+// Again and again, with other rules: what one prune left the next one may take.
+TEST(PruneProperty, PruningGoesOnAndARebuildSaysTheSame) {
+  for (uint64_t seed = base_seed() + 500; seed < base_seed() + 520; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    PruneHistory history(seed, 60);
+    for (int round = 0; round < 4; ++round) {
+      const PrunePlan plan = history.plan(history.rules());
+      const auto before = history.views(plan.kept);
+      history.carry_out(plan);
+      ASSERT_EQ(history.views(plan.kept), before);
+    }
+    expect_space_adds_up(history);
+    // Half of what is dead is given back.
+    fb::SpaceFreedT freed;
+    freed.run = kTestRun;
+    for (const DeadSpace& dead : history.catalog().dead_space(kTestRun)) {
+      if (history.draw(2) == 0) freed.records.push_back(dead.sequence);
+    }
+    history.append(make_record(freed));
+    for (const DeadSpace& dead : history.catalog().dead_space(kTestRun)) {
+      EXPECT_EQ(std::count(freed.records.begin(), freed.records.end(), dead.sequence), 0);
+    }
+    Catalog rebuilt(make_memory_store());
+    apply_all(rebuilt, history.records());
+    EXPECT_EQ(rebuilt.dead_space(kTestRun), history.catalog().dead_space(kTestRun));
+    EXPECT_EQ(rebuilt.commits(kTestRun), history.catalog().commits(kTestRun));
+    EXPECT_EQ(rebuilt.tags(kTestRun), history.catalog().tags(kTestRun));
+  }
+}
+
+TEST(PrunePlan, NeedsARuleThatKeepsSomething) {
+  PruneHistory history(1, 10);
+  const auto plan = plan_prune(history.catalog(), {.run = kTestRun, .rules = {}, .busy = {}});
+  ASSERT_FALSE(plan.ok());
+  EXPECT_EQ(plan.error().code, ckpt::ErrorCode::kFailedPrecondition);
+  const auto unknown = plan_prune(history.catalog(), {.run = 99, .rules = {}, .busy = {}});
+  EXPECT_EQ(unknown.error().code, ckpt::ErrorCode::kNotFound);
+}
+
+}  // namespace
+}  // namespace ckptd
