@@ -128,6 +128,10 @@ Status ElasticFlags::apply(RunOptions& options) const {
     return make_error(ErrorCode::kInvalidArgument, "--loss-grace-ms {}: must be 1 to {}",
                       rank.grace_ms, kGraceMaxMs);
   }
+  return parse_changes(options);
+}
+
+Status ElasticFlags::parse_changes(RunOptions& options) const {
   for (const std::string& kill : kills_in) {
     CKPT_ASSIGN(const PhaseKill parsed, parse_phase_kill(kill));
     options.phase_kills.push_back(parsed);
@@ -140,7 +144,7 @@ Status ElasticFlags::apply(RunOptions& options) const {
     CKPT_ASSIGN(const RankAt parsed, parse_leave(leave));
     options.leaves.push_back(parsed);
   }
-  uint64_t ranks = rank.ranks;
+  uint64_t ranks = options.rank.ranks;
   for (const RankJoin& join : options.joins) ranks += join.count;
   for (const PhaseKill& kill : options.phase_kills) {
     if (kill.rank < ranks) continue;

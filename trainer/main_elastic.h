@@ -19,6 +19,9 @@ struct ElasticFlags {
   void add_to(CLI::App& command, RunOptions& options);
   // kInvalidArgument names the flag: a value that is none, or one that needs --on-loss continue.
   Status apply(RunOptions& options) const;
+
+ private:
+  Status parse_changes(RunOptions& options) const;
 };
 
 }  // namespace moetrain

@@ -55,8 +55,8 @@ TEST_F(PruneKills, WhatStaysIsWholeWhateverTheMoment) {
     while (!over && journal_bytes() == before) std::this_thread::yield();
     for (int more = 0; more < round * 20; ++more) std::this_thread::yield();
     daemon_.kill();
+    daemon_.start();  // ckptctl waits for it
     pruner.join();
-    daemon_.start();
 
     const std::vector<uint64_t> listed = log();
     ASSERT_FALSE(listed.empty());

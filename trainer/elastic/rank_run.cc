@@ -367,29 +367,6 @@ Result<RankRun::Ending> RankRun::save_last(Comm& comm) {
                     failed.error().message);
 }
 
-void RankRun::report_snapshots() {
-  if (!snapshotter_) return;
-  for (const SnapshotOutcome& outcome : snapshotter_->settled()) {
-    report_snapshot(outcome);
-    if (!outcome.durable) lost_snapshots_.insert(outcome.step);
-  }
-}
-
-void RankRun::report_snapshot(const SnapshotOutcome& outcome) {
-  if (rank_ == 0 && !outcome.alarms.empty()) {
-    events_.log(fmt::format("run {} step {}: ckptd raised an alarm: {}", options_.run, outcome.step,
-                            outcome.alarms));
-  }
-  if (outcome.durable) pacer_->durable(outcome.step, outcome.durable_ms);
-  events_.write({.kind = Kind::kSnapshot,
-                 .step = outcome.step,
-                 .text = outcome.reason,
-                 .stall_ms = outcome.stall_ms,
-                 .durable = outcome.durable,
-                 .bytes = outcome.bytes,
-                 .durable_ms = outcome.durable_ms});
-}
-
 int run_rank(const RankOptions& options, EventWriter& events, const std::atomic<bool>& stop,
              const std::atomic<bool>& drain) {
   const Heartbeat heartbeat(events, std::chrono::milliseconds(options.heartbeat_ms));

@@ -104,6 +104,7 @@ class RankRun {
   Status snapshot_failed(ckpt::Error error);
   // What the next one takes. Every rank asks for the same ones in the same order.
   Result<Snapshotter::Request> request(uint32_t attempt, bool full);
+  void describe(Snapshotter::Request& request) const;
   Result<Ending> save_last(Comm& comm);
   // rank_run_pace.cc: how often, and how many experts.
   PaceOptions pace_options() const;

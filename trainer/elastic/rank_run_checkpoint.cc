@@ -267,17 +267,45 @@ Result<Snapshotter::Request> RankRun::request(uint32_t attempt, bool full) {
       request.staleness_max = UINT64_MAX;
     }
   }
-  if (rank_ != 0) return request;
+  if (rank_ == 0) describe(request);
+  return request;
+}
+
+// What `ckptctl log` shows of the commit.
+void RankRun::describe(Snapshotter::Request& request) const {
   request.metrics = {{"loss", last_loss_},
                      {"tokens", static_cast<double>(progress_.tokens)},
                      {"plt", partial_->plt(progress_.routed_tokens)},
                      {"plt_rollback", partial_->meter().plt_rollback(progress_.routed_tokens)}};
-  if (experts > CKPT_EXPERT_TOKENS_MAX) return request;  // so large a model does without
+  const size_t experts = progress_.routed_tokens.size();
+  if (experts > CKPT_EXPERT_TOKENS_MAX) return;  // so large a model does without
   for (uint32_t i = 0; i < experts; ++i) {
     request.expert_tokens.push_back({i / placement_.experts, i % placement_.experts,
                                      static_cast<uint64_t>(progress_.routed_tokens[i])});
   }
-  return request;
+}
+
+void RankRun::report_snapshots() {
+  if (!snapshotter_) return;
+  for (const SnapshotOutcome& outcome : snapshotter_->settled()) {
+    report_snapshot(outcome);
+    if (!outcome.durable) lost_snapshots_.insert(outcome.step);
+  }
+}
+
+void RankRun::report_snapshot(const SnapshotOutcome& outcome) {
+  if (rank_ == 0 && !outcome.alarms.empty()) {
+    events_.log(fmt::format("run {} step {}: ckptd raised an alarm: {}", options_.run, outcome.step,
+                            outcome.alarms));
+  }
+  if (outcome.durable) pacer_->durable(outcome.step, outcome.durable_ms);
+  events_.write({.kind = Kind::kSnapshot,
+                 .step = outcome.step,
+                 .text = outcome.reason,
+                 .stall_ms = outcome.stall_ms,
+                 .durable = outcome.durable,
+                 .bytes = outcome.bytes,
+                 .durable_ms = outcome.durable_ms});
 }
 
 }  // namespace moetrain

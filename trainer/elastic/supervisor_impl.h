@@ -47,6 +47,7 @@ struct Supervisor::Impl {
   void forget_kill(const RankEvent& event);
   void handle_step(const RankEvent& event);
   void rank_ended(uint32_t rank, const ProcessEnd& end);
+  void rank_left(const RankEvent& event);
   void rank_gave_up(const RankEvent& event);
   bool anybody_has_state() const;
   void start_joiners(uint64_t step);

@@ -181,13 +181,16 @@ void Supervisor::Impl::handle(const RankEvent& event) {
       complete = true;
       return;
     case Kind::kDrained:
-      slots[event.rank].drained = true;
-      std::erase_if(options.leaves, [&](const RankAt& leave) { return leave.rank == event.rank; });
-      return say(fmt::format("rank {} has left after step {}, as it was asked to", event.rank,
-                             event.step));
+      return rank_left(event);
     case Kind::kFatal:
       return rank_gave_up(event);
   }
+}
+
+void Supervisor::Impl::rank_left(const RankEvent& event) {
+  slots[event.rank].drained = true;
+  std::erase_if(options.leaves, [&](const RankAt& leave) { return leave.rank == event.rank; });
+  say(fmt::format("rank {} has left after step {}, as it was asked to", event.rank, event.step));
 }
 
 // A process that cannot join costs those nothing that train without it.
