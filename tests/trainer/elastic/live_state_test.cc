@@ -131,7 +131,7 @@ struct Rank {
   LiveState live;
   std::vector<float> losses;
   int64_t lost_tokens = 0;
-  uint64_t bytes_moved = 0;  // by the last change
+  uint64_t bytes_moved = 0;       // by the last change
   std::vector<int64_t> versions;  // of the last change
 };
 
