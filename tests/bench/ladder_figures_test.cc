@@ -30,14 +30,14 @@ class Ladder {
     }
   }
   void back_to(uint64_t step) { step_ = step; }
-  LadderFigures figures() const { return ladder_figures(events_, kShape); }
+  LadderFigures figures() const { return ladder_figures(events, kShape); }
 
-  std::vector<RankEvent> events_;
+  std::vector<RankEvent> events;
 
  private:
   void add(RankEvent event) {
     event.time_ns = ++now_ns_;
-    events_.push_back(event);
+    events.push_back(event);
   }
   uint64_t now_ns_ = 0;
   uint64_t epoch_ = 0;
@@ -67,7 +67,7 @@ TEST(LadderFigures, TellOfEveryEpoch) {
 
 TEST(LadderFigures, NoticeWhatIsNotAsItHasToBe) {
   Ladder ladder = down_and_up();
-  ladder.events_.pop_back();  // rank 4 did not do step 10
+  ladder.events.pop_back();  // rank 4 did not do step 10
   EXPECT_EQ(ladder.figures().idle_steps, 1u);
   EXPECT_FALSE(ladder.figures().good());
 

@@ -10,11 +10,12 @@ thread_local uint64_t left = kNever;  // until the one that fails
 thread_local bool has_failed = false;
 
 void* allocate(size_t bytes) {
-  if (left != kNever && left-- == 0) {
+  if (left == 0) {
     left = kNever;
     has_failed = true;
     throw std::bad_alloc();
   }
+  if (left != kNever) --left;
   void* const memory = std::malloc(bytes == 0 ? 1 : bytes);
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
