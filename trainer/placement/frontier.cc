@@ -8,6 +8,7 @@
 #include <span>
 #include <tuple>
 
+#include "trainer/placement/allocation.h"
 #include "trainer/placement/families.h"
 #include "trainer/placement/judge.h"
 #include "trainer/placement/lazarus.h"
@@ -226,24 +227,22 @@ Result<Planned> plan_for(const Goal& goal, const Planner& planner,
 // Whether `lazarus`, which searches every layer, cannot have survived more: all layers together
 // survive no more than the weakest of them does alone, which costs the search of one layer. Without
 // domains only: there a renaming of ranks changes what a layer survives alone.
-bool no_search_betters(const Planned& planned, const PlacementRequest& request, const Goal& quick) {
+bool no_search_betters(const Planned& planned, const PlacementRequest& request) {
   if (!request.domain_of_rank.empty()) return false;
   const std::vector<uint32_t> asked = failures_asked(request);
-  const auto survives = [&](const LayerSlots& layer) {
-    const RatedFamily alone = family_of({layer}, request, std::ranges::max(asked));
-    double sum = 0;
-    for (const uint32_t failed : asked) sum += alone.recovery[failed - 1];
-    return std::pair(sum, alone.recovery);
-  };
-  size_t weakest = 0;
-  double least = HUGE_VAL;
-  for (size_t layer = 0; layer < quick.reference.size(); ++layer) {
-    const double sum = survives(quick.reference[layer]).first;
-    if (sum < least) std::tie(weakest, least) = std::tuple(layer, sum);
+  // That with most experts of the fewest replicas.
+  std::vector<std::ptrdiff_t> scarce;
+  scarce.reserve(request.layers());
+  for (const auto& loads : request.loads) {
+    const auto counts = allocate_replicas(loads, request.slots(), request.replicas_min);
+    if (!counts) return false;
+    scarce.push_back(std::ranges::count(*counts, std::ranges::min(*counts)));
   }
+  const auto weakest = static_cast<size_t>(std::ranges::max_element(scarce) - scarce.begin());
   const auto searched = lazarus_layer(request.loads[weakest], lazarus_options(request, true));
   if (!searched) return false;
-  const std::vector<double> bound = survives(*searched).second;
+  const std::vector<double> bound =
+      family_of({*searched}, request, std::ranges::max(asked)).recovery;
   return std::ranges::all_of(asked, [&](uint32_t failed) {
     return planned.recovery[failed - 1] >= bound[failed - 1] - kRounding;
   });
@@ -266,8 +265,7 @@ Result<std::vector<LayerSlots>> plan_frontier(const PlacementRequest& request) {
   CKPT_ASSIGN(const Goal quick, find_goal(request, false));
   auto planned = plan_for(quick, planner, families);
   if (request.domains() > kExactRanksMax) return layers_of(std::move(planned));
-  if (planned &&
-      (!request.recovery_wanted.empty() || no_search_betters(*planned, request, quick))) {
+  if (planned && (!request.recovery_wanted.empty() || no_search_betters(*planned, request))) {
     return layers_of(std::move(planned));
   }
   CKPT_ASSIGN(const Goal searched, find_goal(request, true));

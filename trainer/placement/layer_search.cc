@@ -63,7 +63,6 @@ void LayerSearch::put(uint32_t expert, uint32_t rank) {
   const double now = loads_[expert] / (replicas_of(expert) + 1);
   for (const uint32_t other : at_[expert]) rank_loads_[other] += now - before;
   rank_loads_[rank] += now;
-  looked_at_ += static_cast<int64_t>(at_[expert].size());
   place(expert, rank);
 }
 
@@ -74,7 +73,6 @@ void LayerSearch::take(uint32_t expert, uint32_t rank) {
   --on_rank_[size_t{expert} * ranks_ + rank];
   rank_loads_[rank] -= before;
   for (const uint32_t other : at_[expert]) rank_loads_[other] += share(expert) - before;
-  looked_at_ += static_cast<int64_t>(at_[expert].size());
   const uint32_t domain = request_.domain(rank);
   if (--in_domain_[size_t{expert} * domains_ + domain] > 0) return;
   --distinct_[expert];

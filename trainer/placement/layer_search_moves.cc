@@ -126,7 +126,6 @@ void LayerSearch::consider_relabels(uint32_t rank, Move& best) {
 void LayerSearch::relabel(uint32_t a, uint32_t b) {
   std::vector<uint32_t> ranks = at_[a];
   ranks.insert(ranks.end(), at_[b].begin(), at_[b].end());
-  looked_at_ += static_cast<int64_t>(ranks.size());
   std::ranges::sort(ranks);
   const auto repeated = std::ranges::unique(ranks);
   ranks.erase(repeated.begin(), repeated.end());
