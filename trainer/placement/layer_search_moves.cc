@@ -133,9 +133,10 @@ void LayerSearch::relabel(uint32_t a, uint32_t b) {
   const double on_b = (loads_[a] - loads_[b]) / replicas_of(b);
   for (const uint32_t rank : ranks) {
     rank_loads_[rank] += held(a, rank) * on_a + held(b, rank) * on_b;
-    for (uint32_t& expert : slots_[rank]) {
-      if (expert == a || expert == b) expert = expert == a ? b : a;
-    }
+    // To the end: the search looks at them in this order.
+    std::erase_if(slots_[rank], [&](uint32_t expert) { return expert == a || expert == b; });
+    slots_[rank].insert(slots_[rank].end(), held(b, rank), a);
+    slots_[rank].insert(slots_[rank].end(), held(a, rank), b);
   }
   std::swap(at_[a], at_[b]);
   std::swap(distinct_[a], distinct_[b]);
