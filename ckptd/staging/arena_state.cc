@@ -16,8 +16,9 @@ ArenaState::ArenaState(ArenaId arena, uid_t owner, ckpt::base::UniqueFd memfd,
           static_cast<uint32_t>(std::max<uint64_t>(1, kChunkBytes / view.layout().slab_bytes))) {
   const uint32_t count = view.layout().slab_count;
   slabs.resize(count);
-  // The last ones: the first are warm first, and snapshots should not wait for them.
-  for (uint32_t i = 0; i < reserved_slabs; ++i) slabs[count - 1 - i].reserved = true;
+  // The first ones, which are warm first: what a rank begins with is a restore, and one that is
+  // lost early should not wait until all of a large arena has been faulted in.
+  for (uint32_t i = 0; i < reserved_slabs; ++i) slabs[i].reserved = true;
   buffers.resize((count + chunk_slabs - 1) / chunk_slabs);
 }
 

@@ -16,6 +16,7 @@ using testing::IsEmpty;
 using testing::SizeIs;
 
 constexpr uint64_t kSlab = 64 << 10;
+constexpr uint32_t kFirst = 2;  // slab of a snapshot; those before are for restores
 constexpr uid_t kAlice = 1000;
 constexpr uid_t kBob = 1001;
 const ckpt::SnapshotKey kStep5{.run = 1, .lineage = 1, .epoch = 1, .step = 5};
@@ -69,8 +70,8 @@ TEST_F(StagingTest, SlabsAreLeasableOnceTheyAreWarm) {
   run_all(disk_, *executor_);
   EXPECT_THAT(told, ElementsAre(granted.arena));
   EXPECT_EQ(staging_->leasable(granted.arena), 6u);
-  EXPECT_THAT(staging_->lease(granted.arena, 4), ElementsAre(0, 1, 2, 3));
-  EXPECT_THAT(staging_->lease(granted.arena, 4), ElementsAre(4, 5)) << "two are for restores";
+  EXPECT_THAT(staging_->lease(granted.arena, 4), ElementsAre(2, 3, 4, 5));
+  EXPECT_THAT(staging_->lease(granted.arena, 4), ElementsAre(6, 7)) << "two are for restores";
   EXPECT_THAT(staging_->lease(granted.arena, 1), IsEmpty());
   staging_->unlease(granted.arena, 3);
   EXPECT_THAT(staging_->lease(granted.arena, 1), ElementsAre(3));
@@ -78,9 +79,9 @@ TEST_F(StagingTest, SlabsAreLeasableOnceTheyAreWarm) {
 
 TEST_F(StagingTest, ASealedSlabBelongsToWhoeverHoldsIt) {
   SmallTrainer trainer = open(kAlice);
-  ASSERT_THAT(staging_->lease(trainer.arena, 1), ElementsAre(0));
+  ASSERT_THAT(staging_->lease(trainer.arena, 1), ElementsAre(kFirst));
   {
-    StagedSlab staged = seal(trainer, 0, 7);
+    StagedSlab staged = seal(trainer, kFirst, 7);
     EXPECT_EQ(count(SlabState::kSealed), 1u);
     EXPECT_EQ(staged.payload().size(), 8192u) << "padded to whole blocks";
     EXPECT_TRUE(staged.buffer().has_value());
@@ -95,7 +96,7 @@ TEST_F(StagingTest, ASealedSlabBelongsToWhoeverHoldsIt) {
 
 TEST_F(StagingTest, ClaimsThatDoNotHoldAreRefused) {
   SmallTrainer trainer = open(kAlice);
-  ASSERT_THAT(staging_->lease(trainer.arena, 1), ElementsAre(0));
+  ASSERT_THAT(staging_->lease(trainer.arena, 1), ElementsAre(kFirst));
   auto refused = [&](uint32_t slab, uint64_t payload, std::vector<ckpt::ExtentFragment> fragments,
                      const char* reason) {
     auto staged = staging_->seal(trainer.arena, slab, payload, std::move(fragments));
@@ -114,16 +115,16 @@ TEST_F(StagingTest, ClaimsThatDoNotHoldAreRefused) {
   ckpt::ExtentFragment coded = good;
   coded.codec = 9;
   refused(99, 100, {good}, "slab 99: the arena has 8");
-  refused(1, 100, {good}, "slab 1: it is not leased");
-  refused(0, 0, {good}, "payload of 0 bytes");
-  refused(0, kSlab + 1, {good}, "in a slab of 65536");
-  refused(0, 100, {}, "0 fragments");
-  refused(0, 199, {good, overlapping}, "overlaps the one before it, which ends at 100");
-  refused(0, 100, {outside}, "do not fit the payload of 100");
-  refused(0, 100, {wrapping}, "do not fit");
-  refused(0, 100, {endless}, "do not fit");
-  refused(0, 100, {ckpt::ExtentFragment{.unit = 3}}, "0 bytes at payload offset 0");
-  refused(0, 100, {coded}, "no such codec: 9");
+  refused(3, 100, {good}, "slab 3: it is not leased");
+  refused(kFirst, 0, {good}, "payload of 0 bytes");
+  refused(kFirst, kSlab + 1, {good}, "in a slab of 65536");
+  refused(kFirst, 100, {}, "0 fragments");
+  refused(kFirst, 199, {good, overlapping}, "overlaps the one before it, which ends at 100");
+  refused(kFirst, 100, {outside}, "do not fit the payload of 100");
+  refused(kFirst, 100, {wrapping}, "do not fit");
+  refused(kFirst, 100, {endless}, "do not fit");
+  refused(kFirst, 100, {ckpt::ExtentFragment{.unit = 3}}, "0 bytes at payload offset 0");
+  refused(kFirst, 100, {coded}, "no such codec: 9");
   EXPECT_EQ(count(SlabState::kLeased), 1u) << "a refused seal changes nothing";
 }
 
@@ -143,13 +144,13 @@ TEST_F(StagingTest, LargeFragmentsMustStartAtABlock) {
 TEST_F(StagingTest, DurableSlabsServeTheMemoryLevelUntilSpaceIsWanted) {
   SmallTrainer trainer = open(kAlice);
   ASSERT_THAT(staging_->lease(trainer.arena, 6), SizeIs(6));
-  make_durable(trainer, 2, 20, kStep5);
-  make_durable(trainer, 0, 10, kStep5);
-  make_durable(trainer, 1, 10, kStep6);
+  make_durable(trainer, kFirst + 2, 20, kStep5);
+  make_durable(trainer, kFirst, 10, kStep5);
+  make_durable(trainer, kFirst + 1, 10, kStep6);
 
   auto found = staging_->find_cached(kAlice, kStep5, 10, 100, 200);
   ASSERT_TRUE(found.has_value());
-  EXPECT_TRUE(std::ranges::equal(found->bytes, trainer.slab(0).subspan(100, 200)));
+  EXPECT_TRUE(std::ranges::equal(found->bytes, trainer.slab(kFirst).subspan(100, 200)));
   EXPECT_FALSE(staging_->find_cached(kAlice, kStep5, 10, 4900, 200).has_value()) << "beyond it";
   EXPECT_FALSE(staging_->find_cached(kAlice, kStep5, 11, 0, 10).has_value());
   EXPECT_FALSE(staging_->find_cached(kBob, kStep5, 10, 0, 10).has_value()) << "another uid";
@@ -157,19 +158,19 @@ TEST_F(StagingTest, DurableSlabsServeTheMemoryLevelUntilSpaceIsWanted) {
 
   // Oldest first, but not while it is being read.
   found = staging_->find_cached(kAlice, kStep5, 20, 0, 5000);
-  EXPECT_THAT(staging_->lease(trainer.arena, 1), ElementsAre(0));
+  EXPECT_THAT(staging_->lease(trainer.arena, 1), ElementsAre(kFirst));
   found.reset();
-  EXPECT_THAT(staging_->lease(trainer.arena, 2), ElementsAre(2, 1));
+  EXPECT_THAT(staging_->lease(trainer.arena, 2), ElementsAre(kFirst + 2, kFirst + 1));
   EXPECT_FALSE(staging_->find_cached(kAlice, kStep5, 20, 0, 10).has_value());
 }
 
 TEST_F(StagingTest, RemovingARunDropsItsCache) {
   SmallTrainer trainer = open(kAlice);
   ASSERT_THAT(staging_->lease(trainer.arena, 2), SizeIs(2));
-  make_durable(trainer, 0, 10, kStep5);
+  make_durable(trainer, kFirst, 10, kStep5);
   ckpt::SnapshotKey other = kStep5;
   other.run = 2;
-  make_durable(trainer, 1, 10, other);
+  make_durable(trainer, kFirst + 1, 10, other);
   staging_->drop_cached(1);
   EXPECT_FALSE(staging_->find_cached(kAlice, kStep5, 10, 0, 10).has_value());
   EXPECT_TRUE(staging_->find_cached(kAlice, other, 10, 0, 10).has_value());
@@ -178,8 +179,8 @@ TEST_F(StagingTest, RemovingARunDropsItsCache) {
 TEST_F(StagingTest, AnArenaOutlivesItsTrainerAsLongAsItIsOfUse) {
   SmallTrainer trainer = open(kAlice);
   ASSERT_THAT(staging_->lease(trainer.arena, 3), SizeIs(3));
-  make_durable(trainer, 0, 10, kStep5);
-  StagedSlab sealed = seal(trainer, 1, 11);
+  make_durable(trainer, kFirst, 10, kStep5);
+  StagedSlab sealed = seal(trainer, kFirst + 1, 11);
   staging_->session_ended(trainer.arena);
   EXPECT_EQ(count(SlabState::kLeased), 0u) << "what it was filling is dropped";
   EXPECT_TRUE(check_payload(sealed).ok());
@@ -240,6 +241,20 @@ TEST_F(StagingTest, RestoresHaveSlabsOfTheirOwn) {
   EXPECT_EQ(staging_->stats().arenas, 0u);
 }
 
+TEST_F(StagingTest, RestoresDoNotWaitUntilALargeArenaIsWarm) {
+  constexpr uint64_t kLargeSlab = 8 << 20;  // eight to a chunk, which is faulted in as one
+  staging_->close();
+  staging_ = make(16 * kLargeSlab);
+  const auto granted = staging_->create(kAlice, 16 * kLargeSlab, kLargeSlab).value();
+  run_until(disk_, *executor_, [&] { return staging_->leasable(granted.arena) > 0; });
+  ASSERT_EQ(staging_->leasable(granted.arena), 6u) << "of the second chunk none is warm";
+  for (int i = 0; i < 2; ++i) {
+    const auto slab = staging_->take_restore_slab(granted.arena);
+    ASSERT_TRUE(slab.has_value());
+    staging_->give_back_restore_slab(granted.arena, *slab);
+  }
+}
+
 TEST_F(StagingTest, AnArenaIsTakenBackAfterARestart) {
   const ckpt::ArenaLayout layout{.slab_bytes = kSlab, .slab_count = 8};
   auto created = ckpt::ArenaMapping::create(layout).value();
@@ -249,18 +264,18 @@ TEST_F(StagingTest, AnArenaIsTakenBackAfterARestart) {
   SmallTrainer trainer(*adopted);
   EXPECT_EQ(count(SlabState::kLeased), 6u) << "no snapshot can be in what is reserved for restores";
   // A slab that was sealed to the old daemon comes again, before anything is faulted in here.
-  StagedSlab sealed = seal(trainer, 0, 7);
+  StagedSlab sealed = seal(trainer, kFirst, 7);
   EXPECT_TRUE(check_payload(sealed).ok());
-  EXPECT_TRUE(staging_->claim_leased(trainer.arena, 1).ok());
-  EXPECT_FALSE(staging_->claim_leased(trainer.arena, 1).ok()) << "another snapshot has it";
-  EXPECT_FALSE(staging_->claim_leased(trainer.arena, 0).ok()) << "it is sealed";
-  EXPECT_FALSE(staging_->claim_leased(trainer.arena, 7).ok()) << "it is reserved";
+  EXPECT_TRUE(staging_->claim_leased(trainer.arena, 3).ok());
+  EXPECT_FALSE(staging_->claim_leased(trainer.arena, 3).ok()) << "another snapshot has it";
+  EXPECT_FALSE(staging_->claim_leased(trainer.arena, kFirst).ok()) << "it is sealed";
+  EXPECT_FALSE(staging_->claim_leased(trainer.arena, 1).ok()) << "it is reserved";
   EXPECT_FALSE(staging_->claim_leased(trainer.arena, 8).ok());
   staging_->free_unclaimed(trainer.arena);
   EXPECT_EQ(count(SlabState::kLeased), 1u);
   EXPECT_EQ(count(SlabState::kSealed), 1u);
   run_all(disk_, *executor_);
-  EXPECT_THAT(staging_->lease(trainer.arena, 8), ElementsAre(2, 3, 4, 5));
+  EXPECT_THAT(staging_->lease(trainer.arena, 8), ElementsAre(4, 5, 6, 7));
 
   auto twice = staging_->adopt(kAlice, ckpt::base::UniqueFd(dup_fd), 3 * kSlab, kSlab);
   EXPECT_FALSE(twice.ok()) << "the size does not match the memfd";
@@ -294,13 +309,14 @@ TEST_F(StagingTest, PlainIoWhereRegistrationIsRefused) {
   auto granted = staging.create(kAlice, 0, kSlab).value();
   run_all(refusing, *executor_);
   SmallTrainer trainer(granted);
-  ASSERT_THAT(staging.lease(granted.arena, 1), ElementsAre(0));
-  const auto filled = trainer.fill(0, {{1, 3000}}, 1);
+  ASSERT_THAT(staging.lease(granted.arena, 1), ElementsAre(kFirst));
+  const auto filled = trainer.fill(kFirst, {{1, 3000}}, 1);
   {
-    auto staged = staging.seal(granted.arena, 0, filled.payload_bytes, filled.fragments);
+    auto staged = staging.seal(granted.arena, kFirst, filled.payload_bytes, filled.fragments);
     ASSERT_TRUE(staged.ok());
     EXPECT_FALSE(staged->buffer().has_value());
-    EXPECT_TRUE(std::ranges::equal(staged->payload().first(3000), trainer.slab(0).first(3000)));
+    EXPECT_TRUE(
+        std::ranges::equal(staged->payload().first(3000), trainer.slab(kFirst).first(3000)));
   }
   EXPECT_FALSE(staging.stats().zero_copy);
   staging.close();
