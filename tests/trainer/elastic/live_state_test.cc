@@ -9,6 +9,7 @@
 
 #include "tests/trainer/elastic/damaging_comm.h"
 #include "tests/trainer/parallel/comm_groups.h"
+#include "tests/trainer/training/training.h"
 #include "trainer/checkpoint/units.h"
 #include "trainer/elastic/next_placement.h"
 
@@ -21,21 +22,11 @@ using testing::IsEmpty;
 constexpr uint32_t kLayers = 2;
 constexpr uint32_t kExperts = 6;
 
-TrainConfig small_config() {
-  TrainConfig config;
-  config.model = {.hidden = 16,
-                  .layers = kLayers,
-                  .heads = 2,
-                  .kv_heads = 1,
-                  .head_dim = 8,
-                  .intermediate = 24,
-                  .experts = kExperts,
-                  .top_k = 2,
-                  .seq_len = 16,
-                  .rope_theta = 1e4};
+// A share for each of up to six ranks.
+TrainConfig six_sequences() {
+  TrainConfig config = small_config(kExperts);
   config.micro_batches = 1;
   config.batch = 6;
-  config.schedule.warmup_steps = 2;
   return config;
 }
 
@@ -181,7 +172,7 @@ class LiveStateTest : public testing::Test {
     return group[0]->losses;
   }
 
-  const TrainConfig config_ = small_config();
+  const TrainConfig config_ = six_sequences();
   std::vector<uint8_t> text_;
   const PlacementOptions twice_{.policy = PolicyName::kLazarus, .slots = 4, .replicas_min = 2};
 };

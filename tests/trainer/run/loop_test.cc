@@ -16,24 +16,6 @@
 namespace moetrain {
 namespace {
 
-TrainConfig small_config() {
-  TrainConfig config;
-  config.model = {.hidden = 16,
-                  .layers = 2,
-                  .heads = 2,
-                  .kv_heads = 1,
-                  .head_dim = 8,
-                  .intermediate = 24,
-                  .experts = 4,
-                  .top_k = 2,
-                  .seq_len = 16,
-                  .rope_theta = 1e4};
-  config.micro_batches = 2;
-  config.batch = 4;
-  config.schedule.warmup_steps = 2;
-  return config;
-}
-
 Result<std::unique_ptr<Device>> on_host() { return make_cpu_device(); }
 
 // Trains `steps` steps on `ranks` threads; `prepare` may change the model before.

@@ -9,6 +9,7 @@
 
 #include "tests/trainer/model/ranks.h"
 #include "tests/trainer/parallel/comm_groups.h"
+#include "tests/trainer/training/training.h"
 #include "trainer/loop.h"
 #include "trainer/parallel/gradients.h"
 #include "trainer/parallel/replica_check.h"
@@ -19,36 +20,8 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr uint32_t kLayers = 2;
-constexpr uint32_t kExperts = 4;
-
-TrainConfig small_config() {
-  TrainConfig config;
-  config.model = {.hidden = 16,
-                  .layers = kLayers,
-                  .heads = 2,
-                  .kv_heads = 1,
-                  .head_dim = 8,
-                  .intermediate = 24,
-                  .experts = kExperts,
-                  .top_k = 2,
-                  .seq_len = 16,
-                  .rope_theta = 1e4};
-  config.micro_batches = 2;
-  config.batch = 4;
-  config.schedule.warmup_steps = 2;
-  return config;
-}
-
-std::vector<uint8_t> text() {
-  std::vector<uint8_t> bytes;
-  const std::string words[] = {"the ", "expert ", "routes ", "a ", "token ", "to ", "slab "};
-  for (uint32_t i = 0; bytes.size() < 4000; ++i) {
-    const std::string& word = words[(i * 2654435761u >> 7) % 7];
-    bytes.insert(bytes.end(), word.begin(), word.end());
-  }
-  return bytes;
-}
+const uint32_t kLayers = small_config().model.layers;
+const uint32_t kExperts = small_config().model.experts;
 
 ExpertPlacement placed(uint32_t ranks, std::vector<LayerSlots> slots) {
   Result<ExpertPlacement> placement = make_placement(std::move(slots), kExperts, ranks);
@@ -78,8 +51,6 @@ std::unique_ptr<Model> make_model(const TrainConfig& config, const ExpertPlaceme
   return std::move(model).value();
 }
 
-using State = std::map<std::string, std::vector<float>>;
-
 // Everything of a model that a checkpoint would hold.
 void add_state(Model& model, State& state) {
   for (Parameter* parameter : model.parameters()) {
@@ -100,7 +71,7 @@ struct Trained {
 
 Trained train(const TrainConfig& config, const ExpertPlacement& placement, uint64_t steps,
               CommKind kind = CommKind::kLocal) {
-  const std::vector<uint8_t> data = text();
+  const std::vector<uint8_t> data = sample_text(4000);
   auto comms = make_comms(kind, placement.ranks, 60'000);
   Trained trained;
   std::mutex mutex;
@@ -163,7 +134,7 @@ TEST(ReplicasTest, TheNormIsThatOfOneRank) {
 
 TEST(ReplicasTest, GradientsAreThoseOfOneRank) {
   const TrainConfig config = small_config();
-  const std::vector<uint8_t> data = text();
+  const std::vector<uint8_t> data = sample_text(4000);
   State expected;
   for (const ExpertPlacement& placement :
        {*static_placement(kLayers, kExperts, 1), three_ranks(), two_ranks()}) {

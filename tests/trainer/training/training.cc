@@ -21,6 +21,24 @@ Status read_into(State& state, const std::string& name, const Tensor& tensor) {
 
 }  // namespace
 
+TrainConfig small_config(uint32_t experts) {
+  TrainConfig config;
+  config.model = {.hidden = 16,
+                  .layers = 2,
+                  .heads = 2,
+                  .kv_heads = 1,
+                  .head_dim = 8,
+                  .intermediate = 24,
+                  .experts = experts,
+                  .top_k = 2,
+                  .seq_len = 16,
+                  .rope_theta = 1e4};
+  config.micro_batches = 2;
+  config.batch = 4;
+  config.schedule.warmup_steps = 2;
+  return config;
+}
+
 std::vector<uint8_t> sample_text(size_t bytes) {
   constexpr size_t kWords = 200;
   std::mt19937 random(20250101);

@@ -16,6 +16,9 @@ namespace moetrain {
 // Some hundred words in an order that can partly be learned, as bytes; the same each time.
 std::vector<uint8_t> sample_text(size_t bytes);
 
+// As small as a model with every kind of layer can be: 2 layers of `experts` experts, top 2.
+TrainConfig small_config(uint32_t experts = 4);
+
 // Parameters and moments ("m.NAME", "v.NAME"), or gradients, by name.
 using State = std::map<std::string, std::vector<float>>;
 
