@@ -12,7 +12,10 @@ target_compile_options(ckpt_flags INTERFACE
   $<$<COMPILE_LANGUAGE:C,CXX>:-Wall -Wextra -Wshadow -Wnon-virtual-dtor -fvisibility=hidden>
   $<$<AND:$<COMPILE_LANGUAGE:C,CXX>,$<BOOL:${CKPT_WERROR}>>:-Werror>)
 target_compile_options(ckpt_flags INTERFACE
-  $<$<COMPILE_LANGUAGE:CXX>:-Wno-missing-field-initializers>)
+  $<$<COMPILE_LANGUAGE:CXX>:-Wno-missing-field-initializers>
+  # clang: stable_sort of libstdc++ 12 uses what the standard has deprecated since; and what a
+  # double of a C++ library returns is no C either.
+  $<$<COMPILE_LANG_AND_ID:CXX,Clang>:-Wno-deprecated-declarations -Wno-return-type-c-linkage>)
 if(CKPT_SANITIZE)
   target_compile_options(ckpt_flags INTERFACE
     $<$<COMPILE_LANGUAGE:C,CXX>:-fsanitize=${CKPT_SANITIZE} -fno-omit-frame-pointer

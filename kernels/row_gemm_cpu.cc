@@ -9,9 +9,9 @@ namespace {
 
 // Eight floats: a register with AVX, two without; the sums are the same lane by lane.
 using Lanes [[gnu::vector_size(32)]] = float;
-constexpr int64_t kLanes = 8;
-constexpr int64_t kPanel = 2 * kLanes;  // columns of b that are read together
-constexpr int64_t kTileRows = 6;        // 12 sums, 2 of b, 1 of a: 15 of 16 registers
+constexpr int64_t kRegisterLanes = 8;
+constexpr int64_t kPanel = 2 * kRegisterLanes;  // columns of b that are read together
+constexpr int64_t kTileRows = 6;                // 12 sums, 2 of b, 1 of a: 15 of 16 registers
 
 // b in panels of kPanel columns, [panel][inner][kPanel], the last one filled up with zeros.
 void pack(const GemmShape& shape, const MatrixView& b, std::vector<float>& room) {
@@ -44,7 +44,7 @@ template <int kRows>
     Lanes left;
     Lanes right;
     std::memcpy(&left, panel + k * kPanel, sizeof(left));
-    std::memcpy(&right, panel + k * kPanel + kLanes, sizeof(right));
+    std::memcpy(&right, panel + k * kPanel + kRegisterLanes, sizeof(right));
     for (int row = 0; row < kRows; ++row) {
       const float value = a[row * a_stride + k];
       low[row] += value * left;
@@ -53,7 +53,7 @@ template <int kRows>
   }
   for (int row = 0; row < kRows; ++row) {
     std::memcpy(out + row * kPanel, &low[row], sizeof(Lanes));
-    std::memcpy(out + row * kPanel + kLanes, &high[row], sizeof(Lanes));
+    std::memcpy(out + row * kPanel + kRegisterLanes, &high[row], sizeof(Lanes));
   }
 }
 

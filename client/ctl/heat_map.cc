@@ -15,7 +15,7 @@ namespace {
 
 // The colours of viridis among the 256 of terminals: dark is fresh, bright is what needs attention,
 // also for those who do not tell red from green.
-constexpr std::array<int, kHeatLevels> kColours = {53, 60, 24, 30, 36, 77, 149, 226};
+constexpr std::array<int, kHeatLevels> kTerminalColours = {53, 60, 24, 30, 36, 77, 149, 226};
 constexpr std::string_view kCharacters = ".:-=+*%@";
 constexpr int kColumnsMin = 24;
 constexpr int kColumnsMax = 400;
@@ -42,7 +42,7 @@ std::string cell_text(const HeatCell& cell, uint64_t most, int width, const Heat
   if (cell.kind == HeatCell::Kind::kUnknown) return wide('?');
   const auto level = static_cast<size_t>(heat_level(cell.value, most));
   if (!style.colour) return wide(kCharacters[level]);
-  return fmt::format("\x1b[48;5;{}m{}\x1b[0m", kColours[level], wide(' '));
+  return fmt::format("\x1b[48;5;{}m{}\x1b[0m", kTerminalColours[level], wide(' '));
 }
 
 // As many words to a line as fit.

@@ -9,7 +9,7 @@ namespace ckptctl {
 namespace {
 
 // Viridis, as in the terminal.
-constexpr std::array<std::string_view, kHeatLevels> kColours = {
+constexpr std::array<std::string_view, kHeatLevels> kFillColours = {
     "#440154", "#46327e", "#365c8d", "#277f8e", "#1fa187", "#4ac16d", "#a0da39", "#fde725"};
 constexpr std::string_view kUnknown = "#b8b8b8";
 constexpr std::string_view kMissing = "#d7263d";
@@ -41,7 +41,7 @@ std::string escaped(std::string_view text) {
 std::string_view colour_of(const HeatCell& cell, uint64_t most) {
   if (cell.kind == HeatCell::Kind::kMissing) return kMissing;
   if (cell.kind == HeatCell::Kind::kUnknown) return kUnknown;
-  return kColours[static_cast<size_t>(heat_level(cell.value, most))];
+  return kFillColours[static_cast<size_t>(heat_level(cell.value, most))];
 }
 
 std::string told(const HeatCell& cell, std::string_view unit) {
@@ -93,10 +93,10 @@ std::string legend(const HeatMap& map, size_t y) {
     out += fmt::format("<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"12\" fill=\"{}\"/>\n", x, y,
                        kLegendCell, colour);
   };
-  for (size_t level = 0; level < kColours.size(); ++level) {
-    box(kLeft + level * kLegendCell, kColours[level]);
+  for (size_t level = 0; level < kFillColours.size(); ++level) {
+    box(kLeft + level * kLegendCell, kFillColours[level]);
   }
-  const size_t end = kLeft + kColours.size() * kLegendCell;
+  const size_t end = kLeft + kFillColours.size() * kLegendCell;
   out += text_at(kLeft, y + 26, "start", "0");
   out += text_at(end, y + 26, "end", fmt::format("{} {}", map.most, map.unit));
   box(end + 40, kUnknown);

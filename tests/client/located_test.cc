@@ -11,7 +11,7 @@
 namespace ckpt::test {
 namespace {
 
-constexpr uint64_t kRestore = 77;
+constexpr uint64_t kLocatedRestore = 77;
 constexpr uint64_t kUnitBytes = 10'000;
 constexpr uint64_t kFileOffset = 8192 + 100;  // of the unit's bytes
 
@@ -32,7 +32,7 @@ class LocatedTest : public testing::Test {
           if (const auto* open = message.body.AsOpenRestore()) {
             fb::RestoreOpenedT opened;
             opened.request = open->request;
-            opened.restore = kRestore;
+            opened.restore = kLocatedRestore;
             opened.units.push_back(std::make_unique<fb::RestoredUnitT>());
             opened.units[0]->version_lineage = 1;
             opened.units[0]->version_step = 1200;
@@ -66,7 +66,7 @@ class LocatedTest : public testing::Test {
   // Two fragments, the second from byte 6,000 on.
   static fb::LocatedT located() {
     fb::LocatedT message;
-    message.restore = kRestore;
+    message.restore = kLocatedRestore;
     message.number = 5;
     message.segment = 3;
     message.fragments = {fb::LocatedFragment(kFileOffset, 6000, 11, 1),
@@ -79,7 +79,7 @@ class LocatedTest : public testing::Test {
   }
   static void send_last(FakeDaemon::Peer& peer) {
     fb::RestoreWindowT last;
-    last.restore = kRestore;
+    last.restore = kLocatedRestore;
     last.slab = UINT32_MAX;
     last.last = true;
     peer.send(std::move(last));
@@ -116,7 +116,7 @@ TEST_F(LocatedTest, TheTakerReadsTheFileAndTheAnswerNamesWhatFailed) {
     const ByteView rest = as_bytes({bytes_.data() + 6000, 4000});
     std::copy(rest.begin(), rest.end(), daemon_->slab(2).begin());
     fb::RestoreWindowT window;
-    window.restore = kRestore;
+    window.restore = kLocatedRestore;
     window.slab = 2;
     window.last = true;
     window.pieces.emplace_back(0, 0, 6000, 4000, 0, base::crc32c(rest), 1);

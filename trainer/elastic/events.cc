@@ -161,4 +161,8 @@ uint64_t monotonic_ns() {
   return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
 }
 
+double ms_between(uint64_t from_ns, uint64_t to_ns) {
+  return to_ns > from_ns ? static_cast<double>(to_ns - from_ns) / 1e6 : 0;
+}
+
 }  // namespace moetrain

@@ -155,5 +155,6 @@ class EventWriter {
 };
 
 uint64_t monotonic_ns();
+double ms_between(uint64_t from_ns, uint64_t to_ns);  // 0 if `to` is not later
 
 }  // namespace moetrain

@@ -12,9 +12,9 @@ namespace moetrain {
 
 namespace client = ckpt::client;
 
-namespace {
-
 using Clock = std::chrono::steady_clock;
+
+namespace {
 
 // All keys of the rendezvous: peers set theirs right after the epoch has opened.
 constexpr uint32_t kRendezvousTimeoutMs = 20'000;

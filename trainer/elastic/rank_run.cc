@@ -22,10 +22,10 @@ using ckpt::ErrorCode;
 using ckpt::make_error;
 namespace client = ckpt::client;
 
-namespace {
-
 using Clock = std::chrono::steady_clock;
 using Kind = RankEvent::Kind;
+
+namespace {
 
 // A run of skipped steps this long is no accident any more: the parameters do not come back by
 // themselves.

@@ -12,12 +12,11 @@ namespace moetrain {
 
 using ckpt::ErrorCode;
 using ckpt::make_error;
+using Clock = std::chrono::steady_clock;
 using Kind = RankEvent::Kind;
 namespace client = ckpt::client;
 
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 // Adds the time it lives to a total.
 class Timed {

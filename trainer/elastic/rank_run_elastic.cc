@@ -12,14 +12,6 @@ namespace moetrain {
 using Kind = RankEvent::Kind;
 namespace client = ckpt::client;
 
-namespace {
-
-double ms_between(uint64_t from_ns, uint64_t to_ns) {
-  return static_cast<double>(to_ns - from_ns) / 1e6;
-}
-
-}  // namespace
-
 // For tests of what a death costs in each phase.
 void RankRun::enter_phase(std::string_view phase) {
   if (options_.kill_in != phase) return;

@@ -9,13 +9,9 @@
 
 namespace moetrain {
 
-namespace {
-
 using Kind = RankEvent::Kind;
 
-double ms_between(uint64_t from_ns, uint64_t to_ns) {
-  return to_ns > from_ns ? static_cast<double>(to_ns - from_ns) / 1e6 : 0;
-}
+namespace {
 
 // Nearest rank; 0 without values.
 double percentile(std::vector<double> values, double part) {

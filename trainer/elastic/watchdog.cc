@@ -6,14 +6,14 @@
 
 namespace moetrain {
 
-namespace {
-
 using Kind = RankEvent::Kind;
 
-constexpr uint64_t kNsPerMs = 1'000'000;
+namespace {
+
+constexpr uint64_t kMillisecondNs = 1'000'000;
 
 uint64_t seconds_between(uint64_t from_ns, uint64_t to_ns) {
-  return (to_ns - std::min(from_ns, to_ns)) / (1'000 * kNsPerMs);
+  return (to_ns - std::min(from_ns, to_ns)) / (1'000 * kMillisecondNs);
 }
 
 }  // namespace
@@ -78,7 +78,7 @@ void Watchdog::add(const RankEvent& event) {
 bool Watchdog::is_silent(const Rank& rank, uint64_t now_ns) const {
   if (patience_.silent_ms == 0 || rank.heard_ns == 0) return false;
   if (rank.state == State::kNone || rank.state == State::kDone) return false;
-  return now_ns > rank.heard_ns + patience_.silent_ms * kNsPerMs;
+  return now_ns > rank.heard_ns + patience_.silent_ms * kMillisecondNs;
 }
 
 // Nobody listened for a while: what was said then may not even have found room in its pipe.
@@ -91,13 +91,13 @@ void Watchdog::forgive_silence(uint64_t now_ns) {
 // Why the rank is to be given up, if it is.
 std::optional<std::string> Watchdog::judge(const Rank& rank, uint64_t now_ns) const {
   const auto alone = [&](uint64_t patience_ms, const char* what) -> std::optional<std::string> {
-    if (now_ns < rank.since_ns + patience_ms * kNsPerMs) return std::nullopt;
+    if (now_ns < rank.since_ns + patience_ms * kMillisecondNs) return std::nullopt;
     return fmt::format("{} for {} s", what, seconds_between(rank.since_ns, now_ns));
   };
   const auto left_behind = [&](uint64_t patience_ms,
                                const char* what) -> std::optional<std::string> {
     const uint64_t from_ns = std::max(rank.since_ns, lost_ns_);
-    if (now_ns < from_ns + patience_ms * kNsPerMs) return std::nullopt;
+    if (now_ns < from_ns + patience_ms * kMillisecondNs) return std::nullopt;
     return fmt::format("{} epoch {}, which others left {} s ago", what, lost_epoch_,
                        seconds_between(lost_ns_, now_ns));
   };
@@ -134,7 +134,7 @@ std::optional<std::string> Watchdog::judge(const Rank& rank, uint64_t now_ns) co
 }
 
 std::vector<Watchdog::Hang> Watchdog::hanging(uint64_t now_ns) {
-  const uint64_t unheard_ns_max = patience_.silent_ms * kNsPerMs / 2;
+  const uint64_t unheard_ns_max = patience_.silent_ms * kMillisecondNs / 2;
   if (asked_ns_ != 0 && now_ns > asked_ns_ + unheard_ns_max) forgive_silence(now_ns);
   asked_ns_ = now_ns;
   std::vector<Hang> hangs;

@@ -14,7 +14,8 @@ using ckpt::make_error;
 
 namespace {
 
-constexpr std::array<std::string_view, 3> kNames = {"sequential", "load-aware", "risk-aware"};
+constexpr std::array<std::string_view, 3> kSelectorNames = {"sequential", "load-aware",
+                                                            "risk-aware"};
 
 double urgency(Selector selector, const ExpertCandidate& candidate) {
   const auto tokens = static_cast<double>(candidate.unsaved_tokens);
@@ -84,12 +85,12 @@ class Bound {
 }  // namespace
 
 std::string_view selector_name(Selector selector) {
-  return kNames.at(static_cast<size_t>(selector));
+  return kSelectorNames.at(static_cast<size_t>(selector));
 }
 
 Result<Selector> parse_selector(std::string_view name) {
-  const auto found = std::find(kNames.begin(), kNames.end(), name);
-  if (found != kNames.end()) return static_cast<Selector>(found - kNames.begin());
+  const auto found = std::find(kSelectorNames.begin(), kSelectorNames.end(), name);
+  if (found != kSelectorNames.end()) return static_cast<Selector>(found - kSelectorNames.begin());
   return make_error(ErrorCode::kInvalidArgument,
                     "selector '{}': must be sequential, load-aware or risk-aware", name);
 }

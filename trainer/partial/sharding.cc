@@ -14,7 +14,7 @@ using ckpt::make_error;
 
 namespace {
 
-constexpr std::array<std::string_view, 3> kNames = {"equal", "adaptive", "bytes"};
+constexpr std::array<std::string_view, 3> kShardingNames = {"equal", "adaptive", "bytes"};
 
 std::vector<uint64_t> bytes_by_rank(std::span<const Share> shares, uint32_t ranks) {
   std::vector<uint64_t> bytes(ranks);
@@ -105,12 +105,13 @@ void deal_out(std::span<const ShareUnit> units, std::vector<uint64_t> bytes, boo
 }  // namespace
 
 std::string_view dense_sharding_name(DenseSharding sharding) {
-  return kNames.at(static_cast<size_t>(sharding));
+  return kShardingNames.at(static_cast<size_t>(sharding));
 }
 
 Result<DenseSharding> parse_dense_sharding(std::string_view name) {
-  const auto found = std::find(kNames.begin(), kNames.end(), name);
-  if (found != kNames.end()) return static_cast<DenseSharding>(found - kNames.begin());
+  const auto found = std::find(kShardingNames.begin(), kShardingNames.end(), name);
+  if (found != kShardingNames.end())
+    return static_cast<DenseSharding>(found - kShardingNames.begin());
   return make_error(ErrorCode::kInvalidArgument,
                     "dense sharding '{}': must be equal, adaptive or bytes", name);
 }

@@ -9,12 +9,6 @@
 
 namespace moetrain {
 
-namespace {
-
-constexpr uint32_t kNobody = UINT32_MAX;
-
-}  // namespace
-
 LayerSearch::LayerSearch(const PlacementRequest& request, const Family& family,
                          std::span<const double> loads)
     : request_(request),

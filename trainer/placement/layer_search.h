@@ -43,6 +43,8 @@ class LayerSearch {
   const LayerSlots& slots() const { return slots_; }
 
  private:
+  static constexpr uint32_t kNobody = UINT32_MAX;  // in place of a rank
+
   struct Move {
     enum class Kind { kNone, kSwap, kReplace, kRelabel } kind = Kind::kNone;
     uint32_t expert = 0;    // kSwap: held by `rank`; kReplace: the new one; kRelabel: one of two

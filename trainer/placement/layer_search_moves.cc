@@ -11,7 +11,6 @@ namespace moetrain {
 
 namespace {
 
-constexpr uint32_t kNobody = UINT32_MAX;
 constexpr size_t kSourcesMax = 3;  // most loaded ranks that are tried before the search ends
 constexpr uint32_t kKickMoves = 4;
 constexpr size_t kTargetsMax = 16;  // least loaded ranks that take from them

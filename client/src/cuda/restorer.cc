@@ -12,7 +12,7 @@ namespace ckpt::lib {
 
 namespace {
 // A window takes hundreds of these to cross to the device.
-constexpr std::chrono::microseconds kAskAgain{5};
+constexpr std::chrono::microseconds kAskOfWindow{5};
 }  // namespace
 
 Result<std::unique_ptr<Restorer>> Restorer::open(ckpt_session* session, PinnedArena& arena,
@@ -80,7 +80,7 @@ Status Restorer::run(ckpt_restore* restore, std::span<const ckpt_cuda_destinatio
                         "CUDA device {}: a window of a restore was not {} within {} ms",
                         options_.device, awaited(), options_.timeout_ms);
     } else {
-      std::this_thread::sleep_for(kAskAgain);
+      std::this_thread::sleep_for(kAskOfWindow);
     }
   }
 }
@@ -201,7 +201,7 @@ Status Restorer::come_to_rest(uint32_t timeout_ms) {
       return make_error(ErrorCode::kDeadlineExceeded, "cuFileRead has not returned within {} ms",
                         timeout_ms);
     }
-    std::this_thread::sleep_for(kAskAgain);
+    std::this_thread::sleep_for(kAskOfWindow);
   }
   CKPT_TRY(kernels::come_to_rest(*copy_, timeout_ms));
   return kernels::come_to_rest(*unpack_, timeout_ms);

@@ -11,7 +11,7 @@ namespace ckpt::lib {
 
 namespace {
 // A chunk takes dozens of these to cross to the host.
-constexpr std::chrono::microseconds kAskAgain{5};
+constexpr std::chrono::microseconds kAskOfChunk{5};
 
 // Gives a place back that did not come into a plan, because there was no memory for it.
 class LentPlace {
@@ -99,7 +99,7 @@ Status Stager::await_chunk(const Deadline& deadline) {
                         "CUDA device {}: chunk {} of {} of a snapshot has not reached the arena",
                         options_.device, oldest.arrived + 1, oldest.plan.chunks().size());
     }
-    std::this_thread::sleep_for(kAskAgain);
+    std::this_thread::sleep_for(kAskOfChunk);
   }
 }
 

@@ -7,6 +7,7 @@
 #include <random>
 
 #include "ckptd/group/group.h"
+#include "tests/ckptd/group/actions.h"
 
 namespace ckptd {
 namespace {
@@ -14,7 +15,6 @@ namespace {
 using ckpt::SessionId;
 using std::chrono::milliseconds;
 
-constexpr ckpt::RunId kRun = 1;
 constexpr uint32_t kFirstSize = 5;
 
 // Processes that behave as trainers do, and what is known of them from outside.

@@ -4,6 +4,7 @@
 
 #include "ckptd/group/group.h"
 #include "ckptd/limits.h"
+#include "tests/ckptd/group/actions.h"
 
 namespace ckptd {
 namespace {
@@ -16,7 +17,6 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-constexpr ckpt::RunId kRun = 1;
 constexpr milliseconds kGrace{1'000};
 
 // Member m speaks through session 100 + m.
@@ -29,15 +29,6 @@ JoinRequest request(MemberId member, ResumeMode resume, uint32_t size = 4) {
           .elastic = true,
           .member = member,
           .grace = kGrace};
-}
-
-template <typename T>
-std::vector<T> all(const Groups::Actions& actions) {
-  std::vector<T> found;
-  for (const Groups::Action& action : actions) {
-    if (const T* one = std::get_if<T>(&action)) found.push_back(*one);
-  }
-  return found;
 }
 
 std::vector<MemberId> members_of(const Groups::OpenEpoch& open) {

@@ -6,6 +6,7 @@
 #include <random>
 
 #include "ckptd/limits.h"
+#include "tests/ckptd/group/actions.h"
 
 namespace ckptd {
 namespace {
@@ -16,19 +17,8 @@ using ckpt::SessionId;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-constexpr ckpt::RunId kRun = 1;
-
 JoinRequest request(Rank rank, uint32_t size, ResumeMode resume = ResumeMode::kStart) {
   return {.session = 100 + rank, .request = rank, .rank = rank, .size = size, .resume = resume};
-}
-
-template <typename T>
-std::vector<T> all(const Groups::Actions& actions) {
-  std::vector<T> found;
-  for (const Groups::Action& action : actions) {
-    if (const T* one = std::get_if<T>(&action)) found.push_back(*one);
-  }
-  return found;
 }
 
 class GroupTest : public testing::Test {

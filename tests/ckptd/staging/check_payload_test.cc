@@ -13,7 +13,7 @@ namespace {
 using ckpt::ErrorCode;
 using testing::HasSubstr;
 
-constexpr uint64_t kSlab = 256 << 10;
+constexpr uint64_t kPayloadSlab = 256 << 10;
 
 class CheckPayloadTest : public testing::Test {
  protected:
@@ -38,15 +38,16 @@ class CheckPayloadTest : public testing::Test {
     EXPECT_THAT(status.error().message, HasSubstr(reason));
   }
   void punch(uint64_t offset, uint64_t length) {
-    ASSERT_EQ(fallocate(granted_.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-                        static_cast<off_t>(slab_ * kSlab + offset), static_cast<off_t>(length)),
-              0);
+    ASSERT_EQ(
+        fallocate(granted_.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                  static_cast<off_t>(slab_ * kPayloadSlab + offset), static_cast<off_t>(length)),
+        0);
   }
 
   MemoryDisk disk_{{.seed = 1}};
   std::unique_ptr<Executor> executor_ = make_inline_executor();
-  Staging staging_{disk_, *executor_, {.arena_bytes_total = 8 * kSlab, .restore_slabs = 1}};
-  Staging::Granted granted_ = staging_.create(1000, 4 * kSlab, kSlab).value();
+  Staging staging_{disk_, *executor_, {.arena_bytes_total = 8 * kPayloadSlab, .restore_slabs = 1}};
+  Staging::Granted granted_ = staging_.create(1000, 4 * kPayloadSlab, kPayloadSlab).value();
   std::unique_ptr<SmallTrainer> trainer_;
   uint32_t slab_ = 0;
   SmallTrainer::Filled filled_;

@@ -14,21 +14,21 @@
 namespace moetrain {
 namespace {
 
-const ModelConfig kConfig{.vocab = 16,
-                          .hidden = 8,
-                          .layers = 2,
-                          .heads = 2,
-                          .kv_heads = 1,
-                          .head_dim = 4,
-                          .intermediate = 6,
-                          .experts = 5,
-                          .top_k = 2,
-                          .seq_len = 4};
+const ModelConfig kOptimizerConfig{.vocab = 16,
+                                   .hidden = 8,
+                                   .layers = 2,
+                                   .heads = 2,
+                                   .kv_heads = 1,
+                                   .head_dim = 4,
+                                   .intermediate = 6,
+                                   .experts = 5,
+                                   .top_k = 2,
+                                   .seq_len = 4};
 
 std::unique_ptr<Model> make_model(uint32_t rank, uint32_t ranks) {
-  auto placement = static_placement(kConfig.layers, kConfig.experts, ranks);
-  auto store = make_replicated_store(cpu_device(), kConfig, *placement, rank);
-  auto model = Model::create(cpu_device(), kConfig, std::move(*store));
+  auto placement = static_placement(kOptimizerConfig.layers, kOptimizerConfig.experts, ranks);
+  auto store = make_replicated_store(cpu_device(), kOptimizerConfig, *placement, rank);
+  auto model = Model::create(cpu_device(), kOptimizerConfig, std::move(*store));
   CKPT_ASSERT(model.ok());
   (*model)->initialise(11);
   return std::move(*model);
@@ -95,12 +95,13 @@ double norm_with(uint32_t ranks) {
 
 TEST(GradientNorm, CountsEveryExpertOnceWhateverTheRanks) {
   double squares = 0;
-  for (const ParameterSpec& spec : dense_parameters(kConfig)) {
+  for (const ParameterSpec& spec : dense_parameters(kOptimizerConfig)) {
     for (uint64_t i = 0; i < spec.elements(); ++i) squares += static_cast<double>(i % 7 * (i % 7));
   }
-  for (uint32_t expert = 0; expert < kConfig.experts; ++expert) {
+  for (uint32_t expert = 0; expert < kOptimizerConfig.experts; ++expert) {
     squares +=
-        static_cast<double>(kConfig.layers * expert_parameter_count(kConfig)) * expert * expert;
+        static_cast<double>(kOptimizerConfig.layers * expert_parameter_count(kOptimizerConfig)) *
+        expert * expert;
   }
   for (const uint32_t ranks : {1u, 2u, 3u, 5u}) {
     EXPECT_NEAR(norm_with(ranks), std::sqrt(squares), 1e-6 * std::sqrt(squares)) << ranks;
@@ -148,7 +149,7 @@ TEST(AdamWStepTest, NormsDoNotDecay) {
 
 // An expert that was restored from an older version goes on from its own bias correction.
 TEST(AdamWStepTest, ExpertsCountTheirOwnSteps) {
-  const size_t experts = size_t{kConfig.layers} * kConfig.experts;
+  const size_t experts = size_t{kOptimizerConfig.layers} * kOptimizerConfig.experts;
   const auto after = [&](uint64_t step, std::vector<int64_t> expert_steps) {
     auto model = make_model(0, 1);
     model->begin_step();
@@ -178,8 +179,8 @@ TEST(AdamWStepTest, IdleExpertsAreKeptOnlyIfAsked) {
   for (const IdleExperts idle : {IdleExperts::kUpdate, IdleExperts::kSkip}) {
     auto model = make_model(0, 1);
     model->begin_step();
-    std::vector<int64_t> routed(size_t{kConfig.layers} * kConfig.experts, 1);
-    routed[kConfig.experts + 3] = 0;  // layer 1 expert 3
+    std::vector<int64_t> routed(size_t{kOptimizerConfig.layers} * kOptimizerConfig.experts, 1);
+    routed[kOptimizerConfig.experts + 3] = 0;  // layer 1 expert 3
     for (Parameter* parameter : model->parameters()) {
       std::ranges::fill(parameter->m.host<float>(), 0.5f);
     }

@@ -18,7 +18,8 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-constexpr Selector kAll[] = {Selector::kSequential, Selector::kLoadAware, Selector::kRiskAware};
+constexpr Selector kSelectors[] = {Selector::kSequential, Selector::kLoadAware,
+                                   Selector::kRiskAware};
 
 // One layer, snapshot after snapshot.
 class Layer {
@@ -52,7 +53,8 @@ TEST(SelectorTest, EveryOneVisitsAllExpertsWithinTheBound) {
     const uint32_t experts = 1 + random() % 40;
     const uint32_t k = 1 + random() % experts;
     const uint32_t needed = (experts + k - 1) / k;
-    SelectionOptions options{kAll[round % 3], k, needed + static_cast<uint32_t>(random() % 6)};
+    SelectionOptions options{kSelectors[round % 3], k,
+                             needed + static_cast<uint32_t>(random() % 6)};
     ASSERT_TRUE(check_selection(options, experts).ok());
     Layer layer(options, experts);
     std::vector<double> share(experts);
@@ -84,7 +86,7 @@ TEST(SelectorTest, TakesAsManyAsTheBoundDemands) {
     const uint32_t experts = 1 + random() % 20;
     const uint32_t k = 1 + random() % experts;
     const uint32_t needed = (experts + k - 1) / k;
-    const SelectionOptions options{kAll[round % 3], k,
+    const SelectionOptions options{kSelectors[round % 3], k,
                                    needed + static_cast<uint32_t>(random() % 6)};
     Layer layer(options, experts);
     for (ExpertCandidate& candidate : layer.candidates()) candidate.age = 1 + random() % 30;
@@ -171,7 +173,7 @@ TEST(SelectorTest, SequentialMatchesTheClosedFormOnUniformLoad) {
 
 // The load decides nothing, and decides for the others.
 TEST(SelectorTest, OnlySequentialPaysNoHeedToTheLoad) {
-  for (const Selector selector : kAll) {
+  for (const Selector selector : kSelectors) {
     Layer layer({selector, 2, 99}, 8);
     uint64_t oldest = 0;
     for (int at = 0; at < 40; ++at) {
@@ -224,7 +226,7 @@ TEST(SelectorTest, RefusesWhatCannotBe) {
   EXPECT_TRUE(check_selection({Selector::kRiskAware, 3, 3}, 8).ok());
   EXPECT_TRUE(check_selection({Selector::kRiskAware, 3, default_staleness_max(8, 3)}, 8).ok());
   EXPECT_THAT(parse_selector("random").error().message, HasSubstr("'random'"));
-  for (const Selector selector : kAll)
+  for (const Selector selector : kSelectors)
     EXPECT_EQ(*parse_selector(selector_name(selector)), selector);
 }
 

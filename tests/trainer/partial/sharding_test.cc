@@ -10,8 +10,8 @@
 namespace moetrain {
 namespace {
 
-constexpr DenseSharding kAll[] = {DenseSharding::kEqual, DenseSharding::kAdaptive,
-                                  DenseSharding::kBytes};
+constexpr DenseSharding kShardings[] = {DenseSharding::kEqual, DenseSharding::kAdaptive,
+                                        DenseSharding::kBytes};
 
 uint64_t bytes_of(std::span<const Share> shares, uint32_t rank) {
   uint64_t bytes = 0;
@@ -39,7 +39,7 @@ TEST(ShardingTest, CoversEveryByteOnceWithRanksThatHoldIt) {
   for (int round = 0; round < 600; ++round) {
     const uint32_t ranks = 1 + random() % 9;
     const auto units = random_units(random, ranks);
-    for (const DenseSharding dense : kAll) {
+    for (const DenseSharding dense : kShardings) {
       std::vector<uint64_t> covered(units.size());
       for (const Share& share : share_units(units, ranks, dense)) {
         const ShareUnit& unit = units.at(share.unit);
@@ -100,7 +100,7 @@ TEST(ShardingTest, OnlyBytesDividesALargeEmbedding) {
 }
 
 TEST(ShardingTest, KnowsItsWords) {
-  for (const DenseSharding dense : kAll) {
+  for (const DenseSharding dense : kShardings) {
     EXPECT_EQ(*parse_dense_sharding(dense_sharding_name(dense)), dense);
   }
   EXPECT_THAT(parse_dense_sharding("byte").error().message, testing::HasSubstr("'byte'"));

@@ -22,7 +22,7 @@ CostModel skewed() {
   return model;
 }
 
-std::string error_of(std::string_view csv) {
+std::string error_of_recording(std::string_view csv) {
   const auto load = LoadModel::from_trace(simtest::plain_model(), csv, "r.csv");
   return load.ok() ? "" : load.error().message;
 }
@@ -73,9 +73,9 @@ TEST(LoadModel, ReadsATrace) {
 }
 
 TEST(LoadModel, RefusesATraceOfAnotherModel) {
-  EXPECT_THAT(error_of("iteration,layer,e0\n1,0,5\n"),
+  EXPECT_THAT(error_of_recording("iteration,layer,e0\n1,0,5\n"),
               HasSubstr("r.csv: 1 experts, the model has 4"));
-  EXPECT_THAT(error_of("iteration,layer,e0,e1,e2,e3\n1,0,1,1,1\n"),
+  EXPECT_THAT(error_of_recording("iteration,layer,e0,e1,e2,e3\n1,0,1,1,1\n"),
               HasSubstr("r.csv line 2: e3 is missing"));
 }
 

@@ -23,7 +23,7 @@ std::string replaced(const std::string& what, const std::string& with) {
   return text.replace(at, what.size(), with);
 }
 
-std::string error_of(const std::string& text) {
+std::string error_of_model(const std::string& text) {
   const auto model = parse_model(text, "m.toml");
   return model.ok() ? "" : model.error().message;
 }
@@ -38,32 +38,35 @@ TEST(ModelFile, ReadsWhatItWrites) {
 }
 
 TEST(ModelFile, ErrorsNameLineAndKey) {
-  EXPECT_THAT(error_of(replaced("layers = 2", "layers = 2.5")),
+  EXPECT_THAT(error_of_model(replaced("layers = 2", "layers = 2.5")),
               HasSubstr("m.toml:2: model.layers: must be a whole number from 1 to 1024"));
-  EXPECT_THAT(error_of(replaced("layers = 2", "layers = \"two\"")),
+  EXPECT_THAT(error_of_model(replaced("layers = 2", "layers = \"two\"")),
               HasSubstr("m.toml:2: model.layers"));
-  EXPECT_THAT(error_of(replaced("layers = 2", "layers = 0")), HasSubstr("m.toml:2: model.layers"));
-  EXPECT_THAT(error_of(replaced("layers = 2", "layers = nan")),
+  EXPECT_THAT(error_of_model(replaced("layers = 2", "layers = 0")),
               HasSubstr("m.toml:2: model.layers"));
-  EXPECT_THAT(error_of(replaced("layers = 2", "layers = [2]")),
+  EXPECT_THAT(error_of_model(replaced("layers = 2", "layers = nan")),
               HasSubstr("m.toml:2: model.layers"));
-  EXPECT_THAT(error_of(replaced("layers = 2", "layer = 2")),
+  EXPECT_THAT(error_of_model(replaced("layers = 2", "layers = [2]")),
+              HasSubstr("m.toml:2: model.layers"));
+  EXPECT_THAT(error_of_model(replaced("layers = 2", "layer = 2")),
               HasSubstr("m.toml:2: model.layer: unknown key; [model] has: layers experts"));
-  EXPECT_THAT(error_of(replaced("top_k = 1\n", "")), HasSubstr("model.top_k is missing"));
-  EXPECT_THAT(error_of(replaced("[load]", "[loads]")), HasSubstr("loads: unknown section"));
-  EXPECT_THAT(error_of(replaced("layers = 2", "layers = 2\nlayers = 3")), HasSubstr("m.toml:3:"));
-  EXPECT_THAT(error_of(replaced("layers = 2", "layers = ")), HasSubstr("m.toml:2:"));
-  EXPECT_THAT(error_of("model = 3"), HasSubstr("m.toml:1: model: unknown section"));
-  EXPECT_THAT(error_of(std::string(kModelFileMax + 1, '#')), HasSubstr("at most"));
+  EXPECT_THAT(error_of_model(replaced("top_k = 1\n", "")), HasSubstr("model.top_k is missing"));
+  EXPECT_THAT(error_of_model(replaced("[load]", "[loads]")), HasSubstr("loads: unknown section"));
+  EXPECT_THAT(error_of_model(replaced("layers = 2", "layers = 2\nlayers = 3")),
+              HasSubstr("m.toml:3:"));
+  EXPECT_THAT(error_of_model(replaced("layers = 2", "layers = ")), HasSubstr("m.toml:2:"));
+  EXPECT_THAT(error_of_model("model = 3"), HasSubstr("m.toml:1: model: unknown section"));
+  EXPECT_THAT(error_of_model(std::string(kModelFileMax + 1, '#')), HasSubstr("at most"));
 }
 
 TEST(ModelFile, ErrorsOfNumbersThatDoNotFitTogether) {
-  EXPECT_THAT(error_of(replaced("static_slots = 2", "static_slots = 3")),
+  EXPECT_THAT(error_of_model(replaced("static_slots = 2", "static_slots = 3")),
               HasSubstr("cluster.static_slots 3: must divide the 4 experts"));
-  EXPECT_THAT(error_of(replaced("ranks_per_node = 1", "ranks_per_node = 3")),
+  EXPECT_THAT(error_of_model(replaced("ranks_per_node = 1", "ranks_per_node = 3")),
               HasSubstr("whole nodes"));
-  EXPECT_THAT(error_of(replaced("group_ranks = 0", "group_ranks = 2")), HasSubstr("group_ranks 2"));
-  EXPECT_THAT(error_of(replaced("top_k = 1", "top_k = 5")), HasSubstr("top_k 5"));
+  EXPECT_THAT(error_of_model(replaced("group_ranks = 0", "group_ranks = 2")),
+              HasSubstr("group_ranks 2"));
+  EXPECT_THAT(error_of_model(replaced("top_k = 1", "top_k = 5")), HasSubstr("top_k 5"));
 }
 
 TEST(ModelFile, HostileBytes) {

@@ -12,7 +12,7 @@ namespace {
 
 using testing::HasSubstr;
 
-std::string error_of(std::string_view text) {
+std::string error_of_trace(std::string_view text) {
   const auto trace = parse_trace(text, "t.csv");
   return trace.ok() ? "" : trace.error().message;
 }
@@ -27,22 +27,23 @@ TEST(Trace, ReadsEvents) {
 }
 
 TEST(Trace, NamesTheLineThatIsWrong) {
-  EXPECT_THAT(error_of("0,add,a\n1,remove,b\n"), HasSubstr("t.csv:2: node b is removed"));
-  EXPECT_THAT(error_of("0,add,a\n1,add,a\n"), HasSubstr("t.csv:2: node a is added"));
-  EXPECT_THAT(error_of("0,add,a\n1,remove,a\n2,remove,a"), HasSubstr("t.csv:3: node a is removed"));
-  EXPECT_THAT(error_of("5,add,a\n4,add,b"), HasSubstr("t.csv:2: time 4 is before"));
-  EXPECT_THAT(error_of("0,add"), HasSubstr("t.csv:1: '0,add' is not"));
-  EXPECT_THAT(error_of("0,add,a,b"), HasSubstr("is not milliseconds"));
-  EXPECT_THAT(error_of("-1,add,a"), HasSubstr("time '-1'"));
-  EXPECT_THAT(error_of("1.5,add,a"), HasSubstr("time '1.5'"));
-  EXPECT_THAT(error_of("99999999999999999999,add,a"), HasSubstr("time '9999"));
-  EXPECT_THAT(error_of("8640000001,add,a"), HasSubstr("must be 0 to 8640000000"));
-  EXPECT_THAT(error_of("0,ADD,a"), HasSubstr("'ADD' is neither"));
-  EXPECT_THAT(error_of("0,add,"), HasSubstr("node ''"));
-  EXPECT_THAT(error_of("0,add,a b"), HasSubstr("node 'a b'"));
-  EXPECT_THAT(error_of("0,add," + std::string(129, 'x')), HasSubstr("a name is 1 to 128"));
-  EXPECT_THAT(error_of(""), HasSubstr("t.csv: no events"));
-  EXPECT_THAT(error_of("\n\n"), HasSubstr("no events"));
+  EXPECT_THAT(error_of_trace("0,add,a\n1,remove,b\n"), HasSubstr("t.csv:2: node b is removed"));
+  EXPECT_THAT(error_of_trace("0,add,a\n1,add,a\n"), HasSubstr("t.csv:2: node a is added"));
+  EXPECT_THAT(error_of_trace("0,add,a\n1,remove,a\n2,remove,a"),
+              HasSubstr("t.csv:3: node a is removed"));
+  EXPECT_THAT(error_of_trace("5,add,a\n4,add,b"), HasSubstr("t.csv:2: time 4 is before"));
+  EXPECT_THAT(error_of_trace("0,add"), HasSubstr("t.csv:1: '0,add' is not"));
+  EXPECT_THAT(error_of_trace("0,add,a,b"), HasSubstr("is not milliseconds"));
+  EXPECT_THAT(error_of_trace("-1,add,a"), HasSubstr("time '-1'"));
+  EXPECT_THAT(error_of_trace("1.5,add,a"), HasSubstr("time '1.5'"));
+  EXPECT_THAT(error_of_trace("99999999999999999999,add,a"), HasSubstr("time '9999"));
+  EXPECT_THAT(error_of_trace("8640000001,add,a"), HasSubstr("must be 0 to 8640000000"));
+  EXPECT_THAT(error_of_trace("0,ADD,a"), HasSubstr("'ADD' is neither"));
+  EXPECT_THAT(error_of_trace("0,add,"), HasSubstr("node ''"));
+  EXPECT_THAT(error_of_trace("0,add,a b"), HasSubstr("node 'a b'"));
+  EXPECT_THAT(error_of_trace("0,add," + std::string(129, 'x')), HasSubstr("a name is 1 to 128"));
+  EXPECT_THAT(error_of_trace(""), HasSubstr("t.csv: no events"));
+  EXPECT_THAT(error_of_trace("\n\n"), HasSubstr("no events"));
 }
 
 // Whatever the bytes: a trace that keeps its promises, or one short printable sentence.

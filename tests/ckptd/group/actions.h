@@ -1,0 +1,23 @@
+// What the tests of Groups share.
+#pragma once
+
+#include <variant>
+#include <vector>
+
+#include "ckptd/group/group.h"
+
+namespace ckptd {
+
+inline constexpr ckpt::RunId kRun = 1;
+
+// The actions of one kind, in their order.
+template <typename T>
+std::vector<T> all(const Groups::Actions& actions) {
+  std::vector<T> found;
+  for (const Groups::Action& action : actions) {
+    if (const T* one = std::get_if<T>(&action)) found.push_back(*one);
+  }
+  return found;
+}
+
+}  // namespace ckptd
