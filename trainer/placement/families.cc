@@ -100,22 +100,13 @@ class Generator {
     }
   }
 
-  // Unless it is plain that the experts do not fit: each fills a slot in every domain of a member.
+  // Unless it is plain that the experts do not fit.
   void add(Family family) {
-    if (!family.members.empty()) {
-      std::vector<uint32_t> slots(domains_);
-      for (uint32_t rank = 0; rank < request_.ranks; ++rank) {
-        slots[request_.domain(rank)] += request_.slots_per_rank;
-      }
-      uint64_t fit = 0;
-      for (const DomainSet& member : family.members) {
-        uint32_t least = UINT32_MAX;
-        for (const uint32_t domain : member) least = std::min(least, slots[domain]);
-        fit += least;
-        for (const uint32_t domain : member) slots[domain] -= least;
-      }
-      if (fit < request_.experts()) return;
+    std::vector<uint32_t> slots(domains_);
+    for (uint32_t rank = 0; rank < request_.ranks; ++rank) {
+      slots[request_.domain(rank)] += request_.slots_per_rank;
     }
+    if (!fits(family, std::move(slots), request_.experts())) return;
     RatedFamily& rated = found_.emplace_back();
     rated.recovery = recovery_of(family, domains_, failed_max_);
     rated.family = std::move(family);

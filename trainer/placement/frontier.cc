@@ -23,9 +23,11 @@ namespace {
 
 constexpr double kEnough = 1.01;      // nobody would notice less
 constexpr double kGoodEnough = 1.03;  // no kicks below
+constexpr double kPoor = 1.1;         // above, a layer is searched further
 // What the search of a layer may look at: about 3 ms, more from 2,000 slots on.
 constexpr int64_t kWork = 600'000;
 constexpr int64_t kWorkPerSlot = 300;
+constexpr int64_t kPoorWork = 3;     // times as much again, where a layer is poor
 constexpr int64_t kSampleShare = 5;  // of this, for a comparison of families
 constexpr size_t kSamples = 3;       // layers that families are compared on
 constexpr size_t kTriedMax = 8;      // families that are compared
@@ -45,8 +47,18 @@ std::vector<double> as_doubles(const std::vector<uint64_t>& loads) {
   return doubles;
 }
 
-// Kicks a layer out of dead ends while it is not good, and keeps its best.
-PlannedLayer polish(LayerSearch& search, int64_t work) {
+// Somewhere else to go on from, each time in another way: near the best, or from a new beginning.
+void leave_dead_end(LayerSearch& search, const LayerSlots& best, uint32_t times,
+                    std::mt19937& random) {
+  using enum LayerSearch::Start;
+  if (times % 2 == 1 && search.rebuild(times % 4 == 1 ? kAllReplicas : kMembers, random)) return;
+  search.adopt(best);
+  search.kick(random);
+}
+
+// Keeps the best of what it comes to. Leaves dead ends while that is not good, until `work` is
+// done; then while it is poor, until `more` is.
+PlannedLayer polish(LayerSearch& search, int64_t work, int64_t more) {
   std::mt19937 random(1);
   PlannedLayer best{search.slots(), search.max_over_mean()};
   const auto improve = [&] {
@@ -54,12 +66,17 @@ PlannedLayer polish(LayerSearch& search, int64_t work) {
     if (search.max_over_mean() >= best.max_over_mean) return;
     best = {search.slots(), search.max_over_mean()};
   };
+  uint32_t times = 0;
+  const auto search_until = [&](double balance) {
+    for (; work > 0 && best.max_over_mean > balance; ++times) {
+      leave_dead_end(search, best.slots, times, random);
+      improve();
+    }
+  };
   improve();
-  while (work > 0 && best.max_over_mean > kGoodEnough) {
-    search.adopt(best.slots);
-    search.kick(random);
-    improve();
-  }
+  search_until(kGoodEnough);
+  work = more;
+  search_until(kPoor);
   return best;
 }
 
@@ -70,10 +87,11 @@ class Planner {
     for (const auto& loads : request.loads) loads_.push_back(as_doubles(loads));
   }
 
-  std::optional<PlannedLayer> layer(uint32_t layer, const Family& family, int64_t work) const {
+  std::optional<PlannedLayer> layer(uint32_t layer, const Family& family, int64_t work,
+                                    int64_t more) const {
     LayerSearch search(request_, family, loads_[layer]);
-    if (!search.build()) return std::nullopt;
-    return polish(search, work);
+    if (!search.build(LayerSearch::Start::kMembers)) return std::nullopt;
+    return polish(search, work, more);
   }
 
   // Mean over a few layers; none if one does not fit.
@@ -81,7 +99,7 @@ class Planner {
     double sum = 0;
     const std::vector<uint32_t> layers = samples();
     for (const uint32_t at : layers) {
-      const auto planned = layer(at, family, work() / kSampleShare);
+      const auto planned = layer(at, family, work() / kSampleShare, 0);
       if (!planned) return std::nullopt;
       sum += planned->max_over_mean;
     }
@@ -92,7 +110,7 @@ class Planner {
     std::vector<LayerSlots> layers;
     layers.reserve(loads_.size());
     for (uint32_t at = 0; at < loads_.size(); ++at) {
-      auto planned = layer(at, family, work());
+      auto planned = layer(at, family, work(), kPoorWork * work());
       if (!planned) return std::nullopt;
       layers.push_back(std::move(planned->slots));
     }
@@ -106,7 +124,8 @@ class Planner {
     layers.reserve(from.size());
     for (uint32_t at = 0; at < from.size(); ++at) {
       LayerSearch search(request_, family, loads_[at]);
-      layers.push_back(search.adopt(from[at]) ? polish(search, work()).slots : from[at]);
+      layers.push_back(search.adopt(from[at]) ? polish(search, work(), kPoorWork * work()).slots
+                                              : from[at]);
     }
     return layers;
   }
@@ -206,7 +225,11 @@ Result<Planned> plan_for(const Goal& goal, const Planner& planner,
     // The last candidate restricts balance least; the most survivable ones come first.
     const RatedFamily& family = families[balance_only ? families.size() - 1 - i : i];
     if (!reaches(family, goal.wanted)) continue;
-    if (const auto balance = planner.sample(family.family)) tried.push_back({&family, *balance});
+    const auto balance = planner.sample(family.family);
+    if (!balance) continue;
+    tried.push_back({&family, *balance});
+    // None of those that follow could be preferred to it.
+    if (*balance <= (balance_only ? kEnough : kGoodEnough + kBalanceTolerance)) break;
   }
   double best = HUGE_VAL;
   for (const Tried& one : tried) best = std::min(best, one.balance);

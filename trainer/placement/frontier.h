@@ -8,8 +8,8 @@
 // local search (layer_search.h).
 //
 // Of the families that reach the wanted recovery, the most survivable one is taken whose balance on
-// a few layers, the most skewed one among them, is within kBalanceTolerance of the best; where
-// nothing but balance is wanted, the best balanced.
+// a few layers, the most skewed one among them, is within kBalanceTolerance of the best, or of what
+// is good enough; where nothing but balance is wanted, the best balanced.
 #pragma once
 
 #include <vector>

@@ -20,20 +20,34 @@ struct Family {
   uint32_t free_size = UINT32_MAX;             // >= replicas_min
 };
 
+// Whether so many experts fit into a family where a domain has so many slots left: each takes one
+// of every domain of a member, or of free_size domains. True only if they do; members that overlap
+// are filled one after the other, which may not find every way.
+bool fits(const Family& family, std::vector<uint32_t> room, uint32_t experts);
+
 class LayerSearch {
  public:
   // The request is valid and outlives this; `loads` has no fewer entries than experts.
   LayerSearch(const PlacementRequest& request, const Family& family, std::span<const double> loads);
 
+  // What experts get when it is their turn, the most loaded ones first.
+  enum class Start {
+    kMembers,      // a member of the family; further replicas when everybody has one
+    kAllReplicas,  // that and all further replicas, as far as everybody else still fits
+  };
   // Fills all slots. False if the experts do not fit into the family's members.
-  bool build();
+  bool build(Start start);
+  // The same, but for loads that are misjudged at random: another beginning. False as build(), and
+  // nothing is left to go on from but what adopt() brings.
+  bool rebuild(Start start, std::mt19937& random);
   // Begins with slots that were built elsewhere: all of them full, every expert within the family.
   // False if one is not.
   bool adopt(const LayerSlots& slots);
 
   // Exchanges, replaces and relabels as long as that brings the most loaded ranks down, and no
-  // more than `work` loads of ranks have been looked at: a bound that is the same on any machine.
-  // What it has not used is left in `work`. Ends as soon as max_over_mean() is `enough`.
+  // more than `work` loads of ranks have been looked at, those of building among them: a bound that
+  // is the same on any machine. What it has not used is left in `work`. Ends as soon as
+  // max_over_mean() is `enough`.
   void improve(int64_t& work, double enough);
 
   // Exchanges the slots of a few experts at random, to leave a dead end.
@@ -57,6 +71,7 @@ class LayerSearch {
   // Without what it does to loads.
   void place(uint32_t expert, uint32_t rank);
   void add_loads_up();
+  void share_changed(uint32_t expert, double before);
   void put(uint32_t expert, uint32_t rank);
   void take(uint32_t expert, uint32_t rank);
   bool within_family(uint32_t expert) const;
@@ -66,7 +81,10 @@ class LayerSearch {
 
   void clear();
   std::vector<uint32_t> counts_by_load() const;
-  bool assign_all(std::span<const uint32_t> order, std::span<const uint32_t> counts);
+  std::vector<uint32_t> by_share(std::span<const uint32_t> counts) const;
+  bool assign_all(std::span<const uint32_t> order, std::span<const uint32_t> counts,
+                  bool all_replicas);
+  void assign_more(uint32_t expert, uint32_t more, uint32_t left, double share);
   bool assign_member(uint32_t expert, double share);
   bool assign_free(uint32_t expert, double share);
   void plan_put(uint32_t expert, uint32_t domain, double share);
@@ -75,15 +93,17 @@ class LayerSearch {
   void fill();
   void fill_rest();
 
-  void shift(uint32_t rank, double by);
-  double settle();
   bool improve_from(uint32_t rank, std::span<const uint32_t> targets);
   void consider_swaps(uint32_t rank, std::span<const uint32_t> targets, Move& best);
   void consider_replicas(uint32_t rank, std::span<const uint32_t> targets, Move& best);
   void consider_removals(uint32_t rank, Move& best);
   void consider_relabels(uint32_t rank, Move& best);
+  double relief(uint32_t expert);
+  double burden(uint32_t expert);
+  double change_of_share(uint32_t expert, double by);
+  void forget();
   double change_of_replace(uint32_t gets, uint32_t loses, uint32_t rank);
-  double change_of_relabel(uint32_t a, uint32_t b);
+  double change_of_relabel(uint32_t a, uint32_t b, double enough);
   void apply(const Move& move);
   void relabel(uint32_t a, uint32_t b);
 
@@ -92,8 +112,7 @@ class LayerSearch {
   uint32_t held(uint32_t expert, uint32_t rank) const {
     return on_rank_[size_t{expert} * ranks_ + rank];
   }
-  double share(uint32_t expert) const { return loads_[expert] / replicas_of(expert); }
-  double replicas_of(uint32_t expert) const { return static_cast<double>(at_[expert].size()); }
+  double share(uint32_t expert) const { return shares_[expert]; }
 
   const PlacementRequest& request_;
   const Family& family_;
@@ -102,7 +121,9 @@ class LayerSearch {
   const uint32_t experts_;
   std::vector<double> loads_;  // in units of the mean load of a rank
   LayerSlots slots_;
-  std::vector<std::vector<uint32_t>> at_;                 // [expert]: its ranks, one for each slot
+  std::vector<std::vector<uint32_t>> at_;                 // [expert]: its ranks
+  std::vector<uint32_t> replicas_;                        // [expert]: slots
+  std::vector<double> shares_;                            // [expert]: load of each of its slots
   std::vector<uint32_t> on_rank_;                         // [expert][rank]: slots
   std::vector<uint32_t> in_domain_;                       // [expert][domain]: slots
   std::vector<uint32_t> distinct_;                        // [expert]: domains
@@ -112,10 +133,10 @@ class LayerSearch {
   std::vector<double> rank_loads_;                        // in units of the mean
   std::vector<std::vector<uint32_t>> ranks_of_domain_;
   std::vector<double> planned_loads_;  // [rank]: while experts get their first replicas
-  // Of a move that is being looked at.
-  std::vector<double> shift_;
-  std::vector<uint32_t> shifted_;
-  int64_t looked_at_ = 0;  // loads of ranks
+  // What relief() and burden() have found since the last move; [expert].
+  std::vector<double> relief_;
+  std::vector<double> burden_;
+  int64_t looked_at_ = 0;  // loads of ranks, since improve() ended last
 };
 
 }  // namespace moetrain

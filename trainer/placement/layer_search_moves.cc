@@ -3,7 +3,9 @@
 // What is brought down is a sum over ranks of a high power of their load: close to the maximum, yet
 // it tells which of two placements with the same maximum is nearer to a better one.
 #include <algorithm>
+#include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "trainer/placement/layer_search.h"
 
@@ -14,6 +16,7 @@ namespace {
 constexpr size_t kSourcesMax = 3;  // most loaded ranks that are tried before the search ends
 constexpr uint32_t kKickMoves = 4;
 constexpr size_t kTargetsMax = 16;  // least loaded ranks that take from them
+constexpr double kUnknown = HUGE_VAL;
 
 double potential(double load) {
   const double squared = load * load;
@@ -23,39 +26,70 @@ double potential(double load) {
 
 }  // namespace
 
-void LayerSearch::shift(uint32_t rank, double by) {
-  if (shift_[rank] == 0) shifted_.push_back(rank);
-  shift_[rank] += by;
+// What a further replica of the expert does to the ranks that it is on.
+double LayerSearch::relief(uint32_t expert) {
+  if (relief_[expert] != kUnknown) return relief_[expert];
+  const double less = loads_[expert] / (replicas_[expert] + 1) - share(expert);
+  return relief_[expert] = change_of_share(expert, less);
 }
 
-// What the shifts come to; forgets them.
-double LayerSearch::settle() {
+// What one replica less of the expert does to the ranks that it is on, if all of them kept theirs.
+double LayerSearch::burden(uint32_t expert) {
+  if (burden_[expert] != kUnknown) return burden_[expert];
+  const double more = loads_[expert] / (replicas_[expert] - 1) - share(expert);
+  return burden_[expert] = change_of_share(expert, more);
+}
+
+double LayerSearch::change_of_share(uint32_t expert, double by) {
   double change = 0;
-  for (const uint32_t rank : shifted_) {
-    change += potential(rank_loads_[rank] + shift_[rank]) - potential(rank_loads_[rank]);
-    shift_[rank] = 0;
+  for (const uint32_t rank : at_[expert]) {
+    const double load = rank_loads_[rank];
+    change += potential(load + held(expert, rank) * by) - potential(load);
   }
-  looked_at_ += static_cast<int64_t>(shifted_.size()) + 1;
-  shifted_.clear();
+  looked_at_ += static_cast<int64_t>(at_[expert].size());
   return change;
 }
 
-// A replica of `gets` takes the slot of one of `loses` on this rank.
+// A replica of `gets`, which is not on this rank, takes the slot of one of `loses`, which is.
 double LayerSearch::change_of_replace(uint32_t gets, uint32_t loses, uint32_t rank) {
-  const double more = loads_[gets] / (replicas_of(gets) + 1);
-  const double fewer = loads_[loses] / (replicas_of(loses) - 1);
-  for (const uint32_t holder : at_[gets]) shift(holder, more - share(gets));
-  for (const uint32_t holder : at_[loses]) shift(holder, fewer - share(loses));
-  shift(rank, more - fewer);
-  return settle();
+  const double now_gets = loads_[gets] / (replicas_[gets] + 1);
+  const double now_loses = loads_[loses] / (replicas_[loses] - 1);
+  const double less = now_gets - share(gets);
+  const double more = now_loses - share(loses);
+  double change = relief(gets) + burden(loses);
+  // Where both are, their changes do not just add up.
+  for (const uint32_t holder : at_[loses]) {
+    if (!holds(gets, holder)) continue;
+    const double load = rank_loads_[holder];
+    const double down = held(gets, holder) * less;
+    const double up = held(loses, holder) * more;
+    change += potential(load + down + up) - potential(load + down) - potential(load + up) +
+              potential(load);
+  }
+  const double kept = rank_loads_[rank] + held(loses, rank) * more;
+  looked_at_ += static_cast<int64_t>(at_[loses].size());
+  return change + potential(kept + now_gets - now_loses) - potential(kept);
 }
 
-// Two experts exchange all their slots.
-double LayerSearch::change_of_relabel(uint32_t a, uint32_t b) {
-  const double difference = loads_[b] - loads_[a];
-  for (const uint32_t holder : at_[a]) shift(holder, difference / replicas_of(a));
-  for (const uint32_t holder : at_[b]) shift(holder, -difference / replicas_of(b));
-  return settle();
+// Two experts exchange all their slots; `b` has fewer tokens. Looks no further once it comes to
+// more than `enough`.
+double LayerSearch::change_of_relabel(uint32_t a, uint32_t b, double enough) {
+  const double on_a = (loads_[b] - loads_[a]) / replicas_[a];
+  const double on_b = (loads_[a] - loads_[b]) / replicas_[b];
+  double change = 0;
+  for (const uint32_t rank : at_[a]) {
+    const double load = rank_loads_[rank];
+    change += potential(load + held(a, rank) * on_a + held(b, rank) * on_b) - potential(load);
+  }
+  looked_at_ += static_cast<int64_t>(at_[a].size());
+  for (const uint32_t rank : at_[b]) {
+    ++looked_at_;
+    if (holds(a, rank)) continue;
+    const double load = rank_loads_[rank];
+    change += potential(load + held(b, rank) * on_b) - potential(load);
+    if (change >= enough) break;
+  }
+  return change;
 }
 
 void LayerSearch::consider_swaps(uint32_t rank, std::span<const uint32_t> targets, Move& best) {
@@ -89,7 +123,7 @@ void LayerSearch::consider_replicas(uint32_t rank, std::span<const uint32_t> tar
       if (!may_leave(other, target, kNobody)) continue;
       const double room = rank_loads_[rank] - rank_loads_[target] + share(other);
       for (const uint32_t expert : slots_[rank]) {
-        const double taken = loads_[expert] / (replicas_of(expert) + 1);
+        const double taken = loads_[expert] / (replicas_[expert] + 1);
         if (taken >= room || holds(expert, target)) continue;
         const double change = change_of_replace(expert, other, target);
         if (change < best.change) {
@@ -116,7 +150,7 @@ void LayerSearch::consider_relabels(uint32_t rank, Move& best) {
   for (const uint32_t expert : slots_[rank]) {
     for (uint32_t other = 0; other < experts_; ++other) {
       if (other == expert || loads_[other] >= loads_[expert]) continue;
-      const double change = change_of_relabel(expert, other);
+      const double change = change_of_relabel(expert, other, best.change);
       if (change < best.change) best = {Move::Kind::kRelabel, expert, other, rank, rank, change};
     }
   }
@@ -128,8 +162,8 @@ void LayerSearch::relabel(uint32_t a, uint32_t b) {
   std::ranges::sort(ranks);
   const auto repeated = std::ranges::unique(ranks);
   ranks.erase(repeated.begin(), repeated.end());
-  const double on_a = (loads_[b] - loads_[a]) / replicas_of(a);
-  const double on_b = (loads_[a] - loads_[b]) / replicas_of(b);
+  const double on_a = (loads_[b] - loads_[a]) / replicas_[a];
+  const double on_b = (loads_[a] - loads_[b]) / replicas_[b];
   for (const uint32_t rank : ranks) {
     rank_loads_[rank] += held(a, rank) * on_a + held(b, rank) * on_b;
     // To the end: the search looks at them in this order.
@@ -138,6 +172,9 @@ void LayerSearch::relabel(uint32_t a, uint32_t b) {
     slots_[rank].insert(slots_[rank].end(), held(a, rank), b);
   }
   std::swap(at_[a], at_[b]);
+  std::swap(replicas_[a], replicas_[b]);
+  shares_[a] = loads_[a] / replicas_[a];
+  shares_[b] = loads_[b] / replicas_[b];
   std::swap(distinct_[a], distinct_[b]);
   std::swap(whole_members_[a], whole_members_[b]);
   const auto swap_rows = [&](std::vector<uint32_t>& rows, size_t width) {
@@ -149,7 +186,13 @@ void LayerSearch::relabel(uint32_t a, uint32_t b) {
   swap_rows(of_member_, family_.members.size());
 }
 
+void LayerSearch::forget() {
+  std::ranges::fill(relief_, kUnknown);
+  std::ranges::fill(burden_, kUnknown);
+}
+
 void LayerSearch::apply(const Move& move) {
+  forget();
   if (move.kind == Move::Kind::kRelabel) return relabel(move.expert, move.other);
   put(move.expert, move.target);
   take(move.other, move.target);
@@ -178,11 +221,12 @@ void LayerSearch::kick(std::mt19937& random) {
 }
 
 void LayerSearch::improve(int64_t& work, double enough) {
-  looked_at_ = 0;
   std::vector<uint32_t> by_load(ranks_);
   std::iota(by_load.begin(), by_load.end(), 0u);
+  forget();
   bool moved = true;
   while (moved && looked_at_ < work && max_over_mean() > enough) {
+    looked_at_ += ranks_;  // so that every round costs something
     std::ranges::sort(by_load, [&](uint32_t a, uint32_t b) {
       return rank_loads_[a] != rank_loads_[b] ? rank_loads_[a] < rank_loads_[b] : a < b;
     });
@@ -193,7 +237,7 @@ void LayerSearch::improve(int64_t& work, double enough) {
       moved = improve_from(by_load[ranks_ - 1 - i], targets);
     }
   }
-  work -= looked_at_;
+  work -= std::exchange(looked_at_, 0);
 }
 
 }  // namespace moetrain

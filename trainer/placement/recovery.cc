@@ -25,6 +25,8 @@ constexpr auto kOfSize = [] {
   return masks;
 }();
 
+constexpr std::array<uint64_t, kWordDimensions + 1> kSetsOfSize = {1, 6, 15, 20, 15, 6, 1};
+
 // Bit s: the death of all ranks in s is fatal. Supersets of what is fatal are fatal.
 std::vector<uint64_t> fatal_sets(std::span<const RankMask> masks, uint32_t ranks) {
   std::vector<uint64_t> fatal(ranks <= kWordDimensions ? 1 : size_t{1} << (ranks - 6));
@@ -64,9 +66,13 @@ std::vector<uint64_t> surviving_sets(std::span<const RankMask> masks, uint32_t r
   std::vector<uint64_t> surviving(ranks + 1);
   for (uint32_t k = 0; k <= ranks; ++k) surviving[k] = binomial(ranks, k);
   for (size_t w = 0; w < fatal.size(); ++w) {
+    // Most words have no fatal set or nothing else: neither needs a look at its bits.
+    if (fatal[w] == 0) continue;
+    const bool all = fatal[w] == ~uint64_t{0};
     const auto high = static_cast<uint32_t>(std::popcount(w));
     for (uint32_t low = 0; low <= kWordDimensions && high + low <= ranks; ++low) {
-      surviving[high + low] -= static_cast<uint64_t>(std::popcount(fatal[w] & kOfSize[low]));
+      surviving[high + low] -=
+          all ? kSetsOfSize[low] : static_cast<uint64_t>(std::popcount(fatal[w] & kOfSize[low]));
     }
   }
   return surviving;

@@ -1,0 +1,286 @@
+// How LayerSearch begins: every expert on a member of the family, then whatever slots are left.
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <tuple>
+
+#include "trainer/placement/layer_search.h"
+
+namespace moetrain {
+
+namespace {
+
+constexpr uint32_t kNobody = UINT32_MAX;
+constexpr double kMisjudgedMin = 2.0 / 3;  // of a load, where another beginning is wanted
+
+}  // namespace
+
+bool fits(const Family& family, std::vector<uint32_t> room, uint32_t experts) {
+  uint64_t fit = 0;
+  if (family.members.empty()) {
+    for (const uint32_t slots : room) fit += std::min(slots, experts);
+    return fit >= uint64_t{experts} * family.free_size;
+  }
+  for (const std::vector<uint32_t>& member : family.members) {
+    uint32_t least = UINT32_MAX;
+    for (const uint32_t domain : member) least = std::min(least, room[domain]);
+    fit += least;
+    for (const uint32_t domain : member) room[domain] -= least;
+  }
+  return fit >= experts;
+}
+
+uint32_t LayerSearch::lightest_in(uint32_t domain, uint32_t expert) const {
+  uint32_t best = kNobody;
+  for (const uint32_t rank : ranks_of_domain_[domain]) {
+    if (full(rank) || holds(expert, rank)) continue;
+    if (best == kNobody || planned_loads_[rank] < planned_loads_[best]) best = rank;
+  }
+  return best;
+}
+
+void LayerSearch::plan_put(uint32_t expert, uint32_t domain, double share) {
+  const uint32_t rank = lightest_in(domain, expert);
+  place(expert, rank);
+  planned_loads_[rank] += share;
+}
+
+// On the member whose ranks come out least loaded.
+bool LayerSearch::assign_member(uint32_t expert, double share) {
+  const std::vector<uint32_t>* best = nullptr;
+  double best_peak = 0;
+  for (const std::vector<uint32_t>& member : family_.members) {
+    double peak = 0;
+    for (const uint32_t domain : member) {
+      const uint32_t rank = lightest_in(domain, expert);
+      peak = rank == kNobody ? HUGE_VAL : std::max(peak, planned_loads_[rank] + share);
+    }
+    if (peak == HUGE_VAL || (best != nullptr && peak >= best_peak)) continue;
+    best = &member;
+    best_peak = peak;
+  }
+  if (best == nullptr) return false;
+  for (const uint32_t domain : *best) plan_put(expert, domain, share);
+  return true;
+}
+
+// On the domains with most room, of those the least loaded: room first, so that domains of
+// different sizes do not run out of it before every expert has had enough of them.
+bool LayerSearch::assign_free(uint32_t expert, double share) {
+  struct Choice {
+    size_t room;
+    double load;
+    uint32_t domain;
+  };
+  std::vector<Choice> choices;
+  choices.reserve(domains_);
+  for (uint32_t domain = 0; domain < domains_; ++domain) {
+    size_t room = 0;
+    for (const uint32_t rank : ranks_of_domain_[domain]) {
+      room += request_.slots_per_rank - slots_[rank].size();
+    }
+    if (room == 0) continue;
+    choices.push_back({room, planned_loads_[lightest_in(domain, expert)], domain});
+  }
+  if (choices.size() < family_.free_size) return false;
+  std::ranges::partial_sort(
+      choices, choices.begin() + family_.free_size, [](const Choice& a, const Choice& b) {
+        return std::tuple(b.room, a.load, a.domain) < std::tuple(a.room, b.load, b.domain);
+      });
+  for (uint32_t i = 0; i < family_.free_size; ++i) plan_put(expert, choices[i].domain, share);
+  return true;
+}
+
+// Replicas by load alone: the next one goes to who has most tokens for each.
+std::vector<uint32_t> LayerSearch::counts_by_load() const {
+  std::vector<uint32_t> counts(experts_, request_.replicas_min);
+  std::vector<std::pair<double, uint32_t>> heap;  // load per replica, -expert
+  heap.reserve(experts_);
+  for (uint32_t e = 0; e < experts_; ++e) heap.emplace_back(loads_[e] / counts[e], experts_ - e);
+  std::ranges::make_heap(heap);
+  for (uint32_t left = request_.slots() - experts_ * request_.replicas_min; left > 0; --left) {
+    std::ranges::pop_heap(heap);
+    const uint32_t expert = experts_ - heap.back().second;
+    heap.back().first = loads_[expert] / ++counts[expert];
+    std::ranges::push_heap(heap);
+  }
+  return counts;
+}
+
+void LayerSearch::clear() {
+  for (auto& slots : slots_) slots.clear();
+  for (auto& ranks : at_) ranks.clear();
+  for (auto* counts :
+       {&replicas_, &on_rank_, &in_domain_, &distinct_, &of_member_, &whole_members_}) {
+    std::ranges::fill(*counts, 0u);
+  }
+  planned_loads_.assign(ranks_, 0);
+}
+
+// Further replicas of an expert that has its first ones, on the least loaded ranks that it is not
+// on; none where `left` experts that have nothing yet would not fit any more.
+void LayerSearch::assign_more(uint32_t expert, uint32_t more, uint32_t left, double share) {
+  std::vector<std::pair<double, uint32_t>> lightest;
+  lightest.reserve(ranks_);
+  std::vector<uint32_t> room(domains_);
+  for (uint32_t rank = 0; rank < ranks_; ++rank) {
+    room[request_.domain(rank)] += request_.slots_per_rank - slots_[rank].size();
+    if (!full(rank) && !holds(expert, rank)) lightest.emplace_back(planned_loads_[rank], rank);
+  }
+  looked_at_ += ranks_;
+  std::ranges::sort(lightest);
+  const auto try_on = [&](std::span<const std::pair<double, uint32_t>> ranks) {
+    for (const auto& [load, rank] : ranks) --room[request_.domain(rank)];
+    looked_at_ += domains_;
+    if (!fits(family_, room, left)) {
+      for (const auto& [load, rank] : ranks) ++room[request_.domain(rank)];
+      return false;
+    }
+    for (const auto& [load, rank] : ranks) {
+      place(expert, rank);
+      planned_loads_[rank] += share;
+    }
+    return true;
+  };
+  const std::span<const std::pair<double, uint32_t>> ranks(lightest);
+  if (try_on(ranks.first(std::min<size_t>(more, ranks.size())))) return;
+  for (size_t i = 0; i < ranks.size() && more > 0; ++i) {
+    if (try_on(ranks.subspan(i, 1))) --more;
+  }
+}
+
+bool LayerSearch::assign_all(std::span<const uint32_t> order, std::span<const uint32_t> counts,
+                             bool all_replicas) {
+  clear();
+  uint32_t left = experts_;
+  for (const bool free : {false, true}) {
+    for (const uint32_t expert : order) {
+      const bool may_be_free = counts[expert] >= family_.free_size || family_.members.empty();
+      if (may_be_free != free) continue;
+      const double share = loads_[expert] / counts[expert];
+      if (free ? !assign_free(expert, share) : !assign_member(expert, share)) return false;
+      --left;
+      const auto has = replicas_[expert];
+      if (!all_replicas || counts[expert] <= has) continue;
+      assign_more(expert, counts[expert] - has, left, share);
+    }
+  }
+  return true;
+}
+
+// How many more replicas everybody gets: the next one goes to who has most tokens for each.
+std::vector<uint32_t> LayerSearch::more_by_load() const {
+  std::vector<std::pair<double, uint32_t>> heap;  // load per replica, experts_ - expert
+  heap.reserve(experts_);
+  uint32_t left = request_.slots();
+  for (uint32_t e = 0; e < experts_; ++e) {
+    left -= replicas_[e];
+    heap.emplace_back(share(e), experts_ - e);
+  }
+  std::ranges::make_heap(heap);
+  std::vector<uint32_t> more(experts_);
+  for (; left > 0; --left) {
+    std::ranges::pop_heap(heap);
+    const uint32_t expert = experts_ - heap.back().second;
+    heap.back().first = loads_[expert] / (replicas_[expert] + ++more[expert]);
+    std::ranges::push_heap(heap);
+  }
+  return more;
+}
+
+// The largest shares first, each on the least loaded rank that has room and does not hold it.
+void LayerSearch::fill() {
+  const std::vector<uint32_t> more = more_by_load();
+  std::vector<double> shares(experts_);
+  std::vector<uint32_t> order(experts_);
+  std::iota(order.begin(), order.end(), 0u);
+  std::vector<std::pair<double, uint32_t>> lightest(ranks_);  // a heap: -load, rank
+  for (uint32_t rank = 0; rank < ranks_; ++rank) lightest[rank] = {0, rank};
+  for (uint32_t e = 0; e < experts_; ++e) {
+    shares[e] = loads_[e] / (replicas_[e] + more[e]);
+    for (const uint32_t rank : at_[e]) lightest[rank].first -= held(e, rank) * shares[e];
+  }
+  std::erase_if(lightest, [&](const auto& one) { return full(one.second); });
+  std::ranges::make_heap(lightest);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](uint32_t a, uint32_t b) { return shares[a] > shares[b]; });
+  std::vector<std::pair<double, uint32_t>> passed;
+  for (const uint32_t expert : order) {
+    for (uint32_t i = 0; i < more[expert] && !lightest.empty();) {
+      std::ranges::pop_heap(lightest);
+      auto [load, rank] = lightest.back();
+      lightest.pop_back();
+      if (holds(expert, rank)) {
+        passed.emplace_back(load, rank);
+        continue;
+      }
+      place(expert, rank);
+      ++i;
+      if (full(rank)) continue;
+      lightest.emplace_back(load - shares[expert], rank);
+      std::ranges::push_heap(lightest);
+    }
+    for (const auto& one : passed) {
+      lightest.push_back(one);
+      std::ranges::push_heap(lightest);
+    }
+    passed.clear();
+  }
+  fill_rest();
+}
+
+// Where all ranks with room hold what they should have got: whoever has most tokens for each of its
+// replicas, somebody who is not there yet if possible.
+void LayerSearch::fill_rest() {
+  for (uint32_t rank = 0; rank < ranks_; ++rank) {
+    while (!full(rank)) {
+      uint32_t best = 0;
+      for (uint32_t expert = 1; expert < experts_; ++expert) {
+        const bool here = holds(expert, rank);
+        if (here != holds(best, rank) ? !here : share(expert) > share(best)) best = expert;
+      }
+      place(best, rank);
+    }
+  }
+}
+
+// Experts in descending order of what a replica of them carries.
+std::vector<uint32_t> LayerSearch::by_share(std::span<const uint32_t> counts) const {
+  std::vector<uint32_t> order(experts_);
+  std::iota(order.begin(), order.end(), 0u);
+  std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
+    return loads_[a] / counts[a] > loads_[b] / counts[b];
+  });
+  return order;
+}
+
+bool LayerSearch::build(Start start) {
+  std::vector<uint32_t> order(experts_);
+  std::iota(order.begin(), order.end(), 0u);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](uint32_t a, uint32_t b) { return loads_[a] > loads_[b]; });
+  const std::vector<uint32_t> counts = counts_by_load();
+  if (!assign_all(order, counts, false)) return false;
+  if (start == Start::kAllReplicas) {
+    // Now it is known how many slots the members leave.
+    std::vector<uint32_t> all = more_by_load();
+    for (uint32_t e = 0; e < experts_; ++e) all[e] += replicas_[e];
+    if (!assign_all(by_share(all), all, true)) assign_all(order, counts, false);
+  }
+  fill();
+  add_loads_up();
+  return true;
+}
+
+bool LayerSearch::rebuild(Start start, std::mt19937& random) {
+  const std::vector<double> loads = loads_;
+  for (double& load : loads_) {
+    load *= kMisjudgedMin + (1 / kMisjudgedMin - kMisjudgedMin) * random() / random.max();
+  }
+  const bool built = build(start);
+  loads_ = loads;
+  add_loads_up();
+  return built;
+}
+
+}  // namespace moetrain
