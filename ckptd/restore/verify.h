@@ -1,30 +1,20 @@
 // verify: reads every live extent of the chosen commits and checks it against the journal.
 //
 // Of each extent: the header, byte for byte as the journal implies it; the CRC of the whole padded
-// payload; the CRC of every fragment, which says whose bytes are wrong. Damage that is in no
-// fragment (header, gaps, padding) is reported with the first unit of the extent. Each unit of a
-// commit is reported once. So is, for each commit, a segment file whose header is damaged. Commits
-// that recovery marked damaged are always reported. Of a deleted commit only what views of others
-// need is looked at, and the header before it.
+// payload; the CRC of every fragment, which says whose bytes are wrong. What is reported of a
+// commit: commit_check.h.
 #pragma once
 
 #include <functional>
 #include <memory>
 #include <optional>
-#include <string>
 #include <vector>
 
-#include "ckptd/restore/context.h"
+#include "ckptd/restore/commit_check.h"
+#include "ckptd/restore/verify_targets.h"
 
 namespace ckptd {
 
-struct VerifyError {
-  std::string run;
-  ckpt::LineageId lineage = 0;
-  ckpt::Step step = 0;
-  std::string unit;
-  std::string reason;
-};
 struct VerifyReport {
   uint64_t checked_bytes = 0;  // headers and padded payloads read
   uint64_t commits = 0;

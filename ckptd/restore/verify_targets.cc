@@ -1,21 +1,10 @@
+#include "ckptd/restore/verify_targets.h"
+
 #include <algorithm>
 #include <set>
 
-#include "ckptd/restore/verify_impl.h"
-
 namespace ckptd {
 namespace {
-
-void add_run(const Catalog& catalog, ckpt::RunId run, std::vector<VerifyTargetCommit>& targets) {
-  const size_t first = targets.size();
-  catalog.visit_commits(run, [&](const CommitInfo& commit) {
-    if (!commit.deleted || !commit.units.empty()) {
-      targets.push_back({run, {commit.snapshot.lineage, commit.snapshot.step}});
-    }
-    return true;
-  });
-  std::reverse(targets.begin() + static_cast<ptrdiff_t>(first), targets.end());
-}
 
 void add_view(const Catalog& catalog, ckpt::RunId run, ViewPoint point,
               std::vector<VerifyTargetCommit>& targets) {
@@ -27,21 +16,40 @@ void add_view(const Catalog& catalog, ckpt::RunId run, ViewPoint point,
     const auto version = catalog.newest_version(run, unit, point, std::nullopt);
     if (version) commits.insert({version->snapshot.lineage, version->snapshot.step});
   }
-  for (const ViewPoint& commit : commits) targets.push_back({run, commit});
+  for (const ViewPoint& at : commits) {
+    const auto commit = catalog.commit(run, at.lineage, at.step);
+    if (commit) targets.push_back({run, at, commit->sequence});
+  }
 }
 
 }  // namespace
 
+std::vector<VerifyTargetCommit> verify_targets_from(const Catalog& catalog, ckpt::RunId run,
+                                                    uint64_t sequence, size_t most) {
+  std::vector<VerifyTargetCommit> targets;
+  catalog.visit_commits(run, [&](const CommitInfo& commit) {
+    if (commit.sequence < sequence || targets.size() >= most) return false;
+    if (!commit.deleted || !commit.units.empty()) {
+      targets.push_back({run, {commit.snapshot.lineage, commit.snapshot.step}, commit.sequence});
+    }
+    return true;
+  });
+  std::reverse(targets.begin(), targets.end());
+  return targets;
+}
+
 std::vector<VerifyTargetCommit> verify_targets(const Catalog& catalog,
                                                const std::optional<ckpt::RunId>& run,
                                                const std::optional<ViewPoint>& point) {
+  if (run && !point) return verify_targets_from(catalog, *run, 0, SIZE_MAX);
   std::vector<VerifyTargetCommit> targets;
   if (run && point) {
     add_view(catalog, *run, *point, targets);
-  } else if (run) {
-    add_run(catalog, *run, targets);
-  } else {
-    for (const RunInfo& info : catalog.runs()) add_run(catalog, info.id, targets);
+    return targets;
+  }
+  for (const RunInfo& info : catalog.runs()) {
+    const auto of_run = verify_targets_from(catalog, info.id, 0, SIZE_MAX);
+    targets.insert(targets.end(), of_run.begin(), of_run.end());
   }
   return targets;
 }

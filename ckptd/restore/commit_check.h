@@ -1,0 +1,55 @@
+// CommitCheck: what is to be read of a commit, and the names of what turns out wrong. Pure: it is
+// read by an ExtentReader.
+//
+// Damage that is in no fragment (header, gaps, padding) is reported with the first unit of the
+// extent. Each unit is reported once; so is a segment file whose header is damaged. Commits that
+// recovery marked damaged are always reported. Of a deleted commit only what views of others need
+// is looked at, and the header before it.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "ckptd/restore/extent_reader.h"
+
+namespace ckptd {
+
+struct VerifyError {
+  std::string run;
+  ckpt::LineageId lineage = 0;
+  ckpt::Step step = 0;
+  std::string unit;
+  std::string reason;
+};
+
+class CommitCheck {
+ public:
+  // As the catalog has it now; nullopt: there is nothing of it (any more), or the catalog cannot be
+  // read, which its health() says.
+  static std::optional<CommitCheck> load(const Catalog& catalog, const ckpt::base::Hash128& store,
+                                         ckpt::RunId run, ViewPoint point);
+
+  size_t extents() const { return headers_.size(); }
+  ExtentPosition position(size_t extent) const;
+  ExtentCheck check(size_t extent) const;
+  // What an extent turned out to have that is new.
+  std::vector<VerifyError> errors(size_t extent, const ExtentReader::Outcome& outcome);
+  // After the last extent: what recovery saw counts, even should the disk give the right bytes now.
+  std::vector<VerifyError> last_errors() const;
+
+ private:
+  VerifyError error(std::optional<ckpt::UnitId> unit, std::string reason) const;
+
+  ckpt::fb::CommittedT record_;
+  CommitInfo info_;
+  std::string run_name_;
+  std::shared_ptr<const std::vector<ckpt::UnitSpec>> units_;
+  std::vector<ckpt::ExtentHeader> headers_;
+  std::set<std::string> reported_;              // units
+  std::set<ckpt::SegmentId> damaged_segments_;  // whose headers were reported
+};
+
+}  // namespace ckptd
