@@ -40,10 +40,17 @@ Status DaemonProcess::spawn(const Options& options) {
   const ckpt::base::UniqueFd log_file(
       ::open(log().c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
   if (!log_file.valid()) return make_error(ErrorCode::kIo, "{}: {}", log(), std::strerror(errno));
+  // What is measured is the only one that uses the disk.
+  std::ofstream config(config_file());
+  config << "scrub_rate = \"0\"\n";
+  config.close();
+  if (!config) return make_error(ErrorCode::kIo, "{}: cannot write", config_file());
   moetrain::Process::Options process;
   process.arguments = {moetrain::program_beside("ckptd"),
                        "--data",
                        data(),
+                       "--config",
+                       config_file(),
                        "--listen",
                        "unix:" + socket(),
                        "--arena",

@@ -29,6 +29,7 @@ class DaemonProcess {
   explicit DaemonProcess(ScratchDirectory scratch) : scratch_(std::move(scratch)) {}
   ckpt::Status spawn(const Options& options);
   ckpt::Status wait_ready();
+  std::string config_file() const { return scratch_.path() + "/ckptd.toml"; }
   std::string log() const { return scratch_.path() + "/ckptd.log"; }
 
   ScratchDirectory scratch_;

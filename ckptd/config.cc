@@ -59,6 +59,32 @@ Setter duration(std::chrono::milliseconds& field) {
   };
 }
 
+// Bytes per second, 0 for none.
+Setter scrub_rate(uint64_t& field) {
+  return [&field](const toml::node& node) -> Status {
+    uint64_t rate = 0;
+    CKPT_TRY(size(rate)(node));
+    if (rate != 0 && rate < limits::kScrubRateMin) {
+      return make_error(ErrorCode::kInvalidArgument, "should be \"0\" or at least {} per second",
+                        ckpt::base::format_size(limits::kScrubRateMin));
+    }
+    field = rate;
+    return {};
+  };
+}
+
+Setter scrub_interval(std::chrono::milliseconds& field) {
+  return [&field](const toml::node& node) -> Status {
+    std::chrono::milliseconds interval{0};
+    CKPT_TRY(duration(interval)(node));
+    if (interval.count() != 0 && interval < std::chrono::seconds(1)) {
+      return wrong_type("\"0s\" or at least \"1s\"");
+    }
+    field = interval;
+    return {};
+  };
+}
+
 Setter number(unsigned& field) {
   return [&field](const toml::node& node) -> Status {
     const auto value = node.value_exact<int64_t>();
@@ -96,6 +122,8 @@ std::map<std::string_view, Setter> setters(Config& config) {
           {"segment", size(config.segment_bytes)},
           {"disk_reserve", size(config.disk_reserve_bytes)},
           {"snapshot_deadline", duration(config.snapshot_deadline)},
+          {"scrub_rate", scrub_rate(config.scrub_bytes_per_second)},
+          {"scrub_interval", scrub_interval(config.scrub_interval)},
           {"allow_uids", uids(config.allow_uids)},
           {"workers", number(config.workers)},
           {"alarms", text(config.alarms)},

@@ -41,6 +41,7 @@ void Daemon::tick(Time now) {
   impl_->carry_out(impl_->ingest.tick(now));
   impl_->carry_out(impl_->groups.tick(now));
   impl_->heal_catalog();
+  impl_->scrub->tick(now);
   // From the first tick: members cannot come back while the store is being recovered.
   if (!impl_->serving_since) impl_->serving_since = now;
   if (!impl_->rejoin_deadline_over && now - *impl_->serving_since >= limits::kReopenDeadline) {
@@ -204,9 +205,10 @@ void Daemon::Impl::close() {
   }
   for (auto& [id, verify] : verifies) close_job(std::move(verify.job), {});
   verifies.clear();
+  if (scrub) scrub->close([this] { scrub_closed = true; });
   const auto busy = [this] {
-    return !closing_jobs.empty() || (gc != nullptr && gc->busy()) ||
-           (journal != nullptr && journal->in_flight() > 0);
+    return !closing_jobs.empty() || (scrub != nullptr && !scrub_closed) ||
+           (gc != nullptr && gc->busy()) || (journal != nullptr && journal->in_flight() > 0);
   };
   while (busy()) {
     if (disk.in_flight() > 0) {

@@ -38,6 +38,9 @@ class Daemon {
     std::chrono::milliseconds snapshot_deadline{600'000};
     // Of sessions that do not say: what becomes of a snapshot in which something looks wrong.
     ckpt::fb::AlarmPolicy alarms = ckpt::fb::AlarmPolicy::Off;
+    // Of background reads; 0: none. From the end of a pass to the next; 0: none begins by itself.
+    uint64_t scrub_bytes_per_second = 0;
+    std::chrono::milliseconds scrub_interval{0};
     std::function<uint64_t()> wall_clock_ns;  // for the times in history
     uint64_t random_seed = 0;                 // 0: from the operating system
   };

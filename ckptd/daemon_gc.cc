@@ -72,8 +72,8 @@ bool Daemon::Impl::being_written(ckpt::SegmentId segment) const {
 
 void Daemon::Impl::collect_garbage() {
   if (!gc_wanted || gc_running || draining) return;
-  const bool current = catalog->health().ok() && catalog->applied_sequence() >= last_sequence;
-  if (!current) return;  // tried again when it is
+  if (!catalog_current()) return;    // tried again when it is
+  if (!scrub->step_aside()) return;  // likewise: by settle(), once its reads are over
   gc_wanted = false;
   GcRound round = plan_gc_round();
   if (!catalog->health().ok()) {

@@ -14,6 +14,7 @@
 //   daemon_queries.cc    questions and administration
 //   daemon_administration.cc  tags, pins, rules, prunes
 //   daemon_gc.cc         what is dead goes back to the disk
+//   daemon_scrub.cc      what is live is read back
 //   daemon_metrics.cc    metrics and status
 //
 // Everything runs on the loop thread. Callbacks of the stages arrive inside poll(); whatever they
@@ -41,6 +42,7 @@
 #include "ckptd/persist/persist.h"
 #include "ckptd/query/query.h"
 #include "ckptd/restore/restore.h"
+#include "ckptd/scrub/scrub.h"
 #include "ckptd/staging/staging.h"
 #include "formats/wire/convert.h"
 
@@ -240,6 +242,13 @@ struct Daemon::Impl {
   void query_gc(const Session& session, uint64_t request);
   void answer_gc();
 
+  // -- scrub (daemon_scrub.cc) -------------------------------------------------------------------
+  void start_scrub();
+  bool disk_wanted() const;
+  bool catalog_current() const;
+  ScrubReport scrub_report() const;
+  QueryAnswer query_scrub(const Session& session, const std::string& args);
+
   Disk& disk;
   Executor& executor;
   const std::function<Result<OpenedKvStore>()> open_catalog;
@@ -286,6 +295,9 @@ struct Daemon::Impl {
   std::map<uint64_t, uint64_t> gc_barriers;  // record -> the first job that cannot read it
   std::set<ckpt::SegmentId> dead_files;      // to be removed once nobody writes to them
   std::vector<GcAsker> gc_askers;
+
+  std::unique_ptr<Scrub> scrub;
+  bool scrub_closed = false;
 
   // What callbacks leave for settle().
   std::set<ArenaId> arenas_ready;

@@ -72,6 +72,34 @@ void add_alarms(MetricsText& text, const Counters& counters) {
   }
 }
 
+void add_scrub(MetricsText& text, const Scrub& scrub) {
+  text.counter("ckptd_scrub_bytes_total", "Bytes that scrub read back.", scrub.counters().bytes);
+  text.counter("ckptd_scrub_passes_total", "Passes over the whole store that came to their end.",
+               scrub.counters().passes);
+  text.counter("ckptd_scrub_errors_total", "Damage found by scrub, by each pass again.",
+               scrub.counters().errors);
+  text.gauge("ckptd_scrub_damaged_units", "Units of commits that scrub knows to be damaged.",
+             static_cast<double>(scrub.state().damages.size()));
+  text.gauge("ckptd_scrub_commits_waiting", "New commits that were not read back yet.",
+             static_cast<double>(scrub.commits_waiting()));
+  text.gauge("ckptd_scrub_last_pass_seconds",
+             "When the last pass ended, in seconds since 1970; 0: never.",
+             static_cast<double>(scrub.state().last.ended_ns) / 1e9);
+}
+
+// `ckptctl scrub --status` tells the rest.
+nlohmann::json scrub_summary(const ScrubReport& report, uint64_t now_ns) {
+  const uint64_t ended_ns = report.state.last.ended_ns;
+  nlohmann::json summary = {{"state", report.doing},
+                            {"damaged_units", report.state.damages.size()},
+                            {"commits_waiting", report.commits_waiting},
+                            {"seconds_since_last_pass", nullptr}};
+  if (ended_ns > 0 && ended_ns <= now_ns) {
+    summary["seconds_since_last_pass"] = (now_ns - ended_ns) / 1'000'000'000;
+  }
+  return summary;
+}
+
 void add_persist(MetricsText& text, const Persist::Stats& stats) {
   text.counter("ckptd_written_bytes_total", "Bytes written into segments.", stats.bytes_written);
   text.counter("ckptd_extents_total", "Extents written.", stats.extents_written);
@@ -93,6 +121,7 @@ std::string Daemon::metrics_text() const {
   add_counters(text, impl.counters);
   add_alarms(text, impl.counters);
   add_persist(text, impl.persist->stats());
+  add_scrub(text, *impl.scrub);
   const Staging::Stats stats = impl.staging->stats();
   for (const auto& [state, name] : kSlabStates) {
     text.gauge("ckptd_slabs", "Slabs of all arenas, by state.",
@@ -152,6 +181,7 @@ QueryAnswer Daemon::Impl::query_status() const {
                    {"snapshots_open", open_snapshots.size()},
                    {"arena_bytes", stats.arena_bytes},
                    {"slabs", std::move(slabs)},
+                   {"scrub", scrub_summary(scrub_report(), wall_clock_ns())},
                    {"journal_bytes", journal->bytes()},
                    {"segment_bytes_written", persist->stats().bytes_written}};
   if (const auto space = disk.space(); space.ok()) {

@@ -71,6 +71,7 @@ Status Daemon::Impl::open() {
                        .bytes_in_flight_max = limits::kBytesInFlightMax,
                        .write_piece_bytes = limits::kWritePieceBytes,
                        .reserve_bytes = options.disk_reserve_bytes});
+  start_scrub();
   spdlog::info("store {}: {} runs, journal of {} bytes, last closed {}",
                ckpt::base::to_hex(store_id), catalog->runs().size(), journal->bytes(),
                store.clean ? "cleanly" : "by a crash");

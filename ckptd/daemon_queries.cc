@@ -45,6 +45,9 @@ void Daemon::Impl::query(Session& session, const fb::QueryT& message) {
                   answer_query(query_context(session), message.verb, message.args));
   }
   if (message.verb == "verify") return query_verify(session, message);
+  if (message.verb == "scrub") {
+    return answer(session.id, message.request, query_scrub(session, message.args));
+  }
   if (is_administration(message.verb)) return administer(session, message);
   if (message.verb == "gc") return query_gc(session, message.request);
   if (message.verb == "rebuild") {

@@ -183,6 +183,7 @@ void Daemon::Impl::committed(const SnapshotKey& key, const fb::RecordT& record,
                open.bytes, open.extents.size());
   add_to_newest(key, open.facts);
   announce(key, fb::SnapshotLevel::Durable, open.bytes, nullptr, open.alarms);
+  scrub->committed(key.run, {key.lineage, key.step}, *result);
   forget_snapshot(key);
 }
 

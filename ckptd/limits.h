@@ -92,6 +92,21 @@ inline constexpr size_t kVerifyPieceBytes = 4u << 20;
 inline constexpr size_t kVerifyPiecesInFlightMax = 4;
 inline constexpr size_t kVerifyErrorsMax = 10'000;
 
+// Scrub: commits that wait to be read back, and damaged units that are remembered, with a sentence
+// each: what is beyond is left to the next pass, or only counted. It keeps where it stands so
+// often, and not on a disk with less space than this.
+inline constexpr size_t kScrubNewCommitsMax = 4096;
+inline constexpr size_t kScrubDamagesMax = 256;
+inline constexpr std::chrono::milliseconds kScrubSaveEvery{1'000};
+inline constexpr uint64_t kScrubSaveSpaceMin = 64u << 20;
+// Slower than that a piece would be waited for too long. While others use the disk it reads one
+// piece in so much time, so that a disk that is always in use is read through all the same.
+inline constexpr uint64_t kScrubRateMin = 1u << 20;
+inline constexpr uint64_t kScrubRateDefault = 64u << 20;
+inline constexpr std::chrono::milliseconds kScrubYieldMax{10'000};
+// A disk loses a sector in years; a pass a week finds it while an older copy is still there.
+inline constexpr std::chrono::milliseconds kScrubIntervalDefault{7 * 24 * 3'600'000};
+
 // Dead space goes back beside everything else: so many journal records' of it in one round, so many
 // stretches in the kernel at once.
 inline constexpr size_t kGcTasksPerRoundMax = 64;

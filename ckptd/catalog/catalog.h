@@ -1,4 +1,5 @@
-// Catalog: the index over the journal. Everything in it can be made anew from there.
+// Catalog: the index over the journal. Everything in it can be made anew from there, but for where
+// a scrub stands.
 //
 // apply() folds one journal record into it, in sequence order; it is the same for a live commit, a
 // replay at start and a rebuild. Values live in an ordered key-value store behind KvStore: RocksDB,
@@ -26,6 +27,7 @@
 #include <vector>
 
 #include "ckptd/catalog/kv_store.h"
+#include "ckptd/catalog/scrub_state.h"
 #include "formats/alarm.h"
 #include "formats/base/ids.h"
 #include "formats/base/result.h"
@@ -235,6 +237,12 @@ class Catalog {
   std::optional<ViewPoint> latest_complete(ckpt::RunId run, ckpt::LineageId lineage) const;
   // Does the view at the point have every registered unit?
   bool complete(ckpt::RunId run, ViewPoint point) const;
+
+  // Kept beside the index, and not in the journal: a rebuild loses it. nullopt: there is none, or
+  // it cannot be read.
+  std::optional<ScrubState> scrub_state() const;
+  // Not synced. An error is the store's, and latched in health().
+  Status set_scrub_state(const ScrubState& state);
 
   struct Impl;  // catalog_impl.h, private to this folder
 

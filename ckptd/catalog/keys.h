@@ -1,6 +1,7 @@
 // Keys of the catalog. Numbers are big-endian, so that the order of bytes is the order of numbers.
 //
 //   meta      "applied" | "format" | "store"
+//             "scrub"                            values.ScrubState, if there is one
 //   runs      run                                created: Record(RunCreated)
 //             run 'k'                            Record(RulesSet)
 //             run 's'                            values.RunState
@@ -33,6 +34,7 @@ namespace ckptd::keys {
 inline constexpr std::string_view kApplied = "applied";
 inline constexpr std::string_view kFormat = "format";
 inline constexpr std::string_view kStore = "store";
+inline constexpr std::string_view kScrub = "scrub";
 
 enum class CommitIndex : char {
   kCommit = 'c',

@@ -77,6 +77,29 @@ ckpt::AlarmList decode_alarms(const Commit& commit) {
   return list;
 }
 
+values::ScrubPass encode_pass(const ckptd::ScrubPass& pass) {
+  return {pass.number,
+          pass.began_ns,
+          pass.ended_ns,
+          pass.bytes_per_second,
+          pass.checked_bytes,
+          pass.commits,
+          {pass.cursor.run, pass.cursor.sequence, pass.cursor.extent, pass.cursor.extents}};
+}
+
+ckptd::ScrubPass decode_pass(const values::ScrubPass& pass) {
+  const values::ScrubCursor& cursor = pass.cursor();
+  return {.number = pass.number(),
+          .began_ns = pass.began_ns(),
+          .ended_ns = pass.ended_ns(),
+          .bytes_per_second = pass.bytes_per_second(),
+          .checked_bytes = pass.checked_bytes(),
+          .commits = pass.commits(),
+          .cursor = {cursor.run(), cursor.sequence(), cursor.extent(), cursor.extents()}};
+}
+
+std::string text(const flatbuffers::String* value) { return value ? value->str() : ""; }
+
 }  // namespace
 
 std::string encode(const RunCounters& counters) {
@@ -232,6 +255,39 @@ std::optional<std::vector<SpaceRange>> decode_ranges(std::string_view value) {
     ranges.push_back({range->segment(), range->offset(), range->bytes()});
   }
   return ranges;
+}
+
+std::string encode(const ckptd::ScrubState& state) {
+  flatbuffers::FlatBufferBuilder builder;
+  std::vector<flatbuffers::Offset<ScrubDamage>> damages;
+  damages.reserve(state.damages.size());
+  for (const ckptd::ScrubDamage& damage : state.damages) {
+    damages.push_back(CreateScrubDamageDirect(builder, damage.run.c_str(), damage.lineage,
+                                              damage.step, damage.unit.c_str(),
+                                              damage.reason.c_str(), damage.found_ns));
+  }
+  const ScrubPass last = encode_pass(state.last);
+  const ScrubPass pass = encode_pass(state.pass.value_or(ckptd::ScrubPass()));
+  return finish(builder,
+                CreateScrubStateDirect(builder, &last, state.pass ? &pass : nullptr,
+                                       state.read_back_sequence, &damages, state.damages_left_out));
+}
+
+std::optional<ckptd::ScrubState> decode_scrub_state(std::string_view value) {
+  const Verified<ScrubState> table(value);
+  if (!table) return std::nullopt;
+  ckptd::ScrubState state;
+  if (table->last() != nullptr) state.last = decode_pass(*table->last());
+  if (table->pass() != nullptr) state.pass = decode_pass(*table->pass());
+  state.read_back_sequence = table->read_back_sequence();
+  state.damages_left_out = table->damages_left_out();
+  if (table->damages() == nullptr) return state;
+  state.damages.reserve(table->damages()->size());
+  for (const ScrubDamage* damage : *table->damages()) {
+    state.damages.push_back({text(damage->run()), damage->lineage(), damage->step(),
+                             text(damage->unit()), text(damage->reason()), damage->found_ns()});
+  }
+  return state;
 }
 
 std::string encode(const ckpt::fb::RecordT& record) {

@@ -54,6 +54,9 @@ std::optional<UnitCrcs> decode_unit_sums(std::string_view value);
 std::string encode(const std::vector<SpaceRange>& ranges);
 std::optional<std::vector<SpaceRange>> decode_ranges(std::string_view value);
 
+std::string encode(const ckptd::ScrubState& state);
+std::optional<ckptd::ScrubState> decode_scrub_state(std::string_view value);
+
 std::string encode(const ckpt::fb::RecordT& record);
 std::optional<ckpt::fb::RecordT> decode_record(std::string_view value);
 

@@ -4,6 +4,7 @@
 // `{"error": "..."}`, with the exit code of the error (2 bad usage, 3 not found, 4 integrity).
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <optional>
 #include <string>
@@ -37,7 +38,7 @@ struct QueryContext {
 };
 
 // Is this verb answered from the catalog alone? (runs, log, alarms, show, schema, unit, experts,
-// diff, restore-plan; the daemon answers the others: status, verify, tag, rebuild ...)
+// diff, restore-plan; the daemon answers the others: status, verify, scrub, tag, rebuild ...)
 bool is_catalog_verb(std::string_view verb);
 // `args` is a JSON object, or empty for none.
 QueryAnswer answer_query(const QueryContext& context, std::string_view verb, std::string_view args);
@@ -57,6 +58,23 @@ struct VerifyTarget {
 };
 Result<VerifyTarget> parse_verify_args(const QueryContext& context, std::string_view args);
 QueryAnswer verify_answer(const VerifyReport& report);
+
+struct ScrubArgs {
+  bool start = false;             // a pass; else only the question how it stands
+  uint64_t bytes_per_second = 0;  // 0: the configured rate
+};
+Result<ScrubArgs> parse_scrub_args(std::string_view args);
+struct ScrubReport {
+  std::string_view doing;  // "off", "idle", "reading", "yielding"
+  uint64_t bytes_per_second = 0;
+  std::chrono::milliseconds interval{0};
+  size_t commits_waiting = 0;
+  ScrubState state;
+};
+// `begun`: the number of the pass that was started by this question. The exit code says whether
+// damage is known, unless a pass has only just begun to look for it.
+QueryAnswer scrub_answer(const QueryContext& context, const ScrubReport& report,
+                         std::optional<uint64_t> begun);
 
 struct TagChange {
   Resolved target;  // `point` only where a tag is set

@@ -4,6 +4,7 @@
 #include "ckptd/daemon_store.h"
 #include "ckptd/io/store_paths.h"
 #include "ckptd/limits.h"
+#include "tests/ckptd/daemon/fragment_place.h"
 #include "tests/ckptd/daemon/job.h"
 
 namespace ckptd::testing {
@@ -14,25 +15,6 @@ using ::testing::HasSubstr;
 class RestoreTest : public ::testing::Test {
  protected:
   RestoreTest() : world({}) { EXPECT_TRUE(world.start().ok()); }
-  // Where a fragment of this unit lies in the commit of this step.
-  std::pair<std::string, uint64_t> place(ckpt::Step step, ckpt::UnitId unit) {
-    std::pair<std::string, uint64_t> found;
-    const FileId file = world.disk().open(kJournalPath, {}).value();
-    const auto scan = scan_journal_file(world.disk(), file, [&](uint64_t, const auto& record) {
-      const auto* commit = record.body.AsCommitted();
-      if (commit == nullptr || commit->step != step) return Status();
-      for (const fb::Fragment& fragment : commit->fragments) {
-        if (fragment.unit() != unit) continue;
-        const auto& extent = *commit->extents[fragment.extent()];
-        found = {segment_path(extent.segment),
-                 extent.offset + extent.header_bytes + fragment.payload_offset()};
-      }
-      return Status();
-    });
-    EXPECT_TRUE(scan.ok());
-    world.disk().close(file);
-    return found;
-  }
   void forget_memory() {
     world.stop();
     ASSERT_TRUE(world.start().ok());
@@ -86,7 +68,7 @@ TEST_F(RestoreTest, DamageFallsBackToTheOlderVersionAndSaysSo) {
   job.start();
   job.commit(5);
   job.commit(10);
-  const auto [path, offset] = place(10, 2);
+  const auto [path, offset] = fragment_place(world, 10, 2);
   forget_memory();
   world.disk().flip(path, offset + 11);
   job.start(fb::ResumeMode::Latest);

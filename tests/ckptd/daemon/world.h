@@ -30,6 +30,8 @@ class World : private Outbox {
     uint64_t disk_reserve_bytes = 1u << 20;  // the journal's room on a full disk
     std::chrono::milliseconds snapshot_deadline{60'000};
     ckpt::fb::AlarmPolicy alarms = ckpt::fb::AlarmPolicy::Off;
+    uint64_t scrub_bytes_per_second = 0;
+    std::chrono::milliseconds scrub_interval{0};
   };
   explicit World(const Options& options);
   ~World() override;

@@ -162,7 +162,8 @@ TEST(Config, ReadsEveryKeyAndRefusesWrongTypes) {
                  "data = \"/d\"\nlisten = \"unix:/s\"\nhttp = \"[::1]:0\"\nio = \"pwritev\"\n"
                  "arena = \"1GiB\"\nsession_arena = \"256MiB\"\nsession_arena_max = \"512MiB\"\n"
                  "segment = \"64MiB\"\n"
-                 "disk_reserve = \"1GiB\"\nsnapshot_deadline = \"90s\"\nallow_uids = [1000, 1001]\n"
+                 "disk_reserve = \"1GiB\"\nsnapshot_deadline = \"90s\"\n"
+                 "scrub_rate = \"128MiB\"\nscrub_interval = \"0s\"\nallow_uids = [1000, 1001]\n"
                  "workers = 3\nalarms = \"refuse\"\nlog_level = \"warn\"\n");
   ckptd::Config config;
   const auto loaded = ckptd::load_config(path, config);
@@ -172,18 +173,27 @@ TEST(Config, ReadsEveryKeyAndRefusesWrongTypes) {
   EXPECT_EQ(config.arena_bytes, 1ull << 30);
   EXPECT_EQ(config.session_arena_max_bytes, 512ull << 20);
   EXPECT_EQ(config.snapshot_deadline, std::chrono::seconds(90));
+  EXPECT_EQ(config.scrub_bytes_per_second, 128ull << 20);
+  EXPECT_EQ(config.scrub_interval.count(), 0);
   EXPECT_EQ(config.allow_uids, (std::vector<uid_t>{1000, 1001}));
   EXPECT_EQ(config.alarms, "refuse");
   config.alarms = "loud";
   EXPECT_THAT(ckptd::validate(config).error().message,
               HasSubstr("alarms loud: off, warn or refuse"));
   config.alarms = "off";
-  for (const char* line : {"arena = 5", "arena = \"5 bananas\"", "workers = -1", "io = 3",
-                           "allow_uids = [\"root\"]", "snapshot_deadline = \"10\"", "data = "}) {
+  for (const char* line :
+       {"arena = 5", "arena = \"5 bananas\"", "workers = -1", "io = 3", "allow_uids = [\"root\"]",
+        "snapshot_deadline = \"10\"", "data = ", "scrub_rate = 5", "scrub_rate = \"1KiB\"",
+        "scrub_rate = \"fast\"", "scrub_interval = \"5ms\"", "scrub_interval = \"-1s\"",
+        "scrub_interval = \"soon\"", "scrub_interval = 7"}) {
     const auto bad = write_file(directory.path("bad.toml"), std::string("\n") + line + "\n");
     const auto refused = ckptd::load_config(bad, config);
     ASSERT_FALSE(refused.ok()) << line;
+    const std::string_view key = std::string_view(line).substr(0, std::string_view(line).find(' '));
     EXPECT_THAT(refused.error().message, HasSubstr("bad.toml:2"));
+    if (key != "data") {  // not TOML at all
+      EXPECT_THAT(refused.error().message, HasSubstr(key));
+    }
   }
 }
 

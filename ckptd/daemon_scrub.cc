@@ -1,0 +1,69 @@
+// Scrub: when it may read, and what is told of it.
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "ckptd/daemon_impl.h"
+
+namespace ckptd {
+
+void Daemon::Impl::start_scrub() {
+  scrub = std::make_unique<Scrub>(restore_context(), *catalog,
+                                  Scrub::Options{.bytes_per_second = options.scrub_bytes_per_second,
+                                                 .interval = options.scrub_interval,
+                                                 .wall_clock_ns = options.wall_clock_ns,
+                                                 .others_busy = [this] { return disk_wanted(); },
+                                                 .may_begin =
+                                                     [this] {
+                                                       // Space is given back only while scrub reads
+                                                       // nothing.
+                                                       return !draining && !gc_wanted &&
+                                                              !gc_running && catalog_current();
+                                                     }});
+}
+
+// Is there a restore, or a snapshot that is being written?
+bool Daemon::Impl::disk_wanted() const {
+  const Persist::Stats stats = persist->stats();
+  if (stats.bytes_queued + stats.bytes_in_flight > 0) return true;
+  return std::any_of(sessions.begin(), sessions.end(),
+                     [](const auto& session) { return !session.second.restores.empty(); });
+}
+
+bool Daemon::Impl::catalog_current() const {
+  return catalog->health().ok() && catalog->applied_sequence() >= last_sequence;
+}
+
+ScrubReport Daemon::Impl::scrub_report() const {
+  ScrubReport report;
+  report.state = scrub->state();
+  report.bytes_per_second = options.scrub_bytes_per_second;
+  report.interval = options.scrub_interval;
+  report.commits_waiting = scrub->commits_waiting();
+  const bool to_do = report.state.pass || report.commits_waiting > 0;
+  report.doing = to_do ? "reading" : report.bytes_per_second == 0 ? "off" : "idle";
+  if (scrub->yielding()) report.doing = "yielding";
+  return report;
+}
+
+QueryAnswer Daemon::Impl::query_scrub(const Session& session, const std::string& args) {
+  if (!may_use(session, ::geteuid())) {
+    return error_answer(
+        make_error(ErrorCode::kPermissionDenied, "scrub: only for the daemon's own user and root"));
+  }
+  const auto parsed = parse_scrub_args(args);
+  if (!parsed.ok()) return error_answer(parsed.error());
+  std::optional<uint64_t> begun;
+  if (parsed->start) {
+    if (draining) {
+      return error_answer(
+          make_error(ErrorCode::kUnavailable, "scrub: the daemon is shutting down"));
+    }
+    const auto number = scrub->begin_pass(parsed->bytes_per_second);
+    if (!number.ok()) return error_answer(number.error());
+    begun = *number;
+  }
+  return scrub_answer(query_context(session), scrub_report(), begun);
+}
+
+}  // namespace ckptd

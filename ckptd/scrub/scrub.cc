@@ -1,0 +1,282 @@
+#include "ckptd/scrub/scrub.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "ckptd/limits.h"
+#include "formats/base/parse.h"
+
+namespace ckptd {
+
+using ckpt::ErrorCode;
+using ckpt::make_error;
+
+Scrub::Scrub(const RestoreContext& context, Catalog& catalog, Options options)
+    : context_(context),
+      catalog_(catalog),
+      options_(std::move(options)),
+      reader_(context, [this](uint64_t bytes) { return may_read(bytes); }) {
+  auto state = catalog.scrub_state();
+  if (state) state_ = std::move(*state);
+  // What is older than scrub itself is left to a pass.
+  if (!state || options_.bytes_per_second == 0) {
+    state_.read_back_sequence = catalog.applied_sequence();
+  }
+  find_new_commits();
+}
+
+Scrub::~Scrub() { CKPT_ASSERT_MSG(closed_ && !reader_.busy(), "a scrub was not closed"); }
+
+// ---- new commits -------------------------------------------------------------------------------
+
+// Those that the last daemon did not come to.
+void Scrub::find_new_commits() {
+  std::vector<VerifyTargetCommit> all;
+  for (const RunInfo& run : catalog_.runs()) {
+    const auto of_run = verify_targets_from(catalog_, run.id, state_.read_back_sequence + 1,
+                                            limits::kScrubNewCommitsMax);
+    all.insert(all.end(), of_run.begin(), of_run.end());
+  }
+  std::sort(all.begin(), all.end(),
+            [](const auto& a, const auto& b) { return a.sequence < b.sequence; });
+  for (const auto& [run, point, sequence] : all) new_.push_back({point, {run, sequence, 0, 0}});
+  keep_bound();
+}
+
+void Scrub::committed(ckpt::RunId run, ViewPoint point, uint64_t sequence) {
+  if (options_.bytes_per_second == 0) return;
+  new_.push_back({point, {run, sequence, 0, 0}});
+  keep_bound();
+  go_on();
+}
+
+// The newest are kept; what has waited for longest is left to the next pass.
+void Scrub::keep_bound() {
+  while (new_.size() > limits::kScrubNewCommitsMax) {
+    const bool at_hand = commit_ && commit_is_new_;
+    new_.erase(new_.begin() + (at_hand ? 1 : 0));
+  }
+}
+
+// ---- passes ------------------------------------------------------------------------------------
+
+Result<uint64_t> Scrub::begin_pass(uint64_t bytes_per_second) {
+  if (bytes_per_second == 0 && options_.bytes_per_second == 0) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "scrub_rate is 0 in ckptd's configuration: say how fast to read (--rate)");
+  }
+  if (bytes_per_second != 0 && bytes_per_second < limits::kScrubRateMin) {
+    return make_error(ErrorCode::kInvalidArgument, "rate {}: at least {} per second",
+                      ckpt::base::format_size(bytes_per_second),
+                      ckpt::base::format_size(limits::kScrubRateMin));
+  }
+  start_pass(bytes_per_second);
+  const uint64_t number = state_.pass->number;
+  go_on();
+  return number;
+}
+
+void Scrub::start_pass(uint64_t bytes_per_second) {
+  const uint64_t number = std::max(state_.last.number, state_.pass ? state_.pass->number : 0) + 1;
+  state_.pass = ScrubPass{
+      .number = number, .began_ns = options_.wall_clock_ns(), .bytes_per_second = bytes_per_second};
+  state_.damages_left_out = 0;
+  of_run_.clear();
+  if (commit_ && !commit_is_new_) drop_extent();
+  unsaved_since_ = unsaved_since_.value_or(now_);
+  spdlog::info("scrub: pass {} begins", number);
+}
+
+void Scrub::begin_due_pass() {
+  if (state_.pass || options_.bytes_per_second == 0 || options_.interval.count() == 0) return;
+  const uint64_t now_ns = options_.wall_clock_ns();
+  const uint64_t ended_ns = state_.last.ended_ns;
+  const auto interval_ns =
+      static_cast<uint64_t>(std::chrono::nanoseconds(options_.interval).count());
+  // A clock that was set back makes a pass due, not wait for years.
+  if (ended_ns == 0 || now_ns < ended_ns || now_ns - ended_ns >= interval_ns) start_pass(0);
+}
+
+void Scrub::pass_done() {
+  ScrubPass pass = *std::exchange(state_.pass, std::nullopt);
+  pass.ended_ns = options_.wall_clock_ns();
+  // What this pass did not find again was deleted, or the disk gives the right bytes now.
+  std::erase_if(state_.damages,
+                [&](const ScrubDamage& damage) { return damage.found_ns < pass.began_ns; });
+  state_.last = pass;
+  ++counters_.passes;
+  const size_t damages = state_.damages.size();
+  spdlog::log(damages > 0 ? spdlog::level::err : spdlog::level::info,
+              "scrub: pass {} read {} in {} commits, {} damaged units, {} more findings",
+              pass.number, ckpt::base::format_size(pass.checked_bytes), pass.commits, damages,
+              state_.damages_left_out);
+  save();
+}
+
+// ---- reading -----------------------------------------------------------------------------------
+
+void Scrub::tick(Time now) {
+  now_ = now;
+  pace_.tick(now, options_.others_busy());
+  go_on();
+  if (unsaved_since_ && now - *unsaved_since_ >= limits::kScrubSaveEvery) save();
+}
+
+bool Scrub::may_read(uint64_t bytes) {
+  const bool asked = !commit_is_new_ && state_.pass && state_.pass->bytes_per_second > 0;
+  pace_.set_rate(asked ? state_.pass->bytes_per_second : options_.bytes_per_second);
+  return pace_.may_read(bytes, options_.others_busy());
+}
+
+void Scrub::go_on() {
+  if (closed_ || stopping_) return;
+  if (reader_.busy()) return reader_.go_on();
+  // A catalog that cannot be read would look as if everything had been deleted.
+  while (options_.may_begin() && load_next() && catalog_.health().ok()) {
+    const uint64_t extent = cursor().extent;
+    if (extent == commit_->extents()) {
+      commit_done();
+      continue;
+    }
+    reader_.start(commit_->position(extent), commit_->check(extent),
+                  [this](const ExtentReader::Outcome& outcome) { extent_done(outcome); });
+    return;
+  }
+}
+
+// What is to be read next is in commit_, from cursor() on. False: nothing is.
+bool Scrub::load_next() {
+  if (commit_ && (commit_is_new_ || new_.empty())) return true;
+  commit_.reset();
+  while (!new_.empty()) {
+    if (load(new_.front().cursor, new_.front().point, /*is_new=*/true)) return true;
+    if (!catalog_.health().ok()) return false;
+    new_.pop_front();  // deleted in the meantime
+  }
+  begin_due_pass();
+  return state_.pass && load_of_pass();
+}
+
+// A deletion may have left fewer extents: which of those were read is not known then.
+bool Scrub::load(ScrubCursor& cursor, ViewPoint point, bool is_new) {
+  commit_ = CommitCheck::load(catalog_, context_.segments.store(), cursor.run, point);
+  commit_is_new_ = is_new;
+  if (!commit_) return false;
+  if (cursor.extents != commit_->extents()) cursor.extent = 0;
+  cursor.extents = commit_->extents();
+  return true;
+}
+
+bool Scrub::load_of_pass() {
+  ScrubCursor& cursor = state_.pass->cursor;
+  for (;;) {
+    while (!of_run_.empty()) {
+      const VerifyTargetCommit& target = of_run_.front();
+      if (cursor.sequence != target.sequence) cursor = {target.run, target.sequence, 0, 0};
+      if (load(cursor, target.point, /*is_new=*/false)) return true;
+      if (!catalog_.health().ok()) return false;
+      of_run_.pop_front();
+    }
+    // The rest of the run that the cursor is in, or the next run.
+    const std::vector<RunInfo> runs = catalog_.runs();
+    const auto next = std::find_if(runs.begin(), runs.end(),
+                                   [&](const RunInfo& run) { return run.id >= cursor.run; });
+    if (next == runs.end()) {
+      pass_done();
+      return false;
+    }
+    if (next->id != cursor.run) cursor = {next->id, 0, 0, 0};
+    const auto targets = verify_targets_from(catalog_, cursor.run, cursor.sequence, SIZE_MAX);
+    if (!catalog_.health().ok()) return false;
+    of_run_.assign(targets.begin(), targets.end());
+    if (of_run_.empty()) cursor = {cursor.run + 1, 0, 0, 0};
+  }
+}
+
+void Scrub::extent_done(const ExtentReader::Outcome& outcome) {
+  counters_.bytes += outcome.bytes;
+  found(commit_->errors(cursor().extent, outcome));
+  ++cursor().extent;
+  if (!commit_is_new_) state_.pass->checked_bytes += outcome.bytes;
+  unsaved_since_ = unsaved_since_.value_or(now_);
+  go_on();
+}
+
+void Scrub::commit_done() {
+  found(commit_->last_errors());
+  commit_.reset();
+  unsaved_since_ = unsaved_since_.value_or(now_);
+  if (commit_is_new_) {
+    state_.read_back_sequence = new_.front().cursor.sequence;
+    new_.pop_front();
+    return;
+  }
+  state_.pass->commits += 1;
+  state_.pass->cursor = {of_run_.front().run, of_run_.front().sequence + 1, 0, 0};
+  of_run_.pop_front();
+}
+
+void Scrub::found(const std::vector<VerifyError>& errors) {
+  const uint64_t now_ns = errors.empty() ? 0 : options_.wall_clock_ns();
+  for (const VerifyError& error : errors) {
+    ++counters_.errors;
+    const auto key = [](const auto& of) { return std::tie(of.run, of.lineage, of.step, of.unit); };
+    const auto known = std::find_if(state_.damages.begin(), state_.damages.end(),
+                                    [&](const auto& damage) { return key(damage) == key(error); });
+    if (known != state_.damages.end()) {
+      known->reason = error.reason;
+      known->found_ns = now_ns;
+    } else if (state_.damages.size() < limits::kScrubDamagesMax) {
+      spdlog::error("scrub: run {} lineage {} step {} unit {}: damaged: {}", error.run,
+                    error.lineage, error.step, error.unit, error.reason);
+      state_.damages.push_back(
+          {error.run, error.lineage, error.step, error.unit, error.reason, now_ns});
+    } else {
+      ++state_.damages_left_out;
+    }
+  }
+}
+
+// ---- stopping ----------------------------------------------------------------------------------
+
+// It is read again, as the catalog has it then: deletions may have changed it.
+void Scrub::drop_extent() {
+  if (!reader_.busy()) return commit_.reset();
+  if (std::exchange(stopping_, true)) return;
+  reader_.stop([this] {
+    stopping_ = false;
+    commit_.reset();
+    if (on_closed_) return std::exchange(on_closed_, nullptr)();
+    go_on();
+  });
+}
+
+bool Scrub::step_aside() {
+  drop_extent();
+  return !stopping_;
+}
+
+void Scrub::close(std::function<void()> on_closed) {
+  CKPT_ASSERT_MSG(!closed_, "a scrub is closed twice");
+  closed_ = true;
+  save();
+  if (stopping_) {
+    on_closed_ = std::move(on_closed);
+  } else {
+    reader_.stop(std::move(on_closed));
+  }
+}
+
+// Not on a disk that is all but full: a catalog that finds no space closes, and has to heal.
+void Scrub::save() {
+  const auto space = context_.disk.space();
+  if (!space.ok() || space->free_bytes < limits::kScrubSaveSpaceMin) return;
+  unsaved_since_.reset();
+  const Status saved = catalog_.set_scrub_state(state_);
+  if (!saved.ok()) spdlog::warn("scrub: where it stands is not kept: {}", saved.error().message);
+}
+
+}  // namespace ckptd

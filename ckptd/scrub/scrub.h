@@ -1,0 +1,113 @@
+// Scrub: reads what is live back from the disk in the background, and remembers what is damaged.
+//
+//   new commits   soon after they became durable; they go first
+//   a pass        every live extent of the store, when it is due or somebody asks for it
+//
+// It reads at a bounded rate, and gives way to others (pace.h). Where it stands is kept in the
+// catalog, at most limits::kScrubSaveEvery late, so that a pass goes on after a restart. It changes
+// and deletes nothing: damage is counted, logged, and shown until a later pass does not find it any
+// more. What is deleted meanwhile is passed over; before space is given back step_aside() is asked.
+//
+// Loop thread. The destructor asserts that it was closed.
+#pragma once
+
+#include <chrono>
+#include <deque>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ckptd/catalog/catalog.h"
+#include "ckptd/restore/commit_check.h"
+#include "ckptd/restore/extent_reader.h"
+#include "ckptd/restore/verify_targets.h"
+#include "ckptd/scrub/pace.h"
+
+namespace ckptd {
+
+class Scrub {
+ public:
+  struct Options {
+    // 0: nothing is read unless somebody asks for a pass, and says how fast.
+    uint64_t bytes_per_second = 0;
+    // From the end of a pass to the next one; 0: only when somebody asks.
+    std::chrono::milliseconds interval{0};
+    std::function<uint64_t()> wall_clock_ns;
+    // Do restores or snapshots use the disk?
+    std::function<bool()> others_busy;
+    // May an extent be begun? Not while space is given back, nor when all is to end.
+    std::function<bool()> may_begin;
+  };
+  struct Counters {
+    uint64_t bytes = 0;
+    uint64_t passes = 0;  // that came to their end
+    uint64_t errors = 0;  // findings, those of earlier passes again included
+  };
+
+  // The catalog is up to date with the journal.
+  Scrub(const RestoreContext& context, Catalog& catalog, Options options);
+  ~Scrub();
+  Scrub(const Scrub&) = delete;
+  Scrub& operator=(const Scrub&) = delete;
+
+  void tick(Time now);
+  // A commit became durable, and is in the catalog.
+  void committed(ckpt::RunId run, ViewPoint point, uint64_t sequence);
+  // A pass begins at the front, whatever there was of one. 0: at the configured rate. Returns its
+  // number. kInvalidArgument: too slow, or background reads are off and no rate is given.
+  Result<uint64_t> begin_pass(uint64_t bytes_per_second);
+  // True: it reads nothing and has no file open. False: it drops the extent at hand, which it will
+  // read again; it is to be asked again after the next poll.
+  bool step_aside();
+  // Nothing is read any more. on_closed runs from the loop, never within this call.
+  void close(std::function<void()> on_closed);
+
+  const ScrubState& state() const { return state_; }
+  const Counters& counters() const { return counters_; }
+  size_t commits_waiting() const { return new_.size(); }
+  bool reading() const { return reader_.busy(); }
+  bool yielding() const { return reader_.busy() && pace_.yields(); }
+
+ private:
+  struct NewCommit {
+    ViewPoint point;
+    ScrubCursor cursor;
+  };
+  void find_new_commits();
+  void keep_bound();
+  void go_on();
+  bool load_next();
+  bool load(ScrubCursor& cursor, ViewPoint point, bool is_new);
+  ScrubCursor& cursor() { return commit_is_new_ ? new_.front().cursor : state_.pass->cursor; }
+  bool load_of_pass();
+  void begin_due_pass();
+  void start_pass(uint64_t bytes_per_second);
+  void extent_done(const ExtentReader::Outcome& outcome);
+  void commit_done();
+  void pass_done();
+  void drop_extent();
+  void found(const std::vector<VerifyError>& errors);
+  bool may_read(uint64_t bytes);
+  void save();
+
+  const RestoreContext context_;
+  Catalog& catalog_;
+  const Options options_;
+  Counters counters_;
+  ScrubState state_;
+  Time now_{};
+  std::optional<Time> unsaved_since_;
+  Pace pace_;
+
+  std::deque<NewCommit> new_;              // in the order of their records
+  std::deque<VerifyTargetCommit> of_run_;  // of the pass, from the cursor on, in one run
+  std::optional<CommitCheck> commit_;      // at hand
+  bool commit_is_new_ = false;             // the front of new_; else of of_run_
+  bool stopping_ = false;
+  bool closed_ = false;
+  std::function<void()> on_closed_;
+  ExtentReader reader_;
+};
+
+}  // namespace ckptd

@@ -1,0 +1,36 @@
+// Where to damage a commit.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+
+#include "ckptd/daemon_store.h"
+#include "ckptd/io/store_paths.h"
+#include "tests/ckptd/daemon/world.h"
+
+namespace ckptd::testing {
+
+// The file and offset of the last fragment of this unit in the commit of this step.
+inline std::pair<std::string, uint64_t> fragment_place(World& world, ckpt::Step step,
+                                                       ckpt::UnitId unit) {
+  std::pair<std::string, uint64_t> found;
+  const FileId file = world.disk().open(kJournalPath, {}).value();
+  const auto scan = scan_journal_file(world.disk(), file, [&](uint64_t, const auto& record) {
+    const auto* commit = record.body.AsCommitted();
+    if (commit == nullptr || commit->step != step) return Status();
+    for (const ckpt::fb::Fragment& fragment : commit->fragments) {
+      if (fragment.unit() != unit) continue;
+      const auto& extent = *commit->extents[fragment.extent()];
+      found = {segment_path(extent.segment),
+               extent.offset + extent.header_bytes + fragment.payload_offset()};
+    }
+    return Status();
+  });
+  EXPECT_TRUE(scan.ok());
+  world.disk().close(file);
+  return found;
+}
+
+}  // namespace ckptd::testing

@@ -1,0 +1,296 @@
+// Scrub through the daemon: what it finds, what it leaves alone, whom it lets go first, and where
+// it goes on. Virtual time.
+#include "ckptd/limits.h"
+#include "tests/ckptd/daemon/fragment_place.h"
+#include "tests/ckptd/daemon/prune_fixture.h"
+
+namespace ckptd::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr uint64_t kRate = 1u << 20;
+
+class ScrubTest : public PruneTest {
+ protected:
+  explicit ScrubTest(std::chrono::milliseconds interval = {})
+      : PruneTest({.segment_bytes = 768u << 10,
+                   .scrub_bytes_per_second = kRate,
+                   .scrub_interval = interval}) {}
+  // Time goes by, and what it lets happen happens.
+  void let(std::chrono::milliseconds time) {
+    for (; time.count() > 0; time -= std::chrono::milliseconds(100)) {
+      world.tick(std::chrono::milliseconds(100));
+      world.run();
+    }
+  }
+  Json scrub(const std::string& args = "{}", int exit_code = 0, uid_t uid = 0) {
+    FakeTrainer asker(world, {.uid = uid, .arena_bytes = 0, .kind = fb::SessionKind::Control});
+    EXPECT_TRUE(asker.connect());
+    const auto reply = asker.query("scrub", args);
+    EXPECT_EQ(reply.exit_code, exit_code) << reply.json;
+    asker.die();
+    return Json::parse(reply.json);
+  }
+  uint64_t begin_pass() { return scrub(R"({"start": true})").at("begun"); }
+  // To its end; the document then.
+  Json finish_pass(int exit_code = 0) {
+    let(std::chrono::seconds(20));
+    const Json document = scrub("{}", exit_code);
+    EXPECT_TRUE(document.at("pass").is_null()) << document;
+    return document;
+  }
+  uint64_t metric(const std::string& name) {
+    const std::string text = world.daemon().metrics_text();
+    const size_t at = text.find("\n" + name + " ");
+    EXPECT_NE(at, std::string::npos) << name;
+    return std::stoull(text.substr(at + name.size() + 2));
+  }
+};
+
+TEST_F(ScrubTest, ANewCommitIsReadBackSoonAndDamageIsNamed) {
+  Job job(world, 1);
+  job.start();
+  job.commit(5);
+  const auto [path, offset] = fragment_place(world, 5, 3);
+  world.disk().flip(path, offset + 11);
+  let(std::chrono::seconds(3));
+  const Json found = scrub("{}", 4);
+  ASSERT_EQ(found.at("errors").size(), 1u) << found;
+  EXPECT_EQ(found.at("errors")[0].at("run"), "tiny");
+  EXPECT_EQ(found.at("errors")[0].at("step"), 5);
+  EXPECT_EQ(found.at("errors")[0].at("unit"), job.model[3].name);
+  EXPECT_THAT(found.at("errors")[0].at("reason"), HasSubstr("segment 1 offset"));
+  EXPECT_TRUE(found.at("last_pass").is_null());
+  EXPECT_EQ(metric("ckptd_scrub_errors_total"), 1u);
+  EXPECT_EQ(metric("ckptd_scrub_damaged_units"), 1u);
+  EXPECT_EQ(metric("ckptd_scrub_commits_waiting"), 0u);
+  EXPECT_EQ(ask(job, "status", "{}").at("scrub").at("damaged_units"), 1);
+}
+
+TEST_F(ScrubTest, NewCommitsThatTheLastDaemonDidNotComeToAreReadBack) {
+  Job job(world, 1);
+  job.start();
+  job.commit(5);
+  const auto [path, offset] = fragment_place(world, 5, 3);
+  let(std::chrono::seconds(3));
+  job.commit(10);
+  const auto [newer_path, newer_offset] = fragment_place(world, 10, 3);
+  restart();
+  world.disk().flip(path, offset);
+  world.disk().flip(newer_path, newer_offset);
+  let(std::chrono::seconds(3));
+  const Json found = scrub("{}", 4);
+  ASSERT_EQ(found.at("errors").size(), 1u) << "5 was read back before: " << found;
+  EXPECT_EQ(found.at("errors")[0].at("step"), 10);
+}
+
+TEST_F(ScrubTest, APassFindsDamageAndForgetsWhatTheNextOneDoesNotFind) {
+  Job job(world, 2);
+  job.start();
+  job.commit(5);
+  job.commit(10);
+  let(std::chrono::seconds(3));
+  const auto [path, offset] = fragment_place(world, 10, 2);
+  world.disk().flip(path, offset);
+  EXPECT_EQ(begin_pass(), 1u);
+  const Json found = finish_pass(4);
+  EXPECT_EQ(found.at("errors").size(), 1u) << found;
+  EXPECT_EQ(found.at("errors")[0].at("step"), 10);
+  EXPECT_EQ(found.at("last_pass").at("commits"), 2);
+  EXPECT_GT(found.at("last_pass").at("checked_bytes"), 2 * 331'000);
+  restart();
+  EXPECT_EQ(scrub("{}", 4).at("errors"), found.at("errors")) << "it is remembered";
+  world.disk().flip(path, offset);
+  EXPECT_EQ(begin_pass(), 2u);
+  EXPECT_THAT(finish_pass().at("errors"), IsEmpty());
+}
+
+// Whenever it happens, a prune neither waits for a pass nor makes it see damage.
+class PruneMeanwhile : public ScrubTest, public ::testing::WithParamInterface<int> {};
+
+TEST_P(PruneMeanwhile, WhatIsGivenBackIsNotDamage) {
+  Job job(world, 1);
+  job.start();
+  job.commit(5);
+  job.commit(10);
+  commit_units(job, 15, {0, 2});
+  commit_units(job, 20, {1});
+  let(std::chrono::seconds(3));
+  begin_pass();
+  let(std::chrono::milliseconds(100) * GetParam());
+  ask(job, "prune", kLast1);
+  const Json gc = ask_root("gc", "{}");
+  EXPECT_EQ(gc.at("deletions_waiting"), 0) << gc;
+  const Json over = finish_pass();
+  EXPECT_THAT(over.at("errors"), IsEmpty()) << over;
+  EXPECT_EQ(metric("ckptd_scrub_errors_total"), 0u);
+  EXPECT_GT(metric("ckptd_freed_bytes_total"), 331'000u);
+  expect_view(job, 20, {15, 20, 15, 10});
+}
+
+INSTANTIATE_TEST_SUITE_P(Tenths, PruneMeanwhile, ::testing::Range(0, 16));
+
+TEST_F(ScrubTest, APassGoesOnAfterARestart) {
+  Job job(world, 1);
+  job.start();
+  for (ckpt::Step step = 1; step <= 6; ++step) job.commit(step);
+  let(std::chrono::seconds(5));
+  begin_pass();
+  const uint64_t whole = finish_pass().at("last_pass").at("checked_bytes");
+  EXPECT_EQ(begin_pass(), 2u);
+  let(std::chrono::milliseconds(1'100));
+  ASSERT_FALSE(scrub().at("pass").is_null());
+  restart();
+  const Json after = scrub().at("pass");
+  EXPECT_EQ(after.at("number"), 2);
+  EXPECT_GT(after.at("checked_bytes"), 0);
+  const Json last = finish_pass().at("last_pass");
+  EXPECT_EQ(last.at("number"), 2);
+  EXPECT_EQ(last.at("commits"), 6);
+  EXPECT_EQ(last.at("checked_bytes"), whole) << "nothing was left out, nothing counted twice";
+  EXPECT_LT(metric("ckptd_scrub_bytes_total"), whole);
+}
+
+TEST_F(ScrubTest, ACatalogMadeAnewLosesThePlaceAndNothingElse) {
+  Job job(world, 1);
+  job.start();
+  job.commit(5);
+  let(std::chrono::seconds(3));
+  begin_pass();
+  world.kill_daemon();
+  world.lose_catalog();
+  ASSERT_TRUE(world.start().ok());
+  world.run();
+  EXPECT_TRUE(scrub().at("pass").is_null());
+  EXPECT_EQ(begin_pass(), 1u);
+  EXPECT_EQ(finish_pass().at("last_pass").at("commits"), 1);
+}
+
+TEST_F(ScrubTest, ARestoreGoesFirst) {
+  Job job(world, 1);
+  job.start();
+  for (const ckpt::Step step : {5, 10}) job.commit(step);
+  let(std::chrono::seconds(3));
+  begin_pass();
+  FakeTrainer reader(world, {});
+  ASSERT_TRUE(reader.connect());
+  reader.send(job.whole(10));
+  world.run();
+  const uint64_t read = metric("ckptd_scrub_bytes_total");
+  let(limits::kScrubYieldMax - std::chrono::milliseconds(200));
+  EXPECT_EQ(metric("ckptd_scrub_bytes_total"), read);
+  EXPECT_EQ(scrub().at("state"), "yielding");
+  // One that never ends does not keep it from reading for ever.
+  let(2 * limits::kScrubYieldMax);
+  const uint64_t trickled = metric("ckptd_scrub_bytes_total");
+  EXPECT_GT(trickled, read);
+  EXPECT_LE(trickled, read + 3 * 128 * 1024) << "an extent every ten seconds";
+  reader.die();
+  EXPECT_EQ(finish_pass().at("last_pass").at("commits"), 2);
+}
+
+TEST_F(ScrubTest, ItKeepsToItsRate) {
+  Job job(world, 1);
+  job.start();
+  for (ckpt::Step step = 1; step <= 12; ++step) job.commit(step);
+  let(std::chrono::seconds(10));
+  begin_pass();
+  const uint64_t before = metric("ckptd_scrub_bytes_total");
+  let(std::chrono::seconds(2));
+  const uint64_t read = metric("ckptd_scrub_bytes_total") - before;
+  EXPECT_GT(read, 2 * kRate * 8 / 10);
+  EXPECT_LT(read, 2 * kRate * 13 / 10);
+  // A pass that is asked for may have a rate of its own.
+  scrub(fmt::format(R"({{"start": true, "bytes_per_second": {}}})", 100 * kRate));
+  let(std::chrono::milliseconds(300));
+  EXPECT_EQ(scrub().at("last_pass").at("number"), 2);
+}
+
+TEST_F(ScrubTest, WhatMakesNoSenseIsRefused) {
+  EXPECT_THAT(scrub(R"({"start": true, "bytes_per_second": 5})", 2).at("error"),
+              HasSubstr("rate 5 B: at least 1.0 MiB"));
+  EXPECT_THAT(scrub(R"({"bytes_per_second": 5000000})", 2).at("error"), HasSubstr("to start"));
+  EXPECT_THAT(scrub(R"({"start": 1})", 2).at("error"), HasSubstr("start"));
+  EXPECT_THAT(scrub(R"({"begin": true})", 2).at("error"), HasSubstr("unknown argument begin"));
+  EXPECT_THAT(scrub(R"({"start": true})", 1, 4711).at("error"), HasSubstr("root"));
+  EXPECT_TRUE(scrub().at("pass").is_null());
+}
+
+class ScrubEveryHour : public ScrubTest {
+ protected:
+  ScrubEveryHour() : ScrubTest(std::chrono::hours(1)) {}
+};
+
+TEST_F(ScrubEveryHour, APassBeginsWhenItIsDue) {
+  let(std::chrono::seconds(1));
+  EXPECT_EQ(scrub().at("last_pass").at("number"), 1) << "the first one: nothing was there";
+  Job job(world, 1);
+  job.start();
+  job.commit(5);
+  let(std::chrono::seconds(5));
+  world.tick(std::chrono::minutes(50));
+  let(std::chrono::seconds(5));
+  EXPECT_EQ(scrub().at("last_pass").at("number"), 1);
+  world.tick(std::chrono::minutes(10));
+  const Json last = finish_pass().at("last_pass");
+  EXPECT_EQ(last.at("number"), 2);
+  EXPECT_EQ(last.at("commits"), 1);
+}
+
+class NoScrub : public PruneTest {};
+
+TEST_F(NoScrub, WithoutARateNothingIsReadUnlessSomebodySaysHowFast) {
+  Job job(world, 1);
+  job.start();
+  job.commit(5);
+  EXPECT_EQ(ask_root("scrub", "{}").at("state"), "off");
+  EXPECT_EQ(ask_root("scrub", "{}").at("commits_waiting"), 0);
+  FakeTrainer root(world, {.uid = 0, .arena_bytes = 0, .kind = fb::SessionKind::Control});
+  ASSERT_TRUE(root.connect());
+  EXPECT_THAT(root.query("scrub", R"({"start": true})").json, HasSubstr("--rate"));
+  ask_root("scrub", R"({"start": true, "bytes_per_second": 104857600})");
+  for (int ticks = 0; ticks < 10; ++ticks) {
+    world.tick(std::chrono::milliseconds(100));
+    world.run();
+  }
+  EXPECT_EQ(ask_root("scrub", "{}").at("last_pass").at("commits"), 1);
+}
+
+TEST(ScrubState, IsKeptWholeAndAnyOtherBytesDoNoHarm) {
+  const auto image = std::make_shared<MemoryKvImage>();
+  const ScrubState state{
+      .last = {.number = 3, .began_ns = 1, .ended_ns = 2, .checked_bytes = 4, .commits = 5},
+      .pass = ScrubPass{.number = 4, .bytes_per_second = 6, .cursor = {7, 8, 9, 10}},
+      .read_back_sequence = 11,
+      .damages = {{"tiny", 1, 5, "trainer", "segment 1 offset 4096: CRC32C mismatch", 12}},
+      .damages_left_out = 13};
+  const auto read = [&] { return Catalog(make_memory_store(image)).scrub_state(); };
+  EXPECT_EQ(read(), std::nullopt);
+  ASSERT_TRUE(Catalog(make_memory_store(image)).set_scrub_state(state).ok());
+  EXPECT_EQ(read(), state);
+  const auto store = make_memory_store(image);
+  const std::string value = store->get(Family::kMeta, "scrub").value().value();
+  const auto write = [&](const std::string& bytes) {
+    ASSERT_TRUE(store->write({{Family::kMeta, "scrub", bytes}}).ok());
+  };
+  for (size_t length = 0; length < value.size(); ++length) {
+    write(value.substr(0, length));
+    read();  // must come back, whatever it is
+    if (length < value.size() / 2) {
+      EXPECT_EQ(read(), std::nullopt) << length << " bytes";
+    }
+  }
+  for (size_t at = 0; at < value.size(); ++at) {
+    for (const int bits : {0x01, 0x80, 0xff}) {
+      std::string flipped = value;
+      flipped[at] = static_cast<char>(flipped[at] ^ bits);
+      write(flipped);
+      read();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ckptd::testing
