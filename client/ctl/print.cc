@@ -64,6 +64,22 @@ std::string print_deleted(const Json& document) {
   return table.text();
 }
 
+// Of verify and scrub: what is damaged.
+std::string error_lines(const Json& document) {
+  std::string out;
+  for (const Json& error : member(document, "errors")) {
+    out += fmt::format("run {} step {} unit {}: {}\n", text(error, "run"), text(error, "step"),
+                       text(error, "unit"), text(error, "reason"));
+  }
+  return out;
+}
+
+std::string checked_line(const Json& checked, size_t errors) {
+  return fmt::format("{} checked in {} commits, {}\n", size(checked, "checked_bytes"),
+                     text(checked, "commits"),
+                     errors == 0 ? "no errors" : fmt::format("{} ERRORS", errors));
+}
+
 }  // namespace
 
 std::string print_runs(const Json& document) {
@@ -188,15 +204,22 @@ std::string print_diff(const Json& document) {
 }
 
 std::string print_verify(const Json& document) {
-  std::string out;
-  for (const Json& error : member(document, "errors")) {
-    out += fmt::format("run {} step {} unit {}: {}\n", text(error, "run"), text(error, "step"),
-                       text(error, "unit"), text(error, "reason"));
-  }
+  return error_lines(document) + checked_line(document, member(document, "errors").size());
+}
+
+std::string print_scrub(const Json& document) {
+  const Json pass = member(document, "pass");
+  const Json last = member(document, "last_pass");
   const size_t errors = member(document, "errors").size();
-  return out + fmt::format("{} checked in {} commits, {}\n", size(document, "checked_bytes"),
-                           text(document, "commits"),
-                           errors == 0 ? "no errors" : fmt::format("{} ERRORS", errors));
+  std::string out = error_lines(document);
+  if (pass.is_object()) {
+    out += fmt::format("pass {} began {}, {}: {} of about {} checked\n", text(pass, "number"),
+                       text(pass, "began"), text(document, "state"), size(pass, "checked_bytes"),
+                       size(document, "store_bytes"));
+  }
+  if (!last.is_object()) return out + "no pass has ended yet\n";
+  return out + fmt::format("pass {} ended {}: {}", text(last, "number"), text(last, "ended"),
+                           checked_line(last, errors));
 }
 
 std::string print_restore_plan(const Json& document) {

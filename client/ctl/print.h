@@ -16,6 +16,7 @@ std::string print_unit(const Json& document);
 std::string print_experts(const Json& document);
 std::string print_diff(const Json& document);
 std::string print_verify(const Json& document);
+std::string print_scrub(const Json& document);
 std::string print_restore_plan(const Json& document);
 std::string print_prune(const Json& document);
 std::string print_export(const Json& document);

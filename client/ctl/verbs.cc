@@ -9,6 +9,7 @@
 #include "client/ctl/keep_verbs.h"
 #include "client/ctl/new_file.h"
 #include "client/ctl/print.h"
+#include "client/ctl/scrub_verb.h"
 #include "client/ctl/verb_builder.h"
 #include "formats/base/parse.h"
 #include "formats/selector.h"
@@ -250,6 +251,7 @@ void add_verbs(CLI::App& app, const Common& common, Verb& chosen) {
   add_bytes(build, args);
   add_administration(build, args);
   add_keeping(build);
+  add_scrub(build);
 }
 
 }  // namespace ckptctl

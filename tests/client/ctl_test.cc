@@ -278,6 +278,35 @@ TEST_F(Ctl, VerifyFindsAFlippedByteAndNamesItsUnit) {
   EXPECT_EQ(refused.out, "");
 }
 
+TEST_F(Ctl, ScrubReadsEverythingBackAndRemembersWhatIsDamaged) {
+  const Json whole = json({"scrub"});
+  expect_members(whole, {"state", "pass", "last_pass", "errors", "bytes_per_second",
+                         "interval_seconds", "commits_waiting", "store_bytes"});
+  EXPECT_TRUE(whole["errors"].empty());
+  EXPECT_EQ(whole["last_pass"]["commits"], 2);
+  EXPECT_EQ(whole["last_pass"]["checked_bytes"], json({"verify"})["checked_bytes"]);
+  EXPECT_EQ(daemon_.stop(), 0);
+  damage_weights_of(10);
+  daemon_.start();
+  EXPECT_EQ(json({"scrub", "--status"})["last_pass"], whole["last_pass"]) << "it finds nothing new";
+  const Json report = json({"scrub", "--rate", "1GiB"}, 4);
+  ASSERT_EQ(report["errors"].size(), 1u) << report;
+  EXPECT_EQ(report["errors"][0]["run"], "tiny");
+  EXPECT_EQ(report["errors"][0]["step"], 10);
+  EXPECT_EQ(report["errors"][0]["unit"], "layers.0.experts.1.weights");
+  daemon_.crash_and_restart();
+  const Finished status = ctl({"scrub", "--status"});
+  EXPECT_EQ(status.exit_code, 4);
+  EXPECT_THAT(status.out, HasSubstr("run tiny step 10 unit layers.0.experts.1.weights"));
+  EXPECT_THAT(status.out, HasSubstr("2 commits, 1 ERRORS"));
+  EXPECT_THAT(daemon_.log(), HasSubstr("scrub: run tiny lineage 1 step 10"));
+  EXPECT_EQ(json({"status"})["scrub"]["damaged_units"], 1);
+  for (const char* rate : {"1", "fast", "-1GiB", "1023KiB", "99999999999GiB"}) {
+    EXPECT_EQ(ctl({"scrub", "--rate", rate}).exit_code, 2) << rate;
+  }
+  EXPECT_EQ(ctl({"scrub", "--status", "--rate", "1GiB"}).exit_code, 2);
+}
+
 // Lineage 2 forks at 10: what lineage 1 had at 20 is an abandoned future, and never exported.
 TEST_F(Ctl, ExportFallsBackWithinItsLineage) {
   client::JoinOptions resumed = as_rank(0, 1);

@@ -68,6 +68,18 @@ TEST(Print, VerifyNamesRunStepAndUnit) {
             "4.0 KiB checked in 3 commits, 1 ERRORS\n");
 }
 
+TEST(Print, ScrubShowsThePassUnderWayAndTheLast) {
+  const Json report = Json::parse(R"({"state": "yielding", "store_bytes": 8192, "errors": [
+    {"run": "tiny", "step": 5, "lineage": 1, "unit": "layers.0", "reason": "CRC differs"}],
+    "pass": {"number": 2, "began": "2026-01-02", "checked_bytes": 4096, "commits": 1},
+    "last_pass": {"number": 1, "ended": "2026-01-01", "checked_bytes": 8192, "commits": 3}})");
+  EXPECT_EQ(print_scrub(report),
+            "run tiny step 5 unit layers.0: CRC differs\n"
+            "pass 2 began 2026-01-02, yielding: 4.0 KiB of about 8.0 KiB checked\n"
+            "pass 1 ended 2026-01-01: 8.0 KiB checked in 3 commits, 1 ERRORS\n");
+  EXPECT_EQ(print_scrub(Json::object()), "no pass has ended yet\n");
+}
+
 TEST(Print, MembersThatAnOlderDaemonDoesNotSendAreDashes) {
   EXPECT_NO_FATAL_FAILURE(print_runs(Json::parse("[{}]")));
   EXPECT_NO_FATAL_FAILURE(print_show(Json::object()));

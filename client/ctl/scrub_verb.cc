@@ -1,0 +1,77 @@
+#include "client/ctl/scrub_verb.h"
+
+#include <chrono>
+#include <thread>
+
+#include "client/ctl/progress.h"
+#include "client/ctl/verb_builder.h"
+#include "formats/base/parse.h"
+
+namespace ckptctl {
+namespace {
+
+struct Arguments {
+  std::string rate;
+  bool status = false;
+};
+
+// How often the daemon is asked how far a pass is.
+constexpr std::chrono::milliseconds kAskEvery{100};
+
+uint64_t number(const Json& object, const char* name) {
+  return object.is_object() ? object.value(name, uint64_t{0}) : 0;
+}
+
+Outcome outcome_of(Answer answer) {
+  return Outcome{std::move(answer.document), print_scrub, answer.exit_code};
+}
+
+// Begins a pass and stays until it, or one that was begun after it, has ended. The daemon goes on
+// with it whatever becomes of this program.
+Result<Outcome> run_pass(Link& link, const Arguments& args) {
+  Json question{{"start", true}};
+  if (!args.rate.empty()) {
+    CKPT_ASSIGN(const uint64_t rate, ckpt::base::parse_size(args.rate));
+    question["bytes_per_second"] = rate;
+  }
+  CKPT_ASSIGN(const Answer begun, link.ask("scrub", question));
+  const uint64_t pass = number(begun.document, "begun");
+  Progress progress("scrub");
+  progress.start(number(begun.document, "store_bytes"));
+  for (uint64_t drawn = 0;;) {
+    CKPT_ASSIGN(Answer answer, link.ask("scrub", Json::object()));
+    if (number(answer.document["last_pass"], "number") >= pass) {
+      progress.finish();
+      return outcome_of(std::move(answer));
+    }
+    const uint64_t checked = number(answer.document["pass"], "checked_bytes");
+    if (checked > drawn) progress.add(checked - drawn);
+    drawn = checked;
+    std::this_thread::sleep_for(kAskEvery);
+  }
+}
+
+Result<Outcome> run_scrub(Link& link, const Arguments& args) {
+  if (!args.status) return run_pass(link, args);
+  CKPT_ASSIGN(Answer answer, link.ask("scrub", Json::object()));
+  return outcome_of(std::move(answer));
+}
+
+}  // namespace
+
+void add_scrub(Builder& build) {
+  const auto args = std::make_shared<Arguments>();
+  CLI::App* scrub = build.add(
+      "scrub", "Read the whole store back at a bounded rate; exit code 4 if something is damaged",
+      "  ckptctl scrub\n  ckptctl scrub --rate 500MiB\n  ckptctl scrub --status",
+      [args](Link& link) { return run_scrub(link, *args); });
+  CLI::Option* rate =
+      scrub->add_option("--rate", args->rate,
+                        "Bytes per second of this pass: 500MiB (default: as ckptd is configured)");
+  scrub
+      ->add_flag("--status", args->status,
+                 "Begin nothing: when the last pass ended, what is damaged")
+      ->excludes(rate);
+}
+
+}  // namespace ckptctl
