@@ -10,7 +10,6 @@ namespace moetrain {
 
 namespace {
 
-constexpr uint32_t kNobody = UINT32_MAX;
 constexpr double kMisjudgedMin = 2.0 / 3;  // of a load, where another beginning is wanted
 
 }  // namespace
