@@ -246,13 +246,18 @@ TEST_F(StagingTest, RestoresDoNotWaitUntilALargeArenaIsWarm) {
   staging_->close();
   staging_ = make(16 * kLargeSlab);
   const auto granted = staging_->create(kAlice, 16 * kLargeSlab, kLargeSlab).value();
-  run_until(disk_, *executor_, [&] { return staging_->leasable(granted.arena) > 0; });
-  ASSERT_EQ(staging_->leasable(granted.arena), 6u) << "of the second chunk none is warm";
-  for (int i = 0; i < 2; ++i) {
-    const auto slab = staging_->take_restore_slab(granted.arena);
-    ASSERT_TRUE(slab.has_value());
-    staging_->give_back_restore_slab(granted.arena, *slab);
-  }
+  std::vector<size_t> leased;
+  std::vector<std::optional<uint32_t>> taken;
+  staging_->set_on_slabs_ready([&](ArenaId arena) {
+    leased.push_back(staging_->lease(arena, 16).size());
+    if (taken.size() < 2) taken.push_back(staging_->take_restore_slab(arena));
+    if (taken.size() < 2) taken.push_back(staging_->take_restore_slab(arena));
+  });
+  run_all(disk_, *executor_);
+  EXPECT_THAT(leased, ElementsAre(6, 8)) << "one chunk was warm, then the other";
+  EXPECT_THAT(taken, ElementsAre(0, 1)) << "with the first one";
+  staging_->set_on_slabs_ready({});
+  for (const uint32_t slab : {0, 1}) staging_->give_back_restore_slab(granted.arena, slab);
 }
 
 TEST_F(StagingTest, AnArenaIsTakenBackAfterARestart) {
