@@ -35,7 +35,7 @@ size_t memory_bytes(const fb::BeginSnapshotT& message) {
          (message.units.size() + message.memory_units.size()) * sizeof(ckpt::UnitId) +
          message.fragments.size() * sizeof(fb::Range) +
          message.metrics.size() * (sizeof(fb::MetricT) + limits::kMetricNameBytesMax) +
-         message.expert_tokens.size() * sizeof(fb::ExpertTokens);
+         (message.expert_tokens.size() + message.expert_lost.size()) * sizeof(fb::ExpertTokens);
 }
 
 // An upper bound of the disk space of what a member's part writes: its bytes, a block of alignment
@@ -110,9 +110,10 @@ Status Daemon::Impl::check_begin(const Session& session, const SnapshotKey& key,
 
 // Counts that contradict an older commit of the view's line of history.
 Status Daemon::Impl::check_tokens(const SnapshotKey& key, const fb::BeginSnapshotT& message) const {
-  if (message.expert_tokens.empty()) return {};
   CKPT_ASSIGN(const auto units, catalog->units(key.run));
-  CKPT_ASSIGN(const auto counts, ckpt::check_expert_tokens(message.expert_tokens, *units));
+  CKPT_ASSIGN(const auto counts,
+              ckpt::check_expert_tokens(message.expert_tokens, message.expert_lost, *units));
+  if (counts.empty()) return {};
   const auto earlier = catalog->newest_expert_tokens(key.run, {key.lineage, key.step});
   if (!earlier) return {};
   return check_not_less(earlier->counts, earlier->commit.step, counts);
@@ -144,7 +145,8 @@ Result<Ingest::Begin> Daemon::Impl::make_begin(const Session& session, const Sna
   }
   for (const auto& metric : message.metrics) begin.metrics[metric->name] = metric->value;
   CKPT_ASSIGN(const auto units, catalog->units(key.run));
-  CKPT_ASSIGN(begin.expert_tokens, ckpt::check_expert_tokens(message.expert_tokens, *units));
+  CKPT_ASSIGN(begin.expert_tokens,
+              ckpt::check_expert_tokens(message.expert_tokens, message.expert_lost, *units));
   begin.deadline = now + options.snapshot_deadline;
   return begin;
 }

@@ -156,7 +156,8 @@ void Daemon::Impl::carry_out(const Ingest::CommitAction& action) {
     metric->value = value;
     commit.metrics.push_back(std::move(metric));
   }
-  commit.expert_tokens = ckpt::to_fb(action.expert_tokens);
+  commit.expert_tokens = ckpt::tokens_to_fb(action.expert_tokens);
+  commit.expert_lost = ckpt::lost_to_fb(action.expert_tokens);
   commit.alarms = ckpt::to_fb(alarms);
   commit.alarms_left_out = alarms.left_out;
   fill_extents(open.extents, commit);

@@ -47,12 +47,13 @@ class Judge {
     const ckpt::UnitSpec& spec = units_[unit];
     if (!spec.expert) return false;
     const uint32_t layer = spec.layer.value_or(0);
-    const auto now = ckpt::tokens_of(facts_.tokens, layer, *spec.expert);
+    const auto now = ckpt::counts_of(facts_.tokens, layer, *spec.expert);
     if (!now) return false;
     const ViewPoint commit{last.lineage, last.step};
     auto [counts, added] = counts_.try_emplace(commit);
     if (added) counts->second = tokens_at_(commit);
-    return ckpt::tokens_of(counts->second, layer, *spec.expert) == now;
+    const auto then = ckpt::counts_of(counts->second, layer, *spec.expert);
+    return then && then->tokens == now->tokens;
   }
 
   void look_for_stale() {

@@ -98,6 +98,7 @@ struct CommitInfo {
   // Ascending. Of a deleted commit: those whose versions stay, for views of commits that are kept.
   std::vector<ckpt::UnitId> units;
   bool kept_tokens = false;  // of a deleted commit: its counts of tokens stay
+  uint64_t lost_tokens = 0;  // by all its experts together, since the run began
   std::map<std::string, double> metrics;
   ckpt::AlarmList alarms;
   bool operator==(const CommitInfo&) const = default;

@@ -178,12 +178,14 @@ class Folder {
     if (const auto before = catalog_.read_commit(commit.run, commit.lineage, commit.step)) {
       replace(*before);
     }
+    CKPT_ASSIGN(const auto tokens, token_counts(commit));
     values::CommitValue value = commit_value(commit, units);
+    value.info.lost_tokens = ckpt::lost_tokens(tokens);
     put_versions(value.info, units, false);
     put_indices(value.info);
     space_.take(value.extents);
     put_sums(value.info.snapshot, units);
-    put_tokens(commit);
+    put_tokens(value.info.snapshot, tokens);
     change_.put(Family::kCommits, keys::commit_sequence(commit.run, sequence_),
                 keys::lineage_step(commit.lineage, commit.step));
     put_commit(value);
@@ -342,16 +344,17 @@ class Folder {
 
   // What a damaged commit counted is true all the same; a deleted one's goes with it, unless a
   // view of another one counts from there.
-  void put_tokens(const fb::CommittedT& commit) {
-    if (commit.expert_tokens.empty()) return;
-    ckpt::ExpertTokenCounts counts;
-    for (const fb::ExpertTokens& count : commit.expert_tokens) {
-      counts.push_back({count.layer(), count.expert(), count.tokens()});
-    }
-    std::sort(counts.begin(), counts.end());
+  void put_tokens(const ckpt::SnapshotKey& key, const ckpt::ExpertTokenCounts& counts) {
+    if (counts.empty()) return;
     change_.put(Family::kCommits,
-                keys::commit(commit.run, CommitIndex::kTokens, commit.lineage, commit.step),
+                keys::commit(key.run, CommitIndex::kTokens, key.lineage, key.step),
                 values::encode(counts));
+  }
+  Result<ckpt::ExpertTokenCounts> token_counts(const fb::CommittedT& commit) const {
+    auto counts = ckpt::expert_token_counts(commit.expert_tokens, commit.expert_lost);
+    if (counts.ok()) return counts;
+    return contradiction("run {} step {}: {}", change_.run->info.name, commit.step,
+                         counts.error().message);
   }
   void remove_tokens(const ckpt::SnapshotKey& key) {
     change_.remove(Family::kCommits,

@@ -100,6 +100,26 @@ ckptd::ScrubPass decode_pass(const values::ScrubPass& pass) {
 
 std::string text(const flatbuffers::String* value) { return value ? value->str() : ""; }
 
+std::vector<TokenCount> encode_counts(const std::vector<ckpt::fb::ExpertTokens>& counts) {
+  std::vector<TokenCount> list;
+  list.reserve(counts.size());
+  for (const ckpt::fb::ExpertTokens& count : counts) {
+    list.emplace_back(count.layer(), count.expert(), count.tokens());
+  }
+  return list;
+}
+
+std::vector<ckpt::fb::ExpertTokens> decode_counts(
+    const flatbuffers::Vector<const TokenCount*>* list) {
+  std::vector<ckpt::fb::ExpertTokens> counts;
+  if (list == nullptr) return counts;
+  counts.reserve(list->size());
+  for (const TokenCount* count : *list) {
+    counts.emplace_back(count->layer(), count->expert(), count->tokens());
+  }
+  return counts;
+}
+
 }  // namespace
 
 std::string encode(const RunCounters& counters) {
@@ -152,11 +172,11 @@ std::string encode(const CommitValue& commit) {
   }
   const std::vector<ExtentPlace> extents = encode_extents(commit.extents);
   const std::vector<Alarm> alarms = encode_alarms(info.alarms);
-  const auto root = CreateCommitDirect(builder, info.sequence, info.time_ns, info.snapshot.epoch,
-                                       info.snapshot.attempt, info.bytes, info.full, info.damaged,
-                                       info.deleted, info.reason.c_str(), &info.units, &metrics,
-                                       &extents, commit.plan.low, commit.plan.high, &alarms,
-                                       info.alarms.left_out, info.ended_ns, info.kept_tokens);
+  const auto root = CreateCommitDirect(
+      builder, info.sequence, info.time_ns, info.snapshot.epoch, info.snapshot.attempt, info.bytes,
+      info.full, info.damaged, info.deleted, info.reason.c_str(), &info.units, &metrics, &extents,
+      commit.plan.low, commit.plan.high, &alarms, info.alarms.left_out, info.ended_ns,
+      info.kept_tokens, info.lost_tokens);
   return finish(builder, root);
 }
 
@@ -175,6 +195,7 @@ std::optional<CommitValue> decode_commit(std::string_view value, ckpt::RunId run
   info.deleted = commit->deleted();
   info.ended_ns = commit->ended_ns();
   info.kept_tokens = commit->kept_tokens();
+  info.lost_tokens = commit->lost_tokens();
   if (commit->reason() != nullptr) info.reason = commit->reason()->str();
   if (commit->units() != nullptr) {
     info.units.assign(commit->units()->begin(), commit->units()->end());
@@ -196,25 +217,19 @@ std::optional<CommitValue> decode_commit(std::string_view value, ckpt::RunId run
 }
 
 std::string encode(const ckpt::ExpertTokenCounts& counts) {
-  std::vector<TokenCount> list;
-  list.reserve(counts.size());
-  for (const ckpt::ExpertTokens& count : counts) {
-    list.emplace_back(count.layer, count.expert, count.tokens);
-  }
+  const auto tokens = encode_counts(ckpt::tokens_to_fb(counts));
+  const auto lost = encode_counts(ckpt::lost_to_fb(counts));
   flatbuffers::FlatBufferBuilder builder;
-  return finish(builder, CreateTokenCountsDirect(builder, &list));
+  return finish(builder, CreateTokenCountsDirect(builder, &tokens, lost.empty() ? nullptr : &lost));
 }
 
 std::optional<ckpt::ExpertTokenCounts> decode_token_counts(std::string_view value) {
   const Verified<TokenCounts> table(value);
   if (!table) return std::nullopt;
-  ckpt::ExpertTokenCounts counts;
-  if (table->counts() == nullptr) return counts;
-  counts.reserve(table->counts()->size());
-  for (const TokenCount* count : *table->counts()) {
-    counts.push_back({count->layer(), count->expert(), count->tokens()});
-  }
-  return counts;
+  auto counts =
+      ckpt::expert_token_counts(decode_counts(table->counts()), decode_counts(table->lost()));
+  if (!counts.ok()) return std::nullopt;
+  return std::move(counts).value();
 }
 
 std::string encode(const UnitCrcs& sums) {

@@ -148,7 +148,9 @@ std::optional<ckpt::fb::CommittedT> Catalog::record(ckpt::RunId run, ckpt::Linea
     record.metrics.back()->name = name;
     record.metrics.back()->value = value;
   }
-  record.expert_tokens = ckpt::to_fb(expert_tokens(run, {lineage, step}));
+  const ckpt::ExpertTokenCounts counts = expert_tokens(run, {lineage, step});
+  record.expert_tokens = ckpt::tokens_to_fb(counts);
+  record.expert_lost = ckpt::lost_to_fb(counts);
   record.alarms = ckpt::to_fb(info.alarms);
   record.alarms_left_out = info.alarms.left_out;
   return record;

@@ -16,6 +16,12 @@ std::string iso_time(uint64_t time_ns) {
 
 std::string hex32(uint32_t value) { return fmt::format("{:08x}", value); }
 
+// Where no expert has lost any, it is the trainer's PLT that says so.
+bool losses_told(const CommitInfo& commit) {
+  const auto plt = commit.metrics.find("plt");
+  return commit.lost_tokens > 0 || (plt != commit.metrics.end() && plt->second == 0);
+}
+
 Json attribute(std::optional<uint32_t> value) { return value ? Json(*value) : Json(); }
 
 Json tensors_json(const ckpt::UnitSpec& spec) {

@@ -50,6 +50,8 @@ Result<Json> restore_plan_document(const QueryContext& context, const QueryArgs&
 Json rules_json(const ckpt::KeepRules& rules);
 
 // documents.cc: values
+// Is it known what the commit's experts have lost? Else nobody counts, or nobody said.
+bool losses_told(const CommitInfo& commit);
 std::string iso_time(uint64_t time_ns);         // 2026-01-31T12:00:00.000Z
 std::string hex32(uint32_t value);              // 8 digits
 Json attribute(std::optional<uint32_t> value);  // layer, expert: a number or null

@@ -71,6 +71,7 @@ Json commit_json(const CommitInfo& commit, const Specs& specs,
                    {"tags", std::move(names)},
                    {"metrics", std::move(metrics)},
                    {"plt", plt_json(commit)},
+                   {"lost_so_far", losses_told(commit) ? Json(commit.lost_tokens) : Json()},
                    {"alarms", commit.alarms.total()}};
   if (commit.damaged) document["reason"] = commit.reason;
   return document;

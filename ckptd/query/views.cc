@@ -73,35 +73,51 @@ Experts expert_ages(const View& view) {
   return layers;
 }
 
-// Tokens between a version and the view. Commits are read once each: a view has as many as its
-// oldest unit is snapshots old.
+// Tokens between a version and the view, and those lost before. Commits are read once each: a view
+// has as many as its oldest unit is snapshots old.
 class LostTokens {
  public:
   LostTokens(const QueryContext& context, const View& view)
       : catalog_(context.catalog),
         run_(view.at.run.id),
         point_(view.at.point),
-        at_view_(catalog_.expert_tokens(run_, point_)) {}
+        at_view_(read(point_)) {}
 
   // null: the view's commit or the version's was not told, or they contradict each other.
   Json lost(uint32_t layer, uint32_t expert, const ExpertAge& age) {
     if (age.missing || !age.oldest) return nullptr;
     if (age.oldest->step >= point_.step) return 0;
-    const auto now = ckpt::tokens_of(at_view_, layer, expert);
+    const auto now = ckpt::counts_of(at_view_.counts, layer, expert);
     if (!now) return nullptr;
     auto [then, added] = by_commit_.try_emplace(*age.oldest);
-    if (added) then->second = catalog_.expert_tokens(run_, *age.oldest);
-    const auto before = ckpt::tokens_of(then->second, layer, expert);
-    if (!before || *before > *now) return nullptr;
-    return *now - *before;
+    if (added) then->second = read(*age.oldest);
+    const auto before = ckpt::counts_of(then->second.counts, layer, expert);
+    if (then->second.told != at_view_.told) return nullptr;
+    if (!before || before->held() > now->held()) return nullptr;
+    return now->held() - before->held();
+  }
+
+  // By recoveries, as of the view's step. null: its commit was not told.
+  Json so_far(uint32_t layer, uint32_t expert) const {
+    const auto now = ckpt::counts_of(at_view_.counts, layer, expert);
+    return at_view_.told && now ? Json(now->lost) : Json();
   }
 
  private:
+  struct Counts {
+    ckpt::ExpertTokenCounts counts;
+    bool told = false;  // what was lost, too
+  };
+  Counts read(ViewPoint commit) const {
+    const auto info = catalog_.commit(run_, commit.lineage, commit.step);
+    return {catalog_.expert_tokens(run_, commit), info && losses_told(*info)};
+  }
+
   const Catalog& catalog_;
   const ckpt::RunId run_;
   const ViewPoint point_;
-  const ckpt::ExpertTokenCounts at_view_;
-  std::map<ViewPoint, ckpt::ExpertTokenCounts> by_commit_;
+  const Counts at_view_;
+  std::map<ViewPoint, Counts> by_commit_;
 };
 
 Json unit_json(const View& view, ckpt::UnitId unit, LostTokens& tokens) {
@@ -124,12 +140,14 @@ Json unit_json(const View& view, ckpt::UnitId unit, LostTokens& tokens) {
   return document;
 }
 
-Json expert_json(const View& view, uint32_t expert, const ExpertAge& age, Json lost_tokens) {
+Json expert_json(const View& view, uint32_t layer, uint32_t expert, const ExpertAge& age,
+                 LostTokens& tokens) {
   const bool known = !age.missing && age.oldest;
   return {{"expert", expert},
           {"version_step", known ? Json(age.oldest->step) : Json()},
           {"staleness", known ? Json(staleness(view, age.oldest->step)) : Json()},
-          {"lost_tokens", std::move(lost_tokens)}};
+          {"lost_tokens", tokens.lost(layer, expert, age)},
+          {"lost_so_far", tokens.so_far(layer, expert)}};
 }
 
 Json change_json(const std::string& unit, const std::optional<UnitVersion>& from,
@@ -178,7 +196,7 @@ Result<Json> experts_document(const QueryContext& context, const QueryArgs& args
   for (const auto& [layer, experts] : expert_ages(view)) {
     Json list = Json::array();
     for (const auto& [expert, age] : experts) {
-      list.push_back(expert_json(view, expert, age, tokens.lost(layer, expert, age)));
+      list.push_back(expert_json(view, layer, expert, age, tokens));
     }
     document["layers"].push_back({{"layer", layer}, {"experts", std::move(list)}});
   }

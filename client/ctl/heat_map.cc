@@ -22,10 +22,30 @@ constexpr int kColumnsMax = 400;
 // An expert number is a 32-bit value of somebody else's; a map beyond this is a list.
 constexpr uint64_t kExpertsMax = 1u << 16;
 
-HeatCell cell_of(const Json& expert, const char* field) {
+struct Theme {
+  const char* field;
+  const char* unit;
+  const char* title;
+  bool of_version;  // what has no version has no such value
+};
+
+Theme theme_of(HeatBy by) {
+  switch (by) {
+    case HeatBy::kStaleness:
+      return {"staleness", "steps", "steps each expert is behind", true};
+    case HeatBy::kLostTokens:
+      return {"lost_tokens", "tokens", "tokens each expert would lack", true};
+    case HeatBy::kLostSoFar:
+      break;
+  }
+  return {"lost_so_far", "tokens", "tokens each expert has lost so far", false};
+}
+
+HeatCell cell_of(const Json& expert, const Theme& theme) {
   const auto version = expert.find("version_step");
-  if (version == expert.end() || version->is_null()) return {.kind = HeatCell::Kind::kMissing};
-  const auto value = expert.find(field);
+  const bool missing = version == expert.end() || version->is_null();
+  if (theme.of_version && missing) return {.kind = HeatCell::Kind::kMissing};
+  const auto value = expert.find(theme.field);
   if (value == expert.end() || !value->is_number_unsigned()) {
     return {.kind = HeatCell::Kind::kUnknown};
   }
@@ -102,11 +122,10 @@ int heat_level(uint64_t value, uint64_t most) {
 
 HeatMap heat_map(const Json& document, HeatBy by) {
   HeatMap map;
-  const bool tokens = by == HeatBy::kLostTokens;
-  map.unit = tokens ? "tokens" : "steps";
+  const Theme theme = theme_of(by);
+  map.unit = theme.unit;
   map.title = fmt::format("{}~{}@{}: {}", document.value("run", "?"), document.value("lineage", 0),
-                          document.value("step", uint64_t{0}),
-                          tokens ? "tokens each expert would lack" : "steps each expert is behind");
+                          document.value("step", uint64_t{0}), theme.title);
   size_t left_out = 0;
   for (const Json& layer : document.value("layers", Json::array())) {
     HeatRow row{.layer = layer.value("layer", uint64_t{0}), .cells = {}};
@@ -117,7 +136,7 @@ HeatMap heat_map(const Json& document, HeatBy by) {
         continue;
       }
       if (number >= row.cells.size()) row.cells.resize(number + 1);
-      row.cells[number] = cell_of(expert, tokens ? "lost_tokens" : "staleness");
+      row.cells[number] = cell_of(expert, theme);
       map.most = std::max(map.most, row.cells[number].value);
     }
     map.experts = std::max(map.experts, row.cells.size());

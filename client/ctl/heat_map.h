@@ -1,5 +1,5 @@
 // The answer to `experts` as a picture: a row for each layer, a cell for each expert, coloured by
-// how stale the expert is or by how many tokens it has lost.
+// how stale the expert is, or by how many tokens it would lack or has lost.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace ckptctl {
 
-enum class HeatBy { kStaleness, kLostTokens };
+enum class HeatBy { kStaleness, kLostTokens, kLostSoFar };
 
 // What a cell shows.
 struct HeatCell {

@@ -106,14 +106,16 @@ std::string print_log(const Json& document) {
                {"EXPERTS", Align::kRight},
                {"SIZE", Align::kRight},
                {"PLT", Align::kRight},
+               {"LOST", Align::kRight},
                {"ALARMS", Align::kRight},
                {"TAGS"},
                {"METRICS"}});
   for (const Json& commit : document) {
     table.add({text(commit, "step"), text(commit, "lineage"), text(commit, "time"),
                text(commit, "level"), text(commit, "units"), text(commit, "experts"),
-               size(commit, "bytes"), text(commit, "plt"), text(commit, "alarms"),
-               joined(member(commit, "tags")), joined(member(commit, "metrics"))});
+               size(commit, "bytes"), text(commit, "plt"), text(commit, "lost_so_far"),
+               text(commit, "alarms"), joined(member(commit, "tags")),
+               joined(member(commit, "metrics"))});
   }
   return table.text();
 }
@@ -177,11 +179,13 @@ std::string print_experts(const Json& document) {
                {"EXPERT", Align::kRight},
                {"VERSION", Align::kRight},
                {"STALE", Align::kRight},
-               {"LOST TOKENS", Align::kRight}});
+               {"LOST TOKENS", Align::kRight},
+               {"LOST SO FAR", Align::kRight}});
   for (const Json& layer : member(document, "layers")) {
     for (const Json& expert : member(layer, "experts")) {
       table.add({text(layer, "layer"), text(expert, "expert"), text(expert, "version_step"),
-                 text(expert, "staleness"), text(expert, "lost_tokens")});
+                 text(expert, "staleness"), text(expert, "lost_tokens"),
+                 text(expert, "lost_so_far")});
     }
   }
   return table.text();

@@ -135,10 +135,17 @@ void add_history(Builder& build, const std::shared_ptr<Arguments>& args) {
   alarms->add_option("--limit,-n", args->limit, "At most so many");
 }
 
+const std::map<std::string, HeatBy>& heat_by() {
+  static const std::map<std::string, HeatBy> names = {{"lost-so-far", HeatBy::kLostSoFar},
+                                                      {"lost-tokens", HeatBy::kLostTokens},
+                                                      {"staleness", HeatBy::kStaleness}};
+  return names;
+}
+
 // A map of the view's experts; as a table with --list, as a picture with --svg.
 Result<Outcome> run_experts(Link& link, const Arguments& args) {
   CKPT_ASSIGN(Json document, link.document("experts", {{"target", args.target}}));
-  const HeatBy by = args.by == "staleness" ? HeatBy::kStaleness : HeatBy::kLostTokens;
+  const HeatBy by = heat_by().at(args.by);
   if (!args.svg.empty()) {
     CKPT_TRY(write_text_file(args.svg, heat_map_svg(heat_map(document, by))));
     fmt::print(stderr, "ckptctl: {} written\n", args.svg);
@@ -154,11 +161,15 @@ void add_experts(Builder& build, const std::shared_ptr<Arguments>& args) {
   CLI::App* experts =
       build.add("experts", "Show each expert of a view: how stale, how many tokens lost",
                 "  ckptctl experts tiny\n  ckptctl experts tiny@1200 --by staleness\n"
+                "  ckptctl experts tiny --by lost-so-far\n"
                 "  ckptctl experts tiny@latest --svg experts.svg",
                 [args](Link& link) { return run_experts(link, *args); });
   build.target(experts, args->target, "run", "RUN or RUN@STEP");
-  experts->add_option("--by", args->by, "What colours stand for: lost-tokens or staleness")
-      ->check(CLI::IsMember({"lost-tokens", "staleness"}))
+  experts
+      ->add_option("--by", args->by,
+                   "What colours stand for: lost-tokens (were the view restored), lost-so-far (by "
+                   "the recoveries of the run) or staleness")
+      ->check(CLI::IsMember(heat_by()))
       ->capture_default_str();
   experts->add_option("--svg", args->svg, "Also write the map to this file, as SVG");
   experts->add_flag("--list", args->list, "A table instead of a map");

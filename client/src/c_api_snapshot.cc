@@ -8,13 +8,31 @@ static_assert(CKPT_EXPERT_TOKENS_MAX == kExpertTokensMax, "what ckpt.h promises,
 
 constexpr uint32_t kSlabsTimeoutMs = 60'000;
 
+// On their way, as in the history, experts that have lost nothing take no room.
+Status take_expert_tokens(const ckpt_snapshot_options& raw, SnapshotOptions& options) {
+  if (raw.expert_lost_count != 0 && raw.expert_lost_count != raw.expert_token_count) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "step {}: expert_lost has {} counts, expert_tokens has {}", raw.step,
+                      raw.expert_lost_count, raw.expert_token_count);
+  }
+  options.expert_tokens.reserve(raw.expert_token_count);
+  for (size_t i = 0; i < raw.expert_token_count; ++i) {
+    const ckpt_expert_tokens& from = raw.expert_tokens[i];
+    options.expert_tokens.emplace_back(from.layer, from.expert, from.tokens);
+    if (raw.expert_lost_count == 0 || raw.expert_lost[i] == 0) continue;
+    options.expert_lost.emplace_back(from.layer, from.expert, raw.expert_lost[i]);
+  }
+  return ok_status();
+}
+
 Result<SnapshotOptions> snapshot_options(const ckpt_snapshot_options& raw) {
   if ((raw.unit_count > 0 && raw.units == nullptr) ||
       (raw.fragment_count > 0 && raw.fragments == nullptr) ||
       (raw.metric_count > 0 && raw.metrics == nullptr) ||
       (raw.expert_token_count > 0 && raw.expert_tokens == nullptr) ||
+      (raw.expert_lost_count > 0 && raw.expert_lost == nullptr) ||
       (raw.memory_unit_count > 0 && raw.memory_units == nullptr)) {
-    return missing("units, fragments, metrics, expert_tokens or memory_units");
+    return missing("units, fragments, metrics, expert_tokens, expert_lost or memory_units");
   }
   SnapshotOptions options;
   options.step = raw.step;
@@ -31,11 +49,7 @@ Result<SnapshotOptions> snapshot_options(const ckpt_snapshot_options& raw) {
     if (raw.metrics[i].name == nullptr) return missing("metric name");
     options.metrics.emplace_back(raw.metrics[i].name, raw.metrics[i].value);
   }
-  options.expert_tokens.reserve(raw.expert_token_count);
-  for (size_t i = 0; i < raw.expert_token_count; ++i) {
-    const ckpt_expert_tokens& from = raw.expert_tokens[i];
-    options.expert_tokens.emplace_back(from.layer, from.expert, from.tokens);
-  }
+  CKPT_TRY(take_expert_tokens(raw, options));
   options.staleness_max = raw.staleness_max;
   options.no_wait = raw.no_wait != 0;
   options.memory_units.assign(raw.memory_units, raw.memory_units + raw.memory_unit_count);

@@ -105,6 +105,7 @@ Status Snapshot::prepare() {
   begin_.plan = wire::to_fb(hash);
   begin_.metrics = to_fb(options_.metrics);
   begin_.expert_tokens = std::move(options_.expert_tokens);
+  begin_.expert_lost = std::move(options_.expert_lost);
   begin_.staleness_max = options_.staleness_max;
   return ok_status();
 }

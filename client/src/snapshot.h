@@ -27,7 +27,8 @@ struct SnapshotOptions {
   fb::OutOfSlabs out_of_slabs = fb::OutOfSlabs::Wait;
   std::vector<std::pair<std::string, double>> metrics;
   std::vector<fb::ExpertTokens> expert_tokens;
-  uint64_t staleness_max = 0;  // steps; 0: any
+  std::vector<fb::ExpertTokens> expert_lost;  // of those that have lost some
+  uint64_t staleness_max = 0;                 // steps; 0: any
   uint32_t timeout_ms = 0;
   bool no_wait = false;              // for the daemon's answer to begin
   std::vector<UnitId> memory_units;  // those of the plan's units that are not written

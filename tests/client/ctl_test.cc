@@ -155,7 +155,7 @@ TEST_F(Ctl, HistoryHasTheMembersThatStay) {
   const Json log = json({"log", "tiny"});
   ASSERT_EQ(log.size(), 2u);
   expect_members(log[0], {"step", "lineage", "time", "level", "units", "experts", "bytes", "tags",
-                          "metrics", "plt"});
+                          "metrics", "plt", "lost_so_far"});
   EXPECT_EQ(log[0]["step"], 20);
   EXPECT_EQ(log[0]["metrics"]["loss"], 2.5);
   EXPECT_EQ(json({"log", "tiny", "--limit", "1"}).size(), 1u);
@@ -168,7 +168,7 @@ TEST_F(Ctl, HistoryHasTheMembersThatStay) {
   EXPECT_EQ(unit["versions"].size(), 2u);
   const Json experts = json({"experts", "tiny"});
   expect_members(experts["layers"][0]["experts"][0],
-                 {"expert", "version_step", "staleness", "lost_tokens"});
+                 {"expert", "version_step", "staleness", "lost_tokens", "lost_so_far"});
   const Json plan = json({"restore", "--plan", "tiny@latest"});
   ASSERT_FALSE(plan["sources"].empty());
   expect_members(plan["sources"][0], {"source", "bytes", "seconds"});
@@ -194,7 +194,9 @@ TEST_F(Ctl, AlarmsAndTheMapOfExperts) {
   const std::string svg = daemon_.folder().path("experts.svg");
   EXPECT_EQ(ctl({"experts", "tiny", "--by", "staleness", "--svg", svg}).exit_code, 0);
   EXPECT_NE(read(svg).find("<title>layer 0 expert 1: 0 steps</title>"), std::string::npos);
-  EXPECT_NE(ctl({"experts", "tiny", "--list"}).out.find("LOST TOKENS"), std::string::npos);
+  EXPECT_THAT(ctl({"experts", "tiny", "--list"}).out, HasSubstr("LOST TOKENS  LOST SO FAR"));
+  EXPECT_THAT(ctl({"experts", "tiny", "--by", "lost-so-far"}).out,
+              HasSubstr("tiny~1@20: tokens each expert has lost so far\n"));
   EXPECT_EQ(ctl({"experts", "tiny", "--by", "heat"}).exit_code, 2);
 }
 

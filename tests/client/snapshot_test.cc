@@ -106,6 +106,10 @@ TEST_F(SnapshotTest, PlansThatMakeNoSenseAreRefusedBeforeTheDaemonHearsOfThem) {
   EXPECT_TRUE(refused(plan));
   plan.memory_units = {1};
   EXPECT_TRUE(refused(plan));
+  plan.memory_units.clear();
+  plan.expert_tokens = {{3, 0, 900}, {3, 1, 800}};
+  plan.expert_lost = {5};  // whose?
+  EXPECT_TRUE(refused(plan));
   const auto types = daemon_->types();
   EXPECT_EQ(std::count(types.begin(), types.end(), fb::MessageBody::BeginSnapshot), 0);
 }
@@ -124,6 +128,7 @@ TEST_F(SnapshotTest, TokensAndPoliciesAreSentAndAlarmsArrive) {
   alarms_ = CKPT_ALARMS_REFUSE;
   open({1000});
   plan_.expert_tokens = {{3, 0, 900}, {3, 1, uint64_t{1} << 40}};
+  plan_.expert_lost = {0, 30};
   plan_.staleness_max = 40;
   Snapshot snapshot = begin();
   const fb::MessageT hello = daemon_->wait_for(fb::MessageBody::Hello, 1)[0];
@@ -135,6 +140,10 @@ TEST_F(SnapshotTest, TokensAndPoliciesAreSentAndAlarmsArrive) {
   EXPECT_EQ(body.expert_tokens[1].layer(), 3u);
   EXPECT_EQ(body.expert_tokens[1].expert(), 1u);
   EXPECT_EQ(body.expert_tokens[1].tokens(), uint64_t{1} << 40);
+  ASSERT_EQ(body.expert_lost.size(), 1u) << "who lost nothing takes no room";
+  EXPECT_EQ(body.expert_lost[0].layer(), 3u);
+  EXPECT_EQ(body.expert_lost[0].expert(), 1u);
+  EXPECT_EQ(body.expert_lost[0].tokens(), 30u);
   EXPECT_EQ(snapshot.info().alarms, "");
   write(snapshot, 0);
   ASSERT_OK(snapshot.end());

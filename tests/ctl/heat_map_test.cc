@@ -81,6 +81,24 @@ TEST(HeatMap, WithoutColourItIsCharacters) {
       HasSubstr("    1 ..@@\n   11 ++  !!\n"));
 }
 
+// An expert may have lost tokens and have no version in the view.
+TEST(HeatMap, OfWhatWasLostSoFar) {
+  Json document = small();
+  document["layers"][0]["experts"][0]["lost_so_far"] = 70u;
+  document["layers"][0]["experts"][1]["lost_so_far"] = 0u;
+  document["layers"][1]["experts"][0]["lost_so_far"] = nullptr;
+  document["layers"][1]["experts"][1]["lost_so_far"] = 10u;
+  const HeatMap map = heat_map(as_parsed(document), HeatBy::kLostSoFar);
+  EXPECT_EQ(heat_map_text(map, {.columns = 60, .colour = false}),
+            "tiny~2@20: tokens each expert has lost so far\n"
+            "layer experts 0-2\n"
+            "    1 @@..\n"
+            "   11 ?\?  ::\n"
+            ".. 0  :: to 10  -- to 20  == to 30  ++ to 40  ** to 50\n"
+            "%% to 60  @@ to 70  ?? not counted  tokens\n");
+  EXPECT_THAT(heat_map_svg(map), HasSubstr("<title>layer 11 expert 2: 10 tokens</title>"));
+}
+
 TEST(HeatMap, InColourEveryCellIsABackground) {
   const std::string text =
       heat_map_text(heat_map(small(), HeatBy::kLostTokens), {.columns = 60, .colour = true});

@@ -243,6 +243,24 @@ TEST(Journal, TheErrorOfTheReaderEndsTheScan) {
   EXPECT_EQ(calls, 2);
 }
 
+// A commit's table as version 3 of the store had it.
+TEST(Record, CommitsWithoutLostTokensAreAsTheyWereBefore) {
+  fb::RecordT record = test::sample_committed(5, 1);
+  const size_t bytes = encode_record(record).size();
+  record.body.AsCommitted()->expert_lost.clear();
+  const std::vector<std::byte> older = encode_record(record);
+  EXPECT_LT(older.size(), bytes);
+  const fb::Record& root = *fb::GetRecord(older.data());
+  constexpr auto kFieldsOfVersion3 = 14;
+  const auto* table = reinterpret_cast<const flatbuffers::Table*>(root.body_as_Committed());
+  EXPECT_LE(flatbuffers::ReadScalar<flatbuffers::voffset_t>(table->GetVTable()),
+            flatbuffers::FieldIndexToOffset(kFieldsOfVersion3));
+  const auto back = decode_record(older);
+  ASSERT_TRUE(back.ok());
+  EXPECT_EQ(back->body.AsCommitted()->expert_tokens.size(), 2u);
+  EXPECT_TRUE(back->body.AsCommitted()->expert_lost.empty());
+}
+
 TEST(Record, OfAKindThatIsNotKnownIsOfANewerVersion) {
   flatbuffers::FlatBufferBuilder builder;
   const auto body = fb::CreateStoreClosed(builder, 1);

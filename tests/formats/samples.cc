@@ -78,6 +78,7 @@ fb::MessageT sample_begin_snapshot() {
   body.expert_tokens = {fb::ExpertTokens(3, 0, 900), fb::ExpertTokens(3, 1, 0)};
   body.staleness_max = 40;
   body.memory_units = {1};
+  body.expert_lost = {fb::ExpertTokens(3, 0, 70)};
   return message(std::move(body));
 }
 
@@ -167,6 +168,7 @@ fb::RecordT sample_committed(uint64_t step, size_t fragments) {
   }
   body.expert_tokens = {fb::ExpertTokens(3, 0, 900), fb::ExpertTokens(3, 1, 0)};
   body.alarms = {fb::Alarm(0, fb::AlarmKind::NotFinite, 2)};
+  body.expert_lost = {fb::ExpertTokens(3, 0, 70)};
   return record(std::move(body));
 }
 

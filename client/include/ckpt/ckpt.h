@@ -247,6 +247,12 @@ typedef struct ckpt_snapshot_options {
    * until slabs are wanted, a newer version is there, or the daemon dies. */
   const uint32_t* memory_units;
   size_t memory_unit_count;
+  /* Tokens that each expert has lost since the run began, of expert_tokens[i] in place i: those
+   * whose updates recoveries threw away, also before a resume. As many as there are expert_tokens,
+   * or 0: none were lost, or nobody counts; the metric "plt", of 0, says that none were. Never more
+   * than the expert's tokens; never less than in an earlier commit. */
+  const uint64_t* expert_lost;
+  size_t expert_lost_count;
 } ckpt_snapshot_options;
 
 /* Starts a snapshot of the joined epoch. All members must give the same plan. */

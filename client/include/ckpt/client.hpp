@@ -257,6 +257,8 @@ class Session {
     raw.no_wait = options.no_wait ? 1 : 0;
     raw.memory_units = options.memory_units.data();
     raw.memory_unit_count = options.memory_units.size();
+    raw.expert_lost = options.expert_lost.data();
+    raw.expert_lost_count = options.expert_lost.size();
     ckpt_snapshot* snapshot = nullptr;
     const ckpt_status status = ckpt_snapshot_begin(handle_.get(), &raw, &snapshot);
     if (status != CKPT_OK) return failed(status);

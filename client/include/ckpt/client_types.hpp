@@ -83,6 +83,7 @@ struct SnapshotOptions {
   uint64_t staleness_max = 0;                     // steps; 0: any
   bool no_wait = false;                           // begin() asks, the first write() hears
   std::vector<uint32_t> memory_units;             // those of `units` that are not written
+  std::vector<uint64_t> expert_lost;              // one of each of expert_tokens, or empty
 };
 
 struct SnapshotInfo {

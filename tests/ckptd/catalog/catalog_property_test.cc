@@ -31,9 +31,10 @@ std::string everything(const Catalog& catalog, ckpt::RunId run) {
          commit.sequence, commit.snapshot.lineage, commit.snapshot.step, commit.snapshot.epoch,
          commit.snapshot.attempt, commit.bytes, commit.full, commit.damaged, commit.deleted,
          commit.reason, commit.metrics.at("loss"));
-    for (const auto& [layer, expert, tokens] :
+    line("  lost tokens {}", commit.lost_tokens);
+    for (const auto& [layer, expert, tokens, lost] :
          catalog.expert_tokens(run, {commit.snapshot.lineage, commit.snapshot.step})) {
-      line("  layer {} expert {} tokens {}", layer, expert, tokens);
+      line("  layer {} expert {} tokens {} lost {}", layer, expert, tokens, lost);
     }
     line("  alarms {}", describe(commit.alarms, commit.snapshot.step, *specs));
   }

@@ -1,5 +1,6 @@
 #include "ckptd/catalog/catalog.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "ckptd/catalog/keys.h"
@@ -11,6 +12,7 @@ namespace ckptd {
 namespace {
 
 using ckpt::ErrorCode;
+using testing::HasSubstr;
 
 class CatalogTest : public testing::Test {
  protected:
@@ -77,6 +79,31 @@ TEST_F(CatalogTest, TokensAreThoseOfTheLineOfHistory) {
   EXPECT_FALSE(catalog_.newest_expert_tokens(kTestRun, {2, 4}).has_value());
   must(deleted({1, 5}, "retention"));
   EXPECT_FALSE(catalog_.newest_expert_tokens(kTestRun, {2, 20}).has_value());
+}
+
+TEST_F(CatalogTest, ACommitKnowsWhatItsExpertsHaveLost) {
+  must(committed({.point = {1, 5},
+                  .units = {0},
+                  .tokens = {{0, 1, 70}, {0, 0, 50}},
+                  .lost = {{0, 1, 7}, {0, 0, 20}}},
+                 units_));
+  commit({1, 10}, {0});
+  EXPECT_EQ(catalog_.expert_tokens(kTestRun, {1, 5}),
+            (ckpt::ExpertTokenCounts{{0, 0, 50, 20}, {0, 1, 70, 7}}));
+  EXPECT_EQ(catalog_.commit(kTestRun, 1, 5)->lost_tokens, 27u);
+  EXPECT_EQ(catalog_.commit(kTestRun, 1, 10)->lost_tokens, 0u);
+}
+
+TEST_F(CatalogTest, ARecordThatHasLostMoreThanThereWasContradictsItself) {
+  const auto error = catalog_.apply(
+      next_,
+      committed({.point = {1, 5}, .units = {0}, .tokens = {{0, 0, 50}}, .lost = {{0, 0, 51}}},
+                units_));
+  ASSERT_FALSE(error.ok());
+  EXPECT_EQ(error.error().code, ErrorCode::kCorrupt);
+  EXPECT_THAT(error.error().message,
+              HasSubstr("run tiny step 5: layer 0 expert 0: 51 tokens lost of 50"));
+  EXPECT_FALSE(catalog_.commit(kTestRun, 1, 5).has_value());
 }
 
 // More commits than are read one after another: what they do not have is looked up.

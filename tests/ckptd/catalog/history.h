@@ -155,7 +155,8 @@ class HistoryMaker {
       if (spec.full || draw(3) == 0) spec.units.push_back(unit);
     }
     if (spec.units.empty()) spec.units.push_back(0);
-    if (draw(2) == 0) spec.tokens = {{0, 0, draw(1000)}, {0, 1, draw(1000)}};
+    if (draw(2) == 0) spec.tokens = {{0, 0, draw(1000)}, {0, 1, 500 + draw(500)}};
+    if (!spec.tokens.empty() && draw(2) == 0) spec.lost = {{0, 1, 1 + draw(500)}};
     spec.alarms = any_alarms();
     add(committed(spec, model().units));
     commits.push_back({spec.point, {spec.units.begin(), spec.units.end()}, spec.full});

@@ -130,6 +130,7 @@ struct CommitSpec {
   ckpt::Epoch epoch = 1;
   uint32_t attempt = 0;
   std::vector<fb::ExpertTokens> tokens = {};
+  std::vector<fb::ExpertTokens> lost = {};
   std::vector<fb::Alarm> alarms = {};
   std::map<std::string, double> metrics = {};  // beside the loss
   std::optional<uint64_t> place = {};          // in its segment; else by its step
@@ -171,6 +172,7 @@ inline fb::RecordT committed(const CommitSpec& spec, const std::vector<ckpt::Uni
     body.metrics.back()->value = value;
   }
   body.expert_tokens = spec.tokens;
+  body.expert_lost = spec.lost;
   body.alarms = spec.alarms;
   body.alarms_left_out = static_cast<uint32_t>(spec.alarms.size() / 2);
   return make_record(std::move(body));

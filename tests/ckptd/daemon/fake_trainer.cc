@@ -205,6 +205,7 @@ void FakeTrainer::begin(ckpt::Step step, const ckpt::Plan& plan, uint64_t salt, 
   metric->value = 1.0 / static_cast<double>(step + 1);
   body.metrics.push_back(std::move(metric));
   body.expert_tokens = expert_tokens;
+  body.expert_lost = expert_lost;
   body.staleness_max = staleness_max;
   send(body);
 }

@@ -33,13 +33,13 @@ class TokensTest : public ::testing::Test {
       ASSERT_EQ(rank->snapshot(step).level, fb::SnapshotLevel::Durable) << rank->error();
     }
   }
-  std::vector<int> lost(const std::string& target) {
+  std::vector<int> lost(const std::string& target, const std::string& field = "lost_tokens") {
     const auto reply = job.ranks[0]->query("experts", "{\"target\": \"" + target + "\"}");
     EXPECT_EQ(reply.exit_code, 0) << reply.json;
     const auto document = nlohmann::json::parse(reply.json);
     std::vector<int> list;
     for (const auto& expert : document.at("layers").at(0).at("experts")) {
-      list.push_back(expert.at("lost_tokens").get<int>());
+      list.push_back(expert.at(field).get<int>());
     }
     return list;
   }
@@ -60,7 +60,33 @@ TEST_F(TokensTest, LostTokensAreExactAlsoAfterARestartAndARebuild) {
   EXPECT_THAT(lost("tiny@10"), ElementsAre(0, 8, 0));
 }
 
+// Expert 2 has lost tokens by step 5, and expert 0 by step 10.
+TEST_F(TokensTest, WhatWasLostIsInTheHistoryAlsoAfterARestartAndARebuild) {
+  job.ranks[1]->expert_lost = {{0, 2, 7}};
+  commit(5, job.all_units(), {10, 20, 30});
+  finish(5);
+  job.ranks[1]->expert_lost = {{0, 2, 7}, {0, 0, 4}};
+  commit(10, {0, 1}, {15, 28, 30});
+  finish(10);
+  EXPECT_THAT(lost("tiny@10", "lost_so_far"), ElementsAre(4, 0, 7));
+  EXPECT_THAT(lost("tiny@10"), ElementsAre(0, 8, 0));
+  const auto ask = [&](const std::string& verb, const std::string& target) {
+    return job.ranks[0]->query(verb, "{\"target\": \"" + target + "\"}").json;
+  };
+  const std::string experts = ask("experts", "tiny@10");
+  const std::string log = ask("log", "tiny");
+  EXPECT_EQ(nlohmann::json::parse(log).at(0).at("lost_so_far"), 11);
+  EXPECT_EQ(nlohmann::json::parse(log).at(1).at("lost_so_far"), 7);
+  world.kill_daemon();
+  world.lose_catalog();
+  ASSERT_TRUE(world.start().ok());
+  for (auto& rank : job.ranks) ASSERT_TRUE(rank->reconnect());
+  EXPECT_EQ(ask("experts", "tiny@10"), experts);
+  EXPECT_EQ(ask("log", "tiny"), log);
+}
+
 TEST_F(TokensTest, ASnapshotHandedToTheNextDaemonKeepsItsCounts) {
+  job.ranks[1]->expert_lost = {{0, 0, 4}};
   commit(5, job.all_units(), {10, 20, 30});
   finish(5);
   commit(10, {0, 1}, {15, 28, 30});
@@ -72,6 +98,7 @@ TEST_F(TokensTest, ASnapshotHandedToTheNextDaemonKeepsItsCounts) {
   job.listen();
   ASSERT_EQ(job.ranks[0]->snapshot(10).level, fb::SnapshotLevel::Durable);
   EXPECT_THAT(lost("tiny@10"), ElementsAre(0, 8, 0));
+  EXPECT_THAT(lost("tiny@10", "lost_so_far"), ElementsAre(4, 0, 0));
 }
 
 TEST_F(TokensTest, AResumeCountsOnFromWhereItResumed) {
@@ -102,9 +129,29 @@ TEST_F(TokensTest, BadCountsFailTheSnapshotAndNothingElse) {
   job.ranks[1]->expert_tokens = {{0, 1, 25}, {0, 1, 25}};
   for (auto& rank : job.ranks) rank->begin(8, job.plan({0}));
   refused(8, "run tiny step 8: layer 0 expert 1: its tokens are given twice");
-  commit(9, {0, 1}, {11, 25, 30});
-  finish(9);
-  EXPECT_THAT(lost("tiny@9"), ElementsAre(0, 5, 0));
+  job.ranks[1]->expert_lost = {{0, 1, 21}};
+  commit(9, {0}, {10, 20, 30});
+  refused(9, "run tiny step 9: layer 0 expert 1: 21 tokens lost of 20");
+  commit(10, {0}, {});
+  refused(10, "run tiny step 10: layer 0 expert 1: its lost tokens are given, but not its tokens");
+  job.ranks[1]->expert_lost = {{0, 1, 1}, {0, 1, 1}};
+  commit(11, {0}, {10, 20, 30});
+  refused(11, "run tiny step 11: layer 0 expert 1: its lost tokens are given twice");
+  job.ranks[1]->expert_lost.clear();
+  commit(12, {0, 1}, {11, 25, 30});
+  finish(12);
+  EXPECT_THAT(lost("tiny@12"), ElementsAre(0, 5, 0));
+}
+
+TEST_F(TokensTest, WhatIsLostStaysLostInALineOfHistory) {
+  job.ranks[1]->expert_lost = {{0, 1, 9}};
+  commit(5, job.all_units(), {10, 20, 30});
+  finish(5);
+  job.ranks[1]->expert_lost = {{0, 1, 8}};
+  commit(6, {0, 1}, {10, 20, 30});
+  EXPECT_THAT(job.ranks[1]->error(),
+              HasSubstr("run tiny step 6: layer 0 expert 1: 8 lost tokens, but 9 by step 5"));
+  EXPECT_THAT(job.log(*job.ranks[0]), ElementsAre(5));
 }
 
 }  // namespace

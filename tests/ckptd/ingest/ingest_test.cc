@@ -116,6 +116,14 @@ TEST_F(IngestTest, AnyRankMayBringTokensAndAllMustBringTheSame) {
   EXPECT_THAT(outcome.status.error().message,
               HasSubstr("run tiny step 6: rank 1 gives other token counts of experts than rank 0"));
   EXPECT_NE(only<Ingest::FailAction>(outcome.actions), nullptr);
+
+  other = part(7, 0);
+  other.expert_tokens = counts;
+  other.expert_tokens[0].lost = 1;
+  second = part(7, 1);
+  second.expert_tokens = counts;
+  ASSERT_TRUE(begin(other).status.ok());
+  EXPECT_FALSE(begin(second).status.ok()) << "the same tokens, others lost";
 }
 
 TEST_F(IngestTest, WritesMayEndBeforeTheOthersBegin) {

@@ -1,57 +1,12 @@
 // The documents of ckptctl: the fields that scripts rely on.
-#include "ckptd/query/query.h"
-
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
-
-#include "tests/ckptd/catalog/records.h"
+#include "tests/ckptd/query/query_fixture.h"
 
 namespace ckptd {
 namespace {
 
 using nlohmann::json;
-using testing::HasSubstr;
-
-class QueryTest : public testing::Test {
- protected:
-  void SetUp() override {
-    add(store_opened());
-    add(run_created());
-    add(units_registered(units_));
-    add(lineage_opened(1, 0, 0));
-    commit({1, 5}, all_units(units_), true);
-    commit({1, 10}, {0, 1, 4}, false);  // expert 0 of layer 0, and trainer
-    commit({1, 15}, all_units(units_), true);
-    add(lineage_opened(2, 1, 10));
-    commit({2, 15}, {4}, false);
-    add(tagged({1, 10}, "best"));
-  }
-  void add(const fb::RecordT& record) {
-    const Status applied = catalog_.apply(next_++, record);
-    ASSERT_TRUE(applied.ok()) << applied.error().message;
-  }
-  void commit(ViewPoint point, std::vector<ckpt::UnitId> units, bool full) {
-    add(committed({.point = point, .units = std::move(units), .full = full}, units_));
-  }
-  json ask(std::string_view verb, const json& args, int exit_code = 0) {
-    const QueryAnswer answer = answer_query(context_, verb, args.dump());
-    EXPECT_EQ(answer.exit_code, exit_code) << answer.json;
-    return json::parse(answer.json);
-  }
-  void expect_error(std::string_view verb, const json& args, int exit_code,
-                    const std::string& part) {
-    const json answer = ask(verb, args, exit_code);
-    ASSERT_TRUE(answer.contains("error")) << answer;
-    EXPECT_THAT(answer["error"].get<std::string>(), HasSubstr(part));
-  }
-
-  const std::vector<ckpt::UnitSpec> units_ = test_units(1, 2);  // 4 of experts, then trainer
-  Catalog catalog_{make_memory_store()};
-  QueryContext context_{.catalog = catalog_};
-  uint64_t next_ = 1;
-};
 
 TEST_F(QueryTest, Runs) {
   const json runs = ask("runs", json::object());
@@ -177,74 +132,16 @@ TEST_F(QueryTest, ExpertsByLayer) {
   EXPECT_EQ(document["layers"][0]["layer"], 0);
   const json& experts = document["layers"][0]["experts"];
   ASSERT_EQ(experts.size(), 2u);
-  EXPECT_EQ(experts[0],
-            (json{{"expert", 0}, {"version_step", 10}, {"staleness", 0}, {"lost_tokens", 0}}));
-  EXPECT_EQ(experts[1],
-            (json{{"expert", 1}, {"version_step", 5}, {"staleness", 5}, {"lost_tokens", nullptr}}));
-}
-
-// Lineage 1 counts to step 20; lineage 2 forks at 10, where expert 1 had 40 tokens, and counts on
-// from there. What lineage 1 counted after the fork never shows in it.
-class LostTokensTest : public QueryTest {
- protected:
-  void SetUp() override {
-    add(store_opened());
-    add(run_created());
-    add(units_registered(units_));
-    add(lineage_opened(1, 0, 0));
-    commit_tokens({1, 5}, all_units(units_), 10, 20);
-    commit_tokens({1, 10}, {0, 1, 4}, 15, 40);
-    commit_tokens({1, 20}, {0, 1, 4}, 100, 900);
-    add(lineage_opened(2, 1, 10));
-    commit_tokens({2, 12}, {0, 4}, 18, 47);  // of expert 0 the weights alone
-  }
-  void commit_tokens(ViewPoint point, std::vector<ckpt::UnitId> units, uint64_t expert0,
-                     uint64_t expert1) {
-    const bool full = units.size() == units_.size();
-    add(committed({.point = point,
-                   .units = std::move(units),
-                   .full = full,
-                   .tokens = {{0, 0, expert0}, {0, 1, expert1}},
-                   .metrics = {{"plt", 0.25}}},
-                  units_));
-  }
-  json lost(const std::string& target) {
-    json list = json::array();
-    const json document = ask("experts", {{"target", target}});
-    for (const json& expert : document["layers"][0]["experts"]) {
-      list.push_back(expert["lost_tokens"]);
-    }
-    return list;
-  }
-};
-
-TEST_F(LostTokensTest, AreTheDifferenceOfTheCounts) {
-  EXPECT_EQ(lost("tiny~1@5"), json::parse("[0, 0]"));
-  EXPECT_EQ(lost("tiny~1@10"), json::parse("[0, 20]"));
-  EXPECT_EQ(lost("tiny~1@20"), json::parse("[0, 880]"));
-}
-
-TEST_F(LostTokensTest, FollowTheLineageAndTheOlderPart) {
-  // Expert 0: its optimizer is of step 10 (15 tokens), expert 1 of step 5 (20 tokens).
-  EXPECT_EQ(lost("tiny~2@12"), json::parse("[3, 27]"));
-  const json view = ask("show", {{"target", "tiny~2@12"}});
-  EXPECT_EQ(view["units"][0]["lost_tokens"], 0) << "the weights are new";
-  EXPECT_EQ(view["units"][1]["lost_tokens"], 3);
-  EXPECT_EQ(view["units"][2]["lost_tokens"], 27);
-  EXPECT_EQ(view["units"][4]["lost_tokens"], nullptr) << "no expert";
-}
-
-TEST_F(LostTokensTest, AreNullWhereCountsAreMissing) {
-  commit({2, 14}, {4}, false);
-  EXPECT_EQ(lost("tiny~2@14"), json::parse("[null, null]")) << "the view's commit has none";
-  add(committed({.point = {2, 16}, .units = {0, 1, 4}, .tokens = {{0, 1, 60}}}, units_));
-  EXPECT_EQ(lost("tiny~2@16"), json::parse("[0, 40]"));
-  add(committed({.point = {2, 18}, .units = {4}, .tokens = {{0, 0, 30}, {0, 1, 10}}}, units_));
-  EXPECT_EQ(lost("tiny~2@18"), json::parse("[null, null]")) << "not counted then; contradiction";
-}
-
-TEST_F(LostTokensTest, TheLogHasThePltThatTheTrainerCounted) {
-  for (const json& commit : ask("log", {{"target", "tiny"}})) EXPECT_EQ(commit["plt"], 0.25);
+  EXPECT_EQ(experts[0], (json{{"expert", 0},
+                              {"version_step", 10},
+                              {"staleness", 0},
+                              {"lost_tokens", 0},
+                              {"lost_so_far", nullptr}}));
+  EXPECT_EQ(experts[1], (json{{"expert", 1},
+                              {"version_step", 5},
+                              {"staleness", 5},
+                              {"lost_tokens", nullptr},
+                              {"lost_so_far", nullptr}}));
 }
 
 TEST_F(QueryTest, AlarmsOfCommitsAndOfRefusedSnapshots) {

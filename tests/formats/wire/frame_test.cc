@@ -56,6 +56,9 @@ TEST(Frame, KeepsEveryField) {
   EXPECT_EQ(begin.expert_tokens.at(0).tokens(), 900u);
   EXPECT_EQ(begin.expert_tokens.at(1).expert(), 1u);
   EXPECT_EQ(begin.staleness_max, 40u);
+  ASSERT_EQ(begin.expert_lost.size(), 1u);
+  EXPECT_EQ(begin.expert_lost[0].layer(), 3u);
+  EXPECT_EQ(begin.expert_lost[0].tokens(), 70u);
 }
 
 TEST(Frame, DecodesAtEveryAlignment) {

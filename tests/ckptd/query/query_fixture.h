@@ -1,0 +1,53 @@
+// A catalog with a small history, to be asked.
+#pragma once
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "ckptd/query/query.h"
+#include "tests/ckptd/catalog/records.h"
+
+namespace ckptd {
+
+class QueryTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    add(store_opened());
+    add(run_created());
+    add(units_registered(units_));
+    add(lineage_opened(1, 0, 0));
+    commit({1, 5}, all_units(units_), true);
+    commit({1, 10}, {0, 1, 4}, false);  // expert 0 of layer 0, and trainer
+    commit({1, 15}, all_units(units_), true);
+    add(lineage_opened(2, 1, 10));
+    commit({2, 15}, {4}, false);
+    add(tagged({1, 10}, "best"));
+  }
+  void add(const fb::RecordT& record) {
+    const Status applied = catalog_.apply(next_++, record);
+    ASSERT_TRUE(applied.ok()) << applied.error().message;
+  }
+  void commit(ViewPoint point, std::vector<ckpt::UnitId> units, bool full) {
+    add(committed({.point = point, .units = std::move(units), .full = full}, units_));
+  }
+  nlohmann::json ask(std::string_view verb, const nlohmann::json& args, int exit_code = 0) {
+    const QueryAnswer answer = answer_query(context_, verb, args.dump());
+    EXPECT_EQ(answer.exit_code, exit_code) << answer.json;
+    return nlohmann::json::parse(answer.json);
+  }
+  void expect_error(std::string_view verb, const nlohmann::json& args, int exit_code,
+                    const std::string& part) {
+    const nlohmann::json answer = ask(verb, args, exit_code);
+    ASSERT_TRUE(answer.contains("error")) << answer;
+    EXPECT_THAT(answer["error"].get<std::string>(), testing::HasSubstr(part));
+  }
+
+  const std::vector<ckpt::UnitSpec> units_ = test_units(1, 2);  // 4 of experts, then trainer
+  Catalog catalog_{make_memory_store()};
+  QueryContext context_{.catalog = catalog_};
+  uint64_t next_ = 1;
+};
+
+}  // namespace ckptd
