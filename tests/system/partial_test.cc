@@ -147,6 +147,24 @@ class PartialTest : public TrainingTest {
     return report;
   }
 
+  // What ckptd's history says that each expert has lost, as the report does.
+  static void expect_history_has_lost(const Ckptd& daemon, const json& report) {
+    const json experts = daemon.ctl({"experts", "tiny", "--by", "lost-so-far"}).json();
+    json lost = json::array();
+    uint64_t sum = 0;
+    for (const json& layer : experts.at("layers")) {
+      for (const json& expert : layer.at("experts")) {
+        lost.push_back(expert.at("lost_so_far"));
+        sum += expert.at("lost_so_far").get<uint64_t>();
+      }
+    }
+    EXPECT_EQ(lost, report.at("lost_tokens"));
+    EXPECT_GT(sum, 0u);
+    EXPECT_EQ(daemon.ctl({"log", "tiny"}).json().at(0).at("lost_so_far"), sum);
+    EXPECT_EQ(daemon.ctl({"rebuild"}).code(), 0);
+    EXPECT_EQ(daemon.ctl({"experts", "tiny"}).json(), experts);
+  }
+
   size_t resumes_ = 0;
   size_t rolled_back_ = 0;
   size_t from_seed_ = 0;
@@ -169,6 +187,7 @@ TEST_F(PartialTest, LostTokensOfRollbacksAreThoseTheExpertsMiss) {
   const Ckptd daemon(store);
   const json metrics = daemon.ctl({"log", "tiny"}).json().at(0).at("metrics");
   EXPECT_DOUBLE_EQ(metrics.at("plt_rollback"), report.at("plt_rollback").get<double>());
+  expect_history_has_lost(daemon, report);
 }
 
 TEST_F(PartialTest, ExpertsThatNoCheckpointHasBeginAgainAndThatIsSaid) {
@@ -202,6 +221,7 @@ TEST_F(PartialTest, LostTokensAreThoseTheExpertsMiss) {
   }
   EXPECT_DOUBLE_EQ(daemon.ctl({"log", "tiny"}).json().at(0).at("metrics").at("plt"),
                    report.at("plt").get<double>());
+  expect_history_has_lost(daemon, report);
   EXPECT_EQ(daemon.ctl({"verify"}).code(), 0);
 }
 

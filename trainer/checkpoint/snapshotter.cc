@@ -86,6 +86,7 @@ Status Snapshotter::begin(Request request, const BackPressure& pressure) {
   options.metrics = std::move(request.metrics);
   options.timeout_ms = static_cast<uint32_t>(std::max(left_ms, 1.0));
   options.expert_tokens = std::move(request.expert_tokens);
+  options.expert_lost = std::move(request.expert_lost);
   options.staleness_max = request.staleness_max;
   options.no_wait = true;
   CKPT_ASSIGN(client::Snapshot handle, to_result(session_.begin(options)));

@@ -58,7 +58,8 @@ class Snapshotter {
     std::vector<ckpt_fragment> fragments;  // of all ranks
     std::vector<ckpt::client::Metric> metrics;
     std::vector<ckpt_expert_tokens> expert_tokens;
-    uint64_t staleness_max = 0;  // steps; an expert that is older raises an alarm
+    std::vector<uint64_t> expert_lost;  // of each of these; empty: none was lost
+    uint64_t staleness_max = 0;         // steps; an expert that is older raises an alarm
   };
   // Opens a snapshot; it is filled or dropped before the next one is begun. Every rank of the epoch
   // takes the same steps. Waits only for an earlier snapshot, by policy, and for a ckptd that is

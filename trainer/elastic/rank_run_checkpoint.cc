@@ -278,10 +278,13 @@ void RankRun::describe(Snapshotter::Request& request) const {
                      {"plt_rollback", partial_->meter().plt_rollback(progress_.routed_tokens)}};
   const size_t experts = progress_.routed_tokens.size();
   if (experts > CKPT_EXPERT_TOKENS_MAX) return;  // so large a model does without
+  request.expert_tokens.reserve(experts);
   for (uint32_t i = 0; i < experts; ++i) {
     request.expert_tokens.push_back({i / placement_.experts, i % placement_.experts,
                                      static_cast<uint64_t>(progress_.routed_tokens[i])});
   }
+  const std::vector<int64_t> lost = partial_->lost();
+  request.expert_lost.assign(lost.begin(), lost.end());
 }
 
 void RankRun::report_snapshots() {
