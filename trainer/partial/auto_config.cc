@@ -53,12 +53,8 @@ uint32_t largest_hidden_k(const MeasuredCosts& costs, const AutoLimits& limits) 
 }
 
 uint64_t sustainable_steps(const MeasuredCosts& costs, uint32_t k, const AutoLimits& limits) {
-  CKPT_ASSERT(costs.step_s > 0 && limits.in_flight_max > 0);
-  // Where nobody knows better, a disk is as fast as bytes have become durable.
-  const double write_s =
-      costs.disk_bytes_per_s > 0 ? costs.bytes(k) / costs.disk_bytes_per_s : costs.durable_s(k);
-  const double room_s = costs.durable_s(k) / limits.in_flight_max;
-  return steps_of(std::max(write_s, room_s), costs.step_s, limits.steps_max);
+  CKPT_ASSERT(costs.step_s > 0);
+  return steps_of(costs.durable_s(k), costs.step_s, limits.steps_max);
 }
 
 uint64_t best_steps(const MeasuredCosts& costs, uint32_t k, const AutoLimits& limits) {

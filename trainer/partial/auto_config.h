@@ -3,8 +3,7 @@
 // Three things bound each other (MoC-System, ASPLOS 2025):
 //   hide       a snapshot's copy takes at most a stated part of one step's forward and backward.
 //              That gives K_snapshot, the most experts of each layer that a snapshot may copy.
-//   sustain    storage writes a checkpoint in no more time than there is from one to the next, and
-//              no more than `in_flight_max` of them are on their way at any time.
+//   sustain    a checkpoint is durable in no more time than there is from one to the next.
 //   failures   the interval that loses least time (below). K_persist is the largest K up to
 //              K_snapshot that storage sustains at the interval which is best for it.
 //
@@ -47,7 +46,6 @@ struct MeasuredCosts {
   double step_s = 0;              // a step without snapshots: forward, backward, update; > 0
   double stall_s_per_byte = 0;    // training blocked by a snapshot, per byte of all ranks
   double durable_s_per_byte = 0;  // from its begin until it is known to be durable
-  double disk_bytes_per_s = 0;    // what storage takes from all ranks; 0: bytes by time to durable
   double restore_s = 0;           // from a failure until training goes on; to tell, not to decide
   uint64_t dense_bytes = 0;       // of every checkpoint
   uint64_t expert_bytes = 0;      // of one expert in each layer
@@ -65,7 +63,6 @@ struct AutoLimits {
   // Of a step, that a copy may take. Where the copy blocks, training is slower by this in a step
   // with a snapshot; a copy that a GPU makes beside the arithmetic may take all of it (1).
   double copy_part_max = 0.25;
-  uint32_t in_flight_max = 3;      // snapshots on their way to the disk: Snapshotter::kInFlightMax
   double interval_max_s = 1800;    // work that nobody wants to do again, however rare failures are
   uint64_t steps_max = 1'000'000;  // the same, where a step takes no time to speak of
 };

@@ -122,9 +122,6 @@ TEST(AutoConfigTest, StorageSustainsWhatItWritesInTime) {
   const MeasuredCosts measured = costs();  // 900 MB with all, 0.9 s, 9 steps
   EXPECT_EQ(sustainable_steps(measured, 16, {}), 9u);
   EXPECT_EQ(sustainable_steps(measured, 1, {}), 2u);
-  MeasuredCosts striped = measured;
-  striped.disk_bytes_per_s = 1e10;  // many disks: what is on its way bounds it now
-  EXPECT_EQ(sustainable_steps(striped, 16, {}), 3u) << "three of 0.9 s at once";
   MeasuredCosts slow = measured;
   slow.durable_s_per_byte = 1e9;
   EXPECT_EQ(sustainable_steps(slow, 16, {}), AutoLimits{}.steps_max) << "bounded, not wrapped";
