@@ -10,7 +10,7 @@
 namespace ckptctl {
 namespace {
 
-struct Arguments {
+struct ScrubArguments {
   std::string rate;
   bool status = false;
 };
@@ -28,7 +28,7 @@ Outcome outcome_of(Answer answer) {
 
 // Begins a pass and stays until it, or one that was begun after it, has ended. The daemon goes on
 // with it whatever becomes of this program.
-Result<Outcome> run_pass(Link& link, const Arguments& args) {
+Result<Outcome> run_pass(Link& link, const ScrubArguments& args) {
   Json question{{"start", true}};
   if (!args.rate.empty()) {
     CKPT_ASSIGN(const uint64_t rate, ckpt::base::parse_size(args.rate));
@@ -51,7 +51,7 @@ Result<Outcome> run_pass(Link& link, const Arguments& args) {
   }
 }
 
-Result<Outcome> run_scrub(Link& link, const Arguments& args) {
+Result<Outcome> run_scrub(Link& link, const ScrubArguments& args) {
   if (!args.status) return run_pass(link, args);
   CKPT_ASSIGN(Answer answer, link.ask("scrub", Json::object()));
   return outcome_of(std::move(answer));
@@ -60,7 +60,7 @@ Result<Outcome> run_scrub(Link& link, const Arguments& args) {
 }  // namespace
 
 void add_scrub(Builder& build) {
-  const auto args = std::make_shared<Arguments>();
+  const auto args = std::make_shared<ScrubArguments>();
   CLI::App* scrub = build.add(
       "scrub", "Read the whole store back at a bounded rate; exit code 4 if something is damaged",
       "  ckptctl scrub\n  ckptctl scrub --rate 500MiB\n  ckptctl scrub --status",

@@ -11,6 +11,7 @@ import concurrent.futures
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -39,8 +40,11 @@ def check_format(tree):
 
 
 def reached_headers(tree, path, reached):
-    """Every file of ours that `path` includes, directly or not."""
+    """Every file of ours that `path` includes, directly or not; the schemas, for what is generated
+    from them."""
     for _, _, included in includes_of(tree.files[path]):
+        if included.endswith("_generated.h"):
+            reached.update(tree.paths((".fbs",)))
         for target in (included, "client/include/" + included):
             if target in tree.files and target not in reached:
                 reached.add(target)
@@ -48,20 +52,46 @@ def reached_headers(tree, path, reached):
     return reached
 
 
+UNITY = re.compile(r"/Unity/unity_\w+\.cxx$")
+
+
+def of_single_sources(entries):
+    """The entries of compile_commands.json, with those of files that include many sources (CMake's
+    unity builds) taken apart: each source as if it were compiled by itself."""
+    for entry in entries:
+        if not UNITY.search(entry["file"]):
+            yield entry
+            continue
+        with open(entry["file"], encoding="utf-8") as file:
+            sources = re.findall(r'^#include "(.*)"$', file.read(), re.MULTILINE)
+        home = entry["file"].partition("/CMakeFiles/")[0]  # the target's folder, in the build
+        folder = os.path.relpath(home, entry["directory"])
+        objects = re.search(r" -o (\S+)/Unity/\S+", entry["command"])
+        for source in sources:
+            name = os.path.relpath(source, os.path.join(entry["root"], folder))
+            command = entry["command"].replace(entry["file"], source)
+            output = f" -o {objects[1]}/{name.replace('..', '__')}.o"
+            yield {**entry, "file": source, "command": command.replace(objects[0], output)}
+
+
 class Lint:
     def __init__(self, root, build, cache):
-        self.root, self.build, self.cache = root, build, cache
+        self.root, self.cache = root, cache
         self.tree = Tree.load(root)
         with open(os.path.join(build, "compile_commands.json"), encoding="utf-8") as file:
-            entries = json.load(file)
+            entries = list(of_single_sources({**entry, "root": root} for entry in json.load(file)))
+        self.database = os.path.join(build, "lint")  # the folder that clang-tidy looks into
+        os.makedirs(self.database, exist_ok=True)
+        with open(os.path.join(self.database, "compile_commands.json"), "w",
+                  encoding="utf-8") as file:
+            json.dump(entries, file)
         self.commands = {}
         for entry in entries:
             path = os.path.relpath(entry["file"], root)
             if path in self.tree.files and path.endswith((".cc", ".c")):
                 self.commands[path] = entry["command"].replace(root, ".")
         version = subprocess.run([CLANG_TIDY, "--version"], capture_output=True, text=True)
-        schemas = "".join(self.tree.files[p] for p in sorted(self.tree.paths((".fbs",))))
-        self.base = version.stdout + " ".join(EXTRA) + self.tree.files[".clang-tidy"] + schemas
+        self.base = version.stdout + " ".join(EXTRA) + self.tree.files[".clang-tidy"]
         os.makedirs(cache, exist_ok=True)
 
     def key(self, path):
@@ -79,7 +109,7 @@ class Lint:
         if os.path.exists(marker):
             os.utime(marker)
             return "", True
-        run = subprocess.run([CLANG_TIDY, "--quiet", "-p", self.build, *EXTRA,
+        run = subprocess.run([CLANG_TIDY, "--quiet", "-p", self.database, *EXTRA,
                               f"--header-filter=^{self.root}/({FOLDERS})/",
                               os.path.join(self.root, path)], capture_output=True, text=True)
         if run.returncode == 0:
