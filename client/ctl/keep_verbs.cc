@@ -11,7 +11,7 @@ namespace {
 using ckpt::ErrorCode;
 using ckpt::make_error;
 
-struct Arguments {
+struct KeepArguments {
   std::string target;
   RuleFlags rules;
   bool none = false;
@@ -56,7 +56,7 @@ Result<Outcome> ask(Link& link, const char* question, const Json& arguments, Pri
   return Outcome{std::move(answer.document), print, answer.exit_code};
 }
 
-Result<Outcome> run_keep(Link& link, const Arguments& args) {
+Result<Outcome> run_keep(Link& link, const KeepArguments& args) {
   CKPT_ASSIGN(const Json rules, rules_document(args.rules));
   if (args.none && !rules.is_null()) {
     return make_error(ErrorCode::kInvalidArgument, "--none and rules exclude each other");
@@ -67,14 +67,14 @@ Result<Outcome> run_keep(Link& link, const Arguments& args) {
   return ask(link, "keep", question, print_rest);
 }
 
-Result<Outcome> run_prune(Link& link, const Arguments& args) {
+Result<Outcome> run_prune(Link& link, const KeepArguments& args) {
   CKPT_ASSIGN(const Json rules, rules_document(args.rules));
   Json question{{"target", args.target}, {"dry_run", args.dry_run}};
   if (!rules.is_null()) question["rules"] = rules;
   return ask(link, "prune", question, print_prune);
 }
 
-void add_pins(Builder& build, const std::shared_ptr<Arguments>& args) {
+void add_pins(Builder& build, const std::shared_ptr<KeepArguments>& args) {
   CLI::App* pin = build.add_question(
       "pin", "Keep a commit whatever the rules say", "  ckptctl pin tiny@1200", "pin",
       [args] {
@@ -122,7 +122,7 @@ Result<Json> rules_document(const RuleFlags& flags) {
 }
 
 void add_keeping(Builder& build) {
-  const auto args = std::make_shared<Arguments>();
+  const auto args = std::make_shared<KeepArguments>();
   CLI::App* keep = build.add("keep", "Set or show which commits of a run `prune` keeps",
                              "  ckptctl keep tiny --keep-last 5 --keep-daily 7 --keep-best loss:3\n"
                              "  ckptctl keep tiny\n  ckptctl keep tiny --none",
