@@ -23,7 +23,7 @@ namespace {
 
 constexpr uint64_t kNsPerMs = 1'000'000;
 constexpr uint64_t kRunMs = 90'000;
-constexpr int kStopMs = 45'000;  // what the supervisor gives its ckptd
+constexpr int kLiveRunStopMs = 45'000;  // what the supervisor gives its ckptd
 constexpr int kSignalExit = 128;
 
 }  // namespace
@@ -46,7 +46,7 @@ Result<std::unique_ptr<LiveRun>> LiveRun::start(const StepWorkload& workload,
 LiveRun::~LiveRun() {
   if (!process_ || end_) return;
   process_->signal(SIGKILL);
-  (void)process_->wait(kStopMs);
+  (void)process_->wait(kLiveRunStopMs);
 }
 
 bool LiveRun::read_until(uint64_t end_ns) {

@@ -16,7 +16,7 @@ using ckpt::Status;
 
 namespace {
 
-constexpr uint32_t kTimeoutMs = 600'000;
+constexpr uint32_t kLargeSaveTimeoutMs = 600'000;
 constexpr uint64_t kPoolBytes = 64ull << 20;
 constexpr uint64_t kWriteBytes = 4ull << 20;
 // The daemon keeps two slabs of an arena for restores; one more is not full.
@@ -89,13 +89,14 @@ Status PecRanks::join(uint32_t rank) {
                      .tensors = &tensors[i],
                      .tensor_count = 1});
   }
-  CKPT_TRY(checked(ckpt_register_units(session, units.data(), units.size(), nullptr, kTimeoutMs),
-                   session));
+  CKPT_TRY(checked(
+      ckpt_register_units(session, units.data(), units.size(), nullptr, kLargeSaveTimeoutMs),
+      session));
   ckpt_join_options options = CKPT_INIT(ckpt_join_options);
   options.rank = rank;
   options.size = options_.ranks;
   options.resume = CKPT_RESUME_START;
-  options.timeout_ms = kTimeoutMs;
+  options.timeout_ms = kLargeSaveTimeoutMs;
   ckpt_epoch epoch = CKPT_INIT(ckpt_epoch);
   return checked(ckpt_join(session, &options, &epoch), session);
 }
@@ -125,7 +126,7 @@ Status PecRanks::save_part(uint32_t rank, const PecPlan& part, uint64_t step) {
   options.unit_count = part.units.size();
   options.fragments = fragments.data();
   options.fragment_count = fragments.size();
-  options.timeout_ms = kTimeoutMs;
+  options.timeout_ms = kLargeSaveTimeoutMs;
   ckpt_snapshot* snapshot = nullptr;
   CKPT_TRY(checked(ckpt_snapshot_begin(state.session, &options, &snapshot), state.session));
   const std::unique_ptr<ckpt_snapshot, void (*)(ckpt_snapshot*)> owner(snapshot,
@@ -134,7 +135,8 @@ Status PecRanks::save_part(uint32_t rank, const PecPlan& part, uint64_t step) {
     if (share.rank == rank) CKPT_TRY(write_share(snapshot, share, step));
   }
   CKPT_TRY(checked(ckpt_snapshot_end(snapshot), state.session));
-  CKPT_TRY(checked(ckpt_snapshot_wait(snapshot, CKPT_LEVEL_DURABLE, kTimeoutMs), state.session));
+  CKPT_TRY(checked(ckpt_snapshot_wait(snapshot, CKPT_LEVEL_DURABLE, kLargeSaveTimeoutMs),
+                   state.session));
   ckpt_snapshot_info info = CKPT_INIT(ckpt_snapshot_info);
   CKPT_TRY(checked(ckpt_snapshot_query(snapshot, &info), state.session));
   if (info.alarms != nullptr) {
@@ -173,7 +175,8 @@ Result<uint64_t> PecRanks::segment_bytes_written() {
   ckpt_session* session = ranks_.front().session;
   char* text = nullptr;
   int exit_code = 0;
-  CKPT_TRY(checked(ckpt_query(session, "status", nullptr, kTimeoutMs, &text, &exit_code), session));
+  CKPT_TRY(checked(ckpt_query(session, "status", nullptr, kLargeSaveTimeoutMs, &text, &exit_code),
+                   session));
   const std::unique_ptr<char, void (*)(void*)> owner(text, ckpt_free);
   const auto status = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   const auto bytes = status.is_object() ? status.find("segment_bytes_written") : status.end();

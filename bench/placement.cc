@@ -16,7 +16,7 @@ using nlohmann::json;
 
 namespace {
 
-constexpr double kPassRatio = 1.0;  // no slower than static placement
+constexpr double kPlacementPassRatio = 1.0;  // no slower than static placement
 constexpr uint64_t kHistorySteps = 10;
 constexpr StepWindow kWindow{kHistorySteps + 4, kHistorySteps + 24};
 
@@ -108,7 +108,7 @@ class PlacementBench {
                                     {"steps_of_a_run", kWindow.last - kWindow.first}},
                           .unit = "s",
                           .limit_name = "a step with static placement, in a run of the same round",
-                          .pass_ratio = kPassRatio,
+                          .pass_ratio = kPlacementPassRatio,
                           .more_is_better = false};
     json document = to_json(outcome, compared(fixed, steps), machine(options_.directory));
     document["policy"] = arm.policy;
@@ -123,7 +123,7 @@ class PlacementBench {
   std::vector<Arm> arms_;
 };
 
-std::string arm_text(const json& arm) {
+std::string placement_text(const json& arm) {
   return fmt::format(
       "{:<10} {:7.1f} ms  ratio {:.3f} [{:.3f}, {:.3f}]  busiest rank {:6.0f} tokens a step, "
       "max/mean {:.3f}  {}\n",
@@ -151,8 +151,8 @@ std::string placement_text(const json& document) {
       shape["layers"].get<int>(), shape["experts"].get<int>(), shape["router_skew"].get<double>(),
       document["limit_self_ratio"].get<double>(), document["limit_self_interval"][0].get<double>(),
       document["limit_self_interval"][1].get<double>(), document["runs"].size());
-  text += arm_text(document);
-  for (const json& arm : document["against"]) text += arm_text(arm);
+  text += placement_text(document);
+  for (const json& arm : document["against"]) text += placement_text(arm);
   return text;
 }
 

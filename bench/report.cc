@@ -1,9 +1,10 @@
 #include "bench/report.h"
 
+#include <fmt/format.h>
 #include <sys/statfs.h>
 #include <sys/utsname.h>
-#include <unistd.h>
 
+#include <cstdio>
 #include <fstream>
 
 namespace bench {
@@ -88,5 +89,7 @@ std::string to_text(const nlohmann::json& document) {
       document["limit_self_interval"][1].get<double>(), document["runs"].size(),
       document["verdict"].get<std::string>());
 }
+
+void say(const std::string& line) { fmt::print(stderr, "{}\n", line); }
 
 }  // namespace bench

@@ -25,4 +25,7 @@ nlohmann::json to_json(const Outcome& outcome, const Paired& paired, const nlohm
 // The same in a few lines for people.
 std::string to_text(const nlohmann::json& document);
 
+// How a bench goes, to stderr.
+void say(const std::string& line);
+
 }  // namespace bench

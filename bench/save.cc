@@ -14,8 +14,6 @@ namespace {
 // first disk took a tenth slower: the limit has to have the better of the two.
 constexpr ckpt::ArenaLayout kPool{.slab_bytes = 64ull << 20, .slab_count = 8};
 
-void say(const std::string& line) { fmt::print(stderr, "{}\n", line); }
-
 }  // namespace
 
 ckpt::Result<nlohmann::json> bench_save(const SaveOptions& options) {

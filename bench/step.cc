@@ -24,15 +24,13 @@ using nlohmann::json;
 namespace {
 
 constexpr double kCopyShareMax = 0.015;  // of a step
-constexpr double kPassRatio = 1.02;
+constexpr double kStepPassRatio = 1.02;
 constexpr int kRoundsMin = 5;
 constexpr uint64_t kTextBytes = 1u << 20;
 
 enum Arm : size_t { kNone, kPartial, kAsynchronous, kBlocking, kArms };
 constexpr std::array<const char*, kArms> kArmNames = {"none", "partial", "asynchronous full",
                                                       "blocking full"};
-
-void say(const std::string& line) { fmt::print(stderr, "{}\n", line); }
 
 std::vector<std::string> partial_flags(uint32_t k) {
   return {"--checkpoint-every", "1", "--experts-per-checkpoint", std::to_string(k)};
@@ -196,7 +194,7 @@ json StepBench::arm_json(Arm arm) const {
                 {"io", options_.engine}},
       .unit = "s",
       .limit_name = "a step without checkpoints, in a run of the same round",
-      .pass_ratio = kPassRatio,
+      .pass_ratio = kStepPassRatio,
       .more_is_better = false};
   json document = to_json(outcome, compared(none, steps), machine(options_.directory));
   const uint64_t bytes = runs_[arm].back().snapshot_bytes;
@@ -226,7 +224,7 @@ json StepBench::document() const {
   return document;
 }
 
-std::string arm_text(const json& arm) {
+std::string step_text(const json& arm) {
   return fmt::format(
       "{:<18} {:7.1f} ms  ratio {:.3f} [{:.3f}, {:.3f}]  {:6.1f} MB  {:6.1f} MB/s  blocks {:6.2f} "
       "ms"
@@ -262,8 +260,8 @@ std::string step_text(const json& document) {
       document["limit"].get<double>() * 1e3, document["limit_self_ratio"].get<double>(),
       document["limit_self_interval"][0].get<double>(),
       document["limit_self_interval"][1].get<double>(), document["runs"].size());
-  text += arm_text(document);
-  for (const json& arm : document["against"]) text += arm_text(arm);
+  text += step_text(document);
+  for (const json& arm : document["against"]) text += step_text(arm);
   return text;
 }
 

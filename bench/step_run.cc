@@ -21,20 +21,20 @@ using ckpt::Result;
 
 namespace {
 
-constexpr int kRunMs = 60'000;
-constexpr int kStopMs = 45'000;  // what the supervisor gives its ckptd
+constexpr int kStepRunMs = 60'000;
+constexpr int kSupervisorStopMs = 45'000;  // what the supervisor gives its ckptd
 
 std::string log_file(const std::string& folder) { return folder + "/moetrain.log"; }
 
 // To its end; what it said is in the error.
 ckpt::Status run_to_end(const std::vector<std::string>& command, const std::string& folder) {
   CKPT_ASSIGN(moetrain::Process process, start_run(command, folder));
-  auto end = process.wait(kRunMs);
+  auto end = process.wait(kStepRunMs);
   if (!end) {
     process.signal(SIGKILL);
-    (void)process.wait(kStopMs);
+    (void)process.wait(kSupervisorStopMs);
     return make_error(ErrorCode::kDeadlineExceeded, "moetrain run did not end within {} s: {}",
-                      kRunMs / 1000, run_log(folder));
+                      kStepRunMs / 1000, run_log(folder));
   }
   if (end->signal == 0 && end->exit_code == 0) return {};
   return make_error(ErrorCode::kFailedPrecondition, "moetrain run ended with {}: {}", end->text(),

@@ -16,6 +16,9 @@ target_compile_options(ckpt_flags INTERFACE
   # clang: stable_sort of libstdc++ 12 uses what the standard has deprecated since; and what a
   # double of a C++ library returns is no C either.
   $<$<COMPILE_LANG_AND_ID:CXX,Clang>:-Wno-deprecated-declarations -Wno-return-type-c-linkage>)
+# Messages name sources as in the repository, and what is compiled is the same in every checkout.
+target_compile_options(ckpt_flags INTERFACE
+  $<$<COMPILE_LANGUAGE:C,CXX>:-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=>)
 if(CKPT_SANITIZE)
   target_compile_options(ckpt_flags INTERFACE
     $<$<COMPILE_LANGUAGE:C,CXX>:-fsanitize=${CKPT_SANITIZE} -fno-omit-frame-pointer
