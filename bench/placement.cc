@@ -123,7 +123,7 @@ class PlacementBench {
   std::vector<Arm> arms_;
 };
 
-std::string placement_text(const json& arm) {
+std::string placement_arm_text(const json& arm) {
   return fmt::format(
       "{:<10} {:7.1f} ms  ratio {:.3f} [{:.3f}, {:.3f}]  busiest rank {:6.0f} tokens a step, "
       "max/mean {:.3f}  {}\n",
@@ -151,8 +151,8 @@ std::string placement_text(const json& document) {
       shape["layers"].get<int>(), shape["experts"].get<int>(), shape["router_skew"].get<double>(),
       document["limit_self_ratio"].get<double>(), document["limit_self_interval"][0].get<double>(),
       document["limit_self_interval"][1].get<double>(), document["runs"].size());
-  text += placement_text(document);
-  for (const json& arm : document["against"]) text += placement_text(arm);
+  text += placement_arm_text(document);
+  for (const json& arm : document["against"]) text += placement_arm_text(arm);
   return text;
 }
 

@@ -224,7 +224,7 @@ json StepBench::document() const {
   return document;
 }
 
-std::string step_text(const json& arm) {
+std::string step_arm_text(const json& arm) {
   return fmt::format(
       "{:<18} {:7.1f} ms  ratio {:.3f} [{:.3f}, {:.3f}]  {:6.1f} MB  {:6.1f} MB/s  blocks {:6.2f} "
       "ms"
@@ -260,8 +260,8 @@ std::string step_text(const json& document) {
       document["limit"].get<double>() * 1e3, document["limit_self_ratio"].get<double>(),
       document["limit_self_interval"][0].get<double>(),
       document["limit_self_interval"][1].get<double>(), document["runs"].size());
-  text += step_text(document);
-  for (const json& arm : document["against"]) text += step_text(arm);
+  text += step_arm_text(document);
+  for (const json& arm : document["against"]) text += step_arm_text(arm);
   return text;
 }
 

@@ -10,7 +10,7 @@ namespace moetrain {
 namespace {
 
 constexpr uint32_t kLayers = 3;
-constexpr uint32_t kExperts = 8;
+constexpr uint32_t kStateExperts = 8;
 
 TrainerState example() {
   TrainerState state;
@@ -19,20 +19,20 @@ TrainerState example() {
                     .skipped = 2,
                     .skipped_in_a_row = 1,
                     .tokens = 123'456'789,
-                    .routed_tokens = std::vector<int64_t>(kLayers * kExperts, 77),
-                    .routed_last = std::vector<int64_t>(kLayers * kExperts, 3)};
+                    .routed_tokens = std::vector<int64_t>(kLayers * kStateExperts, 77),
+                    .routed_last = std::vector<int64_t>(kLayers * kStateExperts, 3)};
   state.config = to_json(TrainConfig{});
   state.corpus_bytes = 1'000'000;
   state.corpus_crc32c = 0xdeadbeef;
-  state.placement = *static_placement(kLayers, kExperts, 4);
+  state.placement = *static_placement(kLayers, kStateExperts, 4);
   state.partial = {.snapshots = 12,
                    .k = 4,
                    .k_asked = 2,
-                   .lost = {std::vector<int64_t>(kLayers * kExperts, 5),
-                            std::vector<int64_t>(kLayers * kExperts, 6)},
+                   .lost = {std::vector<int64_t>(kLayers * kStateExperts, 5),
+                            std::vector<int64_t>(kLayers * kStateExperts, 6)},
                    .loss_k = 1,
                    .loss_tokens = 321};
-  for (int64_t i = 0; i < int64_t{2} * kLayers * kExperts; ++i) {
+  for (int64_t i = 0; i < int64_t{2} * kLayers * kStateExperts; ++i) {
     state.stamps.push_back({i + 1, 2 * i, 3 * i, 4 * i});
   }
   state.pace = {.every = 12,
@@ -54,26 +54,26 @@ TrainerState example() {
 TEST(TrainerStateTest, SurvivesItsBytes) {
   const auto unit = encode(example());
   ASSERT_TRUE(unit.ok()) << unit.error().message;
-  EXPECT_EQ(unit->size(), trainer_unit_bytes(kLayers, kExperts));
-  const auto back = decode_trainer_state(*unit, kLayers, kExperts);
+  EXPECT_EQ(unit->size(), trainer_unit_bytes(kLayers, kStateExperts));
+  const auto back = decode_trainer_state(*unit, kLayers, kStateExperts);
   ASSERT_TRUE(back.ok()) << back.error().message;
   EXPECT_EQ(*back, example());
   EXPECT_EQ(*encode(example()), *unit) << "same state, same bytes";
   TrainerState fresh = example();
   fresh.stamps.clear();
   fresh.pace = {};
-  EXPECT_EQ(*decode_trainer_state(*encode(fresh), kLayers, kExperts), fresh);
+  EXPECT_EQ(*decode_trainer_state(*encode(fresh), kLayers, kStateExperts), fresh);
 }
 
 TEST(TrainerStateTest, KeepsReplicasAndHasRoomForTwelveOfEach) {
   TrainerState state = example();
   for (LayerSlots& layer : state.placement.slots) {
     for (auto& rank : layer) rank.clear();
-    for (uint32_t i = 0; i < 12 * kExperts; ++i) layer[i % 4].push_back(i % kExperts);
+    for (uint32_t i = 0; i < 12 * kStateExperts; ++i) layer[i % 4].push_back(i % kStateExperts);
   }
   const auto unit = encode(state);
   ASSERT_TRUE(unit.ok()) << unit.error().message;
-  EXPECT_EQ(*decode_trainer_state(*unit, kLayers, kExperts), state);
+  EXPECT_EQ(*decode_trainer_state(*unit, kLayers, kStateExperts), state);
 }
 
 TEST(TrainerStateTest, HasRoomForLargeGroups) {
@@ -94,7 +94,7 @@ TEST(TrainerStateTest, HasRoomForLargeGroups) {
 }
 
 void expect_corrupt(std::span<const std::byte> unit, const char* why) {
-  const auto state = decode_trainer_state(unit, kLayers, kExperts);
+  const auto state = decode_trainer_state(unit, kLayers, kStateExperts);
   ASSERT_FALSE(state.ok()) << why;
   EXPECT_EQ(state.error().code, ckpt::ErrorCode::kCorrupt) << why;
   EXPECT_THAT(state.error().message, testing::StartsWith("unit trainer: ")) << why;
@@ -102,7 +102,7 @@ void expect_corrupt(std::span<const std::byte> unit, const char* why) {
 
 TEST(TrainerStateTest, RefusesStatesOfAnotherShape) {
   TrainerState other = example();
-  other.placement = *static_placement(kLayers + 1, kExperts, 4);
+  other.placement = *static_placement(kLayers + 1, kStateExperts, 4);
   expect_corrupt(*encode(other), "more layers, another size");
   auto unit = *encode(example());
   unit.pop_back();
@@ -124,9 +124,11 @@ TEST(TrainerStateTest, RefusesStatesThatCannotBe) {
   expect_refused([](TrainerState& s) { s.progress.skipped_in_a_row = 3; }, "more in a row");
   expect_refused([](TrainerState& s) { s.progress.routed_tokens[5] = -1; }, "negative count");
   expect_refused([](TrainerState& s) { s.progress.routed_last.pop_back(); }, "a count short");
-  expect_refused([](TrainerState& s) { s.placement.slots[1][2][0] = kExperts; }, "no such expert");
-  expect_refused([](TrainerState& s) { s.partial.k = kExperts + 1; }, "more than there are");
-  expect_refused([](TrainerState& s) { s.partial.loss_k = kExperts + 1; }, "more than there are");
+  expect_refused([](TrainerState& s) { s.placement.slots[1][2][0] = kStateExperts; },
+                 "no such expert");
+  expect_refused([](TrainerState& s) { s.partial.k = kStateExperts + 1; }, "more than there are");
+  expect_refused([](TrainerState& s) { s.partial.loss_k = kStateExperts + 1; },
+                 "more than there are");
   expect_refused([](TrainerState& s) { s.partial.loss_tokens = -1; }, "negative");
   expect_refused([](TrainerState& s) { s.partial.lost.restart[3] = 72; }, "lost more than routed");
   expect_refused([](TrainerState& s) { s.partial.lost.rollback[3] = INT64_MAX; }, "wraps around");
@@ -141,7 +143,7 @@ TEST(TrainerStateTest, RefusesStatesThatCannotBe) {
   expect_refused([](TrainerState& s) { s.stamps.pop_back(); }, "a stamp short");
   expect_refused([](TrainerState& s) { s.stamps[4].tokens = -1; }, "fewer than no tokens");
   expect_refused([](TrainerState& s) { s.pace.every = 21; }, "wider than the widest");
-  expect_refused([](TrainerState& s) { s.pace.k = kExperts + 1; }, "more than there are");
+  expect_refused([](TrainerState& s) { s.pace.k = kStateExperts + 1; }, "more than there are");
   expect_refused([](TrainerState& s) { s.pace.seen_ns = INT64_MAX; }, "would wrap around");
   expect_refused([](TrainerState& s) { s.pace.step_ns = -1; }, "a step before it began");
 }
@@ -170,7 +172,7 @@ TEST(TrainerStateTest, DecodesHostileBytesSafely) {
       const uint32_t length = static_cast<uint32_t>(random());
       std::memcpy(unit.data(), &length, sizeof length);
     }
-    const auto state = decode_trainer_state(unit, kLayers, kExperts);
+    const auto state = decode_trainer_state(unit, kLayers, kStateExperts);
     if (!state.ok()) {
       EXPECT_EQ(state.error().code, ckpt::ErrorCode::kCorrupt);
       continue;
