@@ -35,15 +35,15 @@ TEST_F(SimulateTest, ComparesPoliciesOnATrace) {
   const Ended ended =
       simulate({"--trace", trace, "--policies", "ds,lazarus,ours", "--json", "--svg", svg});
   ASSERT_EQ(ended.code(), 0) << ended.err;
-  const nlohmann::json json = ended.json();
-  ASSERT_EQ(json["policies"].size(), 3U);
-  for (const auto& [name, policy] : json["policies"].items()) {
+  const nlohmann::json document = ended.json();
+  ASSERT_EQ(document["policies"].size(), 3U);
+  for (const auto& [name, policy] : document["policies"].items()) {
     double sum = 0;
     for (const auto& [kind, seconds] : policy["time"].items()) sum += seconds.get<double>();
     EXPECT_NEAR(sum, 600, 1e-6) << name;
     EXPECT_GT(policy["goodput"].get<double>(), 0) << name;
   }
-  EXPECT_GT(json["policies"]["ours"]["samples"], json["policies"]["lazarus"]["samples"]);
+  EXPECT_GT(document["policies"]["ours"]["samples"], document["policies"]["lazarus"]["samples"]);
   EXPECT_TRUE(std::ifstream(svg).good());
 }
 
