@@ -9,9 +9,9 @@
 #include "trainer/elastic/rank_options.h"
 
 namespace moetrain {
-namespace {
 
 using Kind = RankEvent::Kind;
+namespace {
 
 RankEvent full_event() {
   return {.kind = Kind::kTraining,

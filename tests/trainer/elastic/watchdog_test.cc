@@ -5,9 +5,10 @@
 #include <gtest/gtest.h>
 
 namespace moetrain {
-namespace {
 
 using Kind = RankEvent::Kind;
+namespace {
+
 using testing::ElementsAre;
 using testing::IsEmpty;
 
