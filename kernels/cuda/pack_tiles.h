@@ -48,9 +48,11 @@ __host__ __device__ inline int64_t misalignment(const std::byte* at, int64_t ali
   return static_cast<int64_t>(reinterpret_cast<uintptr_t>(at)) & (alignment - 1);
 }
 
-// Where a range's first tile would begin if it were a whole one. May be in front of the buffer.
+// Where a range's first tile would begin if it were a whole one. May be in front of the buffer; a
+// pack that is planned ahead has none yet, but a null in place of one as well aligned.
 __host__ __device__ inline int64_t first_cut(const std::byte* buffer, int64_t range_begin) {
-  return range_begin - misalignment(buffer + range_begin, kCutBytes);
+  const auto address = static_cast<int64_t>(reinterpret_cast<uintptr_t>(buffer)) + range_begin;
+  return range_begin - (address & (kCutBytes - 1));
 }
 
 // The first of pieces [first, end) that ends behind `at`; `end` if none does.
