@@ -55,7 +55,7 @@ def reached_headers(tree, path, reached):
 UNITY = re.compile(r"/Unity/unity_\w+\.cxx$")
 
 
-def of_single_sources(entries):
+def of_single_sources(entries, root):
     """The entries of compile_commands.json, with those of files that include many sources (CMake's
     unity builds) taken apart: each source as if it were compiled by itself."""
     for entry in entries:
@@ -68,7 +68,7 @@ def of_single_sources(entries):
         folder = os.path.relpath(home, entry["directory"])
         objects = re.search(r" -o (\S+)/Unity/\S+", entry["command"])
         for source in sources:
-            name = os.path.relpath(source, os.path.join(entry["root"], folder))
+            name = os.path.relpath(source, os.path.join(root, folder))
             command = entry["command"].replace(entry["file"], source)
             output = f" -o {objects[1]}/{name.replace('..', '__')}.o"
             yield {**entry, "file": source, "command": command.replace(objects[0], output)}
@@ -79,7 +79,7 @@ class Lint:
         self.root, self.cache = root, cache
         self.tree = Tree.load(root)
         with open(os.path.join(build, "compile_commands.json"), encoding="utf-8") as file:
-            entries = list(of_single_sources({**entry, "root": root} for entry in json.load(file)))
+            entries = list(of_single_sources(json.load(file), root))
         self.database = os.path.join(build, "lint")  # the folder that clang-tidy looks into
         os.makedirs(self.database, exist_ok=True)
         with open(os.path.join(self.database, "compile_commands.json"), "w",
