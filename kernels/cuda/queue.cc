@@ -177,6 +177,7 @@ void zero(CudaQueue& queue, void* at, size_t bytes) {
 }
 
 Status download(CudaQueue& queue, void* to, const void* from, size_t bytes) {
+  CKPT_TRY(synchronize(queue));  // a device that is late must not write to `to` once we are gone
   queue.note(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, queue.stream()),
              "a download");
   return synchronize(queue);

@@ -55,7 +55,8 @@ Status come_to_rest(CudaQueue& queue, uint32_t timeout_ms);
 // The same, but asks again and again instead of waiting: `go_on` is called between two questions
 // and ends the wait by the error it returns. The work stays queued then.
 Status synchronize(CudaQueue& queue, const std::function<Status()>& go_on);
-// Copies to host memory; there when the call returns. Errors: those of synchronize().
+// Waits for what was queued, then copies to host memory; there when the call returns. Errors: those
+// of synchronize(). Where the first wait ends too soon, nothing is ever written to `to`.
 Status download(CudaQueue& queue, void* to, const void* from, size_t bytes);
 
 // Puts a copy between any two places of device memory, or zeros, into the queue. A failure is said

@@ -17,12 +17,19 @@ namespace {
 thread_local bool no_more_threads = false;
 }  // namespace
 
+// A sanitizer's, where there is one.
+// NOLINTNEXTLINE(bugprone-reserved-identifier,cert-dcl37-c,cert-dcl51-cpp): its name is theirs
+extern "C" [[gnu::weak]] int __interceptor_pthread_create(pthread_t*, const pthread_attr_t*,
+                                                          void* (*)(void*), void*);
+
 // In place of the C library's, which it calls: of a thread that wants it to, it gives no thread.
 extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attributes,
                               void* (*body)(void*), void* argument) {
   if (no_more_threads) return EAGAIN;
   static const auto real =
-      reinterpret_cast<decltype(&pthread_create)>(::dlsym(RTLD_NEXT, "pthread_create"));
+      __interceptor_pthread_create != nullptr
+          ? &__interceptor_pthread_create
+          : reinterpret_cast<decltype(&pthread_create)>(::dlsym(RTLD_NEXT, "pthread_create"));
   return real(thread, attributes, body, argument);
 }
 

@@ -24,7 +24,7 @@ class CheckTest : public testing::TestWithParam<Check> {
     if (cuda_device_count(&reason) == 0) {
       GTEST_SKIP() << "skipped: no CUDA device (" << reason << ")";
     }
-    auto queue = make_cuda_queue({});
+    auto queue = make_cuda_queue({.timeout_ms = 600'000});  // an emulated device takes its time
     ASSERT_TRUE(queue.ok()) << queue.error().message;
     queue_ = std::move(queue).value();
   }

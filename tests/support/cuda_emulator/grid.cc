@@ -1,10 +1,13 @@
 // A launch: blocks one after the other, the threads of a block as fibers.
+#include <dlfcn.h>
+#include <sys/mman.h>
 #include <ucontext.h>
 
 #include <csetjmp>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <mutex>
 #include <numeric>
 #include <random>
 #include <vector>
@@ -32,8 +35,8 @@ constexpr unsigned kWarp = 32;
   std::abort();
 }
 
-// What AddressSanitizer must know of a change of stacks. `save` keeps what the fiber that is left
-// has on its fake stack; null says that it does not come back.
+// What AddressSanitizer must know of a change of stacks. `fake` keeps what the side that is left
+// has on its fake stack; without it the fake stack goes, as its side does not come back.
 struct StackSwitch {
   void* fake = nullptr;
   const void* bottom = nullptr;
@@ -52,6 +55,42 @@ struct StackSwitch {
   }
 };
 
+// Stacks outlive the thread that they were made for: the next one's fibers have them.
+class Stacks {
+ public:
+  static char* take() {
+    const std::scoped_lock lock(mutex());
+    std::vector<char*>& free = kept();
+    if (free.empty()) return map();
+    char* const stack = free.back();
+    free.pop_back();
+    return stack;
+  }
+  static void give_back(char* stack) {
+#ifdef __SANITIZE_ADDRESS__
+    ASAN_UNPOISON_MEMORY_REGION(stack, kStackBytes);  // of frames that were never left
+#endif
+    const std::scoped_lock lock(mutex());
+    kept().push_back(stack);
+  }
+
+ private:
+  static char* map() {
+    void* const stack = ::mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE,
+                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (stack == MAP_FAILED) die("no memory for the stack of a thread");
+    return static_cast<char*>(stack);
+  }
+  static std::mutex& mutex() {
+    static std::mutex one;
+    return one;
+  }
+  static std::vector<char*>& kept() {
+    static auto* const all = new std::vector<char*>;  // threads end after statics, too
+    return *all;
+  }
+};
+
 // Where a stack of threads goes on. The first entry into a fiber is ucontext's; from then on
 // _setjmp and _longjmp do the same without a system call, and under AddressSanitizer without the
 // clearing of the whole stack's shadow that goes with each of its swapcontexts.
@@ -61,26 +100,66 @@ struct Resumption {
   bool entered = false;
 };
 
+// The C library's own _longjmp, as a call that seems to return: before others AddressSanitizer asks
+// the kernel for the signal stack, and clears the shadow of all that is above on the stack.
+void jump(Resumption& to) {
+  static const auto real =
+      reinterpret_cast<void (*)(__jmp_buf_tag*, int)>(::dlsym(RTLD_NEXT, "_longjmp"));
+  real(to.jump, 1);
+}
+
 // Goes on at `to`; returns when somebody goes on at `from`.
 void switch_stacks(Resumption& from, Resumption& to) {
   if (_setjmp(from.jump) != 0) return;
-  if (to.entered) _longjmp(to.jump, 1);
+  if (to.entered) jump(to);
   to.entered = true;
   ::setcontext(&to.context);
 }
 
+// Where the threads of a group meet, round after round. Those that have ended are not waited for.
+class Barrier {
+ public:
+  explicit Barrier(size_t threads) : threads_(threads) {}
+  // The round that the thread that has come is let go by.
+  uint64_t arrive() {
+    const uint64_t round = rounds_ + 1;
+    ++arrived_;
+    let_go();
+    return round;
+  }
+  void leave() {
+    --threads_;
+    let_go();
+  }
+  uint64_t rounds() const { return rounds_; }
+
+ private:
+  void let_go() {
+    if (arrived_ == 0 || arrived_ < threads_) return;
+    ++rounds_;
+    arrived_ = 0;
+  }
+
+  size_t threads_;
+  size_t arrived_ = 0;
+  uint64_t rounds_ = 0;
+};
+
+// The thread of one index of every block that a host thread runs, one block after the other.
 struct Fiber {
+  Fiber() = default;
+  Fiber(const Fiber&) = delete;
+  Fiber& operator=(const Fiber&) = delete;
+  ~Fiber() { Stacks::give_back(stack); }
+
   Resumption place;
-  std::unique_ptr<char[]> stack{new char[kStackBytes]};
+  char* const stack = Stacks::take();
   StackSwitch stack_switch;
   uint3 index{};
   bool done = false;
-  // How many barriers of each kind it has come to, and whether it waits at one.
-  uint64_t block_barrier = 0;
-  uint64_t warp_barrier = 0;
-  bool waits_block = false;
-  bool waits_warp = false;
-  uint64_t given = 0;  // to exchange()
+  const Barrier* waits_at = nullptr;
+  uint64_t waits_for = 0;  // this of its rounds
+  uint64_t given = 0;      // to exchange()
 };
 
 class Block {
@@ -89,10 +168,14 @@ class Block {
     static thread_local Block block;
     return block;
   }
+  Block() = default;
+  Block(const Block&) = delete;
+  Block& operator=(const Block&) = delete;
+  ~Block();
   void run(const std::function<void()>& thread, uint3 index, dim3 size, dim3 grid);
 
-  void sync_threads() { wait(&Fiber::block_barrier, &Fiber::waits_block); }
-  void sync_warp() { wait(&Fiber::warp_barrier, &Fiber::waits_warp); }
+  void sync_threads() { wait(of_block_); }
+  void sync_warp() { wait(of_warps_[current_ / kWarp]); }
   unsigned lane() const { return current_ % kWarp; }
   uint64_t exchange(uint64_t mine, unsigned from) {
     fibers_[current_]->given = mine;
@@ -117,17 +200,18 @@ class Block {
 
  private:
   static void entry();
-  static void start(Fiber& fiber);
-  void wait(uint64_t Fiber::*barrier, bool Fiber::*waits);
-  void back_to_scheduler(bool for_good);
+  static std::unique_ptr<Fiber> make_fiber();
+  void wait(Barrier& barrier);
+  void back_to_scheduler();
   void resume(size_t which);
-  bool can_go_on(const Fiber& fiber, size_t which) const;
-  bool all_there(size_t begin, size_t end, uint64_t Fiber::*barrier, uint64_t at) const;
 
   std::vector<std::unique_ptr<Fiber>> fibers_;
   size_t count_ = 0;
   size_t current_ = 0;
+  Barrier of_block_{0};
+  std::vector<Barrier> of_warps_;
   const std::function<void()>* thread_ = nullptr;
+  bool ending_ = false;  // the fibers leave for good
   Resumption scheduler_{.context = {}, .jump = {}, .entered = true};
   StackSwitch scheduler_switch_;
   std::minstd_rand random_{20241121};
@@ -137,58 +221,51 @@ void Block::entry() {
   Block& block = of_this_thread();
   Fiber& fiber = *block.fibers_[block.current_];
   fiber.stack_switch.arrive(&block.scheduler_switch_);
-  (*block.thread_)();
-  fiber.done = true;
-  block.back_to_scheduler(true);
+  while (!block.ending_) {
+    (*block.thread_)();
+    fiber.done = true;
+    block.back_to_scheduler();
+  }
+  fiber.stack_switch.leave(block.scheduler_switch_.bottom, block.scheduler_switch_.bytes, false);
+  switch_stacks(fiber.place, block.scheduler_);
 }
 
-void Block::back_to_scheduler(bool for_good) {
+void Block::back_to_scheduler() {
   Fiber& fiber = *fibers_[current_];
-  fiber.stack_switch.leave(scheduler_switch_.bottom, scheduler_switch_.bytes, !for_good);
+  fiber.stack_switch.leave(scheduler_switch_.bottom, scheduler_switch_.bytes, true);
   switch_stacks(fiber.place, scheduler_);
   fiber.stack_switch.arrive(&scheduler_switch_);
+}
+
+Block::~Block() {
+  ending_ = true;
+  for (size_t i = 0; i < fibers_.size(); ++i) resume(i);
 }
 
 void Block::resume(size_t which) {
   current_ = which;
   Fiber& fiber = *fibers_[which];
   threadIdx = fiber.index;
-  scheduler_switch_.leave(fiber.stack.get(), kStackBytes, true);
+  scheduler_switch_.leave(fiber.stack, kStackBytes, true);
   switch_stacks(scheduler_, fiber.place);
   scheduler_switch_.arrive(nullptr);
 }
 
-void Block::wait(uint64_t Fiber::*barrier, bool Fiber::*waits) {
+void Block::wait(Barrier& barrier) {
   Fiber& fiber = *fibers_[current_];
-  ++(fiber.*barrier);
-  fiber.*waits = true;
-  back_to_scheduler(false);
-  fiber.*waits = false;
+  fiber.waits_at = &barrier;
+  fiber.waits_for = barrier.arrive();
+  back_to_scheduler();
 }
 
-bool Block::all_there(size_t begin, size_t end, uint64_t Fiber::*barrier, uint64_t at) const {
-  for (size_t i = begin; i < end; ++i) {
-    if (!fibers_[i]->done && (*fibers_[i]).*barrier < at) return false;
-  }
-  return true;
-}
-
-bool Block::can_go_on(const Fiber& fiber, size_t which) const {
-  if (fiber.waits_block) return all_there(0, count_, &Fiber::block_barrier, fiber.block_barrier);
-  if (!fiber.waits_warp) return true;
-  const size_t first = which / kWarp * kWarp;
-  return all_there(first, std::min(first + kWarp, count_), &Fiber::warp_barrier,
-                   fiber.warp_barrier);
-}
-
-void Block::start(Fiber& fiber) {
-  fiber.place.entered = false;
-  fiber.stack_switch = {};  // the fake stack of its last run is gone
-  ::getcontext(&fiber.place.context);
-  fiber.place.context.uc_stack.ss_sp = fiber.stack.get();
-  fiber.place.context.uc_stack.ss_size = kStackBytes;
-  fiber.place.context.uc_link = nullptr;
-  ::makecontext(&fiber.place.context, &Block::entry, 0);
+std::unique_ptr<Fiber> Block::make_fiber() {
+  auto fiber = std::make_unique<Fiber>();
+  ::getcontext(&fiber->place.context);
+  fiber->place.context.uc_stack.ss_sp = fiber->stack;
+  fiber->place.context.uc_stack.ss_size = kStackBytes;
+  fiber->place.context.uc_link = nullptr;
+  ::makecontext(&fiber->place.context, &Block::entry, 0);
+  return fiber;
 }
 
 void Block::run(const std::function<void()>& thread, uint3 index, dim3 size, dim3 grid) {
@@ -197,16 +274,20 @@ void Block::run(const std::function<void()>& thread, uint3 index, dim3 size, dim
   blockIdx = index;
   blockDim = size;
   gridDim = grid;
-  while (fibers_.size() < count_) fibers_.push_back(std::make_unique<Fiber>());
+  while (fibers_.size() < count_) fibers_.push_back(make_fiber());
+  of_block_ = Barrier(count_);
+  of_warps_.clear();
+  for (size_t first = 0; first < count_; first += kWarp) {
+    of_warps_.emplace_back(std::min<size_t>(kWarp, count_ - first));
+  }
   std::vector<size_t> order(count_);
   std::iota(order.begin(), order.end(), 0);
   for (size_t i = 0; i < count_; ++i) {
     Fiber& fiber = *fibers_[i];
     const auto flat = static_cast<unsigned>(i);
     fiber.index = {flat % size.x, flat / size.x % size.y, flat / size.x / size.y};
-    fiber.done = fiber.waits_block = fiber.waits_warp = false;
-    fiber.block_barrier = fiber.warp_barrier = 0;
-    start(fiber);
+    fiber.done = false;
+    fiber.waits_at = nullptr;
   }
   size_t left = count_;
   while (left > 0) {
@@ -214,10 +295,14 @@ void Block::run(const std::function<void()>& thread, uint3 index, dim3 size, dim
     bool moved = false;
     for (const size_t which : order) {
       const Fiber& fiber = *fibers_[which];
-      if (fiber.done || !can_go_on(fiber, which)) continue;
+      if (fiber.done) continue;
+      if (fiber.waits_at != nullptr && fiber.waits_at->rounds() < fiber.waits_for) continue;
       moved = true;
       resume(which);
-      if (fiber.done) --left;
+      if (!fiber.done) continue;
+      --left;
+      of_block_.leave();
+      of_warps_[which / kWarp].leave();
     }
     if (!moved) die("the threads of a block wait at different barriers");
   }
