@@ -247,8 +247,11 @@ CLI::App* add_step(CLI::App& app, Flags& flags) {
   bench::StepOptions& step = flags.step;
   command->add_option("--rounds", step.rounds, "runs of each arm")
       ->capture_default_str()
-      ->check(CLI::Range(5, 1000));
-  command->add_option("--seconds", step.seconds_max, "begin no round later, if there were five")
+      ->check(CLI::Range(2, 1000));
+  command->add_option("--sequences", step.sequences, "of 64 tokens, in each step")
+      ->capture_default_str()
+      ->check(CLI::Range(32, 1024));
+  command->add_option("--seconds", step.seconds_max, "begin no round later, if there were two")
       ->capture_default_str()
       ->check(CLI::Range(1, 86'400));
   command->add_option("--dir", step.directory, "a directory on the disk to write to")

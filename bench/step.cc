@@ -25,11 +25,15 @@ namespace {
 
 constexpr double kCopyShareMax = 0.015;  // of a step
 constexpr double kStepPassRatio = 1.02;
-constexpr int kRoundsMin = 5;
+constexpr int kRoundsMin = 2;
+// Of a run that is measured: snapshots in every second turn of so many steps. The first two turns
+// do not count, as the first snapshots touch the arena for the first time.
+constexpr uint64_t kTurnSteps = 5;
+constexpr StepWindow kTurnsWindow{2 * kTurnSteps, 18 * kTurnSteps};
 constexpr uint64_t kTextBytes = 1u << 20;
 
-enum Arm : size_t { kNone, kPartial, kAsynchronous, kBlocking, kArms };
-constexpr std::array<const char*, kArms> kArmNames = {"none", "partial", "asynchronous full",
+enum Arm : size_t { kPartial, kAsynchronous, kBlocking, kArms };
+constexpr std::array<const char*, kArms> kArmNames = {"partial", "asynchronous full",
                                                       "blocking full"};
 
 std::vector<std::string> partial_flags(uint32_t k) {
@@ -46,11 +50,10 @@ class StepBench {
   json document() const;
 
  private:
-  Result<StepFigures> run(Arm arm);
+  std::vector<std::string> flags(Arm arm) const;
   Result<bool> fits(uint32_t k);
   Status measure_disk(uint64_t bytes);
   json arm_json(Arm arm) const;
-  double median_of(Arm arm, double StepFigures::*figure) const;
 
   const StepOptions options_;
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
@@ -62,6 +65,7 @@ class StepBench {
   bool k_fits_ = false;
   json calibration_ = json::array();
   std::array<std::vector<StepFigures>, kArms> runs_;
+  std::array<std::vector<StepPair>, kArms> pairs_;
 };
 
 Status StepBench::prepare() {
@@ -69,6 +73,7 @@ Status StepBench::prepare() {
   scratch_.emplace(std::move(made));
   workload_.directory = scratch_->path();
   workload_.engine = options_.engine;
+  workload_.batch = options_.sequences;
   workload_.data = scratch_->path() + "/data";
   std::vector<std::byte> text(kTextBytes);
   fill_random(text, 11);
@@ -78,17 +83,10 @@ Status StepBench::prepare() {
   return ckpt::make_error(ckpt::ErrorCode::kIo, "{}: cannot be written", workload_.data);
 }
 
-Result<StepFigures> StepBench::run(Arm arm) {
-  switch (arm) {
-    case kNone:
-      return run_steps(workload_, {"--checkpoint-every", "0"});
-    case kPartial:
-      return run_steps(workload_, partial_flags(k_));
-    case kAsynchronous:
-      return run_steps(workload_, {"--checkpoint-every", "1"});
-    default:
-      return run_steps(workload_, {"--checkpoint-every", "1", "--checkpoint-wait", "durable"});
-  }
+std::vector<std::string> StepBench::flags(Arm arm) const {
+  if (arm == kPartial) return partial_flags(k_);
+  if (arm == kAsynchronous) return {"--checkpoint-every", "1"};
+  return {"--checkpoint-every", "1", "--checkpoint-wait", "durable"};
 }
 
 // The disk alone: new files as large as a full snapshot, each synced.
@@ -132,11 +130,11 @@ Result<bool> StepBench::fits(uint32_t k) {
 Status StepBench::choose_k() {
   std::vector<double> steps;
   for (int i = 0; i < 2; ++i) {
-    CKPT_ASSIGN(const StepFigures none, run(kNone));
+    CKPT_ASSIGN(const StepFigures none, run_steps(workload_, {"--checkpoint-every", "0"}));
     steps.push_back(none.step_seconds);
   }
   calm_step_seconds_ = median(steps);
-  CKPT_ASSIGN(const StepFigures full, run(kAsynchronous));
+  CKPT_ASSIGN(const StepFigures full, run_steps(workload_, flags(kAsynchronous)));
   CKPT_TRY(measure_disk(full.snapshot_bytes));
   uint32_t fitting = 0;
   uint32_t too_many = workload_.experts + 1;
@@ -150,38 +148,44 @@ Status StepBench::choose_k() {
 }
 
 Status StepBench::measure() {
+  StepWorkload workload = workload_;
+  workload.window = kTurnsWindow;
   for (int round = 0; round < options_.rounds; ++round) {
     const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - start_;
     if (round >= kRoundsMin && passed.count() > options_.seconds_max) break;
     for (size_t i = 0; i < kArms; ++i) {
-      // A B C D D C B A ...: nobody is always the first or the last of a round.
+      // A B C C B A ...: nobody is always the first or the last of a round.
       const auto arm = static_cast<Arm>(round % 2 == 0 ? i : kArms - 1 - i);
-      CKPT_ASSIGN(const StepFigures figures, run(arm));
-      runs_[arm].push_back(figures);
+      CKPT_ASSIGN(const TurnFigures turns, run_turns(workload, kTurnSteps, flags(arm)));
+      runs_[arm].push_back(turns.figures);
+      pairs_[arm].insert(pairs_[arm].end(), turns.pairs.begin(), turns.pairs.end());
     }
     std::string line = fmt::format("round {}/{}:", round + 1, options_.rounds);
     for (size_t arm = 0; arm < kArms; ++arm) {
-      line += fmt::format(" {} {:.1f} ms", kArmNames[arm], runs_[arm].back().step_seconds * 1e3);
+      std::vector<double> ratios;
+      for (const StepPair& pair : pairs_[arm])
+        ratios.push_back(pair.with_seconds / pair.without_seconds);
+      line += fmt::format(" {} {:.3f}", kArmNames[arm], median(ratios));
     }
     say(line);
   }
   return {};
 }
 
-double StepBench::median_of(Arm arm, double StepFigures::*figure) const {
-  std::vector<double> values;
-  for (const StepFigures& figures : runs_[arm]) values.push_back(figures.*figure);
-  return median(values);
-}
-
 json StepBench::arm_json(Arm arm) const {
   std::vector<double> none;
   std::vector<double> steps;
+  for (const StepPair& pair : pairs_[arm]) {
+    none.push_back(pair.without_seconds);
+    steps.push_back(pair.with_seconds);
+  }
+  std::vector<double> stalls;
+  std::vector<double> durables;
   uint64_t failures = 0;
-  for (size_t i = 0; i < runs_[arm].size(); ++i) {
-    none.push_back(runs_[kNone][i].step_seconds);
-    steps.push_back(runs_[arm][i].step_seconds);
-    failures += runs_[arm][i].failures;
+  for (const StepFigures& figures : runs_[arm]) {
+    stalls.push_back(figures.stall_seconds);
+    durables.push_back(figures.durable_seconds);
+    failures += figures.failures;
   }
   const Outcome outcome{
       .bench = "step",
@@ -190,21 +194,21 @@ json StepBench::arm_json(Arm arm) const {
                 {"layers", workload_.layers},
                 {"experts", workload_.experts},
                 {"checkpoint_every", 1},
-                {"steps_of_a_run", workload_.window.last - workload_.window.first},
+                {"steps_of_a_turn", kTurnSteps},
                 {"io", options_.engine}},
       .unit = "s",
-      .limit_name = "a step without checkpoints, in a run of the same round",
+      .limit_name = "a step without checkpoints, in the turn before of the same run",
       .pass_ratio = kStepPassRatio,
       .more_is_better = false};
   json document = to_json(outcome, compared(none, steps), machine(options_.directory));
   const uint64_t bytes = runs_[arm].back().snapshot_bytes;
-  const double stall = median_of(arm, &StepFigures::stall_seconds);
+  const double stall = median(stalls);
   document["arm"] = kArmNames[arm];
   document["snapshot_bytes"] = bytes;
   document["disk_bytes_per_second_needed"] = static_cast<double>(bytes) / median(steps);
   document["stall_seconds"] = stall;
   document["stall_share"] = stall / median(none);
-  document["durable_seconds"] = median_of(arm, &StepFigures::durable_seconds);
+  document["durable_seconds"] = median(durables);
   document["failed_snapshots"] = failures;
   return document;
 }
@@ -225,16 +229,19 @@ json StepBench::document() const {
 }
 
 std::string step_arm_text(const json& arm) {
+  const auto number = [&](const char* name) { return arm[name].get<double>(); };
   return fmt::format(
-      "{:<18} {:7.1f} ms  ratio {:.3f} [{:.3f}, {:.3f}]  {:6.1f} MB  {:6.1f} MB/s  blocks {:6.2f} "
-      "ms"
-      " ({:.2f} %)  durable after {:.0f} ms  {}\n",
-      arm["arm"].get<std::string>(), arm["value"].get<double>() * 1e3,
-      arm["ratio_to_limit"].get<double>(), arm["ratio_interval"][0].get<double>(),
-      arm["ratio_interval"][1].get<double>(), arm["snapshot_bytes"].get<double>() / 1e6,
-      arm["disk_bytes_per_second_needed"].get<double>() / 1e6,
-      arm["stall_seconds"].get<double>() * 1e3, arm["stall_share"].get<double>() * 100,
-      arm["durable_seconds"].get<double>() * 1e3, arm["verdict"].get<std::string>());
+      "{:<18} {:7.1f} ms, without {:7.1f} ms: ratio {:.3f} [{:.3f}, {:.3f}], without against "
+      "itself "
+      "{:.3f} [{:.3f}, {:.3f}], {} pairs: {}\n"
+      "{:<18} {:7.1f} MB, {:.1f} MB/s; blocks {:.2f} ms ({:.2f} %); durable after {:.0f} ms\n",
+      arm["arm"].get<std::string>(), number("value") * 1e3, number("limit") * 1e3,
+      number("ratio_to_limit"), arm["ratio_interval"][0].get<double>(),
+      arm["ratio_interval"][1].get<double>(), number("limit_self_ratio"),
+      arm["limit_self_interval"][0].get<double>(), arm["limit_self_interval"][1].get<double>(),
+      arm["runs"].size(), arm["verdict"].get<std::string>(), "", number("snapshot_bytes") / 1e6,
+      number("disk_bytes_per_second_needed") / 1e6, number("stall_seconds") * 1e3,
+      number("stall_share") * 100, number("durable_seconds") * 1e3);
 }
 
 }  // namespace
@@ -252,14 +259,11 @@ std::string step_text(const json& document) {
   std::string text = fmt::format(
       "step: {} ranks, {} tokens; K = {} of {} experts in each of {} layers{}; the disk takes "
       "{:.0f}"
-      " MB/s\n{:<18} {:7.1f} ms  against itself {:.3f} [{:.3f}, {:.3f}], {} rounds\n",
+      " MB/s\n",
       shape["ranks"].get<int>(), shape["tokens_per_step"].get<uint64_t>(), document["k"].get<int>(),
       shape["experts"].get<int>(), shape["layers"].get<int>(),
       document["k_fits"].get<bool>() ? "" : " (which does not fit)",
-      document["disk_bytes_per_second"].get<double>() / 1e6, kArmNames[kNone],
-      document["limit"].get<double>() * 1e3, document["limit_self_ratio"].get<double>(),
-      document["limit_self_interval"][0].get<double>(),
-      document["limit_self_interval"][1].get<double>(), document["runs"].size());
+      document["disk_bytes_per_second"].get<double>() / 1e6);
   text += step_arm_text(document);
   for (const json& arm : document["against"]) text += step_arm_text(arm);
   return text;

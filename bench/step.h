@@ -11,14 +11,16 @@ namespace bench {
 struct StepOptions {
   std::string directory = ".";
   std::string engine = "uring";
-  int rounds = 11;
+  uint32_t sequences = 32;  // of 64 tokens, in each step
+  int rounds = 4;
   // No round is begun after so many seconds, if there have been kRoundsMin.
   int seconds_max = 170;
 };
 
-// One run of every arm makes a round; each arm is compared with the run without checkpoints of its
-// round: none; partial, with the largest K whose copy and bytes are within their bounds; all
-// experts asynchronously; all experts, standing still until they are durable.
+// One run of every arm makes a round: partial, with the largest K whose copy and bytes are within
+// their bounds; all experts asynchronously; all experts, standing still until they are durable. In
+// each run turns with a snapshot after every step follow turns without, which they are compared
+// with.
 ckpt::Result<nlohmann::json> bench_step(const StepOptions& options);
 std::string step_text(const nlohmann::json& document);
 

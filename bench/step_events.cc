@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <optional>
 
 #include "bench/paired.h"
 
@@ -10,6 +9,7 @@ namespace bench {
 
 using ckpt::ErrorCode;
 using ckpt::make_error;
+using ckpt::Result;
 using moetrain::RankEvent;
 using Kind = RankEvent::Kind;
 
@@ -37,8 +37,7 @@ struct Collector {
       busiest_tokens += static_cast<double>(event.busiest_rows);
       max_over_mean += event.max_over_mean;
     }
-    if (event.step == window.first) begin_ns = event.time_ns;
-    if (event.step == window.last) end_ns = event.time_ns;
+    ended_ns[event.step] = event.time_ns;
   }
   // The snapshot of a step lies between it and the next one.
   void add_snapshot(const RankEvent& event) {
@@ -51,21 +50,23 @@ struct Collector {
     durable_ms.push_back(event.durable_ms);
   }
 
+  // From the end of one step to that of another, for rank 0.
+  double seconds(uint64_t begin, uint64_t end) const {
+    const uint64_t begin_ns = ended_ns.at(begin);
+    return static_cast<double>(std::max(ended_ns.at(end), begin_ns) - begin_ns) / 1e9;
+  }
+
   const StepWindow window;
-  std::optional<uint64_t> begin_ns;
-  std::optional<uint64_t> end_ns;
-  std::map<uint64_t, double> stalls_ms;  // by step, of the slowest rank
-  std::map<uint64_t, uint64_t> bytes;    // by step, of all ranks
+  std::map<uint64_t, uint64_t> ended_ns;  // by step
+  std::map<uint64_t, double> stalls_ms;   // by step, of the slowest rank
+  std::map<uint64_t, uint64_t> bytes;     // by step, of all ranks
   std::vector<double> durable_ms;
   uint64_t failures = 0;
   double busiest_tokens = 0;  // added up
   double max_over_mean = 0;
 };
 
-}  // namespace
-
-ckpt::Result<StepFigures> step_figures(const std::vector<RankEvent>& events,
-                                       const StepWindow& window) {
+Result<Collector> collected(const std::vector<RankEvent>& events, const StepWindow& window) {
   CKPT_ASSERT(window.first < window.last);
   Collector seen(window);
   for (const RankEvent& event : events) {
@@ -76,21 +77,56 @@ ckpt::Result<StepFigures> step_figures(const std::vector<RankEvent>& events,
                         event.rank, event.step, event.text);
     }
   }
-  if (!seen.begin_ns || !seen.end_ns || *seen.end_ns <= *seen.begin_ns) {
+  for (uint64_t step = window.first; step <= window.last; ++step) {
+    if (seen.ended_ns.contains(step)) continue;
     return make_error(ErrorCode::kFailedPrecondition, "the run did not do steps {} to {}",
                       window.first, window.last);
   }
+  return seen;
+}
+
+StepFigures figures_of(const Collector& seen) {
+  const StepWindow& window = seen.window;
   const auto steps = static_cast<double>(window.last - window.first);
   StepFigures figures{.snapshots = seen.bytes.size(),
                       .failures = seen.failures,
                       .busiest_tokens = seen.busiest_tokens / steps,
                       .max_over_mean = seen.max_over_mean / steps};
-  figures.step_seconds = static_cast<double>(*seen.end_ns - *seen.begin_ns) / 1e9 / steps;
-  figures.stall_seconds = median(values_of(seen.stalls_ms)) / 1e3;
+  figures.step_seconds = seen.seconds(window.first, window.last) / steps;
   if (seen.bytes.empty()) return figures;
+  std::vector<double> stalls_ms;
+  for (const auto& [step, stall_ms] : seen.stalls_ms) {
+    if (seen.bytes.contains(step - 1)) stalls_ms.push_back(stall_ms);
+  }
+  figures.stall_seconds = median(stalls_ms) / 1e3;
   figures.snapshot_bytes = static_cast<uint64_t>(median(values_of(seen.bytes)));
   figures.durable_seconds = median(seen.durable_ms) / 1e3;
   return figures;
+}
+
+}  // namespace
+
+Result<StepFigures> step_figures(const std::vector<RankEvent>& events, const StepWindow& window) {
+  CKPT_ASSIGN(const Collector seen, collected(events, window));
+  return figures_of(seen);
+}
+
+Result<TurnFigures> turn_figures(const std::vector<RankEvent>& events, const StepWindow& window,
+                                 uint64_t turn_steps) {
+  CKPT_ASSERT(turn_steps >= 2);
+  CKPT_ASSIGN(const Collector seen, collected(events, window));
+  TurnFigures turns{.figures = figures_of(seen), .pairs = {}};
+  const auto step_seconds = [&](uint64_t turn) {
+    const uint64_t begin = turn * turn_steps + 1;
+    const uint64_t end = (turn + 1) * turn_steps;
+    return seen.seconds(begin, end) / static_cast<double>(end - begin);
+  };
+  // Snapshots are taken in odd turns.
+  for (uint64_t turn = 0; (turn + 2) * turn_steps <= window.last; turn += 2) {
+    if (turn * turn_steps < window.first) continue;
+    turns.pairs.push_back({step_seconds(turn), step_seconds(turn + 1)});
+  }
+  return turns;
 }
 
 }  // namespace bench

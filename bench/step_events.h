@@ -16,7 +16,7 @@ struct StepWindow {
 
 struct StepFigures {
   double step_seconds = 0;      // mean over the window, all that lies between steps included
-  double stall_seconds = 0;     // a snapshot blocks the slowest rank so long: median over steps
+  double stall_seconds = 0;     // a snapshot blocks the slowest rank so long: median of them
   double durable_seconds = 0;   // from begin until a rank knew: median
   uint64_t snapshot_bytes = 0;  // of all ranks: median over steps; 0: there were none
   uint64_t snapshots = 0;       // that became durable for at least one rank
@@ -29,5 +29,21 @@ struct StepFigures {
 // complete the window, or not without doing a step again.
 ckpt::Result<StepFigures> step_figures(const std::vector<moetrain::RankEvent>& events,
                                        const StepWindow& window);
+
+// Steps of one run, with checkpoints and without in turns (--checkpoint-turns): a machine that is
+// slow for a while is slow for both.
+struct StepPair {
+  double without_seconds = 0;  // a step, mean over its turn
+  double with_seconds = 0;     // the same of the turn that follows
+};
+struct TurnFigures {
+  StepFigures figures;
+  std::vector<StepPair> pairs;
+};
+// The same of a run whose turns have `turn_steps` steps, at least 2, with the pairs of turns that
+// are wholly in the window. The first step of a turn does not count: there the last snapshot of the
+// turn before is still on its way to the disk.
+ckpt::Result<TurnFigures> turn_figures(const std::vector<moetrain::RankEvent>& events,
+                                       const StepWindow& window, uint64_t turn_steps);
 
 }  // namespace bench

@@ -21,7 +21,7 @@ using ckpt::Result;
 
 namespace {
 
-constexpr int kStepRunMs = 60'000;
+constexpr int kStepRunMs = 300'000;
 constexpr int kSupervisorStopMs = 45'000;  // what the supervisor gives its ckptd
 
 std::string log_file(const std::string& folder) { return folder + "/moetrain.log"; }
@@ -39,6 +39,23 @@ ckpt::Status run_to_end(const std::vector<std::string>& command, const std::stri
   if (end->signal == 0 && end->exit_code == 0) return {};
   return make_error(ErrorCode::kFailedPrecondition, "moetrain run ended with {}: {}", end->text(),
                     run_log(folder));
+}
+
+Result<std::vector<moetrain::RankEvent>> events_of_run(const StepWorkload& workload,
+                                                       const std::vector<std::string>& flags) {
+  std::vector<moetrain::RankEvent> events;
+  {
+    CKPT_ASSIGN(const ScratchDirectory folder, ScratchDirectory::make(workload.directory));
+    const std::string file = folder.path() + "/events.jsonl";
+    CKPT_TRY(run_to_end(run_command(workload, file, flags), folder.path()));
+    std::ifstream lines(file);
+    for (std::string line; std::getline(lines, line);) {
+      CKPT_ASSIGN(moetrain::RankEvent event, moetrain::parse_event(line));
+      events.push_back(std::move(event));
+    }
+  }
+  settle(workload.directory);
+  return events;
 }
 
 }  // namespace
@@ -94,19 +111,15 @@ std::string run_log(const std::string& folder) {
 }
 
 Result<StepFigures> run_steps(const StepWorkload& workload, const std::vector<std::string>& flags) {
-  std::vector<moetrain::RankEvent> events;
-  {
-    CKPT_ASSIGN(const ScratchDirectory folder, ScratchDirectory::make(workload.directory));
-    const std::string file = folder.path() + "/events.jsonl";
-    CKPT_TRY(run_to_end(run_command(workload, file, flags), folder.path()));
-    std::ifstream lines(file);
-    for (std::string line; std::getline(lines, line);) {
-      CKPT_ASSIGN(moetrain::RankEvent event, moetrain::parse_event(line));
-      events.push_back(std::move(event));
-    }
-  }
-  settle(workload.directory);
+  CKPT_ASSIGN(const std::vector<moetrain::RankEvent> events, events_of_run(workload, flags));
   return step_figures(events, workload.window);
+}
+
+Result<TurnFigures> run_turns(const StepWorkload& workload, uint64_t turn_steps,
+                              std::vector<std::string> flags) {
+  flags.insert(flags.end(), {"--checkpoint-turns", std::to_string(turn_steps)});
+  CKPT_ASSIGN(const std::vector<moetrain::RankEvent> events, events_of_run(workload, flags));
+  return turn_figures(events, workload.window, turn_steps);
 }
 
 }  // namespace bench

@@ -36,8 +36,12 @@ ckpt::Result<moetrain::Process> start_run(const std::vector<std::string>& comman
 std::string run_log(const std::string& folder);
 
 // Runs `moetrain run` from the folder of this program with these flags more. Its store is removed
-// and the file system has settled when this returns. Bounded: kDeadlineExceeded after a minute.
+// and the file system has settled when this returns. Bounded: kDeadlineExceeded after five minutes.
 ckpt::Result<StepFigures> run_steps(const StepWorkload& workload,
                                     const std::vector<std::string>& flags);
+
+// The same with checkpoints in turns of so many steps.
+ckpt::Result<TurnFigures> run_turns(const StepWorkload& workload, uint64_t turn_steps,
+                                    std::vector<std::string> flags);
 
 }  // namespace bench

@@ -313,6 +313,7 @@ struct Daemon::Impl {
   bool closed_cleanly = false;
   Time drain_deadline{};
   Counters counters;
+  std::map<std::string, CommittedState> committed_state;  // by run, of those that committed
 };
 
 }  // namespace ckptd

@@ -1,5 +1,6 @@
 // What the daemon says about itself: metrics for Prometheus, and the `status` document.
 #include <array>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "ckptd/daemon_impl.h"
@@ -87,6 +88,23 @@ void add_scrub(MetricsText& text, const Scrub& scrub) {
              static_cast<double>(scrub.state().last.ended_ns) / 1e9);
 }
 
+void add_runs(MetricsText& text, const std::map<std::string, CommittedState>& runs) {
+  for (const auto& [run, state] : runs) {
+    text.gauge("ckptd_run_step", "Step of the newest commit since the start, by run.",
+               static_cast<double>(state.step), {{"run", run}});
+  }
+  for (const auto& [run, state] : runs) {
+    if (!state.lost_tokens) continue;
+    text.gauge("ckptd_run_lost_tokens", "Tokens that recoveries have lost, as of that commit.",
+               static_cast<double>(*state.lost_tokens), {{"run", run}});
+  }
+  for (const auto& [run, state] : runs) {
+    if (!state.plt) continue;
+    text.gauge("ckptd_run_plt", "Their part of all tokens, as the trainer says.", *state.plt,
+               {{"run", run}});
+  }
+}
+
 // `ckptctl scrub --status` tells the rest.
 nlohmann::json scrub_summary(const ScrubReport& report, uint64_t now_ns) {
   const uint64_t ended_ns = report.state.last.ended_ns;
@@ -122,6 +140,7 @@ std::string Daemon::metrics_text() const {
   add_alarms(text, impl.counters);
   add_persist(text, impl.persist->stats());
   add_scrub(text, *impl.scrub);
+  add_runs(text, impl.committed_state);
   const Staging::Stats stats = impl.staging->stats();
   for (const auto& [state, name] : kSlabStates) {
     text.gauge("ckptd_slabs", "Slabs of all arenas, by state.",

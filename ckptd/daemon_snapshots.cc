@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "ckptd/daemon_impl.h"
+#include "ckptd/query/documents.h"
 
 namespace ckptd {
 
@@ -174,10 +175,15 @@ void Daemon::Impl::committed(const SnapshotKey& key, const fb::RecordT& record,
   if (!result.ok()) return carry_out(ingest.committed(key, result.error()));
   apply(*result, record);
   carry_out(ingest.committed(key, {}));
+  const OpenSnapshotState& open = open_snapshots.at(key);
   if (const auto commit = catalog->commit(key.run, key.lineage, key.step)) {
     staging->supersede(key, commit->units);
+    const auto plt = commit->metrics.find("plt");
+    CommittedState& state = committed_state[open.run_name];
+    state = {.step = key.step};
+    if (losses_told(*commit)) state.lost_tokens = commit->lost_tokens;
+    if (plt != commit->metrics.end()) state.plt = plt->second;
   }
-  const OpenSnapshotState& open = open_snapshots.at(key);
   ++counters.commits;
   counters.commit_bytes += open.bytes;
   spdlog::info("run {} step {}: durable, {} bytes in {} extents", open.run_name, key.step,

@@ -115,6 +115,13 @@ struct GcAsker {
   uint64_t segments_removed = 0;
 };
 
+// What metrics say of a run: its newest commit since the daemon has started.
+struct CommittedState {
+  ckpt::Step step = 0;
+  std::optional<uint64_t> lost_tokens;  // if the trainer tells
+  std::optional<double> plt;            // likewise
+};
+
 struct Counters {
   uint64_t commits = 0;
   uint64_t commit_bytes = 0;

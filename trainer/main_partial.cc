@@ -13,14 +13,17 @@ void PartialFlags::add_to(CLI::App& command) {
                   "Steps; 0: only the last one; auto: as often as failures, stalls and the disk"
                   " that the run measures make best")
       ->capture_default_str();
+  command.add_option("--checkpoint-turns", checkpoint_turns,
+                     "No checkpoints in so many steps, then some in as many, in turns: for "
+                     "measuring what they cost a step");
   command
       .add_option("--experts-per-checkpoint", experts_per_checkpoint,
                   "Of each layer: a number, all, or auto: as many as the disk keeps up with")
       ->capture_default_str();
   command.add_option(
       "--experts-per-snapshot", experts_per_snapshot,
-      "Of each layer, those that are only kept in ckptd's memory included: a number, "
-      "or all. Default: as many as are written");
+      "Of each layer, those that are only kept in ckptd's memory included: a number, all, or "
+      "auto: as many as can be copied beside the step. Default: as many as are written");
   command.add_option("--selector", selector, "Which experts a checkpoint takes")
       ->check(CLI::IsMember({"sequential", "load-aware", "risk-aware"}))
       ->capture_default_str();
@@ -53,17 +56,19 @@ Result<PartialOptions> PartialFlags::parse() const {
                         text);
     }
   }
-  if (experts_per_snapshot == "all") {
+  options.k_snapshot_auto = experts_per_snapshot == "auto";
+  if (experts_per_snapshot == "all" || options.k_snapshot_auto) {
     options.k_snapshot = kAllExperts;
   } else if (!experts_per_snapshot.empty()) {
     const std::string& text = experts_per_snapshot;
     const char* last = text.data() + text.size();
     const auto [end, error] = std::from_chars(text.data(), last, options.k_snapshot);
     if (error != std::errc() || end != last || options.k_snapshot == 0) {
-      return make_error(ErrorCode::kInvalidArgument,
-                        "--experts-per-snapshot {}: must be 'all' or how many of each layer's "
-                        "experts a snapshot takes, at least 1",
-                        text);
+      return make_error(
+          ErrorCode::kInvalidArgument,
+          "--experts-per-snapshot {}: must be 'all', 'auto' or how many of each layer's "
+          "experts a snapshot takes, at least 1",
+          text);
     }
   }
   CKPT_ASSIGN(options.selector, parse_selector(selector));
@@ -75,6 +80,13 @@ Result<PartialOptions> PartialFlags::parse() const {
 Status PartialFlags::parse_every(RankOptions& rank) const {
   rank.checkpoint_auto = checkpoint_every == "auto";
   rank.checkpoint_every = 0;
+  rank.checkpoint_turns = checkpoint_turns;
+  if (rank.checkpoint_auto && checkpoint_turns != 0) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "--checkpoint-turns {}: not with --checkpoint-every auto, which measures what"
+                      " checkpoints cost by itself",
+                      checkpoint_turns);
+  }
   if (rank.checkpoint_auto) return {};
   const std::string& text = checkpoint_every;
   const auto [end, error] =

@@ -17,6 +17,7 @@ struct PartialFlags {
   std::string dense_sharding = "bytes";
   PartialOptions numbers;  // those that need no reading
   std::string checkpoint_every = "10";
+  uint64_t checkpoint_turns = 0;
 
   void add_to(CLI::App& command);
   // kInvalidArgument for what cannot be with any number of experts; validate() tells the rest.

@@ -69,6 +69,32 @@ TEST(StepFigures, AFailedSnapshotIsCounted) {
   EXPECT_EQ(step_figures(events, {2, 5}).value().failures, 1u);
 }
 
+// Turns of three steps: 100 ms each without snapshots, 110 ms with, but for the first step of each
+// turn, which takes 500 ms.
+TEST(TurnFigures, PairATurnWithTheOneBeforeIt) {
+  std::vector<RankEvent> events;
+  uint64_t at_ms = 1000;
+  for (uint64_t number = 1; number <= 18; ++number) {
+    const uint64_t since = number - 1;  // what was snapshotted before this step
+    const bool with = since / 3 % 2 == 1;
+    at_ms += since % 3 == 0 ? 500 : with ? 110 : 100;
+    events.push_back(step(0, number, at_ms, with ? 6 : 0));
+    if (number / 3 % 2 == 1) events.push_back(snapshot(0, number, 500, 40));
+  }
+  const auto turns = turn_figures(events, {.first = 6, .last = 18}, 3);
+  ASSERT_TRUE(turns.ok()) << turns.error().message;
+  ASSERT_EQ(turns->pairs.size(), 2u);  // the first two turns are before the window
+  for (const StepPair& pair : turns->pairs) {
+    EXPECT_DOUBLE_EQ(pair.without_seconds, 0.1);
+    EXPECT_DOUBLE_EQ(pair.with_seconds, 0.11);
+  }
+  EXPECT_DOUBLE_EQ(turns->figures.stall_seconds, 0.006);  // of steps after a snapshot alone
+  EXPECT_EQ(turns->figures.snapshots, 6u);
+  EXPECT_EQ(turn_figures(events, {.first = 6, .last = 17}, 3).value().pairs.size(), 1u);
+  EXPECT_THAT(turn_figures(events, {.first = 6, .last = 19}, 3).error().message,
+              HasSubstr("steps 6 to 19"));
+}
+
 TEST(StepFigures, ARunThatWasDisturbedIsNone) {
   std::vector<RankEvent> events = a_run();
   EXPECT_THAT(step_figures(events, {2, 6}).error().message, HasSubstr("steps 2 to 6"));

@@ -226,9 +226,9 @@ TEST_F(PartialTest, LostTokensAreThoseTheExpertsMiss) {
 }
 
 TEST_F(PartialTest, WhatIsChosenAutomaticallyLosesWhatItSays) {
-  const json report = train_and_recompute({"--steps", "60", "--checkpoint-every", "auto",
-                                           "--experts-per-checkpoint", "auto", "--plt-budget", "1",
-                                           "--kill", "1@35", "--kill", "0@50"});
+  const json report = train_and_recompute(
+      {"--steps", "60", "--checkpoint-every", "auto", "--experts-per-checkpoint", "auto",
+       "--experts-per-snapshot", "auto", "--plt-budget", "1", "--kill", "1@35", "--kill", "0@50"});
   EXPECT_EQ(resumes_, 2u);
   EXPECT_GE(report.at("experts_per_checkpoint"), 1);
   EXPECT_LE(report.at("experts_per_checkpoint"), 4);

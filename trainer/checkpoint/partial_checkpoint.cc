@@ -36,6 +36,11 @@ Status validate(const PartialOptions& options, uint32_t experts) {
                       options.plt_budget);
   }
   const bool memory = options.k_snapshot != 0;
+  if (options.k_snapshot_auto && !options.is_partial()) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "--experts-per-snapshot auto: with --experts-per-checkpoint all there are no "
+                      "others to keep in memory");
+  }
   const bool enough =
       options.k_snapshot == kAllExperts ||
       (options.is_partial() && options.k_snapshot >= options.k && options.k_snapshot <= experts);
@@ -134,6 +139,7 @@ ExpertCandidate PartialCheckpoint::candidate(size_t expert, const SaveLedger& le
 
 uint32_t PartialCheckpoint::k_snapshot() const {
   if (options_.k_snapshot == 0) return k_;
+  if (options_.k_snapshot_auto) return std::clamp(k_snapshot_, k_, grid_.experts);
   const uint64_t asked = std::min(options_.k_snapshot, grid_.experts);
   // With k_auto nobody has asked for a K that both could have grown from.
   const uint64_t grown = options_.k_auto ? asked : asked * k_ / experts_asked();
@@ -253,6 +259,11 @@ void PartialCheckpoint::stamp(uint64_t step, const std::vector<uint32_t>& units,
 void PartialCheckpoint::set_k(uint32_t k) {
   CKPT_ASSERT(options_.k_auto && k >= 1 && k <= grid_.experts);
   k_ = k;
+}
+
+void PartialCheckpoint::set_k_snapshot(uint32_t k) {
+  CKPT_ASSERT(options_.k_snapshot_auto && k >= 1 && k <= grid_.experts);
+  k_snapshot_ = k;
 }
 
 void PartialCheckpoint::failed(uint64_t step) {

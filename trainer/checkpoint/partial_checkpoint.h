@@ -51,6 +51,7 @@ struct PartialOptions {
   // Experts of each layer per snapshot, those that stay in memory included: 0: none stays,
   // kAllExperts: all. Not less than k.
   uint32_t k_snapshot = 0;
+  bool k_snapshot_auto = false;  // k_snapshot is kAllExperts, and set_k_snapshot() tells how many
   Selector selector = Selector::kRiskAware;
   PartialParts parts = PartialParts::kBoth;
   uint32_t staleness_max = 0;  // snapshots from one save of an expert to its next; 0: the default
@@ -141,6 +142,8 @@ class PartialCheckpoint {
   // How many experts of each layer the next snapshots take, with `k_auto`. At least 1. Without, K
   // follows the budget from snapshot to snapshot.
   void set_k(uint32_t k);
+  // The same of those that are copied, with `k_snapshot_auto`: until then no more than are written.
+  void set_k_snapshot(uint32_t k);
   // The snapshot of this step is not to be had: its experts are due again.
   void failed(uint64_t step);
 
@@ -186,7 +189,8 @@ class PartialCheckpoint {
   SaveLedger memory_ledger_;  // of versions at either level
   uint64_t snapshots_ = 0;
   uint32_t k_ = 0;
-  uint32_t loss_k_ = 0;  // PartialState
+  uint32_t k_snapshot_ = 0;  // with k_snapshot_auto
+  uint32_t loss_k_ = 0;      // PartialState
   int64_t loss_tokens_ = 0;
   uint64_t interval_ = 0;
   std::map<uint64_t, uint64_t> number_of_step_;  // of recent snapshots

@@ -22,10 +22,12 @@ void visit_fields(Options& options, Visit&& visit) {
   visit("steps", options.steps);
   visit("checkpoint_every", options.checkpoint_every);
   visit("checkpoint_auto", options.checkpoint_auto);
+  visit("checkpoint_turns", options.checkpoint_turns);
   visit("skip_when_out_of_slabs", options.skip_when_out_of_slabs);
   visit("wait_durable", options.wait_durable);
   visit("experts_per_checkpoint", options.partial.k);
   visit("experts_per_snapshot", options.partial.k_snapshot);
+  visit("experts_per_snapshot_auto", options.partial.k_snapshot_auto);
   visit("experts_auto", options.partial.k_auto);
   visit("selector", options.partial.selector);
   visit("partial_parts", options.partial.parts);
@@ -104,6 +106,11 @@ Result<RankOptions> parse_rank_options(std::string_view text) {
   if (options.ranks == 0 || !one_of_them || options.resume > CKPT_RESUME_CONTINUE) {
     return make_error(ErrorCode::kInvalidArgument, "rank options: rank {} of {}, resume mode {}",
                       options.rank, options.ranks, options.resume);
+  }
+  if (options.partial.k_snapshot_auto && options.partial.k_snapshot != kAllExperts) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "rank options: {} experts in a snapshot, and automatic",
+                      options.partial.k_snapshot);
   }
   if (options.partial.k_auto && options.partial.k != 0) {
     return make_error(ErrorCode::kInvalidArgument, "rank options: {} experts, and automatic",

@@ -27,6 +27,7 @@ struct RankOptions {
   uint64_t steps = 0;             // where to stop: the number of the last step
   uint64_t checkpoint_every = 0;  // steps; 0: only after the last
   bool checkpoint_auto = false;   // as the run measures instead (trainer/partial/pacer.h)
+  uint64_t checkpoint_turns = 0;  // none in so many steps, then in as many, in turns; 0: no turns
   bool skip_when_out_of_slabs = false;
   bool wait_durable = false;  // training stands still until each checkpoint is on the disk
   PartialOptions partial;

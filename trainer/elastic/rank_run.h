@@ -111,6 +111,7 @@ class RankRun {
   Pacer::Came came() const;
   Status settle_pace(Comm& comm, RankEvent& event);
   Status pace(Comm& comm);
+  void follow_pacer();
   void tell_pace();
   // rank_run_replan.cc: experts that move while the members stay.
   ReplanOptions replan_options() const;

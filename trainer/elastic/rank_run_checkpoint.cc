@@ -235,7 +235,9 @@ Result<Snapshotter::Request> RankRun::request(uint32_t attempt, bool full) {
     tell_pace();
   }
   const ShareSummary bytes = bytes_by_rank(plan.fragments, placement_.ranks);
-  pacer_->taking(progress_.step, bytes.total_bytes);
+  uint64_t memory_bytes = 0;
+  for (const uint32_t id : plan.memory_units) memory_bytes += units_[id].bytes;
+  pacer_->taking(progress_.step, bytes.total_bytes, bytes.total_bytes - memory_bytes);
   TrainerState state{.progress = progress_,
                      .config = to_json(options_.config),
                      .corpus_bytes = corpus_->bytes(),

@@ -20,13 +20,16 @@ PaceOptions RankRun::pace_options() const {
   const uint32_t experts = options_.config.model.experts;
   PaceOptions pace{.auto_every = options_.checkpoint_auto,
                    .auto_experts = partial.k_auto,
+                   .memory = partial.k_snapshot != 0,
                    .every = options_.checkpoint_every,
+                   .turns = options_.checkpoint_turns,
                    .k = partial.k,
                    .experts = experts};
   if (partial.staleness_max != 0) {
     const uint32_t least = (experts + partial.staleness_max - 1) / partial.staleness_max;
     pace.k_least = std::clamp(least, 1u, experts);
   }
+  if (!partial.k_snapshot_auto) pace.k_snapshot = std::min(partial.k_snapshot, experts);
   uint64_t chosen_bytes = 0;
   for (const StateUnit& unit : units_) {
     if (partial_->is_chosen_about(unit)) chosen_bytes += unit.bytes;
@@ -62,7 +65,7 @@ Status RankRun::settle_pace(Comm& comm, RankEvent& event) {
   const bool grown = event.lost_tokens > 0 && partial_->k() > saved_partial_.k;
   if (grown) pacer_->raise_k(partial_->k());
   // What was in force was saved by a run that may have chosen otherwise than this one is to.
-  if (const auto k = pacer_->k()) partial_->set_k(*k);
+  follow_pacer();
   if (trained_) {
     const std::chrono::duration<double, std::milli> lost =
         std::chrono::steady_clock::now() - left_training_;
@@ -81,10 +84,15 @@ Status RankRun::pace(Comm& comm) {
     CKPT_TRY(comm.all_reduce_max(std::span(measured)));
   }
   const std::optional<std::string> changed = pacer_->decide(progress_.step, measured);
-  if (const auto k = pacer_->k()) partial_->set_k(*k);
+  follow_pacer();
   if (changed && rank_ == 0) events_.log(where() + ": " + *changed);
   tell_pace();
   return {};
+}
+
+void RankRun::follow_pacer() {
+  if (const auto k = pacer_->k()) partial_->set_k(*k);
+  if (const auto k = pacer_->k_snapshot()) partial_->set_k_snapshot(*k);
 }
 
 void RankRun::tell_pace() {

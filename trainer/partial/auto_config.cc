@@ -57,21 +57,25 @@ uint64_t sustainable_steps(const MeasuredCosts& costs, uint32_t k, const AutoLim
   return steps_of(costs.durable_s(k), costs.step_s, limits.steps_max);
 }
 
-uint64_t best_steps(const MeasuredCosts& costs, uint32_t k, const AutoLimits& limits) {
+uint64_t best_steps(const MeasuredCosts& costs, const SnapshotExperts& k,
+                    const AutoLimits& limits) {
   const double mtbf_s = mean_time_between_failures_s(costs.failures);
-  const double best_s = std::min(daly_interval_s(costs.stall_s(k), mtbf_s), limits.interval_max_s);
+  const double best_s =
+      std::min(daly_interval_s(costs.stall_s(k.copied), mtbf_s), limits.interval_max_s);
   // To the nearest: the optimum is flat, and rounding up would never go below it.
   const double nearest = std::max(1.0, std::round(best_s / costs.step_s));
   const auto best = static_cast<uint64_t>(std::min(nearest, static_cast<double>(limits.steps_max)));
-  return std::max(best, sustainable_steps(costs, k, limits));
+  return std::max(best, sustainable_steps(costs, k.written, limits));
 }
 
-double expected_lost_part(const MeasuredCosts& costs, uint32_t k, uint64_t every_steps) {
+double expected_lost_part(const MeasuredCosts& costs, const SnapshotExperts& k,
+                          uint64_t every_steps) {
   const double interval_s = static_cast<double>(every_steps) * costs.step_s;
   const double mtbf_s = mean_time_between_failures_s(costs.failures);
-  const double copies = costs.stall_s(k) / (interval_s + costs.stall_s(k));
+  const double stall_s = costs.stall_s(k.copied);
+  const double copies = stall_s / (interval_s + stall_s);
   if (mtbf_s <= 0) return copies;
-  const double again_s = interval_s / 2 + costs.durable_s(k) + costs.restore_s;
+  const double again_s = interval_s / 2 + costs.durable_s(k.written) + costs.restore_s;
   return std::min(1.0, copies + again_s / mtbf_s);
 }
 
@@ -79,8 +83,12 @@ AutoChoice choose(const MeasuredCosts& costs, const AutoRequest& request,
                   const AutoLimits& limits) {
   CKPT_ASSERT(costs.step_s > 0 && costs.experts > 0);
   AutoChoice choice;
-  choice.k_snapshot = std::max(largest_hidden_k(costs, limits), request.k_min);
-  choice.k_persist = request.k.value_or(choice.k_snapshot);
+  choice.k_hidden = std::max(largest_hidden_k(costs, limits), request.k_min);
+  choice.k_persist = request.k.value_or(choice.k_hidden);
+  const auto copied = [&](uint32_t written) {
+    return request.memory ? std::max(written, request.k_snapshot.value_or(choice.k_hidden))
+                          : written;
+  };
   if (!request.k) {
     // Storage takes longer in proportion to the bytes, the best interval grows with their root:
     // once storage keeps up, it does so with fewer experts all the more.
@@ -88,17 +96,19 @@ AutoChoice choose(const MeasuredCosts& costs, const AutoRequest& request,
       const double mtbf_s = mean_time_between_failures_s(costs.failures);
       const double wanted_s =
           request.every ? static_cast<double>(*request.every) * costs.step_s
-                        : std::max(costs.step_s, daly_interval_s(costs.stall_s(k), mtbf_s));
+                        : std::max(costs.step_s, daly_interval_s(costs.stall_s(copied(k)), mtbf_s));
       return static_cast<double>(sustainable_steps(costs, k, limits)) * costs.step_s <=
              wanted_s + costs.step_s / 2;
     };
     while (choice.k_persist > request.k_min && !keeps_up(choice.k_persist)) --choice.k_persist;
   }
+  choice.k_snapshot = copied(choice.k_persist);
+  const SnapshotExperts k{.written = choice.k_persist, .copied = choice.k_snapshot};
   choice.sustainable = sustainable_steps(costs, choice.k_persist, limits);
-  choice.every = request.every.value_or(best_steps(costs, choice.k_persist, limits));
+  choice.every = request.every.value_or(best_steps(costs, k, limits));
   choice.mtbf_s = mean_time_between_failures_s(costs.failures);
-  choice.best_s = daly_interval_s(costs.stall_s(choice.k_persist), choice.mtbf_s);
-  choice.lost_part = expected_lost_part(costs, choice.k_persist, choice.every);
+  choice.best_s = daly_interval_s(costs.stall_s(k.copied), choice.mtbf_s);
+  choice.lost_part = expected_lost_part(costs, k, choice.every);
   return choice;
 }
 
@@ -110,10 +120,10 @@ std::string explain(const MeasuredCosts& costs, const AutoChoice& choice) {
       " {} of training, one in {} expected; the best interval is {}, storage sustains {} steps, {}"
       " of {} experts hide; {:.1f} % of the time is expected to be lost",
       time_text(costs.step_s), ckpt::base::format_size(static_cast<uint64_t>(costs.bytes(k))),
-      time_text(costs.stall_s(k)), time_text(costs.durable_s(k)),
+      time_text(costs.stall_s(choice.k_snapshot)), time_text(costs.durable_s(k)),
       rate_text(costs.durable_s_per_byte), seen.failures, seen.failures == 1 ? "" : "s",
       time_text(seen.seconds), time_text(choice.mtbf_s), time_text(choice.best_s),
-      choice.sustainable, choice.k_snapshot, costs.experts, 100 * choice.lost_part);
+      choice.sustainable, choice.k_hidden, costs.experts, 100 * choice.lost_part);
 }
 
 }  // namespace moetrain

@@ -71,23 +71,34 @@ struct AutoLimits {
 uint32_t largest_hidden_k(const MeasuredCosts& costs, const AutoLimits& limits);
 // The fewest steps from one checkpoint to the next that storage sustains; at least 1.
 uint64_t sustainable_steps(const MeasuredCosts& costs, uint32_t k, const AutoLimits& limits);
+// Experts of each layer in a snapshot.
+struct SnapshotExperts {
+  uint32_t written = 1;
+  uint32_t copied = 1;  // >= written: those that stay in ckptd's memory, too
+};
 // Daly's interval in steps, not below what storage sustains, and not above the limits; where these
 // contradict, storage wins.
-uint64_t best_steps(const MeasuredCosts& costs, uint32_t k, const AutoLimits& limits);
+uint64_t best_steps(const MeasuredCosts& costs, const SnapshotExperts& k, const AutoLimits& limits);
 // Part of all time that is expected to be lost with these checkpoints: copies, work done again,
 // restores. To first order in 1/M; for people.
-double expected_lost_part(const MeasuredCosts& costs, uint32_t k, uint64_t every_steps);
+double expected_lost_part(const MeasuredCosts& costs, const SnapshotExperts& k,
+                          uint64_t every_steps);
 
 // What is asked for; what is not is chosen.
 struct AutoRequest {
   std::optional<uint64_t> every;  // steps, >= 1
   std::optional<uint32_t> k;      // 1 .. experts
   uint32_t k_min = 1;             // dynamic K has come to this: not less is chosen
+  // Are experts kept in memory beside those that are written, and how many experts does a snapshot
+  // have then? Nothing: as many as hide.
+  bool memory = false;
+  std::optional<uint32_t> k_snapshot;
 };
 struct AutoChoice {
   uint64_t every = 1;        // steps from one checkpoint to the next
   uint32_t k_persist = 1;    // experts of each layer that are written
-  uint32_t k_snapshot = 1;   // that may be copied, >= k_persist unless that was asked for
+  uint32_t k_hidden = 1;     // whose copy hides
+  uint32_t k_snapshot = 1;   // that are copied, >= k_persist
   uint64_t sustainable = 1;  // steps: the smallest interval for k_persist
   double best_s = 0;         // Daly's interval for it, unbounded
   double mtbf_s = 0;

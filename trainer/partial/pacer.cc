@@ -80,10 +80,11 @@ void Pacer::start(bool again) {
   state_.seen_ns = seen_ns;
   steps_ = stalls_ = durables_ = {};
   restore_ns_ = 0;
-  bytes_of_step_.clear();
+  taken_.clear();
   reason_ = options_.any() ? "nothing is measured yet" : "as asked for";
   if (options_.auto_every) state_.every = state_.widest = kFirstEvery;
   first_.reset();
+  k_snapshot_ = 0;
   if (options_.any()) state_.decide_at = kFirstEvery * (kSamplesMin + 1) + kLookAgain;
 }
 
@@ -100,7 +101,7 @@ void Pacer::resume(const PaceState& saved, Came came, const FailureRecord& known
   state_.failures = before + (failed ? 1 : 0);
   state_.seen_ns = seen_ns;
   state_.taken = step;
-  bytes_of_step_.clear();
+  taken_.clear();
   if (options_.auto_every && state_.every == 0) state_.every = kFirstEvery;
   state_.widest = std::max(state_.widest, state_.every);
   // Of a run with a wider bound.
@@ -118,6 +119,9 @@ void Pacer::agree(std::span<const int64_t> believed) {
   CKPT_ASSERT(believed.size() == 2);
   state_.failures = static_cast<uint64_t>(believed[0]);
   state_.seen_ns = believed[1];
+  // Not saved, as it follows from what is.
+  k_snapshot_ = 0;
+  if (state_.step_ns != 0) k_snapshot_ = choose(costs(), request(), options_.limits).k_snapshot;
 }
 
 void Pacer::raise_k(uint32_t k) {
@@ -128,32 +132,34 @@ void Pacer::raise_k(uint32_t k) {
 bool Pacer::due(uint64_t step) const {
   const uint64_t steps = every();
   if (steps == 0 || step == 0) return false;
-  return options_.auto_every ? step >= state_.taken + steps : step % steps == 0;
+  if (options_.auto_every) return step >= state_.taken + steps;
+  const bool paused = options_.turns != 0 && step / options_.turns % 2 == 0;
+  return !paused && step % steps == 0;
 }
 
-void Pacer::taking(uint64_t step, uint64_t bytes) {
+void Pacer::taking(uint64_t step, uint64_t bytes, uint64_t written_bytes) {
   state_.taken = step;
   if (!first_) first_ = step;
-  bytes_of_step_[step] = bytes;
-  if (bytes_of_step_.size() > kTakenMax) bytes_of_step_.erase(bytes_of_step_.begin());
+  taken_[step] = {bytes, written_bytes};
+  if (taken_.size() > kTakenMax) taken_.erase(taken_.begin());
 }
 
 // What a snapshot takes goes with its bytes: samples are of one with all experts.
 void Pacer::durable(uint64_t step, double ms) {
-  const auto bytes = bytes_of_step_.find(step);
-  if (bytes == bytes_of_step_.end() || bytes->second == 0 || step == first_) return;
-  const double scale = static_cast<double>(full_bytes()) / static_cast<double>(bytes->second);
-  durables_.add(static_cast<int64_t>(ms * 1e6 * scale));
+  const auto taken = taken_.find(step);
+  if (taken == taken_.end() || taken->second.written_bytes == 0 || step == first_) return;
+  const auto written = static_cast<double>(taken->second.written_bytes);
+  durables_.add(static_cast<int64_t>(ms * 1e6 * static_cast<double>(full_bytes()) / written));
 }
 
 void Pacer::stepped(double ms, double stall_ms, bool snapshot) {
   steps_.add(static_cast<int64_t>(ms * 1e6));
   state_.seen_ns = std::min(kNsMax, state_.seen_ns + static_cast<int64_t>((ms + stall_ms) * 1e6));
-  const auto bytes = bytes_of_step_.find(state_.taken);
-  if (!snapshot || bytes == bytes_of_step_.end() || bytes->second == 0) return;
+  const auto taken = taken_.find(state_.taken);
+  if (!snapshot || taken == taken_.end() || taken->second.bytes == 0) return;
   if (state_.taken == first_) return;
-  const double scale = static_cast<double>(full_bytes()) / static_cast<double>(bytes->second);
-  stalls_.add(static_cast<int64_t>(stall_ms * 1e6 * scale));
+  const auto bytes = static_cast<double>(taken->second.bytes);
+  stalls_.add(static_cast<int64_t>(stall_ms * 1e6 * static_cast<double>(full_bytes()) / bytes));
 }
 
 // A process that was started anew has measured nothing: what was agreed before counts until then.
@@ -189,6 +195,18 @@ MeasuredCosts Pacer::costs() const {
   return costs;
 }
 
+AutoRequest Pacer::request() const {
+  AutoRequest request{.memory = options_.memory};
+  if (options_.k_snapshot != 0) request.k_snapshot = options_.k_snapshot;
+  if (!options_.auto_every) request.every = std::max<uint64_t>(options_.every, 1);
+  // Dynamic K may have gone beyond what was asked for.
+  if (!options_.auto_experts) {
+    request.k = std::max(options_.k == 0 ? options_.experts : options_.k, state_.k_min);
+  }
+  request.k_min = std::max({1u, options_.k_least, state_.k_min});
+  return request;
+}
+
 std::optional<std::string> Pacer::decide(uint64_t step, std::span<const int64_t> measured) {
   CKPT_ASSERT(measured.size() == kMeasures);
   state_.decide_at = step + kLookAgain;
@@ -199,36 +217,39 @@ std::optional<std::string> Pacer::decide(uint64_t step, std::span<const int64_t>
   state_.restore_ns = measured[kRestore];
   state_.failures = static_cast<uint64_t>(measured[kFailures]);
   state_.seen_ns = measured[kSeen];
-  AutoRequest request;
-  if (!options_.auto_every) request.every = std::max<uint64_t>(options_.every, 1);
-  // Dynamic K may have gone beyond what was asked for.
-  if (!options_.auto_experts) {
-    request.k = std::max(options_.k == 0 ? options_.experts : options_.k, state_.k_min);
-  }
-  request.k_min = std::max({1u, options_.k_least, state_.k_min});
+  AutoRequest request = this->request();
   AutoChoice choice = choose(costs(), request, options_.limits);
   state_.decide_at = step + std::max(choice.every, kDecideEveryMin);
   const bool first = state_.k == 0;
+  const bool more_or_less = options_.auto_memory() && differs(k_snapshot_, choice.k_snapshot);
   const bool too_small = options_.auto_every && state_.every < choice.sustainable;
-  if (!first && !too_small && !differs(state_.every, choice.every) &&
+  if (!first && !too_small && !more_or_less && !differs(state_.every, choice.every) &&
       !differs(state_.k, choice.k_persist)) {
     // It stays as it is, and the reasons are those of now.
     request.every = state_.every;
     request.k = state_.k;
+    if (options_.memory) request.k_snapshot = k_snapshot_;
     reason_ = explain(costs(), choose(costs(), request, options_.limits));
     return std::nullopt;
   }
   state_.every = choice.every;
   state_.widest = std::max(state_.widest, choice.every);
   state_.k = choice.k_persist;
+  k_snapshot_ = choice.k_snapshot;
   reason_ = explain(costs(), choice);
-  return fmt::format("a checkpoint every {} steps, of {} of {} experts: {}", state_.every, state_.k,
-                     options_.experts, reason_);
+  const std::string copied = options_.memory ? fmt::format(", {} copied", k_snapshot_) : "";
+  return fmt::format("a checkpoint every {} steps, of {} of {} experts{}: {}", state_.every,
+                     state_.k, options_.experts, copied, reason_);
 }
 
 std::optional<uint32_t> Pacer::k() const {
   if (!options_.auto_experts || state_.k == 0) return std::nullopt;
   return state_.k;
+}
+
+std::optional<uint32_t> Pacer::k_snapshot() const {
+  if (!options_.auto_memory() || k_snapshot_ == 0) return std::nullopt;
+  return k_snapshot_;
 }
 
 PaceState Pacer::state() const { return state_; }

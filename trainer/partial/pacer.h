@@ -31,8 +31,11 @@ using ckpt::Status;
 struct PaceOptions {
   bool auto_every = false;
   bool auto_experts = false;
-  uint64_t every = 0;    // steps, if not auto; 0: only the last step
-  uint32_t k = 0;        // experts of each layer, if not auto; 0: all
+  bool memory = false;      // more experts are copied than written
+  uint32_t k_snapshot = 0;  // so many of each layer; 0: as many as hide
+  uint64_t every = 0;       // steps, if not auto; 0: only the last step
+  uint64_t turns = 0;  // if not auto: none in so many steps, then in as many, in turns; 0: no turns
+  uint32_t k = 0;      // experts of each layer, if not auto; 0: all
   uint32_t k_least = 1;  // if auto: fewer would not visit all experts in time
   uint32_t experts = 1;
   uint64_t dense_bytes = 0;   // of every checkpoint
@@ -40,7 +43,8 @@ struct PaceOptions {
   AutoLimits limits;
 
   // Is anything to be chosen? Without regular checkpoints there is not.
-  bool any() const { return auto_every || (auto_experts && every != 0); }
+  bool any() const { return auto_every || ((auto_experts || auto_memory()) && every != 0); }
+  bool auto_memory() const { return memory && k_snapshot == 0; }
 };
 
 // What a checkpoint keeps.
@@ -88,8 +92,8 @@ class Pacer {
 
   // Is a checkpoint due after `step`?
   bool due(uint64_t step) const;
-  // A snapshot of `step` is asked for, with so many bytes of all ranks.
-  void taking(uint64_t step, uint64_t bytes);
+  // A snapshot of `step` is asked for, with so many bytes of all ranks, so many of them written.
+  void taking(uint64_t step, uint64_t bytes, uint64_t written_bytes);
   // It is durable. What is not known of any more is passed over.
   void durable(uint64_t step, double ms);
   // A step was done. `ms` without the stall; `snapshot` if a snapshot of the step before caused the
@@ -110,12 +114,16 @@ class Pacer {
   uint64_t widest() const { return options_.auto_every ? state_.widest : options_.every; }
   // Experts of each layer in the next checkpoint; nothing: not for it to say.
   std::optional<uint32_t> k() const;
+  // Experts of each layer that a snapshot copies; nothing: not for it to say, or nothing is
+  // measured.
+  std::optional<uint32_t> k_snapshot() const;
   // Why it is so: of fixed numbers, that they were asked for.
   const std::string& reason() const { return reason_; }
   PaceState state() const;
 
  private:
   MeasuredCosts costs() const;
+  AutoRequest request() const;
   uint64_t full_bytes() const {
     return options_.dense_bytes + options_.expert_bytes * options_.experts;
   }
@@ -138,7 +146,12 @@ class Pacer {
   int64_t restore_ns_ = 0;
   // The first snapshot of a process touches its arena for the first time, and is no measure.
   std::optional<uint64_t> first_;
-  std::map<uint64_t, uint64_t> bytes_of_step_;  // of recent snapshots
+  struct Taken {
+    uint64_t bytes = 0;
+    uint64_t written_bytes = 0;
+  };
+  std::map<uint64_t, Taken> taken_;  // recent snapshots, by step
+  uint32_t k_snapshot_ = 0;          // what hides, as of the last choice; 0: none was made
   std::string reason_;
 };
 

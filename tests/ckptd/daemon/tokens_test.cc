@@ -73,6 +73,10 @@ TEST_F(TokensTest, WhatWasLostIsInTheHistoryAlsoAfterARestartAndARebuild) {
   const auto ask = [&](const std::string& verb, const std::string& target) {
     return job.ranks[0]->query(verb, "{\"target\": \"" + target + "\"}").json;
   };
+  EXPECT_THAT(world.daemon().metrics_text(),
+              ::testing::AllOf(HasSubstr("\nckptd_run_step{run=\"tiny\"} 10\n"),
+                               HasSubstr("\nckptd_run_lost_tokens{run=\"tiny\"} 11\n"),
+                               ::testing::Not(HasSubstr("\nckptd_run_plt{"))));
   const std::string experts = ask("experts", "tiny@10");
   const std::string log = ask("log", "tiny");
   EXPECT_EQ(nlohmann::json::parse(log).at(0).at("lost_so_far"), 11);

@@ -194,6 +194,17 @@ TEST(PartialCheckpointTest, BothNumbersGrowTogether) {
   EXPECT_EQ(history.partial().k_snapshot(), std::min(2 * k, kExperts));
 }
 
+TEST(PartialCheckpointTest, KeepsAsManyInMemoryAsItIsTold) {
+  History history({.k = 1, .k_snapshot = kAllExperts, .k_snapshot_auto = true, .plt_budget = 1}, 6);
+  history.snapshot(false, false);
+  history.step();
+  EXPECT_TRUE(history.snapshot(false, false).memory_experts.empty()) << "nobody has told yet";
+  history.partial().set_k_snapshot(3);
+  EXPECT_EQ(history.snapshot(false, false).memory_experts.size(), 2 * kLayers);
+  history.partial().set_k_snapshot(1);
+  EXPECT_TRUE(history.snapshot(false, false).memory_experts.empty());
+}
+
 TEST(PartialCheckpointTest, LeavesOutOnlyThePartsThatWereAsked) {
   for (const auto& [parts, left_out] :
        {std::pair{PartialParts::kWeights, "weights"}, {PartialParts::kOptimizer, "optimizer"}}) {

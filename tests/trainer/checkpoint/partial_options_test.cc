@@ -60,6 +60,10 @@ TEST(PartialOptionsTest, NamesTheFlagThatCannotBe) {
         PartialOptions{.k = 0, .k_snapshot = 4}}) {
     EXPECT_THAT(validate(wrong, 8).error().message, HasSubstr("--experts-per-snapshot"));
   }
+  const PartialOptions automatic{.k = 2, .k_snapshot = kAllExperts, .k_snapshot_auto = true};
+  EXPECT_TRUE(validate(automatic, 8).ok());
+  const PartialOptions no_others{.k_snapshot = kAllExperts, .k_snapshot_auto = true};
+  EXPECT_THAT(validate(no_others, 8).error().message, HasSubstr("--experts-per-snapshot auto"));
   EXPECT_THAT(parse_partial_parts("moments").error().message, HasSubstr("'moments'"));
 }
 

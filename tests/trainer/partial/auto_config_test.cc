@@ -144,8 +144,9 @@ TEST(AutoConfigTest, ChoosesWithinItsBounds) {
     EXPECT_GE(choice.every, choice.sustainable);
     EXPECT_LE(choice.every, limits.steps_max);
     EXPECT_GE(choice.k_persist, request.k_min);
-    EXPECT_GE(choice.k_snapshot, choice.k_persist);
-    EXPECT_LE(choice.k_snapshot, any.experts);
+    EXPECT_GE(choice.k_hidden, choice.k_persist);
+    EXPECT_LE(choice.k_hidden, any.experts);
+    EXPECT_EQ(choice.k_snapshot, choice.k_persist) << "nothing is kept in memory alone";
     const double interval_s = static_cast<double>(choice.every) * any.step_s;
     if (choice.every > choice.sustainable) {
       EXPECT_LE(interval_s, limits.interval_max_s + any.step_s);
@@ -153,7 +154,7 @@ TEST(AutoConfigTest, ChoosesWithinItsBounds) {
     EXPECT_GE(choice.lost_part, 0);
     EXPECT_LE(choice.lost_part, 1);
     // One expert more would not hide, or storage would not keep up with it.
-    if (choice.k_persist < choice.k_snapshot) {
+    if (choice.k_persist < choice.k_hidden) {
       AutoRequest more = request;
       more.k = choice.k_persist + 1;
       const AutoChoice larger = choose(any, more, limits);
@@ -161,6 +162,23 @@ TEST(AutoConfigTest, ChoosesWithinItsBounds) {
                 std::max(any.step_s, larger.best_s));
     }
   }
+}
+
+TEST(AutoConfigTest, WhatIsKeptInMemoryCostsItsCopyAndNoWrite) {
+  const MeasuredCosts measured = costs();
+  AutoRequest request{.k = 1, .memory = true};
+  const AutoChoice alone = choose(measured, {.k = 1}, {});
+  const AutoChoice hidden = choose(measured, request, {});
+  EXPECT_EQ(hidden.k_persist, 1u);
+  EXPECT_EQ(hidden.k_snapshot, hidden.k_hidden);
+  EXPECT_GT(hidden.k_snapshot, 1u);
+  EXPECT_EQ(hidden.sustainable, alone.sustainable);
+  EXPECT_GT(hidden.best_s, alone.best_s) << "a copy that takes longer is made less often";
+  request.k_snapshot = 3;
+  EXPECT_EQ(choose(measured, request, {}).k_snapshot, 3u) << "as asked for";
+  request.k_snapshot = 1;
+  request.k = 5;
+  EXPECT_EQ(choose(measured, request, {}).k_snapshot, 5u) << "not fewer than are written";
 }
 
 TEST(AutoConfigTest, WhatIsAskedForIsNotChanged) {

@@ -33,7 +33,7 @@ class Group {
     for (Pacer& pacer : pacers_) EXPECT_EQ(pacer.due(step_), taken) << "step " << step_;
     if (taken) {
       taken_.push_back(step_);
-      for (Pacer& pacer : pacers_) pacer.taking(step_, kFull);
+      for (Pacer& pacer : pacers_) pacer.taking(step_, kFull, kFull);
     }
     agree();
     for (size_t rank = 0; rank < pacers_.size(); ++rank) {
@@ -95,6 +95,12 @@ TEST(PacerTest, FixedNumbersAreWhatWasAskedFor) {
   Group none({.auto_experts = true, .every = 0, .experts = 8});
   for (int i = 0; i < 22; ++i) none.step();
   EXPECT_TRUE(none.taken().empty()) << "only the last one";
+}
+
+TEST(PacerTest, TakesTurnsWithAndWithout) {
+  Group group({.every = 2, .turns = 6, .experts = 8});
+  for (int i = 0; i < 26; ++i) group.step();
+  EXPECT_THAT(group.taken(), testing::ElementsAre(6, 8, 10, 18, 20, 22));
 }
 
 TEST(PacerTest, MeasuresThenPacesByTheSlowestRank) {
@@ -204,6 +210,31 @@ TEST(PacerTest, ChoosesAsManyExpertsAsStorageKeepsUpWith) {
   EXPECT_EQ(slow[0].every(), 2u) << "as asked for";
 }
 
+TEST(PacerTest, CopiesAsManyExpertsAsHide) {
+  const PaceOptions options{.memory = true,
+                            .every = 2,
+                            .k = 1,
+                            .experts = 8,
+                            .dense_bytes = 100'000'000,
+                            .expert_bytes = 50'000'000};
+  Group group(options);
+  EXPECT_EQ(group[0].k_snapshot(), std::nullopt) << "nothing is measured";
+  // A quarter of a step of 110 ms; 55 ms for all bytes: half of them, three experts.
+  for (int i = 0; i < 40; ++i) group.step(100, 50, 50);
+  EXPECT_EQ(group[0].k_snapshot(), 3u);
+  EXPECT_EQ(group[1].k_snapshot(), 3u);
+  EXPECT_EQ(group[0].k(), std::nullopt) << "as asked for";
+  ASSERT_FALSE(group.changes().empty());
+  EXPECT_THAT(group.changes().back(), HasSubstr("every 2 steps, of 1 of 8 experts, 3 copied"));
+  const PaceState saved = group[0].state();
+  group.resume(38, saved, {Came::kRestarted, Came::kSurvived});
+  EXPECT_EQ(group[0].k_snapshot(), 3u) << "by what was agreed before";
+  EXPECT_EQ(group[1].k_snapshot(), 3u);
+  PaceOptions fixed = options;
+  fixed.k_snapshot = 4;
+  EXPECT_FALSE(fixed.any()) << "there is nothing to choose";
+}
+
 TEST(PacerTest, DynamicKIsNotTakenBack) {
   Group group({.auto_experts = true,
                .every = 2,
@@ -241,19 +272,19 @@ TEST(PacerTest, WaitsUntilEveryRankHasMeasured) {
 
 TEST(PacerTest, PartialSnapshotsAreMeasuredByTheirBytes) {
   Pacer pacer(automatic());
-  pacer.taking(2, kFull);  // the first one is slow, and no measure
+  pacer.taking(2, kFull, kFull);  // the first one is slow, and no measure
   pacer.stepped(100, 900, true);
   pacer.durable(2, 900);
   EXPECT_EQ(pacer.measured()[1], 0);
   for (const uint64_t step : {4, 6, 8}) {
     EXPECT_EQ(pacer.measured().back(), 1) << "two are too few";
-    pacer.taking(step, kFull / 5);
+    pacer.taking(step, kFull / 5, kFull / 10);
     pacer.stepped(100, 2, true);
     pacer.durable(step, 30);
   }
   EXPECT_EQ(pacer.measured().back(), 0);
   EXPECT_EQ(pacer.measured()[1], 10'000'000);
-  EXPECT_EQ(pacer.measured()[2], 150'000'000);
+  EXPECT_EQ(pacer.measured()[2], 300'000'000) << "goes with what is written";
 }
 
 TEST(PacerTest, RefusesWhatNoRunCanHaveSaved) {
