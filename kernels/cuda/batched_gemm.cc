@@ -1,18 +1,12 @@
 #include "kernels/cuda/batched_gemm.h"
 
 #include <algorithm>
-#include <limits>
 #include <vector>
 
-#include "formats/base/assert.h"
+#include "kernels/cuda/cublas_int.h"
 
 namespace ckpt::kernels {
 namespace {
-
-int narrow(int64_t size) {
-  CKPT_ASSERT(size >= 0 && size <= std::numeric_limits<int>::max());
-  return static_cast<int>(size);
-}
 
 cublasOperation_t operation(const Factor& factor) {
   return factor.transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
@@ -34,10 +28,11 @@ void multiply(CudaQueue& queue, const char* name, const ProductTypes& types,
   if (queue.failed()) return;
   const Product& p = placed.product;
   queue.note_blas(
-      cublasGemmEx(queue.blas(), operation(p.b), operation(p.a), narrow(p.columns), narrow(p.rows),
-                   narrow(p.inner), &p.alpha, placed.b, types.factors, narrow(p.b.stride), placed.a,
-                   types.factors, narrow(p.a.stride), &p.beta, placed.c, types.result,
-                   narrow(p.c_stride), compute_type(types.factors), CUBLAS_GEMM_DEFAULT),
+      cublasGemmEx(queue.blas(), operation(p.b), operation(p.a), cublas_int(p.columns),
+                   cublas_int(p.rows), cublas_int(p.inner), &p.alpha, placed.b, types.factors,
+                   cublas_int(p.b.stride), placed.a, types.factors, cublas_int(p.a.stride), &p.beta,
+                   placed.c, types.result, cublas_int(p.c_stride), compute_type(types.factors),
+                   CUBLAS_GEMM_DEFAULT),
       name);
 }
 
@@ -45,10 +40,10 @@ void multiply_batch(CudaQueue& queue, const char* name, const ProductTypes& type
                     int64_t count, void* const* a, void* const* b, void* const* c) {
   if (queue.failed()) return;
   queue.note_blas(
-      cublasGemmBatchedEx(queue.blas(), operation(p.b), operation(p.a), narrow(p.columns),
-                          narrow(p.rows), narrow(p.inner), &p.alpha, b, types.factors,
-                          narrow(p.b.stride), a, types.factors, narrow(p.a.stride), &p.beta, c,
-                          types.result, narrow(p.c_stride), narrow(count),
+      cublasGemmBatchedEx(queue.blas(), operation(p.b), operation(p.a), cublas_int(p.columns),
+                          cublas_int(p.rows), cublas_int(p.inner), &p.alpha, b, types.factors,
+                          cublas_int(p.b.stride), a, types.factors, cublas_int(p.a.stride), &p.beta,
+                          c, types.result, cublas_int(p.c_stride), cublas_int(count),
                           compute_type(types.factors), CUBLAS_GEMM_DEFAULT),
       name);
 }
@@ -76,12 +71,12 @@ void multiply_groups(CudaQueue& queue, const char* name, cudaDataType_t type,
     matrices[2 * count + i] = products[i].c;
     operation_a.push_back(operation(p.a));
     operation_b.push_back(operation(p.b));
-    rows.push_back(narrow(p.rows));
-    columns.push_back(narrow(p.columns));
-    inner.push_back(narrow(p.inner));
-    stride_a.push_back(narrow(p.a.stride));
-    stride_b.push_back(narrow(p.b.stride));
-    stride_c.push_back(narrow(p.c_stride));
+    rows.push_back(cublas_int(p.rows));
+    columns.push_back(cublas_int(p.columns));
+    inner.push_back(cublas_int(p.inner));
+    stride_a.push_back(cublas_int(p.a.stride));
+    stride_b.push_back(cublas_int(p.b.stride));
+    stride_c.push_back(cublas_int(p.c_stride));
     alpha.push_back(p.alpha);
     beta.push_back(p.beta);
   }
@@ -91,7 +86,7 @@ void multiply_groups(CudaQueue& queue, const char* name, cudaDataType_t type,
                       queue.blas(), operation_b.data(), operation_a.data(), columns.data(),
                       rows.data(), inner.data(), alpha.data(), pointers, type, stride_b.data(),
                       pointers + count, type, stride_a.data(), beta.data(), pointers + 2 * count,
-                      type, stride_c.data(), narrow(count), ones.data(), compute_type(type)),
+                      type, stride_c.data(), cublas_int(count), ones.data(), compute_type(type)),
                   name);
 }
 

@@ -3,19 +3,13 @@
 #include <cublas_v2.h>
 #include <cuda_runtime.h>
 
-#include <limits>
 #include <type_traits>
 
 #include "formats/base/assert.h"
+#include "kernels/cuda/cublas_int.h"
 
 namespace ckpt::kernels {
 namespace {
-
-// cublasGemmEx counts in 32 bits.
-int narrow(int64_t value) {
-  CKPT_ASSERT(value >= 0 && value <= std::numeric_limits<int>::max());
-  return static_cast<int>(value);
-}
 
 template <typename Real>
 constexpr cudaDataType_t kDataType = std::is_same_v<Real, Bf16> ? CUDA_R_16BF : CUDA_R_32F;
@@ -48,10 +42,10 @@ void gemm(CudaQueue& queue, const GemmShape& shape, float alpha, const DeviceMat
     return;
   }
   queue.note_blas(
-      cublasGemmEx(queue.blas(), operation_of(b), operation_of(a), narrow(shape.columns),
-                   narrow(shape.rows), narrow(shape.inner), &alpha, b.data, kDataType<Real>,
-                   narrow(b.stride), a.data, kDataType<Real>, narrow(a.stride), &beta, c,
-                   kDataType<Out>, narrow(c_stride), kComputeType<Real>, CUBLAS_GEMM_DEFAULT),
+      cublasGemmEx(queue.blas(), operation_of(b), operation_of(a), cublas_int(shape.columns),
+                   cublas_int(shape.rows), cublas_int(shape.inner), &alpha, b.data, kDataType<Real>,
+                   cublas_int(b.stride), a.data, kDataType<Real>, cublas_int(a.stride), &beta, c,
+                   kDataType<Out>, cublas_int(c_stride), kComputeType<Real>, CUBLAS_GEMM_DEFAULT),
       "gemm");
 }
 

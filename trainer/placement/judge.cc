@@ -10,10 +10,6 @@ using ckpt::make_error;
 
 namespace {
 
-bool nobody_asked(const std::vector<uint64_t>& loads) {
-  return std::ranges::all_of(loads, [](uint64_t load) { return load == 0; });
-}
-
 std::vector<uint32_t> replica_counts(const LayerSlots& slots, uint32_t experts) {
   std::vector<uint32_t> replicas(experts);
   for (const auto& rank : slots) {

@@ -46,10 +46,6 @@ Result<PolicyName> parse_policy(std::string_view name) {
 
 namespace {
 
-bool nobody_asked(const std::vector<uint64_t>& loads) {
-  return std::ranges::all_of(loads, [](uint64_t load) { return load == 0; });
-}
-
 Result<std::vector<LayerSlots>> plan(PolicyName policy, const PlacementRequest& request) {
   switch (policy) {
     case PolicyName::kStatic:
@@ -70,6 +66,10 @@ Result<std::vector<LayerSlots>> plan(PolicyName policy, const PlacementRequest& 
 }
 
 }  // namespace
+
+bool nobody_asked(const std::vector<uint64_t>& loads) {
+  return std::ranges::all_of(loads, [](uint64_t load) { return load == 0; });
+}
 
 Result<std::vector<LayerSlots>> plan_placement(PolicyName policy, const PlacementRequest& request) {
   CKPT_TRY(validate(request));

@@ -98,6 +98,9 @@ Status validate(const PlacementRequest& request);
 // instead, and says so.
 uint32_t replicas_possible(const PlacementRequest& request);
 
+// A layer that no token was routed to: then its experts count alike.
+bool nobody_asked(const std::vector<uint64_t>& loads);
+
 // [layer]: its slots, [rank][slot], at most slots_per_rank of them on each rank (`static` alone may
 // leave some empty). Every expert of every layer has one. kInvalidArgument as validate();
 // kFailedPrecondition if `frontier` cannot reach recovery_wanted: the message says what it can.
