@@ -18,7 +18,7 @@ thread_local bool no_more_threads = false;
 }  // namespace
 
 // A sanitizer's, where there is one.
-// NOLINTNEXTLINE(bugprone-reserved-identifier,cert-dcl37-c,cert-dcl51-cpp): its name is theirs
+// NOLINTNEXTLINE(readability-identifier-naming,bugprone-reserved-identifier): their name
 extern "C" [[gnu::weak]] int __interceptor_pthread_create(pthread_t*, const pthread_attr_t*,
                                                           void* (*)(void*), void*);
 
