@@ -63,18 +63,23 @@ void ExtentReader::go_on() {
   if (file_ && !on_stopped_) read_more();
 }
 
+AlignedBuffer ExtentReader::take_buffer(uint64_t bytes) {
+  AlignedBuffer buffer;
+  if (!spare_.empty()) {
+    buffer = std::move(spare_.back());
+    spare_.pop_back();
+  }
+  if (buffer.size() < bytes) buffer = AlignedBuffer(bytes);
+  return buffer;
+}
+
 void ExtentReader::read_more() {
   while (submitted_ < check_->bytes() && pieces_.size() < limits::kVerifyPiecesInFlightMax) {
     const uint64_t bytes =
         std::min<uint64_t>(limits::kVerifyPieceBytes, check_->bytes() - submitted_);
     if (may_read_ && !may_read_(bytes)) return;
     Piece& piece = pieces_.emplace_back();
-    if (spare_.empty()) {
-      piece.buffer = AlignedBuffer(limits::kVerifyPieceBytes);
-    } else {
-      piece.buffer = std::move(spare_.back());
-      spare_.pop_back();
-    }
+    piece.buffer = take_buffer(bytes);
     piece.bytes = bytes;
     waiting_ += 1;
     context_.disk.submit({.op = IoOp::kRead,
@@ -143,12 +148,13 @@ void ExtentReader::finish_stop() {
   on_stopped();  // may destroy this
 }
 
-// Whoever reads at a slow pace keeps neither the file nor the buffers between two extents.
+// Whoever reads at a slow pace does not keep the file between two extents, and of the buffers one:
+// new memory for each of many small extents would cost more than to read them.
 void ExtentReader::release() {
   check_.reset();
   file_.reset();
   pieces_.clear();
-  spare_.clear();
+  if (spare_.size() > 1) spare_.resize(1);
 }
 
 }  // namespace ckptd

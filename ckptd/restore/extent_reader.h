@@ -55,6 +55,7 @@ class ExtentReader {
     Result<uint64_t> got = 0;
   };
   void opened(const Result<SegmentHandle>& handle);
+  AlignedBuffer take_buffer(uint64_t bytes);
   void read_more();
   void feed_more();
   void piece_fed();
