@@ -250,7 +250,7 @@ CLI::App* add_step(CLI::App& app, Flags& flags) {
       ->check(CLI::Range(2, 1000));
   command->add_option("--sequences", step.sequences, "of 64 tokens, in each step")
       ->capture_default_str()
-      ->check(CLI::Range(32, 1024));
+      ->check(CLI::Range(32, 256));
   command->add_option("--seconds", step.seconds_max, "begin no round later, if there were two")
       ->capture_default_str()
       ->check(CLI::Range(1, 86'400));

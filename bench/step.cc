@@ -210,6 +210,7 @@ json StepBench::arm_json(Arm arm) const {
   document["stall_share"] = stall / median(none);
   document["durable_seconds"] = median(durables);
   document["failed_snapshots"] = failures;
+  if (failures > 0) document["verdict"] = "fail";  // a step that saves nothing costs nothing
   return document;
 }
 

@@ -80,7 +80,7 @@ void add_scrub(MetricsText& text, const Scrub& scrub) {
   text.counter("ckptd_scrub_errors_total", "Damage found by scrub, by each pass again.",
                scrub.counters().errors);
   text.gauge("ckptd_scrub_damaged_units", "Units of commits that scrub knows to be damaged.",
-             static_cast<double>(scrub.state().damages.size()));
+             static_cast<double>(scrub.state().damages.size() + scrub.state().damages_left_out));
   text.gauge("ckptd_scrub_commits_waiting", "New commits that were not read back yet.",
              static_cast<double>(scrub.commits_waiting()));
   text.gauge("ckptd_scrub_last_pass_seconds",

@@ -91,9 +91,17 @@ Status PartialFlags::parse_every(RankOptions& rank) const {
   const std::string& text = checkpoint_every;
   const auto [end, error] =
       std::from_chars(text.data(), text.data() + text.size(), rank.checkpoint_every);
-  if (error == std::errc() && end == text.data() + text.size()) return {};
+  if (error != std::errc() || end != text.data() + text.size()) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "--checkpoint-every {}: must be 'auto' or a number of steps", text);
+  }
+  // A turn with checkpoints has at least one of them then.
+  const bool some = rank.checkpoint_every != 0 && rank.checkpoint_every <= checkpoint_turns;
+  if (checkpoint_turns == 0 || some) return {};
   return make_error(ErrorCode::kInvalidArgument,
-                    "--checkpoint-every {}: must be 'auto' or a number of steps", text);
+                    "--checkpoint-turns {}: must be at least --checkpoint-every ({}), which must "
+                    "not be 0",
+                    checkpoint_turns, rank.checkpoint_every);
 }
 
 }  // namespace moetrain

@@ -20,6 +20,7 @@ struct ScrubDamage {
   std::string unit;
   std::string reason;
   uint64_t found_ns = 0;  // the last time; wall clock, since 1970
+  uint64_t pass = 0;      // the pass under way then, or the last one before
   bool operator==(const ScrubDamage&) const = default;
 };
 

@@ -279,7 +279,7 @@ std::string encode(const ckptd::ScrubState& state) {
   for (const ckptd::ScrubDamage& damage : state.damages) {
     damages.push_back(CreateScrubDamageDirect(builder, damage.run.c_str(), damage.lineage,
                                               damage.step, damage.unit.c_str(),
-                                              damage.reason.c_str(), damage.found_ns));
+                                              damage.reason.c_str(), damage.found_ns, damage.pass));
   }
   const ScrubPass last = encode_pass(state.last);
   const ScrubPass pass = encode_pass(state.pass.value_or(ckptd::ScrubPass()));
@@ -300,7 +300,8 @@ std::optional<ckptd::ScrubState> decode_scrub_state(std::string_view value) {
   state.damages.reserve(table->damages()->size());
   for (const ScrubDamage* damage : *table->damages()) {
     state.damages.push_back({text(damage->run()), damage->lineage(), damage->step(),
-                             text(damage->unit()), text(damage->reason()), damage->found_ns()});
+                             text(damage->unit()), text(damage->reason()), damage->found_ns(),
+                             damage->pass()});
   }
   return state;
 }

@@ -66,8 +66,8 @@ QueryAnswer scrub_answer(const QueryContext& context, const ScrubReport& report,
   }
   if (state.damages_left_out > 0) document["errors_left_out"] = state.damages_left_out;
   if (begun) document["begun"] = *begun;
-  const int exit_code =
-      state.damages.empty() || begun ? 0 : exit_code_for(ckpt::ErrorCode::kCorrupt);
+  const bool sound = state.damages.empty() && state.damages_left_out == 0;
+  const int exit_code = sound || begun ? 0 : exit_code_for(ckpt::ErrorCode::kCorrupt);
   return {exit_code, dump(document)};
 }
 

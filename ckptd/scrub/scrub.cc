@@ -25,6 +25,13 @@ Scrub::Scrub(const RestoreContext& context, Catalog& catalog, Options options)
   if (!state || options_.bytes_per_second == 0) {
     state_.read_back_sequence = catalog.applied_sequence();
   }
+  // One at the configured rate, which is none now.
+  if (options_.bytes_per_second == 0 && state_.pass && state_.pass->bytes_per_second == 0) {
+    spdlog::warn("scrub: scrub_rate is 0 now: pass {} is given up", state_.pass->number);
+    state_.pass.reset();
+    unsaved_since_ = now_;
+  }
+  pass_until_ = catalog.applied_sequence();
   find_new_commits();
 }
 
@@ -85,6 +92,7 @@ void Scrub::start_pass(uint64_t bytes_per_second) {
       .number = number, .began_ns = options_.wall_clock_ns(), .bytes_per_second = bytes_per_second};
   state_.damages_left_out = 0;
   of_run_.clear();
+  pass_until_ = catalog_.applied_sequence();
   if (commit_ && !commit_is_new_) drop_extent();
   unsaved_since_ = unsaved_since_.value_or(now_);
   spdlog::info("scrub: pass {} begins", number);
@@ -105,7 +113,7 @@ void Scrub::pass_done() {
   pass.ended_ns = options_.wall_clock_ns();
   // What this pass did not find again was deleted, or the disk gives the right bytes now.
   std::erase_if(state_.damages,
-                [&](const ScrubDamage& damage) { return damage.found_ns < pass.began_ns; });
+                [&](const ScrubDamage& damage) { return damage.pass < pass.number; });
   state_.last = pass;
   ++counters_.passes;
   const size_t damages = state_.damages.size();
@@ -147,17 +155,27 @@ void Scrub::go_on() {
   }
 }
 
-// What is to be read next is in commit_, from cursor() on. False: nothing is.
+// What is to be read next is in commit_, from cursor() on. False: nothing is. New commits go first;
+// after each the pass has as many extents: whatever the trainers write, it comes to its end.
 bool Scrub::load_next() {
-  if (commit_ && (commit_is_new_ || new_.empty())) return true;
+  const bool turn_of_pass = state_.pass && pass_extents_ > 0;
+  if (commit_ && (commit_is_new_ || new_.empty() || turn_of_pass)) return true;
   commit_.reset();
+  if (!turn_of_pass && load_new()) return true;
+  if (!catalog_.health().ok()) return false;
+  begin_due_pass();
+  if (state_.pass && load_of_pass()) return true;
+  pass_extents_ = 0;
+  return catalog_.health().ok() && load_new();
+}
+
+bool Scrub::load_new() {
   while (!new_.empty()) {
     if (load(new_.front().cursor, new_.front().point, /*is_new=*/true)) return true;
     if (!catalog_.health().ok()) return false;
     new_.pop_front();  // deleted in the meantime
   }
-  begin_due_pass();
-  return state_.pass && load_of_pass();
+  return false;
 }
 
 // A deletion may have left fewer extents: which of those were read is not known then.
@@ -189,8 +207,10 @@ bool Scrub::load_of_pass() {
       return false;
     }
     if (next->id != cursor.run) cursor = {next->id, 0, 0, 0};
-    const auto targets = verify_targets_from(catalog_, cursor.run, cursor.sequence, SIZE_MAX);
+    auto targets = verify_targets_from(catalog_, cursor.run, cursor.sequence, SIZE_MAX);
     if (!catalog_.health().ok()) return false;
+    // What is newer is read back as new, or is left to the next pass.
+    std::erase_if(targets, [&](const auto& target) { return target.sequence > pass_until_; });
     of_run_.assign(targets.begin(), targets.end());
     if (of_run_.empty()) cursor = {cursor.run + 1, 0, 0, 0};
   }
@@ -200,13 +220,17 @@ void Scrub::extent_done(const ExtentReader::Outcome& outcome) {
   counters_.bytes += outcome.bytes;
   found(commit_->errors(cursor().extent, outcome));
   ++cursor().extent;
-  if (!commit_is_new_) state_.pass->checked_bytes += outcome.bytes;
+  if (!commit_is_new_) {
+    state_.pass->checked_bytes += outcome.bytes;
+    pass_extents_ -= std::min<uint64_t>(pass_extents_, 1);
+  }
   unsaved_since_ = unsaved_since_.value_or(now_);
   go_on();
 }
 
 void Scrub::commit_done() {
   found(commit_->last_errors());
+  if (commit_is_new_) pass_extents_ = std::max<uint64_t>(1, commit_->extents());
   commit_.reset();
   unsaved_since_ = unsaved_since_.value_or(now_);
   if (commit_is_new_) {
@@ -221,22 +245,27 @@ void Scrub::commit_done() {
 
 void Scrub::found(const std::vector<VerifyError>& errors) {
   const uint64_t now_ns = errors.empty() ? 0 : options_.wall_clock_ns();
+  std::vector<ScrubDamage>& damages = state_.damages;
   for (const VerifyError& error : errors) {
     ++counters_.errors;
     const auto key = [](const auto& of) { return std::tie(of.run, of.lineage, of.step, of.unit); };
-    const auto known = std::find_if(state_.damages.begin(), state_.damages.end(),
-                                    [&](const auto& damage) { return key(damage) == key(error); });
-    if (known != state_.damages.end()) {
-      known->reason = error.reason;
-      known->found_ns = now_ns;
-    } else if (state_.damages.size() < limits::kScrubDamagesMax) {
+    auto place =
+        std::ranges::find_if(damages, [&](const auto& of) { return key(of) == key(error); });
+    if (place == damages.end()) {
       spdlog::error("scrub: run {} lineage {} step {} unit {}: damaged: {}", error.run,
                     error.lineage, error.step, error.unit, error.reason);
-      state_.damages.push_back(
-          {error.run, error.lineage, error.step, error.unit, error.reason, now_ns});
-    } else {
-      ++state_.damages_left_out;
+      if (damages.size() < limits::kScrubDamagesMax) {
+        place = damages.emplace(damages.end());
+      } else {
+        // In place of one that may be gone: of before this pass.
+        place =
+            std::ranges::find_if(damages, [&](const auto& of) { return of.pass < newest_pass(); });
+        ++state_.damages_left_out;
+        if (place == damages.end()) continue;
+      }
     }
+    *place = {error.run,    error.lineage, error.step,   error.unit,
+              error.reason, now_ns,        newest_pass()};
   }
 }
 

@@ -81,6 +81,7 @@ class Scrub {
   bool load(ScrubCursor& cursor, ViewPoint point, bool is_new);
   ScrubCursor& cursor() { return commit_is_new_ ? new_.front().cursor : state_.pass->cursor; }
   bool load_of_pass();
+  bool load_new();
   void begin_due_pass();
   void start_pass(uint64_t bytes_per_second);
   void extent_done(const ExtentReader::Outcome& outcome);
@@ -88,6 +89,7 @@ class Scrub {
   void pass_done();
   void drop_extent();
   void found(const std::vector<VerifyError>& errors);
+  uint64_t newest_pass() const { return state_.pass ? state_.pass->number : state_.last.number; }
   bool may_read(uint64_t bytes);
   void save();
 
@@ -104,6 +106,8 @@ class Scrub {
   std::deque<VerifyTargetCommit> of_run_;  // of the pass, from the cursor on, in one run
   std::optional<CommitCheck> commit_;      // at hand
   bool commit_is_new_ = false;             // the front of new_; else of of_run_
+  uint64_t pass_until_ = 0;    // the last record there was when the pass began, or went on
+  uint64_t pass_extents_ = 0;  // that are the pass's turn, though new commits wait
   bool stopping_ = false;
   bool closed_ = false;
   std::function<void()> on_closed_;

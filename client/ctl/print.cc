@@ -214,8 +214,13 @@ std::string print_verify(const Json& document) {
 std::string print_scrub(const Json& document) {
   const Json pass = member(document, "pass");
   const Json last = member(document, "last_pass");
-  const size_t errors = member(document, "errors").size();
+  size_t errors = member(document, "errors").size();
   std::string out = error_lines(document);
+  if (const Json more = member(document, "errors_left_out"); more.is_number_integer()) {
+    out += fmt::format("{} more findings are not remembered by name: ckptd's log has them\n",
+                       more.get<uint64_t>());
+    errors += more.get<uint64_t>();
+  }
   if (pass.is_object()) {
     out += fmt::format("pass {} began {}, {}: {} of about {} checked\n", text(pass, "number"),
                        text(pass, "began"), text(document, "state"), size(pass, "checked_bytes"),

@@ -44,6 +44,13 @@ Result<Outcome> run_pass(Link& link, const ScrubArguments& args) {
       progress.finish();
       return outcome_of(std::move(answer));
     }
+    if (number(answer.document["pass"], "number") < pass) {
+      return ckpt::make_error(
+          ckpt::ErrorCode::kUnavailable,
+          "scrub: the daemon was started anew and knows nothing of pass {}: begin it "
+          "again",
+          pass);
+    }
     const uint64_t checked = number(answer.document["pass"], "checked_bytes");
     if (checked > drawn) progress.add(checked - drawn);
     drawn = checked;

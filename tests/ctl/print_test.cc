@@ -1,5 +1,6 @@
 #include "client/ctl/print.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "client/ctl/table.h"
@@ -78,6 +79,10 @@ TEST(Print, ScrubShowsThePassUnderWayAndTheLast) {
             "run tiny step 5 unit layers.0: CRC differs\n"
             "pass 2 began 2026-01-02, yielding: 4.0 KiB of about 8.0 KiB checked\n"
             "pass 1 ended 2026-01-01: 8.0 KiB checked in 3 commits, 1 ERRORS\n");
+  Json more = report;
+  more["errors_left_out"] = 7;
+  EXPECT_THAT(print_scrub(more), testing::AllOf(testing::HasSubstr("\n7 more findings"),
+                                                testing::HasSubstr("3 commits, 8 ERRORS\n")));
   EXPECT_EQ(print_scrub(Json::object()), "no pass has ended yet\n");
 }
 

@@ -316,6 +316,13 @@ TEST_F(PartialTest, RefusesWhatCannotBeBeforeAnythingStarts) {
               HasSubstr("--experts-per-snapshot 1"));
   EXPECT_THAT(refusal({"--experts-per-snapshot", "many"}),
               HasSubstr("--experts-per-snapshot many"));
+  EXPECT_THAT(refusal({"--experts-per-snapshot", "auto"}),
+              HasSubstr("--experts-per-snapshot auto"));
+  EXPECT_THAT(refusal({"--checkpoint-turns", "4"}), HasSubstr("--checkpoint-every (10)"));
+  EXPECT_THAT(refusal({"--checkpoint-every", "0", "--checkpoint-turns", "4"}),
+              HasSubstr("must not be 0"));
+  EXPECT_THAT(refusal({"--checkpoint-every", "auto", "--checkpoint-turns", "4"}),
+              HasSubstr("not with --checkpoint-every auto"));
   EXPECT_THAT(refusal({"--plt-budget", "2"}), HasSubstr("--plt-budget 2"));
   EXPECT_THAT(refusal({"--selector", "lucky"}), HasSubstr("lucky"));
 }

@@ -83,6 +83,7 @@ void PartialCheckpoint::start() {
   memory_ledger_ = ledger_;
   snapshots_ = 0;
   k_ = experts_asked();
+  k_snapshot_ = 0;
   loss_k_ = 0;
   loss_tokens_ = 0;
   number_of_step_.clear();
@@ -262,7 +263,7 @@ void PartialCheckpoint::set_k(uint32_t k) {
 }
 
 void PartialCheckpoint::set_k_snapshot(uint32_t k) {
-  CKPT_ASSERT(options_.k_snapshot_auto && k >= 1 && k <= grid_.experts);
+  CKPT_ASSERT(options_.k_snapshot_auto && k <= grid_.experts);
   k_snapshot_ = k;
 }
 

@@ -142,7 +142,8 @@ class PartialCheckpoint {
   // How many experts of each layer the next snapshots take, with `k_auto`. At least 1. Without, K
   // follows the budget from snapshot to snapshot.
   void set_k(uint32_t k);
-  // The same of those that are copied, with `k_snapshot_auto`: until then no more than are written.
+  // The same of those that are copied, with `k_snapshot_auto`. 0, as it is after start() and
+  // resume(): no more than are written.
   void set_k_snapshot(uint32_t k);
   // The snapshot of this step is not to be had: its experts are due again.
   void failed(uint64_t step);

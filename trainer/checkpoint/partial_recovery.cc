@@ -49,6 +49,7 @@ Result<RecoveryLoss> PartialCheckpoint::resume(const PartialState& saved,
   }
   ledger_ = SaveLedger(std::move(versions));
   snapshots_ = saved.snapshots;
+  k_snapshot_ = 0;  // of another process than this one: all ranks are told anew
   number_of_step_.clear();
   loss_k_ = saved.loss_k;
   loss_tokens_ = saved.loss_tokens;

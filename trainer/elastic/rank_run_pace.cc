@@ -92,7 +92,9 @@ Status RankRun::pace(Comm& comm) {
 
 void RankRun::follow_pacer() {
   if (const auto k = pacer_->k()) partial_->set_k(*k);
-  if (const auto k = pacer_->k_snapshot()) partial_->set_k_snapshot(*k);
+  if (options_.partial.k_snapshot_auto) {
+    partial_->set_k_snapshot(pacer_->k_snapshot().value_or(0));  // nothing is measured: none
+  }
 }
 
 void RankRun::tell_pace() {

@@ -119,7 +119,7 @@ void Pacer::agree(std::span<const int64_t> believed) {
   CKPT_ASSERT(believed.size() == 2);
   state_.failures = static_cast<uint64_t>(believed[0]);
   state_.seen_ns = believed[1];
-  // Not saved, as it follows from what is.
+  // Not saved, as all ranks come to the same from what is.
   k_snapshot_ = 0;
   if (state_.step_ns != 0) k_snapshot_ = choose(costs(), request(), options_.limits).k_snapshot;
 }

@@ -111,7 +111,11 @@ class Pacer {
 
   // Steps from one checkpoint to the next; 0: only the last.
   uint64_t every() const { return options_.auto_every ? state_.every : options_.every; }
-  uint64_t widest() const { return options_.auto_every ? state_.widest : options_.every; }
+  // The most steps from one checkpoint to the next that there were or will be; 0: only the last.
+  uint64_t widest() const {
+    if (options_.auto_every) return state_.widest;
+    return options_.every == 0 ? 0 : options_.every + options_.turns;
+  }
   // Experts of each layer in the next checkpoint; nothing: not for it to say.
   std::optional<uint32_t> k() const;
   // Experts of each layer that a snapshot copies; nothing: not for it to say, or nothing is

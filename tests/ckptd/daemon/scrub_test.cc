@@ -107,6 +107,62 @@ TEST_F(ScrubTest, APassFindsDamageAndForgetsWhatTheNextOneDoesNotFind) {
   EXPECT_THAT(finish_pass().at("errors"), IsEmpty());
 }
 
+// What is known of before the pass must not keep its findings out, nor hide them when it goes.
+TEST_F(ScrubTest, AFullListOfDamageForgetsNothingThatIsNew) {
+  Job job(world, 1);
+  job.start();
+  std::vector<std::pair<std::string, uint64_t>> places;
+  const auto flip_all = [&](size_t begin, size_t end) {
+    for (size_t i = begin; i < end; ++i) world.disk().flip(places[i].first, places[i].second);
+  };
+  for (ckpt::Step step = 1; places.size() < limits::kScrubDamagesMax + 4; ++step) {
+    job.commit(step);
+    let(std::chrono::seconds(1));
+    for (ckpt::UnitId unit = 0; unit < job.model.size(); ++unit) {
+      places.push_back(fragment_place(world, step, unit));
+    }
+  }
+  const size_t left_out = places.size() - limits::kScrubDamagesMax;
+  flip_all(0, places.size());
+  begin_pass();
+  let(std::chrono::seconds(40));
+  const Json full = finish_pass(4);
+  EXPECT_EQ(full.at("errors").size(), limits::kScrubDamagesMax);
+  EXPECT_EQ(full.at("errors_left_out"), left_out);
+  EXPECT_EQ(metric("ckptd_scrub_damaged_units"), places.size());
+  flip_all(0, limits::kScrubDamagesMax);  // what is left is what was not remembered
+  begin_pass();
+  let(std::chrono::seconds(40));
+  const Json rest = finish_pass(4);
+  EXPECT_EQ(rest.at("errors").size(), left_out) << rest;
+  flip_all(limits::kScrubDamagesMax, places.size());
+  begin_pass();
+  let(std::chrono::seconds(40));
+  const Json none = finish_pass(0);
+  EXPECT_THAT(none.at("errors"), IsEmpty());
+  EXPECT_FALSE(none.contains("errors_left_out"));
+}
+
+// More is committed than scrub may read.
+TEST_F(ScrubTest, APassEndsWhateverIsCommittedMeanwhile) {
+  Job job(world, 1);
+  job.start();
+  for (const ckpt::Step step : {1, 2, 3}) {
+    job.commit(step);
+    let(std::chrono::seconds(1));
+  }
+  begin_pass();
+  for (ckpt::Step step = 4; step < 104; ++step) {
+    job.commit(step);
+    let(std::chrono::milliseconds(100));
+  }
+  EXPECT_GT(metric("ckptd_scrub_commits_waiting"), 20u) << "scrub is not faster than the trainers";
+  const Json document = scrub();
+  EXPECT_TRUE(document.at("pass").is_null()) << document;
+  ASSERT_EQ(document.at("last_pass").at("number"), 1);
+  EXPECT_EQ(document.at("last_pass").at("commits"), 3) << "those that there were";
+}
+
 // Whenever it happens, a prune neither waits for a pass nor makes it see damage.
 class PruneMeanwhile : public ScrubTest, public ::testing::WithParamInterface<int> {};
 
@@ -264,7 +320,7 @@ TEST(ScrubState, IsKeptWholeAndAnyOtherBytesDoNoHarm) {
       .last = {.number = 3, .began_ns = 1, .ended_ns = 2, .checked_bytes = 4, .commits = 5},
       .pass = ScrubPass{.number = 4, .bytes_per_second = 6, .cursor = {7, 8, 9, 10}},
       .read_back_sequence = 11,
-      .damages = {{"tiny", 1, 5, "trainer", "segment 1 offset 4096: CRC32C mismatch", 12}},
+      .damages = {{"tiny", 1, 5, "trainer", "segment 1 offset 4096: CRC32C mismatch", 12, 2}},
       .damages_left_out = 13};
   const auto read = [&] { return Catalog(make_memory_store(image)).scrub_state(); };
   EXPECT_EQ(read(), std::nullopt);

@@ -6,6 +6,7 @@
 #include <csetjmp>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <mutex>
 #include <numeric>
@@ -29,6 +30,7 @@ namespace {
 
 constexpr size_t kStackBytes = 128u << 10;
 constexpr unsigned kWarp = 32;
+constexpr uint64_t kStackEnd = 0x6b63617473206e75;  // at a stack's lowest address
 
 [[noreturn]] void die(const char* what) {
   std::fprintf(stderr, "cuda_emulator: %s\n", what);
@@ -79,6 +81,7 @@ class Stacks {
     void* const stack = ::mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE,
                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (stack == MAP_FAILED) die("no memory for the stack of a thread");
+    std::memcpy(stack, &kStackEnd, sizeof kStackEnd);
     return static_cast<char*>(stack);
   }
   static std::mutex& mutex() {
@@ -100,11 +103,13 @@ struct Resumption {
   bool entered = false;
 };
 
-// The C library's own _longjmp, as a call that seems to return: before others AddressSanitizer asks
-// the kernel for the signal stack, and clears the shadow of all that is above on the stack.
+// The _longjmp behind our own program's, as a call that seems to return: before others
+// AddressSanitizer asks the kernel for the signal stack, and clears the shadow of all that is above
+// on the stack.
 void jump(Resumption& to) {
   static const auto real =
       reinterpret_cast<void (*)(__jmp_buf_tag*, int)>(::dlsym(RTLD_NEXT, "_longjmp"));
+  if (real == nullptr) die("there is no _longjmp");
   real(to.jump, 1);
 }
 
@@ -300,6 +305,9 @@ void Block::run(const std::function<void()>& thread, uint3 index, dim3 size, dim
       moved = true;
       resume(which);
       if (!fiber.done) continue;
+      if (std::memcmp(fiber.stack, &kStackEnd, sizeof kStackEnd) != 0) {
+        die("a thread of a block has used more than its stack");
+      }
       --left;
       of_block_.leave();
       of_warps_[which / kWarp].leave();

@@ -203,6 +203,13 @@ TEST(PartialCheckpointTest, KeepsAsManyInMemoryAsItIsTold) {
   EXPECT_EQ(history.snapshot(false, false).memory_experts.size(), 2 * kLayers);
   history.partial().set_k_snapshot(1);
   EXPECT_TRUE(history.snapshot(false, false).memory_experts.empty());
+  // A survivor must not plan by what a rank that is started anew was never told.
+  history.partial().set_k_snapshot(3);
+  ASSERT_TRUE(history.resume(1).ok());
+  EXPECT_EQ(history.partial().k_snapshot(), history.partial().k());
+  history.partial().set_k_snapshot(3);
+  history.partial().start();
+  EXPECT_EQ(history.partial().k_snapshot(), history.partial().k());
 }
 
 TEST(PartialCheckpointTest, LeavesOutOnlyThePartsThatWereAsked) {

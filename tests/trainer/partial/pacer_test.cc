@@ -101,6 +101,7 @@ TEST(PacerTest, TakesTurnsWithAndWithout) {
   Group group({.every = 2, .turns = 6, .experts = 8});
   for (int i = 0; i < 26; ++i) group.step();
   EXPECT_THAT(group.taken(), testing::ElementsAre(6, 8, 10, 18, 20, 22));
+  EXPECT_EQ(group[0].widest(), 8u) << "from 10 to 18";
 }
 
 TEST(PacerTest, MeasuresThenPacesByTheSlowestRank) {
