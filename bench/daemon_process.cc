@@ -28,17 +28,17 @@ constexpr int kStopMs = 15'000;
 
 Result<std::unique_ptr<DaemonProcess>> DaemonProcess::start(const Options& options) {
   CKPT_ASSIGN(auto scratch, ScratchDirectory::make(options.directory));
-  std::unique_ptr<DaemonProcess> daemon(new DaemonProcess(std::move(scratch)));
-  CKPT_TRY(daemon->spawn(options));
+  std::unique_ptr<DaemonProcess> daemon(new DaemonProcess(options, std::move(scratch)));
+  CKPT_TRY(daemon->spawn());
   CKPT_TRY(daemon->wait_ready());
   return daemon;
 }
 
-Status DaemonProcess::spawn(const Options& options) {
+Status DaemonProcess::spawn() {
   std::error_code failed;
   std::filesystem::create_directory(data(), failed);
   const ckpt::base::UniqueFd log_file(
-      ::open(log().c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+      ::open(log().c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600));
   if (!log_file.valid()) return make_error(ErrorCode::kIo, "{}: {}", log(), std::strerror(errno));
   // What is measured is the only one that uses the disk.
   std::ofstream config(config_file());
@@ -54,9 +54,9 @@ Status DaemonProcess::spawn(const Options& options) {
                        "--listen",
                        "unix:" + socket(),
                        "--arena",
-                       std::to_string(options.arena_bytes),
+                       std::to_string(options_.arena_bytes),
                        "--io",
-                       options.engine};
+                       options_.engine};
   process.descriptors = {{log_file.get(), STDOUT_FILENO}, {log_file.get(), STDERR_FILENO}};
   CKPT_ASSIGN(process_, moetrain::Process::start(process));
   return {};
@@ -76,12 +76,20 @@ Status DaemonProcess::wait_ready() {
                     kReadyMax.count());
 }
 
-DaemonProcess::~DaemonProcess() {
+void DaemonProcess::stop() {
   if (!process_) return;
   process_->signal(SIGTERM);
   if (process_->wait(kStopMs)) return;
   process_->signal(SIGKILL);
   process_->wait(kStopMs);
 }
+
+Status DaemonProcess::restart() {
+  stop();
+  CKPT_TRY(spawn());
+  return wait_ready();
+}
+
+DaemonProcess::~DaemonProcess() { stop(); }
 
 }  // namespace bench

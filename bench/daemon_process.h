@@ -22,16 +22,23 @@ class DaemonProcess {
   // Stops it (SIGTERM, then SIGKILL) and removes its directory. It never outlives the bench.
   ~DaemonProcess();
 
+  // Ends it and starts it again on the same store: nothing of it is in memory then.
+  ckpt::Status restart();
+  pid_t pid() const { return process_->pid(); }
+
   std::string socket() const { return scratch_.path() + "/ckptd.sock"; }
   std::string data() const { return scratch_.path() + "/data"; }
 
  private:
-  explicit DaemonProcess(ScratchDirectory scratch) : scratch_(std::move(scratch)) {}
-  ckpt::Status spawn(const Options& options);
+  DaemonProcess(const Options& options, ScratchDirectory scratch)
+      : options_(options), scratch_(std::move(scratch)) {}
+  ckpt::Status spawn();
+  void stop();
   ckpt::Status wait_ready();
   std::string config_file() const { return scratch_.path() + "/ckptd.toml"; }
   std::string log() const { return scratch_.path() + "/ckptd.log"; }
 
+  const Options options_;
   ScratchDirectory scratch_;
   std::optional<moetrain::Process> process_;
 };

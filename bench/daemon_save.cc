@@ -25,19 +25,21 @@ class DaemonSave final : public SaveRun {
     return static_cast<double>(shape_.bytes) / saved.seconds;
   }
 
+  Result<Usage> usage() const override { return usage_of(daemon_->pid()); }
+
   ckpt::Status renew() override {
     trainers_.reset();
     daemon_.reset();
     stored_bytes_ = 0;
-    const uint64_t arenas = shape_.bytes + 2 * shape_.sessions * shape_.slab_bytes;
-    CKPT_ASSIGN(daemon_,
-                DaemonProcess::start(
-                    {.directory = directory_, .arena_bytes = arenas, .engine = shape_.engine}));
-    CKPT_ASSIGN(trainers_, Trainers::open({.socket = daemon_->socket(),
-                                           .ranks = shape_.sessions,
-                                           .bytes = shape_.bytes,
-                                           .slab_bytes = shape_.slab_bytes,
-                                           .unit_bytes = shape_.fragment_bytes}));
+    Trainers::Options trainers{.ranks = shape_.sessions,
+                               .bytes = shape_.bytes,
+                               .slab_bytes = shape_.slab_bytes,
+                               .unit_bytes = shape_.fragment_bytes};
+    CKPT_ASSIGN(daemon_, DaemonProcess::start({.directory = directory_,
+                                               .arena_bytes = Trainers::arena_bytes(trainers),
+                                               .engine = shape_.engine}));
+    trainers.socket = daemon_->socket();
+    CKPT_ASSIGN(trainers_, Trainers::open(trainers));
     // The first save of a session waits for its arena to be faulted in; it is not what is measured.
     CKPT_ASSIGN([[maybe_unused]] const Trainers::Saved first, trainers_->save(++step_));
     stored_bytes_ += shape_.bytes;

@@ -1,6 +1,7 @@
 
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <memory>
@@ -37,6 +38,7 @@ class EngineSave final : public SaveRun {
   bool full() const override { return stored_bytes_ + shape_.bytes > kStoreBytesMax; }
   Status renew() override;
   Result<double> run() override;
+  Result<Usage> usage() const override { return usage_of(::getpid()); }
 
  private:
   void pump();  // sleeps until disk or executor have something, and runs it

@@ -10,6 +10,7 @@
 #include "bench/plan.h"
 #include "bench/plt.h"
 #include "bench/report.h"
+#include "bench/restore.h"
 #include "bench/save.h"
 #include "bench/scratch.h"
 #include "bench/stall.h"
@@ -33,6 +34,8 @@ int finish(const ckpt::Result<nlohmann::json>& document, bool json,
 struct Flags {
   bool json = false;
   bench::SaveOptions save;
+  bench::SaveOptions fragments;
+  bench::RestoreBenchOptions restore;
   bench::StallOptions stall;
   bench::StepOptions step;
   bench::PlacementBenchOptions placement;
@@ -70,23 +73,45 @@ void add_common(CLI::App* command, Options& options, std::string* engine, bool* 
   command->add_flag("--json", *json, "one JSON document on stdout");
 }
 
-CLI::App* add_save(CLI::App& app, Flags& flags) {
-  CLI::App* command =
-      app.add_subcommand("save", "from begin to durable, against the raw speed of the disk");
-  bench::SaveShape& shape = flags.save.shape;
+void add_shape(CLI::App* command, bench::SaveShape& shape) {
   add_size(command, "--bytes", &shape.bytes, "bytes of the snapshot (2GiB)");
   add_size(command, "--slab", &shape.slab_bytes, "slab size (64MiB)");
   add_size(command, "--fragment", &shape.fragment_bytes, "size of each unit (16MiB)");
   command->add_option("--sessions", shape.sessions, "trainer ranks")
       ->capture_default_str()
       ->check(CLI::Range(1, 64));
-  command->add_flag("--engine-only", flags.save.engine_only,
-                    "staging and persist alone: no daemon, no client, no copy");
-  add_common(command, flags.save, &shape.engine, &flags.json);
   command->final_callback([&shape] {
     if (shape.bytes % (shape.sessions * shape.fragment_bytes) == 0) return;
     throw CLI::ValidationError("--bytes", "not a multiple of --sessions times --fragment");
   });
+}
+
+CLI::App* add_save(CLI::App& app, Flags& flags) {
+  CLI::App* command =
+      app.add_subcommand("save", "from begin to durable, against the raw speed of the disk");
+  add_shape(command, flags.save.shape);
+  command->add_flag("--engine-only", flags.save.engine_only,
+                    "staging and persist alone: no daemon, no client, no copy");
+  add_common(command, flags.save, &flags.save.shape.engine, &flags.json);
+  return command;
+}
+
+CLI::App* add_fragments(CLI::App& app, Flags& flags) {
+  CLI::App* command = app.add_subcommand("fragments", "the same with 10,000 fragments of 64 KiB");
+  bench::SaveOptions& options = flags.fragments;
+  options.bench = "fragments";
+  options.pass_ratio = bench::kFragmentsPassRatio;
+  options.shape.fragment_bytes = bench::kFragmentBytes;
+  options.shape.bytes = bench::kFragments * bench::kFragmentBytes;
+  add_common(command, options, &options.shape.engine, &flags.json);
+  return command;
+}
+
+CLI::App* add_restore(CLI::App& app, Flags& flags) {
+  CLI::App* command = app.add_subcommand(
+      "restore", "a whole view back into trainers, against the raw speed of the disk");
+  add_shape(command, flags.restore.shape);
+  add_common(command, flags.restore, &flags.restore.shape.engine, &flags.json);
   return command;
 }
 
@@ -272,6 +297,8 @@ int main(int argc, char** argv) {
   app.footer(
       "Examples:\n"
       "  ckptbench save --bytes 2GiB --dir /data\n"
+      "  ckptbench fragments --dir /data\n"
+      "  ckptbench restore --json --dir /data > restore.json\n"
       "  ckptbench stall --json > stall.json\n"
       "  ckptbench pec --json --model gpt-125m-8e --dir /data\n"
       "  ckptbench step --dir /data\n"
@@ -282,6 +309,8 @@ int main(int argc, char** argv) {
       "data.");
   Flags flags;
   const CLI::App* save = add_save(app, flags);
+  const CLI::App* fragments = add_fragments(app, flags);
+  const CLI::App* restore = add_restore(app, flags);
   add_stall(app, flags);
   const CLI::App* plt = add_plt(app, flags);
   const CLI::App* plan = add_plan(app, flags);
@@ -304,6 +333,10 @@ int main(int argc, char** argv) {
   if (kills->parsed())
     return finish(bench::bench_kills(flags.kills), flags.json, bench::kills_text);
   if (step->parsed()) return finish(bench::bench_step(flags.step), flags.json, bench::step_text);
-  return finish(save->parsed() ? bench::bench_save(flags.save) : bench::bench_stall(flags.stall),
-                flags.json, bench::to_text);
+  if (save->parsed()) return finish(bench::bench_save(flags.save), flags.json, bench::to_text);
+  if (fragments->parsed())
+    return finish(bench::bench_save(flags.fragments), flags.json, bench::to_text);
+  if (restore->parsed())
+    return finish(bench::bench_restore(flags.restore), flags.json, bench::to_text);
+  return finish(bench::bench_stall(flags.stall), flags.json, bench::to_text);
 }

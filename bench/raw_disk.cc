@@ -48,8 +48,15 @@ class Ring {
   bool open_ = false;
 };
 
-Result<double> write_loop(int fd, uint64_t bytes, const RawConfig& config,
-                          ckpt::MutableByteView pool) {
+enum class Direction { kWrite, kRead };
+
+const char* name_of(Direction direction) {
+  return direction == Direction::kWrite ? "write" : "read";
+}
+
+// From the first submission to the last completion; a write is synced, too.
+Result<double> transfer(int fd, Direction direction, uint64_t bytes, const RawConfig& config,
+                        ckpt::MutableByteView pool) {
   CKPT_ASSIGN(const auto ring, Ring::open(config.depth, pool));
   const auto start = std::chrono::steady_clock::now();
   uint64_t submitted = 0;
@@ -59,8 +66,12 @@ Result<double> write_loop(int fd, uint64_t bytes, const RawConfig& config,
       io_uring_sqe* sqe = io_uring_get_sqe(ring->get());
       if (sqe == nullptr) break;
       const uint64_t length = std::min(config.request_bytes, bytes - submitted);
-      io_uring_prep_write_fixed(sqe, fd, pool.data() + submitted % pool.size(),
-                                static_cast<unsigned>(length), submitted, 0);
+      std::byte* const place = pool.data() + submitted % pool.size();
+      if (direction == Direction::kWrite) {
+        io_uring_prep_write_fixed(sqe, fd, place, static_cast<unsigned>(length), submitted, 0);
+      } else {
+        io_uring_prep_read_fixed(sqe, fd, place, static_cast<unsigned>(length), submitted, 0);
+      }
       io_uring_sqe_set_data64(sqe, length);
       submitted += length;
     }
@@ -69,23 +80,25 @@ Result<double> write_loop(int fd, uint64_t bytes, const RawConfig& config,
     io_uring_cqe* completion = nullptr;
     while (io_uring_peek_cqe(ring->get(), &completion) == 0) {
       const auto expected = static_cast<int64_t>(io_uring_cqe_get_data64(completion));
-      if (completion->res < 0) return failed("raw write", -completion->res);
-      if (completion->res != expected) return failed("raw write was cut short", EIO);
+      const std::string what = fmt::format("raw {}", name_of(direction));
+      if (completion->res < 0) return failed(what, -completion->res);
+      if (completion->res != expected) return failed(what + " was cut short", EIO);
       completed += static_cast<uint64_t>(expected);
       io_uring_cqe_seen(ring->get(), completion);
     }
   }
-  if (::fdatasync(fd) != 0) return failed("fdatasync", errno);
+  if (direction == Direction::kWrite && ::fdatasync(fd) != 0) return failed("fdatasync", errno);
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
   return static_cast<double>(bytes) / elapsed.count();
 }
 
-Result<double> fio_write(const std::string& path, uint64_t bytes, const RawConfig& config) {
+Result<double> run_fio(const std::string& path, Direction direction, uint64_t bytes,
+                       const RawConfig& config) {
   const std::string command = fmt::format(
-      "fio --name=limit --filename='{}' --rw=write --bs={} --iodepth={} --size={} "
+      "fio --name=limit --filename='{}' --rw={} --bs={} --iodepth={} --size={} "
       "--ioengine=io_uring --direct=1 --fixedbufs=1 --fallocate=none --end_fsync=1 "
       "--output-format=json 2>/dev/null",
-      path, config.request_bytes, config.depth, bytes);
+      path, name_of(direction), config.request_bytes, config.depth, bytes);
   std::unique_ptr<FILE, int (*)(FILE*)> pipe(::popen(command.c_str(), "r"), ::pclose);
   if (pipe == nullptr) return failed("fio", errno);
   std::string output;
@@ -94,16 +107,17 @@ Result<double> fio_write(const std::string& path, uint64_t bytes, const RawConfi
     output.append(buffer, got);
   }
   const auto json = nlohmann::json::parse(output, nullptr, false);
-  const nlohmann::json::json_pointer speed("/jobs/0/write/bw_bytes");
+  const nlohmann::json::json_pointer speed(fmt::format("/jobs/0/{}/bw_bytes", name_of(direction)));
   if (json.is_discarded() || !json.contains(speed) || json.at(speed).get<double>() <= 0) {
     return make_error(ErrorCode::kUnavailable, "fio gave no result");
   }
   return json.at(speed).get<double>();
 }
 
-Result<double> write_file(int fd, const std::string& path, uint64_t bytes, const RawConfig& config,
-                          ckpt::MutableByteView pool) {
-  return config.fio ? fio_write(path, bytes, config) : write_loop(fd, bytes, config, pool);
+Result<double> run_once(int fd, const std::string& path, Direction direction, uint64_t bytes,
+                        const RawConfig& config, ckpt::MutableByteView pool) {
+  return config.fio ? run_fio(path, direction, bytes, config)
+                    : transfer(fd, direction, bytes, config, pool);
 }
 
 // A new file with all its blocks in place and nothing in them, as a segment is when it is made.
@@ -131,17 +145,24 @@ bool fio_installed() { return ::system("fio --version >/dev/null 2>&1") == 0; }
 Result<double> raw_write(const std::string& path, uint64_t bytes, const RawConfig& config,
                          ckpt::MutableByteView pool) {
   CKPT_ASSIGN(const auto fd, make_file(path, bytes));
-  return write_file(fd.get(), path, bytes, config, pool);
+  return run_once(fd.get(), path, Direction::kWrite, bytes, config, pool);
 }
 
 Result<double> raw_rewrite(const std::string& path, uint64_t bytes, const RawConfig& config,
                            ckpt::MutableByteView pool) {
   CKPT_ASSIGN(const auto fd, make_file(path, bytes));
-  CKPT_TRY(write_file(fd.get(), path, bytes, config, pool));
-  return write_file(fd.get(), path, bytes, config, pool);
+  CKPT_TRY(run_once(fd.get(), path, Direction::kWrite, bytes, config, pool));
+  return run_once(fd.get(), path, Direction::kWrite, bytes, config, pool);
 }
 
-Result<RawConfig> sweep(const std::string& path, uint64_t bytes, ckpt::MutableByteView pool,
+Result<double> raw_read(const std::string& path, uint64_t bytes, const RawConfig& config,
+                        ckpt::MutableByteView pool) {
+  const ckpt::base::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECT | O_CLOEXEC));
+  if (!fd.valid()) return failed(path, errno);
+  return run_once(fd.get(), path, Direction::kRead, bytes, config, pool);
+}
+
+Result<RawConfig> sweep(const std::function<Result<double>(const RawConfig&)>& run,
                         const std::function<void(const std::string&)>& progress) {
   std::vector<RawConfig> candidates;
   for (const unsigned depth : {8u, 16u, 32u}) {
@@ -159,7 +180,7 @@ Result<RawConfig> sweep(const std::string& path, uint64_t bytes, ckpt::MutableBy
   for (const RawConfig& candidate : candidates) {
     double speed = 0;
     for (int i = 0; i < 2; ++i) {
-      CKPT_ASSIGN(const double once, raw_write(path, bytes, candidate, pool));
+      CKPT_ASSIGN(const double once, run(candidate));
       speed = std::max(speed, once);
     }
     progress(fmt::format("sweep: {}: {:.2f} GB/s", candidate.name(), speed / 1e9));

@@ -1,7 +1,7 @@
-// The limit of the disk: the fastest way we know to get bytes onto it, with nothing else in the
-// way. One preallocated file, O_DIRECT, io_uring with registered buffers of incompressible bytes,
-// one fdatasync at the end; the best of a sweep over depth and request size. And fio's own loop
-// with the same settings, where fio is installed: the limit is the faster of the two.
+// The limit of the disk: the fastest way we know to get bytes onto it, or back, with nothing else
+// in the way. One preallocated file, O_DIRECT, io_uring with registered buffers of incompressible
+// bytes, one fdatasync at the end; the best of a sweep over depth and request size. And fio's own
+// loop with the same settings, where fio is installed: the limit is the faster of the two.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,19 @@
 #include <string>
 #include <vector>
 
+#include "formats/arena.h"
 #include "formats/base/bytes.h"
 #include "formats/base/result.h"
 
 namespace bench {
 
 using ckpt::Result;
+
+// Memory that the limit writes from and reads into: large enough that no cache helps, and of the
+// same kind as an arena. From anonymous memory with huge pages the block layer makes larger
+// requests, which this project's first disk took a tenth slower: the limit has to have the better
+// of the two.
+inline constexpr ckpt::ArenaLayout kRawPool{.slab_bytes = 64ull << 20, .slab_count = 8};
 
 struct RawConfig {
   unsigned depth = 16;
@@ -35,10 +42,15 @@ Result<double> raw_write(const std::string& path, uint64_t bytes, const RawConfi
 Result<double> raw_rewrite(const std::string& path, uint64_t bytes, const RawConfig& config,
                            ckpt::MutableByteView pool);
 
+// Reads what raw_write or raw_rewrite left there, into the pool, from the first submission to the
+// last completion.
+Result<double> raw_read(const std::string& path, uint64_t bytes, const RawConfig& config,
+                        ckpt::MutableByteView pool);
+
 bool fio_installed();
 
-// The configuration that wrote fastest (best of two each).
-Result<RawConfig> sweep(const std::string& path, uint64_t bytes, ckpt::MutableByteView pool,
+// The configuration that `run` was fastest with (best of two each).
+Result<RawConfig> sweep(const std::function<Result<double>(const RawConfig&)>& run,
                         const std::function<void(const std::string&)>& progress);
 
 }  // namespace bench

@@ -1,4 +1,4 @@
-// ckptbench save: from begin to durable, against the raw speed of the disk.
+// ckptbench save, and fragments: from begin to durable, against the raw speed of the disk.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -8,7 +8,15 @@
 
 namespace bench {
 
+// What the design asks for: of whole fragments, and of 10,000 small ones.
+inline constexpr double kSavePassRatio = 0.95;
+inline constexpr double kFragmentsPassRatio = 0.90;
+inline constexpr uint64_t kFragments = 10'000;
+inline constexpr uint64_t kFragmentBytes = 64ull << 10;
+
 struct SaveOptions {
+  std::string bench = "save";
+  double pass_ratio = kSavePassRatio;
   SaveShape shape;
   int pairs = 12;
   std::string directory = ".";

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "bench/usage.h"
 #include "formats/base/result.h"
 
 namespace bench {
@@ -28,6 +29,8 @@ class SaveRun {
   virtual bool full() const = 0;
   virtual ckpt::Status renew() = 0;
   virtual ckpt::Result<double> run() = 0;
+  // What the process that writes has used since it began: ckptd, or this one.
+  virtual ckpt::Result<Usage> usage() const = 0;
 };
 
 // Through libckpt and a ckptd of its own: from the first rank's begin until the last rank knows

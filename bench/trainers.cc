@@ -5,6 +5,7 @@
 
 #include "bench/rank_threads.h"
 #include "bench/scratch.h"
+#include "formats/base/checked.h"
 
 namespace bench {
 
@@ -15,6 +16,7 @@ using ckpt::Status;
 namespace {
 
 constexpr uint32_t kTimeoutMs = 120'000;
+constexpr uint64_t kRestoreSlabs = 2;  // of each arena
 
 }  // namespace
 
@@ -22,6 +24,12 @@ Result<std::unique_ptr<Trainers>> Trainers::open(const Options& options) {
   std::unique_ptr<Trainers> trainers(new Trainers(options));
   CKPT_TRY(trainers->open_ranks());
   return trainers;
+}
+
+uint64_t Trainers::arena_bytes(const Options& options) {
+  const uint64_t share = options.bytes / options.ranks;
+  return options.ranks *
+         (ckpt::base::align_up(share, options.slab_bytes) + kRestoreSlabs * options.slab_bytes);
 }
 
 Trainers::~Trainers() {
@@ -47,10 +55,10 @@ Status Trainers::open_ranks() {
     }
   }
   ranks_.resize(options_.ranks);
-  return on_all_ranks(options_.ranks, [this](uint32_t rank) { return join(rank); });
+  return on_all_ranks(options_.ranks, [this](uint32_t rank) { return open_rank(rank); });
 }
 
-Status Trainers::join(uint32_t rank) {
+Status Trainers::open_rank(uint32_t rank) {
   const uint64_t share = options_.bytes / options_.ranks;
   RankState& state = ranks_[rank];
   state.state = ckptd::AlignedBuffer(share);
@@ -60,8 +68,7 @@ Status Trainers::join(uint32_t rank) {
   open.socket = options_.socket.c_str();
   open.run = "bench";
   open.client_name = "ckptbench";
-  // The whole share, and the slabs that the daemon keeps for restores.
-  open.arena_bytes = share + 2 * options_.slab_bytes;
+  open.arena_bytes = arena_bytes(options_) / options_.ranks;
   open.slab_bytes = options_.slab_bytes;
   char error[512] = "";
   const ckpt_status opened = ckpt_open(&open, &state.session, error, sizeof(error));
@@ -84,6 +91,7 @@ Status Trainers::join(uint32_t rank) {
   CKPT_TRY(
       checked(ckpt_register_units(state.session, units.data(), units.size(), nullptr, kTimeoutMs),
               state.session));
+  if (!options_.join) return {};
   ckpt_join_options options = CKPT_INIT(ckpt_join_options);
   options.rank = rank;
   options.size = options_.ranks;
@@ -133,6 +141,46 @@ Result<Trainers::Saved> Trainers::save(uint64_t step) {
   });
   saved.seconds = elapsed.count();
   return saved;
+}
+
+Status Trainers::restore_rank(uint32_t rank, uint64_t step) {
+  RankState& state = ranks_[rank];
+  std::byte* to = state.restored.bytes().data();
+  std::vector<ckpt_range> ranges;
+  ranges.reserve(fragments_.size() / options_.ranks);
+  for (const ckpt_fragment& fragment : fragments_) {
+    if (fragment.rank != rank) continue;
+    ranges.push_back(
+        {.unit = fragment.unit, .offset = fragment.offset, .length = fragment.length, .data = to});
+    to += fragment.length;
+  }
+  ckpt_restore_options options = CKPT_INIT(ckpt_restore_options);
+  options.step = step;
+  options.exact = 1;
+  options.timeout_ms = kTimeoutMs;
+  return checked(ckpt_restore_read(state.session, &options, ranges.data(), ranges.size(), nullptr),
+                 state.session);
+}
+
+Result<double> Trainers::restore(uint64_t step) {
+  for (RankState& rank : ranks_) {
+    if (rank.restored.bytes().empty()) {
+      rank.restored = ckptd::AlignedBuffer(rank.state.bytes().size());
+    }
+  }
+  const auto start = std::chrono::steady_clock::now();
+  CKPT_TRY(on_all_ranks(options_.ranks, [&](uint32_t rank) { return restore_rank(rank, step); }));
+  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+  return elapsed.count();
+}
+
+Status Trainers::check_restored() const {
+  for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+    if (std::ranges::equal(ranks_[rank].state.bytes(), ranks_[rank].restored.bytes())) continue;
+    return ckpt::make_error(ErrorCode::kCorrupt, "rank {}: what came back is not what was saved",
+                            rank);
+  }
+  return {};
 }
 
 }  // namespace bench

@@ -20,7 +20,10 @@ class Trainers {
     uint64_t bytes = 2ull << 30;  // of all ranks together
     uint64_t slab_bytes = 64ull << 20;
     uint64_t unit_bytes = 16ull << 20;
+    bool join = true;  // not for those that only restore: an epoch would begin a new lineage
   };
+  // Of all ranks: each one's share in whole slabs, and the slabs that ckptd keeps for restores.
+  static uint64_t arena_bytes(const Options& options);
   // Opens the sessions and joins the group; fills every rank's state with incompressible bytes.
   static ckpt::Result<std::unique_ptr<Trainers>> open(const Options& options);
   ~Trainers();
@@ -33,6 +36,11 @@ class Trainers {
     double wait_seconds = 0;   // of which it waited for the daemon or for slabs
   };
   ckpt::Result<Saved> save(uint64_t step);
+  // Every rank takes its own bytes out of the view of the step, all at the same time. Returns
+  // seconds from the first one's request until the last one has all of its bytes, checked.
+  ckpt::Result<double> restore(uint64_t step);
+  // That the last restore brought what was saved, bit for bit; kCorrupt names the rank.
+  ckpt::Status check_restored() const;
 
   // Rank 0's state, to compare with a plain copy of the same bytes.
   ckpt::ByteView state() const { return ranks_.front().state.bytes(); }
@@ -41,11 +49,13 @@ class Trainers {
   struct RankState {
     ckpt_session* session = nullptr;
     ckptd::AlignedBuffer state;
+    ckptd::AlignedBuffer restored;  // made by the first restore
   };
   explicit Trainers(const Options& options) : options_(options) {}
   ckpt::Status open_ranks();
-  ckpt::Status join(uint32_t rank);
+  ckpt::Status open_rank(uint32_t rank);
   ckpt::Status save_rank(uint32_t rank, uint64_t step, Saved* saved);
+  ckpt::Status restore_rank(uint32_t rank, uint64_t step);
 
   const Options options_;
   std::vector<RankState> ranks_;

@@ -1,0 +1,22 @@
+// ckptbench restore: a whole view back into the memory of trainers, against the raw speed of the
+// disk.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "bench/save_run.h"
+
+namespace bench {
+
+// What the design asks for.
+inline constexpr double kRestorePassRatio = 0.95;
+
+struct RestoreBenchOptions {
+  SaveShape shape;
+  int pairs = 12;
+  std::string directory = ".";
+};
+ckpt::Result<nlohmann::json> bench_restore(const RestoreBenchOptions& options);
+
+}  // namespace bench

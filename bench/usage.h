@@ -1,0 +1,28 @@
+// What a process has used of the machine, as /proc tells it.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string_view>
+
+#include "formats/base/result.h"
+
+namespace bench {
+
+struct Usage {
+  double cpu_seconds = 0;            // of all its threads, those that have ended included
+  uint64_t resident_bytes_peak = 0;  // shared memory that it has touched included
+};
+
+// kUnavailable if there is no such process any more.
+ckpt::Result<Usage> usage_of(pid_t process);
+
+// From the texts of /proc/PID/stat and /proc/PID/status. kCorrupt if a field is not there.
+ckpt::Result<Usage> parse_usage(std::string_view stat, std::string_view status,
+                                double ticks_per_second);
+
+// Of the calling process, its children that have ended included.
+double own_cpu_seconds();
+
+}  // namespace bench
