@@ -1,5 +1,7 @@
 #include "tests/simulation/crash_replay.h"
 
+#include <algorithm>
+
 namespace ckptd::testing {
 
 namespace {
@@ -86,6 +88,7 @@ std::vector<RecordingDisk::Choice> CrashReplay::choices(size_t cut) {
   RecordingDisk::Choice all = none;
   for (const size_t number : uncertain) all.kept[number] = true;
   std::vector<RecordingDisk::Choice> choices = {none, all};
+  choices.reserve(2 * uncertain.size() + 4);
   for (const size_t number : uncertain) {
     choices.push_back(none);
     choices.back().kept[number] = true;

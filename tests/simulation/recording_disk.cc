@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 
 #include "ckptd/io/aligned_buffer.h"
 
@@ -131,6 +132,7 @@ void RecordingDisk::submit(IoRequest request) {
 
 std::vector<size_t> RecordingDisk::uncertain(size_t cut) const {
   std::vector<size_t> numbers;
+  numbers.reserve(changes_.size());
   for (size_t number = 0; number < changes_.size(); ++number) {
     const Change& change = changes_[number];
     if (change.begun < cut && change.durable >= cut) numbers.push_back(number);
