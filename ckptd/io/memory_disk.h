@@ -24,7 +24,7 @@ struct MemoryFaults {
   double lost_write = 0;         // silent: nothing is written
   double torn_write = 0;         // silent: only a prefix of its sectors is written
   double flipped_write = 0;      // silent: one bit differs
-  double misdirected_write = 0;  // silent: lands one block further
+  double misdirected_write = 0;  // silent: lands where an earlier one of its file was to go
   double short_write = 0;        // the device takes a part first; the Disk continues
   // Only requests on paths that start with this are hit by anything in this struct.
   std::string path_prefix;

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "ckptd/persist/persist_impl.h"
+#include "ckptd/safeguards.h"
 
 namespace ckptd {
 
@@ -22,24 +23,26 @@ void Persist::Impl::start_round() {
   }
   syncing = std::exchange(ready, {});
   round.clear();
+  const bool waits = !left_out(Safeguard::kCommitOrder);
   syncs_in_flight = 1;  // held by this function until all are submitted
   for (const ckpt::SegmentId id : touched) {
     Segment& segment = segments.at(id);
-    if (segment.failed.has_value()) continue;
+    if (segment.failed.has_value() || left_out(Safeguard::kSegmentSync)) continue;
     round.emplace(id, std::nullopt);
-    ++syncs_in_flight;
+    if (waits) ++syncs_in_flight;
     ++segment.writes_in_flight;
     ++stats.syncs;
     disk.submit({.op = IoOp::kSync,
                  .file = segment.file,
-                 .on_done = [this, &segment](const Result<uint64_t>& result) {
+                 .on_done = [this, &segment, waits](const Result<uint64_t>& result) {
                    --segment.writes_in_flight;
+                   if (!waits) return segments.close_if_done(segment.id);
                    if (!result.ok()) round[segment.id] = result.error();
                    if (--syncs_in_flight == 0) round_synced();
                  }});
   }
   if (--syncs_in_flight == 0) {
-    // Every segment of the round had failed already: refused from the loop, not from in here.
+    // Nothing to wait for, every segment had failed already: refused from the loop, not from here.
     ++syncs_in_flight;
     executor.run([] {},
                  [this] {

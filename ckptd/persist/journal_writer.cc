@@ -1,10 +1,12 @@
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <deque>
 
 #include "ckptd/io/aligned_buffer.h"
 #include "ckptd/limits.h"
 #include "ckptd/persist/persist.h"
+#include "ckptd/safeguards.h"
 
 namespace ckptd {
 
@@ -36,6 +38,7 @@ struct JournalWriter::Impl {
   std::vector<Waiting> batch;             // in flight
   AlignedBuffer bytes;                    // of that batch: O_DIRECT needs it aligned
   bool busy = false;
+  bool unawaited = false;     // told before it is synced; never in ckptd
   uint64_t reserved_end = 0;  // space is taken up to here
   bool reserving = false;
   bool disk_full = false;  // as the last attempt to take more had it
@@ -76,6 +79,10 @@ void JournalWriter::Impl::start() {
     std::move(append.records.begin(), append.records.end(), std::back_inserter(records));
   }
   queue.clear();
+  unawaited = left_out(Safeguard::kTombstoneFirst) &&
+              std::any_of(records.begin(), records.end(), [](const auto& record) {
+                return record.body.type == ckpt::fb::RecordBody::Deleted;
+              });
   const ckpt::JournalEncoder::Batch encoded = encoder.encode(records);
   bytes = AlignedBuffer(encoded.bytes.size());
   std::copy(encoded.bytes.begin(), encoded.bytes.end(), bytes.bytes().begin());
@@ -124,6 +131,10 @@ void JournalWriter::Impl::written(const Result<uint64_t>& result) {
   }
   if (!result.ok()) {
     fail(result.error());
+    return;
+  }
+  if (unawaited) {
+    synced(result);
     return;
   }
   disk.submit({.op = IoOp::kSync, .file = file, .on_done = [this](const Result<uint64_t>& done) {

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "ckptd/restore/restore.h"
+#include "ckptd/safeguards.h"
 #include "formats/base/unique_fd.h"
 
 namespace ckptd {
@@ -38,6 +39,11 @@ struct RestoreFragment {
   // Its unit or its source was given up: what still arrives of it is dropped.
   bool dropped = false;
 };
+
+// Are bytes with this CRC the ones that the journal means?
+inline bool crc_holds(const RestoreFragment& fragment, uint32_t crc32c) {
+  return crc32c == fragment.place.crc32c || left_out(Safeguard::kPayloadCrc);
+}
 
 struct RestoreSlice {
   std::shared_ptr<RestoreFragment> fragment;

@@ -231,7 +231,7 @@ void RestoreJob::Impl::settle(RestoreSlot& slot, std::vector<WindowPiece>& piece
   fragment.slice_crcs[slot.slice.index] = slot.crc32c;
   fragment.slices_left -= 1;
   if (fragment.slices_left == 0 && fragment.slice_crcs.size() > 1 &&
-      combined_crc(fragment, slice_bytes_max) != fragment.place.crc32c) {
+      !crc_holds(fragment, combined_crc(fragment, slice_bytes_max))) {
     from_next_source(fragment, fragment.source, kMismatch);
     return;
   }

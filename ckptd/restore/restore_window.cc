@@ -58,7 +58,7 @@ void check_window(FillingWindow& window) {
       slot.crc32c = ckpt::base::crc32c(bytes);
     }
     const RestoreFragment& fragment = *slot.slice.fragment;
-    if (slot.slice.length == fragment.place.length && slot.crc32c != fragment.place.crc32c) {
+    if (slot.slice.length == fragment.place.length && !crc_holds(fragment, slot.crc32c)) {
       slot.status = make_error(ErrorCode::kCorrupt, kMismatch);
       continue;
     }

@@ -11,6 +11,10 @@
 //
 // With `prune` somebody prunes at times, by random rules. Whatever happens meanwhile, a commit goes
 // only if a dry run had said so, and the views of all others stay what they were, bit for bit.
+//
+// With `silent_faults` writes of segments are lost, torn, flipped or end up elsewhere, and the disk
+// says that all is well. Then `verify` must name the commits that are spoiled and no others, and no
+// restore may take wrong bytes for right ones. disk_truth.h knows which are spoiled.
 #pragma once
 
 #include <map>
@@ -28,9 +32,10 @@ class Simulation {
   struct Options {
     uint64_t seed = 1;
     int events = 60;
-    bool disk_faults = false;  // writes and syncs that fail and say so
-    bool partial = false;      // snapshots of some of the units
-    bool prune = false;        // commits are removed by random rules
+    bool disk_faults = false;    // writes and syncs that fail and say so
+    bool partial = false;        // snapshots of some of the units
+    bool prune = false;          // commits are removed by random rules
+    bool silent_faults = false;  // the disk lies; snapshots are whole, and nobody prunes
   };
   explicit Simulation(const Options& options);
   void play();
@@ -45,6 +50,12 @@ class Simulation {
     bool announced = false;
   };
   using Point = std::pair<ckpt::LineageId, ckpt::Step>;
+
+  static inline const FakeTrainer::Options kTrains = {.arena_bytes = 512u << 10,
+                                                      .slab_bytes = 64u << 10};
+  // Somebody who asks and needs no arena.
+  static inline const FakeTrainer::Options kAsks = {.arena_bytes = 0,
+                                                    .kind = fb::SessionKind::Control};
 
   uint64_t pick(uint64_t count) { return random_() % count; }
   bool chance(int percent) { return pick(100) < static_cast<uint64_t>(percent); }
@@ -65,9 +76,17 @@ class Simulation {
   void check();
   void check_restore(const Point& point);
   void check_view(const Point& point);
+  void check_spoiled(const Point& point);
+  void check_verify();
   void check_bytes(ckpt::UnitId unit, const Point& version, const std::vector<std::byte>& bytes);
   // What the log lists now.
   void list_commits();
+
+  // Tokens routed to the expert of a unit by a step: the same in every line of history with it.
+  static uint64_t tokens_by(ckpt::UnitId unit, ckpt::Step step);
+  static bool same_bytes(ckpt::UnitId unit, ckpt::Step step, uint64_t salt,
+                         const std::vector<std::byte>& bytes);
+  std::set<Point> spoiled_points();  // none where the disk does not lie
 
   // -- the oracle of partial histories
   std::vector<ckpt::UnitId> units_at(const Point& point) const;

@@ -80,8 +80,9 @@ std::string program(const std::string& name) {
   return (tests.parent_path() / "bin" / name).string();
 }
 
-DaemonProcess::DaemonProcess(std::vector<std::string> more_arguments)
-    : arguments_(std::move(more_arguments)) {
+DaemonProcess::DaemonProcess(std::vector<std::string> more_arguments, std::string data)
+    : arguments_(std::move(more_arguments)),
+      data_(data.empty() ? folder_.path("data") : std::move(data)) {
   start();
 }
 

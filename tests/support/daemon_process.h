@@ -14,7 +14,8 @@ namespace ckpt::test {
 class DaemonProcess {
  public:
   // Waits until it says that it is ready; a failure of the test, with what it said, if it does not.
-  explicit DaemonProcess(std::vector<std::string> more_arguments = {});
+  // `data`: its data directory, if not in a folder of its own.
+  explicit DaemonProcess(std::vector<std::string> more_arguments = {}, std::string data = {});
   DaemonProcess(const DaemonProcess&) = delete;
   DaemonProcess& operator=(const DaemonProcess&) = delete;
   ~DaemonProcess();  // kills it if it still runs, removes the folder
@@ -29,7 +30,7 @@ class DaemonProcess {
   }
 
   std::string socket() const { return folder_.path("ckptd.sock"); }
-  std::string data() const { return folder_.path("data"); }
+  const std::string& data() const { return data_; }
   std::string log() const;  // what all of its lives said on stderr
   pid_t pid() const { return pid_; }
   const TempFolder& folder() const { return folder_; }
@@ -37,6 +38,7 @@ class DaemonProcess {
  private:
   TempFolder folder_;
   std::vector<std::string> arguments_;
+  std::string data_;
   pid_t pid_ = -1;
 };
 

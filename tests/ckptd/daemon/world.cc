@@ -33,7 +33,8 @@ Status World::start(std::chrono::milliseconds recovery) {
   const auto open_catalog = [kv = kv_]() -> Result<OpenedKvStore> {
     return OpenedKvStore{.store = make_memory_store(kv), .reset_reason = {}};
   };
-  CKPT_ASSIGN(daemon_, Daemon::open({*disk_, *executor_, open_catalog, *this}, options));
+  Disk& disk = door_ == nullptr ? *disk_ : *door_;
+  CKPT_ASSIGN(daemon_, Daemon::open({disk, *executor_, open_catalog, *this}, options));
   tick({});
   return {};
 }
@@ -105,6 +106,7 @@ void World::deliver(ckpt::SessionId session, ckpt::fb::MessageT message, ckpt::b
 void World::send(ckpt::SessionId session, const ckpt::fb::MessageT& message, int fd) {
   const auto frame = ckpt::wire::try_encode(message);
   EXPECT_TRUE(frame.ok()) << "every answer has a bound: " << frame.error().message;
+  if (on_send_) on_send_(session, message);
   Inbox& inbox = inboxes_[session];
   inbox.messages.push_back(message);
   if (fd >= 0) inbox.arena = ckpt::base::UniqueFd(::dup(fd));

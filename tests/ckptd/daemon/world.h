@@ -4,6 +4,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -45,6 +46,15 @@ class World : private Outbox {
   // Clean stop: drains and ends.
   void stop();
 
+  // What the daemon gets in the place of disk(), from the next start on: something that passes all
+  // on to it. And who sees each message before its session does.
+  void set_door(Disk* door) { door_ = door; }
+  void set_on_send(std::function<void(ckpt::SessionId, const ckpt::fb::MessageT&)> on_send) {
+    on_send_ = std::move(on_send);
+  }
+  // Before a start: the disk that it finds.
+  void set_disk(std::unique_ptr<MemoryDisk> disk) { disk_ = std::move(disk); }
+
   // Runs completions until nothing is left to do.
   void run();
   void tick(std::chrono::milliseconds by);
@@ -69,6 +79,8 @@ class World : private Outbox {
   const Options options_;
   uint64_t next_seed_;
   std::unique_ptr<MemoryDisk> disk_;
+  Disk* door_ = nullptr;
+  std::function<void(ckpt::SessionId, const ckpt::fb::MessageT&)> on_send_;
   std::shared_ptr<MemoryKvImage> kv_ = std::make_shared<MemoryKvImage>();
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<Daemon> daemon_;

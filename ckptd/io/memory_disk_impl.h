@@ -1,0 +1,67 @@
+// Private to this folder: the parts of MemoryDisk. memory_disk.cc has its files and names and what
+// a crash leaves of them, memory_disk_requests.cc what becomes of a request.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "ckptd/io/memory_disk.h"
+#include "ckptd/io/memory_file.h"
+
+namespace ckptd {
+
+struct MemoryDisk::Impl {
+  struct OpenFile {
+    std::string path;
+    std::shared_ptr<MemoryFile> file;
+    std::vector<uint64_t> written_at;  // offsets of its writes so far: where one may go astray to
+  };
+  struct Pending {
+    IoRequest request;
+    uint64_t sequence = 0;  // of the newest completed write when it was submitted (kSync)
+    uint64_t done = 0;      // bytes applied so far (after a short write)
+  };
+
+  explicit Impl(const Options& with) : options(with), random(with.seed) {}
+
+  uint64_t used_bytes() const;
+  bool chance(double probability) {
+    return probability > 0 && std::uniform_real_distribution<double>(0, 1)(random) < probability;
+  }
+  bool faulty(const std::string& path) const { return path.starts_with(faults.path_prefix); }
+  // Applies the request; nullopt if it goes on later (a short write).
+  std::optional<Result<uint64_t>> apply(Pending& pending);
+  std::optional<Result<uint64_t>> apply_write(OpenFile& open_file, Pending& pending);
+  Result<uint64_t> apply_allocation(const OpenFile& open_file, const IoRequest& request);
+  void write_bytes(OpenFile& open_file, uint64_t offset, ByteView bytes);
+  uint64_t wrong_place(const OpenFile& open_file, uint64_t offset);
+  OpenFile& at(FileId id) {
+    const auto found = open_files.find(id);
+    CKPT_ASSERT_MSG(found != open_files.end(), "I/O on a file that is not open");
+    return found->second;
+  }
+
+  Options options;
+  std::mt19937_64 random;
+  MemoryFaults faults;
+  uint64_t writes_seen = 0;
+  uint64_t reads_seen = 0;
+  uint64_t syncs_seen = 0;
+  // A set of names with what of it survives a crash: names as of the last sync of their directory.
+  using Names = std::map<std::string, std::shared_ptr<MemoryFile>>;  // null: a directory
+  Names names;
+  Names durable_names;
+  std::unordered_map<FileId, OpenFile> open_files;
+  FileId next_file = 1;
+  std::map<BufferId, MutableByteView> buffers;
+  BufferId next_buffer = 1;
+  std::vector<Pending> pending;
+  uint64_t write_sequence = 0;  // completed writes
+  bool reaping = false;
+};
+
+}  // namespace ckptd

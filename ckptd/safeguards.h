@@ -1,0 +1,22 @@
+// Safeguards that tests leave out, one at a time, to see the simulation find what follows from it.
+//
+// ckptd has all of them: its left_out() says false, and no option, file, message or variable can
+// make it say anything else. The one other definition belongs to the simulation's program, which
+// links it in the place of this one (tests/simulation/left_out.cc).
+#pragma once
+
+#include <cstdint>
+
+namespace ckptd {
+
+enum class Safeguard : uint8_t {
+  kSegmentSync,     // a commit syncs the segments that it touched
+  kCommitOrder,     // its record goes out when that sync is done, not before
+  kPayloadCrc,      // a restore compares what it read with the journal's CRC32C
+  kExtentPlace,     // a header must be the one that belongs there, not just a whole one
+  kTombstoneFirst,  // space is given back when its tombstone is durable, not before
+};
+
+bool left_out(Safeguard safeguard);
+
+}  // namespace ckptd

@@ -1,0 +1,59 @@
+// Crash replay: a daemon's whole life on a recorded disk, and what another daemon finds on every
+// disk that a loss of power during that life can have left.
+//
+// Independent of MemoryDisk::crash(), which the simulation's power cuts come from: what may be lost
+// is worked out here from the recorded order of writes, syncs and names alone.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tests/ckptd/daemon/job.h"
+#include "tests/simulation/recording_disk.h"
+
+namespace ckptd::testing {
+
+class CrashReplay {
+ public:
+  // Records: a store is made, snapshots overlap, it is closed and opened, prunes and gives back.
+  explicit CrashReplay(uint64_t seed);
+
+  // What is wrong with the first disk on which something is; empty: nothing with any. Cuts at every
+  // moment; at each, of the changes that were uncertain: none, all, each alone, all but each, and
+  // some choices of which some are torn.
+  std::string violation();
+  size_t disks() const { return disks_; }  // that violation() has opened
+  size_t moments() const { return disk_.moments(); }
+
+ private:
+  static constexpr size_t kNever = SIZE_MAX;
+  void record();
+  void save(const std::map<ckpt::Step, std::vector<ckpt::UnitId>>& snapshots);
+  void prune();
+
+  std::vector<RecordingDisk::Choice> choices(size_t cut);
+  std::string check(size_t cut, const RecordingDisk::Choice& choice) const;
+  std::string check_listed(World& world, size_t cut, std::set<ckpt::Step>* listed) const;
+  std::string check_restores(World& world, size_t cut, const std::set<ckpt::Step>& listed) const;
+  std::string check_view(FakeTrainer& reader, ckpt::Step step,
+                         const std::set<ckpt::Step>& commits) const;
+  bool announced(ckpt::Step step, size_t cut) const;
+
+  const uint64_t seed_;
+  std::mt19937_64 random_;
+  World world_;
+  RecordingDisk disk_;
+  Job job_;
+  std::map<ckpt::Step, std::vector<ckpt::UnitId>> units_;  // of each snapshot
+  std::map<ckpt::Step, ckpt::LineageId> lineages_;
+  std::map<ckpt::Step, size_t> announced_at_;  // moments
+  std::set<ckpt::Step> removed_;               // by the prune
+  size_t prune_asked_ = kNever;
+  size_t prune_answered_ = kNever;
+  std::set<std::vector<bool>> seen_;
+  size_t disks_ = 0;
+};
+
+}  // namespace ckptd::testing

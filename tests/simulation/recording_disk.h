@@ -1,0 +1,92 @@
+// RecordingDisk: passes everything on to another Disk and writes down what changes it, in order:
+// when each write and sync began, when it was done, and what happened to names and sizes.
+//
+// image() is then what a machine could find that lost power at any of those moments: what a sync or
+// a directory's sync had covered by then is there; of the rest, whatever the caller chooses.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "ckptd/io/memory_disk.h"
+
+namespace ckptd::testing {
+
+class RecordingDisk final : public Disk {
+ public:
+  explicit RecordingDisk(Disk& disk) : disk_(disk) {}
+
+  // -- what was recorded -----------------------------------------------------------------------
+  // Moments so far. A cut at moment m comes after the first m of them.
+  size_t moments() const { return moments_; }
+  // Changes that began before the cut and that nothing had made durable, by their number.
+  std::vector<size_t> uncertain(size_t cut) const;
+  // The disk after the cut: all that was certain, and of what was uncertain `kept`, written in
+  // order; those of them in `torn` only in part, some of their sectors as the seed has it.
+  struct Choice {
+    std::vector<bool> kept;  // by number of the change
+    std::vector<bool> torn;
+    uint64_t seed = 1;
+  };
+  std::unique_ptr<MemoryDisk> image(size_t cut, const Choice& choice) const;
+  size_t changes() const { return changes_.size(); }
+  bool began_before(size_t change, size_t cut) const { return changes_[change].begun < cut; }
+
+  // -- Disk ------------------------------------------------------------------------------------
+  Result<FileId> open(std::string_view path, const OpenOptions& options) override;
+  Result<NewFile> create_file(std::string_view path, uint64_t preallocate_bytes) override;
+  FileId adopt(NewFile file) override;
+  void close(FileId file) override;
+  Result<ckpt::base::UniqueFd> share(std::string_view path) override { return disk_.share(path); }
+  Result<uint64_t> read_now(FileId file, uint64_t offset, MutableByteView memory) override {
+    return disk_.read_now(file, offset, memory);
+  }
+  Result<uint64_t> size(FileId file) override { return disk_.size(file); }
+  Status truncate(FileId file, uint64_t bytes) override;
+  Result<std::vector<std::string>> list(std::string_view directory) override {
+    return disk_.list(directory);
+  }
+  Status make_directory(std::string_view path) override;
+  Status remove(std::string_view path) override;
+  Status sync_directory(std::string_view path) override;
+  Result<Space> space() override { return disk_.space(); }
+  Result<BufferId> register_buffer(MutableByteView memory) override {
+    return disk_.register_buffer(memory);
+  }
+  void unregister_buffer(BufferId buffer) override { disk_.unregister_buffer(buffer); }
+  void submit(IoRequest request) override;
+  size_t reap() override { return disk_.reap(); }
+  void wait() override { disk_.wait(); }
+  int event_fd() const override { return disk_.event_fd(); }
+  size_t in_flight() const override { return disk_.in_flight(); }
+  std::string_view engine_name() const override { return disk_.engine_name(); }
+
+ private:
+  enum class Kind { kCreate, kRemove, kMakeDirectory, kTruncate, kWrite, kPunch };
+  static constexpr size_t kNever = SIZE_MAX;
+  struct Change {
+    Kind kind = Kind::kWrite;
+    std::string path;
+    uint64_t offset = 0;  // kTruncate: the size
+    uint64_t bytes = 0;   // kPunch; kCreate: preallocated
+    std::vector<std::byte> content;
+    size_t begun = kNever;    // at which moment
+    size_t done = kNever;     // what a barrier that begins later covers
+    size_t durable = kNever;  // since then nothing takes it back
+    bool of_name() const { return kind <= Kind::kMakeDirectory; }
+  };
+  size_t now() { return moments_++; }
+  size_t add(Change change);
+  void barrier_done(const std::string& path, bool of_directory, size_t begun);
+  static void apply(const Change& change, MemoryDisk& disk, std::mt19937_64* torn);
+
+  Disk& disk_;
+  std::map<FileId, std::string> paths_;
+  std::vector<Change> changes_;
+  size_t moments_ = 0;
+};
+
+}  // namespace ckptd::testing

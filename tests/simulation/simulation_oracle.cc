@@ -1,0 +1,216 @@
+// What a simulation knows of its history, and what the daemon must say about it.
+#include "tests/simulation/disk_truth.h"
+#include "tests/simulation/simulation.h"
+
+namespace ckptd::testing {
+
+void Simulation::listen() {
+  for (auto& rank : job_.ranks) {
+    if (rank == nullptr) continue;
+    rank->listen();
+    for (auto& [step, snapshot] : rank->snapshots()) {
+      if (snapshot.level != fb::SnapshotLevel::Durable) continue;
+      const Point point{rank->epoch().lineage, step};
+      announced_.insert(point);
+      for (Known& known : begun_[point]) {
+        if (known.salt == snapshot.salt) known.announced = true;
+      }
+    }
+  }
+}
+
+void Simulation::list_commits() {
+  FakeTrainer asker(world_, kAsks);
+  ASSERT_TRUE(asker.connect());
+  listed_.clear();
+  const auto reply = asker.query("log", R"({"target": "tiny"})");
+  ASSERT_EQ(reply.exit_code, 0) << reply.json;
+  for (const auto& one : nlohmann::json::parse(reply.json)) {
+    const Point point{one.at("lineage"), one.at("step")};
+    // Damage is said where there is some, as far as it is known, and nowhere else.
+    if (one.at("level") != "durable") {
+      EXPECT_EQ(one.at("level"), "damaged");
+      EXPECT_TRUE(spoiled_points().contains(point)) << one;
+    }
+    listed_.insert(point);
+  }
+  asker.die();
+  for (const Point& point : known_) {
+    EXPECT_TRUE(listed_.contains(point) || may_be_gone_.contains(point))
+        << "lineage " << point.first << " step " << point.second << " is gone: " << reply.json;
+  }
+  known_.insert(listed_.begin(), listed_.end());
+}
+
+// The same for every attempt at this point: the trainer state, and one expert or more.
+std::vector<ckpt::UnitId> Simulation::units_at(const Point& point) const {
+  if (!options_.partial) return job_.all_units();
+  const uint64_t which = 1 + (point.first * 31 + point.second * 17) % 7;
+  std::vector<ckpt::UnitId> units = {0};
+  for (ckpt::UnitId unit = 1; unit < job_.model.size(); ++unit) {
+    if ((which >> (unit - 1) & 1) != 0) units.push_back(unit);
+  }
+  return units;
+}
+
+std::optional<Simulation::Point> Simulation::version_at(ckpt::UnitId unit, Point point) const {
+  for (;;) {
+    for (auto commit = known_.upper_bound(point); commit != known_.begin();) {
+      --commit;
+      if (commit->first != point.first) break;
+      const auto units = units_at(*commit);
+      if (std::find(units.begin(), units.end(), unit) != units.end()) return *commit;
+    }
+    const auto fork = forks_.find(point.first);
+    if (fork == forks_.end()) return std::nullopt;
+    point = {fork->second.first, std::min(point.second, fork->second.second)};
+  }
+}
+
+bool Simulation::complete_at(const Point& point) const {
+  const auto units = job_.all_units();
+  return std::all_of(units.begin(), units.end(),
+                     [&](ckpt::UnitId unit) { return version_at(unit, point).has_value(); });
+}
+
+// Restores some of the commits that are listed.
+void Simulation::check() {
+  world_.run();
+  listen();
+  list_commits();
+  const auto lineage = job_.ranks[0] == nullptr ? 0 : job_.ranks[0]->epoch().lineage;
+  for (const Point& point : announced_) {
+    if (point.first == lineage && !may_be_gone_.contains(point)) {
+      EXPECT_TRUE(listed_.contains(point)) << "lineage " << point.first << " step " << point.second;
+    }
+  }
+  for (const Point& point : std::set<Point>(listed_)) {  // it is listed anew meanwhile
+    EXPECT_TRUE(begun_.contains(point)) << "nobody took a snapshot of step " << point.second;
+    if (chance(30)) check_restore(point);
+  }
+  const auto some = announced_.begin();
+  if (some != announced_.end() && !::testing::Test::HasFailure()) {
+    const Point point = *std::next(some, static_cast<ptrdiff_t>(pick(announced_.size())));
+    if (listed_.contains(point) || !may_be_gone_.contains(point)) check_restore(point);
+  }
+  if (options_.silent_faults && !::testing::Test::HasFailure()) check_verify();
+}
+
+std::set<Simulation::Point> Simulation::spoiled_points() {
+  return options_.silent_faults ? spoiled_commits(world_) : std::set<Point>();
+}
+
+// verify names every commit that is spoiled, and no other.
+void Simulation::check_verify() {
+  FakeTrainer root(world_, {.uid = 0, .arena_bytes = 0, .kind = fb::SessionKind::Control});
+  ASSERT_TRUE(root.connect());
+  const auto reply = root.query("verify", "");
+  root.die();
+  std::set<Point> named;
+  const auto report = nlohmann::json::parse(reply.json);
+  for (const auto& error : report.at("errors"))
+    named.emplace(error.at("lineage"), error.at("step"));
+  EXPECT_EQ(named, spoiled_points()) << reply.json;
+}
+
+bool Simulation::same_bytes(ckpt::UnitId unit, ckpt::Step step, uint64_t salt,
+                            const std::vector<std::byte>& bytes) {
+  for (uint64_t i = 0; i < bytes.size(); ++i) {
+    if (bytes[i] != state_byte(unit, step, salt, i)) return false;
+  }
+  return true;
+}
+
+// The bytes are those of one snapshot that was taken there; of the one that was announced, if one
+// was.
+void Simulation::check_bytes(ckpt::UnitId unit, const Point& version,
+                             const std::vector<std::byte>& bytes) {
+  size_t matching = 0;
+  for (const Known& known : begun_[version]) {
+    const bool same = same_bytes(unit, version.second, known.salt, bytes);
+    if (same) ++matching;
+    if (known.announced) {
+      EXPECT_TRUE(same) << "lineage " << version.first << " step " << version.second << " unit "
+                        << unit << ": other bytes than were announced";
+    }
+  }
+  EXPECT_EQ(matching, 1u) << "lineage " << version.first << " step " << version.second << " unit "
+                          << unit << ": not the bytes of any snapshot";
+}
+
+// The view says of every unit which version it has, and of every expert how many tokens it lost.
+void Simulation::check_view(const Point& point) {
+  FakeTrainer asker(world_, kAsks);
+  ASSERT_TRUE(asker.connect());
+  const auto reply =
+      asker.query("show", fmt::format(R"({{"target": "tiny~{}@{}"}})", point.first, point.second));
+  ASSERT_EQ(reply.exit_code, 0) << reply.json;
+  asker.die();
+  const auto view = nlohmann::json::parse(reply.json);
+  EXPECT_EQ(view.at("complete"), complete_at(point)) << view;
+  for (ckpt::UnitId unit = 0; unit < job_.model.size(); ++unit) {
+    const auto& shown = view.at("units").at(unit);
+    const auto version = version_at(unit, point);
+    if (!version) {
+      EXPECT_TRUE(shown.at("version_step").is_null()) << shown;
+      continue;
+    }
+    EXPECT_EQ(shown.at("version_step"), version->second) << shown;
+    EXPECT_EQ(shown.at("version_lineage"), version->first) << shown;
+    if (unit == 0 || !options_.partial) continue;
+    const uint64_t lost = tokens_by(unit, point.second) - tokens_by(unit, version->second);
+    EXPECT_EQ(shown.at("lost_tokens"), lost) << shown;
+  }
+}
+
+// The view at this point holds, bit for bit, the versions that the oracle says it has.
+void Simulation::check_restore(const Point& point) {
+  world_.run();  // what is on its way may be older than the point
+  list_commits();
+  if (spoiled_points().contains(point)) {
+    check_spoiled(point);
+    return;
+  }
+  check_view(point);
+  if (!complete_at(point)) return;
+  FakeTrainer reader(world_, kTrains);
+  ASSERT_TRUE(reader.connect());
+  fb::OpenRestoreT request = job_.whole(point.second);
+  request.lineage = point.first;
+  request.exact = true;
+  const auto restored = reader.restore(request);
+  ASSERT_EQ(restored.error, "") << "lineage " << point.first << " step " << point.second;
+  for (ckpt::UnitId unit = 0; unit < job_.model.size(); ++unit) {
+    const auto version = version_at(unit, point);
+    EXPECT_EQ(restored.steps[unit], version->second);
+    check_bytes(unit, *version, restored.bytes[unit]);
+  }
+  reader.die();
+}
+
+// The right bytes of some version, and which one is said; or an error. Never anything else.
+void Simulation::check_spoiled(const Point& point) {
+  FakeTrainer reader(world_, kTrains);
+  ASSERT_TRUE(reader.connect());
+  fb::OpenRestoreT request = job_.whole(point.second);
+  request.lineage = point.first;
+  request.exact = chance(50);
+  const auto restored = reader.restore(request);
+  reader.die();
+  if (!restored.error.empty()) return;
+  for (ckpt::UnitId unit = 0; unit < job_.model.size(); ++unit) {
+    const ckpt::Step step = restored.steps[unit];
+    EXPECT_TRUE(step == point.second || (!request.exact && !restored.notes[unit].empty()));
+    size_t matching = 0;
+    for (const auto& [begun, attempts] : begun_) {
+      if (begun.second != step) continue;
+      for (const Known& known : attempts) {
+        if (same_bytes(unit, step, known.salt, restored.bytes[unit])) ++matching;
+      }
+    }
+    EXPECT_EQ(matching, 1u) << "lineage " << point.first << " step " << point.second << " unit "
+                            << unit << " as of step " << step << ": bytes of no snapshot";
+  }
+}
+
+}  // namespace ckptd::testing
