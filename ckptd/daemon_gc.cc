@@ -30,7 +30,9 @@ Daemon::Impl::GcRound Daemon::Impl::plan_gc_round() {
   const uint64_t oldest = oldest_reader();
   std::set<ckpt::SegmentId> segments_read;
   std::set<ckpt::SegmentId> candidates = dead_files;
-  for (const RunInfo& run : catalog->runs()) {
+  std::vector<RunInfo> runs = catalog->runs();
+  for (RunInfo& removed : catalog->removed_runs()) runs.push_back(std::move(removed));
+  for (const RunInfo& run : runs) {
     for (DeadSpace& dead : catalog->dead_space(run.id)) {
       const uint64_t barrier = gc_barriers.try_emplace(dead.sequence, next_reader).first->second;
       const bool waits = oldest < barrier;

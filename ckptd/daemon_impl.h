@@ -12,7 +12,7 @@
 //   daemon_restore.cc    restores
 //   daemon_texts.h       what texts from clients may look like
 //   daemon_queries.cc    questions and administration
-//   daemon_administration.cc  tags, pins, rules, prunes
+//   daemon_administration.cc  tags, pins, rules, prunes, removals
 //   daemon_gc.cc         what is dead goes back to the disk
 //   daemon_scrub.cc      what is live is read back
 //   daemon_metrics.cc    metrics and status
@@ -224,6 +224,12 @@ struct Daemon::Impl {
   void prune(const Session& session, const Administration& task);
   Status may_prune(const RunInfo& run) const;
   Result<PrunePlan> make_prune_plan(const PruneArgs& args) const;
+  std::vector<ViewPoint> points_being_taken(ckpt::RunId run) const;
+  void delete_planned(const Administration& task, const RunInfo& run, const PrunePlan& plan,
+                      std::vector<fb::RecordT> records);
+  Status may_remove(const RunInfo& run) const;
+  void remove(const Session& session, const Administration& task);
+  void run_gone(const RunInfo& run);
 
   // -- space (daemon_gc.cc) ----------------------------------------------------------------------
   struct GcRound {
@@ -284,6 +290,7 @@ struct Daemon::Impl {
   std::deque<Administration> administrations;  // wait for the one that is being carried out
   bool administering = false;
   std::optional<ckpt::RunId> pruning;          // its deletions are on their way to the journal
+  std::optional<ckpt::RunId> removing;         // all of it is: nobody registers with it
   std::set<ckpt::RunId> epochs_being_written;  // likewise
 
   std::unique_ptr<Gc> gc;

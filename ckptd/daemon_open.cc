@@ -48,6 +48,9 @@ Status Daemon::Impl::open() {
   CKPT_TRY(mark_damaged(replayed));
   if (salvaged) CKPT_TRY(put_back(*salvaged));
 
+  for (const RunInfo& removed : catalog->removed_runs()) {
+    next_run = std::max(next_run, removed.id + 1);
+  }
   for (const RunInfo& run : catalog->runs()) {
     next_run = std::max(next_run, run.id + 1);
     const fb::EpochOpenedT& epoch = store.epochs[run.id];

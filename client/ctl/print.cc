@@ -64,6 +64,20 @@ std::string print_deleted(const Json& document) {
   return table.text();
 }
 
+std::string print_removed_runs(const Json& document) {
+  Table table({{"RUN"},
+               {"CREATED"},
+               {"REMOVED"},
+               {"COMMITS", Align::kRight},
+               {"SIZE", Align::kRight},
+               {"WHY"}});
+  for (const Json& run : document) {
+    table.add({text(run, "run"), text(run, "created"), text(run, "removed"), text(run, "commits"),
+               size(run, "bytes"), text(run, "reason")});
+  }
+  return table.text();
+}
+
 // Of verify and scrub: what is damaged.
 std::string error_lines(const Json& document) {
   std::string out;
@@ -83,6 +97,9 @@ std::string checked_line(const Json& checked, size_t errors) {
 }  // namespace
 
 std::string print_runs(const Json& document) {
+  if (!document.empty() && document.front().contains("removed")) {
+    return print_removed_runs(document);
+  }
   Table table({{"RUN"},
                {"PARENT"},
                {"CREATED"},

@@ -86,9 +86,13 @@ Result<Outcome> run_wait(Link& link, const Arguments& args) {
 }
 
 void add_history(Builder& build, const std::shared_ptr<Arguments>& args) {
-  build.add_question(
-      "runs", "List all runs", "  ckptctl runs --json", "runs", [] { return Json::object(); },
+  CLI::App* runs = build.add_question(
+      "runs", "List all runs", "  ckptctl runs --json\n  ckptctl runs --removed", "runs",
+      [args] {
+        return args->deleted ? Json{{"removed", true}} : Json::object();
+      },
       print_runs);
+  runs->add_flag("--removed", args->deleted, "Those that were removed instead: when and why");
   CLI::App* log = build.add_question(
       "log", "List the commits of a run, newest first", "  ckptctl log tiny\n  ckptctl log tiny~2",
       "log",
