@@ -65,7 +65,8 @@ struct Daemon::Impl {
 
   // -- start and end (daemon_open.cc, daemon.cc) -------------------------------------------------
   Status open();
-  void reclaim(std::map<ckpt::SegmentId, uint64_t> listed_ends);
+  void recover_runs(RecoveredStore& store);
+  void reclaim(ListedExtents listed);
   Status open_the_catalog(uint64_t journal_sequence);
   Result<std::optional<Salvage>> salvage(const RecoveredStore& store);
   Status put_back(const Salvage& salvage);
@@ -302,6 +303,7 @@ struct Daemon::Impl {
   std::map<uint64_t, uint64_t> gc_barriers;  // record -> the first job that cannot read it
   std::set<ckpt::SegmentId> dead_files;      // to be removed once nobody writes to them
   std::vector<GcAsker> gc_askers;
+  std::vector<SpaceRange> unlisted;  // bytes in segments that no commit names, or ever will
 
   std::unique_ptr<Scrub> scrub;
   bool scrub_closed = false;

@@ -33,6 +33,13 @@ struct WrittenExtent {
   std::vector<ckpt::ExtentFragment> fragments;
 };
 
+// Where an extent lies: header and padded payload.
+struct ExtentPlace {
+  ckpt::SegmentId segment = 0;
+  uint64_t offset = 0;
+  uint64_t bytes = 0;
+};
+
 // Appends to the journal; the only writer of it. Records of one append are one batch; appends that
 // arrive while a sync runs share the next. on_durable runs from Disk::reap().
 //
@@ -69,6 +76,8 @@ class Persist {
     size_t bytes_in_flight_max = 128u << 20;
     size_t write_piece_bytes = 4u << 20;
     uint64_t reserve_bytes = 0;  // disk space never used by payload
+    // Nobody will ever list this extent of a snapshot that failed, nor write to it any more.
+    std::function<void(const ExtentPlace&)> on_dead = {};
   };
   Persist(Disk& disk, Executor& executor, JournalWriter& journal, const Options& options);
   ~Persist();  // asserts that close() was called
