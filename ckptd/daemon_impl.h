@@ -167,7 +167,8 @@ struct Daemon::Impl {
   void seal_slab(Session& session, const fb::SealSlabT& message);
   Result<StagedSlab> take_over(Session& session, const SnapshotKey& key,
                                const fb::SealSlabT& message);
-  void keep_or_write(const SnapshotKey& key, ckpt::Rank rank, StagedSlab slab, bool memory_only);
+  void keep_or_write(SessionId session, const SnapshotKey& key, ckpt::Rank rank, StagedSlab slab,
+                     bool memory_only);
   void abort_snapshot(Session& session, const fb::AbortSnapshotT& message);
   void carry_out(const Ingest::Actions& actions);
   void carry_out(const Ingest::CommitAction& action);

@@ -205,7 +205,11 @@ void Persist::Impl::finish(const WritePointer& write, const Status& status) {
     write->on_done(outcome.error());
     return;
   }
-  (write->kept ? snapshot.kept : snapshot.slabs).push_back(std::move(slab));
+  if (write->frees) {
+    slab = StagedSlab();
+  } else {
+    (write->kept ? snapshot.kept : snapshot.slabs).push_back(std::move(slab));
+  }
   write->on_done(std::move(write->extent));
 }
 

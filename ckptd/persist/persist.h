@@ -87,12 +87,15 @@ class Persist {
   Status reserve(const ckpt::SnapshotKey& snapshot, uint64_t bytes);
   void release_reservation(const ckpt::SnapshotKey& snapshot);
 
+  // What becomes of the slab once it is written and checked: held until commit() made it durable or
+  // the snapshot failed, or free at once.
+  enum class Afterwards : uint8_t { kHold, kFree };
   // Writes the slab as one extent. on_done runs from the loop (Disk::reap or Executor::reap), with
-  // the error kCorrupt if the bytes changed under the write. The slab is held until commit() made
-  // it durable or the snapshot failed. `observer` sees the bytes while they are checked, on another
-  // thread, and is done before on_done runs.
+  // the error kCorrupt if the bytes changed under the write. `observer` sees the bytes while they
+  // are checked, on another thread, and is done before on_done runs.
   void write(const ckpt::SnapshotKey& snapshot, ckpt::Rank rank, StagedSlab slab,
-             std::function<void(Result<WrittenExtent>)> on_done, PayloadObserver observer = {});
+             std::function<void(Result<WrittenExtent>)> on_done, PayloadObserver observer = {},
+             Afterwards afterwards = Afterwards::kHold);
 
   // A slab that stays in memory: checked as a written one is, not written. It is held until
   // commit() hands it to the memory level, together with the others, or the snapshot failed.

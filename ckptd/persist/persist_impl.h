@@ -26,7 +26,8 @@ struct ExtentWrite {
   size_t pieces_in_flight = 0;   // header included
   std::optional<ckpt::Error> error;
   bool abandoned = false;
-  bool kept = false;  // in memory: it has no extent
+  bool kept = false;   // in memory: it has no extent
+  bool frees = false;  // its slab, as soon as it is written
 };
 
 struct SnapshotWrites {
