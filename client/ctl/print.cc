@@ -291,6 +291,13 @@ std::string print_export(const Json& document) {
                      member(document, "files").size());
 }
 
+std::string print_import(const Json& document) {
+  return fmt::format("{} made of {}: {} tensors in {} units, {}{}\n", view_name(document),
+                     text(document, "folder"), text(document, "tensors"), text(document, "units"),
+                     size(document, "bytes"),
+                     member(document, "resumable") == true ? ", to be resumed" : "");
+}
+
 std::string print_members(const Json& document, int indent) {
   const std::string margin(static_cast<size_t>(indent), ' ');
   std::string out;
