@@ -130,10 +130,10 @@ void Daemon::Impl::done(SessionId session, uint64_t request) {
 // waits for catch_up_catalog().
 void Daemon::Impl::apply(uint64_t sequence, const fb::RecordT& record) {
   last_sequence = std::max(last_sequence, sequence);
-  const bool takes_back = record.body.type == fb::RecordBody::CommitDamaged ||
-                          record.body.type == fb::RecordBody::Deleted;
-  if (takes_back) newest_by_run.clear();
-  if (record.body.type == fb::RecordBody::Deleted) gc_wanted = true;
+  const bool deletes =
+      record.body.type == fb::RecordBody::Deleted || record.body.type == fb::RecordBody::RunRemoved;
+  if (deletes || record.body.type == fb::RecordBody::CommitDamaged) newest_by_run.clear();
+  if (deletes) gc_wanted = true;
   if (catalog->applied_sequence() + 1 != sequence) return;
   const Status applied = catalog->apply(sequence, record);
   if (!applied.ok()) {

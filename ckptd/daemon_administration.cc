@@ -1,6 +1,6 @@
-// Tags, pins, rules and prunes: what people change about history. One after the other: each sees
-// what the one before it has written, and what was acknowledged is never undone by something that
-// was decided before.
+// Tags, pins, rules, prunes and removals: what people change about history. One after the other:
+// each sees what the one before it has written, and what was acknowledged is never undone by
+// something that was decided before.
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@ fb::RecordT record_at(const RunInfo& run, ViewPoint point, uint64_t time_ns, Bod
   return make_record(std::move(body));
 }
 
-// What it removes, and the tags that would point at nothing.
+// What it removes, with the tags and pins that would point at nothing.
 std::vector<fb::RecordT> prune_records(const RunInfo& run, const PrunePlan& plan,
                                        uint64_t time_ns) {
   std::vector<fb::RecordT> records;
@@ -34,6 +34,7 @@ std::vector<fb::RecordT> prune_records(const RunInfo& run, const PrunePlan& plan
       untagged.time_ns = time_ns;
       records.push_back(make_record(std::move(untagged)));
     }
+    if (removed.pinned) records.push_back(record_at<fb::UnpinnedT>(run, removed.point, time_ns));
     fb::DeletedT deleted;
     deleted.reason = removed.reason;
     deleted.kept = removed.kept_units;
@@ -54,7 +55,7 @@ void log_prune(const RunInfo& run, const PrunePlan& plan) {
 }  // namespace
 
 bool Daemon::Impl::is_administration(std::string_view verb) {
-  return verb == "tag" || verb == "pin" || verb == "keep" || verb == "prune";
+  return verb == "tag" || verb == "pin" || verb == "keep" || verb == "prune" || verb == "rm";
 }
 
 void Daemon::Impl::administer(const Session& session, const fb::QueryT& message) {
@@ -81,6 +82,8 @@ void Daemon::Impl::next_administration() {
       change_pin(session->second, task);
     } else if (task.verb == "keep") {
       change_rules(session->second, task);
+    } else if (task.verb == "rm") {
+      remove(session->second, task);
     } else {
       prune(session->second, task);
     }
@@ -177,10 +180,14 @@ Result<PrunePlan> Daemon::Impl::make_prune_plan(const PruneArgs& args) const {
   PruneRequest request;
   request.run = args.run.id;
   request.rules = args.rules ? *args.rules : catalog->keep_rules(args.run.id);
-  for (const SnapshotKey& open : ingest.open(args.run.id)) {
-    request.busy.push_back({open.lineage, open.step});
-  }
+  request.busy = points_being_taken(args.run.id);
   return plan_prune(*catalog, request);
+}
+
+std::vector<ViewPoint> Daemon::Impl::points_being_taken(ckpt::RunId run) const {
+  std::vector<ViewPoint> points;
+  for (const SnapshotKey& open : ingest.open(run)) points.push_back({open.lineage, open.step});
+  return points;
 }
 
 // The records say everything; what they make dead is given back afterwards (daemon_gc.cc).
@@ -191,18 +198,86 @@ void Daemon::Impl::prune(const Session& session, const Administration& task) {
   if (!plan.ok()) return administered(task, error_answer(plan.error()));
   const QueryAnswer document = prune_answer(args->run, *plan, args->dry_run);
   if (args->dry_run || plan->removed.empty()) return administered(task, document);
-  pruning = args->run.id;
-  record(prune_records(args->run, *plan, wall_clock_ns()), [this, task, document, run = args->run,
-                                                            plan = *plan](const Status& status) {
+  delete_planned(task, args->run, *plan, prune_records(args->run, *plan, wall_clock_ns()));
+}
+
+// All of it holds, or nothing. Meanwhile nobody resumes from the run.
+void Daemon::Impl::delete_planned(const Administration& task, const RunInfo& run,
+                                  const PrunePlan& plan, std::vector<fb::RecordT> records) {
+  pruning = run.id;
+  record(std::move(records), [this, task, run, plan](const Status& status) {
     pruning.reset();
     snapshot_ended = true;  // an epoch may have waited for this
+    const bool whole_run = std::exchange(removing, std::nullopt) == run.id;
     if (!status.ok()) return administered(task, error_answer(status.error()));
     counters.commits_deleted +=
         static_cast<uint64_t>(std::count_if(plan.removed.begin(), plan.removed.end(),
                                             [](const auto& removed) { return !removed.again; }));
     log_prune(run, plan);
-    administered(task, document);
+    if (whole_run) run_gone(run);
+    administered(task, prune_answer(run, plan, /*dry_run=*/false));
   });
+}
+
+// What is kept of it outside of the catalog.
+void Daemon::Impl::run_gone(const RunInfo& run) {
+  staging->keep_memory(run.id, [](const SnapshotKey&) { return false; });
+  staging->unpin_memory(run.id);
+  committed_state.erase(run.name);
+}
+
+// What may still be written to the run, or wait for it, would be lost.
+Status Daemon::Impl::may_remove(const RunInfo& run) const {
+  CKPT_TRY(may_prune(run));
+  const auto in_use = [&](const std::string& by) {
+    return make_error(ErrorCode::kFailedPrecondition, "run {}: it is in use: {}", run.name, by);
+  };
+  for (const auto& [id, session] : sessions) {
+    if (session.run != run.id) continue;
+    return in_use(fmt::format("session {}, process {}, trains it", id, session.pid));
+  }
+  if (creating_runs.contains(run.name)) return in_use("its units are being registered");
+  if (!ingest.open(run.id).empty()) return in_use("a snapshot of it is being taken");
+  if (!groups.in_use(run.id)) return {};
+  return in_use(rejoin_deadline_over
+                    ? std::string("an epoch of it goes on")
+                    : fmt::format("ranks of its last epoch have {} s from the daemon's start to "
+                                  "come back",
+                                  limits::kReopenDeadline / std::chrono::seconds(1)));
+}
+
+void Daemon::Impl::remove(const Session& session, const Administration& task) {
+  const auto args = parse_remove_args(query_context(session), task.args);
+  if (!args.ok()) return administered(task, error_answer(args.error()));
+  const RunInfo& run = args->run;
+  const Status unused = may_remove(run);
+  const Status possible = args->point ? may_prune(run) : unused;
+  if (!possible.ok()) return administered(task, error_answer(possible.error()));
+  const RemovalRequest request{.run = run.id,
+                               .point = args->point,
+                               .reason = fmt::format("removed by user {}", session.uid),
+                               .force = args->force,
+                               .in_use = !unused.ok(),
+                               .busy = points_being_taken(run.id)};
+  const auto plan = plan_removal(*catalog, request);
+  if (!plan.ok()) return administered(task, error_answer(plan.error()));
+  if (args->dry_run) return administered(task, prune_answer(run, *plan, /*dry_run=*/true));
+  std::vector<fb::RecordT> records;
+  if (args->point) {
+    records = prune_records(run, *plan, wall_clock_ns());
+  } else {
+    spdlog::info("run {}: {}: {} commits, {} bytes", run.name, request.reason, run.commits,
+                 run.bytes);
+    fb::RunRemovedT removed;
+    removed.run = run.id;
+    removed.time_ns = wall_clock_ns();
+    removed.reason = request.reason;
+    removed.commits = run.commits;
+    removed.bytes = run.bytes;
+    records.push_back(make_record(std::move(removed)));
+    removing = run.id;
+  }
+  delete_planned(task, run, *plan, std::move(records));
 }
 
 }  // namespace ckptd

@@ -51,7 +51,8 @@ std::optional<uint64_t> disk_bytes(const fb::BeginSnapshotT& message) {
     if (!sum) return std::nullopt;
     bytes = *sum;
   }
-  return bytes;
+  // How many slabs it takes is not said. The smallest take two blocks for each 64 KiB.
+  return message.streams ? bytes + bytes / 8 : bytes;
 }
 
 }  // namespace
@@ -208,7 +209,7 @@ void Daemon::Impl::begin_snapshot(Session& session, const fb::BeginSnapshotT& me
     return carry_out(outcome.actions);
   }
   open_snapshots[*key].run_name = session.run_name;
-  open_snapshots[*key].shares[session.id];
+  open_snapshots[*key].shares[session.id].streams = message.streams;
   note_alarms(session, *key, message);
   unpin_memory_if_begun(*key);
   const Status ready = reserve_and_lease(session, *key, message);
@@ -290,10 +291,11 @@ void Daemon::Impl::lease_slabs(Session& session, const fb::LeaseSlabsT& message)
   carry_out(ingest.abort(*key, added.error()));
 }
 
-// A snapshot keeps its slabs until it is durable: what could never be had at once is refused.
+// A snapshot keeps its slabs until it is durable, unless it streams: what could never be had at
+// once is refused.
 Status Daemon::Impl::add_lease_wait(Session& session, const LeaseWait& wait) {
-  uint64_t wanted =
-      uint64_t{open_snapshots.at(wait.snapshot).shares.at(session.id).held} + wait.count;
+  const OpenSnapshotState::Share& share = open_snapshots.at(wait.snapshot).shares.at(session.id);
+  uint64_t wanted = wait.count + (share.streams ? 0 : uint64_t{share.held});
   for (const LeaseWait& other : session.lease_waits) {
     if (other.snapshot == wait.snapshot) wanted += other.count;
   }

@@ -1,6 +1,7 @@
-// What deletions made dead goes back to the disk: after its tombstone is durable and in the
-// catalog, and after every restore and verify that may still read it is over. What was freed goes
-// on record; until then the next start, or the next round, frees it again.
+// What is dead goes back to the disk. What a snapshot had written that failed: at once, since no
+// commit names it. What deletions made dead: after the tombstone is durable and in the catalog, and
+// after every restore and verify that may still read it is over. That goes on record; until then
+// the next start, or the next round, frees it again.
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
@@ -10,6 +11,9 @@
 #include "ckptd/daemon_impl.h"
 
 namespace ckptd {
+
+// Of what snapshots wrote that were given up. What could not be freed of it the next start finds.
+constexpr ckpt::RunId kNoRun = 0;
 
 // Jobs are numbered in the order in which they begin.
 uint64_t Daemon::Impl::oldest_reader() const {
@@ -30,7 +34,9 @@ Daemon::Impl::GcRound Daemon::Impl::plan_gc_round() {
   const uint64_t oldest = oldest_reader();
   std::set<ckpt::SegmentId> segments_read;
   std::set<ckpt::SegmentId> candidates = dead_files;
-  for (const RunInfo& run : catalog->runs()) {
+  std::vector<RunInfo> runs = catalog->runs();
+  for (RunInfo& removed : catalog->removed_runs()) runs.push_back(std::move(removed));
+  for (const RunInfo& run : runs) {
     for (DeadSpace& dead : catalog->dead_space(run.id)) {
       const uint64_t barrier = gc_barriers.try_emplace(dead.sequence, next_reader).first->second;
       const bool waits = oldest < barrier;
@@ -46,6 +52,7 @@ Daemon::Impl::GcRound Daemon::Impl::plan_gc_round() {
       }
     }
   }
+  for (const SpaceRange& range : unlisted) candidates.insert(range.segment);
   for (const ckpt::SegmentId segment : candidates) {
     if (segments_read.contains(segment)) continue;
     const auto live = catalog->live_extents(segment);
@@ -81,6 +88,10 @@ void Daemon::Impl::collect_garbage() {
     return;
   }
   gc_waiting = round.waiting;
+  if (!unlisted.empty()) {
+    std::sort(unlisted.begin(), unlisted.end());
+    round.tasks.push_back({kNoRun, {.sequence = 0, .ranges = std::exchange(unlisted, {})}});
+  }
   if (round.tasks.empty() && round.removable.empty()) return;
   gc_running = true;
   gc_wanted = round.more;
@@ -101,6 +112,7 @@ void Daemon::Impl::freed(const GcOutcome& outcome) {
   }
   std::map<ckpt::RunId, fb::SpaceFreedT> by_run;
   for (const auto& [run, sequence] : outcome.freed) {
+    if (run == kNoRun) continue;  // no record made it dead, and none says that it is free
     by_run[run].records.push_back(sequence);
     gc_barriers.erase(sequence);
   }
@@ -111,9 +123,11 @@ void Daemon::Impl::freed(const GcOutcome& outcome) {
     body.time_ns = wall_clock_ns();
     records.push_back(make_record(std::move(body)));
   }
+  if (outcome.bytes > 0 || outcome.segments_removed > 0) {
+    spdlog::info("{} bytes were given back to the disk, {} segments removed", outcome.bytes,
+                 outcome.segments_removed);
+  }
   if (records.empty()) return gc_round_over();
-  spdlog::info("{} bytes were given back to the disk, {} segments removed", outcome.bytes,
-               outcome.segments_removed);
   record(std::move(records), [this](const Status& status) {
     if (!status.ok()) spdlog::warn("freed space is not on record: {}", status.error().message);
     gc_round_over();

@@ -66,6 +66,7 @@ void Daemon::Impl::reopen(Session& session, const fb::ReopenSnapshotT& message) 
   }
   open_snapshots[*key].run_name = session.run_name;
   OpenSnapshotState::Share& share = open_snapshots[*key].shares[session.id];
+  share.streams = begin_message.streams;
   note_alarms(session, *key, begin_message);
   Status ready = reserve_disk(*key, begin_message);
   for (size_t i = 0; ready.ok() && i < message.leased.size(); ++i) {

@@ -12,7 +12,7 @@
 //   daemon_restore.cc    restores
 //   daemon_texts.h       what texts from clients may look like
 //   daemon_queries.cc    questions and administration
-//   daemon_administration.cc  tags, pins, rules, prunes
+//   daemon_administration.cc  tags, pins, rules, prunes, removals
 //   daemon_gc.cc         what is dead goes back to the disk
 //   daemon_scrub.cc      what is live is read back
 //   daemon_metrics.cc    metrics and status
@@ -65,7 +65,8 @@ struct Daemon::Impl {
 
   // -- start and end (daemon_open.cc, daemon.cc) -------------------------------------------------
   Status open();
-  void reclaim(std::map<ckpt::SegmentId, uint64_t> listed_ends);
+  void recover_runs(RecoveredStore& store);
+  void reclaim(ListedExtents listed);
   Status open_the_catalog(uint64_t journal_sequence);
   Result<std::optional<Salvage>> salvage(const RecoveredStore& store);
   Status put_back(const Salvage& salvage);
@@ -166,7 +167,8 @@ struct Daemon::Impl {
   void seal_slab(Session& session, const fb::SealSlabT& message);
   Result<StagedSlab> take_over(Session& session, const SnapshotKey& key,
                                const fb::SealSlabT& message);
-  void keep_or_write(const SnapshotKey& key, ckpt::Rank rank, StagedSlab slab, bool memory_only);
+  void keep_or_write(SessionId session, const SnapshotKey& key, ckpt::Rank rank, StagedSlab slab,
+                     bool memory_only);
   void abort_snapshot(Session& session, const fb::AbortSnapshotT& message);
   void carry_out(const Ingest::Actions& actions);
   void carry_out(const Ingest::CommitAction& action);
@@ -224,6 +226,12 @@ struct Daemon::Impl {
   void prune(const Session& session, const Administration& task);
   Status may_prune(const RunInfo& run) const;
   Result<PrunePlan> make_prune_plan(const PruneArgs& args) const;
+  std::vector<ViewPoint> points_being_taken(ckpt::RunId run) const;
+  void delete_planned(const Administration& task, const RunInfo& run, const PrunePlan& plan,
+                      std::vector<fb::RecordT> records);
+  Status may_remove(const RunInfo& run) const;
+  void remove(const Session& session, const Administration& task);
+  void run_gone(const RunInfo& run);
 
   // -- space (daemon_gc.cc) ----------------------------------------------------------------------
   struct GcRound {
@@ -284,6 +292,7 @@ struct Daemon::Impl {
   std::deque<Administration> administrations;  // wait for the one that is being carried out
   bool administering = false;
   std::optional<ckpt::RunId> pruning;          // its deletions are on their way to the journal
+  std::optional<ckpt::RunId> removing;         // all of it is: nobody registers with it
   std::set<ckpt::RunId> epochs_being_written;  // likewise
 
   std::unique_ptr<Gc> gc;
@@ -295,6 +304,7 @@ struct Daemon::Impl {
   std::map<uint64_t, uint64_t> gc_barriers;  // record -> the first job that cannot read it
   std::set<ckpt::SegmentId> dead_files;      // to be removed once nobody writes to them
   std::vector<GcAsker> gc_askers;
+  std::vector<SpaceRange> unlisted;  // bytes in segments that no commit names, or ever will
 
   std::unique_ptr<Scrub> scrub;
   bool scrub_closed = false;

@@ -48,16 +48,9 @@ Status Daemon::Impl::open() {
   CKPT_TRY(mark_damaged(replayed));
   if (salvaged) CKPT_TRY(put_back(*salvaged));
 
-  for (const RunInfo& run : catalog->runs()) {
-    next_run = std::max(next_run, run.id + 1);
-    const fb::EpochOpenedT& epoch = store.epochs[run.id];
-    // A later epoch than the journal had was salvaged: its number is all that is known of it.
-    const bool known = epoch.epoch >= run.last_epoch;
-    groups.recovered(run.id, run.last_epoch, known ? epoch.size : 0, epoch.lineage,
-                     epoch.elastic ? epoch.members : std::vector<MemberId>());
-  }
+  recover_runs(store);
   // Not where the end of the journal was in doubt: what it does not list may be all that is left.
-  if (store.torn_bytes == 0 && !salvaged) reclaim(std::move(store.listed_ends));
+  if (store.torn_bytes == 0 && !salvaged) reclaim(std::move(store.listed));
   gc = std::make_unique<Gc>(disk, executor, *segments);
   staging = std::make_unique<Staging>(disk, executor, options.staging);
   staging->set_on_slabs_ready([this](ArenaId arena) { arenas_ready.insert(arena); });
@@ -70,7 +63,11 @@ Status Daemon::Impl::open() {
                        .segment_bytes = options.segment_bytes,
                        .bytes_in_flight_max = limits::kBytesInFlightMax,
                        .write_piece_bytes = limits::kWritePieceBytes,
-                       .reserve_bytes = options.disk_reserve_bytes});
+                       .reserve_bytes = options.disk_reserve_bytes,
+                       .on_dead = [this](const ExtentPlace& extent) {
+                         unlisted.push_back({extent.segment, extent.offset, extent.bytes});
+                         gc_wanted = true;
+                       }});
   start_scrub();
   spdlog::info("store {}: {} runs, journal of {} bytes, last closed {}",
                ckpt::base::to_hex(store_id), catalog->runs().size(), journal->bytes(),
@@ -78,16 +75,35 @@ Status Daemon::Impl::open() {
   return {};
 }
 
-// Space that was preallocated and never committed to, and files in which everything is deleted.
-void Daemon::Impl::reclaim(std::map<ckpt::SegmentId, uint64_t> listed_ends) {
-  Status status;
-  for (auto listed = listed_ends.begin(); status.ok() && listed != listed_ends.end();) {
-    const auto live = catalog->live_extents(listed->first);
-    if (!live.ok()) status = live.error();
-    listed = live.ok() && *live == 0 ? listed_ends.erase(listed) : std::next(listed);
+// No number is given out twice, and no epoch; members of the last ones may come back.
+void Daemon::Impl::recover_runs(RecoveredStore& store) {
+  for (const RunInfo& removed : catalog->removed_runs()) {
+    next_run = std::max(next_run, removed.id + 1);
   }
-  if (status.ok()) status = reclaim_unlisted(disk, listed_ends);
-  if (!status.ok()) spdlog::warn("space was not given back: {}", status.error().message);
+  for (const RunInfo& run : catalog->runs()) {
+    next_run = std::max(next_run, run.id + 1);
+    const fb::EpochOpenedT& epoch = store.epochs[run.id];
+    // A later epoch than the journal had was salvaged: its number is all that is known of it.
+    const bool known = epoch.epoch >= run.last_epoch;
+    groups.recovered(run.id, run.last_epoch, known ? epoch.size : 0, epoch.lineage,
+                     epoch.elastic ? epoch.members : std::vector<MemberId>());
+  }
+}
+
+// Space that was preallocated and never committed to, what snapshots had written that nobody
+// finished, and files in which everything is deleted.
+void Daemon::Impl::reclaim(ListedExtents listed) {
+  Status status;
+  for (auto segment = listed.begin(); status.ok() && segment != listed.end();) {
+    const auto live = catalog->live_extents(segment->first);
+    if (!live.ok()) status = live.error();
+    segment = live.ok() && *live == 0 ? listed.erase(segment) : std::next(segment);
+  }
+  auto left = status.ok() ? reclaim_unlisted(disk, std::move(listed)) : status.error();
+  if (!left.ok()) return spdlog::warn("space was not given back: {}", left.error().message);
+  for (const ExtentPlace& stretch : *left) {
+    unlisted.push_back({stretch.segment, stretch.offset, stretch.bytes});
+  }
 }
 
 Status Daemon::Impl::open_the_catalog(uint64_t journal_sequence) {

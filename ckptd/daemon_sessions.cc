@@ -177,6 +177,9 @@ void Daemon::Impl::register_units(Session& session, const fb::RegisterUnitsT& me
   if (!may_use(session, run->uid)) {
     return fail(make_error(ErrorCode::kPermissionDenied, "it belongs to user {}", run->uid));
   }
+  if (removing == run->id) {
+    return fail(make_error(ErrorCode::kUnavailable, "it is being removed; try again"));
+  }
   const auto known = catalog->units(run->id);
   if (!known.ok()) return fail(known.error());
   // Registered, but the daemon died before its units were written.

@@ -75,13 +75,13 @@ void Daemon::Impl::seal_slab(Session& session, const fb::SealSlabT& message) {
     refuse(session.id, message.request, outcome.status.error());
     return carry_out(outcome.actions);
   }
-  keep_or_write(*key, rank, std::move(staged).value(), outcome.memory_only);
+  keep_or_write(session.id, *key, rank, std::move(staged).value(), outcome.memory_only);
   carry_out(outcome.actions);
 }
 
 // The bytes are checked either way, and their floats looked at.
-void Daemon::Impl::keep_or_write(const SnapshotKey& key, ckpt::Rank rank, StagedSlab slab,
-                                 bool memory_only) {
+void Daemon::Impl::keep_or_write(SessionId session, const SnapshotKey& key, ckpt::Rank rank,
+                                 StagedSlab slab, bool memory_only) {
   const auto scan = std::make_shared<NotFiniteScan>(catalog->units(key.run).value());
   PayloadObserver observer = observe_floats(key, scan);
   if (memory_only) {
@@ -93,14 +93,19 @@ void Daemon::Impl::keep_or_write(const SnapshotKey& key, ckpt::Rank rank, Staged
   }
   OpenSnapshotState& open = open_snapshots.at(key);
   for (const ckpt::ExtentFragment& fragment : slab.fragments()) open.bytes += fragment.length;
-  const auto on_written = [this, key, scan](Result<WrittenExtent> written) {
+  const auto sharer = open.shares.find(session);
+  const bool streams = sharer != open.shares.end() && sharer->second.streams;
+  const auto on_written = [this, session, streams, key, scan](Result<WrittenExtent> written) {
     if (!written.ok()) return carry_out(ingest.written(key, written.error()));
     OpenSnapshotState& ours = open_snapshots.at(key);
+    const auto share = ours.shares.find(session);
+    if (streams && share != ours.shares.end()) --share->second.held;
     ours.extents.push_back(std::move(written).value());
     ours.scans.push_back(scan);
     carry_out(ingest.written(key, {}));
   };
-  persist->write(key, rank, std::move(slab), on_written, std::move(observer));
+  persist->write(key, rank, std::move(slab), on_written, std::move(observer),
+                 streams ? Persist::Afterwards::kFree : Persist::Afterwards::kHold);
 }
 
 void Daemon::Impl::abort_snapshot(Session& session, const fb::AbortSnapshotT& message) {

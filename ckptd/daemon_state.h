@@ -61,6 +61,7 @@ struct OpenSnapshotState {
   struct Share {
     std::set<uint32_t> leased;  // with the client
     uint32_t held = 0;          // leased or sealed, for this snapshot
+    bool streams = false;       // a slab is free again as soon as it is written
   };
   std::string run_name;
   std::map<SessionId, Share> shares;

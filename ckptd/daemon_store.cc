@@ -68,8 +68,8 @@ class Summary {
     } else if (const auto* commit = record.body.AsCommitted()) {
       for (const auto& extent : commit->extents) {
         store_.next_segment = std::max(store_.next_segment, extent->segment + 1);
-        uint64_t& end = store_.listed_ends[extent->segment];
-        end = std::max(end, extent_end(*extent));
+        store_.listed[extent->segment].push_back(
+            {extent->segment, extent->offset, extent_end(*extent) - extent->offset});
       }
     }
     return {};

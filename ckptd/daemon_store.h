@@ -9,6 +9,7 @@
 #include "ckptd/io/aligned_buffer.h"
 #include "ckptd/io/disk.h"
 #include "ckptd/persist/persist.h"
+#include "ckptd/persist/reclaim.h"
 #include "formats/journal.h"
 
 namespace ckptd {
@@ -27,8 +28,7 @@ struct RecoveredStore {
   ckpt::SegmentId next_segment = 1;    // no file and no record has it or a higher one
   uint64_t torn_bytes = 0;             // at the journal's end, to be cut
   std::map<ckpt::RunId, ckpt::fb::EpochOpenedT> epochs;  // the last one of each run
-  // Where the last extent that a commit lists ends, for each segment that has any.
-  std::map<ckpt::SegmentId, uint64_t> listed_ends;
+  ListedExtents listed;                                  // of all commits there ever were
 };
 
 // Opens the journal, or makes a new store where there is none. kVersionMismatch: written by a newer

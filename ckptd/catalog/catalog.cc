@@ -131,6 +131,11 @@ Status Catalog::Impl::load_runs() {
     info.last_epoch = counters->last_epoch;
     info.commits = counters->commits;
     info.bytes = counters->bytes;
+    if (counters->removed_ns == 0) return Status();
+    info.removed_ns = counters->removed_ns;
+    info.removed_reason = counters->removed_reason;
+    info.metadata.clear();
+    run_by_name.erase(info.name);  // a run that took the name since then follows
     return Status();
   });
 }
@@ -188,17 +193,28 @@ Status Catalog::apply(uint64_t sequence, const ckpt::fb::RecordT& record) {
     impl_->store_id = ckpt::base::to_hex(ckpt::wire::from_fb(opened->store));
   }
   if (change.run) {
-    const ckpt::RunId id = change.run->info.id;
-    impl_->run_by_name[change.run->info.name] = id;
+    const RunInfo& info = change.run->info;
+    const ckpt::RunId id = info.id;
+    if (info.removed_ns == 0) {
+      impl_->run_by_name[info.name] = id;
+    } else if (const auto named = impl_->run_by_name.find(info.name);
+               named != impl_->run_by_name.end() && named->second == id) {
+      impl_->run_by_name.erase(named);
+    }
     impl_->runs[id] = std::move(*change.run);
   }
   return written;
 }
 
-std::vector<RunInfo> Catalog::runs() const {
+std::vector<RunInfo> Catalog::runs() const { return impl_->infos(false); }
+std::vector<RunInfo> Catalog::removed_runs() const { return impl_->infos(true); }
+
+std::vector<RunInfo> Catalog::Impl::infos(bool removed) const {
   std::vector<RunInfo> infos;
-  infos.reserve(impl_->runs.size());
-  for (const auto& [id, run] : impl_->runs) infos.push_back(run.info);
+  infos.reserve(runs.size());
+  for (const auto& [id, run] : runs) {
+    if ((run.info.removed_ns != 0) == removed) infos.push_back(run.info);
+  }
   return infos;
 }
 

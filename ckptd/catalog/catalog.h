@@ -54,6 +54,9 @@ struct RunInfo {
   std::string metadata;  // JSON given by the trainer
   uint64_t commits = 0;  // listed in the log: not deleted
   uint64_t bytes = 0;    // of these
+  // Of a removed run `commits` and `bytes` are what it listed until then.
+  uint64_t removed_ns = 0;  // 0: it is there
+  std::string removed_reason;
 };
 
 struct Lineage {
@@ -171,7 +174,9 @@ class Catalog {
   // an error nothing is better than before.
   Status heal();
 
-  std::vector<RunInfo> runs() const;                 // by id: oldest first
+  std::vector<RunInfo> runs() const;  // by id: oldest first
+  // Those that are gone: who has their numbers finds them, and nothing in them but dead space.
+  std::vector<RunInfo> removed_runs() const;         // by id
   Result<RunInfo> run(std::string_view name) const;  // kNotFound: "run X: no such run"
   Result<RunInfo> run(ckpt::RunId id) const;
   // Indexed by UnitId; never changes (a later registration makes a new list). Empty: none yet.

@@ -51,6 +51,8 @@ struct Catalog::Impl {
   Status load_lineages();
   void forget();  // what is in memory
 
+  std::vector<RunInfo> infos(bool removed) const;
+
   // ---- folding (fold.cc) ----
   Result<Change> fold(uint64_t sequence, const ckpt::fb::RecordT& record) const;
 

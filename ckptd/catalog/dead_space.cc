@@ -23,6 +23,16 @@ void add(SpaceRanges& ranges, ckpt::SegmentId segment, uint64_t offset, uint64_t
   ranges.push_back({segment, begin, align_up(end, kBlock) - begin});
 }
 
+using ExtentPlaces = std::set<std::pair<ckpt::SegmentId, uint64_t>>;
+
+ExtentPlaces places_of_extents(const std::vector<FragmentPlace>& places) {
+  ExtentPlaces extents;
+  for (const FragmentPlace& place : places) extents.emplace(place.segment, place.extent_offset);
+  return extents;
+}
+
+}  // namespace
+
 SpaceRanges merged(SpaceRanges ranges) {
   std::sort(ranges.begin(), ranges.end());
   SpaceRanges result;
@@ -38,16 +48,6 @@ SpaceRanges merged(SpaceRanges ranges) {
   }
   return result;
 }
-
-using ExtentPlaces = std::set<std::pair<ckpt::SegmentId, uint64_t>>;
-
-ExtentPlaces places_of_extents(const std::vector<FragmentPlace>& places) {
-  ExtentPlaces extents;
-  for (const FragmentPlace& place : places) extents.emplace(place.segment, place.extent_offset);
-  return extents;
-}
-
-}  // namespace
 
 SpaceRanges whole_extents(const std::vector<ExtentT>& extents) {
   SpaceRanges ranges;

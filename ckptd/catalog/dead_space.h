@@ -10,6 +10,9 @@ namespace ckptd {
 // Ascending, apart, whole blocks.
 using SpaceRanges = std::vector<SpaceRange>;
 
+// In order, those that touch as one.
+SpaceRanges merged(SpaceRanges ranges);
+
 // The extents from their headers to the end of their padded payloads.
 SpaceRanges whole_extents(const std::vector<ckpt::fb::ExtentT>& extents);
 

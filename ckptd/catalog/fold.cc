@@ -1,9 +1,9 @@
 // The fold: one journal record -> one batch. Nothing here depends on anything but the records.
 #include <algorithm>
+#include <span>
 
-#include "ckptd/catalog/catalog_impl.h"
 #include "ckptd/catalog/commit_places.h"
-#include "ckptd/catalog/space_ledger.h"
+#include "ckptd/catalog/run_removal.h"
 #include "formats/wire/convert.h"
 
 namespace ckptd {
@@ -11,15 +11,6 @@ namespace {
 
 using keys::CommitIndex;
 namespace fb = ckpt::fb;
-
-std::string record_value(const fb::RecordT& record) { return values::encode(record); }
-
-void put_run_state(Change& change) {
-  const RunInfo& info = change.run->info;
-  change.put(Family::kRuns, keys::run_state(info.id),
-             values::encode(values::RunCounters{info.current_lineage, info.last_epoch, info.commits,
-                                                info.bytes}));
-}
 
 // A full commit holds units [0, n): then n, else 0. Completeness needs to look at the rest only.
 uint32_t leading_units(const CommitInfo& info) {
@@ -68,7 +59,7 @@ class Folder {
         return commit_damaged(*body.AsCommitDamaged());
       case fb::RecordBody::Tagged:
         change_.put(Family::kTags, keys::tag(body.AsTagged()->run, body.AsTagged()->tag),
-                    record_value(record_));
+                    values::encode(record_));
         return use_run(body.AsTagged()->run);
       case fb::RecordBody::Untagged:
         change_.remove(Family::kTags, keys::tag(body.AsUntagged()->run, body.AsUntagged()->tag));
@@ -77,7 +68,7 @@ class Folder {
         return deleted(*body.AsDeleted());
       case fb::RecordBody::SnapshotRefused:
         change_.put(Family::kCommits, keys::refused(body.AsSnapshotRefused()->run, sequence_),
-                    record_value(record_));
+                    values::encode(record_));
         return use_run(body.AsSnapshotRefused()->run);
       case fb::RecordBody::RulesSet:
         return rules_set(*body.AsRulesSet());
@@ -92,6 +83,10 @@ class Folder {
           change_.remove(Family::kCommits, keys::dead(body.AsSpaceFreed()->run, freed));
         }
         return use_run(body.AsSpaceFreed()->run);
+      case fb::RecordBody::RunRemoved:
+        CKPT_TRY(use_run(body.AsRunRemoved()->run));
+        remove_run(catalog_, *body.AsRunRemoved(), change_, space_);
+        return {};
       case fb::RecordBody::NONE:
         break;
     }
@@ -121,7 +116,7 @@ class Folder {
     info.parent_lineage = created.parent_lineage;
     info.parent_step = created.parent_step;
     info.metadata = created.metadata;
-    change_.put(Family::kRuns, keys::run(created.run), record_value(record_));
+    change_.put(Family::kRuns, keys::run(created.run), values::encode(record_));
     put_run_state(change_);
     return {};
   }
@@ -140,7 +135,7 @@ class Folder {
     }
     if (specs.size() == first) return {};
     change_.run->units = std::make_shared<const UnitSpecs>(std::move(specs));
-    change_.put(Family::kUnits, keys::units(registered.run, first), record_value(record_));
+    change_.put(Family::kUnits, keys::units(registered.run, first), values::encode(record_));
     return {};
   }
 
@@ -156,7 +151,7 @@ class Folder {
     lineages[opened.lineage] = {opened.lineage, opened.parent, opened.fork_step};
     change_.run->info.current_lineage = opened.lineage;
     change_.put(Family::kLineages, keys::lineage(opened.run, opened.lineage),
-                record_value(record_));
+                values::encode(record_));
     put_run_state(change_);
     return {};
   }
@@ -273,7 +268,7 @@ class Folder {
     auto rules = ckpt::from_fb(set);
     if (!rules.ok()) return contradiction("run {}: {}", set.run, rules.error().message);
     change_.run->rules = std::move(rules).value();
-    change_.put(Family::kRuns, keys::run_rules(set.run), record_value(record_));
+    change_.put(Family::kRuns, keys::run_rules(set.run), values::encode(record_));
     return {};
   }
   template <typename BodyT>
@@ -283,7 +278,7 @@ class Folder {
 
   // Another commit of the same lineage and step takes this one's place.
   void replace(const values::CommitValue& before) {
-    space_.give_up(before);
+    space_.give_up(std::span(&before, 1));
     remove_indices(before.info);
     remove_versions(before.info);
     remove_tokens(before.info.snapshot);

@@ -169,10 +169,21 @@ void add_deletion(const CommitInfo& commit, const CommitInfo& known, Records& re
   add_end(commit, std::move(deletion), records);
 }
 
+void add_removal(const RunInfo& info, Records& records) {
+  fb::RunRemovedT removed;
+  removed.run = info.id;
+  removed.time_ns = info.removed_ns;
+  removed.reason = info.removed_reason;
+  removed.commits = info.commits;
+  removed.bytes = info.bytes;
+  add(records, std::move(removed));
+}
+
 }  // namespace
 
 Result<Salvage> take_salvage(const Catalog& ahead, uint64_t last_sequence) {
   Salvage salvage;
+  salvage.removed = ahead.removed_runs();
   for (const RunInfo& info : ahead.runs()) {
     CKPT_ASSIGN(Salvage::Run run, take_run(ahead, info));
     salvage.runs.push_back(std::move(run));
@@ -189,6 +200,12 @@ Result<Salvage> take_salvage(const Catalog& ahead, uint64_t last_sequence) {
 
 Records missing_before_commits(const Salvage& salvage, const Catalog& behind, uint64_t time_ns) {
   Records records;
+  // First: a run that was made later may have the name of one that is gone.
+  for (const RunInfo& removed : salvage.removed) {
+    const auto known = behind.run(removed.id);
+    if (!known.ok()) add_run(removed, records);
+    if (!known.ok() || known->removed_ns == 0) add_removal(removed, records);
+  }
   for (const Salvage::Run& run : salvage.runs) {
     const auto known = behind.run(run.info.id);
     if (!known.ok()) add_run(run.info, records);

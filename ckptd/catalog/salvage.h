@@ -23,7 +23,8 @@ struct Salvage {
     CommitInfo info;
     ckpt::fb::CommittedT record;
   };
-  std::vector<Run> runs;  // all of them
+  std::vector<RunInfo> removed;  // runs that are gone
+  std::vector<Run> runs;         // all others
   // That the journal lacks, in their order. Of deleted ones what is left of them.
   std::vector<Commit> commits;
   std::vector<CommitInfo> ended;  // all that are damaged or deleted

@@ -30,9 +30,15 @@ void SpaceLedger::shrink(values::CommitValue& commit, const SpaceRanges& held) {
   count(commit.extents, +1);
 }
 
-void SpaceLedger::give_up(const values::CommitValue& commit) {
-  put_dead(commit.info.snapshot.run, held_by(commit));
-  count(commit.extents, -1);
+void SpaceLedger::give_up(std::span<const values::CommitValue> commits) {
+  if (commits.empty()) return;
+  SpaceRanges dead;
+  for (const values::CommitValue& commit : commits) {
+    const SpaceRanges held = held_by(commit);
+    dead.insert(dead.end(), held.begin(), held.end());
+    count(commit.extents, -1);
+  }
+  put_dead(commits.front().info.snapshot.run, merged(std::move(dead)));
 }
 
 void SpaceLedger::put_dead(ckpt::RunId run, const SpaceRanges& dead) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <span>
 
 #include "ckptd/catalog/catalog_impl.h"
 #include "ckptd/catalog/dead_space.h"
@@ -18,7 +19,8 @@ class SpaceLedger {
   void take(const std::vector<ckpt::fb::ExtentT>& extents);
   // It held `held`, and holds from now on what its units need; `commit` keeps these extents.
   void shrink(values::CommitValue& commit, const SpaceRanges& held);
-  void give_up(const values::CommitValue& commit);
+  // All that these hold. Once for a record.
+  void give_up(std::span<const values::CommitValue> commits);
   // Puts the counts of extents. Last, once.
   void finish();
 

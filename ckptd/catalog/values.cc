@@ -124,15 +124,19 @@ std::vector<ckpt::fb::ExpertTokens> decode_counts(
 
 std::string encode(const RunCounters& counters) {
   flatbuffers::FlatBufferBuilder builder;
-  return finish(builder, CreateRunState(builder, counters.current_lineage, counters.last_epoch,
-                                        counters.commits, counters.bytes));
+  const auto reason = builder.CreateString(counters.removed_reason);
+  return finish(builder,
+                CreateRunState(builder, counters.current_lineage, counters.last_epoch,
+                               counters.commits, counters.bytes, counters.removed_ns, reason));
 }
 
 std::optional<RunCounters> decode_run_counters(std::string_view value) {
   const Verified<RunState> state(value);
   if (!state) return std::nullopt;
-  return RunCounters{state->current_lineage(), state->last_epoch(), state->commits(),
-                     state->bytes()};
+  const auto* reason = state->removed_reason();
+  return RunCounters{state->current_lineage(), state->last_epoch(),
+                     state->commits(),         state->bytes(),
+                     state->removed_ns(),      reason != nullptr ? reason->str() : ""};
 }
 
 std::string encode(const VersionValue& version) {

@@ -17,6 +17,8 @@ struct RunCounters {
   ckpt::Epoch last_epoch = 0;
   uint64_t commits = 0;
   uint64_t bytes = 0;
+  uint64_t removed_ns = 0;
+  std::string removed_reason;
 };
 std::string encode(const RunCounters& counters);
 std::optional<RunCounters> decode_run_counters(std::string_view value);

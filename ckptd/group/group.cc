@@ -272,6 +272,13 @@ Epoch Groups::last_epoch(RunId run) const {
   return found == impl_->runs.end() ? 0 : found->second.last_epoch;
 }
 
+bool Groups::in_use(RunId id) const {
+  const auto found = impl_->runs.find(id);
+  if (found == impl_->runs.end()) return false;
+  const Run& run = found->second;
+  return run.current || run.opening || run.between || !run.joining.empty() || !run.joiners.empty();
+}
+
 Result<Groups::Actions> Groups::kv_set(SessionId session, Epoch epoch, const std::string& key,
                                        std::vector<uint8_t> value) {
   const auto member = impl_->sessions.find(session);

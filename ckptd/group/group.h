@@ -144,6 +144,8 @@ class Groups {
   // Connected sessions whose last epoch this is.
   std::vector<ckpt::SessionId> members(ckpt::RunId run, ckpt::Epoch epoch) const;
   ckpt::Epoch last_epoch(ckpt::RunId run) const;
+  // An epoch of the run goes on, is being opened or waited for, or its members may still come back.
+  bool in_use(ckpt::RunId run) const;
 
   // Rendezvous of the current epoch; its keys are gone when it ends. A get waits for its key. An
   // error answers the request itself.

@@ -6,6 +6,19 @@
 
 namespace ckptd {
 
+namespace {
+
+// Header and payload of a write that got a place; nothing of one that did not.
+std::optional<ExtentPlace> place_of(const ExtentWrite& write) {
+  if (write.segment == nullptr) return std::nullopt;
+  return ExtentPlace{.segment = write.extent.segment,
+                     .offset = write.extent.offset,
+                     .bytes = write.extent.header_bytes +
+                              ckpt::base::align_up(write.extent.payload_bytes, ckpt::kBlockBytes)};
+}
+
+}  // namespace
+
 // Fills the disk's queue up to the bound: pieces of the oldest slab first, so that slabs complete
 // one after the other and their checks run beside the writes of the next.
 void Persist::Impl::pump() {
@@ -137,7 +150,12 @@ bool Persist::Impl::leave_queue(const WritePointer& write) {
   return true;
 }
 
+void Persist::Impl::tell_dead(const ExtentPlace& extent) {
+  if (options.on_dead) options.on_dead(extent);
+}
+
 void Persist::Impl::abandon_writes(SnapshotWrites& snapshot) {
+  for (const ExtentPlace& extent : snapshot.placed) tell_dead(extent);
   for (const auto& weak : snapshot.active) {
     const WritePointer write = weak.lock();
     if (write == nullptr) continue;
@@ -172,8 +190,13 @@ void Persist::Impl::check(const WritePointer& write) {
 void Persist::Impl::finish(const WritePointer& write, const Status& status) {
   --writes_open;
   StagedSlab slab = std::move(write->slab);
-  if (write->abandoned) return;
+  const auto placed = place_of(*write);
+  if (write->abandoned) {
+    if (placed) tell_dead(*placed);
+    return;
+  }
   SnapshotWrites& snapshot = snapshots.at(write->snapshot);
+  if (placed) snapshot.placed.push_back(*placed);
   --snapshot.writes_open;
   Status outcome = status;
   if (outcome.ok() && snapshot.failed.has_value()) outcome = *snapshot.failed;
@@ -182,7 +205,11 @@ void Persist::Impl::finish(const WritePointer& write, const Status& status) {
     write->on_done(outcome.error());
     return;
   }
-  (write->kept ? snapshot.kept : snapshot.slabs).push_back(std::move(slab));
+  if (write->frees) {
+    slab = StagedSlab();
+  } else {
+    (write->kept ? snapshot.kept : snapshot.slabs).push_back(std::move(slab));
+  }
   write->on_done(std::move(write->extent));
 }
 

@@ -70,11 +70,13 @@ void Persist::release_reservation(const ckpt::SnapshotKey& snapshot) {
 }
 
 void Persist::write(const ckpt::SnapshotKey& snapshot, ckpt::Rank rank, StagedSlab slab,
-                    std::function<void(Result<WrittenExtent>)> on_done, PayloadObserver observer) {
+                    std::function<void(Result<WrittenExtent>)> on_done, PayloadObserver observer,
+                    Afterwards afterwards) {
   CKPT_ASSERT(!impl_->closed);
   auto write = std::make_shared<ExtentWrite>();
   write->snapshot = snapshot;
   write->slab = std::move(slab);
+  write->frees = afterwards == Afterwards::kFree;
   write->on_done = std::move(on_done);
   write->observer = std::move(observer);
   write->extent.rank = rank;

@@ -33,6 +33,13 @@ struct WrittenExtent {
   std::vector<ckpt::ExtentFragment> fragments;
 };
 
+// Where an extent lies: header and padded payload.
+struct ExtentPlace {
+  ckpt::SegmentId segment = 0;
+  uint64_t offset = 0;
+  uint64_t bytes = 0;
+};
+
 // Appends to the journal; the only writer of it. Records of one append are one batch; appends that
 // arrive while a sync runs share the next. on_durable runs from Disk::reap().
 //
@@ -69,6 +76,8 @@ class Persist {
     size_t bytes_in_flight_max = 128u << 20;
     size_t write_piece_bytes = 4u << 20;
     uint64_t reserve_bytes = 0;  // disk space never used by payload
+    // Nobody will ever list this extent of a snapshot that failed, nor write to it any more.
+    std::function<void(const ExtentPlace&)> on_dead = {};
   };
   Persist(Disk& disk, Executor& executor, JournalWriter& journal, const Options& options);
   ~Persist();  // asserts that close() was called
@@ -78,12 +87,15 @@ class Persist {
   Status reserve(const ckpt::SnapshotKey& snapshot, uint64_t bytes);
   void release_reservation(const ckpt::SnapshotKey& snapshot);
 
+  // What becomes of the slab once it is written and checked: held until commit() made it durable or
+  // the snapshot failed, or free at once.
+  enum class Afterwards : uint8_t { kHold, kFree };
   // Writes the slab as one extent. on_done runs from the loop (Disk::reap or Executor::reap), with
-  // the error kCorrupt if the bytes changed under the write. The slab is held until commit() made
-  // it durable or the snapshot failed. `observer` sees the bytes while they are checked, on another
-  // thread, and is done before on_done runs.
+  // the error kCorrupt if the bytes changed under the write. `observer` sees the bytes while they
+  // are checked, on another thread, and is done before on_done runs.
   void write(const ckpt::SnapshotKey& snapshot, ckpt::Rank rank, StagedSlab slab,
-             std::function<void(Result<WrittenExtent>)> on_done, PayloadObserver observer = {});
+             std::function<void(Result<WrittenExtent>)> on_done, PayloadObserver observer = {},
+             Afterwards afterwards = Afterwards::kHold);
 
   // A slab that stays in memory: checked as a written one is, not written. It is held until
   // commit() hands it to the memory level, together with the others, or the snapshot failed.

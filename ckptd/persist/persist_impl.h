@@ -26,7 +26,8 @@ struct ExtentWrite {
   size_t pieces_in_flight = 0;   // header included
   std::optional<ckpt::Error> error;
   bool abandoned = false;
-  bool kept = false;  // in memory: it has no extent
+  bool kept = false;   // in memory: it has no extent
+  bool frees = false;  // its slab, as soon as it is written
 };
 
 struct SnapshotWrites {
@@ -34,8 +35,9 @@ struct SnapshotWrites {
   size_t writes_open = 0;                          // queued, running or being checked
   std::vector<std::weak_ptr<ExtentWrite>> active;  // those writes, finished ones among them
   std::set<ckpt::SegmentId> unsynced;
-  std::vector<StagedSlab> slabs;  // written, held until durable
-  std::vector<StagedSlab> kept;   // not written, held likewise
+  std::vector<StagedSlab> slabs;    // written, held until durable
+  std::vector<StagedSlab> kept;     // not written, held likewise
+  std::vector<ExtentPlace> placed;  // of writes that are over: dead if the snapshot is abandoned
   std::optional<ckpt::Error> failed;
   bool committing = false;
 };
@@ -62,6 +64,7 @@ struct Persist::Impl {
   void finish(const WritePointer& write, const Status& status);
   bool leave_queue(const WritePointer& write);
   void abandon_writes(SnapshotWrites& snapshot);
+  void tell_dead(const ExtentPlace& extent);
 
   // Faults: the segment takes no more, and what is not yet synced in it fails.
   void fail_segment(Segment& segment, const ckpt::Error& error);

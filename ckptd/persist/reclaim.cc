@@ -2,23 +2,67 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <charconv>
 
+#include "ckptd/io/aligned_buffer.h"
 #include "ckptd/io/store_paths.h"
 
 namespace ckptd {
 
 namespace {
 
-Status cut(Disk& disk, const std::string& path, uint64_t end) {
+using ckpt::kBlockBytes;
+// A stretch counts as given back if it reads as zeros at its beginning and so far apart: as every
+// hole does, and no state of a model.
+constexpr uint64_t kLookEveryBytes = 1u << 20;
+
+Result<bool> has_bytes(Disk& disk, FileId file, const ExtentPlace& stretch) {
+  AlignedBuffer block(kBlockBytes);
+  for (uint64_t at = 0; at < stretch.bytes; at += kLookEveryBytes) {
+    CKPT_ASSIGN(const uint64_t read, disk.read_now(file, stretch.offset + at, block.bytes()));
+    const auto bytes = block.bytes().first(read);
+    const bool zeros = std::all_of(bytes.begin(), bytes.end(),
+                                   [](std::byte byte) { return byte == std::byte{0}; });
+    if (!zeros) return true;
+  }
+  return false;
+}
+
+// From the segment's header to the last listed extent.
+std::vector<ExtentPlace> stretches_between(ckpt::SegmentId segment,
+                                           std::vector<ExtentPlace> listed) {
+  std::sort(listed.begin(), listed.end(),
+            [](const ExtentPlace& a, const ExtentPlace& b) { return a.offset < b.offset; });
+  std::vector<ExtentPlace> stretches;
+  uint64_t at = kBlockBytes;
+  for (const ExtentPlace& extent : listed) {
+    if (extent.offset > at) stretches.push_back({segment, at, extent.offset - at});
+    at = std::max(at, extent.offset + extent.bytes);
+  }
+  return stretches;
+}
+
+Status cut(Disk& disk, FileId file, const std::string& path, uint64_t end) {
+  CKPT_ASSIGN(const uint64_t size, disk.size(file));
+  if (size <= end) return {};
+  spdlog::info("{}: {} bytes after its last commit are given back", path, size - end);
+  return disk.truncate(file, end);
+}
+
+// Cuts the segment; what is left over between its listed extents is added to `left`.
+Status reclaim_in(Disk& disk, ckpt::SegmentId segment, std::vector<ExtentPlace> listed,
+                  std::vector<ExtentPlace>& left) {
+  uint64_t end = 0;
+  for (const ExtentPlace& extent : listed) end = std::max(end, extent.offset + extent.bytes);
+  const std::string path = segment_path(segment);
   CKPT_ASSIGN(const FileId file, disk.open(path, {}));
-  const auto size = disk.size(file);
-  Status status;
-  if (!size.ok()) {
-    status = size.error();
-  } else if (*size > end) {
-    spdlog::info("{}: {} bytes after its last commit are given back", path, *size - end);
-    status = disk.truncate(file, end);
+  Status status = cut(disk, file, path, end);
+  for (const ExtentPlace& stretch : stretches_between(segment, std::move(listed))) {
+    if (!status.ok()) break;
+    const auto bytes = has_bytes(disk, file, stretch);
+    if (!bytes.ok()) status = bytes.error();
+    if (bytes.ok() && *bytes) left.push_back(stretch);
   }
   disk.close(file);
   return status;
@@ -26,7 +70,8 @@ Status cut(Disk& disk, const std::string& path, uint64_t end) {
 
 }  // namespace
 
-Status reclaim_unlisted(Disk& disk, const std::map<ckpt::SegmentId, uint64_t>& listed_ends) {
+Result<std::vector<ExtentPlace>> reclaim_unlisted(Disk& disk, ListedExtents listed) {
+  std::vector<ExtentPlace> left;
   CKPT_ASSIGN(const auto names, disk.list(kSegmentsDirectory));
   for (const std::string& name : names) {
     ckpt::SegmentId segment = 0;
@@ -36,15 +81,16 @@ Status reclaim_unlisted(Disk& disk, const std::map<ckpt::SegmentId, uint64_t>& l
     // A file that is not named as we name segments is not ours to touch.
     if (parsed.ec != std::errc() || path != fmt::format("{}/{}", kSegmentsDirectory, name))
       continue;
-    const auto listed = listed_ends.find(segment);
-    if (listed != listed_ends.end()) {
-      CKPT_TRY(cut(disk, path, listed->second));
+    const auto found = listed.find(segment);
+    if (found != listed.end()) {
+      CKPT_TRY(reclaim_in(disk, segment, std::move(found->second), left));
     } else {
       spdlog::info("{}: removed, no commit has bytes in it", path);
       CKPT_TRY(disk.remove(path));
     }
   }
-  return disk.sync_directory(kSegmentsDirectory);
+  CKPT_TRY(disk.sync_directory(kSegmentsDirectory));
+  return left;
 }
 
 }  // namespace ckptd

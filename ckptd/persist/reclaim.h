@@ -1,16 +1,20 @@
-// What earlier starts preallocated and never used, given back to the disk at the next start.
+// What earlier starts preallocated and never used, or used for snapshots that nobody finished,
+// given back to the disk at the next start.
 #pragma once
 
 #include <map>
+#include <vector>
 
-#include "ckptd/io/disk.h"
+#include "ckptd/persist/persist.h"
 
 namespace ckptd {
 
-// `listed_ends` says for each segment that the journal lists extents in where the last of them
-// ends. Those files are cut there; files without a listed extent are removed (each is logged). What
-// the journal does not list is dead space, whatever it holds. Blocking; before any segment is
-// opened.
-Status reclaim_unlisted(Disk& disk, const std::map<ckpt::SegmentId, uint64_t>& listed_ends);
+// Extents that the journal lists, by segment, in any order.
+using ListedExtents = std::map<ckpt::SegmentId, std::vector<ExtentPlace>>;
+
+// Segments are cut after their last listed extent; files without one are removed (each is logged).
+// What the journal does not list is dead space, whatever it holds. Returns the stretches between
+// listed extents that have bytes: those are for gc. Blocking; before any segment is opened.
+Result<std::vector<ExtentPlace>> reclaim_unlisted(Disk& disk, ListedExtents listed);
 
 }  // namespace ckptd

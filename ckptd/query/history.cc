@@ -94,7 +94,24 @@ Json spec_json(const ckpt::UnitSpec& spec) {
 
 }  // namespace
 
-Result<Json> runs_document(const QueryContext& context, const QueryArgs&) {
+// What is left to say of those that are gone.
+Json removed_runs_json(const QueryContext& context) {
+  Json document = Json::array();
+  for (const RunInfo& run : context.catalog.removed_runs()) {
+    if (context.may_read && !context.may_read(run)) continue;
+    document.push_back({{"run", run.name},
+                        {"created", iso_time(run.created_ns)},
+                        {"removed", iso_time(run.removed_ns)},
+                        {"reason", run.removed_reason},
+                        {"commits", run.commits},
+                        {"bytes", run.bytes}});
+  }
+  return document;
+}
+
+Result<Json> runs_document(const QueryContext& context, const QueryArgs& args) {
+  CKPT_ASSIGN(const bool removed, args.flag("removed"));
+  if (removed) return removed_runs_json(context);
   Json document = Json::array();
   for (const RunInfo& run : context.catalog.runs()) {
     if (context.may_read && !context.may_read(run)) continue;

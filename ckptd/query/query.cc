@@ -14,7 +14,7 @@ struct Verb {
 };
 
 const std::array<Verb, 9>& verbs() {
-  static const std::array<Verb, 9> all = {{{"runs", {}, runs_document},
+  static const std::array<Verb, 9> all = {{{"runs", {"removed"}, runs_document},
                                            {"log", {"target", "limit", "deleted"}, log_document},
                                            {"alarms", {"target", "limit"}, alarms_document},
                                            {"show", {"target", "memory"}, show_document},

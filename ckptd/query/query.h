@@ -102,6 +102,15 @@ struct PruneArgs {
   bool dry_run = false;
 };
 Result<PruneArgs> parse_prune_args(const QueryContext& context, std::string_view args);
+
+struct RemoveArgs {
+  RunInfo run;
+  std::optional<ViewPoint> point;  // none: the whole run
+  bool force = false;
+  bool dry_run = false;
+};
+Result<RemoveArgs> parse_remove_args(const QueryContext& context, std::string_view args);
+// Of `rm`, too.
 QueryAnswer prune_answer(const RunInfo& run, const PrunePlan& plan, bool dry_run);
 
 }  // namespace ckptd

@@ -197,6 +197,22 @@ Result<PruneArgs> parse_prune_args(const QueryContext& context, std::string_view
   return prune;
 }
 
+Result<RemoveArgs> parse_remove_args(const QueryContext& context, std::string_view args) {
+  CKPT_ASSIGN(const QueryArgs parsed, QueryArgs::parse(args, {"target", "force", "dry_run"}));
+  CKPT_ASSIGN(const ckpt::Selector selector, parsed.selector("target"));
+  RemoveArgs remove;
+  CKPT_ASSIGN(remove.force, parsed.flag("force"));
+  CKPT_ASSIGN(remove.dry_run, parsed.flag("dry_run"));
+  if (selector.kind != ckpt::Selector::Kind::kRun) {
+    CKPT_ASSIGN(const Resolved resolved, resolve_selector(context, selector));
+    remove.run = resolved.run;
+    remove.point = resolved.point;
+    return remove;
+  }
+  CKPT_ASSIGN(remove.run, whole_run(context, parsed, "rm"));
+  return remove;
+}
+
 QueryAnswer prune_answer(const RunInfo& run, const PrunePlan& plan, bool dry_run) {
   Json kept = Json::array();
   for (const PrunePlan::Kept& one : plan.kept) kept.push_back(kept_json(one));

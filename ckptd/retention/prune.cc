@@ -1,5 +1,7 @@
 #include "ckptd/retention/prune.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <set>
 
@@ -10,6 +12,7 @@ using ckpt::ErrorCode;
 using ckpt::make_error;
 
 constexpr ckpt::Step kNow = ~ckpt::Step{0};
+constexpr const char* kPinned = "pinned";
 
 ViewPoint point_of(const CommitInfo& commit) {
   return {commit.snapshot.lineage, commit.snapshot.step};
@@ -48,31 +51,90 @@ class Needs {
 
 class Planner {
  public:
-  Planner(const Catalog& catalog, const PruneRequest& request)
-      : catalog_(catalog), request_(request), needs_(catalog, request.run) {}
+  Planner(const Catalog& catalog, ckpt::RunId run, const std::vector<ViewPoint>& busy)
+      : catalog_(catalog), id_(run), busy_(busy), needs_(catalog, run) {}
 
-  Result<PrunePlan> plan() {
-    CKPT_ASSIGN(const RunInfo run, catalog_.run(request_.run));
-    if (request_.rules.empty()) {
+  Result<PrunePlan> prune(const ckpt::KeepRules& rules) {
+    CKPT_ASSIGN(const RunInfo run, catalog_.run(id_));
+    if (rules.empty()) {
       return make_error(ErrorCode::kFailedPrecondition,
                         "run {}: no rule says what to keep; nothing is removed", run.name);
     }
+    CKPT_TRY(read(run));
+    choose(rules);
+    needs_.add_view({run.current_lineage, kNow});
+    return decide("no rule keeps it");
+  }
+
+  Result<PrunePlan> remove_one(const RemovalRequest& request) {
+    CKPT_ASSIGN(const RunInfo run, catalog_.run(id_));
+    CKPT_TRY(read(run));
+    CKPT_TRY(check_removable(run, request));
+    kept_.resize(commits_.size());
+    for (size_t i = 0; i < commits_.size(); ++i) {
+      const ViewPoint point = point_of(commits_[i]);
+      if (commits_[i].deleted || point == *request.point) continue;
+      kept_[i] = true;
+      plan_.kept.push_back({point, commits_[i].time_ns, {}});
+    }
+    if (request.in_use) needs_.add_view({run.current_lineage, kNow});
+    CKPT_ASSIGN(PrunePlan plan, decide(request.reason));
+    plan.kept.clear();  // all the others: not worth a list
+    return plan;
+  }
+
+ private:
+  Status read(const RunInfo& run) {
     CKPT_ASSIGN(specs_, catalog_.units(run.id));
     commits_ = catalog_.commits(run.id);
     std::reverse(commits_.begin(), commits_.end());
-    CKPT_TRY(find_always(run));
-    choose();
-    needs_.add_view({run.current_lineage, kNow});
+    for (const auto& [tag, point] : catalog_.tags(run.id)) tags_[point].push_back(tag);
+    return find_always(run);
+  }
+
+  Result<PrunePlan> decide(const std::string& reason) {
     for (const PrunePlan::Kept& kept : plan_.kept) needs_.add_view(kept.point);
-    for (size_t i = 0; i < commits_.size(); ++i) remove_if_unneeded(commits_[i], kept_[i]);
+    for (size_t i = 0; i < commits_.size(); ++i) {
+      if (!kept_[i]) remove_if_unneeded(commits_[i], reason);
+    }
     CKPT_TRY(catalog_.health());
     return std::move(plan_);
   }
 
- private:
+  // Tags and pins are people's; so is what to resume from, while nobody trains.
+  Status check_removable(const RunInfo& run, const RemovalRequest& request) const {
+    const ViewPoint point = *request.point;
+    std::vector<std::string> firm = reasons_at(firm_, point);
+    std::vector<std::string> soft;
+    for (const std::string& tag : reasons_at(tags_, point)) soft.push_back("tag " + tag);
+    for (const std::string& reason : reasons_at(always_, point)) {
+      if (std::find(firm.begin(), firm.end(), reason) != firm.end()) continue;
+      (request.in_use && reason != kPinned ? firm : soft).push_back(reason);
+    }
+    if (firm.empty() && (soft.empty() || request.force)) return {};
+    const bool helps = firm.empty();
+    if (!helps) soft = firm;
+    return make_error(
+        ErrorCode::kFailedPrecondition, "run {} step {}: it is kept: {}; {}", run.name, point.step,
+        fmt::join(soft, ", "),
+        helps ? "--force removes it all the same" : "not even --force removes it now");
+  }
+  static std::vector<std::string> reasons_at(
+      const std::map<ViewPoint, std::vector<std::string>>& reasons, ViewPoint point) {
+    const auto found = reasons.find(point);
+    return found == reasons.end() ? std::vector<std::string>() : found->second;
+  }
+
+  // What is kept whatever the rules say; `firm_` is the part that force does not change.
   Status find_always(const RunInfo& run) {
-    for (const ViewPoint& pin : catalog_.pins(run.id)) always_[pin].emplace_back("pinned");
-    for (const ViewPoint& busy : request_.busy) always_[busy].emplace_back("being taken again");
+    for (const ViewPoint& busy : busy_) firm_[busy].emplace_back("being taken again");
+    for (const RunInfo& other : catalog_.runs()) {
+      if (other.parent != run.id) continue;
+      firm_[{other.parent_lineage, other.parent_step}].push_back("run " + other.name +
+                                                                 " was started from it");
+    }
+    always_ = firm_;
+    for (const ViewPoint& pin : catalog_.pins(run.id)) always_[pin].emplace_back(kPinned);
     CKPT_ASSIGN(const auto lineages, catalog_.lineages(run.id));
     for (const Lineage& lineage : lineages) {
       if (lineage.id != run.current_lineage || lineage.parent == 0) continue;
@@ -89,10 +151,9 @@ class Planner {
     return {};
   }
 
-  void choose() {
+  void choose(const ckpt::KeepRules& rules) {
     std::vector<Candidate> candidates;
     candidates.reserve(commits_.size());
-    for (const auto& [tag, point] : catalog_.tags(request_.run)) tags_[point].push_back(tag);
     for (const CommitInfo& commit : commits_) {
       if (commit.deleted) continue;
       const ViewPoint point = point_of(commit);
@@ -103,7 +164,7 @@ class Planner {
                             .metrics = commit.metrics,
                             .always = always_[point]});
     }
-    const auto reasons = keep_reasons(request_.rules, candidates);
+    const auto reasons = keep_reasons(rules, candidates);
     size_t next = 0;
     kept_.resize(commits_.size());
     for (size_t i = 0; i < commits_.size(); ++i) {
@@ -116,8 +177,7 @@ class Planner {
     }
   }
 
-  void remove_if_unneeded(const CommitInfo& commit, bool kept) {
-    if (kept) return;
+  void remove_if_unneeded(const CommitInfo& commit, const std::string& reason) {
     const ViewPoint point = point_of(commit);
     PrunePlan::Removed removed;
     removed.kept_units = needs_.of(commit);
@@ -129,9 +189,13 @@ class Planner {
     removed.time_ns = commit.time_ns;
     removed.again = commit.deleted;
     removed.reason = commit.deleted   ? "no view that is kept needs these units any more"
-                     : commit.damaged ? "damaged, and no rule keeps it"
-                                      : "no rule keeps it";
-    if (!commit.deleted) removed.tags = tags_[point];
+                     : commit.damaged ? "damaged, and " + reason
+                                      : reason;
+    if (!commit.deleted) {
+      removed.tags = tags_[point];
+      const std::vector<std::string> always = reasons_at(always_, point);
+      removed.pinned = std::find(always.begin(), always.end(), kPinned) != always.end();
+    }
     for (const ckpt::UnitId unit : commit.units) {
       const bool stays =
           std::binary_search(removed.kept_units.begin(), removed.kept_units.end(), unit);
@@ -141,20 +205,67 @@ class Planner {
   }
 
   const Catalog& catalog_;
-  const PruneRequest& request_;
+  const ckpt::RunId id_;
+  const std::vector<ViewPoint>& busy_;
   Needs needs_;
   PrunePlan plan_;
   std::shared_ptr<const std::vector<ckpt::UnitSpec>> specs_;
   std::vector<CommitInfo> commits_;  // newest first
   std::vector<bool> kept_;           // of these
   std::map<ViewPoint, std::vector<std::string>> always_;
+  std::map<ViewPoint, std::vector<std::string>> firm_;
   std::map<ViewPoint, std::vector<std::string>> tags_;
 };
+
+// Everything goes, the rest of what went before, too.
+Result<PrunePlan> remove_run(const Catalog& catalog, const RemovalRequest& request) {
+  CKPT_ASSIGN(const RunInfo run, catalog.run(request.run));
+  for (const RunInfo& other : catalog.runs()) {
+    if (other.parent != run.id) continue;
+    return make_error(ErrorCode::kFailedPrecondition,
+                      "run {}: run {} was started from its step {}; remove that one first",
+                      run.name, other.name, other.parent_step);
+  }
+  std::vector<std::string> kept;
+  for (const auto& [tag, point] : catalog.tags(run.id)) {
+    kept.push_back(fmt::format("tag {} at step {}", tag, point.step));
+  }
+  for (const ViewPoint& pin : catalog.pins(run.id)) {
+    kept.push_back(fmt::format("step {} is pinned", pin.step));
+  }
+  if (!kept.empty() && !request.force) {
+    return make_error(ErrorCode::kFailedPrecondition,
+                      "run {}: it has what is kept: {}; --force removes it all the same", run.name,
+                      fmt::join(kept, ", "));
+  }
+  CKPT_ASSIGN(const auto specs, catalog.units(run.id));
+  PrunePlan plan;
+  catalog.visit_commits(run.id, [&](const CommitInfo& commit) {
+    if (commit.deleted && commit.units.empty()) return true;
+    PrunePlan::Removed removed;
+    removed.point = point_of(commit);
+    removed.time_ns = commit.time_ns;
+    removed.again = commit.deleted;
+    removed.reason = request.reason;
+    for (const ckpt::UnitId unit : commit.units) {
+      if (unit < specs->size()) removed.bytes += (*specs)[unit].bytes;
+    }
+    plan.removed.push_back(std::move(removed));
+    return true;
+  });
+  CKPT_TRY(catalog.health());
+  return plan;
+}
 
 }  // namespace
 
 Result<PrunePlan> plan_prune(const Catalog& catalog, const PruneRequest& request) {
-  return Planner(catalog, request).plan();
+  return Planner(catalog, request.run, request.busy).prune(request.rules);
+}
+
+Result<PrunePlan> plan_removal(const Catalog& catalog, const RemovalRequest& request) {
+  if (!request.point) return remove_run(catalog, request);
+  return Planner(catalog, request.run, request.busy).remove_one(request);
 }
 
 }  // namespace ckptd

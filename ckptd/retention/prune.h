@@ -5,9 +5,13 @@
 // tokens are worked out from. So does what the view of the current lineage as of now has: a partial
 // snapshot that is being taken, or the next one, builds on it. Whatever the rules say, these stay:
 // what is pinned, the newest complete view of the current lineage (without one the newest commit),
-// the commit that the current lineage goes on from.
+// the commit that the current lineage goes on from, what another run was started from.
+//
+// Somebody may also ask for one commit to go, or for the whole run: then it is not rules that
+// choose, and what is kept for a reason goes by force only.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +23,15 @@ struct PruneRequest {
   ckpt::RunId run = 0;
   ckpt::KeepRules rules;
   // Commits that are about to be replaced: not to be touched.
+  std::vector<ViewPoint> busy;
+};
+
+struct RemovalRequest {
+  ckpt::RunId run = 0;
+  std::optional<ViewPoint> point;  // that commit alone; none: the run
+  std::string reason;
+  bool force = false;   // also what is tagged or pinned, or, while nobody trains, resumed from next
+  bool in_use = false;  // an epoch of the run goes on: the next snapshot builds on its newest view
   std::vector<ViewPoint> busy;
 };
 
@@ -35,6 +48,7 @@ struct PrunePlan {
     bool again = false;  // it is not listed any more; fewer of its units are needed now
     std::string reason;
     std::vector<std::string> tags;         // that go with it
+    bool pinned = false;                   // so does its pin
     std::vector<ckpt::UnitId> kept_units;  // ascending: whose versions stay
     bool kept_tokens = false;
     uint64_t bytes = 0;  // of the versions that go
@@ -46,5 +60,9 @@ struct PrunePlan {
 // kNotFound: no such run. kFailedPrecondition: rules that keep nothing. An index that cannot be
 // read is an error: it must not make anything look unneeded.
 Result<PrunePlan> plan_prune(const Catalog& catalog, const PruneRequest& request);
+
+// kFailedPrecondition names what protects it, and whether force helps. kNotFound: no such run, or
+// no such commit.
+Result<PrunePlan> plan_removal(const Catalog& catalog, const RemovalRequest& request);
 
 }  // namespace ckptd

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <optional>
 
+#include "client/ctl/manifest.h"
 #include "client/ctl/new_file.h"
 
 namespace ckptctl {
@@ -12,8 +13,6 @@ namespace {
 
 using ckpt::ErrorCode;
 using ckpt::make_error;
-
-constexpr const char* kIndexName = "model.safetensors.index.json";
 
 // The first few names, and how many more there are.
 std::string some_of(const std::vector<std::string>& names) {
@@ -43,6 +42,10 @@ Result<NewFile> write_text(const std::string& out, const std::string& name, cons
   CKPT_ASSIGN(NewFile file, NewFile::create(out, name, text.size()));
   CKPT_TRY(file.write(0, ckpt::as_bytes(text)));
   return file;
+}
+
+std::string metadata_text(const Schema& schema) {
+  return schema.metadata.is_null() ? "" : schema.metadata.dump();
 }
 
 Result<NewFile> write_tensors(Link& link, const View& view, const std::string& out,
@@ -104,6 +107,13 @@ Result<Json> export_one(Link& link, const ExportRequest& request, const std::str
     written.push_back(std::move(index));
     names.push_back(kIndexName);
   }
+  CKPT_ASSIGN(NewFile manifest, write_text(request.out, kManifestName,
+                                           manifest_json({.step = view.step,
+                                                          .resumable = request.options.resumable,
+                                                          .metadata = metadata_text(schema),
+                                                          .units = layout.exported})));
+  written.push_back(std::move(manifest));
+  names.push_back(kManifestName);
   for (NewFile& file : written) CKPT_TRY(file.commit());
 
   return Json{{"run", view.run},

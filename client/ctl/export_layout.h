@@ -3,6 +3,9 @@
 //   model.safetensors                         or, in shards,
 //   model-00001-of-00003.safetensors ...      with model.safetensors.index.json
 //   config.json                               the run metadata's "hf_config"
+//   ckptd.json                                the step, the metadata, and to which units the
+//   tensors
+//                                             belong: what `import` needs to make a run of it again
 #pragma once
 
 #include <string>
@@ -15,7 +18,10 @@ namespace ckptctl {
 
 struct ExportOptions {
   bool include_optimizer = false;  // tensors whose names start with "optimizer."
-  uint64_t shard_bytes = 0;        // 0: one file
+  // Every byte of every unit, so that a run made of it can be resumed: the optimizer's tensors, the
+  // unit `trainer`, and as U8 what no tensor of a unit covers.
+  bool resumable = false;
+  uint64_t shard_bytes = 0;  // 0: one file
 };
 
 struct ExportFile {
@@ -30,9 +36,16 @@ struct ExportLayout {
   uint64_t tensors = 0;
   uint64_t data_bytes = 0;
   Json index;  // of the shards; null if there is one file
+  // The units as far as they are exported: of one that is not whole the tensors that are, without
+  // gaps.
+  std::vector<ViewUnit> exported;
 };
 
-// Tensors in the order of the units. The unit `trainer` holds no model and is never exported.
+// The bytes of a unit as tensors: its own, and one of U8, "ckptd.rest.UNIT.OFFSET", for each
+// stretch that none of them covers. Ascending.
+Result<std::vector<ckpt::TensorSpec>> all_bytes_of(const ViewUnit& unit);
+
+// Tensors in the order of the units. The unit `trainer` holds no model: only `resumable` takes it.
 // Fails if two units have a tensor of the same name, or nothing is left to export.
 Result<ExportLayout> make_export_layout(const Schema& schema, const ExportOptions& options);
 

@@ -16,6 +16,7 @@ struct KeepArguments {
   RuleFlags rules;
   bool none = false;
   bool dry_run = false;
+  bool force = false;
 };
 
 Result<Json> best_document(const std::string& text) {
@@ -72,6 +73,21 @@ Result<Outcome> run_prune(Link& link, const KeepArguments& args) {
   Json question{{"target", args.target}, {"dry_run", args.dry_run}};
   if (!rules.is_null()) question["rules"] = rules;
   return ask(link, "prune", question, print_prune);
+}
+
+void add_removal(Builder& build, const std::shared_ptr<KeepArguments>& args) {
+  CLI::App* rm =
+      build.add("rm", "Remove a run with all its commits, or one commit",
+                "  ckptctl rm tiny --dry-run\n  ckptctl rm tiny\n  ckptctl rm tiny@1200 --force",
+                [args](Link& link) {
+                  const Json question{
+                      {"target", args->target}, {"force", args->force}, {"dry_run", args->dry_run}};
+                  return ask(link, "rm", question, print_prune);
+                });
+  // Not from CKPTD_RUN: what goes must be said.
+  rm->add_option("target", args->target, "RUN or RUN@STEP")->required();
+  rm->add_flag("--force,-f", args->force, "Also what is tagged or pinned");
+  rm->add_flag("--dry-run,-n", args->dry_run, "Only say what would be removed");
 }
 
 void add_pins(Builder& build, const std::shared_ptr<KeepArguments>& args) {
@@ -137,6 +153,7 @@ void add_keeping(Builder& build) {
   build.target(prune, args->target, "run", "RUN");
   add_rules(prune, args->rules);
   prune->add_flag("--dry-run", args->dry_run, "Only say what would be removed, and why");
+  add_removal(build, args);
   add_pins(build, args);
   build.add_question(
       "gc", "Give what was deleted back to the disk now, and say how much that was", "  ckptctl gc",

@@ -12,10 +12,6 @@ constexpr uint32_t kOpenTimeoutMs = 3'000;
 constexpr uint64_t kArenaBytes = 32 << 20;  // two windows of 8 MiB, and what the daemon reserves
 constexpr uint64_t kSlabBytes = 8 << 20;
 
-ckpt::Error as_error(const ckpt::client::Error& error) {
-  return {static_cast<ErrorCode>(error.status), error.message};
-}
-
 ErrorCode code_for_exit(int exit_code) {
   switch (exit_code) {
     case 2:
@@ -31,6 +27,10 @@ ErrorCode code_for_exit(int exit_code) {
 
 }  // namespace
 
+ckpt::Error as_error(const ckpt::client::Error& error) {
+  return {static_cast<ErrorCode>(error.status), error.message};
+}
+
 Result<Link> Link::open(const std::string& socket, bool for_restore) {
   ckpt::client::OpenOptions options;
   options.socket = socket;
@@ -43,7 +43,20 @@ Result<Link> Link::open(const std::string& socket, bool for_restore) {
   }
   auto session = ckpt::client::Session::open(options);
   if (!session) return as_error(session.error());
-  return Link(std::move(session).value());
+  return Link(socket, std::move(session).value());
+}
+
+Result<ckpt::client::Session> Link::train(const std::string& run) const {
+  ckpt::client::OpenOptions options;
+  options.socket = socket_;
+  options.run = run;
+  options.client_name = "ckptctl";
+  options.timeout_ms = kOpenTimeoutMs;
+  options.arena_bytes = kArenaBytes;
+  options.slab_bytes = kSlabBytes;
+  auto session = ckpt::client::Session::open(options);
+  if (!session) return as_error(session.error());
+  return std::move(session).value();
 }
 
 Result<Answer> Link::ask(const std::string& verb, const Json& arguments, uint32_t timeout_ms) {

@@ -20,6 +20,9 @@ struct Answer {
   int exit_code = 0;  // not 0 although there is a document: verify found errors
 };
 
+// What libckpt says, as we say it.
+ckpt::Error as_error(const ckpt::client::Error& error);
+
 class Link {
  public:
   // `socket` empty: $CKPTD_SOCKET. `for_restore`: with a small arena for read(). The daemon must be
@@ -32,13 +35,18 @@ class Link {
   Result<Json> document(const std::string& verb, const Json& arguments,
                         uint32_t timeout_ms = 60'000);
 
+  // A session of a trainer of the run, with a small arena, on the same daemon.
+  Result<ckpt::client::Session> train(const std::string& run) const;
+
   // Fills the ranges from the view, exactly as it says: a unit that is damaged there is an error.
   // At most a window's worth of them is worth asking for at once.
   Status read(const std::string& run, uint32_t lineage, uint64_t step,
               const std::vector<ckpt_range>& ranges);
 
  private:
-  explicit Link(ckpt::client::Session session) : session_(std::move(session)) {}
+  Link(std::string socket, ckpt::client::Session session)
+      : socket_(std::move(socket)), session_(std::move(session)) {}
+  std::string socket_;
   ckpt::client::Session session_;
 };
 

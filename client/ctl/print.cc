@@ -64,6 +64,20 @@ std::string print_deleted(const Json& document) {
   return table.text();
 }
 
+std::string print_removed_runs(const Json& document) {
+  Table table({{"RUN"},
+               {"CREATED"},
+               {"REMOVED"},
+               {"COMMITS", Align::kRight},
+               {"SIZE", Align::kRight},
+               {"WHY"}});
+  for (const Json& run : document) {
+    table.add({text(run, "run"), text(run, "created"), text(run, "removed"), text(run, "commits"),
+               size(run, "bytes"), text(run, "reason")});
+  }
+  return table.text();
+}
+
 // Of verify and scrub: what is damaged.
 std::string error_lines(const Json& document) {
   std::string out;
@@ -83,6 +97,9 @@ std::string checked_line(const Json& checked, size_t errors) {
 }  // namespace
 
 std::string print_runs(const Json& document) {
+  if (!document.empty() && document.front().contains("removed")) {
+    return print_removed_runs(document);
+  }
   Table table({{"RUN"},
                {"PARENT"},
                {"CREATED"},
@@ -272,6 +289,13 @@ std::string print_export(const Json& document) {
   return fmt::format("{} written to {}: {} tensors, {} in {} files\n", view_name(document),
                      text(document, "out"), text(document, "tensors"), size(document, "bytes"),
                      member(document, "files").size());
+}
+
+std::string print_import(const Json& document) {
+  return fmt::format("{} made of {}: {} tensors in {} units, {}{}\n", view_name(document),
+                     text(document, "folder"), text(document, "tensors"), text(document, "units"),
+                     size(document, "bytes"),
+                     member(document, "resumable") == true ? ", to be resumed" : "");
 }
 
 std::string print_members(const Json& document, int indent) {

@@ -6,6 +6,7 @@
 #include "client/ctl/diff.h"
 #include "client/ctl/export.h"
 #include "client/ctl/heat_map.h"
+#include "client/ctl/import.h"
 #include "client/ctl/keep_verbs.h"
 #include "client/ctl/new_file.h"
 #include "client/ctl/print.h"
@@ -26,6 +27,8 @@ struct Arguments {
   std::string second;
   std::string out;
   std::string shard_bytes;
+  std::string run;
+  std::optional<uint64_t> step;
   std::string format = "safetensors";
   std::string level = "durable";
   std::string timeout = "60s";
@@ -33,6 +36,7 @@ struct Arguments {
   std::string svg;
   uint64_t limit = 0;
   bool include_optimizer = false;
+  bool resumable = false;
   bool exact = false;
   bool no_norms = false;
   bool plan = false;
@@ -47,6 +51,7 @@ Result<Outcome> run_export(Link& link, const Arguments& args) {
   request.out = args.out;
   request.exact = args.exact;
   request.options.include_optimizer = args.include_optimizer;
+  request.options.resumable = args.resumable;
   if (!args.shard_bytes.empty()) {
     CKPT_ASSIGN(request.options.shard_bytes, ckpt::base::parse_size(args.shard_bytes));
   }
@@ -64,6 +69,22 @@ Result<Outcome> run_export(Link& link, const Arguments& args) {
     fmt::print(stderr, "ckptctl: warning: the run's metadata has no hf_config: no config.json\n");
   }
   return Outcome{std::move(document), print_export, 0};
+}
+
+Result<Outcome> run_import(Link& link, const Arguments& args) {
+  Progress progress("import");
+  const ImportRequest request{.folder = args.target, .run = args.run, .step = args.step};
+  CKPT_ASSIGN(Json document, import_folder(link, request, progress));
+  if (const auto alarms = document["alarms"].get<std::string>(); !alarms.empty()) {
+    fmt::print(stderr, "ckptctl: warning: {}\n", alarms);
+  }
+  if (document["resumable"] == false) {
+    fmt::print(stderr,
+               "ckptctl: warning: run {} can be shown, compared and exported, not resumed: the "
+               "folder has no state of a trainer (`export --resumable` writes it)\n",
+               args.run);
+  }
+  return Outcome{std::move(document), print_import, 0};
 }
 
 // Asks until the commit is there. Only what is durable is history, so that is the only level.
@@ -86,9 +107,13 @@ Result<Outcome> run_wait(Link& link, const Arguments& args) {
 }
 
 void add_history(Builder& build, const std::shared_ptr<Arguments>& args) {
-  build.add_question(
-      "runs", "List all runs", "  ckptctl runs --json", "runs", [] { return Json::object(); },
+  CLI::App* runs = build.add_question(
+      "runs", "List all runs", "  ckptctl runs --json\n  ckptctl runs --removed", "runs",
+      [args] {
+        return args->deleted ? Json{{"removed", true}} : Json::object();
+      },
       print_runs);
+  runs->add_flag("--removed", args->deleted, "Those that were removed instead: when and why");
   CLI::App* log = build.add_question(
       "log", "List the commits of a run, newest first", "  ckptctl log tiny\n  ckptctl log tiny~2",
       "log",
@@ -219,6 +244,19 @@ void add_bytes(Builder& build, const std::shared_ptr<Arguments>& args) {
                      "Fail on damaged bytes instead of writing an older step");
   exported->add_flag("--include-optimizer", args->include_optimizer,
                      "Also tensors whose names start with optimizer.");
+  exported->add_flag("--resumable", args->resumable,
+                     "Every byte of every unit: a run imported from it can be resumed");
+}
+
+void add_import(Builder& build, const std::shared_ptr<Arguments>& args) {
+  CLI::App* imported = build.add(
+      "import", "Make a run of a Hugging Face folder: the reverse of export",
+      "  ckptctl import model --run tiny-copy\n  ckptctl import mixtral --run base --step 0",
+      [args](Link& link) { return run_import(link, *args); });
+  imported->add_option("folder", args->target, "With model.safetensors, or shards and an index")
+      ->required();
+  imported->add_option("--run", args->run, "Name of the new run")->required()->envname("CKPTD_RUN");
+  imported->add_option("--step", args->step, "Of its commit; else that of ckptd.json, or 0");
 }
 
 void add_administration(Builder& build, const std::shared_ptr<Arguments>& args) {
@@ -260,6 +298,7 @@ void add_verbs(CLI::App& app, const Common& common, Verb& chosen) {
   add_history(build, args);
   add_experts(build, args);
   add_bytes(build, args);
+  add_import(build, args);
   add_administration(build, args);
   add_keeping(build);
   add_scrub(build);

@@ -10,6 +10,11 @@ namespace {
 using ckpt::ErrorCode;
 using ckpt::make_error;
 
+Json attribute(const std::optional<uint32_t>& value) { return value ? Json(*value) : Json(); }
+std::optional<uint32_t> attribute_from(const Json& json) {
+  return json.is_null() ? std::nullopt : std::optional(json.get<uint32_t>());
+}
+
 Result<ckpt::TensorSpec> tensor_from(const Json& json) {
   ckpt::TensorSpec tensor;
   tensor.name = json.at("name").get<std::string>();
@@ -26,12 +31,11 @@ Result<ckpt::TensorSpec> tensor_from(const Json& json) {
 
 // nlohmann's access throws where a member is missing or of another type.
 template <typename Body>
-auto read_document(const char* verb, Body&& body) -> decltype(body()) {
+auto read_document(const char* what, Body&& body) -> decltype(body()) {
   try {
     return body();
   } catch (const Json::exception& error) {
-    return make_error(ErrorCode::kVersionMismatch, "{}: the daemon's answer is not understood: {}",
-                      verb, error.what());
+    return make_error(ErrorCode::kVersionMismatch, "{}: not understood: {}", what, error.what());
   }
 }
 
@@ -39,27 +43,58 @@ auto read_document(const char* verb, Body&& body) -> decltype(body()) {
 
 Result<Schema> load_schema(Link& link, const std::string& run) {
   CKPT_ASSIGN(const Json document, link.document("schema", {{"target", run}}));
-  return read_document("schema", [&]() -> Result<Schema> {
-    Schema schema;
-    schema.metadata = document.at("metadata");
+  Schema schema;
+  constexpr const char* kWhat = "schema: the daemon's answer";
+  CKPT_ASSIGN(schema.units, units_from_json(kWhat, document));
+  if (document.contains("metadata")) schema.metadata = document["metadata"];
+  return schema;
+}
+
+Json units_json(const std::vector<ViewUnit>& units) {
+  Json list = Json::array();
+  for (const ViewUnit& unit : units) {
+    Json tensors = Json::array();
+    for (const ckpt::TensorSpec& tensor : unit.tensors) {
+      tensors.push_back({{"name", tensor.name},
+                         {"dtype", ckpt::dtype_name(tensor.dtype)},
+                         {"shape", tensor.shape},
+                         {"offset", tensor.offset}});
+    }
+    list.push_back({{"id", unit.id},
+                    {"unit", unit.name},
+                    {"bytes", unit.bytes},
+                    {"layer", attribute(unit.layer)},
+                    {"expert", attribute(unit.expert)},
+                    {"part", unit.part},
+                    {"tensors", std::move(tensors)}});
+  }
+  return list;
+}
+
+Result<std::vector<ViewUnit>> units_from_json(const char* what, const Json& document) {
+  return read_document(what, [&]() -> Result<std::vector<ViewUnit>> {
+    std::vector<ViewUnit> units;
     for (const Json& json : document.at("units")) {
       ViewUnit unit;
       unit.id = json.at("id").get<ckpt::UnitId>();
       unit.name = json.at("unit").get<std::string>();
       unit.bytes = json.at("bytes").get<uint64_t>();
+      unit.layer = attribute_from(json.at("layer"));
+      unit.expert = attribute_from(json.at("expert"));
+      unit.part = json.at("part").get<std::string>();
       for (const Json& tensor : json.at("tensors")) {
         CKPT_ASSIGN(ckpt::TensorSpec spec, tensor_from(tensor));
         unit.tensors.push_back(std::move(spec));
       }
-      schema.units.push_back(std::move(unit));
+      units.push_back(std::move(unit));
     }
-    return schema;
+    return units;
   });
 }
 
 Result<View> load_view(Link& link, const std::string& target) {
   CKPT_ASSIGN(const Json document, link.document("show", {{"target", target}}));
-  return read_document("show", [&]() -> Result<View> {
+  return read_document("show: the daemon's answer", [&]() -> Result<View> {
     View view;
     view.run = document.at("run").get<std::string>();
     view.lineage = document.at("lineage").get<uint32_t>();
@@ -82,7 +117,7 @@ Result<View> load_view(Link& link, const std::string& target) {
 }
 
 Result<std::optional<uint64_t>> older_step(const View& view, const Json& log) {
-  return read_document("log", [&]() -> Result<std::optional<uint64_t>> {
+  return read_document("log: the daemon's answer", [&]() -> Result<std::optional<uint64_t>> {
     std::optional<uint64_t> older;
     for (const Json& commit : log) {
       const auto lineage = commit.at("lineage").get<uint32_t>();

@@ -15,6 +15,9 @@ struct ViewUnit {
   std::string name;
   uint64_t bytes = 0;
   std::vector<ckpt::TensorSpec> tensors;
+  std::optional<uint32_t> layer;
+  std::optional<uint32_t> expert;
+  std::string part;
 };
 
 // The units of a run, by id, and its metadata.
@@ -23,6 +26,10 @@ struct Schema {
   Json metadata;
 };
 Result<Schema> load_schema(Link& link, const std::string& run);
+// The member `units` of the daemon's answer to `schema`, and the way back. `what`: whose document
+// it is, for messages.
+Json units_json(const std::vector<ViewUnit>& units);
+Result<std::vector<ViewUnit>> units_from_json(const char* what, const Json& document);
 
 struct View {
   std::string run;

@@ -52,6 +52,7 @@ Result<SnapshotOptions> snapshot_options(const ckpt_snapshot_options& raw) {
   CKPT_TRY(take_expert_tokens(raw, options));
   options.staleness_max = raw.staleness_max;
   options.no_wait = raw.no_wait != 0;
+  options.streams = raw.streams != 0;
   options.memory_units.assign(raw.memory_units, raw.memory_units + raw.memory_unit_count);
   options.timeout_ms = or_default(raw.timeout_ms, kSlabsTimeoutMs);
   return options;

@@ -7,6 +7,9 @@
 namespace ckpt::lib {
 namespace {
 
+// Of a snapshot that streams: the others are asked for one by one.
+constexpr uint32_t kSlabsToBegin = 2;
+
 std::vector<std::unique_ptr<fb::MetricT>> to_fb(
     const std::vector<std::pair<std::string, double>>& metrics) {
   std::vector<std::unique_ptr<fb::MetricT>> bodies;
@@ -98,6 +101,8 @@ Status Snapshot::prepare() {
   begin_.out_of_slabs = options_.out_of_slabs;
   const uint64_t slab_bytes = session_->arena()->layout().slab_bytes;
   begin_.slabs_wanted = slabs_needed(lengths[0], slab_bytes) + slabs_needed(lengths[1], slab_bytes);
+  begin_.streams = options_.streams;
+  if (options_.streams) begin_.slabs_wanted = std::min(begin_.slabs_wanted, kSlabsToBegin);
   options_.plan.memory_units = options_.memory_units;
   begin_.memory_units = std::move(options_.memory_units);
   const base::Hash128 hash = plan_hash(std::move(options_.plan));

@@ -32,6 +32,7 @@ struct SnapshotOptions {
   uint32_t timeout_ms = 0;
   bool no_wait = false;              // for the daemon's answer to begin
   std::vector<UnitId> memory_units;  // those of the plan's units that are not written
+  bool streams = false;              // slabs are free again as soon as they are written
 };
 
 // Room in the arena that somebody else fills.

@@ -141,13 +141,20 @@ std::vector<fb::RecordT> sample_retention_records() {
   fb::SpaceFreedT freed;
   freed.run = 1;
   freed.records = {17, 18, 40};
+  fb::RunRemovedT removed;
+  removed.run = 2;
+  removed.time_ns = 5;
+  removed.reason = "removed by user 1000";
+  removed.commits = 3;
+  removed.bytes = 1 << 20;
   std::vector<fb::RecordT> records;
-  records.reserve(5);
+  records.reserve(6);
   records.push_back(record(std::move(deleted)));
   records.push_back(record(std::move(rules)));
   records.push_back(record(std::move(pinned)));
   records.push_back(record(std::move(unpinned)));
   records.push_back(record(std::move(freed)));
+  records.push_back(record(std::move(removed)));
   return records;
 }
 

@@ -253,6 +253,10 @@ typedef struct ckpt_snapshot_options {
    * than the expert's tokens; never less than in an earlier commit. */
   const uint64_t* expert_lost;
   size_t expert_lost_count;
+  /* Nonzero: this rank's slabs are free again as soon as they are written, so that its part may be
+   * larger than the arena; ckpt_snapshot_write waits for them. It does not survive the daemon once
+   * a slab was used again. */
+  int streams;
 } ckpt_snapshot_options;
 
 /* Starts a snapshot of the joined epoch. All members must give the same plan. */

@@ -259,6 +259,7 @@ class Session {
     raw.memory_unit_count = options.memory_units.size();
     raw.expert_lost = options.expert_lost.data();
     raw.expert_lost_count = options.expert_lost.size();
+    raw.streams = options.streams ? 1 : 0;
     ckpt_snapshot* snapshot = nullptr;
     const ckpt_status status = ckpt_snapshot_begin(handle_.get(), &raw, &snapshot);
     if (status != CKPT_OK) return failed(status);

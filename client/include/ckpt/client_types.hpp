@@ -84,6 +84,7 @@ struct SnapshotOptions {
   bool no_wait = false;                           // begin() asks, the first write() hears
   std::vector<uint32_t> memory_units;             // those of `units` that are not written
   std::vector<uint64_t> expert_lost;              // one of each of expert_tokens, or empty
+  bool streams = false;                           // may be larger than the arena
 };
 
 struct SnapshotInfo {

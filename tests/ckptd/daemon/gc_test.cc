@@ -161,6 +161,53 @@ TEST_F(PruneTest, WhatCouldNotBeFreedIsFreedByTheNextStart) {
   expect_verified();
 }
 
+// What a snapshot had written when it was given up lies between commits, and goes back at once.
+TEST_F(PruneTest, AnAbandonedSnapshotLeavesNoSpaceBehind) {
+  Job job(world, 2);
+  job.start();
+  job.commit(5);
+  const uint64_t before = used();
+  job.begin(10);
+  ASSERT_TRUE(job.ranks[0]->fill(10));
+  world.run();
+  EXPECT_EQ(used(), before) << "it goes to what was taken ahead";
+  job.ranks[1]->die();
+  world.run();
+  job.listen();
+  ASSERT_EQ(job.ranks[0]->snapshot(10).level, fb::SnapshotLevel::Failed);
+  EXPECT_LE(used() + 331'000 / 2, before) << "the half that rank 0 had written";
+  job.replace(1);
+  job.join(fb::ResumeMode::Continue);
+  job.commit(10, /*salt=*/3);
+  restart();
+  expect_view(job, 5, {5, 5, 5, 5});
+  FakeTrainer reader(world, {});
+  ASSERT_TRUE(reader.connect());
+  job.expect_restores(reader, 10, /*salt=*/3);
+  expect_verified();
+}
+
+TEST_F(SmallSegments, FilesOfAbandonedSnapshotsAloneAreRemoved) {
+  Job job(world, 2);
+  job.start();
+  job.commit(1);
+  for (ckpt::Step step = 2; step <= 9; ++step) {
+    job.begin(step);
+    ASSERT_TRUE(job.ranks[0]->fill(step));
+    world.run();
+    job.ranks[1]->die();
+    world.run();
+    job.replace(1);
+    job.join(fb::ResumeMode::Continue);
+    EXPECT_LE(segment_files(), 4u) << "step " << step;
+  }
+  job.commit(10);
+  restart();
+  expect_view(job, 1, {1, 1, 1, 1});
+  expect_view(job, 10, {10, 10, 10, 10});
+  expect_verified();
+}
+
 // Whatever a power cut leaves of a prune and of what follows it: the tombstones hold or they do
 // not, and what is kept is whole either way.
 TEST_F(PruneTest, PowerMayGoAtAnyMoment) {

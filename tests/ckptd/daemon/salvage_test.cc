@@ -32,6 +32,14 @@ class SalvageTest : public ::testing::Test {
     world.disk().flip(kJournalPath, offset);
     ASSERT_TRUE(world.start().ok());
   }
+  // The same, and the journal ends there.
+  void restart_without_tail(uint64_t end) {
+    world.kill_daemon();
+    const FileId file = world.disk().open(kJournalPath, {}).value();
+    ASSERT_TRUE(world.disk().truncate(file, end).ok());
+    world.disk().close(file);
+    ASSERT_TRUE(world.start().ok());
+  }
   std::vector<std::string> beside_the_journal() {
     return world.disk().list(kJournalDirectory).value();
   }
@@ -65,6 +73,19 @@ TEST_F(SalvageTest, AnAcknowledgedCommitInADamagedLastBatchIsPutBack) {
   EXPECT_EQ(job.ranks[0]->epoch().resume_step, 15u);
   job.expect_restores(*job.ranks[0], 15);
   job.commit(20);
+}
+
+TEST_F(SalvageTest, ARunThatWasRemovedStaysSo) {
+  for (auto& rank : job.ranks) rank->send(fb::LeaveGroupT());
+  for (auto& rank : job.ranks) rank->die();
+  world.run();
+  const uint64_t before = journal_bytes();
+  ASSERT_EQ(root().query("rm", R"({"target": "tiny"})").exit_code, 0);
+  const auto removed = root().query("runs", R"({"removed": true})").json;
+  restart_without_tail(before);
+  EXPECT_EQ(root().query("runs", "{}").json, "[]");
+  EXPECT_EQ(root().query("runs", R"({"removed": true})").json, removed);
+  EXPECT_EQ(root().query("verify", "").exit_code, 0);
 }
 
 TEST_F(SalvageTest, OneWhoseBytesAreGoneTooIsListedAsDamaged) {
@@ -102,11 +123,7 @@ TEST_F(SalvageTest, ALostTailOfManyBatchesIsPutBack) {
   job.commit(12);
   const std::string ask = R"({"target": "tiny"})";
   const auto log = root().query("log", ask).json;
-  world.kill_daemon();
-  const FileId file = world.disk().open(kJournalPath, {}).value();
-  ASSERT_TRUE(world.disk().truncate(file, before).ok());
-  world.disk().close(file);
-  ASSERT_TRUE(world.start().ok());
+  restart_without_tail(before);
   EXPECT_EQ(root().query("log", ask).json, log);
   EXPECT_THAT(beside_the_journal(), ElementsAre("journal.log")) << "nothing was left to keep";
   job.start(fb::ResumeMode::Latest);

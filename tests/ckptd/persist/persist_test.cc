@@ -16,6 +16,11 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 
+ExtentPlace place_of(const WrittenExtent& extent) {
+  const uint64_t payload = ckpt::base::align_up(extent.payload_bytes, ckpt::kBlockBytes);
+  return {extent.segment, extent.offset, extent.header_bytes + payload};
+}
+
 class PersistTest : public DiskTest {
  protected:
   void SetUp() override {
@@ -152,8 +157,8 @@ TEST_P(PersistTest, TheNextStartGivesBackWhatACrashLeftOver) {
   // As a killed daemon leaves it: one segment with a commit, one with nothing listed, a stranger.
   EXPECT_TRUE(store_->save(1, 1));
   const WrittenExtent extent = store_->snapshots[1].extents.at(0);
-  const uint64_t end = extent.offset + extent.header_bytes +
-                       ckpt::base::align_up(extent.payload_bytes, ckpt::kBlockBytes);
+  const ExtentPlace place = place_of(extent);
+  const uint64_t end = place.offset + place.bytes;
   store_.reset();
   const FileId listed = disk_->open(segment_path(extent.segment), {}).value();
   ASSERT_TRUE(disk_->truncate(listed, kTestSegmentBytes).ok());
@@ -161,12 +166,64 @@ TEST_P(PersistTest, TheNextStartGivesBackWhatACrashLeftOver) {
   disk_->close(create(segment_path(77), kTestSegmentBytes));
   disk_->close(create("segments/notes.txt"));
 
-  ASSERT_TRUE(reclaim_unlisted(*disk_, {{extent.segment, end}}).ok());
+  ASSERT_TRUE(reclaim_unlisted(*disk_, {{extent.segment, {place}}}).ok());
   EXPECT_THAT(disk_->list(kSegmentsDirectory).value(), ElementsAre("000001.seg", "notes.txt"));
   const FileId cut = disk_->open(segment_path(extent.segment), {}).value();
   EXPECT_EQ(disk_->size(cut).value(), end);
   disk_->close(cut);
   EXPECT_THAT(committed_steps(*disk_), ElementsAre(1));
+}
+
+TEST_P(PersistTest, TheNextStartFindsWhatLiesBetweenCommits) {
+  std::vector<ExtentPlace> places;
+  for (ckpt::Step step = 1; step <= 3; ++step) {
+    EXPECT_TRUE(store_->save(step, 1));
+    places.push_back(place_of(store_->snapshots[step].extents.at(0)));
+    ASSERT_EQ(places.back().segment, places.front().segment);
+  }
+  store_.reset();
+  const ListedExtents listed = {{places[0].segment, {places[2], places[0]}}};
+  const auto left = reclaim_unlisted(*disk_, listed);
+  ASSERT_TRUE(left.ok()) << left.error().message;
+  ASSERT_THAT(*left, SizeIs(1));
+  EXPECT_EQ(left->front().segment, places[1].segment);
+  EXPECT_EQ(left->front().offset, places[1].offset);
+  EXPECT_EQ(left->front().bytes, places[1].bytes);
+  // Once it is given back there is nothing to do any more.
+  const FileId file = disk_->open(segment_path(places[1].segment), {}).value();
+  disk_->submit({.op = IoOp::kPunch,
+                 .file = file,
+                 .offset = places[1].offset,
+                 .bytes = places[1].bytes,
+                 .on_done = [](const Result<uint64_t>& punched) { EXPECT_TRUE(punched.ok()); }});
+  while (disk_->in_flight() > 0) {
+    disk_->wait();
+    disk_->reap();
+  }
+  disk_->close(file);
+  const auto again = reclaim_unlisted(*disk_, listed);
+  ASSERT_TRUE(again.ok());
+  EXPECT_THAT(*again, IsEmpty());
+}
+
+// Nobody hears of an extent of a snapshot that was given up, and nobody writes to it afterwards.
+TEST_P(PersistTest, WhatWasGivenUpIsSaidToBeDead) {
+  EXPECT_TRUE(store_->save(1, 1));
+  EXPECT_THAT(store_->dead, IsEmpty());
+  store_->write(2, 1);
+  run_all(*disk_, store_->executor());
+  const ExtentPlace place = place_of(store_->snapshots[2].extents.at(0));
+  store_->persist().abandon(SmallStore::key(2));
+  ASSERT_THAT(store_->dead, SizeIs(1));
+  EXPECT_EQ(store_->dead[0].offset, place.offset);
+  EXPECT_EQ(store_->dead[0].bytes, place.bytes);
+  // One whose write is still on its way is told of once it is over.
+  store_->write(3, 1);
+  store_->persist().abandon(SmallStore::key(3));
+  run_all(*disk_, store_->executor());
+  EXPECT_THAT(store_->dead, SizeIs(2));
+  EXPECT_TRUE(store_->save(4, 1));
+  EXPECT_THAT(store_->dead, SizeIs(2));
 }
 
 INSTANTIATE_TEST_SUITE_P(Engines, PersistTest, testing::Values("uring", "pwritev", "memory"),

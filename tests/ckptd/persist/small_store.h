@@ -33,7 +33,8 @@ class SmallStore {
                  {.store = kTestStore,
                   .segment_bytes = kTestSegmentBytes,
                   .bytes_in_flight_max = 256 << 10,
-                  .write_piece_bytes = 64 << 10}) {
+                  .write_piece_bytes = 64 << 10,
+                  .on_dead = [this](const ExtentPlace& extent) { dead.push_back(extent); }}) {
     granted_ = staging_.create(1000, slabs * kTestSlabBytes, kTestSlabBytes).value();
     run_all(disk_, *executor_);
     trainer_ = std::make_unique<SmallTrainer>(granted_);
@@ -116,6 +117,7 @@ class SmallStore {
   uint64_t slabs(SlabState state) { return staging_.stats().slabs[state]; }
 
   std::map<ckpt::Step, Snapshot> snapshots;
+  std::vector<ExtentPlace> dead;  // of snapshots that were given up
 
  private:
   FileId make_journal() {

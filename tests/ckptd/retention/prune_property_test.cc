@@ -236,6 +236,79 @@ TEST(PruneProperty, PruningGoesOnAndARebuildSaysTheSame) {
   }
 }
 
+// Whatever became of it before: a run that is removed leaves dead space, and that it was there.
+TEST(PruneProperty, ARemovedRunLeavesNothingAlive) {
+  for (uint64_t seed = base_seed() + 700; seed < base_seed() + 720; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    PruneHistory history(seed, 40);
+    history.pin_some();
+    history.carry_out(history.plan(history.rules()));
+    const auto firm = plan_removal(history.catalog(), {.run = kTestRun, .reason = "gone"});
+    const bool protects =
+        !history.catalog().tags(kTestRun).empty() || !history.catalog().pins(kTestRun).empty();
+    EXPECT_EQ(firm.ok(), !protects);
+    const auto plan =
+        plan_removal(history.catalog(), {.run = kTestRun, .reason = "gone", .force = true});
+    ASSERT_TRUE(plan.ok()) << plan.error().message;
+    const uint64_t commits = history.catalog().run(kTestRun)->commits;
+    EXPECT_EQ(std::count_if(plan->removed.begin(), plan->removed.end(),
+                            [](const auto& removed) { return !removed.again; }),
+              static_cast<std::ptrdiff_t>(commits));
+    fb::RunRemovedT removed;
+    removed.run = kTestRun;
+    removed.time_ns = 99;
+    removed.reason = "gone";
+    removed.commits = commits;
+    history.append(make_record(removed));
+    EXPECT_EQ(history.dead_blocks(), history.written_blocks());
+    for (const auto& [segment, block] : history.written_blocks()) {
+      EXPECT_EQ(history.catalog().live_extents(segment).value(), 0u) << segment;
+    }
+    EXPECT_TRUE(history.catalog().runs().empty());
+    EXPECT_TRUE(history.catalog().commits(kTestRun).empty());
+    EXPECT_EQ(history.catalog().removed_runs().front().removed_reason, "gone");
+    EXPECT_EQ(history.catalog().removed_runs().front().commits, commits);
+    Catalog rebuilt(make_memory_store());
+    apply_all(rebuilt, history.records());
+    EXPECT_EQ(rebuilt.dead_space(kTestRun), history.catalog().dead_space(kTestRun));
+    EXPECT_TRUE(rebuilt.runs().empty());
+  }
+}
+
+// What another run was started from stays, whoever asks.
+TEST(PrunePlan, KeepsWhatAnotherRunWasStartedFrom) {
+  Catalog catalog(make_memory_store());
+  const auto units = test_units(1, 1);
+  std::vector<fb::RecordT> records = {store_opened(), run_created(), units_registered(units),
+                                      lineage_opened(1, 0, 0)};
+  for (const ckpt::Step step : {5, 10, 15}) {
+    records.push_back(
+        committed({.point = {1, step}, .units = all_units(units), .full = true}, units));
+  }
+  fb::RunCreatedT child;
+  child.run = kTestRun + 1;
+  child.name = "child";
+  child.parent_run = kTestRun;
+  child.parent_lineage = 1;
+  child.parent_step = 5;
+  records.push_back(make_record(std::move(child)));
+  apply_all(catalog, records);
+  ckpt::KeepRules last;
+  last.last = 1;
+  const auto pruned = plan_prune(catalog, {.run = kTestRun, .rules = last, .busy = {}});
+  ASSERT_TRUE(pruned.ok());
+  ASSERT_EQ(pruned->removed.size(), 1u);
+  EXPECT_EQ(pruned->removed[0].point.step, 10u);
+  const auto refusal = [&](std::optional<ViewPoint> point) {
+    const auto plan =
+        plan_removal(catalog, {.run = kTestRun, .point = point, .reason = "gone", .force = true});
+    return plan.ok() ? "" : plan.error().message;
+  };
+  EXPECT_NE(refusal(ViewPoint{1, 5}).find("run child was started from it"), std::string::npos);
+  EXPECT_NE(refusal(std::nullopt).find("run child was started from its step 5"), std::string::npos);
+  EXPECT_EQ(refusal(ViewPoint{1, 10}), "");
+}
+
 TEST(PrunePlan, NeedsARuleThatKeepsSomething) {
   PruneHistory history(1, 10);
   const auto plan = plan_prune(history.catalog(), {.run = kTestRun, .rules = {}, .busy = {}});

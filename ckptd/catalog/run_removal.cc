@@ -1,0 +1,72 @@
+#include "ckptd/catalog/run_removal.h"
+
+namespace ckptd {
+
+using keys::CommitIndex;
+
+namespace {
+
+// Of a key in Family::kCommits: the index follows the run's number.
+bool is_dead_space(std::string_view key) {
+  return key.size() > sizeof(ckpt::RunId) &&
+         key[sizeof(ckpt::RunId)] == static_cast<char>(CommitIndex::kDead);
+}
+
+// Every key of the run in the family goes.
+void remove_keys(const Catalog::Impl& catalog, Family family, ckpt::RunId run, Change& change) {
+  catalog.scan(family, keys::run(run), KvStore::Order::kAscending,
+               [&](std::string_view key, std::string_view) {
+                 if (family == Family::kCommits && is_dead_space(key)) return true;
+                 change.remove(family, std::string(key));
+                 return true;
+               });
+}
+
+std::vector<values::CommitValue> all_commits(const Catalog::Impl& catalog, ckpt::RunId run) {
+  std::vector<values::CommitValue> commits;
+  catalog.scan(Family::kCommits, keys::commits(run, CommitIndex::kCommit),
+               KvStore::Order::kAscending, [&](std::string_view key, std::string_view value) {
+                 const auto at = keys::lineage_step_at_end(key);
+                 auto commit =
+                     at ? values::decode_commit(value, run, at->lineage, at->step) : std::nullopt;
+                 if (commit) {
+                   commits.push_back(std::move(*commit));
+                 } else {
+                   catalog.damaged(Family::kCommits, "a commit");
+                 }
+                 return true;
+               });
+  return commits;
+}
+
+}  // namespace
+
+void put_run_state(Change& change) {
+  const RunInfo& info = change.run->info;
+  change.put(Family::kRuns, keys::run_state(info.id),
+             values::encode(values::RunCounters{info.current_lineage, info.last_epoch, info.commits,
+                                                info.bytes, info.removed_ns, info.removed_reason}));
+}
+
+void remove_run(const Catalog::Impl& catalog, const ckpt::fb::RunRemovedT& removed, Change& change,
+                SpaceLedger& space) {
+  space.give_up(all_commits(catalog, removed.run));
+  for (const Family family :
+       {Family::kCommits, Family::kVersions, Family::kUnits, Family::kLineages, Family::kTags}) {
+    remove_keys(catalog, family, removed.run, change);
+  }
+  change.remove(Family::kRuns, keys::run_rules(removed.run));
+  RunEntry& run = *change.run;
+  run.units = std::make_shared<const UnitSpecs>();
+  run.lineages.clear();
+  run.rules = {};
+  run.info.metadata.clear();
+  run.info.current_lineage = 0;
+  run.info.commits = removed.commits;
+  run.info.bytes = removed.bytes;
+  run.info.removed_ns = removed.time_ns;
+  run.info.removed_reason = removed.reason;
+  put_run_state(change);
+}
+
+}  // namespace ckptd

@@ -1,0 +1,106 @@
+// ckptctl import and rm: what was exported comes back as it was, hostile folders give one sentence,
+// and what goes is gone.
+#include <gmock/gmock.h>
+
+#include <algorithm>
+
+#include "tests/client/ctl_fixture.h"
+
+namespace ckpt::test {
+namespace {
+
+using testing::HasSubstr;
+
+TEST_F(Ctl, WhatWasExportedIsImportedAsItWas) {
+  const auto export_to = [&](const std::string& view, const std::string& folder,
+                             std::vector<std::string> more) {
+    std::vector<std::string> arguments = {"export", view, "--out", daemon_.folder().path(folder)};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    std::map<std::string, std::string> files;
+    const Json exported = json(arguments);
+    for (const Json& name : exported["files"]) {
+      files[name] = read(daemon_.folder().path(folder) + "/" + name.get<std::string>());
+    }
+    return files;
+  };
+  const std::vector<std::vector<std::string>> ways = {
+      {}, {"--include-optimizer"}, {"--resumable"}, {"--resumable", "--shard-bytes", "4KiB"}};
+  for (size_t i = 0; i < ways.size(); ++i) {
+    const std::string copy = "copy" + std::to_string(i);
+    const auto first = export_to("tiny@10", "first" + std::to_string(i), ways[i]);
+    const bool resumable = !ways[i].empty() && ways[i][0] == "--resumable";
+    const Json imported =
+        json({"import", daemon_.folder().path("first" + std::to_string(i)), "--run", copy});
+    EXPECT_EQ(imported["step"], 10);
+    EXPECT_EQ(imported["resumable"], resumable);
+    EXPECT_EQ(json({"show", copy + "@10"})["complete"], true);
+    EXPECT_EQ(export_to(copy + "@10", "again" + std::to_string(i), ways[i]), first);
+    if (!resumable) continue;
+    EXPECT_TRUE(json({"diff", "tiny@10", copy + "@10"})["units"].empty());
+    EXPECT_EQ(json({"unit", copy, "layers.0.experts.1.optimizer"})["part"], "optimizer");
+  }
+  // Of others, with a configuration of theirs.
+  const std::string out = daemon_.folder().path("first0");
+  std::filesystem::remove(out + "/ckptd.json");
+  EXPECT_EQ(json({"import", out, "--run", "theirs", "--step", "3"})["units"], 1);
+  EXPECT_EQ(json({"show", "theirs@3"})["units"][0]["unit"], "model.w");
+  const auto theirs = export_to("theirs@3", "theirs", {});
+  EXPECT_EQ(theirs.at("model.safetensors"), read(out + "/model.safetensors"));
+  EXPECT_EQ(theirs.at("config.json"), read(out + "/config.json"));
+  EXPECT_THAT(ctl({"import", out, "--run", "theirs"}).err, HasSubstr("it has commits"));
+}
+
+TEST_F(Ctl, ImportRefusesWhatItCannotTrust) {
+  const std::string out = daemon_.folder().path("model");
+  json({"export", "tiny@10", "--out", out, "--include-optimizer", "--shard-bytes", "4KiB"});
+  const std::string shard = out + "/model-00002-of-00002.safetensors";
+  const std::string whole = read(shard);
+  const auto refused = [&](const std::string& path, const std::string& bytes) {
+    const std::string before = read(path);
+    std::ofstream(path, std::ios::binary) << bytes;
+    const Finished finished = ctl({"import", out, "--run", "hostile"});
+    EXPECT_NE(finished.exit_code, 0);
+    EXPECT_EQ(std::count(finished.err.begin(), finished.err.end(), '\n'), 1) << finished.err;
+    std::ofstream(path, std::ios::binary) << before;
+    return finished.err;
+  };
+  EXPECT_THAT(refused(shard, ""), HasSubstr(shard));
+  EXPECT_THAT(refused(shard, whole.substr(0, 7)), HasSubstr(shard));
+  EXPECT_THAT(refused(shard, whole.substr(0, whole.size() - 1)), HasSubstr(shard));
+  EXPECT_THAT(refused(shard, std::string(8, '\xff') + whole.substr(8)), HasSubstr(shard));
+  EXPECT_THAT(refused(shard, whole + "x"), HasSubstr(shard));
+  const std::string index = out + "/model.safetensors.index.json";
+  EXPECT_THAT(refused(index, R"({"weight_map": {"w": "../../secret"}})"), HasSubstr("no name of"));
+  EXPECT_THAT(refused(index, R"({"weight_map": {"w": "nothing.safetensors"}})"),
+              HasSubstr("nothing.safetensors: there is no such file"));
+  EXPECT_THAT(refused(index, std::string(5000, '[')), HasSubstr("nested"));
+  EXPECT_THAT(refused(out + "/ckptd.json", "{}"), HasSubstr("ckptd.json: no format"));
+  std::filesystem::remove(out + "/ckptd.json");
+  EXPECT_THAT(refused(out + "/config.json", "{"), HasSubstr("config.json: not JSON"));
+  EXPECT_THAT(ctl({"import", daemon_.folder().path("nowhere"), "--run", "x"}).err,
+              HasSubstr("neither model.safetensors nor"));
+  EXPECT_EQ(ctl({"import", out, "--run", "-x"}).exit_code, 2);
+  EXPECT_EQ(json({"runs"}).size(), 1u) << "nothing came of all that";
+}
+
+TEST_F(Ctl, RunsAreRemovedWhenNothingProtectsThem) {
+  json({"tag", "tiny@10", "best"});
+  const Finished tagged = ctl({"rm", "tiny"});
+  EXPECT_EQ(tagged.exit_code, 1);
+  EXPECT_THAT(tagged.err, HasSubstr("tag best at step 10; --force"));
+  const Finished dry = ctl({"rm", "tiny", "--force", "--dry-run"});
+  EXPECT_THAT(dry.out, HasSubstr("0 kept, 2 would be removed"));
+  EXPECT_EQ(json({"rm", "tiny@10", "--force"})["removed"][0]["step"], 10);
+  EXPECT_THAT(ctl({"log", "tiny", "--deleted"}).out, HasSubstr("removed by user"));
+  json({"rm", "tiny"});
+  EXPECT_TRUE(json({"runs"}).empty());
+  const Json removed = json({"runs", "--removed"});
+  ASSERT_EQ(removed.size(), 1u);
+  expect_members(removed[0], {"run", "created", "removed", "reason", "commits", "bytes"});
+  EXPECT_THAT(ctl({"runs", "--removed"}).out, HasSubstr("removed by user"));
+  EXPECT_EQ(ctl({"rm", "tiny"}).exit_code, 3);
+  EXPECT_EQ(ctl({"rm"}).exit_code, 2) << "not from the environment";
+}
+
+}  // namespace
+}  // namespace ckpt::test
