@@ -35,7 +35,7 @@ void Persist::Impl::pump() {
 Result<bool> Persist::Impl::place(ExtentWrite& write) {
   SnapshotWrites& snapshot = snapshots.at(write.snapshot);
   if (snapshot.failed.has_value()) return *snapshot.failed;
-  const uint64_t header_bytes = ckpt::extent_header_bytes(write.slab.fragments().size());
+  const uint64_t header_bytes = ckpt::extent_header_bytes(write.slab.fragments());
   const uint64_t extent_bytes = header_bytes + write.slab.payload().size();
   CKPT_ASSIGN(const std::optional<Segments::Place> found, segments.place(extent_bytes));
   if (!found) return false;
