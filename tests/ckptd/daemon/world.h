@@ -32,6 +32,7 @@ class World : private Outbox {
     ckpt::fb::AlarmPolicy alarms = ckpt::fb::AlarmPolicy::Off;
     uint64_t scrub_bytes_per_second = 0;
     std::chrono::milliseconds scrub_interval{0};
+    CodecChoice codec = CodecChoice::kNone;
   };
   explicit World(const Options& options);
   ~World() override;
@@ -44,6 +45,9 @@ class World : private Outbox {
   void lose_power();
   // Clean stop: drains and ends.
   void stop();
+
+  // Of the daemons that are started from now on.
+  void set_codec(CodecChoice codec) { options_.codec = codec; }
 
   // Runs completions until nothing is left to do.
   void run();
@@ -66,7 +70,7 @@ class World : private Outbox {
   void send(ckpt::SessionId session, const ckpt::fb::MessageT& message, int fd) override;
   void disconnect(ckpt::SessionId session, const std::string& reason) override;
 
-  const Options options_;
+  Options options_;
   uint64_t next_seed_;
   std::unique_ptr<MemoryDisk> disk_;
   std::shared_ptr<MemoryKvImage> kv_ = std::make_shared<MemoryKvImage>();
