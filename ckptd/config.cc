@@ -85,6 +85,15 @@ Setter scrub_interval(std::chrono::milliseconds& field) {
   };
 }
 
+Setter codec(CodecChoice& field) {
+  return [&field](const toml::node& node) -> Status {
+    const auto value = node.value_exact<std::string>();
+    if (!value) return wrong_type("a text");
+    CKPT_ASSIGN(field, parse_codec_choice(*value));
+    return {};
+  };
+}
+
 Setter number(unsigned& field) {
   return [&field](const toml::node& node) -> Status {
     const auto value = node.value_exact<int64_t>();
@@ -127,6 +136,7 @@ std::map<std::string_view, Setter> setters(Config& config) {
           {"allow_uids", uids(config.allow_uids)},
           {"workers", number(config.workers)},
           {"alarms", text(config.alarms)},
+          {"codec", codec(config.codec)},
           {"log_level", text(config.log_level)}};
 }
 

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ckptd/codec/codec_choice.h"
 #include "ckptd/limits.h"
 #include "formats/base/result.h"
 
@@ -33,6 +34,7 @@ struct Config {
   unsigned workers = 0;           // threads for checksums; 0: as many as cores, at most 4
   // Of sessions that do not say: "off", "warn" or "refuse" for a snapshot that raises an alarm.
   std::string alarms = "warn";
+  CodecChoice codec = CodecChoice::kNone;
   std::string log_level = "info";
 };
 

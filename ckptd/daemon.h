@@ -11,6 +11,7 @@
 #include <string>
 
 #include "ckptd/catalog/kv_store.h"
+#include "ckptd/codec/codec_choice.h"
 #include "ckptd/ingest/ingest.h"
 #include "ckptd/io/disk.h"
 #include "ckptd/io/executor.h"
@@ -38,6 +39,7 @@ class Daemon {
     std::chrono::milliseconds snapshot_deadline{600'000};
     // Of sessions that do not say: what becomes of a snapshot in which something looks wrong.
     ckpt::fb::AlarmPolicy alarms = ckpt::fb::AlarmPolicy::Off;
+    CodecChoice codec = CodecChoice::kNone;  // of what is written to the disk
     // Of background reads; 0: none. From the end of a pass to the next; 0: none begins by itself.
     uint64_t scrub_bytes_per_second = 0;
     std::chrono::milliseconds scrub_interval{0};

@@ -203,7 +203,9 @@ struct Daemon::Impl {
   void restore_window(SessionId session, uint64_t id, const Result<Window>& window);
   void release_window(Session& session, const fb::ReleaseWindowT& message);
   void close_restore(Session& session, const fb::CloseRestoreT& message);
-  RestoreContext restore_context() { return {disk, executor, *staging, *segments, *catalog}; }
+  RestoreContext restore_context() {
+    return {disk, executor, *staging, *segments, *catalog, &decoded};
+  }
 
   // -- questions (daemon_queries.cc, daemon_metrics.cc) ------------------------------------------
   void query(Session& session, const fb::QueryT& message);
@@ -285,6 +287,7 @@ struct Daemon::Impl {
   std::map<ckpt::RunId, RunNewest> newest_by_run;    // of runs with an epoch
   std::map<ckpt::RunId, ckpt::Epoch> ended_epochs;   // the newest that has ended, of each run
   std::map<ckpt::RunId, Groups::OpenEpoch> opening;  // waits for open snapshots to be settled
+  DecodeMeter decoded;
   uint64_t next_restore = 1;
   uint64_t next_verify = 1;
   std::map<uint64_t, Verify> verifies;

@@ -125,6 +125,16 @@ void add_persist(MetricsText& text, const Persist::Stats& stats) {
   text.counter("ckptd_write_errors_total", "Writes or syncs that failed.", stats.write_errors);
   text.counter("ckptd_payload_mismatches_total", "Slabs that changed while they were written.",
                stats.payload_mismatches);
+  text.counter("ckptd_fragment_bytes_total", "Bytes of units written into segments, by codec.",
+               stats.raw_bytes, {{"codec", "none"}});
+  text.counter("ckptd_fragment_bytes_total", "", stats.encoded_raw_bytes, {{"codec", "zstd"}});
+  text.counter("ckptd_fragment_stored_bytes_total", "What they take there.", stats.raw_bytes,
+               {{"codec", "none"}});
+  text.counter("ckptd_fragment_stored_bytes_total", "", stats.encoded_stored_bytes,
+               {{"codec", "zstd"}});
+  text.counter("ckptd_encode_microseconds_total",
+               "Time of threads that encoded, what did not get smaller included.",
+               static_cast<uint64_t>(stats.encode_seconds * 1e6));
   text.gauge("ckptd_queued_bytes", "Bytes waiting to be written.",
              static_cast<double>(stats.bytes_queued));
   text.gauge("ckptd_in_flight_bytes", "Bytes being written.",
@@ -139,6 +149,10 @@ std::string Daemon::metrics_text() const {
   add_counters(text, impl.counters);
   add_alarms(text, impl.counters);
   add_persist(text, impl.persist->stats());
+  text.counter("ckptd_decoded_bytes_total", "Bytes that restores got out of encoded fragments.",
+               impl.decoded.raw_bytes);
+  text.counter("ckptd_decode_microseconds_total", "Time of threads that decoded them.",
+               impl.decoded.nanoseconds / 1000);
   add_scrub(text, *impl.scrub);
   add_runs(text, impl.committed_state);
   const Staging::Stats stats = impl.staging->stats();

@@ -82,7 +82,8 @@ void Daemon::Impl::seal_slab(Session& session, const fb::SealSlabT& message) {
 // The bytes are checked either way, and their floats looked at.
 void Daemon::Impl::keep_or_write(SessionId session, const SnapshotKey& key, ckpt::Rank rank,
                                  StagedSlab slab, bool memory_only) {
-  const auto scan = std::make_shared<NotFiniteScan>(catalog->units(key.run).value());
+  const UnitSpecList units = catalog->units(key.run).value();
+  const auto scan = std::make_shared<NotFiniteScan>(units);
   PayloadObserver observer = observe_floats(key, scan);
   if (memory_only) {
     const auto on_checked = [this, key, scan](const Status& checked) {
@@ -105,7 +106,8 @@ void Daemon::Impl::keep_or_write(SessionId session, const SnapshotKey& key, ckpt
     carry_out(ingest.written(key, {}));
   };
   persist->write(key, rank, std::move(slab), on_written, std::move(observer),
-                 streams ? Persist::Afterwards::kFree : Persist::Afterwards::kHold);
+                 streams ? Persist::Afterwards::kFree : Persist::Afterwards::kHold,
+                 options.codec == CodecChoice::kZstd ? units : nullptr);
 }
 
 void Daemon::Impl::abort_snapshot(Session& session, const fb::AbortSnapshotT& message) {

@@ -78,6 +78,21 @@ inline constexpr uint64_t kSegmentBytesDefault = 1ull << 30;
 inline constexpr uint64_t kJournalReserveBytes = 8u << 20;
 inline constexpr uint64_t kJournalReserveMin = 256u << 10;
 
+// Codecs: encoded pieces of a slab are not cut shorter where the size of elements changes, and what
+// is shorter than the other is left as it is. A slab is encoded in steps of so many bytes, so that
+// others have their turn on the executor: 10 to 20 ms each.
+inline constexpr uint64_t kEncodedPieceBytesMin = 64u << 10;
+inline constexpr uint64_t kEncodedBytesMin = 1u << 10;
+inline constexpr uint64_t kEncodeStepBytes = 4u << 20;
+// Slabs that are encoded at once, and the daemon's memory for what has become of them until it is
+// written; a single slab may be larger.
+inline constexpr size_t kEncodesMax = 4;
+inline constexpr uint64_t kEncodeBytesMax = 256u << 20;
+// Of zstd: its fastest. What makes floats smaller is the entropy of their planes, at any level.
+inline constexpr int kZstdLevel = 1;
+// A window's encoded bytes on their way from the disk: with that the window ends.
+inline constexpr uint64_t kEncodedWindowBytesMax = 16u << 20;
+
 // Restores: reads in flight of one job, at most kWritePieceBytes each; segment files kept open
 // (well below the usual 1024 descriptors); a window's pieces, so that one message about them stays
 // small.
@@ -145,6 +160,7 @@ inline constexpr std::chrono::milliseconds kDrainDeadline{10'000};
 inline constexpr std::chrono::milliseconds kReopenDeadline{30'000};
 
 static_assert(kBytesInFlightMax >= kWritePieceBytes);
+static_assert(kEncodedWindowBytesMax >= 2 * kWritePieceBytes);
 static_assert(kSegmentBytesDefault >= 2 * ckpt::kSlabBytesDefault);
 // A want in a RestoreOpened or RestoreWindow: its version with the tables' bookkeeping (64), two
 // pieces (a range may begin in one slice and end in another), its note.

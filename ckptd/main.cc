@@ -35,6 +35,7 @@ struct Flags {
   std::string arena;
   std::string io;
   std::string alarms;
+  std::string codec;
   std::string log_level;
   bool check_config = false;
 };
@@ -49,6 +50,8 @@ void declare(CLI::App& app, Flags& flags) {
   app.add_option("--alarms", flags.alarms,
                  "off, warn or refuse: snapshots with NaN, with units that did not change, or "
                  "without an expert for too long (default: warn)");
+  app.add_option("--codec", flags.codec,
+                 "none or zstd: how snapshots lie on the disk (default: none)");
   app.add_option("--log-level", flags.log_level, "debug, info, warn or error");
   app.add_flag("--check-config", flags.check_config, "check flags and configuration, then exit");
   app.footer(
@@ -67,6 +70,9 @@ Result<ckptd::Config> make_config(const Flags& flags) {
   if (!flags.io.empty()) config.io = flags.io;
   if (!flags.alarms.empty()) config.alarms = flags.alarms;
   if (!flags.log_level.empty()) config.log_level = flags.log_level;
+  if (!flags.codec.empty()) {
+    CKPT_ASSIGN(config.codec, ckptd::parse_codec_choice(flags.codec));
+  }
   if (!flags.arena.empty()) {
     CKPT_ASSIGN(config.arena_bytes, ckpt::base::parse_size(flags.arena));
   }

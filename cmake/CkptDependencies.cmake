@@ -22,6 +22,7 @@ find_path(FLATBUFFERS_INCLUDE_DIR flatbuffers/flatbuffers.h REQUIRED)
 
 # The daemon, the trainer and the tools.
 pkg_check_modules(URING REQUIRED IMPORTED_TARGET liburing)
+pkg_check_modules(ZSTD REQUIRED IMPORTED_TARGET libzstd)
 find_package(RocksDB REQUIRED)
 find_package(spdlog REQUIRED)
 find_package(CLI11 REQUIRED)

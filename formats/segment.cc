@@ -1,10 +1,12 @@
 #include "formats/segment.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <limits>
 
 #include "formats/base/checked.h"
 #include "formats/base/crc32c.h"
+#include "formats/codec.h"
 
 namespace ckpt {
 namespace {
@@ -28,7 +30,7 @@ static_assert(sizeof(SegmentHeaderOnDisk) == 64);
 // The start of an extent; `fragment_count` fragments follow, then zeros up to the block.
 struct ExtentHeaderOnDisk {
   uint64_t magic;           // found where the journal says an extent begins
-  uint32_t version;         // kSegmentFormatVersion
+  uint32_t version;         // 1, or 2: the table is of EncodedFragmentOnDisk
   uint32_t crc32c;          // of the whole header, padding included, with this field zero
   uint32_t header_bytes;    // whole blocks; says how much the checksum covers
   uint32_t fragment_count;  // entries of the table that follows
@@ -59,6 +61,30 @@ struct FragmentOnDisk {
 };
 static_assert(sizeof(FragmentOnDisk) == 40);
 
+// Version 2.
+struct EncodedFragmentOnDisk {
+  FragmentOnDisk fragment;
+  uint64_t encoded_bytes;
+  uint32_t encoded_crc32c;
+  uint32_t reserved;  // zero
+};
+static_assert(sizeof(EncodedFragmentOnDisk) == 56);
+
+uint32_t version_of(const std::vector<ExtentFragment>& fragments) {
+  const bool encoded = std::any_of(fragments.begin(), fragments.end(),
+                                   [](const ExtentFragment& one) { return one.codec != 0; });
+  return encoded ? 2 : 1;
+}
+
+uint64_t entry_bytes(uint32_t version) {
+  return version == 1 ? sizeof(FragmentOnDisk) : sizeof(EncodedFragmentOnDisk);
+}
+
+uint64_t header_bytes_of(uint32_t version, uint64_t fragment_count) {
+  return base::align_up(sizeof(ExtentHeaderOnDisk) + fragment_count * entry_bytes(version),
+                        kBlockBytes);
+}
+
 // The checksum of a header counts its own field as zero.
 uint32_t header_crc32c(ByteView header, size_t crc_at) {
   constexpr std::array<std::byte, sizeof(uint32_t)> kZero{};
@@ -81,44 +107,51 @@ Error corrupt(std::string_view what, std::string_view how) {
 }
 
 // What both kinds of header begin with, checked in the order in which it can be believed.
-Status check_start(std::string_view what, ByteView bytes, uint64_t magic) {
+Status check_start(std::string_view what, ByteView bytes, uint64_t magic, uint32_t known) {
   static_assert(offsetof(SegmentHeaderOnDisk, version) == offsetof(ExtentHeaderOnDisk, version));
   if (base::load<uint64_t>(bytes.data()) != magic) return corrupt(what, "its magic is missing");
   const auto version = base::load<uint32_t>(bytes.data() + offsetof(SegmentHeaderOnDisk, version));
-  if (version > kSegmentFormatVersion) {
+  if (version > known) {
     return make_error(ErrorCode::kVersionMismatch, "{}: format version {}, this program knows {}",
-                      what, version, kSegmentFormatVersion);
+                      what, version, known);
   }
   if (version == 0) return corrupt(what, "format version 0");
   return ok_status();
 }
 
 // Appends the fragment unless it does not fit after those before it.
-Status take_fragment(ExtentHeader& header, const FragmentOnDisk& disk) {
+Status take_fragment(ExtentHeader& header, const EncodedFragmentOnDisk& entry) {
+  const FragmentOnDisk& disk = entry.fragment;
   const auto label = [&] {
     return fmt::format("extent header: fragment {} of unit number {}", header.fragments.size(),
                        disk.unit);
   };
   const uint64_t taken_to = header.fragments.empty() ? 0
                                                      : header.fragments.back().payload_offset +
-                                                           header.fragments.back().length;
-  if (disk.codec != 0) {
-    return make_error(ErrorCode::kVersionMismatch, "{}: unknown codec {}", label(), disk.codec);
+                                                           header.fragments.back().stored_bytes();
+  const Status encoding =
+      check_encoding(disk.codec, disk.length, entry.encoded_bytes, entry.encoded_crc32c);
+  if (!encoding.ok()) {
+    return make_error(encoding.error().code, "{}: {}", label(), encoding.error().message);
   }
+  const ExtentFragment fragment{.unit = disk.unit,
+                                .codec = disk.codec,
+                                .offset = disk.offset,
+                                .length = disk.length,
+                                .payload_offset = disk.payload_offset,
+                                .crc32c = disk.crc32c,
+                                .encoded_crc32c = entry.encoded_crc32c,
+                                .encoded_bytes = entry.encoded_bytes};
   if (disk.length == 0 || !base::checked_add(disk.offset, disk.length)) {
     return corrupt(label(), "its range in the unit is empty or overflows");
   }
   if (disk.payload_offset < taken_to ||
-      !base::range_fits(disk.payload_offset, disk.length, header.payload_bytes)) {
+      !base::range_fits(disk.payload_offset, fragment.stored_bytes(), header.payload_bytes)) {
     return corrupt(label(), "overlaps the one before it, or ends beyond the payload");
   }
-  if (disk.reserved != 0) return corrupt(label(), "reserved bytes are not zero");
-  header.fragments.push_back({.unit = disk.unit,
-                              .codec = disk.codec,
-                              .offset = disk.offset,
-                              .length = disk.length,
-                              .payload_offset = disk.payload_offset,
-                              .crc32c = disk.crc32c});
+  if (disk.reserved != 0 || entry.reserved != 0)
+    return corrupt(label(), "reserved bytes are not zero");
+  header.fragments.push_back(fragment);
   return ok_status();
 }
 
@@ -126,7 +159,7 @@ Status take_fragment(ExtentHeader& header, const FragmentOnDisk& disk) {
 Status check_extent(const ExtentHeaderOnDisk& disk, ByteView bytes) {
   constexpr std::string_view kWhat = "extent header";
   if (disk.header_bytes > kExtentHeaderBytesMax ||
-      disk.header_bytes != extent_header_bytes(disk.fragment_count)) {
+      disk.header_bytes != header_bytes_of(disk.version, disk.fragment_count)) {
     return corrupt(
         kWhat, fmt::format("{} bytes for {} fragments", disk.header_bytes, disk.fragment_count));
   }
@@ -138,7 +171,7 @@ Status check_extent(const ExtentHeaderOnDisk& disk, ByteView bytes) {
   if (header_crc32c(header, offsetof(ExtentHeaderOnDisk, crc32c)) != disk.crc32c) {
     return corrupt(kWhat, "does not match its checksum");
   }
-  const uint64_t used = sizeof(disk) + uint64_t{disk.fragment_count} * sizeof(FragmentOnDisk);
+  const uint64_t used = sizeof(disk) + disk.fragment_count * entry_bytes(disk.version);
   if (disk.reserved[0] != 0 || disk.reserved[1] != 0 || !base::all_zero(header.subspan(used))) {
     return corrupt(kWhat, "reserved bytes or padding are not zero");
   }
@@ -173,7 +206,7 @@ Result<SegmentHeader> decode_segment_header(ByteView block) {
   constexpr std::string_view kWhat = "segment header";
   if (block.size() < kBlockBytes) return corrupt(kWhat, "the file is shorter than a block");
   block = block.first(kBlockBytes);
-  CKPT_TRY(check_start(kWhat, block, kSegmentMagic));
+  CKPT_TRY(check_start(kWhat, block, kSegmentMagic, kSegmentFormatVersion));
   const auto disk = base::load<SegmentHeaderOnDisk>(block.data());
   if (header_crc32c(block, offsetof(SegmentHeaderOnDisk, crc32c)) != disk.crc32c) {
     return corrupt(kWhat, "does not match its checksum");
@@ -187,17 +220,16 @@ Result<SegmentHeader> decode_segment_header(ByteView block) {
                        .created_ns = disk.created_ns};
 }
 
-uint64_t extent_header_bytes(size_t fragment_count) {
-  return base::align_up(
-      sizeof(ExtentHeaderOnDisk) + uint64_t{fragment_count} * sizeof(FragmentOnDisk), kBlockBytes);
+uint64_t extent_header_bytes(const std::vector<ExtentFragment>& fragments) {
+  return header_bytes_of(version_of(fragments), fragments.size());
 }
 
 uint32_t encode_extent_header(const ExtentHeader& header, MutableByteView out) {
-  CKPT_ASSERT(out.size() == extent_header_bytes(header.fragments.size()));
+  CKPT_ASSERT(out.size() == extent_header_bytes(header.fragments));
   CKPT_ASSERT(out.size() <= kExtentHeaderBytesMax);
   std::memset(out.data(), 0, out.size());
   ExtentHeaderOnDisk disk{.magic = kExtentMagic,
-                          .version = kSegmentFormatVersion,
+                          .version = version_of(header.fragments),
                           .crc32c = 0,
                           .header_bytes = static_cast<uint32_t>(out.size()),
                           .fragment_count = static_cast<uint32_t>(header.fragments.size()),
@@ -217,8 +249,15 @@ uint32_t encode_extent_header(const ExtentHeader& header, MutableByteView out) {
   base::store(out.data(), disk);
   std::byte* at = out.data() + sizeof(disk);
   for (const ExtentFragment& fragment : header.fragments) {
-    base::store(at, to_disk(fragment));
-    at += sizeof(FragmentOnDisk);
+    if (disk.version == 1) {
+      base::store(at, to_disk(fragment));
+    } else {
+      base::store(at, EncodedFragmentOnDisk{.fragment = to_disk(fragment),
+                                            .encoded_bytes = fragment.encoded_bytes,
+                                            .encoded_crc32c = fragment.encoded_crc32c,
+                                            .reserved = 0});
+    }
+    at += entry_bytes(disk.version);
   }
   disk.crc32c = base::crc32c(out);
   base::store(out.data(), disk);
@@ -228,7 +267,7 @@ uint32_t encode_extent_header(const ExtentHeader& header, MutableByteView out) {
 Result<ExtentHeader> decode_extent_header(ByteView bytes) {
   constexpr std::string_view kWhat = "extent header";
   if (bytes.size() < kBlockBytes) return corrupt(kWhat, "shorter than a block");
-  CKPT_TRY(check_start(kWhat, bytes, kExtentMagic));
+  CKPT_TRY(check_start(kWhat, bytes, kExtentMagic, kExtentFormatVersion));
   const auto disk = base::load<ExtentHeaderOnDisk>(bytes.data());
   CKPT_TRY(check_extent(disk, bytes));
   ExtentHeader header{.store = disk.store,
@@ -246,8 +285,17 @@ Result<ExtentHeader> decode_extent_header(ByteView bytes) {
                       .fragments = {}};
   header.fragments.reserve(disk.fragment_count);
   const std::byte* at = bytes.data() + sizeof(disk);
-  for (uint32_t i = 0; i < disk.fragment_count; ++i, at += sizeof(FragmentOnDisk)) {
-    CKPT_TRY(take_fragment(header, base::load<FragmentOnDisk>(at)));
+  for (uint32_t i = 0; i < disk.fragment_count; ++i, at += entry_bytes(disk.version)) {
+    EncodedFragmentOnDisk entry{};
+    if (disk.version == 1) {
+      entry.fragment = base::load<FragmentOnDisk>(at);
+    } else {
+      entry = base::load<EncodedFragmentOnDisk>(at);
+    }
+    CKPT_TRY(take_fragment(header, entry));
+  }
+  if (disk.version != version_of(header.fragments)) {
+    return corrupt(kWhat, "of version 2 without an encoded fragment");
   }
   return header;
 }
@@ -257,10 +305,10 @@ uint32_t payload_crc32c(const std::vector<ExtentFragment>& fragments, uint64_t p
   uint64_t done = 0;
   for (const ExtentFragment& fragment : fragments) {
     CKPT_ASSERT(fragment.payload_offset >= done);
-    CKPT_ASSERT(base::range_fits(fragment.payload_offset, fragment.length, padded_bytes));
+    CKPT_ASSERT(base::range_fits(fragment.payload_offset, fragment.stored_bytes(), padded_bytes));
     crc = base::crc32c_extend_zeros(crc, fragment.payload_offset - done);
-    crc = base::crc32c_combine(crc, fragment.crc32c, fragment.length);
-    done = fragment.payload_offset + fragment.length;
+    crc = base::crc32c_combine(crc, fragment.stored_crc32c(), fragment.stored_bytes());
+    done = fragment.payload_offset + fragment.stored_bytes();
   }
   return base::crc32c_extend_zeros(crc, padded_bytes - done);
 }

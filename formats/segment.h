@@ -3,7 +3,8 @@
 //   segment file   := SegmentHeader (4096 bytes) extent*
 //   extent         := header (whole 4096-byte blocks) payload (whole 4096-byte blocks)
 //   extent header  := ExtentHeader fragment_count x ExtentFragment zero padding
-//   payload        := what the slab held, fragments with zero gaps, zero padding to the block
+//   payload        := what the slab held, fragments with zero gaps, zero padding to the block;
+//                     or fragments of it one after the other, some of them encoded
 //
 // Nothing in a payload is ever searched for; what the journal does not list is dead space. Headers
 // repeat what the journal says, so that a misdirected or lost write is found. See formats/README.md
@@ -21,6 +22,8 @@
 namespace ckpt {
 
 inline constexpr uint32_t kSegmentFormatVersion = 1;
+// Of an extent's header. 2: it has encoded fragments. One without is of version 1, as ever.
+inline constexpr uint32_t kExtentFormatVersion = 2;
 
 struct SegmentHeader {
   base::Hash128 store;    // which store it belongs to: a file copied from elsewhere is refused
@@ -36,12 +39,17 @@ Result<SegmentHeader> decode_segment_header(ByteView block);
 // A byte range of a unit inside an extent's payload.
 struct ExtentFragment {
   UnitId unit = 0;
-  uint32_t codec = 0;           // 0: stored as it is. Other codecs come with a later format
+  uint32_t codec = 0;           // a Codec of formats/codec.h; 0: stored as it is
   uint64_t offset = 0;          // in the unit
   uint64_t length = 0;          // raw bytes
   uint64_t payload_offset = 0;  // from the start of the payload
   uint32_t crc32c = 0;          // of the raw bytes
+  uint32_t encoded_crc32c = 0;  // of the encoded bytes; without a codec zero, as is the next
+  uint64_t encoded_bytes = 0;
   bool operator==(const ExtentFragment&) const = default;
+  // What lies in the payload.
+  uint64_t stored_bytes() const { return codec == 0 ? length : encoded_bytes; }
+  uint32_t stored_crc32c() const { return codec == 0 ? crc32c : encoded_crc32c; }
 };
 
 struct ExtentHeader {
@@ -57,10 +65,10 @@ struct ExtentHeader {
   bool operator==(const ExtentHeader&) const = default;
 };
 
-// Whole blocks that a header with this many fragments takes.
-uint64_t extent_header_bytes(size_t fragment_count);
+// Whole blocks that a header with these fragments takes.
+uint64_t extent_header_bytes(const std::vector<ExtentFragment>& fragments);
 
-// `out` has extent_header_bytes(header.fragments.size()) bytes. Returns the header's CRC32C, which
+// `out` has extent_header_bytes(header.fragments) bytes. Returns the header's CRC32C, which
 // the journal records.
 uint32_t encode_extent_header(const ExtentHeader& header, MutableByteView out);
 

@@ -75,7 +75,12 @@ struct FragmentPlace {
   ckpt::SegmentId segment = 0;
   uint64_t extent_offset = 0;   // of the extent header in the segment
   uint64_t payload_offset = 0;  // of the fragment in the segment file
+  uint32_t encoded_crc32c = 0;  // without a codec zero, as is the next
+  uint64_t encoded_bytes = 0;
   bool operator==(const FragmentPlace&) const = default;
+  // What lies on disk.
+  uint64_t stored_bytes() const { return codec == 0 ? length : encoded_bytes; }
+  uint64_t stored_end() const { return payload_offset + stored_bytes(); }
 };
 
 // One unit as of one commit.

@@ -4,6 +4,7 @@
 
 #include "formats/base/checked.h"
 #include "formats/base/crc32c.h"
+#include "formats/codec.h"
 
 namespace ckptd {
 
@@ -42,7 +43,9 @@ Status check_coverage(const ckpt::UnitSpec& spec, const std::vector<FragmentPlac
 Result<PlacesByUnit> places_by_unit(const fb::CommittedT& commit,
                                     const std::vector<ckpt::UnitSpec>& specs) {
   PlacesByUnit units;
+  ckpt::EncodedFragments encoded(commit.encoded);
   for (const fb::Fragment& fragment : commit.fragments) {
+    const fb::Encoded encoding = encoded.next();
     if (fragment.unit() >= specs.size()) {
       return contradiction("step {}: unknown unit number {}", commit.step, fragment.unit());
     }
@@ -51,14 +54,31 @@ Result<PlacesByUnit> places_by_unit(const fb::CommittedT& commit,
                            specs[fragment.unit()].name, fragment.extent());
     }
     const fb::ExtentT& extent = *commit.extents[fragment.extent()];
-    if (fragment.codec() == 0 && !ckpt::base::range_fits(fragment.payload_offset(),
-                                                         fragment.length(), extent.payload_bytes)) {
+    const Status possible = ckpt::check_encoding(fragment.codec(), fragment.length(),
+                                                 encoding.bytes(), encoding.crc32c());
+    if (!possible.ok()) {
+      return contradiction("step {} unit {}: {}", commit.step, specs[fragment.unit()].name,
+                           possible.error().message);
+    }
+    const FragmentPlace place{
+        .offset = fragment.offset(),
+        .length = fragment.length(),
+        .crc32c = fragment.crc32c(),
+        .codec = fragment.codec(),
+        .segment = extent.segment,
+        .extent_offset = extent.offset,
+        .payload_offset = extent.offset + extent.header_bytes + fragment.payload_offset(),
+        .encoded_crc32c = encoding.crc32c(),
+        .encoded_bytes = encoding.bytes()};
+    if (!ckpt::base::range_fits(fragment.payload_offset(), place.stored_bytes(),
+                                extent.payload_bytes)) {
       return contradiction("step {} unit {}: fragment outside its extent's payload", commit.step,
                            specs[fragment.unit()].name);
     }
-    units[fragment.unit()].push_back(
-        {fragment.offset(), fragment.length(), fragment.crc32c(), fragment.codec(), extent.segment,
-         extent.offset, extent.offset + extent.header_bytes + fragment.payload_offset()});
+    units[fragment.unit()].push_back(place);
+  }
+  if (!encoded.all_taken()) {
+    return contradiction("step {}: encoded bytes of a fragment that is not there", commit.step);
   }
   for (auto& [unit, places] : units) {
     std::sort(places.begin(), places.end(), [](const FragmentPlace& a, const FragmentPlace& b) {

@@ -77,7 +77,8 @@ SpaceRanges blocks_of(const std::vector<ExtentT>& extents,
     add(ranges, extent.segment, extent.offset, end_of(extent.offset, extent.header_bytes));
   }
   for (const FragmentPlace& place : places) {
-    add(ranges, place.segment, place.payload_offset, end_of(place.payload_offset, place.length));
+    add(ranges, place.segment, place.payload_offset,
+        end_of(place.payload_offset, place.stored_bytes()));
   }
   return merged(std::move(ranges));
 }

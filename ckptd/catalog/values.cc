@@ -1,6 +1,7 @@
 #include "ckptd/catalog/values.h"
 
 #include "ckptd/catalog/values_generated.h"
+#include "formats/codec.h"
 #include "formats/wire/unpacked.h"
 
 namespace ckptd::values {
@@ -120,6 +121,24 @@ std::vector<ckpt::fb::ExpertTokens> decode_counts(
   return counts;
 }
 
+// False: not every place with a codec, and no other, is in the list.
+bool take_encoded(const Version& version, std::vector<FragmentPlace>& places) {
+  const auto* list = version.encoded();
+  flatbuffers::uoffset_t at = 0;
+  for (size_t i = 0; i < places.size(); ++i) {
+    if (places[i].codec == 0) continue;
+    if (list == nullptr || at == list->size() || list->Get(at)->place() != i) return false;
+    FragmentPlace& place = places[i];
+    place.encoded_crc32c = list->Get(at)->crc32c();
+    place.encoded_bytes = list->Get(at)->bytes();
+    const Status possible =
+        ckpt::check_encoding(place.codec, place.length, place.encoded_bytes, place.encoded_crc32c);
+    if (!possible.ok()) return false;
+    ++at;
+  }
+  return list == nullptr || at == list->size();
+}
+
 }  // namespace
 
 std::string encode(const RunCounters& counters) {
@@ -141,15 +160,22 @@ std::optional<RunCounters> decode_run_counters(std::string_view value) {
 
 std::string encode(const VersionValue& version) {
   std::vector<Place> places;
+  std::vector<EncodedPlace> encoded;
   places.reserve(version.places.size());
   for (const FragmentPlace& place : version.places) {
+    if (place.codec != 0) {
+      encoded.emplace_back(places.size(), place.encoded_crc32c, place.encoded_bytes);
+    }
     places.emplace_back(place.offset, place.length, place.segment, place.extent_offset,
                         place.payload_offset, place.crc32c, place.codec);
   }
   flatbuffers::FlatBufferBuilder builder;
   const auto list = builder.CreateVectorOfStructs(places);
+  const auto encoded_list = encoded.empty()
+                                ? flatbuffers::Offset<flatbuffers::Vector<const EncodedPlace*>>()
+                                : builder.CreateVectorOfStructs(encoded);
   return finish(builder, CreateVersion(builder, version.epoch, version.attempt, version.bytes,
-                                       version.crc32c, version.damaged, list));
+                                       version.crc32c, version.damaged, list, encoded_list));
 }
 
 std::optional<VersionValue> decode_version(std::string_view value) {
@@ -161,8 +187,10 @@ std::optional<VersionValue> decode_version(std::string_view value) {
   decoded.places.reserve(version->places()->size());
   for (const Place* place : *version->places()) {
     decoded.places.push_back({place->offset(), place->length(), place->crc32c(), place->codec(),
-                              place->segment(), place->extent_offset(), place->payload_offset()});
+                              place->segment(), place->extent_offset(), place->payload_offset(), 0,
+                              0});
   }
+  if (!take_encoded(*version, decoded.places)) return std::nullopt;
   return decoded;
 }
 

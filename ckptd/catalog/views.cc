@@ -140,6 +140,10 @@ std::optional<ckpt::fb::CommittedT> Catalog::record(ckpt::RunId run, ckpt::Linea
       }
       const uint32_t number = found->second;
       const uint64_t payload = place.extent_offset + commit->extents[number].header_bytes;
+      if (place.codec != 0) {
+        record.encoded.emplace_back(static_cast<uint32_t>(record.fragments.size()),
+                                    place.encoded_crc32c, place.encoded_bytes);
+      }
       record.fragments.push_back(to_fragment(unit, number, place, payload));
     }
   }

@@ -31,7 +31,7 @@ void Persist::Impl::pump() {
       if (placed.ok() && !*placed) break;  // Segments calls pump() when the next one is made
       if (!placed.ok()) {
         queue.pop_front();
-        stats.bytes_queued -= write->slab.payload().size();
+        stats.bytes_queued -= write->payload().size();
         write->error = placed.error();
         // Told from the loop, like everything else.
         executor.run([] {}, [this, write] { finish(write, *write->error); });
@@ -40,7 +40,7 @@ void Persist::Impl::pump() {
       submit_header(write);
     }
     submit_piece(write);
-    if (write->submitted_bytes == write->slab.payload().size()) queue.pop_front();
+    if (write->submitted_bytes == write->payload().size()) queue.pop_front();
   }
   pumping = false;
 }
@@ -48,8 +48,11 @@ void Persist::Impl::pump() {
 Result<bool> Persist::Impl::place(ExtentWrite& write) {
   SnapshotWrites& snapshot = snapshots.at(write.snapshot);
   if (snapshot.failed.has_value()) return *snapshot.failed;
-  const uint64_t header_bytes = ckpt::extent_header_bytes(write.slab.fragments().size());
-  const uint64_t extent_bytes = header_bytes + write.slab.payload().size();
+  WrittenExtent& extent = write.extent;
+  const bool encoded = write.encoded_bytes > 0;
+  if (!encoded) extent.fragments = write.slab.fragments();
+  const uint64_t header_bytes = ckpt::extent_header_bytes(extent.fragments);
+  const uint64_t extent_bytes = header_bytes + write.payload().size();
   CKPT_ASSIGN(const std::optional<Segments::Place> found, segments.place(extent_bytes));
   if (!found) return false;
   const Segments::Place& place = *found;
@@ -58,13 +61,11 @@ Result<bool> Persist::Impl::place(ExtentWrite& write) {
   if (snapshot.unsynced.insert(place.segment->id).second) ++place.segment->unsynced_snapshots;
   snapshot.reserved_bytes -= std::min(snapshot.reserved_bytes, extent_bytes);
 
-  WrittenExtent& extent = write.extent;
   extent.segment = place.segment->id;
   extent.offset = place.offset;
   extent.header_bytes = static_cast<uint32_t>(header_bytes);
-  extent.payload_bytes = write.slab.payload_bytes();
-  extent.fragments = write.slab.fragments();
-  extent.payload_crc32c = ckpt::payload_crc32c(extent.fragments, write.slab.payload().size());
+  extent.payload_bytes = encoded ? write.encoded_bytes : write.slab.payload_bytes();
+  extent.payload_crc32c = ckpt::payload_crc32c(extent.fragments, write.payload().size());
   write.header = AlignedBuffer(header_bytes);
   extent.header_crc32c = ckpt::encode_extent_header({.store = options.store,
                                                      .segment = extent.segment,
@@ -94,7 +95,7 @@ void Persist::Impl::submit_header(const WritePointer& write) {
 }
 
 void Persist::Impl::submit_piece(const WritePointer& write) {
-  const MutableByteView payload = write->slab.payload();
+  const MutableByteView payload = write->payload();
   const size_t bytes =
       std::min<size_t>(options.write_piece_bytes, payload.size() - write->submitted_bytes);
   const uint64_t offset =
@@ -110,7 +111,7 @@ void Persist::Impl::submit_piece(const WritePointer& write) {
                .file = write->segment->file,
                .offset = offset,
                .memory = memory,
-               .buffer = write->slab.buffer(),
+               .buffer = write->encoded_bytes > 0 ? std::nullopt : write->slab.buffer(),
                .on_done = [this, write, bytes](const Result<uint64_t>& result) {
                  piece_done(write, bytes, result);
                }});
@@ -131,7 +132,7 @@ void Persist::Impl::piece_done(const WritePointer& write, size_t bytes,
   // Pieces of an extent that failed or was abandoned are not submitted any more; what is still in
   // the queue of it leaves there.
   pump();
-  const bool submitted = write->submitted_bytes == write->slab.payload().size();
+  const bool submitted = write->submitted_bytes == write->payload().size();
   if (write->pieces_in_flight == 0 && (submitted || write->error.has_value())) {
     if (!submitted) leave_queue(write);
     all_written(write);
@@ -144,8 +145,8 @@ void Persist::Impl::piece_done(const WritePointer& write, size_t bytes,
 bool Persist::Impl::leave_queue(const WritePointer& write) {
   const auto queued = std::find(queue.begin(), queue.end(), write);
   if (queued == queue.end()) return false;
-  stats.bytes_queued -= write->slab.payload().size() - write->submitted_bytes;
-  write->submitted_bytes = write->slab.payload().size();
+  stats.bytes_queued -= write->payload().size() - write->submitted_bytes;
+  write->submitted_bytes = write->payload().size();
   queue.erase(queued);
   return true;
 }
@@ -160,6 +161,11 @@ void Persist::Impl::abandon_writes(SnapshotWrites& snapshot) {
     const WritePointer write = weak.lock();
     if (write == nullptr) continue;
     write->abandoned = true;
+    if (std::erase(to_encode, write) > 0) {
+      stats.bytes_queued -= write->payload().size();
+      finish(write, {});
+      continue;
+    }
     // What is in the kernel or being checked comes to an end by itself.
     if (leave_queue(write) && write->pieces_in_flight == 0) finish(write, {});
   }
@@ -174,6 +180,10 @@ void Persist::Impl::all_written(const WritePointer& write) {
     return;
   }
   ++stats.extents_written;
+  for (const ckpt::ExtentFragment& fragment : write->extent.fragments) {
+    (fragment.codec == 0 ? stats.raw_bytes : stats.encoded_raw_bytes) += fragment.length;
+    stats.encoded_stored_bytes += fragment.encoded_bytes;
+  }
   // Check after the write, so that what was checked is at least as new as what was written.
   check(write);
 }
@@ -189,6 +199,8 @@ void Persist::Impl::check(const WritePointer& write) {
 
 void Persist::Impl::finish(const WritePointer& write, const Status& status) {
   --writes_open;
+  give_back_buffer(*write);
+  start_encodes();
   StagedSlab slab = std::move(write->slab);
   const auto placed = place_of(*write);
   if (write->abandoned) {

@@ -141,6 +141,7 @@ void Persist::commit(const ckpt::SnapshotKey& snapshot, ckpt::fb::RecordT record
 void fill_extents(const std::vector<WrittenExtent>& extents, ckpt::fb::CommittedT& record) {
   record.extents.clear();
   record.fragments.clear();
+  record.encoded.clear();
   for (uint32_t index = 0; index < extents.size(); ++index) {
     const WrittenExtent& extent = extents[index];
     auto entry = std::make_unique<ckpt::fb::ExtentT>();
@@ -153,6 +154,10 @@ void fill_extents(const std::vector<WrittenExtent>& extents, ckpt::fb::Committed
     entry->rank = extent.rank;
     record.extents.push_back(std::move(entry));
     for (const ckpt::ExtentFragment& fragment : extent.fragments) {
+      if (fragment.codec != 0) {
+        record.encoded.emplace_back(static_cast<uint32_t>(record.fragments.size()),
+                                    fragment.encoded_crc32c, fragment.encoded_bytes);
+      }
       record.fragments.emplace_back(fragment.unit, index, fragment.offset, fragment.length,
                                     fragment.payload_offset, fragment.crc32c, fragment.codec);
     }

@@ -71,7 +71,7 @@ void Persist::release_reservation(const ckpt::SnapshotKey& snapshot) {
 
 void Persist::write(const ckpt::SnapshotKey& snapshot, ckpt::Rank rank, StagedSlab slab,
                     std::function<void(Result<WrittenExtent>)> on_done, PayloadObserver observer,
-                    Afterwards afterwards) {
+                    Afterwards afterwards, UnitSpecList encode_units) {
   CKPT_ASSERT(!impl_->closed);
   auto write = std::make_shared<ExtentWrite>();
   write->snapshot = snapshot;
@@ -85,6 +85,11 @@ void Persist::write(const ckpt::SnapshotKey& snapshot, ckpt::Rank rank, StagedSl
   writes.active.push_back(write);
   ++impl_->writes_open;
   impl_->stats.bytes_queued += write->slab.payload().size();
+  if (encode_units != nullptr) {
+    write->units = std::move(encode_units);
+    impl_->to_encode.push_back(std::move(write));
+    return impl_->start_encodes();
+  }
   impl_->queue.push_back(std::move(write));
   impl_->pump();
 }

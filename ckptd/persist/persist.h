@@ -1,6 +1,7 @@
 // Persist: sealed slabs become extents, extents become a commit.
 //
 //   write(slab)  -> extent header + payload written, payload checked again after the write
+//                   before that, if asked for: encoded, into memory of the daemon's
 //   keep(slab)   -> payload checked
 //   commit(...)  -> fdatasync of the touched segments -> journal record, durable -> callback
 //
@@ -13,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "ckptd/codec/slab_encoder.h"
 #include "ckptd/io/disk.h"
 #include "ckptd/io/executor.h"
 #include "ckptd/staging/staging.h"
@@ -92,10 +94,11 @@ class Persist {
   enum class Afterwards : uint8_t { kHold, kFree };
   // Writes the slab as one extent. on_done runs from the loop (Disk::reap or Executor::reap), with
   // the error kCorrupt if the bytes changed under the write. `observer` sees the bytes while they
-  // are checked, on another thread, and is done before on_done runs.
+  // are checked, on another thread, and is done before on_done runs. With `encode_units`, those of
+  // the run, what gets smaller by that is written encoded; else straight from the slab.
   void write(const ckpt::SnapshotKey& snapshot, ckpt::Rank rank, StagedSlab slab,
              std::function<void(Result<WrittenExtent>)> on_done, PayloadObserver observer = {},
-             Afterwards afterwards = Afterwards::kHold);
+             Afterwards afterwards = Afterwards::kHold, UnitSpecList encode_units = nullptr);
 
   // A slab that stays in memory: checked as a written one is, not written. It is held until
   // commit() hands it to the memory level, together with the others, or the snapshot failed.
@@ -120,6 +123,11 @@ class Persist {
     uint64_t commits = 0;
     uint64_t write_errors = 0;
     uint64_t payload_mismatches = 0;
+    // Of fragments in written extents, by how they lie there.
+    uint64_t raw_bytes = 0;
+    uint64_t encoded_raw_bytes = 0;     // before
+    uint64_t encoded_stored_bytes = 0;  // and after
+    double encode_seconds = 0;          // of threads, what came to nothing included
     size_t bytes_queued = 0;
     size_t bytes_in_flight = 0;
   };

@@ -1,12 +1,14 @@
 // What Persist keeps, for the sources of this folder only.
 #pragma once
 
+#include <chrono>
 #include <deque>
 #include <list>
 #include <map>
 #include <memory>
 #include <set>
 
+#include "ckptd/codec/slab_encoder.h"
 #include "ckptd/io/aligned_buffer.h"
 #include "ckptd/persist/persist.h"
 #include "ckptd/persist/segments.h"
@@ -28,6 +30,17 @@ struct ExtentWrite {
   bool abandoned = false;
   bool kept = false;   // in memory: it has no extent
   bool frees = false;  // its slab, as soon as it is written
+
+  // One that is encoded (encode.cc).
+  UnitSpecList units;                    // until it is begun
+  std::unique_ptr<SlabEncoder> encoder;  // while it is
+  uint64_t encode_bytes = 0;             // of the bound on all, until it is written
+  AlignedBuffer encoded;
+  uint64_t encoded_bytes = 0;  // of the payload; 0: that is what lies in the slab
+  std::chrono::steady_clock::duration encode_time{0};
+
+  // What is written, padded to whole blocks.
+  MutableByteView payload();
 };
 
 struct SnapshotWrites {
@@ -66,6 +79,13 @@ struct Persist::Impl {
   void abandon_writes(SnapshotWrites& snapshot);
   void tell_dead(const ExtentPlace& extent);
 
+  // Codecs (encode.cc).
+  void start_encodes();
+  void encode_step(const WritePointer& write);
+  void encode_stepped(const WritePointer& write, const Status& status);
+  void take_encoded(ExtentWrite& write);
+  void give_back_buffer(ExtentWrite& write);
+
   // Faults: the segment takes no more, and what is not yet synced in it fails.
   void fail_segment(Segment& segment, const ckpt::Error& error);
   // After a failed sync: the same for every segment, sparing snapshots that are wholly synced.
@@ -84,6 +104,10 @@ struct Persist::Impl {
   const Options options;
   Segments segments;
   std::deque<WritePointer> queue;  // not yet completely submitted
+  std::deque<WritePointer> to_encode;
+  size_t encodes_running = 0;
+  uint64_t encode_bytes = 0;  // of slabs that are being encoded, or were and are being written
+  std::vector<AlignedBuffer> spare_buffers;
   std::map<ckpt::SnapshotKey, SnapshotWrites> snapshots;
   uint64_t next_sequence;
   size_t bytes_in_flight = 0;

@@ -92,6 +92,12 @@ Json spec_json(const ckpt::UnitSpec& spec) {
           {"tensors", tensors_json(spec)}};
 }
 
+uint64_t stored_bytes(const UnitVersion& version) {
+  uint64_t bytes = 0;
+  for (const FragmentPlace& place : version.fragments) bytes += place.stored_bytes();
+  return bytes;
+}
+
 }  // namespace
 
 // What is left to say of those that are gone.
@@ -188,6 +194,7 @@ Result<Json> unit_document(const QueryContext& context, const QueryArgs& args) {
                                   {"lineage", key.lineage},
                                   {"time", iso_time(commit->time_ns)},
                                   {"bytes", version.bytes},
+                                  {"stored_bytes", stored_bytes(version)},
                                   {"crc32c", hex32(version.crc32c)},
                                   {"fragments", version.fragments.size()}};
   }

@@ -1,6 +1,8 @@
 // What restores and verifies work with. All of it outlives them.
 #pragma once
 
+#include <atomic>
+
 #include "ckptd/catalog/catalog.h"
 #include "ckptd/io/disk.h"
 #include "ckptd/io/executor.h"
@@ -9,12 +11,19 @@
 
 namespace ckptd {
 
+// What decoding came to, of all restores together. Threads of the executor add to it.
+struct DecodeMeter {
+  std::atomic<uint64_t> raw_bytes{0};
+  std::atomic<uint64_t> nanoseconds{0};
+};
+
 struct RestoreContext {
   Disk& disk;
   Executor& executor;
   Staging& staging;
   SegmentReader& segments;
   const Catalog& catalog;
+  DecodeMeter* decoded = nullptr;
 };
 
 }  // namespace ckptd

@@ -64,7 +64,7 @@ void ExtentCheck::feed_payload(ckpt::ByteView bytes) {
     const ckpt::ExtentFragment* fragment = more ? &expected_.fragments[fragment_] : nullptr;
     const bool inside = more && payload_at >= fragment->payload_offset;
     uint64_t stretch = more ? fragment->payload_offset - payload_at : bytes.size();
-    if (inside) stretch = fragment->payload_offset + fragment->length - payload_at;
+    if (inside) stretch = fragment->payload_offset + fragment->stored_bytes() - payload_at;
     const auto part = bytes.first(std::min<uint64_t>(stretch, bytes.size()));
     if (inside) {
       crc_ = ckpt::base::crc32c(part, crc_);
@@ -80,7 +80,7 @@ void ExtentCheck::feed_payload(ckpt::ByteView bytes) {
 
 void ExtentCheck::end_fragment() {
   const ckpt::ExtentFragment& fragment = expected_.fragments[fragment_];
-  if (!fragment_unreadable_ && crc_ != fragment.crc32c) {
+  if (!fragment_unreadable_ && crc_ != fragment.stored_crc32c()) {
     damaged(fragment.unit, fmt::format("{}: CRC32C mismatch", at(fragment.payload_offset)));
   }
   next_fragment();
@@ -109,7 +109,7 @@ void ExtentCheck::skip(uint64_t bytes, const std::string& reason) {
     const ckpt::ExtentFragment& fragment = expected_.fragments[fragment_];
     damaged(fragment.unit, where);
     any = true;
-    if (fragment.payload_offset + fragment.length > payload_at) {
+    if (fragment.payload_offset + fragment.stored_bytes() > payload_at) {
       fragment_unreadable_ = true;
       return;
     }

@@ -3,6 +3,7 @@
 
 #include "ckptd/restore/segment_reader.h"
 #include "ckptd/safeguards.h"
+#include "formats/codec.h"
 
 namespace ckptd {
 namespace {
@@ -56,11 +57,13 @@ std::vector<ExtentHeader> expected_headers(const ckpt::base::Hash128& store,
     header.payload_crc32c = extent->payload_crc32c;
     headers.push_back(std::move(header));
   }
+  ckpt::EncodedFragments encoded(commit.encoded);
   for (const auto& fragment : commit.fragments) {
+    const ckpt::fb::Encoded encoding = encoded.next();
     if (fragment.extent() >= headers.size()) continue;  // the catalog refuses such a record
-    headers[fragment.extent()].fragments.push_back({fragment.unit(), fragment.codec(),
-                                                    fragment.offset(), fragment.length(),
-                                                    fragment.payload_offset(), fragment.crc32c()});
+    headers[fragment.extent()].fragments.push_back(
+        {fragment.unit(), fragment.codec(), fragment.offset(), fragment.length(),
+         fragment.payload_offset(), fragment.crc32c(), encoding.crc32c(), encoding.bytes()});
   }
   for (ExtentHeader& header : headers) {
     std::sort(header.fragments.begin(), header.fragments.end(),
@@ -77,7 +80,7 @@ Status check_extent_header(ckpt::ByteView bytes, const ExtentHeader& expected,
   CKPT_TRY(compare(*found, expected, part));
   // Encoded again it must give the same bytes: nothing is in the padding, and the CRC that the
   // journal recorded is of exactly this header.
-  std::vector<std::byte> again(ckpt::extent_header_bytes(found->fragments.size()));
+  std::vector<std::byte> again(ckpt::extent_header_bytes(found->fragments));
   if (again.size() != bytes.size()) return differs("header length");
   if (ckpt::encode_extent_header(*found, again) != header_crc32c) return differs("header CRC32C");
   if (!std::equal(again.begin(), again.end(), bytes.begin())) return differs("padding");

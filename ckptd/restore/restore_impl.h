@@ -14,6 +14,7 @@
 #include <set>
 #include <utility>
 
+#include "ckptd/io/aligned_buffer.h"
 #include "ckptd/restore/restore.h"
 #include "ckptd/safeguards.h"
 #include "formats/base/unique_fd.h"
@@ -51,8 +52,12 @@ struct RestoreSlice {
   uint64_t offset = 0;  // in the fragment
   uint64_t length = 0;
 
-  uint64_t file_begin() const { return fragment->place.payload_offset + offset; }
-  uint64_t file_end() const { return file_begin() + length; }
+  // What is read for it: of an encoded fragment always all of it.
+  bool encoded() const { return fragment->place.codec != 0; }
+  uint64_t file_begin() const { return fragment->place.payload_offset + (encoded() ? 0 : offset); }
+  uint64_t file_end() const {
+    return encoded() ? fragment->place.stored_end() : file_begin() + length;
+  }
 };
 
 // A slice in its place in a window's slab.
@@ -61,18 +66,20 @@ struct RestoreSlot {
   uint64_t slab_offset = 0;
   Source source = Source::kSegment;
   std::optional<MemoryLease> lease;  // with source memory
+  std::optional<size_t> encoded;     // the window's run that its encoded bytes come in
   Status status;                     // of the read
   uint32_t crc32c = 0;
   std::vector<WindowPiece> pieces;  // what the client gets of it
 };
 
 // Bytes of a segment that are read into a stretch of the slab with one or more requests: slices
-// that share or touch blocks.
+// that share or touch blocks. Encoded ones are read into memory of the daemon's instead.
 struct RestoreRun {
   ckpt::SegmentId segment = 0;
   uint64_t file_begin = 0;  // multiples of the block size
   uint64_t file_end = 0;
   uint64_t slab_offset = 0;
+  bool encoded = false;
 };
 
 // Fragments of one segment that the client reads, on their way to it or out with it.
@@ -87,8 +94,10 @@ struct FillingWindow {
   uint64_t used = 0;
   std::vector<RestoreSlot> slots;
   std::vector<RestoreRun> runs;
-  std::vector<SegmentHandle> files;  // held open until the reads are through
-  size_t pending = 0;                // opens and reads that have not come back
+  std::map<size_t, AlignedBuffer> encoded;  // by run: what an encoded one is read into
+  uint64_t encoded_bytes = 0;               // of them together
+  std::vector<SegmentHandle> files;         // held open until the reads are through
+  size_t pending = 0;                       // opens and reads that have not come back
 };
 
 struct RestoreJob::Impl {
@@ -124,6 +133,7 @@ struct RestoreJob::Impl {
   bool place(FillingWindow& window, const RestoreSlice& slice);
   bool place_from_memory(FillingWindow& window, const RestoreSlice& slice);
   bool place_from_segment(FillingWindow& window, const RestoreSlice& slice);
+  bool place_encoded(FillingWindow& window, const RestoreSlice& slice);
   void read_run(FillingWindow& window, size_t run);
   void submit_reads();
   void read_done(FillingWindow& window, const RestoreRun& piece, const Result<uint64_t>& bytes);
@@ -174,7 +184,11 @@ struct RestoreJob::Impl {
 
 inline constexpr char kMismatch[] = "CRC32C mismatch";
 
-// Copies out of memory and takes checksums. Runs on the executor; touches nothing but the window.
-void check_window(FillingWindow& window);
+// Copies out of memory, decodes and takes checksums. Runs on the executor; touches nothing but the
+// window and, atomically, the meter, if there is one.
+void check_window(FillingWindow& window, DecodeMeter* meter);
+
+// restore_decode.cc: the encoded slots of a window, into their places in its slab.
+void decode_window(FillingWindow& window, DecodeMeter* meter);
 
 }  // namespace ckptd

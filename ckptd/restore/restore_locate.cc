@@ -21,7 +21,7 @@ uint64_t blocks_begin(const RestoreFragment& fragment) {
   return align_down(fragment.place.payload_offset, kBlockBytes);
 }
 uint64_t blocks_end(const RestoreFragment& fragment) {
-  return align_up(fragment.place.payload_offset + fragment.place.length, kBlockBytes);
+  return align_up(fragment.place.stored_end(), kBlockBytes);
 }
 
 LocatedFragment describe(const RestoreFragment& fragment) {
@@ -38,8 +38,9 @@ LocatedFragment describe(const RestoreFragment& fragment) {
 }  // namespace
 
 bool RestoreJob::Impl::to_locate(const RestoreFragment& fragment) const {
+  // What is encoded is no use to a client: it comes in slabs, as it was.
   return locate_bytes_max > 0 && fragment.source == Source::kSegment && !fragment.located &&
-         fragment.parts.size() <= limits::kPiecesPerWindowMax &&
+         fragment.place.codec == 0 && fragment.parts.size() <= limits::kPiecesPerWindowMax &&
          blocks_end(fragment) - blocks_begin(fragment) <= locate_bytes_max;
 }
 

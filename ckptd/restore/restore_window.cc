@@ -21,7 +21,8 @@ constexpr uint64_t kMemorySlotAlignment = 64;
 bool overlaps(const RestoreSlot& slot, const RestoreRun& piece) {
   const RestoreSlice& slice = slot.slice;
   return slot.source == Source::kSegment && slice.fragment->place.segment == piece.segment &&
-         slice.file_begin() < piece.file_end && piece.file_begin < slice.file_end();
+         slot.encoded.has_value() == piece.encoded && slice.file_begin() < piece.file_end &&
+         piece.file_begin < slice.file_end();
 }
 
 // What the client gets of the slot: the wanted parts that lie in this slice.
@@ -47,7 +48,8 @@ void make_pieces(RestoreSlot& slot, ckpt::ByteView slice_bytes) {
 
 }  // namespace
 
-void check_window(FillingWindow& window) {
+void check_window(FillingWindow& window, DecodeMeter* meter) {
+  decode_window(window, meter);
   for (RestoreSlot& slot : window.slots) {
     if (!slot.status.ok()) continue;
     const auto bytes = window.bytes.subspan(slot.slab_offset, slot.slice.length);
@@ -76,7 +78,8 @@ void RestoreJob::Impl::fill(uint32_t slab) {
     pieces += slice.fragment->parts.size();
     const bool too_many = pieces > limits::kPiecesPerWindowMax && !window.slots.empty();
     // What the client reads itself goes out by itself, and in its turn.
-    const bool ends = too_many || to_locate(*slice.fragment);
+    const bool enough = window.encoded_bytes >= limits::kEncodedWindowBytesMax;
+    const bool ends = too_many || enough || to_locate(*slice.fragment);
     if (!slice.fragment->dropped && (ends || !place(window, slice))) break;
     queue.pop_front();
   }
@@ -112,15 +115,43 @@ bool RestoreJob::Impl::place_from_memory(FillingWindow& window, const RestoreSli
   return true;
 }
 
+bool RestoreJob::Impl::place_encoded(FillingWindow& window, const RestoreSlice& slice) {
+  const ckpt::SegmentId segment = slice.fragment->place.segment;
+  const uint64_t begin = align_down(slice.file_begin(), kBlockBytes);
+  const uint64_t end = align_up(slice.file_end(), kBlockBytes);
+  const uint64_t at = align_up(window.used, kMemorySlotAlignment);
+  if (!ckpt::base::range_fits(at, slice.length, window.bytes.size())) return false;
+  RestoreRun* last = window.runs.empty() ? nullptr : &window.runs.back();
+  const bool joins = last != nullptr && last->encoded && last->segment == segment &&
+                     begin >= last->file_begin && begin <= last->file_end &&
+                     end - last->file_begin <= limits::kWritePieceBytes;
+  const uint64_t before = joins ? last->file_end - last->file_begin : 0;
+  if (joins) {
+    last->file_end = std::max(last->file_end, end);
+  } else {
+    window.runs.push_back({segment, begin, end, 0, true});
+  }
+  const RestoreRun& run = window.runs.back();
+  window.encoded_bytes += run.file_end - run.file_begin - before;
+  window.used = at + slice.length;
+  RestoreSlot slot;
+  slot.slice = slice;
+  slot.slab_offset = at;
+  slot.encoded = window.runs.size() - 1;
+  window.slots.push_back(std::move(slot));
+  return true;
+}
+
 bool RestoreJob::Impl::place_from_segment(FillingWindow& window, const RestoreSlice& slice) {
+  if (slice.encoded()) return place_encoded(window, slice);
   const ckpt::SegmentId segment = slice.fragment->place.segment;
   const uint64_t begin = align_down(slice.file_begin(), kBlockBytes);
   const uint64_t end = align_up(slice.file_end(), kBlockBytes);
   RestoreRun* last = window.runs.empty() ? nullptr : &window.runs.back();
   // Goes on where the last run ends, or in its last block: one request less. The run must be the
   // last thing in the slab, so that it can grow.
-  const bool joins = last != nullptr && last->segment == segment && begin >= last->file_begin &&
-                     begin <= last->file_end &&
+  const bool joins = last != nullptr && !last->encoded && last->segment == segment &&
+                     begin >= last->file_begin && begin <= last->file_end &&
                      window.used == last->slab_offset + (last->file_end - last->file_begin);
   const uint64_t run_at = joins ? last->slab_offset : align_up(window.used, kBlockBytes);
   const uint64_t run_begin = joins ? last->file_begin : begin;
@@ -130,7 +161,7 @@ bool RestoreJob::Impl::place_from_segment(FillingWindow& window, const RestoreSl
   if (joins) {
     last->file_end = run_end;
   } else {
-    window.runs.push_back({segment, begin, end, run_at});
+    window.runs.push_back({segment, begin, end, run_at, false});
   }
   window.used = run_at + (run_end - run_begin);
   RestoreSlot slot;
@@ -142,29 +173,35 @@ bool RestoreJob::Impl::place_from_segment(FillingWindow& window, const RestoreSl
 
 void RestoreJob::Impl::read_run(FillingWindow& window, size_t number) {
   const RestoreRun run = window.runs[number];
-  context.segments.open(run.segment, [this, &window, run](Result<SegmentHandle> file) {
+  context.segments.open(run.segment, [this, &window, run, number](Result<SegmentHandle> file) {
     if (!file.ok()) {
       read_done(window, run, file.error());
       return;
     }
     window.files.push_back(*file);
     window.pending -= 1;  // the open; its reads follow
+    const MutableByteView memory =
+        run.encoded
+            ? (window.encoded[number] = AlignedBuffer(run.file_end - run.file_begin)).bytes()
+            : window.bytes.subspan(run.slab_offset, run.file_end - run.file_begin);
     for (uint64_t at = run.file_begin; at < run.file_end; at += limits::kWritePieceBytes) {
       const uint64_t end = std::min<uint64_t>(run.file_end, at + limits::kWritePieceBytes);
-      const RestoreRun piece{run.segment, at, end, run.slab_offset + (at - run.file_begin)};
+      const RestoreRun piece{run.segment, at, end, 0, run.encoded};
+      const MutableByteView into = memory.subspan(at - run.file_begin, end - at);
       window.pending += 1;
-      unsubmitted.emplace_back([this, &window, piece, id = **file] {
-        context.disk.submit(
-            {.op = IoOp::kRead,
-             .file = id,
-             .offset = piece.file_begin,
-             .memory = window.bytes.subspan(piece.slab_offset, piece.file_end - piece.file_begin),
-             .buffer = context.staging.slab_buffer(arena, window.slab),
-             .on_done = [this, &window, piece](const Result<uint64_t>& bytes) {
-               reads_in_flight -= 1;
-               read_done(window, piece, bytes);
-               submit_reads();
-             }});
+      unsubmitted.emplace_back([this, &window, piece, into, id = **file] {
+        context.disk.submit({.op = IoOp::kRead,
+                             .file = id,
+                             .offset = piece.file_begin,
+                             .memory = into,
+                             .buffer = piece.encoded
+                                           ? std::nullopt
+                                           : context.staging.slab_buffer(arena, window.slab),
+                             .on_done = [this, &window, piece](const Result<uint64_t>& bytes) {
+                               reads_in_flight -= 1;
+                               read_done(window, piece, bytes);
+                               submit_reads();
+                             }});
       });
     }
     submit_reads();
@@ -199,7 +236,8 @@ void RestoreJob::Impl::read_done(FillingWindow& window, const RestoreRun& piece,
 
 void RestoreJob::Impl::filled_if_complete(FillingWindow& window) {
   if (window.pending > 0) return;
-  context.executor.run([&window] { check_window(window); }, [this, &window] { checked(window); });
+  context.executor.run([&window, meter = context.decoded] { check_window(window, meter); },
+                       [this, &window] { checked(window); });
 }
 
 }  // namespace ckptd

@@ -52,6 +52,7 @@ Daemon::Options daemon_options(const Config& config) {
   options.disk_reserve_bytes = config.disk_reserve_bytes;
   options.snapshot_deadline = config.snapshot_deadline;
   options.alarms = alarm_policy(config.alarms);
+  options.codec = config.codec;
   options.scrub_bytes_per_second = config.scrub_bytes_per_second;
   options.scrub_interval = config.scrub_interval;
   options.wall_clock_ns = wall_clock_ns;

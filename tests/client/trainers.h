@@ -16,6 +16,7 @@ struct SmallRun {
   std::vector<uint64_t> unit_bytes = {300'000, 5, 70'000, 1'000'000};
   uint64_t arena_bytes = 8 << 20;
   uint64_t slab_bytes = 256 << 10;
+  int mask = 0xff;  // of every byte of the state
 
   std::vector<client::UnitInfo> units() const {
     std::vector<client::UnitInfo> units;
@@ -39,7 +40,9 @@ struct SmallRun {
     return plan;
   }
   std::vector<char> state(uint64_t step, uint32_t unit) const {
-    return random_bytes(unit_bytes[unit], step * 1000 + unit);
+    std::vector<char> bytes = random_bytes(unit_bytes[unit], step * 1000 + unit);
+    for (char& byte : bytes) byte = static_cast<char>(byte & mask);
+    return bytes;
   }
 };
 

@@ -6,6 +6,7 @@
 #include <functional>
 #include <sstream>
 
+#include "formats/codec.h"
 #include "formats/journal.h"
 #include "formats/safetensors.h"
 #include "formats/segment.h"
@@ -55,7 +56,30 @@ Bytes extent_example() {
           {.unit = 7, .offset = 0, .length = 100, .crc32c = 0xaabbccdd},
           {.unit = 8, .offset = 4096, .length = 172, .payload_offset = 128, .crc32c = 0x11223344}}};
   header.payload_crc32c = payload_crc32c(header.fragments, kBlockBytes);
-  Bytes block(extent_header_bytes(header.fragments.size()));
+  Bytes block(extent_header_bytes(header.fragments));
+  encode_extent_header(header, block);
+  return block;
+}
+
+Bytes encoded_extent_example() {
+  ExtentHeader header{.store = kStore,
+                      .segment = 3,
+                      .offset = 12288,
+                      .snapshot = {.run = 1, .lineage = 2, .epoch = 4, .step = 1200, .attempt = 1},
+                      .rank = 6,
+                      .sequence = 10,
+                      .payload_bytes = 91,
+                      .payload_crc32c = 0,
+                      .fragments = {{.unit = 7, .length = 20, .crc32c = 0xaabbccdd},
+                                    {.unit = 8,
+                                     .codec = static_cast<uint32_t>(Codec::kZstdPlanes4),
+                                     .length = 100,
+                                     .payload_offset = 20,
+                                     .crc32c = 0x11223344,
+                                     .encoded_crc32c = 0x55667788,
+                                     .encoded_bytes = 71}}};
+  header.payload_crc32c = payload_crc32c(header.fragments, kBlockBytes);
+  Bytes block(extent_header_bytes(header.fragments));
   encode_extent_header(header, block);
   return block;
 }
@@ -126,6 +150,7 @@ INSTANTIATE_TEST_SUITE_P(
     Formats, Readme,
     testing::Values(Example{"frame", frame_example}, Example{"journal", journal_example},
                     Example{"segment", segment_example}, Example{"extent", extent_example},
+                    Example{"encoded_extent", encoded_extent_example},
                     Example{"safetensors", safetensors_example, std::byte{' '}}),
     [](const auto& example) { return example.param.name; });
 

@@ -176,6 +176,8 @@ fb::RecordT sample_committed(uint64_t step, size_t fragments) {
   body.expert_tokens = {fb::ExpertTokens(3, 0, 900), fb::ExpertTokens(3, 1, 0)};
   body.alarms = {fb::Alarm(0, fb::AlarmKind::NotFinite, 2)};
   body.expert_lost = {fb::ExpertTokens(3, 0, 70)};
+  body.encoded = {fb::Encoded(0, 0xc0de, 60)};
+  body.fragments[0] = fb::Fragment(0, 0, 0, 100, 0, 0xc0ffee, 1);
   return record(std::move(body));
 }
 
@@ -228,6 +230,14 @@ ExtentHeader sample_extent_header(size_t fragments) {
   return header;
 }
 
+ExtentHeader sample_encoded_extent_header(size_t fragments) {
+  ExtentHeader header = sample_extent_header(fragments);
+  header.fragments.back().codec = 3;
+  header.fragments.back().encoded_bytes = 60;
+  header.fragments.back().encoded_crc32c = 0xfeed;
+  return header;
+}
+
 std::vector<std::byte> encoded(const SegmentHeader& header) {
   std::vector<std::byte> block(kBlockBytes);
   encode_segment_header(header, block);
@@ -235,7 +245,7 @@ std::vector<std::byte> encoded(const SegmentHeader& header) {
 }
 
 std::vector<std::byte> encoded(const ExtentHeader& header) {
-  std::vector<std::byte> bytes(extent_header_bytes(header.fragments.size()));
+  std::vector<std::byte> bytes(extent_header_bytes(header.fragments));
   encode_extent_header(header, bytes);
   return bytes;
 }

@@ -38,6 +38,8 @@ SampleJournal sample_journal(uint64_t salt = 0x5a17);
 SegmentHeader sample_segment_header();
 // Fragments of 100 bytes with gaps between them.
 ExtentHeader sample_extent_header(size_t fragments);
+// The last fragment is encoded.
+ExtentHeader sample_encoded_extent_header(size_t fragments);
 std::vector<std::byte> encoded(const SegmentHeader& header);
 std::vector<std::byte> encoded(const ExtentHeader& header);
 

@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "formats/base/crc32c.h"
+#include "formats/codec.h"
 #include "tests/formats/random_bytes.h"
 #include "tests/formats/samples.h"
 
@@ -34,7 +35,7 @@ TEST(SegmentHeader, OfANewerVersionIsRefusedAsSuch) {
 TEST(ExtentHeader, ComesBackWithAnyNumberOfFragments) {
   for (const size_t fragments : {1u, 2u, 99u, 100u, 5000u}) {
     const ExtentHeader header = test::sample_extent_header(fragments);
-    std::vector<std::byte> bytes(extent_header_bytes(fragments));
+    std::vector<std::byte> bytes(extent_header_bytes(header.fragments));
     const uint32_t crc = encode_extent_header(header, bytes);
     EXPECT_EQ(base::load<uint32_t>(bytes.data() + 12), crc);
     EXPECT_EQ(decode_extent_header(bytes).value(), header);
@@ -44,10 +45,30 @@ TEST(ExtentHeader, ComesBackWithAnyNumberOfFragments) {
   }
 }
 
+// Of version 2 only where there is something to say: what programs of before can read stays so.
+TEST(ExtentHeader, ComesBackWithEncodedFragments) {
+  for (const size_t fragments : {1u, 2u, 70u, 71u, 5000u}) {
+    ExtentHeader header = test::sample_extent_header(fragments);
+    EXPECT_EQ(base::load<uint32_t>(test::encoded(header).data() + 8), 1u);
+    header = test::sample_encoded_extent_header(fragments);
+    const std::vector<std::byte> bytes = test::encoded(header);
+    EXPECT_EQ(base::load<uint32_t>(bytes.data() + 8), 2u);
+    EXPECT_EQ(decode_extent_header(bytes).value(), header);
+  }
+}
+
 TEST(ExtentHeader, TakesWholeBlocks) {
-  EXPECT_EQ(extent_header_bytes(0), kBlockBytes);
-  EXPECT_EQ(extent_header_bytes((kBlockBytes - 128) / 40), kBlockBytes);
-  EXPECT_EQ(extent_header_bytes((kBlockBytes - 128) / 40 + 1), 2 * kBlockBytes);
+  std::vector<ExtentFragment> fragments;
+  EXPECT_EQ(extent_header_bytes(fragments), kBlockBytes);
+  fragments.resize((kBlockBytes - 128) / 40);
+  EXPECT_EQ(extent_header_bytes(fragments), kBlockBytes);
+  fragments.resize(fragments.size() + 1);
+  EXPECT_EQ(extent_header_bytes(fragments), 2 * kBlockBytes);
+  fragments.resize((kBlockBytes - 128) / 56);
+  fragments.front().codec = 1;
+  EXPECT_EQ(extent_header_bytes(fragments), kBlockBytes);
+  fragments.resize(fragments.size() + 1);
+  EXPECT_EQ(extent_header_bytes(fragments), 2 * kBlockBytes);
 }
 
 TEST(ExtentHeader, SaysHowMuchItTakesWhenGivenLess) {
@@ -82,7 +103,29 @@ INSTANTIATE_TEST_SUITE_P(
         BadExtent{"Beyond", [](ExtentHeader& h) { h.payload_bytes = 300; }, "fragment 2"},
         BadExtent{"Overflow", [](ExtentHeader& h) { h.fragments[2].length = ~0ull; }, "overflows"},
         BadExtent{"NoBytes", [](ExtentHeader& h) { h.fragments[0].length = 0; }, "empty"},
-        BadExtent{"Codec", [](ExtentHeader& h) { h.fragments[0].codec = 1; }, "unknown codec 1"},
+        BadExtent{"Codec", [](ExtentHeader& h) { h.fragments[0].codec = 99; }, "unknown codec 99"},
+        BadExtent{"EncodedNothing", [](ExtentHeader& h) { h.fragments[0].codec = 1; },
+                  "fragment 0 of unit number 0: 0 encoded bytes of 100"},
+        BadExtent{"EncodedLarger",
+                  [](ExtentHeader& h) {
+                    h.fragments[0].codec = 3;
+                    h.fragments[0].encoded_bytes = 100;
+                  },
+                  "100 encoded bytes of 100"},
+        BadExtent{"EncodedHuge",
+                  [](ExtentHeader& h) {
+                    h.fragments[2].codec = 1;
+                    h.fragments[2].encoded_bytes = 10;
+                    h.fragments[2].length = kEncodedFragmentBytesMax + 1;
+                  },
+                  "1048577 bytes are encoded in one piece, the most is 1048576"},
+        BadExtent{"EncodedWithoutACodec",
+                  [](ExtentHeader& h) {
+                    h.fragments[0].codec = 1;
+                    h.fragments[0].encoded_bytes = 10;
+                    h.fragments[1].encoded_bytes = 10;
+                  },
+                  "10 encoded bytes, without a codec"},
         BadExtent{"NoPayload", [](ExtentHeader& h) { h.payload_bytes = 0; }, "payload of 0 bytes"},
         BadExtent{"HugePayload", [](ExtentHeader& h) { h.payload_bytes = ~0ull; }, "payload of"},
         BadExtent{"Place", [](ExtentHeader& h) { h.offset = 4097; }, "at offset 4097"}),
@@ -100,6 +143,14 @@ TEST(PayloadCrc, EqualsTheChecksumOfTheBytes) {
                          .crc32c = base::crc32c(from)});
     EXPECT_EQ(payload_crc32c(fragments, payload.size()), base::crc32c(payload));
   }
+  // Of an encoded one it is what lies there that counts.
+  ExtentFragment& last = fragments.back();
+  last.codec = 1;
+  last.encoded_bytes = last.length;
+  last.encoded_crc32c = last.crc32c;
+  last.length = 7'000;
+  last.crc32c = 5;
+  EXPECT_EQ(payload_crc32c(fragments, payload.size()), base::crc32c(payload));
   EXPECT_EQ(payload_crc32c({}, kBlockBytes), base::crc32c(std::vector<std::byte>(kBlockBytes)));
 }
 

@@ -33,6 +33,7 @@ class World : private Outbox {
     ckpt::fb::AlarmPolicy alarms = ckpt::fb::AlarmPolicy::Off;
     uint64_t scrub_bytes_per_second = 0;
     std::chrono::milliseconds scrub_interval{0};
+    CodecChoice codec = CodecChoice::kNone;
   };
   explicit World(const Options& options);
   ~World() override;
@@ -54,6 +55,8 @@ class World : private Outbox {
   }
   // Before a start: the disk that it finds.
   void set_disk(std::unique_ptr<MemoryDisk> disk) { disk_ = std::move(disk); }
+  // Of the daemons that are started from now on.
+  void set_codec(CodecChoice codec) { options_.codec = codec; }
 
   // Runs completions until nothing is left to do.
   void run();
@@ -76,7 +79,7 @@ class World : private Outbox {
   void send(ckpt::SessionId session, const ckpt::fb::MessageT& message, int fd) override;
   void disconnect(ckpt::SessionId session, const std::string& reason) override;
 
-  const Options options_;
+  Options options_;
   uint64_t next_seed_;
   std::unique_ptr<MemoryDisk> disk_;
   Disk* door_ = nullptr;

@@ -42,7 +42,7 @@ Sample make_sample() {
   add(5, 1000, 500);
   add(6, 4096, 4904);
   header.payload_crc32c = ckpt::base::crc32c(payload);
-  sample.header_bytes = static_cast<uint32_t>(ckpt::extent_header_bytes(header.fragments.size()));
+  sample.header_bytes = static_cast<uint32_t>(ckpt::extent_header_bytes(header.fragments));
   sample.bytes.resize(sample.header_bytes);
   sample.header_crc32c = ckpt::encode_extent_header(header, sample.bytes);
   sample.bytes.insert(sample.bytes.end(), payload.begin(), payload.end());

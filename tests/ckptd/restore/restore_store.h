@@ -75,7 +75,7 @@ class RestoreStore {
   ckpt::SnapshotKey key(ViewPoint point) const {
     return {.run = kTestRun, .lineage = point.lineage, .epoch = 1, .step = point.step};
   }
-  RestoreContext context() { return {disk, *executor, staging, segments, catalog}; }
+  RestoreContext context() { return {disk, *executor, staging, segments, catalog, meter}; }
 
   // Saves the units in fragments of at most `piece` bytes, as many to a slab as fit.
   void commit(ViewPoint point, const std::vector<ckpt::UnitId>& ids, uint64_t piece = 10'000) {
@@ -195,6 +195,8 @@ class RestoreStore {
   std::unique_ptr<SmallTrainer> trainer;
   // Looks at every window before the client copies it; may spoil things.
   std::function<void(const Window&)> on_window;
+  bool encode = false;  // of what is committed from now on
+  DecodeMeter* meter = nullptr;
   // Client that never gives its windows back.
   bool hold_windows = false;
   // Client that reads segments itself, and answers once nothing else happens, in any order.
@@ -236,8 +238,10 @@ class RestoreStore {
     std::optional<Result<WrittenExtent>> written;
     auto staged = staging.seal(granted.arena, slab.slab.value(), slab.used, slab.fragments);
     EXPECT_TRUE(staged.ok()) << staged.error().message;
-    persist.write(key(point), 0, std::move(*staged),
-                  [&](Result<WrittenExtent> result) { written.emplace(std::move(result)); });
+    persist.write(
+        key(point), 0, std::move(*staged),
+        [&](Result<WrittenExtent> result) { written.emplace(std::move(result)); }, {},
+        encode ? std::make_shared<const std::vector<ckpt::UnitSpec>>(units) : nullptr);
     run();
     slab = {};
     EXPECT_TRUE(written.has_value() && written->ok());

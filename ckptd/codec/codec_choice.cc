@@ -1,0 +1,11 @@
+#include "ckptd/codec/codec_choice.h"
+
+namespace ckptd {
+
+ckpt::Result<CodecChoice> parse_codec_choice(std::string_view text) {
+  if (text == "none") return CodecChoice::kNone;
+  if (text == "zstd") return CodecChoice::kZstd;
+  return ckpt::make_error(ckpt::ErrorCode::kInvalidArgument, "codec {}: none or zstd", text);
+}
+
+}  // namespace ckptd

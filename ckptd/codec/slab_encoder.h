@@ -1,0 +1,59 @@
+// SlabEncoder: the payload of a sealed slab, encoded piece by piece into memory of the daemon's.
+//
+// The slab is shared with a trainer that may still write into it, so each piece is copied out first
+// and everything is made of the copy: its CRC32C, which together must be what the trainer sealed,
+// and its encoded bytes, which are decoded again at once. A piece that does not get smaller, or
+// does not come back as it was, is stored as it is. Pure; runs a step at a time, on any one thread.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "ckptd/codec/pieces.h"
+#include "ckptd/codec/zstd_codec.h"
+#include "formats/segment.h"
+
+namespace ckptd {
+
+using UnitSpecList = std::shared_ptr<const std::vector<ckpt::UnitSpec>>;
+
+class SlabEncoder {
+ public:
+  // `fragments` of units in `units`, ascending in the payload. All of it outlives the encoder.
+  SlabEncoder(ByteView payload, const std::vector<ckpt::ExtentFragment>& fragments,
+              UnitSpecList units);
+  // Goes on with pieces of about so many bytes together. `out` is the same at each step, with room
+  // for all fragments as they are. kCorrupt: a fragment does not match its checksum.
+  Status step(uint64_t bytes, MutableByteView out);
+  bool done() const { return fragment_ == from_.size(); }
+
+  // Once done: what lies in `out`, one after the other, and how many bytes it is.
+  const std::vector<ckpt::ExtentFragment>& fragments() const { return to_; }
+  uint64_t stored_bytes() const { return used_; }
+  // Is any of them encoded?
+  bool any() const { return any_; }
+
+ private:
+  void next_fragment();
+  void take(const Piece& piece, MutableByteView out);
+  size_t encode(const Piece& piece, ByteView raw, uint32_t crc32c, MutableByteView out);
+  void append(ckpt::ExtentFragment fragment);
+
+  const ByteView payload_;
+  const std::vector<ckpt::ExtentFragment>& from_;
+  const UnitSpecList units_;
+  ZstdEncoder encoder_;
+  ZstdDecoder decoder_;
+  std::vector<std::byte> copy_;
+  std::vector<std::byte> decoded_;
+
+  size_t fragment_ = 0;        // of from_
+  std::vector<Piece> pieces_;  // of that one
+  size_t piece_ = 0;
+  uint32_t crc32c_ = 0;  // of its pieces so far
+  std::vector<ckpt::ExtentFragment> to_;
+  uint64_t used_ = 0;
+  bool any_ = false;
+};
+
+}  // namespace ckptd

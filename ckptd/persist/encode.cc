@@ -1,0 +1,94 @@
+// Slabs that are encoded before they are written: beside the loop, in memory of bounded size.
+#include <algorithm>
+
+#include "ckptd/limits.h"
+#include "ckptd/persist/persist_impl.h"
+#include "formats/base/checked.h"
+
+namespace ckptd {
+
+// In the order in which they came, as far as there is memory for what becomes of them.
+void Persist::Impl::start_encodes() {
+  while (!to_encode.empty() && encodes_running < limits::kEncodesMax) {
+    const WritePointer write = to_encode.front();
+    const uint64_t bytes = write->slab.payload().size();
+    if (encode_bytes > 0 && encode_bytes + bytes > limits::kEncodeBytesMax) return;
+    to_encode.pop_front();
+    ++encodes_running;
+    encode_bytes += bytes;
+    write->encode_bytes = bytes;
+    if (!spare_buffers.empty()) {
+      write->encoded = std::move(spare_buffers.back());
+      spare_buffers.pop_back();
+    }
+    write->encoder = std::make_unique<SlabEncoder>(write->slab.payload(), write->slab.fragments(),
+                                                   std::move(write->units));
+    encode_step(write);
+  }
+}
+
+void Persist::Impl::encode_step(const WritePointer& write) {
+  auto stepped = std::make_shared<Status>();
+  executor.run(
+      [write, stepped] {
+        const auto began = std::chrono::steady_clock::now();
+        // Here, since the first touch of so much memory takes its time.
+        if (write->encoded.size() < write->encode_bytes) {
+          write->encoded = AlignedBuffer(write->encode_bytes);
+        }
+        *stepped = write->encoder->step(limits::kEncodeStepBytes, write->encoded.bytes());
+        write->encode_time += std::chrono::steady_clock::now() - began;
+      },
+      [this, write, stepped] { encode_stepped(write, *stepped); });
+}
+
+void Persist::Impl::encode_stepped(const WritePointer& write, const Status& status) {
+  const bool goes_on =
+      status.ok() && !write->abandoned && !snapshots.at(write->snapshot).failed.has_value();
+  if (goes_on && !write->encoder->done()) return encode_step(write);
+  --encodes_running;
+  stats.encode_seconds += std::chrono::duration<double>(write->encode_time).count();
+  if (goes_on) {
+    take_encoded(*write);
+    write->encoder.reset();
+    queue.push_back(write);
+    pump();
+  } else {
+    write->encoder.reset();
+    stats.bytes_queued -= write->slab.payload().size();
+    if (!status.ok()) ++stats.payload_mismatches;
+    finish(write, status);
+  }
+  start_encodes();
+}
+
+// A slab of which nothing got smaller is written as any other is.
+void Persist::Impl::take_encoded(ExtentWrite& write) {
+  const SlabEncoder& encoder = *write.encoder;
+  if (!encoder.any()) return give_back_buffer(write);
+  const uint64_t raw_bytes = write.slab.payload().size();
+  write.extent.fragments = encoder.fragments();
+  write.encoded_bytes = encoder.stored_bytes();
+  const MutableByteView padding = write.payload().subspan(write.encoded_bytes);
+  std::fill(padding.begin(), padding.end(), std::byte{0});
+  stats.bytes_queued -= raw_bytes - write.payload().size();
+}
+
+void Persist::Impl::give_back_buffer(ExtentWrite& write) {
+  if (write.encode_bytes == 0) return;
+  encode_bytes -= write.encode_bytes;
+  write.encode_bytes = 0;
+  uint64_t spare = write.encoded.size();
+  for (const AlignedBuffer& buffer : spare_buffers) spare += buffer.size();
+  if (spare + encode_bytes <= limits::kEncodeBytesMax) {
+    spare_buffers.push_back(std::move(write.encoded));
+  }
+  write.encoded = AlignedBuffer();
+}
+
+MutableByteView ExtentWrite::payload() {
+  if (encoded_bytes == 0) return slab.payload();
+  return encoded.bytes().first(ckpt::base::align_up(encoded_bytes, ckpt::kBlockBytes));
+}
+
+}  // namespace ckptd
