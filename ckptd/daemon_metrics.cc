@@ -60,6 +60,10 @@ void add_counters(MetricsText& text, const Counters& counters) {
                counters.gc_errors);
   text.counter("ckptd_arenas_adopted_total", "Arenas taken back after a restart.",
                counters.arenas_adopted);
+  text.counter("ckptd_slabs_taken_back_total", "Slabs that the last daemon had left in memory.",
+               counters.slabs_taken_back);
+  text.counter("ckptd_slabs_not_taken_back_total", "Those, and whole arenas, not believed.",
+               counters.slabs_not_taken_back);
   text.counter("ckptd_protocol_errors_total", "Sessions ended for messages that make no sense.",
                counters.protocol_errors);
 }

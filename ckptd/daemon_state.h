@@ -142,6 +142,8 @@ struct Counters {
   uint64_t gc_errors = 0;
   uint64_t sessions_lost = 0;
   uint64_t arenas_adopted = 0;
+  uint64_t slabs_taken_back = 0;      // at the start, from a keeper
+  uint64_t slabs_not_taken_back = 0;  // likewise: they were not believed
   uint64_t protocol_errors = 0;
   std::array<uint64_t, ckpt::kAlarmKinds> alarms{};  // by AlarmKind
 };

@@ -17,6 +17,7 @@
 #include "ckptd/io/disk.h"
 #include "ckptd/io/executor.h"
 #include "ckptd/server/server.h"
+#include "ckptd/server/service_manager.h"
 #include "formats/base/parse.h"
 
 namespace {
@@ -97,13 +98,14 @@ Result<UniqueFd> lock_store(const std::string& data) {
   return fd;
 }
 
-Status serve(const ckptd::Config& config) {
+Status serve(const ckptd::Config& config, ckptd::ServiceManager& manager) {
   CKPT_ASSIGN(const UniqueFd lock, lock_store(config.data));
   CKPT_ASSIGN(const std::unique_ptr<ckptd::Disk> disk,
               ckptd::open_disk({.root = config.data, .engine = config.io}));
   const auto executor = ckptd::make_thread_executor(config.workers);
   const ckptd::Server::Parts parts{
-      *disk, *executor, [&config] { return ckptd::open_rocksdb_store(config.data + "/catalog"); }};
+      *disk, *executor, [&config] { return ckptd::open_rocksdb_store(config.data + "/catalog"); },
+      manager};
   CKPT_ASSIGN(const std::unique_ptr<ckptd::Server> server, ckptd::Server::open(config, parts));
   spdlog::info("store {} on {} ({})", config.data, config.listen, disk->engine_name());
   server->run([] {
@@ -139,6 +141,7 @@ int main(int argc, char** argv) {
     std::puts("configuration is good");
     return 0;
   }
-  const Status served = serve(*config);
+  auto manager = ckptd::ServiceManager::of_this_process();
+  const Status served = serve(*config, manager);
   return served.ok() ? 0 : fail(served.error());
 }

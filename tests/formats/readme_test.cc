@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "formats/journal.h"
+#include "formats/ledger.h"
 #include "formats/safetensors.h"
 #include "formats/segment.h"
 #include "formats/wire/frame.h"
@@ -57,6 +58,17 @@ Bytes extent_example() {
   header.payload_crc32c = payload_crc32c(header.fragments, kBlockBytes);
   Bytes block(extent_header_bytes(header.fragments.size()));
   encode_extent_header(header, block);
+  return block;
+}
+
+Bytes ledger_example() {
+  Bytes block(kBlockBytes);
+  encode_ledger_header({.store = kStore,
+                        .arena = 5,
+                        .arena_inode = 1234,
+                        .layout = {.slab_bytes = 65'536, .slab_count = 2},
+                        .uid = 1000},
+                       block);
   return block;
 }
 
@@ -126,6 +138,7 @@ INSTANTIATE_TEST_SUITE_P(
     Formats, Readme,
     testing::Values(Example{"frame", frame_example}, Example{"journal", journal_example},
                     Example{"segment", segment_example}, Example{"extent", extent_example},
+                    Example{"ledger", ledger_example},
                     Example{"safetensors", safetensors_example, std::byte{' '}}),
     [](const auto& example) { return example.param.name; });
 

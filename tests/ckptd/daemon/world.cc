@@ -33,7 +33,8 @@ Status World::start(std::chrono::milliseconds recovery) {
   const auto open_catalog = [kv = kv_]() -> Result<OpenedKvStore> {
     return OpenedKvStore{.store = make_memory_store(kv), .reset_reason = {}};
   };
-  CKPT_ASSIGN(daemon_, Daemon::open({*disk_, *executor_, open_catalog, *this}, options));
+  CKPT_ASSIGN(daemon_,
+              Daemon::open({*disk_, *executor_, open_catalog, *this, options_.keeper}, options));
   tick({});
   return {};
 }

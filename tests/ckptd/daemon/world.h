@@ -32,6 +32,7 @@ class World : private Outbox {
     ckpt::fb::AlarmPolicy alarms = ckpt::fb::AlarmPolicy::Off;
     uint64_t scrub_bytes_per_second = 0;
     std::chrono::milliseconds scrub_interval{0};
+    MemoryKeeper* keeper = nullptr;  // of arenas, over kill_daemon() and stop()
   };
   explicit World(const Options& options);
   ~World() override;
