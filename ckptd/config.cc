@@ -127,7 +127,8 @@ std::map<std::string_view, Setter> setters(Config& config) {
           {"allow_uids", uids(config.allow_uids)},
           {"workers", number(config.workers)},
           {"alarms", text(config.alarms)},
-          {"log_level", text(config.log_level)}};
+          {"log_level", text(config.log_level)},
+          {"log_format", text(config.log_format)}};
 }
 
 uint64_t memory_bytes() {

@@ -34,6 +34,7 @@ struct Config {
   // Of sessions that do not say: "off", "warn" or "refuse" for a snapshot that raises an alarm.
   std::string alarms = "warn";
   std::string log_level = "info";
+  std::string log_format = "text";  // or "json", an object a line
 };
 
 struct HttpAddress {
