@@ -137,7 +137,8 @@ std::map<std::string_view, Setter> setters(Config& config) {
           {"workers", number(config.workers)},
           {"alarms", text(config.alarms)},
           {"codec", codec(config.codec)},
-          {"log_level", text(config.log_level)}};
+          {"log_level", text(config.log_level)},
+          {"log_format", text(config.log_format)}};
 }
 
 uint64_t memory_bytes() {

@@ -36,6 +36,7 @@ struct Config {
   std::string alarms = "warn";
   CodecChoice codec = CodecChoice::kNone;
   std::string log_level = "info";
+  std::string log_format = "text";  // or "json", an object a line
 };
 
 struct HttpAddress {

@@ -51,6 +51,7 @@ class Daemon {
     Executor& executor;
     std::function<Result<OpenedKvStore>()> open_catalog;
     Outbox& outbox;
+    MemoryKeeper* keeper = nullptr;  // of arenas, over a restart of the daemon
   };
   // Recovers the store (lock, journal, torn tail, catalog replay), or creates it.
   static Result<std::unique_ptr<Daemon>> open(const Parts& parts, const Options& options);

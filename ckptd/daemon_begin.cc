@@ -265,7 +265,8 @@ Status Daemon::Impl::reserve_and_lease(Session& session, const SnapshotKey& key,
   reply.slabs = std::move(slabs);
   send(session.id, std::move(reply));
   if (missing == 0) return {};
-  return add_lease_wait(session, {.snapshot = key, .request = message.request, .count = missing});
+  return add_lease_wait(
+      session, {.snapshot = key, .request = message.request, .count = missing, .since = now});
 }
 
 void Daemon::Impl::lease_slabs(Session& session, const fb::LeaseSlabsT& message) {
@@ -283,7 +284,8 @@ void Daemon::Impl::lease_slabs(Session& session, const fb::LeaseSlabsT& message)
                                        message.step));
   }
   const Status added = add_lease_wait(
-      session, {.snapshot = *key, .request = message.request, .count = message.count});
+      session,
+      {.snapshot = *key, .request = message.request, .count = message.count, .since = now});
   if (added.ok()) return serve_lease_waits(session);
   const Error error{added.error().code, fmt::format("run {} step {}: {}", session.run_name,
                                                     message.step, added.error().message)};
@@ -327,7 +329,10 @@ void Daemon::Impl::serve_lease_waits(Session& session) {
     reply.attempt = wait.snapshot.attempt;
     reply.slabs = slabs;
     wait.count -= static_cast<uint32_t>(slabs.size());
-    if (wait.count == 0) session.lease_waits.pop_front();
+    if (wait.count == 0) {
+      counters.lease_wait_time += now - wait.since;
+      session.lease_waits.pop_front();
+    }
     send(session.id, std::move(reply));
   }
 }

@@ -1,9 +1,27 @@
-// What comes back after a daemon restart: members to their epoch, arenas with slabs in every state,
-// snapshots that the last daemon knew. Nothing that is said here is believed: the memfd was checked
-// when it was adopted, and every byte is checked by the write that follows each seal.
+// What comes back after a daemon restart: what the last daemon left in memory, members to their
+// epoch, arenas with slabs in every state, snapshots that the last daemon knew. Nothing that is
+// said here is believed: the memfd was checked when it was adopted, and every byte is checked by
+// the write that follows each seal.
+#include <spdlog/spdlog.h>
+
 #include "ckptd/daemon_impl.h"
 
 namespace ckptd {
+
+// Before anybody is served: all members of an epoch are to find the same. Of what the keeper held
+// only slabs of commits that stand are of use.
+void Daemon::Impl::take_back_memory() {
+  if (keeper == nullptr) return;
+  const Staging::TakenBack taken = staging->take_back([this](const SnapshotKey& key) {
+    const auto commit = catalog->commit(key.run, key.lineage, key.step);
+    return commit && commit->snapshot == key && !commit->deleted && !commit->damaged;
+  });
+  counters.slabs_taken_back = taken.slabs;
+  counters.slabs_not_taken_back = taken.refused;
+  if (taken.slabs + taken.refused == 0) return;
+  spdlog::info("{} slabs with {} bytes were taken back in {} arenas; {} were not", taken.slabs,
+               taken.bytes, taken.arenas, taken.refused);
+}
 
 void Daemon::Impl::rejoin(Session& session, const fb::RejoinEpochT& message) {
   if (!session.run || !session.arena) {

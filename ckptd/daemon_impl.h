@@ -61,6 +61,7 @@ struct Daemon::Impl {
         executor(with_parts.executor),
         open_catalog(with_parts.open_catalog),
         outbox(with_parts.outbox),
+        keeper(with_parts.keeper),
         options(with_options) {}
 
   // -- start and end (daemon_open.cc, daemon.cc) -------------------------------------------------
@@ -72,7 +73,8 @@ struct Daemon::Impl {
   Status put_back(const Salvage& salvage);
   Status mark_damaged(const std::vector<SnapshotKey>& replayed);
   Result<std::optional<fb::RecordT>> check_commit(const SnapshotKey& key, ExtentPart part);
-  void start_stages();
+  void open_staging();
+  void take_back_memory();
   void settle();
   void run_deferred();
   void step_drain();
@@ -263,6 +265,7 @@ struct Daemon::Impl {
   Executor& executor;
   const std::function<Result<OpenedKvStore>()> open_catalog;
   Outbox& outbox;
+  MemoryKeeper* const keeper;
   const Options options;
 
   ckpt::base::Hash128 store_id;

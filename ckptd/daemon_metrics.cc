@@ -34,12 +34,18 @@ void add_counters(MetricsText& text, const Counters& counters) {
                counters.snapshots_skipped);
   text.counter("ckptd_lease_waits_total", "Times a trainer had to wait for slabs.",
                counters.lease_waits);
+  text.seconds("ckptd_lease_wait_seconds_total", "How long, of those that got them.",
+               counters.lease_wait_time);
+  text.seconds("ckptd_level_lag_seconds_total", "From staged to durable, of all commits together.",
+               counters.level_lag);
   text.counter("ckptd_epochs_opened_total", "Group epochs opened.", counters.epochs_opened);
   text.counter("ckptd_epochs_ended_total", "Group epochs ended by a loss or a change of members.",
                counters.epochs_ended);
   text.counter("ckptd_members_lost_total", "Sessions of group members that ended.",
                counters.sessions_lost);
   text.counter("ckptd_restores_total", "Restores opened.", counters.restores);
+  text.seconds("ckptd_restore_seconds_total",
+               "From the request to its last bytes, of all restores.", counters.restore_time);
   text.counter("ckptd_restore_bytes_total", "Bytes given to trainers, by source.",
                counters.restore_bytes_memory, {{"source", "memory"}});
   text.counter("ckptd_restore_bytes_total", "", counters.restore_bytes_segment,
@@ -60,6 +66,10 @@ void add_counters(MetricsText& text, const Counters& counters) {
                counters.gc_errors);
   text.counter("ckptd_arenas_adopted_total", "Arenas taken back after a restart.",
                counters.arenas_adopted);
+  text.counter("ckptd_slabs_taken_back_total", "Slabs that the last daemon had left in memory.",
+               counters.slabs_taken_back);
+  text.counter("ckptd_slabs_not_taken_back_total", "Those, and whole arenas, not believed.",
+               counters.slabs_not_taken_back);
   text.counter("ckptd_protocol_errors_total", "Sessions ended for messages that make no sense.",
                counters.protocol_errors);
 }

@@ -52,8 +52,7 @@ Status Daemon::Impl::open() {
   // Not where the end of the journal was in doubt: what it does not list may be all that is left.
   if (store.torn_bytes == 0 && !salvaged) reclaim(std::move(store.listed));
   gc = std::make_unique<Gc>(disk, executor, *segments);
-  staging = std::make_unique<Staging>(disk, executor, options.staging);
-  staging->set_on_slabs_ready([this](ArenaId arena) { arenas_ready.insert(arena); });
+  open_staging();
   persist = std::make_unique<Persist>(
       disk, executor, *journal,
       Persist::Options{.store = store_id,
@@ -73,6 +72,15 @@ Status Daemon::Impl::open() {
                ckpt::base::to_hex(store_id), catalog->runs().size(), journal->bytes(),
                store.clean ? "cleanly" : "by a crash");
   return {};
+}
+
+void Daemon::Impl::open_staging() {
+  Staging::Options of_staging = options.staging;
+  of_staging.keeper = keeper;
+  of_staging.store = store_id;
+  staging = std::make_unique<Staging>(disk, executor, of_staging);
+  staging->set_on_slabs_ready([this](ArenaId arena) { arenas_ready.insert(arena); });
+  take_back_memory();
 }
 
 // No number is given out twice, and no epoch; members of the last ones may come back.

@@ -164,6 +164,7 @@ void Daemon::Impl::open_restore(Session& session, const fb::OpenRestoreT& messag
   Restore& restore = session.restores[id];
   restore.request = message.request;
   restore.reader = next_reader++;
+  restore.since = now;
   restore.wants = request->wants;
   restore.job = std::make_unique<RestoreJob>(
       restore_context(), *session.arena, session.uid, std::move(request).value(),
@@ -204,6 +205,7 @@ void Daemon::Impl::restore_window(SessionId session_id, uint64_t id, const Resul
     spdlog::error("restore {}: {}", id, window.error().message);
     return refuse(session_id, restore->second.request, window.error());
   }
+  if (window->last) counters.restore_time += now - restore->second.since;
   if (window->located) return send_located(session_id, id, restore->second, *window);
   fb::RestoreWindowT message;
   message.restore = id;

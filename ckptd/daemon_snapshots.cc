@@ -128,6 +128,7 @@ void Daemon::Impl::abort_snapshot(Session& session, const fb::AbortSnapshotT& me
 void Daemon::Impl::carry_out(const Ingest::Actions& actions) {
   for (const Ingest::Action& action : actions) {
     if (const auto* staged = std::get_if<Ingest::StagedAction>(&action)) {
+      open_snapshots.at(staged->snapshot).staged_at = now;
       announce(staged->snapshot, fb::SnapshotLevel::Staged,
                open_snapshots.at(staged->snapshot).bytes, nullptr);
     } else if (const auto* commit = std::get_if<Ingest::CommitAction>(&action)) {
@@ -193,6 +194,7 @@ void Daemon::Impl::committed(const SnapshotKey& key, const fb::RecordT& record,
   }
   ++counters.commits;
   counters.commit_bytes += open.bytes;
+  counters.level_lag += now - open.staged_at;
   spdlog::info("run {} step {}: durable, {} bytes in {} extents", open.run_name, key.step,
                open.bytes, open.extents.size());
   add_to_newest(key, open.facts);

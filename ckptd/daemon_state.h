@@ -30,11 +30,13 @@ struct LeaseWait {
   SnapshotKey snapshot;
   uint64_t request = 0;
   uint32_t count = 0;
+  Time since{};
 };
 
 struct Restore {
   uint64_t request = 0;  // of OpenRestore: errors are sent to it
   uint64_t reader = 0;   // its number among all jobs that read
+  Time since{};
   std::vector<ckpt::UnitRange> wants;
   std::set<ckpt::UnitId> warned;  // units whose fallback was logged
   std::unique_ptr<RestoreJob> job;
@@ -67,6 +69,7 @@ struct OpenSnapshotState {
   std::map<SessionId, Share> shares;
   std::vector<WrittenExtent> extents;
   uint64_t bytes = 0;  // of the sealed fragments that are written
+  Time staged_at{};    // when all of it was sealed
 
   fb::AlarmPolicy alarm_policy = fb::AlarmPolicy::Off;  // the strictest of its members'
   ckpt::Step staleness_max = 0;                         // the smallest; 0: any
@@ -129,9 +132,12 @@ struct Counters {
   uint64_t snapshots_failed = 0;
   uint64_t snapshots_skipped = 0;
   uint64_t lease_waits = 0;
+  Time lease_wait_time{};
+  Time level_lag{};  // from staged to durable, of all commits
   uint64_t epochs_opened = 0;
   uint64_t epochs_ended = 0;
   uint64_t restores = 0;
+  Time restore_time{};
   uint64_t restore_bytes_memory = 0;
   uint64_t restore_bytes_segment = 0;
   uint64_t restore_bytes_located = 0;
@@ -143,6 +149,8 @@ struct Counters {
   uint64_t gc_errors = 0;
   uint64_t sessions_lost = 0;
   uint64_t arenas_adopted = 0;
+  uint64_t slabs_taken_back = 0;      // at the start, from a keeper
+  uint64_t slabs_not_taken_back = 0;  // likewise: they were not believed
   uint64_t protocol_errors = 0;
   std::array<uint64_t, ckpt::kAlarmKinds> alarms{};  // by AlarmKind
 };

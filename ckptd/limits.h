@@ -139,6 +139,11 @@ inline constexpr size_t kLastReadsMax = 64;
 inline constexpr std::chrono::milliseconds kCatalogRetryMin{100};
 inline constexpr std::chrono::milliseconds kCatalogRetryMax{30'000};
 
+// From a service manager: a socket, and two descriptors for each arena of sessions, some of them
+// dead. One that does not read what it is told holds up the loop for no longer than this.
+inline constexpr size_t kInheritedFdsMax = 4096;
+inline constexpr std::chrono::seconds kNotifyDeadline{1};
+
 inline constexpr std::chrono::milliseconds kHelloDeadline{5'000};
 // A connection that is to be closed once its last answer is read waits this long for that.
 inline constexpr std::chrono::milliseconds kCloseDeadline{5'000};

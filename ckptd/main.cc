@@ -16,7 +16,9 @@
 #include "ckptd/config.h"
 #include "ckptd/io/disk.h"
 #include "ckptd/io/executor.h"
+#include "ckptd/observe/log_format.h"
 #include "ckptd/server/server.h"
+#include "ckptd/server/service_manager.h"
 #include "formats/base/parse.h"
 
 namespace {
@@ -37,6 +39,7 @@ struct Flags {
   std::string alarms;
   std::string codec;
   std::string log_level;
+  std::string log_format;
   bool check_config = false;
 };
 
@@ -53,6 +56,7 @@ void declare(CLI::App& app, Flags& flags) {
   app.add_option("--codec", flags.codec,
                  "none or zstd: how snapshots lie on the disk (default: none)");
   app.add_option("--log-level", flags.log_level, "debug, info, warn or error");
+  app.add_option("--log-format", flags.log_format, "text, or json: an object a line");
   app.add_flag("--check-config", flags.check_config, "check flags and configuration, then exit");
   app.footer(
       "examples:\n"
@@ -70,6 +74,7 @@ Result<ckptd::Config> make_config(const Flags& flags) {
   if (!flags.io.empty()) config.io = flags.io;
   if (!flags.alarms.empty()) config.alarms = flags.alarms;
   if (!flags.log_level.empty()) config.log_level = flags.log_level;
+  if (!flags.log_format.empty()) config.log_format = flags.log_format;
   if (!flags.codec.empty()) {
     CKPT_ASSIGN(config.codec, ckptd::parse_codec_choice(flags.codec));
   }
@@ -82,6 +87,10 @@ Result<ckptd::Config> make_config(const Flags& flags) {
   if (!known) {
     return make_error(ErrorCode::kInvalidArgument, "log_level {}: debug, info, warn or error",
                       config.log_level);
+  }
+  if (config.log_format != "text" && config.log_format != "json") {
+    return make_error(ErrorCode::kInvalidArgument, "log_format {}: text or json",
+                      config.log_format);
   }
   return config;
 }
@@ -103,23 +112,29 @@ Result<UniqueFd> lock_store(const std::string& data) {
   return fd;
 }
 
-Status serve(const ckptd::Config& config) {
+Status serve(const ckptd::Config& config, ckptd::ServiceManager& manager) {
   CKPT_ASSIGN(const UniqueFd lock, lock_store(config.data));
   CKPT_ASSIGN(const std::unique_ptr<ckptd::Disk> disk,
               ckptd::open_disk({.root = config.data, .engine = config.io}));
   const auto executor = ckptd::make_thread_executor(config.workers);
   const ckptd::Server::Parts parts{
-      *disk, *executor, [&config] { return ckptd::open_rocksdb_store(config.data + "/catalog"); }};
+      *disk, *executor, [&config] { return ckptd::open_rocksdb_store(config.data + "/catalog"); },
+      manager};
   CKPT_ASSIGN(const std::unique_ptr<ckptd::Server> server, ckptd::Server::open(config, parts));
   spdlog::info("store {} on {} ({})", config.data, config.listen, disk->engine_name());
-  server->run([] {
+  server->run([&config] {
+    if (config.log_format == "json") return spdlog::info("ready");
     std::fputs("ready\n", stderr);
     std::fflush(stderr);
   });
   return {};
 }
 
-int fail(const ckpt::Error& error) {
+int fail(const ckpt::Error& error, bool json = false) {
+  if (json) {
+    spdlog::critical("{}", error.message);
+    return ckpt::exit_code_for(error.code);
+  }
   std::fprintf(stderr, "ckptd: %s\n", error.message.c_str());
   return ckpt::exit_code_for(error.code);
 }
@@ -137,14 +152,16 @@ int main(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : 2;
   }
   spdlog::set_default_logger(spdlog::stderr_logger_mt("ckptd"));
-  spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e %l %v");
+  spdlog::set_formatter(ckptd::make_log_formatter("text"));
   const auto config = make_config(flags);
   if (!config.ok()) return fail(config.error());
+  spdlog::set_formatter(ckptd::make_log_formatter(config->log_format));
   spdlog::set_level(spdlog::level::from_str(config->log_level));
   if (flags.check_config) {
     std::puts("configuration is good");
     return 0;
   }
-  const Status served = serve(*config);
-  return served.ok() ? 0 : fail(served.error());
+  auto manager = ckptd::ServiceManager::of_this_process();
+  const Status served = serve(*config, manager);
+  return served.ok() ? 0 : fail(served.error(), config->log_format == "json");
 }

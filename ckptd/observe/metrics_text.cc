@@ -27,6 +27,12 @@ void MetricsText::counter(std::string_view name, std::string_view help, uint64_t
   sample(name, "counter", help, fmt::format("{}", value), labels);
 }
 
+void MetricsText::seconds(std::string_view name, std::string_view help,
+                          std::chrono::nanoseconds value) {
+  const double seconds = std::chrono::duration<double>(value).count();
+  sample(name, "counter", help, fmt::format("{}", seconds), {});
+}
+
 void MetricsText::gauge(std::string_view name, std::string_view help, double value, Labels labels) {
   sample(name, "gauge", help, fmt::format("{}", value), labels);
 }

@@ -4,6 +4,7 @@
 // after the other; its HELP and TYPE lines are written once, before the first.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <initializer_list>
 #include <string>
@@ -18,6 +19,8 @@ class MetricsText {
 
   // A number that only grows while the daemon lives; `name` ends in "_total".
   void counter(std::string_view name, std::string_view help, uint64_t value, Labels labels = {});
+  // Likewise, in seconds.
+  void seconds(std::string_view name, std::string_view help, std::chrono::nanoseconds value);
   void gauge(std::string_view name, std::string_view help, double value, Labels labels = {});
 
   const std::string& text() const { return text_; }

@@ -62,7 +62,8 @@ Daemon::Options daemon_options(const Config& config) {
 }  // namespace
 
 struct Server::Impl : public Outbox {
-  explicit Impl(const Config& with) : config(with), acceptor(loop), signals(loop), timer(loop) {}
+  Impl(const Config& with, ServiceManager& with_manager)
+      : config(with), manager(with_manager), acceptor(loop), signals(loop), timer(loop) {}
 
   // -- Outbox --
   void send(ckpt::SessionId session, const ckpt::fb::MessageT& message, int fd) override {
@@ -79,6 +80,7 @@ struct Server::Impl : public Outbox {
     if (found != connections.end()) found->second->close_after_sending(reason);
   }
 
+  Status bind();
   Status listen();
   Status open_http();
   void watch(asio::posix::stream_descriptor& descriptor);
@@ -92,6 +94,7 @@ struct Server::Impl : public Outbox {
   std::optional<HttpServer::Answer> answer(const std::string& path) const;
 
   const Config config;
+  ServiceManager& manager;
   asio::io_context loop{1};
   Acceptor acceptor;
   asio::signal_set signals;
@@ -100,7 +103,8 @@ struct Server::Impl : public Outbox {
   std::optional<asio::posix::stream_descriptor> executor_events;
   Clock::time_point started;  // of run(): the daemon's clock
   std::unique_ptr<Daemon> daemon;
-  std::unique_ptr<UnixSocketFile> socket_file;
+  std::unique_ptr<UnixSocketFile> socket_file;  // none if the socket was opened for us
+  ckpt::base::UniqueFd inherited_socket;
   std::unique_ptr<HttpServer> http;
   std::map<ckpt::SessionId, std::shared_ptr<Connection>> connections;
   ckpt::SessionId next_session = 1;
@@ -112,11 +116,12 @@ Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Server::~Server() = default;
 
 Result<std::unique_ptr<Server>> Server::open(const Config& config, const Parts& parts) {
-  auto impl = std::make_unique<Impl>(config);
+  auto impl = std::make_unique<Impl>(config, parts.manager);
   // Addresses first: a start that fails for one of them leaves the store untouched.
-  CKPT_ASSIGN(impl->socket_file, UnixSocketFile::bind(config.listen));
+  CKPT_TRY(impl->bind());
   CKPT_TRY(impl->open_http());
-  const Daemon::Parts daemon_parts{parts.disk, parts.executor, parts.open_catalog, *impl};
+  const Daemon::Parts daemon_parts{parts.disk, parts.executor, parts.open_catalog, *impl,
+                                   &parts.manager};
   CKPT_ASSIGN(impl->daemon, Daemon::open(daemon_parts, daemon_options(config)));
   CKPT_TRY(impl->watch_fd(parts.disk.event_fd(), impl->disk_events));
   CKPT_TRY(impl->watch_fd(parts.executor.event_fd(), impl->executor_events));
@@ -134,7 +139,7 @@ void Server::run(const std::function<void()>& on_ready) {
   impl_->accept();
   if (impl_->http) impl_->http->start();
   impl_->tick();
-  notify_systemd("READY=1");
+  impl_->manager.ready();
   on_ready();
   impl_->loop.run();
 }
@@ -145,8 +150,20 @@ void Server::stop() {
 
 int Server::http_port() const { return impl_->http ? impl_->http->port() : 0; }
 
+// A socket that a service manager has opened stays open while we are away: whoever connects
+// meanwhile waits.
+Status Server::Impl::bind() {
+  inherited_socket = manager.take_listener();
+  if (inherited_socket.valid()) return {};
+  CKPT_ASSIGN(socket_file, UnixSocketFile::bind(config.listen));
+  return {};
+}
+
 Status Server::Impl::listen() {
-  CKPT_ASSIGN(ckpt::base::UniqueFd fd, socket_file->listen());
+  ckpt::base::UniqueFd fd = std::move(inherited_socket);
+  if (socket_file) {
+    CKPT_ASSIGN(fd, socket_file->listen());
+  }
   asio::error_code error;
   acceptor.assign(asio::local::stream_protocol(), fd.release(), error);
   if (error) {
@@ -257,6 +274,7 @@ void Server::Impl::accepted(asio::local::stream_protocol::socket socket) {
 }
 
 void Server::Impl::tick() {
+  manager.alive(Clock::now());
   daemon->tick(std::chrono::duration_cast<Time>(Clock::now() - started));
   if (draining && daemon->drained()) return finish();
   if (std::exchange(accept_again, false) && !draining) accept();
@@ -269,9 +287,9 @@ void Server::Impl::tick() {
 void Server::Impl::drain(const std::string& why) {
   if (std::exchange(draining, true)) return;
   spdlog::info("{}: draining", why);
-  notify_systemd("STOPPING=1");
+  manager.stopping();
   asio::error_code ignored;
-  socket_file->remove();
+  if (socket_file) socket_file->remove();
   acceptor.close(ignored);
   daemon->begin_drain();
 }

@@ -6,6 +6,7 @@
 
 #include "ckptd/config.h"
 #include "ckptd/daemon.h"
+#include "ckptd/server/service_manager.h"
 #include "formats/base/result.h"
 
 namespace ckptd {
@@ -16,6 +17,7 @@ class Server {
     Disk& disk;
     Executor& executor;
     std::function<Result<OpenedKvStore>()> open_catalog;
+    ServiceManager& manager;
   };
   // Opens the store and listens. Nothing is accepted before run().
   static Result<std::unique_ptr<Server>> open(const Config& config, const Parts& parts);

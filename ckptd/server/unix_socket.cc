@@ -10,7 +10,6 @@
 
 #include <array>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <utility>
 
@@ -170,21 +169,6 @@ Result<std::optional<size_t>> send(int socket, ckpt::ByteView bytes, int fd) {
   if (sent >= 0) return std::optional<size_t>(static_cast<size_t>(sent));
   if (errno == EAGAIN || errno == EWOULDBLOCK) return std::optional<size_t>();
   return system_error("send");
-}
-
-void notify_systemd(const std::string& state) {
-  const char* path = std::getenv("NOTIFY_SOCKET");
-  if (path == nullptr) return;
-  const auto address = address_of(path);
-  if (!address.ok()) return;
-  sockaddr_un target = *address;
-  if (target.sun_path[0] == '@') target.sun_path[0] = '\0';  // an abstract name
-  const UniqueFd fd(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  if (!fd.valid()) return;
-  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + std::strlen(path));
-  // Nobody to tell is no reason to stop.
-  [[maybe_unused]] const ssize_t sent =
-      ::sendto(fd.get(), state.data(), state.size(), MSG_NOSIGNAL, as_sockaddr(target), length);
 }
 
 }  // namespace ckptd

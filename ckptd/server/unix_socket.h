@@ -58,7 +58,4 @@ ckpt::Result<Received> receive(int socket, ckpt::MutableByteView buffer);
 // fits now.
 ckpt::Result<std::optional<size_t>> send(int socket, ckpt::ByteView bytes, int fd);
 
-// Tells systemd, if it started us ($NOTIFY_SOCKET), e.g. "READY=1".
-void notify_systemd(const std::string& state);
-
 }  // namespace ckptd

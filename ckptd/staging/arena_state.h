@@ -10,6 +10,7 @@
 #include <optional>
 #include <vector>
 
+#include "ckptd/staging/slab_ledger.h"
 #include "ckptd/staging/staging.h"
 #include "formats/arena.h"
 #include "formats/base/unique_fd.h"
@@ -73,6 +74,8 @@ class ArenaState {
   uint32_t warm_chunks = 0;                      // chunks [0, warm_chunks) are faulted in
   bool warming = false;                          // the executor is at it
   bool ended = false;                            // its trainer is gone
+  bool parked = false;               // ended, and perhaps it comes back: see take_back()
+  std::optional<SlabLedger> ledger;  // if there is a keeper
 };
 
 }  // namespace ckptd

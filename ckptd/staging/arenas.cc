@@ -66,21 +66,26 @@ void Staging::Impl::destroy_ended(uint64_t bytes,
   }
 }
 
-Staging::Granted Staging::Impl::add(uid_t uid, ckpt::base::UniqueFd fd, ckpt::ArenaMapping guard,
-                                    ckpt::ArenaMapping view, SlabState initial) {
-  const ArenaId id = next_arena++;
-  const ckpt::ArenaLayout layout = view.layout();
-  auto arena =
-      std::make_unique<ArenaState>(id, uid, std::move(fd), std::move(guard), std::move(view),
-                                   reserved_of(layout.slab_count, options.restore_slabs));
+ArenaState& Staging::Impl::insert(ArenaId id, uid_t uid, ckpt::base::UniqueFd fd,
+                                  ckpt::ArenaMapping guard, ckpt::ArenaMapping view,
+                                  SlabState initial) {
+  const uint32_t reserved = reserved_of(view.layout().slab_count, options.restore_slabs);
+  auto arena = std::make_unique<ArenaState>(id, uid, std::move(fd), std::move(guard),
+                                            std::move(view), reserved);
   for (SlabRecord& slab : arena->slabs) {
     slab.state = slab.reserved ? SlabState::kFree : initial;
   }
-  const Granted granted{.arena = id, .fd = arena->fd.get(), .layout = layout};
-  arenas.emplace(id, std::move(arena));
-  cold.push_back(id);
+  return *arenas.emplace(id, std::move(arena)).first->second;
+}
+
+Staging::Granted Staging::Impl::add(uid_t uid, ckpt::base::UniqueFd fd, ckpt::ArenaMapping guard,
+                                    ckpt::ArenaMapping view, SlabState initial) {
+  ArenaState& arena =
+      insert(next_arena++, uid, std::move(fd), std::move(guard), std::move(view), initial);
+  if (options.keeper != nullptr) keep(arena);
+  cold.push_back(arena.id);
   warm_next();
-  return granted;
+  return {.arena = arena.id, .fd = arena.fd.get(), .layout = arena.view.layout()};
 }
 
 Result<Staging::Granted> Staging::create(uid_t uid, uint64_t bytes_wanted, uint64_t slab_bytes) {
@@ -109,6 +114,18 @@ Result<Staging::Granted> Staging::create(uid_t uid, uint64_t bytes_wanted, uint6
                     SlabState::kFree);
 }
 
+// For an arena that is there already, only not with us.
+Status Staging::Impl::check_room(uint64_t arena_bytes_wanted) {
+  CKPT_TRY(check_quota(arena_bytes_wanted, options.session_bytes_max));
+  make_room(arena_bytes_wanted);
+  const uint64_t used = arena_bytes();
+  if (used + arena_bytes_wanted <= options.arena_bytes_total) return {};
+  return make_error(ErrorCode::kResourceExhausted,
+                    "an arena of {} bytes was brought back; of the total of {} bytes {} are in "
+                    "use",
+                    arena_bytes_wanted, options.arena_bytes_total, used);
+}
+
 Result<Staging::Granted> Staging::adopt(uid_t uid, ckpt::base::UniqueFd fd, uint64_t arena_bytes,
                                         uint64_t slab_bytes) {
   if (slab_bytes == 0 || arena_bytes % slab_bytes != 0 || arena_bytes / slab_bytes > UINT32_MAX) {
@@ -119,15 +136,10 @@ Result<Staging::Granted> Staging::adopt(uid_t uid, ckpt::base::UniqueFd fd, uint
   const ckpt::ArenaLayout layout{.slab_bytes = slab_bytes,
                                  .slab_count = static_cast<uint32_t>(arena_bytes / slab_bytes)};
   CKPT_TRY(ckpt::validate(layout));
-  CKPT_TRY(check_quota(arena_bytes, impl_->options.session_bytes_max));
-  impl_->make_room(arena_bytes);
-  const uint64_t used = impl_->arena_bytes();
-  if (used + arena_bytes > impl_->options.arena_bytes_total) {
-    return make_error(ErrorCode::kResourceExhausted,
-                      "an arena of {} bytes was brought back; of the total of {} bytes {} are in "
-                      "use",
-                      arena_bytes, impl_->options.arena_bytes_total, used);
+  if (ArenaState* parked = impl_->find_parked(fd.get())) {
+    return impl_->unpark(*parked, uid, layout);
   }
+  CKPT_TRY(impl_->check_room(arena_bytes));
   CKPT_ASSIGN(auto guard, ckpt::ArenaMapping::map(fd.get(), layout));
   CKPT_ASSIGN(auto view, ckpt::ArenaMapping::map(fd.get(), layout));
   return impl_->add(uid, std::move(fd), std::move(guard), std::move(view), SlabState::kLeased);
@@ -225,6 +237,7 @@ void Staging::Impl::destroy(ArenaId id) {
     forget_held(arena, slab);
   }
   evicted_versions += versions - level.versions();
+  if (arena.ledger) forget(id);
   for (const auto& buffer : arena.buffers) {
     if (buffer.has_value()) disk.unregister_buffer(*buffer);
   }

@@ -22,6 +22,10 @@ void Staging::hold(const ckpt::SnapshotKey& snapshot, std::vector<StagedSlab> sl
     record.fragments = std::move(staged.fragments_);
     arena.held.emplace(record.order, at.slab);
     impl_->cache.add(snapshot, at.arena, at.slab, record.fragments);
+    if (arena.ledger) {
+      arena.ledger->put(ckpt::LedgerTable::kHeld, at.slab, snapshot, record.order,
+                        record.fragments);
+    }
     for (const auto& fragment : record.fragments) pieces.push_back({at, fragment});
     staged.staging_ = nullptr;  // the level owns it now
   }
@@ -79,6 +83,7 @@ void Staging::Impl::free_held(const std::vector<MemoryLevel::Slab>& slabs) {
 void Staging::Impl::forget_held(ArenaState& arena, uint32_t slab) {
   SlabRecord& record = arena.slabs[slab];
   CKPT_ASSERT(record.state == SlabState::kHeld && record.leases == 0);
+  if (arena.ledger) arena.ledger->clear(ckpt::LedgerTable::kHeld, slab);
   cache.remove(record.snapshot, arena.id, slab, record.fragments);
   arena.held.erase(record.order);
   record.fragments.clear();

@@ -12,6 +12,7 @@ namespace ckptd {
 
 using ckpt::ErrorCode;
 using ckpt::kBlockBytes;
+using ckpt::LedgerTable;
 using ckpt::make_error;
 
 Staging::Staging(Disk& disk, Executor& executor, const Options& options)
@@ -65,12 +66,16 @@ void Staging::Impl::to_cache(ArenaId id, uint32_t slab, const ckpt::SnapshotKey&
   record.fragments = std::move(fragments);
   arena.durable.emplace(record.order, slab);
   cache.add(snapshot, id, slab, record.fragments);
+  if (arena.ledger) {
+    arena.ledger->put(LedgerTable::kDurable, slab, snapshot, record.order, record.fragments);
+  }
   if (!arena.ended) slabs_ready(id);
 }
 
 void Staging::Impl::forget_cached(ArenaState& arena, uint32_t slab) {
   SlabRecord& record = arena.slabs[slab];
   CKPT_ASSERT(record.state == SlabState::kDurable && record.leases == 0);
+  if (arena.ledger) arena.ledger->clear(LedgerTable::kDurable, slab);
   cache.remove(record.snapshot, arena.id, slab, record.fragments);
   arena.durable.erase(record.order);
   record.fragments.clear();
@@ -326,6 +331,7 @@ Staging::Stats Staging::stats() const {
 void Staging::close() {
   impl_->on_slabs_ready = nullptr;
   for (auto& [id, arena] : impl_->arenas) {
+    arena->ledger.reset();  // what is in it is for the next daemon
     arena->ended = true;
     for (SlabRecord& slab : arena->slabs) {
       if (slab.state == SlabState::kLeased) slab.state = SlabState::kFree;

@@ -20,7 +20,9 @@
 
 #include "ckptd/io/disk.h"
 #include "ckptd/io/executor.h"
+#include "ckptd/staging/memory_keeper.h"
 #include "formats/arena.h"
+#include "formats/base/hash.h"
 #include "formats/segment.h"
 
 namespace ckptd {
@@ -100,6 +102,8 @@ class Staging {
     uint64_t session_bytes_default = 512ull << 20;
     uint64_t session_bytes_max = UINT64_MAX;  // of one arena; who asks for more is refused
     uint32_t restore_slabs = 2;               // of each arena, never leased to snapshots
+    MemoryKeeper* keeper = nullptr;           // of arenas, over a restart; none: they go with us
+    ckpt::base::Hash128 store;                // whose ledgers are believed
   };
   Staging(Disk& disk, Executor& executor, const Options& options);
   ~Staging();  // asserts that no StagedSlab, lease or pre-fault is outstanding: close() first
@@ -117,6 +121,17 @@ class Staging {
   // for those reserved for restores: no snapshot ever had one.
   Result<Granted> adopt(uid_t uid, ckpt::base::UniqueFd fd, uint64_t arena_bytes,
                         uint64_t slab_bytes);
+  // What the last daemon left with the keeper (kept_memory.cc): slabs whose snapshots are `wanted`
+  // and whose bytes all match are again what they were, held or durable. Blocks until every byte is
+  // checked. Arenas with nothing in them are let go. The others are as those of dead sessions,
+  // until their trainer brings its own back to adopt(). Once, before any other arena.
+  struct TakenBack {
+    uint64_t arenas = 0;
+    uint64_t slabs = 0;
+    uint64_t bytes = 0;
+    uint64_t refused = 0;  // slabs and whole arenas that were not believed
+  };
+  TakenBack take_back(const std::function<bool(const ckpt::SnapshotKey&)>& wanted);
   // Its trainer is gone: leased slabs are freed, sealed ones live on in their StagedSlabs, durable
   // ones stay as cache until memory is wanted.
   void session_ended(ArenaId arena);

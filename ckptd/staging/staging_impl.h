@@ -42,12 +42,29 @@ struct Staging::Impl {
   void destroy_ended(uint64_t bytes, const std::function<bool(const ArenaState&)>& which);
   Granted add(uid_t uid, ckpt::base::UniqueFd fd, ckpt::ArenaMapping guard, ckpt::ArenaMapping view,
               SlabState initial);
+  ArenaState& insert(ArenaId id, uid_t uid, ckpt::base::UniqueFd fd, ckpt::ArenaMapping guard,
+                     ckpt::ArenaMapping view, SlabState initial);
+  Status check_room(uint64_t arena_bytes);
   void warm_next();
   void warm_chunk(ArenaState& arena);
   void chunk_warmed(ArenaId arena, uint32_t chunk, const Status& status);
   void register_chunk(ArenaState& arena, uint32_t chunk);
   void destroy_if_over(ArenaId arena);
   void destroy(ArenaId arena);
+
+  // Over a restart (kept_memory.cc).
+  struct KeptPair;
+  struct KeptSlab;
+  std::map<ArenaId, KeptPair> take_pairs();
+  void keep(ArenaState& arena);
+  void forget(ArenaId arena);
+  Result<std::vector<KeptSlab>> take_arena(
+      Staging& staging, ArenaId id, KeptPair pair,
+      const std::function<bool(const ckpt::SnapshotKey&)>& wanted, uint64_t& refused);
+  void check_kept(std::vector<KeptSlab>& slabs);
+  void settle_kept(std::vector<KeptSlab> slabs);
+  ArenaState* find_parked(int fd);
+  Result<Granted> unpark(ArenaState& arena, uid_t uid, const ckpt::ArenaLayout& layout);
 
   Disk& disk;
   Executor& executor;

@@ -2,7 +2,7 @@
 # targets are known.
 #
 #   client    lib/libckpt.so* (libckpt_cuda.so*)  include/ckpt/  lib/cmake/ckptd/  lib/pkgconfig/
-#   programs  bin/ckptd  bin/ckptctl
+#   programs  bin/ckptd  bin/ckptctl  lib/systemd/system/ckptd.{service,socket}  lib/sysusers.d/
 include(CMakePackageConfigHelpers)
 set(ckpt_package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/ckptd")
 
@@ -36,3 +36,17 @@ foreach(program ckptctl ckptd)
     install(TARGETS ${program} RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT programs)
   endif()
 endforeach()
+
+if(TARGET ckptd)
+  # The unit names the program where it is installed. Always "lib": systemd looks nowhere else,
+  # however libraries are laid out.
+  set(unit "${PROJECT_BINARY_DIR}/ckptd/systemd/ckptd.service")
+  install(CODE "
+    set(CKPTD_PROGRAM \"\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_BINDIR}/ckptd\")
+    configure_file(\"${PROJECT_SOURCE_DIR}/ckptd/systemd/ckptd.service.in\" \"${unit}\" @ONLY)"
+    COMPONENT programs)
+  install(FILES "${unit}" ckptd/systemd/ckptd.socket
+    DESTINATION lib/systemd/system COMPONENT programs)
+  install(FILES ckptd/systemd/sysusers.conf DESTINATION lib/sysusers.d RENAME ckptd.conf
+    COMPONENT programs)
+endif()

@@ -46,8 +46,9 @@ struct SmallRun {
   }
 };
 
-inline client::Outcome<client::Session> open_trainer(const DaemonProcess& daemon,
-                                                     const SmallRun& run) {
+// `daemon`: whatever has a socket().
+template <typename Daemon>
+client::Outcome<client::Session> open_trainer(const Daemon& daemon, const SmallRun& run) {
   client::OpenOptions options;
   options.socket = daemon.socket();
   options.run = run.name;

@@ -8,6 +8,7 @@
 
 #include "formats/codec.h"
 #include "formats/journal.h"
+#include "formats/ledger.h"
 #include "formats/safetensors.h"
 #include "formats/segment.h"
 #include "formats/wire/frame.h"
@@ -84,6 +85,17 @@ Bytes encoded_extent_example() {
   return block;
 }
 
+Bytes ledger_example() {
+  Bytes block(kBlockBytes);
+  encode_ledger_header({.store = kStore,
+                        .arena = 5,
+                        .arena_inode = 1234,
+                        .layout = {.slab_bytes = 65'536, .slab_count = 2},
+                        .uid = 1000},
+                       block);
+  return block;
+}
+
 Bytes safetensors_example() {
   return safetensors::make_header({{.name = "w", .dtype = DType::kF32, .shape = {2, 3}}},
                                   {{"format", "pt"}})
@@ -151,6 +163,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(Example{"frame", frame_example}, Example{"journal", journal_example},
                     Example{"segment", segment_example}, Example{"extent", extent_example},
                     Example{"encoded_extent", encoded_extent_example},
+                    Example{"ledger", ledger_example},
                     Example{"safetensors", safetensors_example, std::byte{' '}}),
     [](const auto& example) { return example.param.name; });
 

@@ -4,6 +4,7 @@
 #include "formats/base/parse.h"
 #include "formats/journal_record.h"
 #include "formats/keep_rules.h"
+#include "formats/ledger.h"
 #include "formats/safetensors.h"
 #include "formats/wire/convert.h"
 #include "tests/formats/samples.h"
@@ -168,6 +169,29 @@ bool extent_parse(ByteView bytes) {
   return true;
 }
 
+std::vector<Bytes> ledger_seeds() {
+  Bytes block(kBlockBytes);
+  encode_ledger_header({.store = {.low = 1, .high = 2},
+                        .arena = 7,
+                        .arena_inode = 99,
+                        .layout = {.slab_bytes = 1u << 20, .slab_count = 8},
+                        .uid = 1000},
+                       block);
+  return {block};
+}
+bool ledger_parse(ByteView bytes) {
+  const Result<LedgerHeader> header = decode_ledger_header(bytes);
+  if (!header.ok()) return false;
+  Bytes again(kBlockBytes);
+  encode_ledger_header(*header, again);
+  CKPT_ASSERT(std::equal(again.begin(), again.end(), bytes.begin()));
+  const uint32_t last = header->layout.slab_count - 1;
+  CKPT_ASSERT(ledger_slot_offset(header->layout, LedgerTable::kDurable, last) +
+                  ledger_slot_bytes() ==
+              ledger_bytes(header->layout));
+  return true;
+}
+
 // ---- safetensors ------------------------------------------------------------------------------
 
 std::vector<Bytes> safetensors_seeds() {
@@ -227,6 +251,7 @@ const std::vector<Target>& format_targets() {
       {"journal", journal_seeds, journal_repair, journal_parse},
       {"segment", segment_seeds, segment_repair, segment_parse},
       {"extent", extent_seeds, extent_repair, extent_parse},
+      {"ledger", ledger_seeds, segment_repair, ledger_parse},
       {"safetensors", safetensors_seeds, safetensors_repair, safetensors_parse},
       {"size", size_seeds, no_repair, size_parse},
   };

@@ -26,6 +26,22 @@ run("the C program" "${WORK}/build/stranger_c" "${WORK}/no.sock")
 run("the C++ program" "${WORK}/build/stranger_cc" "${WORK}/no.sock")
 run("the installed ckptctl" "${WORK}/prefix/bin/ckptctl" --help)
 
+# The unit starts the program that was installed with it, and is one that systemd understands.
+set(units "${WORK}/prefix/lib/systemd/system")
+file(READ "${units}/ckptd.service" unit)
+if(NOT unit MATCHES "\nExecStart=${WORK}/prefix/bin/ckptd ")
+  message(FATAL_ERROR "ckptd.service:\n${unit}")
+endif()
+find_program(SYSTEMD_ANALYZE systemd-analyze)
+if(SYSTEMD_ANALYZE)
+  execute_process(
+    COMMAND "${SYSTEMD_ANALYZE}" verify "${units}/ckptd.service" "${units}/ckptd.socket"
+    RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)
+  if(NOT result EQUAL 0 OR output MATCHES "ckptd\\.(service|socket):")
+    message(FATAL_ERROR "systemd-analyze verify: ${result}\n${output}")
+  endif()
+endif()
+
 # A component is there if it was built; else it is refused with a sentence that names it.
 execute_process(COMMAND ${configure} -B "${WORK}/component" -DSTRANGER_COMPONENT=cuda
   RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)

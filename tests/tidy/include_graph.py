@@ -43,7 +43,7 @@ RULES = {
     "ckptd/config": ["formats/", "ckptd/limits.h", "ckptd/codec/codec_choice.h",
                      "ckptd/daemon.h", "ckptd/io/disk.h", "ckptd/staging/staging.h"],
     "ckptd/server/": ["formats/", "ckptd/limits.h", "ckptd/daemon.h", "ckptd/config",
-                      "ckptd/observe/"],
+                      "ckptd/observe/", "ckptd/staging/memory_keeper.h"],
     "ckptd/main": ["formats/", "ckptd/"],
     # The trainer sees formats/base, kernels, and of the client only <ckpt/...>.
     "trainer/device/": ["formats/base/", "kernels/"],

@@ -205,6 +205,12 @@ void FakeTrainer::begin(ckpt::Step step, const ckpt::Plan& plan, uint64_t salt, 
   metric->name = "loss";
   metric->value = 1.0 / static_cast<double>(step + 1);
   body.metrics.push_back(std::move(metric));
+  if (plt) {
+    auto lost = std::make_unique<fb::MetricT>();
+    lost->name = "plt";
+    lost->value = *plt;
+    body.metrics.push_back(std::move(lost));
+  }
   body.expert_tokens = expert_tokens;
   body.expert_lost = expert_lost;
   body.staleness_max = staleness_max;

@@ -134,6 +134,7 @@ class FakeTrainer {
   // Of the snapshots that are begun from now on.
   std::vector<fb::ExpertTokens> expert_tokens;
   std::vector<fb::ExpertTokens> expert_lost;
+  std::optional<double> plt;  // told with each snapshot
   uint64_t staleness_max = 0;
   // The state, where it is not state_byte().
   std::function<std::byte(ckpt::UnitId, ckpt::Step, uint64_t salt, uint64_t offset)> byte_at =

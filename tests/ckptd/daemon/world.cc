@@ -35,7 +35,8 @@ Status World::start(std::chrono::milliseconds recovery) {
     return OpenedKvStore{.store = make_memory_store(kv), .reset_reason = {}};
   };
   Disk& disk = door_ == nullptr ? *disk_ : *door_;
-  CKPT_ASSIGN(daemon_, Daemon::open({disk, *executor_, open_catalog, *this}, options));
+  CKPT_ASSIGN(daemon_,
+              Daemon::open({disk, *executor_, open_catalog, *this, options_.keeper}, options));
   tick({});
   return {};
 }

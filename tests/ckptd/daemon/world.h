@@ -34,6 +34,7 @@ class World : private Outbox {
     uint64_t scrub_bytes_per_second = 0;
     std::chrono::milliseconds scrub_interval{0};
     CodecChoice codec = CodecChoice::kNone;
+    MemoryKeeper* keeper = nullptr;  // of arenas, over kill_daemon() and stop()
   };
   explicit World(const Options& options);
   ~World() override;

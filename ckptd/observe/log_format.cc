@@ -1,0 +1,51 @@
+#include "ckptd/observe/log_format.h"
+
+#include <spdlog/pattern_formatter.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <ctime>
+#include <nlohmann/json.hpp>
+
+namespace ckptd {
+
+namespace {
+
+std::string utc(spdlog::log_clock::time_point time) {
+  const auto since = std::chrono::duration_cast<std::chrono::microseconds>(time.time_since_epoch());
+  const std::time_t seconds = since.count() / 1'000'000;
+  std::tm parts{};
+  ::gmtime_r(&seconds, &parts);
+  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:06}Z", parts.tm_year + 1900,
+                     parts.tm_mon + 1, parts.tm_mday, parts.tm_hour, parts.tm_min, parts.tm_sec,
+                     since.count() % 1'000'000);
+}
+
+class JsonFormatter final : public spdlog::formatter {
+ public:
+  void format(const spdlog::details::log_msg& message, spdlog::memory_buf_t& out) override {
+    const auto text = [](spdlog::string_view_t view) {
+      return std::string(view.data(), view.size());
+    };
+    nlohmann::ordered_json line;
+    line["time"] = utc(message.time);
+    line["level"] = text(spdlog::level::to_string_view(message.level));
+    line["process"] = ::getpid();
+    line["message"] = text(message.payload);
+    const std::string dumped =
+        line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+    out.append(dumped.data(), dumped.data() + dumped.size());
+  }
+  std::unique_ptr<spdlog::formatter> clone() const override {
+    return std::make_unique<JsonFormatter>();
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<spdlog::formatter> make_log_formatter(const std::string& format) {
+  if (format == "json") return std::make_unique<JsonFormatter>();
+  return std::make_unique<spdlog::pattern_formatter>("%Y-%m-%dT%H:%M:%S.%e %l %v");
+}
+
+}  // namespace ckptd

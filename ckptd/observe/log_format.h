@@ -1,0 +1,16 @@
+// What a line of the log looks like: for people, or one JSON object a line for programs.
+#pragma once
+
+#include <spdlog/formatter.h>
+
+#include <memory>
+#include <string>
+
+namespace ckptd {
+
+// "text": 2026-01-31T12:00:00.000 info the message
+// "json": {"time":"2026-01-31T12:00:00.000000Z","level":"info","process":4711,"message":"..."}
+// A message may have any bytes in it, a client's among them: what is no UTF-8 is replaced.
+std::unique_ptr<spdlog::formatter> make_log_formatter(const std::string& format);
+
+}  // namespace ckptd

@@ -1,0 +1,97 @@
+// The table of metrics in ckptd/README.md, against what is served: every name, both ways.
+#include <gmock/gmock.h>
+
+#include <fstream>
+#include <map>
+#include <set>
+#include <sstream>
+
+#include "tests/ckptd/daemon/job.h"
+
+namespace ckptd::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+struct Metric {
+  std::string type;
+  std::set<std::string> labels;
+  bool operator==(const Metric&) const = default;
+};
+void PrintTo(const Metric& metric, std::ostream* out) {
+  *out << metric.type;
+  for (const std::string& label : metric.labels) *out << " " << label;
+}
+using Metrics = std::map<std::string, Metric>;
+
+// "# TYPE name type", then samples "name{label="value",...} number".
+Metrics served(const std::string& text) {
+  Metrics metrics;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    std::string first;
+    std::string second;
+    std::string name;
+    words >> first >> second >> name;
+    if (first == "#" && second == "TYPE") words >> metrics[name].type;
+    if (first == "#") continue;
+    const size_t brace = first.find('{');
+    Metric& metric = metrics[first.substr(0, brace)];
+    for (size_t at = brace; at != std::string::npos; at = first.find(',', at)) {
+      ++at;
+      metric.labels.insert(first.substr(at, first.find('=', at) - at));
+    }
+  }
+  return metrics;
+}
+
+// Rows "| `name` or `name{label}` | type | meaning |".
+Metrics documented() {
+  Metrics metrics;
+  std::ifstream file(CKPTD_README);
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with("| `ckptd_")) continue;
+    const std::string name = line.substr(3, line.find('`', 3) - 3);
+    const size_t type = line.find("| ", 3) + 2;
+    const size_t brace = name.find('{');
+    Metric& metric = metrics[name.substr(0, brace)];
+    EXPECT_EQ(metric.type, "") << name << " has two rows";
+    metric.type = line.substr(type, line.find(' ', type) - type);
+    if (brace != std::string::npos) {
+      metric.labels.insert(name.substr(brace + 1, name.size() - brace - 2));
+    }
+  }
+  return metrics;
+}
+
+TEST(MetricsTable, NamesWhatIsServedAndNothingElse) {
+  World world({});
+  ASSERT_TRUE(world.start().ok());
+  Job job(world, 1);
+  job.start();
+  job.ranks[0]->expert_tokens.emplace_back(0, 0, 10);  // what only some trainers tell
+  job.ranks[0]->expert_lost.emplace_back(0, 0, 4);
+  job.ranks[0]->plt = 0.25;
+  job.commit(5);
+  const Metrics table = documented();
+  EXPECT_THAT(table, ::testing::Not(::testing::IsEmpty()));
+  EXPECT_EQ(table, served(world.daemon().metrics_text()));
+}
+
+TEST(MetricsTable, SecondsAreThoseOfTheClock) {
+  World world({});
+  ASSERT_TRUE(world.start().ok());
+  Job job(world, 1);
+  job.start();
+  job.begin(5);
+  job.fill(5);
+  world.tick(std::chrono::milliseconds(1'500));  // staged, and then nothing is written for so long
+  world.run();
+  job.listen();
+  ASSERT_EQ(job.ranks[0]->snapshot(5).level, fb::SnapshotLevel::Durable);
+  EXPECT_THAT(world.daemon().metrics_text(), HasSubstr("\nckptd_level_lag_seconds_total 1.5\n"));
+}
+
+}  // namespace
+}  // namespace ckptd::testing
