@@ -224,6 +224,10 @@ uint64_t extent_header_bytes(const std::vector<ExtentFragment>& fragments) {
   return header_bytes_of(version_of(fragments), fragments.size());
 }
 
+uint64_t extent_header_bytes(size_t raw_fragments) {
+  return header_bytes_of(version_of({}), raw_fragments);
+}
+
 uint32_t encode_extent_header(const ExtentHeader& header, MutableByteView out) {
   CKPT_ASSERT(out.size() == extent_header_bytes(header.fragments));
   CKPT_ASSERT(out.size() <= kExtentHeaderBytesMax);

@@ -67,6 +67,8 @@ struct ExtentHeader {
 
 // Whole blocks that a header with these fragments takes.
 uint64_t extent_header_bytes(const std::vector<ExtentFragment>& fragments);
+// And with so many that are stored as they are.
+uint64_t extent_header_bytes(size_t raw_fragments);
 
 // `out` has extent_header_bytes(header.fragments) bytes. Returns the header's CRC32C, which
 // the journal records.

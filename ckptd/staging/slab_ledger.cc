@@ -109,7 +109,7 @@ void SlabLedger::put(LedgerTable table, uint32_t slab, const ckpt::SnapshotKey& 
       .fragments = fragments};
   known.payload_crc32c =
       ckpt::payload_crc32c(fragments, ckpt::base::align_up(known.payload_bytes, kBlockBytes));
-  std::vector<std::byte> entry(ckpt::extent_header_bytes(fragments.size()));
+  std::vector<std::byte> entry(ckpt::extent_header_bytes(fragments));
   ckpt::encode_extent_header(known, entry);
   // An entry that was taken back is there already; writing it again could tear it.
   std::vector<std::byte> there(entry.size());

@@ -29,7 +29,7 @@ Bytes read_file(World& world, const std::string& path) {
 bool header_holds(ckpt::ByteView bytes, uint32_t crc32c) {
   const auto header = ckpt::decode_extent_header(bytes);
   if (!header.ok()) return false;
-  Bytes again(ckpt::extent_header_bytes(header->fragments.size()));
+  Bytes again(ckpt::extent_header_bytes(header->fragments));
   const uint32_t crc = ckpt::encode_extent_header(*header, again);
   return crc == crc32c && std::ranges::equal(again, bytes);
 }
