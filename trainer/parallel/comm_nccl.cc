@@ -177,9 +177,15 @@ class NcclComm final : public Comm {
     return first == ncclSuccess ? ended : first;
   }
 
-  // Puts a collective into the device's queue, behind what is there.
+  // Puts a collective into the device's queue, behind what is there. Not after a failure of the
+  // device: what it had no memory for is a null pointer, which NCCL would take.
   template <typename Call>
   Status queue(const char* collective, const Call& call) {
+    if (cuda_queue(*device_).failed()) {
+      Status failure = device_->synchronize();
+      end(failure.error().message);
+      return failure;
+    }
     const ncclResult_t begun = [&] {
       const std::lock_guard lock(mutex_);
       return comm_ == nullptr ? ncclInvalidUsage : call(comm_);

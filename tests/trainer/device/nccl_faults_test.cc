@@ -238,5 +238,29 @@ TEST_F(NcclFaultsTest, WhatADeadPeerLeavesHangingEndsByTheDevicesTimeout) {
   });
 }
 
+// NCCL would take the null pointers of what could not be allocated.
+TEST_F(NcclFaultsTest, NothingReachesItAfterTheDeviceRanOutOfMemory) {
+  constexpr size_t kMoreThanAnyDevice = size_t{1} << 40;
+  on_ranks({}, [&](Made& comm, Device& device) {
+    ASSERT_TRUE(comm.ok()) << comm.error().message;
+    Tensor tensor(device, Type::kFloat, kMoreThanAnyDevice);
+    const Status failed = (*comm)->all_reduce_sum(tensor);
+    ASSERT_FALSE(failed.ok());
+    EXPECT_EQ(failed.error().code, ErrorCode::kResourceExhausted) << failed.error().message;
+    const Status later = all_reduce(**comm, device);
+    ASSERT_FALSE(later.ok());
+    EXPECT_EQ(later.error().code, ErrorCode::kAborted) << later.error().message;
+  });
+  on_ranks({}, [&](Made& comm, Device& device) {
+    ASSERT_TRUE(comm.ok()) << comm.error().message;
+    const Tensor send(device, Type::kFloat, 4);
+    Tensor recv(device, Type::kFloat, kMoreThanAnyDevice);
+    const std::array<int64_t, 1> count{4};
+    const Status failed = (*comm)->all_to_all_v(send, count, recv, count);
+    ASSERT_FALSE(failed.ok());
+    EXPECT_EQ(failed.error().code, ErrorCode::kResourceExhausted) << failed.error().message;
+  });
+}
+
 }  // namespace
 }  // namespace moetrain
