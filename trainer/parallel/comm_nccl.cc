@@ -18,7 +18,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// NCCL works in threads of its own; what it has come to is asked for, first at once.
+// NCCL works in threads of its own; what it has come to is asked for, first without a pause: mostly
+// it is done soon, and every collective of a step waits here.
+constexpr std::chrono::microseconds kAskEagerly{200};
 constexpr std::chrono::microseconds kAskAgain{50};
 constexpr const char* kIdKey = "nccl-id";
 
@@ -196,7 +198,7 @@ class NcclComm final : public Comm {
   // Until NCCL has done what it began. After a failure the communicator is ended.
   Status await(const char* what, ncclResult_t state, uint32_t timeout_ms,
                const std::function<std::optional<std::string>()>& interrupted) {
-    const auto deadline = Clock::now() + std::chrono::milliseconds(timeout_ms);
+    const auto begin = Clock::now();
     for (;;) {
       {
         const std::lock_guard lock(mutex_);
@@ -218,12 +220,13 @@ class NcclComm final : public Comm {
         end(*why);
         return make_error(ErrorCode::kAborted, "rank {} {}: {}", rank(), what, *why);
       }
-      if (Clock::now() > deadline) {
+      const auto waited = Clock::now() - begin;
+      if (waited > std::chrono::milliseconds(timeout_ms)) {
         end(fmt::format("{} took too long", what));
         return make_error(ErrorCode::kDeadlineExceeded, "rank {} {}: NCCL is not done after {} ms",
                           rank(), what, timeout_ms);
       }
-      std::this_thread::sleep_for(kAskAgain);
+      if (waited > kAskEagerly) std::this_thread::sleep_for(kAskAgain);
     }
   }
 
