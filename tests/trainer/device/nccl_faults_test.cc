@@ -4,6 +4,7 @@
 
 #include <array>
 #include <latch>
+#include <set>
 #include <thread>
 
 #include "tests/support/cuda_emulator/control.h"
@@ -260,6 +261,19 @@ TEST_F(NcclFaultsTest, NothingReachesItAfterTheDeviceRanOutOfMemory) {
     ASSERT_FALSE(failed.ok());
     EXPECT_EQ(failed.error().code, ErrorCode::kResourceExhausted) << failed.error().message;
   });
+}
+
+// Nor does it have memory on a GPU that is another rank's.
+TEST_F(NcclFaultsTest, ARankOpensNoContextButItsOwn) {
+  cuda_emulator::forget_contexts();
+  std::jthread([] {
+    const auto device = make_cuda_device({.index = 2});
+    ASSERT_TRUE(device.ok()) << device.error().message;
+    Tensor tensor(**device, Type::kFloat, 10);
+    tensor.zero();
+    EXPECT_TRUE(tensor.read<float>().ok());
+  }).join();
+  EXPECT_EQ(cuda_emulator::contexts(), std::set<int>{2});
 }
 
 }  // namespace
