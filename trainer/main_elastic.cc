@@ -112,10 +112,6 @@ Status ElasticFlags::apply(RunOptions& options) const {
     return make_error(ErrorCode::kInvalidArgument, "--leave {}: only with --on-loss continue",
                       leaves.front());
   }
-  if (rank.elastic && rank.device != "cpu") {
-    return make_error(ErrorCode::kInvalidArgument,
-                      "--on-loss continue: not with --device {} yet, only on the CPU", rank.device);
-  }
   if (rank.collective_timeout_ms == 0) {
     return make_error(ErrorCode::kInvalidArgument, "--collective-timeout-ms 0: at least 1");
   }

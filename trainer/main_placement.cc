@@ -41,8 +41,8 @@ void PlacementFlags::add_to(CLI::App& command) {
   command
       .add_option("--replan-every", replan_every,
                   "Steps after which the placement is planned anew from how the run routed since; "
-                  "0: never. Default: 200 with --on-loss continue and a placement that is not "
-                  "static, else 0")
+                  "0: never. Default: 200 on the CPU with --on-loss continue and a placement "
+                  "that is not static, else 0")
       ->group(group);
   command
       .add_option("--replan-if", replan_if,
@@ -60,7 +60,9 @@ Result<PlacementOptions> PlacementFlags::parse() const {
 
 Status PlacementFlags::apply_replan(RankOptions& rank) const {
   const bool moves = rank.placing.policy != PolicyName::kStatic;
-  rank.replan_every = replan_every.value_or(rank.elastic && moves ? kReplanEvery : 0);
+  // What a rank's experts cost is measured on the CPU only.
+  const bool measured = rank.device == "cpu";
+  rank.replan_every = replan_every.value_or(rank.elastic && moves && measured ? kReplanEvery : 0);
   rank.replan_if_better = replan_if == "better";
   if (rank.replan_every == 0) return {};
   if (!moves) {

@@ -40,6 +40,23 @@ cudaError_t ask_until_ready(uint32_t timeout_ms, const Query& query) {
   }
 }
 
+// Whether the process has a context on the device. Only the driver tells without making one; where
+// it does not tell, it has.
+bool has_context(int device) {
+  using GetState = int (*)(int device, unsigned* flags, int* active);
+  constexpr unsigned kSinceVersion = 7000;
+  void* function = nullptr;
+  cudaDriverEntryPointQueryResult found{};
+  const cudaError_t error = cudaGetDriverEntryPointByVersion(
+      "cuDevicePrimaryCtxGetState", &function, kSinceVersion, cudaEnableDefault, &found);
+  if (error != cudaSuccess) (void)cudaGetLastError();
+  if (error != cudaSuccess || found != cudaDriverEntryPointSuccess) return true;
+  unsigned flags = 0;
+  int active = 1;
+  const int asked = reinterpret_cast<GetState>(function)(device, &flags, &active);
+  return asked != 0 || active != 0;
+}
+
 size_t aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
 }  // namespace
@@ -116,14 +133,17 @@ struct CudaQueueMaker {
   }
 };
 
-CudaDeviceScope::CudaDeviceScope(int device) {
-  (void)cudaGetDevice(&before_);
-  make_current(device);
-}
-CudaDeviceScope::~CudaDeviceScope() { make_current(before_); }
-
-void CudaDeviceScope::make_current(int device) {
+void choose_cuda_device(int device) {
   if (cudaSetDevice(device) != cudaSuccess) (void)cudaGetLastError();  // nobody else's
+}
+
+// Since CUDA 12 to choose a device is to open its context.
+CudaDeviceScope::CudaDeviceScope(int device) : device_(device) {
+  if (cudaGetDevice(&before_) != cudaSuccess) (void)cudaGetLastError();
+  if (before_ != device_) choose_cuda_device(device_);
+}
+CudaDeviceScope::~CudaDeviceScope() {
+  if (before_ != device_ && has_context(before_)) choose_cuda_device(before_);
 }
 
 Result<std::unique_ptr<CudaQueue>> make_cuda_queue(const CudaQueueOptions& options) {

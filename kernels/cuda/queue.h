@@ -27,11 +27,13 @@ struct CudaQueueOptions {
   CudaPriority priority = CudaPriority::kNormal;
   uint32_t timeout_ms = 60'000;  // of each of its waits for the device
 };
-// The thread's current device stays what it was. kUnavailable if there is no such device (names
-// CUDA's reason); kResourceExhausted if its memory is full.
+// The thread's current device stays as after a CudaDeviceScope. kUnavailable if there is no such
+// device (names CUDA's reason); kResourceExhausted if its memory is full.
 Result<std::unique_ptr<CudaQueue>> make_cuda_queue(const CudaQueueOptions& options);
 
-// Makes a device current for the calling thread as long as it lives; then the one before is again.
+// Makes a device current for the calling thread as long as it lives; then the one before is again,
+// unless that would open a context on it: hundreds of megabytes on a GPU that the thread never
+// chose, since one that has chosen none is said to have device 0. Then it keeps this one.
 // Where there is no such device nothing changes: whoever asks for one it did not check is refused
 // by make_cuda_queue.
 class CudaDeviceScope {
@@ -42,9 +44,11 @@ class CudaDeviceScope {
   CudaDeviceScope& operator=(const CudaDeviceScope&) = delete;
 
  private:
-  static void make_current(int device);
   int before_ = 0;
+  const int device_;
 };
+// The same for good: for threads that do nothing but this device's work.
+void choose_cuda_device(int device);
 
 // Waits until all that was queued is done, at most the queue's timeout. kIo with the first failure
 // since the last call.

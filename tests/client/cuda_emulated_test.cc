@@ -212,6 +212,48 @@ TEST_F(EagerTest, ASnapshotIsNotAbortedForWhatAnotherForgot) {
   expect_saved();
 }
 
+class TwoDevicesTest : public RoundTripTest {
+ protected:
+  void SetUp() override {
+    cuda_emulator::set_devices(2);
+    RoundTripTest::SetUp();
+  }
+  void TearDown() override {
+    RoundTripTest::TearDown();
+    cuda_emulator::set_devices(1);
+  }
+};
+
+// A kernel of one GPU does not reach the memory of another.
+TEST_F(TwoDevicesTest, MemoryOfAnotherDeviceIsRefusedWithItsUnit) {
+  connect(50'000);
+  ASSERT_EQ(open_cuda(), CKPT_OK);
+  ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+  void* other = nullptr;
+  ASSERT_EQ(cudaMalloc(&other, data_[1].size()), cudaSuccess);
+  ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+  auto wrong = pieces_;
+  for (ckpt_cuda_piece& piece : wrong) {
+    if (piece.unit == 1) piece.data = static_cast<std::byte*>(other) + piece.offset;
+  }
+  Snapshot snapshot = begin();
+  EXPECT_EQ(stage(snapshot.handle(), wrong), CKPT_E_INVALID_ARGUMENT);
+  EXPECT_NE(std::string(ckpt_cuda_error(cuda_)).find("is memory of device 1, the session's is 0"),
+            std::string::npos)
+      << ckpt_cuda_error(cuda_);
+  auto into = into_;
+  into[1].data = other;
+  ckpt_restore_options options = CKPT_INIT(ckpt_restore_options);
+  options.step = 1200;
+  EXPECT_EQ(
+      ckpt_cuda_restore(cuda_, &options, into.data(), into.size(), nullptr, trainer_->stream()),
+      CKPT_E_INVALID_ARGUMENT);
+  EXPECT_NE(std::string(ckpt_cuda_error(cuda_)).find("unit 1: bytes [0, "), std::string::npos)
+      << ckpt_cuda_error(cuda_);
+  EXPECT_EQ(cudaFree(other), cudaSuccess);
+  EXPECT_TRUE(save()) << ckpt_cuda_error(cuda_);
+}
+
 // The host's memory ends at each allocation in its turn. One slab: if a place of it stayed lent,
 // the next snapshot would never get it.
 TEST_F(RoundTripTest, StagingThatRunsOutOfMemoryLeavesNothingLent) {

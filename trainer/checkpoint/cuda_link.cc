@@ -73,6 +73,7 @@ class CudaLink final : public DeviceLink {
     const ckpt_status held = ckpt_cuda_wait_gathered(cuda_, unit, stream());
     if (held != CKPT_OK) cuda_queue(device_).fail(ckpt_cuda_error(cuda_));
   }
+  void wait_all_gathered() override { wait_gathered(CKPT_CUDA_ALL_UNITS); }
   // Snapshots arrive in the order in which they were staged. After an error none is staged any
   // more.
   Status poll() override {

@@ -42,6 +42,8 @@ class DeviceLink {
   // Where it cannot be made to wait it does nothing more at all: the failure is its own, which its
   // next synchronize() says.
   virtual void wait_gathered(uint32_t unit) = 0;
+  // The same for all units: before memory that held some of them is given to others.
+  virtual void wait_all_gathered() = 0;
 
   // Hands over what has arrived in the arena, without waiting; with a timeout, waits until all has
   // (kDeadlineExceeded if not).

@@ -37,8 +37,9 @@ int64_t count_of(const Tensor& tensor) { return static_cast<int64_t>(tensor.size
 // What needs no knowledge of Real.
 class CudaDevice : public Device {
  public:
-  CudaDevice(const CudaDeviceOptions& options, std::unique_ptr<CudaQueue> queue)
-      : options_(options), current_(options.index), queue_(std::move(queue)) {}
+  CudaDevice(const CudaDeviceOptions& options, std::unique_ptr<kernels::CudaDeviceScope> current,
+             std::unique_ptr<CudaQueue> queue)
+      : options_(options), current_(std::move(current)), queue_(std::move(queue)) {}
 
   ~CudaDevice() override {
     CKPT_ASSERT_MSG(lent_.empty(), "a tensor outlives its device");
@@ -199,7 +200,7 @@ class CudaDevice : public Device {
 
  protected:
   const CudaDeviceOptions options_;
-  kernels::CudaDeviceScope current_;
+  std::unique_ptr<kernels::CudaDeviceScope> current_;
   std::unique_ptr<CudaQueue> queue_;
   kernels::DeviceArray<kernels::CrossEntropySum> loss_;
   // Each at least twice as large as the one before, which nobody needs any more: CUDA waits for the
@@ -359,6 +360,7 @@ Result<std::unique_ptr<Device>> make_cuda_device(const CudaDeviceOptions& option
   if (kernels::cuda_device_count(&reason) == 0) {
     return make_error(ErrorCode::kUnavailable, "device cuda:{}: {}", options.index, reason);
   }
+  auto current = std::make_unique<kernels::CudaDeviceScope>(options.index);
   auto queue =
       kernels::make_cuda_queue({.device = options.index, .timeout_ms = options.timeout_ms});
   if (!queue.ok()) {
@@ -367,9 +369,9 @@ Result<std::unique_ptr<Device>> make_cuda_device(const CudaDeviceOptions& option
   }
   std::unique_ptr<CudaDevice> device;
   if (options.precision == Precision::kBf16) {
-    device = std::make_unique<CudaDeviceOf<Bf16>>(options, std::move(*queue));
+    device = std::make_unique<CudaDeviceOf<Bf16>>(options, std::move(current), std::move(*queue));
   } else {
-    device = std::make_unique<CudaDeviceOf<float>>(options, std::move(*queue));
+    device = std::make_unique<CudaDeviceOf<float>>(options, std::move(current), std::move(*queue));
   }
   CKPT_TRY(device->prepare());
   return std::unique_ptr<Device>(std::move(device));

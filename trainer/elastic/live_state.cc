@@ -88,6 +88,7 @@ Result<Agreement> LiveState::agree(Comm& comm) {
   CKPT_ASSIGN(agreement_, moetrain::agree(stands));
   late_step_.reset();
   if (agreement_.applies[comm.rank()]) {
+    parts_.before_change();
     late_step_ = parts_.trainer.apply(parts_.model, parts_.progress, take_pending());
   }
   pending_.reset();
@@ -194,6 +195,7 @@ Status LiveState::check_same_plan(Comm& comm) const {
 
 // Experts leave the store, so that some can come and none has to go.
 void LiveState::take_out() {
+  parts_.before_change();
   if (!taken_out_) pool_ = parts_.model.experts().release();
   taken_out_ = true;
   const ExpertGrid all = grid();

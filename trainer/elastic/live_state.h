@@ -50,6 +50,9 @@ class LiveState {
     ExpertPlacement& placement;
     uint64_t& saved_step;
     float& last_loss;
+    // Called before anything is queued that writes to the model's state, or to memory that it gives
+    // up: on a GPU others may still read there.
+    std::function<void()> before_change = [] {};
   };
   explicit LiveState(const Parts& parts) : parts_(parts) {}
 

@@ -98,7 +98,8 @@ Result<std::unique_ptr<Comm>> Member::connect(const client::Epoch& epoch, Device
     return epoch_over();
   };
   CKPT_ASSIGN(std::unique_ptr<Comm> comm, make_gloo_comm(options));
-  if (!has_own_gpu(options_->device, epoch.size)) return comm;
+  // Whoever joins an elastic group may find its GPU taken, and NCCL wants one for each rank.
+  if (options_->elastic || !has_own_gpu(options_->device, epoch.size)) return comm;
   Result<std::unique_ptr<Comm>> nccl =
       make_nccl_comm(std::move(comm), {.device = &device,
                                        .rendezvous = options.rendezvous,

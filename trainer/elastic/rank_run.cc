@@ -74,7 +74,7 @@ Status RankRun::prepare() {
   pacer_.emplace(pace_options());
   replanner_.emplace(replan_options());
   live_.emplace(LiveState::Parts{*model_, *trainer_, progress_, *partial_, *stamps_, placement_,
-                                 saved_step_, last_loss_});
+                                 saved_step_, last_loss_, [this] { settle_device(); }});
   // The last survivor of an elastic group saves all by itself.
   const uint64_t share = options_.moves_experts()
                              ? total_bytes(units_)
@@ -95,6 +95,7 @@ Result<ExpertPlacement> RankRun::placement_of(uint32_t ranks) const {
 Status RankRun::hold(const ExpertPlacement& placement, uint32_t rank) {
   rank_ = rank;
   placement_ = placement;
+  settle_device();
   CKPT_ASSIGN(auto store, make_replicated_store(*device_, options_.config.model, placement_, rank_,
                                                 model_->experts().release()));
   CKPT_TRY(model_->replace_experts(std::move(store)));
@@ -132,7 +133,8 @@ Result<RankRun::Ending> RankRun::run_epoch() {
   }
   settle_snapshots();
   rank_ = epoch.rank;
-  if (rank_ == 0 && has_own_gpu(options_.device, epoch.size) && !has_nccl()) {
+  const bool wants_nccl = !options_.elastic && has_own_gpu(options_.device, epoch.size);
+  if (rank_ == 0 && wants_nccl && !has_nccl()) {
     events_.log(
         fmt::format("epoch {}: {} ranks with a GPU each, but this moetrain was built "
                     "without NCCL: rows and gradients go through host memory",
@@ -287,10 +289,17 @@ Result<StepResult> RankRun::plain_step(Comm& comm) {
     kill_if_asked(step);
     return {};
   };
-  const auto before_write = [&](const Parameter& parameter) {
+  return trainer_->step(comm, *model_, progress_, before_update, before_write());
+}
+
+void RankRun::settle_device() {
+  if (link_) link_->wait_all_gathered();
+}
+
+Trainer::BeforeWrite RankRun::before_write() {
+  return [this](const Parameter& parameter) {
     snapshotter_->before_write(memory_->units_of(parameter));
   };
-  return trainer_->step(comm, *model_, progress_, before_update, before_write);
 }
 
 void RankRun::kill_if_asked(uint64_t step) {

@@ -67,6 +67,10 @@ class RankRun {
   void tell_rollback(const LiveState::Settled& settled, RankEvent& event);
   void settle_snapshots();
   PlanPlacement planner(const std::vector<bool>& stays) const;
+  // What is being staged on a GPU is gathered before anything that is queued from here on writes to
+  // the model's state, or to memory that it gives up.
+  void settle_device();
+  Trainer::BeforeWrite before_write();
   Result<StepResult> plain_step(Comm& comm);
   Result<StepResult> all_or_none_step(Comm& comm);
   struct StepTime {

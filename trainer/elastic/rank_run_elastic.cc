@@ -145,7 +145,7 @@ Result<StepResult> RankRun::all_or_none_step(Comm& comm) {
   // Inside the barrier the step is complete here, and whoever comes out of it may have applied it.
   live_->set_pending(std::move(pending));
   CKPT_TRY(comm.barrier());
-  return trainer_->apply(*model_, progress_, live_->take_pending());
+  return trainer_->apply(*model_, progress_, live_->take_pending(), before_write());
 }
 
 RankRun::Ending RankRun::regroup(const std::string& reason, RankEvent change) {

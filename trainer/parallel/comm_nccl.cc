@@ -18,7 +18,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// NCCL works in threads of its own; what it has come to is asked for, first at once.
+// NCCL works in threads of its own; what it has come to is asked for, first without a pause: mostly
+// it is done soon, and every collective of a step waits here.
+constexpr std::chrono::microseconds kAskEagerly{200};
 constexpr std::chrono::microseconds kAskAgain{50};
 constexpr const char* kIdKey = "nccl-id";
 
@@ -82,40 +84,46 @@ class NcclComm final : public Comm {
   uint32_t rank() const override { return host_->rank(); }
   uint32_t size() const override { return host_->size(); }
 
-  Status all_reduce_sum(std::span<float> values) override { return host_->all_reduce_sum(values); }
-  Status all_reduce_sum(std::span<double> values) override { return host_->all_reduce_sum(values); }
+  Status all_reduce_sum(std::span<float> values) override {
+    return ended_with(host_->all_reduce_sum(values));
+  }
+  Status all_reduce_sum(std::span<double> values) override {
+    return ended_with(host_->all_reduce_sum(values));
+  }
   Status all_reduce_sum(std::span<int64_t> values) override {
-    return host_->all_reduce_sum(values);
+    return ended_with(host_->all_reduce_sum(values));
   }
   Status all_reduce_max(std::span<int64_t> values) override {
-    return host_->all_reduce_max(values);
+    return ended_with(host_->all_reduce_max(values));
   }
   Status all_to_all_v(std::span<const float> send, std::span<const int64_t> send_counts,
                       std::span<float> recv, std::span<const int64_t> recv_counts) override {
-    return host_->all_to_all_v(send, send_counts, recv, recv_counts);
+    return ended_with(host_->all_to_all_v(send, send_counts, recv, recv_counts));
   }
   Status all_to_all_v(std::span<const int64_t> send, std::span<const int64_t> send_counts,
                       std::span<int64_t> recv, std::span<const int64_t> recv_counts) override {
-    return host_->all_to_all_v(send, send_counts, recv, recv_counts);
+    return ended_with(host_->all_to_all_v(send, send_counts, recv, recv_counts));
   }
   Status all_to_all_v(std::span<const std::byte> send, std::span<const int64_t> send_counts,
                       std::span<std::byte> recv, std::span<const int64_t> recv_counts) override {
-    return host_->all_to_all_v(send, send_counts, recv, recv_counts);
+    return ended_with(host_->all_to_all_v(send, send_counts, recv, recv_counts));
   }
   Status all_gather(std::span<const int64_t> send, std::span<int64_t> recv) override {
-    return host_->all_gather(send, recv);
+    return ended_with(host_->all_gather(send, recv));
   }
   Status broadcast(std::span<float> values, uint32_t root) override {
-    return host_->broadcast(values, root);
+    return ended_with(host_->broadcast(values, root));
   }
   Status broadcast(std::span<int64_t> values, uint32_t root) override {
-    return host_->broadcast(values, root);
+    return ended_with(host_->broadcast(values, root));
   }
-  Status barrier() override { return host_->barrier(); }
+  Status barrier() override { return ended_with(host_->barrier()); }
   int64_t waited_ns() const override { return host_->waited_ns(); }
 
   Status all_reduce_sum(Tensor& values) override {
-    if (values.empty() || values.device()->is_host()) return host_->all_reduce_sum(values);
+    if (values.empty() || values.device()->is_host()) {
+      return ended_with(host_->all_reduce_sum(values));
+    }
     return queue("all_reduce", [&](ncclComm_t comm) {
       return ncclAllReduce(values.data(), values.data(), values.size(), ncclFloat, ncclSum, comm,
                            stream());
@@ -125,7 +133,7 @@ class NcclComm final : public Comm {
   Status all_to_all_v(const Tensor& send, std::span<const int64_t> send_counts, Tensor& recv,
                       std::span<const int64_t> recv_counts) override {
     if (device_ != send.device() && device_ != recv.device()) {
-      return host_->all_to_all_v(send, send_counts, recv, recv_counts);
+      return ended_with(host_->all_to_all_v(send, send_counts, recv, recv_counts));
     }
     return queue("all_to_all_v", [&](ncclComm_t comm) {
       return send_and_receive(comm, send, send_counts, recv, recv_counts);
@@ -139,6 +147,13 @@ class NcclComm final : public Comm {
 
  private:
   CUstream_st* stream() { return cuda_queue(*device_).stream(); }
+
+  // A failure of the host's communicator is the whole group's: whose peers are gone shall not wait
+  // for them on the GPU either.
+  Status ended_with(Status status) {
+    if (!status.ok()) end(status.error().message);
+    return status;
+  }
 
   // One group: each rank sends to and receives from everyone at once, itself included.
   ncclResult_t send_and_receive(ncclComm_t comm, const Tensor& send,
@@ -164,9 +179,15 @@ class NcclComm final : public Comm {
     return first == ncclSuccess ? ended : first;
   }
 
-  // Puts a collective into the device's queue, behind what is there.
+  // Puts a collective into the device's queue, behind what is there. Not after a failure of the
+  // device: what it had no memory for is a null pointer, which NCCL would take.
   template <typename Call>
   Status queue(const char* collective, const Call& call) {
+    if (cuda_queue(*device_).failed()) {
+      Status failure = device_->synchronize();
+      end(failure.error().message);
+      return failure;
+    }
     const ncclResult_t begun = [&] {
       const std::lock_guard lock(mutex_);
       return comm_ == nullptr ? ncclInvalidUsage : call(comm_);
@@ -177,7 +198,7 @@ class NcclComm final : public Comm {
   // Until NCCL has done what it began. After a failure the communicator is ended.
   Status await(const char* what, ncclResult_t state, uint32_t timeout_ms,
                const std::function<std::optional<std::string>()>& interrupted) {
-    const auto deadline = Clock::now() + std::chrono::milliseconds(timeout_ms);
+    const auto begin = Clock::now();
     for (;;) {
       {
         const std::lock_guard lock(mutex_);
@@ -199,12 +220,13 @@ class NcclComm final : public Comm {
         end(*why);
         return make_error(ErrorCode::kAborted, "rank {} {}: {}", rank(), what, *why);
       }
-      if (Clock::now() > deadline) {
+      const auto waited = Clock::now() - begin;
+      if (waited > std::chrono::milliseconds(timeout_ms)) {
         end(fmt::format("{} took too long", what));
         return make_error(ErrorCode::kDeadlineExceeded, "rank {} {}: NCCL is not done after {} ms",
                           rank(), what, timeout_ms);
       }
-      std::this_thread::sleep_for(kAskAgain);
+      if (waited > kAskEagerly) std::this_thread::sleep_for(kAskAgain);
     }
   }
 

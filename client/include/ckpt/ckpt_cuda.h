@@ -66,8 +66,8 @@ typedef struct ckpt_cuda_piece {
  * order of units, ascending within each: all of them in one call. They are read as they are when
  * `stream` has come as far as it is queued now. May wait for slabs, as ckpt_snapshot_write does.
  * The snapshot's handle must live until ckpt_cuda_poll has ended it. On failure the snapshot is
- * aborted; CKPT_E_INVALID_ARGUMENT, with the unit, for a piece that is neither device memory nor
- * pinned memory of the host. */
+ * aborted; CKPT_E_INVALID_ARGUMENT, with the unit, for a piece that is neither memory of the
+ * session's device nor pinned memory of the host. */
 CKPT_API ckpt_status ckpt_cuda_stage(ckpt_cuda* cuda, ckpt_snapshot* snapshot,
                                      const ckpt_cuda_piece* pieces, size_t count,
                                      struct CUstream_st* stream);

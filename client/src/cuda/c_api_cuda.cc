@@ -71,18 +71,18 @@ struct FreeRestore {
   void operator()(ckpt_restore* restore) const { ckpt_restore_free(restore); }
 };
 
-Status begin_restore(ckpt_session* session, const ckpt_restore_options& options,
+Status begin_restore(const ckpt_cuda& cuda, const ckpt_restore_options& options,
                      const std::vector<ckpt_cuda_destination>& destinations,
                      std::unique_ptr<ckpt_restore, FreeRestore>& restore) {
   std::vector<ckpt_range> ranges;
   ranges.reserve(destinations.size());
   for (const ckpt_cuda_destination& to : destinations) {
-    CKPT_TRY(check_reachable(to.unit, to.offset, to.data, to.length));
+    CKPT_TRY(check_reachable(cuda.options.device, to.unit, to.offset, to.data, to.length));
     ranges.push_back({to.unit, to.offset, to.length, nullptr});
   }
   ckpt_restore* begun = nullptr;
-  CKPT_TRY(session_status(
-      session, ckpt_restore_begin(session, &options, ranges.data(), ranges.size(), &begun)));
+  CKPT_TRY(session_status(cuda.session, ckpt_restore_begin(cuda.session, &options, ranges.data(),
+                                                           ranges.size(), &begun)));
   restore.reset(begun);
   return ckpt::ok_status();
 }
@@ -134,7 +134,7 @@ Status restore_to_device(ckpt_cuda& cuda, const ckpt_restore_options* given,
   Restorer::Options with{.device = cuda.options.device, .timeout_ms = timeout_ms, .cufile = {}};
   CKPT_TRY(choose_way(cuda, options, with));
   std::unique_ptr<ckpt_restore, FreeRestore> restore;
-  CKPT_TRY(begin_restore(cuda.session, options, destinations, restore));
+  CKPT_TRY(begin_restore(cuda, options, destinations, restore));
   CKPT_ASSIGN(std::unique_ptr<Restorer> restorer, Restorer::open(cuda.session, cuda.arena, with));
   Status done = guarded([&] { return restorer->run(restore.get(), destinations, stream); });
   note_way(cuda, *restorer, restore.get());

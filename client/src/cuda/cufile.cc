@@ -87,7 +87,7 @@ Status CuFile::open_driver(const Options& options) {
   std::future<cufile::Error> opened = opening->get_future();
   try {
     std::thread([opening, open = driver_open_, device = options.device] {
-      const kernels::CudaDeviceScope scope(device);
+      kernels::choose_cuda_device(device);
       opening->set_value(open());
     }).detach();
   } catch (const std::system_error& error) {

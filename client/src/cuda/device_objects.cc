@@ -41,12 +41,19 @@ Result<std::unique_ptr<StagingMemory>> StagingMemory::make(const StagingSize& si
   return memory;
 }
 
-Status check_reachable(UnitId unit, uint64_t offset, const void* data, uint64_t length) {
+Status check_reachable(int device, UnitId unit, uint64_t offset, const void* data,
+                       uint64_t length) {
   if (length == 0) return ok_status();
   cudaPointerAttributes attributes{};
   if (data != nullptr) {
     CKPT_TRY(kernels::cuda_status(cudaPointerGetAttributes(&attributes, data),
                                   "asking where a piece lies"));
+    const bool is_device = attributes.type == cudaMemoryTypeDevice;
+    if (is_device && attributes.device != device) {
+      return make_error(ErrorCode::kInvalidArgument,
+                        "unit {}: bytes [{}, {}): data is memory of device {}, the session's is {}",
+                        unit, offset, offset + length, attributes.device, device);
+    }
     if (attributes.type != cudaMemoryTypeUnregistered) return ok_status();
   }
   return make_error(ErrorCode::kInvalidArgument, "unit {}: bytes [{}, {}): data is {}", unit,

@@ -71,10 +71,10 @@ class StagingMemory {
   StagingMemory() = default;
 };
 
-// kInvalidArgument, naming the unit, if a device cannot reach what lies there: NULL, or memory of
-// the host that CUDA does not know. A kernel that touches it would end the process's use of the
-// device. Looks at the first byte only.
-Status check_reachable(UnitId unit, uint64_t offset, const void* data, uint64_t length);
+// kInvalidArgument, naming the unit, if the device cannot reach what lies there: NULL, memory of
+// the host that CUDA does not know, or another device's. A kernel that touches it would end the
+// process's use of the device. Looks at the first byte only.
+Status check_reachable(int device, UnitId unit, uint64_t offset, const void* data, uint64_t length);
 
 // What the session says of a call that has failed, as a Status.
 Status session_status(const ckpt_session* session, ckpt_status status);

@@ -66,7 +66,7 @@ bool DirectReader::stop_and_look_if_idle() {
 }
 
 void DirectReader::serve() {
-  const kernels::CudaDeviceScope scope(device_);
+  kernels::choose_cuda_device(device_);
   std::unique_lock lock(mutex_);
   for (;;) {
     wake_.wait(lock, [this] { return stopping_ || !queue_.empty(); });

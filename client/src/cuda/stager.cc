@@ -189,9 +189,9 @@ Status Stager::stage(ckpt_snapshot* snapshot, std::span<const ckpt_cuda_piece> p
 Status Stager::try_stage(Staging& staging, std::span<const ckpt_cuda_piece> pieces,
                          cudaStream_t stream) {
   for (const ckpt_cuda_piece& piece : pieces) {
-    if (piece.length == 0 || reachable_.contains(piece.data)) continue;
-    CKPT_TRY(check_reachable(piece.unit, piece.offset, piece.data, piece.length));
-    reachable_.insert(piece.data);
+    if (piece.length == 0 || reachable_.contains({piece.data, piece.length})) continue;
+    CKPT_TRY(check_reachable(options_.device, piece.unit, piece.offset, piece.data, piece.length));
+    reachable_.emplace(piece.data, piece.length);
   }
   CKPT_TRY(take_news());  // slabs that have arrived are slabs that become free
   CKPT_TRY(arena_.pin());

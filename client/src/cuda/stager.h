@@ -24,8 +24,9 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
-#include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "ckpt/ckpt_cuda.h"
@@ -100,7 +101,7 @@ class Stager {
   std::deque<Staging> staging_;
   std::vector<std::unique_ptr<StagingMemory>> spare_;
   std::vector<std::unique_ptr<StagingMemory>> stranded_;  // the device may still write to it
-  std::unordered_set<const void*> reachable_;             // pieces that were asked about
+  std::set<std::pair<const void*, uint64_t>> reachable_;  // pieces that were asked about
   std::optional<Error> unsaid_;  // of a snapshot that could not be ended; for the next poll()
 };
 

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <set>
 
 namespace cuda_emulator {
 
@@ -24,6 +25,15 @@ void unstick();
 void fail_calls(uint64_t first, uint64_t count);
 inline void fail_no_calls() { fail_calls(0, 0); }
 uint64_t calls_made();
+
+// How many devices there are from here on, until somebody says otherwise; 1 at first. All have the
+// same memory, the host's, but what is made on one belongs to it.
+void set_devices(int count);
+// Devices that have a context: some thread has chosen them, or has made a call that needs one while
+// they were its current device. For a thread that has chosen none that is device 0.
+std::set<int> contexts();
+// As if the process began: no context is there. What threads have chosen stays.
+void forget_contexts();
 
 // What has been made or taken and not been given back.
 struct Holdings {

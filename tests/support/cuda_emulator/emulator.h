@@ -3,13 +3,16 @@
 
 #include <cuda_runtime.h>
 
+#include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <set>
 
 // An event is done when the stream it was recorded on has come as far as it had then.
 struct CUevent_st {
+  int device = 0;
   cudaStream_t stream = nullptr;
   uint64_t position = 0;  // in the stream; 0: not recorded yet, which counts as done
 };
@@ -19,7 +22,9 @@ struct CUstream_st {
     std::function<void()> run;
     cudaStream_t behind = nullptr;  // first that stream has to come to `position`
     uint64_t position = 0;
+    std::function<bool()> ready = {};  // and this has to be true
   };
+  int device = 0;
   std::deque<Work> queue;
   uint64_t queued = 0;
   uint64_t done = 0;
@@ -38,11 +43,20 @@ void run_grid(dim3 grid, dim3 block, const std::function<void()>& thread);
 std::recursive_mutex& lock();
 using Lock = std::lock_guard<std::recursive_mutex>;
 
-// What follows is used under the lock.
+// The calling thread's current one; 0 if it has chosen none.
+int current_device();
+
+struct Allocation {
+  size_t bytes = 0;
+  int device = 0;
+};
+
+// All devices. What follows is used under the lock.
 struct Device {
-  CUstream_st default_stream;
+  int count = 1;
+  std::set<int> contexts;
   std::set<cudaStream_t> streams;
-  std::map<const void*, size_t> allocated;  // bytes of each
+  std::map<const void*, Allocation> allocated;
   std::map<const void*, size_t> registered;
   std::set<cudaEvent_t> events;
   cudaError_t last_error = cudaSuccess;
@@ -56,8 +70,15 @@ Device& device();
 
 // Remembers an error for cudaGetLastError.
 cudaError_t note(cudaError_t error);
-// What every call begins with: an error if the test wants it to fail.
-cudaError_t begin_call();
+// What every call begins with: an error if the test wants it to fail. Most need a context of the
+// current device, and make it.
+enum class Context : uint8_t { kNeeded, kNotNeeded };
+cudaError_t begin_call(Context context = Context::kNeeded);
+// What the current device has to do.
 void run_all();
+// Queues work that cannot be done before `ready` says so, which it is asked under the lock.
+void enqueue_when(cudaStream_t stream, std::function<bool()> ready, std::function<void()> work);
+// As when somebody asks for the stream: one more piece of its work is done, if that can be.
+void nudge(cudaStream_t stream);
 
 }  // namespace cuda_emulator

@@ -185,19 +185,21 @@ class Block {
   uint64_t exchange(uint64_t mine, unsigned from) {
     fibers_[current_]->given = mine;
     sync_warp();
+    check_whole_warp();
     const size_t partner = current_ / kWarp * kWarp + from;
-    const bool there = partner < count_ && !fibers_[partner]->done;
-    const uint64_t theirs = there ? fibers_[partner]->given : mine;
+    // Of a warp that the block cuts short, lanes that never were give nothing.
+    const uint64_t theirs = partner < count_ ? fibers_[partner]->given : mine;
     sync_warp();  // nobody may give the next before all have this one
     return theirs;
   }
   unsigned ballot(bool mine) {
     fibers_[current_]->given = mine ? 1 : 0;
     sync_warp();
+    check_whole_warp();
     unsigned votes = 0;
     const size_t first = current_ / kWarp * kWarp;
     for (size_t i = first; i < std::min(first + kWarp, count_); ++i) {
-      if (!fibers_[i]->done && fibers_[i]->given != 0) votes |= 1u << (i - first);
+      if (fibers_[i]->given != 0) votes |= 1u << (i - first);
     }
     sync_warp();
     return votes;
@@ -207,6 +209,7 @@ class Block {
   static void entry();
   static std::unique_ptr<Fiber> make_fiber();
   void wait(Barrier& barrier);
+  void check_whole_warp() const;
   void back_to_scheduler();
   void resume(size_t which);
 
@@ -261,6 +264,15 @@ void Block::wait(Barrier& barrier) {
   fiber.waits_at = &barrier;
   fiber.waits_for = barrier.arrive();
   back_to_scheduler();
+}
+
+// A GPU waits for lanes that were named and have ended, or reads what is no value of theirs. Every
+// exchange here names all of the warp.
+void Block::check_whole_warp() const {
+  const size_t first = current_ / kWarp * kWarp;
+  for (size_t i = first; i < std::min(first + kWarp, count_); ++i) {
+    if (fibers_[i]->done) die("a warp exchanges values with a lane that has ended");
+  }
 }
 
 std::unique_ptr<Fiber> Block::make_fiber() {

@@ -1,6 +1,7 @@
 // Devices, errors and memory.
 #include <new>
 
+#include "tests/support/cuda_emulator/control.h"
 #include "tests/support/cuda_emulator/emulator.h"
 
 namespace cuda_emulator {
@@ -15,6 +16,35 @@ Device& device() {
   return the_device;
 }
 
+namespace {
+
+thread_local int chosen_device = 0;
+
+// The driver's cuDevicePrimaryCtxGetState.
+int primary_context_state(int which, unsigned* flags, int* active) {
+  const Lock hold(lock());
+  *flags = 0;
+  *active = device().contexts.contains(which) ? 1 : 0;
+  return 0;
+}
+
+}  // namespace
+
+int current_device() { return chosen_device; }
+
+void set_devices(int count) {
+  const Lock hold(lock());
+  device().count = count;
+}
+std::set<int> contexts() {
+  const Lock hold(lock());
+  return device().contexts;
+}
+void forget_contexts() {
+  const Lock hold(lock());
+  device().contexts.clear();
+}
+
 cudaError_t note(cudaError_t error) {
   if (error != cudaSuccess) device().last_error = error;
   return error;
@@ -23,6 +53,8 @@ cudaError_t note(cudaError_t error) {
 }  // namespace cuda_emulator
 
 using cuda_emulator::begin_call;
+using cuda_emulator::Context;
+using cuda_emulator::current_device;
 using cuda_emulator::device;
 using cuda_emulator::Lock;
 using cuda_emulator::lock;
@@ -38,6 +70,10 @@ const char* cudaGetErrorString(cudaError_t error) {
       return "out of memory";
     case cudaErrorNoDevice:
       return "no CUDA-capable device is detected";
+    case cudaErrorInvalidDevice:
+      return "invalid device ordinal";
+    case cudaErrorInvalidResourceHandle:
+      return "invalid resource handle";
     case cudaErrorNotReady:
       return "device not ready";
     case cudaErrorLaunchFailure:
@@ -59,25 +95,28 @@ cudaError_t cudaPeekAtLastError() {
 }
 cudaError_t cudaGetDeviceCount(int* count) {
   const Lock hold(lock());
-  if (const cudaError_t error = begin_call()) return error;
-  *count = 1;
+  if (const cudaError_t error = begin_call(Context::kNotNeeded)) return error;
+  *count = device().count;
   return cudaSuccess;
 }
 cudaError_t cudaSetDevice(int which) {
   const Lock hold(lock());
-  if (const cudaError_t error = begin_call()) return error;
-  return which == 0 ? cudaSuccess : note(cudaErrorInvalidValue);
+  if (const cudaError_t error = begin_call(Context::kNotNeeded)) return error;
+  if (which < 0 || which >= device().count) return note(cudaErrorInvalidDevice);
+  cuda_emulator::chosen_device = which;
+  device().contexts.insert(which);  // as since CUDA 12
+  return cudaSuccess;
 }
 cudaError_t cudaGetDevice(int* which) {
   const Lock hold(lock());
-  if (const cudaError_t error = begin_call()) return error;
-  *which = 0;
+  if (const cudaError_t error = begin_call(Context::kNotNeeded)) return error;
+  *which = current_device();
   return cudaSuccess;
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int which) {
   const Lock hold(lock());
-  if (const cudaError_t error = begin_call()) return error;
-  if (which != 0) return note(cudaErrorInvalidValue);
+  if (const cudaError_t error = begin_call(Context::kNotNeeded)) return error;
+  if (which < 0 || which >= device().count) return note(cudaErrorInvalidDevice);
   *properties = {};
   std::strcpy(properties->name, "emulated");
   properties->totalGlobalMem = size_t{1} << 30;
@@ -92,6 +131,16 @@ cudaError_t cudaDriverGetVersion(int* version) {
   return cudaSuccess;
 }
 cudaError_t cudaRuntimeGetVersion(int* version) { return cudaDriverGetVersion(version); }
+cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned,
+                                             unsigned long long,
+                                             cudaDriverEntryPointQueryResult* found) {
+  const Lock hold(lock());
+  if (const cudaError_t error = begin_call(Context::kNotNeeded)) return error;
+  if (std::strcmp(symbol, "cuDevicePrimaryCtxGetState") != 0) return note(cudaErrorInvalidValue);
+  *function = reinterpret_cast<void*>(&cuda_emulator::primary_context_state);
+  *found = cudaDriverEntryPointSuccess;
+  return cudaSuccess;
+}
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   const Lock hold(lock());
   if (const cudaError_t error = begin_call()) return error;
@@ -114,7 +163,7 @@ cudaError_t cudaMalloc(void** at, size_t bytes) {
   *at = ::operator new (bytes, std::align_val_t{256}, std::nothrow);
   if (*at == nullptr) return note(cudaErrorMemoryAllocation);
   std::memset(*at, 0xa5, std::min(bytes, size_t{1} << 20));
-  device().allocated[*at] = bytes;
+  device().allocated[*at] = {bytes, current_device()};
   return cudaSuccess;
 }
 // Waits for all work, as CUDA's does.
@@ -145,16 +194,23 @@ cudaError_t cudaHostUnregister(void* at) {
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* at) {
   const Lock hold(lock());
   if (const cudaError_t error = begin_call()) return error;
-  const auto in = [at](const std::map<const void*, size_t>& ranges) {
-    const auto behind = ranges.upper_bound(at);
-    if (behind == ranges.begin()) return false;
-    const auto& [begin, bytes] = *std::prev(behind);
+  const auto is_inside = [at](const void* begin, size_t bytes) {
     return static_cast<size_t>(static_cast<const char*>(at) - static_cast<const char*>(begin)) <
            bytes;
   };
-  *attributes = {};
-  if (in(device().allocated)) attributes->type = cudaMemoryTypeDevice;
-  if (in(device().registered)) attributes->type = cudaMemoryTypeHost;
+  *attributes = {.type = cudaMemoryTypeUnregistered, .device = -1};
+  const auto& allocated = device().allocated;
+  const auto behind = allocated.upper_bound(at);
+  if (behind != allocated.begin()) {
+    const auto& [begin, memory] = *std::prev(behind);
+    if (is_inside(begin, memory.bytes)) *attributes = {cudaMemoryTypeDevice, memory.device};
+  }
+  const auto& registered = device().registered;
+  const auto after = registered.upper_bound(at);
+  if (after != registered.begin()) {
+    const auto& [begin, bytes] = *std::prev(after);
+    if (is_inside(begin, bytes)) *attributes = {cudaMemoryTypeHost, current_device()};
+  }
   return cudaSuccess;
 }
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {

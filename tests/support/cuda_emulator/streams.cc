@@ -23,6 +23,7 @@ void run_eager() {
   const auto can_run = [](const CUstream_st& stream) {
     if (stream.stuck || stream.queue.empty()) return false;
     const CUstream_st::Work& next = stream.queue.front();
+    if (next.ready && !next.ready()) return false;
     return next.behind == nullptr || !device().streams.contains(next.behind) ||
            next.behind->done >= next.position;
   };
@@ -34,11 +35,12 @@ void run_eager() {
   }
 }
 
-// Whether the stream, or one that it waits for, is stuck.
+// Whether the stream, or one that it waits for, is stuck, or its next work cannot be done yet.
 bool is_stuck(const CUstream_st& stream) {
   if (stream.stuck) return true;
   if (stream.queue.empty()) return false;
   const CUstream_st::Work& next = stream.queue.front();
+  if (next.ready && !next.ready()) return true;
   return next.behind != nullptr && device().streams.contains(next.behind) &&
          next.behind->done < next.position && is_stuck(*next.behind);
 }
@@ -62,8 +64,9 @@ void push(cudaStream_t stream, CUstream_st::Work work) {
 
 }  // namespace
 
-cudaError_t begin_call() {
+cudaError_t begin_call(Context context) {
   run_eager();
+  if (context == Context::kNeeded) device().contexts.insert(current_device());
   const uint64_t number = device().calls++;
   const bool fails =
       number >= device().first_failure && number - device().first_failure < device().failures;
@@ -71,8 +74,16 @@ cudaError_t begin_call() {
 }
 
 void run_all() {
-  for (cudaStream_t stream : device().streams) run_until(*stream, stream->queued);
+  for (cudaStream_t stream : device().streams) {
+    if (stream->device == current_device()) run_until(*stream, stream->queued);
+  }
 }
+
+void enqueue_when(cudaStream_t stream, std::function<bool()> ready, std::function<void()> work) {
+  push(stream, {.run = std::move(work), .ready = std::move(ready)});
+}
+
+void nudge(cudaStream_t stream) { (void)ask(*stream, stream->queued); }
 
 void enqueue(cudaStream_t stream, std::function<void()> work) {
   const Lock hold(lock());
@@ -130,6 +141,9 @@ cudaError_t launch(const cudaLaunchConfig_t& config, std::function<void()> threa
   const Lock hold(lock());
   if (const cudaError_t error = begin_call()) return error;
   if (!valid) return note(cudaErrorInvalidValue);
+  if (config.stream != nullptr && config.stream->device != current_device()) {
+    return note(cudaErrorInvalidResourceHandle);
+  }
   push(config.stream,
        {.run = [grid, block, thread = std::move(thread)] { run_grid(grid, block, thread); }});
   return cudaSuccess;
@@ -157,6 +171,7 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int pri
   const Lock hold(lock());
   if (const cudaError_t error = begin_call()) return error;
   *stream = new CUstream_st;
+  (*stream)->device = cuda_emulator::current_device();
   (*stream)->priority = priority;
   (*stream)->eager = (device().eager & 1) != 0;
   (*stream)->stuck = (device().stuck & 1) != 0;
@@ -196,6 +211,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
   const Lock hold(lock());
   if (const cudaError_t error = begin_call()) return error;
   *event = new CUevent_st;
+  (*event)->device = cuda_emulator::current_device();
   device().events.insert(*event);
   return cudaSuccess;
 }
@@ -210,8 +226,11 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   const Lock hold(lock());
   if (const cudaError_t error = begin_call()) return error;
+  const int of_stream = stream == nullptr ? cuda_emulator::current_device() : stream->device;
+  if (event->device != of_stream) return note(cudaErrorInvalidResourceHandle);
   if (stream == nullptr) cuda_emulator::run_all();
-  *event = {stream, stream == nullptr ? 0 : stream->queued};
+  event->stream = stream;
+  event->position = stream == nullptr ? 0 : stream->queued;
   return cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {

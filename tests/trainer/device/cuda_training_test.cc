@@ -1,6 +1,6 @@
 // Whole runs of moetrain on a GPU, or on the emulated one: a rank that dies comes back, restores
 // straight into device memory, and goes on with the same bits.
-#include <cmath>
+#include <algorithm>
 
 #include "tests/system/training.h"
 #include "trainer/device/cuda_device.h"
@@ -18,9 +18,10 @@ class CudaTrainingTest : public TrainingTest {
   }
   // As small as it gets: an emulated thread costs as much as thousands of a real one.
   nlohmann::json train_on_gpu(const std::string& report, std::vector<std::string> more) {
-    const std::vector<std::string> small = {"--device", "cuda:0", "--layers",        "1",
-                                            "--ranks",  "2",      "--micro-batches", "1"};
+    const std::vector<std::string> small = {"--device", "cuda:0",          "--layers",
+                                            "1",        "--micro-batches", "1"};
     more.insert(more.begin(), small.begin(), small.end());
+    if (std::ranges::find(more, "--ranks") == more.end()) more.insert(more.end(), {"--ranks", "2"});
     const Ended ended = run(MOETRAIN_ON_GPU, arguments(report, more));
     EXPECT_EQ(ended.code(), 0) << ended.err;
     return read_report(report);
@@ -48,6 +49,24 @@ TEST_F(CudaTrainingTest, ResumesFromWhatWasStagedBesideTheTraining) {
                                                "--resume", "3", "--data-dir", store});
   for (const auto& [step, loss_bits] : bits(rest)) EXPECT_EQ(loss_bits, bits(whole)[step]) << step;
   EXPECT_EQ(bits(rest).size(), 3u);
+}
+
+// Survivors go on with what they hold, on the device, while snapshots are being staged there. One
+// is lost, later another leaves when asked to.
+TEST_F(CudaTrainingTest, SurvivorsGoOnWithTheirState) {
+  const std::vector<std::string> same = {
+      "--ranks", "3", "--steps", "5", "--placement", "lazarus", "--checkpoint-every", "1"};
+  const auto whole = train_on_gpu("whole.json", same);
+  std::vector<std::string> losing = same;
+  for (const char* flag : {"--on-loss", "continue", "--kill", "1@3", "--leave", "2@4"}) {
+    losing.emplace_back(flag);
+  }
+  const auto report = train_on_gpu("losing.json", losing);
+  EXPECT_EQ(report.at("failures").size(), 1u) << "nobody died";
+  EXPECT_EQ(losses(report).size(), 5u);
+  for (const auto& [step, loss] : losses(report)) {
+    EXPECT_NEAR(loss, losses(whole)[step], 1e-5) << "step " << step;
+  }
 }
 
 TEST_F(CudaTrainingTest, ADeviceThatIsNotThereIsNamed) {

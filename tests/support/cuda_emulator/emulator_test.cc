@@ -1,0 +1,100 @@
+// What the emulated device must not forgive, and what code above CUDA's run time asks of devices.
+#include <cuda_runtime.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+#include <thread>
+
+#include "kernels/cuda/queue.h"
+#include "tests/support/cuda_emulator/control.h"
+
+namespace cuda_emulator {
+namespace {
+
+using ckpt::kernels::CudaDeviceScope;
+
+void shuffle_after_some_have_left(int lanes_that_leave, float* out) {
+  const auto lane = static_cast<int>(threadIdx.x);
+  if (lane < lanes_that_leave) return;
+  out[lane] = __shfl_xor_sync(~0u, static_cast<float>(lane), 1);
+}
+void ballot_after_some_have_left(int lanes_that_leave, float* out) {
+  const auto lane = static_cast<int>(threadIdx.x);
+  if (lane < lanes_that_leave) return;
+  out[lane] = static_cast<float>(__ballot_sync(~0u, lane & 1));
+}
+
+void launch_a_warp(void (*kernel)(int, float*), int lanes_that_leave, float* out) {
+  const cudaLaunchConfig_t one_warp{.gridDim = {1},
+                                    .blockDim = {32},
+                                    .dynamicSmemBytes = 0,
+                                    .stream = nullptr,
+                                    .attrs = nullptr,
+                                    .numAttrs = 0};
+  EXPECT_EQ(cudaLaunchKernelEx(&one_warp, kernel, lanes_that_leave, out), cudaSuccess);
+}
+
+TEST(CudaEmulatorDeathTest, ALaneThatHasEndedGivesNoValue) {
+  float out[32] = {};
+  launch_a_warp(shuffle_after_some_have_left, 0, out);
+  EXPECT_EQ(out[4], 5.0f);
+  launch_a_warp(ballot_after_some_have_left, 0, out);
+  EXPECT_EQ(out[4], static_cast<float>(0xaaaaaaaau));
+  for (auto* kernel : {shuffle_after_some_have_left, ballot_after_some_have_left}) {
+    EXPECT_DEATH(launch_a_warp(kernel, 1, out), "with a lane that has ended");
+  }
+}
+
+class ContextsTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    set_devices(3);
+    forget_contexts();
+  }
+  void TearDown() override { set_devices(1); }
+  // As on a thread that has chosen nothing yet.
+  static void on_a_new_thread(const std::function<void()>& body) { std::thread(body).join(); }
+  static int current() {
+    int device = -1;
+    EXPECT_EQ(cudaGetDevice(&device), cudaSuccess);
+    return device;
+  }
+};
+
+TEST_F(ContextsTest, AScopeOpensOnlyThatOfItsDevice) {
+  on_a_new_thread([] {
+    { const CudaDeviceScope scope(2); }
+    EXPECT_EQ(current(), 2) << "the thread had chosen none";
+  });
+  EXPECT_EQ(contexts(), std::set<int>{2});
+}
+
+TEST_F(ContextsTest, AQueueOpensOnlyThatOfItsDevice) {
+  on_a_new_thread([] {
+    const auto queue = ckpt::kernels::make_cuda_queue({.device = 1});
+    EXPECT_TRUE(queue.ok());
+  });
+  EXPECT_EQ(contexts(), std::set<int>{1});
+}
+
+TEST_F(ContextsTest, WhatAThreadHasChosenIsChosenAgain) {
+  on_a_new_thread([] {
+    ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+    { const CudaDeviceScope scope(2); }
+    EXPECT_EQ(current(), 0);
+  });
+  EXPECT_EQ(contexts(), (std::set<int>{0, 2}));
+}
+
+TEST_F(ContextsTest, ADeviceThatIsNotThereChangesNothing) {
+  on_a_new_thread([] {
+    { const CudaDeviceScope scope(3); }
+    EXPECT_EQ(current(), 0);
+    EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess);
+  });
+  EXPECT_EQ(contexts(), std::set<int>{});
+}
+
+}  // namespace
+}  // namespace cuda_emulator

@@ -1,0 +1,31 @@
+// What a test asks of the double of NCCL.
+#pragma once
+
+#include <nccl.h>
+
+#include <atomic>
+
+namespace nccl_double {
+
+struct Control {
+  std::atomic<int> version{NCCL_VERSION(2, 20, 5)};
+  // What calls return, and do nothing; ncclSuccess: they do what they are for.
+  std::atomic<ncclResult_t> id_error{ncclSuccess};
+  std::atomic<ncclResult_t> call_error{ncclSuccess};  // of those that begin something
+  // What they come to, when somebody asks.
+  std::atomic<ncclResult_t> async_error{ncclSuccess};
+  // What is begun is in progress while it is asked for so many times, and not queued before.
+  std::atomic<int> asks{0};
+  std::atomic<bool> stalls{false};  // in progress for ever
+
+  // What there is, and was.
+  std::atomic<int> communicators{0};
+  std::atomic<int> stalled_asks{0};
+  std::atomic<int> wrong_calls{0};  // that NCCL would not have taken, or not have survived
+};
+
+Control& control();
+// As at first. No communicator lives.
+void reset();
+
+}  // namespace nccl_double

@@ -1,0 +1,392 @@
+// NCCL for the emulated device: ranks are threads of one process, each with a device of its own.
+//
+// A collective is two pieces of work in each rank's stream. The first takes what the rank gives, in
+// the stream's order; the second is ready when its peers have given theirs, and fills what the rank
+// gets. While one rank asks for its stream, time passes on its peers', too. Sums are in the order
+// of ranks. After an abort the aborted rank's work is done at once and moves nothing; that of its
+// peers stays until they abort as well, as on GPUs.
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/support/cuda_emulator/emulator.h"
+#include "tests/support/nccl_double/control.h"
+
+namespace nccl_double {
+
+using cuda_emulator::Lock;
+using cuda_emulator::lock;
+
+using Bytes = std::vector<std::byte>;
+
+// What one rank sends to a peer and receives from it; of a sum what it adds, and where it goes.
+struct Slice {
+  const std::byte* from = nullptr;
+  std::byte* to = nullptr;
+  size_t sent = 0;
+  size_t received = 0;
+};
+struct Share {
+  bool is_sum = false;
+  size_t number = 0;          // of the sum
+  std::vector<Slice> slices;  // by peer; of a sum only the first
+};
+
+// Those who came with one id, and what their streams have given so far.
+struct Group {
+  std::map<int, ncclComm*> members;  // by rank; null: aborted
+  std::map<int, int> devices;
+  std::map<std::pair<int, int>, std::deque<Bytes>> mail;  // sender and receiver -> in their order
+  std::vector<std::map<int, Bytes>> sums;                 // by number and rank
+  bool nudging = false;
+};
+
+// Outlives its handle while streams have work of it.
+struct Member {
+  std::shared_ptr<Group> group;
+  int rank = 0;
+  int ranks = 0;
+  int device = 0;
+  bool aborted = false;
+  size_t sums = 0;  // that this rank has queued
+};
+
+namespace {
+
+// By id.
+std::map<std::string, std::shared_ptr<Group>>& groups() {
+  static std::map<std::string, std::shared_ptr<Group>> all;
+  return all;
+}
+
+// Of the calling thread: what ncclGroupEnd() will queue.
+thread_local int group_depth = 0;
+thread_local std::optional<Share> grouped;
+thread_local ncclComm* grouped_of = nullptr;
+thread_local cudaStream_t grouped_on = nullptr;
+
+ncclResult_t wrong(const char* what) {
+  ++control().wrong_calls;
+  std::fprintf(stderr, "nccl_double: %s\n", what);
+  return ncclInvalidUsage;
+}
+[[noreturn]] void die(const char* what) {
+  std::fprintf(stderr, "nccl_double: %s\n", what);
+  std::abort();
+}
+
+}  // namespace
+}  // namespace nccl_double
+
+struct ncclComm {
+  std::shared_ptr<nccl_double::Member> member;
+  cudaStream_t stream = nullptr;    // that it was used on last
+  std::function<void()> begun;      // queues what is in progress
+  std::function<bool()> can_begin;  // null: at once
+  int asks_left = 0;
+  ncclResult_t failed = ncclSuccess;
+  std::string last_error;
+};
+
+namespace nccl_double {
+namespace {
+
+// Time passes on the streams of the rank's peers that are there, and what they give comes.
+void nudge_peers_of(int rank, Group& group) {
+  if (group.nudging) return;
+  group.nudging = true;
+  for (const auto& [peer, comm] : group.members) {
+    if (peer == rank || comm == nullptr) continue;
+    if (!cuda_emulator::device().streams.contains(comm->stream)) continue;
+    cuda_emulator::nudge(comm->stream);
+  }
+  group.nudging = false;
+}
+
+bool is_there(const Member& member, const Share& share) {
+  Group& group = *member.group;
+  if (share.is_sum) return group.sums[share.number].size() == static_cast<size_t>(member.ranks);
+  for (size_t peer = 0; peer < share.slices.size(); ++peer) {
+    if (share.slices[peer].received == 0) continue;
+    if (group.mail[{static_cast<int>(peer), member.rank}].empty()) return false;
+  }
+  return true;
+}
+
+void give(const Member& member, const Share& share) {
+  Group& group = *member.group;
+  for (size_t peer = 0; peer < share.slices.size(); ++peer) {
+    const Slice& slice = share.slices[peer];
+    if (slice.sent == 0) continue;
+    Bytes taken(slice.from, slice.from + slice.sent);
+    if (share.is_sum) {
+      group.sums[share.number][member.rank] = std::move(taken);
+    } else {
+      group.mail[{member.rank, static_cast<int>(peer)}].push_back(std::move(taken));
+    }
+  }
+}
+
+void add_up(const std::map<int, Bytes>& given, const Slice& into) {
+  std::vector<float> total(into.received / sizeof(float));
+  std::vector<float> each(total.size());
+  bool first = true;
+  for (const auto& [rank, bytes] : given) {
+    if (bytes.size() != into.received) die("ranks add up different numbers");
+    std::memcpy(each.data(), bytes.data(), bytes.size());
+    for (size_t i = 0; i < total.size(); ++i) total[i] = first ? each[i] : total[i] + each[i];
+    first = false;
+  }
+  std::memcpy(into.to, total.data(), into.received);
+}
+
+void get(const Member& member, const Share& share) {
+  Group& group = *member.group;
+  if (share.is_sum) return add_up(group.sums[share.number], share.slices[0]);
+  for (size_t peer = 0; peer < share.slices.size(); ++peer) {
+    const Slice& slice = share.slices[peer];
+    if (slice.received == 0) continue;
+    std::deque<Bytes>& mail = group.mail[{static_cast<int>(peer), member.rank}];
+    if (mail.front().size() != slice.received) die("a rank receives other than what was sent");
+    std::memcpy(slice.to, mail.front().data(), slice.received);
+    mail.pop_front();
+  }
+}
+
+// Both pieces of work, into the stream.
+void queue(const std::shared_ptr<Member>& member, Share share, cudaStream_t stream) {
+  if (share.is_sum) {
+    share.number = member->sums++;
+    auto& sums = member->group->sums;
+    if (sums.size() <= share.number) sums.resize(share.number + 1);
+  }
+  cuda_emulator::enqueue(stream, [member, share] {
+    if (!member->aborted) give(*member, share);
+  });
+  const auto ready = [member, share] {
+    if (member->aborted || is_there(*member, share)) return true;
+    nudge_peers_of(member->rank, *member->group);
+    return is_there(*member, share);
+  };
+  cuda_emulator::enqueue_when(stream, ready, [member, share] {
+    if (member->aborted) return;
+    if (!is_there(*member, share)) die("somebody waits without a bound for a peer");
+    get(*member, share);
+  });
+}
+
+// What a call that begins something returns: success if it is done already.
+ncclResult_t begin(ncclComm& comm, std::function<void()> work, std::function<bool()> can_begin) {
+  if (comm.begun) return wrong("the last call is still in progress");
+  comm.begun = std::move(work);
+  comm.can_begin = std::move(can_begin);
+  comm.asks_left = control().asks;
+  ncclResult_t state = ncclInProgress;
+  const bool at_once = comm.asks_left == 0 && !control().stalls;
+  if (at_once) (void)ncclCommGetAsyncError(&comm, &state);
+  return state;
+}
+
+ncclResult_t queue_share(ncclComm& comm, Share share, cudaStream_t stream) {
+  if (comm.failed != ncclSuccess) return comm.failed;
+  if (const ncclResult_t error = control().call_error) {
+    comm.last_error = "as the test wanted";
+    return error;
+  }
+  for (const Slice& slice : share.slices) {
+    const bool null =
+        (slice.sent > 0 && slice.from == nullptr) || (slice.received > 0 && slice.to == nullptr);
+    if (null) return wrong("a null pointer");
+  }
+  if (stream == nullptr || stream->device != comm.member->device) {
+    return wrong("a stream of another device");
+  }
+  comm.stream = stream;
+  const auto work = [member = comm.member, stream, moved = std::move(share)]() mutable {
+    queue(member, std::move(moved), stream);
+  };
+  return begin(comm, work, {});
+}
+
+Slice& grouped_slice(ncclComm& comm, int peer, cudaStream_t stream) {
+  if (!grouped) grouped.emplace().slices.resize(static_cast<size_t>(comm.member->ranks));
+  grouped_of = &comm;
+  grouped_on = stream;
+  return grouped->slices[static_cast<size_t>(peer)];
+}
+
+}  // namespace
+
+Control& control() {
+  static Control one;
+  return one;
+}
+
+void reset() {
+  const Lock hold(lock());
+  Control& all = control();
+  if (all.communicators != 0) die("reset while a communicator lives");
+  all.version = NCCL_VERSION(2, 20, 5);
+  for (auto* error : {&all.id_error, &all.call_error, &all.async_error}) *error = ncclSuccess;
+  for (auto* count : {&all.asks, &all.stalled_asks, &all.wrong_calls}) *count = 0;
+  all.stalls = false;
+  groups().clear();
+}
+
+}  // namespace nccl_double
+
+using nccl_double::control;
+using nccl_double::Lock;
+using nccl_double::lock;
+using nccl_double::Share;
+
+// NOLINTBEGIN(readability-identifier-naming): NCCL's names
+ncclResult_t ncclGetVersion(int* version) {
+  *version = control().version;
+  return ncclSuccess;
+}
+
+ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
+  static std::atomic<int> drawn{0};
+  if (const ncclResult_t error = control().id_error) return error;
+  std::memset(id, 0, sizeof *id);
+  std::snprintf(id->internal, sizeof id->internal, "group %d", drawn++);
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank,
+                                    ncclConfig_t* config) {
+  const Lock hold(lock());
+  if (config->blocking != 0) return nccl_double::wrong("calls that block");
+  if (const ncclResult_t error = control().call_error) return error;
+  auto& group = nccl_double::groups()[id.internal];
+  if (!group) group = std::make_shared<nccl_double::Group>();
+  auto made = std::make_unique<ncclComm>();
+  made->member = std::make_shared<nccl_double::Member>();
+  *made->member = {
+      .group = group, .rank = rank, .ranks = ranks, .device = cuda_emulator::current_device()};
+  *comm = made.release();
+  ++control().communicators;
+  group->members[rank] = *comm;
+  group->devices[rank] = cuda_emulator::current_device();
+  const auto come = [group, ranks] { return group->members.size() == static_cast<size_t>(ranks); };
+  const auto connect = [handle = *comm] {
+    for (const auto& [peer, device] : handle->member->group->devices) {
+      if (peer == handle->member->rank || device != handle->member->device) continue;
+      handle->failed = ncclInvalidUsage;
+      handle->last_error = "Duplicate GPU detected";
+    }
+  };
+  return nccl_double::begin(**comm, connect, come);
+}
+
+ncclResult_t ncclCommAbort(ncclComm_t comm) {
+  const Lock hold(lock());
+  comm->member->aborted = true;
+  comm->member->group->members.at(comm->member->rank) = nullptr;
+  --control().communicators;
+  delete comm;
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
+  const Lock hold(lock());
+  *state = ncclInProgress;
+  if (comm->begun) {
+    if (control().stalls) {
+      ++control().stalled_asks;
+      return ncclSuccess;
+    }
+    if (comm->asks_left > 0) {
+      --comm->asks_left;
+      return ncclSuccess;
+    }
+    if (comm->can_begin && !comm->can_begin()) return ncclSuccess;
+    std::exchange(comm->begun, nullptr)();
+  }
+  if (const ncclResult_t error = control().async_error) {
+    comm->failed = error;
+    comm->last_error = "as the test wanted";
+  }
+  *state = comm->failed;
+  return ncclSuccess;
+}
+
+const char* ncclGetErrorString(ncclResult_t result) {
+  switch (result) {
+    case ncclRemoteError:
+      return "remote process exited or there was a network error";
+    case ncclSystemError:
+      return "unhandled system error";
+    case ncclInvalidUsage:
+      return "invalid usage";
+    default:
+      return "another error";
+  }
+}
+const char* ncclGetLastError(ncclComm_t comm) {
+  return comm == nullptr ? "" : comm->last_error.c_str();
+}
+
+ncclResult_t ncclGroupStart() {
+  ++nccl_double::group_depth;
+  return ncclSuccess;
+}
+
+ncclResult_t ncclGroupEnd() {
+  const Lock hold(lock());
+  if (nccl_double::group_depth == 0) return nccl_double::wrong("no group was started");
+  if (--nccl_double::group_depth > 0 || !nccl_double::grouped) return ncclSuccess;
+  Share share = std::move(*nccl_double::grouped);
+  nccl_double::grouped.reset();
+  return nccl_double::queue_share(*nccl_double::grouped_of, std::move(share),
+                                  nccl_double::grouped_on);
+}
+
+ncclResult_t ncclAllReduce(const void* send, void* recv, size_t count, ncclDataType_t type,
+                           ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
+  const Lock hold(lock());
+  if (type != ncclFloat || op != ncclSum) return nccl_double::wrong("only sums of floats");
+  Share share;
+  share.is_sum = true;
+  const size_t bytes = count * sizeof(float);
+  share.slices.push_back({.from = static_cast<const std::byte*>(send),
+                          .to = static_cast<std::byte*>(recv),
+                          .sent = bytes,
+                          .received = bytes});
+  return nccl_double::queue_share(*comm, std::move(share), stream);
+}
+
+ncclResult_t ncclSend(const void* from, size_t count, ncclDataType_t type, int peer,
+                      ncclComm_t comm, cudaStream_t stream) {
+  const Lock hold(lock());
+  if (nccl_double::group_depth == 0 || type != ncclInt8) {
+    return nccl_double::wrong("only bytes, in a group");
+  }
+  nccl_double::Slice& slice = nccl_double::grouped_slice(*comm, peer, stream);
+  slice.from = static_cast<const std::byte*>(from);
+  slice.sent = count;
+  return ncclSuccess;
+}
+
+ncclResult_t ncclRecv(void* to, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream) {
+  const Lock hold(lock());
+  if (nccl_double::group_depth == 0 || type != ncclInt8) {
+    return nccl_double::wrong("only bytes, in a group");
+  }
+  nccl_double::Slice& slice = nccl_double::grouped_slice(*comm, peer, stream);
+  slice.to = static_cast<std::byte*>(to);
+  slice.received = count;
+  return ncclSuccess;
+}
+// NOLINTEND(readability-identifier-naming)

@@ -1,0 +1,280 @@
+// What NCCL may answer, and does not on a machine where all is well: through its double, which is
+// asked again and again, fails and stalls when told to. Ranks are threads with emulated devices.
+#include <gmock/gmock.h>
+
+#include <array>
+#include <latch>
+#include <set>
+#include <thread>
+
+#include "tests/support/cuda_emulator/control.h"
+#include "tests/support/nccl_double/control.h"
+#include "tests/trainer/parallel/comm_groups.h"
+#include "trainer/device/cuda_device.h"
+#include "trainer/parallel/comm_nccl.h"
+
+namespace moetrain {
+namespace {
+
+using ckpt::ErrorCode;
+using testing::AllOf;
+using testing::HasSubstr;
+
+// For all tests of this program: a device for each rank.
+class ThreeDevices : public testing::Environment {
+ public:
+  void SetUp() override { cuda_emulator::set_devices(3); }
+  void TearDown() override { EXPECT_EQ(nccl_double::control().wrong_calls, 0); }
+};
+testing::Environment* const kThreeDevices = testing::AddGlobalTestEnvironment(new ThreeDevices);
+
+class NcclFaultsTest : public testing::Test {
+ protected:
+  void SetUp() override { nccl_double::reset(); }
+  void TearDown() override {
+    EXPECT_EQ(nccl_.wrong_calls, 0);
+    EXPECT_EQ(nccl_.communicators, 0);
+    nccl_double::reset();
+  }
+
+  struct Setting {
+    uint32_t ranks = 1;
+    bool one_device = false;
+    uint32_t device_timeout_ms = 20'000;
+    NcclOptions nccl = {};  // without device and rendezvous
+  };
+  using Made = Result<std::unique_ptr<Comm>>;
+  // `body` on every rank, in threads: with its device, and what making a communicator came to.
+  void on_ranks(const Setting& setting, const std::function<void(Made&, Device&)>& body) {
+    auto hosts = make_comms(CommKind::kLocal, setting.ranks, /*timeout_ms=*/20'000);
+    std::vector<std::jthread> threads;
+    threads.reserve(hosts.size());
+    for (auto& host : hosts) {
+      threads.emplace_back([&] {
+        const int index = setting.one_device ? 0 : static_cast<int>(host->rank());
+        auto device = make_cuda_device({.index = index, .timeout_ms = setting.device_timeout_ms});
+        ASSERT_TRUE(device.ok()) << device.error().message;
+        NcclOptions options = setting.nccl;
+        options.device = device->get();
+        options.rendezvous = rendezvous_.callbacks();
+        Made comm = make_nccl_comm(std::move(host), options);
+        body(comm, **device);
+      });
+    }
+  }
+  // What all_reduce of a tensor says, in a group of one.
+  static Status all_reduce(Comm& comm, Device& device) {
+    Tensor tensor(device, Type::kFloat, 10);
+    tensor.zero();
+    return comm.all_reduce_sum(tensor);
+  }
+  // The error of making a communicator, on all ranks.
+  void cannot_connect(const Setting& setting, ErrorCode code, const std::string& message) {
+    on_ranks(setting, [&](Made& comm, Device&) {
+      ASSERT_FALSE(comm.ok());
+      EXPECT_EQ(comm.error().code, code) << comm.error().message;
+      EXPECT_THAT(comm.error().message, HasSubstr(message));
+    });
+  }
+
+  nccl_double::Control& nccl_ = nccl_double::control();
+  MapRendezvous rendezvous_;
+};
+
+TEST_F(NcclFaultsTest, AsksUntilWhatWasBegunIsQueued) {
+  nccl_.asks = 7;
+  on_ranks({.ranks = 3}, [](Made& comm, Device& device) {
+    ASSERT_TRUE(comm.ok()) << comm.error().message;
+    const uint32_t me = (*comm)->rank();
+    Tensor tensor(device, Type::kFloat, 3);
+    tensor.write(std::span<const float>(std::array<float, 3>{1.0f, 2.0f * me, 4}));
+    const Status summed = (*comm)->all_reduce_sum(tensor);
+    ASSERT_TRUE(summed.ok()) << summed.error().message;
+    Tensor all(device, Type::kFloat, 3);
+    const std::array<int64_t, 3> one{1, 1, 1};
+    const Status sent = (*comm)->all_to_all_v(tensor, one, all, one);
+    ASSERT_TRUE(sent.ok()) << sent.error().message;
+    tensor.zero();
+    const auto values = all.read<float>();
+    ASSERT_TRUE(values.ok()) << values.error().message;
+    const float mine = std::array<float, 3>{3, 6, 12}[me];
+    EXPECT_THAT(*values, testing::ElementsAre(mine, mine, mine));
+  });
+}
+
+// Whoever neither sends nor receives is waited for by nobody.
+TEST_F(NcclFaultsTest, ARankMayHaveNothingToExchange) {
+  on_ranks({.ranks = 3}, [](Made& comm, Device& device) {
+    ASSERT_TRUE(comm.ok()) << comm.error().message;
+    const uint32_t me = (*comm)->rank();
+    Tensor send(device, Type::kFloat, me == 0 ? 2 : 0);
+    if (me == 0) send.write(std::span<const float>(std::array<float, 2>{5, 6}));
+    Tensor recv(device, Type::kFloat, me == 1 ? 2 : 0);
+    const std::array<int64_t, 3> to{0, me == 0 ? 2 : 0, 0};
+    const std::array<int64_t, 3> from{me == 1 ? 2 : 0, 0, 0};
+    const Status sent = (*comm)->all_to_all_v(send, to, recv, from);
+    ASSERT_TRUE(sent.ok()) << sent.error().message;
+    if (me != 1) {
+      const Status done = device.synchronize();  // who leaves ends what is still queued
+      EXPECT_TRUE(done.ok()) << done.error().message;
+      return;
+    }
+    const auto values = recv.read<float>();
+    ASSERT_TRUE(values.ok()) << values.error().message;
+    EXPECT_THAT(*values, testing::ElementsAre(5, 6));
+  });
+}
+
+TEST_F(NcclFaultsTest, WhatAPeerMayHaveDoneIsTriedAgainAndNothingElse) {
+  const std::vector<std::pair<ncclResult_t, ErrorCode>> meanings = {
+      {ncclRemoteError, ErrorCode::kUnavailable},
+      {ncclSystemError, ErrorCode::kUnavailable},
+      {ncclUnhandledCudaError, ErrorCode::kFailedPrecondition},
+      {ncclInternalError, ErrorCode::kFailedPrecondition},
+      {ncclInvalidUsage, ErrorCode::kFailedPrecondition},
+  };
+  for (const auto& [result, code] : meanings) {
+    for (const bool later : {false, true}) {
+      SCOPED_TRACE(testing::Message() << result << (later ? " when asked" : " at once"));
+      std::atomic<ncclResult_t>& error = later ? nccl_.async_error : nccl_.call_error;
+      on_ranks({}, [&](Made& comm, Device& device) {
+        ASSERT_TRUE(comm.ok()) << comm.error().message;
+        error = result;
+        const Status failed = all_reduce(**comm, device);
+        error = ncclSuccess;
+        ASSERT_FALSE(failed.ok());
+        EXPECT_EQ(failed.error().code, code);
+        EXPECT_THAT(failed.error().message,
+                    AllOf(HasSubstr("rank 0 all_reduce: NCCL: "), HasSubstr(": as the test")));
+        const Status after = all_reduce(**comm, device);
+        ASSERT_FALSE(after.ok());
+        EXPECT_EQ(after.error().code, ErrorCode::kAborted) << after.error().message;
+      });
+    }
+  }
+}
+
+TEST_F(NcclFaultsTest, GroupsThatCannotBeSayWhy) {
+  nccl_.version = NCCL_VERSION(2, 13, 4);
+  cannot_connect({}, ErrorCode::kFailedPrecondition, "version 2.13 is loaded, 2.14 or later");
+  nccl_.version = NCCL_VERSION(2, 14, 0);
+  nccl_.id_error = ncclSystemError;
+  cannot_connect({}, ErrorCode::kUnavailable, "drawing an id");
+  nccl_.id_error = ncclSuccess;
+  cannot_connect({.ranks = 2, .one_device = true}, ErrorCode::kFailedPrecondition,
+                 "connecting: NCCL: invalid usage: Duplicate GPU detected");
+}
+
+TEST_F(NcclFaultsTest, ADamagedIdIsNone) {
+  Rendezvous rendezvous = rendezvous_.callbacks();
+  rendezvous.get = [](const std::string&) -> Result<std::vector<char>> {
+    return std::vector<char>(127);
+  };
+  auto hosts = make_comms(CommKind::kLocal, 2, /*timeout_ms=*/20'000);
+  auto device = make_cuda_device({});
+  ASSERT_TRUE(device.ok()) << device.error().message;
+  const auto comm =
+      make_nccl_comm(std::move(hosts[1]), {.device = device->get(), .rendezvous = rendezvous});
+  ASSERT_FALSE(comm.ok());
+  EXPECT_EQ(comm.error().code, ErrorCode::kCorrupt);
+  EXPECT_THAT(comm.error().message, HasSubstr("127 bytes"));
+}
+
+TEST_F(NcclFaultsTest, WaitsHaveABound) {
+  nccl_.stalls = true;
+  cannot_connect({.nccl = {.connect_timeout_ms = 5}}, ErrorCode::kDeadlineExceeded,
+                 "connecting: NCCL is not done after 5 ms");
+  Setting interrupted;
+  interrupted.nccl.interrupted = [&]() -> std::optional<std::string> {
+    if (nccl_.stalled_asks < 10) return std::nullopt;
+    return "the epoch is over";
+  };
+  cannot_connect(interrupted, ErrorCode::kAborted, "rank 0 connecting: the epoch is over");
+  nccl_.stalls = false;
+  on_ranks({.nccl = {.timeout_ms = 5}}, [&](Made& comm, Device& device) {
+    ASSERT_TRUE(comm.ok()) << comm.error().message;
+    nccl_.stalls = true;
+    const Status stalled = all_reduce(**comm, device);
+    ASSERT_FALSE(stalled.ok());
+    EXPECT_EQ(stalled.error().code, ErrorCode::kDeadlineExceeded);
+    const Status later = all_reduce(**comm, device);
+    ASSERT_FALSE(later.ok());
+    EXPECT_THAT(later.error().message, HasSubstr("all_reduce took too long"));
+  });
+}
+
+TEST_F(NcclFaultsTest, AnyThreadEndsAWaitAndTheFirstReasonCounts) {
+  on_ranks({}, [&](Made& comm, Device& device) {
+    ASSERT_TRUE(comm.ok()) << comm.error().message;
+    nccl_.stalls = true;
+    const std::jthread other([&] {
+      while (nccl_.stalled_asks == 0) std::this_thread::yield();
+      (*comm)->abort("a member was lost");
+      (*comm)->abort("again");
+    });
+    const Status stalled = all_reduce(**comm, device);
+    ASSERT_FALSE(stalled.ok());
+    EXPECT_EQ(stalled.error().code, ErrorCode::kAborted);
+    EXPECT_THAT(stalled.error().message, HasSubstr("a member was lost"));
+  });
+}
+
+// A collective whose peer never comes hangs on the GPU, not in NCCL's calls.
+TEST_F(NcclFaultsTest, WhatADeadPeerLeavesHangingEndsByTheDevicesTimeout) {
+  std::latch over(2);
+  on_ranks({.ranks = 2, .device_timeout_ms = 20}, [&](Made& comm, Device& device) {
+    ASSERT_TRUE(comm.ok()) << comm.error().message;
+    if ((*comm)->rank() == 0) {
+      const Status queued = all_reduce(**comm, device);
+      EXPECT_TRUE(queued.ok()) << queued.error().message;
+      const Status hangs = device.synchronize();
+      EXPECT_FALSE(hangs.ok());
+      if (!hangs.ok()) {
+        EXPECT_EQ(hangs.error().code, ErrorCode::kDeadlineExceeded) << hangs.error().message;
+      }
+      (*comm)->abort("nobody comes");
+      EXPECT_TRUE(device.synchronize().ok()) << "an abort ends what was queued";
+    }
+    over.arrive_and_wait();
+  });
+}
+
+// NCCL would take the null pointers of what could not be allocated.
+TEST_F(NcclFaultsTest, NothingReachesItAfterTheDeviceRanOutOfMemory) {
+  constexpr size_t kMoreThanAnyDevice = size_t{1} << 40;
+  on_ranks({}, [&](Made& comm, Device& device) {
+    ASSERT_TRUE(comm.ok()) << comm.error().message;
+    Tensor tensor(device, Type::kFloat, kMoreThanAnyDevice);
+    const Status failed = (*comm)->all_reduce_sum(tensor);
+    ASSERT_FALSE(failed.ok());
+    EXPECT_EQ(failed.error().code, ErrorCode::kResourceExhausted) << failed.error().message;
+    const Status later = all_reduce(**comm, device);
+    ASSERT_FALSE(later.ok());
+    EXPECT_EQ(later.error().code, ErrorCode::kAborted) << later.error().message;
+  });
+  on_ranks({}, [&](Made& comm, Device& device) {
+    ASSERT_TRUE(comm.ok()) << comm.error().message;
+    const Tensor send(device, Type::kFloat, 4);
+    Tensor recv(device, Type::kFloat, kMoreThanAnyDevice);
+    const std::array<int64_t, 1> count{4};
+    const Status failed = (*comm)->all_to_all_v(send, count, recv, count);
+    ASSERT_FALSE(failed.ok());
+    EXPECT_EQ(failed.error().code, ErrorCode::kResourceExhausted) << failed.error().message;
+  });
+}
+
+// Nor does it have memory on a GPU that is another rank's.
+TEST_F(NcclFaultsTest, ARankOpensNoContextButItsOwn) {
+  cuda_emulator::forget_contexts();
+  std::jthread([] {
+    const auto device = make_cuda_device({.index = 2});
+    ASSERT_TRUE(device.ok()) << device.error().message;
+    Tensor tensor(**device, Type::kFloat, 10);
+    tensor.zero();
+    EXPECT_TRUE(tensor.read<float>().ok());
+  }).join();
+  EXPECT_EQ(cuda_emulator::contexts(), std::set<int>{2});
+}
+
+}  // namespace
+}  // namespace moetrain

@@ -1,0 +1,120 @@
+// Groups that change while they train on the emulated GPU. Sums depend on who computes them there,
+// so losses are near to those of a group that was left alone, not the same bits.
+#include <gmock/gmock.h>
+
+#include "kernels/cuda/event.h"
+#include "kernels/cuda/queue.h"
+#include "tests/support/cuda_emulator/control.h"
+#include "tests/trainer/elastic/live_state_ranks.h"
+#include "trainer/device/cuda_device.h"
+
+namespace moetrain {
+namespace {
+
+using testing::FloatNear;
+using testing::IsEmpty;
+using testing::Pointwise;
+
+constexpr float kNear = 1e-5f;
+
+class CudaLiveStateTest : public LiveStateRanks {
+ protected:
+  std::unique_ptr<Device> make_device() override {
+    auto device = make_cuda_device({});
+    CKPT_ASSERT_MSG(device.ok(), device.error().message);
+    return std::move(*device);
+  }
+  void TearDown() override { cuda_emulator::make_eager(0); }
+};
+
+TEST_F(CudaLiveStateTest, GroupsShrinkAndGrow) {
+  const std::vector<float> expected = undisturbed(4);
+  Group group = start(3, twice_);
+  train(group, 1);
+  group.erase(group.begin() + 1);
+  change(group);
+  EXPECT_THAT(group[0]->live.lost(), IsEmpty());
+  train(group, 1);
+  group.push_back(make(3, 2, twice_));  // joins with nothing
+  change(group);
+  EXPECT_GT(group[0]->bytes_moved, 0u);
+  train(group, 2);
+  EXPECT_THAT(group[0]->losses, Pointwise(FloatNear(kNear), expected));
+  EXPECT_EQ(group[2]->losses.back(), group[0]->losses.back());
+  EXPECT_EQ(group[2]->progress, group[0]->progress);
+}
+
+TEST_F(CudaLiveStateTest, ALossInAnyPhaseLosesNothingThatIsHeldTwice) {
+  const std::vector<float> expected = undisturbed(2);
+  for (int phase = 0; phase <= 4; ++phase) {
+    const auto who = static_cast<size_t>(phase % 3);
+    SCOPED_TRACE(testing::Message() << "rank " << who << " in phase " << phase);
+    Group group = start(4, {.policy = PolicyName::kLazarus, .slots = 5, .replicas_min = 3});
+    train(group, 1);
+    group.erase(group.begin() + 3);
+    (void)all(group, [&](Rank& rank, Comm& comm) {
+      return rank.change(comm, &rank == group[who].get() ? phase : -1);
+    });
+    group.erase(group.begin() + static_cast<ptrdiff_t>(who));
+    change(group);
+    EXPECT_THAT(group[0]->live.lost(), IsEmpty());
+    train(group, 1);
+    EXPECT_THAT(group[0]->losses, Pointwise(FloatNear(kNear), expected));
+  }
+}
+
+TEST_F(CudaLiveStateTest, WhatNobodyHoldsBeginsAgainAlone) {
+  Group group = start(3, {});
+  train(group, 2);
+  const std::vector<uint32_t> lost = group[2]->placement.slots[0][2];
+  group.pop_back();
+  change(group);
+  ASSERT_FALSE(lost.empty());
+  for (const auto& rank : group) {
+    EXPECT_GT(rank->lost_tokens, 0);
+    EXPECT_EQ(rank->versions, std::vector<int64_t>(kLayers * lost.size(), -1)) << "from the seed";
+    EXPECT_EQ(rank->progress.step, 2u) << "nobody rewinds";
+  }
+  train(group, 1);
+  EXPECT_EQ(group[0]->losses, group[1]->losses);
+}
+
+// What a snapshot's gathering reads, here a copy of each expert's weights, on a stream of its own
+// that is late, while the ranks' are early. The memory of an expert that has left is used again.
+TEST_F(CudaLiveStateTest, ExpertsThatAreStillBeingReadKeepTheirMemory) {
+  cuda_emulator::make_eager(0b111);  // those of three ranks; the stream after them is late
+  Group group = start(3, twice_);
+  train(group, 1);
+  Rank& reader = *group[0];
+  const auto gather = ckpt::kernels::make_cuda_queue({});
+  ASSERT_TRUE(gather.ok()) << gather.error().message;
+  std::vector<Tensor> copies;
+  std::vector<std::vector<float>> expected;
+  for (Expert& expert : reader.model->experts().owned()) {
+    const Tensor& weights = expert.w1.value;
+    const auto values = weights.read<float>();
+    ASSERT_TRUE(values.ok()) << values.error().message;
+    expected.push_back(*values);
+    copies.emplace_back(*reader.device, Type::kFloat, weights.size());
+    ckpt::kernels::copy(**gather, copies.back().data(), weights.data(), weights.bytes());
+  }
+  ckpt::kernels::CudaEvent gathered;
+  ASSERT_TRUE(gathered.make().ok());
+  ASSERT_TRUE(gathered.record((*gather)->stream()).ok());
+  reader.before_change = [&] {
+    EXPECT_TRUE(gathered.hold(cuda_queue(*reader.device).stream()).ok());
+  };
+  for (const Status& status : all(group, [](Rank&r, Comm&c) { return r.rotate(c); })) {
+    ASSERT_TRUE(status.ok()) << status.error().message;
+  }
+  train(group, 1);
+  ASSERT_TRUE(synchronize(**gather).ok());
+  for (size_t i = 0; i < copies.size(); ++i) {
+    const auto values = copies[i].read<float>();
+    ASSERT_TRUE(values.ok()) << values.error().message;
+    EXPECT_EQ(*values, expected[i]) << i;
+  }
+}
+
+}  // namespace
+}  // namespace moetrain
