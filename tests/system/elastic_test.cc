@@ -78,6 +78,17 @@ TEST_F(ElasticTest, TwoWhoseExpertsSurviveCostNothingFromCkptd) {
   EXPECT_EQ(bits(report), undisturbed());
 }
 
+// The last one holds every expert; those that come after it are given theirs.
+TEST_F(ElasticTest, OneThatIsLeftAloneGoesOnAndLetsOthersIn) {
+  const json report = go_on("alone.json", "3",
+                            Flags{"--placement", "frontier", "--slots", "8", "--min-replicas", "2",
+                                  "--kill", "0@3", "--kill", "1@5", "--join", "2@6"});
+  ASSERT_EQ(report.at("failures").size(), 2u) << last_error_output_;
+  EXPECT_EQ(report["failures"][1].at("group"), 1);
+  EXPECT_EQ(report.at("plt"), 0);
+  EXPECT_EQ(bits(report), undisturbed());
+}
+
 // Only what they took with them is older than the rest; the steps go on.
 TEST_F(ElasticTest, TwoThatTakeExpertsWithThemRollBackOnlyThose) {
   const Flags killed = {"--checkpoint-every", "4", "--kill", "2@7", "--kill", "3@7"};

@@ -47,6 +47,14 @@ TEST_F(SimulateTest, ComparesPoliciesOnATrace) {
   EXPECT_TRUE(std::ifstream(svg).good());
 }
 
+TEST_F(SimulateTest, OneNodeIsACluster) {
+  const std::string trace = file("t.csv", "0,add,a\n");
+  const Ended ended = simulate({"--trace", trace, "--duration", "10m", "--policies", "ours",
+                                "--set", "cluster.slots_per_rank=16", "--json"});
+  ASSERT_EQ(ended.code(), 0) << ended.err;
+  EXPECT_GT(ended.json()["policies"]["ours"]["goodput"].get<double>(), 0);
+}
+
 // What the last event of a recording does is seen only when the trace goes on after it.
 TEST_F(SimulateTest, ARecordingGoesOnForAsLongAsAsked) {
   const std::string trace = file("t.csv", "0,add,a\n0,add,b\n0,add,c\n0,add,d\n300000,remove,d\n");

@@ -30,6 +30,7 @@ void Recorder::add(const RankEvent& event) {
   last_sign_[event.rank] = event.time_ns;
   switch (event.kind) {
     case Kind::kGroupLost:
+      if (is_past(event.epoch)) return;  // it was left behind, and comes to itself
       // Not always somebody's death: a group that is lost because a peer was too slow costs as
       // much.
       open_failure(event.time_ns).noticed_ns = event.time_ns;
@@ -48,8 +49,11 @@ void Recorder::add(const RankEvent& event) {
       return;
     case Kind::kReplanned:
       return add_replan(event);
-    case Kind::kRegrouping:
     case Kind::kDrained:
+      members_.erase(event.rank);
+      if (open_failure_) open_failure_->members.erase(event.rank);
+      return add_change(event);
+    case Kind::kRegrouping:
       return add_change(event);
     case Kind::kAlive:
     case Kind::kJoining:
@@ -71,9 +75,16 @@ Recorder::OpenFailure& Recorder::open_failure(uint64_t lost_ns) {
     open_failure_->last_completed = step_;
     open_failure_->lost_ns = lost_ns;
     open_failure_->failure.ranks = std::exchange(newcomers_lost_, {});
+    open_failure_->members = members_;
+    open_failure_->lost_epoch = trained_epoch_;
   }
   open_failure_->lost_ns = std::min(open_failure_->lost_ns, lost_ns);
   return *open_failure_;
+}
+
+// Have the others trained without that epoch's members, before this failure if there is one?
+bool Recorder::is_past(uint64_t epoch) const {
+  return epoch < (open_failure_ ? open_failure_->lost_epoch : trained_epoch_);
 }
 
 void Recorder::rank_hangs(uint32_t rank) { dying_since_[rank] = last_sign_[rank]; }
@@ -84,15 +95,23 @@ void Recorder::rank_died(uint32_t rank, uint64_t now_ns) {
     newcomers_lost_.push_back(rank);
     return;
   }
+  // Named already by the failure in which the others gave it up.
+  const auto trained = epoch_of_rank_.find(rank);
+  if (trained != epoch_of_rank_.end() && is_past(trained->second)) {
+    dying_since_.erase(rank);
+    return;
+  }
   // Ranks lost before training went on are one failure.
   OpenFailure& open = open_failure(dying == dying_since_.end() ? now_ns : dying->second);
   if (open.known_ns == 0) open.known_ns = now_ns;
-  if (std::find(open.failure.ranks.begin(), open.failure.ranks.end(), rank) ==
-      open.failure.ranks.end()) {
-    open.failure.ranks.push_back(rank);
-  }
-  open.back.clear();
+  name_lost(rank, open.failure);
+  if (open.back.contains(rank)) open.back.clear();
   if (dying != dying_since_.end()) dying_since_.erase(dying);
+}
+
+void Recorder::name_lost(uint32_t rank, report::Failure& failure) {
+  const auto found = std::find(failure.ranks.begin(), failure.ranks.end(), rank);
+  if (found == failure.ranks.end()) failure.ranks.push_back(rank);
 }
 
 void Recorder::add_training(const RankEvent& event) {
@@ -101,6 +120,11 @@ void Recorder::add_training(const RankEvent& event) {
   lost_ = event.lost;
   if (event.epoch > history_epoch_) begin_history(event);
   epoch_of_rank_[event.rank] = event.epoch;
+  if (event.epoch > trained_epoch_) {
+    trained_epoch_ = event.epoch;
+    members_.clear();
+  }
+  if (event.epoch == trained_epoch_) members_.insert(event.rank);
   stragglers_.begin(event.epoch, event.group != 0 ? event.group : ranks_);
   if (event.goes_on) add_change(event);
   if (!open_failure_) {
@@ -131,6 +155,9 @@ void Recorder::add_training(const RankEvent& event) {
   open.failure.steps_lost = open.last_completed - std::min(open.last_completed, event.step);
   if (event.goes_on) {
     open.failure.split_ms.detect = ms_between(open.lost_ns, open.noticed_ns);
+    for (const uint32_t rank : open.members) {
+      if (!open.back.contains(rank)) name_lost(rank, open.failure);  // its process may live
+    }
     went_on_ns_ = event.time_ns;
   }
   failures_.push_back(open.failure);

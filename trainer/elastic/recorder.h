@@ -57,13 +57,17 @@ class Recorder {
     uint64_t lost_ns = 0;   // the first sign of it
     uint64_t known_ns = 0;  // when the supervisor knew
     uint64_t last_completed = 0;
-    std::set<uint32_t> back;  // ranks that train again
-    uint64_t epoch = 0;       // of the epoch they train in
-    uint64_t noticed_ns = 0;  // when the last survivor knew
+    std::set<uint32_t> back;     // ranks that train again
+    uint64_t epoch = 0;          // of the epoch they train in
+    uint64_t noticed_ns = 0;     // when the last survivor knew
+    uint64_t lost_epoch = 0;     // that training was in before
+    std::set<uint32_t> members;  // of that one, but who has left since
   };
 
   // The failure that goes on; begins one if there is none.
   OpenFailure& open_failure(uint64_t lost_ns);
+  bool is_past(uint64_t epoch) const;
+  static void name_lost(uint32_t rank, report::Failure& failure);
   void add_training(const RankEvent& event);
   void begin_history(const RankEvent& event);
   static void add_survivor(const RankEvent& event, report::Failure& failure);
@@ -83,6 +87,8 @@ class Recorder {
   std::map<std::pair<uint64_t, uint64_t>, Checkpoint> checkpoints_;  // by (epoch, step)
   std::set<uint64_t> durable_steps_;
   std::map<uint32_t, uint64_t> epoch_of_rank_;
+  uint64_t trained_epoch_ = 0;                // the newest that somebody trained in
+  std::set<uint32_t> members_;                // who has trained in it, and has not left
   std::map<uint32_t, uint64_t> last_sign_;    // rank -> its newest event
   std::map<uint32_t, uint64_t> dying_since_;  // rank -> when it said so, or last gave a sign
   // Never trained: their loss is the group's loss only if they were being taken into it.

@@ -1,6 +1,7 @@
 // Supervisor::Impl: the state of a run under supervision.
 #pragma once
 
+#include <deque>
 #include <fstream>
 #include <optional>
 
@@ -77,7 +78,7 @@ struct Supervisor::Impl {
   std::optional<report::ProgressBar> bar;
   std::ofstream metrics;
   std::ofstream events;
-  std::vector<Slot> slots;
+  std::deque<Slot> slots;   // joiners come behind while others are at hand
   bool epoch_seen = false;  // ranks that start from now on continue, whatever the run began with
   uint64_t went_on_epoch = 0;
   bool complete = false;  // some rank has seen the last checkpoint durable

@@ -251,8 +251,9 @@ Result<Planned> plan_for(const Goal& goal, const Planner& planner,
 // survive no more than the weakest of them does alone, which costs the search of one layer. Without
 // domains only: there a renaming of ranks changes what a layer survives alone.
 bool no_search_betters(const Planned& planned, const PlacementRequest& request) {
-  if (!request.domain_of_rank.empty()) return false;
   const std::vector<uint32_t> asked = failures_asked(request);
+  if (asked.empty()) return true;  // one domain: whoever loses that has lost everything
+  if (!request.domain_of_rank.empty()) return false;
   // That with most experts of the fewest replicas.
   std::vector<std::ptrdiff_t> scarce;
   scarce.reserve(request.layers());

@@ -88,6 +88,30 @@ TEST(PolicyTest, FillsAllSlotsAndServesEveryExpert) {
   }
 }
 
+// The last survivor holds everything, in as many slots as that takes or more.
+TEST(PolicyTest, PlansForOneRank) {
+  for (uint32_t slots = 1; slots <= 6; ++slots) {
+    for (uint32_t experts = 1; experts <= slots; ++experts) {
+      std::vector<uint64_t> loads(experts, 1);
+      loads.front() = 5;
+      PlacementRequest request = request_of({loads, loads}, 1, slots, 1);
+      for (const bool named : {false, true}) {
+        if (named) request.domain_of_rank = {0};
+        for (const PolicyName policy : kPolicies) {
+          SCOPED_TRACE(testing::Message() << policy_name(policy) << ": " << experts << " experts, "
+                                          << slots << " slots, domain named: " << named);
+          const auto layers = plan_placement(policy, request);
+          ASSERT_TRUE(layers.ok()) << layers.error().message;
+          const auto judgement = judge(*layers, request);
+          ASSERT_TRUE(judgement.ok()) << judgement.error().message;
+          EXPECT_NEAR(judgement->max_over_mean_worst, 1, 1e-9);
+          EXPECT_TRUE(judgement->recovery.empty()) << "nobody would be left";
+        }
+      }
+    }
+  }
+}
+
 TEST(PolicyTest, ALayerWithoutTokensIsPlannedAsIfLoadsWereEqual) {
   const PlacementRequest none = request_of({{0, 0, 0, 0}}, 4, 2, 1);
   const PlacementRequest even = request_of({{1, 1, 1, 1}}, 4, 2, 1);
