@@ -45,9 +45,10 @@ class Replayer {
       fail_here();
       if ((sample + 1) % options_.interval == 0) snapshot();
     }
-    // Every layer has the same assignments, so the mean over layers is one quotient.
-    const double tokens = static_cast<double>(trace_.assignments) * grid_.layers *
-                          static_cast<double>(trace_.samples.size());
+    // Every layer has the same assignments, so the mean over layers is one quotient. Without any
+    // nothing can be lost.
+    const double tokens =
+        std::max(1.0, static_cast<double>(trace_.assignments) * static_cast<double>(grid_.layers));
     const auto samples = static_cast<double>(trace_.samples.size());
     for (FailureCases& failure : result_.failures) {
       failure.expected_plt =

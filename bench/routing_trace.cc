@@ -19,20 +19,21 @@ using moetrain::RoutingCsv;
 namespace {
 
 constexpr size_t kTextBytesMax = size_t{1} << 30;
-// Far more than any trace has. The product of all bounds and of the sets of dead ranks could wrap.
-constexpr size_t kSamplesMax = size_t{1} << 20;
-constexpr int64_t kAssignmentsMax = int64_t{1} << 26;
+constexpr size_t kSamplesMax = size_t{1} << 20;  // far more than any trace has
 
-// The tokens of the first layer: every layer must have as many.
+// The tokens of the first layer: every layer of the sample must have as many.
 Result<int64_t> tokens_of(const RoutingCsv& csv, const std::vector<uint64_t>& layer) {
   int64_t sum = 0;
   for (const uint64_t tokens : layer) {
-    if (tokens > static_cast<uint64_t>(kAssignmentsMax - sum)) {
-      return csv.refuse("too many tokens in a layer");
-    }
-    sum += static_cast<int64_t>(tokens);
+    if (__builtin_add_overflow(sum, tokens, &sum)) return csv.refuse("too many tokens in a layer");
   }
   return sum;
+}
+
+// Of all layers together, so that no sum of an expert's tokens can wrap around.
+bool counts(const RoutingTrace& trace) {
+  int64_t all = 0;
+  return !__builtin_mul_overflow(trace.assignments, int64_t{trace.grid.layers}, &all);
 }
 
 }  // namespace
@@ -46,13 +47,17 @@ Result<RoutingTrace> parse_routing_trace(std::string_view text, std::string_view
     if (trace.samples.size() == kSamplesMax) return csv.refuse("too many samples");
     if (trace.samples.empty()) {
       trace.grid = {static_cast<uint32_t>(sample->layers.size()), csv.experts()};
-      CKPT_ASSIGN(trace.assignments, tokens_of(csv, sample->layers.front()));
     }
-    std::vector<int64_t>& counts = trace.samples.emplace_back();
-    counts.reserve(trace.grid.size());
-    for (const auto& layer : sample->layers)
-      counts.insert(counts.end(), layer.begin(), layer.end());
-    const Status sums = moetrain::check_routing(trace.grid, counts, trace.assignments);
+    CKPT_ASSIGN(const int64_t tokens, tokens_of(csv, sample->layers.front()));
+    if (__builtin_add_overflow(trace.assignments, tokens, &trace.assignments) || !counts(trace)) {
+      return csv.refuse("too many tokens in all samples together");
+    }
+    std::vector<int64_t>& of_sample = trace.samples.emplace_back();
+    of_sample.reserve(trace.grid.size());
+    for (const auto& layer : sample->layers) {
+      of_sample.insert(of_sample.end(), layer.begin(), layer.end());
+    }
+    const Status sums = moetrain::check_routing(trace.grid, of_sample, tokens);
     if (!sums.ok()) {
       return csv.refuse(fmt::format("iteration {}: {}", sample->iteration, sums.error().message));
     }

@@ -14,12 +14,14 @@ namespace bench {
 
 struct RoutingTrace {
   moetrain::ExpertGrid grid;
-  int64_t assignments = 0;                    // of each layer in each sample
+  // Of each layer, all samples together: those of all layers are what 64 bits count.
+  int64_t assignments = 0;
   std::vector<std::vector<int64_t>> samples;  // [sample]: tokens, [grid.size()]
 };
 
 // kInvalidArgument, naming the line, for anything but that format, and where a layer has another
-// number of assignments than the first one. `origin` starts the message.
+// number of assignments than the first one of its sample: one sample may have more than another
+// (batches that grow). `origin` starts the message.
 ckpt::Result<RoutingTrace> parse_routing_trace(std::string_view csv, std::string_view origin);
 
 // From a file; one that ends in .gz is unpacked. At most 1 GiB of text.

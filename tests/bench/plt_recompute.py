@@ -34,10 +34,11 @@ def write_random_trace(path, seed):
     with open(path, "w", encoding="ascii") as file:
         file.write("iteration,layer," + ",".join(f"e{e}" for e in range(experts)) + "\n")
         for sample in range(rng.randint(5, 40)):
+            tokens = 200 * min(5, 1 + sample // 4)  # batches that grow
             for layer in range(layers):
                 weights = [(1 + e * layer) ** 1.5 * rng.random() for e in range(experts)]
-                counts = [int(1000 * w / sum(weights)) for w in weights]
-                counts[0] += 1000 - sum(counts)
+                counts = [int(tokens * w / sum(weights)) for w in weights]
+                counts[0] += tokens - sum(counts)
                 file.write(f"{sample * 20},{layer}," + ",".join(map(str, counts)) + "\n")
 
 
@@ -155,7 +156,7 @@ def check(program, trace, arguments):
                  "restart": policy["restart"]["lost_tokens"], "gap": policy["gap_max"]}
         which = f"{policy['selector']} k={policy['k']}"
         assert found == expected, f"{command} {which}: {found}, not {expected}"
-        tokens = len(samples) * len(samples[0]) * sum(samples[0][0])
+        tokens = max(1, sum(len(sample) * sum(sample[0]) for sample in samples))
         for lost, cases, failure in zip(expected["lost"], expected["cases"], policy["failures"]):
             assert abs(failure["expected_plt"] - lost / cases / tokens) < 1e-12
     return len(document["policies"])
@@ -192,6 +193,16 @@ def compare_without_replicas(program, trace):
     assert 1 <= bursts < 1.14, f"bursts: {bursts}"
 
 
+def loses_nothing_of_nothing(program, trace):
+    with open(trace, "w", encoding="ascii") as file:
+        file.write("iteration,layer,e0,e1\n" + "".join(f"{at},0,0,0\n" for at in range(6)))
+    arguments = ["--k", "1", "--ranks", "4", "--slots", "1", "--replicas-min", "1"]
+    check(program, trace, arguments)
+    text = subprocess.run([program, "plt", "--trace", trace] + arguments, check=True,
+                          capture_output=True, text=True).stdout
+    assert "0.0000 %" in text and "nan" not in text, text
+
+
 def refuses(program, trace, arguments, words):
     done = subprocess.run([program, "plt", "--trace", trace] + arguments, capture_output=True,
                           text=True, check=False)
@@ -221,6 +232,7 @@ def main():
         refuses(program, trace, ["--k", "1", "--staleness-max", "1"], "take")
         refuses(program, trace, ["--replicas-min", "99"], "at least 99 replicas")
         refuses(program, trace, ["--interval", "0"], "--interval 0")
+        loses_nothing_of_nothing(program, trace)
         compare_without_replicas(program, trace)
     print(policies, "policies are the same to the last token")
 

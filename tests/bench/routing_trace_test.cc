@@ -5,6 +5,7 @@
 
 #include <fstream>
 #include <random>
+#include <string>
 
 #include "tests/support/temp_folder.h"
 
@@ -30,7 +31,7 @@ TEST(RoutingTraceTest, ReadsSampleBySample) {
   const auto trace = parse_routing_trace(kGood, "t.csv");
   ASSERT_TRUE(trace.ok()) << trace.error().message;
   EXPECT_EQ(trace->grid, (moetrain::ExpertGrid{2, 3}));
-  EXPECT_EQ(trace->assignments, 12);
+  EXPECT_EQ(trace->assignments, 24);
   ASSERT_EQ(trace->samples.size(), 2u);
   EXPECT_THAT(trace->samples[1], ElementsAre(4, 4, 4, 5, 5, 2));
 }
@@ -38,8 +39,23 @@ TEST(RoutingTraceTest, ReadsSampleBySample) {
 TEST(RoutingTraceTest, NamesTheLineThatIsWrong) {
   const std::string header = "iteration,layer,e0,e1\n";
   EXPECT_THAT(refusal(header + "1,0,3\n"), HasSubstr("line 2: e1 is missing"));
-  EXPECT_THAT(refusal(header + "1,0,3,4\n2,0,3,5\n"), HasSubstr("layer 0 expert 1 has 5 of 7"));
-  EXPECT_THAT(refusal(header + "1,0,281474976710656,1\n"), HasSubstr("too many tokens"));
+  EXPECT_THAT(refusal(header + "1,0,3,4\n1,1,3,5\n"), HasSubstr("layer 1 expert 1 has 5 of 7"));
+}
+
+// Batches grow while a run warms up: the layers of one sample agree, samples need not.
+TEST(RoutingTraceTest, SamplesMayDifferInSize) {
+  const auto trace = parse_routing_trace(
+      "iteration,layer,e0,e1\n1,0,3,4\n1,1,7,0\n2,0,3,67108900\n2,1,67108903,0\n", "t.csv");
+  ASSERT_TRUE(trace.ok()) << trace.error().message;
+  EXPECT_EQ(trace->assignments, 67108910);
+}
+
+TEST(RoutingTraceTest, RefusesMoreTokensThanCanBeCounted) {
+  std::string text = "iteration,layer,e0\n";
+  for (uint32_t layer = 0; layer < 32768; ++layer) {
+    text += "1," + std::to_string(layer) + ",281474976710656\n";  // 2^48, 2^63 in all
+  }
+  EXPECT_THAT(refusal(text), HasSubstr("too many tokens in all samples together"));
 }
 
 TEST(RoutingTraceTest, ReadsFilesAndSaysWhichItCannot) {

@@ -71,7 +71,7 @@ Result<ExpertVersions> ExpertVersions::read(client::Session& session, const std:
   for (uint32_t id = 0; id < units.size(); ++id) {
     const StateUnit& unit = units[id];
     if (!unit.expert || place[grid.at(*unit.layer, *unit.expert)] == SIZE_MAX) continue;
-    read.ids_.push_back(id);
+    read.units_.push_back({.unit = id});
     std::vector<std::byte>& bytes = read.bytes_.emplace_back(unit.bytes);
     ranges.push_back({id, 0, unit.bytes, bytes.data()});
   }
@@ -83,9 +83,9 @@ Result<ExpertVersions> ExpertVersions::read(client::Session& session, const std:
                                          .memory = true},
                                         ranges)));
   std::vector<ExpertVersion> saved;
-  saved.reserve(read.ids_.size());
-  for (size_t i = 0; i < read.ids_.size(); ++i) {
-    const StateUnit& unit = units[read.ids_[i]];
+  saved.reserve(read.units_.size());
+  for (size_t i = 0; i < read.units_.size(); ++i) {
+    const StateUnit& unit = units[read.units_[i].unit];
     const client::Restored& one = restored[i];
     Status checked = check_unit(read.bytes_[i], unit);
     if (one.version.step > point.step) {
@@ -105,15 +105,16 @@ Result<ExpertVersions> ExpertVersions::read(client::Session& session, const std:
       read.notes_.push_back(
           fmt::format("unit {} is from step {}: {}", unit.name, one.version.step, one.note));
     }
-    saved.push_back({read.ids_[i], one.version.lineage, one.version.step});
+    read.units_[i].step = one.version.step;
+    saved.push_back({read.units_[i].unit, one.version.lineage, one.version.step});
   }
   CKPT_TRY(read_stamps(session, run, units, saved, read.stamps_));
   return read;
 }
 
 Status ExpertVersions::put(const StateMemory& memory, Device& device) const {
-  for (size_t i = 0; i < ids_.size(); ++i) {
-    for (const MemoryPiece& piece : memory.pieces(ids_[i], 0, bytes_[i].size())) {
+  for (size_t i = 0; i < units_.size(); ++i) {
+    for (const MemoryPiece& piece : memory.pieces(units_[i].unit, 0, bytes_[i].size())) {
       const auto from = std::span(bytes_[i]).subspan(piece.offset, piece.bytes.size());
       if (piece.on_host || device.is_host()) {
         std::memcpy(piece.bytes.data(), from.data(), from.size());

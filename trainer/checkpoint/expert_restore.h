@@ -21,6 +21,7 @@
 
 #include "formats/base/result.h"
 #include "trainer/checkpoint/expert_stamps.h"
+#include "trainer/checkpoint/restored_versions.h"
 #include "trainer/checkpoint/state_memory.h"
 #include "trainer/device/device.h"
 
@@ -53,7 +54,7 @@ class ExpertVersions {
   const ExpertStamps& stamps() const { return stamps_; }
   uint64_t bytes_memory() const { return bytes_memory_; }
   uint64_t bytes_disk() const { return bytes_disk_; }
-  const std::vector<uint32_t>& units() const { return ids_; }
+  const std::vector<RestoredUnit>& units() const { return units_; }  // of these experts
   // "unit NAME: ...": a newer version cannot be read.
   const std::vector<std::string>& notes() const { return notes_; }
 
@@ -66,7 +67,7 @@ class ExpertVersions {
 
   std::vector<Version> versions_;
   ExpertStamps stamps_;
-  std::vector<uint32_t> ids_;                  // of the units
+  std::vector<RestoredUnit> units_;
   std::vector<std::vector<std::byte>> bytes_;  // of each of them
   uint64_t bytes_memory_ = 0;
   uint64_t bytes_disk_ = 0;

@@ -116,9 +116,9 @@ std::vector<uint32_t> PartialCheckpoint::choose(const Now& now) const {
       candidates.back().loss_probability = risk_of(holding[expert].size());
       candidates.back().turn = turn[expert];
     }
-    SelectionOptions how = selection();
-    how.k = k_within_bound(how, candidates);
-    for (const uint32_t expert : select_experts(how, candidates)) {
+    const SelectionOptions how = selection();
+    const uint32_t count = k_within_bound(how, candidates);
+    for (const uint32_t expert : select_experts(how, candidates, count)) {
       chosen.push_back(static_cast<uint32_t>(grid_.at(layer, expert)));
     }
   }

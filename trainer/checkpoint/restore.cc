@@ -158,17 +158,14 @@ Result<RestoreSummary> restore_units(client::Session& session, const std::string
         (summary.memory_units.empty() || summary.memory_units.back() != id)) {
       summary.memory_units.push_back(id);
     }
-    if (restored[i].version.step == view.step) continue;
-    if (id == kTrainerUnit) {
-      return make_error(ErrorCode::kCorrupt,
-                        "run {} step {} unit trainer: only its version of step {} can be read{}{};"
-                        " resume from step {} instead",
-                        run, view.step, restored[i].version.step,
-                        restored[i].note.empty() ? "" : ": ", restored[i].note,
-                        restored[i].version.step);
+    if (summary.versions.empty() || summary.versions.back().unit != id) {
+      summary.versions.push_back({id, restored[i].version.step});
     }
+    if (restored[i].version.step == view.step) continue;
+    if (!units[id].expert) summary.torn = true;
     note_stale(units[id], id, restored[i], summary);
   }
+  if (summary.torn) return summary;
   CKPT_ASSIGN(std::vector<ExpertVersion> versions, expert_versions(run, units, wants, restored));
   const bool with_trainer_unit =
       std::find(unit_ids.begin(), unit_ids.end(), kTrainerUnit) != unit_ids.end();

@@ -7,6 +7,7 @@
 
 #include "formats/base/result.h"
 #include "trainer/checkpoint/device_link.h"
+#include "trainer/checkpoint/restored_versions.h"
 #include "trainer/checkpoint/state_memory.h"
 
 namespace moetrain {
@@ -18,6 +19,10 @@ struct RestoreSummary {
   std::vector<uint32_t> memory_units;  // restored from a version that no disk has
   std::vector<std::string>
       notes;  // "unit NAME: ...", of those that a newer version cannot be read of
+  std::vector<RestoredUnit> versions;  // of every unit asked for
+  // A unit that every snapshot takes came from an older one: what was restored is no state that the
+  // run ever was in.
+  bool torn = false;
 };
 
 // Which versions a view shows: those on disk, or also newer ones that only ckptd's memory has. The
@@ -27,8 +32,8 @@ enum class ViewLevel : uint8_t { kDurable, kMemory };
 
 // Fills the memory of the given units as of the view. Every byte has been checked against its CRC
 // when this returns. A unit whose own version cannot be read comes from an older one, which the
-// summary says; the trainer unit may not: without it nobody knows where the run stands (kCorrupt).
-// The stamps of the restored experts are in memory.stamps() then, whatever their versions.
+// summary says. The stamps of the restored experts are in memory.stamps() then, whatever their
+// versions, unless the state is torn.
 // After an error the memory is undefined. `link`: the way to what is not in host memory,
 // where the device is a GPU. The model must be told: Model::parameters_changed().
 Result<RestoreSummary> restore_units(ckpt::client::Session& session, const std::string& run,

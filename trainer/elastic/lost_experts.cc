@@ -1,7 +1,5 @@
 #include "trainer/elastic/lost_experts.h"
 
-#include <map>
-
 #include "trainer/checkpoint/expert_restore.h"
 
 namespace moetrain {
@@ -24,25 +22,20 @@ void initialise_experts(Model& model, uint64_t seed, const std::set<uint32_t>& e
   }
 }
 
-Status put_versions(const ExpertVersions& read, const std::vector<StateUnit>& units,
-                    const StateMemory& memory, Model& model, uint64_t step, ExpertStamps& stamps,
-                    ExpertRestore& summary) {
+Status put_versions(const ExpertVersions& read, const StateMemory& memory, Model& model,
+                    uint64_t step, ExpertStamps& stamps, ExpertRestore& summary) {
   CKPT_TRY(read.put(memory, model.device()));
   summary.bytes_memory += read.bytes_memory();
   summary.bytes_disk += read.bytes_disk();
   summary.notes.insert(summary.notes.end(), read.notes().begin(), read.notes().end());
-  std::map<uint32_t, uint64_t> step_of;
   for (const ExpertVersions::Version& version : read.versions()) {
     for (const ExpertPart part : {ExpertPart::kWeights, ExpertPart::kOptimizer}) {
       stamps.at(part, version.expert) = read.stamps().at(part, version.expert);
     }
-    step_of[version.expert] = version.step;
   }
-  for (const uint32_t id : read.units()) {
-    const StateUnit& unit = units[id];
-    if (step_of[*unit.layer * model.config().experts + *unit.expert] != step) {
-      summary.stale_units.push_back(id);
-    }
+  for (const RestoredUnit& restored : read.units()) {
+    summary.versions.push_back(restored);
+    if (restored.step != step) summary.stale_units.push_back(restored.unit);
   }
   return {};
 }
@@ -64,7 +57,7 @@ Result<ExpertRestore> restore_experts(client::Session& session, const std::strin
   ExpertRestore summary;
   const auto read = read_these({experts.begin(), experts.end()});
   if (read.ok()) {
-    CKPT_TRY(put_versions(*read, units, memory, model, step, stamps, summary));
+    CKPT_TRY(put_versions(*read, memory, model, step, stamps, summary));
     return summary;
   }
   if (read.error().code != ckpt::ErrorCode::kNotFound) return read.error();
@@ -72,7 +65,7 @@ Result<ExpertRestore> restore_experts(client::Session& session, const std::strin
   for (const uint32_t expert : experts) {
     const auto one = read_these({expert});
     if (one.ok()) {
-      CKPT_TRY(put_versions(*one, units, memory, model, step, stamps, summary));
+      CKPT_TRY(put_versions(*one, memory, model, step, stamps, summary));
     } else if (one.error().code == ckpt::ErrorCode::kNotFound) {
       initialise_experts(model, seed, {expert}, stamps);
     } else {

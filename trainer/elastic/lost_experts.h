@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "trainer/checkpoint/expert_stamps.h"
+#include "trainer/checkpoint/restored_versions.h"
 #include "trainer/checkpoint/state_memory.h"
 #include "trainer/model/model.h"
 
@@ -17,6 +18,7 @@ struct ExpertRestore {
   uint64_t bytes_disk = 0;
   std::vector<uint32_t> stale_units;  // older than the step the run is at
   std::vector<std::string> notes;     // "unit NAME: ...": a newer version cannot be read
+  std::vector<RestoredUnit> versions;
 };
 
 // Fills weights, moments and stamps of these experts of the grid, which `model` holds, each from

@@ -71,10 +71,18 @@ Result<client::Epoch> Member::join(bool has_state) {
     join.resume = static_cast<ckpt_resume>(options_->resume);
     join.resume_step = options_->resume_step;
   }
+  if (go_back_to_) {
+    join.resume = CKPT_RESUME_AT_STEP;
+    join.resume_lineage = go_back_to_->lineage;
+    join.resume_step = go_back_to_->step;
+  }
   if (has_state && options_->elastic) join.resume = CKPT_RESUME_GO_ON;
   join.timeout_ms = options_->join_timeout_ms;
   Result<client::Epoch> epoch = to_result(session_.join(join));
-  if (epoch.ok()) joined_before_ = true;
+  if (epoch.ok()) {
+    joined_before_ = true;
+    go_back_to_.reset();
+  }
   return epoch;
 }
 

@@ -27,6 +27,9 @@ class Member {
   // options, afterwards to continue; where the run is elastic and this rank has its state, to go on
   // with whoever else is left.
   Result<ckpt::client::Epoch> join(bool has_state = false);
+  // The next epoch starts from this view, not from the newest one. All ranks ask for it.
+  void go_back_to(const ckpt::client::ViewPoint& view) { go_back_to_ = view; }
+  bool goes_back() const { return go_back_to_.has_value(); }
   // The collectives of the joined epoch, for this rank's device: Gloo's, and where every rank has a
   // GPU of its own, NCCL's for what lies there.
   Result<std::unique_ptr<Comm>> connect(const ckpt::client::Epoch& epoch, Device& device);
@@ -51,6 +54,7 @@ class Member {
   const RankOptions* options_;
   ckpt::client::Session session_;
   bool joined_before_ = false;
+  std::optional<ckpt::client::ViewPoint> go_back_to_;  // in the next epoch
   uint32_t nccl_attempts_ = 0;  // in a row that have failed, while no peer was lost
 };
 

@@ -167,6 +167,8 @@ Result<RankRun::Ending> RankRun::run_epoch() {
     lost_ns_.reset();
     ending = train(**comm);
     left_training_ = Clock::now();
+  } else if (member_->goes_back()) {
+    ending = leave_together(**comm, settled.error().message);
   } else if (is_group_loss(settled.error())) {
     ending = leave_group(comm->get(), settled.error().message);
   } else {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "trainer/checkpoint/partial_checkpoint.h"
+#include "trainer/checkpoint/restored_versions.h"
 #include "trainer/checkpoint/snapshotter.h"
 #include "trainer/data.h"
 #include "trainer/elastic/epoch_watch.h"
@@ -60,6 +61,12 @@ class RankRun {
   Status take_over(const ckpt::client::ViewPoint& view);
   // All ranks learn of the experts that each has restored. The rest of a resume.
   Status settle(Comm& comm, const ckpt::client::ViewPoint& view, RankEvent& event);
+  // All ranks come to the same version of each unit, whatever each could read.
+  Status same_versions(Comm& comm, uint32_t lineage, std::vector<RestoredUnit> mine,
+                       RankEvent& event);
+  Result<VersionSpread> compare_versions(Comm& comm, const std::vector<RestoredUnit>& mine);
+  // Is all of the view there that every snapshot takes? If not, the next epoch begins where it is.
+  Status check_whole(Comm& comm, const ckpt::client::ViewPoint& view);
   // rank_run_elastic.cc. An epoch that goes on: to the same step with the same state as the others.
   Status go_on(Comm& comm, const ckpt::client::Epoch& epoch, RankEvent& event);
   Status change_places(Comm& comm, const PlanPlacement& planner, uint32_t lineage,
@@ -84,6 +91,8 @@ class RankRun {
   Ending let_in(Comm& comm);
   // The group is left in agreement; `change` tells of what was done before.
   Ending regroup(const std::string& reason, RankEvent change);
+  // All leave, for the same reason, and nobody is lost.
+  Ending leave_together(Comm& comm, const std::string& reason);
   void enter_phase(std::string_view phase);
   void kill_if_asked(uint64_t step);
   void leave_if_asked(uint64_t step);
@@ -158,11 +167,12 @@ class RankRun {
   // Of the current epoch.
   uint64_t epoch_ = 0;
   std::optional<Snapshotter> snapshotter_;
-  std::optional<EpochWatch> watch_;  // while it trains
-  uint64_t saved_step_ = 0;          // the newest step that is saved or on its way
-  bool snapshot_due_ = false;        // a snapshot waits for ckptd to be back
-  bool away_ = false;                // somebody was without ckptd when the ranks met last
-  RankEvent taking_;                 // of the snapshot that was begun
+  std::optional<EpochWatch> watch_;     // while it trains
+  uint64_t saved_step_ = 0;             // the newest step that is saved or on its way
+  std::vector<RestoredUnit> restored_;  // as the epoch began
+  bool snapshot_due_ = false;           // a snapshot waits for ckptd to be back
+  bool away_ = false;                   // somebody was without ckptd when the ranks met last
+  RankEvent taking_;                    // of the snapshot that was begun
   std::chrono::steady_clock::time_point boundary_;  // when this step began, meeting included
   int64_t waited_before_ns_ = 0;                    // Comm::waited_ns() then
   std::set<uint64_t> failed_snapshots_;             // not yet told to the others

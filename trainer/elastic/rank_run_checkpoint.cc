@@ -43,12 +43,17 @@ Status RankRun::restore(const client::Epoch& epoch, RankEvent& event) {
   CKPT_TRY(hold(placement, epoch.rank));
   if (epoch.resume) {
     events_.write({.kind = Kind::kRestoring, .epoch = epoch.epoch});
-    CKPT_ASSIGN(const RestoreSummary summary,
+    CKPT_ASSIGN(RestoreSummary summary,
                 restore_units(member_->session(), options_.run, *epoch.resume, units_,
                               units_of_rank(units_, placement_, rank_), *memory_, link_.get(),
                               ViewLevel::kMemory));
     model_->parameters_changed();
-    CKPT_TRY(take_over(*epoch.resume));
+    if (summary.torn) {
+      progress_ = {.step = epoch.resume->step};  // for as long as it takes to agree on another view
+    } else {
+      CKPT_TRY(take_over(*epoch.resume));
+    }
+    restored_ = std::move(summary.versions);
     for (const std::string& note : summary.notes) events_.log(where() + ": " + note);
     event.resumed = true;
     event.bytes_memory = summary.bytes_memory;
@@ -73,7 +78,53 @@ Status RankRun::restore(const client::Epoch& epoch, RankEvent& event) {
   return {};
 }
 
+Result<VersionSpread> RankRun::compare_versions(Comm& comm, const std::vector<RestoredUnit>& mine) {
+  const EpochWatch::Loan loan(*watch_);
+  return VersionSpread::compare(comm, units_.size(), mine);
+}
+
+// The other units are of the view's step by definition. If one is older, what goes on from here
+// would be a mixture that nobody ever trained.
+Status RankRun::check_whole(Comm& comm, const client::ViewPoint& view) {
+  CKPT_ASSIGN(const VersionSpread spread, compare_versions(comm, restored_));
+  uint32_t worst = kTrainerUnit;
+  for (uint32_t id = 0; id < units_.size(); ++id) {
+    if (!units_[id].expert && spread.oldest(id) < spread.oldest(worst)) worst = id;
+  }
+  if (spread.oldest(worst) == view.step) return {};
+  live_->forget();
+  member_->go_back_to({.lineage = view.lineage, .step = spread.oldest(worst)});
+  return make_error(ErrorCode::kAborted,
+                    "unit {} cannot be read as of this step: all go back to step {}",
+                    units_[worst].name, spread.oldest(worst));
+}
+
+Status RankRun::same_versions(Comm& comm, uint32_t lineage, std::vector<RestoredUnit> mine,
+                              RankEvent& event) {
+  for (;;) {
+    CKPT_ASSIGN(const VersionSpread spread, compare_versions(comm, mine));
+    if (spread.same()) return {};
+    // Each round takes a rank to an older version: there are not that many.
+    for (const auto& [step, ids] : spread.newer_here(mine)) {
+      events_.log(fmt::format("{}: unit {} and {} more from step {}, as another rank has no newer",
+                              where(), units_[ids.front()].name, ids.size() - 1, step));
+      CKPT_ASSIGN(const RestoreSummary again,
+                  restore_units(member_->session(), options_.run, {lineage, step}, units_, ids,
+                                *memory_, link_.get(), ViewLevel::kMemory));
+      for (const RestoredUnit& unit : again.versions) {
+        std::ranges::find(mine, unit.unit, &RestoredUnit::unit)->step = unit.step;
+        if (std::ranges::find(event.stale_units, unit.unit) == event.stale_units.end()) {
+          event.stale_units.push_back(unit.unit);
+        }
+      }
+      model_->parameters_changed();
+    }
+  }
+}
+
 Status RankRun::settle(Comm& comm, const client::ViewPoint& view, RankEvent& event) {
+  CKPT_TRY(check_whole(comm, view));
+  CKPT_TRY(same_versions(comm, view.lineage, restored_, event));
   {
     const EpochWatch::Loan loan(*watch_);
     CKPT_TRY(comm.all_reduce_max(stamps_->counts()));

@@ -82,16 +82,19 @@ Status RankRun::change_places(Comm& comm, const PlanPlacement& planner, uint32_t
   loan.reset();
   memory_.emplace(units_, *model_, trainer_unit_, *stamps_);
   enter_phase("restore");
+  ExpertRestore restored;
   if (!live_->lost_here().empty()) {
-    CKPT_ASSIGN(const ExpertRestore restored,
-                restore_experts(member_->session(), options_.run, lineage, progress_.step,
-                                live_->lost_here(), units_, *memory_, *model_, options_.config.seed,
-                                *stamps_));
+    CKPT_ASSIGN(restored, restore_experts(member_->session(), options_.run, lineage, progress_.step,
+                                          live_->lost_here(), units_, *memory_, *model_,
+                                          options_.config.seed, *stamps_));
     model_->parameters_changed();
     event.bytes_memory = restored.bytes_memory;
     event.bytes_disk = restored.bytes_disk;
     event.stale_units = restored.stale_units;
     for (const std::string& note : restored.notes) events_.log(where() + ": " + note);
+  }
+  if (!live_->lost().empty()) {
+    CKPT_TRY(same_versions(comm, lineage, std::move(restored.versions), event));
   }
   enter_phase("settle");
   loan.emplace(*watch_);
@@ -159,13 +162,15 @@ RankRun::Ending RankRun::regroup(const std::string& reason, RankEvent change) {
   return Ending::kGroupLost;
 }
 
-RankRun::Ending RankRun::let_in(Comm& comm) {
+RankRun::Ending RankRun::let_in(Comm& comm) { return leave_together(comm, "others join"); }
+
+RankRun::Ending RankRun::leave_together(Comm& comm, const std::string& reason) {
   {
     // Who leaves first breaks the connections of the others: by then all know that they leave.
     const EpochWatch::Loan loan(*watch_);
     (void)comm.barrier();
   }
-  return regroup("others join", {});
+  return regroup(reason, {});
 }
 
 Result<RankRun::Ending> RankRun::drain(Comm& comm) {

@@ -117,14 +117,18 @@ std::string explain(const MeasuredCosts& costs, const AutoChoice& choice) {
   const FailureRecord& seen = costs.failures;
   const std::string copied =
       choice.k_snapshot > k ? fmt::format(", {} are copied", choice.k_snapshot) : "";
+  const std::string recovery = costs.restore_s > 0
+                                   ? fmt::format("a recovery takes {}", time_text(costs.restore_s))
+                                   : "no recovery was measured";
   return fmt::format(
       "a step takes {}; a checkpoint of {} blocks {} and is durable after {} ({}); {} failure{} in"
-      " {} of training, one in {} expected; the best interval is {}, storage sustains {} steps, {}"
+      " {} of training, one in {} expected; {}; the best interval is {}, storage sustains {} "
+      "steps, {}"
       " of {} experts hide{}; {:.1f} % of the time is expected to be lost",
       time_text(costs.step_s), ckpt::base::format_size(static_cast<uint64_t>(costs.bytes(k))),
       time_text(costs.stall_s(choice.k_snapshot)), time_text(costs.durable_s(k)),
       rate_text(costs.durable_s_per_byte), seen.failures, seen.failures == 1 ? "" : "s",
-      time_text(seen.seconds), time_text(choice.mtbf_s), time_text(choice.best_s),
+      time_text(seen.seconds), time_text(choice.mtbf_s), recovery, time_text(choice.best_s),
       choice.sustainable, choice.k_hidden, costs.experts, copied, 100 * choice.lost_part);
 }
 

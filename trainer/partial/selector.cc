@@ -37,10 +37,12 @@ struct Duty {
   uint64_t experts = 0;
 };
 
-// The bound as duties, one for each date that some expert is due at, ascending.
+// The bound as duties, one for each date that some expert is due at, ascending. This snapshot takes
+// `count`, later ones options.k.
 class Bound {
  public:
-  Bound(const SelectionOptions& options, std::span<const ExpertCandidate> candidates)
+  Bound(const SelectionOptions& options, std::span<const ExpertCandidate> candidates,
+        uint32_t count)
       : options_(options) {
     due_.reserve(candidates.size());
     for (const ExpertCandidate& candidate : candidates) due_.push_back(due_in(candidate));
@@ -51,11 +53,11 @@ class Bound {
       const uint64_t by_others = uint64_t{options.k} * (dates[i] - 1);
       if (i + 1 <= by_others) continue;
       most_ = std::max<uint64_t>(most_, i + 1 - by_others);
-      duties_.push_back({dates[i], std::min<uint64_t>(i + 1 - by_others, options.k)});
+      duties_.push_back({dates[i], std::min<uint64_t>(i + 1 - by_others, count)});
     }
   }
 
-  // The largest duty, k or not.
+  // The largest duty, whatever the count.
   uint64_t most() const { return most_; }
 
   // Could the expert be one of the `free` that are still to be chosen?
@@ -114,13 +116,13 @@ Status check_selection(const SelectionOptions& options, uint32_t experts) {
 
 uint32_t k_within_bound(const SelectionOptions& options,
                         std::span<const ExpertCandidate> candidates) {
-  const Bound bound(options, candidates);
+  const Bound bound(options, candidates, options.k);
   return std::max(options.k, static_cast<uint32_t>(bound.most()));
 }
 
 std::vector<uint32_t> select_experts(const SelectionOptions& options,
-                                     std::span<const ExpertCandidate> candidates) {
-  CKPT_ASSERT(options.k >= 1 && options.k <= candidates.size());
+                                     std::span<const ExpertCandidate> candidates, uint32_t count) {
+  CKPT_ASSERT(options.k >= 1 && count >= 1 && count <= candidates.size());
   std::vector<uint32_t> order(candidates.size());
   std::iota(order.begin(), order.end(), 0u);
   const auto key = [&](uint32_t expert) {
@@ -130,16 +132,16 @@ std::vector<uint32_t> select_experts(const SelectionOptions& options,
                       UINT64_MAX - candidate.age, candidate.turn, expert);
   };
   std::sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return key(a) < key(b); });
-  Bound bound(options, candidates);
+  Bound bound(options, candidates, count);
   std::vector<uint32_t> chosen;
   for (const uint32_t expert : order) {
-    const uint64_t free = options.k - chosen.size();
+    const uint64_t free = count - chosen.size();
     if (free == 0) break;
     if (!bound.allows(expert, free)) continue;
     bound.chosen(expert);
     chosen.push_back(expert);
   }
-  CKPT_ASSERT(chosen.size() == options.k);
+  CKPT_ASSERT(chosen.size() == count);
   std::sort(chosen.begin(), chosen.end());
   return chosen;
 }

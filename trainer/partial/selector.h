@@ -58,11 +58,16 @@ struct ExpertCandidate {
 uint32_t k_within_bound(const SelectionOptions& options,
                         std::span<const ExpertCandidate> candidates);
 
-// The experts of one layer to take, options.k of them, ascending. Ties go to the older, then to
-// whose turn is earlier. The options have been checked. An expert that is overdue already (earlier
-// snapshots failed, or took fewer) goes first.
+// The experts of one layer to take, `count` of them, ascending: options.k, or more now, as
+// k_within_bound() says; the bound is kept by options.k at each later snapshot. Ties go to the
+// older, then to whose turn is earlier. The options have been checked. An expert that is overdue
+// already (earlier snapshots failed, or took fewer) goes first.
 std::vector<uint32_t> select_experts(const SelectionOptions& options,
-                                     std::span<const ExpertCandidate> candidates);
+                                     std::span<const ExpertCandidate> candidates, uint32_t count);
+inline std::vector<uint32_t> select_experts(const SelectionOptions& options,
+                                            std::span<const ExpertCandidate> candidates) {
+  return select_experts(options, candidates, options.k);
+}
 
 // [expert]: its place in the round robin of this layer. Consecutive places are on different ranks
 // as far as the placement allows; layers begin `k` places apart, so that one snapshot's experts

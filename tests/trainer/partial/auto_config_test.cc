@@ -214,10 +214,15 @@ TEST(AutoConfigTest, TheLineHasTheNumbers) {
   const std::string line = explain(costs(), choice);
   for (const char* part :
        {"a step takes 100 ms", "476.8 MiB blocks 50 ms", "after 500 ms (953.7 MiB/s)",
-        "4 failures in 9e+03 s", "one in 2e+03 s expected", "storage sustains 5 steps",
-        "3 of 16 experts hide", "% of the time is expected to be lost"}) {
+        "4 failures in 9e+03 s", "one in 2e+03 s expected; no recovery was measured;",
+        "storage sustains 5 steps", "3 of 16 experts hide",
+        "% of the time is expected to be lost"}) {
     EXPECT_THAT(line, HasSubstr(part));
   }
+  MeasuredCosts recovered = costs();
+  recovered.restore_s = 7.5;
+  EXPECT_THAT(explain(recovered, choose(recovered, {.k = 8}, {})),
+              HasSubstr("expected; a recovery takes 7.5 s; the best"));
 }
 
 }  // namespace

@@ -28,10 +28,10 @@ class Layer {
     for (uint32_t expert = 0; expert < experts; ++expert) candidates_[expert].turn = expert;
   }
   std::vector<ExpertCandidate>& candidates() { return candidates_; }
-  SelectionOptions& options() { return options_; }
 
-  std::vector<uint32_t> snapshot() {
-    const auto chosen = select_experts(options_, candidates_);
+  std::vector<uint32_t> snapshot() { return snapshot(options_.k); }
+  std::vector<uint32_t> snapshot(uint32_t count) {
+    const auto chosen = select_experts(options_, candidates_, count);
     for (ExpertCandidate& candidate : candidates_) ++candidate.age;
     for (const uint32_t expert : chosen) {
       candidates_[expert].age = 1;
@@ -91,19 +91,36 @@ TEST(SelectorTest, TakesAsManyAsTheBoundDemands) {
     Layer layer(options, experts);
     for (ExpertCandidate& candidate : layer.candidates()) candidate.age = 1 + random() % 30;
     for (uint32_t at = 0; at < 3 * needed; ++at) {
-      layer.options().k = k_within_bound(options, layer.candidates());
-      ASSERT_LE(layer.options().k, experts);
-      if (at > 0) {
-        ASSERT_EQ(layer.options().k, k) << "one that takes more is enough";
+      for (ExpertCandidate& candidate : layer.candidates()) {
+        candidate.unsaved_tokens += static_cast<int64_t>(random() % 1000);
       }
-      more += layer.options().k > k ? 1 : 0;
-      layer.snapshot();
+      const uint32_t count = k_within_bound(options, layer.candidates());
+      ASSERT_LE(count, experts);
+      if (at > 0) {
+        ASSERT_EQ(count, k) << "one that takes more is enough";
+      }
+      more += count > k ? 1 : 0;
+      layer.snapshot(count);
       for (const ExpertCandidate& candidate : layer.candidates()) {
         ASSERT_LE(candidate.age, options.staleness_max);
       }
     }
   }
   EXPECT_GT(more, 0u);
+}
+
+// Twelve of them with few tokens are due within two snapshots of one: eleven go now, one then.
+TEST(SelectorTest, WhoCatchesUpTakesNoMoreThanOnce) {
+  const SelectionOptions options{Selector::kLoadAware, 1, 40};
+  Layer layer(options, 32);
+  for (uint32_t e = 0; e < 32; ++e) {
+    layer.candidates()[e].age = e < 12 ? 39 : 1 + e;
+    layer.candidates()[e].unsaved_tokens = e < 12 ? 10 : 1000;
+  }
+  EXPECT_EQ(k_within_bound(options, layer.candidates()), 11u);
+  for (const uint32_t expert : layer.snapshot(11)) EXPECT_LT(expert, 12u);
+  EXPECT_EQ(k_within_bound(options, layer.candidates()), 1u);
+  for (const uint32_t expert : layer.snapshot()) EXPECT_LT(expert, 12u);
 }
 
 // The bound costs nothing that it need not: where it does not bind, the most urgent are taken.
