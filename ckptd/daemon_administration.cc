@@ -221,7 +221,7 @@ void Daemon::Impl::delete_planned(const Administration& task, const RunInfo& run
 
 // What is kept of it outside of the catalog.
 void Daemon::Impl::run_gone(const RunInfo& run) {
-  staging->keep_memory(run.id, [](const SnapshotKey&) { return false; });
+  staging->drop_cached(run.id);
   staging->unpin_memory(run.id);
   committed_state.erase(run.name);
 }

@@ -142,9 +142,9 @@ void add_persist(MetricsText& text, const Persist::Stats& stats) {
                {{"codec", "none"}});
   text.counter("ckptd_fragment_stored_bytes_total", "", stats.encoded_stored_bytes,
                {{"codec", "zstd"}});
-  text.counter("ckptd_encode_microseconds_total",
+  text.seconds("ckptd_encode_seconds_total",
                "Time of threads that encoded, what did not get smaller included.",
-               static_cast<uint64_t>(stats.encode_seconds * 1e6));
+               std::chrono::nanoseconds(static_cast<int64_t>(stats.encode_seconds * 1e9)));
   text.gauge("ckptd_queued_bytes", "Bytes waiting to be written.",
              static_cast<double>(stats.bytes_queued));
   text.gauge("ckptd_in_flight_bytes", "Bytes being written.",
@@ -161,8 +161,8 @@ std::string Daemon::metrics_text() const {
   add_persist(text, impl.persist->stats());
   text.counter("ckptd_decoded_bytes_total", "Bytes that restores got out of encoded fragments.",
                impl.decoded.raw_bytes);
-  text.counter("ckptd_decode_microseconds_total", "Time of threads that decoded them.",
-               impl.decoded.nanoseconds / 1000);
+  text.seconds("ckptd_decode_seconds_total", "Time of threads that decoded them.",
+               std::chrono::nanoseconds(impl.decoded.nanoseconds));
   add_scrub(text, *impl.scrub);
   add_runs(text, impl.committed_state);
   const Staging::Stats stats = impl.staging->stats();

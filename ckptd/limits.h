@@ -17,8 +17,9 @@ inline constexpr uint32_t kGroupSizeMax = 4096;
 // DeepSeek-V3 has 58 MoE layers x 256 experts x 2 parts ~ 30,000 units.
 inline constexpr size_t kUnitsPerRunMax = 1u << 20;
 inline constexpr size_t kFragmentsPerSlabMax = 1u << 16;
-// Of one snapshot, as declared and as sealed: 40 bytes each in its commit record, which must stay
-// far from the 2 GiB of a FlatBuffer. 30,000 units cut over 64 ranks are 2 million.
+// Of one snapshot, as declared, as sealed and as encoded: 40 bytes each in its commit record, 56 if
+// encoded, which must stay far from the 2 GiB of a FlatBuffer. 30,000 units cut over 64 ranks are 2
+// million.
 inline constexpr size_t kFragmentsPerSnapshotMax = 1u << 22;
 // Open at once per run: the one being filled, the one being written, one waiting.
 inline constexpr size_t kSnapshotsOpenPerRunMax = 4;
@@ -139,9 +140,10 @@ inline constexpr size_t kLastReadsMax = 64;
 inline constexpr std::chrono::milliseconds kCatalogRetryMin{100};
 inline constexpr std::chrono::milliseconds kCatalogRetryMax{30'000};
 
-// From a service manager: a socket, and two descriptors for each arena of sessions, some of them
-// dead. One that does not read what it is told holds up the loop for no longer than this.
-inline constexpr size_t kInheritedFdsMax = 4096;
+// From a service manager: as many as its store holds (ckptd.service: FileDescriptorStoreMax), two
+// for each arena of sessions, some of them dead; and sockets. One that does not read what it is
+// told holds up the loop for no longer than this.
+inline constexpr size_t kInheritedFdsMax = 4096 + 64;
 inline constexpr std::chrono::seconds kNotifyDeadline{1};
 
 inline constexpr std::chrono::milliseconds kHelloDeadline{5'000};

@@ -3,6 +3,7 @@
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -139,10 +140,20 @@ int fail(const ckpt::Error& error, bool json = false) {
   return ckpt::exit_code_for(error.code);
 }
 
+// A large snapshot has many segments open until its commit; the usual soft limit is for programs
+// that use select().
+void allow_open_files() {
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return;
+  files.rlim_cur = files.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &files);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
+  allow_open_files();
   CLI::App app("Checkpoint-centric storage service for Mixture-of-Experts training.", "ckptd");
   Flags flags;
   declare(app, flags);

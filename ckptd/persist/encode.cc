@@ -18,8 +18,10 @@ void Persist::Impl::start_encodes() {
     encode_bytes += bytes;
     write->encode_bytes = bytes;
     if (!spare_buffers.empty()) {
-      write->encoded = std::move(spare_buffers.back());
+      AlignedBuffer spare = std::move(spare_buffers.back());
       spare_buffers.pop_back();
+      // One that is much too large would hold more than the bound counts.
+      if (spare.size() <= 2 * bytes) write->encoded = std::move(spare);
     }
     write->encoder = std::make_unique<SlabEncoder>(write->slab.payload(), write->slab.fragments(),
                                                    std::move(write->units));
@@ -62,10 +64,14 @@ void Persist::Impl::encode_stepped(const WritePointer& write, const Status& stat
   start_encodes();
 }
 
-// A slab of which nothing got smaller is written as any other is.
+// A slab of which nothing got smaller is written as any other is; and one whose pieces would be too
+// many for the record of its snapshot.
 void Persist::Impl::take_encoded(ExtentWrite& write) {
   const SlabEncoder& encoder = *write.encoder;
-  if (!encoder.any()) return give_back_buffer(write);
+  size_t& pieces = snapshots.at(write.snapshot).fragments_encoded;
+  const bool fits = pieces + encoder.fragments().size() <= limits::kFragmentsPerSnapshotMax;
+  if (!encoder.any() || !fits) return give_back_buffer(write);
+  pieces += encoder.fragments().size();
   const uint64_t raw_bytes = write.slab.payload().size();
   write.extent.fragments = encoder.fragments();
   write.encoded_bytes = encoder.stored_bytes();

@@ -208,6 +208,7 @@ void Persist::Impl::finish(const WritePointer& write, const Status& status) {
     return;
   }
   SnapshotWrites& snapshot = snapshots.at(write->snapshot);
+  std::erase_if(snapshot.active, [](const auto& weak) { return weak.expired(); });
   if (placed) snapshot.placed.push_back(*placed);
   --snapshot.writes_open;
   Status outcome = status;

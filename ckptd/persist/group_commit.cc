@@ -110,7 +110,12 @@ void Persist::Impl::append_round(std::vector<PendingCommit> commits) {
   });
 }
 
+// Where it is certain that no record of it can be on the disk, what it had written is dead: on a
+// full disk that is the room which the journal lacked.
 void Persist::Impl::refuse(const PendingCommit& commit, ckpt::Error error) {
+  if (journal.health().ok()) {
+    for (const ExtentPlace& extent : snapshots.at(commit.snapshot).placed) tell_dead(extent);
+  }
   forget(commit.snapshot);
   --commits_open;
   commit.on_done(std::move(error));

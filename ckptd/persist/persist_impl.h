@@ -46,6 +46,7 @@ struct ExtentWrite {
 struct SnapshotWrites {
   uint64_t reserved_bytes = 0;                     // promised, not yet placed
   size_t writes_open = 0;                          // queued, running or being checked
+  size_t fragments_encoded = 0;                    // pieces of those that were cut
   std::vector<std::weak_ptr<ExtentWrite>> active;  // those writes, finished ones among them
   std::set<ckpt::SegmentId> unsynced;
   std::vector<StagedSlab> slabs;    // written, held until durable

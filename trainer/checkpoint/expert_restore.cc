@@ -40,10 +40,10 @@ Status check_stamp(const ExpertStamp& stamp, uint64_t step) {
 }
 
 // Of these versions, and none that cannot be.
-Status read_stamps(client::Session& session, const std::string& run,
+Status read_stamps(client::Session& session, const std::string& run, const client::ViewPoint& point,
                    const std::vector<StateUnit>& units, const std::vector<ExpertVersion>& versions,
                    ExpertStamps& stamps) {
-  CKPT_TRY(restore_stamps(session, run, units, versions, stamps));
+  CKPT_TRY(restore_newest_stamps(session, run, point, units, versions, stamps));
   for (const ExpertVersion& version : versions) {
     const Status checked = check_stamp(stamps.of(units[version.unit]), version.step);
     if (checked.ok()) continue;
@@ -108,7 +108,7 @@ Result<ExpertVersions> ExpertVersions::read(client::Session& session, const std:
     read.units_[i].step = one.version.step;
     saved.push_back({read.units_[i].unit, one.version.lineage, one.version.step});
   }
-  CKPT_TRY(read_stamps(session, run, units, saved, read.stamps_));
+  CKPT_TRY(read_stamps(session, run, point, units, saved, read.stamps_));
   return read;
 }
 

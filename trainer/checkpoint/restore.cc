@@ -105,7 +105,52 @@ Status stamps_of_view(client::Session& session, const std::string& run,
   return restore_stamps(session, run, units, std::move(versions), stamps);
 }
 
+// A version without a stamp is damage, also where its commit's trainer unit is not there any more:
+// nobody may take it for one that was never saved.
+ckpt::Error no_stamps(const ckpt::Error& error, const std::string& commit,
+                      const std::string& unit) {
+  const bool gone = error.code == ErrorCode::kNotFound;
+  return make_error(gone ? ErrorCode::kCorrupt : error.code,
+                    "{} unit trainer, which tells of {}: {}", commit, unit, error.message);
+}
+
+RestoreSummary summarize(const std::vector<StateUnit>& units, const std::vector<Want>& wants,
+                         const Answers& restored, uint64_t step) {
+  RestoreSummary summary;
+  for (size_t i = 0; i < wants.size(); ++i) {
+    const uint32_t id = wants[i].range.unit;
+    summary.bytes_memory += restored[i].bytes_memory;
+    summary.bytes_disk += restored[i].bytes_disk;
+    if (restored[i].level == CKPT_LEVEL_STAGED &&
+        (summary.memory_units.empty() || summary.memory_units.back() != id)) {
+      summary.memory_units.push_back(id);
+    }
+    if (summary.versions.empty() || summary.versions.back().unit != id) {
+      summary.versions.push_back({id, restored[i].version.step});
+    }
+    if (restored[i].version.step == step) continue;
+    if (!units[id].expert) summary.torn = true;
+    note_stale(units[id], id, restored[i], summary);
+  }
+  return summary;
+}
+
 }  // namespace
+
+Status restore_newest_stamps(client::Session& session, const std::string& run,
+                             const client::ViewPoint& point, const std::vector<StateUnit>& units,
+                             std::vector<ExpertVersion> versions, ExpertStamps& stamps) {
+  std::vector<std::byte> bytes(units[kTrainerUnit].bytes);
+  const auto read = to_result(
+      session.restore({.run = run, .lineage = point.lineage, .step = point.step, .newest = true},
+                      {{kTrainerUnit, 0, bytes.size(), bytes.data()}}));
+  if (!read.ok()) return no_stamps(read.error(), fmt::format("run {}", run), "its experts");
+  const ExpertGrid& grid = stamps.grid();
+  const auto state = decode_trainer_state(bytes, grid.layers, grid.experts);
+  if (!state.ok()) return make_error(state.error().code, "run {} {}", run, state.error().message);
+  if (!state->stamps.empty()) versions = take_stamps(state->stamps, units, versions, stamps);
+  return restore_stamps(session, run, units, std::move(versions), stamps);
+}
 
 Status restore_stamps(client::Session& session, const std::string& run,
                       const std::vector<StateUnit>& units, std::vector<ExpertVersion> versions,
@@ -117,10 +162,7 @@ Status restore_stamps(client::Session& session, const std::string& run,
     const auto read = to_result(
         session.restore({.run = run, .lineage = of.lineage, .step = of.step, .exact = true},
                         {{kTrainerUnit, 0, bytes.size(), bytes.data()}}));
-    if (!read.ok()) {
-      return make_error(read.error().code, "{} unit trainer, which tells of {}: {}", name,
-                        units[of.unit].name, read.error().message);
-    }
+    if (!read.ok()) return no_stamps(read.error(), name, units[of.unit].name);
     const ExpertGrid& grid = stamps.grid();
     const auto state = decode_trainer_state(bytes, grid.layers, grid.experts);
     if (!state.ok()) return make_error(state.error().code, "{} {}", name, state.error().message);
@@ -149,28 +191,29 @@ Result<RestoreSummary> restore_units(client::Session& session, const std::string
                                                    .step = view.step,
                                                    .memory = level == ViewLevel::kMemory},
                                                   wants, link));
-  RestoreSummary summary;
-  for (size_t i = 0; i < wants.size(); ++i) {
-    const uint32_t id = wants[i].range.unit;
-    summary.bytes_memory += restored[i].bytes_memory;
-    summary.bytes_disk += restored[i].bytes_disk;
-    if (restored[i].level == CKPT_LEVEL_STAGED &&
-        (summary.memory_units.empty() || summary.memory_units.back() != id)) {
-      summary.memory_units.push_back(id);
-    }
-    if (summary.versions.empty() || summary.versions.back().unit != id) {
-      summary.versions.push_back({id, restored[i].version.step});
-    }
-    if (restored[i].version.step == view.step) continue;
-    if (!units[id].expert) summary.torn = true;
-    note_stale(units[id], id, restored[i], summary);
-  }
+  RestoreSummary summary = summarize(units, wants, restored, view.step);
   if (summary.torn) return summary;
   CKPT_ASSIGN(std::vector<ExpertVersion> versions, expert_versions(run, units, wants, restored));
   const bool with_trainer_unit =
       std::find(unit_ids.begin(), unit_ids.end(), kTrainerUnit) != unit_ids.end();
   CKPT_TRY(stamps_of_view(session, run, units, std::move(versions), with_trainer_unit, memory));
   return summary;
+}
+
+Result<RestoreSummary> restore_older(client::Session& session, const std::string& run,
+                                     const client::ViewPoint& view,
+                                     const std::vector<StateUnit>& units,
+                                     const std::vector<uint32_t>& experts_units,
+                                     const StateMemory& memory, DeviceLink* link) {
+  const std::vector<Want> wants = wants_of(units, experts_units, memory);
+  CKPT_ASSIGN(
+      const Answers restored,
+      read_ranges(
+          session,
+          {.run = run, .lineage = view.lineage, .step = view.step, .newest = true, .memory = true},
+          wants, link));
+  for (const uint32_t id : experts_units) memory.stamps().of(units[id]) = {};
+  return summarize(units, wants, restored, view.step);
 }
 
 }  // namespace moetrain

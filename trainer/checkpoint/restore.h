@@ -43,9 +43,24 @@ Result<RestoreSummary> restore_units(ckpt::client::Session& session, const std::
                                      const StateMemory& memory, DeviceLink* link = nullptr,
                                      ViewLevel level = ViewLevel::kDurable);
 
-// The stamps of versions of experts' units, all of one line of history: from the trainer unit of
-// the commits that saved them, each of which is read once. kCorrupt if one says nothing of its
-// versions.
+// Experts' units at their newest version not after the view's step, whether or not there still is a
+// commit at it. Their stamps are empty then: those who had that version already know them.
+Result<RestoreSummary> restore_older(ckpt::client::Session& session, const std::string& run,
+                                     const ckpt::client::ViewPoint& view,
+                                     const std::vector<StateUnit>& units,
+                                     const std::vector<uint32_t>& experts_units,
+                                     const StateMemory& memory, DeviceLink* link = nullptr);
+
+// The stamps of versions of experts' units, all of one line of history: from the newest trainer
+// unit not after the point, which tells of each expert's newest version, and of the others as
+// restore_stamps() does. So of a version whose own commit was pruned, too.
+Status restore_newest_stamps(ckpt::client::Session& session, const std::string& run,
+                             const ckpt::client::ViewPoint& point,
+                             const std::vector<StateUnit>& units,
+                             std::vector<ExpertVersion> versions, ExpertStamps& stamps);
+
+// From the trainer unit of the commits that saved them, each of which is read once. kCorrupt if one
+// is not there any more or says nothing of its versions.
 Status restore_stamps(ckpt::client::Session& session, const std::string& run,
                       const std::vector<StateUnit>& units, std::vector<ExpertVersion> versions,
                       ExpertStamps& stamps);

@@ -293,6 +293,8 @@ Status LiveState::came_damaged(const std::string& what) {
 Status LiveState::move(Comm& comm) {
   take_out();
   for (const std::vector<Move>& round : plan_.rounds) CKPT_TRY(exchange(comm, round));
+  // What a device had no memory for, it did not get; nobody may give up his copy for it.
+  CKPT_TRY(parts_.model.device().synchronize());
   damaged_in_a_row_ = 0;
   // All that the group has, this rank has its part of now: it may be asked for it.
   has_state_ = true;

@@ -26,7 +26,7 @@ ExpertPlacement spread_over(ExpertPlacement placement, const std::vector<bool>& 
 
 Result<ExpertPlacement> place_experts(const PlacementOptions& choice, const ModelConfig& shape,
                                       uint32_t ranks, std::span<const int64_t> routed) {
-  if (choice.policy == PolicyName::kStatic) {
+  if (choice.policy == PolicyName::kStatic && choice.slots == 0) {
     // More ranks than experts have come together: those that are too many hold none.
     if (ranks <= shape.experts) return static_placement(shape.layers, shape.experts, ranks);
     std::vector<bool> holds(ranks, true);

@@ -36,6 +36,7 @@ class Timed {
 }  // namespace
 
 Status RankRun::restore(const client::Epoch& epoch, RankEvent& event) {
+  live_->forget();  // until all have it, what lies in the model is nobody's state
   stamps_->clear();
   resumed_whole_ = true;
   in_memory_.assign(size_t{placement_.layers()} * placement_.experts, 0);
@@ -92,7 +93,6 @@ Status RankRun::check_whole(Comm& comm, const client::ViewPoint& view) {
     if (!units_[id].expert && spread.oldest(id) < spread.oldest(worst)) worst = id;
   }
   if (spread.oldest(worst) == view.step) return {};
-  live_->forget();
   member_->go_back_to({.lineage = view.lineage, .step = spread.oldest(worst)});
   return make_error(ErrorCode::kAborted,
                     "unit {} cannot be read as of this step: all go back to step {}",
@@ -109,8 +109,8 @@ Status RankRun::same_versions(Comm& comm, uint32_t lineage, std::vector<Restored
       events_.log(fmt::format("{}: unit {} and {} more from step {}, as another rank has no newer",
                               where(), units_[ids.front()].name, ids.size() - 1, step));
       CKPT_ASSIGN(const RestoreSummary again,
-                  restore_units(member_->session(), options_.run, {lineage, step}, units_, ids,
-                                *memory_, link_.get(), ViewLevel::kMemory));
+                  restore_older(member_->session(), options_.run, {lineage, step}, units_, ids,
+                                *memory_, link_.get()));
       for (const RestoredUnit& unit : again.versions) {
         std::ranges::find(mine, unit.unit, &RestoredUnit::unit)->step = unit.step;
         if (std::ranges::find(event.stale_units, unit.unit) == event.stale_units.end()) {

@@ -78,8 +78,9 @@ struct Supervisor::Impl {
   std::optional<report::ProgressBar> bar;
   std::ofstream metrics;
   std::ofstream events;
-  std::deque<Slot> slots;   // joiners come behind while others are at hand
-  bool epoch_seen = false;  // ranks that start from now on continue, whatever the run began with
+  std::deque<Slot> slots;     // joiners come behind while others are at hand
+  bool epoch_opened = false;  // a rank has joined one: there is a resume point, or none is needed
+  bool epoch_seen = false;    // ranks that start from now on continue, whatever the run began with
   uint64_t went_on_epoch = 0;
   bool complete = false;  // some rank has seen the last checkpoint durable
   uint32_t restarts_in_a_row = 0;

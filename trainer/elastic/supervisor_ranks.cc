@@ -92,6 +92,9 @@ Status Supervisor::Impl::start_rank(uint32_t rank) {
   for (const PhaseKill& kill : options.phase_kills) {
     if (kill.rank == rank) told.kill_in = kill.phase;
   }
+  // The others may be on their way to an older step than the run was to resume: who starts from now
+  // on goes along with them.
+  if (epoch_opened && told.resume != CKPT_RESUME_START) told.resume = CKPT_RESUME_CONTINUE;
   if (epoch_seen) {
     told.resume = CKPT_RESUME_CONTINUE;
     told.open_timeout_ms = kReopenTimeoutMs;
@@ -147,6 +150,7 @@ void Supervisor::Impl::handle(const RankEvent& event) {
       slots[event.rank].joined = true;
       return;
     case Kind::kConnecting:
+      epoch_opened = true;
       slots[event.rank].in_epoch = true;
       slots[event.rank].epoch = event.epoch;
       return;

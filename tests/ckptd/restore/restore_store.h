@@ -241,6 +241,7 @@ class RestoreStore {
     persist.write(
         key(point), 0, std::move(*staged),
         [&](Result<WrittenExtent> result) { written.emplace(std::move(result)); }, {},
+        Persist::Afterwards::kHold,
         encode ? std::make_shared<const std::vector<ckpt::UnitSpec>>(units) : nullptr);
     run();
     slab = {};

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 #include <numeric>
@@ -108,6 +109,30 @@ TEST_F(ExpertRestoreTest, NothingNewerThanThePointComesBack) {
   const auto elsewhere =
       ExpertVersions::read(*session_, "tiny", {99, 4}, units_, kGrid, std::vector<uint32_t>{2});
   EXPECT_THAT(elsewhere.error().message, HasSubstr("no lineage 99"));
+}
+
+// A prune keeps versions that views need, not the commits, nor the trainer units, that they are of.
+TEST_F(ExpertRestoreTest, FindsStampsOfVersionsWhoseCommitsWerePruned) {
+  step();
+  save(/*full=*/true);
+  for (int i = 0; i < 3; ++i) {
+    step();
+    save();
+  }
+  std::vector<uint32_t> all(kGrid.size());
+  std::iota(all.begin(), all.end(), 0u);
+  const auto before = read(all, step_);
+  ASSERT_TRUE(before.ok()) << before.error().message;
+  const auto pruned =
+      session_->query("prune", R"({"target": "tiny", "rules": {"last": 1}})", 10'000);
+  ASSERT_TRUE(pruned) << pruned.error().message;
+  ASSERT_EQ(pruned->exit_code, 0) << pruned->json;
+  const auto after = read(all, step_);
+  ASSERT_TRUE(after.ok()) << after.error().message;
+  EXPECT_EQ(after->stamps().list(), before->stamps().list());
+  uint64_t oldest = step_;
+  for (const auto& version : after->versions()) oldest = std::min(oldest, version.step);
+  EXPECT_LT(oldest, step_);
 }
 
 TEST_F(ExpertRestoreTest, NamesAUnitThatWasNeverSaved) {

@@ -102,6 +102,23 @@ TEST(KeepInPlaceTest, SurvivorsKeepWhatTheyHold) {
   EXPECT_TRUE(validate(kept).ok());
 }
 
+// Static replicas are kept as far as the slots of fewer ranks go.
+TEST(NextPlacementTest, StaticSlotsStaySlots) {
+  ModelConfig shape;
+  shape.layers = 2;
+  shape.experts = 8;
+  const PlacementOptions everything{.policy = PolicyName::kStatic, .slots = 8};
+  const PlacementOptions half{.policy = PolicyName::kStatic, .slots = 4};
+  for (uint32_t ranks = 4; ranks > 0; --ranks) {
+    const auto all = place_experts(everything, shape, ranks, {});
+    ASSERT_TRUE(all.ok()) << all.error().message;
+    EXPECT_EQ(effective_replicas(*all), ranks);
+    const auto some = place_experts(half, shape, ranks, {});
+    ASSERT_TRUE(some.ok()) << some.error().message;
+    EXPECT_EQ(effective_replicas(*some), std::max(ranks / 2, 1u)) << ranks;
+  }
+}
+
 TEST(NextPlacementTest, WhoStaysKeepsWhatItHolds) {
   ModelConfig shape;
   shape.layers = 2;
