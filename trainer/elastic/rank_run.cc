@@ -348,6 +348,7 @@ Result<RankRun::Ending> RankRun::save_last(Comm& comm) {
   for (uint32_t attempt = 0; attempt < kLastSnapshotAttempts; ++attempt) {
     events_.write({.kind = Kind::kSaving, .epoch = epoch_, .step = progress_.step});
     member_->await_connection(options_.save_timeout_ms / kLastSnapshotAttempts);
+    durable_step_.reset();
     // What was begun as a regular one, and dropped, may have another plan.
     failed = begin_snapshot(request(kRegularAttempt + 1 + attempt, /*full=*/true), patient);
     if (failed.ok()) failed = fill_snapshot();
@@ -361,10 +362,14 @@ Result<RankRun::Ending> RankRun::save_last(Comm& comm) {
       if (failed.ok()) failed = make_error(ErrorCode::kAborted, "{}: {}", where(), kOthersFailed);
       continue;
     }
-    const Result<SnapshotOutcome> saved =
-        snapshotter_->wait(progress_.step, options_.save_timeout_ms);
+    // It may have become durable before the ranks met, who report what is settled.
+    Status saved;
+    if (durable_step_ != progress_.step) {
+      const auto outcome = snapshotter_->wait(progress_.step, options_.save_timeout_ms);
+      if (outcome.ok()) report_snapshot(*outcome);
+      if (!outcome.ok()) saved = outcome.error();
+    }
     if (saved.ok()) {
-      report_snapshot(*saved);
       // Earlier ones may still be on their way: their end belongs to the run's history, too.
       for (const SnapshotOutcome& outcome : snapshotter_->drain(options_.save_timeout_ms)) {
         report_snapshot(outcome);

@@ -167,12 +167,13 @@ class RankRun {
   // Of the current epoch.
   uint64_t epoch_ = 0;
   std::optional<Snapshotter> snapshotter_;
-  std::optional<EpochWatch> watch_;     // while it trains
-  uint64_t saved_step_ = 0;             // the newest step that is saved or on its way
-  std::vector<RestoredUnit> restored_;  // as the epoch began
-  bool snapshot_due_ = false;           // a snapshot waits for ckptd to be back
-  bool away_ = false;                   // somebody was without ckptd when the ranks met last
-  RankEvent taking_;                    // of the snapshot that was begun
+  std::optional<EpochWatch> watch_;       // while it trains
+  uint64_t saved_step_ = 0;               // the newest step that is saved or on its way
+  std::optional<uint64_t> durable_step_;  // the step of the snapshot that became durable last
+  std::vector<RestoredUnit> restored_;    // as the epoch began
+  bool snapshot_due_ = false;             // a snapshot waits for ckptd to be back
+  bool away_ = false;                     // somebody was without ckptd when the ranks met last
+  RankEvent taking_;                      // of the snapshot that was begun
   std::chrono::steady_clock::time_point boundary_;  // when this step began, meeting included
   int64_t waited_before_ns_ = 0;                    // Comm::waited_ns() then
   std::set<uint64_t> failed_snapshots_;             // not yet told to the others

@@ -353,7 +353,10 @@ void RankRun::report_snapshot(const SnapshotOutcome& outcome) {
     events_.log(fmt::format("run {} step {}: ckptd raised an alarm: {}", options_.run, outcome.step,
                             outcome.alarms));
   }
-  if (outcome.durable) pacer_->durable(outcome.step, outcome.durable_ms);
+  if (outcome.durable) {
+    pacer_->durable(outcome.step, outcome.durable_ms);
+    durable_step_ = outcome.step;
+  }
   events_.write({.kind = Kind::kSnapshot,
                  .step = outcome.step,
                  .text = outcome.reason,
