@@ -25,7 +25,7 @@ int64_t element_count(ByteView raw, uint32_t planes) {
 
 struct ZstdEncoder::Impl {
   struct Free {
-    void operator()(ZSTD_CCtx* context) const { ZSTD_freeCCtx(context); }
+    void operator()(ZSTD_CCtx* made) const { ZSTD_freeCCtx(made); }
   };
   std::unique_ptr<ZSTD_CCtx, Free> context{ZSTD_createCCtx()};
   std::vector<std::byte> planes;
@@ -64,7 +64,7 @@ std::optional<size_t> ZstdEncoder::encode(Codec codec, ByteView raw, MutableByte
 
 struct ZstdDecoder::Impl {
   struct Free {
-    void operator()(ZSTD_DCtx* context) const { ZSTD_freeDCtx(context); }
+    void operator()(ZSTD_DCtx* made) const { ZSTD_freeDCtx(made); }
   };
   std::unique_ptr<ZSTD_DCtx, Free> context{ZSTD_createDCtx()};
   std::vector<std::byte> planes;
