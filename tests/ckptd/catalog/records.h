@@ -1,6 +1,8 @@
 // Journal records, made from plain values.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <memory>
 #include <string>
 #include <vector>

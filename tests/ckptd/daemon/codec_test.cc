@@ -6,7 +6,6 @@ namespace ckptd::testing {
 namespace {
 
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
 class CodecTest : public PruneTest {
