@@ -4,12 +4,16 @@
 // CKPT_KILL_ROUNDS and CKPT_KILL_SEED choose how many kills and their moments; what the machine
 // does in between no seed repeats.
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <cstdlib>
 #include <deque>
 #include <iostream>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <random>
 #include <set>
+#include <thread>
 
 #include "tests/client/trainers.h"
 
@@ -20,6 +24,7 @@ using Json = nlohmann::json;
 
 constexpr uint64_t kRoundsOfAStore = 25;
 constexpr size_t kSnapshotsInFlight = 3;
+constexpr std::chrono::minutes kPatience(2);
 
 uint64_t from_environment(const char* name, uint64_t otherwise) {
   const char* text = std::getenv(name);
@@ -41,6 +46,13 @@ class TirelessTrainer {
     const std::lock_guard lock(mutex_);
     return announced_;
   }
+  // Whether `more` snapshots became durable after this was called, within a bound.
+  bool saves(size_t more) const {
+    std::unique_lock lock(mutex_);
+    return announcement_.wait_for(lock, kPatience, [this, wanted = announced_.size() + more] {
+      return announced_.size() >= wanted;
+    });
+  }
 
  private:
   void train() {
@@ -61,6 +73,7 @@ class TirelessTrainer {
         if (under_way.front().second.wait(CKPT_LEVEL_DURABLE, 60'000)) {
           const std::lock_guard lock(mutex_);
           announced_.insert(under_way.front().first);
+          announcement_.notify_all();
         }
         under_way.pop_front();
       }
@@ -73,6 +86,7 @@ class TirelessTrainer {
   std::mt19937_64 random_;
   std::atomic<bool> over_ = false;
   mutable std::mutex mutex_;
+  mutable std::condition_variable announcement_;
   std::set<uint64_t> announced_;
   std::thread thread_;  // the last one: it uses the others
 };
@@ -125,7 +139,13 @@ TEST_F(KillRounds, NothingAnnouncedIsLostAndNothingPartialIsVisible) {
     TirelessTrainer large(*daemon_, {.name = "large"}, random());
     TirelessTrainer small(*daemon_, {.name = "small", .unit_bytes = {3'000, 70'000, 5}}, random());
     for (uint64_t kill = 0; kill < std::min(kRoundsOfAStore, rounds - round); ++kill) {
-      // The moment is the point of the test: nobody is waited for.
+      // Every other kill falls where trainers are known to be at work, however slow the machine;
+      // the others also where they come back and ckptd recovers.
+      if (kill % 2 == 0) {
+        const TirelessTrainer& trainer = random() % 2 == 0 ? large : small;
+        ASSERT_TRUE(trainer.saves(1 + random() % 4)) << trainer.run().name << " saves nothing";
+      }
+      // The moment is the point of the test.
       std::this_thread::sleep_for(std::chrono::microseconds(random() % 30'000));
       const auto of_large = large.announced();
       const auto of_small = small.announced();
@@ -145,7 +165,7 @@ TEST_F(KillRounds, NothingAnnouncedIsLostAndNothingPartialIsVisible) {
     EXPECT_EQ(verified.exit_code, 0) << verified.out;
   }
   std::cout << rounds << " kills, " << announced << " snapshots announced\n";
-  EXPECT_GT(announced, rounds) << "of rounds in which little is saved little is learnt";
+  EXPECT_GE(announced, rounds / 2) << "of rounds in which little is saved little is learnt";
 }
 
 }  // namespace
