@@ -22,7 +22,7 @@ bool losses_told(const CommitInfo& commit) {
   return commit.lost_tokens > 0 || (plt != commit.metrics.end() && plt->second == 0);
 }
 
-Json attribute(std::optional<uint32_t> value) { return value ? Json(*value) : Json(); }
+Json attribute(std::optional<uint64_t> value) { return value ? Json(*value) : Json(); }
 
 Json tensors_json(const ckpt::UnitSpec& spec) {
   Json tensors = Json::array();

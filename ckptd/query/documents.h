@@ -40,10 +40,10 @@ Result<Json> log_document(const QueryContext& context, const QueryArgs& args);
 Result<Json> alarms_document(const QueryContext& context, const QueryArgs& args);
 Result<Json> schema_document(const QueryContext& context, const QueryArgs& args);
 Result<Json> unit_document(const QueryContext& context, const QueryArgs& args);
-// views.cc
-Result<Json> show_document(const QueryContext& context, const QueryArgs& args);
+// views.cc; what may be long is text already
+Result<std::string> show_document(const QueryContext& context, const QueryArgs& args);
 Result<Json> experts_document(const QueryContext& context, const QueryArgs& args);
-Result<Json> diff_document(const QueryContext& context, const QueryArgs& args);
+Result<std::string> diff_document(const QueryContext& context, const QueryArgs& args);
 Result<Json> restore_plan_document(const QueryContext& context, const QueryArgs& args);
 
 // retention.cc
@@ -54,7 +54,7 @@ Json rules_json(const ckpt::KeepRules& rules);
 bool losses_told(const CommitInfo& commit);
 std::string iso_time(uint64_t time_ns);         // 2026-01-31T12:00:00.000Z
 std::string hex32(uint32_t value);              // 8 digits
-Json attribute(std::optional<uint32_t> value);  // layer, expert: a number or null
+Json attribute(std::optional<uint64_t> value);  // a number or null
 Json tensors_json(const ckpt::UnitSpec& spec);
 std::string dump(const Json& document);
 

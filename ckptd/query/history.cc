@@ -1,6 +1,7 @@
 // Documents about what happened: runs, their commits, a unit's versions.
 #include <algorithm>
-#include <set>
+#include <map>
+#include <utility>
 
 #include "ckptd/query/documents.h"
 #include "formats/base/printable.h"
@@ -30,14 +31,41 @@ Json last_step_json(const Catalog& catalog, const RunInfo& run) {
   return step;
 }
 
-size_t distinct_experts(const CommitInfo& commit, const Specs& specs) {
-  std::set<std::pair<uint32_t, uint32_t>> experts;
-  for (const ckpt::UnitId unit : commit.units) {
-    if (unit >= specs.size() || !specs[unit].expert) continue;
-    experts.emplace(specs[unit].layer.value_or(0), *specs[unit].expert);
+// Counts the distinct experts of commits: of thousands of units, once for each commit of a log.
+class ExpertCount {
+ public:
+  explicit ExpertCount(const Specs& specs) {
+    std::map<std::pair<uint32_t, uint32_t>, uint32_t> numbers;
+    of_unit_.reserve(specs.size());
+    for (const ckpt::UnitSpec& spec : specs) {
+      if (!spec.expert) {
+        of_unit_.push_back(kNone);
+        continue;
+      }
+      const auto next = static_cast<uint32_t>(numbers.size());
+      of_unit_.push_back(
+          numbers.try_emplace({spec.layer.value_or(0), *spec.expert}, next).first->second);
+    }
+    seen_in_.resize(numbers.size());
   }
-  return experts.size();
-}
+  size_t of(const CommitInfo& commit) {
+    ++commits_;
+    size_t experts = 0;
+    for (const ckpt::UnitId unit : commit.units) {
+      if (unit >= of_unit_.size() || of_unit_[unit] == kNone) continue;
+      uint32_t& seen_in = seen_in_[of_unit_[unit]];
+      if (seen_in != commits_) ++experts;
+      seen_in = commits_;
+    }
+    return experts;
+  }
+
+ private:
+  static constexpr uint32_t kNone = ~0u;
+  std::vector<uint32_t> of_unit_;  // the number of the unit's expert
+  std::vector<uint32_t> seen_in_;  // by that number: the last commit it was counted in
+  uint32_t commits_ = 0;
+};
 
 // What the trainer has counted wins: it knows of faults.
 Json plt_json(const CommitInfo& commit) {
@@ -53,7 +81,7 @@ Json deleted_json(const CommitInfo& commit) {
           {"reason", commit.reason},          {"units_left", commit.units.size()}};
 }
 
-Json commit_json(const CommitInfo& commit, const Specs& specs,
+Json commit_json(const CommitInfo& commit, ExpertCount& experts,
                  const std::multimap<ViewPoint, std::string>& tags) {
   Json names = Json::array();
   const auto [first, last] = tags.equal_range({commit.snapshot.lineage, commit.snapshot.step});
@@ -66,7 +94,7 @@ Json commit_json(const CommitInfo& commit, const Specs& specs,
                    {"time", iso_time(commit.time_ns)},
                    {"level", commit.damaged ? "damaged" : "durable"},
                    {"units", commit.units.size()},
-                   {"experts", distinct_experts(commit, specs)},
+                   {"experts", experts.of(commit)},
                    {"bytes", commit.bytes},
                    {"tags", std::move(names)},
                    {"metrics", std::move(metrics)},
@@ -143,12 +171,13 @@ Result<Json> log_document(const QueryContext& context, const QueryArgs& args) {
   std::multimap<ViewPoint, std::string> tags;
   for (const auto& [tag, point] : context.catalog.tags(run.id)) tags.emplace(point, tag);
 
+  ExpertCount experts(*specs);
   Json document = Json::array();
   context.catalog.visit_commits(run.id, [&](const CommitInfo& commit) {
     const bool listed = commit.deleted == deleted &&
                         (selector.lineage == 0 || selector.lineage == commit.snapshot.lineage);
     if (listed && document.size() < limit) {
-      document.push_back(deleted ? deleted_json(commit) : commit_json(commit, *specs, tags));
+      document.push_back(deleted ? deleted_json(commit) : commit_json(commit, experts, tags));
     }
     return document.size() < limit;
   });

@@ -7,22 +7,31 @@
 namespace ckptd {
 namespace {
 
+using Answer = Result<std::string> (*)(const QueryContext&, const QueryArgs&);
+
 struct Verb {
   std::string_view name;
   std::vector<std::string> args;
-  Result<Json> (*document)(const QueryContext&, const QueryArgs&);
+  Answer document;
 };
 
+template <Result<Json> (*document)(const QueryContext&, const QueryArgs&)>
+Result<std::string> dumped(const QueryContext& context, const QueryArgs& args) {
+  CKPT_ASSIGN(const Json json, document(context, args));
+  return dump(json);
+}
+
 const std::array<Verb, 9>& verbs() {
-  static const std::array<Verb, 9> all = {{{"runs", {"removed"}, runs_document},
-                                           {"log", {"target", "limit", "deleted"}, log_document},
-                                           {"alarms", {"target", "limit"}, alarms_document},
-                                           {"show", {"target", "memory"}, show_document},
-                                           {"schema", {"target"}, schema_document},
-                                           {"unit", {"target", "unit"}, unit_document},
-                                           {"experts", {"target", "memory"}, experts_document},
-                                           {"diff", {"from", "to"}, diff_document},
-                                           {"restore-plan", {"target"}, restore_plan_document}}};
+  static const std::array<Verb, 9> all = {
+      {{"runs", {"removed"}, dumped<runs_document>},
+       {"log", {"target", "limit", "deleted"}, dumped<log_document>},
+       {"alarms", {"target", "limit"}, dumped<alarms_document>},
+       {"show", {"target", "memory"}, show_document},
+       {"schema", {"target"}, dumped<schema_document>},
+       {"unit", {"target", "unit"}, dumped<unit_document>},
+       {"experts", {"target", "memory"}, dumped<experts_document>},
+       {"diff", {"from", "to"}, diff_document},
+       {"restore-plan", {"target"}, dumped<restore_plan_document>}}};
   return all;
 }
 
@@ -33,7 +42,8 @@ const Verb* find_verb(std::string_view name) {
   return nullptr;
 }
 
-Result<Json> document_of(const QueryContext& context, const Verb& verb, std::string_view args) {
+Result<std::string> document_of(const QueryContext& context, const Verb& verb,
+                                std::string_view args) {
   CKPT_ASSIGN(const QueryArgs parsed, QueryArgs::parse(args, verb.args));
   auto document = verb.document(context, parsed);
   // An index that could not be read gives no half answers.
@@ -56,9 +66,9 @@ QueryAnswer answer_query(const QueryContext& context, std::string_view verb,
     return error_answer(
         ckpt::make_error(ckpt::ErrorCode::kInvalidArgument, "unknown verb {}", verb));
   }
-  const auto document = document_of(context, *known, args);
+  auto document = document_of(context, *known, args);
   if (!document.ok()) return error_answer(document.error());
-  return {0, dump(*document)};
+  return {0, std::move(*document)};
 }
 
 QueryAnswer verify_answer(const VerifyReport& report) {

@@ -3,17 +3,43 @@
 #include <map>
 
 #include "ckptd/query/documents.h"
+#include "ckptd/query/rows.h"
 
 namespace ckptd {
 namespace {
 
 using Specs = std::vector<ckpt::UnitSpec>;
 
+// A unit as of the view: its version, without the places of its bytes.
+struct Seen {
+  ViewPoint commit;  // that it came with
+  uint32_t crc32c = 0;
+  bool memory_only = false;
+};
+
 struct View {
   Resolved at;
   std::shared_ptr<const Specs> specs;
-  std::vector<std::optional<UnitVersion>> versions;  // by unit
+  std::vector<std::optional<Seen>> units;  // by id; nullopt: the view lacks it
 };
+
+std::optional<ViewPoint> commit_of(const std::optional<Seen>& seen) {
+  return seen ? std::optional(seen->commit) : std::nullopt;
+}
+
+std::optional<uint64_t> step_of(const std::optional<Seen>& seen) {
+  return seen ? std::optional(seen->commit.step) : std::nullopt;
+}
+
+// What is in memory only takes the place of what is older.
+void show_memory(const std::vector<ViewPoint>& path, MemoryVersions memory, View& view) {
+  for (ckpt::UnitId unit = 0; unit < view.units.size(); ++unit) {
+    const auto kept = memory.of(unit);
+    if (!kept) continue;
+    const Seen seen{{kept->snapshot.lineage, kept->snapshot.step}, kept->crc32c, true};
+    if (shows_memory(path, commit_of(view.units[unit]), seen.commit)) view.units[unit] = seen;
+  }
+}
 
 // `name` is the argument that selects the view.
 Result<View> read_view(const QueryContext& context, const QueryArgs& args,
@@ -23,16 +49,15 @@ Result<View> read_view(const QueryContext& context, const QueryArgs& args,
   CKPT_ASSIGN(view.at, resolve_selector(context, selector));
   CKPT_ASSIGN(view.specs, context.catalog.units(view.at.run.id));
   CKPT_ASSIGN(const bool memory, args.flag("memory"));
-  std::optional<MemoryVersions> in_memory;
-  if (memory && context.memory_versions) in_memory.emplace(context.memory_versions(view.at.run.id));
-  const auto path = context.catalog.path(view.at.run.id, view.at.point);
-  view.versions.reserve(view.specs->size());
-  for (ckpt::UnitId unit = 0; unit < view.specs->size(); ++unit) {
-    auto version =
-        context.catalog.newest_version(view.at.run.id, unit, view.at.point, std::nullopt);
-    auto kept = in_memory ? in_memory->of(unit) : std::nullopt;
-    if (shows_memory(path, version, kept)) version = std::move(kept);
-    view.versions.push_back(std::move(version));
+  const ckpt::RunId run = view.at.run.id;
+  view.units.resize(view.specs->size());
+  const std::vector<std::optional<UnitSum>> sums = context.catalog.newest_sums(run, view.at.point);
+  for (ckpt::UnitId unit = 0; unit < std::min(sums.size(), view.units.size()); ++unit) {
+    if (!sums[unit]) continue;
+    view.units[unit] = Seen{{sums[unit]->lineage, sums[unit]->step}, sums[unit]->crc32c, false};
+  }
+  if (memory && context.memory_versions) {
+    show_memory(context.catalog.path(run, view.at.point), context.memory_versions(run), view);
   }
   CKPT_TRY(context.catalog.health());
   return view;
@@ -53,11 +78,11 @@ struct ExpertAge {
   bool missing = false;
   std::optional<ViewPoint> oldest;  // the commit of that unit
 
-  void take(const std::optional<UnitVersion>& version) {
-    if (!version) {
+  void take(const std::optional<Seen>& seen) {
+    if (!seen) {
       missing = true;
-    } else if (!oldest || version->snapshot.step < oldest->step) {
-      oldest = {version->snapshot.lineage, version->snapshot.step};
+    } else if (!oldest || seen->commit.step < oldest->step) {
+      oldest = seen->commit;
     }
   }
 };
@@ -66,9 +91,9 @@ using Experts = std::map<uint32_t, std::map<uint32_t, ExpertAge>>;  // by layer,
 
 Experts expert_ages(const View& view) {
   Experts layers;
-  for (ckpt::UnitId unit = 0; unit < view.versions.size(); ++unit) {
+  for (ckpt::UnitId unit = 0; unit < view.units.size(); ++unit) {
     const ckpt::UnitSpec& spec = (*view.specs)[unit];
-    if (spec.expert) layers[spec.layer.value_or(0)][*spec.expert].take(view.versions[unit]);
+    if (spec.expert) layers[spec.layer.value_or(0)][*spec.expert].take(view.units[unit]);
   }
   return layers;
 }
@@ -83,24 +108,24 @@ class LostTokens {
         point_(view.at.point),
         at_view_(read(point_)) {}
 
-  // null: the view's commit or the version's was not told, or they contradict each other.
-  Json lost(uint32_t layer, uint32_t expert, const ExpertAge& age) {
-    if (age.missing || !age.oldest) return nullptr;
+  // nullopt: the view's commit or the version's was not told, or they contradict each other.
+  std::optional<uint64_t> lost(uint32_t layer, uint32_t expert, const ExpertAge& age) {
+    if (age.missing || !age.oldest) return std::nullopt;
     if (age.oldest->step >= point_.step) return 0;
     const auto now = ckpt::counts_of(at_view_.counts, layer, expert);
-    if (!now) return nullptr;
+    if (!now) return std::nullopt;
     auto [then, added] = by_commit_.try_emplace(*age.oldest);
     if (added) then->second = read(*age.oldest);
     const auto before = ckpt::counts_of(then->second.counts, layer, expert);
-    if (then->second.told != at_view_.told) return nullptr;
-    if (!before || before->held() > now->held()) return nullptr;
+    if (then->second.told != at_view_.told) return std::nullopt;
+    if (!before || before->held() > now->held()) return std::nullopt;
     return now->held() - before->held();
   }
 
-  // By recoveries, as of the view's step. null: its commit was not told.
-  Json so_far(uint32_t layer, uint32_t expert) const {
+  // By recoveries, as of the view's step. nullopt: its commit was not told.
+  std::optional<uint64_t> so_far(uint32_t layer, uint32_t expert) const {
     const auto now = ckpt::counts_of(at_view_.counts, layer, expert);
-    return at_view_.told && now ? Json(now->lost) : Json();
+    return at_view_.told && now ? std::optional(now->lost) : std::nullopt;
   }
 
  private:
@@ -120,24 +145,34 @@ class LostTokens {
   std::map<ViewPoint, Counts> by_commit_;
 };
 
-Json unit_json(const View& view, ckpt::UnitId unit, LostTokens& tokens) {
+void add_unit(Rows& rows, const View& view, ckpt::UnitId unit, LostTokens& tokens) {
   const ckpt::UnitSpec& spec = (*view.specs)[unit];
-  const auto& version = view.versions[unit];
-  Json document = {{"unit", spec.name}};
-  document["version_step"] = version ? Json(version->snapshot.step) : Json();
-  document["version_lineage"] = version ? Json(version->snapshot.lineage) : Json();
-  document["staleness"] = version ? Json(staleness(view, version->snapshot.step)) : Json();
-  document["level"] = version ? Json(memory_only(*version) ? "staged" : "durable") : Json();
-  document["bytes"] = spec.bytes;
-  document["crc32c"] = version ? Json(hex32(version->crc32c)) : Json();
-  document["layer"] = attribute(spec.layer);
-  document["expert"] = attribute(spec.expert);
-  document["part"] = ckpt::unit_part_name(spec.part);
+  const std::optional<Seen>& seen = view.units[unit];
+  rows.begin();
+  rows.add("unit", spec.name);
+  rows.add("version_step", step_of(seen));
+  if (seen) {
+    rows.add("version_lineage", seen->commit.lineage);
+    rows.add("staleness", staleness(view, seen->commit.step));
+    rows.add("level", seen->memory_only ? "staged" : "durable");
+  } else {
+    for (const char* name : {"version_lineage", "staleness", "level"}) {
+      rows.add(name, std::nullopt);
+    }
+  }
+  rows.add("bytes", spec.bytes);
+  if (seen) {
+    rows.add("crc32c", hex32(seen->crc32c));
+  } else {
+    rows.add("crc32c", std::nullopt);
+  }
+  rows.add("layer", spec.layer);
+  rows.add("expert", spec.expert);
+  rows.add("part", ckpt::unit_part_name(spec.part));
   ExpertAge age;
-  age.take(version);
-  document["lost_tokens"] =
-      spec.expert ? tokens.lost(spec.layer.value_or(0), *spec.expert, age) : Json();
-  return document;
+  age.take(seen);
+  rows.add("lost_tokens",
+           spec.expert ? tokens.lost(spec.layer.value_or(0), *spec.expert, age) : std::nullopt);
 }
 
 Json expert_json(const View& view, uint32_t layer, uint32_t expert, const ExpertAge& age,
@@ -146,33 +181,48 @@ Json expert_json(const View& view, uint32_t layer, uint32_t expert, const Expert
   return {{"expert", expert},
           {"version_step", known ? Json(age.oldest->step) : Json()},
           {"staleness", known ? Json(staleness(view, age.oldest->step)) : Json()},
-          {"lost_tokens", tokens.lost(layer, expert, age)},
-          {"lost_so_far", tokens.so_far(layer, expert)}};
+          {"lost_tokens", attribute(tokens.lost(layer, expert, age))},
+          {"lost_so_far", attribute(tokens.so_far(layer, expert))}};
 }
 
-Json change_json(const std::string& unit, const std::optional<UnitVersion>& from,
-                 const std::optional<UnitVersion>& to) {
-  const char* change = !from ? "added" : !to ? "removed" : "changed";
-  return {{"unit", unit},
-          {"change", change},
-          {"from_step", from ? Json(from->snapshot.step) : Json()},
-          {"to_step", to ? Json(to->snapshot.step) : Json()},
-          {"bytes", to ? to->bytes : from->bytes}};
-}
+// A unit of either view: two runs may hold different ones, what they share is the names.
+struct Change {
+  std::optional<Seen> from;
+  std::optional<Seen> to;
+  uint64_t from_bytes = 0;
+  uint64_t to_bytes = 0;
 
-bool differs(const std::optional<UnitVersion>& from, const std::optional<UnitVersion>& to) {
-  if (!from || !to) return from.has_value() != to.has_value();
-  return from->snapshot != to->snapshot && (from->bytes != to->bytes || from->crc32c != to->crc32c);
+  bool differs() const {
+    if (!from || !to) return from.has_value() != to.has_value();
+    return from_bytes != to_bytes || from->crc32c != to->crc32c;
+  }
+  uint64_t bytes() const { return to ? to_bytes : from_bytes; }
+};
+
+std::map<std::string_view, Change> changes_between(const View& from, const View& to) {
+  std::map<std::string_view, Change> changes;
+  for (ckpt::UnitId unit = 0; unit < from.units.size(); ++unit) {
+    const ckpt::UnitSpec& spec = (*from.specs)[unit];
+    Change& change = changes[spec.name];
+    change.from = from.units[unit];
+    change.from_bytes = spec.bytes;
+  }
+  for (ckpt::UnitId unit = 0; unit < to.units.size(); ++unit) {
+    const ckpt::UnitSpec& spec = (*to.specs)[unit];
+    Change& change = changes[spec.name];
+    change.to = to.units[unit];
+    change.to_bytes = spec.bytes;
+  }
+  return changes;
 }
 
 }  // namespace
 
-Result<Json> show_document(const QueryContext& context, const QueryArgs& args) {
+Result<std::string> show_document(const QueryContext& context, const QueryArgs& args) {
   CKPT_ASSIGN(const View view, read_view(context, args, "target"));
   Json document = point_json(view);
-  document["complete"] = !view.versions.empty() &&
-                         std::all_of(view.versions.begin(), view.versions.end(),
-                                     [](const auto& version) { return version.has_value(); });
+  document["complete"] =
+      !view.units.empty() && std::ranges::all_of(view.units, &std::optional<Seen>::has_value);
   const ViewPoint point = view.at.point;
   const auto commit = context.catalog.commit(view.at.run.id, point.lineage, point.step);
   if (commit && commit->damaged) document["damaged"] = commit->reason;
@@ -180,12 +230,10 @@ Result<Json> show_document(const QueryContext& context, const QueryArgs& args) {
   for (const ViewPoint& stretch : context.catalog.path(view.at.run.id, point)) {
     document["path"].push_back({{"lineage", stretch.lineage}, {"newest_step", stretch.step}});
   }
-  document["units"] = Json::array();
   LostTokens tokens(context, view);
-  for (ckpt::UnitId unit = 0; unit < view.versions.size(); ++unit) {
-    document["units"].push_back(unit_json(view, unit, tokens));
-  }
-  return document;
+  Rows rows;
+  for (ckpt::UnitId unit = 0; unit < view.units.size(); ++unit) add_unit(rows, view, unit, tokens);
+  return std::move(rows).as_last_member_of(document, "units");
 }
 
 Result<Json> experts_document(const QueryContext& context, const QueryArgs& args) {
@@ -203,28 +251,23 @@ Result<Json> experts_document(const QueryContext& context, const QueryArgs& args
   return document;
 }
 
-Result<Json> diff_document(const QueryContext& context, const QueryArgs& args) {
+Result<std::string> diff_document(const QueryContext& context, const QueryArgs& args) {
   CKPT_ASSIGN(const View from, read_view(context, args, "from"));
   CKPT_ASSIGN(const View to, read_view(context, args, "to"));
-  // Two runs may hold different units: what they share is the names.
-  std::map<std::string, std::pair<std::optional<UnitVersion>, std::optional<UnitVersion>>> units;
-  for (ckpt::UnitId unit = 0; unit < from.versions.size(); ++unit) {
-    units[(*from.specs)[unit].name].first = from.versions[unit];
-  }
-  for (ckpt::UnitId unit = 0; unit < to.versions.size(); ++unit) {
-    units[(*to.specs)[unit].name].second = to.versions[unit];
-  }
-  Json list = Json::array();
+  Rows rows;
   uint64_t bytes = 0;
-  for (const auto& [name, versions] : units) {
-    if (!differs(versions.first, versions.second)) continue;
-    list.push_back(change_json(name, versions.first, versions.second));
-    bytes += versions.second ? versions.second->bytes : versions.first->bytes;
+  for (const auto& [name, change] : changes_between(from, to)) {
+    if (!change.differs()) continue;
+    bytes += change.bytes();
+    rows.begin();
+    rows.add("unit", name);
+    rows.add("change", !change.from ? "added" : !change.to ? "removed" : "changed");
+    rows.add("from_step", step_of(change.from));
+    rows.add("to_step", step_of(change.to));
+    rows.add("bytes", change.bytes());
   }
-  return Json{{"from", point_json(from)},
-              {"to", point_json(to)},
-              {"bytes", bytes},
-              {"units", std::move(list)}};
+  const Json document = {{"from", point_json(from)}, {"to", point_json(to)}, {"bytes", bytes}};
+  return std::move(rows).as_last_member_of(document, "units");
 }
 
 Result<Json> restore_plan_document(const QueryContext& context, const QueryArgs& args) {

@@ -9,13 +9,18 @@ namespace {
 
 // Where on the path the version lies, smaller is newer; nullopt: the view does not see it.
 std::optional<std::pair<size_t, ckpt::Step>> place_on(const std::vector<ViewPoint>& path,
-                                                      const ckpt::SnapshotKey& snapshot) {
+                                                      ViewPoint commit) {
   for (size_t i = 0; i < path.size(); ++i) {
-    if (path[i].lineage != snapshot.lineage) continue;
-    if (snapshot.step > path[i].step) return std::nullopt;
-    return std::pair(i, path[i].step - snapshot.step);
+    if (path[i].lineage != commit.lineage) continue;
+    if (commit.step > path[i].step) return std::nullopt;
+    return std::pair(i, path[i].step - commit.step);
   }
   return std::nullopt;
+}
+
+std::optional<ViewPoint> commit_of(const std::optional<UnitVersion>& version) {
+  if (!version) return std::nullopt;
+  return ViewPoint{version->snapshot.lineage, version->snapshot.step};
 }
 
 }  // namespace
@@ -57,11 +62,11 @@ std::optional<UnitVersion> MemoryVersions::of(ckpt::UnitId unit) {
   return version;
 }
 
-bool shows_memory(const std::vector<ViewPoint>& path, const std::optional<UnitVersion>& durable,
-                  const std::optional<UnitVersion>& memory) {
+bool shows_memory(const std::vector<ViewPoint>& path, const std::optional<ViewPoint>& durable,
+                  const std::optional<ViewPoint>& memory) {
   if (!memory) return false;
-  const auto in_memory = place_on(path, memory->snapshot);
-  const auto on_disk = durable ? place_on(path, durable->snapshot) : std::nullopt;
+  const auto in_memory = place_on(path, *memory);
+  const auto on_disk = durable ? place_on(path, *durable) : std::nullopt;
   return in_memory && (!on_disk || *in_memory < *on_disk);
 }
 
@@ -72,8 +77,9 @@ RestoreOracle with_memory(const RestoreOracle& oracle, std::vector<ViewPoint> pa
   const auto shown = [=, path = std::move(path), memory = std::move(memory)](ckpt::UnitId unit) {
     auto on_disk = durable(unit, std::nullopt);
     auto in_memory = memory(unit);
-    return shows_memory(path, on_disk, in_memory) ? std::pair(std::move(in_memory), true)
-                                                  : std::pair(std::move(on_disk), false);
+    return shows_memory(path, commit_of(on_disk), commit_of(in_memory))
+               ? std::pair(std::move(in_memory), true)
+               : std::pair(std::move(on_disk), false);
   };
   both.newest_version = [=](ckpt::UnitId unit, const std::optional<ckpt::SnapshotKey>& before) {
     return before ? durable(unit, before) : shown(unit).first;

@@ -36,9 +36,10 @@ class MemoryVersions {
   std::map<ckpt::SnapshotKey, bool> counts_;
 };
 
-// Does a view on this path (Catalog::path) show the version in memory, or the durable one? Pure.
-bool shows_memory(const std::vector<ViewPoint>& path, const std::optional<UnitVersion>& durable,
-                  const std::optional<UnitVersion>& memory);
+// Does a view on this path (Catalog::path) show the version in memory, or the durable one? Given
+// are the commits they came with. Pure.
+bool shows_memory(const std::vector<ViewPoint>& path, const std::optional<ViewPoint>& durable,
+                  const std::optional<ViewPoint>& memory);
 
 // `oracle`, for a request that takes versions in memory, too. An older version, to fall back to, is
 // always a durable one.

@@ -1,0 +1,66 @@
+#include "ckptd/query/rows.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace ckptd {
+namespace {
+
+bool needs_no_escape(std::string_view text) {
+  return std::ranges::all_of(text,
+                             [](char c) { return c >= 0x20 && c < 0x7f && c != '"' && c != '\\'; });
+}
+
+void append_text(std::string& to, std::string_view text) {
+  if (!needs_no_escape(text)) {
+    to += dump(Json(text));
+    return;
+  }
+  to += '"';
+  to += text;
+  to += '"';
+}
+
+}  // namespace
+
+void Rows::begin() {
+  text_ += in_row_ ? "},{" : "{";
+  in_row_ = true;
+  has_members_ = false;
+}
+
+void Rows::begin_member(std::string_view name) {
+  if (has_members_) text_ += ',';
+  has_members_ = true;
+  append_text(text_, name);
+  text_ += ':';
+}
+
+void Rows::add(std::string_view name, std::optional<uint64_t> value) {
+  begin_member(name);
+  if (value) {
+    text_ += fmt::format_int(*value).c_str();
+  } else {
+    text_ += "null";
+  }
+}
+
+void Rows::add(std::string_view name, std::string_view value) {
+  begin_member(name);
+  append_text(text_, value);
+}
+
+std::string Rows::as_last_member_of(const Json& document, std::string_view name) && {
+  std::string text = dump(document);
+  text.pop_back();
+  text.reserve(text.size() + name.size() + text_.size() + 8);
+  if (!document.empty()) text += ',';
+  append_text(text, name);
+  text += ':';
+  text += text_;
+  text += in_row_ ? "}]}" : "]}";
+  return text;
+}
+
+}  // namespace ckptd
