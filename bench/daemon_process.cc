@@ -76,16 +76,15 @@ Status DaemonProcess::wait_ready() {
                     kReadyMax.count());
 }
 
-void DaemonProcess::stop() {
+void DaemonProcess::stop(int signal) {
   if (!process_) return;
-  process_->signal(SIGTERM);
+  process_->signal(signal);
   if (process_->wait(kStopMs)) return;
   process_->signal(SIGKILL);
   process_->wait(kStopMs);
 }
 
-Status DaemonProcess::restart() {
-  stop();
+Status DaemonProcess::start_again() {
   CKPT_TRY(spawn());
   return wait_ready();
 }

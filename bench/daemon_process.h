@@ -1,6 +1,7 @@
 // A ckptd of the bench's own, in a new directory.
 #pragma once
 
+#include <csignal>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,18 +23,20 @@ class DaemonProcess {
   // Stops it (SIGTERM, then SIGKILL) and removes its directory. It never outlives the bench.
   ~DaemonProcess();
 
-  // Ends it and starts it again on the same store: nothing of it is in memory then.
-  ckpt::Status restart();
+  // Ends it, and with start_again() there is another on the same store: nothing of it is in memory
+  // then.
+  void stop(int signal = SIGTERM);
+  ckpt::Status start_again();
   pid_t pid() const { return process_->pid(); }
 
   std::string socket() const { return scratch_.path() + "/ckptd.sock"; }
   std::string data() const { return scratch_.path() + "/data"; }
+  const std::string& scratch() const { return scratch_.path(); }  // beside the store
 
  private:
   DaemonProcess(const Options& options, ScratchDirectory scratch)
       : options_(options), scratch_(std::move(scratch)) {}
   ckpt::Status spawn();
-  void stop();
   ckpt::Status wait_ready();
   std::string config_file() const { return scratch_.path() + "/ckptd.toml"; }
   std::string log() const { return scratch_.path() + "/ckptd.log"; }

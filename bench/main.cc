@@ -4,6 +4,8 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 
+#include "bench/catalog.h"
+#include "bench/export.h"
 #include "bench/kills.h"
 #include "bench/pec.h"
 #include "bench/placement.h"
@@ -40,6 +42,8 @@ struct Flags {
   bench::StepOptions step;
   bench::PlacementBenchOptions placement;
   bench::KillsOptions kills;
+  bench::ExportOptions exports;
+  bench::CatalogOptions catalog;
   bench::PltOptions plt;
   bench::PlanOptions plan;
   bench::PecOptions pec;
@@ -60,10 +64,7 @@ void add_size(CLI::App* command, const std::string& flag, uint64_t* to, const st
 }
 
 template <typename Options>
-void add_common(CLI::App* command, Options& options, std::string* engine, bool* json) {
-  command->add_option("--pairs", options.pairs, "measured pairs")
-      ->capture_default_str()
-      ->check(CLI::Range(11, 1000));
+void add_place(CLI::App* command, Options& options, std::string* engine, bool* json) {
   command->add_option("--dir", options.directory, "a directory on the disk to measure")
       ->capture_default_str()
       ->check(CLI::ExistingDirectory);
@@ -71,6 +72,14 @@ void add_common(CLI::App* command, Options& options, std::string* engine, bool* 
       ->capture_default_str()
       ->check(CLI::IsMember({"uring", "pwritev"}));
   command->add_flag("--json", *json, "one JSON document on stdout");
+}
+
+template <typename Options>
+void add_common(CLI::App* command, Options& options, std::string* engine, bool* json) {
+  command->add_option("--pairs", options.pairs, "measured pairs")
+      ->capture_default_str()
+      ->check(CLI::Range(11, 1000));
+  add_place(command, options, engine, json);
 }
 
 void add_shape(CLI::App* command, bench::SaveShape& shape) {
@@ -201,13 +210,7 @@ CLI::App* add_pec(CLI::App& app, Flags& flags) {
           },
           "off or warn: whether floats and checksums are looked at (warn)")
       ->check(CLI::IsMember({"off", "warn"}));
-  command->add_option("--dir", pec.directory, "a directory on the disk to write to")
-      ->capture_default_str()
-      ->check(CLI::ExistingDirectory);
-  command->add_option("--io", pec.engine, "uring or pwritev")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"uring", "pwritev"}));
-  command->add_flag("--json", flags.json, "one JSON document on stdout");
+  add_place(command, pec, &pec.engine, &flags.json);
   return command;
 }
 
@@ -256,13 +259,7 @@ CLI::App* add_kills(CLI::App& app, Flags& flags) {
                    "of the arm whose rank hangs")
       ->capture_default_str()
       ->check(CLI::Range(500, 60'000));
-  command->add_option("--dir", kills.directory, "a directory for the runs' data")
-      ->capture_default_str()
-      ->check(CLI::ExistingDirectory);
-  command->add_option("--io", kills.engine, "uring or pwritev")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"uring", "pwritev"}));
-  command->add_flag("--json", flags.json, "one JSON document on stdout");
+  add_place(command, kills, &kills.engine, &flags.json);
   return command;
 }
 
@@ -279,13 +276,41 @@ CLI::App* add_step(CLI::App& app, Flags& flags) {
   command->add_option("--seconds", step.seconds_max, "begin no round later, if there were two")
       ->capture_default_str()
       ->check(CLI::Range(1, 86'400));
-  command->add_option("--dir", step.directory, "a directory on the disk to write to")
+  add_place(command, step, &step.engine, &flags.json);
+  return command;
+}
+
+CLI::App* add_export(CLI::App& app, Flags& flags) {
+  CLI::App* command = app.add_subcommand(
+      "export", "export, import and export again: time, and memory whatever the size");
+  bench::ExportOptions& exports = flags.exports;
+  add_size(command, "--bytes", &exports.bytes, "bytes of the run (4GiB)");
+  add_size(command, "--small", &exports.small_bytes, "of the one to compare with (256MiB)");
+  add_size(command, "--shard", &exports.shard_bytes, "size of the files (1GiB)");
+  add_place(command, exports, &exports.engine, &flags.json);
+  command->final_callback([&exports] {
+    for (const uint64_t bytes : {exports.bytes, exports.small_bytes}) {
+      if (bytes % exports.unit_bytes == 0) continue;
+      throw CLI::ValidationError("--bytes, --small", "not multiples of 16 MiB");
+    }
+  });
+  return command;
+}
+
+CLI::App* add_catalog(CLI::App& app, Flags& flags) {
+  CLI::App* command = app.add_subcommand(
+      "catalog", "questions, start and rebuild with the history of a large model");
+  bench::CatalogOptions& catalog = flags.catalog;
+  command->add_option("--units", catalog.units, "units of the model")
       ->capture_default_str()
-      ->check(CLI::ExistingDirectory);
-  command->add_option("--io", step.engine, "uring or pwritev")
+      ->check(CLI::Range(1, 60'000));
+  command->add_option("--commits", catalog.commits, "full commits")
       ->capture_default_str()
-      ->check(CLI::IsMember({"uring", "pwritev"}));
-  command->add_flag("--json", flags.json, "one JSON document on stdout");
+      ->check(CLI::Range(1, 10'000));
+  command->add_option("--repeats", catalog.repeats, "of each question; the median counts")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1000));
+  add_place(command, catalog, &catalog.engine, &flags.json);
   return command;
 }
 
@@ -302,6 +327,8 @@ int main(int argc, char** argv) {
       "  ckptbench stall --json > stall.json\n"
       "  ckptbench pec --json --model gpt-125m-8e --dir /data\n"
       "  ckptbench step --dir /data\n"
+      "  ckptbench export --bytes 4GiB --dir /data\n"
+      "  ckptbench catalog --dir /data\n"
       "  ckptbench kills --rounds 5 --arms one,taken\n"
       "  ckptbench plan --loads-file routing.csv.gz --every 1\n"
       "  ckptbench plt --trace routing.csv.gz --k 1 2 4\n"
@@ -318,6 +345,8 @@ int main(int argc, char** argv) {
   const CLI::App* step = add_step(app, flags);
   const CLI::App* placement = add_placement(app, flags);
   const CLI::App* kills = add_kills(app, flags);
+  const CLI::App* exports = add_export(app, flags);
+  const CLI::App* catalog = add_catalog(app, flags);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -332,6 +361,12 @@ int main(int argc, char** argv) {
   }
   if (kills->parsed())
     return finish(bench::bench_kills(flags.kills), flags.json, bench::kills_text);
+  if (catalog->parsed()) {
+    return finish(bench::bench_catalog(flags.catalog), flags.json, bench::catalog_text);
+  }
+  if (exports->parsed()) {
+    return finish(bench::bench_export(flags.exports), flags.json, bench::export_text);
+  }
   if (step->parsed()) return finish(bench::bench_step(flags.step), flags.json, bench::step_text);
   if (save->parsed()) return finish(bench::bench_save(flags.save), flags.json, bench::to_text);
   if (fragments->parsed())

@@ -30,7 +30,8 @@ class RestoreRun {
     CKPT_ASSIGN(trainers_, Trainers::open(trainers));
     CKPT_TRY(trainers_->save(kSavedStep));
     trainers_.reset();
-    CKPT_TRY(daemon_->restart());
+    daemon_->stop();
+    CKPT_TRY(daemon_->start_again());
     trainers.join = false;
     CKPT_ASSIGN(trainers_, Trainers::open(trainers));
     settle(options.directory);

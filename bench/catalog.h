@@ -1,0 +1,27 @@
+// ckptbench catalog: what the history of a large model costs to ask, to open and to make anew.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "formats/base/result.h"
+
+namespace bench {
+
+struct CatalogOptions {
+  uint32_t units = 30'000;
+  uint32_t commits = 33;
+  uint32_t repeats = 11;
+  std::string engine = "uring";
+  std::string directory = ".";
+};
+// A real ckptd, and a trainer that saved all units in each commit; the bytes of a unit are few, its
+// entries in journal and catalog are those of any size. {bench, machine, shape, versions,
+// rows:[{what, ms, limit_ms, verdict, bytes}], versions_per_second (of a rebuild), resident_bytes,
+// resident_bytes_peak, journal_bytes, catalog_bytes}. A row's ms is the median; limit_ms is null
+// where nothing is promised, bytes the length of an answer, cpu_ms what one costs the daemon.
+ckpt::Result<nlohmann::json> bench_catalog(const CatalogOptions& options);
+std::string catalog_text(const nlohmann::json& document);
+
+}  // namespace bench
