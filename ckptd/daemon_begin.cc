@@ -55,6 +55,19 @@ std::optional<uint64_t> disk_bytes(const fb::BeginSnapshotT& message) {
   return message.streams ? bytes + bytes / 8 : bytes;
 }
 
+// And of the journal, for this part of the commit's record. What is encoded is cut into pieces.
+uint64_t record_bytes(const fb::BeginSnapshotT& message, bool encodes) {
+  const std::set<ckpt::UnitId> in_memory(message.memory_units.begin(), message.memory_units.end());
+  uint64_t bytes =
+      (message.expert_tokens.size() + message.expert_lost.size()) * sizeof(fb::ExpertTokens);
+  for (const fb::Range& range : message.fragments) {
+    if (in_memory.contains(range.unit())) continue;
+    const uint64_t pieces = encodes ? range.length() / limits::kEncodedPieceBytesMin + 1 : 1;
+    bytes += pieces * (sizeof(fb::Fragment) + (encodes ? sizeof(fb::Encoded) : 0));
+  }
+  return bytes;
+}
+
 }  // namespace
 
 Result<SnapshotKey> Daemon::Impl::member_key(const Session& session, ckpt::Epoch epoch,
@@ -230,7 +243,7 @@ void Daemon::Impl::unpin_memory_if_begun(const SnapshotKey& key) {
 Status Daemon::Impl::reserve_disk(const SnapshotKey& key, const fb::BeginSnapshotT& message) {
   const auto bytes = disk_bytes(message);
   if (!bytes) return make_error(ErrorCode::kInvalidArgument, "its fragments add up to too much");
-  return persist->reserve(key, *bytes);
+  return persist->reserve(key, *bytes, record_bytes(message, options.codec != CodecChoice::kNone));
 }
 
 // Disk space and slabs for this member's part. The first answer comes at once, perhaps with no slab

@@ -25,6 +25,7 @@ struct JournalWriter::Impl {
 
   void start();
   void reserve_ahead(uint64_t wanted);
+  void take(uint64_t wanted, bool less_than_wanted);
   void refuse_batch(const ckpt::Error& error);
   void written(const Result<uint64_t>& result);
   void synced(const Result<uint64_t>& result);
@@ -41,7 +42,7 @@ struct JournalWriter::Impl {
   bool unawaited = false;     // told before it is synced; never in ckptd
   uint64_t reserved_end = 0;  // space is taken up to here
   bool reserving = false;
-  bool disk_full = false;  // as the last attempt to take more had it
+  bool disk_full = false;  // the last attempt to take more got less, or nothing
   std::optional<ckpt::Error> failed;
 };
 
@@ -95,19 +96,24 @@ void JournalWriter::Impl::start() {
 
 // Takes space for records to come, `wanted` bytes from the end on, or as much as a full disk has.
 void JournalWriter::Impl::reserve_ahead(uint64_t wanted) {
+  if (reserving || reserved_end >= encoder.position().offset + wanted / 2) return;
+  take(wanted, false);
+}
+
+void JournalWriter::Impl::take(uint64_t wanted, bool less_than_wanted) {
   const uint64_t end = encoder.position().offset;
-  if (reserving || reserved_end >= end + limits::kJournalReserveBytes / 2) return;
   reserving = true;
   disk.submit({.op = IoOp::kAllocate,
                .file = file,
                .offset = end,
                .bytes = wanted,
-               .on_done = [this, end, wanted](const Result<uint64_t>& result) {
+               .on_done = [=, this](const Result<uint64_t>& result) {
                  reserving = false;
-                 disk_full =
+                 const bool full =
                      !result.ok() && result.error().code == ckpt::ErrorCode::kResourceExhausted;
-                 if (result.ok()) reserved_end = end + wanted;
-                 if (disk_full && wanted > limits::kJournalReserveMin) reserve_ahead(wanted / 2);
+                 disk_full = full || (result.ok() && less_than_wanted);
+                 if (result.ok()) reserved_end = std::max(reserved_end, end + wanted);
+                 if (full && wanted > limits::kJournalReserveMin) take(wanted / 2, true);
                }});
 }
 
@@ -186,10 +192,10 @@ Status JournalWriter::health() const {
   return {};
 }
 
-bool JournalWriter::has_room() {
-  impl_->reserve_ahead(limits::kJournalReserveBytes);
-  return !impl_->disk_full ||
-         impl_->reserved_end >= impl_->encoder.position().offset + limits::kJournalReserveMin;
+bool JournalWriter::has_room(uint64_t bytes) {
+  const uint64_t needed = limits::kJournalReserveMin + bytes;
+  impl_->reserve_ahead(std::max(limits::kJournalReserveBytes, 2 * needed));
+  return !impl_->disk_full || impl_->reserved_end >= impl_->encoder.position().offset + needed;
 }
 
 uint64_t JournalWriter::bytes() const { return impl_->encoder.position().offset; }

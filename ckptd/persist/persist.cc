@@ -34,15 +34,21 @@ Persist::Persist(Disk& disk, Executor& executor, JournalWriter& journal, const O
 
 Persist::~Persist() { CKPT_ASSERT_MSG(impl_->closed, "persist was destroyed before close()"); }
 
-Status Persist::reserve(const ckpt::SnapshotKey& snapshot, uint64_t bytes) {
+Status Persist::reserve(const ckpt::SnapshotKey& snapshot, uint64_t bytes, uint64_t record_bytes) {
   CKPT_TRY(impl_->journal.health());
-  if (!impl_->journal.has_room()) {
+  uint64_t promised = 0;
+  uint64_t records_promised = 0;
+  for (const auto& [key, writes] : impl_->snapshots) {
+    promised += writes.reserved_bytes;
+    records_promised += writes.reserved_record_bytes;
+  }
+  if (!impl_->journal.has_room(records_promised + record_bytes)) {
     return make_error(ErrorCode::kResourceExhausted,
-                      "step {}: the disk is full, and has no room for the journal", snapshot.step);
+                      "step {}: the disk is full, and has no room for the journal: {} bytes are "
+                      "needed, and {} are promised to other snapshots",
+                      snapshot.step, record_bytes, records_promised);
   }
   CKPT_ASSIGN(const Disk::Space space, impl_->disk.space());
-  uint64_t promised = 0;
-  for (const auto& [key, writes] : impl_->snapshots) promised += writes.reserved_bytes;
   // What is kept in reserve is of the disk's free space: preallocated segments are ours already.
   const uint64_t kept = impl_->options.reserve_bytes;
   const uint64_t there = space.free_bytes - std::min(space.free_bytes, kept) +
@@ -54,7 +60,9 @@ Status Persist::reserve(const ckpt::SnapshotKey& snapshot, uint64_t bytes) {
         "to other snapshots; {} more are kept in reserve",
         snapshot.step, bytes, there, promised, std::min(space.free_bytes, kept));
   }
-  impl_->snapshots[snapshot].reserved_bytes += bytes;
+  SnapshotWrites& writes = impl_->snapshots[snapshot];
+  writes.reserved_bytes += bytes;
+  writes.reserved_record_bytes += record_bytes;
   impl_->segments.prepare_ahead();
   return {};
 }
@@ -64,6 +72,7 @@ void Persist::release_reservation(const ckpt::SnapshotKey& snapshot) {
   if (found == impl_->snapshots.end()) return;
   SnapshotWrites& writes = found->second;
   writes.reserved_bytes = 0;
+  writes.reserved_record_bytes = 0;
   const bool unused = writes.writes_open == 0 && writes.slabs.empty() && writes.kept.empty() &&
                       writes.unsynced.empty() && !writes.committing;
   if (unused) impl_->snapshots.erase(found);

@@ -59,9 +59,9 @@ class JournalWriter {
   size_t in_flight() const;
   uint64_t bytes() const;
   Status health() const;  // the error that closed it
-  // False: the disk is full and little is left of the space taken ahead. Asks for more, from
-  // Disk::reap() on.
-  bool has_room();
+  // False: the disk is full, and the space taken ahead is less than `bytes` and the least that is
+  // kept for others' records. Asks for more, from Disk::reap() on.
+  bool has_room(uint64_t bytes = 0);
 
  private:
   struct Impl;
@@ -84,9 +84,10 @@ class Persist {
   Persist(Disk& disk, Executor& executor, JournalWriter& journal, const Options& options);
   ~Persist();  // asserts that close() was called
 
-  // Disk space for a snapshot, promised before its first byte; repeated calls add up (one per
-  // member). kResourceExhausted names the numbers. Released by commit and abandon, too.
-  Status reserve(const ckpt::SnapshotKey& snapshot, uint64_t bytes);
+  // Disk space for a snapshot, promised before its first byte, and as much as `record_bytes` of the
+  // journal for its commit; repeated calls add up (one per member). kResourceExhausted names the
+  // numbers. Released by commit and abandon, too.
+  Status reserve(const ckpt::SnapshotKey& snapshot, uint64_t bytes, uint64_t record_bytes = 0);
   void release_reservation(const ckpt::SnapshotKey& snapshot);
 
   // What becomes of the slab once it is written and checked: held until commit() made it durable or

@@ -45,6 +45,7 @@ struct ExtentWrite {
 
 struct SnapshotWrites {
   uint64_t reserved_bytes = 0;                     // promised, not yet placed
+  uint64_t reserved_record_bytes = 0;              // of the journal, likewise
   size_t writes_open = 0;                          // queued, running or being checked
   size_t fragments_encoded = 0;                    // pieces of those that were cut
   std::vector<std::weak_ptr<ExtentWrite>> active;  // those writes, finished ones among them

@@ -112,6 +112,27 @@ TEST_P(FaultTest, WithoutRoomForTheJournalNothingIsBegun) {
   EXPECT_TRUE(store_->save(2)) << "space was made";
 }
 
+TEST_P(FaultTest, ARecordThatAFullDiskHasNoRoomForIsNotPromised) {
+  EXPECT_TRUE(store_->save(1, 1));
+  store_->run();  // the journal has taken 8 MiB ahead
+  disk_.set_capacity(0);
+  Persist& persist = store_->persist();
+  EXPECT_TRUE(persist.reserve(SmallStore::key(2), 1, 2 << 20).ok());
+  EXPECT_TRUE(persist.reserve(SmallStore::key(3), 1, 9 << 20).ok()) << "asks the disk for more";
+  store_->run();
+  persist.release_reservation(SmallStore::key(3));
+  const Status refused = persist.reserve(SmallStore::key(3), 1, 9 << 20);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::kResourceExhausted);
+  EXPECT_THAT(refused.error().message, HasSubstr("no room for the journal: 9437184 bytes"));
+  EXPECT_FALSE(persist.reserve(SmallStore::key(4), 1, 7 << 20).ok()) << "step 2 has its promise";
+  EXPECT_TRUE(persist.reserve(SmallStore::key(4), 1, 4 << 20).ok());
+  for (const uint64_t step : {2, 3, 4}) persist.release_reservation(SmallStore::key(step));
+  EXPECT_TRUE(persist.reserve(SmallStore::key(5), 1, 7 << 20).ok()) << "promises were taken back";
+  persist.release_reservation(SmallStore::key(5));
+  EXPECT_TRUE(store_->save(6, 1)) << "what was promised is there";
+}
+
 TEST_P(FaultTest, AFailedSyncLeavesNoFileOpenOrLeftOver) {
   EXPECT_TRUE(store_->save(1, 2));
   EXPECT_TRUE(store_->save(2, 2));  // more than half of the segment: a spare one is there
