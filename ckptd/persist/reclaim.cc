@@ -82,12 +82,11 @@ Result<std::vector<ExtentPlace>> reclaim_unlisted(Disk& disk, ListedExtents list
     if (parsed.ec != std::errc() || path != fmt::format("{}/{}", kSegmentsDirectory, name))
       continue;
     const auto found = listed.find(segment);
-    if (found != listed.end()) {
-      CKPT_TRY(reclaim_in(disk, segment, std::move(found->second), left));
-    } else {
-      spdlog::info("{}: removed, no commit has bytes in it", path);
-      CKPT_TRY(disk.remove(path));
-    }
+    if (found == listed.end()) spdlog::info("{}: removed, no commit has bytes in it", path);
+    const Status done = found == listed.end()
+                            ? disk.remove(path)
+                            : reclaim_in(disk, segment, std::move(found->second), left);
+    if (!done.ok()) spdlog::warn("{}: space was not given back: {}", path, done.error().message);
   }
   CKPT_TRY(disk.sync_directory(kSegmentsDirectory));
   return left;

@@ -14,7 +14,8 @@ using ListedExtents = std::map<ckpt::SegmentId, std::vector<ExtentPlace>>;
 
 // Segments are cut after their last listed extent; files without one are removed (each is logged).
 // What the journal does not list is dead space, whatever it holds. Returns the stretches between
-// listed extents that have bytes: those are for gc. Blocking; before any segment is opened.
+// listed extents that have bytes: those are for gc. A segment that cannot be read or cut is left to
+// the next start, with a warning. Blocking; before any segment is opened.
 Result<std::vector<ExtentPlace>> reclaim_unlisted(Disk& disk, ListedExtents listed);
 
 }  // namespace ckptd

@@ -1,6 +1,7 @@
 // What each fault of the disk does to snapshots: fail loudly, spare the others, commit nothing.
 #include <gmock/gmock.h>
 
+#include "ckptd/persist/reclaim.h"
 #include "tests/ckptd/persist/small_store.h"
 
 namespace ckptd {
@@ -252,6 +253,25 @@ TEST_P(CrashTest, WhatWasAcknowledgedSurvives) {
       EXPECT_THAT(steps, testing::Contains(step)) << "turn " << turn << " lost step " << step;
     }
   }
+}
+
+TEST_P(FaultTest, ASegmentThatCannotBeReadKeepsNoOtherFromBeingReclaimed) {
+  std::vector<ExtentPlace> places;
+  for (ckpt::Step step = 1; step <= 3; ++step) {
+    EXPECT_TRUE(store_->save(step, 1));
+    places.push_back(place_of(store_->snapshots[step].extents.at(0)));
+  }
+  store_.reset();
+  const ckpt::SegmentId broken = places[0].segment;
+  const ckpt::SegmentId unused = broken + 1;
+  disk_.close(disk_.open(segment_path(unused), {.create = true}).value());
+  disk_.set_faults({.path_prefix = segment_path(broken), .fail_nth_read = 1});
+  const auto left = reclaim_unlisted(disk_, {{broken, {places[0], places[2]}}});
+  ASSERT_TRUE(left.ok()) << left.error().message;
+  EXPECT_THAT(*left, IsEmpty()) << "not known: the next start looks again";
+  EXPECT_THAT(disk_.list(kSegmentsDirectory).value(),
+              testing::Not(testing::Contains(testing::HasSubstr(std::to_string(unused)))));
+  EXPECT_THAT(committed_steps(disk_), ElementsAre(1, 2, 3));
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, CrashTest, testing::Range<uint64_t>(1, 25));

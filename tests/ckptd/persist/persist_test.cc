@@ -16,11 +16,6 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-ExtentPlace place_of(const WrittenExtent& extent) {
-  const uint64_t payload = ckpt::base::align_up(extent.payload_bytes, ckpt::kBlockBytes);
-  return {extent.segment, extent.offset, extent.header_bytes + payload};
-}
-
 class PersistTest : public DiskTest {
  protected:
   void SetUp() override {

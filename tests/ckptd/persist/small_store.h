@@ -10,6 +10,7 @@
 
 #include "ckptd/io/store_paths.h"
 #include "ckptd/persist/persist.h"
+#include "formats/base/checked.h"
 #include "tests/ckptd/io/disk_fixture.h"
 #include "tests/ckptd/staging/small_trainer.h"
 
@@ -201,6 +202,12 @@ inline std::vector<ckpt::Step> committed_steps(Disk& disk) {
     for (uint32_t i = 0; i < commit.extents.size(); ++i) check_extent(disk, commit, i);
   }
   return steps;
+}
+
+// Header, payload and padding.
+inline ExtentPlace place_of(const WrittenExtent& extent) {
+  const uint64_t payload = ckpt::base::align_up(extent.payload_bytes, ckpt::kBlockBytes);
+  return {extent.segment, extent.offset, extent.header_bytes + payload};
 }
 
 }  // namespace ckptd
