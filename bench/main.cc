@@ -373,5 +373,5 @@ int main(int argc, char** argv) {
     return finish(bench::bench_save(flags.fragments), flags.json, bench::to_text);
   if (restore->parsed())
     return finish(bench::bench_restore(flags.restore), flags.json, bench::to_text);
-  return finish(bench::bench_stall(flags.stall), flags.json, bench::to_text);
+  return finish(bench::bench_stall(flags.stall), flags.json, bench::stall_text);
 }

@@ -16,6 +16,9 @@ struct StallOptions {
   std::string directory = ".";
   int pairs = 24;
 };
+// As report.h has it, and first_save:{ratio_to_limit, ratio_interval, seconds}: the same of saves
+// that are the first of their session.
 ckpt::Result<nlohmann::json> bench_stall(const StallOptions& options);
+std::string stall_text(const nlohmann::json& document);
 
 }  // namespace bench
