@@ -20,6 +20,22 @@ constexpr std::array<std::string_view, 18> kKinds = {
     "snapshot", "saving",     "dying",     "group_lost", "log",       "saved",
     "fatal",    "pacing",     "drained",   "alive",      "replanned", "regrouping"};
 
+// Of kPacing, kTaking and kSnapshot.
+template <typename Event, typename Visit>
+void visit_snapshot_fields(Event& event, Visit&& visit) {
+  visit("checkpoint_every", event.checkpoint_every);
+  visit("experts_per_checkpoint", event.experts_per_checkpoint);
+  visit("experts_per_snapshot", event.experts_per_snapshot);
+  visit("experts", event.experts);
+  visit("memory_experts", event.memory_experts);
+  visit("rank_bytes_max", event.rank_bytes_max);
+  visit("rank_bytes_mean", event.rank_bytes_mean);
+  visit("bytes_kept", event.bytes_kept);
+  visit("durable", event.durable);
+  visit("bytes", event.bytes);
+  visit("durable_ms", event.durable_ms);
+}
+
 // Calls visit(name, field) for every field but the kind: one list for writing and reading.
 template <typename Event, typename Visit>
 void visit_fields(Event& event, Visit&& visit) {
@@ -57,8 +73,6 @@ void visit_fields(Event& event, Visit&& visit) {
   visit("experts_from_seed", event.experts_from_seed);
   visit("failures", event.failures);
   visit("training_ms", event.training_ms);
-  visit("checkpoint_every", event.checkpoint_every);
-  visit("experts_per_checkpoint", event.experts_per_checkpoint);
   visit("loss_bits", event.loss_bits);
   visit("applied", event.applied);
   visit("ms", event.ms);
@@ -69,17 +83,11 @@ void visit_fields(Event& event, Visit&& visit) {
   visit("busiest_rows", event.busiest_rows);
   visit("max_over_mean", event.max_over_mean);
   visit("routed", event.routed);
-  visit("experts", event.experts);
-  visit("memory_experts", event.memory_experts);
-  visit("rank_bytes_max", event.rank_bytes_max);
-  visit("rank_bytes_mean", event.rank_bytes_mean);
   visit("resumed_at", event.resumed_at);
   visit("rolled_back", event.rolled_back);
   visit("rolled_back_to", event.rolled_back_to);
-  visit("durable", event.durable);
-  visit("bytes", event.bytes);
-  visit("durable_ms", event.durable_ms);
   visit("code", event.code);
+  visit_snapshot_fields(event, visit);
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ struct RankEvent {
     kRestoring,   // connected; brings its state to where the epoch starts
     kTraining,    // state is in place, the next step is `step` + 1
     kStep,        // completed `step`
-    kTaking,      // begins the snapshot of `step`, of the experts `experts`; if asked for
+    kTaking,      // begins the snapshot of `step`: what all ranks bring to it; from rank 0
     kSnapshot,    // the snapshot of `step` is durable, or failed for the reason `text`
     kSaving,      // writes the last checkpoint, of `step`
     kDying,       // about to kill itself in `step`, as asked
@@ -59,9 +59,11 @@ struct RankEvent {
   // kTraining: what is known of failures, and for how long the run has trained
   uint64_t failures = 0;
   double training_ms = 0;
-  // kPacing: steps from one checkpoint to the next (0: only the last), experts of each layer in it
+  // kPacing: steps from one checkpoint to the next (0: only the last), experts of each layer that
+  // are written, and those together with the ones that stay in memory
   uint64_t checkpoint_every = 0;
   uint32_t experts_per_checkpoint = 0;
+  uint32_t experts_per_snapshot = 0;
   // kTraining of an elastic group; bytes and times of kDrained and kRegrouping as well, of what was
   // moved before anybody left
   bool goes_on = false;
@@ -107,12 +109,13 @@ struct RankEvent {
   int64_t resumed_at = -1;
   std::vector<uint32_t> rolled_back;
   std::vector<int64_t> rolled_back_to;
-  // kTaking: positions in the grid of layers and experts; of the bytes that each rank brings the
-  // largest and the mean
+  // kTaking: positions in the grid of layers and experts, if asked for; of the bytes that each rank
+  // brings the largest and the mean
   std::vector<uint32_t> experts;
   std::vector<uint32_t> memory_experts;  // those that stay in memory
   uint64_t rank_bytes_max = 0;
   double rank_bytes_mean = 0;
+  uint64_t bytes_kept = 0;  // of `bytes`: stay in memory, and are not written
   // kSnapshot
   bool durable = false;
   uint64_t bytes = 0;  // of this rank; kTaking: of all

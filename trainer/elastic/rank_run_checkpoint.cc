@@ -221,7 +221,7 @@ Status RankRun::begin_snapshot(Result<Snapshotter::Request> wanted,
 }
 
 Status RankRun::fill_snapshot() {
-  if (options_.tell_routing && rank_ == 0) events_.write(std::move(taking_));
+  if (rank_ == 0) events_.write(std::move(taking_));
   snapshot_due_ = false;
   saved_step_ = progress_.step;
   Status filled;
@@ -306,7 +306,12 @@ Result<Snapshotter::Request> RankRun::request(uint32_t attempt, bool full) {
              .memory_experts = std::move(plan.memory_experts),
              .rank_bytes_max = bytes.max_bytes,
              .rank_bytes_mean = bytes.mean_bytes,
+             .bytes_kept = memory_bytes,
              .bytes = bytes.total_bytes};
+  if (!options_.tell_routing) {
+    taking_.experts.clear();
+    taking_.memory_experts.clear();
+  }
   Snapshotter::Request request{.step = progress_.step,
                                .attempt = attempt,
                                .units = std::move(plan.units),

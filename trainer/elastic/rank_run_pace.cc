@@ -107,7 +107,8 @@ void RankRun::tell_pace() {
                                                     asked, options_.partial.plt_budget)
                                       : pacer_->reason(),
                  .checkpoint_every = pacer_->every(),
-                 .experts_per_checkpoint = partial_->k()});
+                 .experts_per_checkpoint = partial_->k(),
+                 .experts_per_snapshot = partial_->k_snapshot()});
 }
 
 Status RankRun::check_step_routing(std::span<const int64_t> routed) const {

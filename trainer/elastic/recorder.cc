@@ -39,13 +39,16 @@ void Recorder::add(const RankEvent& event) {
       return add_training(event);
     case Kind::kStep:
       return add_step(event);
+    case Kind::kTaking:
+      return add_taking(event);
     case Kind::kSnapshot:
       return add_snapshot(event);
     case Kind::kDying:
       dying_since_[event.rank] = event.time_ns;
       return;
     case Kind::kPacing:
-      pace_ = {event.checkpoint_every, event.experts_per_checkpoint, event.text};
+      pace_ = {event.checkpoint_every, event.experts_per_checkpoint, event.experts_per_snapshot,
+               event.text};
       return;
     case Kind::kReplanned:
       return add_replan(event);
@@ -59,7 +62,6 @@ void Recorder::add(const RankEvent& event) {
     case Kind::kJoining:
     case Kind::kConnecting:
     case Kind::kRestoring:
-    case Kind::kTaking:
     case Kind::kSaving:
     case Kind::kLog:
     case Kind::kSaved:
@@ -241,14 +243,19 @@ void Recorder::add_step(const RankEvent& event) {
   slowest = std::max(slowest, event.ms);
 }
 
+void Recorder::add_taking(const RankEvent& event) {
+  Checkpoint& checkpoint = checkpoints_[{epoch_of_rank_[event.rank], event.step}];
+  checkpoint.bytes = event.bytes;
+  checkpoint.bytes_kept = event.bytes_kept;
+  checkpoint.rank_bytes_max = event.rank_bytes_max;
+  checkpoint.rank_bytes_mean = event.rank_bytes_mean;
+}
+
 void Recorder::add_snapshot(const RankEvent& event) {
   Checkpoint& checkpoint = checkpoints_[{epoch_of_rank_[event.rank], event.step}];
   checkpoint.stall_ms = std::max(checkpoint.stall_ms, event.stall_ms);
   if (!event.durable) return;
   checkpoint.durable = true;
-  checkpoint.bytes += event.bytes;
-  checkpoint.rank_bytes_max = std::max(checkpoint.rank_bytes_max, event.bytes);
-  ++checkpoint.ranks;
   checkpoint.durable_ms.push_back(event.durable_ms);
   durable_steps_.insert(event.step);
 }
@@ -315,11 +322,13 @@ report::Report Recorder::report() const {
     if (!checkpoint.durable) continue;
     ++report.checkpoints.count;
     report.checkpoints.bytes += checkpoint.bytes;
+    report.checkpoints.bytes_kept += checkpoint.bytes_kept;
     report.checkpoints.each.push_back(
         {.step = key.second,
          .bytes = checkpoint.bytes,
+         .bytes_kept = checkpoint.bytes_kept,
          .rank_bytes_max = checkpoint.rank_bytes_max,
-         .rank_bytes_mean = static_cast<double>(checkpoint.bytes) / checkpoint.ranks,
+         .rank_bytes_mean = checkpoint.rank_bytes_mean,
          .stall_ms = checkpoint.stall_ms,
          .durable_ms =
              *std::max_element(checkpoint.durable_ms.begin(), checkpoint.durable_ms.end())});

@@ -45,11 +45,13 @@ class Recorder {
 
  private:
   struct Checkpoint {
+    // As planned by all ranks: one that dies before it says so has brought its part all the same.
     uint64_t bytes = 0;
+    uint64_t bytes_kept = 0;
+    uint64_t rank_bytes_max = 0;
+    double rank_bytes_mean = 0;
     double stall_ms = 0;  // the slowest rank
     std::vector<double> durable_ms;
-    uint64_t rank_bytes_max = 0;
-    uint32_t ranks = 0;  // that brought bytes
     bool durable = false;
   };
   struct OpenFailure {
@@ -74,6 +76,7 @@ class Recorder {
   // The ranks have come to another group after this step, or do something towards it.
   void add_change(const RankEvent& event);
   void add_step(const RankEvent& event);
+  void add_taking(const RankEvent& event);
   void add_snapshot(const RankEvent& event);
   void add_replan(const RankEvent& event);
 

@@ -241,7 +241,7 @@ int Supervisor::Impl::finish() {
   }
   if (options.print_report) std::fputs(report::to_json(result).c_str(), stdout);
   if (failure) {
-    say("error: " + failure->message);
+    say("moetrain: " + failure->message);
     return unsaved_stop ? kStoppedExit + *stop_signal : ckpt::exit_code_for(failure->code);
   }
   say(report::summary_text(result));

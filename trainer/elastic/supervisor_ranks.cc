@@ -57,6 +57,7 @@ std::string snapshot_line(const RankEvent& event) {
   nlohmann::ordered_json line{{"snapshot", event.step}, {"experts", event.experts}};
   if (!event.memory_experts.empty()) line["memory_experts"] = event.memory_experts;
   line["bytes"] = event.bytes;
+  if (event.bytes_kept > 0) line["bytes_kept"] = event.bytes_kept;
   line["rank_bytes_max"] = event.rank_bytes_max;
   line["rank_bytes_mean"] = mean;
   line["rank_bytes_max_over_mean"] =

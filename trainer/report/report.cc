@@ -67,6 +67,7 @@ void read_split(Fields& entry, Failure& failure) {
 ordered_json checkpoint_json(const Checkpoint& checkpoint) {
   return {{"step", checkpoint.step},
           {"bytes", checkpoint.bytes},
+          {"bytes_kept", checkpoint.bytes_kept},
           {"rank_bytes_max", checkpoint.rank_bytes_max},
           {"rank_bytes_mean", checkpoint.rank_bytes_mean},
           {"stall_ms", checkpoint.stall_ms},
@@ -198,6 +199,7 @@ void read_checkpoints(Fields& checkpoints, const std::string& origin, Report& re
     Fields entry(each[i], origin, fmt::format("checkpoints.each[{}]", i));
     report.checkpoints.each.push_back({.step = entry.count("step"),
                                        .bytes = entry.count("bytes"),
+                                       .bytes_kept = entry.count_or("bytes_kept", 0),
                                        .rank_bytes_max = entry.count("rank_bytes_max"),
                                        .rank_bytes_mean = entry.number("rank_bytes_mean"),
                                        .stall_ms = entry.number("stall_ms"),
@@ -207,12 +209,14 @@ void read_checkpoints(Fields& checkpoints, const std::string& origin, Report& re
 }
 
 void read_pace(Fields& top, Report& report) {
+  const auto experts = [&top](const char* field) {
+    const uint64_t count = top.count_or(field, 0);
+    if (count > std::numeric_limits<uint32_t>::max()) top.fail(field, "is too large");
+    return static_cast<uint32_t>(count);
+  };
   report.pace.every = top.count_or("checkpoint_every", 0);
-  const uint64_t experts = top.count_or("experts_per_checkpoint", 0);
-  if (experts > std::numeric_limits<uint32_t>::max()) {
-    top.fail("experts_per_checkpoint", "is too large");
-  }
-  report.pace.experts = static_cast<uint32_t>(experts);
+  report.pace.experts = experts("experts_per_checkpoint");
+  report.pace.experts_per_snapshot = experts("experts_per_snapshot");
   report.pace.reason = top.text_or("reason", "");
 }
 
@@ -228,10 +232,14 @@ void read_totals(Fields& top, const std::string& origin, Report& report) {
   Fields checkpoints = top.object("checkpoints");
   report.checkpoints = {.count = checkpoints.count("count"),
                         .bytes = checkpoints.count("bytes"),
+                        .bytes_kept = checkpoints.count_or("bytes_kept", 0),
                         .stall_ms_total = checkpoints.number("stall_ms_total"),
                         .stall_ms_max = checkpoints.number("stall_ms_max"),
                         .durable_ms_p50 = checkpoints.number("durable_ms_p50"),
                         .each = {}};
+  if (report.checkpoints.bytes_kept > report.checkpoints.bytes) {
+    checkpoints.fail("bytes_kept", "is more than all bytes");
+  }
   read_checkpoints(checkpoints, origin, report);
   top.absorb(checkpoints);
   report.plt = top.number_or("plt", 0);
@@ -281,6 +289,7 @@ std::string to_json(const Report& report) {
       {"checkpoints",
        {{"count", checkpoints.count},
         {"bytes", checkpoints.bytes},
+        {"bytes_kept", checkpoints.bytes_kept},
         {"stall_ms_total", checkpoints.stall_ms_total},
         {"stall_ms_max", checkpoints.stall_ms_max},
         {"durable_ms_p50", checkpoints.durable_ms_p50},
@@ -291,6 +300,7 @@ std::string to_json(const Report& report) {
         {"each", std::move(each)}}},
       {"checkpoint_every", report.pace.every},
       {"experts_per_checkpoint", report.pace.experts},
+      {"experts_per_snapshot", report.pace.experts_per_snapshot},
       {"reason", report.pace.reason},
       {"failures", std::move(failures)},
       {"daemon_failures", std::move(daemon_failures)},

@@ -3,10 +3,11 @@
 // JSON (fields that stay; readers ignore fields they do not know):
 //   {ranks, steps, tokens_per_step, final_loss, losses:[{step, loss, loss_bits}],
 //    step_ms:{p50, p99},
-//    checkpoints:{count, bytes, stall_ms_total, stall_ms_max, durable_ms_p50,
+//    checkpoints:{count, bytes, bytes_kept, stall_ms_total, stall_ms_max, durable_ms_p50,
 //                 rank_bytes:{max, mean, max_over_mean},
-//                 each:[{step, bytes, rank_bytes_max, rank_bytes_mean, stall_ms, durable_ms}]},
-//    checkpoint_every, experts_per_checkpoint, reason,
+//                 each:[{step, bytes, bytes_kept, rank_bytes_max, rank_bytes_mean, stall_ms,
+//                        durable_ms}]},
+//    checkpoint_every, experts_per_checkpoint, experts_per_snapshot, reason,
 //    failures:[{step, ranks, detected_ms, resumed_ms, steps_lost,
 //               bytes:{replica, memory, disk, peer, tier}, stale_units}],
 //    daemon_failures:[{step, down_ms}],
@@ -134,6 +135,7 @@ struct RankTime {
 struct Checkpoint {
   uint64_t step = 0;
   uint64_t bytes = 0;           // of all ranks
+  uint64_t bytes_kept = 0;      // of these: stayed in memory only, the others were written
   uint64_t rank_bytes_max = 0;  // that the busiest rank brought
   double rank_bytes_mean = 0;
   double stall_ms = 0;    // the slowest rank
@@ -144,8 +146,9 @@ struct Checkpoint {
 
 // How often checkpoints were taken in the end, and why.
 struct Pace {
-  uint64_t every = 0;    // steps; 0: only the last
-  uint32_t experts = 0;  // of each layer
+  uint64_t every = 0;                 // steps; 0: only the last
+  uint32_t experts = 0;               // of each layer, written
+  uint32_t experts_per_snapshot = 0;  // those and the ones that stay in memory; 0: not known
   std::string reason;
 };
 
@@ -161,6 +164,7 @@ struct Report {
   struct Checkpoints {
     uint64_t count = 0;
     uint64_t bytes = 0;
+    uint64_t bytes_kept = 0;    // of these: in memory only
     double stall_ms_total = 0;  // training blocked by snapshots, the slowest rank of each
     double stall_ms_max = 0;
     double durable_ms_p50 = 0;  // from begin to the durable announcement

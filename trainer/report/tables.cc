@@ -62,8 +62,11 @@ std::string restored_text(const Failure& failure) {
 std::string pace_text(const Pace& pace) {
   const std::string every =
       pace.every == 0 ? "at the end" : fmt::format("every {} steps", pace.every);
-  return fmt::format("in the end a checkpoint {} of {} experts of each layer: {}\n", every,
-                     pace.experts, pace.reason);
+  const uint32_t copied = pace.experts_per_snapshot;
+  const std::string kept =
+      copied > pace.experts ? fmt::format(", {} more stay in memory", copied - pace.experts) : "";
+  return fmt::format("in the end a checkpoint {} of {} experts of each layer{}: {}\n", every,
+                     pace.experts, kept, pace.reason);
 }
 
 std::string changes_text(const std::vector<MemberChange>& changes) {
@@ -200,12 +203,17 @@ std::string summary_text(const Report& report) {
   text += plt_text(report);
   const auto& checkpoints = report.checkpoints;
   if (checkpoints.count == 0) return text + "no checkpoints\n";
+  const std::string kept = checkpoints.bytes_kept == 0
+                               ? ""
+                               : fmt::format(" written, {} in memory only",
+                                             ckpt::base::format_size(checkpoints.bytes_kept));
   text += fmt::format(
-      "{} checkpoint{}, {}; training blocked {} in all, {} at most; durable {} after begin "
+      "{} checkpoint{}, {}{}; training blocked {} in all, {} at most; durable {} after begin "
       "(median)\n",
       checkpoints.count, checkpoints.count == 1 ? "" : "s",
-      ckpt::base::format_size(checkpoints.bytes), human_ms(checkpoints.stall_ms_total),
-      human_ms(checkpoints.stall_ms_max), human_ms(checkpoints.durable_ms_p50));
+      ckpt::base::format_size(checkpoints.bytes - checkpoints.bytes_kept), kept,
+      human_ms(checkpoints.stall_ms_total), human_ms(checkpoints.stall_ms_max),
+      human_ms(checkpoints.durable_ms_p50));
   if (!checkpoints.each.empty()) text += checkpoint_table_text(report);
   if (!report.pace.reason.empty()) text += pace_text(report.pace);
   return text;

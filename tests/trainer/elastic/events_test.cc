@@ -52,6 +52,7 @@ RankEvent full_event() {
           .rolled_back = {1},
           .rolled_back_to = {-1},
           .experts = {0, 3},
+          .bytes_kept = 33,
           .durable = true,
           .bytes = 99,
           .durable_ms = 3.5,

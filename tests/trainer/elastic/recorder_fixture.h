@@ -43,8 +43,14 @@ class RecorderTest : public testing::Test {
       recorder_.add(done);
     }
   }
-  void saved(uint64_t step, bool durable) {
-    for (uint32_t rank = 0; rank < 2; ++rank) {
+  void saved(uint64_t step, bool durable, std::vector<uint32_t> told_by = {0, 1}) {
+    RankEvent taking = event(Kind::kTaking, 0, step);
+    taking.bytes = 200;
+    taking.bytes_kept = 30;
+    taking.rank_bytes_max = 120;
+    taking.rank_bytes_mean = 100;
+    recorder_.add(taking);
+    for (const uint32_t rank : told_by) {
       RankEvent snapshot = event(Kind::kSnapshot, rank, step);
       snapshot.durable = durable;
       snapshot.bytes = 80 + 40 * rank;

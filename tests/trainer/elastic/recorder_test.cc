@@ -37,17 +37,34 @@ TEST_F(RecorderTest, ReportsAQuietRun) {
   EXPECT_THAT(recorder_.durable_steps(), testing::ElementsAre(2));
 }
 
+// One that dies between the commit and its own word of it has brought its part.
+TEST_F(RecorderTest, ACheckpointHasTheBytesOfRanksThatDiedBeforeTheySaidSo) {
+  begin_epoch(0, false);
+  for (uint64_t step = 1; step <= 2; ++step) do_step(step);
+  saved(2, true, {1});
+  const report::Report report = recorder_.report();
+  ASSERT_EQ(report.checkpoints.each.size(), 1u);
+  EXPECT_EQ(report.checkpoints.bytes, 200u);
+  EXPECT_EQ(report.checkpoints.bytes_kept, 30u);
+  EXPECT_EQ(report.checkpoints.each[0].bytes, 200u);
+  EXPECT_EQ(report.checkpoints.each[0].bytes_kept, 30u);
+  EXPECT_EQ(report.checkpoints.each[0].rank_bytes_max, 120u);
+  EXPECT_EQ(report.checkpoints.each[0].rank_bytes_mean, 100);
+}
+
 TEST_F(RecorderTest, TellsThePaceThatWasInForceLast) {
   begin_epoch(0, false);
   for (const uint64_t every : {4, 9}) {
     RankEvent pacing = event(Kind::kPacing, 0, 1);
     pacing.checkpoint_every = every;
     pacing.experts_per_checkpoint = 3;
+    pacing.experts_per_snapshot = 5;
     pacing.text = fmt::format("because of {}", every);
     recorder_.add(pacing);
   }
   EXPECT_EQ(recorder_.report().pace.every, 9u);
   EXPECT_EQ(recorder_.report().pace.experts, 3u);
+  EXPECT_EQ(recorder_.report().pace.experts_per_snapshot, 5u);
   EXPECT_EQ(recorder_.report().pace.reason, "because of 9");
 }
 

@@ -228,10 +228,11 @@ TEST(Tables, NameEachFailureInOrder) {
 TEST(Tables, SummaryTellsTheNumbers) {
   const std::string text = summary_text(sample_report());
   EXPECT_THAT(text, HasSubstr("60 steps of 2048 tokens on 4 ranks, loss 5."));
-  EXPECT_THAT(text, HasSubstr("12 checkpoints, 117.7 MiB"));
+  EXPECT_THAT(text, HasSubstr("12 checkpoints, 115.7 MiB written, 2.0 MiB in memory only"));
   EXPECT_THAT(text, HasSubstr("after step 15: ranks 4, 5 joined, rank 1 left, 5 ranks, each expert "
                               "on 2 or more; 7.0 MiB moved in 15 ms"));
-  EXPECT_THAT(text, HasSubstr("in the end a checkpoint every 5 steps of 2 experts of each layer: "
+  EXPECT_THAT(text, HasSubstr("in the end a checkpoint every 5 steps of 2 experts of each layer, 1 "
+                              "more stay in memory: "
                               "storage sustains 5 steps"));
   EXPECT_THAT(text, HasSubstr(checkpoint_table_text(sample_report())));
   EXPECT_THAT(text, HasSubstr("lost tokens: 25.000 % of all (18.750 % in restarts, 6.250 % of"

@@ -54,6 +54,9 @@ TEST(ReportJson, HasTheFieldsThatStay) {
   EXPECT_EQ(document.at("checkpoints").at("each").at(1).at("step"), 20);
   EXPECT_EQ(document.at("checkpoint_every"), 5);
   EXPECT_EQ(document.at("experts_per_checkpoint"), 2);
+  EXPECT_EQ(document.at("experts_per_snapshot"), 3);
+  EXPECT_EQ(document.at("checkpoints").at("bytes_kept"), 2 << 20);
+  EXPECT_EQ(document.at("checkpoints").at("each").at(0).at("bytes_kept"), 2 << 20);
   EXPECT_EQ(document.at("reason"), "storage sustains 5 steps");
   EXPECT_EQ(document.at("failures").at(0).at("ranks"), json::array({2}));
   EXPECT_EQ(document.at("failures").at(0).at("bytes").at("memory"), 5 << 20);
@@ -187,6 +190,7 @@ TEST(ReportJson, EveryRequiredFieldIsMissed) {
                                              "checkpoint_every",
                                              "daemon_failures",
                                              "experts_per_checkpoint",
+                                             "experts_per_snapshot",
                                              "final_loss",
                                              "loads",
                                              "lost_tokens",

@@ -63,11 +63,13 @@ inline Report sample_report(uint64_t steps = 60) {
   report.step_ms = {.p50 = 180.5, .p99 = 310.25};
   report.checkpoints = {.count = 12,
                         .bytes = 123'456'789,
+                        .bytes_kept = 2u << 20,
                         .stall_ms_total = 44.25,
                         .stall_ms_max = 6.125,
                         .durable_ms_p50 = 88.5};
   report.checkpoints.each = {{.step = 10,
                               .bytes = 8u << 20,
+                              .bytes_kept = 2u << 20,
                               .rank_bytes_max = 3u << 20,
                               .rank_bytes_mean = 2u << 20,
                               .stall_ms = 6.125,
@@ -78,7 +80,8 @@ inline Report sample_report(uint64_t steps = 60) {
                               .rank_bytes_mean = 1u << 20,
                               .stall_ms = 2,
                               .durable_ms = 40}};
-  report.pace = {.every = 5, .experts = 2, .reason = "storage sustains 5 steps"};
+  report.pace = {
+      .every = 5, .experts = 2, .experts_per_snapshot = 3, .reason = "storage sustains 5 steps"};
   report.failures.push_back(
       {.step = steps / 2,
        .ranks = {2},
