@@ -31,7 +31,8 @@ json to_json(const Replay& replay) {
   }
   return {{"failures", std::move(failures)},
           {"restart", {{"lost_tokens", replay.restart_lost_tokens}, {"plt", replay.restart_plt}}},
-          {"gap_max", replay.gap_max}};
+          {"gap_max", replay.gap_max},
+          {"age_weighed", replay.age_weighed}};
 }
 
 // Over all numbers of dead ranks, each as likely as another.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "trainer/partial/age_trial.h"
 #include "trainer/partial/save_ledger.h"
 #include "trainer/placement/recovery.h"
 
@@ -27,6 +28,7 @@ class Replayer {
         ledger_(std::vector<SaveLedger::Saved>(grid_.size(), {.snapshot = kStart, .tokens = 0})),
         routed_(grid_.size()),
         number_(kStart) {
+    trial_.begin(ledger_, {});
     result_.failures.reserve(options.dead_max);
     for (uint32_t dead = 1; dead <= options.dead_max; ++dead) {
       result_.failures.push_back({.dead = dead});
@@ -102,26 +104,27 @@ class Replayer {
     }
   }
 
-  ExpertCandidate candidate(size_t expert) const {
-    return {.unsaved_tokens = unsaved(expert),
-            .age = number_ - ledger_[expert].snapshot,
+  ExpertCandidate candidate(const SaveLedger& ledger, size_t expert) const {
+    return {.unsaved_tokens = routed_[expert] - ledger[expert].tokens,
+            .age = number_ - ledger[expert].snapshot,
             .loss_probability = risk_[static_cast<size_t>(std::popcount(masks_[expert]))],
             .turn = turns_[expert]};
   }
 
   void snapshot() {
     ++number_;
-    std::vector<uint32_t> chosen;
-    for (uint32_t layer = 0; layer < grid_.layers; ++layer) {
-      std::vector<ExpertCandidate> candidates;
-      candidates.reserve(grid_.experts);
-      for (uint32_t expert = 0; expert < grid_.experts; ++expert) {
-        candidates.push_back(candidate(grid_.at(layer, expert)));
-      }
-      for (const uint32_t expert : moetrain::select_experts(options_.selection, candidates)) {
-        result_.gap_max = std::max(result_.gap_max, candidates[expert].age);
-        chosen.push_back(static_cast<uint32_t>(grid_.at(layer, expert)));
-      }
+    const moetrain::CandidateOf candidate_of = [this](const SaveLedger& ledger, size_t expert) {
+      return candidate(ledger, expert);
+    };
+    moetrain::SelectionOptions how = options_.selection;
+    if (how.selector == moetrain::Selector::kRiskAware) {
+      trial_.take({.number = number_, .step = 0, .held = routed_}, grid_, how, candidate_of);
+      how.weigh_age = trial_.score().weigh_age;
+      result_.age_weighed += how.weigh_age ? 1 : 0;
+    }
+    const auto chosen = moetrain::choose_experts(grid_, how, ledger_, candidate_of);
+    for (const uint32_t expert : chosen) {
+      result_.gap_max = std::max(result_.gap_max, number_ - ledger_[expert].snapshot);
     }
     ledger_.take(number_, chosen, routed_);
     lost_in_restart_ = 0;
@@ -135,6 +138,7 @@ class Replayer {
   const ReplayOptions& options_;
   const ExpertGrid grid_;
   SaveLedger ledger_;
+  moetrain::AgeTrial trial_;
   std::vector<int64_t> routed_;  // since the beginning
   std::vector<moetrain::RankMask> masks_;
   std::vector<uint32_t> turns_;

@@ -86,6 +86,7 @@ void PartialCheckpoint::start() {
   k_snapshot_ = 0;
   loss_k_ = 0;
   loss_tokens_ = 0;
+  trial_.begin(ledger_, {});
   number_of_step_.clear();
 }
 
@@ -95,7 +96,7 @@ SelectionOptions PartialCheckpoint::selection() const {
   const uint32_t bound = options_.staleness_max != 0
                              ? options_.staleness_max
                              : default_staleness_max(grid_.experts, k_least);
-  return {options_.selector, k_, bound};
+  return {options_.selector, k_, bound, trial_.score().weigh_age};
 }
 
 double PartialCheckpoint::risk_of(size_t holders) const {
@@ -103,26 +104,29 @@ double PartialCheckpoint::risk_of(size_t holders) const {
   return failure_takes_all(placement_.ranks, static_cast<uint32_t>(holders));
 }
 
-std::vector<uint32_t> PartialCheckpoint::choose(const Now& now) const {
-  std::vector<uint32_t> chosen;
+// Those that are written; the trial of the selector chooses as well.
+std::vector<uint32_t> PartialCheckpoint::choose(const Now& now, std::span<const int64_t> held) {
+  std::vector<uint32_t> turn;
+  std::vector<double> risk;
+  turn.reserve(grid_.size());
+  risk.reserve(grid_.size());
   for (uint32_t layer = 0; layer < grid_.layers; ++layer) {
-    const auto turn = turns(placement_.slots[layer], grid_.experts, layer, k_);
-    const auto holding = holders_of_experts(placement_, layer);
-    std::vector<ExpertCandidate> candidates;
-    candidates.reserve(grid_.experts);
-    for (uint32_t expert = 0; expert < grid_.experts; ++expert) {
-      const size_t at = grid_.at(layer, expert);
-      candidates.push_back(candidate(at, ledger_, now));
-      candidates.back().loss_probability = risk_of(holding[expert].size());
-      candidates.back().turn = turn[expert];
-    }
-    const SelectionOptions how = selection();
-    const uint32_t count = k_within_bound(how, candidates);
-    for (const uint32_t expert : select_experts(how, candidates, count)) {
-      chosen.push_back(static_cast<uint32_t>(grid_.at(layer, expert)));
+    const auto of_layer = turns(placement_.slots[layer], grid_.experts, layer, k_);
+    turn.insert(turn.end(), of_layer.begin(), of_layer.end());
+    for (const auto& holding : holders_of_experts(placement_, layer)) {
+      risk.push_back(risk_of(holding.size()));
     }
   }
-  return chosen;
+  const CandidateOf candidate_of = [&](const SaveLedger& ledger, size_t expert) {
+    ExpertCandidate known = candidate(expert, ledger, now);
+    known.loss_probability = risk[expert];
+    known.turn = turn[expert];
+    return known;
+  };
+  if (options_.selector == Selector::kRiskAware) {
+    trial_.take({snapshots_ + 1, now.step, held}, grid_, selection(), candidate_of);
+  }
+  return choose_experts(grid_, selection(), ledger_, candidate_of);
 }
 
 ExpertCandidate PartialCheckpoint::candidate(size_t expert, const SaveLedger& ledger,
@@ -167,7 +171,8 @@ std::vector<uint32_t> PartialCheckpoint::choose_more(const std::vector<uint32_t>
     const auto left = static_cast<uint32_t>(positions.size());
     const uint32_t more = std::min(k_snapshot() - k_, left);  // the bound may have written more
     if (more == 0) continue;
-    const SelectionOptions how{options_.selector, more, default_staleness_max(left, more)};
+    const SelectionOptions how{options_.selector, more, default_staleness_max(left, more),
+                               trial_.score().weigh_age};
     for (const uint32_t one : select_experts(how, candidates)) chosen.push_back(positions[one]);
   }
   return chosen;
@@ -212,18 +217,19 @@ PartialCheckpoint::Plan PartialCheckpoint::next(uint64_t step, const ExpertProgr
   CKPT_ASSERT(progress.routed.size() == grid_.size() && progress.updates.size() == grid_.size());
   Plan plan;
   if (!options_.k_auto) k_ = k_of_budget(experts_asked(), progress.routed);
-  if (full || k_ == grid_.experts || !ledger_.all_saved()) {
-    plan.experts.resize(grid_.size());
-    std::iota(plan.experts.begin(), plan.experts.end(), 0u);
-  } else {
-    const Now now{step, progress.routed};
-    plan.experts = choose(now);
-    if (k_snapshot() > k_) plan.memory_experts = choose_more(plan.experts, now);
-  }
-  ++snapshots_;
   std::vector<int64_t> held;
   held.reserve(grid_.size());
   for (size_t i = 0; i < grid_.size(); ++i) held.push_back(meter_.held(i, progress.routed));
+  if (full || k_ == grid_.experts || !ledger_.all_saved()) {
+    plan.experts.resize(grid_.size());
+    std::iota(plan.experts.begin(), plan.experts.end(), 0u);
+    trial_.take_all({snapshots_ + 1, step, held});
+  } else {
+    const Now now{step, progress.routed};
+    plan.experts = choose(now, held);
+    if (k_snapshot() > k_) plan.memory_experts = choose_more(plan.experts, now);
+  }
+  ++snapshots_;
   ledger_.take(snapshots_, plan.experts, held, step);
   std::vector<uint32_t> both = plan.experts;
   both.insert(both.end(), plan.memory_experts.begin(), plan.memory_experts.end());
@@ -272,6 +278,7 @@ void PartialCheckpoint::failed(uint64_t step) {
   if (number == number_of_step_.end()) return;
   ledger_.fail(number->second);
   memory_ledger_.fail(number->second);
+  trial_.fail(number->second);
   number_of_step_.erase(number);
 }
 
@@ -289,7 +296,8 @@ PartialState PartialCheckpoint::state() const {
           .k_asked = options_.k,
           .lost = meter_.lost(),
           .loss_k = loss_k_,
-          .loss_tokens = loss_tokens_};
+          .loss_tokens = loss_tokens_,
+          .trial = trial_.score()};
 }
 
 }  // namespace moetrain

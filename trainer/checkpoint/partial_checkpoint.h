@@ -30,6 +30,7 @@
 #include "trainer/checkpoint/expert_stamps.h"
 #include "trainer/checkpoint/units.h"
 #include "trainer/parallel/expert_placement.h"
+#include "trainer/partial/age_trial.h"
 #include "trainer/partial/dynamic_k.h"
 #include "trainer/partial/plt.h"
 #include "trainer/partial/save_ledger.h"
@@ -74,6 +75,7 @@ struct PartialState {
   // The newest recovery that lost tokens to a K below N: that K, and the tokens. 0: none.
   uint32_t loss_k = 0;
   int64_t loss_tokens = 0;
+  AgeTrialScore trial;  // of the risk-aware selector
   bool operator==(const PartialState&) const = default;
 };
 
@@ -166,7 +168,7 @@ class PartialCheckpoint {
     std::span<const int64_t> routed;
   };
   SelectionOptions selection() const;
-  std::vector<uint32_t> choose(const Now& now) const;
+  std::vector<uint32_t> choose(const Now& now, std::span<const int64_t> held);
   std::vector<uint32_t> choose_more(const std::vector<uint32_t>& written, const Now& now) const;
   ExpertCandidate candidate(size_t expert, const SaveLedger& ledger, const Now& now) const;
   std::vector<uint32_t> units_with(const std::vector<uint32_t>& experts) const;
@@ -188,6 +190,7 @@ class PartialCheckpoint {
   PltMeter meter_;
   SaveLedger ledger_;         // of durable versions
   SaveLedger memory_ledger_;  // of versions at either level
+  AgeTrial trial_;            // of durable versions
   uint64_t snapshots_ = 0;
   uint32_t k_ = 0;
   uint32_t k_snapshot_ = 0;  // with k_snapshot_auto

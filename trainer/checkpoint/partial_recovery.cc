@@ -48,6 +48,7 @@ Result<RecoveryLoss> PartialCheckpoint::resume(const PartialState& saved,
     if (in_memory[i] != 0) versions[i] = kOldestVersion;
   }
   ledger_ = SaveLedger(std::move(versions));
+  trial_.begin(ledger_, saved.trial);
   snapshots_ = saved.snapshots;
   k_snapshot_ = 0;  // of another process than this one: all ranks are told anew
   number_of_step_.clear();
@@ -122,6 +123,7 @@ Result<RecoveryLoss> PartialCheckpoint::roll_back(std::span<const uint32_t> expe
   for (size_t i = 0; i < experts.size(); ++i) {
     const bool on_disk = in_memory.empty() || in_memory[experts[i]] == 0;
     ledger_.came_back(experts[i], on_disk ? back[i] : kOldestVersion);
+    trial_.came_back(experts[i], ledger_[experts[i]]);
     memory_ledger_.came_back(experts[i], back[i]);
     updates[experts[i]] = versions.at(ExpertPart::kOptimizer, experts[i]).updates;
   }
@@ -147,6 +149,7 @@ Status PartialCheckpoint::take_over(const PartialHandover& handover,
   CKPT_ASSIGN(meter_, PltMeter::resume(grid_, state.lost, routed));
   ledger_ = SaveLedger(handover.saved);
   memory_ledger_ = ledger_;
+  trial_.begin(ledger_, state.trial);
   snapshots_ = state.snapshots;
   k_ = state.k;
   loss_k_ = state.loss_k;

@@ -138,6 +138,9 @@ Status decode_partial(const fb::TrainerState& from, const ExpertGrid& grid,
     return corrupt(fmt::format("{} tokens lost with {} of {} experts", to.loss_tokens, to.loss_k,
                                grid.experts));
   }
+  to.trial = {from.loss_without_age(), from.loss_with_age(), from.weigh_age()};
+  const Status score = check_score(to.trial);
+  if (!score.ok()) return corrupt(score.error().message);
   CKPT_TRY(decode_counts(from.lost_restart(), grid.size(), "lost tokens", to.lost.restart));
   CKPT_TRY(
       decode_counts(from.lost_rollback(), grid.size(), "rolled back tokens", to.lost.rollback));
@@ -169,12 +172,13 @@ Result<std::vector<std::byte>> encode(const TrainerState& state) {
   const auto pace = encode_pace(builder, state.pace);
   const Progress& p = state.progress;
   builder.FinishSizePrefixed(
-      fb::CreateTrainerStateDirect(builder, p.step, p.applied, p.skipped, p.skipped_in_a_row,
-                                   p.tokens, state.config.c_str(), state.corpus_bytes,
-                                   state.corpus_crc32c, &layers, &p.routed_tokens, &p.routed_last,
-                                   state.partial.snapshots, state.partial.k, state.partial.k_asked,
-                                   &state.partial.lost.restart, &state.partial.lost.rollback,
-                                   &stamps, pace, state.partial.loss_k, state.partial.loss_tokens),
+      fb::CreateTrainerStateDirect(
+          builder, p.step, p.applied, p.skipped, p.skipped_in_a_row, p.tokens, state.config.c_str(),
+          state.corpus_bytes, state.corpus_crc32c, &layers, &p.routed_tokens, &p.routed_last,
+          state.partial.snapshots, state.partial.k, state.partial.k_asked,
+          &state.partial.lost.restart, &state.partial.lost.rollback, &stamps, pace,
+          state.partial.loss_k, state.partial.loss_tokens, state.partial.trial.loss_without,
+          state.partial.trial.loss_with, state.partial.trial.weigh_age),
       fb::TrainerStateIdentifier());
   std::vector<std::byte> unit(
       trainer_unit_bytes(state.placement.layers(), state.placement.experts));

@@ -1,6 +1,7 @@
 #include "trainer/elastic/handover.h"
 
 #include <bit>
+#include <concepts>
 
 #include "formats/base/assert.h"
 
@@ -8,6 +9,22 @@ namespace moetrain {
 namespace {
 
 constexpr size_t kStampCounts = 2 * kStampValues;
+
+int64_t to_value(double number) { return std::bit_cast<int64_t>(number); }
+int64_t to_value(float number) { return std::bit_cast<int32_t>(number); }
+template <std::integral Integer>
+int64_t to_value(Integer number) {
+  return static_cast<int64_t>(number);
+}
+
+void from_value(int64_t value, double& number) { number = std::bit_cast<double>(value); }
+void from_value(int64_t value, float& number) {
+  number = std::bit_cast<float>(static_cast<int32_t>(value));
+}
+template <std::integral Integer>
+void from_value(int64_t value, Integer& number) {
+  number = static_cast<Integer>(value);
+}
 
 // One list of the fields for both directions: `number` is called for each number, `list` for each
 // list with its length.
@@ -24,6 +41,9 @@ void visit(Handover& handover, size_t experts, Number&& number, List&& list) {
   number(partial.k_asked);
   number(partial.loss_k);
   number(partial.loss_tokens);
+  number(partial.trial.loss_without);
+  number(partial.trial.loss_with);
+  number(partial.trial.weigh_age);
   for (auto* values : {&progress.routed_tokens, &progress.routed_last, &progress.expert_updates,
                        &partial.lost.restart, &partial.lost.rollback}) {
     list(*values, experts);
@@ -35,6 +55,7 @@ void visit(Handover& handover, size_t experts, Number&& number, List&& list) {
     number(saved.tokens);
     number(saved.step);
   }
+  number(handover.last_loss);
 }
 
 }  // namespace
@@ -44,12 +65,11 @@ size_t handover_values(const ExpertGrid& grid) { return to_values(Handover(), gr
 std::vector<int64_t> to_values(Handover handover, const ExpertGrid& grid) {
   std::vector<int64_t> values;
   visit(
-      handover, grid.size(), [&](auto& value) { values.push_back(static_cast<int64_t>(value)); },
+      handover, grid.size(), [&](auto& value) { values.push_back(to_value(value)); },
       [&](std::vector<int64_t>& list, size_t size) {
         list.resize(size);
         values.insert(values.end(), list.begin(), list.end());
       });
-  values.push_back(std::bit_cast<int32_t>(handover.last_loss));
   return values;
 }
 
@@ -57,16 +77,12 @@ Handover handover_from(std::span<const int64_t> values, const ExpertGrid& grid) 
   Handover handover;
   size_t at = 0;
   visit(
-      handover, grid.size(),
-      [&](auto& value) {
-        value = static_cast<std::remove_reference_t<decltype(value)>>(values[at++]);
-      },
+      handover, grid.size(), [&](auto& value) { from_value(values[at++], value); },
       [&](std::vector<int64_t>& list, size_t size) {
         list.assign(values.begin() + static_cast<ptrdiff_t>(at),
                     values.begin() + static_cast<ptrdiff_t>(at + size));
         at += size;
       });
-  handover.last_loss = std::bit_cast<float>(static_cast<int32_t>(values[at++]));
   CKPT_ASSERT(at == values.size());
   return handover;
 }

@@ -17,15 +17,16 @@ namespace {
 constexpr std::array<std::string_view, 3> kSelectorNames = {"sequential", "load-aware",
                                                             "risk-aware"};
 
-double urgency(Selector selector, const ExpertCandidate& candidate) {
+double urgency(const SelectionOptions& options, const ExpertCandidate& candidate) {
   const auto tokens = static_cast<double>(candidate.unsaved_tokens);
-  switch (selector) {
+  switch (options.selector) {
     case Selector::kSequential:
       return 0;  // age decides, as in every tie
     case Selector::kLoadAware:
       return tokens;
     case Selector::kRiskAware:
-      return tokens * candidate.loss_probability * static_cast<double>(candidate.age);
+      return tokens * candidate.loss_probability *
+             static_cast<double>(options.weigh_age ? candidate.age : 1);
   }
   CKPT_ASSERT(false);
 }
@@ -128,7 +129,7 @@ std::vector<uint32_t> select_experts(const SelectionOptions& options,
   const auto key = [&](uint32_t expert) {
     const ExpertCandidate& candidate = candidates[expert];
     const uint64_t overdue = candidate.age > options.staleness_max ? candidate.age : 0;
-    return std::tuple(UINT64_MAX - overdue, -urgency(options.selector, candidate),
+    return std::tuple(UINT64_MAX - overdue, -urgency(options, candidate),
                       UINT64_MAX - candidate.age, candidate.turn, expert);
   };
   std::sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return key(a) < key(b); });

@@ -4,13 +4,15 @@
 //               different ranks and which every layer begins elsewhere (PEC, arXiv:2408.04307)
 //   load-aware  those with most tokens since their last save (MoC-System, ASPLOS 2025)
 //   risk-aware  those whose loss would cost most: tokens since the last save, times the
-//               probability that a failure takes the last live replica, times the snapshots since.
-//               The last factor is what saves bytes: with u tokens a snapshot and probability p an
-//               expert that is saved every T snapshots loses p*u*T/2 on average, and the sum over
-//               experts is least, for equal bytes, where T goes with 1/sqrt(p*u), that is where
-//               p*u*T^2 is equal. Taking the largest p*u*T instead equalises p*u*T, which costs as
-//               much as round robin. Where the tokens of one snapshot say nothing of the next
-//               ones' (bursts) load-aware loses less (bench/README.md).
+//               probability that a failure takes the last live replica, times the snapshots since
+//               where loads stay. The last factor is what saves bytes: with u tokens a snapshot
+//               and probability p an expert that is saved every T snapshots loses p*u*T/2 on
+//               average, and the sum over experts is least, for equal bytes, where T goes with
+//               1/sqrt(p*u), that is where p*u*T^2 is equal. Taking the largest p*u*T instead
+//               equalises p*u*T, which costs as much as round robin. Where the tokens of one
+//               snapshot say nothing of the next ones' (bursts), all experts have the same future,
+//               and the most tokens are the best choice. Which of the two it is, trial tells
+//               (age_trial.h).
 //
 // Whatever the selector, an expert is saved at least every `staleness_max` snapshots: of the sets
 // that keep this possible for all experts at all later snapshots, the best one is taken.
@@ -35,6 +37,7 @@ struct SelectionOptions {
   Selector selector = Selector::kRiskAware;
   uint32_t k = 1;              // experts to take, 1 .. those of the layer
   uint32_t staleness_max = 0;  // snapshots from one save of an expert to its next
+  bool weigh_age = true;       // of risk-aware: times the snapshots since
 };
 
 // The bound where none is given: four times what round robin needs.

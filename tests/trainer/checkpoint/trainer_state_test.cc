@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 #include <random>
 
@@ -31,7 +32,8 @@ TrainerState example() {
                    .lost = {std::vector<int64_t>(kLayers * kStateExperts, 5),
                             std::vector<int64_t>(kLayers * kStateExperts, 6)},
                    .loss_k = 1,
-                   .loss_tokens = 321};
+                   .loss_tokens = 321,
+                   .trial = {1000.25, 970.5, true}};
   for (int64_t i = 0; i < int64_t{2} * kLayers * kStateExperts; ++i) {
     state.stamps.push_back({i + 1, 2 * i, 3 * i, 4 * i});
   }
@@ -130,6 +132,9 @@ TEST(TrainerStateTest, RefusesStatesThatCannotBe) {
   expect_refused([](TrainerState& s) { s.partial.loss_k = kStateExperts + 1; },
                  "more than there are");
   expect_refused([](TrainerState& s) { s.partial.loss_tokens = -1; }, "negative");
+  expect_refused([](TrainerState& s) { s.partial.trial.loss_with = -1; }, "less than nothing");
+  expect_refused([](TrainerState& s) { s.partial.trial.loss_without = std::nan(""); },
+                 "no number of tokens");
   expect_refused([](TrainerState& s) { s.partial.lost.restart[3] = 72; }, "lost more than routed");
   expect_refused([](TrainerState& s) { s.partial.lost.rollback[3] = INT64_MAX; }, "wraps around");
   expect_refused([](TrainerState& s) { s.partial.lost.restart.pop_back(); }, "a count short");

@@ -20,6 +20,7 @@ TEST(HandoverTest, SurvivesTheWire) {
   handover.partial.state.k_asked = 1;
   handover.partial.state.loss_k = 3;
   handover.partial.state.loss_tokens = 1'000;
+  handover.partial.state.trial = {0.1, 1e9, true};
   for (uint64_t i = 0; i < 6; ++i) handover.partial.saved.push_back({i, static_cast<int64_t>(i)});
   handover.stamps.assign(2 * 6 * kStampValues, -3);
   handover.saved_step = 4;

@@ -1,0 +1,234 @@
+#include "trainer/partial/age_trial.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <numeric>
+#include <random>
+
+namespace moetrain {
+namespace {
+
+constexpr ExpertGrid kSmallGrid{4, 16};
+
+// What the experts of a layer get in a snapshot's time; any numbers in proportion.
+using Shares = std::function<std::vector<double>(uint32_t snapshot, uint32_t layer)>;
+
+// Saves under one selector, one snapshot after another, each of them preceded by a failure that
+// might have come.
+class Saving {
+ public:
+  Saving(Selector selector, uint32_t k)
+      : options_{selector, k, default_staleness_max(kSmallGrid.experts, k)},
+        ledger_(std::vector<SaveLedger::Saved>(kSmallGrid.size(), {.snapshot = 1})),
+        held_(kSmallGrid.size()) {
+    trial_.begin(ledger_, {});
+  }
+
+  void snapshot(const std::vector<int64_t>& tokens) {
+    ++number_;
+    for (size_t i = 0; i < held_.size(); ++i) held_[i] += tokens[i];
+    for (size_t i = 0; i < held_.size(); ++i) lost_ += held_[i] - ledger_[i].tokens;
+    const CandidateOf candidate_of = [this](const SaveLedger& ledger, size_t expert) {
+      return ExpertCandidate{.unsaved_tokens = held_[expert] - ledger[expert].tokens,
+                             .age = number_ - ledger[expert].snapshot,
+                             .loss_probability = 1,
+                             .turn = static_cast<uint32_t>(expert % kSmallGrid.experts)};
+    };
+    if (options_.selector == Selector::kRiskAware) {
+      trial_.take({number_, 0, held_}, kSmallGrid, options_, candidate_of);
+      options_.weigh_age = trial_.score().weigh_age;
+    }
+    chosen_ = choose_experts(kSmallGrid, options_, ledger_, candidate_of);
+    ledger_.take(number_, chosen_, held_);
+  }
+  void fail() {
+    ledger_.fail(number_);
+    trial_.fail(number_);
+  }
+  void restart() { trial_.begin(ledger_, trial_.score()); }
+
+  int64_t lost() const { return lost_; }  // summed over the failures
+  const std::vector<uint32_t>& chosen() const { return chosen_; }
+  const AgeTrialScore& score() const { return trial_.score(); }
+  int64_t held_in_all() const { return std::accumulate(held_.begin(), held_.end(), int64_t{0}); }
+
+ private:
+  SelectionOptions options_;
+  SaveLedger ledger_;
+  AgeTrial trial_;
+  std::vector<int64_t> held_;
+  std::vector<uint32_t> chosen_;
+  uint64_t number_ = 1;
+  int64_t lost_ = 0;
+};
+
+std::vector<int64_t> tokens_of(const Shares& shares, uint32_t snapshot) {
+  std::vector<int64_t> tokens;
+  for (uint32_t layer = 0; layer < kSmallGrid.layers; ++layer) {
+    const std::vector<double> of_layer = shares(snapshot, layer);
+    const double all = std::accumulate(of_layer.begin(), of_layer.end(), 0.0);
+    for (const double share : of_layer) {
+      tokens.push_back(static_cast<int64_t>(8192 * share / all));
+    }
+  }
+  return tokens;
+}
+
+// What risk-aware loses to what load-aware loses, K = 1, 2 and 4 together. Where it never weighs
+// age, it has to take the very same experts.
+double ratio_to_load_aware(const Shares& shares, uint32_t snapshots) {
+  double lost[2] = {};
+  std::vector<std::vector<int64_t>> trace;
+  trace.reserve(snapshots);
+  for (uint32_t at = 0; at < snapshots; ++at) trace.push_back(tokens_of(shares, at));
+  for (const uint32_t k : {1, 2, 4}) {
+    Saving ours(Selector::kRiskAware, k);
+    Saving theirs(Selector::kLoadAware, k);
+    bool weighed = false;
+    for (const auto& tokens : trace) {
+      ours.snapshot(tokens);
+      theirs.snapshot(tokens);
+      weighed |= ours.score().weigh_age;
+      if (!weighed) {
+        EXPECT_EQ(ours.chosen(), theirs.chosen());
+      }
+    }
+    lost[0] += static_cast<double>(ours.lost());
+    lost[1] += static_cast<double>(theirs.lost());
+  }
+  return lost[0] / lost[1];
+}
+
+std::vector<double> each_expert(const std::function<double(uint32_t)>& share) {
+  std::vector<double> shares;
+  shares.reserve(kSmallGrid.experts);
+  for (uint32_t e = 0; e < kSmallGrid.experts; ++e) shares.push_back(share(e));
+  return shares;
+}
+
+TEST(AgeTrialTest, LosesLessWhereLoadsStay) {
+  const auto zipf = [](uint32_t, uint32_t layer) {
+    return each_expert([&](uint32_t e) { return 1.0 / (1 + (e + layer) % 16); });
+  };
+  EXPECT_LT(ratio_to_load_aware(zipf, 250), 0.91);
+  const auto slowly = [](uint32_t at, uint32_t) {
+    return each_expert([&](uint32_t e) { return 1.0 / (1 + (e + at / 5) % 16); });
+  };
+  EXPECT_LT(ratio_to_load_aware(slowly, 250), 0.95);
+}
+
+TEST(AgeTrialTest, IsLoadAwareWhereAllExpertsAreAlike) {
+  const auto uniform = [](uint32_t, uint32_t) { return std::vector<double>(16, 1); };
+  EXPECT_EQ(ratio_to_load_aware(uniform, 100), 1);
+  for (const uint32_t seed : {1, 2, 3, 4}) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937 random(seed);
+    const auto bursts = [&](uint32_t, uint32_t) {
+      const uint32_t hot = random() % 16;
+      return each_expert([&](uint32_t e) { return e == hot ? 40.0 : 1.0; });
+    };
+    EXPECT_EQ(ratio_to_load_aware(bursts, 250), 1);
+    std::normal_distribution<double> normal;
+    for (const double deviation : {0.5, 1.0, 2.0}) {
+      const auto log_normal = [&](uint32_t, uint32_t) {
+        return each_expert([&](uint32_t) { return std::exp(deviation * normal(random)); });
+      };
+      EXPECT_LT(ratio_to_load_aware(log_normal, 250), 1.002) << "deviation " << deviation;
+    }
+  }
+}
+
+// The next one is hot for sure, and neither rule knows it.
+TEST(AgeTrialTest, LosesNoMoreWhereTheHotOneMovesOn) {
+  for (const uint32_t by : {1, 3, 5, 15}) {
+    const auto moving = [&](uint32_t at, uint32_t) {
+      return each_expert([&](uint32_t e) { return 1.0 / (1 + (e + by * at) % 16); });
+    };
+    EXPECT_LE(ratio_to_load_aware(moving, 250), 1.0005) << "by " << by;
+  }
+}
+
+TEST(AgeTrialTest, FollowsLoadsThatChangeTheirWays) {
+  const uint32_t seed = 9;
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::mt19937 random(seed);
+  const Shares steady = [](uint32_t, uint32_t) {
+    return each_expert([](uint32_t e) { return 1.0 / (1 + e); });
+  };
+  const Shares bursts = [&](uint32_t, uint32_t) {
+    const uint32_t hot = random() % 16;
+    return each_expert([&](uint32_t e) { return e == hot ? 40.0 : 1.0; });
+  };
+  Saving saving(Selector::kRiskAware, 2);
+  EXPECT_FALSE(saving.score().weigh_age) << "nothing has proved anything yet";
+  for (const bool stay : {true, false, true}) {
+    for (uint32_t at = 0; at < 150; ++at) saving.snapshot(tokens_of(stay ? steady : bursts, at));
+    EXPECT_EQ(saving.score().weigh_age, stay);
+  }
+}
+
+TEST(AgeTrialTest, GoesOnAfterRestarts) {
+  const Shares steady = [](uint32_t, uint32_t) {
+    return each_expert([](uint32_t e) { return 1.0 / (1 + e); });
+  };
+  Saving saving(Selector::kRiskAware, 2);
+  for (uint32_t at = 1; at <= 400; ++at) {
+    saving.snapshot(tokens_of(steady, at));
+    if (at % 40 == 0) {
+      const AgeTrialScore score = saving.score();
+      saving.restart();
+      EXPECT_EQ(saving.score(), score);
+      EXPECT_TRUE(score.weigh_age) << at;
+    }
+  }
+}
+
+// If no snapshot comes to be, both rules lose everything.
+TEST(AgeTrialTest, SnapshotsThatFailSaveNothing) {
+  Saving saving(Selector::kRiskAware, 4);
+  const std::vector<int64_t> tokens(kSmallGrid.size(), 10);
+  double mean = 0;
+  for (int at = 0; at < 60; ++at) {
+    saving.snapshot(tokens);
+    saving.fail();
+    const auto all = static_cast<double>(saving.held_in_all());
+    mean = at == 0 ? all : mean + (all - mean) / 16;
+    EXPECT_DOUBLE_EQ(saving.score().loss_with, mean);
+    EXPECT_DOUBLE_EQ(saving.score().loss_without, mean);
+  }
+}
+
+// Expert 3 is an older version of itself, and what came since is not to be lost any more.
+TEST(AgeTrialTest, ExpertsThatComeBackAreAsOldAsTheyAre) {
+  constexpr ExpertGrid kOneLayer{1, 4};
+  AgeTrial trial;
+  trial.begin(SaveLedger(std::vector<SaveLedger::Saved>(4, {.snapshot = 1})), {});
+  std::vector<int64_t> held = {100, 100, 100, 100};
+  const CandidateOf candidate_of = [&](const SaveLedger& ledger, size_t expert) {
+    return ExpertCandidate{.unsaved_tokens = held[expert] - ledger[expert].tokens};
+  };
+  trial.take_all({2, 0, held});
+  held[3] = 30;
+  trial.came_back(3, {.snapshot = 1, .tokens = 30, .step = 0});
+  held[0] = 107;
+  trial.take({3, 0, held}, kOneLayer, {Selector::kRiskAware, 1, 16}, candidate_of);
+  EXPECT_EQ(trial.score(), (AgeTrialScore{7, 7, false}));
+}
+
+TEST(AgeTrialTest, AScoreIsOfTokens) {
+  EXPECT_TRUE(check_score({}).ok());
+  EXPECT_TRUE(check_score({.loss_without = 3, .loss_with = 2.5, .weigh_age = true}).ok());
+  for (const double wrong : {-1.0, std::nan(""), std::numeric_limits<double>::infinity()}) {
+    EXPECT_FALSE(check_score({.loss_without = wrong, .loss_with = 0, .weigh_age = false}).ok());
+    EXPECT_THAT(
+        check_score({.loss_without = 0, .loss_with = wrong, .weigh_age = false}).error().message,
+        testing::HasSubstr("where age is weighed"));
+  }
+}
+
+}  // namespace
+}  // namespace moetrain
