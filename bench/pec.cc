@@ -161,8 +161,8 @@ ckpt::Status check_counts(const PecOptions& options, const PecModel& model) {
   for (const uint32_t k : options.ks) {
     if (k >= 1 && k <= model.experts) continue;
     return ckpt::make_error(ckpt::ErrorCode::kInvalidArgument,
-                            "--k {}: {} has {} experts in each layer", k, model.name,
-                            model.experts);
+                            "--k {}: of the {} experts in each layer of {} 1 to {} can be taken", k,
+                            model.experts, model.name, model.experts);
   }
   return {};
 }

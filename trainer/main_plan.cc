@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <fstream>
@@ -15,6 +16,7 @@
 #include "trainer/main.h"
 #include "trainer/placement/frontier.h"
 #include "trainer/placement/judge.h"
+#include "trainer/placement/layer_slots.h"
 #include "trainer/placement/picture.h"
 #include "trainer/placement/plan_files.h"
 #include "trainer/placement/policy.h"
@@ -99,6 +101,20 @@ Result<std::vector<LayerSlots>> read_current(const std::string& path) {
   return current;
 }
 
+// An earlier plan has a place for every expert; a file that has not is not what it says it is.
+Status check_whole(const PlacementRequest& request, const std::string& path) {
+  for (size_t layer = 0; layer < request.current.size(); ++layer) {
+    const auto held = holders(request.current[layer], request.experts());
+    const auto missing =
+        std::find_if(held.begin(), held.end(), [](const auto& ranks) { return ranks.empty(); });
+    if (missing == held.end()) continue;
+    return make_error(ErrorCode::kInvalidArgument,
+                      "{}: layer {} misses expert {}, which no rank holds", path, layer,
+                      missing - held.begin());
+  }
+  return {};
+}
+
 Status fill_request(PlanFlags& flags) {
   PlacementRequest& request = flags.request;
   if (flags.loads.empty() == flags.loads_file.empty()) {
@@ -127,7 +143,8 @@ Status fill_request(PlanFlags& flags) {
     CKPT_ASSIGN(const RecoveryWanted wanted, parse_wanted(text));
     request.recovery_wanted.push_back(wanted);
   }
-  return validate(request);
+  CKPT_TRY(validate(request));
+  return check_whole(request, flags.current_file);
 }
 
 ordered_json recovery_json(const std::vector<RecoveryAt>& recovery) {

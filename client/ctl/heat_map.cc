@@ -65,20 +65,34 @@ std::string cell_text(const HeatCell& cell, uint64_t most, int width, const Heat
   return fmt::format("\x1b[48;5;{}m{}\x1b[0m", kTerminalColours[level], wide(' '));
 }
 
-// As many words to a line as fit.
-std::string wrapped(const std::vector<std::pair<std::string, size_t>>& words, size_t columns) {
+// As many words to a line as fit; words with the columns that they take.
+std::string wrapped(const std::vector<std::pair<std::string, size_t>>& words, size_t columns,
+                    size_t gap) {
   std::string out;
   size_t used = 0;
   for (const auto& [word, width] : words) {
-    if (used > 0 && used + 2 + width > columns) {
+    if (used > 0 && used + gap + width > columns) {
       out += '\n';
       used = 0;
     }
-    if (used > 0) out += "  ";
+    if (used > 0) out.append(gap, ' ');
     out += word;
-    used += width + (used > 0 ? 2 : 0);
+    used += width + (used > 0 ? gap : 0);
   }
   return out + '\n';
+}
+
+// A name that is longer than a line goes on in the next one.
+std::string wrapped_title(const std::string& title, size_t columns) {
+  std::vector<std::pair<std::string, size_t>> words;
+  for (size_t at = 0; at < title.size();) {
+    const size_t space = std::min(title.find(' ', at), title.size());
+    const std::string word = title.substr(at, std::min(space - at, columns));
+    words.emplace_back(word, word.size());
+    at += word.size();
+    if (at == space) ++at;
+  }
+  return wrapped(words, columns, 1);
 }
 
 // What each colour stands for: the values of its level.
@@ -107,7 +121,7 @@ std::string legend(const HeatMap& map, const HeatStyle& style) {
   if (unknown) add("??", "not counted");
   if (missing) add("!!", "no version");
   words.emplace_back(map.unit, map.unit.size());
-  return wrapped(words, static_cast<size_t>(style.columns));
+  return wrapped(words, static_cast<size_t>(style.columns), 2);
 }
 
 }  // namespace
@@ -166,13 +180,14 @@ HeatStyle terminal_style() {
 }
 
 std::string heat_map_text(const HeatMap& map, const HeatStyle& style) {
-  if (map.experts == 0) return map.title + "\nno experts\n";
+  const std::string title = wrapped_title(map.title, static_cast<size_t>(style.columns));
+  if (map.experts == 0) return title + "no experts\n";
   size_t label = 5;  // "layer"
   for (const HeatRow& row : map.rows) label = std::max(label, fmt::formatted_size("{}", row.layer));
   const size_t room = static_cast<size_t>(style.columns) - label - 1;
   const int width = map.experts * 2 <= room ? 2 : 1;
   const size_t per_block = std::min(map.experts, room / static_cast<size_t>(width));
-  std::string out = map.title + "\n";
+  std::string out = title;
   for (size_t first = 0; first < map.experts; first += per_block) {
     const size_t last = std::min(first + per_block, map.experts);
     out += fmt::format("{:>{}} expert{} {}{}\n", "layer", label, last - first == 1 ? "" : "s",

@@ -169,7 +169,9 @@ const std::map<std::string, HeatBy>& heat_by() {
 
 // A map of the view's experts; as a table with --list, as a picture with --svg.
 Result<Outcome> run_experts(Link& link, const Arguments& args) {
-  CKPT_ASSIGN(Json document, link.document("experts", {{"target", args.target}}));
+  Json question{{"target", args.target}};
+  if (args.memory) question["memory"] = true;
+  CKPT_ASSIGN(Json document, link.document("experts", question));
   const HeatBy by = heat_by().at(args.by);
   if (!args.svg.empty()) {
     CKPT_TRY(write_text_file(args.svg, heat_map_svg(heat_map(document, by))));
@@ -186,7 +188,7 @@ void add_experts(Builder& build, const std::shared_ptr<Arguments>& args) {
   CLI::App* experts =
       build.add("experts", "Show each expert of a view: how stale, how many tokens lost",
                 "  ckptctl experts tiny\n  ckptctl experts tiny@1200 --by staleness\n"
-                "  ckptctl experts tiny --by lost-so-far\n"
+                "  ckptctl experts tiny --by lost-so-far --memory\n"
                 "  ckptctl experts tiny@latest --svg experts.svg",
                 [args](Link& link) { return run_experts(link, *args); });
   build.target(experts, args->target, "run", "RUN or RUN@STEP");
@@ -198,6 +200,7 @@ void add_experts(Builder& build, const std::shared_ptr<Arguments>& args) {
       ->capture_default_str();
   experts->add_option("--svg", args->svg, "Also write the map to this file, as SVG");
   experts->add_flag("--list", args->list, "A table instead of a map");
+  experts->add_flag("--memory", args->memory, "With versions that only the daemon's memory has");
 }
 
 void add_bytes(Builder& build, const std::shared_ptr<Arguments>& args) {

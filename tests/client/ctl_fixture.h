@@ -46,11 +46,12 @@ class Ctl : public testing::Test {
     if (auto joined = session->join(join); !joined) return joined.error();
     return session;
   }
-  void commit(client::Session& session, uint64_t step) {
+  void commit(client::Session& session, uint64_t step, std::vector<uint32_t> memory_units = {}) {
     client::SnapshotOptions plan;
     plan.step = step;
     plan.units = {0, 1, 2};
     plan.fragments = {{0, 0, 0, 4096}, {0, 1, 0, 4096}, {0, 2, 0, 8}};
+    plan.memory_units = std::move(memory_units);
     plan.metrics = {{"loss", 2.5}};
     auto snapshot = session.begin(plan);
     ASSERT_OK(snapshot);

@@ -10,6 +10,7 @@ namespace ckpt::test {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 TEST_F(Ctl, RulesSayWhatPruneKeeps) {
   EXPECT_EQ(json({"keep", "tiny"})["rules"]["last"], 0);
@@ -100,6 +101,24 @@ TEST_F(Ctl, AlarmsAndTheMapOfExperts) {
   EXPECT_THAT(ctl({"experts", "tiny", "--by", "lost-so-far"}).out,
               HasSubstr("tiny~1@20: tokens each expert has lost so far\n"));
   EXPECT_EQ(ctl({"experts", "tiny", "--by", "heat"}).exit_code, 2);
+}
+
+// The expert of step 30 is in memory only, as long as its trainer is there.
+TEST_F(Ctl, TheMapOfExpertsWithWhatMemoryHas) {
+  auto session = train(as_rank(0, 1));
+  ASSERT_OK(session);
+  commit(*session, 30, {0, 1});
+  const auto expert = [this](std::vector<std::string> arguments) {
+    return json(std::move(arguments))["layers"][0]["experts"][0];
+  };
+  EXPECT_EQ(expert({"experts", "tiny"})["version_step"], 20);
+  EXPECT_EQ(expert({"experts", "tiny"})["staleness"], 10);
+  EXPECT_EQ(expert({"experts", "tiny", "--memory"})["version_step"], 30);
+  EXPECT_EQ(expert({"experts", "tiny", "--memory"})["staleness"], 0);
+  EXPECT_THAT(ctl({"experts", "tiny", "--by", "staleness"}).out, HasSubstr("to 10"));
+  EXPECT_THAT(ctl({"experts", "tiny", "--by", "staleness", "--memory"}).out,
+              Not(HasSubstr("to 10")));
+  ASSERT_OK(session->leave());
 }
 
 TEST_F(Ctl, TablesForPeople) {

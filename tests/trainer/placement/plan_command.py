@@ -76,6 +76,8 @@ def check_pictures(folder):
 def check_refusals(folder, loads, nodes):
     bad = folder / "bad.csv"
     bad.write_text("0,a\n1,a\n1,b\n")
+    part = folder / "part.json"
+    part.write_text(json.dumps({"ranks": [[0], [0], [0], [0]]}))
     for arguments, code, sentence in (
             ((*SMALL[:4], "--min-replicas", "3", *SMALL[6:]), 2, "need 12"),
             ((*SMALL[:6], "--loads", "4,-3"), 2, "'-3', which is no count"),
@@ -95,6 +97,7 @@ def check_refusals(folder, loads, nodes):
             ((*SMALL, "--expert-groups", "2", "--policy", "laer"), 2, "--expert-groups: not with"),
             ((*SMALL, "--recovery", "3:0.5"), 1, "0.5000 wanted, at most"),
             ((*SMALL, "--current", str(bad)), 2, "is no plan"),
+            ((*SMALL, "--current", str(part)), 2, "part.json: layer 0 misses expert 1"),
             (("--ranks", "-4", *SMALL[2:]), 2, "must not be negative"),
             ((*SMALL[:2],), 2, "--slots")):
         got, out, err = plan(*arguments)
