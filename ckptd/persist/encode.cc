@@ -23,7 +23,7 @@ void Persist::Impl::start_encodes() {
       // One that is much too large would hold more than the bound counts.
       if (spare.size() <= 2 * bytes) write->encoded = std::move(spare);
     }
-    write->encoder = std::make_unique<SlabEncoder>(write->slab.payload(), write->slab.fragments(),
+    write->encoder = std::make_unique<SlabEncoder>(write->slab.bytes(), write->slab.fragments(),
                                                    std::move(write->units));
     encode_step(write);
   }

@@ -49,7 +49,10 @@ class StagedSlab {
 
   ArenaId arena() const { return arena_; }
   uint32_t slab() const { return slab_; }
-  MutableByteView payload() const { return payload_; }  // padded to whole blocks
+  // Padded to whole blocks. payload() is what the disk takes, and nobody else touches: a read by
+  // the processor would hide pages that were exchanged (page_guard.h). Such reads go by bytes().
+  MutableByteView payload() const { return payload_; }
+  ByteView bytes() const { return view_; }
   uint64_t payload_bytes() const { return payload_bytes_; }
   std::optional<BufferId> buffer() const { return buffer_; }
   const std::vector<ckpt::ExtentFragment>& fragments() const { return fragments_; }

@@ -66,9 +66,10 @@ class SmallStore {
     std::optional<Result<uint64_t>> committed;
   };
   void write(ckpt::Step step, ckpt::UnitId first_unit) { write(step, stage(step, first_unit)); }
-  void write(ckpt::Step step, StagedSlab slab) {
+  // With the specs of units what gets smaller by it is encoded.
+  void write(ckpt::Step step, StagedSlab slab, UnitSpecList encode_units = nullptr) {
     ++snapshots[step].writes_open;
-    persist_.write(key(step), 0, std::move(slab), [this, step](Result<WrittenExtent> result) {
+    const auto written = [this, step](Result<WrittenExtent> result) {
       Snapshot& snapshot = snapshots[step];
       --snapshot.writes_open;
       if (result.ok()) {
@@ -76,7 +77,9 @@ class SmallStore {
       } else if (!snapshot.write_error.has_value()) {
         snapshot.write_error = result.error();
       }
-    });
+    };
+    persist_.write(key(step), 0, std::move(slab), written, {}, Persist::Afterwards::kHold,
+                   std::move(encode_units));
   }
   void commit(ckpt::Step step) {
     auto body = std::make_unique<ckpt::fb::CommittedT>();
