@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <optional>
 #include <random>
 
@@ -22,8 +23,15 @@ constexpr int kRepeats = 3;  // the quickest counts: others were disturbed
 
 struct Shape {
   uint32_t ranks, experts, layers;
+  uint32_t slots_per_rank = 0;  // 0: as many as are asked for
+  uint32_t replicas_min = 2;
 };
 constexpr Shape kShapes[] = {{16, 32, 24}, {64, 32, 24}, {256, 128, 24}, {1024, 256, 64}};
+// So few slots that loads cannot be balanced, however long a search goes on.
+constexpr Shape kTightShapes[] = {{3, 3, 24, 2},       {7, 5, 24, 1, 1}, {8, 8, 24, 2, 1},
+                                  {8, 16, 24, 4},      {16, 16, 24, 2},  {32, 32, 24, 2, 1},
+                                  {64, 32, 24, 1},     {64, 64, 24, 2},  {256, 256, 58, 2},
+                                  {256, 256, 58, 1, 1}};
 
 struct Limit {
   double ms = 0;  // for all layers
@@ -32,6 +40,10 @@ struct Limit {
 
 // What a plan may take: ours as promised; LAER-MoE's against what it reports for a layer.
 std::optional<Limit> limit_of(PolicyName policy, const Shape& shape) {
+  if (shape.slots_per_rank != 0) {
+    if (policy != PolicyName::kFrontier) return std::nullopt;
+    return Limit{100.0 * shape.layers / 24, "promised"};
+  }
   const bool small = shape.ranks == 64;
   if (!small && shape.ranks != 1024) return std::nullopt;
   switch (policy) {
@@ -47,11 +59,12 @@ std::optional<Limit> limit_of(PolicyName policy, const Shape& shape) {
   }
 }
 
-Result<json> measure(const Shape& shape, PolicyName policy, uint32_t slots_per_rank) {
+Result<json> measure(const Shape& shape, PolicyName policy, uint32_t slots_asked) {
+  const uint32_t slots_per_rank = shape.slots_per_rank != 0 ? shape.slots_per_rank : slots_asked;
   PlacementRequest request{.loads = zipf_loads(shape.layers, shape.experts, 1'000'000, 3),
                            .ranks = shape.ranks,
                            .slots_per_rank = slots_per_rank,
-                           .replicas_min = 2};
+                           .replicas_min = shape.replicas_min};
   double quickest = HUGE_VAL;
   std::vector<moetrain::LayerSlots> layers;
   for (int repeat = 0; repeat < kRepeats; ++repeat) {
@@ -102,7 +115,9 @@ std::vector<std::vector<uint64_t>> zipf_loads(uint32_t layers, uint32_t experts,
 
 Result<json> planning_times(uint32_t slots_per_rank) {
   json entries = json::array();
-  for (const Shape& shape : kShapes) {
+  std::vector<Shape> shapes(std::begin(kShapes), std::end(kShapes));
+  shapes.insert(shapes.end(), std::begin(kTightShapes), std::end(kTightShapes));
+  for (const Shape& shape : shapes) {
     for (const PolicyName policy : moetrain::kPolicies) {
       CKPT_ASSIGN(json entry, measure(shape, policy, slots_per_rank));
       entries.push_back(std::move(entry));

@@ -140,12 +140,66 @@ Status ElasticFlags::parse_changes(RunOptions& options) const {
     CKPT_ASSIGN(const RankAt parsed, parse_leave(leave));
     options.leaves.push_back(parsed);
   }
+  return {};
+}
+
+namespace {
+
+// Those of the beginning, and whoever joins after an earlier step than this one.
+uint64_t ranks_in(const RunOptions& options, uint64_t step) {
   uint64_t ranks = options.rank.ranks;
-  for (const RankJoin& join : options.joins) ranks += join.count;
+  for (const RankJoin& join : options.joins) {
+    if (join.step < step) ranks += join.count;
+  }
+  return ranks;
+}
+
+Status check_rank(const RunOptions& options, const std::string& flag, uint32_t rank,
+                  uint64_t step) {
+  const uint64_t ranks = ranks_in(options, step);
+  if (rank < ranks) return {};
+  return make_error(ErrorCode::kInvalidArgument, "{}: there are only ranks 0 to {}{}", flag,
+                    ranks - 1, ranks < ranks_in(options, UINT64_MAX) ? " by then" : "");
+}
+
+Status check_step(const RunOptions& options, const std::string& flag, uint64_t first_step,
+                  uint64_t step) {
+  if (step >= first_step && step <= options.rank.steps) return {};
+  return make_error(ErrorCode::kInvalidArgument, "{}: the run does steps {} to {}", flag,
+                    first_step, options.rank.steps);
+}
+
+Status check_followed(const RunOptions& options, const std::string& flag, uint64_t step) {
+  if (step < options.rank.steps) return {};
+  return make_error(ErrorCode::kInvalidArgument, "{}: the run ends with this step: nothing follows",
+                    flag);
+}
+
+}  // namespace
+
+Status check_changes(const RunOptions& options, uint64_t first_step) {
+  for (const RankAt& kill : options.kills) {
+    const std::string flag = fmt::format("--kill {}@{}", kill.rank, kill.step);
+    CKPT_TRY(check_step(options, flag, first_step, kill.step));
+    CKPT_TRY(check_rank(options, flag, kill.rank, kill.step));
+  }
+  for (const RankAt& leave : options.leaves) {
+    const std::string flag = fmt::format("--leave {}@{}", leave.rank, leave.step);
+    CKPT_TRY(check_step(options, flag, first_step, leave.step));
+    CKPT_TRY(check_followed(options, flag, leave.step));
+    CKPT_TRY(check_rank(options, flag, leave.rank, leave.step));
+  }
+  for (const RankJoin& join : options.joins) {
+    const std::string flag = fmt::format("--join {}@{}", join.count, join.step);
+    CKPT_TRY(check_step(options, flag, first_step, join.step));
+    CKPT_TRY(check_followed(options, flag, join.step));
+  }
   for (const PhaseKill& kill : options.phase_kills) {
-    if (kill.rank < ranks) continue;
-    return make_error(ErrorCode::kInvalidArgument, "--kill-in {}@{}: there are only ranks 0 to {}",
-                      kill.rank, kill.phase, ranks - 1);
+    const std::string flag = fmt::format("--kill-in {}@{}", kill.rank, kill.phase);
+    CKPT_TRY(check_rank(options, flag, kill.rank, UINT64_MAX));
+  }
+  for (const uint64_t step : options.daemon_kills) {
+    CKPT_TRY(check_step(options, fmt::format("--kill-daemon {}", step), first_step, step));
   }
   return {};
 }

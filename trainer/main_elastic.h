@@ -24,4 +24,10 @@ struct ElasticFlags {
   Status parse_changes(RunOptions& options) const;
 };
 
+// A disaster that was asked for and cannot happen would be a test that tests nothing: every rank
+// that is killed or leaves is there by then, with those who have joined, and every step is one of
+// the run's, which begins with `first_step`; what happens after a step has one that follows.
+// kInvalidArgument names the flag.
+Status check_changes(const RunOptions& options, uint64_t first_step);
+
 }  // namespace moetrain

@@ -35,7 +35,7 @@ namespace {
 struct PlanFlags {
   std::string policy = "frontier";
   PlacementRequest request;
-  std::string loads;
+  std::optional<std::string> loads;
   std::string loads_file;
   std::optional<uint64_t> iteration;
   std::string domains_file;
@@ -117,11 +117,11 @@ Status check_whole(const PlacementRequest& request, const std::string& path) {
 
 Status fill_request(PlanFlags& flags) {
   PlacementRequest& request = flags.request;
-  if (flags.loads.empty() == flags.loads_file.empty()) {
+  if (flags.loads.has_value() == !flags.loads_file.empty()) {
     return make_error(ErrorCode::kInvalidArgument, "one of --loads and --loads-file is needed");
   }
-  if (!flags.loads.empty()) {
-    CKPT_ASSIGN(std::vector<uint64_t> loads, parse_loads(flags.loads, "--loads"));
+  if (flags.loads) {
+    CKPT_ASSIGN(std::vector<uint64_t> loads, parse_loads(*flags.loads, "--loads"));
     request.loads.push_back(std::move(loads));
   } else {
     CKPT_ASSIGN(const std::string csv, read_text(flags.loads_file));

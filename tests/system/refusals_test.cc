@@ -87,6 +87,12 @@ TEST_F(RefusalTest, RefusesWhatAGroupThatGoesOnCouldNotDo) {
   const std::vector<std::pair<std::vector<std::string>, const char*>> refusals = {
       {{"--kill-in", "4@move", "--join", "2@3"}, "--kill-in 4@move: there are only ranks 0 to 3"},
       {{"--join", "1@10"}, "--join 1@10: the run does steps 1 to 9"},
+      {{"--join", "1@9"}, "--join 1@9: the run ends with this step: nothing follows"},
+      {{"--leave", "0@9"}, "--leave 0@9: the run ends with this step: nothing follows"},
+      {{"--leave", "99@5"}, "--leave 99@5: there are only ranks 0 to 1"},
+      {{"--leave", "2@3", "--join", "1@3"}, "--leave 2@3: there are only ranks 0 to 1 by then"},
+      {{"--kill", "2@3", "--join", "1@3"}, "--kill 2@3: there are only ranks 0 to 1 by then"},
+      {{"--kill", "3@9", "--join", "1@3"}, "--kill 3@9: there are only ranks 0 to 2"},
       {{"--loss-grace-ms", "0"}, "--loss-grace-ms 0: must be 1 to 120000"},
       {{"--loss-grace-ms", "120001"}, "--loss-grace-ms 120001: must be 1 to 120000"},
   };

@@ -1,6 +1,7 @@
 #include "trainer/elastic/next_placement.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "trainer/elastic/migration_plan.h"
 
@@ -22,10 +23,23 @@ ExpertPlacement spread_over(ExpertPlacement placement, const std::vector<bool>& 
   return placement;
 }
 
+// Each expert once, whatever slots it has.
+std::vector<LayerSlots> slots_of(const std::vector<std::vector<bool>>& held,
+                                 const ModelConfig& shape) {
+  std::vector<LayerSlots> layers(shape.layers, LayerSlots(held.size()));
+  for (size_t rank = 0; rank < held.size(); ++rank) {
+    for (uint32_t i = 0; i < held[rank].size(); ++i) {
+      if (held[rank][i]) layers[i / shape.experts][rank].push_back(i % shape.experts);
+    }
+  }
+  return layers;
+}
+
 }  // namespace
 
 Result<ExpertPlacement> place_experts(const PlacementOptions& choice, const ModelConfig& shape,
-                                      uint32_t ranks, std::span<const int64_t> routed) {
+                                      uint32_t ranks, std::span<const int64_t> routed,
+                                      std::vector<LayerSlots> current) {
   if (choice.policy == PolicyName::kStatic && choice.slots == 0) {
     // More ranks than experts have come together: those that are too many hold none.
     if (ranks <= shape.experts) return static_placement(shape.layers, shape.experts, ranks);
@@ -41,7 +55,7 @@ Result<ExpertPlacement> place_experts(const PlacementOptions& choice, const Mode
   const uint32_t slots = options.slots != 0 ? options.slots : std::min(2 * fewest, shape.experts);
   const uint32_t possible = std::max(std::min(ranks, ranks * slots / shape.experts), 1u);
   options.replicas_min = std::min(options.replicas_min, possible);
-  return plan_experts(options, shape, ranks, routed);
+  return plan_experts(options, shape, ranks, routed, std::move(current));
 }
 
 Result<ExpertPlacement> next_placement(const PlacementOptions& choice, const ModelConfig& shape,
@@ -49,12 +63,13 @@ Result<ExpertPlacement> next_placement(const PlacementOptions& choice, const Mod
                                        std::span<const int64_t> routed,
                                        const std::vector<std::vector<bool>>& held) {
   const auto ranks = static_cast<uint32_t>(std::count(stays.begin(), stays.end(), true));
-  CKPT_ASSIGN(const ExpertPlacement placement, place_experts(choice, shape, ranks, routed));
   std::vector<std::vector<bool>> stay_held;
   stay_held.reserve(ranks);
   for (size_t rank = 0; rank < stays.size(); ++rank) {
     if (stays[rank]) stay_held.push_back(held[rank]);
   }
+  CKPT_ASSIGN(const ExpertPlacement placement,
+              place_experts(choice, shape, ranks, routed, slots_of(stay_held, shape)));
   return spread_over(keep_in_place(placement, stay_held), stays);
 }
 

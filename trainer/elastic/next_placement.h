@@ -13,11 +13,12 @@ namespace moetrain {
 // every expert once, and replicas_min becomes what is possible. routed: tokens to every
 // expert, [layers * experts]; empty: all are alike.
 Result<ExpertPlacement> place_experts(const PlacementOptions& choice, const ModelConfig& shape,
-                                      uint32_t ranks, std::span<const int64_t> routed);
+                                      uint32_t ranks, std::span<const int64_t> routed,
+                                      std::vector<LayerSlots> current = {});
 
-// The same over those ranks of the group only that are `stays`, the others get nothing, and with as
-// little to move as keep_in_place() finds: held[rank][i] says whether the rank holds expert i of
-// the grid of layers and experts.
+// The same over those ranks of the group only that are `stays`, the others get nothing. It begins
+// with what these hold, where the policy can, and has as little to move as keep_in_place() finds:
+// held[rank][i] says whether the rank holds expert i of the grid of layers and experts.
 Result<ExpertPlacement> next_placement(const PlacementOptions& choice, const ModelConfig& shape,
                                        const std::vector<bool>& stays,
                                        std::span<const int64_t> routed,

@@ -1,6 +1,7 @@
 #include "trainer/parallel/planned_placement.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "formats/base/assert.h"
 
@@ -23,7 +24,8 @@ std::vector<std::vector<uint64_t>> loads_of(const ModelConfig& shape,
 }  // namespace
 
 Result<ExpertPlacement> plan_experts(const PlacementOptions& options, const ModelConfig& shape,
-                                     uint32_t ranks, std::span<const int64_t> routed) {
+                                     uint32_t ranks, std::span<const int64_t> routed,
+                                     std::vector<LayerSlots> current) {
   CKPT_ASSERT(routed.empty() || routed.size() == size_t{shape.layers} * shape.experts);
   if (options.policy == PolicyName::kStatic && options.slots == 0) {
     return static_placement(shape.layers, shape.experts, ranks);
@@ -39,6 +41,7 @@ Result<ExpertPlacement> plan_experts(const PlacementOptions& options, const Mode
     request.replicas_min = 2;
     request.replicas_min = std::max(1u, replicas_possible(request));
   }
+  request.current = std::move(current);
   CKPT_ASSIGN(std::vector<LayerSlots> slots, plan_placement(options.policy, request));
   return make_placement(std::move(slots), shape.experts, ranks);
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <span>
+#include <vector>
 
 #include "trainer/model/config.h"
 #include "trainer/parallel/expert_placement.h"
@@ -22,9 +23,11 @@ struct PlacementOptions {
 };
 
 // routed: tokens to every expert, [layers * experts]; empty: nothing is known, all are alike.
+// current: what the ranks hold now, which `flexmoe` begins with; empty: nothing.
 // Errors: those of plan_placement(), and kInvalidArgument for `static` without slots where there
 // are more ranks than experts.
 Result<ExpertPlacement> plan_experts(const PlacementOptions& options, const ModelConfig& shape,
-                                     uint32_t ranks, std::span<const int64_t> routed);
+                                     uint32_t ranks, std::span<const int64_t> routed,
+                                     std::vector<LayerSlots> current = {});
 
 }  // namespace moetrain

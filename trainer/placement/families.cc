@@ -69,6 +69,8 @@ class Generator {
         add_partition(family, 0, domains_, size);
         add(std::move(family));
       }
+      // Blocks of one size are hard to balance where there are few slots for each expert.
+      for (uint32_t eighths = 1; most_ <= 2 * least_ && eighths < 8; ++eighths) parted(eighths);
     }
     for (const uint32_t failed : failures) {
       if (failed + 1 <= most_ && failed + 1 > least_) add({{}, failed + 1});
@@ -98,6 +100,16 @@ class Generator {
       add_windows(fewer, first, rest, size + 1, rest * 3 / 4);
       add(std::move(fewer));
     }
+  }
+
+  // So much of the domains in the smallest blocks, the rest in larger ones.
+  void parted(uint32_t eighths) {
+    const uint32_t blocks = domains_ * eighths / 8 / least_;
+    const uint32_t first = blocks * least_;
+    Family family;
+    add_blocks(family, 0, blocks, least_);
+    add_partition(family, first, domains_ - first, least_ + 1);
+    add(std::move(family));
   }
 
   // Unless it is plain that the experts do not fit.
@@ -156,6 +168,16 @@ RatedFamily family_of(const std::vector<LayerSlots>& layers, const PlacementRequ
   RatedFamily rated;
   rated.family.members = smallest_sets(holder_sets(layers, request));
   rated.recovery = recovery_of(rated.family, request.domains(), failed_max);
+  return rated;
+}
+
+std::optional<RatedFamily> exact_family_of(const std::vector<LayerSlots>& layers,
+                                           const PlacementRequest& request, uint32_t failed_max) {
+  RatedFamily rated;
+  rated.family.members = smallest_sets(holder_sets(layers, request));
+  const auto recovery = exact_recovery(rated.family.members, request.domains(), failed_max);
+  if (!recovery) return std::nullopt;
+  for (const RecoveryAt& at : *recovery) rated.recovery.push_back(at.probability);
   return rated;
 }
 

@@ -1,6 +1,7 @@
 // Families of domain sets for `frontier`, and what each survives. See layer_search.h.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "trainer/placement/layer_search.h"
@@ -20,7 +21,8 @@ struct RatedFamily {
 //   - P blocks of s domains, the rest in blocks of s + 1: fewer sets that can be fatal
 //   - P blocks of s domains, windows of s + 1 around the rest: more freedom to balance
 //   - no member, only free_size distinct domains: nothing below that many failures is fatal
-// Up to kExactRanksMax domains all P are tried; beyond, blocks of equal size.
+// Up to kExactRanksMax domains all P are tried; beyond, blocks of equal size, and where slots are
+// few some P as well.
 std::vector<RatedFamily> candidate_families(const PlacementRequest& request,
                                             const std::vector<uint32_t>& failures);
 
@@ -28,5 +30,8 @@ std::vector<RatedFamily> candidate_families(const PlacementRequest& request,
 // failures only.
 RatedFamily family_of(const std::vector<LayerSlots>& layers, const PlacementRequest& request,
                       uint32_t failed_max);
+// The same, but none where what it survives could only be estimated, which takes long.
+std::optional<RatedFamily> exact_family_of(const std::vector<LayerSlots>& layers,
+                                           const PlacementRequest& request, uint32_t failed_max);
 
 }  // namespace moetrain

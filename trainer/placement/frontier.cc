@@ -2,16 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <optional>
-#include <random>
 #include <span>
-#include <tuple>
 
 #include "trainer/placement/allocation.h"
 #include "trainer/placement/families.h"
 #include "trainer/placement/judge.h"
+#include "trainer/placement/layer_planner.h"
 #include "trainer/placement/lazarus.h"
+#include "trainer/placement/others.h"
 #include "trainer/placement/recovery.h"
 
 namespace moetrain {
@@ -21,151 +20,21 @@ using ckpt::make_error;
 
 namespace {
 
-constexpr double kEnough = 1.01;      // nobody would notice less
-constexpr double kGoodEnough = 1.03;  // no kicks below
-constexpr double kPoor = 1.1;         // above, a layer is searched further
-// What the search of a layer may look at: about 3 ms, more from 2,000 slots on.
-constexpr int64_t kWork = 600'000;
-constexpr int64_t kWorkPerSlot = 300;
-constexpr int64_t kPoorWork = 3;     // times as much again, where a layer is poor
-constexpr int64_t kSampleShare = 5;  // of this, for a comparison of families
-constexpr size_t kSamples = 3;       // layers that families are compared on
-constexpr size_t kTriedMax = 8;      // families that are compared
-constexpr double kRounding = 1e-9;   // of probabilities
-
-struct PlannedLayer {
-  LayerSlots slots;
-  double max_over_mean = 1;
-};
-
-std::vector<double> as_doubles(const std::vector<uint64_t>& loads) {
-  std::vector<double> doubles(loads.begin(), loads.end());
-  // Nobody asked: as if all had been asked equally often.
-  if (std::ranges::all_of(loads, [](uint64_t load) { return load == 0; })) {
-    std::ranges::fill(doubles, 1);
-  }
-  return doubles;
-}
-
-// Somewhere else to go on from, each time in another way: near the best, or from a new beginning.
-void leave_dead_end(LayerSearch& search, const LayerSlots& best, uint32_t times,
-                    std::mt19937& random) {
-  using enum LayerSearch::Start;
-  if (times % 2 == 1 && search.rebuild(times % 4 == 1 ? kAllReplicas : kMembers, random)) return;
-  search.adopt(best);
-  search.kick(random);
-}
-
-// Keeps the best of what it comes to. Leaves dead ends while that is not good, until `work` is
-// done; then while it is poor, until `more` is.
-PlannedLayer polish(LayerSearch& search, int64_t work, int64_t more) {
-  std::mt19937 random(1);
-  PlannedLayer best{search.slots(), search.max_over_mean()};
-  const auto improve = [&] {
-    search.improve(work, kEnough);
-    if (search.max_over_mean() >= best.max_over_mean) return;
-    best = {search.slots(), search.max_over_mean()};
-  };
-  uint32_t times = 0;
-  const auto search_until = [&](double balance) {
-    for (; work > 0 && best.max_over_mean > balance; ++times) {
-      leave_dead_end(search, best.slots, times, random);
-      improve();
-    }
-  };
-  improve();
-  search_until(kGoodEnough);
-  work = more;
-  search_until(kPoor);
-  return best;
-}
-
-class Planner {
- public:
-  explicit Planner(const PlacementRequest& request) : request_(request) {
-    loads_.reserve(request.layers());
-    for (const auto& loads : request.loads) loads_.push_back(as_doubles(loads));
-  }
-
-  std::optional<PlannedLayer> layer(uint32_t layer, const Family& family, int64_t work,
-                                    int64_t more) const {
-    LayerSearch search(request_, family, loads_[layer]);
-    if (!search.build(LayerSearch::Start::kMembers)) return std::nullopt;
-    return polish(search, work, more);
-  }
-
-  // Mean over a few layers; none if one does not fit.
-  std::optional<double> sample(const Family& family) const {
-    double sum = 0;
-    const std::vector<uint32_t> layers = samples();
-    for (const uint32_t at : layers) {
-      const auto planned = layer(at, family, work() / kSampleShare, 0);
-      if (!planned) return std::nullopt;
-      sum += planned->max_over_mean;
-    }
-    return sum / static_cast<double>(layers.size());
-  }
-
-  std::optional<std::vector<LayerSlots>> all(const Family& family) const {
-    std::vector<LayerSlots> layers;
-    layers.reserve(loads_.size());
-    for (uint32_t at = 0; at < loads_.size(); ++at) {
-      auto planned = layer(at, family, work(), kPoorWork * work());
-      if (!planned) return std::nullopt;
-      layers.push_back(std::move(planned->slots));
-    }
-    return layers;
-  }
-
-  // Layers that are within the family already, better balanced.
-  std::vector<LayerSlots> balanced(const Family& family,
-                                   const std::vector<LayerSlots>& from) const {
-    std::vector<LayerSlots> layers;
-    layers.reserve(from.size());
-    for (uint32_t at = 0; at < from.size(); ++at) {
-      LayerSearch search(request_, family, loads_[at]);
-      layers.push_back(search.adopt(from[at]) ? polish(search, work(), kPoorWork * work()).slots
-                                              : from[at]);
-    }
-    return layers;
-  }
-
- private:
-  int64_t work() const { return std::max(kWork, kWorkPerSlot * request_.slots()); }
-
-  // The most skewed layer, and others down to a third of the way from the least skewed.
-  std::vector<uint32_t> samples() const {
-    std::vector<double> skew;
-    skew.reserve(loads_.size());
-    for (const auto& loads : loads_) {
-      const double total = std::accumulate(loads.begin(), loads.end(), 0.0);
-      skew.push_back(std::ranges::max(loads) / total);
-    }
-    std::vector<uint32_t> layers(loads_.size());
-    std::iota(layers.begin(), layers.end(), 0u);
-    std::stable_sort(layers.begin(), layers.end(),
-                     [&](uint32_t a, uint32_t b) { return skew[a] > skew[b]; });
-    if (layers.size() <= kSamples) return layers;
-    std::vector<uint32_t> chosen;
-    chosen.reserve(kSamples);
-    for (size_t i = 0; i < kSamples; ++i) chosen.push_back(layers[i * layers.size() / kSamples]);
-    return chosen;
-  }
-
-  const PlacementRequest& request_;
-  std::vector<std::vector<double>> loads_;
-};
+constexpr size_t kTriedFirst = 8;   // families that are compared
+constexpr size_t kTriedLater = 4;   // and more of them, where none was balanced
+constexpr double kRounding = 1e-9;  // of probabilities
 
 // What has to be reached, and what reaches it for certain.
 struct Goal {
   std::vector<RecoveryWanted> wanted;
   std::vector<LayerSlots> reference;  // within `fallback`
   RatedFamily fallback;
+  uint32_t failed_max = 0;  // the most failures that are wanted or asked for
 };
 
 Goal goal_of(const PlacementRequest& request, std::vector<LayerSlots> reference) {
   Goal goal{.wanted = request.recovery_wanted, .reference = std::move(reference)};
-  uint32_t most = 0;
+  uint32_t& most = goal.failed_max;
   for (const uint32_t failed : failures_asked(request)) most = std::max(most, failed);
   for (const RecoveryWanted& one : goal.wanted) most = std::max(most, one.failures);
   goal.fallback = family_of(goal.reference, request, most);
@@ -181,9 +50,9 @@ Result<Goal> find_goal(const PlacementRequest& request, bool search) {
   return goal_of(request, std::move(reference));
 }
 
-bool reaches(const RatedFamily& family, const std::vector<RecoveryWanted>& wanted) {
+bool reaches(const std::vector<double>& recovery, const std::vector<RecoveryWanted>& wanted) {
   return std::ranges::all_of(wanted, [&](const RecoveryWanted& one) {
-    return family.recovery[one.failures - 1] >= one.probability - kRounding;
+    return recovery[one.failures - 1] >= one.probability - kRounding;
   });
 }
 
@@ -203,73 +72,166 @@ ckpt::Error out_of_reach(std::span<const RatedFamily> families, const Goal& goal
 }
 
 struct Planned {
-  std::vector<LayerSlots> layers;
+  PlannedLayers plan;
   std::vector<double> recovery;  // [k - 1]: at least this
 };
 
-Result<std::vector<LayerSlots>> layers_of(Result<Planned> planned) {
-  if (!planned) return planned.error();
-  return std::move(planned->layers);
+struct Tried {
+  const RatedFamily* family;
+  const std::vector<LayerSlots>* from;  // null: nothing to begin with
+  double balance;                       // expected
+};
+
+// Some of many, evenly, down to the last.
+std::vector<const RatedFamily*> some_of(std::span<const RatedFamily* const> families) {
+  const size_t count = std::min(families.size(), kTriedLater);
+  std::vector<const RatedFamily*> some;
+  some.reserve(count + 1);
+  for (size_t i = 1; i <= count; ++i) some.push_back(families[i * families.size() / count - 1]);
+  return some;
 }
 
-Result<Planned> plan_for(const Goal& goal, const Planner& planner,
-                         std::span<const RatedFamily> families) {
+// Whatever may be preferred, in that order: the balance that can be had decides, and among those
+// that come close to it the recovery. The most survivable are tried first; where none of them is
+// balanced, a few of the others and what Maximum Rank Overlap comes to.
+std::vector<Tried> try_families(const Goal& goal, const LayerPlanner& planner,
+                                std::span<const RatedFamily> families) {
   const bool balance_only =
       std::ranges::all_of(goal.wanted, [](const auto& one) { return one.probability == 0; });
-  struct Tried {
-    const RatedFamily* family;
-    double balance;
-  };
-  std::vector<Tried> tried;
-  for (size_t i = 0; i < families.size() && tried.size() < kTriedMax; ++i) {
-    // The last candidate restricts balance least; the most survivable ones come first.
-    const RatedFamily& family = families[balance_only ? families.size() - 1 - i : i];
-    if (!reaches(family, goal.wanted)) continue;
-    const auto balance = planner.sample(family.family);
-    if (!balance) continue;
-    tried.push_back({&family, *balance});
-    // None of those that follow could be preferred to it.
-    if (*balance <= (balance_only ? kEnough : kGoodEnough + kBalanceTolerance)) break;
-  }
-  double best = HUGE_VAL;
-  for (const Tried& one : tried) best = std::min(best, one.balance);
   const double tolerance = balance_only ? 0 : kBalanceTolerance;
-  std::stable_partition(tried.begin(), tried.end(),
-                        [&](const Tried& one) { return one.balance <= best + tolerance; });
-  for (const Tried& one : tried) {
-    if (auto layers = planner.all(one.family->family)) {
-      return Planned{std::move(*layers), one.family->recovery};
+  std::vector<const RatedFamily*> reaching;
+  reaching.reserve(families.size());
+  for (const RatedFamily& family : families) {
+    if (reaches(family.recovery, goal.wanted)) reaching.push_back(&family);
+  }
+  // The last one restricts balance least.
+  if (balance_only) std::ranges::reverse(reaching);
+  std::vector<Tried> tried;
+  double best = HUGE_VAL;
+  const auto try_until = [&](std::span<const RatedFamily* const> some, double good) {
+    for (const RatedFamily* family : some) {
+      if (best <= good) return;  // none of those that follow could be preferred to it
+      const auto* from = family == &goal.fallback ? &goal.reference : nullptr;
+      const auto balance = planner.sample(family->family, from);
+      if (!balance) continue;
+      tried.push_back({family, from, *balance});
+      best = std::min(best, *balance);
     }
-  }
-  if (!reaches(goal.fallback, goal.wanted)) {
-    return out_of_reach(families, goal);
-  }
-  return Planned{planner.balanced(goal.fallback.family, goal.reference), goal.fallback.recovery};
+  };
+  const std::span<const RatedFamily* const> all(reaching);
+  const size_t first = std::min(all.size(), kTriedFirst);
+  try_until(all.first(first), balance_only ? kBalanceEnough : kBalanceGood + tolerance / 2);
+  std::vector<const RatedFamily*> later = some_of(all.subspan(first));
+  if (reaches(goal.fallback.recovery, goal.wanted)) later.push_back(&goal.fallback);
+  try_until(later, kBalancePoor);
+  std::ranges::stable_partition(tried,
+                                [&](const Tried& one) { return one.balance <= best + tolerance; });
+  return tried;
 }
 
-// Whether `lazarus`, which searches every layer, cannot have survived more: all layers together
-// survive no more than the weakest of them does alone, which costs the search of one layer. Without
-// domains only: there a renaming of ranks changes what a layer survives alone.
-bool no_search_betters(const Planned& planned, const PlacementRequest& request) {
+// Where another policy comes out better balanced, and survives what is wanted, that is gone on
+// with.
+Status prefer_others(const Goal& goal, const PlacementRequest& request, const LayerPlanner& planner,
+                     Planned& planned) {
+  const auto weigh = [&](const std::vector<LayerSlots>& layers, const RatedFamily* known) {
+    if (mean_balance(layers, request) >= planned.plan.max_over_mean - kRounding) return;
+    if (!may_reach(layers, request, goal.wanted)) return;
+    std::optional<RatedFamily> found;
+    if (known == nullptr) {
+      found = exact_family_of(layers, request, goal.failed_max);
+      if (!found) return;
+      known = &*found;
+    }
+    if (!reaches(known->recovery, goal.wanted)) return;
+    if (auto plan = planner.plan(known->family, &layers)) {
+      planned = {std::move(*plan), known->recovery};
+    }
+  };
+  weigh(goal.reference, &goal.fallback);
+  for (const PolicyName policy : {PolicyName::kEplb, PolicyName::kLaer, PolicyName::kStatic}) {
+    if (policy == PolicyName::kLaer && request.domains() > kExactRanksMax) continue;  // slow
+    CKPT_ASSIGN(const auto layers, promised_layers(policy, request));
+    if (layers) weigh(*layers, nullptr);
+  }
+  return {};
+}
+
+Result<Planned> plan_tried(const std::vector<Tried>& tried, const Goal& goal,
+                           const PlacementRequest& request, const LayerPlanner& planner,
+                           std::span<const RatedFamily> families) {
+  for (const Tried& one : tried) {
+    auto plan = planner.plan(one.family->family, one.from);
+    if (!plan) continue;
+    Planned planned{std::move(*plan), one.family->recovery};
+    CKPT_TRY(prefer_others(goal, request, planner, planned));
+    return planned;
+  }
+  return out_of_reach(families, goal);
+}
+
+// What `lazarus`, which searches every layer, survives at most: all layers together survive no more
+// than the weakest of them does alone, which costs the search of one layer. None if that cannot be
+// told; with domains a renaming of ranks changes what a layer survives alone.
+std::optional<std::vector<RecoveryWanted>> most_by_search(const PlacementRequest& request) {
   const std::vector<uint32_t> asked = failures_asked(request);
-  if (asked.empty()) return true;  // one domain: whoever loses that has lost everything
-  if (!request.domain_of_rank.empty()) return false;
+  std::vector<RecoveryWanted> most;
+  if (asked.empty()) return most;  // one domain: whoever loses that has lost everything
+  if (!request.domain_of_rank.empty()) return std::nullopt;
   // That with most experts of the fewest replicas.
   std::vector<std::ptrdiff_t> scarce;
   scarce.reserve(request.layers());
   for (const auto& loads : request.loads) {
     const auto counts = allocate_replicas(loads, request.slots(), request.replicas_min);
-    if (!counts) return false;
+    if (!counts) return std::nullopt;
     scarce.push_back(std::ranges::count(*counts, std::ranges::min(*counts)));
   }
   const auto weakest = static_cast<size_t>(std::ranges::max_element(scarce) - scarce.begin());
   const auto searched = lazarus_layer(request.loads[weakest], lazarus_options(request, true));
-  if (!searched) return false;
-  const std::vector<double> bound =
-      family_of({*searched}, request, std::ranges::max(asked)).recovery;
-  return std::ranges::all_of(asked, [&](uint32_t failed) {
-    return planned.recovery[failed - 1] >= bound[failed - 1] - kRounding;
-  });
+  if (!searched) return std::nullopt;
+  const RatedFamily family = family_of({*searched}, request, std::ranges::max(asked));
+  for (const uint32_t failed : asked) most.push_back({failed, family.recovery[failed - 1]});
+  return most;
+}
+
+// Where `lazarus` searches, its search may survive more than the first goal asks for. It takes
+// long, and mostly what is planned anyway survives as much as any search can.
+Result<Planned> plan_up_to_search(const PlacementRequest& request, const Goal& quick,
+                                  const LayerPlanner& planner,
+                                  std::span<const RatedFamily> families) {
+  const auto most = most_by_search(request);
+  if (most) {
+    const std::vector<Tried> tried = try_families(quick, planner, families);
+    if (!tried.empty() && reaches(tried.front().family->recovery, *most)) {
+      auto planned = plan_tried(tried, quick, request, planner, families);
+      if (planned && reaches(planned->recovery, *most)) return planned;
+    }
+  }
+  CKPT_ASSIGN(const Goal goal, find_goal(request, true));
+  return plan_tried(try_families(goal, planner, families), goal, request, planner, families);
+}
+
+// Sorts them, too, from the best balanced on. What differs by roundings only is the same.
+void keep_undominated(std::vector<FrontierPoint>& points, const std::vector<uint32_t>& failures) {
+  const auto survival = [&](const FrontierPoint& point) {
+    double sum = 0;
+    for (const uint32_t failed : failures) sum += point.recovery[failed - 1];
+    return sum;
+  };
+  std::stable_sort(points.begin(), points.end(),
+                   [&](const FrontierPoint& a, const FrontierPoint& b) {
+                     return a.max_over_mean < b.max_over_mean;
+                   });
+  std::vector<FrontierPoint> kept;
+  kept.reserve(points.size());
+  for (FrontierPoint& point : points) {
+    if (!kept.empty() && survival(point) <= survival(kept.back()) + kRounding) continue;
+    // No better balanced, but less survivable.
+    if (!kept.empty() && point.max_over_mean <= kept.back().max_over_mean + kRounding) {
+      kept.pop_back();
+    }
+    kept.push_back(std::move(point));
+  }
+  points = std::move(kept);
 }
 
 }  // namespace
@@ -285,20 +247,19 @@ std::vector<uint32_t> failures_asked(const PlacementRequest& request) {
 
 Result<std::vector<LayerSlots>> plan_frontier(const PlacementRequest& request) {
   const std::vector<RatedFamily> families = candidate_families(request, failures_asked(request));
-  const Planner planner(request);
+  const LayerPlanner planner(request);
   CKPT_ASSIGN(const Goal quick, find_goal(request, false));
-  auto planned = plan_for(quick, planner, families);
-  if (request.domains() > kExactRanksMax) return layers_of(std::move(planned));
-  if (planned && (!request.recovery_wanted.empty() || no_search_betters(*planned, request))) {
-    return layers_of(std::move(planned));
-  }
-  CKPT_ASSIGN(const Goal searched, find_goal(request, true));
-  return layers_of(plan_for(searched, planner, families));
+  const bool searches = request.domains() <= kExactRanksMax && request.recovery_wanted.empty();
+  auto planned = searches ? plan_up_to_search(request, quick, planner, families)
+                          : plan_tried(try_families(quick, planner, families), quick, request,
+                                       planner, families);
+  if (!planned) return planned.error();
+  return std::move(planned->plan.layers);
 }
 
 Result<std::vector<FrontierPoint>> frontier_points(const PlacementRequest& request) {
   const std::vector<uint32_t> failures = failures_asked(request);
-  const Planner planner(request);
+  const LayerPlanner planner(request);
   std::vector<FrontierPoint> points;
   const auto add = [&](std::vector<LayerSlots> layers) -> Status {
     CKPT_ASSIGN(const Judgement judgement, judge(layers, request));
@@ -310,27 +271,19 @@ Result<std::vector<FrontierPoint>> frontier_points(const PlacementRequest& reque
     return {};
   };
   for (const RatedFamily& family : candidate_families(request, failures)) {
-    if (auto layers = planner.all(family.family)) CKPT_TRY(add(std::move(*layers)));
+    if (auto planned = planner.plan(family.family)) CKPT_TRY(add(std::move(planned->layers)));
   }
-  CKPT_ASSIGN(const Goal goal, find_goal(request, true));
-  CKPT_TRY(add(planner.balanced(goal.fallback.family, goal.reference)));
-  const auto survival = [&](const FrontierPoint& point) {
-    double sum = 0;
-    for (const uint32_t failed : failures) sum += point.recovery[failed - 1];
-    return sum;
-  };
-  std::stable_sort(points.begin(), points.end(),
-                   [&](const FrontierPoint& a, const FrontierPoint& b) {
-                     if (a.max_over_mean != b.max_over_mean)
-                       return a.max_over_mean < b.max_over_mean;
-                     return survival(a) > survival(b);
-                   });
-  double most = -1;
-  std::erase_if(points, [&](const FrontierPoint& point) {
-    const bool dominated = survival(point) <= most + kRounding;
-    most = std::max(most, survival(point));
-    return dominated;
-  });
+  for (const PolicyName policy : kPolicies) {
+    if (policy == PolicyName::kFrontier) continue;
+    CKPT_ASSIGN(auto layers, promised_layers(policy, request));
+    if (!layers) continue;
+    const RatedFamily family = family_of(*layers, request, request.domains());
+    if (auto planned = planner.plan(family.family, &*layers)) {
+      CKPT_TRY(add(std::move(planned->layers)));
+    }
+  }
+  if (auto chosen = plan_frontier(request)) CKPT_TRY(add(std::move(*chosen)));
+  keep_undominated(points, failures);
   return points;
 }
 

@@ -90,6 +90,12 @@ std::optional<Counts> surviving(const Component& component, uint32_t most) {
 
 std::optional<std::vector<RecoveryAt>> exact(const std::vector<DomainSet>& sets, uint32_t domains,
                                              uint32_t failed_max) {
+  if (sets.size() == 1 && sets.front().empty()) {  // held by nobody
+    std::vector<RecoveryAt> none;
+    none.reserve(failed_max);
+    for (uint32_t k = 1; k <= failed_max; ++k) none.push_back({k, 0, 0});
+    return none;
+  }
   if (domains > kCountedDomainsMax && failed_max > kCountedFailuresMax) return std::nullopt;
   Counts all = {1};
   uint32_t in_sets = 0;
@@ -207,20 +213,33 @@ std::vector<DomainSet> smallest_sets(std::vector<DomainSet> sets) {
   return kept;
 }
 
+namespace {
+
+// Those that so many failures can take.
+std::vector<DomainSet> deciding_sets(std::vector<DomainSet> holder_sets, uint32_t domains,
+                                     uint32_t failed_max) {
+  std::erase_if(holder_sets, [&](const DomainSet& set) { return set.size() > failed_max; });
+  std::vector<DomainSet> sets = smallest_sets(std::move(holder_sets));
+  for (const DomainSet& set : sets) CKPT_ASSERT(set.empty() || set.back() < domains);
+  return sets;
+}
+
+}  // namespace
+
 std::vector<RecoveryAt> joint_recovery(std::vector<DomainSet> holder_sets, uint32_t domains,
                                        uint32_t failed_max) {
   if (domains < 2) return {};
   failed_max = std::min(failed_max, domains - 1);
-  std::erase_if(holder_sets, [&](const DomainSet& set) { return set.size() > failed_max; });
-  const std::vector<DomainSet> sets = smallest_sets(std::move(holder_sets));
-  if (sets.size() == 1 && sets.front().empty()) {
-    std::vector<RecoveryAt> none;
-    for (uint32_t k = 1; k <= failed_max; ++k) none.push_back({k, 0, 0});
-    return none;
-  }
-  for (const DomainSet& set : sets) CKPT_ASSERT(set.back() < domains);
+  const std::vector<DomainSet> sets = deciding_sets(std::move(holder_sets), domains, failed_max);
   if (auto recovery = exact(sets, domains, failed_max)) return std::move(*recovery);
   return estimate(sets, domains, failed_max);
+}
+
+std::optional<std::vector<RecoveryAt>> exact_recovery(std::vector<DomainSet> holder_sets,
+                                                      uint32_t domains, uint32_t failed_max) {
+  if (domains < 2) return std::vector<RecoveryAt>();
+  failed_max = std::min(failed_max, domains - 1);
+  return exact(deciding_sets(std::move(holder_sets), domains, failed_max), domains, failed_max);
 }
 
 }  // namespace moetrain

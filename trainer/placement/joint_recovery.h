@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace moetrain {
@@ -25,6 +26,11 @@ struct RecoveryAt {
 // Deterministic: samples are drawn from a fixed seed.
 std::vector<RecoveryAt> joint_recovery(std::vector<std::vector<uint32_t>> holder_sets,
                                        uint32_t domains, uint32_t failed_max = UINT32_MAX);
+
+// The same, but none where it could only be estimated.
+std::optional<std::vector<RecoveryAt>> exact_recovery(
+    std::vector<std::vector<uint32_t>> holder_sets, uint32_t domains,
+    uint32_t failed_max = UINT32_MAX);
 
 // The sets that contain no other one, each once: what decides.
 std::vector<std::vector<uint32_t>> smallest_sets(std::vector<std::vector<uint32_t>> sets);

@@ -7,6 +7,12 @@
 
 namespace moetrain {
 
+namespace {
+
+constexpr int64_t kLooksOfPlacing = 4;
+
+}  // namespace
+
 LayerSearch::LayerSearch(const PlacementRequest& request, const Family& family,
                          std::span<const double> loads)
     : request_(request),
@@ -41,12 +47,14 @@ LayerSearch::LayerSearch(const PlacementRequest& request, const Family& family,
 }
 
 void LayerSearch::place(uint32_t expert, uint32_t rank) {
+  looked_at_ += kLooksOfPlacing;
   slots_[rank].push_back(expert);
   shares_[expert] = loads_[expert] / ++replicas_[expert];
   if (on_rank_[size_t{expert} * ranks_ + rank]++ == 0) at_[expert].push_back(rank);
   const uint32_t domain = request_.domain(rank);
   if (in_domain_[size_t{expert} * domains_ + domain]++ > 0) return;
   ++distinct_[expert];
+  looked_at_ += static_cast<int64_t>(members_of_domain_[domain].size());
   for (const uint32_t m : members_of_domain_[domain]) {
     const auto size = static_cast<uint32_t>(family_.members[m].size());
     if (++of_member_[expert * family_.members.size() + m] == size) ++whole_members_[expert];
@@ -79,6 +87,7 @@ void LayerSearch::take(uint32_t expert, uint32_t rank) {
 }
 
 void LayerSearch::share_changed(uint32_t expert, double before) {
+  looked_at_ += static_cast<int64_t>(at_[expert].size());
   for (const uint32_t rank : at_[expert]) {
     rank_loads_[rank] += held(expert, rank) * (share(expert) - before);
   }
@@ -87,6 +96,7 @@ void LayerSearch::share_changed(uint32_t expert, double before) {
 // After many were placed: once, where put() would go over all ranks of an expert each time.
 void LayerSearch::add_loads_up() {
   std::ranges::fill(rank_loads_, 0.0);
+  looked_at_ += int64_t{experts_} + request_.slots();
   for (uint32_t expert = 0; expert < experts_; ++expert) {
     shares_[expert] = loads_[expert] / replicas_[expert];
     for (const uint32_t rank : at_[expert]) {

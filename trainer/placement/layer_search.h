@@ -45,15 +45,18 @@ class LayerSearch {
   bool adopt(const LayerSlots& slots);
 
   // Exchanges, replaces and relabels as long as that brings the most loaded ranks down, and no
-  // more than `work` loads of ranks have been looked at, those of building among them: a bound that
-  // is the same on any machine. What it has not used is left in `work`. Ends as soon as
-  // max_over_mean() is `enough`.
+  // more than `work` loads of ranks have been looked at: a bound that is the same on any machine.
+  // Whatever else was done since it ended last counts as so many looks as it takes. What it has not
+  // used is left in `work`. Ends as soon as max_over_mean() is `enough`.
   void improve(int64_t& work, double enough);
 
   // Exchanges the slots of a few experts at random, to leave a dead end.
   void kick(std::mt19937& random);
 
   double max_over_mean() const;
+  // No placement within the family has less: replicas have the shares that the number of slots
+  // allows, and where that leaves no choice of replicas, their ranks hold others as well.
+  double least_max_over_mean();
   const LayerSlots& slots() const { return slots_; }
 
  private:
@@ -80,7 +83,7 @@ class LayerSearch {
   bool may_leave(uint32_t expert, uint32_t leaves, uint32_t gets) const;
 
   void clear();
-  std::vector<uint32_t> counts_by_load() const;
+  std::vector<uint32_t> counts_by_load(uint32_t least);
   std::vector<uint32_t> by_share(std::span<const uint32_t> counts) const;
   bool assign_all(std::span<const uint32_t> order, std::span<const uint32_t> counts,
                   bool all_replicas);
@@ -88,8 +91,8 @@ class LayerSearch {
   bool assign_member(uint32_t expert, double share);
   bool assign_free(uint32_t expert, double share);
   void plan_put(uint32_t expert, uint32_t domain, double share);
-  uint32_t lightest_in(uint32_t domain, uint32_t expert) const;
-  std::vector<uint32_t> more_by_load() const;
+  uint32_t lightest_in(uint32_t domain, uint32_t expert);
+  std::vector<uint32_t> more_by_load();
   void fill();
   void fill_rest();
 
@@ -136,7 +139,7 @@ class LayerSearch {
   // What relief() and burden() have found since the last move; [expert].
   std::vector<double> relief_;
   std::vector<double> burden_;
-  int64_t looked_at_ = 0;  // loads of ranks, since improve() ended last
+  int64_t looked_at_ = 0;  // since improve() ended last
 };
 
 }  // namespace moetrain

@@ -11,6 +11,9 @@ namespace moetrain {
 namespace {
 
 constexpr double kMisjudgedMin = 2.0 / 3;  // of a load, where another beginning is wanted
+// What things take, in looks at the load of a rank, a few ns each.
+constexpr int64_t kLooksOfSorting = 8;  // one of many
+constexpr size_t kCountsInALook = 16;   // where they are all cleared
 
 }  // namespace
 
@@ -29,7 +32,8 @@ bool fits(const Family& family, std::vector<uint32_t> room, uint32_t experts) {
   return fit >= experts;
 }
 
-uint32_t LayerSearch::lightest_in(uint32_t domain, uint32_t expert) const {
+uint32_t LayerSearch::lightest_in(uint32_t domain, uint32_t expert) {
+  looked_at_ += static_cast<int64_t>(ranks_of_domain_[domain].size());
   uint32_t best = kNobody;
   for (const uint32_t rank : ranks_of_domain_[domain]) {
     if (full(rank) || holds(expert, rank)) continue;
@@ -78,6 +82,7 @@ bool LayerSearch::assign_free(uint32_t expert, double share) {
     for (const uint32_t rank : ranks_of_domain_[domain]) {
       room += request_.slots_per_rank - slots_[rank].size();
     }
+    looked_at_ += static_cast<int64_t>(ranks_of_domain_[domain].size());
     if (room == 0) continue;
     choices.push_back({room, planned_loads_[lightest_in(domain, expert)], domain});
   }
@@ -90,20 +95,40 @@ bool LayerSearch::assign_free(uint32_t expert, double share) {
   return true;
 }
 
-// Replicas by load alone: the next one goes to who has most tokens for each.
-std::vector<uint32_t> LayerSearch::counts_by_load() const {
-  std::vector<uint32_t> counts(experts_, request_.replicas_min);
+// Replicas by load alone, everybody having `least`: the next one goes to who has most tokens for
+// each.
+std::vector<uint32_t> LayerSearch::counts_by_load(uint32_t least) {
+  std::vector<uint32_t> counts(experts_, least);
   std::vector<std::pair<double, uint32_t>> heap;  // load per replica, -expert
   heap.reserve(experts_);
   for (uint32_t e = 0; e < experts_; ++e) heap.emplace_back(loads_[e] / counts[e], experts_ - e);
   std::ranges::make_heap(heap);
-  for (uint32_t left = request_.slots() - experts_ * request_.replicas_min; left > 0; --left) {
+  const uint32_t more = request_.slots() - experts_ * least;
+  for (uint32_t left = more; left > 0; --left) {
     std::ranges::pop_heap(heap);
     const uint32_t expert = experts_ - heap.back().second;
     heap.back().first = loads_[expert] / ++counts[expert];
     std::ranges::push_heap(heap);
   }
+  looked_at_ += kLooksOfSorting * (int64_t{experts_} + more);
   return counts;
+}
+
+double LayerSearch::least_max_over_mean() {
+  uint32_t least = family_.free_size;  // replicas that everybody has
+  for (const auto& member : family_.members) {
+    least = std::min(least, static_cast<uint32_t>(member.size()));
+  }
+  const std::vector<uint32_t> counts = counts_by_load(least);
+  std::vector<double> shares(experts_);
+  for (uint32_t e = 0; e < experts_; ++e) shares[e] = loads_[e] / counts[e];
+  std::ranges::sort(shares);
+  double busiest = shares.back();
+  // Nobody can have more than that: the rank that is busiest by it holds others, each once.
+  if (experts_ * least == request_.slots()) {
+    for (uint32_t i = 0; i + 1 < request_.slots_per_rank; ++i) busiest += shares[i];
+  }
+  return std::max(busiest, 1.0);
 }
 
 void LayerSearch::clear() {
@@ -112,7 +137,9 @@ void LayerSearch::clear() {
   for (auto* counts :
        {&replicas_, &on_rank_, &in_domain_, &distinct_, &of_member_, &whole_members_}) {
     std::ranges::fill(*counts, 0u);
+    looked_at_ += static_cast<int64_t>(counts->size() / kCountsInALook);
   }
+  looked_at_ += int64_t{ranks_} + experts_;
   planned_loads_.assign(ranks_, 0);
 }
 
@@ -126,7 +153,7 @@ void LayerSearch::assign_more(uint32_t expert, uint32_t more, uint32_t left, dou
     room[request_.domain(rank)] += request_.slots_per_rank - slots_[rank].size();
     if (!full(rank) && !holds(expert, rank)) lightest.emplace_back(planned_loads_[rank], rank);
   }
-  looked_at_ += ranks_;
+  looked_at_ += kLooksOfSorting * int64_t{ranks_};
   std::ranges::sort(lightest);
   const auto try_on = [&](std::span<const std::pair<double, uint32_t>> ranks) {
     for (const auto& [load, rank] : ranks) --room[request_.domain(rank)];
@@ -168,7 +195,7 @@ bool LayerSearch::assign_all(std::span<const uint32_t> order, std::span<const ui
 }
 
 // How many more replicas everybody gets: the next one goes to who has most tokens for each.
-std::vector<uint32_t> LayerSearch::more_by_load() const {
+std::vector<uint32_t> LayerSearch::more_by_load() {
   std::vector<std::pair<double, uint32_t>> heap;  // load per replica, experts_ - expert
   heap.reserve(experts_);
   uint32_t left = request_.slots();
@@ -177,6 +204,7 @@ std::vector<uint32_t> LayerSearch::more_by_load() const {
     heap.emplace_back(share(e), experts_ - e);
   }
   std::ranges::make_heap(heap);
+  looked_at_ += kLooksOfSorting * (int64_t{experts_} + left);
   std::vector<uint32_t> more(experts_);
   for (; left > 0; --left) {
     std::ranges::pop_heap(heap);
@@ -203,12 +231,14 @@ void LayerSearch::fill() {
   std::ranges::make_heap(lightest);
   std::stable_sort(order.begin(), order.end(),
                    [&](uint32_t a, uint32_t b) { return shares[a] > shares[b]; });
+  looked_at_ += kLooksOfSorting * (int64_t{ranks_} + experts_);
   std::vector<std::pair<double, uint32_t>> passed;
   for (const uint32_t expert : order) {
     for (uint32_t i = 0; i < more[expert] && !lightest.empty();) {
       std::ranges::pop_heap(lightest);
       auto [load, rank] = lightest.back();
       lightest.pop_back();
+      looked_at_ += kLooksOfSorting;
       if (holds(expert, rank)) {
         passed.emplace_back(load, rank);
         continue;
@@ -234,6 +264,7 @@ void LayerSearch::fill_rest() {
   for (uint32_t rank = 0; rank < ranks_; ++rank) {
     while (!full(rank)) {
       uint32_t best = 0;
+      looked_at_ += experts_;
       for (uint32_t expert = 1; expert < experts_; ++expert) {
         const bool here = holds(expert, rank);
         if (here != holds(best, rank) ? !here : share(expert) > share(best)) best = expert;
@@ -258,7 +289,7 @@ bool LayerSearch::build(Start start) {
   std::iota(order.begin(), order.end(), 0u);
   std::stable_sort(order.begin(), order.end(),
                    [&](uint32_t a, uint32_t b) { return loads_[a] > loads_[b]; });
-  const std::vector<uint32_t> counts = counts_by_load();
+  const std::vector<uint32_t> counts = counts_by_load(request_.replicas_min);
   if (!assign_all(order, counts, false)) return false;
   if (start == Start::kAllReplicas) {
     // Now it is known how many slots the members leave.

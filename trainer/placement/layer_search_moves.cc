@@ -17,6 +17,7 @@ constexpr size_t kSourcesMax = 3;  // most loaded ranks that are tried before th
 constexpr uint32_t kKickMoves = 4;
 constexpr size_t kTargetsMax = 16;  // least loaded ranks that take from them
 constexpr double kUnknown = HUGE_VAL;
+constexpr int64_t kLooksOfRanking = 4;  // one rank by its load, which has hardly changed
 
 double potential(double load) {
   const double squared = load * load;
@@ -97,15 +98,17 @@ void LayerSearch::consider_swaps(uint32_t rank, std::span<const uint32_t> target
   for (const uint32_t target : targets) {
     if (target == rank) continue;
     const double before = here + potential(rank_loads_[target]);
+    const double gap = rank_loads_[rank] - rank_loads_[target];
     for (const uint32_t expert : slots_[rank]) {
+      ++looked_at_;
       if (holds(expert, target)) continue;
       for (const uint32_t other : slots_[target]) {
         ++looked_at_;
         const double less = share(expert) - share(other);
-        if (less <= 0 || holds(other, rank)) continue;
+        if (less <= 0 || less >= gap) continue;
         const double change =
             potential(rank_loads_[rank] - less) + potential(rank_loads_[target] + less) - before;
-        if (change >= best.change || !may_leave(expert, rank, target) ||
+        if (change >= best.change || holds(other, rank) || !may_leave(expert, rank, target) ||
             !may_leave(other, target, rank)) {
           continue;
         }
@@ -122,6 +125,7 @@ void LayerSearch::consider_replicas(uint32_t rank, std::span<const uint32_t> tar
     for (const uint32_t other : slots_[target]) {
       if (!may_leave(other, target, kNobody)) continue;
       const double room = rank_loads_[rank] - rank_loads_[target] + share(other);
+      looked_at_ += static_cast<int64_t>(slots_[rank].size());
       for (const uint32_t expert : slots_[rank]) {
         const double taken = loads_[expert] / (replicas_[expert] + 1);
         if (taken >= room || holds(expert, target)) continue;
@@ -138,6 +142,7 @@ void LayerSearch::consider_replicas(uint32_t rank, std::span<const uint32_t> tar
 void LayerSearch::consider_removals(uint32_t rank, Move& best) {
   for (const uint32_t other : slots_[rank]) {
     if (!may_leave(other, rank, kNobody)) continue;
+    looked_at_ += experts_;
     for (uint32_t expert = 0; expert < experts_; ++expert) {
       if (holds(expert, rank) || share(expert) > 2 * share(other)) continue;
       const double change = change_of_replace(expert, other, rank);
@@ -148,6 +153,7 @@ void LayerSearch::consider_removals(uint32_t rank, Move& best) {
 
 void LayerSearch::consider_relabels(uint32_t rank, Move& best) {
   for (const uint32_t expert : slots_[rank]) {
+    looked_at_ += experts_;
     for (uint32_t other = 0; other < experts_; ++other) {
       if (other == expert || loads_[other] >= loads_[expert]) continue;
       const double change = change_of_relabel(expert, other, best.change);
@@ -162,6 +168,8 @@ void LayerSearch::relabel(uint32_t a, uint32_t b) {
   std::ranges::sort(ranks);
   const auto repeated = std::ranges::unique(ranks);
   ranks.erase(repeated.begin(), repeated.end());
+  looked_at_ += static_cast<int64_t>(ranks.size() * (1 + request_.slots_per_rank));
+  looked_at_ += (int64_t{ranks_} + domains_) / 4;
   const double on_a = (loads_[b] - loads_[a]) / replicas_[a];
   const double on_b = (loads_[a] - loads_[b]) / replicas_[b];
   for (const uint32_t rank : ranks) {
@@ -194,11 +202,11 @@ void LayerSearch::forget() {
 void LayerSearch::apply(const Move& move) {
   forget();
   if (move.kind == Move::Kind::kRelabel) return relabel(move.expert, move.other);
+  // First come, then go: nobody is ever without a replica, whose share would have no end.
   put(move.expert, move.target);
+  if (move.kind == Move::Kind::kSwap) put(move.other, move.rank);
   take(move.other, move.target);
-  if (move.kind == Move::Kind::kReplace) return;
-  put(move.other, move.rank);
-  take(move.expert, move.rank);
+  if (move.kind == Move::Kind::kSwap) take(move.expert, move.rank);
 }
 
 bool LayerSearch::improve_from(uint32_t rank, std::span<const uint32_t> targets) {
@@ -226,7 +234,7 @@ void LayerSearch::improve(int64_t& work, double enough) {
   forget();
   bool moved = true;
   while (moved && looked_at_ < work && max_over_mean() > enough) {
-    looked_at_ += ranks_;  // so that every round costs something
+    looked_at_ += kLooksOfRanking * int64_t{ranks_} + experts_;
     std::ranges::sort(by_load, [&](uint32_t a, uint32_t b) {
       return rank_loads_[a] != rank_loads_[b] ? rank_loads_[a] < rank_loads_[b] : a < b;
     });

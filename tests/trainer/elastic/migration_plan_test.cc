@@ -146,5 +146,21 @@ TEST(NextPlacementTest, WhoStaysKeepsWhatItHolds) {
   }
 }
 
+// Where loads are even, nothing that FlexMoE could move would pay.
+TEST(NextPlacementTest, FlexmoeBeginsWithWhatRanksHold) {
+  ModelConfig shape;
+  shape.layers = 2;
+  shape.experts = 4;
+  std::vector<std::vector<bool>> held(3, std::vector<bool>(8));
+  for (uint32_t i = 0; i < 8; ++i) held[i % 4 == 0 || i % 4 == 3 ? 0 : 2][i] = true;
+  const PlacementOptions choice{.policy = PolicyName::kFlexmoe, .slots = 2};
+  const std::vector<int64_t> routed(8, 100);
+  const auto next = next_placement(choice, shape, {true, false, true}, routed, held);
+  ASSERT_TRUE(next.ok()) << next.error().message;
+  for (uint32_t layer = 0; layer < 2; ++layer) {
+    EXPECT_EQ(next->slots[layer], (LayerSlots{{0, 3}, {}, {1, 2}})) << layer;
+  }
+}
+
 }  // namespace
 }  // namespace moetrain
