@@ -77,8 +77,10 @@ bool Daemon::Impl::being_written(ckpt::SegmentId segment) const {
   });
 }
 
+// Once the journal is closed nobody knows which commits it has: a file in which none is listed may
+// be theirs. The next start sees.
 void Daemon::Impl::collect_garbage() {
-  if (!gc_wanted || gc_running || draining) return;
+  if (!gc_wanted || gc_running || draining || !journal->health().ok()) return;
   if (!catalog_current()) return;    // tried again when it is
   if (!scrub->step_aside()) return;  // likewise: by settle(), once its reads are over
   gc_wanted = false;
@@ -157,7 +159,7 @@ void Daemon::Impl::query_gc(const Session& session, uint64_t request) {
 // Those who asked hear when nothing is left to do, or nothing can be done now.
 void Daemon::Impl::answer_gc() {
   if (gc_running || gc_askers.empty()) return;
-  const Status health = catalog->health();
+  const Status health = journal->health().ok() ? catalog->health() : journal->health();
   if (gc_wanted && health.ok() && !draining) return;
   for (const GcAsker& asker : std::exchange(gc_askers, {})) {
     if (!health.ok() || draining) {

@@ -240,5 +240,29 @@ TEST_F(PruneTest, PowerMayGoAtAnyMoment) {
   }
 }
 
+// The sync of its record fails, and yet the next daemon finds it: its bytes must be there, although
+// nothing that is known of has any in their file.
+TEST_F(PruneTest, WhatAClosedJournalMayHaveIsNotGivenBack) {
+  Job job(world, 2);
+  job.start();
+  job.begin(5);
+  job.begin(10);
+  MemoryFaults faults;
+  faults.path_prefix = "journal/";
+  faults.fail_nth_sync = 1;
+  world.disk().set_faults(faults);
+  job.fill(5);
+  ASSERT_TRUE(job.ranks[0]->fill(10));
+  world.run();
+  job.listen();
+  EXPECT_EQ(job.ranks[0]->snapshot(5).level, fb::SnapshotLevel::Failed);
+  job.ranks[1]->die();
+  world.run();
+  world.disk().set_faults({});
+  restart();
+  expect_view(job, 5, {5, 5, 5, 5});
+  expect_verified();
+}
+
 }  // namespace
 }  // namespace ckptd::testing
