@@ -23,12 +23,17 @@ void add_blocks(Family& family, uint32_t first, uint32_t count, uint32_t size) {
   }
 }
 
+// Part `part` of `parts` of `count`: up to 65,536 of each, whose product takes more than 32 bits.
+uint32_t part_of(uint64_t count, uint32_t part, uint32_t parts) {
+  return static_cast<uint32_t>(part * count / parts);
+}
+
 // Blocks of at least `size` that use up all of `count` domains.
 void add_partition(Family& family, uint32_t first, uint32_t count, uint32_t size) {
   const uint32_t blocks = count / size;
   for (uint32_t block = 0; block < blocks; ++block) {
-    const uint32_t begin = first + block * count / blocks;
-    add_blocks(family, begin, 1, first + (block + 1) * count / blocks - begin);
+    const uint32_t begin = part_of(count, block, blocks);
+    add_blocks(family, first + begin, 1, part_of(count, block + 1, blocks) - begin);
   }
 }
 
@@ -36,7 +41,8 @@ void add_partition(Family& family, uint32_t first, uint32_t count, uint32_t size
 void add_windows(Family& family, uint32_t first, uint32_t count, uint32_t size, uint32_t windows) {
   for (uint32_t window = 0; window < windows; ++window) {
     DomainSet& member = family.members.emplace_back(size);
-    for (uint32_t i = 0; i < size; ++i) member[i] = first + (window * count / windows + i) % count;
+    const uint32_t begin = part_of(count, window, windows);
+    for (uint32_t i = 0; i < size; ++i) member[i] = first + (begin + i) % count;
     std::ranges::sort(member);
   }
 }

@@ -129,6 +129,15 @@ TEST(FrontierTest, PlansFewExpertsInManySlots) {
   EXPECT_EQ(judgement.recovery[3].probability, 1);
 }
 
+TEST(FrontierTest, PlansAsManyRanksAsThereMayBe) {
+  PlacementRequest request{.ranks = kPlacementRanksMax, .slots_per_rank = 1, .replicas_min = 1};
+  request.loads = {{5, 3, 2}};
+  const auto placed = plan_placement(PolicyName::kFrontier, request);
+  ASSERT_TRUE(placed.ok()) << placed.error().message;
+  ASSERT_EQ(placed->size(), 1u);
+  EXPECT_EQ(placed->front().size(), kPlacementRanksMax);
+}
+
 TEST(FrontierTest, ReachesWhatIsWantedOrSaysWhatItCan) {
   PlacementRequest request = shuffled_zipf(4, 32, 16, 6);
   request.recovery_wanted = {{2, 0.98}, {4, 0.85}};
