@@ -112,9 +112,12 @@ Result<nlohmann::json> bench_stall(const StallOptions& options) {
                                             .engine = [&] { return run.save(); },
                                             .progress = say}));
   CKPT_ASSIGN(const Paired first,
-              measure_pairs(kFirstSaves, {.prepare = [&] { return run.restart(); },
+              measure_pairs(kFirstSaves, {.prepare = [] { return ckpt::Status(); },
                                           .limit = [&] { return run.copy(); },
-                                          .engine = [&] { return run.save(); },
+                                          .engine = [&]() -> Result<double> {
+                                            CKPT_TRY(run.restart());
+                                            return run.save();
+                                          },
                                           .progress = say}));
   const Outcome outcome{.bench = "stall",
                         .shape = {{"bytes", options.bytes},

@@ -55,17 +55,23 @@ std::optional<uint64_t> disk_bytes(const fb::BeginSnapshotT& message) {
   return message.streams ? bytes + bytes / 8 : bytes;
 }
 
-// And of the journal, for this part of the commit's record. What is encoded is cut into pieces.
-uint64_t record_bytes(const fb::BeginSnapshotT& message, bool encodes) {
+// And of the journal, for this part of the commit's record, about: a range lies in as many slabs as
+// it fills, and is cut into pieces where it is encoded.
+uint64_t record_bytes(const fb::BeginSnapshotT& message, uint64_t slab_bytes, bool encodes) {
+  constexpr uint64_t kPieceBytes = 512u << 10;
+  constexpr uint64_t kExtentBytes = 64;
   const std::set<ckpt::UnitId> in_memory(message.memory_units.begin(), message.memory_units.end());
-  uint64_t bytes =
-      (message.expert_tokens.size() + message.expert_lost.size()) * sizeof(fb::ExpertTokens);
+  uint64_t fragments = 0;
+  uint64_t slabs = message.slabs_wanted;
   for (const fb::Range& range : message.fragments) {
     if (in_memory.contains(range.unit())) continue;
-    const uint64_t pieces = encodes ? range.length() / limits::kEncodedPieceBytesMin + 1 : 1;
-    bytes += pieces * (sizeof(fb::Fragment) + (encodes ? sizeof(fb::Encoded) : 0));
+    fragments += range.length() / slab_bytes + (encodes ? range.length() / kPieceBytes : 0) + 2;
+    slabs += range.length() / slab_bytes;
   }
-  return bytes;
+  fragments = std::min<uint64_t>(fragments, limits::kFragmentsPerSnapshotMax);
+  return fragments * (sizeof(fb::Fragment) + (encodes ? sizeof(fb::Encoded) : 0)) +
+         std::min<uint64_t>(slabs, limits::kFragmentsPerSnapshotMax) * kExtentBytes +
+         (message.expert_tokens.size() + message.expert_lost.size()) * sizeof(fb::ExpertTokens);
 }
 
 }  // namespace
@@ -240,17 +246,20 @@ void Daemon::Impl::unpin_memory_if_begun(const SnapshotKey& key) {
   if (begun >= groups.members(key.run, key.epoch).size()) staging->unpin_memory(key.run);
 }
 
-Status Daemon::Impl::reserve_disk(const SnapshotKey& key, const fb::BeginSnapshotT& message) {
+Status Daemon::Impl::reserve_disk(const Session& session, const SnapshotKey& key,
+                                  const fb::BeginSnapshotT& message) {
   const auto bytes = disk_bytes(message);
   if (!bytes) return make_error(ErrorCode::kInvalidArgument, "its fragments add up to too much");
-  return persist->reserve(key, *bytes, record_bytes(message, options.codec != CodecChoice::kNone));
+  const uint64_t slab_bytes = staging->layout(*session.arena).slab_bytes;
+  return persist->reserve(key, *bytes,
+                          record_bytes(message, slab_bytes, options.codec != CodecChoice::kNone));
 }
 
 // Disk space and slabs for this member's part. The first answer comes at once, perhaps with no slab
 // in it; the rest follows as slabs become free.
 Status Daemon::Impl::reserve_and_lease(Session& session, const SnapshotKey& key,
                                        const fb::BeginSnapshotT& message) {
-  CKPT_TRY(reserve_disk(key, message));
+  CKPT_TRY(reserve_disk(session, key, message));
   std::vector<uint32_t> slabs;
   if (session.lease_waits.empty() && message.slabs_wanted > 0) {
     slabs = staging->lease(*session.arena, message.slabs_wanted);

@@ -86,7 +86,7 @@ void Daemon::Impl::reopen(Session& session, const fb::ReopenSnapshotT& message) 
   OpenSnapshotState::Share& share = open_snapshots[*key].shares[session.id];
   share.streams = begin_message.streams;
   note_alarms(session, *key, begin_message);
-  Status ready = reserve_disk(*key, begin_message);
+  Status ready = reserve_disk(session, *key, begin_message);
   for (size_t i = 0; ready.ok() && i < message.leased.size(); ++i) {
     ready = staging->claim_leased(*session.arena, message.leased[i]);
     if (ready.ok()) {

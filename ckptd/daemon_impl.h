@@ -157,7 +157,8 @@ struct Daemon::Impl {
   Result<Ingest::Begin> make_begin(const Session& session, const SnapshotKey& key,
                                    const fb::BeginSnapshotT& message) const;
   void unpin_memory_if_begun(const SnapshotKey& key);
-  Status reserve_disk(const SnapshotKey& key, const fb::BeginSnapshotT& message);
+  Status reserve_disk(const Session& session, const SnapshotKey& key,
+                      const fb::BeginSnapshotT& message);
   Status reserve_and_lease(Session& session, const SnapshotKey& key,
                            const fb::BeginSnapshotT& message);
   void lease_slabs(Session& session, const fb::LeaseSlabsT& message);

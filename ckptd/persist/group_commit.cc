@@ -88,7 +88,10 @@ void Persist::Impl::round_synced() {
 void Persist::Impl::append_round(std::vector<PendingCommit> commits) {
   std::vector<ckpt::fb::RecordT> records;
   records.reserve(commits.size());
-  for (PendingCommit& commit : commits) records.push_back(std::move(commit.record));
+  for (PendingCommit& commit : commits) {
+    records.push_back(std::move(commit.record));
+    snapshots.at(commit.snapshot).reserved_record_bytes = 0;  // the journal counts it from here on
+  }
   auto shared = std::make_shared<std::vector<PendingCommit>>(std::move(commits));
   journal.append(std::move(records), [this, shared](const Result<uint64_t>& first_sequence) {
     uint64_t index = 0;
