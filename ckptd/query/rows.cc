@@ -31,16 +31,17 @@ void Rows::begin() {
 }
 
 void Rows::begin_member(std::string_view name) {
-  if (has_members_) text_ += ',';
+  text_ += has_members_ ? ",\"" : "\"";
   has_members_ = true;
-  append_text(text_, name);
-  text_ += ':';
+  text_ += name;
+  text_ += "\":";
 }
 
 void Rows::add(std::string_view name, std::optional<uint64_t> value) {
   begin_member(name);
   if (value) {
-    text_ += fmt::format_int(*value).c_str();
+    const fmt::format_int digits(*value);
+    text_.append(digits.data(), digits.size());
   } else {
     text_ += "null";
   }

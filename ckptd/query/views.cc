@@ -231,7 +231,7 @@ Result<std::string> show_document(const QueryContext& context, const QueryArgs& 
     document["path"].push_back({{"lineage", stretch.lineage}, {"newest_step", stretch.step}});
   }
   LostTokens tokens(context, view);
-  Rows rows;
+  Rows rows(view.units.size());
   for (ckpt::UnitId unit = 0; unit < view.units.size(); ++unit) add_unit(rows, view, unit, tokens);
   return std::move(rows).as_last_member_of(document, "units");
 }
