@@ -212,7 +212,7 @@ struct Daemon::Impl {
 
   // -- questions (daemon_queries.cc, daemon_metrics.cc) ------------------------------------------
   void query(Session& session, const fb::QueryT& message);
-  void answer(SessionId session, uint64_t request, const QueryAnswer& answer);
+  void answer(SessionId session, uint64_t request, QueryAnswer answer);
   QueryContext query_context(const Session& session);
   void query_verify(Session& session, const fb::QueryT& message);
   QueryAnswer query_rebuild(const Session& session);

@@ -25,7 +25,7 @@ QueryContext Daemon::Impl::query_context(const Session& session) {
               }};
 }
 
-void Daemon::Impl::answer(SessionId session, uint64_t request, const QueryAnswer& answer) {
+void Daemon::Impl::answer(SessionId session, uint64_t request, QueryAnswer answer) {
   if (answer.json.size() > limits::kQueryReplyBytesMax) {
     return refuse(session, request,
                   make_error(ErrorCode::kResourceExhausted,
@@ -35,7 +35,7 @@ void Daemon::Impl::answer(SessionId session, uint64_t request, const QueryAnswer
   fb::QueryReplyT reply;
   reply.request = request;
   reply.exit_code = answer.exit_code;
-  reply.json = answer.json;
+  reply.json = std::move(answer.json);
   send(session, std::move(reply));
 }
 

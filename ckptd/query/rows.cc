@@ -24,6 +24,14 @@ void append_text(std::string& to, std::string_view text) {
 
 }  // namespace
 
+Rows::Rows(const Json& document, std::string_view name, size_t expected) : text_(dump(document)) {
+  text_.reserve(text_.size() + expected * kRowBytes);
+  text_.pop_back();
+  if (!document.empty()) text_ += ',';
+  append_text(text_, name);
+  text_ += ":[";
+}
+
 void Rows::begin() {
   text_ += in_row_ ? "},{" : "{";
   in_row_ = true;
@@ -52,16 +60,9 @@ void Rows::add(std::string_view name, std::string_view value) {
   append_text(text_, value);
 }
 
-std::string Rows::as_last_member_of(const Json& document, std::string_view name) && {
-  std::string text = dump(document);
-  text.pop_back();
-  text.reserve(text.size() + name.size() + text_.size() + 8);
-  if (!document.empty()) text += ',';
-  append_text(text, name);
-  text += ':';
-  text += text_;
-  text += in_row_ ? "}]}" : "]}";
-  return text;
+std::string Rows::text() && {
+  text_ += in_row_ ? "}]}" : "]}";
+  return std::move(text_);
 }
 
 }  // namespace ckptd

@@ -13,23 +13,23 @@ namespace ckptd {
 
 class Rows {
  public:
-  // `expected` rows, about: memory is taken once.
-  explicit Rows(size_t expected = 0) { text_.reserve(expected * kRowBytes); }
+  // The last member of `document`, an object. `expected` rows, about: memory is taken once.
+  Rows(const Json& document, std::string_view name, size_t expected = 0);
 
   // Begins the next object; its members follow. Their names are ours: nothing in them is escaped.
   void begin();
   void add(std::string_view name, std::optional<uint64_t> value);  // nullopt: null
   void add(std::string_view name, std::string_view value);  // bytes that are not UTF-8 are replaced
 
-  // The array, complete: `document`, an object, with the rows as its last member.
-  std::string as_last_member_of(const Json& document, std::string_view name) &&;
+  // The document, complete.
+  std::string text() &&;
 
  private:
   static constexpr size_t kRowBytes = 224;
 
   void begin_member(std::string_view name);
 
-  std::string text_ = "[";
+  std::string text_;
   bool in_row_ = false;
   bool has_members_ = false;
 };

@@ -231,9 +231,9 @@ Result<std::string> show_document(const QueryContext& context, const QueryArgs& 
     document["path"].push_back({{"lineage", stretch.lineage}, {"newest_step", stretch.step}});
   }
   LostTokens tokens(context, view);
-  Rows rows(view.units.size());
+  Rows rows(document, "units", view.units.size());
   for (ckpt::UnitId unit = 0; unit < view.units.size(); ++unit) add_unit(rows, view, unit, tokens);
-  return std::move(rows).as_last_member_of(document, "units");
+  return std::move(rows).text();
 }
 
 Result<Json> experts_document(const QueryContext& context, const QueryArgs& args) {
@@ -254,11 +254,13 @@ Result<Json> experts_document(const QueryContext& context, const QueryArgs& args
 Result<std::string> diff_document(const QueryContext& context, const QueryArgs& args) {
   CKPT_ASSIGN(const View from, read_view(context, args, "from"));
   CKPT_ASSIGN(const View to, read_view(context, args, "to"));
-  Rows rows;
+  std::map<std::string_view, Change> changes = changes_between(from, to);
+  std::erase_if(changes, [](const auto& change) { return !change.second.differs(); });
   uint64_t bytes = 0;
-  for (const auto& [name, change] : changes_between(from, to)) {
-    if (!change.differs()) continue;
-    bytes += change.bytes();
+  for (const auto& [name, change] : changes) bytes += change.bytes();
+  const Json document = {{"from", point_json(from)}, {"to", point_json(to)}, {"bytes", bytes}};
+  Rows rows(document, "units", changes.size());
+  for (const auto& [name, change] : changes) {
     rows.begin();
     rows.add("unit", name);
     rows.add("change", !change.from ? "added" : !change.to ? "removed" : "changed");
@@ -266,8 +268,7 @@ Result<std::string> diff_document(const QueryContext& context, const QueryArgs& 
     rows.add("to_step", step_of(change.to));
     rows.add("bytes", change.bytes());
   }
-  const Json document = {{"from", point_json(from)}, {"to", point_json(to)}, {"bytes", bytes}};
-  return std::move(rows).as_last_member_of(document, "units");
+  return std::move(rows).text();
 }
 
 Result<Json> restore_plan_document(const QueryContext& context, const QueryArgs& args) {

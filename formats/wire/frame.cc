@@ -53,12 +53,14 @@ Result<std::vector<std::byte>> try_encode(const fb::MessageT& message) {
   }
   const ByteView payload = {reinterpret_cast<const std::byte*>(builder.GetBufferPointer()),
                             builder.GetSize()};
-  std::vector<std::byte> frame(kFrameHeaderBytes + payload.size());
+  std::vector<std::byte> frame;
+  frame.reserve(kFrameHeaderBytes + payload.size());
+  frame.resize(kFrameHeaderBytes);
   base::store(frame.data(), FrameHeader{.magic = kMagic,
                                         .payload_bytes = static_cast<uint32_t>(payload.size()),
                                         .payload_crc32c = base::crc32c(payload),
                                         .reserved = 0});
-  std::memcpy(frame.data() + kFrameHeaderBytes, payload.data(), payload.size());
+  frame.insert(frame.end(), payload.begin(), payload.end());
   return frame;
 }
 
