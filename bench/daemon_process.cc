@@ -1,6 +1,7 @@
 #include "bench/daemon_process.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <poll.h>
 
 #include <cerrno>
@@ -43,6 +44,10 @@ Status DaemonProcess::spawn() {
   // What is measured is the only one that uses the disk.
   std::ofstream config(config_file());
   config << "scrub_rate = \"0\"\n";
+  config << fmt::format("warm_pool = \"{}\"\n", options_.warm_pool_bytes);
+  if (options_.warm_pool_bytes > 0) {
+    config << fmt::format("session_arena = \"{}\"\n", options_.warm_pool_bytes);
+  }
   config.close();
   if (!config) return make_error(ErrorCode::kIo, "{}: cannot write", config_file());
   moetrain::Process::Options process;

@@ -16,6 +16,7 @@ class DaemonProcess {
   struct Options {
     std::string directory;  // the store is made below it
     uint64_t arena_bytes = 0;
+    uint64_t warm_pool_bytes = 0;  // in one piece
     std::string engine = "uring";
   };
   // Starts `ckptd` from the folder of this program and waits until it is ready.

@@ -49,6 +49,15 @@ Setter size(uint64_t& field) {
   };
 }
 
+Setter size_or_none(std::optional<uint64_t>& field) {
+  return [&field](const toml::node& node) -> Status {
+    uint64_t bytes = 0;
+    CKPT_TRY(size(bytes)(node));
+    field = bytes;
+    return {};
+  };
+}
+
 Setter duration(std::chrono::milliseconds& field) {
   return [&field](const toml::node& node) -> Status {
     const auto value = node.value_exact<std::string>();
@@ -128,6 +137,7 @@ std::map<std::string_view, Setter> setters(Config& config) {
           {"arena", size(config.arena_bytes)},
           {"session_arena", size(config.session_arena_bytes)},
           {"session_arena_max", size(config.session_arena_max_bytes)},
+          {"warm_pool", size_or_none(config.warm_pool_bytes)},
           {"segment", size(config.segment_bytes)},
           {"disk_reserve", size(config.disk_reserve_bytes)},
           {"snapshot_deadline", duration(config.snapshot_deadline)},
@@ -230,6 +240,12 @@ Status validate(Config& config) {
                       "session_arena {}: more than session_arena_max ({})",
                       ckpt::base::format_size(config.session_arena_bytes),
                       ckpt::base::format_size(config.session_arena_max_bytes));
+  }
+  if (!config.warm_pool_bytes) config.warm_pool_bytes = config.session_arena_bytes;
+  if (*config.warm_pool_bytes > memory_bytes()) {
+    return make_error(
+        ErrorCode::kInvalidArgument, "warm_pool {}: more than this machine's memory ({})",
+        ckpt::base::format_size(*config.warm_pool_bytes), ckpt::base::format_size(memory_bytes()));
   }
   const uint64_t slab_bytes = ckpt::kSlabBytesMin;
   if (config.session_arena_bytes < 4 * slab_bytes) {

@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,6 +26,7 @@ struct Config {
   uint64_t arena_bytes = 2ull << 30;              // all sessions together
   uint64_t session_arena_bytes = 512ull << 20;    // of a session that does not ask
   uint64_t session_arena_max_bytes = UINT64_MAX;  // a session that asks for more is refused
+  std::optional<uint64_t> warm_pool_bytes;        // beside `arena`; not said: session_arena
   uint64_t segment_bytes = limits::kSegmentBytesDefault;
   uint64_t disk_reserve_bytes = 256ull << 20;  // never used by snapshots
   std::chrono::milliseconds snapshot_deadline = limits::kSnapshotDeadlineDefault;

@@ -42,6 +42,7 @@ void Daemon::tick(Time now) {
   impl_->carry_out(impl_->groups.tick(now));
   impl_->heal_catalog();
   impl_->scrub->tick(now);
+  impl_->warm_memory();
   // From the first tick: members cannot come back while the store is being recovered.
   if (!impl_->serving_since) impl_->serving_since = now;
   if (!impl_->rejoin_deadline_over && now - *impl_->serving_since >= limits::kReopenDeadline) {

@@ -116,6 +116,7 @@ struct Daemon::Impl {
   bool dispatch_snapshot(Session& session, fb::MessageT& message);
   bool dispatch_other(Session& session, fb::MessageT& message);
   void hello(Session& session, const fb::HelloT& message, ckpt::base::UniqueFd fd);
+  void warm_memory();
   Status grant_arena(Session& session, const fb::HelloT& message, ckpt::base::UniqueFd fd,
                      fb::WelcomeT& welcome, int* fd_to_send);
   void register_units(Session& session, const fb::RegisterUnitsT& message);

@@ -172,6 +172,8 @@ std::string Daemon::metrics_text() const {
   }
   text.gauge("ckptd_arena_bytes", "Shared memory of all arenas.",
              static_cast<double>(stats.arena_bytes));
+  text.gauge("ckptd_warm_pool_bytes", "Memory that is faulted in for sessions to come.",
+             static_cast<double>(stats.warm_pool_bytes));
   text.gauge("ckptd_memory_versions", "Versions of units that are in memory only.",
              static_cast<double>(stats.memory_versions));
   text.counter("ckptd_memory_evictions_total", "Those that gave way to something else.",
@@ -223,6 +225,7 @@ QueryAnswer Daemon::Impl::query_status() const {
                    {"sessions", std::move(listed)},
                    {"snapshots_open", open_snapshots.size()},
                    {"arena_bytes", stats.arena_bytes},
+                   {"warm_pool_bytes", stats.warm_pool_bytes},
                    {"slabs", std::move(slabs)},
                    {"scrub", scrub_summary(scrub_report(), wall_clock_ns())},
                    {"journal_bytes", journal->bytes()},

@@ -145,7 +145,12 @@ Status Daemon::Impl::grant_arena(Session& session, const fb::HelloT& message,
   welcome.arena_bytes = granted->layout.arena_bytes();
   welcome.slab_bytes = granted->layout.slab_bytes;
   welcome.slab_count = granted->layout.slab_count;
+  welcome.warm_bytes = granted->warm_bytes;
   return {};
+}
+
+void Daemon::Impl::warm_memory() {
+  if (!draining && open_snapshots.empty() && !disk_wanted()) staging->warm();
 }
 
 void Daemon::Impl::register_units(Session& session, const fb::RegisterUnitsT& message) {

@@ -40,6 +40,11 @@ Result<MutableByteView> map_shared(int fd, uint64_t bytes) {
   return MutableByteView(static_cast<std::byte*>(at), bytes);
 }
 
+Status resize(int fd, uint64_t bytes) {
+  if (::ftruncate(fd, static_cast<off_t>(bytes)) == 0) return ok_status();
+  return system_error(fmt::format("cannot size the memory to {} bytes", bytes));
+}
+
 Status check_memfd(int fd, const ArenaLayout& layout) {
   struct statfs filesystem {};
   struct stat status {};
@@ -92,24 +97,52 @@ ArenaMapping::~ArenaMapping() {
 }
 
 Result<ArenaMapping::Created> ArenaMapping::create(const ArenaLayout& layout) {
+  CKPT_ASSIGN(Created created, create_unsealed(layout));
+  CKPT_TRY(resize_and_seal(created.fd.get(), layout));
+  return created;
+}
+
+Result<ArenaMapping::Created> ArenaMapping::create_unsealed(const ArenaLayout& layout) {
   CKPT_TRY(validate(layout));
-  base::UniqueFd fd(::memfd_create("ckpt-arena", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!fd.valid()) return system_error("memfd_create");
-  if (::ftruncate(fd.get(), static_cast<off_t>(layout.arena_bytes())) != 0) {
-    return system_error(fmt::format("cannot size the memory to {} bytes", layout.arena_bytes()));
+  Created created{
+      .fd = base::UniqueFd(::memfd_create("ckpt-arena", MFD_CLOEXEC | MFD_ALLOW_SEALING)),
+      .mapping = {}};
+  if (!created.fd.valid()) return system_error("memfd_create");
+  CKPT_TRY(resize(created.fd.get(), layout.arena_bytes()));
+  CKPT_ASSIGN(created.mapping, map_unsealed(created.fd.get(), layout));
+  return created;
+}
+
+Result<ArenaMapping> ArenaMapping::map_unsealed(int fd, const ArenaLayout& layout) {
+  ArenaMapping mapping;
+  CKPT_ASSIGN(mapping.bytes_, map_shared(fd, layout.arena_bytes()));
+  mapping.layout_ = layout;
+  return mapping;
+}
+
+Status ArenaMapping::resize_and_seal(int fd, const ArenaLayout& layout) {
+  CKPT_TRY(validate(layout));
+  CKPT_TRY(resize(fd, layout.arena_bytes()));
+  if (::fcntl(fd, F_ADD_SEALS, kSealsWanted) != 0) return system_error("F_ADD_SEALS");
+  return ok_status();
+}
+
+Status ArenaMapping::remap(const ArenaLayout& layout) {
+  if (layout.arena_bytes() != bytes_.size()) {
+    void* at = ::mremap(bytes_.data(), bytes_.size(), layout.arena_bytes(), MREMAP_MAYMOVE);
+    if (at == MAP_FAILED) {
+      return system_error(fmt::format("cannot map {} bytes", layout.arena_bytes()));
+    }
+    bytes_ = {static_cast<std::byte*>(at), layout.arena_bytes()};
   }
-  if (::fcntl(fd.get(), F_ADD_SEALS, kSealsWanted) != 0) return system_error("F_ADD_SEALS");
-  CKPT_ASSIGN(ArenaMapping mapping, map(fd.get(), layout));
-  return Created{.fd = std::move(fd), .mapping = std::move(mapping)};
+  layout_ = layout;
+  return ok_status();
 }
 
 Result<ArenaMapping> ArenaMapping::map(int fd, const ArenaLayout& layout) {
   CKPT_TRY(validate(layout));
   CKPT_TRY(check_memfd(fd, layout));
-  ArenaMapping mapping;
-  CKPT_ASSIGN(mapping.bytes_, map_shared(fd, layout.arena_bytes()));
-  mapping.layout_ = layout;
-  return mapping;
+  return map_unsealed(fd, layout);
 }
 
 MutableByteView ArenaMapping::slab(uint32_t slab) const {

@@ -34,6 +34,13 @@ class ArenaMapping {
   // Creates the memfd, sealed against shrinking, growing and further seals, not yet faulted in.
   struct Created;
   static Result<Created> create(const ArenaLayout& layout);
+  // The same, of a size that is not final: for memory that is made before anybody asks for it.
+  static Result<Created> create_unsealed(const ArenaLayout& layout);
+  static Result<ArenaMapping> map_unsealed(int fd, const ArenaLayout& layout);
+  // Makes it an arena of that layout. Its mappings must be remap()ped before they are used again.
+  static Status resize_and_seal(int fd, const ArenaLayout& layout);
+  // Follows a resize. Pages that are in both stay faulted in; the address may change.
+  Status remap(const ArenaLayout& layout);
   // Maps a memfd that came over a socket, after checking that it is one: kind, seals, exact size.
   static Result<ArenaMapping> map(int fd, const ArenaLayout& layout);
 

@@ -48,6 +48,7 @@ Daemon::Options daemon_options(const Config& config) {
   options.staging.arena_bytes_total = config.arena_bytes;
   options.staging.session_bytes_default = config.session_arena_bytes;
   options.staging.session_bytes_max = config.session_arena_max_bytes;
+  options.staging.warm_pool_bytes = *config.warm_pool_bytes;
   options.segment_bytes = config.segment_bytes;
   options.disk_reserve_bytes = config.disk_reserve_bytes;
   options.snapshot_deadline = config.snapshot_deadline;

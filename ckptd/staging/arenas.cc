@@ -1,10 +1,8 @@
-// Arenas come and go: granted, adopted, faulted in, given back.
+// Arenas come and go: granted, adopted, given back.
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <fstream>
 
-#include "ckptd/staging/page_guard.h"
 #include "ckptd/staging/staging.h"
 #include "ckptd/staging/staging_impl.h"
 
@@ -14,18 +12,6 @@ using ckpt::ErrorCode;
 using ckpt::make_error;
 
 namespace {
-
-// Bytes of memory that can be had without swapping; the largest number if the kernel does not say.
-uint64_t available_memory_bytes() {
-  std::ifstream meminfo("/proc/meminfo");
-  std::string name;
-  uint64_t kib = 0;
-  std::string unit;
-  while (meminfo >> name >> kib >> unit) {
-    if (name == "MemAvailable:") return kib * 1024;
-  }
-  return ~uint64_t{0};
-}
 
 Status check_quota(uint64_t bytes, uint64_t bytes_max) {
   if (bytes <= bytes_max) return {};
@@ -78,6 +64,14 @@ ArenaState& Staging::Impl::insert(ArenaId id, uid_t uid, ckpt::base::UniqueFd fd
   return *arenas.emplace(id, std::move(arena)).first->second;
 }
 
+uint64_t Staging::Impl::live_bytes() const {
+  uint64_t bytes = 0;
+  for (const auto& [id, arena] : arenas) {
+    if (!arena->ended) bytes += arena->view.layout().arena_bytes();
+  }
+  return bytes;
+}
+
 Staging::Granted Staging::Impl::add(uid_t uid, ckpt::base::UniqueFd fd, ckpt::ArenaMapping guard,
                                     ckpt::ArenaMapping view, SlabState initial) {
   ArenaState& arena =
@@ -97,7 +91,8 @@ Result<Staging::Granted> Staging::create(uid_t uid, uint64_t bytes_wanted, uint6
   bytes_wanted = std::min(bytes_wanted, total);
   impl_->make_room(bytes_wanted);
   const uint64_t used = impl_->arena_bytes();
-  const uint64_t left = std::min(total > used ? total - used : 0, available_memory_bytes());
+  const uint64_t left = std::min(total > used ? total - used : 0,
+                                 available_memory_bytes() + impl_->pool.warm_bytes());
   // Less than asked for may be granted, but two slabs are the least that makes progress.
   const uint64_t slabs = std::min(bytes_wanted, left) / slab_bytes;
   if (slabs < 2) {
@@ -108,6 +103,12 @@ Result<Staging::Granted> Staging::create(uid_t uid, uint64_t bytes_wanted, uint6
   }
   const ckpt::ArenaLayout layout{.slab_bytes = slab_bytes,
                                  .slab_count = static_cast<uint32_t>(slabs)};
+  if (auto memory = impl_->take_warm(layout)) {
+    Granted granted = impl_->add(uid, std::move(memory->fd), std::move(memory->guard),
+                                 std::move(memory->view), SlabState::kFree);
+    granted.warm_bytes = std::min(layout.arena_bytes(), impl_->pool.piece_bytes());
+    return granted;
+  }
   CKPT_ASSIGN(auto created, ckpt::ArenaMapping::create(layout));
   CKPT_ASSIGN(auto view, ckpt::ArenaMapping::map(created.fd.get(), layout));
   return impl_->add(uid, std::move(created.fd), std::move(created.mapping), std::move(view),
@@ -143,68 +144,6 @@ Result<Staging::Granted> Staging::adopt(uid_t uid, ckpt::base::UniqueFd fd, uint
   CKPT_ASSIGN(auto guard, ckpt::ArenaMapping::map(fd.get(), layout));
   CKPT_ASSIGN(auto view, ckpt::ArenaMapping::map(fd.get(), layout));
   return impl_->add(uid, std::move(fd), std::move(guard), std::move(view), SlabState::kLeased);
-}
-
-// Arenas take turns, so that sessions that open together become usable together. One chunk is
-// faulted in at a time: pages that one thread asks for come in ascending order, those of two
-// interleave, and a disk takes memory that is contiguous in fewer and larger pieces (a virtual one
-// that takes 6 GB/s at best: 4.2-5.0 GB/s from memory faulted in by one thread, 2.9-3.5 by two).
-void Staging::Impl::warm_next() {
-  while (!warming && !cold.empty()) {
-    const ArenaId id = cold.front();
-    cold.pop_front();
-    const auto found = arenas.find(id);
-    if (found != arenas.end() && !found->second->ended) warm_chunk(*found->second);
-  }
-}
-
-void Staging::Impl::warm_chunk(ArenaState& arena) {
-  const uint32_t chunk = arena.warm_chunks;
-  const MutableByteView guard = arena.chunk_bytes(arena.guard, chunk);
-  const MutableByteView view = arena.chunk_bytes(arena.view, chunk);
-  warming = true;
-  arena.warming = true;
-  auto outcome = std::make_shared<Status>();
-  executor.run(
-      [guard, view, outcome] {
-        *outcome = populate(guard);
-        if (outcome->ok()) *outcome = populate(view);
-      },
-      [this, id = arena.id, chunk, outcome] { chunk_warmed(id, chunk, *outcome); });
-}
-
-void Staging::Impl::chunk_warmed(ArenaId id, uint32_t chunk, const Status& status) {
-  ArenaState& arena = at(id);
-  warming = false;
-  arena.warming = false;
-  if (status.ok()) {
-    if (!arena.ended) register_chunk(arena, chunk);
-    arena.warm_chunks = chunk + 1;
-    if (arena.warm_chunks < arena.chunk_count()) cold.push_back(id);
-  } else {
-    // The arena stays as small as it is; what is warm can be used.
-    spdlog::error("arena {}: {}", id, status.error().message);
-  }
-  warm_next();
-  if (!arena.ended && status.ok()) slabs_ready(id);
-  destroy_if_over(id);
-}
-
-void Staging::Impl::register_chunk(ArenaState& arena, uint32_t chunk) {
-  Result<BufferId> buffer =
-      page_guard_available()
-          ? disk.register_buffer(arena.chunk_bytes(arena.guard, chunk))
-          : make_error(ErrorCode::kUnavailable, "page tables cannot be looked at here");
-  if (buffer.ok()) {
-    arena.buffers[chunk] = *buffer;
-    return;
-  }
-  zero_copy = false;
-  if (!plain_io_logged) {
-    spdlog::warn("arenas are not registered with the disk, writes are not zero-copy: {}",
-                 buffer.error().message);
-    plain_io_logged = true;
-  }
 }
 
 void Staging::session_ended(ArenaId id) {

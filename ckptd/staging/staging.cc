@@ -318,6 +318,7 @@ void Staging::set_on_slabs_ready(std::function<void(ArenaId)> callback) {
 Staging::Stats Staging::stats() const {
   Stats stats{.arena_bytes = impl_->arena_bytes(),
               .arenas = impl_->arenas.size(),
+              .warm_pool_bytes = impl_->pool.warm_bytes(),
               .memory_versions = impl_->level.versions(),
               .evicted_versions = impl_->evicted_versions,
               .zero_copy = impl_->zero_copy};
@@ -330,6 +331,7 @@ Staging::Stats Staging::stats() const {
 
 void Staging::close() {
   impl_->on_slabs_ready = nullptr;
+  impl_->pool_broken = true;
   for (auto& [id, arena] : impl_->arenas) {
     arena->ledger.reset();  // what is in it is for the next daemon
     arena->ended = true;
@@ -337,11 +339,11 @@ void Staging::close() {
       if (slab.state == SlabState::kLeased) slab.state = SlabState::kFree;
     }
   }
-  while (std::any_of(impl_->arenas.begin(), impl_->arenas.end(),
-                     [](const auto& entry) { return entry.second->warming; })) {
+  while (impl_->warming) {
     impl_->executor.wait();
     impl_->executor.reap();
   }
+  impl_->pool.shrink(0);
   while (!impl_->arenas.empty()) {
     const auto& [id, arena] = *impl_->arenas.begin();
     CKPT_ASSERT_MSG(arena->idle(), "staging was closed while a slab was held");

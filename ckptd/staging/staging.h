@@ -104,6 +104,7 @@ class Staging {
     uint64_t arena_bytes_total = 2ull << 30;  // all arenas together, those of dead sessions too
     uint64_t session_bytes_default = 512ull << 20;
     uint64_t session_bytes_max = UINT64_MAX;  // of one arena; who asks for more is refused
+    uint64_t warm_pool_bytes = 0;             // beside the arenas, for those to come: see warm()
     uint32_t restore_slabs = 2;               // of each arena, never leased to snapshots
     MemoryKeeper* keeper = nullptr;           // of arenas, over a restart; none: they go with us
     ckpt::base::Hash128 store;                // whose ledgers are believed
@@ -118,6 +119,7 @@ class Staging {
     ArenaId arena = 0;
     int fd = -1;  // to pass to the client; stays owned by the arena
     ckpt::ArenaLayout layout;
+    uint64_t warm_bytes = 0;  // from its first byte on
   };
   Result<Granted> create(uid_t uid, uint64_t bytes_wanted, uint64_t slab_bytes);
   // Takes back an arena that a client kept over a daemon restart. Its slabs start as leased, but
@@ -135,6 +137,9 @@ class Staging {
     uint64_t refused = 0;  // slabs and whole arenas that were not believed
   };
   TakenBack take_back(const std::function<bool(const ckpt::SnapshotKey&)>& wanted);
+  // Nothing else is to be done: goes on with a pool of memory for new arenas, in pieces of
+  // session_bytes_default, not more of them than new sessions could get. A step at a time.
+  void warm();
   // Its trainer is gone: leased slabs are freed, sealed ones live on in their StagedSlabs, durable
   // ones stay as cache until memory is wanted.
   void session_ended(ArenaId arena);
@@ -193,6 +198,7 @@ class Staging {
     std::map<SlabState, uint64_t> slabs;
     uint64_t arena_bytes = 0;
     uint64_t arenas = 0;
+    uint64_t warm_pool_bytes = 0;   // faulted in
     uint64_t memory_versions = 0;   // in memory only
     uint64_t evicted_versions = 0;  // since the start
     bool zero_copy = true;          // false once any arena could not be registered with the disk

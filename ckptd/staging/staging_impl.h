@@ -11,12 +11,16 @@
 #include "ckptd/staging/memory_level.h"
 #include "ckptd/staging/slab_cache.h"
 #include "ckptd/staging/staging.h"
+#include "ckptd/staging/warm_pool.h"
 
 namespace ckptd {
 
 struct Staging::Impl {
   Impl(Disk& with_disk, Executor& with_executor, const Options& with)
-      : disk(with_disk), executor(with_executor), options(with) {}
+      : disk(with_disk),
+        executor(with_executor),
+        options(with),
+        pool(with.warm_pool_bytes, with.session_bytes_default) {}
 
   ArenaState& at(ArenaId arena);
   SlabRecord& slab_at(ArenaId arena, uint32_t slab);
@@ -45,6 +49,9 @@ struct Staging::Impl {
   ArenaState& insert(ArenaId id, uid_t uid, ckpt::base::UniqueFd fd, ckpt::ArenaMapping guard,
                      ckpt::ArenaMapping view, SlabState initial);
   Status check_room(uint64_t arena_bytes);
+  uint64_t live_bytes() const;  // of arenas whose sessions are connected
+  std::optional<WarmPool::Memory> take_warm(const ckpt::ArenaLayout& layout);
+  bool may_grow_pool() const;
   void warm_next();
   void warm_chunk(ArenaState& arena);
   void chunk_warmed(ArenaId arena, uint32_t chunk, const Status& status);
@@ -76,7 +83,9 @@ struct Staging::Impl {
   uint64_t evicted_versions = 0;
   ArenaId next_arena = 1;
   std::deque<ArenaId> cold;  // arenas with chunks to be faulted in, the next one first
-  bool warming = false;      // the executor is at one
+  WarmPool pool;
+  bool pool_broken = false;  // the system gave no memory for it
+  bool warming = false;      // the executor is at an arena, or at the pool
   uint64_t next_order = 1;   // of durable and held slabs
   std::function<void(ArenaId)> on_slabs_ready;
   bool zero_copy = true;

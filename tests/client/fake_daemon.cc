@@ -130,6 +130,7 @@ bool FakeDaemon::serve_peer(Peer& peer) {
 
 void FakeDaemon::welcome(Peer& peer, const fb::HelloT& hello, base::UniqueFd fd) {
   fb::WelcomeT body;
+  body.warm_bytes = UINT64_MAX;  // more than there is: nothing says that a daemon is right
   body.protocol_version = options_.protocol_version;
   body.session = 1;
   body.server = "fake";

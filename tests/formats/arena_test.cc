@@ -49,6 +49,28 @@ TEST(Arena, IsSealedAgainstChangesOfSizeAndFurtherSeals) {
   EXPECT_NE(::fcntl(arena.fd.get(), F_ADD_SEALS, F_SEAL_FUTURE_WRITE), 0);
 }
 
+TEST(Arena, MayGetItsSizeLast) {
+  for (const uint32_t slabs : {2u, 4u, 9u}) {
+    ArenaMapping::Created arena = ArenaMapping::create_unsealed(kLayout).value();
+    ArenaMapping view = ArenaMapping::map_unsealed(arena.fd.get(), kLayout).value();
+    view.slab(1)[7] = std::byte{42};
+    EXPECT_FALSE(ArenaMapping::map(arena.fd.get(), kLayout).ok()) << "it is no arena yet";
+    const ArenaLayout layout{.slab_bytes = 2 * kSlabBytesMin, .slab_count = slabs};
+    ASSERT_TRUE(ArenaMapping::resize_and_seal(arena.fd.get(), layout).ok());
+    ASSERT_TRUE(arena.mapping.remap(layout).ok());
+    ASSERT_TRUE(view.remap(layout).ok());
+    const ArenaMapping theirs = ArenaMapping::map(arena.fd.get(), layout).value();
+    EXPECT_EQ(theirs.slab(0)[kSlabBytesMin + 7], std::byte{42});
+    theirs.slab(slabs - 1)[0] = std::byte{43};
+    for (const ArenaMapping* ours : {&arena.mapping, &view}) {
+      ASSERT_EQ(ours->bytes().size(), layout.arena_bytes());
+      EXPECT_EQ(ours->layout().slab_count, slabs);
+      EXPECT_EQ(ours->slab(slabs - 1)[0], std::byte{43});
+    }
+    EXPECT_FALSE(ArenaMapping::resize_and_seal(arena.fd.get(), kLayout).ok()) << "it is sealed";
+  }
+}
+
 TEST(Arena, OutlivesItsDescriptorAndMoves) {
   ArenaMapping::Created arena = ArenaMapping::create(kLayout).value();
   arena.fd.reset();

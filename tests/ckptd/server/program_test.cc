@@ -140,6 +140,30 @@ TEST(CkptdProgram, ASessionAsksForNoMoreThanItsQuota) {
   EXPECT_EQ(granted->body.type, ckpt::fb::MessageBody::Welcome);
 }
 
+// How much of its arena a new session finds faulted in.
+uint64_t warm_bytes(const DaemonProcess& daemon) {
+  RawClient client(daemon.socket());
+  ckpt::fb::HelloT hello;
+  hello.protocol_version = ckpt::wire::kProtocolVersion;
+  hello.arena_bytes = 8 << 20;
+  hello.slab_bytes = 64 << 10;
+  client.send(std::move(hello));
+  const auto answer = client.next();
+  const bool granted = answer && answer->body.type == ckpt::fb::MessageBody::Welcome;
+  EXPECT_TRUE(granted);
+  return granted ? answer->body.AsWelcome()->warm_bytes : 0;
+}
+
+TEST(CkptdProgram, MemoryIsWarmBeforeASessionAsks) {
+  const TempFolder directory;
+  const std::string path = write_file(directory.path("c.toml"), "session_arena = \"8MiB\"\n");
+  const DaemonProcess daemon({"--arena", "64MiB", "--config", path});
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  uint64_t warm = 0;
+  while (warm == 0 && std::chrono::steady_clock::now() < deadline) warm = warm_bytes(daemon);
+  EXPECT_EQ(warm, 8u << 20);
+}
+
 TEST(CkptdProgram, AnArenaLargerThanMemoryIsRefused) {
   const TempFolder directory;
   const auto exit =
@@ -161,7 +185,7 @@ TEST(Config, ReadsEveryKeyAndRefusesWrongTypes) {
       write_file(directory.path("good.toml"),
                  "data = \"/d\"\nlisten = \"unix:/s\"\nhttp = \"[::1]:0\"\nio = \"pwritev\"\n"
                  "arena = \"1GiB\"\nsession_arena = \"256MiB\"\nsession_arena_max = \"512MiB\"\n"
-                 "segment = \"64MiB\"\n"
+                 "warm_pool = \"768MiB\"\nsegment = \"64MiB\"\n"
                  "disk_reserve = \"1GiB\"\nsnapshot_deadline = \"90s\"\n"
                  "scrub_rate = \"128MiB\"\nscrub_interval = \"0s\"\nallow_uids = [1000, 1001]\n"
                  "workers = 3\nalarms = \"refuse\"\nlog_level = \"warn\"\n");
@@ -172,6 +196,7 @@ TEST(Config, ReadsEveryKeyAndRefusesWrongTypes) {
   EXPECT_EQ(config.listen, "/s");
   EXPECT_EQ(config.arena_bytes, 1ull << 30);
   EXPECT_EQ(config.session_arena_max_bytes, 512ull << 20);
+  EXPECT_EQ(config.warm_pool_bytes, 768ull << 20);
   EXPECT_EQ(config.snapshot_deadline, std::chrono::seconds(90));
   EXPECT_EQ(config.scrub_bytes_per_second, 128ull << 20);
   EXPECT_EQ(config.scrub_interval.count(), 0);
@@ -181,11 +206,17 @@ TEST(Config, ReadsEveryKeyAndRefusesWrongTypes) {
   EXPECT_THAT(ckptd::validate(config).error().message,
               HasSubstr("alarms loud: off, warn or refuse"));
   config.alarms = "off";
+  config.warm_pool_bytes = 1ull << 50;
+  EXPECT_THAT(ckptd::validate(config).error().message,
+              HasSubstr("warm_pool 1.0 PiB: more than this machine's memory"));
+  config.warm_pool_bytes.reset();
+  ASSERT_TRUE(ckptd::validate(config).ok());
+  EXPECT_EQ(config.warm_pool_bytes, config.session_arena_bytes) << "where nothing is said";
   for (const char* line :
        {"arena = 5", "arena = \"5 bananas\"", "workers = -1", "io = 3", "allow_uids = [\"root\"]",
-        "snapshot_deadline = \"10\"", "data = ", "scrub_rate = 5", "scrub_rate = \"1KiB\"",
-        "scrub_rate = \"fast\"", "scrub_interval = \"5ms\"", "scrub_interval = \"-1s\"",
-        "scrub_interval = \"soon\"", "scrub_interval = 7"}) {
+        "snapshot_deadline = \"10\"", "warm_pool = true", "data = ", "scrub_rate = 5",
+        "scrub_rate = \"1KiB\"", "scrub_rate = \"fast\"", "scrub_interval = \"5ms\"",
+        "scrub_interval = \"-1s\"", "scrub_interval = \"soon\"", "scrub_interval = 7"}) {
     const auto bad = write_file(directory.path("bad.toml"), std::string("\n") + line + "\n");
     const auto refused = ckptd::load_config(bad, config);
     ASSERT_FALSE(refused.ok()) << line;
