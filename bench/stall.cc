@@ -81,6 +81,8 @@ class StallRun {
     return restart_and_save();
   }
 
+  double open_seconds() const { return trainers_->open_seconds(); }
+
   // A daemon and a session that have just been started.
   ckpt::Status restart(Pool pool) {
     trainers_.reset();
@@ -130,22 +132,33 @@ class StallRun {
   uint64_t stored_bytes_ = 0;
 };
 
-Result<Paired> measure_first(StallRun& run, Pool pool) {
-  return measure_pairs(kFirstSaves, {.prepare = [] { return ckpt::Status(); },
-                                     .limit = [&] { return run.copy(); },
-                                     .engine = [&]() -> Result<double> {
-                                       CKPT_TRY(run.restart(pool));
-                                       return run.save();
-                                     },
-                                     .progress = say});
+struct FirstSaves {
+  Paired paired;
+  std::vector<double> open_seconds;
+};
+
+Result<FirstSaves> measure_first(StallRun& run, Pool pool) {
+  FirstSaves first;
+  CKPT_ASSIGN(first.paired,
+              measure_pairs(kFirstSaves, {.prepare = [] { return ckpt::Status(); },
+                                          .limit = [&] { return run.copy(); },
+                                          .engine = [&]() -> Result<double> {
+                                            CKPT_TRY(run.restart(pool));
+                                            first.open_seconds.push_back(run.open_seconds());
+                                            return run.save();
+                                          },
+                                          .progress = say}));
+  return first;
 }
 
-nlohmann::json first_json(const Paired& first) {
-  return {{"ratio_to_limit", first.ratio},
-          {"ratio_interval", {first.ratio_interval.low, first.ratio_interval.high}},
-          {"self_ratio", first.self_ratio},
-          {"self_interval", {first.self_interval.low, first.self_interval.high}},
-          {"seconds", first.engine}};
+nlohmann::json first_json(const FirstSaves& first) {
+  const Paired& paired = first.paired;
+  return {{"ratio_to_limit", paired.ratio},
+          {"ratio_interval", {paired.ratio_interval.low, paired.ratio_interval.high}},
+          {"self_ratio", paired.self_ratio},
+          {"self_interval", {paired.self_interval.low, paired.self_interval.high}},
+          {"seconds", paired.engine},
+          {"open_seconds", median(first.open_seconds)}};
 }
 
 std::string first_text(const nlohmann::json& first, const char* what) {
@@ -164,8 +177,8 @@ Result<nlohmann::json> bench_stall(const StallOptions& options) {
                                             .limit = [&] { return run.copy(); },
                                             .engine = [&] { return run.save(); },
                                             .progress = say}));
-  CKPT_ASSIGN(const Paired first, measure_first(run, Pool::kWarm));
-  CKPT_ASSIGN(const Paired cold, measure_first(run, Pool::kNone));
+  CKPT_ASSIGN(const FirstSaves first, measure_first(run, Pool::kWarm));
+  CKPT_ASSIGN(const FirstSaves cold, measure_first(run, Pool::kNone));
   const Outcome outcome{.bench = "stall",
                         .shape = {{"bytes", options.bytes},
                                   {"sessions", 1},
@@ -178,7 +191,7 @@ Result<nlohmann::json> bench_stall(const StallOptions& options) {
                         .more_is_better = false};
   nlohmann::json document = to_json(outcome, paired, machine(options.directory));
   document["first_save"] = first_json(first);
-  document["first_save"]["verdict"] = verdict(first, kPassRatio, /*more_is_better=*/false);
+  document["first_save"]["verdict"] = verdict(first.paired, kPassRatio, /*more_is_better=*/false);
   document["first_save_cold"] = first_json(cold);
   return document;
 }

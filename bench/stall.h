@@ -17,9 +17,9 @@ struct StallOptions {
   int pairs = 24;
 };
 // As report.h has it, and first_save, first_save_cold:{ratio_to_limit, ratio_interval, self_ratio,
-// self_interval, seconds}: the same of saves that are the first of their session, begun as soon as
-// it is open, on a daemon that had the time to fill its pool of warm memory, which is held to the
-// same bound and has a verdict; and on one without a pool.
+// self_interval, seconds, open_seconds}: the same of saves that are the first of their session,
+// begun as soon as it is open, on a daemon that had the time to fill its pool of warm memory, which
+// is held to the same bound and has a verdict; and on one without a pool.
 ckpt::Result<nlohmann::json> bench_stall(const StallOptions& options);
 std::string stall_text(const nlohmann::json& document);
 

@@ -71,7 +71,10 @@ Status Trainers::open_rank(uint32_t rank) {
   open.arena_bytes = arena_bytes(options_) / options_.ranks;
   open.slab_bytes = options_.slab_bytes;
   char error[512] = "";
+  const auto start = std::chrono::steady_clock::now();
   const ckpt_status opened = ckpt_open(&open, &state.session, error, sizeof(error));
+  const std::chrono::duration<double> opening = std::chrono::steady_clock::now() - start;
+  state.open_seconds = opening.count();
   if (opened != CKPT_OK) return ckpt::make_error(static_cast<ErrorCode>(opened), "{}", error);
 
   std::vector<std::string> names;

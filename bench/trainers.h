@@ -42,12 +42,15 @@ class Trainers {
   // That the last restore brought what was saved, bit for bit; kCorrupt names the rank.
   ckpt::Status check_restored() const;
 
+  double open_seconds() const { return ranks_.front().open_seconds; }  // rank 0's session
+
   // Rank 0's state, to compare with a plain copy of the same bytes.
   ckpt::ByteView state() const { return ranks_.front().state.bytes(); }
 
  private:
   struct RankState {
     ckpt_session* session = nullptr;
+    double open_seconds = 0;
     ckptd::AlignedBuffer state;
     ckptd::AlignedBuffer restored;  // made by the first restore
   };

@@ -325,6 +325,7 @@ struct Daemon::Impl {
   uint64_t next_closing_job = 1;
 
   std::optional<Time> serving_since;  // the first tick
+  std::optional<Time> warm_next;  // not before: see warm_memory()
   bool rejoin_deadline_over = false;
   bool draining = false;
   bool closing_record_sent = false;

@@ -150,7 +150,9 @@ Status Daemon::Impl::grant_arena(Session& session, const fb::HelloT& message,
 }
 
 void Daemon::Impl::warm_memory() {
-  if (!draining && open_snapshots.empty() && !disk_wanted()) staging->warm();
+  if (draining || !open_snapshots.empty() || disk_wanted()) return;
+  if (!warm_next) warm_next = now + limits::kWarmPoolPause;
+  if (now >= *warm_next && !staging->warm()) warm_next = now + limits::kWarmPoolPause;
 }
 
 void Daemon::Impl::register_units(Session& session, const fb::RegisterUnitsT& message) {

@@ -85,10 +85,16 @@ inline constexpr uint64_t kJournalReserveMin = 256u << 10;
 inline constexpr uint64_t kEncodedPieceBytesMin = 64u << 10;
 inline constexpr uint64_t kEncodedBytesMin = 1u << 10;
 inline constexpr uint64_t kEncodeStepBytes = 4u << 20;
-// The pool of warm memory is faulted in so much at a time, some 30 ms of an executor thread; and an
-// arena may be so much smaller than a piece of it: giving back the rest takes the loop as long.
+// The pool of warm memory has at most so many pieces, each with a descriptor and two mappings. It is
+// faulted in so much at a time, some 30 ms of an executor thread. An arena may be so much smaller
+// than a piece of it: giving back the rest takes the loop some 10 ms.
+inline constexpr size_t kWarmPoolPiecesMax = 64;
 inline constexpr uint64_t kWarmPoolStepBytes = 32u << 20;
-inline constexpr uint64_t kWarmPoolTrimBytesMax = 256u << 20;
+inline constexpr uint64_t kWarmPoolTrimBytesMax = 64u << 20;
+// From the daemon's start until it is begun: trainers that live come back with their memory. From
+// when nothing could be added to it until that is tried again, and until it is looked whether the
+// machine needs memory more.
+inline constexpr std::chrono::milliseconds kWarmPoolPause{1000};
 // Slabs that are encoded at once, and the daemon's memory for what has become of them until it is
 // written; a single slab may be larger.
 inline constexpr size_t kEncodesMax = 4;

@@ -36,6 +36,7 @@ struct Flags {
   std::string http;
   std::string config;
   std::string arena;
+  std::string warm_pool;
   std::string io;
   std::string alarms;
   std::string codec;
@@ -50,6 +51,9 @@ void declare(CLI::App& app, Flags& flags) {
   app.add_option("--http", flags.http, "HOST:PORT of /metrics, /healthz, /readyz");
   app.add_option("--config", flags.config, "TOML file; flags win over it");
   app.add_option("--arena", flags.arena, "shared memory of all sessions together, e.g. 4GiB");
+  app.add_option(
+      "--warm-pool", flags.warm_pool,
+      "memory that is faulted in for sessions to come (default: as session_arena, 512MiB)");
   app.add_option("--io", flags.io, "uring or pwritev")->envname("CKPTD_IO");
   app.add_option("--alarms", flags.alarms,
                  "off, warn or refuse: snapshots with NaN, with units that did not change, or "
@@ -81,6 +85,9 @@ Result<ckptd::Config> make_config(const Flags& flags) {
   }
   if (!flags.arena.empty()) {
     CKPT_ASSIGN(config.arena_bytes, ckpt::base::parse_size(flags.arena));
+  }
+  if (!flags.warm_pool.empty()) {
+    CKPT_ASSIGN(config.warm_pool_bytes, ckpt::base::parse_size(flags.warm_pool));
   }
   CKPT_TRY(ckptd::validate(config));
   const bool known = config.log_level == "debug" || config.log_level == "info" ||

@@ -64,14 +64,6 @@ ArenaState& Staging::Impl::insert(ArenaId id, uid_t uid, ckpt::base::UniqueFd fd
   return *arenas.emplace(id, std::move(arena)).first->second;
 }
 
-uint64_t Staging::Impl::live_bytes() const {
-  uint64_t bytes = 0;
-  for (const auto& [id, arena] : arenas) {
-    if (!arena->ended) bytes += arena->view.layout().arena_bytes();
-  }
-  return bytes;
-}
-
 Staging::Granted Staging::Impl::add(uid_t uid, ckpt::base::UniqueFd fd, ckpt::ArenaMapping guard,
                                     ckpt::ArenaMapping view, SlabState initial) {
   ArenaState& arena =
@@ -80,6 +72,20 @@ Staging::Granted Staging::Impl::add(uid_t uid, ckpt::base::UniqueFd fd, ckpt::Ar
   cold.push_back(arena.id);
   warm_next();
   return {.arena = arena.id, .fd = arena.fd.get(), .layout = arena.view.layout()};
+}
+
+std::optional<Staging::Granted> Staging::Impl::create_warm(uid_t uid, uint64_t bytes,
+                                                           uint64_t slab_bytes) {
+  if (bytes / slab_bytes < 2) return std::nullopt;
+  const ckpt::ArenaLayout layout{.slab_bytes = slab_bytes,
+                                 .slab_count = static_cast<uint32_t>(bytes / slab_bytes)};
+  auto memory = take_warm(layout);
+  if (!memory) return std::nullopt;
+  const uint64_t warm_bytes = memory->warm_bytes;
+  Granted granted = add(uid, std::move(memory->fd), std::move(memory->guard),
+                        std::move(memory->view), SlabState::kFree);
+  granted.warm_bytes = warm_bytes;
+  return granted;
 }
 
 Result<Staging::Granted> Staging::create(uid_t uid, uint64_t bytes_wanted, uint64_t slab_bytes) {
@@ -91,8 +97,13 @@ Result<Staging::Granted> Staging::create(uid_t uid, uint64_t bytes_wanted, uint6
   bytes_wanted = std::min(bytes_wanted, total);
   impl_->make_room(bytes_wanted);
   const uint64_t used = impl_->arena_bytes();
-  const uint64_t left = std::min(total > used ? total - used : 0,
-                                 available_memory_bytes() + impl_->pool.warm_bytes());
+  const uint64_t room = total > used ? total - used : 0;
+  if (auto granted = impl_->create_warm(uid, std::min(bytes_wanted, room), slab_bytes)) {
+    return *granted;
+  }
+  const uint64_t available = impl_->available_memory();
+  if (available < bytes_wanted) impl_->shrink_pool(0);  // for the next one: it takes its time
+  const uint64_t left = std::min(room, available);
   // Less than asked for may be granted, but two slabs are the least that makes progress.
   const uint64_t slabs = std::min(bytes_wanted, left) / slab_bytes;
   if (slabs < 2) {
@@ -103,12 +114,6 @@ Result<Staging::Granted> Staging::create(uid_t uid, uint64_t bytes_wanted, uint6
   }
   const ckpt::ArenaLayout layout{.slab_bytes = slab_bytes,
                                  .slab_count = static_cast<uint32_t>(slabs)};
-  if (auto memory = impl_->take_warm(layout)) {
-    Granted granted = impl_->add(uid, std::move(memory->fd), std::move(memory->guard),
-                                 std::move(memory->view), SlabState::kFree);
-    granted.warm_bytes = std::min(layout.arena_bytes(), impl_->pool.piece_bytes());
-    return granted;
-  }
   CKPT_ASSIGN(auto created, ckpt::ArenaMapping::create(layout));
   CKPT_ASSIGN(auto view, ckpt::ArenaMapping::map(created.fd.get(), layout));
   return impl_->add(uid, std::move(created.fd), std::move(created.mapping), std::move(view),

@@ -331,7 +331,7 @@ Staging::Stats Staging::stats() const {
 
 void Staging::close() {
   impl_->on_slabs_ready = nullptr;
-  impl_->pool_broken = true;
+  impl_->closing = true;
   for (auto& [id, arena] : impl_->arenas) {
     arena->ledger.reset();  // what is in it is for the next daemon
     arena->ended = true;
@@ -339,11 +339,11 @@ void Staging::close() {
       if (slab.state == SlabState::kLeased) slab.state = SlabState::kFree;
     }
   }
-  while (impl_->warming) {
+  while (impl_->warming || impl_->pool_frees > 0) {
     impl_->executor.wait();
     impl_->executor.reap();
   }
-  impl_->pool.shrink(0);
+  (void)impl_->pool.shrink(0);
   while (!impl_->arenas.empty()) {
     const auto& [id, arena] = *impl_->arenas.begin();
     CKPT_ASSERT_MSG(arena->idle(), "staging was closed while a slab was held");

@@ -106,8 +106,10 @@ class Staging {
     uint64_t session_bytes_max = UINT64_MAX;  // of one arena; who asks for more is refused
     uint64_t warm_pool_bytes = 0;             // beside the arenas, for those to come: see warm()
     uint32_t restore_slabs = 2;               // of each arena, never leased to snapshots
-    MemoryKeeper* keeper = nullptr;           // of arenas, over a restart; none: they go with us
-    ckpt::base::Hash128 store;                // whose ledgers are believed
+    // Bytes that can be had without swapping; empty: as the kernel says.
+    std::function<uint64_t()> available_memory;
+    MemoryKeeper* keeper = nullptr;  // of arenas, over a restart; none: they go with us
+    ckpt::base::Hash128 store;       // whose ledgers are believed
   };
   Staging(Disk& disk, Executor& executor, const Options& options);
   ~Staging();  // asserts that no StagedSlab, lease or pre-fault is outstanding: close() first
@@ -138,8 +140,9 @@ class Staging {
   };
   TakenBack take_back(const std::function<bool(const ckpt::SnapshotKey&)>& wanted);
   // Nothing else is to be done: goes on with a pool of memory for new arenas, in pieces of
-  // session_bytes_default, not more of them than new sessions could get. A step at a time.
-  void warm();
+  // session_bytes_default, not more of them than new sessions could get, and gives up what the
+  // machine needs more. A step at a time. False: there is nothing to be done for a while.
+  bool warm();
   // Its trainer is gone: leased slabs are freed, sealed ones live on in their StagedSlabs, durable
   // ones stay as cache until memory is wanted.
   void session_ended(ArenaId arena);

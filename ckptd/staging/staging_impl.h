@@ -46,12 +46,17 @@ struct Staging::Impl {
   void destroy_ended(uint64_t bytes, const std::function<bool(const ArenaState&)>& which);
   Granted add(uid_t uid, ckpt::base::UniqueFd fd, ckpt::ArenaMapping guard, ckpt::ArenaMapping view,
               SlabState initial);
+  // nullopt: the pool has nothing for it.
+  std::optional<Granted> create_warm(uid_t uid, uint64_t bytes, uint64_t slab_bytes);
   ArenaState& insert(ArenaId id, uid_t uid, ckpt::base::UniqueFd fd, ckpt::ArenaMapping guard,
                      ckpt::ArenaMapping view, SlabState initial);
   Status check_room(uint64_t arena_bytes);
-  uint64_t live_bytes() const;  // of arenas whose sessions are connected
+
+  // Memory is faulted in (warming.cc).
+  uint64_t available_memory() const;
   std::optional<WarmPool::Memory> take_warm(const ckpt::ArenaLayout& layout);
-  bool may_grow_pool() const;
+  void shrink_pool(uint64_t bytes_left);
+  uint64_t pool_bytes_max() const;
   void warm_next();
   void warm_chunk(ArenaState& arena);
   void chunk_warmed(ArenaId arena, uint32_t chunk, const Status& status);
@@ -84,9 +89,10 @@ struct Staging::Impl {
   ArenaId next_arena = 1;
   std::deque<ArenaId> cold;  // arenas with chunks to be faulted in, the next one first
   WarmPool pool;
-  bool pool_broken = false;  // the system gave no memory for it
-  bool warming = false;      // the executor is at an arena, or at the pool
-  uint64_t next_order = 1;   // of durable and held slabs
+  size_t pool_frees = 0;  // the executor is at
+  bool closing = false;
+  bool warming = false;     // the executor is at an arena, or at the pool
+  uint64_t next_order = 1;  // of durable and held slabs
   std::function<void(ArenaId)> on_slabs_ready;
   bool zero_copy = true;
   bool plain_io_logged = false;

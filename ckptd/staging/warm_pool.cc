@@ -1,7 +1,6 @@
 #include "ckptd/staging/warm_pool.h"
 
 #include <algorithm>
-#include <fstream>
 
 #include "ckptd/limits.h"
 
@@ -20,24 +19,13 @@ ArenaLayout layout_of_piece(uint64_t bytes) {
 
 }  // namespace
 
-uint64_t available_memory_bytes() {
-  std::ifstream meminfo("/proc/meminfo");
-  std::string name;
-  uint64_t kib = 0;
-  std::string unit;
-  while (meminfo >> name >> kib >> unit) {
-    if (name == "MemAvailable:") return kib * 1024;
-  }
-  return ~uint64_t{0};
-}
-
 WarmPool::WarmPool(uint64_t bytes, uint64_t piece_bytes)
     : bytes_max_(bytes),
       piece_bytes_(layout_of_piece(std::min(bytes, piece_bytes)).arena_bytes()) {}
 
 uint64_t WarmPool::warm_bytes() const {
   uint64_t bytes = 0;
-  for (const Piece& piece : pieces_) bytes += piece.warm_bytes;
+  for (const Memory& piece : pieces_) bytes += piece.warm_bytes;
   return bytes;
 }
 
@@ -46,20 +34,18 @@ Status WarmPool::add() {
   const ArenaLayout layout = layout_of_piece(piece_bytes_);
   CKPT_ASSIGN(auto created, ArenaMapping::create_unsealed(layout));
   CKPT_ASSIGN(ArenaMapping view, ArenaMapping::map_unsealed(created.fd.get(), layout));
-  pieces_.push_back({.memory = {.fd = std::move(created.fd),
-                                .guard = std::move(created.mapping),
-                                .view = std::move(view)}});
+  pieces_.push_back(
+      {.fd = std::move(created.fd), .guard = std::move(created.mapping), .view = std::move(view)});
   return {};
 }
 
 std::optional<WarmPool::Faulting> WarmPool::next_fault() {
-  CKPT_ASSERT(!faulting_);
-  if (pieces_.empty() || warm(pieces_.back())) return std::nullopt;
-  const Piece& piece = pieces_.back();
+  if (faulting_ || pieces_.empty() || warm(pieces_.back())) return std::nullopt;
+  const Memory& piece = pieces_.back();
   const uint64_t length = std::min(limits::kWarmPoolStepBytes, piece_bytes_ - piece.warm_bytes);
   faulting_ = true;
-  return Faulting{.guard = piece.memory.guard.bytes().subspan(piece.warm_bytes, length),
-                  .view = piece.memory.view.bytes().subspan(piece.warm_bytes, length)};
+  return Faulting{.guard = piece.guard.bytes().subspan(piece.warm_bytes, length),
+                  .view = piece.view.bytes().subspan(piece.warm_bytes, length)};
 }
 
 void WarmPool::faulted(bool good) {
@@ -70,24 +56,33 @@ void WarmPool::faulted(bool good) {
   warm += std::min(limits::kWarmPoolStepBytes, piece_bytes_ - warm);
 }
 
-std::optional<WarmPool::Memory> WarmPool::take(const ArenaLayout& layout) {
-  if (pieces_.empty() || !warm(pieces_.front())) return std::nullopt;
-  if (layout.arena_bytes() + limits::kWarmPoolTrimBytesMax < piece_bytes_) return std::nullopt;
-  Memory memory = std::move(pieces_.front().memory);
-  pieces_.erase(pieces_.begin());
-  Status status = ArenaMapping::resize_and_seal(memory.fd.get(), layout);
-  if (status.ok()) status = memory.guard.remap(layout);
-  if (status.ok()) status = memory.view.remap(layout);
-  return status.ok() ? std::optional(std::move(memory)) : std::nullopt;
+uint64_t WarmPool::warm_bytes_for(const ArenaLayout& layout) const {
+  const bool in_use = faulting_ && pieces_.size() == 1;
+  if (pieces_.empty() || in_use) return 0;
+  if (layout.arena_bytes() + limits::kWarmPoolTrimBytesMax < piece_bytes_) return 0;
+  return std::min(layout.arena_bytes(), pieces_.front().warm_bytes);
 }
 
-void WarmPool::shrink(uint64_t bytes_left) {
-  while (bytes() > bytes_left) {
-    // The last one may be in use; those before it are not.
-    const bool last = pieces_.size() == 1;
-    if (last && faulting_) return;
-    pieces_.erase(pieces_.begin());
+Result<WarmPool::Memory> WarmPool::take(const ArenaLayout& layout) {
+  CKPT_ASSERT(warm_bytes_for(layout) > 0);
+  Memory memory = std::move(pieces_.front());
+  pieces_.erase(pieces_.begin());
+  memory.warm_bytes = std::min(memory.warm_bytes, layout.arena_bytes());
+  CKPT_TRY(ArenaMapping::resize_and_seal(memory.fd.get(), layout));
+  CKPT_TRY(memory.guard.remap(layout));
+  CKPT_TRY(memory.view.remap(layout));
+  return memory;
+}
+
+std::vector<WarmPool::Memory> WarmPool::shrink(uint64_t bytes_left) {
+  std::vector<Memory> dropped;
+  while (bytes() > bytes_left && pieces_.size() > (faulting_ ? 1 : 0)) {
+    // The last one is the least warm, if it is not in use.
+    const auto piece = faulting_ ? pieces_.begin() : pieces_.end() - 1;
+    dropped.push_back(std::move(*piece));
+    pieces_.erase(piece);
   }
+  return dropped;
 }
 
 }  // namespace ckptd

@@ -2,6 +2,9 @@
 // nothing else to do, that of the pool.
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
+#include <fstream>
+
 #include "ckptd/staging/page_guard.h"
 #include "ckptd/staging/staging.h"
 #include "ckptd/staging/staging_impl.h"
@@ -10,6 +13,19 @@ namespace ckptd {
 
 using ckpt::ErrorCode;
 using ckpt::make_error;
+
+// Bytes of memory that can be had without swapping; the largest number if the kernel does not say.
+uint64_t Staging::Impl::available_memory() const {
+  if (options.available_memory) return options.available_memory();
+  std::ifstream meminfo("/proc/meminfo");
+  std::string name;
+  uint64_t kib = 0;
+  std::string unit;
+  while (meminfo >> name >> kib >> unit) {
+    if (name == "MemAvailable:") return kib * 1024;
+  }
+  return ~uint64_t{0};
+}
 
 // Arenas take turns, so that sessions that open together become usable together. One chunk is
 // faulted in at a time: pages that one thread asks for come in ascending order, those of two
@@ -26,33 +42,53 @@ void Staging::Impl::warm_next() {
 
 // What is in the pool is faulted in already: warm_chunk() is quick with it.
 std::optional<WarmPool::Memory> Staging::Impl::take_warm(const ckpt::ArenaLayout& layout) {
-  std::optional<WarmPool::Memory> memory = pool.take(layout);
-  const uint64_t live = live_bytes() + layout.arena_bytes();
-  pool.shrink(options.arena_bytes_total - std::min(options.arena_bytes_total, live));
-  return memory;
+  const uint64_t warm = pool.warm_bytes_for(layout);
+  if (warm == 0 || layout.arena_bytes() - warm > available_memory()) return std::nullopt;
+  auto memory = pool.take(layout);
+  if (memory.ok()) return std::move(memory).value();
+  spdlog::warn("memory that was kept warm is of no use: {}", memory.error().message);
+  return std::nullopt;
 }
 
-// A piece that nobody could get is not made: sessions that are there come first.
-bool Staging::Impl::may_grow_pool() const {
-  const uint64_t piece = pool.piece_bytes();
-  return !pool.full() && live_bytes() + pool.bytes() + piece <= options.arena_bytes_total &&
-         available_memory_bytes() >= 2 * piece;
+// Not on the loop: the kernel takes its time to free so much.
+void Staging::Impl::shrink_pool(uint64_t bytes_left) {
+  auto dropped = std::make_shared<std::vector<WarmPool::Memory>>(pool.shrink(bytes_left));
+  if (dropped->empty()) return;
+  ++pool_frees;
+  executor.run([dropped] { dropped->clear(); }, [this] { --pool_frees; });
 }
 
-void Staging::warm() {
+// Sessions that are there come first, those that may bring their arenas back too: what none that is
+// to come could get is not kept.
+uint64_t Staging::Impl::pool_bytes_max() const {
+  uint64_t live = 0;
+  for (const auto& [id, arena] : arenas) {
+    if (!arena->ended || arena->parked) live += arena->view.layout().arena_bytes();
+  }
+  return options.arena_bytes_total - std::min(options.arena_bytes_total, live);
+}
+
+bool Staging::warm() {
   Impl& impl = *impl_;
-  if (impl.warming || impl.pool_broken) return;
-  const auto broken = [&impl](const Status& status) {
-    if (status.ok()) return false;
-    spdlog::warn("no more memory is kept warm: {}", status.error().message);
-    return impl.pool_broken = true;
+  if (impl.closing || impl.warming) return true;
+  const uint64_t bytes_max = impl.pool_bytes_max();
+  impl.shrink_pool(bytes_max);
+  const uint64_t piece = impl.pool.piece_bytes();
+  // Others need memory more than those that are not there yet.
+  const uint64_t available = piece == 0 ? 0 : impl.available_memory();
+  if (available < piece / 2)
+    impl.shrink_pool(impl.pool.bytes() - std::min(piece, impl.pool.bytes()));
+  if (available < 2 * piece) return false;
+  const auto failed = [](const Status& status) {
+    if (!status.ok()) spdlog::warn("no more memory is kept warm: {}", status.error().message);
+    return !status.ok();
   };
   auto next = impl.pool.next_fault();
-  if (!next && impl.may_grow_pool()) {
-    if (broken(impl.pool.add())) return;
+  if (!next) {
+    if (impl.pool.full() || impl.pool.bytes() + piece > bytes_max) return false;
+    if (failed(impl.pool.add())) return false;
     next = impl.pool.next_fault();
   }
-  if (!next) return;
   impl.warming = true;
   auto outcome = std::make_shared<Status>();
   impl.executor.run(
@@ -60,11 +96,12 @@ void Staging::warm() {
         *outcome = populate(at.guard);
         if (outcome->ok()) *outcome = populate(at.view);
       },
-      [&impl, broken, outcome] {
+      [&impl, failed, outcome] {
         impl.warming = false;
-        impl.pool.faulted(!broken(*outcome));
+        impl.pool.faulted(!failed(*outcome));
         impl.warm_next();
       });
+  return true;
 }
 
 void Staging::Impl::warm_chunk(ArenaState& arena) {

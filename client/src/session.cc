@@ -33,7 +33,17 @@ Result<std::unique_ptr<Session>> Session::open(Options options, const Deadline& 
                            return loss;
                          }};
   CKPT_TRY(session->wait_ready(call));
+  session->warm_slabs(deadline);
   return session;
+}
+
+// What costs nothing but page table entries now would cost the first snapshot as much as its copy.
+void Session::warm_slabs(const Deadline& deadline) {
+  for (uint32_t slab = 0; slab < slabs_warm_ && !deadline.expired(); ++slab) {
+    warm_slab(slab);
+    pump(Deadline::now());
+    if (phase_ != Phase::kReady) return;
+  }
 }
 
 Session::~Session() {

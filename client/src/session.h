@@ -151,6 +151,7 @@ class Session {
   void greet();
   Status take_welcome(const fb::WelcomeT& welcome);
   Status map_arena(const fb::WelcomeT& welcome);
+  void warm_slabs(const Deadline& deadline);
   void start_registering();
   void start_rejoining();
   void become_ready();
@@ -177,6 +178,7 @@ class Session {
   std::optional<ArenaMapping> arena_;
   base::UniqueFd arena_fd_;
   bool arena_pinned_ = false;
+  uint32_t slabs_warm_ = 0;  // the first ones, as the daemon says: their pages are there
   std::vector<bool> slab_populated_;          // this process has page table entries for it
   std::vector<ArenaMapping> retired_arenas_;  // pinned, then refused by a new daemon
 

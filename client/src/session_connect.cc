@@ -98,11 +98,8 @@ Status Session::map_arena(const fb::WelcomeT& welcome) {
   arena_.emplace(std::move(mapping));
   arena_fd_ = std::move(fd);
   slab_populated_.assign(layout.slab_count, false);
-  // What costs nothing but page table entries now would cost the first snapshot as much as its
-  // copy.
-  const uint64_t warm_slabs =
-      std::min(welcome.warm_bytes, layout.arena_bytes()) / layout.slab_bytes;
-  for (uint32_t slab = 0; slab < warm_slabs; ++slab) warm_slab(slab);
+  slabs_warm_ =
+      static_cast<uint32_t>(std::min(welcome.warm_bytes, layout.arena_bytes()) / layout.slab_bytes);
   return ok_status();
 }
 

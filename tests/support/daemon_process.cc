@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -95,6 +96,10 @@ void DaemonProcess::start() {
   std::vector<std::string> arguments{program("ckptd"), "--data", data(), "--listen",
                                      "unix:" + socket()};
   arguments.insert(arguments.end(), arguments_.begin(), arguments_.end());
+  // Many of them run beside each other: none keeps memory that no test asks for.
+  if (std::ranges::find(arguments, "--warm-pool") == arguments.end()) {
+    arguments.insert(arguments.end(), {"--warm-pool", "0"});
+  }
   const size_t said = log().size();
   pid_ = spawn(arguments, {}, folder_.path("out"), folder_.path("err"));
   if (wait_ready(pid_, folder_.path("err"), said)) return;

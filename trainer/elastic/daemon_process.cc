@@ -27,7 +27,9 @@ Result<Process> DaemonProcess::spawn(const Options& options, const Pipe& log) {
                        "--listen",
                        "unix:" + options.socket,
                        "--arena",
-                       std::to_string(options.arena_bytes)};
+                       std::to_string(options.arena_bytes),
+                       "--warm-pool",
+                       "0"};  // nobody else comes
   process.arguments.insert(process.arguments.end(), options.more_arguments.begin(),
                            options.more_arguments.end());
   process.descriptors = {{log.write.get(), STDERR_FILENO}, {log.write.get(), STDOUT_FILENO}};

@@ -157,7 +157,7 @@ uint64_t warm_bytes(const DaemonProcess& daemon) {
 TEST(CkptdProgram, MemoryIsWarmBeforeASessionAsks) {
   const TempFolder directory;
   const std::string path = write_file(directory.path("c.toml"), "session_arena = \"8MiB\"\n");
-  const DaemonProcess daemon({"--arena", "64MiB", "--config", path});
+  const DaemonProcess daemon({"--arena", "64MiB", "--config", path, "--warm-pool", "16MiB"});
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
   uint64_t warm = 0;
   while (warm == 0 && std::chrono::steady_clock::now() < deadline) warm = warm_bytes(daemon);
