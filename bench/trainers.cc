@@ -5,6 +5,7 @@
 
 #include "bench/rank_threads.h"
 #include "bench/scratch.h"
+#include "formats/base/bytes.h"
 #include "formats/base/checked.h"
 
 namespace bench {
@@ -17,6 +18,8 @@ namespace {
 
 constexpr uint32_t kTimeoutMs = 120'000;
 constexpr uint64_t kRestoreSlabs = 2;  // of each arena
+// In every piece that a unit may be cut into.
+constexpr uint64_t kChangedEveryBytes = 64u << 10;
 
 }  // namespace
 
@@ -133,7 +136,18 @@ Status Trainers::save_rank(uint32_t rank, uint64_t step, Saved* saved) {
   return {};
 }
 
+// As after a step of training: nothing is what it was, so that nothing is on the disk already.
+void Trainers::change_state(uint64_t step) {
+  for (RankState& rank : ranks_) {
+    const ckpt::MutableByteView bytes = rank.state.bytes();
+    for (uint64_t at = 0; at < bytes.size(); at += kChangedEveryBytes) {
+      ckpt::base::store(bytes.data() + at, step);
+    }
+  }
+}
+
 Result<Trainers::Saved> Trainers::save(uint64_t step) {
+  change_state(step);
   std::vector<Saved> each(options_.ranks);
   const auto start = std::chrono::steady_clock::now();
   CKPT_TRY(on_all_ranks(options_.ranks,

@@ -35,6 +35,7 @@ class Trainers {
     double stall_seconds = 0;  // the longest that a rank spent inside begin, write and end
     double wait_seconds = 0;   // of which it waited for the daemon or for slabs
   };
+  // Changes some bytes of every unit first, outside of the time.
   ckpt::Result<Saved> save(uint64_t step);
   // Every rank takes its own bytes out of the view of the step, all at the same time. Returns
   // seconds from the first one's request until the last one has all of its bytes, checked.
@@ -57,6 +58,7 @@ class Trainers {
   explicit Trainers(const Options& options) : options_(options) {}
   ckpt::Status open_ranks();
   ckpt::Status open_rank(uint32_t rank);
+  void change_state(uint64_t step);
   ckpt::Status save_rank(uint32_t rank, uint64_t step, Saved* saved);
   ckpt::Status restore_rank(uint32_t rank, uint64_t step);
 

@@ -206,10 +206,12 @@ void Daemon::Impl::close() {
   }
   for (auto& [id, verify] : verifies) close_job(std::move(verify.job), {});
   verifies.clear();
+  if (comparer) comparer->abandon_all();
   if (scrub) scrub->close([this] { scrub_closed = true; });
   const auto busy = [this] {
     return !closing_jobs.empty() || (scrub != nullptr && !scrub_closed) ||
-           (gc != nullptr && gc->busy()) || (journal != nullptr && journal->in_flight() > 0);
+           (gc != nullptr && gc->busy()) || (comparer != nullptr && !comparer->idle()) ||
+           (journal != nullptr && journal->in_flight() > 0);
   };
   while (busy()) {
     if (disk.in_flight() > 0) {

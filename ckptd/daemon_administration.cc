@@ -181,6 +181,7 @@ Result<PrunePlan> Daemon::Impl::make_prune_plan(const PruneArgs& args) const {
   request.run = args.run.id;
   request.rules = args.rules ? *args.rules : catalog->keep_rules(args.run.id);
   request.busy = points_being_taken(args.run.id);
+  request.held = versions_held(args.run.id);
   return plan_prune(*catalog, request);
 }
 
@@ -258,7 +259,8 @@ void Daemon::Impl::remove(const Session& session, const Administration& task) {
                                .reason = fmt::format("removed by user {}", session.uid),
                                .force = args->force,
                                .in_use = !unused.ok(),
-                               .busy = points_being_taken(run.id)};
+                               .busy = points_being_taken(run.id),
+                               .held = versions_held(run.id)};
   const auto plan = plan_removal(*catalog, request);
   if (!plan.ok()) return administered(task, error_answer(plan.error()));
   if (args->dry_run) return administered(task, prune_answer(run, *plan, /*dry_run=*/true));

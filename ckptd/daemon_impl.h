@@ -14,6 +14,7 @@
 //   daemon_queries.cc    questions and administration
 //   daemon_administration.cc  tags, pins, rules, prunes, removals
 //   daemon_gc.cc         what is dead goes back to the disk
+//   daemon_same.cc       what the disk has already is not written again
 //   daemon_scrub.cc      what is live is read back
 //   daemon_metrics.cc    metrics and status
 //
@@ -26,6 +27,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -42,6 +44,7 @@
 #include "ckptd/persist/persist.h"
 #include "ckptd/query/query.h"
 #include "ckptd/restore/restore.h"
+#include "ckptd/retention/prune.h"
 #include "ckptd/scrub/scrub.h"
 #include "ckptd/staging/staging.h"
 #include "formats/wire/convert.h"
@@ -173,6 +176,9 @@ struct Daemon::Impl {
                                const fb::SealSlabT& message);
   void keep_or_write(SessionId session, const SnapshotKey& key, ckpt::Rank rank, StagedSlab slab,
                      bool memory_only);
+  void keep(const SnapshotKey& key, StagedSlab slab);
+  void write(SessionId session, const SnapshotKey& key, ckpt::Rank rank, StagedSlab slab,
+             const std::vector<bool>& left_out);
   void abort_snapshot(Session& session, const fb::AbortSnapshotT& message);
   void carry_out(const Ingest::Actions& actions);
   void carry_out(const Ingest::CommitAction& action);
@@ -181,6 +187,19 @@ struct Daemon::Impl {
   void announce(const SnapshotKey& key, fb::SnapshotLevel level, uint64_t bytes, const Error* error,
                 const std::string& alarms = {});
   void forget_snapshot(const SnapshotKey& key);
+
+  // -- bytes that are on the disk already (daemon_same.cc) ---------------------------------------
+  NewestFragments& newest_fragments_of(const SnapshotKey& key);
+  void learn_newest(const SnapshotKey& key, ckpt::UnitId unit, NewestFragments& newest);
+  void add_to_newest_fragments(const SnapshotKey& key, const std::vector<WrittenExtent>& extents);
+  std::vector<SameCandidate> find_same(const SnapshotKey& key, const StagedSlab& slab);
+  bool hold_version(const SnapshotKey& key, const UnitVersion& version,
+                    std::span<const FragmentPlace> places);
+  std::vector<bool> share_same(const SnapshotKey& key, const StagedSlab& slab,
+                               const std::vector<SameCandidate>& candidates,
+                               const std::vector<bool>& same);
+  static void list_shared_extents(OpenSnapshotState& open);
+  std::vector<HeldVersion> versions_held(ckpt::RunId run) const;
 
   // -- alarms (daemon_alarms.cc) -----------------------------------------------------------------
   void note_alarms(const Session& session, const SnapshotKey& key,
@@ -280,6 +299,7 @@ struct Daemon::Impl {
   std::unique_ptr<JournalWriter> journal;
   std::unique_ptr<Persist> persist;
   std::unique_ptr<SegmentReader> segments;
+  std::unique_ptr<Comparer> comparer;
   Ingest ingest;
   Groups groups;
 
@@ -289,9 +309,10 @@ struct Daemon::Impl {
   ckpt::RunId next_run = 1;
   std::map<SnapshotKey, OpenSnapshotState> open_snapshots;
   std::map<ckpt::RunId, std::deque<WaitingBegin>> waiting_begins;
-  std::map<ckpt::RunId, RunNewest> newest_by_run;    // of runs with an epoch
-  std::map<ckpt::RunId, ckpt::Epoch> ended_epochs;   // the newest that has ended, of each run
-  std::map<ckpt::RunId, Groups::OpenEpoch> opening;  // waits for open snapshots to be settled
+  std::map<ckpt::RunId, RunNewest> newest_by_run;        // of runs with an epoch
+  std::map<ckpt::RunId, RunFragments> fragments_by_run;  // likewise
+  std::map<ckpt::RunId, ckpt::Epoch> ended_epochs;       // the newest that has ended, of each run
+  std::map<ckpt::RunId, Groups::OpenEpoch> opening;      // waits for open snapshots to be settled
   DecodeMeter decoded;
   uint64_t next_restore = 1;
   uint64_t next_verify = 1;

@@ -28,6 +28,9 @@ uint64_t slabs_in(const Staging::Stats& stats, SlabState state) {
 void add_counters(MetricsText& text, const Counters& counters) {
   text.counter("ckptd_commits_total", "Snapshots made durable.", counters.commits);
   text.counter("ckptd_commit_bytes_total", "Bytes of units in them.", counters.commit_bytes);
+  text.counter("ckptd_same_bytes_total",
+               "Bytes of units that were not written, since the disk had them.",
+               counters.same_bytes);
   text.counter("ckptd_snapshots_failed_total", "Snapshots that were given up.",
                counters.snapshots_failed);
   text.counter("ckptd_snapshots_skipped_total", "Snapshots refused for want of slabs or places.",
@@ -159,6 +162,8 @@ std::string Daemon::metrics_text() const {
   add_counters(text, impl.counters);
   add_alarms(text, impl.counters);
   add_persist(text, impl.persist->stats());
+  text.counter("ckptd_same_read_bytes_total", "Bytes read back to compare them.",
+               impl.comparer->read_bytes());
   text.counter("ckptd_decoded_bytes_total", "Bytes that restores got out of encoded fragments.",
                impl.decoded.raw_bytes);
   text.seconds("ckptd_decode_seconds_total", "Time of threads that decoded them.",

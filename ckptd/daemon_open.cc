@@ -67,6 +67,7 @@ Status Daemon::Impl::open() {
                          unlisted.push_back({extent.segment, extent.offset, extent.bytes});
                          gc_wanted = true;
                        }});
+  comparer = std::make_unique<Comparer>(restore_context());
   start_scrub();
   spdlog::info("store {}: {} runs, journal of {} bytes, last closed {}",
                ckpt::base::to_hex(store_id), catalog->runs().size(), journal->bytes(),

@@ -79,21 +79,40 @@ void Daemon::Impl::seal_slab(Session& session, const fb::SealSlabT& message) {
   carry_out(outcome.actions);
 }
 
-// The bytes are checked either way, and their floats looked at.
+// What may be on the disk already is compared first.
 void Daemon::Impl::keep_or_write(SessionId session, const SnapshotKey& key, ckpt::Rank rank,
                                  StagedSlab slab, bool memory_only) {
+  if (memory_only) return keep(key, std::move(slab));
+  for (const ckpt::ExtentFragment& fragment : slab.fragments()) {
+    open_snapshots.at(key).bytes += fragment.length;
+  }
+  std::vector<SameCandidate> candidates = find_same(key, slab);
+  if (candidates.empty()) return write(session, key, rank, std::move(slab), {});
+  comparer->compare(
+      key, std::move(slab), candidates,
+      [this, session, key, rank, candidates](StagedSlab compared, const std::vector<bool>& same) {
+        const auto left_out = share_same(key, compared, candidates, same);
+        write(session, key, rank, std::move(compared), left_out);
+      });
+}
+
+// The bytes are checked either way, and their floats looked at.
+void Daemon::Impl::keep(const SnapshotKey& key, StagedSlab slab) {
+  const auto scan = std::make_shared<NotFiniteScan>(catalog->units(key.run).value());
+  PayloadObserver observer = observe_floats(key, scan);
+  const auto on_checked = [this, key, scan](const Status& checked) {
+    if (checked.ok()) open_snapshots.at(key).scans.push_back(scan);
+    carry_out(ingest.written(key, checked));
+  };
+  persist->keep(key, std::move(slab), on_checked, std::move(observer));
+}
+
+void Daemon::Impl::write(SessionId session, const SnapshotKey& key, ckpt::Rank rank,
+                         StagedSlab slab, const std::vector<bool>& left_out) {
   const UnitSpecList units = catalog->units(key.run).value();
   const auto scan = std::make_shared<NotFiniteScan>(units);
   PayloadObserver observer = observe_floats(key, scan);
-  if (memory_only) {
-    const auto on_checked = [this, key, scan](const Status& checked) {
-      if (checked.ok()) open_snapshots.at(key).scans.push_back(scan);
-      carry_out(ingest.written(key, checked));
-    };
-    return persist->keep(key, std::move(slab), on_checked, std::move(observer));
-  }
-  OpenSnapshotState& open = open_snapshots.at(key);
-  for (const ckpt::ExtentFragment& fragment : slab.fragments()) open.bytes += fragment.length;
+  const OpenSnapshotState& open = open_snapshots.at(key);
   const auto sharer = open.shares.find(session);
   const bool streams = sharer != open.shares.end() && sharer->second.streams;
   const auto on_written = [this, session, streams, key, scan](Result<WrittenExtent> written) {
@@ -101,13 +120,13 @@ void Daemon::Impl::keep_or_write(SessionId session, const SnapshotKey& key, ckpt
     OpenSnapshotState& ours = open_snapshots.at(key);
     const auto share = ours.shares.find(session);
     if (streams && share != ours.shares.end()) --share->second.held;
-    ours.extents.push_back(std::move(written).value());
+    if (!written->fragments.empty()) ours.extents.push_back(std::move(written).value());
     ours.scans.push_back(scan);
     carry_out(ingest.written(key, {}));
   };
   persist->write(key, rank, std::move(slab), on_written, std::move(observer),
                  streams ? Persist::Afterwards::kFree : Persist::Afterwards::kHold,
-                 options.codec == CodecChoice::kZstd ? units : nullptr);
+                 options.codec == CodecChoice::kZstd ? units : nullptr, left_out);
 }
 
 void Daemon::Impl::abort_snapshot(Session& session, const fb::AbortSnapshotT& message) {
@@ -141,6 +160,7 @@ void Daemon::Impl::carry_out(const Ingest::Actions& actions) {
 
 void Daemon::Impl::carry_out(const Ingest::CommitAction& action) {
   OpenSnapshotState& open = open_snapshots.at(action.snapshot);
+  list_shared_extents(open);
   const ckpt::AlarmList alarms = raise_alarms(action);
   if (calls_for_refusal(alarms) && open.alarm_policy == fb::AlarmPolicy::Refuse) {
     return refuse_commit(action.snapshot, alarms);
@@ -198,6 +218,7 @@ void Daemon::Impl::committed(const SnapshotKey& key, const fb::RecordT& record,
   spdlog::info("run {} step {}: durable, {} bytes in {} extents", open.run_name, key.step,
                open.bytes, open.extents.size());
   add_to_newest(key, open.facts);
+  add_to_newest_fragments(key, open.extents);
   announce(key, fb::SnapshotLevel::Durable, open.bytes, nullptr, open.alarms);
   scrub->committed(key.run, {key.lineage, key.step}, *result);
   forget_snapshot(key);
@@ -206,6 +227,7 @@ void Daemon::Impl::committed(const SnapshotKey& key, const fb::RecordT& record,
 void Daemon::Impl::carry_out(const Ingest::FailAction& action) {
   ++counters.snapshots_failed;
   spdlog::warn("{}", action.error.message);
+  comparer->abandon(action.snapshot);
   persist->abandon(action.snapshot);
   persist->release_reservation(action.snapshot);
   announce(action.snapshot, fb::SnapshotLevel::Failed, 0, &action.error);

@@ -15,6 +15,8 @@
 #include "ckptd/alarms/not_finite.h"
 #include "ckptd/persist/persist.h"
 #include "ckptd/restore/restore.h"
+#include "ckptd/same/comparer.h"
+#include "ckptd/same/newest_fragments.h"
 #include "ckptd/staging/staging.h"
 #include "formats/plan.h"
 #include "formats/wire/wire_generated.h"
@@ -58,6 +60,15 @@ struct Session {
   std::map<uint64_t, Restore> restores;
 };
 
+// Versions that have bytes which a snapshot has, too, or may have (daemon_same.cc).
+struct SameVersions {
+  std::set<std::pair<ViewPoint, ckpt::UnitId>> held;  // not to be deleted
+  std::set<ViewPoint> commits;                        // theirs
+  // All extents of these, by segment and offset; with the fragments that need not be written.
+  std::map<std::pair<ckpt::SegmentId, uint64_t>, WrittenExtent> extents;
+  size_t fragments = 0;  // that there may come to be in them
+};
+
 // What the daemon holds for a snapshot that ingest knows to be open.
 struct OpenSnapshotState {
   struct Share {
@@ -68,7 +79,8 @@ struct OpenSnapshotState {
   std::string run_name;
   std::map<SessionId, Share> shares;
   std::vector<WrittenExtent> extents;
-  uint64_t bytes = 0;  // of the sealed fragments that are written
+  SameVersions same;
+  uint64_t bytes = 0;  // of the sealed fragments that the disk is to have
   Time staged_at{};    // when all of it was sealed
 
   fb::AlarmPolicy alarm_policy = fb::AlarmPolicy::Off;  // the strictest of its members'
@@ -82,6 +94,12 @@ struct OpenSnapshotState {
 struct RunNewest {
   ckpt::LineageId lineage = 0;
   NewestVersions versions;
+};
+
+// How the newest versions of a run's units were cut, in one line of history.
+struct RunFragments {
+  ckpt::LineageId lineage = 0;
+  NewestFragments fragments;
 };
 
 struct WaitingBegin {
@@ -129,6 +147,7 @@ struct CommittedState {
 struct Counters {
   uint64_t commits = 0;
   uint64_t commit_bytes = 0;
+  uint64_t same_bytes = 0;  // of them, or of snapshots that failed: those that were there already
   uint64_t snapshots_failed = 0;
   uint64_t snapshots_skipped = 0;
   uint64_t lease_waits = 0;

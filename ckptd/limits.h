@@ -95,6 +95,10 @@ inline constexpr uint64_t kWarmPoolTrimBytesMax = 64u << 20;
 // when nothing could be added to it until that is tried again, and until it is looked whether the
 // machine needs memory more.
 inline constexpr std::chrono::milliseconds kWarmPoolPause{1000};
+// Slabs that are compared at once with what the disk has, each with one read of at most this size
+// under way: enough to keep a disk busy.
+inline constexpr size_t kComparedSlabsMax = 4;
+inline constexpr uint64_t kComparedReadBytes = 4u << 20;
 // Slabs that are encoded at once, and the daemon's memory for what has become of them until it is
 // written; a single slab may be larger.
 inline constexpr size_t kEncodesMax = 4;

@@ -15,6 +15,7 @@ enum class Safeguard : uint8_t {
   kPayloadCrc,      // a restore compares what it read with the journal's CRC32C
   kExtentPlace,     // a header must be the one that belongs there, not just a whole one
   kTombstoneFirst,  // space is given back when its tombstone is durable, not before
+  kSameBytes,       // what has the CRC32C of bytes on the disk is compared with them
 };
 
 bool left_out(Safeguard safeguard);

@@ -27,7 +27,7 @@ namespace ckpt {
 // stays, and there are rules, pins and freed space. 4: commits have lost tokens of experts. 5: runs
 // may be removed, and fragments encoded. Older stores are read as they are, and are of this version
 // once opened.
-inline constexpr uint32_t kStoreFormatVersion = 5;
+inline constexpr uint32_t kStoreFormatVersion = 6;
 
 // Builds batches. Keeps the chain; does no I/O.
 class JournalEncoder {

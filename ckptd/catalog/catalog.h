@@ -66,6 +66,13 @@ struct Lineage {
   bool operator==(const Lineage&) const = default;
 };
 
+// RUN@STEP and its relatives, resolved.
+struct ViewPoint {
+  ckpt::LineageId lineage = 0;
+  ckpt::Step step = 0;
+  auto operator<=>(const ViewPoint&) const = default;
+};
+
 // A place of bytes on disk that holds part of a unit version.
 struct FragmentPlace {
   uint64_t offset = 0;  // in the unit
@@ -77,7 +84,9 @@ struct FragmentPlace {
   uint64_t payload_offset = 0;  // of the fragment in the segment file
   uint32_t encoded_crc32c = 0;  // without a codec zero, as is the next
   uint64_t encoded_bytes = 0;
+  ViewPoint written_by = {};  // lineage 0: the version's own commit; else an earlier one
   bool operator==(const FragmentPlace&) const = default;
+  bool shared() const { return written_by.lineage != 0; }
   // What lies on disk.
   uint64_t stored_bytes() const { return codec == 0 ? length : encoded_bytes; }
   uint64_t stored_end() const { return payload_offset + stored_bytes(); }
@@ -135,13 +144,6 @@ struct Refusal {
   bool operator==(const Refusal&) const = default;
 };
 
-// RUN@STEP and its relatives, resolved.
-struct ViewPoint {
-  ckpt::LineageId lineage = 0;
-  ckpt::Step step = 0;
-  auto operator<=>(const ViewPoint&) const = default;
-};
-
 struct DamagedVersion {
   ckpt::SnapshotKey snapshot;
   std::string reason;
@@ -192,8 +194,8 @@ class Catalog {
   std::vector<ViewPoint> pins(ckpt::RunId run) const;  // ascending
   // Oldest first. Nothing that is live lies in it: neither a version nor the header before one.
   std::vector<DeadSpace> dead_space(ckpt::RunId run) const;
-  // Extents in the segment of which something is live. An index that cannot be read is an error:
-  // it must not be taken for "none".
+  // Extents in the segment of which something is live, once for each commit that has it. An index
+  // that cannot be read is an error: it must not be taken for "none".
   Result<uint64_t> live_extents(ckpt::SegmentId segment) const;
 
   std::vector<CommitInfo> commits(ckpt::RunId run) const;  // oldest first, deleted ones included
@@ -204,6 +206,10 @@ class Catalog {
   // one what is left of it: the units whose versions stay, and their extents; nullopt: nothing.
   std::optional<ckpt::fb::CommittedT> record(ckpt::RunId run, ckpt::LineageId lineage,
                                              ckpt::Step step) const;
+
+  // Where the bytes of a commit lie, or of what is left of it. Those of other commits among them
+  // say so (Extent in records.fbs). Empty: there is nothing of it.
+  std::vector<ckpt::fb::ExtentT> extents(ckpt::RunId run, ViewPoint commit) const;
 
   // Oldest first.
   std::vector<Refusal> refusals(ckpt::RunId run) const;

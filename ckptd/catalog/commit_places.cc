@@ -69,7 +69,8 @@ Result<PlacesByUnit> places_by_unit(const fb::CommittedT& commit,
         .extent_offset = extent.offset,
         .payload_offset = extent.offset + extent.header_bytes + fragment.payload_offset(),
         .encoded_crc32c = encoding.crc32c(),
-        .encoded_bytes = encoding.bytes()};
+        .encoded_bytes = encoding.bytes(),
+        .written_by = {extent.lineage, extent.step}};
     if (!ckpt::base::range_fits(fragment.payload_offset(), place.stored_bytes(),
                                 extent.payload_bytes)) {
       return contradiction("step {} unit {}: fragment outside its extent's payload", commit.step,

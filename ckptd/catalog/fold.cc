@@ -1,6 +1,5 @@
 // The fold: one journal record -> one batch. Nothing here depends on anything but the records.
 #include <algorithm>
-#include <span>
 
 #include "ckptd/catalog/commit_places.h"
 #include "ckptd/catalog/run_removal.h"
@@ -178,7 +177,7 @@ class Folder {
     value.info.lost_tokens = ckpt::lost_tokens(tokens);
     put_versions(value.info, units, false);
     put_indices(value.info);
-    space_.take(value.extents);
+    space_.take(value);
     put_sums(value.info.snapshot, units);
     put_tokens(value.info.snapshot, tokens);
     change_.put(Family::kCommits, keys::commit_sequence(commit.run, sequence_),
@@ -278,7 +277,7 @@ class Folder {
 
   // Another commit of the same lineage and step takes this one's place.
   void replace(const values::CommitValue& before) {
-    space_.give_up(std::span(&before, 1));
+    space_.give_up(before);
     remove_indices(before.info);
     remove_versions(before.info);
     remove_tokens(before.info.snapshot);

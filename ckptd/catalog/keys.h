@@ -16,6 +16,9 @@
 //             run 'a' sequence                   Record(SnapshotRefused)
 //             run 'p' lineage step               (empty): pinned
 //             run 'd' sequence                   values.Ranges: what that record made dead
+//             run 'x' segment offset lineage step
+//                                                (empty): commits with bytes in an extent that
+//                                                another one wrote
 //   versions  run unit lineage step              values.Version
 //   tags      run tag                            Record(Tagged)
 //   segments  segment                            u64: extents with something live in them
@@ -45,7 +48,8 @@ enum class CommitIndex : char {
   kSums = 'u',
   kRefused = 'a',
   kPinned = 'p',
-  kDead = 'd'
+  kDead = 'd',
+  kSharing = 'x'
 };
 
 std::string number(uint32_t value);
@@ -67,6 +71,9 @@ std::string commit(ckpt::RunId run, CommitIndex index, ckpt::LineageId lineage, 
 std::string commit_sequence(ckpt::RunId run, uint64_t sequence);
 std::string refused(ckpt::RunId run, uint64_t sequence);
 std::string dead(ckpt::RunId run, uint64_t sequence);
+std::string sharing(ckpt::RunId run, ckpt::SegmentId segment, uint64_t offset);
+std::string sharing(ckpt::RunId run, ckpt::SegmentId segment, uint64_t offset,
+                    ckpt::LineageId lineage, ckpt::Step step);
 std::string segment(ckpt::SegmentId segment);
 
 std::string versions(ckpt::RunId run, ckpt::UnitId unit);

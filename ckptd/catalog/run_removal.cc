@@ -50,7 +50,7 @@ void put_run_state(Change& change) {
 
 void remove_run(const Catalog::Impl& catalog, const ckpt::fb::RunRemovedT& removed, Change& change,
                 SpaceLedger& space) {
-  space.give_up(all_commits(catalog, removed.run));
+  space.give_up_run(all_commits(catalog, removed.run));
   for (const Family family :
        {Family::kCommits, Family::kVersions, Family::kUnits, Family::kLineages, Family::kTags}) {
     remove_keys(catalog, family, removed.run, change);

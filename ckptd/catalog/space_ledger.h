@@ -1,4 +1,9 @@
 // Private to this folder: what one record changes about the space that commits hold.
+//
+// An extent is of the commit that wrote it. Later commits of the run may have fragments whose bytes
+// lie in it (Extent in records.fbs): they hold the blocks of those, and the header. A block is dead
+// once no commit holds it. Who shares an extent is found by its place (keys.h), so that commits
+// that share nothing cost one seek for each extent that goes, and nothing else.
 #pragma once
 
 #include <map>
@@ -16,16 +21,22 @@ class SpaceLedger {
 
   // The blocks that it holds now: of a deleted commit those of the units that are left.
   SpaceRanges held_by(const values::CommitValue& commit) const;
-  void take(const std::vector<ckpt::fb::ExtentT>& extents);
+  void take(const values::CommitValue& commit);
   // It held `held`, and holds from now on what its units need; `commit` keeps these extents.
   void shrink(values::CommitValue& commit, const SpaceRanges& held);
-  // All that these hold. Once for a record.
-  void give_up(std::span<const values::CommitValue> commits);
+  // All that it holds.
+  void give_up(const values::CommitValue& commit);
+  // All that a run holds: nobody else has anything of it. The keys of its commits go with it.
+  void give_up_run(std::span<const values::CommitValue> commits);
   // Puts the counts of extents. Last, once.
   void finish();
 
  private:
   std::vector<FragmentPlace> places_of(const CommitInfo& info) const;
+  // Of the blocks of its extents those that other commits hold.
+  SpaceRanges held_by_others(const values::CommitValue& commit) const;
+  void list_sharing(const CommitInfo& info, const std::vector<ckpt::fb::ExtentT>& extents);
+  void unlist_sharing(const CommitInfo& info, const std::vector<ckpt::fb::ExtentT>& extents);
   void put_dead(ckpt::RunId run, const SpaceRanges& dead);
   void count(const std::vector<ckpt::fb::ExtentT>& extents, int64_t by);
 

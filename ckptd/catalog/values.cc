@@ -58,6 +58,30 @@ std::vector<ExtentPlace> encode_extents(const std::vector<ckpt::fb::ExtentT>& ex
   return places;
 }
 
+std::vector<SharedExtent> encode_shared(const std::vector<ckpt::fb::ExtentT>& extents) {
+  std::vector<SharedExtent> shared;
+  for (uint32_t i = 0; i < extents.size(); ++i) {
+    const ckpt::fb::ExtentT& extent = extents[i];
+    if (extent.lineage == 0) continue;
+    shared.emplace_back(i, extent.lineage, extent.epoch, extent.step, extent.attempt);
+  }
+  return shared;
+}
+
+// False: one of an extent that is not there, or of no commit.
+bool take_shared(const Commit& commit, std::vector<ckpt::fb::ExtentT>& extents) {
+  if (commit.shared() == nullptr) return true;
+  for (const SharedExtent* shared : *commit.shared()) {
+    if (shared->extent() >= extents.size() || shared->lineage() == 0) return false;
+    ckpt::fb::ExtentT& extent = extents[shared->extent()];
+    extent.lineage = shared->lineage();
+    extent.epoch = shared->epoch();
+    extent.step = shared->step();
+    extent.attempt = shared->attempt();
+  }
+  return true;
+}
+
 std::vector<Alarm> encode_alarms(const ckpt::AlarmList& list) {
   std::vector<Alarm> alarms;
   alarms.reserve(list.alarms.size());
@@ -139,6 +163,24 @@ bool take_encoded(const Version& version, std::vector<FragmentPlace>& places) {
   return list == nullptr || at == list->size();
 }
 
+// False: one of a place that is not there, or of no commit.
+bool take_shared(const Version& version, std::vector<FragmentPlace>& places) {
+  if (version.shared() == nullptr) return true;
+  for (const SharedPlace* shared : *version.shared()) {
+    if (shared->place() >= places.size() || shared->lineage() == 0) return false;
+    places[shared->place()].written_by = {shared->lineage(), shared->step()};
+  }
+  return true;
+}
+
+// No list, rather than an empty one: most values have none.
+template <typename Struct>
+flatbuffers::Offset<flatbuffers::Vector<const Struct*>> list_of(
+    flatbuffers::FlatBufferBuilder& builder, const std::vector<Struct>& list) {
+  if (list.empty()) return {};
+  return builder.CreateVectorOfStructs(list);
+}
+
 }  // namespace
 
 std::string encode(const RunCounters& counters) {
@@ -161,8 +203,12 @@ std::optional<RunCounters> decode_run_counters(std::string_view value) {
 std::string encode(const VersionValue& version) {
   std::vector<Place> places;
   std::vector<EncodedPlace> encoded;
+  std::vector<SharedPlace> shared;
   places.reserve(version.places.size());
   for (const FragmentPlace& place : version.places) {
+    if (place.shared()) {
+      shared.emplace_back(places.size(), place.written_by.lineage, place.written_by.step);
+    }
     if (place.codec != 0) {
       encoded.emplace_back(places.size(), place.encoded_crc32c, place.encoded_bytes);
     }
@@ -171,11 +217,11 @@ std::string encode(const VersionValue& version) {
   }
   flatbuffers::FlatBufferBuilder builder;
   const auto list = builder.CreateVectorOfStructs(places);
-  const auto encoded_list = encoded.empty()
-                                ? flatbuffers::Offset<flatbuffers::Vector<const EncodedPlace*>>()
-                                : builder.CreateVectorOfStructs(encoded);
-  return finish(builder, CreateVersion(builder, version.epoch, version.attempt, version.bytes,
-                                       version.crc32c, version.damaged, list, encoded_list));
+  const auto encoded_list = list_of(builder, encoded);
+  const auto shared_list = list_of(builder, shared);
+  return finish(
+      builder, CreateVersion(builder, version.epoch, version.attempt, version.bytes, version.crc32c,
+                             version.damaged, list, encoded_list, shared_list));
 }
 
 std::optional<VersionValue> decode_version(std::string_view value) {
@@ -191,6 +237,7 @@ std::optional<VersionValue> decode_version(std::string_view value) {
                               0});
   }
   if (!take_encoded(*version, decoded.places)) return std::nullopt;
+  if (!take_shared(*version, decoded.places)) return std::nullopt;
   return decoded;
 }
 
@@ -203,12 +250,13 @@ std::string encode(const CommitValue& commit) {
     metrics.push_back(CreateMetricDirect(builder, name.c_str(), value));
   }
   const std::vector<ExtentPlace> extents = encode_extents(commit.extents);
+  const std::vector<SharedExtent> shared = encode_shared(commit.extents);
   const std::vector<Alarm> alarms = encode_alarms(info.alarms);
   const auto root = CreateCommitDirect(
       builder, info.sequence, info.time_ns, info.snapshot.epoch, info.snapshot.attempt, info.bytes,
       info.full, info.damaged, info.deleted, info.reason.c_str(), &info.units, &metrics, &extents,
       commit.plan.low, commit.plan.high, &alarms, info.alarms.left_out, info.ended_ns,
-      info.kept_tokens, info.lost_tokens);
+      info.kept_tokens, info.lost_tokens, shared.empty() ? nullptr : &shared);
   return finish(builder, root);
 }
 
@@ -243,6 +291,7 @@ std::optional<CommitValue> decode_commit(std::string_view value, ckpt::RunId run
       decoded.extents.push_back(decode_extent(*place));
     }
   }
+  if (!take_shared(*commit, decoded.extents)) return std::nullopt;
   decoded.plan = {commit->plan_low(), commit->plan_high()};
   info.alarms = decode_alarms(*commit);
   return decoded;

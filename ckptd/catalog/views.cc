@@ -160,6 +160,11 @@ std::optional<ckpt::fb::CommittedT> Catalog::record(ckpt::RunId run, ckpt::Linea
   return record;
 }
 
+std::vector<ckpt::fb::ExtentT> Catalog::extents(ckpt::RunId run, ViewPoint commit) const {
+  auto value = impl_->read_commit(run, commit.lineage, commit.step);
+  return value ? std::move(value->extents) : std::vector<ckpt::fb::ExtentT>();
+}
+
 Result<ViewPoint> Catalog::resolve(ckpt::RunId run, ckpt::LineageId lineage,
                                    ckpt::Step step) const {
   CKPT_ASSIGN(const ViewPoint point, resolve_any(run, lineage, step));

@@ -23,7 +23,7 @@ void Persist::Impl::start_encodes() {
       // One that is much too large would hold more than the bound counts.
       if (spare.size() <= 2 * bytes) write->encoded = std::move(spare);
     }
-    write->encoder = std::make_unique<SlabEncoder>(write->slab.bytes(), write->slab.fragments(),
+    write->encoder = std::make_unique<SlabEncoder>(write->slab.bytes(), write->to_encode,
                                                    std::move(write->units));
     encode_step(write);
   }
@@ -57,7 +57,7 @@ void Persist::Impl::encode_stepped(const WritePointer& write, const Status& stat
     pump();
   } else {
     write->encoder.reset();
-    stats.bytes_queued -= write->slab.payload().size();
+    stats.bytes_queued -= write->padded_bytes();
     if (!status.ok()) ++stats.payload_mismatches;
     finish(write, status);
   }
@@ -72,12 +72,12 @@ void Persist::Impl::take_encoded(ExtentWrite& write) {
   const bool fits = pieces + encoder.fragments().size() <= limits::kFragmentsPerSnapshotMax;
   if (!encoder.any() || !fits) return give_back_buffer(write);
   pieces += encoder.fragments().size();
-  const uint64_t raw_bytes = write.slab.payload().size();
+  const uint64_t raw_bytes = write.padded_bytes();
   write.extent.fragments = encoder.fragments();
   write.encoded_bytes = encoder.stored_bytes();
-  const MutableByteView padding = write.payload().subspan(write.encoded_bytes);
+  const MutableByteView padding = write.piece(0, write.padded_bytes()).subspan(write.encoded_bytes);
   std::fill(padding.begin(), padding.end(), std::byte{0});
-  stats.bytes_queued -= raw_bytes - write.payload().size();
+  stats.bytes_queued -= raw_bytes - write.padded_bytes();
 }
 
 void Persist::Impl::give_back_buffer(ExtentWrite& write) {
@@ -92,9 +92,31 @@ void Persist::Impl::give_back_buffer(ExtentWrite& write) {
   write.encoded = AlignedBuffer();
 }
 
-MutableByteView ExtentWrite::payload() {
-  if (encoded_bytes == 0) return slab.payload();
-  return encoded.bytes().first(ckpt::base::align_up(encoded_bytes, ckpt::kBlockBytes));
+void ExtentWrite::take_parts(const std::vector<bool>& left_out) {
+  const std::vector<ckpt::ExtentFragment>& fragments = slab.fragments();
+  if (std::find(left_out.begin(), left_out.end(), true) == left_out.end()) {
+    parts = {{{0, slab.payload().size()}}, fragments, slab.payload_bytes()};
+  } else {
+    parts = parts_of_slab(fragments, left_out);
+  }
+  if (units == nullptr) return;
+  for (size_t i = 0; i < fragments.size(); ++i) {
+    if (left_out.empty() || !left_out[i]) to_encode.push_back(fragments[i]);
+  }
+}
+
+uint64_t ExtentWrite::padded_bytes() const {
+  const uint64_t bytes = encoded_bytes > 0 ? encoded_bytes : parts.payload_bytes;
+  return ckpt::base::align_up(bytes, ckpt::kBlockBytes);
+}
+
+MutableByteView ExtentWrite::piece(uint64_t from, uint64_t most) {
+  if (encoded_bytes > 0) {
+    return encoded.bytes().subspan(from, std::min(most, padded_bytes() - from));
+  }
+  auto part = parts.parts.begin();
+  for (; from >= part->bytes; ++part) from -= part->bytes;
+  return slab.payload().subspan(part->offset + from, std::min(most, part->bytes - from));
 }
 
 }  // namespace ckptd

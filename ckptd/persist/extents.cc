@@ -31,7 +31,7 @@ void Persist::Impl::pump() {
       if (placed.ok() && !*placed) break;  // Segments calls pump() when the next one is made
       if (!placed.ok()) {
         queue.pop_front();
-        stats.bytes_queued -= write->payload().size();
+        stats.bytes_queued -= write->padded_bytes();
         write->error = placed.error();
         // Told from the loop, like everything else.
         executor.run([] {}, [this, write] { finish(write, *write->error); });
@@ -40,7 +40,7 @@ void Persist::Impl::pump() {
       submit_header(write);
     }
     submit_piece(write);
-    if (write->submitted_bytes == write->payload().size()) queue.pop_front();
+    if (write->submitted_bytes == write->padded_bytes()) queue.pop_front();
   }
   pumping = false;
 }
@@ -50,9 +50,9 @@ Result<bool> Persist::Impl::place(ExtentWrite& write) {
   if (snapshot.failed.has_value()) return *snapshot.failed;
   WrittenExtent& extent = write.extent;
   const bool encoded = write.encoded_bytes > 0;
-  if (!encoded) extent.fragments = write.slab.fragments();
+  if (!encoded) extent.fragments = write.parts.fragments;
   const uint64_t header_bytes = ckpt::extent_header_bytes(extent.fragments);
-  const uint64_t extent_bytes = header_bytes + write.payload().size();
+  const uint64_t extent_bytes = header_bytes + write.padded_bytes();
   CKPT_ASSIGN(const std::optional<Segments::Place> found, segments.place(extent_bytes));
   if (!found) return false;
   const Segments::Place& place = *found;
@@ -64,8 +64,8 @@ Result<bool> Persist::Impl::place(ExtentWrite& write) {
   extent.segment = place.segment->id;
   extent.offset = place.offset;
   extent.header_bytes = static_cast<uint32_t>(header_bytes);
-  extent.payload_bytes = encoded ? write.encoded_bytes : write.slab.payload_bytes();
-  extent.payload_crc32c = ckpt::payload_crc32c(extent.fragments, write.payload().size());
+  extent.payload_bytes = encoded ? write.encoded_bytes : write.parts.payload_bytes;
+  extent.payload_crc32c = ckpt::payload_crc32c(extent.fragments, write.padded_bytes());
   write.header = AlignedBuffer(header_bytes);
   extent.header_crc32c = ckpt::encode_extent_header({.store = options.store,
                                                      .segment = extent.segment,
@@ -95,12 +95,10 @@ void Persist::Impl::submit_header(const WritePointer& write) {
 }
 
 void Persist::Impl::submit_piece(const WritePointer& write) {
-  const MutableByteView payload = write->payload();
-  const size_t bytes =
-      std::min<size_t>(options.write_piece_bytes, payload.size() - write->submitted_bytes);
+  const MutableByteView memory = write->piece(write->submitted_bytes, options.write_piece_bytes);
+  const size_t bytes = memory.size();
   const uint64_t offset =
       write->extent.offset + write->extent.header_bytes + write->submitted_bytes;
-  const MutableByteView memory = payload.subspan(write->submitted_bytes, bytes);
   write->submitted_bytes += bytes;
   stats.bytes_queued -= bytes;
   if (write->error.has_value()) return;  // a piece failed: the rest only leaves the queue
@@ -132,7 +130,7 @@ void Persist::Impl::piece_done(const WritePointer& write, size_t bytes,
   // Pieces of an extent that failed or was abandoned are not submitted any more; what is still in
   // the queue of it leaves there.
   pump();
-  const bool submitted = write->submitted_bytes == write->payload().size();
+  const bool submitted = write->submitted_bytes == write->padded_bytes();
   if (write->pieces_in_flight == 0 && (submitted || write->error.has_value())) {
     if (!submitted) leave_queue(write);
     all_written(write);
@@ -145,8 +143,8 @@ void Persist::Impl::piece_done(const WritePointer& write, size_t bytes,
 bool Persist::Impl::leave_queue(const WritePointer& write) {
   const auto queued = std::find(queue.begin(), queue.end(), write);
   if (queued == queue.end()) return false;
-  stats.bytes_queued -= write->payload().size() - write->submitted_bytes;
-  write->submitted_bytes = write->payload().size();
+  stats.bytes_queued -= write->padded_bytes() - write->submitted_bytes;
+  write->submitted_bytes = write->padded_bytes();
   queue.erase(queued);
   return true;
 }
@@ -162,7 +160,7 @@ void Persist::Impl::abandon_writes(SnapshotWrites& snapshot) {
     if (write == nullptr) continue;
     write->abandoned = true;
     if (std::erase(to_encode, write) > 0) {
-      stats.bytes_queued -= write->payload().size();
+      stats.bytes_queued -= write->padded_bytes();
       finish(write, {});
       continue;
     }

@@ -160,6 +160,12 @@ void fill_extents(const std::vector<WrittenExtent>& extents, ckpt::fb::Committed
     entry->header_crc32c = extent.header_crc32c;
     entry->payload_crc32c = extent.payload_crc32c;
     entry->rank = extent.rank;
+    if (extent.writer) {
+      entry->lineage = extent.writer->lineage;
+      entry->epoch = extent.writer->epoch;
+      entry->step = extent.writer->step;
+      entry->attempt = extent.writer->attempt;
+    }
     record.extents.push_back(std::move(entry));
     for (const ckpt::ExtentFragment& fragment : extent.fragments) {
       if (fragment.codec != 0) {

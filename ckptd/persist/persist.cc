@@ -80,7 +80,8 @@ void Persist::release_reservation(const ckpt::SnapshotKey& snapshot) {
 
 void Persist::write(const ckpt::SnapshotKey& snapshot, ckpt::Rank rank, StagedSlab slab,
                     std::function<void(Result<WrittenExtent>)> on_done, PayloadObserver observer,
-                    Afterwards afterwards, UnitSpecList encode_units) {
+                    Afterwards afterwards, UnitSpecList encode_units,
+                    const std::vector<bool>& left_out) {
   CKPT_ASSERT(!impl_->closed);
   auto write = std::make_shared<ExtentWrite>();
   write->snapshot = snapshot;
@@ -89,13 +90,18 @@ void Persist::write(const ckpt::SnapshotKey& snapshot, ckpt::Rank rank, StagedSl
   write->on_done = std::move(on_done);
   write->observer = std::move(observer);
   write->extent.rank = rank;
+  write->units = std::move(encode_units);
+  write->take_parts(left_out);
   SnapshotWrites& writes = impl_->snapshots[snapshot];
   ++writes.writes_open;
   writes.active.push_back(write);
   ++impl_->writes_open;
-  impl_->stats.bytes_queued += write->slab.payload().size();
-  if (encode_units != nullptr) {
-    write->units = std::move(encode_units);
+  if (write->parts.parts.empty()) {
+    write->slab.mark_writing();
+    return impl_->check(write);
+  }
+  impl_->stats.bytes_queued += write->padded_bytes();
+  if (write->units != nullptr) {
     impl_->to_encode.push_back(std::move(write));
     return impl_->start_encodes();
   }

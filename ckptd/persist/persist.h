@@ -11,6 +11,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,7 +24,8 @@
 
 namespace ckptd {
 
-// Where one slab went; becomes fb::Extent in the commit record.
+// Where one slab went; becomes fb::Extent in the commit record. Without fragments: nothing of the
+// slab had to be written. Or an extent of an earlier commit with bytes of this one.
 struct WrittenExtent {
   ckpt::SegmentId segment = 0;
   uint64_t offset = 0;
@@ -33,6 +35,7 @@ struct WrittenExtent {
   uint32_t payload_crc32c = 0;
   ckpt::Rank rank = 0;
   std::vector<ckpt::ExtentFragment> fragments;
+  std::optional<ckpt::SnapshotKey> writer = {};  // that earlier commit
 };
 
 // Where an extent lies: header and padded payload.
@@ -96,10 +99,13 @@ class Persist {
   // Writes the slab as one extent. on_done runs from the loop (Disk::reap or Executor::reap), with
   // the error kCorrupt if the bytes changed under the write. `observer` sees the bytes while they
   // are checked, on another thread, and is done before on_done runs. With `encode_units`, those of
-  // the run, what gets smaller by that is written encoded; else straight from the slab.
+  // the run, what gets smaller by that is written encoded; else straight from the slab. `left_out`
+  // are fragments that are not written, as left_out_of_slab() gives them; empty: none. They are
+  // checked like the others.
   void write(const ckpt::SnapshotKey& snapshot, ckpt::Rank rank, StagedSlab slab,
              std::function<void(Result<WrittenExtent>)> on_done, PayloadObserver observer = {},
-             Afterwards afterwards = Afterwards::kHold, UnitSpecList encode_units = nullptr);
+             Afterwards afterwards = Afterwards::kHold, UnitSpecList encode_units = nullptr,
+             const std::vector<bool>& left_out = {});
 
   // A slab that stays in memory: checked as a written one is, not written. It is held until
   // commit() hands it to the memory level, together with the others, or the snapshot failed.

@@ -12,6 +12,7 @@
 #include "ckptd/io/aligned_buffer.h"
 #include "ckptd/persist/persist.h"
 #include "ckptd/persist/segments.h"
+#include "ckptd/persist/slab_parts.h"
 
 namespace ckptd {
 
@@ -21,6 +22,7 @@ struct ExtentWrite {
   StagedSlab slab;
   std::function<void(Result<WrittenExtent>)> on_done;
   PayloadObserver observer;
+  SlabParts parts;  // of the slab: those that are to be written
   WrittenExtent extent;
   Segment* segment = nullptr;  // null: not placed yet
   AlignedBuffer header;
@@ -32,15 +34,20 @@ struct ExtentWrite {
   bool frees = false;  // its slab, as soon as it is written
 
   // One that is encoded (encode.cc).
-  UnitSpecList units;                    // until it is begun
-  std::unique_ptr<SlabEncoder> encoder;  // while it is
-  uint64_t encode_bytes = 0;             // of the bound on all, until it is written
+  UnitSpecList units;                           // until it is begun
+  std::vector<ckpt::ExtentFragment> to_encode;  // as they lie in the slab
+  std::unique_ptr<SlabEncoder> encoder;         // while it is
+  uint64_t encode_bytes = 0;                    // of the bound on all, until it is written
   AlignedBuffer encoded;
-  uint64_t encoded_bytes = 0;  // of the payload; 0: that is what lies in the slab
+  uint64_t encoded_bytes = 0;  // of the payload; 0: it is parts of the slab
   std::chrono::steady_clock::duration encode_time{0};
 
+  // Works out `parts` and `to_encode`.
+  void take_parts(const std::vector<bool>& left_out);
   // What is written, padded to whole blocks.
-  MutableByteView payload();
+  uint64_t padded_bytes() const;
+  // At most so many bytes of it, as they lie in memory, from there on.
+  MutableByteView piece(uint64_t from, uint64_t most);
 };
 
 struct SnapshotWrites {

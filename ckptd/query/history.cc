@@ -120,9 +120,12 @@ Json spec_json(const ckpt::UnitSpec& spec) {
           {"tensors", tensors_json(spec)}};
 }
 
-uint64_t stored_bytes(const UnitVersion& version) {
+// What the disk has of it: by its own commit, or by earlier ones, whose bytes it shares.
+uint64_t stored_bytes(const UnitVersion& version, bool shared) {
   uint64_t bytes = 0;
-  for (const FragmentPlace& place : version.fragments) bytes += place.stored_bytes();
+  for (const FragmentPlace& place : version.fragments) {
+    if (place.shared() == shared) bytes += place.stored_bytes();
+  }
   return bytes;
 }
 
@@ -223,7 +226,8 @@ Result<Json> unit_document(const QueryContext& context, const QueryArgs& args) {
                                   {"lineage", key.lineage},
                                   {"time", iso_time(commit->time_ns)},
                                   {"bytes", version.bytes},
-                                  {"stored_bytes", stored_bytes(version)},
+                                  {"stored_bytes", stored_bytes(version, /*shared=*/false)},
+                                  {"shared_bytes", stored_bytes(version, /*shared=*/true)},
                                   {"crc32c", hex32(version.crc32c)},
                                   {"fragments", version.fragments.size()}};
   }

@@ -26,7 +26,7 @@ ExtentPosition CommitCheck::position(size_t extent) const {
 ExtentCheck CommitCheck::check(size_t extent) const {
   const ckpt::fb::ExtentT& place = *record_.extents[extent];
   return {headers_[extent], place.header_bytes, place.header_crc32c,
-          info_.deleted ? ExtentPart::kRest : ExtentPart::kWhole};
+          info_.deleted || place.lineage != 0 ? ExtentPart::kRest : ExtentPart::kWhole};
 }
 
 VerifyError CommitCheck::error(std::optional<ckpt::UnitId> unit, std::string reason) const {

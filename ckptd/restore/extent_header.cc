@@ -51,7 +51,11 @@ std::vector<ExtentHeader> expected_headers(const ckpt::base::Hash128& store,
     header.store = store;
     header.segment = extent->segment;
     header.offset = extent->offset;
-    header.snapshot = {commit.run, commit.lineage, commit.epoch, commit.step, commit.attempt};
+    header.snapshot = extent->lineage == 0
+                          ? ckpt::SnapshotKey{commit.run, commit.lineage, commit.epoch, commit.step,
+                                              commit.attempt}
+                          : ckpt::SnapshotKey{commit.run, extent->lineage, extent->epoch,
+                                              extent->step, extent->attempt};
     header.rank = extent->rank;
     header.payload_bytes = extent->payload_bytes;
     header.payload_crc32c = extent->payload_crc32c;
@@ -93,9 +97,10 @@ Status check_commit_headers(SegmentReader& segments, const ckpt::fb::CommittedT&
   for (size_t i = 0; i < headers.size(); ++i) {
     const ckpt::fb::ExtentT& extent = *commit.extents[i];
     const auto bytes = segments.read_header(extent.segment, extent.offset, extent.header_bytes);
-    const Status checked = bytes.ok()
-                               ? check_extent_header(*bytes, headers[i], extent.header_crc32c, part)
-                               : Status(bytes.error());
+    const ExtentPart known = extent.lineage == 0 ? part : ExtentPart::kRest;
+    const Status checked =
+        bytes.ok() ? check_extent_header(*bytes, headers[i], extent.header_crc32c, known)
+                   : Status(bytes.error());
     if (checked.ok()) continue;
     const auto& fragments = headers[i].fragments;
     const std::string unit = !fragments.empty() && fragments.front().unit < units.size()

@@ -53,8 +53,9 @@ class SegmentReader {
 std::vector<ckpt::ExtentHeader> expected_headers(const ckpt::base::Hash128& store,
                                                  const ckpt::fb::CommittedT& commit);
 
-// What the journal still knows of an extent: all of it, or, of a commit that is deleted, those
-// fragments that views of others need.
+// What the journal still knows of an extent: all of it; or, of a commit that is deleted, those
+// fragments that views of others need, and of an extent that another commit wrote, those that have
+// the bytes of this one, too.
 enum class ExtentPart : uint8_t { kWhole, kRest };
 
 // Are these bytes of a whole extent header the ones that the journal means? Compares the decoded

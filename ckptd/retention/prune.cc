@@ -32,6 +32,7 @@ class Needs {
       tokens_.insert(tokens->commit);
     }
   }
+  void add(const HeldVersion& held) { units_[held.commit].insert(held.unit); }
   std::vector<ckpt::UnitId> of(const CommitInfo& commit) const {
     const auto found = units_.find(point_of(commit));
     std::vector<ckpt::UnitId> needed;
@@ -51,8 +52,11 @@ class Needs {
 
 class Planner {
  public:
-  Planner(const Catalog& catalog, ckpt::RunId run, const std::vector<ViewPoint>& busy)
-      : catalog_(catalog), id_(run), busy_(busy), needs_(catalog, run) {}
+  Planner(const Catalog& catalog, ckpt::RunId run, const std::vector<ViewPoint>& busy,
+          const std::vector<HeldVersion>& held)
+      : catalog_(catalog), id_(run), busy_(busy), needs_(catalog, run) {
+    for (const HeldVersion& one : held) needs_.add(one);
+  }
 
   Result<PrunePlan> prune(const ckpt::KeepRules& rules) {
     CKPT_ASSIGN(const RunInfo run, catalog_.run(id_));
@@ -260,12 +264,12 @@ Result<PrunePlan> remove_run(const Catalog& catalog, const RemovalRequest& reque
 }  // namespace
 
 Result<PrunePlan> plan_prune(const Catalog& catalog, const PruneRequest& request) {
-  return Planner(catalog, request.run, request.busy).prune(request.rules);
+  return Planner(catalog, request.run, request.busy, request.held).prune(request.rules);
 }
 
 Result<PrunePlan> plan_removal(const Catalog& catalog, const RemovalRequest& request) {
   if (!request.point) return remove_run(catalog, request);
-  return Planner(catalog, request.run, request.busy).remove_one(request);
+  return Planner(catalog, request.run, request.busy, request.held).remove_one(request);
 }
 
 }  // namespace ckptd

@@ -19,11 +19,19 @@
 
 namespace ckptd {
 
+// A version that something other than a view needs.
+struct HeldVersion {
+  ViewPoint commit;
+  ckpt::UnitId unit = 0;
+};
+
 struct PruneRequest {
   ckpt::RunId run = 0;
   ckpt::KeepRules rules;
   // Commits that are about to be replaced: not to be touched.
   std::vector<ViewPoint> busy;
+  // Versions whose bytes are about to be referred to: they stay.
+  std::vector<HeldVersion> held;
 };
 
 struct RemovalRequest {
@@ -33,6 +41,7 @@ struct RemovalRequest {
   bool force = false;   // also what is tagged or pinned, or, while nobody trains, resumed from next
   bool in_use = false;  // an epoch of the run goes on: the next snapshot builds on its newest view
   std::vector<ViewPoint> busy;
+  std::vector<HeldVersion> held;
 };
 
 struct PrunePlan {

@@ -45,6 +45,9 @@ const std::vector<History>& all_histories() {
       {"partial", {.disk_faults = true, .partial = true}},
       {"prunes", {.events = 90, .disk_faults = true, .partial = true, .prune = true}},
       {"silent", {.silent_faults = true}},
+      {"unchanged",
+       {.events = 90, .disk_faults = true, .partial = true, .prune = true, .unchanged = true}},
+      {"unchanged_silent", {.silent_faults = true, .unchanged = true}},
   };
   return histories;
 }

@@ -34,14 +34,26 @@ bool header_holds(ckpt::ByteView bytes, uint32_t crc32c) {
   return crc == crc32c && std::ranges::equal(again, bytes);
 }
 
-bool extent_holds(ckpt::ByteView file, const fb::ExtentT& extent) {
+// Of an extent of another commit only the fragments that this one has count.
+bool payload_holds(ckpt::ByteView payload, const fb::CommittedT& commit, size_t number) {
+  const fb::ExtentT& extent = *commit.extents[number];
+  if (extent.lineage == 0) return ckpt::base::crc32c(payload) == extent.payload_crc32c;
+  return std::ranges::all_of(commit.fragments, [&](const fb::Fragment& fragment) {
+    if (fragment.extent() != number) return true;
+    return ckpt::base::crc32c(payload.subspan(fragment.payload_offset(), fragment.length())) ==
+           fragment.crc32c();
+  });
+}
+
+bool extent_holds(ckpt::ByteView file, const fb::CommittedT& commit, size_t number) {
+  const fb::ExtentT& extent = *commit.extents[number];
   const auto header = ckpt::decode_segment_header(file.first(ckpt::kBlockBytes));
   if (!header.ok() || header->segment != extent.segment) return false;
   const uint64_t payload = ckpt::base::align_up(extent.payload_bytes, ckpt::kBlockBytes);
   if (extent.offset + extent.header_bytes + payload > file.size()) return false;
   const ckpt::ByteView bytes = file.subspan(extent.offset, extent.header_bytes + payload);
   return header_holds(bytes.first(extent.header_bytes), extent.header_crc32c) &&
-         ckpt::base::crc32c(bytes.subspan(extent.header_bytes)) == extent.payload_crc32c;
+         payload_holds(bytes.subspan(extent.header_bytes), commit, number);
 }
 
 }  // namespace
@@ -61,11 +73,12 @@ std::set<std::pair<ckpt::LineageId, ckpt::Step>> spoiled_commits(World& world) {
   std::set<std::pair<ckpt::LineageId, ckpt::Step>> spoiled;
   std::map<ckpt::SegmentId, Bytes> files;
   for (const auto& [point, commit] : commits) {
-    for (const auto& extent : commit.extents) {
-      auto [file, added] = files.try_emplace(extent->segment);
-      if (added) file->second = read_file(world, segment_path(extent->segment));
+    for (size_t i = 0; i < commit.extents.size(); ++i) {
+      const ckpt::SegmentId segment = commit.extents[i]->segment;
+      auto [file, added] = files.try_emplace(segment);
+      if (added) file->second = read_file(world, segment_path(segment));
       const bool holds =
-          file->second.size() >= ckpt::kBlockBytes && extent_holds(file->second, *extent);
+          file->second.size() >= ckpt::kBlockBytes && extent_holds(file->second, commit, i);
       if (!holds) spoiled.insert(point);
     }
   }

@@ -141,6 +141,9 @@ void Simulation::begin_ranks(bool all) {
   begun_[point].push_back({.salt = salt, .announced = false});
   const ckpt::Plan plan = job_.plan(units_at(point));
   for (auto& rank : job_.ranks) {
+    rank->byte_at = [this](ckpt::UnitId unit, ckpt::Step step, uint64_t of, uint64_t offset) {
+      return byte_of(unit, content_of(unit, step, of), offset);
+    };
     rank->expert_tokens.clear();
     for (ckpt::UnitId unit = 1; unit < job_.model.size(); ++unit) {
       rank->expert_tokens.emplace_back(0, unit - 1, tokens_by(unit, step_));

@@ -12,6 +12,9 @@
 // With `prune` somebody prunes at times, by random rules. Whatever happens meanwhile, a commit goes
 // only if a dry run had said so, and the views of all others stay what they were, bit for bit.
 //
+// With `unchanged` units stay the same for a few steps, or become others with the same CRC32C. What
+// is not written again must be there as long as a view has it, bit for bit.
+//
 // With `silent_faults` writes of segments are lost, torn, flipped or end up elsewhere, and the disk
 // says that all is well. Then `verify` must name the commits that are spoiled and no others, and no
 // restore may take wrong bytes for right ones. disk_truth.h knows which are spoiled.
@@ -36,6 +39,7 @@ class Simulation {
     bool partial = false;        // snapshots of some of the units
     bool prune = false;          // commits are removed by random rules
     bool silent_faults = false;  // the disk lies; snapshots are whole, and nobody prunes
+    bool unchanged = false;      // units stay what they were, or seem to by their CRC32C
   };
   explicit Simulation(const Options& options);
   void play();
@@ -84,8 +88,17 @@ class Simulation {
 
   // Tokens routed to the expert of a unit by a step: the same in every line of history with it.
   static uint64_t tokens_by(ckpt::UnitId unit, ckpt::Step step);
-  static bool same_bytes(ckpt::UnitId unit, ckpt::Step step, uint64_t salt,
-                         const std::vector<std::byte>& bytes);
+  // What a unit's bytes are made of: the same for snapshots in which they are the same.
+  struct Content {
+    ckpt::Step step = 0;
+    uint64_t salt = 0;
+    bool collides = false;  // with that which does not
+    auto operator<=>(const Content&) const = default;
+  };
+  Content content_of(ckpt::UnitId unit, ckpt::Step step, uint64_t salt) const;
+  std::byte byte_of(ckpt::UnitId unit, const Content& content, uint64_t offset) const;
+  bool same_bytes(ckpt::UnitId unit, const Content& content,
+                  const std::vector<std::byte>& bytes) const;
   std::set<Point> spoiled_points();  // none where the disk does not lie
 
   // -- the oracle of partial histories

@@ -250,6 +250,55 @@ TEST_F(CatalogTest, DeadSpaceIsWhatNoLiveByteNeeds) {
   EXPECT_EQ(catalog.dead_space(kTestRun), (std::vector<DeadSpace>{{7, second}}));
 }
 
+// Whichever of the two goes first, the other holds what it has.
+TEST_F(CatalogTest, SharedBytesAreDeadOnceNobodyHasThem) {
+  std::vector<ckpt::UnitSpec> units(3);
+  for (size_t i = 0; i < units.size(); ++i) {
+    units[i].name = fmt::format("large.{}", i);
+    units[i].bytes = 10'000;  // as above
+  }
+  fb::RecordT writer = committed({.point = {1, 0}, .units = {0, 1, 2}, .full = true}, units);
+  fb::CommittedT sharing = *writer.body.AsCommitted();
+  sharing.step = 1;
+  sharing.full = false;
+  sharing.extents.front()->lineage = 1;
+  sharing.extents.front()->epoch = sharing.epoch;
+  std::erase_if(sharing.fragments, [](const auto& fragment) { return fragment.unit() != 1; });
+  const std::vector<SpaceRange> of_both = {{1, 8192, 4096}, {1, 12288 + 8192, 3 * 4096}};
+  const std::vector<SpaceRange> of_writer = {{1, 12288, 8192}, {1, 12288 + 5 * 4096, 3 * 4096}};
+  const std::vector<SpaceRange> all = {{1, 8192, 4096 + 8 * 4096}};
+  for (const bool writer_first : {true, false}) {
+    SCOPED_TRACE(writer_first);
+    Catalog catalog(make_memory_store());
+    std::vector<fb::RecordT> records;
+    records.push_back(store_opened());
+    records.push_back(run_created());
+    records.push_back(units_registered(units));
+    records.push_back(lineage_opened(1, 0, 0));
+    records.push_back(writer);
+    records.push_back(make_record(sharing));
+    apply_all(catalog, records);
+    EXPECT_EQ(catalog.live_extents(1).value(), 2u);
+    const auto again = catalog.record(kTestRun, 1, 1);
+    ASSERT_TRUE(again.has_value());
+    EXPECT_EQ(again->extents.front()->lineage, 1u);
+    EXPECT_EQ(again->extents.front()->epoch, sharing.epoch);
+    EXPECT_EQ(again->fragments.size(), sharing.fragments.size());
+    const auto version = catalog.newest_version(kTestRun, 1, {1, 1}, std::nullopt);
+    ASSERT_TRUE(version.has_value());
+    EXPECT_EQ(version->fragments.front().written_by, (ViewPoint{1, 0}));
+
+    ASSERT_TRUE(catalog.apply(7, deleted({1, writer_first ? 0u : 1u}, "x")).ok());
+    EXPECT_EQ(catalog.live_extents(1).value(), 1u);
+    ASSERT_TRUE(catalog.apply(8, deleted({1, writer_first ? 1u : 0u}, "x")).ok());
+    EXPECT_EQ(catalog.live_extents(1).value(), 0u);
+    const std::vector<DeadSpace> dead = writer_first
+                                            ? std::vector<DeadSpace>{{7, of_writer}, {8, of_both}}
+                                            : std::vector<DeadSpace>{{8, all}};
+    EXPECT_EQ(catalog.dead_space(kTestRun), dead);
+  }
+}
+
 TEST_F(CatalogTest, AnotherStoresJournalIsNoticed) {
   const auto refused = catalog_.apply(1, store_opened(99));
   ASSERT_FALSE(refused.ok());

@@ -1,0 +1,62 @@
+#include "ckptd/persist/slab_parts.h"
+
+#include "formats/base/assert.h"
+#include "formats/base/checked.h"
+
+namespace ckptd {
+namespace {
+
+uint64_t first_block(const ckpt::ExtentFragment& fragment) {
+  return fragment.payload_offset / ckpt::kBlockBytes;
+}
+uint64_t last_block(const ckpt::ExtentFragment& fragment) {
+  return (fragment.payload_offset + fragment.length - 1) / ckpt::kBlockBytes;
+}
+
+}  // namespace
+
+// Each can touch its neighbours only, so that once forwards and once backwards is enough.
+std::vector<bool> left_out_of_slab(const std::vector<ckpt::ExtentFragment>& fragments,
+                                   const std::vector<bool>& elsewhere) {
+  CKPT_ASSERT(fragments.size() == elsewhere.size());
+  std::vector<bool> left_out = elsewhere;
+  for (size_t i = 1; i < fragments.size(); ++i) {
+    const bool touches = last_block(fragments[i - 1]) == first_block(fragments[i]);
+    if (touches && !left_out[i - 1]) left_out[i] = false;
+  }
+  for (size_t i = fragments.size(); i-- > 1;) {
+    const bool touches = last_block(fragments[i - 1]) == first_block(fragments[i]);
+    if (touches && !left_out[i]) left_out[i - 1] = false;
+  }
+  return left_out;
+}
+
+SlabParts parts_of_slab(const std::vector<ckpt::ExtentFragment>& fragments,
+                        const std::vector<bool>& left_out) {
+  CKPT_ASSERT(fragments.size() == left_out.size());
+  SlabParts result;
+  uint64_t written = 0;  // bytes of the parts so far
+  for (size_t i = 0; i < fragments.size(); ++i) {
+    if (left_out[i]) continue;
+    ckpt::ExtentFragment fragment = fragments[i];
+    const uint64_t begin = first_block(fragment) * ckpt::kBlockBytes;
+    const uint64_t end = (last_block(fragment) + 1) * ckpt::kBlockBytes;
+    auto* last = result.parts.empty() ? nullptr : &result.parts.back();
+    if (last != nullptr && begin <= last->offset + last->bytes) {
+      const uint64_t grown = end - last->offset;
+      written += grown - last->bytes;
+      last->bytes = grown;
+    } else {
+      result.parts.push_back({begin, end - begin});
+      last = &result.parts.back();
+      written += last->bytes;
+    }
+    const uint64_t part_begin = written - last->bytes;
+    fragment.payload_offset = part_begin + (fragment.payload_offset - last->offset);
+    result.payload_bytes = fragment.payload_offset + fragment.length;
+    result.fragments.push_back(fragment);
+  }
+  return result;
+}
+
+}  // namespace ckptd

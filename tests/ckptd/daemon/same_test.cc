@@ -1,0 +1,292 @@
+// Units that stay what they were: what the disk has is not written again, and stays as long as any
+// commit that refers to it.
+#include <algorithm>
+#include <set>
+
+#include "tests/ckptd/daemon/collision.h"
+#include "tests/ckptd/daemon/fragment_place.h"
+#include "tests/ckptd/daemon/prune_fixture.h"
+
+namespace ckptd::testing {
+namespace {
+
+using ::testing::SizeIs;
+
+// In slabs that hold several units: a large one that is trained, one that never changes, and small
+// ones beside each other in a block.
+class SameTest : public PruneTest {
+ protected:
+  SameTest() : PruneTest({.segment_bytes = 2u << 20}) {}
+  explicit SameTest(const World::Options& options) : PruneTest(options) {}
+
+  static inline const FakeTrainer::Options kTrains = {.arena_bytes = 4u << 20,
+                                                      .slab_bytes = 512u << 10};
+  static constexpr ckpt::UnitId kFrozen = 3;
+  static constexpr uint64_t kFrozenBytes = 200'000;
+
+  std::unique_ptr<Job> start_job() {
+    auto job = std::make_unique<Job>(world, 2, kTrains);
+    job->start();
+    frozen_in(*job, {kFrozen});
+    return job;
+  }
+  // These units are as of step 0 whatever the step.
+  static void frozen_in(Job& job, const std::set<ckpt::UnitId>& frozen) {
+    for (auto& rank : job.ranks) {
+      rank->byte_at = [frozen](ckpt::UnitId unit, ckpt::Step step, uint64_t, uint64_t offset) {
+        return state_byte(unit, frozen.contains(unit) ? 0 : step, 0, offset);
+      };
+    }
+  }
+  // `bytes_of` says of which step the bytes of each unit are.
+  void expect_bytes_of(Job& job, ckpt::Step step, const std::vector<ckpt::Step>& bytes_of) {
+    FakeTrainer reader(world, {.arena_bytes = 2u << 20, .slab_bytes = 64u << 10});
+    ASSERT_TRUE(reader.connect());
+    fb::OpenRestoreT request = job.whole(step);
+    request.exact = true;
+    const auto restored = reader.restore(request);
+    ASSERT_EQ(restored.error, "");
+    for (ckpt::UnitId unit = 0; unit < job.model.size(); ++unit) {
+      for (uint64_t i = 0; i < job.model[unit].bytes; ++i) {
+        ASSERT_EQ(restored.bytes[unit][i], state_byte(unit, bytes_of[unit], 0, i))
+            << "unit " << unit << " byte " << i;
+      }
+    }
+    reader.die();
+    world.run();
+  }
+  uint64_t metric(const std::string& name) {
+    const std::string text = world.daemon().metrics_text();
+    const size_t at = text.find("\n" + name + " ");
+    EXPECT_NE(at, std::string::npos) << name << " in\n" << text;
+    return at == std::string::npos ? 0 : std::stoull(text.substr(at + name.size() + 2));
+  }
+  // Bytes there that are not zero, in a few blocks; none if there is no file.
+  size_t bytes_at(const std::string& path, uint64_t offset) {
+    const auto file = world.disk().open(path, {});
+    if (!file.ok()) return 0;
+    std::vector<std::byte> bytes(4 * ckpt::kBlockBytes);
+    const uint64_t from = offset / ckpt::kBlockBytes * ckpt::kBlockBytes + ckpt::kBlockBytes;
+    EXPECT_TRUE(world.disk().read_now(*file, from, bytes).ok());
+    world.disk().close(*file);
+    return bytes.size() - static_cast<size_t>(std::ranges::count(bytes, std::byte{0}));
+  }
+  Json versions(ckpt::UnitId unit, Job& job) {
+    return ask_root("unit",
+                    fmt::format(R"({{"target": "tiny", "unit": "{}"}})", job.model[unit].name))
+        .at("versions");
+  }
+};
+
+TEST_F(SameTest, AUnitThatDidNotChangeIsNotWrittenAgain) {
+  const auto job = start_job();
+  job->commit(5);
+  EXPECT_EQ(metric("ckptd_same_bytes_total"), 0u);
+  const uint64_t written = metric("ckptd_written_bytes_total");
+  job->commit(10);
+  EXPECT_EQ(metric("ckptd_same_bytes_total"), kFrozenBytes);
+  EXPECT_LE(metric("ckptd_written_bytes_total") - written, written - kFrozenBytes + (16u << 10));
+  const Json of_frozen = versions(kFrozen, *job);
+  ASSERT_THAT(of_frozen, SizeIs(2));
+  EXPECT_EQ(of_frozen[0].at("step"), 10);
+  EXPECT_EQ(of_frozen[0].at("bytes"), kFrozenBytes);
+  EXPECT_EQ(of_frozen[0].at("stored_bytes"), 0);
+  EXPECT_EQ(of_frozen[0].at("shared_bytes"), kFrozenBytes);
+  EXPECT_EQ(of_frozen[1].at("stored_bytes"), kFrozenBytes);
+  EXPECT_EQ(of_frozen[1].at("shared_bytes"), 0);
+  EXPECT_EQ(versions(2, *job)[0].at("shared_bytes"), 0);
+  restart();
+  expect_bytes_of(*job, 5, {5, 5, 5, 0});
+  expect_bytes_of(*job, 10, {10, 10, 10, 0});
+  expect_verified();
+}
+
+// Nothing has to be written at all: such a commit is as durable as any.
+TEST_F(SameTest, ACommitOfNothingNew) {
+  const auto job = start_job();
+  frozen_in(*job, {0, 1, 2, 3});
+  job->commit(5);
+  const uint64_t extents = metric("ckptd_extents_total");
+  job->commit(10);
+  EXPECT_EQ(metric("ckptd_extents_total"), extents);
+  world.lose_power();
+  ASSERT_TRUE(world.start().ok());
+  world.run();
+  expect_bytes_of(*job, 10, {0, 0, 0, 0});
+  world.lose_catalog();
+  restart();
+  expect_bytes_of(*job, 10, {0, 0, 0, 0});
+  expect_verified();
+}
+
+TEST_F(SameTest, ACrcThatAgreesIsNoProof) {
+  const auto job = start_job();
+  job->commit(5);
+  for (auto& rank : job->ranks) {
+    rank->byte_at = [](ckpt::UnitId unit, ckpt::Step step, uint64_t, uint64_t offset) {
+      const std::byte byte = state_byte(unit, unit == kFrozen ? 0 : step, 0, offset);
+      return unit == kFrozen ? collide(byte, offset, 1'234) : byte;
+    };
+  }
+  job->commit(10);
+  const Json of_frozen = versions(kFrozen, *job);
+  ASSERT_THAT(of_frozen, SizeIs(2));
+  EXPECT_EQ(of_frozen[0].at("crc32c"), of_frozen[1].at("crc32c"));
+  // The half that the other rank saved is the same.
+  EXPECT_EQ(of_frozen[0].at("stored_bytes"), kFrozenBytes / 2);
+  EXPECT_EQ(of_frozen[0].at("shared_bytes"), kFrozenBytes / 2);
+  restart();
+  FakeTrainer reader(world, {.arena_bytes = 2u << 20, .slab_bytes = 64u << 10});
+  ASSERT_TRUE(reader.connect());
+  const auto restored = reader.restore(job->whole(10));
+  ASSERT_EQ(restored.error, "");
+  for (uint64_t i = 0; i < kFrozenBytes; ++i) {
+    ASSERT_EQ(restored.bytes[kFrozen][i], collide(state_byte(kFrozen, 0, 0, i), i, 1'234)) << i;
+  }
+}
+
+// What the disk lost is no reason to lose it once more.
+TEST_F(SameTest, BytesThatTheDiskHasLostAreWrittenAnew) {
+  const auto job = start_job();
+  job->commit(5);
+  const auto [path, offset] = fragment_place(world, 5, kFrozen);
+  world.disk().flip(path, offset + 7, 0x10);
+  job->commit(10);
+  EXPECT_EQ(metric("ckptd_same_bytes_total"), kFrozenBytes / 2);
+  restart();
+  expect_bytes_of(*job, 10, {10, 10, 10, 0});
+}
+
+// The commit that wrote them goes; another one has them, until it goes, too.
+TEST_F(SameTest, SharedBytesStayUntilTheLastCommitThatHasThem) {
+  const auto job = start_job();
+  job->commit(5);
+  job->commit(10);
+  job->commit(15);
+  const uint64_t before = used();
+  ask(*job, "prune", kLast1);
+  ask_root("gc", "{}");
+  EXPECT_LT(used(), before);
+  expect_bytes_of(*job, 15, {15, 15, 15, 0});
+  expect_verified();
+  const Json as_it_was = versions(kFrozen, *job);
+  ASSERT_THAT(as_it_was, SizeIs(1));
+  ask_root("rebuild", "{}");
+  EXPECT_EQ(versions(kFrozen, *job), as_it_was);
+  expect_bytes_of(*job, 15, {15, 15, 15, 0});
+  expect_verified();
+
+  const auto [path, offset] = fragment_place(world, 5, kFrozen);
+  EXPECT_NE(bytes_at(path, offset), 0u);
+  frozen_in(*job, {});
+  job->commit(20);
+  ask(*job, "prune", kLast1);
+  ask_root("gc", "{}");
+  EXPECT_EQ(bytes_at(path, offset), 0u);
+  expect_verified();
+}
+
+// A later snapshot overtakes one that shares bytes, and then everything else is pruned.
+TEST_F(SameTest, WhatAnOpenSnapshotSharesIsNotPruned) {
+  const auto job = start_job();
+  job->commit(5);
+  job->begin(10);
+  ASSERT_TRUE(job->ranks[0]->fill(10));
+  world.run();
+  EXPECT_EQ(metric("ckptd_same_bytes_total"), kFrozenBytes / 2);
+  frozen_in(*job, {});
+  job->commit(15);
+  ask(*job, "prune", kLast1);
+  ask_root("gc", "{}");
+  frozen_in(*job, {kFrozen});
+  ASSERT_TRUE(job->ranks[1]->fill(10));
+  world.run();
+  job->listen();
+  ASSERT_EQ(job->ranks[0]->snapshot(10).level, fb::SnapshotLevel::Durable);
+  expect_bytes_of(*job, 10, {10, 10, 10, 0});
+  expect_verified();
+  // Now it has them, whatever becomes of the others.
+  ask(*job, "prune", R"({"target": "tiny", "rules": {"last": 2}})");
+  ask_root("gc", "{}");
+  restart();
+  expect_bytes_of(*job, 10, {10, 10, 10, 0});
+  expect_verified();
+}
+
+// The same with a prune at any moment between the seals and the commit.
+TEST_F(SameTest, PrunesBetweenSealAndCommit) {
+  const auto job = start_job();
+  job->commit(5);
+  for (int polls = 0; polls < 12; ++polls) {
+    SCOPED_TRACE(polls);
+    const ckpt::Step step = 10 + static_cast<ckpt::Step>(polls);
+    job->begin(step);
+    job->fill(step);
+    for (int i = 0; i < polls; ++i) world.daemon().poll();
+    fb::QueryT prune;
+    prune.verb = "prune";
+    prune.args = kLast1;
+    job->ranks[0]->send(std::move(prune));
+    world.run();
+    job->listen();
+    ASSERT_EQ(job->ranks[0]->snapshot(step).level, fb::SnapshotLevel::Durable);
+    expect_verified();
+  }
+  ask_root("gc", "{}");
+  restart();
+  expect_bytes_of(*job, 21, {21, 21, 21, 0});
+  expect_verified();
+}
+
+TEST_F(SameTest, ARemovedCommitLeavesWhatOthersShare) {
+  const auto job = start_job();
+  job->commit(5);
+  job->commit(10);
+  ask_root("rm", R"({"target": "tiny@5"})");
+  ask_root("gc", "{}");
+  restart();
+  expect_bytes_of(*job, 10, {10, 10, 10, 0});
+  expect_verified();
+}
+
+TEST_F(SameTest, ARunGoesWithAllThatItsCommitsShare) {
+  const auto job = start_job();
+  job->commit(5);
+  job->commit(10);
+  world.kill_daemon();
+  ASSERT_TRUE(world.start().ok());
+  world.run();
+  world.tick(std::chrono::seconds(61));
+  ask_root("rm", R"({"target": "tiny"})");
+  ask_root("gc", "{}");
+  EXPECT_EQ(segment_files(), 0u);
+}
+
+class EncodedSameTest : public SameTest {
+ protected:
+  EncodedSameTest() : SameTest({.segment_bytes = 2u << 20, .codec = CodecChoice::kZstd}) {}
+};
+
+// Encoded bytes are compared as they were; neither they nor a codec are part of what is compared.
+TEST_F(EncodedSameTest, EncodedBytesAreSharedWhateverTheCodec) {
+  const auto job = start_job();
+  job->commit(5);
+  job->commit(10);
+  EXPECT_EQ(metric("ckptd_same_bytes_total"), kFrozenBytes);
+  EXPECT_EQ(versions(kFrozen, *job)[0].at("stored_bytes"), 0);
+  EXPECT_LT(versions(kFrozen, *job)[0].at("shared_bytes"), kFrozenBytes);
+  world.stop();
+  world.set_codec(CodecChoice::kNone);
+  ASSERT_TRUE(world.start().ok());
+  const auto next = std::make_unique<Job>(world, 2, kTrains);
+  next->start(fb::ResumeMode::Latest);
+  frozen_in(*next, {kFrozen});
+  next->commit(15);
+  EXPECT_EQ(metric("ckptd_same_bytes_total"), kFrozenBytes);
+  restart();
+  expect_bytes_of(*next, 15, {15, 15, 15, 0});
+  expect_verified();
+}
+
+}  // namespace
+}  // namespace ckptd::testing
