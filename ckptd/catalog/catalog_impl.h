@@ -8,7 +8,7 @@
 namespace ckptd {
 
 // Changes with every change of keys or values; a catalog of another format is made anew.
-inline constexpr uint32_t kCatalogFormat = 3;
+inline constexpr uint32_t kCatalogFormat = 4;
 
 using UnitSpecs = std::vector<ckpt::UnitSpec>;
 

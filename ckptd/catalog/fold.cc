@@ -177,7 +177,7 @@ class Folder {
     value.info.lost_tokens = ckpt::lost_tokens(tokens);
     put_versions(value.info, units, false);
     put_indices(value.info);
-    space_.take(value);
+    space_.take(value, units);
     put_sums(value.info.snapshot, units);
     put_tokens(value.info.snapshot, tokens);
     change_.put(Family::kCommits, keys::commit_sequence(commit.run, sequence_),

@@ -65,12 +65,12 @@ std::string refused(ckpt::RunId run, uint64_t sequence) {
 std::string dead(ckpt::RunId run, uint64_t sequence) {
   return commits(run, CommitIndex::kDead) + number(sequence);
 }
-std::string sharing(ckpt::RunId run, ckpt::SegmentId segment, uint64_t offset) {
-  return commits(run, CommitIndex::kSharing) + number(segment) + number(offset);
+std::string holding(ckpt::RunId run, ckpt::SegmentId segment, uint64_t offset) {
+  return commits(run, CommitIndex::kHolding) + number(segment) + number(offset);
 }
-std::string sharing(ckpt::RunId run, ckpt::SegmentId segment, uint64_t offset,
+std::string holding(ckpt::RunId run, ckpt::SegmentId segment, uint64_t offset,
                     ckpt::LineageId lineage, ckpt::Step step) {
-  return sharing(run, segment, offset) + lineage_step(lineage, step);
+  return holding(run, segment, offset) + lineage_step(lineage, step);
 }
 std::string segment(ckpt::SegmentId segment) { return number(segment); }
 

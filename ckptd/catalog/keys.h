@@ -17,8 +17,8 @@
 //             run 'p' lineage step               (empty): pinned
 //             run 'd' sequence                   values.Ranges: what that record made dead
 //             run 'x' segment offset lineage step
-//                                                (empty): commits with bytes in an extent that
-//                                                another one wrote
+//                                                values.Ranges: what a commit holds of an extent
+//                                                that it does not hold as a whole
 //   versions  run unit lineage step              values.Version
 //   tags      run tag                            Record(Tagged)
 //   segments  segment                            u64: extents with something live in them
@@ -49,7 +49,7 @@ enum class CommitIndex : char {
   kRefused = 'a',
   kPinned = 'p',
   kDead = 'd',
-  kSharing = 'x'
+  kHolding = 'x'
 };
 
 std::string number(uint32_t value);
@@ -71,8 +71,8 @@ std::string commit(ckpt::RunId run, CommitIndex index, ckpt::LineageId lineage, 
 std::string commit_sequence(ckpt::RunId run, uint64_t sequence);
 std::string refused(ckpt::RunId run, uint64_t sequence);
 std::string dead(ckpt::RunId run, uint64_t sequence);
-std::string sharing(ckpt::RunId run, ckpt::SegmentId segment, uint64_t offset);
-std::string sharing(ckpt::RunId run, ckpt::SegmentId segment, uint64_t offset,
+std::string holding(ckpt::RunId run, ckpt::SegmentId segment, uint64_t offset);
+std::string holding(ckpt::RunId run, ckpt::SegmentId segment, uint64_t offset,
                     ckpt::LineageId lineage, ckpt::Step step);
 std::string segment(ckpt::SegmentId segment);
 

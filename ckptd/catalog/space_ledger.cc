@@ -1,5 +1,7 @@
 #include "ckptd/catalog/space_ledger.h"
 
+#include <algorithm>
+#include <iterator>
 #include <set>
 
 namespace ckptd {
@@ -10,6 +12,14 @@ namespace {
 
 // Did an earlier commit write it?
 bool is_shared(const ExtentT& extent) { return extent.lineage != 0; }
+
+bool holds_all(const values::CommitValue& commit, const ExtentT& extent) {
+  return !commit.info.deleted && !is_shared(extent);
+}
+
+void append(SpaceRanges& ranges, const SpaceRanges& more) {
+  ranges.insert(ranges.end(), more.begin(), more.end());
+}
 
 }  // namespace
 
@@ -24,63 +34,96 @@ std::vector<FragmentPlace> SpaceLedger::places_of(const CommitInfo& info) const 
   return places;
 }
 
+// Of an extent that it does not hold as a whole.
+SpaceRanges SpaceLedger::part_held(const ckpt::SnapshotKey& key, const ExtentT& extent) const {
+  const auto value =
+      catalog_.get(Family::kCommits,
+                   keys::holding(key.run, extent.segment, extent.offset, key.lineage, key.step));
+  auto held = value ? values::decode_ranges(*value) : std::nullopt;
+  if (!held) catalog_.damaged(Family::kCommits, fmt::format("space of step {}", key.step));
+  return held ? std::move(*held) : SpaceRanges();
+}
+
 SpaceRanges SpaceLedger::held_by(const values::CommitValue& commit) const {
-  if (commit.info.deleted) return blocks_of(commit.extents, places_of(commit.info));
-  std::vector<ExtentT> own;
+  std::vector<ExtentT> whole;
+  SpaceRanges held;
   for (const ExtentT& extent : commit.extents) {
-    if (!is_shared(extent)) own.push_back(extent);
+    if (holds_all(commit, extent)) {
+      whole.push_back(extent);
+    } else {
+      append(held, part_held(commit.info.snapshot, extent));
+    }
   }
-  SpaceRanges held = whole_extents(own);
-  if (own.size() == commit.extents.size()) return held;
-  const SpaceRanges shared = blocks_of(commit.extents, places_of(commit.info));
-  held.insert(held.end(), shared.begin(), shared.end());
+  append(held, whole_extents(whole));
   return merged(std::move(held));
 }
 
 SpaceRanges SpaceLedger::held_by_others(const values::CommitValue& commit) const {
   const ckpt::SnapshotKey& key = commit.info.snapshot;
-  std::set<ViewPoint> others;
+  const ViewPoint own{key.lineage, key.step};
+  SpaceRanges held;
+  std::set<ViewPoint> writers;
   for (const ExtentT& extent : commit.extents) {
-    if (is_shared(extent)) others.insert({extent.lineage, extent.step});
-    catalog_.scan(Family::kCommits, keys::sharing(key.run, extent.segment, extent.offset),
-                  KvStore::Order::kAscending, [&](std::string_view at, std::string_view) {
+    if (is_shared(extent)) writers.insert({extent.lineage, extent.step});
+    catalog_.scan(Family::kCommits, keys::holding(key.run, extent.segment, extent.offset),
+                  KvStore::Order::kAscending, [&](std::string_view at, std::string_view value) {
                     const auto point = keys::lineage_step_at_end(at);
-                    if (point) others.insert({point->lineage, point->step});
+                    auto ranges = values::decode_ranges(value);
+                    if (!point || !ranges) {
+                      catalog_.damaged(Family::kCommits, "space of a commit");
+                    } else if (ViewPoint{point->lineage, point->step} != own) {
+                      append(held, *ranges);
+                    }
                     return true;
                   });
   }
-  others.erase({key.lineage, key.step});
-  SpaceRanges held;
-  for (const ViewPoint& other : others) {
-    const auto value = catalog_.read_commit(key.run, other.lineage, other.step);
+  // A writer that is there holds all of what it wrote. One of this step was another attempt, in
+  // whose place this one is.
+  writers.erase(own);
+  for (const ViewPoint& writer : writers) {
+    const auto value = catalog_.read_commit(key.run, writer.lineage, writer.step);
     if (!value) continue;
-    const SpaceRanges of_it = held_by(*value);
-    held.insert(held.end(), of_it.begin(), of_it.end());
+    std::vector<ExtentT> whole = value->extents;
+    std::erase_if(whole, [&](const ExtentT& extent) { return !holds_all(*value, extent); });
+    append(held, whole_extents(whole));
   }
   return merged(std::move(held));
 }
 
-void SpaceLedger::list_sharing(const CommitInfo& info, const std::vector<ExtentT>& extents) {
-  const ckpt::SnapshotKey& key = info.snapshot;
-  for (const ExtentT& extent : extents) {
-    if (!is_shared(extent)) continue;
+void SpaceLedger::list_parts(const values::CommitValue& commit,
+                             const std::vector<FragmentPlace>& places) {
+  using Place = std::pair<ckpt::SegmentId, uint64_t>;
+  std::map<Place, std::vector<FragmentPlace>> by_extent;
+  for (const FragmentPlace& place : places) {
+    by_extent[{place.segment, place.extent_offset}].push_back(place);
+  }
+  const ckpt::SnapshotKey& key = commit.info.snapshot;
+  for (const ExtentT& extent : commit.extents) {
+    if (holds_all(commit, extent)) continue;
+    const SpaceRanges held = blocks_of({extent}, by_extent[{extent.segment, extent.offset}]);
     change_.put(Family::kCommits,
-                keys::sharing(key.run, extent.segment, extent.offset, key.lineage, key.step), "");
+                keys::holding(key.run, extent.segment, extent.offset, key.lineage, key.step),
+                values::encode(held));
   }
 }
 
-void SpaceLedger::unlist_sharing(const CommitInfo& info, const std::vector<ExtentT>& extents) {
-  const ckpt::SnapshotKey& key = info.snapshot;
-  for (const ExtentT& extent : extents) {
-    if (!is_shared(extent)) continue;
+void SpaceLedger::unlist_parts(const values::CommitValue& commit) {
+  const ckpt::SnapshotKey& key = commit.info.snapshot;
+  for (const ExtentT& extent : commit.extents) {
     change_.remove(Family::kCommits,
-                   keys::sharing(key.run, extent.segment, extent.offset, key.lineage, key.step));
+                   keys::holding(key.run, extent.segment, extent.offset, key.lineage, key.step));
   }
 }
 
-void SpaceLedger::take(const values::CommitValue& commit) {
+void SpaceLedger::take(const values::CommitValue& commit, const PlacesByUnit& units) {
   count(commit.extents, +1);
-  list_sharing(commit.info, commit.extents);
+  if (std::none_of(commit.extents.begin(), commit.extents.end(), is_shared)) return;
+  std::vector<FragmentPlace> shared;
+  for (const auto& [unit, places] : units) {
+    std::copy_if(places.begin(), places.end(), std::back_inserter(shared),
+                 [](const FragmentPlace& place) { return place.shared(); });
+  }
+  list_parts(commit, shared);
 }
 
 void SpaceLedger::shrink(values::CommitValue& commit, const SpaceRanges& held) {
@@ -88,24 +131,23 @@ void SpaceLedger::shrink(values::CommitValue& commit, const SpaceRanges& held) {
   const SpaceRanges left = without(held, blocks_of(commit.extents, places));
   put_dead(commit.info.snapshot.run, without(left, held_by_others(commit)));
   count(commit.extents, -1);
-  unlist_sharing(commit.info, commit.extents);
+  unlist_parts(commit);
   commit.extents = extents_of(commit.extents, places);
   count(commit.extents, +1);
-  list_sharing(commit.info, commit.extents);
+  list_parts(commit, places);
 }
 
 void SpaceLedger::give_up(const values::CommitValue& commit) {
   put_dead(commit.info.snapshot.run, without(held_by(commit), held_by_others(commit)));
   count(commit.extents, -1);
-  unlist_sharing(commit.info, commit.extents);
+  unlist_parts(commit);
 }
 
 void SpaceLedger::give_up_run(std::span<const values::CommitValue> commits) {
   if (commits.empty()) return;
   SpaceRanges dead;
   for (const values::CommitValue& commit : commits) {
-    const SpaceRanges held = held_by(commit);
-    dead.insert(dead.end(), held.begin(), held.end());
+    append(dead, held_by(commit));
     count(commit.extents, -1);
   }
   put_dead(commits.front().info.snapshot.run, merged(std::move(dead)));

@@ -1,15 +1,17 @@
 // Private to this folder: what one record changes about the space that commits hold.
 //
-// An extent is of the commit that wrote it. Later commits of the run may have fragments whose bytes
-// lie in it (Extent in records.fbs): they hold the blocks of those, and the header. A block is dead
-// once no commit holds it. Who shares an extent is found by its place (keys.h), so that commits
-// that share nothing cost one seek for each extent that goes, and nothing else.
+// An extent is of the commit that wrote it, which holds all of it. Later commits of the run may
+// have fragments whose bytes lie in it (Extent in records.fbs): they hold the blocks of those, and
+// the header; so does the writer of its units that are left, once it is deleted. A block is dead
+// once no commit holds it. Who holds a part of an extent is found by its place, with that part
+// (keys.h): what goes costs one seek for each extent, and no look at the versions of others.
 #pragma once
 
 #include <map>
 #include <span>
 
 #include "ckptd/catalog/catalog_impl.h"
+#include "ckptd/catalog/commit_places.h"
 #include "ckptd/catalog/dead_space.h"
 
 namespace ckptd {
@@ -21,7 +23,7 @@ class SpaceLedger {
 
   // The blocks that it holds now: of a deleted commit those of the units that are left.
   SpaceRanges held_by(const values::CommitValue& commit) const;
-  void take(const values::CommitValue& commit);
+  void take(const values::CommitValue& commit, const PlacesByUnit& units);
   // It held `held`, and holds from now on what its units need; `commit` keeps these extents.
   void shrink(values::CommitValue& commit, const SpaceRanges& held);
   // All that it holds.
@@ -35,8 +37,9 @@ class SpaceLedger {
   std::vector<FragmentPlace> places_of(const CommitInfo& info) const;
   // Of the blocks of its extents those that other commits hold.
   SpaceRanges held_by_others(const values::CommitValue& commit) const;
-  void list_sharing(const CommitInfo& info, const std::vector<ckpt::fb::ExtentT>& extents);
-  void unlist_sharing(const CommitInfo& info, const std::vector<ckpt::fb::ExtentT>& extents);
+  SpaceRanges part_held(const ckpt::SnapshotKey& key, const ckpt::fb::ExtentT& extent) const;
+  void list_parts(const values::CommitValue& commit, const std::vector<FragmentPlace>& places);
+  void unlist_parts(const values::CommitValue& commit);
   void put_dead(ckpt::RunId run, const SpaceRanges& dead);
   void count(const std::vector<ckpt::fb::ExtentT>& extents, int64_t by);
 

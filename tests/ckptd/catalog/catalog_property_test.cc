@@ -65,8 +65,15 @@ std::optional<ViewPoint> point_of(const std::optional<UnitVersion>& version) {
   return ViewPoint{version->snapshot.lineage, version->snapshot.step};
 }
 
+// Of the commit that wrote them.
+std::vector<std::byte> bytes_of(const UnitVersion& version, const ckpt::UnitSpec& spec) {
+  const FragmentPlace& place = version.fragments.front();
+  if (place.shared()) return unit_bytes(spec, place.written_by);
+  return unit_bytes(spec, {version.snapshot.lineage, version.snapshot.step});
+}
+
 void expect_version_holds(const UnitVersion& version, const ckpt::UnitSpec& spec) {
-  const auto bytes = unit_bytes(spec, {version.snapshot.lineage, version.snapshot.step});
+  const auto bytes = bytes_of(version, spec);
   EXPECT_EQ(version.bytes, spec.bytes);
   EXPECT_EQ(version.crc32c, ckpt::base::crc32c(bytes));
   uint64_t covered = 0;

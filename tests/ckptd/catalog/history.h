@@ -91,6 +91,12 @@ class HistoryMaker {
     add(store_opened());
     add(run_created());
     add_units(test_units(1, 2));
+    for (int i = 0; i < 2; ++i) {  // of several blocks
+      ckpt::UnitSpec large;
+      large.name = fmt::format("large.{}", i);
+      large.bytes = 5'000 + draw(10'000);
+      add_units({large});
+    }
     add_lineage(0, 0);
     for (size_t i = 0; i < events; ++i) add_event();
     return std::move(history_);
@@ -146,7 +152,8 @@ class HistoryMaker {
     // Only what was damaged or deleted is ever committed again.
     if (same != commits.end() && !same->damaged && !same->deleted) return;
     if (same != commits.end()) commits.erase(same);
-    spec.place = 100 + history_.records.size();  // no two commits lie in the same place
+    // No two commits lie in the same place.
+    spec.place = kPlacesPerCommit * (1 + history_.records.size());
     spec.full = draw(3) == 0;
     spec.pieces = 1 + draw(4);
     spec.epoch = 1 + draw(5);
@@ -158,8 +165,59 @@ class HistoryMaker {
     if (draw(2) == 0) spec.tokens = {{0, 0, draw(1000)}, {0, 1, 500 + draw(500)}};
     if (!spec.tokens.empty() && draw(2) == 0) spec.lost = {{0, 1, 1 + draw(500)}};
     spec.alarms = any_alarms();
-    add(committed(spec, model().units));
+    fb::RecordT record = committed(spec, model().units);
+    share_some(*record.body.AsCommitted());
+    written_[spec.point] = *record.body.AsCommitted();
+    add(std::move(record));
     commits.push_back({spec.point, {spec.units.begin(), spec.units.end()}, spec.full});
+  }
+
+  // Some of its units are what the newest version before it is: it has the bytes of that.
+  void share_some(fb::CommittedT& commit) {
+    for (ckpt::UnitId unit = 0; unit < model().units.size(); ++unit) {
+      const auto is_of_unit = [&](const auto& fragment) { return fragment.unit() == unit; };
+      if (draw(3) != 0 || std::ranges::none_of(commit.fragments, is_of_unit)) continue;
+      const auto newest = model().newest(unit, {commit.lineage, ~ckpt::Step{0}});
+      if (!newest) continue;
+      std::erase_if(commit.fragments, is_of_unit);
+      const fb::CommittedT& other = written_.at(*newest);
+      for (const fb::Fragment& fragment : other.fragments) {
+        if (!is_of_unit(fragment)) continue;
+        const fb::ExtentT& extent = *other.extents[fragment.extent()];
+        commit.fragments.push_back(in_extent(fragment, shared_extent(commit, other, extent)));
+      }
+    }
+    std::ranges::stable_sort(commit.fragments, {}, [](const auto& of) { return of.unit(); });
+    const bool writes = std::ranges::any_of(
+        commit.fragments, [](const auto& fragment) { return fragment.extent() == 0; });
+    if (writes) return;
+    commit.extents.erase(commit.extents.begin());
+    for (fb::Fragment& fragment : commit.fragments) {
+      fragment = in_extent(fragment, fragment.extent() - 1);
+    }
+  }
+  static fb::Fragment in_extent(const fb::Fragment& fragment, uint32_t extent) {
+    return {fragment.unit(),           extent,
+            fragment.offset(),         fragment.length(),
+            fragment.payload_offset(), fragment.crc32c(),
+            fragment.codec()};
+  }
+  // The number of that extent in the commit, which lists it from now on.
+  static uint32_t shared_extent(fb::CommittedT& commit, const fb::CommittedT& other,
+                                const fb::ExtentT& extent) {
+    for (uint32_t i = 0; i < commit.extents.size(); ++i) {
+      const fb::ExtentT& listed = *commit.extents[i];
+      if (listed.segment == extent.segment && listed.offset == extent.offset) return i;
+    }
+    commit.extents.push_back(std::make_unique<fb::ExtentT>(extent));
+    fb::ExtentT& shared = *commit.extents.back();
+    if (shared.lineage == 0) {
+      shared.lineage = other.lineage;
+      shared.epoch = other.epoch;
+      shared.step = other.step;
+      shared.attempt = other.attempt;
+    }
+    return static_cast<uint32_t>(commit.extents.size() - 1);
   }
   HistoryModel::Commit* any_commit() {
     if (model().commits.empty()) return nullptr;
@@ -194,8 +252,11 @@ class HistoryMaker {
     model().tags[name] = commit->point;
   }
 
+  static constexpr uint64_t kPlacesPerCommit = 8;  // as far apart as the largest is
+
   std::mt19937_64 random_;
   History history_;
+  std::map<ViewPoint, fb::CommittedT> written_;  // the last of each step
 };
 
 // Every answer of the catalog about the run, as one text: two catalogs with the same text are equal

@@ -105,8 +105,8 @@ class PruneHistory {
       if (!record) continue;
       for (const auto& extent : record->extents) {
         const uint64_t payload = extent->offset + extent->header_bytes;
-        add(extent->segment, extent->offset,
-            commit.deleted ? payload : payload + extent->payload_bytes);
+        const bool part = commit.deleted || extent->lineage != 0;
+        add(extent->segment, extent->offset, part ? payload : payload + extent->payload_bytes);
       }
       for (const auto& fragment : record->fragments) {
         const auto& extent = *record->extents[fragment.extent()];
@@ -144,6 +144,16 @@ class PruneHistory {
     }
     return blocks;
   }
+  size_t shared_extents() const {
+    size_t shared = 0;
+    for (const fb::RecordT& record : records_) {
+      const auto* commit = record.body.AsCommitted();
+      if (commit == nullptr) continue;
+      shared += static_cast<size_t>(std::ranges::count_if(
+          commit->extents, [](const auto& extent) { return extent->lineage != 0; }));
+    }
+    return shared;
+  }
   const Catalog& catalog() const { return catalog_; }
   const std::vector<fb::RecordT>& records() const { return records_; }
 
@@ -176,9 +186,11 @@ void expect_space_adds_up(const PruneHistory& history) {
 TEST(PruneProperty, KeptViewsHaveWhatTheyHad) {
   size_t removed = 0;
   size_t rests = 0;
+  size_t shared = 0;
   for (uint64_t seed = base_seed(); seed < base_seed() + 60; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     PruneHistory history(seed, 50);
+    shared += history.shared_extents();
     history.pin_some();
     const auto latest = history.catalog().latest_complete(kTestRun, 0);
     const ckpt::KeepRules rules = history.rules();
@@ -204,6 +216,7 @@ TEST(PruneProperty, KeptViewsHaveWhatTheyHad) {
   }
   EXPECT_GT(removed, 300u);
   EXPECT_GT(rests, 30u) << "histories in which nothing had to stay would prove little";
+  EXPECT_GT(shared, 100u) << "nor would such as share nothing";
 }
 
 // Again and again, with other rules: what one prune left the next one may take.
