@@ -164,20 +164,30 @@ Result<RestorePlan> plan_restore(const RestoreRequest& request, const RestoreOra
 
 Result<FallbackPlan> plan_fallback(const RestoreRequest& request, const RestoreOracle& oracle,
                                    ckpt::UnitId unit, const ckpt::SnapshotKey& failed,
-                                   const std::string& reason) {
-  const auto version = request.exact ? std::nullopt : oracle.newest_version(unit, failed);
-  if (!version) return cannot_be_had(request, oracle, unit, failed.step, reason);
-  const auto own = oracle.newest_version(unit, std::nullopt);
-  FallbackPlan plan;
-  plan.version = {version->snapshot, instead_note(oracle, unit, version->snapshot.step,
-                                                  own ? own->snapshot.step : failed.step, reason)};
-  for (size_t want = 0; want < request.wants.size(); ++want) {
-    if (request.wants[want].unit != unit) continue;
-    plan.wants.push_back(want);
-    plan_want(want, request.wants[want], *version, oracle, plan.reads);
+                                   const std::string& reason, const FailedPlaces& places) {
+  const auto fails_too = [&](const PlannedRead& read) {
+    return read.source == Source::kSegment &&
+           places.contains({read.place.segment, read.place.payload_offset});
+  };
+  ckpt::SnapshotKey before = failed;
+  for (;;) {
+    const auto version = request.exact ? std::nullopt : oracle.newest_version(unit, before);
+    if (!version) return cannot_be_had(request, oracle, unit, failed.step, reason);
+    FallbackPlan plan;
+    for (size_t want = 0; want < request.wants.size(); ++want) {
+      if (request.wants[want].unit != unit) continue;
+      plan.wants.push_back(want);
+      plan_want(want, request.wants[want], *version, oracle, plan.reads);
+    }
+    before = version->snapshot;
+    if (std::any_of(plan.reads.begin(), plan.reads.end(), fails_too)) continue;
+    const auto own = oracle.newest_version(unit, std::nullopt);
+    plan.version = {version->snapshot,
+                    instead_note(oracle, unit, version->snapshot.step,
+                                 own ? own->snapshot.step : failed.step, reason)};
+    sort_reads(plan.reads);
+    return plan;
   }
-  sort_reads(plan.reads);
-  return plan;
 }
 
 }  // namespace ckptd

@@ -3,7 +3,9 @@
 
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ckptd/catalog/catalog.h"
@@ -73,10 +75,14 @@ struct RestorePlan {
 // view, kInvalidArgument if a range lies outside its unit. All name run, step and unit.
 Result<RestorePlan> plan_restore(const RestoreRequest& request, const RestoreOracle& oracle);
 
+// Where bytes of a unit could not be had from: segment, and offset of the fragment in its file.
+using FailedPlaces = std::set<std::pair<ckpt::SegmentId, uint64_t>>;
+
 // `failed` of this unit cannot be had, because of `reason`. Every want of the unit is planned anew
-// from the newest version before it: fragments of different steps never form one unit. The note of
-// the versions reads "unit X: step 20 instead of 25: REASON". kCorrupt if the request is exact or
-// there is no older version; the message says the same.
+// from the newest version before it that shares none of the `places` that failed, unless memory has
+// them: fragments of different steps never form one unit. The note of the versions reads "unit X:
+// step 20 instead of 25: REASON". kCorrupt if the request is exact or there is no such version; the
+// message says the same.
 struct FallbackPlan {
   std::vector<size_t> wants;  // of this unit
   WantedVersion version;
@@ -84,6 +90,6 @@ struct FallbackPlan {
 };
 Result<FallbackPlan> plan_fallback(const RestoreRequest& request, const RestoreOracle& oracle,
                                    ckpt::UnitId unit, const ckpt::SnapshotKey& failed,
-                                   const std::string& reason);
+                                   const std::string& reason, const FailedPlaces& places);
 
 }  // namespace ckptd

@@ -158,6 +158,7 @@ struct RestoreJob::Impl {
 
   // Of each wanted unit: the snapshot that serves it now, and why not the ones before.
   std::map<ckpt::UnitId, ckpt::SnapshotKey> serving;
+  std::map<ckpt::UnitId, FailedPlaces> failed_places;
   std::map<ckpt::UnitId, std::string> reasons;
   std::set<size_t> noted_segment;  // wants that were told of a change of source
   // Versions that no disk has stay where they are until the last window is out.

@@ -287,7 +287,10 @@ void RestoreJob::Impl::from_older_version(const RestoreFragment& fragment,
     if (!all_reasons.empty()) all_reasons += "; ";
     all_reasons += reason;
   }
-  const auto plan = plan_fallback(request, oracle, fragment.unit, fragment.snapshot, all_reasons);
+  FailedPlaces& places = failed_places[fragment.unit];
+  places.insert({fragment.place.segment, fragment.place.payload_offset});
+  const auto plan =
+      plan_fallback(request, oracle, fragment.unit, fragment.snapshot, all_reasons, places);
   if (!plan.ok()) {
     failure = plan.error();
     return;

@@ -127,18 +127,55 @@ TEST(PlanRestoreTest, FallsBackWithEveryWantOfTheUnitAndSaysWhy) {
                        make_version(0, 10, 100, random)};
   shelf.versions[1] = {make_version(1, 20, 50, random)};
   const RestoreRequest request = request_for({{0, 0, 10}, {1, 0, 50}, {0, 90, 10}});
-  const auto first = plan_fallback(request, shelf.oracle(), 0, {.step = 20}, "segment 3: EIO");
+  const auto first = plan_fallback(request, shelf.oracle(), 0, {.step = 20}, "segment 3: EIO", {});
   ASSERT_TRUE(first.ok());
   EXPECT_THAT(first->wants, testing::ElementsAre(0, 2));
   EXPECT_EQ(first->version.snapshot.step, 15u);
   EXPECT_EQ(first->version.note, "unit u0: step 15 instead of 20: segment 3: EIO");
   for (const PlannedRead& read : first->reads) EXPECT_EQ(read.snapshot.step, 15u);
-  const auto second = plan_fallback(request, shelf.oracle(), 0, {.step = 15}, "again");
+  const auto second = plan_fallback(request, shelf.oracle(), 0, {.step = 15}, "again", {});
   EXPECT_EQ(second->version.note, "unit u0: step 10 instead of 20: again");
-  const auto none = plan_fallback(request, shelf.oracle(), 0, {.step = 10}, "and again");
+  const auto none = plan_fallback(request, shelf.oracle(), 0, {.step = 10}, "and again", {});
   ASSERT_FALSE(none.ok());
   EXPECT_EQ(none.error().message, "run tiny step 10 unit u0: and again (no older version)");
   EXPECT_EQ(none.error().code, ckpt::ErrorCode::kCorrupt);
+}
+
+// What failed once is not asked for again, unless memory has it.
+TEST(PlanRestoreTest, PassesOverVersionsThatShareWhatFailed) {
+  const auto version = [](ckpt::Step step, uint64_t payload_offset) {
+    return UnitVersion{
+        .unit = 0,
+        .snapshot = {.run = 1, .lineage = 1, .step = step},
+        .bytes = 100,
+        .fragments = {
+            {.offset = 0, .length = 50, .segment = 1},
+            {.offset = 50, .length = 50, .segment = 1, .payload_offset = payload_offset}}};
+  };
+  Shelf shelf;
+  shelf.versions[0] = {version(20, 4096), version(15, 4096), version(10, 4096), version(5, 8192)};
+  const RestoreRequest request = request_for({{0, 60, 10}});
+  const FailedPlaces failed = {{1, 4096}};
+  const auto older = plan_fallback(request, shelf.oracle(), 0, {.step = 20}, "EIO", failed);
+  ASSERT_TRUE(older.ok());
+  EXPECT_EQ(older->version.note, "unit u0: step 5 instead of 20: EIO");
+  const auto elsewhere =
+      plan_fallback(request, shelf.oracle(), 0, {.step = 20}, "EIO", {{2, 4096}});
+  EXPECT_EQ(elsewhere->version.snapshot.step, 15u);
+  const auto unread =
+      plan_fallback(request_for({{0, 0, 50}}), shelf.oracle(), 0, {.step = 20}, "EIO", failed);
+  EXPECT_EQ(unread->version.snapshot.step, 15u);
+  RestoreOracle in_memory = shelf.oracle();
+  in_memory.in_memory = [](const ckpt::SnapshotKey& snapshot, ckpt::UnitId, const FragmentPlace&) {
+    return snapshot.step == 10;
+  };
+  EXPECT_EQ(
+      plan_fallback(request, in_memory, 0, {.step = 20}, "EIO", failed)->version.snapshot.step,
+      10u);
+  const auto none =
+      plan_fallback(request, shelf.oracle(), 0, {.step = 20}, "EIO", {{1, 4096}, {1, 8192}});
+  ASSERT_FALSE(none.ok());
+  EXPECT_EQ(none.error().message, "run tiny step 20 unit u0: EIO (no older version)");
 }
 
 TEST(PlanRestoreTest, RefusesOverflowingRanges) {
