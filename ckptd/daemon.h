@@ -15,6 +15,7 @@
 #include "ckptd/ingest/ingest.h"
 #include "ckptd/io/disk.h"
 #include "ckptd/io/executor.h"
+#include "ckptd/limits.h"
 #include "ckptd/staging/staging.h"
 #include "formats/base/unique_fd.h"
 #include "formats/wire/wire_generated.h"
@@ -40,6 +41,8 @@ class Daemon {
     // Of sessions that do not say: what becomes of a snapshot in which something looks wrong.
     ckpt::fb::AlarmPolicy alarms = ckpt::fb::AlarmPolicy::Off;
     CodecChoice codec = CodecChoice::kNone;  // of what is written to the disk
+    // Of stretches that are not written again, because they did not change.
+    uint64_t same_bytes_min = limits::kSameBytesMin;
     // Of background reads; 0: none. From the end of a pass to the next; 0: none begins by itself.
     uint64_t scrub_bytes_per_second = 0;
     std::chrono::milliseconds scrub_interval{0};

@@ -224,6 +224,7 @@ void Daemon::Impl::delete_planned(const Administration& task, const RunInfo& run
 void Daemon::Impl::run_gone(const RunInfo& run) {
   staging->drop_cached(run.id);
   staging->unpin_memory(run.id);
+  newest_by_run.erase(run.id);
   committed_state.erase(run.name);
 }
 

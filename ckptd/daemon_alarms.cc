@@ -82,8 +82,9 @@ const NewestVersions& Daemon::Impl::newest_of_run(const SnapshotKey& key, size_t
   static const NewestVersions unknown;
   RunNewest& newest = newest_by_run[key.run];
   if (newest.lineage == key.lineage && newest.versions.size() == units) return newest.versions;
-  newest.versions = catalog->newest_sums(key.run, {key.lineage, ~ckpt::Step{0}});
-  newest.lineage = key.lineage;
+  newest = {.lineage = key.lineage,
+            .versions = catalog->newest_sums(key.run, {key.lineage, ~ckpt::Step{0}}),
+            .cuts = {}};
   const bool whole = catalog->health().ok() && catalog->applied_sequence() >= last_sequence;
   if (whole && newest.versions.size() == units) return newest.versions;
   // An index that cannot be read, or lacks commits, would make everything look stale.
@@ -91,10 +92,18 @@ const NewestVersions& Daemon::Impl::newest_of_run(const SnapshotKey& key, size_t
   return unknown;
 }
 
-void Daemon::Impl::add_to_newest(const SnapshotKey& key, const SnapshotFacts& facts) {
+void Daemon::Impl::add_to_newest(const SnapshotKey& key, const OpenSnapshotState& open) {
   const auto found = newest_by_run.find(key.run);
   if (found == newest_by_run.end() || found->second.lineage != key.lineage) return;
-  add_versions(facts, key.lineage, found->second.versions);
+  add_versions(open.facts, key.lineage, found->second.versions);
+  add_to_newest_cuts(key, open.extents, found->second);
+}
+
+// Of a snapshot that was still on its way when its epoch ended: nobody else would forget what it
+// looked up.
+void Daemon::Impl::forget_newest_if_ended(const SnapshotKey& key) {
+  const auto ended = ended_epochs.find(key.run);
+  if (ended != ended_epochs.end() && key.epoch <= ended->second) newest_by_run.erase(key.run);
 }
 
 ckpt::AlarmList Daemon::Impl::raise_alarms(const Ingest::CommitAction& action) {
@@ -102,21 +111,21 @@ ckpt::AlarmList Daemon::Impl::raise_alarms(const Ingest::CommitAction& action) {
   OpenSnapshotState& open = open_snapshots.at(key);
   const auto units = catalog->units(key.run);
   const auto lineages = catalog->lineages(key.run);
-  if (open.alarm_policy == fb::AlarmPolicy::Off || !units.ok() || !lineages.ok()) {
-    newest_by_run.erase(key.run);  // it does not learn of this commit
-    return {};
-  }
   SnapshotFacts facts;
   facts.step = key.step;
+  facts.saved = saved_sums(open.extents);
+  facts.tokens = action.expert_tokens;
+  if (open.alarm_policy == fb::AlarmPolicy::Off || !units.ok() || !lineages.ok()) {
+    open.facts = std::move(facts);
+    return {};
+  }
   facts.staleness_max = open.staleness_max;
   for (const Lineage& lineage : *lineages) {
     if (lineage.id == key.lineage) facts.lineage_began = lineage.fork_step;
   }
-  facts.saved = saved_sums(open.extents);
   for (const auto& scan : open.scans) {
     for (const auto& [unit, count] : scan->found()) facts.not_finite[unit] += count;
   }
-  facts.tokens = action.expert_tokens;
   const Pending pending = pending_before(key, open_snapshots);
   const NewestVersions& indexed = newest_of_run(key, (*units)->size());
   NewestVersions with_pending;
@@ -131,9 +140,7 @@ ckpt::AlarmList Daemon::Impl::raise_alarms(const Ingest::CommitAction& action) {
   };
   Judgement judgement =
       judge(facts, **units, with_pending.empty() ? indexed : with_pending, tokens_at);
-  // One that was still on its way when its epoch ended: nobody would forget what it looked up.
-  const auto ended = ended_epochs.find(key.run);
-  if (ended != ended_epochs.end() && key.epoch <= ended->second) newest_by_run.erase(key.run);
+  forget_newest_if_ended(key);
   ckpt::AlarmList& alarms = judgement.alarms;
   open.alarms = alarms.empty() ? "" : describe(alarms, key.step, **units);
   if (!alarms.empty()) {

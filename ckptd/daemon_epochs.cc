@@ -89,7 +89,6 @@ std::string Daemon::Impl::run_name(ckpt::RunId run) const {
 void Daemon::Impl::carry_out(const Groups::EndEpoch& ended) {
   ++counters.epochs_ended;
   newest_by_run.erase(ended.run);
-  fragments_by_run.erase(ended.run);
   staging->unpin_memory(ended.run);  // whoever still restored does not any more
   ended_epochs[ended.run] = ended.epoch;
   spdlog::info("run {} epoch {} ended, lost ranks [{}]: {}", run_name(ended.run), ended.epoch,

@@ -189,12 +189,15 @@ struct Daemon::Impl {
   void forget_snapshot(const SnapshotKey& key);
 
   // -- bytes that are on the disk already (daemon_same.cc) ---------------------------------------
-  NewestFragments& newest_fragments_of(const SnapshotKey& key);
-  void learn_newest(const SnapshotKey& key, ckpt::UnitId unit, NewestFragments& newest);
-  void add_to_newest_fragments(const SnapshotKey& key, const std::vector<WrittenExtent>& extents);
+  void add_to_newest_cuts(const SnapshotKey& key, const std::vector<WrittenExtent>& extents,
+                          RunNewest& newest);
   std::vector<SameCandidate> find_same(const SnapshotKey& key, const StagedSlab& slab);
   bool hold_version(const SnapshotKey& key, const UnitVersion& version,
                     std::span<const FragmentPlace> places);
+  std::vector<SameExtent> extents_of(const SnapshotKey& key,
+                                     const std::vector<SameCandidate>& candidates) const;
+  bool reserve_shared(const SnapshotKey& key, const std::vector<SameCandidate>& candidates,
+                      const std::vector<bool>& left_out);
   std::vector<bool> share_same(const SnapshotKey& key, const StagedSlab& slab,
                                const std::vector<SameCandidate>& candidates,
                                const std::vector<bool>& same);
@@ -207,7 +210,8 @@ struct Daemon::Impl {
   PayloadObserver observe_floats(const SnapshotKey& key,
                                  const std::shared_ptr<NotFiniteScan>& scan) const;
   const NewestVersions& newest_of_run(const SnapshotKey& key, size_t units);
-  void add_to_newest(const SnapshotKey& key, const SnapshotFacts& facts);
+  void add_to_newest(const SnapshotKey& key, const OpenSnapshotState& open);
+  void forget_newest_if_ended(const SnapshotKey& key);
   ckpt::AlarmList raise_alarms(const Ingest::CommitAction& action);
   void refuse_commit(const SnapshotKey& key, const ckpt::AlarmList& alarms);
 
@@ -309,10 +313,9 @@ struct Daemon::Impl {
   ckpt::RunId next_run = 1;
   std::map<SnapshotKey, OpenSnapshotState> open_snapshots;
   std::map<ckpt::RunId, std::deque<WaitingBegin>> waiting_begins;
-  std::map<ckpt::RunId, RunNewest> newest_by_run;        // of runs with an epoch
-  std::map<ckpt::RunId, RunFragments> fragments_by_run;  // likewise
-  std::map<ckpt::RunId, ckpt::Epoch> ended_epochs;       // the newest that has ended, of each run
-  std::map<ckpt::RunId, Groups::OpenEpoch> opening;      // waits for open snapshots to be settled
+  std::map<ckpt::RunId, RunNewest> newest_by_run;    // of runs with an epoch
+  std::map<ckpt::RunId, ckpt::Epoch> ended_epochs;   // the newest that has ended, of each run
+  std::map<ckpt::RunId, Groups::OpenEpoch> opening;  // waits for open snapshots to be settled
   DecodeMeter decoded;
   uint64_t next_restore = 1;
   uint64_t next_verify = 1;
@@ -346,7 +349,7 @@ struct Daemon::Impl {
   uint64_t next_closing_job = 1;
 
   std::optional<Time> serving_since;  // the first tick
-  std::optional<Time> warm_next;  // not before: see warm_memory()
+  std::optional<Time> warm_next;      // not before: see warm_memory()
   bool rejoin_deadline_over = false;
   bool draining = false;
   bool closing_record_sent = false;

@@ -67,7 +67,11 @@ Status Daemon::Impl::open() {
                          unlisted.push_back({extent.segment, extent.offset, extent.bytes});
                          gc_wanted = true;
                        }});
-  comparer = std::make_unique<Comparer>(restore_context());
+  Comparer::Options comparing{.bytes_min = options.same_bytes_min};
+  comparing.on_abandoned = [this] {  // it may have kept a dead file open
+    if (!dead_files.empty()) gc_wanted = true;
+  };
+  comparer = std::make_unique<Comparer>(restore_context(), std::move(comparing));
   start_scrub();
   spdlog::info("store {}: {} runs, journal of {} bytes, last closed {}",
                ckpt::base::to_hex(store_id), catalog->runs().size(), journal->bytes(),

@@ -1,6 +1,7 @@
 // Units that are what they were: of fragments whose bytes the disk has already nothing is written,
 // and the commit says where they lie. The bytes were compared (same/comparer.h), and the versions
-// that have them stay until the commit is settled.
+// that have them stay until the commit is settled: no prune takes them, and commits are marked
+// damaged only while the store is opened, before there is any snapshot.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,7 +13,13 @@ namespace ckptd {
 
 namespace {
 
-constexpr ckpt::Step kNow = ~ckpt::Step{0};
+// In a commit's record, at most.
+constexpr uint64_t kPlaceRecordBytes = sizeof(fb::Fragment) + sizeof(fb::Encoded);
+constexpr uint64_t kSharedExtentRecordBytes = 96;
+
+bool is_whole(const ckpt::ExtentFragment& fragment, const ckpt::UnitSpec& unit) {
+  return fragment.offset == 0 && fragment.length == unit.bytes;
+}
 
 NewestFragments::Sum sum_of(const auto& piece) {
   return {.offset = piece.offset, .length = piece.length, .crc32c = piece.crc32c};
@@ -34,65 +41,92 @@ WrittenExtent earlier_extent(const fb::ExtentT& extent, const SnapshotKey& commi
   return earlier;
 }
 
-}  // namespace
+// The newest versions of units of one slab, each looked up once, and not too many.
+class VersionLookups {
+ public:
+  VersionLookups(const Catalog& catalog, ckpt::RunId run, const NewestVersions& newest)
+      : catalog_(catalog), run_(run), newest_(newest) {}
+  // Null: there is none, or it was not looked up.
+  const UnitVersion* of(ckpt::UnitId unit) {
+    const auto known = found_.find(unit);
+    if (known != found_.end()) return known->second ? &*known->second : nullptr;
+    if (!newest_[unit] || found_.size() == limits::kSameLookupsPerSlabMax) return nullptr;
+    const ViewPoint point{newest_[unit]->lineage, newest_[unit]->step};
+    const auto& version = found_[unit] = catalog_.newest_version(run_, unit, point, std::nullopt);
+    return version ? &*version : nullptr;
+  }
 
-// What was learnt of another line of history is not of this one's newest versions.
-NewestFragments& Daemon::Impl::newest_fragments_of(const SnapshotKey& key) {
-  RunFragments& newest = fragments_by_run[key.run];
-  if (newest.lineage != key.lineage) newest = {.lineage = key.lineage, .fragments = {}};
-  return newest.fragments;
-}
+ private:
+  const Catalog& catalog_;
+  const ckpt::RunId run_;
+  const NewestVersions& newest_;
+  std::map<ckpt::UnitId, std::optional<UnitVersion>> found_;
+};
 
-// Each unit is looked up once in a line of history; commits are added as they come.
-void Daemon::Impl::learn_newest(const SnapshotKey& key, ckpt::UnitId unit,
-                                NewestFragments& newest) {
-  const auto version = catalog->newest_version(key.run, unit, {key.lineage, kNow}, std::nullopt);
-  std::vector<NewestFragments::Sum> sums;
-  if (version) {
+// Is there, as far as is known in memory, a version of the unit with this range and CRC32C? How a
+// version is cut that this daemon has not seen committed is looked up once.
+bool may_be_same(const ckpt::ExtentFragment& fragment, const ckpt::UnitSpec& unit,
+                 const UnitSum& newest, NewestFragments& cuts, VersionLookups& lookups) {
+  if (is_whole(fragment, unit)) return fragment.crc32c == newest.crc32c;
+  if (!cuts.knows(fragment.unit)) {
+    const UnitVersion* version = lookups.of(fragment.unit);
+    if (version == nullptr) return false;
+    std::vector<NewestFragments::Sum> sums;
     sums.reserve(version->fragments.size());
     for (const FragmentPlace& place : version->fragments) sums.push_back(sum_of(place));
+    cuts.set(fragment.unit, std::move(sums));
   }
-  newest.set(unit, std::move(sums));
+  return cuts.may_have(fragment);
 }
 
-void Daemon::Impl::add_to_newest_fragments(const SnapshotKey& key,
-                                           const std::vector<WrittenExtent>& extents) {
-  const auto found = fragments_by_run.find(key.run);
-  if (found == fragments_by_run.end() || found->second.lineage != key.lineage) return;
-  std::map<ckpt::UnitId, std::vector<NewestFragments::Sum>> units;
+}  // namespace
+
+// Of those units of which it is the newest version.
+void Daemon::Impl::add_to_newest_cuts(const SnapshotKey& key,
+                                      const std::vector<WrittenExtent>& extents,
+                                      RunNewest& newest) {
+  const UnitSpecList units = catalog->units(key.run).value();
+  std::map<ckpt::UnitId, std::vector<NewestFragments::Sum>> cut;
   for (const WrittenExtent& extent : extents) {
     for (const ckpt::ExtentFragment& fragment : extent.fragments) {
-      units[fragment.unit].push_back(sum_of(fragment));
+      const bool known = fragment.unit < newest.versions.size() && newest.versions[fragment.unit];
+      if (!known || newest.versions[fragment.unit]->step != key.step) continue;
+      if (is_whole(fragment, (*units)[fragment.unit])) {
+        newest.cuts.forget(fragment.unit);
+      } else {
+        cut[fragment.unit].push_back(sum_of(fragment));
+      }
     }
   }
-  for (auto& [unit, sums] : units) found->second.fragments.set(unit, std::move(sums));
+  for (auto& [unit, sums] : cut) newest.cuts.set(unit, std::move(sums));
 }
 
 // Fragments whose bytes may be on the disk. Their versions are held from here on. While versions
-// are being deleted, or the index lacks some deletion, none is.
+// are being deleted, or the index lacks some deletion, none is. Where everything has changed this
+// is a look at a few numbers in memory for each fragment.
 std::vector<SameCandidate> Daemon::Impl::find_same(const SnapshotKey& key, const StagedSlab& slab) {
   if (pruning == key.run || !catalog_current()) return {};
-  NewestFragments& newest = newest_fragments_of(key);
-  const auto run = catalog->run(key.run);
-  const bool first = run.ok() && run->commits == 0;  // nothing to look up yet
+  const UnitSpecList units = catalog->units(key.run).value();
+  const NewestVersions& newest = newest_of_run(key, units->size());
+  if (newest.empty()) return {};
+  NewestFragments& cuts = newest_by_run.at(key.run).cuts;
+  VersionLookups lookups(*catalog, key.run, newest);
   const auto& fragments = slab.fragments();
   std::vector<bool> may(fragments.size(), false);
   for (size_t i = 0; i < fragments.size(); ++i) {
-    if (!first && !newest.knows(fragments[i].unit)) learn_newest(key, fragments[i].unit, newest);
-    may[i] = newest.may_have(fragments[i]);
+    const ckpt::UnitId unit = fragments[i].unit;
+    may[i] =
+        newest[unit] && may_be_same(fragments[i], (*units)[unit], *newest[unit], cuts, lookups);
   }
-  may = left_out_of_slab(fragments, may);
+  if (std::find(may.begin(), may.end(), true) == may.end()) return {};
+  may = left_out_of_slab(fragments, may, options.same_bytes_min);
   std::vector<SameCandidate> candidates;
-  std::optional<UnitVersion> version;
   for (size_t i = 0; i < fragments.size(); ++i) {
-    const ckpt::ExtentFragment& fragment = fragments[i];
     if (!may[i]) continue;
-    if (!version || version->unit != fragment.unit) {
-      version = catalog->newest_version(key.run, fragment.unit, {key.lineage, kNow}, std::nullopt);
-    }
-    if (!version) continue;
-    const auto places =
-        exact_cover(version->fragments, fragment.offset, fragment.length, fragment.crc32c);
+    const UnitVersion* version = lookups.of(fragments[i].unit);
+    if (version == nullptr) continue;
+    const auto places = exact_cover(version->fragments, fragments[i].offset, fragments[i].length,
+                                    fragments[i].crc32c);
     if (!places.empty() && hold_version(key, *version, places)) {
       candidates.push_back({i, {places.begin(), places.end()}});
     }
@@ -121,12 +155,60 @@ bool Daemon::Impl::hold_version(const SnapshotKey& key, const UnitVersion& versi
   return true;
 }
 
+// What is to be known of the extents that candidates lie in.
+std::vector<SameExtent> Daemon::Impl::extents_of(
+    const SnapshotKey& key, const std::vector<SameCandidate>& candidates) const {
+  std::set<std::pair<ckpt::SegmentId, uint64_t>> places;
+  for (const SameCandidate& candidate : candidates) {
+    for (const FragmentPlace& place : candidate.places) {
+      places.insert({place.segment, place.extent_offset});
+    }
+  }
+  std::vector<SameExtent> extents;
+  extents.reserve(places.size());
+  for (const auto& place : places) {
+    const WrittenExtent& extent = open_snapshots.at(key).same.extents.at(place);
+    extents.push_back({.expected = {.store = store_id,
+                                    .segment = extent.segment,
+                                    .offset = extent.offset,
+                                    .snapshot = *extent.writer,
+                                    .rank = extent.rank,
+                                    .payload_bytes = extent.payload_bytes,
+                                    .payload_crc32c = extent.payload_crc32c,
+                                    .fragments = {}},
+                       .header_bytes = extent.header_bytes,
+                       .header_crc32c = extent.header_crc32c});
+  }
+  return extents;
+}
+
+// Room in the journal was promised for what the slab would have been written as. What it shares may
+// lie in more pieces and more extents: for those there must be room, too.
+bool Daemon::Impl::reserve_shared(const SnapshotKey& key,
+                                  const std::vector<SameCandidate>& candidates,
+                                  const std::vector<bool>& left_out) {
+  const SameVersions& same = open_snapshots.at(key).same;
+  std::set<std::pair<ckpt::SegmentId, uint64_t>> extents;
+  uint64_t bytes = 0;
+  for (const SameCandidate& candidate : candidates) {
+    if (!left_out[candidate.fragment]) continue;
+    bytes += candidate.places.size() * kPlaceRecordBytes - sizeof(fb::Fragment);
+    for (const FragmentPlace& place : candidate.places) {
+      const std::pair at{place.segment, place.extent_offset};
+      if (same.extents.at(at).fragments.empty()) extents.insert(at);
+    }
+  }
+  bytes += extents.size() * kSharedExtentRecordBytes;
+  return bytes == 0 || persist->reserve(key, 0, bytes).ok();
+}
+
 // Which fragments of the slab need not be written; where they lie is noted for the commit.
 std::vector<bool> Daemon::Impl::share_same(const SnapshotKey& key, const StagedSlab& slab,
                                            const std::vector<SameCandidate>& candidates,
                                            const std::vector<bool>& same) {
   OpenSnapshotState& open = open_snapshots.at(key);
-  std::vector<bool> left_out = left_out_of_slab(slab.fragments(), same);
+  std::vector<bool> left_out = left_out_of_slab(slab.fragments(), same, options.same_bytes_min);
+  if (!reserve_shared(key, candidates, left_out)) return {};
   for (const SameCandidate& candidate : candidates) {
     if (!left_out[candidate.fragment]) continue;
     counters.same_bytes += slab.fragments()[candidate.fragment].length;

@@ -23,10 +23,10 @@ void Daemon::Impl::start_scrub() {
                          }});
 }
 
-// Is there a restore, or a snapshot that is being written?
+// Is there a restore, or a snapshot that is being compared or written?
 bool Daemon::Impl::disk_wanted() const {
   const Persist::Stats stats = persist->stats();
-  if (stats.bytes_queued + stats.bytes_in_flight > 0) return true;
+  if (!comparer->idle() || stats.bytes_queued + stats.bytes_in_flight > 0) return true;
   return std::any_of(sessions.begin(), sessions.end(),
                      [](const auto& session) { return !session.second.restores.empty(); });
 }

@@ -86,10 +86,11 @@ void Daemon::Impl::keep_or_write(SessionId session, const SnapshotKey& key, ckpt
   for (const ckpt::ExtentFragment& fragment : slab.fragments()) {
     open_snapshots.at(key).bytes += fragment.length;
   }
-  std::vector<SameCandidate> candidates = find_same(key, slab);
+  const std::vector<SameCandidate> candidates = find_same(key, slab);
+  forget_newest_if_ended(key);
   if (candidates.empty()) return write(session, key, rank, std::move(slab), {});
   comparer->compare(
-      key, std::move(slab), candidates,
+      key, std::move(slab), candidates, extents_of(key, candidates),
       [this, session, key, rank, candidates](StagedSlab compared, const std::vector<bool>& same) {
         const auto left_out = share_same(key, compared, candidates, same);
         write(session, key, rank, std::move(compared), left_out);
@@ -217,8 +218,7 @@ void Daemon::Impl::committed(const SnapshotKey& key, const fb::RecordT& record,
   counters.level_lag += now - open.staged_at;
   spdlog::info("run {} step {}: durable, {} bytes in {} extents", open.run_name, key.step,
                open.bytes, open.extents.size());
-  add_to_newest(key, open.facts);
-  add_to_newest_fragments(key, open.extents);
+  add_to_newest(key, open);
   announce(key, fb::SnapshotLevel::Durable, open.bytes, nullptr, open.alarms);
   scrub->committed(key.run, {key.lineage, key.step}, *result);
   forget_snapshot(key);

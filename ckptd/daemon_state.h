@@ -90,16 +90,12 @@ struct OpenSnapshotState {
   std::string alarms;                                   // what is told of it
 };
 
-// What every unit of a run last was, in one line of history.
+// What every unit of a run last was, in one line of history, and how those versions are cut that
+// are in several pieces, as far as that is known.
 struct RunNewest {
   ckpt::LineageId lineage = 0;
   NewestVersions versions;
-};
-
-// How the newest versions of a run's units were cut, in one line of history.
-struct RunFragments {
-  ckpt::LineageId lineage = 0;
-  NewestFragments fragments;
+  NewestFragments cuts;
 };
 
 struct WaitingBegin {

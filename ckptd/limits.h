@@ -95,10 +95,19 @@ inline constexpr uint64_t kWarmPoolTrimBytesMax = 64u << 20;
 // when nothing could be added to it until that is tried again, and until it is looked whether the
 // machine needs memory more.
 inline constexpr std::chrono::milliseconds kWarmPoolPause{1000};
-// Slabs that are compared at once with what the disk has, each with one read of at most this size
-// under way: enough to keep a disk busy.
+// What did not change is not written again, in stretches of at least so many bytes, of a slab and
+// of what is read to compare it: for less the disk is asked for more than it is spared. So many
+// versions at most are looked up for a slab, on the loop; the rest of it is written.
+inline constexpr uint64_t kSameBytesMin = 64u << 10;
+inline constexpr size_t kSameLookupsPerSlabMax = 512;
+// Slabs that are compared at once with what the disk has, and the reads of each, of at most this
+// size, with gaps of at most this size in them: enough to keep a disk busy. What has waited so long
+// is written: the disk has more to do than to compare.
 inline constexpr size_t kComparedSlabsMax = 4;
+inline constexpr size_t kComparedReadsPerSlab = 2;
 inline constexpr uint64_t kComparedReadBytes = 4u << 20;
+inline constexpr uint64_t kComparedGapBytes = 128u << 10;
+inline constexpr std::chrono::milliseconds kCompareWaitMax{2'000};
 // Slabs that are encoded at once, and the daemon's memory for what has become of them until it is
 // written; a single slab may be larger.
 inline constexpr size_t kEncodesMax = 4;

@@ -75,7 +75,8 @@ void Persist::Impl::take_encoded(ExtentWrite& write) {
   const uint64_t raw_bytes = write.padded_bytes();
   write.extent.fragments = encoder.fragments();
   write.encoded_bytes = encoder.stored_bytes();
-  const MutableByteView padding = write.piece(0, write.padded_bytes()).subspan(write.encoded_bytes);
+  const MutableByteView padding =
+      write.encoded.bytes().first(write.padded_bytes()).subspan(write.encoded_bytes);
   std::fill(padding.begin(), padding.end(), std::byte{0});
   stats.bytes_queued -= raw_bytes - write.padded_bytes();
 }
@@ -110,13 +111,22 @@ uint64_t ExtentWrite::padded_bytes() const {
   return ckpt::base::align_up(bytes, ckpt::kBlockBytes);
 }
 
-MutableByteView ExtentWrite::piece(uint64_t from, uint64_t most) {
+MutableByteView ExtentWrite::next_piece(uint64_t most) {
+  MutableByteView piece;
   if (encoded_bytes > 0) {
-    return encoded.bytes().subspan(from, std::min(most, padded_bytes() - from));
+    piece = encoded.bytes().first(padded_bytes()).subspan(submitted_bytes);
+  } else {
+    const SlabParts::Part& part = parts.parts[part_at];
+    piece = slab.payload().subspan(part.offset, part.bytes).subspan(part_submitted_bytes);
   }
-  auto part = parts.parts.begin();
-  for (; from >= part->bytes; ++part) from -= part->bytes;
-  return slab.payload().subspan(part->offset + from, std::min(most, part->bytes - from));
+  piece = piece.first(std::min<uint64_t>(most, piece.size()));
+  submitted_bytes += piece.size();
+  part_submitted_bytes += piece.size();
+  if (encoded_bytes == 0 && part_submitted_bytes == parts.parts[part_at].bytes) {
+    ++part_at;
+    part_submitted_bytes = 0;
+  }
+  return piece;
 }
 
 }  // namespace ckptd

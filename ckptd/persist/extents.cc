@@ -95,11 +95,10 @@ void Persist::Impl::submit_header(const WritePointer& write) {
 }
 
 void Persist::Impl::submit_piece(const WritePointer& write) {
-  const MutableByteView memory = write->piece(write->submitted_bytes, options.write_piece_bytes);
-  const size_t bytes = memory.size();
   const uint64_t offset =
       write->extent.offset + write->extent.header_bytes + write->submitted_bytes;
-  write->submitted_bytes += bytes;
+  const MutableByteView memory = write->next_piece(options.write_piece_bytes);
+  const size_t bytes = memory.size();
   stats.bytes_queued -= bytes;
   if (write->error.has_value()) return;  // a piece failed: the rest only leaves the queue
   bytes_in_flight += bytes;

@@ -93,6 +93,9 @@ void Persist::write(const ckpt::SnapshotKey& snapshot, ckpt::Rank rank, StagedSl
   write->units = std::move(encode_units);
   write->take_parts(left_out);
   SnapshotWrites& writes = impl_->snapshots[snapshot];
+  // What of it is not written needs no space.
+  const uint64_t spared = write->slab.payload().size() - write->padded_bytes();
+  writes.reserved_bytes -= std::min(writes.reserved_bytes, spared);
   ++writes.writes_open;
   writes.active.push_back(write);
   ++impl_->writes_open;

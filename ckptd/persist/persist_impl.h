@@ -27,7 +27,9 @@ struct ExtentWrite {
   Segment* segment = nullptr;  // null: not placed yet
   AlignedBuffer header;
   uint64_t submitted_bytes = 0;  // of the payload
-  size_t pieces_in_flight = 0;   // header included
+  size_t part_at = 0;            // the part that comes next, where it is parts of the slab
+  uint64_t part_submitted_bytes = 0;
+  size_t pieces_in_flight = 0;  // header included
   std::optional<ckpt::Error> error;
   bool abandoned = false;
   bool kept = false;   // in memory: it has no extent
@@ -46,8 +48,8 @@ struct ExtentWrite {
   void take_parts(const std::vector<bool>& left_out);
   // What is written, padded to whole blocks.
   uint64_t padded_bytes() const;
-  // At most so many bytes of it, as they lie in memory, from there on.
-  MutableByteView piece(uint64_t from, uint64_t most);
+  // At most so many bytes of what is not submitted yet, as they lie in memory; it is from now on.
+  MutableByteView next_piece(uint64_t most);
 };
 
 struct SnapshotWrites {

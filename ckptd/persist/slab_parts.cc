@@ -1,5 +1,7 @@
 #include "ckptd/persist/slab_parts.h"
 
+#include <algorithm>
+
 #include "formats/base/assert.h"
 #include "formats/base/checked.h"
 
@@ -13,11 +15,25 @@ uint64_t last_block(const ckpt::ExtentFragment& fragment) {
   return (fragment.payload_offset + fragment.length - 1) / ckpt::kBlockBytes;
 }
 
+// What is before and after a stretch is written, so that it touches none of them.
+void take_back_short_ones(const std::vector<ckpt::ExtentFragment>& fragments, uint64_t bytes_min,
+                          std::vector<bool>& left_out) {
+  const auto end = left_out.end();
+  for (auto from = std::find(left_out.begin(), end, true); from != end;) {
+    const auto to = std::find(from, end, false);
+    const auto first = fragments.begin() + (from - left_out.begin());
+    const auto last = fragments.begin() + (to - left_out.begin()) - 1;
+    const uint64_t bytes = last->payload_offset + last->length - first->payload_offset;
+    if (bytes < bytes_min) std::fill(from, to, false);
+    from = std::find(to, end, true);
+  }
+}
+
 }  // namespace
 
 // Each can touch its neighbours only, so that once forwards and once backwards is enough.
 std::vector<bool> left_out_of_slab(const std::vector<ckpt::ExtentFragment>& fragments,
-                                   const std::vector<bool>& elsewhere) {
+                                   const std::vector<bool>& elsewhere, uint64_t bytes_min) {
   CKPT_ASSERT(fragments.size() == elsewhere.size());
   std::vector<bool> left_out = elsewhere;
   for (size_t i = 1; i < fragments.size(); ++i) {
@@ -28,6 +44,7 @@ std::vector<bool> left_out_of_slab(const std::vector<ckpt::ExtentFragment>& frag
     const bool touches = last_block(fragments[i - 1]) == first_block(fragments[i]);
     if (touches && !left_out[i]) left_out[i - 1] = false;
   }
+  take_back_short_ones(fragments, bytes_min, left_out);
   return left_out;
 }
 

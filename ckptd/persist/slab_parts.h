@@ -8,9 +8,10 @@
 namespace ckptd {
 
 // Which of the fragments need not be written: those in `elsewhere`, but for any that shares a block
-// with one that is written. `fragments`: of a slab, ascending in its payload; as many flags.
+// with one that is written, and stretches of them that are together shorter than `bytes_min`.
+// `fragments`: of a slab, ascending in its payload; as many flags.
 std::vector<bool> left_out_of_slab(const std::vector<ckpt::ExtentFragment>& fragments,
-                                   const std::vector<bool>& elsewhere);
+                                   const std::vector<bool>& elsewhere, uint64_t bytes_min);
 
 struct SlabParts {
   struct Part {

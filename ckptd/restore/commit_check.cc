@@ -23,6 +23,11 @@ ExtentPosition CommitCheck::position(size_t extent) const {
   return {record_.extents[extent]->segment, record_.extents[extent]->offset};
 }
 
+std::optional<ckpt::SnapshotKey> CommitCheck::other_writer(size_t extent) const {
+  if (record_.extents[extent]->lineage == 0) return std::nullopt;
+  return headers_[extent].snapshot;
+}
+
 ExtentCheck CommitCheck::check(size_t extent) const {
   const ckpt::fb::ExtentT& place = *record_.extents[extent];
   return {headers_[extent], place.header_bytes, place.header_crc32c,

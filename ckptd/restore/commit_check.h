@@ -33,6 +33,8 @@ class CommitCheck {
                                          ckpt::RunId run, ViewPoint point);
 
   size_t extents() const { return headers_.size(); }
+  // The commit that wrote it, if it is not this one.
+  std::optional<ckpt::SnapshotKey> other_writer(size_t extent) const;
   ExtentPosition position(size_t extent) const;
   ExtentCheck check(size_t extent) const;
   // What an extent turned out to have that is new.

@@ -1,6 +1,6 @@
 #include "ckptd/same/comparer.h"
 
-#include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "ckptd/codec/zstd_codec.h"
@@ -13,57 +13,104 @@ namespace ckptd {
 static_assert(limits::kComparedReadBytes % ckpt::kBlockBytes == 0);
 static_assert(limits::kComparedReadBytes >= ckpt::kEncodedFragmentBytesMax + 2 * ckpt::kBlockBytes);
 
+// One read under way, and what it says.
+struct Comparer::Slot {
+  bool busy = false;
+  const SameRead* read = nullptr;
+  std::vector<SameRead::Part> parts;  // of it, those that are still wanted
+  SegmentHandle file;
+  AlignedBuffer buffer;
+  ZstdDecoder decoder;
+  std::vector<std::byte> decoded;
+  // What came of it.
+  std::vector<size_t> other_candidates;
+  std::vector<size_t> other_extents;
+};
+
 struct Comparer::Job {
   ckpt::SnapshotKey snapshot;
   StagedSlab slab;
   std::vector<SameCandidate> candidates;
+  std::vector<SameExtent> extents;
   Done on_done;
+  Time since{};
   bool abandoned = false;
+  bool given_up = false;  // it has waited for too long
 
   std::vector<SameRead> reads;
   size_t next = 0;         // of them
   std::vector<bool> same;  // by candidate, as far as is known
-  SegmentHandle file;      // of the read at hand
-  AlignedBuffer buffer;
-  ZstdDecoder decoder;
-  std::vector<std::byte> decoded;
+  std::array<Slot, limits::kComparedReadsPerSlab> slots;
 
+  bool has_place_in(const SameCandidate& candidate, const SameExtent& extent) const {
+    return std::ranges::any_of(candidate.places,
+                               [&](const auto& place) { return extent.holds(place); });
+  }
   bool wanted(const SameRead& read) const {
-    return std::any_of(read.parts.begin(), read.parts.end(),
-                       [this](const auto& part) { return same[part.candidate]; });
+    const auto is_same = [this](size_t candidate) { return same[candidate]; };
+    if (std::ranges::any_of(read.parts, is_same, &SameRead::Part::candidate)) return true;
+    return std::ranges::any_of(read.extents, [&](size_t extent) {
+      for (size_t i = 0; i < candidates.size(); ++i) {
+        if (same[i] && has_place_in(candidates[i], extents[extent])) return true;
+      }
+      return false;
+    });
   }
-  void compare(const SameRead& read, ByteView stored);
-  // It cannot be read.
-  void compare_nothing(const SameRead& read) {
-    for (const auto& part : read.parts) same[part.candidate] = false;
-  }
-  bool part_is_same(const SameRead& read, const SameRead::Part& part, ByteView stored);
+  void take(Slot& slot);
+  bool busy() const { return std::ranges::any_of(slots, &Slot::busy); }
+  // On the executor: it touches nothing but the slot.
+  void compare(Slot& slot) const;
+  bool part_is_same(Slot& slot, const SameRead::Part& part, ByteView stored) const;
 };
 
-void Comparer::Job::compare(const SameRead& read, ByteView stored) {
-  for (const SameRead::Part& part : read.parts) {
-    if (same[part.candidate]) same[part.candidate] = part_is_same(read, part, stored);
+// All that it knows, if the read has told nothing: then nothing of it is there.
+void Comparer::Job::take(Slot& slot) {
+  for (const size_t candidate : slot.other_candidates) same[candidate] = false;
+  for (const size_t extent : slot.other_extents) {
+    for (size_t i = 0; i < candidates.size(); ++i) {
+      if (has_place_in(candidates[i], extents[extent])) same[i] = false;
+    }
   }
 }
 
-bool Comparer::Job::part_is_same(const SameRead& read, const SameRead::Part& part,
-                                 ByteView stored) {
+void Comparer::Job::compare(Slot& slot) const {
+  const ByteView stored = slot.buffer.bytes().first(slot.read->end - slot.read->begin);
+  slot.other_candidates.clear();
+  slot.other_extents.clear();
+  for (const size_t number : slot.read->extents) {
+    const SameExtent& extent = extents[number];
+    const ByteView header =
+        stored.subspan(extent.expected.offset - slot.read->begin, extent.header_bytes);
+    const bool holds =
+        check_extent_header(header, extent.expected, extent.header_crc32c, ExtentPart::kRest).ok();
+    if (!holds) slot.other_extents.push_back(number);
+  }
+  for (const SameRead::Part& part : slot.parts) {
+    if (!part_is_same(slot, part, stored)) slot.other_candidates.push_back(part.candidate);
+  }
+}
+
+// The slab is read by bytes(): payload() would hide pages that were exchanged (staging.h).
+bool Comparer::Job::part_is_same(Slot& slot, const SameRead::Part& part, ByteView stored) const {
   const SameCandidate& candidate = candidates[part.candidate];
   const FragmentPlace& place = candidate.places[part.place];
   const ckpt::ExtentFragment& fragment = slab.fragments()[candidate.fragment];
   const uint64_t in_slab = fragment.payload_offset + (place.offset - fragment.offset) + part.from;
-  ByteView there = stored.subspan(place.payload_offset + part.from - read.begin, part.bytes);
+  ByteView there = stored.subspan(place.payload_offset + part.from - slot.read->begin, part.bytes);
   if (place.codec != 0) {
-    decoded.resize(place.length);
-    if (!decoder.decode(static_cast<Codec>(place.codec), there, decoded).ok()) return false;
-    there = decoded;
+    slot.decoded.resize(place.length);
+    if (!slot.decoder.decode(static_cast<Codec>(place.codec), there, slot.decoded).ok()) {
+      return false;
+    }
+    there = slot.decoded;
   }
-  const ByteView here = slab.payload().subspan(in_slab, there.size());
+  const ByteView here = slab.bytes().subspan(in_slab, there.size());
   return left_out(Safeguard::kSameBytes) ||
          std::memcmp(here.data(), there.data(), there.size()) == 0;
 }
 
-Comparer::Comparer(const RestoreContext& context) : context_(context) {}
+Comparer::Comparer(const RestoreContext& context, Options options)
+    : context_(context), options_(std::move(options)) {}
 
 Comparer::~Comparer() { CKPT_ASSERT_MSG(idle(), "slabs were still being compared"); }
 
@@ -72,71 +119,121 @@ void Comparer::from_loop(const JobPointer& job, void (Comparer::*then)(const Job
 }
 
 void Comparer::compare(const ckpt::SnapshotKey& snapshot, StagedSlab slab,
-                       std::vector<SameCandidate> candidates, Done on_done) {
+                       std::vector<SameCandidate> candidates, std::vector<SameExtent> extents,
+                       Done on_done) {
   auto job = std::make_shared<Job>();
   job->snapshot = snapshot;
   job->slab = std::move(slab);
-  job->reads = plan_same_reads(candidates, limits::kComparedReadBytes);
+  SamePlan plan = plan_same(candidates, extents,
+                            {.read_bytes_max = limits::kComparedReadBytes,
+                             .gap_bytes_max = limits::kComparedGapBytes,
+                             .compared_bytes_min = options_.bytes_min});
+  job->reads = std::move(plan.reads);
   job->same.assign(candidates.size(), true);
+  for (const size_t scattered : plan.scattered) job->same[scattered] = false;
   job->candidates = std::move(candidates);
+  job->extents = std::move(extents);
   job->on_done = std::move(on_done);
-  waiting_.push_back(std::move(job));
+  job->since = now_;
+  waiting_[snapshot.run].push_back(std::move(job));
   start_jobs();
+}
+
+Comparer::JobPointer Comparer::next_waiting() {
+  auto run = waiting_.upper_bound(last_run_);
+  if (run == waiting_.end()) run = waiting_.begin();
+  last_run_ = run->first;
+  JobPointer job = std::move(run->second.front());
+  run->second.pop_front();
+  if (run->second.empty()) waiting_.erase(run);
+  return job;
 }
 
 void Comparer::start_jobs() {
   while (!waiting_.empty() && running_.size() < limits::kComparedSlabsMax) {
-    running_.push_back(std::move(waiting_.front()));
-    waiting_.pop_front();
-    from_loop(running_.back(), &Comparer::next_read);
+    running_.push_back(next_waiting());
+    from_loop(running_.back(), &Comparer::go_on);
   }
 }
 
-void Comparer::next_read(const JobPointer& job) {
-  while (job->next < job->reads.size() && !job->wanted(job->reads[job->next])) ++job->next;
-  if (job->abandoned || job->next == job->reads.size()) return finish(job);
-  context_.segments.open(job->reads[job->next].segment,
-                         [this, job](const Result<SegmentHandle>& file) { read(job, file); });
+// The disk is busier than a comparison is worth: what has waited is written.
+void Comparer::tick(Time now) {
+  now_ = now;
+  for (auto& [run, jobs] : waiting_) {
+    for (const JobPointer& job : jobs) job->given_up |= now - job->since >= limits::kCompareWaitMax;
+    while (!jobs.empty() && jobs.front()->given_up) {
+      running_.push_back(std::move(jobs.front()));
+      jobs.pop_front();
+      from_loop(running_.back(), &Comparer::go_on);
+    }
+  }
+  std::erase_if(waiting_, [](const auto& run) { return run.second.empty(); });
 }
 
-void Comparer::read(const JobPointer& job, const Result<SegmentHandle>& file) {
-  const SameRead& read = job->reads[job->next];
+void Comparer::go_on(const JobPointer& job) {
+  for (Slot& slot : job->slots) {
+    if (slot.busy) continue;
+    while (job->next < job->reads.size() && !job->wanted(job->reads[job->next])) ++job->next;
+    if (job->abandoned || job->given_up || job->next == job->reads.size()) break;
+    slot.busy = true;
+    slot.read = &job->reads[job->next++];
+    context_.segments.open(
+        slot.read->segment,
+        [this, job, &slot](const Result<SegmentHandle>& file) { read(job, slot, file); });
+  }
+  if (!job->busy()) finish(job);
+}
+
+void Comparer::read(const JobPointer& job, Slot& slot, const Result<SegmentHandle>& file) {
+  const uint64_t bytes = slot.read->end - slot.read->begin;
   if (!file.ok()) {
-    job->compare_nothing(read);
-    ++job->next;
-    return from_loop(job, &Comparer::next_read);
+    return context_.executor.run(
+        [] {}, [this, job, &slot, error = file.error()] { compare_read(job, slot, error); });
   }
-  job->file = *file;
-  const uint64_t bytes = read.end - read.begin;
-  if (job->buffer.size() < bytes) job->buffer = AlignedBuffer(bytes);
+  slot.file = *file;
+  if (slot.buffer.size() < bytes) slot.buffer = AlignedBuffer(bytes);
   read_bytes_ += bytes;
-  context_.disk.submit(
-      {.op = IoOp::kRead,
-       .file = **file,
-       .offset = read.begin,
-       .memory = job->buffer.bytes().first(bytes),
-       .on_done = [this, job](const Result<uint64_t>& got) { compare_read(job, got); }});
+  context_.disk.submit({.op = IoOp::kRead,
+                        .file = **file,
+                        .offset = slot.read->begin,
+                        .memory = slot.buffer.bytes().first(bytes),
+                        .on_done = [this, job, &slot](const Result<uint64_t>& got) {
+                          compare_read(job, slot, got);
+                        }});
 }
 
-void Comparer::compare_read(const JobPointer& job, const Result<uint64_t>& got) {
-  job->file.reset();
-  const SameRead& read = job->reads[job->next++];
-  const uint64_t bytes = read.end - read.begin;
-  if (!got.ok() || *got < bytes) {
-    job->compare_nothing(read);
-    return next_read(job);
+void Comparer::compare_read(const JobPointer& job, Slot& slot, const Result<uint64_t>& got) {
+  slot.file.reset();
+  slot.parts.clear();
+  for (const SameRead::Part& part : slot.read->parts) {
+    if (job->same[part.candidate]) slot.parts.push_back(part);
   }
-  context_.executor.run(
-      [job, &read, bytes] { job->compare(read, ByteView(job->buffer.bytes()).first(bytes)); },
-      [this, job] { next_read(job); });
+  const auto over = [this, job, &slot] {
+    job->take(slot);
+    slot.busy = false;
+    go_on(job);
+  };
+  if (got.ok() && *got >= slot.read->end - slot.read->begin) {
+    return context_.executor.run([job, &slot] { job->compare(slot); }, over);
+  }
+  slot.other_extents = slot.read->extents;
+  slot.other_candidates.clear();
+  for (const SameRead::Part& part : slot.parts) slot.other_candidates.push_back(part.candidate);
+  over();
 }
 
+// A file that was opened is taken for what it was then. These may be written to still, and whoever
+// reads them next is to see whether that has hit the header of the file.
 void Comparer::finish(const JobPointer& job) {
+  for (const SameRead& read : job->reads) context_.segments.close(read.segment);
   std::erase(running_, job);
   start_jobs();
-  if (job->abandoned) return;  // the slab goes with the job
+  if (job->abandoned) {  // the slab goes with the job
+    if (options_.on_abandoned) options_.on_abandoned();
+    return;
+  }
   std::vector<bool> there(job->slab.fragments().size(), false);
-  for (size_t i = 0; i < job->candidates.size(); ++i) {
+  for (size_t i = 0; i < job->candidates.size() && !job->given_up; ++i) {
     if (job->same[i]) there[job->candidates[i].fragment] = true;
   }
   const Done on_done = std::move(job->on_done);
@@ -144,7 +241,10 @@ void Comparer::finish(const JobPointer& job) {
 }
 
 void Comparer::abandon(const ckpt::SnapshotKey& snapshot) {
-  std::erase_if(waiting_, [&](const JobPointer& job) { return job->snapshot == snapshot; });
+  for (auto& [run, jobs] : waiting_) {
+    std::erase_if(jobs, [&](const JobPointer& job) { return job->snapshot == snapshot; });
+  }
+  std::erase_if(waiting_, [](const auto& run) { return run.second.empty(); });
   for (const JobPointer& job : running_) job->abandoned |= job->snapshot == snapshot;
 }
 

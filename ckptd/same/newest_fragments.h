@@ -1,8 +1,8 @@
-// NewestFragments: how the newest versions of a run's units were cut, and the CRC32C of each piece.
+// NewestFragments: how the newest versions of a run's units are cut, and the CRC32C of each piece.
 //
 // Says of a fragment, without asking the catalog, that no version has its bytes, which is what is
 // true of nearly all in training. What it does not deny is looked up and compared, so that it may
-// be out of date. 24 bytes for each fragment. Loop thread.
+// be out of date. 24 bytes for each piece of units that are saved in several. Loop thread.
 #pragma once
 
 #include <unordered_map>
@@ -20,8 +20,9 @@ class NewestFragments {
     uint32_t crc32c = 0;
   };
   bool knows(ckpt::UnitId unit) const { return sums_.contains(unit); }
-  // In any order; none: the unit has no version.
+  // In any order.
   void set(ckpt::UnitId unit, std::vector<Sum> sums);
+  void forget(ckpt::UnitId unit) { sums_.erase(unit); }
   // Has the newest version of its unit exactly this range, with this CRC32C?
   bool may_have(const ckpt::ExtentFragment& fragment) const;
 

@@ -1,6 +1,6 @@
 #include "ckptd/same/same_plan.h"
 
-#include <algorithm>
+#include <set>
 #include <tuple>
 
 #include "formats/base/checked.h"
@@ -12,10 +12,13 @@ using ckpt::base::align_down;
 using ckpt::base::align_up;
 constexpr uint64_t kBlock = ckpt::kBlockBytes;
 
+// Bytes of a fragment, or a header.
 struct Stored {
   ckpt::SegmentId segment = 0;
   uint64_t begin = 0;  // in the segment
-  SameRead::Part part;
+  uint64_t end = 0;
+  std::optional<SameRead::Part> part;
+  size_t extent = 0;  // without one
 };
 
 // Raw ones in pieces that a read has room for, whatever their alignment; encoded ones whole.
@@ -24,38 +27,92 @@ void add_stored(const FragmentPlace& place, SameRead::Part part, uint64_t bytes_
   const uint64_t most = place.codec == 0 ? bytes_max - 2 * kBlock : place.stored_bytes();
   for (part.from = 0; part.from < place.stored_bytes(); part.from += part.bytes) {
     part.bytes = std::min(most, place.stored_bytes() - part.from);
-    stored.push_back({place.segment, place.payload_offset + part.from, part});
+    const uint64_t begin = place.payload_offset + part.from;
+    stored.push_back({place.segment, begin, begin + part.bytes, part, 0});
   }
 }
 
-}  // namespace
-
-std::vector<SameRead> plan_same_reads(const std::vector<SameCandidate>& candidates,
-                                      uint64_t bytes_max) {
-  std::vector<Stored> stored;
-  for (size_t i = 0; i < candidates.size(); ++i) {
-    for (size_t j = 0; j < candidates[i].places.size(); ++j) {
-      add_stored(candidates[i].places[j], {.candidate = i, .place = j}, bytes_max, stored);
-    }
-  }
+std::vector<SameRead> join(std::vector<Stored> stored, const SamePlanLimits& limits) {
   std::sort(stored.begin(), stored.end(), [](const Stored& a, const Stored& b) {
     return std::tie(a.segment, a.begin) < std::tie(b.segment, b.begin);
   });
   std::vector<SameRead> reads;
   for (const Stored& one : stored) {
     const uint64_t begin = align_down(one.begin, kBlock);
-    const uint64_t end = align_up(one.begin + one.part.bytes, kBlock);
+    const uint64_t end = align_up(one.end, kBlock);
     SameRead* last = reads.empty() ? nullptr : &reads.back();
-    const bool joins = last != nullptr && last->segment == one.segment && begin <= last->end &&
-                       std::max(end, last->end) - last->begin <= bytes_max;
+    const bool joins = last != nullptr && last->segment == one.segment &&
+                       begin <= last->end + limits.gap_bytes_max &&
+                       std::max(end, last->end) - last->begin <= limits.read_bytes_max;
     if (!joins) {
-      reads.push_back({one.segment, begin, end, {}});
+      reads.push_back({one.segment, begin, end, {}, {}});
       last = &reads.back();
     }
     last->end = std::max(last->end, end);
-    last->parts.push_back(one.part);
+    if (one.part) {
+      last->parts.push_back(*one.part);
+    } else {
+      last->extents.push_back(one.extent);
+    }
   }
   return reads;
+}
+
+std::vector<SameRead> reads_of(const std::vector<SameCandidate>& candidates,
+                               const std::vector<SameExtent>& extents,
+                               const std::set<size_t>& scattered, const SamePlanLimits& limits) {
+  std::vector<Stored> stored;
+  std::set<std::pair<ckpt::SegmentId, uint64_t>> used;
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    if (scattered.contains(i)) continue;
+    for (size_t j = 0; j < candidates[i].places.size(); ++j) {
+      const FragmentPlace& place = candidates[i].places[j];
+      add_stored(place, {.candidate = i, .place = j}, limits.read_bytes_max, stored);
+      used.insert({place.segment, place.extent_offset});
+    }
+  }
+  for (size_t i = 0; i < extents.size(); ++i) {
+    const ckpt::ExtentHeader& header = extents[i].expected;
+    if (!used.contains({header.segment, header.offset})) continue;
+    stored.push_back(
+        {header.segment, header.offset, header.offset + extents[i].header_bytes, {}, i});
+  }
+  return join(std::move(stored), limits);
+}
+
+// The tail of a fragment, in a read of its own, is no reason to give the fragment up.
+bool worth_it(const SameRead& read, const std::vector<SameCandidate>& candidates,
+              const SamePlanLimits& limits) {
+  uint64_t bytes = 0;
+  for (const SameRead::Part& part : read.parts) {
+    bytes += candidates[part.candidate].places[part.place].stored_bytes();
+  }
+  return bytes >= limits.compared_bytes_min;
+}
+
+}  // namespace
+
+SamePlan plan_same(const std::vector<SameCandidate>& candidates,
+                   const std::vector<SameExtent>& extents, const SamePlanLimits& limits) {
+  std::set<size_t> scattered;
+  for (const SameExtent& extent : extents) {
+    if (extent.header_bytes <= limits.read_bytes_max) continue;
+    for (size_t i = 0; i < candidates.size(); ++i) {
+      const auto& places = candidates[i].places;
+      if (std::any_of(places.begin(), places.end(),
+                      [&](const auto& place) { return extent.holds(place); })) {
+        scattered.insert(i);
+      }
+    }
+  }
+  std::vector<SameRead> reads = reads_of(candidates, extents, scattered, limits);
+  const size_t too_large = scattered.size();
+  for (const SameRead& read : reads) {
+    if (read.parts.empty() || worth_it(read, candidates, limits)) continue;
+    for (const SameRead::Part& part : read.parts) scattered.insert(part.candidate);
+  }
+  if (scattered.size() > too_large) reads = reads_of(candidates, extents, scattered, limits);
+  return {std::move(reads), {scattered.begin(), scattered.end()}};
 }
 
 }  // namespace ckptd

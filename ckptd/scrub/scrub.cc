@@ -149,10 +149,25 @@ void Scrub::go_on() {
       commit_done();
       continue;
     }
+    if (passes_over(extent)) {
+      ++cursor().extent;
+      continue;
+    }
     reader_.start(commit_->position(extent), commit_->check(extent),
                   [this](const ExtentReader::Outcome& outcome) { extent_done(outcome); });
     return;
   }
+}
+
+bool Scrub::passes_over(size_t extent) {
+  const auto writer = commit_->other_writer(extent);
+  if (!writer || commit_is_new_) return writer.has_value();
+  const auto [known, added] = writers_.try_emplace(*writer, false);
+  if (added) {
+    const auto commit = catalog_.commit(writer->run, writer->lineage, writer->step);
+    known->second = commit && commit->snapshot == *writer && !commit->deleted;
+  }
+  return known->second;
 }
 
 // What is to be read next is in commit_, from cursor() on. False: nothing is. New commits go first;
@@ -181,6 +196,7 @@ bool Scrub::load_new() {
 // A deletion may have left fewer extents: which of those were read is not known then.
 bool Scrub::load(ScrubCursor& cursor, ViewPoint point, bool is_new) {
   commit_ = CommitCheck::load(catalog_, context_.segments.store(), cursor.run, point);
+  writers_.clear();
   commit_is_new_ = is_new;
   if (!commit_) return false;
   if (cursor.extents != commit_->extents()) cursor.extent = 0;

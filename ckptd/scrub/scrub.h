@@ -3,6 +3,9 @@
 //   new commits   soon after they became durable; they go first
 //   a pass        every live extent of the store, when it is due or somebody asks for it
 //
+// Bytes that a commit shares with an earlier one were read when it was taken, and are read with the
+// one that wrote them, as long as that is there; from then on with each that has them.
+//
 // It reads at a bounded rate, and gives way to others (pace.h). Where it stands is kept in the
 // catalog, at most limits::kScrubSaveEvery late, so that a pass goes on after a restart. It changes
 // and deletes nothing: damage is counted, logged, and shown until a later pass does not find it any
@@ -14,6 +17,7 @@
 #include <chrono>
 #include <deque>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -80,6 +84,7 @@ class Scrub {
   bool load_next();
   bool load(ScrubCursor& cursor, ViewPoint point, bool is_new);
   ScrubCursor& cursor() { return commit_is_new_ ? new_.front().cursor : state_.pass->cursor; }
+  bool passes_over(size_t extent);
   bool load_of_pass();
   bool load_new();
   void begin_due_pass();
@@ -102,10 +107,11 @@ class Scrub {
   std::optional<Time> unsaved_since_;
   Pace pace_;
 
-  std::deque<NewCommit> new_;              // in the order of their records
-  std::deque<VerifyTargetCommit> of_run_;  // of the pass, from the cursor on, in one run
-  std::optional<CommitCheck> commit_;      // at hand
-  bool commit_is_new_ = false;             // the front of new_; else of of_run_
+  std::deque<NewCommit> new_;                  // in the order of their records
+  std::deque<VerifyTargetCommit> of_run_;      // of the pass, from the cursor on, in one run
+  std::optional<CommitCheck> commit_;          // at hand
+  bool commit_is_new_ = false;                 // the front of new_; else of of_run_
+  std::map<ckpt::SnapshotKey, bool> writers_;  // of what the one at hand shares: are they there?
   uint64_t pass_until_ = 0;    // the last record there was when the pass began, or went on
   uint64_t pass_extents_ = 0;  // that are the pass's turn, though new commits wait
   bool stopping_ = false;

@@ -18,7 +18,9 @@ Simulation::Simulation(const Options& options)
       world_({.seed = options.seed, .segment_bytes = 512u << 10}),
       job_(world_, kRanks, kTrains) {
   // A rank's part of the largest nearly fills a slab and is restored in slices; the others share.
-  const uint64_t bytes[] = {1'000, 5'000, 20'000, 175'000};
+  // Where units are to stay what they were it lies in blocks of its own, half of it in a slab.
+  const uint64_t largest = options.unchanged ? 330'000 : 175'000;
+  const uint64_t bytes[] = {1'000, 5'000, 20'000, largest};
   for (size_t unit = 0; unit < job_.model.size(); ++unit) job_.model[unit].bytes = bytes[unit];
 }
 

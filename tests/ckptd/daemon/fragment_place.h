@@ -12,10 +12,15 @@
 
 namespace ckptd::testing {
 
-// The file and offset of the last fragment of this unit in the commit of this step.
-inline std::pair<std::string, uint64_t> fragment_place(World& world, ckpt::Step step,
-                                                       ckpt::UnitId unit) {
-  std::pair<std::string, uint64_t> found;
+struct PlaceOfFragment {
+  std::string path;
+  uint64_t extent_offset = 0;  // of the header before it
+  uint64_t offset = 0;
+};
+
+// The last fragment of this unit in the commit of this step.
+inline PlaceOfFragment place_of_fragment(World& world, ckpt::Step step, ckpt::UnitId unit) {
+  PlaceOfFragment found;
   const FileId file = world.disk().open(kJournalPath, {}).value();
   const auto scan = scan_journal_file(world.disk(), file, [&](uint64_t, const auto& record) {
     const auto* commit = record.body.AsCommitted();
@@ -23,7 +28,7 @@ inline std::pair<std::string, uint64_t> fragment_place(World& world, ckpt::Step 
     for (const ckpt::fb::Fragment& fragment : commit->fragments) {
       if (fragment.unit() != unit) continue;
       const auto& extent = *commit->extents[fragment.extent()];
-      found = {segment_path(extent.segment),
+      found = {segment_path(extent.segment), extent.offset,
                extent.offset + extent.header_bytes + fragment.payload_offset()};
     }
     return Status();
@@ -31,6 +36,12 @@ inline std::pair<std::string, uint64_t> fragment_place(World& world, ckpt::Step 
   EXPECT_TRUE(scan.ok());
   world.disk().close(file);
   return found;
+}
+// Its file and offset.
+inline std::pair<std::string, uint64_t> fragment_place(World& world, ckpt::Step step,
+                                                       ckpt::UnitId unit) {
+  const PlaceOfFragment place = place_of_fragment(world, step, unit);
+  return {place.path, place.offset};
 }
 
 }  // namespace ckptd::testing

@@ -157,6 +157,64 @@ TEST_F(SameTest, BytesThatTheDiskHasLostAreWrittenAnew) {
   expect_bytes_of(*job, 10, {10, 10, 10, 0});
 }
 
+// Recovery believes a commit whose extents have the headers that it names: one that builds on a
+// header which is lost would be lost with it.
+TEST_F(SameTest, AnExtentWhoseHeaderIsLostIsNotBuiltOn) {
+  const auto job = start_job();
+  frozen_in(*job, {0, 1, 2, 3});
+  job->commit(5);
+  const PlaceOfFragment place = place_of_fragment(world, 5, kFrozen);
+  world.disk().flip(place.path, place.extent_offset + 9, 0x10);
+  const uint64_t extents = metric("ckptd_extents_total");
+  job->commit(10);
+  EXPECT_GE(metric("ckptd_extents_total"), extents + 1);
+  EXPECT_GE(metric("ckptd_same_bytes_total"), kFrozenBytes / 2);
+  world.lose_catalog();
+  restart();
+  expect_bytes_of(*job, 10, {0, 0, 0, 0});
+}
+
+// A file that was open once is not taken for whole ever after.
+TEST_F(SameTest, VerifySeesTheHeaderOfAFileThatIsLostAfterAComparison) {
+  const auto job = start_job();
+  job->commit(5);
+  job->commit(10);
+  EXPECT_EQ(metric("ckptd_same_bytes_total"), kFrozenBytes);
+  world.disk().flip(fragment_place(world, 5, kFrozen).first, 9, 0x10);
+  FakeTrainer root(world, {.uid = 0, .arena_bytes = 0, .kind = fb::SessionKind::Control});
+  ASSERT_TRUE(root.connect());
+  const auto reply = root.query("verify", "{}");
+  EXPECT_EQ(reply.exit_code, 4) << reply.json;
+  EXPECT_THAT(reply.json, ::testing::HasSubstr("the header of the file is damaged"));
+}
+
+// Versions that share what is lost are passed over; each place is tried once.
+TEST_F(SameTest, ARestoreAsksOnceForBytesThatManyVersionsShare) {
+  const auto job = start_job();
+  job->commit(5);
+  frozen_in(*job, {});
+  job->commit(6);
+  for (auto& rank : job->ranks) {
+    rank->byte_at = [](ckpt::UnitId unit, ckpt::Step step, uint64_t, uint64_t offset) {
+      return state_byte(unit, unit == kFrozen ? 7 : step, 0, offset);
+    };
+  }
+  for (const ckpt::Step step : {7, 8, 9, 10}) job->commit(step);
+  EXPECT_EQ(metric("ckptd_same_bytes_total"), 3 * kFrozenBytes);
+  const auto [path, offset] = fragment_place(world, 10, kFrozen);
+  world.disk().flip(path, offset + 7, 0x10);
+  restart();
+  FakeTrainer reader(world, {.arena_bytes = 2u << 20, .slab_bytes = 64u << 10});
+  ASSERT_TRUE(reader.connect());
+  const auto restored = reader.restore(job->whole(10));
+  ASSERT_EQ(restored.error, "");
+  EXPECT_EQ(restored.steps[kFrozen], 6u);
+  EXPECT_EQ(restored.notes[kFrozen].find(';'), std::string::npos) << restored.notes[kFrozen];
+  for (uint64_t i = 0; i < kFrozenBytes; ++i) {
+    ASSERT_EQ(restored.bytes[kFrozen][i], state_byte(kFrozen, 6, 0, i)) << i;
+  }
+}
+
 // The commit that wrote them goes; another one has them, until it goes, too.
 TEST_F(SameTest, SharedBytesStayUntilTheLastCommitThatHasThem) {
   const auto job = start_job();
@@ -260,6 +318,35 @@ TEST_F(SameTest, ARunGoesWithAllThatItsCommitsShare) {
   ask_root("rm", R"({"target": "tiny"})");
   ask_root("gc", "{}");
   EXPECT_EQ(segment_files(), 0u);
+}
+
+class ScrubbedSameTest : public SameTest {
+ protected:
+  ScrubbedSameTest() : SameTest({.segment_bytes = 2u << 20, .scrub_bytes_per_second = 8u << 20}) {}
+  // What scrub has read in all, once it has had its time.
+  uint64_t scrubbed() {
+    for (int i = 0; i < 200; ++i) {
+      world.tick(std::chrono::milliseconds(100));
+      world.run();
+    }
+    return metric("ckptd_scrub_bytes_total");
+  }
+};
+
+// With the commit that wrote it, as long as that is there.
+TEST_F(ScrubbedSameTest, SharedBytesAreReadBackOnce) {
+  const auto job = start_job();
+  frozen_in(*job, {0, 1, 2, 3});
+  job->commit(5);
+  const uint64_t all = scrubbed();
+  EXPECT_GT(all, kFrozenBytes);
+  job->commit(10);
+  EXPECT_EQ(scrubbed(), all);
+  ask_root("scrub", R"({"start": true})");
+  EXPECT_EQ(scrubbed(), 2 * all);
+  ask_root("rm", R"({"target": "tiny@5"})");
+  ask_root("scrub", R"({"start": true})");
+  EXPECT_EQ(scrubbed(), 3 * all);
 }
 
 class EncodedSameTest : public SameTest {

@@ -26,20 +26,30 @@ TEST(SlabParts, AFragmentInABlockWithOneThatIsWrittenIsWritten) {
   // The first two share block 0, the third has blocks 1 and 2 for itself, the last two share 3.
   const Fragments fragments = {fragment_at(0, 100), fragment_at(128, 200), fragment_at(4096, 5000),
                                fragment_at(3 * 4096, 10), fragment_at(3 * 4096 + 10, 10)};
-  EXPECT_EQ(left_out_of_slab(fragments, {true, true, true, true, true}), Flags(5, true));
-  EXPECT_EQ(left_out_of_slab(fragments, {true, false, true, true, true}),
+  EXPECT_EQ(left_out_of_slab(fragments, {true, true, true, true, true}, 0), Flags(5, true));
+  EXPECT_EQ(left_out_of_slab(fragments, {true, false, true, true, true}, 0),
             (Flags{false, false, true, true, true}));
-  EXPECT_EQ(left_out_of_slab(fragments, {true, true, false, true, true}),
+  EXPECT_EQ(left_out_of_slab(fragments, {true, true, false, true, true}, 0),
             (Flags{true, true, false, true, true}));
-  EXPECT_EQ(left_out_of_slab(fragments, {true, true, true, false, true}),
+  EXPECT_EQ(left_out_of_slab(fragments, {true, true, true, false, true}, 0),
             (Flags{true, true, true, false, false}));
 }
 
 TEST(SlabParts, AChainOfSharedBlocksIsWrittenAsAWhole) {
   const Fragments fragments = {fragment_at(0, 5000), fragment_at(5000, 5000),
                                fragment_at(10'000, 5000)};
-  EXPECT_EQ(left_out_of_slab(fragments, {false, true, true}), Flags(3, false));
-  EXPECT_EQ(left_out_of_slab(fragments, {true, true, false}), Flags(3, false));
+  EXPECT_EQ(left_out_of_slab(fragments, {false, true, true}, 0), Flags(3, false));
+  EXPECT_EQ(left_out_of_slab(fragments, {true, true, false}, 0), Flags(3, false));
+}
+
+// The disk would be asked for more than it is spared.
+TEST(SlabParts, ShortStretchesAreWritten) {
+  const Fragments fragments = {fragment_at(0, 4096), fragment_at(4096, 4096),
+                               fragment_at(8192, 4096), fragment_at(12'288, 8191)};
+  EXPECT_EQ(left_out_of_slab(fragments, {true, true, false, true}, 8192),
+            (Flags{true, true, false, false}));
+  EXPECT_EQ(left_out_of_slab(fragments, {true, true, true, true}, 20'480), Flags(4, false));
+  EXPECT_EQ(left_out_of_slab(fragments, {true, true, true, true}, 20'479), Flags(4, true));
 }
 
 TEST(SlabParts, PartsMoveTogether) {
@@ -75,7 +85,7 @@ TEST(SlabParts, OfRandomSlabs) {
         slab[fragments[i].payload_offset + byte] = static_cast<uint16_t>(i + 1);
       }
     }
-    const Flags left_out = left_out_of_slab(fragments, elsewhere);
+    const Flags left_out = left_out_of_slab(fragments, elsewhere, 0);
     const SlabParts parts = parts_of_slab(fragments, left_out);
     std::vector<uint16_t> written;
     for (const SlabParts::Part& part : parts.parts) {

@@ -40,11 +40,12 @@ TEST(NewestFragments, PiecesTogetherAreAFragment) {
   EXPECT_FALSE(newest.may_have(fragment(1, 0, 140, two)));
 }
 
-TEST(NewestFragments, AUnitWithoutAVersionHasNothing) {
+TEST(NewestFragments, WhatIsForgottenIsNotKnown) {
   NewestFragments newest;
-  newest.set(3, {});
-  EXPECT_TRUE(newest.knows(3));
-  EXPECT_FALSE(newest.may_have(fragment(3, 0, 1, 0)));
+  newest.set(3, {{0, 1, 0xaa}});
+  newest.forget(3);
+  EXPECT_FALSE(newest.knows(3));
+  EXPECT_FALSE(newest.may_have(fragment(3, 0, 1, 0xaa)));
 }
 
 }  // namespace

@@ -10,6 +10,7 @@ namespace ckptd {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::SizeIs;
 using Part = SameRead::Part;
 
 constexpr uint64_t kMost = 16 * ckpt::kBlockBytes;
@@ -22,18 +23,72 @@ FragmentPlace place(ckpt::SegmentId segment, uint64_t payload_offset, uint64_t l
   return place;
 }
 
+constexpr SamePlanLimits kLimits = {.read_bytes_max = kMost};
+
+SameExtent extent(ckpt::SegmentId segment, uint64_t offset, uint32_t header_bytes) {
+  SameExtent extent;
+  extent.expected.segment = segment;
+  extent.expected.offset = offset;
+  extent.header_bytes = header_bytes;
+  return extent;
+}
+
 TEST(SamePlan, NeighboursAreReadTogetherInTheOrderOfTheDisk) {
   const std::vector<SameCandidate> candidates = {{0, {place(2, 8192, 100)}},
                                                  {1, {place(1, 4096, 4096), place(1, 8192, 10)}}};
-  EXPECT_THAT(plan_same_reads(candidates, kMost),
+  EXPECT_THAT(plan_same(candidates, {}, kLimits).reads,
               ElementsAre(SameRead{1, 4096, 12'288, {Part{1, 0, 0, 4096}, Part{1, 1, 0, 10}}},
                           SameRead{2, 8192, 12'288, {Part{0, 0, 0, 100}}}));
 }
 
 TEST(SamePlan, WhatLiesApartIsReadApart) {
   const std::vector<SameCandidate> candidates = {{0, {place(1, 4096, 10)}},
-                                                 {1, {place(1, 1 << 20, 10)}}};
-  EXPECT_THAT(plan_same_reads(candidates, kMost), ::testing::SizeIs(2));
+                                                 {1, {place(1, 16'384, 10)}}};
+  EXPECT_THAT(plan_same(candidates, {}, kLimits).reads, SizeIs(2));
+  const SamePlanLimits with_gaps = {.read_bytes_max = kMost, .gap_bytes_max = 8192};
+  EXPECT_THAT(plan_same(candidates, {}, with_gaps).reads,
+              ElementsAre(SameRead{1, 4096, 20'480, {Part{0, 0, 0, 10}, Part{1, 0, 0, 10}}}));
+}
+
+// Only of extents that something is compared in; beside their bytes in one read.
+TEST(SamePlan, HeadersAreReadToo) {
+  FragmentPlace one = place(1, 8192, 10);
+  one.extent_offset = 4096;
+  EXPECT_THAT(
+      plan_same({{0, {one}}}, {extent(1, 4096, 4096), extent(1, 65'536, 4096)}, kLimits).reads,
+      ElementsAre(SameRead{1, 4096, 12'288, {Part{0, 0, 0, 10}}, {0}}));
+  const SamePlan none = plan_same({{0, {one}}}, {extent(1, 4096, kMost + 4096)}, kLimits);
+  EXPECT_THAT(none.reads, SizeIs(0));
+  EXPECT_THAT(none.scattered, ElementsAre(0));
+}
+
+// A read costs as much as a short write: what lies scattered is written. A header is no such read.
+TEST(SamePlan, WhatTakesTooManyReadsIsNotCompared) {
+  const SamePlanLimits limits = {.read_bytes_max = kMost, .compared_bytes_min = 8192};
+  FragmentPlace large = place(1, 65'536, 8192);
+  large.extent_offset = 4096;
+  const std::vector<SameCandidate> candidates = {
+      {0, {place(2, 4096, 10)}}, {1, {large}}, {2, {place(3, 4096, 8192), place(4, 0, 10)}}};
+  const SamePlan plan = plan_same(candidates, {extent(1, 4096, 4096)}, limits);
+  EXPECT_THAT(plan.scattered, ElementsAre(0, 2));
+  EXPECT_THAT(plan.reads, ElementsAre(SameRead{1, 4096, 8192, {}, {0}},
+                                      SameRead{1, 65'536, 73'728, {Part{1, 0, 0, 8192}}}));
+}
+
+TEST(ExactCover, IsOfWholePiecesWithTheirCrc) {
+  std::vector<FragmentPlace> pieces(3);
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    pieces[i].offset = 10 * i;
+    pieces[i].length = 10;
+    pieces[i].crc32c = static_cast<uint32_t>(7 + i);
+  }
+  EXPECT_THAT(exact_cover(pieces, 10, 10, 8), SizeIs(1));
+  EXPECT_THAT(exact_cover(pieces, 10, 20, ckpt::base::crc32c_combine(8, 9, 10)), SizeIs(2));
+  EXPECT_THAT(exact_cover(pieces, 10, 20, 8), SizeIs(0));
+  EXPECT_THAT(exact_cover(pieces, 10, 15, 8), SizeIs(0));
+  EXPECT_THAT(exact_cover(pieces, 5, 10, 8), SizeIs(0));
+  EXPECT_THAT(exact_cover(pieces, 20, 20, 9), SizeIs(0));
+  EXPECT_THAT(exact_cover(pieces, 30, 0, 0), SizeIs(0));
 }
 
 // Every stored byte is in exactly one part, every part inside of its read, every read bounded; what
@@ -56,7 +111,7 @@ TEST(SamePlan, EveryByteOnceInBoundedReads) {
       }
     }
     std::map<std::pair<size_t, size_t>, uint64_t> seen;
-    for (const SameRead& read : plan_same_reads(candidates, kMost)) {
+    for (const SameRead& read : plan_same(candidates, {}, kLimits).reads) {
       ASSERT_EQ(read.begin % ckpt::kBlockBytes + read.end % ckpt::kBlockBytes, 0u);
       ASSERT_LE(read.end - read.begin, kMost);
       for (const Part& part : read.parts) {
