@@ -72,11 +72,14 @@ std::vector<std::optional<UnitSum>> Catalog::newest_sums(ckpt::RunId run, ViewPo
   std::vector<std::optional<UnitSum>> newest(entry->units->size());
   size_t missing = newest.size();
   size_t commits_read = 0;
+  bool all_read = true;  // then what no commit of the view has is nowhere
   const std::vector<Impl::Stretch> path = impl_->path(*entry, point);
   for (const Impl::Stretch& stretch : path) {
     const std::string prefix = keys::commits(run, CommitIndex::kSums, stretch.lineage);
     std::string from = keys::commit(run, CommitIndex::kSums, stretch.lineage, stretch.newest_step);
-    while (missing > 0 && commits_read++ < kCommitsReadForSums) {
+    while (missing > 0) {
+      all_read = commits_read++ < kCommitsReadForSums;
+      if (!all_read) break;
       const auto found = impl_->seek_for_prev(Family::kCommits, from, prefix);
       if (!found) break;
       const auto at = keys::lineage_step_at_end(found->key);
@@ -94,7 +97,7 @@ std::vector<std::optional<UnitSum>> Catalog::newest_sums(ckpt::RunId run, ViewPo
       from = keys::commit(run, CommitIndex::kSums, stretch.lineage, at->step - 1);
     }
   }
-  for (ckpt::UnitId unit = 0; missing > 0 && unit < newest.size(); ++unit) {
+  for (ckpt::UnitId unit = 0; missing > 0 && !all_read && unit < newest.size(); ++unit) {
     if (newest[unit]) continue;
     const auto version = newest_version(run, unit, point, std::nullopt);
     if (!version) continue;
