@@ -7,6 +7,18 @@
 
 namespace ckptd {
 
+namespace {
+
+// The run that loses versions by this record: what was known of its newest ones may be wrong.
+std::optional<ckpt::RunId> run_of_loss(const fb::RecordT& record) {
+  if (const auto* deleted = record.body.AsDeleted()) return deleted->run;
+  if (const auto* removed = record.body.AsRunRemoved()) return removed->run;
+  if (const auto* damaged = record.body.AsCommitDamaged()) return damaged->run;
+  return std::nullopt;
+}
+
+}  // namespace
+
 Daemon::Daemon(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 Daemon::~Daemon() { impl_->close(); }
@@ -134,8 +146,8 @@ void Daemon::Impl::apply(uint64_t sequence, const fb::RecordT& record) {
   last_sequence = std::max(last_sequence, sequence);
   const bool deletes =
       record.body.type == fb::RecordBody::Deleted || record.body.type == fb::RecordBody::RunRemoved;
-  if (deletes || record.body.type == fb::RecordBody::CommitDamaged) newest_by_run.clear();
   if (deletes) gc_wanted = true;
+  if (const auto run = run_of_loss(record)) newest_by_run.erase(*run);
   if (catalog->applied_sequence() + 1 != sequence) return;
   const Status applied = catalog->apply(sequence, record);
   if (!applied.ok()) {

@@ -106,4 +106,19 @@ SpaceRanges without(const SpaceRanges& ranges, const SpaceRanges& others) {
   return result;
 }
 
+SpaceRanges within(const SpaceRanges& ranges, const SpaceRange& range) {
+  const uint64_t range_end = range.offset + range.bytes;
+  SpaceRanges result;
+  auto next = std::ranges::upper_bound(ranges, range);
+  if (next != ranges.begin()) --next;  // it may reach into the range
+  for (; next != ranges.end() && next->segment <= range.segment; ++next) {
+    if (next->segment < range.segment) continue;
+    if (next->offset >= range_end) break;
+    const uint64_t begin = std::max(next->offset, range.offset);
+    const uint64_t end = std::min(next->offset + next->bytes, range_end);
+    if (begin < end) result.push_back({range.segment, begin, end - begin});
+  }
+  return result;
+}
+
 }  // namespace ckptd

@@ -24,6 +24,9 @@ SpaceRanges blocks_of(const std::vector<ckpt::fb::ExtentT>& extents,
 // What of `ranges` lies in none of `others`.
 SpaceRanges without(const SpaceRanges& ranges, const SpaceRanges& others);
 
+// What of `ranges` lies in `range`.
+SpaceRanges within(const SpaceRanges& ranges, const SpaceRange& range);
+
 // Those extents that one of the fragments lies in.
 std::vector<ckpt::fb::ExtentT> extents_of(const std::vector<ckpt::fb::ExtentT>& extents,
                                           const std::vector<FragmentPlace>& places);

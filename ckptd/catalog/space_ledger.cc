@@ -7,6 +7,7 @@
 namespace ckptd {
 
 using ckpt::fb::ExtentT;
+using keys::CommitIndex;
 
 namespace {
 
@@ -58,36 +59,59 @@ SpaceRanges SpaceLedger::held_by(const values::CommitValue& commit) const {
   return merged(std::move(held));
 }
 
-SpaceRanges SpaceLedger::held_by_others(const values::CommitValue& commit) const {
+// A writer that is there holds all of what it wrote, and is asked first: then nobody needs to look
+// at who else has a part of it. One of this step was another attempt, in whose place this one is.
+SpaceRanges SpaceLedger::held_by_nobody_else(const values::CommitValue& commit,
+                                             SpaceRanges blocks) const {
   const ckpt::SnapshotKey& key = commit.info.snapshot;
-  const ViewPoint own{key.lineage, key.step};
-  SpaceRanges held;
   std::set<ViewPoint> writers;
   for (const ExtentT& extent : commit.extents) {
     if (is_shared(extent)) writers.insert({extent.lineage, extent.step});
-    catalog_.scan(Family::kCommits, keys::holding(key.run, extent.segment, extent.offset),
-                  KvStore::Order::kAscending, [&](std::string_view at, std::string_view value) {
-                    const auto point = keys::lineage_step_at_end(at);
-                    auto ranges = values::decode_ranges(value);
-                    if (!point || !ranges) {
-                      catalog_.damaged(Family::kCommits, "space of a commit");
-                    } else if (ViewPoint{point->lineage, point->step} != own) {
-                      append(held, *ranges);
-                    }
-                    return true;
-                  });
   }
-  // A writer that is there holds all of what it wrote. One of this step was another attempt, in
-  // whose place this one is.
-  writers.erase(own);
+  writers.erase({key.lineage, key.step});
   for (const ViewPoint& writer : writers) {
     const auto value = catalog_.read_commit(key.run, writer.lineage, writer.step);
     if (!value) continue;
     std::vector<ExtentT> whole = value->extents;
     std::erase_if(whole, [&](const ExtentT& extent) { return !holds_all(*value, extent); });
-    append(held, whole_extents(whole));
+    blocks = without(blocks, whole_extents(whole));
   }
-  return merged(std::move(held));
+  if (blocks.empty() || !has_parts(key.run)) return blocks;
+  SpaceRanges free;
+  for (const ExtentT& extent : commit.extents) {
+    SpaceRanges here = within(blocks, whole_extents({extent}).front());
+    if (!here.empty()) append(free, without_parts_of_others(key, extent, std::move(here)));
+  }
+  return merged(std::move(free));
+}
+
+// As a rule the first that is asked has all of it.
+SpaceRanges SpaceLedger::without_parts_of_others(const ckpt::SnapshotKey& key,
+                                                 const ExtentT& extent, SpaceRanges blocks) const {
+  const ViewPoint own{key.lineage, key.step};
+  catalog_.scan(Family::kCommits, keys::holding(key.run, extent.segment, extent.offset),
+                KvStore::Order::kAscending, [&](std::string_view at, std::string_view value) {
+                  const auto point = keys::lineage_step_at_end(at);
+                  const auto ranges = values::decode_ranges(value);
+                  if (!point || !ranges) {
+                    catalog_.damaged(Family::kCommits, "space of a commit");
+                  } else if (ViewPoint{point->lineage, point->step} != own) {
+                    blocks = without(blocks, *ranges);
+                  }
+                  return !blocks.empty();
+                });
+  return blocks;
+}
+
+// Has any commit of the run a part of an extent?
+bool SpaceLedger::has_parts(ckpt::RunId run) const {
+  bool found = false;
+  catalog_.scan(Family::kCommits, keys::commits(run, CommitIndex::kHolding),
+                KvStore::Order::kAscending, [&found](std::string_view, std::string_view) {
+                  found = true;
+                  return false;
+                });
+  return found;
 }
 
 void SpaceLedger::list_parts(const values::CommitValue& commit,
@@ -129,7 +153,7 @@ void SpaceLedger::take(const values::CommitValue& commit, const PlacesByUnit& un
 void SpaceLedger::shrink(values::CommitValue& commit, const SpaceRanges& held) {
   const std::vector<FragmentPlace> places = places_of(commit.info);
   const SpaceRanges left = without(held, blocks_of(commit.extents, places));
-  put_dead(commit.info.snapshot.run, without(left, held_by_others(commit)));
+  put_dead(commit.info.snapshot.run, held_by_nobody_else(commit, left));
   count(commit.extents, -1);
   unlist_parts(commit);
   commit.extents = extents_of(commit.extents, places);
@@ -138,7 +162,7 @@ void SpaceLedger::shrink(values::CommitValue& commit, const SpaceRanges& held) {
 }
 
 void SpaceLedger::give_up(const values::CommitValue& commit) {
-  put_dead(commit.info.snapshot.run, without(held_by(commit), held_by_others(commit)));
+  put_dead(commit.info.snapshot.run, held_by_nobody_else(commit, held_by(commit)));
   count(commit.extents, -1);
   unlist_parts(commit);
 }

@@ -35,8 +35,11 @@ class SpaceLedger {
 
  private:
   std::vector<FragmentPlace> places_of(const CommitInfo& info) const;
-  // Of the blocks of its extents those that other commits hold.
-  SpaceRanges held_by_others(const values::CommitValue& commit) const;
+  // Of these blocks of its extents those that no other commit holds.
+  SpaceRanges held_by_nobody_else(const values::CommitValue& commit, SpaceRanges blocks) const;
+  SpaceRanges without_parts_of_others(const ckpt::SnapshotKey& key, const ckpt::fb::ExtentT& extent,
+                                      SpaceRanges blocks) const;
+  bool has_parts(ckpt::RunId run) const;
   SpaceRanges part_held(const ckpt::SnapshotKey& key, const ckpt::fb::ExtentT& extent) const;
   void list_parts(const values::CommitValue& commit, const std::vector<FragmentPlace>& places);
   void unlist_parts(const values::CommitValue& commit);

@@ -1,5 +1,6 @@
 #include "ckptd/same/comparer.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 
@@ -7,6 +8,7 @@
 #include "ckptd/io/aligned_buffer.h"
 #include "ckptd/limits.h"
 #include "ckptd/safeguards.h"
+#include "formats/base/crc32c.h"
 
 namespace ckptd {
 
@@ -98,6 +100,8 @@ bool Comparer::Job::part_is_same(Slot& slot, const SameRead::Part& part, ByteVie
   const uint64_t in_slab = fragment.payload_offset + (place.offset - fragment.offset) + part.from;
   ByteView there = stored.subspan(place.payload_offset + part.from - slot.read->begin, part.bytes);
   if (place.codec != 0) {
+    // A frame that has changed may still decode to the same: restores ask for its checksum.
+    if (ckpt::base::crc32c(there) != place.encoded_crc32c) return false;
     slot.decoded.resize(place.length);
     if (!slot.decoder.decode(static_cast<Codec>(place.codec), there, slot.decoded).ok()) {
       return false;
@@ -156,11 +160,14 @@ void Comparer::start_jobs() {
   }
 }
 
-// The disk is busier than a comparison is worth: what has waited is written.
+// The disk is busier than a comparison is worth: what has waited is written. As long as reads come
+// back it is not, however much there is to compare.
 void Comparer::tick(Time now) {
   now_ = now;
   for (auto& [run, jobs] : waiting_) {
-    for (const JobPointer& job : jobs) job->given_up |= now - job->since >= limits::kCompareWaitMax;
+    for (const JobPointer& job : jobs) {
+      job->given_up |= now - std::max(job->since, last_read_) >= limits::kCompareWaitMax;
+    }
     while (!jobs.empty() && jobs.front()->given_up) {
       running_.push_back(std::move(jobs.front()));
       jobs.pop_front();
@@ -203,6 +210,7 @@ void Comparer::read(const JobPointer& job, Slot& slot, const Result<SegmentHandl
 }
 
 void Comparer::compare_read(const JobPointer& job, Slot& slot, const Result<uint64_t>& got) {
+  last_read_ = now_;
   slot.file.reset();
   slot.parts.clear();
   for (const SameRead::Part& part : slot.read->parts) {

@@ -72,6 +72,7 @@ class Comparer {
   ckpt::RunId last_run_ = 0;                               // whose turn was last
   std::vector<JobPointer> running_;
   Time now_{};
+  Time last_read_{};  // came back
   uint64_t read_bytes_ = 0;
 };
 

@@ -174,6 +174,23 @@ TEST_F(SameTest, AnExtentWhoseHeaderIsLostIsNotBuiltOn) {
   expect_bytes_of(*job, 10, {0, 0, 0, 0});
 }
 
+// Nor does it take those with it that were built on it before: each of them has its bytes.
+TEST_F(SameTest, ABadHeaderTakesNoCommitThatSharesWhatIsBehindIt) {
+  const auto job = start_job();
+  for (const ckpt::Step step : {5, 10, 15}) job->commit(step);
+  ASSERT_EQ(metric("ckptd_same_bytes_total"), 2 * kFrozenBytes);
+  const PlaceOfFragment place = place_of_fragment(world, 5, kFrozen);
+  world.disk().flip(place.path, place.extent_offset + 9, 0x10);
+  world.lose_catalog();
+  restart();
+  expect_bytes_of(*job, 15, {15, 15, 15, 0});
+  const Json log = ask_root("log", R"({"target": "tiny"})");
+  ASSERT_EQ(log.size(), 3u);
+  for (const Json& commit : log) {
+    EXPECT_EQ(commit.at("level") == "damaged", commit.at("step") == 5) << commit;
+  }
+}
+
 // A file that was open once is not taken for whole ever after.
 TEST_F(SameTest, VerifySeesTheHeaderOfAFileThatIsLostAfterAComparison) {
   const auto job = start_job();
@@ -290,6 +307,7 @@ TEST_F(SameTest, PrunesBetweenSealAndCommit) {
     ASSERT_EQ(job->ranks[0]->snapshot(step).level, fb::SnapshotLevel::Durable);
     expect_verified();
   }
+  EXPECT_GE(metric("ckptd_same_bytes_total"), kFrozenBytes);
   ask_root("gc", "{}");
   restart();
   expect_bytes_of(*job, 21, {21, 21, 21, 0});
