@@ -55,7 +55,8 @@ void log_prune(const RunInfo& run, const PrunePlan& plan) {
 }  // namespace
 
 bool Daemon::Impl::is_administration(std::string_view verb) {
-  return verb == "tag" || verb == "pin" || verb == "keep" || verb == "prune" || verb == "rm";
+  return verb == "tag" || verb == "pin" || verb == "keep" || verb == "prune" || verb == "rm" ||
+         verb == "grant";
 }
 
 void Daemon::Impl::administer(const Session& session, const fb::QueryT& message) {
@@ -82,6 +83,8 @@ void Daemon::Impl::next_administration() {
       change_pin(session->second, task);
     } else if (task.verb == "keep") {
       change_rules(session->second, task);
+    } else if (task.verb == "grant") {
+      change_grant(session->second, task);
     } else if (task.verb == "rm") {
       remove(session->second, task);
     } else {
@@ -109,6 +112,11 @@ void Daemon::Impl::change_tag(const Session& session, const Administration& task
   const auto change = parse_tag_args(query_context(session), task.args);
   if (!change.ok()) return administered(task, error_answer(change.error()));
   const RunInfo& run = change->target.run;
+  // Who trains a run names what came of it; who prunes it, what is to stay.
+  const bool trains = may(session, run, ckpt::Right::kCommit);
+  const Status allowed =
+      check_may(session, run, trains ? ckpt::Right::kCommit : ckpt::Right::kPrune);
+  if (!allowed.ok()) return administered(task, error_answer(allowed.error()));
   nlohmann::json document = {{"run", run.name}, {"tag", change->tag}};
   std::vector<fb::RecordT> records;
   if (change->remove) {
@@ -134,6 +142,8 @@ void Daemon::Impl::change_pin(const Session& session, const Administration& task
   const auto change = parse_pin_args(query_context(session), task.args);
   if (!change.ok()) return administered(task, error_answer(change.error()));
   const auto& [run, point] = change->target;
+  const Status allowed = check_may(session, run, ckpt::Right::kPrune);
+  if (!allowed.ok()) return administered(task, error_answer(allowed.error()));
   const nlohmann::json document = {{"run", run.name},
                                    {"step", point.step},
                                    {"lineage", point.lineage},
@@ -151,6 +161,8 @@ void Daemon::Impl::change_rules(const Session& session, const Administration& ta
   const auto keep = parse_keep_args(context, task.args);
   if (!keep.ok()) return administered(task, error_answer(keep.error()));
   if (!keep->rules) return administered(task, keep_answer(context, keep->run));
+  const Status allowed = check_may(session, keep->run, ckpt::Right::kPrune);
+  if (!allowed.ok()) return administered(task, error_answer(allowed.error()));
   fb::RulesSetT rules = ckpt::to_fb(*keep->rules);
   rules.run = keep->run.id;
   rules.time_ns = wall_clock_ns();
@@ -158,6 +170,29 @@ void Daemon::Impl::change_rules(const Session& session, const Administration& ta
   records.push_back(make_record(std::move(rules)));
   write_administration(task, std::move(records),
                        [this, run = keep->run] { return keep_answer({.catalog = *catalog}, run); });
+}
+
+// What sessions do already, they go on with: a grant that is taken back keeps them from joining
+// again.
+void Daemon::Impl::change_grant(const Session& session, const Administration& task) {
+  const QueryContext context = query_context(session);
+  const auto grant = parse_grant_args(context, task.args);
+  if (!grant.ok()) return administered(task, error_answer(grant.error()));
+  if (!grant->user) return administered(task, grant_answer(context, grant->run));
+  const Status allowed = check_owner(session, grant->run);
+  if (!allowed.ok()) return administered(task, error_answer(allowed.error()));
+  fb::GrantedT granted = ckpt::to_fb(*grant->user, grant->rights);
+  granted.run = grant->run.id;
+  granted.time_ns = wall_clock_ns();
+  spdlog::info("run {}: user {} may {}, says user {}", grant->run.name, *grant->user,
+               grant->rights.any() ? fmt::format("{}", fmt::join(right_names(grant->rights), ", "))
+                                   : "do nothing",
+               session.uid);
+  std::vector<fb::RecordT> records;
+  records.push_back(make_record(std::move(granted)));
+  write_administration(task, std::move(records), [this, run = grant->run] {
+    return grant_answer({.catalog = *catalog}, run);
+  });
 }
 
 // The index must have every record, and no resume point be on its way into the journal: a commit
@@ -195,6 +230,8 @@ std::vector<ViewPoint> Daemon::Impl::points_being_taken(ckpt::RunId run) const {
 void Daemon::Impl::prune(const Session& session, const Administration& task) {
   const auto args = parse_prune_args(query_context(session), task.args);
   if (!args.ok()) return administered(task, error_answer(args.error()));
+  const Status allowed = check_may(session, args->run, ckpt::Right::kPrune);
+  if (!allowed.ok()) return administered(task, error_answer(allowed.error()));
   const auto plan = make_prune_plan(*args);
   if (!plan.ok()) return administered(task, error_answer(plan.error()));
   const QueryAnswer document = prune_answer(args->run, *plan, args->dry_run);
@@ -252,6 +289,9 @@ void Daemon::Impl::remove(const Session& session, const Administration& task) {
   const auto args = parse_remove_args(query_context(session), task.args);
   if (!args.ok()) return administered(task, error_answer(args.error()));
   const RunInfo& run = args->run;
+  const Status allowed =
+      args->point ? check_may(session, run, ckpt::Right::kPrune) : check_owner(session, run);
+  if (!allowed.ok()) return administered(task, error_answer(allowed.error()));
   const Status unused = may_remove(run);
   const Status possible = args->point ? may_prune(run) : unused;
   if (!possible.ok()) return administered(task, error_answer(possible.error()));

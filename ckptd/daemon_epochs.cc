@@ -43,6 +43,9 @@ void Daemon::Impl::join(Session& session, const fb::JoinGroupT& message) {
                              "run {}: a trainer registers its units before it joins a group",
                              session.run_name));
   }
+  if (const Status allowed = may_train(session); !allowed.ok()) {
+    return refuse(session.id, message.request, allowed.error());
+  }
   JoinRequest request{.session = session.id,
                       .request = message.request,
                       .rank = message.rank,

@@ -30,6 +30,9 @@ void Daemon::Impl::rejoin(Session& session, const fb::RejoinEpochT& message) {
                              "run {}: a trainer registers its units before it rejoins a group",
                              session.run_name));
   }
+  if (const Status allowed = may_train(session); !allowed.ok()) {
+    return refuse(session.id, message.request, allowed.error());
+  }
   const auto lineage = groups.rejoin(*session.run, session.id, message.rank, message.epoch);
   if (!lineage.ok()) {
     return refuse(session.id, message.request,

@@ -128,6 +128,11 @@ struct Daemon::Impl {
   void run_created(const std::string& name, ckpt::RunId run, const Status& status);
   void disconnected(SessionId session, const std::string& reason);
   bool may_use(const Session& session, uid_t owner) const;
+  bool may(const Session& session, const RunInfo& run, ckpt::Right right) const;
+  // kPermissionDenied names the run, its owner and what is not granted.
+  Status check_may(const Session& session, const RunInfo& run, ckpt::Right right) const;
+  Status may_train(const Session& session) const;  // the run that it has registered
+  Status check_owner(const Session& session, const RunInfo& run) const;
 
   // -- epochs (daemon_epochs.cc) -----------------------------------------------------------------
   void join(Session& session, const fb::JoinGroupT& message);
@@ -252,6 +257,7 @@ struct Daemon::Impl {
   void change_tag(const Session& session, const Administration& task);
   void change_pin(const Session& session, const Administration& task);
   void change_rules(const Session& session, const Administration& task);
+  void change_grant(const Session& session, const Administration& task);
   void prune(const Session& session, const Administration& task);
   Status may_prune(const RunInfo& run) const;
   Result<PrunePlan> make_prune_plan(const PruneArgs& args) const;

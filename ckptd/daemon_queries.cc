@@ -12,7 +12,8 @@ namespace ckptd {
 
 QueryContext Daemon::Impl::query_context(const Session& session) {
   return {.catalog = *catalog,
-          .may_read = [this, &session](const RunInfo& run) { return may_use(session, run.uid); },
+          .may_read = [this, &session](
+                          const RunInfo& run) { return may(session, run, ckpt::Right::kRead); },
           .in_memory =
               [this, uid = session.uid](const SnapshotKey& snapshot, ckpt::UnitId unit,
                                         const FragmentPlace& place) {

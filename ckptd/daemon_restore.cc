@@ -82,10 +82,7 @@ Result<RestoreRequest> Daemon::Impl::resolve_restore(const Session& session,
                                                      const fb::OpenRestoreT& message) {
   CKPT_ASSIGN(const RunInfo run,
               catalog->run(message.run.empty() ? session.run_name : message.run));
-  if (!may_use(session, run.uid)) {
-    return make_error(ErrorCode::kPermissionDenied, "run {}: it belongs to user {}", run.name,
-                      run.uid);
-  }
+  CKPT_TRY(check_may(session, run, ckpt::Right::kRead));
   if (message.wants.size() > limits::kWantsPerRestoreMax) {
     return make_error(ErrorCode::kResourceExhausted,
                       "run {}: {} ranges in one restore, the most is {}", run.name,

@@ -71,6 +71,31 @@ bool Daemon::Impl::may_use(const Session& session, uid_t owner) const {
   return session.uid == owner || session.uid == 0 || session.uid == ::geteuid();
 }
 
+bool Daemon::Impl::may(const Session& session, const RunInfo& run, ckpt::Right right) const {
+  if (may_use(session, run.uid)) return true;
+  const auto granted = run.grants.find(session.uid);
+  return granted != run.grants.end() && granted->second.has(right);
+}
+
+Status Daemon::Impl::check_may(const Session& session, const RunInfo& run,
+                               ckpt::Right right) const {
+  if (may(session, run, right)) return {};
+  return make_error(ErrorCode::kPermissionDenied,
+                    "run {}: it belongs to user {}, and user {} has no grant to {}", run.name,
+                    run.uid, session.uid, ckpt::right_name(right));
+}
+
+Status Daemon::Impl::may_train(const Session& session) const {
+  CKPT_ASSIGN(const RunInfo run, catalog->run(*session.run));
+  return check_may(session, run, ckpt::Right::kCommit);
+}
+
+Status Daemon::Impl::check_owner(const Session& session, const RunInfo& run) const {
+  if (may_use(session, run.uid)) return {};
+  return make_error(ErrorCode::kPermissionDenied, "run {}: only user {}, its owner, may do that",
+                    run.name, run.uid);
+}
+
 void Daemon::Impl::hello(Session& session, const fb::HelloT& message, ckpt::base::UniqueFd fd) {
   const auto reject = [&](const Error& error) {
     refuse(session.id, 0, error);
@@ -181,8 +206,8 @@ void Daemon::Impl::register_units(Session& session, const fb::RegisterUnitsT& me
     if (run.error().code != ErrorCode::kNotFound) return fail(run.error());
     return create_run(session, message, std::move(units).value());
   }
-  if (!may_use(session, run->uid)) {
-    return fail(make_error(ErrorCode::kPermissionDenied, "it belongs to user {}", run->uid));
+  if (const Status allowed = check_may(session, *run, ckpt::Right::kRead); !allowed.ok()) {
+    return refuse(session.id, message.request, allowed.error());
   }
   if (removing == run->id) {
     return fail(make_error(ErrorCode::kUnavailable, "it is being removed; try again"));
@@ -190,7 +215,9 @@ void Daemon::Impl::register_units(Session& session, const fb::RegisterUnitsT& me
   const auto known = catalog->units(run->id);
   if (!known.ok()) return fail(known.error());
   // Registered, but the daemon died before its units were written.
-  if ((*known)->empty()) return create_run(session, message, std::move(units).value());
+  if ((*known)->empty() && may_use(session, run->uid)) {
+    return create_run(session, message, std::move(units).value());
+  }
   const Status same = check_same_units(**known, *units);
   if (!same.ok()) return fail(same.error());
   session.run = run->id;

@@ -85,7 +85,9 @@ inline constexpr uint64_t kJournalReserveMin = 256u << 10;
 inline constexpr uint64_t kEncodedPieceBytesMin = 64u << 10;
 inline constexpr uint64_t kEncodedBytesMin = 1u << 10;
 inline constexpr uint64_t kEncodeStepBytes = 4u << 20;
-// The pool of warm memory has at most so many pieces, each with a descriptor and two mappings. It is
+// Users of a run that is not theirs: held in memory, and listed in one answer.
+inline constexpr size_t kGrantsPerRunMax = 1024;
+// The pool of warm memory has at most so many pieces, each a descriptor and two mappings. It is
 // faulted in so much at a time, some 30 ms of an executor thread. An arena may be so much smaller
 // than a piece of it: giving back the rest takes the loop some 10 ms.
 inline constexpr size_t kWarmPoolPiecesMax = 64;

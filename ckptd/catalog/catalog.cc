@@ -115,7 +115,16 @@ Status Catalog::Impl::load_runs() {
       run_by_name[created->name] = *id;
       return Status();
     }
-    // Rules and state follow their run in the order of keys.
+    // Grants, rules and state follow their run in the order of keys.
+    if (key.size() == keys::run_grant(*id, 0).size()) {
+      const auto record = values::decode_record(value);
+      const auto* granted = record ? record->body.AsGranted() : nullptr;
+      const bool good = granted != nullptr && granted->run == *id && runs.contains(*id) &&
+                        key == keys::run_grant(*id, granted->uid);
+      if (!good) return Status(bad_value("runs"));
+      runs[*id].info.grants[granted->uid] = ckpt::from_fb(*granted);
+      return Status();
+    }
     if (key == keys::run_rules(*id)) {
       const auto record = values::decode_record(value);
       const auto* set = record ? record->body.AsRulesSet() : nullptr;

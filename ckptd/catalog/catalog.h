@@ -34,6 +34,7 @@
 #include "formats/expert_tokens.h"
 #include "formats/journal.h"
 #include "formats/keep_rules.h"
+#include "formats/rights.h"
 #include "formats/unit.h"
 
 namespace ckptd {
@@ -57,6 +58,7 @@ struct RunInfo {
   // Of a removed run `commits` and `bytes` are what it listed until then.
   uint64_t removed_ns = 0;  // 0: it is there
   std::string removed_reason;
+  ckpt::Grants grants;
 };
 
 struct Lineage {

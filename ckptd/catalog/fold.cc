@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "ckptd/catalog/commit_places.h"
-#include "ckptd/catalog/run_removal.h"
+#include "ckptd/catalog/run_changes.h"
 #include "formats/wire/convert.h"
 
 namespace ckptd {
@@ -86,6 +86,9 @@ class Folder {
         CKPT_TRY(use_run(body.AsRunRemoved()->run));
         remove_run(catalog_, *body.AsRunRemoved(), change_, space_);
         return {};
+      case fb::RecordBody::Granted:
+        CKPT_TRY(use_run(body.AsGranted()->run));
+        return set_grant(record_, change_);
       case fb::RecordBody::NONE:
         break;
     }

@@ -38,6 +38,7 @@ std::optional<uint64_t> u64_at(std::string_view text, size_t position) {
 }
 
 std::string run(ckpt::RunId run) { return number(run); }
+std::string run_grant(ckpt::RunId run, uint32_t uid) { return number(run) + 'g' + number(uid); }
 std::string run_rules(ckpt::RunId run) { return number(run) + 'k'; }
 std::string run_state(ckpt::RunId run) { return number(run) + 's'; }
 std::string units(ckpt::RunId run, ckpt::UnitId first) { return number(run) + number(first); }

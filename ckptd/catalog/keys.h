@@ -3,6 +3,7 @@
 //   meta      "applied" | "format" | "store"
 //             "scrub"                            values.ScrubState, if there is one
 //   runs      run                                created: Record(RunCreated)
+//             run 'g' user                       Record(Granted), of users who may do something
 //             run 'k'                            Record(RulesSet)
 //             run 's'                            values.RunState
 //   units     run first-unit-id                  Record(UnitsRegistered), one per registration
@@ -59,6 +60,7 @@ std::optional<uint32_t> u32_at(std::string_view text, size_t position);
 std::optional<uint64_t> u64_at(std::string_view text, size_t position);
 
 std::string run(ckpt::RunId run);
+std::string run_grant(ckpt::RunId run, uint32_t uid);
 std::string run_rules(ckpt::RunId run);
 std::string run_state(ckpt::RunId run);
 std::string units(ckpt::RunId run, ckpt::UnitId first);

@@ -113,6 +113,24 @@ void add_tags(const Salvage::Run& run, const std::map<std::string, ViewPoint>& k
   }
 }
 
+void add_grants(const RunInfo& run, const Catalog& behind, uint64_t time_ns, Records& records) {
+  const auto known = behind.run(run.id);
+  const ckpt::Grants before = known.ok() ? known->grants : ckpt::Grants();
+  const auto grant = [&](uint32_t uid, const ckpt::Rights& rights) {
+    fb::GrantedT granted = ckpt::to_fb(uid, rights);
+    granted.run = run.id;
+    granted.time_ns = time_ns;
+    add(records, granted);
+  };
+  for (const auto& [uid, rights] : run.grants) {
+    const auto found = before.find(uid);
+    if (found == before.end() || found->second != rights) grant(uid, rights);
+  }
+  for (const auto& [uid, rights] : before) {
+    if (!run.grants.contains(uid)) grant(uid, {});
+  }
+}
+
 void add_pins_and_rules(const Salvage::Run& run, const Catalog& behind, uint64_t time_ns,
                         Records& records) {
   const std::vector<ViewPoint> known = behind.pins(run.info.id);
@@ -234,6 +252,7 @@ Records missing_after_commits(const Salvage& salvage, const Catalog& behind, uin
   for (const Salvage::Run& run : salvage.runs) {
     add_tags(run, behind.tags(run.info.id), time_ns, records);
     add_pins_and_rules(run, behind, time_ns, records);
+    add_grants(run.info, behind, time_ns, records);
   }
   return records;
 }

@@ -67,6 +67,29 @@ Result<ckpt::Selector> QueryArgs::selector(const std::string& name) const {
   return ckpt::parse_selector(value);
 }
 
+Result<std::vector<std::string>> QueryArgs::texts(const std::string& name) const {
+  std::vector<std::string> values;
+  const auto found = object_.find(name);
+  if (found == object_.end()) return values;
+  bool good = found->is_array();
+  for (const auto& value : *found) {
+    good = good && value.is_string();
+    if (good) values.push_back(value.get<std::string>());
+  }
+  if (good) return values;
+  return make_error(ErrorCode::kInvalidArgument, "argument {} must be a list of texts", name);
+}
+
+Result<RunInfo> whole_run(const QueryContext& context, const QueryArgs& args,
+                          std::string_view verb) {
+  CKPT_ASSIGN(const ckpt::Selector selector, args.selector("target"));
+  if (selector.kind != ckpt::Selector::Kind::kRun || selector.lineage != 0) {
+    return make_error(ErrorCode::kInvalidArgument, "{} takes a run, not {}", verb,
+                      to_string(selector));
+  }
+  return selected_run(context, selector);
+}
+
 Result<RunInfo> selected_run(const QueryContext& context, const ckpt::Selector& selector) {
   CKPT_ASSIGN(RunInfo run, context.catalog.run(selector.run));
   if (!may_read(context, run)) {

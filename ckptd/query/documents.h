@@ -22,7 +22,8 @@ class QueryArgs {
   // kInvalidArgument if it is missing or of another type.
   Result<std::string> text(const std::string& name) const;
   Result<uint64_t> number(const std::string& name, uint64_t otherwise) const;
-  Result<bool> flag(const std::string& name) const;  // missing: false
+  Result<bool> flag(const std::string& name) const;                       // missing: false
+  Result<std::vector<std::string>> texts(const std::string& name) const;  // missing: none
   // Rules as rules_json() writes them; members that are missing keep nothing.
   Result<ckpt::KeepRules> keep_rules(const std::string& name) const;
   Result<ckpt::Selector> selector(const std::string& name) const;
@@ -31,6 +32,9 @@ class QueryArgs {
   nlohmann::json object_;
 };
 
+// The run that `target` names, without a step or lineage; must be readable.
+Result<RunInfo> whole_run(const QueryContext& context, const QueryArgs& args,
+                          std::string_view verb);
 // The run that a selector names; must be readable. Its lineage, if given, must exist.
 Result<RunInfo> selected_run(const QueryContext& context, const ckpt::Selector& selector);
 

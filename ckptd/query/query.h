@@ -96,6 +96,14 @@ struct KeepArgs {
 Result<KeepArgs> parse_keep_args(const QueryContext& context, std::string_view args);
 QueryAnswer keep_answer(const QueryContext& context, const RunInfo& run);
 
+struct GrantArgs {
+  RunInfo run;
+  std::optional<uint32_t> user;  // none: only to show
+  ckpt::Rights rights;           // from now on; none: what was granted is taken back
+};
+Result<GrantArgs> parse_grant_args(const QueryContext& context, std::string_view args);
+QueryAnswer grant_answer(const QueryContext& context, const RunInfo& run);
+
 struct PruneArgs {
   RunInfo run;
   std::optional<ckpt::KeepRules> rules;  // none: those of the run

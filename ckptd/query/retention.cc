@@ -98,16 +98,6 @@ class RulesReader {
   const Value& object_;
 };
 
-Result<RunInfo> whole_run(const QueryContext& context, const QueryArgs& args,
-                          std::string_view verb) {
-  CKPT_ASSIGN(const ckpt::Selector selector, args.selector("target"));
-  if (selector.kind != ckpt::Selector::Kind::kRun || selector.lineage != 0) {
-    return make_error(ErrorCode::kInvalidArgument, "{} takes a run, not {}", verb,
-                      to_string(selector));
-  }
-  return selected_run(context, selector);
-}
-
 Json point_json(ViewPoint point) { return {{"step", point.step}, {"lineage", point.lineage}}; }
 
 Json kept_json(const PrunePlan::Kept& kept) {

@@ -285,6 +285,19 @@ std::string print_prune(const Json& document) {
                                     dry ? "would be removed" : "removed", size(document, "bytes"));
 }
 
+std::string print_grants(const Json& document) {
+  Table table({{"USER", Align::kRight}, {"MAY"}});
+  table.add({text(document, "owner"), "everything: it is the owner's"});
+  for (const Json& grant : member(document, "grants")) {
+    std::string rights;
+    for (const Json& right : member(grant, "rights")) {
+      rights += (rights.empty() ? "" : ", ") + text(right);
+    }
+    table.add({text(grant, "user"), std::move(rights)});
+  }
+  return table.text();
+}
+
 std::string print_export(const Json& document) {
   return fmt::format("{} written to {}: {} tensors, {} in {} files\n", view_name(document),
                      text(document, "out"), text(document, "tensors"), size(document, "bytes"),

@@ -19,6 +19,7 @@ std::string print_verify(const Json& document);
 std::string print_scrub(const Json& document);
 std::string print_restore_plan(const Json& document);
 std::string print_prune(const Json& document);
+std::string print_grants(const Json& document);
 std::string print_export(const Json& document);
 std::string print_import(const Json& document);
 // Any other: one line per member, nested ones indented.

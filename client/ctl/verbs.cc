@@ -5,6 +5,7 @@
 
 #include "client/ctl/diff.h"
 #include "client/ctl/export.h"
+#include "client/ctl/grant_verb.h"
 #include "client/ctl/heat_map.h"
 #include "client/ctl/import.h"
 #include "client/ctl/keep_verbs.h"
@@ -304,6 +305,7 @@ void add_verbs(CLI::App& app, const Common& common, Verb& chosen) {
   add_import(build, args);
   add_administration(build, args);
   add_keeping(build);
+  add_grant(build);
   add_scrub(build);
 }
 

@@ -50,6 +50,24 @@ TEST_F(Ctl, RulesSayWhatPruneKeeps) {
   EXPECT_EQ(ctl({"show", "tiny@10"}).exit_code, 3);
 }
 
+TEST_F(Ctl, GrantsAreSetShownAndTakenBack) {
+  EXPECT_EQ(json({"grant", "tiny"})["grants"].size(), 0u);
+  const Json granted = json({"grant", "tiny", "54321", "commit", "prune"});
+  expect_members(granted, {"run", "owner", "grants"});
+  EXPECT_EQ(granted["grants"][0]["user"], 54321);
+  EXPECT_EQ(granted["grants"][0]["rights"], Json({"read", "commit", "prune"}));
+  EXPECT_THAT(ctl({"grant", "tiny"}).out, HasSubstr("54321  read, commit, prune"));
+  EXPECT_EQ(json({"grant", "tiny", "daemon", "read"})["grants"].size(), 2u) << "by name";
+  EXPECT_EQ(json({"grant", "tiny", "54321", "--revoke"})["grants"].size(), 1u);
+  EXPECT_EQ(ctl({"grant", "tiny", "54321", "--revoke"}).exit_code, 3);
+  EXPECT_EQ(ctl({"grant", "tiny", "54321"}).exit_code, 2);
+  EXPECT_EQ(ctl({"grant", "tiny", "54321", "write"}).exit_code, 2);
+  EXPECT_EQ(ctl({"grant", "tiny", "54321", "read", "--revoke"}).exit_code, 2);
+  const Finished nobody = ctl({"grant", "tiny", "no-such-user", "read"});
+  EXPECT_EQ(nobody.exit_code, 3);
+  EXPECT_THAT(nobody.err, HasSubstr("user no-such-user: no such user on this machine"));
+}
+
 TEST_F(Ctl, HistoryHasTheMembersThatStay) {
   const Json runs = json({"runs"});
   ASSERT_EQ(runs.size(), 1u);

@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "formats/rights.h"
 #include "formats/wire/convert.h"
 
 namespace ckpt::test {
@@ -153,6 +154,9 @@ std::vector<fb::RecordT> sample_retention_records() {
   records.push_back(record(std::move(rules)));
   records.push_back(record(std::move(pinned)));
   records.push_back(record(std::move(unpinned)));
+  fb::GrantedT granted = to_fb(54'321, {.read = true, .commit = true});
+  granted.run = 1;
+  records.push_back(record(std::move(granted)));
   records.push_back(record(std::move(freed)));
   records.push_back(record(std::move(removed)));
   return records;

@@ -88,6 +88,25 @@ TEST_F(SalvageTest, ARunThatWasRemovedStaysSo) {
   EXPECT_EQ(root().query("verify", "").exit_code, 0);
 }
 
+TEST_F(SalvageTest, GrantsAreAsTheyWere) {
+  const auto grant = [&](const std::string& rest) {
+    EXPECT_EQ(root().query("grant", R"({"target": "tiny", )" + rest + "}").exit_code, 0);
+  };
+  grant(R"("user": 7, "rights": ["read"])");
+  grant(R"("user": 8, "rights": ["commit"])");
+  const uint64_t before = journal_bytes();
+  grant(R"("user": 7, "rights": [])");
+  grant(R"("user": 8, "rights": ["prune"])");
+  grant(R"("user": 9, "rights": ["read"])");
+  const auto grants = root().query("grant", R"({"target": "tiny"})").json;
+  restart_without_tail(before);
+  EXPECT_EQ(root().query("grant", R"({"target": "tiny"})").json, grants);
+  world.kill_daemon();
+  world.lose_catalog();
+  ASSERT_TRUE(world.start().ok());
+  EXPECT_EQ(root().query("grant", R"({"target": "tiny"})").json, grants);
+}
+
 TEST_F(SalvageTest, OneWhoseBytesAreGoneTooIsListedAsDamaged) {
   const uint64_t last = journal_bytes();
   job.commit(15);

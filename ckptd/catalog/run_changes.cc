@@ -1,4 +1,6 @@
-#include "ckptd/catalog/run_removal.h"
+#include "ckptd/catalog/run_changes.h"
+
+#include <limits>
 
 namespace ckptd {
 
@@ -60,6 +62,10 @@ void remove_run(const Catalog::Impl& catalog, const ckpt::fb::RunRemovedT& remov
   run.units = std::make_shared<const UnitSpecs>();
   run.lineages.clear();
   run.rules = {};
+  for (const auto& [uid, rights] : run.info.grants) {
+    change.remove(Family::kRuns, keys::run_grant(removed.run, uid));
+  }
+  run.info.grants.clear();
   run.info.metadata.clear();
   run.info.current_lineage = 0;
   run.info.commits = removed.commits;
@@ -67,6 +73,23 @@ void remove_run(const Catalog::Impl& catalog, const ckpt::fb::RunRemovedT& remov
   run.info.removed_ns = removed.time_ns;
   run.info.removed_reason = removed.reason;
   put_run_state(change);
+}
+
+Status set_grant(const ckpt::fb::RecordT& record, Change& change) {
+  const ckpt::fb::GrantedT& granted = *record.body.AsGranted();
+  if (granted.uid == std::numeric_limits<uint32_t>::max()) {
+    return ckpt::make_error(ckpt::ErrorCode::kCorrupt, "run {}: a grant to no user", granted.run);
+  }
+  const ckpt::Rights rights = ckpt::from_fb(granted);
+  std::string key = keys::run_grant(granted.run, granted.uid);
+  if (rights.any()) {
+    change.run->info.grants[granted.uid] = rights;
+    change.put(Family::kRuns, std::move(key), values::encode(record));
+  } else {
+    change.run->info.grants.erase(granted.uid);
+    change.remove(Family::kRuns, std::move(key));
+  }
+  return {};
 }
 
 }  // namespace ckptd

@@ -14,4 +14,7 @@ void put_run_state(Change& change);
 void remove_run(const Catalog::Impl& catalog, const ckpt::fb::RunRemovedT& removed, Change& change,
                 SpaceLedger& space);
 
+// `record` is a Granted of `change.run`. kCorrupt: to nobody.
+Status set_grant(const ckpt::fb::RecordT& record, Change& change);
+
 }  // namespace ckptd

@@ -1,0 +1,10 @@
+// grant: who else may read, train or prune a run. Private to this folder.
+#pragma once
+
+#include "client/ctl/verb_builder.h"
+
+namespace ckptctl {
+
+void add_grant(Builder& build);
+
+}  // namespace ckptctl
