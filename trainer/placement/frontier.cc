@@ -94,7 +94,7 @@ std::vector<const RatedFamily*> some_of(std::span<const RatedFamily* const> fami
 // Whatever may be preferred, in that order: the balance that can be had decides, and among those
 // that come close to it the recovery. The most survivable are tried first; where none of them is
 // balanced, a few of the others and what Maximum Rank Overlap comes to.
-std::vector<Tried> try_families(const Goal& goal, const LayerPlanner& planner,
+std::vector<Tried> try_families(const Goal& goal, LayerPlanner& planner,
                                 std::span<const RatedFamily> families) {
   const bool balance_only =
       std::ranges::all_of(goal.wanted, [](const auto& one) { return one.probability == 0; });
@@ -131,7 +131,7 @@ std::vector<Tried> try_families(const Goal& goal, const LayerPlanner& planner,
 
 // Where another policy comes out better balanced, and survives what is wanted, that is gone on
 // with.
-Status prefer_others(const Goal& goal, const PlacementRequest& request, const LayerPlanner& planner,
+Status prefer_others(const Goal& goal, const PlacementRequest& request, LayerPlanner& planner,
                      Planned& planned) {
   const auto weigh = [&](const std::vector<LayerSlots>& layers, const RatedFamily* known) {
     if (mean_balance(layers, request) >= planned.plan.max_over_mean - kRounding) return;
@@ -157,7 +157,7 @@ Status prefer_others(const Goal& goal, const PlacementRequest& request, const La
 }
 
 Result<Planned> plan_tried(const std::vector<Tried>& tried, const Goal& goal,
-                           const PlacementRequest& request, const LayerPlanner& planner,
+                           const PlacementRequest& request, LayerPlanner& planner,
                            std::span<const RatedFamily> families) {
   for (const Tried& one : tried) {
     auto plan = planner.plan(one.family->family, one.from);
@@ -196,8 +196,7 @@ std::optional<std::vector<RecoveryWanted>> most_by_search(const PlacementRequest
 // Where `lazarus` searches, its search may survive more than the first goal asks for. It takes
 // long, and mostly what is planned anyway survives as much as any search can.
 Result<Planned> plan_up_to_search(const PlacementRequest& request, const Goal& quick,
-                                  const LayerPlanner& planner,
-                                  std::span<const RatedFamily> families) {
+                                  LayerPlanner& planner, std::span<const RatedFamily> families) {
   const auto most = most_by_search(request);
   if (most) {
     const std::vector<Tried> tried = try_families(quick, planner, families);
@@ -207,7 +206,8 @@ Result<Planned> plan_up_to_search(const PlacementRequest& request, const Goal& q
     }
   }
   CKPT_ASSIGN(const Goal goal, find_goal(request, true));
-  return plan_tried(try_families(goal, planner, families), goal, request, planner, families);
+  LayerPlanner again(request);  // what was planned for less counts for nothing
+  return plan_tried(try_families(goal, again, families), goal, request, again, families);
 }
 
 // Sorts them, too, from the best balanced on. What differs by roundings only is the same.
@@ -247,7 +247,7 @@ std::vector<uint32_t> failures_asked(const PlacementRequest& request) {
 
 Result<std::vector<LayerSlots>> plan_frontier(const PlacementRequest& request) {
   const std::vector<RatedFamily> families = candidate_families(request, failures_asked(request));
-  const LayerPlanner planner(request);
+  LayerPlanner planner(request);
   CKPT_ASSIGN(const Goal quick, find_goal(request, false));
   const bool searches = request.domains() <= kExactRanksMax && request.recovery_wanted.empty();
   auto planned = searches ? plan_up_to_search(request, quick, planner, families)
@@ -259,7 +259,6 @@ Result<std::vector<LayerSlots>> plan_frontier(const PlacementRequest& request) {
 
 Result<std::vector<FrontierPoint>> frontier_points(const PlacementRequest& request) {
   const std::vector<uint32_t> failures = failures_asked(request);
-  const LayerPlanner planner(request);
   std::vector<FrontierPoint> points;
   const auto add = [&](std::vector<LayerSlots> layers) -> Status {
     CKPT_ASSIGN(const Judgement judgement, judge(layers, request));
@@ -271,14 +270,15 @@ Result<std::vector<FrontierPoint>> frontier_points(const PlacementRequest& reque
     return {};
   };
   for (const RatedFamily& family : candidate_families(request, failures)) {
-    if (auto planned = planner.plan(family.family)) CKPT_TRY(add(std::move(planned->layers)));
+    if (auto planned = LayerPlanner(request).plan(family.family))
+      CKPT_TRY(add(std::move(planned->layers)));
   }
   for (const PolicyName policy : kPolicies) {
     if (policy == PolicyName::kFrontier) continue;
     CKPT_ASSIGN(auto layers, promised_layers(policy, request));
     if (!layers) continue;
     const RatedFamily family = family_of(*layers, request, request.domains());
-    if (auto planned = planner.plan(family.family, &*layers)) {
+    if (auto planned = LayerPlanner(request).plan(family.family, &*layers)) {
       CKPT_TRY(add(std::move(planned->layers)));
     }
   }

@@ -8,14 +8,16 @@ namespace moetrain {
 
 namespace {
 
-// What the search of a layer may look at, on average: about 2 ms, more from 1,250 slots on.
+// What the search of a layer may look at: about 2 ms, more from 1,250 slots on. All together have
+// three quarters as much for each: most layers are soon good enough.
 constexpr int64_t kWork = 500'000;
 constexpr int64_t kWorkPerSlot = 400;
-constexpr int64_t kMoreWork = 2;         // times that, so that few layers have something to share
+constexpr int64_t kMoreWork = 3;         // times that, so that few layers have something to share
 constexpr int64_t kSlices = 4;           // of that, which layers get by turns
 constexpr uint32_t kFruitlessMax = 100;  // dead ends left in a row to find nothing better
-constexpr int64_t kSampleShare = 4;      // of a layer's work, for a comparison of families
+constexpr double kSampleShare = 0.28;    // of a layer's work, for a comparison of families
 constexpr size_t kSamples = 3;           // layers that families are compared on
+constexpr int64_t kLeastShare = 2;       // of the work of all layers, whatever is left
 // Who is far off is searched before who is merely not good.
 struct Turns {
   double good;          // for layers above this,
@@ -34,9 +36,10 @@ std::vector<double> as_doubles(const std::vector<uint64_t>& loads) {
 
 // Somewhere else to go on from, each time in another way: near the best, or from a new beginning.
 void leave_dead_end(LayerSearch& search, const LayerSlots& best, uint32_t times,
-                    std::mt19937& random) {
+                    std::mt19937& random, int64_t work) {
   using enum LayerSearch::Start;
-  if (times % 2 == 1 && search.rebuild(times % 4 == 1 ? kAllReplicas : kMembers, random)) return;
+  const LayerSearch::Start start = times % 4 == 1 ? kAllReplicas : kMembers;
+  if (times % 2 == 1 && search.rebuild(start, random, work)) return;
   search.adopt(best);
   search.kick(random);
 }
@@ -67,7 +70,8 @@ struct LayerPlanner::Progress {
   }
 };
 
-LayerPlanner::LayerPlanner(const PlacementRequest& request) : request_(request) {
+LayerPlanner::LayerPlanner(const PlacementRequest& request)
+    : request_(request), work_left_(work_of_layer() * (request.layers() * 3 / 4 + kMoreWork)) {
   loads_.reserve(request.layers());
   for (const auto& loads : request.loads) loads_.push_back(as_doubles(loads));
 }
@@ -82,7 +86,7 @@ std::optional<LayerPlanner::Progress> LayerPlanner::begin(const Family& family, 
                                                           int64_t& work) const {
   LayerSearch search(request_, family, loads_[layer]);
   const bool fits = from != nullptr ? search.adopt(*from)  //
-                                    : search.build(LayerSearch::Start::kMembers);
+                                    : search.build(LayerSearch::Start::kMembers, work);
   if (!fits) return std::nullopt;
   Progress progress{.slots = search.slots(),
                     .max_over_mean = search.max_over_mean(),
@@ -90,7 +94,7 @@ std::optional<LayerPlanner::Progress> LayerPlanner::begin(const Family& family, 
   const int64_t before = work;
   search.improve(work, progress.enough());
   progress.keep_better(search);
-  if (!progress.settled(kBalancePoor) && search.build(LayerSearch::Start::kAllReplicas)) {
+  if (!progress.settled(kBalancePoor) && search.build(LayerSearch::Start::kAllReplicas, work)) {
     search.improve(work, progress.enough());
     progress.keep_better(search);
   }
@@ -104,7 +108,7 @@ void LayerPlanner::search(const Family& family, uint32_t layer, Progress& progre
   LayerSearch search(request_, family, loads_[layer]);
   const int64_t before = work;
   while (work > 0 && !progress.settled(good)) {
-    leave_dead_end(search, progress.slots, progress.dead_ends++, progress.random);
+    leave_dead_end(search, progress.slots, progress.dead_ends++, progress.random, work);
     search.improve(work, progress.enough());
     progress.keep_better(search);
   }
@@ -129,24 +133,25 @@ void LayerPlanner::search_all(const Family& family, std::vector<Progress>& layer
 }
 
 std::optional<PlannedLayers> LayerPlanner::plan(const Family& family,
-                                                const std::vector<LayerSlots>* from) const {
+                                                const std::vector<LayerSlots>* from) {
   const int64_t of_layer = work_of_layer();
   const auto count = static_cast<uint32_t>(loads_.size());
-  int64_t work = of_layer * (count + kMoreWork);
+  work_left_ = std::max(work_left_, of_layer * count / kLeastShare);
   std::vector<Progress> layers;
   layers.reserve(count);
   for (uint32_t at = 0; at < count; ++at) {
-    int64_t left = of_layer;
+    const int64_t most = std::min(of_layer, work_left_ / (count - at));
+    int64_t left = most;
     auto progress = begin(family, at, from != nullptr ? &(*from)[at] : nullptr, left);
+    work_left_ -= most - left;
     if (!progress) return std::nullopt;
-    work -= of_layer - left;
     layers.push_back(std::move(*progress));
   }
   for (const Turns& turns : kTurns) {
-    int64_t left = static_cast<int64_t>(static_cast<double>(work) * turns.share);
-    work -= left;
+    auto left = static_cast<int64_t>(static_cast<double>(work_left_) * turns.share);
+    work_left_ -= left;
     search_all(family, layers, turns.good, turns.layers_work * of_layer, left);
-    work += left;
+    work_left_ += left;
   }
   PlannedLayers planned{.layers = {}, .max_over_mean = 0};
   planned.layers.reserve(count);
@@ -158,14 +163,16 @@ std::optional<PlannedLayers> LayerPlanner::plan(const Family& family,
 }
 
 std::optional<double> LayerPlanner::sample(const Family& family,
-                                           const std::vector<LayerSlots>* from) const {
+                                           const std::vector<LayerSlots>* from) {
   double sum = 0;
   const std::vector<uint32_t> layers = samples();
   for (const uint32_t at : layers) {
-    int64_t work = work_of_layer() / kSampleShare;
-    auto progress = begin(family, at, from != nullptr ? &(*from)[at] : nullptr, work);
+    const auto most = static_cast<int64_t>(kSampleShare * static_cast<double>(work_of_layer()));
+    int64_t left = most;
+    auto progress = begin(family, at, from != nullptr ? &(*from)[at] : nullptr, left);
+    if (progress) search(family, at, *progress, kBalanceGood, left);
+    work_left_ -= most - left;
     if (!progress) return std::nullopt;
-    search(family, at, *progress, kBalanceGood, work);
     sum += progress->max_over_mean;
   }
   return sum / static_cast<double>(layers.size());

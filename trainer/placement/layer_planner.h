@@ -1,6 +1,8 @@
 // LayerPlanner: all layers of a request within one family of domain sets, each searched for the
 // best balance (layer_search.h). What is searched is bounded for all layers together, in looks and
-// not in time: the same request gives the same layers on every rank of one kind of machine.
+// not in time: the same request gives the same layers on every rank of one kind of machine. All
+// that a planner is asked for shares that bound; what comes when it is used up is searched but
+// little.
 #pragma once
 
 #include <cstdint>
@@ -30,11 +32,10 @@ class LayerPlanner {
   // null. No layer comes out worse than it was. None if one is not within the family, or its
   // experts do not fit.
   std::optional<PlannedLayers> plan(const Family& family,
-                                    const std::vector<LayerSlots>* from = nullptr) const;
+                                    const std::vector<LayerSlots>* from = nullptr);
 
   // What to expect: the mean over a few layers, searched a little. Otherwise as plan().
-  std::optional<double> sample(const Family& family,
-                               const std::vector<LayerSlots>* from = nullptr) const;
+  std::optional<double> sample(const Family& family, const std::vector<LayerSlots>* from = nullptr);
 
  private:
   struct Progress;
@@ -50,6 +51,7 @@ class LayerPlanner {
 
   const PlacementRequest& request_;
   std::vector<std::vector<double>> loads_;
+  int64_t work_left_;
 };
 
 }  // namespace moetrain

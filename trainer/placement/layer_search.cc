@@ -10,6 +10,8 @@ namespace moetrain {
 namespace {
 
 constexpr int64_t kLooksOfPlacing = 4;
+constexpr int64_t kCountsInALook = 8;  // where they are made
+constexpr int64_t kRoomsInALook = 2;   // where fits() goes over them
 
 }  // namespace
 
@@ -44,6 +46,15 @@ LayerSearch::LayerSearch(const PlacementRequest& request, const Family& family,
     ranks_of_domain_[request.domain(rank)].push_back(rank);
     slots_[rank].reserve(request.slots_per_rank);
   }
+  int64_t in_members = 0;
+  least_ = family.free_size;
+  for (const auto& member : family.members) {
+    in_members += static_cast<int64_t>(member.size());
+    least_ = std::min(least_, static_cast<uint32_t>(member.size()));
+  }
+  looks_of_fitting_ = domains_ / kCountsInALook + in_members / kRoomsInALook + 1;
+  const auto counts = static_cast<int64_t>(on_rank_.size() + in_domain_.size() + of_member_.size());
+  looked_at_ = counts / kCountsInALook + int64_t{experts_} + ranks_ + domains_ + in_members;
 }
 
 void LayerSearch::place(uint32_t expert, uint32_t rank) {
@@ -109,7 +120,7 @@ bool LayerSearch::within_family(uint32_t expert) const {
   return whole_members_[expert] > 0 || distinct_[expert] >= family_.free_size;
 }
 
-bool LayerSearch::may_leave(uint32_t expert, uint32_t leaves, uint32_t gets) const {
+bool LayerSearch::may_leave(uint32_t expert, uint32_t leaves, uint32_t gets) {
   const uint32_t from = request_.domain(leaves);
   const uint32_t to = gets == kNobody ? kNobody : request_.domain(gets);
   const uint32_t* domains = in_domain_.data() + size_t{expert} * domains_;
@@ -120,6 +131,7 @@ bool LayerSearch::may_leave(uint32_t expert, uint32_t leaves, uint32_t gets) con
   if (distinct >= family_.free_size) return true;
   // None where the family has no members.
   const uint32_t* of_member = of_member_.data() + expert * family_.members.size();
+  looked_at_ += static_cast<int64_t>(members_of_domain_[from].size());
   uint32_t whole = whole_members_[expert];
   for (const uint32_t m : members_of_domain_[from]) {
     if (of_member[m] == family_.members[m].size()) --whole;

@@ -6,9 +6,12 @@
 // layers together survive every loss that takes no whole member and fewer than free_size domains.
 #pragma once
 
+#include <compare>
 #include <cstdint>
+#include <optional>
 #include <random>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "trainer/placement/policy.h"
@@ -35,19 +38,22 @@ class LayerSearch {
     kMembers,      // a member of the family; further replicas when everybody has one
     kAllReplicas,  // that and all further replicas, as far as everybody else still fits
   };
-  // Fills all slots. False if the experts do not fit into the family's members.
-  bool build(Start start);
+  // Fills all slots. False if the experts do not fit into the family's members. Once `work` looks
+  // were taken since improve() ended last, further replicas wait until everybody has a member:
+  // trying whether the others still fit is what takes long.
+  bool build(Start start, int64_t work);
   // The same, but for loads that are misjudged at random: another beginning. False as build(), and
   // nothing is left to go on from but what adopt() brings.
-  bool rebuild(Start start, std::mt19937& random);
+  bool rebuild(Start start, std::mt19937& random, int64_t work);
   // Begins with slots that were built elsewhere: all of them full, every expert within the family.
   // False if one is not.
   bool adopt(const LayerSlots& slots);
 
   // Exchanges, replaces and relabels as long as that brings the most loaded ranks down, and no
   // more than `work` loads of ranks have been looked at: a bound that is the same on any machine.
-  // Whatever else was done since it ended last counts as so many looks as it takes. What it has not
-  // used is left in `work`. Ends as soon as max_over_mean() is `enough`.
+  // Whatever else was done since it ended last, or since this object began to be, counts as so many
+  // looks as it takes. What it has not used is left in `work`. Ends as soon as max_over_mean() is
+  // `enough`.
   void improve(int64_t& work, double enough);
 
   // Exchanges the slots of a few experts at random, to leave a dead end.
@@ -71,6 +77,14 @@ class LayerSearch {
     double change = -1e-9;  // of the potential
   };
 
+  // A domain that an expert may go to, first the one with most room, then the least loaded.
+  struct DomainChoice {
+    int64_t less_room = 0;
+    double load = 0;  // of its least loaded rank with room
+    uint32_t domain = 0;
+    auto operator<=>(const DomainChoice&) const = default;
+  };
+
   // Without what it does to loads.
   void place(uint32_t expert, uint32_t rank);
   void add_loads_up();
@@ -80,7 +94,7 @@ class LayerSearch {
   bool within_family(uint32_t expert) const;
   // Would the expert still be within the family if `leaves` lost a replica and `gets` (or nobody:
   // UINT32_MAX) got one?
-  bool may_leave(uint32_t expert, uint32_t leaves, uint32_t gets) const;
+  bool may_leave(uint32_t expert, uint32_t leaves, uint32_t gets);
 
   void clear();
   std::vector<uint32_t> counts_by_load(uint32_t least);
@@ -92,6 +106,8 @@ class LayerSearch {
   bool assign_free(uint32_t expert, double share);
   void plan_put(uint32_t expert, uint32_t domain, double share);
   uint32_t lightest_in(uint32_t domain, uint32_t expert);
+  int64_t room_in(uint32_t domain);
+  std::optional<double> peak_of(const std::vector<uint32_t>& member, uint32_t expert);
   std::vector<uint32_t> more_by_load();
   void fill();
   void fill_rest();
@@ -105,7 +121,7 @@ class LayerSearch {
   double burden(uint32_t expert);
   double change_of_share(uint32_t expert, double by);
   void forget();
-  double change_of_replace(uint32_t gets, uint32_t loses, uint32_t rank);
+  double change_of_replace(uint32_t gets, uint32_t loses, uint32_t rank, double enough);
   double change_of_relabel(uint32_t a, uint32_t b, double enough);
   void apply(const Move& move);
   void relabel(uint32_t a, uint32_t b);
@@ -135,11 +151,18 @@ class LayerSearch {
   std::vector<uint32_t> whole_members_;                   // [expert]
   std::vector<double> rank_loads_;                        // in units of the mean
   std::vector<std::vector<uint32_t>> ranks_of_domain_;
-  std::vector<double> planned_loads_;  // [rank]: while experts get their first replicas
+  // While experts get their first replicas.
+  std::vector<double> planned_loads_;  // [rank]
+  // Heaps, the least first. What they know of a member or domain may be less than it is by now.
+  std::vector<std::pair<double, uint32_t>> members_by_peak_;
+  std::vector<DomainChoice> domains_by_room_;
+  int64_t looks_max_ = 0;         // from then on no further replicas
+  int64_t looks_of_fitting_ = 0;  // that fits() takes
+  uint32_t least_ = UINT32_MAX;   // replicas that everybody has
   // What relief() and burden() have found since the last move; [expert].
   std::vector<double> relief_;
   std::vector<double> burden_;
-  int64_t looked_at_ = 0;  // since improve() ended last
+  int64_t looked_at_ = 0;  // since improve() ended last, or the construction
 };
 
 }  // namespace moetrain

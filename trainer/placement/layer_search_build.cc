@@ -1,8 +1,7 @@
 // How LayerSearch begins: every expert on a member of the family, then whatever slots are left.
 #include <algorithm>
-#include <cmath>
+#include <functional>
 #include <numeric>
-#include <tuple>
 
 #include "trainer/placement/layer_search.h"
 
@@ -14,6 +13,20 @@ constexpr double kMisjudgedMin = 2.0 / 3;  // of a load, where another beginning
 // What things take, in looks at the load of a rank, a few ns each.
 constexpr int64_t kLooksOfSorting = 8;  // one of many
 constexpr size_t kCountsInALook = 16;   // where they are all cleared
+
+template <typename T>
+T pop_least(std::vector<T>& heap) {
+  std::ranges::pop_heap(heap, std::greater<>());
+  T least = heap.back();
+  heap.pop_back();
+  return least;
+}
+
+template <typename T>
+void push(std::vector<T>& heap, const T& value) {
+  heap.push_back(value);
+  std::ranges::push_heap(heap, std::greater<>());
+}
 
 }  // namespace
 
@@ -28,6 +41,7 @@ bool fits(const Family& family, std::vector<uint32_t> room, uint32_t experts) {
     for (const uint32_t domain : member) least = std::min(least, room[domain]);
     fit += least;
     for (const uint32_t domain : member) room[domain] -= least;
+    if (fit >= experts) return true;
   }
   return fit >= experts;
 }
@@ -48,50 +62,65 @@ void LayerSearch::plan_put(uint32_t expert, uint32_t domain, double share) {
   planned_loads_[rank] += share;
 }
 
-// On the member whose ranks come out least loaded.
-bool LayerSearch::assign_member(uint32_t expert, double share) {
-  const std::vector<uint32_t>* best = nullptr;
-  double best_peak = 0;
-  for (const std::vector<uint32_t>& member : family_.members) {
-    double peak = 0;
-    for (const uint32_t domain : member) {
-      const uint32_t rank = lightest_in(domain, expert);
-      peak = rank == kNobody ? HUGE_VAL : std::max(peak, planned_loads_[rank] + share);
-    }
-    if (peak == HUGE_VAL || (best != nullptr && peak >= best_peak)) continue;
-    best = &member;
-    best_peak = peak;
+int64_t LayerSearch::room_in(uint32_t domain) {
+  looked_at_ += static_cast<int64_t>(ranks_of_domain_[domain].size());
+  int64_t room = 0;
+  for (const uint32_t rank : ranks_of_domain_[domain]) {
+    room += request_.slots_per_rank - static_cast<int64_t>(slots_[rank].size());
   }
-  if (best == nullptr) return false;
-  for (const uint32_t domain : *best) plan_put(expert, domain, share);
-  return true;
+  return room;
+}
+
+// The most that a rank which the member would take has already; none where a domain of it is full.
+std::optional<double> LayerSearch::peak_of(const std::vector<uint32_t>& member, uint32_t expert) {
+  double peak = 0;
+  for (const uint32_t domain : member) {
+    const uint32_t rank = lightest_in(domain, expert);
+    if (rank == kNobody) return std::nullopt;
+    peak = std::max(peak, planned_loads_[rank]);
+  }
+  return peak;
+}
+
+// On the member whose ranks come out least loaded. What the heap has may be of a while ago, but
+// loads only grow while experts are assigned: whoever is first and has not changed is the least.
+bool LayerSearch::assign_member(uint32_t expert, double share) {
+  while (!members_by_peak_.empty()) {
+    const auto [known, member] = pop_least(members_by_peak_);
+    looked_at_ += kLooksOfSorting;
+    const std::optional<double> peak = peak_of(family_.members[member], expert);
+    if (!peak) continue;  // and so it stays
+    if (*peak == known) {
+      for (const uint32_t domain : family_.members[member]) plan_put(expert, domain, share);
+    }
+    push(members_by_peak_, {*peak, member});
+    if (*peak == known) return true;
+  }
+  return false;
 }
 
 // On the domains with most room, of those the least loaded: room first, so that domains of
-// different sizes do not run out of it before every expert has had enough of them.
+// different sizes do not run out of it before every expert has had enough of them. The heap is as
+// that of the members: room only shrinks.
 bool LayerSearch::assign_free(uint32_t expert, double share) {
-  struct Choice {
-    size_t room;
-    double load;
-    uint32_t domain;
-  };
-  std::vector<Choice> choices;
-  choices.reserve(domains_);
-  for (uint32_t domain = 0; domain < domains_; ++domain) {
-    size_t room = 0;
-    for (const uint32_t rank : ranks_of_domain_[domain]) {
-      room += request_.slots_per_rank - slots_[rank].size();
-    }
-    looked_at_ += static_cast<int64_t>(ranks_of_domain_[domain].size());
+  std::vector<DomainChoice> chosen;
+  chosen.reserve(std::min(family_.free_size, domains_));
+  while (chosen.size() < family_.free_size && !domains_by_room_.empty()) {
+    const DomainChoice known = pop_least(domains_by_room_);
+    looked_at_ += kLooksOfSorting;
+    const int64_t room = room_in(known.domain);
     if (room == 0) continue;
-    choices.push_back({room, planned_loads_[lightest_in(domain, expert)], domain});
+    const double load = planned_loads_[lightest_in(known.domain, expert)];
+    const DomainChoice now{.less_room = -room, .load = load, .domain = known.domain};
+    if (now == known) {
+      chosen.push_back(now);
+    } else {
+      push(domains_by_room_, now);
+    }
   }
-  if (choices.size() < family_.free_size) return false;
-  std::ranges::partial_sort(
-      choices, choices.begin() + family_.free_size, [](const Choice& a, const Choice& b) {
-        return std::tuple(b.room, a.load, a.domain) < std::tuple(a.room, b.load, b.domain);
-      });
-  for (uint32_t i = 0; i < family_.free_size; ++i) plan_put(expert, choices[i].domain, share);
+  for (const DomainChoice& choice : chosen) push(domains_by_room_, choice);
+  if (chosen.size() < family_.free_size) return false;
+  for (const DomainChoice& choice : chosen) plan_put(expert, choice.domain, share);
   return true;
 }
 
@@ -115,17 +144,13 @@ std::vector<uint32_t> LayerSearch::counts_by_load(uint32_t least) {
 }
 
 double LayerSearch::least_max_over_mean() {
-  uint32_t least = family_.free_size;  // replicas that everybody has
-  for (const auto& member : family_.members) {
-    least = std::min(least, static_cast<uint32_t>(member.size()));
-  }
-  const std::vector<uint32_t> counts = counts_by_load(least);
+  const std::vector<uint32_t> counts = counts_by_load(least_);
   std::vector<double> shares(experts_);
   for (uint32_t e = 0; e < experts_; ++e) shares[e] = loads_[e] / counts[e];
   std::ranges::sort(shares);
   double busiest = shares.back();
   // Nobody can have more than that: the rank that is busiest by it holds others, each once.
-  if (experts_ * least == request_.slots()) {
+  if (experts_ * least_ == request_.slots()) {
     for (uint32_t i = 0; i + 1 < request_.slots_per_rank; ++i) busiest += shares[i];
   }
   return std::max(busiest, 1.0);
@@ -141,11 +166,20 @@ void LayerSearch::clear() {
   }
   looked_at_ += int64_t{ranks_} + experts_;
   planned_loads_.assign(ranks_, 0);
+  members_by_peak_.clear();
+  for (uint32_t m = 0; m < family_.members.size(); ++m) members_by_peak_.emplace_back(0.0, m);
+  domains_by_room_.clear();
+  for (uint32_t domain = 0; domain < domains_; ++domain) {
+    domains_by_room_.push_back({.less_room = -room_in(domain), .load = 0, .domain = domain});
+  }
+  std::ranges::make_heap(domains_by_room_, std::greater<>());
 }
 
 // Further replicas of an expert that has its first ones, on the least loaded ranks that it is not
-// on; none where `left` experts that have nothing yet would not fit any more.
+// on; none where `left` experts that have nothing yet would not fit any more, or once there was
+// enough looking.
 void LayerSearch::assign_more(uint32_t expert, uint32_t more, uint32_t left, double share) {
+  if (looked_at_ >= looks_max_) return;
   std::vector<std::pair<double, uint32_t>> lightest;
   lightest.reserve(ranks_);
   std::vector<uint32_t> room(domains_);
@@ -157,7 +191,7 @@ void LayerSearch::assign_more(uint32_t expert, uint32_t more, uint32_t left, dou
   std::ranges::sort(lightest);
   const auto try_on = [&](std::span<const std::pair<double, uint32_t>> ranks) {
     for (const auto& [load, rank] : ranks) --room[request_.domain(rank)];
-    looked_at_ += domains_;
+    looked_at_ += looks_of_fitting_;
     if (!fits(family_, room, left)) {
       for (const auto& [load, rank] : ranks) ++room[request_.domain(rank)];
       return false;
@@ -170,7 +204,7 @@ void LayerSearch::assign_more(uint32_t expert, uint32_t more, uint32_t left, dou
   };
   const std::span<const std::pair<double, uint32_t>> ranks(lightest);
   if (try_on(ranks.first(std::min<size_t>(more, ranks.size())))) return;
-  for (size_t i = 0; i < ranks.size() && more > 0; ++i) {
+  for (size_t i = 0; i < ranks.size() && more > 0 && looked_at_ < looks_max_; ++i) {
     if (try_on(ranks.subspan(i, 1))) --more;
   }
 }
@@ -284,7 +318,8 @@ std::vector<uint32_t> LayerSearch::by_share(std::span<const uint32_t> counts) co
   return order;
 }
 
-bool LayerSearch::build(Start start) {
+bool LayerSearch::build(Start start, int64_t work) {
+  looks_max_ = work;
   std::vector<uint32_t> order(experts_);
   std::iota(order.begin(), order.end(), 0u);
   std::stable_sort(order.begin(), order.end(),
@@ -302,12 +337,12 @@ bool LayerSearch::build(Start start) {
   return true;
 }
 
-bool LayerSearch::rebuild(Start start, std::mt19937& random) {
+bool LayerSearch::rebuild(Start start, std::mt19937& random, int64_t work) {
   const std::vector<double> loads = loads_;
   for (double& load : loads_) {
     load *= kMisjudgedMin + (1 / kMisjudgedMin - kMisjudgedMin) * random() / random.max();
   }
-  const bool built = build(start);
+  const bool built = build(start, work);
   loads_ = loads;
   add_loads_up();
   return built;

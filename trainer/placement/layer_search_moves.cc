@@ -51,12 +51,18 @@ double LayerSearch::change_of_share(uint32_t expert, double by) {
   return change;
 }
 
-// A replica of `gets`, which is not on this rank, takes the slot of one of `loses`, which is.
-double LayerSearch::change_of_replace(uint32_t gets, uint32_t loses, uint32_t rank) {
+// A replica of `gets`, which is not on this rank, takes the slot of one of `loses`, which is and
+// has others. Looks no further where it comes to no less than `enough`.
+double LayerSearch::change_of_replace(uint32_t gets, uint32_t loses, uint32_t rank, double enough) {
   const double now_gets = loads_[gets] / (replicas_[gets] + 1);
   const double now_loses = loads_[loses] / (replicas_[loses] - 1);
   const double less = now_gets - share(gets);
   const double more = now_loses - share(loses);
+  const double kept = rank_loads_[rank] + held(loses, rank) * more;
+  const double here = potential(kept + now_gets - now_loses) - potential(kept);
+  ++looked_at_;
+  // What `loses` does to the others it is on is no relief.
+  if (relief(gets) + here >= enough) return enough;
   double change = relief(gets) + burden(loses);
   // Where both are, their changes do not just add up.
   for (const uint32_t holder : at_[loses]) {
@@ -67,9 +73,8 @@ double LayerSearch::change_of_replace(uint32_t gets, uint32_t loses, uint32_t ra
     change += potential(load + down + up) - potential(load + down) - potential(load + up) +
               potential(load);
   }
-  const double kept = rank_loads_[rank] + held(loses, rank) * more;
   looked_at_ += static_cast<int64_t>(at_[loses].size());
-  return change + potential(kept + now_gets - now_loses) - potential(kept);
+  return change + here;
 }
 
 // Two experts exchange all their slots; `b` has fewer tokens. Looks no further once it comes to
@@ -99,12 +104,15 @@ void LayerSearch::consider_swaps(uint32_t rank, std::span<const uint32_t> target
     if (target == rank) continue;
     const double before = here + potential(rank_loads_[target]);
     const double gap = rank_loads_[rank] - rank_loads_[target];
+    // At best both have the same load afterwards. Those that follow are more loaded.
+    if (2 * potential(rank_loads_[rank] - gap / 2) - before >= best.change) break;
+    looked_at_ += static_cast<int64_t>(slots_[rank].size());
     for (const uint32_t expert : slots_[rank]) {
-      ++looked_at_;
       if (holds(expert, target)) continue;
+      const double share_here = share(expert);
+      looked_at_ += static_cast<int64_t>(slots_[target].size());
       for (const uint32_t other : slots_[target]) {
-        ++looked_at_;
-        const double less = share(expert) - share(other);
+        const double less = share_here - share(other);
         if (less <= 0 || less >= gap) continue;
         const double change =
             potential(rank_loads_[rank] - less) + potential(rank_loads_[target] + less) - before;
@@ -123,13 +131,13 @@ void LayerSearch::consider_replicas(uint32_t rank, std::span<const uint32_t> tar
   for (const uint32_t target : targets) {
     if (target == rank) continue;
     for (const uint32_t other : slots_[target]) {
-      if (!may_leave(other, target, kNobody)) continue;
+      if (replicas_[other] <= least_ || !may_leave(other, target, kNobody)) continue;
       const double room = rank_loads_[rank] - rank_loads_[target] + share(other);
       looked_at_ += static_cast<int64_t>(slots_[rank].size());
       for (const uint32_t expert : slots_[rank]) {
         const double taken = loads_[expert] / (replicas_[expert] + 1);
         if (taken >= room || holds(expert, target)) continue;
-        const double change = change_of_replace(expert, other, target);
+        const double change = change_of_replace(expert, other, target, best.change);
         if (change < best.change) {
           best = {Move::Kind::kReplace, expert, other, rank, target, change};
         }
@@ -141,11 +149,11 @@ void LayerSearch::consider_replicas(uint32_t rank, std::span<const uint32_t> tar
 // What the rank holds gives way to somebody with fewer tokens for a replica.
 void LayerSearch::consider_removals(uint32_t rank, Move& best) {
   for (const uint32_t other : slots_[rank]) {
-    if (!may_leave(other, rank, kNobody)) continue;
+    if (replicas_[other] <= least_ || !may_leave(other, rank, kNobody)) continue;
     looked_at_ += experts_;
     for (uint32_t expert = 0; expert < experts_; ++expert) {
       if (holds(expert, rank) || share(expert) > 2 * share(other)) continue;
-      const double change = change_of_replace(expert, other, rank);
+      const double change = change_of_replace(expert, other, rank, best.change);
       if (change < best.change) best = {Move::Kind::kReplace, expert, other, rank, rank, change};
     }
   }

@@ -15,6 +15,8 @@
 namespace moetrain {
 namespace {
 
+constexpr int64_t kPlenty = 1'000'000'000;  // looks
+
 double max_over_mean_of(const LayerSlots& slots, const std::vector<uint64_t>& loads) {
   const double total = static_cast<double>(std::reduce(loads.begin(), loads.end()));
   return std::ranges::max(rank_loads(slots, loads)) * static_cast<double>(slots.size()) / total;
@@ -35,11 +37,13 @@ std::vector<LayerSlots> searched_layers(const PlacementRequest& request, const F
     EXPECT_NEAR(search.max_over_mean(), max_over_mean_of(found.back(), loads), 1e-6);
   };
   for (const LayerSearch::Start start : {kMembers, kAllReplicas}) {
-    if (!search.build(start)) return {};
-    improve();
-    search.kick(random);
-    improve();
-    if (search.rebuild(start, random)) improve();
+    for (const int64_t work : {kPlenty, int64_t{0}}) {  // the second is interrupted at once
+      if (!search.build(start, work)) return {};
+      improve();
+      search.kick(random);
+      improve();
+      if (search.rebuild(start, random, work)) improve();
+    }
   }
   return found;
 }
@@ -184,9 +188,11 @@ TEST(LayerSearchTest, NewBeginningsAreWork) {
   const std::vector<double> loads(request.loads[0].begin(), request.loads[0].end());
   const Family pairs = candidate_families(request, {1}).front().family;
   LayerSearch search(request, pairs, loads);
-  ASSERT_TRUE(search.build(LayerSearch::Start::kMembers));
+  int64_t left = kPlenty;
+  search.improve(left, HUGE_VAL);
+  EXPECT_GE(kPlenty - left, 128 * 256 / 8) << "counts of each expert on each rank are made";
+  ASSERT_TRUE(search.build(LayerSearch::Start::kMembers, kPlenty));
   std::mt19937 random(1);
-  constexpr int64_t kPlenty = 1'000'000'000;
   const auto taken = [&](auto between) {
     int64_t work = kPlenty;
     search.improve(work, HUGE_VAL);  // which does nothing but count
@@ -197,10 +203,43 @@ TEST(LayerSearchTest, NewBeginningsAreWork) {
   };
   EXPECT_EQ(taken([] {}), 0);
   const LayerSlots slots = search.slots();
-  // Of 128 experts two replicas each are placed, on one of 128 pairs of ranks.
-  EXPECT_GE(taken([&] { search.rebuild(LayerSearch::Start::kMembers, random); }), 128 * 128 * 2);
+  // Of 128 experts two replicas each are placed.
+  EXPECT_GE(taken([&] { search.rebuild(LayerSearch::Start::kMembers, random, kPlenty); }),
+            128 * 2 * 4);
   EXPECT_GE(taken([&] { search.adopt(slots); }), 256);
   EXPECT_GT(taken([&] { search.kick(random); }), 4);
+}
+
+// Where ranks have one slot and a family hardly any room to spare, whether the others still fit is
+// tried for rank after rank: as long as it may take, and no longer.
+TEST(LayerSearchTest, BuildingIsInterrupted) {
+  constexpr uint32_t kRanks = 2048;
+  constexpr uint32_t kExperts = 512;
+  PlacementRequest request = shuffled_zipf(1, kExperts, kRanks, 1);
+  request.replicas_min = 3;
+  const std::vector<double> loads(request.loads[0].begin(), request.loads[0].end());
+  const auto families = candidate_families(request, {1});
+  const auto tight = std::ranges::find_if(families, [](const RatedFamily& rated) {
+    const size_t members = rated.family.members.size();
+    return members > kExperts && members < kExperts + kExperts / 8;
+  });
+  ASSERT_NE(tight, families.end());
+  const auto looks_of = [&](int64_t work) {
+    LayerSearch search(request, tight->family, loads);
+    int64_t left = 0;
+    search.improve(left, HUGE_VAL);  // forgets the construction
+    EXPECT_TRUE(search.build(LayerSearch::Start::kAllReplicas, work));
+    for (const auto& slots : search.slots()) EXPECT_EQ(slots.size(), 1u);
+    left = kPlenty;
+    search.improve(left, HUGE_VAL);
+    return kPlenty - left;
+  };
+  const int64_t least = looks_of(0);
+  EXPECT_GT(looks_of(kPlenty), 20 * least);
+  // What was begun is ended: one expert's ranks are ranked, and one of them is tried.
+  constexpr int64_t kWork = 2'000'000;
+  EXPECT_LE(looks_of(kWork), kWork + 2 * least);
+  EXPECT_GE(looks_of(kWork), kWork);
 }
 
 }  // namespace
