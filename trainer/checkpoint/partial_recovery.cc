@@ -48,7 +48,7 @@ Result<RecoveryLoss> PartialCheckpoint::resume(const PartialState& saved,
     if (in_memory[i] != 0) versions[i] = kOldestVersion;
   }
   ledger_ = SaveLedger(std::move(versions));
-  trial_.begin(ledger_, saved.trial);
+  trial_.begin(memory_ledger_, saved.trial);  // what a version is, not what the disk has of it
   snapshots_ = saved.snapshots;
   k_snapshot_ = 0;  // of another process than this one: all ranks are told anew
   number_of_step_.clear();
@@ -123,7 +123,7 @@ Result<RecoveryLoss> PartialCheckpoint::roll_back(std::span<const uint32_t> expe
   for (size_t i = 0; i < experts.size(); ++i) {
     const bool on_disk = in_memory.empty() || in_memory[experts[i]] == 0;
     ledger_.came_back(experts[i], on_disk ? back[i] : kOldestVersion);
-    trial_.came_back(experts[i], ledger_[experts[i]]);
+    trial_.came_back(experts[i], back[i]);
     memory_ledger_.came_back(experts[i], back[i]);
     updates[experts[i]] = versions.at(ExpertPart::kOptimizer, experts[i]).updates;
   }

@@ -51,7 +51,8 @@ class AgeTrial {
   // but for noise, the rules are as far from each other by chance.
   static constexpr double kMarginMin = 0.03;
 
-  // Both rules go on from these saves.
+  // Both rules go on from these saves, as they are: a restart forgets which other experts either of
+  // them would have saved until then, and keeps the score.
   void begin(const SaveLedger& saved, const AgeTrialScore& score);
 
   struct Snapshot {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <numeric>
 #include <tuple>
 
@@ -29,6 +30,16 @@ double urgency(const SelectionOptions& options, const ExpertCandidate& candidate
              static_cast<double>(options.weigh_age ? candidate.age : 1);
   }
   CKPT_ASSERT(false);
+}
+
+// The least goes first: whoever is overdue for longest, then the most urgent, then the oldest, then
+// whose turn it is. Last comes the expert itself.
+using Key = std::tuple<uint64_t, double, uint64_t, uint64_t, uint32_t>;
+
+Key key_of(const SelectionOptions& options, const ExpertCandidate& candidate, uint32_t expert) {
+  const uint64_t overdue = candidate.age > options.staleness_max ? candidate.age : 0;
+  return {UINT64_MAX - overdue, -urgency(options, candidate), UINT64_MAX - candidate.age,
+          candidate.turn, expert};
 }
 
 // How many of the experts that are due within `snapshots` (this one counts) this snapshot has to
@@ -124,21 +135,20 @@ uint32_t k_within_bound(const SelectionOptions& options,
 std::vector<uint32_t> select_experts(const SelectionOptions& options,
                                      std::span<const ExpertCandidate> candidates, uint32_t count) {
   CKPT_ASSERT(options.k >= 1 && count >= 1 && count <= candidates.size());
-  std::vector<uint32_t> order(candidates.size());
-  std::iota(order.begin(), order.end(), 0u);
-  const auto key = [&](uint32_t expert) {
-    const ExpertCandidate& candidate = candidates[expert];
-    const uint64_t overdue = candidate.age > options.staleness_max ? candidate.age : 0;
-    return std::tuple(UINT64_MAX - overdue, -urgency(options, candidate),
-                      UINT64_MAX - candidate.age, candidate.turn, expert);
-  };
-  std::sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return key(a) < key(b); });
+  std::vector<Key> keys;
+  keys.reserve(candidates.size());
+  for (uint32_t expert = 0; expert < candidates.size(); ++expert) {
+    keys.push_back(key_of(options, candidates[expert], expert));
+  }
+  // Mostly a few are taken of many: those behind them need no order.
+  std::ranges::make_heap(keys, std::greater<>());
   Bound bound(options, candidates, count);
   std::vector<uint32_t> chosen;
-  for (const uint32_t expert : order) {
-    const uint64_t free = count - chosen.size();
-    if (free == 0) break;
-    if (!bound.allows(expert, free)) continue;
+  chosen.reserve(count);
+  for (; chosen.size() < count && !keys.empty(); keys.pop_back()) {
+    std::ranges::pop_heap(keys, std::greater<>());
+    const uint32_t expert = std::get<uint32_t>(keys.back());
+    if (!bound.allows(expert, count - chosen.size())) continue;
     bound.chosen(expert);
     chosen.push_back(expert);
   }

@@ -37,5 +37,38 @@ TEST(PartialTrialTest, RiskAwareIsLoadAwareUntilAgeHasProvedBetter) {
   EXPECT_EQ(joined.state().trial, ours.state().trial);
 }
 
+// The disk has nothing of what came back from memory, so it is saved first. The rules are judged by
+// what is lost, and that is what the versions say.
+TEST(PartialTrialTest, WhatCameFromMemoryIsAsOldAsItIs) {
+  const std::vector<StateUnit> units = small_units();
+  const ExpertPlacement placement = *static_placement(kLayers, kExperts, 3);
+  const PartialOptions options{
+      .k = 1, .k_snapshot = 2, .selector = Selector::kRiskAware, .plt_budget = 1};
+  PartialCheckpoint before(units, placement, options);
+  ExpertStamps stamps(kGrid);
+  std::vector<int64_t> routed(kGrid.size());
+  const auto step_of = [&](PartialCheckpoint& partial, uint64_t step) {
+    for (size_t i = 0; i < routed.size(); ++i) routed[i] += i % kExperts == 0 ? 100 : 10;
+    return partial.next(step, {routed, routed}, false, stamps).experts.size();
+  };
+  uint64_t step = 0;
+  while (step < 10) step_of(before, ++step);
+  const std::vector<int64_t> at_resume = routed;
+  const ExpertStamps saved = stamps;
+  const auto score_after = [&](const std::vector<int64_t>& in_memory) {
+    routed = at_resume;
+    stamps = saved;
+    PartialCheckpoint resumed(units, placement, options);
+    EXPECT_TRUE(resumed.resume(before.state(), routed, stamps, in_memory).ok());
+    for (uint64_t after = 1; after <= 3; ++after) {
+      EXPECT_LT(step_of(resumed, step + after), kGrid.size()) << "of all there is no choice";
+    }
+    return resumed.state().trial;
+  };
+  const AgeTrialScore from_disk = score_after({});
+  EXPECT_GT(from_disk.loss_without, 0);
+  EXPECT_EQ(score_after(std::vector<int64_t>(kGrid.size(), 1)), from_disk);
+}
+
 }  // namespace
 }  // namespace moetrain
