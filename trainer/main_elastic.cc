@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <map>
 #include <optional>
 
 namespace moetrain {
@@ -175,6 +176,36 @@ Status check_followed(const RunOptions& options, const std::string& flag, uint64
                     flag);
 }
 
+struct Departure {
+  RankAt at;
+  const char* flag;
+  std::string text() const { return fmt::format("{} {}@{}", flag, at.rank, at.step); }
+};
+
+// Of those that go on nobody is started again, until the last one is lost: then all first ones are.
+// When a phase is that somebody is to die in nobody can tell beforehand.
+Status check_there(const RunOptions& options) {
+  if (!options.rank.elastic || !options.phase_kills.empty()) return {};
+  std::vector<Departure> departures;
+  departures.reserve(options.kills.size() + options.leaves.size());
+  for (const RankAt& kill : options.kills) departures.push_back({kill, "--kill"});
+  for (const RankAt& leave : options.leaves) departures.push_back({leave, "--leave"});
+  std::ranges::stable_sort(departures, {}, [](const Departure& one) { return one.at.step; });
+  std::map<uint32_t, const Departure*> gone;
+  for (size_t i = 0; i < departures.size(); ++i) {
+    const Departure& now = departures[i];
+    const auto [before, first] = gone.emplace(now.at.rank, &now);
+    if (!first) {
+      return make_error(ErrorCode::kInvalidArgument, "{}: rank {} is gone by then ({})", now.text(),
+                        now.at.rank, before->second->text());
+    }
+    const bool last_of_step = i + 1 == departures.size() || departures[i + 1].at.step > now.at.step;
+    if (!last_of_step || gone.size() < ranks_in(options, now.at.step)) continue;
+    std::erase_if(gone, [&](const auto& one) { return one.first < options.rank.ranks; });
+  }
+  return {};
+}
+
 }  // namespace
 
 Status check_changes(const RunOptions& options, uint64_t first_step) {
@@ -201,7 +232,7 @@ Status check_changes(const RunOptions& options, uint64_t first_step) {
   for (const uint64_t step : options.daemon_kills) {
     CKPT_TRY(check_step(options, fmt::format("--kill-daemon {}", step), first_step, step));
   }
-  return {};
+  return check_there(options);
 }
 
 }  // namespace moetrain

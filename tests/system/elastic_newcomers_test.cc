@@ -13,6 +13,7 @@ namespace {
 
 using nlohmann::json;
 using testing::HasSubstr;
+using testing::Not;
 
 using Flags = std::vector<std::string>;
 
@@ -91,6 +92,29 @@ TEST_F(ElasticNewcomersTest, ALossWhileAJoinerIsTakenInChangesNoBit) {
     EXPECT_EQ(report["failures"][0].at("group"), 3);
     EXPECT_EQ(bits(report), expected);
   }
+}
+
+// The step that it was to die in is long over when it is there: it dies in its first one.
+TEST_F(ElasticNewcomersTest, AJoinerIsKilledThoughItComesLate) {
+  Flags flags = {"--join", "1@3", "--kill", "2@4"};
+  flags.insert(flags.end(), slowly_.begin(), slowly_.end());
+  const Ended ended = run("moetrain", elastic("late.json", "2", "80", flags));
+  ASSERT_EQ(ended.code(), 0) << ended.err;
+  const json report = read_report("late.json");
+  ASSERT_EQ(report.at("failures").size(), 1u) << ended.err;
+  EXPECT_EQ(report["failures"][0].at("group"), 2);
+}
+
+TEST_F(ElasticNewcomersTest, WhatWasAskedForAndDidNotHappenIsAnError) {
+  Flags flags = twice_;
+  for (const char* flag : {"--kill-in", "1@plan", "--kill-in", "1@commit", "--kill", "2@4"}) {
+    flags.emplace_back(flag);
+  }
+  const Ended ended = run("moetrain", elastic("never.json", "4", "12", flags));
+  EXPECT_EQ(ended.code(), 1) << ended.err;
+  EXPECT_THAT(ended.err, HasSubstr("--kill-in 1@commit did not happen"));
+  EXPECT_THAT(ended.err, Not(HasSubstr("1@plan did not")));
+  EXPECT_EQ(read_report("never.json").at("losses").size(), 12u);
 }
 
 TEST_F(ElasticNewcomersTest, WhereOnlyAJoinerIsLeftAllStartAgain) {

@@ -93,6 +93,8 @@ TEST_F(RefusalTest, RefusesWhatAGroupThatGoesOnCouldNotDo) {
       {{"--leave", "2@3", "--join", "1@3"}, "--leave 2@3: there are only ranks 0 to 1 by then"},
       {{"--kill", "2@3", "--join", "1@3"}, "--kill 2@3: there are only ranks 0 to 1 by then"},
       {{"--kill", "3@9", "--join", "1@3"}, "--kill 3@9: there are only ranks 0 to 2"},
+      {{"--kill", "1@5", "--kill", "1@2"}, "--kill 1@5: rank 1 is gone by then (--kill 1@2)"},
+      {{"--leave", "1@2", "--kill", "1@2"}, "--leave 1@2: rank 1 is gone by then (--kill 1@2)"},
       {{"--loss-grace-ms", "0"}, "--loss-grace-ms 0: must be 1 to 120000"},
       {{"--loss-grace-ms", "120001"}, "--loss-grace-ms 120001: must be 1 to 120000"},
   };

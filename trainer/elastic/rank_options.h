@@ -44,15 +44,17 @@ struct RankOptions {
   // How the first epoch starts; every later one continues.
   uint32_t resume = CKPT_RESUME_START;
   uint64_t resume_step = 0;  // with CKPT_RESUME_AT_STEP
-  // Steps in which to kill this process, between backward and update.
+  // Steps in which to kill this process, between backward and update; or, where it has not come to
+  // one, in the first one after it that it does.
   std::vector<uint64_t> kill_at;
-  // Elastic: steps after which this process asks itself to leave, as SIGTERM would.
+  // Elastic: steps after which, or as soon later as it can, this process asks itself to leave, as
+  // SIGTERM would.
   std::vector<uint64_t> leave_after;
   // What the supervisor has heard of failures: a rank that is started anew has not seen them.
   uint64_t failures_known = 0;
   double training_ms_known = 0;
-  // The phase of a membership change in which to kill it: see kPhases.
-  std::string kill_in;
+  // The phases of a membership change in which to kill it: see kPhases.
+  std::vector<std::string> kill_in;
   uint32_t heartbeat_ms = 0;  // from one sign of life to the next; 0: none
   // For ckptd to answer at all, when the process begins.
   uint32_t open_timeout_ms = 30'000;

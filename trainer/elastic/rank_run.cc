@@ -305,8 +305,8 @@ Trainer::BeforeWrite RankRun::before_write() {
 }
 
 void RankRun::kill_if_asked(uint64_t step) {
-  const auto& at = options_.kill_at;
-  if (std::find(at.begin(), at.end(), step) == at.end()) return;
+  const auto come = [step](uint64_t asked) { return asked <= step; };
+  if (std::ranges::none_of(options_.kill_at, come)) return;
   events_.write({.kind = Kind::kDying, .step = step});
   ::kill(::getpid(), SIGKILL);
 }

@@ -14,15 +14,16 @@ namespace client = ckpt::client;
 
 // For tests of what a death costs in each phase.
 void RankRun::enter_phase(std::string_view phase) {
-  if (options_.kill_in != phase) return;
-  events_.write({.kind = Kind::kDying, .step = progress_.step, .text = options_.kill_in});
+  if (std::ranges::find(options_.kill_in, phase) == options_.kill_in.end()) return;
+  events_.write({.kind = Kind::kDying, .step = progress_.step, .text = std::string(phase)});
   ::kill(::getpid(), SIGKILL);
 }
 
 // For measurements that need the same change at the same step: the next boundary is to know.
 void RankRun::leave_if_asked(uint64_t step) {
-  const auto& after = options_.leave_after;
-  if (std::find(after.begin(), after.end(), step) != after.end()) ::raise(SIGTERM);
+  const auto come = [step](uint64_t asked) { return asked <= step; };
+  if (drain_.load() || std::ranges::none_of(options_.leave_after, come)) return;
+  ::raise(SIGTERM);
 }
 
 // Nothing is on its way any more: an epoch opens when that is settled. What failed is due again.

@@ -21,7 +21,7 @@ using ckpt::make_error;
 namespace {
 
 constexpr int kTickMs = 200;
-constexpr int kStoppedExit = 128;      // plus the signal's number, as shells have it
+constexpr int kStoppedExit = 128;          // plus the signal's number, as shells have it
 constexpr int kDaemonStopMs = 40'000;  // a little more than ckptd allows itself to drain
 
 // Arenas of all ranks, and as much again: a rank that died leaves its arena behind until what it
@@ -246,13 +246,36 @@ int Supervisor::Impl::finish() {
   }
   say(report::summary_text(result));
   if (!result.failures.empty()) say(report::failure_table_text(result));
-  if (!stopped_short()) return exit_code;
+  if (!stopped_short()) return say_what_did_not_happen() && exit_code == 0 ? 1 : exit_code;
   say_how_it_stopped();
   return exit_code == 0 ? kStoppedExit + stop_signal.value_or(SIGTERM) : exit_code;
 }
 
 // By a signal to the run, or to a rank, with none left to go on.
 bool Supervisor::Impl::stopped_short() const { return recorder->step() < options.rank.steps; }
+
+// Whoever asks for a kill wants to see what follows it: a run without it shows something else.
+bool Supervisor::Impl::say_what_did_not_happen() {
+  std::vector<std::string> flags;
+  flags.reserve(options.kills.size() + options.leaves.size() + options.phase_kills.size() +
+                options.daemon_kills.size());
+  for (const RankAt& one : options.kills) {
+    flags.push_back(fmt::format("--kill {}@{}", one.rank, one.step));
+  }
+  for (const RankAt& one : options.leaves) {
+    flags.push_back(fmt::format("--leave {}@{}", one.rank, one.step));
+  }
+  for (const PhaseKill& one : options.phase_kills) {
+    flags.push_back(fmt::format("--kill-in {}@{}", one.rank, one.phase));
+  }
+  for (const uint64_t step : options.daemon_kills) {
+    flags.push_back(fmt::format("--kill-daemon {}", step));
+  }
+  for (const std::string& flag : flags) {
+    say(fmt::format("moetrain: {} did not happen: the run was over before it could", flag));
+  }
+  return !flags.empty();
+}
 
 void Supervisor::Impl::say_how_it_stopped() {
   const bool resumed = options.rank.resume != CKPT_RESUME_START;

@@ -67,6 +67,7 @@ struct Supervisor::Impl {
   bool everybody_else_is_done() const;
   bool stopped_short() const;
   void say_how_it_stopped();
+  bool say_what_did_not_happen();
   int finish();
   void say(const std::string& line);
 

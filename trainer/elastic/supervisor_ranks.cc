@@ -65,6 +65,16 @@ std::string snapshot_line(const RankEvent& event) {
   return line.dump();
 }
 
+// What has happened to the rank by this step: what was asked for first.
+void forget_first(std::vector<RankAt>& asked, const RankEvent& event) {
+  auto first = asked.end();
+  for (auto at = asked.begin(); at != asked.end(); ++at) {
+    if (at->rank != event.rank || at->step > event.step) continue;
+    if (first == asked.end() || at->step < first->step) first = at;
+  }
+  if (first != asked.end()) asked.erase(first);
+}
+
 std::string replan_line(const RankEvent& event) {
   const nlohmann::ordered_json line{{"replan", event.step},
                                     {"moved", event.moved},
@@ -91,7 +101,7 @@ Status Supervisor::Impl::start_rank(uint32_t rank) {
     if (leave.rank == rank) told.leave_after.push_back(leave.step);
   }
   for (const PhaseKill& kill : options.phase_kills) {
-    if (kill.rank == rank) told.kill_in = kill.phase;
+    if (kill.rank == rank) told.kill_in.push_back(kill.phase);
   }
   // The others may be on their way to an older step than the run was to resume: who starts from now
   // on goes along with them.
@@ -194,7 +204,7 @@ void Supervisor::Impl::handle(const RankEvent& event) {
 
 void Supervisor::Impl::rank_left(const RankEvent& event) {
   slots[event.rank].drained = true;
-  std::erase_if(options.leaves, [&](const RankAt& leave) { return leave.rank == event.rank; });
+  forget_first(options.leaves, event);
   say(fmt::format("rank {} has left after step {}, as it was asked to", event.rank, event.step));
 }
 
@@ -239,12 +249,11 @@ void Supervisor::Impl::say_replanned(const RankEvent& event) {
 
 // Asked for once: the next process of this rank does not do it again.
 void Supervisor::Impl::forget_kill(const RankEvent& event) {
-  std::erase_if(options.kills, [&](const RankAt& kill) {
-    return kill.rank == event.rank && kill.step == event.step;
+  if (event.text.empty()) return forget_first(options.kills, event);
+  const auto kill = std::ranges::find_if(options.phase_kills, [&](const PhaseKill& one) {
+    return one.rank == event.rank && one.phase == event.text;
   });
-  std::erase_if(options.phase_kills, [&](const PhaseKill& kill) {
-    return kill.rank == event.rank && kill.phase == event.text;
-  });
+  if (kill != options.phase_kills.end()) options.phase_kills.erase(kill);
 }
 
 void Supervisor::Impl::handle_step(const RankEvent& event) {

@@ -171,6 +171,7 @@ TEST(RankOptionsTest, SurviveTheirJson) {
   options.resume_step = 30;
   options.kill_at = {33, 40};
   options.leave_after = {7};
+  options.kill_in = {"join", "settle"};
   options.placement = {{{0, 1}, {1, 2}, {}, {3}}};
   options.check_replicas_every = 7;
   const auto back = parse_rank_options(to_json(options));
