@@ -15,7 +15,7 @@ using ckpt::make_error;
 namespace {
 
 // The supervisor looks five times a second; less would take a busy machine for a hanging rank.
-constexpr uint32_t kHeartbeatTimeoutMinMs = 1000;
+constexpr uint32_t kSilenceMinMs = 1000;
 constexpr uint32_t kGraceMaxMs = 120'000;  // ckptd allows no more
 
 std::optional<uint32_t> parse_count(std::string_view text) {
@@ -86,7 +86,26 @@ void ElasticFlags::add_to(CLI::App& command, RunOptions& options) {
                   "A rank whose process gives no sign of life for so long is killed, like one that "
                   "is stopped; 0: never")
       ->capture_default_str();
+  command
+      .add_option("--daemon-timeout-ms", options.daemon_timeout_ms,
+                  "Our own ckptd is killed and started again if it has not answered for so long; "
+                  "0: never")
+      ->capture_default_str();
 }
+
+namespace {
+
+Status check_times(const RunOptions& options) {
+  for (const auto& [flag, ms] : {std::pair("--heartbeat-timeout-ms", options.heartbeat_timeout_ms),
+                                 std::pair("--daemon-timeout-ms", options.daemon_timeout_ms)}) {
+    if (ms == 0 || ms >= kSilenceMinMs) continue;
+    return make_error(ErrorCode::kInvalidArgument, "{} {}: at least {}, or 0 for never", flag, ms,
+                      kSilenceMinMs);
+  }
+  return {};
+}
+
+}  // namespace
 
 Status ElasticFlags::apply(RunOptions& options) const {
   RankOptions& rank = options.rank;
@@ -116,11 +135,7 @@ Status ElasticFlags::apply(RunOptions& options) const {
   if (rank.collective_timeout_ms == 0) {
     return make_error(ErrorCode::kInvalidArgument, "--collective-timeout-ms 0: at least 1");
   }
-  if (options.heartbeat_timeout_ms != 0 && options.heartbeat_timeout_ms < kHeartbeatTimeoutMinMs) {
-    return make_error(ErrorCode::kInvalidArgument,
-                      "--heartbeat-timeout-ms {}: at least {}, or 0 for never",
-                      options.heartbeat_timeout_ms, kHeartbeatTimeoutMinMs);
-  }
+  CKPT_TRY(check_times(options));
   if (rank.grace_ms == 0 || rank.grace_ms > kGraceMaxMs) {
     return make_error(ErrorCode::kInvalidArgument, "--loss-grace-ms {}: must be 1 to {}",
                       rank.grace_ms, kGraceMaxMs);

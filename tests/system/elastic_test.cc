@@ -266,6 +266,33 @@ TEST_F(ElasticTest, ARestartTakesAnEarlierRollBackBack) {
   EXPECT_EQ(bits(report), undisturbed());
 }
 
+// Those that are left ask a ckptd that does not answer who is there to go on. Its successor has not
+// seen who was lost, and waits out the grace.
+TEST_F(ElasticTest, AStoppedCkptdIsReplacedWhenARankIsLost) {
+  Program program(
+      "moetrain",
+      arguments("stopped.json",
+                same_ + twice_ +
+                    Flags{"--ranks", "4", "--on-loss", "continue", "--events", folder_ / "events",
+                          "--daemon-timeout-ms", "2000", "--loss-grace-ms", "1000"}));
+  ASSERT_TRUE(program.await([&] {
+    if (read_lines(folder_ / "events").size() < 16) return false;
+    const auto children = program.children();
+    const auto ckptd = std::ranges::find_if(
+        children, [](const auto& child) { return child.arguments[0].ends_with("ckptd"); });
+    return ckptd != children.end() && ::kill(ckptd->pid, SIGSTOP) == 0;
+  }));
+  const pid_t pid = pid_of(program, 2);
+  ASSERT_TRUE(pid > 0 && ::kill(pid, SIGKILL) == 0);
+  const Ended ended = program.wait();
+  ASSERT_EQ(ended.code(), 0) << ended.err;
+  EXPECT_THAT(ended.err, testing::HasSubstr("ckptd hangs: no answer on "));
+  const json report = read_report("stopped.json");
+  ASSERT_EQ(report.at("failures").size(), 1u) << ended.err;
+  EXPECT_EQ(report["failures"][0].at("group"), 3);
+  EXPECT_EQ(bits(report), undisturbed());
+}
+
 TEST_F(ElasticTest, ADeadCkptdDoesNotKeepSurvivorsFromGoingOn) {
   const json report =
       go_on("daemon.json", "4", twice_ + Flags{"--kill", "1@6", "--kill-daemon", "5"});

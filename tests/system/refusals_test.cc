@@ -44,6 +44,7 @@ TEST_F(RefusalTest, RefusesBadInputInOneSentence) {
       {"leave never", {"--on-loss", "continue", "--leave", "1"}, 2, "must be RANK@STEP"},
       {"join of nobody", {"--on-loss", "continue", "--join", "0@5"}, 2, "COUNT@STEP"},
       {"kill in no phase", {"--on-loss", "continue", "--kill-in", "1@lunch"}, 2, "settle"},
+      {"a hasty watch of ckptd", {"--daemon-timeout-ms", "999"}, 2, "at least 1000, or 0"},
       {"a hasty heartbeat", {"--heartbeat-timeout-ms", "999"}, 2, "at least 1000, or 0"},
       {"re-planning what never moves", {"--replan-every", "5"}, 2, "static never moves"},
       {"re-planning on a GPU",

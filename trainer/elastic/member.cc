@@ -83,7 +83,9 @@ Result<client::Epoch> Member::join(bool has_state) {
     joined_before_ = true;
     go_back_to_.reset();
   }
-  return epoch;
+  if (epoch.ok() || epoch.error().code != ckpt::ErrorCode::kDeadlineExceeded) return epoch;
+  return ckpt::make_error(epoch.error().code, "ckptd at {}: waited {} s: {}", options_->socket,
+                          join.timeout_ms / 1000, epoch.error().message);
 }
 
 Result<std::unique_ptr<Comm>> Member::connect(const client::Epoch& epoch, Device& device) {

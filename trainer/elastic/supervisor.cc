@@ -22,7 +22,8 @@ namespace {
 
 constexpr int kTickMs = 200;
 constexpr int kStoppedExit = 128;          // plus the signal's number, as shells have it
-constexpr int kDaemonStopMs = 40'000;  // a little more than ckptd allows itself to drain
+constexpr int kDaemonStopMs = 40'000;      // a little more than ckptd allows itself to drain
+constexpr uint64_t kHangsAtEndMs = 5'000;  // without an answer: it will not drain either
 
 // Arenas of all ranks, and as much again: a rank that died leaves its arena behind until what it
 // had handed over is written, while its successor already has one.
@@ -132,6 +133,7 @@ int Supervisor::Impl::run() {
     const Status started = start_rank(rank);
     if (!started.ok()) give_up(started.error());
   }
+  if (daemon && options.daemon_timeout_ms != 0) probe.emplace(options.rank.socket);
   while (ranks_running()) watch_once();
   return finish();
 }
@@ -165,6 +167,7 @@ void Supervisor::Impl::watch_once() {
   ::poll(watched.data(), watched.size(), kTickMs);
   take_signal();
   if (daemon) daemon_ended();
+  if (daemon && probe) kill_hanging_daemon();
   for (uint32_t rank = 0; rank < slots.size(); ++rank) {
     if (slots[rank].events.valid()) read_events(rank);
     if (!slots[rank].process) continue;
@@ -193,6 +196,16 @@ void Supervisor::Impl::daemon_ended() {
   if (!*restarted) return;
   recorder->daemon_died(monotonic_ns());
   say(fmt::format("ckptd is lost at step {}; starting it again", recorder->step()));
+}
+
+// Whoever waits for it asks its successor again.
+void Supervisor::Impl::kill_hanging_daemon() {
+  if (!daemon->ready()) return probe->forgive();  // it may have a long journal to read
+  if (probe->silent_ms() < options.daemon_timeout_ms) return;
+  say(fmt::format("ckptd hangs: no answer on {} for {:.1f} s; killing it", options.rank.socket,
+                  static_cast<double>(probe->silent_ms()) / 1e3));
+  probe->forgive();
+  daemon->kill();
 }
 
 void Supervisor::Impl::take_signal() {
@@ -227,6 +240,9 @@ void Supervisor::Impl::kill_ranks() {
 
 int Supervisor::Impl::finish() {
   bar->finish();
+  const bool hangs = probe && probe->silent_ms() >= kHangsAtEndMs;
+  probe.reset();  // a daemon that drains waits for those who are connected
+  if (daemon && hangs) daemon->kill();
   if (daemon) daemon->stop(kDaemonStopMs);
   daemon.reset();
   const report::Report result = recorder->report();

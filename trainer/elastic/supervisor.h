@@ -45,6 +45,8 @@ struct RunOptions {
   std::vector<uint64_t> daemon_kills;  // steps after which our own ckptd is killed
   // A rank's process that nothing was heard of for so long hangs; 0: silence is no sign.
   uint32_t heartbeat_timeout_ms = 10'000;
+  // Our own ckptd, if it has not answered for so long, is started anew; 0: never.
+  uint32_t daemon_timeout_ms = 20'000;
   uint32_t restarts_max = 5;  // of ranks, in a row without a completed step
   bool own_daemon = true;     // listening on rank.socket, with its data in data_dir
   std::string data_dir;

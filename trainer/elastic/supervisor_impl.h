@@ -5,6 +5,7 @@
 #include <fstream>
 #include <optional>
 
+#include "trainer/elastic/daemon_probe.h"
 #include "trainer/elastic/daemon_process.h"
 #include "trainer/elastic/events.h"
 #include "trainer/elastic/process.h"
@@ -59,6 +60,7 @@ struct Supervisor::Impl {
   // supervisor.cc
   void watch_once();
   void daemon_ended();
+  void kill_hanging_daemon();
   void take_signal();
   void stop_at_once(const char* why);
   void give_up(ckpt::Error error);
@@ -73,7 +75,8 @@ struct Supervisor::Impl {
 
   RunOptions options;
   std::optional<DaemonProcess> daemon;
-  uint64_t daemon_arena_bytes = 0;  // what it was started with
+  uint64_t daemon_arena_bytes = 0;   // what it was started with
+  std::optional<DaemonProbe> probe;  // of our own, while ranks run
   std::optional<Recorder> recorder;
   std::optional<Watchdog> watchdog;
   std::optional<report::ProgressBar> bar;
