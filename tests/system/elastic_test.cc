@@ -267,14 +267,13 @@ TEST_F(ElasticTest, ARestartTakesAnEarlierRollBackBack) {
 }
 
 // Those that are left ask a ckptd that does not answer who is there to go on. Its successor has not
-// seen who was lost, and waits out the grace.
+// seen who was lost, and waits for it first, 10 s.
 TEST_F(ElasticTest, AStoppedCkptdIsReplacedWhenARankIsLost) {
   Program program(
       "moetrain",
-      arguments("stopped.json",
-                same_ + twice_ +
-                    Flags{"--ranks", "4", "--on-loss", "continue", "--events", folder_ / "events",
-                          "--daemon-timeout-ms", "2000", "--loss-grace-ms", "1000"}));
+      arguments("stopped.json", same_ + twice_ +
+                                    Flags{"--ranks", "4", "--on-loss", "continue", "--events",
+                                          folder_ / "events", "--daemon-timeout-ms", "2000"}));
   ASSERT_TRUE(program.await([&] {
     if (read_lines(folder_ / "events").size() < 16) return false;
     const auto children = program.children();
