@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
 #include <numeric>
 #include <optional>
 #include <span>
@@ -49,10 +50,14 @@ class Scheduler {
     return (std::ranges::max(rank_loads_) - after) * costs_.steps > copies * costs_.copy;
   }
 
-  // Cuts what is too much, gives a slot to whoever has none, fills the rest with who is rarest.
+  // Cuts what is too much, the least loaded first; gives a slot to whoever has none, fills the rest
+  // with who is rarest.
   void complete() {
     for (auto& rank : slots_) {
-      if (rank.size() > request_.slots_per_rank) rank.resize(request_.slots_per_rank);
+      if (rank.size() > request_.slots_per_rank) {
+        std::ranges::stable_sort(rank, std::greater<>(), [&](uint32_t e) { return loads_[e]; });
+        rank.resize(request_.slots_per_rank);
+      }
       for (const uint32_t expert : rank) ++counts_[expert];
     }
     for (uint32_t turn = 0; turn < request_.slots_per_rank; ++turn) {
@@ -79,16 +84,19 @@ class Scheduler {
     return best;
   }
 
+  // Whose replicas have least to do, of those that have several.
   void replace_somebody_with(uint32_t expert) {
+    uint32_t* least = nullptr;
     for (auto& rank : slots_) {
       for (uint32_t& slot : rank) {
         if (counts_[slot] < 2) continue;
-        --counts_[slot];
-        ++counts_[expert];
-        slot = expert;
-        return;
+        if (least == nullptr || share(slot) < share(*least)) least = &slot;
       }
     }
+    if (least == nullptr) return;
+    --counts_[*least];
+    ++counts_[expert];
+    *least = expert;
   }
 
   // Those that lose least by having one replica fewer, the idlest first.

@@ -44,6 +44,19 @@ TEST(FlexmoeTest, CompletesWhatRanksLost) {
 }
 
 // Token by token: from every rank of a node to the node's replicas in turn, or to all of them.
+// Where ranks have fewer slots than they had.
+TEST(FlexmoeTest, KeepsWhoIsAskedMost) {
+  PlacementRequest request{.loads = {{10, 20, 90}}, .ranks = 3, .slots_per_rank = 2};
+  request.current = {{{0, 1, 2}, {0, 1, 2}, {0, 1, 2}}};
+  const auto layers = plan_flexmoe(request, {.copy = 1e9});
+  std::vector<int> replicas(3);
+  for (const auto& rank : layers[0]) {
+    EXPECT_EQ(rank.size(), 2u);
+    for (const uint32_t expert : rank) ++replicas[expert];
+  }
+  EXPECT_EQ(replicas, (std::vector<int>{1, 2, 3})) << "the idler one makes room for who has none";
+}
+
 TEST(LaerTest, CostsWhatRoutingEveryTokenCosts) {
   const LayerSlots slots = {{0, 1}, {0, 2}, {1, 1}, {3, 2}};
   const std::vector<uint64_t> loads = {2'400, 1'200, 4'800, 2'400};
