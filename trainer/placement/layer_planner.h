@@ -1,8 +1,8 @@
 // LayerPlanner: all layers of a request within one family of domain sets, each searched for the
 // best balance (layer_search.h). What is searched is bounded for all layers together, in looks and
 // not in time: the same request gives the same layers on every rank of one kind of machine. All
-// that a planner is asked for shares that bound; what comes when it is used up is searched but
-// little.
+// that a planner is asked for shares that bound; a plan has half of a layer's work for each layer,
+// whatever is left.
 #pragma once
 
 #include <cstdint>
