@@ -6,6 +6,7 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -16,6 +17,7 @@
 #include "ckptd/io/disk.h"
 #include "ckptd/io/executor.h"
 #include "ckptd/limits.h"
+#include "ckptd/persist/write_meter.h"
 #include "ckptd/staging/staging.h"
 #include "formats/base/unique_fd.h"
 #include "formats/wire/wire_generated.h"
@@ -40,7 +42,12 @@ class Daemon {
     std::chrono::milliseconds snapshot_deadline{600'000};
     // Of sessions that do not say: what becomes of a snapshot in which something looks wrong.
     ckpt::fb::AlarmPolicy alarms = ckpt::fb::AlarmPolicy::Off;
-    CodecChoice codec = CodecChoice::kNone;  // of what is written to the disk
+    // Of what is written to the disk, where a trainer does not say; and how many threads of the
+    // executor's there are to encode it.
+    CodecChoice codec = CodecChoice::kNone;
+    unsigned encode_threads = 1;
+    // How long writes and encoding take: what `auto` decides by. Called from any thread.
+    std::function<std::chrono::nanoseconds()> stopwatch = monotonic_time;
     // Of stretches that are not written again, because they did not change.
     uint64_t same_bytes_min = limits::kSameBytesMin;
     // Of background reads; 0: none. From the end of a pass to the next; 0: none begins by itself.

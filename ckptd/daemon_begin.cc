@@ -248,11 +248,13 @@ void Daemon::Impl::unpin_memory_if_begun(const SnapshotKey& key) {
 
 Status Daemon::Impl::reserve_disk(const Session& session, const SnapshotKey& key,
                                   const fb::BeginSnapshotT& message) {
+  choose_codecs(session, key, message);  // what is encoded takes more of the journal
   const auto bytes = disk_bytes(message);
   if (!bytes) return make_error(ErrorCode::kInvalidArgument, "its fragments add up to too much");
   const uint64_t slab_bytes = staging->layout(*session.arena).slab_bytes;
-  return persist->reserve(key, *bytes,
-                          record_bytes(message, slab_bytes, options.codec != CodecChoice::kNone));
+  return persist->reserve(
+      key, *bytes,
+      record_bytes(message, slab_bytes, open_snapshots.at(key).codecs.plan != nullptr));
 }
 
 // Disk space and slabs for this member's part. The first answer comes at once, perhaps with no slab

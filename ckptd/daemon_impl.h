@@ -58,6 +58,11 @@ using ckpt::make_error;
 using ckpt::SessionId;
 using ckpt::SnapshotKey;
 
+// Are the codecs that a trainer asks for those of all its units, and known? (daemon_codec.cc)
+Status check_unit_codecs(const fb::RegisterUnitsT& message);
+// What `observer` sees, seen by a sampler, too; it may be null.
+PayloadObserver with_sampler(PayloadObserver observer, std::shared_ptr<SlabSampler> sampler);
+
 struct Daemon::Impl {
   Impl(const Parts& with_parts, const Options& with_options)
       : disk(with_parts.disk),
@@ -220,6 +225,14 @@ struct Daemon::Impl {
   ckpt::AlarmList raise_alarms(const Ingest::CommitAction& action);
   void refuse_commit(const SnapshotKey& key, const ckpt::AlarmList& alarms);
 
+  // -- codecs (daemon_codec.cc) ------------------------------------------------------------------
+  void note_unit_codecs(const std::string& run, const fb::RegisterUnitsT& message);
+  void forget_codecs(const std::string& run);
+  void choose_codecs(const Session& session, const SnapshotKey& key,
+                     const fb::BeginSnapshotT& message);
+  std::shared_ptr<SlabSampler> sample_codecs(const SnapshotKey& key, const StagedSlab& slab);
+  void measure_codecs(const SnapshotKey& key, const std::shared_ptr<SlabSampler>& sampler);
+
   // -- coming back (daemon_handback.cc) ----------------------------------------------------------
   void rejoin(Session& session, const fb::RejoinEpochT& message);
   void reopen(Session& session, const fb::ReopenSnapshotT& message);
@@ -323,6 +336,9 @@ struct Daemon::Impl {
   std::map<ckpt::RunId, ckpt::Epoch> ended_epochs;   // the newest that has ended, of each run
   std::map<ckpt::RunId, Groups::OpenEpoch> opening;  // waits for open snapshots to be settled
   DecodeMeter decoded;
+  std::map<std::string, std::vector<fb::UnitCodec>> unit_codecs;  // by run, where trainers said
+  std::map<std::string, std::shared_ptr<RunCodecs>> run_codecs;   // by run, where it matters
+  size_t codec_samples_running = 0;
   uint64_t next_restore = 1;
   uint64_t next_verify = 1;
   std::map<uint64_t, Verify> verifies;

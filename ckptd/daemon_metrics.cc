@@ -1,5 +1,6 @@
 // What the daemon says about itself: metrics for Prometheus, and the `status` document.
 #include <array>
+#include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -41,6 +42,11 @@ void add_counters(MetricsText& text, const Counters& counters) {
                counters.lease_wait_time);
   text.seconds("ckptd_level_lag_seconds_total", "From staged to durable, of all commits together.",
                counters.level_lag);
+  text.counter("ckptd_codec_changes_total",
+               "Times that units were encoded from then on, or not any more.",
+               counters.codec_changes);
+  text.counter("ckptd_codec_sampled_bytes_total", "Bytes encoded to see what it would gain.",
+               counters.codec_sampled_bytes);
   text.counter("ckptd_epochs_opened_total", "Group epochs opened.", counters.epochs_opened);
   text.counter("ckptd_epochs_ended_total", "Group epochs ended by a loss or a change of members.",
                counters.epochs_ended);
@@ -131,6 +137,26 @@ nlohmann::json scrub_summary(const ScrubReport& report, uint64_t now_ns) {
   return summary;
 }
 
+// What `auto` has decided.
+nlohmann::json codecs_document(const std::map<std::string, std::shared_ptr<RunCodecs>>& codecs) {
+  nlohmann::json document = nlohmann::json::array();
+  for (const auto& [run, of_run] : codecs) {
+    for (const RunCodecs::Kind& kind : of_run->automatic()) {
+      nlohmann::json row = {{"run", run},
+                            {"units", kind.name},
+                            {"encoded", kind.encoded},
+                            {"ratio", nullptr},
+                            {"encode_bytes_per_second", nullptr}};
+      if (kind.figures) {
+        row["ratio"] = kind.figures->ratio;
+        row["encode_bytes_per_second"] = std::llround(kind.figures->bytes_per_second);
+      }
+      document.push_back(std::move(row));
+    }
+  }
+  return document;
+}
+
 void add_persist(MetricsText& text, const Persist::Stats& stats) {
   text.counter("ckptd_written_bytes_total", "Bytes written into segments.", stats.bytes_written);
   text.counter("ckptd_extents_total", "Extents written.", stats.extents_written);
@@ -148,6 +174,9 @@ void add_persist(MetricsText& text, const Persist::Stats& stats) {
   text.seconds("ckptd_encode_seconds_total",
                "Time of threads that encoded, what did not get smaller included.",
                std::chrono::nanoseconds(static_cast<int64_t>(stats.encode_seconds * 1e9)));
+  text.gauge("ckptd_disk_write_bytes_per_second",
+             "What the disk takes while it has something to write, as of late; 0: not known yet.",
+             stats.disk_bytes_per_second);
   text.gauge("ckptd_queued_bytes", "Bytes waiting to be written.",
              static_cast<double>(stats.bytes_queued));
   text.gauge("ckptd_in_flight_bytes", "Bytes being written.",
@@ -233,6 +262,7 @@ QueryAnswer Daemon::Impl::query_status() const {
                    {"warm_pool_bytes", stats.warm_pool_bytes},
                    {"slabs", std::move(slabs)},
                    {"scrub", scrub_summary(scrub_report(), wall_clock_ns())},
+                   {"codecs", codecs_document(run_codecs)},
                    {"journal_bytes", journal->bytes()},
                    {"segment_bytes_written", persist->stats().bytes_written}};
   if (const auto space = disk.space(); space.ok()) {

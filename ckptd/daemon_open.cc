@@ -63,6 +63,7 @@ Status Daemon::Impl::open() {
                        .bytes_in_flight_max = limits::kBytesInFlightMax,
                        .write_piece_bytes = limits::kWritePieceBytes,
                        .reserve_bytes = options.disk_reserve_bytes,
+                       .stopwatch = options.stopwatch,
                        .on_dead = [this](const ExtentPlace& extent) {
                          unlisted.push_back({extent.segment, extent.offset, extent.bytes});
                          gc_wanted = true;

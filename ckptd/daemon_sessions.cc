@@ -191,6 +191,8 @@ void Daemon::Impl::register_units(Session& session, const fb::RegisterUnitsT& me
   if (!metadata.ok()) return fail(metadata.error());
   auto units = read_units(message);
   if (!units.ok()) return fail(units.error());
+  const Status codecs = check_unit_codecs(message);
+  if (!codecs.ok()) return fail(codecs.error());
   if (const auto creating = creating_runs.find(session.run_name); creating != creating_runs.end()) {
     if (!may_use(session, creating->second.uid)) {
       return fail(
@@ -199,6 +201,7 @@ void Daemon::Impl::register_units(Session& session, const fb::RegisterUnitsT& me
     const Status same = check_same_units(creating->second.units, *units);
     if (!same.ok()) return fail(same.error());
     creating->second.waiting.emplace_back(session.id, message.request);
+    note_unit_codecs(session.run_name, message);
     return;
   }
   const auto run = catalog->run(session.run_name);
@@ -221,6 +224,7 @@ void Daemon::Impl::register_units(Session& session, const fb::RegisterUnitsT& me
   const Status same = check_same_units(**known, *units);
   if (!same.ok()) return fail(same.error());
   session.run = run->id;
+  note_unit_codecs(session.run_name, message);
   done(session.id, message.request);
 }
 
@@ -246,6 +250,7 @@ void Daemon::Impl::create_run(Session& session, const fb::RegisterUnitsT& messag
         std::make_unique<fb::UnitT>(ckpt::wire::to_fb(units[i], static_cast<ckpt::UnitId>(i))));
   }
   records.push_back(make_record(std::move(registered)));
+  note_unit_codecs(session.run_name, message);
   creating_runs[session.run_name] = {
       .uid = session.uid, .units = std::move(units), .waiting = {{session.id, message.request}}};
   record(std::move(records), [this, name = session.run_name, id](const Status& status) {
@@ -256,6 +261,7 @@ void Daemon::Impl::create_run(Session& session, const fb::RegisterUnitsT& messag
 void Daemon::Impl::run_created(const std::string& name, ckpt::RunId run, const Status& status) {
   const CreatingRun created = std::move(creating_runs.at(name));
   creating_runs.erase(name);
+  if (!status.ok()) forget_codecs(name);
   for (const auto& [id, request] : created.waiting) {
     const auto session = sessions.find(id);
     if (session == sessions.end()) continue;

@@ -113,21 +113,24 @@ void Daemon::Impl::write(SessionId session, const SnapshotKey& key, ckpt::Rank r
   const UnitSpecList units = catalog->units(key.run).value();
   const auto scan = std::make_shared<NotFiniteScan>(units);
   PayloadObserver observer = observe_floats(key, scan);
-  const OpenSnapshotState& open = open_snapshots.at(key);
+  OpenSnapshotState& open = open_snapshots.at(key);
+  const std::shared_ptr<SlabSampler> sampler = sample_codecs(key, slab);
   const auto sharer = open.shares.find(session);
   const bool streams = sharer != open.shares.end() && sharer->second.streams;
-  const auto on_written = [this, session, streams, key, scan](Result<WrittenExtent> written) {
+  const auto on_written = [this, session, streams, key, scan,
+                           sampler](Result<WrittenExtent> written) {
     if (!written.ok()) return carry_out(ingest.written(key, written.error()));
     OpenSnapshotState& ours = open_snapshots.at(key);
     const auto share = ours.shares.find(session);
     if (streams && share != ours.shares.end()) --share->second.held;
     if (!written->fragments.empty()) ours.extents.push_back(std::move(written).value());
     ours.scans.push_back(scan);
+    measure_codecs(key, sampler);
     carry_out(ingest.written(key, {}));
   };
-  persist->write(key, rank, std::move(slab), on_written, std::move(observer),
+  persist->write(key, rank, std::move(slab), on_written, with_sampler(std::move(observer), sampler),
                  streams ? Persist::Afterwards::kFree : Persist::Afterwards::kHold,
-                 options.codec == CodecChoice::kZstd ? units : nullptr, left_out);
+                 open.codecs.plan, left_out);
 }
 
 void Daemon::Impl::abort_snapshot(Session& session, const fb::AbortSnapshotT& message) {

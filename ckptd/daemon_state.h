@@ -13,6 +13,8 @@
 
 #include "ckptd/alarms/judge.h"
 #include "ckptd/alarms/not_finite.h"
+#include "ckptd/codec/run_codecs.h"
+#include "ckptd/codec/slab_sampler.h"
 #include "ckptd/persist/persist.h"
 #include "ckptd/restore/restore.h"
 #include "ckptd/same/comparer.h"
@@ -83,6 +85,10 @@ struct OpenSnapshotState {
   uint64_t bytes = 0;  // of the sealed fragments that the disk is to have
   Time staged_at{};    // when all of it was sealed
 
+  bool codecs_chosen = false;             // when its first member began
+  RunCodecs::Snapshot codecs;             // its slabs'
+  std::shared_ptr<RunCodecs> run_codecs;  // where samples are to be taken
+
   fb::AlarmPolicy alarm_policy = fb::AlarmPolicy::Off;  // the strictest of its members'
   ckpt::Step staleness_max = 0;                         // the smallest; 0: any
   std::vector<std::shared_ptr<NotFiniteScan>> scans;    // one for each extent
@@ -149,6 +155,8 @@ struct Counters {
   uint64_t lease_waits = 0;
   Time lease_wait_time{};
   Time level_lag{};  // from staged to durable, of all commits
+  uint64_t codec_changes = 0;
+  uint64_t codec_sampled_bytes = 0;
   uint64_t epochs_opened = 0;
   uint64_t epochs_ended = 0;
   uint64_t restores = 0;

@@ -116,6 +116,17 @@ inline constexpr size_t kEncodesMax = 4;
 inline constexpr uint64_t kEncodeBytesMax = 256u << 20;
 // Of zstd: its fastest. What makes floats smaller is the entropy of their planes, at any level.
 inline constexpr int kZstdLevel = 1;
+// Codec `auto`: kinds of units of a run that are told apart, a few by nature; what is taken of each
+// to measure it, 30 ms of a thread, and after how many snapshots anew. What stays larger than the
+// ratio is left as it is: each MiB that is encoded costs an entry in the journal, and restores.
+inline constexpr size_t kUnitKindsMax = 64;
+inline constexpr uint64_t kCodecSampleBytes = 4u << 20;
+inline constexpr uint64_t kCodecSampleEvery = 16;
+inline constexpr double kAutoRatioMax = 0.95;
+// The disk's rate is that of stretches in which it had something to write: of at least so much, or
+// it could be faster; one that never ends counts every so many bytes.
+inline constexpr uint64_t kRateStretchBytesMin = 4u << 20;
+inline constexpr uint64_t kRateStretchBytesMax = 64u << 20;
 // A window's encoded bytes on their way from the disk: with that the window ends.
 inline constexpr uint64_t kEncodedWindowBytesMax = 16u << 20;
 

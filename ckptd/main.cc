@@ -58,8 +58,10 @@ void declare(CLI::App& app, Flags& flags) {
   app.add_option("--alarms", flags.alarms,
                  "off, warn or refuse: snapshots with NaN, with units that did not change, or "
                  "without an expert for too long (default: warn)");
-  app.add_option("--codec", flags.codec,
-                 "none or zstd: how snapshots lie on the disk (default: none)");
+  app.add_option(
+      "--codec", flags.codec,
+      "none, zstd or auto: how snapshots lie on the disk; auto compresses what is durable "
+      "sooner by it (default: none)");
   app.add_option("--log-level", flags.log_level, "debug, info, warn or error");
   app.add_option("--log-format", flags.log_format, "text, or json: an object a line");
   app.add_flag("--check-config", flags.check_config, "check flags and configuration, then exit");

@@ -5,7 +5,8 @@ namespace ckptd {
 ckpt::Result<CodecChoice> parse_codec_choice(std::string_view text) {
   if (text == "none") return CodecChoice::kNone;
   if (text == "zstd") return CodecChoice::kZstd;
-  return ckpt::make_error(ckpt::ErrorCode::kInvalidArgument, "codec {}: none or zstd", text);
+  if (text == "auto") return CodecChoice::kAuto;
+  return ckpt::make_error(ckpt::ErrorCode::kInvalidArgument, "codec {}: none, zstd or auto", text);
 }
 
 }  // namespace ckptd

@@ -1,4 +1,5 @@
-// What the operator asked for: `codec` of the configuration.
+// How units are to lie on the disk: what the operator asked for (`codec` of the configuration), or
+// a trainer of single units.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +9,8 @@
 
 namespace ckptd {
 
-enum class CodecChoice : uint8_t { kNone = 0, kZstd = 1 };
+// kAuto: encoded where that makes snapshots durable sooner (encode_choice.h), else as it is.
+enum class CodecChoice : uint8_t { kNone = 0, kZstd = 1, kAuto = 2 };
 
 // kInvalidArgument lists what there is.
 ckpt::Result<CodecChoice> parse_codec_choice(std::string_view text);

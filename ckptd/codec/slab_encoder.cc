@@ -7,17 +7,24 @@
 
 namespace ckptd {
 
+EncodePlan encode_all(UnitSpecList units) {
+  return std::make_shared<const UnitsToEncode>(UnitsToEncode{std::move(units), {}});
+}
+
 SlabEncoder::SlabEncoder(ByteView payload, const std::vector<ckpt::ExtentFragment>& fragments,
-                         UnitSpecList units)
-    : payload_(payload), from_(fragments), units_(std::move(units)), encoder_(limits::kZstdLevel) {
+                         EncodePlan plan)
+    : payload_(payload), from_(fragments), plan_(std::move(plan)), encoder_(limits::kZstdLevel) {
   if (!done()) next_fragment();
 }
 
 void SlabEncoder::next_fragment() {
   const ckpt::ExtentFragment& fragment = from_[fragment_];
   pieces_ =
-      cut_pieces(units_->at(fragment.unit),
+      cut_pieces(plan_->units->at(fragment.unit),
                  {.unit = fragment.unit, .offset = fragment.offset, .length = fragment.length});
+  if (!plan_->chosen.empty() && !plan_->chosen.at(fragment.unit)) {
+    for (Piece& piece : pieces_) piece.codec = Codec::kNone;
+  }
   piece_ = 0;
   crc32c_ = 0;
 }
@@ -69,7 +76,7 @@ void SlabEncoder::take(const Piece& piece, MutableByteView out) {
 
 // 0: as it is.
 size_t SlabEncoder::encode(const Piece& piece, ByteView raw, uint32_t crc32c, MutableByteView out) {
-  if (raw.size() < limits::kEncodedBytesMin) return 0;
+  if (piece.codec == Codec::kNone || raw.size() < limits::kEncodedBytesMin) return 0;
   const auto encoded = encoder_.encode(piece.codec, raw, out);
   if (!encoded) return 0;
   decoded_.resize(raw.size());

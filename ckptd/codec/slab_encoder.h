@@ -17,11 +17,19 @@ namespace ckptd {
 
 using UnitSpecList = std::shared_ptr<const std::vector<ckpt::UnitSpec>>;
 
+// Units of a run, and which of them are encoded. The others are stored as they are.
+struct UnitsToEncode {
+  UnitSpecList units;
+  std::vector<bool> chosen;  // by unit; empty: all of them
+};
+using EncodePlan = std::shared_ptr<const UnitsToEncode>;
+EncodePlan encode_all(UnitSpecList units);
+
 class SlabEncoder {
  public:
-  // `fragments` of units in `units`, ascending in the payload. All of it outlives the encoder.
+  // `fragments` of units of the plan, ascending in the payload. All of it outlives the encoder.
   SlabEncoder(ByteView payload, const std::vector<ckpt::ExtentFragment>& fragments,
-              UnitSpecList units);
+              EncodePlan plan);
   // Goes on with pieces of about so many bytes together. `out` is the same at each step, with room
   // for all fragments as they are. kCorrupt: a fragment does not match its checksum.
   Status step(uint64_t bytes, MutableByteView out);
@@ -41,7 +49,7 @@ class SlabEncoder {
 
   const ByteView payload_;
   const std::vector<ckpt::ExtentFragment>& from_;
-  const UnitSpecList units_;
+  const EncodePlan plan_;
   ZstdEncoder encoder_;
   ZstdDecoder decoder_;
   std::vector<std::byte> copy_;

@@ -83,6 +83,7 @@ Result<bool> Persist::Impl::place(ExtentWrite& write) {
 void Persist::Impl::submit_header(const WritePointer& write) {
   const size_t bytes = write->header.size();
   bytes_in_flight += bytes;
+  meter.began(options.stopwatch());
   ++write->pieces_in_flight;
   ++write->segment->writes_in_flight;
   disk.submit({.op = IoOp::kWrite,
@@ -102,6 +103,7 @@ void Persist::Impl::submit_piece(const WritePointer& write) {
   stats.bytes_queued -= bytes;
   if (write->error.has_value()) return;  // a piece failed: the rest only leaves the queue
   bytes_in_flight += bytes;
+  meter.began(options.stopwatch());
   ++write->pieces_in_flight;
   ++write->segment->writes_in_flight;
   disk.submit({.op = IoOp::kWrite,
@@ -117,6 +119,7 @@ void Persist::Impl::submit_piece(const WritePointer& write) {
 void Persist::Impl::piece_done(const WritePointer& write, size_t bytes,
                                const Result<uint64_t>& result) {
   bytes_in_flight -= bytes;
+  meter.ended(options.stopwatch(), bytes);
   --write->pieces_in_flight;
   Segment& segment = *write->segment;
   if (result.ok()) {

@@ -80,7 +80,7 @@ void Persist::release_reservation(const ckpt::SnapshotKey& snapshot) {
 
 void Persist::write(const ckpt::SnapshotKey& snapshot, ckpt::Rank rank, StagedSlab slab,
                     std::function<void(Result<WrittenExtent>)> on_done, PayloadObserver observer,
-                    Afterwards afterwards, UnitSpecList encode_units,
+                    Afterwards afterwards, EncodePlan encode_plan,
                     const std::vector<bool>& left_out) {
   CKPT_ASSERT(!impl_->closed);
   auto write = std::make_shared<ExtentWrite>();
@@ -90,7 +90,7 @@ void Persist::write(const ckpt::SnapshotKey& snapshot, ckpt::Rank rank, StagedSl
   write->on_done = std::move(on_done);
   write->observer = std::move(observer);
   write->extent.rank = rank;
-  write->units = std::move(encode_units);
+  write->units = std::move(encode_plan);
   write->take_parts(left_out);
   SnapshotWrites& writes = impl_->snapshots[snapshot];
   // What of it is not written needs no space.
@@ -141,6 +141,7 @@ void Persist::abandon(const ckpt::SnapshotKey& snapshot) {
 Persist::Stats Persist::stats() const {
   Stats stats = impl_->stats;
   stats.bytes_in_flight = impl_->bytes_in_flight;
+  stats.disk_bytes_per_second = impl_->meter.bytes_per_second();
   return stats;
 }
 

@@ -18,6 +18,7 @@
 #include "ckptd/codec/slab_encoder.h"
 #include "ckptd/io/disk.h"
 #include "ckptd/io/executor.h"
+#include "ckptd/persist/write_meter.h"
 #include "ckptd/staging/staging.h"
 #include "formats/journal.h"
 #include "formats/segment.h"
@@ -81,6 +82,7 @@ class Persist {
     size_t bytes_in_flight_max = 128u << 20;
     size_t write_piece_bytes = 4u << 20;
     uint64_t reserve_bytes = 0;  // disk space never used by payload
+    std::function<std::chrono::nanoseconds()> stopwatch = monotonic_time;  // for the disk's rate
     // Nobody will ever list this extent of a snapshot that failed, nor write to it any more.
     std::function<void(const ExtentPlace&)> on_dead = {};
   };
@@ -98,13 +100,13 @@ class Persist {
   enum class Afterwards : uint8_t { kHold, kFree };
   // Writes the slab as one extent. on_done runs from the loop (Disk::reap or Executor::reap), with
   // the error kCorrupt if the bytes changed under the write. `observer` sees the bytes while they
-  // are checked, on another thread, and is done before on_done runs. With `encode_units`, those of
-  // the run, what gets smaller by that is written encoded; else straight from the slab. `left_out`
-  // are fragments that are not written, as left_out_of_slab() gives them; empty: none. They are
-  // checked like the others.
+  // are checked, on another thread, and is done before on_done runs. With a plan, what it names and
+  // gets smaller by that is written encoded; else straight from the slab. `left_out` are fragments
+  // that are not written, as left_out_of_slab() gives them; empty: none. They are checked like the
+  // others.
   void write(const ckpt::SnapshotKey& snapshot, ckpt::Rank rank, StagedSlab slab,
              std::function<void(Result<WrittenExtent>)> on_done, PayloadObserver observer = {},
-             Afterwards afterwards = Afterwards::kHold, UnitSpecList encode_units = nullptr,
+             Afterwards afterwards = Afterwards::kHold, EncodePlan encode_plan = nullptr,
              const std::vector<bool>& left_out = {});
 
   // A slab that stays in memory: checked as a written one is, not written. It is held until
@@ -135,6 +137,7 @@ class Persist {
     uint64_t encoded_raw_bytes = 0;     // before
     uint64_t encoded_stored_bytes = 0;  // and after
     double encode_seconds = 0;          // of threads, what came to nothing included
+    double disk_bytes_per_second = 0;   // as of late; 0: too little was written to tell
     size_t bytes_queued = 0;
     size_t bytes_in_flight = 0;
   };

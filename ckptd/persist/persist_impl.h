@@ -13,6 +13,7 @@
 #include "ckptd/persist/persist.h"
 #include "ckptd/persist/segments.h"
 #include "ckptd/persist/slab_parts.h"
+#include "ckptd/persist/write_meter.h"
 
 namespace ckptd {
 
@@ -36,7 +37,7 @@ struct ExtentWrite {
   bool frees = false;  // its slab, as soon as it is written
 
   // One that is encoded (encode.cc).
-  UnitSpecList units;                           // until it is begun
+  EncodePlan units;                             // until it is begun
   std::vector<ckpt::ExtentFragment> to_encode;  // as they lie in the slab
   std::unique_ptr<SlabEncoder> encoder;         // while it is
   uint64_t encode_bytes = 0;                    // of the bound on all, until it is written
@@ -122,6 +123,7 @@ struct Persist::Impl {
   std::map<ckpt::SnapshotKey, SnapshotWrites> snapshots;
   uint64_t next_sequence;
   size_t bytes_in_flight = 0;
+  WriteMeter meter;        // of what is in flight
   size_t writes_open = 0;  // of all snapshots, abandoned ones too
   bool pumping = false;
 

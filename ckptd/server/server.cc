@@ -17,6 +17,7 @@
 #include <optional>
 #include <utility>
 
+#include "ckptd/limits.h"
 #include "ckptd/server/connection.h"
 #include "ckptd/server/http.h"
 #include "ckptd/server/unix_socket.h"
@@ -54,6 +55,7 @@ Daemon::Options daemon_options(const Config& config) {
   options.snapshot_deadline = config.snapshot_deadline;
   options.alarms = alarm_policy(config.alarms);
   options.codec = config.codec;
+  options.encode_threads = std::min<unsigned>(config.workers, limits::kEncodesMax);
   options.scrub_bytes_per_second = config.scrub_bytes_per_second;
   options.scrub_interval = config.scrub_interval;
   options.wall_clock_ns = wall_clock_ns;

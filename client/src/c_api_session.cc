@@ -87,6 +87,14 @@ Result<UnitSpec> unit_spec(const ckpt_unit& from) {
   return spec;
 }
 
+Result<fb::UnitCodec> unit_codec(const UnitSpec& unit, ckpt_codec codec) {
+  const auto value = static_cast<int>(codec);
+  if (value < 0 || value > static_cast<int>(fb::UnitCodec::MAX)) {
+    return make_error(ErrorCode::kInvalidArgument, "unit {}: codec {}", unit.name, value);
+  }
+  return static_cast<fb::UnitCodec>(value);
+}
+
 Result<std::unique_ptr<Session>> open_session(const ckpt_open_options* from) {
   const ckpt_open_options raw = copy_options(from);
   CKPT_ASSIGN(Session::Options options, session_options(raw));
@@ -156,16 +164,35 @@ ckpt_status ckpt_poll(ckpt_session* session, uint32_t timeout_ms) {
 
 ckpt_status ckpt_register_units(ckpt_session* session, const ckpt_unit* units, size_t count,
                                 const char* metadata, uint32_t timeout_ms) {
+  ckpt_register_options options = CKPT_INIT(ckpt_register_options);
+  options.metadata = metadata;
+  options.timeout_ms = timeout_ms;
+  return ckpt_register_units_with(session, units, count, &options);
+}
+
+ckpt_status ckpt_register_units_with(ckpt_session* session, const ckpt_unit* units, size_t count,
+                                     const ckpt_register_options* options) {
   return run_call(*session->session, [&]() -> Status {
     if (units == nullptr && count > 0) return missing("units");
+    if (options == nullptr) return missing("options");
+    const ckpt_register_options raw = copy_options(options);
     std::vector<UnitSpec> specs;
     specs.reserve(count);
     for (size_t i = 0; i < count; ++i) {
       CKPT_ASSIGN(UnitSpec spec, unit_spec(units[i]));
       specs.push_back(std::move(spec));
     }
-    return session->session->register_units(std::move(specs), metadata != nullptr ? metadata : "",
-                                            Deadline::after_ms(timeout_ms));
+    std::vector<fb::UnitCodec> codecs;
+    codecs.reserve(raw.codecs == nullptr ? 0 : count);
+    for (size_t i = 0; raw.codecs != nullptr && i < count; ++i) {
+      CKPT_ASSIGN(const fb::UnitCodec codec, unit_codec(specs[i], raw.codecs[i]));
+      codecs.push_back(codec);
+    }
+    return session->session->register_units(
+        {.units = std::move(specs),
+         .codecs = std::move(codecs),
+         .metadata = raw.metadata != nullptr ? raw.metadata : ""},
+        Deadline::after_ms(raw.timeout_ms));
   });
 }
 

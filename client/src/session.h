@@ -18,6 +18,7 @@
 
 #include "client/src/connection.h"
 #include "client/src/group.h"
+#include "client/src/units.h"
 #include "formats/arena.h"
 #include "formats/unit.h"
 
@@ -117,9 +118,8 @@ class Session {
   }
   bool is_lent(const std::byte* slab) const { return lent_.contains(slab); }
 
-  Status register_units(std::vector<UnitSpec> units, std::string metadata,
-                        const Deadline& deadline);
-  const std::vector<UnitSpec>& units() const { return units_; }
+  Status register_units(Registration registration, const Deadline& deadline);
+  const std::vector<UnitSpec>& units() const { return registration_.units; }
 
   Group& group() { return group_; }
   const Group& group() const { return group_; }
@@ -184,8 +184,7 @@ class Session {
 
   std::map<const std::byte*, size_t> lent_;
 
-  std::vector<UnitSpec> units_;
-  std::string metadata_;
+  Registration registration_;
   bool registered_ = false;
   Group group_;
   std::vector<std::shared_ptr<Snapshot>> snapshots_;  // neither durable nor failed

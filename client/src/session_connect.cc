@@ -107,7 +107,7 @@ void Session::start_registering() {
   if (!registered_) return start_rejoining();
   phase_ = Phase::kRegistering;
   handshake_request_ = next_request_++;
-  fb::RegisterUnitsT body = to_wire(units_, metadata_);
+  fb::RegisterUnitsT body = to_wire(registration_);
   body.request = handshake_request_;
   fb::MessageT message;
   message.body.Set(std::move(body));

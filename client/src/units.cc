@@ -6,25 +6,25 @@
 #include "formats/wire/convert.h"
 
 namespace ckpt::lib {
-fb::RegisterUnitsT to_wire(const std::vector<UnitSpec>& units, const std::string& metadata) {
+fb::RegisterUnitsT to_wire(const Registration& registration) {
   fb::RegisterUnitsT body;
-  body.units.reserve(units.size());
-  for (const UnitSpec& unit : units) {
+  body.units.reserve(registration.units.size());
+  for (const UnitSpec& unit : registration.units) {
     const auto id = static_cast<UnitId>(body.units.size());
     body.units.push_back(std::make_unique<fb::UnitT>(wire::to_fb(unit, id)));
   }
-  body.metadata = metadata;
+  body.metadata = registration.metadata;
+  body.codecs = registration.codecs;
   return body;
 }
 
-Status Session::register_units(std::vector<UnitSpec> units, std::string metadata,
-                               const Deadline& deadline) {
-  for (const UnitSpec& unit : units) CKPT_TRY(validate(unit));
-  CKPT_TRY(call(
-      to_wire(units, metadata),
-      {deadline, fmt::format("run {}: registering {} units", options_.run, units.size()), {}}));
-  units_ = std::move(units);
-  metadata_ = std::move(metadata);
+Status Session::register_units(Registration registration, const Deadline& deadline) {
+  for (const UnitSpec& unit : registration.units) CKPT_TRY(validate(unit));
+  CKPT_TRY(call(to_wire(registration), {deadline,
+                                        fmt::format("run {}: registering {} units", options_.run,
+                                                    registration.units.size()),
+                                        {}}));
+  registration_ = std::move(registration);
   registered_ = true;
   return ok_status();
 }

@@ -9,7 +9,14 @@
 
 namespace ckpt::lib {
 
-// The message that registers `units`; ids are positions in the list.
-fb::RegisterUnitsT to_wire(const std::vector<UnitSpec>& units, const std::string& metadata);
+// What a trainer tells of its run's units; ids are positions in the list.
+struct Registration {
+  std::vector<UnitSpec> units;
+  std::vector<fb::UnitCodec> codecs;  // one for each unit, or none
+  std::string metadata;
+};
+
+// The message that registers them.
+fb::RegisterUnitsT to_wire(const Registration& registration);
 
 }  // namespace ckpt::lib

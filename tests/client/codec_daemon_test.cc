@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <string_view>
 
@@ -61,6 +62,60 @@ TEST(CodecDaemon, WhatIsEncodedOutlivesAKillAndDamageIsNamed) {
   EXPECT_EQ(damaged.exit_code, 4) << damaged.out << damaged.err;
   EXPECT_THAT(damaged.out, testing::ContainsRegex("run tiny step 2 unit layers.[0-9]"));
   EXPECT_EQ(daemon.stop(), 0);
+}
+
+// What is compressed on the disk: its bytes, before.
+uint64_t encoded_bytes(client::Session& session, const SmallRun& run) {
+  uint64_t bytes = 0;
+  for (const client::UnitInfo& unit : run.units()) {
+    const auto answer =
+        session.query("unit", R"({"target": "tiny", "unit": ")" + unit.name + "\"}", 10'000);
+    EXPECT_TRUE(answer) << answer.error().message;
+    const auto document = nlohmann::json::parse(answer->json);
+    for (const auto& version : document.at("versions")) {
+      if (version.at("stored_bytes") < version.at("bytes")) {
+        bytes += version.at("bytes").get<uint64_t>();
+      }
+    }
+  }
+  return bytes;
+}
+
+// The client says it again to the next daemon, which has forgotten.
+TEST(CodecDaemon, TrainersChooseForUnitsAndTheNextDaemonIsTold) {
+  DaemonProcess daemon;
+  SmallRun run;
+  run.mask = 0x1f;
+  run.codecs = {CKPT_CODEC_ZSTD, CKPT_CODEC_ZSTD, CKPT_CODEC_NONE, CKPT_CODEC_DEFAULT};
+  auto session = open_trainer(daemon, run);
+  ASSERT_OK(session);
+  ASSERT_OK(session->join(as_rank(0, 1)));
+  ASSERT_OK(save(*session, run, 1, 0, 1));
+  EXPECT_EQ(encoded_bytes(*session, run), 300'000u) << "five bytes do not get smaller";
+  daemon.crash_and_restart();
+  ASSERT_OK(save(*session, run, 2, 0, 1));
+  EXPECT_EQ(encoded_bytes(*session, run), 600'000u);
+  expect_state(*session, run, 1);
+  expect_state(*session, run, 2);
+  run.codecs[2] = static_cast<ckpt_codec>(7);
+  const auto refused = session->register_units(run.units());
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().status, CKPT_E_INVALID_ARGUMENT);
+  EXPECT_THAT(refused.error().message, testing::HasSubstr("unit layers.2: codec 7"));
+  ASSERT_OK(session->leave());
+}
+
+// Whatever the disk: what gets no smaller is not encoded.
+TEST(CodecDaemon, AutoLeavesNoiseAsItIs) {
+  DaemonProcess daemon({"--codec", "auto"});
+  const SmallRun run;
+  auto session = open_trainer(daemon, run);
+  ASSERT_OK(session);
+  ASSERT_OK(session->join(as_rank(0, 1)));
+  for (uint64_t step = 1; step <= 4; ++step) ASSERT_OK(save(*session, run, step, 0, 1));
+  EXPECT_EQ(encoded_bytes(*session, run), 0u);
+  expect_state(*session, run, 4);
+  ASSERT_OK(session->leave());
 }
 
 }  // namespace

@@ -16,12 +16,14 @@ struct SmallRun {
   std::vector<uint64_t> unit_bytes = {300'000, 5, 70'000, 1'000'000};
   uint64_t arena_bytes = 8 << 20;
   uint64_t slab_bytes = 256 << 10;
-  int mask = 0xff;  // of every byte of the state
+  int mask = 0xff;                 // of every byte of the state
+  std::vector<ckpt_codec> codecs;  // of the units; none: the daemon's
 
   std::vector<client::UnitInfo> units() const {
     std::vector<client::UnitInfo> units;
     for (size_t i = 0; i < unit_bytes.size(); ++i) {
       units.push_back(flat_unit("layers." + std::to_string(i), unit_bytes[i]));
+      if (!codecs.empty()) units.back().codec = codecs.at(i);
     }
     return units;
   }

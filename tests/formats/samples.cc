@@ -58,6 +58,7 @@ fb::MessageT sample_register_units(size_t units) {
   for (size_t i = 0; i < units; ++i) {
     const UnitSpec unit = sample_unit(fmt::format("layers.3.experts.{}.weights", i));
     body.units.push_back(std::make_unique<fb::UnitT>(wire::to_fb(unit, static_cast<UnitId>(i))));
+    body.codecs.push_back(i % 2 == 0 ? fb::UnitCodec::Auto : fb::UnitCodec::Zstd);
   }
   return message(std::move(body));
 }

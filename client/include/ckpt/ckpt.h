@@ -121,10 +121,26 @@ typedef struct ckpt_unit {
 
 /* Tells the daemon what the run's state consists of; unit ids are positions in this list. Every
  * rank gives the same list. metadata: a JSON text kept with the run (may be NULL); export writes
- * its member "hf_config" as config.json. A run that exists must have been registered with the same
- * units. */
+ * its member "hf_config" as config.json. A run that exists was registered with the same units. */
 CKPT_API ckpt_status ckpt_register_units(ckpt_session* session, const ckpt_unit* units,
                                          size_t count, const char* metadata, uint32_t timeout_ms);
+
+/* How a unit is to lie on the disk. It changes no byte that is restored. */
+typedef enum ckpt_codec {
+  CKPT_CODEC_DEFAULT = 0, /* as the daemon's configuration says */
+  CKPT_CODEC_NONE = 1,    /* as it is */
+  CKPT_CODEC_ZSTD = 2,    /* compressed, where that makes it smaller */
+  CKPT_CODEC_AUTO = 3     /* compressed, where that makes snapshots durable sooner */
+} ckpt_codec;
+
+typedef struct ckpt_register_options {
+  size_t struct_size;
+  const char* metadata;
+  const ckpt_codec* codecs; /* one for each unit; NULL: what the last registration said */
+  uint32_t timeout_ms;
+} ckpt_register_options;
+CKPT_API ckpt_status ckpt_register_units_with(ckpt_session* session, const ckpt_unit* units,
+                                              size_t count, const ckpt_register_options* options);
 
 /* ---- group ------------------------------------------------------------------------------------*/
 

@@ -158,6 +158,9 @@ class Session {
     std::vector<std::vector<ckpt_tensor>> tensors(units.size());
     std::vector<ckpt_unit> raw;
     raw.reserve(units.size());
+    std::vector<ckpt_codec> codecs;
+    bool any_codec = false;
+    codecs.reserve(units.size());
     for (size_t i = 0; i < units.size(); ++i) {
       const UnitInfo& unit = units[i];
       tensors[i].reserve(unit.tensors.size());
@@ -167,9 +170,15 @@ class Session {
       }
       raw.push_back({unit.name.c_str(), unit.layer, unit.expert, detail::or_null(unit.part),
                      unit.bytes, tensors[i].data(), tensors[i].size()});
+      codecs.push_back(unit.codec);
+      any_codec = any_codec || unit.codec != CKPT_CODEC_DEFAULT;
     }
-    return check(ckpt_register_units(handle_.get(), raw.data(), raw.size(),
-                                     detail::or_null(metadata), timeout_ms));
+    ckpt_register_options options{};
+    options.struct_size = sizeof options;
+    options.metadata = detail::or_null(metadata);
+    options.codecs = any_codec ? codecs.data() : nullptr;
+    options.timeout_ms = timeout_ms;
+    return check(ckpt_register_units_with(handle_.get(), raw.data(), raw.size(), &options));
   }
 
   Outcome<Epoch> join(const JoinOptions& options) {

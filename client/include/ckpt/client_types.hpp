@@ -35,6 +35,7 @@ struct UnitInfo {
   std::string part;     // "", "weights" or "optimizer"
   uint64_t bytes = 0;
   std::vector<TensorInfo> tensors;
+  ckpt_codec codec = CKPT_CODEC_DEFAULT;
 };
 
 struct JoinOptions {

@@ -38,8 +38,9 @@ struct Slab {
                          .crc32c = ckpt::base::crc32c(bytes)});
   }
   SlabEncoder encoder() const {
-    return {payload, fragments, std::make_shared<const std::vector<ckpt::UnitSpec>>(units)};
+    return encoder(encode_all(std::make_shared<const std::vector<ckpt::UnitSpec>>(units)));
   }
+  SlabEncoder encoder(EncodePlan plan) const { return {payload, fragments, std::move(plan)}; }
 };
 
 Status run(SlabEncoder& encoder, std::vector<std::byte>& out, uint64_t step = 1 << 20) {
@@ -113,6 +114,21 @@ TEST(SlabEncoder, WhatDoesNotGetSmallerStaysOneFragment) {
   EXPECT_FALSE(encoder.any()) << "so it is written from where it lies";
   EXPECT_THAT(encoder.fragments(), SizeIs(2));
   expect_comes_back(slab, encoder, out);
+}
+
+TEST(SlabEncoder, WhatIsNotChosenStaysAsItIs) {
+  Slab slab;
+  for (uint64_t seed = 1; seed <= 3; ++seed) slab.add(DType::kF32, float_bytes(3 << 20, seed));
+  const auto units = std::make_shared<const std::vector<ckpt::UnitSpec>>(slab.units);
+  SlabEncoder encoder = slab.encoder(
+      std::make_shared<const UnitsToEncode>(UnitsToEncode{units, {false, true, false}}));
+  std::vector<std::byte> out(slab.payload.size());
+  ASSERT_TRUE(run(encoder, out).ok());
+  expect_comes_back(slab, encoder, out);
+  EXPECT_THAT(encoder.fragments(), SizeIs(1 + 3 + 1)) << "the others are not cut";
+  for (const ckpt::ExtentFragment& fragment : encoder.fragments()) {
+    EXPECT_EQ(fragment.codec != 0, fragment.unit == 1);
+  }
 }
 
 TEST(SlabEncoder, BytesThatChangedSinceTheSealAreAnError) {

@@ -104,7 +104,9 @@ TEST(ZstdCodec, PlanesMakeFloatsSmaller) {
 TEST(CodecChoiceTest, IsAWord) {
   EXPECT_EQ(parse_codec_choice("none").value(), CodecChoice::kNone);
   EXPECT_EQ(parse_codec_choice("zstd").value(), CodecChoice::kZstd);
-  EXPECT_THAT(parse_codec_choice("gzip").error().message, HasSubstr("codec gzip: none or zstd"));
+  EXPECT_EQ(parse_codec_choice("auto").value(), CodecChoice::kAuto);
+  EXPECT_THAT(parse_codec_choice("gzip").error().message,
+              HasSubstr("codec gzip: none, zstd or auto"));
 }
 
 }  // namespace

@@ -153,9 +153,11 @@ std::string FakeTrainer::error() {
   return reply ? reply->message : std::string();
 }
 
-bool FakeTrainer::register_units(const std::vector<ckpt::UnitSpec>& list) {
+bool FakeTrainer::register_units(const std::vector<ckpt::UnitSpec>& list,
+                                 const std::vector<fb::UnitCodec>& codecs) {
   units = list;
   fb::RegisterUnitsT body;
+  body.codecs = codecs;
   for (ckpt::UnitId id = 0; id < list.size(); ++id) {
     body.units.push_back(std::make_unique<fb::UnitT>(ckpt::wire::to_fb(list[id], id)));
   }

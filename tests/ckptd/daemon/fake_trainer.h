@@ -81,7 +81,8 @@ class FakeTrainer {
 
   // -- run and group
   // -------------------------------------------------------------------------------
-  bool register_units(const std::vector<ckpt::UnitSpec>& units);
+  bool register_units(const std::vector<ckpt::UnitSpec>& units,
+                      const std::vector<fb::UnitCodec>& codecs = {});
   void join(ckpt::Rank rank, uint32_t size, fb::ResumeMode resume, ckpt::Step step = 0);
   // After world.run(): did the epoch start?
   bool started();

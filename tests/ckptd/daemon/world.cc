@@ -28,6 +28,7 @@ Status World::start(std::chrono::milliseconds recovery) {
   options.alarms = options_.alarms;
   options.codec = options_.codec;
   options.same_bytes_min = options_.same_bytes_min;
+  options.stopwatch = options_.stopwatch;
   options.scrub_bytes_per_second = options_.scrub_bytes_per_second;
   options.scrub_interval = options_.scrub_interval;
   options.wall_clock_ns = [this] { return wall_clock_ns_; };

@@ -35,6 +35,7 @@ class World : private Outbox {
     std::chrono::milliseconds scrub_interval{0};
     CodecChoice codec = CodecChoice::kNone;
     uint64_t same_bytes_min = 0;     // tests have small units
+    std::function<std::chrono::nanoseconds()> stopwatch = monotonic_time;
     MemoryKeeper* keeper = nullptr;  // of arenas, over kill_daemon() and stop()
   };
   explicit World(const Options& options);

@@ -79,7 +79,7 @@ class SmallStore {
       }
     };
     persist_.write(key(step), 0, std::move(slab), written, {}, Persist::Afterwards::kHold,
-                   std::move(encode_units));
+                   encode_units == nullptr ? nullptr : encode_all(std::move(encode_units)));
   }
   void commit(ckpt::Step step) {
     auto body = std::make_unique<ckpt::fb::CommittedT>();

@@ -1,0 +1,112 @@
+#include "ckptd/codec/slab_sampler.h"
+
+#include <algorithm>
+
+#include "ckptd/limits.h"
+#include "formats/base/checked.h"
+#include "formats/base/crc32c.h"
+
+namespace ckptd {
+namespace {
+
+constexpr uint64_t kPlaces = 4;
+constexpr uint64_t kPlaceBytes = limits::kCodecSampleBytes / kPlaces;
+// So that no element is cut in two.
+constexpr uint64_t kPlaceAlignment = 64;
+
+// What was taken of one kind, as a slab of its own.
+struct Taken {
+  std::vector<std::byte> payload;
+  std::vector<ckpt::ExtentFragment> fragments;
+
+  void add(const ckpt::UnitRange& range, ByteView bytes) {
+    fragments.push_back({.unit = range.unit,
+                         .offset = range.offset,
+                         .length = range.length,
+                         .payload_offset = payload.size(),
+                         .crc32c = ckpt::base::crc32c(bytes)});
+    payload.insert(payload.end(), bytes.begin(), bytes.end());
+  }
+
+  // By the clock: what the thread waited for a processor is what a snapshot would wait for it, too.
+  CodecFigures measure(const UnitSpecList& units, const Stopwatch& stopwatch) const {
+    std::vector<std::byte> out(payload.size());
+    SlabEncoder encoder(payload, fragments, encode_all(units));
+    double seconds = 0;
+    while (!encoder.done()) {
+      const auto began = stopwatch();
+      if (!encoder.step(kPlaceBytes, out).ok()) break;  // not of bytes that are ours
+      seconds += std::chrono::duration<double>(stopwatch() - began).count();
+    }
+    const auto bytes = static_cast<double>(payload.size());
+    return {.ratio = static_cast<double>(encoder.stored_bytes()) / bytes,
+            .bytes_per_second = bytes / std::max(seconds, 1e-9)};
+  }
+};
+
+}  // namespace
+
+SlabSampler::SlabSampler(const std::vector<ckpt::ExtentFragment>& fragments, const UnitKinds& kinds,
+                         const std::set<uint32_t>& wanted) {
+  std::map<uint32_t, std::vector<ckpt::ExtentFragment>> of_kind;
+  for (const ckpt::ExtentFragment& fragment : fragments) {
+    const uint32_t kind = kinds.of(fragment.unit);
+    if (wanted.contains(kind)) of_kind[kind].push_back(fragment);
+  }
+  for (const auto& [kind, theirs] : of_kind) choose(kind, theirs);
+}
+
+// Places that lie evenly in all of their bytes, one after the other.
+void SlabSampler::choose(uint32_t kind, const std::vector<ckpt::ExtentFragment>& fragments) {
+  uint64_t total = 0;
+  for (const ckpt::ExtentFragment& fragment : fragments) total += fragment.length;
+  const uint64_t places = std::clamp<uint64_t>(total / kPlaceBytes, 1, kPlaces);
+  uint64_t before = 0;  // bytes of fragments before this one
+  uint64_t place = 0;
+  for (const ckpt::ExtentFragment& fragment : fragments) {
+    const uint64_t bytes = std::min(fragment.length, kPlaceBytes);
+    for (; place < places; ++place) {
+      const uint64_t middle = total / (2 * places) * (2 * place + 1);
+      if (middle >= before + fragment.length) break;
+      const uint64_t from = middle - std::min(middle, before + kPlaceBytes / 2);
+      const uint64_t at = fragment.offset + std::min(from, fragment.length - bytes);
+      const uint64_t offset =
+          std::max(fragment.offset, ckpt::base::align_down(at, kPlaceAlignment));
+      samples_.push_back({kind, {fragment.unit, offset, bytes}, {}});
+    }
+    before += fragment.length;
+  }
+}
+
+void SlabSampler::look(const ckpt::ExtentFragment& fragment, ByteView bytes, uint64_t to) {
+  if (to < bytes.size()) return;
+  for (Sample& sample : samples_) {
+    const bool inside =
+        sample.range.unit == fragment.unit && sample.bytes.empty() &&
+        sample.range.offset >= fragment.offset &&
+        sample.range.offset + sample.range.length <= fragment.offset + fragment.length;
+    if (!inside) continue;
+    const ByteView from = bytes.subspan(sample.range.offset - fragment.offset, sample.range.length);
+    sample.bytes.assign(from.begin(), from.end());
+  }
+}
+
+uint64_t SlabSampler::bytes() const {
+  uint64_t bytes = 0;
+  for (const Sample& sample : samples_) bytes += sample.bytes.size();
+  return bytes;
+}
+
+std::map<uint32_t, CodecFigures> SlabSampler::measure(const UnitSpecList& units,
+                                                      const Stopwatch& stopwatch) {
+  std::map<uint32_t, Taken> by_kind;
+  for (const Sample& sample : samples_) {
+    if (!sample.bytes.empty()) by_kind[sample.kind].add(sample.range, sample.bytes);
+  }
+  samples_.clear();
+  std::map<uint32_t, CodecFigures> figures;
+  for (const auto& [kind, taken] : by_kind) figures[kind] = taken.measure(units, stopwatch);
+  return figures;
+}
+
+}  // namespace ckptd

@@ -1,0 +1,45 @@
+// SlabSampler: a few bytes of a slab, to see what encoding would make of units like these, and how
+// fast. They are copied while the slab is checked after its write, and encoded later, so that no
+// write waits for it.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <map>
+#include <set>
+#include <vector>
+
+#include "ckptd/codec/encode_choice.h"
+#include "ckptd/codec/slab_encoder.h"
+#include "ckptd/codec/unit_kinds.h"
+#include "formats/segment.h"
+
+namespace ckptd {
+
+using Stopwatch = std::function<std::chrono::nanoseconds()>;
+
+class SlabSampler {
+ public:
+  // At most limits::kCodecSampleBytes of each of these kinds, from several places. `fragments`: of
+  // a slab.
+  SlabSampler(const std::vector<ckpt::ExtentFragment>& fragments, const UnitKinds& kinds,
+              const std::set<uint32_t>& wanted);
+
+  // [0, to) of the fragment's bytes were read, and belong to the cache still.
+  void look(const ckpt::ExtentFragment& fragment, ByteView bytes, uint64_t to);
+
+  // Encodes what was copied, as SlabEncoder does. Once, on any one thread.
+  std::map<uint32_t, CodecFigures> measure(const UnitSpecList& units, const Stopwatch& stopwatch);
+  uint64_t bytes() const;
+
+ private:
+  struct Sample {
+    uint32_t kind = 0;
+    ckpt::UnitRange range;
+    std::vector<std::byte> bytes;
+  };
+  void choose(uint32_t kind, const std::vector<ckpt::ExtentFragment>& fragments);
+  std::vector<Sample> samples_;
+};
+
+}  // namespace ckptd

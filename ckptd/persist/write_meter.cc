@@ -1,0 +1,39 @@
+#include "ckptd/persist/write_meter.h"
+
+#include <algorithm>
+
+#include "ckptd/limits.h"
+#include "formats/base/assert.h"
+
+namespace ckptd {
+
+std::chrono::nanoseconds monotonic_time() {
+  return std::chrono::steady_clock::now().time_since_epoch();
+}
+
+void WriteMeter::began(Time now) {
+  if (in_flight_++ > 0) return;
+  since_ = now;
+  bytes_ = 0;
+}
+
+void WriteMeter::ended(Time now, uint64_t bytes) {
+  CKPT_ASSERT(in_flight_ > 0);
+  bytes_ += bytes;
+  if (--in_flight_ == 0 || bytes_ >= limits::kRateStretchBytesMax) end_stretch(now);
+}
+
+void WriteMeter::end_stretch(Time now) {
+  const double seconds = std::chrono::duration<double>(now - since_).count();
+  const double rate = seconds > 0 ? static_cast<double>(bytes_) / seconds : 0;
+  const bool enough = bytes_ >= limits::kRateStretchBytesMin;
+  if (rate > 0 && (enough || (rate_ > 0 && rate > rate_))) {
+    const double most = static_cast<double>(limits::kRateStretchBytesMax);
+    const double share = std::clamp(static_cast<double>(bytes_) / most, 0.25, 1.0) / 2;
+    rate_ = rate_ == 0 ? rate : rate_ + (rate - rate_) * share;
+  }
+  since_ = now;
+  bytes_ = 0;
+}
+
+}  // namespace ckptd
