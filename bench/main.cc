@@ -2,9 +2,13 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
+#include <functional>
+#include <vector>
 
 #include "bench/catalog.h"
+#include "bench/codecs.h"
 #include "bench/export.h"
 #include "bench/kills.h"
 #include "bench/pec.h"
@@ -47,6 +51,13 @@ struct Flags {
   bench::PltOptions plt;
   bench::PlanOptions plan;
   bench::PecOptions pec;
+  bench::CodecsOptions codecs;
+};
+
+struct Command {
+  const CLI::App* app;
+  std::function<ckpt::Result<nlohmann::json>()> run;
+  std::string (*to_text)(const nlohmann::json&);
 };
 
 // A flag whose value is a size of whole blocks, at least one.
@@ -314,6 +325,26 @@ CLI::App* add_catalog(CLI::App& app, Flags& flags) {
   return command;
 }
 
+CLI::App* add_codecs(CLI::App& app, Flags& flags) {
+  CLI::App* command = app.add_subcommand(
+      "codecs", "how much smaller codecs make real training state, and how fast");
+  bench::CodecsOptions& codecs = flags.codecs;
+  command->add_option("--steps", codecs.steps, "of training")
+      ->capture_default_str()
+      ->check(CLI::Range(2, 100'000));
+  command->add_option("--apart", codecs.apart, "deltas: to so many steps earlier (1 10)");
+  command->add_option("--seconds", codecs.seconds_min, "of processor time for each figure")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 60.0));
+  command->add_option("--data", codecs.data, "a text to learn from (that of moetrain)");
+  add_size(command, "--disk-bytes", &codecs.disk_bytes, "written to see how fast it is (1GiB)");
+  command->add_option("--dir", codecs.directory, "a directory on the disk to measure")
+      ->capture_default_str()
+      ->check(CLI::ExistingDirectory);
+  command->add_flag("--json", flags.json, "one JSON document on stdout");
+  return command;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -329,49 +360,40 @@ int main(int argc, char** argv) {
       "  ckptbench step --dir /data\n"
       "  ckptbench export --bytes 4GiB --dir /data\n"
       "  ckptbench catalog --dir /data\n"
+      "  ckptbench codecs --dir /data\n"
       "  ckptbench kills --rounds 5 --arms one,taken\n"
       "  ckptbench plan --loads-file routing.csv.gz --every 1\n"
       "  ckptbench plt --trace routing.csv.gz --k 1 2 4\n"
       "Exit codes: 0 measured, whatever the verdict; 1 failed; 2 bad usage; 3 not found; 4 bad "
       "data.");
   Flags flags;
-  const CLI::App* save = add_save(app, flags);
-  const CLI::App* fragments = add_fragments(app, flags);
-  const CLI::App* restore = add_restore(app, flags);
-  add_stall(app, flags);
-  const CLI::App* plt = add_plt(app, flags);
-  const CLI::App* plan = add_plan(app, flags);
-  const CLI::App* pec = add_pec(app, flags);
-  const CLI::App* step = add_step(app, flags);
-  const CLI::App* placement = add_placement(app, flags);
-  const CLI::App* kills = add_kills(app, flags);
-  const CLI::App* exports = add_export(app, flags);
-  const CLI::App* catalog = add_catalog(app, flags);
+  const std::vector<Command> commands = {
+      {add_save(app, flags), [&] { return bench::bench_save(flags.save); }, bench::to_text},
+      {add_fragments(app, flags), [&] { return bench::bench_save(flags.fragments); },
+       bench::to_text},
+      {add_restore(app, flags), [&] { return bench::bench_restore(flags.restore); },
+       bench::to_text},
+      {add_stall(app, flags), [&] { return bench::bench_stall(flags.stall); }, bench::stall_text},
+      {add_plt(app, flags), [&] { return bench::bench_plt(flags.plt); }, bench::plt_text},
+      {add_plan(app, flags), [&] { return bench::bench_plan(flags.plan); }, bench::plan_text},
+      {add_pec(app, flags), [&] { return bench::bench_pec(flags.pec); }, bench::pec_text},
+      {add_step(app, flags), [&] { return bench::bench_step(flags.step); }, bench::step_text},
+      {add_placement(app, flags), [&] { return bench::bench_placement(flags.placement); },
+       bench::placement_text},
+      {add_kills(app, flags), [&] { return bench::bench_kills(flags.kills); }, bench::kills_text},
+      {add_export(app, flags), [&] { return bench::bench_export(flags.exports); },
+       bench::export_text},
+      {add_catalog(app, flags), [&] { return bench::bench_catalog(flags.catalog); },
+       bench::catalog_text},
+      {add_codecs(app, flags), [&] { return bench::bench_codecs(flags.codecs); },
+       bench::codecs_text}};
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
-  if (plt->parsed()) return finish(bench::bench_plt(flags.plt), flags.json, bench::plt_text);
-  if (plan->parsed()) return finish(bench::bench_plan(flags.plan), flags.json, bench::plan_text);
   bench::remove_scratch_when_stopped();
-  if (pec->parsed()) return finish(bench::bench_pec(flags.pec), flags.json, bench::pec_text);
-  if (placement->parsed()) {
-    return finish(bench::bench_placement(flags.placement), flags.json, bench::placement_text);
-  }
-  if (kills->parsed())
-    return finish(bench::bench_kills(flags.kills), flags.json, bench::kills_text);
-  if (catalog->parsed()) {
-    return finish(bench::bench_catalog(flags.catalog), flags.json, bench::catalog_text);
-  }
-  if (exports->parsed()) {
-    return finish(bench::bench_export(flags.exports), flags.json, bench::export_text);
-  }
-  if (step->parsed()) return finish(bench::bench_step(flags.step), flags.json, bench::step_text);
-  if (save->parsed()) return finish(bench::bench_save(flags.save), flags.json, bench::to_text);
-  if (fragments->parsed())
-    return finish(bench::bench_save(flags.fragments), flags.json, bench::to_text);
-  if (restore->parsed())
-    return finish(bench::bench_restore(flags.restore), flags.json, bench::to_text);
-  return finish(bench::bench_stall(flags.stall), flags.json, bench::stall_text);
+  const auto chosen = std::find_if(commands.begin(), commands.end(),
+                                   [](const Command& command) { return command.app->parsed(); });
+  return finish(chosen->run(), flags.json, chosen->to_text);
 }

@@ -224,8 +224,7 @@ void Daemon::Impl::close() {
   const auto busy = [this] {
     return !closing_jobs.empty() || (scrub != nullptr && !scrub_closed) ||
            (gc != nullptr && gc->busy()) || (comparer != nullptr && !comparer->idle()) ||
-           codec_samples_running > 0 ||
-           (journal != nullptr && journal->in_flight() > 0);
+           codec_samples_running > 0 || (journal != nullptr && journal->in_flight() > 0);
   };
   while (busy()) {
     if (disk.in_flight() > 0) {
