@@ -178,8 +178,8 @@ class Session {
   std::optional<ArenaMapping> arena_;
   base::UniqueFd arena_fd_;
   bool arena_pinned_ = false;
-  uint32_t slabs_warm_ = 0;  // the first ones, as the daemon says: their pages are there
-  std::vector<bool> slab_populated_;          // this process has page table entries for it
+  uint32_t slabs_warm_ = 0;           // the first ones, as the daemon says: their pages are there
+  std::vector<bool> slab_populated_;  // this process has page table entries for it
   std::vector<ArenaMapping> retired_arenas_;  // pinned, then refused by a new daemon
 
   std::map<const std::byte*, size_t> lent_;
