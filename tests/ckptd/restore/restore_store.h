@@ -242,7 +242,7 @@ class RestoreStore {
         key(point), 0, std::move(*staged),
         [&](Result<WrittenExtent> result) { written.emplace(std::move(result)); }, {},
         Persist::Afterwards::kHold,
-        encode ? std::make_shared<const std::vector<ckpt::UnitSpec>>(units) : nullptr);
+        encode ? encode_all(std::make_shared<const std::vector<ckpt::UnitSpec>>(units)) : nullptr);
     run();
     slab = {};
     EXPECT_TRUE(written.has_value() && written->ok());
