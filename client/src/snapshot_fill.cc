@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "client/src/snapshot.h"
-#include "formats/base/crc32c.h"
+#include "formats/base/stream_copy.h"
 
 namespace ckpt::lib {
 namespace {
@@ -152,13 +152,13 @@ void Snapshot::append(Filling& filling, Share& share, uint64_t place, ByteView d
   SlabLayout& layout = filling.layout;
   if (continues_last(filling, share) && place == layout.filled()) {
     fb::SealedFragment& last = filling.fragments.back();
-    const uint32_t crc = base::copy_crc32c(slab.subspan(place, data.size()), data, last.crc32c());
+    const uint32_t crc = base::stream_crc32c(slab.subspan(place, data.size()), data, last.crc32c());
     last = fb::SealedFragment(last.unit(), crc, last.offset(), last.length() + data.size(),
                               last.payload_offset());
     layout.extend(data.size());
   } else {
     zero(slab.subspan(layout.filled(), place - layout.filled()));
-    const uint32_t crc = base::copy_crc32c(slab.subspan(place, data.size()), data);
+    const uint32_t crc = base::stream_crc32c(slab.subspan(place, data.size()), data);
     filling.fragments.emplace_back(share.range.unit, crc, share.range.offset + share.written,
                                    data.size(), place);
     layout.fill(place, data.size());

@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "formats/base/crc32c.h"
+#include "formats/base/stream_copy.h"
 #include "trainer/loop.h"
 #include "trainer/model/model.h"
 #include "trainer/parallel/comm.h"
@@ -172,7 +172,7 @@ double measure_copy(uint64_t bytes) {
   double best = 0;
   for (int repeat = 0; repeat < kRepeats; ++repeat) {
     const auto begin = std::chrono::steady_clock::now();
-    ckpt::base::copy_crc32c(to, from);
+    ckpt::base::stream_crc32c(to, from);
     const double took = seconds_of(std::chrono::steady_clock::now() - begin);
     best = std::max(best, static_cast<double>(bytes) / std::max(took, 1e-9));
   }

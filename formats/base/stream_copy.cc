@@ -1,0 +1,61 @@
+#include "formats/base/stream_copy.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "formats/base/assert.h"
+#include "formats/base/crc32c.h"
+
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
+namespace ckpt::base {
+
+#ifdef __SSE2__
+
+namespace {
+
+// So little is checksummed while the stores of it are still on their way, and is in the L1 cache.
+constexpr size_t kChecksummedBytes = 512;
+constexpr size_t kLineBytes = 64;
+constexpr size_t kStoreBytes = sizeof(__m128i);
+// Less is not worth the wait for the last stores.
+constexpr size_t kStreamedBytesMin = 4096;
+
+// Whole lines, to an address that is a multiple of kStoreBytes.
+void stream(std::byte* to, const std::byte* from, size_t bytes) {
+  for (size_t at = 0; at < bytes; at += kLineBytes) {
+    __m128i line[kLineBytes / kStoreBytes];
+    std::memcpy(line, from + at, kLineBytes);
+    for (size_t i = 0; i < kLineBytes / kStoreBytes; ++i) {
+      _mm_stream_si128(reinterpret_cast<__m128i*>(to + at) + i, line[i]);
+    }
+  }
+}
+
+}  // namespace
+
+uint32_t stream_crc32c(MutableByteView to, ByteView from, uint32_t crc) {
+  CKPT_ASSERT(to.size() == from.size());
+  if (from.size() < kStreamedBytesMin) return copy_crc32c(to, from, crc);
+  const size_t head = -reinterpret_cast<uintptr_t>(to.data()) % kStoreBytes;
+  crc = copy_crc32c(to.first(head), from.first(head), crc);
+  size_t done = head;
+  for (; from.size() - done >= kChecksummedBytes; done += kChecksummedBytes) {
+    stream(to.data() + done, from.data() + done, kChecksummedBytes);
+    crc = crc32c(from.subspan(done, kChecksummedBytes), crc);
+  }
+  _mm_sfence();  // they are weakly ordered
+  return copy_crc32c(to.subspan(done), from.subspan(done), crc);
+}
+
+#else
+
+uint32_t stream_crc32c(MutableByteView to, ByteView from, uint32_t crc) {
+  return copy_crc32c(to, from, crc);
+}
+
+#endif
+
+}  // namespace ckpt::base
