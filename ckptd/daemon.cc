@@ -237,6 +237,7 @@ void Daemon::Impl::close() {
     run_deferred();
   }
   if (persist) persist->close();
+  CKPT_ASSERT_MSG(codec_samples_running == 0, "a sample was begun by the last writes");
   if (staging) staging->close();
   if (journal) disk.close(journal_file);
 }

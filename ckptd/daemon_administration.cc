@@ -273,7 +273,7 @@ Status Daemon::Impl::may_remove(const RunInfo& run) const {
     return make_error(ErrorCode::kFailedPrecondition, "run {}: it is in use: {}", run.name, by);
   };
   for (const auto& [id, session] : sessions) {
-    if (session.run != run.id) continue;
+    if (session.run != run.id || !may(session, run, ckpt::Right::kCommit)) continue;
     return in_use(fmt::format("session {}, process {}, trains it", id, session.pid));
   }
   if (creating_runs.contains(run.name)) return in_use("its units are being registered");

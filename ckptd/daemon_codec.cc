@@ -113,6 +113,8 @@ std::shared_ptr<SlabSampler> Daemon::Impl::sample_codecs(const SnapshotKey& key,
                                                          const StagedSlab& slab) {
   OpenSnapshotState& open = open_snapshots.at(key);
   if (open.codecs.samples.empty()) return nullptr;
+  std::erase_if(codec_samplers, [](const auto& sampler) { return sampler.expired(); });
+  if (codec_samplers.size() >= limits::kCodecSamplersMax) return nullptr;
   const UnitKinds& kinds = open.run_codecs->kinds();
   std::set<uint32_t> here;
   for (const ckpt::ExtentFragment& fragment : slab.fragments()) {
@@ -120,7 +122,9 @@ std::shared_ptr<SlabSampler> Daemon::Impl::sample_codecs(const SnapshotKey& key,
     if (open.codecs.samples.erase(kind) > 0) here.insert(kind);
   }
   if (here.empty()) return nullptr;
-  return std::make_shared<SlabSampler>(slab.fragments(), kinds, here);
+  auto sampler = std::make_shared<SlabSampler>(slab.fragments(), kinds, here);
+  codec_samplers.push_back(sampler);
+  return sampler;
 }
 
 PayloadObserver with_sampler(PayloadObserver observer, std::shared_ptr<SlabSampler> sampler) {
@@ -137,15 +141,22 @@ PayloadObserver with_sampler(PayloadObserver observer, std::shared_ptr<SlabSampl
 void Daemon::Impl::measure_codecs(const SnapshotKey& key,
                                   const std::shared_ptr<SlabSampler>& sampler) {
   if (sampler == nullptr) return;
-  const std::shared_ptr<RunCodecs> codecs = open_snapshots.at(key).run_codecs;
-  const auto figures = std::make_shared<std::map<uint32_t, CodecFigures>>();
   counters.codec_sampled_bytes += sampler->bytes();
+  measure_next_kind(open_snapshots.at(key).run_codecs, sampler);
+}
+
+// Kind by kind, so that what waits for the thread does not wait for all of them.
+void Daemon::Impl::measure_next_kind(const std::shared_ptr<RunCodecs>& codecs,
+                                     const std::shared_ptr<SlabSampler>& sampler) {
+  if (draining || sampler->bytes() == 0) return;
+  const auto measured = std::make_shared<SlabSampler::Measured>();
   ++codec_samples_running;
-  executor.run([figures, sampler, units = codecs->units(),
-                stopwatch = options.stopwatch] { *figures = sampler->measure(units, stopwatch); },
-               [this, codecs, figures] {
+  executor.run([measured, sampler, units = codecs->units(),
+                stopwatch = options.stopwatch] { *measured = sampler->measure(units, stopwatch); },
+               [this, codecs, sampler, measured] {
                  --codec_samples_running;
-                 for (const auto& [kind, measured] : *figures) codecs->measured(kind, measured);
+                 codecs->measured(measured->kind, measured->figures);
+                 measure_next_kind(codecs, sampler);
                });
 }
 

@@ -232,6 +232,8 @@ struct Daemon::Impl {
                      const fb::BeginSnapshotT& message);
   std::shared_ptr<SlabSampler> sample_codecs(const SnapshotKey& key, const StagedSlab& slab);
   void measure_codecs(const SnapshotKey& key, const std::shared_ptr<SlabSampler>& sampler);
+  void measure_next_kind(const std::shared_ptr<RunCodecs>& codecs,
+                         const std::shared_ptr<SlabSampler>& sampler);
 
   // -- coming back (daemon_handback.cc) ----------------------------------------------------------
   void rejoin(Session& session, const fb::RejoinEpochT& message);
@@ -258,7 +260,7 @@ struct Daemon::Impl {
   QueryContext query_context(const Session& session);
   void query_verify(Session& session, const fb::QueryT& message);
   QueryAnswer query_rebuild(const Session& session);
-  QueryAnswer query_status() const;
+  QueryAnswer query_status(const Session& asker) const;
 
   // -- changes of history (daemon_administration.cc) ---------------------------------------------
   static bool is_administration(std::string_view verb);
@@ -339,6 +341,7 @@ struct Daemon::Impl {
   std::map<std::string, std::vector<fb::UnitCodec>> unit_codecs;  // by run, where trainers said
   std::map<std::string, std::shared_ptr<RunCodecs>> run_codecs;   // by run, where it matters
   size_t codec_samples_running = 0;
+  std::vector<std::weak_ptr<SlabSampler>> codec_samplers;  // that hold samples, or will
   uint64_t next_restore = 1;
   uint64_t next_verify = 1;
   std::map<uint64_t, Verify> verifies;

@@ -1,6 +1,8 @@
 // What the daemon says about itself: metrics for Prometheus, and the `status` document.
+#include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -138,9 +140,11 @@ nlohmann::json scrub_summary(const ScrubReport& report, uint64_t now_ns) {
 }
 
 // What `auto` has decided.
-nlohmann::json codecs_document(const std::map<std::string, std::shared_ptr<RunCodecs>>& codecs) {
+nlohmann::json codecs_document(const std::map<std::string, std::shared_ptr<RunCodecs>>& codecs,
+                               const std::function<bool(const std::string&)>& may_read) {
   nlohmann::json document = nlohmann::json::array();
   for (const auto& [run, of_run] : codecs) {
+    if (!may_read(run)) continue;
     for (const RunCodecs::Kind& kind : of_run->automatic()) {
       nlohmann::json row = {{"run", run},
                             {"units", kind.name},
@@ -231,10 +235,20 @@ std::string Daemon::metrics_text() const {
   return text.text();
 }
 
-QueryAnswer Daemon::Impl::query_status() const {
+// Of runs and sessions of others, only what is granted.
+QueryAnswer Daemon::Impl::query_status(const Session& asker) const {
   using nlohmann::json;
+  const auto may_read = [this, &asker](const std::string& name) {
+    const auto run = catalog->run(name);
+    return run.ok() && may(asker, *run, ckpt::Right::kRead);
+  };
+  const std::vector<RunInfo> runs = catalog->runs();
+  const auto readable = std::count_if(runs.begin(), runs.end(), [&](const RunInfo& run) {
+    return may(asker, run, ckpt::Right::kRead);
+  });
   json listed = json::array();
   for (const auto& [id, session] : sessions) {
+    if (!may_use(asker, session.uid) && !may_read(session.run_name)) continue;
     json one = {{"session", id},
                 {"process", session.pid},
                 {"user", session.uid},
@@ -255,14 +269,14 @@ QueryAnswer Daemon::Impl::query_status() const {
                    {"uptime_seconds", std::chrono::duration<double>(now).count()},
                    {"engine", disk.engine_name()},
                    {"zero_copy", stats.zero_copy},
-                   {"runs", catalog->runs().size()},
+                   {"runs", readable},
                    {"sessions", std::move(listed)},
                    {"snapshots_open", open_snapshots.size()},
                    {"arena_bytes", stats.arena_bytes},
                    {"warm_pool_bytes", stats.warm_pool_bytes},
                    {"slabs", std::move(slabs)},
                    {"scrub", scrub_summary(scrub_report(), wall_clock_ns())},
-                   {"codecs", codecs_document(run_codecs)},
+                   {"codecs", codecs_document(run_codecs, may_read)},
                    {"journal_bytes", journal->bytes()},
                    {"segment_bytes_written", persist->stats().bytes_written}};
   if (const auto space = disk.space(); space.ok()) {

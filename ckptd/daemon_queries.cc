@@ -54,7 +54,9 @@ void Daemon::Impl::query(Session& session, const fb::QueryT& message) {
   if (message.verb == "rebuild") {
     return answer(session.id, message.request, query_rebuild(session));
   }
-  if (message.verb == "status") return answer(session.id, message.request, query_status());
+  if (message.verb == "status") {
+    return answer(session.id, message.request, query_status(session));
+  }
   answer(
       session.id, message.request,
       error_answer(make_error(ErrorCode::kInvalidArgument, "{}: this daemon has no such question",
@@ -76,7 +78,7 @@ void Daemon::Impl::query_verify(Session& session, const fb::QueryT& message) {
   verify.request = message.request;
   verify.reader = next_reader++;
   verify.job = std::make_unique<VerifyJob>(
-      restore_context(), target->run, target->point, [this, id](const VerifyReport& report) {
+      restore_context(), target->runs, target->point, [this, id](const VerifyReport& report) {
         counters.verify_errors += report.errors.size() + report.errors_left_out;
         // The job must not be destroyed inside its own callback.
         deferred.push_back([this, id, report] {

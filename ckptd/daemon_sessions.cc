@@ -224,7 +224,7 @@ void Daemon::Impl::register_units(Session& session, const fb::RegisterUnitsT& me
   const Status same = check_same_units(**known, *units);
   if (!same.ok()) return fail(same.error());
   session.run = run->id;
-  note_unit_codecs(session.run_name, message);
+  if (may(session, *run, ckpt::Right::kCommit)) note_unit_codecs(session.run_name, message);
   done(session.id, message.request);
 }
 

@@ -122,6 +122,8 @@ inline constexpr int kZstdLevel = 1;
 inline constexpr size_t kUnitKindsMax = 64;
 inline constexpr uint64_t kCodecSampleBytes = 4u << 20;
 inline constexpr uint64_t kCodecSampleEvery = 16;
+// That hold samples at a time, of all runs: each of a slab, with at most all of its bytes.
+inline constexpr size_t kCodecSamplersMax = 2;
 inline constexpr double kAutoRatioMax = 0.95;
 // The disk's rate is that of stretches in which it had something to write: of at least so much, or
 // it could be faster; one that never ends counts every so many bytes.

@@ -36,11 +36,20 @@ std::vector<size_t> candidates_of(const std::vector<EncodeShare>& shares) {
   return candidates;
 }
 
+// A thread encodes a slab, and takes the next one when it is done: with the last slab, the others
+// may be idle. Whatever the order, that is over by `any_order` (R. L. Graham, "Bounds for certain
+// multiprocessing anomalies", 1966); slabs that are alike are by `in_rounds`.
+double seconds_of_threads(double all, double slowest_slab, double slabs, double threads) {
+  const double any_order = (all - slowest_slab) / threads + slowest_slab;
+  const double in_rounds = std::ceil(slabs / threads) * slowest_slab;
+  return std::max(all / threads, std::min(any_order, in_rounds));
+}
+
 }  // namespace
 
-// Three bounds, of which the largest is about the truth: the disk is never idle; the threads are
-// never idle, and then the disk gets the last slab; the disk has nothing of what is encoded until
-// the first slab is.
+// Three bounds, of which the largest is about the truth: the disk is never idle; the threads have
+// what they can do, and then the disk gets the last slab; the disk has nothing of what is encoded
+// until the first slab is.
 double seconds_to_durable(const std::vector<EncodeShare>& shares, const std::vector<bool>& encoded,
                           const EncodeConditions& conditions) {
   CKPT_ASSERT(encoded.size() == shares.size() && conditions.disk_bytes_per_second > 0);
@@ -64,11 +73,11 @@ double seconds_to_durable(const std::vector<EncodeShare>& shares, const std::vec
     first = std::max(first, slab / share.figures->bytes_per_second);
     last = std::max(last, slab * share.figures->ratio);
   }
-  // A slab is encoded by one thread.
   const double slabs = std::ceil(raw_encoded / static_cast<double>(conditions.slab_bytes));
-  const double threads = std::clamp(slabs, 1.0, std::max(1.0, double{1} * conditions.threads));
+  const double threads = std::max(1U, conditions.threads);
   const double disk = conditions.disk_bytes_per_second;
-  return std::max({(written + written_encoded) / disk, thread_seconds / threads + last / disk,
+  return std::max({(written + written_encoded) / disk,
+                   seconds_of_threads(thread_seconds, first, slabs, threads) + last / disk,
                    first + written_encoded / disk});
 }
 

@@ -22,7 +22,7 @@ void SlabEncoder::next_fragment() {
   pieces_ =
       cut_pieces(plan_->units->at(fragment.unit),
                  {.unit = fragment.unit, .offset = fragment.offset, .length = fragment.length});
-  if (!plan_->chosen.empty() && !plan_->chosen.at(fragment.unit)) {
+  if (!plan_->has(fragment.unit)) {
     for (Piece& piece : pieces_) piece.codec = Codec::kNone;
   }
   piece_ = 0;

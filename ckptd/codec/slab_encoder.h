@@ -21,6 +21,8 @@ using UnitSpecList = std::shared_ptr<const std::vector<ckpt::UnitSpec>>;
 struct UnitsToEncode {
   UnitSpecList units;
   std::vector<bool> chosen;  // by unit; empty: all of them
+
+  bool has(ckpt::UnitId unit) const { return chosen.empty() || chosen.at(unit); }
 };
 using EncodePlan = std::shared_ptr<const UnitsToEncode>;
 EncodePlan encode_all(UnitSpecList units);

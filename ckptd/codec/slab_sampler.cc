@@ -1,8 +1,10 @@
 #include "ckptd/codec/slab_sampler.h"
 
 #include <algorithm>
+#include <map>
 
 #include "ckptd/limits.h"
+#include "formats/base/assert.h"
 #include "formats/base/checked.h"
 #include "formats/base/crc32c.h"
 
@@ -97,16 +99,17 @@ uint64_t SlabSampler::bytes() const {
   return bytes;
 }
 
-std::map<uint32_t, CodecFigures> SlabSampler::measure(const UnitSpecList& units,
-                                                      const Stopwatch& stopwatch) {
-  std::map<uint32_t, Taken> by_kind;
+SlabSampler::Measured SlabSampler::measure(const UnitSpecList& units, const Stopwatch& stopwatch) {
+  const auto first = std::find_if(samples_.begin(), samples_.end(),
+                                  [](const Sample& sample) { return !sample.bytes.empty(); });
+  CKPT_ASSERT(first != samples_.end());
+  const uint32_t kind = first->kind;
+  Taken taken;
   for (const Sample& sample : samples_) {
-    if (!sample.bytes.empty()) by_kind[sample.kind].add(sample.range, sample.bytes);
+    if (sample.kind == kind && !sample.bytes.empty()) taken.add(sample.range, sample.bytes);
   }
-  samples_.clear();
-  std::map<uint32_t, CodecFigures> figures;
-  for (const auto& [kind, taken] : by_kind) figures[kind] = taken.measure(units, stopwatch);
-  return figures;
+  std::erase_if(samples_, [kind](const Sample& sample) { return sample.kind == kind; });
+  return {kind, taken.measure(units, stopwatch)};
 }
 
 }  // namespace ckptd

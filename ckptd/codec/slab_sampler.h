@@ -5,7 +5,6 @@
 
 #include <chrono>
 #include <functional>
-#include <map>
 #include <set>
 #include <vector>
 
@@ -28,9 +27,14 @@ class SlabSampler {
   // [0, to) of the fragment's bytes were read, and belong to the cache still.
   void look(const ckpt::ExtentFragment& fragment, ByteView bytes, uint64_t to);
 
-  // Encodes what was copied, as SlabEncoder does. Once, on any one thread.
-  std::map<uint32_t, CodecFigures> measure(const UnitSpecList& units, const Stopwatch& stopwatch);
+  // Of what was copied and is not measured yet.
   uint64_t bytes() const;
+  struct Measured {
+    uint32_t kind = 0;
+    CodecFigures figures;
+  };
+  // Encodes what there is of one kind, as SlabEncoder does. There is something. On any one thread.
+  Measured measure(const UnitSpecList& units, const Stopwatch& stopwatch);
 
  private:
   struct Sample {

@@ -104,6 +104,13 @@ void ExtentWrite::take_parts(const std::vector<bool>& left_out) {
   for (size_t i = 0; i < fragments.size(); ++i) {
     if (left_out.empty() || !left_out[i]) to_encode.push_back(fragments[i]);
   }
+  // It was for what is on the disk already that the slab was to be encoded.
+  if (std::any_of(to_encode.begin(), to_encode.end(),
+                  [this](const auto& fragment) { return units->has(fragment.unit); })) {
+    return;
+  }
+  units.reset();
+  to_encode.clear();
 }
 
 uint64_t ExtentWrite::padded_bytes() const {

@@ -119,7 +119,7 @@ void Persist::Impl::submit_piece(const WritePointer& write) {
 void Persist::Impl::piece_done(const WritePointer& write, size_t bytes,
                                const Result<uint64_t>& result) {
   bytes_in_flight -= bytes;
-  meter.ended(options.stopwatch(), bytes);
+  meter.ended(options.stopwatch(), result.ok() ? bytes : 0);
   --write->pieces_in_flight;
   Segment& segment = *write->segment;
   if (result.ok()) {

@@ -131,15 +131,20 @@ Result<Resolved> resolve_selector(const QueryContext& context, const ckpt::Selec
 Result<VerifyTarget> parse_verify_args(const QueryContext& context, std::string_view args) {
   CKPT_ASSIGN(const QueryArgs parsed, QueryArgs::parse(args, {"target"}));
   VerifyTarget target;
-  if (!parsed.has("target")) return target;
+  if (!parsed.has("target")) {
+    for (const RunInfo& run : context.catalog.runs()) {
+      if (may_read(context, run)) target.runs.push_back(run.id);
+    }
+    return target;
+  }
   CKPT_ASSIGN(const ckpt::Selector selector, parsed.selector("target"));
   if (selector.kind == ckpt::Selector::Kind::kRun) {
     CKPT_ASSIGN(const RunInfo run, selected_run(context, selector));
-    target.run = run.id;
+    target.runs = {run.id};
     return target;
   }
   CKPT_ASSIGN(const Resolved resolved, resolve_selector(context, selector));
-  target.run = resolved.run.id;
+  target.runs = {resolved.run.id};
   target.point = resolved.point;
   return target;
 }

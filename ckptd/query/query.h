@@ -53,8 +53,8 @@ Result<Resolved> resolve_selector(const QueryContext& context, const ckpt::Selec
 
 // Arguments and documents of verbs that the daemon carries out.
 struct VerifyTarget {
-  std::optional<ckpt::RunId> run;
-  std::optional<ViewPoint> point;  // only with run
+  std::vector<ckpt::RunId> runs;   // all that the asker may read, or one
+  std::optional<ViewPoint> point;  // only with one
 };
 Result<VerifyTarget> parse_verify_args(const QueryContext& context, std::string_view args);
 QueryAnswer verify_answer(const VerifyReport& report);

@@ -8,9 +8,13 @@
 namespace ckptd {
 
 struct VerifyJob::Impl {
-  Impl(const RestoreContext& with, const std::optional<ckpt::RunId>& of_run,
+  Impl(const RestoreContext& with, std::vector<ckpt::RunId> of_runs,
        const std::optional<ViewPoint>& at_point, std::function<void(VerifyReport)> callback)
-      : context(with), run(of_run), point(at_point), on_done(std::move(callback)), reader(with) {}
+      : context(with),
+        runs(std::move(of_runs)),
+        point(at_point),
+        on_done(std::move(callback)),
+        reader(with) {}
 
   void go_on();
   void extent_done(const ExtentReader::Outcome& outcome);
@@ -19,7 +23,7 @@ struct VerifyJob::Impl {
   void finish_close();
 
   const RestoreContext context;
-  const std::optional<ckpt::RunId> run;
+  const std::vector<ckpt::RunId> runs;
   const std::optional<ViewPoint> point;
   std::function<void(VerifyReport)> on_done;
   VerifyReport result;
@@ -37,10 +41,10 @@ struct VerifyJob::Impl {
   std::function<void()> on_closed;
 };
 
-VerifyJob::VerifyJob(RestoreContext context, const std::optional<ckpt::RunId>& run,
+VerifyJob::VerifyJob(RestoreContext context, std::vector<ckpt::RunId> runs,
                      const std::optional<ViewPoint>& point,
                      std::function<void(VerifyReport)> on_done)
-    : impl_(std::make_unique<Impl>(context, run, point, std::move(on_done))) {}
+    : impl_(std::make_unique<Impl>(context, std::move(runs), point, std::move(on_done))) {}
 
 VerifyJob::~VerifyJob() {
   const bool over = (impl_->done || impl_->closed) && !impl_->starting;
@@ -48,7 +52,7 @@ VerifyJob::~VerifyJob() {
 }
 
 void VerifyJob::start() {
-  impl_->targets = verify_targets(impl_->context.catalog, impl_->run, impl_->point);
+  impl_->targets = verify_targets(impl_->context.catalog, impl_->runs, impl_->point);
   impl_->starting = true;
   impl_->context.executor.run([] {},
                               [impl = impl_.get()] {

@@ -27,8 +27,8 @@ struct VerifyReport {
 // that it finished or was closed.
 class VerifyJob {
  public:
-  // Without run: every run. With `point`: the commits that the view at this point is made of.
-  VerifyJob(RestoreContext context, const std::optional<ckpt::RunId>& run,
+  // With `point`: the commits that the view at this point of the only run is made of.
+  VerifyJob(RestoreContext context, std::vector<ckpt::RunId> runs,
             const std::optional<ViewPoint>& point, std::function<void(VerifyReport)> on_done);
   ~VerifyJob();
   void start();

@@ -39,16 +39,15 @@ std::vector<VerifyTargetCommit> verify_targets_from(const Catalog& catalog, ckpt
 }
 
 std::vector<VerifyTargetCommit> verify_targets(const Catalog& catalog,
-                                               const std::optional<ckpt::RunId>& run,
+                                               const std::vector<ckpt::RunId>& runs,
                                                const std::optional<ViewPoint>& point) {
-  if (run && !point) return verify_targets_from(catalog, *run, 0, SIZE_MAX);
   std::vector<VerifyTargetCommit> targets;
-  if (run && point) {
-    add_view(catalog, *run, *point, targets);
+  if (point) {
+    add_view(catalog, runs.at(0), *point, targets);
     return targets;
   }
-  for (const RunInfo& info : catalog.runs()) {
-    const auto of_run = verify_targets_from(catalog, info.id, 0, SIZE_MAX);
+  for (const ckpt::RunId run : runs) {
+    const auto of_run = verify_targets_from(catalog, run, 0, SIZE_MAX);
     targets.insert(targets.end(), of_run.begin(), of_run.end());
   }
   return targets;

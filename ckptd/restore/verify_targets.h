@@ -15,10 +15,10 @@ struct VerifyTargetCommit {
   uint64_t sequence = 0;  // of its journal record
 };
 
-// The commits that are chosen, oldest first within a run: all of a run of which something is left,
-// or those that the view at the point is made of.
+// The commits that are chosen, oldest first within a run: all of the runs of which something is
+// left, or those that the view at the point, of one run, is made of.
 std::vector<VerifyTargetCommit> verify_targets(const Catalog& catalog,
-                                               const std::optional<ckpt::RunId>& run,
+                                               const std::vector<ckpt::RunId>& runs,
                                                const std::optional<ViewPoint>& point);
 
 // All of a run of which something is left whose records have this sequence number or a later one,

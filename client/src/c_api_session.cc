@@ -87,8 +87,11 @@ Result<UnitSpec> unit_spec(const ckpt_unit& from) {
   return spec;
 }
 
-Result<fb::UnitCodec> unit_codec(const UnitSpec& unit, ckpt_codec codec) {
-  const auto value = static_cast<int>(codec);
+// Whatever number a caller in C has written there.
+Result<fb::UnitCodec> unit_codec(const UnitSpec& unit, const ckpt_codec* codec) {
+  int value = 0;
+  static_assert(sizeof value == sizeof *codec);
+  std::memcpy(&value, codec, sizeof value);
   if (value < 0 || value > static_cast<int>(fb::UnitCodec::MAX)) {
     return make_error(ErrorCode::kInvalidArgument, "unit {}: codec {}", unit.name, value);
   }
@@ -185,7 +188,7 @@ ckpt_status ckpt_register_units_with(ckpt_session* session, const ckpt_unit* uni
     std::vector<fb::UnitCodec> codecs;
     codecs.reserve(raw.codecs == nullptr ? 0 : count);
     for (size_t i = 0; raw.codecs != nullptr && i < count; ++i) {
-      CKPT_ASSIGN(const fb::UnitCodec codec, unit_codec(specs[i], raw.codecs[i]));
+      CKPT_ASSIGN(const fb::UnitCodec codec, unit_codec(specs[i], &raw.codecs[i]));
       codecs.push_back(codec);
     }
     return session->session->register_units(

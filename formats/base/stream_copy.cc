@@ -1,6 +1,5 @@
 #include "formats/base/stream_copy.h"
 
-#include <algorithm>
 #include <cstring>
 
 #include "formats/base/assert.h"
@@ -23,7 +22,7 @@ constexpr size_t kStoreBytes = sizeof(__m128i);
 // Less is not worth the wait for the last stores.
 constexpr size_t kStreamedBytesMin = 4096;
 
-// Whole lines, to an address that is a multiple of kStoreBytes.
+// Whole lines, to where a line begins.
 void stream(std::byte* to, const std::byte* from, size_t bytes) {
   for (size_t at = 0; at < bytes; at += kLineBytes) {
     __m128i line[kLineBytes / kStoreBytes];
@@ -39,7 +38,7 @@ void stream(std::byte* to, const std::byte* from, size_t bytes) {
 uint32_t stream_crc32c(MutableByteView to, ByteView from, uint32_t crc) {
   CKPT_ASSERT(to.size() == from.size());
   if (from.size() < kStreamedBytesMin) return copy_crc32c(to, from, crc);
-  const size_t head = -reinterpret_cast<uintptr_t>(to.data()) % kStoreBytes;
+  const size_t head = -reinterpret_cast<uintptr_t>(to.data()) % kLineBytes;
   crc = copy_crc32c(to.first(head), from.first(head), crc);
   size_t done = head;
   for (; from.size() - done >= kChecksummedBytes; done += kChecksummedBytes) {

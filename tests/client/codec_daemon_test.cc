@@ -1,6 +1,8 @@
 // A real ckptd that encodes what it writes: nothing of it is seen through libckpt.
 #include <gmock/gmock.h>
 
+#include <array>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -97,12 +99,33 @@ TEST(CodecDaemon, TrainersChooseForUnitsAndTheNextDaemonIsTold) {
   EXPECT_EQ(encoded_bytes(*session, run), 600'000u);
   expect_state(*session, run, 1);
   expect_state(*session, run, 2);
-  run.codecs[2] = static_cast<ckpt_codec>(7);
-  const auto refused = session->register_units(run.units());
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().status, CKPT_E_INVALID_ARGUMENT);
-  EXPECT_THAT(refused.error().message, testing::HasSubstr("unit layers.2: codec 7"));
   ASSERT_OK(session->leave());
+}
+
+// A caller in C may write any number.
+TEST(CodecDaemon, NumbersThatAreNoCodecsAreRefused) {
+  DaemonProcess daemon;
+  client::OpenOptions options;
+  options.socket = daemon.socket();
+  options.run = "tiny";
+  auto session = client::Session::open(options);
+  ASSERT_OK(session);
+  for (const int wrong : {4, 7, -1, 1 << 30}) {
+    const std::array<int, 2> numbers = {CKPT_CODEC_ZSTD, wrong};
+    std::array<ckpt_codec, 2> codecs;
+    static_assert(sizeof codecs == sizeof numbers);
+    std::memcpy(codecs.data(), numbers.data(), sizeof codecs);
+    const std::array<ckpt_tensor, 1> none{};
+    const std::array<ckpt_unit, 2> units = {
+        {{"a", -1, -1, nullptr, 100, none.data(), 0}, {"b", -1, -1, nullptr, 100, none.data(), 0}}};
+    ckpt_register_options how{};
+    how.struct_size = sizeof how;
+    how.codecs = codecs.data();
+    EXPECT_EQ(ckpt_register_units_with(session->handle(), units.data(), units.size(), &how),
+              CKPT_E_INVALID_ARGUMENT);
+    EXPECT_THAT(ckpt_session_error(session->handle()),
+                testing::HasSubstr("unit b: codec " + std::to_string(wrong)));
+  }
 }
 
 // Whatever the disk: what gets no smaller is not encoded.

@@ -84,7 +84,10 @@ class Draw {
   std::vector<EncodeShare> shares(size_t most) {
     std::vector<EncodeShare> drawn(std::uniform_int_distribution<size_t>(1, most)(random_));
     for (EncodeShare& one : drawn) {
-      one = share(between(1, 4000), between(0.2, 1.02), between(50, 1500));
+      // One by one: the order of arguments is the compiler's.
+      const double megabytes = between(1, 4000);
+      const double ratio = between(0.2, 1.02);
+      one = share(megabytes, ratio, between(50, 1500));
       if (one_in(8)) one.figures.reset();
       if (one_in(6)) one.wish = one_in(2) ? Wish::kAlways : Wish::kNever;
       one.encoded_so_far = one.wish == Wish::kIfSooner && one_in(3);

@@ -149,6 +149,16 @@ struct Sampled {
   }
 };
 
+std::map<uint32_t, CodecFigures> measure_all(SlabSampler& sampler, const UnitSpecList& units,
+                                             const Stopwatch& stopwatch) {
+  std::map<uint32_t, CodecFigures> figures;
+  while (sampler.bytes() > 0) {
+    const SlabSampler::Measured measured = sampler.measure(units, stopwatch);
+    EXPECT_TRUE(figures.emplace(measured.kind, measured.figures).second) << "twice";
+  }
+  return figures;
+}
+
 TEST(SlabSampler, TakesALittleOfEachKindThatIsWanted) {
   Sampled slab;
   slab.add(0, 0, float_bytes(3 * kMebibyte + 999, 1));
@@ -161,7 +171,7 @@ TEST(SlabSampler, TakesALittleOfEachKindThatIsWanted) {
   slab.show(sampler);
   // Four places in units 0 and 2, which are one kind, and two in unit 1.
   EXPECT_EQ(sampler.bytes(), 6 * kMebibyte);
-  const auto figures = sampler.measure(units, ticking(std::chrono::milliseconds(1)));
+  const auto figures = measure_all(sampler, units, ticking(std::chrono::milliseconds(1)));
   ASSERT_THAT(figures, SizeIs(2));
   EXPECT_LT(figures.at(0).ratio, 0.9);
   EXPECT_EQ(figures.at(1).ratio, 1);
@@ -177,18 +187,18 @@ TEST(SlabSampler, LivesWithSmallFragments) {
   SlabSampler sampler(slab.fragments, UnitKinds(*units), {0, 1, 2});
   slab.show(sampler);
   EXPECT_EQ(sampler.bytes(), 1000 + 7u);
-  const auto figures = sampler.measure(units, ticking(std::chrono::nanoseconds(0)));
+  const auto figures = measure_all(sampler, units, ticking(std::chrono::nanoseconds(0)));
   EXPECT_THAT(figures, SizeIs(2)) << "there is nothing of the third kind";
   for (const auto& [kind, measured] : figures) {
     EXPECT_GT(measured.bytes_per_second, 0) << kind;
   }
 }
 
-TEST(SlabSampler, WithoutBytesHasNoFigures) {
+TEST(SlabSampler, WithoutBytesHasNothingToMeasure) {
   Sampled slab;
   slab.add(0, 0, float_bytes(kMebibyte, 1));
   SlabSampler sampler(slab.fragments, UnitKinds(*model()), {0});
-  EXPECT_THAT(sampler.measure(model(), ticking({})), IsEmpty());
+  EXPECT_EQ(sampler.bytes(), 0u);
 }
 
 }  // namespace

@@ -164,6 +164,25 @@ TEST_F(AutoCodecTest, HostileCodecsAreRefused) {
   EXPECT_EQ(encoded_bytes(), 0);
 }
 
+// Whenever the daemon ends, while a slab that is to be measured, and the only one, is on its way.
+TEST_F(AutoCodecTest, EndsInTheMiddleOfAnything) {
+  bool through = false;
+  for (int polls = 0; !through; ++polls) {
+    SCOPED_TRACE(polls);
+    ASSERT_LT(polls, 1000);
+    start(CodecChoice::kAuto, 40e6);
+    job->model.resize(1);
+    begin_training();
+    job->begin(1);
+    job->fill(1);
+    for (int i = 0; i < polls; ++i) world->daemon().poll();
+    through = metric("ckptd_codec_sampled_bytes_total") > 0;
+    polls % 2 == 0 ? world->kill_daemon() : world->stop();
+    job.reset();
+    world.reset();
+  }
+}
+
 // Who removes a run removes what is known of it.
 TEST_F(AutoCodecTest, ARunThatIsGoneIsForgotten) {
   start(CodecChoice::kAuto, 40e6);

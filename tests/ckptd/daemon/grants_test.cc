@@ -80,6 +80,57 @@ TEST_F(GrantsTest, AReaderReadsAndChangesNothing) {
   job.commit(10);
 }
 
+// What a reader says of the run's codecs counts for nothing, and its session keeps nobody from
+// removing the run.
+TEST_F(GrantsTest, AReaderIsInNobodysWay) {
+  const auto encoded = [&] {
+    const std::string text = world.daemon().metrics_text();
+    const std::string name = R"(ckptd_fragment_bytes_total{codec="zstd"} )";
+    const size_t at = text.find(name);
+    return at == std::string::npos ? 0 : std::stoul(text.substr(at + name.size()));
+  };
+  job.ranks[0]->byte_at = [](auto, ckpt::Step step, auto, auto) {
+    return static_cast<std::byte>(step);
+  };
+  grant(R"("read")");
+  FakeTrainer reader(world, {.uid = kOther});
+  ASSERT_TRUE(reader.connect());
+  const auto model = small_model();
+  ASSERT_TRUE(
+      reader.register_units(model, std::vector<fb::UnitCodec>(model.size(), fb::UnitCodec::Zstd)));
+  job.commit(10);
+  EXPECT_EQ(encoded(), 0u);
+  ASSERT_TRUE(job.ranks[0]->register_units(
+      model, std::vector<fb::UnitCodec>(model.size(), fb::UnitCodec::Zstd)));
+  job.commit(15);
+  EXPECT_GT(encoded(), 0u) << "it would have been seen";
+
+  job.ranks[0]->send(fb::LeaveGroupT());
+  job.ranks[0]->die();
+  world.run();
+  EXPECT_EQ(refusal(kOwner, "rm", kTiny), "");
+  EXPECT_TRUE(reader.register_units({model[0]})) << "the name is free for a run of its own";
+}
+
+// Others learn nothing of it, not even by questions that name no run.
+TEST_F(GrantsTest, StrangersLearnNothing) {
+  job.commit(5);
+  const auto seen = [&](uid_t uid) {
+    const Json status = Json::parse(ask_as(uid, "status", "{}").json);
+    const Json verified = Json::parse(ask_as(uid, "verify", "{}").json);
+    size_t of_run = 0;
+    for (const Json& session : status.at("sessions")) {
+      if (session.at("kind") == "trainer") ++of_run;
+    }
+    return std::tuple(status.at("runs").get<int>(), of_run, verified.at("commits").get<int>());
+  };
+  EXPECT_EQ(seen(kOwner), std::tuple(1, 1u, 1));
+  EXPECT_EQ(seen(0), std::tuple(1, 1u, 1));
+  EXPECT_EQ(seen(kOther), std::tuple(0, 0u, 0));
+  grant(R"("read")");
+  EXPECT_EQ(seen(kOther), std::tuple(1, 1u, 1));
+}
+
 TEST_F(GrantsTest, ACommitterTrainsTheRun) {
   job.commit(5);
   grant(R"("commit")");
@@ -161,6 +212,7 @@ TEST_F(GrantsTest, GoWithTheirRun) {
   job.ranks[0]->die();
   world.run();
   ASSERT_EQ(ask_as(kOwner, "rm", kTiny).exit_code, 0);
+  EXPECT_THAT(Json::parse(ask_as(kOther, "runs", R"({"removed": true})").json), IsEmpty());
   Job another(world, 1);
   another.start();
   EXPECT_THAT(ask_root("grant", kTiny).at("grants"), IsEmpty());
