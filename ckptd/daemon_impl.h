@@ -79,7 +79,8 @@ struct Daemon::Impl {
   Status open_the_catalog(uint64_t journal_sequence);
   Result<std::optional<Salvage>> salvage(const RecoveredStore& store);
   Status put_back(const Salvage& salvage);
-  Status mark_damaged(const std::vector<SnapshotKey>& replayed);
+  Status mark_damaged(const std::vector<SnapshotKey>& replayed,
+                      const std::set<SnapshotKey>& deleted);
   Result<std::optional<fb::RecordT>> check_commit(const SnapshotKey& key, ExtentPart part);
   void open_staging();
   void take_back_memory();

@@ -45,7 +45,7 @@ Status Daemon::Impl::open() {
   apply(sequence, record);
 
   segments = std::make_unique<SegmentReader>(disk, store_id);
-  CKPT_TRY(mark_damaged(replayed));
+  CKPT_TRY(mark_damaged(replayed, salvaged ? salvaged->deleted() : std::set<SnapshotKey>()));
   if (salvaged) CKPT_TRY(put_back(*salvaged));
 
   recover_runs(store);
@@ -160,9 +160,13 @@ Result<std::optional<fb::RecordT>> Daemon::Impl::check_commit(const SnapshotKey&
   return std::optional(make_record(std::move(damaged)));
 }
 
-Status Daemon::Impl::mark_damaged(const std::vector<SnapshotKey>& replayed) {
+// Of one that was deleted, which the journal may have lost, only what is kept has to be there
+// still, and restores check that: what was given back is no damage.
+Status Daemon::Impl::mark_damaged(const std::vector<SnapshotKey>& replayed,
+                                  const std::set<SnapshotKey>& deleted) {
   std::vector<fb::RecordT> records;
   for (const SnapshotKey& key : replayed) {
+    if (deleted.contains(key)) continue;
     CKPT_ASSIGN(auto damaged, check_commit(key, ExtentPart::kWhole));
     if (damaged) records.push_back(std::move(*damaged));
   }

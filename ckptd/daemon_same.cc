@@ -140,8 +140,11 @@ bool Daemon::Impl::hold_version(const SnapshotKey& key, const UnitVersion& versi
   OpenSnapshotState& open = open_snapshots.at(key);
   if (open.same.fragments + places.size() > limits::kFragmentsPerSnapshotMax) return false;
   const ViewPoint commit{version.snapshot.lineage, version.snapshot.step};
-  if (open.same.commits.insert(commit).second) {
-    for (const fb::ExtentT& extent : catalog->extents(key.run, commit)) {
+  if (!open.same.commits.contains(commit)) {
+    const std::vector<fb::ExtentT> extents = catalog->extents(key.run, commit);
+    if (open.same.extents.size() + extents.size() > limits::kExtentsPerSnapshotMax) return false;
+    open.same.commits.insert(commit);
+    for (const fb::ExtentT& extent : extents) {
       open.same.extents.try_emplace({extent.segment, extent.offset},
                                     earlier_extent(extent, version.snapshot));
     }
@@ -231,7 +234,13 @@ std::vector<bool> Daemon::Impl::share_same(const SnapshotKey& key, const StagedS
 // Before it is committed: the extents of others that it has bytes of are listed with its own.
 void Daemon::Impl::list_shared_extents(OpenSnapshotState& open) {
   for (auto& [place, extent] : open.same.extents) {
-    if (!extent.fragments.empty()) open.extents.push_back(std::move(extent));
+    if (extent.fragments.empty()) continue;
+    // They came in the order in which comparisons ended.
+    std::sort(extent.fragments.begin(), extent.fragments.end(),
+              [](const ckpt::ExtentFragment& a, const ckpt::ExtentFragment& b) {
+                return a.payload_offset < b.payload_offset;
+              });
+    open.extents.push_back(std::move(extent));
   }
   open.same.extents.clear();
 }

@@ -7,6 +7,7 @@
 
 #include "formats/arena.h"
 #include "formats/wire/frame.h"
+#include "formats/wire/unpacked.h"
 
 namespace ckptd::limits {
 
@@ -21,6 +22,9 @@ inline constexpr size_t kFragmentsPerSlabMax = 1u << 16;
 // encoded, which must stay far from the 2 GiB of a FlatBuffer. 30,000 units cut over 64 ranks are 2
 // million.
 inline constexpr size_t kFragmentsPerSnapshotMax = 1u << 22;
+// Slabs that a snapshot seals, and extents of earlier ones that it refers to: each is a table in
+// its commit record, and a journal with a record of too many could not be read any more.
+inline constexpr size_t kExtentsPerSnapshotMax = (1u << 19) - 1024;
 // Open at once per run: the one being filled, the one being written, one waiting.
 inline constexpr size_t kSnapshotsOpenPerRunMax = 4;
 // Why snapshots failed, kept for members that come late. A group of any size needs a few.
@@ -216,6 +220,7 @@ static_assert(kPiecesPerWindowMax * 72 + kWantsPerRestoreMax * (64 + kNoteRefere
                   kNoteTextsBytesMax <=
               ckpt::wire::kFramePayloadBytesMax - (1u << 20));
 static_assert(kFragmentsPerSnapshotMax >= kFragmentsPerSlabMax);
+static_assert(2 * kExtentsPerSnapshotMax + kMetricsPerSnapshotMax + 16 <= ckpt::wire::kTablesMax);
 static_assert(kSendQueueBytesMax >= 2 * ckpt::wire::kFramePayloadBytesMax);
 
 }  // namespace ckptd::limits

@@ -199,6 +199,14 @@ void add_removal(const RunInfo& info, Records& records) {
 
 }  // namespace
 
+std::set<ckpt::SnapshotKey> Salvage::deleted() const {
+  std::set<ckpt::SnapshotKey> keys;
+  for (const CommitInfo& commit : ended) {
+    if (commit.deleted) keys.insert(commit.snapshot);
+  }
+  return keys;
+}
+
 Result<Salvage> take_salvage(const Catalog& ahead, uint64_t last_sequence) {
   Salvage salvage;
   salvage.removed = ahead.removed_runs();

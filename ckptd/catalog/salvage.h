@@ -6,6 +6,8 @@
 // rejoin and open the next one.
 #pragma once
 
+#include <set>
+
 #include "ckptd/catalog/catalog.h"
 
 namespace ckptd {
@@ -29,6 +31,8 @@ struct Salvage {
   std::vector<Commit> commits;
   std::vector<CommitInfo> ended;  // all that are damaged or deleted
   std::vector<Refusal> refused;   // that the journal lacks, in their order
+
+  std::set<ckpt::SnapshotKey> deleted() const;
 };
 
 // From an index that is ahead of a journal that ends with record `last_sequence`. The error of one

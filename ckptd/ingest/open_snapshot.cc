@@ -160,6 +160,11 @@ Result<bool> OpenSnapshot::sealed(Rank rank, const std::vector<ckpt::ExtentFragm
   }
   fragments_sealed_ += fragments.size();
   CKPT_TRY(check_fragments(fragments_sealed_));
+  if (++slabs_sealed_ > limits::kExtentsPerSnapshotMax) {
+    return make_error(ErrorCode::kResourceExhausted,
+                      "more than {} slabs of all ranks: take larger ones",
+                      limits::kExtentsPerSnapshotMax);
+  }
   for (const ckpt::ExtentFragment& fragment : fragments) {
     const Status status = member->second.ledger.seal(
         {.unit = fragment.unit, .offset = fragment.offset, .length = fragment.length}, *specs_);

@@ -65,6 +65,7 @@ class OpenSnapshot {
   ckpt::Rank expert_tokens_from_ = 0;  // which rank gave them
   size_t fragments_declared_ = 0;
   size_t fragments_sealed_ = 0;  // more, where a declared range came in pieces
+  size_t slabs_sealed_ = 0;
   size_t writes_pending_ = 0;
 };
 

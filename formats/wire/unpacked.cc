@@ -108,7 +108,7 @@ class Walk {
 flatbuffers::Verifier::Options verifier_options() {
   flatbuffers::Verifier::Options options;
   options.max_depth = 16;
-  options.max_tables = 1u << 20;
+  options.max_tables = kTablesMax;
   return options;
 }
 

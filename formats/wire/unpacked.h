@@ -17,7 +17,9 @@
 
 namespace ckpt::wire {
 
-// Nesting of our schemas is at most five deep; the largest frame holds fewer tables than this.
+// Of one message or record. The largest frame holds fewer.
+inline constexpr uint32_t kTablesMax = 1u << 20;
+// Nesting of our schemas is at most five deep.
 flatbuffers::Verifier::Options verifier_options();
 
 // True if unpacking the verified buffer (its root is of type `type`, it starts at a multiple of 8)

@@ -88,6 +88,33 @@ TEST_F(SalvageTest, ARunThatWasRemovedStaysSo) {
   EXPECT_EQ(root().query("verify", "").exit_code, 0);
 }
 
+// What was given back of a commit that is deleted is no damage of what is kept of it.
+TEST_F(SalvageTest, ADeletionIsPutBackWithWhatItKeeps) {
+  Job small(world, 1, {.run = "small", .slab_bytes = 64 << 10});
+  small.start();
+  small.commit(5);
+  small.ranks[0]->begin(10, small.plan({3}));
+  world.run();
+  small.fill(10);
+  world.run();
+  small.listen();
+  const uint64_t before = journal_bytes();
+  const auto pruned = root().query("prune", R"({"target": "small", "rules": {"last": 1}})");
+  ASSERT_EQ(pruned.exit_code, 0) << pruned.json;
+  world.run();
+  const auto log = root().query("log", R"({"target": "small"})").json;
+  const auto show = root().query("show", R"({"target": "small@10"})").json;
+  restart_without_tail(before);
+  EXPECT_EQ(root().query("log", R"({"target": "small"})").json, log);
+  EXPECT_EQ(root().query("show", R"({"target": "small@10"})").json, show);
+  EXPECT_EQ(root().query("verify", R"({"target": "small"})").exit_code, 0);
+  small.start(fb::ResumeMode::Latest);
+  EXPECT_EQ(small.ranks[0]->epoch().resume_step, 10u);
+  const auto restored = small.ranks[0]->restore(small.whole(10));
+  EXPECT_EQ(restored.error, "");
+  EXPECT_THAT(restored.steps, ElementsAre(5, 5, 5, 10));
+}
+
 TEST_F(SalvageTest, GrantsAreAsTheyWere) {
   const auto grant = [&](const std::string& rest) {
     EXPECT_EQ(root().query("grant", R"({"target": "tiny", )" + rest + "}").exit_code, 0);

@@ -372,5 +372,17 @@ TEST_F(IngestTest, ASnapshotHasABoundOfFragments) {
   EXPECT_NE(only<Ingest::FailAction>(outcome.actions), nullptr);
 }
 
+// Each is a table in the commit record.
+TEST_F(IngestTest, ASnapshotHasABoundOfSlabs) {
+  begin_both(5);
+  for (size_t i = 0; i < limits::kExtentsPerSnapshotMax; ++i) {
+    ASSERT_TRUE(ingest.sealed(key(5), 0, {}).status.ok());
+  }
+  const auto outcome = ingest.sealed(key(5), 0, sealed(part0));
+  EXPECT_EQ(outcome.status.error().code, ErrorCode::kResourceExhausted);
+  EXPECT_THAT(outcome.status.error().message, HasSubstr("slabs of all ranks: take larger ones"));
+  EXPECT_NE(only<Ingest::FailAction>(outcome.actions), nullptr);
+}
+
 }  // namespace
 }  // namespace ckptd

@@ -208,6 +208,8 @@ TEST_F(WarmPoolTest, CountsArenasThatMayComeBack) {
   EXPECT_EQ(pool(), 16 * kSlab);
   auto created = ckpt::ArenaMapping::create(layout).value();
   ASSERT_TRUE(staging_->adopt(kAlice, std::move(created.fd), layout.arena_bytes(), kSlab).ok());
+  // Its session ends, and its memory stays for when it comes back.
+  EXPECT_EQ(staging_->take_back([](const auto&) { return true; }).arenas, 1u);
   warm();
   EXPECT_EQ(pool(), 0u);
 }
