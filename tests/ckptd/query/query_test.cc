@@ -220,9 +220,14 @@ TEST_F(QueryTest, ErrorsNameTheObjectAndTheExitCode) {
 }
 
 TEST_F(QueryTest, VerifyAndTagArguments) {
-  EXPECT_FALSE(parse_verify_args(context_, "")->run.has_value());
+  const auto all = parse_verify_args(context_, "");
+  EXPECT_EQ(all->runs.size(), catalog_.runs().size());
+  QueryContext stranger = context_;
+  stranger.may_read = [](const RunInfo& run) { return run.id != kTestRun; };
+  const auto readable = parse_verify_args(stranger, "");
+  EXPECT_EQ(readable->runs.size(), all->runs.size() - 1);
   const auto run = parse_verify_args(context_, R"({"target": "tiny"})");
-  EXPECT_EQ(run->run, kTestRun);
+  EXPECT_EQ(run->runs, std::vector{kTestRun});
   EXPECT_FALSE(run->point.has_value());
   const auto point = parse_verify_args(context_, R"({"target": "tiny~1@10"})");
   EXPECT_EQ(point->point, (ViewPoint{1, 10}));

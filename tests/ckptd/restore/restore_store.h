@@ -169,8 +169,12 @@ class RestoreStore {
   }
 
   VerifyReport verify(std::optional<ckpt::RunId> run_id = {}, std::optional<ViewPoint> point = {}) {
+    std::vector<ckpt::RunId> runs;
+    for (const RunInfo& run : context().catalog.runs()) {
+      if (!run_id || run.id == *run_id) runs.push_back(run.id);
+    }
     std::optional<VerifyReport> report;
-    VerifyJob job(context(), run_id, point, [&](VerifyReport done) { report = std::move(done); });
+    VerifyJob job(context(), runs, point, [&](VerifyReport done) { report = std::move(done); });
     job.start();
     EXPECT_FALSE(report.has_value()) << "a report inside start()";
     run();
