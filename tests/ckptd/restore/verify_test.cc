@@ -106,7 +106,7 @@ TEST_F(VerifyTest, AMissingSegmentNamesEveryUnitOnce) {
   SegmentReader fresh(store_.disk, kRestoreStoreId);
   RestoreContext context = store_.context();
   std::optional<VerifyReport> report;
-  VerifyJob job({context.disk, context.executor, context.staging, fresh, context.catalog}, {}, {},
+  VerifyJob job({context.disk, context.executor, context.staging, fresh, context.catalog}, {kTestRun}, {},
                 [&](VerifyReport done) { report = std::move(done); });
   job.start();
   store_.run();
@@ -135,7 +135,7 @@ TEST_F(VerifyTest, ACommitMarkedDamagedIsAlwaysReported) {
 TEST_F(VerifyTest, ClosedInTheMiddleItReportsNothing) {
   for (int polls = 0; polls < 6; ++polls) {
     bool closed = false;
-    VerifyJob job(store_.context(), {}, {}, [](VerifyReport) { FAIL() << "closed"; });
+    VerifyJob job(store_.context(), {kTestRun}, {}, [](VerifyReport) { FAIL() << "closed"; });
     job.start();
     for (int i = 0; i < polls; ++i) {
       store_.disk.reap();
