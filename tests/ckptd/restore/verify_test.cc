@@ -106,8 +106,8 @@ TEST_F(VerifyTest, AMissingSegmentNamesEveryUnitOnce) {
   SegmentReader fresh(store_.disk, kRestoreStoreId);
   RestoreContext context = store_.context();
   std::optional<VerifyReport> report;
-  VerifyJob job({context.disk, context.executor, context.staging, fresh, context.catalog}, {kTestRun}, {},
-                [&](VerifyReport done) { report = std::move(done); });
+  VerifyJob job({context.disk, context.executor, context.staging, fresh, context.catalog},
+                {kTestRun}, {}, [&](VerifyReport done) { report = std::move(done); });
   job.start();
   store_.run();
   ASSERT_TRUE(report.has_value());
