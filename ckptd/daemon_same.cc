@@ -8,6 +8,7 @@
 
 #include "ckptd/daemon_impl.h"
 #include "ckptd/persist/slab_parts.h"
+#include "ckptd/safeguards.h"
 
 namespace ckptd {
 
@@ -247,6 +248,7 @@ void Daemon::Impl::list_shared_extents(OpenSnapshotState& open) {
 
 std::vector<HeldVersion> Daemon::Impl::versions_held(ckpt::RunId run) const {
   std::vector<HeldVersion> held;
+  if (left_out(Safeguard::kHeldVersions)) return held;
   for (const auto& [key, open] : open_snapshots) {
     if (key.run != run) continue;
     for (const auto& [commit, unit] : open.same.held) held.push_back({commit, unit});

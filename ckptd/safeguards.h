@@ -16,6 +16,7 @@ enum class Safeguard : uint8_t {
   kExtentPlace,     // a header must be the one that belongs there, not just a whole one
   kTombstoneFirst,  // space is given back when its tombstone is durable, not before
   kSameBytes,       // what has the CRC32C of bytes on the disk is compared with them
+  kHeldVersions,    // no prune lets go of what an open snapshot refers to
 };
 
 bool left_out(Safeguard safeguard);

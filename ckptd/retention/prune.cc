@@ -98,6 +98,7 @@ class Planner {
 
   Result<PrunePlan> decide(const std::string& reason) {
     for (const PrunePlan::Kept& kept : plan_.kept) needs_.add_view(kept.point);
+    for (const ViewPoint& busy : busy_) needs_.add_view(busy);
     for (size_t i = 0; i < commits_.size(); ++i) {
       if (!kept_[i]) remove_if_unneeded(commits_[i], reason);
     }

@@ -28,7 +28,8 @@ struct HeldVersion {
 struct PruneRequest {
   ckpt::RunId run = 0;
   ckpt::KeepRules rules;
-  // Commits that are about to be replaced: not to be touched.
+  // Snapshots that are being taken. A commit that one of them replaces is not to be touched, nor
+  // what its view will show: later ones may have been committed before it.
   std::vector<ViewPoint> busy;
   // Versions whose bytes are about to be referred to: they stay.
   std::vector<HeldVersion> held;

@@ -124,6 +124,8 @@ void Simulation::form_group() {
   for (const Point& point : announced_) {
     if (point.first != epoch.resume_lineage || !complete_at(point)) continue;
     if (spoiled.contains(point)) continue;
+    // Removed before an earlier one, which came later, made its view complete.
+    if (may_be_gone_.contains(point) && !listed_.contains(point)) continue;
     EXPECT_TRUE(epoch.has_resume);
     EXPECT_GE(epoch.resume_step, point.second);
   }
@@ -154,10 +156,12 @@ void Simulation::begin_ranks(bool all) {
   }
 }
 
+// Where units are shared a snapshot may also be overtaken by later ones.
 void Simulation::fill_some() {
   for (auto& rank : job_.ranks) {
     if (rank == nullptr || !chance(80)) continue;
     for (auto& [step, snapshot] : rank->snapshots()) {
+      if (options_.unchanged && chance(30)) continue;
       if (snapshot.level == fb::SnapshotLevel::Open && !snapshot.sealed) rank->fill(step);
     }
   }

@@ -94,6 +94,29 @@ TEST_F(PruneTest, TheRulesOfARunAreKeptAndUsed) {
   EXPECT_THAT(job.log(*job.ranks[0]), ElementsAre(15)) << "its loss is the lowest";
 }
 
+// What the view of a snapshot that is being taken will show stays, although nothing that is there
+// yet shows it any more.
+TEST_F(PruneTest, AnOvertakenSnapshotHasItsView) {
+  Job job(world, 2, {.arena_bytes = 4u << 20});
+  job.start();
+  job.commit(5);
+  for (auto& rank : job.ranks) rank->begin(10, job.plan({0, 3}));
+  world.run();
+  ASSERT_TRUE(job.ranks[0]->fill(10));
+  job.commit(15);
+  ask(job, "prune", kLast1);
+  ask_root("gc", "{}");
+  ASSERT_TRUE(job.ranks[1]->fill(10));
+  world.run();
+  job.listen();
+  ASSERT_EQ(job.ranks[0]->snapshot(10).level, fb::SnapshotLevel::Durable);
+  expect_view(job, 10, {10, 5, 5, 10});
+  expect_view(job, 15, {15, 15, 15, 15});
+  ask(job, "rm", R"({"target": "tiny@10"})");
+  EXPECT_THAT(job.log(*job.ranks[0]), ElementsAre(15));
+  expect_verified();
+}
+
 TEST_F(PruneTest, TagsGoWithTheirCommitAndARebuildSaysTheSame) {
   Job job(world, 1);
   job.start();
