@@ -42,7 +42,7 @@ RULES = {
                      "ckptd/ingest/", "ckptd/group/", "ckptd/observe/", "ckptd/catalog/",
                      "ckptd/alarms/", "ckptd/codec/", "ckptd/retention/", "ckptd/gc/",
                      "ckptd/scrub/", "ckptd/persist/", "ckptd/restore/", "ckptd/query/",
-                     "ckptd/same/"],
+                     "ckptd/same/", "ckptd/safeguards.h"],
     "ckptd/config": ["formats/", "ckptd/limits.h", "ckptd/codec/codec_choice.h",
                      "ckptd/daemon.h", "ckptd/io/disk.h", "ckptd/staging/staging.h"],
     "ckptd/server/": ["formats/", "ckptd/limits.h", "ckptd/daemon.h", "ckptd/config",

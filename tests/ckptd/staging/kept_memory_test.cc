@@ -43,6 +43,8 @@ class KeptMemoryTest : public ::testing::Test {
     Staging::Options options{.arena_bytes_total = total, .restore_slabs = 2};
     options.keeper = &memory_;
     options.store = kStore;
+    options.warm_pool_bytes = warm_pool_;
+    options.session_bytes_default = 8 * kSlab;
     staging_ = std::make_unique<Staging>(disk_, *executor_, options);
     return staging_->take_back([&](const auto& key) { return !deleted.contains(key); });
   }
@@ -74,6 +76,7 @@ class KeptMemoryTest : public ::testing::Test {
     return staging_->memory_version(uid, 1, unit).has_value();
   }
 
+  uint64_t warm_pool_ = 0;
   ::ckptd::testing::HeldMemory memory_;
   MemoryDisk disk_{{.seed = 1}};
   std::unique_ptr<Executor> executor_ = make_inline_executor();
@@ -301,6 +304,16 @@ TEST_F(KeptMemoryTest, AnotherStoresMemoryIsLetGo) {
   staging_ = std::make_unique<Staging>(disk_, *executor_, options);
   EXPECT_EQ(staging_->take_back([](const auto&) { return true; }).slabs, 0u);
   EXPECT_THAT(memory_.held, IsEmpty());
+}
+
+// Memory is not kept warm for others where its trainer may come back to it.
+TEST_F(KeptMemoryTest, CountsBeforeTheWarmPool) {
+  SmallTrainer trainer = open(kAlice, 12);
+  hold(trainer, 3, 1, kStep5);
+  warm_pool_ = 16 * kSlab;
+  EXPECT_EQ(restart(20 * kSlab).arenas, 1u);
+  while (staging_->warm()) run_all(disk_, *executor_);
+  EXPECT_EQ(staging_->stats().warm_pool_bytes, 8 * kSlab) << "16 would be kept for nobody";
 }
 
 }  // namespace
