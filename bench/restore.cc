@@ -36,7 +36,7 @@ class RestoreRun {
     CKPT_ASSIGN(trainers_, Trainers::open(trainers));
     settle(options.directory);
     CKPT_TRY(trainers_->restore(kSavedStep));  // faults memory in, as the limit's pool is
-    return trainers_->check_restored();
+    return trainers_->check_restored(kSavedStep);
   }
   ckpt::Result<double> restore() { return trainers_->restore(kSavedStep); }
   ckpt::Result<Usage> usage() const { return usage_of(daemon_->pid()); }

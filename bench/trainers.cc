@@ -191,7 +191,8 @@ Result<double> Trainers::restore(uint64_t step) {
   return elapsed.count();
 }
 
-Status Trainers::check_restored() const {
+Status Trainers::check_restored(uint64_t step) {
+  change_state(step);
   for (size_t rank = 0; rank < ranks_.size(); ++rank) {
     if (std::ranges::equal(ranks_[rank].state.bytes(), ranks_[rank].restored.bytes())) continue;
     return ckpt::make_error(ErrorCode::kCorrupt, "rank {}: what came back is not what was saved",

@@ -40,8 +40,8 @@ class Trainers {
   // Every rank takes its own bytes out of the view of the step, all at the same time. Returns
   // seconds from the first one's request until the last one has all of its bytes, checked.
   ckpt::Result<double> restore(uint64_t step);
-  // That the last restore brought what was saved, bit for bit; kCorrupt names the rank.
-  ckpt::Status check_restored() const;
+  // That the last restore brought what is saved at that step, bit for bit; kCorrupt names the rank.
+  ckpt::Status check_restored(uint64_t step);
 
   double open_seconds() const { return ranks_.front().open_seconds; }  // rank 0's session
 
