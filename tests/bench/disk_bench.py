@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Saves and restores through a real ckptd, at a size at which figures mean nothing: that the benches
-run, that what comes back is what was saved, and what their documents hold: disk_bench.py CKPTBENCH"""
+"""Saves and restores through a real ckptd, at a size at which figures mean nothing: that the
+benches run, that what comes back is what was saved, and what their documents hold.
+disk_bench.py CKPTBENCH"""
 
 import json
 import subprocess
