@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "formats/base/checked.h"
-#include "formats/base/crc32c.h"
+#include "formats/base/stream_copy.h"
 
 namespace ckpt::lib {
 namespace {
@@ -374,7 +374,7 @@ Result<std::vector<RestoredRange>> restore_read(Session& session, const RestoreO
     for (const RestorePiece& piece : window.pieces) {
       std::byte* to = ranges[piece.range].data + piece.offset;
       const uint32_t crc =
-          base::copy_crc32c({to, piece.length}, window.bytes.subspan(piece.at, piece.length));
+          base::stream_crc32c({to, piece.length}, window.bytes.subspan(piece.at, piece.length));
       if (crc != piece.crc32c) restore->mismatch(window.id, piece);
     }
     if (window.id != 0) restore->release(window.id);

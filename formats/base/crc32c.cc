@@ -4,7 +4,9 @@
 #include <array>
 
 #include "formats/base/assert.h"
+#include "formats/base/crc32c_fold.h"
 #include "formats/base/crc32c_polynomial.h"
+#include "formats/base/crc32c_serial.h"
 
 namespace ckpt::base {
 namespace {
@@ -30,11 +32,23 @@ constexpr auto kSlices = [] {
   return slices;
 }();
 
+// How much of `bytes` is folded: below two steps what comes before and after costs more.
+size_t folded_bytes(size_t bytes) {
+  if (bytes < 2 * crc32c_fold::kStepBytes || !crc32c_fold::supported()) return 0;
+  return bytes / crc32c_fold::kStepBytes * crc32c_fold::kStepBytes;
+}
+
 // Small enough that source and destination stay in the L1 data cache between copy and checksum;
 // measured as fast as memcpy alone, where 256 KiB blocks cost a fifth more.
 constexpr size_t kCopyBlockBytes = 16u << 10;
 
 }  // namespace
+
+uint32_t crc32c(ByteView bytes, uint32_t crc) {
+  const size_t folded = folded_bytes(bytes.size());
+  if (folded > 0) crc = crc32c_fold::fold(bytes.first(folded), crc);
+  return crc32c_serial(bytes.subspan(folded), crc);
+}
 
 uint32_t crc32c_portable(ByteView bytes, uint32_t crc) {
   uint32_t state = ~crc;
@@ -61,11 +75,13 @@ uint32_t crc32c_extend_zeros(uint32_t crc_a, uint64_t zeros) {
 
 uint32_t copy_crc32c(MutableByteView to, ByteView from, uint32_t crc) {
   CKPT_ASSERT(to.size() == from.size());
-  for (size_t done = 0; done < from.size();) {
+  size_t done = folded_bytes(from.size());
+  if (done > 0) crc = crc32c_fold::fold_copy(to.data(), from.first(done), crc);
+  while (done < from.size()) {
     const size_t now = std::min(from.size() - done, kCopyBlockBytes);
     std::memcpy(to.data() + done, from.data() + done, now);
     // Of the copy, not of the source: the checksum speaks for the bytes that will be written.
-    crc = crc32c(to.subspan(done, now), crc);
+    crc = crc32c_serial(to.subspan(done, now), crc);
     done += now;
   }
   return crc;

@@ -9,7 +9,8 @@
 namespace ckpt::base {
 
 // CRC32C of `bytes`, continuing from `crc` (the CRC of what came before; 0 at the start).
-// Uses the CPU's instruction (ISA-L, where there is one); crc32c_portable is the same in plain C++.
+// Folded where the processor can (crc32c_fold.h), else with its instruction for it (ISA-L);
+// crc32c_portable is the same in plain C++.
 uint32_t crc32c(ByteView bytes, uint32_t crc = 0);
 uint32_t crc32c_portable(ByteView bytes, uint32_t crc = 0);
 
@@ -19,8 +20,8 @@ uint32_t crc32c_combine(uint32_t crc_a, uint32_t crc_b, uint64_t length_b);
 // CRC of A followed by `zeros` zero bytes, from crc(A).
 uint32_t crc32c_extend_zeros(uint32_t crc_a, uint64_t zeros);
 
-// Copies `from` to `to` (same size, no overlap) and returns the CRC32C of the bytes copied,
-// in one pass over memory: 16 KiB blocks stay in the L1 cache between the copy and the checksum.
+// Copies `from` to `to` (same size, no overlap) and returns the CRC32C of the bytes copied, in one
+// pass over memory. stream_copy.h is for more than the caches hold.
 uint32_t copy_crc32c(MutableByteView to, ByteView from, uint32_t crc = 0);
 
 }  // namespace ckpt::base

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 
-#include "formats/base/crc32c.h"
+#include "formats/base/crc32c_serial.h"
 
 namespace ckpt::base {
 
-uint32_t crc32c(ByteView bytes, uint32_t crc) {
+uint32_t crc32c_serial(ByteView bytes, uint32_t crc) {
   // ISA-L takes the length as an int, works on the raw (inverted) state, and its signature lacks a
   // const; it does not write.
   constexpr size_t kCallBytesMax = 1u << 30;

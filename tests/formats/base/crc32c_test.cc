@@ -27,9 +27,9 @@ TEST(Crc32c, AgreesWithTheVectorsOfRfc3720) {
 TEST(Crc32c, PortableGivesTheSameAtEveryLengthAndAlignment) {
   const std::vector<std::byte> bytes = test::random_bytes(4096 + 64, 1);
   for (size_t begin = 0; begin < 16; ++begin) {
-    for (size_t length = 0; length < 300; ++length) {
+    for (size_t length = 0; length < 1100; ++length) {  // beyond what is folded at once
       const ByteView view = ByteView(bytes).subspan(begin, length);
-      ASSERT_EQ(crc32c(view, 0x12345678), crc32c_portable(view, 0x12345678)) << begin << length;
+      ASSERT_EQ(crc32c(view, 0x12345678), crc32c_portable(view, 0x12345678)) << begin << " " << length;
     }
     const ByteView view = ByteView(bytes).subspan(begin, 4096);
     ASSERT_EQ(crc32c(view), crc32c_portable(view));
@@ -73,10 +73,10 @@ TEST(Crc32c, ExtendZerosIsTheCrcOfZeros) {
 }
 
 TEST(Crc32c, CopyCopiesAndChecksums) {
-  for (const size_t length : {0u, 1u, 4096u, 16384u, 16385u, 100'001u}) {
+  for (const size_t length : {0u, 1u, 511u, 512u, 4096u, 16384u, 16385u, 100'001u}) {
     const std::vector<std::byte> from = test::random_bytes(length, length);
     std::vector<std::byte> to(length);
-    EXPECT_EQ(copy_crc32c(to, from, 77), crc32c(from, 77));
+    EXPECT_EQ(copy_crc32c(to, from, 77), crc32c_portable(from, 77));
     EXPECT_EQ(to, from);
   }
 }
