@@ -1,7 +1,6 @@
 #include "bench/codecs.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <functional>
@@ -191,14 +190,13 @@ Result<double> disk_rate(const CodecsOptions& options) {
   CKPT_ASSIGN(const ScratchDirectory scratch, ScratchDirectory::make(options.directory));
   ckptd::AlignedBuffer pool(64ull << 20);
   fill_random(pool.bytes(), 7);
-  const std::string path = scratch.path() + "/limit";
+  LimitFiles files(scratch.path());
   std::vector<double> rates;
   for (int i = 0; i < 5; ++i) {
-    CKPT_ASSIGN(const double rate, raw_write(path, options.disk_bytes, {}, pool.bytes()));
+    CKPT_ASSIGN(const double rate, raw_write(files.next(), options.disk_bytes, {}, pool.bytes()));
     rates.push_back(rate);
-    ::unlink(path.c_str());
-    settle(options.directory);
   }
+  files.clear();
   return median(rates);
 }
 

@@ -106,10 +106,19 @@ void add_shape(CLI::App* command, bench::SaveShape& shape) {
   });
 }
 
+void add_saves_per_sample(CLI::App* command, bench::SaveOptions& options) {
+  command
+      ->add_option("--per-sample", options.saves_per_sample,
+                   "saves, and files of the limit, that make one sample")
+      ->check(CLI::Range(1, 100))
+      ->capture_default_str();
+}
+
 CLI::App* add_save(CLI::App& app, Flags& flags) {
   CLI::App* command =
       app.add_subcommand("save", "from begin to durable, against the raw speed of the disk");
   add_shape(command, flags.save.shape);
+  add_saves_per_sample(command, flags.save);
   command->add_flag("--engine-only", flags.save.engine_only,
                     "staging and persist alone: no daemon, no client, no copy");
   add_common(command, flags.save, &flags.save.shape.engine, &flags.json);
@@ -123,6 +132,8 @@ CLI::App* add_fragments(CLI::App& app, Flags& flags) {
   options.pass_ratio = bench::kFragmentsPassRatio;
   options.shape.fragment_bytes = bench::kFragmentBytes;
   options.shape.bytes = bench::kFragments * bench::kFragmentBytes;
+  options.saves_per_sample = bench::kFragmentSavesPerSample;
+  add_saves_per_sample(command, options);
   add_common(command, options, &options.shape.engine, &flags.json);
   return command;
 }

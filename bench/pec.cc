@@ -39,15 +39,15 @@ double per(double part, uint64_t whole) {
 }
 
 // The disk alone, in this row's minute: a file as large as the save, up to 2 GiB.
-Result<double> disk_limit(const PecOptions& options, uint64_t bytes, const std::string& folder) {
+Result<double> disk_limit(uint64_t bytes, const std::string& folder) {
   const RawConfig config;
   ckptd::AlignedBuffer pool(64ull << 20);
   fill_random(pool.bytes(), 7);
   const uint64_t whole =
       ckpt::base::align_up(std::min(bytes, kLimitBytesMax), config.request_bytes);
-  auto speed = raw_write(folder + "/limit", whole, config, pool.bytes());
-  ::unlink((folder + "/limit").c_str());
-  settle(options.directory);
+  LimitFiles files(folder);
+  auto speed = raw_write(files.next(), whole, config, pool.bytes());
+  files.clear();
   return speed;
 }
 
@@ -87,7 +87,7 @@ Result<Measured> measure(const PecOptions& options, const Subject& subject, uint
     measured.disk_bytes.push_back(after - before);
   }
   CKPT_ASSIGN(measured.limit_bytes_per_second,
-              disk_limit(options, measured.planned_bytes, daemon->data()));
+              disk_limit(measured.planned_bytes, daemon->data()));
   return measured;
 }
 

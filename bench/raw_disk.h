@@ -30,11 +30,26 @@ struct RawConfig {
   std::string name() const;  // "io_uring loop, depth 16, 4 MiB"
 };
 
-// Writes `bytes` to the file and returns bytes per second from the first submission to the end of
+// Files for the limit to write, a new one each time. They stay until clear(): the blocks of a file
+// that is removed are discarded when the journal commits, which would be in the middle of what is
+// written next, and nobody throws a snapshot away before the next one either.
+class LimitFiles {
+ public:
+  explicit LimitFiles(std::string directory) : directory_(std::move(directory)) {}
+  std::string next() { return fmt::format("{}/limit-{}", directory_, made_++); }
+  uint64_t there() const { return made_ - removed_; }
+  void clear();  // until the disk has settled
+
+ private:
+  std::string directory_;
+  uint64_t made_ = 0;
+  uint64_t removed_ = 0;
+};
+
+// Writes `bytes` to a new file and returns bytes per second from the first submission to the end of
 // the sync. `pool` is page-aligned memory to write from; its length is a multiple of request_bytes.
-// The file is made anew, which is not timed: a snapshot goes into a segment that has just been
-// made, too, and a thin disk takes blocks it has never seen half as fast as those it knows. It
-// stays.
+// The making of the file is not timed: a snapshot goes into a segment that has just been made,
+// too, and a thin disk takes blocks it has never seen half as fast as those it knows.
 Result<double> raw_write(const std::string& path, uint64_t bytes, const RawConfig& config,
                          ckpt::MutableByteView pool);
 

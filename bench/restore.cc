@@ -54,7 +54,7 @@ ckpt::Result<nlohmann::json> bench_restore(const RestoreBenchOptions& options) {
   CKPT_ASSIGN(const ScratchDirectory scratch, ScratchDirectory::make(options.directory));
   CKPT_ASSIGN(auto pool, ckpt::ArenaMapping::create(kRawPool));
   fill_random(pool.mapping.bytes(), 1);
-  const std::string file = scratch.path() + "/limit";
+  const std::string file = LimitFiles(scratch.path()).next();
   CKPT_TRY(raw_write(file, shape.bytes, {}, pool.mapping.bytes()));
   const auto read = [&](const RawConfig& config) {
     return raw_read(file, shape.bytes, config, pool.mapping.bytes());

@@ -11,8 +11,9 @@ namespace bench {
 namespace {
 
 constexpr int kRewrites = 3;
+constexpr uint64_t kSweepFilesMax = 2;
 
-// CPU seconds of what is timed, over all runs of it.
+// CPU seconds of what is timed, over all samples of it.
 class CpuMeter {
  public:
   template <typename Clock, typename Work>
@@ -21,17 +22,28 @@ class CpuMeter {
     CKPT_ASSIGN(const double value, work());
     CKPT_ASSIGN(const double after, clock());
     seconds_ += after - before;
-    ++runs_;
+    ++samples_;
     return value;
   }
-  double per_gb(uint64_t bytes) const {
-    return runs_ == 0 ? 0 : seconds_ / runs_ / (static_cast<double>(bytes) / 1e9);
+  double per_gb(uint64_t sample_bytes) const {
+    return samples_ == 0 ? 0 : seconds_ / samples_ / (static_cast<double>(sample_bytes) / 1e9);
   }
 
  private:
   double seconds_ = 0;
-  int runs_ = 0;
+  int samples_ = 0;
 };
+
+// Bytes per second of `times` runs together, each of as many bytes.
+template <typename Run>
+ckpt::Result<double> of_runs(int times, Run run) {
+  double seconds_per_byte = 0;
+  for (int i = 0; i < times; ++i) {
+    CKPT_ASSIGN(const double speed, run());
+    seconds_per_byte += 1 / speed;
+  }
+  return times / seconds_per_byte;
+}
 
 ckpt::Result<double> own_clock() { return own_cpu_seconds(); }
 
@@ -50,7 +62,7 @@ class SaveBench {
   const SaveOptions& options_;
   const uint64_t bytes_;
   ckpt::ArenaMapping pool_;
-  std::string limit_file_;
+  std::unique_ptr<LimitFiles> limit_files_;
   RawConfig best_;
   std::vector<double> rewrites_;
   double crc_seconds_per_gb_ = 0;
@@ -65,13 +77,16 @@ ckpt::Status SaveBench::find_limit() {
   pool_ = std::move(pool.mapping);
   fill_random(pool_.bytes(), 1);
   const auto write = [&](const RawConfig& config) {
-    return raw_write(limit_file_, bytes_, config, pool_.bytes());
+    if (limit_files_->there() >= kSweepFilesMax) limit_files_->clear();
+    return raw_write(limit_files_->next(), bytes_, config, pool_.bytes());
   };
   CKPT_ASSIGN(best_, sweep(write, say));
+  limit_files_->clear();
   say(fmt::format("limit: {}", best_.name()));
   rewrites_.reserve(kRewrites);
   for (int i = 0; i < kRewrites; ++i) {
-    CKPT_ASSIGN(const double speed, raw_rewrite(limit_file_, bytes_, best_, pool_.bytes()));
+    CKPT_ASSIGN(const double speed,
+                raw_rewrite(limit_files_->next(), bytes_, best_, pool_.bytes()));
     rewrites_.push_back(speed);
   }
   const double before = own_cpu_seconds();
@@ -84,8 +99,8 @@ ckpt::Status SaveBench::find_limit() {
 }
 
 ckpt::Result<double> SaveBench::write_limit() {
-  return limit_cpu_.meter(own_clock,
-                          [&] { return raw_write(limit_file_, bytes_, best_, pool_.bytes()); });
+  const auto write = [&] { return raw_write(limit_files_->next(), bytes_, best_, pool_.bytes()); };
+  return limit_cpu_.meter(own_clock, [&] { return of_runs(options_.saves_per_sample, write); });
 }
 
 ckpt::Result<double> SaveBench::save() {
@@ -93,31 +108,39 @@ ckpt::Result<double> SaveBench::save() {
     CKPT_ASSIGN(const Usage usage, engine_->usage());
     return usage.cpu_seconds;
   };
-  const auto both = [&] { return trainers_cpu_.meter(own_clock, [&] { return engine_->run(); }); };
+  const auto saves = [&] {
+    return of_runs(options_.saves_per_sample, [&] { return engine_->run(); });
+  };
+  const auto both = [&] { return trainers_cpu_.meter(own_clock, saves); };
   return engine_cpu_.meter(engine_clock, both);
 }
 
 // What is held to 1.5: the writer's time against that of the raw loop and one pass of CRC32C. What
 // the trainers spend is their copy, and comes on top.
 nlohmann::json SaveBench::cpu() const {
-  const double engine = engine_cpu_.per_gb(bytes_);
-  const double limit = limit_cpu_.per_gb(bytes_);
+  const uint64_t sample_bytes = bytes_ * static_cast<uint64_t>(options_.saves_per_sample);
+  const double engine = engine_cpu_.per_gb(sample_bytes);
+  const double limit = limit_cpu_.per_gb(sample_bytes);
   nlohmann::json cpu = {{"seconds_per_gb", engine},
                         {"limit_seconds_per_gb", limit},
                         {"crc_seconds_per_gb", crc_seconds_per_gb_},
                         {"ratio_to_limit_and_crc", engine / (limit + crc_seconds_per_gb_)}};
-  if (!options_.engine_only) cpu["trainers_seconds_per_gb"] = trainers_cpu_.per_gb(bytes_);
+  if (!options_.engine_only) cpu["trainers_seconds_per_gb"] = trainers_cpu_.per_gb(sample_bytes);
   return cpu;
 }
 
 ckpt::Result<nlohmann::json> SaveBench::run() {
   const SaveShape& shape = options_.shape;
   CKPT_ASSIGN(const ScratchDirectory scratch, ScratchDirectory::make(options_.directory));
-  limit_file_ = scratch.path() + "/limit";
+  limit_files_ = std::make_unique<LimitFiles>(scratch.path());
   CKPT_TRY(find_limit());
   CKPT_ASSIGN(engine_, options_.engine_only ? open_engine_save(options_.directory, shape)
                                             : open_daemon_save(options_.directory, shape));
-  const auto prepare = [&] { return engine_->full() ? engine_->renew() : ckpt::Status(); };
+  const auto prepare = [&] {
+    if (!engine_->full()) return ckpt::Status();
+    limit_files_->clear();
+    return engine_->renew();
+  };
   CKPT_ASSIGN(const Paired paired,
               measure_pairs(options_.pairs, {.prepare = prepare,
                                              .limit = [&] { return write_limit(); },
@@ -129,6 +152,7 @@ ckpt::Result<nlohmann::json> SaveBench::run() {
                                   {"slab_bytes", shape.slab_bytes},
                                   {"fragment_bytes", shape.fragment_bytes},
                                   {"fragments", shape.bytes / shape.fragment_bytes},
+                                  {"saves_per_sample", options_.saves_per_sample},
                                   {"io", shape.engine},
                                   {"path", options_.engine_only ? "engine" : "daemon"}},
                         .unit = "bytes/s",

@@ -13,12 +13,14 @@ inline constexpr double kSavePassRatio = 0.95;
 inline constexpr double kFragmentsPassRatio = 0.90;
 inline constexpr uint64_t kFragments = 10'000;
 inline constexpr uint64_t kFragmentBytes = 64ull << 10;
+inline constexpr int kFragmentSavesPerSample = 4;  // of 0.7 GB each
 
 struct SaveOptions {
   std::string bench = "save";
   double pass_ratio = kSavePassRatio;
   SaveShape shape;
   int pairs = 12;
+  int saves_per_sample = 1;  // as many as make a sample long enough to mean something
   std::string directory = ".";
   bool engine_only = false;
 };

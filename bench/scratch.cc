@@ -2,12 +2,17 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <set>
 #include <thread>
@@ -27,6 +32,18 @@ struct Scratch {
 Scratch& scratch() {
   static auto* const all = new Scratch;  // lives as long as that thread may
   return *all;
+}
+
+// How many the device has had, as the kernel counts (Documentation/block/stat.rst); nullopt if it
+// does not say.
+std::optional<uint64_t> discards(dev_t device) {
+  constexpr int kDiscardsField = 11;
+  std::ifstream stat(fmt::format("/sys/dev/block/{}:{}/stat", major(device), minor(device)));
+  uint64_t value = 0;
+  for (int field = 0; field <= kDiscardsField; ++field) {
+    if (!(stat >> value)) return std::nullopt;
+  }
+  return value;
 }
 
 void remove_directory(const std::string& path) {
@@ -69,7 +86,20 @@ void remove_scratch_when_stopped() {
 
 void settle(const std::string& directory) {
   const ckpt::base::UniqueFd fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (fd.valid()) ::syncfs(fd.get());
+  if (!fd.valid()) return;
+  ::syncfs(fd.get());
+  struct stat status {};
+  if (::fstat(fd.get(), &status) != 0) return;
+  // Discards are asynchronous: they have ended when none was for a while.
+  constexpr int kLooksMax = 150;
+  constexpr std::chrono::milliseconds kBetweenLooks{200};
+  auto seen = discards(status.st_dev);
+  for (int i = 0; seen.has_value() && i < kLooksMax; ++i) {
+    std::this_thread::sleep_for(kBetweenLooks);
+    const auto now = discards(status.st_dev);
+    if (now == seen) return;
+    seen = now;
+  }
 }
 
 void fill_random(ckpt::MutableByteView bytes, uint64_t seed) {

@@ -32,7 +32,7 @@ class ScratchDirectory {
 void remove_scratch_when_stopped();
 
 // Waits until the file system has nothing left to do: freed blocks are discarded when its journal
-// commits, seconds after a file was removed, and would slow down whatever is measured next.
+// has committed, and would slow down whatever is measured next. At most half a minute.
 void settle(const std::string& directory);
 
 // Incompressible bytes: disks and file systems that compress or deduplicate get nothing for free.

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <array>
 #include <chrono>
@@ -94,16 +93,15 @@ Status StepBench::measure_disk(uint64_t bytes) {
   const RawConfig config;
   ckptd::AlignedBuffer pool(64ull << 20);
   fill_random(pool.bytes(), 7);
-  const std::string path = scratch_->path() + "/limit";
+  LimitFiles files(scratch_->path());
   std::vector<double> speeds;
   for (int i = 0; i < 5; ++i) {
-    CKPT_ASSIGN(
-        const double speed,
-        raw_write(path, ckpt::base::align_up(bytes, config.request_bytes), config, pool.bytes()));
+    CKPT_ASSIGN(const double speed,
+                raw_write(files.next(), ckpt::base::align_up(bytes, config.request_bytes), config,
+                          pool.bytes()));
     speeds.push_back(speed);
   }
-  ::unlink(path.c_str());
-  settle(options_.directory);
+  files.clear();
   disk_bytes_per_second_ = median(speeds);
   return {};
 }
