@@ -91,8 +91,8 @@ void settle(const std::string& directory) {
   struct stat status {};
   if (::fstat(fd.get(), &status) != 0) return;
   // Discards are asynchronous: they have ended when none was for a while.
-  constexpr int kLooksMax = 150;
-  constexpr std::chrono::milliseconds kBetweenLooks{200};
+  constexpr int kLooksMax = 300;
+  constexpr std::chrono::milliseconds kBetweenLooks{100};
   auto seen = discards(status.st_dev);
   for (int i = 0; seen.has_value() && i < kLooksMax; ++i) {
     std::this_thread::sleep_for(kBetweenLooks);

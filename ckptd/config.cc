@@ -103,6 +103,15 @@ Setter codec(CodecChoice& field) {
   };
 }
 
+Setter io_shape(std::optional<IoShape>& field) {
+  return [&field](const toml::node& node) -> Status {
+    const auto value = node.value_exact<std::string>();
+    if (!value) return wrong_type("a text");
+    CKPT_ASSIGN(field, parse_io_shape_choice(*value));
+    return {};
+  };
+}
+
 Setter number(unsigned& field) {
   return [&field](const toml::node& node) -> Status {
     const auto value = node.value_exact<int64_t>();
@@ -134,6 +143,7 @@ std::map<std::string_view, Setter> setters(Config& config) {
           {"listen", text(config.listen)},
           {"http", text(config.http)},
           {"io", text(config.io)},
+          {"io_shape", io_shape(config.io_shape)},
           {"arena", size(config.arena_bytes)},
           {"session_arena", size(config.session_arena_bytes)},
           {"session_arena_max", size(config.session_arena_max_bytes)},

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "ckptd/codec/codec_choice.h"
+#include "ckptd/io/io_shape.h"
 #include "ckptd/limits.h"
 #include "formats/base/result.h"
 
@@ -23,6 +24,7 @@ struct Config {
   std::string listen;  // path of the unix socket; empty: DATA/ckptd.sock
   std::string http;    // HOST:PORT; empty: no HTTP
   std::string io = "uring";
+  std::optional<IoShape> io_shape;                // not said: what the disk does best
   uint64_t arena_bytes = 2ull << 30;              // all sessions together
   uint64_t session_arena_bytes = 512ull << 20;    // of a session that does not ask
   uint64_t session_arena_max_bytes = UINT64_MAX;  // a session that asks for more is refused

@@ -16,6 +16,7 @@
 #include "ckptd/ingest/ingest.h"
 #include "ckptd/io/disk.h"
 #include "ckptd/io/executor.h"
+#include "ckptd/io/io_shape.h"
 #include "ckptd/limits.h"
 #include "ckptd/persist/write_meter.h"
 #include "ckptd/staging/staging.h"
@@ -38,6 +39,8 @@ class Daemon {
   struct Options {
     Staging::Options staging;
     uint64_t segment_bytes = 1ull << 30;
+    // How payload is written; asked once, before anything else is done with the disk but recovery.
+    std::function<IoShape()> find_io_shape = [] { return IoShape(); };
     uint64_t disk_reserve_bytes = 0;
     std::chrono::milliseconds snapshot_deadline{600'000};
     // Of sessions that do not say: what becomes of a snapshot in which something looks wrong.

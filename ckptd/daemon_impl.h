@@ -323,6 +323,7 @@ struct Daemon::Impl {
   Time next_catalog_retry{};
   std::unique_ptr<Staging> staging;
   std::unique_ptr<JournalWriter> journal;
+  IoShape io_shape;
   std::unique_ptr<Persist> persist;
   std::unique_ptr<SegmentReader> segments;
   std::unique_ptr<Comparer> comparer;

@@ -195,6 +195,9 @@ std::string Daemon::metrics_text() const {
   add_counters(text, impl.counters);
   add_alarms(text, impl.counters);
   add_persist(text, impl.persist->stats());
+  text.gauge("ckptd_io_depth", "Writes in flight at most.", impl.io_shape.depth);
+  text.gauge("ckptd_io_request_bytes", "Size of a write.",
+             static_cast<double>(impl.io_shape.bytes));
   text.counter("ckptd_same_read_bytes_total", "Bytes read back to compare them.",
                impl.comparer->read_bytes());
   text.counter("ckptd_decoded_bytes_total", "Bytes that restores got out of encoded fragments.",
@@ -268,6 +271,7 @@ QueryAnswer Daemon::Impl::query_status(const Session& asker) const {
                    {"state", draining ? "draining" : "ready"},
                    {"uptime_seconds", std::chrono::duration<double>(now).count()},
                    {"engine", disk.engine_name()},
+                   {"io_shape", to_text(io_shape)},
                    {"zero_copy", stats.zero_copy},
                    {"runs", readable},
                    {"sessions", std::move(listed)},

@@ -53,6 +53,7 @@ Status Daemon::Impl::open() {
   if (store.torn_bytes == 0 && !salvaged) reclaim(std::move(store.listed));
   gc = std::make_unique<Gc>(disk, executor, *segments);
   open_staging();
+  io_shape = options.find_io_shape();
   persist = std::make_unique<Persist>(
       disk, executor, *journal,
       Persist::Options{.store = store_id,
@@ -60,8 +61,8 @@ Status Daemon::Impl::open() {
                        // Above every number that an earlier start can have given out.
                        .first_sequence = ((store.starts + 1) << 32) + 1,
                        .segment_bytes = options.segment_bytes,
-                       .bytes_in_flight_max = limits::kBytesInFlightMax,
-                       .write_piece_bytes = limits::kWritePieceBytes,
+                       .bytes_in_flight_max = io_shape.depth * io_shape.bytes,
+                       .write_piece_bytes = io_shape.bytes,
                        .reserve_bytes = options.disk_reserve_bytes,
                        .stopwatch = options.stopwatch,
                        .on_dead = [this](const ExtentPlace& extent) {

@@ -38,6 +38,7 @@ struct Flags {
   std::string arena;
   std::string warm_pool;
   std::string io;
+  std::string io_shape;
   std::string alarms;
   std::string codec;
   std::string log_level;
@@ -55,6 +56,10 @@ void declare(CLI::App& app, Flags& flags) {
       "--warm-pool", flags.warm_pool,
       "memory that is faulted in for sessions to come (default: as session_arena, 512MiB)");
   app.add_option("--io", flags.io, "uring or pwritev")->envname("CKPTD_IO");
+  app.add_option("--io-shape", flags.io_shape,
+                 "auto, or how many writes of which size at a time, e.g. 32x4MiB (default: auto, "
+                 "found once for each store by writing up to 1 GiB)")
+      ->envname("CKPTD_IO_SHAPE");
   app.add_option("--alarms", flags.alarms,
                  "off, warn or refuse: snapshots with NaN, with units that did not change, or "
                  "without an expert for too long (default: warn)");
@@ -79,6 +84,9 @@ Result<ckptd::Config> make_config(const Flags& flags) {
   if (!flags.listen.empty()) config.listen = flags.listen;
   if (!flags.http.empty()) config.http = flags.http;
   if (!flags.io.empty()) config.io = flags.io;
+  if (!flags.io_shape.empty()) {
+    CKPT_ASSIGN(config.io_shape, ckptd::parse_io_shape_choice(flags.io_shape));
+  }
   if (!flags.alarms.empty()) config.alarms = flags.alarms;
   if (!flags.log_level.empty()) config.log_level = flags.log_level;
   if (!flags.log_format.empty()) config.log_format = flags.log_format;

@@ -95,6 +95,9 @@ function(ckpt_add_test name timeout labels)
     add_test(NAME ${entry} COMMAND ${arg_COMMAND})
     set_tests_properties(${entry} PROPERTIES TIMEOUT ${timeout} LABELS "${labels}")
   endforeach()
+  # Hundreds of daemons, each on a store of its own: what is measured of a disk is tested by itself.
+  set_property(TEST ${names} APPEND PROPERTY ENVIRONMENT_MODIFICATION
+    "CKPTD_IO_SHAPE=set:32x4MiB")
   if("system" IN_LIST labels)
     set_tests_properties(${names} PROPERTIES RUN_SERIAL ON)
   endif()
@@ -105,7 +108,7 @@ function(ckpt_add_test name timeout labels)
   # device thread of a few instructions: five times as long. What runs outside of fibers is tested
   # with it elsewhere.
   if(CKPT_SANITIZE AND NOT CKPT_CUDA AND name MATCHES "cuda|gpu|cufile")
-    set_tests_properties(${names} PROPERTIES ENVIRONMENT_MODIFICATION
+    set_property(TEST ${names} APPEND PROPERTY ENVIRONMENT_MODIFICATION
       "ASAN_OPTIONS=path_list_append:detect_stack_use_after_return=0")
   endif()
   if(TEST ${name}_pwritev)

@@ -125,7 +125,14 @@ Result<std::unique_ptr<Server>> Server::open(const Config& config, const Parts& 
   CKPT_TRY(impl->open_http());
   const Daemon::Parts daemon_parts{parts.disk, parts.executor, parts.open_catalog, *impl,
                                    &parts.manager};
-  CKPT_ASSIGN(impl->daemon, Daemon::open(daemon_parts, daemon_options(config)));
+  Daemon::Options options = daemon_options(config);
+  options.find_io_shape = [&config, &disk = parts.disk] {
+    if (config.io_shape.has_value()) return *config.io_shape;
+    // Room for what snapshots need first: the reserve, and a segment.
+    const uint64_t free_bytes_min = config.disk_reserve_bytes + 4 * config.segment_bytes;
+    return find_io_shape(disk, config.data, free_bytes_min, monotonic_time);
+  };
+  CKPT_ASSIGN(impl->daemon, Daemon::open(daemon_parts, options));
   CKPT_TRY(impl->watch_fd(parts.disk.event_fd(), impl->disk_events));
   CKPT_TRY(impl->watch_fd(parts.executor.event_fd(), impl->executor_events));
   CKPT_TRY(impl->listen());

@@ -1,7 +1,7 @@
 // Codecs that are chosen: by the daemon with `auto`, by a trainer for single units.
 #include <optional>
 
-#include "tests/ckptd/daemon/paced_disk.h"
+#include "tests/ckptd/io/paced_disk.h"
 #include "tests/ckptd/daemon/prune_fixture.h"
 
 namespace ckptd::testing {

@@ -164,6 +164,27 @@ TEST(CkptdProgram, MemoryIsWarmBeforeASessionAsks) {
   EXPECT_EQ(warm, 8u << 20);
 }
 
+// Not what is found, which is the disk's business.
+TEST(CkptdProgram, HowADiskIsWrittenToIsFoundOnce) {
+  const TempFolder directory;
+  const std::string path = write_file(directory.path("c.toml"), "segment = \"16MiB\"\n");
+  DaemonProcess daemon({"--arena", "64MiB", "--config", path, "--io-shape", "auto"});
+  const auto times_measured = [&daemon] {
+    const std::string log = daemon.log();
+    size_t times = 0;
+    for (size_t at = 0; (at = log.find("disk: written to in ", at)) != std::string::npos; ++at) {
+      ++times;
+    }
+    return times;
+  };
+  EXPECT_EQ(times_measured(), 1u) << daemon.log();
+  EXPECT_TRUE(std::filesystem::exists(daemon.data() + "/io-shape"));
+  EXPECT_FALSE(std::filesystem::exists(daemon.data() + "/calibration.bytes"));
+  EXPECT_EQ(daemon.stop(), 0);
+  daemon.start();
+  EXPECT_EQ(times_measured(), 1u) << daemon.log();
+}
+
 TEST(CkptdProgram, AnArenaLargerThanMemoryIsRefused) {
   const TempFolder directory;
   const auto exit =
@@ -176,6 +197,7 @@ TEST(CkptdProgram, BadUsageExitsWithTwo) {
   EXPECT_EQ(run_program({program("ckptd")}).exit_code, 2);
   EXPECT_EQ(run_program({program("ckptd"), "--dta", "x"}).exit_code, 2);
   EXPECT_EQ(run_program({program("ckptd"), "--data", "x", "--io", "magic"}).exit_code, 2);
+  EXPECT_EQ(run_program({program("ckptd"), "--data", "x", "--io-shape", "4MiB"}).exit_code, 2);
   EXPECT_EQ(run_program({program("ckptd"), "--help"}).exit_code, 0);
 }
 
@@ -184,6 +206,7 @@ TEST(Config, ReadsEveryKeyAndRefusesWrongTypes) {
   const std::string path =
       write_file(directory.path("good.toml"),
                  "data = \"/d\"\nlisten = \"unix:/s\"\nhttp = \"[::1]:0\"\nio = \"pwritev\"\n"
+                 "io_shape = \"16x1MiB\"\n"
                  "arena = \"1GiB\"\nsession_arena = \"256MiB\"\nsession_arena_max = \"512MiB\"\n"
                  "warm_pool = \"768MiB\"\nsegment = \"64MiB\"\n"
                  "disk_reserve = \"1GiB\"\nsnapshot_deadline = \"90s\"\n"
@@ -194,6 +217,7 @@ TEST(Config, ReadsEveryKeyAndRefusesWrongTypes) {
   ASSERT_TRUE(loaded.ok()) << loaded.error().message;
   ASSERT_TRUE(ckptd::validate(config).ok());
   EXPECT_EQ(config.listen, "/s");
+  EXPECT_EQ(config.io_shape, (ckptd::IoShape{.depth = 16, .bytes = 1u << 20}));
   EXPECT_EQ(config.arena_bytes, 1ull << 30);
   EXPECT_EQ(config.session_arena_max_bytes, 512ull << 20);
   EXPECT_EQ(config.warm_pool_bytes, 768ull << 20);
@@ -213,10 +237,11 @@ TEST(Config, ReadsEveryKeyAndRefusesWrongTypes) {
   ASSERT_TRUE(ckptd::validate(config).ok());
   EXPECT_EQ(config.warm_pool_bytes, config.session_arena_bytes) << "where nothing is said";
   for (const char* line :
-       {"arena = 5", "arena = \"5 bananas\"", "workers = -1", "io = 3", "allow_uids = [\"root\"]",
-        "snapshot_deadline = \"10\"", "warm_pool = true", "data = ", "scrub_rate = 5",
-        "scrub_rate = \"1KiB\"", "scrub_rate = \"fast\"", "scrub_interval = \"5ms\"",
-        "scrub_interval = \"-1s\"", "scrub_interval = \"soon\"", "scrub_interval = 7"}) {
+       {"arena = 5", "arena = \"5 bananas\"", "workers = -1", "io = 3", "io_shape = \"fast\"",
+        "io_shape = 32", "allow_uids = [\"root\"]", "snapshot_deadline = \"10\"",
+        "warm_pool = true", "data = ", "scrub_rate = 5", "scrub_rate = \"1KiB\"",
+        "scrub_rate = \"fast\"", "scrub_interval = \"5ms\"", "scrub_interval = \"-1s\"",
+        "scrub_interval = \"soon\"", "scrub_interval = 7"}) {
     const auto bad = write_file(directory.path("bad.toml"), std::string("\n") + line + "\n");
     const auto refused = ckptd::load_config(bad, config);
     ASSERT_FALSE(refused.ok()) << line;

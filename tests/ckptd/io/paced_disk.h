@@ -2,11 +2,12 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <utility>
 
 #include "ckptd/io/disk.h"
 
-namespace ckptd::testing {
+namespace ckptd {
 
 class PacedDisk final : public Disk {
  public:
@@ -16,8 +17,26 @@ class PacedDisk final : public Disk {
   // Each reading takes `tick`, so that what lies between two of them is no longer than that.
   std::chrono::nanoseconds read_clock(std::chrono::nanoseconds tick) { return now_ += tick; }
 
+  // From here on a write of so many bytes takes so many seconds, or fails if they are negative, and
+  // nothing is kept of it.
+  void set_write_seconds(std::function<double(uint64_t)> seconds) { seconds_ = std::move(seconds); }
+
   void submit(IoRequest request) override {
-    if (request.op == IoOp::kWrite) {
+    if (request.op == IoOp::kWrite && seconds_) {
+      const uint64_t bytes = request.memory.size();
+      request.on_done = [this, bytes,
+                         on_done = std::move(request.on_done)](const Result<uint64_t>&) {
+        const double seconds = seconds_(bytes);
+        if (seconds < 0) {
+          on_done(ckpt::make_error(ckpt::ErrorCode::kIo, "a write of {} bytes", bytes));
+          return;
+        }
+        now_ += std::chrono::nanoseconds(static_cast<int64_t>(seconds * 1e9));
+        on_done(bytes);
+      };
+      request.op = IoOp::kSync;
+      request.memory = {};
+    } else if (request.op == IoOp::kWrite) {
       const double seconds = static_cast<double>(request.memory.size()) / rate_;
       request.on_done = [this, seconds,
                          on_done = std::move(request.on_done)](const Result<uint64_t>& result) {
@@ -62,7 +81,8 @@ class PacedDisk final : public Disk {
  private:
   Disk& disk_;
   double rate_;
+  std::function<double(uint64_t)> seconds_;
   std::chrono::nanoseconds now_{0};
 };
 
-}  // namespace ckptd::testing
+}  // namespace ckptd
