@@ -10,6 +10,7 @@
 #include "bench/catalog.h"
 #include "bench/codecs.h"
 #include "bench/export.h"
+#include "bench/flags.h"
 #include "bench/kills.h"
 #include "bench/pec.h"
 #include "bench/placement.h"
@@ -25,6 +26,12 @@
 #include "formats/base/parse.h"
 
 namespace {
+
+using bench::add_common;
+using bench::add_place;
+using bench::add_saves_per_sample;
+using bench::add_shape;
+using bench::add_size;
 
 int finish(const ckpt::Result<nlohmann::json>& document, bool json,
            std::string (*to_text)(const nlohmann::json&)) {
@@ -59,60 +66,6 @@ struct Command {
   std::function<ckpt::Result<nlohmann::json>()> run;
   std::string (*to_text)(const nlohmann::json&);
 };
-
-// A flag whose value is a size of whole blocks, at least one.
-void add_size(CLI::App* command, const std::string& flag, uint64_t* to, const std::string& help) {
-  const auto parse = [flag, to](const std::string& text) {
-    const auto parsed = ckpt::base::parse_size(text);
-    if (!parsed.ok()) throw CLI::ValidationError(flag, parsed.error().message);
-    if (*parsed == 0 || *parsed % ckpt::kBlockBytes != 0) {
-      throw CLI::ValidationError(
-          flag, fmt::format("{} is not a positive multiple of {} bytes", text, ckpt::kBlockBytes));
-    }
-    *to = *parsed;
-  };
-  command->add_option_function<std::string>(flag, parse, help)->type_name("SIZE");
-}
-
-template <typename Options>
-void add_place(CLI::App* command, Options& options, std::string* engine, bool* json) {
-  command->add_option("--dir", options.directory, "a directory on the disk to measure")
-      ->capture_default_str()
-      ->check(CLI::ExistingDirectory);
-  command->add_option("--io", *engine, "uring or pwritev")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"uring", "pwritev"}));
-  command->add_flag("--json", *json, "one JSON document on stdout");
-}
-
-template <typename Options>
-void add_common(CLI::App* command, Options& options, std::string* engine, bool* json) {
-  command->add_option("--pairs", options.pairs, "measured pairs")
-      ->capture_default_str()
-      ->check(CLI::Range(11, 1000));
-  add_place(command, options, engine, json);
-}
-
-void add_shape(CLI::App* command, bench::SaveShape& shape) {
-  add_size(command, "--bytes", &shape.bytes, "bytes of the snapshot (2GiB)");
-  add_size(command, "--slab", &shape.slab_bytes, "slab size (64MiB)");
-  add_size(command, "--fragment", &shape.fragment_bytes, "size of each unit (16MiB)");
-  command->add_option("--sessions", shape.sessions, "trainer ranks")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 64));
-  command->final_callback([&shape] {
-    if (shape.bytes % (shape.sessions * shape.fragment_bytes) == 0) return;
-    throw CLI::ValidationError("--bytes", "not a multiple of --sessions times --fragment");
-  });
-}
-
-void add_saves_per_sample(CLI::App* command, bench::SaveOptions& options) {
-  command
-      ->add_option("--per-sample", options.saves_per_sample,
-                   "saves, and files of the limit, that make one sample")
-      ->check(CLI::Range(1, 100))
-      ->capture_default_str();
-}
 
 CLI::App* add_save(CLI::App& app, Flags& flags) {
   CLI::App* command =

@@ -44,8 +44,10 @@ RULES = {
                      "ckptd/scrub/", "ckptd/persist/", "ckptd/restore/", "ckptd/query/",
                      "ckptd/same/", "ckptd/safeguards.h"],
     "ckptd/config": ["formats/", "ckptd/limits.h", "ckptd/codec/codec_choice.h",
-                     "ckptd/daemon.h", "ckptd/io/disk.h", "ckptd/staging/staging.h"],
+                     "ckptd/daemon.h", "ckptd/io/disk.h", "ckptd/io/io_shape.h",
+                     "ckptd/staging/staging.h"],
     "ckptd/server/": ["formats/", "ckptd/limits.h", "ckptd/daemon.h", "ckptd/config",
+                      "ckptd/io/io_shape.h",
                       "ckptd/observe/", "ckptd/staging/memory_keeper.h"],
     "ckptd/main": ["formats/", "ckptd/"],
     # The trainer sees formats/base, kernels, and of the client only <ckpt/...>.

@@ -29,7 +29,8 @@ TEST(Crc32c, PortableGivesTheSameAtEveryLengthAndAlignment) {
   for (size_t begin = 0; begin < 16; ++begin) {
     for (size_t length = 0; length < 1100; ++length) {  // beyond what is folded at once
       const ByteView view = ByteView(bytes).subspan(begin, length);
-      ASSERT_EQ(crc32c(view, 0x12345678), crc32c_portable(view, 0x12345678)) << begin << " " << length;
+      ASSERT_EQ(crc32c(view, 0x12345678), crc32c_portable(view, 0x12345678))
+          << begin << " " << length;
     }
     const ByteView view = ByteView(bytes).subspan(begin, 4096);
     ASSERT_EQ(crc32c(view), crc32c_portable(view));
