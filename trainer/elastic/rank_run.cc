@@ -73,8 +73,8 @@ Status RankRun::prepare() {
   partial_.emplace(units_, placement_, options_.partial);
   pacer_.emplace(pace_options());
   replanner_.emplace(replan_options());
-  live_.emplace(LiveState::Parts{*model_, *trainer_, progress_, *partial_, *stamps_, placement_,
-                                 saved_step_, last_loss_, [this] { settle_device(); }});
+  live_.emplace(LiveState::Parts{*model_, *trainer_, progress_, *partial_, *pacer_, *stamps_,
+                                 placement_, saved_step_, last_loss_, [this] { settle_device(); }});
   // The last survivor of an elastic group saves all by itself.
   const uint64_t share = options_.moves_experts()
                              ? total_bytes(units_)
@@ -159,7 +159,7 @@ Result<RankRun::Ending> RankRun::run_epoch() {
   }
   Result<Ending> ending = Ending::kSaved;
   if (settled.ok()) {
-    event.effective_replicas = effective_replicas(placement_);
+    tell_agreed(event);
     events_.write(event);
     tell_pace();
     replanner_->begin(progress_.step, progress_.routed_tokens);

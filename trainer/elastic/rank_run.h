@@ -122,7 +122,9 @@ class RankRun {
   // rank_run_pace.cc: how often, and how many experts.
   PaceOptions pace_options() const;
   Pacer::Came came() const;
-  Status settle_pace(Comm& comm, RankEvent& event);
+  Status settle_pace(Comm& comm, const RankEvent& event);
+  void pace_of_change(uint32_t k_before);
+  void tell_agreed(RankEvent& event) const;
   Status pace(Comm& comm);
   void follow_pacer();
   void tell_pace();

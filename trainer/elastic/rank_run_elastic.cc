@@ -63,7 +63,9 @@ Status RankRun::go_on(Comm& comm, const client::Epoch& epoch, RankEvent& event) 
   }
   const uint64_t agreed_ns = monotonic_ns();
   if (live_->late_step()) report_step(*live_->late_step(), {});
+  const uint32_t k_before = partial_->k();
   CKPT_TRY(change_places(comm, planner({}), epoch.lineage, event));
+  pace_of_change(k_before);
   event.plan_ms += ms_between(begin_ns, agreed_ns);
   event.step = progress_.step;
   return {};
@@ -99,7 +101,7 @@ Status RankRun::change_places(Comm& comm, const PlanPlacement& planner, uint32_t
   }
   enter_phase("settle");
   loan.emplace(*watch_);
-  CKPT_ASSIGN(const LiveState::Settled settled, live_->settle(comm));
+  CKPT_ASSIGN(const LiveState::Settled settled, live_->settle(comm, restored.in_memory));
   loan.reset();
   event.lost_tokens = settled.lost_tokens;
   event.bytes_moved = settled.bytes_moved;
