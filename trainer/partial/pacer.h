@@ -12,7 +12,7 @@
 //
 // Where survivors go on, all members take over what one of them has agreed on: a choice that one
 // rank has heard of, and another has not, is in force on all of them or on none. A loss counts as a
-// failure only if something came back from a checkpoint. What replicas made good would have cost no
+// failure only if it took the last copy of an expert. What replicas make good would have cost no
 // less with any other interval.
 //
 // Pure: numbers in, numbers out. Every rank has one and calls it at the same steps.
@@ -96,7 +96,7 @@ class Pacer {
   // measured among the others is no measure any more: what was agreed counts until enough is.
   // kCorrupt if no run of such a model has such a pace; nothing changed then.
   Status take_over(const PaceState& handed, uint64_t step);
-  // In that change something came back from a checkpoint; it cost this until training went on.
+  // In that change experts had to come back from checkpoints; it cost this until training went on.
   void rolled_back(double ms);
   // Dynamic K took over: not fewer than k from now on.
   void raise_k(uint32_t k);
