@@ -177,6 +177,29 @@ TEST_F(ElasticTest, ThoseWhoGoOnAgreeOnWhatIsAutomatic) {
   EXPECT_EQ(bits(report), bits(train("undisturbed.json", longer + Flags{"--ranks", "2"})));
 }
 
+// The survivors are at a step that the lineage has a partial commit of, with experts that are
+// older.
+TEST_F(ElasticTest, AStopRightAfterALossSavesAllThatIsLeft) {
+  const std::string store = folder_ / "store";
+  Program program(
+      "moetrain",
+      arguments("stopped.json",
+                same(100'000) + saved_ +
+                    Flags{"--experts-per-checkpoint", "1", "--ranks", "3", "--on-loss", "continue",
+                          "--kill", "1@6", "--events", folder_ / "events", "--data-dir", store}));
+  ASSERT_TRUE(await_line(folder_ / "events",
+                         [](const json& event) { return event.at("event") == "group_lost"; }));
+  program.signal(SIGINT);
+  const Ended ended = program.wait();
+  ASSERT_EQ(ended.code(), 130) << ended.err;
+  const Ckptd daemon(store);
+  const json shown = daemon.ctl({"show", "tiny@latest"}).json();
+  EXPECT_GT(shown.at("step"), 5);
+  for (const json& unit : shown.at("units")) {
+    EXPECT_EQ(unit.at("version_step"), shown.at("step")) << unit.at("unit");
+  }
+}
+
 TEST_F(ElasticTest, ARankThatIsAskedToLeaveTakesNothingWithIt) {
   Program program("moetrain",
                   arguments("drained.json", same_ + Flags{"--ranks", "3", "--on-loss", "continue",
