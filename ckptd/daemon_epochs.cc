@@ -234,7 +234,8 @@ void Daemon::Impl::epoch_opened(const Groups::OpenEpoch& open, const fb::EpochOp
     ++counters.epochs_opened;
     std::optional<ViewPoint> resume;
     if (record.has_resume) resume = {record.resume_lineage, record.resume_step};
-    prepare_memory(open.run, resume);
+    if (!record.goes_on) drop_other_memory(open.run, resume);
+    staging->pin_memory(open.run);  // until all members have restored
     for (const JoinRequest& member : open.members) {
       if (!groups.opens_for(open.run, member.session)) continue;
       fb::EpochStartedT message;
@@ -265,15 +266,14 @@ void Daemon::Impl::epoch_opened(const Groups::OpenEpoch& open, const fb::EpochOp
   carry_out(groups.opened(open.run, open.epoch, record.lineage, status));
 }
 
-// What no view of the new lineage can show goes; the rest stays until all members have restored.
-void Daemon::Impl::prepare_memory(ckpt::RunId run, const std::optional<ViewPoint>& resume) {
+// What no view of the new lineage can show goes. A lineage that goes on shows what it has shown.
+void Daemon::Impl::drop_other_memory(ckpt::RunId run, const std::optional<ViewPoint>& resume) {
   const auto path = resume ? catalog->path(run, *resume) : std::vector<ViewPoint>();
   staging->keep_memory(run, [&](const SnapshotKey& snapshot) {
     return std::any_of(path.begin(), path.end(), [&](const ViewPoint& stretch) {
       return stretch.lineage == snapshot.lineage && snapshot.step <= stretch.step;
     });
   });
-  staging->pin_memory(run);
 }
 
 void Daemon::Impl::kv_set(Session& session, fb::KvSetT& message) {

@@ -154,7 +154,7 @@ struct Daemon::Impl {
   Result<std::optional<ViewPoint>> resume_at(const RunInfo& run, const JoinRequest& resume);
   void epoch_opened(const Groups::OpenEpoch& open, const fb::EpochOpenedT& record,
                     const Status& status);
-  void prepare_memory(ckpt::RunId run, const std::optional<ViewPoint>& resume);
+  void drop_other_memory(ckpt::RunId run, const std::optional<ViewPoint>& resume);
   void kv_set(Session& session, fb::KvSetT& message);
   void kv_get(Session& session, const fb::KvGetT& message);
 

@@ -111,15 +111,6 @@ Status ElasticFlags::apply(RunOptions& options) const {
   RankOptions& rank = options.rank;
   rank.elastic = on_loss == "continue";
   rank.partial.survivors_go_on = rank.elastic;
-  if (rank.elastic && (rank.checkpoint_auto || rank.partial.k_auto)) {
-    return make_error(ErrorCode::kInvalidArgument,
-                      "--on-loss continue: --checkpoint-every and --experts-per-checkpoint cannot "
-                      "be auto with it yet: give numbers");
-  }
-  if (rank.elastic && rank.partial.k_snapshot != 0) {
-    return make_error(ErrorCode::kInvalidArgument,
-                      "--on-loss continue: --experts-per-snapshot cannot be used with it yet");
-  }
   if (!rank.elastic && !joins.empty()) {
     return make_error(ErrorCode::kInvalidArgument, "--join {}: only with --on-loss continue",
                       joins.front());

@@ -121,14 +121,22 @@ TEST_F(ElasticTest, AKillInEachPhaseOfAChangeChangesNoBit) {
   }
 }
 
+// The disk gets one expert of each layer at a time: most of what is lost only ckptd's memory has.
 TEST_F(ElasticTest, DownToOneAndBackUpLosesNoState) {
   const Flags longer = same(80);  // new processes take some steps to come
   const json report =
       train("down.json", longer + saved_ +
-                             Flags{"--ranks", "4", "--on-loss", "continue", "--kill", "0@3",
+                             Flags{"--experts-per-checkpoint", "1", "--experts-per-snapshot", "all",
+                                   "--ranks", "4", "--on-loss", "continue", "--kill", "0@3",
                                    "--kill", "2@5", "--kill", "3@7", "--join", "3@8"});
   ASSERT_EQ(report.at("failures").size(), 3u) << last_error_output_;
   EXPECT_EQ(report["failures"][2].at("group"), 1);
+  for (const json& failure : report["failures"]) {
+    EXPECT_GT(failure.at("bytes").at("memory"), 0);
+    EXPECT_EQ(failure.at("stale_units"), 0);
+    EXPECT_EQ(failure.at("lost_tokens"), 0);
+  }
+  EXPECT_EQ(report.at("experts_per_checkpoint"), 1) << "nothing was lost, so it need not grow";
   std::vector<uint32_t> joined;
   for (const json& change : report.at("changes")) {
     for (const uint32_t rank : change.at("joined")) joined.push_back(rank);
@@ -139,6 +147,57 @@ TEST_F(ElasticTest, DownToOneAndBackUpLosesNoState) {
   EXPECT_EQ(report["changes"].back().at("group"), 4);
   EXPECT_THAT(last_error_output_, testing::HasSubstr("with 4 ranks"));
   EXPECT_EQ(bits(report), bits(train("undisturbed.json", longer + Flags{"--ranks", "2"})));
+}
+
+// What the ranks have measured differs, and joiners have measured nothing: still all go on with the
+// same interval, the same K and the same failures.
+TEST_F(ElasticTest, ThoseWhoGoOnAgreeOnWhatIsAutomatic) {
+  const Flags longer = same(40);
+  const json report =
+      train("auto.json", longer + twice_ +
+                             Flags{"--checkpoint-every", "auto", "--experts-per-checkpoint", "auto",
+                                   "--experts-per-snapshot", "auto", "--ranks", "4", "--on-loss",
+                                   "continue", "--events", folder_ / "events", "--kill", "2@21",
+                                   "--join", "1@22", "--leave", "0@32"});
+  std::map<uint64_t, std::vector<json>> agreed;  // by epoch
+  for (const json& event : read_lines(folder_ / "events")) {
+    if (event.at("event") != "training") continue;
+    json& told = agreed[event.at("epoch")].emplace_back();
+    for (const char* what : {"step", "failures", "training_ms", "checkpoint_every",
+                             "experts_per_checkpoint", "experts_per_snapshot"}) {
+      told[what] = event.value(what, json());
+    }
+  }
+  EXPECT_GE(agreed.size(), 3u) << "of a loss, of a departure, maybe of a joiner";
+  for (const auto& [epoch, told] : agreed) {
+    EXPECT_THAT(told, testing::Each(told[0])) << "epoch " << epoch;
+    EXPECT_GT(told[0].at("checkpoint_every"), 0);
+    EXPECT_EQ(told[0].at("failures"), json()) << "replicas have made it good";
+  }
+  EXPECT_EQ(bits(report), bits(train("undisturbed.json", longer + Flags{"--ranks", "2"})));
+}
+
+// The survivors are at a step that the lineage has a partial commit of, with experts that are
+// older.
+TEST_F(ElasticTest, AStopRightAfterALossSavesAllThatIsLeft) {
+  const std::string store = folder_ / "store";
+  Program program(
+      "moetrain",
+      arguments("stopped.json",
+                same(100'000) + saved_ +
+                    Flags{"--experts-per-checkpoint", "1", "--ranks", "3", "--on-loss", "continue",
+                          "--kill", "1@6", "--events", folder_ / "events", "--data-dir", store}));
+  ASSERT_TRUE(await_line(folder_ / "events",
+                         [](const json& event) { return event.at("event") == "group_lost"; }));
+  program.signal(SIGINT);
+  const Ended ended = program.wait();
+  ASSERT_EQ(ended.code(), 130) << ended.err;
+  const Ckptd daemon(store);
+  const json shown = daemon.ctl({"show", "tiny@latest"}).json();
+  EXPECT_GT(shown.at("step"), 5);
+  for (const json& unit : shown.at("units")) {
+    EXPECT_EQ(unit.at("version_step"), shown.at("step")) << unit.at("unit");
+  }
 }
 
 TEST_F(ElasticTest, ARankThatIsAskedToLeaveTakesNothingWithIt) {

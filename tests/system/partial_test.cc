@@ -235,6 +235,20 @@ TEST_F(PartialTest, WhatIsChosenAutomaticallyLosesWhatItSays) {
   EXPECT_THAT(report.at("reason").get<std::string>(), HasSubstr("2 failures in"));
 }
 
+// What is chosen depends on times, and is told; what is lost follows from that.
+TEST_F(PartialTest, WhatIsChosenAutomaticallyLosesWhatItSaysWhereSurvivorsGoOn) {
+  const json report =
+      train_and_recompute({"--steps", "36", "--checkpoint-every", "auto",
+                           "--experts-per-checkpoint", "auto", "--experts-per-snapshot", "auto",
+                           "--plt-budget", "1", "--on-loss", "continue", "--kill", "1@24"});
+  EXPECT_EQ(resumes_, 0u);
+  EXPECT_EQ(rolled_back_, 4u) << "two of four experts, in two layers";
+  EXPECT_EQ(report.at("plt_rollback"), report.at("plt"));
+  const json& bytes = report.at("failures").at(0).at("bytes");
+  EXPECT_GT(bytes.at("memory").get<uint64_t>() + bytes.at("disk").get<uint64_t>(), 0u);
+  EXPECT_THAT(report.at("reason").get<std::string>(), HasSubstr("1 failure in"));
+}
+
 TEST_F(PartialTest, MomentsAloneCanBeLeftOut) {
   const json report = train_and_recompute(
       {"--steps", "14", "--checkpoint-every", "2", "--experts-per-checkpoint", "1", "--selector",

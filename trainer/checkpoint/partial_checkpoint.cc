@@ -36,19 +36,19 @@ Status validate(const PartialOptions& options, uint32_t experts) {
                       options.plt_budget);
   }
   const bool memory = options.k_snapshot != 0;
+  const uint32_t written = options.is_partial() ? options.k : experts;  // 0: nobody knows yet
   if (options.k_snapshot_auto && !options.is_partial()) {
     return make_error(ErrorCode::kInvalidArgument,
                       "--experts-per-snapshot auto: with --experts-per-checkpoint all there are no "
                       "others to keep in memory");
   }
-  const bool enough =
-      options.k_snapshot == kAllExperts ||
-      (options.is_partial() && options.k_snapshot >= options.k && options.k_snapshot <= experts);
+  const bool enough = options.k_snapshot == kAllExperts ||
+                      (options.k_snapshot >= written && options.k_snapshot <= experts);
   if (memory && !enough) {
     return make_error(ErrorCode::kInvalidArgument,
                       "--experts-per-snapshot {}: must be at least --experts-per-checkpoint ({}), "
                       "and at most the {} experts of a layer",
-                      options.k_snapshot, options.k == 0 ? experts : options.k, experts);
+                      options.k_snapshot, written == 0 ? "auto" : std::to_string(written), experts);
   }
   if (options.k == 0) return {};  // with k_auto, K is chosen so that it keeps the bound
   const uint32_t bound = options.staleness_max != 0 ? options.staleness_max

@@ -88,7 +88,8 @@ struct ExpertProgress {
 // All that one rank's planning rests on, for a rank that joins while the run goes on.
 struct PartialHandover {
   PartialState state;
-  std::vector<SaveLedger::Saved> saved;  // [layers * experts]
+  std::vector<SaveLedger::Saved> saved;  // [layers * experts]: durable versions
+  std::vector<SaveLedger::Saved> kept;   // the same of versions at either level
   bool operator==(const PartialHandover&) const = default;
 };
 
@@ -144,8 +145,8 @@ class PartialCheckpoint {
   // How many experts of each layer the next snapshots take, with `k_auto`. At least 1. Without, K
   // follows the budget from snapshot to snapshot.
   void set_k(uint32_t k);
-  // The same of those that are copied, with `k_snapshot_auto`. 0, as it is after start() and
-  // resume(): no more than are written.
+  // The same of those that are copied, with `k_snapshot_auto`. 0, as it is after start(), resume()
+  // and take_over(): no more than are written.
   void set_k_snapshot(uint32_t k);
   // The snapshot of this step is not to be had: its experts are due again.
   void failed(uint64_t step);

@@ -132,26 +132,31 @@ Result<RecoveryLoss> PartialCheckpoint::roll_back(std::span<const uint32_t> expe
 }
 
 PartialHandover PartialCheckpoint::handover() const {
-  PartialHandover handover{.state = state(), .saved = {}};
+  PartialHandover handover{.state = state(), .saved = {}, .kept = {}};
   handover.saved.reserve(ledger_.size());
-  for (size_t i = 0; i < ledger_.size(); ++i) handover.saved.push_back(ledger_[i]);
+  handover.kept.reserve(ledger_.size());
+  for (size_t i = 0; i < ledger_.size(); ++i) {
+    handover.saved.push_back(ledger_[i]);
+    handover.kept.push_back(memory_ledger_[i]);
+  }
   return handover;
 }
 
 Status PartialCheckpoint::take_over(const PartialHandover& handover,
                                     std::span<const int64_t> routed) {
   const PartialState& state = handover.state;
-  if (handover.saved.size() != grid_.size() || state.k < 1 || state.k > grid_.experts ||
-      state.loss_k > grid_.experts) {
+  if (handover.saved.size() != grid_.size() || handover.kept.size() != grid_.size() ||
+      state.k < 1 || state.k > grid_.experts || state.loss_k > grid_.experts) {
     return make_error(ErrorCode::kCorrupt, "handover: {} experts saved, K is {}; the model has {}",
                       handover.saved.size(), state.k, grid_.size());
   }
   CKPT_ASSIGN(meter_, PltMeter::resume(grid_, state.lost, routed));
   ledger_ = SaveLedger(handover.saved);
-  memory_ledger_ = ledger_;
-  trial_.begin(ledger_, state.trial);
+  memory_ledger_ = SaveLedger(handover.kept);
+  trial_.begin(memory_ledger_, state.trial);  // as after a resume
   snapshots_ = state.snapshots;
   k_ = state.k;
+  k_snapshot_ = 0;  // of this process alone: all ranks are told anew
   loss_k_ = state.loss_k;
   loss_tokens_ = state.loss_tokens;
   number_of_step_.clear();

@@ -59,8 +59,8 @@ struct RankEvent {
   // kTraining: what is known of failures, and for how long the run has trained
   uint64_t failures = 0;
   double training_ms = 0;
-  // kPacing: steps from one checkpoint to the next (0: only the last), experts of each layer that
-  // are written, and those together with the ones that stay in memory
+  // kTraining, kPacing: steps from one checkpoint to the next (0: only the last), experts of each
+  // layer that are written, and those together with the ones that stay in memory
   uint64_t checkpoint_every = 0;
   uint32_t experts_per_checkpoint = 0;
   uint32_t experts_per_snapshot = 0;

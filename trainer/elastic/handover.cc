@@ -26,6 +26,22 @@ void from_value(int64_t value, Integer& number) {
   number = static_cast<Integer>(value);
 }
 
+template <typename Number>
+void visit_pace(PaceState& pace, Number&& number) {
+  number(pace.every);
+  number(pace.widest);
+  number(pace.k);
+  number(pace.k_min);
+  number(pace.taken);
+  number(pace.decide_at);
+  for (int64_t* ns : {&pace.step_ns, &pace.stall_ns, &pace.durable_ns, &pace.restore_ns}) {
+    number(*ns);
+  }
+  number(pace.failures);
+  number(pace.seen_ns);
+  number(pace.ended);
+}
+
 // One list of the fields for both directions: `number` is called for each number, `list` for each
 // list with its length.
 template <typename Number, typename List>
@@ -49,12 +65,15 @@ void visit(Handover& handover, size_t experts, Number&& number, List&& list) {
     list(*values, experts);
   }
   list(handover.stamps, kStampCounts * experts);
-  handover.partial.saved.resize(experts);
-  for (SaveLedger::Saved& saved : handover.partial.saved) {
-    number(saved.snapshot);
-    number(saved.tokens);
-    number(saved.step);
+  for (auto* ledger : {&handover.partial.saved, &handover.partial.kept}) {
+    ledger->resize(experts);
+    for (SaveLedger::Saved& saved : *ledger) {
+      number(saved.snapshot);
+      number(saved.tokens);
+      number(saved.step);
+    }
   }
+  visit_pace(handover.pace, number);
   number(handover.last_loss);
 }
 

@@ -9,12 +9,14 @@
 #include "trainer/checkpoint/expert_stamps.h"
 #include "trainer/checkpoint/partial_checkpoint.h"
 #include "trainer/loop.h"
+#include "trainer/partial/pacer.h"
 
 namespace moetrain {
 
 struct Handover {
   Progress progress;
   PartialHandover partial;
+  PaceState pace;
   std::vector<int64_t> stamps;  // ExpertStamps::counts()
   uint64_t saved_step = 0;      // the newest step that is saved
   float last_loss = 0;

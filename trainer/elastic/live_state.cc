@@ -96,6 +96,7 @@ Result<Agreement> LiveState::agree(Comm& comm) {
 
   Handover handover{.progress = parts_.progress,
                     .partial = parts_.partial.handover(),
+                    .pace = parts_.pacer.state(),
                     .stamps = {parts_.stamps.counts().begin(), parts_.stamps.counts().end()},
                     .saved_step = parts_.saved_step,
                     .last_loss = parts_.last_loss};
@@ -103,6 +104,7 @@ Result<Agreement> LiveState::agree(Comm& comm) {
   CKPT_TRY(comm.broadcast(std::span(values), agreement_.source));
   handover = handover_from(values, grid());
   CKPT_TRY(parts_.partial.take_over(handover.partial, handover.progress.routed_tokens));
+  CKPT_TRY(parts_.pacer.take_over(handover.pace, handover.progress.step));
   parts_.progress = std::move(handover.progress);
   std::copy(handover.stamps.begin(), handover.stamps.end(), parts_.stamps.counts().begin());
   parts_.saved_step = handover.saved_step;
@@ -318,20 +320,25 @@ Status LiveState::commit(Comm& comm) {
   return {};
 }
 
-Result<LiveState::Settled> LiveState::settle(Comm& comm) {
+Result<LiveState::Settled> LiveState::settle(Comm& comm, const std::set<uint32_t>& in_memory) {
   for (const uint32_t expert : lost_) {
     if (missing_.contains(expert)) continue;
     parts_.stamps.at(ExpertPart::kWeights, expert) = {};
     parts_.stamps.at(ExpertPart::kOptimizer, expert) = {};
   }
-  if (!lost_.empty()) CKPT_TRY(comm.all_reduce_max(parts_.stamps.counts()));
+  std::vector<int64_t> memory_only(grid().size());
+  for (const uint32_t expert : in_memory) memory_only[expert] = 1;
+  if (!lost_.empty()) {
+    CKPT_TRY(comm.all_reduce_max(parts_.stamps.counts()));
+    CKPT_TRY(comm.all_reduce_max(std::span(memory_only)));
+  }
   CKPT_TRY(comm.barrier());
   Settled settled{.bytes_moved = plan_.bytes};
   if (!lost_.empty()) {
     Progress& progress = parts_.progress;
     CKPT_ASSIGN(const RecoveryLoss loss,
                 parts_.partial.roll_back(lost_, parts_.stamps, progress.routed_tokens,
-                                         progress.expert_updates));
+                                         progress.expert_updates, memory_only));
     settled.lost_tokens = loss.tokens;
     settled.versions.reserve(lost_.size());
     for (const uint32_t expert : lost_) {

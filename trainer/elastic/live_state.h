@@ -46,6 +46,7 @@ class LiveState {
     Trainer& trainer;
     Progress& progress;
     PartialCheckpoint& partial;
+    Pacer& pacer;
     ExpertStamps& stamps;
     ExpertPlacement& placement;
     uint64_t& saved_step;
@@ -85,7 +86,8 @@ class LiveState {
     // older; -1: there was none, it begins again from the seed.
     std::vector<int64_t> versions;
   };
-  Result<Settled> settle(Comm& comm);
+  // `in_memory`: of lost_here() those that came back from versions which no disk has.
+  Result<Settled> settle(Comm& comm, const std::set<uint32_t>& in_memory = {});
 
  private:
   ExpertGrid grid() const;

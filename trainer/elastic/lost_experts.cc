@@ -29,6 +29,7 @@ Status put_versions(const ExpertVersions& read, const StateMemory& memory, Model
   summary.bytes_disk += read.bytes_disk();
   summary.notes.insert(summary.notes.end(), read.notes().begin(), read.notes().end());
   for (const ExpertVersions::Version& version : read.versions()) {
+    if (version.in_memory) summary.in_memory.insert(version.expert);
     for (const ExpertPart part : {ExpertPart::kWeights, ExpertPart::kOptimizer}) {
       stamps.at(part, version.expert) = read.stamps().at(part, version.expert);
     }

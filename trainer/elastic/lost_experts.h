@@ -19,6 +19,7 @@ struct ExpertRestore {
   std::vector<uint32_t> stale_units;  // older than the step the run is at
   std::vector<std::string> notes;     // "unit NAME: ...": a newer version cannot be read
   std::vector<RestoredUnit> versions;
+  std::set<uint32_t> in_memory;  // experts with a version that no disk has
 };
 
 // Fills weights, moments and stamps of these experts of the grid, which `model` holds, each from

@@ -1,6 +1,5 @@
 #include "trainer/elastic/rank_run.h"
 
-#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -73,8 +72,8 @@ Status RankRun::prepare() {
   partial_.emplace(units_, placement_, options_.partial);
   pacer_.emplace(pace_options());
   replanner_.emplace(replan_options());
-  live_.emplace(LiveState::Parts{*model_, *trainer_, progress_, *partial_, *stamps_, placement_,
-                                 saved_step_, last_loss_, [this] { settle_device(); }});
+  live_.emplace(LiveState::Parts{*model_, *trainer_, progress_, *partial_, *pacer_, *stamps_,
+                                 placement_, saved_step_, last_loss_, [this] { settle_device(); }});
   // The last survivor of an elastic group saves all by itself.
   const uint64_t share = options_.moves_experts()
                              ? total_bytes(units_)
@@ -159,7 +158,7 @@ Result<RankRun::Ending> RankRun::run_epoch() {
   }
   Result<Ending> ending = Ending::kSaved;
   if (settled.ok()) {
-    event.effective_replicas = effective_replicas(placement_);
+    tell_agreed(event);
     events_.write(event);
     tell_pace();
     replanner_->begin(progress_.step, progress_.routed_tokens);
@@ -230,8 +229,9 @@ Result<RankRun::Ending> RankRun::train(Comm& comm) {
     // Without ckptd a snapshot waits until all have it again, which they learn when they meet.
     const bool early = snapshot_is_due() && !away_;
     const Result<Boundary> boundary = meet(comm, early);
-    const bool last = boundary.ok() && (boundary->stop || progress_.step >= options_.steps);
-    if (boundary.ok() && !last && (boundary->drain || boundary->joiners)) {
+    const bool ended = progress_.step >= options_.steps;
+    const bool last = boundary.ok() && (ended || (boundary->stop && !saved_before()));
+    if (boundary.ok() && !last && !saved_before() && (boundary->drain || boundary->joiners)) {
       if (early) drop_snapshot("the group changes");
       return boundary->drain ? drain(comm) : let_in(comm);
     }
@@ -304,13 +304,6 @@ Trainer::BeforeWrite RankRun::before_write() {
   };
 }
 
-void RankRun::kill_if_asked(uint64_t step) {
-  const auto come = [step](uint64_t asked) { return asked <= step; };
-  if (std::ranges::none_of(options_.kill_at, come)) return;
-  events_.write({.kind = Kind::kDying, .step = step});
-  ::kill(::getpid(), SIGKILL);
-}
-
 void RankRun::report_step(const StepResult& result, const StepTime& time) {
   last_loss_ = result.loss;
   RankEvent event{.kind = Kind::kStep,
@@ -339,8 +332,9 @@ void RankRun::report_step(const StepResult& result, const StepTime& time) {
 // The last checkpoint: the run ends only when it is durable. All ranks take the same turns, because
 // each attempt begins and ends with what they agree on.
 Result<RankRun::Ending> RankRun::save_last(Comm& comm) {
-  // Nothing was done since the resume, and what was resumed from is a full checkpoint's worth.
-  if (saved_step_ == progress_.step && resumed_whole_) return Ending::kSaved;
+  // Nothing was done since the resume, and what was resumed from is a full checkpoint's worth. Or
+  // it was the last checkpoint of all that was lost with a rank.
+  if (saved_step_ == progress_.step && (resumed_whole_ || went_on_)) return Ending::kSaved;
   // Nobody trains any more: there is nothing to wait less for.
   const Snapshotter::BackPressure patient{.policy = CKPT_SLABS_WAIT,
                                           .wait_ms_max = options_.save_timeout_ms};

@@ -119,10 +119,16 @@ class RankRun {
   Result<Snapshotter::Request> request(uint32_t attempt, bool full);
   void describe(Snapshotter::Request& request) const;
   Result<Ending> save_last(Comm& comm);
+  // Is it that the lineage went on from a step it has a commit of? It can have no other, and that
+  // one may be partial, or of experts that came back older since: nothing ends before the next
+  // step.
+  bool saved_before() const { return went_on_ && saved_step_ == progress_.step; }
   // rank_run_pace.cc: how often, and how many experts.
   PaceOptions pace_options() const;
   Pacer::Came came() const;
-  Status settle_pace(Comm& comm, RankEvent& event);
+  Status settle_pace(Comm& comm, const RankEvent& event);
+  void pace_of_change(uint32_t k_before);
+  void tell_agreed(RankEvent& event) const;
   Status pace(Comm& comm);
   void follow_pacer();
   void tell_pace();
@@ -168,6 +174,7 @@ class RankRun {
   uint64_t epoch_ = 0;
   std::optional<Snapshotter> snapshotter_;
   std::optional<EpochWatch> watch_;       // while it trains
+  bool went_on_ = false;                  // it began with the state of survivors
   uint64_t saved_step_ = 0;               // the newest step that is saved or on its way
   std::optional<uint64_t> durable_step_;  // the step of the snapshot that became durable last
   std::vector<RestoredUnit> restored_;    // as the epoch began

@@ -38,6 +38,7 @@ class Timed {
 Status RankRun::restore(const client::Epoch& epoch, RankEvent& event) {
   live_->forget();  // until all have it, what lies in the model is nobody's state
   stamps_->clear();
+  went_on_ = false;
   resumed_whole_ = true;
   in_memory_.assign(size_t{placement_.layers()} * placement_.experts, 0);
   CKPT_ASSIGN(const ExpertPlacement placement, placement_of(epoch.size));

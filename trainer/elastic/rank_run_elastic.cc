@@ -19,6 +19,13 @@ void RankRun::enter_phase(std::string_view phase) {
   ::kill(::getpid(), SIGKILL);
 }
 
+void RankRun::kill_if_asked(uint64_t step) {
+  const auto come = [step](uint64_t asked) { return asked <= step; };
+  if (std::ranges::none_of(options_.kill_at, come)) return;
+  events_.write({.kind = Kind::kDying, .step = step});
+  ::kill(::getpid(), SIGKILL);
+}
+
 // For measurements that need the same change at the same step: the next boundary is to know.
 void RankRun::leave_if_asked(uint64_t step) {
   const auto come = [step](uint64_t asked) { return asked <= step; };
@@ -52,6 +59,7 @@ PlanPlacement RankRun::planner(const std::vector<bool>& stays) const {
 Status RankRun::go_on(Comm& comm, const client::Epoch& epoch, RankEvent& event) {
   const uint64_t begin_ns = monotonic_ns();
   events_.write({.kind = Kind::kRestoring, .epoch = epoch.epoch});
+  went_on_ = true;
   event.goes_on = true;
   event.joins = epoch.previous_ranks[epoch.rank] < 0;
   if (event.joins) live_->forget();
@@ -63,7 +71,9 @@ Status RankRun::go_on(Comm& comm, const client::Epoch& epoch, RankEvent& event) 
   }
   const uint64_t agreed_ns = monotonic_ns();
   if (live_->late_step()) report_step(*live_->late_step(), {});
+  const uint32_t k_before = partial_->k();
   CKPT_TRY(change_places(comm, planner({}), epoch.lineage, event));
+  pace_of_change(k_before);
   event.plan_ms += ms_between(begin_ns, agreed_ns);
   event.step = progress_.step;
   return {};
@@ -99,13 +109,12 @@ Status RankRun::change_places(Comm& comm, const PlanPlacement& planner, uint32_t
   }
   enter_phase("settle");
   loan.emplace(*watch_);
-  CKPT_ASSIGN(const LiveState::Settled settled, live_->settle(comm));
+  CKPT_ASSIGN(const LiveState::Settled settled, live_->settle(comm, restored.in_memory));
   loan.reset();
   event.lost_tokens = settled.lost_tokens;
   event.bytes_moved = settled.bytes_moved;
   event.plt = partial_->plt(progress_.routed_tokens);
   event.plt_rollback = partial_->meter().plt_rollback(progress_.routed_tokens);
-  if (settled.lost_tokens > 0) resumed_whole_ = false;
   event.lost = partial_->lost();
   tell_rollback(settled, event);
   event.plan_ms = ms_between(begin_ns, planned_ns);

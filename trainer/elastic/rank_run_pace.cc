@@ -53,7 +53,7 @@ Pacer::Came RankRun::came() const {
 }
 
 // What one rank remembers of failures, all have to reckon with.
-Status RankRun::settle_pace(Comm& comm, RankEvent& event) {
+Status RankRun::settle_pace(Comm& comm, const RankEvent& event) {
   const FailureRecord known{options_.failures_known, options_.training_ms_known / 1e3};
   pacer_->resume(saved_pace_, came(), known, progress_.step);
   std::vector<int64_t> believed = pacer_->believed();
@@ -71,9 +71,28 @@ Status RankRun::settle_pace(Comm& comm, RankEvent& event) {
         std::chrono::steady_clock::now() - left_training_;
     pacer_->recovered(lost.count());
   }
+  return {};
+}
+
+// In an epoch that goes on all have the pace of one member (LiveState::agree). What follows from
+// what the change has lost all know, and come to the same without asking.
+void RankRun::pace_of_change(uint32_t k_before) {
+  if (!live_->lost().empty()) {
+    const uint64_t now_ns = monotonic_ns();
+    pacer_->rolled_back(ms_between(lost_ns_.value_or(now_ns), now_ns));
+  }
+  if (partial_->k() > k_before) pacer_->raise_k(partial_->k());
+  follow_pacer();
+}
+
+// As an epoch begins: every rank tells it, so that whoever reads the events sees that they agree.
+void RankRun::tell_agreed(RankEvent& event) const {
+  event.effective_replicas = effective_replicas(placement_);
   event.failures = pacer_->state().failures;
   event.training_ms = static_cast<double>(pacer_->state().seen_ns) / 1e6;
-  return {};
+  event.checkpoint_every = pacer_->every();
+  event.experts_per_checkpoint = partial_->k();
+  event.experts_per_snapshot = partial_->k_snapshot();
 }
 
 Status RankRun::pace(Comm& comm) {

@@ -119,9 +119,33 @@ void Pacer::agree(std::span<const int64_t> believed) {
   CKPT_ASSERT(believed.size() == 2);
   state_.failures = static_cast<uint64_t>(believed[0]);
   state_.seen_ns = believed[1];
-  // Not saved, as all ranks come to the same from what is.
+  choose_k_snapshot();
+}
+
+// Neither saved nor handed over, as all ranks come to the same from what is.
+void Pacer::choose_k_snapshot() {
   k_snapshot_ = 0;
   if (state_.step_ns != 0) k_snapshot_ = choose(costs(), request(), options_.limits).k_snapshot;
+}
+
+Status Pacer::take_over(const PaceState& handed, uint64_t step) {
+  const Status sane = check_pace(handed, options_.experts);
+  if (!sane.ok()) return make_error(ErrorCode::kCorrupt, "handover: {}", sane.error().message);
+  state_ = handed;
+  steps_ = stalls_ = durables_ = {};
+  taken_.clear();
+  first_.reset();  // its part is another one: of its arena it may touch more than ever
+  if (options_.any()) {
+    state_.decide_at = std::min(state_.decide_at, step + kDecideEveryMin);
+    reason_ = "as before the members changed";
+  }
+  choose_k_snapshot();
+  return {};
+}
+
+void Pacer::rolled_back(double ms) {
+  ++state_.failures;
+  recovered(ms);
 }
 
 void Pacer::raise_k(uint32_t k) {

@@ -10,6 +10,11 @@
 // were started anew are told, and the largest count is agreed on when an epoch begins. Time is that
 // of training, as the steps took it: between the end of a run and its resume there is none.
 //
+// Where survivors go on, all members take over what one of them has agreed on: a choice that one
+// rank has heard of, and another has not, is in force on all of them or on none. A loss counts as a
+// failure only if it took the last copy of an expert. What replicas make good would have cost no
+// less with any other interval.
+//
 // Pure: numbers in, numbers out. Every rank has one and calls it at the same steps.
 #pragma once
 
@@ -87,6 +92,12 @@ class Pacer {
   // What this rank believes after resume(), and what all agree on: the largest of each.
   std::vector<int64_t> believed() const;
   void agree(std::span<const int64_t> believed);
+  // A group goes on at `step` with other members, who all take over what one of them had. What was
+  // measured among the others is no measure any more: what was agreed counts until enough is.
+  // kCorrupt if no run of such a model has such a pace; nothing changed then.
+  Status take_over(const PaceState& handed, uint64_t step);
+  // In that change experts had to come back from checkpoints; it cost this until training went on.
+  void rolled_back(double ms);
   // Dynamic K took over: not fewer than k from now on.
   void raise_k(uint32_t k);
 
@@ -126,6 +137,7 @@ class Pacer {
   PaceState state() const;
 
  private:
+  void choose_k_snapshot();
   MeasuredCosts costs() const;
   AutoRequest request() const;
   uint64_t full_bytes() const {

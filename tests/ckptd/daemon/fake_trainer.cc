@@ -172,6 +172,8 @@ void FakeTrainer::join(ckpt::Rank rank, uint32_t size, fb::ResumeMode resume, ck
   body.size = size;
   body.resume = resume;
   body.resume_step = step;
+  body.elastic = options_.elastic;
+  body.member = rank;
   send(std::move(body));
 }
 

@@ -38,6 +38,7 @@ class FakeTrainer {
     fb::SessionKind kind = fb::SessionKind::Trainer;
     bool wait_for_arena = true;  // connect() returns once all slabs are faulted in
     fb::AlarmPolicy alarms = fb::AlarmPolicy::Default;
+    bool elastic = false;  // its group goes on without those who are lost
   };
   FakeTrainer(World& world, const Options& options);
 

@@ -55,6 +55,10 @@ TEST(PartialOptionsTest, NamesTheFlagThatCannotBe) {
               HasSubstr("--plt-budget nan"));
   EXPECT_TRUE(validate(PartialOptions{.k = 2, .k_snapshot = 2}, 8).ok());
   EXPECT_TRUE(validate(PartialOptions{.k = 2, .k_snapshot = kAllExperts}, 8).ok());
+  EXPECT_TRUE(validate(PartialOptions{.k_snapshot = 8}, 8).ok()) << "none is left to be kept";
+  EXPECT_TRUE(validate(PartialOptions{.k_auto = true, .k_snapshot = 3}, 8).ok());
+  EXPECT_THAT(validate(PartialOptions{.k_auto = true, .k_snapshot = 9}, 8).error().message,
+              HasSubstr("at least --experts-per-checkpoint (auto), and at most the 8"));
   for (const PartialOptions& wrong :
        {PartialOptions{.k = 2, .k_snapshot = 1}, PartialOptions{.k = 2, .k_snapshot = 9},
         PartialOptions{.k = 0, .k_snapshot = 4}}) {

@@ -21,7 +21,23 @@ TEST(HandoverTest, SurvivesTheWire) {
   handover.partial.state.loss_k = 3;
   handover.partial.state.loss_tokens = 1'000;
   handover.partial.state.trial = {0.1, 1e9, true};
-  for (uint64_t i = 0; i < 6; ++i) handover.partial.saved.push_back({i, static_cast<int64_t>(i)});
+  for (uint64_t i = 0; i < 6; ++i) {
+    handover.partial.saved.push_back({i, static_cast<int64_t>(i), i + 10});
+    handover.partial.kept.push_back({i + 1, static_cast<int64_t>(2 * i), i + 20});
+  }
+  handover.pace = {.every = 7,
+                   .widest = 9,
+                   .k = 2,
+                   .k_min = 1,
+                   .taken = 4,
+                   .decide_at = 12,
+                   .step_ns = 1'000'000'007,
+                   .stall_ns = 3,
+                   .durable_ns = 5,
+                   .restore_ns = 8,
+                   .failures = 13,
+                   .seen_ns = INT64_MAX / 4,
+                   .ended = true};
   handover.stamps.assign(2 * 6 * kStampValues, -3);
   handover.saved_step = 4;
   handover.last_loss = -1.25f;

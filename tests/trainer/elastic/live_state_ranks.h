@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
+#include <set>
 #include <span>
 #include <utility>
 #include <vector>
@@ -49,8 +50,9 @@ struct Rank {
         trainer(config, text),
         stamps({kLayers, kExperts}),
         partial(units, placement, {}),
-        live(LiveState::Parts{*model, trainer, progress, partial, stamps, placement, saved_step,
-                              last_loss, [this] { before_change(); }}) {}
+        pacer({.auto_every = true, .experts = kExperts, .dense_bytes = 1, .expert_bytes = 1}),
+        live(LiveState::Parts{*model, trainer, progress, partial, pacer, stamps, placement,
+                              saved_step, last_loss, [this] { before_change(); }}) {}
 
   Status step(Comm& comm) {
     CKPT_ASSIGN(PendingStep pending, trainer.compute(comm, *model, progress));
@@ -100,7 +102,7 @@ struct Rank {
       stamps.at(ExpertPart::kWeights, expert.layer * kExperts + expert.expert) = {};
       stamps.at(ExpertPart::kOptimizer, expert.layer * kExperts + expert.expert) = {};
     }
-    CKPT_ASSIGN(const auto settled, live.settle(comm));
+    CKPT_ASSIGN(const auto settled, live.settle(comm, in_memory));
     lost_tokens += settled.lost_tokens;
     bytes_moved = settled.bytes_moved;
     versions = settled.versions;
@@ -117,6 +119,7 @@ struct Rank {
   Progress progress;
   ExpertStamps stamps;
   PartialCheckpoint partial;
+  Pacer pacer;
   uint64_t saved_step = 0;
   std::function<void()> before_change = [] {};
   float last_loss = 0;
@@ -125,6 +128,7 @@ struct Rank {
   int64_t lost_tokens = 0;
   uint64_t bytes_moved = 0;       // by the last change
   std::vector<int64_t> versions;  // of the last change
+  std::set<uint32_t> in_memory;   // of what it restores: versions that no disk has
 };
 
 class LiveStateRanks : public testing::Test {

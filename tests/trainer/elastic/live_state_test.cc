@@ -124,6 +124,43 @@ TEST_F(LiveStateTest, WhatNobodyHoldsRollsBackAloneAndIsCountedOnce) {
   EXPECT_EQ(group[0]->losses, group[1]->losses);
 }
 
+// One rank has heard of a choice and the others have not: it is in force on all of them or on none,
+// and whoever joins takes part in the next one.
+TEST_F(LiveStateTest, AllAgreeOnThePaceAfterAChange) {
+  Group group = start(3, twice_);
+  train(group, 2);
+  // One measure for each that there is, a failure, and nothing missing.
+  const std::vector<int64_t> measured = {100'000'000, 1'000'000, 900'000'000, 0, 2, 5'000'000, 0};
+  ASSERT_TRUE(group[0]->pacer.decide(18, measured).has_value());
+  ASSERT_NE(group[0]->pacer.every(), group[1]->pacer.every());
+  const PaceState agreed = group[0]->pacer.state();
+  group.pop_back();
+  change(group);
+  EXPECT_EQ(group[1]->pacer.state(), group[0]->pacer.state());
+  EXPECT_EQ(group[1]->pacer.every(), agreed.every);
+  EXPECT_EQ(group[1]->pacer.state().failures, 2u);
+  group.push_back(make(3, 2, twice_));
+  change(group);
+  EXPECT_EQ(group[2]->pacer.state(), group[0]->pacer.state());
+  EXPECT_EQ(group[2]->pacer.every(), agreed.every);
+}
+
+// Each rank restores what it holds; that a version is on no disk all have to know.
+TEST_F(LiveStateTest, WhatCameFromMemoryTheDiskSavesFirst) {
+  Group group = start(3, {});
+  train(group, 3);
+  const std::vector<uint32_t> lost = group[2]->placement.slots[0][2];
+  group.pop_back();
+  for (const auto& rank : group) rank->in_memory = {lost.begin(), lost.end()};
+  change(group);
+  const PartialHandover known = group[0]->partial.handover();
+  EXPECT_EQ(group[1]->partial.handover(), known);
+  for (uint32_t expert = 0; expert < kExperts; ++expert) {
+    const bool memory_only = std::ranges::count(lost, expert) != 0;
+    EXPECT_EQ(known.saved[expert] != known.kept[expert], memory_only) << expert;
+  }
+}
+
 // A step that one has applied is applied by all: from gradients that stayed as they were.
 TEST_F(LiveStateTest, WhoIsBehindAppliesWhatIsPending) {
   Group group = start(3, twice_);

@@ -196,6 +196,46 @@ TEST(PacerTest, AResumeGoesOnWithTheNumbersInForce) {
   EXPECT_EQ(measured.back(), 0) << "nothing is missing";
 }
 
+// A survivor had a hand in it, a joiner has not even begun; from now on they are the same.
+TEST(PacerTest, AGroupThatGoesOnTakesOverWhatOneOfThemHad) {
+  PaceOptions options = automatic(true);
+  options.memory = true;
+  Group group(options, 3);
+  for (int i = 0; i < 60; ++i) group.step();
+  const PaceState handed = group[0].state();
+  Pacer survivor = group[2];
+  Pacer joiner(options);
+  for (Pacer* pacer : {&survivor, &joiner}) {
+    ASSERT_TRUE(pacer->take_over(handed, 60).ok());
+    EXPECT_EQ(pacer->every(), handed.every);
+    EXPECT_EQ(pacer->k(), handed.k);
+    EXPECT_EQ(pacer->reason(), "as before the members changed");
+    EXPECT_FALSE(pacer->due(handed.taken));
+    EXPECT_TRUE(pacer->due(handed.taken + handed.every));
+    EXPECT_TRUE(pacer->decides_at(68)) << "soon, with what is measured among the new members";
+  }
+  EXPECT_EQ(joiner.state(), survivor.state());
+  EXPECT_EQ(joiner.k_snapshot(), survivor.k_snapshot());
+  // What was measured among the others counts as agreed, not as measured.
+  survivor.stepped(7, 0, false);
+  EXPECT_EQ(survivor.measured()[0], handed.step_ns);
+  EXPECT_EQ(joiner.measured()[0], handed.step_ns);
+  // With failures, and for something lost to each of them, checkpoints come more often.
+  joiner.rolled_back(250);
+  EXPECT_EQ(joiner.state().failures, handed.failures + 1);
+  EXPECT_EQ(joiner.measured()[3], 250'000'000);
+}
+
+TEST(PacerTest, RefusesToTakeOverWhatNobodyCanHave) {
+  Pacer pacer(automatic());
+  const PaceState before = pacer.state();
+  const Status taken = pacer.take_over({.every = 5, .widest = 5, .k = 9}, 3);
+  ASSERT_FALSE(taken.ok());
+  EXPECT_EQ(taken.error().code, ckpt::ErrorCode::kCorrupt);
+  EXPECT_THAT(taken.error().message, HasSubstr("handover: checkpoints every 5 steps of 9 experts"));
+  EXPECT_EQ(pacer.state(), before);
+}
+
 TEST(PacerTest, ChoosesAsManyExpertsAsStorageKeepsUpWith) {
   Group fast(automatic(true));
   for (int i = 0; i < 200; ++i) fast.step(100, 4, 50);

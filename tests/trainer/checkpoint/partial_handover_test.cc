@@ -1,0 +1,56 @@
+// A group goes on with other members: whoever joins plans as those do who were there.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/trainer/checkpoint/partial_history.h"
+
+namespace moetrain {
+namespace {
+
+class PartialHandoverTest : public testing::Test {
+ protected:
+  PartialHandoverTest() {
+    for (int i = 0; i < 5; ++i) {
+      history_.snapshot(false, false);
+      history_.step();
+    }
+  }
+  PartialCheckpoint::Plan next(PartialCheckpoint& partial) {
+    ExpertStamps stamps(kGrid);
+    return partial.next(history_.now(), {history_.routed(), history_.routed()}, false, stamps);
+  }
+
+  const PartialOptions options_{.k = 1, .k_snapshot = 2, .plt_budget = 1};
+  History history_{options_, 7};
+  PartialCheckpoint joiner_{history_.units(), history_.placement(), options_};
+};
+
+TEST_F(PartialHandoverTest, AtBothLevelsAllPlanAlike) {
+  const PartialHandover handover = history_.partial().handover();
+  EXPECT_NE(handover.saved, handover.kept) << "memory has fresher ones";
+  for (PartialCheckpoint* one : {&history_.partial(), &joiner_}) {
+    ASSERT_TRUE(one->take_over(handover, history_.routed()).ok());
+    EXPECT_EQ(one->handover(), handover);
+  }
+  for (int i = 0; i < 4; ++i) {
+    const auto ours = next(history_.partial());
+    const auto theirs = next(joiner_);
+    EXPECT_EQ(theirs.experts, ours.experts);
+    EXPECT_THAT(ours.memory_experts, testing::SizeIs(kLayers));
+    EXPECT_EQ(theirs.memory_experts, ours.memory_experts);
+    history_.step();
+  }
+}
+
+TEST_F(PartialHandoverTest, RefusesWhatIsNotOfThisModel) {
+  const PartialHandover before = joiner_.handover();
+  for (auto list : {&PartialHandover::saved, &PartialHandover::kept}) {
+    PartialHandover cut = history_.partial().handover();
+    (cut.*list).pop_back();
+    EXPECT_EQ(joiner_.take_over(cut, history_.routed()).error().code, ckpt::ErrorCode::kCorrupt);
+  }
+  EXPECT_EQ(joiner_.handover(), before);
+}
+
+}  // namespace
+}  // namespace moetrain
