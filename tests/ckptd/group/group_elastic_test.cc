@@ -311,10 +311,26 @@ TEST_F(ElasticGroupTest, SurvivorsGoOnAfterADaemonRestart) {
   go_on(10);
   EXPECT_TRUE(opens.empty()) << "member 12 may be on its way";
   note(groups.tick(milliseconds(0)));
-  note(groups.tick(limits::kSurvivorGrace));
-  ASSERT_EQ(opens.size(), 1u);
+  note(groups.tick(kGrace - milliseconds(1)));
+  EXPECT_TRUE(opens.empty());
+  note(groups.tick(kGrace));
+  ASSERT_EQ(opens.size(), 1u) << "as long as those who ask have said";
   EXPECT_EQ(opens[0].epoch, 8u);
   EXPECT_THAT(members_of(opens[0]), ElementsAre(10, 11));
+}
+
+TEST_F(ElasticGroupTest, AfterARestartTheUsualGraceHoldsUntilSomebodyAsks) {
+  groups.recovered(kRun, 7, 3, 2, {10, 11, 12});
+  ASSERT_TRUE(groups.rejoin(kRun, 110, 0, 7).ok());
+  ASSERT_TRUE(groups.rejoin(kRun, 111, 1, 7).ok());
+  note(groups.rejoin_deadline_passed());
+  note(groups.tick(milliseconds(0)));
+  note(groups.tick(kGrace));
+  EXPECT_TRUE(all<Groups::Refuse>(go_on(10)).empty()) << "it was not given up";
+  note(groups.tick(kGrace));
+  ASSERT_EQ(opens.size(), 1u);
+  EXPECT_THAT(members_of(opens[0]), ElementsAre(10));
+  EXPECT_TRUE(opens[0].goes_on);
 }
 
 TEST_F(ElasticGroupTest, AfterARestartOfEverythingNumbersComeAgain) {
@@ -325,6 +341,56 @@ TEST_F(ElasticGroupTest, AfterARestartOfEverythingNumbersComeAgain) {
   ASSERT_EQ(opens.size(), 1u) << "without a wait for those that were replaced";
   EXPECT_FALSE(opens[0].goes_on);
   EXPECT_EQ(opens[0].resume.resume, ResumeMode::kLatest);
+}
+
+TEST_F(ElasticGroupTest, ANewJobWaitsForNobodyOfTheOneBeforeARestart) {
+  groups.recovered(kRun, 7, 4, 2, {0, 1, 2, 3});
+  const auto ended =
+      all<Groups::EndEpoch>(note(groups.join(kRun, request(0, ResumeMode::kLatest, 1))));
+  ASSERT_EQ(ended.size(), 1u);
+  EXPECT_THAT(ended[0].lost, ElementsAre(0, 1, 2, 3));
+  ASSERT_EQ(opens.size(), 1u) << "it is smaller: some numbers do not come again";
+  EXPECT_FALSE(opens[0].goes_on);
+  EXPECT_THAT(members_of(opens[0]), ElementsAre(0));
+}
+
+TEST_F(ElasticGroupTest, AJobOfWhichAMemberCameBackGoesOn) {
+  groups.recovered(kRun, 7, 2, 2, {0, 1});
+  ASSERT_TRUE(groups.rejoin(kRun, 100, 0, 7).ok());
+  JoinRequest other = request(1, ResumeMode::kLatest, 1);
+  note(groups.join(kRun, other));
+  EXPECT_TRUE(opens.empty()) << "member 0 is there, and has not asked";
+  go_on(0);
+  ASSERT_EQ(opens.size(), 1u);
+  EXPECT_TRUE(opens[0].goes_on);
+}
+
+// Its client has left the epoch to ask for the next one: the others are not to wait for it.
+TEST_F(ElasticGroupTest, AMemberWhoseJoinIsRefusedIsInNoEpoch) {
+  open_first(3);
+  JoinRequest taken = goes_on(1);
+  taken.member = 2;
+  auto actions = note(groups.join(kRun, taken));
+  ASSERT_EQ(all<Groups::Refuse>(actions).size(), 1u);
+  auto ended = all<Groups::EndEpoch>(actions);
+  ASSERT_EQ(ended.size(), 1u);
+  EXPECT_THAT(ended[0].lost, ElementsAre(1));
+  EXPECT_THAT(ended[0].remaining, ElementsAre(100, 102));
+  EXPECT_FALSE(groups.member(101)->active);
+  // Nor between two epochs.
+  JoinRequest of_nobody = goes_on(2);
+  of_nobody.size = 0;
+  EXPECT_EQ(all<Groups::Refuse>(note(groups.join(kRun, of_nobody))).size(), 1u);
+  go_on(0);
+  EXPECT_THAT(members_of(opens.back()), ElementsAre(0));
+}
+
+TEST_F(ElasticGroupTest, AJoinThatTheDaemonRefusesByItselfEndsTheEpoch) {
+  open_first(2);
+  const auto ended = all<Groups::EndEpoch>(note(groups.refused(101)));
+  ASSERT_EQ(ended.size(), 1u);
+  EXPECT_THAT(ended[0].remaining, ElementsAre(100));
+  EXPECT_THAT(note(groups.refused(500)), IsEmpty()) << "one that nobody knows";
 }
 
 TEST_F(ElasticGroupTest, AReopenDeadlineLeavesWhoCameBack) {
