@@ -64,9 +64,10 @@ void ElasticFlags::add_to(CLI::App& command, RunOptions& options) {
   RankOptions& rank = options.rank;
   command
       .add_option("--on-loss", on_loss,
-                  "restart: all resume from the newest checkpoint; continue: the others go on")
-      ->check(CLI::IsMember({"restart", "continue"}))
-      ->capture_default_str();
+                  "restart: all resume from the newest checkpoint; continue: the others go on, "
+                  "experts that only the lost rank had come back older. Default: continue; restart "
+                  "on a GPU, and with what does not go with continue yet")
+      ->check(CLI::IsMember({"restart", "continue"}));
   command.add_option("--kill-in", kills_in,
                      "RANK@PHASE: this rank kills itself in a phase of a membership change");
   command.add_option("--join", joins, "COUNT@STEP: so many more ranks are started after this step");
@@ -95,6 +96,14 @@ void ElasticFlags::add_to(CLI::App& command, RunOptions& options) {
 
 namespace {
 
+// Of what was asked for, what survivors cannot go on with yet; empty: nothing.
+std::string does_not_go_on_with(const RankOptions& rank) {
+  if (rank.checkpoint_auto) return "--checkpoint-every auto yet";
+  if (rank.partial.k_auto) return "--experts-per-checkpoint auto yet";
+  if (rank.partial.k_snapshot != 0) return "--experts-per-snapshot yet";
+  return {};
+}
+
 Status check_times(const RunOptions& options) {
   for (const auto& [flag, ms] : {std::pair("--heartbeat-timeout-ms", options.heartbeat_timeout_ms),
                                  std::pair("--daemon-timeout-ms", options.daemon_timeout_ms)}) {
@@ -107,30 +116,34 @@ Status check_times(const RunOptions& options) {
 
 }  // namespace
 
+// On a GPU survivors would have to do without NCCL, and without the same bits.
+Status ElasticFlags::choose(RunOptions& options) const {
+  RankOptions& rank = options.rank;
+  const bool on_gpu = rank.device != "cpu";
+  const std::string missing = does_not_go_on_with(rank);
+  rank.elastic = on_loss ? *on_loss == "continue" : missing.empty() && !on_gpu;
+  rank.partial.survivors_go_on = rank.elastic;
+  if (on_loss) {
+    options.on_loss_reason = "as asked for";
+  } else if (!missing.empty()) {
+    options.on_loss_reason = "continue does not go with " + missing;
+  } else {
+    options.on_loss_reason = on_gpu ? "the default on a GPU" : "the default";
+  }
+  if (!rank.elastic || missing.empty()) return {};
+  return make_error(ErrorCode::kInvalidArgument, "--on-loss continue: does not go with {}",
+                    missing);
+}
+
 Status ElasticFlags::apply(RunOptions& options) const {
   RankOptions& rank = options.rank;
-  rank.elastic = on_loss == "continue";
-  rank.partial.survivors_go_on = rank.elastic;
-  if (rank.elastic && (rank.checkpoint_auto || rank.partial.k_auto)) {
+  CKPT_TRY(choose(options));
+  for (const auto& [flag, given] : {std::pair("--join", &joins), std::pair("--kill-in", &kills_in),
+                                    std::pair("--leave", &leaves)}) {
+    if (rank.elastic || given->empty()) continue;
     return make_error(ErrorCode::kInvalidArgument,
-                      "--on-loss continue: --checkpoint-every and --experts-per-checkpoint cannot "
-                      "be auto with it yet: give numbers");
-  }
-  if (rank.elastic && rank.partial.k_snapshot != 0) {
-    return make_error(ErrorCode::kInvalidArgument,
-                      "--on-loss continue: --experts-per-snapshot cannot be used with it yet");
-  }
-  if (!rank.elastic && !joins.empty()) {
-    return make_error(ErrorCode::kInvalidArgument, "--join {}: only with --on-loss continue",
-                      joins.front());
-  }
-  if (!rank.elastic && !kills_in.empty()) {
-    return make_error(ErrorCode::kInvalidArgument, "--kill-in {}: only with --on-loss continue",
-                      kills_in.front());
-  }
-  if (!rank.elastic && !leaves.empty()) {
-    return make_error(ErrorCode::kInvalidArgument, "--leave {}: only with --on-loss continue",
-                      leaves.front());
+                      "{} {}: only with --on-loss continue, here it is restart ({})", flag,
+                      given->front(), options.on_loss_reason);
   }
   if (rank.collective_timeout_ms == 0) {
     return make_error(ErrorCode::kInvalidArgument, "--collective-timeout-ms 0: at least 1");
@@ -211,8 +224,9 @@ Status check_there(const RunOptions& options) {
     const Departure& now = departures[i];
     const auto [before, first] = gone.emplace(now.at.rank, &now);
     if (!first) {
-      return make_error(ErrorCode::kInvalidArgument, "{}: rank {} is gone by then ({})", now.text(),
-                        now.at.rank, before->second->text());
+      return make_error(ErrorCode::kInvalidArgument,
+                        "{}: rank {} is gone by then ({}); --on-loss restart brings it back",
+                        now.text(), now.at.rank, before->second->text());
     }
     const bool last_of_step = i + 1 == departures.size() || departures[i + 1].at.step > now.at.step;
     if (!last_of_step || gone.size() < ranks_in(options, now.at.step)) continue;
