@@ -61,6 +61,9 @@ TEST_F(AdaptiveTest, AResumeGoesOnWithWhatWasChosen) {
   const std::string store = folder_ / "store";
   const json first = train("first.json", {"--ranks", "2", "--steps", "50", "--checkpoint-every",
                                           "auto", "--data-dir", store});
+  EXPECT_EQ(first.at("on_loss"), "restart");
+  EXPECT_EQ(first.at("on_loss_reason"), "continue does not go with --checkpoint-every auto yet");
+  EXPECT_THAT(last_error_output_, HasSubstr("--on-loss restart: continue does not go with"));
   train("second.json", {"--ranks", "3", "--steps", "53", "--checkpoint-every", "auto", "--resume",
                         "latest", "--data-dir", store, "--events", events_});
   const std::vector<json> pacing = events_of("pacing");
