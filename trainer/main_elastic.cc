@@ -224,9 +224,12 @@ Status check_there(const RunOptions& options) {
     const Departure& now = departures[i];
     const auto [before, first] = gone.emplace(now.at.rank, &now);
     if (!first) {
-      return make_error(ErrorCode::kInvalidArgument,
-                        "{}: rank {} is gone by then ({}); --on-loss restart brings it back",
-                        now.text(), now.at.rank, before->second->text());
+      // Where all that is asked for are kills, there is another way.
+      const char* instead = options.leaves.empty() && options.joins.empty()
+                                ? "; --on-loss restart brings it back"
+                                : "";
+      return make_error(ErrorCode::kInvalidArgument, "{}: rank {} is gone by then ({}){}",
+                        now.text(), now.at.rank, before->second->text(), instead);
     }
     const bool last_of_step = i + 1 == departures.size() || departures[i + 1].at.step > now.at.step;
     if (!last_of_step || gone.size() < ranks_in(options, now.at.step)) continue;

@@ -39,25 +39,6 @@ TEST_F(RefusalTest, RefusesBadInputInOneSentence) {
       {"no such preset", {"--preset", "huge"}, 2, "tiny, small"},
       {"kill of nobody", {"--ranks", "2", "--kill", "2@3"}, 2, "ranks 0 to 1"},
       {"kill of nothing", {"--kill", "x"}, 2, "RANK@STEP"},
-      {"join",
-       {"--on-loss", "restart", "--join", "1@5"},
-       2,
-       "--join 1@5: only with --on-loss continue, here it is restart (as asked for)"},
-      {"leave",
-       {"--on-loss", "restart", "--leave", "1@5"},
-       2,
-       "--leave 1@5: only with --on-loss continue"},
-      {"kill in a phase",
-       {"--checkpoint-every", "auto", "--kill-in", "1@plan"},
-       2,
-       "here it is restart (continue does not go with --checkpoint-every auto yet)"},
-      {"leave never", {"--leave", "1"}, 2, "must be RANK@STEP"},
-      {"join of nobody", {"--join", "0@5"}, 2, "COUNT@STEP"},
-      {"kill in no phase", {"--kill-in", "1@lunch"}, 2, "settle"},
-      {"a second kill of one that is gone",
-       {"--ranks", "2", "--kill", "1@3", "--kill", "1@5"},
-       2,
-       "--kill 1@5: rank 1 is gone by then (--kill 1@3); --on-loss restart brings it back"},
       {"a hasty watch of ckptd", {"--daemon-timeout-ms", "999"}, 2, "at least 1000, or 0"},
       {"a hasty heartbeat", {"--heartbeat-timeout-ms", "999"}, 2, "at least 1000, or 0"},
       {"re-planning what never moves", {"--replan-every", "5"}, 2, "static never moves"},
@@ -100,6 +81,16 @@ TEST_F(RefusalTest, RefusesBadInputInOneSentence) {
 
 TEST_F(RefusalTest, RefusesWhatAGroupThatGoesOnCouldNotDo) {
   const std::vector<std::pair<std::vector<std::string>, const char*>> refusals = {
+      {{"--on-loss", "restart", "--join", "1@5"},
+       "--join 1@5: only with --on-loss continue, here it is restart (as asked for)"},
+      {{"--on-loss", "restart", "--leave", "1@5"}, "--leave 1@5: only with --on-loss continue"},
+      {{"--checkpoint-every", "auto", "--kill-in", "1@plan"},
+       "here it is restart (continue does not go with --checkpoint-every auto yet)"},
+      {{"--on-loss", "continue", "--checkpoint-every", "auto"},
+       "--on-loss continue: does not go with --checkpoint-every auto yet"},
+      {{"--leave", "1"}, "must be RANK@STEP"},
+      {{"--join", "0@5"}, "COUNT@STEP"},
+      {{"--kill-in", "1@lunch"}, "settle"},
       {{"--kill-in", "4@move", "--join", "2@3"}, "--kill-in 4@move: there are only ranks 0 to 3"},
       {{"--join", "1@10"}, "--join 1@10: the run does steps 1 to 9"},
       {{"--join", "1@9"}, "--join 1@9: the run ends with this step: nothing follows"},
@@ -108,14 +99,14 @@ TEST_F(RefusalTest, RefusesWhatAGroupThatGoesOnCouldNotDo) {
       {{"--leave", "2@3", "--join", "1@3"}, "--leave 2@3: there are only ranks 0 to 1 by then"},
       {{"--kill", "2@3", "--join", "1@3"}, "--kill 2@3: there are only ranks 0 to 1 by then"},
       {{"--kill", "3@9", "--join", "1@3"}, "--kill 3@9: there are only ranks 0 to 2"},
-      {{"--kill", "1@5", "--kill", "1@2"}, "--kill 1@5: rank 1 is gone by then (--kill 1@2)"},
+      {{"--kill", "1@5", "--kill", "1@2"},
+       "--kill 1@5: rank 1 is gone by then (--kill 1@2); --on-loss restart brings it back"},
       {{"--leave", "1@2", "--kill", "1@2"}, "--leave 1@2: rank 1 is gone by then (--kill 1@2)"},
       {{"--loss-grace-ms", "0"}, "--loss-grace-ms 0: must be 1 to 120000"},
       {{"--loss-grace-ms", "120001"}, "--loss-grace-ms 120001: must be 1 to 120000"},
   };
   for (const auto& [flags, says] : refusals) {
-    std::vector<std::string> all =
-        arguments("r.json", {"--on-loss", "continue", "--ranks", "2", "--steps", "9"});
+    std::vector<std::string> all = arguments("r.json", {"--ranks", "2", "--steps", "9"});
     all.insert(all.end(), flags.begin(), flags.end());
     const Ended ended = run("moetrain", all);
     EXPECT_EQ(ended.code(), 2) << ended.err;
