@@ -67,7 +67,7 @@ TEST_F(ElasticHangsTest, AStoppedRankIsFoundByItsSilence) {
 // seen who was lost, and waits for it first.
 TEST_F(ElasticHangsTest, AStoppedCkptdIsReplacedWhenARankIsLost) {
   WatchedRun run = watch("stopped.json", "4",
-                         twice_ + Flags{"--daemon-timeout-ms", "2000", "--loss-grace-ms", "2000"});
+                         twice_ + Flags{"--daemon-timeout-ms", "1000", "--loss-grace-ms", "2000"});
   ASSERT_TRUE(run.await_step(2));
   const pid_t ckptd = ckptd_of(run);
   ASSERT_TRUE(ckptd > 0 && ::kill(ckptd, SIGSTOP) == 0);
