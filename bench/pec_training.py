@@ -95,6 +95,7 @@ def train(args, folder, socket, arm, seed):
     if ARMS[arm]["faults"]:
         for fault in faults(seed, args):
             command += ["--kill", fault]
+        command += ["--on-loss", "restart"]  # the same rank may be drawn again
     run(command, args.timeout_s)
     evaluated = run([program, "eval", name, "--socket", socket, "--sequences", "64", "--json",
                      *data], args.timeout_s)

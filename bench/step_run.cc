@@ -42,7 +42,9 @@ ckpt::Status run_to_end(const std::vector<std::string>& command, const std::stri
 }
 
 Result<std::vector<moetrain::RankEvent>> events_of_run(const StepWorkload& workload,
-                                                       const std::vector<std::string>& flags) {
+                                                       std::vector<std::string> flags) {
+  // No rank is lost: a step without what those that go on agree on.
+  flags.insert(flags.end(), {"--on-loss", "restart"});
   std::vector<moetrain::RankEvent> events;
   {
     CKPT_ASSIGN(const ScratchDirectory folder, ScratchDirectory::make(workload.directory));

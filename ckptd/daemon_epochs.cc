@@ -44,7 +44,8 @@ void Daemon::Impl::join(Session& session, const fb::JoinGroupT& message) {
                              session.run_name));
   }
   if (const Status allowed = may_train(session); !allowed.ok()) {
-    return refuse(session.id, message.request, allowed.error());
+    refuse(session.id, message.request, allowed.error());
+    return carry_out(groups.refused(session.id));
   }
   JoinRequest request{.session = session.id,
                       .request = message.request,

@@ -53,7 +53,8 @@ class Folder {
   std::string path_;
 };
 
-// `moetrain run` with these ranks, which saves every third step and loses its last rank halfway.
+// `moetrain run` with these ranks, which saves every third step and loses its last rank halfway:
+// all resume.
 Result<report::Report> run_with_a_loss(const CalibrateFlags& flags) {
   const Folder folder;
   if (folder.path().empty()) {
@@ -66,7 +67,8 @@ Result<report::Report> run_with_a_loss(const CalibrateFlags& flags) {
   if (error) return make_error(ErrorCode::kIo, "/proc/self/exe: {}", error.message());
   Process::Options options{
       .arguments = {self, "run", "--ranks", std::to_string(flags.ranks), "--preset", flags.preset,
-                    "--steps", std::to_string(2 * flags.steps), "--checkpoint-every", "3", "--kill",
+                    "--steps", std::to_string(2 * flags.steps), "--checkpoint-every", "3",
+                    "--on-loss", "restart", "--kill",
                     fmt::format("{}@{}", flags.ranks - 1, flags.steps + 1), "--report", report}};
   options.descriptors = {{STDERR_FILENO, STDOUT_FILENO}};  // our stdout is for the model
   options.death_signal = SIGTERM;                          // it has a daemon to stop

@@ -64,9 +64,10 @@ void ElasticFlags::add_to(CLI::App& command, RunOptions& options) {
   RankOptions& rank = options.rank;
   command
       .add_option("--on-loss", on_loss,
-                  "restart: all resume from the newest checkpoint; continue: the others go on")
-      ->check(CLI::IsMember({"restart", "continue"}))
-      ->capture_default_str();
+                  "restart: all resume from the newest checkpoint; continue: the others go on, "
+                  "experts that only the lost rank had come back older. Default: continue; restart "
+                  "on a GPU")
+      ->check(CLI::IsMember({"restart", "continue"}));
   command.add_option("--kill-in", kills_in,
                      "RANK@PHASE: this rank kills itself in a phase of a membership change");
   command.add_option("--join", joins, "COUNT@STEP: so many more ranks are started after this step");
@@ -107,21 +108,28 @@ Status check_times(const RunOptions& options) {
 
 }  // namespace
 
+// On a GPU survivors would have to do without NCCL, and without the same bits.
+void ElasticFlags::choose(RunOptions& options) const {
+  RankOptions& rank = options.rank;
+  const bool on_gpu = rank.device != "cpu";
+  rank.elastic = on_loss ? *on_loss == "continue" : !on_gpu;
+  rank.partial.survivors_go_on = rank.elastic;
+  if (on_loss) {
+    options.on_loss_reason = "as asked for";
+  } else {
+    options.on_loss_reason = on_gpu ? "the default on a GPU" : "the default";
+  }
+}
+
 Status ElasticFlags::apply(RunOptions& options) const {
   RankOptions& rank = options.rank;
-  rank.elastic = on_loss == "continue";
-  rank.partial.survivors_go_on = rank.elastic;
-  if (!rank.elastic && !joins.empty()) {
-    return make_error(ErrorCode::kInvalidArgument, "--join {}: only with --on-loss continue",
-                      joins.front());
-  }
-  if (!rank.elastic && !kills_in.empty()) {
-    return make_error(ErrorCode::kInvalidArgument, "--kill-in {}: only with --on-loss continue",
-                      kills_in.front());
-  }
-  if (!rank.elastic && !leaves.empty()) {
-    return make_error(ErrorCode::kInvalidArgument, "--leave {}: only with --on-loss continue",
-                      leaves.front());
+  choose(options);
+  for (const auto& [flag, given] : {std::pair("--join", &joins), std::pair("--kill-in", &kills_in),
+                                    std::pair("--leave", &leaves)}) {
+    if (rank.elastic || given->empty()) continue;
+    return make_error(ErrorCode::kInvalidArgument,
+                      "{} {}: only with --on-loss continue, here it is restart ({})", flag,
+                      given->front(), options.on_loss_reason);
   }
   if (rank.collective_timeout_ms == 0) {
     return make_error(ErrorCode::kInvalidArgument, "--collective-timeout-ms 0: at least 1");
@@ -202,8 +210,12 @@ Status check_there(const RunOptions& options) {
     const Departure& now = departures[i];
     const auto [before, first] = gone.emplace(now.at.rank, &now);
     if (!first) {
-      return make_error(ErrorCode::kInvalidArgument, "{}: rank {} is gone by then ({})", now.text(),
-                        now.at.rank, before->second->text());
+      // Where all that is asked for are kills, there is another way.
+      const char* instead = options.leaves.empty() && options.joins.empty()
+                                ? "; --on-loss restart brings it back"
+                                : "";
+      return make_error(ErrorCode::kInvalidArgument, "{}: rank {} is gone by then ({}){}",
+                        now.text(), now.at.rank, before->second->text(), instead);
     }
     const bool last_of_step = i + 1 == departures.size() || departures[i + 1].at.step > now.at.step;
     if (!last_of_step || gone.size() < ranks_in(options, now.at.step)) continue;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,17 +11,19 @@
 namespace moetrain {
 
 struct ElasticFlags {
-  std::string on_loss = "restart";
+  std::optional<std::string> on_loss;  // unless it is said: continue, where that can be
   std::vector<std::string> kills_in;
   std::vector<std::string> joins;
   std::vector<std::string> leaves;
 
   // Some go straight into `options`.
   void add_to(CLI::App& command, RunOptions& options);
-  // kInvalidArgument names the flag: a value that is none, or one that needs --on-loss continue.
+  // After all that is known of devices and checkpoints. kInvalidArgument names the flag: a value
+  // that is none, or one that needs --on-loss continue.
   Status apply(RunOptions& options) const;
 
  private:
+  void choose(RunOptions& options) const;
   Status parse_changes(RunOptions& options) const;
 };
 

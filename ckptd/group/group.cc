@@ -46,7 +46,6 @@ void Groups::recovered(RunId id, Epoch epoch, uint32_t size, LineageId lineage,
   run.current->sessions.assign(size, 0);
   run.current->elastic = members.size() == size;
   run.current->members = members;
-  run.current->grace = limits::kSurvivorGrace;
 }
 
 Groups::Actions Groups::rejoin_deadline_passed() {
@@ -73,28 +72,41 @@ Groups::Actions Groups::rejoin_deadline_passed() {
 Groups::Actions Groups::join(RunId id, const JoinRequest& request) {
   Run& run = impl_->runs[id];
   Actions actions;
-  const auto refuse = [&actions](const JoinRequest& whom, Error error) {
-    actions.emplace_back(Refuse{whom.session, whom.request, std::move(error)});
-  };
+  if (run.opens_for(request.session)) {
+    actions.emplace_back(Refuse{request.session, request.request,
+                                make_error(ErrorCode::kFailedPrecondition,
+                                           "rank {} has joined epoch {}, which is being opened",
+                                           request.rank, run.opening->epoch)});
+    return actions;
+  }
   if (request.size == 0 || request.size > limits::kGroupSizeMax || request.rank >= request.size ||
       request.resume > ResumeMode::kGoOn ||
       (request.resume == ResumeMode::kGoOn && !request.elastic)) {
-    refuse(request, make_error(ErrorCode::kInvalidArgument,
-                               "rank {} of {}: a group has 1 to {} ranks, counted from 0",
-                               request.rank, request.size, limits::kGroupSizeMax));
-    return actions;
-  }
-  if (run.opens_for(request.session)) {
-    refuse(request, make_error(ErrorCode::kFailedPrecondition,
-                               "rank {} has joined epoch {}, which is being opened", request.rank,
-                               run.opening->epoch));
-    return actions;
-  }
-  if (request.elastic && run.lives()) {
-    impl_->join_elastic(id, run, request, actions);
+    actions.emplace_back(
+        Refuse{request.session, request.request,
+               make_error(ErrorCode::kInvalidArgument,
+                          "rank {} of {}: a group has 1 to {} ranks, counted from 0", request.rank,
+                          request.size, limits::kGroupSizeMax)});
   } else {
-    impl_->join_ranks(id, run, request, actions);
+    impl_->end_unseen(id, run, request.resume, actions);
+    if (request.elastic && run.lives()) {
+      impl_->join_elastic(id, run, request, actions);
+    } else {
+      impl_->join_ranks(id, run, request, actions);
+    }
   }
+  const bool refused = std::ranges::any_of(actions, [&](const Action& action) {
+    const auto* answer = std::get_if<Refuse>(&action);
+    return answer != nullptr && answer->session == request.session &&
+           answer->request == request.request;
+  });
+  if (refused) impl_->drop(request.session, "its join was refused", actions);
+  return actions;
+}
+
+Groups::Actions Groups::refused(SessionId session) {
+  Actions actions;
+  impl_->drop(session, "its join was refused", actions);
   return actions;
 }
 
@@ -167,7 +179,7 @@ Groups::Actions Groups::opened(RunId id, Epoch epoch, LineageId lineage, const S
   for (const JoinRequest& member : open.members) {
     const bool here = !lost.contains(member.rank);
     run.current->members.push_back(member.member);
-    run.current->grace = std::max(run.current->grace, member.grace);
+    run.current->grace = std::max(run.current->grace.value_or(member.grace), member.grace);
     run.current->slots.push_back(here ? Slot::kHeld : Slot::kLeft);
     run.current->sessions.push_back(member.session);
     if (!here) continue;
@@ -235,16 +247,8 @@ Groups::Actions Groups::leave(SessionId session) {
 
 Groups::Actions Groups::lost(SessionId session, const std::string& reason) {
   Actions actions;
-  impl_->drop_joins(session);
-  impl_->lost_while_opening(session, reason);
-  impl_->lose_survivor(session, actions);
-  const auto found = impl_->sessions.find(session);
-  if (found == impl_->sessions.end()) return actions;
-  const Member member = found->second;
-  Run& run = impl_->runs[member.run];
-  impl_->leave_current(member.run, run, member, reason, true, actions);
+  impl_->drop(session, reason, actions);
   impl_->sessions.erase(session);
-  impl_->try_open(member.run, run, actions);
   return actions;
 }
 

@@ -9,8 +9,9 @@
 //
 // An epoch ends when a member is lost, when a member asks for the next epoch, or when somebody asks
 // to join as a rank that no connected session holds. The others are told at once and join the next
-// one. A join as a rank that is held waits until the holder is gone. Losing the daemon is not a
-// membership change: members rejoin theirs; those that have not by a deadline are lost.
+// one. A join as a rank that is held waits until the holder is gone. Who asks for the next epoch
+// and is refused is in none. Losing the daemon is not a membership change: members rejoin theirs;
+// those that have not by a deadline are lost, and all of them if a new job begins before any has.
 //
 // An elastic group differs from its second epoch on: nobody rewinds, and nobody waits for those who
 // are lost (group_elastic.cc). When an epoch ends, its members that are neither lost nor gone are
@@ -118,6 +119,8 @@ class Groups {
   Actions rejoin_deadline_passed();
 
   Actions join(ckpt::RunId run, const JoinRequest& request);
+  // A join that never came here was refused; the session has left its epoch all the same.
+  Actions refused(ckpt::SessionId session);
   // Gives up survivors whose time to ask is over.
   Actions tick(std::chrono::nanoseconds now);
   // Answer to OpenEpoch: the record is durable and the members were told, or it failed (then

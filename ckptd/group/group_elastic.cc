@@ -43,6 +43,7 @@ bool Groups::Impl::go_on(RunId id, Run& run, const JoinRequest& request, Actions
                make_error(ErrorCode::kAlreadyExists, "member {} has asked again", request.member)});
   }
   drop_joins(request.session);
+  run.between->grace = std::max(run.between->grace.value_or(request.grace), request.grace);
   survivor.session = request.session;
   survivor.asked = request;
   // It will seal nothing more for the epoch that it leaves.
@@ -200,12 +201,13 @@ Groups::Actions Groups::tick(std::chrono::nanoseconds now) {
     if (!run.between || run.opening) continue;
     Between& between = *run.between;
     if (!between.since) between.since = now;
-    if (now - *between.since < between.grace) continue;
+    const std::chrono::milliseconds grace = between.grace.value_or(limits::kSurvivorGrace);
+    if (now - *between.since < grace) continue;
     for (const auto& [member, survivor] : between.survivors) {
       if (survivor.asked) continue;
-      between.given_up += fmt::format(
-          "{}rank {} of the last epoch did not ask to go on within {} ms",
-          between.given_up.empty() ? "" : ", ", survivor.previous_rank, between.grace.count());
+      between.given_up +=
+          fmt::format("{}rank {} of the last epoch did not ask to go on within {} ms",
+                      between.given_up.empty() ? "" : ", ", survivor.previous_rank, grace.count());
     }
     std::erase_if(between.survivors, [](const auto& entry) { return !entry.second.asked; });
     if (between.survivors.empty()) run.between.reset();

@@ -73,6 +73,31 @@ void Groups::Impl::drop_joins(SessionId session) {
   }
 }
 
+void Groups::Impl::drop(SessionId session, const std::string& reason, Actions& actions) {
+  drop_joins(session);
+  lost_while_opening(session, reason);
+  lose_survivor(session, actions);
+  const auto found = sessions.find(session);
+  if (found == sessions.end()) return;
+  const RunId id = found->second.run;
+  leave_current(id, runs[id], found->second, reason, true, actions);
+  found->second.active = false;
+  try_open(id, runs[id], actions);
+}
+
+void Groups::Impl::end_unseen(RunId id, Run& run, ResumeMode resume, Actions& actions) {
+  if (!run.current || !run.current->elastic) return;
+  if (resume == ResumeMode::kContinue || resume == ResumeMode::kGoOn) return;
+  const std::vector<Slot>& slots = run.current->slots;
+  if (std::ranges::find(slots, Slot::kHeld) != slots.end()) return;
+  std::vector<Rank> lost;
+  for (Rank rank = 0; rank < slots.size(); ++rank) {
+    if (slots[rank] == Slot::kAwaited) lost.push_back(rank);
+  }
+  end(id, run, lost, "a new job begins, and no member came back after the daemon was restarted",
+      actions);
+}
+
 bool Groups::Impl::joins(SessionId session) const {
   for (const auto& [id, run] : runs) {
     for (const auto& [rank, request] : run.joining) {

@@ -32,8 +32,8 @@ struct Current {
   Rendezvous rendezvous;
   // Of an elastic group.
   bool elastic = false;
-  std::vector<MemberId> members;  // by rank
-  std::chrono::milliseconds grace{};
+  std::vector<MemberId> members;                   // by rank
+  std::optional<std::chrono::milliseconds> grace;  // none: forgotten in a restart of the daemon
 };
 
 // An elastic group between two epochs: those members of the last one that are not known to be lost.
@@ -44,7 +44,7 @@ struct Between {
     std::optional<JoinRequest> asked;
   };
   uint32_t previous_size = 0;
-  std::chrono::milliseconds grace{};
+  std::optional<std::chrono::milliseconds> grace;  // none: until somebody asks
   std::map<MemberId, Survivor> survivors;
   std::optional<std::chrono::nanoseconds> since;  // the first tick
   std::string given_up;
@@ -87,6 +87,11 @@ struct Groups::Impl {
   void leave_current(RunId id, Run& run, const Member& member, const std::string& how, bool ends,
                      Actions& actions);
   void drop_joins(SessionId session);
+  // Nobody waits for it any more, and the epoch that it is in ends.
+  void drop(SessionId session, const std::string& reason, Actions& actions);
+  // Members from before a restart of the daemon, none of which has been seen since: to begin, and
+  // not to continue, is what a new job asks for. Survivors are not waited for then.
+  void end_unseen(RunId id, Run& run, ResumeMode resume, Actions& actions);
 
   // group_elastic.cc
   void join_elastic(RunId id, Run& run, const JoinRequest& request, Actions& actions);

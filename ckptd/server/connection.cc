@@ -58,12 +58,18 @@ asio::awaitable<void> Connection::watch_process() {
   co_await process_.async_wait(asio::posix::stream_descriptor::wait_read,
                                asio::redirect_error(asio::use_awaitable, error));
   if (error || closed_) co_return;
-  // Its last words, a turn at a time; read_loop() may have read some of them.
+  co_await hear_out("process " + std::to_string(peer_.pid) + " died");
+}
+
+// Its last words, a turn at a time; read_loop() may have read some of them.
+asio::awaitable<void> Connection::hear_out(std::string reason) {
+  const auto self = shared_from_this();
   for (size_t turn = 0; turn < limits::kLastReadsMax; ++turn) {
-    if (read_turn() != Read::kMore) break;
+    // The first time, too: it may have been found out in the middle of something.
     co_await asio::post(socket_.get_executor(), asio::use_awaitable);
+    if (read_turn() != Read::kMore) break;
   }
-  close("process " + std::to_string(peer_.pid) + " died");
+  close(reason);
 }
 
 // One buffer, then it is the others' turn: whoever sends without pause must not keep the loop.
@@ -112,7 +118,7 @@ void Connection::hand_up(ckpt::fb::MessageT message) noexcept {
 }
 
 void Connection::send(std::vector<std::byte> frame, int fd) {
-  if (closed_) return;
+  if (closed_ || deaf_) return;
   queued_bytes_ += frame.size();
   Outgoing outgoing{.frame = std::move(frame), .fd = {}, .sent = 0};
   if (fd >= 0) outgoing.fd.reset(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
@@ -130,10 +136,10 @@ void Connection::flush() {
     const auto sent = ckptd::send(socket_.native_handle(),
                                   ckpt::ByteView(next.frame).subspan(next.sent), next.fd.get());
     if (!sent.ok()) {
-      // Not from inside a send: whoever calls it may be in the middle of something.
-      asio::post(socket_.get_executor(), [self = shared_from_this(),
-                                          reason = sent.error().message] { self->close(reason); });
-      return;
+      // Whoever is gone may have said something before.
+      deaf_ = true;
+      queue_.clear();
+      return spawn(hear_out(sent.error().message));
     }
     if (!sent->has_value()) {
       waiting_to_write_ = true;

@@ -62,6 +62,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   asio::awaitable<void> read_loop();
   asio::awaitable<void> watch_process();
+  // Closes when all that the client has sent so far is handed up.
+  asio::awaitable<void> hear_out(std::string reason);
   void spawn(asio::awaitable<void> coroutine);
   // Reads and handles at most one buffer of what has arrived.
   enum class Read { kMore, kNothing, kOver };
@@ -84,6 +86,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   size_t queued_bytes_ = 0;
   bool greeted_ = false;
   bool waiting_to_write_ = false;
+  bool deaf_ = false;  // nothing can be sent to it any more
   bool closed_ = false;
   std::optional<std::string> close_when_sent_;
 };

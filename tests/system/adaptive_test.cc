@@ -41,8 +41,9 @@ TEST_F(AdaptiveTest, AutomaticIntervalsChangeNoBit) {
       train("fixed.json", {"--ranks", "2", "--steps", "60", "--checkpoint-every", "30"});
   EXPECT_EQ(fixed.at("checkpoint_every"), 30);
   EXPECT_EQ(fixed.at("reason"), "as asked for");
-  const json report = train("auto.json", {"--ranks", "2", "--steps", "60", "--checkpoint-every",
-                                          "auto", "--kill", "1@41", "--events", events_});
+  const json report =
+      train("auto.json", {"--ranks", "2", "--steps", "60", "--checkpoint-every", "auto",
+                          "--on-loss", "restart", "--kill", "1@41", "--events", events_});
   EXPECT_EQ(bits(report), bits(fixed));
   EXPECT_GE(report.at("checkpoint_every"), 1);
   EXPECT_THAT(report.at("reason"), AllOf(HasSubstr("a step takes"), HasSubstr("1 failure in"),
@@ -60,6 +61,7 @@ TEST_F(AdaptiveTest, AResumeGoesOnWithWhatWasChosen) {
   const std::string store = folder_ / "store";
   const json first = train("first.json", {"--ranks", "2", "--steps", "50", "--checkpoint-every",
                                           "auto", "--data-dir", store});
+  EXPECT_EQ(first.at("on_loss_reason"), "the default");
   train("second.json", {"--ranks", "3", "--steps", "53", "--checkpoint-every", "auto", "--resume",
                         "latest", "--data-dir", store, "--events", events_});
   const std::vector<json> pacing = events_of("pacing");
@@ -145,8 +147,9 @@ TEST_F(AdaptiveTest, AnExpertThatStandsStillRaisesAnAlarm) {
 
 TEST_F(AdaptiveTest, ARunThatLearnsRaisesNone) {
   const std::string store = folder_ / "store";
-  train("moving.json", {"--ranks", "2", "--steps", "12", "--checkpoint-every", "2",
-                        "--experts-per-checkpoint", "2", "--kill", "1@8", "--data-dir", store});
+  train("moving.json",
+        {"--ranks", "2", "--steps", "12", "--checkpoint-every", "2", "--experts-per-checkpoint",
+         "2", "--on-loss", "restart", "--kill", "1@8", "--data-dir", store});
   EXPECT_TRUE(alarms(store).empty());
 }
 

@@ -5,41 +5,18 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <map>
+#include <vector>
 
-#include "tests/system/training.h"
+#include "tests/system/watched_run.h"
 
 namespace systemtest {
 namespace {
 
 using nlohmann::json;
+using testing::HasSubstr;
 
-using Flags = std::vector<std::string>;
-
-Flags operator+(Flags a, const Flags& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
-
-class ElasticTest : public TrainingTest {
- protected:
-  static constexpr uint64_t kSteps = 12;
-  // Eight experts and sequences: enough for eight ranks. These come after the usual ones and win.
-  static Flags same(uint64_t steps) {
-    return {"--experts", "8", "--batch", "8", "--steps", std::to_string(steps)};
-  }
-  const Flags same_ = same(kSteps);
-  // Whatever is lost was just saved.
-  const Flags saved_ = {"--checkpoint-every", "1", "--checkpoint-wait", "durable"};
-  const Flags twice_ = {"--placement", "lazarus", "--slots", "4", "--min-replicas", "2"};
-
-  json go_on(const std::string& report, const std::string& ranks, const Flags& more) {
-    return train(report, same_ + Flags{"--ranks", ranks, "--on-loss", "continue"} + more);
-  }
-  // Of a run that nothing happens to, by step.
-  std::map<uint64_t, std::string> undisturbed() {
-    return bits(train("undisturbed.json", same_ + Flags{"--ranks", "2"}));
-  }
-};
+class ElasticTest : public GoingOnTest {};
 
 TEST_F(ElasticTest, OneLostInTheMiddleOfAStepChangesNoBit) {
   const json report = go_on("one.json", "4", saved_ + Flags{"--kill", "2@6"});
@@ -57,12 +34,12 @@ TEST_F(ElasticTest, OneLostInTheMiddleOfAStepChangesNoBit) {
   uint64_t slowest = 0;
   ASSERT_EQ(report.at("rank_times").size(), 4u);
   for (const json& rank : report["rank_times"]) {
-    EXPECT_EQ(rank.at("steps"), rank.at("rank") == 2 ? 5u : kSteps) << rank.dump();
+    EXPECT_EQ(rank.at("steps"), rank.at("rank") == 2 ? 5u : 12u) << rank.dump();
     EXPECT_GT(rank.at("waited_ms"), 0);
     slowest += rank.at("slowest").get<uint64_t>();
   }
-  EXPECT_EQ(slowest, kSteps);
-  EXPECT_EQ(bits(report), undisturbed());
+  EXPECT_EQ(slowest, 12u);
+  expect_undisturbed(report);
 }
 
 TEST_F(ElasticTest, TwoWhoseExpertsSurviveCostNothingFromCkptd) {
@@ -75,18 +52,33 @@ TEST_F(ElasticTest, TwoWhoseExpertsSurviveCostNothingFromCkptd) {
     EXPECT_EQ(failure.at("stale_units"), 0);
   }
   EXPECT_EQ(report.at("plt"), 0);
-  EXPECT_EQ(bits(report), undisturbed());
+  expect_undisturbed(report);
 }
 
-// The last one holds every expert; those that come after it are given theirs.
+// Nobody has said what is to happen, or how experts are to be held.
+TEST_F(ElasticTest, SurvivorsGoOnUnlessSomethingElseIsAskedFor) {
+  const Flags killed = {"--ranks", "2", "--steps", "9", "--checkpoint-every", "4", "--kill", "1@7"};
+  const json report = train("default.json", killed);
+  EXPECT_EQ(report.at("on_loss"), "continue");
+  EXPECT_EQ(report.at("on_loss_reason"), "the default");
+  ASSERT_EQ(report.at("failures").size(), 1u) << last_error_output_;
+  EXPECT_EQ(report["failures"][0].at("group"), 1);
+  EXPECT_EQ(report["failures"][0].at("steps_lost"), 0);
+  EXPECT_GT(report.at("plt"), 0) << "its experts are of step 4";
+}
+
+// Down to one that holds every expert; those that come after it are given theirs.
 TEST_F(ElasticTest, OneThatIsLeftAloneGoesOnAndLetsOthersIn) {
-  const json report = go_on("alone.json", "3",
-                            Flags{"--placement", "frontier", "--slots", "8", "--min-replicas", "2",
-                                  "--kill", "0@3", "--kill", "1@5", "--join", "2@6"});
-  ASSERT_EQ(report.at("failures").size(), 2u) << last_error_output_;
+  WatchedRun run = watch("alone.json", "3",
+                         {"--placement", "frontier", "--slots", "8", "--min-replicas", "2",
+                          "--kill", "0@3", "--kill", "1@5", "--join", "2@6"});
+  EXPECT_TRUE(run.await_group(3));
+  const Ended ended = run.stop();
+  const json report = read_report("alone.json");
+  ASSERT_EQ(report.at("failures").size(), 2u) << ended.err;
   EXPECT_EQ(report["failures"][1].at("group"), 1);
   EXPECT_EQ(report.at("plt"), 0);
-  EXPECT_EQ(bits(report), undisturbed());
+  expect_undisturbed(report);
 }
 
 // Only what they took with them is older than the rest; the steps go on.
@@ -100,36 +92,43 @@ TEST_F(ElasticTest, TwoThatTakeExpertsWithThemRollBackOnlyThose) {
   // Half of 2 layers x 8 experts, weights and moments each, of step 4.
   EXPECT_EQ(failure.at("stale_units"), 16);
   EXPECT_GT(report.at("plt").get<double>(), 0);
-  EXPECT_EQ(report.at("losses").size(), kSteps);
-  const auto as_ever = undisturbed();
+  EXPECT_EQ(report.at("losses").size(), 12u);
+  const auto as_ever = undisturbed(kModel, 12);
   const auto after = bits(report);
   for (uint64_t step = 1; step <= 6; ++step) EXPECT_EQ(after.at(step), as_ever.at(step)) << step;
   // Nobody had applied step 7, so it was done again.
   EXPECT_NE(after.at(7), as_ever.at(7)) << "older experts give other losses";
 }
 
+// Each death makes a change of its own, in which the next rank dies a phase later: nobody trains
+// before the last of them.
 TEST_F(ElasticTest, AKillInEachPhaseOfAChangeChangesNoBit) {
-  const auto expected = undisturbed();
-  for (const std::string phase :
-       {"join", "connect", "agree", "plan", "move", "commit", "restore", "settle"}) {
-    SCOPED_TRACE(phase);
-    const json report =
-        go_on("phase.json", "4", saved_ + Flags{"--kill", "2@6", "--kill-in", "3@" + phase});
+  for (const Flags& phases :
+       {Flags{"join", "connect", "agree", "plan"}, Flags{"move", "commit", "restore", "settle"}}) {
+    SCOPED_TRACE(phases[0]);
+    Flags kills = saved_ + Flags{"--kill", "6@3"};
+    for (size_t i = 0; i < phases.size(); ++i) {
+      kills = kills + Flags{"--kill-in", std::to_string(5 - i) + "@" + phases[i]};
+    }
+    const json report = go_on("phases.json", "7", kills);
     ASSERT_EQ(report.at("failures").size(), 1u) << last_error_output_;
-    EXPECT_EQ(report["failures"][0].at("group"), 2);
-    EXPECT_EQ(bits(report), expected);
+    const json& failure = report["failures"][0];
+    EXPECT_THAT(failure.at("ranks"), testing::UnorderedElementsAre(2, 3, 4, 5, 6));
+    EXPECT_EQ(failure.at("group"), 2);
+    expect_undisturbed(report);
   }
 }
 
 // The disk gets one expert of each layer at a time: most of what is lost only ckptd's memory has.
 TEST_F(ElasticTest, DownToOneAndBackUpLosesNoState) {
-  const Flags longer = same(80);  // new processes take some steps to come
-  const json report =
-      train("down.json", longer + saved_ +
-                             Flags{"--experts-per-checkpoint", "1", "--experts-per-snapshot", "all",
-                                   "--ranks", "4", "--on-loss", "continue", "--kill", "0@3",
-                                   "--kill", "2@5", "--kill", "3@7", "--join", "3@8"});
-  ASSERT_EQ(report.at("failures").size(), 3u) << last_error_output_;
+  WatchedRun run =
+      watch("down.json", "4",
+            saved_ + Flags{"--experts-per-checkpoint", "1", "--experts-per-snapshot", "all",
+                           "--kill", "0@3", "--kill", "2@5", "--kill", "3@7", "--join", "3@8"});
+  EXPECT_TRUE(run.await_group(4));
+  const Ended ended = run.stop();
+  const json report = read_report("down.json");
+  ASSERT_EQ(report.at("failures").size(), 3u) << ended.err;
   EXPECT_EQ(report["failures"][2].at("group"), 1);
   for (const json& failure : report["failures"]) {
     EXPECT_GT(failure.at("bytes").at("memory"), 0);
@@ -145,22 +144,23 @@ TEST_F(ElasticTest, DownToOneAndBackUpLosesNoState) {
   }
   EXPECT_THAT(joined, testing::UnorderedElementsAre(4, 5, 6));
   EXPECT_EQ(report["changes"].back().at("group"), 4);
-  EXPECT_THAT(last_error_output_, testing::HasSubstr("with 4 ranks"));
-  EXPECT_EQ(bits(report), bits(train("undisturbed.json", longer + Flags{"--ranks", "2"})));
+  EXPECT_THAT(ended.err, HasSubstr("with 4 ranks"));
+  expect_undisturbed(report);
 }
 
 // What the ranks have measured differs, and joiners have measured nothing: still all go on with the
 // same interval, the same K and the same failures.
 TEST_F(ElasticTest, ThoseWhoGoOnAgreeOnWhatIsAutomatic) {
-  const Flags longer = same(40);
-  const json report =
-      train("auto.json", longer + twice_ +
-                             Flags{"--checkpoint-every", "auto", "--experts-per-checkpoint", "auto",
-                                   "--experts-per-snapshot", "auto", "--ranks", "4", "--on-loss",
-                                   "continue", "--events", folder_ / "events", "--kill", "2@21",
-                                   "--join", "1@22", "--leave", "0@32"});
+  WatchedRun run =
+      watch("auto.json", "4",
+            twice_ + Flags{"--checkpoint-every", "auto", "--experts-per-checkpoint", "auto",
+                           "--experts-per-snapshot", "auto", "--kill", "2@21", "--join", "1@22"});
+  EXPECT_TRUE(run.await_group(4));
+  ASSERT_TRUE(run.signal_rank(0, SIGTERM));
+  EXPECT_TRUE(run.await_group(3));
+  const Ended ended = run.stop();
   std::map<uint64_t, std::vector<json>> agreed;  // by epoch
-  for (const json& event : read_lines(folder_ / "events")) {
+  for (const json& event : run.events()) {
     if (event.at("event") != "training") continue;
     json& told = agreed[event.at("epoch")].emplace_back();
     for (const char* what : {"step", "failures", "training_ms", "checkpoint_every",
@@ -168,30 +168,24 @@ TEST_F(ElasticTest, ThoseWhoGoOnAgreeOnWhatIsAutomatic) {
       told[what] = event.value(what, json());
     }
   }
-  EXPECT_GE(agreed.size(), 3u) << "of a loss, of a departure, maybe of a joiner";
+  EXPECT_GE(agreed.size(), 3u) << "of a loss, of a joiner, of a departure: " << ended.err;
   for (const auto& [epoch, told] : agreed) {
     EXPECT_THAT(told, testing::Each(told[0])) << "epoch " << epoch;
     EXPECT_GT(told[0].at("checkpoint_every"), 0);
     EXPECT_EQ(told[0].at("failures"), json()) << "replicas have made it good";
   }
-  EXPECT_EQ(bits(report), bits(train("undisturbed.json", longer + Flags{"--ranks", "2"})));
+  expect_undisturbed(read_report("auto.json"));
 }
 
 // The survivors are at a step that the lineage has a partial commit of, with experts that are
 // older.
 TEST_F(ElasticTest, AStopRightAfterALossSavesAllThatIsLeft) {
   const std::string store = folder_ / "store";
-  Program program(
-      "moetrain",
-      arguments("stopped.json",
-                same(100'000) + saved_ +
-                    Flags{"--experts-per-checkpoint", "1", "--ranks", "3", "--on-loss", "continue",
-                          "--kill", "1@6", "--events", folder_ / "events", "--data-dir", store}));
-  ASSERT_TRUE(await_line(folder_ / "events",
-                         [](const json& event) { return event.at("event") == "group_lost"; }));
-  program.signal(SIGINT);
-  const Ended ended = program.wait();
-  ASSERT_EQ(ended.code(), 130) << ended.err;
+  WatchedRun run =
+      watch("stopped.json", "3",
+            saved_ + Flags{"--experts-per-checkpoint", "1", "--kill", "1@6", "--data-dir", store});
+  ASSERT_TRUE(run.await([](const json& event) { return event.at("event") == "group_lost"; }));
+  run.stop();
   const Ckptd daemon(store);
   const json shown = daemon.ctl({"show", "tiny@latest"}).json();
   EXPECT_GT(shown.at("step"), 5);
@@ -201,17 +195,12 @@ TEST_F(ElasticTest, AStopRightAfterALossSavesAllThatIsLeft) {
 }
 
 TEST_F(ElasticTest, ARankThatIsAskedToLeaveTakesNothingWithIt) {
-  Program program("moetrain",
-                  arguments("drained.json", same_ + Flags{"--ranks", "3", "--on-loss", "continue",
-                                                          "--events", folder_ / "events"}));
-  ASSERT_TRUE(program.await([&] {
-    const pid_t pid = pid_of(program, 1);
-    return read_lines(folder_ / "events").size() > 12 && pid > 0 && ::kill(pid, SIGTERM) == 0;
-  }));
-  const Ended ended = program.wait();
-  ASSERT_EQ(ended.code(), 0) << ended.err;
-  EXPECT_THAT(ended.err, testing::HasSubstr("rank 1 has left after step"));
-  EXPECT_EQ(bits(read_report("drained.json")), undisturbed());
+  WatchedRun run = watch("drained.json", "3", {});
+  ASSERT_TRUE(run.await_step(2));
+  ASSERT_TRUE(run.signal_rank(1, SIGTERM));
+  EXPECT_TRUE(run.await_group(2));
+  const Ended ended = run.stop();
+  EXPECT_THAT(ended.err, HasSubstr("rank 1 has left after step"));
   const json report = read_report("drained.json");
   EXPECT_EQ(report.at("plt"), 0);
   EXPECT_TRUE(report.at("failures").empty());
@@ -219,99 +208,22 @@ TEST_F(ElasticTest, ARankThatIsAskedToLeaveTakesNothingWithIt) {
   EXPECT_EQ(report["changes"][0].at("left"), json({1}));
   EXPECT_EQ(report["changes"][0].at("group"), 2);
   EXPECT_GT(report["changes"][0].at("bytes_moved"), 0);
+  expect_undisturbed(report);
 }
 
 TEST_F(ElasticTest, TwoThatLeaveAfterAStepTakeNothingWithThem) {
   const json report = go_on("leave.json", "4", {"--leave", "1@5", "--leave", "2@5"});
   for (const std::string rank : {"1", "2"}) {
-    EXPECT_THAT(last_error_output_, testing::HasSubstr("rank " + rank + " has left after step 5"));
+    EXPECT_THAT(last_error_output_, HasSubstr("rank " + rank + " has left after step 5"));
   }
   EXPECT_EQ(report.at("plt"), 0);
-  EXPECT_EQ(bits(report), undisturbed());
-}
-
-TEST_F(ElasticTest, OneThatHangsIsLeftBehind) {
-  Program program(
-      "moetrain",
-      arguments("hangs.json",
-                same_ + Flags{"--placement", "lazarus", "--slots", "6", "--min-replicas", "2"} +
-                    Flags{"--ranks", "3", "--on-loss", "continue", "--events", folder_ / "events",
-                          "--collective-timeout-ms", "1500", "--loss-grace-ms", "1000"}));
-  ASSERT_TRUE(program.await([&] {
-    const pid_t pid = pid_of(program, 2);
-    return read_lines(folder_ / "events").size() > 12 && pid > 0 && ::kill(pid, SIGSTOP) == 0;
-  }));
-  const Ended ended = program.wait();
-  ASSERT_EQ(ended.code(), 0) << ended.err;
-  EXPECT_EQ(bits(read_report("hangs.json")), undisturbed());
-}
-
-// Its connections stay open, and the collectives would wait a minute.
-TEST_F(ElasticTest, AStoppedOneIsFoundByItsSilence) {
-  Program program(
-      "moetrain",
-      arguments("silent.json", same_ + twice_ +
-                                   Flags{"--ranks", "4", "--on-loss", "continue", "--events",
-                                         folder_ / "events", "--heartbeat-timeout-ms", "1000"}));
-  ASSERT_TRUE(program.await([&] {
-    const pid_t pid = pid_of(program, 2);
-    return read_lines(folder_ / "events").size() > 16 && pid > 0 && ::kill(pid, SIGSTOP) == 0;
-  }));
-  const Ended ended = program.wait();
-  ASSERT_EQ(ended.code(), 0) << ended.err;
-  EXPECT_THAT(ended.err, testing::HasSubstr("rank 2 hangs, silent for 1."));
-  const json report = read_report("silent.json");
-  ASSERT_EQ(report.at("failures").size(), 1u) << ended.err;
-  EXPECT_EQ(report["failures"][0].at("ranks"), json({2}));
-  EXPECT_EQ(report["failures"][0].at("group"), 3);
-  EXPECT_EQ(bits(report), undisturbed());
-  for (const json& event : read_lines(folder_ / "events")) EXPECT_NE(event.at("event"), "alive");
-}
-
-// Nobody kills it: it comes to itself when the others have gone on without it.
-TEST_F(ElasticTest, AStoppedOneThatIsContinuedLearnsThatItsEpochIsOver) {
-  const Flags longer = same(200);
-  const Flags patient = {"--ranks",
-                         "3",
-                         "--on-loss",
-                         "continue",
-                         "--events",
-                         folder_ / "events",
-                         "--heartbeat-timeout-ms",
-                         "0",
-                         "--collective-timeout-ms",
-                         "1500",
-                         "--loss-grace-ms",
-                         "1000"};
-  Program program(
-      "moetrain",
-      arguments("late.json", longer + Flags{"--placement", "lazarus", "--slots", "6"} + patient));
-  pid_t pid = -1;
-  const auto told = [&](const std::function<bool(const json&)>& wanted) {
-    return std::ranges::any_of(read_lines(folder_ / "events"), wanted);
-  };
-  ASSERT_TRUE(program.await([&] {
-    pid = pid_of(program, 2);
-    return pid > 0 && told([](const json& event) { return event.value("step", 0) > 2; }) &&
-           ::kill(pid, SIGSTOP) == 0;
-  }));
-  ASSERT_TRUE(program.await(
-      [&] { return told([](const json& event) { return event.value("goes_on", false); }); }));
-  ASSERT_EQ(::kill(pid, SIGCONT), 0);
-  const Ended ended = program.wait();
-  ASSERT_EQ(ended.code(), 0) << ended.err;
-  EXPECT_TRUE(told([](const json& event) {
-    return event.at("event") == "group_lost" && event.value("rank", 0) == 2 &&
-           event.value("epoch", 0) == 1;
-  })) << ended.err;
-  EXPECT_EQ(bits(read_report("late.json")),
-            bits(train("undisturbed.json", longer + Flags{"--ranks", "2"})));
+  expect_undisturbed(report);
 }
 
 TEST_F(ElasticTest, WithTheLastOneAllStartAgainFromTheNewestCheckpoint) {
   const json report = go_on("all.json", "2", saved_ + Flags{"--kill", "0@6", "--kill", "1@6"});
-  EXPECT_THAT(last_error_output_, testing::HasSubstr("the last one; starting all again"));
-  EXPECT_EQ(bits(report), undisturbed());
+  EXPECT_THAT(last_error_output_, HasSubstr("the last one; starting all again"));
+  expect_undisturbed(report);
 }
 
 // The survivor of the first loss goes on with older experts, which the restart takes back.
@@ -322,40 +234,7 @@ TEST_F(ElasticTest, ARestartTakesAnEarlierRollBackBack) {
   EXPECT_EQ(report["failures"][0].at("group"), 1);
   EXPECT_EQ(report["failures"][1].at("step"), 7);
   EXPECT_EQ(report["failures"][1].at("steps_lost"), 3) << "steps 5 to 7";
-  EXPECT_EQ(bits(report), undisturbed());
-}
-
-// Those that are left ask a ckptd that does not answer who is there to go on. Its successor has not
-// seen who was lost, and waits for it first, 10 s.
-TEST_F(ElasticTest, AStoppedCkptdIsReplacedWhenARankIsLost) {
-  Program program(
-      "moetrain",
-      arguments("stopped.json", same_ + twice_ +
-                                    Flags{"--ranks", "4", "--on-loss", "continue", "--events",
-                                          folder_ / "events", "--daemon-timeout-ms", "2000"}));
-  ASSERT_TRUE(program.await([&] {
-    if (read_lines(folder_ / "events").size() < 16) return false;
-    const auto children = program.children();
-    const auto ckptd = std::ranges::find_if(
-        children, [](const auto& child) { return child.arguments[0].ends_with("ckptd"); });
-    return ckptd != children.end() && ::kill(ckptd->pid, SIGSTOP) == 0;
-  }));
-  const pid_t pid = pid_of(program, 2);
-  ASSERT_TRUE(pid > 0 && ::kill(pid, SIGKILL) == 0);
-  const Ended ended = program.wait();
-  ASSERT_EQ(ended.code(), 0) << ended.err;
-  EXPECT_THAT(ended.err, testing::HasSubstr("ckptd hangs: no answer on "));
-  const json report = read_report("stopped.json");
-  ASSERT_EQ(report.at("failures").size(), 1u) << ended.err;
-  EXPECT_EQ(report["failures"][0].at("group"), 3);
-  EXPECT_EQ(bits(report), undisturbed());
-}
-
-TEST_F(ElasticTest, ADeadCkptdDoesNotKeepSurvivorsFromGoingOn) {
-  const json report =
-      go_on("daemon.json", "4", twice_ + Flags{"--kill", "1@6", "--kill-daemon", "5"});
-  EXPECT_EQ(report.at("failures").size(), 1u) << last_error_output_;
-  EXPECT_EQ(bits(report), undisturbed());
+  expect_undisturbed(report);
 }
 
 }  // namespace

@@ -115,7 +115,7 @@ TEST_F(KillsTest, ADeathInTheLastCheckpointNeverKeepsTheRunWaiting) {
     const std::string store = folder_ / name;
     const std::string events = folder_ / (name + ".jsonl");
     auto with = same;
-    with.insert(with.end(), {"--data-dir", store, "--events", events});
+    with.insert(with.end(), {"--on-loss", "restart", "--data-dir", store, "--events", events});
     Program program("moetrain", arguments(name + ".json", with));
     ASSERT_TRUE(
         await_line(events, [](const json& event) { return event.at("event") == "saving"; }));
@@ -144,7 +144,8 @@ TEST_F(KillsTest, RandomDeathsOfAnythingCostTimeAndNothingElse) {
     const std::string store = folder_ / name;
     const std::string events = folder_ / (name + ".jsonl");
     auto with = same;
-    with.insert(with.end(), {"--data-dir", store, "--events", events, "--restarts-max", "20"});
+    with.insert(with.end(), {"--data-dir", store, "--events", events, "--on-loss", "restart",
+                             "--restarts-max", "20"});
     Program program("moetrain", arguments(name + ".json", with));
     for (int kill = 0; kill < kKillsMax; ++kill) {
       // The moment is the point of the test: nobody is waited for.

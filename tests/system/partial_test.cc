@@ -205,7 +205,7 @@ TEST_F(PartialTest, LostTokensAreThoseTheExpertsMiss) {
   const std::string store = folder_ / "store";
   const json report = train_and_recompute(
       {"--steps", "22", "--checkpoint-every", "2", "--experts-per-checkpoint", "1", "--plt-budget",
-       "1", "--kill", "1@12", "--kill", "0@17", "--data-dir", store});
+       "1", "--on-loss", "restart", "--kill", "1@12", "--kill", "0@17", "--data-dir", store});
   EXPECT_EQ(resumes_, 2u);
   EXPECT_EQ(smallest_snapshot_, 2u) << "one expert of each of two layers";
   EXPECT_GT(report.at("plt"), 0);
@@ -228,7 +228,8 @@ TEST_F(PartialTest, LostTokensAreThoseTheExpertsMiss) {
 TEST_F(PartialTest, WhatIsChosenAutomaticallyLosesWhatItSays) {
   const json report = train_and_recompute(
       {"--steps", "60", "--checkpoint-every", "auto", "--experts-per-checkpoint", "auto",
-       "--experts-per-snapshot", "auto", "--plt-budget", "1", "--kill", "1@35", "--kill", "0@50"});
+       "--experts-per-snapshot", "auto", "--plt-budget", "1", "--on-loss", "restart", "--kill",
+       "1@35", "--kill", "0@50"});
   EXPECT_EQ(resumes_, 2u);
   EXPECT_GE(report.at("experts_per_checkpoint"), 1);
   EXPECT_LE(report.at("experts_per_checkpoint"), 4);
@@ -250,17 +251,18 @@ TEST_F(PartialTest, WhatIsChosenAutomaticallyLosesWhatItSaysWhereSurvivorsGoOn) 
 }
 
 TEST_F(PartialTest, MomentsAloneCanBeLeftOut) {
-  const json report = train_and_recompute(
-      {"--steps", "14", "--checkpoint-every", "2", "--experts-per-checkpoint", "1", "--selector",
-       "sequential", "--partial-parts", "optimizer", "--plt-budget", "1", "--kill", "1@11"});
+  const json report =
+      train_and_recompute({"--steps", "14", "--checkpoint-every", "2", "--experts-per-checkpoint",
+                           "1", "--selector", "sequential", "--partial-parts", "optimizer",
+                           "--plt-budget", "1", "--on-loss", "restart", "--kill", "1@11"});
   EXPECT_EQ(resumes_, 1u);
   EXPECT_GT(report.at("plt"), 0);
 }
 
 TEST_F(PartialTest, ARecoveryBeyondTheBudgetIsTheLastToLoseTokens) {
-  const json report =
-      train_and_recompute({"--steps", "20", "--checkpoint-every", "2", "--experts-per-checkpoint",
-                           "1", "--plt-budget", "0.001", "--kill", "1@9", "--kill", "1@17"});
+  const json report = train_and_recompute(
+      {"--steps", "20", "--checkpoint-every", "2", "--experts-per-checkpoint", "1", "--plt-budget",
+       "0.001", "--on-loss", "restart", "--kill", "1@9", "--kill", "1@17"});
   EXPECT_EQ(resumes_, 2u);
   EXPECT_GT(report.at("plt"), 0);
   EXPECT_THAT(last_error_output_, HasSubstr("4 experts of each layer from now on"));
@@ -279,6 +281,8 @@ TEST_F(PartialTest, ExpertsThatWereOnlyInMemoryComeBackFromThere) {
                                          "sequential",
                                          "--plt-budget",
                                          "1",
+                                         "--on-loss",
+                                         "restart",
                                          "--kill",
                                          "1@13"};
   const json disk = train_and_recompute(same);
@@ -297,7 +301,7 @@ TEST_F(PartialTest, WithAllExpertsInMemoryADeathOfRanksLosesNothing) {
   const auto expected = bits(train("quiet.json", same));
   auto with = same;
   with.insert(with.end(), {"--experts-per-checkpoint", "1", "--experts-per-snapshot", "all",
-                           "--kill", "0@9", "--kill", "1@9"});
+                           "--on-loss", "restart", "--kill", "0@9", "--kill", "1@9"});
   const json report = train("report.json", with);
   EXPECT_EQ(report.at("plt"), 0);
   EXPECT_EQ(bits(report), expected) << "as if nothing had happened";

@@ -67,6 +67,7 @@ class Ckptd {
   explicit Ckptd(const std::string& data_dir);
   ~Ckptd();
   std::string socket() const { return folder_ / "s"; }
+  void signal(int number) { program_.signal(number); }
   Ended ctl(std::vector<std::string> arguments) const;  // ckptctl --json, on this daemon
 
  private:

@@ -39,11 +39,6 @@ TEST_F(RefusalTest, RefusesBadInputInOneSentence) {
       {"no such preset", {"--preset", "huge"}, 2, "tiny, small"},
       {"kill of nobody", {"--ranks", "2", "--kill", "2@3"}, 2, "ranks 0 to 1"},
       {"kill of nothing", {"--kill", "x"}, 2, "RANK@STEP"},
-      {"join", {"--join", "1@5"}, 2, "--join 1@5: only with --on-loss continue"},
-      {"leave", {"--leave", "1@5"}, 2, "--leave 1@5: only with --on-loss continue"},
-      {"leave never", {"--on-loss", "continue", "--leave", "1"}, 2, "must be RANK@STEP"},
-      {"join of nobody", {"--on-loss", "continue", "--join", "0@5"}, 2, "COUNT@STEP"},
-      {"kill in no phase", {"--on-loss", "continue", "--kill-in", "1@lunch"}, 2, "settle"},
       {"a hasty watch of ckptd", {"--daemon-timeout-ms", "999"}, 2, "at least 1000, or 0"},
       {"a hasty heartbeat", {"--heartbeat-timeout-ms", "999"}, 2, "at least 1000, or 0"},
       {"re-planning what never moves", {"--replan-every", "5"}, 2, "static never moves"},
@@ -86,6 +81,13 @@ TEST_F(RefusalTest, RefusesBadInputInOneSentence) {
 
 TEST_F(RefusalTest, RefusesWhatAGroupThatGoesOnCouldNotDo) {
   const std::vector<std::pair<std::vector<std::string>, const char*>> refusals = {
+      {{"--on-loss", "restart", "--join", "1@5"},
+       "--join 1@5: only with --on-loss continue, here it is restart (as asked for)"},
+      {{"--on-loss", "restart", "--leave", "1@5"}, "--leave 1@5: only with --on-loss continue"},
+      {{"--on-loss", "restart", "--kill-in", "1@plan"}, "here it is restart (as asked for)"},
+      {{"--leave", "1"}, "must be RANK@STEP"},
+      {{"--join", "0@5"}, "COUNT@STEP"},
+      {{"--kill-in", "1@lunch"}, "settle"},
       {{"--kill-in", "4@move", "--join", "2@3"}, "--kill-in 4@move: there are only ranks 0 to 3"},
       {{"--join", "1@10"}, "--join 1@10: the run does steps 1 to 9"},
       {{"--join", "1@9"}, "--join 1@9: the run ends with this step: nothing follows"},
@@ -94,14 +96,14 @@ TEST_F(RefusalTest, RefusesWhatAGroupThatGoesOnCouldNotDo) {
       {{"--leave", "2@3", "--join", "1@3"}, "--leave 2@3: there are only ranks 0 to 1 by then"},
       {{"--kill", "2@3", "--join", "1@3"}, "--kill 2@3: there are only ranks 0 to 1 by then"},
       {{"--kill", "3@9", "--join", "1@3"}, "--kill 3@9: there are only ranks 0 to 2"},
-      {{"--kill", "1@5", "--kill", "1@2"}, "--kill 1@5: rank 1 is gone by then (--kill 1@2)"},
+      {{"--kill", "1@5", "--kill", "1@2"},
+       "--kill 1@5: rank 1 is gone by then (--kill 1@2); --on-loss restart brings it back"},
       {{"--leave", "1@2", "--kill", "1@2"}, "--leave 1@2: rank 1 is gone by then (--kill 1@2)"},
       {{"--loss-grace-ms", "0"}, "--loss-grace-ms 0: must be 1 to 120000"},
       {{"--loss-grace-ms", "120001"}, "--loss-grace-ms 120001: must be 1 to 120000"},
   };
   for (const auto& [flags, says] : refusals) {
-    std::vector<std::string> all =
-        arguments("r.json", {"--on-loss", "continue", "--ranks", "2", "--steps", "9"});
+    std::vector<std::string> all = arguments("r.json", {"--ranks", "2", "--steps", "9"});
     all.insert(all.end(), flags.begin(), flags.end());
     const Ended ended = run("moetrain", all);
     EXPECT_EQ(ended.code(), 2) << ended.err;

@@ -25,9 +25,10 @@ TEST_F(ReplicasTest, PlacementChangesNoBitAndNorDoesAKill) {
                                          "3",       "--lr", "0.003"};
   const json one = train("one.json", with(same, {"--ranks", "1"}));
   const json replicated =
-      train("replicated.json", with(same, {"--ranks", "3", "--placement", "lazarus", "--slots", "3",
-                                           "--min-replicas", "2", "--check-replicas", "1", "--kill",
-                                           "1@8", "--metrics", folder_ / "metrics.jsonl"}));
+      train("replicated.json",
+            with(same, {"--ranks", "3", "--placement", "lazarus", "--slots", "3", "--min-replicas",
+                        "2", "--check-replicas", "1", "--on-loss", "restart", "--kill", "1@8",
+                        "--metrics", folder_ / "metrics.jsonl"}));
   EXPECT_EQ(bits(replicated), bits(one));
   ASSERT_EQ(replicated.at("failures").size(), 1u);
   ASSERT_EQ(replicated.at("loads").size(), 12u);

@@ -60,6 +60,29 @@ json TrainingTest::read_report(const std::string& report) const {
   return document;
 }
 
+// Neither the number of ranks changes a bit, nor how many steps follow: the longest run of these
+// flags so far has them all.
+std::map<uint64_t, std::string> TrainingTest::undisturbed(const std::vector<std::string>& flags,
+                                                          uint64_t steps) {
+  static std::map<std::vector<std::string>, std::map<uint64_t, std::string>> runs;
+  auto& longest = runs[flags];
+  if (longest.size() < steps) {
+    std::vector<std::string> alone = flags;
+    const uint64_t enough = std::max<uint64_t>(2 * steps, 32);
+    alone.insert(alone.end(), {"--ranks", "1", "--steps", std::to_string(enough)});
+    const Ended ended = run("moetrain", arguments("undisturbed.json", alone));
+    EXPECT_EQ(ended.code(), 0) << ended.err;
+    longest = bits(read_report("undisturbed.json"));
+  }
+  return {longest.begin(), longest.upper_bound(steps)};
+}
+
+void TrainingTest::expect_undisturbed(const json& report, const std::vector<std::string>& flags) {
+  const auto after = bits(report);
+  ASSERT_FALSE(after.empty());
+  EXPECT_EQ(after, undisturbed(flags, after.rbegin()->first));
+}
+
 std::map<uint64_t, std::string> TrainingTest::bits(const json& report) {
   std::map<uint64_t, std::string> result;
   for (const json& loss : report.at("losses")) result[loss.at("step")] = loss.at("loss_bits");

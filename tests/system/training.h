@@ -18,6 +18,11 @@ class TrainingTest : public testing::Test {
   // Runs to the end, which must be a good one; the report.
   nlohmann::json train(const std::string& report, const std::vector<std::string>& more);
   nlohmann::json read_report(const std::string& report) const;
+  // The losses of so many steps of a run with these flags that nothing happens to, by step.
+  std::map<uint64_t, std::string> undisturbed(const std::vector<std::string>& flags,
+                                              uint64_t steps);
+  // As far as the run went, its losses are those.
+  void expect_undisturbed(const nlohmann::json& report, const std::vector<std::string>& flags);
   // By step.
   static std::map<uint64_t, std::string> bits(const nlohmann::json& report);
   static std::map<uint64_t, double> losses(const nlohmann::json& report);

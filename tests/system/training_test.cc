@@ -46,7 +46,8 @@ TEST_F(TrainingTest, SeveralRanksMayDieAtOnceAndAgain) {
   const std::vector<std::string> same = {"--ranks", "3", "--steps", "10", "--checkpoint-every",
                                          "4"};
   auto with = same;
-  with.insert(with.end(), {"--kill", "0@2", "--kill", "1@6", "--kill", "2@6", "--kill", "0@10"});
+  with.insert(with.end(), {"--on-loss", "restart", "--kill", "0@2", "--kill", "1@6", "--kill",
+                           "2@6", "--kill", "0@10"});
   const json killed = train("killed.json", with);
   EXPECT_EQ(bits(killed), bits(train("quiet.json", same)));
   std::set<uint32_t> lost;

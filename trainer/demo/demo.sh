@@ -134,7 +134,7 @@ mkdir -p "$home"
 rank_dies=$((steps * 11 / 20 + 3))
 daemon_dies=$((steps * 3 / 4 + 2))
 train=("$bin/moetrain" run --ranks 4 --steps "$steps" --checkpoint-every 10 --run "$run"
-  --data-dir "$home/data" --kill "2@$rank_dies" --kill-daemon "$daemon_dies"
+  --data-dir "$home/data" --on-loss restart --kill "2@$rank_dies" --kill-daemon "$daemon_dies"
   --report "$home/report.json" --metrics "$home/metrics.jsonl")
 undisturbed=("$bin/moetrain" run --ranks 4 --steps "$steps" --checkpoint-every 10 --run "$run"
   --report "$home/undisturbed.json")

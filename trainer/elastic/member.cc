@@ -38,14 +38,21 @@ std::string rank_list(const std::vector<uint32_t>& ranks) {
 Result<Member> Member::open(const RankOptions& options, const std::vector<StateUnit>& units,
                             uint64_t share_bytes) {
   const ArenaSize arena = arena_size(share_bytes, options.partial.k_snapshot != 0);
-  CKPT_ASSIGN(
-      client::Session session,
+  Result<client::Session> opened =
       to_result(client::Session::open({.socket = options.socket,
                                        .run = options.run,
                                        .client_name = fmt::format("moetrain rank {}", options.rank),
                                        .arena_bytes = arena.arena_bytes,
                                        .slab_bytes = arena.slab_bytes,
-                                       .timeout_ms = options.open_timeout_ms})));
+                                       .timeout_ms = options.open_timeout_ms}));
+  if (!opened.ok() && opened.error().code == ckpt::ErrorCode::kResourceExhausted &&
+      options.elastic) {
+    return ckpt::make_error(opened.error().code,
+                            "{}; each rank has room for the whole model, as the last one saves it "
+                            "alone: --on-loss restart needs less",
+                            opened.error().message);
+  }
+  CKPT_ASSIGN(client::Session session, std::move(opened));
   const Status registered = to_status(session.register_units(
       registration(units), to_json(options.config), options.open_timeout_ms));
   if (registered.ok()) return Member(options, std::move(session));

@@ -180,7 +180,10 @@ class RankRun {
   std::vector<RestoredUnit> restored_;    // as the epoch began
   bool snapshot_due_ = false;             // a snapshot waits for ckptd to be back
   bool away_ = false;                     // somebody was without ckptd when the ranks met last
-  RankEvent taking_;                      // of the snapshot that was begun
+  // A snapshot failed, and none has been durable since: ckptd may hang, and not every step shall
+  // wait for it as long as the first one did.
+  bool waited_in_vain_ = false;
+  RankEvent taking_;                                // of the snapshot that was begun
   std::chrono::steady_clock::time_point boundary_;  // when this step began, meeting included
   int64_t waited_before_ns_ = 0;                    // Comm::waited_ns() then
   std::set<uint64_t> failed_snapshots_;             // not yet told to the others

@@ -18,6 +18,9 @@ namespace client = ckpt::client;
 
 namespace {
 
+// For ckptd to answer that it has room, or has none.
+constexpr uint32_t kAnswerMs = 1'000;
+
 // Adds the time it lives to a total.
 class Timed {
  public:
@@ -208,7 +211,10 @@ bool RankRun::snapshot_is_due() {
 }
 
 Snapshotter::BackPressure RankRun::usual_pressure() const {
-  return {.policy = options_.skip_when_out_of_slabs ? CKPT_SLABS_SKIP : CKPT_SLABS_WAIT};
+  const bool skip = options_.skip_when_out_of_slabs;
+  Snapshotter::BackPressure pressure{.policy = skip ? CKPT_SLABS_SKIP : CKPT_SLABS_WAIT};
+  if (skip || waited_in_vain_) pressure.wait_ms_max = kAnswerMs;
+  return pressure;
 }
 
 Status RankRun::begin_snapshot(Result<Snapshotter::Request> wanted,
@@ -236,6 +242,7 @@ Status RankRun::fill_snapshot() {
 // The next one is taken as usual.
 Status RankRun::snapshot_failed(ckpt::Error error) {
   snapshot_due_ = false;
+  waited_in_vain_ = true;
   failed_snapshots_.insert(progress_.step);
   report_snapshot({.step = progress_.step, .reason = error.message, .stall_ms = stall_ms_});
   return error;
@@ -265,7 +272,7 @@ void RankRun::snapshot_at(const Boundary& boundary, bool early) {
   }
   if (!options_.wait_durable) return;
   const Timed stall(stall_ms_);
-  snapshotter_->await_settled(progress_.step, usual_pressure().wait_ms_max);
+  snapshotter_->await_settled(progress_.step, Snapshotter::BackPressure().wait_ms_max);
 }
 
 Result<Snapshotter::Request> RankRun::request(uint32_t attempt, bool full) {
@@ -362,6 +369,7 @@ void RankRun::report_snapshot(const SnapshotOutcome& outcome) {
   if (outcome.durable) {
     pacer_->durable(outcome.step, outcome.durable_ms);
     durable_step_ = outcome.step;
+    waited_in_vain_ = false;
   }
   events_.write({.kind = Kind::kSnapshot,
                  .step = outcome.step,

@@ -245,7 +245,8 @@ int Supervisor::Impl::finish() {
   if (daemon && hangs) daemon->kill();
   if (daemon) daemon->stop(kDaemonStopMs);
   daemon.reset();
-  const report::Report result = recorder->report();
+  report::Report result = recorder->report();
+  result.on_loss = {options.rank.elastic ? "continue" : "restart", options.on_loss_reason};
   for (const std::string& mismatch : recorder->mismatches()) {
     say("not reproduced: " + mismatch);
   }

@@ -38,6 +38,7 @@ struct RankJoin {
 
 struct RunOptions {
   RankOptions rank;  // what every rank is told; `rank.rank` and `rank.kill_at` are filled in here
+  std::string on_loss_reason;  // why rank.elastic is what it is: for people
   std::vector<RankAt> kills;
   std::vector<RankAt> leaves;  // elastic: who asks itself to leave, and after which step
   std::vector<PhaseKill> phase_kills;

@@ -246,6 +246,7 @@ void read_totals(Fields& top, const std::string& origin, Report& report) {
   report.plt_rollback = top.number_or("plt_rollback", 0);
   read_lost(top, report);
   read_pace(top, report);
+  report.on_loss = {top.text_or("on_loss", ""), top.text_or("on_loss_reason", "")};
 }
 
 }  // namespace
@@ -302,6 +303,8 @@ std::string to_json(const Report& report) {
       {"experts_per_checkpoint", report.pace.experts},
       {"experts_per_snapshot", report.pace.experts_per_snapshot},
       {"reason", report.pace.reason},
+      {"on_loss", report.on_loss.what},
+      {"on_loss_reason", report.on_loss.reason},
       {"failures", std::move(failures)},
       {"daemon_failures", std::move(daemon_failures)},
       {"replans", replans_json(report.replans)},

@@ -8,6 +8,7 @@
 //                 each:[{step, bytes, bytes_kept, rank_bytes_max, rank_bytes_mean, stall_ms,
 //                        durable_ms}]},
 //    checkpoint_every, experts_per_checkpoint, experts_per_snapshot, reason,
+//    on_loss, on_loss_reason,
 //    failures:[{step, ranks, detected_ms, resumed_ms, steps_lost,
 //               bytes:{replica, memory, disk, peer, tier}, stale_units}],
 //    daemon_failures:[{step, down_ms}],
@@ -152,6 +153,12 @@ struct Pace {
   std::string reason;
 };
 
+// What the loss of a rank was to lead to, "restart" or "continue", and who chose that.
+struct OnLoss {
+  std::string what;  // empty: of a run from before it was told
+  std::string reason;
+};
+
 struct Report {
   uint32_t ranks = 0;
   uint64_t steps = 0;
@@ -174,6 +181,7 @@ struct Report {
     Checkpoint busiest() const;
   } checkpoints;
   Pace pace;
+  OnLoss on_loss;
   std::vector<Failure> failures;
   std::vector<DaemonFailure> daemon_failures;
   std::vector<MemberChange> changes;
@@ -193,8 +201,8 @@ std::string to_json(const Report& report);
 
 // Reads what to_json wrote; `origin` (a file name) starts every error message. Missing or mistyped
 // fields, unordered steps and malformed bits are kInvalidArgument errors that name the field;
-// `daemon_failures`, `changes`, `replans`, `rank_times`, `plt`, `loads`, what is said of each
-// checkpoint and of their pace may be missing.
+// `daemon_failures`, `changes`, `replans`, `rank_times`, `plt`, `loads`, `on_loss`, what is said of
+// each checkpoint and of their pace may be missing.
 ckpt::Result<Report> parse_report(std::string_view json, std::string_view origin);
 ckpt::Result<Report> read_report(const std::string& path);
 

@@ -206,6 +206,23 @@ TEST_F(GrantsTest, NobodyRejoinsWhatIsNotGrantedAnyMore) {
   EXPECT_THAT(theirs.ranks[0]->error(), HasSubstr("user 4242 has no grant to commit"));
 }
 
+// Its client has left the epoch, whatever the answer: the other one is not to wait for it.
+TEST_F(GrantsTest, AMemberThatMayNotJoinAgainIsInNoEpoch) {
+  job.ranks[0]->die();
+  world.run();
+  grant(R"("commit")");
+  Job theirs(world, 2, {.uid = kOther});
+  theirs.start();
+  grant(R"("read")");
+  EXPECT_FALSE(theirs.ranks[0]->epoch_ended());
+  theirs.ranks[1]->join(1, 2, fb::ResumeMode::Continue);
+  world.run();
+  EXPECT_FALSE(theirs.ranks[1]->started());
+  EXPECT_THAT(theirs.ranks[1]->error(), HasSubstr("user 4242 has no grant to commit"));
+  theirs.ranks[0]->listen();
+  EXPECT_TRUE(theirs.ranks[0]->epoch_ended());
+}
+
 TEST_F(GrantsTest, GoWithTheirRun) {
   grant(R"("prune")");
   job.ranks[0]->send(fb::LeaveGroupT());

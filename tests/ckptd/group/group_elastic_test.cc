@@ -2,70 +2,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "ckptd/group/group.h"
-#include "ckptd/limits.h"
-#include "tests/ckptd/group/actions.h"
+#include "tests/ckptd/group/elastic_group.h"
 
 namespace ckptd {
 namespace {
 
 using ckpt::ErrorCode;
 using ckpt::Rank;
-using ckpt::SessionId;
 using std::chrono::milliseconds;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
-
-constexpr milliseconds kGrace{1'000};
-
-// Member m speaks through session 100 + m.
-JoinRequest request(MemberId member, ResumeMode resume, uint32_t size = 4) {
-  return {.session = 100 + member,
-          .request = member,
-          .rank = static_cast<Rank>(member % size),
-          .size = size,
-          .resume = resume,
-          .elastic = true,
-          .member = member,
-          .grace = kGrace};
-}
-
-std::vector<MemberId> members_of(const Groups::OpenEpoch& open) {
-  std::vector<MemberId> members;
-  for (const JoinRequest& member : open.members) members.push_back(member.member);
-  return members;
-}
-
-class ElasticGroupTest : public testing::Test {
- protected:
-  Groups groups;
-  std::vector<Groups::OpenEpoch> opens;
-
-  Groups::Actions go_on(MemberId member) { return note(groups.join(kRun, goes_on(member))); }
-  static JoinRequest goes_on(MemberId member) { return request(member, ResumeMode::kGoOn); }
-  Groups::Actions join(MemberId member, uint32_t size = 4) {
-    return note(groups.join(kRun, request(member, ResumeMode::kContinue, size)));
-  }
-  Groups::Actions lost(MemberId member) { return note(groups.lost(100 + member, "died")); }
-  Groups::Actions note(Groups::Actions actions) {
-    for (const auto& open : all<Groups::OpenEpoch>(actions)) opens.push_back(open);
-    return actions;
-  }
-  // The record of the epoch that is being opened is durable.
-  Groups::Actions opened(const ckpt::Status& status = {}) {
-    return note(groups.opened(kRun, opens.back().epoch, 7, status));
-  }
-  void open_first(uint32_t size = 4) {
-    for (MemberId member = 0; member < size; ++member) {
-      note(groups.join(kRun, request(member, ResumeMode::kStart, size)));
-    }
-    ASSERT_EQ(opens.size(), 1u);
-    EXPECT_TRUE(opens[0].elastic);
-    EXPECT_FALSE(opens[0].goes_on);
-    EXPECT_TRUE(opened().empty());
-  }
-};
 
 TEST_F(ElasticGroupTest, GoesOnAsSoonAsAllSurvivorsHaveAsked) {
   open_first();
@@ -302,39 +249,32 @@ TEST_F(ElasticGroupTest, AFirstEpochThatFailsBeforeAnybodyHasStateIsFormedAgain)
   EXPECT_THAT(members_of(opens[1]), ElementsAre(0, 1, 2));
 }
 
-TEST_F(ElasticGroupTest, SurvivorsGoOnAfterADaemonRestart) {
-  groups.recovered(kRun, 7, 3, 2, {10, 11, 12});
-  ASSERT_TRUE(groups.rejoin(kRun, 110, 0, 7).ok());
-  const auto ended = all<Groups::EndEpoch>(go_on(11));
-  ASSERT_EQ(ended.size(), 1u) << "it had asked before the restart, or asks now";
-  EXPECT_THAT(ended[0].remaining, ElementsAre(110));
-  go_on(10);
-  EXPECT_TRUE(opens.empty()) << "member 12 may be on its way";
-  note(groups.tick(milliseconds(0)));
-  note(groups.tick(limits::kSurvivorGrace));
-  ASSERT_EQ(opens.size(), 1u);
-  EXPECT_EQ(opens[0].epoch, 8u);
-  EXPECT_THAT(members_of(opens[0]), ElementsAre(10, 11));
+// Its client has left the epoch to ask for the next one: the others are not to wait for it.
+TEST_F(ElasticGroupTest, AMemberWhoseJoinIsRefusedIsInNoEpoch) {
+  open_first(3);
+  JoinRequest taken = goes_on(1);
+  taken.member = 2;
+  auto actions = note(groups.join(kRun, taken));
+  ASSERT_EQ(all<Groups::Refuse>(actions).size(), 1u);
+  auto ended = all<Groups::EndEpoch>(actions);
+  ASSERT_EQ(ended.size(), 1u);
+  EXPECT_THAT(ended[0].lost, ElementsAre(1));
+  EXPECT_THAT(ended[0].remaining, ElementsAre(100, 102));
+  EXPECT_FALSE(groups.member(101)->active);
+  // Nor between two epochs.
+  JoinRequest of_nobody = goes_on(2);
+  of_nobody.size = 0;
+  EXPECT_EQ(all<Groups::Refuse>(note(groups.join(kRun, of_nobody))).size(), 1u);
+  go_on(0);
+  EXPECT_THAT(members_of(opens.back()), ElementsAre(0));
 }
 
-TEST_F(ElasticGroupTest, AfterARestartOfEverythingNumbersComeAgain) {
-  groups.recovered(kRun, 7, 2, 2, {0, 1});
-  for (MemberId member = 0; member < 2; ++member) {
-    note(groups.join(kRun, request(member, ResumeMode::kLatest, 2)));
-  }
-  ASSERT_EQ(opens.size(), 1u) << "without a wait for those that were replaced";
-  EXPECT_FALSE(opens[0].goes_on);
-  EXPECT_EQ(opens[0].resume.resume, ResumeMode::kLatest);
-}
-
-TEST_F(ElasticGroupTest, AReopenDeadlineLeavesWhoCameBack) {
-  groups.recovered(kRun, 7, 3, 2, {10, 11, 12});
-  ASSERT_TRUE(groups.rejoin(kRun, 111, 1, 7).ok());
-  EXPECT_THAT(all<Groups::EndEpoch>(note(groups.rejoin_deadline_passed()))[0].lost,
-              ElementsAre(0, 2));
-  go_on(11);
-  EXPECT_THAT(members_of(opens.back()), ElementsAre(11));
-  EXPECT_THAT(opens.back().previous_ranks, ElementsAre(1));
+TEST_F(ElasticGroupTest, AJoinThatTheDaemonRefusesByItselfEndsTheEpoch) {
+  open_first(2);
+  const auto ended = all<Groups::EndEpoch>(note(groups.refused(101)));
+  ASSERT_EQ(ended.size(), 1u);
+  EXPECT_THAT(ended[0].remaining, ElementsAre(100));
+  EXPECT_THAT(note(groups.refused(500)), IsEmpty()) << "one that nobody knows";
 }
 
 }  // namespace

@@ -119,6 +119,21 @@ TEST_F(ConnectionTest, ALastAnswerThatNobodyReadsIsGivenUp) {
   EXPECT_EQ(closed, "it broke the stream");
 }
 
+// It dies when it has said all, and before it was heard; what it is told meanwhile goes nowhere.
+TEST_F(ConnectionTest, LastWordsAreHeardOfOneThatCannotBeAnswered) {
+  open();
+  const std::vector<std::byte> frame = small_frame();
+  constexpr size_t kWords = 10;
+  for (size_t i = 0; i < kWords; ++i) ASSERT_EQ(write(frame), frame.size());
+  client.reset();
+  connection->send(frame, -1);
+  connection->send(frame, -1);
+  EXPECT_EQ(closed, "") << "not in the middle of a send";
+  loop.run();
+  EXPECT_EQ(messages, kWords);
+  EXPECT_NE(closed, "");
+}
+
 using ConnectionDeathTest = ConnectionTest;
 
 // A message that was handled by half must not be survived.

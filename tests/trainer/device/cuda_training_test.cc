@@ -35,6 +35,8 @@ TEST_F(CudaTrainingTest, ARankThatDiesComesBackAndGoesOnWithTheSameBits) {
   EXPECT_EQ(bits(whole).size(), 6u);
   EXPECT_EQ(bits(killed), bits(whole));
   EXPECT_EQ(killed.at("failures").size(), 1u) << "nobody died";
+  EXPECT_EQ(killed.at("on_loss"), "restart");
+  EXPECT_EQ(killed.at("on_loss_reason"), "the default on a GPU");
 }
 
 // A snapshot at every step: each is gathered while the next step computes, and before it changes

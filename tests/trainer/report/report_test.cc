@@ -58,6 +58,8 @@ TEST(ReportJson, HasTheFieldsThatStay) {
   EXPECT_EQ(document.at("checkpoints").at("bytes_kept"), 2 << 20);
   EXPECT_EQ(document.at("checkpoints").at("each").at(0).at("bytes_kept"), 2 << 20);
   EXPECT_EQ(document.at("reason"), "storage sustains 5 steps");
+  EXPECT_EQ(document.at("on_loss"), "restart");
+  EXPECT_EQ(document.at("on_loss_reason"), "as asked for");
   EXPECT_EQ(document.at("failures").at(0).at("ranks"), json::array({2}));
   EXPECT_EQ(document.at("failures").at(0).at("bytes").at("memory"), 5 << 20);
   EXPECT_EQ(document.at("daemon_failures").at(0).at("down_ms"), 1180);
@@ -195,6 +197,8 @@ TEST(ReportJson, EveryRequiredFieldIsMissed) {
                                              "loads",
                                              "lost_tokens",
                                              "max_over_mean",
+                                             "on_loss",
+                                             "on_loss_reason",
                                              "plt",
                                              "plt_rollback",
                                              "rank_times",
@@ -203,7 +207,8 @@ TEST(ReportJson, EveryRequiredFieldIsMissed) {
     const bool optional = optionals.contains(field.key());
     EXPECT_EQ(refusal(document).empty(), optional) << field.key();
     document[field.key()] = "text";
-    const std::set<std::string> anything = {"final_loss", "max_over_mean", "reason"};
+    const std::set<std::string> anything = {"final_loss", "max_over_mean", "on_loss",
+                                            "on_loss_reason", "reason"};
     EXPECT_EQ(refusal(document).empty(), anything.contains(field.key())) << field.key();
   }
 }

@@ -82,6 +82,7 @@ inline Report sample_report(uint64_t steps = 60) {
                               .durable_ms = 40}};
   report.pace = {
       .every = 5, .experts = 2, .experts_per_snapshot = 3, .reason = "storage sustains 5 steps"};
+  report.on_loss = {"restart", "as asked for"};
   report.failures.push_back(
       {.step = steps / 2,
        .ranks = {2},

@@ -1,0 +1,90 @@
+// Elastic groups of a daemon that was restarted: who comes back, who is waited for, and how long.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "ckptd/limits.h"
+#include "tests/ckptd/group/elastic_group.h"
+
+namespace ckptd {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::ElementsAre;
+
+class ElasticRestartTest : public ElasticGroupTest {};
+
+TEST_F(ElasticRestartTest, SurvivorsGoOnAfterADaemonRestart) {
+  groups.recovered(kRun, 7, 3, 2, {10, 11, 12});
+  ASSERT_TRUE(groups.rejoin(kRun, 110, 0, 7).ok());
+  const auto ended = all<Groups::EndEpoch>(go_on(11));
+  ASSERT_EQ(ended.size(), 1u) << "it had asked before the restart, or asks now";
+  EXPECT_THAT(ended[0].remaining, ElementsAre(110));
+  go_on(10);
+  EXPECT_TRUE(opens.empty()) << "member 12 may be on its way";
+  note(groups.tick(milliseconds(0)));
+  note(groups.tick(kGrace - milliseconds(1)));
+  EXPECT_TRUE(opens.empty());
+  note(groups.tick(kGrace));
+  ASSERT_EQ(opens.size(), 1u) << "as long as those who ask have said";
+  EXPECT_EQ(opens[0].epoch, 8u);
+  EXPECT_THAT(members_of(opens[0]), ElementsAre(10, 11));
+}
+
+TEST_F(ElasticRestartTest, AfterARestartTheUsualGraceHoldsUntilSomebodyAsks) {
+  groups.recovered(kRun, 7, 3, 2, {10, 11, 12});
+  ASSERT_TRUE(groups.rejoin(kRun, 110, 0, 7).ok());
+  ASSERT_TRUE(groups.rejoin(kRun, 111, 1, 7).ok());
+  note(groups.rejoin_deadline_passed());
+  note(groups.tick(milliseconds(0)));
+  note(groups.tick(kGrace));
+  EXPECT_TRUE(all<Groups::Refuse>(go_on(10)).empty()) << "it was not given up";
+  note(groups.tick(kGrace));
+  ASSERT_EQ(opens.size(), 1u);
+  EXPECT_THAT(members_of(opens[0]), ElementsAre(10));
+  EXPECT_TRUE(opens[0].goes_on);
+}
+
+TEST_F(ElasticRestartTest, AfterARestartOfEverythingNumbersComeAgain) {
+  groups.recovered(kRun, 7, 2, 2, {0, 1});
+  for (MemberId member = 0; member < 2; ++member) {
+    note(groups.join(kRun, request(member, ResumeMode::kLatest, 2)));
+  }
+  ASSERT_EQ(opens.size(), 1u) << "without a wait for those that were replaced";
+  EXPECT_FALSE(opens[0].goes_on);
+  EXPECT_EQ(opens[0].resume.resume, ResumeMode::kLatest);
+}
+
+TEST_F(ElasticRestartTest, ANewJobWaitsForNobodyOfTheOneBeforeARestart) {
+  groups.recovered(kRun, 7, 4, 2, {0, 1, 2, 3});
+  const auto ended =
+      all<Groups::EndEpoch>(note(groups.join(kRun, request(0, ResumeMode::kLatest, 1))));
+  ASSERT_EQ(ended.size(), 1u);
+  EXPECT_THAT(ended[0].lost, ElementsAre(0, 1, 2, 3));
+  ASSERT_EQ(opens.size(), 1u) << "it is smaller: some numbers do not come again";
+  EXPECT_FALSE(opens[0].goes_on);
+  EXPECT_THAT(members_of(opens[0]), ElementsAre(0));
+}
+
+TEST_F(ElasticRestartTest, AJobOfWhichAMemberCameBackGoesOn) {
+  groups.recovered(kRun, 7, 2, 2, {0, 1});
+  ASSERT_TRUE(groups.rejoin(kRun, 100, 0, 7).ok());
+  JoinRequest other = request(1, ResumeMode::kLatest, 1);
+  note(groups.join(kRun, other));
+  EXPECT_TRUE(opens.empty()) << "member 0 is there, and has not asked";
+  go_on(0);
+  ASSERT_EQ(opens.size(), 1u);
+  EXPECT_TRUE(opens[0].goes_on);
+}
+
+TEST_F(ElasticRestartTest, AReopenDeadlineLeavesWhoCameBack) {
+  groups.recovered(kRun, 7, 3, 2, {10, 11, 12});
+  ASSERT_TRUE(groups.rejoin(kRun, 111, 1, 7).ok());
+  EXPECT_THAT(all<Groups::EndEpoch>(note(groups.rejoin_deadline_passed()))[0].lost,
+              ElementsAre(0, 2));
+  go_on(11);
+  EXPECT_THAT(members_of(opens.back()), ElementsAre(11));
+  EXPECT_THAT(opens.back().previous_ranks, ElementsAre(1));
+}
+
+}  // namespace
+}  // namespace ckptd

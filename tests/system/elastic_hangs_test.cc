@@ -1,0 +1,134 @@
+// Runs that go on while something hangs, a rank or ckptd, and what becomes of it when it does not
+// hang any more.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <algorithm>
+
+#include "tests/system/watched_run.h"
+
+namespace systemtest {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+class ElasticHangsTest : public GoingOnTest {
+ protected:
+  // Every rank holds every expert: nothing is lost with any of them.
+  const Flags everywhere_ = {"--placement", "lazarus", "--slots", "8", "--min-replicas", "2"};
+
+  static pid_t ckptd_of(const WatchedRun& run) {
+    const auto children = run.program().children();
+    const auto ckptd = std::ranges::find_if(
+        children, [](const auto& child) { return child.arguments[0].ends_with("ckptd"); });
+    return ckptd == children.end() ? -1 : ckptd->pid;
+  }
+};
+
+// Nobody kills them: one comes to itself when the others have gone on without it, the other never.
+TEST_F(ElasticHangsTest, StoppedRanksAreLeftBehindAndLearnThatTheirEpochIsOver) {
+  WatchedRun run =
+      watch("late.json", "4",
+            everywhere_ + Flags{"--heartbeat-timeout-ms", "0", "--collective-timeout-ms", "1500",
+                                "--loss-grace-ms", "1000"});
+  ASSERT_TRUE(run.await_step(2));
+  ASSERT_TRUE(run.signal_rank(2, SIGSTOP));
+  ASSERT_TRUE(run.signal_rank(3, SIGSTOP));
+  ASSERT_TRUE(run.await_group(2));
+  ASSERT_TRUE(run.signal_rank(2, SIGCONT));
+  EXPECT_TRUE(run.await([](const json& event) {
+    return event.value("event", "") == "group_lost" && event.value("rank", 0) == 2 &&
+           event.value("epoch", 0) == 1;
+  }));
+  EXPECT_TRUE(run.await_group(3)) << "it joins again, as a new one";
+  const Ended ended = run.stop();
+  expect_undisturbed(read_report("late.json"));
+}
+
+// Its connections stay open, and the collectives would wait a minute.
+TEST_F(ElasticHangsTest, AStoppedRankIsFoundByItsSilence) {
+  WatchedRun run = watch("silent.json", "4", twice_ + Flags{"--heartbeat-timeout-ms", "2000"});
+  ASSERT_TRUE(run.await_step(2));
+  ASSERT_TRUE(run.signal_rank(2, SIGSTOP));
+  ASSERT_TRUE(run.await_group(3));
+  const Ended ended = run.stop();
+  EXPECT_THAT(ended.err, HasSubstr("rank 2 hangs, silent for "));
+  const json report = read_report("silent.json");
+  ASSERT_EQ(report.at("failures").size(), 1u) << ended.err;
+  EXPECT_EQ(report["failures"][0].at("ranks"), json({2}));
+  EXPECT_EQ(report["failures"][0].at("group"), 3);
+  EXPECT_FALSE(run.told([](const json& event) { return event.at("event") == "alive"; }));
+  expect_undisturbed(report);
+}
+
+// Those that are left ask a ckptd that does not answer who is there to go on. Its successor has not
+// seen who was lost, and waits for it first.
+TEST_F(ElasticHangsTest, AStoppedCkptdIsReplacedWhenARankIsLost) {
+  WatchedRun run = watch("stopped.json", "4",
+                         twice_ + Flags{"--daemon-timeout-ms", "1000", "--loss-grace-ms", "2000"});
+  ASSERT_TRUE(run.await_step(2));
+  const pid_t ckptd = ckptd_of(run);
+  ASSERT_TRUE(ckptd > 0 && ::kill(ckptd, SIGSTOP) == 0);
+  ASSERT_TRUE(run.await_steps(2)) << "nobody needs it to train";
+  ASSERT_TRUE(run.signal_rank(2, SIGKILL));
+  ASSERT_TRUE(run.await_group(3));
+  const Ended ended = run.stop();
+  EXPECT_THAT(ended.err, HasSubstr("ckptd hangs: no answer on "));
+  const json report = read_report("stopped.json");
+  ASSERT_EQ(report.at("failures").size(), 1u) << ended.err;
+  EXPECT_EQ(report["failures"][0].at("group"), 3);
+  expect_undisturbed(report);
+}
+
+TEST_F(ElasticHangsTest, ADeadCkptdDoesNotKeepSurvivorsFromGoingOn) {
+  const json report =
+      go_on("daemon.json", "4",
+            twice_ + Flags{"--kill", "1@6", "--kill-daemon", "5", "--loss-grace-ms", "2000"});
+  EXPECT_EQ(report.at("failures").size(), 1u) << last_error_output_;
+  expect_undisturbed(report);
+}
+
+// It is not ours to start again: snapshots are given up, and those who have to wait for it do.
+TEST_F(ElasticHangsTest, AStoppedCkptdOfOthersIsDoneWithoutAndServesAgainWhenItGoesOn) {
+  Ckptd daemon(folder_ / "store");
+  WatchedRun run = watch("others.json", "3",
+                         everywhere_ + Flags{"--socket", "unix:" + daemon.socket(),
+                                             "--checkpoint-every", "5", "--out-of-slabs", "skip"});
+  uint64_t since = 0;
+  const auto snapshot = [&](bool durable) {
+    return run.await([&](const json& event) {
+      return event.at("event") == "snapshot" && event.value("durable", false) == durable &&
+             event.value("step", uint64_t{0}) > since;
+    });
+  };
+  ASSERT_TRUE(snapshot(true));
+  daemon.signal(SIGSTOP);
+  since = run.newest_step() + 5;  // what was begun before may still become durable
+  ASSERT_TRUE(snapshot(false)) << "it was waited for, and not for ever";
+  ASSERT_TRUE(run.await_steps(5)) << "training goes on";
+  // Survivors need ckptd to know who they are.
+  const auto joins = [&] {
+    return std::ranges::count_if(run.events(),
+                                 [](const json& event) { return event.at("event") == "joining"; });
+  };
+  ASSERT_TRUE(run.signal_rank(1, SIGKILL));
+  ASSERT_TRUE(run.program().await([&] { return joins() == 3 + 2; }));
+  EXPECT_FALSE(run.told([](const json& event) { return event.value("goes_on", false); }));
+  daemon.signal(SIGCONT);
+  ASSERT_TRUE(run.await_group(2));
+  since = run.newest_step();
+  EXPECT_TRUE(snapshot(true));
+  const Ended ended = run.stop();
+  EXPECT_THAT(ended.err, HasSubstr("no free slab within")) << "that is what was waited for";
+  const json report = read_report("others.json");
+  ASSERT_EQ(report.at("failures").size(), 1u) << ended.err;
+  EXPECT_EQ(report["failures"][0].at("ranks"), json({1}));
+  EXPECT_EQ(report["failures"][0].at("group"), 2);
+  expect_undisturbed(report);
+  EXPECT_EQ(daemon.ctl({"verify"}).code(), 0);
+}
+
+}  // namespace
+}  // namespace systemtest
