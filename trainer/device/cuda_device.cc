@@ -9,6 +9,7 @@
 
 #include "kernels/cast.h"
 #include "kernels/cuda/array.h"
+#include "kernels/cuda/land.h"
 #include "kernels/cuda/queue.h"
 #include "kernels/embedding.h"
 #include "kernels/sums.h"
@@ -129,7 +130,11 @@ class CudaDevice : public Device {
                   kernels::PinnedArray<std::byte>::make(std::max(2 * to.size(), kLandingBytesMin)));
       landing_.push_back(std::move(larger));
     }
-    kernels::copy(*queue_, landing_.back().data(), from, to.size());
+    if (to.size() <= kernels::kLandBytesMax) {
+      kernels::land(*queue_, landing_.back().data(), from, to.size());
+    } else {
+      kernels::copy(*queue_, landing_.back().data(), from, to.size());
+    }
     CKPT_TRY(synchronize());
     std::memcpy(to.data(), landing_.back().data(), to.size());
     return {};
