@@ -10,6 +10,8 @@
 namespace ckpt::kernels {
 namespace {
 
+constexpr size_t kMiB = size_t{1} << 20;
+
 class QueueFaultsTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -21,6 +23,27 @@ class QueueFaultsTest : public testing::Test {
 
   std::unique_ptr<CudaQueue> queue_;
 };
+
+TEST_F(QueueFaultsTest, ScratchGrowsToWhatThereIsRoomFor) {
+  const cuda_emulator::Holdings before = cuda_emulator::holdings();
+  cuda_emulator::fail_calls(0, 1);
+  auto* const at = static_cast<std::byte*>(queue_->scratch(3 * kMiB));
+  ASSERT_NE(at, nullptr);
+  zero(*queue_, at, 3 * kMiB);
+  EXPECT_TRUE(synchronize(*queue_).ok());
+  EXPECT_EQ(cuda_emulator::holdings(), before) << "what it grew out of was given back";
+  EXPECT_EQ(queue_->scratch(3 * kMiB), at);
+}
+
+TEST_F(QueueFaultsTest, ScratchThatThereIsNoRoomForIsAFailure) {
+  constexpr size_t kMoreThanAnyDevice = size_t{1} << 40;
+  EXPECT_EQ(queue_->scratch(kMoreThanAnyDevice), nullptr);
+  const Status status = synchronize(*queue_);
+  ASSERT_FALSE(status.ok());
+  EXPECT_NE(status.error().message.find("allocating scratch"), std::string::npos);
+  EXPECT_NE(queue_->scratch(3 * kMiB), nullptr);
+  EXPECT_TRUE(synchronize(*queue_).ok());
+}
 
 // 2 x 2, all of memory that the emulated device and the test both see.
 struct Square {
