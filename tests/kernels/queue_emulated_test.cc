@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cstdlib>
 
+#include "kernels/cuda/abandoned.h"
 #include "kernels/cuda/array.h"
 #include "kernels/cuda/batched_gemm.h"
 #include "tests/support/cuda_emulator/control.h"
@@ -43,6 +45,22 @@ TEST_F(QueueFaultsTest, ScratchThatThereIsNoRoomForIsAFailure) {
   EXPECT_NE(status.error().message.find("allocating scratch"), std::string::npos);
   EXPECT_NE(queue_->scratch(3 * kMiB), nullptr);
   EXPECT_TRUE(synchronize(*queue_).ok());
+}
+
+// A stream that another library has given up is not in the list here.
+TEST_F(QueueFaultsTest, NothingIsGivenBackOnceSomebodyHasSaidSo) {
+  // In a process of its own, as that cannot be taken back.
+  const auto keeps_memory = [] {
+    void* const at = cuda_allocate(100).value();
+    void* const pinned = cuda_allocate_pinned(100).value();
+    const cuda_emulator::Holdings before = cuda_emulator::holdings();
+    give_back_nothing();
+    cuda_free(at);
+    cuda_free_pinned(pinned);
+    return any_abandoned() && cuda_emulator::holdings() == before;
+  };
+  EXPECT_FALSE(any_abandoned());
+  EXPECT_EXIT(std::_Exit(keeps_memory() ? 0 : 1), testing::ExitedWithCode(0), "");
 }
 
 // 2 x 2, all of memory that the emulated device and the test both see.

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "kernels/cast.h"
+#include "kernels/cuda/abandoned.h"
 #include "kernels/cuda/array.h"
 #include "kernels/cuda/land.h"
 #include "kernels/cuda/queue.h"
@@ -381,6 +382,8 @@ Result<std::unique_ptr<Device>> make_cuda_device(const CudaDeviceOptions& option
   CKPT_TRY(device->prepare());
   return std::unique_ptr<Device>(std::move(device));
 }
+
+void leave_device_memory() { kernels::give_back_nothing(); }
 
 kernels::CudaQueue& cuda_queue(Device& device) {
   CKPT_ASSERT_MSG(!device.is_host(), device.name());
