@@ -47,4 +47,7 @@ void expect_close(Checker& c, const std::vector<float>& losses, const std::vecto
 void check_resume(Checker& c, const Sizes& sizes, Precision precision);
 void check_other_ranks(Checker& c, const Sizes& sizes, uint32_t from, uint32_t to);
 
+// group_checks.cc: a group that loses a rank, and lets one in.
+void check_changing_group(Checker& c, const Sizes& sizes);
+
 }  // namespace moetrain

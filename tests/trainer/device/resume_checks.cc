@@ -44,7 +44,7 @@ Status resume_on_rank(Comm& comm, Device& device, const Sizes& sizes, const Trai
 constexpr uint64_t kStepsBeyond = 2;
 
 // Ranks that leave a snapshot to others: what goes on from it, and without.
-struct Handover {
+struct LeftState {
   std::vector<StateSink*> sinks;  // of the ranks that leave it
   Progress saved;
   std::vector<TrainedRank> undisturbed;
@@ -59,42 +59,42 @@ Status keep_trained(RankTraining& training, uint64_t steps, TrainedRank& kept) {
   return {};
 }
 
-Status go_on_from(Handover& handover, Comm& comm, Device& device, const TrainConfig& config) {
+Status go_on_from(LeftState& left, Comm& comm, Device& device, const TrainConfig& config) {
   CKPT_ASSIGN(const auto resumed, RankTraining::make(device, comm, config, check_text()));
   resumed->model().initialise(config.seed + 1);
   if (comm.size() == 1) {
     // It needs the experts of all.
-    const Status part = StateSink::restore_from({handover.sinks.front()}, resumed->model());
+    const Status part = StateSink::restore_from({left.sinks.front()}, resumed->model());
     if (part.ok() || part.error().code != ckpt::ErrorCode::kNotFound) {
       return ckpt::make_error(ckpt::ErrorCode::kFailedPrecondition,
                               "the state of one rank was taken for that of all");
     }
   }
-  CKPT_TRY(StateSink::restore_from(handover.sinks, resumed->model()));
-  resumed->progress() = handover.saved;
+  CKPT_TRY(StateSink::restore_from(left.sinks, resumed->model()));
+  resumed->progress() = left.saved;
   CKPT_TRY(resumed->steps(kStepsBeyond));
-  return keep_trained(*resumed, kStepsBeyond, handover.resumed[comm.rank()]);
+  return keep_trained(*resumed, kStepsBeyond, left.resumed[comm.rank()]);
 }
 
 // The snapshot is taken while the step after it is done. It stays, with the device it came from,
 // until the others have come to their end.
-Status leave_to(Handover& handover, Comm& comm, Device& device, const Sizes& sizes,
+Status leave_to(LeftState& left, Comm& comm, Device& device, const Sizes& sizes,
                 const TrainConfig& config) {
   CKPT_ASSIGN(const auto whole, RankTraining::make(device, comm, config, check_text()));
   CKPT_ASSIGN(const auto sink, StateSink::open(whole->model(), sizes.sink));
   CKPT_TRY(whole->steps(sizes.steps));
-  if (comm.rank() == 0) handover.saved = whole->progress();
+  if (comm.rank() == 0) left.saved = whole->progress();
   CKPT_TRY(sink->stage());
   CKPT_TRY(whole->steps(kStepsBeyond,
                         [&](const Parameter& parameter) { sink->before_write(parameter); }));
   CKPT_TRY(sink->drain());
-  CKPT_TRY(keep_trained(*whole, kStepsBeyond, handover.undisturbed[comm.rank()]));
-  handover.sinks[comm.rank()] = sink.get();
+  CKPT_TRY(keep_trained(*whole, kStepsBeyond, left.undisturbed[comm.rank()]));
+  left.sinks[comm.rank()] = sink.get();
   CKPT_TRY(comm.barrier());
   if (comm.rank() == 0) {
-    const auto ranks = static_cast<uint32_t>(handover.resumed.size());
+    const auto ranks = static_cast<uint32_t>(left.resumed.size());
     CKPT_TRY(on_ranks(ranks, on_gpu(Precision::kFp32), [&](Comm& others, Device& other) {
-      return go_on_from(handover, others, other, config);
+      return go_on_from(left, others, other, config);
     }));
   }
   return comm.barrier();
@@ -114,22 +114,21 @@ void check_other_ranks(Checker& c, const Sizes& sizes, uint32_t from, uint32_t t
   constexpr int kTries = 8;
   for (int i = 0; i < kTries; ++i) {
     const TrainConfig config = drawn(c, sizes.small, Precision::kFp32);
-    Handover handover;
-    handover.sinks.resize(from);
-    handover.undisturbed.resize(from);
-    handover.resumed.resize(to);
+    LeftState left;
+    left.sinks.resize(from);
+    left.undisturbed.resize(from);
+    left.resumed.resize(to);
     const Status done = on_ranks(from, on_gpu(Precision::kFp32), [&](Comm& comm, Device& device) {
-      return leave_to(handover, comm, device, sizes, config);
+      return leave_to(left, comm, device, sizes, config);
     });
     if (!done.ok()) return c.expect(false, done.error().message);
-    const TrainedRank& expected = handover.undisturbed.front();
-    if (handover.resumed.front().progress.routed_tokens != expected.progress.routed_tokens)
-      continue;
-    for (const TrainedRank& rank : handover.resumed) {
+    const TrainedRank& expected = left.undisturbed.front();
+    if (left.resumed.front().progress.routed_tokens != expected.progress.routed_tokens) continue;
+    for (const TrainedRank& rank : left.resumed) {
       expect_close(c, rank.losses, expected.losses, sizes.trained_loss_tolerance);
       c.expect(rank.progress == expected.progress, "another progress");
     }
-    return expect_close(c, state_of_all(handover.resumed), state_of_all(handover.undisturbed),
+    return expect_close(c, state_of_all(left.resumed), state_of_all(left.undisturbed),
                         sizes.trained_tolerance);
   }
   c.expect(false, fmt::format("other experts are chosen, {} times", kTries));

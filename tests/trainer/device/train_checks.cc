@@ -229,6 +229,7 @@ std::vector<Check> train_checks(bool tiny) {
     all.push_back({"two_ranks_go_on_as_" + std::to_string(to), Backend::kCuda,
                    [=](Checker& c) { check_other_ranks(c, sizes, 2, to); }});
   }
+  add("a_group_that_changes_goes_on", check_changing_group);
   add("bf16_follows_fp32", check_bf16);
   return all;
 }
