@@ -43,8 +43,9 @@ class CudaQueue {
   cublasContext* blas();
 
   // Device memory for kernels' own use, aligned to 256 bytes: at least `bytes`, content undefined.
-  // Null, and a failure, if there is no more. The first MiB is there from the start; what it grows
-  // out of stays until the queue goes, since CUDA waits for the whole device before it frees.
+  // Null, and a failure, if there is no more. The first MiB is there from the start. It grows to
+  // twice what is asked for if there is room; what it grows out of stays until the queue goes or
+  // memory is short, since CUDA waits for the whole device before it frees.
   // The next call may give the same memory: work queued before it is done with it by then, as the
   // queue is in order.
   void* scratch(size_t bytes);

@@ -70,9 +70,10 @@ Status PlacementFlags::apply_replan(RankOptions& rank) const {
                       "--replan-every {}: --placement static never moves an expert; choose another",
                       rank.replan_every);
   }
-  if (rank.device != "cpu") {
+  if (!measured && !rank.replan_if_better) {
     return make_error(ErrorCode::kInvalidArgument,
-                      "--replan-every {}: not with --device {} yet, only on the CPU",
+                      "--replan-every {}: whether a move pays is known on the CPU only; with"
+                      " --device {} only --replan-if better",
                       rank.replan_every, rank.device);
   }
   return {};

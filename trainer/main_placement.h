@@ -20,7 +20,7 @@ struct PlacementFlags {
   // kInvalidArgument: no such policy.
   Result<PlacementOptions> parse() const;
   // Fills rank.replan_*; the rest of `rank` has been read. kInvalidArgument: re-planning was asked
-  // for where nothing can move.
+  // for where nothing can move, or by times that nobody measures.
   Status apply_replan(RankOptions& rank) const;
   // Whether a resumed run's history has a say.
   bool asks_for_loads() const { return policy != "static"; }

@@ -94,6 +94,21 @@ gpu_test() {
   fi
 }
 
+# Which library CMake stopped for, by its log; fails where it stopped for anything else. Only the
+# first error counts: what is optional is reported missing before it, too.
+gpu_missing_library() {
+  local log=$1 error
+  error=$(awk 'error && /^(CMake |Call Stack|-- )/ { exit } error; /^CMake Error/ { error = 1 }' \
+    "$log")
+  if grep -qE 'required packages? (was|were) not found' <<<"$error"; then
+    # pkg-config's own sentence, which comes before; its versions have different ones.
+    grep -oE "No package '.*|Package .*(not found|could not be satisfied).*" "$log" |
+      tail -n 1
+  else
+    grep -m 1 -oE 'Could (NOT|not) find .*' <<<"$error"
+  fi
+}
+
 # What has a CUDA part and needs our other libraries, too: snapshots and restores of device memory,
 # the trainer's model, communicators, and whole runs of moetrain with a ckptd.
 gpu_tests_of_client_and_trainer() {
@@ -104,8 +119,7 @@ gpu_tests_of_client_and_trainer() {
   if ! cmake --preset cuda "${preset_flags[@]}" >"$log" 2>&1; then
     # Only a library that is not here is a reason not to test; anything else is a fault.
     local missing
-    if missing=$(grep -m 1 -oE 'Could NOT find .*|No package .*|Could not find a package.*' "$log")
-    then
+    if missing=$(gpu_missing_library "$log"); then
       gpu_row "$what" skipped "of the libraries of a whole build: $missing ($log)"
     else
       gpu_row "$what" fail "cannot be configured ($log)"

@@ -30,9 +30,8 @@ struct Staging {
   std::vector<ckpt_cuda_piece> pieces;
   std::vector<ckpt_cuda_destination> destinations;  // every unit, in `restored`
   uint64_t unit_bytes = 0;
-  // Last: their ends wait for copies out of and into what is above.
+  // Last: its end waits for copies out of and into what is above.
   std::unique_ptr<Stager> stager;
-  std::unique_ptr<Restorer> restorer;
 };
 
 // One snapshot, until all of it is in the arena.
@@ -41,10 +40,14 @@ Status stage(Staging& staging, ckpt_snapshot& snapshot, ckpt::kernels::CudaQueue
   return staging.stager->drain(kTimeoutMs);
 }
 
-// Back, until all of it is on the device again.
+// Back, until all of it is on the device again. As in ckpt_cuda_restore, with a restorer of its
+// own: the memory that it takes is the trainer's again afterwards.
 Status restore(Staging& staging, const ckpt_snapshot& snapshot, ckpt::kernels::CudaQueue& queue) {
+  CKPT_ASSIGN(const auto restorer,
+              Restorer::open(staging.sink.get(), *staging.arena,
+                             {.device = queue.device(), .timeout_ms = kTimeoutMs}));
   ckpt_restore windows = begin_restore(snapshot);
-  CKPT_TRY(staging.restorer->run(&windows, staging.destinations, queue.stream()));
+  CKPT_TRY(restorer->run(&windows, staging.destinations, queue.stream()));
   if (windows.mismatches == 0) return {};
   return make_error(ErrorCode::kCorrupt, "restore: {} pieces do not have their CRC",
                     windows.mismatches);
@@ -108,9 +111,6 @@ Result<std::shared_ptr<Staging>> prepare(const Context& context) {
     options.chunk_bytes = 64 << 10;
   }
   CKPT_ASSIGN(staging->stager, Stager::open(staging->sink.get(), *staging->arena, options));
-  CKPT_ASSIGN(staging->restorer,
-              Restorer::open(staging->sink.get(), *staging->arena,
-                             {.device = options.device, .timeout_ms = kTimeoutMs}));
   return staging;
 }
 

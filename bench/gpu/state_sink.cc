@@ -1,5 +1,7 @@
 #include "bench/gpu/state_sink.h"
 
+#include <utility>
+
 #include "trainer/device/cuda_device.h"
 
 namespace bench::gpu {
@@ -99,16 +101,13 @@ void StateSink::before_write(const Parameter& parameter) {
 
 Status StateSink::drain() { return stager_->drain(options_.timeout_ms); }
 
-Status StateSink::restore(Model& into) {
+// Of each destination as much as is here, counted in `restored`.
+Status StateSink::restore_pieces(const std::vector<ckpt_cuda_destination>& destinations,
+                                 moetrain::Device& device, std::vector<uint64_t>& restored) {
   if (!snapshot_.ended) {
     return make_error(ErrorCode::kFailedPrecondition, "restore: nothing was staged and drained");
   }
-  const Layout layout(units_, into);
-  std::vector<ckpt_cuda_destination> destinations;
-  layout.for_each_piece([&](uint32_t unit, const MemoryPiece& piece) {
-    destinations.push_back({unit, piece.offset, piece.bytes.data(), piece.bytes.size()});
-  });
-  auto& queue = moetrain::cuda_queue(into.device());
+  auto& queue = moetrain::cuda_queue(device);
   CKPT_ASSIGN(const auto restorer, ckpt::lib::Restorer::open(sink_.get(), *arena_,
                                                              {.device = queue.device(),
                                                               .timeout_ms = options_.timeout_ms}));
@@ -117,6 +116,37 @@ Status StateSink::restore(Model& into) {
   if (windows.mismatches != 0) {
     return make_error(ErrorCode::kCorrupt, "restore: {} pieces do not have their CRC",
                       windows.mismatches);
+  }
+  for (const ckpt_restore::Window& window : windows.windows) {
+    for (const ckpt_restore_piece& piece : window.pieces) restored[piece.range] += piece.length;
+  }
+  return {};
+}
+
+Status StateSink::restore_from(const std::vector<StateSink*>& sinks, Model& into) {
+  const std::vector<StateUnit> units = moetrain::state_units(into.config());
+  const Layout layout(units, into);
+  std::vector<ckpt_cuda_destination> missing;
+  layout.for_each_piece([&](uint32_t unit, const MemoryPiece& piece) {
+    missing.push_back({unit, piece.offset, piece.bytes.data(), piece.bytes.size()});
+  });
+  // What ranks have in common is taken from the first of them.
+  for (StateSink* const sink : sinks) {
+    std::vector<uint64_t> restored(missing.size());
+    CKPT_TRY(sink->restore_pieces(missing, into.device(), restored));
+    std::vector<ckpt_cuda_destination> still_missing;
+    for (size_t i = 0; i < missing.size(); ++i) {
+      if (restored[i] != missing[i].length) still_missing.push_back(missing[i]);
+    }
+    missing = std::move(still_missing);
+  }
+  if (!missing.empty()) {
+    const ckpt_cuda_destination& first = missing.front();
+    return make_error(
+        ErrorCode::kNotFound,
+        "restore: {} pieces are in none of {} snapshots, unit {} bytes [{}, {}) first",
+        missing.size(), sinks.size(), units[first.unit].name, first.offset,
+        first.offset + first.length);
   }
   into.parameters_changed();
   return {};

@@ -46,12 +46,18 @@ class StateSink {
   Status drain();
 
   // What was staged last, which has been drained, into another model of the same shape and rank.
-  // Every byte has been checked. kCorrupt if one is wrong.
-  Status restore(moetrain::Model& into);
+  // Every byte is there and has been checked. kCorrupt if one is wrong, kNotFound if one is
+  // missing.
+  Status restore(moetrain::Model& into) { return restore_from({this}, into); }
+  // The same from the sinks of any ranks, of which nobody stages or restores meanwhile but by this:
+  // those of a model on so many ranks together have what any rank of another number needs.
+  static Status restore_from(const std::vector<StateSink*>& sinks, moetrain::Model& into);
 
  private:
   StateSink(moetrain::Model& model, const Options& options) : model_(model), options_(options) {}
   Status prepare();
+  Status restore_pieces(const std::vector<ckpt_cuda_destination>& destinations,
+                        moetrain::Device& device, std::vector<uint64_t>& restored);
 
   moetrain::Model& model_;
   const Options options_;

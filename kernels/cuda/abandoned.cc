@@ -2,6 +2,7 @@
 
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -14,6 +15,7 @@ struct Abandoned {
   std::mutex mutex;
   std::vector<cudaStream_t> streams;
   std::vector<std::function<void()>> noted;
+  bool for_good = false;  // as if one of them ran for ever
 };
 
 // Never destroyed: queues may go later than any other static object.
@@ -44,7 +46,7 @@ void give_back_when_idle(std::function<void()> give_back) {
     const std::lock_guard lock(all.mutex);
     // Destroyed with what was noted when it was given up: so all of them are asked before.
     std::erase_if(all.streams, [](cudaStream_t stream) { return !is_running(stream); });
-    if (!all.streams.empty()) {
+    if (all.for_good || !all.streams.empty()) {
       all.noted.push_back(std::move(give_back));
       return;
     }
@@ -53,6 +55,18 @@ void give_back_when_idle(std::function<void()> give_back) {
   // Not under the lock: to free waits for the device, which may wait for another thread.
   for (const auto& earlier : noted) earlier();
   give_back();
+}
+
+bool any_abandoned() {
+  Abandoned& all = abandoned();
+  const std::lock_guard lock(all.mutex);
+  return all.for_good || std::any_of(all.streams.begin(), all.streams.end(), is_running);
+}
+
+void give_back_nothing() {
+  Abandoned& all = abandoned();
+  const std::lock_guard lock(all.mutex);
+  all.for_good = true;
 }
 
 }  // namespace ckpt::kernels

@@ -4,7 +4,11 @@
 // is done, which may be never. So while one of them runs, what is given back in this process is
 // only noted: a process with a device that hangs ends with a message instead of hanging, too, and
 // its memory goes with it. If they come to their end after all, what was noted is given back then.
-// For the whole process, as the device is. Any thread.
+//
+// Known to all that is linked together: a shared library that hides these symbols, as libckpt_cuda
+// does, knows its own streams, and its users theirs. So it says when it was closed whether some are
+// left (any_abandoned), and a user who was told so frees nothing any more (give_back_nothing). Any
+// thread.
 #pragma once
 
 #include <functional>
@@ -19,5 +23,10 @@ void abandon(CUstream_st* stream, std::function<void()> give_back);
 // Calls `give_back` now; or, while a stream that was given up still runs, in a later call of this
 // when none does any more.
 void give_back_when_idle(std::function<void()> give_back);
+
+// Whether one that was given up still runs.
+bool any_abandoned();
+// For the rest of the process: somebody else's stream runs, and nobody here can ask for it.
+void give_back_nothing();
 
 }  // namespace ckpt::kernels

@@ -82,6 +82,7 @@ void multiply_groups(CudaQueue& queue, const char* name, cudaDataType_t type,
   }
   const std::vector<int> ones(count, 1);
   queue.upload(pointers, matrices.data(), matrices.size() * sizeof(void*));
+  if (queue.failed()) return;  // the device has the pointers of an earlier call, or none
   queue.note_blas(cublasGemmGroupedBatchedEx(
                       queue.blas(), operation_b.data(), operation_a.data(), columns.data(),
                       rows.data(), inner.data(), alpha.data(), pointers, type, stride_b.data(),

@@ -245,9 +245,22 @@ void* CudaQueue::scratch(size_t bytes) {
   if (scratch_ != nullptr) old_scratch_.push_back(scratch_);
   scratch_ = nullptr;
   scratch_bytes_ = 0;
-  const size_t wanted = aligned(std::max(2 * bytes, kScratchBytesMin));
-  note(cudaMalloc(&scratch_, wanted), "allocating scratch");
-  if (scratch_ != nullptr) scratch_bytes_ = wanted;
+  const auto take = [this](size_t wanted) {
+    const cudaError_t error = cudaMalloc(&scratch_, wanted);
+    if (error == cudaSuccess) {
+      scratch_bytes_ = wanted;
+    } else {
+      scratch_ = nullptr;
+    }
+    return error;
+  };
+  // It shall not have to grow often.
+  if (take(aligned(std::max(2 * bytes, kScratchBytesMin))) == cudaSuccess) return scratch_;
+  (void)cudaGetLastError();  // nobody else's
+  if (!old_scratch_.empty() && wait_at_most(timeout_ms_)) {
+    for (void* const at : std::exchange(old_scratch_, {})) cuda_free(at);
+  }
+  note(take(aligned(bytes)), "allocating scratch");
   return scratch_;
 }
 

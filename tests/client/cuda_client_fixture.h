@@ -28,7 +28,7 @@ class CudaClientTest : public SnapshotTest {
     trainer_ = std::move(queue).value();
   }
   void TearDown() override {
-    if (cuda_ != nullptr) ckpt_cuda_close(cuda_);
+    if (cuda_ != nullptr) (void)ckpt_cuda_close(cuda_);
   }
   void open_with_cuda(const std::vector<uint64_t>& unit_bytes, ckpt_cuda_options options) {
     open(unit_bytes);

@@ -113,7 +113,7 @@ TEST_F(StuckDeviceTest, ClosingEndsThoughTheDeviceHangsAndGivesNothingBackUntilI
   EXPECT_EQ(restore_within(20), CKPT_E_DEADLINE_EXCEEDED);
   const cuda_emulator::Holdings open = cuda_emulator::holdings();
   EXPECT_EQ(open.streams, before.streams + 4);
-  ckpt_cuda_close(std::exchange(cuda_, nullptr));
+  EXPECT_EQ(ckpt_cuda_close(std::exchange(cuda_, nullptr)), CKPT_E_DEADLINE_EXCEEDED);
   const cuda_emulator::Holdings closed = cuda_emulator::holdings();
   EXPECT_EQ(closed.registered, open.registered) << "the arena is read from";
   EXPECT_EQ(closed.allocations, open.allocations);
@@ -128,7 +128,7 @@ TEST_F(StuckDeviceTest, ClosingEndsThoughASnapshotIsStuck) {
   ASSERT_EQ(open_cuda(/*timeout_ms=*/20), CKPT_OK);
   Snapshot snapshot = begin();
   ASSERT_EQ(stage(snapshot.handle(), pieces_), CKPT_OK);
-  ckpt_cuda_close(std::exchange(cuda_, nullptr));
+  EXPECT_EQ(ckpt_cuda_close(std::exchange(cuda_, nullptr)), CKPT_E_DEADLINE_EXCEEDED);
   EXPECT_EQ(snapshot.info().level, CKPT_LEVEL_FAILED);
   EXPECT_EQ(cuda_emulator::holdings().registered, before.registered + 1);
   expect_given_back(before);
@@ -300,7 +300,7 @@ class FailingCallsTest : public RoundTripTest {
     if (open_cuda() == CKPT_OK) {
       saved = save();
       restored = restore();
-      ckpt_cuda_close(std::exchange(cuda_, nullptr));
+      EXPECT_EQ(ckpt_cuda_close(std::exchange(cuda_, nullptr)), CKPT_OK);
     }
     const uint64_t calls = cuda_emulator::calls_made();
     cuda_emulator::fail_no_calls();
@@ -326,7 +326,7 @@ TEST_F(FailingCallsTest, EachLeavesNothingBehindAndTheSessionInUse) {
     expect_saved();
     EXPECT_TRUE(restore());
     expect_restored();
-    ckpt_cuda_close(std::exchange(cuda_, nullptr));
+    EXPECT_EQ(ckpt_cuda_close(std::exchange(cuda_, nullptr)), CKPT_OK);
     disconnect();
     if (HasFailure()) return;
   }

@@ -107,7 +107,7 @@ TEST_F(CudaStageTest, ClosingGivesBackWhatIsBeingStaged) {
   const auto pieces = upload();
   Snapshot snapshot = begin();
   ASSERT_EQ(stage(snapshot.handle(), pieces), CKPT_OK) << ckpt_cuda_error(cuda_);
-  ckpt_cuda_close(std::exchange(cuda_, nullptr));
+  EXPECT_EQ(ckpt_cuda_close(std::exchange(cuda_, nullptr)), CKPT_OK);
   EXPECT_EQ(snapshot.info().level, CKPT_LEVEL_FAILED);
   plan_.attempt = 1;
   plan_.timeout_ms = 1000;

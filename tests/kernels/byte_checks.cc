@@ -1,5 +1,7 @@
-// Byte planes and XOR deltas on every backend, against their definitions.
+// Byte planes and XOR deltas on every backend, against their definitions; bytes that a kernel
+// brings to the host.
 #include "kernels/byte_plane.h"
+#include "kernels/cuda/land.h"
 #include "kernels/delta.h"
 #include "tests/kernels/backend_memory.h"
 
@@ -70,10 +72,32 @@ void delta_of_any_size_and_alignment(Checker& c) {
   }
 }
 
+void bytes_land_in_pinned_memory(Checker& c) {
+  constexpr size_t kGuard = 64;
+  for (const uint64_t bytes : {uint64_t{0}, uint64_t{1}, uint64_t{15}, uint64_t{16}, uint64_t{4097},
+                               uint64_t{65'535}, uint64_t{kLandBytesMax}}) {
+    c.now(to_string(bytes) + " bytes");
+    const Bytes content = random_bytes(c, bytes);
+    const BackendMemory from(c, content, 0);
+    auto pinned = PinnedArray<std::byte>::make(kGuard + bytes + kGuard);
+    if (!pinned.ok()) return c.expect(false, pinned.error().message);
+    const std::span<std::byte> all(pinned->data(), pinned->size());
+    const Bytes before = random_bytes(c, all.size());
+    std::ranges::copy(before, all.begin());
+    land(c.queue(), all.data() + kGuard, from.data(), bytes);
+    c.expect_done();
+    Bytes expected = before;
+    std::ranges::copy(content, expected.begin() + kGuard);
+    c.expect_equal(Bytes(all.begin(), all.end()), expected, "host memory");
+    c.expect_equal(from.read(), content, "device memory");
+  }
+}
+
 }  // namespace
 
 std::vector<Check> byte_checks() {
   std::vector<Check> all;
+  all.push_back({"bytes_land_in_pinned_memory", Backend::kCuda, bytes_land_in_pinned_memory});
   add_on_both(all, "byte_planes_split_and_join", byte_planes_split_and_join);
   add_on_both(all, "delta_of_any_size_and_alignment", delta_of_any_size_and_alignment);
   return all;

@@ -20,7 +20,8 @@ class CudaLink final : public DeviceLink {
  public:
   explicit CudaLink(Device& device) : device_(device) {}
   ~CudaLink() override {
-    if (cuda_ != nullptr) ckpt_cuda_close(cuda_);
+    if (cuda_ == nullptr || ckpt_cuda_close(cuda_) == CKPT_OK) return;
+    leave_device_memory();
   }
 
   Status open(client::Session& session, uint32_t timeout_ms) {

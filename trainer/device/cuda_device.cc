@@ -8,7 +8,9 @@
 #include <utility>
 
 #include "kernels/cast.h"
+#include "kernels/cuda/abandoned.h"
 #include "kernels/cuda/array.h"
+#include "kernels/cuda/land.h"
 #include "kernels/cuda/queue.h"
 #include "kernels/embedding.h"
 #include "kernels/sums.h"
@@ -129,7 +131,11 @@ class CudaDevice : public Device {
                   kernels::PinnedArray<std::byte>::make(std::max(2 * to.size(), kLandingBytesMin)));
       landing_.push_back(std::move(larger));
     }
-    kernels::copy(*queue_, landing_.back().data(), from, to.size());
+    if (to.size() <= kernels::kLandBytesMax) {
+      kernels::land(*queue_, landing_.back().data(), from, to.size());
+    } else {
+      kernels::copy(*queue_, landing_.back().data(), from, to.size());
+    }
     CKPT_TRY(synchronize());
     std::memcpy(to.data(), landing_.back().data(), to.size());
     return {};
@@ -376,6 +382,8 @@ Result<std::unique_ptr<Device>> make_cuda_device(const CudaDeviceOptions& option
   CKPT_TRY(device->prepare());
   return std::unique_ptr<Device>(std::move(device));
 }
+
+void leave_device_memory() { kernels::give_back_nothing(); }
 
 kernels::CudaQueue& cuda_queue(Device& device) {
   CKPT_ASSERT_MSG(!device.is_host(), device.name());

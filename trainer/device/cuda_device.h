@@ -23,6 +23,10 @@ int count_cuda_devices(std::string* reason);
 // there is no such GPU, or no CUDA in this program; the message says which.
 Result<std::unique_ptr<Device>> make_cuda_device(const CudaDeviceOptions& options);
 
+// For who has left work on a GPU that does not come to its end: from here on no device's memory is
+// freed, nor unpinned, which would wait for that work without a bound. It goes with the process.
+void leave_device_memory();
+
 // The queue of a device that make_cuda_device() made.
 ckpt::kernels::CudaQueue& cuda_queue(Device& device);
 

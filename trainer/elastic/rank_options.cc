@@ -11,7 +11,7 @@ using nlohmann::json;
 namespace {
 
 template <typename Options, typename Visit>
-void visit_fields(Options& options, Visit&& visit) {
+void visit_options(Options& options, Visit&& visit) {
   visit("data", options.data);
   visit("run", options.run);
   visit("socket", options.socket);
@@ -85,7 +85,7 @@ Result<ExpertPlacement> first_placement(const RankOptions& options) {
 
 std::string to_json(const RankOptions& options) {
   json out = {{"config", json::parse(to_json(options.config))}};
-  visit_fields(options, [&](const char* name, const auto& field) { out[name] = field; });
+  visit_options(options, [&](const char* name, const auto& field) { out[name] = field; });
   return out.dump();
 }
 
@@ -97,7 +97,7 @@ Result<RankOptions> parse_rank_options(std::string_view text) {
   RankOptions options;
   CKPT_ASSIGN(options.config, parse_train_config(document["config"].dump(), "rank options"));
   try {
-    visit_fields(options, [&](const char* name, auto& field) { document.at(name).get_to(field); });
+    visit_options(options, [&](const char* name, auto& field) { document.at(name).get_to(field); });
   } catch (const json::exception& error) {
     return make_error(ErrorCode::kInvalidArgument, "rank options: {}", error.what());
   }

@@ -273,7 +273,8 @@ Status RankRun::one_step(Comm& comm) {
   }
   loan.reset();
   const double ms = ms_since(boundary_);
-  replanner_->computed(model_->expert_work().rows, model_->expert_work().cpu_ns);
+  const ExpertWork work = model_->expert_work();
+  replanner_->computed(work.rows, device_->is_host() ? work.cpu_ns : 0);
   pacer_->stepped(ms - stall_ms_, stall_ms_, snapshot);
   const auto waited_ns = static_cast<double>(comm.waited_ns() - waited_before_ns_);
   report_step(*result, {.ms = ms, .waited_ms = waited_ns / 1e6});

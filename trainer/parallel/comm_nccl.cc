@@ -2,6 +2,7 @@
 
 #include <nccl.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <mutex>
@@ -23,6 +24,8 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::microseconds kAskEagerly{200};
 constexpr std::chrono::microseconds kAskAgain{50};
 constexpr const char* kIdKey = "nccl-id";
+// For the peers to end what is queued, too, at a normal end; then there is an abort.
+constexpr uint32_t kFinishMs = 5'000;
 
 // The header's version was checked by CMake; the library that is loaded may be another one.
 Status check_version() {
@@ -65,8 +68,8 @@ class NcclComm final : public Comm {
  public:
   NcclComm(std::unique_ptr<Comm> host, Device* device, uint32_t timeout_ms)
       : host_(std::move(host)), device_(device), timeout_ms_(timeout_ms) {}
-  // What is still queued on the GPU is ended: nobody waits for it any more.
-  ~NcclComm() override { end("the communicator is gone"); }
+  // After a failure everything was ended before.
+  ~NcclComm() override { finish(); }
 
   // Keeps none of the options: what they call may live no longer than this call.
   Status connect(const NcclOptions& options) {
@@ -239,11 +242,29 @@ class NcclComm final : public Comm {
                        has_detail ? detail : "");
   }
 
-  // Ends what is queued and every later call. Any thread; the first reason counts.
+  // Ends what is queued and every later call. Any thread; the first reason counts. NCCL may wait
+  // for threads of its own in an abort: so nobody has to wait for this one.
   void end(const std::string& reason) {
-    const std::lock_guard lock(mutex_);
-    if (!ended_) ended_ = reason;
-    if (comm_ != nullptr) (void)ncclCommAbort(std::exchange(comm_, nullptr));
+    ncclComm_t comm = nullptr;
+    {
+      const std::lock_guard lock(mutex_);
+      if (!ended_) ended_ = reason;
+      comm = std::exchange(comm_, nullptr);
+    }
+    if (comm != nullptr) (void)ncclCommAbort(comm);
+  }
+
+  // A normal end: what is queued is done, then NCCL takes its connections down. If a peer does not
+  // come to its end, await() ends it here, too.
+  void finish() {
+    ncclResult_t begun = ncclSuccess;
+    {
+      const std::lock_guard lock(mutex_);
+      if (comm_ == nullptr) return;
+      begun = ncclCommFinalize(comm_);
+    }
+    if (!await("finishing", begun, std::min(timeout_ms_, kFinishMs), {}).ok()) return;
+    (void)ncclCommDestroy(std::exchange(comm_, nullptr));  // waits for nobody now
   }
 
   const std::unique_ptr<Comm> host_;

@@ -24,7 +24,8 @@ bool has_nccl();
 
 // The group of `host`, which it takes over. A collective. Nothing blocks without a bound: NCCL is
 // asked again and again, and abort() from any thread ends what is queued on the GPU, too. What a
-// dead peer leaves hanging there is otherwise bounded by the device's own timeout.
+// dead peer leaves hanging there is otherwise bounded by the device's own timeout. Its end waits
+// for what is queued, 5 s at most, unless it has failed.
 //
 // Sums are NCCL's: the same bits on every rank and, on the same GPUs, from run to run; the order of
 // ranks is not promised. Errors: those of the rendezvous; kAborted with the reason of an

@@ -50,8 +50,10 @@ CKPT_API ckpt_status ckpt_cuda_open(ckpt_session* session, const ckpt_cuda_optio
                                     ckpt_cuda** cuda, char* error, size_t error_bytes);
 /* Waits for copies that are under way, at most the timeout of its options. What the device still
  * uses then stays pinned and taken until the process ends, as does all memory given back while it
- * goes on. Snapshots that are still being staged are aborted: their handles must still be there. */
-CKPT_API void ckpt_cuda_close(ckpt_cuda* cuda);
+ * goes on: CKPT_E_DEADLINE_EXCEEDED says so, and that calls of CUDA that free memory or unpin it
+ * would wait for the device without a bound, whoever makes them. Snapshots that are still being
+ * staged are aborted: their handles must still be there. */
+CKPT_API ckpt_status ckpt_cuda_close(ckpt_cuda* cuda);
 /* The sentence of the last call that failed. */
 CKPT_API const char* ckpt_cuda_error(const ckpt_cuda* cuda);
 

@@ -94,7 +94,7 @@ class Cuda {
 
  private:
   struct Close {
-    void operator()(ckpt_cuda* cuda) const { ckpt_cuda_close(cuda); }
+    void operator()(ckpt_cuda* cuda) const { (void)ckpt_cuda_close(cuda); }
   };
   explicit Cuda(ckpt_cuda* handle) : handle_(handle) {}
   Error failed(ckpt_status status) const { return {status, ckpt_cuda_error(handle_.get())}; }

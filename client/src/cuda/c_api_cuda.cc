@@ -11,6 +11,7 @@
 #include "client/src/cuda/direct_restore.h"
 #include "client/src/cuda/restorer.h"
 #include "client/src/cuda/stager.h"
+#include "kernels/cuda/abandoned.h"
 
 struct ckpt_cuda {
   explicit ckpt_cuda(ckpt_session* of) : session(of), arena(of) {}
@@ -171,10 +172,11 @@ ckpt_status ckpt_cuda_open(ckpt_session* session, const ckpt_cuda_options* optio
   return static_cast<ckpt_status>(opened.error().code);
 }
 
-void ckpt_cuda_close(ckpt_cuda* cuda) {
-  if (cuda == nullptr) return;
+ckpt_status ckpt_cuda_close(ckpt_cuda* cuda) {
+  if (cuda == nullptr) return CKPT_OK;
   const ckpt::kernels::CudaDeviceScope scope(cuda->options.device);
   delete cuda;
+  return ckpt::kernels::any_abandoned() ? CKPT_E_DEADLINE_EXCEEDED : CKPT_OK;
 }
 
 const char* ckpt_cuda_error(const ckpt_cuda* cuda) { return cuda->error_text.c_str(); }

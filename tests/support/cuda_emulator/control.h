@@ -25,6 +25,8 @@ void unstick();
 void fail_calls(uint64_t first, uint64_t count);
 inline void fail_no_calls() { fail_calls(0, 0); }
 uint64_t calls_made();
+// Copies that the device's copy engines were given so far. What kernels store is none.
+uint64_t copies_made();
 
 // How many devices there are from here on, until somebody says otherwise; 1 at first. All have the
 // same memory, the host's, but what is made on one belongs to it.

@@ -63,6 +63,7 @@ struct Device {
   uint64_t eager = 0;  // of the streams that are made next, the first in bit 0
   uint64_t stuck = 0;  // in the same way
   uint64_t calls = 0;
+  uint64_t copies = 0;
   uint64_t first_failure = 0;
   uint64_t failures = 0;
 };

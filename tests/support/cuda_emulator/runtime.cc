@@ -221,6 +221,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
   const Lock hold(lock());
   if (const cudaError_t error = begin_call()) return error;
   if (bytes == 0) return cudaSuccess;
+  ++device().copies;
   cuda_emulator::enqueue(stream, [=] { std::memcpy(to, from, bytes); });
   return cudaSuccess;
 }

@@ -118,6 +118,11 @@ uint64_t calls_made() {
   return device().calls;
 }
 
+uint64_t copies_made() {
+  const Lock hold(lock());
+  return device().copies;
+}
+
 Holdings holdings() {
   const Lock hold(lock());
   return {device().allocated.size(), device().registered.size(), device().streams.size(),

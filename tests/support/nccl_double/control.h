@@ -17,10 +17,14 @@ struct Control {
   // What is begun is in progress while it is asked for so many times, and not queued before.
   std::atomic<int> asks{0};
   std::atomic<bool> stalls{false};  // in progress for ever
+  // Aborts do not return before this is false again: notify_all(), then.
+  std::atomic<bool> aborts_wait{false};
 
   // What there is, and was.
   std::atomic<int> communicators{0};
   std::atomic<int> stalled_asks{0};
+  std::atomic<int> aborts{0};       // begun
+  std::atomic<int> destroyed{0};    // after what was queued was done, and NCCL had finished
   std::atomic<int> wrong_calls{0};  // that NCCL would not have taken, or not have survived
 };
 

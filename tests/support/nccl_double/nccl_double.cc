@@ -1,64 +1,25 @@
 // NCCL for the emulated device: ranks are threads of one process, each with a device of its own.
+// What they exchange: exchange.h.
 //
-// A collective is two pieces of work in each rank's stream. The first takes what the rank gives, in
-// the stream's order; the second is ready when its peers have given theirs, and fills what the rank
-// gets. While one rank asks for its stream, time passes on its peers', too. Sums are in the order
-// of ranks. After an abort the aborted rank's work is done at once and moves nothing; that of its
-// peers stays until they abort as well, as on GPUs.
+// After an abort the aborted rank's work is done at once and moves nothing; that of its peers stays
+// until they abort as well, as on GPUs. A communicator is finalized, which is in progress while its
+// stream has work of it, before it is destroyed, and not used in between.
 #include <atomic>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
-#include "tests/support/cuda_emulator/emulator.h"
-#include "tests/support/nccl_double/control.h"
+#include "tests/support/nccl_double/exchange.h"
 
 namespace nccl_double {
 
 using cuda_emulator::Lock;
 using cuda_emulator::lock;
-
-using Bytes = std::vector<std::byte>;
-
-// What one rank sends to a peer and receives from it; of a sum what it adds, and where it goes.
-struct Slice {
-  const std::byte* from = nullptr;
-  std::byte* to = nullptr;
-  size_t sent = 0;
-  size_t received = 0;
-};
-struct Share {
-  bool is_sum = false;
-  size_t number = 0;          // of the sum
-  std::vector<Slice> slices;  // by peer; of a sum only the first
-};
-
-// Those who came with one id, and what their streams have given so far.
-struct Group {
-  std::map<int, ncclComm*> members;  // by rank; null: aborted
-  std::map<int, int> devices;
-  std::map<std::pair<int, int>, std::deque<Bytes>> mail;  // sender and receiver -> in their order
-  std::vector<std::map<int, Bytes>> sums;                 // by number and rank
-  bool nudging = false;
-};
-
-// Outlives its handle while streams have work of it.
-struct Member {
-  std::shared_ptr<Group> group;
-  int rank = 0;
-  int ranks = 0;
-  int device = 0;
-  bool aborted = false;
-  size_t sums = 0;  // that this rank has queued
-};
 
 namespace {
 
@@ -79,114 +40,11 @@ ncclResult_t wrong(const char* what) {
   std::fprintf(stderr, "nccl_double: %s\n", what);
   return ncclInvalidUsage;
 }
-[[noreturn]] void die(const char* what) {
-  std::fprintf(stderr, "nccl_double: %s\n", what);
-  std::abort();
-}
-
-}  // namespace
-}  // namespace nccl_double
-
-struct ncclComm {
-  std::shared_ptr<nccl_double::Member> member;
-  cudaStream_t stream = nullptr;    // that it was used on last
-  std::function<void()> begun;      // queues what is in progress
-  std::function<bool()> can_begin;  // null: at once
-  int asks_left = 0;
-  ncclResult_t failed = ncclSuccess;
-  std::string last_error;
-};
-
-namespace nccl_double {
-namespace {
-
-// Time passes on the streams of the rank's peers that are there, and what they give comes.
-void nudge_peers_of(int rank, Group& group) {
-  if (group.nudging) return;
-  group.nudging = true;
-  for (const auto& [peer, comm] : group.members) {
-    if (peer == rank || comm == nullptr) continue;
-    if (!cuda_emulator::device().streams.contains(comm->stream)) continue;
-    cuda_emulator::nudge(comm->stream);
-  }
-  group.nudging = false;
-}
-
-bool is_there(const Member& member, const Share& share) {
-  Group& group = *member.group;
-  if (share.is_sum) return group.sums[share.number].size() == static_cast<size_t>(member.ranks);
-  for (size_t peer = 0; peer < share.slices.size(); ++peer) {
-    if (share.slices[peer].received == 0) continue;
-    if (group.mail[{static_cast<int>(peer), member.rank}].empty()) return false;
-  }
-  return true;
-}
-
-void give(const Member& member, const Share& share) {
-  Group& group = *member.group;
-  for (size_t peer = 0; peer < share.slices.size(); ++peer) {
-    const Slice& slice = share.slices[peer];
-    if (slice.sent == 0) continue;
-    Bytes taken(slice.from, slice.from + slice.sent);
-    if (share.is_sum) {
-      group.sums[share.number][member.rank] = std::move(taken);
-    } else {
-      group.mail[{member.rank, static_cast<int>(peer)}].push_back(std::move(taken));
-    }
-  }
-}
-
-void add_up(const std::map<int, Bytes>& given, const Slice& into) {
-  std::vector<float> total(into.received / sizeof(float));
-  std::vector<float> each(total.size());
-  bool first = true;
-  for (const auto& [rank, bytes] : given) {
-    if (bytes.size() != into.received) die("ranks add up different numbers");
-    std::memcpy(each.data(), bytes.data(), bytes.size());
-    for (size_t i = 0; i < total.size(); ++i) total[i] = first ? each[i] : total[i] + each[i];
-    first = false;
-  }
-  std::memcpy(into.to, total.data(), into.received);
-}
-
-void get(const Member& member, const Share& share) {
-  Group& group = *member.group;
-  if (share.is_sum) return add_up(group.sums[share.number], share.slices[0]);
-  for (size_t peer = 0; peer < share.slices.size(); ++peer) {
-    const Slice& slice = share.slices[peer];
-    if (slice.received == 0) continue;
-    std::deque<Bytes>& mail = group.mail[{static_cast<int>(peer), member.rank}];
-    if (mail.front().size() != slice.received) die("a rank receives other than what was sent");
-    std::memcpy(slice.to, mail.front().data(), slice.received);
-    mail.pop_front();
-  }
-}
-
-// Both pieces of work, into the stream.
-void queue(const std::shared_ptr<Member>& member, Share share, cudaStream_t stream) {
-  if (share.is_sum) {
-    share.number = member->sums++;
-    auto& sums = member->group->sums;
-    if (sums.size() <= share.number) sums.resize(share.number + 1);
-  }
-  cuda_emulator::enqueue(stream, [member, share] {
-    if (!member->aborted) give(*member, share);
-  });
-  const auto ready = [member, share] {
-    if (member->aborted || is_there(*member, share)) return true;
-    nudge_peers_of(member->rank, *member->group);
-    return is_there(*member, share);
-  };
-  cuda_emulator::enqueue_when(stream, ready, [member, share] {
-    if (member->aborted) return;
-    if (!is_there(*member, share)) die("somebody waits without a bound for a peer");
-    get(*member, share);
-  });
-}
 
 // What a call that begins something returns: success if it is done already.
 ncclResult_t begin(ncclComm& comm, std::function<void()> work, std::function<bool()> can_begin) {
   if (comm.begun) return wrong("the last call is still in progress");
+  if (comm.finalized) return wrong("a communicator that was finalized");
   comm.begun = std::move(work);
   comm.can_begin = std::move(can_begin);
   comm.asks_left = control().asks;
@@ -224,6 +82,13 @@ Slice& grouped_slice(ncclComm& comm, int peer, cudaStream_t stream) {
   return grouped->slices[static_cast<size_t>(peer)];
 }
 
+// Nobody has its handle any more.
+void remove(ncclComm_t comm) {
+  comm->member->group->members.at(comm->member->rank) = nullptr;
+  --control().communicators;
+  delete comm;
+}
+
 }  // namespace
 
 Control& control() {
@@ -237,8 +102,11 @@ void reset() {
   if (all.communicators != 0) die("reset while a communicator lives");
   all.version = NCCL_VERSION(2, 20, 5);
   for (auto* error : {&all.id_error, &all.call_error, &all.async_error}) *error = ncclSuccess;
-  for (auto* count : {&all.asks, &all.stalled_asks, &all.wrong_calls}) *count = 0;
-  all.stalls = false;
+  for (auto* count :
+       {&all.asks, &all.stalled_asks, &all.aborts, &all.destroyed, &all.wrong_calls}) {
+    *count = 0;
+  }
+  all.stalls = all.aborts_wait = false;
   groups().clear();
 }
 
@@ -289,12 +157,34 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
   return nccl_double::begin(**comm, connect, come);
 }
 
+ncclResult_t ncclCommFinalize(ncclComm_t comm) {
+  const Lock hold(lock());
+  const auto is_idle = [comm] {
+    if (comm->member->unfinished > 0 && cuda_emulator::device().streams.contains(comm->stream)) {
+      cuda_emulator::nudge(comm->stream);
+    }
+    return comm->member->unfinished == 0;
+  };
+  const ncclResult_t begun = nccl_double::begin(
+      *comm, [] {}, is_idle);
+  comm->finalized = true;
+  return begun;
+}
+
+ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+  const Lock hold(lock());
+  if (!comm->finalized || comm->begun) return nccl_double::wrong("destroyed, but not finalized");
+  ++control().destroyed;
+  nccl_double::remove(comm);
+  return ncclSuccess;
+}
+
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
+  ++control().aborts;
+  control().aborts_wait.wait(true);
   const Lock hold(lock());
   comm->member->aborted = true;
-  comm->member->group->members.at(comm->member->rank) = nullptr;
-  --control().communicators;
-  delete comm;
+  nccl_double::remove(comm);
   return ncclSuccess;
 }
 

@@ -53,6 +53,7 @@ class CudaCommTest : public testing::TestWithParam<Way> {
           comm = std::move(*nccl);
         }
         body(*comm, **device);
+        comm.reset();  // before its device
       });
     }
   }

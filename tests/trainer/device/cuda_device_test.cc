@@ -16,15 +16,17 @@ class CudaDeviceTest : public CudaTest {};
 
 TEST_F(CudaDeviceTest, TensorsGoThereAndBack) {
   const auto device = make_device();
-  std::vector<int64_t> values(70'001);
-  std::iota(values.begin(), values.end(), 5);
-  Tensor tensor(*device, Type::kInt64, values.size());
-  tensor.write(std::span<const int64_t>(values));
-  Tensor copy;
-  copy.copy_from(tensor);
-  tensor.zero();
-  EXPECT_EQ(*copy.read<int64_t>(), values);
-  EXPECT_EQ(*tensor.read<int64_t>(), std::vector<int64_t>(values.size(), 0));
+  for (const size_t size : {size_t{1}, size_t{32'768}, size_t{32'769}, size_t{70'001}}) {
+    std::vector<int64_t> values(size);
+    std::iota(values.begin(), values.end(), 5);
+    Tensor tensor(*device, Type::kInt64, values.size());
+    tensor.write(std::span<const int64_t>(values));
+    Tensor copy;
+    copy.copy_from(tensor);
+    tensor.zero();
+    EXPECT_EQ(*copy.read<int64_t>(), values);
+    EXPECT_EQ(*tensor.read<int64_t>(), std::vector<int64_t>(values.size(), 0));
+  }
 }
 
 TEST_F(CudaDeviceTest, ReshapingKeepsMemoryThatSuffices) {

@@ -71,6 +71,32 @@ TEST_F(CudaTrainingTest, SurvivorsGoOnWithTheirState) {
   }
 }
 
+// Experts move to where the load is, through host memory, while snapshots are being staged.
+TEST_F(CudaTrainingTest, ExpertsFollowTheLoad) {
+  const std::vector<std::string> skewed = {
+      "--ranks",       "3",   "--steps", "5", "--experts",          "6", "--batch",     "6",
+      "--router-skew", "1.5", "--slots", "3", "--checkpoint-every", "1", "--placement", "frontier"};
+  const auto as_ever = train_on_gpu("stays.json", skewed);
+  for (const char* on_loss : {"continue", "restart"}) {
+    SCOPED_TRACE(on_loss);
+    std::vector<std::string> moving = skewed;
+    for (const char* flag :
+         {"--replan-every", "2", "--replan-if", "better", "--on-loss", on_loss}) {
+      moving.emplace_back(flag);
+    }
+    const auto report = train_on_gpu("moves.json", moving);
+    ASSERT_EQ(report.at("replans").size(), 2u) << "after steps 2 and 4";
+    const auto& first = report["replans"][0];
+    EXPECT_EQ(first.at("moved"), true) << first.dump();
+    EXPECT_GT(first.at("bytes"), 0);
+    EXPECT_EQ(first.at("gain_ms"), 0) << "nothing measures it";
+    EXPECT_EQ(losses(report).size(), 5u);
+    for (const auto& [step, loss] : losses(report)) {
+      EXPECT_NEAR(loss, losses(as_ever)[step], 1e-5) << "step " << step;
+    }
+  }
+}
+
 TEST_F(CudaTrainingTest, ADeviceThatIsNotThereIsNamed) {
   const Ended ended =
       run(MOETRAIN_ON_GPU, arguments("r.json", {"--device", "cuda:77", "--steps", "1"}));

@@ -102,6 +102,68 @@ TEST_F(NcclFaultsTest, AsksUntilWhatWasBegunIsQueued) {
   });
 }
 
+// Nothing that is queued is lost by it: the slowest rank gets its sum from peers that have gone.
+TEST_F(NcclFaultsTest, ANormalEndWaitsForWhatIsQueuedAndAbortsNothing) {
+  nccl_.asks = 3;
+  on_ranks({.ranks = 3}, [](Made& comm, Device& device) {
+    ASSERT_TRUE(comm.ok()) << comm.error().message;
+    Tensor tensor(device, Type::kFloat, 2);
+    tensor.write(std::span<const float>(std::array<float, 2>{1, 2}));
+    const Status summed = (*comm)->all_reduce_sum(tensor);
+    ASSERT_TRUE(summed.ok()) << summed.error().message;
+    (*comm).reset();
+    const auto values = tensor.read<float>();
+    ASSERT_TRUE(values.ok()) << values.error().message;
+    EXPECT_THAT(*values, testing::ElementsAre(3, 6));
+  });
+  EXPECT_EQ(nccl_.destroyed, 3);
+  EXPECT_EQ(nccl_.aborts, 0);
+}
+
+TEST_F(NcclFaultsTest, AnEndWhosePeersDoNotComeIsAnAbort) {
+  std::latch over(2);
+  on_ranks({.ranks = 2, .nccl = {.timeout_ms = 20}}, [&](Made& comm, Device& device) {
+    ASSERT_TRUE(comm.ok()) << comm.error().message;
+    if ((*comm)->rank() == 0) {
+      const Status queued = all_reduce(**comm, device);
+      EXPECT_TRUE(queued.ok()) << queued.error().message;
+      (*comm).reset();
+      EXPECT_EQ(nccl_.aborts, 1);
+      EXPECT_TRUE(device.synchronize().ok()) << "an abort ends what was queued";
+    }
+    over.arrive_and_wait();
+  });
+  EXPECT_EQ(nccl_.destroyed, 1) << "by the rank that has queued nothing";
+}
+
+TEST_F(NcclFaultsTest, AFailureIsFollowedByAnAbortOnly) {
+  on_ranks({}, [&](Made& comm, Device& device) {
+    ASSERT_TRUE(comm.ok()) << comm.error().message;
+    nccl_.async_error = ncclRemoteError;
+    EXPECT_FALSE(all_reduce(**comm, device).ok());
+    nccl_.async_error = ncclSuccess;
+  });
+  EXPECT_EQ(nccl_.aborts, 1);
+  EXPECT_EQ(nccl_.destroyed, 0);
+}
+
+// NCCL may wait in an abort; then only the thread that has called it does.
+TEST_F(NcclFaultsTest, NobodyElseWaitsForAnAbort) {
+  on_ranks({}, [&](Made& comm, Device& device) {
+    ASSERT_TRUE(comm.ok()) << comm.error().message;
+    nccl_.aborts_wait = true;
+    std::jthread other([&] { (*comm)->abort("a member was lost"); });
+    while (nccl_.aborts == 0) std::this_thread::yield();
+    const Status later = all_reduce(**comm, device);
+    nccl_.aborts_wait = false;
+    nccl_.aborts_wait.notify_all();
+    other.join();
+    ASSERT_FALSE(later.ok());
+    EXPECT_EQ(later.error().code, ErrorCode::kAborted);
+    EXPECT_THAT(later.error().message, HasSubstr("a member was lost"));
+  });
+}
+
 // Whoever neither sends nor receives is waited for by nobody.
 TEST_F(NcclFaultsTest, ARankMayHaveNothingToExchange) {
   on_ranks({.ranks = 3}, [](Made& comm, Device& device) {

@@ -1,38 +1,14 @@
 #include "tests/trainer/device/train_checks.h"
 
-#include <algorithm>
-#include <cmath>
 #include <numeric>
 
-#include "bench/gpu/state_sink.h"
-#include "tests/trainer/training/training.h"
-#include "trainer/device/cuda_device.h"
+#include "tests/trainer/device/check_parts.h"
 
 namespace moetrain {
 
 namespace {
 
-using bench::gpu::StateSink;
 using ckpt::kernels::Backend;
-using ckpt::kernels::Check;
-using ckpt::kernels::Checker;
-
-// What a check is run with.
-struct Sizes {
-  TrainConfig small;   // for steps that are repeated
-  TrainConfig deeper;  // more layers, grouped queries, gradients that are added up
-  uint32_t ranks = 0;
-  uint64_t steps = 0;           // on both sides of a snapshot
-  uint64_t compared_steps = 0;  // with the host's
-  uint64_t followed_steps = 0;  // bf16 beside fp32
-  StateSink::Options sink;
-  // Of ||a - b|| / ||b|| for a tensor, and of a loss. Only the order of sums differs, and how the
-  // device rounds functions; after some steps of Adam, which divides a gradient by its own size
-  // however small that is, more.
-  double tolerance = 1e-5;
-  double trained_tolerance = 0;
-  double trained_loss_tolerance = 0;
-};
 
 // A model whose emulated threads, each as dear as thousands of real ones, can be waited for.
 Sizes tiny_sizes() {
@@ -96,28 +72,7 @@ Sizes real_sizes() {
   return sizes;
 }
 
-std::span<const uint8_t> text() {
-  static const std::vector<uint8_t> text = sample_text(100'000);
-  return text;
-}
-
 Result<std::unique_ptr<Device>> on_host() { return make_cpu_device(); }
-MakeDevice on_gpu(Precision precision) {
-  return [precision] { return make_cuda_device({.precision = precision}); };
-}
-
-TrainConfig with(TrainConfig config, Precision precision) {
-  config.precision = precision;
-  return config;
-}
-
-// With parameters and an order of the data that the check's own random numbers draw.
-TrainConfig drawn(Checker& c, const TrainConfig& config, Precision precision) {
-  TrainConfig drawn = with(config, precision);
-  drawn.seed = c.random();
-  return drawn;
-}
-
 // What the first rank has; says so if a step was not done, or the losses are not the same on all.
 std::optional<TrainedRank> first_of(Checker& c, const Training& training) {
   Result<std::vector<TrainedRank>> trained = train(training);
@@ -135,35 +90,6 @@ std::optional<TrainedRank> first_of(Checker& c, const Training& training) {
     trained->front().gradients.merge((*trained)[rank].gradients);
   }
   return std::move(trained->front());
-}
-
-void expect_close(Checker& c, const State& values, const State& expected, double tolerance) {
-  c.expect(values.size() == expected.size(), "other tensors");
-  for (const auto& [name, wanted] : expected) {
-    const auto found = values.find(name);
-    if (found == values.end() || found->second.size() != wanted.size()) {
-      c.expect(false, name + " is missing, or of another size");
-      continue;
-    }
-    double error = 0;
-    double size = 0;
-    for (size_t i = 0; i < wanted.size(); ++i) {
-      error += std::pow(static_cast<double>(found->second[i]) - wanted[i], 2);
-      size += std::pow(static_cast<double>(wanted[i]), 2);
-    }
-    c.expect(std::sqrt(error) <= tolerance * std::sqrt(size),
-             fmt::format("{}: off by {:.3g} of its norm", name, std::sqrt(error / size)));
-  }
-}
-
-void expect_close(Checker& c, const std::vector<float>& losses, const std::vector<float>& expected,
-                  double tolerance) {
-  c.expect(losses.size() == expected.size(), "another number of steps");
-  for (size_t i = 0; i < std::min(losses.size(), expected.size()); ++i) {
-    const auto wanted = static_cast<double>(expected[i]);
-    c.expect_near(losses[i], wanted, tolerance * std::abs(wanted),
-                  fmt::format("loss of step {}", i + 1));
-  }
 }
 
 // Two ways to the same training, from parameters that are drawn until both choose the same experts:
@@ -191,7 +117,7 @@ std::optional<BothWays> both_ways(Checker& c, Training way, Training expected_wa
 }
 
 void check_gradients(Checker& c, const Sizes& sizes) {
-  Training host{.config = sizes.deeper, .text = text(), .make_device = on_host};
+  Training host{.config = sizes.deeper, .text = check_text(), .make_device = on_host};
   Training gpu = host;
   gpu.make_device = on_gpu(Precision::kFp32);
   const auto both = both_ways(c, std::move(gpu), std::move(host));
@@ -208,7 +134,7 @@ void expect_same_training(Checker& c, const Sizes& sizes, Training way, Training
 }
 
 void check_steps(Checker& c, const Sizes& sizes) {
-  Training host{.config = sizes.small, .text = text(), .steps = sizes.compared_steps};
+  Training host{.config = sizes.small, .text = check_text(), .steps = sizes.compared_steps};
   host.make_device = on_host;
   Training gpu = host;
   gpu.make_device = on_gpu(Precision::kFp32);
@@ -216,7 +142,7 @@ void check_steps(Checker& c, const Sizes& sizes) {
 }
 
 void check_ranks(Checker& c, const Sizes& sizes) {
-  Training one{.config = sizes.small, .text = text(), .steps = sizes.compared_steps};
+  Training one{.config = sizes.small, .text = check_text(), .steps = sizes.compared_steps};
   one.make_device = on_gpu(Precision::kFp32);
   Training several = one;
   several.ranks = sizes.ranks;
@@ -239,7 +165,7 @@ void check_replicas_in(Checker& c, const Sizes& sizes, Precision precision) {
   // Products in bf16 of fewer rows round otherwise, so now and then another expert is chosen: that
   // is allowed for in one step, before it adds up.
   const bool coarse = precision == Precision::kBf16;
-  Training one{.config = config, .text = text(), .steps = coarse ? 1 : sizes.compared_steps};
+  Training one{.config = config, .text = check_text(), .steps = coarse ? 1 : sizes.compared_steps};
   one.make_device = on_gpu(precision);
   Training replicated = one;
   replicated.ranks = 2;
@@ -253,7 +179,7 @@ void check_replicas_in(Checker& c, const Sizes& sizes, Precision precision) {
 
 void check_repeats(Checker& c, const Sizes& sizes, Precision precision) {
   const Training training{.config = drawn(c, sizes.small, precision),
-                          .text = text(),
+                          .text = check_text(),
                           .ranks = 2,
                           .steps = sizes.steps,
                           .make_device = on_gpu(precision)};
@@ -264,58 +190,10 @@ void check_repeats(Checker& c, const Sizes& sizes, Precision precision) {
   c.expect(second->state == first->state, "other parameters or moments");
 }
 
-// A snapshot of all state at every boundary while it trains. Then another model is given what the
-// one in the middle holds, and goes on from there.
-Status resume_on_rank(Comm& comm, Device& device, const Sizes& sizes, const TrainConfig& config,
-                      std::vector<std::string>& findings) {
-  CKPT_ASSIGN(const auto whole, RankTraining::make(device, comm, config, text()));
-  CKPT_ASSIGN(const auto sink, StateSink::open(whole->model(), sizes.sink));
-  const auto before_write = [&](const Parameter& parameter) { sink->before_write(parameter); };
-  Progress saved;
-  for (uint64_t step = 0; step <= sizes.steps; ++step) {
-    saved = whole->progress();
-    CKPT_TRY(sink->stage());
-    CKPT_TRY(whole->steps(1, before_write));
-  }
-  CKPT_TRY(sink->drain());
-  CKPT_TRY(whole->steps(sizes.steps - 1));
-
-  CKPT_ASSIGN(const auto resumed, RankTraining::make(device, comm, config, text()));
-  resumed->model().initialise(config.seed + 1);
-  CKPT_TRY(sink->restore(resumed->model()));
-  resumed->progress() = saved;
-  CKPT_TRY(resumed->steps(sizes.steps));
-
-  const std::vector<float> tail(whole->losses().end() - static_cast<int64_t>(sizes.steps),
-                                whole->losses().end());
-  const auto expect = [&](bool holds, const char* what) {
-    if (!holds) findings.push_back(fmt::format("rank {}: {}", comm.rank(), what));
-  };
-  CKPT_ASSIGN(const State state, whole->state());
-  CKPT_ASSIGN(const State resumed_state, resumed->state());
-  expect(resumed->losses() == tail, "other losses");
-  expect(resumed_state == state, "other parameters or moments");
-  expect(resumed->progress() == whole->progress(), "another progress");
-  return {};
-}
-
-void check_resume(Checker& c, const Sizes& sizes, Precision precision) {
-  constexpr uint32_t kRanks = 2;
-  const TrainConfig config = drawn(c, sizes.small, precision);
-  std::vector<std::vector<std::string>> findings(kRanks);
-  const Status done = on_ranks(kRanks, on_gpu(precision), [&](Comm& comm, Device& device) {
-    return resume_on_rank(comm, device, sizes, config, findings[comm.rank()]);
-  });
-  c.expect(done.ok(), done.ok() ? "" : done.error().message);
-  for (const auto& of_rank : findings) {
-    for (const std::string& finding : of_rank) c.expect(false, finding);
-  }
-}
-
 void check_bf16(Checker& c, const Sizes& sizes) {
   constexpr double kFollows = 1e-2;  // of a loss
   const TrainConfig config = drawn(c, sizes.small, Precision::kFp32);
-  Training training{.config = config, .text = text(), .steps = sizes.followed_steps};
+  Training training{.config = config, .text = check_text(), .steps = sizes.followed_steps};
   training.make_device = on_gpu(Precision::kFp32);
   const auto fp32 = first_of(c, training);
   training.config = with(config, Precision::kBf16);
@@ -347,6 +225,11 @@ std::vector<Check> train_checks(bool tiny) {
     all.push_back({"a_run_resumed_goes_on_bit_by_bit" + name, Backend::kCuda,
                    [=](Checker& c) { check_resume(c, sizes, precision); }});
   }
+  for (const uint32_t to : {3, 1}) {
+    all.push_back({"two_ranks_go_on_as_" + std::to_string(to), Backend::kCuda,
+                   [=](Checker& c) { check_other_ranks(c, sizes, 2, to); }});
+  }
+  add("a_group_that_changes_goes_on", check_changing_group);
   add("bf16_follows_fp32", check_bf16);
   return all;
 }

@@ -1,21 +1,14 @@
-// Ranks without a daemon: threads that train, change their group and move experts, on any device.
+// Groups of ranks without a daemon, in threads.
 #pragma once
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <functional>
 #include <memory>
-#include <set>
-#include <span>
-#include <utility>
 #include <vector>
 
+#include "tests/trainer/elastic/live_rank.h"
 #include "tests/trainer/parallel/comm_groups.h"
-#include "tests/trainer/training/training.h"
-#include "trainer/checkpoint/units.h"
-#include "trainer/elastic/live_state.h"
-#include "trainer/elastic/next_placement.h"
 
 namespace moetrain {
 
@@ -29,107 +22,6 @@ inline TrainConfig six_sequences() {
   config.batch = 6;
   return config;
 }
-
-inline std::unique_ptr<Model> make_model(Device& device, const TrainConfig& config,
-                                         const ExpertPlacement& placement, uint32_t rank) {
-  auto store = make_replicated_store(device, config.model, placement, rank);
-  return std::move(Model::create(device, config.model, std::move(store).value())).value();
-}
-
-// One rank without a daemon.
-struct Rank {
-  Rank(std::unique_ptr<Device> with_device, const TrainConfig& with_config,
-       std::span<const uint8_t> text, uint32_t ranks, uint32_t rank,
-       const PlacementOptions& with_choice)
-      : config(with_config),
-        choice(with_choice),
-        units(state_units(config.model)),
-        placement(*place_experts(choice, config.model, ranks, {})),
-        device(std::move(with_device)),
-        model(make_model(*device, config, placement, rank)),
-        trainer(config, text),
-        stamps({kLayers, kExperts}),
-        partial(units, placement, {}),
-        pacer({.auto_every = true, .experts = kExperts, .dense_bytes = 1, .expert_bytes = 1}),
-        live(LiveState::Parts{*model, trainer, progress, partial, pacer, stamps, placement,
-                              saved_step, last_loss, [this] { before_change(); }}) {}
-
-  Status step(Comm& comm) {
-    CKPT_ASSIGN(PendingStep pending, trainer.compute(comm, *model, progress));
-    live.set_pending(std::move(pending));
-    CKPT_TRY(comm.barrier());
-    losses.push_back(trainer.apply(*model, progress, live.take_pending()).loss);
-    return {};
-  }
-  static Status gone_in(int phase, Comm& comm, int dies_in) {
-    if (phase != dies_in) return {};
-    comm.abort("it is gone");
-    return ckpt::make_error(ckpt::ErrorCode::kAborted, "gone");
-  }
-  // The phases of a change; before number `dies_in` it is gone.
-  Status change(Comm& comm, int dies_in = -1) {
-    CKPT_TRY(gone_in(0, comm, dies_in));
-    CKPT_TRY(live.agree(comm));
-    const PlanPlacement planner = [this](uint32_t ranks, const auto& routed, const auto& held) {
-      auto placed = place_experts(choice, config.model, ranks, routed);
-      return placed.ok() ? Result<ExpertPlacement>(keep_in_place(*placed, held)) : placed;
-    };
-    return change_places(comm, planner, dies_in);
-  }
-  // The members stay, and every rank gets what the one after it has had.
-  Status rotate(Comm& comm, int dies_in = -1) {
-    live.stay(comm.size());
-    ExpertPlacement next = placement;
-    for (LayerSlots& layer : next.slots) std::rotate(layer.begin(), layer.begin() + 1, layer.end());
-    const PlanPlacement planner = [next](uint32_t, const auto&, const auto&) {
-      return Result<ExpertPlacement>(next);
-    };
-    return change_places(comm, planner, dies_in);
-  }
-  Status change_places(Comm& comm, const PlanPlacement& planner, int dies_in) {
-    CKPT_TRY(gone_in(1, comm, dies_in));
-    CKPT_TRY(live.plan(comm, planner));
-    CKPT_TRY(gone_in(2, comm, dies_in));
-    CKPT_TRY(live.move(comm));
-    CKPT_TRY(gone_in(3, comm, dies_in));
-    CKPT_TRY(live.commit(comm));
-    CKPT_TRY(gone_in(4, comm, dies_in));
-    for (Expert& expert : model->experts().owned()) {
-      if (!live.lost_here().contains(expert.layer * kExperts + expert.expert)) continue;
-      for (Parameter* parameter : {&expert.w1, &expert.w2, &expert.w3}) {
-        initialise(*parameter, config.seed, config.model.init_range);
-      }
-      stamps.at(ExpertPart::kWeights, expert.layer * kExperts + expert.expert) = {};
-      stamps.at(ExpertPart::kOptimizer, expert.layer * kExperts + expert.expert) = {};
-    }
-    CKPT_ASSIGN(const auto settled, live.settle(comm, in_memory));
-    lost_tokens += settled.lost_tokens;
-    bytes_moved = settled.bytes_moved;
-    versions = settled.versions;
-    return {};
-  }
-
-  const TrainConfig& config;
-  const PlacementOptions choice;
-  const std::vector<StateUnit> units;
-  ExpertPlacement placement;
-  const std::unique_ptr<Device> device;  // its own: it has scratch memory
-  std::unique_ptr<Model> model;
-  Trainer trainer;
-  Progress progress;
-  ExpertStamps stamps;
-  PartialCheckpoint partial;
-  Pacer pacer;
-  uint64_t saved_step = 0;
-  std::function<void()> before_change = [] {};
-  float last_loss = 0;
-  LiveState live;
-  std::vector<float> losses;
-  int64_t lost_tokens = 0;
-  uint64_t bytes_moved = 0;       // by the last change
-  std::vector<int64_t> versions;  // of the last change
-  std::set<uint32_t> in_memory;   // of what it restores: versions that no disk has
-};
 
 class LiveStateRanks : public testing::Test {
  protected:
