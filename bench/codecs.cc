@@ -63,10 +63,6 @@ std::vector<StateKind> kinds_of(const std::map<uint64_t, TrainedState>& states) 
   return kinds;
 }
 
-void apply_xor(ByteView from, ByteView base, MutableByteView to) {
-  std::transform(from.begin(), from.end(), base.begin(), to.begin(), std::bit_xor<std::byte>());
-}
-
 // What one row is about: the bytes, what they are registered as, and what they are a delta to.
 struct Subject {
   const StateKind& kind;
@@ -88,26 +84,19 @@ class RoundTrip {
  public:
   explicit RoundTrip(const Subject& subject)
       : subject_(subject),
-        units_(ckptd::encode_all(registered(subject))),
-        delta_(subject.kind.now.size()),
+        units_(ckptd::encode_all(registered(subject), /*deltas=*/subject.base != nullptr)),
         out_(subject.kind.now.size()),
         back_(subject.kind.now.size()) {}
 
   // With the checksum of the copy and the decoding at once that SlabEncoder does.
   Status encode() {
     const Bytes& now = subject_.kind.now;
-    ByteView payload = now;
-    if (subject_.base != nullptr) {
-      apply_xor(now, *subject_.base, delta_);
-      payload = delta_;
-    }
     if (fragments_.empty()) {
-      fragments_.push_back({.length = payload.size(), .crc32c = ckpt::base::crc32c(payload)});
+      fragments_.push_back({.length = now.size(), .crc32c = ckpt::base::crc32c(now)});
     }
-    ckptd::SlabEncoder encoder(payload, fragments_, units_);
-    while (!encoder.done()) {
-      CKPT_TRY(encoder.step(ckptd::limits::kEncodeStepBytes, out_));
-    }
+    ckptd::SlabEncoder encoder(now, fragments_, units_);
+    constexpr uint64_t kStep = ckptd::limits::kEncodeStepBytes;
+    while (!encoder.done()) CKPT_TRY(encoder.step(kStep, out_, bases_of(encoder, kStep)));
     stored_ = encoder.fragments();
     stored_bytes_ = encoder.stored_bytes();
     return {};
@@ -125,11 +114,15 @@ class RoundTrip {
         std::copy(from.begin(), from.end(), to.begin());
       } else {
         CKPT_TRY(decoder.decode(static_cast<Codec>(fragment.codec), from, to));
+        if (ckpt::is_delta(fragment.codec)) {
+          const ByteView base = ByteView(*subject_.base).subspan(fragment.offset, fragment.length);
+          whole = whole && ckpt::base::crc32c(base) == fragment.base_crc32c;
+          ckptd::xor_bytes(to, base);
+        }
         whole = whole && ckpt::base::crc32c(to) == fragment.crc32c;
       }
       if (!whole) return ckpt::make_error(ckpt::ErrorCode::kCorrupt, "a checksum does not match");
     }
-    if (subject_.base != nullptr) apply_xor(back_, *subject_.base, back_);
     return {};
   }
 
@@ -137,9 +130,22 @@ class RoundTrip {
   bool came_back() const { return back_ == subject_.kind.now; }
 
  private:
+  // Said to take so much of the disk that a delta is taken whatever it gains.
+  ckptd::BasePieces bases_of(const ckptd::SlabEncoder& encoder, uint64_t step) const {
+    ckptd::BasePieces bases;
+    if (subject_.base == nullptr) return bases;
+    for (const ckpt::UnitRange& range : encoder.next_ranges(step)) {
+      const ByteView bytes = ByteView(*subject_.base).subspan(range.offset, range.length);
+      bases.push_back({.range = range,
+                       .stored_bytes = 2 * range.length,
+                       .crc32c = ckpt::base::crc32c(bytes),
+                       .bytes = {bytes.begin(), bytes.end()}});
+    }
+    return bases;
+  }
+
   const Subject& subject_;
   const ckptd::EncodePlan units_;
-  Bytes delta_;
   Bytes out_;
   Bytes back_;
   std::vector<ExtentFragment> fragments_;  // as sealed

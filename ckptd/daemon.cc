@@ -54,6 +54,7 @@ void Daemon::tick(Time now) {
   impl_->carry_out(impl_->groups.tick(now));
   impl_->heal_catalog();
   impl_->comparer->tick(now);
+  impl_->base_reader->tick(now);
   impl_->scrub->tick(now);
   impl_->warm_memory();
   // From the first tick: members cannot come back while the store is being recovered.

@@ -18,6 +18,8 @@ CodecChoice choice_of(fb::UnitCodec asked, CodecChoice by_default) {
       return CodecChoice::kZstd;
     case fb::UnitCodec::Auto:
       return CodecChoice::kAuto;
+    case fb::UnitCodec::Delta:
+      return CodecChoice::kDelta;
     case fb::UnitCodec::Default:
       break;
   }
@@ -80,8 +82,9 @@ void Daemon::Impl::choose_codecs(const Session& session, const SnapshotKey& key,
   const bool same_for_all = asked == unit_codecs.end();
   if (same_for_all && options.codec == CodecChoice::kNone) return;
   const UnitSpecList units = catalog->units(key.run).value();
-  if (same_for_all && options.codec == CodecChoice::kZstd) {
-    open.codecs.plan = encode_all(units);
+  const bool deltas = options.codec == CodecChoice::kDelta;
+  if (same_for_all && (deltas || options.codec == CodecChoice::kZstd)) {
+    open.codecs.plan = encode_all(units, deltas);
     return;
   }
   std::shared_ptr<RunCodecs>& codecs = run_codecs[open.run_name];

@@ -207,12 +207,20 @@ struct Daemon::Impl {
                     std::span<const FragmentPlace> places);
   std::vector<SameExtent> extents_of(const SnapshotKey& key,
                                      const std::vector<SameCandidate>& candidates) const;
+  std::vector<SameExtent> extents_at(
+      const SnapshotKey& key, const std::set<std::pair<ckpt::SegmentId, uint64_t>>& places) const;
   bool reserve_shared(const SnapshotKey& key, const std::vector<SameCandidate>& candidates,
                       const std::vector<bool>& left_out);
   std::vector<bool> share_same(const SnapshotKey& key, const StagedSlab& slab,
                                const std::vector<SameCandidate>& candidates,
                                const std::vector<bool>& same);
   static void list_shared_extents(OpenSnapshotState& open);
+
+  // -- deltas (daemon_delta.cc) ------------------------------------------------------------------
+  static void note_base(OpenSnapshotState& open, const ckpt::ExtentFragment& fragment,
+                        const BasePlace& base);
+  std::shared_ptr<BaseSource> find_bases(const SnapshotKey& key, const StagedSlab& slab,
+                                         const std::vector<bool>& left_out);
   std::vector<HeldVersion> versions_held(ckpt::RunId run) const;
 
   // -- alarms (daemon_alarms.cc) -----------------------------------------------------------------
@@ -327,6 +335,7 @@ struct Daemon::Impl {
   std::unique_ptr<Persist> persist;
   std::unique_ptr<SegmentReader> segments;
   std::unique_ptr<Comparer> comparer;
+  std::unique_ptr<BaseReader> base_reader;
   Ingest ingest;
   Groups groups;
 

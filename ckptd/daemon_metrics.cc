@@ -171,10 +171,13 @@ void add_persist(MetricsText& text, const Persist::Stats& stats) {
   text.counter("ckptd_fragment_bytes_total", "Bytes of units written into segments, by codec.",
                stats.raw_bytes, {{"codec", "none"}});
   text.counter("ckptd_fragment_bytes_total", "", stats.encoded_raw_bytes, {{"codec", "zstd"}});
+  text.counter("ckptd_fragment_bytes_total", "", stats.delta_raw_bytes, {{"codec", "delta"}});
   text.counter("ckptd_fragment_stored_bytes_total", "What they take there.", stats.raw_bytes,
                {{"codec", "none"}});
   text.counter("ckptd_fragment_stored_bytes_total", "", stats.encoded_stored_bytes,
                {{"codec", "zstd"}});
+  text.counter("ckptd_fragment_stored_bytes_total", "", stats.delta_stored_bytes,
+               {{"codec", "delta"}});
   text.seconds("ckptd_encode_seconds_total",
                "Time of threads that encoded, what did not get smaller included.",
                std::chrono::nanoseconds(static_cast<int64_t>(stats.encode_seconds * 1e9)));
@@ -200,6 +203,8 @@ std::string Daemon::metrics_text() const {
              static_cast<double>(impl.io_shape.bytes));
   text.counter("ckptd_same_read_bytes_total", "Bytes read back to compare them.",
                impl.comparer->read_bytes());
+  text.counter("ckptd_base_read_bytes_total", "Bytes read back to make deltas of new ones.",
+               impl.base_reader->read_bytes());
   text.counter("ckptd_decoded_bytes_total", "Bytes that restores got out of encoded fragments.",
                impl.decoded.raw_bytes);
   text.seconds("ckptd_decode_seconds_total", "Time of threads that decoded them.",

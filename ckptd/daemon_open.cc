@@ -74,6 +74,7 @@ Status Daemon::Impl::open() {
     if (!dead_files.empty()) gc_wanted = true;
   };
   comparer = std::make_unique<Comparer>(restore_context(), std::move(comparing));
+  base_reader = std::make_unique<BaseReader>(restore_context(), options.same_bytes_min);
   start_scrub();
   spdlog::info("store {}: {} runs, journal of {} bytes, last closed {}",
                ckpt::base::to_hex(store_id), catalog->runs().size(), journal->bytes(),

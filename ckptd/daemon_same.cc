@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "ckptd/daemon_impl.h"
+#include "ckptd/daemon_versions.h"
 #include "ckptd/persist/slab_parts.h"
 #include "ckptd/safeguards.h"
 
@@ -16,7 +17,6 @@ namespace {
 
 // In a commit's record, at most.
 constexpr uint64_t kPlaceRecordBytes = sizeof(fb::Fragment) + sizeof(fb::Encoded);
-constexpr uint64_t kSharedExtentRecordBytes = 96;
 
 bool is_whole(const ckpt::ExtentFragment& fragment, const ckpt::UnitSpec& unit) {
   return fragment.offset == 0 && fragment.length == unit.bytes;
@@ -41,28 +41,6 @@ WrittenExtent earlier_extent(const fb::ExtentT& extent, const SnapshotKey& commi
                                                      extent.step, extent.attempt};
   return earlier;
 }
-
-// The newest versions of units of one slab, each looked up once, and not too many.
-class VersionLookups {
- public:
-  VersionLookups(const Catalog& catalog, ckpt::RunId run, const NewestVersions& newest)
-      : catalog_(catalog), run_(run), newest_(newest) {}
-  // Null: there is none, or it was not looked up.
-  const UnitVersion* of(ckpt::UnitId unit) {
-    const auto known = found_.find(unit);
-    if (known != found_.end()) return known->second ? &*known->second : nullptr;
-    if (!newest_[unit] || found_.size() == limits::kSameLookupsPerSlabMax) return nullptr;
-    const ViewPoint point{newest_[unit]->lineage, newest_[unit]->step};
-    const auto& version = found_[unit] = catalog_.newest_version(run_, unit, point, std::nullopt);
-    return version ? &*version : nullptr;
-  }
-
- private:
-  const Catalog& catalog_;
-  const ckpt::RunId run_;
-  const NewestVersions& newest_;
-  std::map<ckpt::UnitId, std::optional<UnitVersion>> found_;
-};
 
 // Is there, as far as is known in memory, a version of the unit with this range and CRC32C? How a
 // version is cut that this daemon has not seen committed is looked up once.
@@ -150,8 +128,11 @@ bool Daemon::Impl::hold_version(const SnapshotKey& key, const UnitVersion& versi
                                     earlier_extent(extent, version.snapshot));
     }
   }
-  const bool listed = std::all_of(places.begin(), places.end(), [&](const FragmentPlace& place) {
+  const auto listed_extent = [&](const auto& place) {
     return open.same.extents.contains({place.segment, place.extent_offset});
+  };
+  const bool listed = std::all_of(places.begin(), places.end(), [&](const FragmentPlace& place) {
+    return listed_extent(place) && (!place.base || listed_extent(*place.base));
   });
   if (!listed) return false;
   open.same.held.insert({commit, version.unit});
@@ -166,8 +147,14 @@ std::vector<SameExtent> Daemon::Impl::extents_of(
   for (const SameCandidate& candidate : candidates) {
     for (const FragmentPlace& place : candidate.places) {
       places.insert({place.segment, place.extent_offset});
+      if (place.base) places.insert({place.base->segment, place.base->extent_offset});
     }
   }
+  return extents_at(key, places);
+}
+
+std::vector<SameExtent> Daemon::Impl::extents_at(
+    const SnapshotKey& key, const std::set<std::pair<ckpt::SegmentId, uint64_t>>& places) const {
   std::vector<SameExtent> extents;
   extents.reserve(places.size());
   for (const auto& place : places) {
@@ -200,6 +187,9 @@ bool Daemon::Impl::reserve_shared(const SnapshotKey& key,
     for (const FragmentPlace& place : candidate.places) {
       const std::pair at{place.segment, place.extent_offset};
       if (same.extents.at(at).fragments.empty()) extents.insert(at);
+      if (!place.base) continue;
+      bytes += sizeof(fb::Base);
+      extents.insert({place.base->segment, place.base->extent_offset});
     }
   }
   bytes += extents.size() * kSharedExtentRecordBytes;
@@ -226,16 +216,29 @@ std::vector<bool> Daemon::Impl::share_same(const SnapshotKey& key, const StagedS
                                   .payload_offset = place.payload_offset - payload,
                                   .crc32c = place.crc32c,
                                   .encoded_crc32c = place.encoded_crc32c,
-                                  .encoded_bytes = place.encoded_bytes});
+                                  .encoded_bytes = place.encoded_bytes,
+                                  .base_crc32c = place.base ? place.base->crc32c : 0});
+      if (place.base) note_base(open, extent.fragments.back(), *place.base);
     }
   }
   return left_out;
 }
 
-// Before it is committed: the extents of others that it has bytes of are listed with its own.
+// Before it is committed: the extents of others that it has bytes of, or bases of its deltas, are
+// listed with its own.
 void Daemon::Impl::list_shared_extents(OpenSnapshotState& open) {
+  std::set<std::pair<ckpt::SegmentId, uint64_t>> of_bases;
+  const auto look = [&](const WrittenExtent& extent) {
+    for (const ckpt::ExtentFragment& fragment : extent.fragments) {
+      if (!ckpt::is_delta(fragment.codec)) continue;
+      const WrittenBase& base = open.same.bases.at({fragment.unit, fragment.offset});
+      of_bases.insert({base.segment, base.extent_offset});
+    }
+  };
+  for (const WrittenExtent& extent : open.extents) look(extent);
+  for (const auto& [place, extent] : open.same.extents) look(extent);
   for (auto& [place, extent] : open.same.extents) {
-    if (extent.fragments.empty()) continue;
+    if (extent.fragments.empty() && !of_bases.contains(place)) continue;
     // They came in the order in which comparisons ended.
     std::sort(extent.fragments.begin(), extent.fragments.end(),
               [](const ckpt::ExtentFragment& a, const ckpt::ExtentFragment& b) {

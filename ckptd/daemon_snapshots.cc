@@ -116,6 +116,8 @@ void Daemon::Impl::write(SessionId session, const SnapshotKey& key, ckpt::Rank r
   OpenSnapshotState& open = open_snapshots.at(key);
   const std::shared_ptr<SlabSampler> sampler = sample_codecs(key, slab);
   const auto sharer = open.shares.find(session);
+  std::shared_ptr<BaseSource> bases = find_bases(key, slab, left_out);
+  forget_newest_if_ended(key);
   const bool streams = sharer != open.shares.end() && sharer->second.streams;
   const auto on_written = [this, session, streams, key, scan,
                            sampler](Result<WrittenExtent> written) {
@@ -130,7 +132,7 @@ void Daemon::Impl::write(SessionId session, const SnapshotKey& key, ckpt::Rank r
   };
   persist->write(key, rank, std::move(slab), on_written, with_sampler(std::move(observer), sampler),
                  streams ? Persist::Afterwards::kFree : Persist::Afterwards::kHold,
-                 open.codecs.plan, left_out);
+                 open.codecs.plan, left_out, std::move(bases));
 }
 
 void Daemon::Impl::abort_snapshot(Session& session, const fb::AbortSnapshotT& message) {
@@ -193,7 +195,7 @@ void Daemon::Impl::carry_out(const Ingest::CommitAction& action) {
   commit.expert_lost = ckpt::lost_to_fb(action.expert_tokens);
   commit.alarms = ckpt::to_fb(alarms);
   commit.alarms_left_out = alarms.left_out;
-  fill_extents(open.extents, commit);
+  fill_extents(open.extents, commit, open.same.bases);
   fb::RecordT record = make_record(std::move(commit));
   auto kept = std::make_shared<fb::RecordT>(record);
   persist->commit(action.snapshot, std::move(record),

@@ -17,6 +17,7 @@
 #include "ckptd/codec/slab_sampler.h"
 #include "ckptd/persist/persist.h"
 #include "ckptd/restore/restore.h"
+#include "ckptd/same/base_reader.h"
 #include "ckptd/same/comparer.h"
 #include "ckptd/same/newest_fragments.h"
 #include "ckptd/staging/staging.h"
@@ -69,6 +70,8 @@ struct SameVersions {
   // All extents of these, by segment and offset; with the fragments that need not be written.
   std::map<std::pair<ckpt::SegmentId, uint64_t>, WrittenExtent> extents;
   size_t fragments = 0;  // that there may come to be in them
+  // Of pieces that may become deltas, or are deltas that need not be written.
+  WrittenBases bases = {};
 };
 
 // What the daemon holds for a snapshot that ingest knows to be open.

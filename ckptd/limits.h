@@ -19,8 +19,8 @@ inline constexpr uint32_t kGroupSizeMax = 4096;
 inline constexpr size_t kUnitsPerRunMax = 1u << 20;
 inline constexpr size_t kFragmentsPerSlabMax = 1u << 16;
 // Of one snapshot, as declared, as sealed and as encoded: 40 bytes each in its commit record, 56 if
-// encoded, which must stay far from the 2 GiB of a FlatBuffer. 30,000 units cut over 64 ranks are 2
-// million.
+// encoded, 96 with a base, which must stay far from the 2 GiB of a FlatBuffer. 30,000 units cut over
+// 64 ranks are 2 million.
 inline constexpr size_t kFragmentsPerSnapshotMax = 1u << 22;
 // Slabs that a snapshot seals, and extents of earlier ones that it refers to: each is a table in
 // its commit record, and a journal with a record of too many could not be read any more.
@@ -121,6 +121,13 @@ inline constexpr size_t kEncodesMax = 4;
 inline constexpr uint64_t kEncodeBytesMax = 256u << 20;
 // Of zstd: its fastest. What makes floats smaller is the entropy of their planes, at any level.
 inline constexpr int kZstdLevel = 1;
+// Codec `delta`: a piece is one where that takes less than its base does by this part of it, as so
+// much out of its middle says before all of it is tried; and so often in a row, then the base is
+// renewed: the further away it is the less a delta spares, and the more versions one bad block
+// takes.
+inline constexpr uint64_t kDeltaGain = 8;
+inline constexpr uint64_t kDeltaSampleBytes = 64u << 10;
+inline constexpr uint32_t kDeltasPerBaseMax = 8;
 // Codec `auto`: kinds of units of a run that are told apart, a few by nature; what is taken of each
 // to measure it, 30 ms of a thread, and after how many snapshots anew. What stays larger than the
 // ratio is left as it is: each MiB that is encoded costs an entry in the journal, and restores.

@@ -65,8 +65,8 @@ void declare(CLI::App& app, Flags& flags) {
                  "without an expert for too long (default: warn)");
   app.add_option(
       "--codec", flags.codec,
-      "none, zstd or auto: how snapshots lie on the disk; auto compresses what is durable "
-      "sooner by it (default: none)");
+      "none, zstd, delta or auto: how snapshots lie on the disk; delta writes what changed where "
+      "that is less, auto compresses what is durable sooner by it (default: none)");
   app.add_option("--log-level", flags.log_level, "debug, info, warn or error");
   app.add_option("--log-format", flags.log_format, "text, or json: an object a line");
   app.add_flag("--check-config", flags.check_config, "check flags and configuration, then exit");

@@ -3,17 +3,30 @@
 #include "formats/base/assert.h"
 
 namespace ckpt {
+namespace {
+
+// From one of zstd's to that of a delta of the same kind.
+constexpr uint32_t kToDelta =
+    static_cast<uint32_t>(Codec::kDeltaZstd) - static_cast<uint32_t>(Codec::kZstd);
+static_assert(static_cast<uint32_t>(Codec::kZstdPlanes8) + kToDelta ==
+              static_cast<uint32_t>(Codec::kDeltaZstdPlanes8));
+
+}  // namespace
 
 uint32_t plane_count(Codec codec) {
   switch (codec) {
     case Codec::kNone:
     case Codec::kZstd:
+    case Codec::kDeltaZstd:
       return 1;
     case Codec::kZstdPlanes2:
+    case Codec::kDeltaZstdPlanes2:
       return 2;
     case Codec::kZstdPlanes4:
+    case Codec::kDeltaZstdPlanes4:
       return 4;
     case Codec::kZstdPlanes8:
+    case Codec::kDeltaZstdPlanes8:
       return 8;
   }
   CKPT_ASSERT_MSG(false, "no such codec");
@@ -31,6 +44,15 @@ Codec zstd_codec(uint64_t element_bytes) {
     default:
       return Codec::kZstd;
   }
+}
+
+bool is_delta(uint32_t codec) {
+  return codec >= static_cast<uint32_t>(Codec::kDeltaZstd) && codec < kCodecCount;
+}
+
+Codec delta_codec(Codec codec) {
+  CKPT_ASSERT(codec != Codec::kNone && !is_delta(static_cast<uint32_t>(codec)));
+  return static_cast<Codec>(static_cast<uint32_t>(codec) + kToDelta);
 }
 
 Status check_encoding(uint32_t codec, uint64_t length, uint64_t encoded_bytes,

@@ -30,7 +30,7 @@ static_assert(sizeof(SegmentHeaderOnDisk) == 64);
 // The start of an extent; `fragment_count` fragments follow, then zeros up to the block.
 struct ExtentHeaderOnDisk {
   uint64_t magic;           // found where the journal says an extent begins
-  uint32_t version;         // 1, or 2: the table is of EncodedFragmentOnDisk
+  uint32_t version;         // 1; 2, or 3 with a delta: the table is of EncodedFragmentOnDisk
   uint32_t crc32c;          // of the whole header, padding included, with this field zero
   uint32_t header_bytes;    // whole blocks; says how much the checksum covers
   uint32_t fragment_count;  // entries of the table that follows
@@ -61,19 +61,22 @@ struct FragmentOnDisk {
 };
 static_assert(sizeof(FragmentOnDisk) == 40);
 
-// Version 2.
+// Versions 2 and 3.
 struct EncodedFragmentOnDisk {
   FragmentOnDisk fragment;
   uint64_t encoded_bytes;
   uint32_t encoded_crc32c;
-  uint32_t reserved;  // zero
+  uint32_t base_crc32c;  // against another base; of what is no delta zero
 };
 static_assert(sizeof(EncodedFragmentOnDisk) == 56);
 
 uint32_t version_of(const std::vector<ExtentFragment>& fragments) {
-  const bool encoded = std::any_of(fragments.begin(), fragments.end(),
-                                   [](const ExtentFragment& one) { return one.codec != 0; });
-  return encoded ? 2 : 1;
+  uint32_t version = 1;
+  for (const ExtentFragment& fragment : fragments) {
+    if (is_delta(fragment.codec)) return 3;
+    if (fragment.codec != 0) version = 2;
+  }
+  return version;
 }
 
 uint64_t entry_bytes(uint32_t version) {
@@ -141,7 +144,8 @@ Status take_fragment(ExtentHeader& header, const EncodedFragmentOnDisk& entry) {
                                 .payload_offset = disk.payload_offset,
                                 .crc32c = disk.crc32c,
                                 .encoded_crc32c = entry.encoded_crc32c,
-                                .encoded_bytes = entry.encoded_bytes};
+                                .encoded_bytes = entry.encoded_bytes,
+                                .base_crc32c = entry.base_crc32c};
   if (disk.length == 0 || !base::checked_add(disk.offset, disk.length)) {
     return corrupt(label(), "its range in the unit is empty or overflows");
   }
@@ -149,8 +153,10 @@ Status take_fragment(ExtentHeader& header, const EncodedFragmentOnDisk& entry) {
       !base::range_fits(disk.payload_offset, fragment.stored_bytes(), header.payload_bytes)) {
     return corrupt(label(), "overlaps the one before it, or ends beyond the payload");
   }
-  if (disk.reserved != 0 || entry.reserved != 0)
-    return corrupt(label(), "reserved bytes are not zero");
+  if (disk.reserved != 0) return corrupt(label(), "reserved bytes are not zero");
+  if (entry.base_crc32c != 0 && !is_delta(disk.codec)) {
+    return corrupt(label(), "it has a base, and is no delta");
+  }
   header.fragments.push_back(fragment);
   return ok_status();
 }
@@ -259,7 +265,7 @@ uint32_t encode_extent_header(const ExtentHeader& header, MutableByteView out) {
       base::store(at, EncodedFragmentOnDisk{.fragment = to_disk(fragment),
                                             .encoded_bytes = fragment.encoded_bytes,
                                             .encoded_crc32c = fragment.encoded_crc32c,
-                                            .reserved = 0});
+                                            .base_crc32c = fragment.base_crc32c});
     }
     at += entry_bytes(disk.version);
   }
@@ -299,7 +305,8 @@ Result<ExtentHeader> decode_extent_header(ByteView bytes) {
     CKPT_TRY(take_fragment(header, entry));
   }
   if (disk.version != version_of(header.fragments)) {
-    return corrupt(kWhat, "of version 2 without an encoded fragment");
+    return corrupt(kWhat, fmt::format("of version {}, with fragments of version {}", disk.version,
+                                      version_of(header.fragments)));
   }
   return header;
 }

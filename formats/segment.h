@@ -22,8 +22,9 @@
 namespace ckpt {
 
 inline constexpr uint32_t kSegmentFormatVersion = 1;
-// Of an extent's header. 2: it has encoded fragments. One without is of version 1, as ever.
-inline constexpr uint32_t kExtentFormatVersion = 2;
+// Of an extent's header. 2: it has encoded fragments; 3: deltas are among them. One without is of
+// version 1, as ever.
+inline constexpr uint32_t kExtentFormatVersion = 3;
 
 struct SegmentHeader {
   base::Hash128 store;    // which store it belongs to: a file copied from elsewhere is refused
@@ -46,6 +47,7 @@ struct ExtentFragment {
   uint32_t crc32c = 0;          // of the raw bytes
   uint32_t encoded_crc32c = 0;  // of the encoded bytes; without a codec zero, as is the next
   uint64_t encoded_bytes = 0;
+  uint32_t base_crc32c = 0;  // of a delta: of the raw bytes of its base
   bool operator==(const ExtentFragment&) const = default;
   // What lies in the payload.
   uint64_t stored_bytes() const { return codec == 0 ? length : encoded_bytes; }

@@ -75,6 +75,21 @@ struct ViewPoint {
   auto operator<=>(const ViewPoint&) const = default;
 };
 
+// Where the base of a delta lies: the same range of the unit, in an extent of an earlier commit. It
+// is no delta itself.
+struct BasePlace {
+  uint32_t crc32c = 0;  // of its bytes, as they were staged
+  uint32_t codec = 0;
+  ckpt::SegmentId segment = 0;
+  uint64_t extent_offset = 0;
+  uint64_t payload_offset = 0;
+  uint32_t encoded_crc32c = 0;
+  uint64_t encoded_bytes = 0;
+  ViewPoint written_by = {};
+  uint32_t deltas = 0;  // versions in a row that are deltas to it, up to this one
+  bool operator==(const BasePlace&) const = default;
+};
+
 // A place of bytes on disk that holds part of a unit version.
 struct FragmentPlace {
   uint64_t offset = 0;  // in the unit
@@ -86,13 +101,16 @@ struct FragmentPlace {
   uint64_t payload_offset = 0;  // of the fragment in the segment file
   uint32_t encoded_crc32c = 0;  // without a codec zero, as is the next
   uint64_t encoded_bytes = 0;
-  ViewPoint written_by = {};  // lineage 0: the version's own commit; else an earlier one
+  ViewPoint written_by = {};           // lineage 0: the version's own commit; else an earlier one
+  std::optional<BasePlace> base = {};  // of a delta, and of nothing else
   bool operator==(const FragmentPlace&) const = default;
   bool shared() const { return written_by.lineage != 0; }
   // What lies on disk.
   uint64_t stored_bytes() const { return codec == 0 ? length : encoded_bytes; }
   uint64_t stored_end() const { return payload_offset + stored_bytes(); }
 };
+// The base of a delta as a place of its own.
+FragmentPlace base_of(const FragmentPlace& delta);
 
 // One unit as of one commit.
 struct UnitVersion {

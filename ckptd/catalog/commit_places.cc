@@ -10,6 +10,20 @@ namespace ckptd {
 
 namespace fb = ckpt::fb;
 
+FragmentPlace base_of(const FragmentPlace& delta) {
+  const BasePlace& base = delta.base.value();
+  return {.offset = delta.offset,
+          .length = delta.length,
+          .crc32c = base.crc32c,
+          .codec = base.codec,
+          .segment = base.segment,
+          .extent_offset = base.extent_offset,
+          .payload_offset = base.payload_offset,
+          .encoded_crc32c = base.encoded_crc32c,
+          .encoded_bytes = base.encoded_bytes,
+          .written_by = base.written_by};
+}
+
 uint32_t unit_crc32c(const std::vector<FragmentPlace>& places) {
   uint32_t crc = 0;
   for (const FragmentPlace& place : places) {
@@ -38,48 +52,99 @@ Status check_coverage(const ckpt::UnitSpec& spec, const std::vector<FragmentPlac
                        spec.bytes);
 }
 
+template <typename... Args>
+ckpt::Error wrong(fmt::format_string<Args...> format, Args&&... args) {
+  return ckpt::make_error(ckpt::ErrorCode::kCorrupt, format, std::forward<Args>(args)...);
+}
+
+// A base is the same range of the same unit by what the record is; so it is no delta, and of an
+// earlier commit, by what is asked here. Nothing is to be followed from one to the next.
+Result<BasePlace> place_of_base(const fb::CommittedT& commit, const fb::Fragment& fragment,
+                                const fb::Base& base) {
+  if (base.extent() >= commit.extents.size()) {
+    return wrong("unknown extent number {} of a base", base.extent());
+  }
+  const fb::ExtentT& extent = *commit.extents[base.extent()];
+  if (extent.lineage == 0) return wrong("its base is of the same commit");
+  if (ckpt::is_delta(base.codec())) return wrong("its base is a delta itself");
+  if (base.deltas() == 0) return wrong("it is delta number 0 to its base");
+  const Status possible = ckpt::check_encoding(base.codec(), fragment.length(),
+                                               base.encoded_bytes(), base.encoded_crc32c());
+  if (!possible.ok()) return wrong("its base: {}", possible.error().message);
+  const uint64_t stored = base.codec() == 0 ? fragment.length() : base.encoded_bytes();
+  if (!ckpt::base::range_fits(base.payload_offset(), stored, extent.payload_bytes)) {
+    return wrong("its base lies outside its extent's payload");
+  }
+  return BasePlace{.crc32c = base.crc32c(),
+                   .codec = base.codec(),
+                   .segment = extent.segment,
+                   .extent_offset = extent.offset,
+                   .payload_offset = extent.offset + extent.header_bytes + base.payload_offset(),
+                   .encoded_crc32c = base.encoded_crc32c(),
+                   .encoded_bytes = base.encoded_bytes(),
+                   .written_by = {extent.lineage, extent.step},
+                   .deltas = base.deltas()};
+}
+
+// As far as it is no matter of the fragments beside it.
+Result<FragmentPlace> place_of(const fb::CommittedT& commit, const fb::Fragment& fragment,
+                               const fb::Encoded& encoding, const std::optional<fb::Base>& base) {
+  if (fragment.extent() >= commit.extents.size()) {
+    return wrong("unknown extent number {}", fragment.extent());
+  }
+  const fb::ExtentT& extent = *commit.extents[fragment.extent()];
+  const Status possible = ckpt::check_encoding(fragment.codec(), fragment.length(),
+                                               encoding.bytes(), encoding.crc32c());
+  if (!possible.ok()) return wrong("{}", possible.error().message);
+  if (ckpt::is_delta(fragment.codec()) != base.has_value()) {
+    return wrong("{}", base ? "a base of what is no delta" : "a delta without a base");
+  }
+  FragmentPlace place{
+      .offset = fragment.offset(),
+      .length = fragment.length(),
+      .crc32c = fragment.crc32c(),
+      .codec = fragment.codec(),
+      .segment = extent.segment,
+      .extent_offset = extent.offset,
+      .payload_offset = extent.offset + extent.header_bytes + fragment.payload_offset(),
+      .encoded_crc32c = encoding.crc32c(),
+      .encoded_bytes = encoding.bytes(),
+      .written_by = {extent.lineage, extent.step}};
+  if (!ckpt::base::range_fits(fragment.payload_offset(), place.stored_bytes(),
+                              extent.payload_bytes)) {
+    return wrong("fragment outside its extent's payload");
+  }
+  if (base) {
+    CKPT_ASSIGN(place.base, place_of_base(commit, fragment, *base));
+  }
+  return place;
+}
+
 }  // namespace
 
 Result<PlacesByUnit> places_by_unit(const fb::CommittedT& commit,
                                     const std::vector<ckpt::UnitSpec>& specs) {
   PlacesByUnit units;
   ckpt::EncodedFragments encoded(commit.encoded);
+  ckpt::BasesOfFragments bases(commit.bases);
   for (const fb::Fragment& fragment : commit.fragments) {
-    const fb::Encoded encoding = encoded.next();
+    const fb::Encoded encoding = encoded.next().value_or(fb::Encoded());
+    const std::optional<fb::Base> base = bases.next();
     if (fragment.unit() >= specs.size()) {
       return contradiction("step {}: unknown unit number {}", commit.step, fragment.unit());
     }
-    if (fragment.extent() >= commit.extents.size()) {
-      return contradiction("step {} unit {}: unknown extent number {}", commit.step,
-                           specs[fragment.unit()].name, fragment.extent());
-    }
-    const fb::ExtentT& extent = *commit.extents[fragment.extent()];
-    const Status possible = ckpt::check_encoding(fragment.codec(), fragment.length(),
-                                                 encoding.bytes(), encoding.crc32c());
-    if (!possible.ok()) {
+    auto place = place_of(commit, fragment, encoding, base);
+    if (!place.ok()) {
       return contradiction("step {} unit {}: {}", commit.step, specs[fragment.unit()].name,
-                           possible.error().message);
+                           place.error().message);
     }
-    const FragmentPlace place{
-        .offset = fragment.offset(),
-        .length = fragment.length(),
-        .crc32c = fragment.crc32c(),
-        .codec = fragment.codec(),
-        .segment = extent.segment,
-        .extent_offset = extent.offset,
-        .payload_offset = extent.offset + extent.header_bytes + fragment.payload_offset(),
-        .encoded_crc32c = encoding.crc32c(),
-        .encoded_bytes = encoding.bytes(),
-        .written_by = {extent.lineage, extent.step}};
-    if (!ckpt::base::range_fits(fragment.payload_offset(), place.stored_bytes(),
-                                extent.payload_bytes)) {
-      return contradiction("step {} unit {}: fragment outside its extent's payload", commit.step,
-                           specs[fragment.unit()].name);
-    }
-    units[fragment.unit()].push_back(place);
+    units[fragment.unit()].push_back(std::move(place).value());
   }
   if (!encoded.all_taken()) {
     return contradiction("step {}: encoded bytes of a fragment that is not there", commit.step);
+  }
+  if (!bases.all_taken()) {
+    return contradiction("step {}: a base of a fragment that is not there", commit.step);
   }
   for (auto& [unit, places] : units) {
     std::sort(places.begin(), places.end(), [](const FragmentPlace& a, const FragmentPlace& b) {

@@ -22,6 +22,14 @@ void append(SpaceRanges& ranges, const SpaceRanges& more) {
   ranges.insert(ranges.end(), more.begin(), more.end());
 }
 
+// Of what a version is made: a delta is nothing without its base.
+void append_with_bases(std::vector<FragmentPlace>& to, const std::vector<FragmentPlace>& places) {
+  for (const FragmentPlace& place : places) {
+    to.push_back(place);
+    if (place.base) to.push_back(base_of(place));
+  }
+}
+
 }  // namespace
 
 std::vector<FragmentPlace> SpaceLedger::places_of(const CommitInfo& info) const {
@@ -30,7 +38,7 @@ std::vector<FragmentPlace> SpaceLedger::places_of(const CommitInfo& info) const 
   for (const ckpt::UnitId unit : info.units) {
     const auto version = catalog_.read_version(key.run, unit, key.lineage, key.step);
     if (!version) continue;
-    places.insert(places.end(), version->places.begin(), version->places.end());
+    append_with_bases(places, version->places);
   }
   return places;
 }
@@ -143,10 +151,8 @@ void SpaceLedger::take(const values::CommitValue& commit, const PlacesByUnit& un
   count(commit.extents, +1);
   if (std::none_of(commit.extents.begin(), commit.extents.end(), is_shared)) return;
   std::vector<FragmentPlace> shared;
-  for (const auto& [unit, places] : units) {
-    std::copy_if(places.begin(), places.end(), std::back_inserter(shared),
-                 [](const FragmentPlace& place) { return place.shared(); });
-  }
+  for (const auto& [unit, places] : units) append_with_bases(shared, places);
+  std::erase_if(shared, [](const FragmentPlace& place) { return !place.shared(); });
   list_parts(commit, shared);
 }
 

@@ -1,40 +1,9 @@
 #include "ckptd/catalog/values.h"
 
-#include "ckptd/catalog/values_generated.h"
-#include "formats/codec.h"
-#include "formats/wire/unpacked.h"
+#include "ckptd/catalog/verified.h"
 
 namespace ckptd::values {
 namespace {
-
-// FlatBuffers reads in place and wants aligned bytes; keys and values of a store are not.
-template <typename Table>
-class Verified {
- public:
-  explicit Verified(std::string_view value) : copy_(value.size() / sizeof(uint64_t) + 1) {
-    if (value.empty()) return;
-    std::memcpy(copy_.data(), value.data(), value.size());
-    const auto* bytes = reinterpret_cast<const uint8_t*>(copy_.data());
-    flatbuffers::Verifier verifier(bytes, value.size());
-    if (!verifier.VerifyBuffer<Table>(nullptr)) return;
-    const ckpt::ByteView buffer(reinterpret_cast<const std::byte*>(bytes), value.size());
-    if (!ckpt::wire::unpacks_safely(buffer, *Table::MiniReflectTypeTable())) return;
-    table_ = flatbuffers::GetRoot<Table>(bytes);
-  }
-  explicit operator bool() const { return table_ != nullptr; }
-  const Table* operator->() const { return table_; }
-  const Table& operator*() const { return *table_; }
-
- private:
-  std::vector<uint64_t> copy_;
-  const Table* table_ = nullptr;
-};
-
-template <typename Offset>
-std::string finish(flatbuffers::FlatBufferBuilder& builder, Offset root) {
-  builder.Finish(root);
-  return {reinterpret_cast<const char*>(builder.GetBufferPointer()), builder.GetSize()};
-}
 
 ckpt::fb::ExtentT decode_extent(const ExtentPlace& place) {
   ckpt::fb::ExtentT extent;
@@ -145,42 +114,6 @@ std::vector<ckpt::fb::ExpertTokens> decode_counts(
   return counts;
 }
 
-// False: not every place with a codec, and no other, is in the list.
-bool take_encoded(const Version& version, std::vector<FragmentPlace>& places) {
-  const auto* list = version.encoded();
-  flatbuffers::uoffset_t at = 0;
-  for (size_t i = 0; i < places.size(); ++i) {
-    if (places[i].codec == 0) continue;
-    if (list == nullptr || at == list->size() || list->Get(at)->place() != i) return false;
-    FragmentPlace& place = places[i];
-    place.encoded_crc32c = list->Get(at)->crc32c();
-    place.encoded_bytes = list->Get(at)->bytes();
-    const Status possible =
-        ckpt::check_encoding(place.codec, place.length, place.encoded_bytes, place.encoded_crc32c);
-    if (!possible.ok()) return false;
-    ++at;
-  }
-  return list == nullptr || at == list->size();
-}
-
-// False: one of a place that is not there, or of no commit.
-bool take_shared(const Version& version, std::vector<FragmentPlace>& places) {
-  if (version.shared() == nullptr) return true;
-  for (const SharedPlace* shared : *version.shared()) {
-    if (shared->place() >= places.size() || shared->lineage() == 0) return false;
-    places[shared->place()].written_by = {shared->lineage(), shared->step()};
-  }
-  return true;
-}
-
-// No list, rather than an empty one: most values have none.
-template <typename Struct>
-flatbuffers::Offset<flatbuffers::Vector<const Struct*>> list_of(
-    flatbuffers::FlatBufferBuilder& builder, const std::vector<Struct>& list) {
-  if (list.empty()) return {};
-  return builder.CreateVectorOfStructs(list);
-}
-
 }  // namespace
 
 std::string encode(const RunCounters& counters) {
@@ -198,47 +131,6 @@ std::optional<RunCounters> decode_run_counters(std::string_view value) {
   return RunCounters{state->current_lineage(), state->last_epoch(),
                      state->commits(),         state->bytes(),
                      state->removed_ns(),      reason != nullptr ? reason->str() : ""};
-}
-
-std::string encode(const VersionValue& version) {
-  std::vector<Place> places;
-  std::vector<EncodedPlace> encoded;
-  std::vector<SharedPlace> shared;
-  places.reserve(version.places.size());
-  for (const FragmentPlace& place : version.places) {
-    if (place.shared()) {
-      shared.emplace_back(places.size(), place.written_by.lineage, place.written_by.step);
-    }
-    if (place.codec != 0) {
-      encoded.emplace_back(places.size(), place.encoded_crc32c, place.encoded_bytes);
-    }
-    places.emplace_back(place.offset, place.length, place.segment, place.extent_offset,
-                        place.payload_offset, place.crc32c, place.codec);
-  }
-  flatbuffers::FlatBufferBuilder builder;
-  const auto list = builder.CreateVectorOfStructs(places);
-  const auto encoded_list = list_of(builder, encoded);
-  const auto shared_list = list_of(builder, shared);
-  return finish(
-      builder, CreateVersion(builder, version.epoch, version.attempt, version.bytes, version.crc32c,
-                             version.damaged, list, encoded_list, shared_list));
-}
-
-std::optional<VersionValue> decode_version(std::string_view value) {
-  const Verified<Version> version(value);
-  if (!version) return std::nullopt;
-  VersionValue decoded{version->epoch(),  version->attempt(), version->bytes(),
-                       version->crc32c(), version->damaged(), {}};
-  if (version->places() == nullptr) return decoded;
-  decoded.places.reserve(version->places()->size());
-  for (const Place* place : *version->places()) {
-    decoded.places.push_back({place->offset(), place->length(), place->crc32c(), place->codec(),
-                              place->segment(), place->extent_offset(), place->payload_offset(), 0,
-                              0});
-  }
-  if (!take_encoded(*version, decoded.places)) return std::nullopt;
-  if (!take_shared(*version, decoded.places)) return std::nullopt;
-  return decoded;
 }
 
 std::string encode(const CommitValue& commit) {

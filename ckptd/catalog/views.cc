@@ -13,11 +13,48 @@ using keys::CommitIndex;
 
 constexpr ckpt::Step kNewest = ~ckpt::Step{0};
 
-// payload: where the extent's payload begins in its segment.
-ckpt::fb::Fragment to_fragment(ckpt::UnitId unit, uint32_t extent, const FragmentPlace& place,
-                               uint64_t payload) {
-  return {unit,         extent,     place.offset, place.length, place.payload_offset - payload,
-          place.crc32c, place.codec};
+// Extents of a commit, and their numbers in its record by segment and offset.
+struct ExtentsOfRecord {
+  const std::vector<ckpt::fb::ExtentT>& extents;
+  std::map<std::pair<ckpt::SegmentId, uint64_t>, uint32_t> numbers = {};
+
+  explicit ExtentsOfRecord(const std::vector<ckpt::fb::ExtentT>& of_commit) : extents(of_commit) {
+    for (uint32_t i = 0; i < extents.size(); ++i) {
+      numbers[{extents[i].segment, extents[i].offset}] = i;
+    }
+  }
+  std::optional<uint32_t> number(ckpt::SegmentId segment, uint64_t offset) const {
+    const auto found = numbers.find({segment, offset});
+    return found == numbers.end() ? std::nullopt : std::optional(found->second);
+  }
+  // Where its payload begins in its segment.
+  uint64_t payload(uint32_t number) const {
+    return extents[number].offset + extents[number].header_bytes;
+  }
+};
+
+// False: some of it lies in no extent of the commit.
+bool append_fragments(ckpt::UnitId unit, const std::vector<FragmentPlace>& places,
+                      const ExtentsOfRecord& extents, ckpt::fb::CommittedT& record) {
+  for (const FragmentPlace& place : places) {
+    const auto fragment = static_cast<uint32_t>(record.fragments.size());
+    const auto extent = extents.number(place.segment, place.extent_offset);
+    if (!extent) return false;
+    record.fragments.emplace_back(unit, *extent, place.offset, place.length,
+                                  place.payload_offset - extents.payload(*extent), place.crc32c,
+                                  place.codec);
+    if (place.codec != 0) {
+      record.encoded.emplace_back(fragment, place.encoded_crc32c, place.encoded_bytes);
+    }
+    if (!place.base) continue;
+    const BasePlace& base = *place.base;
+    const auto of_base = extents.number(base.segment, base.extent_offset);
+    if (!of_base) return false;
+    record.bases.emplace_back(fragment, *of_base, base.payload_offset - extents.payload(*of_base),
+                              base.crc32c, base.codec, base.encoded_bytes, base.encoded_crc32c,
+                              base.deltas);
+  }
+  return true;
 }
 
 }  // namespace
@@ -124,28 +161,15 @@ std::optional<ckpt::fb::CommittedT> Catalog::record(ckpt::RunId run, ckpt::Linea
   record.plan = ckpt::wire::to_fb(commit->plan);
   record.full = info.full && !info.deleted;
 
-  std::map<std::pair<ckpt::SegmentId, uint64_t>, uint32_t> extent_numbers;
+  const ExtentsOfRecord extents(commit->extents);
   for (const auto& extent : commit->extents) {
-    extent_numbers[{extent.segment, extent.offset}] = static_cast<uint32_t>(record.extents.size());
     record.extents.push_back(std::make_unique<ckpt::fb::ExtentT>(extent));
   }
   for (const ckpt::UnitId unit : info.units) {
     const auto version = impl_->read_version(run, unit, lineage, step);
-    if (!version) continue;
-    for (const FragmentPlace& place : version->places) {
-      const auto found = extent_numbers.find({place.segment, place.extent_offset});
-      if (found == extent_numbers.end()) {
-        impl_->damaged(Family::kVersions, fmt::format("unit number {} step {}", unit, step));
-        return std::nullopt;
-      }
-      const uint32_t number = found->second;
-      const uint64_t payload = place.extent_offset + commit->extents[number].header_bytes;
-      if (place.codec != 0) {
-        record.encoded.emplace_back(static_cast<uint32_t>(record.fragments.size()),
-                                    place.encoded_crc32c, place.encoded_bytes);
-      }
-      record.fragments.push_back(to_fragment(unit, number, place, payload));
-    }
+    if (!version || append_fragments(unit, version->places, extents, record)) continue;
+    impl_->damaged(Family::kVersions, fmt::format("unit number {} step {}", unit, step));
+    return std::nullopt;
   }
   for (const auto& [name, value] : info.metrics) {
     record.metrics.push_back(std::make_unique<ckpt::fb::MetricT>());

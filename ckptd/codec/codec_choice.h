@@ -10,7 +10,8 @@
 namespace ckptd {
 
 // kAuto: encoded where that makes snapshots durable sooner (encode_choice.h), else as it is.
-enum class CodecChoice : uint8_t { kNone = 0, kZstd = 1, kAuto = 2 };
+// kDelta: as kZstd, and where an earlier version makes it smaller still the XOR with that.
+enum class CodecChoice : uint8_t { kNone = 0, kZstd = 1, kAuto = 2, kDelta = 3 };
 
 // kInvalidArgument lists what there is.
 ckpt::Result<CodecChoice> parse_codec_choice(std::string_view text);

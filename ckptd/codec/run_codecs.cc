@@ -14,7 +14,7 @@ using Wish = EncodeShare::Wish;
 constexpr size_t kWishes = 3;
 Wish wish_for(CodecChoice choice) {
   if (choice == CodecChoice::kAuto) return Wish::kIfSooner;
-  return choice == CodecChoice::kZstd ? Wish::kAlways : Wish::kNever;
+  return choice == CodecChoice::kNone ? Wish::kNever : Wish::kAlways;
 }
 size_t share_of(uint32_t kind, Wish wish) { return kind * kWishes + static_cast<size_t>(wish); }
 
@@ -80,11 +80,14 @@ EncodePlan RunCodecs::make_plan() const {
   auto plan = std::make_shared<UnitsToEncode>();
   plan->units = units_;
   plan->chosen.resize(units_->size());
+  plan->deltas.resize(units_->size());
   bool any = false;
   for (ckpt::UnitId unit = 0; unit < units_->size(); ++unit) {
     const CodecChoice asked = choice(unit);
-    plan->chosen[unit] = asked == CodecChoice::kZstd ||
+    plan->deltas[unit] = asked == CodecChoice::kDelta;
+    plan->chosen[unit] = asked == CodecChoice::kZstd || plan->deltas[unit] ||
                          (asked == CodecChoice::kAuto && state_[kinds_.of(unit)].told.encoded);
+    plan->any_deltas = plan->any_deltas || plan->deltas[unit];
     any = any || plan->chosen[unit];
   }
   return any ? plan : nullptr;

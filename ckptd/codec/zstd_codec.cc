@@ -7,11 +7,11 @@
 
 #include "formats/base/assert.h"
 #include "kernels/byte_plane.h"
+#include "kernels/delta.h"
 
 namespace ckptd {
 
 using ckpt::ErrorCode;
-using ckpt::kEncodedFragmentBytesMax;
 using ckpt::make_error;
 
 namespace {
@@ -39,7 +39,8 @@ ZstdEncoder::ZstdEncoder(int level) : impl_(std::make_unique<Impl>()) {
 
 ZstdEncoder::~ZstdEncoder() = default;
 
-std::optional<size_t> ZstdEncoder::encode(Codec codec, ByteView raw, MutableByteView out) {
+std::optional<size_t> ZstdEncoder::encode(Codec codec, ByteView raw, MutableByteView out,
+                                          size_t bytes_max) {
   CKPT_ASSERT(codec != Codec::kNone && raw.size() <= kEncodedFragmentBytesMax);
   CKPT_ASSERT(out.size() >= raw.size());
   const uint32_t planes = ckpt::plane_count(codec);
@@ -55,7 +56,7 @@ std::optional<size_t> ZstdEncoder::encode(Codec codec, ByteView raw, MutableByte
     from = impl_->planes;
   }
   // zstd gives up as soon as it sees that the frame does not fit.
-  const size_t most = raw.size() - raw.size() / 32;
+  const size_t most = std::min(raw.size() - raw.size() / 32, bytes_max);
   const size_t size = ZSTD_compress2(impl_->context.get(), out.data(), std::min(most, out.size()),
                                      from.data(), from.size());
   if (ZSTD_isError(size) || size >= raw.size()) return std::nullopt;
@@ -102,6 +103,11 @@ Status ZstdDecoder::decode(Codec codec, ByteView encoded, MutableByteView raw) {
     std::copy(to.begin() + done, to.end(), raw.begin() + done);
   }
   return {};
+}
+
+void xor_bytes(MutableByteView bytes, ByteView with) {
+  CKPT_ASSERT(bytes.size() == with.size());
+  ckpt::kernels::delta(static_cast<int64_t>(bytes.size()), bytes.data(), with.data(), bytes.data());
 }
 
 }  // namespace ckptd

@@ -13,6 +13,7 @@ namespace ckptd {
 
 using ckpt::ByteView;
 using ckpt::Codec;
+using ckpt::kEncodedFragmentBytesMax;
 using ckpt::MutableByteView;
 using ckpt::Result;
 using ckpt::Status;
@@ -22,8 +23,10 @@ class ZstdEncoder {
   explicit ZstdEncoder(int level);
   ~ZstdEncoder();
   // At most kEncodedFragmentBytesMax bytes into `out`, which has room for as many. How many it is
-  // now; nullopt: it would not get smaller by at least 1/32, and is better left as it is.
-  std::optional<size_t> encode(Codec codec, ByteView raw, MutableByteView out);
+  // now; nullopt: it would not get smaller by at least 1/32, and is better left as it is, or would
+  // be more than `bytes_max`.
+  std::optional<size_t> encode(Codec codec, ByteView raw, MutableByteView out,
+                               size_t bytes_max = kEncodedFragmentBytesMax);
 
  private:
   struct Impl;
@@ -42,5 +45,8 @@ class ZstdDecoder {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
+
+// What is encoded of a delta, and what is decoded of it to its bytes: the XOR with as many bytes.
+void xor_bytes(MutableByteView bytes, ByteView with);
 
 }  // namespace ckptd

@@ -25,20 +25,26 @@ void Persist::Impl::start_encodes() {
     }
     write->encoder = std::make_unique<SlabEncoder>(write->slab.bytes(), write->to_encode,
                                                    std::move(write->units));
-    encode_step(write);
+    next_encode_step(write);
   }
 }
 
-void Persist::Impl::encode_step(const WritePointer& write) {
+void Persist::Impl::next_encode_step(const WritePointer& write) {
+  if (write->bases == nullptr) return encode_step(write, {});
+  write->bases->read(write->encoder->next_ranges(limits::kEncodeStepBytes),
+                     [this, write](BasePieces bases) { encode_step(write, std::move(bases)); });
+}
+
+void Persist::Impl::encode_step(const WritePointer& write, BasePieces bases) {
   auto stepped = std::make_shared<Status>();
   executor.run(
-      [write, stepped] {
+      [write, stepped, bases = std::move(bases)] {
         const auto began = std::chrono::steady_clock::now();
         // Here, since the first touch of so much memory takes its time.
         if (write->encoded.size() < write->encode_bytes) {
           write->encoded = AlignedBuffer(write->encode_bytes);
         }
-        *stepped = write->encoder->step(limits::kEncodeStepBytes, write->encoded.bytes());
+        *stepped = write->encoder->step(limits::kEncodeStepBytes, write->encoded.bytes(), bases);
         write->encode_time += std::chrono::steady_clock::now() - began;
       },
       [this, write, stepped] { encode_stepped(write, *stepped); });
@@ -47,7 +53,8 @@ void Persist::Impl::encode_step(const WritePointer& write) {
 void Persist::Impl::encode_stepped(const WritePointer& write, const Status& status) {
   const bool goes_on =
       status.ok() && !write->abandoned && !snapshots.at(write->snapshot).failed.has_value();
-  if (goes_on && !write->encoder->done()) return encode_step(write);
+  if (goes_on && !write->encoder->done()) return next_encode_step(write);
+  write->bases.reset();
   --encodes_running;
   stats.encode_seconds += std::chrono::duration<double>(write->encode_time).count();
   if (goes_on) {

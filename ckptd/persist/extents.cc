@@ -3,6 +3,7 @@
 
 #include "ckptd/persist/persist_impl.h"
 #include "formats/base/checked.h"
+#include "formats/codec.h"
 
 namespace ckptd {
 
@@ -181,8 +182,10 @@ void Persist::Impl::all_written(const WritePointer& write) {
   }
   ++stats.extents_written;
   for (const ckpt::ExtentFragment& fragment : write->extent.fragments) {
-    (fragment.codec == 0 ? stats.raw_bytes : stats.encoded_raw_bytes) += fragment.length;
-    stats.encoded_stored_bytes += fragment.encoded_bytes;
+    const bool delta = ckpt::is_delta(fragment.codec);
+    uint64_t& encoded = delta ? stats.delta_raw_bytes : stats.encoded_raw_bytes;
+    (fragment.codec == 0 ? stats.raw_bytes : encoded) += fragment.length;
+    (delta ? stats.delta_stored_bytes : stats.encoded_stored_bytes) += fragment.encoded_bytes;
   }
   // Check after the write, so that what was checked is at least as new as what was written.
   check(write);

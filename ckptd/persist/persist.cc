@@ -81,7 +81,7 @@ void Persist::release_reservation(const ckpt::SnapshotKey& snapshot) {
 void Persist::write(const ckpt::SnapshotKey& snapshot, ckpt::Rank rank, StagedSlab slab,
                     std::function<void(Result<WrittenExtent>)> on_done, PayloadObserver observer,
                     Afterwards afterwards, EncodePlan encode_plan,
-                    const std::vector<bool>& left_out) {
+                    const std::vector<bool>& left_out, std::shared_ptr<BaseSource> bases) {
   CKPT_ASSERT(!impl_->closed);
   auto write = std::make_shared<ExtentWrite>();
   write->snapshot = snapshot;
@@ -91,6 +91,7 @@ void Persist::write(const ckpt::SnapshotKey& snapshot, ckpt::Rank rank, StagedSl
   write->observer = std::move(observer);
   write->extent.rank = rank;
   write->units = std::move(encode_plan);
+  write->bases = std::move(bases);
   write->take_parts(left_out);
   SnapshotWrites& writes = impl_->snapshots[snapshot];
   // What of it is not written needs no space.

@@ -10,11 +10,13 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "ckptd/codec/base_source.h"
 #include "ckptd/codec/slab_encoder.h"
 #include "ckptd/io/disk.h"
 #include "ckptd/io/executor.h"
@@ -103,11 +105,11 @@ class Persist {
   // are checked, on another thread, and is done before on_done runs. With a plan, what it names and
   // gets smaller by that is written encoded; else straight from the slab. `left_out` are fragments
   // that are not written, as left_out_of_slab() gives them; empty: none. They are checked like the
-  // others.
+  // others. `bases`: for those that may become deltas.
   void write(const ckpt::SnapshotKey& snapshot, ckpt::Rank rank, StagedSlab slab,
              std::function<void(Result<WrittenExtent>)> on_done, PayloadObserver observer = {},
              Afterwards afterwards = Afterwards::kHold, EncodePlan encode_plan = nullptr,
-             const std::vector<bool>& left_out = {});
+             const std::vector<bool>& left_out = {}, std::shared_ptr<BaseSource> bases = nullptr);
 
   // A slab that stays in memory: checked as a written one is, not written. It is held until
   // commit() hands it to the memory level, together with the others, or the snapshot failed.
@@ -136,8 +138,10 @@ class Persist {
     uint64_t raw_bytes = 0;
     uint64_t encoded_raw_bytes = 0;     // before
     uint64_t encoded_stored_bytes = 0;  // and after
-    double encode_seconds = 0;          // of threads, what came to nothing included
-    double disk_bytes_per_second = 0;   // as of late; 0: too little was written to tell
+    uint64_t delta_raw_bytes = 0;       // likewise, of deltas
+    uint64_t delta_stored_bytes = 0;
+    double encode_seconds = 0;         // of threads, what came to nothing included
+    double disk_bytes_per_second = 0;  // as of late; 0: too little was written to tell
     size_t bytes_queued = 0;
     size_t bytes_in_flight = 0;
   };
@@ -152,7 +156,22 @@ class Persist {
   std::unique_ptr<Impl> impl_;
 };
 
-// Fills extents and fragments of a commit record.
-void fill_extents(const std::vector<WrittenExtent>& extents, ckpt::fb::CommittedT& record);
+// Where the base of a delta lies, in an extent of an earlier commit.
+struct WrittenBase {
+  ckpt::SegmentId segment = 0;
+  uint64_t extent_offset = 0;
+  uint64_t payload_offset = 0;  // from the start of the payload
+  uint32_t crc32c = 0;
+  uint32_t codec = 0;
+  uint32_t encoded_crc32c = 0;
+  uint64_t encoded_bytes = 0;
+  uint32_t deltas = 0;  // as in records.fbs
+};
+using WrittenBases = std::map<std::pair<ckpt::UnitId, uint64_t>, WrittenBase>;  // by unit, offset
+
+// Fills extents and fragments of a commit record. Every delta has its base in `bases`, and the
+// extent of that is among the extents.
+void fill_extents(const std::vector<WrittenExtent>& extents, ckpt::fb::CommittedT& record,
+                  const WrittenBases& bases = {});
 
 }  // namespace ckptd

@@ -38,6 +38,7 @@ struct ExtentWrite {
 
   // One that is encoded (encode.cc).
   EncodePlan units;                             // until it is begun
+  std::shared_ptr<BaseSource> bases;            // null: none of it becomes a delta
   std::vector<ckpt::ExtentFragment> to_encode;  // as they lie in the slab
   std::unique_ptr<SlabEncoder> encoder;         // while it is
   uint64_t encode_bytes = 0;                    // of the bound on all, until it is written
@@ -93,7 +94,8 @@ struct Persist::Impl {
 
   // Codecs (encode.cc).
   void start_encodes();
-  void encode_step(const WritePointer& write);
+  void next_encode_step(const WritePointer& write);
+  void encode_step(const WritePointer& write, BasePieces bases);
   void encode_stepped(const WritePointer& write, const Status& status);
   void take_encoded(ExtentWrite& write);
   void give_back_buffer(ExtentWrite& write);

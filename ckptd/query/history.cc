@@ -121,6 +121,14 @@ Json spec_json(const ckpt::UnitSpec& spec) {
 }
 
 // What the disk has of it: by its own commit, or by earlier ones, whose bytes it shares.
+uint64_t base_bytes(const UnitVersion& version) {
+  uint64_t bytes = 0;
+  for (const FragmentPlace& place : version.fragments) {
+    if (place.base) bytes += base_of(place).stored_bytes();
+  }
+  return bytes;
+}
+
 uint64_t stored_bytes(const UnitVersion& version, bool shared) {
   uint64_t bytes = 0;
   for (const FragmentPlace& place : version.fragments) {
@@ -228,6 +236,7 @@ Result<Json> unit_document(const QueryContext& context, const QueryArgs& args) {
                                   {"bytes", version.bytes},
                                   {"stored_bytes", stored_bytes(version, /*shared=*/false)},
                                   {"shared_bytes", stored_bytes(version, /*shared=*/true)},
+                                  {"base_bytes", base_bytes(version)},
                                   {"crc32c", hex32(version.crc32c)},
                                   {"fragments", version.fragments.size()}};
   }

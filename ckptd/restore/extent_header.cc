@@ -62,12 +62,19 @@ std::vector<ExtentHeader> expected_headers(const ckpt::base::Hash128& store,
     headers.push_back(std::move(header));
   }
   ckpt::EncodedFragments encoded(commit.encoded);
+  ckpt::BasesOfFragments bases(commit.bases);
   for (const auto& fragment : commit.fragments) {
-    const ckpt::fb::Encoded encoding = encoded.next();
+    const ckpt::fb::Encoded encoding = encoded.next().value_or(ckpt::fb::Encoded());
+    const std::optional<ckpt::fb::Base> base = bases.next();
     if (fragment.extent() >= headers.size()) continue;  // the catalog refuses such a record
     headers[fragment.extent()].fragments.push_back(
         {fragment.unit(), fragment.codec(), fragment.offset(), fragment.length(),
-         fragment.payload_offset(), fragment.crc32c(), encoding.crc32c(), encoding.bytes()});
+         fragment.payload_offset(), fragment.crc32c(), encoding.crc32c(), encoding.bytes(),
+         base ? base->crc32c() : 0});
+    if (!base || base->extent() >= headers.size()) continue;
+    headers[base->extent()].fragments.push_back(
+        {fragment.unit(), base->codec(), fragment.offset(), fragment.length(),
+         base->payload_offset(), base->crc32c(), base->encoded_crc32c(), base->encoded_bytes()});
   }
   for (ExtentHeader& header : headers) {
     std::sort(header.fragments.begin(), header.fragments.end(),

@@ -166,8 +166,10 @@ Result<FallbackPlan> plan_fallback(const RestoreRequest& request, const RestoreO
                                    ckpt::UnitId unit, const ckpt::SnapshotKey& failed,
                                    const std::string& reason, const FailedPlaces& places) {
   const auto fails_too = [&](const PlannedRead& read) {
+    const std::optional<BasePlace>& base = read.place.base;
     return read.source == Source::kSegment &&
-           places.contains({read.place.segment, read.place.payload_offset});
+           (places.contains({read.place.segment, read.place.payload_offset}) ||
+            (base && places.contains({base->segment, base->payload_offset})));
   };
   ckpt::SnapshotKey before = failed;
   for (;;) {

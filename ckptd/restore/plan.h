@@ -75,7 +75,8 @@ struct RestorePlan {
 // view, kInvalidArgument if a range lies outside its unit. All name run, step and unit.
 Result<RestorePlan> plan_restore(const RestoreRequest& request, const RestoreOracle& oracle);
 
-// Where bytes of a unit could not be had from: segment, and offset of the fragment in its file.
+// Where bytes of a unit could not be had from: segment, and offset of the fragment in its file; of
+// a delta that of its base, if that is what failed.
 using FailedPlaces = std::set<std::pair<ckpt::SegmentId, uint64_t>>;
 
 // `failed` of this unit cannot be had, because of `reason`. Every want of the unit is planned anew

@@ -2,23 +2,39 @@
 #include <algorithm>
 #include <chrono>
 
-#include "ckptd/codec/zstd_codec.h"
+#include "ckptd/restore/place_bytes.h"
 #include "ckptd/restore/restore_impl.h"
-#include "formats/base/crc32c.h"
 
 namespace ckptd {
 namespace {
 
-// The whole fragment, checked before a byte of it is believed, and after. `raw`: into which.
-Status decode(ZstdDecoder& decoder, const FragmentPlace& place, ByteView stored,
-              std::vector<std::byte>& raw) {
-  if (ckpt::base::crc32c(stored) != place.encoded_crc32c) {
-    return ckpt::make_error(ckpt::ErrorCode::kCorrupt, "{} of its encoded bytes", kMismatch);
+ByteView stored_in(const FillingWindow& window, size_t run, const FragmentPlace& place) {
+  const uint64_t at = place.payload_offset - window.runs[run].file_begin;
+  return window.encoded.at(run).bytes().subspan(at, place.stored_bytes());
+}
+
+// Memory for one fragment, kept for the next.
+struct Decoding {
+  ZstdDecoder decoder;
+  std::vector<std::byte> base;
+  std::vector<std::byte> raw;
+};
+
+void decode_slot(RestoreSlot& slot, const FillingWindow& window, Decoding& decoding) {
+  const FragmentPlace& place = slot.slice.fragment->place;
+  if (slot.base) {
+    const FragmentPlace base = base_of(place);
+    slot.status = decode_place(decoding.decoder, base, stored_in(window, *slot.base, base), {},
+                               decoding.base);
+    slot.base_failed = !slot.status.ok();
+    if (slot.base_failed) return;
   }
-  raw.resize(place.length);
-  CKPT_TRY(decoder.decode(static_cast<Codec>(place.codec), stored, raw));
-  if (ckpt::base::crc32c(raw) == place.crc32c) return {};
-  return ckpt::make_error(ckpt::ErrorCode::kCorrupt, kMismatch);
+  slot.status = decode_place(decoding.decoder, place, stored_in(window, *slot.encoded, place),
+                             decoding.base, decoding.raw);
+  if (!slot.status.ok()) return;
+  const auto from = decoding.raw.begin() + static_cast<ptrdiff_t>(slot.slice.offset);
+  std::copy_n(from, slot.slice.length,
+              window.bytes.begin() + static_cast<ptrdiff_t>(slot.slab_offset));
 }
 
 }  // namespace
@@ -27,19 +43,11 @@ void decode_window(FillingWindow& window, DecodeMeter* meter) {
   if (window.encoded.empty()) return;
   const auto began = std::chrono::steady_clock::now();
   uint64_t bytes = 0;
-  ZstdDecoder decoder;
-  std::vector<std::byte> raw;
+  Decoding decoding;
   for (RestoreSlot& slot : window.slots) {
     if (!slot.encoded || !slot.status.ok()) continue;
-    const FragmentPlace& place = slot.slice.fragment->place;
-    const ByteView run = window.encoded.at(*slot.encoded).bytes();
-    const uint64_t at = place.payload_offset - window.runs[*slot.encoded].file_begin;
-    slot.status = decode(decoder, place, run.subspan(at, place.encoded_bytes), raw);
-    if (!slot.status.ok()) continue;
-    const auto from = raw.begin() + static_cast<ptrdiff_t>(slot.slice.offset);
-    std::copy_n(from, slot.slice.length,
-                window.bytes.begin() + static_cast<ptrdiff_t>(slot.slab_offset));
-    bytes += place.length;
+    decode_slot(slot, window, decoding);
+    if (slot.status.ok()) bytes += slot.slice.fragment->place.length;
   }
   window.encoded.clear();
   if (meter == nullptr) return;

@@ -67,6 +67,8 @@ struct RestoreSlot {
   Source source = Source::kSegment;
   std::optional<MemoryLease> lease;  // with source memory
   std::optional<size_t> encoded;     // the window's run that its encoded bytes come in
+  std::optional<size_t> base;        // of a delta: the one that those of its base come in
+  bool base_failed = false;          // it is the base that cannot be had
   Status status;                     // of the read
   uint32_t crc32c = 0;
   std::vector<WindowPiece> pieces;  // what the client gets of it
@@ -110,13 +112,15 @@ struct RestoreJob::Impl {
   void pump();
   void checked(FillingWindow& window);
   void settle(RestoreSlot& slot, std::vector<WindowPiece>& pieces);
-  void from_next_source(RestoreFragment& fragment, Source failed, const std::string& what);
+  void from_next_source(RestoreFragment& fragment, Source failed, const std::string& what,
+                        bool base_failed = false);
   void from_segment(RestoreFragment& fragment, const std::string& reason);
   void hold_memory(const std::vector<PlannedRead>& reads);
   // `fragment` is dropped; returns what stands in its place, which is not in the queue yet.
   static std::shared_ptr<RestoreFragment> again_from_segment(RestoreFragment& fragment);
   void note_source(const RestoreFragment& fragment, const std::string& what);
-  void from_older_version(const RestoreFragment& fragment, const std::string& reason);
+  void from_older_version(const RestoreFragment& fragment, const FragmentPlace& failed,
+                          const std::string& reason);
   bool stale(const RestoreFragment& fragment) const;
   void deliver(Window window);
   void finish_if_done();
@@ -134,6 +138,7 @@ struct RestoreJob::Impl {
   bool place_from_memory(FillingWindow& window, const RestoreSlice& slice);
   bool place_from_segment(FillingWindow& window, const RestoreSlice& slice);
   bool place_encoded(FillingWindow& window, const RestoreSlice& slice);
+  static size_t add_encoded(FillingWindow& window, const FragmentPlace& place);
   void read_run(FillingWindow& window, size_t run);
   void submit_reads();
   void read_done(FillingWindow& window, const RestoreRun& piece, const Result<uint64_t>& bytes);

@@ -225,7 +225,7 @@ void RestoreJob::Impl::settle(RestoreSlot& slot, std::vector<WindowPiece>& piece
   RestoreFragment& fragment = *slot.slice.fragment;
   if (failure || stale(fragment)) return;
   if (!slot.status.ok()) {
-    from_next_source(fragment, slot.source, slot.status.error().message);
+    from_next_source(fragment, slot.source, slot.status.error().message, slot.base_failed);
     return;
   }
   fragment.slice_crcs[slot.slice.index] = slot.crc32c;
@@ -239,17 +239,19 @@ void RestoreJob::Impl::settle(RestoreSlot& slot, std::vector<WindowPiece>& piece
 }
 
 void RestoreJob::Impl::from_next_source(RestoreFragment& fragment, Source failed,
-                                        const std::string& what) {
+                                        const std::string& what, bool base_failed) {
   if (fragment.place.segment == kNoSegment) {
-    from_older_version(fragment, "memory: " + what);
+    from_older_version(fragment, fragment.place, "memory: " + what);
     return;
   }
   if (failed == Source::kMemory) {
     from_segment(fragment, what);
     return;
   }
-  from_older_version(fragment, fmt::format("segment {} offset {}: {}", fragment.place.segment,
-                                           fragment.place.payload_offset, what));
+  const FragmentPlace place = base_failed ? base_of(fragment.place) : fragment.place;
+  from_older_version(fragment, place,
+                     fmt::format("segment {} offset {}: {}{}", place.segment, place.payload_offset,
+                                 base_failed ? "base of a delta: " : "", what));
 }
 
 void RestoreJob::Impl::from_segment(RestoreFragment& fragment, const std::string& reason) {
@@ -280,7 +282,7 @@ void RestoreJob::Impl::note_source(const RestoreFragment& fragment, const std::s
 }
 
 void RestoreJob::Impl::from_older_version(const RestoreFragment& fragment,
-                                          const std::string& reason) {
+                                          const FragmentPlace& failed, const std::string& reason) {
   std::string& all_reasons = reasons[fragment.unit];
   // A unit may fall back through a long history; a note has room for the newest failures.
   if (all_reasons.size() < limits::kNoteBytesMax) {
@@ -288,7 +290,7 @@ void RestoreJob::Impl::from_older_version(const RestoreFragment& fragment,
     all_reasons += reason;
   }
   FailedPlaces& places = failed_places[fragment.unit];
-  places.insert({fragment.place.segment, fragment.place.payload_offset});
+  places.insert({failed.segment, failed.payload_offset});
   const auto plan =
       plan_fallback(request, oracle, fragment.unit, fragment.snapshot, all_reasons, places);
   if (!plan.ok()) {

@@ -25,6 +25,29 @@ bool overlaps(const RestoreSlot& slot, const RestoreRun& piece) {
          piece.file_begin < slice.file_end();
 }
 
+// Is any of the slot's base in it?
+bool overlaps_base(const RestoreSlot& slot, const RestoreRun& piece) {
+  if (!slot.base || !piece.encoded) return false;
+  const FragmentPlace base = base_of(slot.slice.fragment->place);
+  return base.segment == piece.segment && base.payload_offset < piece.file_end &&
+         piece.file_begin < base.stored_end();
+}
+
+// What a read that did not bring all of the piece did not bring of the slot.
+void take_failed_read(RestoreSlot& slot, const RestoreRun& piece, const Result<uint64_t>& bytes) {
+  const bool own = overlaps(slot, piece);
+  if (!slot.status.ok() || (!own && !overlaps_base(slot, piece))) return;
+  const uint64_t got_end = piece.file_begin + (bytes.ok() ? *bytes : 0);
+  const uint64_t wanted_end =
+      own ? slot.slice.file_end() : base_of(slot.slice.fragment->place).stored_end();
+  if (!bytes.ok()) {
+    slot.status = bytes.error();
+  } else if (got_end < std::min(piece.file_end, wanted_end)) {
+    slot.status = make_error(ErrorCode::kCorrupt, "the file ends at byte {}", got_end);
+  }
+  slot.base_failed = !own && !slot.status.ok();
+}
+
 // What the client gets of the slot: the wanted parts that lie in this slice.
 void make_pieces(RestoreSlot& slot, ckpt::ByteView slice_bytes) {
   const RestoreFragment& fragment = *slot.slice.fragment;
@@ -115,29 +138,36 @@ bool RestoreJob::Impl::place_from_memory(FillingWindow& window, const RestoreSli
   return true;
 }
 
+// A delta and its base lie in two extents, and so do the next ones of them: either of the last two
+// runs may go on.
+size_t RestoreJob::Impl::add_encoded(FillingWindow& window, const FragmentPlace& place) {
+  const uint64_t begin = align_down(place.payload_offset, kBlockBytes);
+  const uint64_t end = align_up(place.stored_end(), kBlockBytes);
+  const size_t runs = window.runs.size();
+  for (size_t number = runs; number > 0 && number + 2 > runs; --number) {
+    RestoreRun& run = window.runs[number - 1];
+    const bool joins = run.encoded && run.segment == place.segment && begin >= run.file_begin &&
+                       begin <= run.file_end && end - run.file_begin <= limits::kWritePieceBytes;
+    if (!joins) continue;
+    window.encoded_bytes += std::max(run.file_end, end) - run.file_end;
+    run.file_end = std::max(run.file_end, end);
+    return number - 1;
+  }
+  window.runs.push_back({place.segment, begin, end, 0, true});
+  window.encoded_bytes += end - begin;
+  return runs;
+}
+
 bool RestoreJob::Impl::place_encoded(FillingWindow& window, const RestoreSlice& slice) {
-  const ckpt::SegmentId segment = slice.fragment->place.segment;
-  const uint64_t begin = align_down(slice.file_begin(), kBlockBytes);
-  const uint64_t end = align_up(slice.file_end(), kBlockBytes);
   const uint64_t at = align_up(window.used, kMemorySlotAlignment);
   if (!ckpt::base::range_fits(at, slice.length, window.bytes.size())) return false;
-  RestoreRun* last = window.runs.empty() ? nullptr : &window.runs.back();
-  const bool joins = last != nullptr && last->encoded && last->segment == segment &&
-                     begin >= last->file_begin && begin <= last->file_end &&
-                     end - last->file_begin <= limits::kWritePieceBytes;
-  const uint64_t before = joins ? last->file_end - last->file_begin : 0;
-  if (joins) {
-    last->file_end = std::max(last->file_end, end);
-  } else {
-    window.runs.push_back({segment, begin, end, 0, true});
-  }
-  const RestoreRun& run = window.runs.back();
-  window.encoded_bytes += run.file_end - run.file_begin - before;
+  const FragmentPlace& place = slice.fragment->place;
   window.used = at + slice.length;
   RestoreSlot slot;
   slot.slice = slice;
   slot.slab_offset = at;
-  slot.encoded = window.runs.size() - 1;
+  slot.encoded = add_encoded(window, place);
+  if (place.base) slot.base = add_encoded(window, base_of(place));
   window.slots.push_back(std::move(slot));
   return true;
 }
@@ -219,16 +249,9 @@ void RestoreJob::Impl::submit_reads() {
 
 void RestoreJob::Impl::read_done(FillingWindow& window, const RestoreRun& piece,
                                  const Result<uint64_t>& bytes) {
-  const uint64_t got_end = piece.file_begin + (bytes.ok() ? *bytes : 0);
-  const bool whole = got_end == piece.file_end;
+  const bool whole = bytes.ok() && *bytes == piece.file_end - piece.file_begin;
   for (RestoreSlot& slot : window.slots) {
-    if (whole) break;
-    if (!slot.status.ok() || !overlaps(slot, piece)) continue;
-    if (!bytes.ok()) {
-      slot.status = bytes.error();
-    } else if (got_end < std::min(piece.file_end, slot.slice.file_end())) {
-      slot.status = make_error(ErrorCode::kCorrupt, "the file ends at byte {}", got_end);
-    }
+    if (!whole) take_failed_read(slot, piece, bytes);
   }
   window.pending -= 1;
   filled_if_complete(window);

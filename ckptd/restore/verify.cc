@@ -1,6 +1,7 @@
 // VerifyJob: commit by commit, extent by extent.
 #include "ckptd/restore/verify.h"
 
+#include <set>
 #include <utility>
 
 #include "ckptd/limits.h"
@@ -32,6 +33,7 @@ struct VerifyJob::Impl {
   size_t target = 0;                  // the next one
   std::optional<CommitCheck> commit;  // at hand: loaded when its turn comes
   size_t extent = 0;                  // of it, the next one
+  std::set<ckpt::SegmentId> opened;   // in this job
   ExtentReader reader;
 
   bool starting = false;
@@ -81,7 +83,11 @@ void VerifyJob::Impl::finish_close() {
 void VerifyJob::Impl::go_on() {
   for (;;) {
     if (commit && extent < commit->extents()) {
-      reader.start(commit->position(extent), commit->check(extent),
+      const ExtentPosition position = commit->position(extent);
+      // The header of a file is looked at when it is opened. One that somebody has read from since,
+      // and that is written to still, may have been hit in the meantime.
+      if (opened.insert(position.segment).second) context.segments.close(position.segment);
+      reader.start(position, commit->check(extent),
                    [this](const ExtentReader::Outcome& outcome) { extent_done(outcome); });
       return;
     }

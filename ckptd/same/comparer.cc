@@ -25,6 +25,7 @@ struct Comparer::Slot {
   ZstdDecoder decoder;
   std::vector<std::byte> decoded;
   // What came of it.
+  std::vector<std::pair<SameRead::Part, ckpt::base::Hash128>> bases;
   std::vector<size_t> other_candidates;
   std::vector<size_t> other_extents;
 };
@@ -40,20 +41,19 @@ struct Comparer::Job {
   bool given_up = false;  // it has waited for too long
 
   std::vector<SameRead> reads;
-  size_t next = 0;         // of them
+  size_t next = 0;  // of them
+  // Of deltas, by candidate and place: the hash of their bases, as the slab says and the disk does,
+  // whichever was first here.
+  std::map<std::pair<size_t, size_t>, ckpt::base::Hash128> bases;
   std::vector<bool> same;  // by candidate, as far as is known
   std::array<Slot, limits::kComparedReadsPerSlab> slots;
 
-  bool has_place_in(const SameCandidate& candidate, const SameExtent& extent) const {
-    return std::ranges::any_of(candidate.places,
-                               [&](const auto& place) { return extent.holds(place); });
-  }
   bool wanted(const SameRead& read) const {
     const auto is_same = [this](size_t candidate) { return same[candidate]; };
     if (std::ranges::any_of(read.parts, is_same, &SameRead::Part::candidate)) return true;
     return std::ranges::any_of(read.extents, [&](size_t extent) {
       for (size_t i = 0; i < candidates.size(); ++i) {
-        if (same[i] && has_place_in(candidates[i], extents[extent])) return true;
+        if (same[i] && candidates[i].lies_in(extents[extent])) return true;
       }
       return false;
     });
@@ -70,13 +70,19 @@ void Comparer::Job::take(Slot& slot) {
   for (const size_t candidate : slot.other_candidates) same[candidate] = false;
   for (const size_t extent : slot.other_extents) {
     for (size_t i = 0; i < candidates.size(); ++i) {
-      if (has_place_in(candidates[i], extents[extent])) same[i] = false;
+      if (candidates[i].lies_in(extents[extent])) same[i] = false;
     }
+  }
+  for (const auto& [part, hash] : slot.bases) {
+    const auto [known, first] = bases.try_emplace({part.candidate, part.place}, hash);
+    if (first || known->second == hash || left_out(Safeguard::kSameBytes)) continue;
+    same[part.candidate] = false;
   }
 }
 
 void Comparer::Job::compare(Slot& slot) const {
   const ByteView stored = slot.buffer.bytes().first(slot.read->end - slot.read->begin);
+  slot.bases.clear();
   slot.other_candidates.clear();
   slot.other_extents.clear();
   for (const size_t number : slot.read->extents) {
@@ -92,10 +98,13 @@ void Comparer::Job::compare(Slot& slot) const {
   }
 }
 
-// The slab is read by bytes(): payload() would hide pages that were exchanged (staging.h).
+// The slab is read by bytes(): payload() would hide pages that were exchanged (staging.h). A delta
+// and its base come with different reads, in any order. The slab has the bytes if the XOR of it
+// with the delta is the base: that is told by a hash of each, since to keep one until the other is
+// there would take memory for all of the slab.
 bool Comparer::Job::part_is_same(Slot& slot, const SameRead::Part& part, ByteView stored) const {
   const SameCandidate& candidate = candidates[part.candidate];
-  const FragmentPlace& place = candidate.places[part.place];
+  const FragmentPlace place = part.of(candidate);
   const ckpt::ExtentFragment& fragment = slab.fragments()[candidate.fragment];
   const uint64_t in_slab = fragment.payload_offset + (place.offset - fragment.offset) + part.from;
   ByteView there = stored.subspan(place.payload_offset + part.from - slot.read->begin, part.bytes);
@@ -108,7 +117,16 @@ bool Comparer::Job::part_is_same(Slot& slot, const SameRead::Part& part, ByteVie
     }
     there = slot.decoded;
   }
+  if (part.base) {
+    slot.bases.emplace_back(part, ckpt::base::hash128(there));
+    return true;
+  }
   const ByteView here = slab.bytes().subspan(in_slab, there.size());
+  if (place.base) {
+    xor_bytes(slot.decoded, here);
+    slot.bases.emplace_back(part, ckpt::base::hash128(slot.decoded));
+    return true;
+  }
   return left_out(Safeguard::kSameBytes) ||
          std::memcmp(here.data(), there.data(), there.size()) == 0;
 }
@@ -224,6 +242,7 @@ void Comparer::compare_read(const JobPointer& job, Slot& slot, const Result<uint
   if (got.ok() && *got >= slot.read->end - slot.read->begin) {
     return context_.executor.run([job, &slot] { job->compare(slot); }, over);
   }
+  slot.bases.clear();
   slot.other_extents = slot.read->extents;
   slot.other_candidates.clear();
   for (const SameRead::Part& part : slot.parts) slot.other_candidates.push_back(part.candidate);

@@ -1,11 +1,11 @@
 // Comparer: are the bytes of a slab on the disk already, byte for byte?
 //
 // For fragments of which an earlier version has the same CRC32C (same_plan.h): what the disk has is
-// read back, decoded where it is encoded, and compared with the slab; of each extent that it lies
-// in the header is read and checked, too. So a CRC32C is never taken for proof; and who refers to
-// those bytes afterwards knows that the disk could still read them, and that a restart will find
-// the extent to be what the journal says. A read that fails, or anything that differs, only means
-// that the fragment is not there.
+// read back, decoded where it is encoded, a delta with its base, and compared with the slab; of
+// each extent that it lies in the header is read and checked, too. So a CRC32C is never taken for
+// proof; and who refers to those bytes afterwards knows that the disk could still read them, and
+// that a restart will find the extent to be what the journal says. A read that fails, or anything
+// that differs, only means that the fragment is not there.
 //
 // Whoever asks sees to it that the bytes are not given back to the disk meanwhile. A bounded number
 // of slabs is compared at a time, runs by turns, each with a few reads of bounded size. What would

@@ -69,6 +69,10 @@ std::vector<SameRead> reads_of(const std::vector<SameCandidate>& candidates,
       const FragmentPlace& place = candidates[i].places[j];
       add_stored(place, {.candidate = i, .place = j}, limits.read_bytes_max, stored);
       used.insert({place.segment, place.extent_offset});
+      if (!place.base) continue;
+      add_stored(base_of(place), {.candidate = i, .place = j, .base = true}, limits.read_bytes_max,
+                 stored);
+      used.insert({place.base->segment, place.base->extent_offset});
     }
   }
   for (size_t i = 0; i < extents.size(); ++i) {
@@ -85,7 +89,7 @@ bool worth_it(const SameRead& read, const std::vector<SameCandidate>& candidates
               const SamePlanLimits& limits) {
   uint64_t bytes = 0;
   for (const SameRead::Part& part : read.parts) {
-    bytes += candidates[part.candidate].places[part.place].stored_bytes();
+    bytes += part.of(candidates[part.candidate]).stored_bytes();
   }
   return bytes >= limits.compared_bytes_min;
 }
@@ -98,11 +102,7 @@ SamePlan plan_same(const std::vector<SameCandidate>& candidates,
   for (const SameExtent& extent : extents) {
     if (extent.header_bytes <= limits.read_bytes_max) continue;
     for (size_t i = 0; i < candidates.size(); ++i) {
-      const auto& places = candidates[i].places;
-      if (std::any_of(places.begin(), places.end(),
-                      [&](const auto& place) { return extent.holds(place); })) {
-        scattered.insert(i);
-      }
+      if (candidates[i].lies_in(extent)) scattered.insert(i);
     }
   }
   std::vector<SameRead> reads = reads_of(candidates, extents, scattered, limits);

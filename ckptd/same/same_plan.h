@@ -17,6 +17,12 @@ namespace ckptd {
 struct SameCandidate {
   size_t fragment = 0;                // which one of the slab
   std::vector<FragmentPlace> places;  // ascending, together exactly its range
+
+  bool lies_in(const auto& extent) const {
+    return std::ranges::any_of(places, [&](const FragmentPlace& place) {
+      return extent.holds(place) || (place.base && extent.holds(base_of(place)));
+    });
+  }
 };
 
 // An extent that some of these places lie in, and what the journal says of its header: all of it
@@ -60,7 +66,11 @@ struct SameRead {
     size_t place = 0;   // of the candidate's
     uint64_t from = 0;  // in what is stored there; 0 where that is encoded
     uint64_t bytes = 0;
+    bool base = false;  // of the place's base
     bool operator==(const Part&) const = default;
+    FragmentPlace of(const SameCandidate& whose) const {
+      return base ? base_of(whose.places[place]) : whose.places[place];
+    }
   };
   ckpt::SegmentId segment = 0;
   uint64_t begin = 0;

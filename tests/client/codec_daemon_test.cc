@@ -66,6 +66,46 @@ TEST(CodecDaemon, WhatIsEncodedOutlivesAKillAndDamageIsNamed) {
   EXPECT_EQ(daemon.stop(), 0);
 }
 
+TEST(CodecDaemon, DeltasOutliveAKillAndAPrune) {
+  DaemonProcess daemon({"--codec", "delta"});
+  SmallRun run;
+  run.one_in = 50;
+  const auto versions = [&](client::Session& session) {
+    const auto answer = session.query("unit", R"({"target": "tiny", "unit": "layers.3"})", 10'000);
+    EXPECT_TRUE(answer) << answer.error().message;
+    return nlohmann::json::parse(answer->json).at("versions");
+  };
+  run_ranks(2, [&](uint32_t rank) {
+    auto session = open_trainer(daemon, run);
+    ASSERT_OK(session);
+    ASSERT_OK(session->join(as_rank(rank, 2)));
+    for (uint64_t step = 1; step <= 3; ++step) ASSERT_OK(save(*session, run, step, rank, 2));
+    ASSERT_OK(session->leave());
+  });
+  daemon.crash_and_restart();
+  {
+    auto session = open_trainer(daemon, run);
+    ASSERT_OK(session);
+    for (uint64_t step = 1; step <= 3; ++step) expect_state(*session, run, step);
+    EXPECT_EQ(versions(*session).back().at("base_bytes"), 0);
+    EXPECT_GT(versions(*session).front().at("base_bytes"), 900'000);
+    EXPECT_LT(versions(*session).front().at("stored_bytes"), 200'000);
+    ASSERT_OK(session->query("prune", R"({"target": "tiny", "rules": {"last": 1}})", 10'000));
+  }
+  ASSERT_EQ(run_program({program("ckptctl"), "gc", "--socket", daemon.socket()}).exit_code, 0);
+  daemon.crash_and_restart();
+  {
+    auto session = open_trainer(daemon, run);
+    ASSERT_OK(session);
+    expect_state(*session, run, 3);
+    EXPECT_EQ(versions(*session).size(), 1u);
+  }
+  const Finished verified =
+      run_program({program("ckptctl"), "verify", "--socket", daemon.socket()});
+  EXPECT_EQ(verified.exit_code, 0) << verified.out << verified.err;
+  EXPECT_EQ(daemon.stop(), 0);
+}
+
 // What is compressed on the disk: its bytes, before.
 uint64_t encoded_bytes(client::Session& session, const SmallRun& run) {
   uint64_t bytes = 0;
@@ -110,7 +150,7 @@ TEST(CodecDaemon, NumbersThatAreNoCodecsAreRefused) {
   options.run = "tiny";
   auto session = client::Session::open(options);
   ASSERT_OK(session);
-  for (const int wrong : {4, 7, -1, 1 << 30}) {
+  for (const int wrong : {5, 7, -1, 1 << 30}) {
     const std::array<int, 2> numbers = {CKPT_CODEC_ZSTD, wrong};
     std::array<ckpt_codec, 2> codecs;
     static_assert(sizeof codecs == sizeof numbers);

@@ -17,6 +17,7 @@ struct SmallRun {
   uint64_t arena_bytes = 8 << 20;
   uint64_t slab_bytes = 256 << 10;
   int mask = 0xff;                 // of every byte of the state
+  size_t one_in = 1;               // so many bytes of the state is another at each step
   std::vector<ckpt_codec> codecs;  // of the units; none: the daemon's
 
   std::vector<client::UnitInfo> units() const {
@@ -43,7 +44,10 @@ struct SmallRun {
   }
   std::vector<char> state(uint64_t step, uint32_t unit) const {
     std::vector<char> bytes = random_bytes(unit_bytes[unit], step * 1000 + unit);
-    for (char& byte : bytes) byte = static_cast<char>(byte & mask);
+    const std::vector<char> same = random_bytes(unit_bytes[unit], unit);
+    for (size_t i = 0; i < bytes.size(); ++i) {
+      bytes[i] = static_cast<char>((i % one_in == 0 ? bytes[i] : same[i]) & mask);
+    }
     return bytes;
   }
 };

@@ -85,6 +85,28 @@ Bytes encoded_extent_example() {
   return block;
 }
 
+Bytes delta_extent_example() {
+  ExtentHeader header{.store = kStore,
+                      .segment = 3,
+                      .offset = 20480,
+                      .snapshot = {.run = 1, .lineage = 2, .epoch = 4, .step = 1210, .attempt = 1},
+                      .rank = 6,
+                      .sequence = 11,
+                      .payload_bytes = 30,
+                      .payload_crc32c = 0,
+                      .fragments = {{.unit = 8,
+                                     .codec = static_cast<uint32_t>(Codec::kDeltaZstdPlanes4),
+                                     .length = 100,
+                                     .crc32c = 0x99aabbcc,
+                                     .encoded_crc32c = 0x12345678,
+                                     .encoded_bytes = 30,
+                                     .base_crc32c = 0x11223344}}};
+  header.payload_crc32c = payload_crc32c(header.fragments, kBlockBytes);
+  Bytes block(extent_header_bytes(header.fragments));
+  encode_extent_header(header, block);
+  return block;
+}
+
 Bytes ledger_example() {
   Bytes block(kBlockBytes);
   encode_ledger_header({.store = kStore,
@@ -163,6 +185,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(Example{"frame", frame_example}, Example{"journal", journal_example},
                     Example{"segment", segment_example}, Example{"extent", extent_example},
                     Example{"encoded_extent", encoded_extent_example},
+                    Example{"delta_extent", delta_extent_example},
                     Example{"ledger", ledger_example},
                     Example{"safetensors", safetensors_example, std::byte{' '}}),
     [](const auto& example) { return example.param.name; });

@@ -182,7 +182,8 @@ fb::RecordT sample_committed(uint64_t step, size_t fragments) {
   body.alarms = {fb::Alarm(0, fb::AlarmKind::NotFinite, 2)};
   body.expert_lost = {fb::ExpertTokens(3, 0, 70)};
   body.encoded = {fb::Encoded(0, 0xc0de, 60)};
-  body.fragments[0] = fb::Fragment(0, 0, 0, 100, 0, 0xc0ffee, 1);
+  body.fragments[0] = fb::Fragment(0, 0, 0, 100, 0, 0xc0ffee, 5);
+  body.bases = {fb::Base(0, 0, 0, 0xba5e, 1, 70, 0xc0df, 2)};
   return record(std::move(body));
 }
 
@@ -240,6 +241,13 @@ ExtentHeader sample_encoded_extent_header(size_t fragments) {
   header.fragments.back().codec = 3;
   header.fragments.back().encoded_bytes = 60;
   header.fragments.back().encoded_crc32c = 0xfeed;
+  return header;
+}
+
+ExtentHeader sample_delta_extent_header(size_t fragments) {
+  ExtentHeader header = sample_encoded_extent_header(fragments);
+  header.fragments.back().codec = 7;
+  header.fragments.back().base_crc32c = 0xba5e;
   return header;
 }
 

@@ -40,6 +40,8 @@ SegmentHeader sample_segment_header();
 ExtentHeader sample_extent_header(size_t fragments);
 // The last fragment is encoded.
 ExtentHeader sample_encoded_extent_header(size_t fragments);
+// The last one is a delta.
+ExtentHeader sample_delta_extent_header(size_t fragments);
 std::vector<std::byte> encoded(const SegmentHeader& header);
 std::vector<std::byte> encoded(const ExtentHeader& header);
 

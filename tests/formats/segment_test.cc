@@ -57,6 +57,22 @@ TEST(ExtentHeader, ComesBackWithEncodedFragments) {
   }
 }
 
+TEST(ExtentHeader, ComesBackWithDeltas) {
+  for (const size_t fragments : {1u, 2u, 70u, 71u}) {
+    const ExtentHeader header = test::sample_delta_extent_header(fragments);
+    const std::vector<std::byte> bytes = test::encoded(header);
+    EXPECT_EQ(base::load<uint32_t>(bytes.data() + 8), 3u);
+    EXPECT_EQ(decode_extent_header(bytes).value(), header);
+    // Of a version without deltas it makes no sense.
+    std::vector<std::byte> older = bytes;
+    base::store(older.data() + 8, uint32_t{2});
+    base::store(older.data() + 12, uint32_t{0});
+    base::store(older.data() + 12, base::crc32c(older));
+    EXPECT_THAT(decode_extent_header(older).error().message,
+                HasSubstr("of version 2, with fragments of version 3"));
+  }
+}
+
 TEST(ExtentHeader, TakesWholeBlocks) {
   std::vector<ExtentFragment> fragments;
   EXPECT_EQ(extent_header_bytes(fragments), kBlockBytes);
@@ -126,6 +142,13 @@ INSTANTIATE_TEST_SUITE_P(
                     h.fragments[1].encoded_bytes = 10;
                   },
                   "10 encoded bytes, without a codec"},
+        BadExtent{"BaseOfNoDelta",
+                  [](ExtentHeader& h) {
+                    h.fragments[0].codec = 1;
+                    h.fragments[0].encoded_bytes = 10;
+                    h.fragments[0].base_crc32c = 1;
+                  },
+                  "fragment 0 of unit number 0: it has a base, and is no delta"},
         BadExtent{"NoPayload", [](ExtentHeader& h) { h.payload_bytes = 0; }, "payload of 0 bytes"},
         BadExtent{"HugePayload", [](ExtentHeader& h) { h.payload_bytes = ~0ull; }, "payload of"},
         BadExtent{"Place", [](ExtentHeader& h) { h.offset = 4097; }, "at offset 4097"}),

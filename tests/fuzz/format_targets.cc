@@ -152,7 +152,8 @@ std::vector<Bytes> extent_seeds() {
   return {test::encoded(test::sample_extent_header(1)),
           test::encoded(test::sample_extent_header(3)),
           test::encoded(test::sample_extent_header(120)),
-          test::encoded(test::sample_encoded_extent_header(3))};
+          test::encoded(test::sample_encoded_extent_header(3)),
+          test::encoded(test::sample_delta_extent_header(3))};
 }
 void extent_repair(Bytes& bytes) {
   if (bytes.size() < kBlockBytes) return;

@@ -12,15 +12,31 @@ const World::Options kWorld = {.segment_bytes = 256u << 10};
 
 }  // namespace
 
-CrashReplay::CrashReplay(uint64_t seed)
+CrashReplay::CrashReplay(uint64_t seed, bool deltas)
     : seed_(seed),
+      deltas_(deltas),
       random_(seed),
-      world_({.seed = seed, .segment_bytes = kWorld.segment_bytes}),
+      world_({.seed = seed,
+              .segment_bytes = kWorld.segment_bytes,
+              .codec = deltas ? CodecChoice::kDelta : CodecChoice::kNone}),
       disk_(world_.disk()),
       job_(world_, 2, kTrainer) {
   const uint64_t bytes[] = {1'000, 5'000, 20'000, 70'000};
   for (size_t unit = 0; unit < job_.model.size(); ++unit) job_.model[unit].bytes = bytes[unit];
   record();
+}
+
+std::byte CrashReplay::byte_of(ckpt::UnitId unit, ckpt::Step step, uint64_t offset) const {
+  return state_byte(unit, deltas_ && offset % 61 != 0 ? 0 : step, 0, offset);
+}
+
+void CrashReplay::join(fb::ResumeMode resume) {
+  job_.start(resume);
+  for (auto& rank : job_.ranks) {
+    rank->byte_at = [this](ckpt::UnitId unit, ckpt::Step step, uint64_t, uint64_t offset) {
+      return byte_of(unit, step, offset);
+    };
+  }
 }
 
 void CrashReplay::record() {
@@ -31,19 +47,23 @@ void CrashReplay::record() {
     announced_at_.try_emplace(state->step, disk_.moments());
   });
   ASSERT_TRUE(world_.start().ok());
-  job_.start();
+  join(fb::ResumeMode::Start);
   save({{1, job_.all_units()}, {2, {0, 1}}});
   world_.run();
   save({{3, {0, 2}}, {4, {0, 3}}});
   world_.stop();
   ASSERT_TRUE(world_.start().ok());
-  job_.start(fb::ResumeMode::Continue);
+  join(fb::ResumeMode::Continue);
   save({{5, {0, 1, 3}}});
   world_.run();
   prune();
   save({{6, job_.all_units()}});
+  world_.run();
+  constexpr std::string_view kNone = "ckptd_fragment_bytes_total{codec=\"delta\"} 0\n";
+  const bool wrote_deltas = world_.daemon().metrics_text().find(kNone) == std::string::npos;
   world_.stop();
   for (const auto& [step, units] : units_) ASSERT_TRUE(announced_at_.contains(step));
+  ASSERT_EQ(wrote_deltas, deltas_);
   world_.set_on_send({});
 }
 
@@ -208,7 +228,7 @@ std::string CrashReplay::check_view(FakeTrainer& reader, ckpt::Step step,
     const auto& bytes = restored.bytes[unit];
     bool same = restored.steps[unit] == version;
     for (uint64_t i = 0; same && i < bytes.size(); ++i) {
-      same = bytes[i] == state_byte(unit, version, 0, i);
+      same = bytes[i] == byte_of(unit, version, i);
     }
     if (!same) {
       return fmt::format("step {} unit {}: not the version of step {}", step, unit, version);

@@ -18,7 +18,8 @@ namespace ckptd::testing {
 class CrashReplay {
  public:
   // Records: a store is made, snapshots overlap, it is closed and opened, prunes and gives back.
-  explicit CrashReplay(uint64_t seed);
+  // With deltas little of a unit is another at each step, and that is what is written.
+  explicit CrashReplay(uint64_t seed, bool deltas = false);
 
   // What is wrong with the first disk on which something is; empty: nothing with any. Cuts at every
   // moment; at each, of the changes that were uncertain: none, all, each alone, all but each, and
@@ -29,6 +30,8 @@ class CrashReplay {
 
  private:
   static constexpr size_t kNever = SIZE_MAX;
+  std::byte byte_of(ckpt::UnitId unit, ckpt::Step step, uint64_t offset) const;
+  void join(fb::ResumeMode resume);
   void record();
   void save(const std::map<ckpt::Step, std::vector<ckpt::UnitId>>& snapshots);
   void prune();
@@ -42,6 +45,7 @@ class CrashReplay {
   bool announced(ckpt::Step step, size_t cut) const;
 
   const uint64_t seed_;
+  const bool deltas_;
   std::mt19937_64 random_;
   World world_;
   RecordingDisk disk_;

@@ -16,12 +16,16 @@ uint64_t from_environment(const char* name, uint64_t otherwise) {
   return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
 }
 
-TEST(CrashReplay, WhatWasAnnouncedIsOnEveryDiskThatMayBeLeft) {
+class EveryDisk : public ::testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(CrashReplay, EveryDisk, ::testing::Bool(),
+                         [](const auto& deltas) { return deltas.param ? "deltas" : "whole"; });
+
+TEST_P(EveryDisk, HasWhatWasAnnounced) {
   const auto end = std::chrono::steady_clock::now() +
                    std::chrono::seconds(from_environment("CKPT_FUZZ_SECONDS", 0));
   uint64_t seed = from_environment("CKPT_FUZZ_SEED", 1);
   do {
-    CrashReplay replay(seed);
+    CrashReplay replay(seed, /*deltas=*/GetParam());
     ASSERT_FALSE(HasFailure());
     EXPECT_EQ(replay.violation(), "")
         << "to repeat: CKPT_FUZZ_SEED=" << seed << " build/release/tests/crash_replay_test";

@@ -48,6 +48,14 @@ const std::vector<History>& all_histories() {
       {"unchanged",
        {.events = 90, .disk_faults = true, .partial = true, .prune = true, .unchanged = true}},
       {"unchanged_silent", {.silent_faults = true, .unchanged = true}},
+      {"deltas",
+       {.events = 90,
+        .disk_faults = true,
+        .partial = true,
+        .prune = true,
+        .unchanged = true,
+        .deltas = true}},
+      {"deltas_silent", {.silent_faults = true, .deltas = true}},
   };
   return histories;
 }
@@ -180,7 +188,9 @@ int simulate(Settings settings) {
     if (wanted) histories.push_back(history);
   }
   if (!settings.names.empty() && histories.size() != settings.names.size()) {
-    return bad_usage("there are the histories crashes, faults, partial, prunes and silent");
+    return bad_usage(
+        "there are the histories crashes, faults, partial, prunes, silent, unchanged, "
+        "unchanged_silent, deltas and deltas_silent");
   }
   if (settings.only != 0) {
     if (histories.size() != 1) return bad_usage("--seed goes with one --history");
@@ -206,7 +216,9 @@ int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
   ckptd::testing::Settings settings;
   CLI::App app("Plays random histories of the daemon core.");
-  app.add_option("--history", settings.names, "crashes, faults, partial, prunes, silent; all");
+  app.add_option("--history", settings.names,
+                 "crashes, faults, partial, prunes, silent, unchanged, unchanged_silent, deltas, "
+                 "deltas_silent; all");
   app.add_option("--first", settings.first, "the first seed")->envname("CKPT_FUZZ_SEED");
   app.add_option("--seeds", settings.seeds, "how many");
   app.add_option("--seconds", settings.seconds, "for so long")->envname("CKPT_FUZZ_SECONDS");

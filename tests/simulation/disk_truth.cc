@@ -34,14 +34,43 @@ bool header_holds(ckpt::ByteView bytes, uint32_t crc32c) {
   return crc == crc32c && std::ranges::equal(again, bytes);
 }
 
-// Of an extent of another commit only the fragments that this one has count.
+// As the disk has it: by the checksum of what lies there.
+struct Stored {
+  uint32_t extent = 0;
+  uint64_t payload_offset = 0;
+  uint64_t bytes = 0;
+  uint32_t crc32c = 0;
+};
+
+// The commit's fragments, and the bases of those that are deltas.
+std::vector<Stored> stored_by(const fb::CommittedT& commit) {
+  std::map<uint32_t, fb::Encoded> encoded;
+  for (const fb::Encoded& one : commit.encoded) encoded[one.fragment()] = one;
+  std::vector<Stored> all;
+  for (uint32_t i = 0; i < commit.fragments.size(); ++i) {
+    const fb::Fragment& fragment = commit.fragments[i];
+    const bool raw = fragment.codec() == 0;
+    all.push_back({fragment.extent(), fragment.payload_offset(),
+                   raw ? fragment.length() : encoded.at(i).bytes(),
+                   raw ? fragment.crc32c() : encoded.at(i).crc32c()});
+  }
+  for (const fb::Base& base : commit.bases) {
+    const bool raw = base.codec() == 0;
+    all.push_back({base.extent(), base.payload_offset(),
+                   raw ? commit.fragments.at(base.fragment()).length() : base.encoded_bytes(),
+                   raw ? base.crc32c() : base.encoded_crc32c()});
+  }
+  return all;
+}
+
+// Of an extent of another commit only what this one needs of it counts.
 bool payload_holds(ckpt::ByteView payload, const fb::CommittedT& commit, size_t number) {
   const fb::ExtentT& extent = *commit.extents[number];
   if (extent.lineage == 0) return ckpt::base::crc32c(payload) == extent.payload_crc32c;
-  return std::ranges::all_of(commit.fragments, [&](const fb::Fragment& fragment) {
-    if (fragment.extent() != number) return true;
-    return ckpt::base::crc32c(payload.subspan(fragment.payload_offset(), fragment.length())) ==
-           fragment.crc32c();
+  return std::ranges::all_of(stored_by(commit), [&](const Stored& stored) {
+    if (stored.extent != number) return true;
+    return ckpt::base::crc32c(payload.subspan(stored.payload_offset, stored.bytes)) ==
+           stored.crc32c;
   });
 }
 

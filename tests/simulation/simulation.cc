@@ -25,7 +25,7 @@ Simulation::Simulation(const Options& options)
 }
 
 void Simulation::play() {
-  ASSERT_TRUE(world_.start().ok());
+  ASSERT_TRUE(start_daemon().ok());
   form_group();
   for (int i = 0; i < options_.events && !::testing::Test::HasFailure(); ++i) event();
   // At the end the disk is whole, the group forms again, and training goes on.
@@ -173,6 +173,14 @@ void Simulation::lose_rank() {
   job_.ranks[rank] = nullptr;
 }
 
+Status Simulation::start_daemon() {
+  if (options_.deltas) {
+    const CodecChoice others[] = {CodecChoice::kNone, CodecChoice::kZstd};
+    world_.set_codec(chance(75) ? CodecChoice::kDelta : others[pick(2)]);
+  }
+  return world_.start();
+}
+
 void Simulation::restart_daemon() {
   // A start that the disk fails is refused, and tried again: recovery_test has those.
   if (options_.disk_faults) world_.disk().set_faults({});
@@ -191,7 +199,7 @@ void Simulation::restart_daemon() {
   } else {
     world_.kill_daemon();
   }
-  const Status started = world_.start();
+  const Status started = start_daemon();
   ASSERT_TRUE(started.ok()) << started.error().message;
   for (auto& rank : job_.ranks) {
     if (rank == nullptr) continue;

@@ -15,6 +15,9 @@
 // With `unchanged` units stay the same for a few steps, or become others with the same CRC32C. What
 // is not written again must be there as long as a view has it, bit for bit.
 //
+// With `deltas` little of a unit changes from one step to the next, and the daemon is started with
+// another codec each time, most often with deltas.
+//
 // With `silent_faults` writes of segments are lost, torn, flipped or end up elsewhere, and the disk
 // says that all is well. Then `verify` must name the commits that are spoiled and no others, and no
 // restore may take wrong bytes for right ones. disk_truth.h knows which are spoiled.
@@ -40,6 +43,7 @@ class Simulation {
     bool prune = false;          // commits are removed by random rules
     bool silent_faults = false;  // the disk lies; snapshots are whole, and nobody prunes
     bool unchanged = false;      // units stay what they were, or seem to by their CRC32C
+    bool deltas = false;         // little of them changes, and that is what is written
   };
   explicit Simulation(const Options& options);
   void play();
@@ -71,6 +75,7 @@ class Simulation {
   void fill_some();
   void lose_rank();
   void restart_daemon();
+  Status start_daemon();
   void break_the_disk();
   void prune();
   // Takes the members' news into account.

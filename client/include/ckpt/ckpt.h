@@ -8,8 +8,7 @@
  * that a program built against an older header keeps working with a newer library.
  *  - Every function that can fail returns a ckpt_status; 0 is success. The sentence that says what
  *    went wrong, with the name of the object, is ckpt_session_error(session) until the next call.
- *  - Times are milliseconds, sizes bytes. A wait without an end does not exist: every blocking call
- *    takes a timeout_ms.
+ *  - Times are milliseconds, sizes bytes. No wait is endless: calls that block take a timeout_ms.
  *  - When the daemon goes away, calls in progress keep trying to reconnect (backoff 10 to 100 ms)
  *    within their timeout; a snapshot that was being filled or written is handed to the new daemon.
  *    The mapping of the arena stays where it is throughout.
@@ -130,7 +129,8 @@ typedef enum ckpt_codec {
   CKPT_CODEC_DEFAULT = 0, /* as the daemon's configuration says */
   CKPT_CODEC_NONE = 1,    /* as it is */
   CKPT_CODEC_ZSTD = 2,    /* compressed, where that makes it smaller */
-  CKPT_CODEC_AUTO = 3     /* compressed, where that makes snapshots durable sooner */
+  CKPT_CODEC_AUTO = 3,    /* compressed, where that makes snapshots durable sooner */
+  CKPT_CODEC_DELTA = 4    /* as ZSTD, or what changed since an earlier version if that is less */
 } ckpt_codec;
 
 typedef struct ckpt_register_options {

@@ -166,41 +166,105 @@ class HistoryMaker {
     if (!spec.tokens.empty() && draw(2) == 0) spec.lost = {{0, 1, 1 + draw(500)}};
     spec.alarms = any_alarms();
     fb::RecordT record = committed(spec, model().units);
+    make_deltas(*record.body.AsCommitted());
     share_some(*record.body.AsCommitted());
     written_[spec.point] = *record.body.AsCommitted();
     add(std::move(record));
     commits.push_back({spec.point, {spec.units.begin(), spec.units.end()}, spec.full});
   }
 
-  // Some of its units are what the newest version before it is: it has the bytes of that.
-  void share_some(fb::CommittedT& commit) {
+  // Of some of its units the pieces that the newest version before it has alike are deltas: to the
+  // same base, if that is one itself.
+  void make_deltas(fb::CommittedT& commit) {
+    std::vector<CommitPiece> pieces = pieces_of(commit);
+    std::set<ckpt::UnitId> units;
     for (ckpt::UnitId unit = 0; unit < model().units.size(); ++unit) {
-      const auto is_of_unit = [&](const auto& fragment) { return fragment.unit() == unit; };
-      if (draw(3) != 0 || std::ranges::none_of(commit.fragments, is_of_unit)) continue;
-      const auto newest = model().newest(unit, {commit.lineage, ~ckpt::Step{0}});
-      if (!newest) continue;
-      std::erase_if(commit.fragments, is_of_unit);
+      if (draw(2) == 0) units.insert(unit);
+    }
+    for (CommitPiece& piece : pieces) {
+      const fb::Fragment& own = piece.fragment;
+      const auto newest = model().newest(own.unit(), {commit.lineage, ~ckpt::Step{0}});
+      if (!newest || !units.contains(own.unit()) || own.length() < 2) continue;
       const fb::CommittedT& other = written_.at(*newest);
-      for (const fb::Fragment& fragment : other.fragments) {
-        if (!is_of_unit(fragment)) continue;
-        const fb::ExtentT& extent = *other.extents[fragment.extent()];
-        commit.fragments.push_back(in_extent(fragment, shared_extent(commit, other, extent)));
+      for (const CommitPiece& before : pieces_of(other)) {
+        const fb::Fragment& there = before.fragment;
+        const bool alike = there.unit() == own.unit() && there.offset() == own.offset() &&
+                           there.length() == own.length();
+        if (!alike) continue;
+        const uint32_t from = before.base ? before.base->extent() : there.extent();
+        const uint32_t extent = shared_extent(commit, other, *other.extents[from]);
+        piece.base = before.base
+                         ? in_extent(*before.base, extent, before.base->deltas() + 1)
+                         : fb::Base(0, extent, there.payload_offset(), there.crc32c(), 0, 0, 0, 1);
+        piece.encoded = fb::Encoded(0, 0xc0de, own.length() / 2);
+        piece.fragment = {own.unit(),
+                          own.extent(),
+                          own.offset(),
+                          own.length(),
+                          own.payload_offset(),
+                          own.crc32c(),
+                          static_cast<uint32_t>(ckpt::Codec::kDeltaZstd)};
       }
     }
-    std::ranges::stable_sort(commit.fragments, {}, [](const auto& of) { return of.unit(); });
-    const bool writes = std::ranges::any_of(
-        commit.fragments, [](const auto& fragment) { return fragment.extent() == 0; });
-    if (writes) return;
-    commit.extents.erase(commit.extents.begin());
-    for (fb::Fragment& fragment : commit.fragments) {
-      fragment = in_extent(fragment, fragment.extent() - 1);
+    put_pieces(commit, pieces);
+  }
+
+  // Some of its units are what the newest version before it is: it has the bytes of that.
+  void share_some(fb::CommittedT& commit) {
+    std::vector<CommitPiece> pieces = pieces_of(commit);
+    for (ckpt::UnitId unit = 0; unit < model().units.size(); ++unit) {
+      const auto is_of_unit = [&](const auto& piece) { return piece.fragment.unit() == unit; };
+      if (draw(3) != 0 || std::ranges::none_of(pieces, is_of_unit)) continue;
+      const auto newest = model().newest(unit, {commit.lineage, ~ckpt::Step{0}});
+      if (!newest) continue;
+      std::erase_if(pieces, is_of_unit);
+      const fb::CommittedT& other = written_.at(*newest);
+      for (CommitPiece piece : pieces_of(other)) {
+        if (!is_of_unit(piece)) continue;
+        const fb::ExtentT& extent = *other.extents[piece.fragment.extent()];
+        piece.fragment = in_extent(piece.fragment, shared_extent(commit, other, extent));
+        if (piece.base) {
+          const fb::ExtentT& of_base = *other.extents[piece.base->extent()];
+          piece.base =
+              in_extent(*piece.base, shared_extent(commit, other, of_base), piece.base->deltas());
+        }
+        pieces.push_back(piece);
+      }
     }
+    std::ranges::stable_sort(pieces, {}, [](const auto& of) { return of.fragment.unit(); });
+    put_pieces(commit, list_what_is_used(commit, pieces));
+  }
+  // Extents of which it has nothing after all are not listed.
+  static std::vector<CommitPiece> list_what_is_used(fb::CommittedT& commit,
+                                                    std::vector<CommitPiece> pieces) {
+    std::map<uint32_t, uint32_t> numbers;
+    for (const CommitPiece& piece : pieces) {
+      numbers[piece.fragment.extent()] = 0;
+      if (piece.base) numbers[piece.base->extent()] = 0;
+    }
+    std::vector<std::unique_ptr<fb::ExtentT>> used;
+    for (auto& [before, now] : numbers) {
+      now = static_cast<uint32_t>(used.size());
+      used.push_back(std::move(commit.extents[before]));
+    }
+    commit.extents = std::move(used);
+    for (CommitPiece& piece : pieces) {
+      piece.fragment = in_extent(piece.fragment, numbers.at(piece.fragment.extent()));
+      if (!piece.base) continue;
+      piece.base = in_extent(*piece.base, numbers.at(piece.base->extent()), piece.base->deltas());
+    }
+    return pieces;
   }
   static fb::Fragment in_extent(const fb::Fragment& fragment, uint32_t extent) {
     return {fragment.unit(),           extent,
             fragment.offset(),         fragment.length(),
             fragment.payload_offset(), fragment.crc32c(),
             fragment.codec()};
+  }
+  static fb::Base in_extent(const fb::Base& base, uint32_t extent, uint32_t deltas) {
+    return {base.fragment(),       extent,       base.payload_offset(),
+            base.crc32c(),         base.codec(), base.encoded_bytes(),
+            base.encoded_crc32c(), deltas};
   }
   // The number of that extent in the commit, which lists it from now on.
   static uint32_t shared_extent(fb::CommittedT& commit, const fb::CommittedT& other,

@@ -9,6 +9,7 @@
 
 #include "ckptd/catalog/catalog.h"
 #include "formats/base/crc32c.h"
+#include "formats/codec.h"
 #include "formats/wire/convert.h"
 
 namespace ckptd {
@@ -180,6 +181,44 @@ inline fb::RecordT committed(const CommitSpec& spec, const std::vector<ckpt::Uni
   body.alarms = spec.alarms;
   body.alarms_left_out = static_cast<uint32_t>(spec.alarms.size() / 2);
   return make_record(std::move(body));
+}
+
+// A fragment of a commit, with what the record has of it elsewhere.
+struct CommitPiece {
+  fb::Fragment fragment;
+  std::optional<fb::Encoded> encoded;
+  std::optional<fb::Base> base;
+  // Of what lies on the disk of it, and of its base.
+  uint64_t stored_bytes() const { return encoded ? encoded->bytes() : fragment.length(); }
+  uint64_t base_bytes() const {
+    return base->codec() == 0 ? fragment.length() : base->encoded_bytes();
+  }
+};
+inline std::vector<CommitPiece> pieces_of(const fb::CommittedT& commit) {
+  std::vector<CommitPiece> pieces;
+  ckpt::EncodedFragments encoded(commit.encoded);
+  ckpt::BasesOfFragments bases(commit.bases);
+  for (const fb::Fragment& fragment : commit.fragments) {
+    pieces.push_back({fragment, encoded.next(), bases.next()});
+  }
+  return pieces;
+}
+inline void put_pieces(fb::CommittedT& commit, const std::vector<CommitPiece>& pieces) {
+  commit.fragments.clear();
+  commit.encoded.clear();
+  commit.bases.clear();
+  for (const CommitPiece& piece : pieces) {
+    const auto number = static_cast<uint32_t>(commit.fragments.size());
+    commit.fragments.push_back(piece.fragment);
+    if (piece.encoded) {
+      commit.encoded.emplace_back(number, piece.encoded->crc32c(), piece.encoded->bytes());
+    }
+    if (!piece.base) continue;
+    const fb::Base& base = *piece.base;
+    commit.bases.emplace_back(number, base.extent(), base.payload_offset(), base.crc32c(),
+                              base.codec(), base.encoded_bytes(), base.encoded_crc32c(),
+                              base.deltas());
+  }
 }
 
 // "layers.0.experts.0.weights", "layers.0.experts.0.optimizer", ... and "trainer" last.

@@ -106,7 +106,7 @@ TEST(CodecChoiceTest, IsAWord) {
   EXPECT_EQ(parse_codec_choice("zstd").value(), CodecChoice::kZstd);
   EXPECT_EQ(parse_codec_choice("auto").value(), CodecChoice::kAuto);
   EXPECT_THAT(parse_codec_choice("gzip").error().message,
-              HasSubstr("codec gzip: none, zstd or auto"));
+              HasSubstr("codec gzip: none, zstd, delta or auto"));
 }
 
 }  // namespace

@@ -149,9 +149,9 @@ TEST_F(AutoCodecTest, HostileCodecsAreRefused) {
   EXPECT_FALSE(trainer.register_units(job->model, std::vector<UnitCodec>(5, UnitCodec::None)));
   EXPECT_THAT(trainer.error(), HasSubstr("codecs of 5 units, but 4 units"));
   std::vector<UnitCodec> codecs(4, UnitCodec::None);
-  codecs[2] = static_cast<UnitCodec>(4);
+  codecs[2] = static_cast<UnitCodec>(5);
   EXPECT_FALSE(trainer.register_units(job->model, codecs));
-  EXPECT_THAT(trainer.error(), HasSubstr("unit layers.0.experts.2.weights: no such codec: 4"));
+  EXPECT_THAT(trainer.error(), HasSubstr("unit layers.0.experts.2.weights: no such codec: 5"));
   EXPECT_EQ(world->daemon().metrics_text().find(R"(run="tiny")"), std::string::npos);
   EXPECT_TRUE(trainer.register_units(job->model)) << trainer.error();
   // Another user's choice is not asked for.

@@ -10,7 +10,12 @@ namespace {
 // Each version's bytes tell its unit, its step and, as their salt, its lineage.
 class Pruned : public PruneTest {
  protected:
-  Pruned() : PruneTest({.segment_bytes = 256u << 10}), job_(world, 1) {
+  // With deltas: little of a unit is another at each step.
+  explicit Pruned(bool deltas = false)
+      : PruneTest({.segment_bytes = 256u << 10,
+                   .codec = deltas ? CodecChoice::kDelta : CodecChoice::kNone}),
+        job_(world, 1),
+        deltas_(deltas) {
     job_.model.clear();
     for (const uint64_t bytes : {9'000, 33, 4'096, 70'000, 1}) {
       ckpt::UnitSpec unit;
@@ -22,11 +27,18 @@ class Pruned : public PruneTest {
   }
 
   uint64_t draw(uint64_t bound) { return random_() % bound; }
+  std::byte byte_of(ckpt::UnitId unit, ckpt::Step step, uint64_t salt, uint64_t at) const {
+    const bool stays = deltas_ && at % 61 != 0;
+    return stays ? state_byte(unit, 0, 0, at) : state_byte(unit, step, salt, at);
+  }
   ckpt::LineageId lineage() { return job_.ranks[0]->epoch().lineage; }
 
   void start(fb::ResumeMode resume, ckpt::Step step = 0) {
     if (!job_.ranks.empty()) job_.ranks[0]->die();
     job_.start(resume, step);
+    job_.ranks[0]->byte_at = [this](auto unit, auto of, auto salt, auto at) {
+      return byte_of(unit, of, salt, at);
+    };
     const fb::EpochStartedT& epoch = job_.ranks[0]->epoch();
     model_.lineages[epoch.lineage] = {epoch.lineage, epoch.resume_lineage, epoch.resume_step};
     step_ = epoch.resume_step;
@@ -79,6 +91,9 @@ class Pruned : public PruneTest {
         pins ? Json{{"target", target}}.dump() : Json{{"target", target}, {"tag", "good"}}.dump());
   }
   void prune() {
+    const std::string metrics = world.daemon().metrics_text();
+    constexpr std::string_view kDeltas = R"(ckptd_fragment_bytes_total{codec="delta"} )";
+    delta_bytes_ = std::stod(metrics.substr(metrics.find(kDeltas) + kDeltas.size()));
     const Json pruned = ask(job_, "prune", rules());
     for (const Json& removed : pruned.at("removed")) {
       listed_.erase({removed.at("lineage"), removed.at("step")});
@@ -110,8 +125,7 @@ class Pruned : public PruneTest {
         const ckpt::UnitId unit = request.wants[i].unit();
         ASSERT_EQ(restored.steps[i], versions[i].step);
         for (uint64_t at = 0; at < restored.bytes[i].size(); ++at) {
-          ASSERT_EQ(restored.bytes[i][at],
-                    state_byte(unit, versions[i].step, versions[i].lineage, at))
+          ASSERT_EQ(restored.bytes[i][at], byte_of(unit, versions[i].step, versions[i].lineage, at))
               << point.lineage << "@" << point.step << " unit " << unit << " byte " << at;
         }
       }
@@ -162,10 +176,12 @@ class Pruned : public PruneTest {
   }
 
   Job job_;
+  const bool deltas_;
   HistoryModel model_;
   std::set<ViewPoint> listed_;
   std::mt19937_64 random_;
   ckpt::Step step_ = 0;
+  double delta_bytes_ = 0;  // that were written by the last prune
   size_t removed_ = 0;
   size_t left_ = 0;  // deletions that left units for other views
 };
@@ -181,6 +197,28 @@ TEST_P(PrunedHistories, KeptViewsRestoreBitForBit) {
   EXPECT_FALSE(listed_.empty());
 }
 
+class PrunedDeltas : public Pruned {
+ protected:
+  PrunedDeltas() : Pruned(/*deltas=*/true) {}
+};
+
+TEST_F(PrunedDeltas, HistoriesHaveSome) {
+  play(4);
+  EXPECT_GT(delta_bytes_, 0);
+}
+
+class PrunedDeltaHistories : public PrunedDeltas, public ::testing::WithParamInterface<uint64_t> {};
+
+TEST_P(PrunedDeltaHistories, KeptViewsRestoreBitForBit) {
+  const uint64_t seed =
+      static_cast<uint64_t>(::testing::UnitTest::GetInstance()->random_seed()) * 100 + GetParam();
+  SCOPED_TRACE(::testing::Message() << "seed " << seed);
+  play(seed);
+  RecordProperty("seed", static_cast<int>(seed));
+  EXPECT_FALSE(listed_.empty());
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, PrunedDeltaHistories, ::testing::Range<uint64_t>(0, 20));
 INSTANTIATE_TEST_SUITE_P(Seeds, PrunedHistories, ::testing::Range<uint64_t>(0, 20));
 
 // The histories are such that something goes, and something of what goes has to stay.

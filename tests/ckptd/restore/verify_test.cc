@@ -115,11 +115,21 @@ TEST_F(VerifyTest, AMissingSegmentNamesEveryUnitOnce) {
 }
 
 TEST_F(VerifyTest, ReadErrorsNameTheUnitsThatCouldNotBeRead) {
-  ASSERT_THAT(store_.verify().errors, IsEmpty());  // opens the files
-  store_.disk.set_faults({.path_prefix = "segments/", .fail_nth_read = 1});
+  // The first one is that of the file's header.
+  store_.disk.set_faults({.path_prefix = "segments/", .fail_nth_read = 2});
   const VerifyReport report = store_.verify();
   EXPECT_FALSE(report.errors.empty());
   for (const VerifyError& error : report.errors) EXPECT_EQ(error.step, 20u);
+}
+
+// Whoever has read from the file before.
+TEST_F(VerifyTest, AFilesHeaderIsLookedAtAnew) {
+  store_.restore_all({1, 25});
+  ASSERT_THAT(store_.verify().errors, IsEmpty());
+  store_.disk.flip(segment_path(extent(20, 0).segment), 9);
+  const VerifyReport report = store_.verify();
+  ASSERT_FALSE(report.errors.empty());
+  EXPECT_THAT(report.errors[0].reason, HasSubstr("the header of the file is damaged"));
 }
 
 TEST_F(VerifyTest, ACommitMarkedDamagedIsAlwaysReported) {

@@ -75,6 +75,8 @@ class PruneHistory {
                           version->snapshot.step, version->crc32c, sums[unit]->crc32c);
       for (const FragmentPlace& place : version->fragments) {
         text += fmt::format(" {}:{}+{}", place.segment, place.payload_offset, place.length);
+        if (!place.base) continue;
+        text += fmt::format(" to {}:{}", place.base->segment, place.base->payload_offset);
       }
       const ViewPoint commit{version->snapshot.lineage, version->snapshot.step};
       for (const auto& count : catalog_.expert_tokens(kTestRun, commit)) {
@@ -108,10 +110,15 @@ class PruneHistory {
         const bool part = commit.deleted || extent->lineage != 0;
         add(extent->segment, extent->offset, part ? payload : payload + extent->payload_bytes);
       }
-      for (const auto& fragment : record->fragments) {
-        const auto& extent = *record->extents[fragment.extent()];
-        const uint64_t begin = extent.offset + extent.header_bytes + fragment.payload_offset();
-        add(extent.segment, begin, begin + fragment.length());
+      const auto add_place = [&](uint32_t number, uint64_t payload_offset, uint64_t bytes) {
+        const auto& extent = *record->extents[number];
+        const uint64_t begin = extent.offset + extent.header_bytes + payload_offset;
+        add(extent.segment, begin, begin + bytes);
+      };
+      for (const CommitPiece& piece : pieces_of(*record)) {
+        add_place(piece.fragment.extent(), piece.fragment.payload_offset(), piece.stored_bytes());
+        if (!piece.base) continue;
+        add_place(piece.base->extent(), piece.base->payload_offset(), piece.base_bytes());
       }
     }
     return blocks;
@@ -154,6 +161,14 @@ class PruneHistory {
     }
     return shared;
   }
+  size_t deltas() const {
+    size_t deltas = 0;
+    for (const fb::RecordT& record : records_) {
+      const auto* commit = record.body.AsCommitted();
+      if (commit != nullptr) deltas += commit->bases.size();
+    }
+    return deltas;
+  }
   const Catalog& catalog() const { return catalog_; }
   const std::vector<fb::RecordT>& records() const { return records_; }
 
@@ -187,10 +202,12 @@ TEST(PruneProperty, KeptViewsHaveWhatTheyHad) {
   size_t removed = 0;
   size_t rests = 0;
   size_t shared = 0;
+  size_t deltas = 0;
   for (uint64_t seed = base_seed(); seed < base_seed() + 60; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     PruneHistory history(seed, 50);
     shared += history.shared_extents();
+    deltas += history.deltas();
     history.pin_some();
     const auto latest = history.catalog().latest_complete(kTestRun, 0);
     const ckpt::KeepRules rules = history.rules();
@@ -217,6 +234,7 @@ TEST(PruneProperty, KeptViewsHaveWhatTheyHad) {
   EXPECT_GT(removed, 300u);
   EXPECT_GT(rests, 30u) << "histories in which nothing had to stay would prove little";
   EXPECT_GT(shared, 100u) << "nor would such as share nothing";
+  EXPECT_GT(deltas, 1'000u);
 }
 
 // Again and again, with other rules: what one prune left the next one may take.

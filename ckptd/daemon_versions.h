@@ -1,0 +1,39 @@
+// Private to the daemon core: the newest versions of units, for what they have in common with a
+// slab.
+#pragma once
+
+#include <map>
+#include <optional>
+
+#include "ckptd/alarms/judge.h"
+#include "ckptd/catalog/catalog.h"
+#include "ckptd/limits.h"
+
+namespace ckptd {
+
+// An extent of an earlier commit, in a commit's record, at most.
+inline constexpr uint64_t kSharedExtentRecordBytes = 96;
+
+// The newest versions of units of one slab, each looked up once, and not too many.
+class VersionLookups {
+ public:
+  VersionLookups(const Catalog& catalog, ckpt::RunId run, const NewestVersions& newest)
+      : catalog_(catalog), run_(run), newest_(newest) {}
+  // Null: there is none, or it was not looked up.
+  const UnitVersion* of(ckpt::UnitId unit) {
+    const auto known = found_.find(unit);
+    if (known != found_.end()) return known->second ? &*known->second : nullptr;
+    if (!newest_[unit] || found_.size() == limits::kSameLookupsPerSlabMax) return nullptr;
+    const ViewPoint point{newest_[unit]->lineage, newest_[unit]->step};
+    const auto& version = found_[unit] = catalog_.newest_version(run_, unit, point, std::nullopt);
+    return version ? &*version : nullptr;
+  }
+
+ private:
+  const Catalog& catalog_;
+  const ckpt::RunId run_;
+  const NewestVersions& newest_;
+  std::map<ckpt::UnitId, std::optional<UnitVersion>> found_;
+};
+
+}  // namespace ckptd
