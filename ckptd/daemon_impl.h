@@ -83,6 +83,7 @@ struct Daemon::Impl {
                       const std::set<SnapshotKey>& deleted);
   Result<std::optional<fb::RecordT>> check_commit(const SnapshotKey& key, ExtentPart part);
   void open_staging();
+  void open_readers_back();
   void take_back_memory();
   void settle();
   void run_deferred();

@@ -69,17 +69,22 @@ Status Daemon::Impl::open() {
                          unlisted.push_back({extent.segment, extent.offset, extent.bytes});
                          gc_wanted = true;
                        }});
+  open_readers_back();
+  start_scrub();
+  spdlog::info("store {}: {} runs, journal of {} bytes, last closed {}",
+               ckpt::base::to_hex(store_id), catalog->runs().size(), journal->bytes(),
+               store.clean ? "cleanly" : "by a crash");
+  return {};
+}
+
+// Of what is on the disk already, for snapshots to be compared with.
+void Daemon::Impl::open_readers_back() {
   Comparer::Options comparing{.bytes_min = options.same_bytes_min};
   comparing.on_abandoned = [this] {  // it may have kept a dead file open
     if (!dead_files.empty()) gc_wanted = true;
   };
   comparer = std::make_unique<Comparer>(restore_context(), std::move(comparing));
   base_reader = std::make_unique<BaseReader>(restore_context(), options.same_bytes_min);
-  start_scrub();
-  spdlog::info("store {}: {} runs, journal of {} bytes, last closed {}",
-               ckpt::base::to_hex(store_id), catalog->runs().size(), journal->bytes(),
-               store.clean ? "cleanly" : "by a crash");
-  return {};
 }
 
 void Daemon::Impl::open_staging() {
