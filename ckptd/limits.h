@@ -19,8 +19,8 @@ inline constexpr uint32_t kGroupSizeMax = 4096;
 inline constexpr size_t kUnitsPerRunMax = 1u << 20;
 inline constexpr size_t kFragmentsPerSlabMax = 1u << 16;
 // Of one snapshot, as declared, as sealed and as encoded: 40 bytes each in its commit record, 56 if
-// encoded, 96 with a base, which must stay far from the 2 GiB of a FlatBuffer. 30,000 units cut over
-// 64 ranks are 2 million.
+// encoded, 96 with a base, which must stay far from the 2 GiB of a FlatBuffer. 30,000 units cut
+// over 64 ranks are 2 million.
 inline constexpr size_t kFragmentsPerSnapshotMax = 1u << 22;
 // Slabs that a snapshot seals, and extents of earlier ones that it refers to: each is a table in
 // its commit record, and a journal with a record of too many could not be read any more.
