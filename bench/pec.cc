@@ -86,8 +86,7 @@ Result<Measured> measure(const PecOptions& options, const Subject& subject, uint
     measured.stall_seconds.push_back(measured.last.stall_seconds);
     measured.disk_bytes.push_back(after - before);
   }
-  CKPT_ASSIGN(measured.limit_bytes_per_second,
-              disk_limit(measured.planned_bytes, daemon->data()));
+  CKPT_ASSIGN(measured.limit_bytes_per_second, disk_limit(measured.planned_bytes, daemon->data()));
   return measured;
 }
 

@@ -135,8 +135,8 @@ Result<IoShape> parse_io_shape(std::string_view text) {
                       text, limits::kRingEntries);
   };
   IoShape shape;
+  const auto depth = std::from_chars(text.data(), text.data() + text.size(), shape.depth);
   const char* const end = text.data() + text.size();
-  const auto depth = std::from_chars(text.data(), end, shape.depth);
   if (depth.ec != std::errc() || depth.ptr == end || *depth.ptr != 'x') return wrong();
   const auto bytes = ckpt::base::parse_size(std::string_view(depth.ptr + 1, end));
   if (!bytes.ok()) return wrong();

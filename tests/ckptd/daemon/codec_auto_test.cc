@@ -1,8 +1,8 @@
 // Codecs that are chosen: by the daemon with `auto`, by a trainer for single units.
 #include <optional>
 
-#include "tests/ckptd/io/paced_disk.h"
 #include "tests/ckptd/daemon/prune_fixture.h"
+#include "tests/ckptd/io/paced_disk.h"
 
 namespace ckptd::testing {
 namespace {
