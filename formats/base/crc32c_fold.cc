@@ -120,11 +120,11 @@ CKPT_FOLDS uint32_t fold_all(std::byte* to, ByteView from, uint32_t crc) {
 }  // namespace
 
 bool supported() {
-  static const bool kSupported = !asked_not_to() && __builtin_cpu_supports("avx512f") != 0 &&
-                                 __builtin_cpu_supports("avx512vl") != 0 &&
-                                 __builtin_cpu_supports("avx512dq") != 0 &&
-                                 __builtin_cpu_supports("vpclmulqdq") != 0;
-  return kSupported;
+  static const bool can = !asked_not_to() && __builtin_cpu_supports("avx512f") != 0 &&
+                          __builtin_cpu_supports("avx512vl") != 0 &&
+                          __builtin_cpu_supports("avx512dq") != 0 &&
+                          __builtin_cpu_supports("vpclmulqdq") != 0;
+  return can;
 }
 
 uint32_t fold(ByteView from, uint32_t crc) { return fold_all<Store::kNone>(nullptr, from, crc); }
