@@ -12,18 +12,18 @@ namespace {
 
 using Comms = std::vector<std::unique_ptr<Comm>>;
 
-constexpr uint32_t kRanks = 4;
-constexpr uint32_t kDies = 1;        // of the first group
-constexpr uint32_t kJoins = kRanks;  // as a fifth
-constexpr uint64_t kSteps = 4;       // that are applied
+constexpr uint32_t kGroupRanks = 4;
+constexpr uint32_t kDies = 1;             // of the first group
+constexpr uint32_t kJoins = kGroupRanks;  // as a fifth
+constexpr uint64_t kSteps = 4;            // that are applied
 // Those who come later wait for the others' steps.
 constexpr uint32_t kTimeoutMs = 300'000;
 
 // One after the other.
 struct Groups {
-  Comms first = make_local_comms(kRanks, kTimeoutMs);
-  Comms survivors = make_local_comms(kRanks - 1, kTimeoutMs);
-  Comms last = make_local_comms(kRanks, kTimeoutMs);
+  Comms first = make_local_comms(kGroupRanks, kTimeoutMs);
+  Comms survivors = make_local_comms(kGroupRanks - 1, kTimeoutMs);
+  Comms last = make_local_comms(kGroupRanks, kTimeoutMs);
 
   // Whoever waits for a rank that has failed does not any more.
   void abort(const std::string& reason) const {
@@ -68,11 +68,11 @@ Status on_rank(const Groups& groups, uint32_t number, const TrainConfig& config,
   CKPT_ASSIGN(auto device, on_gpu(Precision::kFp32)());
   // Enough that one rank less still holds every expert twice.
   const PlacementOptions choice{.policy = PolicyName::kLazarus,
-                                .slots = 3 * config.model.experts / kRanks,
+                                .slots = 3 * config.model.experts / kGroupRanks,
                                 .replicas_min = 2};
   const uint32_t after_the_loss = number - (number > kDies ? 1 : 0);
   const uint32_t first = number == kJoins ? after_the_loss : number;
-  Rank rank(std::move(device), config, check_text(), kRanks, first, choice);
+  Rank rank(std::move(device), config, check_text(), kGroupRanks, first, choice);
   if (number != kJoins) {
     CKPT_TRY(in_the_first_group(rank, *groups.first[number], number));
     if (number == kDies) return {};
@@ -88,10 +88,10 @@ Status on_rank(const Groups& groups, uint32_t number, const TrainConfig& config,
   return {};
 }
 
-Result<std::array<Changed, kRanks + 1>> change_group(const TrainConfig& config) {
+Result<std::array<Changed, kGroupRanks + 1>> change_group(const TrainConfig& config) {
   const Groups groups;
-  std::array<Changed, kRanks + 1> changed;
-  std::array<Status, kRanks + 1> results;
+  std::array<Changed, kGroupRanks + 1> changed;
+  std::array<Status, kGroupRanks + 1> results;
   {
     std::vector<std::jthread> threads;
     for (uint32_t number = 0; number <= kJoins; ++number) {
@@ -119,7 +119,7 @@ void check_changing_group(Checker& c, const Sizes& sizes) {
   constexpr int kTries = 8;
   for (int i = 0; i < kTries; ++i) {
     TrainConfig config = drawn(c, sizes.small, Precision::kFp32);
-    config.batch = std::max(config.batch, kRanks);
+    config.batch = std::max(config.batch, kGroupRanks);
     const auto undisturbed = train({.config = config,
                                     .text = check_text(),
                                     .ranks = 1,
