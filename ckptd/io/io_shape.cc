@@ -163,9 +163,10 @@ std::string to_text(const IoShape& shape) {
 Result<MeasuredIoShape> measure_io_shape(Disk& disk, uint64_t free_bytes_min,
                                          const Stopwatch& stopwatch) {
   constexpr uint64_t kFileBytes = kSampleBytes * kCandidates.size() * kRounds;
+  // Of a start that did not come to its end: what it took may be what the disk lacks.
+  (void)disk.remove(kScratchPath);
   CKPT_ASSIGN(const Disk::Space space, disk.space());
   if (space.free_bytes < std::max(free_bytes_min, kFileBytes)) return MeasuredIoShape{};
-  (void)disk.remove(kScratchPath);  // of a start that did not come to its end
   CKPT_ASSIGN(Disk::NewFile created, disk.create_file(kScratchPath, kFileBytes));
   const FileId file = disk.adopt(std::move(created));
   auto measured = measure_in(disk, file, stopwatch);

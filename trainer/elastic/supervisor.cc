@@ -82,6 +82,10 @@ Status Supervisor::Impl::start_daemon(uint64_t arena_bytes) {
                              .log_file = options.log_file,
                              .arena_bytes = arena_bytes};
   if (!options.io.empty()) own.more_arguments = {"--io", options.io};
+  // A store that goes with the run is not worth the writes that tell what its disk does best.
+  if (!options.data_stays) {
+    own.more_arguments.insert(own.more_arguments.end(), {"--io-shape", "32x4MiB"});
+  }
   CKPT_ASSIGN(daemon, DaemonProcess::start(own));
   daemon_arena_bytes = arena_bytes;
   return await_daemon();
