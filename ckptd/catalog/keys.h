@@ -79,6 +79,7 @@ std::string holding(ckpt::RunId run, ckpt::SegmentId segment, uint64_t offset,
 std::string segment(ckpt::SegmentId segment);
 
 std::string versions(ckpt::RunId run, ckpt::UnitId unit);
+inline constexpr size_t kUnitOfVersionBytes = sizeof(ckpt::RunId) + sizeof(ckpt::UnitId);
 std::string versions(ckpt::RunId run, ckpt::UnitId unit, ckpt::LineageId lineage);
 std::string version(ckpt::RunId run, ckpt::UnitId unit, ckpt::LineageId lineage, ckpt::Step step);
 

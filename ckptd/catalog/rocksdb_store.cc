@@ -1,6 +1,7 @@
 #include <rocksdb/cache.h>
 #include <rocksdb/db.h>
 #include <rocksdb/env.h>
+#include <rocksdb/slice_transform.h>
 #include <rocksdb/table.h>
 #include <spdlog/spdlog.h>
 
@@ -9,6 +10,7 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "ckptd/catalog/keys.h"
 #include "ckptd/catalog/kv_store.h"
 
 namespace ckptd {
@@ -65,6 +67,11 @@ std::vector<rocksdb::ColumnFamilyDescriptor> families() {
       {rocksdb::kDefaultColumnFamilyName, options}};
   for (int family = 0; family < kFamilyCount; ++family) {
     descriptors.emplace_back(std::string(family_name(static_cast<Family>(family))), options);
+    if (static_cast<Family>(family) == Family::kVersions) {
+      // A commit adds a version to each of many units, behind the last one that the unit has.
+      descriptors.back().options.memtable_insert_with_hint_prefix_extractor.reset(
+          rocksdb::NewFixedPrefixTransform(keys::kUnitOfVersionBytes));
+    }
   }
   return descriptors;
 }

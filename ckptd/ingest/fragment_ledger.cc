@@ -1,6 +1,7 @@
 #include "ckptd/ingest/fragment_ledger.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "formats/base/checked.h"
 
@@ -49,54 +50,84 @@ ckpt::Result<FragmentLedger> FragmentLedger::declare(const std::vector<UnitRange
                         specs[range.unit].name, range.offset,
                         std::min(range.offset + range.length, previous->offset + previous->length));
     }
-    ledger.missing_.emplace_hint(ledger.missing_.end(), std::pair(range.unit, range.offset),
-                                 range.offset + range.length);
     previous = &range;
   }
+  ledger.left_ = ledger.declared_.size();
+  ledger.sealed_.resize(ledger.left_, Sealed::kNothing);
   return ledger;
 }
 
-// The interval that holds all of `range`, or end().
-FragmentLedger::Intervals::const_iterator FragmentLedger::find(const Intervals& intervals,
-                                                               const UnitRange& range) {
-  auto after = intervals.upper_bound(std::pair(range.unit, range.offset));
-  if (after == intervals.begin()) return intervals.end();
+// The declared range that holds all of `range`.
+std::optional<size_t> FragmentLedger::find_declared(const UnitRange& range) const {
+  const auto after = std::upper_bound(
+      declared_.begin(), declared_.end(), range, [](const UnitRange& a, const UnitRange& b) {
+        return std::pair(a.unit, a.offset) < std::pair(b.unit, b.offset);
+      });
+  if (range.length == 0 || after == declared_.begin()) return std::nullopt;
   const auto candidate = std::prev(after);
-  if (candidate->first.first != range.unit) return intervals.end();
-  const uint64_t end = candidate->second;
-  if (range.offset >= end || range.length > end - range.offset) return intervals.end();
-  return candidate;
+  const bool holds =
+      candidate->unit == range.unit &&
+      ckpt::base::range_fits(range.offset - candidate->offset, range.length, candidate->length);
+  if (!holds) return std::nullopt;
+  return static_cast<size_t>(candidate - declared_.begin());
 }
 
 ckpt::Status FragmentLedger::seal(const UnitRange& range, const Specs& specs) {
-  const auto held = range.length == 0 ? missing_.cend() : find(missing_, range);
-  if (held == missing_.cend()) {
-    const auto declared =
-        std::find_if(declared_.begin(), declared_.end(), [&](const UnitRange& candidate) {
-          return candidate.unit == range.unit && range.offset >= candidate.offset &&
-                 ckpt::base::range_fits(range.offset - candidate.offset, range.length,
-                                        candidate.length);
-        });
-    const bool twice = range.length > 0 && declared != declared_.end();
-    return make_error(ErrorCode::kInvalidArgument, "{}: {} bytes at {} {}",
+  const auto refused = [&](const char* why) {
+    return make_error(ErrorCode::kInvalidArgument, "{}: {} bytes at {} were sealed {}",
                       range.unit < specs.size() ? fmt::format("unit {}", specs[range.unit].name)
                                                 : fmt::format("unit number {}", range.unit),
-                      range.length, range.offset,
-                      twice ? "were sealed twice" : "were sealed but not declared");
+                      range.length, range.offset, why);
+  };
+  const auto at = find_declared(range);
+  if (!at) return refused("but not declared");
+  const UnitRange& declared = declared_[*at];
+  Sealed& sealed = sealed_[*at];
+  if (sealed == Sealed::kAll) return refused("twice");
+  if (range == declared && sealed == Sealed::kNothing) {
+    sealed = Sealed::kAll;
+  } else {
+    if (sealed == Sealed::kNothing) {
+      missing_.emplace(std::pair(declared.unit, declared.offset),
+                       declared.offset + declared.length);
+    }
+    if (!take_missing(range)) return refused("twice");
+    sealed = first_missing_of(declared) ? Sealed::kPart : Sealed::kAll;
   }
-  const auto [unit, begin] = held->first;
-  const uint64_t end = held->second;
-  missing_.erase(held);
-  if (begin < range.offset) missing_.emplace(std::pair(unit, begin), range.offset);
-  const uint64_t sealed_end = range.offset + range.length;
-  if (sealed_end < end) missing_.emplace(std::pair(unit, sealed_end), end);
+  if (sealed == Sealed::kAll) --left_;
   return {};
 }
 
+// False: some byte of it was sealed before.
+bool FragmentLedger::take_missing(const UnitRange& range) {
+  const auto after = missing_.upper_bound(std::pair(range.unit, range.offset));
+  if (after == missing_.begin()) return false;
+  const auto held = std::prev(after);
+  const auto [unit, begin] = held->first;
+  const uint64_t end = held->second;
+  const uint64_t sealed_end = range.offset + range.length;
+  if (unit != range.unit || sealed_end > end) return false;
+  missing_.erase(held);
+  if (begin < range.offset) missing_.emplace(std::pair(unit, begin), range.offset);
+  if (sealed_end < end) missing_.emplace(std::pair(unit, sealed_end), end);
+  return true;
+}
+
+// Of a declared range that was sealed in part.
+std::optional<UnitRange> FragmentLedger::first_missing_of(const UnitRange& declared) const {
+  const auto first = missing_.lower_bound(std::pair(declared.unit, declared.offset));
+  if (first == missing_.end() || first->first.first != declared.unit) return std::nullopt;
+  const uint64_t begin = first->first.second;
+  if (begin >= declared.offset + declared.length) return std::nullopt;
+  return UnitRange{.unit = declared.unit, .offset = begin, .length = first->second - begin};
+}
+
 std::optional<UnitRange> FragmentLedger::first_missing() const {
-  if (missing_.empty()) return std::nullopt;
-  const auto& [key, end] = *missing_.begin();
-  return UnitRange{.unit = key.first, .offset = key.second, .length = end - key.second};
+  for (size_t i = 0; i < declared_.size(); ++i) {
+    if (sealed_[i] == Sealed::kNothing) return declared_[i];
+    if (sealed_[i] == Sealed::kPart) return first_missing_of(declared_[i]);
+  }
+  return std::nullopt;
 }
 
 }  // namespace ckptd

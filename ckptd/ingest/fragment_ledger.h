@@ -2,6 +2,8 @@
 // not been sealed yet. A declared range may arrive in pieces, in several slabs, in any order.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <utility>
@@ -27,18 +29,24 @@ class FragmentLedger {
   // before. After an error the ledger is as it was.
   ckpt::Status seal(const ckpt::UnitRange& range, const Specs& specs);
 
-  bool complete() const { return missing_.empty(); }
+  bool complete() const { return left_ == 0; }
   // Some range that is missing, to name it in a message.
   std::optional<ckpt::UnitRange> first_missing() const;
   const std::vector<ckpt::UnitRange>& declared() const { return declared_; }
 
  private:
-  // (unit, begin) -> end. Disjoint.
-  using Intervals = std::map<std::pair<ckpt::UnitId, uint64_t>, uint64_t>;
-  static Intervals::const_iterator find(const Intervals& intervals, const ckpt::UnitRange& range);
+  enum class Sealed : uint8_t { kNothing, kPart, kAll };
 
-  std::vector<ckpt::UnitRange> declared_;  // ascending
-  Intervals missing_;
+  std::optional<size_t> find_declared(const ckpt::UnitRange& range) const;
+  bool take_missing(const ckpt::UnitRange& range);
+  std::optional<ckpt::UnitRange> first_missing_of(const ckpt::UnitRange& declared) const;
+
+  std::vector<ckpt::UnitRange> declared_;  // ascending, disjoint
+  std::vector<Sealed> sealed_;             // of each of these
+  size_t left_ = 0;                        // that are not sealed as a whole
+  // Of those sealed in part what is missing: (unit, begin) -> end. As a rule nothing: a range comes
+  // as a whole.
+  std::map<std::pair<ckpt::UnitId, uint64_t>, uint64_t> missing_;
 };
 
 }  // namespace ckptd

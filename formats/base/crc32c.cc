@@ -65,6 +65,7 @@ uint32_t crc32c_portable(ByteView bytes, uint32_t crc) {
 }
 
 uint32_t crc32c_combine(uint32_t crc_a, uint32_t crc_b, uint64_t length_b) {
+  if (crc_a == 0) return crc_b;  // of nothing, as a rule
   // The inversions before and after cancel between the two, so finished CRCs combine directly.
   return multiply(shift_by_bytes(length_b), crc_a) ^ crc_b;
 }
