@@ -1,4 +1,5 @@
 // Runs that save some experts only, and lose ranks: what is lost is what is said to be lost.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -305,6 +306,35 @@ TEST_F(PartialTest, WithAllExpertsInMemoryADeathOfRanksLosesNothing) {
   const json report = train("report.json", with);
   EXPECT_EQ(report.at("plt"), 0);
   EXPECT_EQ(bits(report), expected) << "as if nothing had happened";
+}
+
+// Their bytes are those of the version before, which is on the disk.
+TEST_F(PartialTest, ExpertsWithoutATokenCostNoBytesWhereTheyAreNotUpdated) {
+  const std::string store = folder_ / "store";
+  const std::string metrics = folder_ / "metrics.jsonl";
+  train("report.json", {"--ranks", "2", "--steps", "6", "--layers", "1", "--experts", "16",
+                        "--top-k", "1", "--hidden", "32", "--intermediate", "512",
+                        "--router-skew", "6", "--idle-experts", "skip", "--checkpoint-every", "1",
+                        "--checkpoint-wait", "durable", "--metrics", metrics, "--data-dir", store});
+  std::vector<int64_t> of_last_step;
+  for (const json& line : read_lines(metrics)) {
+    if (line.value("step", 0) == 6) of_last_step = line.at("routed").get<std::vector<int64_t>>();
+  }
+  ASSERT_EQ(of_last_step.size(), 16u);
+  const auto idle = std::ranges::count(of_last_step, 0);
+  ASSERT_TRUE(idle > 0 && idle < 16);
+  const Ckptd daemon(store);
+  for (size_t expert = 0; expert < of_last_step.size(); ++expert) {
+    for (const char* part : {"weights", "optimizer"}) {
+      const std::string unit = fmt::format("layers.0.experts.{}.{}", expert, part);
+      const json version = daemon.ctl({"unit", "tiny", unit}).json().at("versions").at(0);
+      ASSERT_EQ(version.at("step"), 6) << unit;
+      const bool is_idle = of_last_step[expert] == 0;
+      EXPECT_EQ(version.at("stored_bytes") == 0, is_idle) << unit << version.dump();
+      EXPECT_EQ(version.at("shared_bytes") == version.at("bytes"), is_idle) << unit;
+    }
+  }
+  EXPECT_EQ(daemon.ctl({"verify"}).code(), 0);
 }
 
 TEST_F(PartialTest, RefusesToGoOnWithOtherExperts) {
