@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <numeric>
 #include <random>
@@ -164,6 +165,12 @@ std::string recovery_text(const json& recovery) {
   return text;
 }
 
+// Without the folders that it lies in.
+std::string trace_name(const PlanOptions& options) {
+  if (options.loads_file.empty()) return "synthetic";
+  return std::filesystem::path(options.loads_file).filename().string();
+}
+
 }  // namespace
 
 Result<json> bench_plan(const PlanOptions& given) {
@@ -180,7 +187,7 @@ Result<json> bench_plan(const PlanOptions& given) {
   json document = {{"bench", "plan"},
                    {"machine", machine(".")},
                    {"shape",
-                    {{"trace", options.loads_file.empty() ? "synthetic" : options.loads_file},
+                    {{"trace", trace_name(options)},
                      {"samples", samples.size()},
                      {"layers", samples[0].size()},
                      {"experts", samples[0][0].size()},
