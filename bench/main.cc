@@ -134,7 +134,7 @@ CLI::App* add_plt(CLI::App& app, Flags& flags) {
   count("--slots", &plt.slots_per_rank, "expert slots of a rank");
   count("--replicas-min", &plt.replicas_min, "replicas of every expert, at least");
   count("--replan", &plt.replan, "samples between placements");
-  count("--dead-max", &plt.dead_max, "failures take 1 to this many ranks");
+  count("--dead-max", &plt.dead_max, "failures take 1 to this many ranks; 0: 4, or all if fewer");
   command->add_flag("--placements", plt.placements, "print the placements (JSON)");
   command->add_flag("--json", flags.json, "one JSON document on stdout");
   return command;

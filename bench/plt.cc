@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "bench/plt_replay.h"
 #include "bench/routing_trace.h"
 #include "trainer/placement/recovery.h"
@@ -16,6 +18,8 @@ using moetrain::Selector;
 using nlohmann::json;
 
 namespace {
+
+constexpr uint32_t kDeadMaxUsual = 4;
 
 constexpr Selector kSelectors[] = {Selector::kSequential, Selector::kLoadAware,
                                    Selector::kRiskAware};
@@ -59,7 +63,7 @@ Status check(const PltOptions& options) {
     return make_error(ErrorCode::kInvalidArgument, "--ranks {}: at most {}, every set is counted",
                       options.ranks, moetrain::kExactRanksMax);
   }
-  if (options.dead_max >= 1 && options.dead_max <= options.ranks) return {};
+  if (options.dead_max <= options.ranks) return {};
   return make_error(ErrorCode::kInvalidArgument, "--dead-max {}: 1 to the {} ranks",
                     options.dead_max, options.ranks);
 }
@@ -86,11 +90,13 @@ Result<json> bench_plt(const PltOptions& options) {
                      {"replan", options.replan}}},
                    {"policies", json::array()},
                    {"ratios", json::array()}};
+  const uint32_t dead_max =
+      options.dead_max == 0 ? std::min(kDeadMaxUsual, options.ranks) : options.dead_max;
   double total[3] = {};
   for (const uint32_t k : options.ks.empty() ? std::vector<uint32_t>{1, 2, 4} : options.ks) {
     double plt[3] = {};
     for (size_t i = 0; i < 3; ++i) {
-      ReplayOptions how{.interval = options.interval, .dead_max = options.dead_max};
+      ReplayOptions how{.interval = options.interval, .dead_max = dead_max};
       how.selection = {kSelectors[i], k, options.staleness_max};
       if (options.staleness_max == 0) {
         how.selection.staleness_max = moetrain::default_staleness_max(trace.grid.experts, k);

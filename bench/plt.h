@@ -17,8 +17,8 @@ struct PltOptions {
   uint32_t ranks = 16;
   uint32_t slots_per_rank = 6;
   uint32_t replicas_min = 2;
-  uint32_t replan = 10;  // samples between placements
-  uint32_t dead_max = 4;
+  uint32_t replan = 10;     // samples between placements
+  uint32_t dead_max = 0;    // of the ranks; 0: 4, or as many as there are
   bool placements = false;  // print the placements, too
 };
 ckpt::Result<nlohmann::json> bench_plt(const PltOptions& options);

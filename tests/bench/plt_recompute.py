@@ -276,17 +276,20 @@ def main():
             write_random_trace(trace, seed)
             experts = len(read_trace(trace)[0][0])
             rng = random.Random(seed + 1000)
-            ranks, k = rng.randint(4, 6), rng.randint(1, experts)
+            ranks, k = rng.randint(2, 6), rng.randint(1, experts)
+            bounds = ["--dead-max", "3"] if ranks > 4 else []  # if there is none: up to all ranks
+            if seed % 2:
+                bounds += ["--staleness-max", str(experts + 1)]
             policies += check(program, trace, [
                 "--k", "1", str(k), "--ranks", str(ranks), "--slots", "4",
                 "--replicas-min", "2" if ranks * 4 >= experts * 2 else "1",
-                "--interval", str(rng.randint(1, 4)), "--replan", str(rng.randint(1, 9)),
-                "--dead-max", "3"] + (["--staleness-max", str(experts + 1)] if seed % 2 else []))
+                "--interval", str(rng.randint(1, 4)), "--replan", str(rng.randint(1, 9))] + bounds)
         refuses(program, trace, ["--k", "0"], "0 experts of each layer")
         refuses(program, trace, ["--k", str(experts + 1)], "experts of each layer")
         refuses(program, trace, ["--k", "1", "--staleness-max", "1"], "take")
         refuses(program, trace, ["--replicas-min", "99"], "at least 99 replicas")
         refuses(program, trace, ["--interval", "0"], "--interval 0")
+        refuses(program, trace, ["--dead-max", "17"], "--dead-max 17: 1 to the 16 ranks")
         loses_nothing_of_nothing(program, trace)
         compare_without_replicas(program, trace)
     print(policies, "policies are the same to the last token")
