@@ -4,9 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <map>
 #include <set>
 
+#include "tests/system/told_run.h"
 #include "tests/system/training.h"
 
 namespace systemtest {
@@ -14,112 +14,6 @@ namespace {
 
 using nlohmann::json;
 using testing::HasSubstr;
-
-// A run as its --metrics tell it, recomputed with sets: the state of every expert is the set of
-// steps whose updates it holds.
-class ToldRun {
- public:
-  explicit ToldRun(size_t layers, size_t experts) : layers_(layers), experts_(experts) {
-    held_.resize(layers * experts);
-  }
-
-  void read(const json& line) {
-    if (line.contains("snapshot")) {
-      take(line.at("snapshot"), line.at("experts"));
-      keep(line.at("snapshot"), line.value("memory_experts", std::vector<size_t>()));
-      return;
-    }
-    if (line.contains("resumed_at")) resume(line.at("resumed_at"));
-    if (line.contains("rolled_back")) roll_back(line.at("rolled_back"), line.at("versions"));
-    const uint64_t step = line.at("step");
-    routed_[step] = line.at("routed").get<std::vector<int64_t>>();
-    for (auto& steps : held_) steps.insert(step);
-  }
-
-  double plt() const {
-    double sum = 0;
-    for (size_t layer = 0; layer < layers_; ++layer) {
-      int64_t all = 0;
-      int64_t lost = 0;
-      for (size_t e = layer * experts_; e < (layer + 1) * experts_; ++e) {
-        for (const auto& [step, tokens] : routed_) {
-          all += tokens.at(e);
-          lost += held_[e].contains(step) ? 0 : tokens.at(e);
-        }
-      }
-      sum += static_cast<double>(lost) / static_cast<double>(all);
-    }
-    return sum / static_cast<double>(layers_);
-  }
-  // Of what is lost, the tokens that each expert lost: as `lost_tokens` of a report.
-  std::vector<int64_t> lost() const {
-    std::vector<int64_t> lost(held_.size());
-    for (size_t e = 0; e < lost.size(); ++e) {
-      for (const auto& [step, tokens] : routed_) {
-        lost[e] += held_[e].contains(step) ? 0 : tokens.at(e);
-      }
-    }
-    return lost;
-  }
-  size_t resumes() const { return resumes_; }
-  size_t rolled_back() const { return rolled_back_; }
-  size_t from_seed() const { return from_seed_; }
-  size_t smallest_snapshot() const { return smallest_; }
-
- private:
-  using Steps = std::set<uint64_t>;
-
-  void take(uint64_t step, const std::vector<size_t>& experts) {
-    for (const size_t expert : experts) versions_[step][expert] = held_.at(expert);
-    smallest_ = std::min(smallest_, experts.size());
-  }
-  // ckptd lives on, so what it keeps is there as long as nothing newer is.
-  void keep(uint64_t step, const std::vector<size_t>& experts) {
-    for (const size_t expert : experts) versions_[step][expert] = held_.at(expert);
-  }
-  void resume(uint64_t step) {
-    ++resumes_;
-    routed_.erase(routed_.upper_bound(step), routed_.end());
-    versions_.erase(versions_.upper_bound(step), versions_.end());
-    ASSERT_TRUE(versions_.contains(step)) << "resumed at a step without a snapshot";
-    for (size_t expert = 0; expert < held_.size(); ++expert) {
-      auto at = versions_.rbegin();
-      while (!at->second.contains(expert)) ++at;
-      held_[expert] = at->second.at(expert);
-    }
-  }
-
-  // The others go on. -1: no version, as the seed made it.
-  void roll_back(const std::vector<size_t>& experts, const std::vector<int64_t>& versions) {
-    ASSERT_EQ(experts.size(), versions.size());
-    for (size_t i = 0; i < experts.size(); ++i) {
-      const size_t expert = experts[i];
-      for (auto& [step, saved] : versions_) {
-        if (static_cast<int64_t>(step) > versions[i]) saved.erase(expert);
-      }
-      ++rolled_back_;
-      if (versions[i] < 0) {
-        ++from_seed_;
-        held_[expert].clear();
-        continue;
-      }
-      const auto from = versions_.find(static_cast<uint64_t>(versions[i]));
-      ASSERT_TRUE(from != versions_.end() && from->second.contains(expert))
-          << "expert " << expert << " came back from step " << versions[i];
-      held_[expert] = from->second.at(expert);
-    }
-  }
-
-  const size_t layers_;
-  const size_t experts_;
-  std::map<uint64_t, std::vector<int64_t>> routed_;       // by step of the lineage
-  std::map<uint64_t, std::map<size_t, Steps>> versions_;  // by step, by expert
-  std::vector<Steps> held_;
-  size_t resumes_ = 0;
-  size_t rolled_back_ = 0;
-  size_t from_seed_ = 0;
-  size_t smallest_ = SIZE_MAX;
-};
 
 class PartialTest : public TrainingTest {
  protected:
@@ -308,14 +202,66 @@ TEST_F(PartialTest, WithAllExpertsInMemoryADeathOfRanksLosesNothing) {
   EXPECT_EQ(bits(report), expected) << "as if nothing had happened";
 }
 
+// All experts are in every checkpoint, and yet a rollback loses what came since.
+TEST_F(PartialTest, RollbacksBeyondTheBudgetShortenTheIntervalUntilItIsKept) {
+  const json report =
+      train_and_recompute({"--steps", "40", "--checkpoint-every", "8", "--plt-budget", "0.1",
+                           "--on-loss", "continue", "--kill", "1@13"});
+  EXPECT_EQ(rolled_back_, 4u);
+  EXPECT_THAT(last_error_output_, HasSubstr("--plt-budget 0.1 is overspent"));
+  EXPECT_THAT(last_error_output_, HasSubstr("one every 4 steps from now on"));
+  EXPECT_THAT(last_error_output_,
+              HasSubstr("--plt-budget 0.1 is kept again: a checkpoint every 8 steps"));
+  std::set<uint64_t> taken;
+  double plt = 0;
+  uint64_t kept_again = 0;  // the first step that ends within the budget
+  for (const json& line : read_lines(folder_ / "metrics.jsonl")) {
+    if (line.contains("snapshot")) taken.insert(line.at("snapshot").get<uint64_t>());
+    if (!line.contains("plt")) continue;
+    if (plt > 0.1 && line.at("plt") <= 0.1) kept_again = line.at("step");
+    plt = line.at("plt");
+  }
+  ASSERT_GT(kept_again, 16u);
+  ASSERT_LT(kept_again, 28u);
+  std::set<uint64_t> wanted = {8, 32, 40};
+  for (uint64_t step = 12; step < 32; ++step) {
+    const uint64_t every = step <= kept_again ? 4 : 8;
+    if (step % every == 0) wanted.insert(step);
+  }
+  EXPECT_EQ(taken, wanted);
+  EXPECT_EQ(report.at("checkpoint_every"), 8);
+}
+
 // Their bytes are those of the version before, which is on the disk.
 TEST_F(PartialTest, ExpertsWithoutATokenCostNoBytesWhereTheyAreNotUpdated) {
   const std::string store = folder_ / "store";
   const std::string metrics = folder_ / "metrics.jsonl";
-  train("report.json", {"--ranks", "2", "--steps", "6", "--layers", "1", "--experts", "16",
-                        "--top-k", "1", "--hidden", "32", "--intermediate", "512",
-                        "--router-skew", "6", "--idle-experts", "skip", "--checkpoint-every", "1",
-                        "--checkpoint-wait", "durable", "--metrics", metrics, "--data-dir", store});
+  train("report.json", {"--ranks",
+                        "2",
+                        "--steps",
+                        "6",
+                        "--layers",
+                        "1",
+                        "--experts",
+                        "16",
+                        "--top-k",
+                        "1",
+                        "--hidden",
+                        "32",
+                        "--intermediate",
+                        "512",
+                        "--router-skew",
+                        "6",
+                        "--idle-experts",
+                        "skip",
+                        "--checkpoint-every",
+                        "1",
+                        "--checkpoint-wait",
+                        "durable",
+                        "--metrics",
+                        metrics,
+                        "--data-dir",
+                        store});
   std::vector<int64_t> of_last_step;
   for (const json& line : read_lines(metrics)) {
     if (line.value("step", 0) == 6) of_last_step = line.at("routed").get<std::vector<int64_t>>();

@@ -112,7 +112,8 @@ Status decode_pace(const fb::Pace* from, uint32_t experts, PaceState& to) {
         .restore_ns = from->restore_ns(),
         .failures = from->failures(),
         .seen_ns = from->seen_ns(),
-        .ended = from->ended()};
+        .ended = from->ended(),
+        .halved = from->halved()};
   const Status sane = check_pace(to, experts);
   return sane.ok() ? sane : Status(corrupt(sane.error().message));
 }
@@ -121,7 +122,7 @@ flatbuffers::Offset<fb::Pace> encode_pace(flatbuffers::FlatBufferBuilder& builde
                                           const PaceState& pace) {
   return fb::CreatePace(builder, pace.every, pace.widest, pace.k, pace.k_min, pace.taken,
                         pace.decide_at, pace.step_ns, pace.stall_ns, pace.durable_ns,
-                        pace.restore_ns, pace.failures, pace.seen_ns, pace.ended);
+                        pace.restore_ns, pace.failures, pace.seen_ns, pace.ended, pace.halved);
 }
 
 Status decode_partial(const fb::TrainerState& from, const ExpertGrid& grid,

@@ -40,6 +40,7 @@ void visit_pace(PaceState& pace, Number&& number) {
   number(pace.failures);
   number(pace.seen_ns);
   number(pace.ended);
+  number(pace.halved);
 }
 
 // One list of the fields for both directions: `number` is called for each number, `list` for each

@@ -127,7 +127,8 @@ class RankRun {
   PaceOptions pace_options() const;
   Pacer::Came came() const;
   Status settle_pace(Comm& comm, const RankEvent& event);
-  void pace_of_change(uint32_t k_before);
+  void pace_of_change(uint32_t k_before, int64_t lost_tokens);
+  bool overspends() const;
   void tell_agreed(RankEvent& event) const;
   Status pace(Comm& comm);
   void follow_pacer();

@@ -73,7 +73,7 @@ Status RankRun::go_on(Comm& comm, const client::Epoch& epoch, RankEvent& event) 
   if (live_->late_step()) report_step(*live_->late_step(), {});
   const uint32_t k_before = partial_->k();
   CKPT_TRY(change_places(comm, planner({}), epoch.lineage, event));
-  pace_of_change(k_before);
+  pace_of_change(k_before, event.lost_tokens);
   event.plan_ms += ms_between(begin_ns, agreed_ns);
   event.step = progress_.step;
   return {};
@@ -145,8 +145,7 @@ void RankRun::tell_rollback(const LiveState::Settled& settled, RankEvent& event)
   const PltMeter& plt = partial_->meter();
   events_.log(fmt::format(
       "{}: {} tokens are lost, {:.3f} % of all so far ({:.3f} % in rollbacks); {} experts of each"
-      " layer from now on; a rollback loses what came since the last checkpoint even if that had "
-      "all",
+      " layer from now on",
       where(), settled.lost_tokens, 100 * plt.plt(progress_.routed_tokens),
       100 * plt.plt_rollback(progress_.routed_tokens), partial_->k()));
 }

@@ -76,13 +76,25 @@ Status RankRun::settle_pace(Comm& comm, const RankEvent& event) {
 
 // In an epoch that goes on all have the pace of one member (LiveState::agree). What follows from
 // what the change has lost all know, and come to the same without asking.
-void RankRun::pace_of_change(uint32_t k_before) {
+void RankRun::pace_of_change(uint32_t k_before, int64_t lost_tokens) {
   if (!live_->lost().empty()) {
     const uint64_t now_ns = monotonic_ns();
     pacer_->rolled_back(ms_between(lost_ns_.value_or(now_ns), now_ns));
   }
   if (partial_->k() > k_before) pacer_->raise_k(partial_->k());
+  const bool more_experts = partial_->k() < options_.config.model.experts;
+  if (lost_tokens > 0 && !more_experts && overspends() && pacer_->overspent() && rank_ == 0) {
+    events_.log(
+        fmt::format("{}: --plt-budget {} is overspent, and a rollback loses what came since"
+                    " the last checkpoint even if that had all experts: one every {} steps"
+                    " from now on",
+                    where(), options_.partial.plt_budget, pacer_->every()));
+  }
   follow_pacer();
+}
+
+bool RankRun::overspends() const {
+  return partial_->plt(progress_.routed_tokens) > options_.partial.plt_budget;
 }
 
 // As an epoch begins: every rank tells it, so that whoever reads the events sees that they agree.
@@ -96,6 +108,14 @@ void RankRun::tell_agreed(RankEvent& event) const {
 }
 
 Status RankRun::pace(Comm& comm) {
+  if (pacer_->is_halved() && !overspends()) {
+    pacer_->within_budget();
+    if (rank_ == 0) {
+      events_.log(fmt::format("{}: --plt-budget {} is kept again: a checkpoint every {} steps",
+                              where(), options_.partial.plt_budget, pacer_->every()));
+    }
+    tell_pace();
+  }
   if (!pacer_->decides_at(progress_.step)) return {};
   std::vector<int64_t> measured = pacer_->measured();
   {
@@ -120,11 +140,17 @@ void RankRun::tell_pace() {
   if (rank_ != 0) return;
   const uint32_t asked = options_.partial.k;
   const bool beyond_asked = asked != 0 && partial_->k() > asked;
+  const double budget = options_.partial.plt_budget;
+  std::string reason = pacer_->reason();
+  if (beyond_asked) {
+    reason = fmt::format("{} were asked for, --plt-budget {} wants more", asked, budget);
+  }
+  if (pacer_->is_halved()) {
+    reason += fmt::format("; more often than else, as --plt-budget {} is overspent", budget);
+  }
   events_.write({.kind = Kind::kPacing,
                  .step = progress_.step,
-                 .text = beyond_asked ? fmt::format("{} were asked for, --plt-budget {} wants more",
-                                                    asked, options_.partial.plt_budget)
-                                      : pacer_->reason(),
+                 .text = std::move(reason),
                  .checkpoint_every = pacer_->every(),
                  .experts_per_checkpoint = partial_->k(),
                  .experts_per_snapshot = partial_->k_snapshot()});

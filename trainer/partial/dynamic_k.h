@@ -10,7 +10,7 @@
 //
 // The budget is held against restarts and rollbacks together. A rollback, where survivors go on,
 // loses the tokens since the last snapshot whatever K is: K = N does not keep those within a
-// budget.
+// budget, a shorter interval does (pacer.h).
 #pragma once
 
 #include <cstdint>

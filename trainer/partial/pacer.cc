@@ -26,6 +26,9 @@ constexpr size_t kSamplesMin = 3;
 constexpr size_t kTakenMax = 16;
 // What differs by less is noise of the measurements, not worth a change.
 constexpr uint64_t kNoisePart = 4;
+// No interval is worth so many.
+constexpr uint32_t kHalvedMax = 20;
+static_assert(AutoLimits{}.steps_max >> kHalvedMax == 0);
 
 enum Measure : uint8_t { kStep, kStall, kDurable, kRestore, kFailures, kSeen, kMissing, kMeasures };
 
@@ -44,12 +47,13 @@ Status check_pace(const PaceState& state, uint32_t experts) {
   if (state.every <= steps_max && state.widest <= steps_max && state.every <= state.widest &&
       state.k <= experts && state.k_min <= experts && sane_ns(state.step_ns) &&
       sane_ns(state.stall_ns) && sane_ns(state.durable_ns) && sane_ns(state.restore_ns) &&
-      sane_ns(state.seen_ns) && state.failures <= UINT32_MAX) {
+      sane_ns(state.seen_ns) && state.failures <= UINT32_MAX && state.halved <= kHalvedMax) {
     return {};
   }
-  return make_error(ErrorCode::kInvalidArgument,
-                    "checkpoints every {} steps of {} experts, {} failures in {} ns", state.every,
-                    state.k, state.failures, state.seen_ns);
+  return make_error(
+      ErrorCode::kInvalidArgument,
+      "checkpoints every {} steps of {} experts, {} failures in {} ns, halved {} times",
+      state.every, state.k, state.failures, state.seen_ns, state.halved);
 }
 
 void Pacer::Median::add(int64_t value) {
@@ -85,6 +89,7 @@ void Pacer::start(bool again) {
   if (options_.auto_every) state_.every = state_.widest = kFirstEvery;
   first_.reset();
   k_snapshot_ = 0;
+  sustainable_ = 1;
   if (options_.any()) state_.decide_at = kFirstEvery * (kSamplesMin + 1) + kLookAgain;
 }
 
@@ -119,13 +124,17 @@ void Pacer::agree(std::span<const int64_t> believed) {
   CKPT_ASSERT(believed.size() == 2);
   state_.failures = static_cast<uint64_t>(believed[0]);
   state_.seen_ns = believed[1];
-  choose_k_snapshot();
+  choose_what_follows();
 }
 
 // Neither saved nor handed over, as all ranks come to the same from what is.
-void Pacer::choose_k_snapshot() {
+void Pacer::choose_what_follows() {
   k_snapshot_ = 0;
-  if (state_.step_ns != 0) k_snapshot_ = choose(costs(), request(), options_.limits).k_snapshot;
+  sustainable_ = 1;
+  if (state_.step_ns == 0) return;
+  const AutoChoice choice = choose(costs(), request(), options_.limits);
+  k_snapshot_ = choice.k_snapshot;
+  sustainable_ = choice.sustainable;
 }
 
 Status Pacer::take_over(const PaceState& handed, uint64_t step) {
@@ -139,7 +148,7 @@ Status Pacer::take_over(const PaceState& handed, uint64_t step) {
     state_.decide_at = std::min(state_.decide_at, step + kDecideEveryMin);
     reason_ = "as before the members changed";
   }
-  choose_k_snapshot();
+  choose_what_follows();
   return {};
 }
 
@@ -151,6 +160,21 @@ void Pacer::rolled_back(double ms) {
 void Pacer::raise_k(uint32_t k) {
   state_.k_min = std::max(state_.k_min, k);
   if (options_.auto_experts && state_.k != 0) state_.k = std::max(state_.k, state_.k_min);
+}
+
+bool Pacer::overspent() {
+  if (state_.halved == kHalvedMax) return false;
+  const uint64_t before = every();
+  ++state_.halved;
+  if (every() < before) return true;
+  --state_.halved;
+  return false;
+}
+
+uint64_t Pacer::every() const {
+  const uint64_t whole = options_.auto_every ? state_.every : options_.every;
+  if (whole == 0 || state_.halved == 0) return whole;
+  return std::max(whole >> state_.halved, std::min(whole, sustainable_));
 }
 
 bool Pacer::due(uint64_t step) const {
@@ -260,6 +284,7 @@ std::optional<std::string> Pacer::decide(uint64_t step, std::span<const int64_t>
   state_.widest = std::max(state_.widest, choice.every);
   state_.k = choice.k_persist;
   k_snapshot_ = choice.k_snapshot;
+  sustainable_ = choice.sustainable;
   reason_ = explain(costs(), choice);
   const std::string copied = options_.memory ? fmt::format(", {} copied", k_snapshot_) : "";
   return fmt::format("a checkpoint every {} steps, of {} of {} experts{}: {}", state_.every,

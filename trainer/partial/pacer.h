@@ -15,6 +15,9 @@
 // failure only if it took the last copy of an expert. What replicas make good would have cost no
 // less with any other interval.
 //
+// A rollback loses what came since the last checkpoint, whatever K is. One after which more is lost
+// than the budget allows, though all experts are written, halves the interval, chosen or asked for.
+//
 // Pure: numbers in, numbers out. Every rank has one and calls it at the same steps.
 #pragma once
 
@@ -68,6 +71,7 @@ struct PaceState {
   uint64_t failures = 0;
   int64_t seen_ns = 0;  // of training
   bool ended = false;   // the last checkpoint of a run that came to its end or was stopped
+  uint32_t halved = 0;  // times: rollbacks have lost more than the budget allows
   bool operator==(const PaceState&) const = default;
 };
 // kInvalidArgument if no run of such a model can have saved this: what a hostile checkpoint says.
@@ -100,6 +104,13 @@ class Pacer {
   void rolled_back(double ms);
   // Dynamic K took over: not fewer than k from now on.
   void raise_k(uint32_t k);
+  // A rollback has lost more than the budget allows, and all experts are written already: half the
+  // interval, but not less than storage sustains, as far as that is measured. False: it is the
+  // least.
+  bool overspent();
+  // What is lost is within the budget again: the whole interval.
+  void within_budget() { state_.halved = 0; }
+  bool is_halved() const { return state_.halved != 0; }
 
   // Is a checkpoint due after `step`?
   bool due(uint64_t step) const;
@@ -121,7 +132,7 @@ class Pacer {
   std::optional<std::string> decide(uint64_t step, std::span<const int64_t> measured);
 
   // Steps from one checkpoint to the next; 0: only the last.
-  uint64_t every() const { return options_.auto_every ? state_.every : options_.every; }
+  uint64_t every() const;
   // The most steps from one checkpoint to the next that there were or will be; 0: only the last.
   uint64_t widest() const {
     if (options_.auto_every) return state_.widest;
@@ -137,7 +148,7 @@ class Pacer {
   PaceState state() const;
 
  private:
-  void choose_k_snapshot();
+  void choose_what_follows();
   MeasuredCosts costs() const;
   AutoRequest request() const;
   uint64_t full_bytes() const {
@@ -168,6 +179,7 @@ class Pacer {
   };
   std::map<uint64_t, Taken> taken_;  // recent snapshots, by step
   uint32_t k_snapshot_ = 0;          // what hides, as of the last choice; 0: none was made
+  uint64_t sustainable_ = 1;         // steps, as of the last choice
   std::string reason_;
 };
 

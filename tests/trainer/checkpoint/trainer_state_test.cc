@@ -49,7 +49,8 @@ TrainerState example() {
                 .restore_ns = 350'000'000,
                 .failures = 2,
                 .seen_ns = 90'000'000'000,
-                .ended = true};
+                .ended = true,
+                .halved = 3};
   return state;
 }
 
@@ -151,6 +152,7 @@ TEST(TrainerStateTest, RefusesStatesThatCannotBe) {
   expect_refused([](TrainerState& s) { s.pace.k = kStateExperts + 1; }, "more than there are");
   expect_refused([](TrainerState& s) { s.pace.seen_ns = INT64_MAX; }, "would wrap around");
   expect_refused([](TrainerState& s) { s.pace.step_ns = -1; }, "a step before it began");
+  expect_refused([](TrainerState& s) { s.pace.halved = 64; }, "shifted by as many bits");
 }
 
 TEST(TrainerStateTest, RefusesBytesAfterTheEnd) {

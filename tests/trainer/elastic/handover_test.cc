@@ -37,7 +37,8 @@ TEST(HandoverTest, SurvivesTheWire) {
                    .restore_ns = 8,
                    .failures = 13,
                    .seen_ns = INT64_MAX / 4,
-                   .ended = true};
+                   .ended = true,
+                   .halved = 2};
   handover.stamps.assign(2 * 6 * kStampValues, -3);
   handover.saved_step = 4;
   handover.last_loss = -1.25f;

@@ -328,6 +328,45 @@ TEST(PacerTest, PartialSnapshotsAreMeasuredByTheirBytes) {
   EXPECT_EQ(pacer.measured()[2], 300'000'000) << "goes with what is written";
 }
 
+TEST(PacerTest, RollbacksBeyondTheBudgetHalveTheInterval) {
+  Pacer pacer({.every = 10, .experts = 8});
+  EXPECT_FALSE(pacer.is_halved());
+  EXPECT_TRUE(pacer.overspent());
+  EXPECT_EQ(pacer.every(), 5u);
+  EXPECT_TRUE(pacer.due(15));
+  EXPECT_TRUE(pacer.overspent());
+  EXPECT_EQ(pacer.every(), 2u);
+  Pacer resumed({.every = 10, .experts = 8});
+  resumed.resume(pacer.state(), Came::kResumed, {}, 20);
+  EXPECT_EQ(resumed.every(), 2u);
+  Pacer joined({.every = 10, .experts = 8});
+  ASSERT_TRUE(joined.take_over(pacer.state(), 20).ok());
+  EXPECT_EQ(joined.every(), 2u);
+  EXPECT_TRUE(pacer.overspent());
+  EXPECT_EQ(pacer.every(), 1u);
+  EXPECT_FALSE(pacer.overspent()) << "every step already";
+  EXPECT_EQ(pacer.widest(), 10u) << "as there were such intervals";
+  pacer.within_budget();
+  EXPECT_FALSE(pacer.is_halved());
+  EXPECT_EQ(pacer.every(), 10u);
+  Pacer none({.every = 0, .experts = 8});
+  EXPECT_FALSE(none.overspent()) << "only the last one, as before";
+}
+
+TEST(PacerTest, NoIntervalIsHalvedBelowWhatStorageSustains) {
+  Group group(automatic(), 1);
+  // Three steps until one is durable.
+  for (int i = 0; i < 400; ++i) group.step(100, 4, 300);
+  Pacer pacer = group[0];
+  const uint64_t whole = pacer.every();
+  ASSERT_GT(whole, 6u);
+  while (pacer.overspent()) EXPECT_LT(pacer.every(), whole);
+  EXPECT_EQ(pacer.every(), 3u);
+  Pacer joined(automatic());
+  ASSERT_TRUE(joined.take_over(pacer.state(), 400).ok());
+  EXPECT_EQ(joined.every(), 3u) << "from the same measures";
+}
+
 TEST(PacerTest, RefusesWhatNoRunCanHaveSaved) {
   EXPECT_TRUE(check_pace({}, 8).ok());
   EXPECT_TRUE(check_pace({.every = 5, .widest = 5, .k = 8}, 8).ok());
@@ -336,6 +375,7 @@ TEST(PacerTest, RefusesWhatNoRunCanHaveSaved) {
   EXPECT_FALSE(check_pace({.k_min = 9}, 8).ok());
   EXPECT_FALSE(check_pace({.failures = UINT64_MAX}, 8).ok());
   EXPECT_FALSE(check_pace({.seen_ns = -1}, 8).ok());
+  EXPECT_FALSE(check_pace({.halved = 64}, 8).ok());
 }
 
 }  // namespace

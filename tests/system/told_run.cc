@@ -1,0 +1,94 @@
+#include "tests/system/told_run.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace systemtest {
+
+ToldRun::ToldRun(size_t layers, size_t experts)
+    : layers_(layers), experts_(experts), held_(layers * experts) {}
+
+void ToldRun::read(const nlohmann::json& line) {
+  if (line.contains("snapshot")) {
+    take(line.at("snapshot"), line.at("experts"));
+    keep(line.at("snapshot"), line.value("memory_experts", std::vector<size_t>()));
+    return;
+  }
+  if (line.contains("resumed_at")) resume(line.at("resumed_at"));
+  if (line.contains("rolled_back")) roll_back(line.at("rolled_back"), line.at("versions"));
+  const uint64_t step = line.at("step");
+  routed_[step] = line.at("routed").get<std::vector<int64_t>>();
+  for (auto& steps : held_) steps.insert(step);
+}
+
+double ToldRun::plt() const {
+  double sum = 0;
+  for (size_t layer = 0; layer < layers_; ++layer) {
+    int64_t all = 0;
+    int64_t lost = 0;
+    for (size_t e = layer * experts_; e < (layer + 1) * experts_; ++e) {
+      for (const auto& [step, tokens] : routed_) {
+        all += tokens.at(e);
+        lost += held_[e].contains(step) ? 0 : tokens.at(e);
+      }
+    }
+    sum += static_cast<double>(lost) / static_cast<double>(all);
+  }
+  return sum / static_cast<double>(layers_);
+}
+
+std::vector<int64_t> ToldRun::lost() const {
+  std::vector<int64_t> lost(held_.size());
+  for (size_t e = 0; e < lost.size(); ++e) {
+    for (const auto& [step, tokens] : routed_) {
+      lost[e] += held_[e].contains(step) ? 0 : tokens.at(e);
+    }
+  }
+  return lost;
+}
+
+void ToldRun::take(uint64_t step, const std::vector<size_t>& experts) {
+  for (const size_t expert : experts) versions_[step][expert] = held_.at(expert);
+  smallest_ = std::min(smallest_, experts.size());
+}
+
+// ckptd lives on, so what it keeps is there as long as nothing newer is.
+void ToldRun::keep(uint64_t step, const std::vector<size_t>& experts) {
+  for (const size_t expert : experts) versions_[step][expert] = held_.at(expert);
+}
+
+void ToldRun::resume(uint64_t step) {
+  ++resumes_;
+  routed_.erase(routed_.upper_bound(step), routed_.end());
+  versions_.erase(versions_.upper_bound(step), versions_.end());
+  ASSERT_TRUE(versions_.contains(step)) << "resumed at a step without a snapshot";
+  for (size_t expert = 0; expert < held_.size(); ++expert) {
+    auto at = versions_.rbegin();
+    while (!at->second.contains(expert)) ++at;
+    held_[expert] = at->second.at(expert);
+  }
+}
+
+// The others go on. -1: no version, as the seed made it.
+void ToldRun::roll_back(const std::vector<size_t>& experts, const std::vector<int64_t>& versions) {
+  ASSERT_EQ(experts.size(), versions.size());
+  for (size_t i = 0; i < experts.size(); ++i) {
+    const size_t expert = experts[i];
+    for (auto& [step, saved] : versions_) {
+      if (static_cast<int64_t>(step) > versions[i]) saved.erase(expert);
+    }
+    ++rolled_back_;
+    if (versions[i] < 0) {
+      ++from_seed_;
+      held_[expert].clear();
+      continue;
+    }
+    const auto from = versions_.find(static_cast<uint64_t>(versions[i]));
+    ASSERT_TRUE(from != versions_.end() && from->second.contains(expert))
+        << "expert " << expert << " came back from step " << versions[i];
+    held_[expert] = from->second.at(expert);
+  }
+}
+
+}  // namespace systemtest
