@@ -229,7 +229,8 @@ TEST_F(ElasticTest, WithTheLastOneAllStartAgainFromTheNewestCheckpoint) {
 // The survivor of the first loss goes on with older experts, which the restart takes back.
 TEST_F(ElasticTest, ARestartTakesAnEarlierRollBackBack) {
   const json report =
-      go_on("back.json", "2", {"--checkpoint-every", "4", "--kill", "0@6", "--kill", "1@8"});
+      go_on("back.json", "2",
+            {"--checkpoint-every", "4", "--plt-budget", "1", "--kill", "0@6", "--kill", "1@8"});
   ASSERT_EQ(report.at("failures").size(), 2u) << last_error_output_;
   EXPECT_EQ(report["failures"][0].at("group"), 1);
   EXPECT_EQ(report["failures"][1].at("step"), 7);
