@@ -112,7 +112,8 @@ bool comes_true(const ncclComm& comm) {
 
 ncclResult_t error_of_the_environment() {
   const char* const number = std::getenv("NCCL_DOUBLE_ERROR");
-  return number == nullptr ? ncclSuccess : static_cast<ncclResult_t>(std::atoi(number));
+  return number == nullptr ? ncclSuccess
+                           : static_cast<ncclResult_t>(std::strtol(number, nullptr, 10));
 }
 
 Control& control() {
