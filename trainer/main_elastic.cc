@@ -65,8 +65,7 @@ void ElasticFlags::add_to(CLI::App& command, RunOptions& options) {
   command
       .add_option("--on-loss", on_loss,
                   "restart: all resume from the newest checkpoint; continue: the others go on, "
-                  "experts that only the lost rank had come back older. Default: continue; restart "
-                  "on a GPU")
+                  "experts that only the lost rank had come back older. Default: continue")
       ->check(CLI::IsMember({"restart", "continue"}));
   command.add_option("--kill-in", kills_in,
                      "RANK@PHASE: this rank kills itself in a phase of a membership change");
@@ -108,17 +107,11 @@ Status check_times(const RunOptions& options) {
 
 }  // namespace
 
-// On a GPU survivors would have to do without NCCL, and without the same bits.
 void ElasticFlags::choose(RunOptions& options) const {
   RankOptions& rank = options.rank;
-  const bool on_gpu = rank.device != "cpu";
-  rank.elastic = on_loss ? *on_loss == "continue" : !on_gpu;
+  rank.elastic = on_loss.value_or("continue") == "continue";
   rank.partial.survivors_go_on = rank.elastic;
-  if (on_loss) {
-    options.on_loss_reason = "as asked for";
-  } else {
-    options.on_loss_reason = on_gpu ? "the default on a GPU" : "the default";
-  }
+  options.on_loss_reason = on_loss ? "as asked for" : "the default";
 }
 
 Status ElasticFlags::apply(RunOptions& options) const {

@@ -11,7 +11,7 @@
 namespace moetrain {
 
 struct ElasticFlags {
-  std::optional<std::string> on_loss;  // unless it is said: continue, where that can be
+  std::optional<std::string> on_loss;  // unless it is said: continue
   std::vector<std::string> kills_in;
   std::vector<std::string> joins;
   std::vector<std::string> leaves;

@@ -235,9 +235,6 @@ Result<int> run(RunFlags& flags) {
   if (!view) {
     CKPT_TRY(corpus->check_fits(rank.config.model.seq_len));
   }
-  if (!rank.elastic && !flags.elastic.on_loss) {
-    fmt::print(stderr, "moetrain: --on-loss restart: {}\n", flags.options.on_loss_reason);
-  }
   flags.options.own_daemon = rank.socket.empty();
   std::optional<WorkFolder> folder;
   if (flags.options.own_daemon) {

@@ -3,6 +3,7 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstring>
 #include <thread>
@@ -79,6 +80,14 @@ int cuda_device_count(std::string* reason) {
     *reason = error == cudaSuccess ? "no CUDA device" : cudaGetErrorString(error);
   }
   return 0;
+}
+
+Result<std::string> cuda_bus_id(int device) {
+  std::array<char, 64> text{};
+  const cudaError_t error =
+      cudaDeviceGetPCIBusId(text.data(), static_cast<int>(text.size()), device);
+  CKPT_TRY(cuda_status(error, "asking where the device is"));
+  return std::string(text.data());
 }
 
 Result<void*> cuda_allocate(size_t bytes) {

@@ -79,5 +79,7 @@ Result<void*> cuda_allocate_pinned(size_t bytes);
 void cuda_free_pinned(void* at);
 // 0 where there is no driver or no device; `reason` then says why.
 int cuda_device_count(std::string* reason = nullptr);
+// Where the device is on the machine's PCI bus, as domain:bus:device.function.
+Result<std::string> cuda_bus_id(int device);
 
 }  // namespace ckpt::kernels

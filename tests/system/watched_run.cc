@@ -22,8 +22,8 @@ Flags operator+(Flags a, const Flags& b) {
   return a;
 }
 
-WatchedRun::WatchedRun(const Flags& arguments, std::string events)
-    : path_(std::move(events)), program_("moetrain", arguments) {}
+WatchedRun::WatchedRun(const std::string& program, const Flags& arguments, std::string events)
+    : path_(std::move(events)), program_(program, arguments) {}
 
 // Each line is parsed once: who looks a thousand times a second must not take the ranks' CPU.
 const std::vector<json>& WatchedRun::events() {
@@ -84,14 +84,14 @@ const Flags GoingOnTest::kModel = {"--experts", "8", "--batch", "8"};
 Flags GoingOnTest::going_on(const std::string& report, const std::string& ranks,
                             const std::string& steps, const Flags& more) {
   std::filesystem::remove(events_);
-  return arguments(report, kModel +
+  return arguments(report, model_ +
                                Flags{"--ranks", ranks, "--steps", steps, "--on-loss", "continue",
                                      "--events", events_} +
                                more);
 }
 
 json GoingOnTest::go_on(const std::string& report, const std::string& ranks, const Flags& more) {
-  const Ended ended = run("moetrain", going_on(report, ranks, "12", more));
+  const Ended ended = run(program_, going_on(report, ranks, "12", more));
   EXPECT_EQ(ended.code(), 0) << ended.err;
   last_error_output_ = ended.err;
   return read_report(report);
@@ -99,7 +99,7 @@ json GoingOnTest::go_on(const std::string& report, const std::string& ranks, con
 
 WatchedRun GoingOnTest::watch(const std::string& report, const std::string& ranks,
                               const Flags& more) {
-  return {going_on(report, ranks, kUntilStopped, more), events_};
+  return {program_, going_on(report, ranks, kUntilStopped, more), events_};
 }
 
 }  // namespace systemtest

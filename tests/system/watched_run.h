@@ -18,8 +18,8 @@ class WatchedRun {
  public:
   using Wanted = std::function<bool(const nlohmann::json&)>;
 
-  // The arguments of a run whose --events go to this file.
-  WatchedRun(const Flags& arguments, std::string events);
+  // A program and its arguments: of a run whose --events go to this file.
+  WatchedRun(const std::string& program, const Flags& arguments, std::string events);
 
   // All that the ranks have said so far.
   const std::vector<nlohmann::json>& events();
@@ -61,6 +61,9 @@ class GoingOnTest : public TrainingTest {
   }
 
   static const Flags kModel;
+  // What is run; a test may choose something else.
+  std::string program_ = "moetrain";
+  Flags model_ = kModel;
   const std::string events_ = folder_ / "events";
   // Whatever is lost was just saved.
   const Flags saved_ = {"--checkpoint-every", "1", "--checkpoint-wait", "durable"};

@@ -385,6 +385,10 @@ Result<std::unique_ptr<Device>> make_cuda_device(const CudaDeviceOptions& option
 
 void leave_device_memory() { kernels::give_back_nothing(); }
 
+Result<std::string> pci_bus_id(Device& device) {
+  return kernels::cuda_bus_id(cuda_queue(device).device());
+}
+
 kernels::CudaQueue& cuda_queue(Device& device) {
   CKPT_ASSERT_MSG(!device.is_host(), device.name());
   return static_cast<CudaDevice&>(device).queue();

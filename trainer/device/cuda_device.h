@@ -3,6 +3,9 @@
 // A program without CUDA links without_cuda.cc instead, where making one is an error.
 #pragma once
 
+#include <memory>
+#include <string>
+
 #include "kernels/queue.h"
 #include "trainer/device/device.h"
 
@@ -26,6 +29,9 @@ Result<std::unique_ptr<Device>> make_cuda_device(const CudaDeviceOptions& option
 // For who has left work on a GPU that does not come to its end: from here on no device's memory is
 // freed, nor unpinned, which would wait for that work without a bound. It goes with the process.
 void leave_device_memory();
+
+// Where the GPU of a device that make_cuda_device() made is on the machine's PCI bus.
+Result<std::string> pci_bus_id(Device& device);
 
 // The queue of a device that make_cuda_device() made.
 ckpt::kernels::CudaQueue& cuda_queue(Device& device);

@@ -17,6 +17,10 @@ Result<std::unique_ptr<Device>> make_cuda_device(const CudaDeviceOptions& option
                           kReason);
 }
 
+Result<std::string> pci_bus_id(Device&) {
+  CKPT_ASSERT_MSG(false, "nobody can have made a CUDA device");
+}
+
 ckpt::kernels::CudaQueue& cuda_queue(Device&) {
   CKPT_ASSERT_MSG(false, "nobody can have made a CUDA device");
 }

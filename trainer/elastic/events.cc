@@ -47,6 +47,7 @@ void visit_fields(Event& event, Visit&& visit) {
   visit("pid", event.pid);
   visit("resumed", event.resumed);
   visit("lineage", event.lineage);
+  visit("collectives", event.collectives);
   visit("bytes_memory", event.bytes_memory);
   visit("bytes_disk", event.bytes_disk);
   visit("stale_units", event.stale_units);

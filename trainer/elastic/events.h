@@ -51,7 +51,8 @@ struct RankEvent {
   int64_t pid = 0;  // kJoining: of the rank's process
   // kTraining
   bool resumed = false;
-  uint64_t lineage = 0;  // what the epoch commits to
+  uint64_t lineage = 0;     // what the epoch commits to
+  std::string collectives;  // of what lies on GPUs: "nccl", or "host" through host memory
   uint64_t bytes_memory = 0;
   uint64_t bytes_disk = 0;
   std::vector<uint32_t> stale_units;

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "trainer/checkpoint/client_status.h"
 #include "trainer/checkpoint/registration.h"
-#include "trainer/elastic/rank_device.h"
-#include "trainer/parallel/comm_nccl.h"
+#include "trainer/elastic/epoch_watch.h"
 
 namespace moetrain {
 
@@ -18,9 +18,6 @@ namespace {
 
 // All keys of the rendezvous: peers set theirs right after the epoch has opened.
 constexpr uint32_t kRendezvousTimeoutMs = 20'000;
-
-// Where no peer was lost, what fails so often does not come to work by itself.
-constexpr uint32_t kNcclAttemptsMax = 3;
 
 uint32_t ms_until(Clock::time_point end) {
   const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now());
@@ -95,7 +92,8 @@ Result<client::Epoch> Member::join(bool has_state) {
                           join.timeout_ms / 1000, epoch.error().message);
 }
 
-Result<std::unique_ptr<Comm>> Member::connect(const client::Epoch& epoch, Device& device) {
+Result<Member::Group> Member::connect(const client::Epoch& epoch, Device& device) {
+  nccl_tries_.epoch_opened(without_somebody(epoch));
   // The daemon keeps keys per epoch; the number in the key tells people which one they look at.
   const auto named = [number = epoch.epoch](const std::string& key) {
     return fmt::format("comm/{}/{}", number, key);
@@ -114,20 +112,69 @@ Result<std::unique_ptr<Comm>> Member::connect(const client::Epoch& epoch, Device
     poll();
     return epoch_over();
   };
-  CKPT_ASSIGN(std::unique_ptr<Comm> comm, make_gloo_comm(options));
-  // Whoever joins an elastic group may find its GPU taken, and NCCL wants one for each rank.
-  if (options_->elastic || !has_own_gpu(options_->device, epoch.size)) return comm;
-  Result<std::unique_ptr<Comm>> nccl =
-      make_nccl_comm(std::move(comm), {.device = &device,
-                                       .rendezvous = options.rendezvous,
-                                       .interrupted = options.interrupted,
-                                       .connect_timeout_ms = kRendezvousTimeoutMs,
-                                       .timeout_ms = options_->collective_timeout_ms});
-  nccl_attempts_ = nccl.ok() || epoch_over() ? 0 : nccl_attempts_ + 1;
-  if (nccl_attempts_ < kNcclAttemptsMax) return nccl;
-  return ckpt::make_error(ckpt::ErrorCode::kFailedPrecondition,
-                          "{}; given up after {} attempts, though every rank was there",
-                          nccl.error().message, nccl_attempts_);
+  CKPT_ASSIGN(std::unique_ptr<Comm> host, make_gloo_comm(options));
+  // The same device for all: on a CPU nobody has anything to agree on.
+  if (device.is_host()) return Group{std::move(host), {}};
+  CKPT_ASSIGN(const DeviceCollectives collectives, agree(*host, device));
+  if (!collectives.nccl) return Group{std::move(host), collectives};
+  CKPT_ASSIGN(std::unique_ptr<Comm> nccl,
+              connect_nccl(std::move(host), {.device = &device,
+                                             .rendezvous = options.rendezvous,
+                                             .interrupted = options.interrupted,
+                                             .connect_timeout_ms = kRendezvousTimeoutMs,
+                                             .timeout_ms = options_->collective_timeout_ms}));
+  return Group{std::move(nccl), collectives};
+}
+
+void Member::group_failed() {
+  poll();
+  lost_a_peer_ = epoch_over().has_value();
+}
+
+// Who goes on knows who is here. Otherwise all are, those who were lost as new processes.
+bool Member::without_somebody(const client::Epoch& epoch) {
+  const uint32_t before = std::exchange(group_size_, epoch.size);
+  const bool lost_a_peer = std::exchange(lost_a_peer_, false);
+  if (!epoch.goes_on) return lost_a_peer;
+  const auto stayed =
+      std::ranges::count_if(epoch.previous_ranks, [](int32_t previous) { return previous >= 0; });
+  return static_cast<uint32_t>(stayed) < before;
+}
+
+Result<DeviceCollectives> Member::agree(Comm& host, Device& device) {
+  if (nccl_tries_.in_vain() && no_nccl_.empty()) {
+    no_nccl_ = fmt::format("it has failed {} times in a row, though nobody was lost; at last: {}",
+                           NcclTries::kMax, nccl_error_);
+    if (!options_->elastic) {
+      return ckpt::make_error(ckpt::ErrorCode::kFailedPrecondition, "NCCL: {}", no_nccl_);
+    }
+  }
+  uint64_t gpu = kNoGpuForNccl;
+  if (no_nccl_.empty()) {
+    const Result<uint64_t> mine = nccl_gpu(device);
+    if (mine.ok()) {
+      gpu = *mine;
+    } else {
+      no_nccl_ = mine.error().message;
+    }
+  }
+  // Gloo does not notice every death.
+  EpochWatch watch(*this, host);
+  const EpochWatch::Loan loan(watch);
+  return agree_on_collectives(host, gpu);
+}
+
+Result<std::unique_ptr<Comm>> Member::connect_nccl(std::unique_ptr<Comm> host,
+                                                   const NcclOptions& options) {
+  nccl_tries_.begins();
+  nccl_error_ = "it has connected, and no step was done";
+  Result<std::unique_ptr<Comm>> nccl = make_nccl_comm(std::move(host), options);
+  if (nccl.ok()) return nccl;
+  nccl_error_ = nccl.error().message;
+  if (!options_->elastic || nccl.error().code != ckpt::ErrorCode::kFailedPrecondition) return nccl;
+  // The peers learn of it as of a lost group, and the next one is without NCCL.
+  no_nccl_ = nccl_error_;
+  return ckpt::make_error(ckpt::ErrorCode::kUnavailable, "{}", nccl_error_);
 }
 
 void Member::poll() {

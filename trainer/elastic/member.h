@@ -11,8 +11,10 @@
 #include <vector>
 
 #include "trainer/checkpoint/units.h"
+#include "trainer/elastic/nccl_tries.h"
 #include "trainer/elastic/rank_options.h"
-#include "trainer/parallel/comm.h"
+#include "trainer/parallel/comm_nccl.h"
+#include "trainer/parallel/device_collectives.h"
 
 namespace moetrain {
 
@@ -30,9 +32,25 @@ class Member {
   // The next epoch starts from this view, not from the newest one. All ranks ask for it.
   void go_back_to(const ckpt::client::ViewPoint& view) { go_back_to_ = view; }
   bool goes_back() const { return go_back_to_.has_value(); }
-  // The collectives of the joined epoch, for this rank's device: Gloo's, and where every rank has a
-  // GPU of its own, NCCL's for what lies there.
-  Result<std::unique_ptr<Comm>> connect(const ckpt::client::Epoch& epoch, Device& device);
+  // The collectives of the joined epoch, for this rank's device: Gloo's, and NCCL's for what lies
+  // on GPUs, where the ranks agree on that (device_collectives.h).
+  //
+  // NCCL may fail though nobody is lost. Then the ranks try again in the next epoch. Where this
+  // rank has tried three times in vain, or another try cannot help, a static group ends with that
+  // error: it promises the same bits, and sums have another order elsewhere. An elastic group goes
+  // on without NCCL: this rank says from then on that it has no GPU for it, and as every group
+  // decides by what all its ranks say, it need not know what others have counted.
+  struct Group {
+    std::unique_ptr<Comm> comm;
+    DeviceCollectives collectives;
+  };
+  Result<Group> connect(const ckpt::client::Epoch& epoch, Device& device);
+  // The joined epoch's group has done a step, or all leave it in agreement.
+  void group_worked() { nccl_tries_.worked(); }
+  // This rank leaves it because of an error: before ckptd hears of that from anybody.
+  void group_failed();
+  // Why this rank has no GPU for NCCL, if that is so.
+  const std::string& no_nccl() const { return no_nccl_; }
 
   // Handles what ckptd has sent, without waiting. A ckptd that is away is no error.
   void poll();
@@ -51,11 +69,21 @@ class Member {
   Member(const RankOptions& options, ckpt::client::Session session)
       : options_(&options), session_(std::move(session)) {}
 
+  Result<DeviceCollectives> agree(Comm& host, Device& device);
+  Result<std::unique_ptr<Comm>> connect_nccl(std::unique_ptr<Comm> host,
+                                             const NcclOptions& options);
+  // Is somebody missing who was in the epoch before?
+  bool without_somebody(const ckpt::client::Epoch& epoch);
+
   const RankOptions* options_;
   ckpt::client::Session session_;
   bool joined_before_ = false;
   std::optional<ckpt::client::ViewPoint> go_back_to_;  // in the next epoch
-  uint32_t nccl_attempts_ = 0;  // in a row that have failed, while no peer was lost
+  uint32_t group_size_ = 0;                            // of the newest epoch
+  bool lost_a_peer_ = false;                           // in the one before, when that failed
+  NcclTries nccl_tries_;
+  std::string nccl_error_;  // of the newest try
+  std::string no_nccl_;
 };
 
 }  // namespace moetrain

@@ -48,13 +48,8 @@ Status check_device(const std::string& text, Precision precision) {
                     text);
 }
 
-bool has_own_gpu(const std::string& text, uint32_t ranks) {
-  std::string reason;
-  return text == kCuda && ranks > 1 && static_cast<uint32_t>(count_cuda_devices(&reason)) >= ranks;
-}
-
 Result<std::unique_ptr<Device>> make_rank_device(const std::string& text, Precision precision,
-                                                 uint32_t rank, uint32_t timeout_ms) {
+                                                 uint32_t gpu, uint32_t timeout_ms) {
   CKPT_TRY(check_device(text, precision));
   CKPT_ASSIGN(const Choice choice, parse(text));
   if (!choice.cuda) return make_cpu_device();
@@ -63,7 +58,7 @@ Result<std::unique_ptr<Device>> make_rank_device(const std::string& text, Precis
   if (count == 0) {
     return make_error(ErrorCode::kUnavailable, "--device {}: {}", text, reason);
   }
-  const int mine = static_cast<int>(rank % static_cast<uint32_t>(count));
+  const int mine = static_cast<int>(gpu % static_cast<uint32_t>(count));
   return make_cuda_device(
       {.index = choice.index.value_or(mine), .precision = precision, .timeout_ms = timeout_ms});
 }

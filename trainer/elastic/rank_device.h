@@ -8,17 +8,15 @@
 
 namespace moetrain {
 
-// `text` is "cpu"; "cuda": every rank the GPU of its number, those beyond the last begin again with
+// `text` is "cpu"; "cuda": every rank a GPU by its number, those beyond the last begin again with
 // the first; or "cuda:N": all of them GPU N. kInvalidArgument, named by its flag, for anything else
 // and for a precision that the device does not compute in.
 Status check_device(const std::string& text, Precision precision);
 
-// The device of `rank`, for the calling thread. Errors as check_device() and make_cuda_device().
+// The device of a rank, for the calling thread: with "cuda" the `gpu`-th of those there are, modulo
+// their number. Errors as check_device() and make_cuda_device().
 Result<std::unique_ptr<Device>> make_rank_device(const std::string& text, Precision precision,
-                                                 uint32_t rank, uint32_t timeout_ms);
-
-// Whether that gives each of so many ranks a GPU that no other has. The same on all of them.
-bool has_own_gpu(const std::string& text, uint32_t ranks);
+                                                 uint32_t gpu, uint32_t timeout_ms);
 
 // The calling thread stays on the `number`-th CPU it may use, modulo how many these are. kIo if the
 // system does not allow it.

@@ -18,6 +18,7 @@ void visit_options(Options& options, Visit&& visit) {
   visit("rank", options.rank);
   visit("ranks", options.ranks);
   visit("device", options.device);
+  visit("gpu", options.gpu);
   visit("pin", options.pin);
   visit("steps", options.steps);
   visit("checkpoint_every", options.checkpoint_every);

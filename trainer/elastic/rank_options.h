@@ -23,6 +23,7 @@ struct RankOptions {
   uint32_t rank = 0;              // of the first epoch; its process's number always
   uint32_t ranks = 1;             // of the first epoch
   std::string device = "cpu";     // of every rank, as in rank_device.h
+  uint32_t gpu = 0;               // of this rank, where the device is "cuda"
   bool pin = false;               // to CPU `rank`, modulo those there are: for measurements
   uint64_t steps = 0;             // where to stop: the number of the last step
   uint64_t checkpoint_every = 0;  // steps; 0: only after the last

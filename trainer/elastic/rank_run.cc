@@ -11,7 +11,6 @@
 #include "trainer/checkpoint/plan.h"
 #include "trainer/elastic/heartbeat.h"
 #include "trainer/elastic/rank_device.h"
-#include "trainer/parallel/comm_nccl.h"
 #include "trainer/parallel/replica_check.h"
 
 namespace moetrain {
@@ -60,7 +59,7 @@ Status RankRun::prepare() {
   units_ = state_units(shape);
   rank_ = options_.rank % options_.ranks;
   CKPT_ASSIGN(placement_, first_placement(options_));
-  CKPT_ASSIGN(device_, make_rank_device(options_.device, options_.config.precision, options_.rank,
+  CKPT_ASSIGN(device_, make_rank_device(options_.device, options_.config.precision, options_.gpu,
                                         options_.collective_timeout_ms));
   CKPT_ASSIGN(auto store, make_replicated_store(*device_, shape, placement_, rank_));
   CKPT_ASSIGN(model_, Model::create(*device_, shape, std::move(store)));
@@ -125,35 +124,31 @@ Result<RankRun::Ending> RankRun::run_epoch() {
   events_.write({.kind = Kind::kConnecting, .epoch = epoch_});
   report_snapshots();  // an epoch opens when all snapshots of the one before are settled
   if (epoch.goes_on) enter_phase("connect");
-  Result<std::unique_ptr<Comm>> comm = member_->connect(epoch, *device_);
-  if (!comm.ok()) {
-    if (!is_group_loss(comm.error())) return comm.error();
-    return leave_group(nullptr, comm.error().message);
+  Result<Member::Group> group = member_->connect(epoch, *device_);
+  if (!group.ok()) {
+    if (!is_group_loss(group.error())) return group.error();
+    return leave_group(nullptr, group.error().message);
   }
+  Comm& comm = *group->comm;
   settle_snapshots();
   rank_ = epoch.rank;
-  const bool wants_nccl = !options_.elastic && has_own_gpu(options_.device, epoch.size);
-  if (rank_ == 0 && wants_nccl && !has_nccl()) {
-    events_.log(
-        fmt::format("epoch {}: {} ranks with a GPU each, but this moetrain was built "
-                    "without NCCL: rows and gradients go through host memory",
-                    epoch.epoch, epoch.size));
-  }
+  tell_collectives(group->collectives);
   snapshotter_.emplace(member_->session(), rank_, link_.get());
   RankEvent event{.kind = Kind::kTraining, .epoch = epoch.epoch, .lineage = epoch.lineage};
   event.group = epoch.size;
+  if (!device_->is_host()) event.collectives = group->collectives.nccl ? "nccl" : "host";
   Status settled;
   if (epoch.goes_on) {
-    watch_.emplace(*member_, **comm);
-    settled = go_on(**comm, epoch, event);
+    watch_.emplace(*member_, comm);
+    settled = go_on(comm, epoch, event);
   } else {
     const Status restored = restore(epoch, event);
     if (!restored.ok()) {
       if (!is_group_loss(restored.error()) || !member_->epoch_over()) return restored.error();
-      return leave_group(comm->get(), restored.error().message);
+      return leave_group(&comm, restored.error().message);
     }
-    watch_.emplace(*member_, **comm);
-    if (epoch.resume) settled = settle(**comm, *epoch.resume, event);
+    watch_.emplace(*member_, comm);
+    if (epoch.resume) settled = settle(comm, *epoch.resume, event);
     if (settled.ok()) live_->is_whole();
   }
   Result<Ending> ending = Ending::kSaved;
@@ -164,12 +159,12 @@ Result<RankRun::Ending> RankRun::run_epoch() {
     replanner_->begin(progress_.step, progress_.routed_tokens);
     trained_ = true;
     lost_ns_.reset();
-    ending = train(**comm);
+    ending = train(comm);
     left_training_ = Clock::now();
   } else if (member_->goes_back()) {
-    ending = leave_together(**comm, settled.error().message);
+    ending = leave_together(comm, settled.error().message);
   } else if (is_group_loss(settled.error())) {
-    ending = leave_group(comm->get(), settled.error().message);
+    ending = leave_group(&comm, settled.error().message);
   } else {
     ending = settled.error();
   }
@@ -178,6 +173,7 @@ Result<RankRun::Ending> RankRun::run_epoch() {
 }
 
 RankRun::Ending RankRun::leave_group(Comm* comm, const std::string& reason) {
+  member_->group_failed();
   const std::string why = member_->epoch_over().value_or(reason);
   if (snapshotter_) snapshotter_->drop(why);
   // The others notice by their connections to this rank, and come along.
@@ -272,6 +268,7 @@ Status RankRun::one_step(Comm& comm) {
     }
   }
   loan.reset();
+  member_->group_worked();
   const double ms = ms_since(boundary_);
   const ExpertWork work = model_->expert_work();
   replanner_->computed(work.rows, device_->is_host() ? work.cpu_ns : 0);

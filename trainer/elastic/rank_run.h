@@ -54,6 +54,8 @@ class RankRun {
   Status hold(const ExpertPlacement& placement, uint32_t rank);
   // That a group of so many ranks begins with.
   Result<ExpertPlacement> placement_of(uint32_t ranks) const;
+  // For people, once, where GPUs have to exchange through host memory.
+  void tell_collectives(const DeviceCollectives& collectives);
   // One epoch, from joining it to its end.
   Result<Ending> run_epoch();
   // Brings the model and the progress to where the epoch starts; `event` will tell of it.
@@ -158,6 +160,7 @@ class RankRun {
   std::optional<Trainer> trainer_;
   std::optional<Member> member_;
   std::unique_ptr<DeviceLink> link_;  // where the device is a GPU
+  std::string told_collectives_;      // why they are not NCCL's: said already
   Progress progress_;
   std::optional<PartialCheckpoint> partial_;
   PartialState saved_partial_;  // as it was restored

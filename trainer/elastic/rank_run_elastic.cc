@@ -33,6 +33,15 @@ void RankRun::leave_if_asked(uint64_t step) {
   ::raise(SIGTERM);
 }
 
+void RankRun::tell_collectives(const DeviceCollectives& collectives) {
+  if (collectives.told_by != rank_ || collectives.reason == told_collectives_) return;
+  told_collectives_ = collectives.reason;
+  if (collectives.reason.empty()) return;
+  const std::string& why = member_->no_nccl();
+  events_.log(fmt::format("epoch {}: GPUs exchange through host memory, without NCCL: {}{}{}",
+                          epoch_, collectives.reason, why.empty() ? "" : ": ", why));
+}
+
 // Nothing is on its way any more: an epoch opens when that is settled. What failed is due again.
 void RankRun::settle_snapshots() {
   for (const auto* failed : {&failed_snapshots_, &lost_snapshots_}) {
@@ -162,6 +171,7 @@ Result<StepResult> RankRun::all_or_none_step(Comm& comm) {
 
 RankRun::Ending RankRun::regroup(const std::string& reason, RankEvent change) {
   if (snapshotter_) snapshotter_->drop(reason);
+  member_->group_worked();
   change.kind = Kind::kRegrouping;
   change.epoch = epoch_;
   change.step = progress_.step;

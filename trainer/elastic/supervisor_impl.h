@@ -23,6 +23,7 @@ struct Supervisor::Impl {
     std::optional<Process> process;
     ckpt::base::UniqueFd events;
     EventReader reader;
+    uint32_t gpu = 0;       // which it computes on, where there are several
     bool saved = false;     // the last checkpoint is durable: its end is a good one
     bool joined = false;    // it asked for an epoch: from then on SIGTERM makes it save and stop
     bool in_epoch = false;  // of a group that has opened and that it has not lost
@@ -42,6 +43,7 @@ struct Supervisor::Impl {
 
   // supervisor_ranks.cc
   Status start_rank(uint32_t rank);
+  uint32_t gpu_for(uint32_t rank) const;
   void read_events(uint32_t rank);
   void handle(const RankEvent& event);
   void say_training(const RankEvent& event);

@@ -90,9 +90,24 @@ std::string replan_line(const RankEvent& event) {
 
 }  // namespace
 
+// The first ranks have the GPUs of their numbers. Whoever joins takes one that a lost rank, or one
+// that has left, has no use for any more: on another rank's the group would have to do without
+// NCCL.
+uint32_t Supervisor::Impl::gpu_for(uint32_t rank) const {
+  if (rank < options.rank.ranks) return rank;
+  const auto is_taken = [this](uint32_t gpu) {
+    return std::ranges::any_of(slots,
+                               [gpu](const Slot& slot) { return slot.process && slot.gpu == gpu; });
+  };
+  uint32_t gpu = 0;
+  while (is_taken(gpu)) ++gpu;
+  return gpu;
+}
+
 Status Supervisor::Impl::start_rank(uint32_t rank) {
   RankOptions told = options.rank;
   told.rank = rank;
+  told.gpu = gpu_for(rank);
   told.heartbeat_ms = options.heartbeat_timeout_ms / kBeatsInTimeout;
   for (const RankAt& kill : options.kills) {
     if (kill.rank == rank) told.kill_at.push_back(kill.step);
@@ -121,7 +136,8 @@ Status Supervisor::Impl::start_rank(uint32_t rank) {
   process.descriptors = {{pipe.write.get(), kEventFd}};
   CKPT_ASSIGN(Process started, Process::start(process));
   Slot& slot = slots[rank];
-  slot = Slot{.process = std::move(started), .events = std::move(pipe.read), .reader = {}};
+  slot = Slot{
+      .process = std::move(started), .events = std::move(pipe.read), .reader = {}, .gpu = told.gpu};
   watchdog->started(rank, monotonic_ns());
   return {};
 }

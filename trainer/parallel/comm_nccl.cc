@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <fstream>
 #include <mutex>
 #include <thread>
 
 #include "trainer/device/cuda_device.h"
+#include "trainer/parallel/device_collectives.h"
 
 namespace moetrain {
 
@@ -24,6 +26,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::microseconds kAskEagerly{200};
 constexpr std::chrono::microseconds kAskAgain{50};
 constexpr const char* kIdKey = "nccl-id";
+constexpr const char* kBootId = "/proc/sys/kernel/random/boot_id";
 // For the peers to end what is queued, too, at a normal end; then there is an abort.
 constexpr uint32_t kFinishMs = 5'000;
 
@@ -88,44 +91,46 @@ class NcclComm final : public Comm {
   uint32_t size() const override { return host_->size(); }
 
   Status all_reduce_sum(std::span<float> values) override {
-    return ended_with(host_->all_reduce_sum(values));
+    return on_host([&] { return host_->all_reduce_sum(values); });
   }
   Status all_reduce_sum(std::span<double> values) override {
-    return ended_with(host_->all_reduce_sum(values));
+    return on_host([&] { return host_->all_reduce_sum(values); });
   }
   Status all_reduce_sum(std::span<int64_t> values) override {
-    return ended_with(host_->all_reduce_sum(values));
+    return on_host([&] { return host_->all_reduce_sum(values); });
   }
   Status all_reduce_max(std::span<int64_t> values) override {
-    return ended_with(host_->all_reduce_max(values));
+    return on_host([&] { return host_->all_reduce_max(values); });
   }
   Status all_to_all_v(std::span<const float> send, std::span<const int64_t> send_counts,
                       std::span<float> recv, std::span<const int64_t> recv_counts) override {
-    return ended_with(host_->all_to_all_v(send, send_counts, recv, recv_counts));
+    return on_host([&] { return host_->all_to_all_v(send, send_counts, recv, recv_counts); });
   }
   Status all_to_all_v(std::span<const int64_t> send, std::span<const int64_t> send_counts,
                       std::span<int64_t> recv, std::span<const int64_t> recv_counts) override {
-    return ended_with(host_->all_to_all_v(send, send_counts, recv, recv_counts));
+    return on_host([&] { return host_->all_to_all_v(send, send_counts, recv, recv_counts); });
   }
   Status all_to_all_v(std::span<const std::byte> send, std::span<const int64_t> send_counts,
                       std::span<std::byte> recv, std::span<const int64_t> recv_counts) override {
-    return ended_with(host_->all_to_all_v(send, send_counts, recv, recv_counts));
+    return on_host([&] { return host_->all_to_all_v(send, send_counts, recv, recv_counts); });
   }
   Status all_gather(std::span<const int64_t> send, std::span<int64_t> recv) override {
-    return ended_with(host_->all_gather(send, recv));
+    return on_host([&] { return host_->all_gather(send, recv); });
   }
   Status broadcast(std::span<float> values, uint32_t root) override {
-    return ended_with(host_->broadcast(values, root));
+    return on_host([&] { return host_->broadcast(values, root); });
   }
   Status broadcast(std::span<int64_t> values, uint32_t root) override {
-    return ended_with(host_->broadcast(values, root));
+    return on_host([&] { return host_->broadcast(values, root); });
   }
-  Status barrier() override { return ended_with(host_->barrier()); }
+  Status barrier() override {
+    return on_host([&] { return host_->barrier(); });
+  }
   int64_t waited_ns() const override { return host_->waited_ns(); }
 
   Status all_reduce_sum(Tensor& values) override {
     if (values.empty() || values.device()->is_host()) {
-      return ended_with(host_->all_reduce_sum(values));
+      return on_host([&] { return host_->all_reduce_sum(values); });
     }
     return queue("all_reduce", [&](ncclComm_t comm) {
       return ncclAllReduce(values.data(), values.data(), values.size(), ncclFloat, ncclSum, comm,
@@ -136,26 +141,46 @@ class NcclComm final : public Comm {
   Status all_to_all_v(const Tensor& send, std::span<const int64_t> send_counts, Tensor& recv,
                       std::span<const int64_t> recv_counts) override {
     if (device_ != send.device() && device_ != recv.device()) {
-      return ended_with(host_->all_to_all_v(send, send_counts, recv, recv_counts));
+      return on_host([&] { return host_->all_to_all_v(send, send_counts, recv, recv_counts); });
     }
     return queue("all_to_all_v", [&](ncclComm_t comm) {
       return send_and_receive(comm, send, send_counts, recv, recv_counts);
     });
   }
 
-  void abort(const std::string& reason) override {
-    host_->abort(reason);
-    end(reason);
-  }
+  void abort(const std::string& reason) override { end_both(reason); }
 
  private:
   CUstream_st* stream() { return cuda_queue(*device_).stream(); }
 
-  // A failure of the host's communicator is the whole group's: whose peers are gone shall not wait
-  // for them on the GPU either.
-  Status ended_with(Status status) {
+  // A collective of the host's. Not after a failure of NCCL's, whatever it left on the GPU. And
+  // whose peers are gone shall not wait for them on the GPU either.
+  template <typename Call>
+  Status on_host(const Call& call) {
+    CKPT_TRY(check_sound());
+    Status status = call();
     if (!status.ok()) end(status.error().message);
     return status;
+  }
+
+  // Asks once for what went wrong since a collective was queued.
+  Status check_sound() {
+    ncclResult_t state = ncclSuccess;
+    {
+      const std::lock_guard lock(mutex_);
+      if (ended_) return make_error(ErrorCode::kAborted, "rank {}: {}", rank(), *ended_);
+      if (comm_ == nullptr) return {};
+      const ncclResult_t asked = ncclCommGetAsyncError(comm_, &state);
+      if (asked != ncclSuccess) state = asked;
+    }
+    if (state == ncclSuccess || state == ncclInProgress) return {};
+    return failed("after a collective", state);
+  }
+
+  Status failed(const char* what, ncclResult_t state) {
+    const std::string reason = reason_of(state);
+    end_both(reason);
+    return make_error(code_of(state), "rank {} {}: NCCL: {}", rank(), what, reason);
   }
 
   // One group: each rank sends to and receives from everyone at once, itself included.
@@ -188,7 +213,7 @@ class NcclComm final : public Comm {
   Status queue(const char* collective, const Call& call) {
     if (cuda_queue(*device_).failed()) {
       Status failure = device_->synchronize();
-      end(failure.error().message);
+      end_both(failure.error().message);
       return failure;
     }
     const ncclResult_t begun = [&] {
@@ -198,7 +223,7 @@ class NcclComm final : public Comm {
     return await(collective, begun, timeout_ms_, {});
   }
 
-  // Until NCCL has done what it began. After a failure the communicator is ended.
+  // Until NCCL has done what it began. After a failure both communicators are ended.
   Status await(const char* what, ncclResult_t state, uint32_t timeout_ms,
                const std::function<std::optional<std::string>()>& interrupted) {
     const auto begin = Clock::now();
@@ -214,18 +239,14 @@ class NcclComm final : public Comm {
         }
       }
       if (state == ncclSuccess) return {};
-      if (state != ncclInProgress) {
-        const std::string reason = reason_of(state);
-        end(reason);
-        return make_error(code_of(state), "rank {} {}: NCCL: {}", rank(), what, reason);
-      }
+      if (state != ncclInProgress) return failed(what, state);
       if (const auto why = interrupted ? interrupted() : std::nullopt) {
-        end(*why);
+        end_both(*why);
         return make_error(ErrorCode::kAborted, "rank {} {}: {}", rank(), what, *why);
       }
       const auto waited = Clock::now() - begin;
       if (waited > std::chrono::milliseconds(timeout_ms)) {
-        end(fmt::format("{} took too long", what));
+        end_both(fmt::format("{} took too long", what));
         return make_error(ErrorCode::kDeadlineExceeded, "rank {} {}: NCCL is not done after {} ms",
                           rank(), what, timeout_ms);
       }
@@ -240,6 +261,12 @@ class NcclComm final : public Comm {
     const bool has_detail = detail != nullptr && *detail != '\0';
     return fmt::format("{}{}{}", ncclGetErrorString(state), has_detail ? ": " : "",
                        has_detail ? detail : "");
+  }
+
+  // The host's first: whoever sees what an abort leaves on the GPU is to fail there.
+  void end_both(const std::string& reason) {
+    host_->abort(reason);
+    end(reason);
   }
 
   // Ends what is queued and every later call. Any thread; the first reason counts. NCCL may wait
@@ -278,6 +305,16 @@ class NcclComm final : public Comm {
 }  // namespace
 
 bool has_nccl() { return true; }
+
+Result<uint64_t> nccl_gpu(Device& device) {
+  CKPT_TRY(check_version());
+  CKPT_ASSIGN(const std::string bus_id, pci_bus_id(device));
+  std::string boot_id;
+  if (!std::getline(std::ifstream(kBootId), boot_id) || boot_id.empty()) {
+    return make_error(ErrorCode::kUnavailable, "{}: cannot be read", kBootId);
+  }
+  return gpu_identity(boot_id, bus_id);
+}
 
 Result<std::unique_ptr<Comm>> make_nccl_comm(std::unique_ptr<Comm> host,
                                              const NcclOptions& options) {

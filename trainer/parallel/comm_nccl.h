@@ -1,8 +1,15 @@
 // NCCL for what lies on GPUs, beside another communicator for what lies in host memory.
 //
 // A step's small numbers (counts of rows, losses, verdicts) go through the host's communicator, as
-// on a CPU; rows and gradients go from GPU to GPU. Every step ends with a collective of the host's,
-// so a group that was aborted never applies what NCCL left behind.
+// on a CPU; rows and gradients go from GPU to GPU. A failure of either is one of both.
+//
+// Nobody applies what a failed NCCL has left behind. A collective that NCCL ends early, by a remote
+// error or an abort, looks to the stream as if it were done, while all processes live: its result
+// is garbage, and what is computed from it. But the reason is known before the work ends: an abort
+// aborts the host's communicator first, and NCCL notes an error before it gives up. A step reads
+// from the device what it computed (its gradients' norm), so all of its work is done by then, and
+// ends with a collective of the host's, before which each rank asks NCCL for errors. Whoever has
+// read garbage finds one, does not take part, and without it no other rank comes out either.
 #pragma once
 
 #include "trainer/device/device.h"
@@ -21,6 +28,10 @@ struct NcclOptions {
 
 // Whether this program was built with NCCL.
 bool has_nccl();
+
+// What identifies the GPU of this rank to device_collectives.h; an error if NCCL cannot be used
+// with it: there is none in this program, or none that is new enough (2.14).
+Result<uint64_t> nccl_gpu(Device& device);
 
 // The group of `host`, which it takes over. A collective. Nothing blocks without a bound: NCCL is
 // asked again and again, and abort() from any thread ends what is queued on the GPU, too. What a

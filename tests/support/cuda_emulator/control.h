@@ -28,8 +28,9 @@ uint64_t calls_made();
 // Copies that the device's copy engines were given so far. What kernels store is none.
 uint64_t copies_made();
 
-// How many devices there are from here on, until somebody says otherwise; 1 at first. All have the
-// same memory, the host's, but what is made on one belongs to it.
+// How many devices there are from here on, until somebody says otherwise; at first as many as the
+// environment's CUDA_EMULATOR_DEVICES says, else 1. All have the same memory, the host's, but what
+// is made on one belongs to it.
 void set_devices(int count);
 // Devices that have a context: some thread has chosen them, or has made a call that needs one while
 // they were its current device. For a thread that has chosen none that is device 0.

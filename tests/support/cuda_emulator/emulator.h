@@ -51,9 +51,12 @@ struct Allocation {
   int device = 0;
 };
 
+// By CUDA_EMULATOR_DEVICES, which a test gives to programs that it starts; 1 without.
+int devices_of_the_environment();
+
 // All devices. What follows is used under the lock.
 struct Device {
-  int count = 1;
+  int count = devices_of_the_environment();
   std::set<int> contexts;
   std::set<cudaStream_t> streams;
   std::map<const void*, Allocation> allocated;

@@ -1,9 +1,12 @@
 // What the emulated device must not forgive, and what code above CUDA's run time asks of devices.
+#include "tests/support/cuda_emulator/emulator.h"
+
 #include <cuda_runtime.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <set>
+#include <string>
 #include <thread>
 
 #include "kernels/cuda/queue.h"
@@ -94,6 +97,49 @@ TEST_F(ContextsTest, ADeviceThatIsNotThereChangesNothing) {
     EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess);
   });
   EXPECT_EQ(contexts(), std::set<int>{});
+}
+
+TEST_F(ContextsTest, EachDeviceHasAPlaceOfItsOwnAndTheOthersHaveNone) {
+  std::set<std::string> places;
+  for (int device = 0; device < 3; ++device) {
+    const auto place = ckpt::kernels::cuda_bus_id(device);
+    ASSERT_TRUE(place.ok()) << place.error().message;
+    places.insert(*place);
+  }
+  EXPECT_EQ(places.size(), 3u);
+  EXPECT_FALSE(ckpt::kernels::cuda_bus_id(3).ok());
+  EXPECT_EQ(contexts(), std::set<int>{}) << "to ask needs none";
+}
+
+// What a collective waits for may come from another process: asking for the second stream must not
+// do the first one's work before it can be done.
+TEST(CudaEmulatorTest, WorkThatIsNotReadyHoldsUpWhoWaitsForItsStream) {
+  cudaStream_t first = nullptr;
+  cudaStream_t second = nullptr;
+  cudaEvent_t event = nullptr;
+  ASSERT_EQ(cudaStreamCreateWithFlags(&first, 0), cudaSuccess);
+  ASSERT_EQ(cudaStreamCreateWithFlags(&second, 0), cudaSuccess);
+  ASSERT_EQ(cudaEventCreate(&event), cudaSuccess);
+  bool ready = false;
+  std::string done;
+  {
+    const Lock hold(lock());
+    enqueue(first, [&] { done += "a"; });
+    enqueue_when(
+        first, [&] { return ready; }, [&] { done += "b"; });
+  }
+  ASSERT_EQ(cudaEventRecord(event, first), cudaSuccess);
+  ASSERT_EQ(cudaStreamWaitEvent(second, event, 0), cudaSuccess);
+  enqueue(second, [&] { done += "c"; });
+  for (int i = 0; i < 10; ++i) EXPECT_EQ(cudaStreamQuery(second), cudaErrorNotReady);
+  EXPECT_EQ(done, "a");
+  ready = true;
+  while (cudaStreamQuery(second) == cudaErrorNotReady) {
+  }
+  EXPECT_EQ(done, "abc");
+  EXPECT_EQ(cudaEventDestroy(event), cudaSuccess);
+  EXPECT_EQ(cudaStreamDestroy(first), cudaSuccess);
+  EXPECT_EQ(cudaStreamDestroy(second), cudaSuccess);
 }
 
 }  // namespace

@@ -1,4 +1,7 @@
 // Devices, errors and memory.
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <new>
 
 #include "tests/support/cuda_emulator/control.h"
@@ -14,6 +17,13 @@ std::recursive_mutex& lock() {
 Device& device() {
   static Device the_device;
   return the_device;
+}
+
+int devices_of_the_environment() {
+  constexpr int64_t kMost = 64;
+  const char* const count = std::getenv("CUDA_EMULATOR_DEVICES");
+  if (count == nullptr) return 1;
+  return static_cast<int>(std::clamp<int64_t>(std::strtoll(count, nullptr, 10), 0, kMost));
 }
 
 namespace {
@@ -125,6 +135,15 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int which) {
   properties->l2CacheSize = 1 << 20;
   properties->sharedMemPerBlock = 48 << 10;
   return cudaSuccess;
+}
+// The same in every process: the devices are the machine's.
+cudaError_t cudaDeviceGetPCIBusId(char* bus_id, int bytes, int which) {
+  const Lock hold(lock());
+  if (const cudaError_t error = begin_call(Context::kNotNeeded)) return error;
+  if (which < 0 || which >= device().count) return note(cudaErrorInvalidDevice);
+  const int length =
+      std::snprintf(bus_id, static_cast<size_t>(bytes), "0000:%02x:00.0", unsigned(which) + 1);
+  return length < bytes ? cudaSuccess : note(cudaErrorInvalidValue);
 }
 cudaError_t cudaDriverGetVersion(int* version) {
   *version = 0;  // none

@@ -45,10 +45,15 @@ bool is_stuck(const CUstream_st& stream) {
          next.behind->done < next.position && is_stuck(*next.behind);
 }
 
-// Time passes while somebody asks: each time one more piece of work is done. Whether all is that
-// was queued up to the position.
+// Time passes while somebody asks: each time one more piece of work is done, of this stream or of
+// the one that it waits for. Whether all is that was queued up to the position.
 bool ask(CUstream_st& stream, uint64_t position) {
-  if (stream.done < position && !is_stuck(stream)) run_until(stream, stream.done + 1);
+  if (stream.done >= position) return true;
+  if (is_stuck(stream)) return false;
+  const CUstream_st::Work& next = stream.queue.front();
+  const bool waits = next.behind != nullptr && device().streams.contains(next.behind) &&
+                     next.behind->done < next.position;
+  if (!waits || ask(*next.behind, next.position)) run_until(stream, stream.done + 1);
   return stream.done >= position;
 }
 

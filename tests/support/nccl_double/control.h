@@ -7,13 +7,18 @@
 
 namespace nccl_double {
 
+// An ncclResult_t by its number, from NCCL_DOUBLE_ERROR: for programs that a test starts.
+ncclResult_t error_of_the_environment();
+
 struct Control {
   std::atomic<int> version{NCCL_VERSION(2, 20, 5)};
   // What calls return, and do nothing; ncclSuccess: they do what they are for.
   std::atomic<ncclResult_t> id_error{ncclSuccess};
-  std::atomic<ncclResult_t> call_error{ncclSuccess};  // of those that begin something
+  std::atomic<ncclResult_t> call_error{
+      error_of_the_environment()};  // of those that begin something
   // What they come to, when somebody asks.
   std::atomic<ncclResult_t> async_error{ncclSuccess};
+  std::atomic<int> async_error_of{-1};  // of this rank alone; -1: of all
   // What is begun is in progress while it is asked for so many times, and not queued before.
   std::atomic<int> asks{0};
   std::atomic<bool> stalls{false};  // in progress for ever

@@ -1,103 +1,156 @@
 #include "tests/support/nccl_double/exchange.h"
 
-#include <cstdio>
-#include <cstdlib>
+#include <chrono>
 #include <cstring>
 
 namespace nccl_double {
 
-void die(const char* what) {
-  std::fprintf(stderr, "nccl_double: %s\n", what);
-  std::abort();
-}
-
 namespace {
 
-// Time passes on the streams of the rank's peers that are there, and what they give comes.
-void nudge_peers_of(int rank, Group& group) {
-  if (group.nudging) return;
-  group.nudging = true;
-  for (const auto& [peer, comm] : group.members) {
-    if (peer == rank || comm == nullptr) continue;
-    if (!cuda_emulator::device().streams.contains(comm->stream)) continue;
-    cuda_emulator::nudge(comm->stream);
-  }
-  group.nudging = false;
+// Between two questions for a stream that peers keep waiting.
+constexpr std::chrono::microseconds kAskAgain{100};
+
+// From one rank to another: the how-manieth of its kind.
+std::string letter(const char* kind, size_t number, int from, int to) {
+  return std::string(kind) + "." + std::to_string(number) + "." + std::to_string(from) + "." +
+         std::to_string(to);
+}
+std::string named(const char* kind, int rank) {
+  return std::string(kind) + "." + std::to_string(rank);
 }
 
-bool is_there(const Member& member, const Share& share) {
-  Group& group = *member.group;
-  if (share.is_sum) return group.sums[share.number].size() == static_cast<size_t>(member.ranks);
-  for (size_t peer = 0; peer < share.slices.size(); ++peer) {
-    if (share.slices[peer].received == 0) continue;
-    if (group.mail[{static_cast<int>(peer), member.rank}].empty()) return false;
+// A share whose letters have their names.
+struct Letters {
+  struct Outgoing {
+    std::string name;
+    const std::byte* from = nullptr;
+    size_t bytes = 0;
+  };
+  struct Incoming {
+    std::string name;
+    std::byte* to = nullptr;
+    size_t bytes = 0;
+  };
+  bool is_sum = false;
+  std::vector<Outgoing> out;
+  std::vector<Incoming> in;  // by rank
+};
+
+// A sum goes to everybody, the rank itself included.
+Letters address(Member& member, const Share& share) {
+  Letters letters{.is_sum = share.is_sum, .out = {}, .in = {}};
+  const size_t sum = share.is_sum ? member.sums++ : 0;
+  for (int peer = 0; peer < member.ranks; ++peer) {
+    const auto at = static_cast<size_t>(peer);
+    const Slice& slice = share.slices[share.is_sum ? 0 : at];
+    const char* const kind = share.is_sum ? "sum" : "rows";
+    if (slice.sent > 0) {
+      const size_t number = share.is_sum ? sum : member.sent[at]++;
+      letters.out.push_back({letter(kind, number, member.rank, peer), slice.from, slice.sent});
+    }
+    if (slice.received > 0) {
+      const size_t number = share.is_sum ? sum : member.received[at]++;
+      letters.in.push_back({letter(kind, number, peer, member.rank), slice.to, slice.received});
+    }
+  }
+  return letters;
+}
+
+bool are_there(const Member& member, const Letters& letters) {
+  for (const Letters::Incoming& one : letters.in) {
+    if (!is_posted(member.mailbox, one.name)) return false;
   }
   return true;
 }
 
-void give(const Member& member, const Share& share) {
-  Group& group = *member.group;
-  for (size_t peer = 0; peer < share.slices.size(); ++peer) {
-    const Slice& slice = share.slices[peer];
-    if (slice.sent == 0) continue;
-    Bytes taken(slice.from, slice.from + slice.sent);
-    if (share.is_sum) {
-      group.sums[share.number][member.rank] = std::move(taken);
+void give(const Member& member, const Letters& letters) {
+  for (const Letters::Outgoing& one : letters.out) {
+    post(member.mailbox, one.name, Bytes(one.from, one.from + one.bytes));
+  }
+}
+
+void add(Bytes& total, const Bytes& more) {
+  for (size_t at = 0; at < total.size(); at += sizeof(float)) {
+    float sum = 0;
+    float value = 0;
+    std::memcpy(&sum, total.data() + at, sizeof sum);
+    std::memcpy(&value, more.data() + at, sizeof value);
+    sum += value;
+    std::memcpy(total.data() + at, &sum, sizeof sum);
+  }
+}
+
+void get(const Member& member, const Letters& letters) {
+  Bytes total;
+  for (const Letters::Incoming& one : letters.in) {
+    Bytes bytes = take(member.mailbox, one.name);
+    if (bytes.size() != one.bytes) die(one.name + ": a rank receives other than what was sent");
+    if (!letters.is_sum) {
+      std::memcpy(one.to, bytes.data(), bytes.size());
+    } else if (total.empty()) {
+      total = std::move(bytes);
     } else {
-      group.mail[{member.rank, static_cast<int>(peer)}].push_back(std::move(taken));
+      add(total, bytes);
     }
   }
-}
-
-void add_up(const std::map<int, Bytes>& given, const Slice& into) {
-  std::vector<float> total(into.received / sizeof(float));
-  std::vector<float> each(total.size());
-  bool first = true;
-  for (const auto& [rank, bytes] : given) {
-    if (bytes.size() != into.received) die("ranks add up different numbers");
-    std::memcpy(each.data(), bytes.data(), bytes.size());
-    for (size_t i = 0; i < total.size(); ++i) total[i] = first ? each[i] : total[i] + each[i];
-    first = false;
-  }
-  std::memcpy(into.to, total.data(), into.received);
-}
-
-void get(const Member& member, const Share& share) {
-  Group& group = *member.group;
-  if (share.is_sum) return add_up(group.sums[share.number], share.slices[0]);
-  for (size_t peer = 0; peer < share.slices.size(); ++peer) {
-    const Slice& slice = share.slices[peer];
-    if (slice.received == 0) continue;
-    std::deque<Bytes>& mail = group.mail[{static_cast<int>(peer), member.rank}];
-    if (mail.front().size() != slice.received) die("a rank receives other than what was sent");
-    std::memcpy(slice.to, mail.front().data(), slice.received);
-    mail.pop_front();
+  if (letters.is_sum && !total.empty()) {
+    std::memcpy(letters.in.front().to, total.data(), total.size());
   }
 }
 
 }  // namespace
 
-void queue(const std::shared_ptr<Member>& member, Share share, cudaStream_t stream) {
-  if (share.is_sum) {
-    share.number = member->sums++;
-    auto& sums = member->group->sums;
-    if (sums.size() <= share.number) sums.resize(share.number + 1);
-  }
+void queue(const std::shared_ptr<Member>& member, const Share& share) {
+  const auto letters = std::make_shared<const Letters>(address(*member, share));
   ++member->unfinished;
-  cuda_emulator::enqueue(stream, [member, share] {
-    if (!member->aborted) give(*member, share);
+  cuda_emulator::enqueue(member->stream, [member, letters] {
+    if (!member->aborted) give(*member, *letters);
   });
-  const auto ready = [member, share] {
-    if (member->aborted || is_there(*member, share)) return true;
-    nudge_peers_of(member->rank, *member->group);
-    return is_there(*member, share);
-  };
-  cuda_emulator::enqueue_when(stream, ready, [member, share] {
+  const auto ready = [member, letters] { return member->aborted || are_there(*member, *letters); };
+  cuda_emulator::enqueue_when(member->stream, ready, [member, letters] {
     --member->unfinished;
     if (member->aborted) return;
-    if (!is_there(*member, share)) die("somebody waits without a bound for a peer");
-    get(*member, share);
+    if (!are_there(*member, *letters)) die("somebody waits without a bound for a peer");
+    get(*member, *letters);
   });
+}
+
+void arrive(const Member& member, const std::string& gpu) {
+  const auto* const begin = reinterpret_cast<const std::byte*>(gpu.data());
+  post(member.mailbox, named("here", member.rank), Bytes(begin, begin + gpu.size()));
+}
+
+bool all_are_here(const Member& member) {
+  for (int peer = 0; peer < member.ranks; ++peer) {
+    if (!is_posted(member.mailbox, named("here", peer))) return false;
+  }
+  return true;
+}
+
+std::string gpu_of(const Member& member, int peer) {
+  const Bytes gpu = look_at(member.mailbox, named("here", peer));
+  return {reinterpret_cast<const char*>(gpu.data()), gpu.size()};
+}
+
+void leave(const Member& member) {
+  post(member.mailbox, named("gone", member.rank), {});
+  for (int peer = 0; peer < member.ranks; ++peer) {
+    if (!is_posted(member.mailbox, named("gone", peer))) return;
+  }
+  remove_mailbox(member.mailbox);
+}
+
+void Progress::run(const std::stop_token& stop) {
+  std::unique_lock hold(cuda_emulator::lock());
+  const auto has_work = [this] { return member_->unfinished > 0; };
+  while (queued_.wait(hold, stop, has_work) && !stop.stop_requested()) {
+    if (cuda_emulator::device().streams.contains(member_->stream)) {
+      cuda_emulator::nudge(member_->stream);
+    }
+    hold.unlock();
+    std::this_thread::sleep_for(kAskAgain);
+    hold.lock();
+  }
 }
 
 }  // namespace nccl_double

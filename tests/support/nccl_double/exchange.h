@@ -1,24 +1,26 @@
-// What ranks of the double of NCCL exchange. A collective is two pieces of work in each rank's
-// stream. The first takes what the rank gives, in the stream's order; the second is ready when its
-// peers have given theirs, and fills what the rank gets. While one rank asks for its stream, time
-// passes on its peers', too. Sums are in the order of ranks.
+// What ranks of the double of NCCL exchange, through a mailbox. A collective is two pieces of work
+// in each rank's stream. The first posts what the rank gives, in the stream's order; the second is
+// ready when its peers have posted theirs, and fills what the rank gets. Sums are in the order of
+// ranks.
+//
+// On GPUs streams go on by themselves, whatever their owner waits for. Here a thread of each
+// communicator asks for its stream as long as that has work of it.
 #pragma once
 
+#include <condition_variable>
 #include <cstddef>
-#include <deque>
 #include <functional>
-#include <map>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "tests/support/cuda_emulator/emulator.h"
 #include "tests/support/nccl_double/control.h"
+#include "tests/support/nccl_double/mailbox.h"
 
 namespace nccl_double {
-
-using Bytes = std::vector<std::byte>;
 
 // What one rank sends to a peer and receives from it; of a sum what it adds, and where it goes.
 struct Slice {
@@ -29,44 +31,61 @@ struct Slice {
 };
 struct Share {
   bool is_sum = false;
-  size_t number = 0;          // of the sum
   std::vector<Slice> slices;  // by peer; of a sum only the first
 };
 
-// Those who came with one id, and what their streams have given so far.
-struct Group {
-  std::map<int, ncclComm*> members;  // by rank; null: aborted
-  std::map<int, int> devices;
-  std::map<std::pair<int, int>, std::deque<Bytes>> mail;  // sender and receiver -> in their order
-  std::vector<std::map<int, Bytes>> sums;                 // by number and rank
-  bool nudging = false;
-};
-
-// Outlives its handle while streams have work of it.
+// One rank of those who came with one id. Outlives its handle while its stream has work of it.
 struct Member {
-  std::shared_ptr<Group> group;
+  std::string mailbox;
   int rank = 0;
   int ranks = 0;
   int device = 0;
+  cudaStream_t stream = nullptr;  // that it was used on last
   bool aborted = false;
-  size_t sums = 0;        // that this rank has queued
-  size_t unfinished = 0;  // of all that it has queued
+  // What it has queued: of sums, to each peer, from each peer.
+  size_t sums = 0;
+  std::vector<size_t> sent = std::vector<size_t>(static_cast<size_t>(ranks));
+  std::vector<size_t> received = std::vector<size_t>(static_cast<size_t>(ranks));
+  size_t unfinished = 0;  // of all that
 };
 
-// Both pieces of work, into the stream. Under the emulator's lock.
-void queue(const std::shared_ptr<Member>& member, Share share, cudaStream_t stream);
+// Both pieces of work, into the member's stream. Under the emulator's lock.
+void queue(const std::shared_ptr<Member>& member, const Share& share);
 
-[[noreturn]] void die(const char* what);
+// Who has come, and on which GPU; who has gone. The last one to go removes the mailbox.
+void arrive(const Member& member, const std::string& gpu);
+bool all_are_here(const Member& member);
+std::string gpu_of(const Member& member, int peer);
+void leave(const Member& member);
+
+// The thread that lets the member's stream go on. Takes the emulator's lock: it is not destroyed
+// under it.
+class Progress {
+ public:
+  explicit Progress(std::shared_ptr<Member> member)
+      : member_(std::move(member)), thread_([this](const std::stop_token& stop) { run(stop); }) {}
+  void was_queued() { queued_.notify_all(); }
+
+ private:
+  void run(const std::stop_token& stop);
+
+  const std::shared_ptr<Member> member_;
+  std::condition_variable_any queued_;
+  std::jthread thread_;
+};
 
 }  // namespace nccl_double
 
 struct ncclComm {
+  explicit ncclComm(std::shared_ptr<nccl_double::Member> of)
+      : member(std::move(of)), progress(member) {}
+
   std::shared_ptr<nccl_double::Member> member;
-  cudaStream_t stream = nullptr;    // that it was used on last
   std::function<void()> begun;      // queues what is in progress
   std::function<bool()> can_begin;  // null: at once
   int asks_left = 0;
   bool finalized = false;  // or about to be
   ncclResult_t failed = ncclSuccess;
   std::string last_error;
+  nccl_double::Progress progress;
 };

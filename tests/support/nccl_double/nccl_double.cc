@@ -1,14 +1,14 @@
-// NCCL for the emulated device: ranks are threads of one process, each with a device of its own.
-// What they exchange: exchange.h.
+// NCCL for the emulated device: ranks are threads or processes, each with a device of its own. What
+// they exchange: exchange.h.
 //
 // After an abort the aborted rank's work is done at once and moves nothing; that of its peers stays
 // until they abort as well, as on GPUs. A communicator is finalized, which is in progress while its
 // stream has work of it, before it is destroyed, and not used in between.
 #include <atomic>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,12 +22,6 @@ using cuda_emulator::Lock;
 using cuda_emulator::lock;
 
 namespace {
-
-// By id.
-std::map<std::string, std::shared_ptr<Group>>& groups() {
-  static std::map<std::string, std::shared_ptr<Group>> all;
-  return all;
-}
 
 // Of the calling thread: what ncclGroupEnd() will queue.
 thread_local int group_depth = 0;
@@ -68,9 +62,10 @@ ncclResult_t queue_share(ncclComm& comm, Share share, cudaStream_t stream) {
   if (stream == nullptr || stream->device != comm.member->device) {
     return wrong("a stream of another device");
   }
-  comm.stream = stream;
-  const auto work = [member = comm.member, stream, moved = std::move(share)]() mutable {
-    queue(member, std::move(moved), stream);
+  comm.member->stream = stream;
+  const auto work = [&comm, moved = std::move(share)] {
+    queue(comm.member, moved);
+    comm.progress.was_queued();
   };
   return begin(comm, work, {});
 }
@@ -82,14 +77,44 @@ Slice& grouped_slice(ncclComm& comm, int peer, cudaStream_t stream) {
   return grouped->slices[static_cast<size_t>(peer)];
 }
 
-// Nobody has its handle any more.
-void remove(ncclComm_t comm) {
-  comm->member->group->members.at(comm->member->rank) = nullptr;
+// Nobody has its handle any more. It is to be destroyed without the lock.
+std::unique_ptr<ncclComm> remove(ncclComm_t comm) {
+  leave(*comm->member);
   --control().communicators;
-  delete comm;
+  return std::unique_ptr<ncclComm>(comm);
+}
+
+std::string current_gpu() {
+  constexpr size_t kBytes = 64;
+  std::string name(kBytes, '\0');
+  if (cudaDeviceGetPCIBusId(name.data(), static_cast<int>(name.size()),
+                            cuda_emulator::current_device()) != cudaSuccess) {
+    die("the current device has no bus id");
+  }
+  return name.c_str();
+}
+
+// Once all have come.
+void find_duplicates(ncclComm& comm, const std::string& gpu) {
+  for (int peer = 0; peer < comm.member->ranks; ++peer) {
+    if (peer == comm.member->rank || gpu_of(*comm.member, peer) != gpu) continue;
+    comm.failed = ncclInvalidUsage;
+    comm.last_error = "Duplicate GPU detected";
+  }
+}
+
+bool comes_true(const ncclComm& comm) {
+  const int of = control().async_error_of;
+  return control().async_error != ncclSuccess && (of < 0 || of == comm.member->rank);
 }
 
 }  // namespace
+
+ncclResult_t error_of_the_environment() {
+  const char* const number = std::getenv("NCCL_DOUBLE_ERROR");
+  return number == nullptr ? ncclSuccess
+                           : static_cast<ncclResult_t>(std::strtol(number, nullptr, 10));
+}
 
 Control& control() {
   static Control one;
@@ -106,8 +131,8 @@ void reset() {
        {&all.asks, &all.stalled_asks, &all.aborts, &all.destroyed, &all.wrong_calls}) {
     *count = 0;
   }
+  all.async_error_of = -1;
   all.stalls = all.aborts_wait = false;
-  groups().clear();
 }
 
 }  // namespace nccl_double
@@ -124,10 +149,11 @@ ncclResult_t ncclGetVersion(int* version) {
 }
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
-  static std::atomic<int> drawn{0};
   if (const ncclResult_t error = control().id_error) return error;
+  const std::string mailbox = nccl_double::make_mailbox();
+  if (mailbox.size() >= sizeof id->internal) nccl_double::die(mailbox + ": too long for an id");
   std::memset(id, 0, sizeof *id);
-  std::snprintf(id->internal, sizeof id->internal, "group %d", drawn++);
+  std::memcpy(id->internal, mailbox.data(), mailbox.size());
   return ncclSuccess;
 }
 
@@ -136,35 +162,22 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
   const Lock hold(lock());
   if (config->blocking != 0) return nccl_double::wrong("calls that block");
   if (const ncclResult_t error = control().call_error) return error;
-  auto& group = nccl_double::groups()[id.internal];
-  if (!group) group = std::make_shared<nccl_double::Group>();
-  auto made = std::make_unique<ncclComm>();
-  made->member = std::make_shared<nccl_double::Member>();
-  *made->member = {
-      .group = group, .rank = rank, .ranks = ranks, .device = cuda_emulator::current_device()};
-  *comm = made.release();
+  *comm = new ncclComm(std::make_shared<nccl_double::Member>(
+      nccl_double::Member{.mailbox = id.internal,
+                          .rank = rank,
+                          .ranks = ranks,
+                          .device = cuda_emulator::current_device()}));
   ++control().communicators;
-  group->members[rank] = *comm;
-  group->devices[rank] = cuda_emulator::current_device();
-  const auto come = [group, ranks] { return group->members.size() == static_cast<size_t>(ranks); };
-  const auto connect = [handle = *comm] {
-    for (const auto& [peer, device] : handle->member->group->devices) {
-      if (peer == handle->member->rank || device != handle->member->device) continue;
-      handle->failed = ncclInvalidUsage;
-      handle->last_error = "Duplicate GPU detected";
-    }
-  };
+  const std::string gpu = nccl_double::current_gpu();
+  nccl_double::arrive(*(*comm)->member, gpu);
+  const auto come = [member = (*comm)->member] { return nccl_double::all_are_here(*member); };
+  const auto connect = [handle = *comm, gpu] { nccl_double::find_duplicates(*handle, gpu); };
   return nccl_double::begin(**comm, connect, come);
 }
 
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
   const Lock hold(lock());
-  const auto is_idle = [comm] {
-    if (comm->member->unfinished > 0 && cuda_emulator::device().streams.contains(comm->stream)) {
-      cuda_emulator::nudge(comm->stream);
-    }
-    return comm->member->unfinished == 0;
-  };
+  const auto is_idle = [comm] { return comm->member->unfinished == 0; };
   const ncclResult_t begun = nccl_double::begin(
       *comm, [] {}, is_idle);
   comm->finalized = true;
@@ -172,19 +185,21 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) {
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+  std::unique_ptr<ncclComm> gone;
   const Lock hold(lock());
   if (!comm->finalized || comm->begun) return nccl_double::wrong("destroyed, but not finalized");
   ++control().destroyed;
-  nccl_double::remove(comm);
+  gone = nccl_double::remove(comm);
   return ncclSuccess;
 }
 
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   ++control().aborts;
   control().aborts_wait.wait(true);
+  std::unique_ptr<ncclComm> gone;
   const Lock hold(lock());
   comm->member->aborted = true;
-  nccl_double::remove(comm);
+  gone = nccl_double::remove(comm);
   return ncclSuccess;
 }
 
@@ -203,8 +218,8 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
     if (comm->can_begin && !comm->can_begin()) return ncclSuccess;
     std::exchange(comm->begun, nullptr)();
   }
-  if (const ncclResult_t error = control().async_error) {
-    comm->failed = error;
+  if (nccl_double::comes_true(*comm)) {
+    comm->failed = control().async_error;
     comm->last_error = "as the test wanted";
   }
   *state = comm->failed;

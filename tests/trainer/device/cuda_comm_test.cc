@@ -11,6 +11,7 @@
 #include "tests/trainer/device/cuda_fixture.h"
 #include "tests/trainer/parallel/comm_groups.h"
 #include "trainer/parallel/comm_nccl.h"
+#include "trainer/parallel/device_collectives.h"
 
 namespace moetrain {
 namespace {
@@ -34,10 +35,17 @@ class CudaCommTest : public testing::TestWithParam<Way> {
     std::printf("nccl: %u ranks, each with a GPU of its own\n", ranks_);
   }
 
+  CommKind host() const { return GetParam() == Way::kLocal ? CommKind::kLocal : CommKind::kGloo; }
+  // Over the host's communicator the way that is tested.
+  Result<std::unique_ptr<Comm>> over(std::unique_ptr<Comm> comm, Device& device,
+                                     MapRendezvous& rendezvous) const {
+    if (GetParam() != Way::kNccl) return comm;
+    return make_nccl_comm(std::move(comm),
+                          {.device = &device, .rendezvous = rendezvous.callbacks()});
+  }
   // `body` on every rank, with its device, in threads.
   void on_ranks(const std::function<void(Comm&, Device&)>& body) {
-    const CommKind host = GetParam() == Way::kLocal ? CommKind::kLocal : CommKind::kGloo;
-    auto comms = make_comms(host, ranks_, /*timeout_ms=*/20'000);
+    auto comms = make_comms(host(), ranks_, /*timeout_ms=*/20'000);
     MapRendezvous rendezvous;  // one for each group: an id of NCCL's is good for one
     std::vector<std::jthread> threads;
     threads.reserve(comms.size());
@@ -46,14 +54,10 @@ class CudaCommTest : public testing::TestWithParam<Way> {
         const uint32_t rank = comm->rank();
         auto device = make_cuda_device({.index = static_cast<int>(rank) % gpus_});
         ASSERT_TRUE(device.ok()) << device.error().message;
-        if (GetParam() == Way::kNccl) {
-          auto nccl = make_nccl_comm(
-              std::move(comm), {.device = device->get(), .rendezvous = rendezvous.callbacks()});
-          ASSERT_TRUE(nccl.ok()) << nccl.error().message;
-          comm = std::move(*nccl);
-        }
-        body(*comm, **device);
-        comm.reset();  // before its device
+        auto made = over(std::move(comm), **device, rendezvous);
+        ASSERT_TRUE(made.ok()) << made.error().message;
+        body(**made, **device);
+        made->reset();  // before its device
       });
     }
   }
@@ -95,6 +99,8 @@ TEST_P(CudaCommTest, SumsWhatAllRanksHave) {
 }
 
 class CudaHostSumsTest : public CudaCommTest {};
+class CudaGpusTest : public CudaCommTest {};
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(CudaGpusTest);  // without NCCL
 
 // What peers add up on their devices, or send each other through host memory, is what the host's
 // sums are: to the bit, and whatever number of values each rank has to add. NCCL promises less.
@@ -174,6 +180,58 @@ TEST_P(CudaCommTest, AfterAnAbortNothingIsMovedAndNobodyHangs) {
   });
 }
 
+// As where ranks go and come: over the same devices, after a group that was aborted in the midst of
+// a collective, and after one that all have left in agreement.
+TEST_P(CudaCommTest, OneGroupFollowsAnother) {
+  constexpr size_t kGroups = 5;
+  std::vector<std::vector<std::unique_ptr<Comm>>> groups;
+  std::vector<MapRendezvous> rendezvous(kGroups);
+  for (size_t i = 0; i < kGroups; ++i) groups.push_back(make_comms(host(), ranks_, 20'000));
+  std::vector<std::jthread> threads;
+  for (uint32_t rank = 0; rank < ranks_; ++rank) {
+    threads.emplace_back([&, rank] {
+      auto device = make_cuda_device({.index = static_cast<int>(rank) % gpus_});
+      ASSERT_TRUE(device.ok()) << device.error().message;
+      Tensor tensor(**device, Type::kFloat, 3);
+      for (size_t i = 0; i < kGroups; ++i) {
+        SCOPED_TRACE(i);
+        auto comm = over(std::move(groups[i][rank]), **device, rendezvous[i]);
+        ASSERT_TRUE(comm.ok()) << comm.error().message;
+        tensor.write(std::span<const float>(std::vector<float>{1, 2, 3}));
+        ASSERT_TRUE((*comm)->all_reduce_sum(tensor).ok());
+        const auto sum = tensor.read<float>();
+        ASSERT_TRUE(sum.ok()) << sum.error().message;
+        const auto all = static_cast<float>(ranks_);
+        EXPECT_THAT(*sum, testing::ElementsAre(all, 2 * all, 3 * all));
+        ASSERT_TRUE((*comm)->barrier().ok());
+        if (i % 2 == 1) continue;  // in agreement
+        // The last one does not come; if it is the only one, it comes.
+        const bool comes = rank + 1 < ranks_ || ranks_ == 1;
+        if (comes) (void)(*comm)->all_reduce_sum(tensor);
+        (*comm)->abort("a member was lost");
+        EXPECT_TRUE((*device)->synchronize().ok()) << "an abort ends what was queued";
+      }
+    });
+  }
+}
+
+// What the ranks of a group say of their GPUs is enough to know whether NCCL takes them.
+TEST_P(CudaGpusTest, AreToldApart) {
+  on_ranks([&](Comm& comm, Device& device) {
+    const auto gpu = nccl_gpu(device);
+    ASSERT_TRUE(gpu.ok()) << gpu.error().message;
+    const auto own = agree_on_collectives(comm, *gpu);
+    ASSERT_TRUE(own.ok()) << own.error().message;
+    EXPECT_EQ(own->nccl, ranks_ > 1) << own->reason;
+    const auto again = make_cuda_device({.index = static_cast<int>(comm.rank()) % gpus_});
+    ASSERT_TRUE(again.ok()) << again.error().message;
+    const auto same = nccl_gpu(**again);
+    ASSERT_TRUE(same.ok()) << same.error().message;
+    EXPECT_EQ(*same, *gpu);
+  });
+}
+
+std::vector<Way> nccl() { return has_nccl() ? std::vector<Way>{Way::kNccl} : std::vector<Way>{}; }
 std::vector<Way> ways() {
   std::vector<Way> all{Way::kLocal, Way::kGloo};
   if (has_nccl()) all.push_back(Way::kNccl);
@@ -183,6 +241,7 @@ std::string way_name(const testing::TestParamInfo<Way>& info) {
   return info.param == Way::kLocal ? "Local" : info.param == Way::kGloo ? "Gloo" : "Nccl";
 }
 INSTANTIATE_TEST_SUITE_P(All, CudaCommTest, testing::ValuesIn(ways()), way_name);
+INSTANTIATE_TEST_SUITE_P(All, CudaGpusTest, testing::ValuesIn(nccl()), way_name);
 INSTANTIATE_TEST_SUITE_P(All, CudaHostSumsTest, testing::Values(Way::kLocal, Way::kGloo), way_name);
 
 }  // namespace

@@ -8,10 +8,8 @@
 #include <thread>
 
 #include "tests/support/cuda_emulator/control.h"
-#include "tests/support/nccl_double/control.h"
-#include "tests/trainer/parallel/comm_groups.h"
-#include "trainer/device/cuda_device.h"
-#include "trainer/parallel/comm_nccl.h"
+#include "tests/support/temp_folder.h"
+#include "tests/trainer/device/nccl_fixture.h"
 
 namespace moetrain {
 namespace {
@@ -20,66 +18,21 @@ using ckpt::ErrorCode;
 using testing::AllOf;
 using testing::HasSubstr;
 
-// For all tests of this program: a device for each rank.
+// For all tests of this program: a device for each rank, and a place for what they exchange.
 class ThreeDevices : public testing::Environment {
  public:
-  void SetUp() override { cuda_emulator::set_devices(3); }
+  void SetUp() override {
+    cuda_emulator::set_devices(3);
+    ::setenv("NCCL_DOUBLE_FOLDER", folder_.path().c_str(), /*overwrite=*/1);
+  }
   void TearDown() override { EXPECT_EQ(nccl_double::control().wrong_calls, 0); }
+
+ private:
+  ckpt::test::TempFolder folder_;
 };
 testing::Environment* const kThreeDevices = testing::AddGlobalTestEnvironment(new ThreeDevices);
 
-class NcclFaultsTest : public testing::Test {
- protected:
-  void SetUp() override { nccl_double::reset(); }
-  void TearDown() override {
-    EXPECT_EQ(nccl_.wrong_calls, 0);
-    EXPECT_EQ(nccl_.communicators, 0);
-    nccl_double::reset();
-  }
-
-  struct Setting {
-    uint32_t ranks = 1;
-    bool one_device = false;
-    uint32_t device_timeout_ms = 20'000;
-    NcclOptions nccl = {};  // without device and rendezvous
-  };
-  using Made = Result<std::unique_ptr<Comm>>;
-  // `body` on every rank, in threads: with its device, and what making a communicator came to.
-  void on_ranks(const Setting& setting, const std::function<void(Made&, Device&)>& body) {
-    auto hosts = make_comms(CommKind::kLocal, setting.ranks, /*timeout_ms=*/20'000);
-    std::vector<std::jthread> threads;
-    threads.reserve(hosts.size());
-    for (auto& host : hosts) {
-      threads.emplace_back([&] {
-        const int index = setting.one_device ? 0 : static_cast<int>(host->rank());
-        auto device = make_cuda_device({.index = index, .timeout_ms = setting.device_timeout_ms});
-        ASSERT_TRUE(device.ok()) << device.error().message;
-        NcclOptions options = setting.nccl;
-        options.device = device->get();
-        options.rendezvous = rendezvous_.callbacks();
-        Made comm = make_nccl_comm(std::move(host), options);
-        body(comm, **device);
-      });
-    }
-  }
-  // What all_reduce of a tensor says, in a group of one.
-  static Status all_reduce(Comm& comm, Device& device) {
-    Tensor tensor(device, Type::kFloat, 10);
-    tensor.zero();
-    return comm.all_reduce_sum(tensor);
-  }
-  // The error of making a communicator, on all ranks.
-  void cannot_connect(const Setting& setting, ErrorCode code, const std::string& message) {
-    on_ranks(setting, [&](Made& comm, Device&) {
-      ASSERT_FALSE(comm.ok());
-      EXPECT_EQ(comm.error().code, code) << comm.error().message;
-      EXPECT_THAT(comm.error().message, HasSubstr(message));
-    });
-  }
-
-  nccl_double::Control& nccl_ = nccl_double::control();
-  MapRendezvous rendezvous_;
-};
+using NcclFaultsTest = NcclFixture;
 
 TEST_F(NcclFaultsTest, AsksUntilWhatWasBegunIsQueued) {
   nccl_.asks = 7;

@@ -23,6 +23,7 @@ RankEvent full_event() {
           .pid = 4'711,
           .resumed = true,
           .lineage = 2,
+          .collectives = "nccl",
           .bytes_memory = 1u << 20,
           .bytes_disk = 77,
           .stale_units = {5, 9},
@@ -165,6 +166,8 @@ TEST(RankOptionsTest, SurviveTheirJson) {
   options.socket = "/tmp/x.sock";
   options.rank = 2;
   options.ranks = 4;
+  options.device = "cuda";
+  options.gpu = 3;
   options.steps = 60;
   options.checkpoint_every = 5;
   options.resume = CKPT_RESUME_AT_STEP;

@@ -1,0 +1,136 @@
+// Groups that change while each rank has a GPU of its own: NCCL, anew in each epoch. GPUs are
+// emulated, and NCCL is its double, whose sums are in the order of ranks as the host's: a run over
+// it has the bits of one that has to do without.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <cstdlib>
+#include <map>
+
+#include "tests/system/watched_run.h"
+
+namespace systemtest {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+using testing::Not;
+
+class CudaElasticTest : public GoingOnTest {
+ protected:
+  CudaElasticTest() {
+    program_ = MOETRAIN_ON_GPU;
+    // As small as it gets: an emulated thread costs as much as thousands of a real one.
+    model_ = {"--device", "cuda", "--layers", "1", "--micro-batches", "1", "--seq", "8"};
+    ::setenv("NCCL_DOUBLE_FOLDER", folder_.path().c_str(), /*overwrite=*/1);
+  }
+  ~CudaElasticTest() override {
+    for (const char* name : {"NCCL_DOUBLE_FOLDER", "NCCL_DOUBLE_ERROR", "CUDA_EMULATOR_DEVICES"}) {
+      ::unsetenv(name);
+    }
+  }
+  // Of the machine that programs are started on from here on.
+  static void set_gpus(int count) {
+    ::setenv("CUDA_EMULATOR_DEVICES", std::to_string(count).c_str(), /*overwrite=*/1);
+  }
+  static void make_nccl_fail(int with) {
+    ::setenv("NCCL_DOUBLE_ERROR", std::to_string(with).c_str(), /*overwrite=*/1);
+  }
+  // The groups that have trained: how many ranks, and by what their GPUs have exchanged.
+  using Groups = std::vector<std::pair<uint32_t, std::string>>;
+  static Groups groups_of(const std::vector<json>& events) {
+    std::map<uint64_t, std::pair<uint32_t, std::string>> groups;  // by epoch
+    for (const json& event : events) {
+      if (event.value("event", "") != "training") continue;
+      const auto of_rank =
+          std::pair(event.value("group", 0u), event.value("collectives", std::string("?")));
+      const auto [known, is_new] = groups.emplace(event.value("epoch", 0), of_rank);
+      EXPECT_EQ(known->second, of_rank) << "ranks go different ways: " << event.dump();
+    }
+    Groups all;
+    for (const auto& [epoch, group] : groups) all.push_back(group);
+    return all;
+  }
+  Groups groups() const { return groups_of(read_lines(events_)); }
+};
+
+TEST_F(CudaElasticTest, ALossAndADepartureChangeNoBit) {
+  const Flags changes = twice_ + Flags{"--kill", "1@3", "--leave", "3@6"};
+  set_gpus(4);
+  const json over_nccl = go_on("nccl.json", "4", changes);
+  EXPECT_THAT(last_error_output_, Not(HasSubstr("without NCCL")));
+  EXPECT_EQ(groups(), (Groups{{4, "nccl"}, {3, "nccl"}, {2, "nccl"}}));
+  EXPECT_EQ(over_nccl.at("failures").size(), 1u);
+  EXPECT_EQ(over_nccl.at("plt"), 0);
+  set_gpus(1);
+  const json over_host = go_on("host.json", "4", changes);
+  EXPECT_EQ(groups(), (Groups{{4, "host"}, {3, "host"}, {2, "host"}}));
+  EXPECT_THAT(last_error_output_, HasSubstr("without NCCL: ranks 0 and 1 have the same GPU"));
+  EXPECT_EQ(bits(over_nccl).size(), 12u);
+  EXPECT_EQ(bits(over_nccl), bits(over_host));
+}
+
+// The first one that joins has the GPU of the lost one. For the second there is none, until it has
+// left again.
+TEST_F(CudaElasticTest, WhoJoinsTakesAFreeGpuAndWithoutOneAllDoWithoutNccl) {
+  set_gpus(3);
+  WatchedRun run =
+      watch("joins.json", "3", twice_ + Flags{"--kill", "1@3", "--join", "1@4", "--join", "1@12"});
+  ASSERT_TRUE(run.await_group(4));
+  ASSERT_TRUE(run.signal_rank(4, SIGTERM));
+  EXPECT_TRUE(run.await([](const json& event) {
+    return event.value("event", "") == "training" && event.value("group", 0) == 3 &&
+           event.value("epoch", 0) == 5;
+  }));
+  const Ended ended = run.stop();
+  EXPECT_EQ(groups_of(run.events()),
+            (Groups{{3, "nccl"}, {2, "nccl"}, {3, "nccl"}, {4, "host"}, {3, "nccl"}}))
+      << ended.err;
+  EXPECT_THAT(ended.err, HasSubstr("without NCCL: ranks 0 and "));
+  EXPECT_EQ(read_report("joins.json").at("plt"), 0);
+}
+
+// Nobody kills it: what the others wait for on their GPUs ends by the time of a collective.
+TEST_F(CudaElasticTest, AStoppedRankIsLeftBehind) {
+  set_gpus(3);
+  WatchedRun run = watch("hangs.json", "3",
+                         twice_ + Flags{"--heartbeat-timeout-ms", "0", "--collective-timeout-ms",
+                                        "3000", "--loss-grace-ms", "1000"});
+  ASSERT_TRUE(run.await_step(2));
+  ASSERT_TRUE(run.signal_rank(2, SIGSTOP));
+  EXPECT_TRUE(run.await_group(2));
+  ASSERT_TRUE(run.signal_rank(2, SIGCONT));
+  EXPECT_TRUE(run.await_group(3)) << "it joins again, as a new one";
+  const Ended ended = run.stop();
+  const Groups all = groups_of(run.events());
+  EXPECT_EQ(all.front(), Groups::value_type(3, "nccl"));
+  EXPECT_THAT(all, testing::Contains(Groups::value_type(2, "nccl"))) << ended.err;
+  EXPECT_EQ(all.back(), Groups::value_type(3, "nccl")) << ended.err;
+}
+
+// What a peer may have done is tried three times, anything else once.
+TEST_F(CudaElasticTest, WhereNcclFailsThoughNobodyIsLostTheGroupGoesOnWithoutIt) {
+  constexpr int kInternalError = 3;
+  constexpr int kRemoteError = 6;
+  set_gpus(2);
+  for (const int error : {kInternalError, kRemoteError}) {
+    SCOPED_TRACE(error);
+    make_nccl_fail(error);
+    const json report = go_on("fails.json", "2", {});
+    EXPECT_EQ(groups(), (Groups{{2, "host"}}));
+    EXPECT_THAT(last_error_output_, HasSubstr("has no GPU that NCCL can use: "));
+    EXPECT_THAT(last_error_output_, HasSubstr("connecting: NCCL: "));
+    EXPECT_EQ(bits(report).size(), 12u);
+  }
+  EXPECT_THAT(last_error_output_, HasSubstr("failed 3 times in a row, though nobody was lost"));
+  make_nccl_fail(kInternalError);
+  const Ended ended = run(
+      program_, arguments("ends.json",
+                          model_ + Flags{"--ranks", "2", "--steps", "2", "--on-loss", "restart"}));
+  EXPECT_EQ(ended.code(), 1);
+  EXPECT_THAT(ended.err, HasSubstr("connecting: NCCL: ")) << "it promises the same bits";
+}
+
+}  // namespace
+}  // namespace systemtest
