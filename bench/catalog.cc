@@ -98,6 +98,9 @@ class History {
     CKPT_TRY(ask());
     CKPT_TRY(restart());
     CKPT_TRY(rebuild());
+    const uint64_t journal_bytes = bytes_below(daemon_->data() + "/journal");
+    const uint64_t catalog_bytes = bytes_below(daemon_->data() + "/catalog");
+    CKPT_TRY(prune());
     CKPT_ASSIGN(const Usage usage, usage_of(daemon_->pid()));
     return json{{"bench", "catalog"},
                 {"machine", machine(options_.directory)},
@@ -111,8 +114,8 @@ class History {
                 {"versions_per_second", versions_per_second_},
                 {"resident_bytes", resident_bytes_},
                 {"resident_bytes_peak", std::max(resident_bytes_peak_, usage.resident_bytes_peak)},
-                {"journal_bytes", bytes_below(daemon_->data() + "/journal")},
-                {"catalog_bytes", bytes_below(daemon_->data() + "/catalog")}};
+                {"journal_bytes", journal_bytes},
+                {"catalog_bytes", catalog_bytes}};
   }
 
  private:
@@ -184,17 +187,14 @@ class History {
         {"unit", {{"target", kCatalogRun}, {"unit", unit}}},
         {"diff", {{"from", middle}, {"to", newest}}}};
     for (const auto& [verb, arguments] : questions) {
-      uint64_t bytes = 0;
-      CKPT_ASSIGN(const Usage before, usage_of(daemon_->pid()));
-      CKPT_ASSIGN(const double ms, median_ms(options_.repeats, [&]() -> Status {
-                    return answered(session, verb, arguments, &bytes);
-                  }));
-      CKPT_ASSIGN(const Usage after, usage_of(daemon_->pid()));
-      const bool promised = verb == "log" || verb == "show";
-      add(fmt::format("{} {}, by the daemon", verb, name_of(arguments)), ms,
-          promised ? kQuestionMs : 0);
-      rows_.back()["bytes"] = bytes;
-      rows_.back()["cpu_ms"] = (after.cpu_seconds - before.cpu_seconds) * 1e3 / options_.repeats;
+      CKPT_TRY(ask_daemon(session, verb, arguments, name_of(arguments)));
+    }
+    // The plan alone. What is kept is what it looks at.
+    for (const uint32_t all : {options_.commits / 6, options_.commits - 1}) {
+      const uint32_t kept = std::max(all, 1u);
+      CKPT_TRY(ask_daemon(session, "prune",
+                          {{"target", kCatalogRun}, {"rules", {{"last", kept}}}, {"dry_run", true}},
+                          fmt::format("{} --keep-last {} --dry-run", kCatalogRun, kept)));
     }
     for (const char* verb : {"log", "show"}) {
       const std::vector<std::string> command = {
@@ -205,6 +205,21 @@ class History {
                   }));
       add(fmt::format("ckptctl {} {} --json", command[0], command[1]), ms, 0);
     }
+    return {};
+  }
+
+  Status ask_daemon(ckpt::client::Session& session, const std::string& verb, const json& arguments,
+                    const std::string& name) {
+    uint64_t bytes = 0;
+    CKPT_ASSIGN(const Usage before, usage_of(daemon_->pid()));
+    CKPT_ASSIGN(const double ms, median_ms(options_.repeats, [&]() -> Status {
+                  return answered(session, verb, arguments, &bytes);
+                }));
+    CKPT_ASSIGN(const Usage after, usage_of(daemon_->pid()));
+    const bool promised = verb == "log" || verb == "show";
+    add(fmt::format("{} {}, by the daemon", verb, name), ms, promised ? kQuestionMs : 0);
+    rows_.back()["bytes"] = bytes;
+    rows_.back()["cpu_ms"] = (after.cpu_seconds - before.cpu_seconds) * 1e3 / options_.repeats;
     return {};
   }
 
@@ -243,6 +258,14 @@ class History {
     CKPT_ASSIGN(const CtlRun done, run_ctl(*daemon_, {"rebuild"}));
     add("ckptctl rebuild", done.seconds * 1e3, 0);
     versions_per_second_ = static_cast<double>(versions()) / done.seconds;
+    return {};
+  }
+
+  // Most of the history goes: journal, catalog and all.
+  Status prune() {
+    const std::string kept = std::to_string(std::max(options_.commits / 6, 1u));
+    CKPT_ASSIGN(const CtlRun done, run_ctl(*daemon_, {"prune", kCatalogRun, "--keep-last", kept}));
+    add(fmt::format("ckptctl prune {} --keep-last {}", kCatalogRun, kept), done.seconds * 1e3, 0);
     return {};
   }
 

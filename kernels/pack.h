@@ -10,7 +10,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "kernels/queue.h"
 
@@ -45,22 +44,24 @@ void unpack(std::span<const UnpackPiece> pieces, std::span<const PackRange> rang
             std::span<const uint32_t> expected, const std::byte* buffer, uint32_t* crc,
             uint32_t* mismatches);
 
-// A pack on a GPU, planned ahead: so that many packs bring their tables to the device at once, and
-// what is packed again and again need not bring them again. Where its tables are among those of
-// all:
+// A pack on a GPU, planned ahead: so that its tables come to the device when and as it suits the
+// caller, and what is packed again and again need not bring them again.
 struct PlannedPack {
-  size_t pieces_at = 0;  // bytes from the first table on
   int64_t piece_count = 0;
-  size_t ranges_at = 0;
+  size_t ranges_at = 0;  // in the tables; pieces are at their beginning
   int64_t range_count = 0;
+  size_t table_bytes = 0;
   int64_t tiles = 0;  // what blocks do at a time
 };
 // Of the buffer's address; a planned pack goes to any buffer that has it.
 inline constexpr size_t kPackBufferAlignment = 128;
-// Appends the pack's tables to those of others.
+// How many bytes the tables of such a pack take at most. A multiple of 16.
+size_t pack_table_bytes(size_t pieces, size_t ranges);
+// Writes the pack's tables to `tables`, memory of the host that has room for them and is aligned to
+// 16 bytes.
 PlannedPack plan_pack(std::span<const PackPiece> pieces, std::span<const PackRange> ranges,
-                      std::vector<std::byte>& tables);
-// `tables` is device memory, aligned to 16 bytes, with a copy of all tables, as long as the queue
+                      std::span<std::byte> tables);
+// `tables` is device memory, aligned to 16 bytes, with a copy of the pack's, as long as the queue
 // works on it. Else as the pack() below.
 void pack(CudaQueue& queue, const PlannedPack& planned, const std::byte* tables, std::byte* buffer,
           uint32_t* crc);

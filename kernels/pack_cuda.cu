@@ -203,21 +203,26 @@ constexpr size_t kTableAlignment = 16;
 std::byte* outside_of(const PackPiece& piece) { return const_cast<std::byte*>(piece.from); }
 std::byte* outside_of(const UnpackPiece& piece) { return piece.to; }
 
-template <typename AnyPiece>
-std::vector<Piece> device_pieces(std::span<const AnyPiece> pieces) {
-  std::vector<Piece> all;
-  all.reserve(pieces.size());
-  for (const AnyPiece& piece : pieces) {
-    if (piece.bytes == 0) continue;  // they would break the order of ends
-    all.push_back({outside_of(piece), static_cast<int64_t>(piece.offset),
-                   static_cast<int64_t>(piece.offset + piece.bytes)});
-  }
-  return all;
+constexpr size_t aligned(size_t bytes) {
+  return (bytes + kTableAlignment - 1) / kTableAlignment * kTableAlignment;
 }
 
-std::vector<Range> device_ranges(std::span<const PackRange> ranges, const std::byte* buffer) {
-  std::vector<Range> all;
-  all.reserve(ranges.size());
+template <typename AnyPiece>
+int64_t write_pieces(std::span<const AnyPiece> pieces, std::byte* tables) {
+  auto* row = reinterpret_cast<Piece*>(tables);
+  int64_t count = 0;
+  for (const AnyPiece& piece : pieces) {
+    if (piece.bytes == 0) continue;  // they would break the order of ends
+    row[count++] = {outside_of(piece), static_cast<int64_t>(piece.offset),
+                    static_cast<int64_t>(piece.offset + piece.bytes)};
+  }
+  return count;
+}
+
+// How many tiles there are.
+int64_t write_ranges(std::span<const PackRange> ranges, const std::byte* buffer,
+                     std::byte* tables) {
+  auto* row = reinterpret_cast<Range*>(tables);
   int64_t tiles = 0;
   for (const PackRange& given : ranges) {
     Range range{};
@@ -228,40 +233,32 @@ std::vector<Range> device_ranges(std::span<const PackRange> ranges, const std::b
       range.tiles = (range.end - first_cut(buffer, range.begin) + kTileBytes - 1) / kTileBytes;
     }
     tiles += range.tiles;
-    all.push_back(range);
+    *row++ = range;
   }
-  return all;
-}
-
-template <typename Row>
-size_t append(const std::vector<Row>& rows, std::vector<std::byte>& tables) {
-  const size_t at = (tables.size() + kTableAlignment - 1) / kTableAlignment * kTableAlignment;
-  tables.resize(at + rows.size() * sizeof(Row));
-  if (!rows.empty()) std::memcpy(tables.data() + at, rows.data(), rows.size() * sizeof(Row));
-  return at;
+  return tiles;
 }
 
 // `buffer`: where it will be, as far as its address modulo kPackBufferAlignment goes.
 template <typename AnyPiece>
-PlannedPack plan(std::span<const AnyPiece> given_pieces, std::span<const PackRange> given_ranges,
-                 const std::byte* buffer, std::vector<std::byte>& tables) {
-  CKPT_ASSERT(in_order(given_pieces) && in_order(given_ranges));
-  CKPT_ASSERT(covered(given_pieces, given_ranges));
-  const std::vector<Piece> pieces = device_pieces(given_pieces);
-  const std::vector<Range> ranges = device_ranges(given_ranges, buffer);
+PlannedPack plan(std::span<const AnyPiece> pieces, std::span<const PackRange> ranges,
+                 const std::byte* buffer, std::span<std::byte> tables) {
+  CKPT_ASSERT(in_order(pieces) && in_order(ranges));
+  CKPT_ASSERT(covered(pieces, ranges));
+  CKPT_ASSERT(tables.size() >= pack_table_bytes(pieces.size(), ranges.size()));
+  CKPT_ASSERT(misalignment(tables.data(), kTableAlignment) == 0);
   PlannedPack planned;
-  planned.pieces_at = append(pieces, tables);
-  planned.piece_count = static_cast<int64_t>(pieces.size());
-  planned.ranges_at = append(ranges, tables);
+  planned.piece_count = write_pieces(pieces, tables.data());
+  planned.ranges_at = aligned(static_cast<size_t>(planned.piece_count) * sizeof(Piece));
   planned.range_count = static_cast<int64_t>(ranges.size());
-  planned.tiles = ranges.empty() ? 0 : ranges.back().first_tile + ranges.back().tiles;
+  planned.table_bytes = planned.ranges_at + ranges.size() * sizeof(Range);
+  planned.tiles = write_ranges(ranges, buffer, tables.data() + planned.ranges_at);
   return planned;
 }
 
 // With the planned tables at `at` in device memory.
 Tables tables_of(const PlannedPack& planned, const std::byte* at, std::byte* buffer) {
   return {buffer,
-          reinterpret_cast<const Piece*>(at + planned.pieces_at),
+          reinterpret_cast<const Piece*>(at),
           planned.piece_count,
           reinterpret_cast<const Range*>(at + planned.ranges_at),
           planned.range_count,
@@ -279,11 +276,13 @@ template <typename AnyPiece>
 Prepared prepare(CudaQueue& queue, std::span<const AnyPiece> pieces,
                  std::span<const PackRange> ranges, std::span<const uint32_t> expected,
                  std::byte* buffer) {
-  std::vector<std::byte> tables;
+  const size_t expected_at = pack_table_bytes(pieces.size(), ranges.size());
+  const size_t tile_crc_at = aligned(expected_at + expected.size_bytes());
+  std::vector<std::byte> tables(tile_crc_at);
   const PlannedPack planned = plan(pieces, ranges, buffer, tables);
-  const size_t expected_at =
-      append(std::vector<uint32_t>(expected.begin(), expected.end()), tables);
-  const size_t tile_crc_at = append(std::vector<std::byte>(), tables);
+  if (!expected.empty()) {
+    std::memcpy(tables.data() + expected_at, expected.data(), expected.size_bytes());
+  }
   auto* const at = static_cast<std::byte*>(
       queue.scratch(tile_crc_at + static_cast<size_t>(planned.tiles) * sizeof(uint32_t)));
   queue.upload(at, tables.data(), tables.size());
@@ -301,8 +300,12 @@ void gather(CudaQueue& queue, const Tables& tables, uint32_t* tile_crc, uint32_t
 
 }  // namespace
 
+size_t pack_table_bytes(size_t pieces, size_t ranges) {
+  return aligned(pieces * sizeof(Piece)) + aligned(ranges * sizeof(Range));
+}
+
 PlannedPack plan_pack(std::span<const PackPiece> pieces, std::span<const PackRange> ranges,
-                      std::vector<std::byte>& tables) {
+                      std::span<std::byte> tables) {
   return plan(pieces, ranges, /*buffer=*/nullptr, tables);
 }
 

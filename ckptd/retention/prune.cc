@@ -25,20 +25,34 @@ class Needs {
 
   void add_view(ViewPoint view) {
     const auto newest = catalog_.newest_sums(run_, view);
+    ViewPoint commit;
+    std::vector<bool>* needed = nullptr;  // of that commit: most units of a view are of few
     for (ckpt::UnitId unit = 0; unit < newest.size(); ++unit) {
-      if (newest[unit]) units_[{newest[unit]->lineage, newest[unit]->step}].insert(unit);
+      if (!newest[unit]) continue;
+      const ViewPoint from{newest[unit]->lineage, newest[unit]->step};
+      if (needed == nullptr || from != commit) {
+        commit = from;
+        needed = &units_[commit];
+        if (needed->size() < newest.size()) needed->resize(newest.size());
+      }
+      (*needed)[unit] = true;
     }
     if (const auto tokens = catalog_.newest_expert_tokens(run_, view)) {
       tokens_.insert(tokens->commit);
     }
   }
-  void add(const HeldVersion& held) { units_[held.commit].insert(held.unit); }
+  void add(const HeldVersion& held) {
+    std::vector<bool>& needed = units_[held.commit];
+    if (needed.size() <= held.unit) needed.resize(held.unit + size_t{1});
+    needed[held.unit] = true;
+  }
   std::vector<ckpt::UnitId> of(const CommitInfo& commit) const {
     const auto found = units_.find(point_of(commit));
     std::vector<ckpt::UnitId> needed;
     if (found == units_.end() || commit.damaged) return needed;
-    std::set_intersection(commit.units.begin(), commit.units.end(), found->second.begin(),
-                          found->second.end(), std::back_inserter(needed));
+    const std::vector<bool>& units = found->second;
+    std::copy_if(commit.units.begin(), commit.units.end(), std::back_inserter(needed),
+                 [&](ckpt::UnitId unit) { return unit < units.size() && units[unit]; });
     return needed;
   }
   bool tokens_of(ViewPoint commit) const { return tokens_.contains(commit); }
@@ -46,7 +60,7 @@ class Needs {
  private:
   const Catalog& catalog_;
   const ckpt::RunId run_;
-  std::map<ViewPoint, std::set<ckpt::UnitId>> units_;
+  std::map<ViewPoint, std::vector<bool>> units_;  // of each commit, by unit
   std::set<ViewPoint> tokens_;
 };
 

@@ -9,6 +9,7 @@
 #include <new>
 #include <vector>
 
+#include "client/src/out_of_memory.h"
 #include "client/src/restore.h"
 #include "client/src/session.h"
 #include "client/src/snapshot.h"
@@ -49,7 +50,7 @@ ckpt_status run_call(Session& session, Body&& body) {
     session.error_text = status.error().message;
     return static_cast<ckpt_status>(status.error().code);
   } catch (const std::bad_alloc&) {
-    session.error_text = "out of memory";
+    session.error_text = kOutOfMemory;
     return CKPT_E_RESOURCE_EXHAUSTED;
   }
 }

@@ -22,6 +22,10 @@ def check_catalog():
     assert show["bytes"] > 600 * 100 and show["ms"] > 0, show
     for what in ("start after SIGTERM", "start after SIGKILL"):
         assert rows[what]["limit_ms"] == 2000 and rows[what]["ms"] > 0, rows[what]
+    for what in ("prune large --keep-last 1 --dry-run, by the daemon",
+                 "prune large --keep-last 2 --dry-run, by the daemon",
+                 "ckptctl prune large --keep-last 1"):
+        assert rows[what]["ms"] > 0, rows[what]
     assert document["versions_per_second"] > 0, document
     assert document["resident_bytes_peak"] >= document["resident_bytes"] > 0, document
     assert document["journal_bytes"] > 0 and document["catalog_bytes"] > 0, document

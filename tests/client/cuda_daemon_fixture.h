@@ -53,7 +53,9 @@ class CudaDaemonTest : public testing::Test {
       trainer_->upload(units_[unit].data(), state.data(), state.size());
       pieces.push_back({unit, 0, units_[unit].data(), state.size()});
     }
-    auto snapshot = session_->begin(run_.plan(step, 1));
+    client::SnapshotOptions plan = run_.plan(step, 1);
+    plan.streams = streams_;
+    auto snapshot = session_->begin(plan);
     ASSERT_OK(snapshot);
     ASSERT_OK(cuda_->stage(*snapshot, pieces, trainer_->stream()));
     ASSERT_OK(cuda_->wait_gathered(CKPT_CUDA_ALL_UNITS, trainer_->stream()));
@@ -106,7 +108,8 @@ class CudaDaemonTest : public testing::Test {
   }
 
   DaemonProcess daemon_;
-  const SmallRun run_{};
+  SmallRun run_;
+  bool streams_ = false;
   std::unique_ptr<kernels::CudaQueue> trainer_;
   std::vector<DeviceArray<std::byte>> units_;
   std::optional<client::Session> session_;

@@ -50,5 +50,24 @@ TEST_F(CudaDaemonTest, WhatIsDamagedOnDiskFallsBackAsOnTheHost) {
   EXPECT_NE(exact.error().message.find("layers.3"), std::string::npos) << exact.error().message;
 }
 
+// An arena of eight slabs, some of which are for restores, and a state of forty.
+class CudaStreamsTest : public CudaDaemonTest {
+ protected:
+  CudaStreamsTest() {
+    run_.unit_bytes = {9'000'000, 5, 70'000, 1'000'000};
+    run_.arena_bytes = 2 << 20;
+    streams_ = true;
+  }
+};
+
+TEST_F(CudaStreamsTest, ASnapshotMayBeLargerThanTheArena) {
+  save(1);
+  save(2);
+  client::RestoreOptions options;
+  options.step = 2;
+  ASSERT_OK(restore(options));
+  for (uint32_t unit = 0; unit < units_.size(); ++unit) expect_unit(unit, 2);
+}
+
 }  // namespace
 }  // namespace ckpt::test

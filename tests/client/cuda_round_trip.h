@@ -9,7 +9,7 @@ namespace ckpt::test {
 // Stages a snapshot, overwrites what was staged, and restores it to somewhere else.
 class RoundTripTest : public CudaClientTest {
  protected:
-  // Units of `bytes` in all, more or less, through slots and slabs of 64 KiB.
+  // Units of `bytes` in all, more or less, through slots of 32 KiB and slabs of 64.
   void connect(uint64_t bytes) {
     restoring_.emplace(data_, 33'000);
     start({.slab_bytes = 64 << 10, .slab_count = 8}, restoring_->answers(daemon_));
@@ -35,8 +35,8 @@ class RoundTripTest : public CudaClientTest {
 
   ckpt_status open_cuda(uint32_t timeout_ms = 5000) {
     ckpt_cuda_options options = CKPT_INIT(ckpt_cuda_options);
-    options.gather_bytes = 64 << 10;
-    options.chunk_bytes = 32 << 10;
+    options.gather_bytes = gather_bytes_;
+    options.chunk_bytes = chunk_bytes_;
     options.timeout_ms = timeout_ms;
     char error[512] = "";
     const ckpt_status status =
@@ -108,6 +108,9 @@ class RoundTripTest : public CudaClientTest {
     }
   }
 
+  // Two slots.
+  uint64_t gather_bytes_ = 64 << 10;
+  uint64_t chunk_bytes_ = 32 << 10;
   std::optional<RestoringDaemon> restoring_;
   std::vector<ckpt_cuda_piece> pieces_;
   std::vector<ckpt_cuda_destination> into_;

@@ -242,9 +242,11 @@ void pack_planned_ahead(Checker& c) {
     std::vector<Bytes> outside;
     std::deque<BackendMemory> from;
     std::vector<PlannedPack> planned;
+    std::vector<size_t> tables_at;
     layouts.reserve(3);
     outside.reserve(3);
     planned.reserve(3);
+    tables_at.reserve(3);
     for (int i = 0; i < 3; ++i) {
       const Layout& layout = layouts.emplace_back(random_layout(c.random));
       from.emplace_back(c, outside.emplace_back(random_bytes(c, layout.outside_bytes)), 0);
@@ -253,7 +255,12 @@ void pack_planned_ahead(Checker& c) {
       for (const auto& p : layout.pieces) {
         pieces.push_back({from.back().data() + p.outside, p.offset, p.bytes});
       }
-      planned.push_back(plan_pack(pieces, layout.ranges, tables));
+      tables_at.push_back(tables.size());
+      tables.resize(tables.size() + pack_table_bytes(pieces.size(), layout.ranges.size()));
+      planned.push_back(
+          plan_pack(pieces, layout.ranges, std::span(tables).subspan(tables_at.back())));
+      c.expect(planned.back().table_bytes <= tables.size() - tables_at.back(),
+               "tables take more than is said");
     }
     const BackendMemory on_device(c, tables, 0);
     for (const size_t i : {0, 1, 2, 2, 0, 1}) {
@@ -261,7 +268,7 @@ void pack_planned_ahead(Checker& c) {
       const Packed expected = packed(c, layouts[i], outside[i], before);
       const BackendMemory to(c, before, 0);
       const BackendMemory crc(c, Bytes(layouts[i].ranges.size() * sizeof(uint32_t)), 0);
-      pack(c.queue(), planned[i], on_device.data(), to.data(), crc.words());
+      pack(c.queue(), planned[i], on_device.data() + tables_at[i], to.data(), crc.words());
       c.expect_equal(to.read(), expected.buffer, "the buffer");
       c.expect_equal(crc.read_words(), expected.crc, "CRCs");
     }

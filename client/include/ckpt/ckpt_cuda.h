@@ -36,10 +36,11 @@ typedef struct ckpt_cuda_options {
   size_t struct_size;
   int device;
   uint64_t gather_bytes; /* device memory to gather into; 0: 256 MiB. A snapshot that is larger is
-                            gathered as fast as it drains */
-  uint64_t chunk_bytes;  /* gathered and drained at a time; 0: 16 MiB. The device's copy engine does
-                            one copy after the other: what the trainer copies to the host meanwhile
-                            waits for one chunk at most, 0.3 ms at 50 GB/s */
+                            gathered as fast as it drains. Up to a quarter of it is gathered at a
+                            time */
+  uint64_t chunk_bytes;  /* drained at a time; 0: 16 MiB. The device's copy engine does one copy
+                            after the other: what the trainer copies to the host meanwhile waits for
+                            one chunk at most, 0.3 ms at 50 GB/s */
   uint32_t timeout_ms;   /* wherever a call waits for the device; 0: 60,000 */
 } ckpt_cuda_options;
 
@@ -66,9 +67,11 @@ typedef struct ckpt_cuda_piece {
 
 /* Queues the gathering and draining of all pieces: this rank's fragments of the snapshot, in any
  * order of units, ascending within each: all of them in one call. They are read as they are when
- * `stream` has come as far as it is queued now. May wait for slabs, as ckpt_snapshot_write does.
- * The snapshot's handle must live until ckpt_cuda_poll has ended it. On failure the snapshot is
- * aborted; CKPT_E_INVALID_ARGUMENT, with the unit, for a piece that is neither memory of the
+ * `stream` has come as far as it is queued now. May wait for slabs, as ckpt_snapshot_write does; a
+ * snapshot that `streams` may be larger than the arena. The snapshot's handle must live until
+ * ckpt_cuda_poll has ended it. On failure the snapshot is aborted, and the call has waited, at most
+ * the timeout of the options, for what it had queued: nothing reads the pieces then, and the handle
+ * may go. CKPT_E_INVALID_ARGUMENT, with the unit, for a piece that is neither memory of the
  * session's device nor pinned memory of the host. */
 CKPT_API ckpt_status ckpt_cuda_stage(ckpt_cuda* cuda, ckpt_snapshot* snapshot,
                                      const ckpt_cuda_piece* pieces, size_t count,
@@ -76,7 +79,8 @@ CKPT_API ckpt_status ckpt_cuda_stage(ckpt_cuda* cuda, ckpt_snapshot* snapshot,
 
 #define CKPT_CUDA_ALL_UNITS UINT32_MAX
 /* From here on `stream` goes on only when the unit, of every snapshot that is being staged, has
- * been gathered: then it may be overwritten. Waits on the device, not here. */
+ * been gathered: then it may be overwritten. Waits on the device, not here. What is gathered
+ * together with the unit's last byte is waited for, too: at most a quarter of gather_bytes. */
 CKPT_API ckpt_status ckpt_cuda_wait_gathered(ckpt_cuda* cuda, uint32_t unit,
                                              struct CUstream_st* stream);
 

@@ -11,6 +11,7 @@
 #include "client/src/cuda/direct_restore.h"
 #include "client/src/cuda/restorer.h"
 #include "client/src/cuda/stager.h"
+#include "client/src/out_of_memory.h"
 #include "kernels/cuda/abandoned.h"
 
 struct ckpt_cuda {
@@ -38,14 +39,13 @@ using ckpt::lib::Stager;
 
 constexpr uint32_t kTimeoutMs = 60'000;
 
-// No exception crosses the C ABI: there are none but for memory, whose sentence is so short that it
-// needs none.
+// No exception crosses the C ABI: there are none but for memory.
 template <typename Body>
 Status guarded(Body body) {
   try {
     return body();
   } catch (const std::bad_alloc&) {
-    return ckpt::Error{ErrorCode::kResourceExhausted, "out of memory"};
+    return ckpt::Error{ErrorCode::kResourceExhausted, ckpt::lib::kOutOfMemory};
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <cuda_runtime.h>
 
+#include "formats/base/assert.h"
 #include "kernels/cuda/abandoned.h"
 
 namespace ckpt::lib {
@@ -33,12 +34,20 @@ Status PinnedArena::pin() {
 
 Result<std::unique_ptr<StagingMemory>> StagingMemory::make(const StagingSize& size) {
   std::unique_ptr<StagingMemory> memory(new StagingMemory);
-  CKPT_ASSIGN(memory->tables, kernels::DeviceArray<std::byte>::make(size.table_bytes));
-  CKPT_ASSIGN(memory->crc, kernels::PinnedArray<uint32_t>::make(size.places));
-  for (auto* events : {&memory->gathered, &memory->drained}) {
-    for (size_t i = 0; i < size.chunks; ++i) CKPT_TRY(events->emplace_back().make());
-  }
+  CKPT_ASSIGN(memory->tables_, kernels::DeviceArray<std::byte>::make(size.table_bytes));
+  CKPT_ASSIGN(memory->host_tables_, kernels::PinnedArray<std::byte>::make(size.table_bytes));
+  CKPT_ASSIGN(memory->crc_, kernels::PinnedArray<uint32_t>::make(size.places));
   return memory;
+}
+
+StagingMemory::Part StagingMemory::take(const StagingSize& size) {
+  CKPT_ASSERT(fits(size));
+  const Part part{.host_tables = host_tables_.data() + used_.table_bytes,
+                  .tables = tables_.data() + used_.table_bytes,
+                  .crc = crc_.data() + used_.places};
+  used_.places += size.places;
+  used_.table_bytes += size.table_bytes;
+  return part;
 }
 
 Status check_reachable(int device, UnitId unit, uint64_t offset, const void* data,

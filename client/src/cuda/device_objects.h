@@ -3,7 +3,6 @@
 
 #include <ckpt/ckpt.h>
 
-#include <deque>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -12,7 +11,6 @@
 #include "formats/base/ids.h"
 #include "formats/base/result.h"
 #include "kernels/cuda/array.h"
-#include "kernels/cuda/event.h"
 
 namespace ckpt::lib {
 
@@ -46,29 +44,38 @@ class PinnedArena {
   std::vector<PinnedRange> pinned_;
 };
 
-// What a staging takes beside its slabs.
+// What the packs of a staging take beside their slots.
 struct StagingSize {
-  size_t chunks = 0;
   size_t places = 0;
   size_t table_bytes = 0;
 };
 
-// Tables of all packs, CRCs of all places, events of all chunks. Used again by later stagings.
+// Tables of packs, first on the host, and CRCs of places. A staging takes it part by part, and
+// gives all of it back together, for others.
 class StagingMemory {
  public:
+  // Of one pack.
+  struct Part {
+    std::byte* host_tables = nullptr;  // pinned
+    std::byte* tables = nullptr;       // where they are brought to
+    uint32_t* crc = nullptr;           // pinned; written by the device itself
+  };
   static Result<std::unique_ptr<StagingMemory>> make(const StagingSize& size);
+  // Whether there is as much left.
   bool fits(const StagingSize& size) const {
-    return size.chunks <= gathered.size() && size.places <= crc.size() &&
-           size.table_bytes <= tables.size();
+    return size.places <= crc_.size() - used_.places &&
+           size.table_bytes <= tables_.size() - used_.table_bytes;
   }
-
-  kernels::DeviceArray<std::byte> tables;
-  kernels::PinnedArray<uint32_t> crc;  // written by the device itself
-  std::deque<kernels::CudaEvent> gathered;
-  std::deque<kernels::CudaEvent> drained;
+  // What fits; table_bytes is a multiple of 16.
+  Part take(const StagingSize& size);
+  void give_back() { used_ = {}; }
 
  private:
   StagingMemory() = default;
+  kernels::DeviceArray<std::byte> tables_;
+  kernels::PinnedArray<std::byte> host_tables_;
+  kernels::PinnedArray<uint32_t> crc_;
+  StagingSize used_;
 };
 
 // kInvalidArgument, naming the unit, if the device cannot reach what lies there: NULL, memory of

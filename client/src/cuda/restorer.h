@@ -34,6 +34,7 @@
 #include "client/src/cuda/unpack_plan.h"
 #include "client/src/deadline.h"
 #include "formats/base/result.h"
+#include "kernels/cuda/event.h"
 #include "kernels/cuda/queue.h"
 
 namespace ckpt::lib {

@@ -7,13 +7,15 @@
 #include <thread>
 #include <utility>
 
+#include "client/src/out_of_memory.h"
+
 namespace ckpt::lib {
 
 namespace {
 // A chunk takes dozens of these to cross to the host.
 constexpr std::chrono::microseconds kAskOfChunk{5};
 
-// Gives a place back that did not come into a plan, because there was no memory for it.
+// Gives a place back that did not come into a plan.
 class LentPlace {
  public:
   LentPlace(ckpt_snapshot* snapshot, uint64_t id) : snapshot_(snapshot), id_(id) {}
@@ -29,19 +31,13 @@ class LentPlace {
   const uint64_t id_;
 };
 
-kernels::PlannedPack plan_chunk(const StageChunk& chunk, std::vector<std::byte>& tables) {
-  std::vector<kernels::PackPiece> pieces;
-  std::vector<kernels::PackRange> ranges;
-  ranges.reserve(chunk.places.size());
-  for (const StagedPlace& place : chunk.places) {
-    uint64_t at = chunk.offset_of(place);
-    ranges.push_back({at, place.to.size()});
-    for (const DeviceBytes& source : place.sources) {
-      pieces.push_back({source.from, at, source.bytes});
-      at += source.bytes;
-    }
-  }
-  return kernels::plan_pack(pieces, ranges, tables);
+// As much as packs of these pieces take, if each is a place of its own, and two of them are cut
+// where a chunk ends.
+StagingSize estimate_size(std::span<const ckpt_cuda_piece> pieces, uint64_t chunk_bytes) {
+  uint64_t bytes = 0;
+  for (const ckpt_cuda_piece& piece : pieces) bytes += piece.length;
+  const size_t count = pieces.size() + 2 * (bytes / chunk_bytes + 1);
+  return {.places = count, .table_bytes = kernels::pack_table_bytes(count, count)};
 }
 
 }  // namespace
@@ -67,13 +63,8 @@ Status Stager::prepare() {
   CKPT_ASSIGN(gather_, kernels::make_cuda_queue(queue));
   CKPT_ASSIGN(drain_, kernels::make_cuda_queue(queue));
   CKPT_TRY(arena_.pin());
-  const size_t slots = options_.gather_bytes / options_.chunk_bytes;
-  CKPT_ASSIGN(buffer_, kernels::DeviceArray<std::byte>::make(slots * options_.chunk_bytes));
-  for (size_t i = 0; i < slots; ++i) {
-    Slot& slot = slots_.emplace_back();
-    slot.memory = buffer_.data() + i * options_.chunk_bytes;
-    CKPT_TRY(slot.free.make());
-  }
+  slots_ = options_.gather_bytes / options_.chunk_bytes;
+  CKPT_ASSIGN(buffer_, kernels::DeviceArray<std::byte>::make(slots_ * options_.chunk_bytes));
   return begun_.make();
 }
 
@@ -82,19 +73,22 @@ Stager::~Stager() {
   if (gather_ != nullptr && drain_ != nullptr && !staging_.empty()) {
     (void)fail_all(make_error(ErrorCode::kAborted, "staging was closed"));
   }
+  // The one that hangs first: CUDA would wait for it before it frees what the other has.
+  if (drain_ != nullptr && !drain_->wait_at_most(0)) drain_.reset();
   gather_.reset();
   drain_.reset();
 }
 
-// Waits until one more chunk of the oldest snapshot has arrived, and hands over what has. CUDA
-// waits for an event without a bound only, so it is asked again and again.
+// Waits until something more has arrived, and hands it over. CUDA waits for an event without a
+// bound only, so it is asked again and again.
 Status Stager::await_chunk(const Deadline& deadline) {
-  const Staging& oldest = staging_.front();
-  const kernels::CudaEvent& drained = oldest.memory->drained[oldest.arrived];
+  const uint64_t drained = drained_;
+  const size_t open = staging_.size();
   for (;;) {
-    CKPT_ASSIGN(const bool here, drained.happened());
-    if (here) return take_all();
+    CKPT_TRY(take_all());
+    if (drained_ != drained || staging_.size() != open) return ok_status();
     if (deadline.expired()) {
+      const Staging& oldest = staging_.front();
       return make_error(ErrorCode::kDeadlineExceeded,
                         "CUDA device {}: chunk {} of {} of a snapshot has not reached the arena",
                         options_.device, oldest.arrived + 1, oldest.plan.chunks().size());
@@ -103,22 +97,51 @@ Status Stager::await_chunk(const Deadline& deadline) {
   }
 }
 
-// A slab that is wanted may be one that only this stager can give back.
-Status Stager::reserve_place(ckpt_snapshot* snapshot, UnitId unit, uint64_t offset, uint64_t length,
-                             ckpt_place* place) {
+// A slab that is wanted may be one that only this stager can give back, be it of this snapshot.
+Status Stager::reserve_place(Staging& staging, const ckpt_cuda_piece& wanted, ckpt_place* place) {
   const Deadline deadline = Deadline::after_ms(options_.timeout_ms);
   for (;;) {
-    const uint32_t timeout_ms = staging_.empty() ? 0 : 1;  // 0: the snapshot's own
-    const ckpt_status status =
-        ckpt_snapshot_reserve(snapshot, unit, offset, length, timeout_ms, place);
-    if (status != CKPT_E_RESOURCE_EXHAUSTED || staging_.empty())
-      return session_status(session_, status);
+    const uint32_t timeout_ms = drains_.empty() ? 0 : 1;  // 0: the snapshot's own
+    const ckpt_status status = ckpt_snapshot_reserve(staging.snapshot, wanted.unit, wanted.offset,
+                                                     wanted.length, timeout_ms, place);
+    Status reserved = session_status(session_, status);
+    if (status != CKPT_E_RESOURCE_EXHAUSTED || reserved.error().message == kOutOfMemory) {
+      return reserved;
+    }
+    staging.plan.close();
+    CKPT_TRY(queue_ready(staging));
+    if (drains_.empty()) return reserved;
     CKPT_TRY(await_chunk(deadline));
   }
 }
 
-Status Stager::reserve(ckpt_snapshot* snapshot, std::span<const ckpt_cuda_piece> pieces,
-                       StagePlan& plan) {
+// Replaces sources_ by where the next bytes come from.
+Status Stager::take_sources(Cursor& cursor, uint64_t bytes) {
+  sources_.clear();
+  while (bytes > 0) {
+    const ckpt_cuda_piece& piece = cursor.pieces[cursor.piece];
+    if (cursor.used == 0) CKPT_TRY(check_piece(piece));
+    const uint64_t now = std::min(bytes, piece.length - cursor.used);
+    if (now > 0) sources_.push_back({static_cast<const std::byte*>(piece.data) + cursor.used, now});
+    bytes -= now;
+    cursor.used += now;
+    if (cursor.used == piece.length) {
+      ++cursor.piece;
+      cursor.used = 0;
+    }
+  }
+  return ok_status();
+}
+
+Status Stager::check_piece(const ckpt_cuda_piece& piece) {
+  if (piece.length == 0 || reachable_.contains(piece.data)) return ok_status();
+  CKPT_TRY(check_reachable(options_.device, piece.unit, piece.offset, piece.data, piece.length));
+  reachable_.insert(piece.data);
+  return ok_status();
+}
+
+Status Stager::stage_pieces(Staging& staging, std::span<const ckpt_cuda_piece> pieces) {
+  Cursor cursor{.pieces = pieces};
   for (size_t begin = 0; begin < pieces.size();) {
     // Pieces that continue one another are one run: cut where places end, not where tensors do.
     const ckpt_cuda_piece& first = pieces[begin];
@@ -128,87 +151,81 @@ Status Stager::reserve(ckpt_snapshot* snapshot, std::span<const ckpt_cuda_piece>
            pieces[end].offset == first.offset + left) {
       left += pieces[end++].length;
     }
-    size_t source = begin;
-    uint64_t used = 0;  // of that source
+    cursor.piece = begin;
     for (uint64_t offset = first.offset; left > 0;) {
       ckpt_place place{};
-      CKPT_TRY(reserve_place(snapshot, first.unit, offset, std::min(left, plan.room()), &place));
-      LentPlace lent(snapshot, place.id);
-      StagedPlace staged{.unit = first.unit,
-                         .sources = {},
-                         .to = {static_cast<std::byte*>(place.data), place.length},
-                         .id = place.id};
-      for (uint64_t wanted = place.length; wanted > 0;) {
-        const uint64_t now = std::min(wanted, pieces[source].length - used);
-        const auto* from = static_cast<const std::byte*>(pieces[source].data) + used;
-        if (now > 0) staged.sources.push_back({from, now});
-        wanted -= now;
-        used += now;
-        if (used == pieces[source].length) {
-          ++source;
-          used = 0;
-        }
-      }
-      plan.add(staged);
+      const uint64_t wanted = std::min(left, staging.plan.room());
+      CKPT_TRY(reserve_place(staging, {first.unit, offset, nullptr, wanted}, &place));
+      LentPlace lent(staging.snapshot, place.id);
+      CKPT_TRY(take_sources(cursor, place.length));
+      staging.plan.add({.unit = first.unit,
+                        .to = {static_cast<std::byte*>(place.data), place.length},
+                        .id = place.id},
+                       sources_);
       lent.is_planned();
       offset += place.length;
       left -= place.length;
+      CKPT_TRY(queue_ready(staging));
     }
     begin = end;
   }
-  return ok_status();
+  staging.plan.close();
+  return queue_ready(staging);
 }
 
 // Of a snapshot that has failed, or will.
-void Stager::give_back(ckpt_snapshot* snapshot, const StagePlan& plan, size_t first_chunk) {
-  for (size_t i = first_chunk; i < plan.chunks().size(); ++i) {
-    for (const StagedPlace& place : plan.chunks()[i].places) {
-      (void)ckpt_snapshot_filled(snapshot, place.id, 0);
-    }
+void Stager::give_back(const Staging& staging, size_t first_chunk) {
+  const std::vector<StagedPlace>& places = staging.plan.places();
+  for (size_t i = staging.plan.first_place(first_chunk); i < places.size(); ++i) {
+    (void)ckpt_snapshot_filled(staging.snapshot, places[i].id, 0);
   }
 }
 
 Status Stager::stage(ckpt_snapshot* snapshot, std::span<const ckpt_cuda_piece> pieces,
                      cudaStream_t stream) {
-  Staging staging{.snapshot = snapshot, .plan = StagePlan(options_.chunk_bytes)};
   Status staged;
   try {
-    staged = try_stage(staging, pieces, stream);
+    staged = take_news();  // slabs that have arrived are slabs that become free
+    if (staged.ok()) staged = try_stage(snapshot, pieces, stream);
   } catch (const std::bad_alloc&) {
-    // So short a sentence needs no memory.
-    staged = Error{ErrorCode::kResourceExhausted, "out of memory"};
+    staged = Error{ErrorCode::kResourceExhausted, kOutOfMemory};
   }
-  if (!staged.ok()) {
-    (void)ckpt_snapshot_abort(snapshot, staged.error().message.c_str());
-    give_back(snapshot, staging.plan, 0);
-  }
+  if (!staged.ok()) give_up(snapshot, staged.error());
   return staged;
 }
 
-// Takes `staging` over once something is queued for it.
-Status Stager::try_stage(Staging& staging, std::span<const ckpt_cuda_piece> pieces,
+Status Stager::try_stage(ckpt_snapshot* snapshot, std::span<const ckpt_cuda_piece> pieces,
                          cudaStream_t stream) {
-  for (const ckpt_cuda_piece& piece : pieces) {
-    if (piece.length == 0 || reachable_.contains({piece.data, piece.length})) continue;
-    CKPT_TRY(check_reachable(options_.device, piece.unit, piece.offset, piece.data, piece.length));
-    reachable_.emplace(piece.data, piece.length);
-  }
-  CKPT_TRY(take_news());  // slabs that have arrived are slabs that become free
   CKPT_TRY(arena_.pin());
-  CKPT_TRY(reserve(staging.snapshot, pieces, staging.plan));
-  const std::vector<StageChunk>& chunks = staging.plan.chunks();
-  StagingSize size{.chunks = chunks.size()};
-  std::vector<std::byte> tables;
-  staging.packs.reserve(chunks.size());
-  for (const StageChunk& chunk : chunks) {
-    size.places += chunk.places.size();
-    staging.packs.push_back(plan_chunk(chunk, tables));
+  Staging& staging =
+      staging_.emplace_back(Staging{.snapshot = snapshot,
+                                    .plan = StagePlan(options_.chunk_bytes),
+                                    .first_drain = next_drain(),
+                                    .estimate = estimate_size(pieces, options_.chunk_bytes)});
+  CKPT_TRY(begun_.record(stream));
+  CKPT_TRY(begun_.hold(gather_->stream()));
+  CKPT_TRY(stage_pieces(staging, pieces));
+  staging.complete = true;
+  return ok_status();
+}
+
+// Of the snapshot that is being staged, for a reason of its own. Its handle may go when this
+// returns: so what is queued for it has to arrive first.
+void Stager::give_up(ckpt_snapshot* snapshot, const Error& error) {
+  (void)ckpt_snapshot_abort(snapshot, error.message.c_str());
+  if (staging_.empty() || staging_.back().complete) return;  // it was not begun, or all have failed
+  Staging& staging = staging_.back();
+  const Deadline deadline = Deadline::after_ms(options_.timeout_ms);
+  while (staging.arrived < staging.queued()) {
+    const Status arrived = await_chunk(deadline);
+    if (!arrived.ok()) {
+      (void)fail_all(arrived.error());
+      return;
+    }
   }
-  size.table_bytes = tables.size();
-  CKPT_ASSIGN(staging.memory, take_memory(size));
-  staging_.push_back(std::move(staging));
-  const Status queued = queue_chunks(staging_.back(), tables, stream);
-  return queued.ok() ? queued : fail_all(queued.error());
+  give_back(staging, staging.arrived);
+  reuse(staging);
+  staging_.pop_back();
 }
 
 // The device, or what it was asked to do, has failed: no bytes that are on their way can be
@@ -220,67 +237,27 @@ Status Stager::fail_all(const Error& error) {
   }
   for (Staging& staging : staging_) {
     (void)ckpt_snapshot_abort(staging.snapshot, error.message.c_str());
-    if (at_rest) {
-      give_back(staging.snapshot, staging.plan, staging.arrived);
-    } else {
-      stranded_.push_back(std::move(staging.memory));
-    }
+    if (!at_rest) continue;
+    give_back(staging, staging.arrived);
+    reuse(staging);
+  }
+  if (!at_rest) {
+    stranded_.splice(stranded_.end(), staging_);
+    return error;
   }
   staging_.clear();
+  drained_ = next_drain();
+  for (kernels::CudaEvent& drained : drains_) spare_events_.push_back(std::move(drained));
+  drains_.clear();
   return error;
 }
 
-Result<std::unique_ptr<StagingMemory>> Stager::take_memory(const StagingSize& size) {
-  const auto found = std::find_if(spare_.begin(), spare_.end(),
-                                  [&](const auto& memory) { return memory->fits(size); });
-  if (found != spare_.end()) {
-    std::unique_ptr<StagingMemory> memory = std::move(*found);
-    spare_.erase(found);
-    return memory;
-  }
-  // All that are spare are too small. They stay, since CUDA waits for the whole device before it
-  // frees; the next one is at least twice as large, so there are never many.
-  const size_t factor = spare_.empty() ? 1 : 2;
-  return StagingMemory::make({.chunks = factor * size.chunks,
-                              .places = factor * size.places,
-                              .table_bytes = factor * size.table_bytes});
-}
-
-Status Stager::queue_chunks(Staging& staging, const std::vector<std::byte>& tables,
-                            cudaStream_t stream) {
-  gather_->upload(staging.memory->tables.data(), tables.data(), tables.size());
-  CKPT_TRY(begun_.record(stream));
-  CKPT_TRY(begun_.hold(gather_->stream()));
-  size_t place = 0;
-  for (size_t i = 0; i < staging.plan.chunks().size(); ++i) {
-    CKPT_TRY(queue_chunk(staging, i, place));
-    place += staging.plan.chunks()[i].places.size();
-  }
-  return ok_status();
-}
-
-Status Stager::queue_chunk(Staging& staging, size_t index, size_t first_place) {
-  const StageChunk& chunk = staging.plan.chunks()[index];
-  StagingMemory& memory = *staging.memory;
-  Slot& slot = slots_[next_slot_++ % slots_.size()];
-  const cudaStream_t gather = gather_->stream();
-  const cudaStream_t drain = drain_->stream();
-
-  CKPT_TRY(slot.free.hold(gather));
-  if (chunk.has_gaps) {
-    CKPT_TRY(
-        kernels::cuda_status(cudaMemsetAsync(slot.memory, 0, chunk.bytes, gather), "clearing"));
-  }
-  kernels::pack(*gather_, staging.packs[index], memory.tables.data(), slot.memory,
-                memory.crc.data() + first_place);
-  CKPT_TRY(memory.gathered[index].record(gather));
-
-  CKPT_TRY(memory.gathered[index].hold(drain));
-  CKPT_TRY(kernels::cuda_status(
-      cudaMemcpyAsync(chunk.to, slot.memory, chunk.bytes, cudaMemcpyDeviceToHost, drain),
-      "draining to the arena"));
-  CKPT_TRY(slot.free.record(drain));
-  return memory.drained[index].record(drain);
+// What the device is done with, for others.
+void Stager::reuse(Staging& staging) {
+  for (const auto& memory : staging.memory) memory->give_back();
+  spare_.splice(spare_.end(), staging.memory);
+  // Who waits on the device for a group goes on waiting for that one, whatever is recorded next.
+  for (Group& group : staging.groups) spare_events_.push_back(std::move(group.gathered));
 }
 
 Status Stager::wait_gathered(uint32_t unit, cudaStream_t stream) {
@@ -288,50 +265,63 @@ Status Stager::wait_gathered(uint32_t unit, cudaStream_t stream) {
     const auto chunks = static_cast<int64_t>(staging.plan.chunks().size());
     const int64_t last =
         unit == CKPT_CUDA_ALL_UNITS ? chunks - 1 : staging.plan.last_chunk_of(unit);
-    // The gather queue is in order: with this chunk all before it are gathered.
-    if (last >= 0) CKPT_TRY(staging.memory->gathered[static_cast<size_t>(last)].hold(stream));
+    if (last < 0) continue;
+    // The gather queue is in order: with this group all before it are gathered.
+    const auto group = std::partition_point(
+        staging.groups.begin(), staging.groups.end(),
+        [&](const Group& one) { return one.chunks_end <= static_cast<size_t>(last); });
+    CKPT_TRY(group->gathered.hold(stream));
   }
   return ok_status();
 }
 
-// True when everything of it has arrived.
-Result<bool> Stager::take_arrived(Staging& staging) {
-  const std::vector<StageChunk>& chunks = staging.plan.chunks();
-  for (; staging.arrived < chunks.size(); ++staging.arrived) {
-    CKPT_ASSIGN(const bool here, staging.memory->drained[staging.arrived].happened());
-    if (!here) return false;
-    for (const StagedPlace& place : chunks[staging.arrived].places) {
-      // Of a snapshot that has failed the place is taken back all the same.
-      (void)ckpt_snapshot_filled(staging.snapshot, place.id,
-                                 staging.memory->crc.data()[staging.places++]);
+// Hands over what of all snapshots has arrived.
+Status Stager::take_all() {
+  if (staging_.empty()) return ok_status();
+  // A launch that failed has left wrong bytes behind; what failed later the events say.
+  for (kernels::CudaQueue* queue : {gather_.get(), drain_.get()}) {
+    if (const auto& failure = queue->failed()) {
+      return make_error(ErrorCode::kIo, "CUDA device {}: {}", options_.device, *failure);
     }
   }
-  const ckpt_status ended = ckpt_snapshot_end(staging.snapshot);
-  if (ended == CKPT_OK || ended == CKPT_E_ABORTED) return true;  // or it has failed by itself
-  const Status wrong = session_status(session_, ended);          // a piece was forgotten
-  (void)ckpt_snapshot_abort(staging.snapshot, wrong.error().message.c_str());
-  if (!unsaid_) unsaid_ = wrong.error();
-  return true;
-}
-
-Status Stager::take_all() {
+  CKPT_TRY(take_drained());
   while (!staging_.empty()) {
-    CKPT_ASSIGN(const bool complete, take_arrived(staging_.front()));
-    if (!complete) break;  // the drain queue is in order
-    spare_.push_back(std::move(staging_.front().memory));
+    Staging& oldest = staging_.front();
+    hand_over(oldest);
+    if (!oldest.complete || oldest.arrived < oldest.plan.chunks().size()) break;
+    end(oldest);
+    reuse(oldest);
     staging_.pop_front();
   }
   return ok_status();
 }
 
-// Of the device; and hands over what has arrived.
-Status Stager::take_news() {
-  // A launch that failed has left wrong bytes behind; what failed later the events say.
-  for (kernels::CudaQueue* queue : {gather_.get(), drain_.get()}) {
-    if (const auto& failure = queue->failed()) {
-      return fail_all(make_error(ErrorCode::kIo, "CUDA device {}: {}", options_.device, *failure));
+// The places that have arrived.
+void Stager::hand_over(Staging& staging) {
+  const std::vector<StagedPlace>& places = staging.plan.places();
+  for (; staging.arrived < staging.queued() && staging.first_drain + staging.arrived < drained_;
+       ++staging.arrived) {
+    if (staging.groups[staging.arriving].chunks_end == staging.arrived) ++staging.arriving;
+    const Group& group = staging.groups[staging.arriving];
+    const size_t places_end = staging.plan.chunks()[staging.arrived].places_end;
+    for (size_t i = staging.plan.first_place(staging.arrived); i < places_end; ++i) {
+      // Of a snapshot that has failed the place is taken back all the same.
+      (void)ckpt_snapshot_filled(staging.snapshot, places[i].id, group.crc[i - group.first_place]);
     }
   }
+}
+
+// Everything of it has arrived.
+void Stager::end(const Staging& staging) {
+  const ckpt_status ended = ckpt_snapshot_end(staging.snapshot);
+  if (ended == CKPT_OK || ended == CKPT_E_ABORTED) return;  // or it has failed by itself
+  const Status wrong = session_status(session_, ended);     // a piece was forgotten
+  (void)ckpt_snapshot_abort(staging.snapshot, wrong.error().message.c_str());
+  if (!unsaid_) unsaid_ = wrong.error();
+}
+
+// Of the device; and hands over what has arrived.
+Status Stager::take_news() {
   const Status taken = take_all();
   return taken.ok() ? taken : fail_all(taken.error());
 }

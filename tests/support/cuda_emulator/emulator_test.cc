@@ -49,6 +49,35 @@ TEST(CudaEmulatorDeathTest, ALaneThatHasEndedGivesNoValue) {
   }
 }
 
+// The first waits for the second for the third, which does not move: nor does what is behind it,
+// however far away somebody asks.
+TEST(StuckStreamsTest, NothingOvertakesAStuckStream) {
+  cudaStream_t stream[3] = {};
+  cudaEvent_t done[3] = {};
+  char memory[4] = {};
+  make_stuck(0b100);
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_EQ(cudaStreamCreateWithFlags(&stream[i], 0), cudaSuccess);
+    ASSERT_EQ(cudaEventCreateWithFlags(&done[i], 0), cudaSuccess);
+  }
+  cudaMemsetAsync(&memory[3], 1, 1, stream[1]);  // needs nobody
+  for (int i = 2; i >= 0; --i) {
+    if (i < 2) cudaStreamWaitEvent(stream[i], done[i + 1], 0);
+    cudaMemsetAsync(&memory[i], 1, 1, stream[i]);
+    cudaEventRecord(done[i], stream[i]);
+  }
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(cudaEventQuery(done[0]), cudaErrorNotReady);
+  EXPECT_EQ(std::string(memory, 4), std::string("\0\0\0\1", 4));
+  unstick();
+  while (cudaEventQuery(done[0]) != cudaSuccess) continue;
+  EXPECT_EQ(std::string(memory, 4), std::string("\1\1\1\1", 4));
+  (void)cudaGetLastError();
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(cudaEventDestroy(done[i]), cudaSuccess);
+    EXPECT_EQ(cudaStreamDestroy(stream[i]), cudaSuccess);
+  }
+}
+
 class ContextsTest : public testing::Test {
  protected:
   void SetUp() override {

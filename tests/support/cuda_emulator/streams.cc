@@ -35,25 +35,22 @@ void run_eager() {
   }
 }
 
-// Whether the stream, or one that it waits for, is stuck, or its next work cannot be done yet.
-bool is_stuck(const CUstream_st& stream) {
-  if (stream.stuck) return true;
-  if (stream.queue.empty()) return false;
+// Does one piece of work that the stream's next one needs, that itself if nothing else is missing.
+// Nothing if what is missing does not come.
+void step(CUstream_st& stream) {
+  if (stream.stuck || stream.queue.empty()) return;
   const CUstream_st::Work& next = stream.queue.front();
-  if (next.ready && !next.ready()) return true;
-  return next.behind != nullptr && device().streams.contains(next.behind) &&
-         next.behind->done < next.position && is_stuck(*next.behind);
+  if (next.ready && !next.ready()) return;
+  if (next.behind != nullptr && device().streams.contains(next.behind) &&
+      next.behind->done < next.position) {
+    return step(*next.behind);
+  }
+  run_until(stream, stream.done + 1);
 }
 
-// Time passes while somebody asks: each time one more piece of work is done, of this stream or of
-// the one that it waits for. Whether all is that was queued up to the position.
+// Time passes while somebody asks. Whether all is that was queued up to the position.
 bool ask(CUstream_st& stream, uint64_t position) {
-  if (stream.done >= position) return true;
-  if (is_stuck(stream)) return false;
-  const CUstream_st::Work& next = stream.queue.front();
-  const bool waits = next.behind != nullptr && device().streams.contains(next.behind) &&
-                     next.behind->done < next.position;
-  if (!waits || ask(*next.behind, next.position)) run_until(stream, stream.done + 1);
+  if (stream.done < position) step(stream);
   return stream.done >= position;
 }
 

@@ -1,0 +1,171 @@
+// Groups of chunks, of which one pack gathers each: how many calls of the run time that takes, who
+// waits for which, and what is left when one of them fails. On the emulated device only.
+#include "tests/client/cuda_client_fixture.h"
+#include "tests/support/cuda_emulator/control.h"
+
+namespace ckpt::test {
+namespace {
+
+constexpr uint64_t kChunkBytes = 64 << 10;
+constexpr uint64_t kSlots = 16;  // so groups of 1, 2, 4, 4, ... chunks
+constexpr ckpt_cuda_options kManySlots{.gather_bytes = kSlots * kChunkBytes,
+                                       .chunk_bytes = kChunkBytes};
+// Of the streams that are made by ckpt_cuda_open.
+constexpr uint64_t kDrain = 2;
+
+class CudaGroupsTest : public CudaClientTest {
+ protected:
+  void TearDown() override {
+    cuda_emulator::unstick();
+    cuda_emulator::fail_no_calls();
+    CudaClientTest::TearDown();
+  }
+  void start_with_slabs(uint32_t count) { start({.slab_bytes = kSlabBytes, .slab_count = count}); }
+  bool says(const std::string& text) {
+    return std::string(ckpt_cuda_error(cuda_)).find(text) != std::string::npos;
+  }
+  size_t open_count() {
+    size_t open = 99;
+    EXPECT_EQ(ckpt_cuda_poll(cuda_, &open), CKPT_OK) << ckpt_cuda_error(cuda_);
+    return open;
+  }
+};
+
+TEST_F(CudaGroupsTest, ASnapshotTakesTwoCallsForAChunkAndSixForAGroup) {
+  constexpr uint64_t kChunks = 40;
+  start_with_slabs(2 * kChunks * kChunkBytes / kSlabBytes);
+  open_with_cuda({kChunks * kChunkBytes}, kManySlots);
+  const auto pieces = upload();
+  Snapshot first = begin();  // makes the events and takes the memory
+  ASSERT_EQ(stage(first.handle(), pieces), CKPT_OK) << ckpt_cuda_error(cuda_);
+  ASSERT_EQ(ckpt_cuda_drain(cuda_, 20'000), CKPT_OK) << ckpt_cuda_error(cuda_);
+  ++plan_.attempt;
+  Snapshot second = begin();
+  cuda_emulator::fail_no_calls();  // counts from here on
+  ASSERT_EQ(stage(second.handle(), pieces), CKPT_OK) << ckpt_cuda_error(cuda_);
+  const uint64_t calls = cuda_emulator::calls_made();
+
+  // Behind 40 chunks the next one goes into slot 8: groups of 1, 2, 4 and 1 up to the buffer's end,
+  // then eight of 4.
+  constexpr uint64_t kGroups = 12;
+  // Those with a chunk that is not among this snapshot's first 16: the others' slots are free.
+  constexpr uint64_t kGroupsThatWaitForSlots = 6;
+  constexpr uint64_t kCallsForAGroup =
+      5;  // tables, pack and its checksums, gathered: said, awaited
+  constexpr uint64_t kCallsForAChunk = 2;     // the copy, and that it has been done
+  constexpr uint64_t kCallsForASnapshot = 3;  // current device; where the trainer is: said, awaited
+  EXPECT_EQ(calls, kCallsForASnapshot + kGroups * kCallsForAGroup + kGroupsThatWaitForSlots +
+                       kChunks * kCallsForAChunk);
+  ASSERT_EQ(ckpt_cuda_drain(cuda_, 20'000), CKPT_OK) << ckpt_cuda_error(cuda_);
+}
+
+// Sixteen chunks of a unit each, and the drain does not move: what has a slot is gathered, and
+// nothing waits for what has none.
+TEST_F(CudaGroupsTest, AUnitIsWaitedForWithItsGroupAndNoLonger) {
+  cuda_emulator::make_stuck(kDrain);
+  start_with_slabs(8);
+  open_with_cuda(std::vector<uint64_t>(kSlots + 4, kChunkBytes), kManySlots);
+  const auto pieces = upload();
+  Snapshot snapshot = begin();
+  ASSERT_EQ(stage(snapshot.handle(), pieces), CKPT_OK) << ckpt_cuda_error(cuda_);
+  for (uint32_t unit = 0; unit < kSlots; ++unit) {
+    ASSERT_EQ(ckpt_cuda_wait_gathered(cuda_, unit, trainer_->stream()), CKPT_OK);
+    EXPECT_TRUE(trainer_->wait_at_most(5000)) << "unit " << unit;
+  }
+  ASSERT_EQ(ckpt_cuda_wait_gathered(cuda_, kSlots, trainer_->stream()), CKPT_OK);
+  EXPECT_FALSE(trainer_->wait_at_most(1));
+  cuda_emulator::unstick();
+  EXPECT_TRUE(trainer_->wait_at_most(5000));
+  ASSERT_EQ(ckpt_cuda_drain(cuda_, 20'000), CKPT_OK) << ckpt_cuda_error(cuda_);
+  expect_payload(seals(5));
+}
+
+// A piece that is refused when others are under way: the snapshot's handle may go at once, and one
+// that was staged before does not notice.
+TEST_F(CudaGroupsTest, WhatIsQueuedOfASnapshotThatIsRefusedHasArrivedWhenTheCallReturns) {
+  start_with_slabs(6);
+  open_with_cuda({10 * kChunkBytes, 100}, kManySlots);
+  const auto pieces = upload();
+  Snapshot before = begin();
+  ASSERT_EQ(stage(before.handle(), pieces), CKPT_OK) << ckpt_cuda_error(cuda_);
+  auto wrong = pieces;
+  wrong.back().data = nullptr;
+  ++plan_.attempt;
+  {
+    Snapshot refused = begin();
+    EXPECT_EQ(stage(refused.handle(), wrong), CKPT_E_INVALID_ARGUMENT);
+    EXPECT_TRUE(says("unit 1: bytes [33, 100): data is NULL")) << ckpt_cuda_error(cuda_);
+    EXPECT_EQ(refused.info().level, CKPT_LEVEL_FAILED);
+  }
+  EXPECT_EQ(open_count(), 0u) << "the drain queue is in order";
+  expect_payload(seals(3));
+  // All slabs but those of the first are there again.
+  ++plan_.attempt;
+  Snapshot after = begin();
+  ASSERT_EQ(stage(after.handle(), pieces), CKPT_OK) << ckpt_cuda_error(cuda_);
+  ASSERT_EQ(ckpt_cuda_drain(cuda_, 20'000), CKPT_OK) << ckpt_cuda_error(cuda_);
+}
+
+// What is on its way then stays as it is, and nobody waits for it longer than was said.
+TEST_F(CudaGroupsTest, ARefusalEndsAtTheTimeoutThoughTheDeviceHangs) {
+  start_with_slabs(6);
+  ckpt_cuda_options options = kManySlots;
+  options.timeout_ms = 20;
+  cuda_emulator::make_stuck(kDrain);
+  open_with_cuda({10 * kChunkBytes, 100}, options);
+  auto pieces = upload();
+  pieces.back().data = nullptr;
+  {
+    Snapshot refused = begin();
+    EXPECT_EQ(stage(refused.handle(), pieces), CKPT_E_INVALID_ARGUMENT);
+  }
+  EXPECT_EQ(open_count(), 0u);
+  EXPECT_EQ(ckpt_cuda_close(std::exchange(cuda_, nullptr)), CKPT_E_DEADLINE_EXCEEDED);
+  cuda_emulator::unstick();
+  for (int i = 0; i < 1000 && trainer_ != nullptr; ++i) {
+    ASSERT_TRUE(DeviceArray<std::byte>::make(1).ok());  // the device goes on meanwhile
+  }
+}
+
+// Slots that are used many times, in groups of several chunks, some with gaps and some without.
+class LateGroupsTest : public CudaGroupsTest, public testing::WithParamInterface<unsigned> {
+ protected:
+  void SetUp() override {
+    cuda_emulator::make_eager(GetParam());
+    CudaGroupsTest::SetUp();
+  }
+  void TearDown() override {
+    CudaGroupsTest::TearDown();
+    cuda_emulator::make_eager(0);
+  }
+};
+
+TEST_P(LateGroupsTest, EachUnitMayBeOverwrittenOnceItsGroupIsGathered) {
+  start_with_slabs(8);
+  // Chunks of two blocks: some eighty of them go through sixteen slots. At the end every chunk has
+  // gaps.
+  std::vector<uint64_t> units{100, 70'000, 3, 300'000, 65'536, 1, 64, 64, 4097, 3000, 90'001};
+  units.insert(units.end(), 60, 1000);
+  open_with_cuda(units, {.gather_bytes = kSlots * 8192, .chunk_bytes = 8192});
+  uint64_t arena_bytes = 0;
+  std::memset(ckpt_arena(session_->handle(), &arena_bytes), 0xee, arena_bytes);
+  const auto pieces = upload();
+  Snapshot snapshot = begin();
+  ASSERT_EQ(stage(snapshot.handle(), pieces), CKPT_OK) << ckpt_cuda_error(cuda_);
+  for (uint32_t unit = 0; unit < data_.size(); ++unit) {
+    ASSERT_EQ(ckpt_cuda_wait_gathered(cuda_, unit, trainer_->stream()), CKPT_OK);
+    for (const ckpt_cuda_piece& piece : pieces) {
+      if (piece.unit != unit) continue;
+      cudaMemsetAsync(const_cast<void*>(piece.data), 0x77, piece.length, trainer_->stream());
+    }
+  }
+  ASSERT_FALSE(trainer_->wait());
+  ASSERT_EQ(ckpt_cuda_drain(cuda_, 20'000), CKPT_OK) << ckpt_cuda_error(cuda_);
+  expect_payload(seals(3));
+}
+
+// The trainer's, gather and drain.
+INSTANTIATE_TEST_SUITE_P(Streams, LateGroupsTest, testing::Range(0u, 8u));
+
+}  // namespace
+}  // namespace ckpt::test
