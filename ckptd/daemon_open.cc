@@ -71,6 +71,7 @@ Status Daemon::Impl::open() {
                        }});
   open_readers_back();
   start_scrub();
+  start_recoder();
   spdlog::info("store {}: {} runs, journal of {} bytes, last closed {}",
                ckpt::base::to_hex(store_id), catalog->runs().size(), journal->bytes(),
                store.clean ? "cleanly" : "by a crash");
