@@ -82,7 +82,8 @@ Setter scrub_rate(uint64_t& field) {
   };
 }
 
-Setter scrub_interval(std::chrono::milliseconds& field) {
+// None, or so much that the clock's ticks do not matter.
+Setter none_or_seconds(std::chrono::milliseconds& field) {
   return [&field](const toml::node& node) -> Status {
     std::chrono::milliseconds interval{0};
     CKPT_TRY(duration(interval)(node));
@@ -152,7 +153,8 @@ std::map<std::string_view, Setter> setters(Config& config) {
           {"disk_reserve", size(config.disk_reserve_bytes)},
           {"snapshot_deadline", duration(config.snapshot_deadline)},
           {"scrub_rate", scrub_rate(config.scrub_bytes_per_second)},
-          {"scrub_interval", scrub_interval(config.scrub_interval)},
+          {"scrub_interval", none_or_seconds(config.scrub_interval)},
+          {"recode_after", none_or_seconds(config.recode_after)},
           {"allow_uids", uids(config.allow_uids)},
           {"workers", number(config.workers)},
           {"alarms", text(config.alarms)},
@@ -271,6 +273,11 @@ Status validate(Config& config) {
   if (config.snapshot_deadline < std::chrono::seconds(1)) {
     return make_error(ErrorCode::kInvalidArgument, "snapshot_deadline {} ms: at least 1s",
                       config.snapshot_deadline.count());
+  }
+  if (config.recode_after.count() > 0 && config.scrub_bytes_per_second == 0) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "recode_after {} s: scrub_rate is 0, nothing is read in the background",
+                      config.recode_after.count() / 1000);
   }
   if (!config.http.empty()) CKPT_TRY(parse_http_address(config.http));
   if (config.workers == 0) config.workers = std::clamp(std::thread::hardware_concurrency(), 1u, 4u);

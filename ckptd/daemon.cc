@@ -17,6 +17,11 @@ std::optional<ckpt::RunId> run_of_loss(const fb::RecordT& record) {
   return std::nullopt;
 }
 
+bool makes_dead(fb::RecordBody type) {
+  return type == fb::RecordBody::Deleted || type == fb::RecordBody::RunRemoved ||
+         type == fb::RecordBody::Moved;
+}
+
 }  // namespace
 
 Daemon::Daemon(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -56,6 +61,7 @@ void Daemon::tick(Time now) {
   impl_->comparer->tick(now);
   impl_->base_reader->tick(now);
   impl_->scrub->tick(now);
+  impl_->recoder->tick(now);
   impl_->warm_memory();
   // From the first tick: members cannot come back while the store is being recovered.
   if (!impl_->serving_since) impl_->serving_since = now;
@@ -103,6 +109,7 @@ void Daemon::Impl::settle() {
       for (auto& [restore_id, restore] : session.restores) restore.job->pump();
     }
   }
+  next_administration();
   collect_garbage();
   answer_gc();
   if (draining) step_drain();
@@ -115,7 +122,7 @@ void Daemon::Impl::step_drain() {
   const bool staged = std::any_of(open_snapshots.begin(), open_snapshots.end(),
                                   [&](const auto& open) { return ingest.is_staged(open.first); });
   if (staged || (!open_snapshots.empty() && now < drain_deadline)) return;
-  if (journal->in_flight() > 0) return;  // comes back here when that is done
+  if (journal->in_flight() > 0 || recoder->recording()) return;  // comes back when that is done
   fb::StoreClosedT closed;
   closed.time_ns = wall_clock_ns();
   std::vector<fb::RecordT> records;
@@ -145,9 +152,7 @@ void Daemon::Impl::done(SessionId session, uint64_t request) {
 // waits for catch_up_catalog().
 void Daemon::Impl::apply(uint64_t sequence, const fb::RecordT& record) {
   last_sequence = std::max(last_sequence, sequence);
-  const bool deletes =
-      record.body.type == fb::RecordBody::Deleted || record.body.type == fb::RecordBody::RunRemoved;
-  if (deletes) gc_wanted = true;
+  if (makes_dead(record.body.type)) gc_wanted = true;
   if (const auto run = run_of_loss(record)) newest_by_run.erase(*run);
   if (catalog->applied_sequence() + 1 != sequence) return;
   const Status applied = catalog->apply(sequence, record);
@@ -222,10 +227,12 @@ void Daemon::Impl::close() {
   verifies.clear();
   if (comparer) comparer->abandon_all();
   if (scrub) scrub->close([this] { scrub_closed = true; });
+  if (recoder) recoder->close([this] { recoder_closed = true; });
   const auto busy = [this] {
     return !closing_jobs.empty() || (scrub != nullptr && !scrub_closed) ||
-           (gc != nullptr && gc->busy()) || (comparer != nullptr && !comparer->idle()) ||
-           codec_samples_running > 0 || (journal != nullptr && journal->in_flight() > 0);
+           (recoder != nullptr && !recoder_closed) || (gc != nullptr && gc->busy()) ||
+           (comparer != nullptr && !comparer->idle()) || codec_samples_running > 0 ||
+           (journal != nullptr && journal->in_flight() > 0);
   };
   while (busy()) {
     if (disk.in_flight() > 0) {

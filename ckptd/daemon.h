@@ -53,9 +53,11 @@ class Daemon {
     std::function<std::chrono::nanoseconds()> stopwatch = monotonic_time;
     // Of stretches that are not written again, because they did not change.
     uint64_t same_bytes_min = limits::kSameBytesMin;
-    // Of background reads; 0: none. From the end of a pass to the next; 0: none begins by itself.
+    // Of background work; 0: none. From the end of a pass to the next; 0: none begins by itself.
     uint64_t scrub_bytes_per_second = 0;
     std::chrono::milliseconds scrub_interval{0};
+    // How old a commit is when its bytes are encoded, at that pace, too; 0: never.
+    std::chrono::milliseconds recode_after{0};
     std::function<uint64_t()> wall_clock_ns;  // for the times in history
     uint64_t random_seed = 0;                 // 0: from the operating system
   };

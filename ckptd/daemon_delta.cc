@@ -67,14 +67,15 @@ void Daemon::Impl::note_base(OpenSnapshotState& open, const ckpt::ExtentFragment
       .deltas = base.deltas};
 }
 
-// Null: none of it can become a delta. As with what is shared, while versions are being deleted, or
-// the index lacks some deletion, none can; nor where the journal has no room to name the bases.
+// Null: none of it can become a delta. As with what is shared, while versions are being deleted or
+// moved, or the index lacks some of that, none can; nor where the journal has no room to name the
+// bases.
 std::shared_ptr<BaseSource> Daemon::Impl::find_bases(const SnapshotKey& key, const StagedSlab& slab,
                                                      const std::vector<bool>& left_out) {
   OpenSnapshotState& open = open_snapshots.at(key);
   const EncodePlan& plan = open.codecs.plan;
   if (plan == nullptr || !plan->any_deltas) return nullptr;
-  if (pruning == key.run || !catalog_current()) return nullptr;
+  if (changing(key.run)) return nullptr;
   const NewestVersions& newest = newest_of_run(key, plan->units->size());
   if (newest.empty()) return nullptr;
   VersionLookups lookups(*catalog, key.run, newest);

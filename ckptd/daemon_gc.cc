@@ -29,7 +29,7 @@ uint64_t Daemon::Impl::oldest_reader() const {
 
 // What may be given back now. A job that began before a deletion was seen here may read what it
 // made dead; one that began later cannot have been told of it.
-Daemon::Impl::GcRound Daemon::Impl::plan_gc_round() {
+GcRound Daemon::Impl::plan_gc_round() {
   GcRound round;
   const uint64_t oldest = oldest_reader();
   std::set<ckpt::SegmentId> segments_read;
@@ -81,8 +81,9 @@ bool Daemon::Impl::being_written(ckpt::SegmentId segment) const {
 // be theirs. The next start sees.
 void Daemon::Impl::collect_garbage() {
   if (!gc_wanted || gc_running || draining || !journal->health().ok()) return;
-  if (!catalog_current()) return;    // tried again when it is
-  if (!scrub->step_aside()) return;  // likewise: by settle(), once its reads are over
+  if (!catalog_current()) return;  // tried again when it is
+  // Likewise: by settle(), once their reads are over.
+  if (!scrub->step_aside() || !recoder->step_aside()) return;
   gc_wanted = false;
   GcRound round = plan_gc_round();
   if (!catalog->health().ok()) {

@@ -16,6 +16,7 @@
 //   daemon_gc.cc         what is dead goes back to the disk
 //   daemon_same.cc       what the disk has already is not written again
 //   daemon_scrub.cc      what is live is read back
+//   daemon_recode.cc     what is old is encoded
 //   daemon_metrics.cc    metrics and status
 //
 // Everything runs on the loop thread. Callbacks of the stages arrive inside poll(); whatever they
@@ -43,6 +44,7 @@
 #include "ckptd/limits.h"
 #include "ckptd/persist/persist.h"
 #include "ckptd/query/query.h"
+#include "ckptd/recode/recoder.h"
 #include "ckptd/restore/restore.h"
 #include "ckptd/retention/prune.h"
 #include "ckptd/scrub/scrub.h"
@@ -79,8 +81,7 @@ struct Daemon::Impl {
   Status open_the_catalog(uint64_t journal_sequence);
   Result<std::optional<Salvage>> salvage(const RecoveredStore& store);
   Status put_back(const Salvage& salvage);
-  Status mark_damaged(const std::vector<SnapshotKey>& replayed,
-                      const std::set<SnapshotKey>& deleted);
+  Status mark_damaged(const std::vector<SnapshotKey>& replayed, const std::set<SnapshotKey>& gone);
   Result<std::optional<fb::RecordT>> check_commit(const SnapshotKey& key, ExtentPart part);
   void open_staging();
   void open_readers_back();
@@ -294,12 +295,6 @@ struct Daemon::Impl {
   void run_gone(const RunInfo& run);
 
   // -- space (daemon_gc.cc) ----------------------------------------------------------------------
-  struct GcRound {
-    std::vector<GcTask> tasks;
-    std::set<ckpt::SegmentId> removable;
-    size_t waiting = 0;  // deletions that somebody may still read
-    bool more = false;
-  };
   GcRound plan_gc_round();
   uint64_t oldest_reader() const;
   bool being_written(ckpt::SegmentId segment) const;
@@ -310,12 +305,15 @@ struct Daemon::Impl {
   void query_gc(const Session& session, uint64_t request);
   void answer_gc();
 
-  // -- scrub (daemon_scrub.cc) -------------------------------------------------------------------
+  // -- background work (daemon_scrub.cc, daemon_recode.cc) ---------------------------------------
   void start_scrub();
+  bool may_read_back() const;
   bool disk_wanted() const;
   bool catalog_current() const;
   ScrubReport scrub_report() const;
   QueryAnswer query_scrub(const Session& session, const std::string& args);
+  void start_recoder();
+  bool changing(ckpt::RunId run) const;
 
   Disk& disk;
   Executor& executor;
@@ -377,6 +375,8 @@ struct Daemon::Impl {
 
   std::unique_ptr<Scrub> scrub;
   bool scrub_closed = false;
+  std::unique_ptr<Recoder> recoder;
+  bool recoder_closed = false;
 
   // What callbacks leave for settle().
   std::set<ArenaId> arenas_ready;

@@ -109,6 +109,17 @@ void add_scrub(MetricsText& text, const Scrub& scrub) {
              static_cast<double>(scrub.state().last.ended_ns) / 1e9);
 }
 
+void add_recode(MetricsText& text, const Recoder::Counters& counters) {
+  text.counter("ckptd_recode_read_bytes_total", "Bytes read to encode what is old.",
+               counters.read_bytes);
+  text.counter("ckptd_recode_written_bytes_total", "Bytes written for it, encoded.",
+               counters.written_bytes);
+  text.counter("ckptd_recode_saved_bytes_total", "Bytes that the disk has free by it.",
+               counters.saved_bytes);
+  text.counter("ckptd_recode_errors_total", "Extents that stay: damaged, or not to be written.",
+               counters.errors);
+}
+
 void add_runs(MetricsText& text, const std::map<std::string, CommittedState>& runs) {
   for (const auto& [run, state] : runs) {
     text.gauge("ckptd_run_step", "Step of the newest commit since the start, by run.",
@@ -210,6 +221,7 @@ std::string Daemon::metrics_text() const {
   text.seconds("ckptd_decode_seconds_total", "Time of threads that decoded them.",
                std::chrono::nanoseconds(impl.decoded.nanoseconds));
   add_scrub(text, *impl.scrub);
+  add_recode(text, impl.recoder->counters());
   add_runs(text, impl.committed_state);
   const Staging::Stats stats = impl.staging->stats();
   for (const auto& [state, name] : kSlabStates) {

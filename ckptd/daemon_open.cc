@@ -45,7 +45,7 @@ Status Daemon::Impl::open() {
   apply(sequence, record);
 
   segments = std::make_unique<SegmentReader>(disk, store_id);
-  CKPT_TRY(mark_damaged(replayed, salvaged ? salvaged->deleted() : std::set<SnapshotKey>()));
+  CKPT_TRY(mark_damaged(replayed, salvaged ? salvaged->gone() : std::set<SnapshotKey>()));
   if (salvaged) CKPT_TRY(put_back(*salvaged));
 
   recover_runs(store);
@@ -71,6 +71,7 @@ Status Daemon::Impl::open() {
                        }});
   open_readers_back();
   start_scrub();
+  start_recoder();
   spdlog::info("store {}: {} runs, journal of {} bytes, last closed {}",
                ckpt::base::to_hex(store_id), catalog->runs().size(), journal->bytes(),
                store.clean ? "cleanly" : "by a crash");
@@ -168,12 +169,13 @@ Result<std::optional<fb::RecordT>> Daemon::Impl::check_commit(const SnapshotKey&
 }
 
 // Of one that was deleted, which the journal may have lost, only what is kept has to be there
-// still, and restores check that: what was given back is no damage.
+// still, and restores check that: what was given back is no damage. One whose bytes were moved,
+// which it may have lost, too, is looked at once it is known where they are.
 Status Daemon::Impl::mark_damaged(const std::vector<SnapshotKey>& replayed,
-                                  const std::set<SnapshotKey>& deleted) {
+                                  const std::set<SnapshotKey>& gone) {
   std::vector<fb::RecordT> records;
   for (const SnapshotKey& key : replayed) {
-    if (deleted.contains(key)) continue;
+    if (gone.contains(key)) continue;
     CKPT_ASSIGN(auto damaged, check_commit(key, ExtentPart::kWhole));
     if (damaged) records.push_back(std::move(*damaged));
   }

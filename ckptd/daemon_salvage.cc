@@ -87,6 +87,14 @@ Status Daemon::Impl::put_back(const Salvage& salvage) {
     }
   }
   for (const auto& record : missing_after_commits(salvage, *catalog, wall_clock_ns())) add(record);
+  for (const Salvage::Commit& moved : salvage.moved) {
+    if (moved.info.damaged) continue;
+    const auto record = missing_move(moved, *catalog, wall_clock_ns());
+    if (record && !add(*record)) continue;
+    const auto part = moved.info.deleted ? ExtentPart::kRest : ExtentPart::kWhole;
+    CKPT_ASSIGN(const auto damaged, check_commit(moved.info.snapshot, part));
+    if (damaged) add(*damaged);
+  }
   CKPT_TRY(catalog->health());
   if (records.empty()) return {};
   CKPT_ASSIGN(const uint64_t first, append_blocking(disk, *journal, records));

@@ -81,10 +81,10 @@ void Daemon::Impl::add_to_newest_cuts(const SnapshotKey& key,
 }
 
 // Fragments whose bytes may be on the disk. Their versions are held from here on. While versions
-// are being deleted, or the index lacks some deletion, none is. Where everything has changed this
-// is a look at a few numbers in memory for each fragment.
+// are being deleted or moved, or the index lacks some of that, none is. Where everything has
+// changed this is a look at a few numbers in memory for each fragment.
 std::vector<SameCandidate> Daemon::Impl::find_same(const SnapshotKey& key, const StagedSlab& slab) {
-  if (pruning == key.run || !catalog_current()) return {};
+  if (changing(key.run)) return {};
   const UnitSpecList units = catalog->units(key.run).value();
   const NewestVersions& newest = newest_of_run(key, units->size());
   if (newest.empty()) return {};

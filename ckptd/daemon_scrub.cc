@@ -8,19 +8,18 @@
 namespace ckptd {
 
 void Daemon::Impl::start_scrub() {
-  scrub = std::make_unique<Scrub>(
-      restore_context(), *catalog,
-      Scrub::Options{.bytes_per_second = options.scrub_bytes_per_second,
-                     .interval = options.scrub_interval,
-                     .wall_clock_ns = options.wall_clock_ns,
-                     .others_busy = [this] { return disk_wanted(); },
-                     .may_begin =
-                         [this] {
-                           // Space is given back only while scrub reads
-                           // nothing; none is without a journal.
-                           const bool gc_waits = gc_wanted && journal->health().ok();
-                           return !draining && !gc_waits && !gc_running && catalog_current();
-                         }});
+  scrub = std::make_unique<Scrub>(restore_context(), *catalog,
+                                  Scrub::Options{.bytes_per_second = options.scrub_bytes_per_second,
+                                                 .interval = options.scrub_interval,
+                                                 .wall_clock_ns = options.wall_clock_ns,
+                                                 .others_busy = [this] { return disk_wanted(); },
+                                                 .may_begin = [this] { return may_read_back(); }});
+}
+
+// Space is given back only while nobody reads in the background; none is without a journal.
+bool Daemon::Impl::may_read_back() const {
+  const bool gc_waits = gc_wanted && journal->health().ok();
+  return !draining && !gc_waits && !gc_running && catalog_current();
 }
 
 // Is there a restore, or a snapshot that is being compared or written?

@@ -15,6 +15,7 @@
 #include "ckptd/alarms/not_finite.h"
 #include "ckptd/codec/run_codecs.h"
 #include "ckptd/codec/slab_sampler.h"
+#include "ckptd/gc/gc.h"
 #include "ckptd/persist/persist.h"
 #include "ckptd/restore/restore.h"
 #include "ckptd/same/base_reader.h"
@@ -132,6 +133,14 @@ struct Administration {
   uint64_t request = 0;
   std::string verb;
   std::string args;
+};
+
+// What may be given back now.
+struct GcRound {
+  std::vector<GcTask> tasks;
+  std::set<ckpt::SegmentId> removable;
+  size_t waiting = 0;  // deletions that somebody may still read
+  bool more = false;
 };
 
 // Who asked to give space back, and what had been given back until then.

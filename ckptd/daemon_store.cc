@@ -66,16 +66,21 @@ class Summary {
     if (const auto* epoch = record.body.AsEpochOpened()) {
       store_.epochs[epoch->run] = *epoch;
     } else if (const auto* commit = record.body.AsCommitted()) {
-      for (const auto& extent : commit->extents) {
-        store_.next_segment = std::max(store_.next_segment, extent->segment + 1);
-        store_.listed[extent->segment].push_back(
-            {extent->segment, extent->offset, extent_end(*extent) - extent->offset});
-      }
+      list(commit->extents);
+    } else if (const auto* moved = record.body.AsMoved()) {
+      list(moved->extents);
     }
     return {};
   }
 
  private:
+  void list(const std::vector<std::unique_ptr<fb::ExtentT>>& extents) {
+    for (const auto& extent : extents) {
+      store_.next_segment = std::max(store_.next_segment, extent->segment + 1);
+      store_.listed[extent->segment].push_back(
+          {extent->segment, extent->offset, extent_end(*extent) - extent->offset});
+    }
+  }
   Status take_opened(uint64_t sequence, const fb::StoreOpenedT& opened) {
     if (opened.format_version > ckpt::kStoreFormatVersion) {
       return make_error(ErrorCode::kVersionMismatch,

@@ -28,7 +28,7 @@ struct RecoveredStore {
   ckpt::SegmentId next_segment = 1;    // no file and no record has it or a higher one
   uint64_t torn_bytes = 0;             // at the journal's end, to be cut
   std::map<ckpt::RunId, ckpt::fb::EpochOpenedT> epochs;  // the last one of each run
-  ListedExtents listed;                                  // of all commits there ever were
+  ListedExtents listed;  // of all commits there ever were, wherever they have lain
 };
 
 // Opens the journal, or makes a new store where there is none. kVersionMismatch: written by a newer

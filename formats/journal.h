@@ -26,9 +26,9 @@ namespace ckpt {
 // 2: commits have expert tokens and alarms, refused snapshots are recorded. 3: deletions name what
 // stays, and there are rules, pins and freed space. 4: commits have lost tokens of experts. 5: runs
 // may be removed, and fragments encoded. 6: commits may list extents that earlier ones wrote, and
-// there are grants. 7: fragments may be deltas. Older stores are read as they are, and are of this
-// version once opened.
-inline constexpr uint32_t kStoreFormatVersion = 7;
+// there are grants. 7: fragments may be deltas. 8: commits may move. Older stores are read as they
+// are, and are of this version once opened.
+inline constexpr uint32_t kStoreFormatVersion = 8;
 
 // Builds batches. Keeps the chain; does no I/O.
 class JournalEncoder {

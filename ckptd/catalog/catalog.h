@@ -1,5 +1,5 @@
 // Catalog: the index over the journal. Everything in it can be made anew from there, but for where
-// a scrub stands.
+// background work stands.
 //
 // apply() folds one journal record into it, in sequence order; it is the same for a live commit, a
 // replay at start and a rebuild. Values live in an ordered key-value store behind KvStore: RocksDB,
@@ -136,6 +136,7 @@ struct CommitInfo {
   std::vector<ckpt::UnitId> units;
   bool kept_tokens = false;  // of a deleted commit: its counts of tokens stay
   uint64_t lost_tokens = 0;  // by all its experts together, since the run began
+  uint64_t moved = 0;        // record that moved bytes of it last; 0: they lie where it wrote them
   std::map<std::string, double> metrics;
   ckpt::AlarmList alarms;
   bool operator==(const CommitInfo&) const = default;
@@ -227,6 +228,9 @@ class Catalog {
   std::optional<ckpt::fb::CommittedT> record(ckpt::RunId run, ckpt::LineageId lineage,
                                              ckpt::Step step) const;
 
+  // Has another commit than `own` of the run a part of the extent there: bytes, or bases?
+  bool others_hold(ckpt::RunId run, ckpt::SegmentId segment, uint64_t offset, ViewPoint own) const;
+
   // Where the bytes of a commit lie, or of what is left of it. Those of other commits among them
   // say so (Extent in records.fbs). Empty: there is nothing of it.
   std::vector<ckpt::fb::ExtentT> extents(ckpt::RunId run, ViewPoint commit) const;
@@ -280,6 +284,9 @@ class Catalog {
   std::optional<ScrubState> scrub_state() const;
   // Not synced. An error is the store's, and latched in health().
   Status set_scrub_state(const ScrubState& state);
+  // Likewise: the record of the last commit whose bytes were looked at, to be encoded; 0: none.
+  uint64_t recoded_until() const;
+  Status set_recoded_until(uint64_t sequence);
 
   struct Impl;  // catalog_impl.h, private to this folder
 

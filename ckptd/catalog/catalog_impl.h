@@ -53,6 +53,9 @@ struct Catalog::Impl {
 
   std::vector<RunInfo> infos(bool removed) const;
 
+  // Writes what is no record's: see Catalog::set_scrub_state().
+  Status put_beside(std::string_view key, std::string value);
+
   // ---- folding (fold.cc) ----
   Result<Change> fold(uint64_t sequence, const ckpt::fb::RecordT& record) const;
 
@@ -67,6 +70,8 @@ struct Catalog::Impl {
                                        const std::string& prefix) const;
   void scan(Family family, const std::string& prefix, KvStore::Order order,
             const KvStore::Visit& visit) const;
+  // Has a commit other than `own` a part of the extent there?
+  bool others_hold(ckpt::RunId run, ckpt::SegmentId segment, uint64_t offset, ViewPoint own) const;
   // A value that does not verify.
   void damaged(Family family, std::string_view what) const;
 

@@ -32,8 +32,6 @@ uint32_t unit_crc32c(const std::vector<FragmentPlace>& places) {
   return crc;
 }
 
-namespace {
-
 Status check_coverage(const ckpt::UnitSpec& spec, const std::vector<FragmentPlace>& places) {
   uint64_t covered = 0;
   for (const FragmentPlace& place : places) {
@@ -51,6 +49,14 @@ Status check_coverage(const ckpt::UnitSpec& spec, const std::vector<FragmentPlac
   return contradiction("unit {}: no fragment covers bytes [{}, {})", spec.name, covered,
                        spec.bytes);
 }
+
+uint32_t leading_units(const CommitInfo& info) {
+  uint32_t count = 0;
+  while (count < info.units.size() && info.units[count] == count) ++count;
+  return info.full ? count : 0;
+}
+
+namespace {
 
 template <typename... Args>
 ckpt::Error wrong(fmt::format_string<Args...> format, Args&&... args) {
@@ -122,8 +128,8 @@ Result<FragmentPlace> place_of(const fb::CommittedT& commit, const fb::Fragment&
 
 }  // namespace
 
-Result<PlacesByUnit> places_by_unit(const fb::CommittedT& commit,
-                                    const std::vector<ckpt::UnitSpec>& specs) {
+Result<PlacesByUnit> places_of_fragments(const fb::CommittedT& commit,
+                                         const std::vector<ckpt::UnitSpec>& specs) {
   PlacesByUnit units;
   ckpt::EncodedFragments encoded(commit.encoded);
   ckpt::BasesOfFragments bases(commit.bases);
@@ -150,8 +156,14 @@ Result<PlacesByUnit> places_by_unit(const fb::CommittedT& commit,
     std::sort(places.begin(), places.end(), [](const FragmentPlace& a, const FragmentPlace& b) {
       return std::pair(a.offset, a.length) < std::pair(b.offset, b.length);
     });
-    CKPT_TRY(check_coverage(specs[unit], places));
   }
+  return units;
+}
+
+Result<PlacesByUnit> places_by_unit(const fb::CommittedT& commit,
+                                    const std::vector<ckpt::UnitSpec>& specs) {
+  CKPT_ASSIGN(PlacesByUnit units, places_of_fragments(commit, specs));
+  for (const auto& [unit, places] : units) CKPT_TRY(check_coverage(specs[unit], places));
   return units;
 }
 

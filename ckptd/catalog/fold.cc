@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "ckptd/catalog/commit_places.h"
+#include "ckptd/catalog/moves.h"
 #include "ckptd/catalog/run_changes.h"
 #include "formats/wire/convert.h"
 
@@ -10,13 +11,6 @@ namespace {
 
 using keys::CommitIndex;
 namespace fb = ckpt::fb;
-
-// A full commit holds units [0, n): then n, else 0. Completeness needs to look at the rest only.
-uint32_t leading_units(const CommitInfo& info) {
-  uint32_t count = 0;
-  while (count < info.units.size() && info.units[count] == count) ++count;
-  return info.full ? count : 0;
-}
 
 class Folder {
  public:
@@ -78,10 +72,7 @@ class Folder {
         change_.remove(Family::kCommits, pin_key(*body.AsUnpinned()));
         return use_run(body.AsUnpinned()->run);
       case fb::RecordBody::SpaceFreed:
-        for (const uint64_t freed : body.AsSpaceFreed()->records) {
-          change_.remove(Family::kCommits, keys::dead(body.AsSpaceFreed()->run, freed));
-        }
-        return use_run(body.AsSpaceFreed()->run);
+        return space_freed(*body.AsSpaceFreed());
       case fb::RecordBody::RunRemoved:
         CKPT_TRY(use_run(body.AsRunRemoved()->run));
         remove_run(catalog_, *body.AsRunRemoved(), change_, space_);
@@ -89,6 +80,9 @@ class Folder {
       case fb::RecordBody::Granted:
         CKPT_TRY(use_run(body.AsGranted()->run));
         return set_grant(record_, change_);
+      case fb::RecordBody::Moved:
+        CKPT_TRY(use_run(body.AsMoved()->run));
+        return move_bytes(catalog_, sequence_, *body.AsMoved(), change_, space_);
       case fb::RecordBody::NONE:
         break;
     }
@@ -272,6 +266,12 @@ class Folder {
     change_.run->rules = std::move(rules).value();
     change_.put(Family::kRuns, keys::run_rules(set.run), values::encode(record_));
     return {};
+  }
+  Status space_freed(const fb::SpaceFreedT& freed) {
+    for (const uint64_t record : freed.records) {
+      change_.remove(Family::kCommits, keys::dead(freed.run, record));
+    }
+    return use_run(freed.run);
   }
   template <typename BodyT>
   static std::string pin_key(const BodyT& pin) {

@@ -2,6 +2,7 @@
 //
 //   meta      "applied" | "format" | "store"
 //             "scrub"                            values.ScrubState, if there is one
+//             "recoded"                          u64: commits up to this record were looked at
 //   runs      run                                created: Record(RunCreated)
 //             run 'g' user                       Record(Granted), of users who may do something
 //             run 'k'                            Record(RulesSet)
@@ -39,6 +40,7 @@ inline constexpr std::string_view kApplied = "applied";
 inline constexpr std::string_view kFormat = "format";
 inline constexpr std::string_view kStore = "store";
 inline constexpr std::string_view kScrub = "scrub";
+inline constexpr std::string_view kRecoded = "recoded";
 
 enum class CommitIndex : char {
   kCommit = 'c',

@@ -37,6 +37,32 @@ std::vector<DeadSpace> Catalog::dead_space(ckpt::RunId run) const {
   return dead;
 }
 
+bool Catalog::Impl::others_hold(ckpt::RunId run, ckpt::SegmentId segment, uint64_t offset,
+                                ViewPoint own) const {
+  bool found = false;
+  scan(Family::kCommits, keys::holding(run, segment, offset), KvStore::Order::kAscending,
+       [&](std::string_view key, std::string_view) {
+         const auto at = keys::lineage_step_at_end(key);
+         found = !at || ViewPoint{at->lineage, at->step} != own;
+         return !found;
+       });
+  return found;
+}
+
+bool Catalog::others_hold(ckpt::RunId run, ckpt::SegmentId segment, uint64_t offset,
+                          ViewPoint own) const {
+  return impl_->others_hold(run, segment, offset, own);
+}
+
+uint64_t Catalog::recoded_until() const {
+  const auto value = impl_->get(Family::kMeta, std::string(keys::kRecoded));
+  return value ? keys::u64_at(*value, 0).value_or(0) : 0;
+}
+
+Status Catalog::set_recoded_until(uint64_t sequence) {
+  return impl_->put_beside(keys::kRecoded, keys::number(sequence));
+}
+
 Result<uint64_t> Catalog::live_extents(ckpt::SegmentId segment) const {
   const auto value = impl_->get(Family::kSegments, keys::segment(segment));
   CKPT_TRY(impl_->health);

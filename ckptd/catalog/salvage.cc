@@ -1,7 +1,9 @@
 #include "ckptd/catalog/salvage.h"
 
 #include <algorithm>
+#include <map>
 
+#include "formats/codec.h"
 #include "formats/wire/convert.h"
 
 namespace ckptd {
@@ -30,9 +32,10 @@ Result<Salvage::Run> take_run(const Catalog& ahead, const RunInfo& info) {
 void take_commits(const Catalog& ahead, ckpt::RunId run, uint64_t last_sequence, Salvage& salvage) {
   ahead.visit_commits(run, [&](const CommitInfo& commit) {
     if (commit.damaged || commit.deleted) salvage.ended.push_back(commit);
-    if (commit.sequence <= last_sequence) return true;
+    const bool lost = commit.sequence > last_sequence;
+    if (!lost && commit.moved <= last_sequence) return true;
     auto record = ahead.record(run, commit.snapshot.lineage, commit.snapshot.step);
-    if (record) salvage.commits.push_back({commit, std::move(*record)});
+    if (record) (lost ? salvage.commits : salvage.moved).push_back({commit, std::move(*record)});
     return true;
   });
 }
@@ -199,8 +202,9 @@ void add_removal(const RunInfo& info, Records& records) {
 
 }  // namespace
 
-std::set<ckpt::SnapshotKey> Salvage::deleted() const {
+std::set<ckpt::SnapshotKey> Salvage::gone() const {
   std::set<ckpt::SnapshotKey> keys;
+  for (const Commit& commit : moved) keys.insert(commit.info.snapshot);
   for (const CommitInfo& commit : ended) {
     if (commit.deleted) keys.insert(commit.snapshot);
   }
@@ -263,6 +267,51 @@ Records missing_after_commits(const Salvage& salvage, const Catalog& behind, uin
     add_grants(run.info, behind, time_ns, records);
   }
   return records;
+}
+
+std::optional<fb::RecordT> missing_move(const Salvage::Commit& moved, const Catalog& behind,
+                                        uint64_t time_ns) {
+  using Place = std::pair<ckpt::SegmentId, uint64_t>;
+  const ckpt::SnapshotKey& key = moved.info.snapshot;
+  std::set<Place> before;
+  std::set<Place> now;
+  for (const fb::ExtentT& extent : behind.extents(key.run, {key.lineage, key.step})) {
+    if (extent.lineage == 0) before.insert({extent.segment, extent.offset});
+  }
+  fb::MovedT body;
+  std::map<uint32_t, uint32_t> numbers;  // of extents: in the commit -> in this record
+  for (uint32_t i = 0; i < moved.record.extents.size(); ++i) {
+    const fb::ExtentT& extent = *moved.record.extents[i];
+    if (extent.lineage != 0) continue;
+    now.insert({extent.segment, extent.offset});
+    if (before.contains({extent.segment, extent.offset})) continue;
+    numbers[i] = static_cast<uint32_t>(body.extents.size());
+    body.extents.push_back(std::make_unique<fb::ExtentT>(extent));
+  }
+  for (const Place& place : before) {
+    if (!now.contains(place)) body.from.emplace_back(place.first, place.second);
+  }
+  if (body.from.empty()) return std::nullopt;
+  ckpt::EncodedFragments encoded(moved.record.encoded);
+  for (const fb::Fragment& fragment : moved.record.fragments) {
+    const auto encoding = encoded.next();
+    const auto number = numbers.find(fragment.extent());
+    if (number == numbers.end()) continue;
+    const auto at = static_cast<uint32_t>(body.fragments.size());
+    if (encoding) body.encoded.emplace_back(at, encoding->crc32c(), encoding->bytes());
+    body.fragments.emplace_back(fragment.unit(), number->second, fragment.offset(),
+                                fragment.length(), fragment.payload_offset(), fragment.crc32c(),
+                                fragment.codec());
+  }
+  body.run = key.run;
+  body.lineage = key.lineage;
+  body.epoch = key.epoch;
+  body.step = key.step;
+  body.attempt = key.attempt;
+  body.time_ns = time_ns;
+  fb::RecordT record;
+  record.body.Set(std::move(body));
+  return record;
 }
 
 }  // namespace ckptd

@@ -6,6 +6,7 @@
 // rejoin and open the next one.
 #pragma once
 
+#include <optional>
 #include <set>
 
 #include "ckptd/catalog/catalog.h"
@@ -29,10 +30,12 @@ struct Salvage {
   std::vector<Run> runs;         // all others
   // That the journal lacks, in their order. Of deleted ones what is left of them.
   std::vector<Commit> commits;
+  std::vector<Commit> moved;      // that the journal has, with their bytes elsewhere
   std::vector<CommitInfo> ended;  // all that are damaged or deleted
   std::vector<Refusal> refused;   // that the journal lacks, in their order
 
-  std::set<ckpt::SnapshotKey> deleted() const;
+  // Commits whose extents may be gone where the journal has them: deleted, or moved.
+  std::set<ckpt::SnapshotKey> gone() const;
 };
 
 // From an index that is ahead of a journal that ends with record `last_sequence`. The error of one
@@ -47,5 +50,9 @@ std::vector<ckpt::fb::RecordT> missing_before_commits(const Salvage& salvage, co
 // The same for what refers to commits: to be made once those were folded in.
 std::vector<ckpt::fb::RecordT> missing_after_commits(const Salvage& salvage, const Catalog& behind,
                                                      uint64_t time_ns);
+// The record that moves the bytes of a commit, once those were folded in; nullopt: they are where
+// they were.
+std::optional<ckpt::fb::RecordT> missing_move(const Salvage::Commit& moved, const Catalog& behind,
+                                              uint64_t time_ns);
 
 }  // namespace ckptd

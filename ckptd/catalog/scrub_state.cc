@@ -10,11 +10,14 @@ std::optional<ScrubState> Catalog::scrub_state() const {
 }
 
 Status Catalog::set_scrub_state(const ScrubState& state) {
-  CKPT_TRY(impl_->health);
-  impl_->health =
-      impl_->store->write({{Family::kMeta, std::string(keys::kScrub), values::encode(state)}});
-  impl_->store_closed = !impl_->health.ok();
-  return impl_->health;
+  return impl_->put_beside(keys::kScrub, values::encode(state));
+}
+
+Status Catalog::Impl::put_beside(std::string_view key, std::string value) {
+  CKPT_TRY(health);
+  health = store->write({{Family::kMeta, std::string(key), std::move(value)}});
+  store_closed = !health.ok();
+  return health;
 }
 
 }  // namespace ckptd

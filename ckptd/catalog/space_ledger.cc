@@ -167,6 +167,24 @@ void SpaceLedger::shrink(values::CommitValue& commit, const SpaceRanges& held) {
   list_parts(commit, places);
 }
 
+void SpaceLedger::move(values::CommitValue& commit, const std::vector<ExtentT>& from,
+                       const std::vector<ExtentT>& to, const std::vector<FragmentPlace>& places) {
+  const auto leaves = [&from](const ExtentT& extent) {
+    return std::any_of(from.begin(), from.end(), [&extent](const ExtentT& one) {
+      return one.segment == extent.segment && one.offset == extent.offset;
+    });
+  };
+  const values::CommitValue before{.info = commit.info, .extents = from, .plan = {}};
+  put_dead(commit.info.snapshot.run, held_by(before));
+  count(from, -1);
+  unlist_parts(before);
+  const auto first = std::find_if(commit.extents.begin(), commit.extents.end(), leaves);
+  commit.extents.insert(first, to.begin(), to.end());
+  std::erase_if(commit.extents, leaves);
+  count(to, +1);
+  list_parts({.info = commit.info, .extents = to, .plan = {}}, places);
+}
+
 void SpaceLedger::give_up(const values::CommitValue& commit) {
   put_dead(commit.info.snapshot.run, held_by_nobody_else(commit, held_by(commit)));
   count(commit.extents, -1);

@@ -26,6 +26,9 @@ class SpaceLedger {
   void take(const values::CommitValue& commit, const PlacesByUnit& units);
   // It held `held`, and holds from now on what its units need; `commit` keeps these extents.
   void shrink(values::CommitValue& commit, const SpaceRanges& held);
+  // Its extents `from`, which nobody else has anything of, give way to `to`, with `places` of it.
+  void move(values::CommitValue& commit, const std::vector<ckpt::fb::ExtentT>& from,
+            const std::vector<ckpt::fb::ExtentT>& to, const std::vector<FragmentPlace>& places);
   // All that it holds.
   void give_up(const values::CommitValue& commit);
   // All that a run holds: nobody else has anything of it. The keys of its commits go with it.

@@ -148,7 +148,7 @@ std::string encode(const CommitValue& commit) {
       builder, info.sequence, info.time_ns, info.snapshot.epoch, info.snapshot.attempt, info.bytes,
       info.full, info.damaged, info.deleted, info.reason.c_str(), &info.units, &metrics, &extents,
       commit.plan.low, commit.plan.high, &alarms, info.alarms.left_out, info.ended_ns,
-      info.kept_tokens, info.lost_tokens, shared.empty() ? nullptr : &shared);
+      info.kept_tokens, info.lost_tokens, shared.empty() ? nullptr : &shared, info.moved);
   return finish(builder, root);
 }
 
@@ -168,6 +168,7 @@ std::optional<CommitValue> decode_commit(std::string_view value, ckpt::RunId run
   info.ended_ns = commit->ended_ns();
   info.kept_tokens = commit->kept_tokens();
   info.lost_tokens = commit->lost_tokens();
+  info.moved = commit->moved();
   if (commit->reason() != nullptr) info.reason = commit->reason()->str();
   if (commit->units() != nullptr) {
     info.units.assign(commit->units()->begin(), commit->units()->end());

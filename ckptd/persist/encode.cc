@@ -82,9 +82,7 @@ void Persist::Impl::take_encoded(ExtentWrite& write) {
   const uint64_t raw_bytes = write.padded_bytes();
   write.extent.fragments = encoder.fragments();
   write.encoded_bytes = encoder.stored_bytes();
-  const MutableByteView padding =
-      write.encoded.bytes().first(write.padded_bytes()).subspan(write.encoded_bytes);
-  std::fill(padding.begin(), padding.end(), std::byte{0});
+  write.pad();
   stats.bytes_queued -= raw_bytes - write.padded_bytes();
 }
 
@@ -123,6 +121,11 @@ void ExtentWrite::take_parts(const std::vector<bool>& left_out) {
 uint64_t ExtentWrite::padded_bytes() const {
   const uint64_t bytes = encoded_bytes > 0 ? encoded_bytes : parts.payload_bytes;
   return ckpt::base::align_up(bytes, ckpt::kBlockBytes);
+}
+
+void ExtentWrite::pad() {
+  const MutableByteView padding = encoded.bytes().first(padded_bytes()).subspan(encoded_bytes);
+  std::fill(padding.begin(), padding.end(), std::byte{0});
 }
 
 MutableByteView ExtentWrite::next_piece(uint64_t most) {

@@ -113,6 +113,34 @@ void Persist::write(const ckpt::SnapshotKey& snapshot, ckpt::Rank rank, StagedSl
   impl_->pump();
 }
 
+void Persist::write_encoded(const ckpt::SnapshotKey& snapshot, ckpt::Rank rank,
+                            EncodedExtent extent,
+                            std::function<void(Result<WrittenExtent>)> on_done) {
+  CKPT_ASSERT(!impl_->closed && extent.payload_bytes > 0);
+  auto write = std::make_shared<ExtentWrite>();
+  write->snapshot = snapshot;
+  write->on_done = std::move(on_done);
+  write->frees = true;
+  write->extent.rank = rank;
+  write->extent.fragments = std::move(extent.fragments);
+  write->encoded = std::move(extent.payload);
+  write->encoded_bytes = extent.payload_bytes;
+  write->pad();
+  SnapshotWrites& writes = impl_->snapshots[snapshot];
+  ++writes.writes_open;
+  writes.active.push_back(write);
+  ++impl_->writes_open;
+  impl_->stats.bytes_queued += write->padded_bytes();
+  impl_->queue.push_back(std::move(write));
+  impl_->pump();
+}
+
+bool Persist::is_readable(ckpt::SegmentId segment) const {
+  if (!impl_->segments.is_open(segment)) return true;
+  const Segment& open = impl_->segments.at(segment);
+  return open.header_written || open.failed.has_value();
+}
+
 void Persist::keep(const ckpt::SnapshotKey& snapshot, StagedSlab slab,
                    std::function<void(const Status&)> on_done, PayloadObserver observer) {
   CKPT_ASSERT(!impl_->closed);

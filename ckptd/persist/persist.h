@@ -18,6 +18,7 @@
 
 #include "ckptd/codec/base_source.h"
 #include "ckptd/codec/slab_encoder.h"
+#include "ckptd/io/aligned_buffer.h"
 #include "ckptd/io/disk.h"
 #include "ckptd/io/executor.h"
 #include "ckptd/persist/write_meter.h"
@@ -110,6 +111,20 @@ class Persist {
              std::function<void(Result<WrittenExtent>)> on_done, PayloadObserver observer = {},
              Afterwards afterwards = Afterwards::kHold, EncodePlan encode_plan = nullptr,
              const std::vector<bool>& left_out = {}, std::shared_ptr<BaseSource> bases = nullptr);
+
+  // Bytes that lie elsewhere already, made into another extent of their snapshot: not from a slab,
+  // and not checked afterwards. `payload` has room for the padding. As with write(), a failure
+  // fails what the snapshot has here, which is then to be abandoned.
+  struct EncodedExtent {
+    AlignedBuffer payload;
+    uint64_t payload_bytes = 0;
+    std::vector<ckpt::ExtentFragment> fragments;
+  };
+  void write_encoded(const ckpt::SnapshotKey& snapshot, ckpt::Rank rank, EncodedExtent extent,
+                     std::function<void(Result<WrittenExtent>)> on_done);
+  // Can the file of a segment that is open for writing be read by others, too? Not before its
+  // header is written. One that has failed can: who asks learns so by his commit.
+  bool is_readable(ckpt::SegmentId segment) const;
 
   // A slab that stays in memory: checked as a written one is, not written. It is held until
   // commit() hands it to the memory level, together with the others, or the snapshot failed.

@@ -50,6 +50,8 @@ struct ExtentWrite {
   void take_parts(const std::vector<bool>& left_out);
   // What is written, padded to whole blocks.
   uint64_t padded_bytes() const;
+  // Of what is encoded: what follows its bytes up to the end of their last block.
+  void pad();
   // At most so many bytes of what is not submitted yet, as they lie in memory; it is from now on.
   MutableByteView next_piece(uint64_t most);
 };

@@ -28,8 +28,10 @@ void ExtentReader::on_executor(std::function<void()> work, void (ExtentReader::*
 }
 
 void ExtentReader::start(ExtentPosition position, ExtentCheck check,
-                         std::function<void(Outcome)> on_done) {
+                         std::function<void(Outcome)> on_done, MutableByteView into) {
   CKPT_ASSERT_MSG(!busy() && !on_stopped_, "two extents at once");
+  CKPT_ASSERT(into.empty() || into.size() >= check.bytes());
+  into_ = into;
   position_ = position;
   check_.emplace(std::move(check));
   on_done_ = std::move(on_done);
@@ -79,13 +81,13 @@ void ExtentReader::read_more() {
         std::min<uint64_t>(limits::kVerifyPieceBytes, check_->bytes() - submitted_);
     if (may_read_ && !may_read_(bytes)) return;
     Piece& piece = pieces_.emplace_back();
-    piece.buffer = take_buffer(bytes);
-    piece.bytes = bytes;
+    if (into_.empty()) piece.buffer = take_buffer(bytes);
+    piece.memory = (into_.empty() ? piece.buffer.bytes() : into_.subspan(submitted_)).first(bytes);
     waiting_ += 1;
     context_.disk.submit({.op = IoOp::kRead,
                           .file = *file_,
                           .offset = position_.offset + submitted_,
-                          .memory = piece.buffer.bytes().first(bytes),
+                          .memory = piece.memory,
                           .on_done = [this, &piece](Result<uint64_t> got) {
                             waiting_ -= 1;
                             piece.here = true;
@@ -103,10 +105,11 @@ void ExtentReader::feed_more() {
   Piece& piece = pieces_.front();
   on_executor(
       [this, &piece] {
-        const uint64_t got = piece.got.ok() ? std::min(*piece.got, piece.bytes) : 0;
-        check_->feed(piece.buffer.bytes().first(got));
-        if (got < piece.bytes) {
-          check_->skip(piece.bytes - got,
+        const uint64_t bytes = piece.memory.size();
+        const uint64_t got = piece.got.ok() ? std::min(*piece.got, bytes) : 0;
+        check_->feed(piece.memory.first(got));
+        if (got < bytes) {
+          check_->skip(bytes - got,
                        piece.got.ok() ? "the file ends here" : piece.got.error().message);
         }
       },
@@ -115,8 +118,8 @@ void ExtentReader::feed_more() {
 
 void ExtentReader::piece_fed() {
   feeding_ = false;
-  outcome_.bytes += pieces_.front().bytes;
-  spare_.push_back(std::move(pieces_.front().buffer));
+  outcome_.bytes += pieces_.front().memory.size();
+  if (into_.empty()) spare_.push_back(std::move(pieces_.front().buffer));
   pieces_.pop_front();
   if (pieces_.empty() && submitted_ == check_->bytes()) {
     finish();

@@ -149,8 +149,18 @@ std::vector<fb::RecordT> sample_retention_records() {
   removed.reason = "removed by user 1000";
   removed.commits = 3;
   removed.bytes = 1 << 20;
+  fb::MovedT moved;
+  moved.run = 1;
+  moved.lineage = 2;
+  moved.step = 1200;
+  moved.from = {fb::ExtentAt(1, kBlockBytes)};
+  moved.extents.push_back(std::make_unique<fb::ExtentT>());
+  moved.extents.back()->segment = 2;
+  moved.extents.back()->payload_bytes = 60;
+  moved.fragments = {fb::Fragment(0, 0, 0, 100, 0, 0xc0ffee, 1)};
+  moved.encoded = {fb::Encoded(0, 0xc0de, 60)};
   std::vector<fb::RecordT> records;
-  records.reserve(6);
+  records.reserve(8);
   records.push_back(record(std::move(deleted)));
   records.push_back(record(std::move(rules)));
   records.push_back(record(std::move(pinned)));
@@ -160,6 +170,7 @@ std::vector<fb::RecordT> sample_retention_records() {
   records.push_back(record(std::move(granted)));
   records.push_back(record(std::move(freed)));
   records.push_back(record(std::move(removed)));
+  records.push_back(record(std::move(moved)));
   return records;
 }
 

@@ -24,7 +24,8 @@ fb::RecordT sample_store_opened();
 fb::RecordT sample_run_created(std::string metadata);
 fb::RecordT sample_committed(uint64_t step, size_t fragments);
 
-// What people say of a run: Deleted, RulesSet, Pinned, Unpinned, Granted, SpaceFreed, RunRemoved.
+// What is said of a run later: Deleted, RulesSet, Pinned, Unpinned, Granted, SpaceFreed,
+// RunRemoved, Moved.
 std::vector<fb::RecordT> sample_retention_records();
 
 // A journal of four batches with 1, 3, 2 and 1 records; the third takes several blocks.

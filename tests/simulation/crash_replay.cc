@@ -12,13 +12,15 @@ const World::Options kWorld = {.segment_bytes = 256u << 10};
 
 }  // namespace
 
-CrashReplay::CrashReplay(uint64_t seed, bool deltas)
+CrashReplay::CrashReplay(uint64_t seed, Kind kind)
     : seed_(seed),
-      deltas_(deltas),
+      kind_(kind),
       random_(seed),
       world_({.seed = seed,
               .segment_bytes = kWorld.segment_bytes,
-              .codec = deltas ? CodecChoice::kDelta : CodecChoice::kNone}),
+              .scrub_bytes_per_second = kind == Kind::kMoves ? 1u << 30 : 0,
+              .recode_after = std::chrono::seconds(kind == Kind::kMoves ? 1 : 0),
+              .codec = kind == Kind::kDeltas ? CodecChoice::kDelta : CodecChoice::kNone}),
       disk_(world_.disk()),
       job_(world_, 2, kTrainer) {
   const uint64_t bytes[] = {1'000, 5'000, 20'000, 70'000};
@@ -27,7 +29,7 @@ CrashReplay::CrashReplay(uint64_t seed, bool deltas)
 }
 
 std::byte CrashReplay::byte_of(ckpt::UnitId unit, ckpt::Step step, uint64_t offset) const {
-  return state_byte(unit, deltas_ && offset % 61 != 0 ? 0 : step, 0, offset);
+  return state_byte(unit, kind_ == Kind::kDeltas && offset % 61 != 0 ? 0 : step, 0, offset);
 }
 
 void CrashReplay::join(fb::ResumeMode resume) {
@@ -50,21 +52,42 @@ void CrashReplay::record() {
   join(fb::ResumeMode::Start);
   save({{1, job_.all_units()}, {2, {0, 1}}});
   world_.run();
+  let_it_recode();
   save({{3, {0, 2}}, {4, {0, 3}}});
   world_.stop();
   ASSERT_TRUE(world_.start().ok());
   join(fb::ResumeMode::Continue);
   save({{5, {0, 1, 3}}});
   world_.run();
+  let_it_recode();
   prune();
+  let_it_recode();
   save({{6, job_.all_units()}});
   world_.run();
-  constexpr std::string_view kNone = "ckptd_fragment_bytes_total{codec=\"delta\"} 0\n";
-  const bool wrote_deltas = world_.daemon().metrics_text().find(kNone) == std::string::npos;
+  expect_kind();
   world_.stop();
   for (const auto& [step, units] : units_) ASSERT_TRUE(announced_at_.contains(step));
-  ASSERT_EQ(wrote_deltas, deltas_);
   world_.set_on_send({});
+}
+
+void CrashReplay::expect_kind() {
+  const std::string metrics = world_.daemon().metrics_text();
+  const auto none = [&metrics](std::string_view metric) {
+    return metrics.find(fmt::format("\n{} 0\n", metric)) != std::string::npos;
+  };
+  ASSERT_EQ(none("ckptd_fragment_bytes_total{codec=\"delta\"}"), kind_ != Kind::kDeltas);
+  ASSERT_EQ(none("ckptd_recode_saved_bytes_total"), kind_ != Kind::kMoves);
+}
+
+// As far as that gets: what is on its way then goes on beside what follows.
+void CrashReplay::let_it_recode() {
+  if (kind_ != Kind::kMoves) return;
+  world_.tick(std::chrono::seconds(1));
+  for (uint64_t ticks = 1 + random_() % 6; ticks > 0; --ticks) {
+    world_.run();
+    world_.tick(std::chrono::milliseconds(20));
+  }
+  for (uint64_t polls = random_() % 12; polls > 0; --polls) world_.daemon().poll();
 }
 
 // Begun together and handed over one after the other; what is left to do goes on beside what

@@ -17,9 +17,11 @@ namespace ckptd::testing {
 
 class CrashReplay {
  public:
+  // Of a life with deltas little of a unit is another at each step, and that is what is written. In
+  // one with moves what is a second old is encoded then.
+  enum class Kind : uint8_t { kWhole, kDeltas, kMoves };
   // Records: a store is made, snapshots overlap, it is closed and opened, prunes and gives back.
-  // With deltas little of a unit is another at each step, and that is what is written.
-  explicit CrashReplay(uint64_t seed, bool deltas = false);
+  explicit CrashReplay(uint64_t seed, Kind kind = Kind::kWhole);
 
   // What is wrong with the first disk on which something is; empty: nothing with any. Cuts at every
   // moment; at each, of the changes that were uncertain: none, all, each alone, all but each, and
@@ -34,6 +36,8 @@ class CrashReplay {
   void join(fb::ResumeMode resume);
   void record();
   void save(const std::map<ckpt::Step, std::vector<ckpt::UnitId>>& snapshots);
+  void let_it_recode();
+  void expect_kind();
   void prune();
 
   std::vector<RecordingDisk::Choice> choices(size_t cut);
@@ -45,7 +49,7 @@ class CrashReplay {
   bool announced(ckpt::Step step, size_t cut) const;
 
   const uint64_t seed_;
-  const bool deltas_;
+  const Kind kind_;
   std::mt19937_64 random_;
   World world_;
   RecordingDisk disk_;

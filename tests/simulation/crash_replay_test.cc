@@ -16,16 +16,23 @@ uint64_t from_environment(const char* name, uint64_t otherwise) {
   return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
 }
 
-class EveryDisk : public ::testing::TestWithParam<bool> {};
-INSTANTIATE_TEST_SUITE_P(CrashReplay, EveryDisk, ::testing::Bool(),
-                         [](const auto& deltas) { return deltas.param ? "deltas" : "whole"; });
+using Kind = CrashReplay::Kind;
+
+class EveryDisk : public ::testing::TestWithParam<Kind> {};
+INSTANTIATE_TEST_SUITE_P(CrashReplay, EveryDisk,
+                         ::testing::Values(Kind::kWhole, Kind::kDeltas, Kind::kMoves),
+                         [](const auto& test) {
+                           return test.param == Kind::kWhole    ? "whole"
+                                  : test.param == Kind::kDeltas ? "deltas"
+                                                                : "moves";
+                         });
 
 TEST_P(EveryDisk, HasWhatWasAnnounced) {
   const auto end = std::chrono::steady_clock::now() +
                    std::chrono::seconds(from_environment("CKPT_FUZZ_SECONDS", 0));
   uint64_t seed = from_environment("CKPT_FUZZ_SEED", 1);
   do {
-    CrashReplay replay(seed, /*deltas=*/GetParam());
+    CrashReplay replay(seed, GetParam());
     ASSERT_FALSE(HasFailure());
     EXPECT_EQ(replay.violation(), "")
         << "to repeat: CKPT_FUZZ_SEED=" << seed << " build/release/tests/crash_replay_test";
@@ -44,16 +51,18 @@ class WithoutSafeguard : public ::testing::TestWithParam<const char*> {
 
 TEST_P(WithoutSafeguard, IsFound) {
   ASSERT_TRUE(leave_out(GetParam()));
+  const Kind kind = GetParam() == std::string_view("moved-first") ? Kind::kMoves : Kind::kWhole;
   std::string found;
   for (uint64_t seed = 1; seed <= 10 && found.empty(); ++seed) {
-    CrashReplay replay(seed);
+    CrashReplay replay(seed, kind);
     found = replay.violation();
   }
   EXPECT_NE(found, "");
 }
 
 INSTANTIATE_TEST_SUITE_P(CrashReplay, WithoutSafeguard,
-                         ::testing::Values("segment-sync", "commit-order", "tombstone-first"),
+                         ::testing::Values("segment-sync", "commit-order", "tombstone-first",
+                                           "moved-first"),
                          [](const auto& test) {
                            std::string name = test.param;
                            std::replace(name.begin(), name.end(), '-', '_');

@@ -56,6 +56,22 @@ const std::vector<History>& all_histories() {
         .unchanged = true,
         .deltas = true}},
       {"deltas_silent", {.silent_faults = true, .deltas = true}},
+      {"moves",
+       {.events = 90,
+        .disk_faults = true,
+        .partial = true,
+        .prune = true,
+        .unchanged = true,
+        .moves = true}},
+      {"moves_silent", {.silent_faults = true, .moves = true}},
+      {"moves_deltas",
+       {.events = 90,
+        .disk_faults = true,
+        .partial = true,
+        .prune = true,
+        .unchanged = true,
+        .deltas = true,
+        .moves = true}},
   };
   return histories;
 }
@@ -77,6 +93,7 @@ struct Progress {
   uint64_t played = 0;
   uint64_t announced = 0;
   uint64_t pruned = 0;
+  uint64_t moved = 0;
 };
 
 class Simulations {
@@ -138,6 +155,7 @@ class Simulations {
     progress.played += 1;
     progress.announced += simulation.announced();
     progress.pruned += simulation.pruned();
+    progress.moved += simulation.moved();
   }
 
   int tell(const Progress& progress) const {
@@ -156,12 +174,17 @@ class Simulations {
       sum.played += progress_[job].played;
       sum.announced += progress_[job].announced;
       sum.pruned += progress_[job].pruned;
+      sum.moved += progress_[job].moved;
     }
     std::cout << sum.played << " histories from seed " << settings_.first << ", " << sum.announced
-              << " commits announced, " << sum.pruned << " pruned, nothing found\n";
+              << " commits announced, " << sum.pruned << " pruned, " << sum.moved
+              << " extents moved, nothing found\n";
     const bool prunes = std::ranges::any_of(
         histories_, [](const History& history) { return history.options.prune; });
-    const bool enough = sum.announced > 2 * sum.played && prunes == (sum.pruned > 0);
+    const bool moves = std::ranges::any_of(
+        histories_, [](const History& history) { return history.options.moves; });
+    const bool enough =
+        sum.announced > 2 * sum.played && prunes == (sum.pruned > 0) && moves == (sum.moved > 0);
     if (sum.played < 10 || enough) return 0;
     std::cout << "histories in which so little happens prove little\n";
     return 1;
@@ -190,7 +213,7 @@ int simulate(Settings settings) {
   if (!settings.names.empty() && histories.size() != settings.names.size()) {
     return bad_usage(
         "there are the histories crashes, faults, partial, prunes, silent, unchanged, "
-        "unchanged_silent, deltas and deltas_silent");
+        "unchanged_silent, deltas, deltas_silent, moves, moves_silent and moves_deltas");
   }
   if (settings.only != 0) {
     if (histories.size() != 1) return bad_usage("--seed goes with one --history");
@@ -218,7 +241,7 @@ int main(int argc, char** argv) {
   CLI::App app("Plays random histories of the daemon core.");
   app.add_option("--history", settings.names,
                  "crashes, faults, partial, prunes, silent, unchanged, unchanged_silent, deltas, "
-                 "deltas_silent; all");
+                 "deltas_silent, moves, moves_silent, moves_deltas; all");
   app.add_option("--first", settings.first, "the first seed")->envname("CKPT_FUZZ_SEED");
   app.add_option("--seeds", settings.seeds, "how many");
   app.add_option("--seconds", settings.seconds, "for so long")->envname("CKPT_FUZZ_SECONDS");

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <vector>
 
@@ -36,78 +37,113 @@ bool header_holds(ckpt::ByteView bytes, uint32_t crc32c) {
 
 // As the disk has it: by the checksum of what lies there.
 struct Stored {
-  uint32_t extent = 0;
   uint64_t payload_offset = 0;
   uint64_t bytes = 0;
   uint32_t crc32c = 0;
 };
+struct Written {
+  fb::ExtentT extent;
+  std::vector<Stored> stored;  // what a commit needs of it
+};
+// Of a commit, by their places.
+using Extents = std::map<std::pair<ckpt::SegmentId, uint64_t>, Written>;
 
-// The commit's fragments, and the bases of those that are deltas.
-std::vector<Stored> stored_by(const fb::CommittedT& commit) {
-  std::map<uint32_t, fb::Encoded> encoded;
-  for (const fb::Encoded& one : commit.encoded) encoded[one.fragment()] = one;
-  std::vector<Stored> all;
-  for (uint32_t i = 0; i < commit.fragments.size(); ++i) {
-    const fb::Fragment& fragment = commit.fragments[i];
+// The fragments, and the bases of those that are deltas.
+void add_extents(const std::vector<std::unique_ptr<fb::ExtentT>>& extents,
+                 const std::vector<fb::Fragment>& fragments,
+                 const std::vector<fb::Encoded>& encoded, const std::vector<fb::Base>& bases,
+                 Extents& to) {
+  std::vector<Written*> by_number;
+  for (const auto& extent : extents) {
+    Written& written = to[{extent->segment, extent->offset}];
+    written = {.extent = *extent, .stored = {}};
+    by_number.push_back(&written);
+  }
+  std::map<uint32_t, fb::Encoded> of_fragment;
+  for (const fb::Encoded& one : encoded) of_fragment[one.fragment()] = one;
+  for (uint32_t i = 0; i < fragments.size(); ++i) {
+    const fb::Fragment& fragment = fragments[i];
     const bool raw = fragment.codec() == 0;
-    all.push_back({fragment.extent(), fragment.payload_offset(),
-                   raw ? fragment.length() : encoded.at(i).bytes(),
-                   raw ? fragment.crc32c() : encoded.at(i).crc32c()});
+    by_number.at(fragment.extent())
+        ->stored.push_back({fragment.payload_offset(),
+                            raw ? fragment.length() : of_fragment.at(i).bytes(),
+                            raw ? fragment.crc32c() : of_fragment.at(i).crc32c()});
   }
-  for (const fb::Base& base : commit.bases) {
+  for (const fb::Base& base : bases) {
     const bool raw = base.codec() == 0;
-    all.push_back({base.extent(), base.payload_offset(),
-                   raw ? commit.fragments.at(base.fragment()).length() : base.encoded_bytes(),
-                   raw ? base.crc32c() : base.encoded_crc32c()});
+    by_number.at(base.extent())
+        ->stored.push_back({base.payload_offset(),
+                            raw ? fragments.at(base.fragment()).length() : base.encoded_bytes(),
+                            raw ? base.crc32c() : base.encoded_crc32c()});
   }
-  return all;
 }
 
 // Of an extent of another commit only what this one needs of it counts.
-bool payload_holds(ckpt::ByteView payload, const fb::CommittedT& commit, size_t number) {
-  const fb::ExtentT& extent = *commit.extents[number];
-  if (extent.lineage == 0) return ckpt::base::crc32c(payload) == extent.payload_crc32c;
-  return std::ranges::all_of(stored_by(commit), [&](const Stored& stored) {
-    if (stored.extent != number) return true;
+bool payload_holds(ckpt::ByteView payload, const Written& written) {
+  if (written.extent.lineage == 0) {
+    return ckpt::base::crc32c(payload) == written.extent.payload_crc32c;
+  }
+  return std::ranges::all_of(written.stored, [&](const Stored& stored) {
     return ckpt::base::crc32c(payload.subspan(stored.payload_offset, stored.bytes)) ==
            stored.crc32c;
   });
 }
 
-bool extent_holds(ckpt::ByteView file, const fb::CommittedT& commit, size_t number) {
-  const fb::ExtentT& extent = *commit.extents[number];
+bool extent_holds(ckpt::ByteView file, const Written& written) {
+  const fb::ExtentT& extent = written.extent;
   const auto header = ckpt::decode_segment_header(file.first(ckpt::kBlockBytes));
   if (!header.ok() || header->segment != extent.segment) return false;
   const uint64_t payload = ckpt::base::align_up(extent.payload_bytes, ckpt::kBlockBytes);
   if (extent.offset + extent.header_bytes + payload > file.size()) return false;
   const ckpt::ByteView bytes = file.subspan(extent.offset, extent.header_bytes + payload);
   return header_holds(bytes.first(extent.header_bytes), extent.header_crc32c) &&
-         payload_holds(bytes.subspan(extent.header_bytes), commit, number);
+         payload_holds(bytes.subspan(extent.header_bytes), written);
+}
+
+void scan(World& world, const std::function<void(const fb::RecordT&)>& on_record) {
+  const FileId journal = world.disk().open(kJournalPath, {}).value();
+  const auto scanned =
+      scan_journal_file(world.disk(), journal, [&](uint64_t, const fb::RecordT& record) {
+        on_record(record);
+        return Status();
+      });
+  EXPECT_TRUE(scanned.ok());
+  world.disk().close(journal);
 }
 
 }  // namespace
 
+size_t moved_extents(World& world) {
+  size_t moved = 0;
+  scan(world, [&moved](const fb::RecordT& record) {
+    if (const auto* move = record.body.AsMoved()) moved += move->from.size();
+  });
+  return moved;
+}
+
 std::set<std::pair<ckpt::LineageId, ckpt::Step>> spoiled_commits(World& world) {
   // A commit that recovery found damaged may have been made again: the last one counts.
-  std::map<std::pair<ckpt::LineageId, ckpt::Step>, fb::CommittedT> commits;
-  const FileId journal = world.disk().open(kJournalPath, {}).value();
-  const auto scan = scan_journal_file(world.disk(), journal, [&](uint64_t, const auto& record) {
-    const auto* commit = record.body.AsCommitted();
-    if (commit != nullptr) commits[{commit->lineage, commit->step}] = *commit;
-    return Status();
+  std::map<std::pair<ckpt::LineageId, ckpt::Step>, Extents> commits;
+  scan(world, [&commits](const fb::RecordT& record) {
+    if (const auto* commit = record.body.AsCommitted()) {
+      Extents& extents = commits[{commit->lineage, commit->step}];
+      extents.clear();
+      add_extents(commit->extents, commit->fragments, commit->encoded, commit->bases, extents);
+    } else if (const auto* moved = record.body.AsMoved()) {
+      Extents& extents = commits.at({moved->lineage, moved->step});
+      for (const fb::ExtentAt& at : moved->from) extents.erase({at.segment(), at.offset()});
+      add_extents(moved->extents, moved->fragments, moved->encoded, {}, extents);
+    }
   });
-  EXPECT_TRUE(scan.ok());
-  world.disk().close(journal);
 
   std::set<std::pair<ckpt::LineageId, ckpt::Step>> spoiled;
   std::map<ckpt::SegmentId, Bytes> files;
-  for (const auto& [point, commit] : commits) {
-    for (size_t i = 0; i < commit.extents.size(); ++i) {
-      const ckpt::SegmentId segment = commit.extents[i]->segment;
-      auto [file, added] = files.try_emplace(segment);
-      if (added) file->second = read_file(world, segment_path(segment));
+  for (const auto& [point, extents] : commits) {
+    for (const auto& [place, written] : extents) {
+      auto [file, added] = files.try_emplace(place.first);
+      if (added) file->second = read_file(world, segment_path(place.first));
       const bool holds =
-          file->second.size() >= ckpt::kBlockBytes && extent_holds(file->second, commit, i);
+          file->second.size() >= ckpt::kBlockBytes && extent_holds(file->second, written);
       if (!holds) spoiled.insert(point);
     }
   }

@@ -15,7 +15,10 @@ uint64_t Simulation::tokens_by(ckpt::UnitId unit, ckpt::Step step) {
 Simulation::Simulation(const Options& options)
     : options_(options),
       random_(options.seed),
-      world_({.seed = options.seed, .segment_bytes = 512u << 10}),
+      world_({.seed = options.seed,
+              .segment_bytes = 512u << 10,
+              .scrub_bytes_per_second = options.moves ? 1u << 30 : 0,
+              .recode_after = std::chrono::seconds(options.moves ? 1 : 0)}),
       job_(world_, kRanks, kTrains) {
   // A rank's part of the largest nearly fills a slab and is restored in slices; the others share.
   // Where units are to stay what they were it lies in blocks of its own, half of it in a slab.
@@ -42,6 +45,7 @@ void Simulation::play() {
   listen();
   EXPECT_TRUE(announced_.contains({job_.ranks[0]->epoch().lineage, step_}));
   check();
+  moved_ = moved_extents(world_);
 }
 
 void Simulation::event() {
@@ -50,6 +54,7 @@ void Simulation::event() {
     return;
   }
   if (options_.prune && chance(12)) prune();
+  if (options_.moves && chance(40)) let_it_recode();
   const uint64_t which = pick(100);
   if (which < 35) {
     begin_snapshot();
@@ -174,7 +179,11 @@ void Simulation::lose_rank() {
 }
 
 Status Simulation::start_daemon() {
-  if (options_.deltas) {
+  // What is not encoded is there to move, and to be a base.
+  if (options_.moves) {
+    const CodecChoice other = options_.deltas ? CodecChoice::kDelta : CodecChoice::kZstd;
+    world_.set_codec(chance(options_.deltas ? 50 : 75) ? CodecChoice::kNone : other);
+  } else if (options_.deltas) {
     const CodecChoice others[] = {CodecChoice::kNone, CodecChoice::kZstd};
     world_.set_codec(chance(75) ? CodecChoice::kDelta : others[pick(2)]);
   }
@@ -226,6 +235,16 @@ void Simulation::break_the_disk() {
   faults.path_prefix = chance(80) ? "segments/" : "journal/";
   (chance(50) ? faults.fail_nth_write : faults.fail_nth_sync) = 1 + pick(4);
   world_.disk().set_faults(faults);
+}
+
+// What was saved a while ago is old then. Each tick lets an extent move; as a rule others come in
+// between.
+void Simulation::let_it_recode() {
+  world_.tick(std::chrono::milliseconds(1'000));
+  for (uint64_t ticks = pick(6); ticks > 0; --ticks) {
+    for (uint64_t polls = pick(40); polls > 0; --polls) world_.daemon().poll();
+    world_.tick(std::chrono::milliseconds(20));
+  }
 }
 
 // A dry run says what would go; then it goes, or something comes in between.

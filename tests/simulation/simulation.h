@@ -18,6 +18,9 @@
 // With `deltas` little of a unit changes from one step to the next, and the daemon is started with
 // another codec each time, most often with deltas.
 //
+// With `moves` the daemon encodes what is a second old, now and then, whatever else goes on: what
+// was not, since it is started with another codec each time.
+//
 // With `silent_faults` writes of segments are lost, torn, flipped or end up elsewhere, and the disk
 // says that all is well. Then `verify` must name the commits that are spoiled and no others, and no
 // restore may take wrong bytes for right ones. disk_truth.h knows which are spoiled.
@@ -44,12 +47,15 @@ class Simulation {
     bool silent_faults = false;  // the disk lies; snapshots are whole, and nobody prunes
     bool unchanged = false;      // units stay what they were, or seem to by their CRC32C
     bool deltas = false;         // little of them changes, and that is what is written
+    bool moves = false;          // what is old is encoded later
   };
   explicit Simulation(const Options& options);
   void play();
   // Commits that were announced durable, over the whole history.
   size_t announced() const { return announced_.size(); }
   size_t pruned() const { return known_.size() - listed_.size(); }
+  // Extents that were encoded later.
+  size_t moved() const { return moved_; }
 
  private:
   // A snapshot as the trainers made it: its salt says which of several attempts at a step it is.
@@ -78,6 +84,7 @@ class Simulation {
   Status start_daemon();
   void break_the_disk();
   void prune();
+  void let_it_recode();
   // Takes the members' news into account.
   void listen();
   // The trainers' side of an ended epoch: everybody joins the next.
@@ -118,6 +125,7 @@ class Simulation {
   Job job_;
   ckpt::Step step_ = 0;
   uint64_t next_salt_ = 1;
+  size_t moved_ = 0;
   // By lineage and step: all that were begun. The commit's own salt is found by reading it.
   std::map<Point, std::vector<Known>> begun_;
   std::set<Point> announced_;

@@ -31,6 +31,7 @@ Status World::start(std::chrono::milliseconds recovery) {
   options.stopwatch = options_.stopwatch;
   options.scrub_bytes_per_second = options_.scrub_bytes_per_second;
   options.scrub_interval = options_.scrub_interval;
+  options.recode_after = options_.recode_after;
   options.wall_clock_ns = [this] { return wall_clock_ns_; };
   options.random_seed = ++next_seed_;
   const auto open_catalog = [kv = kv_]() -> Result<OpenedKvStore> {

@@ -210,7 +210,8 @@ TEST(Config, ReadsEveryKeyAndRefusesWrongTypes) {
                  "arena = \"1GiB\"\nsession_arena = \"256MiB\"\nsession_arena_max = \"512MiB\"\n"
                  "warm_pool = \"768MiB\"\nsegment = \"64MiB\"\n"
                  "disk_reserve = \"1GiB\"\nsnapshot_deadline = \"90s\"\n"
-                 "scrub_rate = \"128MiB\"\nscrub_interval = \"0s\"\nallow_uids = [1000, 1001]\n"
+                 "scrub_rate = \"128MiB\"\nscrub_interval = \"0s\"\nrecode_after = "
+                 "\"1d\"\nallow_uids = [1000, 1001]\n"
                  "workers = 3\nalarms = \"refuse\"\nlog_level = \"warn\"\n");
   ckptd::Config config;
   const auto loaded = ckptd::load_config(path, config);
@@ -224,8 +225,14 @@ TEST(Config, ReadsEveryKeyAndRefusesWrongTypes) {
   EXPECT_EQ(config.snapshot_deadline, std::chrono::seconds(90));
   EXPECT_EQ(config.scrub_bytes_per_second, 128ull << 20);
   EXPECT_EQ(config.scrub_interval.count(), 0);
+  EXPECT_EQ(config.recode_after, std::chrono::hours(24));
   EXPECT_EQ(config.allow_uids, (std::vector<uid_t>{1000, 1001}));
   EXPECT_EQ(config.alarms, "refuse");
+  config.scrub_bytes_per_second = 0;
+  EXPECT_THAT(ckptd::validate(config).error().message,
+              HasSubstr("recode_after 86400 s: scrub_rate is 0"));
+  config.recode_after = {};
+  ASSERT_TRUE(ckptd::validate(config).ok());
   config.alarms = "loud";
   EXPECT_THAT(ckptd::validate(config).error().message,
               HasSubstr("alarms loud: off, warn or refuse"));
@@ -241,7 +248,8 @@ TEST(Config, ReadsEveryKeyAndRefusesWrongTypes) {
         "io_shape = 32", "allow_uids = [\"root\"]", "snapshot_deadline = \"10\"",
         "warm_pool = true", "data = ", "scrub_rate = 5", "scrub_rate = \"1KiB\"",
         "scrub_rate = \"fast\"", "scrub_interval = \"5ms\"", "scrub_interval = \"-1s\"",
-        "scrub_interval = \"soon\"", "scrub_interval = 7"}) {
+        "scrub_interval = \"soon\"", "scrub_interval = 7", "recode_after = \"5ms\"",
+        "recode_after = 86400"}) {
     const auto bad = write_file(directory.path("bad.toml"), std::string("\n") + line + "\n");
     const auto refused = ckptd::load_config(bad, config);
     ASSERT_FALSE(refused.ok()) << line;
