@@ -55,6 +55,8 @@ void Scrub::find_new_commits() {
 
 void Scrub::committed(ckpt::RunId run, ViewPoint point, uint64_t sequence) {
   if (options_.bytes_per_second == 0) return;
+  others_were_busy_ = now_;
+  new_begun_ = new_begun_.value_or(now_);
   new_.push_back({point, {run, sequence, 0, 0}});
   keep_bound();
   go_on();
@@ -128,7 +130,9 @@ void Scrub::pass_done() {
 
 void Scrub::tick(Time now) {
   now_ = now;
-  pace_.tick(now, options_.others_busy());
+  const bool others_busy = options_.others_busy();
+  if (others_busy) others_were_busy_ = now;
+  pace_.tick(now, others_busy);
   go_on();
   if (unsaved_since_ && now - *unsaved_since_ >= limits::kScrubSaveEvery) save();
 }
@@ -170,23 +174,34 @@ bool Scrub::passes_over(size_t extent) {
   return known->second;
 }
 
-// What is to be read next is in commit_, from cursor() on. False: nothing is. New commits go first;
-// after each the pass has as many extents: whatever the trainers write, it comes to its end.
+// What is to be read next is in commit_, from cursor() on. False: nothing is. New commits go first,
+// as they are due; after each the pass has as many extents: whatever the trainers write, it comes
+// to its end.
 bool Scrub::load_next() {
   const bool turn_of_pass = state_.pass && pass_extents_ > 0;
-  if (commit_ && (commit_is_new_ || new_.empty() || turn_of_pass)) return true;
+  const bool new_due = new_is_due();
+  if (commit_ && (commit_is_new_ || !new_due || turn_of_pass)) return true;
   commit_.reset();
-  if (!turn_of_pass && load_new()) return true;
+  if (!turn_of_pass && new_due && load_new()) return true;
   if (!catalog_.health().ok()) return false;
   begin_due_pass();
   if (state_.pass && load_of_pass()) return true;
   pass_extents_ = 0;
-  return catalog_.health().ok() && load_new();
+  return catalog_.health().ok() && new_due && load_new();
+}
+
+bool Scrub::new_is_due() const {
+  if (new_.empty()) return false;
+  const bool lull = !others_were_busy_ || now_ - *others_were_busy_ >= limits::kScrubNewAfter;
+  return lull || (new_begun_ && now_ - *new_begun_ >= limits::kScrubNewEvery);
 }
 
 bool Scrub::load_new() {
   while (!new_.empty()) {
-    if (load(new_.front().cursor, new_.front().point, /*is_new=*/true)) return true;
+    if (load(new_.front().cursor, new_.front().point, /*is_new=*/true)) {
+      new_begun_ = now_;
+      return true;
+    }
     if (!catalog_.health().ok()) return false;
     new_.pop_front();  // deleted in the meantime
   }

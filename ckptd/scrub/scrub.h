@@ -86,6 +86,7 @@ class Scrub {
   ScrubCursor& cursor() { return commit_is_new_ ? new_.front().cursor : state_.pass->cursor; }
   bool passes_over(size_t extent);
   bool load_of_pass();
+  bool new_is_due() const;
   bool load_new();
   void begin_due_pass();
   void start_pass(uint64_t bytes_per_second);
@@ -105,6 +106,8 @@ class Scrub {
   ScrubState state_;
   Time now_{};
   std::optional<Time> unsaved_since_;
+  std::optional<Time> others_were_busy_;  // last
+  std::optional<Time> new_begun_;  // last, with a new commit; until then, since when there is one
   Pace pace_;
 
   std::deque<NewCommit> new_;                  // in the order of their records

@@ -69,6 +69,29 @@ TEST_F(ScrubTest, ANewCommitIsReadBackSoonAndDamageIsNamed) {
   EXPECT_EQ(ask(job, "status", "{}").at("scrub").at("damaged_units"), 1);
 }
 
+TEST_F(ScrubTest, CommitsThatFollowEachOtherCloselyWaitForAPause) {
+  Job job(world, 1);
+  job.start();
+  constexpr std::chrono::milliseconds kStep{400};
+  ckpt::Step step = 0;
+  const auto commit_for = [&](std::chrono::milliseconds time) {
+    for (; time.count() > 0; time -= kStep) {
+      job.commit(++step);
+      let(kStep);
+    }
+  };
+  commit_for(limits::kScrubNewEvery - 2 * kStep);
+  EXPECT_EQ(metric("ckptd_scrub_commits_waiting"), step);
+  EXPECT_EQ(metric("ckptd_scrub_bytes_total"), 0u);
+  // Without a pause one of them all the same, now and then.
+  commit_for(limits::kScrubNewEvery);
+  EXPECT_EQ(metric("ckptd_scrub_commits_waiting"), step - 1);
+  commit_for(limits::kScrubNewEvery);
+  EXPECT_EQ(metric("ckptd_scrub_commits_waiting"), step - 2);
+  let(limits::kScrubNewAfter + std::chrono::seconds(60));
+  EXPECT_EQ(metric("ckptd_scrub_commits_waiting"), 0u);
+}
+
 TEST_F(ScrubTest, NewCommitsThatTheLastDaemonDidNotComeToAreReadBack) {
   Job job(world, 1);
   job.start();
