@@ -172,7 +172,7 @@ inline constexpr uint64_t kScrubRateDefault = 64u << 20;
 inline constexpr std::chrono::milliseconds kScrubYieldMax{10'000};
 // A commit is read back when no snapshot has been written for so long. Where they follow each other
 // more closely reading each would cost the trainers as much as its write: then one in so much time.
-inline constexpr std::chrono::milliseconds kScrubNewAfter{1'000};
+inline constexpr std::chrono::milliseconds kScrubNewAfter{2'000};
 inline constexpr std::chrono::milliseconds kScrubNewEvery{10'000};
 // A disk loses a sector in years; a pass a week finds it while an older copy is still there.
 inline constexpr std::chrono::milliseconds kScrubIntervalDefault{7 * 24 * 3'600'000};

@@ -247,7 +247,7 @@ TEST_F(RecodeTest, WhatWasWrittenBadlyIsNotBelieved) {
   Job job(world, 1);
   job.start();
   job.commit(5);
-  let(std::chrono::seconds(2));  // scrub is through
+  let(std::chrono::seconds(5));  // scrub is through
   MemoryFaults faults;
   faults.path_prefix = "segments/";
   faults.flipped_write = 1;

@@ -146,6 +146,10 @@ TEST_F(ScrubTest, AFullListOfDamageForgetsNothingThatIsNew) {
     }
   }
   const size_t left_out = places.size() - limits::kScrubDamagesMax;
+  for (int i = 0; i < 300 && metric("ckptd_scrub_commits_waiting") > 0; ++i) {
+    let(std::chrono::seconds(1));
+  }
+  ASSERT_EQ(metric("ckptd_scrub_commits_waiting"), 0u);
   flip_all(0, places.size());
   begin_pass();
   let(std::chrono::seconds(40));
