@@ -90,7 +90,7 @@ Status Daemon::Impl::put_back(const Salvage& salvage) {
   for (const Salvage::Commit& moved : salvage.moved) {
     if (moved.info.damaged) continue;
     const auto record = missing_move(moved, *catalog, wall_clock_ns());
-    if (record && !add(*record)) continue;
+    if (record) add(*record);  // if that fails, its bytes are looked for where they were
     const auto part = moved.info.deleted ? ExtentPart::kRest : ExtentPart::kWhole;
     CKPT_ASSIGN(const auto damaged, check_commit(moved.info.snapshot, part));
     if (damaged) add(*damaged);

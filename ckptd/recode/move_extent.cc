@@ -95,8 +95,13 @@ void Recoder::write() {
   const uint64_t record_bytes =
       at_hand_.to.fragments.size() * (sizeof(fb::Fragment) + sizeof(fb::Encoded)) +
       limits::kMovedRecordBytes;
+  if (!unchanged()) {
+    drop_commit();
+    return go_on();
+  }
   if (!options_.may_record() || !may_pass(bytes)) return;
   if (!persist_.reserve(key(), bytes, record_bytes).ok()) return;
+  writing_ = true;
   stage_ = Stage::kAway;
   persist_.write_encoded(key(), at_hand_.from.rank, std::exchange(at_hand_.to, {}),
                          [this](const Result<WrittenExtent>& extent) { written(extent); });
@@ -105,7 +110,7 @@ void Recoder::write() {
 void Recoder::written(const Result<WrittenExtent>& extent) {
   if (closed_) return;
   if (!extent.ok()) {
-    persist_.abandon(key());
+    give_up();
     return leave(extent.error().message);
   }
   at_hand_.written = *extent;
@@ -136,7 +141,7 @@ void Recoder::checked(const ExtentReader::Outcome& outcome) {
   counters_.read_bytes += outcome.bytes;
   const bool holds = outcome.file_damage.empty() && outcome.damages.empty();
   if (!holds) {
-    persist_.abandon(key());
+    give_up();
     return leave("what was written of it is damaged: " +
                  (outcome.damages.empty() ? outcome.file_damage : outcome.damages.front().reason));
   }
@@ -147,8 +152,9 @@ void Recoder::checked(const ExtentReader::Outcome& outcome) {
 // Units of it may have gone since it was read, and the extent with them.
 bool Recoder::unchanged() const {
   const auto now = catalog_.commit(key().run, key().lineage, key().step);
-  return now && now->snapshot == key() && !now->damaged &&
-         now->deleted == commit_->info().deleted && now->units == commit_->info().units;
+  return now && now->sequence == commit_->info().sequence && now->snapshot == key() &&
+         !now->damaged && now->deleted == commit_->info().deleted &&
+         now->units == commit_->info().units;
 }
 
 ckpt::fb::RecordT Recoder::moved_record() const {
@@ -174,7 +180,7 @@ void Recoder::record() {
   if (!options_.may_record()) return;
   const bool same = unchanged();
   if (!same || !may_move()) {
-    persist_.abandon(key());
+    give_up();
     if (same) return leave();
     drop_commit();
     return go_on();
@@ -186,8 +192,14 @@ void Recoder::record() {
                   [this, record](const Result<uint64_t>& sequence) { recorded(record, sequence); });
 }
 
+void Recoder::give_up() {
+  persist_.abandon(key());
+  writing_ = false;
+}
+
 void Recoder::recorded(const fb::RecordT& record, const Result<uint64_t>& sequence) {
   recording_.reset();
+  writing_ = false;
   if (sequence.ok()) options_.on_moved(*sequence, record);
   if (closed_) return;
   if (!sequence.ok()) return leave(sequence.error().message);

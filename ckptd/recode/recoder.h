@@ -73,6 +73,12 @@ class Recoder {
   bool step_aside();
   // The run of which a record is on its way.
   std::optional<ckpt::RunId> recording() const { return recording_; }
+  // Is something on its way to the disk in the name of this commit? Then no snapshot may begin that
+  // would have the same.
+  bool writes_for(ckpt::RunId run, ViewPoint point) const {
+    return writing_ && commit_ && key().run == run && key().lineage == point.lineage &&
+           key().step == point.step;
+  }
   // Nothing is begun any more. on_closed runs from the loop, never within this call.
   void close(std::function<void()> on_closed);
 
@@ -120,6 +126,7 @@ class Recoder {
   void checked(const ExtentReader::Outcome& outcome);
   bool unchanged() const;
   ckpt::fb::RecordT moved_record() const;
+  void give_up();
   void record();
   void recorded(const ckpt::fb::RecordT& record, const Result<uint64_t>& sequence);
 
@@ -146,6 +153,7 @@ class Recoder {
   Stage stage_ = Stage::kIdle;
   bool encoding_ = false;  // on the executor
   std::optional<ckpt::RunId> recording_;
+  bool writing_ = false;        // from the promise of space until it is recorded or given up
   Counters of_pass_;            // as they were when the pass began: since the last commit that was
   size_t commits_of_pass_ = 0;  // too young
   bool stopping_ = false;

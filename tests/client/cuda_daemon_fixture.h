@@ -46,13 +46,18 @@ class CudaDaemonTest : public testing::Test {
     ASSERT_OK(cuda);
     cuda_.emplace(std::move(cuda).value());
   }
-  void save(uint64_t step) {
+  // What a snapshot of all units is staged from.
+  std::vector<ckpt_cuda_piece> upload_state(uint64_t step) {
     std::vector<ckpt_cuda_piece> pieces;
     for (uint32_t unit = 0; unit < units_.size(); ++unit) {
       const std::vector<char> state = run_.state(step, unit);
       trainer_->upload(units_[unit].data(), state.data(), state.size());
       pieces.push_back({unit, 0, units_[unit].data(), state.size()});
     }
+    return pieces;
+  }
+  void save(uint64_t step) {
+    const std::vector<ckpt_cuda_piece> pieces = upload_state(step);
     client::SnapshotOptions plan = run_.plan(step, 1);
     plan.streams = streams_;
     auto snapshot = session_->begin(plan);

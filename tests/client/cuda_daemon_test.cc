@@ -1,4 +1,6 @@
 // State of device memory through the real daemon and back.
+#include <thread>
+
 #include "tests/client/cuda_daemon_fixture.h"
 
 namespace ckpt::test {
@@ -67,6 +69,26 @@ TEST_F(CudaStreamsTest, ASnapshotMayBeLargerThanTheArena) {
   options.step = 2;
   ASSERT_OK(restore(options));
   for (uint32_t unit = 0; unit < units_.size(); ++unit) expect_unit(unit, 2);
+}
+
+// What was lent at the beginning is on its way when more cannot be had.
+TEST_F(CudaStreamsTest, CkptdMayBeAwayForAMomentWhileASnapshotIsStaged) {
+  const std::vector<ckpt_cuda_piece> pieces = upload_state(1);
+  client::SnapshotOptions plan = run_.plan(1, 1);
+  plan.streams = streams_;
+  auto snapshot = session_->begin(plan);
+  ASSERT_OK(snapshot);
+  daemon_.kill();
+  std::thread starter([this] { daemon_.start(); });
+  const auto staged = cuda_->stage(*snapshot, pieces, trainer_->stream());
+  starter.join();
+  ASSERT_OK(staged);
+  ASSERT_OK(cuda_->drain(20'000));
+  ASSERT_OK(snapshot->wait(CKPT_LEVEL_DURABLE, 60'000));
+  client::RestoreOptions options;
+  options.step = 1;
+  ASSERT_OK(restore(options));
+  for (uint32_t unit = 0; unit < units_.size(); ++unit) expect_unit(unit, 1);
 }
 
 }  // namespace

@@ -128,7 +128,8 @@ Result<Member::Group> Member::connect(const client::Epoch& epoch, Device& device
 
 void Member::group_failed() {
   poll();
-  lost_a_peer_ = epoch_over().has_value();
+  const auto lost = session_.epoch_ended();
+  lost_a_peer_ = lost && !lost->empty();
 }
 
 // Who goes on knows who is here. Otherwise all are, those who were lost as new processes.
@@ -172,8 +173,8 @@ Result<std::unique_ptr<Comm>> Member::connect_nccl(std::unique_ptr<Comm> host,
   if (nccl.ok()) return nccl;
   nccl_error_ = nccl.error().message;
   if (!options_->elastic || nccl.error().code != ckpt::ErrorCode::kFailedPrecondition) return nccl;
-  // The peers learn of it as of a lost group, and the next one is without NCCL.
-  no_nccl_ = nccl_error_;
+  // A peer that dies meanwhile can look like this. The peers learn of it as of a lost group, and
+  // after some groups of which nobody was lost one is without NCCL.
   return ckpt::make_error(ckpt::ErrorCode::kUnavailable, "{}", nccl_error_);
 }
 

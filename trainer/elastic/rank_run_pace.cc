@@ -82,8 +82,8 @@ void RankRun::pace_of_change(uint32_t k_before, int64_t lost_tokens) {
     pacer_->rolled_back(ms_between(lost_ns_.value_or(now_ns), now_ns));
   }
   if (partial_->k() > k_before) pacer_->raise_k(partial_->k());
-  const bool more_experts = partial_->k() < options_.config.model.experts;
-  if (lost_tokens > 0 && !more_experts && overspends() && pacer_->overspent() && rank_ == 0) {
+  const bool all_were_written = k_before == options_.config.model.experts;
+  if (lost_tokens > 0 && all_were_written && overspends() && pacer_->overspent() && rank_ == 0) {
     events_.log(
         fmt::format("{}: --plt-budget {} is overspent, and a rollback loses what came since"
                     " the last checkpoint even if that had all experts: one every {} steps"

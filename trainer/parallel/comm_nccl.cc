@@ -84,7 +84,9 @@ class NcclComm final : public Comm {
       return ncclCommInitRankConfig(&comm_, static_cast<int>(size()), id, static_cast<int>(rank()),
                                     &config);
     }();
-    return await("connecting", begun, options.connect_timeout_ms, options.interrupted);
+    CKPT_TRY(await("connecting", begun, options.connect_timeout_ms, options.interrupted));
+    connected_ = true;
+    return {};
   }
 
   uint32_t rank() const override { return host_->rank(); }
@@ -180,7 +182,9 @@ class NcclComm final : public Comm {
   Status failed(const char* what, ncclResult_t state) {
     const std::string reason = reason_of(state);
     end_both(reason);
-    return make_error(code_of(state), "rank {} {}: NCCL: {}", rank(), what, reason);
+    // NCCL connects some peers in their first exchange only, and a death then has many names.
+    const ErrorCode code = connected_ ? ErrorCode::kUnavailable : code_of(state);
+    return make_error(code, "rank {} {}: NCCL: {}", rank(), what, reason);
   }
 
   // One group: each rank sends to and receives from everyone at once, itself included.
@@ -297,6 +301,7 @@ class NcclComm final : public Comm {
   const std::unique_ptr<Comm> host_;
   Device* const device_;
   const uint32_t timeout_ms_;
+  bool connected_ = false;
   std::mutex mutex_;  // of what follows; held for calls that do not wait
   ncclComm_t comm_ = nullptr;
   std::optional<std::string> ended_;

@@ -40,9 +40,10 @@ Result<uint64_t> nccl_gpu(Device& device);
 //
 // Sums are NCCL's: the same bits on every rank and, on the same GPUs, from run to run; the order of
 // ranks is not promised. Errors: those of the rendezvous; kAborted with the reason of an
-// interruption; kDeadlineExceeded; with NCCL's reason kUnavailable, if a peer may be it, and
-// kFailedPrecondition, if it would fail again: two ranks on one GPU, an NCCL before 2.14. A program
-// without NCCL returns `host` as it is: then device memory travels through host memory.
+// interruption; kDeadlineExceeded; with NCCL's reason kUnavailable, if a peer may be it, as of a
+// collective always, and kFailedPrecondition, if it would fail again: two ranks on one GPU, an NCCL
+// before 2.14. A program without NCCL returns `host` as it is: then device memory travels through
+// host memory.
 Result<std::unique_ptr<Comm>> make_nccl_comm(std::unique_ptr<Comm> host,
                                              const NcclOptions& options);
 

@@ -160,6 +160,7 @@ void Pacer::rolled_back(double ms) {
 void Pacer::raise_k(uint32_t k) {
   state_.k_min = std::max(state_.k_min, k);
   if (options_.auto_experts && state_.k != 0) state_.k = std::max(state_.k, state_.k_min);
+  if (state_.step_ns != 0) sustainable_ = choose(costs(), request(), options_.limits).sustainable;
 }
 
 bool Pacer::overspent() {
@@ -277,7 +278,9 @@ std::optional<std::string> Pacer::decide(uint64_t step, std::span<const int64_t>
     request.every = state_.every;
     request.k = state_.k;
     if (options_.memory) request.k_snapshot = k_snapshot_;
-    reason_ = explain(costs(), choose(costs(), request, options_.limits));
+    const AutoChoice same = choose(costs(), request, options_.limits);
+    sustainable_ = same.sustainable;
+    reason_ = explain(costs(), same);
     return std::nullopt;
   }
   state_.every = choice.every;

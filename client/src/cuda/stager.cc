@@ -97,21 +97,21 @@ Status Stager::await_chunk(const Deadline& deadline) {
   }
 }
 
-// A slab that is wanted may be one that only this stager can give back, be it of this snapshot.
+// A slab that is wanted may be one that only this stager can give back, be it of this snapshot: the
+// snapshot's own time to wait begins when nothing of it is left to be given back.
 Status Stager::reserve_place(Staging& staging, const ckpt_cuda_piece& wanted, ckpt_place* place) {
   const Deadline deadline = Deadline::after_ms(options_.timeout_ms);
   for (;;) {
-    const uint32_t timeout_ms = drains_.empty() ? 0 : 1;  // 0: the snapshot's own
+    const bool has_some = !drains_.empty() || staging.queued() < staging.plan.chunks().size();
+    const uint32_t timeout_ms = has_some ? 1 : 0;  // 0: the snapshot's own
     const ckpt_status status = ckpt_snapshot_reserve(staging.snapshot, wanted.unit, wanted.offset,
                                                      wanted.length, timeout_ms, place);
     Status reserved = session_status(session_, status);
-    if (status != CKPT_E_RESOURCE_EXHAUSTED || reserved.error().message == kOutOfMemory) {
-      return reserved;
-    }
+    const bool may_come = status == CKPT_E_RESOURCE_EXHAUSTED || status == CKPT_E_UNAVAILABLE;
+    if (!may_come || !has_some || reserved.error().message == kOutOfMemory) return reserved;
     staging.plan.close();
     CKPT_TRY(queue_ready(staging));
-    if (drains_.empty()) return reserved;
-    CKPT_TRY(await_chunk(deadline));
+    if (!drains_.empty()) CKPT_TRY(await_chunk(deadline));
   }
 }
 

@@ -140,15 +140,10 @@ TEST_F(NcclFaultsTest, ARankMayHaveNothingToExchange) {
   });
 }
 
-TEST_F(NcclFaultsTest, WhatAPeerMayHaveDoneIsTriedAgainAndNothingElse) {
-  const std::vector<std::pair<ncclResult_t, ErrorCode>> meanings = {
-      {ncclRemoteError, ErrorCode::kUnavailable},
-      {ncclSystemError, ErrorCode::kUnavailable},
-      {ncclUnhandledCudaError, ErrorCode::kFailedPrecondition},
-      {ncclInternalError, ErrorCode::kFailedPrecondition},
-      {ncclInvalidUsage, ErrorCode::kFailedPrecondition},
-  };
-  for (const auto& [result, code] : meanings) {
+// A peer that dies in its first exchange with this rank may show as any of them.
+TEST_F(NcclFaultsTest, WhatFailsOnceConnectedMayBeAPeersDoing) {
+  for (const ncclResult_t result : {ncclRemoteError, ncclSystemError, ncclUnhandledCudaError,
+                                    ncclInternalError, ncclInvalidUsage}) {
     for (const bool later : {false, true}) {
       SCOPED_TRACE(testing::Message() << result << (later ? " when asked" : " at once"));
       std::atomic<ncclResult_t>& error = later ? nccl_.async_error : nccl_.call_error;
@@ -158,7 +153,7 @@ TEST_F(NcclFaultsTest, WhatAPeerMayHaveDoneIsTriedAgainAndNothingElse) {
         const Status failed = all_reduce(**comm, device);
         error = ncclSuccess;
         ASSERT_FALSE(failed.ok());
-        EXPECT_EQ(failed.error().code, code);
+        EXPECT_EQ(failed.error().code, ErrorCode::kUnavailable);
         EXPECT_THAT(failed.error().message,
                     AllOf(HasSubstr("rank 0 all_reduce: NCCL: "), HasSubstr(": as the test")));
         const Status after = all_reduce(**comm, device);
