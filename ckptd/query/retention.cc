@@ -6,6 +6,7 @@
 
 #include "ckptd/query/documents.h"
 #include "formats/base/printable.h"
+#include "formats/selector.h"
 
 namespace ckptd {
 namespace {
@@ -73,6 +74,7 @@ class RulesReader {
     for (const Value& tag : value) {
       if (!tag.is_string()) return bad("a tag must be a text");
       rules.tags.push_back(tag.get<std::string>());
+      CKPT_TRY(ckpt::validate_tag(rules.tags.back()));  // no commit can have another
     }
     return {};
   }

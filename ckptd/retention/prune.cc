@@ -79,7 +79,11 @@ class Planner {
                         "run {}: no rule says what to keep; nothing is removed", run.name);
     }
     CKPT_TRY(read(run));
-    choose(rules);
+    if (!choose(rules)) {
+      return make_error(ErrorCode::kFailedPrecondition,
+                        "run {}: the rules match none of its {} commits; nothing is removed",
+                        run.name, run.commits);
+    }
     needs_.add_view({run.current_lineage, kNow});
     return decide("no rule keeps it");
   }
@@ -170,7 +174,9 @@ class Planner {
     return {};
   }
 
-  void choose(const ckpt::KeepRules& rules) {
+  // False: there are commits that are whole, and no rule keeps any. A name that was mistyped would
+  // do that, and nobody means all to go.
+  bool choose(const ckpt::KeepRules& rules) {
     std::vector<Candidate> candidates;
     candidates.reserve(commits_.size());
     for (const CommitInfo& commit : commits_) {
@@ -185,15 +191,20 @@ class Planner {
     }
     const auto reasons = keep_reasons(rules, candidates);
     size_t next = 0;
+    bool some_match = candidates.empty();
+    bool some_whole = false;
     kept_.resize(commits_.size());
     for (size_t i = 0; i < commits_.size(); ++i) {
       if (commits_[i].deleted) continue;
       kept_[i] = !reasons[next].empty();
+      some_match |= reasons[next].size() > candidates[next].always.size();
+      some_whole |= !commits_[i].damaged;
       if (kept_[i]) {
         plan_.kept.push_back({candidates[next].point, candidates[next].time_ns, reasons[next]});
       }
       ++next;
     }
+    return some_match || !some_whole;
   }
 
   void remove_if_unneeded(const CommitInfo& commit, const std::string& reason) {

@@ -43,7 +43,8 @@ void add_rules(CLI::App* verb, RuleFlags& rules) {
   verb->add_option("--keep-weekly", rules.weekly, "The newest of each of the last N weeks");
   verb->add_option("--keep-monthly", rules.monthly, "The newest of each of the last N months");
   verb->add_option("--keep-yearly", rules.yearly, "The newest of each of the last N years");
-  verb->add_option("--keep-within", rules.within, "All within 12h, 7d ... of the newest");
+  verb->add_option("--keep-within", rules.within,
+                   "All within 12h, 7d, 2m, 1y6m ... of the newest; m: months");
   verb->add_option("--keep-tag", rules.tags, "Those with this tag; may be repeated")
       ->allow_extra_args(false);
   verb->add_option("--keep-every-steps", rules.every_steps, "The first of every N steps");
@@ -122,12 +123,11 @@ Result<Json> rules_document(const RuleFlags& flags) {
   add("yearly", flags.yearly);
   add("every_steps", flags.every_steps);
   if (!flags.within.empty()) {
-    CKPT_ASSIGN(const auto within, ckpt::base::parse_duration(flags.within));
-    if (within < std::chrono::seconds(1)) {
-      return make_error(ErrorCode::kInvalidArgument, "--keep-within {}: at least a second",
-                        flags.within);
+    const auto within = ckpt::base::parse_age(flags.within);
+    if (!within) {
+      return make_error(within.error().code, "--keep-within: {}", within.error().message);
     }
-    rules["within_seconds"] = static_cast<uint64_t>(within / std::chrono::seconds(1));
+    rules["within_seconds"] = static_cast<uint64_t>(*within / std::chrono::seconds(1));
   }
   if (!flags.tags.empty()) rules["tags"] = flags.tags;
   for (const std::string& text : flags.best) {

@@ -37,6 +37,13 @@ constexpr std::array kDurationUnits = {
     Unit{"d", 86'400ull * 1'000'000'000},
 };
 
+constexpr std::array kAgeUnits = {
+    Unit{"y", 366ull * 86'400 * 1'000'000'000},
+    Unit{"m", 31ull * 86'400 * 1'000'000'000},
+    Unit{"d", 86'400ull * 1'000'000'000},
+    Unit{"h", 3'600ull * 1'000'000'000},
+};
+
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 // A decimal number times its unit, in exact integer arithmetic: digits "15", one of them after the
@@ -93,6 +100,27 @@ Result<std::chrono::nanoseconds> parse_duration(std::string_view text) {
   }
   return make_error(ErrorCode::kInvalidArgument,
                     "'{}' is not a duration: write a number and ms, s, m, h or d, as in 10s", text);
+}
+
+Result<std::chrono::nanoseconds> parse_age(std::string_view text) {
+  uint64_t age = 0;
+  std::string_view seen;
+  bool fits = !text.empty();
+  for (std::string_view left = text; fits && !left.empty();) {
+    const size_t end = std::min(left.find_first_not_of("0123456789."), left.size() - 1);
+    const auto part = parse(left.substr(0, end + 1), kAgeUnits);
+    const bool again = seen.find(left[end]) != std::string_view::npos;
+    fits = part && !again && !__builtin_add_overflow(age, *part, &age);
+    seen = text.substr(0, static_cast<size_t>(left.data() - text.data()) + end + 1);
+    left.remove_prefix(end + 1);
+  }
+  if (fits && age > 0 && age <= static_cast<uint64_t>(std::chrono::nanoseconds::max().count())) {
+    return std::chrono::nanoseconds(static_cast<int64_t>(age));
+  }
+  return make_error(ErrorCode::kInvalidArgument,
+                    "'{}' is not an age: write numbers and y, m, d or h, years, months, days and "
+                    "hours, as in 1y6m7d12h",
+                    text);
 }
 
 std::string format_size(uint64_t bytes) {

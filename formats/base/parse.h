@@ -19,6 +19,11 @@ Result<uint64_t> parse_size(std::string_view text);
 // "250us", "10ms", "10s", "5m", "2h", "1d". The unit is required: "10" is refused.
 Result<std::chrono::nanoseconds> parse_duration(std::string_view text);
 
+// An age as restic writes it: years, months, days, hours, each at most once, as in "1y6m7d12h"; m
+// is months. Reckoned without a calendar, and so that nothing is younger than it would be with one:
+// a year has 366 days here, a month 31. kInvalidArgument quotes the text; "0d" is refused.
+Result<std::chrono::nanoseconds> parse_age(std::string_view text);
+
 // The largest binary unit that keeps one decimal: "512 B", "64.0 MiB", "1.5 GiB". For messages.
 std::string format_size(uint64_t bytes);
 

@@ -15,12 +15,16 @@ using testing::Not;
 TEST_F(Ctl, RulesSayWhatPruneKeeps) {
   EXPECT_EQ(json({"keep", "tiny"})["rules"]["last"], 0);
   json({"keep", "tiny", "--keep-last", "1", "--keep-best", "loss:1:highest", "--keep-tag", "a",
-        "--keep-tag", "b", "--keep-within", "1s"});
+        "--keep-tag", "b", "--keep-within", "1h"});
   const Json rules = json({"keep", "tiny"})["rules"];
   EXPECT_EQ(rules["last"], 1);
   EXPECT_EQ(rules["best"][0]["highest"], true);
   EXPECT_EQ(rules["tags"], Json({"a", "b"}));
-  EXPECT_EQ(rules["within_seconds"], 1);
+  EXPECT_EQ(rules["within_seconds"], 3600);
+  EXPECT_EQ(ctl({"keep", "tiny", "--keep-within", "5s"}).exit_code, 2);
+  EXPECT_THAT(ctl({"keep", "tiny", "--keep-tag", "a,b"}).err, HasSubstr("tag a,b"));
+  EXPECT_THAT(ctl({"prune", "tiny", "--keep-tag", "of-nobody"}).err,
+              HasSubstr("match none of its"));
   EXPECT_EQ(ctl({"keep", "tiny", "--keep-best", "loss"}).exit_code, 2);
   EXPECT_EQ(ctl({"keep", "tiny", "--none", "--keep-last", "1"}).exit_code, 2);
   json({"keep", "tiny", "--none"});

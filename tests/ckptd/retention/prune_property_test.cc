@@ -41,6 +41,15 @@ class PruneHistory {
     if (draw(3) == 0) rules.tags = {"tag1", "tag2"};
     if (draw(4) == 0) rules.within = std::chrono::seconds(1 + draw(20));
     if (rules.empty()) rules.hourly = 1;
+    const auto plan = plan_prune(catalog_, {.run = kTestRun, .rules = rules, .busy = {}});
+    if (!plan.ok()) {
+      // The others match a commit whenever there is one.
+      EXPECT_TRUE(rules.last == 0 && rules.every_steps == 0 && rules.hourly == 0 &&
+                  rules.within.count() == 0)
+          << plan.error().message;
+      EXPECT_EQ(plan.error().code, ckpt::ErrorCode::kFailedPrecondition);
+      rules.last = 1;
+    }
     return rules;
   }
   PrunePlan plan(const ckpt::KeepRules& rules) {
@@ -345,6 +354,13 @@ TEST(PrunePlan, NeedsARuleThatKeepsSomething) {
   const auto plan = plan_prune(history.catalog(), {.run = kTestRun, .rules = {}, .busy = {}});
   ASSERT_FALSE(plan.ok());
   EXPECT_EQ(plan.error().code, ckpt::ErrorCode::kFailedPrecondition);
+  for (const ckpt::KeepRules& rules :
+       {ckpt::KeepRules{.tags = {"of-nobody"}}, ckpt::KeepRules{.best = {{"lsos", 2, false}}}}) {
+    const auto none = plan_prune(history.catalog(), {.run = kTestRun, .rules = rules, .busy = {}});
+    ASSERT_FALSE(none.ok());
+    EXPECT_EQ(none.error().code, ckpt::ErrorCode::kFailedPrecondition);
+    EXPECT_NE(none.error().message.find("match none of its"), std::string::npos);
+  }
   const auto unknown = plan_prune(history.catalog(), {.run = 99, .rules = {}, .busy = {}});
   EXPECT_EQ(unknown.error().code, ckpt::ErrorCode::kNotFound);
 }

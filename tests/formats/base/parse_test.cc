@@ -39,6 +39,22 @@ TEST(ParseDuration, NeedsAUnit) {
   }
 }
 
+TEST(ParseAge, IsWrittenAsInRestic) {
+  const nanoseconds day = std::chrono::hours(24);
+  EXPECT_EQ(parse_age("7d").value(), 7 * day);
+  EXPECT_EQ(parse_age("36h").value(), 36 * std::chrono::hours(1));
+  EXPECT_EQ(parse_age("2m").value(), 2 * 31 * day) << "months, not minutes";
+  EXPECT_EQ(parse_age("1y5m7d2h").value(),
+            366 * day + 5 * 31 * day + 7 * day + std::chrono::hours(2));
+  EXPECT_EQ(parse_age("2h1y").value(), 366 * day + std::chrono::hours(2));
+  for (const char* text : {"", "0d", "7", "d", "7d ", "7d7d", "1s", "-1d", "1y-2d", "300y", "7d3",
+                           "99999999999999999999h", "292y292y"}) {
+    const auto result = parse_age(text);
+    ASSERT_FALSE(result.ok()) << text;
+    EXPECT_NE(result.error().message.find(fmt::format("'{}'", text)), std::string::npos);
+  }
+}
+
 TEST(FormatSize, OneDecimal) {
   EXPECT_EQ(format_size(512), "512 B");
   EXPECT_EQ(format_size(64u << 20), "64.0 MiB");
