@@ -202,8 +202,11 @@ CLI::App* add_placement(CLI::App& app, Flags& flags) {
   command->add_option("--policies", options.policies, "compared with static")
       ->delimiter(',')
       ->capture_default_str();
-  command->add_option("--rounds", options.rounds, "runs of each arm")
-      ->check(CLI::Range(1, 1000))
+  command->add_option("--orders", options.orders, "of popular experts")
+      ->check(CLI::Range(1, 100))
+      ->capture_default_str();
+  command->add_option("--rounds", options.rounds, "runs of each arm with each order")
+      ->check(CLI::Range(2, 1000))
       ->capture_default_str();
   command->add_option("--dir", options.directory, "a directory for the runs' data")
       ->capture_default_str()

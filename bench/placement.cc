@@ -18,12 +18,13 @@ namespace {
 
 constexpr double kPlacementPassRatio = 1.0;  // no slower than static placement
 constexpr uint64_t kHistorySteps = 10;
+constexpr uint32_t kIntermediate = 512;  // so that experts are most of a step, as in large models
 constexpr StepWindow kWindow{kHistorySteps + 4, kHistorySteps + 24};
 
 struct Arm {
   std::string policy;
   std::vector<std::string> flags;
-  std::vector<StepFigures> runs;
+  std::vector<StepFigures> runs;  // [orders * rounds], by order
 };
 
 class PlacementBench {
@@ -36,6 +37,7 @@ class PlacementBench {
     workload_.directory = scratch_->path();
     workload_.engine = "uring";
     workload_.ranks = options_.ranks;
+    workload_.intermediate = kIntermediate;
     workload_.data = scratch_->path() + "/data";
     std::ofstream text(workload_.data);
     for (int i = 0; i < 30'000; ++i)
@@ -50,25 +52,17 @@ class PlacementBench {
                                  "--min-replicas", std::to_string(options_.replicas_min)}});
     }
     workload_.window = {2, kHistorySteps};
-    CKPT_TRY(run_steps(workload_, with_store({})));
+    for (int order = 0; order < options_.orders; ++order) {
+      CKPT_TRY(run_steps(workload_, with_store(order, {})));
+    }
+    for (Arm& arm : arms_) arm.runs.resize(runs());
     return {};
   }
 
   Status measure() {
     workload_.window = kWindow;
     for (int round = 0; round < options_.rounds; ++round) {
-      for (size_t i = 0; i < arms_.size(); ++i) {
-        Arm& arm = arms_[round % 2 == 0 ? i : arms_.size() - 1 - i];
-        std::vector<std::string> flags = {"--resume", std::to_string(kHistorySteps)};
-        flags.insert(flags.end(), arm.flags.begin(), arm.flags.end());
-        CKPT_ASSIGN(const StepFigures figures, run_steps(workload_, with_store(flags)));
-        arm.runs.push_back(figures);
-      }
-      std::string line = fmt::format("round {}/{}:", round + 1, options_.rounds);
-      for (const Arm& arm : arms_) {
-        line += fmt::format(" {} {:.1f} ms", arm.policy, arm.runs.back().step_seconds * 1e3);
-      }
-      fmt::print(stderr, "{}\n", line);
+      for (int order = 0; order < options_.orders; ++order) CKPT_TRY(measure(round, order));
     }
     return {};
   }
@@ -84,9 +78,27 @@ class PlacementBench {
   }
 
  private:
-  std::vector<std::string> with_store(std::vector<std::string> flags) const {
-    flags.insert(flags.end(), {"--data-dir", scratch_->path() + "/store", "--checkpoint-every", "0",
-                               "--router-skew", fmt::format("{}", options_.skew), "--pin"});
+  size_t runs() const { return static_cast<size_t>(options_.orders * options_.rounds); }
+
+  Status measure(int round, int order) {
+    std::string line = fmt::format("round {}/{}, order {}:", round + 1, options_.rounds, order);
+    for (size_t i = 0; i < arms_.size(); ++i) {
+      Arm& arm = arms_[(round + order) % 2 == 0 ? i : arms_.size() - 1 - i];
+      std::vector<std::string> flags = {"--resume", std::to_string(kHistorySteps)};
+      flags.insert(flags.end(), arm.flags.begin(), arm.flags.end());
+      CKPT_ASSIGN(const StepFigures figures, run_steps(workload_, with_store(order, flags)));
+      arm.runs[static_cast<size_t>(order * options_.rounds + round)] = figures;
+      line += fmt::format(" {} {:.1f} ms", arm.policy, figures.step_seconds * 1e3);
+    }
+    fmt::print(stderr, "{}\n", line);
+    return {};
+  }
+
+  std::vector<std::string> with_store(int order, std::vector<std::string> flags) const {
+    flags.insert(flags.end(),
+                 {"--data-dir", fmt::format("{}/store-{}", scratch_->path(), order),
+                  "--checkpoint-every", "0", "--router-skew", fmt::format("{}", options_.skew),
+                  "--router-skew-order", std::to_string(order), "--pin"});
     return flags;
   }
 
@@ -103,6 +115,8 @@ class PlacementBench {
                                     {"experts", workload_.experts},
                                     {"top_k", 2},
                                     {"router_skew", options_.skew},
+                                    {"orders", options_.orders},
+                                    {"intermediate", workload_.intermediate},
                                     {"slots", options_.slots},
                                     {"replicas_min", options_.replicas_min},
                                     {"steps_of_a_run", kWindow.last - kWindow.first}},
@@ -112,8 +126,18 @@ class PlacementBench {
                           .more_is_better = false};
     json document = to_json(outcome, compared(fixed, steps), machine(options_.directory));
     document["policy"] = arm.policy;
-    document["busiest_tokens"] = arm.runs.front().busiest_tokens;  // the same in every run
-    document["max_over_mean"] = arm.runs.front().max_over_mean;
+    // Of an order the same in every run.
+    double tokens = 0;
+    double most = 0;
+    for (int order = 0; order < options_.orders; ++order) {
+      const StepFigures& run = arm.runs[static_cast<size_t>(order * options_.rounds)];
+      tokens += run.busiest_tokens / options_.orders;
+      most += run.max_over_mean / options_.orders;
+      document["orders"].push_back(
+          {{"busiest_tokens", run.busiest_tokens}, {"max_over_mean", run.max_over_mean}});
+    }
+    document["busiest_tokens"] = tokens;
+    document["max_over_mean"] = most;
     return document;
   }
 
@@ -145,11 +169,12 @@ Result<json> bench_placement(const PlacementBenchOptions& options) {
 std::string placement_text(const json& document) {
   const json& shape = document["shape"];
   std::string text = fmt::format(
-      "placement: {} ranks, {} tokens, {} layers of {} experts, Zipf {}; static against itself "
-      "{:.3f} [{:.3f}, {:.3f}], {} rounds\n",
+      "placement: {} ranks, {} tokens, {} layers of {} experts, Zipf {} in {} orders; static "
+      "against itself {:.3f} [{:.3f}, {:.3f}], {} runs of each\n",
       shape["ranks"].get<int>(), shape["tokens_per_step"].get<uint64_t>(),
       shape["layers"].get<int>(), shape["experts"].get<int>(), shape["router_skew"].get<double>(),
-      document["limit_self_ratio"].get<double>(), document["limit_self_interval"][0].get<double>(),
+      shape["orders"].get<int>(), document["limit_self_ratio"].get<double>(),
+      document["limit_self_interval"][0].get<double>(),
       document["limit_self_interval"][1].get<double>(), document["runs"].size());
   text += placement_arm_text(document);
   for (const json& arm : document["against"]) text += placement_arm_text(arm);

@@ -16,12 +16,15 @@ struct PlacementBenchOptions {
   uint32_t slots = 12;  // of 16 experts, of the policies that replicate
   uint32_t replicas_min = 1;
   std::vector<std::string> policies = {"lazarus", "frontier"};
-  int rounds = 5;
+  int orders = 3;  // of popular experts, --router-skew-order 0 and up: static placement is lucky
+                   // with one and unlucky with another
+  int rounds = 2;  // of each order, at least 2
 };
 
-// One run with static placement trains until routing is known and saves; every run that counts
-// goes on from there, so that policies plan from that history. A round is one run of every arm, in
-// turns; each policy is compared with the static run of its round.
+// One run with static placement for each order trains until routing is known and saves; every run
+// that counts goes on from there, so that policies plan from that history. A round is one run of
+// every arm with every order, in turns; each policy is compared with the static run of its round
+// and order.
 ckpt::Result<nlohmann::json> bench_placement(const PlacementBenchOptions& options);
 std::string placement_text(const nlohmann::json& document);
 

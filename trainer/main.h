@@ -37,6 +37,7 @@ int fail(const ckpt::Error& error);
 // serve a new run (on top of defaults) and a resumed one (on top of what it was trained with).
 struct ConfigFlags {
   std::optional<std::string> preset;
+  std::optional<uint32_t> router_skew_order;
   std::optional<uint32_t> layers, hidden, heads, kv_heads, head_dim, intermediate, experts, top_k,
       seq_len, micro_batches, batch;
   std::optional<uint64_t> seed, warmup_steps, schedule_steps;

@@ -38,6 +38,10 @@ void ConfigFlags::add_to(CLI::App& command) {
       .add_option("--router-skew", router_skew,
                   "Bench aid: routing follows Zipf's law with this exponent; 0: as it is learnt")
       ->group(training);
+  command
+      .add_option("--router-skew-order", router_skew_order,
+                  "Which experts are popular then: another order for each number")
+      ->group(training);
   command.add_option("--idle-experts", idle_experts, "Experts without a token: update, skip")
       ->check(CLI::IsMember({"update", "skip"}))
       ->group(training);
@@ -71,6 +75,7 @@ Result<TrainConfig> ConfigFlags::apply(TrainConfig base) const {
   set(base.model.seq_len, seq_len);
   set(base.model.aux_coef, aux_coef);
   set(base.model.router_skew, router_skew);
+  set(base.model.router_skew_order, router_skew_order);
   set(base.micro_batches, micro_batches);
   set(base.batch, batch);
   set(base.seed, seed);

@@ -39,6 +39,9 @@ json training_json(const TrainConfig& config) {
   out["precision"] = config.precision == Precision::kBf16 ? "bf16" : "fp32";
   // A run without it has the same text as one from before it was there.
   if (config.model.router_skew != 0) out["router_skew"] = config.model.router_skew;
+  if (config.model.router_skew_order != 0) {
+    out["router_skew_order"] = config.model.router_skew_order;
+  }
   return out;
 }
 
@@ -88,6 +91,11 @@ Result<TrainConfig> parse_train_config(std::string_view text, const std::string&
   const json skew = training.value("router_skew", json(0.0));
   if (!skew.is_number()) return bad("training.router_skew is not a number");
   config.model.router_skew = skew;
+  const json order = training.value("router_skew_order", json(0u));
+  if (!order.is_number_unsigned() || order > UINT32_MAX) {
+    return bad("training.router_skew_order is not a number");
+  }
+  config.model.router_skew_order = order;
   const json idle = training.value("idle_experts", json("update"));
   if (idle != "update" && idle != "skip") return bad("training.idle_experts is unknown");
   config.adamw.idle_experts = idle == "skip" ? IdleExperts::kSkip : IdleExperts::kUpdate;

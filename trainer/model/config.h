@@ -25,9 +25,10 @@ struct ModelConfig {
   uint32_t seq_len = 64;        // tokens of a training sequence (max_position_embeddings)
   double rope_theta = 1e6;
   double rms_eps = 1e-5;
-  double aux_coef = 0.02;    // weight of the auxiliary load-balancing loss
-  double init_range = 0.02;  // standard deviation of freshly initialised matrices
-  double router_skew = 0;    // a bench aid: model/router_skew.h; unknown to Hugging Face
+  double aux_coef = 0.02;          // weight of the auxiliary load-balancing loss
+  double init_range = 0.02;        // standard deviation of freshly initialised matrices
+  double router_skew = 0;          // a bench aid: model/router_skew.h; unknown to Hugging Face
+  uint32_t router_skew_order = 0;  // which experts are popular: another order for each number
   bool operator==(const ModelConfig&) const = default;
 };
 

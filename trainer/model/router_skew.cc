@@ -16,8 +16,9 @@ constexpr uint64_t kOrderStream = ~uint64_t{0};
 std::vector<float> popularity(const ModelConfig& config, uint32_t layer) {
   std::vector<uint32_t> order(config.experts);
   std::iota(order.begin(), order.end(), 0u);
+  const uint64_t stream = kOrderStream - config.router_skew_order;
   std::ranges::stable_sort(
-      order, {}, [&](uint32_t expert) { return philox(kKey + layer, expert, kOrderStream)[0]; });
+      order, {}, [&](uint32_t expert) { return philox(kKey + layer, expert, stream)[0]; });
   std::vector<float> logits(config.experts);
   for (uint32_t i = 0; i < config.experts; ++i) {
     logits[order[i]] = static_cast<float>(-config.router_skew * std::log(i + 1.0));

@@ -101,6 +101,18 @@ TEST(RouterSkewTest, IsAFunctionOfTheTextAlone) {
   EXPECT_EQ(std::vector<float>(both.begin() + 16, both.end()), second);
 }
 
+TEST(RouterSkewTest, AnotherOrderHasOtherFavourites) {
+  ModelConfig config = shape(1, 16);
+  config.router_skew = 100;  // all tokens to the most popular one
+  config.seq_len = 1;
+  std::set<ptrdiff_t> favourites;
+  for (config.router_skew_order = 0; config.router_skew_order < 12; ++config.router_skew_order) {
+    const auto logits = skew_logits(config, 0, std::vector<int32_t>{7});
+    favourites.insert(std::ranges::max_element(logits) - logits.begin());
+  }
+  EXPECT_GT(favourites.size(), 4u);
+}
+
 TEST(RouterSkewTest, BelongsToTheRun) {
   TrainConfig config;
   const std::string plain = to_json(config);
@@ -111,6 +123,11 @@ TEST(RouterSkewTest, BelongsToTheRun) {
   EXPECT_EQ(back->model.router_skew, 1.2);
   EXPECT_THAT(difference(TrainConfig{}, config), HasSubstr("router_skew"));
   EXPECT_THAT(difference(config, TrainConfig{}), HasSubstr("router_skew"));
+  config.model.router_skew_order = 3;
+  const auto ordered = parse_train_config(to_json(config), "test");
+  ASSERT_TRUE(ordered.ok());
+  EXPECT_EQ(ordered->model.router_skew_order, 3u);
+  EXPECT_THAT(difference(*back, *ordered), HasSubstr("router_skew_order"));
 }
 
 }  // namespace
