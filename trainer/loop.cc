@@ -70,6 +70,7 @@ StepResult Trainer::apply(Model& model, Progress& progress, PendingStep pending,
   result.load = model.expert_load();
   result.learning_rate = learning_rate(config_.schedule, progress.step);
   progress.expert_updates.resize(routed.size());
+  progress.routed_tokens.resize(routed.size());
   result.applied = gradients.finite && std::isfinite(gradients.norm) && std::isfinite(result.loss);
   if (result.applied) {
     adamw_step(model, config_.adamw,
@@ -82,6 +83,7 @@ StepResult Trainer::apply(Model& model, Progress& progress, PendingStep pending,
     for (size_t i = 0; i < routed.size(); ++i) {
       const bool idle = config_.adamw.idle_experts == IdleExperts::kSkip && routed[i] == 0;
       if (!idle) ++progress.expert_updates[i];
+      progress.routed_tokens[i] += routed[i];
     }
     ++progress.applied;
     progress.skipped_in_a_row = 0;
@@ -91,8 +93,6 @@ StepResult Trainer::apply(Model& model, Progress& progress, PendingStep pending,
   }
   ++progress.step;
   progress.tokens += config_.tokens_per_step();
-  progress.routed_tokens.resize(routed.size());
-  for (size_t i = 0; i < routed.size(); ++i) progress.routed_tokens[i] += routed[i];
   progress.routed_last = std::move(routed);
   return result;
 }

@@ -19,6 +19,7 @@ void ToldRun::read(const nlohmann::json& line) {
   if (line.contains("rolled_back")) roll_back(line.at("rolled_back"), line.at("versions"));
   const uint64_t step = line.at("step");
   routed_[step] = line.at("routed").get<std::vector<int64_t>>();
+  if (!line.at("applied")) routed_[step].assign(layers_ * experts_, 0);
   for (auto& steps : held_) steps.insert(step);
 }
 

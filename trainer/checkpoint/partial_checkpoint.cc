@@ -84,8 +84,9 @@ void PartialCheckpoint::start() {
   snapshots_ = 0;
   k_ = experts_asked();
   k_snapshot_ = 0;
-  loss_k_ = 0;
-  loss_tokens_ = 0;
+  loss_k_ = loss_experts_ = 0;
+  loss_tokens_ = loss_since_ = 0;
+  routed_before_.assign(grid_.size(), 0);
   trial_.begin(ledger_, {});
   number_of_step_.clear();
 }
@@ -234,6 +235,7 @@ PartialCheckpoint::Plan PartialCheckpoint::next(uint64_t step, const ExpertProgr
   std::vector<uint32_t> both = plan.experts;
   both.insert(both.end(), plan.memory_experts.begin(), plan.memory_experts.end());
   memory_ledger_.take(snapshots_, both, held, step);
+  routed_before_.assign(progress.routed.begin(), progress.routed.end());
   number_of_step_[step] = snapshots_;
   if (number_of_step_.size() > SaveLedger::kUndoMax) {
     number_of_step_.erase(number_of_step_.begin());
@@ -297,6 +299,8 @@ PartialState PartialCheckpoint::state() const {
           .lost = meter_.lost(),
           .loss_k = loss_k_,
           .loss_tokens = loss_tokens_,
+          .loss_since = loss_since_,
+          .loss_experts = loss_experts_,
           .trial = trial_.score()};
 }
 

@@ -75,6 +75,9 @@ struct PartialState {
   // The newest recovery that lost tokens to a K below N: that K, and the tokens. 0: none.
   uint32_t loss_k = 0;
   int64_t loss_tokens = 0;
+  // The newest that lost any: those that came after the last snapshot, of so many experts.
+  int64_t loss_since = 0;
+  uint32_t loss_experts = 0;
   AgeTrialScore trial;  // of the risk-aware selector
   bool operator==(const PartialState&) const = default;
 };
@@ -90,12 +93,14 @@ struct PartialHandover {
   PartialState state;
   std::vector<SaveLedger::Saved> saved;  // [layers * experts]: durable versions
   std::vector<SaveLedger::Saved> kept;   // the same of versions at either level
+  std::vector<int64_t> routed_before;    // the same of the counts as of the last snapshot
   bool operator==(const PartialHandover&) const = default;
 };
 
 struct RecoveryLoss {
   int64_t tokens = 0;
-  double plt = 0;  // of this recovery alone
+  double plt = 0;     // of this recovery alone
+  int64_t since = 0;  // of the tokens, those that came after the last snapshot
 };
 
 class PartialCheckpoint {
@@ -160,6 +165,8 @@ class PartialCheckpoint {
   uint32_t staleness_max() const { return selection().staleness_max; }
   double plt(std::span<const int64_t> routed) const { return meter_.plt(routed); }
   const PltMeter& meter() const { return meter_; }
+  // The newest loss as the next one would come to: what K follows from.
+  Recovery expected_loss(std::span<const int64_t> routed) const;
   // Of both kinds, [layers * experts]; empty where nothing was lost.
   std::vector<int64_t> lost() const;
 
@@ -179,9 +186,13 @@ class PartialCheckpoint {
   uint32_t experts_asked() const;
   Result<SaveLedger::Saved> version_of(size_t expert, const ExpertStamps& stamps,
                                        uint64_t snapshots) const;
-  void recovered(uint32_t k, const RecoveryLoss& loss, std::span<const int64_t> routed);
+  // The next K, after a recovery of so many experts.
+  void recovered(uint32_t k, const RecoveryLoss& loss, size_t experts,
+                 std::span<const int64_t> routed);
   // K as the budget demands it, of what was lost so far.
   uint32_t k_of_budget(uint32_t asked, std::span<const int64_t> routed) const;
+  // How many times as many experts the next recovery has to bring back as the last one had.
+  double growth_of_loss() const;
   double risk_of(size_t holders) const;
 
   const std::vector<StateUnit>& units_;
@@ -197,6 +208,9 @@ class PartialCheckpoint {
   uint32_t k_snapshot_ = 0;  // with k_snapshot_auto
   uint32_t loss_k_ = 0;      // PartialState
   int64_t loss_tokens_ = 0;
+  int64_t loss_since_ = 0;
+  uint32_t loss_experts_ = 0;
+  std::vector<int64_t> routed_before_;  // as of the last snapshot, or as the run began
   uint64_t interval_ = 0;
   std::map<uint64_t, uint64_t> number_of_step_;  // of recent snapshots
 };

@@ -54,10 +54,13 @@ Result<RecoveryLoss> PartialCheckpoint::resume(const PartialState& saved,
   number_of_step_.clear();
   loss_k_ = saved.loss_k;
   loss_tokens_ = saved.loss_tokens;
+  loss_since_ = saved.loss_since;
+  loss_experts_ = saved.loss_experts;
+  routed_before_.assign(routed.begin(), routed.end());
   // With k_auto K goes on growing from where it was; nobody has asked for a number to begin with.
   const bool known = saved.k >= 1 && saved.k <= grid_.experts;
   k_ = options_.k_auto && saved.k_asked == 0 && known ? saved.k : experts_asked();
-  recovered(known ? saved.k : k_, loss, routed);
+  recovered(known ? saved.k : k_, loss, grid_.size(), routed);
   return loss;
 }
 
@@ -77,22 +80,49 @@ Result<SaveLedger::Saved> PartialCheckpoint::version_of(size_t expert, const Exp
                            static_cast<uint64_t>(std::min(weights.step, moments.step))};
 }
 
-void PartialCheckpoint::recovered(uint32_t k, const RecoveryLoss& loss,
+void PartialCheckpoint::recovered(uint32_t k, const RecoveryLoss& loss, size_t experts,
                                   std::span<const int64_t> routed) {
-  if (loss.tokens > 0 && k < grid_.experts) {
+  if (loss.tokens > 0) {
+    loss_since_ = loss.since;
+    loss_experts_ = static_cast<uint32_t>(experts);
+  }
+  if (loss.tokens > loss.since && k < grid_.experts) {
     loss_k_ = k;
-    loss_tokens_ = loss.tokens;
+    loss_tokens_ = loss.tokens - loss.since;
   }
   k_ = k_of_budget(options_.k_auto ? k_ : experts_asked(), routed);
 }
 
 uint32_t PartialCheckpoint::k_of_budget(uint32_t asked, std::span<const int64_t> routed) const {
-  Recovery last{
-      .k = loss_k_ == 0 ? asked : loss_k_, .experts = grid_.experts, .plt = meter_.plt(routed)};
+  return k_within(options_.plt_budget, asked, expected_loss(routed));
+}
+
+Recovery PartialCheckpoint::expected_loss(std::span<const int64_t> routed) const {
+  Recovery next{.k = loss_k_ == 0 ? experts_asked() : loss_k_,
+                .experts = grid_.experts,
+                .plt = meter_.plt(routed)};
   const int64_t all = std::accumulate(routed.begin(), routed.end(), int64_t{0});
   // Every layer has as many assignments, so this is the mean over the layers.
-  if (all > 0) last.plt_of_it = static_cast<double>(loss_tokens_) / static_cast<double>(all);
-  return k_within(options_.plt_budget, asked, last);
+  if (all > 0) {
+    const double share = growth_of_loss() / static_cast<double>(all);
+    next.plt_of_it = static_cast<double>(loss_tokens_) * share;
+    next.plt_since = static_cast<double>(loss_since_) * share;
+  }
+  return next;
+}
+
+// A group that has become smaller has more experts on each rank. Those that a rank alone has go
+// with it; where a rank has fewer of them than were lost, it may again be more than one that dies.
+double PartialCheckpoint::growth_of_loss() const {
+  if (!options_.survivors_go_on || loss_experts_ == 0) return 1;
+  std::vector<uint32_t> alone(placement_.ranks);
+  for (uint32_t layer = 0; layer < grid_.layers; ++layer) {
+    for (const auto& holding : holders_of_experts(placement_, layer)) {
+      if (holding.size() == 1) ++alone[holding.front()];
+    }
+  }
+  const uint32_t most = *std::ranges::max_element(alone);
+  return std::max(1.0, static_cast<double>(most) / loss_experts_);
 }
 
 Result<RecoveryLoss> PartialCheckpoint::roll_back(std::span<const uint32_t> experts,
@@ -116,6 +146,7 @@ Result<RecoveryLoss> PartialCheckpoint::roll_back(std::span<const uint32_t> expe
     back.push_back(version);
     lost_now[expert] += lost;
     loss.tokens += lost;
+    loss.since += std::min(lost, routed[expert] - routed_before_[expert]);
   }
   loss.plt = lost_proportion(grid_, lost_now, routed);
 
@@ -127,12 +158,13 @@ Result<RecoveryLoss> PartialCheckpoint::roll_back(std::span<const uint32_t> expe
     memory_ledger_.came_back(experts[i], back[i]);
     updates[experts[i]] = versions.at(ExpertPart::kOptimizer, experts[i]).updates;
   }
-  recovered(k_, loss, routed);
+  recovered(k_, loss, experts.size(), routed);
   return loss;
 }
 
 PartialHandover PartialCheckpoint::handover() const {
-  PartialHandover handover{.state = state(), .saved = {}, .kept = {}};
+  PartialHandover handover{
+      .state = state(), .saved = {}, .kept = {}, .routed_before = routed_before_};
   handover.saved.reserve(ledger_.size());
   handover.kept.reserve(ledger_.size());
   for (size_t i = 0; i < ledger_.size(); ++i) {
@@ -146,7 +178,8 @@ Status PartialCheckpoint::take_over(const PartialHandover& handover,
                                     std::span<const int64_t> routed) {
   const PartialState& state = handover.state;
   if (handover.saved.size() != grid_.size() || handover.kept.size() != grid_.size() ||
-      state.k < 1 || state.k > grid_.experts || state.loss_k > grid_.experts) {
+      handover.routed_before.size() != grid_.size() || state.k < 1 || state.k > grid_.experts ||
+      state.loss_k > grid_.experts) {
     return make_error(ErrorCode::kCorrupt, "handover: {} experts saved, K is {}; the model has {}",
                       handover.saved.size(), state.k, grid_.size());
   }
@@ -159,6 +192,9 @@ Status PartialCheckpoint::take_over(const PartialHandover& handover,
   k_snapshot_ = 0;  // of this process alone: all ranks are told anew
   loss_k_ = state.loss_k;
   loss_tokens_ = state.loss_tokens;
+  loss_since_ = state.loss_since;
+  loss_experts_ = state.loss_experts;
+  routed_before_ = handover.routed_before;
   number_of_step_.clear();
   return {};
 }

@@ -135,9 +135,14 @@ Status decode_partial(const fb::TrainerState& from, const ExpertGrid& grid,
   }
   to.loss_k = from.loss_k();
   to.loss_tokens = from.loss_tokens();
-  if (to.loss_k > grid.experts || to.loss_tokens < 0) {
-    return corrupt(fmt::format("{} tokens lost with {} of {} experts", to.loss_tokens, to.loss_k,
-                               grid.experts));
+  to.loss_since = from.loss_since();
+  to.loss_experts = from.loss_experts();
+  if (to.loss_k > grid.experts || to.loss_tokens < 0 || to.loss_since < 0 ||
+      to.loss_experts > grid.size()) {
+    return corrupt(
+        fmt::format("{} tokens lost with {} of {} experts, {} of {} experts since the "
+                    "last snapshot",
+                    to.loss_tokens, to.loss_k, grid.experts, to.loss_since, to.loss_experts));
   }
   to.trial = {from.loss_without_age(), from.loss_with_age(), from.weigh_age()};
   const Status score = check_score(to.trial);
@@ -179,7 +184,8 @@ Result<std::vector<std::byte>> encode(const TrainerState& state) {
           state.partial.snapshots, state.partial.k, state.partial.k_asked,
           &state.partial.lost.restart, &state.partial.lost.rollback, &stamps, pace,
           state.partial.loss_k, state.partial.loss_tokens, state.partial.trial.loss_without,
-          state.partial.trial.loss_with, state.partial.trial.weigh_age),
+          state.partial.trial.loss_with, state.partial.trial.weigh_age, state.partial.loss_since,
+          state.partial.loss_experts),
       fb::TrainerStateIdentifier());
   std::vector<std::byte> unit(
       trainer_unit_bytes(state.placement.layers(), state.placement.experts));

@@ -58,11 +58,14 @@ void visit(Handover& handover, size_t experts, Number&& number, List&& list) {
   number(partial.k_asked);
   number(partial.loss_k);
   number(partial.loss_tokens);
+  number(partial.loss_since);
+  number(partial.loss_experts);
   number(partial.trial.loss_without);
   number(partial.trial.loss_with);
   number(partial.trial.weigh_age);
   for (auto* values : {&progress.routed_tokens, &progress.routed_last, &progress.expert_updates,
-                       &partial.lost.restart, &partial.lost.rollback}) {
+                       &partial.lost.restart, &partial.lost.rollback,
+                       &handover.partial.routed_before}) {
     list(*values, experts);
   }
   list(handover.stamps, kStampCounts * experts);

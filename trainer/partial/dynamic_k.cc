@@ -16,9 +16,9 @@ double mean_age(uint32_t experts, uint32_t k) {
 }  // namespace
 
 double expected_plt(const Recovery& recovery, uint32_t k) {
-  if (k >= recovery.experts || recovery.k >= recovery.experts) return 0;
-  return recovery.plt_of_it * mean_age(recovery.experts, k) /
-         mean_age(recovery.experts, recovery.k);
+  if (k >= recovery.experts || recovery.k >= recovery.experts) return recovery.plt_since;
+  return recovery.plt_since + recovery.plt_of_it * mean_age(recovery.experts, k) /
+                                  mean_age(recovery.experts, recovery.k);
 }
 
 uint32_t k_within(double budget, uint32_t asked, const Recovery& recovery) {

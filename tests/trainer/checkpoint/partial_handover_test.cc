@@ -49,6 +49,9 @@ TEST_F(PartialHandoverTest, RefusesWhatIsNotOfThisModel) {
     (cut.*list).pop_back();
     EXPECT_EQ(joiner_.take_over(cut, history_.routed()).error().code, ckpt::ErrorCode::kCorrupt);
   }
+  PartialHandover cut = history_.partial().handover();
+  cut.routed_before.pop_back();
+  EXPECT_EQ(joiner_.take_over(cut, history_.routed()).error().code, ckpt::ErrorCode::kCorrupt);
   EXPECT_EQ(joiner_.handover(), before);
 }
 

@@ -98,18 +98,21 @@ class History {
   }
 
   // One expert comes back from its newest versions; the others go on.
-  Result<RecoveryLoss> roll_back(uint32_t expert) {
+  Result<RecoveryLoss> roll_back(uint32_t expert) { return roll_back(std::vector{expert}); }
+  Result<RecoveryLoss> roll_back(const std::vector<uint32_t>& experts) {
     ExpertStamps restored(kGrid);
-    int64_t held = INT64_MAX;
+    for (const uint32_t expert : experts) held_[expert] = INT64_MAX;
     for (uint32_t id = 0; id < units_.size(); ++id) {
-      if (!units_[id].expert || kGrid.at(*units_[id].layer, *units_[id].expert) != expert) continue;
+      if (!units_[id].expert) continue;
+      const auto expert = static_cast<uint32_t>(kGrid.at(*units_[id].layer, *units_[id].expert));
+      if (std::ranges::find(experts, expert) == experts.end()) continue;
       restored.at(part(id), expert) = newest(id).stamp;
-      held = std::min(held, newest(id).held);
+      held_[expert] = std::min(held_[expert], newest(id).held);
     }
-    held_[expert] = held;
-    const std::vector<uint32_t> experts = {expert};
     auto loss = partial_.roll_back(experts, restored, routed_, updates_);
-    EXPECT_EQ(updates_[expert], restored.at(ExpertPart::kOptimizer, expert).updates);
+    for (const uint32_t expert : experts) {
+      EXPECT_EQ(updates_[expert], restored.at(ExpertPart::kOptimizer, expert).updates);
+    }
     return loss;
   }
 

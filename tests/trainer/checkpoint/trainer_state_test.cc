@@ -33,6 +33,8 @@ TrainerState example() {
                             std::vector<int64_t>(kLayers * kStateExperts, 6)},
                    .loss_k = 1,
                    .loss_tokens = 321,
+                   .loss_since = 17,
+                   .loss_experts = 3,
                    .trial = {1000.25, 970.5, true}};
   for (int64_t i = 0; i < int64_t{2} * kLayers * kStateExperts; ++i) {
     state.stamps.push_back({i + 1, 2 * i, 3 * i, 4 * i});
@@ -133,6 +135,9 @@ TEST(TrainerStateTest, RefusesStatesThatCannotBe) {
   expect_refused([](TrainerState& s) { s.partial.loss_k = kStateExperts + 1; },
                  "more than there are");
   expect_refused([](TrainerState& s) { s.partial.loss_tokens = -1; }, "negative");
+  expect_refused([](TrainerState& s) { s.partial.loss_since = -1; }, "negative");
+  expect_refused([](TrainerState& s) { s.partial.loss_experts = kLayers * kStateExperts + 1; },
+                 "more than there are");
   expect_refused([](TrainerState& s) { s.partial.trial.loss_with = -1; }, "less than nothing");
   expect_refused([](TrainerState& s) { s.partial.trial.loss_without = std::nan(""); },
                  "no number of tokens");

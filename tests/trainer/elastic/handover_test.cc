@@ -12,13 +12,15 @@ TEST(HandoverTest, SurvivesTheWire) {
   handover.progress = {.step = 5, .applied = 4, .skipped = 1, .skipped_in_a_row = 1, .tokens = 99};
   for (auto* list : {&handover.progress.routed_tokens, &handover.progress.routed_last,
                      &handover.progress.expert_updates, &handover.partial.state.lost.restart,
-                     &handover.partial.state.lost.rollback}) {
+                     &handover.partial.state.lost.rollback, &handover.partial.routed_before}) {
     for (int64_t i = 0; i < 6; ++i) list->push_back(i * 7 + static_cast<int64_t>(list->size()));
   }
   handover.partial.state.snapshots = 12;
   handover.partial.state.k = 2;
   handover.partial.state.k_asked = 1;
   handover.partial.state.loss_k = 3;
+  handover.partial.state.loss_since = 5;
+  handover.partial.state.loss_experts = 2;
   handover.partial.state.loss_tokens = 1'000;
   handover.partial.state.trial = {0.1, 1e9, true};
   for (uint64_t i = 0; i < 6; ++i) {

@@ -25,6 +25,17 @@ TEST(DynamicKTest, SavesEverythingOnceTheBudgetIsSpent) {
   EXPECT_EQ(k_within(0.0375, 10, {.k = 10, .experts = 10, .plt = 0.5, .plt_of_it = 0}), 10u);
 }
 
+// 1 % behind the last snapshot with K=2 of 8 (3), 2 % after it: that stays with any K.
+TEST(DynamicKTest, WhatCameSinceTheLastSnapshotNoKKeeps) {
+  const Recovery recovery{.k = 2, .experts = 8, .plt = 0, .plt_of_it = 0.01, .plt_since = 0.02};
+  EXPECT_DOUBLE_EQ(expected_plt(recovery, 2), 0.03);
+  EXPECT_DOUBLE_EQ(expected_plt(recovery, 4), 0.01 / 3 + 0.02);
+  EXPECT_DOUBLE_EQ(expected_plt(recovery, 8), 0.02);
+  EXPECT_EQ(k_within(0.0375, 2, recovery), 2u);
+  EXPECT_EQ(k_within(0.025, 2, recovery), 4u);
+  EXPECT_EQ(k_within(0.022, 2, recovery), 8u);
+}
+
 TEST(DynamicKTest, KeepsTheExpectationWithinTheBudget) {
   const uint32_t seed = 3;
   SCOPED_TRACE(testing::Message() << "seed " << seed);
@@ -34,7 +45,8 @@ TEST(DynamicKTest, KeepsTheExpectationWithinTheBudget) {
     Recovery recovery{.experts = 1 + static_cast<uint32_t>(random() % 64)};
     recovery.k = 1 + random() % recovery.experts;
     recovery.plt_of_it = recovery.k == recovery.experts ? 0 : part(random);
-    recovery.plt = recovery.plt_of_it + part(random);
+    recovery.plt_since = random() % 2 == 0 ? 0 : part(random);
+    recovery.plt = recovery.plt_of_it + recovery.plt_since + part(random);
     const double budget = part(random);
     const uint32_t asked = 1 + random() % recovery.k;
     const uint32_t k = k_within(budget, asked, recovery);

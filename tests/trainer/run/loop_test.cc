@@ -104,6 +104,8 @@ TEST(LoopTest, AStepThatIsNotFiniteChangesNothingAndIsCounted) {
     EXPECT_EQ(result.progress.applied, 0u);
     EXPECT_EQ(result.progress.skipped, 2u);
     EXPECT_EQ(result.progress.skipped_in_a_row, 2u);
+    EXPECT_THAT(result.progress.routed_last, testing::Contains(testing::Gt(0)));
+    EXPECT_THAT(result.progress.routed_tokens, testing::Each(0)) << "there is nothing to lose";
     for (const auto& [name, values] : result.state) {
       if (!name.starts_with("m.")) continue;
       EXPECT_THAT(values, testing::Each(0.0f)) << name;
