@@ -23,7 +23,9 @@ QueryContext Daemon::Impl::query_context(const Session& session) {
           .memory_versions =
               [this, uid = session.uid](ckpt::RunId run) {
                 return MemoryVersions(*staging, *catalog, uid, run);
-              }};
+              },
+          .memory_bytes_per_second = restore_speeds.memory(),
+          .segment_bytes_per_second = restore_speeds.segment()};
 }
 
 void Daemon::Impl::answer(SessionId session, uint64_t request, QueryAnswer answer) {

@@ -202,8 +202,10 @@ void Daemon::Impl::restore_window(SessionId session_id, uint64_t id, const Resul
     spdlog::error("restore {}: {}", id, window.error().message);
     return refuse(session_id, restore->second.request, window.error());
   }
-  if (window->last) counters.restore_time += now - restore->second.since;
-  if (window->located) return send_located(session_id, id, restore->second, *window);
+  if (window->located) {
+    if (window->last) counters.restore_time += now - restore->second.since;
+    return send_located(session_id, id, restore->second, *window);
+  }
   fb::RestoreWindowT message;
   message.restore = id;
   message.slab = window->slab;
@@ -212,8 +214,15 @@ void Daemon::Impl::restore_window(SessionId session_id, uint64_t id, const Resul
     message.pieces.emplace_back(static_cast<uint32_t>(piece.want), piece.range.unit,
                                 piece.range.offset, piece.range.length, piece.slab_offset,
                                 piece.crc32c, static_cast<uint8_t>(piece.source));
-    (piece.source == Source::kMemory ? counters.restore_bytes_memory
-                                     : counters.restore_bytes_segment) += piece.range.length;
+    const bool in_memory = piece.source == Source::kMemory;
+    (in_memory ? counters.restore_bytes_memory : counters.restore_bytes_segment) +=
+        piece.range.length;
+    RestoreSpeeds::Bytes& given = restore->second.given;
+    (in_memory ? given.memory : given.segment) += piece.range.length;
+  }
+  if (window->last) {
+    counters.restore_time += now - restore->second.since;
+    restore_speeds.finished(restore->second.given, now - restore->second.since);
   }
   message.notes = note_messages(*window, id, restore->second);
   counters.restore_fallbacks += window->notes.size();

@@ -18,6 +18,7 @@
 #include "ckptd/gc/gc.h"
 #include "ckptd/persist/persist.h"
 #include "ckptd/restore/restore.h"
+#include "ckptd/restore/restore_speeds.h"
 #include "ckptd/same/base_reader.h"
 #include "ckptd/same/comparer.h"
 #include "ckptd/same/newest_fragments.h"
@@ -43,6 +44,7 @@ struct Restore {
   uint64_t request = 0;  // of OpenRestore: errors are sent to it
   uint64_t reader = 0;   // its number among all jobs that read
   Time since{};
+  RestoreSpeeds::Bytes given;
   std::vector<ckpt::UnitRange> wants;
   std::set<ckpt::UnitId> warned;  // units whose fallback was logged
   std::unique_ptr<RestoreJob> job;
