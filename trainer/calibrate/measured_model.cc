@@ -94,11 +94,12 @@ Result<MeasuredModel> measured_model(const Measured& measured) {
   model.remote_write_bytes_per_s = disk;
   model.remote_read_bytes_per_s = disk;
   const report::Failure& failure = run.failures.front();
-  const double again_s = std::max(failure.resumed_ms - failure.detected_ms, 0.0) / 1000;
+  const double detected_ms = failure.detected_ms.value_or(0);
+  const double again_s = std::max(failure.resumed_ms - detected_ms, 0.0) / 1000;
   model.timeout_s = kCollectiveTimeoutS;
   model.restart_s = again_s;
   model.regroup_s = again_s;
-  model.ours_detect_s = failure.detected_ms / 1000;
+  model.ours_detect_s = detected_ms / 1000;
   model.ours_regroup_s = again_s;
   CKPT_TRY(simulate::validate(model));
 
