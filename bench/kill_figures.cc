@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "bench/paired.h"
+#include "trainer/elastic/recovery_times.h"
 
 namespace bench {
 
@@ -25,7 +26,9 @@ double seconds_between(uint64_t from_ns, uint64_t to_ns) {
 // One look at events in the order of their time.
 class Timeline {
  public:
-  Timeline(const std::vector<RankEvent>& events, const Kill& kill) : events_(events), kill_(kill) {}
+  Timeline(const std::vector<RankEvent>& events, const Kill& kill) : events_(events), kill_(kill) {
+    times_.lost(kill.at_ns);
+  }
 
   Result<KillFigures> figures();
 
@@ -42,14 +45,9 @@ class Timeline {
   uint64_t killed_epoch_ = 0;
   uint64_t next_epoch_ = 0;                // the first one later in which a step was completed
   std::map<uint32_t, uint64_t> epoch_of_;  // rank -> the one that it trains in
-  uint64_t noticed_ns_ = 0;
-  uint64_t connected_ns_ = 0;
-  uint64_t ready_ns_ = 0;
-  double plan_seconds_ = 0;
-  std::set<uint32_t> members_;                  // of the next epoch
-  std::map<uint32_t, uint64_t> first_step_ns_;  // by member
-  std::map<uint32_t, uint64_t> new_step_ns_;
-  std::map<uint64_t, uint64_t> done_ns_;  // step -> when the first rank had it; before the kill
+  moetrain::RecoveryTimes times_;
+  std::map<uint32_t, uint64_t> new_step_ns_;  // by member of the next epoch
+  std::map<uint64_t, uint64_t> done_ns_;      // step -> when the first rank had it; before the kill
   KillFigures figures_;
 };
 
@@ -71,11 +69,11 @@ void Timeline::find_epochs() {
 void Timeline::add(const RankEvent& event) {
   switch (event.kind) {
     case Kind::kGroupLost:
-      if (event.epoch == killed_epoch_) noticed_ns_ = event.time_ns;
+      if (event.epoch == killed_epoch_) times_.noticed(event);
       return;
     case Kind::kConnecting:
-    case Kind::kRestoring:  // comes later, where there is anything to bring along
-      if (event.epoch == next_epoch_) connected_ns_ = event.time_ns;
+    case Kind::kRestoring:
+      if (event.epoch == next_epoch_) times_.connected(event);
       return;
     case Kind::kTraining:
       return add_training(event);
@@ -89,9 +87,7 @@ void Timeline::add(const RankEvent& event) {
 void Timeline::add_training(const RankEvent& event) {
   epoch_of_[event.rank] = event.epoch;
   if (event.epoch != next_epoch_) return;
-  ready_ns_ = event.time_ns;
-  members_.insert(event.rank);
-  plan_seconds_ = std::max(plan_seconds_, event.plan_ms / 1e3);
+  times_.trains(event);
   figures_.group = event.group;
   figures_.effective_replicas = event.effective_replicas;
   figures_.resumed_at = event.step;
@@ -106,22 +102,17 @@ void Timeline::add_step(const RankEvent& event) {
   // Survivors also complete what one of them had applied, while they agree.
   if (epoch == killed_epoch_) figures_.completed = std::max(figures_.completed, event.step);
   if (epoch != next_epoch_) return;
-  first_step_ns_.emplace(event.rank, event.time_ns);
+  times_.stepped(event.rank, epoch, event.time_ns);
   if (event.step == figures_.completed + 1) new_step_ns_.emplace(event.rank, event.time_ns);
 }
 
 bool Timeline::all_trained_on() const {
   const size_t group = figures_.group;
-  return group > 0 && members_.size() == group && first_step_ns_.size() == group &&
+  return group > 0 && times_.training() == group && times_.stepped() == group &&
          new_step_ns_.size() == group;
 }
 
 void Timeline::fill_times() {
-  const auto last = [](const std::map<uint32_t, uint64_t>& times_ns) {
-    uint64_t latest = 0;
-    for (const auto& [rank, time_ns] : times_ns) latest = std::max(latest, time_ns);
-    return latest;
-  };
   std::vector<double> steps;
   steps.reserve(done_ns_.size());
   for (auto done = done_ns_.begin(); done != done_ns_.end(); ++done) {
@@ -129,18 +120,16 @@ void Timeline::fill_times() {
     if (before != done_ns_.end()) steps.push_back(seconds_between(before->second, done->second));
   }
   if (!steps.empty()) figures_.step_seconds = median(steps);
-  const uint64_t first_step_ns = last(first_step_ns_);
-  figures_.seconds = seconds_between(kill_.at_ns, first_step_ns);
-  figures_.new_step_seconds = seconds_between(kill_.at_ns, last(new_step_ns_));
-  noticed_ns_ = std::max(noticed_ns_, kill_.at_ns);
-  connected_ns_ = std::max(connected_ns_, noticed_ns_);
-  KillSplit& split = figures_.split;
-  split.detect = seconds_between(kill_.at_ns, noticed_ns_);
-  split.regroup = seconds_between(noticed_ns_, connected_ns_);
-  const double to_state = seconds_between(connected_ns_, ready_ns_);
-  split.plan = std::min(plan_seconds_, to_state);
-  split.migrate = to_state - split.plan;
-  split.first_step = seconds_between(ready_ns_, first_step_ns);
+  figures_.seconds = times_.whole_ms() / 1e3;
+  uint64_t new_step_ns = 0;
+  for (const auto& [rank, time_ns] : new_step_ns_) new_step_ns = std::max(new_step_ns, time_ns);
+  figures_.new_step_seconds = seconds_between(kill_.at_ns, new_step_ns);
+  const auto split_ms = times_.split_ms();
+  figures_.split = {.detect = split_ms.detect / 1e3,
+                    .regroup = split_ms.regroup / 1e3,
+                    .plan = split_ms.plan / 1e3,
+                    .migrate = split_ms.migrate / 1e3,
+                    .first_step = split_ms.first_step / 1e3};
 }
 
 Result<KillFigures> Timeline::figures() {
@@ -155,7 +144,7 @@ Result<KillFigures> Timeline::figures() {
     return make_error(ErrorCode::kFailedPrecondition,
                       "epoch {}, after the loss, has {} ranks; {} began to train, {} did a step "
                       "and {} did step {}",
-                      next_epoch_, figures_.group, members_.size(), first_step_ns_.size(),
+                      next_epoch_, figures_.group, times_.training(), times_.stepped(),
                       new_step_ns_.size(), figures_.completed + 1);
   }
   fill_times();

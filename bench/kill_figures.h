@@ -16,11 +16,11 @@ struct Kill {
   std::vector<uint32_t> ranks;  // processes, as the supervisor counts them
 };
 
-// Seconds, one after the other.
+// Seconds, one after the other (trainer/elastic/recovery_times.h).
 struct KillSplit {
   double detect = 0;      // until the last survivor knew
   double regroup = 0;     // until all were connected in the next epoch
-  double plan = 0;        // until the slowest had agreed on the step and planned who holds what
+  double plan = 0;        // until all had agreed on the step and planned who holds what
   double migrate = 0;     // until all had their state, moved or restored
   double first_step = 0;  // until all had completed a step
 };

@@ -25,7 +25,7 @@ namespace {
 
 struct CalibrateFlags {
   std::string preset = "tiny";
-  uint32_t ranks = 2;
+  uint32_t ranks = 4;
   uint32_t steps = 10;
   std::vector<std::string> data;
   std::string out;
@@ -33,6 +33,7 @@ struct CalibrateFlags {
 
 constexpr uint64_t kExchangeBytes = uint64_t{4} << 20;  // of a rank: beyond any cache of sockets
 constexpr uint64_t kCopyBytes = uint64_t{64} << 20;     // beyond the last cache
+constexpr uint32_t kRanksMin = 3;                       // two are left to find each other
 constexpr int kRunTimeoutMs = 300'000;  // ranks, a daemon and `steps` steps; some seconds usually
 
 // A folder of our own, gone at the end.
@@ -53,9 +54,10 @@ class Folder {
   std::string path_;
 };
 
-// `moetrain run` with these ranks, which saves every third step and loses its last rank halfway:
-// all resume.
-Result<report::Report> run_with_a_loss(const CalibrateFlags& flags) {
+// `moetrain run` with these ranks, which saves every third step and loses its last rank halfway;
+// `more` says what becomes of the others.
+Result<report::Report> run_with_a_loss(const CalibrateFlags& flags,
+                                       const std::vector<std::string>& more) {
   const Folder folder;
   if (folder.path().empty()) {
     return make_error(ErrorCode::kIo, "{}: no folder can be made there",
@@ -67,11 +69,11 @@ Result<report::Report> run_with_a_loss(const CalibrateFlags& flags) {
   if (error) return make_error(ErrorCode::kIo, "/proc/self/exe: {}", error.message());
   Process::Options options{
       .arguments = {self, "run", "--ranks", std::to_string(flags.ranks), "--preset", flags.preset,
-                    "--steps", std::to_string(2 * flags.steps), "--checkpoint-every", "3",
-                    "--on-loss", "restart", "--kill",
+                    "--steps", std::to_string(2 * flags.steps), "--checkpoint-every", "3", "--kill",
                     fmt::format("{}@{}", flags.ranks - 1, flags.steps + 1), "--report", report}};
   options.descriptors = {{STDERR_FILENO, STDOUT_FILENO}};  // our stdout is for the model
   options.death_signal = SIGTERM;                          // it has a daemon to stop
+  options.arguments.insert(options.arguments.end(), more.begin(), more.end());
   for (const std::string& path : flags.data) {
     options.arguments.insert(options.arguments.end(), {"--data", path});
   }
@@ -89,15 +91,30 @@ Result<report::Report> run_with_a_loss(const CalibrateFlags& flags) {
   return report::read_report(report);
 }
 
+void say(const std::string& what) { fmt::print(stderr, "moetrain: {}\n", what); }
+
+// What a loss costs: where all resume, and where the others go on because replicas have it all.
+Status measure_runs(const CalibrateFlags& flags, calibrate::Measured& measured) {
+  say(fmt::format("checkpoints and a loss: {} ranks and a ckptd, all resume", flags.ranks));
+  CKPT_ASSIGN(measured.restarted, run_with_a_loss(flags, {"--on-loss", "restart"}));
+  say("a loss with replicas: the others go on");
+  const uint32_t slots = calibrate::slots(measured.config.model, flags.ranks);
+  CKPT_ASSIGN(measured.went_on,
+              run_with_a_loss(flags, {"--on-loss", "continue", "--placement", "frontier", "--slots",
+                                      std::to_string(slots), "--min-replicas",
+                                      std::to_string(calibrate::kReplicas)}));
+  return {};
+}
+
 Result<int> calibrate_command(CalibrateFlags flags) {
   const std::optional<ModelConfig> shape = preset(flags.preset);
   if (!shape) {
     return make_error(ErrorCode::kInvalidArgument, "--preset {}: no such model", flags.preset);
   }
-  if (flags.ranks < 2 || flags.steps < 4) {
+  if (flags.ranks < kRanksMin || flags.steps < 4) {
     return make_error(ErrorCode::kInvalidArgument,
-                      "--ranks {} --steps {}: at least 2 ranks and 4 steps", flags.ranks,
-                      flags.steps);
+                      "--ranks {} --steps {}: at least {} ranks and 4 steps", flags.ranks,
+                      flags.steps, kRanksMin);
   }
   calibrate::Measured measured{.ranks = flags.ranks};
   measured.config.model = *shape;
@@ -107,18 +124,18 @@ Result<int> calibrate_command(CalibrateFlags flags) {
   }
   CKPT_ASSIGN(const Corpus corpus, Corpus::load(flags.data));
   CKPT_TRY(corpus.check_fits(shape->seq_len));
-  const auto say = [](const std::string& what) { fmt::print(stderr, "moetrain: {}\n", what); };
   say("compute: a rank trains with one expert for each token, then with two");
   CKPT_ASSIGN(measured.compute,
               calibrate::measure_compute(measured.config, corpus.train(), flags.steps));
   say(fmt::format("network: {} ranks over the loopback interface", flags.ranks));
   CKPT_ASSIGN(measured.network, calibrate::measure_network(flags.ranks, kExchangeBytes));
   measured.copy_bytes_per_s = calibrate::measure_copy(kCopyBytes);
-  say(fmt::format("checkpoints and a loss: {} ranks and a ckptd", flags.ranks));
-  CKPT_ASSIGN(measured.run, run_with_a_loss(flags));
+  CKPT_TRY(measure_runs(flags, measured));
   CKPT_ASSIGN(const calibrate::MeasuredModel result, calibrate::measured_model(measured));
-  const std::string text = fmt::format("# {} on {} ranks, measured by moetrain calibrate.\n\n",
-                                       flags.preset, flags.ranks) +
+  const std::string text = fmt::format(
+                               "# {} on {} ranks, by moetrain calibrate: what it measured"
+                               " says so, the rest is assumed or follows.\n\n",
+                               flags.preset, flags.ranks) +
                            simulate::model_text(result.model, result.comments);
   if (flags.out.empty()) {
     fmt::print("{}", text);

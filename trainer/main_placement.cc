@@ -32,6 +32,12 @@ void PlacementFlags::add_to(CLI::App& command) {
       ->capture_default_str()
       ->group(group);
   command
+      .add_option("--slots-max", numbers.slots_max,
+                  "What a rank has memory for, of each layer: a loss that leaves too few ranks for "
+                  "every expert within it ends the run. At least --slots; 0: no limit")
+      ->capture_default_str()
+      ->group(group);
+  command
       .add_option(
           "--min-replicas", numbers.replicas_min,
           "Ranks that hold each expert, at least; 0: lazarus and frontier 2 where that fits, "
@@ -55,6 +61,10 @@ void PlacementFlags::add_to(CLI::App& command) {
 Result<PlacementOptions> PlacementFlags::parse() const {
   PlacementOptions options = numbers;
   CKPT_ASSIGN(options.policy, parse_policy(policy));
+  if (options.slots_max != 0 && options.slots_max < options.slots) {
+    return make_error(ErrorCode::kInvalidArgument, "--slots-max {}: fewer than --slots {}",
+                      options.slots_max, options.slots);
+  }
   return options;
 }
 

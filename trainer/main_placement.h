@@ -17,7 +17,7 @@ struct PlacementFlags {
   std::string replan_if = "pays";
 
   void add_to(CLI::App& command);
-  // kInvalidArgument: no such policy.
+  // kInvalidArgument: no such policy, or more slots than there may be.
   Result<PlacementOptions> parse() const;
   // Fills rank.replan_*; the rest of `rank` has been read. kInvalidArgument: re-planning was asked
   // for where nothing can move, or by times that nobody measures.

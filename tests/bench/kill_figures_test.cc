@@ -69,6 +69,9 @@ TEST(KillFigures, SplitTheTimeToTheNextStep) {
   EXPECT_DOUBLE_EQ(figures->split.plan, 0.012);
   EXPECT_DOUBLE_EQ(figures->split.migrate, 0.038);
   EXPECT_DOUBLE_EQ(figures->split.first_step, 0.102);
+  const KillSplit& split = figures->split;
+  EXPECT_DOUBLE_EQ(split.detect + split.regroup + split.plan + split.migrate + split.first_step,
+                   figures->seconds);
   EXPECT_EQ(figures->completed, 3u);
   EXPECT_EQ(figures->resumed_at, 3u);
   EXPECT_EQ(figures->redone(), 0u);

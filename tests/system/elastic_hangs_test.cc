@@ -5,6 +5,7 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <map>
 
 #include "tests/system/watched_run.h"
 
@@ -44,7 +45,24 @@ TEST_F(ElasticHangsTest, StoppedRanksAreLeftBehindAndLearnThatTheirEpochIsOver) 
   }));
   EXPECT_TRUE(run.await_group(3)) << "it joins again, as a new one";
   const Ended ended = run.stop();
-  expect_undisturbed(read_report("late.json"));
+  const json report = read_report("late.json");
+  expect_undisturbed(report);
+  // It took as long as it is since they were last heard of, not since the others gave them up.
+  ASSERT_GE(report.at("failures").size(), 1u);
+  const json& failure = report["failures"][0];
+  EXPECT_THAT(failure.at("ranks"), testing::UnorderedElementsAre(2, 3));
+  uint64_t noticed = 0;
+  std::map<uint32_t, uint64_t> heard;
+  for (const json& event : run.events()) {
+    const auto at = event.value("time_ns", uint64_t{0});
+    const auto rank = event.value("rank", 0u);
+    const bool lost = event.value("event", "") == "group_lost" && event.value("epoch", 0) == 1;
+    if (lost && rank < 2) noticed = std::max(noticed, at);
+    if (rank >= 2 && (noticed == 0 || at < noticed)) heard[rank] = std::max(heard[rank], at);
+  }
+  const auto whole = static_cast<double>(noticed - std::min(heard[2], heard[3])) / 1e6;
+  EXPECT_NEAR(failure.at("detected_ms").get<double>(), whole, 1e-3);
+  EXPECT_NEAR(failure.at("split_ms").at("detect").get<double>(), whole, 1e-3);
 }
 
 // Its connections stay open, and the collectives would wait a minute.

@@ -26,6 +26,14 @@ TEST_F(ElasticTest, OneLostInTheMiddleOfAStepChangesNoBit) {
   EXPECT_EQ(failure.at("ranks"), json({2}));
   EXPECT_EQ(failure.at("steps_lost"), 0);
   EXPECT_EQ(failure.at("group"), 3);
+  const json& split = failure.at("split_ms");
+  double parts = 0;
+  for (const char* part : {"detect", "regroup", "plan", "migrate"}) {
+    parts += split.at(part).get<double>();
+  }
+  EXPECT_NEAR(parts, failure.at("resumed_ms").get<double>(), 1e-3) << split.dump();
+  EXPECT_GT(split.at("first_step"), 0);
+  EXPECT_TRUE(failure.at("detected_ms").is_number()) << "it said when";
   EXPECT_GT(failure.at("bytes").at("memory").get<uint64_t>() +
                 failure.at("bytes").at("disk").get<uint64_t>(),
             0u)
@@ -40,6 +48,22 @@ TEST_F(ElasticTest, OneLostInTheMiddleOfAStepChangesNoBit) {
   }
   EXPECT_EQ(slowest, 12u);
   expect_undisturbed(report);
+}
+
+// Nobody can tell when it was, and nobody makes it up.
+TEST_F(ElasticTest, OfAKillFromOutsideTheReportSaysThatItsTimeIsNotKnown) {
+  WatchedRun run = watch("outside.json", "4", twice_);
+  ASSERT_TRUE(run.await_step(2));
+  ASSERT_TRUE(run.signal_rank(2, SIGKILL));
+  ASSERT_TRUE(run.await_group(3));
+  const Ended ended = run.stop();
+  const json report = read_report("outside.json");
+  ASSERT_EQ(report.at("failures").size(), 1u) << ended.err;
+  const json& failure = report["failures"][0];
+  EXPECT_EQ(failure.at("ranks"), json({2}));
+  EXPECT_TRUE(failure.at("detected_ms").is_null()) << failure.dump();
+  EXPECT_GT(failure.at("resumed_ms"), 0) << "since its first sign";
+  EXPECT_THAT(ended.err, HasSubstr("  not known  "));
 }
 
 TEST_F(ElasticTest, TwoWhoseExpertsSurviveCostNothingFromCkptd) {

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <fstream>
 
 #include "tests/system/programs.h"
@@ -21,6 +22,13 @@ class SimulateTest : public testing::Test {
   std::string file(const std::string& name, const std::string& text) {
     std::ofstream(folder_ / name) << text;
     return folder_ / name;
+  }
+
+  // "KEY = VALUE  # comment" of a model file.
+  static std::string line_of(const std::string& text, const std::string& key) {
+    const size_t begin = text.find("\n" + key + " = ");
+    if (begin == std::string::npos) return {};
+    return text.substr(begin + 1, text.find('\n', begin + 1) - begin - 1);
   }
 
   Folder folder_;
@@ -108,13 +116,20 @@ TEST_F(SimulateTest, CalibratesAModel) {
   const std::string text = file("text.txt", std::string(20'000, 'a') + "some other text");
   const Ended measured = run("moetrain", {"calibrate", "--steps", "4", "--data", text});
   ASSERT_EQ(measured.code(), 0) << measured.err;
-  EXPECT_TRUE(measured.out.starts_with("# tiny on 2 ranks")) << measured.out.substr(0, 100);
+  EXPECT_TRUE(measured.out.starts_with("# tiny on 4 ranks")) << measured.out.substr(0, 100);
+  EXPECT_THAT(measured.out, HasSubstr("replicas_min = 2  # assumed"));
+  EXPECT_THAT(measured.out, HasSubstr("timeout_s = 15  # assumed: NCCL times out after"));
+  for (const char* key : {"restart_s", "plan_s", "ours_detect_s", "ours_regroup_s"}) {
+    const std::string line = line_of(measured.out, key);
+    EXPECT_THAT(line, HasSubstr("  # measured: "));
+    EXPECT_GT(std::strtod(line.c_str() + line.find('=') + 1, nullptr), 0) << line;
+  }
   const std::string model = file("here.toml", measured.out);
   const Ended ended = run("moetrain", {"simulate", "--model", model, "--nodes", "4", "--mtbf", "1m",
                                        "--duration", "10m", "--policies", "ds,ours", "--json"});
   ASSERT_EQ(ended.code(), 0) << ended.err;
   EXPECT_GT(ended.json()["policies"]["ours"]["goodput"].get<double>(), 0);
-  EXPECT_EQ(run("moetrain", {"calibrate", "--ranks", "1"}).code(), 2);
+  EXPECT_EQ(run("moetrain", {"calibrate", "--ranks", "2"}).code(), 2);
 }
 
 }  // namespace

@@ -10,8 +10,9 @@ using ckpt::make_error;
 
 namespace {
 
-// A collective's wait for a peer (trainer/README.md): what tells of a lost rank without ckptd.
-constexpr double kCollectiveTimeoutS = 60;
+// What tells of a lost rank where nothing else does. It is a setting, nothing to be measured: the
+// one that the shipped models have.
+constexpr double kTimeoutS = 15;
 
 void set_shape(const Measured& measured, simulate::CostModel& model) {
   const ModelConfig& shape = measured.config.model;
@@ -26,13 +27,12 @@ void set_shape(const Measured& measured, simulate::CostModel& model) {
   model.tokens_per_sample = shape.seq_len;
   model.samples_per_rank =
       static_cast<double>(measured.config.sequences_per_step()) / measured.ranks;
-  // As few slots as hold every expert, and half as many again where experts have replicas.
-  uint32_t slots = std::max(1U, shape.experts / measured.ranks);
-  while (shape.experts % slots != 0) ++slots;
-  model.static_slots = slots;
-  const uint32_t more = (slots + 1) / 2;
-  model.slots_per_rank = slots + more;
-  model.replicas_min = 1;
+  // As few slots as hold every expert.
+  uint32_t once = std::max(1U, shape.experts / measured.ranks);
+  while (shape.experts % once != 0) ++once;
+  model.static_slots = once;
+  model.slots_per_rank = slots(shape, measured.ranks);
+  model.replicas_min = kReplicas;
   model.bytes_per_parameter = 12;
 }
 
@@ -67,16 +67,75 @@ std::vector<std::string> in_order(const Comments& comments) {
   return all;
 }
 
+Status check(const Measured& measured) {
+  const report::Report& saved = measured.restarted;
+  const auto& lost = measured.went_on.failures;
+  if (saved.checkpoints.count == 0 || saved.checkpoints.durable_ms_p50 <= 0 ||
+      saved.failures.empty() || !saved.failures.front().detected_ms) {
+    return make_error(ErrorCode::kFailedPrecondition,
+                      "calibrate: the run that resumes saved {} checkpoints and had {} failures: "
+                      "nothing to learn from",
+                      saved.checkpoints.count, saved.failures.size());
+  }
+  if (!lost.empty() && lost.front().group != 0 && lost.front().detected_ms) return {};
+  return make_error(ErrorCode::kFailedPrecondition,
+                    "calibrate: of {} failures survivors went on from none: nothing to learn from",
+                    lost.size());
+}
+
+void set_recovery(const Measured& measured, simulate::CostModel& model) {
+  const report::Failure& restarted = measured.restarted.failures.front();
+  const report::Failure::Split& split = measured.went_on.failures.front().split_ms;
+  model.timeout_s = kTimeoutS;
+  model.restart_s = std::max(restarted.resumed_ms - *restarted.detected_ms, 0.0) / 1000;
+  model.ours_detect_s = split.detect / 1000;
+  model.ours_regroup_s = split.regroup / 1000;
+  model.regroup_s = model.ours_regroup_s;
+  model.plan_s = split.plan / 1000;
+}
+
+Comments comments() {
+  const std::string loopback = "measured: loopback interface of this machine";
+  const std::string others_go_on = "measured: a rank killed, the others go on, ";
+  return {
+      {"static_slots", "derived: as few as hold every expert"},
+      {"slots_per_rank", "assumed: each expert twice, even without one rank"},
+      {"replicas_min", "assumed: as in the run that was measured"},
+      {"dense_us_per_token", "measured: one rank"},
+      {"expert_us_per_token", "measured: one rank, what the second expert of a token adds"},
+      {"step_fixed_us", "in the above"},
+      {"all_to_all_bytes_per_s", loopback},
+      {"all_to_all_latency_us", loopback},
+      {"all_to_all_overlap", "the trainer overlaps nothing"},
+      {"all_reduce_bytes_per_s", loopback},
+      {"all_reduce_overlap", "the trainer overlaps nothing"},
+      {"transfer_bytes_per_s", "assumed: that of the all-to-all"},
+      {"copy_bytes_per_s", "measured: copy with CRC32C"},
+      {"copy_hidden", "a snapshot blocks for its copy"},
+      {"peer_bytes_per_s", "assumed: that of the all-to-all"},
+      {"remote_write_bytes_per_s", "measured: checkpoint bytes / time to durable, this disk"},
+      {"remote_read_bytes_per_s", "assumed: as for writing"},
+      {"timeout_s",
+       "assumed: NCCL times out after 10 to 20 s (Lazarus, arXiv:2407.04656); moetrain run"
+       " has --collective-timeout-ms"},
+      {"restart_s", "measured: a killed rank's process started again, and all have restored"},
+      {"regroup_s", "assumed: as ours, it is the same work"},
+      {"plan_s", others_go_on + "then until they have planned who holds what"},
+      {"ours_detect_s", others_go_on + "until all of them know"},
+      {"ours_regroup_s", others_go_on + "then until all are connected again"},
+      {"join_wait_s", "assumed"},
+  };
+}
+
 }  // namespace
 
+uint32_t slots(const ModelConfig& shape, uint32_t ranks) {
+  const uint32_t left = ranks - 1;
+  return std::min((kReplicas * shape.experts + left - 1) / left, shape.experts);
+}
+
 Result<MeasuredModel> measured_model(const Measured& measured) {
-  const report::Report& run = measured.run;
-  if (run.checkpoints.count == 0 || run.checkpoints.durable_ms_p50 <= 0 || run.failures.empty()) {
-    return make_error(ErrorCode::kFailedPrecondition,
-                      "calibrate: the run saved {} checkpoints and had {} failures: nothing to "
-                      "learn from",
-                      run.checkpoints.count, run.failures.size());
-  }
+  CKPT_TRY(check(measured));
   simulate::CostModel model{};
   set_shape(measured, model);
   set_intervals(measured, model);
@@ -88,45 +147,14 @@ Result<MeasuredModel> measured_model(const Measured& measured) {
   model.transfer_bytes_per_s = measured.network.all_to_all_bytes_per_s;
   model.peer_bytes_per_s = measured.network.all_to_all_bytes_per_s;
   model.copy_bytes_per_s = measured.copy_bytes_per_s;
-  const double disk = static_cast<double>(run.checkpoints.bytes) /
-                      static_cast<double>(run.checkpoints.count) /
-                      (run.checkpoints.durable_ms_p50 / 1000);
+  const auto& checkpoints = measured.restarted.checkpoints;
+  const double disk = static_cast<double>(checkpoints.bytes) /
+                      static_cast<double>(checkpoints.count) / (checkpoints.durable_ms_p50 / 1000);
   model.remote_write_bytes_per_s = disk;
   model.remote_read_bytes_per_s = disk;
-  const report::Failure& failure = run.failures.front();
-  const double again_s = std::max(failure.resumed_ms - failure.detected_ms, 0.0) / 1000;
-  model.timeout_s = kCollectiveTimeoutS;
-  model.restart_s = again_s;
-  model.regroup_s = again_s;
-  model.ours_detect_s = failure.detected_ms / 1000;
-  model.ours_regroup_s = again_s;
+  set_recovery(measured, model);
   CKPT_TRY(simulate::validate(model));
-
-  const std::string loopback = "measured: loopback interface of this machine";
-  const std::string resume = "measured: a lost rank started again, all of them restored";
-  const Comments comments{
-      {"dense_us_per_token", "measured: one rank"},
-      {"expert_us_per_token", "measured: one rank, what the second expert of a token adds"},
-      {"step_fixed_us", "in the above"},
-      {"all_to_all_bytes_per_s", loopback},
-      {"all_to_all_latency_us", loopback},
-      {"all_to_all_overlap", "the trainer overlaps nothing"},
-      {"all_reduce_bytes_per_s", loopback},
-      {"all_reduce_overlap", "the trainer overlaps nothing"},
-      {"transfer_bytes_per_s", "that of the all-to-all"},
-      {"copy_bytes_per_s", "measured: copy with CRC32C"},
-      {"copy_hidden", "a snapshot blocks for its copy"},
-      {"peer_bytes_per_s", "that of the all-to-all"},
-      {"remote_write_bytes_per_s", "measured: checkpoint bytes / time to durable, this disk"},
-      {"remote_read_bytes_per_s", "not measured: as for writing"},
-      {"timeout_s", "the bound of a collective"},
-      {"restart_s", resume},
-      {"regroup_s", "not measured: as for a restart"},
-      {"plan_s", "not measured: nothing is planned"},
-      {"ours_detect_s", "measured: until the supervisor knew"},
-      {"ours_regroup_s", resume},
-  };
-  return MeasuredModel{model, in_order(comments)};
+  return MeasuredModel{model, in_order(comments())};
 }
 
 }  // namespace moetrain::calibrate

@@ -17,8 +17,16 @@ struct Measured {
   Compute compute;
   Network network;
   double copy_bytes_per_s = 0;
-  report::Report run;  // a run on this machine that lost one rank and saved some checkpoints
+  // Runs on this machine that lost one rank each, which said when: one that saved some checkpoints
+  // and resumed from them, and one in which the others went on, with replicas: slots() of them.
+  report::Report restarted;
+  report::Report went_on;
 };
+
+// How often each expert is held, and the slots of each rank and layer for that, even without one of
+// the `ranks` (>= 2).
+inline constexpr uint32_t kReplicas = 2;
+uint32_t slots(const ModelConfig& shape, uint32_t ranks);
 
 struct MeasuredModel {
   simulate::CostModel model;
@@ -26,7 +34,8 @@ struct MeasuredModel {
 };
 
 // What cannot be measured on one machine (a shared store, a wait of NCCL) is what is nearest to it
-// here, and its comment says so. kFailedPrecondition if the run saved nothing or lost nobody.
+// here, or assumed, and its comment says so. kFailedPrecondition if nothing was saved, nobody lost,
+// or nobody went on.
 Result<MeasuredModel> measured_model(const Measured& measured);
 
 }  // namespace moetrain::calibrate

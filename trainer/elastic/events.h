@@ -34,7 +34,8 @@ struct RankEvent {
     kDying,       // about to kill itself in `step`, as asked
     kGroupLost,   // a peer of `epoch` is gone or hangs (`text`); will join the next one
     kLog,         // `text` for people
-    kSaved,       // the last checkpoint, of `step`, is durable: the run is complete or was stopped
+    kSaved,       // the last checkpoint, of `step`, is durable: the run is complete or was stopped,
+                  // by itself because of `text`
     kFatal,       // gives up because of `text`; a restart would not help
     kPacing,      // how often checkpoints are taken from `step` on, and why (`text`); from rank 0
     kDrained,     // left the group in good order, as it was asked to: the others have its state

@@ -40,6 +40,9 @@ std::vector<LayerSlots> slots_of(const std::vector<std::vector<bool>>& held,
 Result<ExpertPlacement> place_experts(const PlacementOptions& choice, const ModelConfig& shape,
                                       uint32_t ranks, std::span<const int64_t> routed,
                                       std::vector<LayerSlots> current) {
+  if (const auto lacking = lacks_slots(choice, shape, ranks)) {
+    return ckpt::make_error(ckpt::ErrorCode::kResourceExhausted, "{}", *lacking);
+  }
   if (choice.policy == PolicyName::kStatic && choice.slots == 0) {
     // More ranks than experts have come together: those that are too many hold none.
     if (ranks <= shape.experts) return static_placement(shape.layers, shape.experts, ranks);
@@ -52,7 +55,7 @@ Result<ExpertPlacement> place_experts(const PlacementOptions& choice, const Mode
   PlacementOptions options = choice;
   const uint32_t fewest = (shape.experts + ranks - 1) / ranks;
   if (options.slots != 0) options.slots = std::max(options.slots, fewest);
-  const uint32_t slots = options.slots != 0 ? options.slots : std::min(2 * fewest, shape.experts);
+  const uint32_t slots = slots_per_rank(options, shape, ranks);
   const uint32_t possible = std::max(std::min(ranks, ranks * slots / shape.experts), 1u);
   options.replicas_min = std::min(options.replicas_min, possible);
   return plan_experts(options, shape, ranks, routed, std::move(current));

@@ -10,8 +10,9 @@
 namespace moetrain {
 
 // plan_experts(), as far as so many ranks allow: slots grow to ceil(E / N) where fewer do not hold
-// every expert once, and replicas_min becomes what is possible. routed: tokens to every
-// expert, [layers * experts]; empty: all are alike.
+// every expert once, within slots_max, and replicas_min becomes what is possible. routed: tokens to
+// every expert, [layers * experts]; empty: all are alike. kResourceExhausted: lacks_slots(); ranks
+// that ask for the same all get it.
 Result<ExpertPlacement> place_experts(const PlacementOptions& choice, const ModelConfig& shape,
                                       uint32_t ranks, std::span<const int64_t> routed,
                                       std::vector<LayerSlots> current = {});

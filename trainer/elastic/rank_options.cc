@@ -39,6 +39,7 @@ void visit_options(Options& options, Visit&& visit) {
   visit("placement", options.placement);
   visit("placement_policy", options.placing.policy);
   visit("slots", options.placing.slots);
+  visit("slots_max", options.placing.slots_max);
   visit("replicas_min", options.placing.replicas_min);
   visit("check_replicas_every", options.check_replicas_every);
   visit("replan_every", options.replan_every);

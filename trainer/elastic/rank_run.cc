@@ -109,7 +109,7 @@ Status RankRun::run() {
     if (ending == Ending::kDrained) return {};
     if (ending == Ending::kSaved) break;
   }
-  events_.write({.kind = Kind::kSaved, .step = progress_.step});
+  events_.write({.kind = Kind::kSaved, .step = progress_.step, .text = stopped_because_});
   // The others may still wait for news of the same commit; nobody is lost any more.
   (void)member_->session().leave();
   return {};
@@ -121,6 +121,7 @@ Result<RankRun::Ending> RankRun::run_epoch() {
   if (live_->has_state() || options_.resume == CKPT_RESUME_CONTINUE) enter_phase("join");
   CKPT_ASSIGN(const client::Epoch epoch, member_->join(live_->has_state()));
   epoch_ = epoch.epoch;
+  stopped_because_.clear();
   events_.write({.kind = Kind::kConnecting, .epoch = epoch_});
   report_snapshots();  // an epoch opens when all snapshots of the one before are settled
   if (epoch.goes_on) enter_phase("connect");

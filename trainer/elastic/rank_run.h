@@ -176,6 +176,7 @@ class RankRun {
 
   // Of the current epoch.
   uint64_t epoch_ = 0;
+  std::string stopped_because_;  // the run is to end here, and what is saved is the last
   std::optional<Snapshotter> snapshotter_;
   std::optional<EpochWatch> watch_;       // while it trains
   bool went_on_ = false;                  // it began with the state of survivors

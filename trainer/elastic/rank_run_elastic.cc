@@ -9,6 +9,7 @@
 
 namespace moetrain {
 
+using ckpt::make_error;
 using Kind = RankEvent::Kind;
 namespace client = ckpt::client;
 
@@ -61,7 +62,10 @@ PlanPlacement RankRun::planner(const std::vector<bool>& stays) const {
                        const std::vector<std::vector<bool>>& held) -> Result<ExpertPlacement> {
     const ModelConfig& shape = options_.config.model;
     const std::vector<bool> all(ranks, true);
-    return next_placement(options_.placing, shape, stays.empty() ? all : stays, routed, held);
+    Result<ExpertPlacement> next =
+        next_placement(options_.placing, shape, stays.empty() ? all : stays, routed, held);
+    if (next.ok()) return next;
+    return make_error(next.error().code, "{}: {}", where(), next.error().message);
   };
 }
 
@@ -204,8 +208,13 @@ Result<RankRun::Ending> RankRun::drain(Comm& comm) {
   std::vector<bool> stays;
   stays.reserve(leaves.size());
   for (const int64_t leaving : leaves) stays.push_back(leaving == 0);
-  // Nobody would be left to hand anything to: all save, and the run stops.
-  if (std::find(stays.begin(), stays.end(), true) == stays.end()) return save_last(comm);
+  // Nobody would be left to hand anything to, or too few: all save, and the run stops.
+  const auto left = static_cast<uint32_t>(std::count(stays.begin(), stays.end(), true));
+  if (left == 0) return save_last(comm);
+  if (const auto lacking = lacks_slots(options_.placing, options_.config.model, left)) {
+    stopped_because_ = *lacking;
+    return save_last(comm);
+  }
   RankEvent event;
   {
     const EpochWatch::Loan loan(*watch_);

@@ -28,13 +28,13 @@ Recorder::Recorder(uint32_t ranks, uint64_t tokens_per_step)
 
 void Recorder::add(const RankEvent& event) {
   last_sign_[event.rank] = event.time_ns;
+  if (event.kind != Kind::kAlive) last_act_[event.rank] = event.time_ns;
   switch (event.kind) {
     case Kind::kGroupLost:
       if (is_past(event.epoch)) return;  // it was left behind, and comes to itself
       // Not always somebody's death: a group that is lost because a peer was too slow costs as
       // much.
-      open_failure(event.time_ns).noticed_ns = event.time_ns;
-      return;
+      return open_failure(event.time_ns, /*known=*/false).times.noticed(event);
     case Kind::kTraining:
       return add_training(event);
     case Kind::kStep:
@@ -58,10 +58,12 @@ void Recorder::add(const RankEvent& event) {
       return add_change(event);
     case Kind::kRegrouping:
       return add_change(event);
-    case Kind::kAlive:
-    case Kind::kJoining:
     case Kind::kConnecting:
     case Kind::kRestoring:
+      if (open_failure_ && !is_past(event.epoch)) open_failure_->times.connected(event);
+      return;
+    case Kind::kAlive:
+    case Kind::kJoining:
     case Kind::kSaving:
     case Kind::kLog:
     case Kind::kSaved:
@@ -70,17 +72,18 @@ void Recorder::add(const RankEvent& event) {
   }
 }
 
-Recorder::OpenFailure& Recorder::open_failure(uint64_t lost_ns) {
+Recorder::OpenFailure& Recorder::open_failure(uint64_t lost_ns, bool known) {
   if (!open_failure_) {
     open_failure_ = OpenFailure{};
     open_failure_->failure.step = step_;
     open_failure_->last_completed = step_;
-    open_failure_->lost_ns = lost_ns;
     open_failure_->failure.ranks = std::exchange(newcomers_lost_, {});
     open_failure_->members = members_;
     open_failure_->lost_epoch = trained_epoch_;
   }
-  open_failure_->lost_ns = std::min(open_failure_->lost_ns, lost_ns);
+  RecoveryTimes& times = open_failure_->times;
+  if (lost_ns < times.lost_ns()) open_failure_->lost_is_known = known;
+  times.lost(lost_ns);
   return *open_failure_;
 }
 
@@ -89,7 +92,19 @@ bool Recorder::is_past(uint64_t epoch) const {
   return epoch < (open_failure_ ? open_failure_->lost_epoch : trained_epoch_);
 }
 
-void Recorder::rank_hangs(uint32_t rank) { dying_since_[rank] = last_sign_[rank]; }
+void Recorder::rank_hangs(uint32_t rank) { dying_since_[rank] = hang_began(rank); }
+
+// A stopped process gives no sign of life any more. Where one is given although the others have
+// noticed already, it is the training alone that hangs, since what it last did.
+uint64_t Recorder::hang_began(uint32_t rank) const {
+  const auto at = [rank](const std::map<uint32_t, uint64_t>& times_ns) {
+    const auto found = times_ns.find(rank);
+    return found == times_ns.end() ? 0 : found->second;
+  };
+  const uint64_t noticed_ns = open_failure_ ? open_failure_->times.noticed_ns() : 0;
+  const bool beats = noticed_ns != 0 && at(last_sign_) > noticed_ns;
+  return beats ? at(last_act_) : at(last_sign_);
+}
 
 void Recorder::rank_died(uint32_t rank, uint64_t now_ns) {
   const auto dying = dying_since_.find(rank);
@@ -104,11 +119,12 @@ void Recorder::rank_died(uint32_t rank, uint64_t now_ns) {
     return;
   }
   // Ranks lost before training went on are one failure.
-  OpenFailure& open = open_failure(dying == dying_since_.end() ? now_ns : dying->second);
+  const bool known = dying != dying_since_.end();
+  OpenFailure& open = open_failure(known ? dying->second : now_ns, known);
   if (open.known_ns == 0) open.known_ns = now_ns;
   name_lost(rank, open.failure);
   if (open.back.contains(rank)) open.back.clear();
-  if (dying != dying_since_.end()) dying_since_.erase(dying);
+  if (known) dying_since_.erase(dying);
 }
 
 void Recorder::name_lost(uint32_t rank, report::Failure& failure) {
@@ -141,9 +157,9 @@ void Recorder::add_training(const RankEvent& event) {
     open.failure.stale_units = 0;
     open.failure.lost_tokens = 0;
     open.failure.experts_from_seed = 0;
-    open.failure.split_ms = {};
   }
   open.back.insert(event.rank);
+  open.times.trains(event);
   open.failure.bytes.memory += event.bytes_memory;
   open.failure.bytes.disk += event.bytes_disk;
   open.failure.stale_units += event.stale_units.size();
@@ -151,17 +167,29 @@ void Recorder::add_training(const RankEvent& event) {
   open.failure.lost_tokens = static_cast<uint64_t>(std::max<int64_t>(event.lost_tokens, 0));
   open.failure.experts_from_seed = event.experts_from_seed;
   if (event.goes_on) add_survivor(event, open.failure);
-  if (open.back.size() < (event.group != 0 ? event.group : ranks_)) return;
-  if (open.known_ns != 0) open.failure.detected_ms = ms_between(open.lost_ns, open.known_ns);
-  open.failure.resumed_ms = ms_between(open.lost_ns, event.time_ns);
-  open.failure.steps_lost = open.last_completed - std::min(open.last_completed, event.step);
+  if (open.back.size() == (event.group != 0 ? event.group : ranks_)) close_failure(event);
+}
+
+// All train again, the last one by this event.
+void Recorder::close_failure(const RankEvent& event) {
+  OpenFailure& open = *open_failure_;
+  went_on_.reset();
   if (event.goes_on) {
-    open.failure.split_ms.detect = ms_between(open.lost_ns, open.noticed_ns);
     for (const uint32_t rank : open.members) {
-      if (!open.back.contains(rank)) name_lost(rank, open.failure);  // its process may live
+      const std::vector<uint32_t>& dead = open.failure.ranks;
+      if (open.back.contains(rank) || std::ranges::find(dead, rank) != dead.end()) continue;
+      // Left behind: its process may live, and the others have given it up.
+      open_failure(hang_began(rank), /*known=*/true);
+      if (open.known_ns == 0) open.known_ns = open.times.noticed_ns();
+      name_lost(rank, open.failure);
     }
-    went_on_ns_ = event.time_ns;
+    open.failure.split_ms = open.times.split_ms();
+    went_on_ = open.times;
   }
+  const uint64_t lost_ns = open.times.lost_ns();
+  if (open.lost_is_known) open.failure.detected_ms = ms_between(lost_ns, open.known_ns);
+  open.failure.resumed_ms = ms_between(lost_ns, open.times.ready_ns());
+  open.failure.steps_lost = open.last_completed - std::min(open.last_completed, event.step);
   failures_.push_back(open.failure);
   open_failure_.reset();
   step_ = event.step;
@@ -185,10 +213,6 @@ void Recorder::add_survivor(const RankEvent& event, report::Failure& failure) {
   failure.group = event.group;
   failure.effective_replicas = event.effective_replicas;
   failure.bytes.replica = event.bytes_moved;
-  report::Failure::Split& split = failure.split_ms;
-  split.regroup = std::max(split.regroup, event.regroup_ms);
-  split.plan = std::max(split.plan, event.plan_ms);
-  split.migrate = std::max(split.migrate, event.migrate_ms);
 }
 
 void Recorder::add_change(const RankEvent& event) {
@@ -206,11 +230,16 @@ void Recorder::add_change(const RankEvent& event) {
   change.migrate_ms = std::max(change.migrate_ms, event.migrate_ms);
 }
 
+// The recovery is over when all of those that went on have completed a step.
+void Recorder::add_first_step(const RankEvent& event) {
+  if (!went_on_) return;
+  went_on_->stepped(event.rank, epoch_of_rank_[event.rank], event.time_ns);
+  failures_.back().split_ms = went_on_->split_ms();
+  if (went_on_->stepped() == went_on_->training()) went_on_.reset();
+}
+
 void Recorder::add_step(const RankEvent& event) {
-  if (went_on_ns_ && event.time_ns > *went_on_ns_) {
-    failures_.back().split_ms.first_step = ms_between(*went_on_ns_, event.time_ns);
-    went_on_ns_.reset();
-  }
+  add_first_step(event);
   // The others train, whoever was lost before it came to them.
   if (!open_failure_) newcomers_lost_.clear();
   if (event.step >= step_) {

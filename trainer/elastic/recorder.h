@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "trainer/elastic/events.h"
+#include "trainer/elastic/recovery_times.h"
 #include "trainer/elastic/stragglers.h"
 #include "trainer/report/report.h"
 
@@ -56,18 +57,23 @@ class Recorder {
   };
   struct OpenFailure {
     report::Failure failure;
-    uint64_t lost_ns = 0;   // the first sign of it
+    RecoveryTimes times;
+    // Of a kill from outside nobody knows when it was: `lost` is the first that was seen of it.
+    bool lost_is_known = false;
     uint64_t known_ns = 0;  // when the supervisor knew
     uint64_t last_completed = 0;
     std::set<uint32_t> back;     // ranks that train again
     uint64_t epoch = 0;          // of the epoch they train in
-    uint64_t noticed_ns = 0;     // when the last survivor knew
     uint64_t lost_epoch = 0;     // that training was in before
     std::set<uint32_t> members;  // of that one, but who has left since
   };
 
-  // The failure that goes on; begins one if there is none.
-  OpenFailure& open_failure(uint64_t lost_ns);
+  // The failure that goes on; begins one if there is none. `known`: that is when a rank was lost,
+  // not only when somebody saw it.
+  OpenFailure& open_failure(uint64_t lost_ns, bool known);
+  // When the rank was last known to take part.
+  uint64_t hang_began(uint32_t rank) const;
+  void close_failure(const RankEvent& event);
   bool is_past(uint64_t epoch) const;
   static void name_lost(uint32_t rank, report::Failure& failure);
   void add_training(const RankEvent& event);
@@ -75,6 +81,7 @@ class Recorder {
   static void add_survivor(const RankEvent& event, report::Failure& failure);
   // The ranks have come to another group after this step, or do something towards it.
   void add_change(const RankEvent& event);
+  void add_first_step(const RankEvent& event);
   void add_step(const RankEvent& event);
   void add_taking(const RankEvent& event);
   void add_snapshot(const RankEvent& event);
@@ -93,12 +100,13 @@ class Recorder {
   uint64_t trained_epoch_ = 0;                // the newest that somebody trained in
   std::set<uint32_t> members_;                // who has trained in it, and has not left
   std::map<uint32_t, uint64_t> last_sign_;    // rank -> its newest event
+  std::map<uint32_t, uint64_t> last_act_;     // the same but for signs of life
   std::map<uint32_t, uint64_t> dying_since_;  // rank -> when it said so, or last gave a sign
   // Never trained: their loss is the group's loss only if they were being taken into it.
   std::vector<uint32_t> newcomers_lost_;
   std::optional<OpenFailure> open_failure_;
   std::vector<report::Failure> failures_;
-  std::optional<uint64_t> went_on_ns_;  // since the last of them; its first step is to come
+  std::optional<RecoveryTimes> went_on_;  // of the last of them; its first steps are to come
   std::vector<report::DaemonFailure> daemon_failures_;
   std::vector<report::Replan> replans_;
   Stragglers stragglers_;

@@ -263,12 +263,14 @@ int Supervisor::Impl::finish() {
   if (options.print_report) std::fputs(report::to_json(result).c_str(), stdout);
   if (failure) {
     say("moetrain: " + failure->message);
+    if (failure->code == ErrorCode::kResourceExhausted && epoch_seen) say(what_is_left());
     return unsaved_stop ? kStoppedExit + *stop_signal : ckpt::exit_code_for(failure->code);
   }
   say(report::summary_text(result));
   if (!result.failures.empty()) say(report::failure_table_text(result));
   if (!stopped_short()) return say_what_did_not_happen() && exit_code == 0 ? 1 : exit_code;
   say_how_it_stopped();
+  if (!stopped_because.empty()) return 1;
   return exit_code == 0 ? kStoppedExit + stop_signal.value_or(SIGTERM) : exit_code;
 }
 
@@ -298,16 +300,21 @@ bool Supervisor::Impl::say_what_did_not_happen() {
   return !flags.empty();
 }
 
-void Supervisor::Impl::say_how_it_stopped() {
+const char* Supervisor::Impl::what_is_left() const {
   const bool resumed = options.rank.resume != CKPT_RESUME_START;
   const bool saved = resumed || !recorder->durable_steps().empty();
-  const char* later = !saved                ? "nothing was saved"
-                      : !options.data_stays ? "what was saved goes with the temporary folder"
-                                            : "--resume latest goes on from here";
-  const std::string by =
-      stop_signal ? fmt::format("by signal {}", *stop_signal) : "as its ranks were asked to stop";
+  return !saved                ? "nothing was saved"
+         : !options.data_stays ? "what was saved goes with the temporary folder"
+                               : "--resume latest goes on from what was saved last";
+}
+
+void Supervisor::Impl::say_how_it_stopped() {
+  std::string by = "as its ranks were asked to stop";
+  if (stop_signal) by = fmt::format("by signal {}", *stop_signal);
+  if (!stopped_because.empty()) by = "by itself";
   say(fmt::format("stopped {} after step {} of {}; {}", by, recorder->step(), options.rank.steps,
-                  later));
+                  what_is_left()));
+  if (!stopped_because.empty()) say("moetrain: " + stopped_because);
 }
 
 void Supervisor::Impl::say(const std::string& line) {

@@ -71,6 +71,7 @@ struct Supervisor::Impl {
   bool everybody_else_is_done() const;
   bool stopped_short() const;
   void say_how_it_stopped();
+  const char* what_is_left() const;
   bool say_what_did_not_happen();
   int finish();
   void say(const std::string& line);
@@ -93,6 +94,7 @@ struct Supervisor::Impl {
   uint64_t failures_known = 0;  // what ranks told: those that are started anew have forgotten
   double training_ms_known = 0;
   std::optional<int> stop_signal;
+  std::string stopped_because;  // what the ranks said who stopped and saved by themselves
   std::optional<ckpt::Error> failure;
   bool unsaved_stop = false;  // the failure is that it was asked for
 };

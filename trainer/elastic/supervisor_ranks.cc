@@ -209,6 +209,7 @@ void Supervisor::Impl::handle(const RankEvent& event) {
       return say(fmt::format("rank {}: {}", event.rank, event.text));
     case Kind::kSaved:
       slots[event.rank].saved = true;
+      stopped_because = event.text;
       complete = true;
       return;
     case Kind::kDrained:

@@ -21,21 +21,45 @@ std::vector<std::vector<uint64_t>> loads_of(const ModelConfig& shape,
   return loads;
 }
 
+// Of each rank, so that every expert has one.
+uint32_t fewest_slots(const ModelConfig& shape, uint32_t ranks) {
+  return (shape.experts + ranks - 1) / ranks;
+}
+
 }  // namespace
+
+std::optional<std::string> lacks_slots(const PlacementOptions& options, const ModelConfig& shape,
+                                       uint32_t ranks) {
+  const uint32_t most = options.slots_max;
+  if (most == 0 || ranks == 0 || uint64_t{ranks} * most >= shape.experts) return std::nullopt;
+  return fmt::format(
+      "{} rank{} with --slots-max {} can hold {} of the {} experts of a layer: at least {} ranks"
+      " are needed, or {} slots",
+      ranks, ranks == 1 ? "" : "s", most, ranks * most, shape.experts,
+      (shape.experts + most - 1) / most, fewest_slots(shape, ranks));
+}
+
+uint32_t slots_per_rank(const PlacementOptions& options, const ModelConfig& shape, uint32_t ranks) {
+  if (options.slots != 0) return options.slots;
+  const uint32_t twice = std::min(2 * fewest_slots(shape, ranks), shape.experts);
+  return options.slots_max != 0 ? std::min(twice, options.slots_max) : twice;
+}
 
 Result<ExpertPlacement> plan_experts(const PlacementOptions& options, const ModelConfig& shape,
                                      uint32_t ranks, std::span<const int64_t> routed,
                                      std::vector<LayerSlots> current) {
   CKPT_ASSERT(routed.empty() || routed.size() == size_t{shape.layers} * shape.experts);
+  if (const auto lacking = lacks_slots(options, shape, ranks)) {
+    return ckpt::make_error(ckpt::ErrorCode::kInvalidArgument, "{}", *lacking);
+  }
   if (options.policy == PolicyName::kStatic && options.slots == 0) {
     return static_placement(shape.layers, shape.experts, ranks);
   }
   if (ranks == 0) {
     return ckpt::make_error(ckpt::ErrorCode::kInvalidArgument, "placement: no ranks");
   }
-  const uint32_t fewest = (shape.experts + ranks - 1) / ranks;
   PlacementRequest request{.loads = loads_of(shape, routed), .ranks = ranks};
-  request.slots_per_rank = options.slots != 0 ? options.slots : std::min(2 * fewest, shape.experts);
+  request.slots_per_rank = slots_per_rank(options, shape, ranks);
   request.replicas_min = options.replicas_min != 0 ? options.replicas_min : 1;
   if (options.replicas_min == 0 && promises_replicas(options.policy)) {
     request.replicas_min = 2;

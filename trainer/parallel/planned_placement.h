@@ -2,7 +2,9 @@
 // experts were given so far. Pure; the same for the first placement of a run and for every later.
 #pragma once
 
+#include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "trainer/model/config.h"
@@ -16,16 +18,27 @@ struct PlacementOptions {
   // Of each rank, in each layer. 0: as many as `static` needs, ceil(E / N); for other policies
   // twice as many, as long as that is not more than there are experts.
   uint32_t slots = 0;
+  // What a rank has memory for: however many ranks are lost, no plan asks for more. 0: no bound.
+  uint32_t slots_max = 0;
   // Ranks that hold each expert, at least. 0: as it comes; for `lazarus` and `frontier` 2, as far
   // as ranks and slots allow.
   uint32_t replicas_min = 0;
   bool operator==(const PlacementOptions&) const = default;
 };
 
+// Why so many ranks cannot hold every expert within slots_max, and what it would take; nothing if
+// they can.
+std::optional<std::string> lacks_slots(const PlacementOptions& options, const ModelConfig& shape,
+                                       uint32_t ranks);
+
+// The slots of each rank and layer, where the policy has some to give: as they are asked for, or
+// those above.
+uint32_t slots_per_rank(const PlacementOptions& options, const ModelConfig& shape, uint32_t ranks);
+
 // routed: tokens to every expert, [layers * experts]; empty: nothing is known, all are alike.
 // current: what the ranks hold now, which `flexmoe` begins with; empty: nothing.
-// Errors: those of plan_placement(), and kInvalidArgument for `static` without slots where there
-// are more ranks than experts.
+// Errors: those of plan_placement(), kInvalidArgument for `static` without slots where there
+// are more ranks than experts, and for lacks_slots().
 Result<ExpertPlacement> plan_experts(const PlacementOptions& options, const ModelConfig& shape,
                                      uint32_t ranks, std::span<const int64_t> routed,
                                      std::vector<LayerSlots> current = {});

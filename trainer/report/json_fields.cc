@@ -67,6 +67,12 @@ double Fields::number(const char* name) {
   return 0;
 }
 
+std::optional<double> Fields::number_or_null(const char* name) {
+  const auto found = object_->find(name);
+  if (found != object_->end() && found->is_null()) return std::nullopt;
+  return number(name);
+}
+
 bool Fields::flag(const char* name) {
   const auto* value = find(name, "true or false");
   if (value == nullptr) return false;

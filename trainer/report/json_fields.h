@@ -21,6 +21,8 @@ class Fields {
   double number(const char* name);
   bool flag(const char* name);
   double number_or(const char* name, double fallback);
+  // The field must be there.
+  std::optional<double> number_or_null(const char* name);
   std::string text(const char* name);
   uint64_t count_or(const char* name, uint64_t fallback);
   std::string text_or(const char* name, const std::string& fallback);

@@ -27,7 +27,8 @@ ordered_json loss_value(float loss) {
 ordered_json failure_json(const Failure& failure) {
   ordered_json json = {{"step", failure.step},
                        {"ranks", failure.ranks},
-                       {"detected_ms", failure.detected_ms},
+                       {"detected_ms", failure.detected_ms ? ordered_json(*failure.detected_ms)
+                                                           : ordered_json(nullptr)},
                        {"resumed_ms", failure.resumed_ms},
                        {"steps_lost", failure.steps_lost},
                        {"bytes",
@@ -117,7 +118,7 @@ void read_failures(Fields& top, const std::string& origin, Report& report) {
     Fields entry(failures[i], origin, fmt::format("failures[{}]", i));
     Failure failure{.step = entry.count("step"),
                     .ranks = {},
-                    .detected_ms = entry.number("detected_ms"),
+                    .detected_ms = entry.number_or_null("detected_ms"),
                     .resumed_ms = entry.number("resumed_ms"),
                     .steps_lost = entry.count("steps_lost"),
                     .bytes = {},

@@ -10,18 +10,21 @@
 //    checkpoint_every, experts_per_checkpoint, experts_per_snapshot, reason,
 //    on_loss, on_loss_reason,
 //    failures:[{step, ranks, detected_ms, resumed_ms, steps_lost,
-//               bytes:{replica, memory, disk, peer, tier}, stale_units}],
+//               bytes:{replica, memory, disk, peer, tier}, stale_units, group,
+//               effective_replicas, split_ms:{detect, regroup, plan, migrate, first_step}}],
 //    daemon_failures:[{step, down_ms}],
 //    changes:[{step, joined, left, group, effective_replicas, bytes_moved, plan_ms, migrate_ms}],
 //    replans:[{step, moved, max_over_mean:{before, after}, gain_ms, cost_ms, bytes, plan_ms,
 //              migrate_ms, layer, loads, ranks:{before, after}}],
 //    rank_times:[{rank, steps, own_ms, waited_ms, slowest, more_ms}], plt,
 //    loads:[{step, busiest_tokens, max_over_mean}], max_over_mean}
-// max_over_mean beside loads is their mean, null without any.
+// max_over_mean beside loads is their mean, null without any. detected_ms is null where nobody
+// knows when the loss was; group and what follows it are there where survivors went on.
 // final_loss is null where no step was done, or its loss is not finite.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -60,16 +63,19 @@ struct BytesBySource {
 struct Failure {
   uint64_t step = 0;            // the last step that was completed before it
   std::vector<uint32_t> ranks;  // lost together; none: nobody died, but the group was lost
-  double detected_ms = 0;       // from the loss until the supervisor knew
-  double resumed_ms = 0;        // from the loss until the group trained again
-  uint64_t steps_lost = 0;      // completed steps that had to be done again
-  BytesBySource bytes;          // restored, by all ranks together
-  uint64_t stale_units = 0;     // units restored from an older step than the resume point
-  uint64_t lost_tokens = 0;     // whose updates these miss
+  // From the loss until the supervisor knew. A rank that was killed from outside cannot tell when
+  // that was, and nobody else knows.
+  std::optional<double> detected_ms;
+  double resumed_ms = 0;     // from the loss, or its first sign, until the group trained again
+  uint64_t steps_lost = 0;   // completed steps that had to be done again
+  BytesBySource bytes;       // restored, by all ranks together
+  uint64_t stale_units = 0;  // units restored from an older step than the resume point
+  uint64_t lost_tokens = 0;  // whose updates these miss
   // Experts that nobody held and no checkpoint had: they have begun again from the seed.
   uint64_t experts_from_seed = 0;
   // Where survivors went on: the ranks that were left, the least number of ranks that hold an
-  // expert since then, and from the loss to the next completed step, the slowest rank of each part.
+  // expert since then, and the time from the loss to the next completed step: each part from the
+  // end of the one before, until the last rank was through with it. So they add up to the whole.
   uint32_t group = 0;  // 0: all resumed
   uint32_t effective_replicas = 0;
   struct Split {
@@ -77,7 +83,7 @@ struct Failure {
     double regroup = 0;     // until they were connected with each other
     double plan = 0;        // until they had agreed on the step and the placement
     double migrate = 0;     // until all state was in place
-    double first_step = 0;  // until the next step was complete
+    double first_step = 0;  // until the next step was complete; 0: none was
   } split_ms;
 };
 

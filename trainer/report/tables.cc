@@ -110,12 +110,12 @@ std::string failure_table_text(const Report& report) {
   std::vector<OrderedRow> failures;
   failures.reserve(report.failures.size() + report.daemon_failures.size());
   for (const Failure& failure : report.failures) {
-    failures.push_back(
-        {failure.step,
-         {fmt::format("{}", failure.step), ranks_text(failure.ranks), human_ms(failure.detected_ms),
-          human_ms(failure.resumed_ms), fmt::format("{}", failure.steps_lost),
-          fmt::format("{}", failure.stale_units), fmt::format("{}", failure.lost_tokens),
-          restored_text(failure)}});
+    failures.push_back({failure.step,
+                        {fmt::format("{}", failure.step), ranks_text(failure.ranks),
+                         failure.detected_ms ? human_ms(*failure.detected_ms) : "not known",
+                         human_ms(failure.resumed_ms), fmt::format("{}", failure.steps_lost),
+                         fmt::format("{}", failure.stale_units),
+                         fmt::format("{}", failure.lost_tokens), restored_text(failure)}});
   }
   for (const DaemonFailure& failure : report.daemon_failures) {
     failures.push_back({failure.step,

@@ -119,6 +119,31 @@ TEST(NextPlacementTest, StaticSlotsStaySlots) {
   }
 }
 
+TEST(NextPlacementTest, SlotsGrowAsFarAsTheyMay) {
+  ModelConfig shape;
+  shape.layers = 2;
+  shape.experts = 8;
+  for (const PolicyName policy : {PolicyName::kStatic, PolicyName::kLazarus}) {
+    for (const uint32_t slots : {0u, 3u}) {
+      SCOPED_TRACE(fmt::format("{} {}", policy_name(policy), slots));
+      PlacementOptions choice{.policy = policy, .slots = slots, .slots_max = 4};
+      for (const uint32_t ranks : {4u, 3u, 2u}) {
+        const auto placement = place_experts(choice, shape, ranks, {});
+        ASSERT_TRUE(placement.ok()) << placement.error().message;
+        EXPECT_TRUE(validate(*placement).ok());
+        for (const LayerSlots& layer : placement->slots) {
+          for (const auto& held : layer) EXPECT_LE(held.size(), 4u) << ranks;
+        }
+      }
+      const auto none = place_experts(choice, shape, 1, {});
+      ASSERT_FALSE(none.ok());
+      EXPECT_EQ(none.error().code, ckpt::ErrorCode::kResourceExhausted);
+      choice.slots_max = 0;
+      EXPECT_TRUE(place_experts(choice, shape, 1, {}).ok()) << "no limit";
+    }
+  }
+}
+
 TEST(NextPlacementTest, WhoStaysKeepsWhatItHolds) {
   ModelConfig shape;
   shape.layers = 2;

@@ -32,8 +32,109 @@ class LeftBehindTest : public RecorderTest {
     begin({0, 1});
   }
 
+  // Rank 3 hangs in a step; its heart may beat on.
+  void hang(bool beats) {
+    begin({0, 1, 2, 3});
+    RankEvent done = event(Kind::kStep, 3, 2);
+    four_.add(done);
+    acted_ = now_;
+    for (int beat = 0; beat < 5; ++beat) {
+      now_ += 100 * kMs;
+      if (beats || beat == 0) four_.add(event(Kind::kAlive, 3, 0));
+      if (beat == 0) stopped_ = now_;
+    }
+    lose_group({0, 1, 2}, 1);
+    noticed_ = now_;
+    if (beats) four_.add(event(Kind::kAlive, 3, 0));
+    now_ += 20 * kMs;
+    begin({0, 1, 2});
+  }
+  static double ms(uint64_t from_ns, uint64_t to_ns) {
+    return static_cast<double>(to_ns - from_ns) / kMs;
+  }
+
+  uint64_t acted_ = 0;    // the last step of the rank that hangs
+  uint64_t stopped_ = 0;  // its last sign of life, if its heart does not beat on
+  uint64_t noticed_ = 0;
   Recorder four_{4, 512};
 };
+
+// Nobody kills it, so nobody tells of it but those who waited for it in a collective.
+TEST_F(LeftBehindTest, AHangThatACollectiveFindsBeginsWithItsLastSignOfLife) {
+  hang(/*beats=*/false);
+  const report::Report report = four_.report();
+  ASSERT_EQ(report.failures.size(), 1u);
+  const report::Failure& failure = report.failures[0];
+  EXPECT_THAT(failure.ranks, testing::ElementsAre(3));
+  EXPECT_NEAR(failure.detected_ms.value(), ms(stopped_, noticed_), 1e-9);
+  EXPECT_NEAR(failure.resumed_ms, ms(stopped_, now_), 1e-9);
+  EXPECT_NEAR(failure.split_ms.detect, ms(stopped_, noticed_), 1e-9);
+}
+
+TEST_F(LeftBehindTest, WhereOnlyTrainingHangsItBeginsWithWhatTheRankDidLast) {
+  hang(/*beats=*/true);
+  const report::Report report = four_.report();
+  ASSERT_EQ(report.failures.size(), 1u);
+  EXPECT_NEAR(report.failures[0].detected_ms.value(), ms(acted_, noticed_), 1e-9);
+  EXPECT_NEAR(report.failures[0].resumed_ms, ms(acted_, now_), 1e-9);
+}
+
+// The supervisor sees its process dead when it can: when it was killed nobody knows.
+TEST_F(LeftBehindTest, OfAKillFromOutsideItIsNotKnownWhenItWas) {
+  begin({0, 1, 2, 3});
+  lose_group({0}, 1);
+  const uint64_t first_sign = now_;
+  four_.rank_died(3, now_ += 7 * kMs);
+  lose_group({1, 2}, 1);
+  const uint64_t noticed = now_;
+  begin({0, 1, 2});
+  const report::Report report = four_.report();
+  ASSERT_EQ(report.failures.size(), 1u);
+  EXPECT_FALSE(report.failures[0].detected_ms);
+  EXPECT_NEAR(report.failures[0].resumed_ms, ms(first_sign, now_), 1e-9);
+  EXPECT_NEAR(report.failures[0].split_ms.detect, ms(first_sign, noticed), 1e-9);
+}
+
+// Rank 0 plans while rank 1 is not connected yet: what both take is not added up.
+TEST_F(LeftBehindTest, ThePartsOfARecoveryAddUpToTheWhole) {
+  begin({0, 1, 2, 3});
+  four_.add(event(Kind::kDying, 3, 2));
+  const uint64_t lost = now_;
+  four_.rank_died(3, now_ += 2 * kMs);
+  lose_group({0, 1, 2}, 1);
+  ++epoch_;
+  for (const uint32_t rank : {0u, 1u, 2u}) {
+    now_ += 30 * kMs;
+    four_.add(event(Kind::kConnecting, rank, 0));
+    four_.add(event(Kind::kRestoring, rank, 0));
+  }
+  now_ += 40 * kMs;
+  for (const uint32_t rank : {0u, 1u, 2u}) {
+    RankEvent training = event(Kind::kTraining, rank, 1);
+    training.goes_on = true;
+    training.group = 3;
+    training.regroup_ms = 30.0 * (rank + 1);
+    training.plan_ms = 95 - 31.0 * rank;  // the others' wait for the last one is in it
+    training.migrate_ms = 10;
+    four_.add(training);
+  }
+  const uint64_t ready = now_;
+  EXPECT_EQ(four_.report().failures.at(0).split_ms.first_step, 0) << "none was completed yet";
+  for (const uint32_t rank : {0u, 1u, 2u}) {
+    now_ += 5 * kMs;
+    four_.add(event(Kind::kStep, rank, 2));
+  }
+  const uint64_t done = now_;
+  four_.add(event(Kind::kStep, 0, 3));
+  const report::Failure failure = four_.report().failures.at(0);
+  const report::Failure::Split& split = failure.split_ms;
+  EXPECT_NEAR(split.detect, 5, 1e-9);
+  EXPECT_NEAR(split.regroup, 96, 1e-9) << "until the last one was connected";
+  EXPECT_NEAR(split.plan, 33, 1e-9) << "from then on";
+  EXPECT_NEAR(split.first_step, ms(ready, done), 1e-9) << "the first of each rank, until the last";
+  EXPECT_NEAR(split.detect + split.regroup + split.plan + split.migrate, failure.resumed_ms, 1e-9);
+  EXPECT_NEAR(failure.resumed_ms + split.first_step, ms(lost, done), 1e-9);
+}
 
 TEST_F(LeftBehindTest, OneThatIsKilledLaterWasLostWithTheFirst) {
   leave_3_behind();

@@ -223,6 +223,9 @@ TEST(Tables, NameEachFailureInOrder) {
                               HasSubstr(", 2 experts from the seed")));
   EXPECT_THAT(lines[2], AllOf(HasSubstr("40  ckptd"), HasSubstr("1.2 s")));
   EXPECT_EQ(failure_table_text({}), "no failures\n");
+  Report outside = sample_report();
+  outside.failures[0].detected_ms.reset();
+  EXPECT_THAT(failure_table_text(outside), HasSubstr("rank 2   not known  "));
 }
 
 TEST(Tables, SummaryTellsTheNumbers) {

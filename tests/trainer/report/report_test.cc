@@ -115,6 +115,20 @@ TEST(ReportJson, ALossThatIsNotFiniteIsNull) {
   EXPECT_TRUE(document["final_loss"].is_null());
 }
 
+TEST(ReportJson, WhatNobodyKnowsIsNull) {
+  Report report = sample_report();
+  report.failures[0].detected_ms.reset();
+  json document = json::parse(to_json(report));
+  EXPECT_TRUE(document["failures"][0].at("detected_ms").is_null());
+  const auto read = parse_report(document.dump(), "run.json");
+  ASSERT_TRUE(read.ok()) << read.error().message;
+  EXPECT_FALSE(read->failures[0].detected_ms);
+  document["failures"][0]["detected_ms"] = "soon";
+  EXPECT_EQ(refusal(document), "run.json: failures[0].detected_ms is not a number");
+  document["failures"][0].erase("detected_ms");
+  EXPECT_THAT(refusal(document), HasSubstr("failures[0].detected_ms is missing"));
+}
+
 TEST(ReportJson, ErrorsNameTheField) {
   json document = sample_json();
   document["failures"][0].erase("resumed_ms");
