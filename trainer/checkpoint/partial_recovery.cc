@@ -132,13 +132,14 @@ Result<RecoveryLoss> PartialCheckpoint::roll_back(std::span<const uint32_t> expe
 }
 
 PartialHandover PartialCheckpoint::handover() const {
-  PartialHandover handover{.state = state(), .saved = {}, .kept = {}};
+  PartialHandover handover{.state = state(), .saved = {}, .kept = {}, .recent = {}};
   handover.saved.reserve(ledger_.size());
   handover.kept.reserve(ledger_.size());
   for (size_t i = 0; i < ledger_.size(); ++i) {
     handover.saved.push_back(ledger_[i]);
     handover.kept.push_back(memory_ledger_[i]);
   }
+  for (const auto& [step, number] : number_of_step_) handover.recent.push_back({step, number});
   return handover;
 }
 
@@ -160,6 +161,9 @@ Status PartialCheckpoint::take_over(const PartialHandover& handover,
   loss_k_ = state.loss_k;
   loss_tokens_ = state.loss_tokens;
   number_of_step_.clear();
+  for (const PartialHandover::Recent& recent : handover.recent) {
+    number_of_step_[recent.step] = recent.snapshot;
+  }
   return {};
 }
 
