@@ -87,6 +87,31 @@ TEST_F(ElasticTest, NobodyWaitsForTheDiskToGoOn) {
   expect_undisturbed(report);
 }
 
+// A rank dies while all wait for the last snapshot: the others do not take it for saved before it
+// is.
+TEST_F(ElasticTest, ALossDuringTheLastSnapshotEndsTheRunWithIt) {
+  Ckptd ckptd(folder_ / "data", {"--io", "pwritev"});
+  ASSERT_TRUE(ckptd.await_ready());
+  std::optional<ckpt::test::HeldCalls> held;
+  held.emplace(ckptd.pid(), std::set<long>{SYS_fdatasync}, "/segments/");
+  const Flags more = twice_ + Flags{"--socket", "unix:" + ckptd.socket()};
+  WatchedRun run("moetrain", going_on("last.json", "4", "6", more), events_);
+  EXPECT_TRUE(run.await([](const json& event) { return event.value("event", "") == "saving"; }));
+  EXPECT_TRUE(run.signal_rank(2, SIGKILL));
+  EXPECT_TRUE(run.await([](const json& event) {
+    return event.value("event", "") == "training" && event.value("group", 0) == 3;
+  }));
+  const auto saved = [](const json& event) { return event.value("event", "") == "saved"; };
+  EXPECT_FALSE(run.told(saved));
+  held.reset();
+  const Ended ended = run.program().wait();
+  EXPECT_EQ(ended.code(), 0) << ended.err;
+  const json report = read_report("last.json");
+  ASSERT_EQ(report.at("checkpoints").at("each").size(), 1u) << ended.err;
+  EXPECT_EQ(report["checkpoints"]["each"][0].at("step"), 6);
+  expect_undisturbed(report);
+}
+
 // Nobody has said what is to happen, or how experts are to be held.
 TEST_F(ElasticTest, SurvivorsGoOnUnlessSomethingElseIsAskedFor) {
   const Flags killed = {"--ranks", "2", "--steps", "9", "--checkpoint-every", "4", "--kill", "1@7"};
