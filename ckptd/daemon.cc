@@ -84,6 +84,7 @@ void Daemon::begin_drain() {
       impl_->refuse(begin.session, begin.message.request, error);
     }
   }
+  impl_->retry_waiting_restores();
   impl_->settle();
 }
 
@@ -95,6 +96,7 @@ void Daemon::Impl::settle() {
   while (snapshot_ended || !arenas_ready.empty() || !deferred.empty()) {
     run_deferred();
     if (std::exchange(snapshot_ended, false)) {
+      retry_waiting_restores();
       retry_waiting_begins();
       std::vector<ckpt::RunId> runs;
       runs.reserve(opening.size());

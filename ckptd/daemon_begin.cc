@@ -111,8 +111,9 @@ Status Daemon::Impl::check_begin(const Session& session, const SnapshotKey& key,
   }
   for (const SnapshotKey& other : ingest.open(key.run)) {
     if (other.lineage == key.lineage && other.step == key.step && other != key) {
-      return make_error(ErrorCode::kFailedPrecondition, "attempt {} of this step is still open",
-                        other.attempt);
+      return make_error(ErrorCode::kFailedPrecondition,
+                        "attempt {} of this step, of epoch {}, is still open", other.attempt,
+                        other.epoch);
     }
   }
   CKPT_ASSIGN(const auto lineages, catalog->lineages(key.run));

@@ -1,5 +1,7 @@
-// Epochs: what Groups decides is carried out here. Opening one settles or abandons every open
-// snapshot of the run, chooses the one resume point, writes it down, and only then tells anybody.
+// Epochs: what Groups decides is carried out here. Opening one abandons every snapshot of the run
+// that is not staged. Where there is a resume point to choose, the others are settled first;
+// survivors who go on need none, and these are written meanwhile. Then the epoch is written down,
+// and only then anybody is told.
 #include <fmt/ranges.h>
 #include <spdlog/spdlog.h>
 
@@ -104,6 +106,7 @@ void Daemon::Impl::carry_out(const Groups::EndEpoch& ended) {
     message.reason = ended.reason;
     send(session, std::move(message));
   }
+  retry_waiting_restores();
   for (const ckpt::Rank rank : ended.lost) {
     carry_out(ingest.member_lost(ended.run, ended.epoch, rank, ended.reason));
   }
@@ -131,7 +134,10 @@ void Daemon::Impl::carry_out(const Groups::OpenEpoch& open) {
 
 void Daemon::Impl::try_open_epoch(ckpt::RunId run) {
   const auto found = opening.find(run);
-  if (found == opening.end() || !ingest.open(run).empty()) return;
+  if (found == opening.end()) return;
+  // The newest complete view is known when nothing is on its way. Who goes on asks for none: only a
+  // restore waits then, if there is one.
+  if (!found->second.goes_on && !ingest.open(run).empty()) return;
   if (pruning == run) return;  // what it would resume from may be about to go
   const Groups::OpenEpoch open = std::move(found->second);
   opening.erase(found);
@@ -237,6 +243,7 @@ void Daemon::Impl::epoch_opened(const Groups::OpenEpoch& open, const fb::EpochOp
     if (record.has_resume) resume = {record.resume_lineage, record.resume_step};
     if (!record.goes_on) drop_other_memory(open.run, resume);
     staging->pin_memory(open.run);  // until all members have restored
+    ended_epochs.erase(open.run);
     for (const JoinRequest& member : open.members) {
       if (!groups.opens_for(open.run, member.session)) continue;
       fb::EpochStartedT message;

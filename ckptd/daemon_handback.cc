@@ -42,9 +42,36 @@ void Daemon::Impl::rejoin(Session& session, const fb::RejoinEpochT& message) {
   done(session.id, message.request);
 }
 
-// The snapshot begins anew from what its member knows; its seals follow.
+// It was durable, but the last daemon could not tell this member any more. False: it was not.
+bool Daemon::Impl::tell_committed(const Session& session, const fb::BeginSnapshotT& begin) {
+  const auto run = catalog->run(session.run_name);
+  if (!session.run || !run.ok()) return false;
+  const auto member = groups.member(session.id);
+  const ckpt::LineageId lineage = member ? member->lineage : run->current_lineage;
+  const auto commit = catalog->commit(run->id, lineage, begin.step);
+  const SnapshotKey key{.run = run->id,
+                        .lineage = lineage,
+                        .epoch = begin.epoch,
+                        .step = begin.step,
+                        .attempt = begin.attempt};
+  if (!commit || commit->snapshot != key || commit->damaged || commit->deleted) return false;
+  fb::SnapshotStateT state;
+  state.epoch = key.epoch;
+  state.step = key.step;
+  state.attempt = key.attempt;
+  state.level = fb::SnapshotLevel::Durable;
+  state.bytes = commit->bytes;
+  const auto units = catalog->units(key.run);
+  if (units.ok()) state.alarms = describe(commit->alarms, key.step, **units);
+  send(session.id, std::move(state));
+  return true;
+}
+
+// The snapshot begins anew from what its member knows; its seals follow. One of an earlier epoch
+// than the member's does not: some of those who brought it may be gone, and they all count anew.
 void Daemon::Impl::reopen(Session& session, const fb::ReopenSnapshotT& message) {
   const fb::BeginSnapshotT& begin_message = *message.begin;
+  if (tell_committed(session, begin_message)) return;
   const auto key =
       member_key(session, begin_message.epoch, begin_message.step, begin_message.attempt);
   if (!key.ok()) return refuse(session.id, message.request, key.error());
@@ -53,19 +80,6 @@ void Daemon::Impl::reopen(Session& session, const fb::ReopenSnapshotT& message) 
            Error{error.code, fmt::format("run {} step {}: {}", session.run_name, begin_message.step,
                                          error.message)});
   };
-  const auto commit = catalog->commit(key->run, key->lineage, key->step);
-  if (commit && commit->snapshot == *key && !commit->damaged && !commit->deleted) {
-    // It was durable, but the last daemon could not tell this member any more.
-    fb::SnapshotStateT state;
-    state.epoch = key->epoch;
-    state.step = key->step;
-    state.attempt = key->attempt;
-    state.level = fb::SnapshotLevel::Durable;
-    state.bytes = commit->bytes;
-    const auto units = catalog->units(key->run);
-    if (units.ok()) state.alarms = describe(commit->alarms, key->step, **units);
-    return send(session.id, std::move(state));
-  }
   if (!groups.member(session.id)->active) {
     return fail(make_error(ErrorCode::kAborted, "epoch {} has ended", key->epoch));
   }

@@ -250,9 +250,12 @@ struct Daemon::Impl {
   void rejoin(Session& session, const fb::RejoinEpochT& message);
   void reopen(Session& session, const fb::ReopenSnapshotT& message);
   void end_handback(Session& session);
+  bool tell_committed(const Session& session, const fb::BeginSnapshotT& begin);
 
   // -- restores (daemon_restore.cc) --------------------------------------------------------------
   void open_restore(Session& session, const fb::OpenRestoreT& message);
+  void start_restore(Session& session, const fb::OpenRestoreT& message);
+  void retry_waiting_restores();
   Result<RestoreRequest> resolve_restore(const Session& session, const fb::OpenRestoreT& message);
   Result<ViewPoint> resolve_newest(const RunInfo& run, const fb::OpenRestoreT& message) const;
   Status may_locate(const Session& session, const RestorePlan& plan);
@@ -261,9 +264,7 @@ struct Daemon::Impl {
   void restore_window(SessionId session, uint64_t id, const Result<Window>& window);
   void release_window(Session& session, const fb::ReleaseWindowT& message);
   void close_restore(Session& session, const fb::CloseRestoreT& message);
-  RestoreContext restore_context() {
-    return {disk, executor, *staging, *segments, *catalog, &decoded};
-  }
+  RestoreContext restore_context();
 
   // -- questions (daemon_queries.cc, daemon_metrics.cc) ------------------------------------------
   void query(Session& session, const fb::QueryT& message);
@@ -345,8 +346,8 @@ struct Daemon::Impl {
   std::map<SnapshotKey, OpenSnapshotState> open_snapshots;
   std::map<ckpt::RunId, std::deque<WaitingBegin>> waiting_begins;
   std::map<ckpt::RunId, RunNewest> newest_by_run;    // of runs with an epoch
-  std::map<ckpt::RunId, ckpt::Epoch> ended_epochs;   // the newest that has ended, of each run
-  std::map<ckpt::RunId, Groups::OpenEpoch> opening;  // waits for open snapshots to be settled
+  std::map<ckpt::RunId, ckpt::Epoch> ended_epochs;   // the newest, of runs between two epochs
+  std::map<ckpt::RunId, Groups::OpenEpoch> opening;  // waits for what is in its way
   DecodeMeter decoded;
   std::map<std::string, std::vector<fb::UnitCodec>> unit_codecs;  // by run, where trainers said
   std::map<std::string, std::shared_ptr<RunCodecs>> run_codecs;   // by run, where it matters

@@ -118,6 +118,12 @@ Result<RestoreRequest> Daemon::Impl::resolve_restore(const Session& session,
   return request;
 }
 
+RestoreContext Daemon::Impl::restore_context() {
+  return {disk, executor, *staging, *segments, *catalog, &decoded};
+}
+
+// Members of an epoch see all that was staged before it: if some of that is still being written,
+// the restore waits, so that all of them come to the same versions, the newest.
 void Daemon::Impl::open_restore(Session& session, const fb::OpenRestoreT& message) {
   end_handback(session);
   const auto fail = [&](const Error& error) { refuse(session.id, message.request, error); };
@@ -125,11 +131,38 @@ void Daemon::Impl::open_restore(Session& session, const fb::OpenRestoreT& messag
     return fail(make_error(ErrorCode::kFailedPrecondition,
                            "a restore needs an arena: say hello with arena_bytes"));
   }
-  if (session.restores.size() >= limits::kRestoresPerSessionMax) {
+  const size_t open = session.restores.size() + session.waiting_restores.size();
+  if (open >= limits::kRestoresPerSessionMax) {
     return fail(make_error(ErrorCode::kResourceExhausted,
-                           "{} restores of this session are open, the most",
-                           session.restores.size()));
+                           "{} restores of this session are open, the most", open));
   }
+  const auto member = groups.member(session.id);
+  const bool of_its_run = message.run.empty() || message.run == session.run_name;
+  if (!member || !of_its_run) return start_restore(session, message);
+  const std::vector<SnapshotKey> snapshots = ingest.open(member->run);
+  const bool waits = std::ranges::any_of(
+      snapshots, [&](const SnapshotKey& key) { return key.epoch < member->epoch; });
+  if (!waits) return start_restore(session, message);
+  if (draining) {
+    return fail(make_error(ErrorCode::kUnavailable, "the daemon is shutting down"));
+  }
+  if (!member->active) {
+    return fail(make_error(ErrorCode::kAborted, "epoch {} has ended", member->epoch));
+  }
+  session.waiting_restores.push_back(message);
+}
+
+// A snapshot is over, which may have been the last one that they waited for; or they wait in vain.
+void Daemon::Impl::retry_waiting_restores() {
+  for (auto& [id, session] : sessions) {
+    for (const fb::OpenRestoreT& message : std::exchange(session.waiting_restores, {})) {
+      open_restore(session, message);
+    }
+  }
+}
+
+void Daemon::Impl::start_restore(Session& session, const fb::OpenRestoreT& message) {
+  const auto fail = [&](const Error& error) { refuse(session.id, message.request, error); };
   auto request = resolve_restore(session, message);
   if (!request.ok()) return fail(request.error());
   auto plan = plan_restore(*request, restore_oracle(restore_context(), session.uid, *request));

@@ -240,9 +240,15 @@ void Daemon::Impl::carry_out(const Ingest::FailAction& action) {
   forget_snapshot(action.snapshot);
 }
 
+// Who took part in a snapshot may be in a later epoch by the time that it is durable.
 void Daemon::Impl::announce(const SnapshotKey& key, fb::SnapshotLevel level, uint64_t bytes,
                             const Error* error, const std::string& alarms) {
-  for (const SessionId session : groups.members(key.run, key.epoch)) {
+  const std::vector<SessionId> members = groups.members(key.run, key.epoch);
+  std::set<SessionId> told(members.begin(), members.end());
+  if (const auto open = open_snapshots.find(key); open != open_snapshots.end()) {
+    for (const auto& [session, share] : open->second.shares) told.insert(session);
+  }
+  for (const SessionId session : told) {
     fb::SnapshotStateT state;
     state.epoch = key.epoch;
     state.step = key.step;

@@ -64,6 +64,7 @@ struct Session {
   bool handing_back = false;  // its arena is of the last daemon: seals may come before leases
   std::deque<LeaseWait> lease_waits;
   std::map<uint64_t, Restore> restores;
+  std::vector<fb::OpenRestoreT> waiting_restores;  // for what earlier epochs of its run had staged
 };
 
 // Versions that have bytes which a snapshot has, too, or may have (daemon_same.cc).

@@ -84,7 +84,7 @@ Status join_group(Session& session, const JoinOptions& options) {
                       call.what, started->epoch);
   }
   session.group().start(*started);
-  session.fail_snapshots_before(started->epoch);
+  session.fail_snapshots_before(started->epoch, started->goes_on);
   return ok_status();
 }
 

@@ -126,9 +126,10 @@ class Session {
 
   void add_snapshot(std::shared_ptr<Snapshot> snapshot);
   void remove_snapshot(const Snapshot* snapshot);
-  // A new epoch begins only when every snapshot of the last is settled. What this rank has not
-  // heard of by then it will not hear of: it was no longer a member when it was said.
-  void fail_snapshots_before(Epoch epoch);
+  // What earlier epochs have left. An epoch in which survivors go on opens while the daemon still
+  // writes what all ranks had staged: of that this rank hears as ever. Of all else the end was told
+  // before; what this rank has not heard of by then it will not hear of, as it was no member then.
+  void fail_snapshots_before(Epoch epoch, bool goes_on);
   void set_restore(RestoreInbox* inbox) { restore_ = inbox; }
   bool restoring() const { return restore_ != nullptr; }
   // `slab` was leased anew: what was sealed in it before is no longer there.

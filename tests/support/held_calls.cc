@@ -35,10 +35,16 @@ std::vector<pid_t> threads_beside_first(pid_t process) {
   return threads;
 }
 
+std::string path_of(pid_t thread, uint64_t descriptor) {
+  std::error_code none;
+  const std::string link = "/proc/" + std::to_string(thread) + "/fd/" + std::to_string(descriptor);
+  return std::filesystem::read_symlink(link, none).string();
+}
+
 }  // namespace
 
-HeldCalls::HeldCalls(pid_t process, std::set<long> calls)
-    : calls_(std::move(calls)), release_(::eventfd(0, EFD_CLOEXEC)) {
+HeldCalls::HeldCalls(pid_t process, std::set<long> calls, std::string path)
+    : calls_(std::move(calls)), path_(std::move(path)), release_(::eventfd(0, EFD_CLOEXEC)) {
   std::promise<void> seized;
   std::future<void> done = seized.get_future();
   tracer_ = std::thread([this, process, seized = std::move(seized)]() mutable {
@@ -91,7 +97,8 @@ void HeldCalls::take(pid_t thread, int status) {
     __ptrace_syscall_info info{};
     const long bytes = ::ptrace(PTRACE_GET_SYSCALL_INFO, thread, sizeof info, &info);
     if (bytes > 0 && info.op == PTRACE_SYSCALL_INFO_ENTRY &&
-        calls_.contains(static_cast<long>(info.entry.nr))) {
+        calls_.contains(static_cast<long>(info.entry.nr)) &&
+        path_of(thread, info.entry.args[0]).find(path_) != std::string::npos) {
       held_.insert(thread);
       return;
     }

@@ -3,11 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/syscall.h>
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <vector>
 
+#include "tests/support/held_calls.h"
 #include "tests/system/watched_run.h"
 
 namespace systemtest {
@@ -76,6 +79,60 @@ TEST_F(ElasticTest, TwoWhoseExpertsSurviveCostNothingFromCkptd) {
     EXPECT_EQ(failure.at("stale_units"), 0);
   }
   EXPECT_EQ(report.at("plt"), 0);
+  expect_undisturbed(report);
+}
+
+// What was staged before the loss does not get to the disk until the others have gone on. The slabs
+// of step 8 came after the seals of step 4, on every rank's socket; so all of step 4 was there.
+TEST_F(ElasticTest, NobodyWaitsForTheDiskToGoOn) {
+  Ckptd ckptd(folder_ / "data", {"--io", "pwritev"});
+  ASSERT_TRUE(ckptd.await_ready());
+  std::optional<ckpt::test::HeldCalls> held;
+  held.emplace(ckptd.pid(), std::set<long>{SYS_fdatasync}, "/segments/");
+  WatchedRun run = watch("held.json", "4",
+                         twice_ + Flags{"--socket", "unix:" + ckptd.socket(), "--checkpoint-every",
+                                        "4", "--kill", "2@10"});
+  EXPECT_TRUE(run.await_group(3));
+  const auto durable = [](const json& event) {
+    return event.value("event", "") == "snapshot" && event.value("durable", false);
+  };
+  EXPECT_FALSE(run.told(durable));
+  held.reset();
+  EXPECT_TRUE(run.await([&](const json& event) {
+    return durable(event) && event.at("step") == 4 && event.at("taken_in") == 1;
+  }));
+  const Ended ended = run.stop();
+  const json report = read_report("held.json");
+  ASSERT_EQ(report.at("failures").size(), 1u) << ended.err;
+  EXPECT_EQ(report["failures"][0].at("bytes").at("disk"), 0);
+  EXPECT_EQ(report.at("plt"), 0);
+  EXPECT_EQ(report.at("checkpoints").at("each").at(0).at("step"), 4);
+  EXPECT_GT(report["checkpoints"]["each"][0].at("bytes"), 0);
+  expect_undisturbed(report);
+}
+
+// A rank dies while all wait for the last snapshot: the others do not take it for saved before it
+// is.
+TEST_F(ElasticTest, ALossDuringTheLastSnapshotEndsTheRunWithIt) {
+  Ckptd ckptd(folder_ / "data", {"--io", "pwritev"});
+  ASSERT_TRUE(ckptd.await_ready());
+  std::optional<ckpt::test::HeldCalls> held;
+  held.emplace(ckptd.pid(), std::set<long>{SYS_fdatasync}, "/segments/");
+  const Flags more = twice_ + Flags{"--socket", "unix:" + ckptd.socket()};
+  WatchedRun run("moetrain", going_on("last.json", "4", "6", more), events_);
+  EXPECT_TRUE(run.await([](const json& event) { return event.value("event", "") == "saving"; }));
+  EXPECT_TRUE(run.signal_rank(2, SIGKILL));
+  EXPECT_TRUE(run.await([](const json& event) {
+    return event.value("event", "") == "training" && event.value("group", 0) == 3;
+  }));
+  const auto saved = [](const json& event) { return event.value("event", "") == "saved"; };
+  EXPECT_FALSE(run.told(saved));
+  held.reset();
+  const Ended ended = run.program().wait();
+  EXPECT_EQ(ended.code(), 0) << ended.err;
+  const json report = read_report("last.json");
+  ASSERT_EQ(report.at("checkpoints").at("each").size(), 1u) << ended.err;
+  EXPECT_EQ(report["checkpoints"]["each"][0].at("step"), 6);
   expect_undisturbed(report);
 }
 

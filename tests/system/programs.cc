@@ -107,9 +107,13 @@ Ended run(const std::string& name, std::vector<std::string> arguments) {
   return Program(name, std::move(arguments)).wait();
 }
 
-Ckptd::Ckptd(const std::string& data_dir)
-    : program_("ckptd",
-               {"--data", data_dir, "--listen", "unix:" + folder_ / "s", "--arena", "256MiB"}) {}
+Ckptd::Ckptd(const std::string& data_dir, const std::vector<std::string>& more)
+    : program_("ckptd", [&] {
+        std::vector<std::string> all = {"--data",  data_dir, "--listen", "unix:" + folder_ / "s",
+                                        "--arena", "256MiB"};
+        all.insert(all.end(), more.begin(), more.end());
+        return all;
+      }()) {}
 
 Ckptd::~Ckptd() {
   program_.signal(SIGTERM);

@@ -38,6 +38,7 @@ class Program {
   Program(const std::string& name, std::vector<std::string> arguments);
   ~Program();  // kills it
   void signal(int number) { process_->signal(number); }
+  pid_t pid() const { return process_->pid(); }
   bool running();
   // Waits, bounded, until that is so, which another program brings about; false if this one has
   // ended first.
@@ -64,9 +65,11 @@ Ended run(const std::string& name, std::vector<std::string> arguments);
 // A ckptd on a data directory, until the end of the scope; drained by SIGTERM.
 class Ckptd {
  public:
-  explicit Ckptd(const std::string& data_dir);
+  explicit Ckptd(const std::string& data_dir, const std::vector<std::string>& more = {});
   ~Ckptd();
   std::string socket() const { return folder_ / "s"; }
+  pid_t pid() const { return program_.pid(); }
+  bool await_ready() { return program_.await_error_output("ready"); }
   void signal(int number) { program_.signal(number); }
   Ended ctl(std::vector<std::string> arguments) const;  // ckptctl --json, on this daemon
 

@@ -278,8 +278,9 @@ void PartialCheckpoint::set_k_snapshot(uint32_t k) {
 void PartialCheckpoint::failed(uint64_t step) {
   const auto number = number_of_step_.find(step);
   if (number == number_of_step_.end()) return;
-  ledger_.fail(number->second);
-  memory_ledger_.fail(number->second);
+  for (SaveLedger* ledger : {&ledger_, &memory_ledger_}) {
+    if (!ledger->fail(number->second)) ledger->forget(number->second);
+  }
   trial_.fail(number->second);
   number_of_step_.erase(number);
 }

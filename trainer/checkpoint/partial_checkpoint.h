@@ -94,6 +94,13 @@ struct PartialHandover {
   std::vector<SaveLedger::Saved> saved;  // [layers * experts]: durable versions
   std::vector<SaveLedger::Saved> kept;   // the same of versions at either level
   std::vector<int64_t> routed_before;    // the same of the counts as of the last snapshot
+  // The newest snapshots, SaveLedger::kUndoMax at most: some may be on their way, and may fail.
+  struct Recent {
+    uint64_t step = 0;
+    uint64_t snapshot = 0;  // its number
+    bool operator==(const Recent&) const = default;
+  };
+  std::vector<Recent> recent;  // ascending by step
   bool operator==(const PartialHandover&) const = default;
 };
 
@@ -128,8 +135,9 @@ class PartialCheckpoint {
                                  std::span<const int64_t> routed, std::span<int64_t> updates,
                                  std::span<const int64_t> in_memory = {});
 
-  // The run goes on, and ranks take over what another one has. Snapshots that were on their way are
-  // settled. kCorrupt, and nothing changed, if these are no counts of this model.
+  // The run goes on, and ranks take over what another one has. Of snapshots that are on their way
+  // nobody remembers what they replaced: if one fails, what it has saved counts as never saved, and
+  // the next snapshot is full. kCorrupt, and nothing changed, if these are no counts of this model.
   PartialHandover handover() const;
   Status take_over(const PartialHandover& handover, std::span<const int64_t> routed);
 
@@ -155,6 +163,8 @@ class PartialCheckpoint {
   void set_k_snapshot(uint32_t k);
   // The snapshot of this step is not to be had: its experts are due again.
   void failed(uint64_t step);
+  // Would that change anything, as far as is known here?
+  bool counts_on(uint64_t step) const { return number_of_step_.contains(step); }
 
   // Is the unit one that a partial snapshot may leave out?
   bool is_chosen_about(const StateUnit& unit) const;

@@ -164,13 +164,14 @@ Result<RecoveryLoss> PartialCheckpoint::roll_back(std::span<const uint32_t> expe
 
 PartialHandover PartialCheckpoint::handover() const {
   PartialHandover handover{
-      .state = state(), .saved = {}, .kept = {}, .routed_before = routed_before_};
+      .state = state(), .saved = {}, .kept = {}, .routed_before = routed_before_, .recent = {}};
   handover.saved.reserve(ledger_.size());
   handover.kept.reserve(ledger_.size());
   for (size_t i = 0; i < ledger_.size(); ++i) {
     handover.saved.push_back(ledger_[i]);
     handover.kept.push_back(memory_ledger_[i]);
   }
+  for (const auto& [step, number] : number_of_step_) handover.recent.push_back({step, number});
   return handover;
 }
 
@@ -196,6 +197,9 @@ Status PartialCheckpoint::take_over(const PartialHandover& handover,
   loss_experts_ = state.loss_experts;
   routed_before_ = handover.routed_before;
   number_of_step_.clear();
+  for (const PartialHandover::Recent& recent : handover.recent) {
+    number_of_step_[recent.step] = recent.snapshot;
+  }
   return {};
 }
 

@@ -27,6 +27,14 @@ Snapshotter::~Snapshotter() {
   for (InFlight& snapshot : in_flight_) link_->retire(std::move(snapshot.handle));
 }
 
+// What had not reached the arena was not staged, and will be settled as failed.
+void Snapshotter::go_on(uint32_t rank, uint64_t epoch) {
+  CKPT_ASSERT(!begun_);
+  if (link_ != nullptr) (void)link_->drain(kLinkTimeoutMs);
+  rank_ = rank;
+  epoch_ = epoch;
+}
+
 void Snapshotter::before_write(std::span<const uint32_t> units) {
   if (link_ == nullptr) return;
   for (const uint32_t unit : units) link_->wait_gathered(unit);
@@ -105,7 +113,8 @@ Status Snapshotter::fill(const StateMemory& memory) {
     (void)begun.handle.abort(filled.error().message);
     return filled;
   }
-  in_flight_.push_back({begun.step, begun.stall_ms + ms_since(start), std::move(begun.handle)});
+  in_flight_.push_back(
+      {begun.step, epoch_, begun.stall_ms + ms_since(start), std::move(begun.handle)});
   return {};
 }
 
@@ -122,6 +131,7 @@ void Snapshotter::forget(InFlight& snapshot) {
 SnapshotOutcome Snapshotter::outcome_of(const InFlight& snapshot) {
   const client::SnapshotInfo info = snapshot.handle.info();
   return {.step = snapshot.step,
+          .epoch = snapshot.epoch,
           .durable = info.level == CKPT_LEVEL_DURABLE,
           .reason = info.reason,
           .alarms = info.alarms,
@@ -169,6 +179,11 @@ Result<SnapshotOutcome> Snapshotter::wait(uint64_t step, uint32_t timeout_ms) {
   }
   if (outcome.durable) return outcome;
   return waited.error();
+}
+
+bool Snapshotter::in_flight(uint64_t step) const {
+  return std::ranges::any_of(in_flight_,
+                             [&](const InFlight& snapshot) { return snapshot.step == step; });
 }
 
 std::vector<SnapshotOutcome> Snapshotter::drain(uint32_t timeout_ms) {

@@ -4,8 +4,9 @@
 // else while it comes. fill() blocks for the copy into the arena (and, by policy, for slabs), or,
 // where the state is on a GPU, for no copy at all: before_write() then holds the device. Writing,
 // committing and the answer come later, seen through Session::poll() and settled(). A snapshot that
-// fails is an event to be reported, never a reason to stop training. Lives as long as one epoch;
-// destroying it gives up the handles: snapshots that were handed over go on by themselves. What is
+// fails is an event to be reported, never a reason to stop training. Lives as long as the group
+// goes on: snapshots that all ranks had staged as their epoch ended are settled in a later one.
+// Destroying it gives up the handles: snapshots that were handed over go on by themselves. What is
 // still on its way from a GPU is waited for first, kLinkTimeoutMs at most.
 #pragma once
 
@@ -25,6 +26,7 @@ namespace moetrain {
 
 struct SnapshotOutcome {
   uint64_t step = 0;
+  uint64_t epoch = 0;  // that it was taken in
   bool durable = false;
   std::string reason;  // why not
   std::string alarms;  // what ckptd found wrong with it all the same
@@ -43,11 +45,14 @@ class Snapshotter {
     // of it for each further slab.
     uint32_t wait_ms_max = 10'000;
   };
-  // Session and link outlive it; an epoch has been joined. `link` is null where the state is in
-  // host memory.
-  Snapshotter(ckpt::client::Session& session, uint32_t rank, DeviceLink* link = nullptr)
-      : session_(session), rank_(rank), link_(link) {}
+  // Session and link outlive it; `epoch` has been joined. `link` is null where the state is in host
+  // memory.
+  Snapshotter(ckpt::client::Session& session, uint32_t rank, DeviceLink* link = nullptr,
+              uint64_t epoch = 0)
+      : session_(session), rank_(rank), link_(link), epoch_(epoch) {}
   ~Snapshotter();
+  // A later epoch has been joined, in which the group goes on; nothing is begun and not filled.
+  void go_on(uint32_t rank, uint64_t epoch);
 
   // What to take, the same on every rank but for what only one rank gives.
   struct Request {
@@ -96,6 +101,8 @@ class Snapshotter {
   // Waits for all that are in flight, and tells how each ended; one that is still in flight after
   // the time is none of them.
   std::vector<SnapshotOutcome> drain(uint32_t timeout_ms);
+  // Is the step's snapshot neither durable nor failed, as far as settled() has told?
+  bool in_flight(uint64_t step) const;
 
  private:
   struct Begun {
@@ -106,6 +113,7 @@ class Snapshotter {
   };
   struct InFlight {
     uint64_t step;
+    uint64_t epoch;
     double stall_ms;
     ckpt::client::Snapshot handle;
   };
@@ -121,8 +129,9 @@ class Snapshotter {
   static SnapshotOutcome outcome_of(const InFlight& snapshot);
 
   ckpt::client::Session& session_;
-  const uint32_t rank_;
+  uint32_t rank_;
   DeviceLink* const link_;
+  uint64_t epoch_;
   std::optional<Begun> begun_;
   std::deque<InFlight> in_flight_;
 };

@@ -32,6 +32,7 @@ void visit_snapshot_fields(Event& event, Visit&& visit) {
   visit("rank_bytes_mean", event.rank_bytes_mean);
   visit("bytes_kept", event.bytes_kept);
   visit("durable", event.durable);
+  visit("taken_in", event.taken_in);
   visit("bytes", event.bytes);
   visit("durable_ms", event.durable_ms);
 }

@@ -120,7 +120,8 @@ struct RankEvent {
   uint64_t bytes_kept = 0;  // of `bytes`: stay in memory, and are not written
   // kSnapshot
   bool durable = false;
-  uint64_t bytes = 0;  // of this rank; kTaking: of all
+  uint64_t taken_in = 0;  // the epoch; the rank may be in a later one by now
+  uint64_t bytes = 0;     // of this rank; kTaking: of all
   double durable_ms = 0;
   // kFatal: an ErrorCode
   int code = 0;

@@ -77,6 +77,13 @@ void visit(Handover& handover, size_t experts, Number&& number, List&& list) {
       number(saved.step);
     }
   }
+  auto& recent = handover.partial.recent;
+  recent.resize(SaveLedger::kUndoMax);
+  for (PartialHandover::Recent& one : recent) {
+    number(one.step);
+    number(one.snapshot);
+  }
+  std::erase_if(recent, [](const PartialHandover::Recent& one) { return one.snapshot == 0; });
   visit_pace(handover.pace, number);
   number(handover.last_loss);
 }

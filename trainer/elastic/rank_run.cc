@@ -123,7 +123,7 @@ Result<RankRun::Ending> RankRun::run_epoch() {
   epoch_ = epoch.epoch;
   stopped_because_.clear();
   events_.write({.kind = Kind::kConnecting, .epoch = epoch_});
-  report_snapshots();  // an epoch opens when all snapshots of the one before are settled
+  report_snapshots();  // what the epoch before has left is settled, or was staged by all
   if (epoch.goes_on) enter_phase("connect");
   Result<Member::Group> group = member_->connect(epoch, *device_);
   if (!group.ok()) {
@@ -131,10 +131,9 @@ Result<RankRun::Ending> RankRun::run_epoch() {
     return leave_group(nullptr, group.error().message);
   }
   Comm& comm = *group->comm;
-  settle_snapshots();
+  settle_snapshots(epoch);
   rank_ = epoch.rank;
   tell_collectives(group->collectives);
-  snapshotter_.emplace(member_->session(), rank_, link_.get());
   RankEvent event{.kind = Kind::kTraining, .epoch = epoch.epoch, .lineage = epoch.lineage};
   event.group = epoch.size;
   if (!device_->is_host()) event.collectives = group->collectives.nccl ? "nccl" : "host";
@@ -216,6 +215,7 @@ Result<RankRun::Boundary> RankRun::meet(Comm& comm, bool snapshot_due) {
   for (const uint64_t step : {boundary.failed_snapshot, boundary.lost_snapshot}) {
     if (step != 0) partial_->failed(step);
   }
+  if (saved_step_ == boundary.lost_snapshot) saved_step_ = 0;  // it is as unsaved as before
   return boundary;
 }
 
@@ -333,7 +333,12 @@ void RankRun::report_step(const StepResult& result, const StepTime& time) {
 Result<RankRun::Ending> RankRun::save_last(Comm& comm) {
   // Nothing was done since the resume, and what was resumed from is a full checkpoint's worth. Or
   // it was the last checkpoint of all that was lost with a rank.
-  if (saved_step_ == progress_.step && (resumed_whole_ || went_on_)) return Ending::kSaved;
+  if (saved_step_ == progress_.step && (resumed_whole_ || went_on_)) {
+    const Result<bool> saved = saved_in_the_end(comm);
+    if (!saved.ok() && !is_group_loss(saved.error())) return saved.error();
+    if (!saved.ok()) return leave_group(&comm, saved.error().message);
+    if (*saved) return Ending::kSaved;
+  }
   // Nobody trains any more: there is nothing to wait less for.
   const Snapshotter::BackPressure patient{.policy = CKPT_SLABS_WAIT,
                                           .wait_ms_max = options_.save_timeout_ms};

@@ -74,7 +74,8 @@ class RankRun {
   Status change_places(Comm& comm, const PlanPlacement& planner, uint32_t lineage,
                        RankEvent& event);
   void tell_rollback(const LiveState::Settled& settled, RankEvent& event);
-  void settle_snapshots();
+  void settle_snapshots(const ckpt::client::Epoch& epoch);
+  Result<bool> saved_in_the_end(Comm& comm);
   PlanPlacement planner(const std::vector<bool>& stays) const;
   // What is being staged on a GPU is gathered before anything that is queued from here on writes to
   // the model's state, or to memory that it gives up.
@@ -192,7 +193,8 @@ class RankRun {
   std::chrono::steady_clock::time_point boundary_;  // when this step began, meeting included
   int64_t waited_before_ns_ = 0;                    // Comm::waited_ns() then
   std::set<uint64_t> failed_snapshots_;             // not yet told to the others
-  std::set<uint64_t> lost_snapshots_;               // nor these, that failed later
+  std::set<uint64_t> lost_snapshots_;               // nor these, that failed later; also of epochs
+                                                    // before, where the group has gone on
   int64_t resumed_at_ = -1;
   std::vector<uint32_t> rolled_back_;    // since the last step was reported
   std::vector<int64_t> rolled_back_to_;  // their versions

@@ -376,6 +376,7 @@ void RankRun::report_snapshot(const SnapshotOutcome& outcome) {
                  .text = outcome.reason,
                  .stall_ms = outcome.stall_ms,
                  .durable = outcome.durable,
+                 .taken_in = outcome.epoch,
                  .bytes = outcome.bytes,
                  .durable_ms = outcome.durable_ms});
 }

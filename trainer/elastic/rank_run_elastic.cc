@@ -43,8 +43,9 @@ void RankRun::tell_collectives(const DeviceCollectives& collectives) {
                           epoch_, collectives.reason, why.empty() ? "" : ": ", why));
 }
 
-// Nothing is on its way any more: an epoch opens when that is settled. What failed is due again.
-void RankRun::settle_snapshots() {
+// As an epoch begins. What failed is due again; what all had staged is on its way, and goes on with
+// the group.
+void RankRun::settle_snapshots(const client::Epoch& epoch) {
   for (const auto* failed : {&failed_snapshots_, &lost_snapshots_}) {
     for (const uint64_t step : *failed) {
       partial_->failed(step);
@@ -52,9 +53,32 @@ void RankRun::settle_snapshots() {
     }
   }
   failed_snapshots_.clear();
-  lost_snapshots_.clear();
   snapshot_due_ = false;
   away_ = false;
+  if (epoch.goes_on && snapshotter_) return snapshotter_->go_on(epoch.rank, epoch.epoch);
+  lost_snapshots_.clear();
+  snapshotter_.emplace(member_->session(), epoch.rank, link_.get(), epoch.epoch);
+}
+
+// The group went on from its last step, whose snapshot may still be on its way. What one of them
+// has heard of it all have to know: another attempt is for all. False: it is to be saved again.
+Result<bool> RankRun::saved_in_the_end(Comm& comm) {
+  if (!went_on_) return true;
+  for (const SnapshotOutcome& outcome : snapshotter_->drain(options_.save_timeout_ms)) {
+    report_snapshot(outcome);
+    if (!outcome.durable) lost_snapshots_.insert(outcome.step);
+  }
+  const uint64_t step = progress_.step;
+  int64_t unsaved = lost_snapshots_.contains(step) || snapshotter_->in_flight(step) ? 1 : 0;
+  {
+    const EpochWatch::Loan loan(*watch_);
+    CKPT_TRY(comm.all_reduce_max(std::span(&unsaved, 1)));
+  }
+  if (unsaved == 0) return true;
+  partial_->failed(step);
+  lost_snapshots_.erase(step);
+  saved_step_ = 0;
+  return false;
 }
 
 PlanPlacement RankRun::planner(const std::vector<bool>& stays) const {
@@ -82,6 +106,8 @@ Status RankRun::go_on(Comm& comm, const client::Epoch& epoch, RankEvent& event) 
     const EpochWatch::Loan loan(*watch_);
     CKPT_TRY(live_->agree(comm));
   }
+  // Of what is lost the one whose view all have taken over may not have heard.
+  std::erase_if(lost_snapshots_, [&](uint64_t step) { return !partial_->counts_on(step); });
   const uint64_t agreed_ns = monotonic_ns();
   if (live_->late_step()) report_step(*live_->late_step(), {});
   const uint32_t k_before = partial_->k();

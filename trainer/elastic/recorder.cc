@@ -281,7 +281,8 @@ void Recorder::add_taking(const RankEvent& event) {
 }
 
 void Recorder::add_snapshot(const RankEvent& event) {
-  Checkpoint& checkpoint = checkpoints_[{epoch_of_rank_[event.rank], event.step}];
+  const uint64_t epoch = event.taken_in != 0 ? event.taken_in : epoch_of_rank_[event.rank];
+  Checkpoint& checkpoint = checkpoints_[{epoch, event.step}];
   checkpoint.stall_ms = std::max(checkpoint.stall_ms, event.stall_ms);
   if (!event.durable) return;
   checkpoint.durable = true;

@@ -71,7 +71,9 @@ void AgeTrial::take_all(const Snapshot& snapshot) {
 }
 
 void AgeTrial::fail(uint64_t snapshot) {
-  for (SaveLedger& ledger : ledgers_) ledger.fail(snapshot);
+  for (SaveLedger& ledger : ledgers_) {
+    if (!ledger.fail(snapshot)) ledger.forget(snapshot);
+  }
 }
 
 void AgeTrial::came_back(size_t expert, const SaveLedger::Saved& version) {

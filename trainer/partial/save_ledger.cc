@@ -25,10 +25,10 @@ void SaveLedger::take(uint64_t snapshot, std::span<const uint32_t> experts,
   if (taken_.size() > kUndoMax) taken_.pop_front();
 }
 
-void SaveLedger::fail(uint64_t snapshot) {
+bool SaveLedger::fail(uint64_t snapshot) {
   const auto failed = std::find_if(taken_.begin(), taken_.end(),
                                    [&](const Taken& t) { return t.snapshot == snapshot; });
-  if (failed == taken_.end()) return;
+  if (failed == taken_.end()) return false;
   for (size_t i = 0; i < failed->experts.size(); ++i) {
     const uint32_t expert = failed->experts[i];
     if (saved_[expert].snapshot == snapshot) saved_[expert] = failed->before[i];
@@ -42,6 +42,15 @@ void SaveLedger::fail(uint64_t snapshot) {
     }
   }
   taken_.erase(failed);
+  return true;
+}
+
+void SaveLedger::forget(uint64_t snapshot) {
+  const auto was_it = [snapshot](const Saved& saved) { return saved.snapshot == snapshot; };
+  std::replace_if(saved_.begin(), saved_.end(), was_it, Saved());
+  for (Taken& later : taken_) {
+    std::replace_if(later.before.begin(), later.before.end(), was_it, Saved());
+  }
 }
 
 }  // namespace moetrain

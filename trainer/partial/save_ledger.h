@@ -35,8 +35,12 @@ class SaveLedger {
             uint64_t step = 0);
 
   // The snapshot is not to be had. What a later one has saved anyway stays saved. A snapshot that
-  // is not one of the last kUndoMax is too old to matter.
-  void fail(uint64_t snapshot);
+  // is not one of the last kUndoMax is too old to matter. False: it is none of those that take()
+  // has told of.
+  bool fail(uint64_t snapshot);
+  // The same where nobody knows any more what there was before: the experts that it has saved count
+  // as never saved.
+  void forget(uint64_t snapshot);
 
   // The expert's state is this version again, whatever was taken of it since: those snapshots hold
   // a state that is gone. They must be settled before.

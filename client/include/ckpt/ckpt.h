@@ -11,8 +11,7 @@
  *  - Times are milliseconds, sizes bytes. No wait is endless: calls that block take a timeout_ms.
  *  - When the daemon goes away, calls in progress keep trying to reconnect (backoff 10 to 100 ms)
  *    within their timeout; a snapshot that was being filled or written is handed to the new daemon.
- *    The mapping of the arena stays where it is throughout.
- */
+ *    The mapping of the arena stays where it is throughout. */
 /* NOLINTBEGIN(readability-identifier-naming): names as C has them */
 #ifndef CKPT_CKPT_H_
 #define CKPT_CKPT_H_
@@ -155,7 +154,9 @@ typedef enum ckpt_resume {
 /* Elastic: when an epoch ends (a member is lost, or asks for the next one), its survivors join with
  * GO_ON. The next one opens when all have, or after grace_ms without the rest: same lineage, ranks
  * anew in the old order. Who joins otherwise, or too late, waits until the members let it in by
- * asking to GO_ON, and gets its state from them. Without survivors an epoch opens from a view. */
+ * asking to GO_ON, and gets its state from them. Without survivors an epoch opens from a view.
+ * What was STAGED as its epoch ended becomes durable, or fails, in the next: its step cannot be
+ * begun again before, and members' restores wait for it (CKPT_E_ABORTED if their epoch ends). */
 typedef struct ckpt_join_options {
   size_t struct_size;
   uint32_t rank;
@@ -187,9 +188,8 @@ typedef struct ckpt_epoch {
 /* Joins the run's next epoch; returns when all `size` ranks have. */
 CKPT_API ckpt_status ckpt_join(ckpt_session* session, const ckpt_join_options* options,
                                ckpt_epoch* epoch);
-/* Nonzero once the joined epoch has ended (a member was lost); lost ranks are written to `ranks`,
- * at most `capacity`, and *count is their number. Learns of it in ckpt_poll or any blocking call.
- */
+/* Nonzero once the joined epoch has ended (a member was lost), which ckpt_poll or any blocking call
+ * learns; lost ranks are written to `ranks`, at most `capacity`, and *count is their number. */
 CKPT_API int ckpt_epoch_ended(const ckpt_session* session, uint32_t* ranks, size_t capacity,
                               size_t* count);
 /* Processes that wait to be let into the joined epoch's elastic group. Learned as above. */

@@ -182,7 +182,7 @@ bool FakeTrainer::started() {
   if (!started) return false;
   epoch_ = std::move(started);
   epoch_ended_.reset();
-  snapshots_.clear();
+  if (!epoch_->goes_on) snapshots_.clear();  // what all had staged may still be on its way
   return true;
 }
 

@@ -42,6 +42,32 @@ TEST_F(PartialHandoverTest, AtBothLevelsAllPlanAlike) {
   }
 }
 
+TEST_F(PartialHandoverTest, WhatIsStillOnItsWayMayFail) {
+  const uint64_t on_its_way = history_.now();
+  const auto taken = history_.snapshot(false, true);
+  const PartialHandover handover = history_.partial().handover();
+  EXPECT_EQ(handover.recent.back().step, on_its_way);
+  history_.step();
+  for (PartialCheckpoint* one : {&history_.partial(), &joiner_}) {
+    ASSERT_TRUE(one->take_over(handover, history_.routed()).ok());
+    EXPECT_TRUE(one->counts_on(on_its_way));
+  }
+  // As long as it has not failed its experts are saved.
+  PartialCheckpoint third(history_.units(), history_.placement(), options_);
+  ASSERT_TRUE(third.take_over(handover, history_.routed()).ok());
+  EXPECT_THAT(next(third).experts, testing::SizeIs(kLayers));
+  for (PartialCheckpoint* one : {&history_.partial(), &joiner_}) {
+    one->failed(on_its_way);
+    one->failed(on_its_way);  // another rank hears of it later
+    EXPECT_FALSE(one->counts_on(on_its_way));
+  }
+  EXPECT_EQ(joiner_.handover(), history_.partial().handover());
+  // What they had before nobody knows, so all are saved anew.
+  EXPECT_THAT(next(joiner_).experts, testing::SizeIs(kGrid.size()));
+  ASSERT_THAT(taken.experts, testing::SizeIs(kLayers));
+  EXPECT_EQ(handover.saved[taken.experts[0]].step, on_its_way);
+}
+
 TEST_F(PartialHandoverTest, RefusesWhatIsNotOfThisModel) {
   const PartialHandover before = joiner_.handover();
   for (auto list : {&PartialHandover::saved, &PartialHandover::kept}) {

@@ -55,6 +55,7 @@ RankEvent full_event() {
           .experts = {0, 3},
           .bytes_kept = 33,
           .durable = true,
+          .taken_in = 3,
           .bytes = 99,
           .durable_ms = 3.5,
           .code = 10};

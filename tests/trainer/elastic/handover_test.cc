@@ -27,6 +27,7 @@ TEST(HandoverTest, SurvivesTheWire) {
     handover.partial.saved.push_back({i, static_cast<int64_t>(i), i + 10});
     handover.partial.kept.push_back({i + 1, static_cast<int64_t>(2 * i), i + 20});
   }
+  handover.partial.recent = {{3, 11}, {4, 12}};
   handover.pace = {.every = 7,
                    .widest = 9,
                    .k = 2,

@@ -52,6 +52,25 @@ TEST_F(RecorderTest, ACheckpointHasTheBytesOfRanksThatDiedBeforeTheySaidSo) {
   EXPECT_EQ(report.checkpoints.each[0].rank_bytes_mean, 100);
 }
 
+// Survivors go on while what they had staged is still being written.
+TEST_F(RecorderTest, ACheckpointMayBecomeDurableInALaterEpoch) {
+  begin_epoch(0, false);
+  for (uint64_t step = 1; step <= 2; ++step) do_step(step);
+  saved(2, false, {});
+  begin_epoch(2, false);
+  for (const uint32_t rank : {0u, 1u}) {
+    RankEvent snapshot = event(Kind::kSnapshot, rank, 2);
+    snapshot.durable = true;
+    snapshot.taken_in = 1;
+    snapshot.durable_ms = 7;
+    recorder_.add(snapshot);
+  }
+  const report::Report report = recorder_.report();
+  ASSERT_EQ(report.checkpoints.each.size(), 1u);
+  EXPECT_EQ(report.checkpoints.each[0].bytes, 200u);
+  EXPECT_EQ(report.checkpoints.each[0].durable_ms, 7);
+}
+
 TEST_F(RecorderTest, TellsThePaceThatWasInForceLast) {
   begin_epoch(0, false);
   for (const uint64_t every : {4, 9}) {

@@ -28,6 +28,19 @@ TEST(SaveLedgerTest, AFailedFirstSnapshotSavedNothing) {
   EXPECT_FALSE(ledger.all_saved());
 }
 
+TEST(SaveLedgerTest, WhatASnapshotReplacedMayBeUnknown) {
+  SaveLedger ledger{{{4, 40}, {3, 30}, {4, 41}}};
+  ledger.take(5, std::vector<uint32_t>{2}, std::vector<int64_t>{50, 51, 52});
+  EXPECT_FALSE(ledger.fail(4));
+  EXPECT_TRUE(ledger.all_saved());
+  ledger.forget(4);
+  EXPECT_EQ(ledger[0], Saved());
+  EXPECT_EQ(ledger[1], (Saved{3, 30}));
+  EXPECT_EQ(ledger[2], (Saved{5, 52}));
+  EXPECT_TRUE(ledger.fail(5));
+  EXPECT_EQ(ledger[2], Saved()) << "not snapshot 4 again";
+}
+
 // Against a model that keeps every snapshot and looks through all that did not fail. Failures come
 // late and in any order.
 TEST(SaveLedgerTest, EqualsANaiveModelWhateverFails) {
