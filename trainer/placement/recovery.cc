@@ -51,10 +51,13 @@ double loss_probability(uint32_t domains, uint32_t held, uint32_t failures) {
 double failure_takes_all(uint32_t domains, uint32_t held) {
   double taken = 0;
   double all = 0;
-  for (uint32_t dead = 1; dead <= domains; ++dead) {
+  double probability = 1;  // loss_probability(), which one domain fewer lowers by a factor
+  for (uint32_t dead = domains; dead > 0; --dead) {
     const double weight = std::ldexp(1.0, -static_cast<int>(std::min(dead, 1000u)));
     all += weight;
-    if (dead >= held) taken += weight * loss_probability(domains, held, dead);
+    if (dead < held) continue;
+    taken += weight * probability;
+    probability *= static_cast<double>(dead - held) / dead;
   }
   return taken / all;
 }
