@@ -94,9 +94,11 @@ LayerSlots dealt_out(LayerSlots of_domains, std::span<const uint32_t> replicas,
 Status check(const LazarusOptions& options) {
   if (options.ranks == 0 || options.ranks > kPlacementRanksMax || options.slots_per_rank == 0 ||
       options.slots_per_rank > kPlacementSlotsMax / options.ranks) {
-    return make_error(ErrorCode::kInvalidArgument,
-                      "placement: {} ranks of {} slots; 1 to {} ranks of at least one slot",
-                      options.ranks, options.slots_per_rank, kPlacementRanksMax);
+    return make_error(
+        ErrorCode::kInvalidArgument,
+        "placement: {} ranks of {} slots; 1 to {} ranks of at least one slot, at most "
+        "{} slots in all",
+        options.ranks, options.slots_per_rank, kPlacementRanksMax, kPlacementSlotsMax);
   }
   if (!options.domain_of_rank.empty() && options.domain_of_rank.size() != options.ranks) {
     return make_error(ErrorCode::kInvalidArgument, "placement: domains of {} ranks, there are {}",

@@ -283,6 +283,8 @@ TEST(LazarusTest, RefusesWhatCannotBe) {
   EXPECT_THAT(lazarus_layer(loads, {2, 3, 1}).error().message, HasSubstr("6 slots for 8 experts"));
   EXPECT_THAT(lazarus_layer(loads, {0, 3, 1}).error().message, HasSubstr("0 ranks of 3 slots"));
   EXPECT_FALSE(lazarus_layer(loads, {4, 0, 1}).ok());
+  EXPECT_THAT(lazarus_layer(loads, {10, 100'000'000, 1}).error().message,
+              HasSubstr("at most 4194304 slots in all"));
   EXPECT_THAT(lazarus_layer(loads, {4, 2, 1, 5}).error().message, HasSubstr("5 failures of 4"));
   EXPECT_THAT(lazarus_layer(loads, {4, 2, 1, 0, {0, 1}}).error().message,
               HasSubstr("domains of 2 ranks"));
