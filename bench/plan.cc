@@ -226,14 +226,14 @@ std::string plan_text(const json& document) {
                     point["max_over_mean_worst"].get<double>(), recovery_text(point["recovery"]));
   }
   if (!document.contains("planning")) return text;
-  text += "\nranks  slots  experts  layers  policy    ms of CPU  a layer  max/mean  limit\n";
+  text += "\nranks  nodes  slots  experts  layers  policy    ms of CPU  a layer  max/mean  limit\n";
   for (const json& entry : document["planning"]) {
-    text +=
-        fmt::format("{:5}  {:5}  {:7}  {:6}  {:8}  {:9.2f}  {:7.3f}  {:8.3f}",
-                    entry["ranks"].get<uint32_t>(), entry["slots_per_rank"].get<uint32_t>(),
-                    entry["experts"].get<uint32_t>(), entry["layers"].get<uint32_t>(),
-                    entry["policy"].get<std::string>(), entry["cpu_ms"].get<double>(),
-                    entry["cpu_ms_per_layer"].get<double>(), entry["max_over_mean"].get<double>());
+    text += fmt::format("{:5}  {:5}  {:5}  {:7}  {:6}  {:8}  {:9.2f}  {:7.3f}  {:8.3f}",
+                        entry["ranks"].get<uint32_t>(), entry["nodes"].get<uint32_t>(),
+                        entry["slots_per_rank"].get<uint32_t>(), entry["experts"].get<uint32_t>(),
+                        entry["layers"].get<uint32_t>(), entry["policy"].get<std::string>(),
+                        entry["cpu_ms"].get<double>(), entry["cpu_ms_per_layer"].get<double>(),
+                        entry["max_over_mean"].get<double>());
     if (entry.contains("limit_ms")) {
       text +=
           fmt::format("  {} ms ({}): {}", entry["limit_ms"].dump(),

@@ -25,8 +25,14 @@ struct Shape {
   uint32_t ranks, experts, layers;
   uint32_t slots_per_rank = 0;  // 0: as many as are asked for
   uint32_t replicas_min = 2;
+  uint32_t ranks_per_node = 1;  // which die together
 };
 constexpr Shape kShapes[] = {{16, 32, 24}, {64, 32, 24}, {256, 128, 24}, {1024, 256, 64}};
+constexpr Shape kNodeShapes[] = {{64, 32, 24, 0, 2, 8},
+                                 {64, 32, 24, 2, 2, 8},
+                                 {64, 32, 24, 0, 2, 4},
+                                 {1024, 256, 64, 0, 2, 8},
+                                 {1024, 256, 64, 0, 2, 64}};
 // So few slots that loads cannot be balanced, however long a search goes on.
 constexpr Shape kTightShapes[] = {{3, 3, 24, 2},       {7, 5, 24, 1, 1}, {8, 8, 24, 2, 1},
                                   {8, 16, 24, 4},      {16, 16, 24, 2},  {32, 32, 24, 2, 1},
@@ -40,7 +46,7 @@ struct Limit {
 
 // What a plan may take: ours as promised; LAER-MoE's against what it reports for a layer.
 std::optional<Limit> limit_of(PolicyName policy, const Shape& shape) {
-  if (shape.slots_per_rank != 0) {
+  if (shape.slots_per_rank != 0 && shape.ranks_per_node == 1) {
     if (policy != PolicyName::kFrontier) return std::nullopt;
     return Limit{100.0 * shape.layers / 24, "promised"};
   }
@@ -65,6 +71,9 @@ Result<json> measure(const Shape& shape, PolicyName policy, uint32_t slots_asked
                            .ranks = shape.ranks,
                            .slots_per_rank = slots_per_rank,
                            .replicas_min = shape.replicas_min};
+  for (uint32_t rank = 0; shape.ranks_per_node > 1 && rank < shape.ranks; ++rank) {
+    request.domain_of_rank.push_back(rank / shape.ranks_per_node);
+  }
   double quickest = HUGE_VAL;
   std::vector<moetrain::LayerSlots> layers;
   for (int repeat = 0; repeat < kRepeats; ++repeat) {
@@ -74,6 +83,7 @@ Result<json> measure(const Shape& shape, PolicyName policy, uint32_t slots_asked
   }
   CKPT_ASSIGN(const moetrain::Judgement judgement, moetrain::judge_balance(layers, request));
   json entry = {{"ranks", shape.ranks},
+                {"nodes", shape.ranks / shape.ranks_per_node},
                 {"experts", shape.experts},
                 {"layers", shape.layers},
                 {"slots_per_rank", slots_per_rank},
@@ -116,6 +126,7 @@ std::vector<std::vector<uint64_t>> zipf_loads(uint32_t layers, uint32_t experts,
 Result<json> planning_times(uint32_t slots_per_rank) {
   json entries = json::array();
   std::vector<Shape> shapes(std::begin(kShapes), std::end(kShapes));
+  shapes.insert(shapes.end(), std::begin(kNodeShapes), std::end(kNodeShapes));
   shapes.insert(shapes.end(), std::begin(kTightShapes), std::end(kTightShapes));
   for (const Shape& shape : shapes) {
     for (const PolicyName policy : moetrain::kPolicies) {

@@ -147,6 +147,25 @@ Status fill_request(PlanFlags& flags) {
   return check_whole(request, flags.current_file);
 }
 
+// Layers that no token was routed to: they are planned as if their experts had equal loads.
+std::vector<size_t> layers_without_tokens(const PlacementRequest& request) {
+  std::vector<size_t> layers;
+  for (size_t layer = 0; layer < request.loads.size(); ++layer) {
+    if (nobody_asked(request.loads[layer])) layers.push_back(layer);
+  }
+  return layers;
+}
+
+void say_equal_loads(const PlacementRequest& request) {
+  const std::vector<size_t> layers = layers_without_tokens(request);
+  if (layers.empty()) return;
+  const std::string which = layers.size() == request.loads.size()
+                                ? "no expert has any load"
+                                : fmt::format("{} of {} layers, the first of them {}, have no load",
+                                              layers.size(), request.loads.size(), layers.front());
+  fmt::print(stderr, "moetrain plan: {}: planned as if experts had equal loads\n", which);
+}
+
 ordered_json recovery_json(const std::vector<RecoveryAt>& recovery) {
   ordered_json all = ordered_json::array();
   for (const RecoveryAt& at : recovery) {
@@ -179,6 +198,8 @@ ordered_json plan_json(const PlanFlags& flags, const std::vector<LayerSlots>& la
   }
   document["recovery"] = recovery_json(judgement.recovery);
   document["planning_ms"] = planning_ms;
+  const std::vector<size_t> equal = layers_without_tokens(flags.request);
+  if (!equal.empty()) document["equal_loads_assumed"] = equal;
   if (!flags.request.current.empty()) document["replicas_to_move"] = judgement.replicas_to_move;
   return document;
 }
@@ -225,6 +246,7 @@ Result<int> plan(PlanFlags& flags) {
   CKPT_ASSIGN(const PolicyName policy, parse_policy(flags.policy));
   CKPT_TRY(check_flags(flags, policy));
   CKPT_TRY(fill_request(flags));
+  say_equal_loads(flags.request);
   if (flags.frontier) return show_frontier(flags);
   const auto begin = std::chrono::steady_clock::now();
   CKPT_ASSIGN(const std::vector<LayerSlots> layers, plan_placement(policy, flags.request));

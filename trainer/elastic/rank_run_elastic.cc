@@ -173,20 +173,26 @@ void RankRun::tell_rollback(const LiveState::Settled& settled, RankEvent& event)
   if (rank_ != 0) return;
   if (event.experts_from_seed > 0) {
     events_.log(
-        fmt::format("{}: {} experts were lost with all they had learned: no checkpoint has"
-                    " them, they begin again from the seed",
-                    where(), event.experts_from_seed));
+        event.experts_from_seed == 1
+            ? fmt::format("{}: 1 expert was lost with all it had learned: no checkpoint has it, it"
+                          " begins again from the seed",
+                          where())
+            : fmt::format("{}: {} experts were lost with all they had learned: no checkpoint has"
+                          " them, they begin again from the seed",
+                          where(), event.experts_from_seed));
   }
   if (saved > 0) {
-    events_.log(fmt::format("{}: {} experts were lost and came back from ckptd", where(), saved));
+    events_.log(fmt::format("{}: {} lost and came back from ckptd", where(),
+                            saved == 1 ? "1 expert was" : fmt::format("{} experts were", saved)));
   }
   if (settled.lost_tokens == 0) return;
   const PltMeter& plt = partial_->meter();
   events_.log(fmt::format(
-      "{}: {} tokens are lost, {:.3f} % of all so far ({:.3f} % in rollbacks); {} experts of each"
+      "{}: {} tokens are lost, {:.3f} % of all so far ({:.3f} % in rollbacks); {} expert{} of each"
       " layer from now on",
       where(), settled.lost_tokens, 100 * plt.plt(progress_.routed_tokens),
-      100 * plt.plt_rollback(progress_.routed_tokens), partial_->k()));
+      100 * plt.plt_rollback(progress_.routed_tokens), partial_->k(),
+      partial_->k() == 1 ? "" : "s"));
 }
 
 Result<StepResult> RankRun::all_or_none_step(Comm& comm) {

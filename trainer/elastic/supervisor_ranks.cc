@@ -241,12 +241,14 @@ void Supervisor::Impl::say_training(const RankEvent& event) {
   if (event.goes_on && event.epoch > went_on_epoch) {
     went_on_epoch = event.epoch;
     const uint32_t sequences = options.rank.config.batch;
-    say(fmt::format("going on after step {} with {} ranks (epoch {}, {} holders of each expert){}",
-                    event.step, event.group, event.epoch, event.effective_replicas,
-                    event.group <= sequences
-                        ? ""
-                        : fmt::format("; {} of them have no sequence: a micro-batch has {}",
-                                      event.group - sequences, sequences)));
+    say(fmt::format(
+        "going on after step {} with {} rank{} (epoch {}, {} holder{} of each expert){}",
+        event.step, event.group, event.group == 1 ? "" : "s", event.epoch, event.effective_replicas,
+        event.effective_replicas == 1 ? "" : "s",
+        event.group <= sequences
+            ? ""
+            : fmt::format("; {} of them have no sequence: a micro-batch has {}",
+                          event.group - sequences, sequences)));
   }
   if (event.rank == 0 && event.resumed) {
     say(fmt::format("resumed at step {} ({} ranks, epoch {}, lineage {})", event.step, event.group,

@@ -9,6 +9,12 @@
 //
 // where a step takes as long as its most loaded rank computes, and expanding sends an expert's
 // state to a rank that does not hold it.
+//
+// That is the policy maker of FlexMoE (arXiv 2304.03946): one expand with one shrink at a time,
+// each judged by itself, until none gains. So it ends at a tie: where many ranks are equally loaded
+// by the hottest experts, no single replica lowers the maximum by what a copy costs. Judging
+// several changes together would get past that, and would be another scheduler than the one
+// compared with.
 #pragma once
 
 #include <vector>

@@ -170,13 +170,11 @@ Result<Planned> plan_tried(const std::vector<Tried>& tried, const Goal& goal,
 }
 
 // What `lazarus`, which searches every layer, survives at most: all layers together survive no more
-// than the weakest of them does alone, which costs the search of one layer. None if that cannot be
-// told; with domains a renaming of ranks changes what a layer survives alone.
+// than the weakest of them does alone, which costs the search of one layer.
 std::optional<std::vector<RecoveryWanted>> most_by_search(const PlacementRequest& request) {
   const std::vector<uint32_t> asked = failures_asked(request);
   std::vector<RecoveryWanted> most;
   if (asked.empty()) return most;  // one domain: whoever loses that has lost everything
-  if (!request.domain_of_rank.empty()) return std::nullopt;
   // That with most experts of the fewest replicas.
   std::vector<std::ptrdiff_t> scarce;
   scarce.reserve(request.layers());

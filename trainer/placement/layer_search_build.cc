@@ -12,7 +12,7 @@ namespace {
 constexpr double kMisjudgedMin = 2.0 / 3;  // of a load, where another beginning is wanted
 // What things take, in looks at the load of a rank, a few ns each.
 constexpr int64_t kLooksOfSorting = 8;  // one of many
-constexpr size_t kCountsInALook = 16;   // where they are all cleared
+constexpr size_t kClearedInALook = 16;  // where they are all cleared
 
 template <typename T>
 T pop_least(std::vector<T>& heap) {
@@ -162,7 +162,7 @@ void LayerSearch::clear() {
   for (auto* counts :
        {&replicas_, &on_rank_, &in_domain_, &distinct_, &of_member_, &whole_members_}) {
     std::ranges::fill(*counts, 0u);
-    looked_at_ += static_cast<int64_t>(counts->size() / kCountsInALook);
+    looked_at_ += static_cast<int64_t>(counts->size() / kClearedInALook);
   }
   looked_at_ += int64_t{ranks_} + experts_;
   planned_loads_.assign(ranks_, 0);

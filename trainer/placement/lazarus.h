@@ -7,6 +7,9 @@
 // than promised and is not always the best. Then it is one of three candidates (a ring, and an even
 // spread, are the others); each is improved by exchanging slots, and the best is kept.
 //
+// Domains of as many ranks each are placed as ranks that have all their slots, and what they hold
+// is dealt out to their ranks. Domains of different sizes have no construction: they are searched.
+//
 // Better is: fewer holders short of replicas_min distinct domains; then more survived sets of as
 // many lost domains as `failures` says, then of 1, of 2, and so on (recovery.h). Above
 // kExactRanksMax domains nothing can be counted: MRO is repaired to keep its promise, no more. What
@@ -23,13 +26,17 @@
 
 namespace moetrain {
 
+// What the search of one layer may take, in looks (fatal_sets.h): about 2 ms.
+inline constexpr uint64_t kLazarusLooks = 2'000'000;
+
 struct LazarusOptions {
   uint32_t ranks = 0;           // >= 1
   uint32_t slots_per_rank = 0;  // >= 1
   uint32_t replicas_min = 1;    // f: distinct domains for every expert, as far as there are any
   uint32_t failures = 0;        // this many lost domains come first; 0: no number does
-  std::vector<uint32_t> domain_of_rank;  // 0 .. D - 1; empty: every rank is one
-  bool search = true;                    // false: keep the promise, and look no further
+  std::vector<uint32_t> domain_of_rank;   // 0 .. D - 1; empty: every rank is one
+  bool search = true;                     // false: keep the promise, and look no further
+  uint64_t search_looks = kLazarusLooks;  // where that is too few to rate a placement: no search
 
   uint32_t domains() const;
   uint32_t domain(uint32_t rank) const {
@@ -37,6 +44,7 @@ struct LazarusOptions {
   }
 };
 
+// All layers of the request share what a plan of so many ranks may take.
 LazarusOptions lazarus_options(const PlacementRequest& request, bool search);
 
 // For one layer with these tokens per expert. Deterministic. kInvalidArgument if the slots cannot

@@ -2,8 +2,7 @@
 //
 // A set of experts survives if each of them keeps a live holder. Holders are bit masks over ranks,
 // or over failure domains where ranks die together (`domain_of_rank`). With up to kExactRanksMax of
-// them every set of dead ones is looked at: 2^N bits, closed under supersets one dimension at a
-// time, so that planners can afford it.
+// them sets of dead ones are counted (fatal_sets.h).
 #pragma once
 
 #include <cstdint>
@@ -11,13 +10,10 @@
 #include <vector>
 
 #include "formats/base/result.h"
+#include "trainer/placement/fatal_sets.h"
 #include "trainer/placement/layer_slots.h"
 
 namespace moetrain {
-
-inline constexpr uint32_t kExactRanksMax = 20;
-
-using RankMask = uint32_t;  // bit r: rank r, or failure domain r
 
 // One mask for each expert; `domain_of_rank` may be empty: every rank fails by itself. Domains are
 // below 32, there are at most 32 ranks without them.

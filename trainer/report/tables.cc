@@ -53,8 +53,8 @@ std::string restored_text(const Failure& failure) {
         fmt::format("{}{} from {}", text.empty() ? "" : ", ", ckpt::base::format_size(count), name);
   }
   if (failure.experts_from_seed > 0) {
-    text += fmt::format("{}{} experts from the seed", text.empty() ? "" : ", ",
-                        failure.experts_from_seed);
+    text += fmt::format("{}{} expert{} from the seed", text.empty() ? "" : ", ",
+                        failure.experts_from_seed, failure.experts_from_seed == 1 ? "" : "s");
   }
   return text.empty() ? "nothing" : text;
 }

@@ -1,6 +1,7 @@
 #include "trainer/simulate/expert_ages.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 
 #include "formats/base/assert.h"
@@ -44,12 +45,11 @@ void ExpertAges::placed(const Groups& groups) {
       held[expert] += static_cast<uint32_t>(group.plan->holders[expert].size());
     }
   }
-  std::vector<double> of_held;  // few different numbers of holders
+  std::map<uint32_t, double> of_held;  // few different numbers of holders
   for (size_t expert = 0; expert < held.size(); ++expert) {
-    while (of_held.size() <= held[expert]) {
-      of_held.push_back(failure_takes_all(nodes, static_cast<uint32_t>(of_held.size())));
-    }
-    risk_[expert] = of_held[held[expert]];
+    const auto [risk, added] = of_held.try_emplace(held[expert]);
+    if (added) risk->second = failure_takes_all(nodes, held[expert]);
+    risk_[expert] = risk->second;
   }
   turns_.clear();
   turns_.reserve(options_.grid.layers);

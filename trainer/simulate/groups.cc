@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
 #include <numeric>
+#include <queue>
 #include <tuple>
 
 namespace moetrain::simulate {
@@ -37,40 +39,101 @@ Held held_now(const Groups& groups, const Cluster& cluster) {
   return held;
 }
 
-struct Match {
-  uint32_t overlap, candidate, position;
-};
-
-// [position]: which of the candidates, each at most once.
-std::vector<uint32_t> match(const Plan& plan, const std::vector<uint32_t>& candidates,
-                            const Held& held) {
-  const size_t positions = plan.nodes;
-  std::vector<uint32_t> overlap(candidates.size() * positions, 0);
-  for (size_t c = 0; c < candidates.size(); ++c) {
-    if (held[candidates[c]] == nullptr) continue;
-    for (const uint32_t expert : *held[candidates[c]]) {
-      for (const uint32_t position : plan.holders[expert]) ++overlap[c * positions + position];
+// Who takes which position. The pair that has most experts in common is first, then the lower
+// candidate, then the lower position; whoever is in it is out of all others. Pairs are not kept:
+// candidates that hold the same share a list of the positions that suit them best, which is made
+// anew when all of them are taken. So memory grows with candidates and positions, not with both.
+class Matcher {
+ public:
+  Matcher(const Plan& plan, const std::vector<uint32_t>& candidates, const Held& held)
+      : plan_(plan),
+        candidates_(candidates),
+        list_of_(candidates.size()),
+        taken_(plan.nodes, kNobody),
+        overlap_(plan.nodes) {
+    std::map<std::vector<uint32_t>, size_t> lists;
+    for (size_t c = 0; c < candidates.size(); ++c) {
+      const std::vector<uint32_t>* mine = held[candidates[c]];
+      const auto [at, added] = lists.try_emplace(mine == nullptr ? kNothing : *mine, lists.size());
+      if (added) lists_.push_back({mine == nullptr ? &kNothing : mine, {}});
+      list_of_[c] = at->second;
     }
   }
-  std::vector<Match> matches;
-  matches.reserve(overlap.size());
-  for (uint32_t c = 0; c < candidates.size(); ++c) {
-    for (uint32_t p = 0; p < positions; ++p) matches.push_back({overlap[c * positions + p], c, p});
+
+  // [position]: which of the candidates, each at most once.
+  std::vector<uint32_t> run() {
+    // Overlaps may have been larger: positions are taken meanwhile.
+    std::priority_queue<Turn> turns;
+    for (uint32_t c = 0; c < candidates_.size(); ++c) turns.push({best(list_of_[c]).overlap, c});
+    for (size_t left = taken_.size(); left > 0 && !turns.empty();) {
+      const Turn turn = turns.top();
+      turns.pop();
+      const Choice choice = best(list_of_[turn.candidate]);
+      if (choice.overlap < turn.overlap) {
+        turns.push({choice.overlap, turn.candidate});
+        continue;
+      }
+      taken_[choice.position] = candidates_[turn.candidate];
+      --left;
+    }
+    return std::move(taken_);
   }
-  std::ranges::sort(matches, [](const Match& a, const Match& b) {
-    return std::tie(b.overlap, a.candidate, a.position) <
-           std::tie(a.overlap, b.candidate, b.position);
-  });
-  constexpr uint32_t kNobody = UINT32_MAX;
-  std::vector<uint32_t> taken(positions, kNobody);
-  std::vector<bool> used(candidates.size(), false);
-  for (const Match& one : matches) {
-    if (used[one.candidate] || taken[one.position] != kNobody) continue;
-    used[one.candidate] = true;
-    taken[one.position] = candidates[one.candidate];
+
+ private:
+  static constexpr uint32_t kNobody = UINT32_MAX;
+  static constexpr size_t kChoices = 32;  // of a list
+  static inline const std::vector<uint32_t> kNothing;
+
+  struct Choice {
+    uint32_t overlap = 0;
+    uint32_t position = 0;
+    bool operator<(const Choice& other) const {  // the better one is less
+      return std::tie(other.overlap, position) < std::tie(overlap, other.position);
+    }
+  };
+  struct List {
+    const std::vector<uint32_t>* held;
+    std::vector<Choice> choices;  // the worst first; none better is free
+  };
+  struct Turn {
+    uint32_t overlap;
+    uint32_t candidate;
+    bool operator<(const Turn& other) const {
+      return std::tie(overlap, other.candidate) < std::tie(other.overlap, candidate);
+    }
+  };
+
+  // Some position is free.
+  Choice best(size_t at) {
+    List& list = lists_[at];
+    while (!list.choices.empty() && taken_[list.choices.back().position] != kNobody) {
+      list.choices.pop_back();
+    }
+    if (list.choices.empty()) choose(list);
+    return list.choices.back();
   }
-  return taken;
-}
+
+  void choose(List& list) {
+    std::ranges::fill(overlap_, 0);
+    for (const uint32_t expert : *list.held) {
+      for (const uint32_t position : plan_.holders[expert]) ++overlap_[position];
+    }
+    std::vector<Choice> free;
+    free.reserve(overlap_.size());
+    for (uint32_t position = 0; position < overlap_.size(); ++position) {
+      if (taken_[position] == kNobody) free.push_back({overlap_[position], position});
+    }
+    list.choices.resize(std::min(free.size(), kChoices));
+    std::partial_sort_copy(free.begin(), free.end(), list.choices.rbegin(), list.choices.rend());
+  }
+
+  const Plan& plan_;
+  const std::vector<uint32_t>& candidates_;
+  std::vector<List> lists_;
+  std::vector<size_t> list_of_;  // [candidate]
+  std::vector<uint32_t> taken_;  // [position]: by whom
+  std::vector<uint32_t> overlap_;
+};
 
 double bytes_to_get(const CostModel& model, const Plan& plan, uint32_t position,
                     const std::vector<uint32_t>* held) {
@@ -146,7 +209,7 @@ Regrouped regroup(const CostModel& model, const Groups& groups, const Plans& wan
     if (g < groups.size() && groups[g].plan == group.plan && whole(groups[g], cluster)) {
       group.nodes = groups[g].nodes;  // nothing changed for it
     } else {
-      const std::vector<uint32_t> nodes = match(*group.plan, offered[g], held);
+      const std::vector<uint32_t> nodes = Matcher(*group.plan, offered[g], held).run();
       group.nodes.reserve(nodes.size());
       for (uint32_t position = 0; position < nodes.size(); ++position) {
         group.nodes.push_back({nodes[position], cluster.lives[nodes[position]]});

@@ -6,8 +6,9 @@ namespace moetrain::simulate {
 
 namespace {
 
-// Plans kept at a time. One of a thousand ranks and 64 layers has about 10 MB.
+// Plans kept at a time, and the slots in them: about 26 bytes each.
 constexpr size_t kPlansMax = 256;
+constexpr uint64_t kSlotsKeptMax = uint64_t{1} << 24;
 
 void index_holders(Plan& plan, const ExpertGrid& grid, uint32_t ranks_per_node) {
   plan.holders.assign(grid.size(), {});
@@ -96,7 +97,12 @@ Result<std::shared_ptr<const Plan>> Planner::make(PolicyName policy, uint32_t no
     plan->layers.push_back(plan->layers[layer % distinct]);
   }
   index_holders(*plan, load_.grid(), per_node);
-  if (known_.size() >= kPlansMax) known_.clear();
+  const uint64_t in_plan = uint64_t{plan->ranks} * slots * load_.grid().layers;
+  if (known_.size() >= kPlansMax || slots_kept_ + in_plan > kSlotsKeptMax) {
+    known_.clear();
+    slots_kept_ = 0;
+  }
+  slots_kept_ += in_plan;
   known_.emplace(key, plan);
   return std::shared_ptr<const Plan>(std::move(plan));
 }

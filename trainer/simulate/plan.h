@@ -46,6 +46,7 @@ class Planner {
   const LoadModel& load_;
   std::map<std::tuple<PolicyName, uint32_t, uint32_t, uint32_t>, std::shared_ptr<const Plan>>
       known_;
+  uint64_t slots_kept_ = 0;  // of the plans in known_
 };
 
 }  // namespace moetrain::simulate

@@ -133,6 +133,35 @@ TEST(LazarusTest, ReachesTheOptimumOfEveryTinyInstance) {
   EXPECT_GT(instances, 150);
 }
 
+// Domains of as many ranks are as good as ranks that have all their slots.
+TEST(LazarusTest, ReachesTheOptimumOfTinyDomains) {
+  struct Shape {
+    uint32_t domains, ranks_each, slots;
+  };
+  int instances = 0;
+  for (const Shape& shape :
+       {Shape{2, 2, 1}, Shape{3, 2, 1}, Shape{4, 2, 1}, Shape{5, 2, 1}, Shape{3, 3, 1}}) {
+    const uint32_t of_domain = shape.ranks_each * shape.slots;
+    const uint32_t ranks = shape.domains * shape.ranks_each;
+    LazarusOptions options{.ranks = ranks, .slots_per_rank = shape.slots};
+    // Neighbours are of different domains.
+    for (uint32_t r = 0; r < ranks; ++r) options.domain_of_rank.push_back(r % shape.domains);
+    for (uint32_t experts = 1; experts <= 5 && experts <= ranks * shape.slots; ++experts) {
+      each_count(experts, ranks * shape.slots, 1, {}, [&](const std::vector<uint32_t>& replicas) {
+        ++instances;
+        const BruteForce brute_force(replicas, shape.domains, of_domain);
+        const LayerSlots placed = place_replicas(replicas, options);
+        EXPECT_EQ(replica_counts(placed, experts), replicas);
+        EXPECT_EQ(
+            surviving_sets(holder_masks(placed, experts, options.domain_of_rank), shape.domains),
+            brute_force.best())
+            << shape.domains << " domains, replicas " << testing::PrintToString(replicas);
+      });
+    }
+  }
+  EXPECT_GT(instances, 60);
+}
+
 TEST(LazarusTest, KeepsEveryExpertOnDistinctRanks) {
   const uint32_t seed = 5;
   SCOPED_TRACE(testing::Message() << "seed " << seed);
@@ -254,6 +283,8 @@ TEST(LazarusTest, RefusesWhatCannotBe) {
   EXPECT_THAT(lazarus_layer(loads, {2, 3, 1}).error().message, HasSubstr("6 slots for 8 experts"));
   EXPECT_THAT(lazarus_layer(loads, {0, 3, 1}).error().message, HasSubstr("0 ranks of 3 slots"));
   EXPECT_FALSE(lazarus_layer(loads, {4, 0, 1}).ok());
+  EXPECT_THAT(lazarus_layer(loads, {10, 100'000'000, 1}).error().message,
+              HasSubstr("at most 4194304 slots in all"));
   EXPECT_THAT(lazarus_layer(loads, {4, 2, 1, 5}).error().message, HasSubstr("5 failures of 4"));
   EXPECT_THAT(lazarus_layer(loads, {4, 2, 1, 0, {0, 1}}).error().message,
               HasSubstr("domains of 2 ranks"));

@@ -52,6 +52,13 @@ def check_layers(folder):
     assert answer["max_over_mean_worst"] == max(balances)
     last = planned(*flags, "--loads-file", "-", stdin=loads)["layers"]
     assert last[1]["max_over_mean"] < 1.01, "without tokens as if all had as many"
+    code, out, err = plan(*flags, "--loads-file", str(file), "--json")
+    assert code == 0 and json.loads(out)["equal_loads_assumed"] == [1], out
+    assert "1 of 2 layers, the first of them 1, have no load: planned as if" in err, err
+    code, out, err = plan(*flags, "--loads", "0,0,0")
+    assert code == 0 and "no expert has any load: planned as if" in err, err
+    code, out, err = plan(*flags, "--loads", "0,0,1", "--json")
+    assert code == 0 and not err and "equal_loads_assumed" not in json.loads(out), (out, err)
     nodes = folder / "nodes.csv"
     nodes.write_text("rank,node\n" + "".join(f"{rank},n{rank // 2}\n" for rank in range(6)))
     by_node = planned(*flags, "--loads-file", str(file), "--domains", str(nodes))

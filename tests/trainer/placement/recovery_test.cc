@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <random>
 
 namespace moetrain {
@@ -71,6 +72,21 @@ TEST(LayerSlotsTest, NamesTheExpertThatNobodyHolds) {
   EXPECT_THAT(check_covers({{0, 2}, {0}}, 3).error().message, HasSubstr("no rank holds expert 1"));
   EXPECT_THAT(check_covers({{0, 3}, {1, 2}}, 3).error().message,
               HasSubstr("rank 0 holds expert 3, the layer has 3"));
+}
+
+TEST(FailureTakesAllTest, IsTheMeanOverFailures) {
+  for (const uint32_t domains : {1u, 7u, 20u, 300u}) {
+    for (uint32_t held = 1; held <= domains; held += 1 + domains / 9) {
+      double taken = 0;
+      double all = 0;
+      for (uint32_t dead = 1; dead <= domains; ++dead) {
+        all += std::ldexp(1.0, -static_cast<int>(dead));
+        taken += std::ldexp(1.0, -static_cast<int>(dead)) * loss_probability(domains, held, dead);
+      }
+      EXPECT_NEAR(failure_takes_all(domains, held) / (taken / all), 1, 1e-9)
+          << held << " of " << domains;
+    }
+  }
 }
 
 TEST(FailureTakesAllTest, FallsWithEveryHolder) {

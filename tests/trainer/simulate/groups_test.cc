@@ -1,6 +1,10 @@
 #include "trainer/simulate/groups.h"
 
+#include <algorithm>
+#include <map>
+#include <random>
 #include <set>
+#include <tuple>
 
 #include "tests/trainer/simulate/cluster.h"
 
@@ -69,6 +73,83 @@ TEST(Groups, NodesTakeThePositionWhoseExpertsTheyHold) {
   changed.remove(1);
   changed.add(1);
   EXPECT_EQ(regroup(model, before, {before[0].plan}, changed).moved_bytes, 1000 + 200);
+}
+
+// Every pair of a node and a position, sorted: what is matched pair by pair must come to the same.
+std::vector<uint32_t> best_pairs_first(const Plan& plan, const std::vector<uint32_t>& nodes,
+                                       const std::map<uint32_t, std::set<uint32_t>>& held) {
+  std::vector<std::tuple<int, uint32_t, uint32_t>> pairs;
+  for (uint32_t candidate = 0; candidate < nodes.size(); ++candidate) {
+    for (uint32_t position = 0; position < plan.nodes; ++position) {
+      const auto mine = held.find(nodes[candidate]);
+      const auto common = std::ranges::count_if(plan.held[position], [&](uint32_t expert) {
+        return mine != held.end() && mine->second.contains(expert);
+      });
+      pairs.emplace_back(-common, candidate, position);
+    }
+  }
+  std::ranges::sort(pairs);
+  std::map<uint32_t, uint32_t> of_position;
+  std::set<uint32_t> used;
+  for (const auto& [overlap, candidate, position] : pairs) {
+    if (used.contains(candidate) || of_position.contains(position)) continue;
+    used.insert(candidate);
+    of_position[position] = nodes[candidate];
+  }
+  std::vector<uint32_t> matched;
+  for (const auto& [position, node] : of_position) matched.push_back(node);
+  return matched;
+}
+
+TEST(Groups, TheBestPairIsMatchedFirst) {
+  const CostModel model = plain_model();
+  std::mt19937 random(5);
+  int moved = 0;
+  for (int round = 0; round < 60; ++round) {
+    const uint32_t nodes = 2 + random() % 90;
+    const uint32_t experts = 3 + random() % 30;
+    // Few kinds of contents, or all different ones.
+    const uint32_t kinds = round % 2 == 0 ? 3 : nodes;
+    std::vector<std::vector<uint32_t>> contents(kinds);
+    for (std::vector<uint32_t>& one : contents) {
+      for (uint32_t expert = 0; expert < experts; ++expert) {
+        if (random() % 3 == 0) one.push_back(expert);
+      }
+    }
+    const auto any_plan = [&](uint32_t positions) {
+      std::vector<std::vector<uint32_t>> held(positions);
+      for (auto& position : held) position = contents[random() % kinds];
+      return plan_of(held, experts);
+    };
+    Cluster cluster = cluster_of(nodes);
+    const Groups before = first(model, {any_plan(nodes)}, cluster);
+    const uint32_t lost = random() % (nodes / 2 + 1);
+    for (uint32_t i = 0; i < lost; ++i) cluster.remove(cluster.list[random() % (nodes - i)]);
+    for (uint32_t i = 0; i < lost / 2; ++i) {  // back, with nothing
+      const auto gone = std::ranges::find(cluster.there, false) - cluster.there.begin();
+      cluster.add(static_cast<uint32_t>(gone));
+    }
+    const auto plan = any_plan(static_cast<uint32_t>(cluster.list.size()));
+    const Regrouped after = regroup(model, before, {plan}, cluster);
+    std::map<uint32_t, std::set<uint32_t>> held;
+    for (uint32_t position = 0; position < nodes; ++position) {
+      const NodeLife& node = before[0].nodes[position];
+      if (!cluster.has(node)) continue;
+      const std::vector<uint32_t>& experts_held = before[0].plan->held[position];
+      held[node.node] = {};
+      held[node.node].insert(experts_held.begin(), experts_held.end());
+    }
+    std::vector<uint32_t> candidates = cluster.list;  // who stays first
+    std::ranges::stable_partition(candidates, [&](uint32_t node) { return held.contains(node); });
+    const std::vector<uint32_t> expected = best_pairs_first(*plan, candidates, held);
+    ASSERT_EQ(after.groups[0].nodes.size(), expected.size());
+    for (size_t position = 0; position < expected.size(); ++position) {
+      EXPECT_EQ(after.groups[0].nodes[position].node, expected[position])
+          << "round " << round << ", position " << position;
+      moved += expected[position] != position ? 1 : 0;
+    }
+  }
+  EXPECT_GT(moved, 100);
 }
 
 TEST(Groups, ALossChangesOneGroupOnly) {

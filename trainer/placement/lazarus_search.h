@@ -1,0 +1,81 @@
+// What `lazarus` searches: the slots of a layer, and the order of the domains of many layers. Both
+// are bounded in looks (fatal_sets.h), which are counted as they are taken.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "trainer/placement/fatal_sets.h"
+#include "trainer/placement/lazarus.h"
+
+namespace moetrain {
+
+// How good a layer is. Less is better.
+struct LazarusRating {
+  uint64_t short_of_domains = 0;
+  std::vector<uint64_t> fatal;  // sets of lost domains, the number that counts most first
+  auto operator<=>(const LazarusRating&) const = default;
+};
+
+// One layer. At most kExactRanksMax domains.
+class LazarusSearch {
+ public:
+  LazarusSearch(std::span<const uint32_t> replicas, const LazarusOptions& options);
+
+  // Exchanges two slots as long as that helps, nothing is known to be as good as any, and no more
+  // than `looks_max` were taken, give or take what one rating takes.
+  LazarusRating improve(LayerSlots& slots, uint64_t looks_max);
+  // Does any placement of these replicas do better?
+  bool best_possible(const LazarusRating& rating) const;
+  uint64_t looks() const { return looks_ + counter_.looks(); }
+
+ private:
+  void hold(const LayerSlots& slots);
+  void add(uint32_t expert, uint32_t domain);
+  void remove(uint32_t expert, uint32_t domain);
+  uint32_t& count(uint32_t expert, uint32_t domain) {
+    return counts_[size_t{expert} * domains_ + domain];
+  }
+  uint32_t missing(uint32_t expert) const;
+  std::vector<uint64_t> fatal();
+  bool exchange_all(LayerSlots& slots, LazarusRating& best, uint64_t looks_end);
+  bool rate_exchange(uint32_t& a, uint32_t a_domain, uint32_t& b, uint32_t b_domain,
+                     LazarusRating& best);
+
+  const std::span<const uint32_t> replicas_;
+  const LazarusOptions& options_;
+  const uint32_t domains_;
+  FatalCounter counter_;
+  std::vector<uint32_t> wanted_;  // [expert]: domains that are promised to it
+  std::vector<uint32_t> counts_;  // [expert][domain]: replicas
+  std::vector<RankMask> masks_;   // [expert]: its domains
+  uint32_t held_min_ = 0;         // the most domains that the scarcest expert can have
+  bool best_possible_ = false;    // what improve() has come to
+  uint64_t looks_ = 0;            // those that are not the counter's
+};
+
+// Renames domains of layers so that what is fatal to one layer is fatal to others: a set of lost
+// domains counts once then. Layer by layer, by exchanging what two domains of as many ranks hold,
+// which changes nothing of what the layer survives alone.
+class LazarusAligner {
+ public:
+  explicit LazarusAligner(const LazarusOptions& options);
+
+  void add(LayerSlots& slots, uint32_t experts, uint64_t looks_max);
+  uint64_t looks() const { return looks_ + counter_.looks(); }
+
+ private:
+  std::vector<uint64_t> with(std::span<const RankMask> masks);
+
+  const LazarusOptions& options_;
+  FatalCounter counter_;
+  std::vector<std::vector<uint32_t>> ranks_of_domain_;
+  std::vector<RankMask> joint_;  // of the layers before, what decides of each
+  std::vector<RankMask> both_;
+  uint64_t looks_ = 0;
+  uint64_t looks_end_ = 0;  // what one layer does not use the next ones may
+};
+
+}  // namespace moetrain
