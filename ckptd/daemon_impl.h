@@ -394,7 +394,6 @@ struct Daemon::Impl {
   bool closed_cleanly = false;
   Time drain_deadline{};
   Counters counters;
-  RestoreSpeeds restore_speeds;
   std::map<std::string, CommittedState> committed_state;  // by run, of those that committed
 };
 

@@ -24,8 +24,8 @@ QueryContext Daemon::Impl::query_context(const Session& session) {
               [this, uid = session.uid](ckpt::RunId run) {
                 return MemoryVersions(*staging, *catalog, uid, run);
               },
-          .memory_bytes_per_second = restore_speeds.memory(),
-          .segment_bytes_per_second = restore_speeds.segment()};
+          .memory_bytes_per_second = counters.restore_speeds.memory(),
+          .segment_bytes_per_second = counters.restore_speeds.segment()};
 }
 
 void Daemon::Impl::answer(SessionId session, uint64_t request, QueryAnswer answer) {

@@ -255,7 +255,7 @@ void Daemon::Impl::restore_window(SessionId session_id, uint64_t id, const Resul
   }
   if (window->last) {
     counters.restore_time += now - restore->second.since;
-    restore_speeds.finished(restore->second.given, now - restore->second.since);
+    counters.restore_speeds.finished(restore->second.given, now - restore->second.since);
   }
   message.notes = note_messages(*window, id, restore->second);
   counters.restore_fallbacks += window->notes.size();

@@ -176,6 +176,7 @@ struct Counters {
   uint64_t epochs_ended = 0;
   uint64_t restores = 0;
   Time restore_time{};
+  RestoreSpeeds restore_speeds;
   uint64_t restore_bytes_memory = 0;
   uint64_t restore_bytes_segment = 0;
   uint64_t restore_bytes_located = 0;
