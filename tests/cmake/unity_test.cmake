@@ -1,6 +1,6 @@
 # cmake -P: see CMakeLists.txt for the variables. No CUDA source is compiled as one with others,
-# whatever CMake would do. Those before 3.31 never join what is CUDA: so here it is called C++, which
-# all of them join.
+# whatever CMake would do. Those before 3.31 never join what is CUDA: so here it is called C++,
+# which all of them join.
 file(REMOVE_RECURSE "${WORK}")
 set(targets library program test)
 set(project "

@@ -73,7 +73,7 @@ Sizes real_sizes() {
   // the more, however they round.
   sizes.followed = sizes.small;
   sizes.followed.batch = 32;
-  sizes.followed.schedule.learning_rate = 3e-4;
+  sizes.followed.schedule.learning_rate = 2e-4;
   sizes.followed_steps = 200;
   sizes.sink = {.slab_bytes = 16 << 20,
                 .gather_bytes = 8 << 20,
