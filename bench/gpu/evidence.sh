@@ -24,25 +24,41 @@ gpu_row() {
   say "gpu: $1: $2: $3"
 }
 
+# Whether a tool's log ends with its own sentence that it found nothing. That nothing failed is not
+# enough: it may have looked at nothing, or have warned. What is no tool has nothing to say.
+gpu_tool_is_clean() {
+  local clean='ERROR SUMMARY: 0 errors'
+  case $1 in
+    *'compute-sanitizer racecheck'*)
+      clean='RACECHECK SUMMARY: 0 hazards displayed \(0 errors, 0 warnings\)' ;;
+    *compute-sanitizer*) ;;
+    *) return 0 ;;
+  esac
+  [[ $(grep -E '^=+ *[A-Z]+ SUMMARY: ' "$2") =~ ^=+\ *$clean$ ]]
+}
+
 # gpu_checks WHAT LOG SECONDS COMMAND...: a program of checks, or one under a tool, becomes a row.
 gpu_checks() {
   local what=$1 log=build/gpu/$2.log seconds=$3 status=0
   shift 3
   timeout --kill-after=10 "$seconds" "$@" >"$log" 2>&1 || status=$?
   cat "$log" >&2
-  local last seed why
+  local last seed notes why
   last=$(grep -E '^gpu_[a-z_]+: [0-9]' "$log" | tail -n 1) || last=
   seed=$(grep -o 'seed [0-9]*' "$log" | head -n 1) || seed='no seed'
   if grep -q '^=*  *\(Error: \)\?Device not supported' "$log"; then
     gpu_row "$what" skipped 'this machine refuses the tool'
+  elif [[ $status -eq 0 && -n $last ]] && ! gpu_tool_is_clean "$what" "$log"; then
+    gpu_row "$what" fail "the tool did not say that it found nothing, $seed; see $log"
   elif [[ $status -eq 0 && -n $last ]]; then
-    gpu_row "$what" pass "${last#gpu_*: }, $seed"
+    notes=$(sed -n 's/^note \([a-z0-9_]*: .*\)/; \1/p' "$log" | tr -d '\n')
+    gpu_row "$what" pass "${last#gpu_*: }, $seed$notes"
   elif [[ $status -eq 77 ]]; then
     gpu_row "$what" skipped "${last#*skipped: }"
   else
     why="exit status $status"
     [[ $status -eq 124 || $status -eq 137 ]] && why="not done after $seconds s"
-    last=$(grep -m 1 -oE 'ERROR SUMMARY: [0-9]+ error.*|^FAILED .*' "$log") && why="$why, $last"
+    last=$(grep -m 1 -oE '(ERROR|RACECHECK) SUMMARY: .*|^FAILED .*' "$log") && why="$why, $last"
     gpu_row "$what" fail "$why, $seed; see $log"
   fi
 }

@@ -56,6 +56,7 @@ std::string numbers_of(const Row& row) {
 Row measured(Row row, const Paired& paired) {
   row.paired = paired;
   row.verdict = row.pass_ratio == 0 ? "measured" : verdict(paired, row.pass_ratio);
+  if (row.pass_ratio != 0 && !row.can_show) row.verdict = "inconclusive";
   if (row.verdict == "fail" && !row.must) row.verdict = "below aim";
   if (row.verdict == "inconclusive" && !paired.conclusive()) {
     if (!row.reason.empty()) row.reason += "; ";

@@ -19,6 +19,7 @@ struct Row {
   std::string limit_name;        // what was measured beside it
   double pass_ratio = 0;         // 0: there is no bound, the ratio is only told
   bool must = true;              // or is the bound an aim, which nothing fails that misses it?
+  bool can_show = true;          // or was it not what the bound is about, so that it shows nothing?
   std::optional<Paired> paired;  // none: nothing was measured
   // "pass", "fail", "below aim", "inconclusive", "measured" (no bound) or "skipped"
   std::string verdict;

@@ -77,11 +77,13 @@ Status StateSink::prepare() {
                                       {.device = moetrain::cuda_queue(model_.device()).device(),
                                        .gather_bytes = options_.gather_bytes,
                                        .chunk_bytes = options_.chunk_bytes,
+                                       .ahead_bytes = options_.ahead_bytes,
                                        .timeout_ms = options_.timeout_ms}));
+  moetrain::set_while_waiting(model_.device(), [this] { stager_->advance(); });
   return {};
 }
 
-StateSink::~StateSink() = default;
+StateSink::~StateSink() { moetrain::set_while_waiting(model_.device(), {}); }
 
 Status StateSink::stage() {
   CKPT_TRY(drain());

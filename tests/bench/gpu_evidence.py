@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""The row of ./dev gpu where the whole build cannot be configured: gpu_evidence.py SOURCES CMAKE
+"""Rows of ./dev gpu: gpu_evidence.py SOURCES CMAKE
 
-It is skipped if a library is missing, with its name, and else a failure: nothing was shown."""
+Where the whole build cannot be configured, the row is skipped if a library is missing, with its
+name, and else a failure: nothing was shown. A sanitizer must say itself that it found nothing."""
 
 import os
 import subprocess
@@ -21,6 +22,23 @@ source "$SOURCES/bench/gpu/evidence.sh"
 gpu_tests_of_client_and_trainer
 printf '%%s\n' "${gpu_rows[@]:2}"
 '''
+
+# A program of checks, with what it prints and how it ends.
+CHECKS = r'''
+set -euo pipefail
+say() { :; }
+mkdir -p build/gpu
+source "$SOURCES/bench/gpu/evidence.sh"
+program() { printf "%s" "$LOG"; return "$STATUS"; }
+export -f program
+gpu_checks "$WHAT" log 20 bash -c program 2>/dev/null
+printf '%s\n' "${gpu_rows[@]:2}"
+'''
+FOUND_NOTHING = "a_check: seed 7\ngpu_check: 40 checks on the GPU, 0 found something\n"
+MEMCHECK = "compute-sanitizer memcheck, gpu_check"
+RACECHECK = "compute-sanitizer racecheck, gpu_check"
+NO_ERRORS = "========= ERROR SUMMARY: 0 errors\n"
+NO_RACES = "========= RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)\n"
 
 # What other versions say than those that are likely to be here.
 RECORDED = {
@@ -92,6 +110,48 @@ HERE = {
 
 
 class Evidence(unittest.TestCase):
+    def checked(self, what, log, status=0):
+        with tempfile.TemporaryDirectory() as folder:
+            environment = os.environ | {"SOURCES": SOURCES, "WHAT": what, "LOG": log,
+                                        "STATUS": str(status)}
+            done = subprocess.run(["bash", "-c", CHECKS], cwd=folder, env=environment,
+                                  capture_output=True, text=True, check=True)
+        verdict, reason = done.stdout.splitlines()
+        return verdict, reason
+
+    def test_checks(self):
+        self.assertEqual(self.checked("kernels", FOUND_NOTHING),
+                         ("pass", "40 checks on the GPU, 0 found something, seed 7"))
+        verdict, reason = self.checked("kernels", "note bf16: off by 0.1\n" + FOUND_NOTHING)
+        self.assertEqual(verdict, "pass")
+        self.assertTrue(reason.endswith("seed 7; bf16: off by 0.1"), reason)
+        self.assertEqual(self.checked("kernels", FOUND_NOTHING, 1)[0], "fail")
+        self.assertEqual(self.checked("kernels", "a_check: seed 7\n")[0], "fail")
+
+    def test_sanitizer_that_found_nothing(self):
+        for what, said in (MEMCHECK, NO_ERRORS), (RACECHECK, NO_RACES):
+            self.assertEqual(self.checked(what, FOUND_NOTHING + said)[0], "pass", said)
+
+    def test_sanitizer_that_did_not_say_so(self):
+        races = "========= RACECHECK SUMMARY: {} hazards displayed ({} errors, {} warnings)\n"
+        for what, said in (
+                (MEMCHECK, ""),  # it was not there, or was ended
+                (MEMCHECK, "========= ERROR SUMMARY: 2 errors\n"),
+                (MEMCHECK, "========= ERROR SUMMARY: 10 errors\n"),
+                (MEMCHECK, "ERROR SUMMARY: 0 errors\n"),  # somebody else
+                (MEMCHECK, NO_ERRORS + "========= ERROR SUMMARY: 1 error\n"),
+                (RACECHECK, ""),
+                (RACECHECK, NO_ERRORS),
+                (RACECHECK, races.format(1, 0, 1)),
+                (RACECHECK, races.format(1, 1, 0)),
+        ):
+            verdict, reason = self.checked(what, FOUND_NOTHING + said)
+            self.assertEqual(verdict, "fail", said)
+            self.assertIn("did not say that it found nothing", reason)
+        verdict, reason = self.checked(RACECHECK, FOUND_NOTHING + races.format(3, 3, 0), 9)
+        self.assertEqual(verdict, "fail")
+        self.assertIn("RACECHECK SUMMARY: 3 hazards", reason)
+
     def row(self, cmake, **environment):
         with tempfile.TemporaryDirectory() as folder:
             environment = os.environ | environment | {"SOURCES": SOURCES, "CMAKE": CMAKE}

@@ -43,6 +43,19 @@ TEST(GpuReport, AVerdictNeedsABoundAndAQuietLimit) {
   EXPECT_NE(noisy.reason.find("does not repeat itself"), std::string::npos);
 }
 
+TEST(GpuReport, ABoundStaysThoughWhatItIsAboutDidNotComeAbout) {
+  for (const double engine : {50.0, 70.0}) {
+    Row other = row(0.6);
+    other.can_show = false;
+    other.reason = "the copy does not fit";
+    const Row inconclusive = measured(other, paired({100}, {engine}));
+    EXPECT_EQ(inconclusive.verdict, "inconclusive");
+    EXPECT_EQ(inconclusive.reason, "the copy does not fit");
+    EXPECT_TRUE(summary_of({inconclusive})
+                    .starts_with("bounds that must hold: 0 shown, 0 missed, 1 inconclusive;"));
+  }
+}
+
 TEST(GpuReport, TheTableHasALineForEachRow) {
   Row skipped = row(0);
   skipped.what = "a rather long name of a check";

@@ -286,18 +286,20 @@ TEST_F(RoundTripTest, StagingThatRunsOutOfMemoryLeavesNothingLent) {
 }
 
 // Three chunks in two slots, and back in two windows; or ten in eight slots, in groups of up to
-// two. A round is short: it is done hundreds of times.
+// two, all at once or one after the other. A round is short: it is done hundreds of times.
 struct RoundSizes {
   uint64_t bytes;
   uint64_t gather_bytes;
   uint64_t chunk_bytes;
   bool restores;
+  uint64_t ahead_bytes;
 };
 class FailingCallsTest : public RoundTripTest, public testing::WithParamInterface<RoundSizes> {
  protected:
   void SetUp() override {
     gather_bytes_ = GetParam().gather_bytes;
     chunk_bytes_ = GetParam().chunk_bytes;
+    ahead_bytes_ = GetParam().ahead_bytes;
     RoundTripTest::SetUp();
   }
   // A round in which calls [first, first + count) fail, from opening to closing. How many there
@@ -357,8 +359,9 @@ TEST_P(FailingCallsTest, ADeviceThatIsLostLeavesNothingBehind) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Sizes, FailingCallsTest,
-                         testing::Values(RoundSizes{50'000, 64 << 10, 32 << 10, true},
-                                         RoundSizes{72'000, 64 << 10, 8 << 10, false}));
+                         testing::Values(RoundSizes{50'000, 64 << 10, 32 << 10, true, 0},
+                                         RoundSizes{72'000, 64 << 10, 8 << 10, false, 0},
+                                         RoundSizes{72'000, 64 << 10, 8 << 10, false, 1}));
 
 }  // namespace
 }  // namespace ckpt::test

@@ -128,10 +128,14 @@ TEST_F(CudaGroupsTest, ARefusalEndsAtTheTimeoutThoughTheDeviceHangs) {
 }
 
 // Slots that are used many times, in groups of several chunks, some with gaps and some without.
-class LateGroupsTest : public CudaGroupsTest, public testing::WithParamInterface<unsigned> {
+struct LateGroups {
+  unsigned eager;        // the trainer's, gather and drain
+  uint64_t ahead_bytes;  // 0: all of them are queued at once
+};
+class LateGroupsTest : public CudaGroupsTest, public testing::WithParamInterface<LateGroups> {
  protected:
   void SetUp() override {
-    cuda_emulator::make_eager(GetParam());
+    cuda_emulator::make_eager(GetParam().eager);
     CudaGroupsTest::SetUp();
   }
   void TearDown() override {
@@ -146,13 +150,16 @@ TEST_P(LateGroupsTest, EachUnitMayBeOverwrittenOnceItsGroupIsGathered) {
   // gaps.
   std::vector<uint64_t> units{100, 70'000, 3, 300'000, 65'536, 1, 64, 64, 4097, 3000, 90'001};
   units.insert(units.end(), 60, 1000);
-  open_with_cuda(units, {.gather_bytes = kSlots * 8192, .chunk_bytes = 8192});
+  open_with_cuda(
+      units,
+      {.gather_bytes = kSlots * 8192, .chunk_bytes = 8192, .ahead_bytes = GetParam().ahead_bytes});
   uint64_t arena_bytes = 0;
   std::memset(ckpt_arena(session_->handle(), &arena_bytes), 0xee, arena_bytes);
   const auto pieces = upload();
   Snapshot snapshot = begin();
   ASSERT_EQ(stage(snapshot.handle(), pieces), CKPT_OK) << ckpt_cuda_error(cuda_);
   for (uint32_t unit = 0; unit < data_.size(); ++unit) {
+    if (unit % 5 == 0) ckpt_cuda_advance(cuda_);
     ASSERT_EQ(ckpt_cuda_wait_gathered(cuda_, unit, trainer_->stream()), CKPT_OK);
     for (const ckpt_cuda_piece& piece : pieces) {
       if (piece.unit != unit) continue;
@@ -164,8 +171,14 @@ TEST_P(LateGroupsTest, EachUnitMayBeOverwrittenOnceItsGroupIsGathered) {
   expect_payload(seals(3));
 }
 
-// The trainer's, gather and drain.
-INSTANTIATE_TEST_SUITE_P(Streams, LateGroupsTest, testing::Range(0u, 8u));
+std::vector<LateGroups> all_late_groups() {
+  std::vector<LateGroups> all;
+  for (unsigned eager = 0; eager < 8; ++eager) {
+    for (const uint64_t ahead_bytes : {0, 1}) all.push_back({eager, ahead_bytes});
+  }
+  return all;
+}
+INSTANTIATE_TEST_SUITE_P(Streams, LateGroupsTest, testing::ValuesIn(all_late_groups()));
 
 }  // namespace
 }  // namespace ckpt::test

@@ -38,6 +38,7 @@ class RoundTripTest : public CudaClientTest {
     options.gather_bytes = gather_bytes_;
     options.chunk_bytes = chunk_bytes_;
     options.timeout_ms = timeout_ms;
+    options.ahead_bytes = ahead_bytes_;
     char error[512] = "";
     const ckpt_status status =
         ckpt_cuda_open(session_->handle(), &options, &cuda_, error, sizeof error);
@@ -58,6 +59,7 @@ class RoundTripTest : public CudaClientTest {
     Snapshot snapshot = begin();
     bool saved = succeeded(stage(snapshot.handle(), pieces_));
     if (saved) {
+      ckpt_cuda_advance(cuda_);
       saved = succeeded(ckpt_cuda_wait_gathered(cuda_, CKPT_CUDA_ALL_UNITS, trainer_->stream()));
       // Only whoever has waited may overwrite.
       if (saved) overwrite();
@@ -111,6 +113,7 @@ class RoundTripTest : public CudaClientTest {
   // Two slots.
   uint64_t gather_bytes_ = 64 << 10;
   uint64_t chunk_bytes_ = 32 << 10;
+  uint64_t ahead_bytes_ = 0;
   std::optional<RestoringDaemon> restoring_;
   std::vector<ckpt_cuda_piece> pieces_;
   std::vector<ckpt_cuda_destination> into_;

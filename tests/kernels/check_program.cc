@@ -67,7 +67,11 @@ struct Outcome {
 Outcome run(const std::vector<Check>& checks, CudaQueue* queue, uint64_t seed) {
   Outcome outcome;
   for (const Check& check : checks) {
-    const std::vector<std::string> findings = findings_of(check, queue, seed);
+    std::vector<std::string> notes;
+    const std::vector<std::string> findings = findings_of(check, queue, seed, &notes);
+    for (const std::string& note : notes) {
+      std::printf("note %s: %s\n", check.name.c_str(), note.c_str());
+    }
     for (const std::string& finding : findings) {
       std::printf("FAILED %s: %s\n", check.name.c_str(), finding.c_str());
     }

@@ -35,6 +35,13 @@ TEST(CheckProgram, NothingIsWrong) {
   EXPECT_THAT(ended.output, HasSubstr("1 checks on the CPU, 0 found something"));
 }
 
+TEST(CheckProgram, FiguresAreSaidThoughNothingIsWrong) {
+  const Ended ended = run({{"one", Backend::kCpu, [](Checker& c) { c.note("off by 0.1"); }}});
+  EXPECT_EQ(ended.code, 0);
+  EXPECT_THAT(ended.output, HasSubstr("\nnote one: off by 0.1\n"));
+  EXPECT_THAT(ended.output, HasSubstr("1 checks on the CPU, 0 found something"));
+}
+
 TEST(CheckProgram, WhatTheCpuFindsIsNotSkippedWithTheGpu) {
   const Ended ended =
       run({{"one", Backend::kCpu, find_something}, {"two", Backend::kCuda, find_nothing}});

@@ -34,7 +34,8 @@ std::vector<Check> all_checks(bool tiny) {
   return all;
 }
 
-std::vector<std::string> findings_of(const Check& check, CudaQueue* queue, uint64_t seed) {
+std::vector<std::string> findings_of(const Check& check, CudaQueue* queue, uint64_t seed,
+                                     std::vector<std::string>* notes) {
   use_one_blas_thread();
   Checker checker(check.backend == Backend::kCuda ? queue : nullptr, seed);
   try {
@@ -45,6 +46,7 @@ std::vector<std::string> findings_of(const Check& check, CudaQueue* queue, uint6
     // What was queued and has failed says more; it was there first.
     if (checker.on_gpu()) checker.expect_done();
   }
+  if (notes != nullptr) *notes = checker.notes();
   return checker.findings();
 }
 

@@ -50,6 +50,8 @@ class Checker {
       return expect(false, std::string(what) + ": differs at " + std::to_string(i));
     }
   }
+  // A figure that whoever looks on shall see, though nothing is wrong with it.
+  void note(std::string what) { notes_.push_back(std::move(what)); }
   // Nothing on the device has failed so far. Waits for it.
   void expect_done();
   template <typename T>
@@ -63,6 +65,7 @@ class Checker {
   // Goes in front of what is said from now on, in place of what did before.
   void now(std::string context) { context_ = std::move(context); }
   const std::vector<std::string>& findings() const { return findings_; }
+  const std::vector<std::string>& notes() const { return notes_; }
 
   std::mt19937_64 random;
 
@@ -70,6 +73,7 @@ class Checker {
   CudaQueue* queue_;
   std::string context_;
   std::vector<std::string> findings_;
+  std::vector<std::string> notes_;
 };
 
 struct Check {
@@ -87,7 +91,8 @@ std::vector<Check> sums_checks();             // sums_checks.cc
 // All of them; `tiny` in the sizes that an emulated device comes to an end with.
 std::vector<Check> all_checks(bool tiny);
 // What is wrong with the backend by one check; `queue` is only for Backend::kCuda. A device that is
-// lost meanwhile is among it.
-std::vector<std::string> findings_of(const Check& check, CudaQueue* queue, uint64_t seed);
+// lost meanwhile is among it. What it noted goes into `notes`, unless that is null.
+std::vector<std::string> findings_of(const Check& check, CudaQueue* queue, uint64_t seed,
+                                     std::vector<std::string>* notes = nullptr);
 
 }  // namespace ckpt::kernels

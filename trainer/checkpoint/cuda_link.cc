@@ -16,10 +16,15 @@ using ckpt::make_error;
 
 namespace {
 
+// A millisecond of the link to the host: by then the first layer has waited for its device, and
+// more is queued while it does.
+constexpr uint64_t kAheadBytes = 32 << 20;
+
 class CudaLink final : public DeviceLink {
  public:
   explicit CudaLink(Device& device) : device_(device) {}
   ~CudaLink() override {
+    set_while_waiting(device_, {});
     if (cuda_ == nullptr || ckpt_cuda_close(cuda_) == CKPT_OK) return;
     leave_device_memory();
   }
@@ -28,10 +33,14 @@ class CudaLink final : public DeviceLink {
     ckpt_cuda_options options = CKPT_INIT(ckpt_cuda_options);
     options.device = cuda_queue(device_).device();
     options.timeout_ms = timeout_ms;
+    options.ahead_bytes = kAheadBytes;
     char error[512] = "";
     const ckpt_status opened =
         ckpt_cuda_open(session.handle(), &options, &cuda_, error, sizeof error);
-    if (opened == CKPT_OK) return {};
+    if (opened == CKPT_OK) {
+      set_while_waiting(device_, [this] { ckpt_cuda_advance(cuda_); });
+      return {};
+    }
     return make_error(static_cast<ErrorCode>(opened), "device {}: {}", device_.name(), error);
   }
 

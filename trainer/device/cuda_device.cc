@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "kernels/cast.h"
-#include "kernels/cuda/abandoned.h"
 #include "kernels/cuda/array.h"
 #include "kernels/cuda/land.h"
 #include "kernels/cuda/queue.h"
@@ -50,6 +49,7 @@ class CudaDevice : public Device {
   }
 
   CudaQueue& queue() { return *queue_; }
+  void set_while_waiting(std::function<void()> call) { while_waiting_ = std::move(call); }
   Status prepare() {
     CKPT_ASSIGN(loss_, kernels::DeviceArray<kernels::CrossEntropySum>::make(1));
     return {};
@@ -81,6 +81,7 @@ class CudaDevice : public Device {
                           "device {}: what was queued is not done after {} ms", name(),
                           options_.timeout_ms);
       }
+      if (while_waiting_) while_waiting_();
       if (waited > kAskEagerly) std::this_thread::sleep_for(kAskAgain);
       return {};
     });
@@ -209,6 +210,7 @@ class CudaDevice : public Device {
   std::unique_ptr<kernels::CudaDeviceScope> current_;
   std::unique_ptr<CudaQueue> queue_;
   kernels::DeviceArray<kernels::CrossEntropySum> loss_;
+  std::function<void()> while_waiting_;
   // Each at least twice as large as the one before, which nobody needs any more: CUDA waits for the
   // whole device before it frees.
   std::vector<kernels::PinnedArray<std::byte>> landing_;
@@ -359,8 +361,6 @@ class CudaDeviceOf final : public CudaDevice {
 
 }  // namespace
 
-int count_cuda_devices(std::string* reason) { return kernels::cuda_device_count(reason); }
-
 Result<std::unique_ptr<Device>> make_cuda_device(const CudaDeviceOptions& options) {
   std::string reason;
   if (kernels::cuda_device_count(&reason) == 0) {
@@ -383,10 +383,9 @@ Result<std::unique_ptr<Device>> make_cuda_device(const CudaDeviceOptions& option
   return std::unique_ptr<Device>(std::move(device));
 }
 
-void leave_device_memory() { kernels::give_back_nothing(); }
-
-Result<std::string> pci_bus_id(Device& device) {
-  return kernels::cuda_bus_id(cuda_queue(device).device());
+void set_while_waiting(Device& device, std::function<void()> call) {
+  CKPT_ASSERT_MSG(!device.is_host(), device.name());
+  static_cast<CudaDevice&>(device).set_while_waiting(std::move(call));
 }
 
 kernels::CudaQueue& cuda_queue(Device& device) {

@@ -3,6 +3,7 @@
 // A program without CUDA links without_cuda.cc instead, where making one is an error.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -32,6 +33,11 @@ void leave_device_memory();
 
 // Where the GPU of a device that make_cuda_device() made is on the machine's PCI bus.
 Result<std::string> pci_bus_id(Device& device);
+
+// Called again and again while the calling thread waits for this device, and not for long at a
+// time: it must not wait for anything, nor use the device but by streams of its own. Empty:
+// nothing.
+void set_while_waiting(Device& device, std::function<void()> call);
 
 // The queue of a device that make_cuda_device() made.
 ckpt::kernels::CudaQueue& cuda_queue(Device& device);

@@ -10,7 +10,7 @@
  *
  *   ckpt_snapshot_begin(session, &options, &snapshot);
  *   ckpt_cuda_stage(cuda, snapshot, pieces, count, stream);   // returns at once
- *   ... forward, backward: the copies run beside it ...
+ *   ... forward, backward: the copies run beside it ...   // ckpt_cuda_advance, with ahead_bytes
  *   ckpt_cuda_wait_gathered(cuda, CKPT_CUDA_ALL_UNITS, stream);   // before the optimizer writes
  *   ... optimizer ...
  *   ckpt_cuda_poll(cuda, NULL);   // now and then, as ckpt_poll: hands over what has arrived
@@ -42,6 +42,9 @@ typedef struct ckpt_cuda_options {
                             after the other: what the trainer copies to the host meanwhile waits for
                             one chunk at most, 0.3 ms at 50 GB/s */
   uint32_t timeout_ms;   /* wherever a call waits for the device; 0: 60,000 */
+  uint64_t ahead_bytes;  /* ckpt_cuda_stage queues so much, in whole groups of chunks, before it
+                            returns; 0: everything, a few calls of CUDA for each chunk, while the
+                            device may be idle. For a trainer that calls ckpt_cuda_advance */
 } ckpt_cuda_options;
 
 /* Pins the session's arena and takes the device memory: once per session, it takes a while. The
@@ -67,12 +70,14 @@ typedef struct ckpt_cuda_piece {
 
 /* Queues the gathering and draining of all pieces: this rank's fragments of the snapshot, in any
  * order of units, ascending within each: all of them in one call. They are read as they are when
- * `stream` has come as far as it is queued now. May wait for slabs, as ckpt_snapshot_write does; a
- * snapshot that `streams` may be larger than the arena. The snapshot's handle must live until
- * ckpt_cuda_poll has ended it. On failure the snapshot is aborted, and the call has waited, at most
- * the timeout of the options, for what it had queued: nothing reads the pieces then, and the handle
- * may go. CKPT_E_INVALID_ARGUMENT, with the unit, for a piece that is neither memory of the
- * session's device nor pinned memory of the host. */
+ * `stream` has come as far as it is queued now. With `ahead_bytes` in the options only the first
+ * are queued here; of the others, too, everything that can be refused is refused here, and the
+ * array may go. May wait for slabs, as ckpt_snapshot_write does; a snapshot that `streams` may be
+ * larger than the arena. The snapshot's handle must live until ckpt_cuda_poll has ended it. On
+ * failure the snapshot is aborted, and the call has waited, at most the timeout of the options, for
+ * what it had queued: nothing reads the pieces then, and the handle may go.
+ * CKPT_E_INVALID_ARGUMENT, with the unit, for a piece that is neither memory of the session's
+ * device nor pinned memory of the host. */
 CKPT_API ckpt_status ckpt_cuda_stage(ckpt_cuda* cuda, ckpt_snapshot* snapshot,
                                      const ckpt_cuda_piece* pieces, size_t count,
                                      struct CUstream_st* stream);
@@ -80,9 +85,19 @@ CKPT_API ckpt_status ckpt_cuda_stage(ckpt_cuda* cuda, ckpt_snapshot* snapshot,
 #define CKPT_CUDA_ALL_UNITS UINT32_MAX
 /* From here on `stream` goes on only when the unit, of every snapshot that is being staged, has
  * been gathered: then it may be overwritten. Waits on the device, not here. What is gathered
- * together with the unit's last byte is waited for, too: at most a quarter of gather_bytes. */
+ * together with the unit's last byte is waited for, too: at most a quarter of gather_bytes. With
+ * `ahead_bytes`, what is not queued yet up to there is queued first; on failure no snapshot is
+ * being staged any more. Nothing but this call makes what was staged safe to overwrite then: a
+ * stream, or a device, that has done all of its work has not gathered what nobody has queued. */
 CKPT_API ckpt_status ckpt_cuda_wait_gathered(ckpt_cuda* cuda, uint32_t unit,
                                              struct CUstream_st* stream);
+
+/* With `ahead_bytes`: queues what the gather buffer has room for by now. For the points at which
+ * the trainer waits for its device anyway, again and again while it does; the link to the host is
+ * idle after at most gather_bytes that nobody has queued more behind. Never waits; does nothing, at
+ * the price of a comparison, while nothing is left to be queued. Does not use the session: what
+ * fails is said by the next call. ckpt_cuda_poll and ckpt_cuda_drain do the same, too. */
+CKPT_API void ckpt_cuda_advance(ckpt_cuda* cuda);
 
 /* Hands over what has been drained since the last call, and ends each snapshot of which everything
  * has (ckpt_snapshot_end). Never waits for the device. *open, if not NULL, is the number of

@@ -24,6 +24,7 @@ struct CudaOptions {
   uint64_t gather_bytes = 0;
   uint64_t chunk_bytes = 0;
   uint32_t timeout_ms = 0;
+  uint64_t ahead_bytes = 0;
 };
 
 // How the last restore's bytes came.
@@ -44,6 +45,7 @@ class Cuda {
     raw.gather_bytes = options.gather_bytes;
     raw.chunk_bytes = options.chunk_bytes;
     raw.timeout_ms = options.timeout_ms;
+    raw.ahead_bytes = options.ahead_bytes;
     ckpt_cuda* handle = nullptr;
     char message[1024] = "";
     const ckpt_status status =
@@ -60,6 +62,8 @@ class Cuda {
   Outcome<void> wait_gathered(uint32_t unit, CUstream_st* stream) {
     return check(ckpt_cuda_wait_gathered(handle_.get(), unit, stream));
   }
+  // With ahead_bytes: wherever the trainer waits for its device anyway.
+  void advance() { ckpt_cuda_advance(handle_.get()); }
   // How many snapshots are still being staged.
   Outcome<size_t> poll() {
     size_t open = 0;

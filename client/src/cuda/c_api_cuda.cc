@@ -157,6 +157,7 @@ ckpt_status ckpt_cuda_open(ckpt_session* session, const ckpt_cuda_options* optio
   if (given.gather_bytes != 0) wanted.gather_bytes = given.gather_bytes;
   if (given.chunk_bytes != 0) wanted.chunk_bytes = given.chunk_bytes;
   if (given.timeout_ms != 0) wanted.timeout_ms = given.timeout_ms;
+  wanted.ahead_bytes = given.ahead_bytes;
   const ckpt::kernels::CudaDeviceScope scope(wanted.device);
   const Status opened = guarded([&]() -> Status {
     auto made = std::make_unique<ckpt_cuda>(session);
@@ -193,6 +194,12 @@ ckpt_status ckpt_cuda_stage(ckpt_cuda* cuda, ckpt_snapshot* snapshot, const ckpt
 
 ckpt_status ckpt_cuda_wait_gathered(ckpt_cuda* cuda, uint32_t unit, CUstream_st* stream) {
   return run(cuda, [&] { return cuda->stager->wait_gathered(unit, stream); });
+}
+
+void ckpt_cuda_advance(ckpt_cuda* cuda) {
+  if (!cuda->stager->has_more()) return;
+  const ckpt::kernels::CudaDeviceScope scope(cuda->options.device);
+  cuda->stager->advance();
 }
 
 ckpt_status ckpt_cuda_poll(ckpt_cuda* cuda, size_t* open) {

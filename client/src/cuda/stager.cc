@@ -110,7 +110,7 @@ Status Stager::reserve_place(Staging& staging, const ckpt_cuda_piece& wanted, ck
     const bool may_come = status == CKPT_E_RESOURCE_EXHAUSTED || status == CKPT_E_UNAVAILABLE;
     if (!may_come || !has_some || reserved.error().message == kOutOfMemory) return reserved;
     staging.plan.close();
-    CKPT_TRY(queue_ready(staging));
+    CKPT_TRY(queue_ready(staging, {}));
     if (!drains_.empty()) CKPT_TRY(await_chunk(deadline));
   }
 }
@@ -165,12 +165,12 @@ Status Stager::stage_pieces(Staging& staging, std::span<const ckpt_cuda_piece> p
       lent.is_planned();
       offset += place.length;
       left -= place.length;
-      CKPT_TRY(queue_ready(staging));
+      CKPT_TRY(queue_ready(staging, {.chunks = chunks_ahead()}));
     }
     begin = end;
   }
   staging.plan.close();
-  return queue_ready(staging);
+  return queue_ready(staging, {.chunks = chunks_ahead()});
 }
 
 // Of a snapshot that has failed, or will.
@@ -186,10 +186,12 @@ Status Stager::stage(ckpt_snapshot* snapshot, std::span<const ckpt_cuda_piece> p
   Status staged;
   try {
     staged = take_news();  // slabs that have arrived are slabs that become free
+    if (staged.ok()) staged = queue_more({});
     if (staged.ok()) staged = try_stage(snapshot, pieces, stream);
   } catch (const std::bad_alloc&) {
     staged = Error{ErrorCode::kResourceExhausted, kOutOfMemory};
   }
+  if (failed_) staged = fail_all(Error(*failed_));
   if (!staged.ok()) give_up(snapshot, staged.error());
   return staged;
 }
@@ -231,6 +233,7 @@ void Stager::give_up(ckpt_snapshot* snapshot, const Error& error) {
 // The device, or what it was asked to do, has failed: no bytes that are on their way can be
 // trusted.
 Status Stager::fail_all(const Error& error) {
+  failed_.reset();
   bool at_rest = true;
   for (kernels::CudaQueue* queue : {gather_.get(), drain_.get()}) {
     at_rest = come_to_rest(*queue, options_.timeout_ms).ok() && at_rest;
@@ -261,11 +264,16 @@ void Stager::reuse(Staging& staging) {
 }
 
 Status Stager::wait_gathered(uint32_t unit, cudaStream_t stream) {
+  if (failed_) return fail_all(Error(*failed_));
   for (const Staging& staging : staging_) {
     const auto chunks = static_cast<int64_t>(staging.plan.chunks().size());
     const int64_t last =
         unit == CKPT_CUDA_ALL_UNITS ? chunks - 1 : staging.plan.last_chunk_of(unit);
     if (last < 0) continue;
+    if (&staging == &staging_.back()) {
+      const Status queued = queue_more({.chunks = static_cast<size_t>(last) + 1});
+      if (!queued.ok()) return fail_all(queued.error());
+    }
     // The gather queue is in order: with this group all before it are gathered.
     const auto group = std::partition_point(
         staging.groups.begin(), staging.groups.end(),
@@ -278,6 +286,7 @@ Status Stager::wait_gathered(uint32_t unit, cudaStream_t stream) {
 // Hands over what of all snapshots has arrived.
 Status Stager::take_all() {
   if (staging_.empty()) return ok_status();
+  if (failed_) return *failed_;
   // A launch that failed has left wrong bytes behind; what failed later the events say.
   for (kernels::CudaQueue* queue : {gather_.get(), drain_.get()}) {
     if (const auto& failure = queue->failed()) {
@@ -328,15 +337,25 @@ Status Stager::take_news() {
 
 Status Stager::poll() {
   CKPT_TRY(take_news());
+  const Status queued = queue_more({.only_free = true});
+  if (!queued.ok()) return fail_all(queued.error());
   if (!unsaid_) return ok_status();
   return *std::exchange(unsaid_, std::nullopt);
+}
+
+void Stager::advance() {
+  if (failed_ || !has_more()) return;
+  const Status taken = take_drained();
+  if (!taken.ok()) failed_ = taken.error();
+  if (taken.ok()) (void)queue_more({.only_free = true});
 }
 
 Status Stager::drain(uint32_t timeout_ms) {
   CKPT_TRY(poll());
   const Deadline deadline = Deadline::after_ms(timeout_ms);
   while (!staging_.empty()) {
-    Status arrived = await_chunk(deadline);
+    Status arrived = queue_more({.only_free = true});
+    if (arrived.ok()) arrived = await_chunk(deadline);
     if (arrived.ok()) continue;
     if (arrived.error().code == ErrorCode::kDeadlineExceeded) return arrived;
     return fail_all(arrived.error());

@@ -16,6 +16,10 @@
 // the link to the host is busy while the host plans what comes next. CRCs are written by the kernel
 // straight into pinned memory of the host.
 //
+// With `ahead_bytes`, stage() plans everything, takes all places and refuses what is wrong, but
+// queues only the first groups. The others are queued as their slots become free, whenever somebody
+// calls; at once if somebody waits for them. They are never those of any snapshot but the last.
+//
 // A unit may be overwritten when the group with its last byte is gathered: then up to a quarter of
 // the buffer, less a chunk, is gathered that need not have been.
 //
@@ -54,6 +58,7 @@ class Stager {
     int device = 0;
     uint64_t gather_bytes = 256ull << 20;
     uint64_t chunk_bytes = 16ull << 20;
+    uint64_t ahead_bytes = 0;  // 0: all of it
     uint32_t timeout_ms = 60'000;
   };
   static Result<std::unique_ptr<Stager>> open(ckpt_session* session, PinnedArena& arena,
@@ -64,6 +69,12 @@ class Stager {
                CUstream_st* stream);
   Status wait_gathered(uint32_t unit, CUstream_st* stream);
   Status poll();
+  // Queues groups whose slots are free. Calls CUDA only, not the session: what fails is said by the
+  // next call of another kind.
+  void advance();
+  bool has_more() const {
+    return !staging_.empty() && staging_.back().queued() < staging_.back().plan.chunks().size();
+  }
   Status drain(uint32_t timeout_ms);
   size_t open_count() const { return staging_.size(); }
 
@@ -80,12 +91,18 @@ class Stager {
     StagePlan plan;
     uint64_t first_drain = 0;  // the number of its first chunk among all that were ever queued
     std::vector<Group> groups = {};
-    bool complete = false;  // all of it is queued
+    bool complete = false;  // all of it is planned
     size_t arrived = 0;     // chunks whose places have been given back
     size_t arriving = 0;    // the group of the next
     StagingSize estimate = {};
     std::list<std::unique_ptr<StagingMemory>> memory = {};
     size_t queued() const { return groups.empty() ? 0 : groups.back().chunks_end; }
+  };
+  // How far groups are queued: until so many chunks are, but none that would wait for a slot if
+  // only free ones are asked for.
+  struct Reach {
+    size_t chunks = SIZE_MAX;
+    bool only_free = false;
   };
   // How far the pieces have been taken.
   struct Cursor {
@@ -113,7 +130,9 @@ class Stager {
   static void give_back(const Staging& staging, size_t first_chunk);
   void reuse(Staging& staging);
   // stager_queue.cc
-  Status queue_ready(Staging& staging);
+  Status queue_ready(Staging& staging, Reach reach);
+  Status queue_more(Reach reach);
+  size_t chunks_ahead() const;
   Status queue_group(Staging& staging, size_t count);
   Status try_queue_group(Staging& staging, size_t count);
   Status clear_gaps(const Staging& staging, size_t first, size_t end, std::byte* slots);
@@ -145,6 +164,7 @@ class Stager {
   PackLists lists_;                            // of the group that is being queued
   std::vector<DeviceBytes> sources_;           // of the place that is being planned
   std::unordered_set<const void*> reachable_;  // pieces that were asked about
+  std::optional<Error> failed_;  // of a group that was to be queued; for whoever may end snapshots
   std::optional<Error> unsaid_;  // of a snapshot that could not be ended; for the next poll()
 };
 

@@ -10,18 +10,32 @@
 
 namespace ckpt::lib {
 
+// Of the snapshot that was staged last: of all others everything is queued.
+Status Stager::queue_more(Reach reach) {
+  return has_more() ? queue_ready(staging_.back(), reach) : ok_status();
+}
+
+size_t Stager::chunks_ahead() const {
+  if (options_.ahead_bytes == 0) return SIZE_MAX;
+  return (options_.ahead_bytes - 1) / options_.chunk_bytes + 1;
+}
+
 // Groups of chunks that stay as they are; the last one may be smaller only if nothing is added.
-Status Stager::queue_ready(Staging& staging) {
+Status Stager::queue_ready(Staging& staging, Reach reach) {
   const bool is_closed = staging.plan.ready() == staging.plan.chunks().size();
   for (;;) {
     const size_t left = staging.plan.ready() - staging.queued();
     const size_t wanted = group_chunks(staging.groups.size(), next_drain() % slots_, slots_);
     if (left == 0 || (left < wanted && !is_closed)) return ok_status();
-    CKPT_TRY(queue_group(staging, std::min(left, wanted)));
+    const size_t count = std::min(left, wanted);
+    const bool is_free = next_drain() + count <= drained_ + slots_;
+    if (staging.queued() >= reach.chunks || (reach.only_free && !is_free)) return ok_status();
+    CKPT_TRY(queue_group(staging, count));
   }
 }
 
-// Whatever goes wrong in here, nobody knows how far the group came.
+// Whatever goes wrong in here, nobody knows how far the group came: nothing more is queued, and
+// whoever may speak to the session fails all snapshots.
 Status Stager::queue_group(Staging& staging, size_t count) {
   Status queued;
   try {
@@ -29,7 +43,8 @@ Status Stager::queue_group(Staging& staging, size_t count) {
   } catch (const std::bad_alloc&) {
     queued = Error{ErrorCode::kResourceExhausted, kOutOfMemory};
   }
-  return queued.ok() ? queued : fail_all(queued.error());
+  if (!queued.ok()) failed_ = queued.error();
+  return queued;
 }
 
 Status Stager::try_queue_group(Staging& staging, size_t count) {

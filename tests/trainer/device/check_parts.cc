@@ -11,7 +11,8 @@ std::span<const uint8_t> check_text() {
 }
 
 MakeDevice on_gpu(Precision precision) {
-  return [precision] { return make_cuda_device({.precision = precision}); };
+  return
+      [precision] { return make_cuda_device({.precision = precision, .timeout_ms = kTimeoutMs}); };
 }
 
 TrainConfig with(TrainConfig config, Precision precision) {
@@ -23,6 +24,24 @@ TrainConfig drawn(Checker& c, const TrainConfig& config, Precision precision) {
   TrainConfig drawn = with(config, precision);
   drawn.seed = c.random();
   return drawn;
+}
+
+std::optional<TrainedRank> first_of(Checker& c, const Training& training) {
+  Result<std::vector<TrainedRank>> trained = train(training);
+  if (!trained.ok()) {
+    c.expect(false, trained.error().message);
+    return std::nullopt;
+  }
+  for (const TrainedRank& rank : *trained) {
+    c.expect_equal(rank.losses, trained->front().losses, "losses of the ranks");
+    c.expect(rank.progress.skipped == 0, "a step was not finite");
+  }
+  // Every rank has some of the experts.
+  for (size_t rank = 1; rank < trained->size(); ++rank) {
+    trained->front().state.merge((*trained)[rank].state);
+    trained->front().gradients.merge((*trained)[rank].gradients);
+  }
+  return std::move(trained->front());
 }
 
 void expect_close(Checker& c, const State& values, const State& expected, double tolerance) {

@@ -1,6 +1,7 @@
 // What the checks of training have in common.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -15,6 +16,10 @@ using bench::gpu::StateSink;
 using ckpt::kernels::Check;
 using ckpt::kernels::Checker;
 
+// Of each wait: for the device, for a snapshot's bytes, and of ranks for one another. Under
+// compute-sanitizer a kernel takes minutes.
+constexpr uint32_t kTimeoutMs = 600'000;
+
 // What a check is run with.
 struct Sizes {
   TrainConfig small;   // for steps that are repeated
@@ -22,7 +27,8 @@ struct Sizes {
   uint32_t ranks = 0;
   uint64_t steps = 0;           // on both sides of a snapshot
   uint64_t compared_steps = 0;  // with the host's
-  uint64_t followed_steps = 0;  // bf16 beside fp32
+  TrainConfig followed;         // bf16 beside fp32
+  uint64_t followed_steps = 0;
   StateSink::Options sink;
   // Of ||a - b|| / ||b|| for a tensor, and of a loss. Only the order of sums differs, and how the
   // device rounds functions; after some steps of Adam, which divides a gradient by its own size
@@ -38,10 +44,21 @@ TrainConfig with(TrainConfig config, Precision precision);
 // With parameters and an order of the data that the check's own random numbers draw.
 TrainConfig drawn(Checker& c, const TrainConfig& config, Precision precision);
 
+// What the first rank has, with the experts of all; says so if a step was not done, or the losses
+// are not the same on all.
+std::optional<TrainedRank> first_of(Checker& c, const Training& training);
+
 // Of each tensor, and of each loss, by a part of the expected one's norm.
 void expect_close(Checker& c, const State& values, const State& expected, double tolerance);
 void expect_close(Checker& c, const std::vector<float>& losses, const std::vector<float>& expected,
                   double tolerance);
+
+// bf16_checks.cc: where rounding moves a token to another expert now and then.
+// Two ways to one step: gradients of dense tensors, of experts that have as many tokens both ways,
+// and of all experts together. Says how much has moved.
+void expect_close_but_for_moved(Checker& c, const ModelConfig& shape, const TrainedRank& value,
+                                const TrainedRank& expected);
+void check_bf16(Checker& c, const Sizes& sizes);
 
 // resume_checks.cc: what goes on from a snapshot, on as many ranks and on others.
 void check_resume(Checker& c, const Sizes& sizes, Precision precision);

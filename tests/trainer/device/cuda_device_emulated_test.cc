@@ -1,8 +1,10 @@
 // What only the emulated device can tell: which of a step's reads go through a copy engine, where
-// they would wait for a snapshot's chunks.
+// they would wait for a snapshot's chunks; and when those are queued.
+#include "bench/gpu/state_sink.h"
 #include "kernels/cuda/land.h"
 #include "tests/support/cuda_emulator/control.h"
 #include "tests/trainer/device/cuda_fixture.h"
+#include "tests/trainer/training/training.h"
 
 namespace moetrain {
 namespace {
@@ -36,6 +38,36 @@ TEST_F(CudaCopiesTest, NorDoesTheLoss) {
   const uint64_t before = cuda_emulator::copies_made();
   EXPECT_EQ(device->read_loss()->targets, 1);
   EXPECT_EQ(cuda_emulator::copies_made(), before);
+}
+
+// Of a snapshot the boundary of a step queues only the beginning.
+TEST_F(CudaCopiesTest, TheRestOfASnapshotIsQueuedWhereTheStepWaits) {
+  const auto device = make_device();
+  const auto comms = make_local_comms(1);
+  const TrainConfig config = small_config();
+  const std::vector<uint8_t> text = sample_text(10'000);
+  const auto training = RankTraining::make(*device, *comms.front(), config, text);
+  ASSERT_TRUE(training.ok()) << training.error().message;
+  const auto sink = bench::gpu::StateSink::open(
+      (*training)->model(),
+      {.slab_bytes = 64 << 10, .gather_bytes = 64 << 10, .chunk_bytes = 8 << 10, .ahead_bytes = 1});
+  ASSERT_TRUE(sink.ok()) << sink.error().message;
+  ASSERT_TRUE(device->synchronize().ok());
+  const uint64_t before = cuda_emulator::copies_made();
+  ASSERT_TRUE((*sink)->stage().ok());
+  EXPECT_EQ(cuda_emulator::copies_made(), before + 2) << "a chunk, and the tables it is packed by";
+  Tensor tensor(*device, Type::kByte, 1);
+  const auto wait_for_something = [&] {
+    for (int i = 0; i < 100; ++i) tensor.zero();
+    return device->synchronize().ok();
+  };
+  ASSERT_TRUE(wait_for_something());
+  const uint64_t queued = cuda_emulator::copies_made();
+  EXPECT_GT(queued, before + 2);
+  set_while_waiting(*device, {});
+  ASSERT_TRUE(wait_for_something());
+  EXPECT_EQ(cuda_emulator::copies_made(), queued);
+  EXPECT_TRUE((*sink)->drain().ok());
 }
 
 }  // namespace

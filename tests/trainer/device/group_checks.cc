@@ -16,8 +16,6 @@ constexpr uint32_t kGroupRanks = 4;
 constexpr uint32_t kDies = 1;             // of the first group
 constexpr uint32_t kJoins = kGroupRanks;  // as a fifth
 constexpr uint64_t kSteps = 4;            // that are applied
-// Those who come later wait for the others' steps.
-constexpr uint32_t kTimeoutMs = 300'000;
 
 // One after the other.
 struct Groups {

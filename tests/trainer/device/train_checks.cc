@@ -37,8 +37,12 @@ Sizes tiny_sizes() {
   sizes.ranks = 3;
   sizes.steps = 2;
   sizes.compared_steps = 4;
+  sizes.followed = sizes.small;
   sizes.followed_steps = 12;
-  sizes.sink = {.slab_bytes = 64 << 10, .gather_bytes = 64 << 10, .chunk_bytes = 16 << 10};
+  sizes.sink = {.slab_bytes = 64 << 10,
+                .gather_bytes = 64 << 10,
+                .chunk_bytes = 16 << 10,
+                .ahead_bytes = 16 << 10};
   sizes.trained_tolerance = 1e-4;
   sizes.trained_loss_tolerance = 1e-5;
   return sizes;
@@ -65,32 +69,22 @@ Sizes real_sizes() {
   sizes.ranks = 4;
   sizes.steps = 10;
   sizes.compared_steps = 4;
+  // Slowly: two trainings that start all but alike go apart by themselves, the faster they learn
+  // the more, however they round.
+  sizes.followed = sizes.small;
+  sizes.followed.batch = 32;
+  sizes.followed.schedule.learning_rate = 2e-4;
   sizes.followed_steps = 200;
-  sizes.sink = {.slab_bytes = 16 << 20, .gather_bytes = 8 << 20, .chunk_bytes = 1 << 20};
+  sizes.sink = {.slab_bytes = 16 << 20,
+                .gather_bytes = 8 << 20,
+                .chunk_bytes = 1 << 20,
+                .ahead_bytes = 2 << 20};
   sizes.trained_tolerance = 1e-3;
   sizes.trained_loss_tolerance = 1e-4;
   return sizes;
 }
 
 Result<std::unique_ptr<Device>> on_host() { return make_cpu_device(); }
-// What the first rank has; says so if a step was not done, or the losses are not the same on all.
-std::optional<TrainedRank> first_of(Checker& c, const Training& training) {
-  Result<std::vector<TrainedRank>> trained = train(training);
-  if (!trained.ok()) {
-    c.expect(false, trained.error().message);
-    return std::nullopt;
-  }
-  for (const TrainedRank& rank : *trained) {
-    c.expect_equal(rank.losses, trained->front().losses, "losses of the ranks");
-    c.expect(rank.progress.skipped == 0, "a step was not finite");
-  }
-  // Every rank has some of the experts.
-  for (size_t rank = 1; rank < trained->size(); ++rank) {
-    trained->front().state.merge((*trained)[rank].state);
-    trained->front().gradients.merge((*trained)[rank].gradients);
-  }
-  return std::move(trained->front());
-}
 
 // Two ways to the same training, from parameters that are drawn until both choose the same experts:
 // where two are all but equally probable, rounding decides between them, and what follows is
@@ -170,11 +164,16 @@ void check_replicas_in(Checker& c, const Sizes& sizes, Precision precision) {
   Training replicated = one;
   replicated.ranks = 2;
   replicated.placement = &*placement;
-  const auto both = both_ways(c, std::move(replicated), std::move(one), !coarse);
+  // One of a few tokens that moves changes all.
+  const bool may_move = coarse && config.tokens_per_step() >= 1000;
+  const auto both = both_ways(c, std::move(replicated), std::move(one), !may_move);
   if (!both) return;
-  expect_close(c, both->value.losses, both->expected.losses,
-               coarse ? 1e-2 : sizes.trained_loss_tolerance);
-  expect_close(c, both->value.gradients, both->expected.gradients, coarse ? 0.1 : 1e-3);
+  if (coarse) {
+    expect_close(c, both->value.losses, both->expected.losses, 1e-2);
+    return expect_close_but_for_moved(c, config.model, both->value, both->expected);
+  }
+  expect_close(c, both->value.losses, both->expected.losses, sizes.trained_loss_tolerance);
+  expect_close(c, both->value.gradients, both->expected.gradients, 1e-3);
 }
 
 void check_repeats(Checker& c, const Sizes& sizes, Precision precision) {
@@ -188,21 +187,6 @@ void check_repeats(Checker& c, const Sizes& sizes, Precision precision) {
   if (!first || !second) return;
   c.expect_equal(second->losses, first->losses, "losses");
   c.expect(second->state == first->state, "other parameters or moments");
-}
-
-void check_bf16(Checker& c, const Sizes& sizes) {
-  constexpr double kFollows = 1e-2;  // of a loss
-  const TrainConfig config = drawn(c, sizes.small, Precision::kFp32);
-  Training training{.config = config, .text = check_text(), .steps = sizes.followed_steps};
-  training.make_device = on_gpu(Precision::kFp32);
-  const auto fp32 = first_of(c, training);
-  training.config = with(config, Precision::kBf16);
-  training.make_device = on_gpu(Precision::kBf16);
-  const auto bf16 = first_of(c, training);
-  if (!fp32 || !bf16) return;
-  expect_close(c, bf16->losses, fp32->losses, kFollows);
-  c.expect(bf16->losses != fp32->losses, "bf16 was computed in fp32");
-  c.expect(fp32->losses.back() < fp32->losses.front() - 0.1f, "nothing was learned");
 }
 
 }  // namespace

@@ -57,7 +57,7 @@ class RankTraining {
 using MakeDevice = std::function<Result<std::unique_ptr<Device>>()>;
 
 // `body` for each of so many ranks, in threads, each with a device of its own. The first error,
-// once all have come to their end; those who wait for a rank that has failed do within a minute.
+// once all have come to their end; those who wait for a rank that has failed do at once.
 Status on_ranks(uint32_t ranks, const MakeDevice& make_device,
                 const std::function<Status(Comm&, Device&)>& body);
 

@@ -1,0 +1,212 @@
+// Snapshots of which only the first groups are queued when they are staged (ckpt_cuda_options'
+// ahead_bytes): who queues the others, and when. On the emulated device only.
+#include <functional>
+
+#include "tests/client/cuda_client_fixture.h"
+#include "tests/support/cuda_emulator/control.h"
+
+namespace ckpt::test {
+namespace {
+
+class CudaAheadTest : public CudaClientTest {
+ protected:
+  static constexpr uint64_t kChunkBytes = 64 << 10;
+  static constexpr uint64_t kChunks = 40;
+  static constexpr uint64_t kSlots = 16;  // so groups of 1, 2, 4, 4, 4, 1 until all are taken
+  static constexpr uint64_t kGroupsThatFit = 6;
+  static constexpr ckpt_cuda_options kAhead{.gather_bytes = kSlots * kChunkBytes,
+                                            .chunk_bytes = kChunkBytes,
+                                            .ahead_bytes = 2 * kChunkBytes};
+  // Of the streams that are made by ckpt_cuda_open.
+  static constexpr uint64_t kDrain = 2;
+
+  void TearDown() override {
+    cuda_emulator::unstick();
+    cuda_emulator::fail_no_calls();
+    CudaClientTest::TearDown();
+  }
+  // A unit for each chunk.
+  void connect() {
+    start({.slab_bytes = kSlabBytes, .slab_count = 3 * kChunks});
+    open_with_cuda(std::vector<uint64_t>(kChunks, kChunkBytes), kAhead);
+    pieces_ = upload();
+    ASSERT_FALSE(trainer_->wait());
+  }
+  void expect_staged(Snapshot& snapshot) {
+    ASSERT_EQ(stage(snapshot.handle(), pieces_), CKPT_OK) << ckpt_cuda_error(cuda_);
+  }
+  void drain() { ASSERT_EQ(ckpt_cuda_drain(cuda_, 20'000), CKPT_OK) << ckpt_cuda_error(cuda_); }
+  // The last attempt's.
+  void expect_saved() {
+    std::vector<fb::SealSlabT> found;
+    for (size_t count = 1; daemon_ != nullptr; ++count) {
+      found = seals(count);
+      std::erase_if(found, [&](const auto& seal) { return seal.attempt != plan_.attempt; });
+      uint64_t bytes = 0;
+      for (const auto& seal : found) {
+        for (const fb::SealedFragment& fragment : seal.fragments) bytes += fragment.length();
+      }
+      if (bytes >= data_.size() * kChunkBytes) break;
+    }
+    expect_payload(found);
+  }
+  size_t open_count() {
+    size_t open = 99;
+    (void)ckpt_cuda_poll(cuda_, &open);
+    return open;
+  }
+
+  std::vector<ckpt_cuda_piece> pieces_;
+};
+
+// What stands before the first kernel of the step that follows.
+TEST_F(CudaAheadTest, StagingTakesAsManyCallsHoweverLargeTheSnapshotIs) {
+  connect();
+  Snapshot first = begin();  // makes events, takes memory, asks about the pieces
+  expect_staged(first);
+  drain();
+  ++plan_.attempt;
+  Snapshot second = begin();
+  cuda_emulator::fail_no_calls();  // counts from here on
+  expect_staged(second);
+  // The current device; where the trainer is: said, awaited. Then a chunk and two chunks, each with
+  // tables, pack and its checksums, gathered: said, awaited; and two calls for a chunk.
+  EXPECT_EQ(cuda_emulator::calls_made(), 3u + 2 * 5 + 3 * 2);
+  drain();
+  expect_saved();
+}
+
+TEST_F(CudaAheadTest, MoreIsQueuedAsSlotsBecomeFreeAndNotBefore) {
+  cuda_emulator::make_stuck(kDrain);
+  connect();
+  Snapshot snapshot = begin();
+  const uint64_t before = cuda_emulator::copies_made();
+  expect_staged(snapshot);
+  EXPECT_EQ(cuda_emulator::copies_made() - before, 3u + 2) << "chunks, and the tables of groups";
+  ckpt_cuda_advance(cuda_);
+  EXPECT_EQ(cuda_emulator::copies_made() - before, kSlots + kGroupsThatFit);
+  for (int i = 0; i < 3; ++i) ckpt_cuda_advance(cuda_);
+  EXPECT_EQ(open_count(), 1u);
+  EXPECT_EQ(cuda_emulator::copies_made() - before, kSlots + kGroupsThatFit) << "none has a slot";
+  cuda_emulator::unstick();
+  drain();
+  expect_saved();
+}
+
+// Without a call of anything else, though nothing is ever drained.
+TEST_F(CudaAheadTest, WhoeverWaitsForAUnitHasItQueuedAndNoMore) {
+  cuda_emulator::make_stuck(kDrain);
+  connect();
+  Snapshot snapshot = begin();
+  const uint64_t before = cuda_emulator::copies_made();
+  expect_staged(snapshot);
+  ASSERT_EQ(ckpt_cuda_wait_gathered(cuda_, 2, trainer_->stream()), CKPT_OK);
+  EXPECT_EQ(cuda_emulator::copies_made() - before, 3u + 2);
+  ASSERT_EQ(ckpt_cuda_wait_gathered(cuda_, 3, trainer_->stream()), CKPT_OK);
+  EXPECT_EQ(cuda_emulator::copies_made() - before, 7u + 3);
+  EXPECT_TRUE(trainer_->wait_at_most(5000));
+  ASSERT_EQ(ckpt_cuda_wait_gathered(cuda_, CKPT_CUDA_ALL_UNITS, trainer_->stream()), CKPT_OK);
+  overwrite();
+  EXPECT_FALSE(trainer_->wait_at_most(1)) << "what has no slot is not gathered";
+  cuda_emulator::unstick();
+  ASSERT_TRUE(trainer_->wait_at_most(5000));
+  drain();
+  expect_saved();
+}
+
+TEST_F(CudaAheadTest, TheNextSnapshotHasTheLastOneQueuedFirst) {
+  connect();
+  Snapshot first = begin();
+  expect_staged(first);
+  ++plan_.attempt;
+  Snapshot second = begin();
+  expect_staged(second);
+  EXPECT_EQ(open_count(), 2u);
+  ASSERT_EQ(ckpt_cuda_wait_gathered(cuda_, CKPT_CUDA_ALL_UNITS, trainer_->stream()), CKPT_OK);
+  overwrite();
+  drain();
+  EXPECT_NE(first.info().level, CKPT_LEVEL_FAILED);
+  expect_saved();
+}
+
+TEST_F(CudaAheadTest, ARefusalIsSaidAtOnceThoughThePieceWouldBeQueuedLast) {
+  connect();
+  Snapshot before = begin();
+  expect_staged(before);
+  auto wrong = pieces_;
+  wrong.back().data = nullptr;
+  ++plan_.attempt;
+  {
+    Snapshot refused = begin();
+    EXPECT_EQ(stage(refused.handle(), wrong), CKPT_E_INVALID_ARGUMENT);
+    EXPECT_EQ(refused.info().level, CKPT_LEVEL_FAILED);
+  }
+  EXPECT_NE(before.info().level, CKPT_LEVEL_FAILED);
+  ++plan_.attempt;
+  Snapshot after = begin();
+  expect_staged(after);
+  drain();
+  expect_saved();
+}
+
+TEST_F(CudaAheadTest, ClosingGivesBackWhatWasNeverQueued) {
+  connect();
+  Snapshot snapshot = begin();
+  expect_staged(snapshot);
+  EXPECT_EQ(ckpt_cuda_close(std::exchange(cuda_, nullptr)), CKPT_OK);
+  EXPECT_EQ(snapshot.info().level, CKPT_LEVEL_FAILED);
+}
+
+TEST_F(CudaAheadTest, ASnapshotThatIsAbortedIsQueuedToItsEndAndTakesNothingWithIt) {
+  connect();
+  Snapshot first = begin();
+  expect_staged(first);
+  ASSERT_OK(first.abort("enough"));
+  ckpt_cuda_advance(cuda_);
+  ++plan_.attempt;
+  Snapshot second = begin();
+  expect_staged(second);
+  drain();
+  EXPECT_EQ(first.info().level, CKPT_LEVEL_FAILED);
+  expect_saved();
+}
+
+// advance() uses no session: whoever comes next says what has failed, and fails the snapshot.
+TEST_F(CudaAheadTest, WhatFailsBetweenIsSaidByTheNextCall) {
+  connect();
+  const std::function<ckpt_status()> next[] = {
+      [&] { return ckpt_cuda_poll(cuda_, nullptr); },
+      [&] { return ckpt_cuda_drain(cuda_, 20'000); },
+      [&] { return ckpt_cuda_wait_gathered(cuda_, 0, trainer_->stream()); },
+      [&] {
+        ++plan_.attempt;
+        Snapshot other = begin();
+        const ckpt_status status = stage(other.handle(), pieces_);
+        EXPECT_EQ(other.info().level, CKPT_LEVEL_FAILED);
+        return status;
+      }};
+  for (const auto& call : next) {
+    ++plan_.attempt;
+    Snapshot snapshot = begin();
+    expect_staged(snapshot);
+    constexpr uint64_t kIntoAGroup = 6;
+    cuda_emulator::fail_calls(kIntoAGroup, 1);
+    ckpt_cuda_advance(cuda_);
+    EXPECT_GT(cuda_emulator::calls_made(), kIntoAGroup);
+    cuda_emulator::fail_no_calls();
+    EXPECT_NE(snapshot.info().level, CKPT_LEVEL_FAILED);
+    EXPECT_NE(call(), CKPT_OK);
+    EXPECT_NE(std::string(ckpt_cuda_error(cuda_)).find("CUDA"), std::string::npos)
+        << ckpt_cuda_error(cuda_);
+    EXPECT_EQ(snapshot.info().level, CKPT_LEVEL_FAILED);
+    EXPECT_EQ(open_count(), 0u);
+  }
+  ++plan_.attempt;
+  Snapshot after = begin();
+  expect_staged(after);
+  drain();
+  expect_saved();
+}
+
+}  // namespace
+}  // namespace ckpt::test
