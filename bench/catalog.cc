@@ -35,6 +35,8 @@ constexpr uint32_t kCatalogTimeoutMs = 120'000;
 constexpr double kQuestionMs = 50;
 constexpr double kStartMs = 2'000;
 constexpr const char* kCatalogRun = "large";
+constexpr const char* kPartialRun = "partial";  // one full commit, then small ones
+constexpr uint32_t kUnitsOfASmallCommit = 2;
 
 using Work = std::function<Status()>;
 
@@ -102,11 +104,16 @@ class History {
     const uint64_t catalog_bytes = bytes_below(daemon_->data() + "/catalog");
     CKPT_TRY(prune());
     CKPT_ASSIGN(const Usage usage, usage_of(daemon_->pid()));
+    if (options_.small_commits > 0) {
+      CKPT_TRY(save_partial());
+      CKPT_TRY(ask_partial());
+    }
     return json{{"bench", "catalog"},
                 {"machine", machine(options_.directory)},
                 {"shape",
                  {{"units", options_.units},
                   {"commits", options_.commits},
+                  {"small_commits", options_.small_commits},
                   {"unit_bytes", kCatalogUnitBytes},
                   {"io", options_.engine}}},
                 {"versions", versions()},
@@ -129,29 +136,40 @@ class History {
     rows_.back()["verdict"] = ms <= limit_ms ? "pass" : "fail";
   }
 
-  Result<ckpt::client::Session> open(bool control) const {
+  Result<ckpt::client::Session> open(bool control, const char* run = kCatalogRun) const {
     ckpt::client::OpenOptions open;
     open.socket = "unix:" + daemon_->socket();
-    open.run = kCatalogRun;
+    open.run = run;
     open.control = control;
     open.arena_bytes = kCatalogSlabs * kCatalogSlabBytes;
     open.slab_bytes = kCatalogSlabBytes;
     return to_result(ckpt::client::Session::open(open));
   }
 
-  Status save() {
-    CKPT_ASSIGN(auto session, open(false));
+  // A trainer of the run that is alone in its group.
+  Result<ckpt::client::Session> train(const char* run) const {
+    CKPT_ASSIGN(auto session, open(false, run));
     CKPT_TRY(to_status(session.register_units(units_of(options_.units))));
     ckpt::client::JoinOptions alone;
     alone.size = 1;
     CKPT_TRY(to_result(session.join(alone)));
+    return session;
+  }
+
+  static ckpt::client::SnapshotOptions plan_of(uint32_t first, uint32_t end) {
     ckpt::client::SnapshotOptions plan;
-    plan.units.reserve(options_.units);
-    plan.fragments.reserve(options_.units);
-    for (uint32_t unit = 0; unit < options_.units; ++unit) {
+    plan.units.reserve(end - first);
+    plan.fragments.reserve(end - first);
+    for (uint32_t unit = first; unit < end; ++unit) {
       plan.units.push_back(unit);
       plan.fragments.push_back({0, unit, 0, kCatalogUnitBytes});
     }
+    return plan;
+  }
+
+  Status save() {
+    CKPT_ASSIGN(auto session, train(kCatalogRun));
+    ckpt::client::SnapshotOptions plan = plan_of(0, options_.units);
     CKPT_ASSIGN(const double ms, median_ms(options_.commits, [&]() -> Status {
                   plan.step += 100;
                   return save_once(session, plan);
@@ -191,10 +209,7 @@ class History {
     }
     // The plan alone. What is kept is what it looks at.
     for (const uint32_t all : {options_.commits / 6, options_.commits - 1}) {
-      const uint32_t kept = std::max(all, 1u);
-      CKPT_TRY(ask_daemon(session, "prune",
-                          {{"target", kCatalogRun}, {"rules", {{"last", kept}}}, {"dry_run", true}},
-                          fmt::format("{} --keep-last {} --dry-run", kCatalogRun, kept)));
+      CKPT_TRY(ask_prune_plan(session, kCatalogRun, std::max(all, 1u)));
     }
     for (const char* verb : {"log", "show"}) {
       const std::vector<std::string> command = {
@@ -206,6 +221,12 @@ class History {
       add(fmt::format("ckptctl {} {} --json", command[0], command[1]), ms, 0);
     }
     return {};
+  }
+
+  Status ask_prune_plan(ckpt::client::Session& session, const std::string& run, uint32_t kept) {
+    return ask_daemon(session, "prune",
+                      {{"target", run}, {"rules", {{"last", kept}}}, {"dry_run", true}},
+                      fmt::format("{} --keep-last {} --dry-run", run, kept));
   }
 
   Status ask_daemon(ckpt::client::Session& session, const std::string& verb, const json& arguments,
@@ -266,6 +287,42 @@ class History {
     const std::string kept = std::to_string(std::max(options_.commits / 6, 1u));
     CKPT_ASSIGN(const CtlRun done, run_ctl(*daemon_, {"prune", kCatalogRun, "--keep-last", kept}));
     add(fmt::format("ckptctl prune {} --keep-last {}", kCatalogRun, kept), done.seconds * 1e3, 0);
+    return {};
+  }
+
+  // A history of partial snapshots: of most units the newest version is as old as the run.
+  Status save_partial() {
+    CKPT_ASSIGN(auto session, train(kPartialRun));
+    ckpt::client::SnapshotOptions plan = plan_of(0, options_.units);
+    plan.step = 1;
+    CKPT_TRY(save_once(session, plan));
+    CKPT_ASSIGN(const double ms, median_ms(options_.small_commits, [&]() -> Status {
+                  const auto step = static_cast<uint32_t>(plan.step + 1);
+                  const uint32_t pairs = options_.units / kUnitsOfASmallCommit;
+                  const uint32_t first = step % pairs * kUnitsOfASmallCommit;
+                  plan = plan_of(first, first + kUnitsOfASmallCommit);
+                  plan.step = step;
+                  return save_once(session, plan);
+                }));
+    add(fmt::format("save {} units, to durable", kUnitsOfASmallCommit), ms, 0);
+    return to_status(session.leave());
+  }
+
+  Status ask_partial() {
+    CKPT_ASSIGN(auto control, open(true));
+    const std::string newest = fmt::format("{}@{}", kPartialRun, options_.small_commits + 1);
+    const std::string middle = fmt::format("{}@{}", kPartialRun, (options_.small_commits + 1) / 2);
+    const std::vector<std::pair<std::string, json>> questions = {
+        {"log", {{"target", kPartialRun}}},
+        {"show", {{"target", newest}}},
+        {"experts", {{"target", newest}}},
+        {"diff", {{"from", middle}, {"to", newest}}}};
+    for (const auto& [verb, arguments] : questions) {
+      CKPT_TRY(ask_daemon(control, verb, arguments, name_of(arguments)));
+    }
+    for (const uint32_t kept : {options_.small_commits / 20, options_.small_commits - 1}) {
+      CKPT_TRY(ask_prune_plan(control, kPartialRun, std::max(kept, 1u)));
+    }
     return {};
   }
 

@@ -12,15 +12,17 @@ namespace bench {
 struct CatalogOptions {
   uint32_t units = 30'000;
   uint32_t commits = 33;
+  uint32_t small_commits = 2'000;  // of two units, in a run of their own; 0: none
   uint32_t repeats = 11;
   std::string engine = "uring";
   std::string directory = ".";
 };
-// A real ckptd, and a trainer that saved all units in each commit; the bytes of a unit are few, its
-// entries in journal and catalog are those of any size. {bench, machine, shape, versions,
-// rows:[{what, ms, limit_ms, verdict, bytes}], versions_per_second (of a rebuild), resident_bytes,
-// resident_bytes_peak, journal_bytes, catalog_bytes}. A row's ms is the median; limit_ms is null
-// where nothing is promised, bytes the length of an answer, cpu_ms what one costs the daemon.
+// A real ckptd, and a trainer that saved all units in each commit, another that did so once; the
+// bytes of a unit are few, its entries in journal and catalog are those of any size. {bench,
+// machine, shape, versions, rows:[{what, ms, limit_ms, verdict, bytes}], versions_per_second (of a
+// rebuild), resident_bytes, resident_bytes_peak, journal_bytes, catalog_bytes}. A row's ms is the
+// median; limit_ms is null where nothing is promised, bytes the length of an answer, cpu_ms what
+// one costs the daemon.
 ckpt::Result<nlohmann::json> bench_catalog(const CatalogOptions& options);
 std::string catalog_text(const nlohmann::json& document);
 

@@ -281,10 +281,14 @@ CLI::App* add_catalog(CLI::App& app, Flags& flags) {
   bench::CatalogOptions& catalog = flags.catalog;
   command->add_option("--units", catalog.units, "units of the model")
       ->capture_default_str()
-      ->check(CLI::Range(1, 60'000));
+      ->check(CLI::Range(2, 60'000));
   command->add_option("--commits", catalog.commits, "full commits")
       ->capture_default_str()
       ->check(CLI::Range(1, 10'000));
+  command
+      ->add_option("--small-commits", catalog.small_commits,
+                   "of two units each, after one full commit, in a run of their own; 0: none")
+      ->capture_default_str();
   command->add_option("--repeats", catalog.repeats, "of each question; the median counts")
       ->capture_default_str()
       ->check(CLI::Range(1, 1000));

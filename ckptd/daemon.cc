@@ -7,23 +7,6 @@
 
 namespace ckptd {
 
-namespace {
-
-// The run that loses versions by this record: what was known of its newest ones may be wrong.
-std::optional<ckpt::RunId> run_of_loss(const fb::RecordT& record) {
-  if (const auto* deleted = record.body.AsDeleted()) return deleted->run;
-  if (const auto* removed = record.body.AsRunRemoved()) return removed->run;
-  if (const auto* damaged = record.body.AsCommitDamaged()) return damaged->run;
-  return std::nullopt;
-}
-
-bool makes_dead(fb::RecordBody type) {
-  return type == fb::RecordBody::Deleted || type == fb::RecordBody::RunRemoved ||
-         type == fb::RecordBody::Moved;
-}
-
-}  // namespace
-
 Daemon::Daemon(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 Daemon::~Daemon() { impl_->close(); }
@@ -48,7 +31,8 @@ void Daemon::disconnected(SessionId session, const std::string& reason) {
 }
 
 size_t Daemon::poll() {
-  const size_t ran = impl_->disk.reap() + impl_->executor.reap();
+  size_t ran = impl_->disk.reap() + impl_->executor.reap();
+  ran += impl_->apply_durable();
   impl_->settle();
   return ran;
 }
@@ -124,7 +108,7 @@ void Daemon::Impl::step_drain() {
   const bool staged = std::any_of(open_snapshots.begin(), open_snapshots.end(),
                                   [&](const auto& open) { return ingest.is_staged(open.first); });
   if (staged || (!open_snapshots.empty() && now < drain_deadline)) return;
-  if (journal->in_flight() > 0 || recoder->recording()) return;  // comes back when that is done
+  if (journal->in_flight() > 0 || applies() || recoder->recording()) return;  // comes back then
   fb::StoreClosedT closed;
   closed.time_ns = wall_clock_ns();
   std::vector<fb::RecordT> records;
@@ -150,70 +134,6 @@ void Daemon::Impl::done(SessionId session, uint64_t request) {
   send(session, std::move(reply));
 }
 
-// The index follows the journal without gaps: what comes after a record that it could not take
-// waits for catch_up_catalog().
-void Daemon::Impl::apply(uint64_t sequence, const fb::RecordT& record) {
-  last_sequence = std::max(last_sequence, sequence);
-  if (makes_dead(record.body.type)) gc_wanted = true;
-  if (const auto run = run_of_loss(record)) newest_by_run.erase(*run);
-  if (catalog->applied_sequence() + 1 != sequence) return;
-  const Status applied = catalog->apply(sequence, record);
-  if (!applied.ok()) {
-    spdlog::error("the catalog did not take journal record {}: {}", sequence,
-                  applied.error().message);
-  }
-}
-
-// An index that could not be read or written is made good from the journal. What keeps it from
-// that, a full disk as a rule, may last: it is tried again less and less often.
-void Daemon::Impl::heal_catalog() {
-  Status status = catalog->health();
-  if (status.ok() && catalog->applied_sequence() >= last_sequence) {
-    catalog_retry_after = limits::kCatalogRetryMin;
-    return;
-  }
-  if (now < next_catalog_retry) return;
-  const std::string reason = status.ok() ? "it lacks records" : status.error().message;
-  if (!status.ok()) status = catalog->heal();
-  // Even after an error: what is in memory must know every run and lineage.
-  const Status caught_up = catch_up_catalog();
-  if (status.ok()) status = caught_up;
-  if (status.ok()) status = catalog->health();
-  if (status.ok()) {
-    spdlog::warn("the catalog was made good from the journal: {}", reason);
-    return;
-  }
-  spdlog::error("the catalog cannot be made good, next try in {} ms: {}",
-                catalog_retry_after.count(), status.error().message);
-  next_catalog_retry = now + catalog_retry_after;
-  catalog_retry_after = std::min(2 * catalog_retry_after, limits::kCatalogRetryMax);
-}
-
-// Replays what the catalog lacks; nothing else runs meanwhile.
-Status Daemon::Impl::catch_up_catalog() {
-  if (catalog->applied_sequence() >= last_sequence) return {};
-  CKPT_TRY(replay(disk, journal_file, last_sequence, *catalog));
-  if (catalog->applied_sequence() >= last_sequence) return {};
-  return make_error(ErrorCode::kCorrupt, "journal record {} cannot be read back",
-                    catalog->applied_sequence() + 1);
-}
-
-void Daemon::Impl::record(std::vector<fb::RecordT> records,
-                          std::function<void(const Status&)> then) {
-  // StoreClosed is the last word: what comes after it is for the next daemon.
-  if (closing_record_sent) {
-    return then(make_error(ErrorCode::kUnavailable, "the daemon is shutting down"));
-  }
-  auto kept = std::make_shared<std::vector<fb::RecordT>>(records);
-  journal->append(std::move(records),
-                  [this, kept, then = std::move(then)](const Result<uint64_t>& first_sequence) {
-                    if (!first_sequence.ok()) return then(first_sequence.error());
-                    uint64_t sequence = *first_sequence;
-                    for (const fb::RecordT& one : *kept) apply(sequence++, one);
-                    then({});
-                  });
-}
-
 void Daemon::Impl::run_deferred() {
   for (const auto& work : std::exchange(deferred, {})) work();
 }
@@ -221,6 +141,8 @@ void Daemon::Impl::run_deferred() {
 // What is in flight is waited for; nothing new begins.
 void Daemon::Impl::close() {
   draining = true;
+  durable.at_once = true;
+  apply_durable();
   for (auto& [id, session] : sessions) {
     for (auto& [restore_id, restore] : session.restores) close_job(std::move(restore.job), {});
     session.restores.clear();
@@ -234,7 +156,7 @@ void Daemon::Impl::close() {
     return !closing_jobs.empty() || (scrub != nullptr && !scrub_closed) ||
            (recoder != nullptr && !recoder_closed) || (gc != nullptr && gc->busy()) ||
            (comparer != nullptr && !comparer->idle()) || codec_samples_running > 0 ||
-           (journal != nullptr && journal->in_flight() > 0);
+           (journal != nullptr && journal->in_flight() > 0) || durable.turn_asked;
   };
   while (busy()) {
     if (disk.in_flight() > 0) {

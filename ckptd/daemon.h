@@ -58,6 +58,8 @@ class Daemon {
     std::chrono::milliseconds scrub_interval{0};
     // How old a commit is when its bytes are encoded, at that pace, too; 0: never.
     std::chrono::milliseconds recode_after{0};
+    // How long records are applied before others have a turn; each time one at least.
+    std::chrono::milliseconds apply_turn = limits::kApplyTurn;
     std::function<uint64_t()> wall_clock_ns;  // for the times in history
     uint64_t random_seed = 0;                 // 0: from the operating system
   };

@@ -22,9 +22,12 @@ fb::RecordT record_at(const RunInfo& run, ViewPoint point, uint64_t time_ns, Bod
   return make_record(std::move(body));
 }
 
-// What it removes, with the tags and pins that would point at nothing.
-std::vector<fb::RecordT> prune_records(const RunInfo& run, const PrunePlan& plan,
-                                       uint64_t time_ns) {
+// What it removes, with the tags and pins that would point at nothing. From the highest step down:
+// no view needs what comes after its step, so what is still listed while they are applied is whole.
+std::vector<fb::RecordT> prune_records(const RunInfo& run, PrunePlan plan, uint64_t time_ns) {
+  std::ranges::sort(plan.removed, [](const auto& a, const auto& b) {
+    return std::pair(a.point.step, a.point.lineage) > std::pair(b.point.step, b.point.lineage);
+  });
   std::vector<fb::RecordT> records;
   for (const PrunePlan::Removed& removed : plan.removed) {
     for (const std::string& tag : removed.tags) {
@@ -71,7 +74,7 @@ void Daemon::Impl::administer(const Session& session, const fb::QueryT& message)
 }
 
 void Daemon::Impl::next_administration() {
-  while (!administering && !recoder->recording() && !administrations.empty()) {
+  while (!administering && !applies() && !recoder->recording() && !administrations.empty()) {
     const Administration task = std::move(administrations.front());
     administrations.pop_front();
     const auto session = sessions.find(task.session);

@@ -1,6 +1,7 @@
 // What the sources daemon_*.cc share. Private to them.
 //
 //   daemon.cc            the public face, poll and tick, drain
+//   daemon_apply.cc      records into the journal; once durable, into the catalog
 //   daemon_open.cc       start: recovery, header checks, the stages
 //   daemon_salvage.cc    start: a catalog that knows more than a damaged journal
 //   daemon_sessions.cc   greeting, registration, loss of a session
@@ -15,8 +16,7 @@
 //   daemon_administration.cc  tags, pins, rules, prunes, removals
 //   daemon_gc.cc         what is dead goes back to the disk
 //   daemon_same.cc       what the disk has already is not written again
-//   daemon_scrub.cc      what is live is read back
-//   daemon_recode.cc     what is old is encoded
+//   daemon_scrub.cc, daemon_recode.cc  what is live is read back, what is old is encoded
 //   daemon_metrics.cc    metrics and status
 //
 // Everything runs on the loop thread. Callbacks of the stages arrive inside poll(); whatever they
@@ -66,15 +66,8 @@ Status check_unit_codecs(const fb::RegisterUnitsT& message);
 PayloadObserver with_sampler(PayloadObserver observer, std::shared_ptr<SlabSampler> sampler);
 
 struct Daemon::Impl {
-  Impl(const Parts& with_parts, const Options& with_options)
-      : disk(with_parts.disk),
-        executor(with_parts.executor),
-        open_catalog(with_parts.open_catalog),
-        outbox(with_parts.outbox),
-        keeper(with_parts.keeper),
-        options(with_options) {}
-
   // -- start and end (daemon_open.cc, daemon.cc) -------------------------------------------------
+  Impl(const Parts& with_parts, const Options& with_options);
   Status open();
   void recover_runs(RecoveredStore& store);
   void reclaim(ListedExtents listed);
@@ -114,12 +107,18 @@ struct Daemon::Impl {
   }
   void refuse(SessionId session, uint64_t request, const Error& error);
   void done(SessionId session, uint64_t request);
+  uint64_t wall_clock_ns() const { return options.wall_clock_ns(); }
+
+  // -- the catalog behind the journal (daemon_apply.cc) ------------------------------------------
   // Appends to the journal, folds the records into the catalog, then calls `then`.
   void record(std::vector<fb::RecordT> records, std::function<void(const Status&)> then);
   void apply(uint64_t sequence, const fb::RecordT& record);
   void heal_catalog();
   Status catch_up_catalog();
-  uint64_t wall_clock_ns() const { return options.wall_clock_ns(); }
+  bool applies() const { return durable.batch.has_value() || !durable.waiting.empty(); }
+  void apply_next();
+  size_t apply_durable();
+  void start_turns();
 
   // -- sessions (daemon_sessions.cc) -------------------------------------------------------------
   void dispatch(Session& session, fb::MessageT& message, ckpt::base::UniqueFd fd);
@@ -326,7 +325,8 @@ struct Daemon::Impl {
   ckpt::base::Hash128 store_id;
   FileId journal_file = 0;
   std::unique_ptr<Catalog> catalog;
-  uint64_t last_sequence = 0;  // of the journal: durable, and to be in the catalog
+  uint64_t last_sequence = 0;  // of the journal: to be in the catalog
+  Durable durable;             // behind it: durable, and not yet applied
   std::chrono::milliseconds catalog_retry_after = limits::kCatalogRetryMin;
   Time next_catalog_retry{};
   std::unique_ptr<Staging> staging;

@@ -20,6 +20,14 @@ Result<std::unique_ptr<Daemon>> Daemon::open(const Parts& parts, const Options& 
   return std::unique_ptr<Daemon>(new Daemon(std::move(impl)));
 }
 
+Daemon::Impl::Impl(const Parts& with_parts, const Options& with_options)
+    : disk(with_parts.disk),
+      executor(with_parts.executor),
+      open_catalog(with_parts.open_catalog),
+      outbox(with_parts.outbox),
+      keeper(with_parts.keeper),
+      options(with_options) {}
+
 Status Daemon::Impl::open() {
   CKPT_ASSIGN(RecoveredStore store, recover_store(disk, options.random_seed));
   store_id = store.id;
@@ -72,6 +80,7 @@ Status Daemon::Impl::open() {
   open_readers_back();
   start_scrub();
   start_recoder();
+  start_turns();
   spdlog::info("store {}: {} runs, journal of {} bytes, last closed {}",
                ckpt::base::to_hex(store_id), catalog->runs().size(), journal->bytes(),
                store.clean ? "cleanly" : "by a crash");

@@ -31,7 +31,7 @@ bool Daemon::Impl::disk_wanted() const {
 }
 
 bool Daemon::Impl::catalog_current() const {
-  return catalog->health().ok() && catalog->applied_sequence() >= last_sequence;
+  return catalog->health().ok() && catalog->applied_sequence() >= last_sequence && !applies();
 }
 
 ScrubReport Daemon::Impl::scrub_report() const {

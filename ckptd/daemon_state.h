@@ -130,6 +130,20 @@ struct Verify {
   std::unique_ptr<VerifyJob> job;
 };
 
+// Records of one append that are being applied, and what comes behind them (daemon_apply.cc).
+struct DurableBatch {
+  uint64_t first_sequence = 0;
+  std::shared_ptr<const std::vector<fb::RecordT>> records;
+  size_t applied = 0;
+  std::function<void(const Status&)> then;
+};
+struct Durable {
+  std::optional<DurableBatch> batch;
+  std::deque<std::function<void()>> waiting;  // in the order of the journal
+  bool turn_asked = false;                    // the loop comes back for them
+  bool at_once = false;                       // all is to end
+};
+
 // A change of history that somebody asked for.
 struct Administration {
   SessionId session = 0;

@@ -212,6 +212,7 @@ Status cut_torn_tail(Disk& disk, const RecoveredStore& store) {
 Result<std::vector<ckpt::SnapshotKey>> replay(Disk& disk, FileId journal, uint64_t last_sequence,
                                               Catalog& catalog) {
   std::vector<ckpt::SnapshotKey> commits;
+  if (catalog.applied_sequence() >= last_sequence) return commits;
   const auto apply = [&](uint64_t sequence, const fb::RecordT& record) -> Status {
     if (sequence > last_sequence || sequence <= catalog.applied_sequence()) return {};
     CKPT_TRY(catalog.apply(sequence, record));

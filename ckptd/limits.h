@@ -196,6 +196,9 @@ inline constexpr size_t kReadBytesPerTurn = 256u << 10;
 // What a dead process had sent is still read, this many turns long: a socket's buffer holds less
 // than one, but children of the process may go on to send.
 inline constexpr size_t kLastReadsMax = 64;
+// Records are folded into the catalog for so long before the loop goes on to others: less than one
+// large commit takes to be added or taken out, so the loop stands still for no longer than that.
+inline constexpr std::chrono::milliseconds kApplyTurn{10};
 // A catalog that cannot be written is tried again after this, then twice as long, up to the most:
 // each try reads the catalog's log, and one to no avail is logged.
 inline constexpr std::chrono::milliseconds kCatalogRetryMin{100};

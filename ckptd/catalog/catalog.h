@@ -246,6 +246,8 @@ class Catalog {
     ckpt::ExpertTokenCounts counts;
   };
   std::optional<TokensAt> newest_expert_tokens(ckpt::RunId run, ViewPoint point) const;
+  // Its step alone, and in the point's lineage alone.
+  std::optional<ckpt::Step> newest_tokens_in(ckpt::RunId run, ViewPoint point) const;
 
   // The commit that RUN~lineage@step names: the lineage's own, or the ancestor's if the step is not
   // after the fork. lineage 0: the current one. kNotFound: no such lineage, no commit at this step;
@@ -265,8 +267,12 @@ class Catalog {
   std::optional<UnitVersion> newest_version(ckpt::RunId run, ckpt::UnitId unit, ViewPoint point,
                                             const std::optional<ckpt::SnapshotKey>& before) const;
   // Of every unit at once, by UnitId; nullopt: it has none. Reads commits from the newest on until
-  // no unit is left, and looks up one by one what a few hundred of them do not have.
+  // no unit is left, and looks up one by one what they do not have once that is cheaper.
   std::vector<std::optional<UnitSum>> newest_sums(ckpt::RunId run, ViewPoint point) const;
+  // What the commits of the point's lineage, up to its step, have that views may use: of all views
+  // of the lineage at once, each a part. Ascending by step; so are `units`.
+  using VisitUnits = std::function<void(ckpt::Step step, const std::vector<ckpt::UnitId>& units)>;
+  void visit_units(ckpt::RunId run, ViewPoint point, const VisitUnits& visit) const;
   // The version that the view would have, were its commit not damaged; and why it is.
   std::optional<DamagedVersion> damaged_version(ckpt::RunId run, ckpt::UnitId unit,
                                                 ViewPoint point) const;

@@ -33,6 +33,13 @@ struct Change {
   }
 };
 
+// What a view still lacks, and what reading its commits has cost so far (summaries.cc).
+struct SumsCost {
+  size_t missing = 0;
+  size_t commits = 0;
+  size_t units = 0;  // of these
+};
+
 struct Catalog::Impl {
   std::unique_ptr<KvStore> store;
   std::map<ckpt::RunId, RunEntry> runs;
@@ -70,6 +77,8 @@ struct Catalog::Impl {
                                        const std::string& prefix) const;
   void scan(Family family, const std::string& prefix, KvStore::Order order,
             const KvStore::Visit& visit) const;
+  void scan_back(Family family, const std::string& from, const std::string& prefix,
+                 const KvStore::Visit& visit) const;
   // Has a commit other than `own` a part of the extent there?
   bool others_hold(ckpt::RunId run, ckpt::SegmentId segment, uint64_t offset, ViewPoint own) const;
   // A value that does not verify.
@@ -86,6 +95,12 @@ struct Catalog::Impl {
   bool has_version(ckpt::RunId run, ckpt::UnitId unit, const std::vector<Stretch>& path) const;
   std::optional<UnitVersion> newest_in(ckpt::RunId run, ckpt::UnitId unit,
                                        const Stretch& stretch) const;
+
+  // ---- sums (summaries.cc) ----
+  using Sums = std::vector<std::optional<UnitSum>>;  // by unit
+  std::optional<Stretch> read_sums(ckpt::RunId run, const Stretch& stretch, size_t stretches_left,
+                                   SumsCost& cost, Sums& newest) const;
+  void look_up_sums(ckpt::RunId run, const Stretch& stretch, Sums& newest) const;
 };
 
 }  // namespace ckptd

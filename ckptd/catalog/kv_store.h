@@ -64,6 +64,15 @@ class KvStore {
   enum class Order : uint8_t { kAscending, kDescending };
   virtual ckpt::Status scan(Family family, std::string_view prefix, Order order,
                             const Visit& visit) const = 0;
+  // Every key <= `from` with the prefix, descending; stops when visit returns false.
+  virtual ckpt::Status scan_back(Family family, std::string_view from, std::string_view prefix,
+                                 const Visit& visit) const = 0;
+  // For each of `keys`, which ascend, the last key <= it, whatever that starts with; none: `visit`
+  // is not called for it. Many at once cost less than as many seek_for_prev().
+  using VisitFound =
+      std::function<void(size_t index, std::string_view key, std::string_view value)>;
+  virtual ckpt::Status seek_each(Family family, const std::vector<std::string>& keys,
+                                 const VisitFound& visit) const = 0;
   virtual ckpt::Status clear() = 0;
   // Opens a store that a failed write has closed. It has a prefix of the batches then. After an
   // error it stays closed; kCorrupt: only clear() helps.

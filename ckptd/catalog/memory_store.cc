@@ -116,6 +116,29 @@ class MemoryKvStore final : public KvStore {
     return {};
   }
 
+  Status scan_back(Family family, std::string_view from, std::string_view prefix,
+                   const Visit& visit) const override {
+    CKPT_TRY(usable());
+    const auto& table = impl().table(family);
+    for (auto after = table.upper_bound(from); after != table.begin();) {
+      --after;
+      if (!after->first.starts_with(prefix) || !visit(after->first, after->second)) break;
+    }
+    return {};
+  }
+
+  Status seek_each(Family family, const std::vector<std::string>& keys,
+                   const VisitFound& visit) const override {
+    CKPT_TRY(usable());
+    const auto& table = impl().table(family);
+    for (size_t i = 0; i < keys.size(); ++i) {
+      const auto after = table.upper_bound(keys[i]);
+      if (after == table.begin()) continue;
+      visit(i, std::prev(after)->first, std::prev(after)->second);
+    }
+    return {};
+  }
+
   Status clear() override {
     CKPT_TRY(reopen());
     impl().append(std::nullopt);

@@ -188,6 +188,30 @@ class RocksDbStore final : public KvStore {
     return check(iterator->status());
   }
 
+  Status scan_back(Family family, std::string_view from, std::string_view prefix,
+                   const Visit& visit) const override {
+    CKPT_TRY(usable());
+    const auto iterator = new_iterator(family);
+    iterator->SeekForPrev(slice(from));
+    while (iterator->Valid() && iterator->key().starts_with(slice(prefix))) {
+      if (!visit(view(iterator->key()), view(iterator->value()))) return {};
+      iterator->Prev();
+    }
+    return check(iterator->status());
+  }
+
+  Status seek_each(Family family, const std::vector<std::string>& keys,
+                   const VisitFound& visit) const override {
+    CKPT_TRY(usable());
+    const auto iterator = new_iterator(family);
+    for (size_t i = 0; i < keys.size(); ++i) {
+      iterator->SeekForPrev(slice(keys[i]));
+      CKPT_TRY(check(iterator->status()));
+      if (iterator->Valid()) visit(i, view(iterator->key()), view(iterator->value()));
+    }
+    return {};
+  }
+
   // Made anew instead of emptied: what has to be cleared may be what cannot be read.
   Status clear() override {
     close(make_error(ErrorCode::kIo, "catalog {}: could not be made anew", directory_));

@@ -9,9 +9,18 @@ using keys::CommitIndex;
 
 namespace {
 
-// A view that so many commits do not complete has units that are never saved, or saved very seldom:
-// then one seek for each of the rest is cheaper than the whole history.
-constexpr size_t kCommitsReadForSums = 256;
+// Commits of a view are read, the newest first, one behind the other. Where that does not end soon
+// it has units that are never saved, or very seldom: then a seek for each of them is cheaper than
+// the whole history. A seek costs about as much as reading a small commit, or as 64 units of a
+// large one; reading on is not to add more than a quarter to what the seeks will cost then.
+constexpr size_t kCommitsReadAnyway = 16;
+constexpr size_t kUnitsPerSeek = 64;
+constexpr size_t kShareOfSeeks = 4;
+
+bool cheaper_to_look_up(const SumsCost& cost, size_t stretches) {
+  if (cost.commits < kCommitsReadAnyway) return false;
+  return kShareOfSeeks * (cost.commits + cost.units / kUnitsPerSeek) > cost.missing * stretches;
+}
 
 }  // namespace
 
@@ -66,42 +75,114 @@ std::optional<Catalog::TokensAt> Catalog::newest_expert_tokens(ckpt::RunId run,
   return std::nullopt;
 }
 
+std::optional<ckpt::Step> Catalog::newest_tokens_in(ckpt::RunId run, ViewPoint point) const {
+  std::optional<ckpt::Step> newest;
+  impl_->scan_back(Family::kCommits,
+                   keys::commit(run, CommitIndex::kTokens, point.lineage, point.step),
+                   keys::commits(run, CommitIndex::kTokens, point.lineage),
+                   [&](std::string_view key, std::string_view) {
+                     if (const auto at = keys::lineage_step_at_end(key)) newest = at->step;
+                     return false;
+                   });
+  return newest;
+}
+
+void Catalog::visit_units(ckpt::RunId run, ViewPoint point, const VisitUnits& visit) const {
+  std::vector<ckpt::UnitId> units;
+  impl_->scan(Family::kCommits, keys::commits(run, CommitIndex::kSums, point.lineage),
+              KvStore::Order::kAscending, [&](std::string_view key, std::string_view value) {
+                const auto at = keys::lineage_step_at_end(key);
+                const auto sums = values::decode_unit_sums(value);
+                if (!at || !sums) {
+                  impl_->damaged(Family::kCommits, "sums of units");
+                  return false;
+                }
+                if (at->step > point.step) return false;
+                units.clear();
+                for (const auto& [unit, crc] : *sums) units.push_back(unit);
+                visit(at->step, units);
+                return true;
+              });
+}
+
+// Where single look-ups are to go on, once they are cheaper.
+std::optional<Catalog::Impl::Stretch> Catalog::Impl::read_sums(ckpt::RunId run,
+                                                               const Stretch& stretch,
+                                                               size_t stretches_left,
+                                                               SumsCost& cost, Sums& newest) const {
+  std::optional<Stretch> left_at;
+  scan_back(Family::kCommits,
+            keys::commit(run, CommitIndex::kSums, stretch.lineage, stretch.newest_step),
+            keys::commits(run, CommitIndex::kSums, stretch.lineage),
+            [&](std::string_view key, std::string_view value) {
+              const auto at = keys::lineage_step_at_end(key);
+              const auto sums = values::decode_unit_sums(value);
+              if (!at || !sums) {
+                damaged(Family::kCommits, "sums of units");
+                return false;
+              }
+              if (cheaper_to_look_up(cost, stretches_left)) {
+                left_at = {stretch.lineage, at->step};
+                return false;
+              }
+              for (const auto& [unit, crc] : *sums) {
+                if (unit >= newest.size() || newest[unit]) continue;
+                newest[unit] = UnitSum{at->lineage, at->step, crc};
+                --cost.missing;
+              }
+              cost.commits += 1;
+              cost.units += sums->size();
+              return cost.missing > 0;
+            });
+  return left_at;
+}
+
+void Catalog::Impl::look_up_sums(ckpt::RunId run, const Stretch& stretch, Sums& newest) const {
+  std::vector<ckpt::UnitId> units;
+  std::vector<std::string> wanted;
+  for (ckpt::UnitId unit = 0; unit < newest.size(); ++unit) {
+    if (newest[unit]) continue;
+    units.push_back(unit);
+    wanted.push_back(keys::version(run, unit, stretch.lineage, stretch.newest_step));
+  }
+  std::vector<ckpt::UnitId> newest_is_damaged;
+  const Status sought = store->seek_each(
+      Family::kVersions, wanted, [&](size_t i, std::string_view key, std::string_view value) {
+        if (!key.starts_with(keys::versions(run, units[i], stretch.lineage))) return;
+        const auto at = keys::lineage_step_at_end(key);
+        const auto version = values::decode_version(value);
+        if (!at || !version) {
+          damaged(Family::kVersions, fmt::format("unit number {}", units[i]));
+        } else if (version->damaged) {
+          newest_is_damaged.push_back(units[i]);
+        } else {
+          newest[units[i]] = UnitSum{at->lineage, at->step, version->crc32c};
+        }
+      });
+  if (!sought.ok() && health.ok()) health = sought;
+  for (const ckpt::UnitId unit : newest_is_damaged) {
+    const auto version = newest_in(run, unit, stretch);
+    if (!version) continue;
+    newest[unit] = UnitSum{version->snapshot.lineage, version->snapshot.step, version->crc32c};
+  }
+}
+
 std::vector<std::optional<UnitSum>> Catalog::newest_sums(ckpt::RunId run, ViewPoint point) const {
   const RunEntry* entry = impl_->find(run);
   if (entry == nullptr) return {};
-  std::vector<std::optional<UnitSum>> newest(entry->units->size());
-  size_t missing = newest.size();
-  size_t commits_read = 0;
-  bool all_read = true;  // then what no commit of the view has is nowhere
+  Impl::Sums newest(entry->units->size());
+  SumsCost cost{.missing = newest.size()};
   const std::vector<Impl::Stretch> path = impl_->path(*entry, point);
-  for (const Impl::Stretch& stretch : path) {
-    const std::string prefix = keys::commits(run, CommitIndex::kSums, stretch.lineage);
-    std::string from = keys::commit(run, CommitIndex::kSums, stretch.lineage, stretch.newest_step);
-    while (missing > 0) {
-      all_read = commits_read++ < kCommitsReadForSums;
-      if (!all_read) break;
-      const auto found = impl_->seek_for_prev(Family::kCommits, from, prefix);
-      if (!found) break;
-      const auto at = keys::lineage_step_at_end(found->key);
-      const auto sums = values::decode_unit_sums(found->value);
-      if (!at || !sums) {
-        impl_->damaged(Family::kCommits, "sums of units");
-        break;
-      }
-      for (const auto& [unit, crc] : *sums) {
-        if (unit >= newest.size() || newest[unit]) continue;
-        newest[unit] = UnitSum{at->lineage, at->step, crc};
-        --missing;
-      }
-      if (at->step == 0) break;
-      from = keys::commit(run, CommitIndex::kSums, stretch.lineage, at->step - 1);
+  bool looking_up = false;
+  for (size_t i = 0; i < path.size() && cost.missing > 0; ++i) {
+    Impl::Stretch stretch = path[i];
+    if (!looking_up) {
+      const auto left_at = impl_->read_sums(run, stretch, path.size() - i, cost, newest);
+      if (!left_at) continue;
+      looking_up = true;
+      stretch = *left_at;
     }
-  }
-  for (ckpt::UnitId unit = 0; missing > 0 && !all_read && unit < newest.size(); ++unit) {
-    if (newest[unit]) continue;
-    const auto version = newest_version(run, unit, point, std::nullopt);
-    if (!version) continue;
-    newest[unit] = UnitSum{version->snapshot.lineage, version->snapshot.step, version->crc32c};
+    impl_->look_up_sums(run, stretch, newest);
   }
   return newest;
 }

@@ -93,6 +93,12 @@ void Catalog::Impl::scan(Family family, const std::string& prefix, KvStore::Orde
   if (!scanned.ok() && health.ok()) health = scanned;
 }
 
+void Catalog::Impl::scan_back(Family family, const std::string& from, const std::string& prefix,
+                              const KvStore::Visit& visit) const {
+  const Status scanned = store->scan_back(family, from, prefix, visit);
+  if (!scanned.ok() && health.ok()) health = scanned;
+}
+
 std::optional<values::CommitValue> Catalog::Impl::read_commit(ckpt::RunId run,
                                                               ckpt::LineageId lineage,
                                                               ckpt::Step step) const {

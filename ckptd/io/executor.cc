@@ -43,10 +43,9 @@ class ThreadExecutor final : public Executor {
 
   void run(std::function<void()> work, std::function<void()> then) override {
     ++outstanding_;
-    {
-      const std::lock_guard lock(mutex_);
-      queue_.push_back({std::move(work), std::move(then)});
-    }
+    const std::lock_guard lock(mutex_);
+    if (!work) return add_done(std::move(then));
+    queue_.push_back({std::move(work), std::move(then)});
     queue_changed_.notify_one();
   }
 
@@ -90,11 +89,15 @@ class ThreadExecutor final : public Executor {
       task.work();
       task.work = nullptr;  // what it captured is released here, before the loop hears of it
       lock.lock();
-      done_.push_back(std::move(task.then));
-      done_changed_.notify_one();
-      const uint64_t one = 1;
-      [[maybe_unused]] const ssize_t written = ::write(event_fd_.get(), &one, sizeof(one));
+      add_done(std::move(task.then));
     }
+  }
+  // With the mutex held.
+  void add_done(std::function<void()> then) {
+    done_.push_back(std::move(then));
+    done_changed_.notify_one();
+    const uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = ::write(event_fd_.get(), &one, sizeof(one));
   }
 
   ckpt::base::UniqueFd event_fd_;
@@ -122,7 +125,7 @@ class InlineExecutor final : public Executor {
     tasks.swap(queue_);
     running_ = tasks.size();
     for (Task& task : tasks) {
-      task.work();
+      if (task.work) task.work();
       task.work = nullptr;
       --running_;
       if (task.then) task.then();

@@ -9,7 +9,8 @@ namespace ckptd {
 class Executor {
  public:
   virtual ~Executor() = default;
-  // Runs `work` somewhere, then `then` on the loop thread. Never runs either inside this call.
+  // Runs `work` somewhere, then `then` on the loop thread. Never runs either inside this call. No
+  // work: `then` alone, at the next reap, whatever others have queued.
   virtual void run(std::function<void()> work, std::function<void()> then) = 0;
   // Runs the `then`s whose work is done; returns how many.
   virtual size_t reap() = 0;

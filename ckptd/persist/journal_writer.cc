@@ -30,6 +30,8 @@ struct JournalWriter::Impl {
   void written(const Result<uint64_t>& result);
   void synced(const Result<uint64_t>& result);
   void fail(const ckpt::Error& error);
+  void tell(const std::function<void(Result<uint64_t>)>& on_durable,
+            const Result<uint64_t>& result) const;
 
   Disk& disk;
   const FileId file;
@@ -44,6 +46,7 @@ struct JournalWriter::Impl {
   bool reserving = false;
   bool disk_full = false;  // the last attempt to take more got less, or nothing
   std::optional<ckpt::Error> failed;
+  Deliver deliver;
 };
 
 JournalWriter::JournalWriter(Disk& disk, FileId file,
@@ -127,9 +130,8 @@ void JournalWriter::Impl::refuse_batch(const ckpt::Error& error) {
   const std::vector<Waiting> refused = std::exchange(batch, {});
   if (!queue.empty()) start();
   for (const Waiting& waiting : refused) {
-    if (!waiting.on_durable) continue;
-    waiting.on_durable(
-        ckpt::make_error(error.code, "the disk has no room for the journal: {}", error.message));
+    tell(waiting.on_durable,
+         ckpt::make_error(error.code, "the disk has no room for the journal: {}", error.message));
   }
 }
 
@@ -161,7 +163,7 @@ void JournalWriter::Impl::synced(const Result<uint64_t>& result) {
   // The next batch goes out before the callbacks: the disk need not wait for them.
   if (!queue.empty()) start();
   for (const Waiting& waiting : durable) {
-    if (waiting.on_durable) waiting.on_durable(waiting.first_sequence);
+    tell(waiting.on_durable, waiting.first_sequence);
   }
 }
 
@@ -180,10 +182,17 @@ void JournalWriter::Impl::fail(const ckpt::Error& error) {
   for (Append& append : queue) refused.push_back(std::move(append.on_durable));
   batch.clear();
   queue.clear();
-  for (const auto& on_durable : refused) {
-    if (on_durable) on_durable(*failed);
-  }
+  for (const auto& on_durable : refused) tell(on_durable, *failed);
 }
+
+void JournalWriter::Impl::tell(const std::function<void(Result<uint64_t>)>& on_durable,
+                               const Result<uint64_t>& result) const {
+  if (!on_durable) return;
+  if (!deliver) return on_durable(result);
+  deliver([on_durable, result] { on_durable(result); });
+}
+
+void JournalWriter::set_deliver(Deliver deliver) { impl_->deliver = std::move(deliver); }
 
 size_t JournalWriter::in_flight() const {
   return impl_->batch.size() + impl_->queue.size() + (impl_->busy && impl_->batch.empty() ? 1 : 0) +

@@ -63,7 +63,11 @@ class JournalWriter {
   // The sequence number of the first record is given to on_durable.
   void append(std::vector<ckpt::fb::RecordT> records,
               std::function<void(Result<uint64_t>)> on_durable);
-  size_t in_flight() const;
+  // Callbacks are handed to `deliver`, one for each append, in the order of the journal, instead of
+  // being run: whoever takes them runs them in that order. Empty: they run again by themselves.
+  using Deliver = std::function<void(std::function<void()>)>;
+  void set_deliver(Deliver deliver);
+  size_t in_flight() const;  // not counting what was handed over
   uint64_t bytes() const;
   Status health() const;  // the error that closed it
   // False: the disk is full, and the space taken ahead is less than `bytes` and the least that is

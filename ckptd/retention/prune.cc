@@ -3,7 +3,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <set>
+
+#include "ckptd/retention/view_needs.h"
 
 namespace ckptd {
 namespace {
@@ -18,58 +19,12 @@ ViewPoint point_of(const CommitInfo& commit) {
   return {commit.snapshot.lineage, commit.snapshot.step};
 }
 
-// What views of kept commits need of older ones.
-class Needs {
- public:
-  Needs(const Catalog& catalog, ckpt::RunId run) : catalog_(catalog), run_(run) {}
-
-  void add_view(ViewPoint view) {
-    const auto newest = catalog_.newest_sums(run_, view);
-    ViewPoint commit;
-    std::vector<bool>* needed = nullptr;  // of that commit: most units of a view are of few
-    for (ckpt::UnitId unit = 0; unit < newest.size(); ++unit) {
-      if (!newest[unit]) continue;
-      const ViewPoint from{newest[unit]->lineage, newest[unit]->step};
-      if (needed == nullptr || from != commit) {
-        commit = from;
-        needed = &units_[commit];
-        if (needed->size() < newest.size()) needed->resize(newest.size());
-      }
-      (*needed)[unit] = true;
-    }
-    if (const auto tokens = catalog_.newest_expert_tokens(run_, view)) {
-      tokens_.insert(tokens->commit);
-    }
-  }
-  void add(const HeldVersion& held) {
-    std::vector<bool>& needed = units_[held.commit];
-    if (needed.size() <= held.unit) needed.resize(held.unit + size_t{1});
-    needed[held.unit] = true;
-  }
-  std::vector<ckpt::UnitId> of(const CommitInfo& commit) const {
-    const auto found = units_.find(point_of(commit));
-    std::vector<ckpt::UnitId> needed;
-    if (found == units_.end() || commit.damaged) return needed;
-    const std::vector<bool>& units = found->second;
-    std::copy_if(commit.units.begin(), commit.units.end(), std::back_inserter(needed),
-                 [&](ckpt::UnitId unit) { return unit < units.size() && units[unit]; });
-    return needed;
-  }
-  bool tokens_of(ViewPoint commit) const { return tokens_.contains(commit); }
-
- private:
-  const Catalog& catalog_;
-  const ckpt::RunId run_;
-  std::map<ViewPoint, std::vector<bool>> units_;  // of each commit, by unit
-  std::set<ViewPoint> tokens_;
-};
-
 class Planner {
  public:
   Planner(const Catalog& catalog, ckpt::RunId run, const std::vector<ViewPoint>& busy,
           const std::vector<HeldVersion>& held)
       : catalog_(catalog), id_(run), busy_(busy), needs_(catalog, run) {
-    for (const HeldVersion& one : held) needs_.add(one);
+    for (const HeldVersion& one : held) needs_.add_version(one.commit, one.unit);
   }
 
   Result<PrunePlan> prune(const ckpt::KeepRules& rules) {
@@ -117,6 +72,7 @@ class Planner {
   Result<PrunePlan> decide(const std::string& reason) {
     for (const PrunePlan::Kept& kept : plan_.kept) needs_.add_view(kept.point);
     for (const ViewPoint& busy : busy_) needs_.add_view(busy);
+    needs_.resolve();
     for (size_t i = 0; i < commits_.size(); ++i) {
       if (!kept_[i]) remove_if_unneeded(commits_[i], reason);
     }
@@ -237,7 +193,7 @@ class Planner {
   const Catalog& catalog_;
   const ckpt::RunId id_;
   const std::vector<ViewPoint>& busy_;
-  Needs needs_;
+  ViewNeeds needs_;
   PrunePlan plan_;
   std::shared_ptr<const std::vector<ckpt::UnitSpec>> specs_;
   std::vector<CommitInfo> commits_;  // newest first

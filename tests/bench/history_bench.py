@@ -14,7 +14,8 @@ def run(*arguments):
 
 
 def check_catalog():
-    document = run("catalog", "--units", "600", "--commits", "3", "--repeats", "1")
+    document = run("catalog", "--units", "600", "--commits", "3", "--repeats", "1",
+                   "--small-commits", "40")
     assert document["versions"] == 1800, document
     rows = {row["what"]: row for row in document["rows"]}
     show = rows["show large@300, by the daemon"]
@@ -24,7 +25,11 @@ def check_catalog():
         assert rows[what]["limit_ms"] == 2000 and rows[what]["ms"] > 0, rows[what]
     for what in ("prune large --keep-last 1 --dry-run, by the daemon",
                  "prune large --keep-last 2 --dry-run, by the daemon",
-                 "ckptctl prune large --keep-last 1"):
+                 "ckptctl prune large --keep-last 1",
+                 "prune partial --keep-last 2 --dry-run, by the daemon",
+                 "prune partial --keep-last 39 --dry-run, by the daemon",
+                 "show partial@41, by the daemon",
+                 "diff partial@20 partial@41, by the daemon"):
         assert rows[what]["ms"] > 0, rows[what]
     assert document["versions_per_second"] > 0, document
     assert document["resident_bytes_peak"] >= document["resident_bytes"] > 0, document

@@ -106,18 +106,6 @@ TEST_F(CatalogTest, ARecordThatHasLostMoreThanThereWasContradictsItself) {
   EXPECT_FALSE(catalog_.commit(kTestRun, 1, 5).has_value());
 }
 
-// More commits than are read one after another: what they do not have is looked up.
-TEST_F(CatalogTest, SumsOfUnitsThatAreSeldomSaved) {
-  commit({1, 1}, {1});
-  for (ckpt::Step step = 2; step < 300; ++step) commit({1, step}, {0});
-  const auto sums = catalog_.newest_sums(kTestRun, {1, 400});
-  ASSERT_EQ(sums.size(), 3u);
-  EXPECT_EQ(sums[0]->step, 299u);
-  EXPECT_EQ(sums[1]->step, 1u);
-  EXPECT_EQ(sums[1]->crc32c, catalog_.newest_version(kTestRun, 1, {1, 400}, {})->crc32c);
-  EXPECT_FALSE(sums[2].has_value());
-}
-
 TEST_F(CatalogTest, ADamagedCommitIsListedAndPassedOver) {
   commit_full({1, 5});
   commit_full({1, 10});

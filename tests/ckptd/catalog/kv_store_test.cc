@@ -1,5 +1,6 @@
 #include "ckptd/catalog/kv_store.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
@@ -90,6 +91,45 @@ TYPED_TEST(KvStoreTest, SeeksBackwardsWithinThePrefix) {
   EXPECT_EQ(seek("b4", "b"), std::nullopt);  // the one before it has another prefix
   EXPECT_EQ(seek("b4", ""), (KvEntry{"a1", "x"}));
   EXPECT_EQ(seek("a0", ""), std::nullopt);
+}
+
+TYPED_TEST(KvStoreTest, ScansBackFromAKeyThatNeedNotBeThere) {
+  auto store = this->room_.open();
+  ASSERT_TRUE(store
+                  ->write({{Family::kVersions, "a1", "w"},
+                           {Family::kVersions, "b1", "x"},
+                           {Family::kVersions, "b5", "y"},
+                           {Family::kVersions, "c1", "z"}})
+                  .ok());
+  const auto back = [&](std::string_view from, std::string_view prefix, size_t most = 9) {
+    std::string keys;
+    const auto visit = [&](std::string_view key, std::string_view) {
+      keys += key;
+      return keys.size() < 2 * most;
+    };
+    EXPECT_TRUE(store->scan_back(Family::kVersions, from, prefix, visit).ok());
+    return keys;
+  };
+  EXPECT_EQ(back("b7", "b"), "b5b1");
+  EXPECT_EQ(back("b5", "b"), "b5b1");
+  EXPECT_EQ(back("b7", "b", 1), "b5");
+  EXPECT_EQ(back("b4", "b"), "b1");
+  EXPECT_EQ(back("b0", "b"), "");
+  EXPECT_EQ(back("z", ""), "c1b5b1a1");
+  EXPECT_EQ(back("a0", ""), "");
+}
+
+TYPED_TEST(KvStoreTest, SeeksManyAtOnce) {
+  auto store = this->room_.open();
+  ASSERT_TRUE(store->write({{Family::kVersions, "b1", "x"}, {Family::kVersions, "b5", "y"}}).ok());
+  std::string found;
+  ASSERT_TRUE(store
+                  ->seek_each(Family::kVersions, {"a", "b1", "b2", "b5", "c"},
+                              [&](size_t i, std::string_view key, std::string_view value) {
+                                found += fmt::format("{}:{}={} ", i, key, value);
+                              })
+                  .ok());
+  EXPECT_EQ(found, "1:b1=x 2:b1=x 3:b5=y 4:b5=y ");
 }
 
 TYPED_TEST(KvStoreTest, ClearedIsEmptyAndUsable) {

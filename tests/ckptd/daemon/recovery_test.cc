@@ -4,6 +4,7 @@
 #include "ckptd/daemon_store.h"
 #include "ckptd/io/store_paths.h"
 #include "tests/ckptd/daemon/job.h"
+#include "tests/ckptd/io/paced_disk.h"
 
 namespace ckptd::testing {
 namespace {
@@ -50,6 +51,33 @@ TEST_F(RecoveryTest, CommitsTagsAndEpochsSurviveAnyStop) {
     tagged.tag = "good";
     job.expect_bytes(job.ranks[1]->restore(tagged), 10, 0);
   }
+}
+
+TEST_F(RecoveryTest, TheJournalIsReadOnceUnlessTheCatalogLacksSomething) {
+  Job job(world, 1);
+  job.start();
+  for (const ckpt::Step step : {5, 10}) job.commit(step);
+  const auto reads_of_a_start = [&](bool with_catalog) {
+    world.kill_daemon();
+    if (!with_catalog) world.lose_catalog();
+    PacedDisk door(world.disk(), 1e9);
+    const FileId file = door.open(kJournalPath, {}).value();
+    EXPECT_TRUE(scan_journal_file(door, file, [](uint64_t, const auto&) { return Status(); }).ok());
+    door.close(file);
+    const size_t once = door.reads_now();
+    EXPECT_GT(once, 0u);
+    world.set_door(&door);
+    EXPECT_TRUE(world.start().ok());
+    const size_t reads = door.reads_now() - once;
+    world.kill_daemon();
+    world.set_door(nullptr);
+    EXPECT_TRUE(world.start().ok());
+    return std::pair(reads, once);
+  };
+  const auto [reads, once] = reads_of_a_start(true);
+  EXPECT_EQ(reads, once);
+  const auto [reads_without, once_without] = reads_of_a_start(false);
+  EXPECT_GE(reads_without, 2 * once_without);
 }
 
 TEST_F(RecoveryTest, TheCatalogIsMadeAnewFromTheJournal) {

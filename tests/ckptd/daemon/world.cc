@@ -34,6 +34,7 @@ Status World::start(std::chrono::milliseconds recovery) {
   options.recode_after = options_.recode_after;
   options.wall_clock_ns = [this] { return wall_clock_ns_; };
   options.random_seed = ++next_seed_;
+  options.apply_turn = {};  // a record a turn
   const auto open_catalog = [kv = kv_]() -> Result<OpenedKvStore> {
     return OpenedKvStore{.store = make_memory_store(kv), .reset_reason = {}};
   };

@@ -4,6 +4,7 @@
 #include <poll.h>
 
 #include <atomic>
+#include <future>
 #include <string>
 #include <thread>
 
@@ -40,7 +41,7 @@ TEST_P(ExecutorTest, RunsWorkAndThenOnTheLoop) {
 TEST_P(ExecutorTest, AThenMayRunMore) {
   int depth = 0;
   std::function<void()> again = [&] {
-    if (++depth < 10) executor_->run([] {}, again);
+    if (++depth < 10) executor_->run(depth % 2 == 0 ? [] {} : std::function<void()>(), again);
   };
   executor_->run([] {}, again);
   while (executor_->outstanding() > 0) {
@@ -48,6 +49,29 @@ TEST_P(ExecutorTest, AThenMayRunMore) {
     executor_->reap();
   }
   EXPECT_EQ(depth, 10);
+}
+
+// All threads are held by others' work, and more of it waits.
+TEST(ThreadExecutorTest, WithoutWorkItComesBackAtOnce) {
+  const auto executor = make_thread_executor(1);
+  std::promise<void> release;
+  int behind = 0;
+  executor->run([held = release.get_future().share()] { held.wait(); }, [&behind] { ++behind; });
+  executor->run([] {}, [&behind] { ++behind; });
+  bool back = false;
+  executor->run({}, [&back] { back = true; });
+  EXPECT_FALSE(back) << "not inside run()";
+  pollfd waiting{executor->event_fd(), POLLIN, 0};
+  ASSERT_EQ(poll(&waiting, 1, 30'000), 1);
+  EXPECT_EQ(executor->reap(), 1u);
+  EXPECT_TRUE(back);
+  EXPECT_EQ(behind, 0);
+  release.set_value();
+  while (executor->outstanding() > 0) {
+    executor->wait();
+    executor->reap();
+  }
+  EXPECT_EQ(behind, 2);
 }
 
 TEST_P(ExecutorTest, EventDescriptorAnnouncesIt) {

@@ -21,6 +21,8 @@ class PacedDisk final : public Disk {
   // nothing is kept of it.
   void set_write_seconds(std::function<double(uint64_t)> seconds) { seconds_ = std::move(seconds); }
 
+  size_t reads_now() const { return reads_now_; }  // calls of read_now()
+
   void submit(IoRequest request) override {
     if (request.op == IoOp::kWrite && seconds_) {
       const uint64_t bytes = request.memory.size();
@@ -57,6 +59,7 @@ class PacedDisk final : public Disk {
   void close(FileId file) override { disk_.close(file); }
   Result<ckpt::base::UniqueFd> share(std::string_view path) override { return disk_.share(path); }
   Result<uint64_t> read_now(FileId file, uint64_t offset, MutableByteView memory) override {
+    ++reads_now_;
     return disk_.read_now(file, offset, memory);
   }
   Result<uint64_t> size(FileId file) override { return disk_.size(file); }
@@ -83,6 +86,7 @@ class PacedDisk final : public Disk {
   double rate_;
   std::function<double(uint64_t)> seconds_;
   std::chrono::nanoseconds now_{0};
+  size_t reads_now_ = 0;
 };
 
 }  // namespace ckptd

@@ -1,0 +1,132 @@
+// What is durable in the journal becomes true: folded into the catalog, in the order of the
+// journal, and whoever waits for it is told.
+//
+// Taking a large commit out of the index takes as long as a trainer's step, and a prune has many.
+// So each turn of the loop applies for a while, a record at least, and then it is the turn of
+// others. Meanwhile the catalog is what the journal was a moment ago: the fold of its records up to
+// one in the middle of a batch. Each of them leaves the history whole, and a prune takes out the
+// highest steps first, so what is listed still is as it was. What is durable later queues behind.
+#include <spdlog/spdlog.h>
+
+#include "ckptd/daemon_impl.h"
+
+namespace ckptd {
+
+namespace {
+
+// The run that loses versions by this record: what was known of its newest ones may be wrong.
+std::optional<ckpt::RunId> run_of_loss(const fb::RecordT& record) {
+  if (const auto* deleted = record.body.AsDeleted()) return deleted->run;
+  if (const auto* removed = record.body.AsRunRemoved()) return removed->run;
+  if (const auto* damaged = record.body.AsCommitDamaged()) return damaged->run;
+  return std::nullopt;
+}
+
+bool makes_dead(fb::RecordBody type) {
+  return type == fb::RecordBody::Deleted || type == fb::RecordBody::RunRemoved ||
+         type == fb::RecordBody::Moved;
+}
+
+}  // namespace
+
+// The index follows the journal without gaps: what comes after a record that it could not take
+// waits for catch_up_catalog().
+void Daemon::Impl::apply(uint64_t sequence, const fb::RecordT& record) {
+  last_sequence = std::max(last_sequence, sequence);
+  if (makes_dead(record.body.type)) gc_wanted = true;
+  if (const auto run = run_of_loss(record)) newest_by_run.erase(*run);
+  if (catalog->applied_sequence() + 1 != sequence) return;
+  const Status applied = catalog->apply(sequence, record);
+  if (!applied.ok()) {
+    spdlog::error("the catalog did not take journal record {}: {}", sequence,
+                  applied.error().message);
+  }
+}
+
+// An index that could not be read or written is made good from the journal. What keeps it from
+// that, a full disk as a rule, may last: it is tried again less and less often.
+void Daemon::Impl::heal_catalog() {
+  Status status = catalog->health();
+  if (status.ok() && catalog->applied_sequence() >= last_sequence) {
+    catalog_retry_after = limits::kCatalogRetryMin;
+    return;
+  }
+  if (now < next_catalog_retry) return;
+  const std::string reason = status.ok() ? "it lacks records" : status.error().message;
+  if (!status.ok()) status = catalog->heal();
+  // Even after an error: what is in memory must know every run and lineage.
+  const Status caught_up = catch_up_catalog();
+  if (status.ok()) status = caught_up;
+  if (status.ok()) status = catalog->health();
+  if (status.ok()) {
+    spdlog::warn("the catalog was made good from the journal: {}", reason);
+    return;
+  }
+  spdlog::error("the catalog cannot be made good, next try in {} ms: {}",
+                catalog_retry_after.count(), status.error().message);
+  next_catalog_retry = now + catalog_retry_after;
+  catalog_retry_after = std::min(2 * catalog_retry_after, limits::kCatalogRetryMax);
+}
+
+// Replays what the catalog lacks; nothing else runs meanwhile.
+Status Daemon::Impl::catch_up_catalog() {
+  if (catalog->applied_sequence() >= last_sequence) return {};
+  CKPT_TRY(replay(disk, journal_file, last_sequence, *catalog));
+  if (catalog->applied_sequence() >= last_sequence) return {};
+  return make_error(ErrorCode::kCorrupt, "journal record {} cannot be read back",
+                    catalog->applied_sequence() + 1);
+}
+
+void Daemon::Impl::record(std::vector<fb::RecordT> records,
+                          std::function<void(const Status&)> then) {
+  // StoreClosed is the last word: what comes after it is for the next daemon.
+  if (closing_record_sent) {
+    return then(make_error(ErrorCode::kUnavailable, "the daemon is shutting down"));
+  }
+  auto kept = std::make_shared<std::vector<fb::RecordT>>(records);
+  journal->append(std::move(records),
+                  [this, kept, then = std::move(then)](const Result<uint64_t>& first_sequence) {
+                    if (!first_sequence.ok()) return then(first_sequence.error());
+                    durable.batch = {*first_sequence, kept, 0, then};
+                  });
+}
+
+// One record of the batch at hand, or what comes behind it in the journal.
+void Daemon::Impl::apply_next() {
+  if (!durable.batch) {
+    const std::function<void()> next = std::move(durable.waiting.front());
+    durable.waiting.pop_front();
+    return next();
+  }
+  DurableBatch& batch = *durable.batch;
+  apply(batch.first_sequence + batch.applied, (*batch.records)[batch.applied]);
+  if (++batch.applied < batch.records->size()) return;
+  const std::function<void(const Status&)> then = std::move(batch.then);
+  durable.batch.reset();
+  then({});
+}
+
+// Returns how many steps it took.
+size_t Daemon::Impl::apply_durable() {
+  const std::chrono::nanoseconds begun = monotonic_time();
+  size_t steps = 0;
+  while (applies()) {
+    apply_next();
+    ++steps;
+    if (!durable.at_once && monotonic_time() - begun >= options.apply_turn) break;
+  }
+  if (!applies() || durable.turn_asked) return steps;
+  durable.turn_asked = true;  // its end wakes the loop up, once others had their turn
+  executor.run({}, [this] { durable.turn_asked = false; });
+  return steps;
+}
+
+// Not while the store is being opened: that is done step by step, and nobody is served.
+void Daemon::Impl::start_turns() {
+  journal->set_deliver([this](std::function<void()> told) {
+    durable.waiting.push_back(std::move(told));
+    if (durable.at_once) apply_durable();
+  });
+}
+
+}  // namespace ckptd
