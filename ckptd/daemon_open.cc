@@ -6,6 +6,7 @@
 #include "ckptd/daemon_impl.h"
 #include "ckptd/io/store_paths.h"
 #include "ckptd/persist/reclaim.h"
+#include "ckptd/safeguards.h"
 #include "formats/base/hash.h"
 
 namespace ckptd {
@@ -161,7 +162,9 @@ Result<std::optional<fb::RecordT>> Daemon::Impl::check_commit(const SnapshotKey&
   const Status held = check_commit_headers(*segments, *commit, *units, part);
   if (held.ok()) return {std::nullopt};
   const RunInfo run = catalog->run(key.run).value();
-  if (held.error().code != ErrorCode::kCorrupt && held.error().code != ErrorCode::kNotFound) {
+  const bool read =
+      held.error().code == ErrorCode::kCorrupt || held.error().code == ErrorCode::kNotFound;
+  if (!read && !left_out(Safeguard::kUnreadStays)) {
     // Perhaps it can be read later. A restore falls back if not.
     spdlog::error("run {} step {}: could not be checked: {}", run.name, key.step,
                   held.error().message);

@@ -85,6 +85,24 @@ std::unique_ptr<MemoryDisk> MemoryDisk::clone(uint64_t seed) const {
   return std::unique_ptr<MemoryDisk>(new MemoryDisk(std::move(image)));
 }
 
+std::unique_ptr<MemoryDisk> MemoryDisk::after_kill(uint64_t seed) const {
+  Options options = impl_->options;
+  options.seed = seed;
+  auto image = std::make_unique<Impl>(options);
+  std::map<const MemoryFile*, std::shared_ptr<MemoryFile>> copies;
+  const auto copy = [&copies](const Impl::Names& from, Impl::Names& to) {
+    for (const auto& [path, file] : from) {
+      auto& copied = copies[file.get()];
+      if (file != nullptr && copied == nullptr) copied = std::make_shared<MemoryFile>(*file);
+      to[path] = copied;
+    }
+  };
+  copy(impl_->names, image->names);
+  copy(impl_->durable_names, image->durable_names);
+  image->write_sequence = impl_->write_sequence;
+  return std::unique_ptr<MemoryDisk>(new MemoryDisk(std::move(image)));
+}
+
 void MemoryDisk::flip(std::string_view path, uint64_t offset, uint8_t bits) {
   const auto found = impl_->names.find(std::string(path));
   CKPT_ASSERT_MSG(found != impl_->names.end() && found->second != nullptr, path);

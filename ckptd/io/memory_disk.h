@@ -49,8 +49,11 @@ class MemoryDisk final : public Disk {
   // What a machine would find after losing power now: synced contents, and of everything else a
   // seeded choice of sectors and names. Requests in flight may be partly applied.
   std::unique_ptr<MemoryDisk> crash(uint64_t seed) const;
-  // An exact copy of everything written so far, as after kill -9: the kernel survives.
+  // An exact copy of everything written so far, all of it durable.
   std::unique_ptr<MemoryDisk> clone(uint64_t seed) const;
+  // What the next process finds after kill -9: everything written so far, for the kernel survives;
+  // but what was not synced is not durable yet, and a crash() of it may take that back.
+  std::unique_ptr<MemoryDisk> after_kill(uint64_t seed) const;
   // Flips bits of one stored byte: rot. The byte must exist.
   void flip(std::string_view path, uint64_t offset, uint8_t bits = 1);
   void set_capacity(uint64_t bytes);

@@ -125,7 +125,7 @@ void JournalWriter::Impl::take(uint64_t wanted, bool less_than_wanted) {
 
 // Only this batch: its bytes are not synced, and the next one is written over them.
 void JournalWriter::Impl::refuse_batch(const ckpt::Error& error) {
-  encoder = ckpt::JournalEncoder(before);
+  if (!left_out(Safeguard::kRefusedAgain)) encoder = ckpt::JournalEncoder(before);
   busy = false;
   const std::vector<Waiting> refused = std::exchange(batch, {});
   if (!queue.empty()) start();
@@ -206,8 +206,14 @@ Status JournalWriter::health() const {
 
 bool JournalWriter::has_room(uint64_t bytes) {
   const uint64_t needed = limits::kJournalReserveMin + bytes;
-  impl_->reserve_ahead(std::max(limits::kJournalReserveBytes, 2 * needed));
-  return !impl_->disk_full || impl_->reserved_end >= impl_->encoder.position().offset + needed;
+  const uint64_t wanted = std::max(limits::kJournalReserveBytes, 2 * needed);
+  impl_->reserve_ahead(wanted);
+  if (!impl_->disk_full || impl_->reserved_end >= impl_->encoder.position().offset + needed) {
+    return true;
+  }
+  // It was full when space was last taken, which may be long ago: there may be room by now.
+  const auto space = impl_->disk.space();
+  return space.ok() && space->free_bytes >= wanted;
 }
 
 uint64_t JournalWriter::bytes() const { return impl_->encoder.position().offset; }

@@ -34,49 +34,6 @@ struct Client {
   asio::steady_timer timer;
 };
 
-std::string_view reason_of(int status) {
-  switch (status) {
-    case 200:
-      return "OK";
-    case 404:
-      return "Not Found";
-    case 405:
-      return "Method Not Allowed";
-    case 503:
-      return "Service Unavailable";
-    default:
-      return "Bad Request";
-  }
-}
-
-std::string response(const HttpServer::Answer& answer, bool head) {
-  return fmt::format(
-      "HTTP/1.1 {} {}\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: {}\r\n"
-      "Connection: close\r\n\r\n{}",
-      answer.status, reason_of(answer.status), answer.body.size(),
-      head ? std::string_view() : std::string_view(answer.body));
-}
-
-// The answer to `GET /path?query HTTP/1.1` and its headers, which say nothing that matters here.
-std::string respond(std::string_view request, const HttpServer::Ask& ask) {
-  const std::string_view line = request.substr(0, request.find("\r\n"));
-  const size_t method_end = line.find(' ');
-  const size_t target_end = line.rfind(' ');
-  if (method_end == std::string_view::npos || target_end <= method_end ||
-      !line.substr(target_end + 1).starts_with("HTTP/1.")) {
-    return response({.status = 400, .body = "not an HTTP/1 request\n"}, false);
-  }
-  const std::string_view method = line.substr(0, method_end);
-  const std::string_view target = line.substr(method_end + 1, target_end - method_end - 1);
-  const bool head = method == "HEAD";
-  if (!head && method != "GET") {
-    return response({.status = 405, .body = "GET or HEAD\n"}, false);
-  }
-  const auto answer = ask(std::string(target.substr(0, target.find('?'))));
-  return response(answer.value_or(HttpServer::Answer{404, "/metrics, /healthz or /readyz\n"}),
-                  head);
-}
-
 }  // namespace
 
 struct HttpServer::Impl : std::enable_shared_from_this<HttpServer::Impl> {
@@ -137,7 +94,7 @@ asio::awaitable<void> HttpServer::Impl::serve(std::shared_ptr<Client> client) {
                                   asio::dynamic_buffer(request, limits::kHttpRequestBytesMax),
                                   "\r\n\r\n", asio::redirect_error(asio::use_awaitable, error));
   if (!error) {
-    const std::string answer = respond(request, ask);
+    const std::string answer = http_response(request, ask);
     co_await asio::async_write(client->socket, asio::buffer(answer),
                                asio::redirect_error(asio::use_awaitable, error));
   }

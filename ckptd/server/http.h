@@ -6,25 +6,19 @@
 
 #include <asio/io_context.hpp>
 #include <chrono>
-#include <functional>
 #include <memory>
-#include <optional>
-#include <string>
 
 #include "ckptd/config.h"
 #include "ckptd/limits.h"
+#include "ckptd/server/http_response.h"
 #include "formats/base/result.h"
 
 namespace ckptd {
 
 class HttpServer {
  public:
-  struct Answer {
-    int status = 200;
-    std::string body;
-  };
-  // What is at `path`; nullopt: nothing.
-  using Ask = std::function<std::optional<Answer>(const std::string& path)>;
+  using Answer = HttpAnswer;
+  using Ask = HttpAsk;
 
   // Takes the address; the error names it. Nothing is answered before start().
   static ckpt::Result<std::unique_ptr<HttpServer>> open(

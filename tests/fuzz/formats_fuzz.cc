@@ -1,4 +1,4 @@
-// Fuzzes one parser of formats/ (or the canary) for some seconds.
+// Fuzzes one parser (or the canary) for some seconds.
 //
 //   formats_fuzz --parser NAME [--seconds N] [--seed S]     environment: CKPT_FUZZ_SECONDS, _SEED
 //   formats_fuzz --parser NAME --seed S --iteration I [--dump FILE]
@@ -41,14 +41,6 @@ void say_how_to_repeat() {
 void on_signal(int) {
   say_how_to_repeat();
   ::_exit(1);
-}
-
-const Target* find_target(std::string_view name) {
-  if (name == canary().name) return &canary();
-  for (const Target& target : format_targets()) {
-    if (target.name == name) return &target;
-  }
-  return nullptr;
 }
 
 bool run_one(const Target& target, const Mutator& mutator, const Options& options,
@@ -97,7 +89,7 @@ __attribute__((visibility("default"))) void __ubsan_on_report() { ckpt::fuzz::sa
 int main(int argc, char** argv) {
   using namespace ckpt::fuzz;
   Options options;
-  CLI::App app("Fuzzes one parser of formats/.");
+  CLI::App app("Fuzzes one parser.");
   app.add_option("--parser", options.parser, "frame, record, journal, ... or canary")->required();
   app.add_option("--seconds", options.seconds)->envname("CKPT_FUZZ_SECONDS");
   app.add_option("--seed", options.seed)->envname("CKPT_FUZZ_SEED");

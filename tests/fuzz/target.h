@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -21,10 +22,15 @@ struct Target {
   bool (*parse)(ByteView bytes);
 };
 
-// Every parser of formats/.
-const std::vector<Target>& format_targets();
+const std::vector<Target>& format_targets();  // what lies on disks and in memory, and the wire
+const std::vector<Target>& daemon_targets();  // what ckptd alone reads
+const std::vector<Target>& text_targets();    // what people and other programs write
 
 // A parser of two lines of format with a bug planted in it. A fuzzer that does not find it is none.
 const Target& canary();
+
+// All of these, by name.
+const Target* find_target(std::string_view name);
+std::vector<std::string> target_names();
 
 }  // namespace ckpt::fuzz

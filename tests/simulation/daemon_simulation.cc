@@ -72,6 +72,26 @@ const std::vector<History>& all_histories() {
         .unchanged = true,
         .deltas = true,
         .moves = true}},
+      {"full", {.events = 90, .prune = true, .full = true}},
+      {"full_moves",
+       {.events = 90,
+        .partial = true,
+        .prune = true,
+        .unchanged = true,
+        .deltas = true,
+        .moves = true,
+        .full = true}},
+      {"full_faults", {.disk_faults = true, .full = true, .bad_starts = true}},
+      {"starts", {.bad_starts = true}},
+      {"starts_moves",
+       {.events = 90,
+        .disk_faults = true,
+        .partial = true,
+        .prune = true,
+        .unchanged = true,
+        .deltas = true,
+        .moves = true,
+        .bad_starts = true}},
   };
   return histories;
 }
@@ -94,6 +114,8 @@ struct Progress {
   uint64_t announced = 0;
   uint64_t pruned = 0;
   uint64_t moved = 0;
+  uint64_t refused = 0;
+  uint64_t bad_starts = 0;
 };
 
 class Simulations {
@@ -156,6 +178,8 @@ class Simulations {
     progress.announced += simulation.announced();
     progress.pruned += simulation.pruned();
     progress.moved += simulation.moved();
+    progress.refused += simulation.refused();
+    progress.bad_starts += simulation.bad_starts();
   }
 
   int tell(const Progress& progress) const {
@@ -175,16 +199,22 @@ class Simulations {
       sum.announced += progress_[job].announced;
       sum.pruned += progress_[job].pruned;
       sum.moved += progress_[job].moved;
+      sum.refused += progress_[job].refused;
+      sum.bad_starts += progress_[job].bad_starts;
     }
     std::cout << sum.played << " histories from seed " << settings_.first << ", " << sum.announced
               << " commits announced, " << sum.pruned << " pruned, " << sum.moved
-              << " extents moved, nothing found\n";
-    const bool prunes = std::ranges::any_of(
-        histories_, [](const History& history) { return history.options.prune; });
-    const bool moves = std::ranges::any_of(
-        histories_, [](const History& history) { return history.options.moves; });
-    const bool enough =
-        sum.announced > 2 * sum.played && prunes == (sum.pruned > 0) && moves == (sum.moved > 0);
+              << " extents moved, " << sum.refused << " refusals of a full disk, " << sum.bad_starts
+              << " starts disturbed, nothing found\n";
+    const auto any = [this](bool Simulation::Options::*kind) {
+      return std::ranges::any_of(histories_,
+                                 [kind](const History& history) { return history.options.*kind; });
+    };
+    const bool enough = sum.announced > 2 * sum.played &&
+                        any(&Simulation::Options::prune) == (sum.pruned > 0) &&
+                        any(&Simulation::Options::moves) == (sum.moved > 0) &&
+                        any(&Simulation::Options::full) == (sum.refused > 0) &&
+                        any(&Simulation::Options::bad_starts) == (sum.bad_starts > 0);
     if (sum.played < 10 || enough) return 0;
     std::cout << "histories in which so little happens prove little\n";
     return 1;
@@ -211,9 +241,9 @@ int simulate(Settings settings) {
     if (wanted) histories.push_back(history);
   }
   if (!settings.names.empty() && histories.size() != settings.names.size()) {
-    return bad_usage(
-        "there are the histories crashes, faults, partial, prunes, silent, unchanged, "
-        "unchanged_silent, deltas, deltas_silent, moves, moves_silent and moves_deltas");
+    std::string known;
+    for (const History& history : all_histories()) known += " " + history.name;
+    return bad_usage("there are the histories" + known);
   }
   if (settings.only != 0) {
     if (histories.size() != 1) return bad_usage("--seed goes with one --history");
@@ -239,9 +269,7 @@ int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
   ckptd::testing::Settings settings;
   CLI::App app("Plays random histories of the daemon core.");
-  app.add_option("--history", settings.names,
-                 "crashes, faults, partial, prunes, silent, unchanged, unchanged_silent, deltas, "
-                 "deltas_silent, moves, moves_silent, moves_deltas; all");
+  app.add_option("--history", settings.names, "crashes, faults, partial, prunes, ...; all of them");
   app.add_option("--first", settings.first, "the first seed")->envname("CKPT_FUZZ_SEED");
   app.add_option("--seeds", settings.seeds, "how many");
   app.add_option("--seconds", settings.seconds, "for so long")->envname("CKPT_FUZZ_SECONDS");

@@ -15,6 +15,7 @@ constexpr std::pair<std::string_view, Safeguard> kNames[] = {
     {"payload-crc", Safeguard::kPayloadCrc},         {"extent-place", Safeguard::kExtentPlace},
     {"tombstone-first", Safeguard::kTombstoneFirst}, {"same-bytes", Safeguard::kSameBytes},
     {"held-versions", Safeguard::kHeldVersions},     {"moved-first", Safeguard::kMovedFirst},
+    {"refused-again", Safeguard::kRefusedAgain},     {"unread-stays", Safeguard::kUnreadStays},
 };
 
 }  // namespace

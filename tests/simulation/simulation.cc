@@ -33,17 +33,12 @@ void Simulation::play() {
   for (int i = 0; i < options_.events && !::testing::Test::HasFailure(); ++i) event();
   // At the end the disk is whole, the group forms again, and training goes on.
   world_.disk().set_faults({});
+  if (full_) make_room();
   if (::testing::Test::HasFailure()) return;
   restart_daemon();
   form_group();
   if (::testing::Test::HasFailure()) return;
-  step_ += 1;
-  begin_ranks(/*all=*/true);
-  world_.run();
-  job_.fill(step_);
-  world_.run();
-  listen();
-  EXPECT_TRUE(announced_.contains({job_.ranks[0]->epoch().lineage, step_}));
+  save_whole();
   check();
   moved_ = moved_extents(world_);
 }
@@ -55,6 +50,7 @@ void Simulation::event() {
   }
   if (options_.prune && chance(12)) prune();
   if (options_.moves && chance(40)) let_it_recode();
+  if (options_.full && chance(15)) full_ ? make_room() : fill_the_disk();
   const uint64_t which = pick(100);
   if (which < 35) {
     begin_snapshot();
@@ -83,7 +79,7 @@ void Simulation::event() {
 bool Simulation::group_whole() const {
   if (job_.ranks.size() != kRanks) return false;
   for (const auto& rank : job_.ranks) {
-    if (rank == nullptr || rank->epoch_ended()) return false;
+    if (rank == nullptr || !rank->in_epoch()) return false;
   }
   return true;
 }
@@ -111,12 +107,16 @@ void Simulation::form_group() {
       errors += rank->error() + "; ";
     }
   }
+  if (started == 0 && full_) {
+    make_room();
+    return;
+  }
   if (started == 0 && options_.disk_faults) {
     // The journal is closed for writing after an error: nothing goes on without a restart.
     restart_daemon();
     return;
   }
-  ASSERT_EQ(started, kRanks) << errors;
+  ASSERT_EQ(started, kRanks) << errors << last_refusal_;
   const auto& epoch = job_.ranks[0]->epoch();
   for (auto& rank : job_.ranks) {
     ASSERT_EQ(rank->epoch().lineage, epoch.lineage);
@@ -136,6 +136,20 @@ void Simulation::form_group() {
   }
   step_ = epoch.has_resume ? epoch.resume_step : 0;
   if (epoch.has_resume) check_restore({epoch.resume_lineage, epoch.resume_step});
+}
+
+void Simulation::save_whole() {
+  step_ += 1;
+  begin_ranks(/*all=*/true);
+  world_.run();
+  for (auto& rank : job_.ranks) {
+    const bool filled = rank->fill(step_);
+    ASSERT_TRUE(filled) << "step " << step_ << ": " << rank->error() << last_refusal_;
+  }
+  world_.run();
+  listen();
+  EXPECT_TRUE(announced_.contains({job_.ranks[0]->epoch().lineage, step_}))
+      << "step " << step_ << ": " << job_.ranks[0]->snapshot(step_).reason << last_refusal_;
 }
 
 void Simulation::begin_snapshot() {
@@ -176,65 +190,6 @@ void Simulation::lose_rank() {
   const auto rank = pick(kRanks);
   job_.ranks[rank]->die();
   job_.ranks[rank] = nullptr;
-}
-
-Status Simulation::start_daemon() {
-  // What is not encoded is there to move, and to be a base.
-  if (options_.moves) {
-    const CodecChoice other = options_.deltas ? CodecChoice::kDelta : CodecChoice::kZstd;
-    world_.set_codec(chance(options_.deltas ? 50 : 75) ? CodecChoice::kNone : other);
-  } else if (options_.deltas) {
-    const CodecChoice others[] = {CodecChoice::kNone, CodecChoice::kZstd};
-    world_.set_codec(chance(75) ? CodecChoice::kDelta : others[pick(2)]);
-  }
-  return world_.start();
-}
-
-void Simulation::restart_daemon() {
-  // A start that the disk fails is refused, and tried again: recovery_test has those.
-  if (options_.disk_faults) world_.disk().set_faults({});
-  // In the middle of whatever is under way: of a commit as a rule.
-  if (chance(50)) {
-    fill_some();
-    for (uint64_t polls = pick(16); polls > 0; --polls) world_.daemon().poll();
-    listen();
-  }
-  const uint64_t way = pick(4);
-  const bool power = way == 0;
-  if (way == 1) {
-    world_.stop();
-  } else if (power) {
-    world_.lose_power();
-  } else {
-    world_.kill_daemon();
-  }
-  const Status started = start_daemon();
-  ASSERT_TRUE(started.ok()) << started.error().message;
-  for (auto& rank : job_.ranks) {
-    if (rank == nullptr) continue;
-    if (power || chance(5)) {
-      rank = nullptr;  // the machine went down with everything, or the trainer died meanwhile
-    } else if (!rank->reconnect()) {
-      rank->error();
-      rank = nullptr;
-    }
-  }
-}
-
-void Simulation::break_the_disk() {
-  MemoryFaults faults;
-  if (options_.silent_faults) {
-    // Of payloads and their headers. What a journal that lies would do: daemon_test's SalvageTest.
-    faults.path_prefix = "segments/";
-    double* const kinds[] = {&faults.flipped_write, &faults.misdirected_write, &faults.lost_write,
-                             &faults.torn_write};
-    *kinds[pick(std::size(kinds))] = 0.1;
-    world_.disk().set_faults(faults);
-    return;
-  }
-  faults.path_prefix = chance(80) ? "segments/" : "journal/";
-  (chance(50) ? faults.fail_nth_write : faults.fail_nth_sync) = 1 + pick(4);
-  world_.disk().set_faults(faults);
 }
 
 // What was saved a while ago is old then. Each tick lets an extent move; as a rule others come in

@@ -1,9 +1,17 @@
 // Simulation: random histories of a job and its daemon, all from one seed.
 //
 // Ranks join, take snapshots, die and are replaced; the daemon is killed, loses power, is drained;
-// the disk fails, tears and runs full; virtual time only. The oracle knows what was announced:
-// every snapshot a member was told is durable must be listed and restore bit for bit after every
-// restart, nothing else than whole snapshots is ever listed, and nothing gets stuck.
+// the disk fails; virtual time only. The oracle knows what was announced: every snapshot a member
+// was told is durable must be listed and restore bit for bit after every restart, nothing else than
+// whole snapshots is ever listed, and nothing gets stuck.
+//
+// With `full` the disk runs full, by snapshots or by others, and has room again later; writes of
+// any file find no space, or are short. What is refused then harms nothing else, and once there is
+// room the next snapshot succeeds, without a restart of anything.
+//
+// With `bad_starts` the disk fails while the daemon starts, or the daemon dies in the middle of its
+// recovery, by a kill or with the power, several times in a row. A start may be refused then, if it
+// says what of; the next one on a sound disk has everything.
 //
 // With `partial` a snapshot holds some units only. The oracle then works out, from the commits that
 // are listed and the resume points it was told, which version of each unit a view has and how many
@@ -48,6 +56,8 @@ class Simulation {
     bool unchanged = false;      // units stay what they were, or seem to by their CRC32C
     bool deltas = false;         // little of them changes, and that is what is written
     bool moves = false;          // what is old is encoded later
+    bool full = false;           // the disk has no room at times
+    bool bad_starts = false;     // recovery is disturbed, too
   };
   explicit Simulation(const Options& options);
   void play();
@@ -56,6 +66,9 @@ class Simulation {
   size_t pruned() const { return known_.size() - listed_.size(); }
   // Extents that were encoded later.
   size_t moved() const { return moved_; }
+  // What a full disk refused, and starts that came to nothing.
+  size_t refused() const { return refused_; }
+  size_t bad_starts() const { return bad_starts_; }
 
  private:
   // A snapshot as the trainers made it: its salt says which of several attempts at a step it is.
@@ -81,8 +94,16 @@ class Simulation {
   void fill_some();
   void lose_rank();
   void restart_daemon();
+  void stop_daemon(uint64_t way);
   Status start_daemon();
+  // True: up. False: refused, or dead again; then `power` may have become true.
+  bool start_badly(bool* power);
+  bool die_while_starting(bool* power);
   void break_the_disk();
+  void fill_the_disk();
+  void make_room();
+  // All of it, by everybody; it must become durable.
+  void save_whole();
   void prune();
   void let_it_recode();
   // Takes the members' news into account.
@@ -126,6 +147,10 @@ class Simulation {
   ckpt::Step step_ = 0;
   uint64_t next_salt_ = 1;
   size_t moved_ = 0;
+  size_t refused_ = 0;
+  size_t bad_starts_ = 0;
+  bool full_ = false;
+  std::string last_refusal_;
   // By lineage and step: all that were begun. The commit's own salt is found by reading it.
   std::map<Point, std::vector<Known>> begun_;
   std::set<Point> announced_;

@@ -9,6 +9,10 @@ void Simulation::listen() {
   for (auto& rank : job_.ranks) {
     if (rank == nullptr) continue;
     rank->listen();
+    for (std::string error; options_.full && !(error = rank->error()).empty();) {
+      if (full_) ++refused_;
+      last_refusal_ = error;
+    }
     for (auto& [step, snapshot] : rank->snapshots()) {
       if (snapshot.level != fb::SnapshotLevel::Durable) continue;
       const Point point{rank->epoch().lineage, step};

@@ -129,7 +129,7 @@ bool FakeTrainer::connect() { return greet(false); }
 
 bool FakeTrainer::reconnect() {
   EXPECT_TRUE(greet(true));
-  if (!register_units(units)) return false;
+  if (!register_units(units) || !epoch_) return false;
   fb::RejoinEpochT rejoin;
   rejoin.rank = epoch_->rank;
   rejoin.epoch = epoch_->epoch;

@@ -111,6 +111,7 @@ class FakeTrainer {
   Snapshot& snapshot(ckpt::Step step) { return snapshots_.at(step); }
   bool has_snapshot(ckpt::Step step) const { return snapshots_.count(step) > 0; }
   std::map<ckpt::Step, Snapshot>& snapshots() { return snapshots_; }
+  bool in_epoch() const { return epoch_.has_value() && !epoch_ended(); }
   bool epoch_ended() const { return epoch_ended_.has_value(); }
   const fb::EpochEndedT& ended() const { return *epoch_ended_; }
 

@@ -46,7 +46,7 @@ Status World::start(std::chrono::milliseconds recovery) {
 }
 
 void World::kill_daemon() {
-  auto survived = disk_->clone(++next_seed_);
+  auto survived = disk_->after_kill(++next_seed_);
   const size_t batches = kv_->batches();
   daemon_.reset();  // finishes on the old disk, which nobody looks at any more
   disk_ = std::move(survived);

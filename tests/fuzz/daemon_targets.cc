@@ -1,0 +1,196 @@
+// Parsers of ckptd: values of its catalog, arguments of queries, configuration, requests.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "ckptd/catalog/values.h"
+#include "ckptd/config.h"
+#include "ckptd/io/io_shape.h"
+#include "ckptd/query/query.h"
+#include "ckptd/server/http_response.h"
+#include "formats/base/unique_fd.h"
+#include "tests/ckptd/catalog/records.h"
+#include "tests/formats/samples.h"
+#include "tests/fuzz/target.h"
+
+namespace ckpt::fuzz {
+namespace {
+
+namespace values = ckptd::values;
+
+Bytes bytes_of(std::string_view text) {
+  const ByteView bytes = as_bytes(text);
+  return {bytes.begin(), bytes.end()};
+}
+std::vector<Bytes> all_of(std::initializer_list<std::string> texts) {
+  std::vector<Bytes> seeds;
+  for (const std::string& text : texts) seeds.push_back(bytes_of(text));
+  return seeds;
+}
+void nothing_to_repair(Bytes&) {}
+
+// ---- values of the catalog --------------------------------------------------------------------
+
+std::vector<Bytes> value_seeds() {
+  values::VersionValue version{.epoch = 3, .attempt = 1, .bytes = 100, .places = {}};
+  version.places.resize(2);
+  values::CommitValue commit;
+  commit.extents.resize(2);
+  ckptd::ScrubState scrub;
+  scrub.pass = ckptd::ScrubPass{.number = 2, .began_ns = 5};
+  scrub.damages = {{.run = "tiny", .lineage = 1, .step = 5, .unit = "trainer", .reason = "CRC"}};
+  return all_of({values::encode(values::RunCounters{.commits = 4, .removed_reason = "old"}),
+                 values::encode(version), values::encode(commit),
+                 values::encode(ExpertTokenCounts(3)),
+                 values::encode(values::UnitCrcs{{0, 7}, {4, 9}}),
+                 values::encode(std::vector<ckptd::SpaceRange>{{1, 4096, 8192}, {2, 0, 4096}}),
+                 values::encode(scrub), values::encode(test::sample_committed(5, 4))});
+}
+
+// What holds is made into bytes that hold, and from then on stays what it is.
+template <typename Decode>
+bool comes_back(std::string_view text, const Decode& decode) {
+  const auto value = decode(text);
+  if (!value) return false;
+  const std::string again = values::encode(*value);
+  const auto second = decode(again);
+  CKPT_ASSERT(second.has_value() && values::encode(*second) == again);
+  return true;
+}
+
+bool value_parse(ByteView bytes) {
+  const std::string_view text = as_text(bytes);
+  const auto commit = [](std::string_view value) { return values::decode_commit(value, 7, 1, 5); };
+  bool any = comes_back(text, values::decode_run_counters);
+  any |= comes_back(text, values::decode_version);
+  any |= comes_back(text, commit);
+  any |= comes_back(text, values::decode_token_counts);
+  any |= comes_back(text, values::decode_unit_sums);
+  any |= comes_back(text, values::decode_ranges);
+  any |= comes_back(text, values::decode_scrub_state);
+  any |= comes_back(text, values::decode_record);
+  return any;
+}
+
+// ---- arguments of queries: a verb, a line feed, JSON ------------------------------------------
+
+std::vector<Bytes> args_seeds() {
+  return all_of(
+      {"log\n{\"target\": \"tiny\"}", "show\n{\"target\": \"tiny@5\"}",
+       "diff\n{\"from\": \"tiny@5\", \"to\": \"tiny@latest\"}",
+       "verify\n{\"target\": \"tiny@best\"}", "tag\n{\"target\": \"tiny@5\", \"tag\": \"good\"}",
+       "pin\n{\"target\": \"tiny@5\", \"remove\": true}",
+       "keep\n{\"target\": \"tiny\", \"rules\": {\"last\": 3, \"every_steps\": 20, \"tags\": "
+       "[\"a\"], \"best\": [{\"metric\": \"loss\", \"count\": 1}], \"within_seconds\": 3600}}",
+       "prune\n{\"target\": \"tiny\", \"dry_run\": true, \"rules\": {\"hourly\": 4}}",
+       "rm\n{\"target\": \"tiny@5\", \"force\": true}", "scrub\n{\"bytes_per_second\": 1000}",
+       "grant\n{\"target\": \"tiny\", \"user\": 1001, \"rights\": [\"read\"]}",
+       "unit\n{\"target\": \"tiny\", \"unit\": \"trainer\"}", "runs\n"});
+}
+
+// With one run, one unit and two commits in it, so that arguments are read to their end.
+ckptd::Catalog& small_history() {
+  static ckptd::Catalog catalog(ckptd::make_memory_store());
+  static const bool filled = [] {
+    const auto units = ckptd::test_units(1, 2);
+    uint64_t sequence = 1;
+    const auto add = [&](const ckptd::fb::RecordT& record) {
+      CKPT_ASSERT(catalog.apply(sequence++, record).ok());
+    };
+    add(ckptd::store_opened());
+    add(ckptd::run_created());
+    add(ckptd::units_registered(units));
+    add(ckptd::lineage_opened(1, 0, 0));
+    for (const Step step : {5, 10}) {
+      add(ckptd::committed({.point = {1, step}, .units = ckptd::all_units(units), .full = true},
+                           units));
+    }
+    add(ckptd::tagged({1, 10}, "best"));
+    return true;
+  }();
+  CKPT_ASSERT(filled);
+  return catalog;
+}
+
+bool args_parse(ByteView bytes) {
+  const std::string_view text = as_text(bytes);
+  const size_t line = text.find('\n');
+  if (line == std::string_view::npos) return false;
+  const std::string_view verb = text.substr(0, line);
+  const std::string_view args = text.substr(line + 1);
+  const ckptd::QueryContext context{.catalog = small_history()};
+  bool any = false;
+  if (ckptd::is_catalog_verb(verb)) {
+    const ckptd::QueryAnswer answer = ckptd::answer_query(context, verb, args);
+    CKPT_ASSERT(!answer.json.empty() && answer.exit_code >= 0);
+    any = answer.exit_code == 0;
+  }
+  any |= ckptd::parse_verify_args(context, args).ok();
+  any |= ckptd::parse_scrub_args(args).ok();
+  any |= ckptd::parse_tag_args(context, args).ok();
+  any |= ckptd::parse_pin_args(context, args).ok();
+  any |= ckptd::parse_grant_args(context, args).ok();
+  any |= ckptd::parse_remove_args(context, args).ok();
+  const auto keep = ckptd::parse_keep_args(context, args);
+  const auto prune = ckptd::parse_prune_args(context, args);
+  for (const auto* rules :
+       {keep.ok() ? &keep->rules : nullptr, prune.ok() ? &prune->rules : nullptr}) {
+    if (rules == nullptr || !*rules) continue;
+    CKPT_ASSERT(check_keep_rules(**rules).ok());
+    CKPT_ASSERT(from_fb(to_fb(**rules)).value() == **rules);
+  }
+  return any || keep.ok() || prune.ok();
+}
+
+// ---- the daemon's own -------------------------------------------------------------------------
+
+std::vector<Bytes> http_seeds() {
+  return all_of({"GET /metrics?a=b HTTP/1.1\r\nHost: localhost\r\n\r\n", "HEAD / HTTP/1.0\r\n\r\n",
+                 "POST /healthz HTTP/1.1\r\n\r\n"});
+}
+bool http_parse(ByteView bytes) {
+  bool asked = false;
+  const std::string answer = ckptd::http_response(
+      as_text(bytes), [&](const std::string& path) -> std::optional<ckptd::HttpAnswer> {
+        CKPT_ASSERT(path.find('?') == std::string::npos);
+        asked = true;
+        return ckptd::HttpAnswer{200, "ok"};
+      });
+  CKPT_ASSERT(answer.starts_with(asked ? "HTTP/1.1 200 " : "HTTP/1.1 40"));
+  return asked;
+}
+
+std::vector<Bytes> config_seeds() {
+  return all_of({"data = \"/d\"\nlisten = \"unix:/s\"\narena = \"1GiB\"\n",
+                 "http = \"127.0.0.1:9464\"\nallow_uids = [1, 2]\nlog_level = \"info\"\n",
+                 "codec = \"zstd\"\nsnapshot_deadline = \"60s\"\ndisk_reserve = \"256MiB\"\n",
+                 "[::1]:9464", "32x4MiB", "auto"});
+}
+bool config_parse(ByteView bytes) {
+  const std::string_view text = as_text(bytes);
+  const base::UniqueFd file(::memfd_create("config", MFD_CLOEXEC));
+  CKPT_ASSERT(::write(file.get(), bytes.data(), bytes.size()) ==
+              static_cast<ssize_t>(bytes.size()));
+  ckptd::Config config;
+  bool any = ckptd::load_config(fmt::format("/proc/self/fd/{}", file.get()), config).ok();
+  const auto address = ckptd::parse_http_address(text);
+  if (address.ok()) CKPT_ASSERT(address->port >= 0 && address->port <= 65535);
+  const auto shape = ckptd::parse_io_shape(text);
+  if (shape.ok()) CKPT_ASSERT(ckptd::parse_io_shape(ckptd::to_text(*shape)).value() == *shape);
+  any |= ckptd::parse_io_shape_choice(text).ok();
+  return any || address.ok();
+}
+
+}  // namespace
+
+const std::vector<Target>& daemon_targets() {
+  static const std::vector<Target> targets = {
+      {"value", value_seeds, nothing_to_repair, value_parse},
+      {"args", args_seeds, nothing_to_repair, args_parse},
+      {"http", http_seeds, nothing_to_repair, http_parse},
+      {"config", config_seeds, nothing_to_repair, config_parse},
+  };
+  return targets;
+}
+
+}  // namespace ckpt::fuzz

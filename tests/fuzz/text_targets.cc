@@ -1,0 +1,160 @@
+// Parsers of texts that people and other programs write: formats/, ckptctl, the trainer's files.
+#include <nlohmann/json.hpp>
+
+#include "client/ctl/import_layout.h"
+#include "client/ctl/manifest.h"
+#include "formats/json_text.h"
+#include "formats/selector.h"
+#include "tests/fuzz/target.h"
+#include "trainer/placement/plan_files.h"
+#include "trainer/report/report.h"
+#include "trainer/simulate/model_file.h"
+#include "trainer/simulate/trace.h"
+
+namespace ckpt::fuzz {
+namespace {
+
+std::vector<Bytes> texts(std::initializer_list<std::string_view> all) {
+  std::vector<Bytes> seeds;
+  for (const std::string_view text : all) {
+    const ByteView bytes = as_bytes(text);
+    seeds.emplace_back(bytes.begin(), bytes.end());
+  }
+  return seeds;
+}
+void as_they_are(Bytes&) {}
+
+std::vector<Bytes> selector_seeds() {
+  return texts({"tiny", "tiny@120", "tiny@latest", "tiny@best-loss", "tiny~2", "tiny~2@15",
+                "tiny~18446744073709551615@latest"});
+}
+bool selector_parse(ByteView bytes) {
+  const Result<Selector> selector = parse_selector(as_text(bytes));
+  if (!selector.ok()) return false;
+  CKPT_ASSERT(parse_selector(to_string(*selector)).value() == *selector);
+  return true;
+}
+
+std::vector<Bytes> json_seeds() {
+  return texts({R"({"target": "tiny", "rules": {"last": 3, "tags": ["a", "\u00e9"]}})",
+                R"([[[[1, -2.5e300, null, true, {"a": {}}]]]])", R"("text")",
+                "18446744073709551616"});
+}
+bool json_parse(ByteView bytes) {
+  const std::string_view text = as_text(bytes);
+  if (!check_json(text).ok()) return false;
+  // What passes is a value that can be copied and printed, within the stack that there is.
+  const auto value = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  CKPT_ASSERT(!value.is_discarded());
+  const auto replace = nlohmann::json::error_handler_t::replace;
+  CKPT_ASSERT(check_json(nlohmann::json(value).dump(-1, ' ', false, replace)).ok());
+  return true;
+}
+
+// ---- the manifest of an export ----------------------------------------------------------------
+
+std::vector<Bytes> manifest_seeds() {
+  ckptctl::Manifest manifest{.step = 60, .resumable = true, .metadata = R"({"a": 1})", .units = {}};
+  ckptctl::ViewUnit unit;
+  unit.name = "layers.0.experts.1.weights";
+  unit.bytes = 16;
+  unit.tensors = {{.name = "w1", .dtype = DType::kF32, .shape = {2, 2}}};
+  unit.layer = 0;
+  unit.expert = 1;
+  unit.part = "weights";
+  manifest.units = {unit};
+  return texts({ckptctl::manifest_json(manifest).dump(),
+                R"({"metadata": {"total_size": 16}, "weight_map": )"
+                R"({"a": "model-00001-of-00002.safetensors", "b": "model.safetensors"}})"});
+}
+bool manifest_parse(ByteView bytes) {
+  // Or the index of the safetensors files beside it, which must not reach out of the folder.
+  const auto files = ckptctl::files_of_index(as_text(bytes));
+  if (files.ok()) {
+    for (const std::string& file : *files) CKPT_ASSERT(file.find('/') == std::string::npos);
+    CKPT_ASSERT(files->empty() || !ckptctl::check_index(as_text(bytes), {}).ok());
+    return true;
+  }
+  const Result<ckptctl::Manifest> manifest = ckptctl::parse_manifest(as_text(bytes));
+  if (!manifest.ok()) return false;
+  const std::string text = ckptctl::manifest_json(*manifest).dump();
+  const auto again = ckptctl::parse_manifest(text);
+  CKPT_ASSERT(again.ok() && ckptctl::manifest_json(*again).dump() == text);
+  return true;
+}
+
+// ---- files of the trainer ---------------------------------------------------------------------
+
+constexpr std::string_view kTrace =
+    "iteration,layer,e0,e1\n0,0,12,4\n0,1,8,8\n10,0,1,15\n10,1,16,0\n";
+
+std::vector<Bytes> loads_seeds() { return texts({kTrace, "120,80,40", "rank,node\n0,a\n1,b\n"}); }
+bool loads_parse(ByteView bytes) {
+  const std::string_view text = as_text(bytes);
+  const auto trace = moetrain::parse_loads_csv(text, "trace", std::nullopt);
+  if (trace.ok()) {
+    CKPT_ASSERT(!trace->empty());
+    for (const auto& layer : *trace) CKPT_ASSERT(layer.size() == trace->front().size());
+  }
+  const auto domains = moetrain::parse_domains(text, "domains", 2);
+  CKPT_ASSERT(!domains.ok() || domains->size() == 2);
+  return moetrain::parse_loads(text, "loads").ok() || trace.ok() || domains.ok();
+}
+
+std::vector<Bytes> cluster_seeds() {
+  return texts({"0,add,a\n0,add,b\n1500,remove,a\n\n90000,add,a\n"});
+}
+bool cluster_parse(ByteView bytes) {
+  const auto trace = moetrain::simulate::parse_trace(as_text(bytes), "trace");
+  if (!trace.ok()) return false;
+  moetrain::simulate::NodeTrace cut = *trace;
+  CKPT_ASSERT(moetrain::simulate::end_at(cut, 1).ok());
+  CKPT_ASSERT(cut.end == 1);
+  return true;
+}
+
+std::vector<Bytes> model_seeds() {
+  const auto model = moetrain::simulate::read_model(CKPT_FUZZ_MODEL);
+  CKPT_ASSERT(model.ok());
+  return texts({moetrain::simulate::model_text(*model)});
+}
+bool model_parse(ByteView bytes) {
+  const auto model = moetrain::simulate::parse_model(as_text(bytes), "model");
+  if (!model.ok()) return false;
+  const std::string text = moetrain::simulate::model_text(*model);
+  const auto again = moetrain::simulate::parse_model(text, "model");
+  CKPT_ASSERT(again.ok() && moetrain::simulate::model_text(*again) == text);
+  return true;
+}
+
+std::vector<Bytes> report_seeds() {
+  moetrain::report::Report report;
+  report.losses.resize(2);
+  report.losses[1].step = 1;
+  return texts({moetrain::report::to_json(report)});
+}
+bool report_parse(ByteView bytes) {
+  const auto report = moetrain::report::parse_report(as_text(bytes), "report");
+  if (!report.ok()) return false;
+  const std::string text = moetrain::report::to_json(*report);
+  const auto again = moetrain::report::parse_report(text, "report");
+  CKPT_ASSERT(again.ok() && moetrain::report::to_json(*again) == text);
+  return true;
+}
+
+}  // namespace
+
+const std::vector<Target>& text_targets() {
+  static const std::vector<Target> targets = {
+      {"selector", selector_seeds, as_they_are, selector_parse},
+      {"json", json_seeds, as_they_are, json_parse},
+      {"manifest", manifest_seeds, as_they_are, manifest_parse},
+      {"loads", loads_seeds, as_they_are, loads_parse},
+      {"cluster", cluster_seeds, as_they_are, cluster_parse},
+      {"model", model_seeds, as_they_are, model_parse},
+      {"report", report_seeds, as_they_are, report_parse},
+  };
+  return targets;
+}
+
+}  // namespace ckpt::fuzz

@@ -1,0 +1,187 @@
+// What goes wrong in a simulation: the disk, the room on it, the daemon's starts.
+#include <gmock/gmock.h>
+
+#include "tests/simulation/simulation.h"
+#include "tests/simulation/watched_disk.h"
+
+namespace ckptd::testing {
+
+namespace {
+
+constexpr uint64_t kRoom = 16ull << 30;
+
+// Whoever reads why a start was refused knows where to look.
+void expect_names_its_object(const std::string& refusal) {
+  using ::testing::HasSubstr;
+  EXPECT_THAT(refusal, ::testing::AnyOf(HasSubstr("journal"), HasSubstr("segment")));
+}
+
+}  // namespace
+
+Status Simulation::start_daemon() {
+  // What is not encoded is there to move, and to be a base.
+  if (options_.moves) {
+    const CodecChoice other = options_.deltas ? CodecChoice::kDelta : CodecChoice::kZstd;
+    world_.set_codec(chance(options_.deltas ? 50 : 75) ? CodecChoice::kNone : other);
+  } else if (options_.deltas) {
+    const CodecChoice others[] = {CodecChoice::kNone, CodecChoice::kZstd};
+    world_.set_codec(chance(75) ? CodecChoice::kDelta : others[pick(2)]);
+  }
+  return world_.start();
+}
+
+void Simulation::stop_daemon(uint64_t way) {
+  // In the middle of whatever is under way: of a commit as a rule.
+  if (chance(50)) {
+    fill_some();
+    for (uint64_t polls = pick(16); polls > 0; --polls) world_.daemon().poll();
+    listen();
+  }
+  if (way == 1) {
+    world_.stop();
+  } else if (way == 0) {
+    world_.lose_power();
+  } else {
+    world_.kill_daemon();
+  }
+}
+
+// kill -9, or a loss of power, between two calls of the recovery that change the disk. It goes on
+// then, on a disk that nobody looks at any more.
+bool Simulation::die_while_starting(bool* power) {
+  const bool cut = chance(50);
+  const uint64_t seed = random_();
+  uint64_t calls_left = 1 + pick(24);
+  std::unique_ptr<MemoryDisk> left;
+  size_t batches = 0;
+  const auto die = [&] {
+    left = cut ? world_.disk().crash(seed) : world_.disk().after_kill(seed);
+    batches = world_.catalog().batches();
+  };
+  WatchedDisk door(world_.disk(), [&] {
+    if (left == nullptr && --calls_left == 0) die();
+  });
+  world_.set_door(&door);
+  const Status started = start_daemon();
+  EXPECT_TRUE(started.ok()) << started.error().message;
+  if (left == nullptr) die();  // at its very end
+  world_.kill_daemon();
+  world_.set_door(nullptr);
+  world_.set_disk(std::move(left));
+  world_.catalog().keep_prefix(cut ? seed % (batches + 1) : batches);
+  *power = *power || cut;
+  return false;
+}
+
+bool Simulation::start_badly(bool* power) {
+  ++bad_starts_;
+  if (chance(50)) return die_while_starting(power);
+  MemoryFaults faults;
+  faults.path_prefix = chance(70) ? "journal/" : "segments/";
+  uint64_t* const kinds[] = {&faults.fail_nth_read, &faults.fail_nth_write, &faults.fail_nth_sync,
+                             &faults.full_nth_write};
+  *kinds[pick(std::size(kinds))] = 1 + pick(3);
+  faults.short_write = chance(30) ? 0.5 : 0;
+  world_.disk().set_faults(faults);
+  const Status started = start_daemon();
+  world_.disk().set_faults({});
+  if (!started.ok()) expect_names_its_object(started.error().message);
+  return started.ok();
+}
+
+void Simulation::restart_daemon() {
+  if (options_.disk_faults) world_.disk().set_faults({});
+  const uint64_t way = pick(4);
+  stop_daemon(way);
+  bool power = way == 0;
+  bool up = false;
+  while (options_.bad_starts && !full_ && !up && chance(60)) up = start_badly(&power);
+  if (!up) {
+    Status started = start_daemon();
+    if (!started.ok() && full_) {
+      ++refused_;
+      expect_names_its_object(started.error().message);
+      EXPECT_EQ(started.error().code, ckpt::ErrorCode::kResourceExhausted)
+          << started.error().message;
+      full_ = false;
+      world_.disk().set_capacity(kRoom);
+      world_.disk().set_faults({});
+      started = start_daemon();
+    }
+    ASSERT_TRUE(started.ok()) << started.error().message;
+  }
+  for (auto& rank : job_.ranks) {
+    if (rank == nullptr) continue;
+    if (power || chance(5)) {
+      rank = nullptr;  // the machine went down with everything, or the trainer died meanwhile
+    } else if (!rank->reconnect()) {
+      rank->error();
+      rank = nullptr;
+    }
+  }
+}
+
+void Simulation::break_the_disk() {
+  MemoryFaults faults;
+  if (options_.silent_faults) {
+    // Of payloads and their headers. What a journal that lies would do: daemon_test's SalvageTest.
+    faults.path_prefix = "segments/";
+    double* const kinds[] = {&faults.flipped_write, &faults.misdirected_write, &faults.lost_write,
+                             &faults.torn_write};
+    *kinds[pick(std::size(kinds))] = 0.1;
+    world_.disk().set_faults(faults);
+    return;
+  }
+  faults.path_prefix = chance(80) ? "segments/" : "journal/";
+  (chance(50) ? faults.fail_nth_write : faults.fail_nth_sync) = 1 + pick(4);
+  world_.disk().set_faults(faults);
+}
+
+// Others fill it to the last byte, or leave room for a few snapshots, or a single write finds none.
+void Simulation::fill_the_disk() {
+  full_ = true;
+  const Disk::Space space = world_.disk().space().value();
+  const uint64_t used = space.total_bytes - space.free_bytes;
+  switch (pick(4)) {
+    case 0:
+      world_.disk().set_capacity(0);
+      break;
+    case 1:
+      world_.disk().set_capacity(used + pick(1u << 20));
+      break;
+    case 2:
+      world_.disk().set_capacity(used + (1u << 20) + pick(2u << 20));
+      break;
+    default:
+      MemoryFaults faults;
+      const char* const prefixes[] = {"", "segments/", "journal/"};
+      faults.path_prefix = prefixes[pick(std::size(prefixes))];
+      faults.full_nth_write = 1 + pick(6);
+      faults.short_write = 0.3;
+      world_.disk().set_faults(faults);
+  }
+}
+
+// Whatever was refused meanwhile, nobody has to start anything again.
+void Simulation::make_room() {
+  full_ = false;
+  world_.disk().set_capacity(kRoom);
+  world_.disk().set_faults({});
+  // Unless a write of the journal has failed by more than want of space.
+  if (options_.disk_faults && !world_.daemon().ready()) restart_daemon();
+  // Snapshots that wait in vain for one of their ranks hold slabs until their time is over, and so
+  // do those after them that wait for these slabs.
+  const bool waited = chance(50);
+  for (int rounds = waited ? 8 : 0; rounds > 0; --rounds) {
+    world_.run();
+    world_.tick(std::chrono::seconds(61));
+  }
+  world_.run();
+  listen();
+  if (::testing::Test::HasFailure()) return;
+  if (!waited || !group_whole()) form_group();
+  if (::testing::Test::HasFailure()) return;
+  save_whole();
+}
+
+}  // namespace ckptd::testing
