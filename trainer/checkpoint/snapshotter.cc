@@ -55,7 +55,7 @@ Status Snapshotter::make_room(uint64_t step, const BackPressure& pressure) {
                       "step {}: the snapshot of step {} is still being written", step, oldest.step);
   }
   if (link_ != nullptr) CKPT_TRY(link_->drain(std::min(kLinkTimeoutMs, pressure.wait_ms_max)));
-  Status waited = to_status(oldest.handle.wait(CKPT_LEVEL_DURABLE, pressure.wait_ms_max));
+  Status waited = await_durable(oldest.handle, pressure.wait_ms_max);
   if (waited.ok() || oldest.handle.info().level == CKPT_LEVEL_FAILED) return {};
   return waited;
 }
@@ -160,7 +160,20 @@ void Snapshotter::abandon(uint64_t step, const std::string& reason) {
 void Snapshotter::await_settled(uint64_t step, uint32_t timeout_ms) {
   if (link_ != nullptr) (void)link_->drain(timeout_ms);
   for (InFlight& snapshot : in_flight_) {
-    if (snapshot.step == step) (void)snapshot.handle.wait(CKPT_LEVEL_DURABLE, timeout_ms);
+    if (snapshot.step == step) (void)await_durable(snapshot.handle, timeout_ms);
+  }
+}
+
+Status Snapshotter::await_durable(client::Snapshot& handle, double timeout_ms) const {
+  const auto begin = Clock::now();
+  for (;;) {
+    const double left_ms = timeout_ms - ms_since(begin);
+    const auto slice_ms = static_cast<uint32_t>(std::clamp(left_ms, 1.0, kAskMs));
+    Status durable = to_status(handle.wait(CKPT_LEVEL_DURABLE, slice_ms));
+    if (durable.ok() || left_ms <= kAskMs) return durable;
+    const ErrorCode code = durable.error().code;
+    const bool may_come = code == ErrorCode::kDeadlineExceeded || code == ErrorCode::kUnavailable;
+    if (!may_come || (in_vain_ && in_vain_())) return durable;
   }
 }
 
@@ -171,7 +184,7 @@ Result<SnapshotOutcome> Snapshotter::wait(uint64_t step, uint32_t timeout_ms) {
     return make_error(ErrorCode::kFailedPrecondition, "step {}: no snapshot is in flight", step);
   }
   if (link_ != nullptr) CKPT_TRY(link_->drain(timeout_ms));
-  const Status waited = to_status(found->handle.wait(CKPT_LEVEL_DURABLE, timeout_ms));
+  const Status waited = await_durable(found->handle, timeout_ms);
   const SnapshotOutcome outcome = outcome_of(*found);
   if (found->handle.info().level >= CKPT_LEVEL_DURABLE) {
     forget(*found);
@@ -190,8 +203,7 @@ std::vector<SnapshotOutcome> Snapshotter::drain(uint32_t timeout_ms) {
   const auto begin = Clock::now();
   if (link_ != nullptr) (void)link_->drain(timeout_ms);
   for (InFlight& snapshot : in_flight_) {
-    const double left_ms = std::max(timeout_ms - ms_since(begin), 1.0);
-    (void)snapshot.handle.wait(CKPT_LEVEL_DURABLE, static_cast<uint32_t>(left_ms));
+    (void)await_durable(snapshot.handle, timeout_ms - ms_since(begin));
   }
   return settled();
 }

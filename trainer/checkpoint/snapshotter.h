@@ -13,6 +13,7 @@
 #include <ckpt/client.hpp>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -90,6 +91,10 @@ class Snapshotter {
   // be settled as failed with this reason.
   void abandon(uint64_t step, const std::string& reason);
 
+  // Whoever waits below waits in vain once this is true, since the group is lost say; it is asked
+  // while they wait. What is in flight stays so.
+  void give_up_when(std::function<bool()> in_vain) { in_vain_ = std::move(in_vain); }
+
   // Waits until the step's snapshot, if it is in flight, is durable or has failed, at most this
   // long. The outcome is in settled().
   void await_settled(uint64_t step, uint32_t timeout_ms);
@@ -121,7 +126,9 @@ class Snapshotter {
   static constexpr size_t kInFlightMax = 3;
   // For what is on its way to reach the arena. Tens of gigabytes do in a second.
   static constexpr uint32_t kLinkTimeoutMs = 10'000;
+  static constexpr double kAskMs = 20;  // whether it is in vain
 
+  Status await_durable(ckpt::client::Snapshot& handle, double timeout_ms) const;
   Status make_room(uint64_t step, const BackPressure& pressure);
   Status copy(ckpt::client::Snapshot& snapshot, const std::vector<ckpt_fragment>& fragments,
               const StateMemory& memory);
@@ -134,6 +141,7 @@ class Snapshotter {
   uint64_t epoch_;
   std::optional<Begun> begun_;
   std::deque<InFlight> in_flight_;
+  std::function<bool()> in_vain_;
 };
 
 }  // namespace moetrain

@@ -58,6 +58,7 @@ void RankRun::settle_snapshots(const client::Epoch& epoch) {
   if (epoch.goes_on && snapshotter_) return snapshotter_->go_on(epoch.rank, epoch.epoch);
   lost_snapshots_.clear();
   snapshotter_.emplace(member_->session(), epoch.rank, link_.get(), epoch.epoch);
+  snapshotter_->give_up_when([this] { return member_->epoch_over().has_value(); });
 }
 
 // The group went on from its last step, whose snapshot may still be on its way. What one of them

@@ -77,7 +77,9 @@ class Pruned : public PruneTest {
     if (draw(3) == 0) {
       rules["best"] = {{{"metric", "loss"}, {"count", 1 + draw(3)}, {"highest", draw(2) == 0}}};
     }
-    if (draw(3) == 0) rules["tags"] = {"good"};
+    const bool tagged =
+        ask(job_, "log", R"({"target": "tiny"})").dump().find(R"("good")") != std::string::npos;
+    if (draw(3) == 0 && tagged) rules["tags"] = {"good"};
     if (rules.empty()) rules["hourly"] = 1;
     return Json{{"target", "tiny"}, {"rules", rules}}.dump();
   }
