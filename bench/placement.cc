@@ -55,7 +55,7 @@ class PlacementBench {
     for (int order = 0; order < options_.orders; ++order) {
       CKPT_TRY(run_steps(workload_, with_store(order, {})));
     }
-    for (Arm& arm : arms_) arm.runs.resize(runs());
+    for (Arm& arm : arms_) arm.runs.resize(run_at(options_.orders, 0));
     return {};
   }
 
@@ -78,7 +78,11 @@ class PlacementBench {
   }
 
  private:
-  size_t runs() const { return static_cast<size_t>(options_.orders * options_.rounds); }
+  // Of an arm, by order.
+  size_t run_at(int order, int round) const {
+    return static_cast<size_t>(order) * static_cast<size_t>(options_.rounds) +
+           static_cast<size_t>(round);
+  }
 
   Status measure(int round, int order) {
     std::string line = fmt::format("round {}/{}, order {}:", round + 1, options_.rounds, order);
@@ -87,7 +91,7 @@ class PlacementBench {
       std::vector<std::string> flags = {"--resume", std::to_string(kHistorySteps)};
       flags.insert(flags.end(), arm.flags.begin(), arm.flags.end());
       CKPT_ASSIGN(const StepFigures figures, run_steps(workload_, with_store(order, flags)));
-      arm.runs[static_cast<size_t>(order * options_.rounds + round)] = figures;
+      arm.runs[run_at(order, round)] = figures;
       line += fmt::format(" {} {:.1f} ms", arm.policy, figures.step_seconds * 1e3);
     }
     fmt::print(stderr, "{}\n", line);
@@ -130,7 +134,7 @@ class PlacementBench {
     double tokens = 0;
     double most = 0;
     for (int order = 0; order < options_.orders; ++order) {
-      const StepFigures& run = arm.runs[static_cast<size_t>(order * options_.rounds)];
+      const StepFigures& run = arm.runs[run_at(order, 0)];
       tokens += run.busiest_tokens / options_.orders;
       most += run.max_over_mean / options_.orders;
       document["orders"].push_back(

@@ -30,11 +30,11 @@ struct Progress {
   uint64_t applied = 0;  // optimizer updates, for AdamW's bias correction
   uint64_t skipped = 0;  // steps that were not finite
   uint64_t skipped_in_a_row = 0;
-  uint64_t tokens = 0;                 // trained on
+  uint64_t tokens = 0;  // trained on
   // Assignments to every expert so far, [layers * experts]. Of steps that were applied: nothing can
   // lose an update that there never was.
   std::vector<int64_t> routed_tokens;
-  std::vector<int64_t> routed_last;    // of the last step
+  std::vector<int64_t> routed_last;  // of the last step
   // AdamW steps of every expert, [layers * experts]: as many as `applied`, unless the expert was
   // restored from an older version than the rest or had none of its own (--idle-experts skip).
   // In a checkpoint they are with the experts, not with the rest.

@@ -383,9 +383,9 @@ Result<std::unique_ptr<Device>> make_cuda_device(const CudaDeviceOptions& option
   return std::unique_ptr<Device>(std::move(device));
 }
 
-void set_while_waiting(Device& device, std::function<void()> call) {
+void set_while_waiting(Device& device, const std::function<void()>& call) {
   CKPT_ASSERT_MSG(!device.is_host(), device.name());
-  static_cast<CudaDevice&>(device).set_while_waiting(std::move(call));
+  static_cast<CudaDevice&>(device).set_while_waiting(call);
 }
 
 kernels::CudaQueue& cuda_queue(Device& device) {

@@ -37,7 +37,7 @@ Result<std::string> pci_bus_id(Device& device);
 // Called again and again while the calling thread waits for this device, and not for long at a
 // time: it must not wait for anything, nor use the device but by streams of its own. Empty:
 // nothing.
-void set_while_waiting(Device& device, std::function<void()> call);
+void set_while_waiting(Device& device, const std::function<void()>& call);
 
 // The queue of a device that make_cuda_device() made.
 ckpt::kernels::CudaQueue& cuda_queue(Device& device);

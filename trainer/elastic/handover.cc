@@ -63,9 +63,9 @@ void visit(Handover& handover, size_t experts, Number&& number, List&& list) {
   number(partial.trial.loss_without);
   number(partial.trial.loss_with);
   number(partial.trial.weigh_age);
-  for (auto* values : {&progress.routed_tokens, &progress.routed_last, &progress.expert_updates,
-                       &partial.lost.restart, &partial.lost.rollback,
-                       &handover.partial.routed_before}) {
+  for (auto* values :
+       {&progress.routed_tokens, &progress.routed_last, &progress.expert_updates,
+        &partial.lost.restart, &partial.lost.rollback, &handover.partial.routed_before}) {
     list(*values, experts);
   }
   list(handover.stamps, kStampCounts * experts);
