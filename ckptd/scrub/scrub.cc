@@ -94,7 +94,7 @@ void Scrub::start_pass(uint64_t bytes_per_second) {
       .number = number, .began_ns = options_.wall_clock_ns(), .bytes_per_second = bytes_per_second};
   state_.damages_left_out = 0;
   of_run_.clear();
-  pass_until_ = catalog_.applied_sequence();
+  pass_until_ = pass_covers_ = catalog_.applied_sequence();
   if (commit_ && !commit_is_new_) drop_extent();
   unsaved_since_ = unsaved_since_.value_or(now_);
   spdlog::info("scrub: pass {} begins", number);
@@ -117,6 +117,9 @@ void Scrub::pass_done() {
   std::erase_if(state_.damages,
                 [&](const ScrubDamage& damage) { return damage.pass < pass.number; });
   state_.last = pass;
+  // What was new when it began it has read back, too.
+  std::erase_if(new_, [this](const auto& one) { return one.cursor.sequence <= pass_covers_; });
+  state_.read_back_sequence = std::max(state_.read_back_sequence, pass_covers_);
   ++counters_.passes;
   const size_t damages = state_.damages.size();
   spdlog::log(damages > 0 ? spdlog::level::err : spdlog::level::info,

@@ -116,6 +116,7 @@ class Scrub {
   bool commit_is_new_ = false;                 // the front of new_; else of of_run_
   std::map<ckpt::SnapshotKey, bool> writers_;  // of what the one at hand shares: are they there?
   uint64_t pass_until_ = 0;    // the last record there was when the pass began, or went on
+  uint64_t pass_covers_ = 0;   // the same, 0 if it was the last daemon that began it
   uint64_t pass_extents_ = 0;  // that are the pass's turn, though new commits wait
   bool stopping_ = false;
   bool closed_ = false;

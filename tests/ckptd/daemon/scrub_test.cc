@@ -109,6 +109,22 @@ TEST_F(ScrubTest, NewCommitsThatTheLastDaemonDidNotComeToAreReadBack) {
   EXPECT_EQ(found.at("errors")[0].at("step"), 10);
 }
 
+TEST_F(ScrubTest, WhatAPassHasReadIsNotReadBackAgain) {
+  Job job(world, 1);
+  job.start();
+  job.commit(5);
+  EXPECT_EQ(metric("ckptd_scrub_commits_waiting"), 1u);
+  begin_pass();
+  let(std::chrono::milliseconds(500));
+  EXPECT_EQ(scrub().at("last_pass").at("commits"), 1);
+  EXPECT_EQ(metric("ckptd_scrub_commits_waiting"), 0u);
+  const auto [path, offset] = fragment_place(world, 5, 3);
+  restart();
+  world.disk().flip(path, offset);
+  let(std::chrono::seconds(60));
+  EXPECT_TRUE(scrub().at("errors").empty()) << "that is the next pass's to find";
+}
+
 TEST_F(ScrubTest, APassFindsDamageAndForgetsWhatTheNextOneDoesNotFind) {
   Job job(world, 2);
   job.start();
