@@ -80,11 +80,10 @@ std::vector<Bytes> args_seeds() {
        "diff\n{\"from\": \"tiny@5\", \"to\": \"tiny@latest\"}",
        "verify\n{\"target\": \"tiny@best\"}", "tag\n{\"target\": \"tiny@5\", \"tag\": \"good\"}",
        "pin\n{\"target\": \"tiny@5\", \"remove\": true}",
-       "keep\n{\"target\": \"tiny\", \"rules\": {\"last\": 3, \"tags\": [\"a\"], \"every_steps\": "
-       "2}}",
-       "keep\n{\"target\": \"tiny\", \"rules\": {\"best\": [{\"metric\": \"loss\", \"count\": "
-       "1}]}}",
+       "keep\n{\"target\": \"tiny\", \"rules\": {\"last\": 3, \"tags\": [\"a\"]}}",
+       "keep\n{\"target\": \"tiny\", \"rules\": {\"every_steps\": 20, \"yearly\": 1}}",
        "keep\n{\"target\": \"tiny\", \"rules\": {\"within_seconds\": 3600}}",
+       "prune\n{\"rules\": {\"best\": [{\"metric\": \"loss\", \"count\": 1}]}}",
        "prune\n{\"target\": \"tiny\", \"dry_run\": true, \"rules\": {\"hourly\": 4}}",
        "rm\n{\"target\": \"tiny@5\", \"force\": true}", "scrub\n{\"bytes_per_second\": 1000}",
        "grant\n{\"target\": \"tiny\", \"user\": 1001, \"rights\": [\"read\"]}",
