@@ -17,8 +17,8 @@ struct CheckProgram {
 
 // Runs them on the CPU and on the first GPU, from a fresh seed that it prints. `arguments`: those
 // of the program. The exit code: 0 if nothing is wrong; 1 if something is; kSkippedExitCode if
-// nothing is, but there is no device for the rest, and it says so; 2 for bad usage. A device that a
-// check has lost ends the others with a sentence.
+// nothing is, but some checks need a device and there is none, and it says so; 2 for bad usage. A
+// device that a check has lost ends the others with a sentence.
 int run_check_program(const CheckProgram& program, const std::vector<std::string>& arguments);
 
 }  // namespace ckpt::kernels
