@@ -103,7 +103,7 @@ TEST_F(ElasticNewcomersTest, ALossBeforeTheFirstEpochTrainsIsMadeGood) {
     SCOPED_TRACE(when);
     WatchedRun run = watch("first.json", "4", checked_);
     pid_t pid = -1;
-    ASSERT_TRUE(run.program().await([&] {
+    ASSERT_TRUE(run.program().await_children([&] {
       pid = pid_of(run.program(), 2);
       return pid > 0 && (when == std::string("starting") || count(run, when) > 0);
     }));

@@ -47,7 +47,7 @@ class KillsTest : public TrainingTest {
   // Kills one of the program's children that `wanted` picks, as soon as there is one. False if the
   // program ended first, or none comes.
   bool kill_one(Program& program, bool (*wanted)(const Program::Child&), std::mt19937_64& random) {
-    return program.await([&] {
+    return program.await_children([&] {
       std::vector<Program::Child> children = program.children();
       std::erase_if(children, [&](const auto& child) { return !wanted(child); });
       return !children.empty() && ::kill(children[random() % children.size()].pid, SIGKILL) == 0;

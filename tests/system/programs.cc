@@ -4,10 +4,12 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <chrono>
 #include <fstream>
 #include <sstream>
-#include <thread>
+
+#include "tests/support/file_changes.h"
 
 namespace systemtest {
 
@@ -38,7 +40,12 @@ nlohmann::json Ended::json() const {
   return document;
 }
 
-Program::Program(const std::string& name, std::vector<std::string> arguments) {
+Program::Program(const std::string& name, std::vector<std::string> arguments)
+    : watched_{folder_.path()} {
+  for (const fs::path argument : arguments) {
+    const fs::path folder = argument.parent_path();
+    if (argument.is_absolute() && fs::is_directory(folder)) watched_.push_back(folder);
+  }
   Process::Options options;
   options.arguments = {std::string(CKPT_PROGRAMS_DIR) + "/" + name};
   options.arguments.insert(options.arguments.end(), arguments.begin(), arguments.end());
@@ -74,13 +81,24 @@ bool Program::running() {
 }
 
 bool Program::await(const std::function<bool()>& happened) {
+  return await(happened, std::chrono::milliseconds(kProgramMs));
+}
+
+bool Program::await_children(const std::function<bool()>& happened) {
+  return await(happened, std::chrono::milliseconds(1));
+}
+
+bool Program::await(const std::function<bool()>& happened, std::chrono::milliseconds look_every) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(kProgramMs);
-  while (std::chrono::steady_clock::now() < end) {
+  ckpt::test::FileChanges changes(watched_);
+  for (;;) {
     if (happened()) return true;
     if (!running()) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));  // other programs: no event
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+        end - std::chrono::steady_clock::now());
+    if (left.count() <= 0) return false;
+    changes.wait(process_->pidfd(), std::min(left, look_every));
   }
-  return false;
 }
 
 bool Program::await_error_output(const std::string& part) {
@@ -145,14 +163,16 @@ std::vector<nlohmann::json> read_lines(const std::string& path) {
 
 bool await_line(const std::string& path, bool (*condition)(const nlohmann::json&)) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(kProgramMs);
-  while (std::chrono::steady_clock::now() < end) {
+  ckpt::test::FileChanges changes({fs::path(path).parent_path()});
+  for (;;) {
     for (const nlohmann::json& line : read_lines(path)) {
       if (condition(line)) return true;
     }
-    // The file is another program's: there is nothing to wait on.
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+        end - std::chrono::steady_clock::now());
+    if (left.count() <= 0) return false;
+    changes.wait(/*other=*/-1, left);
   }
-  return false;
 }
 
 }  // namespace systemtest

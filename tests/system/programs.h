@@ -1,6 +1,7 @@
 // Whole programs under test: the built ones, started with arguments, in a folder of their own.
 #pragma once
 
+#include <chrono>
 #include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -40,9 +41,11 @@ class Program {
   void signal(int number) { process_->signal(number); }
   pid_t pid() const { return process_->pid(); }
   bool running();
-  // Waits, bounded, until that is so, which another program brings about; false if this one has
-  // ended first.
+  // Waits, bounded, until that is so; false if this program has ended first. It is looked at
+  // whenever a file changes beside one that an argument names, or what the program prints does.
   bool await(const std::function<bool()>& happened);
+  // The same of its children, whose coming no event announces: looked at all the time.
+  bool await_children(const std::function<bool()>& happened);
   // What it has printed on stderr so far contains this: waits for it, bounded.
   bool await_error_output(const std::string& part);
   // Its children that live now, a pid and the command line of each.
@@ -55,7 +58,10 @@ class Program {
   Ended wait();
 
  private:
+  bool await(const std::function<bool()>& happened, std::chrono::milliseconds look_every);
+
   Folder folder_;  // holds what it printed
+  std::vector<std::filesystem::path> watched_;
   std::optional<moetrain::Process> process_;
   std::optional<moetrain::ProcessEnd> end_;
 };
