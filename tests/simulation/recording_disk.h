@@ -12,12 +12,13 @@
 #include <vector>
 
 #include "ckptd/io/memory_disk.h"
+#include "tests/ckptd/io/passing_disk.h"
 
 namespace ckptd::testing {
 
-class RecordingDisk final : public Disk {
+class RecordingDisk final : public PassingDisk {
  public:
-  explicit RecordingDisk(Disk& disk) : disk_(disk) {}
+  using PassingDisk::PassingDisk;
 
   // -- what was recorded -----------------------------------------------------------------------
   // Moments so far. A cut at moment m comes after the first m of them.
@@ -40,29 +41,11 @@ class RecordingDisk final : public Disk {
   Result<NewFile> create_file(std::string_view path, uint64_t preallocate_bytes) override;
   FileId adopt(NewFile file) override;
   void close(FileId file) override;
-  Result<ckpt::base::UniqueFd> share(std::string_view path) override { return disk_.share(path); }
-  Result<uint64_t> read_now(FileId file, uint64_t offset, MutableByteView memory) override {
-    return disk_.read_now(file, offset, memory);
-  }
-  Result<uint64_t> size(FileId file) override { return disk_.size(file); }
   Status truncate(FileId file, uint64_t bytes) override;
-  Result<std::vector<std::string>> list(std::string_view directory) override {
-    return disk_.list(directory);
-  }
   Status make_directory(std::string_view path) override;
   Status remove(std::string_view path) override;
   Status sync_directory(std::string_view path) override;
-  Result<Space> space() override { return disk_.space(); }
-  Result<BufferId> register_buffer(MutableByteView memory) override {
-    return disk_.register_buffer(memory);
-  }
-  void unregister_buffer(BufferId buffer) override { disk_.unregister_buffer(buffer); }
   void submit(IoRequest request) override;
-  size_t reap() override { return disk_.reap(); }
-  void wait() override { disk_.wait(); }
-  int event_fd() const override { return disk_.event_fd(); }
-  size_t in_flight() const override { return disk_.in_flight(); }
-  std::string_view engine_name() const override { return disk_.engine_name(); }
 
  private:
   enum class Kind { kCreate, kRemove, kMakeDirectory, kTruncate, kWrite, kPunch };
@@ -83,7 +66,6 @@ class RecordingDisk final : public Disk {
   void barrier_done(const std::string& path, bool of_directory, size_t begun);
   static void apply(const Change& change, MemoryDisk& disk, std::mt19937_64* torn);
 
-  Disk& disk_;
   std::map<FileId, std::string> paths_;
   std::vector<Change> changes_;
   size_t moments_ = 0;

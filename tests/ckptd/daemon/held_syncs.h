@@ -7,13 +7,13 @@
 #include <utility>
 #include <vector>
 
-#include "ckptd/io/disk.h"
+#include "tests/ckptd/io/passing_disk.h"
 
 namespace ckptd::testing {
 
-class HeldSyncs final : public Disk {
+class HeldSyncs final : public PassingDisk {
  public:
-  explicit HeldSyncs(Disk& disk) : disk_(disk) {}
+  using PassingDisk::PassingDisk;
 
   // From here on.
   void hold() { holding_ = true; }
@@ -56,35 +56,9 @@ class HeldSyncs final : public Disk {
   }
   size_t in_flight() const override { return disk_.in_flight() + held_.size(); }
 
-  Result<NewFile> create_file(std::string_view path, uint64_t preallocate_bytes) override {
-    return disk_.create_file(path, preallocate_bytes);
-  }
-  void close(FileId file) override { disk_.close(file); }
-  Result<ckpt::base::UniqueFd> share(std::string_view path) override { return disk_.share(path); }
-  Result<uint64_t> read_now(FileId file, uint64_t offset, MutableByteView memory) override {
-    return disk_.read_now(file, offset, memory);
-  }
-  Result<uint64_t> size(FileId file) override { return disk_.size(file); }
-  Status truncate(FileId file, uint64_t bytes) override { return disk_.truncate(file, bytes); }
-  Result<std::vector<std::string>> list(std::string_view directory) override {
-    return disk_.list(directory);
-  }
-  Status make_directory(std::string_view path) override { return disk_.make_directory(path); }
-  Status remove(std::string_view path) override { return disk_.remove(path); }
-  Status sync_directory(std::string_view path) override { return disk_.sync_directory(path); }
-  Result<Space> space() override { return disk_.space(); }
-  Result<BufferId> register_buffer(MutableByteView memory) override {
-    return disk_.register_buffer(memory);
-  }
-  void unregister_buffer(BufferId buffer) override { disk_.unregister_buffer(buffer); }
-  size_t reap() override { return disk_.reap(); }
-  int event_fd() const override { return disk_.event_fd(); }
-  std::string_view engine_name() const override { return disk_.engine_name(); }
-
  private:
   static bool is_segment(std::string_view path) { return path.starts_with("segments/"); }
 
-  Disk& disk_;
   bool holding_ = false;
   std::set<FileId> segments_;
   std::vector<IoRequest> held_;
