@@ -43,7 +43,7 @@ bool parse(ByteView bytes) {
 }  // namespace
 
 const Target& canary() {
-  static const Target target = {"canary", seeds, repair, parse};
+  static const Target target = {"canary", seeds, parse, repair};
   return target;
 }
 

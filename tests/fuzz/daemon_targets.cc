@@ -27,7 +27,6 @@ std::vector<Bytes> all_of(std::initializer_list<std::string> texts) {
   for (const std::string& text : texts) seeds.push_back(bytes_of(text));
   return seeds;
 }
-void nothing_to_repair(Bytes&) {}
 
 // ---- values of the catalog --------------------------------------------------------------------
 
@@ -187,10 +186,10 @@ bool config_parse(ByteView bytes) {
 
 const std::vector<Target>& daemon_targets() {
   static const std::vector<Target> targets = {
-      {"value", value_seeds, nothing_to_repair, value_parse},
-      {"args", args_seeds, nothing_to_repair, args_parse},
-      {"http", http_seeds, nothing_to_repair, http_parse},
-      {"config", config_seeds, nothing_to_repair, config_parse},
+      {"value", value_seeds, value_parse},
+      {"args", args_seeds, args_parse},
+      {"http", http_seeds, http_parse},
+      {"config", config_seeds, config_parse},
   };
   return targets;
 }

@@ -65,7 +65,6 @@ std::vector<Bytes> record_seeds() {
   }
   return seeds;
 }
-void no_repair(Bytes&) {}
 bool record_parse(ByteView bytes) {
   const Result<fb::RecordT> record = decode_record(bytes);
   if (!record.ok()) return false;
@@ -247,14 +246,14 @@ bool size_parse(ByteView bytes) {
 
 const std::vector<Target>& format_targets() {
   static const std::vector<Target> targets = {
-      {"frame", frame_seeds, frame_repair, frame_parse},
-      {"record", record_seeds, no_repair, record_parse},
-      {"journal", journal_seeds, journal_repair, journal_parse},
-      {"segment", segment_seeds, segment_repair, segment_parse},
-      {"extent", extent_seeds, extent_repair, extent_parse},
-      {"ledger", ledger_seeds, segment_repair, ledger_parse},
-      {"safetensors", safetensors_seeds, safetensors_repair, safetensors_parse},
-      {"size", size_seeds, no_repair, size_parse},
+      {"frame", frame_seeds, frame_parse, frame_repair},
+      {"record", record_seeds, record_parse},
+      {"journal", journal_seeds, journal_parse, journal_repair},
+      {"segment", segment_seeds, segment_parse, segment_repair},
+      {"extent", extent_seeds, extent_parse, extent_repair},
+      {"ledger", ledger_seeds, ledger_parse, segment_repair},
+      {"safetensors", safetensors_seeds, safetensors_parse, safetensors_repair},
+      {"size", size_seeds, size_parse},
   };
   return targets;
 }

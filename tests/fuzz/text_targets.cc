@@ -22,7 +22,6 @@ std::vector<Bytes> texts(std::initializer_list<std::string_view> all) {
   }
   return seeds;
 }
-void as_they_are(Bytes&) {}
 
 std::vector<Bytes> selector_seeds() {
   return texts({"tiny", "tiny@120", "tiny@latest", "tiny@best-loss", "tiny~2", "tiny~2@15",
@@ -146,13 +145,10 @@ bool report_parse(ByteView bytes) {
 
 const std::vector<Target>& text_targets() {
   static const std::vector<Target> targets = {
-      {"selector", selector_seeds, as_they_are, selector_parse},
-      {"json", json_seeds, as_they_are, json_parse},
-      {"manifest", manifest_seeds, as_they_are, manifest_parse},
-      {"loads", loads_seeds, as_they_are, loads_parse},
-      {"cluster", cluster_seeds, as_they_are, cluster_parse},
-      {"model", model_seeds, as_they_are, model_parse},
-      {"report", report_seeds, as_they_are, report_parse},
+      {"selector", selector_seeds, selector_parse}, {"json", json_seeds, json_parse},
+      {"manifest", manifest_seeds, manifest_parse}, {"loads", loads_seeds, loads_parse},
+      {"cluster", cluster_seeds, cluster_parse},    {"model", model_seeds, model_parse},
+      {"report", report_seeds, report_parse},
   };
   return targets;
 }

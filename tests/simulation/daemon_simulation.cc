@@ -38,6 +38,15 @@ struct History {
   Simulation::Options options;
 };
 
+// A run as it is lived: for long, by partial snapshots of units that change or don't, and pruned.
+Simulation::Options lived(Simulation::Options more) {
+  more.events = 90;
+  more.partial = true;
+  more.prune = true;
+  more.unchanged = true;
+  return more;
+}
+
 const std::vector<History>& all_histories() {
   static const std::vector<History> histories = {
       {"crashes", {}},
@@ -45,53 +54,19 @@ const std::vector<History>& all_histories() {
       {"partial", {.disk_faults = true, .partial = true}},
       {"prunes", {.events = 90, .disk_faults = true, .partial = true, .prune = true}},
       {"silent", {.silent_faults = true}},
-      {"unchanged",
-       {.events = 90, .disk_faults = true, .partial = true, .prune = true, .unchanged = true}},
+      {"unchanged", lived({.disk_faults = true})},
       {"unchanged_silent", {.silent_faults = true, .unchanged = true}},
-      {"deltas",
-       {.events = 90,
-        .disk_faults = true,
-        .partial = true,
-        .prune = true,
-        .unchanged = true,
-        .deltas = true}},
+      {"deltas", lived({.disk_faults = true, .deltas = true})},
       {"deltas_silent", {.silent_faults = true, .deltas = true}},
-      {"moves",
-       {.events = 90,
-        .disk_faults = true,
-        .partial = true,
-        .prune = true,
-        .unchanged = true,
-        .moves = true}},
+      {"moves", lived({.disk_faults = true, .moves = true})},
       {"moves_silent", {.silent_faults = true, .moves = true}},
-      {"moves_deltas",
-       {.events = 90,
-        .disk_faults = true,
-        .partial = true,
-        .prune = true,
-        .unchanged = true,
-        .deltas = true,
-        .moves = true}},
+      {"moves_deltas", lived({.disk_faults = true, .deltas = true, .moves = true})},
       {"full", {.events = 90, .prune = true, .full = true}},
-      {"full_moves",
-       {.events = 90,
-        .partial = true,
-        .prune = true,
-        .unchanged = true,
-        .deltas = true,
-        .moves = true,
-        .full = true}},
+      {"full_moves", lived({.deltas = true, .moves = true, .full = true})},
       {"full_faults", {.disk_faults = true, .full = true, .bad_starts = true}},
       {"starts", {.bad_starts = true}},
       {"starts_moves",
-       {.events = 90,
-        .disk_faults = true,
-        .partial = true,
-        .prune = true,
-        .unchanged = true,
-        .deltas = true,
-        .moves = true,
-        .bad_starts = true}},
+       lived({.disk_faults = true, .deltas = true, .moves = true, .bad_starts = true})},
   };
   return histories;
 }

@@ -30,16 +30,7 @@ class ElasticEpochTest : public ::testing::Test {
   // All of it is in arenas, and the disk does not get on with it.
   void stage(ckpt::Step step, const std::vector<ckpt::UnitId>& in_memory = {}) {
     disk.hold();
-    ckpt::Plan plan = job.plan(job.all_units());
-    plan.memory_units = in_memory;
-    for (auto& rank : job.ranks) rank->begin(step, plan);
-    world.run();
-    job.fill(step);
-    world.run();
-    job.listen();
-    for (auto& rank : job.ranks) {
-      ASSERT_EQ(rank->snapshot(step).level, fb::SnapshotLevel::Staged);
-    }
+    job.save(step, job.plan_in_memory(in_memory), fb::SnapshotLevel::Staged);
     ASSERT_GT(disk.held(), 0u);
   }
   // The last rank dies; the others ask to go on, and do.

@@ -89,9 +89,7 @@ TEST_F(EpochTest, AtStepNamesTheNearest) {
 TEST_F(EpochTest, APartialCommitIsNoResumePointButPartOfOne) {
   Job job(world, 2);
   job.start();
-  const ckpt::Plan partial = job.plan({0, 2});
-  for (auto& rank : job.ranks) rank->begin(3, partial);
-  world.run();
+  job.begin(3, job.plan({0, 2}));
   for (auto& rank : job.ranks) ASSERT_TRUE(rank->fill(3));
   world.run();
   EXPECT_THAT(refused(job, fb::ResumeMode::AtStep, 3), HasSubstr("not complete"));
@@ -105,8 +103,7 @@ TEST_F(EpochTest, AnAbandonedFutureNeverLeaksIntoAView) {
   job.join(fb::ResumeMode::AtStep, 5);
   job.commit(12, 2);
   // A partial commit in the new lineage: what it omits is of step 12, never of the abandoned 10.
-  for (auto& rank : job.ranks) rank->begin(13, job.plan({1}), 3);
-  world.run();
+  job.begin(13, job.plan({1}), /*salt=*/3);
   for (auto& rank : job.ranks) ASSERT_TRUE(rank->fill(13));
   world.run();
   const auto partial = job.ranks[0]->restore(job.whole(13));

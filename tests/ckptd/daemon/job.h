@@ -49,8 +49,15 @@ class Job {
     for (ckpt::UnitId unit = 0; unit < model.size(); ++unit) which.push_back(unit);
     return which;
   }
-  void begin(ckpt::Step step, uint64_t salt = 0) {
-    for (auto& rank : ranks) rank->begin(step, plan(all_units()), salt);
+  // All units, these of them in memory alone.
+  ckpt::Plan plan_in_memory(const std::vector<ckpt::UnitId>& memory_units) const {
+    ckpt::Plan all = plan(all_units());
+    all.memory_units = memory_units;
+    return all;
+  }
+  void begin(ckpt::Step step, uint64_t salt = 0) { begin(step, plan(all_units()), salt); }
+  void begin(ckpt::Step step, const ckpt::Plan& what, uint64_t salt = 0, uint32_t attempt = 0) {
+    for (auto& rank : ranks) rank->begin(step, what, salt, attempt);
     world.run();
   }
   void fill(ckpt::Step step) {
@@ -61,13 +68,16 @@ class Job {
   }
   // A whole snapshot of all units, durable.
   void commit(ckpt::Step step, uint64_t salt = 0) {
-    begin(step, salt);
+    save(step, plan(all_units()), fb::SnapshotLevel::Durable, salt);
+  }
+  // As far as it gets by itself.
+  void save(ckpt::Step step, const ckpt::Plan& what, fb::SnapshotLevel level, uint64_t salt = 0) {
+    begin(step, what, salt);
     fill(step);
     world.run();
     listen();
     for (auto& rank : ranks) {
-      ASSERT_EQ(rank->snapshot(step).level, fb::SnapshotLevel::Durable)
-          << rank->snapshot(step).reason << rank->error();
+      ASSERT_EQ(rank->snapshot(step).level, level) << rank->snapshot(step).reason << rank->error();
     }
   }
 

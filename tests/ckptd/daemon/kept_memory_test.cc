@@ -18,17 +18,7 @@ class KeptMemoryTest : public ::testing::Test {
     commit(10, {1, 2});
   }
   void commit(ckpt::Step step, const std::vector<ckpt::UnitId>& in_memory) {
-    ckpt::Plan plan = job.plan(job.all_units());
-    plan.memory_units = in_memory;
-    for (auto& rank : job.ranks) rank->begin(step, plan);
-    world.run();
-    job.fill(step);
-    world.run();
-    job.listen();
-    for (auto& rank : job.ranks) {
-      ASSERT_EQ(rank->snapshot(step).level, fb::SnapshotLevel::Durable)
-          << rank->snapshot(step).reason;
-    }
+    job.save(step, job.plan_in_memory(in_memory), fb::SnapshotLevel::Durable);
   }
   // Every byte of the view is compared with what was saved then.
   Steps steps(ckpt::Step step) {
@@ -98,10 +88,7 @@ TEST_F(KeptMemoryTest, ACleanRestartKeepsItToo) {
 
 // What was in flight comes back by its trainers, into the arena that is there already.
 TEST_F(KeptMemoryTest, SnapshotsInFlightGoOnBesideIt) {
-  ckpt::Plan plan = job.plan(job.all_units());
-  plan.memory_units = {3};
-  for (auto& rank : job.ranks) rank->begin(15, plan);
-  world.run();
+  job.begin(15, job.plan_in_memory({3}));
   job.fill(15);
   world.kill_daemon();
   ASSERT_TRUE(world.start().ok());

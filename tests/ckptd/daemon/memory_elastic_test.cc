@@ -14,14 +14,7 @@ TEST(MemoryElasticTest, ALineageThatGoesOnKeepsWhatItsDeadBrought) {
   Job job(world, 3, options);
   job.start();
   job.commit(5);
-  ckpt::Plan plan = job.plan(job.all_units());
-  plan.memory_units = {1, 2, 3};
-  for (auto& rank : job.ranks) rank->begin(10, plan);
-  world.run();
-  job.fill(10);
-  world.run();
-  job.listen();
-  ASSERT_EQ(job.ranks[0]->snapshot(10).level, fb::SnapshotLevel::Durable);
+  job.save(10, job.plan_in_memory({1, 2, 3}), fb::SnapshotLevel::Durable);
   // Twice: what a change leaves the next one finds.
   for (int change = 0; change < 2; ++change) {
     job.ranks.back()->die();

@@ -25,18 +25,10 @@ class MemoryLevelTest : public ::testing::Test {
   }
   void begin(Job& job, ckpt::Step step, const Units& durable, const Units& memory,
              uint32_t attempt = 0) {
-    for (auto& rank : job.ranks) rank->begin(step, plan(job, durable, memory), 0, attempt);
-    world.run();
+    job.begin(step, plan(job, durable, memory), /*salt=*/0, attempt);
   }
   void commit(Job& job, ckpt::Step step, const Units& durable, const Units& memory) {
-    begin(job, step, durable, memory);
-    job.fill(step);
-    world.run();
-    job.listen();
-    for (auto& rank : job.ranks) {
-      ASSERT_EQ(rank->snapshot(step).level, fb::SnapshotLevel::Durable)
-          << rank->snapshot(step).reason << rank->error();
-    }
+    job.save(step, plan(job, durable, memory), fb::SnapshotLevel::Durable);
   }
   // Which version of each unit a view shows; every byte is compared with what was saved then.
   std::vector<ckpt::Step> steps(Job& job, FakeTrainer& trainer, ckpt::Step step, bool memory) {
@@ -369,8 +361,7 @@ TEST_F(MemoryLevelTest, ViewsFollowTheRulesAfterAnyHistory) {
       ++step;
       const auto [durable, kept] = draw_units(random, newest == 0);
       const bool fails = newest > 0 && random() % 5 == 0;
-      for (auto& rank : job.ranks) rank->begin(step, plan(job, durable, kept));
-      other.run();
+      job.begin(step, plan(job, durable, kept));
       if (fails) {
         fb::AbortSnapshotT abort;
         abort.epoch = job.ranks[0]->epoch().epoch;
