@@ -15,10 +15,10 @@ using ckpt::MutableByteView;
 
 constexpr uint64_t kPages = 64;
 
-class PageGuardTest : public testing::Test {
+class PageGuardTest : public testing::TestWithParam<PageTableWay> {
  protected:
   void SetUp() override {
-    if (!page_guard_available()) GTEST_SKIP() << "no page tables to look at here";
+    if (!page_guard_available(GetParam())) GTEST_SKIP() << "this kernel has no such way";
     auto created = ckpt::ArenaMapping::create(layout_).value();
     fd_ = std::move(created.fd);
     guard_ = std::move(created.mapping);
@@ -26,7 +26,7 @@ class PageGuardTest : public testing::Test {
     ASSERT_TRUE(populate(guard_.bytes()).ok());
     ASSERT_TRUE(populate(view_.bytes()).ok());
   }
-  uint64_t absent() { return absent_pages(guard_.bytes()).value(); }
+  uint64_t absent() { return absent_pages(guard_.bytes(), GetParam()).value(); }
 
   const ckpt::ArenaLayout layout_{.slab_bytes = kPages * 4096, .slab_count = 1};
   ckpt::base::UniqueFd fd_;
@@ -34,14 +34,14 @@ class PageGuardTest : public testing::Test {
   ckpt::ArenaMapping view_;
 };
 
-TEST_F(PageGuardTest, PopulatedPagesArePresentAndKeepTheirBytes) {
+TEST_P(PageGuardTest, PopulatedPagesArePresentAndKeepTheirBytes) {
   EXPECT_EQ(absent(), 0u);
   view_.bytes()[5000] = std::byte{42};
   ASSERT_TRUE(populate(guard_.bytes()).ok());
   EXPECT_EQ(guard_.bytes()[5000], std::byte{42});
 }
 
-TEST_F(PageGuardTest, AHoleShowsEvenAfterItWasRefilledAndRead) {
+TEST_P(PageGuardTest, AHoleShowsEvenAfterItWasRefilledAndRead) {
   std::memset(view_.bytes().data(), 7, view_.bytes().size());
   ASSERT_EQ(fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 3 * 4096, 2 * 4096),
             0);
@@ -52,19 +52,39 @@ TEST_F(PageGuardTest, AHoleShowsEvenAfterItWasRefilledAndRead) {
   EXPECT_EQ(absent(), 2u);
 }
 
-TEST_F(PageGuardTest, RemovedPagesShowToo) {
+TEST_P(PageGuardTest, RemovedPagesShowToo) {
   ASSERT_EQ(madvise(view_.bytes().data() + 8 * 4096, 4096, MADV_REMOVE), 0);
   EXPECT_EQ(absent(), 1u);
 }
 
-TEST_F(PageGuardTest, CountsARangeLongerThanOneLook) {
+TEST_P(PageGuardTest, CountsARangeLongerThanOneLook) {
   const ckpt::ArenaLayout large{.slab_bytes = 40ull << 20, .slab_count = 1};
   auto created = ckpt::ArenaMapping::create(large).value();
   const MutableByteView bytes = created.mapping.bytes();
-  EXPECT_EQ(absent_pages(bytes).value(), (40u << 20) / 4096);
+  EXPECT_EQ(absent_pages(bytes, GetParam()).value(), (40u << 20) / 4096);
   ASSERT_TRUE(populate(bytes.subspan(0, 32u << 20)).ok());
-  EXPECT_EQ(absent_pages(bytes).value(), (8u << 20) / 4096);
+  EXPECT_EQ(absent_pages(bytes, GetParam()).value(), (8u << 20) / 4096);
 }
+
+TEST_P(PageGuardTest, CountsManyHolesApart) {
+  for (uint64_t page = 0; page < kPages; page += 2) {
+    ASSERT_EQ(madvise(view_.bytes().data() + page * 4096, 4096, MADV_REMOVE), 0);
+  }
+  EXPECT_EQ(absent(), kPages / 2);
+}
+
+TEST_P(PageGuardTest, LooksAtNoPageBesideTheRange) {
+  ASSERT_EQ(madvise(view_.bytes().data() + 8 * 4096, 4096, MADV_REMOVE), 0);
+  EXPECT_EQ(absent_pages(guard_.bytes().subspan(0, 8 * 4096), GetParam()).value(), 0u);
+  EXPECT_EQ(absent_pages(guard_.bytes().subspan(7 * 4096, 4096 + 1), GetParam()).value(), 1u);
+  EXPECT_EQ(absent_pages(guard_.bytes().subspan(9 * 4096), GetParam()).value(), 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, PageGuardTest,
+                         testing::Values(PageTableWay::kScan, PageTableWay::kEntries),
+                         [](const auto& test) {
+                           return test.param == PageTableWay::kScan ? "scan" : "entries";
+                         });
 
 }  // namespace
 }  // namespace ckptd
