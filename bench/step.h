@@ -11,10 +11,10 @@ namespace bench {
 struct StepOptions {
   std::string directory = ".";
   std::string engine = "uring";
-  uint32_t sequences = 32;  // of 64 tokens, in each step
+  uint32_t sequences = 256;  // of 64 tokens, in each step
   int rounds = 4;
   // No round is begun after so many seconds, if there have been kRoundsMin.
-  int seconds_max = 170;
+  int seconds_max = 330;
 };
 
 // One run of every arm makes a round: partial, with the largest K whose copy and bytes are within
