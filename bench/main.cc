@@ -199,6 +199,9 @@ CLI::App* add_placement(CLI::App& app, Flags& flags) {
       ->capture_default_str();
   command->add_option("--min-replicas", options.replicas_min, "of every expert")
       ->capture_default_str();
+  command->add_option("--sequences", options.sequences, "of 64 tokens, in each step")
+      ->check(CLI::Range(32, 256))
+      ->capture_default_str();
   command->add_option("--policies", options.policies, "compared with static")
       ->delimiter(',')
       ->capture_default_str();

@@ -37,6 +37,7 @@ class PlacementBench {
     workload_.directory = scratch_->path();
     workload_.engine = "uring";
     workload_.ranks = options_.ranks;
+    workload_.batch = options_.sequences;
     workload_.intermediate = kIntermediate;
     workload_.data = scratch_->path() + "/data";
     std::ofstream text(workload_.data);
