@@ -53,6 +53,7 @@ std::string RankRun::where() const {
 Status RankRun::prepare() {
   if (options_.pin) CKPT_TRY(pin_to_cpu(options_.rank));
   CKPT_TRY(validate(options_.config, options_.ranks));
+  config_json_ = to_json(options_.config);
   CKPT_ASSIGN(corpus_, Corpus::load(options_.data));
   const ModelConfig& shape = options_.config.model;
   CKPT_TRY(corpus_->check_fits(shape.seq_len));

@@ -151,6 +151,7 @@ class RankRun {
   const std::atomic<bool>& stop_;
   const std::atomic<bool>& drain_;
 
+  std::string config_json_;  // what every snapshot has of the configuration
   std::optional<Corpus> corpus_;
   std::vector<StateUnit> units_;
   ExpertPlacement placement_;

@@ -298,7 +298,7 @@ Result<Snapshotter::Request> RankRun::request(uint32_t attempt, bool full) {
   for (const uint32_t id : plan.memory_units) memory_bytes += units_[id].bytes;
   pacer_->taking(progress_.step, bytes.total_bytes, bytes.total_bytes - memory_bytes);
   TrainerState state{.progress = progress_,
-                     .config = to_json(options_.config),
+                     .config = config_json_,
                      .corpus_bytes = corpus_->bytes(),
                      .corpus_crc32c = corpus_->crc32c(),
                      .placement = placement_,
