@@ -19,6 +19,7 @@
 #include "ckptd/config.h"
 #include "ckptd/io/disk.h"
 #include "ckptd/io/executor.h"
+#include "ckptd/observe/log_event.h"
 #include "ckptd/observe/log_format.h"
 #include "ckptd/server/server.h"
 #include "ckptd/server/service_manager.h"
@@ -126,9 +127,14 @@ Status serve(const ckptd::Config& config, ckptd::ServiceManager& manager) {
       *disk, *executor, [&config] { return ckptd::open_rocksdb_store(config.data + "/catalog"); },
       manager};
   CKPT_ASSIGN(const std::unique_ptr<ckptd::Server> server, ckptd::Server::open(config, parts));
-  spdlog::info("store {} on {} ({})", config.data, config.listen, disk->engine_name());
+  ckptd::log_event(
+      spdlog::level::info, "started",
+      {{"path", config.data}, {"socket", config.listen}, {"engine", disk->engine_name()}},
+      "store {} on {} ({})", config.data, config.listen, disk->engine_name());
   server->run([&config] {
-    if (config.log_format == "json") return spdlog::info("ready");
+    if (config.log_format == "json") {
+      return ckptd::log_event(spdlog::level::info, "ready", {}, "ready");
+    }
     std::fputs("ready\n", stderr);
     std::fflush(stderr);
   });
@@ -137,7 +143,8 @@ Status serve(const ckptd::Config& config, ckptd::ServiceManager& manager) {
 
 int fail(const ckpt::Error& error, bool json = false) {
   if (json) {
-    spdlog::critical("{}", error.message);
+    ckptd::log_event(spdlog::level::critical, "failed", {{"reason", error.message}}, "{}",
+                     error.message);
     return ckpt::exit_code_for(error.code);
   }
   std::fprintf(stderr, "ckptd: %s\n", error.message.c_str());
