@@ -13,11 +13,11 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
-#include <filesystem>
 #include <list>
 
 #include "ckptd/config.h"
 #include "ckptd/io/disk.h"
+#include "ckptd/io/durable_directory.h"
 #include "ckptd/io/executor.h"
 #include "ckptd/observe/log_event.h"
 #include "ckptd/observe/log_format.h"
@@ -103,11 +103,7 @@ Result<ckptd::Config> make_config(const CLI::App& app, const Flags& flags) {
 
 // One daemon at a time: the lock ends with the process, however it ends.
 Result<UniqueFd> lock_store(const std::string& data) {
-  std::error_code error;
-  std::filesystem::create_directories(data, error);
-  if (error) {
-    return make_error(ErrorCode::kIo, "data directory {}: {}", data, error.message());
-  }
+  CKPT_TRY(ckptd::make_durable_directory(data));
   const std::string path = data + "/lock";
   UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (!fd.valid()) return make_error(ErrorCode::kIo, "{}: {}", path, std::strerror(errno));
