@@ -1,19 +1,17 @@
 #include "ckptd/config.h"
 
 #include <toml++/toml.h>
-#include <unistd.h>
 
-#include <algorithm>
-#include <charconv>
 #include <filesystem>
 #include <functional>
 #include <limits>
 #include <map>
 #include <string_view>
-#include <thread>
+#include <utility>
 
-#include "formats/base/ids.h"
+#include "formats/base/assert.h"
 #include "formats/base/parse.h"
+#include "formats/base/printable.h"
 
 namespace ckptd {
 
@@ -21,7 +19,6 @@ namespace {
 
 using ckpt::ErrorCode;
 using ckpt::make_error;
-using ckpt::Result;
 using ckpt::Status;
 
 // Reads one value of the file into the field it sets.
@@ -163,32 +160,12 @@ std::map<std::string_view, Setter> setters(Config& config) {
           {"log_format", text(config.log_format)}};
 }
 
-uint64_t memory_bytes() {
-  return static_cast<uint64_t>(::sysconf(_SC_PHYS_PAGES)) *
-         static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+// A value that is no value of its key. A file may have anything in a text, escapes included.
+ckpt::Error unfit(std::string_view place, const ckpt::Error& error) {
+  return make_error(error.code, "{}: {}", place, ckpt::base::printable(error.message, 512));
 }
 
 }  // namespace
-
-Result<HttpAddress> parse_http_address(std::string_view text) {
-  const auto colon = text.rfind(':');
-  HttpAddress address;
-  bool good = colon != std::string_view::npos && colon > 0;
-  if (good) {
-    std::string_view host = text.substr(0, colon);
-    const std::string_view port = text.substr(colon + 1);
-    if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
-    address.host = host;
-    const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), address.port);
-    good = !host.empty() && error == std::errc{} && end == port.data() + port.size() &&
-           address.port >= 0 && address.port <= 65535;
-  }
-  if (!good) {
-    return make_error(ErrorCode::kInvalidArgument,
-                      "http {}: should be HOST:PORT, such as 127.0.0.1:9464", text);
-  }
-  return address;
-}
 
 Status load_config(const std::string& path, Config& config) {
   // A directory can be opened and reads as an empty file.
@@ -205,7 +182,8 @@ Status load_config(const std::string& path, Config& config) {
   } catch (const toml::parse_error& error) {
     const auto line = error.source().begin.line;
     return make_error(ErrorCode::kInvalidArgument, "{}{}: {}", path,
-                      line > 0 ? fmt::format(":{}", line) : "", error.description());
+                      line > 0 ? fmt::format(":{}", line) : "",
+                      ckpt::base::printable(error.description(), 512));
   }
   const auto known = setters(config);
   for (const auto& [key, node] : table) {
@@ -215,72 +193,24 @@ Status load_config(const std::string& path, Config& config) {
       std::string names;
       for (const auto& [name, unused] : known) names += fmt::format(" {}", name);
       return make_error(ErrorCode::kInvalidArgument, "{}:{}: unknown key {}; the keys are:{}", path,
-                        line, key.str(), names);
+                        line, ckpt::base::printable(key.str()), names);
     }
     const Status set = setter->second(node);
-    if (!set.ok()) {
-      return make_error(ErrorCode::kInvalidArgument, "{}:{}: {}: {}", path, line, key.str(),
-                        set.error().message);
-    }
+    const std::string place = fmt::format("{}:{}", path, line);
+    if (!set.ok()) return unfit(fmt::format("{}: {}", place, key.str()), set.error());
+    config.said[std::string(key.str())] = {place, false};
   }
   return {};
 }
 
-Status validate(Config& config) {
-  if (config.data.empty()) {
-    return make_error(ErrorCode::kInvalidArgument, "no data directory: pass --data DIR");
-  }
-  if (config.listen.empty()) config.listen = config.data + "/ckptd.sock";
-  if (config.listen.starts_with("unix:")) config.listen.erase(0, 5);
-  if (config.io != "uring" && config.io != "pwritev") {
-    return make_error(ErrorCode::kInvalidArgument, "io {}: the engines are uring and pwritev",
-                      config.io);
-  }
-  if (config.alarms != "off" && config.alarms != "warn" && config.alarms != "refuse") {
-    return make_error(ErrorCode::kInvalidArgument, "alarms {}: off, warn or refuse", config.alarms);
-  }
-  if (config.arena_bytes > memory_bytes()) {
-    return make_error(ErrorCode::kInvalidArgument, "arena {}: more than this machine's memory ({})",
-                      ckpt::base::format_size(config.arena_bytes),
-                      ckpt::base::format_size(memory_bytes()));
-  }
-  if (config.session_arena_bytes > config.arena_bytes) {
-    config.session_arena_bytes = config.arena_bytes;
-  }
-  if (config.session_arena_bytes > config.session_arena_max_bytes) {
-    return make_error(ErrorCode::kInvalidArgument,
-                      "session_arena {}: more than session_arena_max ({})",
-                      ckpt::base::format_size(config.session_arena_bytes),
-                      ckpt::base::format_size(config.session_arena_max_bytes));
-  }
-  if (!config.warm_pool_bytes) config.warm_pool_bytes = config.session_arena_bytes;
-  if (*config.warm_pool_bytes > memory_bytes()) {
-    return make_error(
-        ErrorCode::kInvalidArgument, "warm_pool {}: more than this machine's memory ({})",
-        ckpt::base::format_size(*config.warm_pool_bytes), ckpt::base::format_size(memory_bytes()));
-  }
-  const uint64_t slab_bytes = ckpt::kSlabBytesMin;
-  if (config.session_arena_bytes < 4 * slab_bytes) {
-    return make_error(ErrorCode::kInvalidArgument, "arena {}: a session needs at least {}",
-                      ckpt::base::format_size(config.session_arena_bytes),
-                      ckpt::base::format_size(4 * slab_bytes));
-  }
-  if (config.segment_bytes < (16ull << 20) || config.segment_bytes % ckpt::kBlockBytes != 0) {
-    return make_error(ErrorCode::kInvalidArgument,
-                      "segment {}: at least 16MiB, and a multiple of 4KiB",
-                      ckpt::base::format_size(config.segment_bytes));
-  }
-  if (config.snapshot_deadline < std::chrono::seconds(1)) {
-    return make_error(ErrorCode::kInvalidArgument, "snapshot_deadline {} ms: at least 1s",
-                      config.snapshot_deadline.count());
-  }
-  if (config.recode_after.count() > 0 && config.scrub_bytes_per_second == 0) {
-    return make_error(ErrorCode::kInvalidArgument,
-                      "recode_after {} s: scrub_rate is 0, nothing is read in the background",
-                      config.recode_after.count() / 1000);
-  }
-  if (!config.http.empty()) CKPT_TRY(parse_http_address(config.http));
-  if (config.workers == 0) config.workers = std::clamp(std::thread::hardware_concurrency(), 1u, 4u);
+Status set_config(Config& config, std::string_view key, std::string place,
+                  const std::string& text) {
+  const auto known = setters(config);
+  const auto setter = known.find(key);
+  CKPT_ASSERT(setter != known.end());
+  const Status set = setter->second(toml::value<std::string>(text));
+  if (!set.ok()) return unfit(place, set.error());
+  config.said[std::string(key)] = {std::move(place), true};
   return {};
 }
 

@@ -1,12 +1,15 @@
 // The daemon's configuration: a TOML file, overridden by command-line flags. README.md lists the
 // keys. A key that is not known is an error that names it and its line: a typo never silently means
-// the default.
+// the default. Each value remembers who said it, so that what is wrong with it, or with two of them
+// together, is said with the line or the flag to mend.
 #pragma once
 
 #include <sys/types.h>
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -18,6 +21,12 @@
 #include "formats/base/result.h"
 
 namespace ckptd {
+
+// Who said a value.
+struct Origin {
+  std::string place;       // "/etc/ckptd/ckptd.toml:3", "--arena", "CKPTD_IO"
+  bool names_key = false;  // a flag does, a line of a file is said together with its key
+};
 
 struct Config {
   std::string data;    // the store's directory; created if it is not there
@@ -41,7 +50,8 @@ struct Config {
   std::string alarms = "warn";
   CodecChoice codec = CodecChoice::kNone;
   std::string log_level = "info";
-  std::string log_format = "text";  // or "json", an object a line
+  std::string log_format = "text";                  // or "json", an object a line
+  std::map<std::string, Origin, std::less<>> said;  // by key; what is not in it has its default
 };
 
 struct HttpAddress {
@@ -54,8 +64,15 @@ ckpt::Result<HttpAddress> parse_http_address(std::string_view text);
 // Reads the file into `config`. Errors name the file, the key and the line.
 ckpt::Status load_config(const std::string& path, Config& config);
 
+// The value of one key as a flag or a variable of the environment has it, over what the file said.
+// `place` names either; errors begin with it. The key must be one whose value is a text in the
+// file.
+ckpt::Status set_config(Config& config, std::string_view key, std::string place,
+                        const std::string& text);
+
 // What does not depend on the file: sizes that fit together and this machine's memory, a known
-// engine, an address that is one. Fills what is left empty.
+// engine, an address that is one. Fills what is left empty. What is said is never changed; a
+// default gives way to it. Errors begin with who said the value.
 ckpt::Status validate(Config& config);
 
 }  // namespace ckptd

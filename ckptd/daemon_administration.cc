@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ckptd/daemon_impl.h"
+#include "ckptd/observe/log_event.h"
 #include "ckptd/retention/prune.h"
 
 namespace ckptd {
@@ -49,9 +50,15 @@ std::vector<fb::RecordT> prune_records(const RunInfo& run, PrunePlan plan, uint6
 
 void log_prune(const RunInfo& run, const PrunePlan& plan) {
   for (const PrunePlan::Removed& removed : plan.removed) {
-    spdlog::info("run {} lineage {} step {}: deleted: {}; {} of its units stay for other views",
-                 run.name, removed.point.lineage, removed.point.step, removed.reason,
-                 removed.kept_units.size());
+    log_event(spdlog::level::info, "commit_deleted",
+              {{"run", run.name},
+               {"lineage", removed.point.lineage},
+               {"step", removed.point.step},
+               {"kept_units", removed.kept_units.size()},
+               {"reason", removed.reason}},
+              "run {} lineage {} step {}: deleted: {}; {} of its units stay for other views",
+              run.name, removed.point.lineage, removed.point.step, removed.reason,
+              removed.kept_units.size());
   }
 }
 
@@ -313,8 +320,12 @@ void Daemon::Impl::remove(const Session& session, const Administration& task) {
   if (args->point) {
     records = prune_records(run, *plan, wall_clock_ns());
   } else {
-    spdlog::info("run {}: {}: {} commits, {} bytes", run.name, request.reason, run.commits,
-                 run.bytes);
+    log_event(spdlog::level::info, "run_removed",
+              {{"run", run.name},
+               {"commits", run.commits},
+               {"bytes", run.bytes},
+               {"reason", request.reason}},
+              "run {}: {}: {} commits, {} bytes", run.name, request.reason, run.commits, run.bytes);
     fb::RunRemovedT removed;
     removed.run = run.id;
     removed.time_ns = wall_clock_ns();

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "ckptd/daemon_impl.h"
+#include "ckptd/observe/log_event.h"
 #include "formats/base/crc32c.h"
 
 namespace ckptd {
@@ -147,7 +148,13 @@ ckpt::AlarmList Daemon::Impl::raise_alarms(const Ingest::CommitAction& action) {
     for (size_t kind = 0; kind < judgement.raised.size(); ++kind) {
       counters.alarms[kind] += judgement.raised[kind];
     }
-    spdlog::warn("run {} step {}: ALARM: {}", open.run_name, key.step, open.alarms);
+    log_event(spdlog::level::warn, "alarm",
+              {{"run", open.run_name},
+               {"lineage", key.lineage},
+               {"epoch", key.epoch},
+               {"step", key.step},
+               {"reason", open.alarms}},
+              "run {} step {}: ALARM: {}", open.run_name, key.step, open.alarms);
   }
   open.facts = std::move(facts);
   return std::move(alarms);

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "ckptd/daemon_impl.h"
+#include "ckptd/observe/log_event.h"
 #include "formats/base/checked.h"
 #include "formats/base/printable.h"
 #include "formats/segment.h"
@@ -278,9 +279,17 @@ Status Daemon::Impl::reserve_and_lease(Session& session, const SnapshotKey& key,
   if (missing > 0 && message.out_of_slabs == fb::OutOfSlabs::Skip && !pinned) {
     for (const uint32_t slab : slabs) staging->unlease(*session.arena, slab);
     ++counters.snapshots_skipped;
-    spdlog::warn("run {} step {}: skipped: rank {} has {} of the {} slabs it needs",
-                 session.run_name, key.step, groups.member(session.id)->rank, slabs.size(),
-                 message.slabs_wanted);
+    const ckpt::Rank rank = groups.member(session.id)->rank;
+    log_event(spdlog::level::warn, "snapshot_skipped",
+              {{"run", session.run_name},
+               {"lineage", key.lineage},
+               {"epoch", key.epoch},
+               {"step", key.step},
+               {"rank", rank},
+               {"slabs", slabs.size()},
+               {"slabs_wanted", message.slabs_wanted}},
+              "run {} step {}: skipped: rank {} has {} of the {} slabs it needs", session.run_name,
+              key.step, rank, slabs.size(), message.slabs_wanted);
     return make_error(ErrorCode::kResourceExhausted,
                       "skipped: {} of the {} slabs that this rank needs are free", slabs.size(),
                       message.slabs_wanted);

@@ -6,6 +6,7 @@
 #include <spdlog/spdlog.h>
 
 #include "ckptd/daemon_impl.h"
+#include "ckptd/observe/log_event.h"
 
 namespace ckptd {
 
@@ -97,8 +98,11 @@ void Daemon::Impl::carry_out(const Groups::EndEpoch& ended) {
   newest_by_run.erase(ended.run);
   staging->unpin_memory(ended.run);  // whoever still restored does not any more
   ended_epochs[ended.run] = ended.epoch;
-  spdlog::info("run {} epoch {} ended, lost ranks [{}]: {}", run_name(ended.run), ended.epoch,
-               fmt::join(ended.lost, ", "), ended.reason);
+  const std::string name = run_name(ended.run);
+  log_event(spdlog::level::info, "epoch_ended",
+            {{"run", name}, {"epoch", ended.epoch}, {"lost", ended.lost}, {"reason", ended.reason}},
+            "run {} epoch {} ended, lost ranks [{}]: {}", name, ended.epoch,
+            fmt::join(ended.lost, ", "), ended.reason);
   for (const SessionId session : ended.remaining) {
     fb::EpochEndedT message;
     message.epoch = ended.epoch;
@@ -235,6 +239,30 @@ Result<std::optional<ViewPoint>> Daemon::Impl::resume_at(const RunInfo& run,
       nearest_complete(*catalog, run.id, wanted));
 }
 
+namespace {
+
+void log_opened(const std::string& run, const fb::EpochOpenedT& epoch) {
+  LogValue resume_lineage;
+  LogValue resume_step;
+  std::string from = epoch.goes_on ? "the survivors go on" : "from nothing";
+  if (epoch.has_resume) {
+    resume_lineage = epoch.resume_lineage;
+    resume_step = epoch.resume_step;
+    from = fmt::format("from lineage {} step {}", epoch.resume_lineage, epoch.resume_step);
+  }
+  log_event(spdlog::level::info, "epoch_opened",
+            {{"run", run},
+             {"lineage", epoch.lineage},
+             {"epoch", epoch.epoch},
+             {"ranks", epoch.size},
+             {"resume_lineage", resume_lineage},
+             {"resume_step", resume_step}},
+            "run {} epoch {}: {} ranks, lineage {}, {}", run, epoch.epoch, epoch.size,
+            epoch.lineage, from);
+}
+
+}  // namespace
+
 void Daemon::Impl::epoch_opened(const Groups::OpenEpoch& open, const fb::EpochOpenedT& record,
                                 const Status& status) {
   if (status.ok()) {
@@ -264,12 +292,7 @@ void Daemon::Impl::epoch_opened(const Groups::OpenEpoch& open, const fb::EpochOp
     if (!open.given_up.empty()) {
       spdlog::warn("run {} epoch {}: {}", run_name(record.run), record.epoch, open.given_up);
     }
-    spdlog::info("run {} epoch {}: {} ranks, lineage {}, {}", run_name(record.run), record.epoch,
-                 record.size, record.lineage,
-                 record.has_resume ? fmt::format("from lineage {} step {}", record.resume_lineage,
-                                                 record.resume_step)
-                 : record.goes_on  ? "the survivors go on"
-                                   : "from nothing");
+    log_opened(run_name(record.run), record);
   }
   carry_out(groups.opened(open.run, open.epoch, record.lineage, status));
 }

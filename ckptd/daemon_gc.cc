@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ckptd/daemon_impl.h"
+#include "ckptd/observe/log_event.h"
 
 namespace ckptd {
 
@@ -127,8 +128,10 @@ void Daemon::Impl::freed(const GcOutcome& outcome) {
     records.push_back(make_record(std::move(body)));
   }
   if (outcome.bytes > 0 || outcome.segments_removed > 0) {
-    spdlog::info("{} bytes were given back to the disk, {} segments removed", outcome.bytes,
-                 outcome.segments_removed);
+    log_event(spdlog::level::info, "space_freed",
+              {{"bytes", outcome.bytes}, {"segments", outcome.segments_removed}},
+              "{} bytes were given back to the disk, {} segments removed", outcome.bytes,
+              outcome.segments_removed);
   }
   if (records.empty()) return gc_round_over();
   record(std::move(records), [this](const Status& status) {

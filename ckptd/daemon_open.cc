@@ -5,6 +5,7 @@
 #include "ckptd/catalog/other_format.h"
 #include "ckptd/daemon_impl.h"
 #include "ckptd/io/store_paths.h"
+#include "ckptd/observe/log_event.h"
 #include "ckptd/persist/reclaim.h"
 #include "ckptd/safeguards.h"
 #include "formats/base/hash.h"
@@ -29,6 +30,18 @@ Daemon::Impl::Impl(const Parts& with_parts, const Options& with_options)
       keeper(with_parts.keeper),
       options(with_options) {}
 
+namespace {
+
+void log_recovered(const RecoveredStore& store, size_t runs, uint64_t bytes) {
+  const std::string id = ckpt::base::to_hex(store.id);
+  log_event(spdlog::level::info, "recovered",
+            {{"store", id}, {"runs", runs}, {"journal_bytes", bytes}, {"clean", store.clean}},
+            "store {}: {} runs, journal of {} bytes, last closed {}", id, runs, bytes,
+            store.clean ? "cleanly" : "by a crash");
+}
+
+}  // namespace
+
 Status Daemon::Impl::open() {
   CKPT_ASSIGN(RecoveredStore store, recover_store(disk, options.random_seed));
   store_id = store.id;
@@ -37,8 +50,10 @@ Status Daemon::Impl::open() {
   CKPT_TRY(open_the_catalog(last_sequence));
   CKPT_ASSIGN(const std::optional<Salvage> salvaged, salvage(store));
   if (store.torn_bytes > 0 && !salvaged) {
-    spdlog::warn("{}: {} bytes at {} were being written when the last daemon ended; they are cut",
-                 kJournalPath, store.torn_bytes, store.end.offset);
+    log_event(spdlog::level::warn, "journal_cut",
+              {{"path", kJournalPath}, {"offset", store.end.offset}, {"bytes", store.torn_bytes}},
+              "{}: {} bytes at {} were being written when the last daemon ended; they are cut",
+              kJournalPath, store.torn_bytes, store.end.offset);
   }
   CKPT_TRY(cut_torn_tail(disk, store));
   CKPT_ASSIGN(const auto replayed, replay(disk, journal_file, last_sequence, *catalog));
@@ -82,9 +97,7 @@ Status Daemon::Impl::open() {
   start_scrub();
   start_recoder();
   start_turns();
-  spdlog::info("store {}: {} runs, journal of {} bytes, last closed {}",
-               ckpt::base::to_hex(store_id), catalog->runs().size(), journal->bytes(),
-               store.clean ? "cleanly" : "by a crash");
+  log_recovered(store, catalog->runs().size(), journal->bytes());
   return {};
 }
 
@@ -170,7 +183,12 @@ Result<std::optional<fb::RecordT>> Daemon::Impl::check_commit(const SnapshotKey&
                   held.error().message);
     return {std::nullopt};
   }
-  spdlog::error("run {} step {}: damaged: {}", run.name, key.step, held.error().message);
+  log_event(spdlog::level::err, "commit_damaged",
+            {{"run", run.name},
+             {"lineage", key.lineage},
+             {"step", key.step},
+             {"reason", held.error().message}},
+            "run {} step {}: damaged: {}", run.name, key.step, held.error().message);
   fb::CommitDamagedT damaged;
   damaged.run = key.run;
   damaged.lineage = key.lineage;

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "ckptd/daemon_impl.h"
+#include "ckptd/observe/log_event.h"
 #include "ckptd/query/documents.h"
 
 namespace ckptd {
@@ -221,8 +222,16 @@ void Daemon::Impl::committed(const SnapshotKey& key, const fb::RecordT& record,
   ++counters.commits;
   counters.commit_bytes += open.bytes;
   counters.level_lag += now - open.staged_at;
-  spdlog::info("run {} step {}: durable, {} bytes in {} extents", open.run_name, key.step,
-               open.bytes, open.extents.size());
+  log_event(spdlog::level::info, "snapshot_durable",
+            {{"run", open.run_name},
+             {"lineage", key.lineage},
+             {"epoch", key.epoch},
+             {"step", key.step},
+             {"bytes", open.bytes},
+             {"extents", open.extents.size()},
+             {"seconds", std::chrono::duration<double>(now - open.staged_at).count()}},
+            "run {} step {}: durable, {} bytes in {} extents", open.run_name, key.step, open.bytes,
+            open.extents.size());
   add_to_newest(key, open);
   announce(key, fb::SnapshotLevel::Durable, open.bytes, nullptr, open.alarms);
   scrub->committed(key.run, {key.lineage, key.step}, *result);
@@ -232,7 +241,14 @@ void Daemon::Impl::committed(const SnapshotKey& key, const fb::RecordT& record,
 
 void Daemon::Impl::carry_out(const Ingest::FailAction& action) {
   ++counters.snapshots_failed;
-  spdlog::warn("{}", action.error.message);
+  const SnapshotKey& key = action.snapshot;
+  log_event(spdlog::level::warn, "snapshot_failed",
+            {{"run", run_name(key.run)},
+             {"lineage", key.lineage},
+             {"epoch", key.epoch},
+             {"step", key.step},
+             {"reason", action.error.message}},
+            "{}", action.error.message);
   comparer->abandon(action.snapshot);
   persist->abandon(action.snapshot);
   persist->release_reservation(action.snapshot);

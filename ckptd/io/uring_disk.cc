@@ -69,7 +69,6 @@ void UringDisk::submit(IoRequest request) {
 }
 
 void UringDisk::fill_ring() {
-  size_t prepared = 0;
   // The completion queue has twice as many entries as the ring: it never overflows.
   while (!queued_.empty() && in_kernel_ < limits::kRingEntries) {
     io_uring_sqe* sqe = io_uring_get_sqe(&ring_);
@@ -77,14 +76,14 @@ void UringDisk::fill_ring() {
     prepare(sqe, queued_.front());
     queued_.pop_front();
     ++in_kernel_;
-    ++prepared;
   }
-  if (prepared == 0) return;
-  int result = 0;
-  do {
-    result = io_uring_submit(&ring_);
-  } while (result == -EINTR || result == -EAGAIN);
-  CKPT_ASSERT_MSG(result >= 0, "io_uring_submit failed");
+  // The kernel may take some of them only: up to one for which it has no memory, or one that it
+  // refuses at once. Nobody would hand it the rest: a completion may find nothing more to prepare,
+  // and of those that were left in the ring none comes.
+  while (io_uring_sq_ready(&ring_) > 0) {
+    const int result = io_uring_submit(&ring_);
+    CKPT_ASSERT_MSG(result >= 0 || result == -EINTR || result == -EAGAIN, "io_uring_submit failed");
+  }
 }
 
 void UringDisk::prepare(io_uring_sqe* sqe, size_t index) {

@@ -7,6 +7,8 @@
 #include <ctime>
 #include <nlohmann/json.hpp>
 
+#include "ckptd/observe/log_event.h"
+
 namespace ckptd {
 
 namespace {
@@ -21,6 +23,18 @@ std::string utc(spdlog::log_clock::time_point time) {
                      since.count() % 1'000'000);
 }
 
+void add(nlohmann::ordered_json& line, const LogEventScope& event) {
+  line["event"] = event.name();
+  for (const LogField& field : event.fields()) {
+    std::visit(
+        [&](const auto& value) {
+          auto& member = line[std::string(field.name)];  // null so far
+          if constexpr (!std::is_same_v<decltype(value), const std::monostate&>) member = value;
+        },
+        field.value.any());
+  }
+}
+
 class JsonFormatter final : public spdlog::formatter {
  public:
   void format(const spdlog::details::log_msg& message, spdlog::memory_buf_t& out) override {
@@ -32,6 +46,7 @@ class JsonFormatter final : public spdlog::formatter {
     line["level"] = text(spdlog::level::to_string_view(message.level));
     line["process"] = ::getpid();
     line["message"] = text(message.payload);
+    if (const LogEventScope* event = LogEventScope::current()) add(line, *event);
     const std::string dumped =
         line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
     out.append(dumped.data(), dumped.data() + dumped.size());

@@ -9,8 +9,9 @@
 namespace ckptd {
 
 // "text": 2026-01-31T12:00:00.000 info the message
-// "json": {"time":"2026-01-31T12:00:00.000000Z","level":"info","process":4711,"message":"..."}
-// A message may have any bytes in it, a client's among them: what is no UTF-8 is replaced.
+// "json": {"time":"2026-01-31T12:00:00.000000Z","level":"info","process":4711,"message":"..."},
+//         of an event (log_event.h) with "event" and its fields behind these.
+// Texts may have any bytes in them, a client's among them: what is no UTF-8 is replaced.
 std::unique_ptr<spdlog::formatter> make_log_formatter(const std::string& format);
 
 }  // namespace ckptd

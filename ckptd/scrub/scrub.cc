@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "ckptd/limits.h"
+#include "ckptd/observe/log_event.h"
 #include "formats/base/parse.h"
 
 namespace ckptd {
@@ -122,10 +123,15 @@ void Scrub::pass_done() {
   state_.read_back_sequence = std::max(state_.read_back_sequence, pass_covers_);
   ++counters_.passes;
   const size_t damages = state_.damages.size();
-  spdlog::log(damages > 0 ? spdlog::level::err : spdlog::level::info,
-              "scrub: pass {} read {} in {} commits, {} damaged units, {} more findings",
-              pass.number, ckpt::base::format_size(pass.checked_bytes), pass.commits, damages,
-              state_.damages_left_out);
+  log_event(damages > 0 ? spdlog::level::err : spdlog::level::info, "scrub_pass",
+            {{"pass", pass.number},
+             {"bytes", pass.checked_bytes},
+             {"commits", pass.commits},
+             {"damaged_units", damages},
+             {"more_findings", state_.damages_left_out}},
+            "scrub: pass {} read {} in {} commits, {} damaged units, {} more findings", pass.number,
+            ckpt::base::format_size(pass.checked_bytes), pass.commits, damages,
+            state_.damages_left_out);
   save();
 }
 
@@ -286,8 +292,14 @@ void Scrub::found(const std::vector<VerifyError>& errors) {
     auto place =
         std::ranges::find_if(damages, [&](const auto& of) { return key(of) == key(error); });
     if (place == damages.end()) {
-      spdlog::error("scrub: run {} lineage {} step {} unit {}: damaged: {}", error.run,
-                    error.lineage, error.step, error.unit, error.reason);
+      log_event(spdlog::level::err, "scrub_damage",
+                {{"run", error.run},
+                 {"lineage", error.lineage},
+                 {"step", error.step},
+                 {"unit", error.unit},
+                 {"reason", error.reason}},
+                "scrub: run {} lineage {} step {} unit {}: damaged: {}", error.run, error.lineage,
+                error.step, error.unit, error.reason);
       if (damages.size() < limits::kScrubDamagesMax) {
         place = damages.emplace(damages.end());
       } else {

@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "ckptd/limits.h"
+#include "ckptd/observe/log_event.h"
 #include "ckptd/server/connection.h"
 #include "ckptd/server/http.h"
 #include "ckptd/server/unix_socket.h"
@@ -297,7 +298,7 @@ void Server::Impl::tick() {
 
 void Server::Impl::drain(const std::string& why) {
   if (std::exchange(draining, true)) return;
-  spdlog::info("{}: draining", why);
+  log_event(spdlog::level::info, "draining", {{"reason", why}}, "{}: draining", why);
   manager.stopping();
   asio::error_code ignored;
   if (socket_file) socket_file->remove();

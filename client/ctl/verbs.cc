@@ -88,11 +88,13 @@ Result<Outcome> run_import(Link& link, const Arguments& args) {
   return Outcome{std::move(document), print_import, 0};
 }
 
-// Asks until the commit is there. Only what is durable is history, so that is the only level.
+// Asks until the commit is there. Only what is durable is history, so that is the only level. Its
+// run may be one that is about to begin, so a run that is not known is waited for as well; that it
+// is not is said at once, because it may be a slip of the pen instead.
 Result<Outcome> run_wait(Link& link, const Arguments& args) {
   CKPT_ASSIGN(const auto timeout, ckpt::base::parse_duration(args.timeout));
   const auto end = std::chrono::steady_clock::now() + timeout;
-  for (;;) {
+  for (bool told = false;; told = true) {
     Result<Json> view = link.document("show", {{"target", args.target}});
     if (view.ok()) {
       Json document{{"run", (*view)["run"]}, {"step", (*view)["step"]}, {"level", args.level}};
@@ -102,6 +104,10 @@ Result<Outcome> run_wait(Link& link, const Arguments& args) {
     if (std::chrono::steady_clock::now() >= end) {
       return make_error(ErrorCode::kDeadlineExceeded, "{}: not {} within {}: {}", args.target,
                         args.level, args.timeout, view.error().message);
+    }
+    if (!told) {
+      fmt::print(stderr, "ckptctl: waiting up to {} for {}: {}\n", args.timeout, args.target,
+                 view.error().message);
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
@@ -286,12 +292,13 @@ void add_administration(Builder& build, const std::shared_ptr<Arguments>& args) 
   build.add_question(
       "status", "Show the daemon: sessions, arenas, open snapshots, store",
       "  ckptctl status --json", "status", [] { return Json::object(); }, print_rest);
-  CLI::App* wait = build.add("wait", "Wait until a commit is there",
-                             "  ckptctl wait tiny@1200 --level durable --timeout 10m",
-                             [args](Link& link) { return run_wait(link, *args); });
+  CLI::App* wait =
+      build.add("wait", "Wait until a commit is there, of a run that is yet to begin, too",
+                "  ckptctl wait tiny@1200 --level durable --timeout 10m",
+                [args](Link& link) { return run_wait(link, *args); });
   wait->add_option("commit", args->target, "RUN@STEP")->required();
   wait->add_option("--level", args->level)->check(CLI::IsMember({"durable"}));
-  wait->add_option("--timeout", args->timeout, "10s, 5m ...");
+  wait->add_option("--timeout", args->timeout, "10s, 5m ... (default: 60s)");
 }
 
 }  // namespace

@@ -1,7 +1,9 @@
 // What ckptctl prints and returns: the members that scripts rely on, and the exit codes.
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 
 #include <algorithm>
+#include <future>
 
 #include "formats/safetensors.h"
 #include "tests/client/ctl_fixture.h"
@@ -288,6 +290,35 @@ TEST_F(Ctl, ExitCodesSayWhatKindOfFailure) {
       run_program({program("ckptctl"), "runs", "--socket", "/nonexistent/sock"});
   EXPECT_EQ(nobody.exit_code, 1);
   EXPECT_NE(nobody.err.find("/nonexistent/sock"), std::string::npos) << nobody.err;
+}
+
+TEST_F(Ctl, WhatWaitHasToWaitForIsSaidAtOnce) {
+  const Finished never = ctl({"wait", "tinny@20", "--timeout", "10ms"});
+  EXPECT_EQ(never.exit_code, 1);
+  EXPECT_EQ(never.err,
+            "ckptctl: waiting up to 10ms for tinny@20: run tinny: no such run\n"
+            "ckptctl: tinny@20: not durable within 10ms: run tinny: no such run\n");
+  EXPECT_EQ(ctl({"wait", "tiny@20"}).err, "");
+
+  // A run that begins meanwhile. The line comes through the pipe before there is one.
+  const std::string out = daemon_.folder().path("tiny-hf");
+  json({"export", "tiny@20", "--out", out, "--resumable"});
+  const std::string pipe = daemon_.folder().path("pipe");
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  auto waiting = std::async(std::launch::async, [&] {
+    return run_program(
+        {"/bin/sh", "-c", "exec \"$0\" wait later@5 --json 2> \"$1\"", program("ckptctl"), pipe},
+        {"CKPTD_SOCKET=unix:" + daemon_.socket()});
+  });
+  std::ifstream lines(pipe);
+  std::string line;
+  ASSERT_TRUE(std::getline(lines, line));
+  EXPECT_EQ(line, "ckptctl: waiting up to 60s for later@5: run later: no such run");
+  json({"import", out, "--run", "later", "--step", "5"});
+  const Finished there = waiting.get();
+  EXPECT_EQ(there.exit_code, 0);
+  EXPECT_EQ(Json::parse(there.out)["step"], 5);
+  EXPECT_FALSE(std::getline(lines, line)) << line;
 }
 
 }  // namespace

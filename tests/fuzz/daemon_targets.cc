@@ -3,6 +3,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "ckptd/catalog/values.h"
 #include "ckptd/config.h"
 #include "ckptd/io/io_shape.h"
@@ -173,7 +175,15 @@ bool config_parse(ByteView bytes) {
   CKPT_ASSERT(::write(file.get(), bytes.data(), bytes.size()) ==
               static_cast<ssize_t>(bytes.size()));
   ckptd::Config config;
-  bool any = ckptd::load_config(fmt::format("/proc/self/fd/{}", file.get()), config).ok();
+  const Status loaded = ckptd::load_config(fmt::format("/proc/self/fd/{}", file.get()), config);
+  bool any = loaded.ok();
+  const Status fits = any ? ckptd::validate(config) : loaded;
+  if (!fits.ok()) {
+    const std::string& said = fits.error().message;
+    CKPT_ASSERT(!said.empty() && std::all_of(said.begin(), said.end(), [](const char byte) {
+      return byte >= ' ' && byte <= '~';
+    }));
+  }
   const auto address = ckptd::parse_http_address(text);
   if (address.ok()) CKPT_ASSERT(address->port >= 0 && address->port <= 65535);
   const auto shape = ckptd::parse_io_shape(text);

@@ -2,10 +2,13 @@
 #include "ckptd/observe/log_format.h"
 
 #include <gmock/gmock.h>
+#include <spdlog/sinks/ostream_sink.h>
+#include <spdlog/spdlog.h>
 
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "ckptd/observe/log_event.h"
 #include "tests/support/daemon_process.h"
 #include "tests/support/service_manager.h"
 
@@ -14,6 +17,7 @@ namespace {
 
 using nlohmann::json;
 using testing::Contains;
+using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::MatchesRegex;
 
@@ -35,13 +39,16 @@ TEST(LogFormat, EveryLineOfALifeIsAnObject) {
   const pid_t pid = manager.pid();
   EXPECT_EQ(manager.stop(), 0);
   std::vector<std::string> messages;
+  std::vector<std::string> events;
   for (const json& line : lines_of(manager.log())) {
     EXPECT_THAT(line.at("time").get<std::string>(), MatchesRegex(kTime));
     EXPECT_EQ(line.at("level"), "info");
     EXPECT_EQ(line.at("process"), pid);
     messages.push_back(line.at("message"));
+    if (line.contains("event")) events.push_back(line.at("event"));
   }
   EXPECT_THAT(messages, Contains("ready"));
+  EXPECT_THAT(events, ElementsAre("recovered", "started", "ready", "draining"));
   EXPECT_THAT(messages, Contains(HasSubstr("SIGTERM: draining")));
 }
 
@@ -53,11 +60,13 @@ TEST(LogFormat, AStartThatFailsSaysSoInTheSameWay) {
   const auto lines = lines_of(failed.err);
   ASSERT_FALSE(lines.empty());
   EXPECT_EQ(lines.back().at("level"), "critical");
+  EXPECT_EQ(lines.back().at("event"), "failed");
+  EXPECT_EQ(lines.back().at("reason"), lines.back().at("message"));
   EXPECT_THAT(lines.back().at("message").get<std::string>(), HasSubstr("none/s"));
   const auto unknown =
       run_program({program("ckptd"), "--data", folder.path("d"), "--log-format", "xml"});
   EXPECT_EQ(unknown.exit_code, 2);
-  EXPECT_THAT(unknown.err, HasSubstr("log_format xml: text or json"));
+  EXPECT_THAT(unknown.err, HasSubstr("--log-format xml: text or json"));
 }
 
 TEST(LogFormat, AnyBytesMakeOneLine) {
@@ -71,6 +80,41 @@ TEST(LogFormat, AnyBytesMakeOneLine) {
   ASSERT_EQ(lines.size(), 1u);
   EXPECT_EQ(lines[0].at("level"), "warning");
   EXPECT_THAT(lines[0].at("message").get<std::string>(), HasSubstr("a\n\"b\"\\ \x01 "));
+}
+
+// What a program looks for stays apart from the sentence, whatever is in either.
+TEST(LogFormat, FieldsAreMembersWhateverBytesTheyHold) {
+  std::ostringstream log;
+  const auto sink = std::make_shared<spdlog::sinks::ostream_sink_st>(log);
+  sink->set_formatter(ckptd::make_log_formatter("json"));
+  const auto before = spdlog::default_logger();
+  spdlog::set_default_logger(std::make_shared<spdlog::logger>("json", sink));
+  const std::string run("\",\"step\":7}\n{\"\xff\0\x1b", 17);
+  const std::vector<uint32_t> ranks = {0, UINT32_MAX};
+  const ckptd::LogValue none;
+  ckptd::log_event(spdlog::level::info, "event_of_a_test",
+                   {{"run", run},
+                    {"step", UINT64_MAX},
+                    {"seconds", 0.25},
+                    {"whole", true},
+                    {"lost", ranks},
+                    {"resume_step", none}},
+                   "run {} {{}}", run);
+  spdlog::info("a line of no event");
+  ckptd::log_event(spdlog::level::debug, "below_the_level", {}, "not shown");
+  spdlog::set_default_logger(before);
+  const auto lines = lines_of(log.str());
+  ASSERT_EQ(lines.size(), 2u) << log.str();
+  json fields = lines[0];
+  for (const char* key : {"time", "level", "process", "message"}) fields.erase(key);
+  EXPECT_EQ(fields, json({{"event", "event_of_a_test"},
+                          {"run", std::string("\",\"step\":7}\n{\"\xef\xbf\xbd\0\x1b", 19)},
+                          {"step", UINT64_MAX},
+                          {"seconds", 0.25},
+                          {"whole", true},
+                          {"lost", {0, UINT32_MAX}},
+                          {"resume_step", nullptr}}));
+  EXPECT_FALSE(lines[1].contains("event"));
 }
 
 }  // namespace

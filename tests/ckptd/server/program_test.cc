@@ -9,7 +9,6 @@
 #include <fstream>
 #include <string>
 
-#include "ckptd/config.h"
 #include "tests/support/daemon_process.h"
 #include "tests/support/raw_client.h"
 
@@ -76,6 +75,29 @@ TEST(CkptdProgram, ConfigurationErrorsNameKeyAndLine) {
   EXPECT_EQ(typo.exit_code, 2);
   EXPECT_THAT(typo.err, HasSubstr("c.toml:2: unknown key arenna"));
   EXPECT_FALSE(std::filesystem::exists(directory.path("d")));
+}
+
+// Of each of them the operator is told what to edit: a line of the file, a flag, a variable.
+TEST(CkptdProgram, WhoSaidAValueIsToldWhatIsWrongWithIt) {
+  const TempFolder directory;
+  const auto path = write_file(directory.path("c.toml"), "\nsession_arena = \"1GiB\"\n");
+  const auto check = [&](const std::vector<std::string>& flags) {
+    std::vector<std::string> command = {program("ckptd"), "--check-config", "--data",
+                                        directory.path("d")};
+    command.insert(command.end(), flags.begin(), flags.end());
+    const auto exit = run_program(command);
+    EXPECT_EQ(exit.exit_code, 2);
+    return exit.err;
+  };
+  EXPECT_EQ(check({"--config", path, "--arena", "64MiB"}),
+            "ckptd: " + path + ":2: session_arena 1.0 GiB: more than --arena 64.0 MiB\n");
+  EXPECT_THAT(check({"--arena", "many"}), HasSubstr("ckptd: --arena: 'many' is not a size"));
+  EXPECT_EQ(check({"--io", "magic"}), "ckptd: --io magic: uring or pwritev\n");
+  EXPECT_EQ(check({"--log-level", "loud"}),
+            "ckptd: --log-level loud: debug, info, warn or error\n");
+  const std::vector<std::string> by_environment = {
+      "/usr/bin/env", "CKPTD_IO=magic", program("ckptd"), "--data", "x", "--check-config"};
+  EXPECT_EQ(run_program(by_environment).err, "ckptd: CKPTD_IO magic: uring or pwritev\n");
 }
 
 TEST(CkptdProgram, AConfigurationIsAFile) {
@@ -199,66 +221,6 @@ TEST(CkptdProgram, BadUsageExitsWithTwo) {
   EXPECT_EQ(run_program({program("ckptd"), "--data", "x", "--io", "magic"}).exit_code, 2);
   EXPECT_EQ(run_program({program("ckptd"), "--data", "x", "--io-shape", "4MiB"}).exit_code, 2);
   EXPECT_EQ(run_program({program("ckptd"), "--help"}).exit_code, 0);
-}
-
-TEST(Config, ReadsEveryKeyAndRefusesWrongTypes) {
-  const TempFolder directory;
-  const std::string path =
-      write_file(directory.path("good.toml"),
-                 "data = \"/d\"\nlisten = \"unix:/s\"\nhttp = \"[::1]:0\"\nio = \"pwritev\"\n"
-                 "io_shape = \"16x1MiB\"\n"
-                 "arena = \"1GiB\"\nsession_arena = \"256MiB\"\nsession_arena_max = \"512MiB\"\n"
-                 "warm_pool = \"768MiB\"\nsegment = \"64MiB\"\n"
-                 "disk_reserve = \"1GiB\"\nsnapshot_deadline = \"90s\"\n"
-                 "scrub_rate = \"128MiB\"\nscrub_interval = \"0s\"\nrecode_after = "
-                 "\"1d\"\nallow_uids = [1000, 1001]\n"
-                 "workers = 3\nalarms = \"refuse\"\nlog_level = \"warn\"\n");
-  ckptd::Config config;
-  const auto loaded = ckptd::load_config(path, config);
-  ASSERT_TRUE(loaded.ok()) << loaded.error().message;
-  ASSERT_TRUE(ckptd::validate(config).ok());
-  EXPECT_EQ(config.listen, "/s");
-  EXPECT_EQ(config.io_shape, (ckptd::IoShape{.depth = 16, .bytes = 1u << 20}));
-  EXPECT_EQ(config.arena_bytes, 1ull << 30);
-  EXPECT_EQ(config.session_arena_max_bytes, 512ull << 20);
-  EXPECT_EQ(config.warm_pool_bytes, 768ull << 20);
-  EXPECT_EQ(config.snapshot_deadline, std::chrono::seconds(90));
-  EXPECT_EQ(config.scrub_bytes_per_second, 128ull << 20);
-  EXPECT_EQ(config.scrub_interval.count(), 0);
-  EXPECT_EQ(config.recode_after, std::chrono::hours(24));
-  EXPECT_EQ(config.allow_uids, (std::vector<uid_t>{1000, 1001}));
-  EXPECT_EQ(config.alarms, "refuse");
-  config.scrub_bytes_per_second = 0;
-  EXPECT_THAT(ckptd::validate(config).error().message,
-              HasSubstr("recode_after 86400 s: scrub_rate is 0"));
-  config.recode_after = {};
-  ASSERT_TRUE(ckptd::validate(config).ok());
-  config.alarms = "loud";
-  EXPECT_THAT(ckptd::validate(config).error().message,
-              HasSubstr("alarms loud: off, warn or refuse"));
-  config.alarms = "off";
-  config.warm_pool_bytes = 1ull << 50;
-  EXPECT_THAT(ckptd::validate(config).error().message,
-              HasSubstr("warm_pool 1.0 PiB: more than this machine's memory"));
-  config.warm_pool_bytes.reset();
-  ASSERT_TRUE(ckptd::validate(config).ok());
-  EXPECT_EQ(config.warm_pool_bytes, config.session_arena_bytes) << "where nothing is said";
-  for (const char* line :
-       {"arena = 5", "arena = \"5 bananas\"", "workers = -1", "io = 3", "io_shape = \"fast\"",
-        "io_shape = 32", "allow_uids = [\"root\"]", "snapshot_deadline = \"10\"",
-        "warm_pool = true", "data = ", "scrub_rate = 5", "scrub_rate = \"1KiB\"",
-        "scrub_rate = \"fast\"", "scrub_interval = \"5ms\"", "scrub_interval = \"-1s\"",
-        "scrub_interval = \"soon\"", "scrub_interval = 7", "recode_after = \"5ms\"",
-        "recode_after = 86400"}) {
-    const auto bad = write_file(directory.path("bad.toml"), std::string("\n") + line + "\n");
-    const auto refused = ckptd::load_config(bad, config);
-    ASSERT_FALSE(refused.ok()) << line;
-    const std::string_view key = std::string_view(line).substr(0, std::string_view(line).find(' '));
-    EXPECT_THAT(refused.error().message, HasSubstr("bad.toml:2"));
-    if (key != "data") {  // not TOML at all
-      EXPECT_THAT(refused.error().message, HasSubstr(key));
-    }
-  }
 }
 
 // A forked child keeps the socket open; the trainer's death must be seen all the same, at once.

@@ -1,0 +1,168 @@
+// What is wrong with values that are each of the right type: see validate() in config.h.
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <initializer_list>
+#include <string_view>
+#include <thread>
+
+#include "ckptd/config.h"
+#include "formats/base/ids.h"
+#include "formats/base/parse.h"
+#include "formats/base/printable.h"
+
+namespace ckptd {
+
+namespace {
+
+using ckpt::ErrorCode;
+using ckpt::make_error;
+using ckpt::Result;
+using ckpt::Status;
+using ckpt::base::format_size;
+
+uint64_t memory_bytes() {
+  return static_cast<uint64_t>(::sysconf(_SC_PHYS_PAGES)) *
+         static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+}
+
+std::string with_value(std::string_view name, const std::string& value) {
+  return value.empty() ? std::string(name)
+                       : fmt::format("{} {}", name, ckpt::base::printable(value));
+}
+
+// "ckptd.toml:3: arena 2.0 GiB: WHAT", "--arena 2.0 GiB: WHAT", "arena 2.0 GiB (the default):
+// WHAT".
+ckpt::Error wrong(const Config& config, std::string_view key, const std::string& value,
+                  std::string_view what) {
+  const auto said = config.said.find(key);
+  std::string subject = with_value(key, value);
+  if (said == config.said.end()) {
+    subject += " (the default)";
+  } else if (said->second.names_key) {
+    subject = with_value(said->second.place, value);
+  } else {
+    subject = fmt::format("{}: {}", said->second.place, subject);
+  }
+  return make_error(ErrorCode::kInvalidArgument, "{}: {}", subject, what);
+}
+
+// A value that another one does not go with, within a sentence about that: "arena 2.0 GiB
+// (ckptd.toml:3)", "--arena 2.0 GiB", "arena 2.0 GiB (the default)".
+std::string beside(const Config& config, std::string_view key, const std::string& value) {
+  const auto said = config.said.find(key);
+  if (said == config.said.end()) return with_value(key, value) + " (the default)";
+  if (said->second.names_key) return with_value(said->second.place, value);
+  return fmt::format("{} ({})", with_value(key, value), said->second.place);
+}
+
+Status one_of(const Config& config, std::string_view key, const std::string& value,
+              std::initializer_list<std::string_view> choices) {
+  if (std::find(choices.begin(), choices.end(), value) != choices.end()) return {};
+  std::string names;
+  for (const std::string_view choice : choices) {
+    const bool last = choice == *(choices.end() - 1);
+    names += fmt::format("{}{}", names.empty() ? "" : (last ? " or " : ", "), choice);
+  }
+  return wrong(config, key, value, names);
+}
+
+Status check_choices(const Config& config) {
+  CKPT_TRY(one_of(config, "io", config.io, {"uring", "pwritev"}));
+  CKPT_TRY(one_of(config, "alarms", config.alarms, {"off", "warn", "refuse"}));
+  CKPT_TRY(one_of(config, "log_level", config.log_level, {"debug", "info", "warn", "error"}));
+  return one_of(config, "log_format", config.log_format, {"text", "json"});
+}
+
+Status fits_memory(const Config& config, std::string_view key, uint64_t bytes) {
+  if (bytes <= memory_bytes()) return {};
+  return wrong(config, key, format_size(bytes),
+               fmt::format("more than this machine's memory ({})", format_size(memory_bytes())));
+}
+
+// A session's share, which neither `arena` nor `session_arena_max` may contradict where it is said,
+// and which gives way to them where it is not.
+Status settle_session_arena(Config& config) {
+  struct Bound {
+    std::string_view key;
+    uint64_t bytes;
+  };
+  std::string_view decided_by = "session_arena";
+  const bool said = config.said.contains("session_arena");
+  for (const Bound& most : {Bound{"arena", config.arena_bytes},
+                            Bound{"session_arena_max", config.session_arena_max_bytes}}) {
+    if (config.session_arena_bytes <= most.bytes) continue;
+    if (said) {
+      return wrong(config, "session_arena", format_size(config.session_arena_bytes),
+                   fmt::format("more than {}", beside(config, most.key, format_size(most.bytes))));
+    }
+    config.session_arena_bytes = most.bytes;
+    decided_by = most.key;
+  }
+  const uint64_t least = 4 * ckpt::kSlabBytesMin;
+  if (config.session_arena_bytes >= least) return {};
+  return wrong(config, decided_by, format_size(config.session_arena_bytes),
+               fmt::format("a session needs at least {}", format_size(least)));
+}
+
+Status check_times(const Config& config) {
+  if (config.snapshot_deadline < std::chrono::seconds(1)) {
+    return wrong(config, "snapshot_deadline",
+                 fmt::format("{} ms", config.snapshot_deadline.count()), "at least 1s");
+  }
+  if (config.recode_after.count() > 0 && config.scrub_bytes_per_second == 0) {
+    return wrong(config, "recode_after", fmt::format("{} s", config.recode_after.count() / 1000),
+                 fmt::format("nothing is read in the background with {}",
+                             beside(config, "scrub_rate", "0")));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<HttpAddress> parse_http_address(std::string_view text) {
+  const auto colon = text.rfind(':');
+  HttpAddress address;
+  bool good = colon != std::string_view::npos && colon > 0;
+  if (good) {
+    std::string_view host = text.substr(0, colon);
+    const std::string_view port = text.substr(colon + 1);
+    if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+    address.host = host;
+    const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), address.port);
+    good = !host.empty() && error == std::errc{} && end == port.data() + port.size() &&
+           address.port >= 0 && address.port <= 65535;
+  }
+  if (!good) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "http {}: should be HOST:PORT, such as 127.0.0.1:9464", text);
+  }
+  return address;
+}
+
+Status validate(Config& config) {
+  if (config.data.empty()) {
+    if (config.said.contains("data")) return wrong(config, "data", "", "names no directory");
+    return make_error(ErrorCode::kInvalidArgument, "no data directory: pass --data DIR");
+  }
+  if (config.listen.empty()) config.listen = config.data + "/ckptd.sock";
+  if (config.listen.starts_with("unix:")) config.listen.erase(0, 5);
+  CKPT_TRY(check_choices(config));
+  CKPT_TRY(fits_memory(config, "arena", config.arena_bytes));
+  CKPT_TRY(settle_session_arena(config));
+  if (!config.warm_pool_bytes) config.warm_pool_bytes = config.session_arena_bytes;
+  CKPT_TRY(fits_memory(config, "warm_pool", *config.warm_pool_bytes));
+  if (config.segment_bytes < (16ull << 20) || config.segment_bytes % ckpt::kBlockBytes != 0) {
+    return wrong(config, "segment", format_size(config.segment_bytes),
+                 "at least 16MiB, and a multiple of 4KiB");
+  }
+  CKPT_TRY(check_times(config));
+  if (!config.http.empty() && !parse_http_address(config.http).ok()) {
+    return wrong(config, "http", config.http, "should be HOST:PORT, such as 127.0.0.1:9464");
+  }
+  if (config.workers == 0) config.workers = std::clamp(std::thread::hardware_concurrency(), 1u, 4u);
+  return {};
+}
+
+}  // namespace ckptd

@@ -1,0 +1,107 @@
+// The way to the store, on a real file system: what a loss of power could take away is worked out
+// from what was synced when.
+#include "ckptd/io/durable_directory.h"
+
+#include <gmock/gmock.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <set>
+
+#include "tests/ckptd/io/disk_fixture.h"
+
+namespace ckptd {
+namespace {
+
+namespace fs = std::filesystem;
+
+using ckpt::ErrorCode;
+using ckpt::Status;
+using testing::HasSubstr;
+
+class DurableDirectoryTest : public testing::Test {
+ protected:
+  // Really syncs; what is in the directory at that moment stays from then on. The process dies
+  // before the `stop_at`-th sync.
+  SyncDirectory recording(size_t stop_at = SIZE_MAX) {
+    return [this, stop_at, count = size_t{0}](const std::string& path) mutable -> Status {
+      if (count++ == stop_at) return ckpt::make_error(ErrorCode::kIo, "{}: stopped", path);
+      CKPT_TRY(sync_directory_at(path));
+      for (const auto& entry : fs::directory_iterator(fs::canonical(path))) {
+        durable_.insert(entry.path());
+      }
+      return {};
+    };
+  }
+  // Every directory below the test's own, down to this one.
+  void expect_durable(fs::path path) {
+    for (path = fs::canonical(path); path != root_; path = path.parent_path()) {
+      EXPECT_TRUE(durable_.contains(path)) << path;
+    }
+  }
+
+  TemporaryDirectory directory_;
+  fs::path root_ = fs::canonical(directory_.path());
+  std::set<fs::path> durable_;
+};
+
+TEST_F(DurableDirectoryTest, EveryDirectoryOnTheWayIsInTheOneAboveIt) {
+  for (const char* path : {"a", "b/", "c/d/e", "./f/./g/", "c/x/../y"}) {
+    ASSERT_TRUE(make_durable_directory(root_ / path, recording()).ok()) << path;
+    ASSERT_TRUE(fs::is_directory(root_ / path)) << path;
+    expect_durable(root_ / path);
+  }
+}
+
+TEST_F(DurableDirectoryTest, APathThatIsRelativeIsFromWhereTheProcessIs) {
+  const fs::path before = fs::current_path();
+  fs::current_path(root_);
+  const Status made = make_durable_directory("h/i", recording());
+  fs::current_path(before);
+  ASSERT_TRUE(made.ok()) << made.error().message;
+  expect_durable(root_ / "h/i");
+}
+
+// The next start finds a part of the way there, and cannot know that it is not durable.
+TEST_F(DurableDirectoryTest, WhatAStartThatWasStoppedHadMadeIsSyncedByTheNext) {
+  for (size_t stop_at = 0; stop_at < 4; ++stop_at) {
+    const fs::path top = root_ / std::to_string(stop_at);
+    EXPECT_THAT(make_durable_directory(top / "x/y", recording(stop_at)).error().message,
+                HasSubstr("stopped"));
+    ASSERT_TRUE(make_durable_directory(top / "x/y", recording()).ok());
+    expect_durable(top / "x/y");
+  }
+}
+
+TEST_F(DurableDirectoryTest, ALinkLeadsToTheDirectoryThatIsSynced) {
+  fs::create_directory(root_ / "disk");
+  fs::create_directory_symlink(root_ / "disk", root_ / "link");
+  ASSERT_TRUE(make_durable_directory(root_ / "link/store", recording()).ok());
+  expect_durable(root_ / "disk/store");
+}
+
+TEST_F(DurableDirectoryTest, WhatCannotBeMadeIsNamed) {
+  std::ofstream(root_ / "file") << "x";
+  EXPECT_THAT(make_durable_directory(root_ / "file").error().message,
+              HasSubstr("file: not a directory"));
+  EXPECT_THAT(make_durable_directory(root_ / "file/store").error().message,
+              testing::AllOf(HasSubstr("file/store"), HasSubstr("Not a directory")));
+  fs::create_symlink(root_ / "nowhere", root_ / "dangling");
+  EXPECT_FALSE(make_durable_directory(root_ / "dangling").ok());
+}
+
+// As ckptd's own user under /var/lib, whatever may be read there.
+TEST_F(DurableDirectoryTest, AboveAStoreThatIsThereNothingNeedBeReadable) {
+  ASSERT_TRUE(make_durable_directory(root_ / "closed/store").ok());
+  const SyncDirectory closed = [&](const std::string& path) -> Status {
+    if (path != root_ / "closed") return sync_directory_at(path);
+    return ckpt::make_error(ErrorCode::kPermissionDenied, "{}: closed", path);
+  };
+  EXPECT_TRUE(make_durable_directory(root_ / "closed/store", closed).ok());
+  EXPECT_THAT(make_durable_directory(root_ / "closed/new", closed).error().message,
+              HasSubstr("closed: closed"));
+}
+
+}  // namespace
+}  // namespace ckptd
