@@ -249,8 +249,8 @@ def compare_without_replicas(program, trace):
     """Risk-aware to load-aware, where no replica helps: less on loads that stay, never more."""
     rng = random.Random(5)
 
-    def ratio(rates):
-        write_trace(trace, rates)
+    def ratio(rates, samples=120):
+        write_trace(trace, rates, samples)
         arguments = ["--k", "1", "2", "4", "--ranks", "16", "--slots", "1", "--replicas-min", "1"]
         check(program, trace, arguments + ["--dead-max", "1"])
         done = subprocess.run([program, "plt", "--trace", trace, "--json"] + arguments, check=True,
@@ -261,8 +261,13 @@ def compare_without_replicas(program, trace):
         hot = rng.randrange(n)
         return [40 if e == hot else 1 for e in range(n)]
 
-    steady = ratio(lambda _, layer, n: [1 / (1 + (e + layer) % n) for e in range(n)])
-    assert steady < 0.93, f"loads that stay: {steady}"
+    def zipf(_, layer, n):
+        return [1 / (1 + (e + layer) % n) for e in range(n)]
+
+    assert ratio(zipf) < 0.93, "loads that stay"
+    # Short ones give little time to earn what a change costs.
+    for samples in (10, 20, 40):
+        assert ratio(zipf, samples) < 1.0005, f"loads that stay, {samples} samples"
     changing = {
         "uniform": lambda _, __, n: [1] * n,
         "log-normal": lambda _, __, n: [rng.lognormvariate(0, 1) for _ in range(n)],
@@ -271,8 +276,9 @@ def compare_without_replicas(program, trace):
         "moving on": lambda sample, _, n: [1 / (1 + (e + sample) % n) for e in range(n)],
     }
     for name, rates in changing.items():
-        found = ratio(rates)
-        assert found < 1.0005, f"{name}: {found}"
+        for samples in (20, 40, 120):
+            found = ratio(rates, samples)
+            assert found < 1.0005, f"{name}, {samples} samples: {found}"
 
 
 def loses_nothing_of_nothing(program, trace):

@@ -13,7 +13,7 @@
 //               snapshot say nothing of the next ones' (bursts), all experts have the same future,
 //               and the most tokens are the best choice. Weighing with sqrt(T) has most of what
 //               there is to gain, costs a quarter as much to change over to, and is less wrong
-//               where T is. Which of the three it is, trial tells (age_trial.h).
+//               where T is. Which of the three it is, the trial tells (age_trial.h).
 //
 // Whatever the selector, an expert is saved at least every `staleness_max` snapshots: of the sets
 // that keep this possible for all experts at all later snapshots, the best one is taken.
