@@ -119,8 +119,8 @@ class Replayer {
     moetrain::SelectionOptions how = options_.selection;
     if (how.selector == moetrain::Selector::kRiskAware) {
       trial_.take({.number = number_, .step = 0, .held = routed_}, grid_, how, candidate_of);
-      how.weigh_age = trial_.score().weigh_age;
-      result_.age_weighed += how.weigh_age ? 1 : 0;
+      how.age_weight = trial_.score().weight;
+      result_.age_weighed += how.age_weight != moetrain::AgeWeight::kNone ? 1 : 0;
     }
     const auto chosen = moetrain::choose_experts(grid_, how, ledger_, candidate_of);
     for (const uint32_t expert : chosen) {

@@ -97,7 +97,7 @@ SelectionOptions PartialCheckpoint::selection() const {
   const uint32_t bound = options_.staleness_max != 0
                              ? options_.staleness_max
                              : default_staleness_max(grid_.experts, k_least);
-  return {options_.selector, k_, bound, trial_.score().weigh_age};
+  return {options_.selector, k_, bound, trial_.score().weight};
 }
 
 double PartialCheckpoint::risk_of(size_t holders) const {
@@ -173,7 +173,7 @@ std::vector<uint32_t> PartialCheckpoint::choose_more(const std::vector<uint32_t>
     const uint32_t more = std::min(k_snapshot() - k_, left);  // the bound may have written more
     if (more == 0) continue;
     const SelectionOptions how{options_.selector, more, default_staleness_max(left, more),
-                               trial_.score().weigh_age};
+                               trial_.score().weight};
     for (const uint32_t one : select_experts(how, candidates)) chosen.push_back(positions[one]);
   }
   return chosen;

@@ -184,6 +184,10 @@ Status PartialCheckpoint::take_over(const PartialHandover& handover,
     return make_error(ErrorCode::kCorrupt, "handover: {} experts saved, K is {}; the model has {}",
                       handover.saved.size(), state.k, grid_.size());
   }
+  const Status score = check_score(state.trial);
+  if (!score.ok()) {
+    return make_error(ErrorCode::kCorrupt, "handover: {}", score.error().message);
+  }
   CKPT_ASSIGN(meter_, PltMeter::resume(grid_, state.lost, routed));
   ledger_ = SaveLedger(handover.saved);
   memory_ledger_ = SaveLedger(handover.kept);

@@ -1,5 +1,6 @@
 #include "trainer/partial/age_trial.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 
@@ -23,11 +24,24 @@ std::vector<uint32_t> choose_experts(const ExpertGrid& grid, const SelectionOpti
 }
 
 Status check_score(const AgeTrialScore& score) {
-  const auto is_loss = [](double tokens) { return std::isfinite(tokens) && tokens >= 0; };
-  if (is_loss(score.loss_without) && is_loss(score.loss_with)) return {};
-  return ckpt::make_error(ckpt::ErrorCode::kInvalidArgument,
-                          "a failure that takes {} tokens, or {} where age is weighed",
-                          score.loss_without, score.loss_with);
+  const auto is_sum = [](double sum) { return std::isfinite(sum) && sum >= 0; };
+  if (!is_sum(score.judged) || !is_sum(score.lost) || !std::isfinite(score.ahead)) {
+    return ckpt::make_error(ckpt::ErrorCode::kInvalidArgument,
+                            "a trial of {} rounds that is {} tokens ahead of {}", score.judged,
+                            score.ahead, score.lost);
+  }
+  if (score.stops > AgeTrial::kStopsMax || score.weight > AgeWeight::kFull) {
+    return ckpt::make_error(ckpt::ErrorCode::kInvalidArgument,
+                            "a trial stopped {} times that follows rule {}", score.stops,
+                            static_cast<uint32_t>(score.weight));
+  }
+  for (const AgeTrialScore::Rule& rule : score.rules) {
+    if (is_sum(rule.recent) && std::isfinite(rule.ahead) && is_sum(rule.behind_max)) continue;
+    return ckpt::make_error(ckpt::ErrorCode::kInvalidArgument,
+                            "a rule that loses {} tokens, is {} ahead and was {} behind",
+                            rule.recent, rule.ahead, rule.behind_max);
+  }
+  return {};
 }
 
 void AgeTrial::begin(const SaveLedger& saved, const AgeTrialScore& score) {
@@ -37,29 +51,57 @@ void AgeTrial::begin(const SaveLedger& saved, const AgeTrialScore& score) {
 
 void AgeTrial::take(const Snapshot& snapshot, const ExpertGrid& grid,
                     const SelectionOptions& options, const CandidateOf& candidate_of) {
-  std::array<double, 2> losses = {};
-  for (size_t rule = 0; rule < ledgers_.size(); ++rule) {
+  Losses losses = {};
+  for (size_t which = 0; which < ledgers_.size(); ++which) {
     for (size_t expert = 0; expert < grid.size(); ++expert) {
-      const ExpertCandidate candidate = candidate_of(ledgers_[rule], expert);
-      losses[rule] += static_cast<double>(candidate.unsaved_tokens) * candidate.loss_probability;
+      const ExpertCandidate candidate = candidate_of(ledgers_[which], expert);
+      losses[which] += static_cast<double>(candidate.unsaved_tokens) * candidate.loss_probability;
     }
-    SelectionOptions how = options;
-    how.weigh_age = rule == 1;
-    const auto chosen = choose_experts(grid, how, ledgers_[rule], candidate_of);
-    ledgers_[rule].take(snapshot.number, chosen, snapshot.held, snapshot.step);
   }
-  judge(losses, default_staleness_max(grid.experts, options.k));
+  judge(losses, (grid.experts + options.k - 1) / options.k);
+  for (size_t which = 0; which < ledgers_.size(); ++which) {
+    SelectionOptions how = options;
+    how.age_weight = which == kFollowed ? score_.weight : static_cast<AgeWeight>(which);
+    const auto chosen = choose_experts(grid, how, ledgers_[which], candidate_of);
+    ledgers_[which].take(snapshot.number, chosen, snapshot.held, snapshot.step);
+  }
 }
 
-void AgeTrial::judge(const std::array<double, 2>& losses, double snapshots_mean) {
-  if (score_.loss_without == 0 && score_.loss_with == 0) {
-    score_.loss_without = losses[0];
-    score_.loss_with = losses[1];
+void AgeTrial::judge(const Losses& losses, uint32_t round) {
+  const double kept = 1 - 1 / (4.0 * round);
+  score_.judged += 1 / std::max<double>(round, kSnapshotsMin);
+  score_.lost += losses[0];
+  score_.ahead += losses[0] - losses[kFollowed];
+  for (size_t i = 0; i < kRules; ++i) {
+    AgeTrialScore::Rule& rule = score_.rules[i];
+    rule.recent = rule.recent * kept + losses[i];
+    rule.ahead += losses[0] - losses[i];
+    rule.behind_max = std::max(rule.behind_max, -rule.ahead);
   }
-  score_.loss_without += (losses[0] - score_.loss_without) / snapshots_mean;
-  score_.loss_with += (losses[1] - score_.loss_with) / snapshots_mean;
-  const double margin = score_.weigh_age ? 0 : kMarginMin;
-  score_.weigh_age = score_.loss_with < score_.loss_without * (1 - margin);
+  const double debt_max = std::max(rule(score_.weight).behind_max, kDebtMax * score_.lost);
+  if (score_.weight != AgeWeight::kNone && to_spend() < -debt_max) {
+    score_.weight = AgeWeight::kNone;
+    score_.stops = std::min(score_.stops + 1, kStopsMax);
+  }
+  score_.weight = judged_weight();
+}
+
+AgeWeight AgeTrial::judged_weight() const {
+  AgeWeight weight = score_.weight;
+  if (rule(weight).recent > rule(AgeWeight::kNone).recent) weight = AgeWeight::kNone;
+  const bool root_is_best = rule(AgeWeight::kRoot).recent < rule(AgeWeight::kFull).recent;
+  if (weight == AgeWeight::kFull && root_is_best) weight = AgeWeight::kRoot;
+  if (weight == AgeWeight::kNone && is_better(AgeWeight::kRoot)) weight = AgeWeight::kRoot;
+  if (!root_is_best && is_better(AgeWeight::kFull)) weight = AgeWeight::kFull;
+  return weight;
+}
+
+// By enough to change over to it, and paid for.
+bool AgeTrial::is_better(AgeWeight weight) const {
+  const AgeTrialScore::Rule& tried = rule(weight);
+  const double price = std::ldexp(tried.behind_max, static_cast<int>(score_.stops));
+  return score_.judged >= 1 && tried.recent < rule(AgeWeight::kNone).recent * (1 - kMarginMin) &&
+         tried.ahead >= price && to_spend() >= price;
 }
 
 void AgeTrial::take_all(const Snapshot& snapshot) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <functional>
 #include <numeric>
 #include <tuple>
@@ -18,6 +19,18 @@ namespace {
 constexpr std::array<std::string_view, 3> kSelectorNames = {"sequential", "load-aware",
                                                             "risk-aware"};
 
+double weight_of(uint64_t age, AgeWeight how) {
+  switch (how) {
+    case AgeWeight::kNone:
+      return 1;
+    case AgeWeight::kRoot:
+      return std::sqrt(static_cast<double>(age));
+    case AgeWeight::kFull:
+      return static_cast<double>(age);
+  }
+  CKPT_ASSERT(false);
+}
+
 double urgency(const SelectionOptions& options, const ExpertCandidate& candidate) {
   const auto tokens = static_cast<double>(candidate.unsaved_tokens);
   switch (options.selector) {
@@ -26,8 +39,7 @@ double urgency(const SelectionOptions& options, const ExpertCandidate& candidate
     case Selector::kLoadAware:
       return tokens;
     case Selector::kRiskAware:
-      return tokens * candidate.loss_probability *
-             static_cast<double>(options.weigh_age ? candidate.age : 1);
+      return tokens * candidate.loss_probability * weight_of(candidate.age, options.age_weight);
   }
   CKPT_ASSERT(false);
 }

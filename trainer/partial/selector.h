@@ -11,8 +11,9 @@
 //               1/sqrt(p*u), that is where p*u*T^2 is equal. Taking the largest p*u*T instead
 //               equalises p*u*T, which costs as much as round robin. Where the tokens of one
 //               snapshot say nothing of the next ones' (bursts), all experts have the same future,
-//               and the most tokens are the best choice. Which of the two it is, trial tells
-//               (age_trial.h).
+//               and the most tokens are the best choice. Weighing with sqrt(T) has most of what
+//               there is to gain, costs a quarter as much to change over to, and is less wrong
+//               where T is. Which of the three it is, the trial tells (age_trial.h).
 //
 // Whatever the selector, an expert is saved at least every `staleness_max` snapshots: of the sets
 // that keep this possible for all experts at all later snapshots, the best one is taken.
@@ -33,11 +34,14 @@ std::string_view selector_name(Selector selector);
 // kInvalidArgument for any other word.
 Result<Selector> parse_selector(std::string_view name);
 
+// What risk-aware makes of the snapshots since an expert's last save; more from one to the next.
+enum class AgeWeight : uint8_t { kNone, kRoot, kFull };
+
 struct SelectionOptions {
   Selector selector = Selector::kRiskAware;
-  uint32_t k = 1;              // experts to take, 1 .. those of the layer
-  uint32_t staleness_max = 0;  // snapshots from one save of an expert to its next
-  bool weigh_age = true;       // of risk-aware: times the snapshots since
+  uint32_t k = 1;                           // experts to take, 1 .. those of the layer
+  uint32_t staleness_max = 0;               // snapshots from one save of an expert to its next
+  AgeWeight age_weight = AgeWeight::kFull;  // of risk-aware
 };
 
 // The bound where none is given: four times what round robin needs.

@@ -1,5 +1,6 @@
 #include "trainer/checkpoint/trainer_state.h"
 
+#include <flatbuffers/flatbuffers.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -35,7 +36,12 @@ TrainerState example() {
                    .loss_tokens = 321,
                    .loss_since = 17,
                    .loss_experts = 3,
-                   .trial = {1000.25, 970.5, true}};
+                   .trial = {.judged = 3.5,
+                             .lost = 1e9,
+                             .ahead = -0.1,
+                             .stops = 2,
+                             .weight = AgeWeight::kRoot,
+                             .rules = {{{10, 0, 0}, {9.5, 1, 2}, {8, -3, 4}}}}};
   for (int64_t i = 0; i < int64_t{2} * kLayers * kStateExperts; ++i) {
     state.stamps.push_back({i + 1, 2 * i, 3 * i, 4 * i});
   }
@@ -68,6 +74,20 @@ TEST(TrainerStateTest, SurvivesItsBytes) {
   fresh.stamps.clear();
   fresh.pace = {};
   EXPECT_EQ(*decode_trainer_state(*encode(fresh), kLayers, kStateExperts), fresh);
+}
+
+// The trial is the newest field: a unit of before has no place for it in its list of fields.
+TEST(TrainerStateTest, BeginsTheTrialAnewThatAnEarlierOneDidNotHave) {
+  auto unit = *encode(example());
+  const auto* table = flatbuffers::GetSizePrefixedRoot<flatbuffers::Table>(unit.data());
+  const auto at = static_cast<size_t>(table->GetVTable() - reinterpret_cast<uint8_t*>(unit.data()));
+  flatbuffers::voffset_t list_bytes = 0;
+  std::memcpy(&list_bytes, &unit[at], sizeof list_bytes);
+  list_bytes -= sizeof list_bytes;
+  std::memcpy(&unit[at], &list_bytes, sizeof list_bytes);
+  TrainerState expected = example();
+  expected.partial.trial = {};
+  EXPECT_EQ(*decode_trainer_state(unit, kLayers, kStateExperts), expected);
 }
 
 TEST(TrainerStateTest, KeepsReplicasAndHasRoomForTwelveOfEach) {
@@ -138,9 +158,11 @@ TEST(TrainerStateTest, RefusesStatesThatCannotBe) {
   expect_refused([](TrainerState& s) { s.partial.loss_since = -1; }, "negative");
   expect_refused([](TrainerState& s) { s.partial.loss_experts = kLayers * kStateExperts + 1; },
                  "more than there are");
-  expect_refused([](TrainerState& s) { s.partial.trial.loss_with = -1; }, "less than nothing");
-  expect_refused([](TrainerState& s) { s.partial.trial.loss_without = std::nan(""); },
+  expect_refused([](TrainerState& s) { s.partial.trial.rules[2].recent = -1; },
+                 "less than nothing");
+  expect_refused([](TrainerState& s) { s.partial.trial.lost = std::nan(""); },
                  "no number of tokens");
+  expect_refused([](TrainerState& s) { s.partial.trial.weight = AgeWeight{3}; }, "no such rule");
   expect_refused([](TrainerState& s) { s.partial.lost.restart[3] = 72; }, "lost more than routed");
   expect_refused([](TrainerState& s) { s.partial.lost.rollback[3] = INT64_MAX; }, "wraps around");
   expect_refused([](TrainerState& s) { s.partial.lost.restart.pop_back(); }, "a count short");

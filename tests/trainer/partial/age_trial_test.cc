@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -40,7 +41,7 @@ class Saving {
     };
     if (options_.selector == Selector::kRiskAware) {
       trial_.take({number_, 0, held_}, kSmallGrid, options_, candidate_of);
-      options_.weigh_age = trial_.score().weigh_age;
+      options_.age_weight = trial_.score().weight;
     }
     chosen_ = choose_experts(kSmallGrid, options_, ledger_, candidate_of);
     ledger_.take(number_, chosen_, held_);
@@ -54,6 +55,7 @@ class Saving {
   int64_t lost() const { return lost_; }  // summed over the failures
   const std::vector<uint32_t>& chosen() const { return chosen_; }
   const AgeTrialScore& score() const { return trial_.score(); }
+  bool weighs_age() const { return score().weight != AgeWeight::kNone; }
   int64_t held_in_all() const { return std::accumulate(held_.begin(), held_.end(), int64_t{0}); }
 
  private:
@@ -92,7 +94,7 @@ double ratio_to_load_aware(const Shares& shares, uint32_t snapshots) {
     for (const auto& tokens : trace) {
       ours.snapshot(tokens);
       theirs.snapshot(tokens);
-      weighed |= ours.score().weigh_age;
+      weighed |= ours.weighs_age();
       if (!weighed) {
         EXPECT_EQ(ours.chosen(), theirs.chosen());
       }
@@ -119,6 +121,14 @@ TEST(AgeTrialTest, LosesLessWhereLoadsStay) {
     return each_expert([&](uint32_t e) { return 1.0 / (1 + (e + at / 5) % 16); });
   };
   EXPECT_LT(ratio_to_load_aware(slowly, 250), 0.95);
+}
+
+// Too little to tell: what a change costs would not come back.
+TEST(AgeTrialTest, IsLoadAwareWhereThereAreFewSnapshots) {
+  const auto zipf = [](uint32_t, uint32_t layer) {
+    return each_expert([&](uint32_t e) { return 1.0 / (1 + (e + layer) % 16); });
+  };
+  EXPECT_EQ(ratio_to_load_aware(zipf, 15), 1);
 }
 
 TEST(AgeTrialTest, IsLoadAwareWhereAllExpertsAreAlike) {
@@ -164,11 +174,65 @@ TEST(AgeTrialTest, FollowsLoadsThatChangeTheirWays) {
     return each_expert([&](uint32_t e) { return e == hot ? 40.0 : 1.0; });
   };
   Saving saving(Selector::kRiskAware, 2);
-  EXPECT_FALSE(saving.score().weigh_age) << "nothing has proved anything yet";
+  EXPECT_FALSE(saving.weighs_age()) << "nothing has proved anything yet";
   for (const bool stay : {true, false, true}) {
     for (uint32_t at = 0; at < 150; ++at) saving.snapshot(tokens_of(stay ? steady : bursts, at));
-    EXPECT_EQ(saving.score().weigh_age, stay);
+    EXPECT_EQ(saving.weighs_age(), stay);
   }
+}
+
+// Loads that stay for a while, are shuffled, or say nothing of the next ones, by turns.
+Shares moody(std::mt19937& random) {
+  std::vector<double> order;
+  for (uint32_t e = 0; e < kSmallGrid.experts; ++e) order.push_back(1.0 / (1 + e));
+  return [&random, order, bursts = false, left = 0u](uint32_t, uint32_t layer) mutable {
+    if (layer == 0 && left-- == 0) {
+      left = 5 + random() % 60;
+      bursts = random() % 3 == 0;
+      std::ranges::shuffle(order, random);
+    }
+    if (!bursts) return order;
+    const uint32_t hot = random() % kSmallGrid.experts;
+    return each_expert([&](uint32_t e) { return e == hot ? 40.0 : 1.0; });
+  };
+}
+
+// What the trial says of its own saves is what they are: to the token, at any time. With that it is
+// known that a change is paid for, and how far it may be overdrawn.
+TEST(AgeTrialTest, SpendsNoMoreThanThereIs) {
+  uint32_t changes = 0;
+  uint32_t stops = 0;
+  for (uint32_t seed = 1; seed <= 24; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937 random(seed);
+    const Shares shares = moody(random);
+    const uint32_t k = 1u << seed % 3;
+    Saving ours(Selector::kRiskAware, k);
+    Saving theirs(Selector::kLoadAware, k);
+    for (uint32_t at = 1; at <= 300; ++at) {
+      const AgeTrialScore before = ours.score();
+      const std::vector<int64_t> tokens = tokens_of(shares, at);
+      ours.snapshot(tokens);
+      theirs.snapshot(tokens);
+      const AgeTrialScore& score = ours.score();
+      const auto lost = static_cast<double>(theirs.lost());
+      const double behind = static_cast<double>(ours.lost()) - lost;
+      ASSERT_DOUBLE_EQ(score.lost, lost);
+      ASSERT_EQ(score.ahead, -behind);
+      if (!ours.weighs_age()) continue;
+      EXPECT_GE(at, AgeTrial::kSnapshotsMin);
+      EXPECT_GE(at, kSmallGrid.experts / k) << "a round";
+      const AgeTrialScore::Rule& rule = score.rules[static_cast<size_t>(score.weight)];
+      const double credit = AgeTrial::kCredit * lost;
+      EXPECT_LE(behind, credit + std::max(AgeTrial::kDebtMax * lost, rule.behind_max));
+      if (before.weight != AgeWeight::kNone) continue;
+      ++changes;
+      EXPECT_LE(behind + std::ldexp(rule.behind_max, static_cast<int>(score.stops)), credit);
+    }
+    stops += ours.score().stops;
+  }
+  EXPECT_GT(changes, 20u);
+  EXPECT_GT(stops, 5u);
 }
 
 TEST(AgeTrialTest, GoesOnAfterRestarts) {
@@ -182,23 +246,29 @@ TEST(AgeTrialTest, GoesOnAfterRestarts) {
       const AgeTrialScore score = saving.score();
       saving.restart();
       EXPECT_EQ(saving.score(), score);
-      EXPECT_TRUE(score.weigh_age) << at;
+      EXPECT_TRUE(saving.weighs_age()) << at;
     }
   }
 }
 
-// If no snapshot comes to be, both rules lose everything.
+// If no snapshot comes to be, all rules lose everything.
 TEST(AgeTrialTest, SnapshotsThatFailSaveNothing) {
   Saving saving(Selector::kRiskAware, 4);
   const std::vector<int64_t> tokens(kSmallGrid.size(), 10);
-  double mean = 0;
+  double lost = 0;
+  double recent = 0;
   for (int at = 0; at < 60; ++at) {
     saving.snapshot(tokens);
     saving.fail();
     const auto all = static_cast<double>(saving.held_in_all());
-    mean = at == 0 ? all : mean + (all - mean) / 16;
-    EXPECT_DOUBLE_EQ(saving.score().loss_with, mean);
-    EXPECT_DOUBLE_EQ(saving.score().loss_without, mean);
+    lost += all;
+    recent += all - recent / 16;
+    EXPECT_DOUBLE_EQ(saving.score().lost, lost);
+    EXPECT_EQ(saving.score().ahead, 0);
+    for (const AgeTrialScore::Rule& rule : saving.score().rules) {
+      EXPECT_NEAR(rule.recent, recent, 1e-9 * recent);
+      EXPECT_EQ(rule.ahead, 0);
+    }
   }
 }
 
@@ -216,18 +286,36 @@ TEST(AgeTrialTest, ExpertsThatComeBackAreAsOldAsTheyAre) {
   trial.came_back(3, {.snapshot = 1, .tokens = 30, .step = 0});
   held[0] = 107;
   trial.take({3, 0, held}, kOneLayer, {Selector::kRiskAware, 1, 16}, candidate_of);
-  EXPECT_EQ(trial.score(), (AgeTrialScore{7, 7, false}));
+  for (const AgeTrialScore::Rule& rule : trial.score().rules) EXPECT_EQ(rule.recent, 7);
+  EXPECT_EQ(trial.score().lost, 7);
 }
 
 TEST(AgeTrialTest, AScoreIsOfTokens) {
+  const AgeTrialScore fine{.judged = 2,
+                           .lost = 100,
+                           .ahead = -5,
+                           .stops = AgeTrial::kStopsMax,
+                           .weight = AgeWeight::kFull,
+                           .rules = {{{3, 0, 0}, {2, -1, 2}, {2.5, 1, 0}}}};
   EXPECT_TRUE(check_score({}).ok());
-  EXPECT_TRUE(check_score({.loss_without = 3, .loss_with = 2.5, .weigh_age = true}).ok());
+  EXPECT_TRUE(check_score(fine).ok());
+  const auto expect_refused = [&](const auto& spoil, const char* why) {
+    AgeTrialScore score = fine;
+    spoil(score);
+    ASSERT_FALSE(check_score(score).ok());
+    EXPECT_THAT(check_score(score).error().message, testing::HasSubstr(why));
+  };
   for (const double wrong : {-1.0, std::nan(""), std::numeric_limits<double>::infinity()}) {
-    EXPECT_FALSE(check_score({.loss_without = wrong, .loss_with = 0, .weigh_age = false}).ok());
-    EXPECT_THAT(
-        check_score({.loss_without = 0, .loss_with = wrong, .weigh_age = false}).error().message,
-        testing::HasSubstr("where age is weighed"));
+    expect_refused([&](AgeTrialScore& s) { s.judged = wrong; }, "a trial of");
+    expect_refused([&](AgeTrialScore& s) { s.lost = wrong; }, "tokens ahead of");
+    expect_refused([&](AgeTrialScore& s) { s.rules[0].recent = wrong; }, "a rule that loses");
+    expect_refused([&](AgeTrialScore& s) { s.rules[2].behind_max = wrong; }, "behind");
+    if (wrong == -1) continue;
+    expect_refused([&](AgeTrialScore& s) { s.ahead = wrong; }, "tokens ahead of");
+    expect_refused([&](AgeTrialScore& s) { s.rules[1].ahead = wrong; }, "ahead and was");
   }
+  expect_refused([](AgeTrialScore& s) { ++s.stops; }, "stopped 65 times");
+  expect_refused([](AgeTrialScore& s) { s.weight = AgeWeight{3}; }, "follows rule 3");
 }
 
 }  // namespace
