@@ -29,7 +29,8 @@ device=$(findmnt --noheadings --output MAJ:MIN --target "$folder" | head -1 | tr
 [[ -e /sys/dev/block/$device/partition ]] && device=$(<"/sys/dev/block/$device/../dev")
 
 if grep -qw io /sys/fs/cgroup/cgroup.controllers 2>/dev/null; then
-  echo +io 2>/dev/null >/sys/fs/cgroup/cgroup.subtree_control || cannot 'no limits of cgroup v2 here'
+  echo +io 2>/dev/null >/sys/fs/cgroup/cgroup.subtree_control ||
+    cannot 'cgroup v2 lets nobody limit disks here'
   group=/sys/fs/cgroup/ckptbench-$$
 elif [[ -d /sys/fs/cgroup/blkio ]]; then
   group=/sys/fs/cgroup/blkio/ckptbench-$$
