@@ -20,16 +20,6 @@ namespace {
 
 namespace values = ckptd::values;
 
-Bytes bytes_of(std::string_view text) {
-  const ByteView bytes = as_bytes(text);
-  return {bytes.begin(), bytes.end()};
-}
-std::vector<Bytes> all_of(std::initializer_list<std::string> texts) {
-  std::vector<Bytes> seeds;
-  for (const std::string& text : texts) seeds.push_back(bytes_of(text));
-  return seeds;
-}
-
 // ---- values of the catalog --------------------------------------------------------------------
 
 std::vector<Bytes> value_seeds() {
@@ -40,12 +30,12 @@ std::vector<Bytes> value_seeds() {
   ckptd::ScrubState scrub;
   scrub.pass = ckptd::ScrubPass{.number = 2, .began_ns = 5};
   scrub.damages = {{.run = "tiny", .lineage = 1, .step = 5, .unit = "trainer", .reason = "CRC"}};
-  return all_of({values::encode(values::RunCounters{.commits = 4, .removed_reason = "old"}),
-                 values::encode(version), values::encode(commit),
-                 values::encode(ExpertTokenCounts(3)),
-                 values::encode(values::UnitCrcs{{0, 7}, {4, 9}}),
-                 values::encode(std::vector<ckptd::SpaceRange>{{1, 4096, 8192}, {2, 0, 4096}}),
-                 values::encode(scrub), values::encode(test::sample_committed(5, 4))});
+  return texts({values::encode(values::RunCounters{.commits = 4, .removed_reason = "old"}),
+                values::encode(version), values::encode(commit),
+                values::encode(ExpertTokenCounts(3)),
+                values::encode(values::UnitCrcs{{0, 7}, {4, 9}}),
+                values::encode(std::vector<ckptd::SpaceRange>{{1, 4096, 8192}, {2, 0, 4096}}),
+                values::encode(scrub), values::encode(test::sample_committed(5, 4))});
 }
 
 // What holds is made into bytes that hold, and from then on stays what it is.
@@ -76,7 +66,7 @@ bool value_parse(ByteView bytes) {
 // ---- arguments of queries: a verb, a line feed, JSON ------------------------------------------
 
 std::vector<Bytes> args_seeds() {
-  return all_of(
+  return texts(
       {"log\n{\"target\": \"tiny\"}", "show\n{\"target\": \"tiny@5\"}",
        "diff\n{\"from\": \"tiny@5\", \"to\": \"tiny@latest\"}",
        "verify\n{\"target\": \"tiny@best\"}", "tag\n{\"target\": \"tiny@5\", \"tag\": \"good\"}",
@@ -148,8 +138,8 @@ bool args_parse(ByteView bytes) {
 // ---- the daemon's own -------------------------------------------------------------------------
 
 std::vector<Bytes> http_seeds() {
-  return all_of({"GET /metrics?a=b HTTP/1.1\r\nHost: localhost\r\n\r\n", "HEAD / HTTP/1.0\r\n\r\n",
-                 "POST /healthz HTTP/1.1\r\n\r\n"});
+  return texts({"GET /metrics?a=b HTTP/1.1\r\nHost: localhost\r\n\r\n", "HEAD / HTTP/1.0\r\n\r\n",
+                "POST /healthz HTTP/1.1\r\n\r\n"});
 }
 bool http_parse(ByteView bytes) {
   bool asked = false;
@@ -164,10 +154,10 @@ bool http_parse(ByteView bytes) {
 }
 
 std::vector<Bytes> config_seeds() {
-  return all_of({"data = \"/d\"\nlisten = \"unix:/s\"\narena = \"1GiB\"\n",
-                 "http = \"127.0.0.1:9464\"\nallow_uids = [1, 2]\nlog_level = \"info\"\n",
-                 "codec = \"zstd\"\nsnapshot_deadline = \"60s\"\ndisk_reserve = \"256MiB\"\n",
-                 "[::1]:9464", "32x4MiB", "auto"});
+  return texts({"data = \"/d\"\nlisten = \"unix:/s\"\narena = \"1GiB\"\n",
+                "http = \"127.0.0.1:9464\"\nallow_uids = [1, 2]\nlog_level = \"info\"\n",
+                "codec = \"zstd\"\nsnapshot_deadline = \"60s\"\ndisk_reserve = \"256MiB\"\n",
+                "[::1]:9464", "32x4MiB", "auto"});
 }
 bool config_parse(ByteView bytes) {
   const std::string_view text = as_text(bytes);

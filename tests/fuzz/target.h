@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,9 +23,13 @@ struct Target {
   void (*repair)(Bytes& bytes) = [](Bytes&) {};
 };
 
-const std::vector<Target>& format_targets();  // what lies on disks and in memory, and the wire
-const std::vector<Target>& daemon_targets();  // what ckptd alone reads
-const std::vector<Target>& text_targets();    // what people and other programs write
+const std::vector<Target>& format_targets();   // what lies on disks and in memory, and the wire
+const std::vector<Target>& daemon_targets();   // what ckptd alone reads
+const std::vector<Target>& text_targets();     // what people and other programs write
+const std::vector<Target>& trainer_targets();  // what runs of the trainer left
+
+// Seeds that are texts.
+std::vector<Bytes> texts(std::initializer_list<std::string_view> all);
 
 // A parser of two lines of format with a bug planted in it. A fuzzer that does not find it is none.
 const Target& canary();

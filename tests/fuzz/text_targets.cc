@@ -14,15 +14,6 @@
 namespace ckpt::fuzz {
 namespace {
 
-std::vector<Bytes> texts(std::initializer_list<std::string_view> all) {
-  std::vector<Bytes> seeds;
-  for (const std::string_view text : all) {
-    const ByteView bytes = as_bytes(text);
-    seeds.emplace_back(bytes.begin(), bytes.end());
-  }
-  return seeds;
-}
-
 std::vector<Bytes> selector_seeds() {
   return texts({"tiny", "tiny@120", "tiny@latest", "tiny@best-loss", "tiny~2", "tiny~2@15",
                 "tiny~18446744073709551615@latest"});

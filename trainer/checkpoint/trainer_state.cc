@@ -251,6 +251,7 @@ Result<TrainerState> decode_trainer_state(ckpt::ByteView unit, uint32_t layers, 
                                p.skipped));
   }
   if (from.config() != nullptr) state.config = from.config()->str();
+  if (state.config.find('\0') != std::string::npos) return corrupt("a zero in its configuration");
   state.corpus_bytes = from.corpus_bytes();
   state.corpus_crc32c = from.corpus_crc32c();
   CKPT_ASSIGN(state.placement, decode_placement(from, layers, experts));

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -180,6 +181,17 @@ TEST(TrainerStateTest, RefusesStatesThatCannotBe) {
   expect_refused([](TrainerState& s) { s.pace.seen_ns = INT64_MAX; }, "would wrap around");
   expect_refused([](TrainerState& s) { s.pace.step_ns = -1; }, "a step before it began");
   expect_refused([](TrainerState& s) { s.pace.halved = 64; }, "shifted by as many bits");
+}
+
+// It would end there when it is saved again.
+TEST(TrainerStateTest, RefusesAZeroInTheConfiguration) {
+  auto unit = *encode(example());
+  const std::string config = to_json(TrainConfig{});
+  const auto at = std::search(unit.begin(), unit.end(), config.begin(), config.end(),
+                              [](std::byte byte, char c) { return byte == std::byte(c); });
+  ASSERT_NE(at, unit.end());
+  at[3] = std::byte{0};
+  expect_corrupt(unit, "a configuration with a zero");
 }
 
 TEST(TrainerStateTest, RefusesBytesAfterTheEnd) {
