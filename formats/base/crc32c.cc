@@ -71,6 +71,7 @@ uint32_t crc32c_combine(uint32_t crc_a, uint32_t crc_b, uint64_t length_b) {
 }
 
 uint32_t crc32c_extend_zeros(uint32_t crc_a, uint64_t zeros) {
+  if (zeros == 0) return crc_a;  // between fragments that fill their blocks, as most do
   return ~multiply(shift_by_bytes(zeros), ~crc_a);
 }
 

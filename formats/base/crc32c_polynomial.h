@@ -16,16 +16,16 @@ inline constexpr uint32_t kPolynomial = 0x82f63b78;
 inline constexpr uint32_t kOne = 1u << 31;
 
 // a * x mod P, and the way back: P ends in 1, so x has an inverse.
-constexpr uint32_t times_x(uint32_t a) { return (a >> 1) ^ ((a & 1) != 0 ? kPolynomial : 0); }
+constexpr uint32_t times_x(uint32_t a) { return (a >> 1) ^ (kPolynomial & (0u - (a & 1u))); }
 constexpr uint32_t divided_by_x(uint32_t a) {
   return (a & kOne) != 0 ? (a ^ kPolynomial) << 1 | 1 : a << 1;
 }
 
-// a * b mod P.
+// a * b mod P. Without branches: the bits of a CRC cannot be foretold.
 constexpr uint32_t multiply(uint32_t a, uint32_t b) {
   uint32_t product = 0;
-  for (uint32_t bit = kOne; bit != 0; bit >>= 1) {
-    if ((a & bit) != 0) product ^= b;
+  for (int power = 31; power >= 0; --power) {
+    product ^= b & (0u - ((a >> power) & 1u));
     b = times_x(b);
   }
   return product;
@@ -44,7 +44,8 @@ inline constexpr std::array<uint32_t, 67> kPowers = powers();
 constexpr uint32_t shift_by_bytes(uint64_t bytes) {
   uint32_t shift = kOne;
   for (size_t k = 3; bytes != 0; ++k, bytes >>= 1) {
-    if ((bytes & 1) != 0) shift = multiply(shift, kPowers[k]);
+    if ((bytes & 1) == 0) continue;
+    shift = shift == kOne ? kPowers[k] : multiply(shift, kPowers[k]);
   }
   return shift;
 }
