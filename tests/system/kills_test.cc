@@ -91,6 +91,7 @@ TEST_F(KillsTest, FiveDeathsOfCkptdStopNothingAndLoseNothing) {
   Program program("moetrain", arguments("killed.json", with));
   for (const uint64_t step : steps) {
     ASSERT_TRUE(program.await([&] { return read_lines(metrics).size() >= step; }));
+    // A moment of the step that follows, at random: nothing is waited for.
     std::this_thread::sleep_for(milliseconds(random() % 20));
     ASSERT_TRUE(kill_one(program, is_ckptd, random)) << program.wait().err;
   }
@@ -119,6 +120,7 @@ TEST_F(KillsTest, ADeathInTheLastCheckpointNeverKeepsTheRunWaiting) {
     Program program("moetrain", arguments(name + ".json", with));
     ASSERT_TRUE(
         await_line(events, [](const json& event) { return event.at("event") == "saving"; }));
+    // As above, of the last snapshot.
     std::this_thread::sleep_for(std::chrono::microseconds(random() % 4000));
     kill_one(program, is_rank, random);  // unless all of them have ended
     const Ended ended = program.wait();
