@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <iterator>
 
 #include "bench/plt_replay.h"
 #include "bench/routing_trace.h"
@@ -21,8 +23,7 @@ namespace {
 
 constexpr uint32_t kDeadMaxUsual = 4;
 
-constexpr Selector kSelectors[] = {Selector::kSequential, Selector::kLoadAware,
-                                   Selector::kRiskAware};
+using ByteSelector = std::array<double, std::size(moetrain::kSelectors)>;
 
 json to_json(const Replay& replay) {
   json failures = json::array();
@@ -46,11 +47,16 @@ double expected_plt(const Replay& replay) {
   return sum / static_cast<double>(replay.failures.size());
 }
 
-json ratios(const double (&plt)[3]) {
-  const auto to = [](double a, double b) { return b > 0 ? json(a / b) : json(nullptr); };
-  return {{"sequential_to_load_aware", to(plt[0], plt[1])},
-          {"risk_aware_to_load_aware", to(plt[2], plt[1])},
-          {"risk_aware_to_sequential", to(plt[2], plt[0])}};
+json ratios(const ByteSelector& plt) {
+  const auto to = [&](Selector a, Selector b) {
+    const double other = plt.at(static_cast<size_t>(b));
+    return other > 0 ? json(plt.at(static_cast<size_t>(a)) / other) : json(nullptr);
+  };
+  return {{"sequential_to_load_aware", to(Selector::kSequential, Selector::kLoadAware)},
+          {"risk_aware_to_load_aware", to(Selector::kRiskAware, Selector::kLoadAware)},
+          {"risk_aware_to_sequential", to(Selector::kRiskAware, Selector::kSequential)},
+          {"age_aware_to_load_aware", to(Selector::kAgeAware, Selector::kLoadAware)},
+          {"age_aware_to_sequential", to(Selector::kAgeAware, Selector::kSequential)}};
 }
 
 Status check(const PltOptions& options) {
@@ -92,12 +98,12 @@ Result<json> bench_plt(const PltOptions& options) {
                    {"ratios", json::array()}};
   const uint32_t dead_max =
       options.dead_max == 0 ? std::min(kDeadMaxUsual, options.ranks) : options.dead_max;
-  double total[3] = {};
+  ByteSelector total = {};
   for (const uint32_t k : options.ks.empty() ? std::vector<uint32_t>{1, 2, 4} : options.ks) {
-    double plt[3] = {};
-    for (size_t i = 0; i < 3; ++i) {
+    ByteSelector plt = {};
+    for (const Selector selector : moetrain::kSelectors) {
       ReplayOptions how{.interval = options.interval, .dead_max = dead_max};
-      how.selection = {kSelectors[i], k, options.staleness_max};
+      how.selection = {selector, k, options.staleness_max};
       if (options.staleness_max == 0) {
         how.selection.staleness_max = moetrain::default_staleness_max(trace.grid.experts, k);
       }
@@ -111,10 +117,11 @@ Result<json> bench_plt(const PltOptions& options) {
       }
       json policy = to_json(result);
       policy["k"] = k;
-      policy["selector"] = selector_name(kSelectors[i]);
+      policy["selector"] = selector_name(selector);
       policy["staleness_max"] = how.selection.staleness_max;
-      policy["expected_plt"] = plt[i] = expected_plt(result);
-      total[i] += plt[i];
+      const auto which = static_cast<size_t>(selector);
+      policy["expected_plt"] = plt.at(which) = expected_plt(result);
+      total.at(which) += plt.at(which);
       document["policies"].push_back(std::move(policy));
     }
     document["ratios"].push_back(ratios(plt));

@@ -117,7 +117,7 @@ class Replayer {
       return candidate(ledger, expert);
     };
     moetrain::SelectionOptions how = options_.selection;
-    if (how.selector == moetrain::Selector::kRiskAware) {
+    if (moetrain::weighs_age(how.selector)) {
       trial_.take({.number = number_, .step = 0, .held = routed_}, grid_, how, candidate_of);
       how.age_weight = trial_.score().weight;
       result_.age_weighed += how.age_weight != moetrain::AgeWeight::kNone ? 1 : 0;

@@ -53,7 +53,7 @@ struct Replay {
   bool overflowed = false;  // a sum is beyond 64 bits: nothing here is right
   double restart_plt = 0;
   uint64_t gap_max = 0;      // snapshots from one save of an expert to its next, at most
-  uint64_t age_weighed = 0;  // snapshots in which risk-aware weighed with age
+  uint64_t age_weighed = 0;  // snapshots in which age was weighed with
 };
 
 Replay replay(const RoutingTrace& trace, const TracePlacements& placements,

@@ -25,7 +25,7 @@ void PartialFlags::add_to(CLI::App& command) {
       "Of each layer, those that are only kept in ckptd's memory included: a number, all, or "
       "auto: as many as can be copied beside the step. Default: as many as are written");
   command.add_option("--selector", selector, "Which experts a checkpoint takes")
-      ->check(CLI::IsMember({"sequential", "load-aware", "risk-aware"}))
+      ->check(CLI::IsMember({"sequential", "load-aware", "risk-aware", "age-aware"}))
       ->capture_default_str();
   command.add_option("--partial-parts", parts, "What of the others is left out")
       ->check(CLI::IsMember({"weights", "optimizer", "both"}))

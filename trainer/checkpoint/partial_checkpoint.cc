@@ -124,7 +124,7 @@ std::vector<uint32_t> PartialCheckpoint::choose(const Now& now, std::span<const 
     known.turn = turn[expert];
     return known;
   };
-  if (options_.selector == Selector::kRiskAware) {
+  if (weighs_age(options_.selector)) {
     trial_.take({snapshots_ + 1, now.step, held}, grid_, selection(), candidate_of);
   }
   return choose_experts(grid_, selection(), ledger_, candidate_of);

@@ -12,8 +12,8 @@
 // than what a disk has and are lost with the daemon. So an expert has two ages: that of its newest
 // durable version decides what is written next, that of its newest version what is kept.
 //
-// Where every recovery is a restart, all ranks rewind to one view, replicas or not: for the
-// risk-aware selector all experts run the same risk. Where survivors go on, an expert is lost only
+// Where every recovery is a restart, all ranks rewind to one view, replicas or not: all experts run
+// the same risk, and risk-aware is load-aware. Where survivors go on, an expert is lost only
 // with its last holder, and the selector knows the holders.
 #pragma once
 
@@ -78,7 +78,7 @@ struct PartialState {
   // The newest that lost any: those that came after the last snapshot, of so many experts.
   int64_t loss_since = 0;
   uint32_t loss_experts = 0;
-  AgeTrialScore trial;  // of the risk-aware selector
+  AgeTrialScore trial;  // of selectors that weigh age
   bool operator==(const PartialState&) const = default;
 };
 

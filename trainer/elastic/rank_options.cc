@@ -63,7 +63,7 @@ void visit_options(Options& options, Visit&& visit) {
 
 // Enumerations are numbers in JSON.
 Status check_enums(const PartialOptions& partial, PolicyName policy) {
-  if (policy <= PolicyName::kFrontier && partial.selector <= Selector::kRiskAware &&
+  if (policy <= PolicyName::kFrontier && partial.selector <= Selector::kAgeAware &&
       partial.parts <= PartialParts::kBoth && partial.dense <= DenseSharding::kBytes) {
     return {};
   }

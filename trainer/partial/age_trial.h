@@ -6,9 +6,11 @@
 // with all of it. One more ledger follows the rule that is followed at the time. At every snapshot
 // it is known, to the token, what a failure just before it would have cost each of them.
 //
-// Without age and without replicas the risk-aware choice is the load-aware one, to the expert, and
-// that is where it begins. To leave it costs first and pays later: for some snapshots what counts
-// little now is saved instead of what counts most. So it is left only for a rule that
+// Risk-aware asks it about layers whose experts differ in risk: in all others every rule is
+// load-aware, to the expert, and there is nothing to try. Age-aware asks about all layers. Without
+// age and without replicas its choice is load-aware's, and that is where it begins. To leave it
+// costs first and pays later: for some snapshots what counts little now is saved instead of what
+// counts most. So it is left only for a rule that
 //   - has lost less by kMarginMin over the latest four rounds of all experts,
 //   - is ahead since the trial began by as much as it was ever behind, and
 //   - was never further behind than there is to spend: what the saves so far are ahead of those
@@ -17,7 +19,7 @@
 // overdrawn, by kDebtMax or as much as the rule was ever behind; the next time a rule has to be
 // twice as sure.
 //
-// What this guarantees, without replicas: as long as no rule has met all three, risk-aware is
+// What this guarantees of age-aware, without replicas: as long as no rule has met all three, it is
 // load-aware, to the expert. And whenever age is taken up, all failures that might have come
 // until then, one before each snapshot, have cost at most 1 + kCredit of what they would have cost
 // load-aware, in sum. (A restart begins all ledgers with the saves that there are.)

@@ -16,8 +16,18 @@ using ckpt::make_error;
 
 namespace {
 
-constexpr std::array<std::string_view, 3> kSelectorNames = {"sequential", "load-aware",
-                                                            "risk-aware"};
+constexpr std::array<std::string_view, std::size(kSelectors)> kSelectorNames = {
+    "sequential", "load-aware", "risk-aware", "age-aware"};
+
+// The selector, or the one that it comes to with these experts.
+Selector acting_as(Selector selector, std::span<const ExpertCandidate> candidates) {
+  if (selector != Selector::kRiskAware) return selector;
+  const auto differs = [](const ExpertCandidate& a, const ExpertCandidate& b) {
+    return a.loss_probability != b.loss_probability;
+  };
+  const auto pair = std::adjacent_find(candidates.begin(), candidates.end(), differs);
+  return pair == candidates.end() ? Selector::kLoadAware : selector;
+}
 
 double weight_of(uint64_t age, AgeWeight how) {
   switch (how) {
@@ -39,6 +49,7 @@ double urgency(const SelectionOptions& options, const ExpertCandidate& candidate
     case Selector::kLoadAware:
       return tokens;
     case Selector::kRiskAware:
+    case Selector::kAgeAware:
       return tokens * candidate.loss_probability * weight_of(candidate.age, options.age_weight);
   }
   CKPT_ASSERT(false);
@@ -118,7 +129,7 @@ Result<Selector> parse_selector(std::string_view name) {
   const auto found = std::find(kSelectorNames.begin(), kSelectorNames.end(), name);
   if (found != kSelectorNames.end()) return static_cast<Selector>(found - kSelectorNames.begin());
   return make_error(ErrorCode::kInvalidArgument,
-                    "selector '{}': must be sequential, load-aware or risk-aware", name);
+                    "selector '{}': must be sequential, load-aware, risk-aware or age-aware", name);
 }
 
 uint32_t default_staleness_max(uint32_t experts, uint32_t k) {
@@ -147,10 +158,12 @@ uint32_t k_within_bound(const SelectionOptions& options,
 std::vector<uint32_t> select_experts(const SelectionOptions& options,
                                      std::span<const ExpertCandidate> candidates, uint32_t count) {
   CKPT_ASSERT(options.k >= 1 && count >= 1 && count <= candidates.size());
+  SelectionOptions acting = options;
+  acting.selector = acting_as(options.selector, candidates);
   std::vector<Key> keys;
   keys.reserve(candidates.size());
   for (uint32_t expert = 0; expert < candidates.size(); ++expert) {
-    keys.push_back(key_of(options, candidates[expert], expert));
+    keys.push_back(key_of(acting, candidates[expert], expert));
   }
   // Mostly a few are taken of many: those behind them need no order.
   std::ranges::make_heap(keys, std::greater<>());

@@ -14,6 +14,10 @@
 //               and the most tokens are the best choice. Weighing with sqrt(T) has most of what
 //               there is to gain, costs a quarter as much to change over to, and is less wrong
 //               where T is. Which of the three it is, the trial tells (age_trial.h).
+//               In a layer whose experts all run the same risk it is load-aware, to the expert: there
+//               risk says nothing, and to weigh age may cost something before it pays.
+//   age-aware   risk-aware that weighs age in those layers, too, once the trial has found that it
+//               loses less on this run's loads: less in the long run, with no bound for each trace
 //
 // Whatever the selector, an expert is saved at least every `staleness_max` snapshots: of the sets
 // that keep this possible for all experts at all later snapshots, the best one is taken.
@@ -28,20 +32,26 @@
 
 namespace moetrain {
 
-enum class Selector : uint8_t { kSequential, kLoadAware, kRiskAware };
+enum class Selector : uint8_t { kSequential, kLoadAware, kRiskAware, kAgeAware };
+inline constexpr Selector kSelectors[] = {Selector::kSequential, Selector::kLoadAware,
+                                          Selector::kRiskAware, Selector::kAgeAware};
 
 std::string_view selector_name(Selector selector);
 // kInvalidArgument for any other word.
 Result<Selector> parse_selector(std::string_view name);
 
-// What risk-aware makes of the snapshots since an expert's last save; more from one to the next.
+// What risk-aware and age-aware make of the snapshots since an expert's last save; more from one to
+// the next.
 enum class AgeWeight : uint8_t { kNone, kRoot, kFull };
+inline bool weighs_age(Selector selector) {
+  return selector == Selector::kRiskAware || selector == Selector::kAgeAware;
+}
 
 struct SelectionOptions {
   Selector selector = Selector::kRiskAware;
   uint32_t k = 1;                           // experts to take, 1 .. those of the layer
   uint32_t staleness_max = 0;               // snapshots from one save of an expert to its next
-  AgeWeight age_weight = AgeWeight::kFull;  // of risk-aware
+  AgeWeight age_weight = AgeWeight::kFull;  // of selectors that weigh age
 };
 
 // The bound where none is given: four times what round robin needs.

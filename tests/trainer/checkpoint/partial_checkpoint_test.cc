@@ -24,7 +24,7 @@ TEST(PartialCheckpointTest, CountsWhatIsMissingAfterAnyHistory) {
   for (uint32_t seed = 0; seed < 30; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     History history({.k = 1 + seed % 5,
-                     .selector = static_cast<Selector>(seed % 3),
+                     .selector = static_cast<Selector>(seed % 4),
                      .parts = static_cast<PartialParts>(seed / 3 % 3),
                      .plt_budget = seed % 2 == 0 ? 1.0 : 0.05},
                     seed);
@@ -63,7 +63,7 @@ TEST(PartialCheckpointTest, RollbacksAndRestartsAddUpAfterAnyHistory) {
   for (uint32_t seed = 0; seed < 30; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     History history({.k = 1 + seed % 3,
-                     .selector = static_cast<Selector>(seed % 3),
+                     .selector = static_cast<Selector>(seed % 4),
                      .parts = static_cast<PartialParts>(seed / 3 % 3),
                      .plt_budget = seed % 2 == 0 ? 1.0 : 0.2},
                     seed);
@@ -148,8 +148,7 @@ TEST(PartialCheckpointTest, TheBoundHoldsInStepsWhereSnapshotsDidNotCome) {
 }
 
 TEST(PartialCheckpointTest, KeepsTheNextOnesInMemory) {
-  for (const Selector selector :
-       {Selector::kSequential, Selector::kLoadAware, Selector::kRiskAware}) {
+  for (const Selector selector : kSelectors) {
     History history({.k = 1, .k_snapshot = 3, .selector = selector}, 4);
     EXPECT_TRUE(history.snapshot(false, false).memory_experts.empty()) << "the first one is full";
     std::map<uint32_t, int> unseen;  // snapshots since an expert was in one
@@ -263,7 +262,7 @@ TEST(PartialCheckpointTest, SharesCoverEveryByteOnceWhateverThePlacement) {
       placement.slots.push_back(*lazarus_layer(loads, {ranks, slots, 1}));
     }
     PartialOptions options{.k = static_cast<uint32_t>(1 + random() % kExperts),
-                           .selector = static_cast<Selector>(random() % 3),
+                           .selector = static_cast<Selector>(random() % 4),
                            .parts = static_cast<PartialParts>(random() % 3),
                            .dense = static_cast<DenseSharding>(random() % 3)};
     if (random() % 2 == 0) options.k_snapshot = options.k + random() % (kExperts - options.k + 1);

@@ -1,4 +1,4 @@
-// The trial of the risk-aware selector (trainer/partial/age_trial.h) in a run: what it decides, and
+// The trial of the age-aware selector (trainer/partial/age_trial.h) in a run: what it decides, and
 // that it goes along.
 #include <gtest/gtest.h>
 
@@ -10,10 +10,10 @@ namespace moetrain {
 namespace {
 
 // An expert gets half of what the one before it gets: to weigh age pays, and a resume knows it.
-TEST(PartialTrialTest, RiskAwareIsLoadAwareUntilAgeHasProvedBetter) {
+TEST(PartialTrialTest, AgeAwareIsLoadAwareUntilAgeHasProvedBetter) {
   const std::vector<StateUnit> units = small_units();
   const ExpertPlacement placement = *static_placement(kLayers, kExperts, 3);
-  PartialCheckpoint ours(units, placement, {.k = 1, .selector = Selector::kRiskAware});
+  PartialCheckpoint ours(units, placement, {.k = 1, .selector = Selector::kAgeAware});
   PartialCheckpoint theirs(units, placement, {.k = 1, .selector = Selector::kLoadAware});
   ExpertStamps stamps(kGrid);
   ExpertStamps stamps_of_theirs(kGrid);
@@ -29,10 +29,10 @@ TEST(PartialTrialTest, RiskAwareIsLoadAwareUntilAgeHasProvedBetter) {
     EXPECT_EQ(before == ours.state().trial, step == 1) << "the first one is full: nothing to judge";
   }
   EXPECT_GT(step, 2u);
-  PartialCheckpoint resumed(units, placement, {.k = 1, .selector = Selector::kRiskAware});
+  PartialCheckpoint resumed(units, placement, {.k = 1, .selector = Selector::kAgeAware});
   ASSERT_TRUE(resumed.resume(ours.state(), routed, stamps).ok());
   EXPECT_EQ(resumed.state().trial, ours.state().trial);
-  PartialCheckpoint joined(units, placement, {.k = 1, .selector = Selector::kRiskAware});
+  PartialCheckpoint joined(units, placement, {.k = 1, .selector = Selector::kAgeAware});
   ASSERT_TRUE(joined.take_over(ours.handover(), routed).ok());
   EXPECT_EQ(joined.state().trial, ours.state().trial);
 }
@@ -43,7 +43,7 @@ TEST(PartialTrialTest, WhatCameFromMemoryIsAsOldAsItIs) {
   const std::vector<StateUnit> units = small_units();
   const ExpertPlacement placement = *static_placement(kLayers, kExperts, 3);
   const PartialOptions options{
-      .k = 1, .k_snapshot = 2, .selector = Selector::kRiskAware, .plt_budget = 1};
+      .k = 1, .k_snapshot = 2, .selector = Selector::kAgeAware, .plt_budget = 1};
   PartialCheckpoint before(units, placement, options);
   ExpertStamps stamps(kGrid);
   std::vector<int64_t> routed(kGrid.size());

@@ -39,7 +39,7 @@ class Saving {
                              .loss_probability = 1,
                              .turn = static_cast<uint32_t>(expert % kSmallGrid.experts)};
     };
-    if (options_.selector == Selector::kRiskAware) {
+    if (options_.selector == Selector::kAgeAware) {
       trial_.take({number_, 0, held_}, kSmallGrid, options_, candidate_of);
       options_.age_weight = trial_.score().weight;
     }
@@ -80,7 +80,7 @@ std::vector<int64_t> tokens_of(const Shares& shares, uint32_t snapshot) {
   return tokens;
 }
 
-// What risk-aware loses to what load-aware loses, K = 1, 2 and 4 together. Where it never weighs
+// What age-aware loses to what load-aware loses, K = 1, 2 and 4 together. Where it never weighs
 // age, it has to take the very same experts.
 double ratio_to_load_aware(const Shares& shares, uint32_t snapshots) {
   double lost[2] = {};
@@ -88,7 +88,7 @@ double ratio_to_load_aware(const Shares& shares, uint32_t snapshots) {
   trace.reserve(snapshots);
   for (uint32_t at = 0; at < snapshots; ++at) trace.push_back(tokens_of(shares, at));
   for (const uint32_t k : {1, 2, 4}) {
-    Saving ours(Selector::kRiskAware, k);
+    Saving ours(Selector::kAgeAware, k);
     Saving theirs(Selector::kLoadAware, k);
     bool weighed = false;
     for (const auto& tokens : trace) {
@@ -173,7 +173,7 @@ TEST(AgeTrialTest, FollowsLoadsThatChangeTheirWays) {
     const uint32_t hot = random() % 16;
     return each_expert([&](uint32_t e) { return e == hot ? 40.0 : 1.0; });
   };
-  Saving saving(Selector::kRiskAware, 2);
+  Saving saving(Selector::kAgeAware, 2);
   EXPECT_FALSE(saving.weighs_age()) << "nothing has proved anything yet";
   for (const bool stay : {true, false, true}) {
     for (uint32_t at = 0; at < 150; ++at) saving.snapshot(tokens_of(stay ? steady : bursts, at));
@@ -207,7 +207,7 @@ TEST(AgeTrialTest, SpendsNoMoreThanThereIs) {
     std::mt19937 random(seed);
     const Shares shares = moody(random);
     const uint32_t k = 1u << seed % 3;
-    Saving ours(Selector::kRiskAware, k);
+    Saving ours(Selector::kAgeAware, k);
     Saving theirs(Selector::kLoadAware, k);
     for (uint32_t at = 1; at <= 300; ++at) {
       const AgeTrialScore before = ours.score();
@@ -239,7 +239,7 @@ TEST(AgeTrialTest, GoesOnAfterRestarts) {
   const Shares steady = [](uint32_t, uint32_t) {
     return each_expert([](uint32_t e) { return 1.0 / (1 + e); });
   };
-  Saving saving(Selector::kRiskAware, 2);
+  Saving saving(Selector::kAgeAware, 2);
   for (uint32_t at = 1; at <= 400; ++at) {
     saving.snapshot(tokens_of(steady, at));
     if (at % 40 == 0) {
@@ -253,7 +253,7 @@ TEST(AgeTrialTest, GoesOnAfterRestarts) {
 
 // If no snapshot comes to be, all rules lose everything.
 TEST(AgeTrialTest, SnapshotsThatFailSaveNothing) {
-  Saving saving(Selector::kRiskAware, 4);
+  Saving saving(Selector::kAgeAware, 4);
   const std::vector<int64_t> tokens(kSmallGrid.size(), 10);
   double lost = 0;
   double recent = 0;
@@ -285,7 +285,7 @@ TEST(AgeTrialTest, ExpertsThatComeBackAreAsOldAsTheyAre) {
   held[3] = 30;
   trial.came_back(3, {.snapshot = 1, .tokens = 30, .step = 0});
   held[0] = 107;
-  trial.take({3, 0, held}, kOneLayer, {Selector::kRiskAware, 1, 16}, candidate_of);
+  trial.take({3, 0, held}, kOneLayer, {Selector::kAgeAware, 1, 16}, candidate_of);
   for (const AgeTrialScore::Rule& rule : trial.score().rules) EXPECT_EQ(rule.recent, 7);
   EXPECT_EQ(trial.score().lost, 7);
 }

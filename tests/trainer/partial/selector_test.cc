@@ -18,9 +18,6 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-constexpr Selector kSelectors[] = {Selector::kSequential, Selector::kLoadAware,
-                                   Selector::kRiskAware};
-
 // One layer, snapshot after snapshot.
 class Layer {
  public:
@@ -53,7 +50,7 @@ TEST(SelectorTest, EveryOneVisitsAllExpertsWithinTheBound) {
     const uint32_t experts = 1 + random() % 40;
     const uint32_t k = 1 + random() % experts;
     const uint32_t needed = (experts + k - 1) / k;
-    SelectionOptions options{kSelectors[round % 3], k,
+    SelectionOptions options{kSelectors[round % 4], k,
                              needed + static_cast<uint32_t>(random() % 6)};
     ASSERT_TRUE(check_selection(options, experts).ok());
     Layer layer(options, experts);
@@ -86,7 +83,7 @@ TEST(SelectorTest, TakesAsManyAsTheBoundDemands) {
     const uint32_t experts = 1 + random() % 20;
     const uint32_t k = 1 + random() % experts;
     const uint32_t needed = (experts + k - 1) / k;
-    const SelectionOptions options{kSelectors[round % 3], k,
+    const SelectionOptions options{kSelectors[round % 4], k,
                                    needed + static_cast<uint32_t>(random() % 6)};
     Layer layer(options, experts);
     for (ExpertCandidate& candidate : layer.candidates()) candidate.age = 1 + random() % 30;
@@ -153,6 +150,40 @@ TEST(SelectorTest, RiskAwareSparesWhatReplicasKeep) {
   two[1] = {.unsaved_tokens = 100, .age = 3, .loss_probability = loss_probability(16, 1, 4)};
   EXPECT_THAT(select_experts({Selector::kLoadAware, 1, 9}, two), ElementsAre(0));
   EXPECT_THAT(select_experts({Selector::kRiskAware, 1, 9}, two), ElementsAre(1));
+}
+
+TEST(SelectorTest, AgeAwareWeighsAgeWhereverRiskAwareDoesNot) {
+  std::vector<ExpertCandidate> two(2);
+  two[0] = {.unsaved_tokens = 100, .age = 1};
+  two[1] = {.unsaved_tokens = 60, .age = 3};
+  EXPECT_THAT(select_experts({Selector::kRiskAware, 1, 9}, two), ElementsAre(0));
+  EXPECT_THAT(select_experts({Selector::kAgeAware, 1, 9}, two), ElementsAre(1));
+  EXPECT_THAT(select_experts({Selector::kAgeAware, 1, 9, AgeWeight::kNone}, two), ElementsAre(0));
+  two[0].loss_probability = 0.9;  // and now there is risk to weigh
+  EXPECT_THAT(select_experts({Selector::kRiskAware, 1, 9}, two), ElementsAre(1));
+}
+
+// Whatever the loads, ages, bound and weight of age: to the expert.
+TEST(SelectorTest, RiskAwareIsLoadAwareWhereAllRunTheSameRisk) {
+  const uint32_t seed = 4;
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::mt19937 random(seed);
+  for (int round = 0; round < 300; ++round) {
+    const uint32_t experts = 2 + random() % 30;
+    const uint32_t k = 1 + random() % experts;
+    const uint32_t bound = default_staleness_max(experts, k);
+    const auto weight = static_cast<AgeWeight>(random() % 3);
+    Layer layer({Selector::kRiskAware, k, bound, weight}, experts);
+    const double risk = loss_probability(16, 1 + random() % 4, 4);
+    for (ExpertCandidate& candidate : layer.candidates()) candidate.loss_probability = risk;
+    for (int snapshot = 0; snapshot < 40; ++snapshot) {
+      for (ExpertCandidate& candidate : layer.candidates()) {
+        candidate.unsaved_tokens += static_cast<int64_t>(random() % 1000);
+      }
+      const std::vector<ExpertCandidate> before = layer.candidates();
+      ASSERT_EQ(layer.snapshot(), select_experts({Selector::kLoadAware, k, bound}, before));
+    }
+  }
 }
 
 // Restarts lose what was routed between a version and the view: with equal load, K of N experts and
