@@ -185,10 +185,17 @@ class PartialCheckpoint {
     uint64_t step = 0;
     std::span<const int64_t> routed;
   };
+  // What follows from the placement, of each expert, where k of a layer are taken at a time.
+  struct Placed {
+    std::vector<uint32_t> turn;  // its place in the round robin
+    std::vector<double> risk;    // that the next failure takes its last replica
+  };
+  Placed placed(uint32_t k) const;
   SelectionOptions selection() const;
   std::vector<uint32_t> choose(const Now& now, std::span<const int64_t> held);
   std::vector<uint32_t> choose_more(const std::vector<uint32_t>& written, const Now& now) const;
-  ExpertCandidate candidate(size_t expert, const SaveLedger& ledger, const Now& now) const;
+  ExpertCandidate candidate(size_t expert, const SaveLedger& ledger, const Now& now,
+                            const Placed& at) const;
   std::vector<uint32_t> units_with(const std::vector<uint32_t>& experts) const;
   void add_memory_units(Plan& plan) const;
   void stamp(uint64_t step, const std::vector<uint32_t>& units, const std::vector<int64_t>& held,
