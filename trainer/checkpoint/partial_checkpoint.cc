@@ -100,12 +100,13 @@ SelectionOptions PartialCheckpoint::selection() const {
   return {options_.selector, k_, bound, trial_.score().weight};
 }
 
-double PartialCheckpoint::risk_of(size_t holders) const {
-  if (!options_.survivors_go_on) return 1;
-  return failure_takes_all(placement_.ranks, static_cast<uint32_t>(holders));
+RankGroup PartialCheckpoint::group() const {
+  CKPT_ASSERT(domain_of_rank_.empty() || domain_of_rank_.size() == placement_.ranks);
+  return {placement_.ranks, domain_of_rank_};
 }
 
 PartialCheckpoint::Placed PartialCheckpoint::placed(uint32_t k) const {
+  const RankGroup ranks = group();
   Placed placed;
   placed.turn.reserve(grid_.size());
   placed.risk.reserve(grid_.size());
@@ -113,7 +114,9 @@ PartialCheckpoint::Placed PartialCheckpoint::placed(uint32_t k) const {
     const auto of_layer = turns(placement_.slots[layer], grid_.experts, layer, k);
     placed.turn.insert(placed.turn.end(), of_layer.begin(), of_layer.end());
     for (const auto& holding : holders_of_experts(placement_, layer)) {
-      placed.risk.push_back(risk_of(holding.size()));
+      placed.risk.push_back(options_.survivors_go_on
+                                ? failure_takes_all(ranks.domains(), ranks.domains_among(holding))
+                                : 1);
     }
   }
   return placed;

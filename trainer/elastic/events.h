@@ -71,7 +71,7 @@ struct RankEvent {
   bool goes_on = false;
   bool joins = false;               // as one that has no state yet
   uint32_t group = 0;               // ranks of the epoch
-  uint32_t effective_replicas = 0;  // the least of any expert
+  uint32_t effective_replicas = 0;  // the least of any expert, in distinct domains
   uint64_t bytes_moved = 0;         // between all ranks
   double regroup_ms = 0;            // since it lost its group: to be connected with the new one
   double plan_ms = 0;               // then to have agreed, and planned

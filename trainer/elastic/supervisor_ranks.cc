@@ -75,6 +75,13 @@ void forget_first(std::vector<RankAt>& asked, const RankEvent& event) {
   if (first != asked.end()) asked.erase(first);
 }
 
+// Of ranks that die together one counts.
+std::string holders_text(uint32_t count, bool of_nodes) {
+  const char* more = count == 1 ? "" : "s";
+  return of_nodes ? fmt::format("each expert on {} node{}", count, more)
+                  : fmt::format("{} holder{} of each expert", count, more);
+}
+
 std::string replan_line(const RankEvent& event) {
   const nlohmann::ordered_json line{{"replan", event.step},
                                     {"moved", event.moved},
@@ -241,14 +248,13 @@ void Supervisor::Impl::say_training(const RankEvent& event) {
   if (event.goes_on && event.epoch > went_on_epoch) {
     went_on_epoch = event.epoch;
     const uint32_t sequences = options.rank.config.batch;
-    say(fmt::format(
-        "going on after step {} with {} rank{} (epoch {}, {} holder{} of each expert){}",
-        event.step, event.group, event.group == 1 ? "" : "s", event.epoch, event.effective_replicas,
-        event.effective_replicas == 1 ? "" : "s",
-        event.group <= sequences
-            ? ""
-            : fmt::format("; {} of them have no sequence: a micro-batch has {}",
-                          event.group - sequences, sequences)));
+    say(fmt::format("going on after step {} with {} rank{} (epoch {}, {}){}", event.step,
+                    event.group, event.group == 1 ? "" : "s", event.epoch,
+                    holders_text(event.effective_replicas, !options.rank.nodes.empty()),
+                    event.group <= sequences
+                        ? ""
+                        : fmt::format("; {} of them have no sequence: a micro-batch has {}",
+                                      event.group - sequences, sequences)));
   }
   if (event.rank == 0 && event.resumed) {
     say(fmt::format("resumed at step {} ({} ranks, epoch {}, lineage {})", event.step, event.group,

@@ -43,5 +43,51 @@ TEST(PartialRiskTest, MemoryIsForThoseWithOneHolder) {
   EXPECT_THAT(other.memory_experts, ElementsAre(1, kExperts + 1));
 }
 
+// Two replicas on one node go together; two on two nodes are what they seem.
+TEST(PartialRiskTest, TwoOnOneNodeAreAsRiskyAsOne) {
+  const std::vector<StateUnit> units = small_units();
+  // Experts 0 and 1 are on ranks 0 and 1, the others on both 2 and 0 or 3 and 1.
+  const ExpertPlacement placement = in_both_layers({{0, 1, 2, 3}, {0, 1, 4, 5}, {2, 3}, {4, 5}});
+  const PartialOptions options{.k = 1, .k_snapshot = 2, .survivors_go_on = true};
+  const std::vector<int64_t> tokens = {10, 10, 12, 12, 12, 12};
+  PartialCheckpoint alone(units, placement, options);
+  for (const uint32_t expert : second_snapshot(alone, tokens).experts) {
+    EXPECT_GE(expert % kExperts, 2u) << "each rank by itself: who has most tokens";
+  }
+  PartialCheckpoint by_node(units, placement, options);
+  by_node.set_domains({0, 0, 1, 1});
+  const auto plan = second_snapshot(by_node, tokens);
+  std::vector<uint32_t> first_layer = {plan.experts.front(), plan.memory_experts.front()};
+  EXPECT_THAT(first_layer, testing::UnorderedElementsAre(0, 1));
+
+  // As risky as one with one replica: between the two tokens decide, by one.
+  const ExpertPlacement once = in_both_layers({{0, 2, 3}, {0, 4, 5}, {1, 2, 3}, {4, 5}});
+  for (const int64_t more : {-1, 1}) {
+    PartialCheckpoint either(units, once, options);
+    either.set_domains({0, 0, 1, 1});
+    const auto chosen = second_snapshot(either, {20, 20 + more, 1, 1, 1, 1}).experts;
+    EXPECT_THAT(chosen, more < 0 ? ElementsAre(0, kExperts) : ElementsAre(1, kExperts + 1));
+  }
+}
+
+// A node that is lost takes what only its ranks hold, and the next K is for that.
+TEST(PartialRiskTest, AnExpectedLossIsThatOfANode) {
+  const std::vector<StateUnit> units = small_units();
+  const ExpertPlacement placement = in_both_layers({{0, 1, 2}, {0, 1, 3}, {2, 3, 4}, {4, 5}});
+  const auto expected = [&](std::vector<uint32_t> domains) {
+    PartialCheckpoint partial(units, placement, {.k = 1, .survivors_go_on = true});
+    partial.set_domains(std::move(domains));
+    ExpertStamps stamps(kGrid);
+    std::vector<int64_t> routed(kGrid.size(), 10);
+    std::vector<int64_t> updates(kGrid.size(), 1);
+    partial.next(1, {routed, updates}, false, stamps);
+    for (int64_t& tokens : routed) tokens += 10;
+    EXPECT_TRUE(partial.roll_back(std::vector<uint32_t>{5}, stamps, routed, updates).ok());
+    return partial.expected_loss(routed).plt_since;
+  };
+  // Of one expert before. Alone on rank 3 is 5, in two layers; node 0 has 0 and 1, node 1 4 and 5.
+  EXPECT_DOUBLE_EQ(expected({0, 0, 1, 1}), 2 * expected({}));
+}
+
 }  // namespace
 }  // namespace moetrain

@@ -162,6 +162,7 @@ TEST(ProcessTest, InheritsOnlyWhatItIsGiven) {
 
 TEST(RankOptionsTest, SurviveTheirJson) {
   RankOptions options;
+  options.nodes = {0, 1, kOwnNode, 0};
   options.data = {"a b", "c\"d"};
   options.run = "tiny";
   options.socket = "/tmp/x.sock";
