@@ -104,11 +104,12 @@ struct RankEvent {
   int64_t busiest_rows = 0;  // ExpertLoad
   double max_over_mean = 0;
   // kStep, if asked for: tokens to every expert in this step; in the first step after a resume
-  // where the run resumed; in the first step after experts came back alone which they were and the
-  // step of each one's version, -1: that of the seed. kReplanned: tokens to every expert of `layer`
-  // since the last look.
+  // where the run resumed and the step of every expert's version; in the first step after experts
+  // came back alone which they were and the step of each one's version, -1: that of the seed.
+  // kReplanned: tokens to every expert of `layer` since the last look.
   std::vector<int64_t> routed;
   int64_t resumed_at = -1;
+  std::vector<int64_t> resumed_versions;
   std::vector<uint32_t> rolled_back;
   std::vector<int64_t> rolled_back_to;
   // kTaking: positions in the grid of layers and experts, if asked for; of the bytes that each rank

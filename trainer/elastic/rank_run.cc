@@ -321,6 +321,7 @@ void RankRun::report_step(const StepResult& result, const StepTime& time) {
   if (options_.tell_routing) {
     event.routed = progress_.routed_last;
     event.resumed_at = std::exchange(resumed_at_, -1);
+    event.resumed_versions = std::exchange(resumed_versions_, {});
     event.rolled_back = std::exchange(rolled_back_, {});
     event.rolled_back_to = std::exchange(rolled_back_to_, {});
   }

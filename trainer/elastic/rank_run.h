@@ -198,6 +198,7 @@ class RankRun {
   std::set<uint64_t> lost_snapshots_;               // nor these, that failed later; also of epochs
                                                     // before, where the group has gone on
   int64_t resumed_at_ = -1;
+  std::vector<int64_t> resumed_versions_;
   std::vector<uint32_t> rolled_back_;    // since the last step was reported
   std::vector<int64_t> rolled_back_to_;  // their versions
   bool resumed_whole_ = true;       // no expert was restored from an older checkpoint than the rest

@@ -149,11 +149,13 @@ Status RankRun::settle(Comm& comm, const client::ViewPoint& view, RankEvent& eve
                       loss.error().message);
   }
   progress_.expert_updates.clear();
+  resumed_versions_.clear();
   const auto newest = static_cast<int64_t>(saved_partial_.snapshots);
   for (size_t i = 0; i < grid.size(); ++i) {
     const ExpertStamp& moments = stamps_->at(ExpertPart::kOptimizer, i);
     progress_.expert_updates.push_back(moments.updates);
     const ExpertStamp& weights = stamps_->at(ExpertPart::kWeights, i);
+    resumed_versions_.push_back(std::min(weights.step, moments.step));
     if (moments.snapshot != newest || weights.snapshot != newest || in_memory_[i] != 0) {
       resumed_whole_ = false;
     }

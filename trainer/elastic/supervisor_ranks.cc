@@ -43,7 +43,10 @@ std::string metrics_line(const RankEvent& event, uint64_t tokens) {
   line["busiest_tokens"] = event.busiest_rows;
   line["max_over_mean"] = event.max_over_mean;
   // What PLT follows from (trainer/README.md).
-  if (event.resumed_at >= 0) line["resumed_at"] = event.resumed_at;
+  if (event.resumed_at >= 0) {
+    line["resumed_at"] = event.resumed_at;
+    line["resumed_versions"] = event.resumed_versions;
+  }
   if (!event.rolled_back.empty()) {
     line["rolled_back"] = event.rolled_back;
     line["versions"] = event.rolled_back_to;
