@@ -1,7 +1,11 @@
-// Flags of a training configuration.
+// Flags of a training configuration, and what all commands do with flags.
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <sstream>
 
 #include "trainer/main.h"
 #include "trainer/model/presets.h"
@@ -101,6 +105,18 @@ void refuse_negative_counts(CLI::App& command) {
   for (CLI::Option* option : command.get_options()) {
     if (option->get_type_name() == "UINT") option->check(not_negative);
   }
+}
+
+Result<std::string> read_text(const std::string& path) {
+  if (path == "-") {
+    return std::string(std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>());
+  }
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return ckpt::make_error(ckpt::ErrorCode::kNotFound, "{}: cannot be opened", path);
+  std::ostringstream text;
+  text << file.rdbuf();
+  if (file.bad()) return ckpt::make_error(ckpt::ErrorCode::kIo, "{}: cannot be read", path);
+  return std::move(text).str();
 }
 
 int fail(const ckpt::Error& error) {

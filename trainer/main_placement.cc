@@ -1,6 +1,8 @@
 #include "trainer/main_placement.h"
 
 #include "trainer/checkpoint/trainer_state.h"
+#include "trainer/main.h"
+#include "trainer/placement/plan_files.h"
 
 namespace moetrain {
 
@@ -11,6 +13,8 @@ namespace {
 
 // As Lazarus does (arXiv 2407.04656).
 constexpr uint64_t kReplanEvery = 200;
+// Far more than one machine runs; every rank is told all of it on its command line.
+constexpr uint32_t kNamedMax = 4096;
 
 }  // namespace
 
@@ -40,9 +44,15 @@ void PlacementFlags::add_to(CLI::App& command) {
   command
       .add_option(
           "--min-replicas", numbers.replicas_min,
-          "Ranks that hold each expert, at least; 0: lazarus and frontier 2 where that fits, "
-          "others as it comes")
+          "Ranks (with --domains nodes) that hold each expert, at least; 0: lazarus and frontier 2 "
+          "where that fits, others as it comes")
       ->capture_default_str()
+      ->group(group);
+  command
+      .add_option("--domains", domains_file,
+                  "CSV: rank,node; ranks of a node die together. Those that join have the numbers "
+                  "that follow the first ones'; a rank that the file does not name is a node by "
+                  "itself")
       ->group(group);
   command
       .add_option("--replan-every", replan_every,
@@ -68,6 +78,15 @@ Result<PlacementOptions> PlacementFlags::parse() const {
   return options;
 }
 
+Result<NodeOfProcess> PlacementFlags::read_nodes() const {
+  if (domains_file.empty()) return NodeOfProcess();
+  const Result<std::string> csv = read_text(domains_file);
+  if (!csv.ok()) return make_error(ErrorCode::kInvalidArgument, "{}", csv.error().message);
+  CKPT_ASSIGN(NodeOfProcess nodes, parse_nodes(*csv, domains_file, kNamedMax));
+  if (!nodes.empty()) return nodes;
+  return make_error(ErrorCode::kInvalidArgument, "{}: has no line rank,node", domains_file);
+}
+
 Status PlacementFlags::apply_replan(RankOptions& rank) const {
   const bool moves = rank.placing.policy != PolicyName::kStatic;
   // What a rank's experts cost is measured on the CPU only.
@@ -90,9 +109,9 @@ Status PlacementFlags::apply_replan(RankOptions& rank) const {
 }
 
 Result<std::vector<LayerSlots>> plan_for_run(const PlacementOptions& options,
-                                             const TrainConfig& config, uint32_t ranks,
+                                             const TrainConfig& config, const RankGroup& group,
                                              std::span<const int64_t> routed) {
-  CKPT_ASSIGN(const ExpertPlacement placement, plan_experts(options, config.model, ranks, routed));
+  CKPT_ASSIGN(const ExpertPlacement placement, plan_experts(options, config.model, group, routed));
   // Every checkpoint has to hold it, beside counts that are all there: zeros in the fields of a
   // table would take no room.
   const std::vector<int64_t> counts(size_t{config.model.layers} * config.model.experts);

@@ -6,12 +6,8 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
-#include <fstream>
-#include <iostream>
-#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "trainer/main.h"
 #include "trainer/placement/frontier.h"
@@ -45,18 +41,6 @@ struct PlanFlags {
   bool frontier = false;
   bool json = false;
 };
-
-Result<std::string> read_text(const std::string& path) {
-  if (path == "-") {
-    return std::string(std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>());
-  }
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return make_error(ErrorCode::kNotFound, "{}: cannot be opened", path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (file.bad()) return make_error(ErrorCode::kIo, "{}: cannot be read", path);
-  return std::move(text).str();
-}
 
 // "2:0.98": of two failures, 98 in 100 are to be survived.
 Result<RecoveryWanted> parse_wanted(const std::string& text) {

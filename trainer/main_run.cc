@@ -1,5 +1,6 @@
 // moetrain run, and moetrain rank, which it starts.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <signal.h>
 #include <stdlib.h>
 
@@ -108,6 +109,7 @@ Status check_flags(RunFlags& flags) {
   }
   CKPT_ASSIGN(rank.partial, flags.partial.parse());
   CKPT_ASSIGN(rank.placing, flags.placement.parse());
+  CKPT_ASSIGN(rank.nodes, flags.placement.read_nodes());
   CKPT_TRY(flags.partial.parse_every(rank));
   CKPT_TRY(flags.elastic.apply(flags.options));
   CKPT_TRY(flags.placement.apply_replan(rank));
@@ -115,6 +117,23 @@ Status check_flags(RunFlags& flags) {
   rank.skip_when_out_of_slabs = flags.out_of_slabs == "skip";
   rank.wait_durable = flags.checkpoint_wait == "durable";
   return {};
+}
+
+// Who is not named counts as a node by itself: as it was meant, or by a slip.
+void say_unnamed(const RunFlags& flags) {
+  const NodeOfProcess& nodes = flags.options.rank.nodes;
+  if (nodes.empty()) return;
+  uint32_t processes = flags.options.rank.ranks;
+  for (const RankJoin& join : flags.options.joins) processes += join.count;
+  std::vector<uint32_t> unnamed;
+  for (uint32_t rank = 0; rank < processes; ++rank) {
+    if (rank >= nodes.size() || nodes[rank] == kOwnNode) unnamed.push_back(rank);
+  }
+  if (unnamed.empty()) return;
+  const bool one = unnamed.size() == 1;
+  fmt::print(stderr, "moetrain: {} names no node of rank{} {}: {} a node by itself\n",
+             flags.placement.domains_file, one ? "" : "s", fmt::join(unnamed, ", "),
+             one ? "it is" : "each is");
 }
 
 // A folder for the socket, the log and, unless --data-dir says otherwise, the data of our own
@@ -197,7 +216,7 @@ Result<std::vector<LayerSlots>> plan_resumed(const RunFlags& flags, const SavedR
     CKPT_ASSIGN(const TrainerState state, load_trainer_state(rank.socket, rank.run, saved));
     routed = state.progress.routed_tokens;
   }
-  return plan_for_run(options, saved.config, rank.ranks, routed);
+  return plan_for_run(options, saved.config, first_group(rank.ranks, rank.nodes), routed);
 }
 
 // Everything that can be refused before a rank is started; with --resume, with ckptd's help.
@@ -220,6 +239,7 @@ Status settle(RunFlags& flags, const std::optional<std::string>& view, const Cor
 
 Result<int> run(RunFlags& flags) {
   CKPT_TRY(check_flags(flags));
+  say_unnamed(flags);
   RankOptions& rank = flags.options.rank;
   CKPT_ASSIGN(const std::optional<std::string> view, parse_resume(flags.resume, rank));
   CKPT_ASSIGN(rank.config, flags.config.apply(default_config()));
@@ -229,7 +249,8 @@ Result<int> run(RunFlags& flags) {
     CKPT_TRY(validate(rank.partial, rank.config.model.experts));
     CKPT_TRY(check_device(rank.device, rank.config.precision));
     CKPT_TRY(check_changes(flags.options, 1));
-    CKPT_ASSIGN(rank.placement, plan_for_run(rank.placing, rank.config, rank.ranks, {}));
+    CKPT_ASSIGN(rank.placement,
+                plan_for_run(rank.placing, rank.config, first_group(rank.ranks, rank.nodes), {}));
   }
   CKPT_ASSIGN(std::optional<Corpus> corpus, load_data(rank));
   if (!view) {

@@ -190,6 +190,25 @@ TEST_F(PartialTest, ExpertsThatWereOnlyInMemoryComeBackFromThere) {
   EXPECT_GT(memory.at("failures").at(0).at("bytes").at("memory"), 0);
 }
 
+// ckptd dies as well, when step 10 is on the disk: what it had in memory only is of step 5 again.
+TEST_F(PartialTest, WhatWentWithCkptdIsTold) {
+  const json report = train_and_recompute(
+      {"--steps", "18", "--checkpoint-every", "5", "--checkpoint-wait", "durable",
+       "--experts-per-checkpoint", "1", "--experts-per-snapshot", "2", "--plt-budget", "1",
+       "--on-loss", "restart", "--kill-daemon", "11", "--kill", "1@14"});
+  EXPECT_EQ(resumes_, 1u);
+  EXPECT_EQ(report.at("failures").at(0).at("bytes").at("memory"), 0);
+  std::vector<uint64_t> versions;
+  for (const json& line : read_lines(folder_ / "metrics.jsonl")) {
+    if (!line.contains("resumed_at")) continue;
+    EXPECT_EQ(line.at("resumed_at"), 10);
+    versions = line.at("resumed_versions").get<std::vector<uint64_t>>();
+  }
+  ASSERT_EQ(versions.size(), 8u);
+  EXPECT_EQ(std::ranges::count(versions, 10u), 2) << "one of each layer was written";
+  EXPECT_EQ(std::ranges::count(versions, 5u), 6);
+}
+
 TEST_F(PartialTest, WithAllExpertsInMemoryADeathOfRanksLosesNothing) {
   const std::vector<std::string> same = {"--ranks", "2", "--steps", "14", "--checkpoint-every",
                                          "2"};

@@ -15,7 +15,9 @@ void ToldRun::read(const nlohmann::json& line) {
     keep(line.at("snapshot"), line.value("memory_experts", std::vector<size_t>()));
     return;
   }
-  if (line.contains("resumed_at")) resume(line.at("resumed_at"));
+  if (line.contains("resumed_at")) {
+    resume(line.at("resumed_at"), line.at("resumed_versions"));
+  }
   if (line.contains("rolled_back")) roll_back(line.at("rolled_back"), line.at("versions"));
   const uint64_t step = line.at("step");
   routed_[step] = line.at("routed").get<std::vector<int64_t>>();
@@ -54,20 +56,25 @@ void ToldRun::take(uint64_t step, const std::vector<size_t>& experts) {
   smallest_ = std::min(smallest_, experts.size());
 }
 
-// ckptd lives on, so what it keeps is there as long as nothing newer is.
+// There as long as ckptd lives and nothing newer is: what came back is told.
 void ToldRun::keep(uint64_t step, const std::vector<size_t>& experts) {
   for (const size_t expert : experts) versions_[step][expert] = held_.at(expert);
 }
 
-void ToldRun::resume(uint64_t step) {
+void ToldRun::resume(uint64_t step, const std::vector<uint64_t>& versions) {
   ++resumes_;
   routed_.erase(routed_.upper_bound(step), routed_.end());
   versions_.erase(versions_.upper_bound(step), versions_.end());
   ASSERT_TRUE(versions_.contains(step)) << "resumed at a step without a snapshot";
+  ASSERT_EQ(versions.size(), held_.size());
   for (size_t expert = 0; expert < held_.size(); ++expert) {
-    auto at = versions_.rbegin();
-    while (!at->second.contains(expert)) ++at;
-    held_[expert] = at->second.at(expert);
+    for (auto& [saved_at, saved] : versions_) {
+      if (saved_at > versions[expert]) saved.erase(expert);
+    }
+    const auto from = versions_.find(versions[expert]);
+    ASSERT_TRUE(from != versions_.end() && from->second.contains(expert))
+        << "expert " << expert << " came back from step " << versions[expert];
+    held_[expert] = from->second.at(expert);
   }
 }
 

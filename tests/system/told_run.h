@@ -30,7 +30,7 @@ class ToldRun {
 
   void take(uint64_t step, const std::vector<size_t>& experts);
   void keep(uint64_t step, const std::vector<size_t>& experts);
-  void resume(uint64_t step);
+  void resume(uint64_t step, const std::vector<uint64_t>& versions);
   void roll_back(const std::vector<size_t>& experts, const std::vector<int64_t>& versions);
 
   const size_t layers_;

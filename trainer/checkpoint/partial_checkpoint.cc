@@ -100,29 +100,33 @@ SelectionOptions PartialCheckpoint::selection() const {
   return {options_.selector, k_, bound, trial_.score().weight};
 }
 
-double PartialCheckpoint::risk_of(size_t holders) const {
-  if (!options_.survivors_go_on) return 1;
-  return failure_takes_all(placement_.ranks, static_cast<uint32_t>(holders));
+RankGroup PartialCheckpoint::group() const {
+  CKPT_ASSERT(domain_of_rank_.empty() || domain_of_rank_.size() == placement_.ranks);
+  return {placement_.ranks, domain_of_rank_};
+}
+
+PartialCheckpoint::Placed PartialCheckpoint::placed(uint32_t k) const {
+  const RankGroup ranks = group();
+  Placed placed;
+  placed.turn.reserve(grid_.size());
+  placed.risk.reserve(grid_.size());
+  for (uint32_t layer = 0; layer < grid_.layers; ++layer) {
+    const auto of_layer = turns(placement_.slots[layer], grid_.experts, layer, k);
+    placed.turn.insert(placed.turn.end(), of_layer.begin(), of_layer.end());
+    for (const auto& holding : holders_of_experts(placement_, layer)) {
+      placed.risk.push_back(options_.survivors_go_on
+                                ? failure_takes_all(ranks.domains(), ranks.domains_among(holding))
+                                : 1);
+    }
+  }
+  return placed;
 }
 
 // Those that are written; the trial of the selector chooses as well.
 std::vector<uint32_t> PartialCheckpoint::choose(const Now& now, std::span<const int64_t> held) {
-  std::vector<uint32_t> turn;
-  std::vector<double> risk;
-  turn.reserve(grid_.size());
-  risk.reserve(grid_.size());
-  for (uint32_t layer = 0; layer < grid_.layers; ++layer) {
-    const auto of_layer = turns(placement_.slots[layer], grid_.experts, layer, k_);
-    turn.insert(turn.end(), of_layer.begin(), of_layer.end());
-    for (const auto& holding : holders_of_experts(placement_, layer)) {
-      risk.push_back(risk_of(holding.size()));
-    }
-  }
+  const Placed at = placed(k_);
   const CandidateOf candidate_of = [&](const SaveLedger& ledger, size_t expert) {
-    ExpertCandidate known = candidate(expert, ledger, now);
-    known.loss_probability = risk[expert];
-    known.turn = turn[expert];
-    return known;
+    return candidate(expert, ledger, now, at);
   };
   if (weighs_age(options_.selector)) {
     trial_.take({snapshots_ + 1, now.step, held}, grid_, selection(), candidate_of);
@@ -131,7 +135,7 @@ std::vector<uint32_t> PartialCheckpoint::choose(const Now& now, std::span<const 
 }
 
 ExpertCandidate PartialCheckpoint::candidate(size_t expert, const SaveLedger& ledger,
-                                             const Now& now) const {
+                                             const Now& now, const Placed& at) const {
   const SaveLedger::Saved& saved = ledger[expert];
   uint64_t age = snapshots_ + 1 - saved.snapshot;
   // In steps, where snapshots did not come, or came less often than they do now.
@@ -139,8 +143,8 @@ ExpertCandidate PartialCheckpoint::candidate(size_t expert, const SaveLedger& le
   if (interval_ != 0) age = std::max(age, (steps + interval_ - 1) / interval_);
   return {.unsaved_tokens = meter_.held(expert, now.routed) - saved.tokens,
           .age = age,
-          .loss_probability = 1,
-          .turn = 0};
+          .loss_probability = at.risk[expert],
+          .turn = at.turn[expert]};
 }
 
 uint32_t PartialCheckpoint::k_snapshot() const {
@@ -157,16 +161,15 @@ std::vector<uint32_t> PartialCheckpoint::choose_more(const std::vector<uint32_t>
                                                      const Now& now) const {
   std::vector<bool> taken(grid_.size());
   for (const uint32_t expert : written) taken[expert] = true;
+  const Placed place = placed(k_snapshot());
   std::vector<uint32_t> chosen;
   for (uint32_t layer = 0; layer < grid_.layers; ++layer) {
-    const auto turn = turns(placement_.slots[layer], grid_.experts, layer, k_snapshot());
     std::vector<ExpertCandidate> candidates;
     std::vector<uint32_t> positions;
     for (uint32_t expert = 0; expert < grid_.experts; ++expert) {
       const auto at = static_cast<uint32_t>(grid_.at(layer, expert));
       if (taken[at]) continue;
-      candidates.push_back(candidate(at, memory_ledger_, now));
-      candidates.back().turn = turn[expert];
+      candidates.push_back(candidate(at, memory_ledger_, now, place));
       positions.push_back(at);
     }
     const auto left = static_cast<uint32_t>(positions.size());

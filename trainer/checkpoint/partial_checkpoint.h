@@ -14,7 +14,7 @@
 //
 // Where every recovery is a restart, all ranks rewind to one view, replicas or not: all experts run
 // the same risk, and risk-aware is load-aware. Where survivors go on, an expert is lost only
-// with its last holder, and the selector knows the holders.
+// with its last holder, and the selector knows the holders, and which of them die together.
 #pragma once
 
 #include <ckpt/ckpt.h>
@@ -24,6 +24,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "formats/base/result.h"
@@ -36,6 +37,7 @@
 #include "trainer/partial/save_ledger.h"
 #include "trainer/partial/selector.h"
 #include "trainer/partial/sharding.h"
+#include "trainer/placement/domains.h"
 
 namespace moetrain {
 
@@ -152,6 +154,11 @@ class PartialCheckpoint {
   // the bound on staleness demands it: it holds in snapshots and, with an interval, in steps, also
   // after snapshots that failed and after a resume with other numbers.
   Plan next(uint64_t step, const ExpertProgress& progress, bool full, ExpertStamps& stamps);
+  // [rank] of the placement: its failure domain, as in RankGroup. To be told whenever the ranks
+  // change; before, and where it is empty, each rank fails by itself.
+  void set_domains(std::vector<uint32_t> domain_of_rank) {
+    domain_of_rank_ = std::move(domain_of_rank);
+  }
   // At most so many steps from one snapshot to the next, as far as anybody can tell: the bound is
   // staleness_max() times that in steps. 0, as it is in the beginning: there is none in steps.
   void set_interval(uint64_t steps) { interval_ = steps; }
@@ -185,10 +192,17 @@ class PartialCheckpoint {
     uint64_t step = 0;
     std::span<const int64_t> routed;
   };
+  // What follows from the placement, of each expert, where k of a layer are taken at a time.
+  struct Placed {
+    std::vector<uint32_t> turn;  // its place in the round robin
+    std::vector<double> risk;    // that the next failure takes its last replica
+  };
+  Placed placed(uint32_t k) const;
   SelectionOptions selection() const;
   std::vector<uint32_t> choose(const Now& now, std::span<const int64_t> held);
   std::vector<uint32_t> choose_more(const std::vector<uint32_t>& written, const Now& now) const;
-  ExpertCandidate candidate(size_t expert, const SaveLedger& ledger, const Now& now) const;
+  ExpertCandidate candidate(size_t expert, const SaveLedger& ledger, const Now& now,
+                            const Placed& at) const;
   std::vector<uint32_t> units_with(const std::vector<uint32_t>& experts) const;
   void add_memory_units(Plan& plan) const;
   void stamp(uint64_t step, const std::vector<uint32_t>& units, const std::vector<int64_t>& held,
@@ -203,12 +217,13 @@ class PartialCheckpoint {
   uint32_t k_of_budget(uint32_t asked, std::span<const int64_t> routed) const;
   // How many times as many experts the next recovery has to bring back as the last one had.
   double growth_of_loss() const;
-  double risk_of(size_t holders) const;
+  RankGroup group() const;
 
   const std::vector<StateUnit>& units_;
   const ExpertPlacement& placement_;
   const PartialOptions options_;
   const ExpertGrid grid_;
+  std::vector<uint32_t> domain_of_rank_;
   PltMeter meter_;
   SaveLedger ledger_;         // of durable versions
   SaveLedger memory_ledger_;  // of versions at either level

@@ -111,14 +111,16 @@ Recovery PartialCheckpoint::expected_loss(std::span<const int64_t> routed) const
   return next;
 }
 
-// A group that has become smaller has more experts on each rank. Those that a rank alone has go
-// with it; where a rank has fewer of them than were lost, it may again be more than one that dies.
+// A group that has become smaller has more experts on each rank. Those that one failure domain
+// alone has go with it; where each has fewer of them than were lost, it may again be more than one
+// that dies.
 double PartialCheckpoint::growth_of_loss() const {
   if (!options_.survivors_go_on || loss_experts_ == 0) return 1;
-  std::vector<uint32_t> alone(placement_.ranks);
+  const RankGroup ranks = group();
+  std::vector<uint32_t> alone(ranks.domains());
   for (uint32_t layer = 0; layer < grid_.layers; ++layer) {
     for (const auto& holding : holders_of_experts(placement_, layer)) {
-      if (holding.size() == 1) ++alone[holding.front()];
+      if (ranks.domains_among(holding) == 1) ++alone[ranks.domain(holding.front())];
     }
   }
   const uint32_t most = *std::ranges::max_element(alone);

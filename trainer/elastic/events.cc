@@ -86,6 +86,7 @@ void visit_fields(Event& event, Visit&& visit) {
   visit("max_over_mean", event.max_over_mean);
   visit("routed", event.routed);
   visit("resumed_at", event.resumed_at);
+  visit("resumed_versions", event.resumed_versions);
   visit("rolled_back", event.rolled_back);
   visit("rolled_back_to", event.rolled_back_to);
   visit("code", event.code);

@@ -71,7 +71,7 @@ struct RankEvent {
   bool goes_on = false;
   bool joins = false;               // as one that has no state yet
   uint32_t group = 0;               // ranks of the epoch
-  uint32_t effective_replicas = 0;  // the least of any expert
+  uint32_t effective_replicas = 0;  // the least of any expert, in distinct domains
   uint64_t bytes_moved = 0;         // between all ranks
   double regroup_ms = 0;            // since it lost its group: to be connected with the new one
   double plan_ms = 0;               // then to have agreed, and planned
@@ -104,11 +104,12 @@ struct RankEvent {
   int64_t busiest_rows = 0;  // ExpertLoad
   double max_over_mean = 0;
   // kStep, if asked for: tokens to every expert in this step; in the first step after a resume
-  // where the run resumed; in the first step after experts came back alone which they were and the
-  // step of each one's version, -1: that of the seed. kReplanned: tokens to every expert of `layer`
-  // since the last look.
+  // where the run resumed and the step of every expert's version; in the first step after experts
+  // came back alone which they were and the step of each one's version, -1: that of the seed.
+  // kReplanned: tokens to every expert of `layer` since the last look.
   std::vector<int64_t> routed;
   int64_t resumed_at = -1;
+  std::vector<int64_t> resumed_versions;
   std::vector<uint32_t> rolled_back;
   std::vector<int64_t> rolled_back_to;
   // kTaking: positions in the grid of layers and experts, if asked for; of the bytes that each rank

@@ -38,8 +38,9 @@ std::vector<LayerSlots> slots_of(const std::vector<std::vector<bool>>& held,
 }  // namespace
 
 Result<ExpertPlacement> place_experts(const PlacementOptions& choice, const ModelConfig& shape,
-                                      uint32_t ranks, std::span<const int64_t> routed,
+                                      const RankGroup& group, std::span<const int64_t> routed,
                                       std::vector<LayerSlots> current) {
+  const uint32_t ranks = group.ranks;
   if (const auto lacking = lacks_slots(choice, shape, ranks)) {
     return ckpt::make_error(ckpt::ErrorCode::kResourceExhausted, "{}", *lacking);
   }
@@ -55,35 +56,35 @@ Result<ExpertPlacement> place_experts(const PlacementOptions& choice, const Mode
   PlacementOptions options = choice;
   const uint32_t fewest = (shape.experts + ranks - 1) / ranks;
   if (options.slots != 0) options.slots = std::max(options.slots, fewest);
-  const uint32_t slots = slots_per_rank(options, shape, ranks);
-  const uint32_t possible = std::max(std::min(ranks, ranks * slots / shape.experts), 1u);
+  const uint32_t possible = std::max(most_replicas(options, shape, group), 1u);
   options.replicas_min = std::min(options.replicas_min, possible);
-  return plan_experts(options, shape, ranks, routed, std::move(current));
+  return plan_experts(options, shape, group, routed, std::move(current));
 }
 
 Result<ExpertPlacement> next_placement(const PlacementOptions& choice, const ModelConfig& shape,
-                                       const std::vector<bool>& stays,
+                                       const RankGroup& group, const std::vector<bool>& staying,
                                        std::span<const int64_t> routed,
                                        const std::vector<std::vector<bool>>& held) {
-  const auto ranks = static_cast<uint32_t>(std::count(stays.begin(), stays.end(), true));
+  const std::vector<bool> stays = staying.empty() ? std::vector<bool>(group.ranks, true) : staying;
+  const RankGroup left = group.only(stays);
   std::vector<std::vector<bool>> stay_held;
-  stay_held.reserve(ranks);
+  stay_held.reserve(left.ranks);
   for (size_t rank = 0; rank < stays.size(); ++rank) {
     if (stays[rank]) stay_held.push_back(held[rank]);
   }
   CKPT_ASSIGN(const ExpertPlacement placement,
-              place_experts(choice, shape, ranks, routed, slots_of(stay_held, shape)));
+              place_experts(choice, shape, left, routed, slots_of(stay_held, shape)));
   return spread_over(keep_in_place(placement, stay_held), stays);
 }
 
-uint32_t effective_replicas(const ExpertPlacement& placement) {
-  size_t least = placement.ranks;
+uint32_t effective_replicas(const ExpertPlacement& placement, const RankGroup& group) {
+  uint32_t least = group.domains();
   for (uint32_t layer = 0; layer < placement.layers(); ++layer) {
     for (const auto& ranks : holders_of_experts(placement, layer)) {
-      least = std::min(least, ranks.size());
+      least = std::min(least, group.domains_among(ranks));
     }
   }
-  return static_cast<uint32_t>(least);
+  return least;
 }
 
 }  // namespace moetrain

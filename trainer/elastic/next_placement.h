@@ -9,23 +9,25 @@
 
 namespace moetrain {
 
-// plan_experts(), as far as so many ranks allow: slots grow to ceil(E / N) where fewer do not hold
+// plan_experts(), as far as these ranks allow: slots grow to ceil(E / N) where fewer do not hold
 // every expert once, within slots_max, and replicas_min becomes what is possible. routed: tokens to
 // every expert, [layers * experts]; empty: all are alike. kResourceExhausted: lacks_slots(); ranks
 // that ask for the same all get it.
 Result<ExpertPlacement> place_experts(const PlacementOptions& choice, const ModelConfig& shape,
-                                      uint32_t ranks, std::span<const int64_t> routed,
+                                      const RankGroup& group, std::span<const int64_t> routed,
                                       std::vector<LayerSlots> current = {});
 
-// The same over those ranks of the group only that are `stays`, the others get nothing. It begins
+// The same over those ranks of the group only that are `stays` (empty: all), the others get
+// nothing. It begins
 // with what these hold, where the policy can, and has as little to move as keep_in_place() finds:
 // held[rank][i] says whether the rank holds expert i of the grid of layers and experts.
 Result<ExpertPlacement> next_placement(const PlacementOptions& choice, const ModelConfig& shape,
-                                       const std::vector<bool>& stays,
+                                       const RankGroup& group, const std::vector<bool>& stays,
                                        std::span<const int64_t> routed,
                                        const std::vector<std::vector<bool>>& held);
 
-// The least number of ranks that hold an expert: how many failures at once are survived, plus one.
-uint32_t effective_replicas(const ExpertPlacement& placement);
+// The least number of failure domains that hold an expert: how many that fail at once are survived,
+// plus one. The placement is of this group.
+uint32_t effective_replicas(const ExpertPlacement& placement, const RankGroup& group);
 
 }  // namespace moetrain

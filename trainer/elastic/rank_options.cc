@@ -41,6 +41,7 @@ void visit_options(Options& options, Visit&& visit) {
   visit("slots", options.placing.slots);
   visit("slots_max", options.placing.slots_max);
   visit("replicas_min", options.placing.replicas_min);
+  visit("nodes", options.nodes);
   visit("check_replicas_every", options.check_replicas_every);
   visit("replan_every", options.replan_every);
   visit("replan_if_better", options.replan_if_better);

@@ -35,6 +35,7 @@ struct RankOptions {
   // [layer][rank]: which experts each rank holds at first; empty: static_placement().
   std::vector<LayerSlots> placement;
   PlacementOptions placing;           // what it was planned by, and what follows it will be
+  NodeOfProcess nodes;                // by the numbers of processes: which of them die together
   uint64_t check_replicas_every = 0;  // steps after which replicas are compared; 0: never
   uint64_t replan_every = 0;          // steps after which the placement is looked at; 0: never
   bool replan_if_better = false;      // then experts move whenever that is better, not if it pays

@@ -86,11 +86,6 @@ Status RankRun::prepare() {
   return {};
 }
 
-Result<ExpertPlacement> RankRun::placement_of(uint32_t ranks) const {
-  if (ranks == options_.ranks) return first_placement(options_);
-  return place_experts(options_.placing, options_.config.model, ranks, {});
-}
-
 Status RankRun::hold(const ExpertPlacement& placement, uint32_t rank) {
   rank_ = rank;
   placement_ = placement;
@@ -134,6 +129,10 @@ Result<RankRun::Ending> RankRun::run_epoch() {
   Comm& comm = *group->comm;
   settle_snapshots(epoch);
   rank_ = epoch.rank;
+  // Without numbers of members processes and ranks are the same.
+  group_ = epoch.members.empty() ? first_group(epoch.size, options_.nodes)
+                                 : group_of(epoch.members, options_.nodes);
+  partial_->set_domains(group_.domain_of_rank);
   tell_collectives(group->collectives);
   RankEvent event{.kind = Kind::kTraining, .epoch = epoch.epoch, .lineage = epoch.lineage};
   event.group = epoch.size;
@@ -322,6 +321,7 @@ void RankRun::report_step(const StepResult& result, const StepTime& time) {
   if (options_.tell_routing) {
     event.routed = progress_.routed_last;
     event.resumed_at = std::exchange(resumed_at_, -1);
+    event.resumed_versions = std::exchange(resumed_versions_, {});
     event.rolled_back = std::exchange(rolled_back_, {});
     event.rolled_back_to = std::exchange(rolled_back_to_, {});
   }

@@ -52,8 +52,8 @@ class RankRun {
   // Sets the model up for this placement, as this rank of it: experts that it does not hold yet are
   // zero.
   Status hold(const ExpertPlacement& placement, uint32_t rank);
-  // That a group of so many ranks begins with.
-  Result<ExpertPlacement> placement_of(uint32_t ranks) const;
+  // That a group begins with.
+  Result<ExpertPlacement> placement_of(const RankGroup& group) const;
   // For people, once, where GPUs have to exchange through host memory.
   void tell_collectives(const DeviceCollectives& collectives);
   // One epoch, from joining it to its end.
@@ -178,6 +178,7 @@ class RankRun {
 
   // Of the current epoch.
   uint64_t epoch_ = 0;
+  RankGroup group_;
   std::string stopped_because_;  // the run is to end here, and what is saved is the last
   std::optional<Snapshotter> snapshotter_;
   std::optional<EpochWatch> watch_;       // while it trains
@@ -197,6 +198,7 @@ class RankRun {
   std::set<uint64_t> lost_snapshots_;               // nor these, that failed later; also of epochs
                                                     // before, where the group has gone on
   int64_t resumed_at_ = -1;
+  std::vector<int64_t> resumed_versions_;
   std::vector<uint32_t> rolled_back_;    // since the last step was reported
   std::vector<int64_t> rolled_back_to_;  // their versions
   bool resumed_whole_ = true;       // no expert was restored from an older checkpoint than the rest

@@ -38,13 +38,18 @@ class Timed {
 
 }  // namespace
 
+Result<ExpertPlacement> RankRun::placement_of(const RankGroup& group) const {
+  if (group == first_group(options_.ranks, options_.nodes)) return first_placement(options_);
+  return place_experts(options_.placing, options_.config.model, group, {});
+}
+
 Status RankRun::restore(const client::Epoch& epoch, RankEvent& event) {
   live_->forget();  // until all have it, what lies in the model is nobody's state
   stamps_->clear();
   went_on_ = false;
   resumed_whole_ = true;
   in_memory_.assign(size_t{placement_.layers()} * placement_.experts, 0);
-  CKPT_ASSIGN(const ExpertPlacement placement, placement_of(epoch.size));
+  CKPT_ASSIGN(const ExpertPlacement placement, placement_of(group_));
   CKPT_TRY(hold(placement, epoch.rank));
   if (epoch.resume) {
     events_.write({.kind = Kind::kRestoring, .epoch = epoch.epoch});
@@ -144,11 +149,13 @@ Status RankRun::settle(Comm& comm, const client::ViewPoint& view, RankEvent& eve
                       loss.error().message);
   }
   progress_.expert_updates.clear();
+  resumed_versions_.clear();
   const auto newest = static_cast<int64_t>(saved_partial_.snapshots);
   for (size_t i = 0; i < grid.size(); ++i) {
     const ExpertStamp& moments = stamps_->at(ExpertPart::kOptimizer, i);
     progress_.expert_updates.push_back(moments.updates);
     const ExpertStamp& weights = stamps_->at(ExpertPart::kWeights, i);
+    resumed_versions_.push_back(std::min(weights.step, moments.step));
     if (moments.snapshot != newest || weights.snapshot != newest || in_memory_[i] != 0) {
       resumed_whole_ = false;
     }

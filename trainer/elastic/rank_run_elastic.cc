@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "formats/base/assert.h"
 #include "trainer/elastic/lost_experts.h"
 #include "trainer/elastic/rank_run.h"
 
@@ -85,10 +86,9 @@ Result<bool> RankRun::saved_in_the_end(Comm& comm) {
 PlanPlacement RankRun::planner(const std::vector<bool>& stays) const {
   return [this, stays](uint32_t ranks, const std::vector<int64_t>& routed,
                        const std::vector<std::vector<bool>>& held) -> Result<ExpertPlacement> {
-    const ModelConfig& shape = options_.config.model;
-    const std::vector<bool> all(ranks, true);
+    CKPT_ASSERT(ranks == group_.ranks);
     Result<ExpertPlacement> next =
-        next_placement(options_.placing, shape, stays.empty() ? all : stays, routed, held);
+        next_placement(options_.placing, options_.config.model, group_, stays, routed, held);
     if (next.ok()) return next;
     return make_error(next.error().code, "{}: {}", where(), next.error().message);
   };

@@ -99,7 +99,7 @@ bool RankRun::overspends() const {
 
 // As an epoch begins: every rank tells it, so that whoever reads the events sees that they agree.
 void RankRun::tell_agreed(RankEvent& event) const {
-  event.effective_replicas = effective_replicas(placement_);
+  event.effective_replicas = effective_replicas(placement_, group_);
   event.failures = pacer_->state().failures;
   event.training_ms = static_cast<double>(pacer_->state().seen_ns) / 1e6;
   event.checkpoint_every = pacer_->every();

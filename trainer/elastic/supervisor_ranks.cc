@@ -43,7 +43,10 @@ std::string metrics_line(const RankEvent& event, uint64_t tokens) {
   line["busiest_tokens"] = event.busiest_rows;
   line["max_over_mean"] = event.max_over_mean;
   // What PLT follows from (trainer/README.md).
-  if (event.resumed_at >= 0) line["resumed_at"] = event.resumed_at;
+  if (event.resumed_at >= 0) {
+    line["resumed_at"] = event.resumed_at;
+    line["resumed_versions"] = event.resumed_versions;
+  }
   if (!event.rolled_back.empty()) {
     line["rolled_back"] = event.rolled_back;
     line["versions"] = event.rolled_back_to;
@@ -73,6 +76,13 @@ void forget_first(std::vector<RankAt>& asked, const RankEvent& event) {
     if (first == asked.end() || at->step < first->step) first = at;
   }
   if (first != asked.end()) asked.erase(first);
+}
+
+// Of ranks that die together one counts.
+std::string holders_text(uint32_t count, bool of_nodes) {
+  const char* more = count == 1 ? "" : "s";
+  return of_nodes ? fmt::format("each expert on {} node{}", count, more)
+                  : fmt::format("{} holder{} of each expert", count, more);
 }
 
 std::string replan_line(const RankEvent& event) {
@@ -241,14 +251,13 @@ void Supervisor::Impl::say_training(const RankEvent& event) {
   if (event.goes_on && event.epoch > went_on_epoch) {
     went_on_epoch = event.epoch;
     const uint32_t sequences = options.rank.config.batch;
-    say(fmt::format(
-        "going on after step {} with {} rank{} (epoch {}, {} holder{} of each expert){}",
-        event.step, event.group, event.group == 1 ? "" : "s", event.epoch, event.effective_replicas,
-        event.effective_replicas == 1 ? "" : "s",
-        event.group <= sequences
-            ? ""
-            : fmt::format("; {} of them have no sequence: a micro-batch has {}",
-                          event.group - sequences, sequences)));
+    say(fmt::format("going on after step {} with {} rank{} (epoch {}, {}){}", event.step,
+                    event.group, event.group == 1 ? "" : "s", event.epoch,
+                    holders_text(event.effective_replicas, !options.rank.nodes.empty()),
+                    event.group <= sequences
+                        ? ""
+                        : fmt::format("; {} of them have no sequence: a micro-batch has {}",
+                                      event.group - sequences, sequences)));
   }
   if (event.rank == 0 && event.resumed) {
     say(fmt::format("resumed at step {} ({} ranks, epoch {}, lineage {})", event.step, event.group,

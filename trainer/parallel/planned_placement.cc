@@ -21,6 +21,14 @@ std::vector<std::vector<uint64_t>> loads_of(const ModelConfig& shape,
   return loads;
 }
 
+PlacementRequest request_for(const PlacementOptions& options, const ModelConfig& shape,
+                             const RankGroup& group, std::span<const int64_t> routed) {
+  return {.loads = loads_of(shape, routed),
+          .ranks = group.ranks,
+          .slots_per_rank = slots_per_rank(options, shape, group.ranks),
+          .domain_of_rank = group.domain_of_rank};
+}
+
 // Of each rank, so that every expert has one.
 uint32_t fewest_slots(const ModelConfig& shape, uint32_t ranks) {
   return (shape.experts + ranks - 1) / ranks;
@@ -45,9 +53,17 @@ uint32_t slots_per_rank(const PlacementOptions& options, const ModelConfig& shap
   return options.slots_max != 0 ? std::min(twice, options.slots_max) : twice;
 }
 
+uint32_t most_replicas(const PlacementOptions& options, const ModelConfig& shape,
+                       const RankGroup& group) {
+  PlacementRequest request = request_for(options, shape, group, {});
+  request.replicas_min = group.domains();
+  return replicas_possible(request);
+}
+
 Result<ExpertPlacement> plan_experts(const PlacementOptions& options, const ModelConfig& shape,
-                                     uint32_t ranks, std::span<const int64_t> routed,
+                                     const RankGroup& group, std::span<const int64_t> routed,
                                      std::vector<LayerSlots> current) {
+  const uint32_t ranks = group.ranks;
   CKPT_ASSERT(routed.empty() || routed.size() == size_t{shape.layers} * shape.experts);
   if (const auto lacking = lacks_slots(options, shape, ranks)) {
     return ckpt::make_error(ckpt::ErrorCode::kInvalidArgument, "{}", *lacking);
@@ -58,12 +74,10 @@ Result<ExpertPlacement> plan_experts(const PlacementOptions& options, const Mode
   if (ranks == 0) {
     return ckpt::make_error(ckpt::ErrorCode::kInvalidArgument, "placement: no ranks");
   }
-  PlacementRequest request{.loads = loads_of(shape, routed), .ranks = ranks};
-  request.slots_per_rank = slots_per_rank(options, shape, ranks);
+  PlacementRequest request = request_for(options, shape, group, routed);
   request.replicas_min = options.replicas_min != 0 ? options.replicas_min : 1;
   if (options.replicas_min == 0 && promises_replicas(options.policy)) {
-    request.replicas_min = 2;
-    request.replicas_min = std::max(1u, replicas_possible(request));
+    request.replicas_min = std::clamp(most_replicas(options, shape, group), 1u, 2u);
   }
   request.current = std::move(current);
   CKPT_ASSIGN(std::vector<LayerSlots> slots, plan_placement(options.policy, request));

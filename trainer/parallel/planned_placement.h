@@ -9,6 +9,7 @@
 
 #include "trainer/model/config.h"
 #include "trainer/parallel/expert_placement.h"
+#include "trainer/placement/domains.h"
 #include "trainer/placement/policy.h"
 
 namespace moetrain {
@@ -20,8 +21,8 @@ struct PlacementOptions {
   uint32_t slots = 0;
   // What a rank has memory for: however many ranks are lost, no plan asks for more. 0: no bound.
   uint32_t slots_max = 0;
-  // Ranks that hold each expert, at least. 0: as it comes; for `lazarus` and `frontier` 2, as far
-  // as ranks and slots allow.
+  // Failure domains that hold each expert, at least. 0: as it comes; for `lazarus` and `frontier`
+  // 2, as far as domains and slots allow.
   uint32_t replicas_min = 0;
   bool operator==(const PlacementOptions&) const = default;
 };
@@ -35,12 +36,16 @@ std::optional<std::string> lacks_slots(const PlacementOptions& options, const Mo
 // those above.
 uint32_t slots_per_rank(const PlacementOptions& options, const ModelConfig& shape, uint32_t ranks);
 
+// Of so many slots, in how many distinct domains of these ranks every expert can be.
+uint32_t most_replicas(const PlacementOptions& options, const ModelConfig& shape,
+                       const RankGroup& group);
+
 // routed: tokens to every expert, [layers * experts]; empty: nothing is known, all are alike.
 // current: what the ranks hold now, which `flexmoe` begins with; empty: nothing.
 // Errors: those of plan_placement(), kInvalidArgument for `static` without slots where there
 // are more ranks than experts, and for lacks_slots().
 Result<ExpertPlacement> plan_experts(const PlacementOptions& options, const ModelConfig& shape,
-                                     uint32_t ranks, std::span<const int64_t> routed,
+                                     const RankGroup& group, std::span<const int64_t> routed,
                                      std::vector<LayerSlots> current = {});
 
 }  // namespace moetrain

@@ -14,8 +14,8 @@
 //               and the most tokens are the best choice. Weighing with sqrt(T) has most of what
 //               there is to gain, costs a quarter as much to change over to, and is less wrong
 //               where T is. Which of the three it is, the trial tells (age_trial.h).
-//               In a layer whose experts all run the same risk it is load-aware, to the expert: there
-//               risk says nothing, and to weigh age may cost something before it pays.
+//               In a layer whose experts all run the same risk it is load-aware, to the expert:
+//               there risk says nothing, and to weigh age may cost something before it pays.
 //   age-aware   risk-aware that weighs age in those layers, too, once the trial has found that it
 //               loses less on this run's loads: less in the long run, with no bound for each trace
 //

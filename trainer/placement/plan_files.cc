@@ -1,5 +1,6 @@
 #include "trainer/placement/plan_files.h"
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -40,34 +41,39 @@ Result<std::vector<uint64_t>> parse_loads(std::string_view text, std::string_vie
   }
 }
 
-Result<std::vector<uint32_t>> parse_domains(std::string_view csv, std::string_view origin,
-                                            uint32_t ranks) {
+Result<NodeOfProcess> parse_nodes(std::string_view csv, std::string_view origin, uint32_t ranks) {
   TextLines lines(csv, origin);
-  std::vector<std::optional<std::string_view>> node_of(ranks);
+  NodeOfProcess node_of;
+  std::map<std::string_view, int32_t> nodes;
   for (bool first = true; lines.next(); first = false) {
     if (first && lines.line() == "rank,node") continue;
     CKPT_ASSIGN(const uint64_t rank, lines.count("the rank"));
-    const auto node = lines.field();
-    if (!node || node->empty()) return lines.refuse(fmt::format("rank {} has no node", rank));
+    const auto name = lines.field();
+    if (!name || name->empty()) return lines.refuse(fmt::format("rank {} has no node", rank));
     if (lines.field()) return lines.refuse("must be rank,node");
     if (rank >= ranks) {
       return lines.refuse(fmt::format("there is no rank {}, only 0 to {}", rank, ranks - 1));
     }
-    if (node_of[rank]) return lines.refuse(fmt::format("rank {} has a line already", rank));
-    node_of[rank] = *node;
-  }
-  std::map<std::string_view, uint32_t> domains;
-  std::vector<uint32_t> domain_of_rank;
-  domain_of_rank.reserve(ranks);
-  for (uint32_t rank = 0; rank < ranks; ++rank) {
-    if (!node_of[rank]) {
-      return ckpt::make_error(ErrorCode::kInvalidArgument, "{}: rank {} of {} is missing", origin,
-                              rank, ranks);
+    if (rank >= node_of.size()) node_of.resize(rank + 1, kOwnNode);
+    if (node_of[rank] != kOwnNode) {
+      return lines.refuse(fmt::format("rank {} has a line already", rank));
     }
-    const auto next = static_cast<uint32_t>(domains.size());
-    domain_of_rank.push_back(domains.try_emplace(*node_of[rank], next).first->second);
+    const auto next = static_cast<int32_t>(nodes.size());
+    node_of[rank] = nodes.try_emplace(*name, next).first->second;
   }
-  return domain_of_rank;
+  return node_of;
+}
+
+Result<std::vector<uint32_t>> parse_domains(std::string_view csv, std::string_view origin,
+                                            uint32_t ranks) {
+  CKPT_ASSIGN(NodeOfProcess node_of, parse_nodes(csv, origin, ranks));
+  node_of.resize(ranks, kOwnNode);
+  const auto missing = std::ranges::find(node_of, kOwnNode);
+  if (missing != node_of.end()) {
+    return ckpt::make_error(ErrorCode::kInvalidArgument, "{}: rank {} of {} is missing", origin,
+                            missing - node_of.begin(), ranks);
+  }
+  return number_domains(std::vector<int64_t>(node_of.begin(), node_of.end()));
 }
 
 }  // namespace moetrain

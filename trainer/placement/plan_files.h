@@ -1,5 +1,5 @@
-// The text files that `moetrain plan` reads. Pure: text in, values or a sentence that names the
-// line out. Any bytes are safe.
+// The text files that `moetrain plan` reads, and `run` the domains of them. Pure: text in, values
+// or a sentence that names the line out. Any bytes are safe.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "formats/base/result.h"
+#include "trainer/placement/domains.h"
 
 namespace moetrain {
 
@@ -22,8 +23,12 @@ Result<std::vector<std::vector<uint64_t>>> parse_loads_csv(std::string_view csv,
 // "120,80,40": one layer's loads, as on a command line.
 Result<std::vector<uint64_t>> parse_loads(std::string_view text, std::string_view origin);
 
-// Lines `rank,node`, which may begin with just that; a node is any text without a comma. Every rank
-// below `ranks` has exactly one line. [rank]: its domain, numbered in the order of ranks.
+// Lines `rank,node`, which may begin with just that; a node is any text without a comma. A rank, a
+// number below `ranks`, has one line or none. [rank]: the number of its node, as far as the file
+// goes.
+Result<NodeOfProcess> parse_nodes(std::string_view csv, std::string_view origin, uint32_t ranks);
+
+// The same, where every rank has a line. [rank]: its domain, numbered in the order of ranks.
 Result<std::vector<uint32_t>> parse_domains(std::string_view csv, std::string_view origin,
                                             uint32_t ranks);
 

@@ -73,9 +73,10 @@ struct Failure {
   uint64_t lost_tokens = 0;  // whose updates these miss
   // Experts that nobody held and no checkpoint had: they have begun again from the seed.
   uint64_t experts_from_seed = 0;
-  // Where survivors went on: the ranks that were left, the least number of ranks that hold an
-  // expert since then, and the time from the loss to the next completed step: each part from the
-  // end of the one before, until the last rank was through with it. So they add up to the whole.
+  // Where survivors went on: the ranks that were left, the least number of failure domains that
+  // hold an expert since then, and the time from the loss to the next completed step: each part
+  // from the end of the one before, until the last rank was through with it. So they add up to the
+  // whole.
   uint32_t group = 0;  // 0: all resumed
   uint32_t effective_replicas = 0;
   struct Split {
@@ -93,7 +94,7 @@ struct MemberChange {
   std::vector<uint32_t> joined;  // numbers of processes, as in Failure::ranks
   std::vector<uint32_t> left;
   uint32_t group = 0;               // ranks afterwards
-  uint32_t effective_replicas = 0;  // the least number of ranks that hold an expert, afterwards
+  uint32_t effective_replicas = 0;  // the least number of failure domains that hold an expert
   uint64_t bytes_moved = 0;         // between all ranks
   // The slowest rank: to agree on the step and the placement, then for all state to be in place.
   double plan_ms = 0;

@@ -50,6 +50,7 @@ RankEvent full_event() {
           .gradient_norm = 0.1,
           .routed = {1, 0, 7},
           .resumed_at = 20,
+          .resumed_versions = {20, 15},
           .rolled_back = {1},
           .rolled_back_to = {-1},
           .experts = {0, 3},
@@ -162,6 +163,7 @@ TEST(ProcessTest, InheritsOnlyWhatItIsGiven) {
 
 TEST(RankOptionsTest, SurviveTheirJson) {
   RankOptions options;
+  options.nodes = {0, 1, kOwnNode, 0};
   options.data = {"a b", "c\"d"};
   options.run = "tiny";
   options.socket = "/tmp/x.sock";

@@ -112,10 +112,10 @@ TEST(NextPlacementTest, StaticSlotsStaySlots) {
   for (uint32_t ranks = 4; ranks > 0; --ranks) {
     const auto all = place_experts(everything, shape, ranks, {});
     ASSERT_TRUE(all.ok()) << all.error().message;
-    EXPECT_EQ(effective_replicas(*all), ranks);
+    EXPECT_EQ(effective_replicas(*all, ranks), ranks);
     const auto some = place_experts(half, shape, ranks, {});
     ASSERT_TRUE(some.ok()) << some.error().message;
-    EXPECT_EQ(effective_replicas(*some), std::max(ranks / 2, 1u)) << ranks;
+    EXPECT_EQ(effective_replicas(*some, ranks), std::max(ranks / 2, 1u)) << ranks;
   }
 }
 
@@ -160,7 +160,7 @@ TEST(NextPlacementTest, WhoStaysKeepsWhatItHolds) {
       }
     }
   }
-  const auto next = next_placement({}, shape, stays, {}, held);
+  const auto next = next_placement({}, shape, 4, stays, {}, held);
   ASSERT_TRUE(next.ok()) << next.error().message;
   EXPECT_EQ(next->ranks, 4u);
   for (uint32_t layer = 0; layer < 2; ++layer) {
@@ -169,6 +169,62 @@ TEST(NextPlacementTest, WhoStaysKeepsWhatItHolds) {
       EXPECT_EQ(next->slots[layer][rank], wanted.slots[layer][holds[rank]]) << rank;
     }
   }
+}
+
+// Ranks 0 and 2 are on one node, 1 and 3 on another. Replicas are on both, whoever stays.
+TEST(NextPlacementTest, ReplicasAreOnDistinctNodes) {
+  ModelConfig shape;
+  shape.layers = 2;
+  shape.experts = 8;
+  const RankGroup group(4, {0, 1, 0, 1});
+  for (const PolicyName policy : {PolicyName::kLazarus, PolicyName::kFrontier}) {
+    SCOPED_TRACE(policy_name(policy));
+    const PlacementOptions choice{.policy = policy, .slots = 4, .replicas_min = 2};
+    const auto first = place_experts(choice, shape, group, {});
+    ASSERT_TRUE(first.ok()) << first.error().message;
+    EXPECT_EQ(effective_replicas(*first, group), 2u);
+    const std::vector<std::vector<bool>> nothing(4, std::vector<bool>(16));
+    const auto next = next_placement(choice, shape, group, {}, {}, nothing);
+    ASSERT_TRUE(next.ok()) << next.error().message;
+    EXPECT_EQ(effective_replicas(*next, group), 2u);
+  }
+}
+
+// Two nodes cannot hold three replicas, nor can one hold two: what is possible is planned.
+TEST(NextPlacementTest, ReplicasAreAsManyAsNodesAllow) {
+  ModelConfig shape;
+  shape.layers = 2;
+  shape.experts = 4;
+  const PlacementOptions choice{.policy = PolicyName::kLazarus, .slots = 4, .replicas_min = 3};
+  const RankGroup two(4, {0, 0, 1, 1});
+  const auto on_two = place_experts(choice, shape, two, {});
+  ASSERT_TRUE(on_two.ok()) << on_two.error().message;
+  EXPECT_EQ(effective_replicas(*on_two, two), 2u);
+  const RankGroup one(4, {0, 0, 0, 0});
+  const auto on_one = place_experts(choice, shape, one, {});
+  ASSERT_TRUE(on_one.ok()) << on_one.error().message;
+  EXPECT_EQ(effective_replicas(*on_one, one), 1u);
+  // Small nodes run out of slots: a node of one rank holds two experts.
+  const RankGroup uneven(4, {0, 0, 0, 1});
+  const PlacementOptions few{.policy = PolicyName::kLazarus, .slots = 2, .replicas_min = 2};
+  const auto narrow = place_experts(few, shape, uneven, {});
+  ASSERT_TRUE(narrow.ok()) << narrow.error().message;
+  EXPECT_EQ(effective_replicas(*narrow, uneven), 1u);
+  EXPECT_FALSE(plan_experts(few, shape, uneven, {}).ok()) << "at the start it is an error";
+}
+
+// Of two nodes with two ranks each, one of either leaves: two domains are left.
+TEST(NextPlacementTest, DomainsAreThoseOfWhoStays) {
+  ModelConfig shape;
+  shape.layers = 2;
+  shape.experts = 4;
+  const PlacementOptions choice{.policy = PolicyName::kLazarus, .slots = 4, .replicas_min = 2};
+  const RankGroup group(4, {0, 0, 1, 1});
+  const std::vector<std::vector<bool>> nothing(4, std::vector<bool>(8));
+  const auto next = next_placement(choice, shape, group, {false, true, true, false}, {}, nothing);
+  ASSERT_TRUE(next.ok()) << next.error().message;
+  EXPECT_EQ(effective_replicas(*next, group), 2u);
+  EXPECT_TRUE(next->slots[0][0].empty());
 }
 
 // Where loads are even, nothing that FlexMoE could move would pay.
@@ -180,7 +236,7 @@ TEST(NextPlacementTest, FlexmoeBeginsWithWhatRanksHold) {
   for (uint32_t i = 0; i < 8; ++i) held[i % 4 == 0 || i % 4 == 3 ? 0 : 2][i] = true;
   const PlacementOptions choice{.policy = PolicyName::kFlexmoe, .slots = 2};
   const std::vector<int64_t> routed(8, 100);
-  const auto next = next_placement(choice, shape, {true, false, true}, routed, held);
+  const auto next = next_placement(choice, shape, 3, {true, false, true}, routed, held);
   ASSERT_TRUE(next.ok()) << next.error().message;
   for (uint32_t layer = 0; layer < 2; ++layer) {
     EXPECT_EQ(next->slots[layer], (LayerSlots{{0, 3}, {}, {1, 2}})) << layer;

@@ -66,6 +66,16 @@ TEST(PlanFilesTest, EveryRankHasOneDomain) {
   EXPECT_THAT(domains_refusal("0,a,b\n"), HasSubstr("must be rank,node"));
 }
 
+TEST(PlanFilesTest, OfNodesNotEveryRankHasALine) {
+  EXPECT_THAT(*parse_nodes("rank,node\n5,b\n0,a\n1,b\n", "n.csv", 8),
+              ElementsAre(1, 0, kOwnNode, kOwnNode, kOwnNode, 0));
+  EXPECT_THAT(*parse_nodes("rank,node\n", "n.csv", 8), testing::IsEmpty());
+  EXPECT_THAT(parse_nodes("rank,node\n0,a\n8,a\n", "n.csv", 8).error().message,
+              HasSubstr("n.csv line 3: there is no rank 8, only 0 to 7"));
+  EXPECT_THAT(parse_nodes("0,a\n0,a\n", "n.csv", 8).error().message,
+              HasSubstr("n.csv line 2: rank 0 has a line already"));
+}
+
 // Whatever the bytes: values that fit together, or a sentence (asan and ubsan watch).
 TEST(PlanFilesTest, ParsesHostileTextSafely) {
   const uint32_t seed = 77;

@@ -1,0 +1,93 @@
+// Which experts are saved where some are less likely to be lost than others.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/trainer/checkpoint/partial_history.h"
+
+namespace moetrain {
+namespace {
+
+using testing::ElementsAre;
+
+// Two snapshots: a full one, and one after these tokens to the experts of each layer.
+PartialCheckpoint::Plan second_snapshot(PartialCheckpoint& partial,
+                                        const std::vector<int64_t>& tokens) {
+  ExpertStamps stamps(kGrid);
+  std::vector<int64_t> routed(kGrid.size());
+  const std::vector<int64_t> updates(kGrid.size(), 1);
+  partial.next(1, {routed, updates}, false, stamps);
+  for (size_t i = 0; i < kGrid.size(); ++i) routed[i] = tokens[i % kExperts];
+  return partial.next(2, {routed, updates}, false, stamps);
+}
+
+ExpertPlacement in_both_layers(const LayerSlots& slots) {
+  return {
+      .ranks = static_cast<uint32_t>(slots.size()), .experts = kExperts, .slots = {kLayers, slots}};
+}
+
+// Expert 0 has most tokens, and is on all four ranks: memory is for those that a loss takes sooner.
+TEST(PartialRiskTest, MemoryIsForThoseWithOneHolder) {
+  const std::vector<StateUnit> units = small_units();
+  const ExpertPlacement placement = in_both_layers({{0, 1, 3}, {0, 2, 3}, {0, 4, 5}, {0, 4, 5}});
+  const std::vector<int64_t> tokens = {50, 13, 12, 1, 1, 1};
+  PartialOptions options{.k = 1, .k_snapshot = 2, .survivors_go_on = true};
+  PartialCheckpoint going_on(units, placement, options);
+  const auto plan = second_snapshot(going_on, tokens);
+  EXPECT_THAT(plan.experts, ElementsAre(1, kExperts + 1));
+  EXPECT_THAT(plan.memory_experts, ElementsAre(2, kExperts + 2));
+  // Where all rewind there is one risk for all.
+  options.survivors_go_on = false;
+  PartialCheckpoint rewinding(units, placement, options);
+  const auto other = second_snapshot(rewinding, tokens);
+  EXPECT_THAT(other.experts, ElementsAre(0, kExperts));
+  EXPECT_THAT(other.memory_experts, ElementsAre(1, kExperts + 1));
+}
+
+// Two replicas on one node go together; two on two nodes are what they seem.
+TEST(PartialRiskTest, TwoOnOneNodeAreAsRiskyAsOne) {
+  const std::vector<StateUnit> units = small_units();
+  // Experts 0 and 1 are on ranks 0 and 1, the others on both 2 and 0 or 3 and 1.
+  const ExpertPlacement placement = in_both_layers({{0, 1, 2, 3}, {0, 1, 4, 5}, {2, 3}, {4, 5}});
+  const PartialOptions options{.k = 1, .k_snapshot = 2, .survivors_go_on = true};
+  const std::vector<int64_t> tokens = {10, 10, 12, 12, 12, 12};
+  PartialCheckpoint alone(units, placement, options);
+  for (const uint32_t expert : second_snapshot(alone, tokens).experts) {
+    EXPECT_GE(expert % kExperts, 2u) << "each rank by itself: who has most tokens";
+  }
+  PartialCheckpoint by_node(units, placement, options);
+  by_node.set_domains({0, 0, 1, 1});
+  const auto plan = second_snapshot(by_node, tokens);
+  std::vector<uint32_t> first_layer = {plan.experts.front(), plan.memory_experts.front()};
+  EXPECT_THAT(first_layer, testing::UnorderedElementsAre(0, 1));
+
+  // As risky as one with one replica: between the two tokens decide, by one.
+  const ExpertPlacement once = in_both_layers({{0, 2, 3}, {0, 4, 5}, {1, 2, 3}, {4, 5}});
+  for (const int64_t more : {-1, 1}) {
+    PartialCheckpoint either(units, once, options);
+    either.set_domains({0, 0, 1, 1});
+    const auto chosen = second_snapshot(either, {20, 20 + more, 1, 1, 1, 1}).experts;
+    EXPECT_THAT(chosen, more < 0 ? ElementsAre(0, kExperts) : ElementsAre(1, kExperts + 1));
+  }
+}
+
+// A node that is lost takes what only its ranks hold, and the next K is for that.
+TEST(PartialRiskTest, AnExpectedLossIsThatOfANode) {
+  const std::vector<StateUnit> units = small_units();
+  const ExpertPlacement placement = in_both_layers({{0, 1, 2}, {0, 1, 3}, {2, 3, 4}, {4, 5}});
+  const auto expected = [&](std::vector<uint32_t> domains) {
+    PartialCheckpoint partial(units, placement, {.k = 1, .survivors_go_on = true});
+    partial.set_domains(std::move(domains));
+    ExpertStamps stamps(kGrid);
+    std::vector<int64_t> routed(kGrid.size(), 10);
+    std::vector<int64_t> updates(kGrid.size(), 1);
+    partial.next(1, {routed, updates}, false, stamps);
+    for (int64_t& tokens : routed) tokens += 10;
+    EXPECT_TRUE(partial.roll_back(std::vector<uint32_t>{5}, stamps, routed, updates).ok());
+    return partial.expected_loss(routed).plt_since;
+  };
+  // Of one expert before. Alone on rank 3 is 5, in two layers; node 0 has 0 and 1, node 1 4 and 5.
+  EXPECT_DOUBLE_EQ(expected({0, 0, 1, 1}), 2 * expected({}));
+}
+
+}  // namespace
+}  // namespace moetrain
