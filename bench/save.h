@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "bench/paired.h"
 #include "bench/save_run.h"
 
 namespace bench {
@@ -19,7 +20,7 @@ struct SaveOptions {
   std::string bench = "save";
   double pass_ratio = kSavePassRatio;
   SaveShape shape;
-  int pairs = 12;
+  Pairs pairs;
   int saves_per_sample = 1;  // as many as make a sample long enough to mean something
   std::string directory = ".";
   bool engine_only = false;
