@@ -25,6 +25,8 @@ struct SaveOptions {
   std::string directory = ".";
   bool engine_only = false;
 };
+// As report.h has it, and rewrite, resident_bytes_peak, cpu (cpu_pairs.h).
 ckpt::Result<nlohmann::json> bench_save(const SaveOptions& options);
+std::string save_text(const nlohmann::json& document);
 
 }  // namespace bench
