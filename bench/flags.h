@@ -29,9 +29,19 @@ void add_place(CLI::App* command, Options& options, std::string* engine, bool* a
 
 template <typename Options>
 void add_common(CLI::App* command, Options& options, std::string* engine, bool* as_json) {
-  command->add_option("--pairs", options.pairs, "measured pairs")
+  command->add_option("--pairs", options.pairs.at_least, "measured pairs, at least")
       ->capture_default_str()
       ->check(CLI::Range(11, 1000));
+  command
+      ->add_option("--pairs-max", options.pairs.at_most,
+                   "pairs at most: more are made while the limit does not repeat itself")
+      ->capture_default_str()
+      ->check(CLI::Range(11, 1000));
+  command
+      ->add_option("--seconds", options.pairs.seconds_more,
+                   "begin none of these later, from the end of --pairs")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 86'400));
   add_place(command, options, engine, as_json);
 }
 

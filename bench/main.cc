@@ -342,9 +342,9 @@ int main(int argc, char** argv) {
       "data.");
   Flags flags;
   const std::vector<Command> commands = {
-      {add_save(app, flags), [&] { return bench::bench_save(flags.save); }, bench::to_text},
+      {add_save(app, flags), [&] { return bench::bench_save(flags.save); }, bench::save_text},
       {add_fragments(app, flags), [&] { return bench::bench_save(flags.fragments); },
-       bench::to_text},
+       bench::save_text},
       {add_restore(app, flags), [&] { return bench::bench_restore(flags.restore); },
        bench::to_text},
       {add_stall(app, flags), [&] { return bench::bench_stall(flags.stall); }, bench::stall_text},

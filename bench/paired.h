@@ -21,6 +21,18 @@ double median(std::vector<double> values);
 // 95 % interval of the median, by a seeded bootstrap.
 Interval median_interval(const std::vector<double>& values);
 
+// How many pairs a bench makes: `at_least`, and then more while the limit against itself says that
+// nothing was measured, whatever the ratio is.
+struct Pairs {
+  int at_least = 12;
+  int at_most = 100;          // of all; a smaller number than at_least adds none
+  double seconds_more = 300;  // begin no further pairs so long after at_least were there
+};
+constexpr Pairs exactly(int pairs) { return {pairs, pairs, 0}; }
+
+// The spread of the limit against itself within which something was measured.
+inline constexpr double kSelfSpread = 0.03;
+
 struct Paired {
   std::vector<double> limit;   // of run i, in the unit of the callbacks (more is better)
   std::vector<double> engine;  // of run i
@@ -28,16 +40,24 @@ struct Paired {
   Interval ratio_interval;
   double self_ratio = 0;  // median of limit[i + 1] / limit[i]: 1 on a quiet machine
   Interval self_interval;
+  int pairs_added = 0;       // beyond Pairs::at_least
+  double seconds_added = 0;  // that these took
   // The limit against itself holds within 3 %: otherwise nothing was measured.
-  bool conclusive() const;
+  bool conclusive(double self_spread = kSelfSpread) const;
 };
 // "pass" if the whole interval of the ratio is at or above pass_ratio (at or below, where less is
 // better), "fail" if it is on the other side, "inconclusive" if it is on neither or nothing was
 // measured.
-const char* verdict(const Paired& paired, double pass_ratio, bool more_is_better = true);
+const char* verdict(const Paired& paired, double pass_ratio, bool more_is_better = true,
+                    double self_spread = kSelfSpread);
 
 // The same from values of runs that were made in turns; value i of each belongs together.
 Paired compared(std::vector<double> limit, std::vector<double> engine);
+
+// Whether one more pair is made after those of `limit`, `seconds` after the at_least-th. It knows
+// of the limit's runs only, so that no ratio can be waited for. Beyond at_least they come two at a
+// time, one in either order.
+bool wants_another(const Pairs& pairs, const std::vector<double>& limit, double seconds);
 
 // What is measured. `prepare` runs before each pair, outside of both times.
 struct Contest {
@@ -45,8 +65,9 @@ struct Contest {
   std::function<Result<double>()> limit;
   std::function<Result<double>()> engine;
   std::function<void(const std::string&)> progress;
+  std::function<double()> seconds = {};  // a clock; a steady one if there is none
 };
-// Runs each `pairs` times, in the order A B B A. Stops at the first error.
-Result<Paired> measure_pairs(int pairs, const Contest& contest);
+// Runs both as often as `pairs` says, in the order A B B A. Stops at the first error.
+Result<Paired> measure_pairs(const Pairs& pairs, const Contest& contest);
 
 }  // namespace bench

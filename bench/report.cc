@@ -74,19 +74,23 @@ nlohmann::json to_json(const Outcome& outcome, const Paired& paired,
           {"limit_self_interval", {paired.self_interval.low, paired.self_interval.high}},
           {"pass_ratio", outcome.pass_ratio},
           {"verdict", verdict(paired, outcome.pass_ratio, outcome.more_is_better)},
+          {"pairs_added", paired.pairs_added},
           {"runs", runs}};
 }
 
 std::string to_text(const nlohmann::json& document) {
+  const int added = document["pairs_added"].get<int>();
   return fmt::format(
       "{}: {:.4g} {} against {:.4g} ({})\n"
-      "ratio {:.3f} [{:.3f}, {:.3f}], limit against itself {:.3f} [{:.3f}, {:.3f}], {} pairs: {}\n",
+      "ratio {:.3f} [{:.3f}, {:.3f}], limit against itself {:.3f} [{:.3f}, {:.3f}], {} pairs{}: "
+      "{}\n",
       document["bench"].get<std::string>(), document["value"].get<double>(),
       document["unit"].get<std::string>(), document["limit"].get<double>(),
       document["limit_name"].get<std::string>(), document["ratio_to_limit"].get<double>(),
       document["ratio_interval"][0].get<double>(), document["ratio_interval"][1].get<double>(),
       document["limit_self_ratio"].get<double>(), document["limit_self_interval"][0].get<double>(),
       document["limit_self_interval"][1].get<double>(), document["runs"].size(),
+      added == 0 ? "" : fmt::format(" ({} of them added)", added),
       document["verdict"].get<std::string>());
 }
 

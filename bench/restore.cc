@@ -84,8 +84,8 @@ ckpt::Result<nlohmann::json> bench_restore(const RestoreBenchOptions& options) {
                         .limit_name = best.name(),
                         .pass_ratio = kRestorePassRatio};
   nlohmann::json document = to_json(outcome, paired, machine(options.directory));
-  document["cpu"] = {
-      {"seconds_per_gb", (after.cpu_seconds - before.cpu_seconds) / options.pairs / (bytes / 1e9)}};
+  const double restored_gb = bytes / 1e9 * static_cast<double>(paired.limit.size());
+  document["cpu"] = {{"seconds_per_gb", (after.cpu_seconds - before.cpu_seconds) / restored_gb}};
   document["resident_bytes_peak"] = after.resident_bytes_peak;
   return document;
 }

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "bench/paired.h"
 #include "bench/save_run.h"
 
 namespace bench {
@@ -14,7 +15,7 @@ inline constexpr double kRestorePassRatio = 0.95;
 
 struct RestoreBenchOptions {
   SaveShape shape;
-  int pairs = 12;
+  Pairs pairs;
   std::string directory = ".";
 };
 ckpt::Result<nlohmann::json> bench_restore(const RestoreBenchOptions& options);

@@ -36,6 +36,34 @@ bool counts(const RoutingTrace& trace) {
   return !__builtin_mul_overflow(trace.assignments, int64_t{trace.grid.layers}, &all);
 }
 
+// Of a file that ends in the middle zlib gives what is there, and then an end, as of a whole one:
+// only its error says which it was.
+bool was_cut(gzFile file) {
+  int error = Z_OK;
+  gzerror(file, &error);
+  return error == Z_BUF_ERROR;
+}
+
+// All of a file, unpacked.
+Result<std::string> read_unpacked(const std::string& path) {
+  // zlib reads plain files, too.
+  const std::unique_ptr<gzFile_s, int (*)(gzFile)> file(gzopen(path.c_str(), "rb"), gzclose);
+  if (!file) return make_error(ErrorCode::kNotFound, "{}: cannot be opened", path);
+  std::string text;
+  std::vector<char> block(1 << 20);
+  int read = 0;
+  while ((read = gzread(file.get(), block.data(), static_cast<unsigned>(block.size()))) > 0) {
+    text.append(block.data(), static_cast<size_t>(read));
+    if (text.size() > kTextBytesMax) {
+      return make_error(ErrorCode::kInvalidArgument, "{}: more than {} bytes of text", path,
+                        kTextBytesMax);
+    }
+  }
+  if (was_cut(file.get())) return make_error(ErrorCode::kCorrupt, "{}: ends in the middle", path);
+  if (read < 0) return make_error(ErrorCode::kCorrupt, "{}: cannot be read or unpacked", path);
+  return text;
+}
+
 }  // namespace
 
 Result<RoutingTrace> parse_routing_trace(std::string_view text, std::string_view origin) {
@@ -65,20 +93,7 @@ Result<RoutingTrace> parse_routing_trace(std::string_view text, std::string_view
 }
 
 Result<RoutingTrace> read_routing_trace(const std::string& path) {
-  // zlib reads plain files, too.
-  const std::unique_ptr<gzFile_s, int (*)(gzFile)> file(gzopen(path.c_str(), "rb"), gzclose);
-  if (!file) return make_error(ErrorCode::kNotFound, "{}: cannot be opened", path);
-  std::string text;
-  std::vector<char> block(1 << 20);
-  int read = 0;
-  while ((read = gzread(file.get(), block.data(), static_cast<unsigned>(block.size()))) > 0) {
-    text.append(block.data(), static_cast<size_t>(read));
-    if (text.size() > kTextBytesMax) {
-      return make_error(ErrorCode::kInvalidArgument, "{}: more than {} bytes of text", path,
-                        kTextBytesMax);
-    }
-  }
-  if (read < 0) return make_error(ErrorCode::kCorrupt, "{}: cannot be read or unpacked", path);
+  CKPT_ASSIGN(const std::string text, read_unpacked(path));
   return parse_routing_trace(text, path);
 }
 

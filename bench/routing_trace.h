@@ -24,7 +24,8 @@ struct RoutingTrace {
 // (batches that grow). `origin` starts the message.
 ckpt::Result<RoutingTrace> parse_routing_trace(std::string_view csv, std::string_view origin);
 
-// From a file; one that ends in .gz is unpacked. At most 1 GiB of text.
+// From a file, which is unpacked if it is gzip'ed. At most 1 GiB of text. kCorrupt if it cannot be
+// unpacked, or ends in the middle.
 ckpt::Result<RoutingTrace> read_routing_trace(const std::string& path);
 
 }  // namespace bench

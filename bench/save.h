@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "bench/paired.h"
 #include "bench/save_run.h"
 
 namespace bench {
@@ -19,11 +20,13 @@ struct SaveOptions {
   std::string bench = "save";
   double pass_ratio = kSavePassRatio;
   SaveShape shape;
-  int pairs = 12;
+  Pairs pairs;
   int saves_per_sample = 1;  // as many as make a sample long enough to mean something
   std::string directory = ".";
   bool engine_only = false;
 };
+// As report.h has it, and rewrite, resident_bytes_peak, cpu (cpu_pairs.h).
 ckpt::Result<nlohmann::json> bench_save(const SaveOptions& options);
+std::string save_text(const nlohmann::json& document);
 
 }  // namespace bench

@@ -137,17 +137,17 @@ struct FirstSaves {
   std::vector<double> open_seconds;
 };
 
-Result<FirstSaves> measure_first(StallRun& run, Pool pool) {
+Result<FirstSaves> measure_first(StallRun& run, Pool pool, const Pairs& pairs) {
   FirstSaves first;
   CKPT_ASSIGN(first.paired,
-              measure_pairs(kFirstSaves, {.prepare = [] { return ckpt::Status(); },
-                                          .limit = [&] { return run.copy(); },
-                                          .engine = [&]() -> Result<double> {
-                                            CKPT_TRY(run.restart(pool));
-                                            first.open_seconds.push_back(run.open_seconds());
-                                            return run.save();
-                                          },
-                                          .progress = say}));
+              measure_pairs(pairs, {.prepare = [] { return ckpt::Status(); },
+                                    .limit = [&] { return run.copy(); },
+                                    .engine = [&]() -> Result<double> {
+                                      CKPT_TRY(run.restart(pool));
+                                      first.open_seconds.push_back(run.open_seconds());
+                                      return run.save();
+                                    },
+                                    .progress = say}));
   return first;
 }
 
@@ -157,6 +157,7 @@ nlohmann::json first_json(const FirstSaves& first) {
           {"ratio_interval", {paired.ratio_interval.low, paired.ratio_interval.high}},
           {"self_ratio", paired.self_ratio},
           {"self_interval", {paired.self_interval.low, paired.self_interval.high}},
+          {"pairs_added", paired.pairs_added},
           {"seconds", paired.engine},
           {"open_seconds", median(first.open_seconds)}};
 }
@@ -177,8 +178,12 @@ Result<nlohmann::json> bench_stall(const StallOptions& options) {
                                             .limit = [&] { return run.copy(); },
                                             .engine = [&] { return run.save(); },
                                             .progress = say}));
-  CKPT_ASSIGN(const FirstSaves first, measure_first(run, Pool::kWarm));
-  CKPT_ASSIGN(const FirstSaves cold, measure_first(run, Pool::kNone));
+  // What is left of the time for more pairs. The last has no verdict that they could help.
+  Pairs of_first = options.pairs;
+  of_first.at_least = kFirstSaves;
+  of_first.seconds_more -= paired.seconds_added;
+  CKPT_ASSIGN(const FirstSaves first, measure_first(run, Pool::kWarm, of_first));
+  CKPT_ASSIGN(const FirstSaves cold, measure_first(run, Pool::kNone, exactly(kFirstSaves)));
   const Outcome outcome{.bench = "stall",
                         .shape = {{"bytes", options.bytes},
                                   {"sessions", 1},

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "bench/paired.h"
 #include "formats/base/result.h"
 
 namespace bench {
@@ -14,12 +15,12 @@ struct StallOptions {
   uint64_t fragment_bytes = 16ull << 20;
   std::string engine = "uring";
   std::string directory = ".";
-  int pairs = 24;
+  Pairs pairs{.at_least = 24};
 };
 // As report.h has it, and first_save, first_save_cold:{ratio_to_limit, ratio_interval, self_ratio,
-// self_interval, seconds, open_seconds}: the same of saves that are the first of their session,
-// begun as soon as it is open, on a daemon that had the time to fill its pool of warm memory, which
-// is held to the same bound and has a verdict; and on one without a pool.
+// self_interval, pairs_added, seconds, open_seconds}: the same of saves that are the first of their
+// session, begun as soon as it is open, on a daemon that had the time to fill its pool of warm
+// memory, which is held to the same bound and has a verdict; and on one without a pool.
 ckpt::Result<nlohmann::json> bench_stall(const StallOptions& options);
 std::string stall_text(const nlohmann::json& document);
 

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 #include <sys/resource.h>
-#include <unistd.h>
+#include <time.h>
 
 #include <fstream>
 #include <sstream>
@@ -16,9 +16,9 @@ using ckpt::Result;
 
 namespace {
 
-std::string text_of(const std::string& path) {
+std::string status_of(pid_t process) {
   std::stringstream text;
-  text << std::ifstream(path).rdbuf();
+  text << std::ifstream(fmt::format("/proc/{}/status", process)).rdbuf();
   return text.str();
 }
 
@@ -28,20 +28,7 @@ double seconds_of(const timeval& time) {
 
 }  // namespace
 
-Result<Usage> parse_usage(std::string_view stat, std::string_view status, double ticks_per_second) {
-  // The name, in parentheses, may hold anything; utime and stime are fields 14 and 15 of the line.
-  const size_t name_end = stat.rfind(") ");
-  if (name_end == std::string_view::npos) {
-    return make_error(ErrorCode::kCorrupt, "/proc/PID/stat: no name in '{}'", stat);
-  }
-  std::istringstream fields{std::string(stat.substr(name_end + 2))};
-  std::string skipped;
-  for (int field = 3; field < 14; ++field) fields >> skipped;
-  uint64_t user = 0;
-  uint64_t system = 0;
-  if (!(fields >> user >> system)) {
-    return make_error(ErrorCode::kCorrupt, "/proc/PID/stat: no times in '{}'", stat);
-  }
+Result<uint64_t> parse_resident_peak(std::string_view status) {
   constexpr std::string_view kPeak = "\nVmHWM:";
   const size_t peak = status.find(kPeak);
   uint64_t kib = 0;
@@ -49,17 +36,19 @@ Result<Usage> parse_usage(std::string_view stat, std::string_view status, double
       !(std::istringstream{std::string(status.substr(peak + kPeak.size()))} >> kib)) {
     return make_error(ErrorCode::kCorrupt, "/proc/PID/status: no VmHWM");
   }
-  return Usage{static_cast<double>(user + system) / ticks_per_second, kib << 10};
+  return kib << 10;
 }
 
+// By the process's clock: /proc/PID/stat counts in hundredths of a second, a tenth of what one
+// sample takes.
 Result<Usage> usage_of(pid_t process) {
-  const std::string folder = fmt::format("/proc/{}", process);
-  const std::string stat = text_of(folder + "/stat");
-  if (stat.empty()) {
+  clockid_t clock{};
+  timespec used{};
+  if (::clock_getcpuclockid(process, &clock) != 0 || ::clock_gettime(clock, &used) != 0) {
     return make_error(ErrorCode::kUnavailable, "process {} has ended", process);
   }
-  return parse_usage(stat, text_of(folder + "/status"),
-                     static_cast<double>(::sysconf(_SC_CLK_TCK)));
+  CKPT_ASSIGN(const uint64_t peak, parse_resident_peak(status_of(process)));
+  return Usage{static_cast<double>(used.tv_sec) + static_cast<double>(used.tv_nsec) / 1e9, peak};
 }
 
 double own_cpu_seconds() {

@@ -18,9 +18,8 @@ struct Usage {
 // kUnavailable if there is no such process any more.
 ckpt::Result<Usage> usage_of(pid_t process);
 
-// From the texts of /proc/PID/stat and /proc/PID/status. kCorrupt if a field is not there.
-ckpt::Result<Usage> parse_usage(std::string_view stat, std::string_view status,
-                                double ticks_per_second);
+// From the text of /proc/PID/status. kCorrupt if the field is not there.
+ckpt::Result<uint64_t> parse_resident_peak(std::string_view status);
 
 // Of the calling process, its children that have ended included.
 double own_cpu_seconds();

@@ -99,6 +99,15 @@ Status check_whole(const PlacementRequest& request, const std::string& path) {
   return {};
 }
 
+// To a request that is valid without it: what validate() refuses then is in the file.
+Status add_current(PlacementRequest& request, const std::string& path) {
+  if (path.empty()) return {};
+  CKPT_ASSIGN(request.current, read_current(path));
+  const Status fits = validate(request);
+  if (!fits.ok()) return make_error(fits.error().code, "{}: {}", path, fits.error().message);
+  return check_whole(request, path);
+}
+
 Status fill_request(PlanFlags& flags) {
   PlacementRequest& request = flags.request;
   if (flags.loads.has_value() == !flags.loads_file.empty()) {
@@ -120,15 +129,12 @@ Status fill_request(PlanFlags& flags) {
     CKPT_ASSIGN(const std::string csv, read_text(flags.domains_file));
     CKPT_ASSIGN(request.domain_of_rank, parse_domains(csv, flags.domains_file, request.ranks));
   }
-  if (!flags.current_file.empty()) {
-    CKPT_ASSIGN(request.current, read_current(flags.current_file));
-  }
   for (const std::string& text : flags.recovery) {
     CKPT_ASSIGN(const RecoveryWanted wanted, parse_wanted(text));
     request.recovery_wanted.push_back(wanted);
   }
   CKPT_TRY(validate(request));
-  return check_whole(request, flags.current_file);
+  return add_current(request, flags.current_file);
 }
 
 // Layers that no token was routed to: they are planned as if their experts had equal loads.

@@ -51,7 +51,7 @@ Result<Paired> measure(const Context& context, const Rate& engine, const Rate& l
   contest.limit = [&] { return per_second(limit, limit_repeats); };
   contest.engine = [&] { return per_second(engine, engine_repeats); };
   contest.progress = [](const std::string&) {};
-  return measure_pairs(context.settings.pairs, contest);
+  return measure_pairs(exactly(context.settings.pairs), contest);
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ Paired paired(const std::vector<double>& limit, const std::vector<double>& engin
   contest.limit = [&] { return Result<double>(limit[a++ % limit.size()]); };
   contest.engine = [&] { return Result<double>(engine[b++ % engine.size()]); };
   contest.progress = [](const std::string&) {};
-  return measure_pairs(12, contest).value();
+  return measure_pairs(exactly(12), contest).value();
 }
 
 Row row(double pass_ratio, bool must = true) {

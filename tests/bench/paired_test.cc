@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include "bench/report.h"
 
 namespace bench {
@@ -29,9 +31,37 @@ struct Given {
     contest.limit = [&] { return next('A', limit, a); };
     contest.engine = [&] { return next('B', engine, b); };
     contest.progress = [](const std::string&) {};
-    return measure_pairs(12, contest).value();
+    return measure_pairs(exactly(12), contest).value();
   }
 };
+
+// The rule alone, on what the limit gave, with a clock that each pair moves on by a second.
+struct Made {
+  size_t pairs = 0;
+  int added = 0;
+  double seconds = 0;
+};
+Made made_by(const Pairs& pairs, const std::function<double(size_t)>& limit,
+             const std::function<double(size_t)>& engine) {
+  size_t a = 0;
+  size_t b = 0;
+  double now = 1000;
+  Contest contest;
+  contest.prepare = [&] {
+    now += 1;
+    return ckpt::Status();
+  };
+  contest.limit = [&] { return Result<double>(limit(a++)); };
+  contest.engine = [&] { return Result<double>(engine(b++)); };
+  contest.progress = [](const std::string&) {};
+  contest.seconds = [&] { return now; };
+  const Paired paired = measure_pairs(pairs, contest).value();
+  EXPECT_EQ(paired.engine.size(), paired.limit.size());
+  return {paired.limit.size(), paired.pairs_added, paired.seconds_added};
+}
+
+double steady(size_t) { return 100; }
+double noisy(size_t i) { return i % 2 == 0 ? 100 : 200; }
 
 std::string verdict_of(Given given, double pass_ratio, bool more_is_better) {
   const Outcome outcome{.bench = "x",
@@ -57,6 +87,57 @@ TEST(Paired, MedianOfPairedRatiosIsNotTheRatioOfMedians) {
   EXPECT_DOUBLE_EQ(paired.ratio_interval.low, 0.9);
   EXPECT_DOUBLE_EQ(paired.ratio_interval.high, 0.9);
   EXPECT_FALSE(paired.conclusive());  // such a machine proves nothing
+}
+
+TEST(MorePairs, NoneWhereTheLimitRepeatsItself) {
+  const Pairs pairs{.at_least = 12, .at_most = 40, .seconds_more = 1000};
+  const Made quiet = made_by(pairs, steady, steady);
+  EXPECT_EQ(quiet.pairs, 12u);
+  EXPECT_EQ(quiet.added, 0);
+  EXPECT_EQ(quiet.seconds, 0);
+  // Whatever the ratio: all of it bad, or on both sides of any bound.
+  EXPECT_EQ(made_by(pairs, steady, [](size_t) { return 1.0; }).pairs, 12u);
+  EXPECT_EQ(made_by(pairs, steady, noisy).pairs, 12u);
+}
+
+TEST(MorePairs, UntilTheLimitRepeatsItselfWhateverTheRatioIs) {
+  const Pairs pairs{.at_least = 12, .at_most = 400, .seconds_more = 1000};
+  const auto calm_later = [](size_t i) { return i < 12 ? noisy(i) : 100; };
+  const Made made = made_by(pairs, calm_later, calm_later);
+  EXPECT_GT(made.pairs, 20u);  // about half of what counts has to be calm
+  EXPECT_LT(made.pairs, 100u);
+  EXPECT_EQ(made.pairs % 2, 0u);
+  EXPECT_EQ(made.added, static_cast<int>(made.pairs) - 12);
+  EXPECT_EQ(made.seconds, made.added);
+  for (const double engine : {1.0, 95.0, 1000.0}) {
+    EXPECT_EQ(made_by(pairs, calm_later, [&](size_t) { return engine; }).pairs, made.pairs);
+  }
+  EXPECT_EQ(made_by(pairs, calm_later, noisy).pairs, made.pairs);
+}
+
+TEST(MorePairs, NoMoreThanAllowed) {
+  EXPECT_EQ(made_by({12, 20, 1000}, noisy, steady).pairs, 20u);
+  EXPECT_EQ(made_by({12, 12, 1000}, noisy, steady).pairs, 12u);
+  EXPECT_EQ(made_by({12, 11, 1000}, noisy, steady).pairs, 12u);
+  EXPECT_EQ(made_by(exactly(12), noisy, steady).pairs, 12u);
+  // Begun within five seconds, in twos: both orders as often.
+  EXPECT_EQ(made_by({12, 400, 5}, noisy, steady).pairs, 18u);
+  EXPECT_EQ(made_by({12, 400, 0}, noisy, steady).pairs, 12u);
+  EXPECT_EQ(made_by({11, 400, 2}, noisy, steady).pairs, 14u);
+}
+
+// What it may look at: nothing of the engine.
+TEST(MorePairs, TheRuleSeesTheLimitOnly) {
+  const Pairs pairs{.at_least = 2, .at_most = 8, .seconds_more = 10};
+  EXPECT_TRUE(wants_another(pairs, {}, 99));
+  EXPECT_TRUE(wants_another(pairs, {1}, 99));
+  EXPECT_FALSE(wants_another(pairs, {1, 1}, 0));
+  EXPECT_TRUE(wants_another(pairs, {1, 2}, 9));
+  EXPECT_FALSE(wants_another(pairs, {1, 2}, 10));
+  EXPECT_TRUE(wants_another(pairs, {1, 2, 2}, 10));
+  EXPECT_FALSE(wants_another(pairs, {1, 2, 1, 2, 1, 2, 1, 2}, 0));
+  EXPECT_TRUE(wants_another(pairs, {1, 1.031}, 0));
+  EXPECT_FALSE(wants_another(pairs, {1, 1.029}, 0));
 }
 
 TEST(Paired, MedianTakesTheMiddle) {

@@ -253,9 +253,10 @@ def compare_without_replicas(program, trace):
     age-aware less on loads that stay, and hardly more on others."""
     rng = random.Random(5)
 
-    def ratio(rates, samples=120):
-        write_trace(trace, rates, samples)
-        arguments = ["--k", "1", "2", "4", "--ranks", "16", "--slots", "1", "--replicas-min", "1"]
+    def ratio(rates, samples=120, layers=2, experts=16):
+        write_trace(trace, rates, samples, layers, experts)
+        arguments = ["--k", "1", "2", "4", "--ranks", str(experts), "--slots", "1",
+                     "--replicas-min", "1"]
         check(program, trace, arguments + ["--dead-max", "1"])
         done = subprocess.run([program, "plt", "--trace", trace, "--json"] + arguments, check=True,
                               capture_output=True)
@@ -286,6 +287,21 @@ def compare_without_replicas(program, trace):
         for samples in (20, 40, 120):
             found = ratio(rates, samples)
             assert found < 1.0005, f"{name}, {samples} samples: {found}"
+    # What weighs age for what it has seen pays when that turns. Risk-aware does not, where no risk
+    # differs; what age-aware pays is in bench/README.md.
+    of_age = []
+    for _ in range(6):
+        samples, skew = rng.choice((20, 40, 60, 120)), rng.uniform(0.5, 2)
+        ranking, turns_after = rng.sample(range(8), 8), rng.uniform(0.3, 0.7)
+        hot, stays = rng.randint(8, 80), rng.randint(1, 3)
+
+        def turning(sample, _, n):
+            if sample < samples * turns_after:
+                return [(1 + ranking[e]) ** -skew * rng.uniform(0.9, 1.1) for e in range(n)]
+            return [hot if e == sample // stays % n else 1 for e in range(n)]
+
+        of_age.append(ratio(turning, samples, layers=1, experts=8))
+    assert any(found != 1 for found in of_age), "these traces tell weighing age from not doing so"
 
 
 def loses_nothing_of_nothing(program, trace):

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <zlib.h>
 
 #include <fstream>
 #include <random>
@@ -64,6 +65,38 @@ TEST(RoutingTraceTest, ReadsFilesAndSaysWhichItCannot) {
   std::ofstream(path) << kGood;
   EXPECT_TRUE(read_routing_trace(path).ok());
   EXPECT_THAT(read_routing_trace(path + ".gz").error().message, HasSubstr("trace.csv.gz"));
+}
+
+// kGood, packed in two pieces with a flush between them: after the second sample's first line.
+std::string write_packed(const std::string& path) {
+  const gzFile file = gzopen(path.c_str(), "wb");
+  const size_t flushed = kGood.find("20,0");
+  gzwrite(file, kGood.data(), static_cast<unsigned>(flushed));
+  gzflush(file, Z_FULL_FLUSH);
+  gzwrite(file, kGood.data() + flushed, static_cast<unsigned>(kGood.size() - flushed));
+  gzclose(file);
+  std::ifstream packed(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(packed), std::istreambuf_iterator<char>()};
+}
+
+// zlib gives what there is of a cut file: whole samples, if it was cut behind one.
+TEST(RoutingTraceTest, RefusesPackedFilesThatEndInTheMiddle) {
+  const ckpt::test::TempFolder folder;
+  const std::string path = folder.path("trace.csv.gz");
+  const std::string packed = write_packed(path);
+  const auto whole = read_routing_trace(path);
+  ASSERT_TRUE(whole.ok()) << whole.error().message;
+  EXPECT_EQ(whole->samples.size(), 2u);
+  const size_t flush = packed.find(std::string("\0\0\xff\xff", 4)) + 4;
+  ASSERT_LT(flush, packed.size());
+  for (size_t length = 3; length < packed.size(); ++length) {
+    SCOPED_TRACE(testing::Message() << length << " bytes of " << packed.size());
+    std::ofstream(path, std::ios::binary) << packed.substr(0, length);
+    const auto cut = read_routing_trace(path);
+    ASSERT_FALSE(cut.ok()) << (length == flush ? "cut where it was flushed" : "");
+    EXPECT_EQ(cut.error().code, ckpt::ErrorCode::kCorrupt);
+    EXPECT_EQ(cut.error().message, path + ": ends in the middle");
+  }
 }
 
 // Whatever the bytes: a trace that adds up, or a sentence (asan and ubsan watch).

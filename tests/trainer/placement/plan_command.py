@@ -85,6 +85,10 @@ def check_refusals(folder, loads, nodes):
     bad.write_text("0,a\n1,a\n1,b\n")
     part = folder / "part.json"
     part.write_text(json.dumps({"ranks": [[0], [0], [0], [0]]}))
+    stranger = folder / "stranger.json"
+    stranger.write_text(json.dumps({"ranks": [[0], [1], [2], [9]]}))
+    wide = folder / "wide.json"
+    wide.write_text(json.dumps({"ranks": [[0], [1], [2]]}))
     for arguments, code, sentence in (
             ((*SMALL[:4], "--min-replicas", "3", *SMALL[6:]), 2, "need 12"),
             ((*SMALL[:6], "--loads", "4,-3"), 2, "'-3', which is no count"),
@@ -106,6 +110,10 @@ def check_refusals(folder, loads, nodes):
             ((*SMALL, "--recovery", "3:0.5"), 1, "0.5000 wanted, at most"),
             ((*SMALL, "--current", str(bad)), 2, "is no plan"),
             ((*SMALL, "--current", str(part)), 2, "part.json: layer 0 misses expert 1"),
+            ((*SMALL, "--current", str(stranger)), 2,
+             "stranger.json: placement: the current placement of layer 0 has expert 9 of 4"),
+            ((*SMALL, "--current", str(wide)), 2,
+             "wide.json: placement: the current placement of layer 0 has 3 ranks, not 4"),
             (("--ranks", "-4", *SMALL[2:]), 2, "must not be negative"),
             ((*SMALL[:2],), 2, "--slots")):
         got, out, err = plan(*arguments)
