@@ -280,9 +280,19 @@ std::string print_prune(const Json& document) {
     table.add({text(removed, "step"), text(removed, "lineage"), text(removed, "time"), "removed",
                size(removed, "bytes"), text(removed, "units_left"), text(removed, "reason")});
   }
-  return table.text() + fmt::format("{} kept, {} {}, {}\n", member(document, "kept").size(),
-                                    member(document, "removed").size(),
-                                    dry ? "would be removed" : "removed", size(document, "bytes"));
+  // What an answer had no room for is counted.
+  const Json left_out = member(document, "left_out");
+  const auto all = [&](const char* name) {
+    const Json more = member(left_out, name);
+    return member(document, name).size() + (more.is_number_unsigned() ? more.get<size_t>() : 0);
+  };
+  std::string out = table.text();
+  if (left_out.is_object()) {
+    out += fmt::format("and {} kept, {} removed that are not listed here: ckptd's log has those\n",
+                       text(left_out, "kept"), text(left_out, "removed"));
+  }
+  return out + fmt::format("{} kept, {} {}, {}\n", all("kept"), all("removed"),
+                           dry ? "would be removed" : "removed", size(document, "bytes"));
 }
 
 std::string print_grants(const Json& document) {
