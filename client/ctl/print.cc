@@ -214,10 +214,12 @@ std::string print_diff(const Json& document) {
                {"FROM", Align::kRight},
                {"TO", Align::kRight},
                {"SIZE", Align::kRight},
-               {"||B-A||/||A||", Align::kRight}});
+               {"||B-A||/||A||", Align::kRight},
+               {"WHY NOT"}});
   for (const Json& unit : member(document, "units")) {
     table.add({text(unit, "unit"), text(unit, "change"), text(unit, "from_step"),
-               text(unit, "to_step"), size(unit, "bytes"), text(unit, "relative_norm")});
+               text(unit, "to_step"), size(unit, "bytes"), text(unit, "relative_norm"),
+               unit.contains("reason") ? text(unit, "reason") : ""});
   }
   return fmt::format("{} -> {}: {} units, {}\n{}", view_name(member(document, "from")),
                      view_name(member(document, "to")), member(document, "units").size(),

@@ -1,4 +1,4 @@
-// What ckptctl makes of the daemon's answers, of any length.
+// What ckptctl makes of the daemon's answers: of any length, and of runs that are not alike.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -57,7 +57,44 @@ class CtlAnswers : public Ctl {
     ASSERT_OK(snapshot->wait(CKPT_LEVEL_DURABLE, 60'000));
     ASSERT_OK(session->leave());
   }
+  std::map<std::string, Json> diff(const std::string& from, const std::string& to) {
+    std::map<std::string, Json> units;
+    const Json document = json({"diff", from, to});
+    for (const Json& unit : document["units"]) units[unit["unit"]] = unit;
+    return units;
+  }
 };
+
+// The same units, registered the other way round, so that each has the other's number.
+TEST_F(CtlAnswers, DiffOfTwoRunsGoesByNames) {
+  make_run("one", {{"a", "w.a", 1024, 2}, {"b", "w.b", 1024, 4}, {"c", "w.c", 64, 1}}, {0, 1, 2});
+  make_run("two", {{"c", "w.c", 64, 3}, {"b", "w.b", 1024, 5}, {"a", "w.a", 1024, 3}}, {0, 1, 2});
+  const auto units = diff("one@10", "two@10");
+  ASSERT_EQ(units.size(), 3u);
+  EXPECT_DOUBLE_EQ(units.at("a")["relative_norm"].get<double>(), 0.5);
+  EXPECT_DOUBLE_EQ(units.at("b")["relative_norm"].get<double>(), 0.25);
+  EXPECT_DOUBLE_EQ(units.at("c")["relative_norm"].get<double>(), 2.0);
+  for (const auto& [name, unit] : units) EXPECT_FALSE(unit.contains("reason")) << name;
+}
+
+TEST_F(CtlAnswers, DiffOfUnitsThatAreNotAlikeSaysWhyItHasNoNorm) {
+  make_run("one",
+           {{"a", "w.a", 1024, 2}, {"b", "w.b", 64, 4}, {"c", "w.c", 64, 1}, {"d", "w.d", 8, 0}},
+           {0, 1, 2, 3});
+  make_run(
+      "two",
+      {{"c", "w.other", 64, 3}, {"b", "w.b", 128, 5}, {"a", "w.a", 1024, 3}, {"d", "w.d", 8, 1}},
+      {0, 1, 2, 3});
+  const auto units = diff("one@10", "two@10");
+  ASSERT_EQ(units.size(), 4u);
+  EXPECT_DOUBLE_EQ(units.at("a")["relative_norm"].get<double>(), 0.5);
+  EXPECT_EQ(units.at("b")["reason"], "tensor w.b is F32 [64], then F32 [128]");
+  EXPECT_EQ(units.at("c")["reason"], "tensor w.c is only in the first view");
+  EXPECT_EQ(units.at("d")["reason"], "it was all zero before");
+  for (const char* name : {"b", "c", "d"}) EXPECT_TRUE(units.at(name)["relative_norm"].is_null());
+  EXPECT_THAT(ctl({"diff", "one@10", "two@10"}).out, HasSubstr("tensor w.b is F32 [64]"));
+  EXPECT_EQ(diff("tiny@10", "tiny@20").at("trainer")["reason"], "it has no floating-point tensors");
+}
 
 // A row a page: the answers are what they are in one.
 TEST_F(CtlAnswers, PagesAreOneDocument) {
