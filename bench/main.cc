@@ -24,6 +24,7 @@
 #include "bench/step.h"
 #include "formats/base/ids.h"
 #include "formats/base/parse.h"
+#include "formats/base/version.h"
 
 namespace {
 
@@ -324,6 +325,7 @@ CLI::App* add_codecs(CLI::App& app, Flags& flags) {
 int main(int argc, char** argv) {
   CLI::App app("Benchmarks of ckptd, each against a limit measured in the same run.");
   app.require_subcommand(1);
+  app.set_version_flag("--version", ckpt::base::version_text("ckptbench"));
   app.footer(
       "Examples:\n"
       "  ckptbench save --bytes 2GiB --dir /data\n"

@@ -244,16 +244,18 @@ void Daemon::Impl::prune(const Session& session, const Administration& task) {
   if (!allowed.ok()) return administered(task, error_answer(allowed.error()));
   const auto plan = make_prune_plan(*args);
   if (!plan.ok()) return administered(task, error_answer(plan.error()));
-  const QueryAnswer document = prune_answer(args->run, *plan, args->dry_run);
+  const QueryAnswer document = prune_answer(args->run, *plan, args->dry_run, args->page);
   if (args->dry_run || plan->removed.empty()) return administered(task, document);
-  delete_planned(task, args->run, *plan, prune_records(args->run, *plan, wall_clock_ns()));
+  delete_planned(task, args->run, *plan, args->page,
+                 prune_records(args->run, *plan, wall_clock_ns()));
 }
 
 // All of it holds, or nothing. Meanwhile nobody resumes from the run.
 void Daemon::Impl::delete_planned(const Administration& task, const RunInfo& run,
-                                  const PrunePlan& plan, std::vector<fb::RecordT> records) {
+                                  const PrunePlan& plan, const PlanPage& page,
+                                  std::vector<fb::RecordT> records) {
   pruning = run.id;
-  record(std::move(records), [this, task, run, plan](const Status& status) {
+  record(std::move(records), [this, task, run, plan, page](const Status& status) {
     pruning.reset();
     snapshot_ended = true;  // an epoch may have waited for this
     const bool whole_run = std::exchange(removing, std::nullopt) == run.id;
@@ -263,7 +265,7 @@ void Daemon::Impl::delete_planned(const Administration& task, const RunInfo& run
                                             [](const auto& removed) { return !removed.again; }));
     log_prune(run, plan);
     if (whole_run) run_gone(run);
-    administered(task, prune_answer(run, plan, /*dry_run=*/false));
+    administered(task, prune_answer(run, plan, /*dry_run=*/false, page));
   });
 }
 
@@ -315,7 +317,8 @@ void Daemon::Impl::remove(const Session& session, const Administration& task) {
                                .held = versions_held(run.id)};
   const auto plan = plan_removal(*catalog, request);
   if (!plan.ok()) return administered(task, error_answer(plan.error()));
-  if (args->dry_run) return administered(task, prune_answer(run, *plan, /*dry_run=*/true));
+  if (args->dry_run)
+    return administered(task, prune_answer(run, *plan, /*dry_run=*/true, args->page));
   std::vector<fb::RecordT> records;
   if (args->point) {
     records = prune_records(run, *plan, wall_clock_ns());
@@ -335,7 +338,7 @@ void Daemon::Impl::remove(const Session& session, const Administration& task) {
     records.push_back(make_record(std::move(removed)));
     removing = run.id;
   }
-  delete_planned(task, run, *plan, std::move(records));
+  delete_planned(task, run, *plan, args->page, std::move(records));
 }
 
 }  // namespace ckptd

@@ -289,7 +289,7 @@ struct Daemon::Impl {
   Result<PrunePlan> make_prune_plan(const PruneArgs& args) const;
   std::vector<ViewPoint> points_being_taken(ckpt::RunId run) const;
   void delete_planned(const Administration& task, const RunInfo& run, const PrunePlan& plan,
-                      std::vector<fb::RecordT> records);
+                      const PlanPage& page, std::vector<fb::RecordT> records);
   Status may_remove(const RunInfo& run) const;
   void remove(const Session& session, const Administration& task);
   void run_gone(const RunInfo& run);

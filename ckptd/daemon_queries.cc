@@ -32,7 +32,8 @@ void Daemon::Impl::answer(SessionId session, uint64_t request, QueryAnswer answe
   if (answer.json.size() > limits::kQueryReplyBytesMax) {
     return refuse(session, request,
                   make_error(ErrorCode::kResourceExhausted,
-                             "the answer has {} bytes, the most is {}: ask for less",
+                             "the answer has {} bytes, the most is {}: ask for it in pages (page), "
+                             "or for less",
                              answer.json.size(), limits::kQueryReplyBytesMax));
   }
   fb::QueryReplyT reply;

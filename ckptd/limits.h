@@ -49,8 +49,11 @@ inline constexpr size_t kNoteTextsBytesMax = 4u << 20;
 inline constexpr size_t kNoteReferenceBytesMax = 64;
 // Log lines about units that fell back, of one restore.
 inline constexpr size_t kRestoreWarningsMax = 16;
-// Documents of answers; the rest of the frame is small.
+// Documents of answers; the rest of the frame is small. Lists that may be longer come in pages.
 inline constexpr size_t kQueryReplyBytesMax = ckpt::wire::kFramePayloadBytesMax - (1u << 20);
+// One page, or the whole document where no pages are asked for; without the few words around a
+// page. A row that is larger than that comes alone.
+inline constexpr size_t kQueryPageBytesMax = kQueryReplyBytesMax - (64u << 10);
 // Reads of the whole store compete with snapshots for the disk.
 inline constexpr size_t kVerifiesMax = 2;
 // Kept in the journal and handed out with every listing of runs.

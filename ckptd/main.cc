@@ -23,6 +23,7 @@
 #include "ckptd/observe/log_format.h"
 #include "ckptd/server/server.h"
 #include "ckptd/server/service_manager.h"
+#include "formats/base/version.h"
 
 namespace {
 
@@ -162,6 +163,7 @@ int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
   allow_open_files();
   CLI::App app("Checkpoint-centric storage service for Mixture-of-Experts training.", "ckptd");
+  app.set_version_flag("--version", ckpt::base::version_text("ckptd"));
   Flags flags;
   declare(app, flags);
   try {

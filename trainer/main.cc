@@ -4,9 +4,12 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 
+#include "formats/base/version.h"
+
 int main(int argc, char** argv) {
   CLI::App app{"moetrain: trains Mixture-of-Experts models that survive the loss of workers"};
   app.require_subcommand(1);
+  app.set_version_flag("--version", ckpt::base::version_text("moetrain"));
   app.footer(
       "Exit codes: 0 done, 1 failed, 2 bad usage, 3 not found, 4 integrity error, 128+n stopped "
       "by\n"

@@ -220,8 +220,10 @@ class Catalog {
   Result<uint64_t> live_extents(ckpt::SegmentId segment) const;
 
   std::vector<CommitInfo> commits(ckpt::RunId run) const;  // oldest first, deleted ones included
-  // The same without holding them all in memory. Newest first; stops when visit returns false.
-  void visit_commits(ckpt::RunId run, const std::function<bool(const CommitInfo&)>& visit) const;
+  // The same without holding them all in memory. Newest first, from that of the journal's record
+  // `newest` on; stops when visit returns false.
+  void visit_commits(ckpt::RunId run, const std::function<bool(const CommitInfo&)>& visit,
+                     uint64_t newest = ~uint64_t{0}) const;
   std::optional<CommitInfo> commit(ckpt::RunId run, ckpt::LineageId lineage, ckpt::Step step) const;
   // The journal's record of a commit, damaged ones included; nullopt for unknown ones. Of a deleted
   // one what is left of it: the units whose versions stay, and their extents; nullopt: nothing.

@@ -121,18 +121,19 @@ std::optional<values::VersionValue> Catalog::Impl::read_version(ckpt::RunId run,
 
 // ---- commits -----------------------------------------------------------------------------------
 
-void Catalog::visit_commits(ckpt::RunId run,
-                            const std::function<bool(const CommitInfo&)>& visit) const {
-  impl_->scan(Family::kCommits, keys::commits(run, CommitIndex::kSequence),
-              KvStore::Order::kDescending, [&](std::string_view, std::string_view value) {
-                const auto at = keys::lineage_step_at_end(value);
-                if (!at) {
-                  impl_->damaged(Family::kCommits, "an entry of the order of commits");
-                  return true;
-                }
-                const auto commit = impl_->read_commit(run, at->lineage, at->step);
-                return !commit || visit(commit->info);
-              });
+void Catalog::visit_commits(ckpt::RunId run, const std::function<bool(const CommitInfo&)>& visit,
+                            uint64_t newest) const {
+  impl_->scan_back(Family::kCommits, keys::commit_sequence(run, newest),
+                   keys::commits(run, CommitIndex::kSequence),
+                   [&](std::string_view, std::string_view value) {
+                     const auto at = keys::lineage_step_at_end(value);
+                     if (!at) {
+                       impl_->damaged(Family::kCommits, "an entry of the order of commits");
+                       return true;
+                     }
+                     const auto commit = impl_->read_commit(run, at->lineage, at->step);
+                     return !commit || visit(commit->info);
+                   });
 }
 
 std::vector<CommitInfo> Catalog::commits(ckpt::RunId run) const {

@@ -44,9 +44,9 @@ Status Persist::reserve(const ckpt::SnapshotKey& snapshot, uint64_t bytes, uint6
   }
   if (!impl_->journal.has_room(records_promised + record_bytes)) {
     return make_error(ErrorCode::kResourceExhausted,
-                      "step {}: the disk is full, and has no room for the journal: {} bytes are "
+                      "the disk is full, and has no room for the journal: {} bytes are "
                       "needed, and {} are promised to other snapshots",
-                      snapshot.step, record_bytes, records_promised);
+                      record_bytes, records_promised);
   }
   CKPT_ASSIGN(const Disk::Space space, impl_->disk.space());
   // What is kept in reserve is of the disk's free space: preallocated segments are ours already.
@@ -54,11 +54,10 @@ Status Persist::reserve(const ckpt::SnapshotKey& snapshot, uint64_t bytes, uint6
   const uint64_t there = space.free_bytes - std::min(space.free_bytes, kept) +
                          impl_->segments.unplaced_bytes(space.free_bytes);
   if (there < promised || there - promised < bytes) {
-    return make_error(
-        ErrorCode::kResourceExhausted,
-        "step {}: {} bytes of disk are needed; {} are there, of which {} are promised "
-        "to other snapshots; {} more are kept in reserve",
-        snapshot.step, bytes, there, promised, std::min(space.free_bytes, kept));
+    return make_error(ErrorCode::kResourceExhausted,
+                      "{} bytes of disk are needed; {} are there, of which {} are promised "
+                      "to other snapshots; {} more are kept in reserve",
+                      bytes, there, promised, std::min(space.free_bytes, kept));
   }
   SnapshotWrites& writes = impl_->snapshots[snapshot];
   writes.reserved_bytes += bytes;

@@ -2,6 +2,7 @@
 #include <functional>
 
 #include "ckptd/query/documents.h"
+#include "ckptd/query/rows.h"
 
 namespace ckptd {
 namespace {
@@ -41,32 +42,50 @@ Json alarm_json(const Raised& raised, const ckpt::Alarm& alarm, const Specs& spe
   return document;
 }
 
-// Newest first, one at a time, until `visit` returns false. Refusals are few, commits are not.
-void visit_raised(const Catalog& catalog, ckpt::RunId run,
+// Newest first, from that of the record `newest` on, one at a time, until `visit` returns false.
+// Refusals are few, commits are not.
+void visit_raised(const Catalog& catalog, ckpt::RunId run, uint64_t newest,
                   const std::function<bool(const Raised&)>& visit) {
   std::vector<Refusal> refusals = catalog.refusals(run);  // oldest first
+  while (!refusals.empty() && refusals.back().sequence > newest) refusals.pop_back();
   bool more = true;
   const auto visit_refusals_after = [&](uint64_t sequence) {
     while (more && !refusals.empty() && refusals.back().sequence > sequence) {
-      Refusal& newest = refusals.back();
-      more =
-          visit({newest.sequence, newest.snapshot, newest.time_ns, true, std::move(newest.alarms)});
+      Refusal& last = refusals.back();
+      more = visit({last.sequence, last.snapshot, last.time_ns, true, std::move(last.alarms)});
       refusals.pop_back();
     }
   };
-  catalog.visit_commits(run, [&](const CommitInfo& commit) {
+  const auto visit_commit = [&](const CommitInfo& commit) {
     visit_refusals_after(commit.sequence);
     if (more && !commit.deleted && !commit.alarms.empty()) {
       more = visit({commit.sequence, commit.snapshot, commit.time_ns, false, commit.alarms});
     }
     return more;
-  });
+  };
+  catalog.visit_commits(run, visit_commit, newest);
   visit_refusals_after(0);
+}
+
+// The alarms of one snapshot, and how many more there were.
+std::vector<Json> alarm_rows(const Raised& raised, const Specs& specs) {
+  std::vector<Json> rows;
+  for (const ckpt::Alarm& alarm : raised.alarms.alarms) {
+    rows.push_back(alarm_json(raised, alarm, specs));
+  }
+  if (raised.alarms.left_out > 0) {
+    Json more = snapshot_json(raised);
+    more["kind"] = "more";
+    more["count"] = raised.alarms.left_out;
+    rows.push_back(std::move(more));
+  }
+  return rows;
 }
 
 }  // namespace
 
-Result<Json> alarms_document(const QueryContext& context, const QueryArgs& args) {
+// A page begins at a snapshot's record, at one of its alarms, with as many listed before it.
+Result<Page> alarms_document(const QueryContext& context, const QueryArgs& args) {
   CKPT_ASSIGN(const ckpt::Selector selector, args.selector("target"));
   CKPT_ASSIGN(const RunInfo run, selected_run(context, selector));
   CKPT_ASSIGN(const uint64_t limit, args.number("limit", ~uint64_t{0}));
@@ -75,22 +94,28 @@ Result<Json> alarms_document(const QueryContext& context, const QueryArgs& args)
                       to_string(selector));
   }
   CKPT_ASSIGN(const auto specs, context.catalog.units(run.id));
-  Json document = Json::array();
-  if (limit == 0) return document;
-  visit_raised(context.catalog, run.id, [&](const Raised& raised) {
+  CKPT_ASSIGN(const Position from, args.position(3));
+  CKPT_ASSIGN(const size_t room, args.page_bytes(context.page_bytes_max));
+  Rows rows(Json(), "", room);
+  Page page;
+  uint64_t listed = from.empty() ? 0 : from[2];
+  const auto list = [&](const Raised& raised) {
+    if (listed >= limit) return false;
     if (selector.lineage != 0 && selector.lineage != raised.snapshot.lineage) return true;
-    for (const ckpt::Alarm& alarm : raised.alarms.alarms) {
-      document.push_back(alarm_json(raised, alarm, *specs));
-      if (document.size() >= limit) return false;
+    const std::vector<Json> alarms = alarm_rows(raised, *specs);
+    const bool goes_on = !from.empty() && raised.sequence == from[0];
+    for (size_t i = goes_on ? from[1] : 0; i < alarms.size(); ++i) {
+      if (!rows.add_row(alarms[i])) {
+        page.next = {raised.sequence, i, listed};
+        return false;
+      }
+      if (++listed >= limit) return false;
     }
-    if (raised.alarms.left_out == 0) return true;
-    Json more = snapshot_json(raised);
-    more["kind"] = "more";
-    more["count"] = raised.alarms.left_out;
-    document.push_back(std::move(more));
-    return document.size() < limit;
-  });
-  return document;
+    return true;
+  };
+  visit_raised(context.catalog, run.id, from.empty() ? ~uint64_t{0} : from[0], list);
+  page.json = std::move(rows).text();
+  return page;
 }
 
 }  // namespace ckptd

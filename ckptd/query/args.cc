@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <charconv>
 
 #include "ckptd/query/documents.h"
 #include "formats/base/printable.h"
@@ -78,6 +79,35 @@ Result<std::vector<std::string>> QueryArgs::texts(const std::string& name) const
   }
   if (good) return values;
   return make_error(ErrorCode::kInvalidArgument, "argument {} must be a list of texts", name);
+}
+
+Result<Position> QueryArgs::position(size_t count) const {
+  if (!paged()) return Position();
+  CKPT_ASSIGN(const std::string value, text("page"));
+  if (value.empty()) return Position();
+  const auto wrong = [] {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "argument page must be empty, or `next` of the page before");
+  };
+  Position position;
+  const char* at = value.data();
+  const char* const end = at + value.size();
+  while (true) {
+    uint64_t number = 0;
+    const auto [rest, error] = std::from_chars(at, end, number);
+    if (error != std::errc()) return wrong();
+    position.push_back(number);
+    if (rest == end) break;
+    if (*rest != '.' || position.size() == count) return wrong();
+    at = rest + 1;
+  }
+  if (position.size() != count) return wrong();
+  return position;
+}
+
+Result<size_t> QueryArgs::page_bytes(size_t most) const {
+  CKPT_ASSIGN(const uint64_t wanted, number("page_bytes", most));
+  return std::min<uint64_t>(wanted, most);
 }
 
 Result<RunInfo> whole_run(const QueryContext& context, const QueryArgs& args,

@@ -40,4 +40,15 @@ std::string dump(const Json& document) {
   return document.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
+ckpt::Error changed_meanwhile(std::string_view what) {
+  return ckpt::make_error(ckpt::ErrorCode::kUnavailable,
+                          "run {}: it has changed since the answer's first page; ask again", what);
+}
+
+std::string envelope(const Page& page) {
+  const Json next = page.next.empty() ? Json() : Json(fmt::format("{}", fmt::join(page.next, ".")));
+  return fmt::format(R"({{"next":{},"lists":{},"document":{}}})", dump(next), dump(page.lists),
+                     page.json);
+}
+
 }  // namespace ckptd

@@ -13,6 +13,16 @@ namespace ckptd {
 // Fields keep the order they are written in.
 using Json = nlohmann::ordered_json;
 
+// Where a page begins: numbers that only the verb that wrote them reads. None: at the front.
+using Position = std::vector<uint64_t>;
+
+// A document, or as much of it as a page has room for.
+struct Page {
+  std::string json;
+  std::vector<std::string> lists = {};  // members that go on; none: the document is the list
+  Position next = {};                   // where the next page begins; empty: this is the last
+};
+
 // The arguments of a verb: an object that has no member but the allowed ones.
 class QueryArgs {
  public:
@@ -27,6 +37,12 @@ class QueryArgs {
   // Rules as rules_json() writes them; members that are missing keep nothing.
   Result<ckpt::KeepRules> keep_rules(const std::string& name) const;
   Result<ckpt::Selector> selector(const std::string& name) const;
+  // Is a page asked for, rather than the whole document?
+  bool paged() const { return has("page"); }
+  // Of `count` numbers, or empty. kInvalidArgument: it is not what this verb has written.
+  Result<Position> position(size_t count) const;
+  // What a page may take: what is asked for, and never more than the daemon allows.
+  Result<size_t> page_bytes(size_t most) const;
 
  private:
   nlohmann::json object_;
@@ -39,16 +55,16 @@ Result<RunInfo> whole_run(const QueryContext& context, const QueryArgs& args,
 Result<RunInfo> selected_run(const QueryContext& context, const ckpt::Selector& selector);
 
 // history.cc
-Result<Json> runs_document(const QueryContext& context, const QueryArgs& args);
-Result<Json> log_document(const QueryContext& context, const QueryArgs& args);
-Result<Json> alarms_document(const QueryContext& context, const QueryArgs& args);
-Result<Json> schema_document(const QueryContext& context, const QueryArgs& args);
-Result<Json> unit_document(const QueryContext& context, const QueryArgs& args);
-// views.cc; what may be long is text already
-Result<std::string> show_document(const QueryContext& context, const QueryArgs& args);
-Result<Json> experts_document(const QueryContext& context, const QueryArgs& args);
-Result<std::string> diff_document(const QueryContext& context, const QueryArgs& args);
-Result<Json> restore_plan_document(const QueryContext& context, const QueryArgs& args);
+Result<Page> runs_document(const QueryContext& context, const QueryArgs& args);
+Result<Page> log_document(const QueryContext& context, const QueryArgs& args);
+Result<Page> alarms_document(const QueryContext& context, const QueryArgs& args);  // alarms.cc
+Result<Page> schema_document(const QueryContext& context, const QueryArgs& args);
+Result<Page> unit_document(const QueryContext& context, const QueryArgs& args);
+Result<Page> diff_document(const QueryContext& context, const QueryArgs& args);  // diff.cc
+// views.cc
+Result<Page> show_document(const QueryContext& context, const QueryArgs& args);
+Result<Page> experts_document(const QueryContext& context, const QueryArgs& args);
+Result<Page> restore_plan_document(const QueryContext& context, const QueryArgs& args);
 
 // retention.cc
 Json rules_json(const ckpt::KeepRules& rules);
@@ -61,5 +77,10 @@ std::string hex32(uint32_t value);              // 8 digits
 Json attribute(std::optional<uint64_t> value);  // a number or null
 Json tensors_json(const ckpt::UnitSpec& spec);
 std::string dump(const Json& document);
+// kUnavailable: what the pages before were of is not there any more.
+ckpt::Error changed_meanwhile(std::string_view what);
+// A page as it is sent: {"next": "...", "lists": [...], "document": ...}; `next` is null at the
+// end.
+std::string envelope(const Page& page);
 
 }  // namespace ckptd

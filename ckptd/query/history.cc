@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "ckptd/query/documents.h"
+#include "ckptd/query/rows.h"
 #include "formats/base/printable.h"
 #include "formats/json_text.h"
 
@@ -137,44 +138,66 @@ uint64_t stored_bytes(const UnitVersion& version, bool shared) {
   return bytes;
 }
 
+Json version_json(const UnitVersion& version, const CommitInfo& commit) {
+  return {{"step", version.snapshot.step},
+          {"lineage", version.snapshot.lineage},
+          {"time", iso_time(commit.time_ns)},
+          {"bytes", version.bytes},
+          {"stored_bytes", stored_bytes(version, /*shared=*/false)},
+          {"shared_bytes", stored_bytes(version, /*shared=*/true)},
+          {"base_bytes", base_bytes(version)},
+          {"crc32c", hex32(version.crc32c)},
+          {"fragments", version.fragments.size()}};
+}
+
+Json run_json(const Catalog& catalog, const RunInfo& run) {
+  return {{"run", run.name},
+          {"parent", parent_json(catalog, run)},
+          {"created", iso_time(run.created_ns)},
+          {"last_step", last_step_json(catalog, run)},
+          {"commits", run.commits},
+          {"bytes", run.bytes}};
+}
+
+// What is left to say of one that is gone.
+Json removed_json(const RunInfo& run) {
+  return {{"run", run.name},
+          {"created", iso_time(run.created_ns)},
+          {"removed", iso_time(run.removed_ns)},
+          {"reason", run.removed_reason},
+          {"commits", run.commits},
+          {"bytes", run.bytes}};
+}
+
 }  // namespace
 
-// What is left to say of those that are gone.
-Json removed_runs_json(const QueryContext& context) {
-  Json document = Json::array();
-  for (const RunInfo& run : context.catalog.removed_runs()) {
-    if (context.may_read && !context.may_read(run)) continue;
-    document.push_back({{"run", run.name},
-                        {"created", iso_time(run.created_ns)},
-                        {"removed", iso_time(run.removed_ns)},
-                        {"reason", run.removed_reason},
-                        {"commits", run.commits},
-                        {"bytes", run.bytes}});
-  }
-  return document;
-}
-
-Result<Json> runs_document(const QueryContext& context, const QueryArgs& args) {
+// A page begins at a run's number.
+Result<Page> runs_document(const QueryContext& context, const QueryArgs& args) {
   CKPT_ASSIGN(const bool removed, args.flag("removed"));
-  if (removed) return removed_runs_json(context);
-  Json document = Json::array();
-  for (const RunInfo& run : context.catalog.runs()) {
+  CKPT_ASSIGN(const Position from, args.position(1));
+  CKPT_ASSIGN(const size_t room, args.page_bytes(context.page_bytes_max));
+  Rows rows(Json(), "", room);
+  Page page;
+  for (const RunInfo& run : removed ? context.catalog.removed_runs() : context.catalog.runs()) {
+    if (!from.empty() && run.id < from[0]) continue;
     if (context.may_read && !context.may_read(run)) continue;
-    document.push_back({{"run", run.name},
-                        {"parent", parent_json(context.catalog, run)},
-                        {"created", iso_time(run.created_ns)},
-                        {"last_step", last_step_json(context.catalog, run)},
-                        {"commits", run.commits},
-                        {"bytes", run.bytes}});
+    if (rows.add_row(removed ? removed_json(run) : run_json(context.catalog, run))) continue;
+    page.next = {run.id};
+    break;
   }
-  return document;
+  page.json = std::move(rows).text();
+  return page;
 }
 
-Result<Json> log_document(const QueryContext& context, const QueryArgs& args) {
+// A page begins at a commit's record, with as many commits listed before it.
+Result<Page> log_document(const QueryContext& context, const QueryArgs& args) {
   CKPT_ASSIGN(const ckpt::Selector selector, args.selector("target"));
   CKPT_ASSIGN(const RunInfo run, selected_run(context, selector));
   CKPT_ASSIGN(const uint64_t limit, args.number("limit", ~uint64_t{0}));
+  CKPT_ASSIGN(const uint64_t before, args.number("before", ~uint64_t{0}));
   CKPT_ASSIGN(const bool deleted, args.flag("deleted"));
+  CKPT_ASSIGN(const Position from, args.position(2));
+  CKPT_ASSIGN(const size_t room, args.page_bytes(context.page_bytes_max));
   if (selector.kind != ckpt::Selector::Kind::kRun) {
     return make_error(ErrorCode::kInvalidArgument, "log takes a run, not {}", to_string(selector));
   }
@@ -183,33 +206,50 @@ Result<Json> log_document(const QueryContext& context, const QueryArgs& args) {
   for (const auto& [tag, point] : context.catalog.tags(run.id)) tags.emplace(point, tag);
 
   ExpertCount experts(*specs);
-  Json document = Json::array();
-  context.catalog.visit_commits(run.id, [&](const CommitInfo& commit) {
-    const bool listed = commit.deleted == deleted &&
+  Rows rows(Json(), "", room);
+  Page page;
+  uint64_t listed = from.empty() ? 0 : from[1];
+  const auto list = [&](const CommitInfo& commit) {
+    if (listed >= limit) return false;
+    const bool wanted = commit.deleted == deleted && commit.snapshot.step < before &&
                         (selector.lineage == 0 || selector.lineage == commit.snapshot.lineage);
-    if (listed && document.size() < limit) {
-      document.push_back(deleted ? deleted_json(commit) : commit_json(commit, experts, tags));
+    if (!wanted) return true;
+    if (!rows.add_row(deleted ? deleted_json(commit) : commit_json(commit, experts, tags))) {
+      page.next = {commit.sequence, listed};
+      return false;
     }
-    return document.size() < limit;
-  });
-  return document;
+    return ++listed < limit;
+  };
+  context.catalog.visit_commits(run.id, list, from.empty() ? ~uint64_t{0} : from[0]);
+  page.json = std::move(rows).text();
+  return page;
 }
 
-Result<Json> schema_document(const QueryContext& context, const QueryArgs& args) {
+// A page begins at a unit. What is no list is in the first.
+Result<Page> schema_document(const QueryContext& context, const QueryArgs& args) {
   CKPT_ASSIGN(const ckpt::Selector selector, args.selector("target"));
   CKPT_ASSIGN(const RunInfo run, selected_run(context, selector));
   CKPT_ASSIGN(const auto specs, context.catalog.units(run.id));
-  Json units = Json::array();
-  for (size_t id = 0; id < specs->size(); ++id) {
+  CKPT_ASSIGN(const Position from, args.position(2));
+  CKPT_ASSIGN(const size_t room, args.page_bytes(context.page_bytes_max));
+  if (!from.empty() && from[0] != run.id) return changed_meanwhile(run.name);
+  Json document = {{"run", run.name}};
+  if (from.empty()) document["metadata"] = metadata_json(run.metadata);
+  Rows rows(document, "units", room);
+  Page page{.json = {}, .lists = {"units"}};
+  for (size_t id = from.empty() ? 0 : from[1]; id < specs->size(); ++id) {
     Json unit = {{"id", id}};
     unit.update(spec_json((*specs)[id]));
-    units.push_back(std::move(unit));
+    if (rows.add_row(unit)) continue;
+    page.next = {run.id, id};
+    break;
   }
-  return Json{
-      {"run", run.name}, {"metadata", metadata_json(run.metadata)}, {"units", std::move(units)}};
+  page.json = std::move(rows).text();
+  return page;
 }
 
-Result<Json> unit_document(const QueryContext& context, const QueryArgs& args) {
+// A page begins at the record of a version's commit.
+Result<Page> unit_document(const QueryContext& context, const QueryArgs& args) {
   CKPT_ASSIGN(const ckpt::Selector selector, args.selector("target"));
   CKPT_ASSIGN(const RunInfo run, selected_run(context, selector));
   CKPT_ASSIGN(const std::string name, args.text("unit"));
@@ -223,28 +263,28 @@ Result<Json> unit_document(const QueryContext& context, const QueryArgs& args) {
   }
   const auto unit = static_cast<ckpt::UnitId>(spec - specs->begin());
 
+  CKPT_ASSIGN(const Position from, args.position(1));
+  CKPT_ASSIGN(const size_t room, args.page_bytes(context.page_bytes_max));
   // In the order of the journal, as the log has it.
   std::map<uint64_t, Json, std::greater<>> versions;
   for (const UnitVersion& version : context.catalog.versions(run.id, unit)) {
     const ckpt::SnapshotKey& key = version.snapshot;
     if (selector.lineage != 0 && key.lineage != selector.lineage) continue;
     const auto commit = context.catalog.commit(run.id, key.lineage, key.step);
-    if (!commit) continue;
-    versions[commit->sequence] = {{"step", key.step},
-                                  {"lineage", key.lineage},
-                                  {"time", iso_time(commit->time_ns)},
-                                  {"bytes", version.bytes},
-                                  {"stored_bytes", stored_bytes(version, /*shared=*/false)},
-                                  {"shared_bytes", stored_bytes(version, /*shared=*/true)},
-                                  {"base_bytes", base_bytes(version)},
-                                  {"crc32c", hex32(version.crc32c)},
-                                  {"fragments", version.fragments.size()}};
+    if (!commit || (!from.empty() && commit->sequence > from[0])) continue;
+    versions[commit->sequence] = version_json(version, *commit);
   }
   Json document = {{"run", run.name}};
-  document.update(spec_json(*spec));
-  document["versions"] = Json::array();
-  for (auto& [sequence, version] : versions) document["versions"].push_back(std::move(version));
-  return document;
+  document.update(from.empty() ? spec_json(*spec) : Json{{"unit", spec->name}});
+  Rows rows(document, "versions", room);
+  Page page{.json = {}, .lists = {"versions"}};
+  for (const auto& [sequence, version] : versions) {
+    if (rows.add_row(version)) continue;
+    page.next = {sequence};
+    break;
+  }
+  page.json = std::move(rows).text();
+  return page;
 }
 
 }  // namespace ckptd

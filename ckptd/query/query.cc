@@ -3,35 +3,30 @@
 #include <array>
 
 #include "ckptd/query/documents.h"
+#include "ckptd/query/rows.h"
 
 namespace ckptd {
 namespace {
 
-using Answer = Result<std::string> (*)(const QueryContext&, const QueryArgs&);
+using Answer = Result<Page> (*)(const QueryContext&, const QueryArgs&);
 
 struct Verb {
   std::string_view name;
-  std::vector<std::string> args;
+  std::vector<std::string> args;  // and those of pages
   Answer document;
 };
 
-template <Result<Json> (*document)(const QueryContext&, const QueryArgs&)>
-Result<std::string> dumped(const QueryContext& context, const QueryArgs& args) {
-  CKPT_ASSIGN(const Json json, document(context, args));
-  return dump(json);
-}
-
 const std::array<Verb, 9>& verbs() {
   static const std::array<Verb, 9> all = {
-      {{"runs", {"removed"}, dumped<runs_document>},
-       {"log", {"target", "limit", "deleted"}, dumped<log_document>},
-       {"alarms", {"target", "limit"}, dumped<alarms_document>},
+      {{"runs", {"removed"}, runs_document},
+       {"log", {"target", "limit", "before", "deleted"}, log_document},
+       {"alarms", {"target", "limit"}, alarms_document},
        {"show", {"target", "memory"}, show_document},
-       {"schema", {"target"}, dumped<schema_document>},
-       {"unit", {"target", "unit"}, dumped<unit_document>},
-       {"experts", {"target", "memory"}, dumped<experts_document>},
+       {"schema", {"target"}, schema_document},
+       {"unit", {"target", "unit"}, unit_document},
+       {"experts", {"target", "memory"}, experts_document},
        {"diff", {"from", "to"}, diff_document},
-       {"restore-plan", {"target"}, dumped<restore_plan_document>}}};
+       {"restore-plan", {"target"}, restore_plan_document}}};
   return all;
 }
 
@@ -44,11 +39,20 @@ const Verb* find_verb(std::string_view name) {
 
 Result<std::string> document_of(const QueryContext& context, const Verb& verb,
                                 std::string_view args) {
-  CKPT_ASSIGN(const QueryArgs parsed, QueryArgs::parse(args, verb.args));
-  auto document = verb.document(context, parsed);
+  std::vector<std::string> allowed = verb.args;
+  allowed.insert(allowed.end(), {"page", "page_bytes"});
+  CKPT_ASSIGN(const QueryArgs parsed, QueryArgs::parse(args, allowed));
+  CKPT_ASSIGN(Page page, verb.document(context, parsed));
   // An index that could not be read gives no half answers.
   CKPT_TRY(context.catalog.health());
-  return document;
+  if (parsed.paged()) return envelope(page);
+  if (page.next.empty()) return std::move(page.json);
+  const auto target = parsed.text(parsed.has("target") ? "target" : "from");
+  return ckpt::make_error(
+      ckpt::ErrorCode::kResourceExhausted,
+      "{}: the answer to {} is longer than the most, {} bytes: ask for it in pages (page), or for "
+      "less",
+      target.ok() ? "run " + *target : "all runs", verb.name, context.page_bytes_max);
 }
 
 }  // namespace
@@ -71,21 +75,24 @@ QueryAnswer answer_query(const QueryContext& context, std::string_view verb,
   return {0, std::move(*document)};
 }
 
-QueryAnswer verify_answer(const VerifyReport& report) {
-  Json errors = Json::array();
+QueryAnswer verify_answer(const VerifyReport& report, size_t page_bytes_max) {
+  Rows rows(Json{{"checked_bytes", report.checked_bytes}, {"commits", report.commits}}, "errors",
+            page_bytes_max);
+  size_t listed = 0;
   for (const VerifyError& error : report.errors) {
-    errors.push_back({{"run", error.run},
-                      {"step", error.step},
-                      {"lineage", error.lineage},
-                      {"unit", error.unit},
-                      {"reason", error.reason}});
+    if (!rows.add_row({{"run", error.run},
+                       {"step", error.step},
+                       {"lineage", error.lineage},
+                       {"unit", error.unit},
+                       {"reason", error.reason}})) {
+      break;
+    }
+    ++listed;
   }
-  Json document = {{"checked_bytes", report.checked_bytes},
-                   {"commits", report.commits},
-                   {"errors", std::move(errors)}};
-  if (report.errors_left_out > 0) document["errors_left_out"] = report.errors_left_out;
+  const uint64_t left_out = report.errors_left_out + report.errors.size() - listed;
   const int exit_code = report.errors.empty() ? 0 : exit_code_for(ckpt::ErrorCode::kCorrupt);
-  return {exit_code, dump(document)};
+  const Json after = left_out > 0 ? Json{{"errors_left_out", left_out}} : Json::object();
+  return {exit_code, std::move(rows).text(after)};
 }
 
 }  // namespace ckptd

@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "ckptd/catalog/catalog.h"
+#include "ckptd/limits.h"
 #include "ckptd/restore/memory_view.h"
 #include "ckptd/restore/plan.h"
 #include "ckptd/restore/verify.h"
@@ -35,6 +36,8 @@ struct QueryContext {
   // Speeds seen lately; 0: not known, then no seconds are given.
   double memory_bytes_per_second = 0;
   double segment_bytes_per_second = 0;
+  // Of one answer; tests take less.
+  size_t page_bytes_max = limits::kQueryPageBytesMax;
 };
 
 // Is this verb answered from the catalog alone? (runs, log, alarms, show, schema, unit, experts,
@@ -57,7 +60,9 @@ struct VerifyTarget {
   std::optional<ViewPoint> point;  // only with one
 };
 Result<VerifyTarget> parse_verify_args(const QueryContext& context, std::string_view args);
-QueryAnswer verify_answer(const VerifyReport& report);
+// So many errors as there is room for; those that are left out are counted.
+QueryAnswer verify_answer(const VerifyReport& report,
+                          size_t page_bytes_max = limits::kQueryPageBytesMax);
 
 struct ScrubArgs {
   bool start = false;             // a pass; else only the question how it stands
@@ -104,10 +109,22 @@ struct GrantArgs {
 Result<GrantArgs> parse_grant_args(const QueryContext& context, std::string_view args);
 QueryAnswer grant_answer(const QueryContext& context, const RunInfo& run);
 
+// How much of a plan is answered.
+struct PlanPage {
+  struct From {
+    uint64_t plan = 0;  // which it was
+    uint64_t row = 0;
+  };
+  bool paged = false;  // else what there is room for, and how much there is no room for
+  std::optional<From> from;
+  size_t bytes = limits::kQueryPageBytesMax;
+};
+
 struct PruneArgs {
   RunInfo run;
   std::optional<ckpt::KeepRules> rules;  // none: those of the run
   bool dry_run = false;
+  PlanPage page;
 };
 Result<PruneArgs> parse_prune_args(const QueryContext& context, std::string_view args);
 
@@ -116,9 +133,11 @@ struct RemoveArgs {
   std::optional<ViewPoint> point;  // none: the whole run
   bool force = false;
   bool dry_run = false;
+  PlanPage page;
 };
 Result<RemoveArgs> parse_remove_args(const QueryContext& context, std::string_view args);
-// Of `rm`, too.
-QueryAnswer prune_answer(const RunInfo& run, const PrunePlan& plan, bool dry_run);
+// Of `rm`, too. Never an error for a plan that was carried out.
+QueryAnswer prune_answer(const RunInfo& run, const PrunePlan& plan, bool dry_run,
+                         const PlanPage& page);
 
 }  // namespace ckptd

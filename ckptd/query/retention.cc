@@ -3,8 +3,11 @@
 #include <cstdint>
 #include <limits>
 #include <map>
+#include <span>
 
 #include "ckptd/query/documents.h"
+#include "ckptd/query/rows.h"
+#include "formats/base/hash.h"
 #include "formats/base/printable.h"
 #include "formats/selector.h"
 
@@ -120,6 +123,58 @@ Json removed_json(const PrunePlan::Removed& removed) {
   return document;
 }
 
+// A plan that is carried out answers once: its pages could not be asked for again.
+Result<PlanPage> plan_page(const QueryContext& context, const QueryArgs& args, bool dry_run) {
+  PlanPage page;
+  page.paged = args.paged();
+  if (page.paged && !dry_run) {
+    return make_error(ErrorCode::kInvalidArgument, "only a dry run is answered in pages");
+  }
+  CKPT_ASSIGN(const Position from, args.position(2));
+  if (!from.empty()) page.from = PlanPage::From{.plan = from[0], .row = from[1]};
+  CKPT_ASSIGN(page.bytes, args.page_bytes(context.page_bytes_max));
+  return page;
+}
+
+// Which plan it is: one that is made anew for the next page must be the same.
+uint64_t plan_hash(const PrunePlan& plan) {
+  std::vector<uint64_t> numbers = {plan.kept.size(), plan.removed.size()};
+  for (const PrunePlan::Kept& one : plan.kept) {
+    numbers.insert(numbers.end(), {one.point.lineage, one.point.step});
+  }
+  for (const PrunePlan::Removed& one : plan.removed) {
+    numbers.insert(numbers.end(),
+                   {one.point.lineage, one.point.step, one.kept_units.size(), one.bytes});
+  }
+  return ckpt::base::hash128(std::as_bytes(std::span(numbers))).low;
+}
+
+Page plan_rows(const RunInfo& run, const PrunePlan& plan, bool dry_run, const PlanPage& asked) {
+  uint64_t bytes = 0;
+  for (const PrunePlan::Removed& one : plan.removed) bytes += one.bytes;
+  const size_t all = plan.kept.size() + plan.removed.size();
+  size_t row = asked.from ? asked.from->row : 0;
+  // Of what is not asked for in pages each list has its half, so that both are seen.
+  const size_t room = asked.paged ? asked.bytes : asked.bytes / 2;
+  Rows kept(Json(), "", room);
+  while (row < plan.kept.size() && kept.add_row(kept_json(plan.kept[row]))) ++row;
+  const std::string kept_text = std::move(kept).text();
+  Json left_out = {{"kept", plan.kept.size() - std::min(row, plan.kept.size())}};
+  if (!asked.paged) row = plan.kept.size();
+  Rows removed(Json(), "", room - (asked.paged ? std::min(room, kept_text.size()) : 0));
+  if (row >= plan.kept.size()) {
+    while (row < all && removed.add_row(removed_json(plan.removed[row - plan.kept.size()]))) ++row;
+  }
+  left_out["removed"] = all - std::max(row, plan.kept.size());
+  Page page{.json = {}, .lists = {"kept", "removed"}};
+  if (asked.paged && row < all) page.next = {plan_hash(plan), row};
+  Json after = {{"bytes", bytes}};
+  if (!asked.paged && left_out != Json{{"kept", 0}, {"removed", 0}}) after["left_out"] = left_out;
+  page.json = fmt::format(R"({{"run":{},"dry_run":{},"kept":{},"removed":{},{})", dump(run.name),
+                          dry_run, kept_text, std::move(removed).text(), dump(after).substr(1));
+  return page;
+}
+
 }  // namespace
 
 Json rules_json(const KeepRules& rules) {
@@ -154,11 +209,14 @@ Result<KeepArgs> parse_keep_args(const QueryContext& context, std::string_view a
 }
 
 QueryAnswer keep_answer(const QueryContext& context, const RunInfo& run) {
-  Json pins = Json::array();
-  for (const ViewPoint& pin : context.catalog.pins(run.id)) pins.push_back(point_json(pin));
-  return {0, dump(Json{{"run", run.name},
-                       {"rules", rules_json(context.catalog.keep_rules(run.id))},
-                       {"pins", std::move(pins)}})};
+  const std::vector<ViewPoint> pins = context.catalog.pins(run.id);
+  Rows rows(Json{{"run", run.name}, {"rules", rules_json(context.catalog.keep_rules(run.id))}},
+            "pins", context.page_bytes_max);
+  size_t listed = 0;
+  while (listed < pins.size() && rows.add_row(point_json(pins[listed]))) ++listed;
+  const size_t left_out = pins.size() - listed;
+  return {0,
+          std::move(rows).text(left_out > 0 ? Json{{"pins_left_out", left_out}} : Json::object())};
 }
 
 Result<PinChange> parse_pin_args(const QueryContext& context, std::string_view args) {
@@ -179,22 +237,26 @@ Result<PinChange> parse_pin_args(const QueryContext& context, std::string_view a
 }
 
 Result<PruneArgs> parse_prune_args(const QueryContext& context, std::string_view args) {
-  CKPT_ASSIGN(const QueryArgs parsed, QueryArgs::parse(args, {"target", "rules", "dry_run"}));
+  CKPT_ASSIGN(const QueryArgs parsed,
+              QueryArgs::parse(args, {"target", "rules", "dry_run", "page", "page_bytes"}));
   PruneArgs prune;
   CKPT_ASSIGN(prune.run, whole_run(context, parsed, "prune"));
   if (parsed.has("rules")) {
     CKPT_ASSIGN(prune.rules, parsed.keep_rules("rules"));
   }
   CKPT_ASSIGN(prune.dry_run, parsed.flag("dry_run"));
+  CKPT_ASSIGN(prune.page, plan_page(context, parsed, prune.dry_run));
   return prune;
 }
 
 Result<RemoveArgs> parse_remove_args(const QueryContext& context, std::string_view args) {
-  CKPT_ASSIGN(const QueryArgs parsed, QueryArgs::parse(args, {"target", "force", "dry_run"}));
+  CKPT_ASSIGN(const QueryArgs parsed,
+              QueryArgs::parse(args, {"target", "force", "dry_run", "page", "page_bytes"}));
   CKPT_ASSIGN(const ckpt::Selector selector, parsed.selector("target"));
   RemoveArgs remove;
   CKPT_ASSIGN(remove.force, parsed.flag("force"));
   CKPT_ASSIGN(remove.dry_run, parsed.flag("dry_run"));
+  CKPT_ASSIGN(remove.page, plan_page(context, parsed, remove.dry_run));
   if (selector.kind != ckpt::Selector::Kind::kRun) {
     CKPT_ASSIGN(const Resolved resolved, resolve_selector(context, selector));
     remove.run = resolved.run;
@@ -205,20 +267,13 @@ Result<RemoveArgs> parse_remove_args(const QueryContext& context, std::string_vi
   return remove;
 }
 
-QueryAnswer prune_answer(const RunInfo& run, const PrunePlan& plan, bool dry_run) {
-  Json kept = Json::array();
-  for (const PrunePlan::Kept& one : plan.kept) kept.push_back(kept_json(one));
-  Json removed = Json::array();
-  uint64_t bytes = 0;
-  for (const PrunePlan::Removed& one : plan.removed) {
-    removed.push_back(removed_json(one));
-    bytes += one.bytes;
+QueryAnswer prune_answer(const RunInfo& run, const PrunePlan& plan, bool dry_run,
+                         const PlanPage& page) {
+  if (page.from && page.from->plan != plan_hash(plan)) {
+    return error_answer(changed_meanwhile(run.name));
   }
-  return {0, dump(Json{{"run", run.name},
-                       {"dry_run", dry_run},
-                       {"kept", std::move(kept)},
-                       {"removed", std::move(removed)},
-                       {"bytes", bytes}})};
+  Page rows = plan_rows(run, plan, dry_run, page);
+  return {0, page.paged ? envelope(rows) : std::move(rows.json)};
 }
 
 }  // namespace ckptd

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace ckptd {
 namespace {
@@ -24,18 +25,46 @@ void append_text(std::string& to, std::string_view text) {
 
 }  // namespace
 
-Rows::Rows(const Json& document, std::string_view name, size_t expected) : text_(dump(document)) {
-  text_.reserve(text_.size() + expected * kRowBytes);
-  text_.pop_back();
-  if (!document.empty()) text_ += ',';
-  append_text(text_, name);
-  text_ += ":[";
+Rows::Rows(const Json& document, std::string_view name, size_t room, size_t expected)
+    : is_member_(!name.empty()), room_(room) {
+  if (is_member_) {
+    text_ = dump(document);
+    text_.pop_back();
+    if (!document.empty()) text_ += ',';
+    append_text(text_, name);
+    text_ += ':';
+  }
+  text_ += '[';
+  rows_begin_ = text_.size();
+  text_.reserve(text_.size() + std::min(expected * kRowBytes, room));
+}
+
+void Rows::begin_row() {
+  row_begin_ = text_.size();
+  if (row_begin_ > rows_begin_) text_ += ',';
+}
+
+bool Rows::keep_row() {
+  if (row_begin_ == rows_begin_ || text_.size() <= room_) return true;
+  text_.resize(row_begin_);
+  return false;
+}
+
+bool Rows::add_row(const Json& row) {
+  begin_row();
+  text_ += dump(row);
+  return keep_row();
 }
 
 void Rows::begin() {
-  text_ += in_row_ ? "},{" : "{";
-  in_row_ = true;
+  begin_row();
+  text_ += '{';
   has_members_ = false;
+}
+
+bool Rows::end() {
+  text_ += '}';
+  return keep_row();
 }
 
 void Rows::begin_member(std::string_view name) {
@@ -60,8 +89,10 @@ void Rows::add(std::string_view name, std::string_view value) {
   append_text(text_, value);
 }
 
-std::string Rows::text() && {
-  text_ += in_row_ ? "}]}" : "]}";
+std::string Rows::text(const Json& after) && {
+  text_ += ']';
+  if (!after.empty()) text_ += ',' + dump(after).substr(1);
+  if (is_member_ && after.empty()) text_ += '}';
   return std::move(text_);
 }
 

@@ -2,70 +2,26 @@
 #include <algorithm>
 #include <map>
 
-#include "ckptd/query/documents.h"
 #include "ckptd/query/rows.h"
+#include "ckptd/query/view.h"
 
 namespace ckptd {
 namespace {
 
-using Specs = std::vector<ckpt::UnitSpec>;
-
-// A unit as of the view: its version, without the places of its bytes.
-struct Seen {
-  ViewPoint commit;  // that it came with
-  uint32_t crc32c = 0;
-  bool memory_only = false;
-};
-
-struct View {
-  Resolved at;
-  std::shared_ptr<const Specs> specs;
-  std::vector<std::optional<Seen>> units;  // by id; nullopt: the view lacks it
-};
-
-std::optional<ViewPoint> commit_of(const std::optional<Seen>& seen) {
-  return seen ? std::optional(seen->commit) : std::nullopt;
-}
-
-std::optional<uint64_t> step_of(const std::optional<Seen>& seen) {
-  return seen ? std::optional(seen->commit.step) : std::nullopt;
-}
-
-// What is in memory only takes the place of what is older.
-void show_memory(const std::vector<ViewPoint>& path, MemoryVersions memory, View& view) {
-  for (ckpt::UnitId unit = 0; unit < view.units.size(); ++unit) {
-    const auto kept = memory.of(unit);
-    if (!kept) continue;
-    const Seen seen{{kept->snapshot.lineage, kept->snapshot.step}, kept->crc32c, true};
-    if (shows_memory(path, commit_of(view.units[unit]), seen.commit)) view.units[unit] = seen;
-  }
-}
-
-// `name` is the argument that selects the view.
-Result<View> read_view(const QueryContext& context, const QueryArgs& args,
-                       const std::string& name) {
-  CKPT_ASSIGN(const ckpt::Selector selector, args.selector(name));
-  View view;
-  CKPT_ASSIGN(view.at, resolve_selector(context, selector));
-  CKPT_ASSIGN(view.specs, context.catalog.units(view.at.run.id));
-  CKPT_ASSIGN(const bool memory, args.flag("memory"));
-  const ckpt::RunId run = view.at.run.id;
-  view.units.resize(view.specs->size());
-  const std::vector<std::optional<UnitSum>> sums = context.catalog.newest_sums(run, view.at.point);
-  for (ckpt::UnitId unit = 0; unit < std::min(sums.size(), view.units.size()); ++unit) {
-    if (!sums[unit]) continue;
-    view.units[unit] = Seen{{sums[unit]->lineage, sums[unit]->step}, sums[unit]->crc32c, false};
-  }
-  if (memory && context.memory_versions) {
-    show_memory(context.catalog.path(run, view.at.point), context.memory_versions(run), view);
-  }
-  CKPT_TRY(context.catalog.health());
-  return view;
-}
-
-Json point_json(const View& view) {
-  return {
-      {"run", view.at.run.name}, {"step", view.at.point.step}, {"lineage", view.at.point.lineage}};
+// The run's newest commit that is whole, where no view of it is complete: a map has cells to mark.
+Result<Resolved> newest_point(const QueryContext& context, const ckpt::Selector& selector) {
+  auto complete = resolve_selector(context, selector);
+  if (complete.ok() || selector.kind != ckpt::Selector::Kind::kRun) return complete;
+  CKPT_ASSIGN(RunInfo run, selected_run(context, selector));
+  const ckpt::LineageId lineage = selector.lineage != 0 ? selector.lineage : run.current_lineage;
+  std::optional<ViewPoint> newest;
+  context.catalog.visit_commits(run.id, [&](const CommitInfo& commit) {
+    const ViewPoint point{commit.snapshot.lineage, commit.snapshot.step};
+    if (!commit.deleted && !commit.damaged && point.lineage == lineage) newest = point;
+    return !newest;
+  });
+  if (!newest) return complete;
+  return Resolved{std::move(run), *newest};
 }
 
 // Ancestors' steps are never after the view's: staleness is never negative.
@@ -145,7 +101,7 @@ class LostTokens {
   std::map<ViewPoint, Counts> by_commit_;
 };
 
-void add_unit(Rows& rows, const View& view, ckpt::UnitId unit, LostTokens& tokens) {
+bool add_unit(Rows& rows, const View& view, ckpt::UnitId unit, LostTokens& tokens) {
   const ckpt::UnitSpec& spec = (*view.specs)[unit];
   const std::optional<Seen>& seen = view.units[unit];
   rows.begin();
@@ -173,7 +129,11 @@ void add_unit(Rows& rows, const View& view, ckpt::UnitId unit, LostTokens& token
   age.take(seen);
   rows.add("lost_tokens",
            spec.expert ? tokens.lost(spec.layer.value_or(0), *spec.expert, age) : std::nullopt);
+  return rows.end();
 }
+
+// What an expert takes of a page, at most.
+constexpr size_t kExpertBytes = 192;
 
 Json expert_json(const View& view, uint32_t layer, uint32_t expert, const ExpertAge& age,
                  LostTokens& tokens) {
@@ -185,93 +145,72 @@ Json expert_json(const View& view, uint32_t layer, uint32_t expert, const Expert
           {"lost_so_far", attribute(tokens.so_far(layer, expert))}};
 }
 
-// A unit of either view: two runs may hold different ones, what they share is the names.
-struct Change {
-  std::optional<Seen> from;
-  std::optional<Seen> to;
-  uint64_t from_bytes = 0;
-  uint64_t to_bytes = 0;
-
-  bool differs() const {
-    if (!from || !to) return from.has_value() != to.has_value();
-    return from_bytes != to_bytes || from->crc32c != to->crc32c;
-  }
-  uint64_t bytes() const { return to ? to_bytes : from_bytes; }
-};
-
-std::map<std::string_view, Change> changes_between(const View& from, const View& to) {
-  std::map<std::string_view, Change> changes;
-  for (ckpt::UnitId unit = 0; unit < from.units.size(); ++unit) {
-    const ckpt::UnitSpec& spec = (*from.specs)[unit];
-    Change& change = changes[spec.name];
-    change.from = from.units[unit];
-    change.from_bytes = spec.bytes;
-  }
-  for (ckpt::UnitId unit = 0; unit < to.units.size(); ++unit) {
-    const ckpt::UnitSpec& spec = (*to.specs)[unit];
-    Change& change = changes[spec.name];
-    change.to = to.units[unit];
-    change.to_bytes = spec.bytes;
-  }
-  return changes;
-}
-
 }  // namespace
 
-Result<std::string> show_document(const QueryContext& context, const QueryArgs& args) {
-  CKPT_ASSIGN(const View view, read_view(context, args, "target"));
+// A page begins at a unit of a view.
+Result<Page> show_document(const QueryContext& context, const QueryArgs& args) {
+  CKPT_ASSIGN(const Position from, args.position(kViewNumbers + 1));
+  CKPT_ASSIGN(const size_t room, args.page_bytes(context.page_bytes_max));
+  CKPT_ASSIGN(const View view, read_view(context, args, "target", from));
   Json document = point_json(view);
   document["complete"] =
       !view.units.empty() && std::ranges::all_of(view.units, &std::optional<Seen>::has_value);
-  const ViewPoint point = view.at.point;
-  const auto commit = context.catalog.commit(view.at.run.id, point.lineage, point.step);
-  if (commit && commit->damaged) document["damaged"] = commit->reason;
-  document["path"] = Json::array();
-  for (const ViewPoint& stretch : context.catalog.path(view.at.run.id, point)) {
-    document["path"].push_back({{"lineage", stretch.lineage}, {"newest_step", stretch.step}});
-  }
-  LostTokens tokens(context, view);
-  Rows rows(document, "units", view.units.size());
-  for (ckpt::UnitId unit = 0; unit < view.units.size(); ++unit) add_unit(rows, view, unit, tokens);
-  return std::move(rows).text();
-}
-
-Result<Json> experts_document(const QueryContext& context, const QueryArgs& args) {
-  CKPT_ASSIGN(const View view, read_view(context, args, "target"));
-  LostTokens tokens(context, view);
-  Json document = point_json(view);
-  document["layers"] = Json::array();
-  for (const auto& [layer, experts] : expert_ages(view)) {
-    Json list = Json::array();
-    for (const auto& [expert, age] : experts) {
-      list.push_back(expert_json(view, layer, expert, age, tokens));
+  if (!view.damaged.empty()) document["damaged"] = view.damaged;
+  if (from.empty()) {
+    document["path"] = Json::array();
+    for (const ViewPoint& stretch : context.catalog.path(view.at.run.id, view.at.point)) {
+      document["path"].push_back({{"lineage", stretch.lineage}, {"newest_step", stretch.step}});
     }
-    document["layers"].push_back({{"layer", layer}, {"experts", std::move(list)}});
   }
-  return document;
+  LostTokens tokens(context, view);
+  const uint64_t first = from.empty() ? 0 : from.back();
+  Rows rows(document, "units", room, view.units.size() - std::min(first, view.units.size()));
+  Page page{.json = {}, .lists = {"units"}};
+  for (uint64_t unit = first; unit < view.units.size(); ++unit) {
+    if (add_unit(rows, view, static_cast<ckpt::UnitId>(unit), tokens)) continue;
+    page.next = view_position(view);
+    page.next.push_back(unit);
+    break;
+  }
+  page.json = std::move(rows).text();
+  return page;
 }
 
-Result<std::string> diff_document(const QueryContext& context, const QueryArgs& args) {
-  CKPT_ASSIGN(const View from, read_view(context, args, "from"));
-  CKPT_ASSIGN(const View to, read_view(context, args, "to"));
-  std::map<std::string_view, Change> changes = changes_between(from, to);
-  std::erase_if(changes, [](const auto& change) { return !change.second.differs(); });
-  uint64_t bytes = 0;
-  for (const auto& [name, change] : changes) bytes += change.bytes();
-  const Json document = {{"from", point_json(from)}, {"to", point_json(to)}, {"bytes", bytes}};
-  Rows rows(document, "units", changes.size());
-  for (const auto& [name, change] : changes) {
-    rows.begin();
-    rows.add("unit", name);
-    rows.add("change", !change.from ? "added" : !change.to ? "removed" : "changed");
-    rows.add("from_step", step_of(change.from));
-    rows.add("to_step", step_of(change.to));
-    rows.add("bytes", change.bytes());
+// A page begins at an expert of a layer of a view. A layer that is cut goes on in the next one.
+Result<Page> experts_document(const QueryContext& context, const QueryArgs& args) {
+  CKPT_ASSIGN(const Position from, args.position(kViewNumbers + 2));
+  CKPT_ASSIGN(const size_t room, args.page_bytes(context.page_bytes_max));
+  CKPT_ASSIGN(const View view, read_view(context, args, "target", from, newest_point));
+  const std::pair<uint64_t, uint64_t> first =
+      from.empty() ? std::pair<uint64_t, uint64_t>() : std::pair(from[5], from[6]);
+  LostTokens tokens(context, view);
+  Rows rows(point_json(view), "layers", room);
+  Page page{.json = {}, .lists = {"layers"}};
+  const size_t at_once = args.paged() ? std::max<size_t>(1, room / kExpertBytes) : SIZE_MAX;
+  for (const auto& [layer, experts] : expert_ages(view)) {
+    auto expert = experts.begin();
+    if (layer <= first.first) {
+      if (layer < first.first) continue;
+      expert =
+          std::ranges::find_if(experts, [&](const auto& e) { return e.first >= first.second; });
+    }
+    while (expert != experts.end() && page.next.empty()) {
+      const uint32_t begin = expert->first;
+      Json list = Json::array();
+      for (; expert != experts.end() && list.size() < at_once; ++expert) {
+        list.push_back(expert_json(view, layer, expert->first, expert->second, tokens));
+      }
+      if (rows.add_row({{"layer", layer}, {"experts", std::move(list)}})) continue;
+      page.next = view_position(view);
+      page.next.insert(page.next.end(), {layer, begin});
+    }
+    if (!page.next.empty()) break;
   }
-  return std::move(rows).text();
+  page.json = std::move(rows).text();
+  return page;
 }
 
-Result<Json> restore_plan_document(const QueryContext& context, const QueryArgs& args) {
+Result<Page> restore_plan_document(const QueryContext& context, const QueryArgs& args) {
   CKPT_ASSIGN(const ckpt::Selector selector, args.selector("target"));
   CKPT_ASSIGN(const Resolved at, resolve_selector(context, selector));
   CKPT_ASSIGN(const auto specs, context.catalog.units(at.run.id));
@@ -292,10 +231,11 @@ Result<Json> restore_plan_document(const QueryContext& context, const QueryArgs&
   };
   add(Source::kMemory, plan.bytes_memory, context.memory_bytes_per_second);
   add(Source::kSegment, plan.bytes_segment, context.segment_bytes_per_second);
-  return Json{{"run", at.run.name},
-              {"step", at.point.step},
-              {"lineage", at.point.lineage},
-              {"sources", std::move(sources)}};
+  const Json document = {{"run", at.run.name},
+                         {"step", at.point.step},
+                         {"lineage", at.point.lineage},
+                         {"sources", std::move(sources)}};
+  return Page{.json = dump(document), .lists = {"sources"}};
 }
 
 }  // namespace ckptd

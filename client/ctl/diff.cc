@@ -1,6 +1,9 @@
 #include "client/ctl/diff.h"
 
+#include <fmt/ranges.h>
+
 #include <map>
+#include <string_view>
 
 #include "client/ctl/norm.h"
 #include "client/ctl/view.h"
@@ -14,6 +17,65 @@ struct Measured {
   ckpt::DType dtype = ckpt::DType::kF32;
 };
 
+// What is read of both views, piece by piece: each has its own units and places.
+struct Pairs {
+  std::vector<WantedBytes> from;
+  std::vector<WantedBytes> to;
+  std::vector<Measured> measured;  // by WantedBytes::tag
+};
+
+using UnitsByName = std::map<std::string_view, const ViewUnit*>;
+UnitsByName by_name(const Schema& schema) {
+  UnitsByName units;
+  for (const ViewUnit& unit : schema.units) units[unit.name] = &unit;
+  return units;
+}
+
+using TensorsByName = std::map<std::string_view, const ckpt::TensorSpec*>;
+TensorsByName measured_tensors(const ViewUnit& unit) {
+  TensorsByName tensors;
+  for (const ckpt::TensorSpec& tensor : unit.tensors) {
+    if (ChangeNorm::measures(tensor.dtype)) tensors[tensor.name] = &tensor;
+  }
+  return tensors;
+}
+
+std::string describe_tensor(const ckpt::TensorSpec& tensor) {
+  return fmt::format("{} [{}]", ckpt::dtype_name(tensor.dtype), fmt::join(tensor.shape, ", "));
+}
+
+// Why there is nothing to subtract; empty: both have the same tensors.
+std::string why_not(const TensorsByName& from, const TensorsByName& to) {
+  for (const auto& [name, tensor] : from) {
+    const auto other = to.find(name);
+    if (other == to.end()) return fmt::format("tensor {} is only in the first view", name);
+    if (tensor->dtype == other->second->dtype && tensor->shape == other->second->shape) continue;
+    return fmt::format("tensor {} is {}, then {}", name, describe_tensor(*tensor),
+                       describe_tensor(*other->second));
+  }
+  for (const auto& [name, tensor] : to) {
+    if (!from.contains(name)) return fmt::format("tensor {} is only in the second view", name);
+  }
+  return from.empty() ? "it has no floating-point tensors" : "";
+}
+
+Status add_pair(size_t index, const ViewUnit& from, const ViewUnit& to, Json& unit, Pairs& pairs) {
+  const TensorsByName before = measured_tensors(from);
+  const TensorsByName after = measured_tensors(to);
+  if (std::string reason = why_not(before, after); !reason.empty()) {
+    unit["reason"] = std::move(reason);
+    return ckpt::ok_status();
+  }
+  for (const auto& [name, tensor] : before) {
+    CKPT_ASSIGN(const uint64_t bytes, ckpt::tensor_bytes(*tensor));
+    const size_t tag = pairs.measured.size();
+    pairs.from.push_back({from.id, tensor->offset, bytes, 0, tag});
+    pairs.to.push_back({to.id, after.at(name)->offset, bytes, 0, tag});
+    pairs.measured.push_back({index, tensor->dtype});
+  }
+  return ckpt::ok_status();
+}
+
 Result<View> view_of(const Json& point) {
   View view;
   view.run = point.value("run", "");
@@ -26,44 +88,63 @@ Result<View> view_of(const Json& point) {
   return view;
 }
 
-Status add_norms(Link& link, Json& document) {
-  CKPT_ASSIGN(const View from, view_of(document["from"]));
-  CKPT_ASSIGN(const View to, view_of(document["to"]));
-  CKPT_ASSIGN(const Schema schema, load_schema(link, from.run));
-  std::map<std::string, const ViewUnit*> by_name;
-  for (const ViewUnit& unit : schema.units) by_name[unit.name] = &unit;
-
-  Json& units = document["units"];
-  std::vector<WantedBytes> wanted;
-  std::vector<Measured> measured;  // by WantedBytes::tag
-  for (size_t i = 0; i < units.size(); ++i) {
-    units[i]["relative_norm"] = nullptr;
-    const auto unit = by_name.find(units[i].value("unit", ""));
-    if (units[i].value("change", "") != "changed" || unit == by_name.end()) continue;
-    for (const ckpt::TensorSpec& tensor : unit->second->tensors) {
-      if (!ChangeNorm::measures(tensor.dtype)) continue;
-      CKPT_ASSIGN(const uint64_t bytes, ckpt::tensor_bytes(tensor));
-      wanted.push_back({unit->second->id, tensor.offset, bytes, 0, measured.size()});
-      measured.push_back({i, tensor.dtype});
-    }
-  }
-
-  std::vector<ChangeNorm> norms(units.size());
+Status measure(Link& link, const View& from, const View& to, const Pairs& pairs,
+               std::vector<ChangeNorm>& norms) {
   std::vector<std::byte> before(kReadBytes);
   std::vector<std::byte> after(kReadBytes);
-  for (const auto& batch : in_batches(wanted)) {
-    CKPT_TRY(read_batch(link, from, batch, before));
-    CKPT_TRY(read_batch(link, to, batch, after));
+  // Pieces of the same lengths are cut alike.
+  const auto batches_from = in_batches(pairs.from);
+  const auto batches_to = in_batches(pairs.to);
+  for (size_t i = 0; i < batches_from.size(); ++i) {
+    CKPT_TRY(read_batch(link, from, batches_from[i], before));
+    CKPT_TRY(read_batch(link, to, batches_to[i], after));
     uint64_t at = 0;
-    for (const WantedBytes& piece : batch) {
-      const Measured& what = measured[piece.tag];
+    for (const WantedBytes& piece : batches_from[i]) {
+      const Measured& what = pairs.measured[piece.tag];
       norms[what.unit].add(what.dtype, ckpt::ByteView(before).subspan(at, piece.length),
                            ckpt::ByteView(after).subspan(at, piece.length));
       at += piece.length;
     }
   }
+  return ckpt::ok_status();
+}
+
+// Two runs need not have registered their units alike: what they share is names.
+Status add_norms(Link& link, Json& document) {
+  CKPT_ASSIGN(const View from, view_of(document["from"]));
+  CKPT_ASSIGN(const View to, view_of(document["to"]));
+  CKPT_ASSIGN(const Schema schema_from, load_schema(link, from.run));
+  Schema other;
+  if (to.run != from.run) {
+    CKPT_ASSIGN(other, load_schema(link, to.run));
+  }
+  const Schema& schema_to = to.run == from.run ? schema_from : other;
+  const UnitsByName units_from = by_name(schema_from);
+  const UnitsByName units_to = by_name(schema_to);
+
+  Json& units = document["units"];
+  Pairs pairs;
   for (size_t i = 0; i < units.size(); ++i) {
-    if (const auto norm = norms[i].relative()) units[i]["relative_norm"] = *norm;
+    units[i]["relative_norm"] = nullptr;
+    if (units[i].value("change", "") != "changed") continue;
+    const std::string name = units[i].value("unit", "");
+    const auto unit_from = units_from.find(name);
+    const auto unit_to = units_to.find(name);
+    if (unit_from == units_from.end() || unit_to == units_to.end()) {
+      units[i]["reason"] = "the schema does not name it";
+      continue;
+    }
+    CKPT_TRY(add_pair(i, *unit_from->second, *unit_to->second, units[i], pairs));
+  }
+  std::vector<ChangeNorm> norms(units.size());
+  CKPT_TRY(measure(link, from, to, pairs, norms));
+  for (const Measured& what : pairs.measured) {
+    Json& unit = units[what.unit];
+    if (const auto norm = norms[what.unit].relative()) {
+      unit["relative_norm"] = *norm;
+    } else {
+      unit["reason"] = "it was all zero before";
+    }
   }
   return ckpt::ok_status();
 }

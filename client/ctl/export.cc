@@ -68,8 +68,7 @@ Result<NewFile> write_tensors(Link& link, const View& view, const std::string& o
 // The next older commit that the view's lineage may have, as a target; nothing if there is none.
 Result<std::optional<std::string>> older_target(Link& link, const std::string& target) {
   CKPT_ASSIGN(const View view, load_view(link, target));
-  CKPT_ASSIGN(const Json log, link.document("log", {{"target", view.run}}));
-  CKPT_ASSIGN(const std::optional<uint64_t> older, older_step(view, log));
+  CKPT_ASSIGN(const std::optional<uint64_t> older, find_older_step(link, view));
   if (!older) return std::optional<std::string>();
   return std::optional<std::string>(fmt::format("{}~{}@{}", view.run, view.lineage, *older));
 }

@@ -33,14 +33,18 @@ Result<uint32_t> user_id(const std::string& user) {
   return make_error(ErrorCode::kNotFound, "user {}: no such user on this machine", user);
 }
 
+constexpr const char* kGrantSyntax =
+    "`ckptctl grant RUN USER read|commit|prune ...` or `ckptctl grant RUN USER --revoke`";
+
 Result<Outcome> run_grant(Link& link, const GrantArguments& args) {
   Json question{{"target", args.target}};
   if (args.user.empty() == (args.revoke || !args.rights.empty())) {
     return make_error(ErrorCode::kInvalidArgument,
-                      "grant: a user goes with read, commit, prune or --revoke");
+                      "grant: a user goes with read, commit, prune or --revoke: {}", kGrantSyntax);
   }
   if (args.revoke && !args.rights.empty()) {
-    return make_error(ErrorCode::kInvalidArgument, "grant: --revoke takes everything back");
+    return make_error(ErrorCode::kInvalidArgument, "grant: --revoke takes everything back: {}",
+                      kGrantSyntax);
   }
   if (!args.user.empty()) {
     CKPT_ASSIGN(question["user"], user_id(args.user));

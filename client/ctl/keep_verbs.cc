@@ -58,6 +58,14 @@ Result<Outcome> ask(Link& link, const char* question, const Json& arguments, Pri
   return Outcome{std::move(answer.document), print, answer.exit_code};
 }
 
+// A plan that is carried out has one answer, which counts what it has no room for; one that is not
+// is listed to its end.
+Result<Outcome> ask_plan(Link& link, const char* question, const Json& arguments, bool dry_run) {
+  if (!dry_run) return ask(link, question, link.with_page_bytes(arguments), print_prune);
+  CKPT_ASSIGN(Json document, link.document(question, arguments, kLongTimeoutMs));
+  return Outcome{std::move(document), print_prune, 0};
+}
+
 Result<Outcome> run_keep(Link& link, const KeepArguments& args) {
   CKPT_ASSIGN(const Json rules, rules_document(args.rules));
   if (args.none && !rules.is_null()) {
@@ -73,7 +81,7 @@ Result<Outcome> run_prune(Link& link, const KeepArguments& args) {
   CKPT_ASSIGN(const Json rules, rules_document(args.rules));
   Json question{{"target", args.target}, {"dry_run", args.dry_run}};
   if (!rules.is_null()) question["rules"] = rules;
-  return ask(link, "prune", question, print_prune);
+  return ask_plan(link, "prune", question, args.dry_run);
 }
 
 void add_removal(Builder& build, const std::shared_ptr<KeepArguments>& args) {
@@ -83,7 +91,7 @@ void add_removal(Builder& build, const std::shared_ptr<KeepArguments>& args) {
                 [args](Link& link) {
                   const Json question{
                       {"target", args->target}, {"force", args->force}, {"dry_run", args->dry_run}};
-                  return ask(link, "rm", question, print_prune);
+                  return ask_plan(link, "rm", question, args->dry_run);
                 });
   // Not from CKPTD_RUN: what goes must be said.
   rm->add_option("target", args->target, "RUN or RUN@STEP")->required();

@@ -31,24 +31,24 @@ ckpt::Error as_error(const ckpt::client::Error& error) {
   return {static_cast<ErrorCode>(error.status), error.message};
 }
 
-Result<Link> Link::open(const std::string& socket, bool for_restore) {
+Result<Link> Link::open(const Options& how) {
   ckpt::client::OpenOptions options;
-  options.socket = socket;
+  options.socket = how.socket;
   options.client_name = "ckptctl";
   options.control = true;
   options.timeout_ms = kOpenTimeoutMs;
-  if (for_restore) {
+  if (how.for_restore) {
     options.arena_bytes = kArenaBytes;
     options.slab_bytes = kSlabBytes;
   }
   auto session = ckpt::client::Session::open(options);
   if (!session) return as_error(session.error());
-  return Link(socket, std::move(session).value());
+  return Link(how, std::move(session).value());
 }
 
 Result<ckpt::client::Session> Link::train(const std::string& run) const {
   ckpt::client::OpenOptions options;
-  options.socket = socket_;
+  options.socket = options_.socket;
   options.run = run;
   options.client_name = "ckptctl";
   options.timeout_ms = kOpenTimeoutMs;
@@ -77,10 +77,47 @@ Result<Answer> Link::ask(const std::string& verb, const Json& arguments, uint32_
   return answer;
 }
 
-Result<Json> Link::document(const std::string& verb, const Json& arguments, uint32_t timeout_ms) {
+Result<AnswerPage> Link::ask_page(const std::string& verb, const Json& arguments,
+                                  uint32_t timeout_ms) {
   CKPT_ASSIGN(Answer answer, ask(verb, arguments, timeout_ms));
-  if (answer.exit_code == 0) return std::move(answer.document);
+  if (answer.exit_code == 0) return parse_page(verb, std::move(answer.document));
   return make_error(code_for_exit(answer.exit_code), "{}: {}", verb, answer.document.dump());
+}
+
+Json Link::with_page_bytes(Json question) const {
+  if (options_.page_bytes > 0) question["page_bytes"] = options_.page_bytes;
+  return question;
+}
+
+Status Link::pages(const std::string& verb, const Json& arguments, const VisitPage& visit,
+                   uint32_t timeout_ms) {
+  Json question = with_page_bytes(arguments);
+  question["page"] = "";
+  while (true) {
+    CKPT_ASSIGN(AnswerPage page, ask_page(verb, question, timeout_ms));
+    const std::string next = page.next;
+    if (!next.empty() && question["page"] == next) {
+      return make_error(ErrorCode::kCorrupt, "{}: a page of the daemon's answer leads to itself",
+                        verb);
+    }
+    CKPT_TRY(visit(std::move(page)));
+    if (next.empty()) return ckpt::ok_status();
+    question["page"] = next;
+  }
+}
+
+Result<Json> Link::document(const std::string& verb, const Json& arguments, uint32_t timeout_ms) {
+  PageJoiner whole(verb);
+  CKPT_TRY(pages(
+      verb, arguments, [&](AnswerPage page) { return whole.add(std::move(page)); }, timeout_ms));
+  return std::move(whole).document();
+}
+
+Result<Json> Link::head(const std::string& verb, Json arguments) {
+  arguments["page"] = "";
+  arguments["page_bytes"] = 1;
+  CKPT_ASSIGN(AnswerPage page, ask_page(verb, arguments, 60'000));
+  return std::move(page.document);
 }
 
 Status Link::read(const std::string& run, uint32_t lineage, uint64_t step,

@@ -2,18 +2,17 @@
 #pragma once
 
 #include <ckpt/client.hpp>
-#include <nlohmann/json.hpp>
+#include <functional>
 #include <string>
 #include <vector>
 
+#include "client/ctl/pages.h"
 #include "formats/base/result.h"
 
 namespace ckptctl {
 
 using ckpt::Result;
 using ckpt::Status;
-// Ordered: a document is printed as the daemon wrote it.
-using Json = nlohmann::ordered_json;
 
 struct Answer {
   Json document;
@@ -25,15 +24,28 @@ ckpt::Error as_error(const ckpt::client::Error& error);
 
 class Link {
  public:
-  // `socket` empty: $CKPTD_SOCKET. `for_restore`: with a small arena for read(). The daemon must be
-  // there, or come within a few seconds.
-  static Result<Link> open(const std::string& socket, bool for_restore = false);
+  struct Options {
+    std::string socket;        // empty: $CKPTD_SOCKET
+    bool for_restore = false;  // with a small arena for read()
+    uint64_t page_bytes = 0;   // of pages; 0: as the daemon has them
+  };
+  // The daemon must be there, or come within a few seconds.
+  static Result<Link> open(const Options& options);
 
   // `{"error": ...}` comes back as an Error.
   Result<Answer> ask(const std::string& verb, const Json& arguments, uint32_t timeout_ms = 60'000);
-  // As ask(), where any exit code but 0 is a failure.
+  // An answer of any length, page by page: the verbs of ckptd/query that read the catalog, and
+  // prune's and rm's dry runs. Any exit code but 0 is a failure.
+  using VisitPage = std::function<Status(AnswerPage)>;
+  Status pages(const std::string& verb, const Json& arguments, const VisitPage& visit,
+               uint32_t timeout_ms = 60'000);
+  // The same as one document.
   Result<Json> document(const std::string& verb, const Json& arguments,
                         uint32_t timeout_ms = 60'000);
+  // What is asked, with the size of pages that this link was opened with.
+  Json with_page_bytes(Json question) const;
+  // Its first page alone, with one row if it has any: for what is no list.
+  Result<Json> head(const std::string& verb, Json arguments);
 
   // A session of a trainer of the run, with a small arena, on the same daemon.
   Result<ckpt::client::Session> train(const std::string& run) const;
@@ -44,9 +56,11 @@ class Link {
               const std::vector<ckpt_range>& ranges);
 
  private:
-  Link(std::string socket, ckpt::client::Session session)
-      : socket_(std::move(socket)), session_(std::move(session)) {}
-  std::string socket_;
+  Link(Options options, ckpt::client::Session session)
+      : options_(std::move(options)), session_(std::move(session)) {}
+  Result<AnswerPage> ask_page(const std::string& verb, const Json& arguments, uint32_t timeout_ms);
+
+  Options options_;
   ckpt::client::Session session_;
 };
 

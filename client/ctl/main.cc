@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "client/ctl/verbs.h"
+#include "formats/base/version.h"
 
 namespace {
 
@@ -11,6 +12,7 @@ constexpr int kBadUsage = 2;
 int run(int argc, char** argv) {
   CLI::App app("Asks ckptd about runs and their history, checks, exports and tags.", "ckptctl");
   app.require_subcommand(1);
+  app.set_version_flag("--version", ckpt::base::version_text("ckptctl"));
   app.footer(
       "The socket is taken from --socket or CKPTD_SOCKET, the run from CKPTD_RUN.\n"
       "`ckptctl VERB --help` shows examples.");
@@ -19,12 +21,18 @@ int run(int argc, char** argv) {
   app.add_flag("--json", common.json, "One JSON document on stdout");
   app.add_option("-o,--output", common.output, "table or json")
       ->check(CLI::IsMember({"table", "json"}));
+  app.add_option("--page-bytes", common.page_bytes)->group("");  // for tests: nobody needs less
   ckptctl::Verb verb;
   ckptctl::add_verbs(app, common, verb);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : kBadUsage;
+    if (app.exit(error) == 0) return 0;
+    // How the verb is written is what helps, not only what of it was wrong.
+    for (const CLI::App* chosen : app.get_subcommands()) {
+      fmt::print(stderr, "{}\n", chosen->get_footer());
+    }
+    return kBadUsage;
   }
   const ckpt::Result<ckptctl::Outcome> outcome = verb();
   if (!outcome.ok()) {

@@ -214,10 +214,12 @@ std::string print_diff(const Json& document) {
                {"FROM", Align::kRight},
                {"TO", Align::kRight},
                {"SIZE", Align::kRight},
-               {"||B-A||/||A||", Align::kRight}});
+               {"||B-A||/||A||", Align::kRight},
+               {"WHY NOT"}});
   for (const Json& unit : member(document, "units")) {
     table.add({text(unit, "unit"), text(unit, "change"), text(unit, "from_step"),
-               text(unit, "to_step"), size(unit, "bytes"), text(unit, "relative_norm")});
+               text(unit, "to_step"), size(unit, "bytes"), text(unit, "relative_norm"),
+               unit.contains("reason") ? text(unit, "reason") : ""});
   }
   return fmt::format("{} -> {}: {} units, {}\n{}", view_name(member(document, "from")),
                      view_name(member(document, "to")), member(document, "units").size(),
@@ -280,9 +282,19 @@ std::string print_prune(const Json& document) {
     table.add({text(removed, "step"), text(removed, "lineage"), text(removed, "time"), "removed",
                size(removed, "bytes"), text(removed, "units_left"), text(removed, "reason")});
   }
-  return table.text() + fmt::format("{} kept, {} {}, {}\n", member(document, "kept").size(),
-                                    member(document, "removed").size(),
-                                    dry ? "would be removed" : "removed", size(document, "bytes"));
+  // What an answer had no room for is counted.
+  const Json left_out = member(document, "left_out");
+  const auto all = [&](const char* name) {
+    const Json more = member(left_out, name);
+    return member(document, name).size() + (more.is_number_unsigned() ? more.get<size_t>() : 0);
+  };
+  std::string out = table.text();
+  if (left_out.is_object()) {
+    out += fmt::format("and {} kept, {} removed that are not listed here: ckptd's log has those\n",
+                       text(left_out, "kept"), text(left_out, "removed"));
+  }
+  return out + fmt::format("{} kept, {} {}, {}\n", all("kept"), all("removed"),
+                           dry ? "would be removed" : "removed", size(document, "bytes"));
 }
 
 std::string print_grants(const Json& document) {

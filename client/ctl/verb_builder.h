@@ -30,7 +30,9 @@ class Builder {
     verb->fallthrough();
     verb->callback([&common = common_, &chosen = chosen_, run = std::move(run), for_restore] {
       chosen = [&common, run, for_restore]() -> Result<Outcome> {
-        CKPT_ASSIGN(Link link, Link::open(common.socket, for_restore));
+        CKPT_ASSIGN(Link link, Link::open({.socket = common.socket,
+                                           .for_restore = for_restore,
+                                           .page_bytes = common.page_bytes}));
         return run(link);
       };
     });
@@ -45,6 +47,15 @@ class Builder {
                 timeout_ms](Link& link) -> Result<Outcome> {
                  CKPT_ASSIGN(Answer answer, link.ask(question, arguments(), timeout_ms));
                  return Outcome{std::move(answer.document), print, answer.exit_code};
+               });
+  }
+  // A question whose answer may have any length.
+  CLI::App* add_listing(const char* name, const char* what, const char* examples,
+                        const char* question, std::function<Json()> arguments, Printer print) {
+    return add(name, what, examples,
+               [question, arguments = std::move(arguments), print](Link& link) -> Result<Outcome> {
+                 CKPT_ASSIGN(Json document, link.document(question, arguments()));
+                 return Outcome{std::move(document), print, 0};
                });
   }
   void target(CLI::App* verb, std::string& into, const char* name, const char* what,

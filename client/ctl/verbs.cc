@@ -95,7 +95,7 @@ Result<Outcome> run_wait(Link& link, const Arguments& args) {
   CKPT_ASSIGN(const auto timeout, ckpt::base::parse_duration(args.timeout));
   const auto end = std::chrono::steady_clock::now() + timeout;
   for (bool told = false;; told = true) {
-    Result<Json> view = link.document("show", {{"target", args.target}});
+    Result<Json> view = link.head("show", {{"target", args.target}});
     if (view.ok()) {
       Json document{{"run", (*view)["run"]}, {"step", (*view)["step"]}, {"level", args.level}};
       return Outcome{std::move(document), print_rest, 0};
@@ -114,14 +114,14 @@ Result<Outcome> run_wait(Link& link, const Arguments& args) {
 }
 
 void add_history(Builder& build, const std::shared_ptr<Arguments>& args) {
-  CLI::App* runs = build.add_question(
+  CLI::App* runs = build.add_listing(
       "runs", "List all runs", "  ckptctl runs --json\n  ckptctl runs --removed", "runs",
       [args] {
         return args->deleted ? Json{{"removed", true}} : Json::object();
       },
       print_runs);
   runs->add_flag("--removed", args->deleted, "Those that were removed instead: when and why");
-  CLI::App* log = build.add_question(
+  CLI::App* log = build.add_listing(
       "log", "List the commits of a run, newest first", "  ckptctl log tiny\n  ckptctl log tiny~2",
       "log",
       [args] {
@@ -134,7 +134,7 @@ void add_history(Builder& build, const std::shared_ptr<Arguments>& args) {
   build.target(log, args->target, "run", "RUN or RUN~LINEAGE");
   log->add_flag("--deleted", args->deleted, "Those that were removed instead: when and why");
   log->add_option("--limit,-n", args->limit, "At most so many");
-  CLI::App* show = build.add_question(
+  CLI::App* show = build.add_listing(
       "show", "Show a view: which version of each unit it holds",
       "  ckptctl show tiny@1200\n  ckptctl show tiny@latest --json", "show",
       [args] {
@@ -145,7 +145,7 @@ void add_history(Builder& build, const std::shared_ptr<Arguments>& args) {
       print_show);
   build.target(show, args->target, "view", "RUN@STEP, RUN@latest or RUN@TAG");
   show->add_flag("--memory", args->memory, "With versions that only the daemon's memory has");
-  CLI::App* unit = build.add_question(
+  CLI::App* unit = build.add_listing(
       "unit", "Show a unit: its tensors and its versions",
       "  ckptctl unit tiny layers.3.experts.17.weights", "unit",
       [args] {
@@ -154,7 +154,7 @@ void add_history(Builder& build, const std::shared_ptr<Arguments>& args) {
       print_unit);
   build.target(unit, args->target, "run", "RUN");
   unit->add_option("unit", args->second, "Name of the unit")->required();
-  CLI::App* alarms = build.add_question(
+  CLI::App* alarms = build.add_listing(
       "alarms", "List what looked wrong with snapshots of a run, newest first",
       "  ckptctl alarms tiny", "alarms",
       [args] {

@@ -16,6 +16,7 @@ struct Common {
   std::string socket;
   std::string output = "table";  // or "json"
   bool json = false;             // --json: the same as -o json
+  uint64_t page_bytes = 0;       // of answers that come in pages; 0: as many as a message holds
   bool wants_json() const { return json || output == "json"; }
 };
 

@@ -1,6 +1,7 @@
 #include "client/ctl/view.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "formats/base/checked.h"
 
@@ -39,14 +40,25 @@ auto read_document(const char* what, Body&& body) -> decltype(body()) {
   }
 }
 
+Result<uint64_t> lowest_step(const Json& log) {
+  return read_document("log: the daemon's answer", [&]() -> Result<uint64_t> {
+    uint64_t lowest = UINT64_MAX;
+    for (const Json& commit : log) lowest = std::min(lowest, commit.at("step").get<uint64_t>());
+    return lowest;
+  });
+}
+
 }  // namespace
 
 Result<Schema> load_schema(Link& link, const std::string& run) {
-  CKPT_ASSIGN(const Json document, link.document("schema", {{"target", run}}));
   Schema schema;
   constexpr const char* kWhat = "schema: the daemon's answer";
-  CKPT_ASSIGN(schema.units, units_from_json(kWhat, document));
-  if (document.contains("metadata")) schema.metadata = document["metadata"];
+  CKPT_TRY(link.pages("schema", {{"target", run}}, [&](AnswerPage page) -> Status {
+    CKPT_ASSIGN(std::vector<ViewUnit> units, units_from_json(kWhat, page.document));
+    for (ViewUnit& unit : units) schema.units.push_back(std::move(unit));
+    if (page.document.contains("metadata")) schema.metadata = page.document["metadata"];
+    return ckpt::ok_status();
+  }));
   return schema;
 }
 
@@ -93,27 +105,53 @@ Result<std::vector<ViewUnit>> units_from_json(const char* what, const Json& docu
 }
 
 Result<View> load_view(Link& link, const std::string& target) {
-  CKPT_ASSIGN(const Json document, link.document("show", {{"target", target}}));
-  return read_document("show: the daemon's answer", [&]() -> Result<View> {
-    View view;
-    view.run = document.at("run").get<std::string>();
-    view.lineage = document.at("lineage").get<uint32_t>();
-    view.step = document.at("step").get<uint64_t>();
-    view.complete = document.at("complete").get<bool>();
-    for (const Json& stretch : document.at("path")) {
-      view.path.push_back(
-          {stretch.at("lineage").get<uint32_t>(), stretch.at("newest_step").get<uint64_t>()});
-    }
-    for (const Json& unit : document.at("units")) {
-      const std::string name = unit.at("unit").get<std::string>();
-      if (unit.at("version_step").is_null()) {
-        view.missing.push_back(name);
-      } else if (unit.at("staleness").get<uint64_t>() > 0) {
-        view.stale.push_back(name);
+  View view;
+  bool first = true;
+  CKPT_TRY(link.pages("show", {{"target", target}}, [&](const AnswerPage& page) {
+    return read_document("show: the daemon's answer", [&]() -> Status {
+      const Json& document = page.document;
+      if (std::exchange(first, false)) {
+        view.run = document.at("run").get<std::string>();
+        view.lineage = document.at("lineage").get<uint32_t>();
+        view.step = document.at("step").get<uint64_t>();
+        view.complete = document.at("complete").get<bool>();
+        for (const Json& stretch : document.at("path")) {
+          view.path.push_back(
+              {stretch.at("lineage").get<uint32_t>(), stretch.at("newest_step").get<uint64_t>()});
+        }
       }
+      for (const Json& unit : document.at("units")) {
+        const std::string name = unit.at("unit").get<std::string>();
+        if (unit.at("version_step").is_null()) {
+          view.missing.push_back(name);
+        } else if (unit.at("staleness").get<uint64_t>() > 0) {
+          view.stale.push_back(name);
+        }
+      }
+      return ckpt::ok_status();
+    });
+  }));
+  return view;
+}
+
+// A page of each lineage in turn, from the view's step down: those of one lineage are committed in
+// the order of their steps, but for the few that are open at a time.
+Result<std::optional<uint64_t>> find_older_step(Link& link, const View& view) {
+  constexpr size_t kAtOnce = 16;
+  for (const View::Stretch& stretch : view.path) {
+    uint64_t before = std::min(view.step, stretch.newest_step + 1);
+    while (true) {
+      CKPT_ASSIGN(const Json log,
+                  link.document("log", {{"target", fmt::format("{}~{}", view.run, stretch.lineage)},
+                                        {"before", before},
+                                        {"limit", kAtOnce}}));
+      if (log.empty()) break;
+      CKPT_ASSIGN(const auto older, older_step(view, log));
+      if (older) return older;
+      CKPT_ASSIGN(before, lowest_step(log));
     }
-    return view;
-  });
+  }
+  return std::optional<uint64_t>();
 }
 
 Result<std::optional<uint64_t>> older_step(const View& view, const Json& log) {

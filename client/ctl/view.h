@@ -49,6 +49,8 @@ Result<View> load_view(Link& link, const std::string& target);
 // The step of the newest commit in the log of the view's run that the view may look at and that is
 // older than it and whole; nothing if there is none.
 Result<std::optional<uint64_t>> older_step(const View& view, const Json& log);
+// The same, asked for a few commits at a time.
+Result<std::optional<uint64_t>> find_older_step(Link& link, const View& view);
 
 // A piece of a unit that is wanted, and where it belongs in whatever is made of it.
 struct WantedBytes {

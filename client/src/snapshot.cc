@@ -1,6 +1,7 @@
 #include "client/src/snapshot.h"
 
 #include <algorithm>
+#include <string_view>
 
 #include "formats/wire/convert.h"
 
@@ -161,8 +162,11 @@ Status Snapshot::check_open() const {
     return make_error(ErrorCode::kFailedPrecondition, "{}: its session was closed", name());
   }
   if (info_.level != fb::SnapshotLevel::Failed) return ok_status();
-  return make_error(ErrorCode::kAborted, "{}: the snapshot failed: {}", name(),
-                    info_.failure->message);
+  // The daemon's sentence may begin with the name, too.
+  const std::string named = name() + ": ";
+  std::string_view why = info_.failure->message;
+  if (why.starts_with(named)) why.remove_prefix(named.size());
+  return make_error(ErrorCode::kAborted, "{}the snapshot failed: {}", named, why);
 }
 
 Status Snapshot::wait(fb::SnapshotLevel level, const Deadline& deadline) {

@@ -58,13 +58,14 @@ class SnapshotTest : public testing::Test {
     }
     return seals;
   }
-  void announce(FakeDaemon::Peer& peer, fb::SnapshotLevel level) const {
+  void announce(FakeDaemon::Peer& peer, fb::SnapshotLevel level,
+                const std::string& reason = "slab 0 was changed after its seal") const {
     fb::SnapshotStateT state;
     state.epoch = 1;
     state.step = 1200;
     state.level = level;
     state.code = static_cast<int>(ErrorCode::kCorrupt);
-    state.reason = "slab 0 was changed after its seal";
+    state.reason = reason;
     peer.send(std::move(state));
   }
   // Puts the sealed bytes together again and compares them with what was written.

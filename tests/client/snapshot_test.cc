@@ -261,6 +261,23 @@ TEST_F(SnapshotTest, FailureNamesItsReasonInEveryCall) {
   EXPECT_EQ(snapshot.info().reason, "slab 0 was changed after its seal");
 }
 
+TEST_F(SnapshotTest, AFailureSaysOnceWhichSnapshotItIs) {
+  start({}, [this](FakeDaemon::Peer& peer, const fb::MessageT& message) {
+    if (message.body.type == fb::MessageBody::SealSlab) {
+      announce(peer, fb::SnapshotLevel::Failed, "run tiny step 1200: 7 bytes of disk are needed");
+    }
+    return false;
+  });
+  open({1000});
+  Snapshot snapshot = begin();
+  write(snapshot, 0);
+  ASSERT_OK(snapshot.end());
+  const auto failed = snapshot.wait(CKPT_LEVEL_STAGED, 20'000);
+  ASSERT_FALSE(failed);
+  EXPECT_EQ(failed.error().message,
+            "run tiny step 1200: the snapshot failed: 7 bytes of disk are needed");
+}
+
 TEST_F(SnapshotTest, TheNextDaemonIsToldWhatTheLastOneKnew) {
   start();
   open({kSlabBytes, kSlabBytes, kSlabBytes});

@@ -66,19 +66,29 @@ bool value_parse(ByteView bytes) {
 // ---- arguments of queries: a verb, a line feed, JSON ------------------------------------------
 
 std::vector<Bytes> args_seeds() {
-  return texts(
-      {"log\n{\"target\": \"tiny\"}", "show\n{\"target\": \"tiny@5\"}",
-       "diff\n{\"from\": \"tiny@5\", \"to\": \"tiny@latest\"}",
-       "verify\n{\"target\": \"tiny@best\"}", "tag\n{\"target\": \"tiny@5\", \"tag\": \"good\"}",
-       "pin\n{\"target\": \"tiny@5\", \"remove\": true}",
-       "keep\n{\"target\": \"tiny\", \"rules\": {\"last\": 3, \"tags\": [\"a\"]}}",
-       "keep\n{\"target\": \"tiny\", \"rules\": {\"every_steps\": 20, \"yearly\": 1}}",
-       "keep\n{\"target\": \"tiny\", \"rules\": {\"within_seconds\": 3600}}",
-       "prune\n{\"rules\": {\"best\": [{\"metric\": \"loss\", \"count\": 1}]}}",
-       "prune\n{\"target\": \"tiny\", \"dry_run\": true, \"rules\": {\"hourly\": 4}}",
-       "rm\n{\"target\": \"tiny@5\", \"force\": true}", "scrub\n{\"bytes_per_second\": 1000}",
-       "grant\n{\"target\": \"tiny\", \"user\": 1001, \"rights\": [\"read\"]}",
-       "unit\n{\"target\": \"tiny\", \"unit\": \"trainer\"}", "runs\n"});
+  return texts({"log\n{\"target\": \"tiny\"}",
+                "show\n{\"target\": \"tiny@5\"}",
+                "diff\n{\"from\": \"tiny@5\", \"to\": \"tiny@latest\"}",
+                "verify\n{\"target\": \"tiny@best\"}",
+                "tag\n{\"target\": \"tiny@5\", \"tag\": \"good\"}",
+                "pin\n{\"target\": \"tiny@5\", \"remove\": true}",
+                "keep\n{\"target\": \"tiny\", \"rules\": {\"last\": 3, \"tags\": [\"a\"]}}",
+                "keep\n{\"target\": \"tiny\", \"rules\": {\"every_steps\": 20, \"yearly\": 1}}",
+                "keep\n{\"target\": \"tiny\", \"rules\": {\"within_seconds\": 3600}}",
+                "prune\n{\"rules\": {\"best\": [{\"metric\": \"loss\", \"count\": 1}]}}",
+                "prune\n{\"target\": \"tiny\", \"dry_run\": true, \"rules\": {\"hourly\": 4}}",
+                "rm\n{\"target\": \"tiny@5\", \"force\": true}",
+                "scrub\n{\"bytes_per_second\": 1000}",
+                "grant\n{\"target\": \"tiny\", \"user\": 1001, \"rights\": [\"read\"]}",
+                "unit\n{\"target\": \"tiny\", \"unit\": \"trainer\"}",
+                "runs\n",
+                "show\n{\"target\": \"tiny\", \"page\": \"1.1.10.6.5.2\", \"page_bytes\": 100}",
+                "experts\n{\"target\": \"tiny\", \"page\": \"1.1.10.6.5.0.1\", \"page_bytes\": 1}",
+                "log\n{\"target\": \"tiny\", \"page\": \"6.1\", \"before\": 10}",
+                "diff\n{\"from\": \"tiny@5\", \"to\": \"tiny@10\", \"page\": "
+                "\"1.1.5.5.5.1.1.10.6.5.1\"}",
+                "alarms\n{\"target\": \"tiny\", \"page\": \"6.0.0\", \"limit\": 3}",
+                "prune\n{\"target\": \"tiny\", \"dry_run\": true, \"page\": \"7.1\"}"});
 }
 
 // With one run, one unit and two commits in it, so that arguments are read to their end.

@@ -3,6 +3,7 @@
 
 #include "client/ctl/import_layout.h"
 #include "client/ctl/manifest.h"
+#include "client/ctl/pages.h"
 #include "formats/json_text.h"
 #include "formats/selector.h"
 #include "tests/fuzz/target.h"
@@ -39,6 +40,41 @@ bool json_parse(ByteView bytes) {
   const auto replace = nlohmann::json::error_handler_t::replace;
   CKPT_ASSERT(check_json(nlohmann::json(value).dump(-1, ' ', false, replace)).ok());
   return true;
+}
+
+// ---- answers in pages: one to a line -----------------------------------------------------------
+
+std::vector<Bytes> pages_seeds() {
+  return texts(
+      {R"({"next": "5.1", "lists": [], "document": [{"step": 5}]})"
+       "\n"
+       R"({"next": null, "lists": [], "document": [{"step": 1}]})",
+       R"({"next": "1", "lists": ["layers"], "document": {"step": 5, "layers": )"
+       R"([{"layer": 0, "experts": [{"expert": 0}]}]}})"
+       "\n"
+       R"({"next": null, "lists": ["layers"], "document": {"step": 5, "layers": )"
+       R"([{"layer": 0, "experts": [{"expert": 1}]}]}})",
+       R"({"next": null, "lists": ["kept", "removed"], "document": {"kept": [], "removed": []}})"});
+}
+bool pages_parse(ByteView bytes) {
+  std::string_view text = as_text(bytes);
+  ckptctl::PageJoiner whole("log");
+  bool any = false;
+  while (!text.empty()) {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(line.size() + 1, text.size()));
+    if (!check_json(line).ok()) return false;
+    auto page = ckptctl::parse_page("log", ckptctl::Json::parse(line, nullptr, false));
+    if (!page.ok()) {
+      CKPT_ASSERT(!page.error().message.empty());
+      return false;
+    }
+    if (!whole.add(std::move(page).value()).ok()) return false;
+    any = true;
+  }
+  const auto replace = ckptctl::Json::error_handler_t::replace;
+  CKPT_ASSERT(!std::move(whole).document().dump(-1, ' ', false, replace).empty());
+  return any;
 }
 
 // ---- the manifest of an export ----------------------------------------------------------------
@@ -137,9 +173,9 @@ bool report_parse(ByteView bytes) {
 const std::vector<Target>& text_targets() {
   static const std::vector<Target> targets = {
       {"selector", selector_seeds, selector_parse}, {"json", json_seeds, json_parse},
-      {"manifest", manifest_seeds, manifest_parse}, {"loads", loads_seeds, loads_parse},
-      {"cluster", cluster_seeds, cluster_parse},    {"model", model_seeds, model_parse},
-      {"report", report_seeds, report_parse},
+      {"pages", pages_seeds, pages_parse},          {"manifest", manifest_seeds, manifest_parse},
+      {"loads", loads_seeds, loads_parse},          {"cluster", cluster_seeds, cluster_parse},
+      {"model", model_seeds, model_parse},          {"report", report_seeds, report_parse},
   };
   return targets;
 }

@@ -37,6 +37,29 @@ class QueryTest : public testing::Test {
     EXPECT_EQ(answer.exit_code, exit_code) << answer.json;
     return nlohmann::json::parse(answer.json);
   }
+  // The same question in pages of at most so many bytes, joined; each list as the first page has
+  // it.
+  nlohmann::json ask_in_pages(std::string_view verb, nlohmann::json args, size_t bytes) {
+    args["page_bytes"] = bytes;
+    args["page"] = "";
+    nlohmann::json whole;
+    for (pages_ = 1;; ++pages_) {
+      nlohmann::json page = ask(verb, args);
+      const nlohmann::json lists = page["lists"];
+      if (whole.is_null()) {
+        whole = page["document"];
+      } else if (lists.empty()) {
+        for (auto& row : page["document"]) whole.push_back(row);
+      }
+      for (const auto& name : lists) {
+        auto& list = whole[name.get<std::string>()];
+        if (pages_ == 1) continue;
+        for (auto& row : page["document"][name.get<std::string>()]) list.push_back(row);
+      }
+      if (page["next"].is_null()) return whole;
+      args["page"] = page["next"];
+    }
+  }
   void expect_error(std::string_view verb, const nlohmann::json& args, int exit_code,
                     const std::string& part) {
     const nlohmann::json answer = ask(verb, args, exit_code);
@@ -48,6 +71,7 @@ class QueryTest : public testing::Test {
   Catalog catalog_{make_memory_store()};
   QueryContext context_{.catalog = catalog_};
   uint64_t next_ = 1;
+  size_t pages_ = 0;  // that the last answer came in
 };
 
 }  // namespace ckptd
