@@ -64,13 +64,13 @@ Result<UniqueFd> PosixFiles::open_descriptor(const std::string& path, const Open
   const int flags = O_RDWR | kLookFirst | (options.create ? O_CREAT | O_EXCL : 0);
   UniqueFd fd;
   if (options.direct) {
-    fd.reset(::openat(root_fd_.get(), path.c_str(), flags | O_DIRECT, 0640));
+    fd.reset(::openat(root_fd_.get(), path.c_str(), flags | O_DIRECT, 0600));
     if (!fd.valid() && errno != EINVAL) return errno_error(errno, fmt::format("{}: open", path));
     // Some kernels create the file before they refuse the flag.
     if (!fd.valid() && options.create) ::unlinkat(root_fd_.get(), path.c_str(), 0);
   }
   const bool refused = options.direct && !fd.valid();
-  if (!fd.valid()) fd.reset(::openat(root_fd_.get(), path.c_str(), flags, 0640));
+  if (!fd.valid()) fd.reset(::openat(root_fd_.get(), path.c_str(), flags, 0600));
   if (!fd.valid()) return errno_error(errno, fmt::format("{}: open", path));
   CKPT_TRY(regular_file(fd.get(), path));
   if (refused && !direct_refused_.exchange(true)) {
@@ -213,7 +213,7 @@ Result<std::vector<std::string>> PosixFiles::list(std::string_view directory) {
 
 Status PosixFiles::make_directory(std::string_view path) {
   const std::string name(path);
-  if (::mkdirat(root_fd_.get(), name.c_str(), 0750) != 0 && errno != EEXIST) {
+  if (::mkdirat(root_fd_.get(), name.c_str(), 0700) != 0 && errno != EEXIST) {
     return errno_error(errno, fmt::format("{}: mkdir", name));
   }
   return {};
