@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 #include <initializer_list>
+#include <set>
 #include <string_view>
 #include <thread>
 
@@ -81,8 +82,8 @@ Status fits_memory(const Config& config, std::string_view key, uint64_t bytes) {
                fmt::format("more than this machine's memory ({})", format_size(memory_bytes())));
 }
 
-// A session's share, which neither `arena` nor `session_arena_max` may contradict where it is said,
-// and which gives way to them where it is not.
+// A session's share, which neither `arena` nor what a session or a user may have may contradict
+// where it is said, and which gives way to them where it is not.
 Status settle_session_arena(Config& config) {
   struct Bound {
     std::string_view key;
@@ -90,8 +91,10 @@ Status settle_session_arena(Config& config) {
   };
   std::string_view decided_by = "session_arena";
   const bool said = config.said.contains("session_arena");
-  for (const Bound& most : {Bound{"arena", config.arena_bytes},
-                            Bound{"session_arena_max", config.session_arena_max_bytes}}) {
+  for (const Bound& most :
+       {Bound{"arena", config.arena_bytes},
+        Bound{"session_arena_max", config.session_arena_max_bytes},
+        Bound{"user_arena_max", config.user_arena_max_bytes.value_or(UINT64_MAX)}}) {
     if (config.session_arena_bytes <= most.bytes) continue;
     if (said) {
       return wrong(config, "session_arena", format_size(config.session_arena_bytes),
@@ -104,6 +107,15 @@ Status settle_session_arena(Config& config) {
   if (config.session_arena_bytes >= least) return {};
   return wrong(config, decided_by, format_size(config.session_arena_bytes),
                fmt::format("a session needs at least {}", format_size(least)));
+}
+
+// Where several users may connect none of them gets all of the memory, unless that is said.
+void settle_user_arena(Config& config) {
+  if (config.user_arena_max_bytes) return;
+  std::set<uid_t> others(config.allow_uids.begin(), config.allow_uids.end());
+  others.erase(0);
+  others.erase(::geteuid());
+  config.user_arena_max_bytes = others.size() > 1 ? config.arena_bytes / 4 * 3 : config.arena_bytes;
 }
 
 Status check_times(const Config& config) {
@@ -151,6 +163,7 @@ Status validate(Config& config) {
   CKPT_TRY(check_choices(config));
   CKPT_TRY(fits_memory(config, "arena", config.arena_bytes));
   CKPT_TRY(settle_session_arena(config));
+  settle_user_arena(config);
   if (!config.warm_pool_bytes) config.warm_pool_bytes = config.session_arena_bytes;
   CKPT_TRY(fits_memory(config, "warm_pool", *config.warm_pool_bytes));
   if (config.segment_bytes < (16ull << 20) || config.segment_bytes % ckpt::kBlockBytes != 0) {

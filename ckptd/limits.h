@@ -13,6 +13,15 @@ namespace ckptd::limits {
 
 // One node's trainers, a few tools, and room for reconnects while old sockets die.
 inline constexpr size_t kSessionsMax = 256;
+// Of one user, who can never keep the others out; far more than a node's ranks and tools. Root and
+// the daemon's own user have no such bound, and the last few to themselves: what is wrong can be
+// asked, and mended, whatever others do.
+inline constexpr size_t kSessionsPerUserMax = kSessionsMax / 4 * 3;
+inline constexpr size_t kSessionsReserved = 8;
+// Of what a client can make ckptd say as often as it likes, so many lines in so much time: enough
+// to see who it is.
+inline constexpr size_t kWarningsPerPeriodMax = 8;
+inline constexpr std::chrono::milliseconds kWarningsPeriod{10'000};
 // Ranks of one group. A node has at most 16 accelerators today; tests use CPU ranks by the dozen.
 inline constexpr uint32_t kGroupSizeMax = 4096;
 // DeepSeek-V3 has 58 MoE layers x 256 experts x 2 parts ~ 30,000 units.
@@ -231,6 +240,7 @@ inline constexpr std::chrono::milliseconds kDrainDeadline{10'000};
 inline constexpr std::chrono::milliseconds kReopenDeadline{30'000};
 
 static_assert(kEncodedWindowBytesMax >= 2 * kWritePieceBytes);
+static_assert(kSessionsPerUserMax + kSessionsReserved < kSessionsMax);
 static_assert(kSegmentBytesDefault >= 2 * ckpt::kSlabBytesDefault);
 // A want in a RestoreOpened or RestoreWindow: its version with the tables' bookkeeping (64), two
 // pieces (a range may begin in one slice and end in another), its note.
