@@ -121,6 +121,12 @@ TEST_F(ConfigTest, AWrongValueIsSaidWithLineAndKey) {
       {"snapshot_deadline = \"999ms\"", "snapshot_deadline 999 ms: at least 1s"},
       {"http = \"9464\"", "http 9464: should be HOST:PORT, such as 127.0.0.1:9464"},
       {"http = \"h:65536\"", "http h:65536: should be HOST:PORT, such as 127.0.0.1:9464"},
+      {"http = \"256.1.1.1:80\"", "http 256.1.1.1:80: its host is neither an address nor a name"},
+      {"http = \"[::g]:80\"", "http [::g]:80: its host is neither an address nor a name"},
+      {"http = \"1:2:80\"", "http 1:2:80: its host is neither an address nor a name"},
+      {"listen = \"unix:\"", "listen: the path of a socket has 1 to 107 bytes"},
+      {"listen = \"/" + std::string(107, 's') + "\"",
+       "listen /" + std::string(107, 's') + ": the path of a socket has 1 to 107 bytes"},
       {"arena = \"1KiB\"", "arena 1.0 KiB: a session needs at least 256.0 KiB"},
       {"session_arena = \"1KiB\"", "session_arena 1.0 KiB: a session needs at least 256.0 KiB"},
       {"session_arena_max = \"0\"", "session_arena_max 0 B: a session needs at least 256.0 KiB"},
@@ -130,6 +136,16 @@ TEST_F(ConfigTest, AWrongValueIsSaidWithLineAndKey) {
     EXPECT_EQ(wrong("data = \"/d\"\n\n" + line + "\n"), "FILE:3: " + said);
   }
   EXPECT_EQ(wrong("\ndata = \"\"\n"), "FILE:2: data: names no directory");
+  const std::string deep = "/" + std::string(100, 'd');
+  EXPECT_EQ(
+      wrong("data = \"" + deep + "\"\n"),
+      "listen " + deep + "/ckptd.sock (the default): the path of a socket has 1 to 107 bytes");
+  EXPECT_EQ(wrong("data = \"" + deep + "\"\nlisten = \"/" + std::string(106, 's') + "\"\n"),
+            "nothing");
+  for (const char* good : {"localhost:0", "node-7.rack:9464", "0.0.0.0:80", "[::]:80",
+                           "[fe80::1%eth0]:80", "127.1:80"}) {
+    EXPECT_EQ(wrong(std::string("data = \"/d\"\nhttp = \"") + good + "\"\n"), "nothing") << good;
+  }
   EXPECT_EQ(wrong("arena = \"64MiB\"\n"), "no data directory: pass --data DIR");
   for (const char* key : {"arena", "warm_pool"}) {
     EXPECT_THAT(wrong(fmt::format("data = \"/d\"\n{} = \"1024TiB\"\n", key)),
