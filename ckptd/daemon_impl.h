@@ -195,6 +195,7 @@ struct Daemon::Impl {
   void carry_out(const Ingest::Actions& actions);
   void carry_out(const Ingest::CommitAction& action);
   void carry_out(const Ingest::FailAction& action);
+  void note_commit(const std::string& run, const CommitInfo& commit);  // for metrics
   void committed(const SnapshotKey& key, const fb::RecordT& record, const Result<uint64_t>& result);
   void announce(const SnapshotKey& key, fb::SnapshotLevel level, uint64_t bytes, const Error* error,
                 const std::string& alarms = {});
@@ -394,7 +395,7 @@ struct Daemon::Impl {
   bool closed_cleanly = false;
   Time drain_deadline{};
   Counters counters;
-  std::map<std::string, CommittedState> committed_state;  // by run, of those that committed
+  std::map<std::string, CommittedState> committed_state;  // by run, of those with commits
 };
 
 }  // namespace ckptd
