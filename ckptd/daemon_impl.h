@@ -38,6 +38,7 @@
 #include "ckptd/daemon.h"
 #include "ckptd/daemon_state.h"
 #include "ckptd/daemon_store.h"
+#include "ckptd/gc/dead_records.h"
 #include "ckptd/gc/gc.h"
 #include "ckptd/group/group.h"
 #include "ckptd/ingest/ingest.h"
@@ -296,6 +297,7 @@ struct Daemon::Impl {
   void run_gone(const RunInfo& run);
 
   // -- space (daemon_gc.cc) ----------------------------------------------------------------------
+  bool see_dead_records();
   GcRound plan_gc_round();
   uint64_t oldest_reader() const;
   bool being_written(ckpt::SegmentId segment) const;
@@ -370,8 +372,9 @@ struct Daemon::Impl {
   size_t gc_waiting = 0;    // deletions, as of the last round
   std::string gc_error;     // of the last round
   uint64_t next_reader = 1;
-  std::map<uint64_t, uint64_t> gc_barriers;  // record -> the first job that cannot read it
-  std::set<ckpt::SegmentId> dead_files;      // to be removed once nobody writes to them
+  DeadRecords dead_records;
+  bool gc_turn_asked = false;            // to see more of them
+  std::set<ckpt::SegmentId> dead_files;  // to be removed once nobody writes to them
   std::vector<GcAsker> gc_askers;
   std::vector<SpaceRange> unlisted;  // bytes in segments that no commit names, or ever will
 

@@ -196,6 +196,8 @@ inline constexpr uint64_t kMovedRecordBytes = 512;
 // Dead space goes back beside everything else: so many journal records' of it in one round, so many
 // stretches in the kernel at once.
 inline constexpr size_t kGcTasksPerRoundMax = 64;
+// Records of a backlog that are seen, before its first round, in one turn of the loop: some 10 ms.
+inline constexpr size_t kGcRecordsPerTurnMax = 1024;
 inline constexpr size_t kPunchesInFlightMax = 16;
 // Changes of tags, pins and rules, and prunes: they are carried out one after the other.
 inline constexpr size_t kAdministrationsWaitingMax = 1024;
