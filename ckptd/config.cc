@@ -145,6 +145,7 @@ std::map<std::string_view, Setter> setters(Config& config) {
           {"arena", size(config.arena_bytes)},
           {"session_arena", size(config.session_arena_bytes)},
           {"session_arena_max", size(config.session_arena_max_bytes)},
+          {"user_arena_max", size_or_none(config.user_arena_max_bytes)},
           {"warm_pool", size_or_none(config.warm_pool_bytes)},
           {"segment", size(config.segment_bytes)},
           {"disk_reserve", size(config.disk_reserve_bytes)},

@@ -37,7 +37,10 @@ struct Config {
   uint64_t arena_bytes = 2ull << 30;              // all sessions together
   uint64_t session_arena_bytes = 512ull << 20;    // of a session that does not ask
   uint64_t session_arena_max_bytes = UINT64_MAX;  // a session that asks for more is refused
-  std::optional<uint64_t> warm_pool_bytes;        // beside `arena`; not said: session_arena
+  // Of one user's sessions together, but root's and the daemon's own. Not said: all of `arena`
+  // where one other user may connect, three quarters of it where several may.
+  std::optional<uint64_t> user_arena_max_bytes;
+  std::optional<uint64_t> warm_pool_bytes;  // beside `arena`; not said: session_arena
   uint64_t segment_bytes = limits::kSegmentBytesDefault;
   uint64_t disk_reserve_bytes = 256ull << 20;  // never used by snapshots
   std::chrono::milliseconds snapshot_deadline = limits::kSnapshotDeadlineDefault;

@@ -1,9 +1,14 @@
 // What is wrong with values that are each of the right type: see validate() in config.h.
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
 #include <initializer_list>
+#include <set>
 #include <string_view>
 #include <thread>
 
@@ -81,8 +86,8 @@ Status fits_memory(const Config& config, std::string_view key, uint64_t bytes) {
                fmt::format("more than this machine's memory ({})", format_size(memory_bytes())));
 }
 
-// A session's share, which neither `arena` nor `session_arena_max` may contradict where it is said,
-// and which gives way to them where it is not.
+// A session's share, which neither `arena` nor what a session or a user may have may contradict
+// where it is said, and which gives way to them where it is not.
 Status settle_session_arena(Config& config) {
   struct Bound {
     std::string_view key;
@@ -90,8 +95,10 @@ Status settle_session_arena(Config& config) {
   };
   std::string_view decided_by = "session_arena";
   const bool said = config.said.contains("session_arena");
-  for (const Bound& most : {Bound{"arena", config.arena_bytes},
-                            Bound{"session_arena_max", config.session_arena_max_bytes}}) {
+  for (const Bound& most :
+       {Bound{"arena", config.arena_bytes},
+        Bound{"session_arena_max", config.session_arena_max_bytes},
+        Bound{"user_arena_max", config.user_arena_max_bytes.value_or(UINT64_MAX)}}) {
     if (config.session_arena_bytes <= most.bytes) continue;
     if (said) {
       return wrong(config, "session_arena", format_size(config.session_arena_bytes),
@@ -104,6 +111,55 @@ Status settle_session_arena(Config& config) {
   if (config.session_arena_bytes >= least) return {};
   return wrong(config, decided_by, format_size(config.session_arena_bytes),
                fmt::format("a session needs at least {}", format_size(least)));
+}
+
+// Where several users may connect none of them gets all of the memory, unless that is said.
+void settle_user_arena(Config& config) {
+  if (config.user_arena_max_bytes) return;
+  std::set<uid_t> others(config.allow_uids.begin(), config.allow_uids.end());
+  others.erase(0);
+  others.erase(::geteuid());
+  config.user_arena_max_bytes = others.size() > 1 ? config.arena_bytes / 4 * 3 : config.arena_bytes;
+}
+
+// A number is no name: what getaddrinfo() would refuse at the start. Names are looked up there.
+bool may_be_host(const std::string& host) {
+  if (host.empty() || host.find('\0') != std::string::npos) return false;
+  if (host.find(':') != std::string::npos) {
+    in6_addr ignored{};
+    return ::inet_pton(AF_INET6, host.substr(0, host.find('%')).c_str(), &ignored) == 1;
+  }
+  if (host.find_first_not_of("0123456789.") != std::string::npos) return true;
+  in_addr ignored{};
+  return ::inet_aton(host.c_str(), &ignored) != 0;
+}
+
+// Empty, or what is wrong with it.
+std::string_view read_http_address(std::string_view text, HttpAddress& address) {
+  constexpr std::string_view kShape = "should be HOST:PORT, such as 127.0.0.1:9464";
+  const auto colon = text.rfind(':');
+  if (colon == std::string_view::npos || colon == 0) return kShape;
+  std::string_view host = text.substr(0, colon);
+  const std::string_view port = text.substr(colon + 1);
+  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  address.host = host;
+  const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), address.port);
+  const bool good = !host.empty() && error == std::errc{} && end == port.data() + port.size() &&
+                    address.port >= 0 && address.port <= 65535;
+  if (!good) return kShape;
+  return may_be_host(address.host) ? "" : "its host is neither an address nor a name";
+}
+
+Status check_addresses(const Config& config) {
+  constexpr size_t kPathBytesMax = sizeof(sockaddr_un::sun_path) - 1;
+  if (config.listen.empty() || config.listen.size() > kPathBytesMax) {
+    return wrong(config, "listen", config.listen,
+                 fmt::format("the path of a socket has 1 to {} bytes", kPathBytesMax));
+  }
+  if (config.http.empty()) return {};
+  HttpAddress ignored;
+  const std::string_view fault = read_http_address(config.http, ignored);
+  return fault.empty() ? Status() : wrong(config, "http", config.http, fault);
 }
 
 Status check_times(const Config& config) {
@@ -122,23 +178,10 @@ Status check_times(const Config& config) {
 }  // namespace
 
 Result<HttpAddress> parse_http_address(std::string_view text) {
-  const auto colon = text.rfind(':');
   HttpAddress address;
-  bool good = colon != std::string_view::npos && colon > 0;
-  if (good) {
-    std::string_view host = text.substr(0, colon);
-    const std::string_view port = text.substr(colon + 1);
-    if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
-    address.host = host;
-    const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), address.port);
-    good = !host.empty() && error == std::errc{} && end == port.data() + port.size() &&
-           address.port >= 0 && address.port <= 65535;
-  }
-  if (!good) {
-    return make_error(ErrorCode::kInvalidArgument,
-                      "http {}: should be HOST:PORT, such as 127.0.0.1:9464", text);
-  }
-  return address;
+  const std::string_view fault = read_http_address(text, address);
+  if (fault.empty()) return address;
+  return make_error(ErrorCode::kInvalidArgument, "http {}: {}", text, fault);
 }
 
 Status validate(Config& config) {
@@ -149,8 +192,10 @@ Status validate(Config& config) {
   if (config.listen.empty()) config.listen = config.data + "/ckptd.sock";
   if (config.listen.starts_with("unix:")) config.listen.erase(0, 5);
   CKPT_TRY(check_choices(config));
+  CKPT_TRY(check_addresses(config));
   CKPT_TRY(fits_memory(config, "arena", config.arena_bytes));
   CKPT_TRY(settle_session_arena(config));
+  settle_user_arena(config);
   if (!config.warm_pool_bytes) config.warm_pool_bytes = config.session_arena_bytes;
   CKPT_TRY(fits_memory(config, "warm_pool", *config.warm_pool_bytes));
   if (config.segment_bytes < (16ull << 20) || config.segment_bytes % ckpt::kBlockBytes != 0) {
@@ -158,9 +203,6 @@ Status validate(Config& config) {
                  "at least 16MiB, and a multiple of 4KiB");
   }
   CKPT_TRY(check_times(config));
-  if (!config.http.empty() && !parse_http_address(config.http).ok()) {
-    return wrong(config, "http", config.http, "should be HOST:PORT, such as 127.0.0.1:9464");
-  }
   if (config.workers == 0) config.workers = std::clamp(std::thread::hardware_concurrency(), 1u, 4u);
   return {};
 }

@@ -33,7 +33,10 @@ bool makes_dead(fb::RecordBody type) {
 // waits for catch_up_catalog().
 void Daemon::Impl::apply(uint64_t sequence, const fb::RecordT& record) {
   last_sequence = std::max(last_sequence, sequence);
-  if (makes_dead(record.body.type)) gc_wanted = true;
+  if (makes_dead(record.body.type)) {
+    gc_wanted = true;
+    dead_records.look_again();
+  }
   if (const auto run = run_of_loss(record)) newest_by_run.erase(*run);
   if (catalog->applied_sequence() + 1 != sequence) return;
   const Status applied = catalog->apply(sequence, record);

@@ -28,34 +28,32 @@ uint64_t Daemon::Impl::oldest_reader() const {
   return oldest;
 }
 
-// What may be given back now. A job that began before a deletion was seen here may read what it
-// made dead; one that began later cannot have been told of it.
-GcRound Daemon::Impl::plan_gc_round() {
-  GcRound round;
-  const uint64_t oldest = oldest_reader();
-  std::set<ckpt::SegmentId> segments_read;
-  std::set<ckpt::SegmentId> candidates = dead_files;
-  std::vector<RunInfo> runs = catalog->runs();
-  for (RunInfo& removed : catalog->removed_runs()) runs.push_back(std::move(removed));
-  for (const RunInfo& run : runs) {
-    for (DeadSpace& dead : catalog->dead_space(run.id)) {
-      const uint64_t barrier = gc_barriers.try_emplace(dead.sequence, next_reader).first->second;
-      const bool waits = oldest < barrier;
-      for (const SpaceRange& range : dead.ranges) {
-        (waits ? segments_read : candidates).insert(range.segment);
-      }
-      if (waits) {
-        ++round.waiting;
-      } else if (round.tasks.size() < limits::kGcTasksPerRoundMax) {
-        round.tasks.push_back({run.id, std::move(dead)});
-      } else {
-        round.more = true;
-      }
-    }
+// All that is dead is seen before a round is planned, a backlog of it in turns. False: not yet.
+bool Daemon::Impl::see_dead_records() {
+  const bool all = dead_records.see(*catalog, next_reader, limits::kGcRecordsPerTurnMax);
+  if (!catalog->health().ok()) {
+    dead_records.forget();  // once it is made good
+    return false;
   }
+  if (all) return true;
+  if (!std::exchange(gc_turn_asked, true)) {
+    executor.run({}, [this] { gc_turn_asked = false; });  // its end wakes the loop up
+  }
+  return false;
+}
+
+// What may be given back now.
+GcRound Daemon::Impl::plan_gc_round() {
+  auto taken = dead_records.take(*catalog, oldest_reader(), limits::kGcTasksPerRoundMax);
+  GcRound round{.tasks = std::move(taken.tasks),
+                .removable = {},
+                .waiting = dead_records.waiting(),
+                .more = dead_records.more()};
+  std::set<ckpt::SegmentId>& candidates = taken.candidates;
+  candidates.insert(dead_files.begin(), dead_files.end());
   for (const SpaceRange& range : unlisted) candidates.insert(range.segment);
   for (const ckpt::SegmentId segment : candidates) {
-    if (segments_read.contains(segment)) continue;
+    if (dead_records.is_read(segment)) continue;
     const auto live = catalog->live_extents(segment);
     if (!live.ok() || *live > 0) continue;
     if (being_written(segment)) {
@@ -85,10 +83,12 @@ void Daemon::Impl::collect_garbage() {
   if (!catalog_current()) return;  // tried again when it is
   // Likewise: by settle(), once their reads are over.
   if (!scrub->step_aside() || !recoder->step_aside()) return;
+  if (!see_dead_records()) return;
   gc_wanted = false;
   GcRound round = plan_gc_round();
   if (!catalog->health().ok()) {
     gc_wanted = true;
+    dead_records.forget();
     return;
   }
   gc_waiting = round.waiting;
@@ -111,6 +111,7 @@ void Daemon::Impl::freed(const GcOutcome& outcome) {
   if (outcome.failed) {
     ++counters.gc_errors;
     gc_error = outcome.failed->message;
+    dead_records.forget();
     gc_wanted = false;  // asked for again by the next prune, `gc` or start
     spdlog::error("space was not given back: {}", gc_error);
   }
@@ -118,7 +119,7 @@ void Daemon::Impl::freed(const GcOutcome& outcome) {
   for (const auto& [run, sequence] : outcome.freed) {
     if (run == kNoRun) continue;  // no record made it dead, and none says that it is free
     by_run[run].records.push_back(sequence);
-    gc_barriers.erase(sequence);
+    dead_records.freed(sequence);
   }
   std::vector<fb::RecordT> records;
   records.reserve(by_run.size());
@@ -135,7 +136,10 @@ void Daemon::Impl::freed(const GcOutcome& outcome) {
   }
   if (records.empty()) return gc_round_over();
   record(std::move(records), [this](const Status& status) {
-    if (!status.ok()) spdlog::warn("freed space is not on record: {}", status.error().message);
+    if (!status.ok()) {
+      spdlog::warn("freed space is not on record: {}", status.error().message);
+      dead_records.forget();
+    }
     gc_round_over();
   });
 }

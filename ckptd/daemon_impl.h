@@ -38,6 +38,7 @@
 #include "ckptd/daemon.h"
 #include "ckptd/daemon_state.h"
 #include "ckptd/daemon_store.h"
+#include "ckptd/gc/dead_records.h"
 #include "ckptd/gc/gc.h"
 #include "ckptd/group/group.h"
 #include "ckptd/ingest/ingest.h"
@@ -195,6 +196,7 @@ struct Daemon::Impl {
   void carry_out(const Ingest::Actions& actions);
   void carry_out(const Ingest::CommitAction& action);
   void carry_out(const Ingest::FailAction& action);
+  void note_commit(const std::string& run, const CommitInfo& commit);  // for metrics
   void committed(const SnapshotKey& key, const fb::RecordT& record, const Result<uint64_t>& result);
   void announce(const SnapshotKey& key, fb::SnapshotLevel level, uint64_t bytes, const Error* error,
                 const std::string& alarms = {});
@@ -295,6 +297,7 @@ struct Daemon::Impl {
   void run_gone(const RunInfo& run);
 
   // -- space (daemon_gc.cc) ----------------------------------------------------------------------
+  bool see_dead_records();
   GcRound plan_gc_round();
   uint64_t oldest_reader() const;
   bool being_written(ckpt::SegmentId segment) const;
@@ -369,8 +372,9 @@ struct Daemon::Impl {
   size_t gc_waiting = 0;    // deletions, as of the last round
   std::string gc_error;     // of the last round
   uint64_t next_reader = 1;
-  std::map<uint64_t, uint64_t> gc_barriers;  // record -> the first job that cannot read it
-  std::set<ckpt::SegmentId> dead_files;      // to be removed once nobody writes to them
+  DeadRecords dead_records;
+  bool gc_turn_asked = false;            // to see more of them
+  std::set<ckpt::SegmentId> dead_files;  // to be removed once nobody writes to them
   std::vector<GcAsker> gc_askers;
   std::vector<SpaceRange> unlisted;  // bytes in segments that no commit names, or ever will
 
@@ -394,7 +398,7 @@ struct Daemon::Impl {
   bool closed_cleanly = false;
   Time drain_deadline{};
   Counters counters;
-  std::map<std::string, CommittedState> committed_state;  // by run, of those that committed
+  std::map<std::string, CommittedState> committed_state;  // by run, of those with commits
 };
 
 }  // namespace ckptd

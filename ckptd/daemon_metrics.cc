@@ -122,7 +122,7 @@ void add_recode(MetricsText& text, const Recoder::Counters& counters) {
 
 void add_runs(MetricsText& text, const std::map<std::string, CommittedState>& runs) {
   for (const auto& [run, state] : runs) {
-    text.gauge("ckptd_run_step", "Step of the newest commit since the start, by run.",
+    text.gauge("ckptd_run_step", "Step of the newest commit, by run.",
                static_cast<double>(state.step), {{"run", run}});
   }
   for (const auto& [run, state] : runs) {

@@ -120,7 +120,8 @@ void Daemon::Impl::open_staging() {
   take_back_memory();
 }
 
-// No number is given out twice, and no epoch; members of the last ones may come back.
+// No number is given out twice, and no epoch; members of the last ones may come back. Metrics of
+// the runs go on where they were.
 void Daemon::Impl::recover_runs(RecoveredStore& store) {
   for (const RunInfo& removed : catalog->removed_runs()) {
     next_run = std::max(next_run, removed.id + 1);
@@ -132,6 +133,11 @@ void Daemon::Impl::recover_runs(RecoveredStore& store) {
     const bool known = epoch.epoch >= run.last_epoch;
     groups.recovered(run.id, run.last_epoch, known ? epoch.size : 0, epoch.lineage,
                      epoch.elastic ? epoch.members : std::vector<MemberId>());
+    catalog->visit_commits(run.id, [&](const CommitInfo& commit) {
+      if (commit.damaged || commit.deleted) return true;
+      note_commit(run.name, commit);
+      return false;
+    });
   }
 }
 

@@ -205,6 +205,14 @@ void Daemon::Impl::carry_out(const Ingest::CommitAction& action) {
                   });
 }
 
+void Daemon::Impl::note_commit(const std::string& run, const CommitInfo& commit) {
+  const auto plt = commit.metrics.find("plt");
+  CommittedState state{.step = commit.snapshot.step};
+  if (losses_told(commit)) state.lost_tokens = commit.lost_tokens;
+  if (plt != commit.metrics.end()) state.plt = plt->second;
+  committed_state[run] = state;
+}
+
 void Daemon::Impl::committed(const SnapshotKey& key, const fb::RecordT& record,
                              const Result<uint64_t>& result) {
   if (!result.ok()) return carry_out(ingest.committed(key, result.error()));
@@ -213,11 +221,7 @@ void Daemon::Impl::committed(const SnapshotKey& key, const fb::RecordT& record,
   const OpenSnapshotState& open = open_snapshots.at(key);
   if (const auto commit = catalog->commit(key.run, key.lineage, key.step)) {
     staging->supersede(key, commit->units);
-    const auto plt = commit->metrics.find("plt");
-    CommittedState& state = committed_state[open.run_name];
-    state = {.step = key.step};
-    if (losses_told(*commit)) state.lost_tokens = commit->lost_tokens;
-    if (plt != commit->metrics.end()) state.plt = plt->second;
+    note_commit(open.run_name, *commit);
   }
   ++counters.commits;
   counters.commit_bytes += open.bytes;

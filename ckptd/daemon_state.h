@@ -168,7 +168,7 @@ struct GcAsker {
   uint64_t segments_removed = 0;
 };
 
-// What metrics say of a run: its newest commit since the daemon has started.
+// What metrics say of a run: its newest commit, before or since the start.
 struct CommittedState {
   ckpt::Step step = 0;
   std::optional<uint64_t> lost_tokens;  // if the trainer tells

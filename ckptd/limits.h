@@ -13,6 +13,15 @@ namespace ckptd::limits {
 
 // One node's trainers, a few tools, and room for reconnects while old sockets die.
 inline constexpr size_t kSessionsMax = 256;
+// Of one user, who can never keep the others out; far more than a node's ranks and tools. Root and
+// the daemon's own user have no such bound, and the last few to themselves: what is wrong can be
+// asked, and mended, whatever others do.
+inline constexpr size_t kSessionsPerUserMax = kSessionsMax / 4 * 3;
+inline constexpr size_t kSessionsReserved = 8;
+// Of what a client can make ckptd say as often as it likes, so many lines in so much time: enough
+// to see who it is.
+inline constexpr size_t kWarningsPerPeriodMax = 8;
+inline constexpr std::chrono::milliseconds kWarningsPeriod{10'000};
 // Ranks of one group. A node has at most 16 accelerators today; tests use CPU ranks by the dozen.
 inline constexpr uint32_t kGroupSizeMax = 4096;
 // DeepSeek-V3 has 58 MoE layers x 256 experts x 2 parts ~ 30,000 units.
@@ -190,6 +199,8 @@ inline constexpr uint64_t kMovedRecordBytes = 512;
 // Dead space goes back beside everything else: so many journal records' of it in one round, so many
 // stretches in the kernel at once.
 inline constexpr size_t kGcTasksPerRoundMax = 64;
+// Records of a backlog that are seen, before its first round, in one turn of the loop: some 10 ms.
+inline constexpr size_t kGcRecordsPerTurnMax = 1024;
 inline constexpr size_t kPunchesInFlightMax = 16;
 // Changes of tags, pins and rules, and prunes: they are carried out one after the other.
 inline constexpr size_t kAdministrationsWaitingMax = 1024;
@@ -234,6 +245,7 @@ inline constexpr std::chrono::milliseconds kDrainDeadline{10'000};
 inline constexpr std::chrono::milliseconds kReopenDeadline{30'000};
 
 static_assert(kEncodedWindowBytesMax >= 2 * kWritePieceBytes);
+static_assert(kSessionsPerUserMax + kSessionsReserved < kSessionsMax);
 static_assert(kSegmentBytesDefault >= 2 * ckpt::kSlabBytesDefault);
 // A want in a RestoreOpened or RestoreWindow: its version with the tables' bookkeeping (64), two
 // pieces (a range may begin in one slice and end in another), its note.

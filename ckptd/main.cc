@@ -19,6 +19,7 @@
 #include "ckptd/io/disk.h"
 #include "ckptd/io/durable_directory.h"
 #include "ckptd/io/executor.h"
+#include "ckptd/io/store_paths.h"
 #include "ckptd/observe/log_event.h"
 #include "ckptd/observe/log_format.h"
 #include "ckptd/server/server.h"
@@ -103,8 +104,9 @@ Result<ckptd::Config> make_config(const CLI::App& app, const Flags& flags) {
 }
 
 // One daemon at a time: the lock ends with the process, however it ends.
-Result<UniqueFd> lock_store(const std::string& data) {
-  CKPT_TRY(ckptd::make_durable_directory(data));
+Result<UniqueFd> lock_store(const ckptd::Config& config) {
+  const std::string& data = config.data;
+  CKPT_TRY(ckptd::make_durable_directory(data, ckptd::sync_directory_at, config.listen));
   const std::string path = data + "/lock";
   UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (!fd.valid()) return make_error(ErrorCode::kIo, "{}: {}", path, std::strerror(errno));
@@ -115,14 +117,26 @@ Result<UniqueFd> lock_store(const std::string& data) {
   return fd;
 }
 
+// What is in them is for those who may read its run, and only the daemon knows who that is.
+void close_store(const std::string& data) {
+  for (const char* directory :
+       {ckptd::kSegmentsDirectory, ckptd::kJournalDirectory, ckptd::kCatalogDirectory}) {
+    ckptd::close_to_others(fmt::format("{}/{}", data, directory));
+  }
+}
+
 Status serve(const ckptd::Config& config, ckptd::ServiceManager& manager) {
-  CKPT_ASSIGN(const UniqueFd lock, lock_store(config.data));
+  CKPT_ASSIGN(const UniqueFd lock, lock_store(config));
+  close_store(config.data);
   CKPT_ASSIGN(const std::unique_ptr<ckptd::Disk> disk,
               ckptd::open_disk({.root = config.data, .engine = config.io}));
   const auto executor = ckptd::make_thread_executor(config.workers);
-  const ckptd::Server::Parts parts{
-      *disk, *executor, [&config] { return ckptd::open_rocksdb_store(config.data + "/catalog"); },
-      manager};
+  const ckptd::Server::Parts parts{*disk, *executor,
+                                   [&config] {
+                                     return ckptd::open_rocksdb_store(fmt::format(
+                                         "{}/{}", config.data, ckptd::kCatalogDirectory));
+                                   },
+                                   manager};
   CKPT_ASSIGN(const std::unique_ptr<ckptd::Server> server, ckptd::Server::open(config, parts));
   ckptd::log_event(
       spdlog::level::info, "started",
@@ -161,6 +175,7 @@ void allow_open_files() {
 
 int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
+  ::umask(0077);  // RocksDB's files, too; the socket's mode is set where it is bound
   allow_open_files();
   CLI::App app("Checkpoint-centric storage service for Mixture-of-Experts training.", "ckptd");
   app.set_version_flag("--version", ckpt::base::version_text("ckptd"));

@@ -215,6 +215,11 @@ class Catalog {
   std::vector<ViewPoint> pins(ckpt::RunId run) const;  // ascending
   // Oldest first. Nothing that is live lies in it: neither a version nor the header before one.
   std::vector<DeadSpace> dead_space(ckpt::RunId run) const;
+  // The same without holding it all in memory, from this record on; stops when visit returns false.
+  void visit_dead_space(ckpt::RunId run, uint64_t from_sequence,
+                        const std::function<bool(DeadSpace)>& visit) const;
+  // What this record made dead; nullopt: it is given back.
+  std::optional<DeadSpace> dead_space(ckpt::RunId run, uint64_t sequence) const;
   // Extents in the segment of which something is live, once for each commit that has it. An index
   // that cannot be read is an error: it must not be taken for "none".
   Result<uint64_t> live_extents(ckpt::SegmentId segment) const;

@@ -64,6 +64,10 @@ class KvStore {
   enum class Order : uint8_t { kAscending, kDescending };
   virtual ckpt::Status scan(Family family, std::string_view prefix, Order order,
                             const Visit& visit) const = 0;
+  // Every key >= `from` with the prefix, ascending; stops when visit returns false. `from` begins
+  // with the prefix.
+  virtual ckpt::Status scan_on(Family family, std::string_view from, std::string_view prefix,
+                               const Visit& visit) const = 0;
   // Every key <= `from` with the prefix, descending; stops when visit returns false.
   virtual ckpt::Status scan_back(Family family, std::string_view from, std::string_view prefix,
                                  const Visit& visit) const = 0;

@@ -116,6 +116,16 @@ class MemoryKvStore final : public KvStore {
     return {};
   }
 
+  Status scan_on(Family family, std::string_view from, std::string_view prefix,
+                 const Visit& visit) const override {
+    CKPT_TRY(usable());
+    const auto& table = impl().table(family);
+    for (auto at = table.lower_bound(from); at != table.end(); ++at) {
+      if (!at->first.starts_with(prefix) || !visit(at->first, at->second)) break;
+    }
+    return {};
+  }
+
   Status scan_back(Family family, std::string_view from, std::string_view prefix,
                    const Visit& visit) const override {
     CKPT_TRY(usable());

@@ -21,20 +21,36 @@ std::vector<ViewPoint> Catalog::pins(ckpt::RunId run) const {
   return pins;
 }
 
+void Catalog::visit_dead_space(ckpt::RunId run, uint64_t from_sequence,
+                               const std::function<bool(DeadSpace)>& visit) const {
+  const Status scanned = impl_->store->scan_on(
+      Family::kCommits, keys::dead(run, from_sequence), keys::commits(run, CommitIndex::kDead),
+      [&](std::string_view key, std::string_view value) {
+        const auto sequence = keys::u64_at(key, key.size() - sizeof(uint64_t));
+        auto ranges = values::decode_ranges(value);
+        if (sequence && ranges) return visit({*sequence, std::move(*ranges)});
+        impl_->damaged(Family::kCommits, "dead space");
+        return true;
+      });
+  if (!scanned.ok() && impl_->health.ok()) impl_->health = scanned;
+}
+
 std::vector<DeadSpace> Catalog::dead_space(ckpt::RunId run) const {
-  std::vector<DeadSpace> dead;
-  impl_->scan(Family::kCommits, keys::commits(run, CommitIndex::kDead), KvStore::Order::kAscending,
-              [&](std::string_view key, std::string_view value) {
-                const auto sequence = keys::u64_at(key, key.size() - sizeof(uint64_t));
-                auto ranges = values::decode_ranges(value);
-                if (!sequence || !ranges) {
-                  impl_->damaged(Family::kCommits, "dead space");
-                  return true;
-                }
-                dead.push_back({*sequence, std::move(*ranges)});
-                return true;
-              });
-  return dead;
+  std::vector<DeadSpace> all;
+  visit_dead_space(run, 0, [&](DeadSpace dead) {
+    all.push_back(std::move(dead));
+    return true;
+  });
+  return all;
+}
+
+std::optional<DeadSpace> Catalog::dead_space(ckpt::RunId run, uint64_t sequence) const {
+  const auto value = impl_->get(Family::kCommits, keys::dead(run, sequence));
+  if (!value) return std::nullopt;
+  auto ranges = values::decode_ranges(*value);
+  if (ranges) return DeadSpace{sequence, std::move(*ranges)};
+  impl_->damaged(Family::kCommits, "dead space");
+  return std::nullopt;
 }
 
 bool Catalog::Impl::others_hold(ckpt::RunId run, ckpt::SegmentId segment, uint64_t offset,

@@ -188,6 +188,18 @@ class RocksDbStore final : public KvStore {
     return check(iterator->status());
   }
 
+  Status scan_on(Family family, std::string_view from, std::string_view prefix,
+                 const Visit& visit) const override {
+    CKPT_TRY(usable());
+    const auto iterator = new_iterator(family);
+    iterator->Seek(slice(from));
+    while (iterator->Valid() && iterator->key().starts_with(slice(prefix))) {
+      if (!visit(view(iterator->key()), view(iterator->value()))) return {};
+      iterator->Next();
+    }
+    return check(iterator->status());
+  }
+
   Status scan_back(Family family, std::string_view from, std::string_view prefix,
                    const Visit& visit) const override {
     CKPT_TRY(usable());

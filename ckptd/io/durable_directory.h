@@ -19,7 +19,16 @@ ckpt::Status sync_directory_at(const std::string& path);
 // synced into the one above before anything is made in it, and the lowest that is there already is
 // synced once more. What is there may lie in a directory that this process may not read; then who
 // made it is trusted to have synced it. Errors name the directory.
+//
+// What is made is for this user alone (0700). `passage`, the path of a socket that others may
+// connect to: directories on the way to it let others through (0711), who still see nothing.
 ckpt::Status make_durable_directory(const std::string& path,
-                                    const SyncDirectory& sync = sync_directory_at);
+                                    const SyncDirectory& sync = sync_directory_at,
+                                    const std::string& passage = {});
+
+// A directory of the store that other users may look into, as earlier versions of ckptd made them,
+// is closed to them, with a warning; so it is a warning if that cannot be done. One that is not
+// there is none.
+void close_to_others(const std::string& path);
 
 }  // namespace ckptd

@@ -103,6 +103,8 @@ std::optional<std::string> place_of(const Disk& disk, const std::string& root) {
 
 // Of that place; nullopt where nothing, or something else, is remembered.
 std::optional<IoShape> remembered(const std::string& path, const std::string& place) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return std::nullopt;  // a FIFO never ends
   std::ifstream file(path, std::ios::binary);
   std::string text(kRememberedBytesMax, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
@@ -117,10 +119,11 @@ std::optional<IoShape> remembered(const std::string& path, const std::string& pl
 // What a crash leaves half written is measured again.
 void remember(const std::string& path, const std::string& place, const IoShape& shape) {
   const std::string unfinished = path + ".new";
+  std::error_code error;
+  std::filesystem::remove(unfinished, error);  // whatever it is
   std::ofstream file(unfinished, std::ios::binary | std::ios::trunc);
   file << to_text(shape) << ' ' << place << '\n';
   file.close();
-  std::error_code error;
   if (file) std::filesystem::rename(unfinished, path, error);
   if (!file || error) spdlog::warn("{}: could not be written", path);
 }

@@ -30,6 +30,28 @@ ckpt::Error errno_error(int error, std::string_view what) {
   return make_error(code, "{}: {}", what, std::strerror(error));
 }
 
+namespace {
+
+// To open a FIFO waits for somebody at its other end, and to read one for bytes: whatever lies at a
+// path of the store is opened without waiting (kLookFirst), looked at, and is a file or an error.
+constexpr int kLookFirst = O_NONBLOCK | O_CLOEXEC;
+
+// From there on it waits again as ever: with the flag io_uring may say EAGAIN instead.
+Status regular_file(int fd, const std::string& path) {
+  struct stat info {};
+  if (::fstat(fd, &info) != 0) return errno_error(errno, fmt::format("{}: stat", path));
+  if (!S_ISREG(info.st_mode)) {
+    return make_error(ErrorCode::kIo, "{}: not a regular file", path);
+  }
+  const int flags = ::fcntl(fd, F_GETFL);
+  if (flags < 0 || ::fcntl(fd, F_SETFL, flags & ~O_NONBLOCK) != 0) {
+    return errno_error(errno, fmt::format("{}: flags", path));
+  }
+  return {};
+}
+
+}  // namespace
+
 PosixFiles::PosixFiles(std::string root) : root_(std::move(root)) {}
 
 Status PosixFiles::open_root() {
@@ -39,19 +61,21 @@ Status PosixFiles::open_root() {
 }
 
 Result<UniqueFd> PosixFiles::open_descriptor(const std::string& path, const OpenOptions& options) {
-  const int flags = O_RDWR | O_CLOEXEC | (options.create ? O_CREAT | O_EXCL : 0);
+  const int flags = O_RDWR | kLookFirst | (options.create ? O_CREAT | O_EXCL : 0);
+  UniqueFd fd;
   if (options.direct) {
-    UniqueFd fd(::openat(root_fd_.get(), path.c_str(), flags | O_DIRECT, 0640));
-    if (fd.valid()) return fd;
-    if (errno != EINVAL) return errno_error(errno, fmt::format("{}: open", path));
-    if (!direct_refused_.exchange(true)) {
-      spdlog::warn("{}: this file system refuses O_DIRECT; using buffered I/O", root_);
-    }
+    fd.reset(::openat(root_fd_.get(), path.c_str(), flags | O_DIRECT, 0600));
+    if (!fd.valid() && errno != EINVAL) return errno_error(errno, fmt::format("{}: open", path));
     // Some kernels create the file before they refuse the flag.
-    if (options.create) ::unlinkat(root_fd_.get(), path.c_str(), 0);
+    if (!fd.valid() && options.create) ::unlinkat(root_fd_.get(), path.c_str(), 0);
   }
-  UniqueFd fd(::openat(root_fd_.get(), path.c_str(), flags, 0640));
+  const bool refused = options.direct && !fd.valid();
+  if (!fd.valid()) fd.reset(::openat(root_fd_.get(), path.c_str(), flags, 0600));
   if (!fd.valid()) return errno_error(errno, fmt::format("{}: open", path));
+  CKPT_TRY(regular_file(fd.get(), path));
+  if (refused && !direct_refused_.exchange(true)) {
+    spdlog::warn("{}: this file system refuses O_DIRECT; using buffered I/O", root_);
+  }
   return fd;
 }
 
@@ -99,9 +123,15 @@ FileId PosixFiles::adopt(NewFile file) {
 
 Result<UniqueFd> PosixFiles::share(std::string_view path) {
   const std::string name(path);
-  UniqueFd fd(::openat(root_fd_.get(), name.c_str(), O_RDONLY | O_DIRECT | O_CLOEXEC));
-  if (fd.valid()) return fd;
+  UniqueFd fd(::openat(root_fd_.get(), name.c_str(), O_RDONLY | O_DIRECT | kLookFirst));
+  if (fd.valid()) {
+    CKPT_TRY(regular_file(fd.get(), name));
+    return fd;
+  }
   if (errno == EINVAL) {
+    // What is no file refuses it, too.
+    const UniqueFd plain(::openat(root_fd_.get(), name.c_str(), O_RDONLY | kLookFirst));
+    if (plain.valid()) CKPT_TRY(regular_file(plain.get(), name));
     return make_error(ErrorCode::kUnavailable, "{}: this file system refuses O_DIRECT", name);
   }
   return errno_error(errno, fmt::format("{}: open", name));
@@ -183,7 +213,7 @@ Result<std::vector<std::string>> PosixFiles::list(std::string_view directory) {
 
 Status PosixFiles::make_directory(std::string_view path) {
   const std::string name(path);
-  if (::mkdirat(root_fd_.get(), name.c_str(), 0750) != 0 && errno != EEXIST) {
+  if (::mkdirat(root_fd_.get(), name.c_str(), 0700) != 0 && errno != EEXIST) {
     return errno_error(errno, fmt::format("{}: mkdir", name));
   }
   return {};

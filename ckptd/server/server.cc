@@ -19,6 +19,7 @@
 
 #include "ckptd/limits.h"
 #include "ckptd/observe/log_event.h"
+#include "ckptd/server/admission.h"
 #include "ckptd/server/connection.h"
 #include "ckptd/server/http.h"
 #include "ckptd/server/unix_socket.h"
@@ -50,6 +51,10 @@ Daemon::Options daemon_options(const Config& config) {
   options.staging.arena_bytes_total = config.arena_bytes;
   options.staging.session_bytes_default = config.session_arena_bytes;
   options.staging.session_bytes_max = config.session_arena_max_bytes;
+  // Root's and its own are who mends things; all others have a part each.
+  options.staging.user_bytes_max = [most = *config.user_arena_max_bytes](uid_t uid) {
+    return uid == 0 || uid == ::geteuid() ? UINT64_MAX : most;
+  };
   options.staging.warm_pool_bytes = *config.warm_pool_bytes;
   options.segment_bytes = config.segment_bytes;
   options.disk_reserve_bytes = config.disk_reserve_bytes;
@@ -92,13 +97,15 @@ struct Server::Impl : public Outbox {
   Status watch_fd(int fd, std::optional<asio::posix::stream_descriptor>& descriptor);
   void accept();
   void accepted(asio::local::stream_protocol::socket socket);
-  Status admit(uid_t uid) const;
+  void refuse(Connection& connection, pid_t pid, const ckpt::Error& error);
   void tick();
   void drain(const std::string& why);
   void finish();
   std::optional<HttpServer::Answer> answer(const std::string& path) const;
 
   const Config config;
+  Admission admission{::geteuid(), config.allow_uids};
+  RepeatedWarning refusals;
   ServiceManager& manager;
   asio::io_context loop{1};
   Acceptor acceptor;
@@ -235,22 +242,6 @@ void Server::Impl::accept() {
       });
 }
 
-// The connection is among those that are counted.
-Status Server::Impl::admit(uid_t uid) const {
-  const bool allowed =
-      uid == 0 || uid == ::geteuid() ||
-      std::find(config.allow_uids.begin(), config.allow_uids.end(), uid) != config.allow_uids.end();
-  if (!allowed) {
-    return ckpt::make_error(ckpt::ErrorCode::kPermissionDenied, "user {} is not on the allow-list",
-                            uid);
-  }
-  if (connections.size() > limits::kSessionsMax) {
-    return ckpt::make_error(ckpt::ErrorCode::kResourceExhausted, "there are {} sessions already",
-                            limits::kSessionsMax);
-  }
-  return {};
-}
-
 void Server::Impl::accepted(asio::local::stream_protocol::socket socket) {
   auto peer = peer_of(socket.native_handle());
   if (!peer.ok()) return spdlog::warn("a client that cannot be named: {}", peer.error().message);
@@ -266,27 +257,34 @@ void Server::Impl::accepted(asio::local::stream_protocol::socket socket) {
           [this](ckpt::SessionId session, const std::string& reason) {
             spdlog::debug("session {} ended: {}", session, reason);
             daemon->disconnected(session, reason);
+            admission.ended(session);
             connections.erase(session);
           }};
   auto connection = std::make_shared<Connection>(std::move(socket), std::move(*peer), id, events,
                                                  Connection::Deadlines());
   connections.emplace(id, connection);
-  if (const Status admitted = admit(uid); !admitted.ok()) {
-    const ckpt::Error& refused = admitted.error();
-    spdlog::warn("process {} was refused: {}", pid, refused.message);
-    ckpt::fb::ErrorReplyT reply;
-    reply.code = static_cast<int>(refused.code);
-    reply.message = refused.message;
-    connection->send(ckpt::wire::encode(std::move(reply)), -1);
-    connection->close_after_sending(refused.message);
-    return;
-  }
+  const Status admitted = admission.admit(id, uid);
+  if (!admitted.ok()) return refuse(*connection, pid, admitted.error());
   daemon->connected(id, uid, pid);
   connection->start();
 }
 
+void Server::Impl::refuse(Connection& connection, pid_t pid, const ckpt::Error& error) {
+  if (refusals.say(Clock::now())) {
+    spdlog::warn("process {} was refused: {}", pid, error.message);
+  }
+  ckpt::fb::ErrorReplyT reply;
+  reply.code = static_cast<int>(error.code);
+  reply.message = error.message;
+  connection.send(ckpt::wire::encode(std::move(reply)), -1);
+  connection.close_after_sending(error.message);
+}
+
 void Server::Impl::tick() {
   manager.alive(Clock::now());
+  if (const uint64_t left_out = refusals.left_out(Clock::now()); left_out > 0) {
+    spdlog::warn("{} more connections were refused since then", left_out);
+  }
   daemon->tick(std::chrono::duration_cast<Time>(Clock::now() - started));
   if (draining && daemon->drained()) return finish();
   if (std::exchange(accept_again, false) && !draining) accept();

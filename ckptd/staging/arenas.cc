@@ -27,29 +27,48 @@ uint32_t reserved_of(uint32_t slab_count, uint32_t wanted) {
 
 }  // namespace
 
-uint64_t Staging::Impl::arena_bytes() const {
+uint64_t Staging::Impl::arena_bytes(std::optional<uid_t> of) const {
   uint64_t bytes = 0;
-  for (const auto& [id, arena] : arenas) bytes += arena->view.layout().arena_bytes();
+  for (const auto& [id, arena] : arenas) {
+    if (!of || arena->uid == *of) bytes += arena->view.layout().arena_bytes();
+  }
   return bytes;
 }
 
+uint64_t Staging::Impl::user_bytes_max(uid_t uid) const {
+  return options.user_bytes_max ? options.user_bytes_max(uid) : UINT64_MAX;
+}
+
+// What this user may have yet. The user's own arenas of dead sessions give way for the user's
+// bound, anybody's for the total.
+uint64_t Staging::Impl::make_room(uid_t uid, uint64_t bytes) {
+  const auto room = [](uint64_t most, uint64_t used) { return most > used ? most - used : 0; };
+  const uint64_t of_user_max = user_bytes_max(uid);
+  const auto users_room = [&] { return room(of_user_max, arena_bytes(uid)); };
+  const auto rest = [&] { return room(options.arena_bytes_total, arena_bytes()); };
+  if (of_user_max != UINT64_MAX) {
+    destroy_ended([&] { return users_room() >= bytes; }, uid);
+  }
+  destroy_ended([&] { return rest() >= bytes; }, {});
+  return std::min(users_room(), rest());
+}
+
 // What a disk has goes first, then what no restore that is to come may still ask for.
-void Staging::Impl::make_room(uint64_t bytes) {
-  destroy_ended(bytes, [](const ArenaState& arena) { return arena.held.empty(); });
-  destroy_ended(bytes, [this](const ArenaState& arena) {
+void Staging::Impl::destroy_ended(const std::function<bool()>& enough, std::optional<uid_t> of) {
+  const auto go = [&](const std::function<bool(const ArenaState&)>& which) {
+    for (auto entry = arenas.begin(); entry != arenas.end() && !enough();) {
+      const ArenaId id = entry->first;
+      const ArenaState& arena = *entry->second;
+      const bool may_go = arena.ended && arena.idle() && (!of || arena.uid == *of);
+      if (may_go && which(arena)) destroy(id);
+      entry = arenas.upper_bound(id);  // others may have gone with it
+    }
+  };
+  go([](const ArenaState& arena) { return arena.held.empty(); });
+  go([this](const ArenaState& arena) {
     return std::all_of(arena.held.begin(), arena.held.end(),
                        [&](const auto& held) { return evictable(arena.slabs[held.second]); });
   });
-}
-
-void Staging::Impl::destroy_ended(uint64_t bytes,
-                                  const std::function<bool(const ArenaState&)>& which) {
-  for (auto entry = arenas.begin(); entry != arenas.end();) {
-    if (arena_bytes() + bytes <= options.arena_bytes_total) return;
-    const ArenaId id = entry->first;
-    if (entry->second->ended && entry->second->idle() && which(*entry->second)) destroy(id);
-    entry = arenas.upper_bound(id);  // others may have gone with it
-  }
 }
 
 ArenaState& Staging::Impl::insert(ArenaId id, uid_t uid, ckpt::base::UniqueFd fd,
@@ -95,9 +114,7 @@ Result<Staging::Granted> Staging::create(uid_t uid, uint64_t bytes_wanted, uint6
   CKPT_TRY(ckpt::validate(ckpt::ArenaLayout{.slab_bytes = slab_bytes, .slab_count = 1}));
   const uint64_t total = impl_->options.arena_bytes_total;
   bytes_wanted = std::min(bytes_wanted, total);
-  impl_->make_room(bytes_wanted);
-  const uint64_t used = impl_->arena_bytes();
-  const uint64_t room = total > used ? total - used : 0;
+  const uint64_t room = impl_->make_room(uid, bytes_wanted);
   if (auto granted = impl_->create_warm(uid, std::min(bytes_wanted, room), slab_bytes)) {
     return *granted;
   }
@@ -109,8 +126,9 @@ Result<Staging::Granted> Staging::create(uid_t uid, uint64_t bytes_wanted, uint6
   if (slabs < 2) {
     return make_error(ErrorCode::kResourceExhausted,
                       "an arena of {} bytes in slabs of {} was asked for; of the total of {} "
-                      "bytes {} are in use and {} can be given",
-                      bytes_wanted, slab_bytes, total, used, left);
+                      "bytes {} are in use{} and {} can be given",
+                      bytes_wanted, slab_bytes, total, impl_->arena_bytes(), impl_->of_user(uid),
+                      left);
   }
   const ckpt::ArenaLayout layout{.slab_bytes = slab_bytes,
                                  .slab_count = static_cast<uint32_t>(slabs)};
@@ -120,16 +138,22 @@ Result<Staging::Granted> Staging::create(uid_t uid, uint64_t bytes_wanted, uint6
                     SlabState::kFree);
 }
 
+// "", or what the user's bound makes of it, for a message.
+std::string Staging::Impl::of_user(uid_t uid) const {
+  const uint64_t most = user_bytes_max(uid);
+  if (most == UINT64_MAX) return {};
+  return fmt::format(", {} by user {}, who may have {} (user_arena_max),", arena_bytes(uid), uid,
+                     most);
+}
+
 // For an arena that is there already, only not with us.
-Status Staging::Impl::check_room(uint64_t arena_bytes_wanted) {
+Status Staging::Impl::check_room(uid_t uid, uint64_t arena_bytes_wanted) {
   CKPT_TRY(check_quota(arena_bytes_wanted, options.session_bytes_max));
-  make_room(arena_bytes_wanted);
-  const uint64_t used = arena_bytes();
-  if (used + arena_bytes_wanted <= options.arena_bytes_total) return {};
+  if (make_room(uid, arena_bytes_wanted) >= arena_bytes_wanted) return {};
   return make_error(ErrorCode::kResourceExhausted,
                     "an arena of {} bytes was brought back; of the total of {} bytes {} are in "
-                    "use",
-                    arena_bytes_wanted, options.arena_bytes_total, used);
+                    "use{}",
+                    arena_bytes_wanted, options.arena_bytes_total, arena_bytes(), of_user(uid));
 }
 
 Result<Staging::Granted> Staging::adopt(uid_t uid, ckpt::base::UniqueFd fd, uint64_t arena_bytes,
@@ -145,7 +169,7 @@ Result<Staging::Granted> Staging::adopt(uid_t uid, ckpt::base::UniqueFd fd, uint
   if (ArenaState* parked = impl_->find_parked(fd.get())) {
     return impl_->unpark(*parked, uid, layout);
   }
-  CKPT_TRY(impl_->check_room(arena_bytes));
+  CKPT_TRY(impl_->check_room(uid, arena_bytes));
   CKPT_ASSIGN(auto guard, ckpt::ArenaMapping::map(fd.get(), layout));
   CKPT_ASSIGN(auto view, ckpt::ArenaMapping::map(fd.get(), layout));
   return impl_->add(uid, std::move(fd), std::move(guard), std::move(view), SlabState::kLeased);

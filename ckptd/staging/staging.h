@@ -104,8 +104,10 @@ class Staging {
     uint64_t arena_bytes_total = 2ull << 30;  // all arenas together, those of dead sessions too
     uint64_t session_bytes_default = 512ull << 20;
     uint64_t session_bytes_max = UINT64_MAX;  // of one arena; who asks for more is refused
-    uint64_t warm_pool_bytes = 0;             // beside the arenas, for those to come: see warm()
-    uint32_t restore_slabs = 2;               // of each arena, never leased to snapshots
+    // Of all arenas of a user together, those of dead sessions too; empty: no bound but the total.
+    std::function<uint64_t(uid_t uid)> user_bytes_max;
+    uint64_t warm_pool_bytes = 0;  // beside the arenas, for those to come: see warm()
+    uint32_t restore_slabs = 2;    // of each arena, never leased to snapshots
     // Bytes that can be had without swapping; empty: as the kernel says.
     std::function<uint64_t()> available_memory;
     MemoryKeeper* keeper = nullptr;  // of arenas, over a restart; none: they go with us
@@ -115,8 +117,9 @@ class Staging {
   ~Staging();  // asserts that no StagedSlab, lease or pre-fault is outstanding: close() first
 
   // A new arena for a session of `uid`. Slabs become leasable as they are faulted in, on the
-  // executor; on_slabs_ready is told. kResourceExhausted if the total is used up even after the
-  // caches of dead sessions were given back; the message states both numbers.
+  // executor; on_slabs_ready is told. kResourceExhausted if the total, or what the user may have of
+  // it, is used up even after the caches of dead sessions were given back; the message states the
+  // numbers.
   struct Granted {
     ArenaId arena = 0;
     int fd = -1;  // to pass to the client; stays owned by the arena

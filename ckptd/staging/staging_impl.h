@@ -41,16 +41,19 @@ struct Staging::Impl {
   void evict(ArenaState& arena, uint32_t slab);
 
   // Arenas come and go (arenas.cc).
-  uint64_t arena_bytes() const;
-  void make_room(uint64_t bytes);  // gives back arenas of dead sessions, oldest first
-  void destroy_ended(uint64_t bytes, const std::function<bool(const ArenaState&)>& which);
+  uint64_t arena_bytes(std::optional<uid_t> of = {}) const;  // of all, or of one user
+  uint64_t user_bytes_max(uid_t uid) const;
+  // Gives back arenas of dead sessions, oldest first, until there is so much; how much there is.
+  uint64_t make_room(uid_t uid, uint64_t bytes);
+  void destroy_ended(const std::function<bool()>& enough, std::optional<uid_t> of);
+  std::string of_user(uid_t uid) const;
   Granted add(uid_t uid, ckpt::base::UniqueFd fd, ckpt::ArenaMapping guard, ckpt::ArenaMapping view,
               SlabState initial);
   // nullopt: the pool has nothing for it.
   std::optional<Granted> create_warm(uid_t uid, uint64_t bytes, uint64_t slab_bytes);
   ArenaState& insert(ArenaId id, uid_t uid, ckpt::base::UniqueFd fd, ckpt::ArenaMapping guard,
                      ckpt::ArenaMapping view, SlabState initial);
-  Status check_room(uint64_t arena_bytes);
+  Status check_room(uid_t uid, uint64_t arena_bytes);
 
   // Memory is faulted in (warming.cc).
   uint64_t available_memory() const;

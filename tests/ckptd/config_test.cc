@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <string>
@@ -51,7 +52,7 @@ TEST_F(ConfigTest, ReadsEveryKey) {
       "data = \"/d\"\nlisten = \"unix:/s\"\nhttp = \"[::1]:0\"\nio = \"pwritev\"\n"
       "io_shape = \"16x1MiB\"\n"
       "arena = \"1GiB\"\nsession_arena = \"256MiB\"\nsession_arena_max = \"512MiB\"\n"
-      "warm_pool = \"768MiB\"\nsegment = \"64MiB\"\n"
+      "user_arena_max = \"640MiB\"\nwarm_pool = \"768MiB\"\nsegment = \"64MiB\"\n"
       "disk_reserve = \"1GiB\"\nsnapshot_deadline = \"90s\"\n"
       "scrub_rate = \"128MiB\"\nscrub_interval = \"0s\"\nrecode_after = \"1d\"\n"
       "allow_uids = [1000, 1001]\nworkers = 3\nalarms = \"refuse\"\ncodec = \"zstd\"\n"
@@ -62,6 +63,7 @@ TEST_F(ConfigTest, ReadsEveryKey) {
   EXPECT_EQ(config_.io_shape, (ckptd::IoShape{.depth = 16, .bytes = 1u << 20}));
   EXPECT_EQ(config_.arena_bytes, 1ull << 30);
   EXPECT_EQ(config_.session_arena_max_bytes, 512ull << 20);
+  EXPECT_EQ(config_.user_arena_max_bytes, 640ull << 20);
   EXPECT_EQ(config_.warm_pool_bytes, 768ull << 20);
   EXPECT_EQ(config_.snapshot_deadline, std::chrono::seconds(90));
   EXPECT_EQ(config_.scrub_bytes_per_second, 128ull << 20);
@@ -119,14 +121,31 @@ TEST_F(ConfigTest, AWrongValueIsSaidWithLineAndKey) {
       {"snapshot_deadline = \"999ms\"", "snapshot_deadline 999 ms: at least 1s"},
       {"http = \"9464\"", "http 9464: should be HOST:PORT, such as 127.0.0.1:9464"},
       {"http = \"h:65536\"", "http h:65536: should be HOST:PORT, such as 127.0.0.1:9464"},
+      {"http = \"256.1.1.1:80\"", "http 256.1.1.1:80: its host is neither an address nor a name"},
+      {"http = \"[::g]:80\"", "http [::g]:80: its host is neither an address nor a name"},
+      {"http = \"1:2:80\"", "http 1:2:80: its host is neither an address nor a name"},
+      {"listen = \"unix:\"", "listen: the path of a socket has 1 to 107 bytes"},
+      {"listen = \"/" + std::string(107, 's') + "\"",
+       "listen /" + std::string(107, 's') + ": the path of a socket has 1 to 107 bytes"},
       {"arena = \"1KiB\"", "arena 1.0 KiB: a session needs at least 256.0 KiB"},
       {"session_arena = \"1KiB\"", "session_arena 1.0 KiB: a session needs at least 256.0 KiB"},
       {"session_arena_max = \"0\"", "session_arena_max 0 B: a session needs at least 256.0 KiB"},
+      {"user_arena_max = \"0\"", "user_arena_max 0 B: a session needs at least 256.0 KiB"},
   };
   for (const auto& [line, said] : cases) {
     EXPECT_EQ(wrong("data = \"/d\"\n\n" + line + "\n"), "FILE:3: " + said);
   }
   EXPECT_EQ(wrong("\ndata = \"\"\n"), "FILE:2: data: names no directory");
+  const std::string deep = "/" + std::string(100, 'd');
+  EXPECT_EQ(
+      wrong("data = \"" + deep + "\"\n"),
+      "listen " + deep + "/ckptd.sock (the default): the path of a socket has 1 to 107 bytes");
+  EXPECT_EQ(wrong("data = \"" + deep + "\"\nlisten = \"/" + std::string(106, 's') + "\"\n"),
+            "nothing");
+  for (const char* good : {"localhost:0", "node-7.rack:9464", "0.0.0.0:80", "[::]:80",
+                           "[fe80::1%eth0]:80", "127.1:80"}) {
+    EXPECT_EQ(wrong(std::string("data = \"/d\"\nhttp = \"") + good + "\"\n"), "nothing") << good;
+  }
   EXPECT_EQ(wrong("arena = \"64MiB\"\n"), "no data directory: pass --data DIR");
   for (const char* key : {"arena", "warm_pool"}) {
     EXPECT_THAT(wrong(fmt::format("data = \"/d\"\n{} = \"1024TiB\"\n", key)),
@@ -141,6 +160,8 @@ TEST_F(ConfigTest, OfTwoThatContradictBothAreNamed) {
             "FILE:3: session_arena 8.0 MiB: more than session_arena_max 4.0 MiB (FILE:2)");
   EXPECT_EQ(wrong("data = \"/d\"\narena = \"64MiB\"\nsession_arena = \"65MiB\"\n"),
             "FILE:3: session_arena 65.0 MiB: more than arena 64.0 MiB (FILE:2)");
+  EXPECT_EQ(wrong("data = \"/d\"\nuser_arena_max = \"4MiB\"\nsession_arena = \"8MiB\"\n"),
+            "FILE:3: session_arena 8.0 MiB: more than user_arena_max 4.0 MiB (FILE:2)");
   EXPECT_EQ(wrong("data = \"/d\"\nsession_arena = \"1TiB\"\n"),
             "FILE:2: session_arena 1.0 TiB: more than arena 2.0 GiB (the default)");
   EXPECT_EQ(wrong("recode_after = \"1d\"\ndata = \"/d\"\nscrub_rate = \"0\"\n"),
@@ -156,6 +177,19 @@ TEST_F(ConfigTest, ADefaultGivesWayToWhatIsSaid) {
   EXPECT_EQ(config_.session_arena_bytes, 4u << 20);
   EXPECT_EQ(wrong("data = \"/d\"\nsession_arena = \"8MiB\"\n"), "nothing");
   EXPECT_EQ(config_.warm_pool_bytes, 8u << 20);
+}
+
+// One trainer's user beside the daemon's may have it all; several share it.
+TEST_F(ConfigTest, WhereSeveralUsersMayConnectNoneGetsAllOfTheMemory) {
+  const std::string arena = "data = \"/d\"\narena = \"64MiB\"\n";
+  const std::string own = std::to_string(::geteuid());
+  EXPECT_EQ(wrong(arena + "allow_uids = [0, " + own + ", 54321, 54321]\n"), "nothing");
+  EXPECT_EQ(config_.user_arena_max_bytes, 64u << 20);
+  EXPECT_EQ(wrong(arena + "allow_uids = [54321, 54322]\n"), "nothing");
+  EXPECT_EQ(config_.user_arena_max_bytes, 48u << 20);
+  EXPECT_EQ(wrong(arena + "user_arena_max = \"8MiB\"\nallow_uids = [54321, 54322]\n"), "nothing");
+  EXPECT_EQ(config_.user_arena_max_bytes, 8u << 20);
+  EXPECT_EQ(config_.session_arena_bytes, 8u << 20);
 }
 
 TEST_F(ConfigTest, AFlagIsNamedInsteadOfTheFileItWinsOver) {

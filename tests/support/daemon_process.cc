@@ -83,7 +83,14 @@ std::string program(const std::string& name) {
 
 DaemonProcess::DaemonProcess(std::vector<std::string> more_arguments, std::string data)
     : arguments_(std::move(more_arguments)),
-      data_(data.empty() ? folder_.path("data") : std::move(data)) {
+      data_(data.empty() ? folder_.path("data") : std::move(data)),
+      socket_(folder_.path("ckptd.sock")) {
+  const auto listen = std::ranges::find(arguments_, "--listen");
+  if (listen == arguments_.end()) {
+    arguments_.insert(arguments_.end(), {"--listen", "unix:" + socket_});
+  } else {
+    socket_ = *std::next(listen);
+  }
   start();
 }
 
@@ -93,8 +100,7 @@ DaemonProcess::~DaemonProcess() {
 }
 
 void DaemonProcess::start() {
-  std::vector<std::string> arguments{program("ckptd"), "--data", data(), "--listen",
-                                     "unix:" + socket()};
+  std::vector<std::string> arguments{program("ckptd"), "--data", data()};
   arguments.insert(arguments.end(), arguments_.begin(), arguments_.end());
   // Many of them run beside each other: none keeps memory that no test asks for.
   if (std::ranges::find(arguments, "--warm-pool") == arguments.end()) {

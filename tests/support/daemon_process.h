@@ -14,7 +14,8 @@ namespace ckpt::test {
 class DaemonProcess {
  public:
   // Waits until it says that it is ready; a failure of the test, with what it said, if it does not.
-  // `data`: its data directory, if not in a folder of its own.
+  // `data`: its data directory, if not in a folder of its own; so is the socket, but for a
+  // --listen.
   explicit DaemonProcess(std::vector<std::string> more_arguments = {}, std::string data = {});
   DaemonProcess(const DaemonProcess&) = delete;
   DaemonProcess& operator=(const DaemonProcess&) = delete;
@@ -29,7 +30,7 @@ class DaemonProcess {
     start();
   }
 
-  std::string socket() const { return folder_.path("ckptd.sock"); }
+  const std::string& socket() const { return socket_; }
   const std::string& data() const { return data_; }
   std::string log() const;  // what all of its lives said on stderr
   pid_t pid() const { return pid_; }
@@ -39,6 +40,7 @@ class DaemonProcess {
   TempFolder folder_;
   std::vector<std::string> arguments_;
   std::string data_;
+  std::string socket_;
   pid_t pid_ = -1;
 };
 

@@ -30,6 +30,11 @@ class CountingStore final : public KvStore {
     ++*reads_;
     return store_->scan(family, prefix, order, counted(visit));
   }
+  ckpt::Status scan_on(Family family, std::string_view from, std::string_view prefix,
+                       const Visit& visit) const override {
+    ++*reads_;
+    return store_->scan_on(family, from, prefix, counted(visit));
+  }
   ckpt::Status scan_back(Family family, std::string_view from, std::string_view prefix,
                          const Visit& visit) const override {
     ++*reads_;

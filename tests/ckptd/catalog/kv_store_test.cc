@@ -119,6 +119,32 @@ TYPED_TEST(KvStoreTest, ScansBackFromAKeyThatNeedNotBeThere) {
   EXPECT_EQ(back("a0", ""), "");
 }
 
+TYPED_TEST(KvStoreTest, ScansOnFromAKeyThatNeedNotBeThere) {
+  auto store = this->room_.open();
+  ASSERT_TRUE(store
+                  ->write({{Family::kVersions, "a1", "w"},
+                           {Family::kVersions, "b1", "x"},
+                           {Family::kVersions, "b5", "y"},
+                           {Family::kVersions, "c1", "z"}})
+                  .ok());
+  const auto on = [&](std::string_view from, std::string_view prefix, size_t most = 9) {
+    std::string keys;
+    const auto visit = [&](std::string_view key, std::string_view) {
+      keys += key;
+      return keys.size() < 2 * most;
+    };
+    EXPECT_TRUE(store->scan_on(Family::kVersions, from, prefix, visit).ok());
+    return keys;
+  };
+  EXPECT_EQ(on("b0", "b"), "b1b5");
+  EXPECT_EQ(on("b1", "b"), "b1b5");
+  EXPECT_EQ(on("b1", "b", 1), "b1");
+  EXPECT_EQ(on("b2", "b"), "b5");
+  EXPECT_EQ(on("b6", "b"), "");
+  EXPECT_EQ(on("a2", ""), "b1b5c1");
+  EXPECT_EQ(on("d", ""), "");
+}
+
 TYPED_TEST(KvStoreTest, SeeksManyAtOnce) {
   auto store = this->room_.open();
   ASSERT_TRUE(store->write({{Family::kVersions, "b1", "x"}, {Family::kVersions, "b5", "y"}}).ok());

@@ -93,5 +93,38 @@ TEST(MetricsTable, SecondsAreThoseOfTheClock) {
   EXPECT_THAT(world.daemon().metrics_text(), HasSubstr("\nckptd_level_lag_seconds_total 1.5\n"));
 }
 
+// An alarm on PLT has to hold while nobody commits: a job that does not come up again after a
+// restart of its daemon is the one to look at.
+TEST(Metrics, OfRunsAreThereAfterARestartToo) {
+  World world({});
+  ASSERT_TRUE(world.start().ok());
+  Job job(world, 1);
+  job.start();
+  job.ranks[0]->expert_tokens.emplace_back(0, 0, 10);
+  job.ranks[0]->expert_lost.emplace_back(0, 0, 4);
+  job.ranks[0]->plt = 0.25;
+  job.commit(5);
+  job.commit(10);
+  const auto of_runs = [&] {
+    std::string said;
+    std::istringstream lines(world.daemon().metrics_text());
+    for (std::string line; std::getline(lines, line);) {
+      if (line.starts_with("ckptd_run_")) said += line + "\n";
+    }
+    return said;
+  };
+  const std::string before = of_runs();
+  EXPECT_THAT(before, HasSubstr("ckptd_run_step{run=\"tiny\"} 10\n"));
+  EXPECT_THAT(before, HasSubstr("ckptd_run_lost_tokens{run=\"tiny\"} 4\n"));
+  EXPECT_THAT(before, HasSubstr("ckptd_run_plt{run=\"tiny\"} 0.25\n"));
+  world.kill_daemon();
+  ASSERT_TRUE(world.start().ok());
+  EXPECT_EQ(of_runs(), before);
+  world.kill_daemon();
+  world.lose_catalog();
+  ASSERT_TRUE(world.start().ok());
+  EXPECT_EQ(of_runs(), before);
+}
+
 }  // namespace
 }  // namespace ckptd::testing

@@ -1,10 +1,12 @@
 // What every engine promises, on all three of them.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -333,6 +335,38 @@ TEST_P(NoRing, FallsBackToPwritev) {
   if (WEXITSTATUS(status) == 2) GTEST_SKIP() << "seccomp is not available here";
   EXPECT_EQ(WEXITSTATUS(status), 0);
 }
+
+class OddFiles : public DiskTest {};
+
+// Whoever opened a FIFO to read it, or read what it has, would wait for ever.
+TEST_P(OddFiles, WhatIsNoFileIsAnErrorAtOnce) {
+  const std::string root = directory_.path();
+  ASSERT_EQ(::mkfifo((root + "/fifo").c_str(), 0600), 0);
+  ASSERT_EQ(::symlink("fifo", (root + "/link").c_str()), 0);
+  ASSERT_EQ(::symlink("/dev/zero", (root + "/device").c_str()), 0);
+  for (const std::string name : {"fifo", "link", "device"}) {
+    for (const bool direct : {true, false}) {
+      const auto file = disk_->open(name, {.direct = direct});
+      ASSERT_FALSE(file.ok()) << name;
+      EXPECT_EQ(file.error().code, ErrorCode::kIo);
+      EXPECT_EQ(file.error().message, name + ": not a regular file");
+    }
+    const auto shared = disk_->share(name);
+    ASSERT_FALSE(shared.ok()) << name;
+    EXPECT_EQ(shared.error().message, name + ": not a regular file");
+  }
+}
+
+// Only the look is without waiting: with O_NONBLOCK on a file io_uring may say EAGAIN.
+TEST_P(OddFiles, AFileThatIsSharedWaitsForTheDisk) {
+  disk_->close(create("a", kBlockBytes));
+  const auto shared = disk_->share("a");
+  if (!shared.ok()) GTEST_SKIP() << shared.error().message;
+  EXPECT_EQ(::fcntl(shared->get(), F_GETFL) & (O_NONBLOCK | O_DIRECT), O_DIRECT);
+}
+
+INSTANTIATE_TEST_SUITE_P(Engines, OddFiles, testing::Values("uring", "pwritev"),
+                         [](const auto& test) { return test.param; });
 
 INSTANTIATE_TEST_SUITE_P(Errors, NoRing, testing::Values(EPERM, ENOSYS),
                          [](const auto& test) { return test.param == EPERM ? "EPERM" : "ENOSYS"; });

@@ -103,5 +103,34 @@ TEST_F(DurableDirectoryTest, AboveAStoreThatIsThereNothingNeedBeReadable) {
               HasSubstr("closed: closed"));
 }
 
+fs::perms mode_of(const fs::path& path) { return fs::status(path).permissions(); }
+
+TEST_F(DurableDirectoryTest, WhatIsMadeIsForItsUserButForTheWayToTheSocket) {
+  const mode_t before = ::umask(0);
+  ASSERT_TRUE(make_durable_directory(root_ / "a/b").ok());
+  ASSERT_TRUE(make_durable_directory(root_ / "c/d/", sync_directory_at, root_ / "c/d/s").ok());
+  ASSERT_TRUE(make_durable_directory(root_ / "e/f", sync_directory_at, root_ / "e/./s").ok());
+  ::umask(0077);
+  ASSERT_TRUE(make_durable_directory(root_ / "g", sync_directory_at, root_ / "g/s").ok());
+  ::umask(before);
+  for (const char* closed : {"a", "a/b", "e/f"}) {
+    EXPECT_EQ(mode_of(root_ / closed), fs::perms{0700}) << closed;
+  }
+  for (const char* passed : {"c", "c/d", "e", "g"}) {
+    EXPECT_EQ(mode_of(root_ / passed), fs::perms{0711}) << passed;
+  }
+}
+
+TEST_F(DurableDirectoryTest, OnlyWhatIsOpenToOthersIsClosed) {
+  fs::create_directories(root_ / "open");
+  fs::create_directories(root_ / "group");
+  ASSERT_EQ(::chmod((root_ / "open").c_str(), 0755), 0);
+  ASSERT_EQ(::chmod((root_ / "group").c_str(), 0750), 0);
+  for (const char* name : {"open", "group", "none"}) close_to_others(root_ / name);
+  EXPECT_EQ(mode_of(root_ / "open"), fs::perms{0700});
+  EXPECT_EQ(mode_of(root_ / "group"), fs::perms{0700});
+  EXPECT_FALSE(fs::exists(root_ / "none"));
+}
+
 }  // namespace
 }  // namespace ckptd

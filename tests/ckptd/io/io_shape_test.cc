@@ -2,7 +2,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
+#include <filesystem>
 #include <fstream>
 
 #include "tests/ckptd/io/disk_fixture.h"
@@ -133,6 +135,16 @@ TEST_F(Measuring, IsDoneAgainWhereSomethingElseIsRemembered) {
   std::ofstream(directory_.path() + "/io-shape") << std::string(1 << 20, '8');
   EXPECT_EQ(find(), IoShape{});
   EXPECT_THAT(remembered(), ::testing::StartsWith("32x4MiB memory "));
+}
+
+TEST_F(Measuring, WaitsForNobodyWhereAFifoIsInItsPlace) {
+  take([](uint64_t bytes) { return static_cast<double>(bytes) * kByte; });
+  for (const char* name : {"/io-shape", "/io-shape.new"}) {
+    ASSERT_EQ(::mkfifo((directory_.path() + name).c_str(), 0600), 0);
+    EXPECT_EQ(find(), IoShape{});
+    EXPECT_THAT(remembered(), ::testing::StartsWith("32x4MiB memory "));
+    std::filesystem::remove(directory_.path() + "/io-shape");
+  }
 }
 
 class RealDisk : public DiskTest {};

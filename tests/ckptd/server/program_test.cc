@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -125,6 +126,17 @@ TEST(CkptdProgram, AStartThatFailsForAnAddressLeavesTheStoreUntouched) {
   EXPECT_THAT(http.err, HasSubstr("http 192.0.2.1:1"));
   EXPECT_FALSE(std::filesystem::exists(data + "/journal/journal.log"));
   EXPECT_FALSE(std::filesystem::exists(data + "/ckptd.sock"));
+}
+
+// Nobody is at the other end of it: a start that opened it like a file would never end.
+TEST(CkptdProgram, AFifoWhereTheJournalShouldBeIsAnErrorAtOnce) {
+  const TempFolder directory;
+  const std::string data = directory.path("data");
+  std::filesystem::create_directories(data + "/journal");
+  ASSERT_EQ(::mkfifo((data + "/journal/journal.log").c_str(), 0600), 0);
+  const auto exit = run_program({program("ckptd"), "--data", data, "--arena", "64MiB"});
+  EXPECT_EQ(exit.exit_code, 1);
+  EXPECT_THAT(exit.err, HasSubstr("journal/journal.log: not a regular file"));
 }
 
 // The lock decides, whatever lies at the path.

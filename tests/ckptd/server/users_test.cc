@@ -4,9 +4,15 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <fstream>
+#include <memory>
+#include <optional>
+#include <string>
 #include <thread>
+#include <vector>
 
+#include "ckptd/limits.h"
 #include "tests/support/daemon_process.h"
 #include "tests/support/raw_client.h"
 
@@ -14,6 +20,7 @@ namespace ckpt::test {
 namespace {
 
 using testing::HasSubstr;
+using testing::IsEmpty;
 
 // What ckptd answers to a control session of this user. Only this call's thread changes its user:
 // credentials are those of the thread that connects.
@@ -50,6 +57,107 @@ TEST(Users, OnlyThoseOnTheListMayConnect) {
   ASSERT_EQ(refused->body.type, fb::MessageBody::ErrorReply);
   EXPECT_EQ(refused->body.AsErrorReply()->code, static_cast<int>(ErrorCode::kPermissionDenied));
   EXPECT_THAT(refused->body.AsErrorReply()->message, HasSubstr("user 54322"));
+}
+
+TEST(Users, NoneOfThemKeepsTheOthersOut) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can be somebody else";
+  constexpr uid_t kGreedy = 54'321;
+  constexpr uid_t kOther = 54'322;
+  const TempFolder directory;
+  const std::string path = directory.path("ckptd.toml");
+  std::ofstream(path) << "allow_uids = [" << kGreedy << ", " << kOther << "]\n";
+  const DaemonProcess daemon({"--arena", "64MiB", "--config", path});
+  ASSERT_EQ(::chmod(daemon.folder().path().c_str(), 0755), 0);
+  std::vector<std::unique_ptr<RawClient>> sessions;
+  std::optional<fb::MessageT> refused;
+  std::thread([&] {
+    if (::syscall(SYS_setresuid, kGreedy, kGreedy, kGreedy) != 0) return;
+    for (size_t i = 0; i < ckptd::limits::kSessionsPerUserMax; ++i) {
+      sessions.push_back(std::make_unique<RawClient>(daemon.socket()));
+      sessions.back()->hello_control();
+    }
+    RawClient one_more(daemon.socket());
+    refused = one_more.next();
+  }).join();
+  ASSERT_TRUE(refused);
+  ASSERT_EQ(refused->body.type, fb::MessageBody::ErrorReply);
+  EXPECT_THAT(refused->body.AsErrorReply()->message, HasSubstr("sessions of user 54321 already"));
+  for (const uid_t uid : {uid_t{0}, kOther}) {
+    const auto answer = hello_as(uid, daemon.socket());
+    ASSERT_TRUE(answer) << uid;
+    EXPECT_EQ(answer->body.type, fb::MessageBody::Welcome) << uid;
+  }
+  sessions.clear();
+  // Those are gone: the daemon has seen it once there is room again.
+  const auto welcome = [&] {
+    const auto answer = hello_as(kGreedy, daemon.socket());
+    return answer && answer->body.type == fb::MessageBody::Welcome;
+  };
+  bool again = false;
+  for (int i = 0; i < 1000 && !again; ++i) again = welcome();
+  EXPECT_TRUE(again);
+}
+
+// Whoever is refused can try as often as they like, and fills no disk with it.
+TEST(Users, RefusalsAreSaidAFewTimes) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can be somebody else";
+  const DaemonProcess daemon({"--arena", "64MiB"});
+  ASSERT_EQ(::chmod(daemon.folder().path().c_str(), 0755), 0);
+  constexpr int kTimes = 100;
+  for (int i = 0; i < kTimes; ++i) ASSERT_TRUE(hello_as(54'322, daemon.socket()));
+  const std::string log = daemon.log();
+  size_t said = 0;
+  for (size_t at = 0; (at = log.find(" was refused: ", at)) != std::string::npos; ++at) ++said;
+  EXPECT_GE(said, 1u);
+  // A slow machine may see another period begin.
+  EXPECT_LE(said, 4 * ckptd::limits::kWarningsPerPeriodMax);
+}
+
+// Everything that others could open below the directory, or look into.
+std::vector<std::string> open_to_others(const std::filesystem::path& top) {
+  std::vector<std::string> open;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(top)) {
+    const auto others = std::filesystem::perms::group_all | std::filesystem::perms::others_all;
+    const auto mode = entry.symlink_status().permissions();
+    if ((mode & others) != std::filesystem::perms::none) open.push_back(entry.path());
+  }
+  return open;
+}
+
+// Names of runs and units are in the catalog, which only the daemon may read out to somebody.
+TEST(Users, NobodyElseReadsTheStoreItself) {
+  const mode_t before = ::umask(0022);  // as a shell has it
+  DaemonProcess daemon({"--arena", "64MiB"});
+  EXPECT_THAT(open_to_others(daemon.data()), IsEmpty());
+  EXPECT_EQ(std::filesystem::status(daemon.data()).permissions(), std::filesystem::perms{0700});
+  const auto socket = std::filesystem::symlink_status(daemon.socket());
+  EXPECT_EQ(socket.permissions(), std::filesystem::perms{0666}) << "the allow-list decides";
+
+  // As an earlier version has left it.
+  EXPECT_EQ(daemon.stop(), 0);
+  const std::string catalog = daemon.data() + "/catalog";
+  ASSERT_EQ(::chmod(catalog.c_str(), 0755), 0);
+  daemon.start();
+  EXPECT_EQ(std::filesystem::status(catalog).permissions(), std::filesystem::perms{0700});
+  EXPECT_THAT(daemon.log(), HasSubstr(catalog + ": other users could look into it until now"));
+  ::umask(before);
+}
+
+// By default the socket is in the data directory: that has to let others through.
+TEST(Users, TheSocketInTheDataDirectoryIsReachedByThoseOnTheList) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can be somebody else";
+  constexpr uid_t kListed = 54'321;
+  const TempFolder directory;
+  ASSERT_EQ(::chmod(directory.path().c_str(), 0711), 0);
+  const std::string data = directory.path("data");
+  const std::string path = directory.path("ckptd.toml");
+  std::ofstream(path) << "allow_uids = [" << kListed << "]\n";
+  const DaemonProcess daemon(
+      {"--arena", "64MiB", "--config", path, "--listen", data + "/ckptd.sock"}, data);
+  const auto answer = hello_as(kListed, daemon.socket());
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->body.type, fb::MessageBody::Welcome);
+  EXPECT_EQ(std::filesystem::status(data).permissions(), std::filesystem::perms{0711});
 }
 
 }  // namespace

@@ -222,6 +222,42 @@ TEST_F(StagingTest, TheTotalIsABound) {
   EXPECT_THAT(third.error().message, HasSubstr("of the total of 1048576 bytes 1048576 are in use"));
 }
 
+// One user cannot lock the others out, alive or with what dead sessions have left.
+TEST_F(StagingTest, AUserHasABoundOfTheTotal) {
+  staging_->close();
+  staging_ = std::make_unique<Staging>(
+      disk_, *executor_,
+      Staging::Options{
+          .arena_bytes_total = 16 * kSlab,
+          .session_bytes_default = 8 * kSlab,
+          .user_bytes_max = [](uid_t uid) { return uid == kAlice ? 12 * kSlab : UINT64_MAX; },
+          .restore_slabs = 2});
+  SmallTrainer first = open(kAlice);
+  SmallTrainer second = open(kAlice);
+  EXPECT_EQ(staging_->stats().arena_bytes, 12 * kSlab) << "less than asked for is granted";
+  const auto refused = staging_->create(kAlice, 2 * kSlab, kSlab);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::kResourceExhausted);
+  EXPECT_THAT(refused.error().message,
+              HasSubstr("786432 are in use, 786432 by user 1000, who may have 786432 "
+                        "(user_arena_max), and 0 can be given"));
+  auto created =
+      ckpt::ArenaMapping::create(ckpt::ArenaLayout{.slab_bytes = kSlab, .slab_count = 2}).value();
+  EXPECT_FALSE(staging_->adopt(kAlice, std::move(created.fd), 2 * kSlab, kSlab).ok());
+
+  SmallTrainer bob = open(kBob, 4 * kSlab);
+  EXPECT_EQ(staging_->stats().arena_bytes, 16 * kSlab);
+  // What the disk has of the first one's stays until Alice needs the room herself.
+  make_durable(first, staging_->lease(first.arena, 1).at(0), 7, kStep5);
+  make_durable(bob, staging_->lease(bob.arena, 1).at(0), 8, kStep5);
+  staging_->session_ended(first.arena);
+  staging_->session_ended(bob.arena);
+  EXPECT_EQ(staging_->stats().arenas, 3u);
+  SmallTrainer third = open(kAlice);
+  EXPECT_EQ(staging_->stats().arena_bytes, 16 * kSlab);
+  EXPECT_TRUE(staging_->find_cached(kBob, kStep5, 8, 0, 100).has_value()) << "that of others too";
+}
+
 TEST_F(StagingTest, RestoresHaveSlabsOfTheirOwn) {
   SmallTrainer trainer = open(kAlice);
   ASSERT_THAT(staging_->lease(trainer.arena, 8), SizeIs(6)) << "snapshots took all they can";
