@@ -28,27 +28,10 @@ uint64_t Daemon::Impl::oldest_reader() const {
   return oldest;
 }
 
-// All that is dead is seen before a round is planned, a backlog of it in turns. False: not yet.
-bool Daemon::Impl::see_dead_records() {
-  const bool all = dead_records.see(*catalog, next_reader, limits::kGcRecordsPerTurnMax);
-  if (!catalog->health().ok()) {
-    dead_records.forget();  // once it is made good
-    return false;
-  }
-  if (all) return true;
-  if (!std::exchange(gc_turn_asked, true)) {
-    executor.run({}, [this] { gc_turn_asked = false; });  // its end wakes the loop up
-  }
-  return false;
-}
-
 // What may be given back now.
 GcRound Daemon::Impl::plan_gc_round() {
   auto taken = dead_records.take(*catalog, oldest_reader(), limits::kGcTasksPerRoundMax);
-  GcRound round{.tasks = std::move(taken.tasks),
-                .removable = {},
-                .waiting = dead_records.waiting(),
-                .more = dead_records.more()};
+  GcRound round{.tasks = std::move(taken.tasks), .removable = {}, .more = dead_records.more()};
   std::set<ckpt::SegmentId>& candidates = taken.candidates;
   candidates.insert(dead_files.begin(), dead_files.end());
   for (const SpaceRange& range : unlisted) candidates.insert(range.segment);
@@ -83,7 +66,10 @@ void Daemon::Impl::collect_garbage() {
   if (!catalog_current()) return;  // tried again when it is
   // Likewise: by settle(), once their reads are over.
   if (!scrub->step_aside() || !recoder->step_aside()) return;
-  if (!see_dead_records()) return;
+  // All that is dead is seen before a round is planned, a backlog of it in turns of the loop.
+  const bool all_seen = dead_records.see(*catalog, next_reader, limits::kGcRecordsPerTurnMax);
+  if (!catalog->health().ok()) return dead_records.forget();  // once it is made good
+  if (!all_seen) return executor.run({}, [] {});              // its end wakes the loop up
   gc_wanted = false;
   GcRound round = plan_gc_round();
   if (!catalog->health().ok()) {
@@ -91,7 +77,6 @@ void Daemon::Impl::collect_garbage() {
     dead_records.forget();
     return;
   }
-  gc_waiting = round.waiting;
   if (!unlisted.empty()) {
     std::sort(unlisted.begin(), unlisted.end());
     round.tasks.push_back({kNoRun, {.sequence = 0, .ranges = std::exchange(unlisted, {})}});
@@ -151,7 +136,7 @@ void Daemon::Impl::gc_round_over() {
 
 // A restore or verify is over: what waited for it need not any more.
 void Daemon::Impl::reader_gone() {
-  if (gc_waiting > 0) gc_wanted = true;
+  if (dead_records.waiting() > 0) gc_wanted = true;
 }
 
 void Daemon::Impl::query_gc(const Session& session, uint64_t request) {
@@ -180,8 +165,9 @@ void Daemon::Impl::answer_gc() {
     nlohmann::ordered_json document = {
         {"freed_bytes", counters.freed_bytes - asker.freed_bytes},
         {"segments_removed", counters.segments_removed - asker.segments_removed},
-        {"deletions_waiting", gc_waiting}};
-    if (gc_waiting > 0) document["waiting_for"] = "restores or verifies that began before them";
+        {"deletions_waiting", dead_records.waiting()}};
+    if (dead_records.waiting() > 0)
+      document["waiting_for"] = "restores or verifies that began before them";
     if (!gc_error.empty()) document["error"] = gc_error;
     answer(asker.session, asker.request,
            {.exit_code = gc_error.empty() ? 0 : 1, .json = document.dump()});

@@ -196,7 +196,6 @@ struct Daemon::Impl {
   void carry_out(const Ingest::Actions& actions);
   void carry_out(const Ingest::CommitAction& action);
   void carry_out(const Ingest::FailAction& action);
-  void note_commit(const std::string& run, const CommitInfo& commit);  // for metrics
   void committed(const SnapshotKey& key, const fb::RecordT& record, const Result<uint64_t>& result);
   void announce(const SnapshotKey& key, fb::SnapshotLevel level, uint64_t bytes, const Error* error,
                 const std::string& alarms = {});
@@ -297,7 +296,6 @@ struct Daemon::Impl {
   void run_gone(const RunInfo& run);
 
   // -- space (daemon_gc.cc) ----------------------------------------------------------------------
-  bool see_dead_records();
   GcRound plan_gc_round();
   uint64_t oldest_reader() const;
   bool being_written(ckpt::SegmentId segment) const;
@@ -369,11 +367,9 @@ struct Daemon::Impl {
   std::unique_ptr<Gc> gc;
   bool gc_wanted = true;    // unfinished business of the last daemon
   bool gc_running = false;  // until what it freed is on record
-  size_t gc_waiting = 0;    // deletions, as of the last round
   std::string gc_error;     // of the last round
   uint64_t next_reader = 1;
   DeadRecords dead_records;
-  bool gc_turn_asked = false;            // to see more of them
   std::set<ckpt::SegmentId> dead_files;  // to be removed once nobody writes to them
   std::vector<GcAsker> gc_askers;
   std::vector<SpaceRange> unlisted;  // bytes in segments that no commit names, or ever will

@@ -8,6 +8,7 @@
 
 #include "ckptd/daemon_impl.h"
 #include "ckptd/observe/metrics_text.h"
+#include "ckptd/query/documents.h"
 
 namespace ckptd {
 
@@ -202,6 +203,14 @@ void add_persist(MetricsText& text, const Persist::Stats& stats) {
 }
 
 }  // namespace
+
+CommittedState committed_state_of(const CommitInfo& commit) {
+  const auto plt = commit.metrics.find("plt");
+  CommittedState state{.step = commit.snapshot.step, .lost_tokens = {}, .plt = {}};
+  if (losses_told(commit)) state.lost_tokens = commit.lost_tokens;
+  if (plt != commit.metrics.end()) state.plt = plt->second;
+  return state;
+}
 
 std::string Daemon::metrics_text() const {
   const Impl& impl = *impl_;

@@ -135,7 +135,7 @@ void Daemon::Impl::recover_runs(RecoveredStore& store) {
                      epoch.elastic ? epoch.members : std::vector<MemberId>());
     catalog->visit_commits(run.id, [&](const CommitInfo& commit) {
       if (commit.damaged || commit.deleted) return true;
-      note_commit(run.name, commit);
+      committed_state[run.name] = committed_state_of(commit);
       return false;
     });
   }

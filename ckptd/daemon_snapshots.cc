@@ -5,7 +5,6 @@
 
 #include "ckptd/daemon_impl.h"
 #include "ckptd/observe/log_event.h"
-#include "ckptd/query/documents.h"
 
 namespace ckptd {
 
@@ -205,14 +204,6 @@ void Daemon::Impl::carry_out(const Ingest::CommitAction& action) {
                   });
 }
 
-void Daemon::Impl::note_commit(const std::string& run, const CommitInfo& commit) {
-  const auto plt = commit.metrics.find("plt");
-  CommittedState state{.step = commit.snapshot.step};
-  if (losses_told(commit)) state.lost_tokens = commit.lost_tokens;
-  if (plt != commit.metrics.end()) state.plt = plt->second;
-  committed_state[run] = state;
-}
-
 void Daemon::Impl::committed(const SnapshotKey& key, const fb::RecordT& record,
                              const Result<uint64_t>& result) {
   if (!result.ok()) return carry_out(ingest.committed(key, result.error()));
@@ -221,7 +212,7 @@ void Daemon::Impl::committed(const SnapshotKey& key, const fb::RecordT& record,
   const OpenSnapshotState& open = open_snapshots.at(key);
   if (const auto commit = catalog->commit(key.run, key.lineage, key.step)) {
     staging->supersede(key, commit->units);
-    note_commit(open.run_name, *commit);
+    committed_state[open.run_name] = committed_state_of(*commit);
   }
   ++counters.commits;
   counters.commit_bytes += open.bytes;

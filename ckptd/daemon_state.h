@@ -156,7 +156,6 @@ struct Administration {
 struct GcRound {
   std::vector<GcTask> tasks;
   std::set<ckpt::SegmentId> removable;
-  size_t waiting = 0;  // deletions that somebody may still read
   bool more = false;
 };
 
@@ -174,6 +173,7 @@ struct CommittedState {
   std::optional<uint64_t> lost_tokens;  // if the trainer tells
   std::optional<double> plt;            // likewise
 };
+CommittedState committed_state_of(const CommitInfo& commit);  // daemon_metrics.cc
 
 struct Counters {
   uint64_t commits = 0;
