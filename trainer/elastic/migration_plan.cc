@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 #include <tuple>
 
 namespace moetrain {
@@ -37,6 +38,32 @@ std::vector<Move> choose_sources(std::span<const MovingItem> items, uint32_t ran
   }
   return moves;
 }
+
+// Which domain takes what was planned for which: one of as many ranks, once and for all.
+class DomainsTaken {
+ public:
+  explicit DomainsTaken(const RankGroup& group)
+      : group_(group), size_(group.domains()), taken_by_(group.domains()), takes_(group.domains()) {
+    for (uint32_t rank = 0; rank < group.ranks; ++rank) ++size_[group.domain(rank)];
+  }
+
+  // Can this rank have what was planned for rank `as`? If so, that is what happens.
+  bool take(uint32_t rank, uint32_t as) {
+    const uint32_t to = group_.domain(rank);
+    const uint32_t from = group_.domain(as);
+    if (!takes_[to] && !taken_by_[from] && size_[to] == size_[from]) {
+      takes_[to] = from;
+      taken_by_[from] = to;
+    }
+    return takes_[to] == from;
+  }
+
+ private:
+  const RankGroup& group_;
+  std::vector<uint32_t> size_;
+  std::vector<std::optional<uint32_t>> taken_by_;
+  std::vector<std::optional<uint32_t>> takes_;
+};
 
 }  // namespace
 
@@ -76,7 +103,7 @@ MigrationPlan plan_migration(std::span<const MovingItem> items, uint32_t ranks,
 }
 
 ExpertPlacement keep_in_place(const ExpertPlacement& placement,
-                              const std::vector<std::vector<bool>>& held) {
+                              const std::vector<std::vector<bool>>& held, const RankGroup& group) {
   struct Match {
     uint32_t common;
     uint32_t rank;
@@ -99,9 +126,11 @@ ExpertPlacement keep_in_place(const ExpertPlacement& placement,
                    [](const Match& a, const Match& b) { return a.common > b.common; });
   std::vector<bool> rank_done(placement.ranks);
   std::vector<bool> as_done(placement.ranks);
+  DomainsTaken domains(group);
   ExpertPlacement permuted = placement;
   for (const Match& match : matches) {
     if (rank_done[match.rank] || as_done[match.as]) continue;
+    if (!domains.take(match.rank, match.as)) continue;
     rank_done[match.rank] = as_done[match.as] = true;
     for (uint32_t layer = 0; layer < placement.layers(); ++layer) {
       permuted.slots[layer][match.rank] = placement.slots[layer][match.as];

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "trainer/parallel/expert_placement.h"
+#include "trainer/placement/domains.h"
 
 namespace moetrain {
 
@@ -40,8 +41,10 @@ MigrationPlan plan_migration(std::span<const MovingItem> items, uint32_t ranks,
                              uint64_t budget_bytes);
 
 // The same placement with its ranks permuted so that little has to move: held[rank][i] says whether
-// the rank holds expert i of the grid. Greedy: ranks in turn take what suits them best.
+// the rank holds expert i of the grid. Greedy: ranks in turn take what suits them best. What ranks
+// of one failure domain hold together they hold together afterwards, in one of the same size, so
+// that the same losses are survived.
 ExpertPlacement keep_in_place(const ExpertPlacement& placement,
-                              const std::vector<std::vector<bool>>& held);
+                              const std::vector<std::vector<bool>>& held, const RankGroup& group);
 
 }  // namespace moetrain

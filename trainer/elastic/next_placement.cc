@@ -74,7 +74,7 @@ Result<ExpertPlacement> next_placement(const PlacementOptions& choice, const Mod
   }
   CKPT_ASSIGN(const ExpertPlacement placement,
               place_experts(choice, shape, left, routed, slots_of(stay_held, shape)));
-  return spread_over(keep_in_place(placement, stay_held), stays);
+  return spread_over(keep_in_place(placement, stay_held, left), stays);
 }
 
 uint32_t effective_replicas(const ExpertPlacement& placement, const RankGroup& group) {

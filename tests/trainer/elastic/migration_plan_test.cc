@@ -93,7 +93,7 @@ TEST(KeepInPlaceTest, SurvivorsKeepWhatTheyHold) {
       }
     }
   }
-  const ExpertPlacement kept = keep_in_place(wanted, held);
+  const ExpertPlacement kept = keep_in_place(wanted, held, wanted.ranks);
   for (uint32_t rank = 0; rank < 3; ++rank) {
     for (uint32_t layer = 0; layer < 2; ++layer) {
       EXPECT_EQ(kept.slots[layer][rank], wanted.slots[layer][(rank + 2) % 3]);
