@@ -56,7 +56,7 @@ void Daemon::Impl::heal_catalog() {
   }
   if (now < next_catalog_retry) return;
   const std::string reason = status.ok() ? "it lacks records" : status.error().message;
-  if (!status.ok()) status = catalog->heal();
+  if (!status.ok()) status = catalog->heal([this] { return check_journal_whole(); });
   // Even after an error: what is in memory must know every run and lineage.
   const Status caught_up = catch_up_catalog();
   if (status.ok()) status = caught_up;
@@ -69,6 +69,22 @@ void Daemon::Impl::heal_catalog() {
                 catalog_retry_after.count(), status.error().message);
   next_catalog_retry = now + catalog_retry_after;
   catalog_retry_after = std::min(2 * catalog_retry_after, limits::kCatalogRetryMax);
+}
+
+// Can the catalog be filled from the journal again? Asked before anything of it is given up: it may
+// be all that is left of the history. Blocking, as a rebuild is.
+Status Daemon::Impl::check_journal_whole() const {
+  const uint64_t last = std::max(last_sequence, catalog->applied_sequence());
+  const Status whole = check_journal(disk, journal_file, last);
+  if (whole.ok()) return {};
+  return make_error(whole.error().code, "{}; the catalog stays as it is: {}", whole.error().message,
+                    catalog->health().ok()
+                        ? "restart ckptd, which writes the journal anew from it"
+                        : "it cannot be read either, put the journal back from a copy");
+}
+
+JournalSource Daemon::Impl::journal_source() const {
+  return {.file = journal_file, .durable_end = [this] { return journal->durable_bytes(); }};
 }
 
 // Replays what the catalog lacks; nothing else runs meanwhile.

@@ -1,23 +1,16 @@
 // What the sources daemon_*.cc share. Private to them.
 //
 //   daemon.cc            the public face, poll and tick, drain
-//   daemon_apply.cc      records into the journal; once durable, into the catalog
-//   daemon_open.cc       start: recovery, header checks, the stages
-//   daemon_salvage.cc    start: a catalog that knows more than a damaged journal
-//   daemon_sessions.cc   greeting, registration, loss of a session
-//   daemon_epochs.cc     what Groups decides: epochs, resume points, rendezvous
-//   daemon_begin.cc      a snapshot begins: checks, disk space, slabs
-//   daemon_snapshots.cc  seals, writes, the commit, failures: what Ingest decides
+//   daemon_apply.cc, daemon_open.cc  records into journal and catalog; start: recovery, the stages
+//   daemon_salvage.cc    start: a damaged journal, and a catalog that knows what it said
+//   daemon_sessions.cc, daemon_epochs.cc  sessions, registration; what Groups decides
+//   daemon_begin.cc, daemon_snapshots.cc  a snapshot: checks, space, slabs; seals, the commit
 //   daemon_alarms.cc     what looks wrong with a snapshot, and what becomes of it
-//   daemon_handback.cc   members and arenas that come back after a daemon restart
-//   daemon_restore.cc    restores
-//   daemon_texts.h       what texts from clients may look like
-//   daemon_queries.cc    questions and administration
+//   daemon_handback.cc, daemon_restore.cc  what comes back after a daemon restart; restores
+//   daemon_queries.cc, daemon_metrics.cc  questions; metrics and status
 //   daemon_administration.cc  tags, pins, rules, prunes, removals
-//   daemon_gc.cc         what is dead goes back to the disk
-//   daemon_same.cc       what the disk has already is not written again
+//   daemon_gc.cc, daemon_same.cc  dead space; what the disk has already is not written again
 //   daemon_scrub.cc, daemon_recode.cc  what is live is read back, what is old is encoded
-//   daemon_metrics.cc    metrics and status
 //
 // Everything runs on the loop thread. Callbacks of the stages arrive inside poll(); whatever they
 // set free is handled by settle(), at the end of every public call, never recursively.
@@ -46,6 +39,7 @@
 #include "ckptd/persist/persist.h"
 #include "ckptd/query/query.h"
 #include "ckptd/recode/recoder.h"
+#include "ckptd/restore/journal_check.h"
 #include "ckptd/restore/restore.h"
 #include "ckptd/retention/prune.h"
 #include "ckptd/scrub/scrub.h"
@@ -72,11 +66,15 @@ struct Daemon::Impl {
   Status open();
   void recover_runs(RecoveredStore& store);
   void reclaim(ListedExtents listed);
-  Status open_the_catalog(uint64_t journal_sequence);
-  Result<std::optional<Salvage>> salvage(const RecoveredStore& store);
-  Status put_back(const Salvage& salvage);
-  Status mark_damaged(const std::vector<SnapshotKey>& replayed, const std::set<SnapshotKey>& gone);
-  Result<std::optional<fb::RecordT>> check_commit(const SnapshotKey& key, ExtentPart part);
+  void use(const RecoveredStore& store);
+  Status open_the_catalog(Catalog::Unreadable unreadable);
+  Result<bool> finish_salvage();
+  Status catch_up_behind(RecoveredStore& store);
+  Result<bool> salvage(RecoveredStore& store);
+  Status write_new_journal(const RecoveredStore& damaged, const Salvage& salvage);
+  Status mark_damaged(const std::vector<SnapshotKey>& replayed);
+  Result<std::optional<fb::RecordT>> check_commit(const Catalog& index, const SnapshotKey& key,
+                                                  ExtentPart part);
   void open_staging();
   void open_readers_back();
   void take_back_memory();
@@ -116,6 +114,8 @@ struct Daemon::Impl {
   void apply(uint64_t sequence, const fb::RecordT& record);
   void heal_catalog();
   Status catch_up_catalog();
+  Status check_journal_whole() const;
+  JournalSource journal_source() const;
   bool applies() const { return durable.batch.has_value() || !durable.waiting.empty(); }
   void apply_next();
   size_t apply_durable();

@@ -43,12 +43,14 @@ void log_recovered(const RecoveredStore& store, size_t runs, uint64_t bytes) {
 }  // namespace
 
 Status Daemon::Impl::open() {
+  CKPT_ASSIGN(const bool finished, finish_salvage());
   CKPT_ASSIGN(RecoveredStore store, recover_store(disk, options.random_seed));
-  store_id = store.id;
-  journal_file = store.journal;
-  last_sequence = store.end.next_sequence - 1;
-  CKPT_TRY(open_the_catalog(last_sequence));
-  CKPT_ASSIGN(const std::optional<Salvage> salvaged, salvage(store));
+  use(store);
+  // What a damaged journal cannot fill again stays as it is, readable or not.
+  CKPT_TRY(
+      open_the_catalog(store.damage ? Catalog::Unreadable::kKeep : Catalog::Unreadable::kClear));
+  CKPT_ASSIGN(bool salvaged, salvage(store));
+  salvaged = salvaged || finished;
   if (store.torn_bytes > 0 && !salvaged) {
     log_event(spdlog::level::warn, "journal_cut",
               {{"path", kJournalPath}, {"offset", store.end.offset}, {"bytes", store.torn_bytes}},
@@ -68,9 +70,8 @@ Status Daemon::Impl::open() {
   CKPT_ASSIGN(const uint64_t sequence, append_blocking(disk, *journal, {record}));
   apply(sequence, record);
 
-  segments = std::make_unique<SegmentReader>(disk, store_id);
-  CKPT_TRY(mark_damaged(replayed, salvaged ? salvaged->gone() : std::set<SnapshotKey>()));
-  if (salvaged) CKPT_TRY(put_back(*salvaged));
+  CKPT_TRY(mark_damaged(replayed));
+  if (!segments) segments = std::make_unique<SegmentReader>(disk, store_id);
 
   recover_runs(store);
   // Not where the end of the journal was in doubt: what it does not list may be all that is left.
@@ -99,6 +100,12 @@ Status Daemon::Impl::open() {
   start_turns();
   log_recovered(store, catalog->runs().size(), journal->bytes());
   return {};
+}
+
+void Daemon::Impl::use(const RecoveredStore& store) {
+  store_id = store.id;
+  journal_file = store.journal;
+  last_sequence = store.end.next_sequence - 1;
 }
 
 // Of what is on the disk already, for snapshots to be compared with.
@@ -157,13 +164,13 @@ void Daemon::Impl::reclaim(ListedExtents listed) {
   }
 }
 
-Status Daemon::Impl::open_the_catalog(uint64_t journal_sequence) {
+Status Daemon::Impl::open_the_catalog(Catalog::Unreadable unreadable) {
   CKPT_ASSIGN(OpenedKvStore opened, open_catalog());
   if (!opened.reset_reason.empty()) {
     spdlog::warn("the catalog is made anew from the journal: {}", opened.reset_reason);
   }
-  CKPT_TRY(check_other_format(*opened.store, ckpt::base::to_hex(store_id), journal_sequence));
-  catalog = std::make_unique<Catalog>(std::move(opened.store));
+  CKPT_TRY(check_other_format(*opened.store, ckpt::base::to_hex(store_id), last_sequence));
+  catalog = std::make_unique<Catalog>(std::move(opened.store), unreadable);
   if (!catalog->reset_reason().empty()) {
     spdlog::warn("the catalog is made anew from the journal: {}", catalog->reset_reason());
   }
@@ -171,16 +178,18 @@ Status Daemon::Impl::open_the_catalog(uint64_t journal_sequence) {
 }
 
 // The record to write if the commit's extents do not hold.
-Result<std::optional<fb::RecordT>> Daemon::Impl::check_commit(const SnapshotKey& key,
+Result<std::optional<fb::RecordT>> Daemon::Impl::check_commit(const Catalog& index,
+                                                              const SnapshotKey& key,
                                                               ExtentPart part) {
-  const auto info = catalog->commit(key.run, key.lineage, key.step);
+  const auto info = index.commit(key.run, key.lineage, key.step);
   if (!info || info->damaged || info->deleted || info->snapshot != key) return {std::nullopt};
-  const auto commit = catalog->record(key.run, key.lineage, key.step);
+  const auto commit = index.record(key.run, key.lineage, key.step);
   if (!commit) return {std::nullopt};
-  CKPT_ASSIGN(const auto units, catalog->units(key.run));
+  CKPT_ASSIGN(const auto units, index.units(key.run));
+  if (!segments) segments = std::make_unique<SegmentReader>(disk, store_id);
   const Status held = check_commit_headers(*segments, *commit, *units, part);
   if (held.ok()) return {std::nullopt};
-  const RunInfo run = catalog->run(key.run).value();
+  const RunInfo run = index.run(key.run).value();
   const bool read =
       held.error().code == ErrorCode::kCorrupt || held.error().code == ErrorCode::kNotFound;
   if (!read && !left_out(Safeguard::kUnreadStays)) {
@@ -204,15 +213,10 @@ Result<std::optional<fb::RecordT>> Daemon::Impl::check_commit(const SnapshotKey&
   return std::optional(make_record(std::move(damaged)));
 }
 
-// Of one that was deleted, which the journal may have lost, only what is kept has to be there
-// still, and restores check that: what was given back is no damage. One whose bytes were moved,
-// which it may have lost, too, is looked at once it is known where they are.
-Status Daemon::Impl::mark_damaged(const std::vector<SnapshotKey>& replayed,
-                                  const std::set<SnapshotKey>& gone) {
+Status Daemon::Impl::mark_damaged(const std::vector<SnapshotKey>& replayed) {
   std::vector<fb::RecordT> records;
   for (const SnapshotKey& key : replayed) {
-    if (gone.contains(key)) continue;
-    CKPT_ASSIGN(auto damaged, check_commit(key, ExtentPart::kWhole));
+    CKPT_ASSIGN(auto damaged, check_commit(*catalog, key, ExtentPart::kWhole));
     if (damaged) records.push_back(std::move(*damaged));
   }
   if (records.empty()) return {};

@@ -81,7 +81,8 @@ void Daemon::Impl::query_verify(Session& session, const fb::QueryT& message) {
   verify.request = message.request;
   verify.reader = next_reader++;
   verify.job = std::make_unique<VerifyJob>(
-      restore_context(), target->runs, target->point, [this, id](const VerifyReport& report) {
+      restore_context(), target->runs, target->point,
+      [this, id](const VerifyReport& report) {
         counters.verify_errors += report.errors.size() + report.errors_left_out;
         // The job must not be destroyed inside its own callback.
         deferred.push_back([this, id, report] {
@@ -92,7 +93,8 @@ void Daemon::Impl::query_verify(Session& session, const fb::QueryT& message) {
           reader_gone();
           answer(over.session, over.request, verify_answer(report));
         });
-      });
+      },
+      target->journal ? std::optional(journal_source()) : std::nullopt);
   verify.job->start();
 }
 
@@ -103,7 +105,8 @@ QueryAnswer Daemon::Impl::query_rebuild(const Session& session) {
     return error_answer(make_error(ErrorCode::kPermissionDenied,
                                    "rebuild: only for the daemon's own user and root"));
   }
-  Status status = catalog->clear();
+  Status status = check_journal_whole();
+  if (status.ok()) status = catalog->clear();
   if (status.ok()) status = catch_up_catalog();
   if (!status.ok()) return error_answer(status.error());
   size_t commits = 0;

@@ -1,17 +1,27 @@
-// Start, when the catalog knows more than the journal says. It is written after the journal is
-// durable, so the journal has lost bytes that were durable: nothing of that is passed over. What
-// cannot be read any more is kept beside the journal, and what the catalog still knows is written
-// into the journal again; of commits only what their extents' headers, the second entry of the
-// same facts, confirm.
+// Start, when the journal is damaged and the catalog knows what it said: because more of the
+// journal follows the damage, or because the catalog, which is written after the journal is
+// durable, knows more than the journal says. Either way the journal has lost bytes that were
+// durable, and nothing of that is passed over. A new journal is written beside the damaged one:
+// what that has before its damage, and then, from the catalog, all else; of commits only what their
+// extents' headers, the second entry of the same facts, confirm. Then it takes the place of the
+// damaged one, which is kept.
 #include <spdlog/spdlog.h>
+
+#include <charconv>
 
 #include "ckptd/catalog/salvage.h"
 #include "ckptd/daemon_impl.h"
+#include "ckptd/daemon_new_journal.h"
 #include "ckptd/io/store_paths.h"
+#include "ckptd/observe/log_event.h"
+#include "formats/base/hash.h"
 
 namespace ckptd {
 
 namespace {
+
+// Records that are written to a new journal at once.
+constexpr size_t kBatchRecords = 16;
 
 std::string name_of(const Catalog& catalog, const SnapshotKey& key) {
   const auto run = catalog.run(key.run);
@@ -19,88 +29,196 @@ std::string name_of(const Catalog& catalog, const SnapshotKey& key) {
                      key.lineage, key.step);
 }
 
-}  // namespace
-
-// After an error nothing was changed, except that a copy of the tail may lie beside the journal.
-Result<std::optional<Salvage>> Daemon::Impl::salvage(const RecoveredStore& store) {
-  const uint64_t known = catalog->applied_sequence();
-  if (known <= last_sequence) return std::optional<Salvage>();
-  if (catalog->store_id() != ckpt::base::to_hex(store_id)) {
-    spdlog::warn("the catalog is of store {}, not of {}: it is made anew", catalog->store_id(),
-                 ckpt::base::to_hex(store_id));
-    CKPT_TRY(catalog->clear());
-    return std::optional<Salvage>();
-  }
-  std::string where = "nothing is left of them";
-  if (store.torn_bytes > 0) {
-    CKPT_ASSIGN(const std::string path, keep_torn_tail(disk, store));
-    where =
-        fmt::format("the {} bytes that are left of them are kept in {}", store.torn_bytes, path);
-  }
-  spdlog::error(
-      "{}: records {} to {} were durable and cannot be read any more: the disk damaged "
-      "or lost what lies at offset {} and after; {}",
-      kJournalPath, last_sequence + 1, known, store.end.offset, where);
-  auto taken = take_salvage(*catalog, last_sequence);
-  if (!taken.ok()) {
-    return make_error(ErrorCode::kCorrupt,
-                      "{}: records {} to {} were durable and cannot be read any more, and the "
-                      "catalog, which had them, cannot be read either: {}; move the directory "
-                      "catalog away to start without them",
-                      kJournalPath, last_sequence + 1, known, taken.error().message);
-  }
-  CKPT_TRY(catalog->clear());
-  return std::optional(std::move(*taken));
+// What to_hex() made; zero of anything else.
+ckpt::base::Hash128 hash_of_hex(std::string_view text) {
+  ckpt::base::Hash128 hash;
+  if (text.size() != 32) return {};
+  const auto high = std::from_chars(text.data(), text.data() + 16, hash.high, 16);
+  const auto low = std::from_chars(text.data() + 16, text.data() + 32, hash.low, 16);
+  const bool whole = high.ptr == text.data() + 16 && low.ptr == text.data() + 32;
+  return whole ? hash : ckpt::base::Hash128();
 }
 
-// Writes again what was salvaged. Each record is folded in first, and left out where that fails:
-// the journal must never hold one that contradicts those before it.
-Status Daemon::Impl::put_back(const Salvage& salvage) {
-  std::vector<fb::RecordT> records;
-  const auto add = [&](const fb::RecordT& record) {
-    const uint64_t sequence = catalog->applied_sequence() + 1;
-    const Status applied = catalog->apply(sequence, record);
+// Nobody but the user can help: neither the journal nor the catalog has all of it.
+Error cannot_salvage(const RecoveredStore& store, const JournalDamage::Lost& lost,
+                     const std::string& catalog) {
+  const uint64_t offset = store.end.offset;
+  const std::string go_on =
+      offset == 0 ? ""
+                  : fmt::format(
+                        "; or, to go on without everything after record {}, copy the data "
+                        "directory, and then cut the journal: truncate -s {} {}",
+                        store.end.next_sequence - 1, offset, kJournalPath);
+  return make_error(
+      ErrorCode::kCorrupt,
+      "{}: {}: what records {} to {} said is not all there, and {}: put the journal, or the "
+      "directory catalog, back from a copy{}",
+      kJournalPath, store.damage->reason, lost.first, lost.last, catalog, go_on);
+}
+
+void tell_salvaged(const std::string& kept) {
+  log_event(spdlog::level::err, "journal_salvaged", {{"path", kJournalPath}, {"kept", kept}},
+            "{}: written anew from the catalog; the damaged one is kept as {}. What the catalog "
+            "does not hold is in that one only: who was in earlier epochs, when the store was "
+            "opened and closed, when lineages were opened, plan and size of what was deleted",
+            kJournalPath, kept);
+}
+
+// Records into a new journal, and into an index in memory that follows it. Each is folded in first,
+// and left out where that fails: a journal must never hold one that contradicts those before it.
+class Putter {
+ public:
+  Putter(NewJournal& journal, Catalog& index) : journal_(journal), index_(index) {}
+
+  bool add(const fb::RecordT& record) {
+    const Status applied = index_.apply(index_.applied_sequence() + 1, record);
     if (applied.ok()) {
-      records.push_back(record);
+      records_.push_back(record);
+      if (records_.size() >= kBatchRecords) write();
     } else {
       spdlog::error("a lost record cannot be put back: {}", applied.error().message);
     }
     return applied.ok();
+  }
+  void add_all(const std::vector<fb::RecordT>& records) {
+    for (const fb::RecordT& record : records) add(record);
+  }
+  Status finish() {
+    write();
+    CKPT_TRY(status_);
+    return index_.health();
+  }
+
+ private:
+  void write() {
+    if (status_.ok() && !records_.empty()) status_ = journal_.append(std::move(records_));
+    records_.clear();
+  }
+  NewJournal& journal_;
+  Catalog& index_;
+  std::vector<fb::RecordT> records_;
+  Status status_;
+};
+
+}  // namespace
+
+// One that a start before this one did not come to the end of.
+Result<bool> Daemon::Impl::finish_salvage() {
+  const auto clear = [this]() -> Status {
+    CKPT_ASSIGN(const OpenedKvStore opened, open_catalog());
+    return opened.store->clear();
   };
-  for (const auto& record : missing_before_commits(salvage, *catalog, wall_clock_ns())) add(record);
+  CKPT_ASSIGN(const std::string kept, take_new_journal(disk, clear));
+  if (!kept.empty()) tell_salvaged(kept);
+  return !kept.empty();
+}
+
+// Brings the catalog up to what the journal holds behind the damage. An error says what to do; then
+// nothing was changed.
+Status Daemon::Impl::catch_up_behind(RecoveredStore& store) {
+  const JournalDamage& damage = *store.damage;
+  JournalDamage::Lost lost{last_sequence + 1, damage.last_sequence};
+  if (!damage.lost.empty()) lost = {damage.lost.front().first, damage.lost.back().last};
+  if (!catalog->health().ok()) {
+    return cannot_salvage(store, lost,
+                          "the catalog cannot be read: " + catalog->health().error().message);
+  }
+  const uint64_t known = catalog->applied_sequence();
+  if (known == 0) return cannot_salvage(store, lost, "there is no catalog");
+  if (store.starts == 0) {
+    store.id = store_id = hash_of_hex(catalog->store_id());
+  }
+  if (catalog->store_id() != ckpt::base::to_hex(store_id)) {
+    return cannot_salvage(store, lost, "the catalog is of store " + catalog->store_id());
+  }
+  if (!damage.lost.empty() && known < lost.last) {
+    return cannot_salvage(store, lost, fmt::format("the catalog ends with record {}", known));
+  }
+  CKPT_TRY(replay(disk, store.journal, damage.last_sequence, *catalog));
+  return {};
+}
+
+// True: the journal is a new one, and the catalog is to be filled from it. After an error nothing
+// was changed, or the next start finishes what was begun.
+Result<bool> Daemon::Impl::salvage(RecoveredStore& store) {
+  if (store.damage) CKPT_TRY(catch_up_behind(store));
+  const uint64_t known = catalog->applied_sequence();
+  if (!store.damage && known <= last_sequence) return false;
+  if (catalog->store_id() != ckpt::base::to_hex(store_id)) {
+    spdlog::warn("the catalog is of store {}, not of {}: it is made anew", catalog->store_id(),
+                 ckpt::base::to_hex(store_id));
+    CKPT_TRY(catalog->clear());
+    return false;
+  }
+  const std::string what = fmt::format(
+      "{}: records {} to {} were durable and not all of them can "
+      "be read any more: the disk damaged or lost what lies at "
+      "offset {} and after",
+      kJournalPath, last_sequence + 1, known, store.end.offset);
+  spdlog::error("{}{}", what, store.damage ? ": " + store.damage->reason : "");
+  auto taken = take_salvage(*catalog, last_sequence);
+  if (!taken.ok()) {
+    return make_error(ErrorCode::kCorrupt,
+                      "{}; the catalog, which had them, cannot be read either: {}; {}", what,
+                      taken.error().message,
+                      store.damage ? "put one of the two back from a copy"
+                                   : "move the directory catalog away to start without them");
+  }
+  taken->epochs = store.epochs;
+  CKPT_TRY(write_new_journal(store, *taken));
+  disk.close(std::exchange(store.journal, 0));
+  CKPT_ASSIGN(const std::string kept, take_new_journal(disk, [this] { return catalog->clear(); }));
+  tell_salvaged(kept);
+  const bool clean = store.clean;
+  CKPT_ASSIGN(store, recover_store(disk, options.random_seed));
+  store.clean = clean;
+  use(store);
+  return true;
+}
+
+Status Daemon::Impl::write_new_journal(const RecoveredStore& damaged, const Salvage& salvage) {
+  Catalog index(make_memory_store());
+  if (damaged.end.offset > 0) {
+    CKPT_TRY(replay(disk, damaged.journal, damaged.end.next_sequence - 1, index));
+  }
+  CKPT_ASSIGN(NewJournal made, NewJournal::begin(disk, damaged));
+  Putter putter(made, index);
+  // In place of those that are lost: without one there is no store.
+  fb::StoreOpenedT opened;
+  opened.store = ckpt::wire::to_fb(store_id);
+  opened.time_ns = wall_clock_ns();
+  opened.format_version = ckpt::kStoreFormatVersion;
+  putter.add(make_record(std::move(opened)));
+
+  putter.add_all(missing_before_commits(salvage, index, wall_clock_ns()));
   for (const Salvage::Commit& commit : salvage.commits) {
     const SnapshotKey& key = commit.info.snapshot;
-    const bool back = add(make_record(commit.record));
-    const std::string name = name_of(*catalog, key);
-    if (!back) {
+    const std::string name = name_of(index, key);
+    if (!putter.add(make_record(commit.record))) {
       spdlog::error("{}: LOST: its record is gone from the journal", name);
       continue;
     }
     const auto part = commit.info.deleted ? ExtentPart::kRest : ExtentPart::kWhole;
-    CKPT_ASSIGN(const auto damaged, check_commit(key, part));
-    if (damaged) {
-      add(*damaged);
+    CKPT_ASSIGN(const auto is_damaged, check_commit(index, key, part));
+    if (is_damaged) {
+      putter.add(*is_damaged);
       spdlog::error("{}: its record was put back from the catalog, and its bytes are damaged",
                     name);
     } else {
       spdlog::warn("{}: its record was put back from the catalog; its extents confirm it", name);
     }
   }
-  for (const auto& record : missing_after_commits(salvage, *catalog, wall_clock_ns())) add(record);
+  putter.add_all(missing_after_commits(salvage, index, wall_clock_ns()));
   for (const Salvage::Commit& moved : salvage.moved) {
     if (moved.info.damaged) continue;
-    const auto record = missing_move(moved, *catalog, wall_clock_ns());
-    if (record) add(*record);  // if that fails, its bytes are looked for where they were
+    const auto record = missing_move(moved, index, wall_clock_ns());
+    if (record) putter.add(*record);  // if that fails, its bytes are looked for where they were
     const auto part = moved.info.deleted ? ExtentPart::kRest : ExtentPart::kWhole;
-    CKPT_ASSIGN(const auto damaged, check_commit(moved.info.snapshot, part));
-    if (damaged) add(*damaged);
+    CKPT_ASSIGN(const auto is_damaged, check_commit(index, moved.info.snapshot, part));
+    if (is_damaged) putter.add(*is_damaged);
   }
-  CKPT_TRY(catalog->health());
-  if (records.empty()) return {};
-  CKPT_ASSIGN(const uint64_t first, append_blocking(disk, *journal, records));
-  CKPT_ASSERT(first == last_sequence + 1);
-  last_sequence = catalog->applied_sequence();
-  return {};
+  CKPT_TRY(putter.finish());
+  return made.finish(index.applied_sequence());
 }
 
 }  // namespace ckptd

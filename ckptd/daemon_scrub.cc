@@ -8,12 +8,13 @@
 namespace ckptd {
 
 void Daemon::Impl::start_scrub() {
-  scrub = std::make_unique<Scrub>(restore_context(), *catalog,
-                                  Scrub::Options{.bytes_per_second = options.scrub_bytes_per_second,
-                                                 .interval = options.scrub_interval,
-                                                 .wall_clock_ns = options.wall_clock_ns,
-                                                 .others_busy = [this] { return disk_wanted(); },
-                                                 .may_begin = [this] { return may_read_back(); }});
+  Scrub::Options of_scrub{.bytes_per_second = options.scrub_bytes_per_second,
+                          .interval = options.scrub_interval,
+                          .wall_clock_ns = options.wall_clock_ns,
+                          .others_busy = [this] { return disk_wanted(); },
+                          .journal = journal_source(),
+                          .may_begin = [this] { return may_read_back(); }};
+  scrub = std::make_unique<Scrub>(restore_context(), *catalog, std::move(of_scrub));
 }
 
 // Space is given back only while nobody reads in the background; none is without a journal.

@@ -59,7 +59,7 @@ class Summary {
   Status take(uint64_t sequence, const fb::RecordT& record) {
     store_.clean = record.body.type == fb::RecordBody::StoreClosed;
     if (const auto* opened = record.body.AsStoreOpened()) return take_opened(sequence, *opened);
-    if (store_.starts == 0) {
+    if (store_.starts == 0 && !store_.damage) {
       return make_error(ErrorCode::kCorrupt, "journal record {}: a store begins with StoreOpened",
                         sequence);
     }
@@ -152,14 +152,25 @@ Status begin_store(Disk& disk, uint64_t random_seed, RecoveredStore& store) {
   return {};
 }
 
+void take_gap(const ckpt::JournalGap& gap, RecoveredStore& store) {
+  if (!store.damage) {
+    store.damage.emplace().reason = gap.reason;
+    store.end = gap.before;
+  }
+  if (gap.next_sequence == gap.before.next_sequence) return;
+  store.damage->lost.push_back({gap.before.next_sequence, gap.next_sequence - 1});
+}
+
 }  // namespace
 
 Result<ckpt::JournalScan> scan_journal_file(Disk& disk, FileId file,
-                                            const ckpt::OnRecord& on_record) {
+                                            const ckpt::OnRecord& on_record,
+                                            const ckpt::OnGap& on_gap) {
   CKPT_ASSIGN(const uint64_t size, disk.size(file));
   JournalPieces pieces(disk, file);
-  return ckpt::scan_journal(
-      size, [&](uint64_t offset, uint64_t bytes) { return pieces.read(offset, bytes); }, on_record);
+  const auto read = [&](uint64_t offset, uint64_t bytes) { return pieces.read(offset, bytes); };
+  if (!on_gap) return ckpt::scan_journal(size, read, on_record);
+  return ckpt::scan_damaged_journal(size, read, on_record, on_gap);
 }
 
 Result<RecoveredStore> recover_store(Disk& disk, uint64_t random_seed) {
@@ -170,43 +181,42 @@ Result<RecoveredStore> recover_store(Disk& disk, uint64_t random_seed) {
   Summary summary(store);
   auto scan = scan_journal_file(
       disk, store.journal,
-      [&](uint64_t sequence, const fb::RecordT& record) { return summary.take(sequence, record); });
+      [&](uint64_t sequence, const fb::RecordT& record) { return summary.take(sequence, record); },
+      [&](const ckpt::JournalGap& gap) { take_gap(gap, store); });
   if (!scan.ok()) {
     return make_error(scan.error().code, "{}: {}", kJournalPath, scan.error().message);
   }
-  const uint64_t salt = store.end.salt;
-  store.end = scan->end;
-  if (store.starts == 0) {
-    store.end.salt = salt;
-    if (exists) CKPT_TRY(begin_store(disk, random_seed, store));
+  if (store.damage) {
+    store.damage->last_sequence = scan->end.next_sequence - 1;
+    if (store.end.offset == 0) store.end.salt = random_number(random_seed, 2);
+  } else {
+    const uint64_t salt = store.end.salt;
+    store.end = scan->end;
+    if (store.starts == 0) {
+      store.end.salt = salt;
+      if (exists) CKPT_TRY(begin_store(disk, random_seed, store));
+    }
   }
   store.next_segment = std::max(store.next_segment, highest_segment(disk) + 1);
   store.torn_bytes = scan->torn_bytes;
   return store;
 }
 
-Result<std::string> keep_torn_tail(Disk& disk, const RecoveredStore& store) {
-  const uint64_t bytes = ckpt::base::align_up(store.torn_bytes, kBlockBytes);
-  AlignedBuffer tail(bytes);
-  CKPT_TRY(disk.read_now(store.journal, store.end.offset, tail.bytes()));
-  // A start that did not come to its end may have left one.
-  std::string path = fmt::format("{}/lost-{}.bytes", kJournalDirectory, store.end.offset);
-  for (int again = 2; is_there(disk, kJournalDirectory, path.substr(path.rfind('/') + 1));
-       ++again) {
-    path = fmt::format("{}/lost-{}-{}.bytes", kJournalDirectory, store.end.offset, again);
-  }
-  CKPT_ASSIGN(Disk::NewFile created, disk.create_file(path, 0));
-  const FileId file = disk.adopt(std::move(created));
-  Status kept = write_blocking(disk, file, 0, tail.bytes());
-  if (kept.ok()) kept = sync_blocking(disk, file);
-  disk.close(file);
-  CKPT_TRY(kept);
-  return path;
-}
-
 Status cut_torn_tail(Disk& disk, const RecoveredStore& store) {
   if (store.torn_bytes > 0) CKPT_TRY(disk.truncate(store.journal, store.end.offset));
   return sync_blocking(disk, store.journal);
+}
+
+Status check_journal(Disk& disk, FileId journal, uint64_t last_sequence) {
+  const auto scan =
+      scan_journal_file(disk, journal, [](uint64_t, const fb::RecordT&) { return Status(); });
+  if (!scan.ok()) {
+    return make_error(scan.error().code, "{}: {}", kJournalPath, scan.error().message);
+  }
+  if (scan->end.next_sequence > last_sequence) return {};
+  return make_error(ErrorCode::kCorrupt,
+                    "{}: journal at offset {}: records {} to {} cannot be read back", kJournalPath,
+                    scan->end.offset, scan->end.next_sequence, last_sequence);
 }
 
 Result<std::vector<ckpt::SnapshotKey>> replay(Disk& disk, FileId journal, uint64_t last_sequence,
@@ -225,7 +235,19 @@ Result<std::vector<ckpt::SnapshotKey>> replay(Disk& disk, FileId journal, uint64
     }
     return {};
   };
-  CKPT_TRY(scan_journal_file(disk, journal, apply));
+  Status lost;  // something that the catalog does not have
+  const auto on_gap = [&](const ckpt::JournalGap& gap) {
+    if (gap.before.next_sequence > last_sequence) return;  // of what nobody asks for
+    if (gap.next_sequence > catalog.applied_sequence() + 1 && lost.ok()) {
+      lost = make_error(ErrorCode::kCorrupt, "{}: {}", kJournalPath, gap.reason);
+    }
+  };
+  const auto apply_whole = [&](uint64_t sequence, const fb::RecordT& record) -> Status {
+    CKPT_TRY(lost);
+    return apply(sequence, record);
+  };
+  CKPT_TRY(scan_journal_file(disk, journal, apply_whole, on_gap));
+  CKPT_TRY(lost);
   return commits;
 }
 

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <map>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "ckptd/catalog/catalog.h"
@@ -15,35 +17,53 @@
 namespace ckptd {
 
 // Reads the journal in bounded pieces (a batch that is larger than one is read whole). No
-// completion of the disk runs meanwhile.
+// completion of the disk runs meanwhile. With `on_gap` it goes on behind damage.
 Result<ckpt::JournalScan> scan_journal_file(Disk& disk, FileId file,
-                                            const ckpt::OnRecord& on_record);
+                                            const ckpt::OnRecord& on_record,
+                                            const ckpt::OnGap& on_gap = {});
+
+// Damage to what was durable, in the middle of the journal: more of it follows.
+struct JournalDamage {
+  std::string reason;  // of the first one, with its offset
+  struct Lost {
+    uint64_t first = 0;  // records from this one on
+    uint64_t last = 0;   // up to here cannot be read
+  };
+  std::vector<Lost> lost;      // ascending
+  uint64_t last_sequence = 0;  // of all that can be read, or must have been there
+};
 
 struct RecoveredStore {
   ckpt::base::Hash128 id;
   FileId journal = 0;
-  ckpt::JournalEncoder::Position end;  // where the next batch goes
-  bool clean = true;                   // the last daemon closed it; a new store is clean
-  uint64_t starts = 0;                 // daemons that opened it before
-  ckpt::SegmentId next_segment = 1;    // no file and no record has it or a higher one
-  uint64_t torn_bytes = 0;             // at the journal's end, to be cut
+  // Where the next batch goes: behind all that holds, or before the damage.
+  ckpt::JournalEncoder::Position end;
+  std::optional<JournalDamage> damage;
+  bool clean = true;                 // the last daemon closed it; a new store is clean
+  uint64_t starts = 0;               // daemons that opened it before
+  ckpt::SegmentId next_segment = 1;  // no file and no record has it or a higher one
+  uint64_t torn_bytes = 0;           // at the journal's end, to be cut
   std::map<ckpt::RunId, ckpt::fb::EpochOpenedT> epochs;  // the last one of each run
   ListedExtents listed;  // of all commits there ever were, wherever they have lain
 };
 
 // Opens the journal, or makes a new store where there is none. kVersionMismatch: written by a newer
-// program; kCorrupt: what was durable is damaged, or the journal is gone but segments are there.
-// After an error nothing was changed, except that an unfinished new store may have been begun.
+// program; kCorrupt: the journal is gone but segments are there. Damage to what was durable is no
+// error here: the rest says what it can, and nothing may be written behind it. `id` is zero then if
+// no record says it. After an error nothing was changed, except that an unfinished new store may
+// have been begun.
 Result<RecoveredStore> recover_store(Disk& disk, uint64_t random_seed);
 
-// Copies what is to be cut from the journal's end into a file beside it, durably. Returns its path.
-Result<std::string> keep_torn_tail(Disk& disk, const RecoveredStore& store);
 // Cuts it, and makes durable what was written and not synced when the last daemon died: it counts
 // from here on.
 Status cut_torn_tail(Disk& disk, const RecoveredStore& store);
 
+// Reads the whole journal; nothing is written to it meanwhile. An error says what is damaged, or
+// that it does not go on to `last_sequence`, and names file and offset.
+Status check_journal(Disk& disk, FileId journal, uint64_t last_sequence);
+
 // Applies the records that the catalog does not have yet, up to `last_sequence`. Returns the
-// commits among them.
+// commits among them. Damage to records that the catalog has is passed over.
 Result<std::vector<ckpt::SnapshotKey>> replay(Disk& disk, FileId journal, uint64_t last_sequence,
                                               Catalog& catalog);
 

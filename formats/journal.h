@@ -14,6 +14,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "formats/base/bytes.h"
@@ -76,6 +77,28 @@ using ReadJournal = std::function<Result<ByteView>(uint64_t offset, uint64_t byt
 Result<JournalScan> scan_journal(uint64_t size, const ReadJournal& read, const OnRecord& on_record);
 // The same, of one that is in memory.
 Result<JournalScan> scan_journal(ByteView image, const OnRecord& on_record);
+
+// A stretch in which something durable is damaged: records that are there no more.
+struct JournalGap {
+  std::string reason;               // as the error of scan_journal() says it
+  JournalEncoder::Position before;  // where the first batch should be that does not hold
+  // Of the first record that can be read again, or would be: the records from
+  // before.next_sequence up to here were durable once.
+  uint64_t next_sequence = 0;
+};
+using OnGap = std::function<void(const JournalGap& gap)>;
+// The same, but it tells of damage, and goes on with the next batch behind it that holds. The
+// chain ties that to nothing before it; the salt does. `end` of the result is the end of what was
+// read, and no place to write to if there was a gap.
+Result<JournalScan> scan_damaged_journal(uint64_t size, const ReadJournal& read,
+                                         const OnRecord& on_record, const OnGap& on_gap);
+
+// For who reads a journal piece by piece. `bytes` are those from position.offset on: checks the
+// batches that lie in them as a whole, as scan_journal() does but without decoding what they say,
+// and moves the position behind them. Returns the size of the batch that comes next, as far as that
+// is known, which is more than is left of `bytes`; 0: not even its first block is there. kCorrupt:
+// the batch at the position is damaged.
+Result<uint64_t> check_journal_piece(ByteView bytes, JournalEncoder::Position& position);
 
 // A record's body alone, as catalog values use it. decode_record: kCorrupt, or kVersionMismatch for
 // a kind of record that only a newer program knows.

@@ -32,23 +32,48 @@ struct Body {
 
 class Scanner {
  public:
-  Scanner(uint64_t size, const ReadJournal& read, const OnRecord& on_record)
-      : size_(size), read_(read), on_record_(on_record) {}
+  Scanner(uint64_t size, const ReadJournal& read, const OnRecord& on_record,
+          const OnGap& on_gap = {}, const JournalEncoder::Position& from = {})
+      : size_(size), read_(read), on_record_(on_record), on_gap_(on_gap), at_(from) {}
 
   Result<JournalScan> scan() {
     while (at_.offset < size_) {
       std::vector<Body> bodies;
       JournalEncoder::Position after = at_;
-      CKPT_ASSIGN(const std::string damage, read_batch(bodies, after));
-      if (!damage.empty()) {
-        CKPT_TRY(check_that_nothing_follows(damage));
+      const Result<std::string> damage = read_batch(bodies, after);
+      if (damage.ok() && damage->empty()) {
+        CKPT_TRY(deliver(bodies));
+        at_ = after;
+        continue;
+      }
+      const Status end = damage.ok() ? check_that_nothing_follows(*damage) : Status(damage.error());
+      if (end.ok()) {
         CKPT_ASSIGN(const uint64_t torn, torn_bytes());
         return JournalScan{.end = at_, .torn_bytes = torn};
       }
-      CKPT_TRY(deliver(bodies));
-      at_ = after;
+      if (!on_gap_ || end.error().code != ErrorCode::kCorrupt) return end.error();
+      CKPT_TRY(pass_gap(end.error().message));
     }
     return JournalScan{.end = at_, .torn_bytes = 0};
+  }
+
+  // See check_journal_piece().
+  Result<uint64_t> check_piece(JournalEncoder::Position& position) {
+    std::vector<Body> bodies;
+    while (base::range_fits(at_.offset, kBlockBytes, size_)) {
+      CKPT_ASSIGN(const ByteView block, read(at_.offset, kBlockBytes));
+      const std::optional<RecordHeader> first = intact_header(block, 0);
+      const bool of_this = first && (is_first_batch() || first->salt == at_.salt);
+      if (of_this && !base::range_fits(at_.offset, first->batch_bytes, size_)) {
+        return first->batch_bytes;
+      }
+      JournalEncoder::Position after = at_;
+      CKPT_ASSIGN(const std::string damage, read_batch(bodies, after));
+      if (!damage.empty()) return corrupt(at_.offset, damage);
+      bodies.clear();
+      position = at_ = after;
+    }
+    return 0;
   }
 
  private:
@@ -177,6 +202,55 @@ class Scanner {
     });
   }
 
+  // Moves `at_` behind damage: to the next batch that holds, or to the end. What is there of later
+  // batches that do not hold says at least which records were durable before them.
+  Status pass_gap(const std::string& reason) {
+    JournalGap gap{.reason = reason, .before = at_, .next_sequence = at_.next_sequence};
+    const JournalEncoder::Position before = at_;
+    for (uint64_t from = before.offset; from < size_; from += kSearchBytes) {
+      CKPT_ASSIGN(const auto candidates, later_batches(from, before));
+      for (const JournalEncoder::Position& candidate : candidates) {
+        gap.next_sequence = std::max(gap.next_sequence, candidate.next_sequence);
+        at_ = candidate;
+        std::vector<Body> bodies;
+        JournalEncoder::Position after = at_;
+        const Result<std::string> damage = read_batch(bodies, after);
+        if (!damage.ok() && damage.error().code != ErrorCode::kCorrupt) return damage.error();
+        if (!damage.ok() || !damage->empty()) continue;
+        on_gap_(gap);
+        return ok_status();
+      }
+    }
+    at_ = before;
+    at_.offset = size_;
+    at_.next_sequence = gap.next_sequence;
+    on_gap_(gap);
+    return ok_status();
+  }
+
+  // Where a batch of this journal after `before` begins, by an intact header in its place; in
+  // kSearchBytes from `from` on. Should the first batch be lost, and the salt with it, only the
+  // second one, which a trainer has no part in either, can say what it is.
+  Result<std::vector<JournalEncoder::Position>> later_batches(
+      uint64_t from, const JournalEncoder::Position& before) const {
+    std::vector<JournalEncoder::Position> found;
+    CKPT_ASSIGN(const ByteView bytes, read(from, std::min(kSearchBytes, size_ - from)));
+    for (uint64_t i = 0; i < bytes.size(); i += kBlockBytes) {
+      const std::optional<RecordHeader> header = intact_header(bytes, i);
+      if (!header || header->offset != from + i || header->batch_index != 0) continue;
+      const bool ours = before.next_batch == 1 ? header->batch == 2 : header->salt == before.salt;
+      if (!ours || header->batch <= before.next_batch || header->sequence <= before.next_sequence) {
+        continue;
+      }
+      found.push_back({.offset = header->offset,
+                       .next_sequence = header->sequence,
+                       .next_batch = header->batch,
+                       .chain = header->chain,
+                       .salt = header->salt});
+    }
+    return found;
+  }
+
   // Up to the last byte that is not zero.
   Result<uint64_t> torn_bytes() const {
     uint64_t torn = 0;
@@ -208,6 +282,7 @@ class Scanner {
   const uint64_t size_;
   const ReadJournal& read_;
   const OnRecord& on_record_;
+  const OnGap on_gap_;
   JournalEncoder::Position at_;
 };
 
@@ -223,6 +298,20 @@ Result<JournalScan> scan_journal(ByteView image, const OnRecord& on_record) {
     return image.subspan(offset, bytes);
   };
   return Scanner(image.size(), read, on_record).scan();
+}
+
+Result<JournalScan> scan_damaged_journal(uint64_t size, const ReadJournal& read,
+                                         const OnRecord& on_record, const OnGap& on_gap) {
+  return Scanner(size, read, on_record, on_gap).scan();
+}
+
+Result<uint64_t> check_journal_piece(ByteView bytes, JournalEncoder::Position& position) {
+  const uint64_t begin = position.offset;
+  const ReadJournal read = [&](uint64_t offset, uint64_t length) -> Result<ByteView> {
+    return bytes.subspan(offset - begin, length);
+  };
+  const OnRecord no_record;
+  return Scanner(begin + bytes.size(), read, no_record, {}, position).check_piece(position);
 }
 
 }  // namespace ckpt

@@ -1,5 +1,7 @@
 #include "ckptd/catalog/catalog.h"
 
+#include <utility>
+
 #include "ckptd/catalog/catalog_impl.h"
 #include "formats/wire/convert.h"
 
@@ -40,10 +42,16 @@ Status scan_all(const KvStore& store, Family family,
 
 }  // namespace
 
-Catalog::Catalog(std::unique_ptr<KvStore> store) : impl_(std::make_unique<Impl>()) {
+Catalog::Catalog(std::unique_ptr<KvStore> store, Unreadable unreadable)
+    : impl_(std::make_unique<Impl>()) {
   impl_->store = std::move(store);
   const Status loaded = impl_->load();
   if (loaded.ok()) return;
+  if (unreadable == Unreadable::kKeep) {
+    impl_->memory() = {};
+    impl_->health = loaded;
+    return;
+  }
   impl_->reset_reason = loaded.error().message;
   impl_->health = clear();
 }
@@ -55,30 +63,30 @@ uint64_t Catalog::applied_sequence() const { return impl_->applied; }
 Status Catalog::health() const { return impl_->health; }
 
 Status Catalog::clear() {
-  impl_->forget();
+  impl_->memory() = {};
   impl_->health = impl_->store->clear();
   impl_->store_closed = !impl_->health.ok();
   return impl_->health;
 }
 
-Status Catalog::heal() {
-  if (!impl_->store_closed) return clear();
+Status Catalog::heal(const std::function<Status()>& may_clear) {
+  const auto make_anew = [&]() -> Status {
+    CKPT_TRY(may_clear());
+    return clear();
+  };
+  if (!impl_->store_closed) return make_anew();
   Status opened = impl_->store->reopen();
   if (!opened.ok() && opened.error().code != ErrorCode::kCorrupt) return opened;
-  if (!opened.ok()) return clear();
-  impl_->forget();
+  if (!opened.ok()) return make_anew();
+  CatalogMemory before = std::exchange(impl_->memory(), {});
   const Status loaded = impl_->load();
-  if (!loaded.ok()) return clear();
+  if (!loaded.ok()) {
+    impl_->memory() = std::move(before);  // unless it may be emptied
+    return make_anew();
+  }
   impl_->store_closed = false;
   impl_->health = {};
   return {};
-}
-
-void Catalog::Impl::forget() {
-  runs.clear();
-  run_by_name.clear();
-  applied = 0;
-  store_id.clear();
 }
 
 Status Catalog::Impl::load() {

@@ -181,8 +181,10 @@ struct UnitSum {
 class Catalog {
  public:
   // Reads the small tables into memory. A store whose values do not verify, or that a newer program
-  // wrote, is emptied (reset_reason() says why); replaying the journal fills it again.
-  explicit Catalog(std::unique_ptr<KvStore> store);
+  // wrote, is emptied (reset_reason() says why); replaying the journal fills it again. kKeep: it
+  // stays as it is, the catalog is empty in memory, and health() says why.
+  enum class Unreadable : uint8_t { kClear, kKeep };
+  explicit Catalog(std::unique_ptr<KvStore> store, Unreadable unreadable = Unreadable::kClear);
   ~Catalog();
   const std::string& reset_reason() const;  // empty: the store was used as it was
   const std::string& store_id() const;      // whose journal was folded in, in hex; empty: none yet
@@ -199,8 +201,9 @@ class Catalog {
   Status health() const;
   // Ends what health() complains of: a store that a failed write has closed is opened again as it
   // was, any other is emptied. Then the records after applied_sequence() are to be applied. After
-  // an error nothing is better than before.
-  Status heal();
+  // an error nothing is better than before, and nothing worse. `may_clear` is asked before anything
+  // is emptied: can the journal fill it again?
+  Status heal(const std::function<Status()>& may_clear);
 
   std::vector<RunInfo> runs() const;  // by id: oldest first
   // Those that are gone: who has their numbers finds them, and nothing in them but dead space.

@@ -40,12 +40,16 @@ struct SumsCost {
   size_t units = 0;  // of these
 };
 
-struct Catalog::Impl {
-  std::unique_ptr<KvStore> store;
+// What is kept in memory beside the store.
+struct CatalogMemory {
   std::map<ckpt::RunId, RunEntry> runs;
   std::map<std::string, ckpt::RunId, std::less<>> run_by_name;
   uint64_t applied = 0;
   std::string store_id;  // hex; empty until the first StoreOpened
+};
+
+struct Catalog::Impl : CatalogMemory {
+  std::unique_ptr<KvStore> store;
   std::string reset_reason;
   mutable Status health;
   bool store_closed = false;  // by a failed write: memory alone follows the journal
@@ -56,7 +60,7 @@ struct Catalog::Impl {
   Status load_runs();
   Status load_units();
   Status load_lineages();
-  void forget();  // what is in memory
+  CatalogMemory& memory() { return *this; }
 
   std::vector<RunInfo> infos(bool removed) const;
 

@@ -29,12 +29,37 @@ Result<Salvage::Run> take_run(const Catalog& ahead, const RunInfo& info) {
   return run;
 }
 
+// Of a commit that was deleted as a whole: that it was there, and the counts of tokens that others
+// may count from.
+fb::CommittedT nothing_left(const Catalog& ahead, const CommitInfo& info) {
+  const ckpt::SnapshotKey& key = info.snapshot;
+  fb::CommittedT record;
+  record.run = key.run;
+  record.lineage = key.lineage;
+  record.epoch = key.epoch;
+  record.step = key.step;
+  record.attempt = key.attempt;
+  record.time_ns = info.time_ns;
+  for (const auto& [name, value] : info.metrics) {
+    record.metrics.push_back(std::make_unique<fb::MetricT>());
+    record.metrics.back()->name = name;
+    record.metrics.back()->value = value;
+  }
+  const ckpt::ExpertTokenCounts counts = ahead.expert_tokens(key.run, {key.lineage, key.step});
+  record.expert_tokens = ckpt::tokens_to_fb(counts);
+  record.expert_lost = ckpt::lost_to_fb(counts);
+  record.alarms = ckpt::to_fb(info.alarms);
+  record.alarms_left_out = info.alarms.left_out;
+  return record;
+}
+
 void take_commits(const Catalog& ahead, ckpt::RunId run, uint64_t last_sequence, Salvage& salvage) {
   ahead.visit_commits(run, [&](const CommitInfo& commit) {
     if (commit.damaged || commit.deleted) salvage.ended.push_back(commit);
     const bool lost = commit.sequence > last_sequence;
     if (!lost && commit.moved <= last_sequence) return true;
     auto record = ahead.record(run, commit.snapshot.lineage, commit.snapshot.step);
+    if (!record && lost && commit.deleted) record = nothing_left(ahead, commit);
     if (record) (lost ? salvage.commits : salvage.moved).push_back({commit, std::move(*record)});
     return true;
   });
@@ -81,9 +106,15 @@ void add_lineages(const Salvage::Run& run, const std::vector<Lineage>& known, ui
   }
 }
 
-// Its number must not be given out again; who was in it is not known any more (size 0).
-void add_epoch(const RunInfo& info, ckpt::Epoch known, uint64_t time_ns, Records& records) {
+// Its number must not be given out again; who was in it is not known any more (size 0), unless its
+// record is among those that can still be read.
+void add_epoch(const Salvage& salvage, const RunInfo& info, ckpt::Epoch known, uint64_t time_ns,
+               Records& records) {
   if (info.last_epoch <= known) return;
+  const auto read = salvage.epochs.find(info.id);
+  if (read != salvage.epochs.end() && read->second.epoch == info.last_epoch) {
+    return add(records, fb::EpochOpenedT(read->second));
+  }
   fb::EpochOpenedT opened;
   opened.run = info.id;
   opened.epoch = info.last_epoch;
@@ -202,15 +233,6 @@ void add_removal(const RunInfo& info, Records& records) {
 
 }  // namespace
 
-std::set<ckpt::SnapshotKey> Salvage::gone() const {
-  std::set<ckpt::SnapshotKey> keys;
-  for (const Commit& commit : moved) keys.insert(commit.info.snapshot);
-  for (const CommitInfo& commit : ended) {
-    if (commit.deleted) keys.insert(commit.snapshot);
-  }
-  return keys;
-}
-
 Result<Salvage> take_salvage(const Catalog& ahead, uint64_t last_sequence) {
   Salvage salvage;
   salvage.removed = ahead.removed_runs();
@@ -243,7 +265,7 @@ Records missing_before_commits(const Salvage& salvage, const Catalog& behind, ui
     add_units(run, units.ok() ? (*units)->size() : 0, records);
     const auto lineages = behind.lineages(run.info.id);
     add_lineages(run, lineages.ok() ? *lineages : std::vector<Lineage>(), time_ns, records);
-    add_epoch(run.info, known.ok() ? known->last_epoch : 0, time_ns, records);
+    add_epoch(salvage, run.info, known.ok() ? known->last_epoch : 0, time_ns, records);
   }
   return records;
 }

@@ -2,12 +2,15 @@
 //
 // The index takes a record only after the journal has it durably. One that is ahead of its journal
 // therefore proves that durable bytes of the journal were lost, and holds what they said: enough of
-// it to write the records again. Only the shape of the last epochs is gone: their members cannot
-// rejoin and open the next one.
+// it to write the records again. What it does not hold: who was in the last epochs (unless the
+// journal still says so) and all about earlier ones; of a commit that was deleted as a whole its
+// plan and its size; when lineages were opened; when it was started and stopped.
 #pragma once
 
+#include <map>
 #include <optional>
-#include <set>
+#include <string>
+#include <vector>
 
 #include "ckptd/catalog/catalog.h"
 
@@ -28,14 +31,13 @@ struct Salvage {
   };
   std::vector<RunInfo> removed;  // runs that are gone
   std::vector<Run> runs;         // all others
-  // That the journal lacks, in their order. Of deleted ones what is left of them.
+  // That the journal lacks, in their order. Of deleted ones what is left of them, if anything.
   std::vector<Commit> commits;
   std::vector<Commit> moved;      // that the journal has, with their bytes elsewhere
   std::vector<CommitInfo> ended;  // all that are damaged or deleted
   std::vector<Refusal> refused;   // that the journal lacks, in their order
-
-  // Commits whose extents may be gone where the journal has them: deleted, or moved.
-  std::set<ckpt::SnapshotKey> gone() const;
+  // The last one of each run that can be read anywhere in the journal: the caller's to say.
+  std::map<ckpt::RunId, ckpt::fb::EpochOpenedT> epochs;
 };
 
 // From an index that is ahead of a journal that ends with record `last_sequence`. The error of one

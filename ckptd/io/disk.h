@@ -84,6 +84,9 @@ class Disk {
   virtual Result<std::vector<std::string>> list(std::string_view directory) = 0;
   virtual Status make_directory(std::string_view path) = 0;
   virtual Status remove(std::string_view path) = 0;
+  // Of a file that is not open, to a name in the same directory that nobody has (the caller sees to
+  // that): after a crash it has the one or the other, and the other once the directory was synced.
+  virtual Status rename(std::string_view from, std::string_view to) = 0;
   virtual Status sync_directory(std::string_view path) = 0;
   struct Space {
     uint64_t total_bytes = 0;

@@ -39,6 +39,24 @@ void MemoryDisk::set_faults(const MemoryFaults& faults) {
 
 void MemoryDisk::set_capacity(uint64_t bytes) { impl_->options.capacity_bytes = bytes; }
 
+// As a journaling file system has it: of the renames that no sync covers the first few.
+MemoryDisk::Impl::Names MemoryDisk::Impl::names_after_crash(std::mt19937_64& of_crash) const {
+  Names left = durable_names;
+  if (renames.empty()) return left;
+  const size_t kept = of_crash() % (renames.size() + 1);
+  for (size_t i = 0; i < kept; ++i) {
+    const auto moved = left.extract(renames[i].first);
+    if (!moved.empty()) left[renames[i].second] = moved.mapped();
+  }
+  return left;
+}
+
+bool MemoryDisk::Impl::renamed(const std::string& path) const {
+  return std::any_of(renames.begin(), renames.end(), [&](const auto& rename) {
+    return rename.first == path || rename.second == path;
+  });
+}
+
 std::unique_ptr<MemoryDisk> MemoryDisk::crash(uint64_t seed) const {
   Options options = impl_->options;
   options.seed = seed;
@@ -55,12 +73,15 @@ std::unique_ptr<MemoryDisk> MemoryDisk::crash(uint64_t seed) const {
     const auto copy = copy_of(impl_->at(pending.request.file).file);
     copy->write(pending.request.offset, pending.request.memory, impl_->write_sequence + 1);
   }
-  Impl::Names possible = impl_->durable_names;
+  const Impl::Names durable_names = impl_->names_after_crash(image->random);
+  Impl::Names possible = durable_names;
   for (const auto& [path, file] : impl_->names) {
+    if (impl_->renamed(path)) continue;
     const bool durable = possible.count(path) != 0;
     if (durable || image->random() % 2 == 0) possible[path] = file;
   }
-  for (const auto& [path, file] : impl_->durable_names) {
+  for (const auto& [path, file] : durable_names) {
+    if (impl_->renamed(path)) continue;
     // Removed, but the directory was not synced: it may be back.
     if (impl_->names.count(path) == 0 && image->random() % 2 == 0) possible.erase(path);
   }
@@ -99,6 +120,7 @@ std::unique_ptr<MemoryDisk> MemoryDisk::after_kill(uint64_t seed) const {
   };
   copy(impl_->names, image->names);
   copy(impl_->durable_names, image->durable_names);
+  image->renames = impl_->renames;
   image->write_sequence = impl_->write_sequence;
   return std::unique_ptr<MemoryDisk>(new MemoryDisk(std::move(image)));
 }
@@ -195,8 +217,24 @@ Status MemoryDisk::remove(std::string_view path) {
   return {};
 }
 
+Status MemoryDisk::rename(std::string_view from, std::string_view to) {
+  const std::string before(from);
+  const std::string after(to);
+  CKPT_ASSERT_MSG(impl_->names.count(after) == 0, "somebody has that name");
+  const auto found = impl_->names.find(before);
+  if (found == impl_->names.end() || found->second == nullptr) {
+    return make_error(ErrorCode::kNotFound, "{}: rename: no such file", before);
+  }
+  impl_->names[after] = found->second;
+  impl_->names.erase(found);
+  impl_->renames.emplace_back(before, after);
+  return {};
+}
+
 Status MemoryDisk::sync_directory(std::string_view path) {
   const std::string parent(path);
+  std::erase_if(impl_->renames,
+                [&](const auto& rename) { return parent_of(rename.first) == parent; });
   for (auto entry = impl_->durable_names.begin(); entry != impl_->durable_names.end();) {
     const bool gone = parent_of(entry->first) == parent && impl_->names.count(entry->first) == 0;
     entry = gone ? impl_->durable_names.erase(entry) : std::next(entry);

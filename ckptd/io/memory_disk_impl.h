@@ -7,6 +7,7 @@
 #include <random>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "ckptd/io/memory_disk.h"
@@ -29,6 +30,7 @@ struct MemoryDisk::Impl {
   explicit Impl(const Options& with) : options(with), random(with.seed) {}
 
   uint64_t used_bytes() const;
+  bool renamed(const std::string& path) const;  // since its directory was synced
   bool chance(double probability) {
     return probability > 0 && std::uniform_real_distribution<double>(0, 1)(random) < probability;
   }
@@ -55,6 +57,8 @@ struct MemoryDisk::Impl {
   using Names = std::map<std::string, std::shared_ptr<MemoryFile>>;  // null: a directory
   Names names;
   Names durable_names;
+  Names names_after_crash(std::mt19937_64& of_crash) const;
+  std::vector<std::pair<std::string, std::string>> renames;  // since then, in their order
   std::unordered_map<FileId, OpenFile> open_files;
   FileId next_file = 1;
   std::map<BufferId, MutableByteView> buffers;

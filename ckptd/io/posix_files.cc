@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 
 namespace ckptd {
@@ -223,6 +224,15 @@ Status PosixFiles::remove(std::string_view path) {
   const std::string name(path);
   if (::unlinkat(root_fd_.get(), name.c_str(), 0) != 0) {
     return errno_error(errno, fmt::format("{}: remove", name));
+  }
+  return {};
+}
+
+Status PosixFiles::rename(std::string_view from, std::string_view to) {
+  const std::string before(from);
+  const std::string after(to);
+  if (::renameat(root_fd_.get(), before.c_str(), root_fd_.get(), after.c_str()) != 0) {
+    return errno_error(errno, fmt::format("{}: rename to {}", before, after));
   }
   return {};
 }

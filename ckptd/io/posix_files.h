@@ -36,6 +36,7 @@ class PosixFiles : public Disk {
   Result<std::vector<std::string>> list(std::string_view directory) override;
   Status make_directory(std::string_view path) override;
   Status remove(std::string_view path) override;
+  Status rename(std::string_view from, std::string_view to) override;
   Status sync_directory(std::string_view path) override;
   Result<Space> space() override;
 

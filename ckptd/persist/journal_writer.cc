@@ -21,7 +21,7 @@ struct JournalWriter::Impl {
   };
 
   Impl(Disk& with_disk, FileId with_file, const ckpt::JournalEncoder::Position& position)
-      : disk(with_disk), file(with_file), encoder(position) {}
+      : disk(with_disk), file(with_file), encoder(position), durable_end(position.offset) {}
 
   void start();
   void reserve_ahead(uint64_t wanted);
@@ -36,6 +36,7 @@ struct JournalWriter::Impl {
   Disk& disk;
   const FileId file;
   ckpt::JournalEncoder encoder;
+  uint64_t durable_end = 0;
   ckpt::JournalEncoder::Position before;  // the batch in flight
   std::deque<Append> queue;               // wait for the batch in flight
   std::vector<Waiting> batch;             // in flight
@@ -159,6 +160,7 @@ void JournalWriter::Impl::synced(const Result<uint64_t>& result) {
     return;
   }
   busy = false;
+  durable_end = encoder.position().offset;
   const std::vector<Waiting> durable = std::exchange(batch, {});
   // The next batch goes out before the callbacks: the disk need not wait for them.
   if (!queue.empty()) start();
@@ -217,5 +219,6 @@ bool JournalWriter::has_room(uint64_t bytes) {
 }
 
 uint64_t JournalWriter::bytes() const { return impl_->encoder.position().offset; }
+uint64_t JournalWriter::durable_bytes() const { return impl_->durable_end; }
 
 }  // namespace ckptd

@@ -69,7 +69,8 @@ class JournalWriter {
   void set_deliver(Deliver deliver);
   size_t in_flight() const;  // not counting what was handed over
   uint64_t bytes() const;
-  Status health() const;  // the error that closed it
+  uint64_t durable_bytes() const;  // up to here nothing is written any more
+  Status health() const;           // the error that closed it
   // False: the disk is full, and the space taken ahead is less than `bytes` and the least that is
   // kept for others' records. Asks for more, from Disk::reap() on.
   bool has_room(uint64_t bytes = 0);

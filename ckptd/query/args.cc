@@ -162,6 +162,7 @@ Result<VerifyTarget> parse_verify_args(const QueryContext& context, std::string_
   CKPT_ASSIGN(const QueryArgs parsed, QueryArgs::parse(args, {"target"}));
   VerifyTarget target;
   if (!parsed.has("target")) {
+    target.journal = true;
     for (const RunInfo& run : context.catalog.runs()) {
       if (may_read(context, run)) target.runs.push_back(run.id);
     }

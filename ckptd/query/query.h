@@ -58,6 +58,7 @@ Result<Resolved> resolve_selector(const QueryContext& context, const ckpt::Selec
 struct VerifyTarget {
   std::vector<ckpt::RunId> runs;   // all that the asker may read, or one
   std::optional<ViewPoint> point;  // only with one
+  bool journal = false;            // the whole store: the journal, too
 };
 Result<VerifyTarget> parse_verify_args(const QueryContext& context, std::string_view args);
 // So many errors as there is room for; those that are left out are counted.

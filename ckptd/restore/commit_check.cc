@@ -1,6 +1,14 @@
 #include "ckptd/restore/commit_check.h"
 
+#include <utility>
+
+#include "ckptd/io/store_paths.h"
+
 namespace ckptd {
+
+VerifyError error_of_journal(std::string reason) {
+  return {.run = {}, .unit = kJournalPath, .reason = std::move(reason)};
+}
 
 std::optional<CommitCheck> CommitCheck::load(const Catalog& catalog,
                                              const ckpt::base::Hash128& store, ckpt::RunId run,

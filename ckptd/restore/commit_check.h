@@ -25,6 +25,9 @@ struct VerifyError {
   std::string reason;
 };
 
+// Of the journal: of no run, and its path is the unit.
+VerifyError error_of_journal(std::string reason);
+
 class CommitCheck {
  public:
   // As the catalog has it now; nullopt: there is nothing of it (any more), or the catalog cannot be

@@ -10,13 +10,17 @@ namespace ckptd {
 
 struct VerifyJob::Impl {
   Impl(const RestoreContext& with, std::vector<ckpt::RunId> of_runs,
-       const std::optional<ViewPoint>& at_point, std::function<void(VerifyReport)> callback)
+       const std::optional<ViewPoint>& at_point, std::function<void(VerifyReport)> callback,
+       std::optional<JournalSource> of_journal)
       : context(with),
         runs(std::move(of_runs)),
         point(at_point),
         on_done(std::move(callback)),
-        reader(with) {}
+        reader(with) {
+    if (of_journal) journal.emplace(with.disk, with.executor, *std::move(of_journal));
+  }
 
+  void begin();
   void go_on();
   void extent_done(const ExtentReader::Outcome& outcome);
   void add(std::vector<VerifyError> errors);
@@ -35,6 +39,7 @@ struct VerifyJob::Impl {
   size_t extent = 0;                  // of it, the next one
   std::set<ckpt::SegmentId> opened;   // in this job
   ExtentReader reader;
+  std::optional<JournalCheck> journal;
 
   bool starting = false;
   bool done = false;
@@ -45,8 +50,10 @@ struct VerifyJob::Impl {
 
 VerifyJob::VerifyJob(RestoreContext context, std::vector<ckpt::RunId> runs,
                      const std::optional<ViewPoint>& point,
-                     std::function<void(VerifyReport)> on_done)
-    : impl_(std::make_unique<Impl>(context, std::move(runs), point, std::move(on_done))) {}
+                     std::function<void(VerifyReport)> on_done,
+                     std::optional<JournalSource> journal)
+    : impl_(std::make_unique<Impl>(context, std::move(runs), point, std::move(on_done),
+                                   std::move(journal))) {}
 
 VerifyJob::~VerifyJob() {
   const bool over = (impl_->done || impl_->closed) && !impl_->starting;
@@ -59,17 +66,29 @@ void VerifyJob::start() {
   impl_->context.executor.run([] {},
                               [impl = impl_.get()] {
                                 impl->starting = false;
-                                impl->closed ? impl->finish_close() : impl->go_on();
+                                impl->closed ? impl->finish_close() : impl->begin();
                               });
+}
+
+void VerifyJob::Impl::begin() {
+  if (!journal) return go_on();
+  journal->start([this](const JournalCheck::Outcome& outcome) {
+    if (!outcome.damage.empty()) add({error_of_journal(outcome.damage)});
+    go_on();
+  });
 }
 
 void VerifyJob::close(std::function<void()> on_closed) {
   CKPT_ASSERT_MSG(!impl_->closed, "a verify is closed twice");
   impl_->closed = true;
   impl_->on_closed = std::move(on_closed);
-  impl_->reader.stop([impl = impl_.get()] {
+  const auto stopped = [impl = impl_.get()] {
     impl->reader_stopped = true;
     impl->finish_close();
+  };
+  impl_->reader.stop([impl = impl_.get(), stopped] {
+    if (!impl->journal) return stopped();
+    impl->journal->stop(stopped);
   });
 }
 

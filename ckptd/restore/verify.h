@@ -1,4 +1,6 @@
-// verify: reads every live extent of the chosen commits and checks it against the journal.
+// verify: reads every live extent of the chosen commits and checks it against the journal; of a
+// whole store the journal itself first, whose damage is reported with its path as the unit, of no
+// run.
 //
 // Of each extent: the header, byte for byte as the journal implies it; the CRC of the whole padded
 // payload; the CRC of every fragment, which says whose bytes are wrong. What is reported of a
@@ -11,6 +13,7 @@
 #include <vector>
 
 #include "ckptd/restore/commit_check.h"
+#include "ckptd/restore/journal_check.h"
 #include "ckptd/restore/verify_targets.h"
 
 namespace ckptd {
@@ -29,7 +32,8 @@ class VerifyJob {
  public:
   // With `point`: the commits that the view at this point of the only run is made of.
   VerifyJob(RestoreContext context, std::vector<ckpt::RunId> runs,
-            const std::optional<ViewPoint>& point, std::function<void(VerifyReport)> on_done);
+            const std::optional<ViewPoint>& point, std::function<void(VerifyReport)> on_done,
+            std::optional<JournalSource> journal = {});
   ~VerifyJob();
   void start();
   // on_done does not run any more. on_closed runs from the loop, never inside this call.

@@ -19,7 +19,9 @@ Scrub::Scrub(const RestoreContext& context, Catalog& catalog, Options options)
     : context_(context),
       catalog_(catalog),
       options_(std::move(options)),
-      reader_(context, [this](uint64_t bytes) { return may_read(bytes); }) {
+      reader_(context, [this](uint64_t bytes) { return may_read(bytes, !commit_is_new_); }),
+      journal_(context.disk, context.executor, options_.journal,
+               [this](uint64_t bytes) { return may_read(bytes, true); }) {
   auto state = catalog.scrub_state();
   if (state) state_ = std::move(*state);
   // What is older than scrub itself is left to a pass.
@@ -36,7 +38,7 @@ Scrub::Scrub(const RestoreContext& context, Catalog& catalog, Options options)
   find_new_commits();
 }
 
-Scrub::~Scrub() { CKPT_ASSERT_MSG(closed_ && !reader_.busy(), "a scrub was not closed"); }
+Scrub::~Scrub() { CKPT_ASSERT_MSG(closed_ && !reading(), "a scrub was not closed"); }
 
 // ---- new commits -------------------------------------------------------------------------------
 
@@ -95,6 +97,7 @@ void Scrub::start_pass(uint64_t bytes_per_second) {
       .number = number, .began_ns = options_.wall_clock_ns(), .bytes_per_second = bytes_per_second};
   state_.damages_left_out = 0;
   of_run_.clear();
+  journal_due_ = true;
   pass_until_ = pass_covers_ = catalog_.applied_sequence();
   if (commit_ && !commit_is_new_) drop_extent();
   unsaved_since_ = unsaved_since_.value_or(now_);
@@ -146,8 +149,8 @@ void Scrub::tick(Time now) {
   if (unsaved_since_ && now - *unsaved_since_ >= limits::kScrubSaveEvery) save();
 }
 
-bool Scrub::may_read(uint64_t bytes) {
-  const bool asked = !commit_is_new_ && state_.pass && state_.pass->bytes_per_second > 0;
+bool Scrub::may_read(uint64_t bytes, bool of_pass) {
+  const bool asked = of_pass && state_.pass && state_.pass->bytes_per_second > 0;
   pace_.set_rate(asked ? state_.pass->bytes_per_second : options_.bytes_per_second);
   return pace_.may_read(bytes, options_.others_busy());
 }
@@ -155,6 +158,7 @@ bool Scrub::may_read(uint64_t bytes) {
 void Scrub::go_on() {
   if (closed_ || stopping_) return;
   if (reader_.busy()) return reader_.go_on();
+  if (journal_.busy()) return journal_.go_on();
   // A catalog that cannot be read would look as if everything had been deleted.
   while (options_.may_begin() && load_next() && catalog_.health().ok()) {
     const uint64_t extent = cursor().extent;
@@ -170,6 +174,15 @@ void Scrub::go_on() {
                   [this](const ExtentReader::Outcome& outcome) { extent_done(outcome); });
     return;
   }
+  if (journal_due_ && options_.may_begin()) read_journal();
+}
+
+void Scrub::read_journal() {
+  journal_due_ = false;
+  journal_.start([this](const JournalCheck::Outcome& outcome) {
+    if (!outcome.damage.empty()) found({error_of_journal(outcome.damage)});
+    go_on();
+  });
 }
 
 bool Scrub::passes_over(size_t extent) {
@@ -194,6 +207,7 @@ bool Scrub::load_next() {
   if (!turn_of_pass && new_due && load_new()) return true;
   if (!catalog_.health().ok()) return false;
   begin_due_pass();
+  if (state_.pass && journal_due_) return false;
   if (state_.pass && load_of_pass()) return true;
   pass_extents_ = 0;
   return catalog_.health().ok() && new_due && load_new();
@@ -292,14 +306,17 @@ void Scrub::found(const std::vector<VerifyError>& errors) {
     auto place =
         std::ranges::find_if(damages, [&](const auto& of) { return key(of) == key(error); });
     if (place == damages.end()) {
+      const std::string whose = error.run.empty()
+                                    ? ""
+                                    : fmt::format("run {} lineage {} step {} unit ", error.run,
+                                                  error.lineage, error.step);
       log_event(spdlog::level::err, "scrub_damage",
                 {{"run", error.run},
                  {"lineage", error.lineage},
                  {"step", error.step},
                  {"unit", error.unit},
                  {"reason", error.reason}},
-                "scrub: run {} lineage {} step {} unit {}: damaged: {}", error.run, error.lineage,
-                error.step, error.unit, error.reason);
+                "scrub: {}{}: damaged: {}", whose, error.unit, error.reason);
       if (damages.size() < limits::kScrubDamagesMax) {
         place = damages.emplace(damages.end());
       } else {
@@ -338,10 +355,11 @@ void Scrub::close(std::function<void()> on_closed) {
   CKPT_ASSERT_MSG(!closed_, "a scrub is closed twice");
   closed_ = true;
   save();
+  auto stop_journal = [this, on_closed = std::move(on_closed)] { journal_.stop(on_closed); };
   if (stopping_) {
-    on_closed_ = std::move(on_closed);
+    on_closed_ = std::move(stop_journal);
   } else {
-    reader_.stop(std::move(on_closed));
+    reader_.stop(std::move(stop_journal));
   }
 }
 

@@ -1,7 +1,8 @@
 // Scrub: reads what is live back from the disk in the background, and remembers what is damaged.
 //
 //   new commits   soon after they became durable; they go first
-//   a pass        every live extent of the store, when it is due or somebody asks for it
+//   a pass        the journal, then every live extent of the store, when it is due or somebody
+//                 asks for it
 //
 // Bytes that a commit shares with an earlier one were read when it was taken, and are read with the
 // one that wrote them, as long as that is there; from then on with each that has them.
@@ -25,6 +26,7 @@
 #include "ckptd/catalog/catalog.h"
 #include "ckptd/restore/commit_check.h"
 #include "ckptd/restore/extent_reader.h"
+#include "ckptd/restore/journal_check.h"
 #include "ckptd/restore/verify_targets.h"
 #include "ckptd/scrub/pace.h"
 
@@ -40,6 +42,7 @@ class Scrub {
     std::function<uint64_t()> wall_clock_ns;
     // Do restores or snapshots use the disk?
     std::function<bool()> others_busy;
+    JournalSource journal;
     // May an extent be begun? Not while space is given back, nor when all is to end.
     std::function<bool()> may_begin;
   };
@@ -70,8 +73,8 @@ class Scrub {
   const ScrubState& state() const { return state_; }
   const Counters& counters() const { return counters_; }
   size_t commits_waiting() const { return new_.size(); }
-  bool reading() const { return reader_.busy(); }
-  bool yielding() const { return reader_.busy() && pace_.yields(); }
+  bool reading() const { return reader_.busy() || journal_.busy(); }
+  bool yielding() const { return reading() && pace_.yields(); }
 
  private:
   struct NewCommit {
@@ -81,6 +84,7 @@ class Scrub {
   void find_new_commits();
   void keep_bound();
   void go_on();
+  void read_journal();
   bool load_next();
   bool load(ScrubCursor& cursor, ViewPoint point, bool is_new);
   ScrubCursor& cursor() { return commit_is_new_ ? new_.front().cursor : state_.pass->cursor; }
@@ -96,7 +100,7 @@ class Scrub {
   void drop_extent();
   void found(const std::vector<VerifyError>& errors);
   uint64_t newest_pass() const { return state_.pass ? state_.pass->number : state_.last.number; }
-  bool may_read(uint64_t bytes);
+  bool may_read(uint64_t bytes, bool of_pass);
   void save();
 
   const RestoreContext context_;
@@ -122,6 +126,8 @@ class Scrub {
   bool closed_ = false;
   std::function<void()> on_closed_;
   ExtentReader reader_;
+  JournalCheck journal_;
+  bool journal_due_ = false;  // a start has read it: a pass that goes on need not
 };
 
 }  // namespace ckptd

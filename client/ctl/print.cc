@@ -82,8 +82,11 @@ std::string print_removed_runs(const Json& document) {
 std::string error_lines(const Json& document) {
   std::string out;
   for (const Json& error : member(document, "errors")) {
-    out += fmt::format("run {} step {} unit {}: {}\n", text(error, "run"), text(error, "step"),
-                       text(error, "unit"), text(error, "reason"));
+    // What is of no run is the journal.
+    if (member(error, "run") != "") {
+      out += fmt::format("run {} step {} unit ", text(error, "run"), text(error, "step"));
+    }
+    out += fmt::format("{}: {}\n", text(error, "unit"), text(error, "reason"));
   }
   return out;
 }

@@ -3,6 +3,8 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <future>
 
 #include "formats/safetensors.h"
@@ -191,6 +193,33 @@ TEST_F(Ctl, TagsNameCommits) {
   EXPECT_EQ(json({"log", "tiny"})[1]["tags"], Json::array({"best"}));
   EXPECT_EQ(json({"untag", "tiny", "best"})["removed"], true);
   EXPECT_EQ(ctl({"show", "tiny@best"}).exit_code, 3);
+}
+
+TEST_F(Ctl, ADamagedJournalIsFoundAndWrittenAnew) {
+  const Json log = json({"log", "tiny"});
+  const std::string path = daemon_.data() + "/journal/journal.log";
+  {
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekg(12'600);
+    const char byte = static_cast<char>(file.get() ^ 1);
+    file.seekp(12'600);
+    file.put(byte);
+  }
+  const Finished rebuilt = ctl({"rebuild"});
+  EXPECT_EQ(rebuilt.exit_code, 4);
+  EXPECT_THAT(rebuilt.err + rebuilt.out, testing::HasSubstr("journal/journal.log"));
+  EXPECT_EQ(json({"log", "tiny"}), log) << "nothing was given up";
+  const Finished verified = ctl({"verify"});
+  EXPECT_EQ(verified.exit_code, 4);
+  EXPECT_THAT(verified.out, testing::HasSubstr("journal/journal.log: journal at offset"));
+  EXPECT_EQ(ctl({"scrub", "--rate", "1GiB"}).exit_code, 4);
+  daemon_.crash_and_restart();
+  EXPECT_EQ(json({"log", "tiny"}), log);
+  EXPECT_EQ(ctl({"verify"}).exit_code, 0);
+  EXPECT_EQ(ctl({"rebuild"}).exit_code, 0);
+  EXPECT_EQ(json({"log", "tiny"}), log);
+  EXPECT_TRUE(std::filesystem::exists(daemon_.data() + "/journal/damaged-1.log"));
+  EXPECT_THAT(daemon_.log(), testing::HasSubstr("the damaged one is kept as"));
 }
 
 TEST_F(Ctl, RebuildGivesTheSameHistoryBack) {

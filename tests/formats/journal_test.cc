@@ -151,6 +151,69 @@ TEST(Journal, DamageInTheMiddleIsAnErrorThatNamesTheOffset) {
                         journal.batch_offsets[1], journal.batch_offsets[2]));
 }
 
+// Whatever block is damaged: the rest is read, and what is lost is known by its numbers.
+TEST(Journal, PropertyBehindDamageItIsReadOn) {
+  const test::SampleJournal journal = test::sample_journal();
+  const std::vector<std::vector<std::byte>> whole = scan(journal.image).records;
+  for (uint64_t at = 100; at < journal.batch_offsets[3]; at += kBlockBytes) {
+    SCOPED_TRACE(at);
+    std::vector<std::byte> image = journal.image;
+    image[at] ^= std::byte{4};
+    const ReadJournal read = [&](uint64_t offset, uint64_t bytes) -> Result<ByteView> {
+      return ByteView(image).subspan(offset, bytes);
+    };
+    std::vector<JournalGap> gaps;
+    uint64_t expected = 1;
+    const auto scanned = scan_damaged_journal(
+        image.size(), read,
+        [&](uint64_t sequence, const fb::RecordT& record) {
+          EXPECT_EQ(sequence, expected++);
+          EXPECT_EQ(encode_record(record), whole[sequence - 1]);
+          return ok_status();
+        },
+        [&](const JournalGap& gap) {
+          EXPECT_EQ(gap.before.next_sequence, expected);
+          expected = gap.next_sequence;
+          gaps.push_back(gap);
+        });
+    ASSERT_TRUE(scanned.ok());
+    ASSERT_EQ(gaps.size(), 1u);
+    EXPECT_EQ(gaps[0].reason, scan_error(image));
+    EXPECT_LE(gaps[0].before.offset, at);
+    EXPECT_EQ(expected, 8u) << "to the end";
+    EXPECT_EQ(scanned->end.chain, journal.end.chain);
+  }
+}
+
+// However it is cut into pieces, and wherever it is damaged.
+TEST(Journal, PropertyAJournalIsCheckedInPieces) {
+  const test::SampleJournal journal = test::sample_journal();
+  const auto check = [](ByteView image, uint64_t piece) -> Result<JournalEncoder::Position> {
+    JournalEncoder::Position at;
+    uint64_t wanted = piece;
+    while (at.offset < image.size()) {
+      const uint64_t bytes = std::min(wanted, image.size() - at.offset);
+      CKPT_ASSIGN(const uint64_t next, check_journal_piece(image.subspan(at.offset, bytes), at));
+      wanted = std::max(piece, next);
+    }
+    return at;
+  };
+  for (uint64_t piece = kBlockBytes; piece <= journal.image.size(); piece += kBlockBytes) {
+    const auto whole = check(journal.image, piece);
+    ASSERT_TRUE(whole.ok()) << whole.error().message;
+    EXPECT_EQ(whole->chain, journal.end.chain);
+    EXPECT_EQ(whole->next_sequence, 8u);
+    for (size_t batch = 0; batch + 1 < journal.batch_offsets.size(); ++batch) {
+      std::vector<std::byte> image = journal.image;
+      image[journal.batch_offsets[batch] + 100] ^= std::byte{4};
+      const auto damaged = check(image, piece);
+      ASSERT_FALSE(damaged.ok());
+      EXPECT_THAT(damaged.error().message,
+                  HasSubstr(fmt::format("offset {}", journal.batch_offsets[batch])));
+    }
+  }
+}
+
 TEST(Journal, AZeroedBlockInTheMiddleIsAnError) {
   const test::SampleJournal journal = test::sample_journal();
   for (size_t batch = 0; batch + 1 < 4; ++batch) {

@@ -96,6 +96,12 @@ Status RecordingDisk::remove(std::string_view path) {
   return {};
 }
 
+// Only a journal that is written anew is renamed; what is recorded here is never damaged.
+Status RecordingDisk::rename(std::string_view from, std::string_view to) {
+  ADD_FAILURE() << from << " is renamed, which is not recorded";
+  return disk_.rename(from, to);
+}
+
 Status RecordingDisk::sync_directory(std::string_view path) {
   const size_t begun = now();
   CKPT_TRY(disk_.sync_directory(path));

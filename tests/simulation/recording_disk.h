@@ -44,6 +44,7 @@ class RecordingDisk final : public PassingDisk {
   Status truncate(FileId file, uint64_t bytes) override;
   Status make_directory(std::string_view path) override;
   Status remove(std::string_view path) override;
+  Status rename(std::string_view from, std::string_view to) override;
   Status sync_directory(std::string_view path) override;
   void submit(IoRequest request) override;
 

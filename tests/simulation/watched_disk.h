@@ -35,6 +35,10 @@ class WatchedDisk final : public PassingDisk {
     before_change_();
     return disk_.remove(path);
   }
+  Status rename(std::string_view from, std::string_view to) override {
+    before_change_();
+    return disk_.rename(from, to);
+  }
   Status sync_directory(std::string_view path) override {
     before_change_();
     return disk_.sync_directory(path);

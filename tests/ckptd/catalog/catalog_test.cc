@@ -333,7 +333,16 @@ TEST(CatalogHealthTest, AStoreWithSpoiltValuesIsEmptiedAndFilledAgain) {
   EXPECT_FALSE(catalog.newest_version(kTestRun, 0, {1, 5}, {}).has_value());
   ASSERT_FALSE(catalog.health().ok());
   EXPECT_EQ(catalog.health().error().code, ErrorCode::kCorrupt);
-  ASSERT_TRUE(catalog.clear().ok());
+  // Nothing is given up unless the journal can fill it again.
+  const auto before = catalog.applied_sequence();
+  const Status refused = catalog.heal(
+      []() -> Status { return ckpt::make_error(ErrorCode::kCorrupt, "the journal is damaged"); });
+  ASSERT_FALSE(refused.ok());
+  EXPECT_THAT(refused.error().message, HasSubstr("the journal is damaged"));
+  EXPECT_EQ(catalog.applied_sequence(), before);
+  EXPECT_TRUE(catalog.newest_version(kTestRun, 1, {1, 5}, {}).has_value());
+  ASSERT_TRUE(catalog.heal([] { return Status(); }).ok());
+  EXPECT_EQ(catalog.applied_sequence(), 0u);
   apply_all(catalog, records);
   EXPECT_TRUE(catalog.health().ok());
   EXPECT_TRUE(catalog.newest_version(kTestRun, 0, {1, 5}, {}).has_value());

@@ -221,6 +221,12 @@ TEST_F(LogEventsTest, OfDamage) {
   world.lose_catalog();
   ASSERT_TRUE(world.start().ok());
   expect_fields(one("commit_damaged"), {{"run", "tiny"}, {"lineage", 1}, {"step", 5}});
+  // One that finds the journal damaged writes it anew.
+  world.kill_daemon();
+  world.disk().flip(kJournalPath, 200);
+  ASSERT_TRUE(world.start().ok());
+  expect_fields(one("journal_salvaged"),
+                {{"path", kJournalPath}, {"kept", "journal/damaged-1.log"}});
   expect_documented();
 }
 

@@ -31,6 +31,9 @@ class PassingDisk : public Disk {
   }
   Status make_directory(std::string_view path) override { return disk_.make_directory(path); }
   Status remove(std::string_view path) override { return disk_.remove(path); }
+  Status rename(std::string_view from, std::string_view to) override {
+    return disk_.rename(from, to);
+  }
   Status sync_directory(std::string_view path) override { return disk_.sync_directory(path); }
   Result<Space> space() override { return disk_.space(); }
   Result<BufferId> register_buffer(MutableByteView memory) override {
