@@ -1,7 +1,7 @@
 // A journal that takes the place of a damaged one, written beside it and put in its place in steps,
 // each of which a crash may follow:
 //
-//   journal/unfinished.log   being written; a start removes it
+//   journal/unfinished.log   being written; the next one that is begun takes its place
 //   journal/salvaged.log     whole, synced and read back: from here on it is the truth
 //   (the catalog is emptied: it counts the records of the damaged one)
 //   journal/damaged-N.log    the damaged one, kept; nobody here ever deletes it

@@ -4,6 +4,7 @@
 
 #include "ckptd/catalog/other_format.h"
 #include "ckptd/daemon_impl.h"
+#include "ckptd/daemon_lost_end.h"
 #include "ckptd/io/store_paths.h"
 #include "ckptd/observe/log_event.h"
 #include "ckptd/persist/reclaim.h"
@@ -32,6 +33,21 @@ Daemon::Impl::Impl(const Parts& with_parts, const Options& with_options)
 
 namespace {
 
+Result<LostEnd> cut_end(Disk& disk, const RecoveredStore& store, bool no_catalog) {
+  LostEnd lost;
+  if (store.torn_bytes > 0) {
+    log_event(spdlog::level::warn, "journal_cut",
+              {{"path", kJournalPath}, {"offset", store.end.offset}, {"bytes", store.torn_bytes}},
+              "{}: {} bytes at {} were being written when the last daemon ended; they are cut",
+              kJournalPath, store.torn_bytes, store.end.offset);
+    if (no_catalog) {
+      CKPT_ASSIGN(lost, look_for_lost_end(disk, store));
+    }
+  }
+  CKPT_TRY(cut_torn_tail(disk, store));
+  return lost;
+}
+
 void log_recovered(const RecoveredStore& store, size_t runs, uint64_t bytes) {
   const std::string id = ckpt::base::to_hex(store.id);
   log_event(spdlog::level::info, "recovered",
@@ -49,16 +65,12 @@ Status Daemon::Impl::open() {
   // What a damaged journal cannot fill again stays as it is, readable or not.
   CKPT_TRY(
       open_the_catalog(store.damage ? Catalog::Unreadable::kKeep : Catalog::Unreadable::kClear));
+  const bool no_catalog = catalog->applied_sequence() == 0;
   CKPT_ASSIGN(bool salvaged, salvage(store));
   salvaged = salvaged || finished;
-  if (store.torn_bytes > 0 && !salvaged) {
-    log_event(spdlog::level::warn, "journal_cut",
-              {{"path", kJournalPath}, {"offset", store.end.offset}, {"bytes", store.torn_bytes}},
-              "{}: {} bytes at {} were being written when the last daemon ended; they are cut",
-              kJournalPath, store.torn_bytes, store.end.offset);
-  }
-  CKPT_TRY(cut_torn_tail(disk, store));
+  CKPT_ASSIGN(const LostEnd lost_end, cut_end(disk, store, no_catalog));
   CKPT_ASSIGN(const auto replayed, replay(disk, journal_file, last_sequence, *catalog));
+  tell_lost_end(lost_end, *catalog);
 
   journal = std::make_unique<JournalWriter>(disk, journal_file, store.end);
   fb::StoreOpenedT opened;

@@ -1,5 +1,9 @@
 // A journal that lost bytes which were durable: the catalog proves it, nothing is passed over.
 #include <gmock/gmock.h>
+#include <spdlog/sinks/ostream_sink.h>
+#include <spdlog/spdlog.h>
+
+#include <sstream>
 
 #include "ckptd/daemon_store.h"
 #include "ckptd/io/store_paths.h"
@@ -8,9 +12,11 @@
 namespace ckptd::testing {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class SalvageTest : public ::testing::Test {
  protected:
@@ -182,11 +188,30 @@ TEST_F(SalvageTest, ALostTailOfManyBatchesIsPutBack) {
 
 TEST_F(SalvageTest, ATailThatNoCatalogKnowsIsATornOne) {
   const uint64_t last = journal_bytes();
-  job.commit(15);
+  ASSERT_EQ(root().query("tag", R"({"target": "tiny@10", "tag": "good"})").exit_code, 0);
   world.lose_catalog();
   restart_with_flip(last + 200);
   EXPECT_THAT(job.log(root()), ElementsAre(10, 5));
   EXPECT_THAT(beside_the_journal(), ElementsAre("journal.log"));
+}
+
+// It may have been a commit: the segments have extents of one. Then the bytes are kept, and the
+// commit is named.
+TEST_F(SalvageTest, ATailThatNoCatalogKnowsIsKeptIfASnapshotLiesInTheSegments) {
+  const uint64_t last = journal_bytes();
+  job.commit(15);
+  world.lose_catalog();
+  std::ostringstream log;
+  const auto before = spdlog::default_logger();
+  spdlog::set_default_logger(std::make_shared<spdlog::logger>(
+      "lost", std::make_shared<spdlog::sinks::ostream_sink_st>(log)));
+  restart_with_flip(last + 200);
+  spdlog::set_default_logger(before);
+  EXPECT_THAT(job.log(root()), ElementsAre(10, 5));
+  const std::string kept = fmt::format("lost-{}.bytes", last);
+  EXPECT_THAT(beside_the_journal(), ElementsAre("journal.log", kept));
+  EXPECT_THAT(log.str(), AllOf(HasSubstr("tiny~1@15"), HasSubstr(kept)));
+  EXPECT_THAT(log.str(), Not(HasSubstr("tiny~1@10")));
 }
 
 }  // namespace

@@ -1,0 +1,158 @@
+#include "ckptd/daemon_lost_end.h"
+
+#include <fmt/ranges.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <charconv>
+#include <set>
+
+#include "ckptd/io/store_paths.h"
+#include "formats/base/checked.h"
+#include "formats/segment.h"
+
+namespace ckptd {
+
+using ckpt::ErrorCode;
+using ckpt::kBlockBytes;
+
+namespace {
+
+constexpr uint64_t kLookBytes = 4u << 20;
+constexpr size_t kNamesMax = 32;  // in the warning
+
+// Of one segment, a stretch at a time.
+class UnlistedExtents {
+ public:
+  UnlistedExtents(Disk& disk, FileId file, ckpt::SegmentId segment, const RecoveredStore& store)
+      : disk_(disk), file_(file), segment_(segment), store_(store), memory_(kLookBytes) {}
+
+  Status find(std::vector<ExtentPlace> listed, std::set<ckpt::SnapshotKey>& found) {
+    CKPT_ASSIGN(const uint64_t size, disk_.size(file_));
+    std::sort(listed.begin(), listed.end(),
+              [](const auto& a, const auto& b) { return a.offset < b.offset; });
+    uint64_t at = kBlockBytes;  // behind the header of the file
+    for (const ExtentPlace& extent : listed) {
+      if (extent.offset > at) CKPT_TRY(find_between(at, std::min(extent.offset, size), found));
+      at = std::max(at, extent.offset + extent.bytes);
+    }
+    return find_between(at, size, found);
+  }
+
+ private:
+  Status find_between(uint64_t at, uint64_t end, std::set<ckpt::SnapshotKey>& found) {
+    while (at < end) {
+      CKPT_ASSIGN(const ckpt::ByteView bytes, read(at, kBlockBytes));
+      if (bytes.size() < kBlockBytes) return {};
+      auto header = ckpt::decode_extent_header(bytes);
+      if (!header.ok() && header.error().code == ErrorCode::kInvalidArgument) {
+        CKPT_ASSIGN(const ckpt::ByteView more, read(at, ckpt::kExtentHeaderBytesMax));
+        header = ckpt::decode_extent_header(more);
+      }
+      const bool valid = header.ok() && header->store == store_.id && header->segment == segment_ &&
+                         header->offset == at;
+      if (valid) found.insert(header->snapshot);
+      at += valid ? ckpt::extent_header_bytes(header->fragments) +
+                        ckpt::base::align_up(header->payload_bytes, kBlockBytes)
+                  : kBlockBytes;
+    }
+    return {};
+  }
+  // As many as there are.
+  Result<ckpt::ByteView> read(uint64_t at, uint64_t bytes) {
+    const bool here = at >= begin_ && at + bytes <= begin_ + bytes_;
+    if (!here) {
+      if (memory_.size() < bytes) memory_ = AlignedBuffer(bytes);
+      begin_ = at;
+      CKPT_ASSIGN(bytes_, disk_.read_now(file_, at, memory_.bytes()));
+    }
+    const ckpt::ByteView from_there = ckpt::ByteView(memory_.bytes()).first(bytes_);
+    return from_there.subspan(at - begin_, std::min(bytes, bytes_ - (at - begin_)));
+  }
+
+  Disk& disk_;
+  const FileId file_;
+  const ckpt::SegmentId segment_;
+  const RecoveredStore& store_;
+  AlignedBuffer memory_;
+  uint64_t begin_ = 0;
+  uint64_t bytes_ = 0;
+};
+
+Result<std::set<ckpt::SnapshotKey>> unlisted_snapshots(Disk& disk, const RecoveredStore& store) {
+  std::set<ckpt::SnapshotKey> found;
+  CKPT_ASSIGN(const auto names, disk.list(kSegmentsDirectory));
+  for (const std::string& name : names) {
+    ckpt::SegmentId segment = 0;
+    const auto parsed = std::from_chars(name.data(), name.data() + name.size(), segment);
+    const std::string path = segment_path(segment);
+    if (parsed.ec != std::errc() || path != fmt::format("{}/{}", kSegmentsDirectory, name)) {
+      continue;
+    }
+    CKPT_ASSIGN(const FileId file, disk.open(path, {}));
+    const auto listed = store.listed.find(segment);
+    const Status looked =
+        UnlistedExtents(disk, file, segment, store)
+            .find(listed == store.listed.end() ? std::vector<ExtentPlace>() : listed->second,
+                  found);
+    disk.close(file);
+    if (!looked.ok()) spdlog::warn("{}: {}", path, looked.error().message);
+  }
+  return found;
+}
+
+// Copies what is to be cut into a file beside the journal, durably. Returns its path.
+Result<std::string> keep_torn_end(Disk& disk, const RecoveredStore& store) {
+  AlignedBuffer end(ckpt::base::align_up(store.torn_bytes, kBlockBytes));
+  CKPT_TRY(disk.read_now(store.journal, store.end.offset, end.bytes()));
+  CKPT_ASSIGN(const auto names, disk.list(kJournalDirectory));
+  // A start that did not come to its end may have left one.
+  std::string name = fmt::format("lost-{}.bytes", store.end.offset);
+  for (int again = 2; std::find(names.begin(), names.end(), name) != names.end(); ++again) {
+    name = fmt::format("lost-{}-{}.bytes", store.end.offset, again);
+  }
+  const std::string path = fmt::format("{}/{}", kJournalDirectory, name);
+  CKPT_ASSIGN(Disk::NewFile created, disk.create_file(path, 0));
+  const FileId file = disk.adopt(std::move(created));
+  Status kept = write_blocking(disk, file, 0, end.bytes());
+  if (kept.ok()) kept = sync_blocking(disk, file);
+  disk.close(file);
+  CKPT_TRY(kept);
+  return path;
+}
+
+}  // namespace
+
+Result<LostEnd> look_for_lost_end(Disk& disk, const RecoveredStore& store) {
+  LostEnd lost;
+  CKPT_ASSIGN(const auto found, unlisted_snapshots(disk, store));
+  if (found.empty()) return lost;
+  lost.snapshots.assign(found.begin(), found.end());
+  CKPT_ASSIGN(lost.kept, keep_torn_end(disk, store));
+  return lost;
+}
+
+void tell_lost_end(const LostEnd& lost, const Catalog& catalog) {
+  std::vector<std::string> names;
+  for (const ckpt::SnapshotKey& key : lost.snapshots) {
+    const auto commit = catalog.commit(key.run, key.lineage, key.step);
+    if (commit && commit->snapshot == key) continue;  // an extent that it did not need
+    const auto run = catalog.run(key.run);
+    names.push_back(fmt::format("{}~{}@{}",
+                                run.ok() ? run->name : fmt::format("run number {}", key.run),
+                                key.lineage, key.step));
+  }
+  if (names.empty()) return;
+  const size_t left_out = names.size() - std::min(names.size(), kNamesMax);
+  names.resize(names.size() - left_out);
+  spdlog::warn(
+      "{}: there is no catalog to say whether what was cut was durable, and snapshots without a "
+      "record have bytes in segments: {}{}. They were not finished, as a crash leaves them, or "
+      "their "
+      "records were damaged; what was cut is kept in {}. The next start gives their space back: "
+      "copy the data directory before, if one of them should be there",
+      kJournalPath, fmt::join(names, ", "),
+      left_out > 0 ? fmt::format(" and {} more", left_out) : "", lost.kept);
+}
+
+}  // namespace ckptd
