@@ -62,7 +62,8 @@ struct Rank {
     CKPT_TRY(live.agree(comm));
     const PlanPlacement planner = [this](uint32_t ranks, const auto& routed, const auto& held) {
       auto placed = place_experts(choice, config.model, ranks, routed);
-      return placed.ok() ? Result<ExpertPlacement>(keep_in_place(*placed, held, placed->ranks)) : placed;
+      return placed.ok() ? Result<ExpertPlacement>(keep_in_place(*placed, held, placed->ranks))
+                         : placed;
     };
     return change_places(comm, planner, dies_in);
   }
