@@ -217,8 +217,8 @@ void Simulation::check_restore(const Point& point) {
 
 // The right bytes of some version, and which one is said; or an error. Never anything else that a
 // CRC32C tells from them: where a lying disk put a unit made to collide in the place of its twin, a
-// restore, which looks at checksums, cannot know. Verify looks at the place in the extent's header as
-// well, and is held to finding it (check_verify).
+// restore, which looks at checksums, cannot know. Verify looks at the place in the extent's header,
+// too, and is held to finding it (check_verify).
 void Simulation::check_spoiled(const Point& point) {
   FakeTrainer reader(world_, kTrains);
   ASSERT_TRUE(reader.connect());
