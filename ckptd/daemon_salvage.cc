@@ -33,9 +33,11 @@ std::string name_of(const Catalog& catalog, const SnapshotKey& key) {
 ckpt::base::Hash128 hash_of_hex(std::string_view text) {
   ckpt::base::Hash128 hash;
   if (text.size() != 32) return {};
-  const auto high = std::from_chars(text.data(), text.data() + 16, hash.high, 16);
-  const auto low = std::from_chars(text.data() + 16, text.data() + 32, hash.low, 16);
-  const bool whole = high.ptr == text.data() + 16 && low.ptr == text.data() + 32;
+  const std::string digits(text);
+  const char* const begin = digits.c_str();
+  const auto high = std::from_chars(begin, begin + 16, hash.high, 16);
+  const auto low = std::from_chars(begin + 16, begin + 32, hash.low, 16);
+  const bool whole = high.ptr == begin + 16 && low.ptr == begin + 32;
   return whole ? hash : ckpt::base::Hash128();
 }
 

@@ -70,6 +70,7 @@ void visit_raised(const Catalog& catalog, ckpt::RunId run, uint64_t newest,
 // The alarms of one snapshot, and how many more there were.
 std::vector<Json> alarm_rows(const Raised& raised, const Specs& specs) {
   std::vector<Json> rows;
+  rows.reserve(raised.alarms.alarms.size() + 1);
   for (const ckpt::Alarm& alarm : raised.alarms.alarms) {
     rows.push_back(alarm_json(raised, alarm, specs));
   }

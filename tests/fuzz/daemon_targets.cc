@@ -85,8 +85,8 @@ std::vector<Bytes> args_seeds() {
                 "show\n{\"target\": \"tiny\", \"page\": \"1.1.10.6.5.2\", \"page_bytes\": 100}",
                 "experts\n{\"target\": \"tiny\", \"page\": \"1.1.10.6.5.0.1\", \"page_bytes\": 1}",
                 "log\n{\"target\": \"tiny\", \"page\": \"6.1\", \"before\": 10}",
-                "diff\n{\"from\": \"tiny@5\", \"to\": \"tiny@10\", \"page\": "
-                "\"1.1.5.5.5.1.1.10.6.5.1\"}",
+                ("diff\n{\"from\": \"tiny@5\", \"to\": \"tiny@10\", "
+                 "\"page\": \"1.1.5.5.5.1.1.10.6.5.1\"}"),
                 "alarms\n{\"target\": \"tiny\", \"page\": \"6.0.0\", \"limit\": 3}",
                 "prune\n{\"target\": \"tiny\", \"dry_run\": true, \"page\": \"7.1\"}"});
 }
