@@ -35,6 +35,7 @@ constexpr uint32_t kCatalogTimeoutMs = 120'000;
 constexpr double kQuestionMs = 50;
 constexpr double kStartMs = 2'000;
 constexpr const char* kCatalogRun = "large";
+constexpr const char* kRemovedRun = "removed";
 constexpr const char* kPartialRun = "partial";  // one full commit, then small ones
 constexpr uint32_t kUnitsOfASmallCommit = 2;
 
@@ -102,11 +103,13 @@ class History {
     CKPT_TRY(rebuild());
     const uint64_t journal_bytes = bytes_below(daemon_->data() + "/journal");
     const uint64_t catalog_bytes = bytes_below(daemon_->data() + "/catalog");
-    CKPT_TRY(prune());
+    CKPT_TRY(prune(kCatalogRun, options_.commits / 6));
+    CKPT_TRY(remove());
     CKPT_ASSIGN(const Usage usage, usage_of(daemon_->pid()));
     if (options_.small_commits > 0) {
       CKPT_TRY(save_partial());
       CKPT_TRY(ask_partial());
+      CKPT_TRY(prune(kPartialRun, options_.small_commits / 20));
     }
     return json{{"bench", "catalog"},
                 {"machine", machine(options_.directory)},
@@ -168,14 +171,21 @@ class History {
   }
 
   Status save() {
-    CKPT_ASSIGN(auto session, train(kCatalogRun));
+    CKPT_ASSIGN(const double ms, save_whole(kCatalogRun));
+    add(fmt::format("save {} units, to durable", options_.units), ms, 0);
+    return {};
+  }
+
+  // A commit of all units, as often as asked for; the median of their times.
+  Result<double> save_whole(const char* run) {
+    CKPT_ASSIGN(auto session, train(run));
     ckpt::client::SnapshotOptions plan = plan_of(0, options_.units);
     CKPT_ASSIGN(const double ms, median_ms(options_.commits, [&]() -> Status {
                   plan.step += 100;
                   return save_once(session, plan);
                 }));
-    add(fmt::format("save {} units, to durable", options_.units), ms, 0);
-    return to_status(session.leave());
+    CKPT_TRY(to_status(session.leave()));
+    return ms;
   }
 
   static Status save_once(ckpt::client::Session& session,
@@ -282,11 +292,19 @@ class History {
     return {};
   }
 
-  // Most of the history goes: journal, catalog and all.
-  Status prune() {
-    const std::string kept = std::to_string(std::max(options_.commits / 6, 1u));
-    CKPT_ASSIGN(const CtlRun done, run_ctl(*daemon_, {"prune", kCatalogRun, "--keep-last", kept}));
-    add(fmt::format("ckptctl prune {} --keep-last {}", kCatalogRun, kept), done.seconds * 1e3, 0);
+  // Most of a history goes: journal, catalog and all.
+  Status prune(const char* run, uint32_t keep) {
+    const std::string kept = std::to_string(std::max(keep, 1u));
+    CKPT_ASSIGN(const CtlRun done, run_ctl(*daemon_, {"prune", run, "--keep-last", kept}));
+    add(fmt::format("ckptctl prune {} --keep-last {}", run, kept), done.seconds * 1e3, 0);
+    return {};
+  }
+
+  // All of a history goes.
+  Status remove() {
+    CKPT_TRY(save_whole(kRemovedRun));
+    CKPT_ASSIGN(const CtlRun done, run_ctl(*daemon_, {"rm", kRemovedRun}));
+    add(fmt::format("ckptctl rm {}", kRemovedRun), done.seconds * 1e3, 0);
     return {};
   }
 

@@ -31,6 +31,9 @@ struct Change {
   void remove(Family family, std::string key) {
     batch.push_back({family, std::move(key), std::nullopt});
   }
+  void remove_prefix(Family family, std::string prefix) {
+    batch.push_back({family, std::move(prefix), std::nullopt, /*prefix=*/true});
+  }
 };
 
 // What a view still lacks, and what reading its commits has cost so far (summaries.cc).

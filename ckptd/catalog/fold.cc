@@ -236,7 +236,7 @@ class Folder {
       return contradiction("run {} step {}: its deletion keeps units that it does not have",
                            change_.run->info.name, deletion.step);
     }
-    const SpaceRanges held = space_.held_by(*value);
+    const SpaceRanges held = space_.let_go(*value);
     if (!info.deleted) {
       remove_live_indices(info);
       uncount(info);

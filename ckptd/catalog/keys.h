@@ -54,6 +54,10 @@ enum class CommitIndex : char {
   kDead = 'd',
   kHolding = 'x'
 };
+inline constexpr CommitIndex kCommitIndexes[] = {
+    CommitIndex::kCommit, CommitIndex::kSequence, CommitIndex::kLive,    CommitIndex::kFull,
+    CommitIndex::kTokens, CommitIndex::kSums,     CommitIndex::kRefused, CommitIndex::kPinned,
+    CommitIndex::kDead,   CommitIndex::kHolding};
 
 std::string number(uint32_t value);
 std::string number(uint64_t value);

@@ -36,6 +36,7 @@ struct KvWrite {
   Family family = Family::kMeta;
   std::string key;
   std::optional<std::string> value;  // nullopt: delete
+  bool prefix = false;               // deletes every key that starts with `key`, however many
 };
 struct KvEntry {
   std::string key;

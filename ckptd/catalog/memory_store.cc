@@ -34,6 +34,11 @@ struct MemoryKvImage::Impl {
       Table& table = tables[static_cast<size_t>(write.family)];
       if (write.value) {
         table.insert_or_assign(write.key, *write.value);
+      } else if (write.prefix) {
+        auto end = table.lower_bound(write.key);
+        const auto begin = end;
+        while (end != table.end() && end->first.starts_with(write.key)) ++end;
+        table.erase(begin, end);
       } else {
         table.erase(write.key);
       }

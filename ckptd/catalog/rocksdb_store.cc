@@ -25,6 +25,7 @@ using ckpt::Status;
 constexpr size_t kBlockCacheBytes = 64u << 20;
 constexpr size_t kWriteBuffersBytes = 64u << 20;  // of all families together
 constexpr int kOpenFilesMax = 256;
+constexpr size_t kKeyBytesMax = 1024;  // tags are the longest
 
 // Takes what RocksDB has to say. Its own logger writes into the directory of the database, and
 // aborts the process at the second line that does not fit on a full disk.
@@ -116,6 +117,22 @@ rocksdb::Status open_database(const std::string& directory, std::unique_ptr<Data
   return status;
 }
 
+// The smallest key greater than every key with the prefix; empty: there is none.
+std::string end_of_prefix(std::string_view prefix) {
+  std::string after(prefix);
+  while (!after.empty() && after.back() == '\xff') after.pop_back();
+  if (!after.empty()) after.back() = static_cast<char>(after.back() + 1);
+  return after;
+}
+
+// One tombstone for all of them.
+rocksdb::Status delete_prefix(rocksdb::ColumnFamilyHandle* handle, const std::string& prefix,
+                              rocksdb::WriteBatch& writes) {
+  std::string end = end_of_prefix(prefix);
+  if (end.empty()) end = prefix + std::string(kKeyBytesMax, '\xff');
+  return writes.DeleteRange(handle, prefix, end);
+}
+
 // Out of the way in one step, so that a crash in between leaves either the old one or none.
 Status move_aside(const std::string& directory, const std::string& aside) {
   std::error_code error;
@@ -138,8 +155,9 @@ class RocksDbStore final : public KvStore {
     rocksdb::WriteBatch writes;
     for (const KvWrite& write : batch) {
       auto* handle = database_->handle(write.family);
-      const auto status = write.value ? writes.Put(handle, write.key, *write.value)
-                                      : writes.Delete(handle, write.key);
+      const auto status = write.value    ? writes.Put(handle, write.key, *write.value)
+                          : write.prefix ? delete_prefix(handle, write.key, writes)
+                                         : writes.Delete(handle, write.key);
       if (!status.ok()) return to_error(status, directory_);
     }
     Status written = check(database_->db->Write(rocksdb::WriteOptions(), &writes));
@@ -262,13 +280,11 @@ class RocksDbStore final : public KvStore {
   }
 
   static void seek_to_last_with(std::string_view prefix, rocksdb::Iterator& iterator) {
-    std::string after(prefix);  // the smallest key greater than every key with the prefix
-    while (!after.empty() && after.back() == '\xff') after.pop_back();
+    const std::string after = end_of_prefix(prefix);
     if (after.empty()) {
       iterator.SeekToLast();
       return;
     }
-    after.back() = static_cast<char>(after.back() + 1);
     iterator.SeekForPrev(after);
     if (iterator.Valid() && iterator.key() == slice(after)) iterator.Prev();
   }

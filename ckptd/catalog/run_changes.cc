@@ -8,20 +8,19 @@ using keys::CommitIndex;
 
 namespace {
 
-// Of a key in Family::kCommits: the index follows the run's number.
-bool is_dead_space(std::string_view key) {
-  return key.size() > sizeof(ckpt::RunId) &&
-         key[sizeof(ckpt::RunId)] == static_cast<char>(CommitIndex::kDead);
-}
-
-// Every key of the run in the family goes.
-void remove_keys(const Catalog::Impl& catalog, Family family, ckpt::RunId run, Change& change) {
-  catalog.scan(family, keys::run(run), KvStore::Order::kAscending,
-               [&](std::string_view key, std::string_view) {
-                 if (family == Family::kCommits && is_dead_space(key)) return true;
-                 change.remove(family, std::string(key));
-                 return true;
-               });
+// Every key of the run goes, but for its dead space, which is still to be given back. Its millions
+// of versions are not looked at for that.
+void remove_keys(ckpt::RunId run, Change& change) {
+  for (const Family family :
+       {Family::kVersions, Family::kUnits, Family::kLineages, Family::kTags}) {
+    change.remove_prefix(family, keys::run(run));
+  }
+  for (const CommitIndex index : keys::kCommitIndexes) {
+    if (index != CommitIndex::kDead) {
+      change.remove_prefix(Family::kCommits, keys::commits(run, index));
+    }
+  }
+  change.remove(Family::kRuns, keys::run_rules(run));
 }
 
 std::vector<values::CommitValue> all_commits(const Catalog::Impl& catalog, ckpt::RunId run) {
@@ -53,11 +52,7 @@ void put_run_state(Change& change) {
 void remove_run(const Catalog::Impl& catalog, const ckpt::fb::RunRemovedT& removed, Change& change,
                 SpaceLedger& space) {
   space.give_up_run(all_commits(catalog, removed.run));
-  for (const Family family :
-       {Family::kCommits, Family::kVersions, Family::kUnits, Family::kLineages, Family::kTags}) {
-    remove_keys(catalog, family, removed.run, change);
-  }
-  change.remove(Family::kRuns, keys::run_rules(removed.run));
+  remove_keys(removed.run, change);
   RunEntry& run = *change.run;
   run.units = std::make_shared<const UnitSpecs>();
   run.lineages.clear();

@@ -84,7 +84,6 @@ SpaceRanges SpaceLedger::held_by_nobody_else(const values::CommitValue& commit,
     std::erase_if(whole, [&](const ExtentT& extent) { return !holds_all(*value, extent); });
     blocks = without(blocks, whole_extents(whole));
   }
-  if (blocks.empty() || !has_parts(key.run)) return blocks;
   SpaceRanges free;
   for (const ExtentT& extent : commit.extents) {
     SpaceRanges here = within(blocks, whole_extents({extent}).front());
@@ -111,17 +110,6 @@ SpaceRanges SpaceLedger::without_parts_of_others(const ckpt::SnapshotKey& key,
   return blocks;
 }
 
-// Has any commit of the run a part of an extent?
-bool SpaceLedger::has_parts(ckpt::RunId run) const {
-  bool found = false;
-  catalog_.scan(Family::kCommits, keys::commits(run, CommitIndex::kHolding),
-                KvStore::Order::kAscending, [&found](std::string_view, std::string_view) {
-                  found = true;
-                  return false;
-                });
-  return found;
-}
-
 void SpaceLedger::list_parts(const values::CommitValue& commit,
                              const std::vector<FragmentPlace>& places) {
   using Place = std::pair<ckpt::SegmentId, uint64_t>;
@@ -139,9 +127,11 @@ void SpaceLedger::list_parts(const values::CommitValue& commit,
   }
 }
 
+// Only what is listed: what a key that never was leaves behind when it is deleted, scans run into.
 void SpaceLedger::unlist_parts(const values::CommitValue& commit) {
   const ckpt::SnapshotKey& key = commit.info.snapshot;
   for (const ExtentT& extent : commit.extents) {
+    if (holds_all(commit, extent)) continue;
     change_.remove(Family::kCommits,
                    keys::holding(key.run, extent.segment, extent.offset, key.lineage, key.step));
   }
@@ -156,12 +146,16 @@ void SpaceLedger::take(const values::CommitValue& commit, const PlacesByUnit& un
   list_parts(commit, shared);
 }
 
+SpaceRanges SpaceLedger::let_go(const values::CommitValue& commit) {
+  unlist_parts(commit);
+  return held_by(commit);
+}
+
 void SpaceLedger::shrink(values::CommitValue& commit, const SpaceRanges& held) {
   const std::vector<FragmentPlace> places = places_of(commit.info);
   const SpaceRanges left = without(held, blocks_of(commit.extents, places));
   put_dead(commit.info.snapshot.run, held_by_nobody_else(commit, left));
   count(commit.extents, -1);
-  unlist_parts(commit);
   commit.extents = extents_of(commit.extents, places);
   count(commit.extents, +1);
   list_parts(commit, places);
@@ -175,9 +169,8 @@ void SpaceLedger::move(values::CommitValue& commit, const std::vector<ExtentT>& 
     });
   };
   const values::CommitValue before{.info = commit.info, .extents = from, .plan = {}};
-  put_dead(commit.info.snapshot.run, held_by(before));
+  put_dead(commit.info.snapshot.run, let_go(before));
   count(from, -1);
-  unlist_parts(before);
   const auto first = std::find_if(commit.extents.begin(), commit.extents.end(), leaves);
   commit.extents.insert(first, to.begin(), to.end());
   std::erase_if(commit.extents, leaves);
@@ -186,9 +179,8 @@ void SpaceLedger::move(values::CommitValue& commit, const std::vector<ExtentT>& 
 }
 
 void SpaceLedger::give_up(const values::CommitValue& commit) {
-  put_dead(commit.info.snapshot.run, held_by_nobody_else(commit, held_by(commit)));
+  put_dead(commit.info.snapshot.run, held_by_nobody_else(commit, let_go(commit)));
   count(commit.extents, -1);
-  unlist_parts(commit);
 }
 
 void SpaceLedger::give_up_run(std::span<const values::CommitValue> commits) {

@@ -21,10 +21,11 @@ class SpaceLedger {
   SpaceLedger(const Catalog::Impl& catalog, uint64_t sequence, Change& change)
       : catalog_(catalog), sequence_(sequence), change_(change) {}
 
-  // The blocks that it holds now: of a deleted commit those of the units that are left.
-  SpaceRanges held_by(const values::CommitValue& commit) const;
   void take(const values::CommitValue& commit, const PlacesByUnit& units);
-  // It held `held`, and holds from now on what its units need; `commit` keeps these extents.
+  // The blocks that it holds, not any more from now on: of a deleted commit those of the units that
+  // were left.
+  SpaceRanges let_go(const values::CommitValue& commit);
+  // It has let go of `held`, and holds what its units need; `commit` keeps these extents.
   void shrink(values::CommitValue& commit, const SpaceRanges& held);
   // Its extents `from`, which nobody else has anything of, give way to `to`, with `places` of it.
   void move(values::CommitValue& commit, const std::vector<ckpt::fb::ExtentT>& from,
@@ -42,7 +43,7 @@ class SpaceLedger {
   SpaceRanges held_by_nobody_else(const values::CommitValue& commit, SpaceRanges blocks) const;
   SpaceRanges without_parts_of_others(const ckpt::SnapshotKey& key, const ckpt::fb::ExtentT& extent,
                                       SpaceRanges blocks) const;
-  bool has_parts(ckpt::RunId run) const;
+  SpaceRanges held_by(const values::CommitValue& commit) const;
   SpaceRanges part_held(const ckpt::SnapshotKey& key, const ckpt::fb::ExtentT& extent) const;
   void list_parts(const values::CommitValue& commit, const std::vector<FragmentPlace>& places);
   void unlist_parts(const values::CommitValue& commit);

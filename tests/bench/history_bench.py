@@ -26,6 +26,8 @@ def check_catalog():
     for what in ("prune large --keep-last 1 --dry-run, by the daemon",
                  "prune large --keep-last 2 --dry-run, by the daemon",
                  "ckptctl prune large --keep-last 1",
+                 "ckptctl rm removed",
+                 "ckptctl prune partial --keep-last 2",
                  "prune partial --keep-last 2 --dry-run, by the daemon",
                  "prune partial --keep-last 39 --dry-run, by the daemon",
                  "show partial@41, by the daemon",
