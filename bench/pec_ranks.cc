@@ -62,7 +62,7 @@ Status PecRanks::make_pool() {
 Status PecRanks::join(uint32_t rank) {
   ckpt_open_options open = CKPT_INIT(ckpt_open_options);
   open.socket = options_.socket.c_str();
-  open.run = "pec";
+  open.run = kPecRun;
   open.client_name = "ckptbench";
   open.arena_bytes = options_.arena_bytes;
   open.slab_bytes = options_.slab_bytes;

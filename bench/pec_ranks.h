@@ -13,6 +13,8 @@
 
 namespace bench {
 
+inline constexpr char kPecRun[] = "pec";
+
 class PecRanks {
  public:
   struct Options {

@@ -175,6 +175,12 @@ Status Server::Impl::bind() {
   inherited_socket = manager.take_listener();
   if (inherited_socket.valid()) return {};
   CKPT_ASSIGN(socket_file, UnixSocketFile::bind(config.listen));
+  for (const uid_t uid : config.allow_uids) {
+    const std::string closed = uid == 0 ? "" : closed_directory(config.listen, uid);
+    if (closed.empty()) continue;
+    spdlog::warn("user {} of allow_uids does not get to the socket {}: {} is closed to others", uid,
+                 config.listen, closed);
+  }
   return {};
 }
 

@@ -11,6 +11,8 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 namespace ckptd {
@@ -97,6 +99,22 @@ Result<UniqueFd> UnixSocketFile::listen() {
 
 void UnixSocketFile::remove() {
   if (std::exchange(bound_, false)) ::unlink(path_.c_str());
+}
+
+std::string closed_directory(const std::string& path, uid_t uid) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  const fs::path directory = fs::canonical(fs::path(path).parent_path(), error);
+  fs::path above;
+  for (const fs::path& name : directory) {
+    above /= name;
+    struct stat info {};
+    if (::stat(above.c_str(), &info) != 0) break;
+    const bool passes = (info.st_mode & (S_IXGRP | S_IXOTH)) != 0 ||
+                        (info.st_uid == uid && (info.st_mode & S_IXUSR) != 0);
+    if (!passes) return above.string();
+  }
+  return {};
 }
 
 Result<Peer> peer_of(int socket) {

@@ -37,6 +37,10 @@ class UnixSocketFile {
   bool bound_ = false;
 };
 
+// The directory on the way to the socket that keeps this user out by its mode; empty: none does.
+// Where a directory lets its group through, the user is taken for one of it.
+std::string closed_directory(const std::string& path, uid_t uid);
+
 struct Peer {
   uid_t uid = 0;
   pid_t pid = 0;

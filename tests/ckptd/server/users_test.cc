@@ -21,6 +21,7 @@ namespace {
 
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 
 // What ckptd answers to a control session of this user. Only this call's thread changes its user:
 // credentials are those of the thread that connects.
@@ -158,6 +159,28 @@ TEST(Users, TheSocketInTheDataDirectoryIsReachedByThoseOnTheList) {
   ASSERT_TRUE(answer);
   EXPECT_EQ(answer->body.type, fb::MessageBody::Welcome);
   EXPECT_EQ(std::filesystem::status(data).permissions(), std::filesystem::perms{0711});
+  EXPECT_THAT(daemon.log(), Not(HasSubstr("allow_uids")));
+}
+
+// One that was there keeps its mode.
+TEST(Users, WhoIsOnTheListAndCannotGetToTheSocketIsNamed) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can be somebody else";
+  constexpr uid_t kListed = 54'321;
+  constexpr uid_t kOwner = 54'322;
+  const TempFolder directory;
+  ASSERT_EQ(::chmod(directory.path().c_str(), 0711), 0);
+  const std::string data = directory.path("data");
+  std::filesystem::create_directory(data);
+  ASSERT_EQ(::chown(data.c_str(), kOwner, 0), 0);
+  ASSERT_EQ(::chmod(data.c_str(), 0700), 0);
+  const std::string path = directory.path("ckptd.toml");
+  std::ofstream(path) << "allow_uids = [0, " << kListed << ", " << kOwner << "]\n";
+  const DaemonProcess daemon(
+      {"--arena", "64MiB", "--config", path, "--listen", data + "/ckptd.sock"}, data);
+  const std::string closed = std::filesystem::canonical(data).string();
+  EXPECT_THAT(daemon.log(), HasSubstr("user 54321 of allow_uids does not get to the socket " +
+                                      daemon.socket() + ": " + closed + " is closed to others"));
+  EXPECT_THAT(daemon.log(), Not(HasSubstr("user 54322 of allow_uids")));
 }
 
 }  // namespace
