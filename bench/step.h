@@ -12,9 +12,9 @@ struct StepOptions {
   std::string directory = ".";
   std::string engine = "uring";
   uint32_t sequences = 256;  // of 64 tokens, in each step
-  int rounds = 4;
+  int rounds = 6;
   // No round is begun after so many seconds, if there have been kRoundsMin.
-  int seconds_max = 330;
+  int seconds_max = 480;
 };
 
 // One run of every arm makes a round: partial, with the largest K whose copy and bytes are within
