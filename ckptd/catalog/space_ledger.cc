@@ -7,7 +7,6 @@
 namespace ckptd {
 
 using ckpt::fb::ExtentT;
-using keys::CommitIndex;
 
 namespace {
 
