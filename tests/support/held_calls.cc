@@ -60,6 +60,11 @@ HeldCalls::~HeldCalls() {
   tracer_.join();
 }
 
+bool HeldCalls::await_one(std::chrono::milliseconds timeout) {
+  std::unique_lock lock(mutex_);
+  return one_came_.wait_for(lock, timeout, [this] { return held_one_; });
+}
+
 void HeldCalls::seize(pid_t process) {
   for (const pid_t thread : threads_beside_first(process)) {
     const bool traced = ::ptrace(PTRACE_SEIZE, thread, nullptr, PTRACE_O_TRACESYSGOOD) == 0;
@@ -100,6 +105,9 @@ void HeldCalls::take(pid_t thread, int status) {
         calls_.contains(static_cast<long>(info.entry.nr)) &&
         path_of(thread, info.entry.args[0]).find(path_) != std::string::npos) {
       held_.insert(thread);
+      const std::lock_guard lock(mutex_);
+      held_one_ = true;
+      one_came_.notify_all();
       return;
     }
   }

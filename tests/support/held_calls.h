@@ -6,6 +6,9 @@
 
 #include <sys/types.h>
 
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
 #include <set>
 #include <string>
 #include <thread>
@@ -27,6 +30,10 @@ class HeldCalls {
   // for its end, which these threads delay.
   ~HeldCalls();
 
+  // True once a thread stands still; false if none does within `timeout`. A test that relies on
+  // what is held asks, as the process may have come to do the same by another call.
+  bool await_one(std::chrono::milliseconds timeout);
+
  private:
   void seize(pid_t process);
   void watch();
@@ -39,6 +46,9 @@ class HeldCalls {
   // Of the tracing thread, once it runs: ptrace belongs to one.
   std::set<pid_t> running_;
   std::set<pid_t> held_;
+  std::mutex mutex_;
+  std::condition_variable one_came_;
+  bool held_one_ = false;  // by mutex_
   std::thread tracer_;
 };
 

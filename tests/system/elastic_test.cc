@@ -6,6 +6,7 @@
 #include <sys/syscall.h>
 
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <optional>
 #include <vector>
@@ -96,6 +97,7 @@ TEST_F(ElasticTest, NobodyWaitsForTheDiskToGoOn) {
   const auto durable = [](const json& event) {
     return event.value("event", "") == "snapshot" && event.value("durable", false);
   };
+  EXPECT_TRUE(held->await_one(std::chrono::minutes(1)));
   EXPECT_FALSE(run.told(durable));
   held.reset();
   EXPECT_TRUE(run.await([&](const json& event) {
@@ -126,6 +128,7 @@ TEST_F(ElasticTest, ALossDuringTheLastSnapshotEndsTheRunWithIt) {
     return event.value("event", "") == "training" && event.value("group", 0) == 3;
   }));
   const auto saved = [](const json& event) { return event.value("event", "") == "saved"; };
+  EXPECT_TRUE(held->await_one(std::chrono::minutes(1)));
   EXPECT_FALSE(run.told(saved));
   held.reset();
   const Ended ended = run.program().wait();
