@@ -260,6 +260,14 @@ Status RankRun::one_step(Comm& comm) {
   std::optional<EpochWatch::Loan> loan(std::in_place, *watch_);
   Result<StepResult> result = options_.elastic ? all_or_none_step(comm) : plain_step(comm);
   if (!result.ok()) return result.error();
+  // Before anything that may fail: it is done, by all, and nobody else tells of it if the group is
+  // lost now.
+  const double ms = ms_since(boundary_);
+  const ExpertWork work = model_->expert_work();
+  replanner_->computed(work.rows, device_->is_host() ? work.cpu_ns : 0);
+  pacer_->stepped(ms - stall_ms_, stall_ms_, snapshot);
+  const auto waited_ns = static_cast<double>(comm.waited_ns() - waited_before_ns_);
+  report_step(*result, {.ms = ms, .waited_ms = waited_ns / 1e6});
   const uint64_t check_every = options_.check_replicas_every;
   if (check_every != 0 && result->step % check_every == 0) {
     const Status same = check_replicas(comm, *model_);
@@ -270,12 +278,6 @@ Status RankRun::one_step(Comm& comm) {
   }
   loan.reset();
   member_->group_worked();
-  const double ms = ms_since(boundary_);
-  const ExpertWork work = model_->expert_work();
-  replanner_->computed(work.rows, device_->is_host() ? work.cpu_ns : 0);
-  pacer_->stepped(ms - stall_ms_, stall_ms_, snapshot);
-  const auto waited_ns = static_cast<double>(comm.waited_ns() - waited_before_ns_);
-  report_step(*result, {.ms = ms, .waited_ms = waited_ns / 1e6});
   leave_if_asked(result->step);
   if (progress_.skipped_in_a_row < kSkippedInARowMax) return {};
   return make_error(ErrorCode::kFailedPrecondition,
