@@ -22,6 +22,7 @@
 #include "bench/scratch.h"
 #include "bench/stall.h"
 #include "bench/step.h"
+#include "formats/base/cli_numbers.h"
 #include "formats/base/ids.h"
 #include "formats/base/parse.h"
 #include "formats/base/version.h"
@@ -249,7 +250,7 @@ CLI::App* add_step(CLI::App& app, Flags& flags) {
   CLI::App* command = app.add_subcommand(
       "step", "what a checkpoint after every step adds to it, in runs of moetrain");
   bench::StepOptions& step = flags.step;
-  command->add_option("--rounds", step.rounds, "runs of each arm")
+  command->add_option("--rounds", step.rounds, "runs of partial; the other arms have two")
       ->capture_default_str()
       ->check(CLI::Range(2, 1000));
   command->add_option("--sequences", step.sequences, "of 64 tokens, in each step")
@@ -363,6 +364,7 @@ int main(int argc, char** argv) {
        bench::catalog_text},
       {add_codecs(app, flags), [&] { return bench::bench_codecs(flags.codecs); },
        bench::codecs_text}};
+  ckpt::base::refuse_wrapped_numbers(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

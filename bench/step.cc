@@ -24,7 +24,8 @@ namespace {
 
 constexpr double kCopyShareMax = 0.015;  // of a step
 constexpr double kStepPassRatio = 1.02;
-constexpr int kRoundsMin = 2;
+// In which all arms run; afterwards it is `partial` alone, of which the verdict is.
+constexpr int kRoundsOfAll = 2;
 // Of a run that is measured: snapshots in every second turn of so many steps. The first two turns
 // do not count, as the first snapshots touch the arena for the first time.
 constexpr uint64_t kTurnSteps = 5;
@@ -150,16 +151,17 @@ Status StepBench::measure() {
   workload.window = kTurnsWindow;
   for (int round = 0; round < options_.rounds; ++round) {
     const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - start_;
-    if (round >= kRoundsMin && passed.count() > options_.seconds_max) break;
-    for (size_t i = 0; i < kArms; ++i) {
-      // A B C C B A ...: nobody is always the first or the last of a round.
-      const auto arm = static_cast<Arm>(round % 2 == 0 ? i : kArms - 1 - i);
+    if (round >= kRoundsOfAll && passed.count() > options_.seconds_max) break;
+    const size_t arms = round < kRoundsOfAll ? size_t{kArms} : 1;
+    for (size_t i = 0; i < arms; ++i) {
+      // A B C C B A: nobody is always the first or the last of a round.
+      const auto arm = static_cast<Arm>(round % 2 == 0 ? i : arms - 1 - i);
       CKPT_ASSIGN(const TurnFigures turns, run_turns(workload, kTurnSteps, flags(arm)));
       runs_[arm].push_back(turns.figures);
       pairs_[arm].insert(pairs_[arm].end(), turns.pairs.begin(), turns.pairs.end());
     }
     std::string line = fmt::format("round {}/{}:", round + 1, options_.rounds);
-    for (size_t arm = 0; arm < kArms; ++arm) {
+    for (size_t arm = 0; arm < arms; ++arm) {
       std::vector<double> ratios;
       for (const StepPair& pair : pairs_[arm])
         ratios.push_back(pair.with_seconds / pair.without_seconds);

@@ -12,15 +12,15 @@ struct StepOptions {
   std::string directory = ".";
   std::string engine = "uring";
   uint32_t sequences = 256;  // of 64 tokens, in each step
-  int rounds = 6;
-  // No round is begun after so many seconds, if there have been kRoundsMin.
+  int rounds = 12;
+  // No round is begun after so many seconds, but the first two.
   int seconds_max = 480;
 };
 
-// One run of every arm makes a round: partial, with the largest K whose copy and bytes are within
-// their bounds; all experts asynchronously; all experts, standing still until they are durable. In
-// each run turns with a snapshot after every step follow turns without, which they are compared
-// with.
+// The arms: partial, with the largest K whose copy and bytes are within their bounds; all experts
+// asynchronously; all experts, standing still until they are durable. The first two rounds are one
+// run of each, those that follow one of partial. In each run turns with a snapshot after every step
+// follow turns without, which they are compared with.
 ckpt::Result<nlohmann::json> bench_step(const StepOptions& options);
 std::string step_text(const nlohmann::json& document);
 

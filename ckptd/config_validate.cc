@@ -190,7 +190,11 @@ Status validate(Config& config) {
     return make_error(ErrorCode::kInvalidArgument, "no data directory: pass --data DIR");
   }
   if (config.listen.empty()) config.listen = config.data + "/ckptd.sock";
-  if (config.listen.starts_with("unix:")) config.listen.erase(0, 5);
+  if (config.listen.starts_with("unix:")) {
+    config.listen.erase(0, 5);
+  } else if (config.listen.starts_with("tcp:")) {
+    return wrong(config, "listen", config.listen, "only unix:PATH can be listened on");
+  }
   CKPT_TRY(check_choices(config));
   CKPT_TRY(check_addresses(config));
   CKPT_TRY(fits_memory(config, "arena", config.arena_bytes));

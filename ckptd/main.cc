@@ -24,6 +24,7 @@
 #include "ckptd/observe/log_format.h"
 #include "ckptd/server/server.h"
 #include "ckptd/server/service_manager.h"
+#include "formats/base/cli_numbers.h"
 #include "formats/base/version.h"
 
 namespace {
@@ -152,14 +153,19 @@ Status serve(const ckptd::Config& config, ckptd::ServiceManager& manager) {
   return {};
 }
 
+// 1 failed, 2 bad usage, 4 integrity error: that something was not found is a failure.
+int exit_code_of(const ckpt::Error& error) {
+  return error.code == ckpt::ErrorCode::kNotFound ? 1 : ckpt::exit_code_for(error.code);
+}
+
 int fail(const ckpt::Error& error, bool json = false) {
   if (json) {
     ckptd::log_event(spdlog::level::critical, "failed", {{"reason", error.message}}, "{}",
                      error.message);
-    return ckpt::exit_code_for(error.code);
+    return exit_code_of(error);
   }
   std::fprintf(stderr, "ckptd: %s\n", error.message.c_str());
-  return ckpt::exit_code_for(error.code);
+  return exit_code_of(error);
 }
 
 // A large snapshot has many segments open until its commit; the usual soft limit is for programs
@@ -181,6 +187,7 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", ckpt::base::version_text("ckptd"));
   Flags flags;
   declare(app, flags);
+  ckpt::base::refuse_wrapped_numbers(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

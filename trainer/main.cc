@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 
+#include "formats/base/cli_numbers.h"
 #include "formats/base/version.h"
 
 int main(int argc, char** argv) {
@@ -23,11 +24,14 @@ int main(int argc, char** argv) {
   moetrain::add_simulate_command(app, exit_code);
   moetrain::add_calibrate_command(app, exit_code);
   moetrain::add_rank_command(app, exit_code);
+  ckpt::base::refuse_wrapped_numbers(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     // CLI11 prints help (exit 0) or what is wrong with the usage, whose code is always 2 here.
     return app.exit(error) == 0 ? 0 : 2;
   }
-  return exit_code.value;
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return exit_code.value;
+  std::fputs("moetrain: stdout: cannot write\n", stderr);
+  return exit_code.value == 0 ? 1 : exit_code.value;
 }

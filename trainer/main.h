@@ -27,9 +27,6 @@ void add_calibrate_command(CLI::App& app, ExitCode& exit_code);
 // What `run` starts; not shown in the help.
 void add_rank_command(CLI::App& app, ExitCode& exit_code);
 
-// A count below zero is bad usage, not a very large count.
-void refuse_negative_counts(CLI::App& command);
-
 // Prints the error on stderr and gives its documented exit code.
 int fail(const ckpt::Error& error);
 

@@ -158,7 +158,6 @@ void add_calibrate_command(CLI::App& app, ExitCode& exit_code) {
   command->add_option("--steps", flags->steps, "Of each measurement")->capture_default_str();
   command->add_option("--data", flags->data, "Files and folders, as for run");
   command->add_option("--out", flags->out, "Write the model file here; default: stdout");
-  refuse_negative_counts(*command);
   command->footer(
       "Example:\n"
       "  moetrain calibrate --out here.toml\n"

@@ -95,18 +95,6 @@ Result<TrainConfig> ConfigFlags::apply(TrainConfig base) const {
   return base;
 }
 
-void refuse_negative_counts(CLI::App& command) {
-  const CLI::Validator not_negative(
-      [](std::string& text) {
-        return text.starts_with('-') ? fmt::format("{}: must not be negative", text)
-                                     : std::string();
-      },
-      "");
-  for (CLI::Option* option : command.get_options()) {
-    if (option->get_type_name() == "UINT") option->check(not_negative);
-  }
-}
-
 Result<std::string> read_text(const std::string& path) {
   if (path == "-") {
     return std::string(std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>());

@@ -98,7 +98,6 @@ void add_eval_command(CLI::App& app, ExitCode& exit_code) {
   command->add_option("--logits", flags->logits_file,
                       "Write the logits of one sequence here (raw fp32), its tokens with --json");
   command->add_flag("--json", flags->json, "Print one JSON document");
-  refuse_negative_counts(*command);
   command->footer("Example:\n  moetrain eval books@200 --socket unix:/run/ckptd.sock --json");
   command->callback([flags, &exit_code] {
     const Result<int> result = eval(*flags);

@@ -24,16 +24,17 @@ void PartialFlags::add_to(CLI::App& command) {
       "--experts-per-snapshot", experts_per_snapshot,
       "Of each layer, those that are only kept in ckptd's memory included: a number, all, or "
       "auto: as many as can be copied beside the step. Default: as many as are written");
-  command.add_option("--selector", selector, "Which experts a checkpoint takes")
-      ->check(CLI::IsMember({"sequential", "load-aware", "risk-aware", "age-aware"}))
-      ->capture_default_str();
-  command.add_option("--partial-parts", parts, "What of the others is left out")
-      ->check(CLI::IsMember({"weights", "optimizer", "both"}))
-      ->capture_default_str();
-  command
-      .add_option("--staleness-max", numbers.staleness_max,
-                  "Checkpoints from one save of an expert to the next; 0: 4 N/K")
-      ->capture_default_str();
+  of_selection = {
+      command.add_option("--selector", selector, "Which experts a checkpoint takes")
+          ->check(CLI::IsMember({"sequential", "load-aware", "risk-aware", "age-aware"}))
+          ->capture_default_str(),
+      command.add_option("--partial-parts", parts, "What of the others is left out")
+          ->check(CLI::IsMember({"weights", "optimizer", "both"}))
+          ->capture_default_str(),
+      command
+          .add_option("--staleness-max", numbers.staleness_max,
+                      "Checkpoints from one save of an expert to the next; 0: 4 N/K")
+          ->capture_default_str()};
   command
       .add_option("--plt-budget", numbers.plt_budget,
                   "Part of the tokens that recoveries may lose before more experts are saved")
@@ -41,6 +42,15 @@ void PartialFlags::add_to(CLI::App& command) {
   command.add_option("--dense-sharding", dense_sharding, "Who saves which dense state")
       ->check(CLI::IsMember({"equal", "adaptive", "bytes"}))
       ->capture_default_str();
+}
+
+std::vector<std::string> PartialFlags::without_effect() const {
+  std::vector<std::string> names;
+  if (experts_per_checkpoint != "all") return names;
+  for (const CLI::Option* option : of_selection) {
+    if (option->count() > 0) names.push_back(option->get_name());
+  }
+  return names;
 }
 
 Result<PartialOptions> PartialFlags::parse() const {

@@ -298,7 +298,6 @@ void add_plan_command(CLI::App& app, ExitCode& exit_code) {
   auto flags = std::make_shared<PlanFlags>();
   CLI::App* command = app.add_subcommand("plan", "Where replicas of experts go, and what survives");
   add_flags(*command, *flags);
-  refuse_negative_counts(*command);
   command->footer(
       "Examples:\n"
       "  moetrain plan --ranks 4 --slots 2 --min-replicas 2 --loads 400,300,200,100\n"

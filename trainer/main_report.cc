@@ -88,7 +88,6 @@ void add_report_command(CLI::App& app, ExitCode& exit_code) {
                       "after experts moved");
   command->add_option("--move", flags->move,
                       "Show the move after this step; default: the last one");
-  refuse_negative_counts(*command);
   command->footer(
       "Examples:\n"
       "  moetrain report a.json --svg loss.svg\n"

@@ -240,6 +240,12 @@ Status settle(RunFlags& flags, const std::optional<std::string>& view, const Cor
 Result<int> run(RunFlags& flags) {
   CKPT_TRY(check_flags(flags));
   say_unnamed(flags);
+  for (const std::string& flag : flags.partial.without_effect()) {
+    fmt::print(stderr,
+               "moetrain: {}: without effect, as every checkpoint takes all experts; see "
+               "--experts-per-checkpoint\n",
+               flag);
+  }
   RankOptions& rank = flags.options.rank;
   CKPT_ASSIGN(const std::optional<std::string> view, parse_resume(flags.resume, rank));
   CKPT_ASSIGN(rank.config, flags.config.apply(default_config()));
@@ -343,7 +349,6 @@ void add_run_command(CLI::App& app, ExitCode& exit_code) {
       app.add_subcommand("run", "Train on local ranks, which may die and come back");
   add_flags(*command, *flags);
   flags->config.add_to(*command);
-  refuse_negative_counts(*command);
   command->footer(
       "Exit codes: those of every command; 130 or 143 when SIGINT or SIGTERM stopped the run "
       "before\n"

@@ -197,7 +197,6 @@ void add_simulate_command(CLI::App& app, ExitCode& exit_code) {
   CLI::App* command =
       app.add_subcommand("simulate", "Goodput of fault tolerance systems on a trace of failures");
   add_flags(*command, *flags);
-  refuse_negative_counts(*command);
   command->footer(
       "Examples:\n"
       "  moetrain simulate --model gpt-l.toml --nodes 10 --nodes-min 5 --mtbf 5m --duration 30m\n"

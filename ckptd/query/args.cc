@@ -193,6 +193,10 @@ Result<TagChange> parse_tag_args(const QueryContext& context, std::string_view a
     CKPT_TRY(context.catalog.resolve(change.target.run.id, point.lineage, point.step));
     return change;
   }
+  if (selector.kind != ckpt::Selector::Kind::kRun) {
+    return make_error(ErrorCode::kInvalidArgument, "untag takes a run, not {}",
+                      ckpt::to_string(selector));
+  }
   CKPT_ASSIGN(change.target.run, selected_run(context, selector));
   if (!context.catalog.tags(change.target.run.id).contains(change.tag)) {
     return make_error(ErrorCode::kNotFound, "run {}: no tag {}", selector.run, change.tag);

@@ -252,6 +252,10 @@ Result<Page> schema_document(const QueryContext& context, const QueryArgs& args)
 Result<Page> unit_document(const QueryContext& context, const QueryArgs& args) {
   CKPT_ASSIGN(const ckpt::Selector selector, args.selector("target"));
   CKPT_ASSIGN(const RunInfo run, selected_run(context, selector));
+  if (selector.kind != ckpt::Selector::Kind::kRun) {
+    return make_error(ErrorCode::kInvalidArgument, "unit takes a run, not {}",
+                      to_string(selector));
+  }
   CKPT_ASSIGN(const std::string name, args.text("unit"));
   CKPT_ASSIGN(const auto specs, context.catalog.units(run.id));
   const auto spec =

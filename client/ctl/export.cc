@@ -34,7 +34,16 @@ Status prepare_folder(const std::string& out, bool sharded) {
     return make_error(ErrorCode::kAlreadyExists,
                       "{} is there from an export in the other layout; remove it first", other);
   }
-  return ckpt::ok_status();
+  // An earlier export is replaced, as who names its folder means. Others' files are not.
+  if (std::filesystem::exists(out + "/" + kManifestName, error)) return {};
+  for (const char* name : {kModelName, kIndexName, kConfigName}) {
+    if (!std::filesystem::exists(out + "/" + name, error)) continue;
+    return make_error(ErrorCode::kAlreadyExists,
+                      "{}/{} is there, and not from an export: there is no {} beside it; remove it "
+                      "first",
+                      out, name, kManifestName);
+  }
+  return {};
 }
 
 Result<NewFile> write_text(const std::string& out, const std::string& name, const Json& document) {

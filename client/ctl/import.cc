@@ -222,6 +222,12 @@ Result<Json> import_folder(Link& link, const ImportRequest& request, Progress& p
   CKPT_ASSIGN(const Folder folder, read_folder(request.folder));
   CKPT_ASSIGN(const ImportLayout layout, make_import_layout(folder.files, folder.manifest));
   CKPT_TRY(check_new(link, request.run));
+  if (folder.manifest && folder.manifest->resumable &&
+      request.step.value_or(folder.manifest->step) != folder.manifest->step) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "--step {}: {} is a run's state at step {}, from which it can be resumed",
+                      *request.step, request.folder, folder.manifest->step);
+  }
   const uint64_t step =
       request.step.value_or(folder.manifest ? folder.manifest->step : uint64_t{0});
   CKPT_ASSIGN(ckpt::client::Session session, link.train(request.run));

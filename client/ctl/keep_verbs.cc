@@ -1,6 +1,9 @@
 #include "client/ctl/keep_verbs.h"
 
+#include <algorithm>
+#include <array>
 #include <charconv>
+#include <utility>
 
 #include "client/ctl/verb_builder.h"
 #include "formats/base/parse.h"
@@ -95,7 +98,7 @@ void add_removal(Builder& build, const std::shared_ptr<KeepArguments>& args) {
                 });
   // Not from CKPTD_RUN: what goes must be said.
   rm->add_option("target", args->target, "RUN or RUN@STEP")->required();
-  rm->add_flag("--force,-f", args->force, "Also what is tagged or pinned");
+  rm->add_flag("--force,-f", args->force, "Also what is tagged, pinned, the newest view, or where its lineage begins");
   rm->add_flag("--dry-run,-n", args->dry_run, "Only say what would be removed");
 }
 
@@ -120,18 +123,26 @@ void add_pins(Builder& build, const std::shared_ptr<KeepArguments>& args) {
 
 Result<Json> rules_document(const RuleFlags& flags) {
   Json rules = Json::object();
-  const auto add = [&](const char* name, uint64_t value) {
-    if (value > 0) rules[name] = value;
-  };
-  add("last", flags.last);
-  add("hourly", flags.hourly);
-  add("daily", flags.daily);
-  add("weekly", flags.weekly);
-  add("monthly", flags.monthly);
-  add("yearly", flags.yearly);
-  add("every_steps", flags.every_steps);
-  if (!flags.within.empty()) {
-    const auto within = ckpt::base::parse_age(flags.within);
+  const std::array<std::pair<const char*, std::optional<uint64_t>>, 7> counts = {
+      {{"last", flags.last},
+       {"hourly", flags.hourly},
+       {"daily", flags.daily},
+       {"weekly", flags.weekly},
+       {"monthly", flags.monthly},
+       {"yearly", flags.yearly},
+       {"every_steps", flags.every_steps}}};
+  // A rule that keeps nothing is a slip, as of a script's variable that is not set: without it, the
+  // run's own rules would count.
+  for (const auto& [name, count] : counts) {
+    if (count == 0) {
+      std::string flag = name;
+      std::ranges::replace(flag, '_', '-');
+      return make_error(ErrorCode::kInvalidArgument, "--keep-{} 0: it would keep nothing", flag);
+    }
+    if (count) rules[name] = *count;
+  }
+  if (flags.within) {
+    const auto within = ckpt::base::parse_age(*flags.within);
     if (!within) {
       return make_error(within.error().code, "--keep-within: {}", within.error().message);
     }
@@ -147,7 +158,7 @@ Result<Json> rules_document(const RuleFlags& flags) {
 
 void add_keeping(Builder& build) {
   const auto args = std::make_shared<KeepArguments>();
-  CLI::App* keep = build.add("keep", "Set or show which commits of a run `prune` keeps",
+  CLI::App* keep = build.add("keep", "Set or show which commits of a run `prune` keeps: what is set replaces all rules of before",
                              "  ckptctl keep tiny --keep-last 5 --keep-daily 7 --keep-best loss:3\n"
                              "  ckptctl keep tiny\n  ckptctl keep tiny --none",
                              [args](Link& link) { return run_keep(link, *args); });

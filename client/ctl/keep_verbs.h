@@ -1,6 +1,7 @@
 // keep, prune, pin, unpin, gc: how long commits stay. Private to this folder.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,14 +14,14 @@ void add_keeping(Builder& build);
 
 // Rules as they stand on a command line.
 struct RuleFlags {
-  uint32_t last = 0;
-  uint32_t hourly = 0;
-  uint32_t daily = 0;
-  uint32_t weekly = 0;
-  uint32_t monthly = 0;
-  uint32_t yearly = 0;
-  std::string within;  // "7d"
-  uint64_t every_steps = 0;
+  std::optional<uint32_t> last;
+  std::optional<uint32_t> hourly;
+  std::optional<uint32_t> daily;
+  std::optional<uint32_t> weekly;
+  std::optional<uint32_t> monthly;
+  std::optional<uint32_t> yearly;
+  std::optional<std::string> within;  // "7d"
+  std::optional<uint64_t> every_steps;
   std::vector<std::string> tags;
   std::vector<std::string> best;  // "loss:3", "accuracy:2:highest"
 };

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "client/ctl/verbs.h"
+#include "formats/base/cli_numbers.h"
 #include "formats/base/version.h"
 
 namespace {
@@ -14,7 +15,8 @@ int run(int argc, char** argv) {
   app.require_subcommand(1);
   app.set_version_flag("--version", ckpt::base::version_text("ckptctl"));
   app.footer(
-      "The socket is taken from --socket or CKPTD_SOCKET, the run from CKPTD_RUN.\n"
+      "The socket is taken from --socket or CKPTD_SOCKET; what VERB --help says so of, from CKPTD_RUN\n"
+      "where it is not said.\n"
       "`ckptctl VERB --help` shows examples.");
   ckptctl::Common common;
   app.add_option("--socket", common.socket, "unix:PATH of the daemon")->envname("CKPTD_SOCKET");
@@ -24,6 +26,7 @@ int run(int argc, char** argv) {
   app.add_option("--page-bytes", common.page_bytes)->group("");  // for tests: nobody needs less
   ckptctl::Verb verb;
   ckptctl::add_verbs(app, common, verb);
+  ckpt::base::refuse_wrapped_numbers(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 
 namespace ckptctl {
 namespace {
@@ -77,7 +78,39 @@ ckpt::Status NewFile::commit() {
   return ckpt::ok_status();
 }
 
-ckpt::Status write_text_file(const std::string& path, const std::string& text) {
+namespace {
+
+// A device, a pipe: what is written goes through it.
+ckpt::Status write_through(const std::string& path, const std::string& text) {
+  const ckpt::base::UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
+  if (!fd.valid()) return os_error(path, "open");
+  for (size_t at = 0; at < text.size();) {
+    const ssize_t written = ::write(fd.get(), text.data() + at, text.size() - at);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return os_error(path, "write");
+    at += static_cast<size_t>(written);
+  }
+  return {};
+}
+
+}  // namespace
+
+ckpt::Status write_text_file(const std::string& said, const std::string& text) {
+  if (said.empty()) {
+    return ckpt::make_error(ckpt::ErrorCode::kInvalidArgument, "'': not the name of a file");
+  }
+  std::error_code none;
+  const auto type = std::filesystem::status(said, none).type();
+  using Type = std::filesystem::file_type;
+  if (type == Type::directory) {
+    errno = EISDIR;
+    return os_error(said, "create");
+  }
+  if (type != Type::regular && type != Type::not_found) return write_through(said, text);
+  // The file that a link leads to, not the link.
+  std::string path = said;
+  if (type == Type::regular) path = std::filesystem::canonical(said, none).string();
+  if (none) path = said;
   const size_t slash = path.rfind('/');
   const std::string folder = slash == std::string::npos ? "."
                              : slash == 0               ? "/"

@@ -2,7 +2,10 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <cstdlib>
 #include <functional>
+#include <map>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -28,7 +31,9 @@ class Builder {
     CLI::App* verb = app_.add_subcommand(name, what);
     verb->footer(std::string("Examples:\n") + examples);
     verb->fallthrough();
-    verb->callback([&common = common_, &chosen = chosen_, run = std::move(run), for_restore] {
+    verb->callback([&common = common_, &chosen = chosen_, verb, targets = targets_,
+                    run = std::move(run), for_restore] {
+      if (const auto target = targets->find(verb); target != targets->end()) target->second();
       chosen = [&common, run, for_restore]() -> Result<Outcome> {
         CKPT_ASSIGN(Link link, Link::open({.socket = common.socket,
                                            .for_restore = for_restore,
@@ -58,15 +63,32 @@ class Builder {
                  return Outcome{std::move(document), print, 0};
                });
   }
-  void target(CLI::App* verb, std::string& into, const char* name, const char* what,
-              bool required = true) {
-    verb->add_option(name, into, what)->required(required)->envname("CKPTD_RUN");
+  // The run or view that a verb is about: what was said, or else CKPTD_RUN. Not by CLI11's
+  // envname(): that fills the options of all verbs, which share their variables, and after what was
+  // said. A verb with one more argument has that one in `next`.
+  void target(CLI::App* verb, std::string& into, const std::string& name, const std::string& what,
+              std::string* next = nullptr) {
+    verb->add_option(name, into, what + " (default: CKPTD_RUN)");
+    const auto from_environment = [&into, name, next] {
+      const bool said = !into.empty() && (next == nullptr || !next->empty());
+      const char* run = said ? nullptr : std::getenv("CKPTD_RUN");
+      if (run != nullptr && *run != '\0') {
+        if (next != nullptr && next->empty()) *next = into;
+        into = run;
+      }
+      if (into.empty()) throw CLI::RequiredError(name);
+      if (next != nullptr && next->empty()) throw CLI::RequiredError("Its second argument");
+    };
+    targets_->emplace(verb, from_environment);
   }
 
  private:
   CLI::App& app_;
   const Common& common_;
   Verb& chosen_;
+  // What a verb does about its target before it is carried out.
+  using Targets = std::map<const CLI::App*, std::function<void()>>;
+  const std::shared_ptr<Targets> targets_ = std::make_shared<Targets>();
 };
 
 }  // namespace ckptctl

@@ -34,7 +34,7 @@ struct Arguments {
   std::string level = "durable";
   std::string timeout = "60s";
   std::string by = "lost-tokens";
-  std::string svg;
+  std::optional<std::string> svg;
   uint64_t limit = 0;
   bool include_optimizer = false;
   bool resumable = false;
@@ -133,7 +133,7 @@ void add_history(Builder& build, const std::shared_ptr<Arguments>& args) {
       print_log);
   build.target(log, args->target, "run", "RUN or RUN~LINEAGE");
   log->add_flag("--deleted", args->deleted, "Those that were removed instead: when and why");
-  log->add_option("--limit,-n", args->limit, "At most so many");
+  log->add_option("--limit,-n", args->limit, "At most so many; 0: all");
   CLI::App* show = build.add_listing(
       "show", "Show a view: which version of each unit it holds",
       "  ckptctl show tiny@1200\n  ckptctl show tiny@latest --json", "show",
@@ -152,8 +152,8 @@ void add_history(Builder& build, const std::shared_ptr<Arguments>& args) {
         return Json{{"target", args->target}, {"unit", args->second}};
       },
       print_unit);
-  build.target(unit, args->target, "run", "RUN");
-  unit->add_option("unit", args->second, "Name of the unit")->required();
+  build.target(unit, args->target, "run", "RUN or RUN~LINEAGE", &args->second);
+  unit->add_option("unit", args->second, "Name of the unit");
   CLI::App* alarms = build.add_listing(
       "alarms", "List what looked wrong with snapshots of a run, newest first",
       "  ckptctl alarms tiny", "alarms",
@@ -164,7 +164,7 @@ void add_history(Builder& build, const std::shared_ptr<Arguments>& args) {
       },
       print_alarms);
   build.target(alarms, args->target, "run", "RUN or RUN~LINEAGE");
-  alarms->add_option("--limit,-n", args->limit, "At most so many");
+  alarms->add_option("--limit,-n", args->limit, "At most so many; 0: all");
 }
 
 const std::map<std::string, HeatBy>& heat_by() {
@@ -180,9 +180,9 @@ Result<Outcome> run_experts(Link& link, const Arguments& args) {
   if (args.memory) question["memory"] = true;
   CKPT_ASSIGN(Json document, link.document("experts", question));
   const HeatBy by = heat_by().at(args.by);
-  if (!args.svg.empty()) {
-    CKPT_TRY(write_text_file(args.svg, heat_map_svg(heat_map(document, by))));
-    fmt::print(stderr, "ckptctl: {} written\n", args.svg);
+  if (args.svg) {
+    CKPT_TRY(write_text_file(*args.svg, heat_map_svg(heat_map(document, by))));
+    fmt::print(stderr, "ckptctl: {} written\n", *args.svg);
   }
   if (args.list) return Outcome{std::move(document), print_experts, 0};
   const auto print = [by](const Json& view) {
@@ -249,7 +249,7 @@ void add_bytes(Builder& build, const std::shared_ptr<Arguments>& args) {
   build.target(exported, args->target, "view", "RUN@STEP");
   exported->add_option("--out", args->out, "Folder")->required();
   exported->add_option("--format", args->format)->check(CLI::IsMember({"safetensors"}));
-  exported->add_option("--shard-bytes", args->shard_bytes, "Cut into files of this size: 4GiB");
+  exported->add_option("--shard-bytes", args->shard_bytes, "Cut into files of this size: 4GiB; 0: one file");
   exported->add_flag("--exact", args->exact,
                      "Fail on damaged bytes instead of writing an older step");
   exported->add_flag("--include-optimizer", args->include_optimizer,
@@ -266,7 +266,8 @@ void add_import(Builder& build, const std::shared_ptr<Arguments>& args) {
   imported->add_option("folder", args->target, "With model.safetensors, or shards and an index")
       ->required();
   imported->add_option("--run", args->run, "Name of the new run")->required()->envname("CKPTD_RUN");
-  imported->add_option("--step", args->step, "Of its commit; else that of ckptd.json, or 0");
+  imported->add_option("--step", args->step,
+                       "Of its commit; else that of ckptd.json, or 0. Not of what can be resumed");
 }
 
 void add_administration(Builder& build, const std::shared_ptr<Arguments>& args) {

@@ -64,9 +64,11 @@ class Ctl : public testing::Test {
     ASSERT_OK(snapshot->end());
     ASSERT_OK(snapshot->wait(CKPT_LEVEL_DURABLE, 60'000));
   }
-  Finished ctl(std::vector<std::string> arguments) const {
+  Finished ctl(std::vector<std::string> arguments, const std::string& run_variable = {}) const {
     arguments.insert(arguments.begin(), program("ckptctl"));
-    return run_program(arguments, {"CKPTD_SOCKET=unix:" + daemon_.socket()});
+    std::vector<std::string> environment = {"CKPTD_SOCKET=unix:" + daemon_.socket()};
+    if (!run_variable.empty()) environment.push_back("CKPTD_RUN=" + run_variable);
+    return run_program(arguments, environment);
   }
   Json json(std::vector<std::string> arguments, int exit_code = 0) const {
     arguments.push_back("--json");

@@ -36,12 +36,20 @@ TEST_F(Ctl, WhatWasExportedIsImportedAsItWas) {
     EXPECT_EQ(json({"show", copy + "@10"})["complete"], true);
     EXPECT_EQ(export_to(copy + "@10", "again" + std::to_string(i), ways[i]), first);
     if (!resumable) continue;
+    // The trainer's own unit says which step it is.
+    const Finished moved = ctl({"import", daemon_.folder().path("first" + std::to_string(i)),
+                                "--run", "moved", "--step", "11"});
+    EXPECT_EQ(moved.exit_code, 2);
+    EXPECT_THAT(moved.err, HasSubstr("--step 11"));
     EXPECT_TRUE(json({"diff", "tiny@10", copy + "@10"})["units"].empty());
     EXPECT_EQ(json({"unit", copy, "layers.0.experts.1.optimizer"})["part"], "optimizer");
   }
-  // Of others, with a configuration of theirs.
+  // Of others, with a configuration of theirs: it is not written over.
   const std::string out = daemon_.folder().path("first0");
+  EXPECT_EQ(ctl({"export", "tiny@10", "--out", out}).exit_code, 0) << "an export is";
   std::filesystem::remove(out + "/ckptd.json");
+  EXPECT_THAT(ctl({"export", "tiny@20", "--out", out}).err,
+              HasSubstr("model.safetensors is there, and not from an export"));
   EXPECT_EQ(json({"import", out, "--run", "theirs", "--step", "3"})["units"], 1);
   EXPECT_EQ(json({"show", "theirs@3"})["units"][0]["unit"], "model.w");
   const auto theirs = export_to("theirs@3", "theirs", {});

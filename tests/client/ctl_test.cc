@@ -31,6 +31,21 @@ TEST_F(Ctl, RulesSayWhatPruneKeeps) {
               HasSubstr("match none of its"));
   EXPECT_EQ(ctl({"keep", "tiny", "--keep-best", "loss"}).exit_code, 2);
   EXPECT_EQ(ctl({"keep", "tiny", "--none", "--keep-last", "1"}).exit_code, 2);
+  // Of a script whose variable is not set: not the run's own rules instead.
+  for (const std::vector<std::string>& nothing :
+       {std::vector<std::string>{"--keep-last", "0"}, {"--keep-every-steps", "0"},
+        {"--keep-within", ""}, {"--keep-tag", ""}, {"--keep-last", ""},
+        {"--keep-every-steps", "-1"}, {"--keep-every-steps", "99999999999999999999"}}) {
+    for (const char* verb : {"keep", "prune"}) {
+      std::vector<std::string> all = {verb, "tiny"};
+      all.insert(all.end(), nothing.begin(), nothing.end());
+      const Finished refused = ctl(all);
+      EXPECT_EQ(refused.exit_code, 2) << testing::PrintToString(all) << refused.err;
+      EXPECT_THAT(refused.err, HasSubstr(nothing[0] == "--keep-tag" ? "tag" : nothing[0]));
+    }
+  }
+  EXPECT_EQ(json({"keep", "tiny"})["rules"], rules);
+  EXPECT_EQ(json({"log", "tiny"}).size(), 2u);
   json({"keep", "tiny", "--none"});
   EXPECT_EQ(ctl({"prune", "tiny"}).exit_code, 1) << "no rules: nothing goes by mistake";
 
@@ -191,6 +206,7 @@ TEST_F(Ctl, TagsNameCommits) {
   EXPECT_EQ(json({"tag", "tiny@10", "best"})["tag"], "best");
   EXPECT_EQ(json({"show", "tiny@best"})["step"], 10);
   EXPECT_EQ(json({"log", "tiny"})[1]["tags"], Json::array({"best"}));
+  EXPECT_EQ(ctl({"untag", "tiny@20", "best"}).exit_code, 2) << "it is not of that step";
   EXPECT_EQ(json({"untag", "tiny", "best"})["removed"], true);
   EXPECT_EQ(ctl({"show", "tiny@best"}).exit_code, 3);
 }
@@ -304,6 +320,43 @@ TEST_F(Ctl, ExportFallsBackWithinItsLineage) {
   EXPECT_EQ(exported["fallbacks"][0]["view"], "tiny@30");
 }
 
+TEST_F(Ctl, TheRunOfTheEnvironmentIsForVerbsThatAreToldNone) {
+  const std::string folder = daemon_.folder().path("copy");
+  json({"export", "tiny@10", "--out", folder, "--resumable"});
+  json({"import", folder, "--run", "other"});
+  const std::vector<std::vector<std::string>> verbs = {
+      {"log"},  {"show"},   {"experts"}, {"alarms"},
+      {"keep"}, {"verify"}, {"unit"},    {"restore", "--plan"}};
+  for (std::vector<std::string> verb : verbs) {
+    SCOPED_TRACE(verb[0]);
+    std::vector<std::string> said = verb;
+    said.emplace_back("tiny");
+    if (verb[0] == "unit") said.emplace_back("trainer");
+    if (verb[0] == "unit") verb.emplace_back("trainer");
+    const Finished without = ctl(said);
+    EXPECT_EQ(without.exit_code, 0) << without.err;
+    const bool plan = verb[0] == "restore";  // it has an estimate of a time
+    const Finished beside = ctl(said, "other");
+    EXPECT_EQ(beside.exit_code, 0) << beside.err;
+    if (!plan) {
+      EXPECT_EQ(beside.out, without.out) << "what is said counts";
+    }
+    if (verb[0] == "verify") continue;  // of the whole store
+    const Finished instead = ctl(verb, "tiny");
+    EXPECT_EQ(instead.exit_code, 0) << instead.err;
+    if (!plan) {
+      EXPECT_EQ(instead.out, without.out);
+    }
+    EXPECT_EQ(ctl(verb).exit_code, 2);
+  }
+  EXPECT_EQ(ctl({"keep", "tiny", "--keep-last", "7"}, "other").exit_code, 0);
+  EXPECT_EQ(json({"keep", "tiny"})["rules"]["last"], 7);
+  EXPECT_EQ(json({"keep", "other"})["rules"]["last"], 0);
+  EXPECT_EQ(ctl({"verify", "nobody"}, "tiny").exit_code, 3);
+  EXPECT_EQ(json({"diff", "other@10", "tiny@10"})["units"].size(), 0u);
+  EXPECT_EQ(ctl({"rm"}, "tiny").exit_code, 2) << "what goes is said";
+}
+
 TEST_F(Ctl, ExitCodesSayWhatKindOfFailure) {
   EXPECT_EQ(ctl({"log", "nobody"}).exit_code, 3);
   EXPECT_EQ(ctl({"show", "tiny@15"}).exit_code, 3);
@@ -331,7 +384,7 @@ TEST_F(Ctl, WhatWaitHasToWaitForIsSaidAtOnce) {
 
   // A run that begins meanwhile. The line comes through the pipe before there is one.
   const std::string out = daemon_.folder().path("tiny-hf");
-  json({"export", "tiny@20", "--out", out, "--resumable"});
+  json({"export", "tiny@20", "--out", out});
   const std::string pipe = daemon_.folder().path("pipe");
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
   auto waiting = std::async(std::launch::async, [&] {

@@ -1,9 +1,11 @@
 #include "client/ctl/new_file.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <iterator>
 
 #include "tests/client/client_fixture.h"
@@ -49,6 +51,24 @@ TEST_F(NewFileTest, ReplacesWhatWasThere) {
     ASSERT_TRUE(file->commit().ok());
     EXPECT_EQ(read("x"), text);
   }
+}
+
+TEST_F(NewFileTest, TextGoesThroughLinksAndPipes) {
+  ASSERT_TRUE(write_text_file(folder_.path("real"), "first").ok());
+  std::filesystem::create_symlink("real", folder_.path("link"));
+  ASSERT_TRUE(write_text_file(folder_.path("link"), "second").ok());
+  EXPECT_TRUE(std::filesystem::is_symlink(folder_.path("link")));
+  EXPECT_EQ(read("real"), "second");
+
+  ASSERT_EQ(::mkfifo(folder_.path("pipe").c_str(), 0600), 0);
+  auto reader = std::async(std::launch::async, [this] { return read("pipe"); });
+  ASSERT_TRUE(write_text_file(folder_.path("pipe"), "third").ok());
+  EXPECT_EQ(reader.get(), "third");
+  EXPECT_TRUE(std::filesystem::is_fifo(folder_.path("pipe")));
+
+  EXPECT_FALSE(write_text_file("", "x").ok());
+  EXPECT_FALSE(write_text_file(folder_.path(), "x").ok());
+  EXPECT_EQ(entries(), 3u);
 }
 
 TEST_F(NewFileTest, FolderThatIsNotThereIsNamed) {

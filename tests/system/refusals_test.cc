@@ -55,6 +55,12 @@ TEST_F(RefusalTest, RefusesBadInputInOneSentence) {
       {"a resume of too large a shape", {"--layers", "100000", "--resume", "latest"}, 3, "tiny"},
       {"too large a shape", {"--layers", "100000"}, 2, "layers is 100000"},
       {"steps below zero", {"--steps", "-1"}, 2, "-1: must not be negative"},
+      {"more steps than there are numbers",
+       {"--steps", "99999999999999999999"},
+       2,
+       "99999999999999999999: not a whole number"},
+      {"a report where there is no folder", {"--report", "/nowhere/r.json"}, 1, "/nowhere/r.json"},
+      {"a report that is a folder", {"--report", "/"}, 1, "/: cannot be written"},
       {"checkpoints below zero", {"--checkpoint-every", "-1"}, 2, "'auto' or a number of steps"},
       {"checkpoints at will", {"--checkpoint-every", "often"}, 2, "'auto' or a number of steps"},
       {"a seed below zero", {"--seed", "-1"}, 2, "must not be negative"},
@@ -68,6 +74,10 @@ TEST_F(RefusalTest, RefusesBadInputInOneSentence) {
     std::vector<std::string> all = arguments("r.json", {});
     if (flags[0] == "--data") all.erase(all.begin() + 3, all.begin() + 5);
     if (flags[0] == "--run") all.erase(all.begin() + 1, all.begin() + 3);
+    if (flags[0] == "--report") {
+      const auto report = std::find(all.begin(), all.end(), "--report");
+      all.erase(report, report + 2);
+    }
     if (flags.size() > 2 && flags[2] == "--batch") {
       const auto batch = std::find(all.begin(), all.end(), "--batch");
       all.erase(batch, batch + 2);

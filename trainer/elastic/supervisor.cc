@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <iterator>
 
 #include "trainer/checkpoint/plan.h"
@@ -142,6 +143,23 @@ int Supervisor::Impl::run() {
   return finish();
 }
 
+namespace {
+
+// Before hours of training, not after. Nothing is made or changed.
+Status check_writable(const std::string& path) {
+  if (path.empty()) return {};
+  std::error_code none;
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  const bool there = std::filesystem::exists(path, none);
+  const bool writable = there ? !std::filesystem::is_directory(path, none) &&
+                                    ::access(path.c_str(), W_OK) == 0
+                              : ::access(folder.empty() ? "." : folder.c_str(), W_OK | X_OK) == 0;
+  if (writable) return {};
+  return make_error(ErrorCode::kIo, "{}: cannot be written", path);
+}
+
+}  // namespace
+
 Status Supervisor::Impl::open_files() {
   for (auto& [path, file] : {std::pair<std::string&, std::ofstream&>(options.metrics_file, metrics),
                              {options.events_file, events}}) {
@@ -149,7 +167,7 @@ Status Supervisor::Impl::open_files() {
     file.open(path, std::ios::trunc);
     if (!file) return make_error(ErrorCode::kIo, "{}: cannot be written", path);
   }
-  return {};
+  return check_writable(options.report_file);
 }
 
 bool Supervisor::Impl::ranks_running() const {

@@ -85,7 +85,7 @@ void Pacer::start(bool again) {
   steps_ = stalls_ = durables_ = {};
   restore_ns_ = 0;
   taken_.clear();
-  reason_ = options_.any() ? "nothing is measured yet" : "as asked for";
+  reason_ = options_.any() ? "nothing is measured yet" : "by flags or their defaults";
   if (options_.auto_every) state_.every = state_.widest = kFirstEvery;
   first_.reset();
   k_snapshot_ = 0;
