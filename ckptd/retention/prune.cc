@@ -34,6 +34,7 @@ class Planner {
                         "run {}: no rule says what to keep; nothing is removed", run.name);
     }
     CKPT_TRY(read(run));
+    CKPT_TRY(check_metrics(run, rules));
     if (!choose(rules)) {
       return make_error(ErrorCode::kFailedPrecondition,
                         "run {}: the rules match none of its {} commits; nothing is removed",
@@ -127,6 +128,21 @@ class Planner {
       return !commit.deleted && !commit.damaged;
     });
     if (newest != commits_.end()) always_[point_of(*newest)].emplace_back("newest commit");
+    return {};
+  }
+
+  // A metric that no commit has is a slip of the pen, or of a trainer: the best commit would go.
+  // A tag that nobody has may be one that is yet to be given.
+  Status check_metrics(const RunInfo& run, const ckpt::KeepRules& rules) const {
+    for (const ckpt::KeepRules::Best& best : rules.best) {
+      const bool known = std::ranges::any_of(commits_, [&](const CommitInfo& commit) {
+        return commit.metrics.contains(best.metric);
+      });
+      if (known || commits_.empty()) continue;
+      return make_error(ErrorCode::kFailedPrecondition,
+                        "run {}: none of its {} commits has the metric {}; nothing is removed",
+                        run.name, run.commits, best.metric);
+    }
     return {};
   }
 

@@ -67,8 +67,8 @@ struct PrunePlan {
   std::vector<Removed> removed;  // newest first
 };
 
-// kNotFound: no such run. kFailedPrecondition: rules that keep nothing. An index that cannot be
-// read is an error: it must not make anything look unneeded.
+// kNotFound: no such run. kFailedPrecondition: rules that keep nothing, or ask for a metric that
+// no commit has. An index that cannot be read is an error: it must not make anything look unneeded.
 Result<PrunePlan> plan_prune(const Catalog& catalog, const PruneRequest& request);
 
 // kFailedPrecondition names what protects it, and whether force helps. kNotFound: no such run, or

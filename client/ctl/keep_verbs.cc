@@ -98,7 +98,8 @@ void add_removal(Builder& build, const std::shared_ptr<KeepArguments>& args) {
                 });
   // Not from CKPTD_RUN: what goes must be said.
   rm->add_option("target", args->target, "RUN or RUN@STEP")->required();
-  rm->add_flag("--force,-f", args->force, "Also what is tagged, pinned, the newest view, or where its lineage begins");
+  rm->add_flag("--force,-f", args->force,
+               "Also what is tagged or pinned, the newest view, and where its lineage begins");
   rm->add_flag("--dry-run,-n", args->dry_run, "Only say what would be removed");
 }
 
@@ -158,10 +159,11 @@ Result<Json> rules_document(const RuleFlags& flags) {
 
 void add_keeping(Builder& build) {
   const auto args = std::make_shared<KeepArguments>();
-  CLI::App* keep = build.add("keep", "Set or show which commits of a run `prune` keeps: what is set replaces all rules of before",
-                             "  ckptctl keep tiny --keep-last 5 --keep-daily 7 --keep-best loss:3\n"
-                             "  ckptctl keep tiny\n  ckptctl keep tiny --none",
-                             [args](Link& link) { return run_keep(link, *args); });
+  CLI::App* keep =
+      build.add("keep", "Set, in place of all rules of before, or show which commits `prune` keeps",
+                "  ckptctl keep tiny --keep-last 5 --keep-daily 7 --keep-best loss:3\n"
+                "  ckptctl keep tiny\n  ckptctl keep tiny --none",
+                [args](Link& link) { return run_keep(link, *args); });
   build.target(keep, args->target, "run", "RUN");
   add_rules(keep, args->rules);
   keep->add_flag("--none", args->none, "The run has no rules any more");

@@ -15,8 +15,8 @@ int run(int argc, char** argv) {
   app.require_subcommand(1);
   app.set_version_flag("--version", ckpt::base::version_text("ckptctl"));
   app.footer(
-      "The socket is taken from --socket or CKPTD_SOCKET; what VERB --help says so of, from CKPTD_RUN\n"
-      "where it is not said.\n"
+      "The socket is taken from --socket or CKPTD_SOCKET; a run that is not said from CKPTD_RUN,\n"
+      "by the verbs whose help says so.\n"
       "`ckptctl VERB --help` shows examples.");
   ckptctl::Common common;
   app.add_option("--socket", common.socket, "unix:PATH of the daemon")->envname("CKPTD_SOCKET");

@@ -32,7 +32,9 @@ Result<Outcome> run_pass(Link& link, const ScrubArguments& args) {
   Json question{{"start", true}};
   if (!args.rate.empty()) {
     CKPT_ASSIGN(const uint64_t rate, ckpt::base::parse_size(args.rate));
-    if (rate == 0) return make_error(ErrorCode::kInvalidArgument, "--rate 0: nothing would be read");
+    if (rate == 0) {
+      return ckpt::make_error(ckpt::ErrorCode::kInvalidArgument, "--rate 0: nothing would be read");
+    }
     question["bytes_per_second"] = rate;
   }
   CKPT_ASSIGN(const Answer begun, link.ask("scrub", question));

@@ -249,7 +249,8 @@ void add_bytes(Builder& build, const std::shared_ptr<Arguments>& args) {
   build.target(exported, args->target, "view", "RUN@STEP");
   exported->add_option("--out", args->out, "Folder")->required();
   exported->add_option("--format", args->format)->check(CLI::IsMember({"safetensors"}));
-  exported->add_option("--shard-bytes", args->shard_bytes, "Cut into files of this size: 4GiB; 0: one file");
+  exported->add_option("--shard-bytes", args->shard_bytes,
+                       "Cut into files of this size: 4GiB; 0: one file");
   exported->add_flag("--exact", args->exact,
                      "Fail on damaged bytes instead of writing an older step");
   exported->add_flag("--include-optimizer", args->include_optimizer,

@@ -110,5 +110,42 @@ TEST_F(Ctl, RunsAreRemovedWhenNothingProtectsThem) {
   EXPECT_EQ(ctl({"rm"}).exit_code, 2) << "not from the environment";
 }
 
+TEST_F(Ctl, TheRunOfTheEnvironmentIsForVerbsThatAreToldNone) {
+  const std::string folder = daemon_.folder().path("copy");
+  json({"export", "tiny@10", "--out", folder, "--resumable"});
+  json({"import", folder, "--run", "other"});
+  const std::vector<std::vector<std::string>> verbs = {
+      {"log"},  {"show"},   {"experts"}, {"alarms"},
+      {"keep"}, {"verify"}, {"unit"},    {"restore", "--plan"}};
+  for (std::vector<std::string> verb : verbs) {
+    SCOPED_TRACE(verb[0]);
+    std::vector<std::string> said = verb;
+    said.emplace_back("tiny");
+    if (verb[0] == "unit") said.emplace_back("trainer");
+    if (verb[0] == "unit") verb.emplace_back("trainer");
+    const Finished without = ctl(said);
+    EXPECT_EQ(without.exit_code, 0) << without.err;
+    const bool plan = verb[0] == "restore";  // it has an estimate of a time
+    const Finished beside = ctl(said, "other");
+    EXPECT_EQ(beside.exit_code, 0) << beside.err;
+    if (!plan) {
+      EXPECT_EQ(beside.out, without.out) << "what is said counts";
+    }
+    if (verb[0] == "verify") continue;  // of the whole store
+    const Finished instead = ctl(verb, "tiny");
+    EXPECT_EQ(instead.exit_code, 0) << instead.err;
+    if (!plan) {
+      EXPECT_EQ(instead.out, without.out);
+    }
+    EXPECT_EQ(ctl(verb).exit_code, 2);
+  }
+  EXPECT_EQ(ctl({"keep", "tiny", "--keep-last", "7"}, "other").exit_code, 0);
+  EXPECT_EQ(json({"keep", "tiny"})["rules"]["last"], 7);
+  EXPECT_EQ(json({"keep", "other"})["rules"]["last"], 0);
+  EXPECT_EQ(ctl({"verify", "nobody"}, "tiny").exit_code, 3);
+  EXPECT_EQ(json({"diff", "other@10", "tiny@10"})["units"].size(), 0u);
+  EXPECT_EQ(ctl({"rm"}, "tiny").exit_code, 2) << "what goes is said";
+}
+
 }  // namespace
 }  // namespace ckpt::test

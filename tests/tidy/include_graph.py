@@ -90,7 +90,8 @@ LIBRARIES = {
     "cublas": ["kernels/"],
     "nccl": ["trainer/parallel/"],
     "toml++/": ["ckptd/config", "trainer/"],
-    "CLI/": ["ckptd/main", "ckptd/config", "client/ctl/", "trainer/main", "bench/"],
+    "CLI/": ["ckptd/main", "ckptd/config", "client/ctl/", "trainer/main", "bench/",
+             "formats/base/cli_numbers"],
 }
 
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(["<])([^">\n]+)[">]', re.MULTILINE)

@@ -354,12 +354,14 @@ TEST(PrunePlan, NeedsARuleThatKeepsSomething) {
   const auto plan = plan_prune(history.catalog(), {.run = kTestRun, .rules = {}, .busy = {}});
   ASSERT_FALSE(plan.ok());
   EXPECT_EQ(plan.error().code, ckpt::ErrorCode::kFailedPrecondition);
-  for (const ckpt::KeepRules& rules :
-       {ckpt::KeepRules{.tags = {"of-nobody"}}, ckpt::KeepRules{.best = {{"lsos", 2, false}}}}) {
+  const std::vector<std::pair<ckpt::KeepRules, const char*>> slips = {
+      {{.tags = {"of-nobody"}}, "match none of its"},
+      {{.last = 3, .best = {{"lsos", 2, false}}}, "has the metric lsos"}};
+  for (const auto& [rules, says] : slips) {
     const auto none = plan_prune(history.catalog(), {.run = kTestRun, .rules = rules, .busy = {}});
     ASSERT_FALSE(none.ok());
     EXPECT_EQ(none.error().code, ckpt::ErrorCode::kFailedPrecondition);
-    EXPECT_NE(none.error().message.find("match none of its"), std::string::npos);
+    EXPECT_NE(none.error().message.find(says), std::string::npos);
   }
   const auto unknown = plan_prune(history.catalog(), {.run = 99, .rules = {}, .busy = {}});
   EXPECT_EQ(unknown.error().code, ckpt::ErrorCode::kNotFound);
