@@ -80,9 +80,10 @@ ckpt::Status NewFile::commit() {
 
 namespace {
 
-// A device, a pipe: what is written goes through it.
+// A device, a pipe, a link: it stays what it is.
 ckpt::Status write_through(const std::string& path, const std::string& text) {
-  const ckpt::base::UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
+  const ckpt::base::UniqueFd fd(
+      ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
   if (!fd.valid()) return os_error(path, "open");
   for (size_t at = 0; at < text.size();) {
     const ssize_t written = ::write(fd.get(), text.data() + at, text.size() - at);
@@ -95,22 +96,15 @@ ckpt::Status write_through(const std::string& path, const std::string& text) {
 
 }  // namespace
 
-ckpt::Status write_text_file(const std::string& said, const std::string& text) {
-  if (said.empty()) {
+ckpt::Status write_text_file(const std::string& path, const std::string& text) {
+  if (path.empty()) {
     return ckpt::make_error(ckpt::ErrorCode::kInvalidArgument, "'': not the name of a file");
   }
   std::error_code none;
-  const auto type = std::filesystem::status(said, none).type();
-  using Type = std::filesystem::file_type;
-  if (type == Type::directory) {
-    errno = EISDIR;
-    return os_error(said, "create");
-  }
-  if (type != Type::regular && type != Type::not_found) return write_through(said, text);
-  // The file that a link leads to, not the link.
-  std::string path = said;
-  if (type == Type::regular) path = std::filesystem::canonical(said, none).string();
-  if (none) path = said;
+  const auto type = std::filesystem::symlink_status(path, none).type();
+  const bool replaceable =
+      type == std::filesystem::file_type::regular || type == std::filesystem::file_type::not_found;
+  if (!replaceable) return write_through(path, text);
   const size_t slash = path.rfind('/');
   const std::string folder = slash == std::string::npos ? "."
                              : slash == 0               ? "/"

@@ -30,7 +30,7 @@ class NewFile {
   ckpt::base::UniqueFd fd_;
 };
 
-// The whole file at once. A link is followed, and what is no regular file is written to.
-ckpt::Status write_text_file(const std::string& said, const std::string& text);
+// The whole file at once. A link, a pipe or a device is written through, not replaced.
+ckpt::Status write_text_file(const std::string& path, const std::string& text);
 
 }  // namespace ckptctl

@@ -66,9 +66,14 @@ TEST_F(NewFileTest, TextGoesThroughLinksAndPipes) {
   EXPECT_EQ(reader.get(), "third");
   EXPECT_TRUE(std::filesystem::is_fifo(folder_.path("pipe")));
 
+  std::filesystem::create_symlink("new", folder_.path("loose"));
+  ASSERT_TRUE(write_text_file(folder_.path("loose"), "fourth").ok());
+  EXPECT_TRUE(std::filesystem::is_symlink(folder_.path("loose")));
+  EXPECT_EQ(read("new"), "fourth");
+
   EXPECT_FALSE(write_text_file("", "x").ok());
   EXPECT_FALSE(write_text_file(folder_.path(), "x").ok());
-  EXPECT_EQ(entries(), 3u);
+  EXPECT_EQ(entries(), 5u);
 }
 
 TEST_F(NewFileTest, FolderThatIsNotThereIsNamed) {
