@@ -88,12 +88,8 @@ std::vector<Json> alarm_rows(const Raised& raised, const Specs& specs) {
 // A page begins at a snapshot's record, at one of its alarms, with as many listed before it.
 Result<Page> alarms_document(const QueryContext& context, const QueryArgs& args) {
   CKPT_ASSIGN(const ckpt::Selector selector, args.selector("target"));
-  CKPT_ASSIGN(const RunInfo run, selected_run(context, selector));
+  CKPT_ASSIGN(const RunInfo run, run_or_lineage(context, selector, "alarms"));
   CKPT_ASSIGN(const uint64_t limit, args.number("limit", ~uint64_t{0}));
-  if (selector.kind != ckpt::Selector::Kind::kRun) {
-    return make_error(ckpt::ErrorCode::kInvalidArgument, "alarms takes a run, not {}",
-                      to_string(selector));
-  }
   CKPT_ASSIGN(const auto specs, context.catalog.units(run.id));
   CKPT_ASSIGN(const Position from, args.position(3));
   CKPT_ASSIGN(const size_t room, args.page_bytes(context.page_bytes_max));

@@ -110,13 +110,25 @@ Result<size_t> QueryArgs::page_bytes(size_t most) const {
   return std::min<uint64_t>(wanted, most);
 }
 
+namespace {
+
+ckpt::Error takes_a_run(std::string_view verb, const ckpt::Selector& selector) {
+  return make_error(ErrorCode::kInvalidArgument, "{} takes a run, not {}", verb,
+                    to_string(selector));
+}
+
+}  // namespace
+
 Result<RunInfo> whole_run(const QueryContext& context, const QueryArgs& args,
                           std::string_view verb) {
   CKPT_ASSIGN(const ckpt::Selector selector, args.selector("target"));
-  if (selector.kind != ckpt::Selector::Kind::kRun || selector.lineage != 0) {
-    return make_error(ErrorCode::kInvalidArgument, "{} takes a run, not {}", verb,
-                      to_string(selector));
-  }
+  if (selector.lineage != 0) return takes_a_run(verb, selector);
+  return run_or_lineage(context, selector, verb);
+}
+
+Result<RunInfo> run_or_lineage(const QueryContext& context, const ckpt::Selector& selector,
+                               std::string_view verb) {
+  if (selector.kind != ckpt::Selector::Kind::kRun) return takes_a_run(verb, selector);
   return selected_run(context, selector);
 }
 
@@ -193,11 +205,7 @@ Result<TagChange> parse_tag_args(const QueryContext& context, std::string_view a
     CKPT_TRY(context.catalog.resolve(change.target.run.id, point.lineage, point.step));
     return change;
   }
-  if (selector.kind != ckpt::Selector::Kind::kRun) {
-    return make_error(ErrorCode::kInvalidArgument, "untag takes a run, not {}",
-                      ckpt::to_string(selector));
-  }
-  CKPT_ASSIGN(change.target.run, selected_run(context, selector));
+  CKPT_ASSIGN(change.target.run, whole_run(context, parsed, "untag"));
   if (!context.catalog.tags(change.target.run.id).contains(change.tag)) {
     return make_error(ErrorCode::kNotFound, "run {}: no tag {}", selector.run, change.tag);
   }

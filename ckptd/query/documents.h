@@ -51,6 +51,9 @@ class QueryArgs {
 // The run that `target` names, without a step or lineage; must be readable.
 Result<RunInfo> whole_run(const QueryContext& context, const QueryArgs& args,
                           std::string_view verb);
+// The run of a selector without a step, but perhaps with a lineage; must be readable.
+Result<RunInfo> run_or_lineage(const QueryContext& context, const ckpt::Selector& selector,
+                               std::string_view verb);
 // The run that a selector names; must be readable. Its lineage, if given, must exist.
 Result<RunInfo> selected_run(const QueryContext& context, const ckpt::Selector& selector);
 

@@ -192,15 +192,12 @@ Result<Page> runs_document(const QueryContext& context, const QueryArgs& args) {
 // A page begins at a commit's record, with as many commits listed before it.
 Result<Page> log_document(const QueryContext& context, const QueryArgs& args) {
   CKPT_ASSIGN(const ckpt::Selector selector, args.selector("target"));
-  CKPT_ASSIGN(const RunInfo run, selected_run(context, selector));
+  CKPT_ASSIGN(const RunInfo run, run_or_lineage(context, selector, "log"));
   CKPT_ASSIGN(const uint64_t limit, args.number("limit", ~uint64_t{0}));
   CKPT_ASSIGN(const uint64_t before, args.number("before", ~uint64_t{0}));
   CKPT_ASSIGN(const bool deleted, args.flag("deleted"));
   CKPT_ASSIGN(const Position from, args.position(2));
   CKPT_ASSIGN(const size_t room, args.page_bytes(context.page_bytes_max));
-  if (selector.kind != ckpt::Selector::Kind::kRun) {
-    return make_error(ErrorCode::kInvalidArgument, "log takes a run, not {}", to_string(selector));
-  }
   CKPT_ASSIGN(const auto specs, context.catalog.units(run.id));
   std::multimap<ViewPoint, std::string> tags;
   for (const auto& [tag, point] : context.catalog.tags(run.id)) tags.emplace(point, tag);
@@ -251,11 +248,7 @@ Result<Page> schema_document(const QueryContext& context, const QueryArgs& args)
 // A page begins at the record of a version's commit.
 Result<Page> unit_document(const QueryContext& context, const QueryArgs& args) {
   CKPT_ASSIGN(const ckpt::Selector selector, args.selector("target"));
-  CKPT_ASSIGN(const RunInfo run, selected_run(context, selector));
-  if (selector.kind != ckpt::Selector::Kind::kRun) {
-    return make_error(ErrorCode::kInvalidArgument, "unit takes a run, not {}",
-                      to_string(selector));
-  }
+  CKPT_ASSIGN(const RunInfo run, run_or_lineage(context, selector, "unit"));
   CKPT_ASSIGN(const std::string name, args.text("unit"));
   CKPT_ASSIGN(const auto specs, context.catalog.units(run.id));
   const auto spec =
