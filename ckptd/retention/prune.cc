@@ -138,7 +138,7 @@ class Planner {
       const bool known = std::ranges::any_of(commits_, [&](const CommitInfo& commit) {
         return commit.metrics.contains(best.metric);
       });
-      if (known || commits_.empty()) continue;
+      if (known || run.commits == 0) continue;
       return make_error(ErrorCode::kFailedPrecondition,
                         "run {}: none of its {} commits has the metric {}; nothing is removed",
                         run.name, run.commits, best.metric);
