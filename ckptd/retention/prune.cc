@@ -135,9 +135,8 @@ class Planner {
   // A tag that nobody has may be one that is yet to be given.
   Status check_metrics(const RunInfo& run, const ckpt::KeepRules& rules) const {
     for (const ckpt::KeepRules::Best& best : rules.best) {
-      const bool known = std::ranges::any_of(commits_, [&](const CommitInfo& commit) {
-        return commit.metrics.contains(best.metric);
-      });
+      const bool known = std::ranges::any_of(
+          commits_, [&](const CommitInfo& commit) { return commit.metrics.contains(best.metric); });
       if (known || run.commits == 0) continue;
       return make_error(ErrorCode::kFailedPrecondition,
                         "run {}: none of its {} commits has the metric {}; nothing is removed",

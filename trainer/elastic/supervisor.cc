@@ -151,9 +151,9 @@ Status check_writable(const std::string& path) {
   std::error_code none;
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   const bool there = std::filesystem::exists(path, none);
-  const bool writable = there ? !std::filesystem::is_directory(path, none) &&
-                                    ::access(path.c_str(), W_OK) == 0
-                              : ::access(folder.empty() ? "." : folder.c_str(), W_OK | X_OK) == 0;
+  const bool writable =
+      there ? !std::filesystem::is_directory(path, none) && ::access(path.c_str(), W_OK) == 0
+            : ::access(folder.empty() ? "." : folder.c_str(), W_OK | X_OK) == 0;
   if (writable) return {};
   return make_error(ErrorCode::kIo, "{}: cannot be written", path);
 }
