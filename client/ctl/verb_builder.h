@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -65,19 +66,25 @@ class Builder {
   }
   // The run or view that a verb is about: what was said, or else CKPTD_RUN. Not by CLI11's
   // envname(): that fills the options of all verbs, which share their variables, and after what was
-  // said. A verb with one more argument has that one in `next`.
+  // said. A verb that needs one more argument has that one in `next`.
+  struct Next {
+    std::string& into;
+    const char* name;
+    const char* what;
+  };
   void target(CLI::App* verb, std::string& into, const std::string& name, const std::string& what,
-              std::string* next = nullptr) {
+              const std::optional<Next>& next = {}) {
     verb->add_option(name, into, what + " (default: CKPTD_RUN)");
+    if (next) verb->add_option(next->name, next->into, next->what);
     const auto from_environment = [&into, name, next] {
-      const bool said = !into.empty() && (next == nullptr || !next->empty());
+      const bool said = !into.empty() && (!next || !next->into.empty());
       const char* run = said ? nullptr : std::getenv("CKPTD_RUN");
       if (run != nullptr && *run != '\0') {
-        if (next != nullptr && next->empty()) *next = into;
+        if (next && next->into.empty()) next->into = into;
         into = run;
       }
       if (into.empty()) throw CLI::RequiredError(name);
-      if (next != nullptr && next->empty()) throw CLI::RequiredError("Its second argument");
+      if (next && next->into.empty()) throw CLI::RequiredError(next->name);
     };
     targets_->emplace(verb, from_environment);
   }

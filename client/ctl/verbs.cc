@@ -152,8 +152,8 @@ void add_history(Builder& build, const std::shared_ptr<Arguments>& args) {
         return Json{{"target", args->target}, {"unit", args->second}};
       },
       print_unit);
-  build.target(unit, args->target, "run", "RUN or RUN~LINEAGE", &args->second);
-  unit->add_option("unit", args->second, "Name of the unit");
+  build.target(unit, args->target, "run", "RUN or RUN~LINEAGE",
+               Builder::Next{args->second, "unit", "Name of the unit"});
   CLI::App* alarms = build.add_listing(
       "alarms", "List what looked wrong with snapshots of a run, newest first",
       "  ckptctl alarms tiny", "alarms",
