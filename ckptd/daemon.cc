@@ -73,7 +73,10 @@ void Daemon::begin_drain() {
 }
 
 bool Daemon::drained() const { return impl_->closed_cleanly; }
-bool Daemon::ready() const { return !impl_->draining && impl_->journal->health().ok(); }
+Status Daemon::readiness() const {
+  if (impl_->draining) return make_error(ErrorCode::kUnavailable, "draining");
+  return impl_->journal->health();
+}
 
 // Handles what callbacks and events have left, until nothing is left.
 void Daemon::Impl::settle() {

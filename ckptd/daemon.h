@@ -87,7 +87,8 @@ class Daemon {
   void begin_drain();
   bool drained() const;
 
-  bool ready() const;
+  // Why no session would be served, if none would.
+  Status readiness() const;
   std::string metrics_text() const;  // Prometheus text format
 
  private:

@@ -177,7 +177,6 @@ void add_persist(MetricsText& text, const Persist::Stats& stats) {
   text.counter("ckptd_written_bytes_total", "Bytes written into segments.", stats.bytes_written);
   text.counter("ckptd_extents_total", "Extents written.", stats.extents_written);
   text.counter("ckptd_syncs_total", "Syncs of segments.", stats.syncs);
-  text.counter("ckptd_write_errors_total", "Writes or syncs that failed.", stats.write_errors);
   text.counter("ckptd_payload_mismatches_total", "Slabs that changed while they were written.",
                stats.payload_mismatches);
   text.counter("ckptd_fragment_bytes_total", "Bytes of units written into segments, by codec.",
@@ -217,6 +216,10 @@ std::string Daemon::metrics_text() const {
   MetricsText text;
   add_counters(text, impl.counters);
   add_alarms(text, impl.counters);
+  text.counter("ckptd_write_errors_total",
+               "Writes or syncs that failed: of segments, journal, catalog and ledgers.",
+               impl.disk.write_errors() + impl.catalog->write_errors() +
+                   impl.staging->stats().ledger_errors);
   add_persist(text, impl.persist->stats());
   text.gauge("ckptd_io_depth", "Writes in flight at most.", impl.io_shape.depth);
   text.gauge("ckptd_io_request_bytes", "Size of a write.",

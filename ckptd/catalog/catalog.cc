@@ -62,6 +62,8 @@ const std::string& Catalog::store_id() const { return impl_->store_id; }
 uint64_t Catalog::applied_sequence() const { return impl_->applied; }
 Status Catalog::health() const { return impl_->health; }
 
+uint64_t Catalog::write_errors() const { return impl_->write_errors; }
+
 Status Catalog::clear() {
   impl_->memory() = {};
   impl_->health = impl_->store->clear();
@@ -202,6 +204,7 @@ Status Catalog::apply(uint64_t sequence, const ckpt::fb::RecordT& record) {
     CKPT_TRY(impl_->health);  // it reads what it changes
     written = impl_->store->write(change.batch);
     impl_->store_closed = !written.ok();
+    if (!written.ok()) ++impl_->write_errors;
     impl_->health = written;
   }
 

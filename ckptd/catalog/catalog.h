@@ -199,6 +199,7 @@ class Catalog {
   Status clear();
   // The first error of reading or writing the store; ok as long as every answer was whole.
   Status health() const;
+  uint64_t write_errors() const;  // writes of the store that failed
   // Ends what health() complains of: a store that a failed write has closed is opened again as it
   // was, any other is emptied. Then the records after applied_sequence() are to be applied. After
   // an error nothing is better than before, and nothing worse. `may_clear` is asked before anything

@@ -55,6 +55,7 @@ struct Catalog::Impl : CatalogMemory {
   std::unique_ptr<KvStore> store;
   std::string reset_reason;
   mutable Status health;
+  uint64_t write_errors = 0;
   bool store_closed = false;  // by a failed write: memory alone follows the journal
 
   // ---- loading (catalog.cc) ----

@@ -17,6 +17,7 @@ Status Catalog::Impl::put_beside(std::string_view key, std::string value) {
   CKPT_TRY(health);
   health = store->write({{Family::kMeta, std::string(key), std::move(value)}});
   store_closed = !health.ok();
+  if (!health.ok()) ++write_errors;
   return health;
 }
 

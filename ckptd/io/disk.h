@@ -107,6 +107,18 @@ class Disk {
   virtual int event_fd() const = 0;
   virtual size_t in_flight() const = 0;
   virtual std::string_view engine_name() const = 0;  // "uring", "pwritev", "memory"
+
+  // Writes and syncs submitted since the start that have failed.
+  uint64_t write_errors() const { return write_errors_; }
+
+ protected:
+  // Each engine calls it in reap(), for every request that has ended.
+  void note_end(IoOp op, bool ok) {
+    if (!ok && (op == IoOp::kWrite || op == IoOp::kSync)) ++write_errors_;
+  }
+
+ private:
+  uint64_t write_errors_ = 0;
 };
 
 // Blocking helpers for start-up and tools: submit, wait, reap.

@@ -142,6 +142,7 @@ size_t MemoryDisk::reap() {
     auto outcome = impl_->apply(impl_->pending[pick]);
     if (!outcome.has_value()) continue;
     std::swap(impl_->pending[pick], impl_->pending.back());
+    note_end(impl_->pending.back().request.op, outcome->ok());
     finished.push_back({std::move(impl_->pending.back().request.on_done), *std::move(outcome)});
     impl_->pending.pop_back();
   }

@@ -115,6 +115,7 @@ size_t PwritevDisk::reap() {
   in_flight_ -= done.size();
   reaping_ = true;
   for (Job& job : done) {
+    note_end(job.request.op, job.error == 0);
     if (!job.request.on_done) continue;
     if (job.error != 0) {
       job.request.on_done(request_error(job.request, job.error));

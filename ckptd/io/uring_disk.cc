@@ -152,6 +152,7 @@ size_t UringDisk::reap() {
         queued_.push_front(index);
         continue;
       }
+      note_end(operation.request.op, outcome->ok());
       finished.push_back({std::move(operation.request.on_done), *std::move(outcome)});
       operation = Operation{};
       free_operations_.push_back(index);

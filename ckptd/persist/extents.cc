@@ -126,7 +126,6 @@ void Persist::Impl::piece_done(const WritePointer& write, size_t bytes,
   if (result.ok()) {
     stats.bytes_written += bytes;
   } else {
-    ++stats.write_errors;
     if (!write->error.has_value()) write->error = result.error();
     fail_segment(segment, result.error());
   }

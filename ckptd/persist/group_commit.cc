@@ -60,7 +60,6 @@ void Persist::Impl::round_synced() {
     if (error.has_value()) failed = error;
   }
   if (failed.has_value()) {
-    ++stats.write_errors;
     std::set<ckpt::SnapshotKey> synced;
     for (const PendingCommit& commit : syncing) {
       const auto& unsynced = snapshots.at(commit.snapshot).unsynced;

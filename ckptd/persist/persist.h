@@ -152,7 +152,6 @@ class Persist {
     uint64_t extents_written = 0;
     uint64_t syncs = 0;
     uint64_t commits = 0;
-    uint64_t write_errors = 0;
     uint64_t payload_mismatches = 0;
     // Of fragments in written extents, by how they lie there.
     uint64_t raw_bytes = 0;

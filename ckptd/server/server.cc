@@ -19,6 +19,7 @@
 
 #include "ckptd/limits.h"
 #include "ckptd/observe/log_event.h"
+#include "ckptd/observe/log_limit.h"
 #include "ckptd/server/admission.h"
 #include "ckptd/server/connection.h"
 #include "ckptd/server/http.h"
@@ -149,6 +150,7 @@ Result<std::unique_ptr<Server>> Server::open(const Config& config, const Parts& 
 }
 
 void Server::run(const std::function<void()>& on_ready) {
+  limit_log(*spdlog::default_logger());
   impl_->signals.add(SIGTERM);
   impl_->signals.add(SIGINT);
   impl_->signals.async_wait([this](const asio::error_code& error, int signal) {
@@ -211,8 +213,9 @@ std::optional<HttpServer::Answer> Server::Impl::answer(const std::string& path) 
   if (path == "/metrics") return Answer{.status = 200, .body = daemon->metrics_text()};
   if (path == "/healthz") return Answer{.status = 200, .body = "ok\n"};
   if (path != "/readyz") return std::nullopt;
-  const bool ready = !draining && daemon->ready();
-  return Answer{.status = ready ? 200 : 503, .body = ready ? "ready\n" : "draining\n"};
+  const Status ready = daemon->readiness();
+  return ready.ok() ? Answer{.status = 200, .body = "ready\n"}
+                    : Answer{.status = 503, .body = ready.error().message + "\n"};
 }
 
 Status Server::Impl::watch_fd(int fd, std::optional<asio::posix::stream_descriptor>& descriptor) {
@@ -256,11 +259,14 @@ void Server::Impl::accepted(asio::local::stream_protocol::socket socket) {
   const pid_t pid = peer->pid;
   const Connection::Events events{
       .on_message =
-          [this](ckpt::SessionId session, ckpt::fb::MessageT message, ckpt::base::UniqueFd fd) {
+          [this, uid](ckpt::SessionId session, ckpt::fb::MessageT message,
+                      ckpt::base::UniqueFd fd) {
+            const ClientLogScope scope(uid);
             daemon->receive(session, std::move(message), std::move(fd));
           },
       .on_closed =
-          [this](ckpt::SessionId session, const std::string& reason) {
+          [this, uid](ckpt::SessionId session, const std::string& reason) {
+            const ClientLogScope scope(uid);
             spdlog::debug("session {} ended: {}", session, reason);
             daemon->disconnected(session, reason);
             admission.ended(session);
@@ -291,6 +297,7 @@ void Server::Impl::tick() {
   if (const uint64_t left_out = refusals.left_out(Clock::now()); left_out > 0) {
     spdlog::warn("{} more connections were refused since then", left_out);
   }
+  report_limited_log(Clock::now());
   daemon->tick(std::chrono::duration_cast<Time>(Clock::now() - started));
   if (draining && daemon->drained()) return finish();
   if (std::exchange(accept_again, false) && !draining) accept();

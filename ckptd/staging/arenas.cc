@@ -205,7 +205,10 @@ void Staging::Impl::destroy(ArenaId id) {
     forget_held(arena, slab);
   }
   evicted_versions += versions - level.versions();
-  if (arena.ledger) forget(id);
+  if (arena.ledger) {
+    ledger_errors += arena.ledger->write_errors();
+    forget(id);
+  }
   for (const auto& buffer : arena.buffers) {
     if (buffer.has_value()) disk.unregister_buffer(*buffer);
   }

@@ -116,6 +116,7 @@ void SlabLedger::put(LedgerTable table, uint32_t slab, const ckpt::SnapshotKey& 
   if (read_all(fd_.get(), there, at).ok() && there == entry) return;
   const ckpt::Status written = write_all(fd_.get(), entry, at);
   if (written.ok()) return;
+  ++write_errors_;
   spdlog::warn("arena {} slab {}: it will not survive a restart: {}", header_.arena, slab,
                written.error().message);
   clear(table, slab);
@@ -127,6 +128,7 @@ void SlabLedger::clear(LedgerTable table, uint32_t slab) {
   const int mode = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
   const auto bytes = static_cast<off_t>(ckpt::ledger_slot_bytes());
   if (::fallocate(fd_.get(), mode, static_cast<off_t>(at), bytes) == 0) return;
+  ++write_errors_;
   spdlog::warn("arena {} slab {}: its entry stays: {}", header_.arena, slab, std::strerror(errno));
 }
 

@@ -27,6 +27,7 @@ class SlabLedger {
   void put(ckpt::LedgerTable table, uint32_t slab, const ckpt::SnapshotKey& snapshot,
            uint64_t order, const std::vector<ckpt::ExtentFragment>& fragments);
   void clear(ckpt::LedgerTable table, uint32_t slab);
+  uint64_t write_errors() const { return write_errors_; }  // of put() and clear()
 
   struct Entry {
     ckpt::LedgerTable table;
@@ -44,6 +45,7 @@ class SlabLedger {
       : fd_(std::move(fd)), header_(header) {}
   ckpt::Result<std::optional<Entry>> read(ckpt::LedgerTable table, uint32_t slab) const;
 
+  uint64_t write_errors_ = 0;
   ckpt::base::UniqueFd fd_;
   ckpt::LedgerHeader header_;
 };

@@ -321,10 +321,12 @@ Staging::Stats Staging::stats() const {
               .warm_pool_bytes = impl_->pool.warm_bytes(),
               .memory_versions = impl_->level.versions(),
               .evicted_versions = impl_->evicted_versions,
+              .ledger_errors = impl_->ledger_errors,
               .zero_copy = impl_->zero_copy};
   for (const auto& [id, arena] : impl_->arenas) {
     for (const SlabRecord& slab : arena->slabs) ++stats.slabs[slab.state];
     if (arena->trust->tampered.load()) stats.zero_copy = false;
+    if (arena->ledger) stats.ledger_errors += arena->ledger->write_errors();
   }
   return stats;
 }

@@ -207,6 +207,7 @@ class Staging {
     uint64_t warm_pool_bytes = 0;   // faulted in
     uint64_t memory_versions = 0;   // in memory only
     uint64_t evicted_versions = 0;  // since the start
+    uint64_t ledger_errors = 0;     // writes of ledgers that failed, since the start
     bool zero_copy = true;          // false once any arena could not be registered with the disk
   };
   Stats stats() const;

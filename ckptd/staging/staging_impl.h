@@ -89,6 +89,7 @@ struct Staging::Impl {
   MemoryLevel level;
   std::set<ckpt::RunId> pinned_runs;
   uint64_t evicted_versions = 0;
+  uint64_t ledger_errors = 0;  // of arenas that are gone
   ArenaId next_arena = 1;
   std::deque<ArenaId> cold;  // arenas with chunks to be faulted in, the next one first
   WarmPool pool;

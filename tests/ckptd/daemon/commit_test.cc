@@ -296,14 +296,18 @@ TEST_F(CommitTest, AClosedJournalIsSaidAloud) {
   Job job(world, 2);
   job.start();
   job.commit(5);
-  EXPECT_TRUE(world.daemon().ready());
+  EXPECT_TRUE(world.daemon().readiness().ok());
   EXPECT_THAT(world.daemon().metrics_text(), HasSubstr("ckptd_journal_open 1"));
+  EXPECT_THAT(world.daemon().metrics_text(), HasSubstr("ckptd_write_errors_total 0"));
   world.disk().set_faults({.path_prefix = "journal/", .fail_nth_sync = 1});
   const auto reply = job.ranks[0]->query("tag", R"({"target": "tiny@5", "tag": "good"})");
   EXPECT_EQ(reply.exit_code, 1);
   EXPECT_THAT(reply.json, HasSubstr("the journal is closed for writing"));
-  EXPECT_FALSE(world.daemon().ready());
+  ASSERT_FALSE(world.daemon().readiness().ok());
+  EXPECT_THAT(world.daemon().readiness().error().message,
+              HasSubstr("the journal is closed for writing"));
   EXPECT_THAT(world.daemon().metrics_text(), HasSubstr("ckptd_journal_open 0"));
+  EXPECT_THAT(world.daemon().metrics_text(), HasSubstr("ckptd_write_errors_total 1"));
   job.begin(10);
   EXPECT_THAT(job.ranks[0]->error(), HasSubstr("the journal is closed")) << "nothing is begun";
 }
