@@ -104,11 +104,8 @@ void Daemon::Impl::hello(Session& session, const fb::HelloT& message, ckpt::base
   if (session.greeted) {
     return reject(make_error(ErrorCode::kFailedPrecondition, "a session says hello once"));
   }
-  if (message.protocol_version != ckpt::wire::kProtocolVersion) {
-    return reject(make_error(ErrorCode::kVersionMismatch,
-                             "this daemon speaks protocol version {}, the client version {}",
-                             ckpt::wire::kProtocolVersion, message.protocol_version));
-  }
+  const auto protocol = ckpt::wire::agree({}, ckpt::wire::offered_by(message));
+  if (!protocol.ok()) return reject(protocol.error());
   if (draining) {
     return reject(make_error(ErrorCode::kUnavailable, "the daemon is shutting down"));
   }
@@ -123,7 +120,7 @@ void Daemon::Impl::hello(Session& session, const fb::HelloT& message, ckpt::base
     }
   }
   fb::WelcomeT welcome;
-  welcome.protocol_version = ckpt::wire::kProtocolVersion;
+  welcome.protocol_version = *protocol;
   welcome.session = session.id;
   welcome.store = ckpt::wire::to_fb(store_id);
   welcome.server = kServerName;
@@ -133,12 +130,13 @@ void Daemon::Impl::hello(Session& session, const fb::HelloT& message, ckpt::base
     if (!granted.ok()) return reject(granted.error());
   }
   session.greeted = true;
+  session.protocol = *protocol;
   session.kind = message.kind;
   session.client = message.client;
   session.run_name = message.run;
   session.alarms = message.alarms == fb::AlarmPolicy::Default ? options.alarms : message.alarms;
-  spdlog::debug("session {}: {} (process {}), run {}", session.id, session.client, session.pid,
-                session.run_name);
+  spdlog::debug("session {}: {} (process {}, protocol {}), run {}", session.id, session.client,
+                session.pid, session.protocol, session.run_name);
   send(session.id, std::move(welcome), fd_to_send);
 }
 

@@ -55,6 +55,7 @@ struct Session {
   uid_t uid = 0;
   pid_t pid = 0;
   bool greeted = false;
+  uint32_t protocol = 0;  // version of wire.fbs that its messages follow, once greeted
   fb::SessionKind kind = fb::SessionKind::Control;
   std::string client;
   std::string run_name;

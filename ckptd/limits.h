@@ -207,6 +207,26 @@ inline constexpr size_t kAdministrationsWaitingMax = 1024;
 
 // Read from one connection before the others have their turn.
 inline constexpr size_t kReadBytesPerTurn = 256u << 10;
+// Descriptors that clients pass (server/quarantine.h). Threads that receive and close them, in
+// total and for one user; a thread is idle unless a client stalls it. Descriptors that are held at
+// a time.
+inline constexpr size_t kQuarantineThreadsMax = 32;
+inline constexpr size_t kQuarantineThreadsPerUser = 2;
+inline constexpr size_t kQuarantineJobsMax = 1024;
+// A user with that many descriptors held, the oldest for that long, is refused. A start at which
+// all ranks of a node hand their arenas back is over in milliseconds.
+inline constexpr size_t kQuarantineJobsPerUser = 8;
+inline constexpr std::chrono::milliseconds kQuarantineStuckAfter{2'000};
+// How long an exit waits for those threads.
+inline constexpr std::chrono::milliseconds kQuarantinePatience{200};
+// Arenas on their way back: for how long a ticket is good, and how long one that connects to hand
+// an arena back may take to do so.
+inline constexpr std::chrono::milliseconds kHandBackTicketLife{60'000};
+inline constexpr std::chrono::milliseconds kHandBackDeadline{5'000};
+// After a client of protocol version 2 was refused by the kernel, because it passed its arena with
+// Hello: how long descriptors are let in on the main socket. It tries again within 100 ms.
+inline constexpr std::chrono::milliseconds kRightsWindow{5'000};
+
 // What a dead process had sent is still read, this many turns long: a socket's buffer holds less
 // than one, but children of the process may go on to send.
 inline constexpr size_t kLastReadsMax = 64;

@@ -46,6 +46,7 @@ Status resize(int fd, uint64_t bytes) {
 }
 
 Status check_memfd(int fd, const ArenaLayout& layout) {
+  CKPT_TRY(check_arena_seals(fd));
   struct statfs filesystem {};
   struct stat status {};
   if (::fstatfs(fd, &filesystem) != 0 || ::fstat(fd, &status) != 0) return system_error("stat");
@@ -56,8 +57,16 @@ Status check_memfd(int fd, const ArenaLayout& layout) {
     return make_error(ErrorCode::kInvalidArgument, "arena: the memory has {} bytes, expected {}",
                       status.st_size, layout.arena_bytes());
   }
+  return ok_status();
+}
+
+}  // namespace
+
+Status check_arena_seals(int fd) {
   const int seals = ::fcntl(fd, F_GET_SEALS);
-  if (seals < 0) return system_error("F_GET_SEALS");
+  if (seals < 0) {
+    return make_error(ErrorCode::kInvalidArgument, "arena: the descriptor is not shared memory");
+  }
   if ((seals & kSealsWanted) != kSealsWanted || (seals & kSealsRefused) != 0) {
     return make_error(ErrorCode::kInvalidArgument,
                       "arena: the memory has seals {:#x}, wanted are {:#x} and none of {:#x}",
@@ -65,8 +74,6 @@ Status check_memfd(int fd, const ArenaLayout& layout) {
   }
   return ok_status();
 }
-
-}  // namespace
 
 Status validate(const ArenaLayout& layout) {
   if (layout.slab_bytes < kSlabBytesMin || layout.slab_bytes > kSlabBytesMax ||

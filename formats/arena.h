@@ -15,6 +15,10 @@ inline constexpr uint64_t kSlabBytesMax = 1ull << 30;
 // A fragment this large starts at a block boundary of its slab, so that reads of it are aligned.
 inline constexpr uint64_t kAlignedFragmentBytes = 64ull << 10;
 
+// Whether `fd` is shared memory with the seals of an arena. Safe for any descriptor: it asks no
+// file system but the kernel's own (tmpfs), so that it cannot block as fstat() on FUSE or NFS can.
+Status check_arena_seals(int fd);
+
 struct ArenaLayout {
   uint64_t slab_bytes = kSlabBytesDefault;
   uint32_t slab_count = 0;

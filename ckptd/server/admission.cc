@@ -10,9 +10,13 @@ namespace ckptd {
 using ckpt::ErrorCode;
 using ckpt::make_error;
 
+bool Admission::may_connect(uid_t uid) const {
+  return privileged(uid) || std::find(allowed_.begin(), allowed_.end(), uid) != allowed_.end();
+}
+
 ckpt::Status Admission::admit(ckpt::SessionId session, uid_t uid) {
   const bool others = !privileged(uid);
-  if (others && std::find(allowed_.begin(), allowed_.end(), uid) == allowed_.end()) {
+  if (!may_connect(uid)) {
     return make_error(ErrorCode::kPermissionDenied, "user {} is not on the allow-list", uid);
   }
   const size_t reserved = others ? limits::kSessionsReserved : 0;

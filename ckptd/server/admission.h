@@ -24,6 +24,7 @@ class Admission {
   ckpt::Status admit(ckpt::SessionId session, uid_t uid);
   void ended(ckpt::SessionId session);  // one that was not admitted changes nothing
 
+  bool may_connect(uid_t uid) const;
   // Root, or the daemon's own.
   bool privileged(uid_t uid) const { return uid == 0 || uid == own_; }
 

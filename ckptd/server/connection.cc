@@ -8,11 +8,12 @@
 #include <utility>
 
 #include "ckptd/server/coroutine.h"
+#include "ckptd/server/socket_io.h"
 
 namespace ckptd {
 
 Connection::Connection(asio::local::stream_protocol::socket socket, Peer peer, ckpt::SessionId id,
-                       Events events, Deadlines deadlines)
+                       Events events, Descriptors descriptors, Deadlines deadlines)
     : socket_(std::move(socket)),
       process_(socket_.get_executor()),
       deadlines_(deadlines),
@@ -20,7 +21,11 @@ Connection::Connection(asio::local::stream_protocol::socket socket, Peer peer, c
       peer_(std::move(peer)),
       id_(id),
       events_(std::move(events)),
-      buffer_(limits::kReadBytesPerTurn) {}
+      descriptors_(descriptors),
+      buffer_(limits::kReadBytesPerTurn),
+      elsewhere_(socket_.get_executor()) {
+  read_urgent_data_in_line(socket_.native_handle());
+}
 
 void Connection::start() {
   asio::error_code error;
@@ -48,7 +53,13 @@ asio::awaitable<void> Connection::read_loop() {
     co_await socket_.async_wait(asio::socket_base::wait_read,
                                 asio::redirect_error(asio::use_awaitable, error));
     if (error || closed_) co_return;
-    if (read_turn() == Read::kOver) co_return;
+    const Read read = read_turn();
+    if (read == Read::kOver) co_return;
+    if (read == Read::kElsewhere) {
+      // The bytes are still in the socket: waiting for it to be readable would spin.
+      elsewhere_.expires_at(asio::steady_timer::time_point::max());
+      co_await elsewhere_.async_wait(asio::redirect_error(asio::use_awaitable, error));
+    }
   }
 }
 
@@ -75,21 +86,60 @@ asio::awaitable<void> Connection::hear_out(std::string reason) {
 // One buffer, then it is the others' turn: whoever sends without pause must not keep the loop.
 Connection::Read Connection::read_turn() {
   if (closed_) return Read::kOver;
-  auto received = receive(socket_.native_handle(), buffer_);
-  if (!received.ok()) {
-    close(received.error().message);
+  if (receiving_elsewhere_) return Read::kElsewhere;
+  const Read received = receive_bytes();
+  if (received != Read::kMore) return received;
+  return take_bytes(ckpt::ByteView(buffer_).first(received_bytes_));
+}
+
+Connection::Read Connection::receive_bytes() {
+  const auto over = [this](const std::string& reason) {
+    close(reason);
     return Read::kOver;
+  };
+  const int socket = socket_.native_handle();
+  ckpt::MutableByteView room = buffer_;
+  if (descriptors_.allowed) {
+    const auto seen = peek(socket, room);
+    if (!seen.ok()) return over(seen.error().message);
+    if (seen->descriptors) {
+      receiving_elsewhere_ = true;
+      descriptors_.quarantine.receive(
+          descriptors_.of, socket,
+          [self = shared_from_this()](ForeignBytes came) { self->take_foreign(std::move(came)); });
+      return Read::kElsewhere;
+    }
+    if (seen->would_block) return Read::kNothing;
+    if (seen->bytes == 0) return over("the connection was closed");
+    // Not a byte more than was seen: the next one may have a descriptor.
+    room = room.first(seen->bytes);
   }
+  const auto received = receive(socket, room);
+  if (!received.ok()) return over(received.error().message);
   if (received->would_block) return Read::kNothing;
-  if (received->bytes == 0) {
-    close("the connection was closed");
-    return Read::kOver;
-  }
+  if (received->bytes == 0) return over("the connection was closed");
+  received_bytes_ = received->bytes;
+  return Read::kMore;
+}
+
+// Quarantine has received what had descriptors.
+void Connection::take_foreign(ForeignBytes came) {
+  receiving_elsewhere_ = false;
+  elsewhere_.cancel();
+  if (closed_) return;
+  if (!came.error.empty()) return close(came.error);
+  if (came.would_block) return;
+  if (came.bytes.empty()) return close("the connection was closed");
+  if (came.memory.valid()) received_fd_ = std::move(came.memory);
+  take_bytes(came.bytes);
+}
+
+Connection::Read Connection::take_bytes(ckpt::ByteView bytes) {
+  heard_ = true;
   // Nobody listens any more. But a client that is still sending must come to the end of it before
   // it reads our last answer, so its bytes are taken and dropped, until the deadline.
   if (close_when_sent_) return Read::kMore;
-  if (received->fd.valid()) received_fd_ = std::move(received->fd);
-  reader_.append(ckpt::ByteView(buffer_).first(received->bytes));
+  reader_.append(bytes);
   handle_frames();
   return closed_ ? Read::kOver : Read::kMore;
 }
@@ -177,12 +227,19 @@ void Connection::close(const std::string& reason) {
   const auto self = shared_from_this();
   asio::error_code ignored;
   deadline_.cancel();
+  elsewhere_.cancel();
   process_.close(ignored);
-  socket_.close(ignored);
+  ckpt::base::UniqueFd socket(socket_.release(ignored));
+  if (descriptors_.allowed) {
+    descriptors_.quarantine.close_socket(descriptors_.of, std::move(socket));
+  }
   queue_.clear();
   // From the loop, never recursively: close() is called from inside the daemon, too.
-  asio::post(socket_.get_executor(),
-             [self, reason] { self->events_.on_closed(self->id_, reason); });
+  asio::post(socket_.get_executor(), [self, reason] {
+    // Quarantine may hold on to this object for as long as a client stalls it.
+    self->buffer_ = {};
+    self->events_.on_closed(self->id_, reason);
+  });
 }
 
 }  // namespace ckptd

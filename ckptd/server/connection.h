@@ -2,6 +2,9 @@
 // sends them as the client reads. Ends once, for whatever reason comes first: the process died (by
 // its pidfd), the socket closed, the stream broke, the daemon said so.
 //
+// A socket that lets descriptors in is read with care: peek() finds bytes with descriptors, and
+// Quarantine receives those. All other bytes are received here.
+//
 // Loop thread only. Kept alive by its own pending operations; close() cancels them. What a client
 // sent before it died is still handed up: its last seals may complete a snapshot.
 #pragma once
@@ -20,6 +23,7 @@
 #include <vector>
 
 #include "ckptd/limits.h"
+#include "ckptd/server/quarantine.h"
 #include "ckptd/server/unix_socket.h"
 #include "formats/base/ids.h"
 #include "formats/wire/frame.h"
@@ -39,8 +43,15 @@ class Connection : public std::enable_shared_from_this<Connection> {
     std::chrono::milliseconds close = limits::kCloseDeadline;
   };
 
+  // What the client may pass to us.
+  struct Descriptors {
+    Quarantine& quarantine;
+    Quarantine::Class of = 0;
+    bool allowed = true;  // false: the kernel refuses them on this socket (RightsOption)
+  };
+
   Connection(asio::local::stream_protocol::socket socket, Peer peer, ckpt::SessionId id,
-             Events events, Deadlines deadlines);
+             Events events, Descriptors descriptors, Deadlines deadlines);
   void start();
 
   // Queues a frame; `fd`, if >= 0, is duplicated and travels with it. A client that lets more than
@@ -52,6 +63,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void close(const std::string& reason);
 
   const Peer& peer() const { return peer_; }
+  // Nothing has been read from it, not a single byte.
+  bool silent() const { return !heard_; }
 
  private:
   struct Outgoing {
@@ -66,8 +79,12 @@ class Connection : public std::enable_shared_from_this<Connection> {
   asio::awaitable<void> hear_out(std::string reason);
   void spawn(asio::awaitable<void> coroutine);
   // Reads and handles at most one buffer of what has arrived.
-  enum class Read { kMore, kNothing, kOver };
+  enum class Read { kMore, kNothing, kElsewhere, kOver };
   Read read_turn();
+  // kMore: `buffer_` has received bytes in its first `received_bytes_`.
+  Read receive_bytes();
+  void take_foreign(ForeignBytes came);
+  Read take_bytes(ckpt::ByteView bytes);
   void handle_frames();
   void hand_up(ckpt::fb::MessageT message) noexcept;
   void flush();
@@ -79,11 +96,16 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Peer peer_;
   ckpt::SessionId id_;
   Events events_;
+  Descriptors descriptors_;
   ckpt::wire::FrameReader reader_;
   ckpt::base::UniqueFd received_fd_;
   std::vector<std::byte> buffer_;
+  size_t received_bytes_ = 0;
+  asio::steady_timer elsewhere_;  // cancelled when Quarantine has received
   std::deque<Outgoing> queue_;
   size_t queued_bytes_ = 0;
+  bool heard_ = false;
+  bool receiving_elsewhere_ = false;
   bool greeted_ = false;
   bool waiting_to_write_ = false;
   bool deaf_ = false;  // nothing can be sent to it any more

@@ -21,15 +21,15 @@
 #include "ckptd/observe/log_event.h"
 #include "ckptd/observe/log_limit.h"
 #include "ckptd/server/admission.h"
+#include "ckptd/server/client_sockets.h"
 #include "ckptd/server/connection.h"
 #include "ckptd/server/http.h"
-#include "ckptd/server/unix_socket.h"
+#include "formats/wire/convert.h"
 
 namespace ckptd {
 
 namespace {
 
-using Acceptor = asio::local::stream_protocol::acceptor;
 using Clock = std::chrono::steady_clock;
 
 // Deadlines are minutes; this is how late one may be noticed.
@@ -74,7 +74,7 @@ Daemon::Options daemon_options(const Config& config) {
 
 struct Server::Impl : public Outbox {
   Impl(const Config& with, ServiceManager& with_manager)
-      : config(with), manager(with_manager), acceptor(loop), signals(loop), timer(loop) {}
+      : config(with), manager(with_manager), signals(loop), timer(loop) {}
 
   // -- Outbox --
   void send(ckpt::SessionId session, const ckpt::fb::MessageT& message, int fd) override {
@@ -91,13 +91,13 @@ struct Server::Impl : public Outbox {
     if (found != connections.end()) found->second->close_after_sending(reason);
   }
 
-  Status bind();
-  Status listen();
   Status open_http();
   void watch(asio::posix::stream_descriptor& descriptor);
   Status watch_fd(int fd, std::optional<asio::posix::stream_descriptor>& descriptor);
-  void accept();
   void accepted(asio::local::stream_protocol::socket socket);
+  Connection::Events events_of(uid_t uid);
+  void receive(ckpt::SessionId session, uid_t uid, ckpt::fb::MessageT message,
+               ckpt::base::UniqueFd fd);
   void refuse(Connection& connection, pid_t pid, const ckpt::Error& error);
   void tick();
   void drain(const std::string& why);
@@ -109,19 +109,16 @@ struct Server::Impl : public Outbox {
   RepeatedWarning refusals;
   ServiceManager& manager;
   asio::io_context loop{1};
-  Acceptor acceptor;
   asio::signal_set signals;
   asio::steady_timer timer;
   std::optional<asio::posix::stream_descriptor> disk_events;
   std::optional<asio::posix::stream_descriptor> executor_events;
   Clock::time_point started;  // of run(): the daemon's clock
   std::unique_ptr<Daemon> daemon;
-  std::unique_ptr<UnixSocketFile> socket_file;  // none if the socket was opened for us
-  ckpt::base::UniqueFd inherited_socket;
+  std::unique_ptr<ClientSockets> sockets;
   std::unique_ptr<HttpServer> http;
   std::map<ckpt::SessionId, std::shared_ptr<Connection>> connections;
   ckpt::SessionId next_session = 1;
-  bool accept_again = false;
   bool draining = false;
 };
 
@@ -131,7 +128,11 @@ Server::~Server() = default;
 Result<std::unique_ptr<Server>> Server::open(const Config& config, const Parts& parts) {
   auto impl = std::make_unique<Impl>(config, parts.manager);
   // Addresses first: a start that fails for one of them leaves the store untouched.
-  CKPT_TRY(impl->bind());
+  CKPT_ASSIGN(impl->sockets,
+              ClientSockets::bind(impl->loop, impl->config, parts.manager, parts.rights,
+                                  [impl = impl.get()](ClientSockets::Socket socket) {
+                                    impl->accepted(std::move(socket));
+                                  }));
   CKPT_TRY(impl->open_http());
   const Daemon::Parts daemon_parts{parts.disk, parts.executor, parts.open_catalog, *impl,
                                    &parts.manager};
@@ -145,7 +146,7 @@ Result<std::unique_ptr<Server>> Server::open(const Config& config, const Parts& 
   CKPT_ASSIGN(impl->daemon, Daemon::open(daemon_parts, options));
   CKPT_TRY(impl->watch_fd(parts.disk.event_fd(), impl->disk_events));
   CKPT_TRY(impl->watch_fd(parts.executor.event_fd(), impl->executor_events));
-  CKPT_TRY(impl->listen());
+  CKPT_TRY(impl->sockets->listen());
   return std::unique_ptr<Server>(new Server(std::move(impl)));
 }
 
@@ -157,7 +158,7 @@ void Server::run(const std::function<void()>& on_ready) {
     if (!error) impl_->drain(signal == SIGTERM ? "SIGTERM" : "SIGINT");
   });
   impl_->started = Clock::now();
-  impl_->accept();
+  impl_->sockets->start();
   if (impl_->http) impl_->http->start();
   impl_->tick();
   impl_->manager.ready();
@@ -170,34 +171,6 @@ void Server::stop() {
 }
 
 int Server::http_port() const { return impl_->http ? impl_->http->port() : 0; }
-
-// A socket that a service manager has opened stays open while we are away: whoever connects
-// meanwhile waits.
-Status Server::Impl::bind() {
-  inherited_socket = manager.take_listener();
-  if (inherited_socket.valid()) return {};
-  CKPT_ASSIGN(socket_file, UnixSocketFile::bind(config.listen));
-  for (const uid_t uid : config.allow_uids) {
-    const std::string closed = uid == 0 ? "" : closed_directory(config.listen, uid);
-    if (closed.empty()) continue;
-    spdlog::warn("user {} of allow_uids does not get to the socket {}: {} is closed to others", uid,
-                 config.listen, closed);
-  }
-  return {};
-}
-
-Status Server::Impl::listen() {
-  ckpt::base::UniqueFd fd = std::move(inherited_socket);
-  if (socket_file) {
-    CKPT_ASSIGN(fd, socket_file->listen());
-  }
-  asio::error_code error;
-  acceptor.assign(asio::local::stream_protocol(), fd.release(), error);
-  if (error) {
-    return ckpt::make_error(ckpt::ErrorCode::kIo, "socket {}: {}", config.listen, error.message());
-  }
-  return {};
-}
 
 Status Server::Impl::open_http() {
   if (config.http.empty()) return {};
@@ -236,49 +209,65 @@ void Server::Impl::watch(asio::posix::stream_descriptor& descriptor) {
                         });
 }
 
-void Server::Impl::accept() {
-  acceptor.async_accept(
-      [this](const asio::error_code& error, asio::local::stream_protocol::socket socket) {
-        if (error == asio::error::operation_aborted || draining) return;
-        if (error) {
-          // Out of descriptors, most likely: the next tick tries again instead of spinning.
-          spdlog::warn("accept: {}", error.message());
-          accept_again = true;
-          return;
-        }
-        accepted(std::move(socket));
-        accept();
-      });
-}
-
 void Server::Impl::accepted(asio::local::stream_protocol::socket socket) {
   auto peer = peer_of(socket.native_handle());
-  if (!peer.ok()) return spdlog::warn("a client that cannot be named: {}", peer.error().message);
+  if (!peer.ok() && refusals.say(Clock::now())) {
+    spdlog::warn("a client that cannot be named: {}", peer.error().message);
+  }
   const ckpt::SessionId id = next_session++;
-  const uid_t uid = peer->uid;
-  const pid_t pid = peer->pid;
-  const Connection::Events events{
-      .on_message =
-          [this, uid](ckpt::SessionId session, ckpt::fb::MessageT message,
-                      ckpt::base::UniqueFd fd) {
-            const ClientLogScope scope(uid);
-            daemon->receive(session, std::move(message), std::move(fd));
-          },
-      .on_closed =
-          [this, uid](ckpt::SessionId session, const std::string& reason) {
-            const ClientLogScope scope(uid);
-            spdlog::debug("session {} ended: {}", session, reason);
-            daemon->disconnected(session, reason);
-            admission.ended(session);
-            connections.erase(session);
-          }};
-  auto connection = std::make_shared<Connection>(std::move(socket), std::move(*peer), id, events,
-                                                 Connection::Deadlines());
+  const uid_t uid = peer.ok() ? peer->uid : UINT32_MAX;
+  const pid_t pid = peer.ok() ? peer->pid : 0;
+  const Connection::Descriptors descriptors = sockets->descriptors_of(socket.native_handle(), uid);
+  auto connection =
+      std::make_shared<Connection>(std::move(socket), peer.ok() ? std::move(*peer) : Peer(), id,
+                                   events_of(uid), descriptors, Connection::Deadlines());
   connections.emplace(id, connection);
+  if (!peer.ok() || draining) return connection->close("it is not served");
+  if (descriptors.allowed && sockets->quarantine().overloaded(descriptors.of)) {
+    return refuse(*connection, pid,
+                  ckpt::make_error(ckpt::ErrorCode::kResourceExhausted,
+                                   "descriptors that user {} passed cannot be closed; end what "
+                                   "they belong to",
+                                   uid));
+  }
   const Status admitted = admission.admit(id, uid);
   if (!admitted.ok()) return refuse(*connection, pid, admitted.error());
   daemon->connected(id, uid, pid);
   connection->start();
+}
+
+Connection::Events Server::Impl::events_of(uid_t uid) {
+  return {.on_message =
+              [this, uid](ckpt::SessionId session, ckpt::fb::MessageT message,
+                          ckpt::base::UniqueFd fd) {
+                receive(session, uid, std::move(message), std::move(fd));
+              },
+          .on_closed =
+              [this, uid](ckpt::SessionId session, const std::string& reason) {
+                const ClientLogScope scope(uid);
+                spdlog::debug("session {} ended: {}", session, reason);
+                daemon->disconnected(session, reason);
+                admission.ended(session);
+                const auto found = connections.find(session);
+                if (found->second->silent() && admission.may_connect(uid)) {
+                  sockets->ended_silently();
+                }
+                connections.erase(found);
+              }};
+}
+
+// The arena that a Hello hands back came along with it, or earlier on a socket of its own.
+void Server::Impl::receive(ckpt::SessionId session, uid_t uid, ckpt::fb::MessageT message,
+                           ckpt::base::UniqueFd fd) {
+  const ckpt::fb::HelloT* hello = message.body.AsHello();
+  if (hello != nullptr && hello->readopt && !fd.valid()) {
+    fd = sockets->hand_back().take(ckpt::wire::from_fb(hello->arena_ticket), uid);
+  }
+  // A copy, so that the daemon never drops the last reference: freeing large memory takes long.
+  const ClientLogScope scope(uid);
+  ckpt::base::UniqueFd copy(fd.valid() ? ::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0) : -1);
+  daemon->receive(session, std::move(message), std::move(fd));
+  sockets->quarantine().close(uid, std::move(copy));
 }
 
 void Server::Impl::refuse(Connection& connection, pid_t pid, const ckpt::Error& error) {
@@ -300,7 +289,7 @@ void Server::Impl::tick() {
   report_limited_log(Clock::now());
   daemon->tick(std::chrono::duration_cast<Time>(Clock::now() - started));
   if (draining && daemon->drained()) return finish();
-  if (std::exchange(accept_again, false) && !draining) accept();
+  sockets->tick(Clock::now());
   timer.expires_after(kTick);
   timer.async_wait([this](const asio::error_code& error) {
     if (!error) tick();
@@ -311,9 +300,7 @@ void Server::Impl::drain(const std::string& why) {
   if (std::exchange(draining, true)) return;
   log_event(spdlog::level::info, "draining", {{"reason", why}}, "{}: draining", why);
   manager.stopping();
-  asio::error_code ignored;
-  if (socket_file) socket_file->remove();
-  acceptor.close(ignored);
+  sockets->close();
   daemon->begin_drain();
 }
 

@@ -6,6 +6,7 @@
 
 #include "ckptd/config.h"
 #include "ckptd/daemon.h"
+#include "ckptd/server/rights_option.h"
 #include "ckptd/server/service_manager.h"
 #include "formats/base/result.h"
 
@@ -18,6 +19,7 @@ class Server {
     Executor& executor;
     std::function<Result<OpenedKvStore>()> open_catalog;
     ServiceManager& manager;
+    RightsOption rights = RightsOption();  // tests take the part of an older kernel
   };
   // Opens the store and listens. Nothing is accepted before run().
   static Result<std::unique_ptr<Server>> open(const Config& config, const Parts& parts);

@@ -15,8 +15,10 @@
 #include <cstring>
 
 #include "ckptd/limits.h"
+#include "ckptd/server/unix_socket.h"
 #include "formats/base/bytes.h"
 #include "formats/base/printable.h"
+#include "formats/wire/protocol.h"
 
 namespace ckptd {
 
@@ -142,8 +144,12 @@ ServiceManager::ServiceManager(const ServiceEnvironment& environment, std::vecto
   if (environment.watchdog) ping_every_ = *environment.watchdog / 2;
   for (size_t i = 0; i < fds.size(); ++i) {
     if (!fds[i].valid()) continue;
-    if (!listener_.valid() && is_listener(fds[i].get())) {
-      listener_ = std::move(fds[i]);
+    if (is_listener(fds[i].get())) {
+      // A second one of a kind is not listened on; nobody would know which is which.
+      UniqueFd& place = bound_path(fds[i].get()).ends_with(ckpt::wire::kArenaSocketSuffix)
+                            ? arena_listener_
+                            : listener_;
+      if (!place.valid()) place = std::move(fds[i]);
     } else {
       kept_.push_back({environment.fd_names[i], std::move(fds[i])});
     }

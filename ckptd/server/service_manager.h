@@ -39,8 +39,10 @@ class ServiceManager final : public MemoryKeeper {
   // called before anything else is opened or any thread begun.
   static ServiceManager of_this_process();
 
-  // The socket to listen on, if it was opened for us; once.
+  // The sockets to listen on, if they were opened for us; once. The one whose path ends in .arena
+  // takes arenas back (server/hand_back.h).
   ckpt::base::UniqueFd take_listener() { return std::move(listener_); }
+  ckpt::base::UniqueFd take_arena_listener() { return std::move(arena_listener_); }
 
   void ready();
   void stopping();
@@ -59,6 +61,7 @@ class ServiceManager final : public MemoryKeeper {
   std::string address_;
   ckpt::base::UniqueFd socket_;
   ckpt::base::UniqueFd listener_;
+  ckpt::base::UniqueFd arena_listener_;
   std::vector<Kept> kept_;
   std::optional<Clock::duration> ping_every_;
   Clock::time_point next_ping_{};

@@ -8,8 +8,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <filesystem>
 #include <system_error>
@@ -101,6 +101,16 @@ void UnixSocketFile::remove() {
   if (std::exchange(bound_, false)) ::unlink(path_.c_str());
 }
 
+std::string bound_path(int socket) {
+  sockaddr_un address{};
+  socklen_t length = sizeof(address);
+  if (::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &length) != 0 ||
+      length <= offsetof(sockaddr_un, sun_path) || address.sun_path[0] == '\0') {
+    return {};
+  }
+  return {address.sun_path, ::strnlen(address.sun_path, sizeof(address.sun_path))};
+}
+
 std::string closed_directory(const std::string& path, uid_t uid) {
   namespace fs = std::filesystem;
   std::error_code error;
@@ -113,6 +123,21 @@ std::string closed_directory(const std::string& path, uid_t uid) {
     const bool passes = (info.st_mode & (S_IXGRP | S_IXOTH)) != 0 ||
                         (info.st_uid == uid && (info.st_mode & S_IXUSR) != 0);
     if (!passes) return above.string();
+  }
+  return {};
+}
+
+std::string replaceable_directory(const std::string& path, uid_t own) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  const fs::path directory = fs::canonical(fs::path(path).parent_path(), error);
+  fs::path above;
+  for (const fs::path& name : directory) {
+    above /= name;
+    struct stat info {};
+    if (::stat(above.c_str(), &info) != 0) break;
+    const bool open = (info.st_mode & S_IWOTH) != 0 && (info.st_mode & S_ISVTX) == 0;
+    if (open || (info.st_uid != 0 && info.st_uid != own)) return above.string();
   }
   return {};
 }
@@ -131,62 +156,6 @@ Result<Peer> peer_of(int socket) {
   }
   peer.pidfd.reset(pidfd);
   return peer;
-}
-
-Result<Received> receive(int socket, ckpt::MutableByteView buffer) {
-  iovec vector{.iov_base = buffer.data(), .iov_len = buffer.size()};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(8 * sizeof(int))> control{};
-  msghdr message{};
-  message.msg_iov = &vector;
-  message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  message.msg_controllen = control.size();
-  ssize_t got = 0;
-  do {
-    got = ::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  } while (got < 0 && errno == EINTR);
-  Received received;
-  if (got < 0) {
-    if (errno != EAGAIN && errno != EWOULDBLOCK) return system_error("receive");
-    received.would_block = true;
-    return received;
-  }
-  received.bytes = static_cast<size_t>(got);
-  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
-       header = CMSG_NXTHDR(&message, header)) {
-    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
-    const size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (size_t i = 0; i < count; ++i) {
-      // Every descriptor is owned, the ones nobody asked for are closed.
-      received.fd.reset(ckpt::base::load<int>(
-          reinterpret_cast<const std::byte*>(CMSG_DATA(header)) + i * sizeof(int)));
-    }
-  }
-  return received;
-}
-
-Result<std::optional<size_t>> send(int socket, ckpt::ByteView bytes, int fd) {
-  iovec vector{.iov_base = const_cast<std::byte*>(bytes.data()), .iov_len = bytes.size()};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
-  msghdr message{};
-  message.msg_iov = &vector;
-  message.msg_iovlen = 1;
-  if (fd >= 0) {
-    message.msg_control = control.data();
-    message.msg_controllen = control.size();
-    cmsghdr* header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof(int));
-    ckpt::base::store(reinterpret_cast<std::byte*>(CMSG_DATA(header)), fd);
-  }
-  ssize_t sent = 0;
-  do {
-    sent = ::sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
-  } while (sent < 0 && errno == EINTR);
-  if (sent >= 0) return std::optional<size_t>(static_cast<size_t>(sent));
-  if (errno == EAGAIN || errno == EWOULDBLOCK) return std::optional<size_t>();
-  return system_error("send");
 }
 
 }  // namespace ckptd

@@ -1,14 +1,12 @@
-// What Asio has no words for: credentials and descriptors over unix sockets, and process handles.
+// Unix sockets beyond what Asio has: socket files, credentials of peers, process handles.
 #pragma once
 
 #include <sys/types.h>
 
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 
-#include "formats/base/bytes.h"
 #include "formats/base/result.h"
 #include "formats/base/unique_fd.h"
 
@@ -26,6 +24,7 @@ class UnixSocketFile {
   UnixSocketFile& operator=(const UnixSocketFile&) = delete;
   // From now on clients can connect. Gives the socket away; once.
   ckpt::Result<ckpt::base::UniqueFd> listen();
+  int socket() const { return socket_.get(); }  // until listen()
   // Nobody new comes; who is connected stays.
   void remove();
 
@@ -37,9 +36,16 @@ class UnixSocketFile {
   bool bound_ = false;
 };
 
+// The path that a socket is bound to; empty if there is none.
+std::string bound_path(int socket);
+
 // The directory on the way to the socket that keeps this user out by its mode; empty: none does.
 // Where a directory lets its group through, the user is taken for one of it.
 std::string closed_directory(const std::string& path, uid_t uid);
+
+// The first directory on the way to the socket in which somebody beside root and `own` can replace
+// what is there, by its owner or mode; empty: there is none.
+std::string replaceable_directory(const std::string& path, uid_t own);
 
 struct Peer {
   uid_t uid = 0;
@@ -49,17 +55,5 @@ struct Peer {
 // Who connected: SO_PEERCRED, and a handle of the process that cannot be confused with a later
 // process of the same number (SO_PEERPIDFD; before Linux 6.5 pidfd_open at once).
 ckpt::Result<Peer> peer_of(int socket);
-
-// Reads what is there into `buffer`, without blocking. 0 bytes and no `would_block`: end of stream.
-struct Received {
-  size_t bytes = 0;
-  bool would_block = false;
-  ckpt::base::UniqueFd fd;  // the last descriptor that came along
-};
-ckpt::Result<Received> receive(int socket, ckpt::MutableByteView buffer);
-
-// Sends as much as fits without blocking; `fd`, if >= 0, goes with the first byte. nullopt: nothing
-// fits now.
-ckpt::Result<std::optional<size_t>> send(int socket, ckpt::ByteView bytes, int fd);
 
 }  // namespace ckptd

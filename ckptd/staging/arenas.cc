@@ -166,6 +166,7 @@ Result<Staging::Granted> Staging::adopt(uid_t uid, ckpt::base::UniqueFd fd, uint
   const ckpt::ArenaLayout layout{.slab_bytes = slab_bytes,
                                  .slab_count = static_cast<uint32_t>(arena_bytes / slab_bytes)};
   CKPT_TRY(ckpt::validate(layout));
+  CKPT_TRY(ckpt::check_arena_seals(fd.get()));  // before anything else is asked of a foreign file
   if (ArenaState* parked = impl_->find_parked(fd.get())) {
     return impl_->unpark(*parked, uid, layout);
   }

@@ -6,7 +6,8 @@
 // A call that was waiting for an answer asks again once the session is ready.
 //
 //   disconnected -> greeting -> registering -> rejoining -> ready
-//        ^----------------- any error -----------------------'
+//     |  ^  ^------------------ any error -----------------'
+//     '--+--> handing back: the old arena, on the socket PATH.arena. If that fails: with Hello.
 #pragma once
 
 #include <functional>
@@ -98,6 +99,8 @@ class Session {
   bool ready() const { return phase_ == Phase::kReady; }
   // Counts connections that became ready: differs if the daemon was lost since.
   uint64_t generation() const { return generation_; }
+  // Version of wire.fbs that was agreed on with the daemon of now; 0 before the first Welcome.
+  uint32_t protocol() const { return protocol_; }
   int fd() const { return connection_ ? connection_->fd() : -1; }
   const Options& options() const { return options_; }
 
@@ -138,7 +141,7 @@ class Session {
   std::string error_text;  // of the last call, for ckpt_session_error
 
  private:
-  enum class Phase { kDisconnected, kGreeting, kRegistering, kRejoining, kReady };
+  enum class Phase { kDisconnected, kHandingBack, kGreeting, kRegistering, kRejoining, kReady };
   using MakeMessage = std::function<fb::MessageT(uint64_t request)>;
 
   explicit Session(Options options) : options_(std::move(options)) {}
@@ -149,7 +152,10 @@ class Session {
 
   // session_connect.cc: from nothing to ready.
   bool step_connect();
-  void greet();
+  bool begin_hand_back();
+  bool greet(const fb::Hash& ticket);
+  void handed_back(const fb::MessageT& message);
+  void connection_failed(Error error);
   Status take_welcome(const fb::WelcomeT& welcome);
   Status map_arena(const fb::WelcomeT& welcome);
   void warm_slabs(const Deadline& deadline);
@@ -169,6 +175,7 @@ class Session {
   Phase phase_ = Phase::kDisconnected;
   std::optional<Connection> connection_;
   uint64_t generation_ = 0;
+  uint32_t protocol_ = 0;
   uint64_t next_request_ = 1;
   uint64_t handshake_request_ = 0;
   Clock::time_point handshake_ends_{};

@@ -16,6 +16,8 @@ constexpr std::chrono::milliseconds kBackoffMax{100};
 // A daemon that accepts a connection and then says nothing is as good as none. Long, because one
 // that takes back arenas of many ranks checks their bytes first.
 constexpr std::chrono::milliseconds kHandshakeMax{30'000};
+// The same for the answer to HandBack, which takes a daemon that is there no time.
+constexpr std::chrono::milliseconds kHandBackMax{5'000};
 
 }  // namespace
 
@@ -23,25 +25,53 @@ constexpr std::chrono::milliseconds kHandshakeMax{30'000};
 bool Session::step_connect() {
   if (phase_ == Phase::kDisconnected) {
     if (Clock::now() < next_attempt_) return true;
-    Result<Connection> connection = Connection::connect(options_.socket);
-    if (!connection.ok()) {
-      lose(std::move(connection).error());
-      return false;
-    }
-    connection_.emplace(std::move(connection).value());
-    handshake_ends_ = Clock::now() + kHandshakeMax;
-    greet();
-  } else if (phase_ != Phase::kReady && Clock::now() >= handshake_ends_) {
-    lose(make_error(ErrorCode::kUnavailable, "socket {}: no answer to the greeting",
-                    options_.socket));
+    return begin_hand_back() || greet({});
+  }
+  if (phase_ != Phase::kReady && Clock::now() >= handshake_ends_) {
+    connection_failed(make_error(ErrorCode::kUnavailable, "socket {}: no answer to the greeting",
+                                 options_.socket));
   }
   return phase_ != Phase::kDisconnected;
 }
 
-void Session::greet() {
+// False: there is no arena to hand back, or no socket for it.
+bool Session::begin_hand_back() {
+  if (!arena_) return false;
+  Result<Connection> connection =
+      Connection::connect(options_.socket + std::string(wire::kArenaSocketSuffix));
+  if (!connection.ok()) return false;
+  fb::MessageT message;
+  message.body.Set(fb::HandBackT());
+  if (!connection->send(message, arena_fd_.get()).ok()) return false;
+  connection_.emplace(std::move(connection).value());
+  phase_ = Phase::kHandingBack;
+  handshake_ends_ = Clock::now() + kHandBackMax;
+  return true;
+}
+
+void Session::handed_back(const fb::MessageT& message) {
+  const fb::HandedBackT* answer = message.body.AsHandedBack();
+  (void)greet(answer != nullptr ? answer->ticket : fb::Hash());
+}
+
+// Without the socket for arenas the arena goes with Hello, as in protocol version 2.
+void Session::connection_failed(Error error) {
+  if (phase_ != Phase::kHandingBack) return lose(std::move(error));
+  (void)greet({});
+}
+
+// `ticket`: for the arena that was handed back; zero if none was. False if there is no daemon.
+bool Session::greet(const fb::Hash& ticket) {
+  Result<Connection> connection = Connection::connect(options_.socket);
+  if (!connection.ok()) {
+    lose(std::move(connection).error());
+    return false;
+  }
+  connection_.emplace(std::move(connection).value());
+  handshake_ends_ = Clock::now() + kHandshakeMax;
   phase_ = Phase::kGreeting;
   fb::HelloT hello;
-  hello.protocol_version = wire::kProtocolVersion;
+  wire::offer({}, hello);
   hello.client = options_.client_name;
   hello.kind = options_.control ? fb::SessionKind::Control : fb::SessionKind::Trainer;
   hello.run = options_.run;
@@ -53,19 +83,23 @@ void Session::greet() {
     hello.readopt = true;
     hello.arena_bytes = arena_->layout().arena_bytes();
     hello.slab_bytes = arena_->layout().slab_bytes;
-    fd = arena_fd_.get();
+    hello.arena_ticket = ticket;
+    if (ticket.low() == 0 && ticket.high() == 0) fd = arena_fd_.get();
   }
   fb::MessageT message;
   message.body.Set(std::move(hello));
   (void)transmit(message, fd);
+  return phase_ != Phase::kDisconnected;
 }
 
 Status Session::take_welcome(const fb::WelcomeT& welcome) {
-  if (welcome.protocol_version != wire::kProtocolVersion) {
-    return make_error(ErrorCode::kVersionMismatch,
-                      "socket {}: the daemon speaks protocol version {}, this library {}",
-                      options_.socket, welcome.protocol_version, wire::kProtocolVersion);
+  const wire::ProtocolRange chosen{welcome.protocol_version, welcome.protocol_version};
+  const Result<uint32_t> agreed = wire::agree(chosen, {});
+  if (!agreed.ok()) {
+    return make_error(agreed.error().code, "socket {}: {}", options_.socket,
+                      agreed.error().message);
   }
+  protocol_ = *agreed;
   if (welcome.adopted) {
     if (arena_) return ok_status();
     return make_error(ErrorCode::kCorrupt, "socket {}: the daemon adopted an arena we do not have",

@@ -31,14 +31,14 @@ uint64_t answered_request(const fb::MessageT& message) {
 // True if at least one message was handled, or the daemon was lost.
 bool Session::receive_all() {
   if (const Status flushed = connection_->flush(); !flushed.ok()) {
-    lose(flushed.error());
+    connection_failed(flushed.error());
     return true;
   }
   bool handled = false;
   while (connection_) {
     Result<std::optional<fb::MessageT>> message = connection_->receive();
     if (!message.ok()) {
-      lose(std::move(message).error());
+      connection_failed(std::move(message).error());
       return true;
     }
     if (!*message) break;
@@ -49,6 +49,7 @@ bool Session::receive_all() {
 }
 
 void Session::dispatch(fb::MessageT message) {
+  if (phase_ == Phase::kHandingBack) return handed_back(message);
   switch (message.body.type) {
     case fb::MessageBody::Welcome: {
       if (phase_ != Phase::kGreeting) return;

@@ -11,20 +11,11 @@
 
 #include "formats/base/bytes.h"
 #include "formats/base/result.h"
+#include "formats/wire/protocol.h"  // every greeting needs it
 #include "formats/wire/wire_generated.h"
 
 namespace ckpt::wire {
 
-// Daemon and client must have the same; the first message of a connection says it.
-//
-// It is raised when a peer of the version before, which passes over what it does not know, would
-// break what its sender counts on. It stays where nothing is lost by passing over: a field that is
-// advice, or whose absence means what was always done; a kind of message that is sent only to a
-// peer that has asked for it (an unknown kind ends the connection). What only grew, grew at the end
-// of its table or union.
-//   2: OpenRestore.exact, BeginSnapshot.staleness_max, Hello.alarms. A daemon that ignores them
-//      gives older versions, takes stale experts and lets NaNs pass that it was told to refuse.
-inline constexpr uint32_t kProtocolVersion = 2;
 inline constexpr size_t kFrameHeaderBytes = 16;
 inline constexpr size_t kFramePayloadBytesMax = 32u << 20;
 

@@ -1,0 +1,85 @@
+// ClientSockets: the two sockets that clients come to, and what protects the loop from what they
+// pass.
+//
+//   PATH         sessions. Descriptors are refused where the kernel can (RightsOption).
+//   PATH.arena   trainers hand their arenas back (HandBack). Descriptors are always let in.
+//
+// A libckpt of protocol version 2 passes its arena with Hello, on the main socket. The kernel
+// refuses that with EPERM, it hangs up without a word, and tries again within 100 ms. So after such
+// a hang-up by a user who may connect, the main socket lets descriptors in for a few seconds. Their
+// connections are read with care, as all are where the kernel cannot refuse descriptors.
+//
+// Loop thread only.
+#pragma once
+
+#include <sys/types.h>
+
+#include <asio/io_context.hpp>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "ckptd/config.h"
+#include "ckptd/server/admission.h"
+#include "ckptd/server/connection.h"
+#include "ckptd/server/hand_back.h"
+#include "ckptd/server/listener.h"
+#include "ckptd/server/quarantine.h"
+#include "ckptd/server/rights_option.h"
+#include "ckptd/server/service_manager.h"
+#include "ckptd/server/unix_socket.h"
+#include "formats/base/result.h"
+
+namespace ckptd {
+
+class ClientSockets {
+ public:
+  using Clock = std::chrono::steady_clock;
+  using Socket = Listener::Socket;
+
+  // Takes the addresses. Nobody can connect yet, unless a service manager opened the sockets.
+  static ckpt::Result<std::unique_ptr<ClientSockets>> bind(asio::io_context& loop,
+                                                           const Config& config,
+                                                           ServiceManager& manager,
+                                                           RightsOption rights,
+                                                           std::function<void(Socket)> accepted);
+  // Clients can connect, and wait for start().
+  ckpt::Status listen();
+  void start();
+  void tick(Clock::time_point now);
+  // Nobody new comes; who is connected stays.
+  void close();
+
+  // How to treat what this client passes on this socket.
+  Connection::Descriptors descriptors_of(int socket, uid_t uid);
+  // A connection of `uid`, who may connect, ended before it said anything.
+  void ended_silently();
+  HandBack& hand_back() { return hand_back_; }
+  Quarantine& quarantine() { return *quarantine_; }
+
+ private:
+  ClientSockets(asio::io_context& loop, const Config& config, RightsOption rights,
+                std::unique_ptr<Quarantine> quarantine, std::function<void(Socket)> accepted);
+  ckpt::Status bind_main(ServiceManager& manager);
+  void bind_arena(ServiceManager& manager);
+  void listen_arena();
+
+  const Config& config_;
+  const RightsOption rights_;
+  const Admission admission_;
+  std::unique_ptr<Quarantine> quarantine_;
+  HandBack hand_back_;
+  Listener main_;
+  Listener arena_;
+  std::string path_;                           // of the main socket
+  std::unique_ptr<UnixSocketFile> main_file_;  // none if the socket was opened for us
+  std::unique_ptr<UnixSocketFile> arena_file_;
+  ckpt::base::UniqueFd inherited_main_;
+  ckpt::base::UniqueFd inherited_arena_;
+  bool kernel_refuses_ = false;
+  std::optional<Clock::time_point> rights_until_;  // descriptors are let in on the main socket
+};
+
+}  // namespace ckptd

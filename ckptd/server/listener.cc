@@ -1,0 +1,50 @@
+#include "ckptd/server/listener.h"
+
+#include <spdlog/spdlog.h>
+
+#include <utility>
+
+namespace ckptd {
+
+ckpt::Status Listener::assign(ckpt::base::UniqueFd socket, const std::string& path) {
+  asio::error_code error;
+  acceptor_.assign(asio::local::stream_protocol(), socket.get(), error);
+  if (error) {
+    return ckpt::make_error(ckpt::ErrorCode::kIo, "socket {}: {}", path, error.message());
+  }
+  (void)socket.release();
+  return {};
+}
+
+void Listener::tick() {
+  if (paused_ && listening()) {
+    paused_ = false;
+    accept();
+  }
+}
+
+ckpt::base::UniqueFd Listener::release() {
+  if (!listening()) return {};
+  asio::error_code ignored;
+  return ckpt::base::UniqueFd(acceptor_.release(ignored));
+}
+
+void Listener::accept() {
+  if (!may_accept_()) {
+    paused_ = true;
+    return;
+  }
+  acceptor_.async_accept([this](const asio::error_code& error, Socket socket) {
+    if (!error) {
+      accepted_(std::move(socket));
+      if (listening()) accept();
+      return;
+    }
+    if (error == asio::error::operation_aborted || !listening()) return;
+    // Out of descriptors, most likely: the next tick tries again instead of spinning.
+    spdlog::warn("accept: {}", error.message());
+    paused_ = true;
+  });
+}
+
+}  // namespace ckptd

@@ -1,0 +1,87 @@
+// Quarantine: lets threads of their own touch descriptors that clients passed, never the loop.
+//
+// Receiving and closing a foreign descriptor may block for as long as its owner likes (see
+// rights_option.h), in a system call that not even SIGKILL ends where a FUSE server stalls. So:
+//   - The threads have a table of descriptors of their own (unshare(CLONE_FILES)). A thread that is
+//     stuck holds nothing of the daemon's: no lock of the store, no socket, no log.
+//   - Each class of users gets at most kQuarantineThreadsPerUser of them. What it brings beyond
+//     that waits in a queue of its own, and delays nobody else.
+//   - A class that has been stuck for a while is overloaded(): the server refuses its connections.
+//
+// Loop thread only. Sockets go in and checked memory comes out by SCM_RIGHTS over a socket pair,
+// which is how descriptors move between two tables.
+#pragma once
+
+#include <asio/io_context.hpp>
+#include <asio/posix/stream_descriptor.hpp>
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+
+#include "ckptd/server/quarantine_threads.h"
+#include "formats/base/result.h"
+#include "formats/base/unique_fd.h"
+
+namespace ckptd {
+
+class Quarantine {
+ public:
+  using Clock = std::chrono::steady_clock;
+  using Done = std::function<void(ForeignBytes)>;
+  // The class of a client: its user id, or kStrangers for all users that may not connect. Somebody
+  // with many user ids gets no more threads than others.
+  using Class = uint32_t;
+  static constexpr Class kStrangers = UINT32_MAX;
+
+  static ckpt::Result<std::unique_ptr<Quarantine>> start(asio::io_context& loop);
+  // Waits a moment for the threads to end, and leaves those behind that are stuck.
+  ~Quarantine();
+  Quarantine(const Quarantine&) = delete;
+  Quarantine& operator=(const Quarantine&) = delete;
+
+  // Reads once from `socket`, without waiting, descriptors included. Calls `done` from the loop.
+  // `socket` stays the caller's, who may close it meanwhile.
+  void receive(Class of, int socket, Done done);
+  // Closes a descriptor that is foreign, or has foreign ones in its receive queue.
+  void close(Class of, ckpt::base::UniqueFd fd);
+  // Closes a client's socket. Here, if nothing is left in its receive queue; as close() otherwise.
+  void close_socket(Class of, ckpt::base::UniqueFd socket);
+
+  // It has kQuarantineJobsPerUser descriptors or more here, and the oldest for too long.
+  bool overloaded(Class of) const;
+  // Nobody's descriptors are to be let in: each one held takes a place in the threads' table.
+  bool full() const { return jobs_.size() >= jobs_max_; }
+  size_t held() const { return jobs_.size(); }
+
+ private:
+  struct Job {
+    Class of = 0;
+    Done done;  // empty, once called or for a close
+  };
+  struct Unsent {
+    QuarantineThreads::Request request;
+    ckpt::base::UniqueFd fd;
+  };
+
+  Quarantine(asio::io_context& loop, ckpt::base::UniqueFd channel,
+             std::shared_ptr<QuarantineThreads> threads);
+  void submit(const QuarantineThreads::Request& request, ckpt::base::UniqueFd fd, Done done);
+  bool send_request(const QuarantineThreads::Request& request, int fd);
+  void send_unsent();
+  void wait_for_replies();
+  bool take_reply();
+  void replied(const QuarantineThreads::Reply& reply, ckpt::base::UniqueFd memory);
+
+  asio::posix::stream_descriptor channel_;
+  std::shared_ptr<QuarantineThreads> threads_;
+  std::map<uint64_t, Job> jobs_;  // until the last of their descriptors is closed
+  std::map<Class, std::map<uint64_t, Clock::time_point>> since_;  // of jobs_
+  std::deque<Unsent> unsent_;  // for which the channel had no room
+  size_t jobs_max_ = 0;
+  uint64_t next_ = 1;
+};
+
+}  // namespace ckptd
