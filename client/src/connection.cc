@@ -9,6 +9,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "client/src/daemon_identity.h"
+
 namespace ckpt::lib {
 namespace {
 
@@ -50,6 +52,7 @@ Result<Connection> Connection::connect(const std::string& path) {
   if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
     return connect_error(path, errno);
   }
+  CKPT_TRY(check_daemon(socket.get(), path));
   return Connection(std::move(socket));
 }
 

@@ -18,7 +18,8 @@ namespace ckpt::lib {
 
 class Connection {
  public:
-  // kUnavailable if nobody listens at `path` (yet), kPermissionDenied if we may not.
+  // kUnavailable if nobody listens at `path` (yet), kPermissionDenied if we may not, or if a user
+  // listens there that is not trusted (daemon_identity.h).
   static Result<Connection> connect(const std::string& path);
   // Takes over a connected stream socket; for tests with a scripted peer.
   explicit Connection(base::UniqueFd socket);
