@@ -57,6 +57,7 @@ void Daemon::Impl::query(Session& session, const fb::QueryT& message) {
   if (message.verb == "rebuild") {
     return answer(session.id, message.request, query_rebuild(session));
   }
+  if (message.verb == "ping") return answer(session.id, message.request, {.json = "{}"});  // alive
   if (message.verb == "status") {
     return answer(session.id, message.request, query_status(session));
   }

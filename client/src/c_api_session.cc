@@ -1,4 +1,5 @@
 #include <ckpt/ckpt_direct.h>
+#include <ckpt/ckpt_liveness.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -39,6 +40,13 @@ Result<Session::Options> session_options(const ckpt_open_options& from) {
     return make_error(ErrorCode::kInvalidArgument, "alarms {}: no such policy", alarms);
   }
   options.alarms = static_cast<fb::AlarmPolicy>(alarms);
+  const ckpt_liveness liveness = copy_options(from.liveness);
+  options.heartbeat_ms = liveness.heartbeat_ms;
+  if (liveness.interrupted != nullptr) {
+    options.interrupted = [ask = liveness.interrupted, context = liveness.interrupted_context] {
+      return ask(context) != 0;
+    };
+  }
   return options;
 }
 
@@ -157,6 +165,8 @@ uint64_t ckpt_slab_bytes(const ckpt_session* session) {
 }
 
 int ckpt_fd(const ckpt_session* session) { return session->session->fd(); }
+
+uint64_t ckpt_silence_ms(const ckpt_session* session) { return session->session->silence_ms(); }
 
 ckpt_status ckpt_poll(ckpt_session* session, uint32_t timeout_ms) {
   return run_call(*session->session, [&]() -> Status {

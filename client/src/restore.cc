@@ -305,6 +305,7 @@ Result<LentWindow> Restore::look() {
 
 Result<LentWindow> Restore::next(const Deadline& until) {
   for (bool looked = false;; looked = true) {  // once at least, where there is no time to wait
+    if (session_.interrupted()) return make_error(ErrorCode::kAborted, "{}: interrupted", what());
     if (mismatch_) {
       if (std::exchange(read_again_, true)) return *mismatch_;
       mismatch_.reset();

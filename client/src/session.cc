@@ -20,6 +20,9 @@ bool is_final(ErrorCode code) {
          code != ErrorCode::kIo && code != ErrorCode::kResourceExhausted;
 }
 
+// A call that waits asks so often whether it is to go on.
+constexpr uint32_t kInterruptMs = 50;
+
 // Waits without a socket to wait on.
 void sleep_until(const Deadline& deadline) { (void)::poll(nullptr, 0, deadline.poll_timeout_ms()); }
 
@@ -55,16 +58,39 @@ Session::~Session() {
 }
 
 void Session::pump(const Deadline& deadline) {
+  const Deadline until =
+      options_.interrupted ? deadline.or_earlier(Deadline::after_ms(kInterruptMs).at()) : deadline;
   for (;;) {
-    if (!step_connect()) return;
-    if (connection_ && receive_all()) return;
-    if (deadline.expired()) return;
+    const bool connected = step_connect();
+    if (connected && connection_ && receive_all()) return;
+    silence_.looked(Clock::now());
+    if (!connected) return;
+    beat();
+    if (until.expired()) return;
     if (connection_) {
-      connection_->wait(phase_ == Phase::kReady ? deadline : deadline.or_earlier(handshake_ends_));
+      connection_->wait(phase_ == Phase::kReady ? until : until.or_earlier(handshake_ends_));
     } else {
-      sleep_until(deadline.or_earlier(next_attempt_));
+      sleep_until(until.or_earlier(next_attempt_));
     }
   }
+}
+
+// Asks the daemon whether it answers, if it is time to. Older daemons do not know the verb; their
+// refusal is an answer, too.
+void Session::beat() {
+  if (phase_ != Phase::kReady || !silence_.heartbeat_due(Clock::now())) return;
+  fb::QueryT body;
+  body.verb = "ping";
+  body.args = "{}";
+  if (post(std::move(body), &heartbeat_request_)) silence_.asked(Clock::now());
+}
+
+std::optional<Error> Session::ended_early(const CallOptions& options) const {
+  if (options.cancelled) {
+    if (std::optional<Error> error = options.cancelled()) return error;
+  }
+  if (!interrupted()) return std::nullopt;
+  return make_error(ErrorCode::kAborted, "{}: interrupted", options.what);
 }
 
 Error Session::timed_out(const CallOptions& options) const {
@@ -81,9 +107,7 @@ Error Session::timed_out(const CallOptions& options) const {
 Status Session::wait_ready(const CallOptions& options) {
   for (;;) {
     if (phase_ == Phase::kReady) return ok_status();
-    if (options.cancelled) {
-      if (std::optional<Error> error = options.cancelled()) return *std::move(error);
-    }
+    if (std::optional<Error> error = ended_early(options)) return *std::move(error);
     pump(options.deadline);
     if (phase_ != Phase::kReady && options.deadline.expired()) return timed_out(options);
   }
@@ -97,9 +121,7 @@ Result<std::optional<fb::MessageT>> Session::wait_reply(uint64_t request,
     std::optional<fb::MessageT>& reply = replies_.at(request);
     if (reply) return std::move(reply);
     if (phase_ != Phase::kReady || generation != generation_) return std::optional<fb::MessageT>();
-    if (options.cancelled) {
-      if (std::optional<Error> error = options.cancelled()) return *std::move(error);
-    }
+    if (std::optional<Error> error = ended_early(options)) return *std::move(error);
     if (options.deadline.expired()) return timed_out(options);
     pump(options.deadline);
   }
@@ -124,6 +146,7 @@ Result<fb::MessageT> Session::call_message(const MakeMessage& make, const CallOp
     if (error == nullptr) return std::move(**reply);
     Error failure = error_from(*error);
     if (failure.code != ErrorCode::kUnavailable || options.deadline.expired()) return failure;
+    if (std::optional<Error> early = ended_early(options)) return *std::move(early);
     pump(options.deadline.or_earlier(Deadline::after_ms(kUnavailableRetryMs).at()));
   }
 }
@@ -136,8 +159,9 @@ Status Session::transmit(const fb::MessageT& message, int fd) {
 }
 
 void Session::drain_sends(const Deadline& deadline) {
-  while (phase_ == Phase::kReady && connection_->has_unsent() && !deadline.expired()) {
-    connection_->wait(deadline);
+  while (phase_ == Phase::kReady && connection_->has_unsent() && !deadline.expired() &&
+         !interrupted()) {
+    connection_->wait(deadline.or_earlier(Deadline::after_ms(kInterruptMs).at()));
     pump(Deadline::now());
   }
 }

@@ -19,6 +19,7 @@
 
 #include "client/src/connection.h"
 #include "client/src/group.h"
+#include "client/src/silence.h"
 #include "client/src/units.h"
 #include "formats/arena.h"
 #include "formats/unit.h"
@@ -45,6 +46,8 @@ class Session {
     uint64_t slab_bytes = 0;
     bool control = false;
     fb::AlarmPolicy alarms = fb::AlarmPolicy::Default;
+    uint32_t heartbeat_ms = 0;          // 0: none
+    std::function<bool()> interrupted;  // ends waits; may be empty
   };
   // Waits for a daemon to be there until the deadline; an answer that waiting cannot change
   // (another protocol version, not allowed, no memory) fails at once.
@@ -88,6 +91,10 @@ class Session {
   bool post(Body body, uint64_t* request = nullptr) {
     return send(std::move(body), request).ok();
   }
+  // How long the daemon has not answered, as of the last pump().
+  uint64_t silence_ms() const { return silence_.ms(); }
+  // The caller wants no wait to go on. Asked at least every kInterruptMs while a call waits.
+  bool interrupted() const { return options_.interrupted && options_.interrupted(); }
   // Waits until the session is ready.
   Status wait_ready(const CallOptions& options);
   // The error of a call whose deadline has passed: why there is no daemon, or that it took too
@@ -144,7 +151,10 @@ class Session {
   enum class Phase { kDisconnected, kHandingBack, kGreeting, kRegistering, kRejoining, kReady };
   using MakeMessage = std::function<fb::MessageT(uint64_t request)>;
 
-  explicit Session(Options options) : options_(std::move(options)) {}
+  explicit Session(Options options)
+      : options_(std::move(options)), silence_(options_.heartbeat_ms) {}
+  std::optional<Error> ended_early(const CallOptions& options) const;
+  void beat();
   Result<fb::MessageT> call_message(const MakeMessage& make, const CallOptions& options);
   Result<std::optional<fb::MessageT>> wait_reply(uint64_t request, const CallOptions& options);
   // kInvalidArgument: too large, nothing was sent. Any other error: the daemon is lost.
@@ -182,6 +192,8 @@ class Session {
   Clock::time_point next_attempt_{};  // when disconnected
   std::chrono::milliseconds backoff_{10};
   std::optional<Error> last_loss_;  // why there is no daemon
+  Silence silence_;
+  uint64_t heartbeat_request_ = 0;  // waits for its answer; 0: none
 
   std::optional<ArenaMapping> arena_;
   base::UniqueFd arena_fd_;

@@ -166,6 +166,7 @@ void Session::become_ready() {
   ++generation_;
   backoff_ = kBackoffMin;
   last_loss_.reset();
+  silence_.ready();
   if (group_.alive()) {
     for (const auto& [key, value] : group_.own_keys()) {
       fb::KvSetT body;
@@ -204,6 +205,8 @@ void Session::handshake_reply(const fb::MessageT& message) {
 void Session::lose(Error error) {
   connection_.reset();
   phase_ = Phase::kDisconnected;
+  heartbeat_request_ = 0;
+  silence_.lost(Clock::now());
   last_loss_ = std::move(error);
   next_attempt_ = Clock::now() + backoff_;
   backoff_ = std::min(backoff_ * 2, kBackoffMax);

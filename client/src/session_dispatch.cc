@@ -42,6 +42,7 @@ bool Session::receive_all() {
       return true;
     }
     if (!*message) break;
+    if (phase_ == Phase::kReady) silence_.heard(Clock::now());
     dispatch(std::move(**message));
     handled = true;
   }
@@ -96,6 +97,10 @@ void Session::dispatch(fb::MessageT message) {
       break;
   }
   const uint64_t request = answered_request(message);
+  if (request != 0 && request == heartbeat_request_) {
+    heartbeat_request_ = 0;
+    return silence_.answered(Clock::now());
+  }
   resolve(request, std::move(message));
 }
 

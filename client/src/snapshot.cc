@@ -173,6 +173,10 @@ Status Snapshot::wait(fb::SnapshotLevel level, const Deadline& deadline) {
   for (;;) {
     CKPT_TRY(check_open());
     if (info_.level >= level) return ok_status();
+    if (session_->interrupted()) {
+      return make_error(ErrorCode::kAborted, "{}: waiting for it to be {}: interrupted", name(),
+                        level == fb::SnapshotLevel::Staged ? "staged" : "durable");
+    }
     if (deadline.expired()) {
       return make_error(session_->ready() ? ErrorCode::kDeadlineExceeded : ErrorCode::kUnavailable,
                         "{}: not {} yet{}", name(),

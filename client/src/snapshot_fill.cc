@@ -46,6 +46,9 @@ Status Snapshot::acquire_slab(std::optional<Filling>& filling, const Deadline& d
       return !session_->is_lent(session_->arena()->slab(slab).data());
     });
     if (found != free_slabs_.end()) break;
+    if (session_->interrupted()) {
+      return make_error(ErrorCode::kAborted, "{}: waiting for a free slab: interrupted", name());
+    }
     if (deadline.expired()) {
       return make_error(session_->ready() ? ErrorCode::kResourceExhausted : ErrorCode::kUnavailable,
                         "{}: no free slab within {} ms{}", name(), ns_since(asked) / 1'000'000,

@@ -1,6 +1,8 @@
 // Opening a session and keeping it up, against a daemon made of answers.
 #include <sys/stat.h>
 
+#include <atomic>
+
 #include "tests/client/client_fixture.h"
 #include "tests/client/fake_daemon.h"
 
@@ -201,6 +203,51 @@ TEST_F(SessionTest, LostRanksAreNamed) {
   EXPECT_EQ(value.error().status, CKPT_E_ABORTED);
   EXPECT_NE(value.error().message.find("lost rank 2"), std::string::npos) << value.error().message;
   EXPECT_EQ(session->epoch_ended(), std::vector<uint32_t>{2});
+}
+
+TEST_F(SessionTest, HeartbeatsTellADaemonThatHangsFromOneThatAnswers) {
+  std::atomic<bool> hangs = false;
+  FakeDaemon daemon(socket_, {}, [&](FakeDaemon::Peer& peer, const fb::MessageT& message) {
+    const fb::QueryT* ping = message.body.AsQuery();
+    if (ping == nullptr) return false;
+    EXPECT_EQ(ping->verb, "ping");
+    fb::QueryReplyT reply;
+    reply.request = ping->request;
+    reply.json = "{}";
+    if (!hangs) peer.send(std::move(reply));
+    return true;
+  });
+  OpenOptions beating = options();
+  beating.heartbeat_ms = 1;
+  auto session = Session::open(beating);
+  ASSERT_OK(session);
+  while (daemon.wait_for(fb::MessageBody::Query, 0).size() < 3) ASSERT_OK(session->poll(5));
+  hangs = true;
+  while (session->silence_ms() < 20) ASSERT_OK(session->poll(5));
+  EXPECT_GE(session->fd(), 0) << "the connection is there all the same";
+}
+
+TEST_F(SessionTest, InterruptedCallsEndLongBeforeTheirDeadline) {
+  FakeDaemon daemon(socket_, {}, [](FakeDaemon::Peer&, const fb::MessageT& message) {
+    return message.body.type == fb::MessageBody::Query;
+  });
+  bool wanted = false;
+  OpenOptions interruptible = options();
+  interruptible.interrupted = [](void* context) { return *static_cast<bool*>(context) ? 1 : 0; };
+  interruptible.interrupted_context = &wanted;
+  auto session = Session::open(interruptible);
+  ASSERT_OK(session);
+  wanted = true;
+  const auto answer = session->query("status", "{}", 60'000);
+  ASSERT_FALSE(answer);
+  EXPECT_EQ(answer.error().status, CKPT_E_ABORTED) << answer.error().message;
+  const auto none = Session::open([&] {
+    OpenOptions away = interruptible;
+    away.socket = folder_.path("none");
+    return away;
+  }());
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().status, CKPT_E_ABORTED) << none.error().message;
 }
 
 TEST_F(SessionTest, ACallWithoutAnAnswerEndsAtItsDeadline) {

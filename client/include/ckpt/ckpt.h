@@ -78,6 +78,7 @@ typedef struct ckpt_open_options {
   int control;             /* nonzero: no arena, queries only */
   uint32_t timeout_ms;     /* of the first connection; 0: 10,000 */
   ckpt_alarms alarms;      /* of snapshots; the strictest of their ranks' sessions counts */
+  const struct ckpt_liveness* liveness; /* NULL, or see ckpt_liveness.h */
 } ckpt_open_options;
 
 /* Connects, and maps the arena. On failure *session is NULL and, if error is not NULL, the sentence
@@ -369,10 +370,9 @@ typedef struct ckpt_restore_options {
   /* Nonzero: each unit's newest version not after `step`, in the lineage and its ancestors, whether
    * or not a commit is at the step or other units have a version. Not with `latest` or `tag`. */
   int newest;
-  int memory; /* nonzero: versions that are only in memory count, too */
-  size_t
-      restored_size;  /* sizeof(ckpt_restored), the distance of its entries; 0: it has no `level` */
-  ckpt_direct direct; /* ckpt_cuda_restore alone: see ckpt_cuda.h */
+  int memory;           /* nonzero: versions that are only in memory count, too */
+  size_t restored_size; /* sizeof(ckpt_restored), the distance of entries; 0: without `level` */
+  ckpt_direct direct;   /* ckpt_cuda_restore alone: see ckpt_cuda.h */
   uint64_t locate_bytes_max; /* ckpt_restore_begin alone: see ckpt_direct.h; 0: never */
 } ckpt_restore_options;
 

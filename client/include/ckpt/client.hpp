@@ -10,6 +10,7 @@
 #define CKPT_CLIENT_HPP_
 
 #include <ckpt/ckpt.h>
+#include <ckpt/ckpt_liveness.h>
 
 #include <ckpt/client_types.hpp>
 #include <ckpt/outcome.hpp>
@@ -142,6 +143,12 @@ class Session {
     raw.control = options.control ? 1 : 0;
     raw.timeout_ms = options.timeout_ms;
     raw.alarms = options.alarms;
+    ckpt_liveness liveness{};
+    liveness.struct_size = sizeof liveness;
+    liveness.heartbeat_ms = options.heartbeat_ms;
+    liveness.interrupted = options.interrupted;
+    liveness.interrupted_context = options.interrupted_context;
+    raw.liveness = &liveness;
     ckpt_session* handle = nullptr;
     char message[1024] = "";
     const ckpt_status status = ckpt_open(&raw, &handle, message, sizeof message);
@@ -151,6 +158,8 @@ class Session {
 
   ckpt_session* handle() const { return handle_.get(); }
   int fd() const { return ckpt_fd(handle_.get()); }
+  // As of the last call that looked at the socket; 0 while the daemon answers.
+  uint64_t silence_ms() const { return ckpt_silence_ms(handle_.get()); }
   Outcome<void> poll(uint32_t timeout_ms) { return check(ckpt_poll(handle_.get(), timeout_ms)); }
 
   Outcome<void> register_units(const std::vector<UnitInfo>& units, const std::string& metadata = "",

@@ -19,6 +19,9 @@ struct OpenOptions {
   bool control = false;
   uint32_t timeout_ms = 0;
   ckpt_alarms alarms = CKPT_ALARMS_DEFAULT;
+  uint32_t heartbeat_ms = 0;                    // 0: none
+  int (*interrupted)(void* context) = nullptr;  // ends waits
+  void* interrupted_context = nullptr;
 };
 
 struct TensorInfo {

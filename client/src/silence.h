@@ -1,0 +1,59 @@
+// Silence: how long the daemon has not answered, as one session sees it.
+//
+// Silence begins when the connection is lost, or with a heartbeat that gets no answer. It ends with
+// the next message, or with a session that is ready again. Time counts only up to the last look at
+// the socket: a process that was stopped itself finds the answer there and blames nobody.
+#pragma once
+
+#include <optional>
+
+#include "client/src/deadline.h"
+
+namespace ckpt::lib {
+
+class Silence {
+ public:
+  // 0: no heartbeats; only a lost connection is silence then.
+  explicit Silence(uint32_t heartbeat_ms) : every_(heartbeat_ms) {}
+
+  // A heartbeat is to be sent. Ask only while the session is ready.
+  bool heartbeat_due(Clock::time_point now) const {
+    return every_.count() != 0 && !asked_ && now >= next_;
+  }
+  void asked(Clock::time_point now) {
+    asked_ = true;
+    if (!since_) since_ = now;
+  }
+  void answered(Clock::time_point now) {
+    asked_ = false;
+    next_ = now + every_;
+    since_.reset();
+  }
+  // Any other message of the daemon.
+  void heard(Clock::time_point now) {
+    since_.reset();
+    if (asked_) since_ = now;
+  }
+  void lost(Clock::time_point now) {
+    asked_ = false;
+    if (!since_) since_ = now;
+  }
+  void ready() { since_.reset(); }
+  // The socket was read, and held nothing more.
+  void looked(Clock::time_point now) { looked_ = now; }
+
+  uint64_t ms() const {
+    if (!since_ || looked_ <= *since_) return 0;
+    return static_cast<uint64_t>(
+        std::chrono::duration_cast<std::chrono::milliseconds>(looked_ - *since_).count());
+  }
+
+ private:
+  const std::chrono::milliseconds every_;
+  bool asked_ = false;  // a heartbeat waits for its answer
+  Clock::time_point next_{};
+  std::optional<Clock::time_point> since_;
+  Clock::time_point looked_{};
+};
+
+}  // namespace ckpt::lib
