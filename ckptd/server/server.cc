@@ -13,6 +13,7 @@
 #include <asio/steady_timer.hpp>
 #include <chrono>
 #include <csignal>
+#include <cstring>
 #include <map>
 #include <optional>
 #include <utility>
@@ -68,6 +69,12 @@ Daemon::Options daemon_options(const Config& config) {
   options.recode_after = config.recode_after;
   options.wall_clock_ns = wall_clock_ns;
   return options;
+}
+
+// nohup and others have a program ignore a signal before it starts: it stays ignored.
+bool inherited_as_ignored(int signal) {
+  struct sigaction action {};
+  return ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
 }  // namespace
@@ -152,10 +159,11 @@ Result<std::unique_ptr<Server>> Server::open(const Config& config, const Parts& 
 
 void Server::run(const std::function<void()>& on_ready) {
   limit_log(*spdlog::default_logger());
-  impl_->signals.add(SIGTERM);
-  impl_->signals.add(SIGINT);
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2}) {
+    if (!inherited_as_ignored(signal)) impl_->signals.add(signal);
+  }
   impl_->signals.async_wait([this](const asio::error_code& error, int signal) {
-    if (!error) impl_->drain(signal == SIGTERM ? "SIGTERM" : "SIGINT");
+    if (!error) impl_->drain(fmt::format("SIG{}", ::sigabbrev_np(signal)));
   });
   impl_->started = Clock::now();
   impl_->sockets->start();

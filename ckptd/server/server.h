@@ -25,7 +25,8 @@ class Server {
   static Result<std::unique_ptr<Server>> open(const Config& config, const Parts& parts);
   ~Server();
 
-  // Serves until SIGTERM or SIGINT (or stop()), then drains. `on_ready` is called once clients are
+  // Serves until SIGTERM, SIGINT, SIGHUP, SIGUSR1 or SIGUSR2 (or stop()), then drains; one that was
+  // inherited as ignored stays so. `on_ready` is called once clients are
   // accepted.
   void run(const std::function<void()>& on_ready);
   // From any thread: as SIGTERM.

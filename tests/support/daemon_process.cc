@@ -119,8 +119,8 @@ void DaemonProcess::kill() {
   pid_ = -1;
 }
 
-int DaemonProcess::stop() {
-  ::kill(pid_, SIGTERM);
+int DaemonProcess::stop(int signal) {
+  ::kill(pid_, signal);
   const int status = wait_exit(pid_);
   pid_ = -1;
   return status;

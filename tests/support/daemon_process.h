@@ -2,6 +2,7 @@
 // its end.
 #pragma once
 
+#include <signal.h>
 #include <sys/types.h>
 
 #include <string>
@@ -22,8 +23,8 @@ class DaemonProcess {
   ~DaemonProcess();  // kills it if it still runs, removes the folder
 
   void start();
-  void kill();  // SIGKILL
-  int stop();   // SIGTERM; its exit status
+  void kill();                     // SIGKILL
+  int stop(int signal = SIGTERM);  // its exit status
   // Kills it and starts it again on the same folder.
   void crash_and_restart() {
     kill();

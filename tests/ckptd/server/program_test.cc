@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -67,6 +68,26 @@ TEST(CkptdProgram, SigtermDrainsAndExitsWithZero) {
   DaemonProcess daemon({"--arena", "64MiB"});
   EXPECT_EQ(daemon.stop(), 0) << daemon.log();
   EXPECT_FALSE(std::filesystem::exists(daemon.socket()));
+}
+
+TEST(CkptdProgram, DrainsOnEverySignalThatAsksItToStop) {
+  for (const int signal : {SIGINT, SIGHUP, SIGUSR1, SIGUSR2}) {
+    DaemonProcess daemon({"--arena", "64MiB"});
+    EXPECT_EQ(daemon.stop(signal), 0) << daemon.log();
+    EXPECT_THAT(daemon.log(), HasSubstr(::sigabbrev_np(signal)));
+    EXPECT_FALSE(std::filesystem::exists(daemon.socket()));
+  }
+}
+
+TEST(CkptdProgram, SignalInheritedAsIgnoredStaysIgnored) {
+  ::signal(SIGHUP, SIG_IGN);  // as nohup does
+  DaemonProcess daemon({"--arena", "64MiB"});
+  ::signal(SIGHUP, SIG_DFL);
+  ::kill(daemon.pid(), SIGHUP);
+  RawClient client(daemon.socket());
+  client.hello_control();
+  EXPECT_EQ(daemon.stop(), 0) << daemon.log();
+  EXPECT_THAT(daemon.log(), Not(HasSubstr("SIGHUP")));
 }
 
 TEST(CkptdProgram, ConfigurationErrorsNameKeyAndLine) {
