@@ -91,6 +91,15 @@ void ElasticFlags::add_to(CLI::App& command, RunOptions& options) {
                   "Our own ckptd is killed and started again if it has not answered for so long; "
                   "0: never")
       ->capture_default_str();
+  command.add_option("--unsaved-max", unsaved_max,
+                     "Act when more than so many steps (100), or so much time (10m), have no "
+                     "checkpoint; default: never");
+  command
+      .add_option("--on-unsaved", on_unsaved,
+                  "Beyond --unsaved-max: warn, and train on; or stop: save if ckptd answers within "
+                  "60 s, then exit 1")
+      ->check(CLI::IsMember({"warn", "stop"}))
+      ->capture_default_str();
 }
 
 namespace {
@@ -117,6 +126,7 @@ void ElasticFlags::choose(RunOptions& options) const {
 Status ElasticFlags::apply(RunOptions& options) const {
   RankOptions& rank = options.rank;
   choose(options);
+  CKPT_ASSIGN(options.unsaved, parse_unsaved(unsaved_max, on_unsaved));
   for (const auto& [flag, given] : {std::pair("--join", &joins), std::pair("--kill-in", &kills_in),
                                     std::pair("--leave", &leaves)}) {
     if (rank.elastic || given->empty()) continue;

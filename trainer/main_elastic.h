@@ -15,6 +15,8 @@ struct ElasticFlags {
   std::vector<std::string> kills_in;
   std::vector<std::string> joins;
   std::vector<std::string> leaves;
+  std::string unsaved_max;
+  std::string on_unsaved = "warn";
 
   // Some go straight into `options`.
   void add_to(CLI::App& command, RunOptions& options);

@@ -1,7 +1,6 @@
-// moetrain run, and moetrain rank, which it starts.
+// moetrain run.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <signal.h>
 #include <stdlib.h>
 
 #include <CLI/CLI.hpp>
@@ -12,7 +11,6 @@
 
 #include "trainer/checkpoint/saved_run.h"
 #include "trainer/data.h"
-#include "trainer/elastic/rank.h"
 #include "trainer/elastic/rank_device.h"
 #include "trainer/elastic/stop_signals.h"
 #include "trainer/elastic/supervisor.h"
@@ -149,7 +147,8 @@ class WorkFolder {
   }
   WorkFolder(WorkFolder&& other) noexcept : path_(std::exchange(other.path_, {})) {}
   WorkFolder& operator=(WorkFolder&&) = delete;
-  ~WorkFolder() {
+  ~WorkFolder() { remove(); }
+  void remove() const {
     std::error_code ignored;
     if (!path_.empty()) fs::remove_all(path_, ignored);
   }
@@ -276,7 +275,13 @@ Result<int> run(RunFlags& flags) {
   }
   Supervisor supervisor(flags.options);
   Status ready = supervisor.start_daemon();
-  if (ready.ok()) ready = settle(flags, view, *corpus, supervisor);
+  if (ready.ok()) {
+    // ckptd is asked about the run, and may hang.
+    const ExitOnStopSignal exits([&folder] {
+      if (folder) folder->remove();
+    });
+    ready = settle(flags, view, *corpus, supervisor);
+  }
   if (const auto signal = supervisor.stop_signal()) return 128 + *signal;
   CKPT_TRY(ready);
   corpus.reset();  // the ranks read it themselves
@@ -338,9 +343,6 @@ void add_flags(CLI::App& command, RunFlags& flags) {
   command.add_flag("--json", flags.options.print_report, "Print the report on stdout");
 }
 
-std::atomic<bool> stop_requested = false;
-std::atomic<bool> drain_requested = false;
-
 }  // namespace
 
 void add_run_command(CLI::App& app, ExitCode& exit_code) {
@@ -350,9 +352,10 @@ void add_run_command(CLI::App& app, ExitCode& exit_code) {
   add_flags(*command, *flags);
   flags->config.add_to(*command);
   command->footer(
-      "Exit codes: those of every command; 130 or 143 when SIGINT or SIGTERM stopped the run "
-      "before\n"
-      "its last step (what it was at is saved).\n"
+      "Exit codes: those of every command; 128 + n when signal n (SIGINT, SIGTERM, SIGHUP, "
+      "SIGUSR1,\n"
+      "SIGUSR2) stopped the run before its last step. What it was at is saved, unless stderr says "
+      "otherwise.\n"
       "Examples:\n"
       "  moetrain run --ranks 4 --steps 60 --checkpoint-every 5 --kill 2@33 --report a.json\n"
       "  moetrain run --ranks 4 --checkpoint-every auto --experts-per-checkpoint auto\n"
@@ -361,28 +364,6 @@ void add_run_command(CLI::App& app, ExitCode& exit_code) {
   command->callback([flags, &exit_code] {
     const Result<int> result = run(*flags);
     exit_code.value = result.ok() ? *result : fail(result.error());
-  });
-}
-
-void add_rank_command(CLI::App& app, ExitCode& exit_code) {
-  auto text = std::make_shared<std::string>();
-  CLI::App* command = app.add_subcommand("rank", "One rank; started by run")->group("");
-  command->add_option("--options", *text, "JSON")->required();
-  command->callback([text, &exit_code] {
-    const Result<RankOptions> options = parse_rank_options(*text);
-    if (!options.ok()) {
-      exit_code.value = fail(options.error());
-      return;
-    }
-    ::signal(SIGPIPE, SIG_IGN);
-    if (options->elastic) {
-      ::signal(SIGTERM, [](int) { drain_requested = true; });
-      ::signal(SIGUSR1, [](int) { stop_requested = true; });
-    } else {
-      ::signal(SIGTERM, [](int) { stop_requested = true; });
-    }
-    EventWriter events(kEventFd, options->rank);
-    exit_code.value = run_rank(*options, events, stop_requested, drain_requested);
   });
 }
 

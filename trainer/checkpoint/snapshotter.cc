@@ -48,13 +48,14 @@ Status Snapshotter::make_room(uint64_t step, const BackPressure& pressure) {
     return snapshot.handle.info().level < CKPT_LEVEL_DURABLE;
   };
   const auto open = std::count_if(in_flight_.begin(), in_flight_.end(), is_open);
+  waits_.open = static_cast<uint32_t>(open);
   if (static_cast<size_t>(open) < kInFlightMax) return {};
   InFlight& oldest = *std::find_if(in_flight_.begin(), in_flight_.end(), is_open);
   if (pressure.policy == CKPT_SLABS_SKIP) {
     return make_error(ErrorCode::kResourceExhausted,
                       "step {}: the snapshot of step {} is still being written", step, oldest.step);
   }
-  if (link_ != nullptr) CKPT_TRY(link_->drain(std::min(kLinkTimeoutMs, pressure.wait_ms_max)));
+  CKPT_TRY(drain_link(std::min(kLinkTimeoutMs, pressure.wait_ms_max)));
   Status waited = await_durable(oldest.handle, pressure.wait_ms_max);
   if (waited.ok() || oldest.handle.info().level == CKPT_LEVEL_FAILED) return {};
   return waited;
@@ -81,7 +82,10 @@ Status Snapshotter::copy(client::Snapshot& snapshot, const std::vector<ckpt_frag
 Status Snapshotter::begin(Request request, const BackPressure& pressure) {
   CKPT_ASSERT(!begun_);
   const auto start = Clock::now();
-  CKPT_TRY(make_room(request.step, pressure));
+  waits_ = {};
+  const Status room = make_room(request.step, pressure);
+  waits_.room_ms = ms_since(start);
+  CKPT_TRY(room);
   // What is left of the wait; 0 would mean the library's own default.
   const double left_ms = pressure.wait_ms_max - ms_since(start);
   client::SnapshotOptions options;
@@ -97,7 +101,10 @@ Status Snapshotter::begin(Request request, const BackPressure& pressure) {
   options.expert_lost = std::move(request.expert_lost);
   options.staleness_max = request.staleness_max;
   options.no_wait = true;
-  CKPT_ASSIGN(client::Snapshot handle, to_result(session_.begin(options)));
+  const auto asked = Clock::now();
+  Result<client::Snapshot> begun = to_result(session_.begin(options));
+  waits_.slabs_ms = ms_since(asked);
+  CKPT_ASSIGN(client::Snapshot handle, std::move(begun));
   begun_.emplace(Begun{options.step, 0, std::move(options.fragments), std::move(handle)});
   begun_->stall_ms = ms_since(start);
   return {};
@@ -108,7 +115,9 @@ Status Snapshotter::fill(const StateMemory& memory) {
   const auto start = Clock::now();
   Begun begun = std::move(*begun_);
   begun_.reset();
+  const uint64_t asked_ns = begun.handle.info().wait_ns;
   Status filled = copy(begun.handle, begun.fragments, memory);
+  waits_.slabs_ms += static_cast<double>(begun.handle.info().wait_ns - asked_ns) / 1e6;
   if (!filled.ok()) {
     (void)begun.handle.abort(filled.error().message);
     return filled;
@@ -158,7 +167,7 @@ void Snapshotter::abandon(uint64_t step, const std::string& reason) {
 }
 
 void Snapshotter::await_settled(uint64_t step, uint32_t timeout_ms) {
-  if (link_ != nullptr) (void)link_->drain(timeout_ms);
+  (void)drain_link(timeout_ms);
   for (InFlight& snapshot : in_flight_) {
     if (snapshot.step == step) (void)await_durable(snapshot.handle, timeout_ms);
   }
@@ -177,13 +186,27 @@ Status Snapshotter::await_durable(client::Snapshot& handle, double timeout_ms) c
   }
 }
 
+// What comes from the device needs slabs of ckptd: not for longer than that makes sense.
+Status Snapshotter::drain_link(uint32_t timeout_ms) {
+  if (link_ == nullptr) return {};
+  const auto begin = Clock::now();
+  for (;;) {
+    const double left_ms = timeout_ms - ms_since(begin);
+    Status drained = link_->drain(static_cast<uint32_t>(std::clamp(left_ms, 1.0, kAskMs)));
+    const bool may_come = !drained.ok() && drained.error().code == ErrorCode::kDeadlineExceeded;
+    if (!may_come || left_ms <= kAskMs) return drained;
+    (void)session_.poll(0);
+    if (in_vain_ && in_vain_()) return drained;
+  }
+}
+
 Result<SnapshotOutcome> Snapshotter::wait(uint64_t step, uint32_t timeout_ms) {
   const auto found = std::find_if(in_flight_.begin(), in_flight_.end(),
                                   [&](const InFlight& s) { return s.step == step; });
   if (found == in_flight_.end()) {
     return make_error(ErrorCode::kFailedPrecondition, "step {}: no snapshot is in flight", step);
   }
-  if (link_ != nullptr) CKPT_TRY(link_->drain(timeout_ms));
+  CKPT_TRY(drain_link(timeout_ms));
   const Status waited = await_durable(found->handle, timeout_ms);
   const SnapshotOutcome outcome = outcome_of(*found);
   if (found->handle.info().level >= CKPT_LEVEL_DURABLE) {
@@ -201,7 +224,7 @@ bool Snapshotter::in_flight(uint64_t step) const {
 
 std::vector<SnapshotOutcome> Snapshotter::drain(uint32_t timeout_ms) {
   const auto begin = Clock::now();
-  if (link_ != nullptr) (void)link_->drain(timeout_ms);
+  (void)drain_link(timeout_ms);
   for (InFlight& snapshot : in_flight_) {
     (void)await_durable(snapshot.handle, timeout_ms - ms_since(begin));
   }

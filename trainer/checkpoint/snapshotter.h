@@ -45,6 +45,8 @@ class Snapshotter {
     // With CKPT_SLABS_WAIT: for an earlier snapshot and the first slab together; then what is left
     // of it for each further slab.
     uint32_t wait_ms_max = 10'000;
+    // For a ckptd that does not answer (DaemonPatience); 0: as long as the waits above say.
+    uint32_t silence_ms_max = 0;
   };
   // Session and link outlive it; `epoch` has been joined. `link` is null where the state is in host
   // memory.
@@ -106,6 +108,13 @@ class Snapshotter {
   // Waits for all that are in flight, and tells how each ended; one that is still in flight after
   // the time is none of them.
   std::vector<SnapshotOutcome> drain(uint32_t timeout_ms);
+  // How long the newest snapshot kept training waiting, the copy apart.
+  struct Waits {
+    double room_ms = 0;   // for an earlier snapshot to be written
+    double slabs_ms = 0;  // for a free slab, or for ckptd
+    uint32_t open = 0;    // earlier ones that were not durable yet
+  };
+  const Waits& waits() const { return waits_; }
   // Is the step's snapshot neither durable nor failed, as far as settled() has told?
   bool in_flight(uint64_t step) const;
 
@@ -129,6 +138,7 @@ class Snapshotter {
   static constexpr double kAskMs = 20;  // whether it is in vain
 
   Status await_durable(ckpt::client::Snapshot& handle, double timeout_ms) const;
+  Status drain_link(uint32_t timeout_ms);
   Status make_room(uint64_t step, const BackPressure& pressure);
   Status copy(ckpt::client::Snapshot& snapshot, const std::vector<ckpt_fragment>& fragments,
               const StateMemory& memory);
@@ -141,6 +151,7 @@ class Snapshotter {
   uint64_t epoch_;
   std::optional<Begun> begun_;
   std::deque<InFlight> in_flight_;
+  Waits waits_;
   std::function<bool()> in_vain_;
 };
 

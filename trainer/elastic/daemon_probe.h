@@ -1,15 +1,12 @@
-// DaemonProbe: does ckptd answer?
+// DaemonProbe: asks ckptd again and again whether it answers, on a thread of its own.
 //
-// A process that is stopped, or stuck, keeps its socket open: whoever asks it waits. A thread of
-// this object asks again and again, each time for a second at most. What counts as silence are
-// questions that were waited for in vain, not time: a supervisor that was stopped itself blames
-// nobody.
+// A process that is stopped, or stuck, keeps its socket open: only a question that stays without an
+// answer tells. Silence counts up to the last look at the socket, so that a supervisor that was
+// stopped itself blames nobody.
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
-#include <mutex>
 #include <string>
 #include <thread>
 
@@ -22,18 +19,25 @@ class DaemonProbe {
   DaemonProbe(const DaemonProbe&) = delete;
   DaemonProbe& operator=(const DaemonProbe&) = delete;
 
-  // For so long it has been asked without an answer.
+  // How long ckptd has not answered, for whatever reason; 0 while it does.
   uint64_t silent_ms() const { return silent_ms_.load(); }
-  // Begins to count anew: there is another one, or none for now.
-  void forgive() { silent_ms_ = 0; }
+  // Nobody listens on its socket; false: it listens, or this is not known yet.
+  bool gone() const { return gone_.load(); }
+  // silent_ms(), but since forgive() at most: for whoever kills a ckptd that hangs.
+  uint64_t hangs_ms() const;
+  // There is another ckptd now, or none yet: its silence is nobody's fault so far.
+  void forgive() { forgiven_ms_ = silent_ms_.load(); }
+  // Bytes that ckptd has written to segments: grows while the disk makes progress.
+  uint64_t bytes_written() const { return bytes_written_.load(); }
 
  private:
   void run(const std::stop_token& stop);
 
   const std::string socket_;
   std::atomic<uint64_t> silent_ms_{0};
-  std::mutex mutex_;
-  std::condition_variable_any stopped_;
+  std::atomic<bool> gone_{false};
+  std::atomic<uint64_t> forgiven_ms_{0};
+  std::atomic<uint64_t> bytes_written_{0};
   std::jthread thread_;  // last: it uses the others
 };
 

@@ -14,6 +14,10 @@ using ckpt::make_error;
 
 namespace {
 
+// The one stop signal that our own ckptd does not ignore.
+constexpr int kDrain = SIGUSR2;
+constexpr int kKilledWithinMs = 10'000;
+
 // "ready" alone, or as the message of a log line with a time stamp before it.
 bool says_ready(const std::string& line) { return line == "ready" || line.ends_with(" ready"); }
 
@@ -33,7 +37,8 @@ Result<Process> DaemonProcess::spawn(const Options& options, const Pipe& log) {
   process.arguments.insert(process.arguments.end(), options.more_arguments.begin(),
                            options.more_arguments.end());
   process.descriptors = {{log.write.get(), STDERR_FILENO}, {log.write.get(), STDOUT_FILENO}};
-  process.death_signal = SIGTERM;  // drains
+  process.death_signal = kDrain;
+  process.ignored_signals = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
   return Process::start(process);
 }
 
@@ -91,11 +96,17 @@ Result<bool> DaemonProcess::restart_if_dead() {
   return true;
 }
 
-void DaemonProcess::stop(int timeout_ms) {
-  process_.signal(SIGTERM);
-  if (!process_.wait(timeout_ms)) {
+void DaemonProcess::ask_to_stop() const { process_.signal(kDrain); }
+
+bool DaemonProcess::ended() {
+  if (!ended_) ended_ = process_.reap().has_value();
+  return ended_;
+}
+
+void DaemonProcess::kill_if_running() {
+  if (!ended()) {
     process_.signal(SIGKILL);
-    process_.wait(timeout_ms);
+    process_.wait(kKilledWithinMs);
   }
   (void)read_log();
 }

@@ -11,6 +11,9 @@
 
 namespace moetrain {
 
+// Signals that are sent to a whole job (by Slurm, systemd, a terminal) do not end it: the ranks
+// that get them, too, want to save first. It drains when the supervisor asks it to, or dies.
+//
 // Everything ckptd writes to stderr goes to `log_file`; its line "ready" says that it serves.
 class DaemonProcess {
  public:
@@ -30,11 +33,14 @@ class DaemonProcess {
   bool read_log();
   bool ready() const { return ready_; }
   void kill() { process_.signal(9); }
+  // Asks it to drain.
+  void ask_to_stop() const;
+  bool ended();
+  // Kills it if it still runs, and waits for its end.
+  void kill_if_running();
   // If it has ended: starts it again, with the same data. kUnavailable with its last words if it
   // has ended too often without becoming ready.
   Result<bool> restart_if_dead();
-  // Asks it to drain and waits for its end; kills it after the bound.
-  void stop(int timeout_ms);
 
  private:
   DaemonProcess(const Options& options, Process process, Pipe log)
@@ -57,6 +63,7 @@ class DaemonProcess {
   std::deque<std::string> lines_;
   bool ready_ = false;
   bool was_ready_ = false;  // any of them
+  bool ended_ = false;      // since it was asked to stop
   int starts_without_ready_ = 1;
   int exits_without_ready_ = 0;
 };

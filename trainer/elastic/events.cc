@@ -15,10 +15,10 @@ using nlohmann::json;
 
 namespace {
 
-constexpr std::array<std::string_view, 18> kKinds = {
-    "joining",  "connecting", "restoring", "training",   "step",      "taking",
-    "snapshot", "saving",     "dying",     "group_lost", "log",       "saved",
-    "fatal",    "pacing",     "drained",   "alive",      "replanned", "regrouping"};
+constexpr std::array<std::string_view, 19> kKinds = {
+    "joining", "connecting", "restoring",  "training",   "step",  "taking", "snapshot",
+    "saving",  "dying",      "group_lost", "log",        "saved", "fatal",  "pacing",
+    "drained", "alive",      "replanned",  "regrouping", "notice"};
 
 // Of kPacing, kTaking and kSnapshot.
 template <typename Event, typename Visit>
@@ -35,6 +35,7 @@ void visit_snapshot_fields(Event& event, Visit&& visit) {
   visit("taken_in", event.taken_in);
   visit("bytes", event.bytes);
   visit("durable_ms", event.durable_ms);
+  visit("no_answer", event.no_answer);
 }
 
 // Calls visit(name, field) for every field but the kind: one list for writing and reading.
@@ -80,6 +81,9 @@ void visit_fields(Event& event, Visit&& visit) {
   visit("ms", event.ms);
   visit("waited_ms", event.waited_ms);
   visit("stall_ms", event.stall_ms);
+  visit("room_ms", event.room_ms);
+  visit("slabs_ms", event.slabs_ms);
+  visit("snapshots_open", event.snapshots_open);
   visit("learning_rate", event.learning_rate);
   visit("gradient_norm", event.gradient_norm);
   visit("busiest_rows", event.busiest_rows);

@@ -42,6 +42,7 @@ struct RankEvent {
     kAlive,       // says nothing else: the process runs (heartbeat.h)
     kReplanned,   // looked at the placement after `step`, and moved experts or not; from rank 0
     kRegrouping,  // leaves `epoch` together with its peers (`text`), to join the next one
+    kNotice,      // `text`, what the supervisor told people about checkpoints; `step` is complete
   };
   Kind kind = Kind::kLog;
   uint32_t rank = 0;
@@ -99,6 +100,9 @@ struct RankEvent {
   double ms = 0;         // from boundary to boundary: snapshot, waiting for other ranks, the step
   double waited_ms = 0;  // of which in collectives: for other ranks, and for their bytes
   double stall_ms = 0;   // of which blocked by a snapshot; kSnapshot: the same, of that snapshot
+  double room_ms = 0;    // of which until an earlier snapshot was written
+  double slabs_ms = 0;   // of which until a slab was free, or ckptd answered
+  uint32_t snapshots_open = 0;  // on their way to the disk when this one was begun
   double learning_rate = 0;
   double gradient_norm = 0;
   int64_t busiest_rows = 0;  // ExpertLoad
@@ -124,6 +128,7 @@ struct RankEvent {
   uint64_t taken_in = 0;  // the epoch; the rank may be in a later one by now
   uint64_t bytes = 0;     // of this rank; kTaking: of all
   double durable_ms = 0;
+  bool no_answer = false;  // it failed as ckptd did not answer
   // kFatal: an ErrorCode
   int code = 0;
   bool operator==(const RankEvent&) const = default;

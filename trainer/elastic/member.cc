@@ -35,13 +35,16 @@ std::string rank_list(const std::vector<uint32_t>& ranks) {
 Result<Member> Member::open(const RankOptions& options, const std::vector<StateUnit>& units,
                             uint64_t share_bytes) {
   const ArenaSize arena = arena_size(share_bytes, options.partial.k_snapshot != 0);
-  Result<client::Session> opened =
-      to_result(client::Session::open({.socket = options.socket,
-                                       .run = options.run,
-                                       .client_name = fmt::format("moetrain rank {}", options.rank),
-                                       .arena_bytes = arena.arena_bytes,
-                                       .slab_bytes = arena.slab_bytes,
-                                       .timeout_ms = options.open_timeout_ms}));
+  client::OpenOptions open;
+  open.socket = options.socket;
+  open.run = options.run;
+  open.client_name = fmt::format("moetrain rank {}", options.rank);
+  open.arena_bytes = arena.arena_bytes;
+  open.slab_bytes = arena.slab_bytes;
+  open.timeout_ms = options.open_timeout_ms;
+  auto patience = std::make_unique<DaemonPatience>();
+  patience->set_options(open);
+  Result<client::Session> opened = to_result(client::Session::open(open));
   if (!opened.ok() && opened.error().code == ckpt::ErrorCode::kResourceExhausted &&
       options.elastic) {
     return ckpt::make_error(opened.error().code,
@@ -50,9 +53,10 @@ Result<Member> Member::open(const RankOptions& options, const std::vector<StateU
                             opened.error().message);
   }
   CKPT_ASSIGN(client::Session session, std::move(opened));
+  patience->follow(session);
   const Status registered = to_status(session.register_units(
       registration(units), to_json(options.config), options.open_timeout_ms));
-  if (registered.ok()) return Member(options, std::move(session));
+  if (registered.ok()) return Member(options, std::move(patience), std::move(session));
   const ckpt::Error& error = registered.error();
   if (error.code != ckpt::ErrorCode::kInvalidArgument &&
       error.code != ckpt::ErrorCode::kFailedPrecondition) {
@@ -190,9 +194,9 @@ std::optional<std::string> Member::epoch_over() const {
   return fmt::format("lost rank {}", rank_list(*lost));
 }
 
-void Member::await_connection(uint32_t timeout_ms) {
+void Member::await_answer(uint32_t timeout_ms) {
   const auto end = Clock::now() + std::chrono::milliseconds(timeout_ms);
-  while (!connected() && Clock::now() < end) (void)session_.poll(50);
+  while (!answers() && Clock::now() < end) (void)session_.poll(50);
 }
 
 void Member::await_epoch_end(uint32_t timeout_ms) {

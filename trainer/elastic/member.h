@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "trainer/checkpoint/daemon_patience.h"
 #include "trainer/checkpoint/units.h"
 #include "trainer/elastic/nccl_tries.h"
 #include "trainer/elastic/rank_options.h"
@@ -54,10 +55,14 @@ class Member {
 
   // Handles what ckptd has sent, without waiting. A ckptd that is away is no error.
   void poll();
-  // Is there a connection to ckptd right now?
-  bool connected() const { return session_.fd() >= 0; }
-  // Waits until there is one, at most this long.
-  void await_connection(uint32_t timeout_ms);
+  // Does ckptd answer? As of the last poll().
+  bool answers() const {
+    return session_.fd() >= 0 && patience_->silence_ms() < DaemonPatience::kAwayMs;
+  }
+  // For how long calls of the session wait for a ckptd that does not.
+  DaemonPatience& patience() { return *patience_; }
+  // Waits until it does, at most this long.
+  void await_answer(uint32_t timeout_ms);
   // Why the joined epoch is over; nothing while it goes on.
   std::optional<std::string> epoch_over() const;
   // Waits until ckptd has noticed that the epoch is over, at most this long.
@@ -66,8 +71,9 @@ class Member {
   ckpt::client::Session& session() { return session_; }
 
  private:
-  Member(const RankOptions& options, ckpt::client::Session session)
-      : options_(&options), session_(std::move(session)) {}
+  Member(const RankOptions& options, std::unique_ptr<DaemonPatience> patience,
+         ckpt::client::Session session)
+      : options_(&options), patience_(std::move(patience)), session_(std::move(session)) {}
 
   Result<DeviceCollectives> agree(Comm& host, Device& device);
   Result<std::unique_ptr<Comm>> connect_nccl(std::unique_ptr<Comm> host,
@@ -76,6 +82,7 @@ class Member {
   bool without_somebody(const ckpt::client::Epoch& epoch);
 
   const RankOptions* options_;
+  std::unique_ptr<DaemonPatience> patience_;  // outlives the session
   ckpt::client::Session session_;
   bool joined_before_ = false;
   std::optional<ckpt::client::ViewPoint> go_back_to_;  // in the next epoch

@@ -15,6 +15,7 @@
 #include <filesystem>
 
 #include "formats/base/assert.h"
+#include "trainer/elastic/stop_signals.h"
 
 namespace moetrain {
 
@@ -30,8 +31,15 @@ namespace {
   ::prctl(PR_SET_PDEATHSIG, options.death_signal);
   if (::getppid() != parent) ::_exit(127);  // it died before the line above
   ::setpgid(0, 0);
-  // No handler of ours: a signal from here on is for the program that this becomes.
-  for (const int number : {SIGINT, SIGTERM}) ::signal(number, SIG_DFL);
+  // No handler of ours: a signal from here on is for the program that this becomes. What is ignored
+  // stays so.
+  for (const int number : kStopSignals) {
+    struct sigaction action {};
+    if (::sigaction(number, nullptr, &action) == 0 && action.sa_handler == SIG_IGN) continue;
+    ::signal(number, SIG_DFL);
+  }
+  for (const int number : options.ignored_signals) ::signal(number, SIG_IGN);
+  if (options.death_signal != SIGKILL) ::signal(options.death_signal, SIG_DFL);
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);

@@ -32,7 +32,8 @@ class Process {
     std::vector<std::string> environment;  // "NAME=value", added to ours
     // Pairs (ours, the child's number of it). Nothing else but 0, 1 and 2 is inherited.
     std::vector<std::pair<int, int>> descriptors;
-    int death_signal = 9;
+    int death_signal = 9;              // never ignored by the child
+    std::vector<int> ignored_signals;  // by the child, from its start
   };
   static Result<Process> start(const Options& options);
 

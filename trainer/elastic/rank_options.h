@@ -62,7 +62,9 @@ struct RankOptions {
   uint32_t open_timeout_ms = 30'000;
   uint32_t collective_timeout_ms = 60'000;
   uint32_t join_timeout_ms = 120'000;
-  uint32_t save_timeout_ms = 120'000;  // of the last checkpoint, restarts of ckptd included
+  // Of the last checkpoint while ckptd writes it. The supervisor ends a wait without progress
+  // sooner (UnsavedWatch::kEndMs).
+  uint32_t save_timeout_ms = 600'000;
 
   // Whether a rank can come to hold other experts than at first: then any could be its to save.
   bool moves_experts() const { return elastic || replan_every != 0; }

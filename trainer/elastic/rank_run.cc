@@ -11,6 +11,7 @@
 #include "trainer/checkpoint/plan.h"
 #include "trainer/elastic/heartbeat.h"
 #include "trainer/elastic/rank_device.h"
+#include "trainer/elastic/snapshot_troubles.h"
 #include "trainer/parallel/replica_check.h"
 
 namespace moetrain {
@@ -30,10 +31,6 @@ namespace {
 constexpr uint64_t kSkippedInARowMax = 10;
 // ckptd sees a dead process within a millisecond; this bounds the wait for one that only hangs.
 constexpr uint32_t kEpochEndTimeoutMs = 10'000;
-// A restart of ckptd in the middle of the last snapshot is survived by libckpt; what is tried again
-// is a snapshot that failed.
-constexpr uint32_t kLastSnapshotAttempts = 3;
-constexpr const char* kOthersFailed = "another rank could not contribute";
 
 double ms_since(Clock::time_point begin) {
   return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
@@ -107,7 +104,7 @@ Status RankRun::run() {
   }
   events_.write({.kind = Kind::kSaved, .step = progress_.step, .text = stopped_because_});
   // The others may still wait for news of the same commit; nobody is lost any more.
-  (void)member_->session().leave();
+  (void)member_->session().leave(kLeaveMs);
   return {};
 }
 
@@ -189,7 +186,7 @@ Result<RankRun::Boundary> RankRun::meet(Comm& comm, bool snapshot_due) {
   member_->poll();
   CKPT_TRY(snapshotter_->poll());
   report_snapshots();
-  const bool away = !member_->connected();
+  const bool away = !member_->answers();
   if (snapshot_due) {
     // Planned by all, begun by those who can: whoever plans apart from the others plans otherwise.
     Result<Snapshotter::Request> wanted = request(kRegularAttempt, /*full=*/false);
@@ -198,17 +195,25 @@ Result<RankRun::Boundary> RankRun::meet(Comm& comm, bool snapshot_due) {
   const auto newest = [](const std::set<uint64_t>& steps) {
     return steps.empty() ? 0 : static_cast<int64_t>(*steps.rbegin());
   };
-  std::vector<int64_t> mine = {
-      stop_.load() ? 1 : 0,      away ? 1 : 0,
-      newest(failed_snapshots_), newest(lost_snapshots_),
-      drain_.load() ? 1 : 0,     member_->session().joiners_waiting() > 0 ? 1 : 0};
+  std::vector<int64_t> mine = {stop_.load() ? 1 : 0,
+                               away ? 1 : 0,
+                               newest(failed_snapshots_),
+                               newest(lost_snapshots_),
+                               drain_.load() ? 1 : 0,
+                               member_->session().joiners_waiting() > 0 ? 1 : 0,
+                               retake_ ? 1 : 0};
+  retake_ = false;
   {
     const EpochWatch::Loan loan(*watch_);
     CKPT_TRY(comm.all_reduce_max(std::span(mine)));
   }
-  const Boundary boundary{
-      mine[0] != 0, mine[1] != 0, static_cast<uint64_t>(mine[2]), static_cast<uint64_t>(mine[3]),
-      mine[4] != 0, mine[5] != 0};
+  const Boundary boundary{mine[0] != 0,
+                          mine[1] != 0,
+                          static_cast<uint64_t>(mine[2]),
+                          static_cast<uint64_t>(mine[3]),
+                          mine[4] != 0,
+                          mine[5] != 0,
+                          mine[6] != 0};
   away_ = boundary.away;
   failed_snapshots_.erase(boundary.failed_snapshot);
   lost_snapshots_.erase(boundary.lost_snapshot);
@@ -238,13 +243,14 @@ Result<RankRun::Ending> RankRun::train(Comm& comm) {
       return leave_group(&comm, boundary.error().message);
     }
     if (boundary->failed_snapshot != 0) {
-      snapshotter_->abandon(boundary->failed_snapshot, kOthersFailed);
+      snapshotter_->abandon(boundary->failed_snapshot, std::string(kOtherRankFailed));
       // Unless a newer one is on its way, the state is as unsaved as before.
       if (saved_step_ == boundary->failed_snapshot) saved_step_ = 0;
     }
     if (early && last) drop_snapshot("the run was stopped");
     if (last) return save_last(comm);
     snapshot_at(*boundary, early);
+    if (boundary->retake) snapshot_due_ = true;  // as soon as ckptd answers all again
     const Status stepped = one_step(comm);
     if (!stepped.ok()) {
       if (!is_group_loss(stepped.error())) return stepped.error();
@@ -316,6 +322,9 @@ void RankRun::report_step(const StepResult& result, const StepTime& time) {
                   .ms = time.ms,
                   .waited_ms = time.waited_ms,
                   .stall_ms = stall_ms_,
+                  .room_ms = waits_.room_ms,
+                  .slabs_ms = waits_.slabs_ms,
+                  .snapshots_open = waits_.open,
                   .learning_rate = result.learning_rate,
                   .gradient_norm = result.gradient_norm,
                   .busiest_rows = result.load.busiest_rows,
@@ -329,59 +338,7 @@ void RankRun::report_step(const StepResult& result, const StepTime& time) {
   }
   events_.write(std::move(event));
   stall_ms_ = 0;
-}
-
-// The last checkpoint: the run ends only when it is durable. All ranks take the same turns, because
-// each attempt begins and ends with what they agree on.
-Result<RankRun::Ending> RankRun::save_last(Comm& comm) {
-  // Nothing was done since the resume, and what was resumed from is a full checkpoint's worth. Or
-  // it was the last checkpoint of all that was lost with a rank.
-  if (saved_step_ == progress_.step && (resumed_whole_ || went_on_)) {
-    const Result<bool> saved = saved_in_the_end(comm);
-    if (!saved.ok() && !is_group_loss(saved.error())) return saved.error();
-    if (!saved.ok()) return leave_group(&comm, saved.error().message);
-    if (*saved) return Ending::kSaved;
-  }
-  // Nobody trains any more: there is nothing to wait less for.
-  const Snapshotter::BackPressure patient{.policy = CKPT_SLABS_WAIT,
-                                          .wait_ms_max = options_.save_timeout_ms};
-  Status failed;
-  for (uint32_t attempt = 0; attempt < kLastSnapshotAttempts; ++attempt) {
-    events_.write({.kind = Kind::kSaving, .epoch = epoch_, .step = progress_.step});
-    member_->await_connection(options_.save_timeout_ms / kLastSnapshotAttempts);
-    durable_step_.reset();
-    // What was begun as a regular one, and dropped, may have another plan.
-    failed = begin_snapshot(request(kRegularAttempt + 1 + attempt, /*full=*/true), patient);
-    if (failed.ok()) failed = fill_snapshot();
-    const Result<Boundary> boundary = meet(comm);
-    if (!boundary.ok()) {
-      if (!is_group_loss(boundary.error())) return boundary.error();
-      return leave_group(&comm, boundary.error().message);
-    }
-    if (boundary->failed_snapshot != 0) {
-      snapshotter_->abandon(progress_.step, kOthersFailed);
-      if (failed.ok()) failed = make_error(ErrorCode::kAborted, "{}: {}", where(), kOthersFailed);
-      continue;
-    }
-    // It may have become durable before the ranks met, who report what is settled.
-    Status saved;
-    if (durable_step_ != progress_.step) {
-      const auto outcome = snapshotter_->wait(progress_.step, options_.save_timeout_ms);
-      if (outcome.ok()) report_snapshot(*outcome);
-      if (!outcome.ok()) saved = outcome.error();
-    }
-    if (saved.ok()) {
-      // Earlier ones may still be on their way: their end belongs to the run's history, too.
-      for (const SnapshotOutcome& outcome : snapshotter_->drain(options_.save_timeout_ms)) {
-        report_snapshot(outcome);
-      }
-      return Ending::kSaved;
-    }
-    if (const auto over = member_->epoch_over()) return leave_group(&comm, *over);
-    failed = saved.error();
-  }
-  return make_error(failed.error().code, "{}: the last checkpoint could not be saved: {}", where(),
-                    failed.error().message);
+  waits_ = {};
 }
 
 int run_rank(const RankOptions& options, EventWriter& events, const std::atomic<bool>& stop,

@@ -44,9 +44,12 @@ class RankRun {
     uint64_t lost_snapshot = 0;    // somebody has learned that the one of this step has failed
     bool drain = false;            // somebody was asked to leave
     bool joiners = false;          // somebody knows of processes that wait to be let in
+    bool retake = false;           // a snapshot failed as ckptd did not answer somebody
   };
   // Of a step: its regular snapshot; those of the last checkpoint have the numbers that follow.
   static constexpr uint32_t kRegularAttempt = 0;
+  // For ckptd to hear that this rank leaves in good order.
+  static constexpr uint32_t kLeaveMs = 1'000;
 
   Status prepare();
   // Sets the model up for this placement, as this rank of it: experts that it does not hold yet are
@@ -113,11 +116,13 @@ class RankRun {
   // others when they meet.
   Status begin_snapshot(Result<Snapshotter::Request> wanted,
                         const Snapshotter::BackPressure& pressure);
-  Status fill_snapshot();
+  Status fill_snapshot(const Snapshotter::BackPressure& pressure);
   // After the ranks have met: fills what was begun `early`, or takes what is due, or neither.
   void snapshot_at(const Boundary& boundary, bool early);
   void drop_snapshot(const std::string& reason);
-  Status snapshot_failed(ckpt::Error error);
+  Status snapshot_failed(ckpt::Error error, bool without_answer);
+  // Of ckptd, which does not.
+  ckpt::Error no_answer() const;
   // What the next one takes. Every rank asks for the same ones in the same order.
   Result<Snapshotter::Request> request(uint32_t attempt, bool full);
   void describe(Snapshotter::Request& request) const;
@@ -141,7 +146,7 @@ class RankRun {
   Status replan(Comm& comm);
   Status move_experts(Comm& comm, const ExpertPlacement& next, RankEvent& event);
   void report_snapshots();
-  void report_snapshot(const SnapshotOutcome& outcome);
+  void report_snapshot(const SnapshotOutcome& outcome, bool without_answer = false);
   Ending leave_group(Comm* comm, const std::string& reason);
   // Where the last checkpoint is, for messages: "run tiny step 30".
   std::string where() const;
@@ -187,6 +192,7 @@ class RankRun {
   std::optional<uint64_t> durable_step_;  // the step of the snapshot that became durable last
   std::vector<RestoredUnit> restored_;    // as the epoch began
   bool snapshot_due_ = false;             // a snapshot waits for ckptd to be back
+  bool retake_ = false;                   // one failed without an answer; not yet told
   bool away_ = false;                     // somebody was without ckptd when the ranks met last
   // A snapshot failed, and none has been durable since: ckptd may hang, and not every step shall
   // wait for it as long as the first one did.
@@ -204,6 +210,7 @@ class RankRun {
   bool resumed_whole_ = true;       // no expert was restored from an older checkpoint than the rest
   std::vector<int64_t> in_memory_;  // experts restored from versions that no disk has: not 0
   double stall_ms_ = 0;             // since the last step was reported
+  Snapshotter::Waits waits_;        // of it, for what
   float last_loss_ = 0;
 };
 

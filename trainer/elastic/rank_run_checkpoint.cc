@@ -1,42 +1,19 @@
 // The part of RankRun between the model and the checkpoints: what an epoch begins with, and what a
 // snapshot takes.
 #include <algorithm>
-#include <chrono>
 
 #include "trainer/checkpoint/plan.h"
 #include "trainer/checkpoint/restore.h"
 #include "trainer/checkpoint/trainer_state.h"
 #include "trainer/elastic/rank_run.h"
+#include "trainer/elastic/timed.h"
 
 namespace moetrain {
 
 using ckpt::ErrorCode;
 using ckpt::make_error;
-using Clock = std::chrono::steady_clock;
 using Kind = RankEvent::Kind;
 namespace client = ckpt::client;
-
-namespace {
-
-// For ckptd to answer that it has room, or has none.
-constexpr uint32_t kAnswerMs = 1'000;
-
-// Adds the time it lives to a total.
-class Timed {
- public:
-  explicit Timed(double& total_ms) : total_ms_(total_ms) {}
-  Timed(const Timed&) = delete;
-  Timed& operator=(const Timed&) = delete;
-  ~Timed() {
-    total_ms_ += std::chrono::duration<double, std::milli>(Clock::now() - start_).count();
-  }
-
- private:
-  double& total_ms_;
-  const Clock::time_point start_ = Clock::now();
-};
-
-}  // namespace
 
 Result<ExpertPlacement> RankRun::placement_of(const RankGroup& group) const {
   if (group == first_group(options_.ranks, options_.nodes)) return first_placement(options_);
@@ -211,77 +188,6 @@ Status RankRun::take_over(const client::ViewPoint& view) {
   return {};
 }
 
-bool RankRun::snapshot_is_due() {
-  const uint64_t step = progress_.step;
-  if (pacer_->due(step) && step != saved_step_) snapshot_due_ = true;
-  return snapshot_due_ && step < options_.steps;
-}
-
-Snapshotter::BackPressure RankRun::usual_pressure() const {
-  const bool skip = options_.skip_when_out_of_slabs;
-  Snapshotter::BackPressure pressure{.policy = skip ? CKPT_SLABS_SKIP : CKPT_SLABS_WAIT};
-  if (skip || waited_in_vain_) pressure.wait_ms_max = kAnswerMs;
-  return pressure;
-}
-
-Status RankRun::begin_snapshot(Result<Snapshotter::Request> wanted,
-                               const Snapshotter::BackPressure& pressure) {
-  Status begun;
-  {
-    const Timed stall(stall_ms_);
-    begun = wanted.ok() ? snapshotter_->begin(std::move(*wanted), pressure) : wanted.error();
-  }
-  return begun.ok() ? begun : snapshot_failed(begun.error());
-}
-
-Status RankRun::fill_snapshot() {
-  if (rank_ == 0) events_.write(std::move(taking_));
-  snapshot_due_ = false;
-  saved_step_ = progress_.step;
-  Status filled;
-  {
-    const Timed stall(stall_ms_);
-    filled = snapshotter_->fill(*memory_);
-  }
-  return filled.ok() ? filled : snapshot_failed(filled.error());
-}
-
-// The next one is taken as usual.
-Status RankRun::snapshot_failed(ckpt::Error error) {
-  snapshot_due_ = false;
-  waited_in_vain_ = true;
-  failed_snapshots_.insert(progress_.step);
-  report_snapshot({.step = progress_.step, .reason = error.message, .stall_ms = stall_ms_});
-  return error;
-}
-
-void RankRun::drop_snapshot(const std::string& reason) {
-  snapshotter_->drop(reason);
-  partial_->failed(progress_.step);  // its experts are due again, on every rank
-}
-
-void RankRun::snapshot_at(const Boundary& boundary, bool early) {
-  const bool begun_by_all = early && boundary.failed_snapshot != progress_.step;
-  if (early && !begun_by_all) {
-    snapshot_due_ = false;
-    return drop_snapshot("another rank could not begin");
-  }
-  if (boundary.away) {
-    if (early) drop_snapshot("another rank has no ckptd");
-    return;
-  }
-  // A failure is reported; training goes on.
-  if (early) {
-    (void)fill_snapshot();
-  } else if (snapshot_is_due() &&
-             begin_snapshot(request(kRegularAttempt, /*full=*/false), usual_pressure()).ok()) {
-    (void)fill_snapshot();
-  }
-  if (!options_.wait_durable) return;
-  const Timed stall(stall_ms_);
-  snapshotter_->await_settled(progress_.step, Snapshotter::BackPressure().wait_ms_max);
-}
-
 Result<Snapshotter::Request> RankRun::request(uint32_t attempt, bool full) {
   const Timed stall(stall_ms_);
   const size_t experts = size_t{placement_.layers()} * placement_.experts;
@@ -358,34 +264,6 @@ void RankRun::describe(Snapshotter::Request& request) const {
   }
   const std::vector<int64_t> lost = partial_->lost();
   request.expert_lost.assign(lost.begin(), lost.end());
-}
-
-void RankRun::report_snapshots() {
-  if (!snapshotter_) return;
-  for (const SnapshotOutcome& outcome : snapshotter_->settled()) {
-    report_snapshot(outcome);
-    if (!outcome.durable) lost_snapshots_.insert(outcome.step);
-  }
-}
-
-void RankRun::report_snapshot(const SnapshotOutcome& outcome) {
-  if (rank_ == 0 && !outcome.alarms.empty()) {
-    events_.log(fmt::format("run {} step {}: ckptd raised an alarm: {}", options_.run, outcome.step,
-                            outcome.alarms));
-  }
-  if (outcome.durable) {
-    pacer_->durable(outcome.step, outcome.durable_ms);
-    durable_step_ = outcome.step;
-    waited_in_vain_ = false;
-  }
-  events_.write({.kind = Kind::kSnapshot,
-                 .step = outcome.step,
-                 .text = outcome.reason,
-                 .stall_ms = outcome.stall_ms,
-                 .durable = outcome.durable,
-                 .taken_in = outcome.epoch,
-                 .bytes = outcome.bytes,
-                 .durable_ms = outcome.durable_ms});
 }
 
 }  // namespace moetrain

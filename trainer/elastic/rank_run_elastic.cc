@@ -7,6 +7,7 @@
 #include "formats/base/assert.h"
 #include "trainer/elastic/lost_experts.h"
 #include "trainer/elastic/rank_run.h"
+#include "trainer/elastic/stop_signals.h"
 
 namespace moetrain {
 
@@ -32,7 +33,7 @@ void RankRun::kill_if_asked(uint64_t step) {
 void RankRun::leave_if_asked(uint64_t step) {
   const auto come = [step](uint64_t asked) { return asked <= step; };
   if (drain_.load() || std::ranges::none_of(options_.leave_after, come)) return;
-  ::raise(SIGTERM);
+  ::raise(leave_rank_signal());
 }
 
 void RankRun::tell_collectives(const DeviceCollectives& collectives) {
@@ -55,17 +56,20 @@ void RankRun::settle_snapshots(const client::Epoch& epoch) {
   }
   failed_snapshots_.clear();
   snapshot_due_ = false;
+  retake_ = false;
   away_ = false;
   if (epoch.goes_on && snapshotter_) return snapshotter_->go_on(epoch.rank, epoch.epoch);
   lost_snapshots_.clear();
   snapshotter_.emplace(member_->session(), epoch.rank, link_.get(), epoch.epoch);
-  snapshotter_->give_up_when([this] { return member_->epoch_over().has_value(); });
+  snapshotter_->give_up_when(
+      [this] { return member_->epoch_over().has_value() || member_->patience().over(); });
 }
 
 // The group went on from its last step, whose snapshot may still be on its way. What one of them
 // has heard of it all have to know: another attempt is for all. False: it is to be saved again.
 Result<bool> RankRun::saved_in_the_end(Comm& comm) {
   if (!went_on_) return true;
+  events_.write({.kind = Kind::kSaving, .epoch = epoch_, .step = progress_.step});
   for (const SnapshotOutcome& outcome : snapshotter_->drain(options_.save_timeout_ms)) {
     report_snapshot(outcome);
     if (!outcome.durable) lost_snapshots_.insert(outcome.step);
@@ -266,7 +270,7 @@ Result<RankRun::Ending> RankRun::drain(Comm& comm) {
   event.epoch = epoch_;
   event.step = progress_.step;
   events_.write(std::move(event));
-  (void)member_->session().leave();
+  (void)member_->session().leave(kLeaveMs);
   return Ending::kDrained;
 }
 

@@ -1,16 +1,20 @@
 #include "trainer/elastic/stop_signals.h"
 
 #include <fcntl.h>
-#include <signal.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
+#include <utility>
 
 #include "formats/base/assert.h"
 
 namespace moetrain {
 
 namespace {
+
+constexpr int kLookMs = 50;
 
 // Of the process, like the signals themselves; never closed, because a handler may run at any time.
 int pipe_ends[2] = {-1, -1};
@@ -24,14 +28,19 @@ void note(int number) {
 
 }  // namespace
 
+void handle_unless_ignored(int number, void (*handler)(int)) {
+  struct sigaction action {};
+  if (::sigaction(number, nullptr, &action) == 0 && action.sa_handler == SIG_IGN) return;
+  action = {};
+  action.sa_handler = handler;
+  action.sa_flags = SA_RESTART;
+  ::sigaction(number, &action, nullptr);
+}
+
 void hold_stop_signals() {
   if (pipe_ends[0] >= 0) return;
   CKPT_ASSERT_MSG(::pipe2(pipe_ends, O_CLOEXEC | O_NONBLOCK) == 0, "pipe2");
-  struct sigaction action {};
-  action.sa_handler = note;
-  action.sa_flags = SA_RESTART;
-  ::sigaction(SIGINT, &action, nullptr);
-  ::sigaction(SIGTERM, &action, nullptr);
+  for (const int number : kStopSignals) handle_unless_ignored(number, note);
 }
 
 int stop_signals_fd() { return pipe_ends[0]; }
@@ -41,5 +50,25 @@ std::optional<int> take_stop_signal() {
   if (::read(pipe_ends[0], &number, 1) != 1) return std::nullopt;
   return number;
 }
+
+std::string signal_name(int number) {
+  const char* name = ::sigabbrev_np(number);
+  return name == nullptr ? std::to_string(number) : std::string("SIG") + name;
+}
+
+ExitOnStopSignal::ExitOnStopSignal(std::function<void()> clean_up)
+    : thread_([clean_up = std::move(clean_up)](const std::stop_token& over) {
+        while (!over.stop_requested()) {
+          pollfd stop{stop_signals_fd(), POLLIN, 0};
+          if (::poll(&stop, 1, kLookMs) != 1) continue;
+          const std::optional<int> number = take_stop_signal();
+          if (!number) continue;
+          clean_up();
+          ::_exit(128 + *number);
+        }
+      }) {}
+
+int stop_rank_signal() { return SIGRTMIN; }
+int leave_rank_signal() { return SIGRTMIN + 1; }
 
 }  // namespace moetrain

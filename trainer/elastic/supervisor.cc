@@ -22,9 +22,10 @@ using ckpt::make_error;
 namespace {
 
 constexpr int kTickMs = 200;
-constexpr int kStoppedExit = 128;          // plus the signal's number, as shells have it
-constexpr int kDaemonStopMs = 40'000;      // a little more than ckptd allows itself to drain
-constexpr uint64_t kHangsAtEndMs = 5'000;  // without an answer: it will not drain either
+constexpr int kStoppedExit = 128;  // plus the signal's number, as shells have it
+// Without an answer for so long ckptd will not drain either.
+constexpr uint64_t kHangsAtEndMs = 5'000;
+constexpr uint64_t kHangsAtStopMs = 1'000;
 
 // Arenas of all ranks, and as much again: a rank that died leaves its arena behind until what it
 // had handed over is written, while its successor already has one.
@@ -57,7 +58,7 @@ Supervisor::Supervisor(RunOptions options) : impl_(std::make_unique<Impl>(std::m
 Supervisor::~Supervisor() {
   // Only a run that did not come to its end has left anything to stop.
   impl_->kill_ranks();
-  if (impl_->daemon) impl_->daemon->stop(kDaemonStopMs);
+  impl_->stop_daemon();
 }
 
 Status Supervisor::start_daemon() {
@@ -120,8 +121,8 @@ Status Supervisor::Impl::settle(const TrainConfig& config, std::vector<LayerSlot
   options.rank.placement = std::move(placement);
   const uint64_t arena_bytes = arena_bytes_for(options);
   if (!daemon || arena_bytes <= daemon_arena_bytes) return {};
-  daemon->stop(kDaemonStopMs);
-  daemon.reset();
+  stop_daemon();
+  if (stop_signal) return make_error(ErrorCode::kAborted, "stopped before ckptd was ready");
   return start_daemon(arena_bytes);
 }
 
@@ -129,6 +130,9 @@ int Supervisor::Impl::run() {
   recorder.emplace(options.rank.ranks, options.rank.config.tokens_per_step());
   watchdog.emplace(options.rank.ranks,
                    Watchdog::Patience{.silent_ms = options.heartbeat_timeout_ms});
+  UnsavedOptions unsaved = options.unsaved;
+  unsaved.socket = options.rank.socket;
+  saves.emplace(std::move(unsaved));
   const Status opened = open_files();
   if (!opened.ok()) give_up(opened.error());
   take_signal();  // one that came while the run was being looked up
@@ -138,7 +142,7 @@ int Supervisor::Impl::run() {
     const Status started = start_rank(rank);
     if (!started.ok()) give_up(started.error());
   }
-  if (daemon && options.daemon_timeout_ms != 0) probe.emplace(options.rank.socket);
+  if (!failure) probe.emplace(options.rank.socket);
   while (ranks_running()) watch_once();
   return finish();
 }
@@ -189,13 +193,14 @@ void Supervisor::Impl::watch_once() {
   ::poll(watched.data(), watched.size(), kTickMs);
   take_signal();
   if (daemon) daemon_ended();
-  if (daemon && probe) kill_hanging_daemon();
+  if (daemon && probe && options.daemon_timeout_ms != 0) kill_hanging_daemon();
   for (uint32_t rank = 0; rank < slots.size(); ++rank) {
     if (slots[rank].events.valid()) read_events(rank);
     if (!slots[rank].process) continue;
     if (const auto end = slots[rank].process->reap()) rank_ended(rank, *end);
   }
   kill_hanging_ranks();
+  watch_saves();
   // A rank that waits for the others of an epoch that is not needed any more.
   if (complete && everybody_else_is_done()) kill_ranks();
 }
@@ -223,9 +228,9 @@ void Supervisor::Impl::daemon_ended() {
 // Whoever waits for it asks its successor again.
 void Supervisor::Impl::kill_hanging_daemon() {
   if (!daemon->ready()) return probe->forgive();  // it may have a long journal to read
-  if (probe->silent_ms() < options.daemon_timeout_ms) return;
+  if (probe->hangs_ms() < options.daemon_timeout_ms) return;
   say(fmt::format("ckptd hangs: no answer on {} for {:.1f} s; killing it", options.rank.socket,
-                  static_cast<double>(probe->silent_ms()) / 1e3));
+                  static_cast<double>(probe->hangs_ms()) / 1e3));
   probe->forgive();
   daemon->kill();
 }
@@ -235,15 +240,14 @@ void Supervisor::Impl::take_signal() {
   if (!taken) return;
   if (stop_signal) return stop_at_once("stopped at once by a second signal");
   stop_signal = taken;
+  stopped_ns = monotonic_ns();
   if (!ranks_running()) return;
   if (!epoch_seen) return stop_at_once("stopped before the first step");  // nobody has state yet
   say("stopping: the ranks save the step they are at (once more to stop at once)");
-  for (Slot& slot : slots) {
-    if (slot.process && slot.joined) slot.process->signal(stop_rank_signal());
-  }
+  stop_ranks();
 }
 
-void Supervisor::Impl::stop_at_once(const char* why) {
+void Supervisor::Impl::stop_at_once(const std::string& why) {
   if (!failure) unsaved_stop = true;
   give_up(make_error(ErrorCode::kAborted, "{}", why));
 }
@@ -262,12 +266,14 @@ void Supervisor::Impl::kill_ranks() {
 
 int Supervisor::Impl::finish() {
   bar->finish();
-  const bool hangs = probe && probe->silent_ms() >= kHangsAtEndMs;
+  const uint64_t hangs_ms = stop_signal ? kHangsAtStopMs : kHangsAtEndMs;
+  const bool hangs = probe && probe->silent_ms() >= hangs_ms;
   probe.reset();  // a daemon that drains waits for those who are connected
   if (daemon && hangs) daemon->kill();
-  if (daemon) daemon->stop(kDaemonStopMs);
-  daemon.reset();
+  stop_daemon();
+  if (stopped_because.empty()) stopped_because = limit_reached;
   report::Report result = recorder->report();
+  add_saves_to(result);
   result.on_loss = {options.rank.elastic ? "continue" : "restart", options.on_loss_reason};
   for (const std::string& mismatch : recorder->mismatches()) {
     say("not reproduced: " + mismatch);
@@ -280,8 +286,8 @@ int Supervisor::Impl::finish() {
   }
   if (options.print_report) std::fputs(report::to_json(result).c_str(), stdout);
   if (failure) {
-    say("moetrain: " + failure->message);
-    if (failure->code == ErrorCode::kResourceExhausted && epoch_seen) say(what_is_left());
+    say("moetrain: " + saves->with_cause(failure->message));
+    say_unsaved();
     return unsaved_stop ? kStoppedExit + *stop_signal : ckpt::exit_code_for(failure->code);
   }
   say(report::summary_text(result));

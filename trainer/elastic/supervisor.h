@@ -7,8 +7,9 @@
 // epoch. In an elastic run it is not, once the first epoch trains: the survivors go on; only when
 // none with state is left all start again.
 // A rank that gives up with a kFatal event ends the run: the same would happen again. One that was
-// to join, and never has, does not. SIGINT or SIGTERM: the ranks save the step they are at, and the
-// run ends with 128 + the signal's number; a second one ends it at once.
+// to join, and never has, does not. A stop signal (stop_signals.h): the ranks save the step they
+// are at, and the run ends with 128 + the signal's number; a second one ends it at once, and so
+// does the first one where ckptd does not answer.
 #pragma once
 
 #include <memory>
@@ -17,6 +18,7 @@
 #include <vector>
 
 #include "trainer/elastic/rank_options.h"
+#include "trainer/elastic/unsaved_watch.h"
 
 namespace moetrain {
 
@@ -48,6 +50,7 @@ struct RunOptions {
   uint32_t heartbeat_timeout_ms = 10'000;
   // Our own ckptd, if it has not answered for so long, is started anew; 0: never.
   uint32_t daemon_timeout_ms = 20'000;
+  UnsavedOptions unsaved;     // its socket is filled in here
   uint32_t restarts_max = 5;  // of ranks, in a row without a completed step
   bool own_daemon = true;     // listening on rank.socket, with its data in data_dir
   std::string data_dir;

@@ -10,6 +10,7 @@
 #include "trainer/elastic/events.h"
 #include "trainer/elastic/process.h"
 #include "trainer/elastic/recorder.h"
+#include "trainer/elastic/save_monitor.h"
 #include "trainer/elastic/stop_signals.h"
 #include "trainer/elastic/supervisor.h"
 #include "trainer/elastic/watchdog.h"
@@ -56,15 +57,24 @@ struct Supervisor::Impl {
   bool anybody_has_state() const;
   void start_joiners(uint64_t step);
   void start_all_again(const std::string& lost);
-  int stop_rank_signal() const;
   void kill_hanging_ranks();
+
+  // supervisor_saves.cc
+  UnsavedWatch::Daemon daemon_state() const;
+  void watch_saves();
+  std::string unsaved_cause() const;
+  void tell(const std::string& line);
+  void stop_ranks();
+  void stop_daemon();
+  void say_unsaved();
+  void add_saves_to(report::Report& result) const;
 
   // supervisor.cc
   void watch_once();
   void daemon_ended();
   void kill_hanging_daemon();
   void take_signal();
-  void stop_at_once(const char* why);
+  void stop_at_once(const std::string& why);
   void give_up(ckpt::Error error);
   void kill_ranks();
   bool ranks_running() const;
@@ -79,9 +89,10 @@ struct Supervisor::Impl {
   RunOptions options;
   std::optional<DaemonProcess> daemon;
   uint64_t daemon_arena_bytes = 0;   // what it was started with
-  std::optional<DaemonProbe> probe;  // of our own, while ranks run
+  std::optional<DaemonProbe> probe;  // while ranks run
   std::optional<Recorder> recorder;
   std::optional<Watchdog> watchdog;
+  std::optional<SaveMonitor> saves;
   std::optional<report::ProgressBar> bar;
   std::ofstream metrics;
   std::ofstream events;
@@ -94,6 +105,8 @@ struct Supervisor::Impl {
   uint64_t failures_known = 0;  // what ranks told: those that are started anew have forgotten
   double training_ms_known = 0;
   std::optional<int> stop_signal;
+  uint64_t stopped_ns = 0;      // when it came
+  std::string limit_reached;    // of --unsaved-max, with --on-unsaved stop
   std::string stopped_because;  // what the ranks said who stopped and saved by themselves
   std::optional<ckpt::Error> failure;
   bool unsaved_stop = false;  // the failure is that it was asked for

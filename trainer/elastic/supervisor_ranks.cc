@@ -171,6 +171,7 @@ void Supervisor::Impl::read_events(uint32_t rank) {
 void Supervisor::Impl::handle(const RankEvent& event) {
   recorder->add(event);
   watchdog->add(event);
+  saves->add(event);
   if (event.kind == Kind::kAlive) return;
   if (events.is_open()) events << to_line(event) << std::flush;
   switch (event.kind) {
@@ -195,6 +196,8 @@ void Supervisor::Impl::handle(const RankEvent& event) {
     case Kind::kRestoring:
     case Kind::kSaving:
     case Kind::kPacing:
+    case Kind::kSnapshot:  // SaveMonitor tells of these
+    case Kind::kNotice:    // the supervisor's own
       return;
     case Kind::kReplanned:
       return say_replanned(event);
@@ -203,12 +206,6 @@ void Supervisor::Impl::handle(const RankEvent& event) {
       return;
     case Kind::kStep:
       return handle_step(event);
-    case Kind::kSnapshot:
-      if (!event.durable) {
-        say(fmt::format("rank {}: the snapshot of step {} failed: {}", event.rank, event.step,
-                        event.text));
-      }
-      return;
     case Kind::kDying:
       return forget_kill(event);
     case Kind::kRegrouping:
@@ -335,9 +332,6 @@ bool Supervisor::Impl::anybody_has_state() const {
            return slot.process && slot.trained && slot.epoch >= went_on_epoch;
          });
 }
-
-// To an elastic run SIGTERM says that one rank shall leave.
-int Supervisor::Impl::stop_rank_signal() const { return options.rank.elastic ? SIGUSR1 : SIGTERM; }
 
 void Supervisor::Impl::start_joiners(uint64_t step) {
   for (RankJoin& join : options.joins) {

@@ -160,6 +160,32 @@ void read_daemon_failures(Fields& top, const std::string& origin, Report& report
   }
 }
 
+void read_unsaved(Fields& top, const std::string& origin, Report& report) {
+  report.saved_step = top.count_or("saved_step", 0);
+  const auto& listed = top.array_or_empty("unsaved");
+  for (size_t i = 0; i < listed.size(); ++i) {
+    Fields entry(listed[i], origin, fmt::format("unsaved[{}]", i));
+    report.unsaved.push_back({.since = entry.count("since"),
+                              .until = entry.count("until"),
+                              .ms = entry.number("ms"),
+                              .cause = entry.text("cause"),
+                              .saved = entry.flag("saved")});
+    top.absorb(entry);
+  }
+}
+
+ordered_json unsaved_json(const std::vector<Unsaved>& unsaved) {
+  ordered_json all = ordered_json::array();
+  for (const Unsaved& one : unsaved) {
+    all.push_back({{"since", one.since},
+                   {"until", one.until},
+                   {"ms", one.ms},
+                   {"cause", one.cause},
+                   {"saved", one.saved}});
+  }
+  return all;
+}
+
 void read_loads(Fields& top, const std::string& origin, Report& report) {
   const auto& loads = top.array_or_empty("loads");
   if (loads.size() > kLossesMax) return top.fail("loads", "has too many entries");
@@ -308,6 +334,8 @@ std::string to_json(const Report& report) {
       {"on_loss_reason", report.on_loss.reason},
       {"failures", std::move(failures)},
       {"daemon_failures", std::move(daemon_failures)},
+      {"saved_step", report.saved_step},
+      {"unsaved", unsaved_json(report.unsaved)},
       {"replans", replans_json(report.replans)},
       {"rank_times", rank_times_json(report.rank_times)},
       {"changes", changes_json(report.changes)},
@@ -331,6 +359,7 @@ ckpt::Result<Report> parse_report(std::string_view json, std::string_view origin
   read_losses(top, name, report);
   read_failures(top, name, report);
   read_daemon_failures(top, name, report);
+  read_unsaved(top, name, report);
   read_replans(top, name, report.replans);
   read_rank_times(top, name, report.rank_times);
   read_changes(top, name, report.changes);

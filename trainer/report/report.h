@@ -13,6 +13,7 @@
 //               bytes:{replica, memory, disk, peer, tier}, stale_units, group,
 //               effective_replicas, split_ms:{detect, regroup, plan, migrate, first_step}}],
 //    daemon_failures:[{step, down_ms}],
+//    saved_step, unsaved:[{since, until, ms, cause, saved}],
 //    changes:[{step, joined, left, group, effective_replicas, bytes_moved, plan_ms, migrate_ms}],
 //    replans:[{step, moved, max_over_mean:{before, after}, gain_ms, cost_ms, bytes, plan_ms,
 //              migrate_ms, layer, loads, ranks:{before, after}}],
@@ -107,6 +108,15 @@ struct DaemonFailure {
   double down_ms = 0;  // until it was ready again
 };
 
+// Training went on without a checkpoint, because ckptd did not answer or checkpoints failed.
+struct Unsaved {
+  uint64_t since = 0;  // the newest step that was saved when it began
+  uint64_t until = 0;  // the step that was saved in the end, or the last one that was not
+  double ms = 0;
+  std::string cause;
+  bool saved = false;  // `until` is
+};
+
 // The ranks looked at their placement while their members stayed (trainer/elastic/replanner.h).
 struct Replan {
   uint64_t step = 0;   // the last one before it
@@ -191,6 +201,8 @@ struct Report {
   OnLoss on_loss;
   std::vector<Failure> failures;
   std::vector<DaemonFailure> daemon_failures;
+  uint64_t saved_step = 0;  // the newest that is durable, or was resumed from; 0: none
+  std::vector<Unsaved> unsaved;
   std::vector<MemberChange> changes;
   std::vector<Replan> replans;
   std::vector<RankTime> rank_times;  // ascending by rank

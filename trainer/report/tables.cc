@@ -99,6 +99,17 @@ std::string plt_text(const Report& report) {
   return text + "\n";
 }
 
+std::string unsaved_text(const std::vector<Unsaved>& periods) {
+  std::string text;
+  for (const Unsaved& period : periods) {
+    text += fmt::format("no checkpoint after step {}", period.since);
+    text += period.saved ? fmt::format(" until step {}", period.until)
+                         : fmt::format("; steps until {} are not saved", period.until);
+    text += fmt::format(" ({}): {}\n", human_ms(period.ms), period.cause);
+  }
+  return text;
+}
+
 struct OrderedRow {
   uint64_t step;
   Row cells;
@@ -201,6 +212,7 @@ std::string summary_text(const Report& report) {
                       human_ms(report.step_ms.p99));
   text += changes_text(report.changes);
   text += plt_text(report);
+  text += unsaved_text(report.unsaved);
   const auto& checkpoints = report.checkpoints;
   if (checkpoints.count == 0) return text + "no checkpoints\n";
   const std::string kept = checkpoints.bytes_kept == 0

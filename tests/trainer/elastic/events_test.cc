@@ -70,7 +70,7 @@ TEST(EventsTest, SurviveTheirLine) {
   ASSERT_TRUE(back.ok()) << back.error().message;
   event.text = "line one\nline \"two\" \xef\xbf\xbd";  // what is no UTF-8 is replaced
   EXPECT_EQ(*back, event);
-  for (int kind = 0; kind <= static_cast<int>(Kind::kRegrouping); ++kind) {
+  for (int kind = 0; kind <= static_cast<int>(Kind::kNotice); ++kind) {
     const RankEvent plain{.kind = static_cast<Kind>(kind)};
     EXPECT_EQ(*parse_event(to_line(plain)), plain) << kind_name(plain.kind);
   }

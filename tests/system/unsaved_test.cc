@@ -1,0 +1,145 @@
+// A run whose ckptd does not answer: it trains on, says so, and stops when it is told to.
+#include <gmock/gmock.h>
+#include <signal.h>
+
+#include "tests/system/watched_run.h"
+
+namespace systemtest {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+using testing::Not;
+
+// No wait of a step may come near those that there once were: 5 s and more. A machine may be busy.
+constexpr double kStallMsMax = 4'000;
+
+class UnsavedTest : public TrainingTest {
+ protected:
+  std::unique_ptr<WatchedRun> start(const std::string& socket, const Flags& more) {
+    const std::string events = folder_ / "events";
+    return std::make_unique<WatchedRun>(
+        "moetrain",
+        arguments("r.json", Flags{"--ranks", "2", "--steps", "1000000", "--checkpoint-every", "3",
+                                  "--socket", "unix:" + socket, "--events", events} +
+                                more),
+        events);
+  }
+  static bool is_durable(const json& event) {
+    return event.at("event") == "snapshot" && event.value("durable", false);
+  }
+  static bool says(const json& event, const std::string& text) {
+    return event.at("event") == "notice" && event.value("text", "").find(text) != std::string::npos;
+  }
+  // Of all steps so far.
+  static double worst_stall_ms(WatchedRun& run) {
+    double worst = 0;
+    for (const json& event : run.events()) {
+      if (event.at("event") == "step") worst = std::max(worst, event.value("stall_ms", 0.0));
+    }
+    return worst;
+  }
+};
+
+TEST_F(UnsavedTest, DeadCkptdIsToldAndASignalEndsTheRun) {
+  Ckptd daemon(folder_ / "store");
+  ASSERT_TRUE(daemon.await_ready());
+  const auto run = start(daemon.socket(), {});
+  ASSERT_TRUE(run->await(is_durable)) << run->program().wait().err;
+  daemon.signal(SIGKILL);
+  ASSERT_TRUE(run->await([](const json& event) {
+    return says(event, "no checkpoint since step ") && says(event, "does not answer; retrying");
+  }));
+  ASSERT_TRUE(run->await_steps(20)) << "training goes on";
+  EXPECT_LT(worst_stall_ms(*run), kStallMsMax);
+  run->program().signal(SIGTERM);
+  const Ended ended = run->program().wait();
+  EXPECT_EQ(ended.code(), 128 + SIGTERM) << ended.err;
+  EXPECT_THAT(ended.err, HasSubstr("stopped by SIGTERM, without a last checkpoint: ckptd at "));
+  EXPECT_THAT(ended.err, HasSubstr("are in no checkpoint"));
+  EXPECT_THAT(ended.err, Not(HasSubstr("another rank")));
+  const json report = read_report("r.json");
+  ASSERT_EQ(report.at("unsaved").size(), 1u) << ended.err;
+  const json& unsaved = report["unsaved"][0];
+  EXPECT_EQ(unsaved.at("since"), report.at("saved_step"));
+  EXPECT_GT(unsaved.at("until"), unsaved.at("since"));
+  EXPECT_FALSE(unsaved.at("saved"));
+  EXPECT_THAT(unsaved.at("cause").get<std::string>(), HasSubstr("does not answer"));
+}
+
+TEST_F(UnsavedTest, StoppedCkptdIsNotWaitedForAndServesAgain) {
+  Ckptd daemon(folder_ / "store");
+  ASSERT_TRUE(daemon.await_ready());
+  const auto run = start(daemon.socket(), {});
+  ASSERT_TRUE(run->await(is_durable)) << run->program().wait().err;
+  daemon.signal(SIGSTOP);
+  ASSERT_TRUE(
+      run->await([](const json& event) { return says(event, "no checkpoint since step "); }));
+  ASSERT_TRUE(run->await_steps(20)) << "training goes on";
+  EXPECT_LT(worst_stall_ms(*run), kStallMsMax);
+  const uint64_t since = run->newest_step();
+  daemon.signal(SIGCONT);
+  ASSERT_TRUE(run->await([](const json& event) { return says(event, "answers again"); }));
+  ASSERT_TRUE(run->await([&](const json& event) {
+    return is_durable(event) && event.at("step").get<uint64_t>() > since;
+  }));
+  const Ended ended = run->stop();
+  EXPECT_THAT(ended.err, HasSubstr("no checkpoint after step ")) << "the summary has it, too";
+  const json report = read_report("r.json");
+  ASSERT_FALSE(report.at("unsaved").empty()) << ended.err;
+  EXPECT_TRUE(report["unsaved"][0].at("saved"));
+  EXPECT_EQ(report.at("saved_step"), report.at("losses").back().at("step"));
+}
+
+TEST_F(UnsavedTest, LimitStopsTheRunSaved) {
+  Ckptd daemon(folder_ / "store");
+  ASSERT_TRUE(daemon.await_ready());
+  const auto run = start(
+      daemon.socket(), {"--checkpoint-every", "0", "--unsaved-max", "20", "--on-unsaved", "stop"});
+  const Ended ended = run->program().wait();
+  EXPECT_EQ(ended.code(), 1) << ended.err;
+  EXPECT_THAT(ended.err, HasSubstr("more than the 20 of --unsaved-max"));
+  EXPECT_THAT(ended.err, HasSubstr("--resume latest goes on"));
+  const json report = read_report("r.json");
+  EXPECT_EQ(report.at("saved_step"), report.at("losses").back().at("step"));
+}
+
+class StopSignalTest : public TrainingTest, public testing::WithParamInterface<int> {};
+
+TEST_P(StopSignalTest, SavesTheStepAndExits) {
+  const std::string store = folder_ / "store";
+  const std::string metrics = folder_ / "metrics.jsonl";
+  Program program("moetrain",
+                  arguments("r.json", {"--ranks", "2", "--steps", "1000000", "--checkpoint-every",
+                                       "0", "--data-dir", store, "--metrics", metrics}));
+  ASSERT_TRUE(await_line(metrics, [](const json& line) { return line.at("step") >= 3; }));
+  // Schedulers signal every process of a job: ranks and our own ckptd, too.
+  const auto children = program.children();
+  program.signal(GetParam());
+  for (const Program::Child& child : children) ::kill(child.pid, GetParam());
+  const Ended ended = program.wait();
+  EXPECT_EQ(ended.code(), 128 + GetParam()) << ended.err;
+  EXPECT_THAT(ended.err, HasSubstr("--resume latest"));
+  const json report = read_report("r.json");
+  EXPECT_EQ(report.at("saved_step"), report.at("losses").back().at("step"));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, StopSignalTest,
+                         testing::Values(SIGHUP, SIGUSR1, SIGUSR2, SIGINT, SIGTERM),
+                         [](const auto& test) { return ::sigabbrev_np(test.param); });
+
+TEST_F(UnsavedTest, SignalInheritedAsIgnoredStopsNothing) {
+  Ckptd daemon(folder_ / "store");
+  ASSERT_TRUE(daemon.await_ready());
+  ::signal(SIGHUP, SIG_IGN);  // as nohup does
+  const auto run = start(daemon.socket(), {});
+  ::signal(SIGHUP, SIG_DFL);
+  ASSERT_TRUE(run->await_step(3)) << run->program().wait().err;
+  run->program().signal(SIGHUP);
+  ASSERT_TRUE(run->signal_rank(0, SIGHUP));
+  ASSERT_TRUE(run->await_steps(20));
+  (void)run->stop();
+}
+
+}  // namespace
+}  // namespace systemtest

@@ -1,0 +1,142 @@
+// What people are told about checkpoints that fail, and about training that stands still for them.
+#include "trainer/elastic/save_monitor.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace moetrain {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+using Kind = RankEvent::Kind;
+
+constexpr uint64_t kSecondNs = 1'000'000'000;
+
+class SaveMonitorTest : public testing::Test {
+ protected:
+  void fails(uint32_t rank, uint64_t step, const std::string& reason) {
+    monitor_.add(
+        {.kind = Kind::kSnapshot, .rank = rank, .time_ns = now_ns_, .step = step, .text = reason});
+  }
+  void durable(uint32_t rank, uint64_t step) {
+    monitor_.add({.kind = Kind::kSnapshot,
+                  .rank = rank,
+                  .time_ns = now_ns_,
+                  .step = step,
+                  .durable = true,
+                  .bytes = 12 << 20,
+                  .durable_ms = 12'000});
+  }
+  std::vector<std::string> lines() { return monitor_.look({}, now_ns_).lines; }
+
+  SaveMonitor monitor_{{.socket = "/s"}};
+  uint64_t now_ns_ = kSecondNs;
+};
+
+TEST(SnapshotCauseTest, NamesOfRunStepAndRankAreLeftOut) {
+  EXPECT_EQ(snapshot_cause("run a step 5: the snapshot failed: run a step 5: the disk is full"),
+            "the disk is full");
+  EXPECT_EQ(snapshot_cause("run a step 5: rank 3 gave it up: run a step 5: no free slab"),
+            "no free slab");
+  EXPECT_EQ(snapshot_cause("rank 3: slab 4: bad"), "slab 4: bad");
+  for (const char* plain : {"run out of slabs", "rank", "rank x: y", "step by step: z", ""}) {
+    EXPECT_EQ(snapshot_cause(plain), plain);
+  }
+}
+
+TEST_F(SaveMonitorTest, OneLineForACauseOfAllRanksAndSteps) {
+  for (uint64_t step = 5; step <= 20; step += 5) {
+    for (uint32_t rank = 0; rank < 4; ++rank) {
+      fails(rank, step,
+            rank == 2 ? std::string(kOtherRankFailed)
+                      : "run a step " + std::to_string(step) +
+                            ": the disk is full: " + std::to_string(step * 7) + " bytes free");
+    }
+  }
+  EXPECT_THAT(lines(), ElementsAre("the checkpoint of step 5 failed: the disk is full: 35 bytes "
+                                   "free"));
+  now_ns_ += 5 * kSecondNs;
+  EXPECT_THAT(lines(), IsEmpty()) << "no rank is blamed for what has a cause";
+  fails(0, 25, "run a step 25: the disk is full: 1 bytes free");
+  EXPECT_THAT(lines(), ElementsAre(HasSubstr("checkpoints still fail, 5 since step 5: the disk")));
+  fails(0, 30, "EIO");
+  EXPECT_THAT(lines(), ElementsAre("the checkpoint of step 30 failed: EIO")) << "a new cause";
+  durable(0, 15);
+  EXPECT_THAT(lines(), IsEmpty()) << "was on its way before";
+  durable(0, 35);
+  durable(1, 35);
+  EXPECT_THAT(lines(), ElementsAre("checkpoints succeed again: step 35 is durable; 6 failed since "
+                                   "step 5"));
+  fails(0, 40, "EIO");
+  EXPECT_THAT(lines(), ElementsAre("the checkpoint of step 40 failed: EIO")) << "it is back";
+}
+
+TEST_F(SaveMonitorTest, FailureWithoutACauseIsToldAfterAWhile) {
+  fails(1, 5, std::string(kOtherRankFailed));
+  EXPECT_THAT(lines(), IsEmpty());
+  now_ns_ += 3 * kSecondNs;
+  EXPECT_THAT(lines(), ElementsAre(HasSubstr("the checkpoint of step 5 failed: another rank")));
+}
+
+TEST_F(SaveMonitorTest, FatalErrorNamesTheCauseAnotherRankHad) {
+  const std::string blames =
+      "run a step 9: the last checkpoint could not be saved: " + std::string(kOtherRankFailed);
+  EXPECT_EQ(monitor_.with_cause(blames), blames);
+  fails(3, 9, "run a step 9: the disk is full");
+  EXPECT_EQ(monitor_.with_cause(blames),
+            "run a step 9: the last checkpoint could not be saved: the disk is full");
+  EXPECT_EQ(monitor_.with_cause("something else"), "something else");
+}
+
+TEST_F(SaveMonitorTest, MissingAnswerIsNoFailureOfItsOwn) {
+  monitor_.add({.kind = Kind::kSnapshot,
+                .time_ns = now_ns_,
+                .step = 5,
+                .text = "ckptd at /s did not answer for 1000 ms",
+                .no_answer = true});
+  EXPECT_THAT(lines(), IsEmpty());
+}
+
+TEST_F(SaveMonitorTest, StallsAreToldWithCauseAndRemedy) {
+  durable(0, 5);
+  RankEvent step{.kind = Kind::kStep, .time_ns = now_ns_, .step = 10};
+  step.stall_ms = 8'900;
+  step.room_ms = 8'800;
+  step.snapshots_open = 3;
+  monitor_.add(step);
+  EXPECT_THAT(lines(), ElementsAre(AllOf(HasSubstr("step 10: training stood still for 8.8 s"),
+                                         HasSubstr("the disk is slow (the last one took 12.0 s"),
+                                         HasSubstr("1.0 MiB/s"), HasSubstr("--out-of-slabs"))));
+  step.step = 15;
+  monitor_.add(step);
+  EXPECT_THAT(lines(), IsEmpty()) << "rate limited";
+  step.time_ns += 5 * kSecondNs;
+  monitor_.add(step);
+  EXPECT_THAT(lines(), ElementsAre(HasSubstr("3 such stalls so far, 26.4 s in all")));
+  step.room_ms = 0;
+  step.slabs_ms = 2'000;
+  step.snapshots_open = 0;
+  monitor_.add(step);
+  EXPECT_THAT(lines(), ElementsAre(AllOf(HasSubstr("no slab of the arena"), HasSubstr("--arena"),
+                                         Not(HasSubstr("the disk is slow")))));
+  step.slabs_ms = 100;
+  step.stall_ms = 5'000;
+  step.time_ns += 500 * kSecondNs;
+  monitor_.add(step);
+  EXPECT_THAT(lines(), IsEmpty()) << "a copy is work, not a wait";
+}
+
+TEST_F(SaveMonitorTest, EventsOfAnEpochReadLateDoNotUndoWhatIsSaved) {
+  monitor_.add({.kind = Kind::kTraining, .rank = 0, .time_ns = now_ns_, .epoch = 1});
+  monitor_.add({.kind = Kind::kStep, .rank = 0, .time_ns = now_ns_, .step = 5});
+  durable(0, 5);
+  monitor_.add({.kind = Kind::kTraining, .rank = 1, .time_ns = now_ns_, .epoch = 1});
+  EXPECT_EQ(monitor_.unsaved().saved_step(), 5u);
+}
+
+}  // namespace
+}  // namespace moetrain

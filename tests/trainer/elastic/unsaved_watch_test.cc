@@ -1,0 +1,168 @@
+#include "trainer/elastic/unsaved_watch.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace moetrain {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using Verdict = UnsavedWatch::Verdict;
+
+constexpr uint64_t kSecondNs = 1'000'000'000;
+
+class UnsavedWatchTest : public testing::Test {
+ protected:
+  static UnsavedOptions options() { return {.socket = "/s"}; }
+  static UnsavedWatch::Daemon silent(uint64_t ms) { return {.silent_ms = ms}; }
+  // Looks every 250 ms from one second to another at a ckptd that fell silent at `since`.
+  std::vector<std::string> look_at_silence(UnsavedWatch& watch, uint64_t since, uint64_t from,
+                                           uint64_t to) {
+    std::vector<std::string> lines;
+    for (uint64_t ms = from * 1'000; ms < to * 1'000; ms += 250) {
+      const auto look = watch.look(silent(ms - since * 1'000), ms * 1'000'000);
+      lines.insert(lines.end(), look.lines.begin(), look.lines.end());
+      if (look.verdict != Verdict::kGoOn) verdicts_.push_back(look.verdict);
+    }
+    return lines;
+  }
+  std::vector<Verdict> verdicts_;
+};
+
+TEST_F(UnsavedWatchTest, SilenceIsToldWithinTwoSecondsAndSeldomAfterwards) {
+  UnsavedWatch watch(options());
+  watch.begins(0, kSecondNs);
+  watch.stepped(25);
+  watch.durable(20, 9 * kSecondNs);
+  EXPECT_THAT(look_at_silence(watch, 10, 10, 12),
+              ElementsAre("no checkpoint since step 20: ckptd at /s does not answer; retrying"));
+  watch.stepped(500);
+  const auto lines = look_at_silence(watch, 10, 12, 70);
+  ASSERT_EQ(lines.size(), 3u) << "after 4, 8 and 16 more seconds, the next after 32";
+  for (const std::string& line : lines) {
+    EXPECT_THAT(line, HasSubstr("no checkpoint since step 20: ckptd at /s does not answer; "
+                                "retrying (no answer for "));
+    EXPECT_THAT(line, HasSubstr("training is at step 500)"));
+  }
+  EXPECT_THAT(watch.look({}, 70 * kSecondNs).lines, ElementsAre("ckptd at /s answers again"));
+  EXPECT_THAT(watch.look({}, 71 * kSecondNs).lines, IsEmpty());
+  EXPECT_THAT(verdicts_, IsEmpty()) << "training goes on";
+}
+
+TEST_F(UnsavedWatchTest, ReportHasThePeriodWithoutACheckpoint) {
+  UnsavedWatch watch(options());
+  watch.begins(0, kSecondNs);
+  watch.stepped(25);
+  watch.durable(20, 9 * kSecondNs);
+  (void)look_at_silence(watch, 10, 10, 20);
+  watch.stepped(40);
+  auto periods = watch.periods(20 * kSecondNs);
+  ASSERT_EQ(periods.size(), 1u);
+  EXPECT_EQ(periods[0].since, 20u);
+  EXPECT_EQ(periods[0].until, 40u);
+  EXPECT_FALSE(periods[0].saved);
+  EXPECT_DOUBLE_EQ(periods[0].ms, 10'000);
+  EXPECT_EQ(watch.unsaved_text(), "steps 21 to 40 are in no checkpoint");
+  watch.durable(45, 22 * kSecondNs);
+  periods = watch.periods(30 * kSecondNs);
+  ASSERT_EQ(periods.size(), 1u);
+  EXPECT_EQ(periods[0].until, 45u);
+  EXPECT_TRUE(periods[0].saved);
+  EXPECT_DOUBLE_EQ(periods[0].ms, 12'000);
+  EXPECT_EQ(periods[0].cause, "ckptd at /s does not answer");
+  EXPECT_EQ(watch.unsaved_text(), "");
+}
+
+TEST_F(UnsavedWatchTest, StepLimitWarnsAndTrainsOn) {
+  UnsavedOptions limited = options();
+  limited.steps_max = 10;
+  UnsavedWatch watch(limited);
+  watch.begins(0, kSecondNs);
+  watch.stepped(10);
+  EXPECT_THAT(watch.look({}, 2 * kSecondNs).lines, IsEmpty());
+  watch.stepped(11);
+  const auto look = watch.look({}, 3 * kSecondNs);
+  EXPECT_THAT(look.lines, ElementsAre(HasSubstr("no checkpoint since step 0 for 11 steps, more "
+                                                "than the 10 of --unsaved-max")));
+  EXPECT_EQ(look.verdict, Verdict::kGoOn);
+  EXPECT_THAT(watch.look({}, 4 * kSecondNs).lines, IsEmpty());
+  EXPECT_EQ(watch.look({}, 9 * kSecondNs).lines.size(), 1u);
+  watch.durable(11, 10 * kSecondNs);
+  EXPECT_THAT(watch.look({}, 60 * kSecondNs).lines, IsEmpty());
+}
+
+TEST_F(UnsavedWatchTest, TimeLimitStopsOnce) {
+  UnsavedOptions limited = options();
+  limited.ms_max = 5'000;
+  limited.stop = true;
+  UnsavedWatch watch(limited);
+  watch.begins(0, kSecondNs);
+  EXPECT_EQ(watch.look({}, 60 * kSecondNs).verdict, Verdict::kGoOn) << "nothing is unsaved";
+  watch.stepped(1);
+  EXPECT_EQ(watch.look({}, 60 * kSecondNs).verdict, Verdict::kStop);
+  EXPECT_EQ(watch.look({}, 90 * kSecondNs).verdict, Verdict::kGoOn);
+}
+
+TEST_F(UnsavedWatchTest, LastCheckpointWaitsForProgressAndNoLonger) {
+  UnsavedWatch watch(options());
+  watch.begins(0, kSecondNs);
+  watch.stepped(30);
+  watch.saving(30, 10 * kSecondNs);
+  // A slow disk that gets on is waited for.
+  for (uint64_t at = 10; at < 200; at += 5) {
+    const auto look = watch.look({.bytes_written = at}, at * kSecondNs);
+    EXPECT_EQ(look.verdict, Verdict::kGoOn) << at;
+  }
+  std::vector<std::string> lines;
+  for (uint64_t at = 200; at < 255; ++at) {
+    const auto look = watch.look({.bytes_written = 195}, at * kSecondNs);
+    EXPECT_EQ(look.verdict, Verdict::kGoOn) << at;
+    lines.insert(lines.end(), look.lines.begin(), look.lines.end());
+  }
+  EXPECT_THAT(lines, ElementsAre("saving step 30: ckptd at /s makes no progress; waiting at most "
+                                 "60 s for it"));
+  EXPECT_EQ(watch.look({.bytes_written = 195}, 256 * kSecondNs).verdict, Verdict::kEnd);
+}
+
+TEST_F(UnsavedWatchTest, NothingIsWaitedForAfterASignalWithoutAnswer) {
+  UnsavedWatch watch(options());
+  watch.begins(0, kSecondNs);
+  watch.stepped(5);
+  EXPECT_FALSE(watch.saves_in_vain({}, 2 * kSecondNs));
+  EXPECT_FALSE(watch.saves_in_vain(silent(1'000), 2 * kSecondNs)) << "it may be busy";
+  EXPECT_TRUE(watch.saves_in_vain(silent(2'000), 2 * kSecondNs));
+  EXPECT_TRUE(watch.saves_in_vain({.silent_ms = 800, .gone = true}, 2 * kSecondNs));
+  EXPECT_FALSE(watch.saves_in_vain({.silent_ms = 800, .gone = true, .starting = true}, kSecondNs));
+  // A wait that stood still before the signal ends with it; a save that it began does not.
+  watch.saving(5, 10 * kSecondNs);
+  EXPECT_FALSE(watch.saves_in_vain({}, 10 * kSecondNs));
+  EXPECT_TRUE(watch.saves_in_vain({}, 20 * kSecondNs));
+}
+
+TEST_F(UnsavedWatchTest, RollbackCountsFromTheRestoredStep) {
+  UnsavedWatch watch(options());
+  watch.begins(0, kSecondNs);
+  watch.stepped(50);
+  watch.durable(40, 2 * kSecondNs);
+  watch.begins(20, 3 * kSecondNs);
+  EXPECT_EQ(watch.unsaved_text(), "");
+  watch.stepped(22);
+  EXPECT_EQ(watch.unsaved_text(), "steps 21 to 22 are in no checkpoint");
+  EXPECT_EQ(watch.saved_step(), 20u);
+}
+
+TEST(UnsavedOptionsTest, TakesStepsOrATimeWithItsUnit) {
+  EXPECT_EQ(parse_unsaved("100", "warn")->steps_max, 100u);
+  EXPECT_EQ(parse_unsaved("10m", "stop")->ms_max, 600'000u);
+  EXPECT_TRUE(parse_unsaved("10m", "stop")->stop);
+  EXPECT_FALSE(parse_unsaved("", "warn")->steps_max);
+  for (const char* bad : {"0", "-1", "10x", "1e3", "0s", "1us", "99999999999999999999999"}) {
+    EXPECT_FALSE(parse_unsaved(bad, "warn").ok()) << bad;
+  }
+  EXPECT_FALSE(parse_unsaved("", "stop").ok()) << "nothing would ever stop it";
+}
+
+}  // namespace
+}  // namespace moetrain

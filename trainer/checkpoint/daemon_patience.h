@@ -1,0 +1,56 @@
+// DaemonPatience: how long calls of one session wait for a ckptd that does not answer.
+//
+// Training must not stand still because ckptd is away or hangs. A wait for room is different: ckptd
+// answers then, and the disk is what is slow. The session's heartbeats tell the two apart.
+//
+// Used by one thread at a time, like the session. Outlives it; must not move while it is open.
+#pragma once
+
+#include <ckpt/client.hpp>
+#include <cstdint>
+
+namespace moetrain {
+
+class DaemonPatience {
+ public:
+  // A ckptd that has not answered for so long is away: nothing is begun that needs it.
+  static constexpr uint32_t kAwayMs = 1'000;
+  // A call in the middle of a snapshot waits so long for an answer.
+  static constexpr uint32_t kTrainingMs = 1'000;
+
+  DaemonPatience() = default;
+  DaemonPatience(const DaemonPatience&) = delete;
+  DaemonPatience& operator=(const DaemonPatience&) = delete;
+
+  // Makes the session that is opened with these options follow this object.
+  void set_options(ckpt::client::OpenOptions& options);
+  // The session is open.
+  void follow(const ckpt::client::Session& session) { session_ = session.handle(); }
+
+  uint64_t silence_ms() const { return session_ == nullptr ? 0 : ckpt_silence_ms(session_); }
+
+  // A call is waiting for a ckptd that has not answered for longer than its limit.
+  bool over() const { return silence_ms_max_ != 0 && silence_ms() >= silence_ms_max_; }
+
+  // While it lives, calls of the session end when ckptd has not answered for so long; 0: they wait
+  // as long as their timeouts say.
+  class Limit {
+   public:
+    Limit(DaemonPatience& patience, uint32_t silence_ms_max) : patience_(patience) {
+      patience_.silence_ms_max_ = silence_ms_max;
+    }
+    ~Limit() { patience_.silence_ms_max_ = 0; }
+    Limit(const Limit&) = delete;
+    Limit& operator=(const Limit&) = delete;
+    bool over() const { return patience_.over(); }
+
+   private:
+    DaemonPatience& patience_;
+  };
+
+ private:
+  const ckpt_session* session_ = nullptr;
+  uint32_t silence_ms_max_ = 0;
+};
+
+}  // namespace moetrain

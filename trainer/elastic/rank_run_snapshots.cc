@@ -1,0 +1,198 @@
+// The part of RankRun that takes snapshots: when, how long it waits, and what becomes of them.
+#include <algorithm>
+
+#include "trainer/elastic/rank_run.h"
+#include "trainer/elastic/snapshot_troubles.h"
+#include "trainer/elastic/timed.h"
+
+namespace moetrain {
+
+using ckpt::ErrorCode;
+using ckpt::make_error;
+using Kind = RankEvent::Kind;
+
+namespace {
+
+// For ckptd to answer that it has room, or has none.
+constexpr uint32_t kAnswerMs = 1'000;
+// A restart of ckptd in the middle of the last snapshot is survived by libckpt; what is tried again
+// is a snapshot that failed.
+constexpr uint32_t kLastSnapshotAttempts = 3;
+// For those before the last one, once that is durable.
+constexpr uint32_t kEarlierOnesMs = 30'000;
+
+}  // namespace
+
+bool RankRun::snapshot_is_due() {
+  const uint64_t step = progress_.step;
+  if (pacer_->due(step) && step != saved_step_) snapshot_due_ = true;
+  return snapshot_due_ && step < options_.steps;
+}
+
+Snapshotter::BackPressure RankRun::usual_pressure() const {
+  const bool skip = options_.skip_when_out_of_slabs;
+  Snapshotter::BackPressure pressure{.policy = skip ? CKPT_SLABS_SKIP : CKPT_SLABS_WAIT,
+                                     .silence_ms_max = DaemonPatience::kTrainingMs};
+  if (skip || waited_in_vain_) pressure.wait_ms_max = kAnswerMs;
+  return pressure;
+}
+
+Status RankRun::begin_snapshot(Result<Snapshotter::Request> wanted,
+                               const Snapshotter::BackPressure& pressure) {
+  Status begun;
+  const DaemonPatience::Limit limit(member_->patience(), pressure.silence_ms_max);
+  {
+    const Timed stall(stall_ms_);
+    begun = wanted.ok() ? snapshotter_->begin(std::move(*wanted), pressure) : wanted.error();
+  }
+  waits_ = snapshotter_->waits();
+  return begun.ok() ? begun : snapshot_failed(begun.error(), limit.over());
+}
+
+Status RankRun::fill_snapshot(const Snapshotter::BackPressure& pressure) {
+  if (rank_ == 0) events_.write(std::move(taking_));
+  snapshot_due_ = false;
+  saved_step_ = progress_.step;
+  Status filled;
+  const DaemonPatience::Limit limit(member_->patience(), pressure.silence_ms_max);
+  {
+    const Timed stall(stall_ms_);
+    filled = snapshotter_->fill(*memory_);
+  }
+  waits_ = snapshotter_->waits();
+  return filled.ok() ? filled : snapshot_failed(filled.error(), limit.over());
+}
+
+ckpt::Error RankRun::no_answer() const {
+  return make_error(ErrorCode::kUnavailable, "ckptd at {} did not answer for {} ms",
+                    options_.socket, DaemonPatience::kTrainingMs);
+}
+
+// The next one is taken as usual; where ckptd did not answer, as soon as it does.
+Status RankRun::snapshot_failed(ckpt::Error error, bool without_answer) {
+  if (without_answer) {
+    error = no_answer();
+    waits_ = {};  // neither the disk nor the arena is to blame
+  }
+  retake_ = retake_ || without_answer;
+  snapshot_due_ = false;
+  waited_in_vain_ = true;
+  failed_snapshots_.insert(progress_.step);
+  report_snapshot({.step = progress_.step, .reason = error.message, .stall_ms = stall_ms_},
+                  without_answer);
+  return error;
+}
+
+void RankRun::drop_snapshot(const std::string& reason) {
+  snapshotter_->drop(reason);
+  partial_->failed(progress_.step);  // its experts are due again, on every rank
+}
+
+void RankRun::snapshot_at(const Boundary& boundary, bool early) {
+  const bool begun_by_all = early && boundary.failed_snapshot != progress_.step;
+  if (early && !begun_by_all) {
+    snapshot_due_ = false;
+    return drop_snapshot("another rank could not begin");
+  }
+  if (boundary.away) {
+    if (early) drop_snapshot("another rank has no ckptd");
+    return;
+  }
+  // A failure is reported; training goes on.
+  if (early) {
+    (void)fill_snapshot(usual_pressure());
+  } else if (snapshot_is_due() &&
+             begin_snapshot(request(kRegularAttempt, /*full=*/false), usual_pressure()).ok()) {
+    (void)fill_snapshot(usual_pressure());
+  }
+  if (!options_.wait_durable) return;
+  const DaemonPatience::Limit limit(member_->patience(), DaemonPatience::kTrainingMs);
+  const Timed stall(stall_ms_);
+  snapshotter_->await_settled(progress_.step, Snapshotter::BackPressure().wait_ms_max);
+}
+
+void RankRun::report_snapshots() {
+  if (!snapshotter_) return;
+  for (const SnapshotOutcome& outcome : snapshotter_->settled()) {
+    report_snapshot(outcome);
+    if (!outcome.durable) lost_snapshots_.insert(outcome.step);
+  }
+}
+
+void RankRun::report_snapshot(const SnapshotOutcome& outcome, bool without_answer) {
+  if (rank_ == 0 && !outcome.alarms.empty()) {
+    events_.log(fmt::format("run {} step {}: ckptd raised an alarm: {}", options_.run, outcome.step,
+                            outcome.alarms));
+  }
+  if (outcome.durable) {
+    pacer_->durable(outcome.step, outcome.durable_ms);
+    durable_step_ = outcome.step;
+    waited_in_vain_ = false;
+  }
+  events_.write({.kind = Kind::kSnapshot,
+                 .step = outcome.step,
+                 .text = outcome.reason,
+                 .stall_ms = outcome.stall_ms,
+                 .durable = outcome.durable,
+                 .taken_in = outcome.epoch,
+                 .bytes = outcome.bytes,
+                 .durable_ms = outcome.durable_ms,
+                 .no_answer = without_answer});
+}
+
+// The last checkpoint: the run ends only when it is durable. All ranks take the same turns, because
+// each attempt begins and ends with what they agree on.
+Result<RankRun::Ending> RankRun::save_last(Comm& comm) {
+  // Nothing was done since the resume, and what was resumed from is a full checkpoint's worth. Or
+  // it was the last checkpoint of all that was lost with a rank.
+  if (saved_step_ == progress_.step && (resumed_whole_ || went_on_)) {
+    const Result<bool> saved = saved_in_the_end(comm);
+    if (!saved.ok() && !is_group_loss(saved.error())) return saved.error();
+    if (!saved.ok()) return leave_group(&comm, saved.error().message);
+    if (*saved) return Ending::kSaved;
+  }
+  // Nobody trains any more: there is nothing to wait less for.
+  const Snapshotter::BackPressure patient{.policy = CKPT_SLABS_WAIT,
+                                          .wait_ms_max = options_.save_timeout_ms};
+  Status failed;
+  for (uint32_t attempt = 0; attempt < kLastSnapshotAttempts; ++attempt) {
+    events_.write({.kind = Kind::kSaving, .epoch = epoch_, .step = progress_.step});
+    member_->await_answer(options_.save_timeout_ms / kLastSnapshotAttempts);
+    durable_step_.reset();
+    // What was begun as a regular one, and dropped, may have another plan.
+    failed = begin_snapshot(request(kRegularAttempt + 1 + attempt, /*full=*/true), patient);
+    if (failed.ok()) failed = fill_snapshot(patient);
+    const Result<Boundary> boundary = meet(comm);
+    if (!boundary.ok()) {
+      if (!is_group_loss(boundary.error())) return boundary.error();
+      return leave_group(&comm, boundary.error().message);
+    }
+    if (boundary->failed_snapshot != 0) {
+      snapshotter_->abandon(progress_.step, std::string(kOtherRankFailed));
+      if (failed.ok())
+        failed = make_error(ErrorCode::kAborted, "{}: {}", where(), kOtherRankFailed);
+      continue;
+    }
+    // It may have become durable before the ranks met, who report what is settled.
+    Status saved;
+    if (durable_step_ != progress_.step) {
+      const auto outcome = snapshotter_->wait(progress_.step, options_.save_timeout_ms);
+      if (outcome.ok()) report_snapshot(*outcome);
+      if (!outcome.ok()) saved = outcome.error();
+    }
+    if (saved.ok()) {
+      // Earlier ones may still be on their way: their end belongs to the run's history, too.
+      const DaemonPatience::Limit limit(member_->patience(), DaemonPatience::kTrainingMs);
+      for (const SnapshotOutcome& outcome : snapshotter_->drain(kEarlierOnesMs)) {
+        report_snapshot(outcome);
+      }
+      return Ending::kSaved;
+    }
+    if (const auto over = member_->epoch_over()) return leave_group(&comm, *over);
+    failed = saved.error();
+  }
+  return make_error(failed.error().code, "{}: the last checkpoint could not be saved: {}", where(),
+                    snapshot_cause(failed.error().message));
+}
+
+}  // namespace moetrain

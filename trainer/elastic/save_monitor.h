@@ -1,0 +1,40 @@
+// SaveMonitor: what the supervisor tells people about checkpoints while a run goes on.
+//
+// Pure: events of the ranks and the state of ckptd go in; lines, a verdict and the report's periods
+// without a checkpoint come out. Each concern is a class of its own: what is unsaved, why snapshots
+// fail, what stalls training.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "trainer/elastic/events.h"
+#include "trainer/elastic/snapshot_troubles.h"
+#include "trainer/elastic/stall_watch.h"
+#include "trainer/elastic/unsaved_watch.h"
+
+namespace moetrain {
+
+class SaveMonitor {
+ public:
+  explicit SaveMonitor(UnsavedOptions options) : unsaved_(std::move(options)) {}
+
+  void add(const RankEvent& event);
+  // To be asked several times a second.
+  UnsavedWatch::Look look(const UnsavedWatch::Daemon& daemon, uint64_t now_ns);
+
+  const UnsavedWatch& unsaved() const { return unsaved_; }
+  // The reason of a rank that gave up, with the cause that another rank has named.
+  std::string with_cause(const std::string& reason) const;
+
+ private:
+  void add_snapshot(const RankEvent& event);
+
+  UnsavedWatch unsaved_;
+  SnapshotTroubles troubles_;
+  StallWatch stalls_;
+  std::vector<std::string> lines_;
+  uint64_t epoch_ = 0;  // the newest that trains
+};
+
+}  // namespace moetrain

@@ -1,0 +1,133 @@
+#include "trainer/elastic/snapshot_troubles.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <utility>
+
+namespace moetrain {
+
+namespace {
+
+// For the rank that knows the cause to tell it.
+constexpr uint64_t kCauseWithinNs = 2'000'000'000;
+
+bool is_digit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
+
+// Takes "<word> <name>" off the front, where the name is a number if it has to be; false: `text` is
+// as it was.
+bool take_named(std::string_view& text, std::string_view word, bool number) {
+  std::string_view rest = text;
+  if (!rest.starts_with(word)) return false;
+  rest.remove_prefix(word.size());
+  const size_t end = std::min(rest.find_first_of(" :"), rest.size());
+  if (end == 0 || (number && !std::all_of(rest.begin(), rest.begin() + end, is_digit))) {
+    return false;
+  }
+  text = rest.substr(end);
+  return true;
+}
+
+bool take(std::string_view& text, std::string_view prefix) {
+  if (!text.starts_with(prefix)) return false;
+  text.remove_prefix(prefix.size());
+  return true;
+}
+
+// One name or phrase that says which snapshot, not why.
+bool take_prefix(std::string_view& text) {
+  constexpr std::array<std::string_view, 4> kPhrases = {
+      "the snapshot failed: ", "the last checkpoint could not be saved: ", "beginning a snapshot: ",
+      "waiting for a free slab: "};
+  for (const std::string_view phrase : kPhrases) {
+    if (take(text, phrase)) return true;
+  }
+  std::string_view rest = text;
+  if (take_named(rest, "run ", false) && take_named(rest, " step ", true) && take(rest, ": ")) {
+    text = rest;
+    return true;
+  }
+  rest = text;
+  if (!take_named(rest, "rank ", true) && !take_named(rest, "step ", true)) return false;
+  if (!take(rest, " gave it up: ") && !take(rest, ": ")) return false;
+  text = rest;
+  return true;
+}
+
+std::string without_numbers(std::string_view text) {
+  std::string key;
+  for (const char c : text) {
+    if (!is_digit(c)) {
+      key += c;
+    } else if (key.empty() || key.back() != '#') {
+      key += '#';
+    }
+  }
+  return key;
+}
+
+}  // namespace
+
+std::string snapshot_cause(std::string_view reason) {
+  while (take_prefix(reason)) {
+  }
+  return std::string(reason);
+}
+
+void SnapshotTroubles::failed(uint64_t step, std::string_view reason, uint64_t now_ns) {
+  const bool first_of_step = failed_.insert(step).second;
+  std::string cause = snapshot_cause(reason);
+  if (cause != kOtherRankFailed) {
+    without_cause_.erase(step);
+    return tell(step, std::move(cause), now_ns);
+  }
+  if (first_of_step) without_cause_.emplace(step, now_ns);
+}
+
+void SnapshotTroubles::tell(uint64_t step, std::string cause, uint64_t now_ns) {
+  const std::string key = without_numbers(cause);
+  cause_ = std::move(cause);
+  if (key != key_) {
+    key_ = key;
+    told_.reset();
+    told_.told(now_ns);
+    lines_.push_back(fmt::format("the checkpoint of step {} failed: {}", step, cause_));
+  } else if (told_.due(now_ns)) {
+    told_.told(now_ns);
+    lines_.push_back(fmt::format("checkpoints still fail, {} since step {}: {}", failed_.size(),
+                                 *failed_.begin(), cause_));
+  }
+}
+
+// One that was on its way before the failure says nothing about what comes after it.
+void SnapshotTroubles::durable(uint64_t step) {
+  if (failed_.empty() || step < *failed_.rbegin()) return;
+  if (!key_.empty()) {
+    lines_.push_back(
+        fmt::format("checkpoints succeed again: step {} is durable; {} failed since "
+                    "step {}",
+                    step, failed_.size(), *failed_.begin()));
+  }
+  without_cause_.clear();
+  failed_.clear();
+  cause_.clear();
+  key_.clear();
+  told_.reset();
+}
+
+std::vector<std::string> SnapshotTroubles::lines(uint64_t now_ns) {
+  for (auto at = without_cause_.begin(); at != without_cause_.end();) {
+    if (now_ns < at->second + kCauseWithinNs) {
+      ++at;
+      continue;
+    }
+    const uint64_t step = at->first;
+    at = without_cause_.erase(at);
+    tell(step, std::string(kOtherRankFailed), now_ns);
+  }
+  return std::exchange(lines_, {});
+}
+
+}  // namespace moetrain

@@ -1,0 +1,51 @@
+// SnapshotTroubles: one line when checkpoints begin to fail for a cause, one when they succeed
+// again.
+//
+// Pure. All ranks report the same failure, each in its own words, step after step. A cause is told
+// when it is new, then at growing intervals with the number of checkpoints that failed. Ranks that
+// gave up only because another one failed have no cause of their own: theirs is told only if no
+// rank names one.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "trainer/elastic/reminder.h"
+
+namespace moetrain {
+
+// The reason of ranks that abandon their part because another rank could not bring its own.
+inline constexpr std::string_view kOtherRankFailed = "another rank could not contribute";
+
+// The innermost cause of a failed snapshot: without the names of run, step and rank that ckptd,
+// libckpt and the ranks put before it, each its own.
+std::string snapshot_cause(std::string_view reason);
+
+class SnapshotTroubles {
+ public:
+  // A rank's part of the snapshot of this step failed.
+  void failed(uint64_t step, std::string_view reason, uint64_t now_ns);
+  // The snapshot of this step is durable.
+  void durable(uint64_t step);
+  // What is to be told by now.
+  std::vector<std::string> lines(uint64_t now_ns);
+  // Of the newest failure; empty while checkpoints succeed.
+  const std::string& cause() const { return cause_; }
+
+ private:
+  void tell(uint64_t step, std::string cause, uint64_t now_ns);
+
+  std::vector<std::string> lines_;
+  std::map<uint64_t, uint64_t> without_cause_;  // step -> when its first rank failed so
+  std::set<uint64_t> failed_;                   // steps, since the last success
+  std::string cause_;
+  std::string key_;  // the cause without its numbers: those change from step to step
+  Reminder told_;
+};
+
+}  // namespace moetrain

@@ -1,0 +1,113 @@
+// The supervisor's part that knows whether the run is saved: what it tells people about it, and
+// when it stops waiting for ckptd.
+#include <poll.h>
+
+#include <iterator>
+
+#include "trainer/elastic/supervisor_impl.h"
+
+namespace moetrain {
+
+using ckpt::ErrorCode;
+using ckpt::make_error;
+
+namespace {
+
+constexpr int kStopLookMs = 100;
+// Our own ckptd drains so long at the end: a little more than it allows itself.
+constexpr uint64_t kDrainMs = 40'000;
+// The same once the run was asked to stop. What was announced is durable, however ckptd ends.
+constexpr uint64_t kDrainAfterSignalMs = 5'000;
+constexpr uint64_t kDrainAtOnceMs = 700;
+
+}  // namespace
+
+UnsavedWatch::Daemon Supervisor::Impl::daemon_state() const {
+  if (!probe) return {};
+  return {.silent_ms = probe->silent_ms(),
+          .gone = probe->gone(),
+          .starting = daemon && !daemon->ready(),
+          .bytes_written = probe->bytes_written()};
+}
+
+void Supervisor::Impl::watch_saves() {
+  const UnsavedWatch::Daemon state = daemon_state();
+  const UnsavedWatch::Look look = saves->look(state, monotonic_ns());
+  for (const std::string& line : look.lines) tell(line);
+  if (failure || complete || !ranks_running()) return;
+  switch (look.verdict) {
+    case UnsavedWatch::Verdict::kGoOn:
+      break;
+    case UnsavedWatch::Verdict::kStop:
+      limit_reached = look.lines.back();
+      stop_ranks();
+      break;
+    case UnsavedWatch::Verdict::kEnd:
+      return give_up(make_error(ErrorCode::kUnavailable,
+                                "step {} could not be saved within {} s: {}", recorder->step(),
+                                UnsavedWatch::kEndMs / 1'000, saves->unsaved().cause()));
+  }
+  if (!stop_signal || !saves->unsaved().saves_in_vain(state, stopped_ns)) return;
+  stop_at_once(fmt::format("stopped by {}, without a last checkpoint: {}",
+                           signal_name(*stop_signal), unsaved_cause()));
+}
+
+std::string Supervisor::Impl::unsaved_cause() const {
+  const std::string& cause = saves->unsaved().cause();
+  return cause.empty() ? fmt::format("ckptd at {} does not answer", options.rank.socket) : cause;
+}
+
+// On stderr, and among the events.
+void Supervisor::Impl::tell(const std::string& line) {
+  say(line);
+  if (!events.is_open()) return;
+  events << to_line({.kind = RankEvent::Kind::kNotice,
+                     .time_ns = monotonic_ns(),
+                     .step = recorder->step(),
+                     .text = line})
+         << std::flush;
+}
+
+void Supervisor::Impl::stop_ranks() {
+  for (Slot& slot : slots) {
+    if (slot.process && slot.joined) slot.process->signal(stop_rank_signal());
+  }
+}
+
+// Lets our own ckptd drain, but no longer than its bound. Another stop signal ends the wait.
+void Supervisor::Impl::stop_daemon() {
+  if (!daemon) return;
+  daemon->ask_to_stop();
+  const uint64_t wait_ms = unsaved_stop  ? kDrainAtOnceMs
+                           : stop_signal ? kDrainAfterSignalMs
+                                         : kDrainMs;
+  const uint64_t begin_ns = monotonic_ns();
+  while (!daemon->ended() && ms_between(begin_ns, monotonic_ns()) < static_cast<double>(wait_ms)) {
+    pollfd watched[] = {{stop_signals_fd(), POLLIN, 0},
+                        {daemon->log_fd(), POLLIN, 0},
+                        {daemon->pidfd(), POLLIN, 0}};
+    ::poll(watched, std::size(watched), kStopLookMs);
+    (void)daemon->read_log();
+    if (const std::optional<int> taken = take_stop_signal()) {
+      if (!stop_signal) stop_signal = taken;
+      break;
+    }
+  }
+  daemon->kill_if_running();
+  daemon.reset();
+}
+
+// After a failure: what it cost.
+void Supervisor::Impl::say_unsaved() {
+  if (!epoch_seen) return;
+  const std::string unsaved = saves->unsaved().unsaved_text();
+  if (!unsaved.empty()) return say(fmt::format("{}; {}", unsaved, what_is_left()));
+  if (failure->code == ErrorCode::kResourceExhausted) say(what_is_left());
+}
+
+void Supervisor::Impl::add_saves_to(report::Report& result) const {
+  result.saved_step = saves->unsaved().saved_step();
+  result.unsaved = saves->unsaved().periods(monotonic_ns());
+}
+
+}  // namespace moetrain

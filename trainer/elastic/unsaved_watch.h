@@ -1,0 +1,116 @@
+// UnsavedWatch: how much of a run is in no checkpoint, why, and what follows from that.
+//
+// Pure: steps, durable checkpoints and the silence of ckptd go in with their times; sentences for
+// people, a verdict and the report's periods come out. CLOCK_MONOTONIC in nanoseconds, as in
+// events.
+//
+// Policy:
+//   - A ckptd that does not answer is told after kSilentMs, and again at growing intervals.
+//   - --unsaved-max: beyond so many steps, or so much time, the user is warned, or the run stops.
+//   - The last checkpoint waits kEndMs for an answer of ckptd or for progress of its disk, no more.
+//   - After SIGTERM nothing waits for a ckptd that does not answer.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "formats/base/result.h"
+#include "trainer/elastic/reminder.h"
+#include "trainer/report/report.h"
+
+namespace moetrain {
+
+struct UnsavedOptions {
+  std::string socket;  // of ckptd, for messages
+  // --unsaved-max: at most one of the two.
+  std::optional<uint64_t> steps_max;
+  std::optional<uint64_t> ms_max;
+  bool stop = false;  // --on-unsaved
+};
+
+// --unsaved-max and --on-unsaved as typed: a number of steps, or a time with its unit ("10m").
+ckpt::Result<UnsavedOptions> parse_unsaved(const std::string& max, const std::string& policy);
+
+class UnsavedWatch {
+ public:
+  static constexpr uint64_t kSilentMs = 1'250;
+  static constexpr uint64_t kEndMs = 60'000;
+
+  // What is known of ckptd.
+  struct Daemon {
+    uint64_t silent_ms = 0;      // 0: it answers
+    bool gone = false;           // nobody listens on its socket
+    bool starting = false;       // it is our own, and on its way
+    uint64_t bytes_written = 0;  // to its disk, so far
+  };
+  enum class Verdict : uint8_t {
+    kGoOn,
+    kStop,  // --on-unsaved stop: the ranks are to save and to stop. Given once
+    kEnd,   // the last checkpoint was waited for long enough. Given once
+  };
+  struct Look {
+    std::vector<std::string> lines;
+    Verdict verdict = Verdict::kGoOn;
+  };
+
+  explicit UnsavedWatch(UnsavedOptions options) : options_(std::move(options)) {}
+
+  // Training begins after this step, or goes back to it: nothing before it has to be saved.
+  void begins(uint64_t step, uint64_t now_ns);
+  // The ranks change their group, and train on or save with what they have.
+  void goes_on() { saving_.reset(); }
+  void stepped(uint64_t step) { step_ = std::max(step_, step); }
+  void durable(uint64_t step, uint64_t now_ns);
+  // A checkpoint failed for this reason.
+  void failed(const std::string& cause, uint64_t now_ns);
+  // The ranks save the last checkpoint, of this step, and train no more.
+  void saving(uint64_t step, uint64_t now_ns);
+
+  // To be asked several times a second.
+  Look look(const Daemon& daemon, uint64_t now_ns);
+  // The run was asked to stop at `asked_ns`: is it in vain to wait for the ranks to save?
+  bool saves_in_vain(const Daemon& daemon, uint64_t asked_ns) const;
+
+  uint64_t saved_step() const { return saved_; }
+  // "steps 21 to 60 are in no checkpoint"; empty if all is saved.
+  std::string unsaved_text() const;
+  // Why: "ckptd at S does not answer"; empty if nothing is known to be wrong.
+  const std::string& cause() const { return cause_; }
+  // For the report; one that goes on ends now.
+  std::vector<report::Unsaved> periods(uint64_t now_ns) const;
+
+ private:
+  struct Period {
+    report::Unsaved unsaved;
+    uint64_t began_ns = 0;
+  };
+  void look_at_silence(const Daemon& daemon, uint64_t now_ns, Look& look);
+  void look_at_limits(uint64_t now_ns, Look& look);
+  void look_at_end(const Daemon& daemon, uint64_t now_ns, Look& look);
+  std::optional<std::string> over_limit(uint64_t now_ns) const;
+  std::string no_answer() const;
+  void open_period(const std::string& cause, uint64_t began_ns);
+  double stuck_ms(uint64_t now_ns) const;
+
+  const UnsavedOptions options_;
+  uint64_t step_ = 0;      // the newest that is complete
+  uint64_t saved_ = 0;     // the newest that is durable; 0: the seed is enough
+  uint64_t saved_ns_ = 0;  // since then
+  std::string cause_;
+  bool silent_ = false;  // told, and not yet over
+  Reminder silence_told_;
+  Reminder limit_told_;
+  bool stopped_ = false;
+  std::optional<uint64_t> saving_;  // the step of the last checkpoint
+  uint64_t progress_ns_ = 0;        // of the last checkpoint
+  uint64_t bytes_written_ = 0;
+  bool end_told_ = false;
+  bool ended_ = false;
+  std::optional<Period> open_;
+  std::vector<report::Unsaved> periods_;
+};
+
+}  // namespace moetrain
