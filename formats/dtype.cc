@@ -9,25 +9,15 @@ namespace {
 
 struct Description {
   std::string_view name;
-  uint64_t bytes;
+  uint64_t bits;
 };
 // Indexed by DType.
 constexpr std::array<Description, kDTypeCount> kDTypes = {{
-    {"BOOL", 1},
-    {"U8", 1},
-    {"I8", 1},
-    {"I16", 2},
-    {"U16", 2},
-    {"F16", 2},
-    {"BF16", 2},
-    {"I32", 4},
-    {"U32", 4},
-    {"F32", 4},
-    {"F64", 8},
-    {"I64", 8},
-    {"U64", 8},
-    {"F8_E4M3", 1},
-    {"F8_E5M2", 1},
+    {"BOOL", 8},    {"U8", 8},          {"I8", 8},          {"I16", 16},    {"U16", 16},
+    {"F16", 16},    {"BF16", 16},       {"I32", 32},        {"U32", 32},    {"F32", 32},
+    {"F64", 64},    {"I64", 64},        {"U64", 64},        {"F8_E4M3", 8}, {"F8_E5M2", 8},
+    {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"C64", 64},    {"F4", 4},
+    {"F6_E2M3", 6}, {"F6_E3M2", 6},
 }};
 
 const Description& describe(DType dtype) {
@@ -38,7 +28,11 @@ const Description& describe(DType dtype) {
 
 }  // namespace
 
-uint64_t dtype_bytes(DType dtype) { return describe(dtype).bytes; }
+uint64_t dtype_bits(DType dtype) { return describe(dtype).bits; }
+uint64_t dtype_bytes(DType dtype) {
+  const uint64_t bits = dtype_bits(dtype);
+  return bits < 8 ? 1 : bits / 8;
+}
 std::string_view dtype_name(DType dtype) { return describe(dtype).name; }
 
 std::optional<DType> dtype_from_name(std::string_view name) {

@@ -24,11 +24,22 @@ enum class DType : uint8_t {
   kU64 = 12,
   kF8E4M3 = 13,
   kF8E5M2 = 14,
+  // Stores of version 9 and later only: kStoreVersionOfAnyTensor in unit.h.
+  kF8E8M0 = 15,
+  kF8E4M3FNUZ = 16,
+  kF8E5M2FNUZ = 17,
+  kC64 = 18,  // complex: two F32
+  kF4 = 19,   // several elements share a byte
+  kF6E2M3 = 20,
+  kF6E3M2 = 21,
 };
-inline constexpr uint8_t kDTypeCount = 15;
+inline constexpr uint8_t kDTypeCount = 22;
+inline constexpr uint8_t kDTypeCountOfVersion8 = 15;
 
-// Both assert that `dtype` is one of the above: what came from outside is checked before it is
-// cast.
+// The functions assert that `dtype` is one of the above. A number from outside is checked before
+// the cast.
+uint64_t dtype_bits(DType dtype);  // of one element
+// Bytes of one element; 1 for the types of which several elements share a byte.
 uint64_t dtype_bytes(DType dtype);
 std::string_view dtype_name(DType dtype);  // "F32", "BF16", "F8_E4M3", ...
 std::optional<DType> dtype_from_name(std::string_view name);

@@ -39,8 +39,13 @@ Result<uint64_t> header_bytes(ByteView first_bytes, uint64_t file_bytes);
 // the 8 length bytes and the JSON). Every limit of the format is enforced: length bound, first byte
 // '{', no duplicate keys, known dtypes, shape x dtype equals the range, no hole, no overlap, data
 // section fully covered, file exactly as long as announced. Stricter than the format: no keys but
-// the three known ones, at most kTensorRankMax dimensions. Errors name the tensor.
+// the three known ones, at most kTensorRankMax dimensions. Metadata that is null counts as none.
+// Errors name the tensor.
 Result<Header> parse_header(ByteView prefix, uint64_t file_bytes);
+
+// The same for a header without its file: `bytes` is the length and the JSON and nothing else. The
+// file is taken to end with its last tensor.
+Result<Header> parse_lone_header(ByteView bytes);
 
 // Header bytes (length prefix included) for tensors laid out one after another in the given order;
 // begin and end of the arguments are ignored and recomputed. Padded with spaces so that the data

@@ -104,7 +104,11 @@ class HeaderHandler final : public nlohmann::json_sax<json> {
     return enter(Place::kRoot);
   }
 
-  bool null() override { return fail("a null where none may be"); }
+  // The format's own library takes `"__metadata__": null` for no metadata.
+  bool null() override {
+    if (place_ == Place::kRoot && name_ == kMetadataKey) return true;
+    return fail("a null where none may be");
+  }
   bool boolean(bool) override { return fail("a boolean where none may be"); }
   bool number_integer(number_integer_t) override { return fail("a negative number"); }
   bool number_float(number_float_t, const string_t&) override {
@@ -124,7 +128,7 @@ class HeaderHandler final : public nlohmann::json_sax<json> {
     return true;
   }
   bool fail(std::string_view how) {
-    const bool outside = place_ == Place::kOutside || name_.empty();
+    const bool outside = place_ == Place::kOutside || names_.empty();
     error_ = outside ? corrupt(how) : corrupt(name_, how);
     return false;
   }
@@ -151,18 +155,23 @@ Status check_ranges(const Header& header) {
     }
     const Result<uint64_t> bytes =
         tensor_bytes({.name = tensor.name, .dtype = tensor.dtype, .shape = tensor.shape});
-    if (!bytes.ok()) return corrupt(tensor.name, "its shape has more bytes than 64 bits can count");
+    if (!bytes.ok()) {
+      return make_error(ErrorCode::kCorrupt, "safetensors: {}", bytes.error().message);
+    }
     if (*bytes != tensor.end - tensor.begin) {
       return corrupt(tensor.name, fmt::format("its shape takes {} bytes, its range has {}", *bytes,
                                               tensor.end - tensor.begin));
     }
     taken_to = tensor.end;
   }
-  if (taken_to != header.data_bytes) {
-    return corrupt(fmt::format("the tensors take {} bytes, the file has {} after its header",
-                               taken_to, header.data_bytes));
+  if (taken_to == header.data_bytes) return ok_status();
+  const std::string how = fmt::format("the tensors take {} bytes, the file has {} after its header",
+                                      taken_to, header.data_bytes);
+  // A file that was cut: the first tensor that is not all there.
+  for (const Tensor& tensor : header.tensors) {
+    if (tensor.end > header.data_bytes) return corrupt(tensor.name, how);
   }
-  return ok_status();
+  return corrupt(how);
 }
 
 }  // namespace
@@ -186,8 +195,10 @@ Result<uint64_t> header_bytes(ByteView first_bytes, uint64_t file_bytes) {
   return kLengthBytes + json_bytes;
 }
 
-Result<Header> parse_header(ByteView prefix, uint64_t file_bytes) {
-  CKPT_ASSIGN(const uint64_t data_offset, header_bytes(prefix, file_bytes));
+namespace {
+
+// The tensors as the JSON lists them, ascending by begin; their ranges are not checked.
+Result<Header> read_tensors(ByteView prefix, uint64_t data_offset) {
   if (prefix.size() < data_offset) {
     return make_error(ErrorCode::kInvalidArgument, "safetensors: {} bytes given, {} wanted",
                       prefix.size(), data_offset);
@@ -201,10 +212,29 @@ Result<Header> parse_header(ByteView prefix, uint64_t file_bytes) {
   json::sax_parse(text.begin(), text.end(), &handler);
   CKPT_ASSIGN(Header header, std::move(handler).take());
   header.data_offset = data_offset;
-  header.data_bytes = file_bytes - data_offset;
   std::sort(header.tensors.begin(), header.tensors.end(), [](const Tensor& a, const Tensor& b) {
     return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);
   });
+  return header;
+}
+
+}  // namespace
+
+Result<Header> parse_header(ByteView prefix, uint64_t file_bytes) {
+  CKPT_ASSIGN(const uint64_t data_offset, header_bytes(prefix, file_bytes));
+  CKPT_ASSIGN(Header header, read_tensors(prefix, data_offset));
+  header.data_bytes = file_bytes - data_offset;
+  CKPT_TRY(check_ranges(header));
+  return header;
+}
+
+Result<Header> parse_lone_header(ByteView bytes) {
+  CKPT_ASSIGN(const uint64_t data_offset, header_bytes(bytes, bytes.size()));
+  if (data_offset != bytes.size()) {
+    return corrupt(fmt::format("a header of {} bytes, {} given", data_offset, bytes.size()));
+  }
+  CKPT_ASSIGN(Header header, read_tensors(bytes, data_offset));
+  if (!header.tensors.empty()) header.data_bytes = header.tensors.back().end;
   CKPT_TRY(check_ranges(header));
   return header;
 }

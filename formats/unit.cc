@@ -6,6 +6,7 @@
 #include "formats/base/checked.h"
 #include "formats/base/digest.h"
 #include "formats/base/printable.h"
+#include "formats/base/utf8.h"
 
 namespace ckpt {
 namespace {
@@ -14,18 +15,25 @@ bool is_name_character(char c) {
   return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' ||
          c == '_' || c == '-';
 }
-bool is_printable(char c) { return c > ' ' && c <= '~'; }
+bool is_unit_name_character(char c) { return is_name_character(c) || c == '%'; }
+
+// Tensor names as stores of version 8 and older take them.
+bool is_short_ascii(const std::string& name) {
+  constexpr size_t kBytesMax = 1024;
+  return !name.empty() && name.size() <= kBytesMax &&
+         std::all_of(name.begin(), name.end(), [](char c) { return c > ' ' && c <= '~'; });
+}
 
 Status check_tensor_name(const UnitSpec& unit, const std::string& name) {
-  if (name.empty() || name.size() > kTensorNameBytesMax) {
+  if (name.size() > kTensorNameBytesMax) {
     return make_error(ErrorCode::kInvalidArgument,
-                      "unit {} tensor {}: a tensor name has 1 to {} bytes, this one {}", unit.name,
-                      base::printable(name), kTensorNameBytesMax, name.size());
+                      "unit {} tensor {}: a tensor name has at most {} bytes, this one {}",
+                      unit.name, base::printable(name), kTensorNameBytesMax, name.size());
   }
-  if (!std::all_of(name.begin(), name.end(), is_printable)) {
+  if (name.find('\0') != std::string::npos || !base::is_utf8(name)) {
     return make_error(ErrorCode::kInvalidArgument,
-                      "unit {} tensor {}: a tensor name is printable ASCII without spaces",
-                      unit.name, base::printable(name));
+                      "unit {} tensor {}: a tensor name is UTF-8 without zero bytes", unit.name,
+                      base::printable(name));
   }
   return ok_status();
 }
@@ -35,7 +43,7 @@ Result<uint64_t> check_tensor(const UnitSpec& unit, const TensorSpec& tensor, ui
   CKPT_TRY(check_tensor_name(unit, tensor.name));
   if (static_cast<uint8_t>(tensor.dtype) >= kDTypeCount) {
     return make_error(ErrorCode::kInvalidArgument, "unit {} tensor {}: unknown dtype {}", unit.name,
-                      tensor.name, static_cast<int>(tensor.dtype));
+                      base::printable(tensor.name), static_cast<int>(tensor.dtype));
   }
   const Result<uint64_t> bytes = tensor_bytes(tensor);
   if (!bytes.ok()) {
@@ -44,12 +52,12 @@ Result<uint64_t> check_tensor(const UnitSpec& unit, const TensorSpec& tensor, ui
   if (!base::range_fits(tensor.offset, *bytes, unit.bytes)) {
     return make_error(ErrorCode::kInvalidArgument,
                       "unit {} tensor {}: {} bytes at offset {} do not fit into the unit's {}",
-                      unit.name, tensor.name, *bytes, tensor.offset, unit.bytes);
+                      unit.name, base::printable(tensor.name), *bytes, tensor.offset, unit.bytes);
   }
   if (tensor.offset < taken_to) {
     return make_error(ErrorCode::kInvalidArgument,
                       "unit {} tensor {}: begins at {}, the tensor before it ends at {}", unit.name,
-                      tensor.name, tensor.offset, taken_to);
+                      base::printable(tensor.name), tensor.offset, taken_to);
   }
   return tensor.offset + *bytes;
 }
@@ -83,25 +91,44 @@ std::string_view unit_part_name(UnitPart part) {
 Result<uint64_t> tensor_bytes(const TensorSpec& tensor) {
   if (tensor.shape.size() > kTensorRankMax) {
     return make_error(ErrorCode::kInvalidArgument, "tensor {}: {} dimensions, allowed are {}",
-                      tensor.name, tensor.shape.size(), kTensorRankMax);
+                      base::printable(tensor.name), tensor.shape.size(), kTensorRankMax);
   }
-  uint64_t bytes = dtype_bytes(tensor.dtype);
+  std::optional<uint64_t> elements = 1;
   for (const uint64_t extent : tensor.shape) {
-    const std::optional<uint64_t> product = base::checked_mul(bytes, extent);
-    if (!product) {
-      return make_error(ErrorCode::kInvalidArgument,
-                        "tensor {}: its shape has more bytes than 64 bits can count", tensor.name);
-    }
-    bytes = *product;
+    if (elements) elements = base::checked_mul(*elements, extent);
   }
-  return bytes;
+  // Eight elements have a whole number of bytes, whatever their type.
+  const uint64_t bits = dtype_bits(tensor.dtype);
+  const std::optional<uint64_t> bytes =
+      elements ? base::checked_mul(*elements / 8, bits) : std::nullopt;
+  const uint64_t rest_bits = elements.value_or(0) % 8 * bits;
+  const auto total = bytes ? base::checked_add(*bytes, rest_bits / 8) : std::nullopt;
+  if (!total) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "tensor {}: its shape has more bytes than 64 bits can count",
+                      base::printable(tensor.name));
+  }
+  if (rest_bits % 8 != 0) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "tensor {}: {} elements of {} bits do not fill whole bytes",
+                      base::printable(tensor.name), *elements, bits);
+  }
+  return *total;
+}
+
+bool readable_by_version_8(const UnitSpec& unit) {
+  return unit.name.find('%') == std::string::npos &&
+         std::all_of(unit.tensors.begin(), unit.tensors.end(), [](const TensorSpec& tensor) {
+           return static_cast<uint8_t>(tensor.dtype) < kDTypeCountOfVersion8 &&
+                  is_short_ascii(tensor.name);
+         });
 }
 
 Status validate(const UnitSpec& unit) {
   if (unit.name.empty() || unit.name.size() > kUnitNameBytesMax ||
-      !std::all_of(unit.name.begin(), unit.name.end(), is_name_character)) {
+      !std::all_of(unit.name.begin(), unit.name.end(), is_unit_name_character)) {
     return make_error(ErrorCode::kInvalidArgument,
-                      "unit {}: a unit name is 1 to {} characters of A-Z a-z 0-9 . _ -",
+                      "unit {}: a unit name is 1 to {} characters of A-Z a-z 0-9 . _ - %",
                       base::printable(unit.name), kUnitNameBytesMax);
   }
   if (unit.bytes == 0 || unit.bytes > kUnitBytesMax) {
@@ -126,7 +153,7 @@ Status validate(const UnitSpec& unit) {
     CKPT_ASSIGN(taken_to, check_tensor(unit, tensor, taken_to));
     if (!names.insert(tensor.name).second) {
       return make_error(ErrorCode::kInvalidArgument, "unit {} tensor {}: named twice", unit.name,
-                        tensor.name);
+                        base::printable(tensor.name));
     }
   }
   return ok_status();

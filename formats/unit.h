@@ -12,10 +12,11 @@
 
 namespace ckpt {
 
-// The bounds of a unit. Names end up in error messages, metrics and RocksDB keys, so they are
-// short.
+// Unit names end up in error messages, metrics and RocksDB keys, so they are short.
 inline constexpr size_t kUnitNameBytesMax = 255;
-inline constexpr size_t kTensorNameBytesMax = 1024;
+// Tensor names come from model files, which set no bound. This one keeps a message's list of units
+// small against its frame.
+inline constexpr size_t kTensorNameBytesMax = 128 << 10;
 // Layer and expert numbers travel as signed 32-bit values, -1 meaning none.
 inline constexpr uint32_t kUnitAttributeMax = (1u << 31) - 1;
 inline constexpr size_t kTensorsPerUnitMax = 4096;
@@ -26,20 +27,22 @@ inline constexpr uint64_t kUnitBytesMax = 1ull << 43;
 
 // One tensor inside a unit. Bytes are row-major, little-endian, at `offset` in the unit.
 struct TensorSpec {
-  std::string name;  // e.g. "model.layers.3.block_sparse_moe.experts.17.w1.weight"
+  // UTF-8 without zero bytes, e.g. "model.layers.3.block_sparse_moe.experts.17.w1.weight".
+  std::string name;
   DType dtype = DType::kF32;
   std::vector<uint64_t> shape;  // empty: a scalar
   uint64_t offset = 0;          // bytes from the start of the unit
   bool operator==(const TensorSpec&) const = default;
 };
 
-// Bytes of the tensor, or an error that names it if the product overflows.
+// Bytes of the tensor: the bits of its elements / 8. An error names the tensor if the product
+// overflows, or if elements that share bytes do not fill the last one.
 Result<uint64_t> tensor_bytes(const TensorSpec& tensor);
 
 enum class UnitPart : uint8_t { kNone = 0, kWeights = 1, kOptimizer = 2 };
 std::string_view unit_part_name(UnitPart part);  // "", "weights", "optimizer"
 
-// Names: 1 to 255 bytes of [A-Za-z0-9._-], for example "layers.3.experts.17.weights".
+// Names: 1 to 255 bytes of [A-Za-z0-9._%-], for example "layers.3.experts.17.weights".
 struct UnitSpec {
   std::string name;
   std::optional<uint32_t> layer;
@@ -51,9 +54,13 @@ struct UnitSpec {
 };
 
 // Checks a unit that came from outside: its name, its size (a unit of no bytes would never show up
-// in a commit), the bounds above, that tensor names are printable ASCII and differ, that the
-// tensors are ascending, fit and do not overlap. The error names the unit and the tensor.
+// in a commit), the bounds above, that tensor names are UTF-8 and differ, that the tensors are
+// ascending, fit and do not overlap. The error names the unit and the tensor.
 Status validate(const UnitSpec& unit);
+
+// Daemons of store version 8 and older refuse to read a unit that needs more than they knew: a '%'
+// in its name, a tensor name that is not short printable ASCII, or a later dtype.
+bool readable_by_version_8(const UnitSpec& unit);
 
 // Same hash <=> same units in the same order. Ranks compare it instead of the whole list.
 base::Hash128 schema_hash(const std::vector<UnitSpec>& units);

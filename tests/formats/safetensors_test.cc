@@ -40,6 +40,26 @@ TEST(Safetensors, ReadsTheExampleOfTheFormat) {
 
 TEST(Safetensors, NoTensorsIsAFile) { EXPECT_EQ(error("{}", 0), "none"); }
 
+TEST(Safetensors, MetadataMayBeNull) {
+  EXPECT_TRUE(parse(R"({"__metadata__":null})", 0)->metadata.empty());
+}
+
+TEST(Safetensors, AHeaderAloneSaysHowLongItsFileIs) {
+  const std::string json = R"({"w":{"dtype":"F6_E2M3","shape":[4],"data_offsets":[0,3]}})";
+  const std::vector<std::byte> file = test::safetensors_file(json, 3);
+  const ByteView header = ByteView(file).first(file.size() - 3);
+  EXPECT_EQ(parse_lone_header(header)->data_bytes, 3u);
+  EXPECT_FALSE(parse_lone_header(file).ok());
+  EXPECT_FALSE(parse_lone_header(header.first(header.size() - 1)).ok());
+}
+
+TEST(Safetensors, AFileThatWasCutNamesTheTensor) {
+  EXPECT_THAT(error(R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},)"
+                    R"("b":{"dtype":"U8","shape":[9],"data_offsets":[2,11]}})",
+                    5),
+              HasSubstr("tensor b: the tensors take 11 bytes, the file has 5"));
+}
+
 struct BadHeader {
   std::string name;
   std::string json;
@@ -89,6 +109,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadHeader{"Hole", w(R"("dtype":"U8","shape":[3],"data_offsets":[1,4])"), "do not follow"},
         BadHeader{"Size", w(R"("dtype":"F32","shape":[2],"data_offsets":[0,4])"),
                   "tensor w: its shape takes 8 bytes, its range has 4"},
+        BadHeader{"HalfAByte", w(R"("dtype":"F4","shape":[3],"data_offsets":[0,4])"),
+                  "tensor w: 3 elements of 4 bits do not fill whole bytes"},
         BadHeader{"Overflow",
                   w(R"("dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,4])"),
                   "tensor w: its shape has more bytes"},
@@ -120,6 +142,8 @@ TEST(Safetensors, WhatIsWrittenIsReadAndItsDataBeginsAtABlock) {
     tensors.push_back({.name = fmt::format("model.\"layers\".{}\n\u00e9", i),
                        .dtype = static_cast<DType>(i % kDTypeCount),
                        .shape = std::vector<uint64_t>(i % 4, 1 + i % 7)});
+    // Elements that share bytes fill them.
+    if (dtype_bits(tensors.back().dtype) < 8) tensors.back().shape.push_back(4);
   }
   const std::map<std::string, std::string> metadata = {{"format", "pt"}, {"step", "1200"}};
   const std::vector<std::byte> bytes = make_header(tensors, metadata).value();

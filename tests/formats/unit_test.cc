@@ -24,6 +24,13 @@ TEST(DType, NamesAndSizesAreThoseOfSafetensors) {
   EXPECT_EQ(dtype_bytes(DType::kBF16), 2u);
   EXPECT_EQ(dtype_bytes(DType::kF8E4M3), 1u);
   EXPECT_EQ(dtype_name(DType::kF8E5M2), "F8_E5M2");
+  const std::vector<std::pair<std::string, uint64_t>> bits = {
+      {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"C64", 64},
+      {"F4", 4},      {"F6_E2M3", 6},     {"F6_E3M2", 6}};
+  for (const auto& [name, count] : bits) {
+    ASSERT_TRUE(dtype_from_name(name)) << name;
+    EXPECT_EQ(dtype_bits(*dtype_from_name(name)), count) << name;
+  }
   EXPECT_EQ(dtype_from_name("f32"), std::nullopt);
 }
 
@@ -42,6 +49,44 @@ TEST(TensorBytes, CountsAndSeesOverflow) {
   EXPECT_THAT(tensor_bytes(tensor).error().message, HasSubstr("tensor w"));
   tensor.shape.assign(kTensorRankMax + 1, 1);
   EXPECT_FALSE(tensor_bytes(tensor).ok());
+}
+
+TEST(TensorBytes, CountsElementsThatShareBytes) {
+  EXPECT_EQ(tensor_bytes({.name = "w", .dtype = DType::kF4, .shape = {2, 4}}).value(), 4u);
+  EXPECT_EQ(tensor_bytes({.name = "w", .dtype = DType::kF6E2M3, .shape = {2, 4}}).value(), 6u);
+  EXPECT_EQ(tensor_bytes({.name = "w", .dtype = DType::kF6E3M2, .shape = {12}}).value(), 9u);
+  EXPECT_EQ(tensor_bytes({.name = "w", .dtype = DType::kF4, .shape = {0}}).value(), 0u);
+  const uint64_t most = ~uint64_t{0} - 1;
+  EXPECT_EQ(tensor_bytes({.name = "w", .dtype = DType::kF4, .shape = {most}}).value(), most / 2);
+  EXPECT_FALSE(tensor_bytes({.name = "w", .dtype = DType::kF32, .shape = {most}}).ok());
+  for (const DType dtype : {DType::kF4, DType::kF6E2M3}) {
+    EXPECT_THAT(tensor_bytes({.name = "w", .dtype = dtype, .shape = {3}}).error().message,
+                HasSubstr("do not fill whole bytes"));
+  }
+}
+
+TEST(ValidateUnit, TakesNamesOfAnyModel) {
+  UnitSpec unit = test::sample_unit("a%2Fb");
+  unit.tensors[0].name = "mod\xc3\xa8le \xe5\xb1\x82/\n\x1b[31m";
+  unit.tensors[1].name = "";
+  EXPECT_TRUE(validate(unit).ok());
+  unit.tensors[1].name.assign(kTensorNameBytesMax, 'n');
+  EXPECT_TRUE(validate(unit).ok());
+}
+
+TEST(ValidateUnit, KnowsWhatOlderDaemonsRead) {
+  const UnitSpec unit = test::sample_unit("layers.0");
+  EXPECT_TRUE(readable_by_version_8(unit));
+  const std::vector<std::function<void(UnitSpec&)>> changes = {
+      [](UnitSpec& u) { u.name = "a%2F"; }, [](UnitSpec& u) { u.tensors[0].dtype = DType::kC64; },
+      [](UnitSpec& u) { u.tensors[0].name = "\xc3\xa9"; },
+      [](UnitSpec& u) { u.tensors[0].name.clear(); },
+      [](UnitSpec& u) { u.tensors[0].name.assign(1025, 'n'); }};
+  for (const auto& change : changes) {
+    UnitSpec changed = unit;
+    change(changed);
+    EXPECT_FALSE(readable_by_version_8(changed));
+  }
 }
 
 TEST(ValidateUnit, TakesWhatIsWell) {
@@ -81,8 +126,13 @@ INSTANTIATE_TEST_SUITE_P(
         BadUnit{"Tensors", [](UnitSpec& u) { u.tensors.resize(4097); }, "4097 tensors"},
         BadUnit{"DType", [](UnitSpec& u) { u.tensors[1].dtype = static_cast<DType>(200); },
                 "tensor w2: unknown dtype 200"},
-        BadUnit{"TensorName", [](UnitSpec& u) { u.tensors[0].name = "a b"; },
-                "tensor a b: a tensor name is printable"},
+        BadUnit{"TensorName", [](UnitSpec& u) { u.tensors[0].name = "a\xff"; },
+                "a tensor name is UTF-8 without zero bytes"},
+        BadUnit{"ZeroByte", [](UnitSpec& u) { u.tensors[0].name.push_back('\0'); },
+                "a tensor name is UTF-8 without zero bytes"},
+        BadUnit{"LongTensorName",
+                [](UnitSpec& u) { u.tensors[0].name.assign(kTensorNameBytesMax + 1, 'n'); },
+                "nnn...: a tensor name has at most"},
         BadUnit{"TwoNames", [](UnitSpec& u) { u.tensors[1].name = "w1"; },
                 "layers.0.attention tensor w1: named twice"},
         BadUnit{"Beyond", [](UnitSpec& u) { u.tensors[1].offset = 129; },

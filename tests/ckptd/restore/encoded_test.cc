@@ -19,7 +19,7 @@ std::vector<ckpt::UnitSpec> typed_units(std::mt19937_64& random) {
   for (ckpt::UnitSpec& unit : units) {
     uint64_t at = 0;
     while (unit.tensors.size() < 5) {
-      const auto dtype = static_cast<ckpt::DType>(random() % ckpt::kDTypeCount);
+      const auto dtype = static_cast<ckpt::DType>(random() % ckpt::kDTypeCountOfVersion8);
       const uint64_t most = (unit.bytes - at) / ckpt::dtype_bytes(dtype);
       if (most == 0) break;
       const uint64_t count = 1 + random() % most;

@@ -11,6 +11,7 @@
 #include "formats/base/printable.h"
 #include "formats/base/result.h"
 #include "formats/base/unique_fd.h"
+#include "formats/base/utf8.h"
 #include "tests/formats/random_bytes.h"
 
 namespace ckpt {
@@ -129,6 +130,17 @@ TEST(Printable, OurMessagesAreCutBetweenCharacters) {
   EXPECT_EQ(base::shortened("abcd", 3), "abc...");
   EXPECT_EQ(base::shortened("ab\xc3\xa4z", 3), "ab...");
   EXPECT_EQ(base::shortened("ab\xc3\xa4z", 4), "ab\xc3\xa4...");
+}
+
+TEST(Utf8, TakesWellFormedTextAlone) {
+  for (const char* text : {"", "a", "\xc3\xa9", "\xe5\xb1\x82", "\xf0\x9f\x99\x82", "\xed\x9f\xbf",
+                           "\xf4\x8f\xbf\xbf", "a\x1b\x7f"}) {
+    EXPECT_TRUE(base::is_utf8(text)) << text;
+  }
+  for (const char* text : {"\xff", "\xc3", "\xc0\x80", "\xe0\x80\x80", "\xed\xa0\x80", "\x80",
+                           "\xf4\x90\x80\x80", "\xf0\x9f\x99", "a\xc3(", "\xe5\xb1("}) {
+    EXPECT_FALSE(base::is_utf8(text)) << text;
+  }
 }
 
 }  // namespace
