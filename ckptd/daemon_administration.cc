@@ -275,7 +275,7 @@ void Daemon::Impl::run_gone(const RunInfo& run) {
   staging->unpin_memory(run.id);
   newest_by_run.erase(run.id);
   committed_state.erase(run.name);
-  forget_codecs(run.name);
+  forget_registration(run.name);
 }
 
 // What may still be written to the run, or wait for it, would be lost.

@@ -121,6 +121,9 @@ ckpt::AlarmList Daemon::Impl::raise_alarms(const Ingest::CommitAction& action) {
     return {};
   }
   facts.staleness_max = open.staleness_max;
+  facts.constant = [this, run = open.run_name](ckpt::UnitId unit) {
+    return unit_flags.constant(run, unit);
+  };
   for (const Lineage& lineage : *lineages) {
     if (lineage.id == key.lineage) facts.lineage_began = lineage.fork_step;
   }

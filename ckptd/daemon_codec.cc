@@ -59,16 +59,19 @@ Status check_unit_codecs(const fb::RegisterUnitsT& message) {
   return {};
 }
 
-// The last registration that says something counts. Nothing is known of the units anew then.
-void Daemon::Impl::note_unit_codecs(const std::string& run, const fb::RegisterUnitsT& message) {
+// Keeps how a trainer wants its units treated: the last registration that says something counts.
+// This is no part of the run: trainers register again with the next daemon.
+void Daemon::Impl::note_registration(const std::string& run, const fb::RegisterUnitsT& message) {
+  unit_flags.note(run, message);
   if (message.codecs.empty()) return;
   auto& asked = unit_codecs[run];
   if (asked == message.codecs) return;
   asked = message.codecs;
-  run_codecs.erase(run);
+  run_codecs.erase(run);  // figures of the units are measured anew
 }
 
-void Daemon::Impl::forget_codecs(const std::string& run) {
+void Daemon::Impl::forget_registration(const std::string& run) {
+  unit_flags.forget(run);
   unit_codecs.erase(run);
   run_codecs.erase(run);
 }

@@ -5,10 +5,9 @@
 //   daemon_salvage.cc    start: a damaged journal, and a catalog that knows what it said
 //   daemon_sessions.cc, daemon_epochs.cc  sessions, registration; what Groups decides
 //   daemon_begin.cc, daemon_snapshots.cc  a snapshot: checks, space, slabs; seals, the commit
-//   daemon_alarms.cc     what looks wrong with a snapshot, and what becomes of it
 //   daemon_handback.cc, daemon_restore.cc  what comes back after a daemon restart; restores
 //   daemon_queries.cc, daemon_metrics.cc  questions; metrics and status
-//   daemon_administration.cc  tags, pins, rules, prunes, removals
+//   daemon_alarms.cc, daemon_administration.cc  alarms; tags, pins, rules, prunes, removals
 //   daemon_gc.cc, daemon_same.cc  dead space; what the disk has already is not written again
 //   daemon_scrub.cc, daemon_recode.cc  what is live is read back, what is old is encoded
 //
@@ -237,8 +236,8 @@ struct Daemon::Impl {
   void refuse_commit(const SnapshotKey& key, const ckpt::AlarmList& alarms);
 
   // -- codecs (daemon_codec.cc) ------------------------------------------------------------------
-  void note_unit_codecs(const std::string& run, const fb::RegisterUnitsT& message);
-  void forget_codecs(const std::string& run);
+  void note_registration(const std::string& run, const fb::RegisterUnitsT& message);
+  void forget_registration(const std::string& run);
   void choose_codecs(const Session& session, const SnapshotKey& key,
                      const fb::BeginSnapshotT& message);
   std::shared_ptr<SlabSampler> sample_codecs(const SnapshotKey& key, const StagedSlab& slab);
@@ -352,6 +351,7 @@ struct Daemon::Impl {
   DecodeMeter decoded;
   std::map<std::string, std::vector<fb::UnitCodec>> unit_codecs;  // by run, where trainers said
   std::map<std::string, std::shared_ptr<RunCodecs>> run_codecs;   // by run, where it matters
+  UnitFlags unit_flags;
   size_t codec_samples_running = 0;
   std::vector<std::weak_ptr<SlabSampler>> codec_samplers;  // that hold samples, or will
   uint64_t next_restore = 1;

@@ -191,6 +191,7 @@ void Daemon::Impl::register_units(Session& session, const fb::RegisterUnitsT& me
   if (!units.ok()) return fail(units.error());
   const Status codecs = check_unit_codecs(message);
   if (!codecs.ok()) return fail(codecs.error());
+  if (const Status flags = UnitFlags::check(message); !flags.ok()) return fail(flags.error());
   if (const auto creating = creating_runs.find(session.run_name); creating != creating_runs.end()) {
     if (!may_use(session, creating->second.uid)) {
       return fail(
@@ -199,7 +200,7 @@ void Daemon::Impl::register_units(Session& session, const fb::RegisterUnitsT& me
     const Status same = check_same_units(creating->second.units, *units);
     if (!same.ok()) return fail(same.error());
     creating->second.waiting.emplace_back(session.id, message.request);
-    note_unit_codecs(session.run_name, message);
+    note_registration(session.run_name, message);
     return;
   }
   const auto run = catalog->run(session.run_name);
@@ -222,7 +223,7 @@ void Daemon::Impl::register_units(Session& session, const fb::RegisterUnitsT& me
   const Status same = check_same_units(**known, *units);
   if (!same.ok()) return fail(same.error());
   session.run = run->id;
-  if (may(session, *run, ckpt::Right::kCommit)) note_unit_codecs(session.run_name, message);
+  if (may(session, *run, ckpt::Right::kCommit)) note_registration(session.run_name, message);
   done(session.id, message.request);
 }
 
@@ -248,7 +249,7 @@ void Daemon::Impl::create_run(Session& session, const fb::RegisterUnitsT& messag
         std::make_unique<fb::UnitT>(ckpt::wire::to_fb(units[i], static_cast<ckpt::UnitId>(i))));
   }
   records.push_back(make_record(std::move(registered)));
-  note_unit_codecs(session.run_name, message);
+  note_registration(session.run_name, message);
   creating_runs[session.run_name] = {
       .uid = session.uid, .units = std::move(units), .waiting = {{session.id, message.request}}};
   record(std::move(records), [this, name = session.run_name, id](const Status& status) {
@@ -259,7 +260,7 @@ void Daemon::Impl::create_run(Session& session, const fb::RegisterUnitsT& messag
 void Daemon::Impl::run_created(const std::string& name, ckpt::RunId run, const Status& status) {
   const CreatingRun created = std::move(creating_runs.at(name));
   creating_runs.erase(name);
-  if (!status.ok()) forget_codecs(name);
+  if (!status.ok()) forget_registration(name);
   for (const auto& [id, request] : created.waiting) {
     const auto session = sessions.find(id);
     if (session == sessions.end()) continue;

@@ -13,6 +13,7 @@
 
 #include "ckptd/alarms/judge.h"
 #include "ckptd/alarms/not_finite.h"
+#include "ckptd/alarms/unit_flags.h"
 #include "ckptd/codec/run_codecs.h"
 #include "ckptd/codec/slab_sampler.h"
 #include "ckptd/gc/gc.h"

@@ -3,7 +3,8 @@
 //   not finite  floats that are NaN or infinite (not_finite.h found them)
 //   unchanged   a unit whose bytes have the CRC32C of its last version: training moves every
 //               parameter. Equal checksums say so; they are no proof. An expert to which no token
-//               was sent in between, by the counts of both commits, may stay as it is.
+//               was sent in between, by the counts of both commits, may stay as it is, and so may
+//               a unit that its trainer registered as constant (unit_flags.h).
 //   stale       an expert that the plan leaves out, with a version older than the run allows
 #pragma once
 
@@ -24,7 +25,8 @@ struct SnapshotFacts {
   ckpt::Step staleness_max = 0;  // steps; 0: any
   std::vector<std::pair<ckpt::UnitId, uint32_t>> saved;  // CRC32C of each; ascending by unit
   std::map<ckpt::UnitId, uint64_t> not_finite;
-  ckpt::ExpertTokenCounts tokens;  // that it brings along; may be empty
+  std::function<bool(ckpt::UnitId)> constant;  // registered as such; empty: no unit is
+  ckpt::ExpertTokenCounts tokens;              // that it brings along; may be empty
 };
 
 // By UnitId, as of before the snapshot. Entries that are not older than it are passed over. Empty:

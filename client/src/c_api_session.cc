@@ -106,6 +106,14 @@ Result<fb::UnitCodec> unit_codec(const UnitSpec& unit, const ckpt_codec* codec) 
   return static_cast<fb::UnitCodec>(value);
 }
 
+// A flag of a later header might mean something that this library cannot pass on.
+Status check_flags(const UnitSpec& unit, uint32_t flags) {
+  if ((flags & ~CKPT_UNIT_CONSTANT) == 0) return ok_status();
+  return make_error(ErrorCode::kInvalidArgument,
+                    "unit {}: flags {:#x}, of which this library knows only {:#x}", unit.name,
+                    flags, CKPT_UNIT_CONSTANT);
+}
+
 Result<std::unique_ptr<Session>> open_session(const ckpt_open_options* from) {
   const ckpt_open_options raw = copy_options(from);
   CKPT_ASSIGN(Session::Options options, session_options(raw));
@@ -201,9 +209,13 @@ ckpt_status ckpt_register_units_with(ckpt_session* session, const ckpt_unit* uni
       CKPT_ASSIGN(const fb::UnitCodec codec, unit_codec(specs[i], &raw.codecs[i]));
       codecs.push_back(codec);
     }
+    std::vector<uint32_t> flags;
+    if (raw.flags != nullptr) flags.assign(raw.flags, raw.flags + count);
+    for (size_t i = 0; i < flags.size(); ++i) CKPT_TRY(check_flags(specs[i], flags[i]));
     return session->session->register_units(
         {.units = std::move(specs),
          .codecs = std::move(codecs),
+         .flags = std::move(flags),
          .metadata = raw.metadata != nullptr ? raw.metadata : ""},
         Deadline::after_ms(raw.timeout_ms));
   });

@@ -15,6 +15,7 @@ fb::RegisterUnitsT to_wire(const Registration& registration) {
   }
   body.metadata = registration.metadata;
   body.codecs = registration.codecs;
+  body.flags = registration.flags;
   return body;
 }
 

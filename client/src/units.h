@@ -13,6 +13,7 @@ namespace ckpt::lib {
 struct Registration {
   std::vector<UnitSpec> units;
   std::vector<fb::UnitCodec> codecs;  // one for each unit, or none
+  std::vector<uint32_t> flags;        // one for each unit, or none
   std::string metadata;
 };
 

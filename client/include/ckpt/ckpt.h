@@ -16,6 +16,7 @@
 #ifndef CKPT_CKPT_H_
 #define CKPT_CKPT_H_
 
+#include <ckpt/ckpt_units.h> /* what units are */
 #include <stddef.h>
 #include <stdint.h>
 
@@ -100,45 +101,12 @@ CKPT_API ckpt_status ckpt_poll(ckpt_session* session, uint32_t timeout_ms);
 
 /* ---- units ------------------------------------------------------------------------------------*/
 
-typedef struct ckpt_tensor {
-  const char* name;
-  const char* dtype; /* as in safetensors: "F32", "BF16", ... */
-  const uint64_t* shape;
-  size_t rank;     /* dimensions */
-  uint64_t offset; /* bytes from the start of the unit */
-} ckpt_tensor;
-
-typedef struct ckpt_unit {
-  const char* name; /* "layers.3.experts.17.weights" */
-  int64_t layer;    /* -1: none */
-  int64_t expert;   /* -1: none */
-  const char* part; /* NULL, "weights" or "optimizer" */
-  uint64_t bytes;
-  const ckpt_tensor* tensors;
-  size_t tensor_count;
-} ckpt_unit;
-
 /* Tells the daemon what the run's state consists of; unit ids are positions in this list. Every
  * rank gives the same list. metadata: a JSON text kept with the run (may be NULL); export writes
  * its member "hf_config" as config.json. A run that exists was registered with the same units. */
 CKPT_API ckpt_status ckpt_register_units(ckpt_session* session, const ckpt_unit* units,
                                          size_t count, const char* metadata, uint32_t timeout_ms);
 
-/* How a unit is to lie on the disk. It changes no byte that is restored. */
-typedef enum ckpt_codec {
-  CKPT_CODEC_DEFAULT = 0, /* as the daemon's configuration says */
-  CKPT_CODEC_NONE = 1,    /* as it is */
-  CKPT_CODEC_ZSTD = 2,    /* compressed, where that makes it smaller */
-  CKPT_CODEC_AUTO = 3,    /* compressed, where that makes snapshots durable sooner */
-  CKPT_CODEC_DELTA = 4    /* as ZSTD, or what changed since an earlier version if that is less */
-} ckpt_codec;
-
-typedef struct ckpt_register_options {
-  size_t struct_size;
-  const char* metadata;
-  const ckpt_codec* codecs; /* one for each unit; NULL: what the last registration said */
-  uint32_t timeout_ms;
-} ckpt_register_options;
 CKPT_API ckpt_status ckpt_register_units_with(ckpt_session* session, const ckpt_unit* units,
                                               size_t count, const ckpt_register_options* options);
 
@@ -396,5 +364,6 @@ CKPT_API void ckpt_free(void* memory);
 #ifdef __cplusplus
 }
 #endif
+
 #endif /* CKPT_CKPT_H_ */
 /* NOLINTEND(readability-identifier-naming) */

@@ -168,8 +168,11 @@ class Session {
     std::vector<ckpt_unit> raw;
     raw.reserve(units.size());
     std::vector<ckpt_codec> codecs;
+    std::vector<uint32_t> flags;
     bool any_codec = false;
+    bool any_flags = false;
     codecs.reserve(units.size());
+    flags.reserve(units.size());
     for (size_t i = 0; i < units.size(); ++i) {
       const UnitInfo& unit = units[i];
       tensors[i].reserve(unit.tensors.size());
@@ -180,13 +183,16 @@ class Session {
       raw.push_back({unit.name.c_str(), unit.layer, unit.expert, detail::or_null(unit.part),
                      unit.bytes, tensors[i].data(), tensors[i].size()});
       codecs.push_back(unit.codec);
+      flags.push_back(unit.flags);
       any_codec = any_codec || unit.codec != CKPT_CODEC_DEFAULT;
+      any_flags = any_flags || unit.flags != 0;
     }
     ckpt_register_options options{};
     options.struct_size = sizeof options;
     options.metadata = detail::or_null(metadata);
     options.codecs = any_codec ? codecs.data() : nullptr;
     options.timeout_ms = timeout_ms;
+    options.flags = any_flags ? flags.data() : nullptr;
     return check(ckpt_register_units_with(handle_.get(), raw.data(), raw.size(), &options));
   }
 

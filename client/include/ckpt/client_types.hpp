@@ -26,7 +26,7 @@ struct OpenOptions {
 
 struct TensorInfo {
   std::string name;
-  std::string dtype;  // "F32", "BF16", ...
+  std::string dtype;  // "F32", "BF16", "F4", ...
   std::vector<uint64_t> shape;
   uint64_t offset = 0;  // bytes from the start of the unit
 };
@@ -39,6 +39,7 @@ struct UnitInfo {
   uint64_t bytes = 0;
   std::vector<TensorInfo> tensors;
   ckpt_codec codec = CKPT_CODEC_DEFAULT;
+  uint32_t flags = 0;  // CKPT_UNIT_CONSTANT
 };
 
 struct JoinOptions {

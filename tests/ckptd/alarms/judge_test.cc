@@ -60,6 +60,14 @@ TEST_F(JudgeTest, AnEqualChecksumIsUnchangedUnlessTheExpertWasIdle) {
   EXPECT_EQ(asked_, 1) << "once per commit";
 }
 
+TEST_F(JudgeTest, AConstantUnitMayStayAsItIs) {
+  facts_.saved = {{0, 0xaa}, {1, 0xaa}};
+  facts_.constant = [](ckpt::UnitId unit) { return unit == 0; };
+  facts_.not_finite = {{0, 1}};
+  EXPECT_EQ(judged(),
+            (std::vector<Alarm>{{0, AlarmKind::NotFinite, 1}, {1, AlarmKind::Unchanged, 10}}));
+}
+
 TEST_F(JudgeTest, ALaterVersionIsNotTheLast) {
   facts_.saved = {{0, 0xaa}};
   facts_.step = 10;  // as when an older snapshot is committed after a newer one

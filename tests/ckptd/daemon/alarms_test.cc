@@ -141,6 +141,36 @@ TEST_F(AlarmsTest, OffNobodyLooks) {
   expect_metric("not_finite", 0);
 }
 
+// A frozen parameter, a buffer: its trainer says that it stays as it is.
+TEST_F(AlarmsTest, AConstantUnitMayStayAsItIs) {
+  start(fb::AlarmPolicy::Refuse);
+  std::vector<uint32_t> flags(job->model.size());
+  flags[1] = 1;
+  ASSERT_TRUE(job->ranks[0]->register_units(job->model, {}, flags)) << job->ranks[0]->error();
+  ASSERT_TRUE(job->ranks[1]->register_units(job->model)) << "says nothing, changes nothing";
+  for (auto& rank : job->ranks) {
+    rank->byte_at = [](ckpt::UnitId unit, ckpt::Step step, uint64_t salt, uint64_t offset) {
+      return float_byte(unit, unit == 1 || step == 7 ? 5 : step, salt, offset);
+    };
+  }
+  for (const ckpt::Step step : {5, 6}) {
+    save(step, job->all_units());
+    expect_good(step);
+  }
+  flags[1] = 2;
+  EXPECT_FALSE(job->ranks[0]->register_units(job->model, {}, flags));
+  EXPECT_THAT(job->ranks[0]->error(), HasSubstr("flags 0x2"));
+  EXPECT_FALSE(job->ranks[0]->register_units(job->model, {}, {1}));
+  EXPECT_THAT(job->ranks[0]->error(), HasSubstr("flags of 1 units"));
+  save(7, {1});
+  expect_good(7);
+  flags[1] = 0;
+  ASSERT_TRUE(job->ranks[0]->register_units(job->model, {}, flags));
+  save(8, {1});
+  EXPECT_EQ(told(8).level, fb::SnapshotLevel::Failed);
+  EXPECT_THAT(told(8).reason, HasSubstr("unchanged since step 7"));
+}
+
 TEST_F(AlarmsTest, TheSameBytesAgainAreUnchangedAlsoAfterAResume) {
   start(fb::AlarmPolicy::Warn);
   save(5, job->all_units());

@@ -154,10 +154,12 @@ std::string FakeTrainer::error() {
 }
 
 bool FakeTrainer::register_units(const std::vector<ckpt::UnitSpec>& list,
-                                 const std::vector<fb::UnitCodec>& codecs) {
+                                 const std::vector<fb::UnitCodec>& codecs,
+                                 const std::vector<uint32_t>& flags) {
   units = list;
   fb::RegisterUnitsT body;
   body.codecs = codecs;
+  body.flags = flags;
   for (ckpt::UnitId id = 0; id < list.size(); ++id) {
     body.units.push_back(std::make_unique<fb::UnitT>(ckpt::wire::to_fb(list[id], id)));
   }

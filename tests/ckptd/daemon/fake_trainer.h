@@ -83,7 +83,8 @@ class FakeTrainer {
   // -- run and group
   // -------------------------------------------------------------------------------
   bool register_units(const std::vector<ckpt::UnitSpec>& units,
-                      const std::vector<fb::UnitCodec>& codecs = {});
+                      const std::vector<fb::UnitCodec>& codecs = {},
+                      const std::vector<uint32_t>& flags = {});
   void join(ckpt::Rank rank, uint32_t size, fb::ResumeMode resume, ckpt::Step step = 0);
   // After world.run(): did the epoch start?
   bool started();
