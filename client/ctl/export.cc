@@ -2,11 +2,11 @@
 
 #include <fmt/ranges.h>
 
-#include <filesystem>
+#include <algorithm>
 #include <optional>
 
+#include "client/ctl/export_folder.h"
 #include "client/ctl/manifest.h"
-#include "client/ctl/new_file.h"
 
 namespace ckptctl {
 namespace {
@@ -24,42 +24,13 @@ std::string some_of(const std::vector<std::string>& names) {
   return fmt::format("{}{}", fmt::join(shown, ", "), more);
 }
 
-// A reader prefers model.safetensors to an index, so the two must not lie side by side.
-Status prepare_folder(const std::string& out, bool sharded) {
-  std::error_code error;
-  std::filesystem::create_directories(out, error);
-  if (error) return make_error(ErrorCode::kIo, "{}: {}", out, error.message());
-  const std::string other = out + "/" + (sharded ? "model.safetensors" : kIndexName);
-  if (std::filesystem::exists(other, error)) {
-    return make_error(ErrorCode::kAlreadyExists,
-                      "{} is there from an export in the other layout; remove it first", other);
-  }
-  // An earlier export is replaced, as who names its folder means. Others' files are not.
-  if (std::filesystem::exists(out + "/" + kManifestName, error)) return {};
-  for (const char* name : {kModelName, kIndexName, kConfigName}) {
-    if (!std::filesystem::exists(out + "/" + name, error)) continue;
-    return make_error(ErrorCode::kAlreadyExists,
-                      "{}/{} is there, and not from an export: there is no {} beside it; remove it "
-                      "first",
-                      out, name, kManifestName);
-  }
-  return {};
-}
-
-Result<NewFile> write_text(const std::string& out, const std::string& name, const Json& document) {
-  const std::string text = document.dump(2) + "\n";
-  CKPT_ASSIGN(NewFile file, NewFile::create(out, name, text.size()));
-  CKPT_TRY(file.write(0, ckpt::as_bytes(text)));
-  return file;
-}
-
 std::string metadata_text(const Schema& schema) {
   return schema.metadata.is_null() ? "" : schema.metadata.dump();
 }
 
-Result<NewFile> write_tensors(Link& link, const View& view, const std::string& out,
+Result<NewFile> write_tensors(Link& link, const View& view, ExportFolder& folder,
                               const ExportFile& plan, Progress& progress) {
-  CKPT_ASSIGN(NewFile file, NewFile::create(out, plan.name, plan.bytes));
+  CKPT_ASSIGN(NewFile file, folder.create(plan.name, plan.bytes));
   CKPT_TRY(file.write(0, plan.header));
   std::vector<std::byte> buffer(kReadBytes);
   for (const auto& batch : in_batches(plan.pieces)) {
@@ -74,12 +45,55 @@ Result<NewFile> write_tensors(Link& link, const View& view, const std::string& o
   return file;
 }
 
+// The texts of the folder: those that were imported, and what is made anew.
+std::vector<OriginalFiles::Text> texts_of(const ExportLayout& layout, const Schema& schema) {
+  std::vector<OriginalFiles::Text> texts = layout.texts;
+  const auto add = [&texts](const char* name, const std::string& text) {
+    const auto bytes = ckpt::as_bytes(text);
+    texts.push_back({name, {bytes.begin(), bytes.end()}});
+  };
+  const bool has_config = schema.metadata.is_object() && schema.metadata.contains("hf_config");
+  if (has_config &&
+      std::ranges::find(texts, kConfigName, &OriginalFiles::Text::name) == texts.end()) {
+    add(kConfigName, schema.metadata["hf_config"].dump(2) + "\n");
+  }
+  if (!layout.index.is_null()) add(kIndexName, layout.index.dump(2) + "\n");
+  return texts;
+}
+
 // The next older commit that the view's lineage may have, as a target; nothing if there is none.
 Result<std::optional<std::string>> older_target(Link& link, const std::string& target) {
   CKPT_ASSIGN(const View view, load_view(link, target));
   CKPT_ASSIGN(const std::optional<uint64_t> older, find_older_step(link, view));
   if (!older) return std::optional<std::string>();
   return std::optional<std::string>(fmt::format("{}~{}@{}", view.run, view.lineage, *older));
+}
+
+// The names of all files but ckptd.json, in the order in which they appear.
+std::vector<std::string> names_of(const ExportLayout& layout,
+                                  const std::vector<OriginalFiles::Text>& texts) {
+  std::vector<std::string> names;
+  for (const ExportFile& file : layout.files) names.push_back(file.name);
+  for (const OriginalFiles::Text& text : texts) names.push_back(text.name);
+  return names;
+}
+
+Json describe(const View& view, const ExportRequest& request, const ExportLayout& layout,
+              const std::vector<std::string>& names) {
+  Json files = names;
+  files.push_back(kManifestName);
+  const bool config = std::ranges::find(names, kConfigName) != names.end();
+  return Json{{"run", view.run},
+              {"lineage", view.lineage},
+              {"step", view.step},
+              {"out", request.out},
+              {"files", std::move(files)},
+              {"tensors", layout.tensors},
+              {"bytes", layout.data_bytes},
+              {"stale_units", view.stale},
+              {"config", config},
+              {"as_imported", layout.as_imported},
+              {"differs", layout.differs}};
 }
 
 Result<Json> export_one(Link& link, const ExportRequest& request, const std::string& target,
@@ -91,48 +105,35 @@ Result<Json> export_one(Link& link, const ExportRequest& request, const std::str
                       some_of(view.missing));
   }
   CKPT_ASSIGN(const Schema schema, load_schema(link, view.run));
-  CKPT_ASSIGN(const ExportLayout layout, make_export_layout(schema, request.options));
-  CKPT_TRY(prepare_folder(request.out, layout.files.size() > 1));
+  CKPT_ASSIGN(const OriginalFiles originals, load_original_files(link, view, schema));
+  CKPT_ASSIGN(const ExportLayout layout, make_export_layout(schema, request.options, originals));
+  const auto texts = texts_of(layout, schema);
+  const std::vector<std::string> names = names_of(layout, texts);
+  CKPT_ASSIGN(ExportFolder folder, ExportFolder::open(request.out, names));
 
   progress.start(layout.data_bytes);
   std::vector<NewFile> written;
-  Json names = Json::array();
+  std::vector<ExportedFile> described;
   for (const ExportFile& plan : layout.files) {
-    CKPT_ASSIGN(NewFile file, write_tensors(link, view, request.out, plan, progress));
+    CKPT_ASSIGN(NewFile file, write_tensors(link, view, folder, plan, progress));
     written.push_back(std::move(file));
-    names.push_back(plan.name);
+    described.push_back(describe_file(plan.name, plan.bytes, plan.header));
   }
   progress.finish();
-  const bool has_config = schema.metadata.is_object() && schema.metadata.contains("hf_config");
-  if (has_config) {
-    CKPT_ASSIGN(NewFile config,
-                write_text(request.out, "config.json", schema.metadata["hf_config"]));
-    written.push_back(std::move(config));
-    names.push_back("config.json");
+  for (const OriginalFiles::Text& text : texts) {
+    CKPT_ASSIGN(NewFile file, folder.create(text.name, text.bytes.size()));
+    CKPT_TRY(file.write(0, text.bytes));
+    written.push_back(std::move(file));
+    described.push_back(describe_file(text.name, text.bytes.size(), text.bytes));
   }
-  if (!layout.index.is_null()) {
-    CKPT_ASSIGN(NewFile index, write_text(request.out, kIndexName, layout.index));
-    written.push_back(std::move(index));
-    names.push_back(kIndexName);
-  }
-  CKPT_ASSIGN(NewFile manifest, write_text(request.out, kManifestName,
-                                           manifest_json({.step = view.step,
-                                                          .resumable = request.options.resumable,
-                                                          .metadata = metadata_text(schema),
-                                                          .units = layout.exported})));
-  written.push_back(std::move(manifest));
-  names.push_back(kManifestName);
-  for (NewFile& file : written) CKPT_TRY(file.commit());
-
-  return Json{{"run", view.run},
-              {"lineage", view.lineage},
-              {"step", view.step},
-              {"out", request.out},
-              {"files", std::move(names)},
-              {"tensors", layout.tensors},
-              {"bytes", layout.data_bytes},
-              {"stale_units", view.stale},
-              {"config", has_config}};
+  CKPT_ASSIGN(const auto removed, folder.publish(written, {.step = view.step,
+                                                           .resumable = request.options.resumable,
+                                                           .metadata = metadata_text(schema),
+                                                           .units = layout.exported,
+                                                           .files = std::move(described)}));
+  Json document = describe(view, request, layout, names);
+  document["removed"] = removed;
+  return document;
 }
 
 }  // namespace

@@ -1,6 +1,12 @@
 #include "client/ctl/export_layout.h"
 
-#include <set>
+#include <algorithm>
+#include <map>
+#include <unordered_map>
+
+#include "client/ctl/logical_tensors.h"
+#include "client/ctl/manifest.h"
+#include "formats/base/printable.h"
 
 namespace ckptctl {
 namespace {
@@ -9,11 +15,7 @@ using ckpt::ErrorCode;
 using ckpt::make_error;
 using ckpt::TensorSpec;
 
-struct Chosen {
-  ckpt::UnitId unit = 0;
-  TensorSpec tensor;
-  uint64_t bytes = 0;
-};
+bool is_optimizer(const TensorSpec& tensor) { return tensor.name.starts_with("optimizer."); }
 
 // The unit's tensors that are wanted; none: it is left out.
 Result<std::vector<TensorSpec>> wanted_of(const ViewUnit& unit, const ExportOptions& options) {
@@ -21,7 +23,8 @@ Result<std::vector<TensorSpec>> wanted_of(const ViewUnit& unit, const ExportOpti
   std::vector<TensorSpec> wanted;
   if (unit.name == "trainer") return wanted;
   for (const TensorSpec& tensor : unit.tensors) {
-    if (tensor.name.starts_with("optimizer.") && !options.include_optimizer) continue;
+    if (is_optimizer(tensor) && !options.include_optimizer) continue;
+    if (unit.name == kFilesUnit && !kept_file(tensor).empty()) continue;
     wanted.push_back(tensor);
   }
   return wanted;
@@ -46,65 +49,143 @@ Result<ViewUnit> exported_unit(const ViewUnit& unit, const std::vector<TensorSpe
   return cut;
 }
 
-Result<std::vector<Chosen>> choose(const Schema& schema, const ExportOptions& options,
-                                   std::vector<ViewUnit>& exported) {
-  std::vector<Chosen> chosen;
-  std::set<std::string> names;
+Result<std::vector<UnitTensor>> choose(const Schema& schema, const ExportOptions& options,
+                                       std::vector<ViewUnit>& exported) {
+  std::vector<UnitTensor> chosen;
   for (const ViewUnit& unit : schema.units) {
     CKPT_ASSIGN(const std::vector<TensorSpec> wanted, wanted_of(unit, options));
-    for (const TensorSpec& tensor : wanted) {
-      if (!names.insert(tensor.name).second) {
-        return make_error(ErrorCode::kFailedPrecondition,
-                          "unit {} tensor {}: another unit has a tensor of that name", unit.name,
-                          tensor.name);
-      }
-      CKPT_ASSIGN(const uint64_t bytes, ckpt::tensor_bytes(tensor));
-      chosen.push_back({unit.id, tensor, bytes});
-    }
+    for (const TensorSpec& tensor : wanted) chosen.push_back({&unit, tensor});
     CKPT_ASSIGN(ViewUnit left, exported_unit(unit, wanted));
     if (wanted.empty() || left.bytes == 0) continue;
     left.id = static_cast<ckpt::UnitId>(exported.size());
     exported.push_back(std::move(left));
   }
-  if (chosen.empty()) {
-    return make_error(ErrorCode::kFailedPrecondition, "the run's units have no tensors to export");
-  }
   return chosen;
 }
 
+// ---- files of our own --------------------------------------------------------------------------
+
+using Shard = std::vector<const LogicalTensor*>;
+
 // Files of at most shard_bytes, each with at least one tensor.
-std::vector<std::vector<Chosen>> into_shards(const std::vector<Chosen>& chosen,
-                                             uint64_t shard_bytes) {
-  std::vector<std::vector<Chosen>> shards(1);
+std::vector<Shard> into_shards(const std::vector<LogicalTensor>& tensors, uint64_t shard_bytes) {
+  std::vector<Shard> shards(1);
   uint64_t used = 0;
-  for (const Chosen& tensor : chosen) {
+  for (const LogicalTensor& tensor : tensors) {
     const bool full = shard_bytes > 0 && used + tensor.bytes > shard_bytes;
     if (full && !shards.back().empty()) {
       shards.emplace_back();
       used = 0;
     }
-    shards.back().push_back(tensor);
+    shards.back().push_back(&tensor);
     used += tensor.bytes;
   }
   return shards;
 }
 
-Result<ExportFile> make_file(std::string name, const std::vector<Chosen>& chosen) {
+void add_pieces(const LogicalTensor& tensor, uint64_t destination, ExportFile& file) {
+  for (WantedBytes piece : tensor.pieces) {
+    if (piece.length == 0) continue;
+    piece.destination = destination;
+    destination += piece.length;
+    file.pieces.push_back(piece);
+  }
+}
+
+using HeaderMetadata = std::map<std::string, std::string>;
+
+// The metadata of the imported files' headers, of which transformers needs "format".
+HeaderMetadata header_metadata(const OriginalFiles& originals) {
+  HeaderMetadata metadata;
+  for (const OriginalFiles::File& file : originals.files) {
+    const HeaderMetadata& own = file.tensors.header.metadata;
+    metadata.insert(own.begin(), own.end());
+  }
+  metadata.emplace("format", "pt");
+  return metadata;
+}
+
+Result<ExportFile> make_file(std::string name, const Shard& shard, const HeaderMetadata& metadata) {
   ExportFile file;
   file.name = std::move(name);
   std::vector<ckpt::safetensors::Tensor> tensors;
-  tensors.reserve(chosen.size());
-  for (const Chosen& one : chosen) {
-    tensors.push_back({one.tensor.name, one.tensor.dtype, one.tensor.shape, 0, 0});
+  tensors.reserve(shard.size());
+  for (const LogicalTensor* one : shard) {
+    tensors.push_back({one->name, one->dtype, one->shape, 0, 0});
   }
-  // Without this transformers refuses the file.
-  CKPT_ASSIGN(file.header, ckpt::safetensors::make_header(tensors, {{"format", "pt"}}));
+  CKPT_ASSIGN(file.header, ckpt::safetensors::make_header(tensors, metadata));
   file.bytes = file.header.size();
-  for (const Chosen& one : chosen) {
-    file.pieces.push_back({one.unit, one.tensor.offset, one.bytes, file.bytes, 0});
-    file.bytes += one.bytes;
+  for (const LogicalTensor* one : shard) {
+    add_pieces(*one, file.bytes, file);
+    file.bytes += one->bytes;
   }
   return file;
+}
+
+Status add_new_files(const std::vector<LogicalTensor>& tensors, uint64_t shard_bytes,
+                     const HeaderMetadata& metadata, ExportLayout& layout) {
+  const auto shards = into_shards(tensors, shard_bytes);
+  nlohmann::json weight_map = nlohmann::json::object();
+  for (size_t i = 0; i < shards.size(); ++i) {
+    std::string name = shards.size() == 1
+                           ? kModelName
+                           : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
+    if (shards.size() > 1) {
+      for (const LogicalTensor* tensor : shards[i]) weight_map[tensor->name] = name;
+    }
+    CKPT_ASSIGN(ExportFile file, make_file(std::move(name), shards[i], metadata));
+    layout.files.push_back(std::move(file));
+  }
+  if (shards.size() > 1) {
+    layout.index = {{"metadata", {{"total_size", layout.data_bytes}}},
+                    {"weight_map", std::move(weight_map)}};
+  }
+  return ckpt::ok_status();
+}
+
+// ---- files as they were imported ---------------------------------------------------------------
+
+// Lays the tensors out as the original headers say. Returns why that is not possible, if so.
+std::string add_original_files(const std::vector<LogicalTensor>& tensors,
+                               const OriginalFiles& originals, ExportLayout& layout) {
+  std::unordered_map<std::string_view, const LogicalTensor*> by_name;
+  for (const LogicalTensor& tensor : tensors) by_name.emplace(tensor.name, &tensor);
+  size_t used = 0;
+  std::vector<ExportFile> files;
+  for (const OriginalFiles::File& original : originals.files) {
+    const ckpt::safetensors::Header& header = original.tensors.header;
+    ExportFile file{original.tensors.name, original.header, {}, 0};
+    file.bytes = header.data_offset + header.data_bytes;
+    for (const auto& tensor : header.tensors) {
+      const auto found = by_name.find(tensor.name);
+      const bool same = found != by_name.end() && found->second->dtype == tensor.dtype &&
+                        found->second->shape == tensor.shape;
+      if (!same) {
+        return fmt::format("tensor {} is not in the run as {} had it",
+                           ckpt::base::printable(tensor.name), file.name);
+      }
+      add_pieces(*found->second, header.data_offset + tensor.begin, file);
+      ++used;
+    }
+    files.push_back(std::move(file));
+  }
+  if (used != tensors.size()) return "the run has tensors that the imported files did not have";
+  layout.files = std::move(files);
+  layout.as_imported = true;
+  return "";
+}
+
+// What the options ask for that the original files do not have; empty: nothing.
+std::string asked_otherwise(const Schema& schema, const ExportOptions& options) {
+  if (options.resumable) return "--resumable writes every byte of every unit";
+  if (options.shard_bytes > 0) return "--shard-bytes cuts the files anew";
+  for (const ViewUnit& unit : schema.units) {
+    const bool optimizer = std::ranges::any_of(unit.tensors, is_optimizer);
+    if (optimizer && !options.include_optimizer) {
+      return "tensors of the optimizer are left out without --include-optimizer";
+    }
+  }
+  return "";
 }
 
 }  // namespace
@@ -127,24 +208,25 @@ Result<std::vector<TensorSpec>> all_bytes_of(const ViewUnit& unit) {
   return tensors;
 }
 
-Result<ExportLayout> make_export_layout(const Schema& schema, const ExportOptions& options) {
+Result<ExportLayout> make_export_layout(const Schema& schema, const ExportOptions& options,
+                                        const OriginalFiles& originals) {
   ExportLayout layout;
-  CKPT_ASSIGN(const std::vector<Chosen> chosen, choose(schema, options, layout.exported));
-  const auto shards = into_shards(chosen, options.shard_bytes);
-  layout.tensors = chosen.size();
-  for (const Chosen& tensor : chosen) layout.data_bytes += tensor.bytes;
-  Json weight_map = Json::object();
-  for (size_t i = 0; i < shards.size(); ++i) {
-    std::string name = shards.size() == 1
-                           ? "model.safetensors"
-                           : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
-    for (const Chosen& tensor : shards[i]) weight_map[tensor.tensor.name] = name;
-    CKPT_ASSIGN(ExportFile file, make_file(std::move(name), shards[i]));
-    layout.files.push_back(std::move(file));
+  CKPT_ASSIGN(const auto chosen, choose(schema, options, layout.exported));
+  CKPT_ASSIGN(const std::vector<LogicalTensor> tensors, join_slices(chosen, originals));
+  if (tensors.empty() && originals.empty()) {
+    return make_error(ErrorCode::kFailedPrecondition, "the run's units have no tensors to export");
   }
-  if (shards.size() > 1) {
-    layout.index = {{"metadata", {{"total_size", layout.data_bytes}}},
-                    {"weight_map", std::move(weight_map)}};
+  layout.tensors = tensors.size();
+  for (const LogicalTensor& tensor : tensors) layout.data_bytes += tensor.bytes;
+  if (!originals.empty()) {
+    layout.differs = asked_otherwise(schema, options);
+    if (layout.differs.empty()) layout.differs = add_original_files(tensors, originals, layout);
+  }
+  if (!layout.as_imported) {
+    CKPT_TRY(add_new_files(tensors, options.shard_bytes, header_metadata(originals), layout));
+  }
+  for (const OriginalFiles::Text& text : originals.texts) {
+    if (layout.as_imported || text.name == kConfigName) layout.texts.push_back(text);
   }
   return layout;
 }

@@ -2,15 +2,18 @@
 //
 //   model.safetensors                         or, in shards,
 //   model-00001-of-00003.safetensors ...      with model.safetensors.index.json
-//   config.json                               the run metadata's "hf_config"
-//   ckptd.json                                the step, the metadata, and to which units the
-//   tensors
-//                                             belong: what `import` needs to make a run of it again
+//   config.json                               the imported one, else the run metadata's "hf_config"
+//   ckptd.json                                the step, the metadata, the units of the tensors, and
+//                                             the files: what `import` and the next export need
+//
+// A run that was imported gets the files that it was imported from, byte for byte but for its
+// values, unless an option asks for others.
 #pragma once
 
 #include <string>
 #include <vector>
 
+#include "client/ctl/original_files.h"
 #include "client/ctl/view.h"
 #include "formats/safetensors.h"
 
@@ -19,9 +22,9 @@ namespace ckptctl {
 struct ExportOptions {
   bool include_optimizer = false;  // tensors whose names start with "optimizer."
   // Every byte of every unit, so that a run made of it can be resumed: the optimizer's tensors, the
-  // unit `trainer`, and as U8 what no tensor of a unit covers.
+  // units `trainer` and `ckptd.files`, and as U8 what no tensor of a unit covers.
   bool resumable = false;
-  uint64_t shard_bytes = 0;  // 0: one file
+  uint64_t shard_bytes = 0;  // 0: as imported, else one file
 };
 
 struct ExportFile {
@@ -35,7 +38,11 @@ struct ExportLayout {
   std::vector<ExportFile> files;
   uint64_t tensors = 0;
   uint64_t data_bytes = 0;
-  Json index;  // of the shards; null if there is one file
+  nlohmann::json index;  // of new shards; null if there is one file, or the index is in `texts`
+  std::vector<OriginalFiles::Text> texts;  // to be written as they are
+  bool as_imported = false;
+  // Why the files are not those that the run was imported from; empty: they are, or it was not.
+  std::string differs;
   // The units as far as they are exported: of one that is not whole the tensors that are, without
   // gaps.
   std::vector<ViewUnit> exported;
@@ -47,6 +54,7 @@ Result<std::vector<ckpt::TensorSpec>> all_bytes_of(const ViewUnit& unit);
 
 // Tensors in the order of the units. The unit `trainer` holds no model: only `resumable` takes it.
 // Fails if two units have a tensor of the same name, or nothing is left to export.
-Result<ExportLayout> make_export_layout(const Schema& schema, const ExportOptions& options);
+Result<ExportLayout> make_export_layout(const Schema& schema, const ExportOptions& options,
+                                        const OriginalFiles& originals = {});
 
 }  // namespace ckptctl

@@ -15,9 +15,12 @@ struct ImportRequest {
   std::optional<uint64_t> step;  // else that of ckptd.json, else 0
 };
 
-// {run, lineage, step, folder, files, tensors, units, bytes, resumable, alarms}. Every file's
-// header is checked before anything is written; a failure later leaves the run without a commit, to
-// be imported again or removed. resumable: nothing that the exported run had is missing.
+// {run, lineage, step, folder, files, tensors, units, experts, bytes, resumable, left_out, notes,
+// alarms}. Every file's header is checked before anything is written; a failure later leaves the
+// run without a commit, to be imported again or removed. units: those of the model; beside them
+// there is the unit of original_files.h, unless the run is resumable. resumable: nothing that the
+// exported run had is missing. left_out: entries of the folder that are not kept. notes: what is
+// odd.
 Result<Json> import_folder(Link& link, const ImportRequest& request, Progress& progress);
 
 }  // namespace ckptctl

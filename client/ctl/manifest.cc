@@ -1,11 +1,14 @@
 #include "client/ctl/manifest.h"
 
+#include "client/ctl/weight_index.h"
+#include "formats/base/printable.h"
 #include "formats/json_text.h"
 
 namespace ckptctl {
 
 using ckpt::ErrorCode;
 using ckpt::make_error;
+using ckpt::base::printable;
 
 namespace {
 
@@ -20,6 +23,46 @@ Result<ckpt::UnitPart> part_from(const ViewUnit& unit) {
                     unit.part);
 }
 
+Json files_json(const std::vector<ExportedFile>& files) {
+  Json list = Json::array();
+  for (const ExportedFile& file : files) {
+    list.push_back({{"name", file.name},
+                    {"bytes", file.bytes},
+                    {"head_bytes", file.head_bytes},
+                    {"head_crc32c", file.head_crc32c}});
+  }
+  return list;
+}
+
+// Names are paths of files that a later export removes: they must not reach out of the folder.
+Result<std::vector<ExportedFile>> files_from(const Json& list) {
+  const auto bad = [](std::string_view how) {
+    return make_error(ErrorCode::kInvalidArgument, "{}: files: {}", kManifestName, how);
+  };
+  if (!list.is_array()) return bad("no list");
+  std::vector<ExportedFile> files;
+  for (const Json& one : list) {
+    const auto number = [&](const char* name) {
+      const Json value = one.is_object() ? one.value(name, Json()) : Json();
+      return value.is_number_unsigned() ? value.get<uint64_t>() : UINT64_MAX;
+    };
+    const Json name = one.is_object() ? one.value("name", Json()) : Json();
+    if (!name.is_string()) return bad("a file without a name");
+    ExportedFile file{name.get<std::string>(), number("bytes"), number("head_bytes"), 0};
+    const uint64_t crc = number("head_crc32c");
+    const bool text = file.name == kIndexName || file.name == kConfigName;
+    if (!text && !is_weight_file(file.name)) {
+      return bad(fmt::format("{} is no name of a file of a model", printable(file.name)));
+    }
+    if (file.bytes == UINT64_MAX || file.head_bytes > file.bytes || crc > UINT32_MAX) {
+      return bad(fmt::format("{}: no sizes and checksum", printable(file.name)));
+    }
+    file.head_crc32c = static_cast<uint32_t>(crc);
+    files.push_back(std::move(file));
+  }
+  return files;
+}
+
 template <typename T>
 Result<T> member(const Json& document, const char* name, bool right_type) {
   if (right_type) return document.at(name).get<T>();
@@ -30,11 +73,16 @@ Result<T> member(const Json& document, const char* name, bool right_type) {
 }  // namespace
 
 Json manifest_json(const Manifest& manifest) {
-  return {{"format", kFormat},
-          {"step", manifest.step},
-          {"resumable", manifest.resumable},
-          {"metadata", manifest.metadata},
-          {"units", units_json(manifest.units)}};
+  Json document{{"format", kFormat},
+                {"step", manifest.step},
+                {"resumable", manifest.resumable},
+                {"metadata", manifest.metadata},
+                {"units", units_json(manifest.units)}};
+  if (manifest.files) document["files"] = files_json(*manifest.files);
+  if (!manifest.unfinished) return document;
+  document["unfinished"] = true;
+  document["replaced"] = files_json(manifest.replaced);
+  return document;
 }
 
 Result<ckpt::UnitSpec> to_spec(const ViewUnit& unit) {
@@ -78,6 +126,13 @@ Result<Manifest> parse_manifest(std::string_view text) {
       return make_error(spec.error().code, "{}: {}", kManifestName, spec.error().message);
     }
   }
+  if (document.contains("files")) {
+    CKPT_ASSIGN(manifest.files, files_from(at("files")));
+  }
+  if (document.contains("replaced")) {
+    CKPT_ASSIGN(manifest.replaced, files_from(at("replaced")));
+  }
+  manifest.unfinished = at("unfinished") == true;
   return manifest;
 }
 

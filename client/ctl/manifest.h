@@ -3,11 +3,18 @@
 //
 //   {"format": 1, "step": 1200, "resumable": true, "metadata": "{...}",
 //    "units": [{"id", "unit", "bytes", "layer", "expert", "part",
-//               "tensors": [{"name", "dtype", "shape", "offset"}]}]}
+//               "tensors": [{"name", "dtype", "shape", "offset"}]}],
+//    "files": [{"name", "bytes", "head_bytes", "head_crc32c"}],
+//    "unfinished": true, "replaced": [like "files"]}
 //
-// The metadata is the text that a trainer gave: nothing in it changes on the way.
+// The metadata is the text that a trainer gave: nothing in it changes on the way. `files` are those
+// that the export wrote; the CRC32C is of a file's first head_bytes: of a file of tensors its
+// header, of a text all of it. `unfinished` and `replaced` are there while an export puts its files
+// in the place of others, and after one that was interrupted then. Folders of older versions have
+// none of the three.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,11 +28,23 @@ inline constexpr const char* kIndexName = "model.safetensors.index.json";
 inline constexpr const char* kConfigName = "config.json";
 inline constexpr const char* kManifestName = "ckptd.json";
 
+// A file of an export, told from others by its size and its beginning.
+struct ExportedFile {
+  std::string name;
+  uint64_t bytes = 0;
+  uint64_t head_bytes = 0;
+  uint32_t head_crc32c = 0;
+  bool operator==(const ExportedFile&) const = default;
+};
+
 struct Manifest {
   uint64_t step = 0;
   bool resumable = false;  // every byte of every unit is in the folder
   std::string metadata;    // JSON, or empty
   std::vector<ViewUnit> units;
+  std::optional<std::vector<ExportedFile>> files;  // nothing: of an older version
+  bool unfinished = false;
+  std::vector<ExportedFile> replaced;
 };
 
 Json manifest_json(const Manifest& manifest);

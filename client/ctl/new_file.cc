@@ -8,6 +8,8 @@
 #include <cstring>
 #include <filesystem>
 
+#include "client/ctl/unlink_on_signal.h"
+
 namespace ckptctl {
 namespace {
 
@@ -17,39 +19,69 @@ ckpt::Error os_error(const std::string& path, const char* what) {
   return ckpt::make_error(code, "{}: {}: {}", path, what, std::strerror(errno));
 }
 
+// Hidden names are ".NAME.ckptd-part.ABCDEF".
+constexpr std::string_view kMark = ".ckptd-part.";
+constexpr std::string_view kRandom = "XXXXXX";
+
+std::string folder_of(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+// For mkostemp.
+std::string hidden_template(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  const size_t begin = slash == std::string::npos ? 0 : slash + 1;
+  // Room for what is added, should the name be as long as names may be.
+  constexpr size_t kNameBytesMax = 200;
+  std::string out = path.substr(0, begin) + "." + path.substr(begin, kNameBytesMax);
+  return out.append(kMark).append(kRandom);
+}
+
 }  // namespace
 
-NewFile::NewFile(std::string folder, std::string name, std::string temporary,
-                 ckpt::base::UniqueFd fd)
-    : folder_(std::move(folder)),
-      name_(std::move(name)),
-      temporary_(std::move(temporary)),
-      fd_(std::move(fd)) {}
-
 NewFile::NewFile(NewFile&& other) noexcept
-    : folder_(std::move(other.folder_)),
-      name_(std::move(other.name_)),
-      temporary_(std::exchange(other.temporary_, "")),
+    : path_(std::move(other.path_)),
+      hidden_(std::exchange(other.hidden_, "")),
       fd_(std::move(other.fd_)) {}
 
-NewFile::~NewFile() {
-  if (!temporary_.empty()) ::unlink(temporary_.c_str());
+NewFile::~NewFile() { remove_hidden(); }
+
+void NewFile::remove_hidden() {
+  if (hidden_.empty()) return;
+  ::unlink(hidden_.c_str());
+  keep_on_signal(hidden_);
+  hidden_.clear();
+}
+
+ckpt::Status NewFile::open_hidden() {
+  std::string hidden = hidden_template(path_);
+  ckpt::base::UniqueFd fd(::mkostemp(hidden.data(), O_CLOEXEC));
+  if (!fd.valid()) return os_error(path_, "create");
+  fd_ = std::move(fd);
+  hidden_ = std::move(hidden);
+  unlink_on_signal(hidden_);
+  return {};
 }
 
 ckpt::Result<NewFile> NewFile::create(const std::string& folder, const std::string& name,
-                                      uint64_t bytes) {
-  std::string temporary = folder + "/." + name + ".XXXXXX";
-  ckpt::base::UniqueFd fd(::mkostemp(temporary.data(), O_CLOEXEC));
-  if (!fd.valid()) return os_error(folder + "/" + name, "create");
-  NewFile file(folder, name, temporary, std::move(fd));
-  // Readable like any other file; mkostemp makes it private.
+                                      uint64_t bytes, Way way) {
+  NewFile file(folder + "/" + name, {});
+  if (way == Way::kUnnamed) {
+    file.fd_ = ckpt::base::UniqueFd(
+        ::open(folder_of(file.path_).c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
+  }
+  // Whatever the reason is: if it is not that the file system has no such files, it comes again.
+  if (!file.fd_.valid()) CKPT_TRY(file.open_hidden());
+  // Readable like any other file; it was made private.
   const mode_t mask = ::umask(0);
   ::umask(mask);
-  if (::fchmod(file.fd_.get(), 0666 & ~mask) != 0) return os_error(temporary, "chmod");
+  if (::fchmod(file.fd_.get(), 0666 & ~mask) != 0) return os_error(file.path_, "chmod");
   // Out of space now rather than after an hour; not every file system can tell.
   if (bytes > 0 && ::posix_fallocate(file.fd_.get(), 0, static_cast<off_t>(bytes)) == ENOSPC) {
     errno = ENOSPC;
-    return os_error(folder + "/" + name, "allocate");
+    return os_error(file.path_, "allocate");
   }
   return file;
 }
@@ -60,7 +92,7 @@ ckpt::Status NewFile::write(uint64_t offset, ckpt::ByteView bytes) {
         ::pwrite(fd_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
     if (written < 0) {
       if (errno == EINTR) continue;
-      return os_error(folder_ + "/" + name_, "write");
+      return os_error(path_, "write");
     }
     offset += static_cast<uint64_t>(written);
     bytes = bytes.subspan(static_cast<size_t>(written));
@@ -68,14 +100,47 @@ ckpt::Status NewFile::write(uint64_t offset, ckpt::ByteView bytes) {
   return ckpt::ok_status();
 }
 
+// A link cannot take the place of a file, so the unnamed file gets a hidden name first.
+ckpt::Status NewFile::link_hidden() {
+  if (!hidden_.empty()) return {};
+  const std::string self = "/proc/self/fd/" + std::to_string(fd_.get());
+  constexpr int kTries = 100;
+  for (int i = 0; i < kTries; ++i) {
+    std::string hidden = hidden_template(path_);
+    // A name that is free for a moment; who takes it in between makes us try again.
+    const ckpt::base::UniqueFd named(::mkostemp(hidden.data(), O_CLOEXEC));
+    if (!named.valid()) return os_error(path_, "create");
+    unlink_on_signal(hidden);
+    hidden_ = hidden;
+    if (::unlink(hidden.c_str()) != 0) return os_error(hidden, "unlink");
+    if (::linkat(AT_FDCWD, self.c_str(), AT_FDCWD, hidden.c_str(), AT_SYMLINK_FOLLOW) == 0) {
+      return {};
+    }
+    const int error = errno;
+    keep_on_signal(hidden_);
+    hidden_.clear();
+    errno = error;
+    if (error != EEXIST) return os_error(path_, "link");
+  }
+  return os_error(path_, "link");
+}
+
 ckpt::Status NewFile::commit() {
-  const std::string path = folder_ + "/" + name_;
-  if (::fsync(fd_.get()) != 0) return os_error(path, "sync");
-  if (::rename(temporary_.c_str(), path.c_str()) != 0) return os_error(path, "rename");
-  temporary_.clear();
-  const ckpt::base::UniqueFd folder(::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!folder.valid() || ::fsync(folder.get()) != 0) return os_error(folder_, "sync");
+  if (::fsync(fd_.get()) != 0) return os_error(path_, "sync");
+  CKPT_TRY(link_hidden());
+  if (::rename(hidden_.c_str(), path_.c_str()) != 0) return os_error(path_, "rename");
+  keep_on_signal(hidden_);
+  hidden_.clear();
+  const std::string folder = folder_of(path_);
+  const ckpt::base::UniqueFd fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd.valid() || ::fsync(fd.get()) != 0) return os_error(folder, "sync");
   return ckpt::ok_status();
+}
+
+bool is_unfinished(std::string_view name) {
+  const size_t mark = name.rfind(kMark);
+  return name.starts_with('.') && mark != std::string_view::npos &&
+         name.size() == mark + kMark.size() + kRandom.size();
 }
 
 namespace {
@@ -106,11 +171,8 @@ ckpt::Status write_text_file(const std::string& path, const std::string& text) {
       type == std::filesystem::file_type::regular || type == std::filesystem::file_type::not_found;
   if (!replaceable) return write_through(path, text);
   const size_t slash = path.rfind('/');
-  const std::string folder = slash == std::string::npos ? "."
-                             : slash == 0               ? "/"
-                                                        : path.substr(0, slash);
   const std::string name = slash == std::string::npos ? path : path.substr(slash + 1);
-  CKPT_ASSIGN(NewFile file, NewFile::create(folder, name, text.size()));
+  CKPT_ASSIGN(NewFile file, NewFile::create(folder_of(path), name, text.size()));
   CKPT_TRY(file.write(0, ckpt::as_bytes(text)));
   return file.commit();
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "formats/base/bytes.h"
 #include "formats/base/result.h"
@@ -9,12 +10,16 @@
 
 namespace ckptctl {
 
-// Written under a temporary name in the same folder; commit() syncs, renames, and syncs the folder.
-// Destroyed before that, it leaves nothing behind.
+// Written without a name (O_TMPFILE), so that nothing is left however the process ends; commit()
+// syncs the file, gives it its name, and syncs the folder. On file systems without such files it is
+// written under a hidden name, which the destructor, SIGINT, SIGTERM and SIGHUP remove
+// (unlink_on_signal.h) and a later export finds by is_unfinished().
 class NewFile {
  public:
+  enum class Way { kUnnamed, kHidden };
+  // `name`: a path in the folder, whose folders are there.
   static ckpt::Result<NewFile> create(const std::string& folder, const std::string& name,
-                                      uint64_t bytes);
+                                      uint64_t bytes, Way way = Way::kUnnamed);
   NewFile(NewFile&& other) noexcept;
   NewFile& operator=(NewFile&&) = delete;
   ~NewFile();
@@ -23,12 +28,18 @@ class NewFile {
   ckpt::Status commit();
 
  private:
-  NewFile(std::string folder, std::string name, std::string temporary, ckpt::base::UniqueFd fd);
-  std::string folder_;
-  std::string name_;
-  std::string temporary_;  // empty once committed
+  NewFile(std::string path, ckpt::base::UniqueFd fd) : path_(std::move(path)), fd_(std::move(fd)) {}
+  ckpt::Status open_hidden();
+  ckpt::Status link_hidden();
+  void remove_hidden();
+
+  std::string path_;
+  std::string hidden_;  // its name until it is committed; empty: it has none
   ckpt::base::UniqueFd fd_;
 };
+
+// True for hidden names that NewFile gives.
+bool is_unfinished(std::string_view name);
 
 // The whole file at once. A link, a pipe or a device is written through, not replaced.
 ckpt::Status write_text_file(const std::string& path, const std::string& text);

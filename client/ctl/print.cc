@@ -320,9 +320,12 @@ std::string print_export(const Json& document) {
 }
 
 std::string print_import(const Json& document) {
-  return fmt::format("{} made of {}: {} tensors in {} units, {}{}\n", view_name(document),
+  const Json count = member(document, "experts");
+  const bool any = count.is_number_unsigned() && count > 0;
+  const std::string experts = any ? fmt::format(", {} experts", text(count)) : "";
+  return fmt::format("{} made of {}: {} tensors in {} units{}, {}{}\n", view_name(document),
                      text(document, "folder"), text(document, "tensors"), text(document, "units"),
-                     size(document, "bytes"),
+                     experts, size(document, "bytes"),
                      member(document, "resumable") == true ? ", to be resumed" : "");
 }
 

@@ -1,5 +1,7 @@
 #include "client/ctl/verbs.h"
 
+#include <fmt/ranges.h>
+
 #include <chrono>
 #include <thread>
 
@@ -69,6 +71,10 @@ Result<Outcome> run_export(Link& link, const Arguments& args) {
   if (document["config"] == false) {
     fmt::print(stderr, "ckptctl: warning: the run's metadata has no hf_config: no config.json\n");
   }
+  if (const auto differs = document["differs"].get<std::string>(); !differs.empty()) {
+    fmt::print(stderr, "ckptctl: warning: these are not the files that were imported: {}\n",
+               differs);
+  }
   return Outcome{std::move(document), print_export, 0};
 }
 
@@ -78,6 +84,15 @@ Result<Outcome> run_import(Link& link, const Arguments& args) {
   CKPT_ASSIGN(Json document, import_folder(link, request, progress));
   if (const auto alarms = document["alarms"].get<std::string>(); !alarms.empty()) {
     fmt::print(stderr, "ckptctl: warning: {}\n", alarms);
+  }
+  for (const Json& note : document["notes"]) {
+    fmt::print(stderr, "ckptctl: warning: {}\n", note.get<std::string>());
+  }
+  if (!document["left_out"].empty()) {
+    fmt::print(stderr,
+               "ckptctl: warning: left out, since only tensors, their index and config.json are "
+               "kept: {}\n",
+               fmt::join(document["left_out"].get<std::vector<std::string>>(), ", "));
   }
   if (document["resumable"] == false) {
     fmt::print(stderr,
@@ -250,7 +265,7 @@ void add_bytes(Builder& build, const std::shared_ptr<Arguments>& args) {
   exported->add_option("--out", args->out, "Folder")->required();
   exported->add_option("--format", args->format)->check(CLI::IsMember({"safetensors"}));
   exported->add_option("--shard-bytes", args->shard_bytes,
-                       "Cut into files of this size: 4GiB; 0: one file");
+                       "Cut into files of this size: 4GiB; default: as imported, or one file");
   exported->add_flag("--exact", args->exact,
                      "Fail on damaged bytes instead of writing an older step");
   exported->add_flag("--include-optimizer", args->include_optimizer,
@@ -262,7 +277,9 @@ void add_bytes(Builder& build, const std::shared_ptr<Arguments>& args) {
 void add_import(Builder& build, const std::shared_ptr<Arguments>& args) {
   CLI::App* imported = build.add(
       "import", "Make a run of a Hugging Face folder: the reverse of export",
-      "  ckptctl import model --run tiny-copy\n  ckptctl import mixtral --run base --step 0",
+      "  ckptctl import model --run tiny-copy\n  ckptctl import mixtral --run base --step 0\n"
+      "Each expert becomes a unit. Files other than tensors, their index and config.json are left\n"
+      "out, and named. An export of the run writes the imported files again, byte for byte.",
       [args](Link& link) { return run_import(link, *args); });
   imported->add_option("folder", args->target, "With model.safetensors, or shards and an index")
       ->required();

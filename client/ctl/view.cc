@@ -173,12 +173,15 @@ Result<std::optional<uint64_t>> older_step(const View& view, const Json& log) {
 
 std::vector<std::vector<WantedBytes>> in_batches(const std::vector<WantedBytes>& wanted) {
   constexpr uint64_t kElementMax = 8;
+  constexpr size_t kPiecesMax = 1 << 16;  // the daemon takes twice as many ranges in one restore
   std::vector<std::vector<WantedBytes>> batches;
   uint64_t room = 0;
   for (WantedBytes rest : wanted) {
     while (rest.length > 0) {
       WantedBytes piece = rest;
+      const bool full = !batches.empty() && batches.back().size() == kPiecesMax;
       if (piece.length > room) piece.length = ckpt::base::align_down(room, kElementMax);
+      if (full) piece.length = 0;
       if (piece.length == 0) {
         batches.emplace_back();
         room = kReadBytes;

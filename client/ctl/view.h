@@ -60,8 +60,8 @@ struct WantedBytes {
   uint64_t destination = 0;  // the caller's business; moved on when a piece is cut
   size_t tag = 0;            // the caller's business
 };
-// Cut into batches of at most kReadBytes, in order; a long piece goes on in the next batch, with
-// its offsets moved on, and is never cut inside an element.
+// Cut into batches of at most kReadBytes and as many pieces as one restore takes, in order; a long
+// piece goes on in the next batch, with its offsets moved on, and is never cut inside an element.
 std::vector<std::vector<WantedBytes>> in_batches(const std::vector<WantedBytes>& wanted);
 // Reads one batch; its pieces lie in `buffer` one after another.
 Status read_batch(Link& link, const View& view, const std::vector<WantedBytes>& batch,

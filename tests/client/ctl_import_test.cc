@@ -50,7 +50,9 @@ TEST_F(Ctl, WhatWasExportedIsImportedAsItWas) {
   std::filesystem::remove(out + "/ckptd.json");
   EXPECT_THAT(ctl({"export", "tiny@20", "--out", out}).err,
               HasSubstr("model.safetensors is there, and not from an export"));
-  EXPECT_EQ(json({"import", out, "--run", "theirs", "--step", "3"})["units"], 1);
+  const Json imported = json({"import", out, "--run", "theirs", "--step", "3"});
+  EXPECT_EQ(imported["units"], 1) << "of the model";
+  EXPECT_EQ(json({"show", "theirs@3"})["units"][1]["unit"], "ckptd.files");
   EXPECT_EQ(json({"show", "theirs@3"})["units"][0]["unit"], "model.w");
   const auto theirs = export_to("theirs@3", "theirs", {});
   EXPECT_EQ(theirs.at("model.safetensors"), read(out + "/model.safetensors"));

@@ -27,11 +27,12 @@ class NewFileTest : public testing::Test {
 };
 
 TEST_F(NewFileTest, AppearsWholeOrNotAtAll) {
-  {
-    auto file = NewFile::create(folder_.path(), "config.json", 5);
+  for (const auto way : {NewFile::Way::kUnnamed, NewFile::Way::kHidden}) {
+    auto file = NewFile::create(folder_.path(), "config.json", 5, way);
     ASSERT_TRUE(file.ok()) << file.error().message;
     ASSERT_TRUE(file->write(0, ckpt::as_bytes("hello")).ok());
     EXPECT_FALSE(std::filesystem::exists(folder_.path("config.json")));
+    EXPECT_EQ(entries(), way == NewFile::Way::kHidden ? 1u : 0u);
   }
   EXPECT_EQ(entries(), 0u);
   auto file = NewFile::create(folder_.path(), "config.json", 5);
@@ -44,8 +45,10 @@ TEST_F(NewFileTest, AppearsWholeOrNotAtAll) {
 }
 
 TEST_F(NewFileTest, ReplacesWhatWasThere) {
-  for (const char* text : {"first", "again"}) {
-    auto file = NewFile::create(folder_.path(), "x", 5);
+  for (const char* text : {"first", "again", "third"}) {
+    const bool hidden = std::string_view(text) == "third";
+    auto file = NewFile::create(folder_.path(), "x", 5,
+                                hidden ? NewFile::Way::kHidden : NewFile::Way::kUnnamed);
     ASSERT_TRUE(file.ok());
     ASSERT_TRUE(file->write(0, ckpt::as_bytes(text)).ok());
     ASSERT_TRUE(file->commit().ok());

@@ -23,10 +23,11 @@ struct Target {
   void (*repair)(Bytes& bytes) = [](Bytes&) {};
 };
 
-const std::vector<Target>& format_targets();   // what lies on disks and in memory, and the wire
-const std::vector<Target>& daemon_targets();   // what ckptd alone reads
-const std::vector<Target>& text_targets();     // what people and other programs write
-const std::vector<Target>& trainer_targets();  // what runs of the trainer left
+const std::vector<Target>& format_targets();      // what lies on disks and in memory, and the wire
+const std::vector<Target>& daemon_targets();      // what ckptd alone reads
+const std::vector<Target>& text_targets();        // what people and other programs write
+const std::vector<Target>& model_file_targets();  // model files as other tools leave them
+const std::vector<Target>& trainer_targets();     // what runs of the trainer left
 
 // Seeds that are texts.
 std::vector<Bytes> texts(std::initializer_list<std::string_view> all);

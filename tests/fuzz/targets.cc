@@ -5,8 +5,8 @@ namespace {
 
 std::vector<const Target*> all_targets() {
   std::vector<const Target*> all = {&canary()};
-  for (const auto* some :
-       {&format_targets(), &daemon_targets(), &text_targets(), &trainer_targets()}) {
+  for (const auto* some : {&format_targets(), &daemon_targets(), &text_targets(),
+                           &model_file_targets(), &trainer_targets()}) {
     for (const Target& target : *some) all.push_back(&target);
   }
   return all;

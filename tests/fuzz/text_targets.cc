@@ -97,7 +97,7 @@ bool manifest_parse(ByteView bytes) {
   // Or the index of the safetensors files beside it, which must not reach out of the folder.
   const auto files = ckptctl::files_of_index(as_text(bytes));
   if (files.ok()) {
-    for (const std::string& file : *files) CKPT_ASSERT(file.find('/') == std::string::npos);
+    for (const std::string& file : *files) CKPT_ASSERT(ckptctl::is_weight_file(file));
     CKPT_ASSERT(files->empty() || !ckptctl::check_index(as_text(bytes), {}).ok());
     return true;
   }

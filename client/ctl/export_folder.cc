@@ -1,0 +1,263 @@
+#include "client/ctl/export_folder.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <set>
+
+#include "client/ctl/export_layout.h"
+#include "client/ctl/model_folder.h"
+#include "formats/base/crc32c.h"
+#include "formats/base/printable.h"
+
+namespace ckptctl {
+namespace {
+
+using ckpt::ErrorCode;
+using ckpt::make_error;
+using ckpt::base::printable;
+namespace fs = std::filesystem;
+namespace safetensors = ckpt::safetensors;
+
+ckpt::Error io_error(const std::string& path, const std::error_code& error) {
+  return make_error(ErrorCode::kIo, "{}: {}", path, error.message());
+}
+
+Result<std::string> read_whole(const InputFile& file) {
+  if (file.bytes() > safetensors::kHeaderBytesMax) {
+    return make_error(ErrorCode::kFailedPrecondition, "{}: {} bytes, allowed are {}", file.path(),
+                      file.bytes(), safetensors::kHeaderBytesMax);
+  }
+  std::string text(file.bytes(), '\0');
+  CKPT_TRY(file.read(0, std::as_writable_bytes(std::span(text.data(), text.size()))));
+  return text;
+}
+
+Result<std::vector<std::byte>> read_head(const InputFile& file, uint64_t bytes) {
+  std::vector<std::byte> head(std::min(bytes, file.bytes()));
+  CKPT_TRY(file.read(0, head));
+  return head;
+}
+
+// Tensors of an export by older versions, whose ckptd.json does not list its files.
+class KnownTensors {
+ public:
+  static Result<KnownTensors> of(const Manifest& manifest) {
+    KnownTensors known;
+    for (const ViewUnit& unit : manifest.units) {
+      CKPT_ASSIGN(const auto tensors, all_bytes_of(unit));
+      for (const ckpt::TensorSpec& tensor : tensors) known.tensors_[tensor.name] = tensor;
+    }
+    return known;
+  }
+  bool has(const safetensors::Tensor& tensor) const {
+    const auto found = tensors_.find(tensor.name);
+    return found != tensors_.end() && found->second.dtype == tensor.dtype &&
+           found->second.shape == tensor.shape;
+  }
+  // The file has nothing but such tensors, or such an index lists nothing else.
+  Result<bool> made(const std::string& name, const InputFile& file) const {
+    if (name == kConfigName) return true;
+    if (name == kIndexName) {
+      CKPT_ASSIGN(const std::string text, read_whole(file));
+      const auto listed = tensors_of_index(text);
+      return listed.ok() && std::ranges::all_of(*listed, [&](const std::string& tensor) {
+               return tensors_.contains(tensor);
+             });
+    }
+    CKPT_ASSIGN(auto head, read_head(file, safetensors::kLengthBytes));
+    const auto bytes = safetensors::header_bytes(head, file.bytes());
+    if (!bytes.ok()) return false;
+    CKPT_ASSIGN(head, read_head(file, *bytes));
+    const auto header = safetensors::parse_header(head, file.bytes());
+    return header.ok() &&
+           std::ranges::all_of(header->tensors, [&](const auto& tensor) { return has(tensor); });
+  }
+
+ private:
+  std::map<std::string, ckpt::TensorSpec> tensors_;
+};
+
+// The bytes of a file's head that tell it from others: of a file of tensors its header.
+Result<ExportedFile> measure(const std::string& name, const InputFile& file) {
+  uint64_t head_bytes = file.bytes();
+  if (is_weight_file(name)) {
+    CKPT_ASSIGN(const auto length, read_head(file, safetensors::kLengthBytes));
+    const auto bytes = safetensors::header_bytes(length, file.bytes());
+    if (bytes.ok()) head_bytes = *bytes;
+  }
+  CKPT_ASSIGN(const auto head, read_head(file, std::min(head_bytes, safetensors::kHeaderBytesMax)));
+  return describe_file(name, file.bytes(), head);
+}
+
+}  // namespace
+
+ExportedFile describe_file(std::string name, uint64_t bytes, ckpt::ByteView head) {
+  return {std::move(name), bytes, head.size(), ckpt::base::crc32c(head)};
+}
+
+Result<ExportFolder> ExportFolder::open(const std::string& path, std::vector<std::string> names) {
+  ExportFolder folder(path);
+  folder.names_ = std::move(names);
+  std::error_code error;
+  fs::create_directories(path, error);
+  if (error) return io_error(path, error);
+  CKPT_TRY(folder.lock());
+  CKPT_TRY(folder.look());
+  return folder;
+}
+
+// File systems without locks are written to without one.
+Status ExportFolder::lock() {
+  lock_ = ckpt::base::UniqueFd(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!lock_.valid()) return io_error(path_, {errno, std::generic_category()});
+  if (::flock(lock_.get(), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return {};
+  return make_error(ErrorCode::kFailedPrecondition,
+                    "{}: another export is writing into this folder", path_);
+}
+
+// Under the lock, so no export that is alive has files of these names here.
+Status ExportFolder::sweep(const std::string& folder) const {
+  std::error_code error;
+  std::vector<fs::path> unfinished;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
+    if (!is_unfinished(entry->path().filename().string())) continue;
+    if (fs::is_regular_file(entry->symlink_status())) unfinished.push_back(entry->path());
+  }
+  if (error == std::errc::no_such_file_or_directory) return {};
+  for (const fs::path& path : unfinished) {
+    if (!error) fs::remove(path, error);
+  }
+  return error ? Status(io_error(folder, error)) : Status();
+}
+
+Status ExportFolder::look() {
+  std::set<std::string> folders = {path_};
+  for (const std::string& name : names_) {
+    folders.insert(fs::path(at(name)).parent_path().string());
+  }
+  for (const std::string& folder : folders) CKPT_TRY(sweep(folder));
+
+  const auto manifest = InputFile::open(path_, kManifestName);
+  if (manifest.ok()) {
+    CKPT_ASSIGN(const std::string text, read_whole(*manifest));
+    const auto earlier = parse_manifest(text);
+    if (earlier.ok()) return take_earlier(*earlier);
+    return make_error(ErrorCode::kFailedPrecondition,
+                      "{}: it cannot tell what is in the folder: {}; remove it or export into "
+                      "another folder",
+                      at(kManifestName), earlier.error().message);
+  }
+  if (manifest.error().code != ErrorCode::kNotFound) return manifest.error();
+  std::set<std::string> names(names_.begin(), names_.end());
+  names.insert({kModelName, kIndexName, kConfigName});
+  for (const std::string& name : names) {
+    std::error_code none;
+    if (!fs::exists(fs::symlink_status(at(name), none))) continue;
+    return make_error(ErrorCode::kAlreadyExists,
+                      "{} is there, and not from an export: there is no {} beside it; remove it "
+                      "first",
+                      at(name), kManifestName);
+  }
+  return {};
+}
+
+// Which files of the folder are those of the earlier export. One that is in the way and is not, or
+// no longer, is an error.
+Status ExportFolder::take_earlier(const Manifest& earlier) {
+  std::set<std::string> candidates(names_.begin(), names_.end());
+  candidates.insert({kModelName, kIndexName, kConfigName});
+  std::multimap<std::string, ExportedFile> described;
+  for (const auto* list : {earlier.files ? &*earlier.files : nullptr, &earlier.replaced}) {
+    if (list == nullptr) continue;
+    for (const ExportedFile& file : *list) {
+      candidates.insert(file.name);
+      described.emplace(file.name, file);
+    }
+  }
+  CKPT_ASSIGN(const KnownTensors known, KnownTensors::of(earlier));
+  if (const auto index = InputFile::open(path_, kIndexName); index.ok()) {
+    CKPT_ASSIGN(const std::string text, read_whole(*index));
+    const auto listed = files_of_index(text);
+    if (listed.ok()) candidates.insert(listed->begin(), listed->end());
+  }
+  for (const std::string& name : candidates) {
+    const auto file = InputFile::open(path_, name);
+    if (!file.ok() && file.error().code == ErrorCode::kNotFound) continue;
+    if (!file.ok()) return file.error();
+    CKPT_ASSIGN(const ExportedFile there, measure(name, *file));
+    const auto [first, last] = described.equal_range(name);
+    bool ours = std::any_of(first, last, [&](const auto& one) { return one.second == there; });
+    if (!ours && !earlier.files) {
+      CKPT_ASSIGN(ours, known.made(name, *file));
+    }
+    if (!ours) {
+      return make_error(
+          ErrorCode::kAlreadyExists,
+          "{} is not, or no longer, as the export that wrote {} left it; move it away "
+          "or export into another folder",
+          at(name), kManifestName);
+    }
+    earlier_.push_back(there);
+  }
+  return {};
+}
+
+bool ExportFolder::is_new(const std::string& name) const {
+  return std::ranges::find(names_, name) != names_.end();
+}
+
+Result<NewFile> ExportFolder::create(const std::string& name, uint64_t bytes) {
+  std::error_code error;
+  fs::create_directories(fs::path(at(name)).parent_path(), error);
+  if (error) return io_error(at(name), error);
+  return NewFile::create(path_, name, bytes);
+}
+
+Status ExportFolder::write_manifest(const Manifest& manifest) {
+  const std::string text = manifest_json(manifest).dump(2) + "\n";
+  CKPT_ASSIGN(NewFile file, NewFile::create(path_, kManifestName, text.size()));
+  CKPT_TRY(file.write(0, ckpt::as_bytes(text)));
+  return file.commit();
+}
+
+Status ExportFolder::remove(const std::string& name) const {
+  if (::unlink(at(name).c_str()) != 0 && errno != ENOENT) {
+    return io_error(at(name), {errno, std::generic_category()});
+  }
+  // A folder in the folder goes with its last file.
+  std::error_code none;
+  for (fs::path parent = fs::path(name).parent_path(); !parent.empty();
+       parent = parent.parent_path()) {
+    if (!fs::remove(at(parent.string()), none)) break;
+  }
+  return {};
+}
+
+Result<std::vector<std::string>> ExportFolder::publish(std::vector<NewFile>& files,
+                                                       Manifest manifest) {
+  manifest.unfinished = true;
+  manifest.replaced = earlier_;
+  CKPT_TRY(write_manifest(manifest));
+  // A reader must not find an index of other files meanwhile.
+  CKPT_TRY(remove(kIndexName));
+  for (NewFile& file : files) CKPT_TRY(file.commit());
+  std::vector<std::string> removed;
+  for (const ExportedFile& file : earlier_) {
+    if (is_new(file.name)) continue;
+    CKPT_TRY(remove(file.name));
+    removed.push_back(file.name);
+  }
+  manifest.unfinished = false;
+  CKPT_TRY(write_manifest(manifest));
+  return removed;
+}
+
+}  // namespace ckptctl

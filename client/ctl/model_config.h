@@ -1,0 +1,21 @@
+// config.json of a model, as Python programs write it. Pure.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "formats/base/result.h"
+
+namespace ckptctl {
+
+struct ModelConfig {
+  // {"hf_config": ...} for the run's metadata; empty if `note` says why there is none.
+  std::string metadata;
+  std::string note;
+};
+
+// Python's json module writes NaN and Infinity, editors a byte order mark or Latin-1: such a text
+// is kept, but it is no JSON that metadata could hold. Fails for what is no JSON even then.
+ckpt::Result<ModelConfig> read_model_config(std::string_view text);
+
+}  // namespace ckptctl

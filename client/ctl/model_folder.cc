@@ -1,0 +1,290 @@
+#include "client/ctl/model_folder.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <set>
+
+#include "client/ctl/model_config.h"
+#include "formats/base/printable.h"
+
+namespace ckptctl {
+namespace {
+
+using ckpt::ErrorCode;
+using ckpt::make_error;
+using ckpt::base::printable;
+namespace safetensors = ckpt::safetensors;
+
+constexpr uint64_t kConfigBytesMax = 16 << 20;
+
+// An error of form, whatever a parser called it: only bytes that the daemon keeps can be damaged.
+ckpt::Error form_error(const std::string& path, const ckpt::Error& error) {
+  return make_error(ErrorCode::kFailedPrecondition, "{}: {}", path, error.message);
+}
+
+int64_t change_time_ns(const struct stat& about) {
+  return int64_t{about.st_mtim.tv_sec} * 1'000'000'000 + about.st_mtim.tv_nsec;
+}
+
+// What other programs leave in place of a safetensors file; empty: none of them.
+std::string_view other_format(std::string_view first_bytes) {
+  if (first_bytes.starts_with("version https://git-lfs")) {
+    return "it is a pointer of Git LFS, not the file: run `git lfs pull` in the folder";
+  }
+  if (first_bytes.starts_with("PK\x03\x04")) {
+    return "it is a ZIP archive, as torch.save writes it, not safetensors";
+  }
+  return {};
+}
+
+Result<safetensors::Header> read_header(const InputFile& input) {
+  std::vector<std::byte> prefix(std::min<uint64_t>(input.bytes(), 32));
+  CKPT_TRY(input.read(0, prefix));
+  if (const auto other = other_format(ckpt::as_text(prefix)); !other.empty()) {
+    return make_error(ErrorCode::kFailedPrecondition, "{}: {}", input.path(), other);
+  }
+  const auto bytes = safetensors::header_bytes(prefix, input.bytes());
+  if (!bytes.ok()) return form_error(input.path(), bytes.error());
+  prefix.resize(*bytes);
+  CKPT_TRY(input.read(0, prefix));
+  auto header = safetensors::parse_header(prefix, input.bytes());
+  if (!header.ok()) return form_error(input.path(), header.error());
+  return header;
+}
+
+// The number of files in a set of which `name` is one: 3 of "model-00001-of-00003.safetensors".
+// Nothing: the name is of no set. `stem` becomes what its names begin with.
+std::optional<uint64_t> set_size(std::string_view name, std::string_view& stem) {
+  constexpr std::string_view kShape = "-00001-of-00003.safetensors";
+  if (name.size() <= kShape.size()) return std::nullopt;
+  const std::string_view end = name.substr(name.size() - kShape.size());
+  for (size_t i = 0; i < kShape.size(); ++i) {
+    const bool digit = kShape[i] >= '0' && kShape[i] <= '9';
+    if (digit ? end[i] < '0' || end[i] > '9' : end[i] != kShape[i]) return std::nullopt;
+  }
+  stem = name.substr(0, name.size() - kShape.size());
+  uint64_t size = 0;
+  for (const char digit : end.substr(10, 5)) size = size * 10 + static_cast<uint64_t>(digit - '0');
+  return size;
+}
+
+class FolderReader {
+ public:
+  explicit FolderReader(const std::string& path) : path_(path) {}
+
+  Result<ModelFolder> read() {
+    CKPT_TRY(list());
+    CKPT_TRY(read_manifest());
+    CKPT_ASSIGN(const std::vector<std::string> names, weight_files());
+    for (const std::string& name : names) {
+      CKPT_ASSIGN(InputFile input, open(name));
+      CKPT_ASSIGN(safetensors::Header header, read_header(input));
+      add_kept(name, header.data_offset);
+      folder_.inputs.push_back(std::move(input));
+      folder_.files.push_back({name, std::move(header)});
+    }
+    CKPT_TRY(read_config());
+    if (index_) CKPT_TRY(read_index());
+    list_left_out();
+    return std::move(folder_);
+  }
+
+ private:
+  std::string at(const std::string& name) const { return path_ + "/" + name; }
+  bool has(const char* name) const { return entries_.contains(name); }
+  void add_kept(const std::string& name, uint64_t bytes) {
+    folder_.kept.push_back({name, bytes, folder_.inputs.size()});
+    read_.insert(name.substr(0, name.find('/')));
+  }
+
+  Status list() {
+    std::error_code error;
+    std::filesystem::directory_iterator entry(path_, error);
+    if (error) {
+      const bool none = error == std::errc::no_such_file_or_directory;
+      return make_error(none ? ErrorCode::kNotFound : ErrorCode::kIo, "{}: {}", path_,
+                        none ? "there is no such folder" : error.message());
+    }
+    for (; entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+      if (error) break;
+      entries_.insert(entry->path().filename().string());
+    }
+    if (error) return make_error(ErrorCode::kIo, "{}: {}", path_, error.message());
+    return {};
+  }
+
+  Result<InputFile> open(const std::string& name) const {
+    auto input = InputFile::open(path_, name);
+    if (!input.ok() && input.error().code == ErrorCode::kNotFound) {
+      return make_error(ErrorCode::kFailedPrecondition, "{}", input.error().message);
+    }
+    return input;
+  }
+  Result<std::string> read_text(const std::string& name, uint64_t bytes_max) {
+    CKPT_ASSIGN(InputFile input, open(name));
+    if (input.bytes() > bytes_max) {
+      return make_error(ErrorCode::kFailedPrecondition, "{}: {} bytes, allowed are {}",
+                        input.path(), input.bytes(), bytes_max);
+    }
+    std::string text(input.bytes(), '\0');
+    CKPT_TRY(input.read(0, std::as_writable_bytes(std::span(text.data(), text.size()))));
+    last_text_.emplace(std::move(input));
+    return text;
+  }
+  // Keeps the file that was read last, whole.
+  void keep_text(const std::string& name) {
+    add_kept(name, last_text_->bytes());
+    folder_.inputs.push_back(*std::move(last_text_));
+  }
+
+  Result<std::vector<std::string>> weight_files() {
+    if (has(kModelName) && has(kIndexName)) {
+      return make_error(ErrorCode::kFailedPrecondition,
+                        "{}: it has both {} and {}, which may be of different models; remove one",
+                        path_, kModelName, kIndexName);
+    }
+    if (has(kModelName)) return std::vector<std::string>{kModelName};
+    if (!has(kIndexName)) return files_without_index();
+    CKPT_ASSIGN(index_, read_text(kIndexName, safetensors::kHeaderBytesMax));
+    index_input_.emplace(*std::move(last_text_));
+    auto names = files_of_index(*index_);
+    if (!names.ok()) return form_error(path_, names.error());
+    return names;
+  }
+
+  Result<std::vector<std::string>> files_without_index() const {
+    std::vector<std::string> names;
+    for (const std::string& name : entries_) {
+      if (is_weight_file(name) && !name.starts_with('.')) names.push_back(name);
+    }
+    if (names.size() == 1) return names;
+    std::string_view stem;
+    const bool set = !names.empty() && std::ranges::all_of(names, [&](const std::string& name) {
+      std::string_view own;
+      const auto size = set_size(name, own);
+      if (stem.empty()) stem = own;
+      return size == names.size() && own == stem;
+    });
+    if (set) return names;
+    const std::string found =
+        names.empty() ? "" : fmt::format(", and {} files of tensors that are no set", names.size());
+    return make_error(ErrorCode::kFailedPrecondition, "{}: it has neither {} nor {}{}", path_,
+                      kModelName, kIndexName, found);
+  }
+
+  Status read_config() {
+    if (!has(kConfigName)) return {};
+    CKPT_ASSIGN(const std::string text, read_text(kConfigName, kConfigBytesMax));
+    auto config = read_model_config(text);
+    if (!config.ok()) return form_error(at(kConfigName), config.error());
+    if (!config->note.empty()) {
+      folder_.notes.push_back(fmt::format(
+          "{}: {}; it is kept as it is, but not in the run's metadata", kConfigName, config->note));
+    }
+    if (!folder_.manifest) folder_.metadata = std::move(config->metadata);
+    keep_text(kConfigName);
+    return {};
+  }
+
+  Status read_index() {
+    const auto left_out = check_index(*index_, folder_.files);
+    if (!left_out.ok()) return form_error(path_, left_out.error());
+    if (!left_out->empty()) {
+      folder_.notes.push_back(fmt::format("{}: it leaves out {} tensors of its files, the first {}",
+                                          kIndexName, left_out->size(),
+                                          printable(left_out->front())));
+    }
+    last_text_ = std::move(index_input_);
+    keep_text(kIndexName);
+    return {};
+  }
+
+  Status read_manifest() {
+    if (!has(kManifestName)) return {};
+    CKPT_ASSIGN(const std::string text, read_text(kManifestName, safetensors::kHeaderBytesMax));
+    auto manifest = parse_manifest(text);
+    if (!manifest.ok()) return form_error(path_, manifest.error());
+    if (manifest->unfinished) {
+      return make_error(ErrorCode::kFailedPrecondition,
+                        "{}: an export into this folder did not finish; export again",
+                        at(kManifestName));
+    }
+    read_.insert(kManifestName);
+    folder_.manifest = *std::move(manifest);
+    folder_.metadata = folder_.manifest->metadata;
+    return {};
+  }
+
+  void list_left_out() {
+    for (const std::string& name : entries_) {
+      if (name.starts_with('.') || read_.contains(name)) continue;
+      std::error_code none;
+      const bool folder = std::filesystem::is_directory(at(name), none);
+      folder_.left_out.push_back(folder ? name + "/" : name);
+    }
+  }
+
+  const std::string& path_;
+  std::set<std::string> entries_;
+  std::set<std::string> read_;  // entries of which something is kept
+  std::optional<std::string> index_;
+  std::optional<InputFile> index_input_;
+  std::optional<InputFile> last_text_;
+  ModelFolder folder_;
+};
+
+}  // namespace
+
+Result<InputFile> InputFile::open(const std::string& folder, const std::string& name) {
+  InputFile input;
+  input.path_ = folder + "/" + name;
+  // Not waiting for a writer, should it be a pipe.
+  input.fd_ = ckpt::base::UniqueFd(::open(input.path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!input.fd_.valid() && errno == ENOENT) {
+    return make_error(ErrorCode::kNotFound, "{}: there is no such file", input.path_);
+  }
+  struct stat about {};
+  if (!input.fd_.valid() || ::fstat(input.fd_.get(), &about) != 0) {
+    return make_error(ErrorCode::kIo, "{}: {}", input.path_, std::strerror(errno));
+  }
+  if (!S_ISREG(about.st_mode)) {
+    return make_error(ErrorCode::kFailedPrecondition, "{}: not a regular file", input.path_);
+  }
+  input.bytes_ = static_cast<uint64_t>(about.st_size);
+  input.changed_ns_ = change_time_ns(about);
+  return input;
+}
+
+Status InputFile::read(uint64_t offset, ckpt::MutableByteView into) const {
+  while (!into.empty()) {
+    const ssize_t got = ::pread(fd_.get(), into.data(), into.size(), static_cast<off_t>(offset));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return make_error(ErrorCode::kIo, "{}: {}", path_, std::strerror(errno));
+    if (got == 0) return make_error(ErrorCode::kIo, "{}: it ends at byte {}", path_, offset);
+    offset += static_cast<uint64_t>(got);
+    into = into.subspan(static_cast<size_t>(got));
+  }
+  return {};
+}
+
+Status InputFile::check_unchanged() const {
+  struct stat about {};
+  if (::fstat(fd_.get(), &about) != 0) {
+    return make_error(ErrorCode::kIo, "{}: {}", path_, std::strerror(errno));
+  }
+  if (static_cast<uint64_t>(about.st_size) == bytes_ && change_time_ns(about) == changed_ns_) {
+    return {};
+  }
+  return make_error(ErrorCode::kFailedPrecondition,
+                    "{}: it was written while it was read; import it again", path_);
+}
+
+Result<ModelFolder> read_model_folder(const std::string& path) { return FolderReader(path).read(); }
+
+}  // namespace ckptctl

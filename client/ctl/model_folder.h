@@ -1,0 +1,49 @@
+// ModelFolder: a folder of safetensors files as other tools leave it, its headers read and checked.
+//
+//   model.safetensors, or model.safetensors.index.json and the files that it lists, or, without an
+//   index, one other .safetensors file or a whole set NAME-00001-of-00003.safetensors ...
+//   config.json and ckptd.json, if they are there
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "client/ctl/import_layout.h"
+#include "formats/base/unique_fd.h"
+
+namespace ckptctl {
+
+// A regular file, opened for reading.
+class InputFile {
+ public:
+  // kNotFound: there is none.
+  static Result<InputFile> open(const std::string& folder, const std::string& name);
+
+  Status read(uint64_t offset, ckpt::MutableByteView into) const;
+  // Fails if the file was written since it was opened.
+  Status check_unchanged() const;
+  const std::string& path() const { return path_; }
+  uint64_t bytes() const { return bytes_; }
+
+ private:
+  std::string path_;
+  ckpt::base::UniqueFd fd_;
+  uint64_t bytes_ = 0;
+  int64_t changed_ns_ = 0;
+};
+
+struct ModelFolder {
+  std::vector<InputFile> inputs;  // the files of tensors, then config.json and the index
+  std::vector<TensorFile> files;  // headers of the first inputs
+  std::vector<KeptBytes> kept;    // bytes beside the tensors' that an export needs
+  std::optional<Manifest> manifest;
+  std::string metadata;               // of the run: that of ckptd.json, or {"hf_config": ...}
+  std::vector<std::string> left_out;  // other entries of the folder: tokenizers and the like
+  std::vector<std::string> notes;     // what looks odd and is kept as it is
+};
+
+// Nothing but headers and texts is read. Errors name the file, and the tensor where it is one.
+Result<ModelFolder> read_model_folder(const std::string& path);
+
+}  // namespace ckptctl

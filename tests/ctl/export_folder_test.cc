@@ -1,0 +1,197 @@
+#include "client/ctl/export_folder.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <sys/file.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "client/ctl/model_folder.h"
+#include "tests/support/temp_folder.h"
+
+namespace ckptctl {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::UnorderedElementsAre;
+
+constexpr const char* kFirstShard = "model-00001-of-00002.safetensors";
+constexpr const char* kSecondShard = "model-00002-of-00002.safetensors";
+
+std::string text_of(ckpt::ByteView bytes) { return std::string(ckpt::as_text(bytes)); }
+
+// A file with one tensor of a byte.
+std::string weights(const std::string& tensor) {
+  const auto header = ckpt::safetensors::make_header({{tensor, ckpt::DType::kU8, {1}, 0, 0}}, {});
+  return text_of(*header) + "x";
+}
+std::string index_of(const std::string& tensor, const std::string& file) {
+  return nlohmann::json{{"weight_map", {{tensor, file}}}}.dump();
+}
+
+class ExportFolderTest : public testing::Test {
+ protected:
+  using Files = std::map<std::string, std::string>;
+
+  Result<std::vector<std::string>> write(const Files& files, bool publish = true) {
+    std::vector<std::string> names;
+    for (const auto& [name, text] : files) names.push_back(name);
+    CKPT_ASSIGN(ExportFolder folder, ExportFolder::open(path_, names));
+    std::vector<NewFile> written;
+    Manifest manifest{.step = 1, .units = units_};
+    manifest.files.emplace();
+    for (const auto& [name, text] : files) {
+      CKPT_ASSIGN(NewFile file, folder.create(name, text.size()));
+      CKPT_TRY(file.write(0, ckpt::as_bytes(text)));
+      written.push_back(std::move(file));
+      const size_t head = is_weight_file(name) ? text.size() - 1 : text.size();
+      manifest.files->push_back(describe_file(name, text.size(), ckpt::as_bytes(text).first(head)));
+    }
+    if (!publish) return std::vector<std::string>();
+    return folder.publish(written, manifest);
+  }
+  std::string refusal(const Files& files) {
+    const auto result = write(files);
+    EXPECT_FALSE(result.ok());
+    return result.ok() ? "" : result.error().message;
+  }
+  void put(const std::string& name, const std::string& text) {
+    std::filesystem::create_directories(path_);
+    std::ofstream(path_ + "/" + name, std::ios::binary) << text;
+  }
+  std::vector<std::string> entries() const {
+    std::vector<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(path_)) {
+      names.push_back(entry.path().filename().string());
+    }
+    return names;
+  }
+  std::string read(const std::string& name) const {
+    std::ifstream file(path_ + "/" + name, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+
+  ckpt::test::TempFolder folder_;
+  std::string path_ = folder_.path("out");
+  std::vector<ViewUnit> units_;
+  const Files sharded_ = {{kFirstShard, weights("a")},
+                          {kSecondShard, weights("b")},
+                          {kIndexName, index_of("a", kFirstShard)}};
+  const Files single_ = {{kModelName, weights("a")}};
+};
+
+TEST_F(ExportFolderTest, TheEarlierExportsFilesGo) {
+  ASSERT_TRUE(write(sharded_).ok());
+  put("tokenizer.json", "{}");
+  const auto removed = write(single_);
+  ASSERT_TRUE(removed.ok()) << removed.error().message;
+  EXPECT_THAT(*removed, UnorderedElementsAre(kFirstShard, kSecondShard, kIndexName));
+  EXPECT_THAT(entries(), UnorderedElementsAre(kModelName, kManifestName, "tokenizer.json"));
+  ASSERT_TRUE(write({{"part/x.safetensors", weights("a")}}).ok());
+  ASSERT_TRUE(write(single_).ok());
+  EXPECT_THAT(entries(), UnorderedElementsAre(kModelName, kManifestName, "tokenizer.json"));
+}
+
+TEST_F(ExportFolderTest, WhatIsNotOfAnExportStays) {
+  put("config.json", "{}");
+  EXPECT_THAT(refusal(single_), HasSubstr("config.json is there, and not from an export"));
+  std::filesystem::remove(path_ + "/config.json");
+  put(kFirstShard, weights("a"));
+  EXPECT_THAT(refusal(sharded_), HasSubstr("is there, and not from an export"));
+  std::filesystem::remove_all(path_);
+
+  ASSERT_TRUE(write(sharded_).ok());
+  put(kSecondShard, weights("mine"));
+  EXPECT_THAT(refusal(single_), HasSubstr(std::string(kSecondShard) + " is not, or no longer"));
+  EXPECT_EQ(read(kSecondShard), weights("mine"));
+  put(kSecondShard, weights("b"));
+  put("mine.safetensors", weights("mine"));
+  put(kIndexName, index_of("mine", "mine.safetensors"));
+  EXPECT_THAT(refusal(single_), HasSubstr("is not, or no longer"));
+  EXPECT_EQ(read("mine.safetensors"), weights("mine"));
+  put(kManifestName, "{");
+  EXPECT_THAT(refusal(single_), HasSubstr("ckptd.json: it cannot tell"));
+}
+
+// Older versions did not list the files: whatever has only tensors of the export is one.
+TEST_F(ExportFolderTest, FoldersOfOlderVersionsAreKnownByTheirTensors) {
+  ViewUnit unit{0, "u", 2, {{"a", ckpt::DType::kU8, {1}, 0}, {"b", ckpt::DType::kU8, {1}, 1}}};
+  const auto older = [&] {
+    std::filesystem::remove_all(path_);
+    for (const auto& [name, text] : sharded_) put(name, text);
+    put(kManifestName, manifest_json({.step = 1, .units = {unit}}).dump());
+  };
+  older();
+  EXPECT_EQ(write(single_)->size(), 3u);
+  older();
+  put(kSecondShard, weights("mine"));
+  EXPECT_THAT(refusal(single_), HasSubstr(kSecondShard));
+  older();
+  put(kIndexName, index_of("mine", kFirstShard));
+  EXPECT_THAT(refusal(single_), HasSubstr(kIndexName));
+}
+
+TEST_F(ExportFolderTest, AnExportThatStoppedHalfwayIsMended) {
+  ASSERT_TRUE(write(sharded_).ok());
+  // The state of publish() after its first rename.
+  auto manifest = *parse_manifest(read(kManifestName));
+  manifest.replaced = *manifest.files;
+  manifest.files = {describe_file(
+      kModelName, single_.at(kModelName).size(),
+      ckpt::as_bytes(single_.at(kModelName)).first(single_.at(kModelName).size() - 1))};
+  manifest.unfinished = true;
+  put(kManifestName, manifest_json(manifest).dump());
+  put(kModelName, single_.at(kModelName));
+  std::filesystem::remove(path_ + "/" + kIndexName);
+  const auto halfway = read_model_folder(path_);
+  ASSERT_FALSE(halfway.ok());
+  EXPECT_THAT(halfway.error().message, HasSubstr("did not finish; export again"));
+  const auto removed = write(single_);
+  ASSERT_TRUE(removed.ok()) << removed.error().message;
+  EXPECT_THAT(entries(), UnorderedElementsAre(kModelName, kManifestName));
+}
+
+TEST_F(ExportFolderTest, NothingIsLeftOfAnInterruptedExport) {
+  ASSERT_TRUE(write(single_, false).ok());
+  EXPECT_THAT(entries(), IsEmpty());
+  // As the file systems leave it on which files without names cannot be.
+  put(".model.safetensors.ckptd-part.a1B2c3", "x");
+  put(".mine.ckptd-part.", "x");
+  ASSERT_TRUE(write(single_).ok());
+  EXPECT_THAT(entries(), UnorderedElementsAre(kModelName, kManifestName, ".mine.ckptd-part."));
+}
+
+TEST_F(ExportFolderTest, OneExportAtATime) {
+  std::filesystem::create_directories(path_);
+  const ckpt::base::UniqueFd other(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  ASSERT_EQ(::flock(other.get(), LOCK_EX), 0);
+  EXPECT_THAT(refusal(single_), HasSubstr("another export is writing"));
+}
+
+// The child has a file with a hidden name; the signal ends it and the file.
+TEST_F(ExportFolderTest, SignalsRemoveHiddenFiles) {
+  std::filesystem::create_directories(path_);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      const auto file = NewFile::create(path_, "x", 1, NewFile::Way::kHidden);
+      if (!file.ok() || entries().size() != 1) ::_exit(1);
+      ::raise(signal);
+      ::_exit(2);
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == signal) << status;
+    EXPECT_THAT(entries(), IsEmpty());
+  }
+}
+
+}  // namespace
+}  // namespace ckptctl

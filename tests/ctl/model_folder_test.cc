@@ -1,0 +1,132 @@
+#include "client/ctl/model_folder.h"
+
+#include <gmock/gmock.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "tests/support/temp_folder.h"
+
+namespace ckptctl {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+std::string weights(const std::string& tensor) {
+  const auto header = ckpt::safetensors::make_header({{tensor, ckpt::DType::kU8, {1}, 0, 0}}, {});
+  return std::string(ckpt::as_text(*header)) + "x";
+}
+
+class ModelFolderTest : public testing::Test {
+ protected:
+  void put(const std::string& name, const std::string& text) {
+    std::filesystem::create_directories(std::filesystem::path(path_ + "/" + name).parent_path());
+    std::ofstream(path_ + "/" + name, std::ios::binary) << text;
+  }
+  void clear() {
+    std::filesystem::remove_all(path_);
+    std::filesystem::create_directories(path_);
+  }
+  ModelFolder taken() const {
+    auto folder = read_model_folder(path_);
+    EXPECT_TRUE(folder.ok()) << folder.error().message;
+    return folder.ok() ? std::move(*folder) : ModelFolder();
+  }
+  std::vector<std::string> names() const {
+    std::vector<std::string> names;
+    for (const TensorFile& file : taken().files) names.push_back(file.name);
+    return names;
+  }
+  // An error of form: exit code 1, and it names the file.
+  std::string refusal() const {
+    const auto folder = read_model_folder(path_);
+    EXPECT_FALSE(folder.ok());
+    if (folder.ok()) return "";
+    EXPECT_EQ(ckpt::exit_code_for(folder.error().code), 1) << folder.error().message;
+    EXPECT_THAT(folder.error().message, HasSubstr(path_));
+    return folder.error().message;
+  }
+  ckpt::test::TempFolder folder_;
+  std::string path_ = folder_.path("model");
+};
+
+TEST_F(ModelFolderTest, NamesWhatItLeavesOut) {
+  put("model.safetensors", weights("a"));
+  put("tokenizer.json", "{}");
+  put("original/consolidated.pth", "");
+  put(".gitattributes", "");
+  const ModelFolder folder = taken();
+  EXPECT_THAT(folder.left_out, ElementsAre("original/", "tokenizer.json"));
+  EXPECT_THAT(folder.notes, IsEmpty());
+  EXPECT_TRUE(folder.metadata.empty());
+}
+
+TEST_F(ModelFolderTest, FindsFilesWithoutAnIndex) {
+  put("consolidated.safetensors", weights("a"));
+  EXPECT_THAT(names(), ElementsAre("consolidated.safetensors"));
+  clear();
+  put("m-00001-of-00002.safetensors", weights("a"));
+  put("m-00002-of-00002.safetensors", weights("b"));
+  EXPECT_THAT(names(), ElementsAre("m-00001-of-00002.safetensors", "m-00002-of-00002.safetensors"));
+  put("consolidated.safetensors", weights("c"));
+  EXPECT_THAT(refusal(), HasSubstr("3 files of tensors that are no set"));
+  put("model.safetensors.index.json",
+      R"({"weight_map": {"a": "m-00001-of-00002.safetensors"}, "other": [1.50]})");
+  EXPECT_THAT(names(), ElementsAre("m-00001-of-00002.safetensors"));
+  EXPECT_THAT(taken().left_out,
+              ElementsAre("consolidated.safetensors", "m-00002-of-00002.safetensors"));
+  put("model.safetensors", weights("a"));
+  EXPECT_THAT(refusal(), HasSubstr("both model.safetensors and"));
+}
+
+TEST_F(ModelFolderTest, FollowsLinksAsTheHubsCacheHasThem) {
+  put("../blobs/1", weights("a"));
+  std::filesystem::create_directories(path_);
+  std::filesystem::create_symlink("../blobs/1", path_ + "/model.safetensors");
+  EXPECT_THAT(names(), ElementsAre("model.safetensors"));
+}
+
+TEST_F(ModelFolderTest, SaysWhatIsNoSafetensors) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"", "not even a header length"},
+      {"version https://git-lfs.github.com/spec/v1\noid sha256:aa\nsize 4\n", "git lfs pull"},
+      {std::string("PK\x03\x04") + std::string(100, '\0'), "ZIP archive"},
+      {weights("a").substr(0, 4096), "tensor a: the tensors take 1 bytes"},
+      {weights("a") + "more", "the tensors take 1 bytes, the file has 5"}};
+  for (const auto& [bytes, says] : cases) {
+    put("model.safetensors", bytes);
+    EXPECT_THAT(refusal(), HasSubstr("/model.safetensors: "));
+    EXPECT_THAT(refusal(), HasSubstr(says));
+  }
+}
+
+TEST_F(ModelFolderTest, SaysWhatIsWrongBesideTheTensors) {
+  clear();
+  EXPECT_THAT(refusal(), HasSubstr("neither model.safetensors nor"));
+  put("model.safetensors", weights("a"));
+  put("config.json", "{");
+  EXPECT_THAT(refusal(), HasSubstr("config.json: not JSON"));
+  std::filesystem::remove(path_ + "/config.json");
+  put("ckptd.json", "{}");
+  EXPECT_THAT(refusal(), HasSubstr("ckptd.json: no format"));
+  clear();
+  put("model.safetensors.index.json", R"({"weight_map": {"a": "x.safetensors"}})");
+  EXPECT_THAT(refusal(), HasSubstr("x.safetensors: there is no such file"));
+  put("x.safetensors", weights("b"));
+  EXPECT_THAT(refusal(), HasSubstr("tensor a is said to be in x.safetensors, but no file has it"));
+  const auto none = read_model_folder(folder_.path("nowhere"));
+  EXPECT_EQ(ckpt::exit_code_for(none.error().code), 3);
+}
+
+TEST_F(ModelFolderTest, SeesAFileThatChangesMeanwhile) {
+  put("model.safetensors", weights("a"));
+  const ModelFolder folder = taken();
+  EXPECT_TRUE(folder.inputs[0].check_unchanged().ok());
+  put("model.safetensors", weights("ab"));
+  EXPECT_THAT(folder.inputs[0].check_unchanged().error().message, HasSubstr("import it again"));
+}
+
+}  // namespace
+}  // namespace ckptctl
