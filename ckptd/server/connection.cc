@@ -55,7 +55,7 @@ asio::awaitable<void> Connection::read_loop() {
     if (error || closed_) co_return;
     const Read read = read_turn();
     if (read == Read::kOver) co_return;
-    if (read == Read::kElsewhere) {
+    if (read == Read::kElsewhere && receiving_elsewhere_) {
       // The bytes are still in the socket: waiting for it to be readable would spin.
       elsewhere_.expires_at(asio::steady_timer::time_point::max());
       co_await elsewhere_.async_wait(asio::redirect_error(asio::use_awaitable, error));

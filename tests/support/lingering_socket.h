@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 
 #include <string>
+#include <thread>
 
 #include "formats/base/unique_fd.h"
 
@@ -40,17 +41,21 @@ class LingeringSocket {
   LingeringSocket& operator=(const LingeringSocket&) = delete;
 
   int fd() const { return own_.get(); }
-  // Closes the test's copy. Another one must exist, or this call is the one that blocks.
-  void close_copy() { own_.reset(); }
+  // Closes the test's copy, in a thread: if no other copy is left it is this close that blocks.
+  void close_copy() {
+    closer_ = std::thread([fd = own_.release()] { ::close(fd); });
+  }
   // Ends the connection: whoever is blocked goes on.
   void let_go() {
     const linger at_once{.l_onoff = 1, .l_linger = 0};
     if (peer_.valid()) ::setsockopt(peer_.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
     peer_.reset();
     own_.reset();
+    if (closer_.joinable()) closer_.join();
   }
 
  private:
+  std::thread closer_;
   base::UniqueFd own_;
   base::UniqueFd peer_;
 };

@@ -70,6 +70,8 @@ ServiceManager::ServiceManager(Options options)
   if (options_.open_socket) {
     listener_ = bound_socket(SOCK_STREAM, socket());
     EXPECT_EQ(::listen(listener_.get(), 128), 0);
+    arena_listener_ = bound_socket(SOCK_STREAM, socket() + ".arena");
+    EXPECT_EQ(::listen(arena_listener_.get(), 128), 0);
   }
   ear_ = std::thread([this] { listen(); });
 }
@@ -95,7 +97,10 @@ void ServiceManager::start() {
     fds.push_back(fd);
     names += (names.empty() ? "" : ":") + name;
   };
-  if (listener_.valid()) add(listener_.get(), "socket");
+  if (listener_.valid()) {
+    add(listener_.get(), "socket");
+    add(arena_listener_.get(), "socket");
+  }
   const std::string err = folder_.path("err");
   {
     const std::lock_guard lock(mutex_);

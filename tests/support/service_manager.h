@@ -52,6 +52,7 @@ class ServiceManager {
   const Options options_;
   base::UniqueFd notifications_;
   base::UniqueFd listener_;
+  base::UniqueFd arena_listener_;
   base::UniqueFd stop_;
   pid_t pid_ = -1;
   std::mutex mutex_;

@@ -58,17 +58,37 @@ StalledFile::~StalledFile() {
   device_.reset();  // the kernel fails all requests that are still open
 }
 
-base::UniqueFd StalledFile::open() const {
+base::UniqueFd StalledFile::open() {
+  own_thread_ = ::gettid();
   return base::UniqueFd(::open(folder_.path("file").c_str(), O_RDWR | O_CLOEXEC));
 }
 
 bool StalledFile::wait_until_stalled() const {
   const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
-  while (flushes_ < 2) {
-    if (std::chrono::steady_clock::now() > end) return false;
+  while (std::chrono::steady_clock::now() < end) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!stalled_.empty()) return true;
+    }
     std::this_thread::yield();
   }
-  return true;
+  return false;
+}
+
+void StalledFile::let_go() {
+  const std::lock_guard lock(mutex_);
+  stalls_ = false;
+  for (const uint64_t unique : stalled_) answer(unique, 0, nullptr, 0);
+  stalled_.clear();
+}
+
+void StalledFile::flush(uint64_t unique, pid_t thread) {
+  const std::lock_guard lock(mutex_);
+  if (stalls_ && thread != own_thread_) {
+    stalled_.push_back(unique);
+  } else {
+    answer(unique, 0, nullptr, 0);
+  }
 }
 
 void StalledFile::answer(uint64_t unique, int error, const void* bytes, size_t length) const {
@@ -115,8 +135,7 @@ void StalledFile::serve() {
         reply(fuse_open_out{});
         break;
       case FUSE_FLUSH:
-        // The first one is the test's own, of its copy; whoever comes later waits.
-        if (flushes_++ == 0) answer(header.unique, 0, nullptr, 0);
+        flush(header.unique, static_cast<pid_t>(header.pid));
         break;
       case FUSE_FORGET:
       case FUSE_BATCH_FORGET:

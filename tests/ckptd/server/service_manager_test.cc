@@ -183,15 +183,34 @@ TEST_F(ServiceManagerTest, KeepsAndForgetsDescriptorsByName) {
   EXPECT_EQ(heard(), "");
 }
 
-TEST_F(ServiceManagerTest, TellsTheSocketFromMemoryByWhatItIs) {
-  const std::string path = folder_.path("listen");
+UniqueFd listening_on(const std::string& path) {
   UniqueFd listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   path.copy(address.sun_path, sizeof(address.sun_path) - 1);
-  ASSERT_EQ(::bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)),
+  EXPECT_EQ(::bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)),
             0);
-  ASSERT_EQ(::listen(listener.get(), 1), 0);
+  EXPECT_EQ(::listen(listener.get(), 1), 0);
+  return listener;
+}
+
+// systemd gives both sockets of a unit the same name.
+TEST_F(ServiceManagerTest, TellsTheSocketForArenasByItsPath) {
+  std::vector<UniqueFd> fds;
+  fds.push_back(listening_on(folder_.path("listen.arena")));
+  fds.push_back(listening_on(folder_.path("listen")));
+  const int arena = fds[0].get();
+  const int main = fds[1].get();
+  ServiceEnvironment environment;
+  environment.fd_names = {"socket", "socket"};
+  ServiceManager manager(environment, std::move(fds));
+  EXPECT_EQ(manager.take_listener().get(), main);
+  EXPECT_EQ(manager.take_arena_listener().get(), arena);
+  EXPECT_THAT(manager.take(), IsEmpty());
+}
+
+TEST_F(ServiceManagerTest, TellsTheSocketFromMemoryByWhatItIs) {
+  UniqueFd listener = listening_on(folder_.path("listen"));
   const int number = listener.get();
   std::vector<UniqueFd> fds;
   fds.emplace_back(::memfd_create("test", MFD_CLOEXEC));

@@ -183,5 +183,20 @@ TEST(Users, WhoIsOnTheListAndCannotGetToTheSocketIsNamed) {
   EXPECT_THAT(daemon.log(), Not(HasSubstr("user 54322 of allow_uids")));
 }
 
+// Clients check who listens; an operator learns of the folder before that is needed.
+TEST(Users, AFolderInWhichOthersReplaceTheSocketIsNamed) {
+  const TempFolder directory;
+  const auto log_with_mode = [&](mode_t mode) {
+    EXPECT_EQ(::chmod(directory.path().c_str(), mode), 0);
+    const DaemonProcess daemon({"--arena", "64MiB", "--listen", directory.path("ckptd.sock")});
+    return daemon.log();
+  };
+  EXPECT_THAT(log_with_mode(0777),
+              HasSubstr("other users can replace it, as " +
+                        std::filesystem::canonical(directory.path()).string()));
+  EXPECT_THAT(log_with_mode(01777), Not(HasSubstr("can replace it")));
+  EXPECT_THAT(log_with_mode(0755), Not(HasSubstr("can replace it")));
+}
+
 }  // namespace
 }  // namespace ckpt::test
