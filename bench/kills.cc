@@ -14,6 +14,7 @@
 #include "bench/paired.h"
 #include "bench/report.h"
 #include "bench/scratch.h"
+#include "formats/base/console.h"
 #include "trainer/parallel/planned_placement.h"
 
 namespace bench {
@@ -108,7 +109,7 @@ Status KillsBench::one_round(int round) {
     line += fmt::format(" {} {:.0f} ms", arm.arm.name, trial.figures.new_step_seconds * 1e3);
     arm.trials.push_back(std::move(trial));
   }
-  fmt::print(stderr, "{}\n", line);
+  ckpt::base::print_stderr("{}\n", line);
   return {};
 }
 
@@ -119,7 +120,7 @@ Status KillsBench::measure() {
     CKPT_TRY(one_round(round));
   }
   if (!wanted(kLadder)) return {};
-  fmt::print(stderr, "down to one rank and back up\n");
+  ckpt::base::print_stderr("down to one rank and back up\n");
   CKPT_ASSIGN(ladder_, run_ladder(setup_));
   return {};
 }

@@ -23,8 +23,11 @@
 #include "bench/stall.h"
 #include "bench/step.h"
 #include "formats/base/cli_numbers.h"
+#include "formats/base/console.h"
 #include "formats/base/ids.h"
+#include "formats/base/json_dump.h"
 #include "formats/base/parse.h"
+#include "formats/base/program.h"
 #include "formats/base/version.h"
 
 namespace {
@@ -38,10 +41,14 @@ using bench::add_size;
 int finish(const ckpt::Result<nlohmann::json>& document, bool json,
            std::string (*to_text)(const nlohmann::json&)) {
   if (!document.ok()) {
-    fmt::print(stderr, "ckptbench: {}\n", document.error().message);
+    ckpt::base::print_stderr("ckptbench: {}\n", document.error().message);
     return ckpt::exit_code_for(document.error().code);
   }
-  fmt::print("{}", json ? document.value().dump(2) + "\n" : to_text(*document));
+  if (json) {
+    ckpt::base::write_stdout_exactly(ckpt::base::dump_json(*document, 2) + "\n");
+  } else {
+    ckpt::base::write_stdout(to_text(*document));
+  }
   return 0;
 }
 
@@ -321,9 +328,7 @@ CLI::App* add_codecs(CLI::App& app, Flags& flags) {
   return command;
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int run(int argc, char** argv) {
   CLI::App app("Benchmarks of ckptd, each against a limit measured in the same run.");
   app.require_subcommand(1);
   app.set_version_flag("--version", ckpt::base::version_text("ckptbench"));
@@ -374,4 +379,10 @@ int main(int argc, char** argv) {
   const auto chosen = std::find_if(commands.begin(), commands.end(),
                                    [](const Command& command) { return command.app->parsed(); });
   return finish(chosen->run(), flags.json, chosen->to_text);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return ckpt::base::run_program("ckptbench", [&] { return run(argc, argv); });
 }

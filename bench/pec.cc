@@ -16,6 +16,7 @@
 #include "bench/report.h"
 #include "bench/scratch.h"
 #include "formats/base/checked.h"
+#include "formats/base/console.h"
 #include "formats/base/parse.h"
 
 namespace bench {
@@ -242,8 +243,8 @@ Result<json> bench_pec(const PecOptions& options) {
       CKPT_ASSIGN(const Measured measured, measure(options, subject, k));
       if (k == model->experts) subject.full_disk_bytes = measured.disk_bytes.back();
       document["rows"].push_back(row_json(subject, k, measured));
-      fmt::print(stderr, "{} K={}: durable in {:.2f} s\n", model->name, k,
-                 document["rows"].back()["durable_seconds"].get<double>());
+      ckpt::base::print_stderr("{} K={}: durable in {:.2f} s\n", model->name, k,
+                               document["rows"].back()["durable_seconds"].get<double>());
     }
   }
   return document;

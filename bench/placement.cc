@@ -7,6 +7,7 @@
 #include "bench/report.h"
 #include "bench/scratch.h"
 #include "bench/step_run.h"
+#include "formats/base/console.h"
 
 namespace bench {
 
@@ -96,7 +97,7 @@ class PlacementBench {
       arm.runs[run_at(order, round)] = figures;
       line += fmt::format(" {} {:.1f} ms", arm.policy, figures.step_seconds * 1e3);
     }
-    fmt::print(stderr, "{}\n", line);
+    ckpt::base::print_stderr("{}\n", line);
     return {};
   }
 

@@ -7,6 +7,8 @@
 #include <cstdio>
 #include <fstream>
 
+#include "formats/base/console.h"
+
 namespace bench {
 
 namespace {
@@ -94,6 +96,6 @@ std::string to_text(const nlohmann::json& document) {
       document["verdict"].get<std::string>());
 }
 
-void say(const std::string& line) { fmt::print(stderr, "{}\n", line); }
+void say(const std::string& line) { ckpt::base::print_stderr("{}\n", line); }
 
 }  // namespace bench

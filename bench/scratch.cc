@@ -6,9 +6,11 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <mutex>
@@ -57,7 +59,8 @@ ckpt::Result<ScratchDirectory> ScratchDirectory::make(const std::string& below) 
   std::string pattern = below + "/ckptbench_XXXXXX";
   const std::lock_guard lock(scratch().mutex);
   if (::mkdtemp(pattern.data()) == nullptr) {
-    return ckpt::make_error(ckpt::ErrorCode::kIo, "{}: no directory can be made here", below);
+    return ckpt::make_error(ckpt::ErrorCode::kIo, "{}: no directory can be made here: {}", below,
+                            std::strerror(errno));
   }
   scratch().directories.insert(pattern);
   return ScratchDirectory(std::move(pattern));

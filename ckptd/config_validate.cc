@@ -2,7 +2,6 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,6 +15,7 @@
 #include "formats/base/ids.h"
 #include "formats/base/parse.h"
 #include "formats/base/printable.h"
+#include "formats/base/unix_address.h"
 
 namespace ckptd {
 
@@ -151,11 +151,8 @@ std::string_view read_http_address(std::string_view text, HttpAddress& address) 
 }
 
 Status check_addresses(const Config& config) {
-  constexpr size_t kPathBytesMax = sizeof(sockaddr_un::sun_path) - 1;
-  if (config.listen.empty() || config.listen.size() > kPathBytesMax) {
-    return wrong(config, "listen", config.listen,
-                 fmt::format("the path of a socket has 1 to {} bytes", kPathBytesMax));
-  }
+  const std::string path_fault = ckpt::base::unix_path_fault(config.listen);
+  if (!path_fault.empty()) return wrong(config, "listen", config.listen, path_fault);
   if (config.http.empty()) return {};
   HttpAddress ignored;
   const std::string_view fault = read_http_address(config.http, ignored);

@@ -9,6 +9,7 @@
 #include "ckptd/daemon_impl.h"
 #include "ckptd/observe/log_event.h"
 #include "ckptd/retention/prune.h"
+#include "formats/base/json_dump.h"
 
 namespace ckptd {
 
@@ -143,7 +144,7 @@ void Daemon::Impl::change_tag(const Session& session, const Administration& task
     document["lineage"] = change->target.point.lineage;
     records.push_back(record_at(run, change->target.point, wall_clock_ns(), std::move(tagged)));
   }
-  write_administration(task, std::move(records), [json = document.dump()] {
+  write_administration(task, std::move(records), [json = ckpt::base::dump_json(document)] {
     return QueryAnswer{0, json};
   });
 }
@@ -161,7 +162,7 @@ void Daemon::Impl::change_pin(const Session& session, const Administration& task
   std::vector<fb::RecordT> records;
   records.push_back(change->remove ? record_at<fb::UnpinnedT>(run, point, wall_clock_ns())
                                    : record_at<fb::PinnedT>(run, point, wall_clock_ns()));
-  write_administration(task, std::move(records), [json = document.dump()] {
+  write_administration(task, std::move(records), [json = ckpt::base::dump_json(document)] {
     return QueryAnswer{0, json};
   });
 }

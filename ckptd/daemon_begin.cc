@@ -6,12 +6,15 @@
 #include "ckptd/daemon_impl.h"
 #include "ckptd/observe/log_event.h"
 #include "formats/base/checked.h"
-#include "formats/base/printable.h"
 #include "formats/segment.h"
 
 namespace ckptd {
 
 namespace {
+
+bool is_ascii(const std::string& name) {
+  return std::all_of(name.begin(), name.end(), [](char c) { return c >= ' ' && c <= '~'; });
+}
 
 Status check_metrics(const fb::BeginSnapshotT& message) {
   if (message.metrics.size() > limits::kMetricsPerSnapshotMax) {
@@ -21,7 +24,7 @@ Status check_metrics(const fb::BeginSnapshotT& message) {
   for (const auto& metric : message.metrics) {
     if (metric == nullptr || metric->name.empty() ||
         metric->name.size() > limits::kMetricNameBytesMax ||
-        ckpt::base::printable(metric->name, limits::kMetricNameBytesMax) != metric->name) {
+        !is_ascii(metric->name)) {
       return make_error(ErrorCode::kInvalidArgument,
                         "a metric's name has 1 to {} printable ASCII characters",
                         limits::kMetricNameBytesMax);

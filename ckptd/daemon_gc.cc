@@ -10,6 +10,7 @@
 
 #include "ckptd/daemon_impl.h"
 #include "ckptd/observe/log_event.h"
+#include "formats/base/json_dump.h"
 
 namespace ckptd {
 
@@ -170,7 +171,7 @@ void Daemon::Impl::answer_gc() {
       document["waiting_for"] = "restores or verifies that began before them";
     if (!gc_error.empty()) document["error"] = gc_error;
     answer(asker.session, asker.request,
-           {.exit_code = gc_error.empty() ? 0 : 1, .json = document.dump()});
+           {.exit_code = gc_error.empty() ? 0 : 1, .json = ckpt::base::dump_json(document)});
   }
 }
 

@@ -9,6 +9,7 @@
 #include "ckptd/daemon_impl.h"
 #include "ckptd/observe/metrics_text.h"
 #include "ckptd/query/documents.h"
+#include "formats/base/json_dump.h"
 
 namespace ckptd {
 
@@ -315,8 +316,7 @@ QueryAnswer Daemon::Impl::query_status(const Session& asker) const {
   if (const auto space = disk.space(); space.ok()) {
     document["disk"] = {{"free_bytes", space->free_bytes}, {"total_bytes", space->total_bytes}};
   }
-  const auto replace = json::error_handler_t::replace;  // a client's name may be any bytes
-  return {.exit_code = 0, .json = document.dump(-1, ' ', false, replace)};
+  return {.exit_code = 0, .json = ckpt::base::dump_json(document)};
 }
 
 }  // namespace ckptd

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ckptd/daemon_impl.h"
+#include "formats/base/json_dump.h"
 #include "formats/base/printable.h"
 
 namespace ckptd {
@@ -116,7 +117,7 @@ QueryAnswer Daemon::Impl::query_rebuild(const Session& session) {
   const nlohmann::json document = {{"records", catalog->applied_sequence()},
                                    {"runs", catalog->runs().size()},
                                    {"commits", commits}};
-  return {.exit_code = 0, .json = document.dump()};
+  return {.exit_code = 0, .json = ckpt::base::dump_json(document)};
 }
 
 }  // namespace ckptd

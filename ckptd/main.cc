@@ -3,14 +3,12 @@
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 #include <sys/file.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
-#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <list>
@@ -22,9 +20,12 @@
 #include "ckptd/io/store_paths.h"
 #include "ckptd/observe/log_event.h"
 #include "ckptd/observe/log_format.h"
+#include "ckptd/process_limits.h"
 #include "ckptd/server/server.h"
 #include "ckptd/server/service_manager.h"
 #include "formats/base/cli_numbers.h"
+#include "formats/base/console.h"
+#include "formats/base/program.h"
 #include "formats/base/version.h"
 
 namespace {
@@ -127,6 +128,7 @@ void close_store(const std::string& data) {
 }
 
 Status serve(const ckptd::Config& config, ckptd::ServiceManager& manager) {
+  CKPT_TRY(ckptd::check_file_size_limit(config.segment_bytes));
   CKPT_ASSIGN(const UniqueFd lock, lock_store(config));
   close_store(config.data);
   CKPT_ASSIGN(const std::unique_ptr<ckptd::Disk> disk,
@@ -164,25 +166,13 @@ int fail(const ckpt::Error& error, bool json = false) {
                      error.message);
     return exit_code_of(error);
   }
-  std::fprintf(stderr, "ckptd: %s\n", error.message.c_str());
+  ckpt::base::print_stderr("ckptd: {}\n", error.message);
   return exit_code_of(error);
 }
 
-// A large snapshot has many segments open until its commit; the usual soft limit is for programs
-// that use select().
-void allow_open_files() {
-  rlimit files{};
-  if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return;
-  files.rlim_cur = files.rlim_max;
-  ::setrlimit(RLIMIT_NOFILE, &files);
-}
-
-}  // namespace
-
-int main(int argc, char** argv) {
-  std::signal(SIGPIPE, SIG_IGN);
+int run(int argc, char** argv) {
   ::umask(0077);  // RocksDB's files, too; the socket's mode is set where it is bound
-  allow_open_files();
+  ckptd::allow_open_files();
   CLI::App app("Checkpoint-centric storage service for Mixture-of-Experts training.", "ckptd");
   app.set_version_flag("--version", ckpt::base::version_text("ckptd"));
   Flags flags;
@@ -200,10 +190,16 @@ int main(int argc, char** argv) {
   spdlog::set_formatter(ckptd::make_log_formatter(config->log_format));
   spdlog::set_level(spdlog::level::from_str(config->log_level));
   if (flags.check_config) {
-    std::puts("configuration is good");
+    ckpt::base::write_stdout("configuration is good\n");
     return 0;
   }
   auto manager = ckptd::ServiceManager::of_this_process();
   const Status served = serve(*config, manager);
   return served.ok() ? 0 : fail(served.error(), config->log_format == "json");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return ckpt::base::run_program("ckptd", [&] { return run(argc, argv); });
 }

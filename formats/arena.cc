@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 
@@ -12,6 +13,7 @@
 
 #include "formats/base/checked.h"
 #include "formats/base/ids.h"
+#include "formats/base/parse.h"
 
 namespace ckpt {
 namespace {
@@ -40,7 +42,19 @@ Result<MutableByteView> map_shared(int fd, uint64_t bytes) {
   return MutableByteView(static_cast<std::byte*>(at), bytes);
 }
 
+// The kernel holds shared memory, too, against the limit for file sizes, and would send SIGXFSZ.
+Status check_file_size_limit(uint64_t bytes) {
+  rlimit size{};
+  const bool limited = ::getrlimit(RLIMIT_FSIZE, &size) == 0 && size.rlim_cur != RLIM_INFINITY;
+  if (!limited || size.rlim_cur >= bytes) return ok_status();
+  return make_error(ErrorCode::kResourceExhausted,
+                    "arena of {}: files and shared memory may have at most {} here (ulimit -f); "
+                    "raise the limit or ask for a smaller arena",
+                    base::format_size(bytes), base::format_size(size.rlim_cur));
+}
+
 Status resize(int fd, uint64_t bytes) {
+  CKPT_TRY(check_file_size_limit(bytes));
   if (::ftruncate(fd, static_cast<off_t>(bytes)) == 0) return ok_status();
   return system_error(fmt::format("cannot size the memory to {} bytes", bytes));
 }

@@ -2,12 +2,14 @@
 #include "trainer/main.h"
 
 #include <CLI/CLI.hpp>
-#include <cstdio>
 
 #include "formats/base/cli_numbers.h"
+#include "formats/base/program.h"
 #include "formats/base/version.h"
 
-int main(int argc, char** argv) {
+namespace {
+
+int run(int argc, char** argv) {
   CLI::App app{"moetrain: trains Mixture-of-Experts models that survive the loss of workers"};
   app.require_subcommand(1);
   app.set_version_flag("--version", ckpt::base::version_text("moetrain"));
@@ -31,7 +33,11 @@ int main(int argc, char** argv) {
     // CLI11 prints help (exit 0) or what is wrong with the usage, whose code is always 2 here.
     return app.exit(error) == 0 ? 0 : 2;
   }
-  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return exit_code.value;
-  std::fputs("moetrain: stdout: cannot write\n", stderr);
-  return exit_code.value == 0 ? 1 : exit_code.value;
+  return exit_code.value;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return ckpt::base::run_program("moetrain", [&] { return run(argc, argv); });
 }

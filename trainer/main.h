@@ -33,6 +33,9 @@ int fail(const ckpt::Error& error);
 // The text of a file that a flag names; `-` is stdin. kNotFound if it cannot be opened.
 Result<std::string> read_text(const std::string& path);
 
+// A new folder NAME-XXXXXX below TMPDIR, or /tmp. kIo names the variable where it cannot be made.
+Result<std::string> make_temporary_folder(const std::string& name);
+
 // The flags that change a TrainConfig. What is not given keeps its value, so that the same flags
 // serve a new run (on top of defaults) and a resumed one (on top of what it was trained with).
 struct ConfigFlags {

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "formats/base/console.h"
 #include "trainer/calibrate/measured_model.h"
 #include "trainer/data.h"
 #include "trainer/elastic/process.h"
@@ -39,14 +40,12 @@ constexpr int kRunTimeoutMs = 300'000;  // ranks, a daemon and `steps` steps; so
 // A folder of our own, gone at the end.
 class Folder {
  public:
-  Folder() : path_((fs::temp_directory_path() / "moetrain-calibrate-XXXXXX").string()) {
-    if (::mkdtemp(path_.data()) == nullptr) path_.clear();
-  }
+  explicit Folder(std::string path) : path_(std::move(path)) {}
   Folder(const Folder&) = delete;
   Folder& operator=(const Folder&) = delete;
   ~Folder() {
     std::error_code ignored;
-    if (!path_.empty()) fs::remove_all(path_, ignored);
+    fs::remove_all(path_, ignored);
   }
   const std::string& path() const { return path_; }
 
@@ -58,11 +57,8 @@ class Folder {
 // `more` says what becomes of the others.
 Result<report::Report> run_with_a_loss(const CalibrateFlags& flags,
                                        const std::vector<std::string>& more) {
-  const Folder folder;
-  if (folder.path().empty()) {
-    return make_error(ErrorCode::kIo, "{}: no folder can be made there",
-                      fs::temp_directory_path().string());
-  }
+  CKPT_ASSIGN(std::string made, make_temporary_folder("moetrain-calibrate"));
+  const Folder folder(std::move(made));
   const std::string report = folder.path() + "/report.json";
   std::error_code error;
   const std::string self = fs::read_symlink("/proc/self/exe", error);
@@ -91,7 +87,7 @@ Result<report::Report> run_with_a_loss(const CalibrateFlags& flags,
   return report::read_report(report);
 }
 
-void say(const std::string& what) { fmt::print(stderr, "moetrain: {}\n", what); }
+void say(const std::string& what) { ckpt::base::print_stderr("moetrain: {}\n", what); }
 
 // What a loss costs: where all resume, and where the others go on because replicas have it all.
 Status measure_runs(const CalibrateFlags& flags, calibrate::Measured& measured) {
@@ -138,7 +134,7 @@ Result<int> calibrate_command(CalibrateFlags flags) {
                                flags.preset, flags.ranks) +
                            simulate::model_text(result.model, result.comments);
   if (flags.out.empty()) {
-    fmt::print("{}", text);
+    ckpt::base::print_stdout("{}", text);
     return 0;
   }
   CKPT_TRY(report::write_file(flags.out, text));

@@ -1,12 +1,16 @@
 // Flags of a training configuration, and what all commands do with flags.
 #include <fmt/ranges.h>
+#include <stdlib.h>
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <iostream>
 #include <iterator>
 #include <sstream>
 
+#include "formats/base/console.h"
 #include "trainer/main.h"
 #include "trainer/model/presets.h"
 
@@ -107,8 +111,20 @@ Result<std::string> read_text(const std::string& path) {
   return std::move(text).str();
 }
 
+Result<std::string> make_temporary_folder(const std::string& name) {
+  const char* variable = std::getenv("TMPDIR");
+  const bool named = variable != nullptr && *variable != '\0';
+  const std::string below = named ? variable : "/tmp";
+  std::string path = below + "/" + name + "-XXXXXX";
+  if (::mkdtemp(path.data()) != nullptr) return path;
+  return ckpt::make_error(ckpt::ErrorCode::kIo,
+                          "cannot make a temporary folder in {}{}: {}; set TMPDIR to a folder that "
+                          "can be written",
+                          named ? "TMPDIR=" : "", below, std::strerror(errno));
+}
+
 int fail(const ckpt::Error& error) {
-  fmt::print(stderr, "moetrain: {}\n", error.message);
+  ckpt::base::print_stderr("moetrain: {}\n", error.message);
   return ckpt::exit_code_for(error.code);
 }
 

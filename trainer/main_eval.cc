@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "formats/base/bytes.h"
+#include "formats/base/console.h"
+#include "formats/base/json_dump.h"
 #include "trainer/checkpoint/saved_run.h"
 #include "trainer/data.h"
 #include "trainer/loop.h"
@@ -56,7 +58,7 @@ Result<int> eval(EvalFlags& flags) {
   CKPT_ASSIGN(const SavedRun saved, find_saved_run(flags.socket, run, view));
   CKPT_TRY(corpus.check_fits(saved.config.model.seq_len));
   CKPT_ASSIGN(const LoadedModel loaded, load_saved_model(flags.socket, run, saved));
-  for (const std::string& note : loaded.notes) fmt::print(stderr, "moetrain: {}\n", note);
+  for (const std::string& note : loaded.notes) ckpt::base::print_stderr("moetrain: {}\n", note);
   const auto comms = make_local_comms(1);
   CKPT_ASSIGN(const double loss,
               evaluate_text(*comms[0], *loaded.model, corpus.held_out(), flags.sequences));
@@ -75,10 +77,10 @@ Result<int> eval(EvalFlags& flags) {
                         {"tokens", tokens}};
   }
   if (flags.json) {
-    fmt::print("{}\n", answer.dump());
+    ckpt::base::write_stdout_exactly(ckpt::base::dump_json(answer) + "\n");
   } else {
-    fmt::print("{}@{}: loss {:.4f} nats per byte over {} held-out tokens\n", run, saved.step, loss,
-               answer["tokens"].dump());
+    ckpt::base::print_stdout("{}@{}: loss {:.4f} nats per byte over {} held-out tokens\n", run,
+                             saved.step, loss, answer["tokens"].dump());
   }
   return 0;
 }

@@ -9,6 +9,8 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "formats/base/console.h"
+#include "formats/base/json_dump.h"
 #include "trainer/main.h"
 #include "trainer/placement/frontier.h"
 #include "trainer/placement/judge.h"
@@ -153,7 +155,7 @@ void say_equal_loads(const PlacementRequest& request) {
                                 ? "no expert has any load"
                                 : fmt::format("{} of {} layers, the first of them {}, have no load",
                                               layers.size(), request.loads.size(), layers.front());
-  fmt::print(stderr, "moetrain plan: {}: planned as if experts had equal loads\n", which);
+  ckpt::base::print_stderr("moetrain plan: {}: planned as if experts had equal loads\n", which);
 }
 
 ordered_json recovery_json(const std::vector<RecoveryAt>& recovery) {
@@ -211,7 +213,11 @@ Result<int> show_frontier(const PlanFlags& flags) {
                     {"recovery", std::move(recovery)}});
   }
   const ordered_json document = {{"policy", "frontier"}, {"points", std::move(rows)}};
-  fmt::print("{}", flags.json ? document.dump() + "\n" : text);
+  if (flags.json) {
+    ckpt::base::write_stdout_exactly(ckpt::base::dump_json(document) + "\n");
+  } else {
+    ckpt::base::write_stdout(text);
+  }
   return 0;
 }
 
@@ -251,16 +257,19 @@ Result<int> plan(PlanFlags& flags) {
                                 placement_svg(layers[shown], flags.request.loads[shown], title)));
   }
   if (flags.json) {
-    fmt::print("{}\n", plan_json(flags, layers, judgement, planning.count()).dump());
+    const ordered_json document = plan_json(flags, layers, judgement, planning.count());
+    ckpt::base::write_stdout_exactly(ckpt::base::dump_json(document) + "\n");
     return 0;
   }
   const PictureOptions picture{.columns = report::terminal_columns(STDOUT_FILENO),
                                .unicode = report::locale_is_utf8()};
-  fmt::print("{}: {} ranks of {} slots, {} experts, planned in {:.1f} ms\n{}\n", flags.policy,
-             flags.request.ranks, flags.request.slots_per_rank, flags.request.experts(),
-             planning.count(), judgement_text(judgement, flags.request));
-  if (layers.size() > 1) fmt::print("layer {}, the worst:\n", shown);
-  fmt::print("{}", placement_picture(layers[shown], judgement.layers[shown], picture));
+  ckpt::base::print_stdout("{}: {} ranks of {} slots, {} experts, planned in {:.1f} ms\n{}\n",
+                           flags.policy, flags.request.ranks, flags.request.slots_per_rank,
+                           flags.request.experts(), planning.count(),
+                           judgement_text(judgement, flags.request));
+  if (layers.size() > 1) ckpt::base::print_stdout("layer {}, the worst:\n", shown);
+  ckpt::base::print_stdout("{}",
+                           placement_picture(layers[shown], judgement.layers[shown], picture));
   return 0;
 }
 

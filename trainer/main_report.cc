@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 
+#include "formats/base/console.h"
 #include "trainer/main.h"
 #include "trainer/placement/picture.h"
 #include "trainer/report/progress.h"
@@ -48,7 +49,7 @@ Status show_move(const ReportFlags& flags, const report::Replan& move, int colum
       .loads = move.loads, .before = move.ranks_before, .after = move.ranks_after};
   const std::string title =
       fmt::format("layer {}, of which experts moved after step {}", move.layer, move.step);
-  fmt::print("{}\n{}\n", title,
+  ckpt::base::print_stdout("{}\n{}\n", title,
              change_picture(change, {.columns = columns, .unicode = report::locale_is_utf8()}));
   if (flags.placement_svg.empty()) return {};
   return report::write_file(flags.placement_svg, change_svg(change, title));
@@ -63,13 +64,13 @@ Result<int> show_report(const ReportFlags& flags) {
   const report::ChartOptions chart{.columns = report::terminal_columns(STDOUT_FILENO),
                                    .unicode = report::locale_is_utf8(),
                                    .color = terminal && !no_color};
-  fmt::print("{}\n{}\n", report::summary_text(loaded), report::failure_table_text(loaded));
+  ckpt::base::print_stdout("{}\n{}\n", report::summary_text(loaded), report::failure_table_text(loaded));
   for (const std::string& table :
        {report::rank_table_text(loaded), report::replan_table_text(loaded)}) {
-    if (!table.empty()) fmt::print("{}\n", table);
+    if (!table.empty()) ckpt::base::print_stdout("{}\n", table);
   }
   if (move != nullptr) CKPT_TRY(show_move(flags, *move, chart.columns));
-  fmt::print("{}", report::loss_chart_text(loaded, chart));
+  ckpt::base::print_stdout("{}", report::loss_chart_text(loaded, chart));
   if (flags.svg.empty()) return 0;
   CKPT_TRY(report::write_file(flags.svg, report::loss_chart_svg(loaded, {})));
   return 0;

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "formats/base/console.h"
 #include "trainer/checkpoint/saved_run.h"
 #include "trainer/data.h"
 #include "trainer/elastic/rank_device.h"
@@ -129,9 +130,9 @@ void say_unnamed(const RunFlags& flags) {
   }
   if (unnamed.empty()) return;
   const bool one = unnamed.size() == 1;
-  fmt::print(stderr, "moetrain: {} names no node of rank{} {}: {} a node by itself\n",
-             flags.placement.domains_file, one ? "" : "s", fmt::join(unnamed, ", "),
-             one ? "it is" : "each is");
+  ckpt::base::print_stderr("moetrain: {} names no node of rank{} {}: {} a node by itself\n",
+                           flags.placement.domains_file, one ? "" : "s", fmt::join(unnamed, ", "),
+                           one ? "it is" : "each is");
 }
 
 // A folder for the socket, the log and, unless --data-dir says otherwise, the data of our own
@@ -139,11 +140,8 @@ void say_unnamed(const RunFlags& flags) {
 class WorkFolder {
  public:
   static Result<WorkFolder> make() {
-    std::string name = (fs::temp_directory_path() / "moetrain-XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) {
-      return make_error(ErrorCode::kIo, "{}: cannot be made", name);
-    }
-    return WorkFolder(name);
+    CKPT_ASSIGN(std::string path, make_temporary_folder("moetrain"));
+    return WorkFolder(path);
   }
   WorkFolder(WorkFolder&& other) noexcept : path_(std::exchange(other.path_, {})) {}
   WorkFolder& operator=(WorkFolder&&) = delete;
@@ -240,10 +238,10 @@ Result<int> run(RunFlags& flags) {
   CKPT_TRY(check_flags(flags));
   say_unnamed(flags);
   for (const std::string& flag : flags.partial.without_effect()) {
-    fmt::print(stderr,
-               "moetrain: {}: without effect, as every checkpoint takes all experts; see "
-               "--experts-per-checkpoint\n",
-               flag);
+    ckpt::base::print_stderr(
+        "moetrain: {}: without effect, as every checkpoint takes all experts; see "
+        "--experts-per-checkpoint\n",
+        flag);
   }
   RankOptions& rank = flags.options.rank;
   CKPT_ASSIGN(const std::optional<std::string> view, parse_resume(flags.resume, rank));
@@ -270,7 +268,7 @@ Result<int> run(RunFlags& flags) {
     CKPT_TRY(use_own_daemon(flags, *folder));
   } else {
     CKPT_TRY(await_ckptd(rank.socket, rank.run, [](const std::string& line) {
-      fmt::print(stderr, "moetrain: {}\n", line);
+      ckpt::base::print_stderr("moetrain: {}\n", line);
     }));
   }
   Supervisor supervisor(flags.options);
@@ -287,7 +285,7 @@ Result<int> run(RunFlags& flags) {
   corpus.reset();  // the ranks read it themselves
   const int exit_code = supervisor.run();
   if (flags.keep && folder) {
-    fmt::print(stderr, "kept {}\n", folder->path().string());
+    ckpt::base::print_stderr("kept {}\n", folder->path().string());
     folder->keep();
   }
   return exit_code;

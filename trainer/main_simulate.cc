@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 
+#include "formats/base/console.h"
 #include "formats/base/parse.h"
 #include "trainer/main.h"
 #include "trainer/report/report.h"
@@ -88,11 +89,11 @@ Result<simulate::NodeTrace> recorded_trace(const SimulateFlags& flags) {
                       flags.trace_file);
   }
   const auto last = std::ranges::count(trace.events, trace.end, &simulate::NodeEvent::at);
-  fmt::print(stderr,
-             "moetrain: {} ends with its last {} at {} s, whose consequences are not simulated; "
-             "--duration goes on\n",
-             flags.trace_file, last == 1 ? "event" : fmt::format("{} events", last),
-             trace.end / simulate::kSecond);
+  ckpt::base::print_stderr(
+      "moetrain: {} ends with its last {} at {} s, whose consequences are not simulated; "
+      "--duration goes on\n",
+      flags.trace_file, last == 1 ? "event" : fmt::format("{} events", last),
+      trace.end / simulate::kSecond);
   return trace;
 }
 
@@ -141,8 +142,9 @@ Result<int> simulate_command(const SimulateFlags& flags) {
   if (flags.sensitivity) {
     const bool terminal = ::isatty(STDERR_FILENO) == 1;
     const auto progressed = [&](size_t done, size_t of) {
-      if (terminal) fmt::print(stderr, "\rmoetrain: {} of {} variations", done, of);
-      if (terminal && done + 1 == of) fmt::print(stderr, "\r\033[K");
+      if (!terminal) return;
+      ckpt::base::write_stderr_exactly(fmt::format("\rmoetrain: {} of {} variations", done, of));
+      if (done + 1 == of) ckpt::base::write_stderr_exactly("\r\033[K");
     };
     CKPT_ASSIGN(varied, simulate::sensitivity(scenario, systems, progressed));
   }
@@ -156,9 +158,9 @@ Result<int> simulate_command(const SimulateFlags& flags) {
     CKPT_TRY(report::write_file(flags.svg_file, simulate::comparison_svg(comparison, {})));
   }
   if (flags.json) {
-    fmt::print("{}\n", simulate::comparison_json(comparison));
+    ckpt::base::write_stdout_exactly(simulate::comparison_json(comparison) + "\n");
   } else {
-    fmt::print("{}", simulate::comparison_text(comparison));
+    ckpt::base::print_stdout("{}", simulate::comparison_text(comparison));
   }
   return 0;
 }

@@ -1,6 +1,7 @@
 // TrainConfig as JSON: how it is written, read and compared.
 #include <nlohmann/json.hpp>
 
+#include "formats/base/json_dump.h"
 #include "trainer/train_config.h"
 
 namespace moetrain {
@@ -61,7 +62,7 @@ std::string to_json(const TrainConfig& config) {
   json out;
   out["hf_config"] = json::parse(to_hugging_face_json(config.model));
   out["training"] = training_json(config);
-  return out.dump();
+  return ckpt::base::dump_json(out);
 }
 
 Result<TrainConfig> parse_train_config(std::string_view text, const std::string& origin) {

@@ -10,6 +10,7 @@
 #include <random>
 
 #include "bench/gpu/benches.h"
+#include "formats/base/program.h"
 #include "tests/kernels/test_device.h"
 
 namespace {
@@ -233,9 +234,7 @@ Result<int> run(Options& options) {
   return why_not.empty() ? 0 : ckpt::kernels::kSkippedExitCode;
 }
 
-}  // namespace
-
-int main(int count, char** arguments) {
+int run_words(int count, char** arguments) {
   const std::vector<std::string> words(arguments + 1, arguments + count);
   if (std::find(words.begin(), words.end(), "--help") != words.end()) {
     std::fputs(kUsage, stdout);
@@ -253,4 +252,10 @@ int main(int count, char** arguments) {
   if (code.ok()) return *code;
   std::fprintf(stderr, "gpu_bench: %s\n", code.error().message.c_str());
   return ckpt::exit_code_for(code.error().code);
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  return ckpt::base::run_program("gpu_bench", [&] { return run_words(count, arguments); });
 }

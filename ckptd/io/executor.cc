@@ -4,9 +4,11 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -27,7 +29,9 @@ struct Task {
 class ThreadExecutor final : public Executor {
  public:
   explicit ThreadExecutor(unsigned threads) : event_fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
-    CKPT_ASSERT_MSG(event_fd_.valid(), "eventfd failed");
+    if (!event_fd_.valid()) {
+      throw std::system_error(errno, std::generic_category(), "eventfd of the worker threads");
+    }
     for (unsigned i = 0; i < threads; ++i) threads_.emplace_back([this] { loop(); });
   }
 

@@ -23,12 +23,14 @@ int fallocate_mode(IoOp op) {
 
 ckpt::Error errno_error(int error, std::string_view what) {
   ErrorCode code = ErrorCode::kIo;
-  if (error == ENOSPC || error == EDQUOT) code = ErrorCode::kResourceExhausted;
+  if (error == ENOSPC || error == EDQUOT || error == EFBIG) code = ErrorCode::kResourceExhausted;
   if (error == EOPNOTSUPP) code = ErrorCode::kUnavailable;
   if (error == ENOENT) code = ErrorCode::kNotFound;
   if (error == EEXIST) code = ErrorCode::kAlreadyExists;
   if (error == EACCES || error == EPERM || error == EROFS) code = ErrorCode::kPermissionDenied;
-  return make_error(code, "{}: {}", what, std::strerror(error));
+  // EFBIG alone does not say whose limit it is.
+  return make_error(code, "{}: {}{}", what, std::strerror(error),
+                    error == EFBIG ? " (limit for file sizes, ulimit -f)" : "");
 }
 
 namespace {

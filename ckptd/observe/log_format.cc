@@ -8,6 +8,8 @@
 #include <nlohmann/json.hpp>
 
 #include "ckptd/observe/log_event.h"
+#include "formats/base/json_dump.h"
+#include "formats/base/printable.h"
 
 namespace ckptd {
 
@@ -47,8 +49,7 @@ class JsonFormatter final : public spdlog::formatter {
     line["process"] = ::getpid();
     line["message"] = text(message.payload);
     if (const LogEventScope* event = LogEventScope::current()) add(line, *event);
-    const std::string dumped =
-        line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+    const std::string dumped = ckpt::base::dump_json(line) + "\n";
     out.append(dumped.data(), dumped.data() + dumped.size());
   }
   std::unique_ptr<spdlog::formatter> clone() const override {
@@ -56,11 +57,29 @@ class JsonFormatter final : public spdlog::formatter {
   }
 };
 
+// One line for each message, whatever a client or a file brought into it.
+class TextFormatter final : public spdlog::formatter {
+ public:
+  void format(const spdlog::details::log_msg& message, spdlog::memory_buf_t& out) override {
+    const std::string payload =
+        ckpt::base::escaped({message.payload.data(), message.payload.size()});
+    spdlog::details::log_msg escaped = message;
+    escaped.payload = payload;
+    line_.format(escaped, out);
+  }
+  std::unique_ptr<spdlog::formatter> clone() const override {
+    return std::make_unique<TextFormatter>();
+  }
+
+ private:
+  spdlog::pattern_formatter line_{"%Y-%m-%dT%H:%M:%S.%e %l %v"};
+};
+
 }  // namespace
 
 std::unique_ptr<spdlog::formatter> make_log_formatter(const std::string& format) {
   if (format == "json") return std::make_unique<JsonFormatter>();
-  return std::make_unique<spdlog::pattern_formatter>("%Y-%m-%dT%H:%M:%S.%e %l %v");
+  return std::make_unique<TextFormatter>();
 }
 
 }  // namespace ckptd

@@ -4,6 +4,8 @@
 
 #include <ctime>
 
+#include "formats/base/json_dump.h"
+
 namespace ckptd {
 
 std::string iso_time(uint64_t time_ns) {
@@ -36,9 +38,7 @@ Json tensors_json(const ckpt::UnitSpec& spec) {
 }
 
 // Names and reasons may hold bytes that are not UTF-8; JSON cannot.
-std::string dump(const Json& document) {
-  return document.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
+std::string dump(const Json& document) { return ckpt::base::dump_json(document); }
 
 ckpt::Error changed_meanwhile(std::string_view what) {
   return ckpt::make_error(ckpt::ErrorCode::kUnavailable,

@@ -5,7 +5,6 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -15,6 +14,8 @@
 #include <system_error>
 #include <utility>
 
+#include "formats/base/unix_address.h"
+
 namespace ckptd {
 
 namespace {
@@ -23,6 +24,7 @@ using ckpt::ErrorCode;
 using ckpt::make_error;
 using ckpt::Result;
 using ckpt::base::UniqueFd;
+using ckpt::base::UnixAddress;
 
 #ifndef SO_PEERPIDFD
 constexpr int kPeerPidfd = 77;  // SO_PEERPIDFD of Linux 6.5, not in Debian 12's headers
@@ -34,23 +36,8 @@ ckpt::Error system_error(const std::string& what) {
   return make_error(ErrorCode::kIo, "{}: {}", what, std::strerror(errno));
 }
 
-Result<sockaddr_un> address_of(const std::string& path) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (path.empty() || path.size() >= sizeof(address.sun_path)) {
-    return make_error(ErrorCode::kInvalidArgument, "socket {}: a path has 1 to {} bytes", path,
-                      sizeof(address.sun_path) - 1);
-  }
-  std::memcpy(address.sun_path, path.data(), path.size());
-  return address;
-}
-
-const sockaddr* as_sockaddr(const sockaddr_un& address) {
-  return reinterpret_cast<const sockaddr*>(&address);
-}
-
 // A socket file nobody listens on any more is removed.
-ckpt::Status remove_stale(const std::string& path, const sockaddr_un& address) {
+ckpt::Status remove_stale(const std::string& path, const UnixAddress& address) {
   struct stat info {};
   if (::lstat(path.c_str(), &info) != 0) return {};
   if (!S_ISSOCK(info.st_mode)) {
@@ -59,7 +46,7 @@ ckpt::Status remove_stale(const std::string& path, const sockaddr_un& address) {
   }
   const UniqueFd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!probe.valid()) return system_error("socket");
-  if (::connect(probe.get(), as_sockaddr(address), sizeof(address)) == 0 || errno == EAGAIN) {
+  if (::connect(probe.get(), address.get(), address.size()) == 0 || errno == EAGAIN) {
     return make_error(ErrorCode::kAlreadyExists, "socket {}: another daemon listens on it", path);
   }
   if (errno != ECONNREFUSED) return system_error("socket " + path);
@@ -70,7 +57,7 @@ ckpt::Status remove_stale(const std::string& path, const sockaddr_un& address) {
 }  // namespace
 
 Result<std::unique_ptr<UnixSocketFile>> UnixSocketFile::bind(const std::string& path) {
-  CKPT_ASSIGN(const sockaddr_un address, address_of(path));
+  CKPT_ASSIGN(const UnixAddress address, UnixAddress::of(path));
   std::unique_ptr<UnixSocketFile> file(new UnixSocketFile(path));
   const std::string lock_path = path + ".lock";
   file->lock_.reset(::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
@@ -81,7 +68,7 @@ Result<std::unique_ptr<UnixSocketFile>> UnixSocketFile::bind(const std::string& 
   CKPT_TRY(remove_stale(path, address));
   file->socket_.reset(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!file->socket_.valid()) return system_error("socket");
-  if (::bind(file->socket_.get(), as_sockaddr(address), sizeof(address)) != 0) {
+  if (::bind(file->socket_.get(), address.get(), address.size()) != 0) {
     return system_error("socket " + path);
   }
   file->bound_ = true;

@@ -7,6 +7,7 @@
 
 #include "client/ctl/export_folder.h"
 #include "client/ctl/manifest.h"
+#include "formats/base/json_dump.h"
 
 namespace ckptctl {
 namespace {
@@ -57,7 +58,7 @@ std::vector<OriginalFiles::Text> texts_of(const ExportLayout& layout, const Sche
       std::ranges::find(texts, kConfigName, &OriginalFiles::Text::name) == texts.end()) {
     add(kConfigName, schema.metadata["hf_config"].dump(2) + "\n");
   }
-  if (!layout.index.is_null()) add(kIndexName, layout.index.dump(2) + "\n");
+  if (!layout.index.is_null()) add(kIndexName, ckpt::base::dump_json(layout.index, 2) + "\n");
   return texts;
 }
 

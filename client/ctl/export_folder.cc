@@ -14,6 +14,7 @@
 #include "client/ctl/export_layout.h"
 #include "client/ctl/model_folder.h"
 #include "formats/base/crc32c.h"
+#include "formats/base/json_dump.h"
 #include "formats/base/printable.h"
 
 namespace ckptctl {
@@ -222,7 +223,7 @@ Result<NewFile> ExportFolder::create(const std::string& name, uint64_t bytes) {
 }
 
 Status ExportFolder::write_manifest(const Manifest& manifest) {
-  const std::string text = manifest_json(manifest).dump(2) + "\n";
+  const std::string text = ckpt::base::dump_json(manifest_json(manifest), 2) + "\n";
   CKPT_ASSIGN(NewFile file, NewFile::create(path_, kManifestName, text.size()));
   CKPT_TRY(file.write(0, ckpt::as_bytes(text)));
   return file.commit();

@@ -1,5 +1,6 @@
 #include "client/ctl/link.h"
 
+#include "formats/base/json_dump.h"
 #include "formats/json_text.h"
 
 namespace ckptctl {
@@ -60,7 +61,7 @@ Result<ckpt::client::Session> Link::train(const std::string& run) const {
 }
 
 Result<Answer> Link::ask(const std::string& verb, const Json& arguments, uint32_t timeout_ms) {
-  auto reply = session_.query(verb, arguments.dump(), timeout_ms);
+  auto reply = session_.query(verb, ckpt::base::dump_json(arguments), timeout_ms);
   if (!reply) return as_error(reply.error());
   // What a run's metadata holds comes some levels down in the answer.
   const Status json = ckpt::check_json(reply->json, 2 * ckpt::kJsonDepthMax);

@@ -1,9 +1,10 @@
 // ckptctl: what people and scripts ask of ckptd. Data on stdout, everything else on stderr; exit
 // codes 0 done, 1 failed, 2 bad usage, 3 not found, 4 integrity error.
-#include <fmt/format.h>
-
 #include "client/ctl/verbs.h"
 #include "formats/base/cli_numbers.h"
+#include "formats/base/console.h"
+#include "formats/base/json_dump.h"
+#include "formats/base/program.h"
 #include "formats/base/version.h"
 
 namespace {
@@ -33,24 +34,25 @@ int run(int argc, char** argv) {
     if (app.exit(error) == 0) return 0;
     // How the verb is written is what helps, not only what of it was wrong.
     for (const CLI::App* chosen : app.get_subcommands()) {
-      fmt::print(stderr, "{}\n", chosen->get_footer());
+      ckpt::base::print_stderr("{}\n", chosen->get_footer());
     }
     return kBadUsage;
   }
   const ckpt::Result<ckptctl::Outcome> outcome = verb();
   if (!outcome.ok()) {
-    fmt::print(stderr, "ckptctl: {}\n", outcome.error().message);
+    ckpt::base::print_stderr("ckptctl: {}\n", outcome.error().message);
     return ckpt::exit_code_for(outcome.error().code);
   }
-  const std::string text =
-      common.wants_json() ? outcome->document.dump(2) + "\n" : outcome->print(outcome->document);
-  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
-    fmt::print(stderr, "ckptctl: stdout: cannot write\n");
-    return 1;
+  if (common.wants_json()) {
+    ckpt::base::write_stdout_exactly(ckpt::base::dump_json(outcome->document, 2) + "\n");
+  } else {
+    ckpt::base::write_stdout(outcome->print(outcome->document));
   }
   return outcome->exit_code;
 }
 
 }  // namespace
 
-int main(int argc, char** argv) { return run(argc, argv); }
+int main(int argc, char** argv) {
+  return ckpt::base::run_program("ckptctl", [&] { return run(argc, argv); });
+}

@@ -13,10 +13,15 @@
 namespace ckptctl {
 namespace {
 
+// A limit for file sizes (ulimit -f) stops a file as a full disk does.
+bool is_no_room(int error) { return error == ENOSPC || error == EDQUOT || error == EFBIG; }
+
 ckpt::Error os_error(const std::string& path, const char* what) {
+  const int error = errno;
   const ckpt::ErrorCode code =
-      errno == ENOSPC ? ckpt::ErrorCode::kResourceExhausted : ckpt::ErrorCode::kIo;
-  return ckpt::make_error(code, "{}: {}: {}", path, what, std::strerror(errno));
+      is_no_room(error) ? ckpt::ErrorCode::kResourceExhausted : ckpt::ErrorCode::kIo;
+  return ckpt::make_error(code, "{}: {}: {}{}", path, what, std::strerror(error),
+                          error == EFBIG ? " (limit for file sizes, ulimit -f)" : "");
 }
 
 // Hidden names are ".NAME.ckptd-part.ABCDEF".
@@ -79,8 +84,10 @@ ckpt::Result<NewFile> NewFile::create(const std::string& folder, const std::stri
   ::umask(mask);
   if (::fchmod(file.fd_.get(), 0666 & ~mask) != 0) return os_error(file.path_, "chmod");
   // Out of space now rather than after an hour; not every file system can tell.
-  if (bytes > 0 && ::posix_fallocate(file.fd_.get(), 0, static_cast<off_t>(bytes)) == ENOSPC) {
-    errno = ENOSPC;
+  const int allocated =
+      bytes > 0 ? ::posix_fallocate(file.fd_.get(), 0, static_cast<off_t>(bytes)) : 0;
+  if (is_no_room(allocated)) {
+    errno = allocated;
     return os_error(file.path_, "allocate");
   }
   return file;

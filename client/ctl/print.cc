@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include "client/ctl/table.h"
+#include "formats/base/json_dump.h"
 #include "formats/base/parse.h"
+#include "formats/base/printable.h"
 
 namespace ckptctl {
 namespace {
@@ -17,12 +19,15 @@ Json member(const Json& object, const char* name) {
   return found != object.end() ? *found : Json(nullptr);
 }
 
+// Names and reasons come from clients and files: escaped, newlines too, which would forge lines.
 std::string text(const Json& value) {
   if (value.is_null()) return "-";
-  if (value.is_string()) return value.get<std::string>().empty() ? "-" : value.get<std::string>();
+  if (value.is_string()) {
+    return value.get<std::string>().empty() ? "-" : ckpt::base::escaped(value.get<std::string>());
+  }
   if (value.is_number_float()) return fmt::format("{:.6g}", value.get<double>());
   if (value.is_boolean()) return value.get<bool>() ? "yes" : "no";
-  return value.dump();
+  return ckpt::base::dump_json(value);
 }
 std::string text(const Json& object, const char* name) { return text(member(object, name)); }
 
@@ -36,7 +41,7 @@ std::string joined(const Json& values) {
   std::string out;
   for (const auto& [key, value] : values.items()) {
     if (!out.empty()) out += ' ';
-    out += values.is_object() ? key + "=" + text(value) : text(value);
+    out += values.is_object() ? ckpt::base::escaped(key) + "=" + text(value) : text(value);
   }
   return out.empty() ? "-" : out;
 }
@@ -333,7 +338,7 @@ std::string print_members(const Json& document, int indent) {
   const std::string margin(static_cast<size_t>(indent), ' ');
   std::string out;
   for (const auto& [key, value] : document.items()) {
-    const std::string name = document.is_array() ? "-" : key + ":";
+    const std::string name = document.is_array() ? "-" : ckpt::base::escaped(key) + ":";
     const bool bytes = (key == "bytes" || key.ends_with("_bytes")) && value.is_number_unsigned();
     if (value.is_structured() && !value.empty()) {
       out += margin + name + "\n" + print_members(value, indent + 2);

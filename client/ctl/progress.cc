@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "formats/base/console.h"
 #include "formats/base/parse.h"
 
 namespace ckptctl {
@@ -22,7 +23,7 @@ void Progress::add(uint64_t bytes) {
 }
 
 void Progress::finish() {
-  if (terminal_) fmt::print(stderr, "\n");
+  if (terminal_) ckpt::base::write_stderr_exactly("\n");
 }
 
 void Progress::draw() const {
@@ -30,9 +31,9 @@ void Progress::draw() const {
   constexpr uint64_t kWidth = 40;
   const uint64_t filled =
       bytes_total_ > 0 ? std::min(kWidth, bytes_ * kWidth / bytes_total_) : kWidth;
-  fmt::print(stderr, "\r{} [{:<40}] {} of {} ", what_, std::string(filled, '#'),
-             ckpt::base::format_size(bytes_), ckpt::base::format_size(bytes_total_));
-  std::fflush(stderr);
+  ckpt::base::write_stderr_exactly(
+      fmt::format("\r{} [{:<40}] {} of {} ", what_, std::string(filled, '#'),
+                  ckpt::base::format_size(bytes_), ckpt::base::format_size(bytes_total_)));
 }
 
 }  // namespace ckptctl

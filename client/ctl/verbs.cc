@@ -15,6 +15,7 @@
 #include "client/ctl/print.h"
 #include "client/ctl/scrub_verb.h"
 #include "client/ctl/verb_builder.h"
+#include "formats/base/console.h"
 #include "formats/base/parse.h"
 #include "formats/selector.h"
 
@@ -61,19 +62,22 @@ Result<Outcome> run_export(Link& link, const Arguments& args) {
   Progress progress("export");
   CKPT_ASSIGN(Json document, export_view(link, request, progress));
   for (const Json& passed : document["fallbacks"]) {
-    fmt::print(stderr, "ckptctl: warning: {} was passed over: {}\n",
-               passed["view"].get<std::string>(), passed["reason"].get<std::string>());
+    ckpt::base::print_stderr("ckptctl: warning: {} was passed over: {}\n",
+                             passed["view"].get<std::string>(),
+                             passed["reason"].get<std::string>());
   }
   if (!document["stale_units"].empty()) {
-    fmt::print(stderr, "ckptctl: warning: {} units are older than step {}; `show` lists them\n",
-               document["stale_units"].size(), document["step"].dump());
+    ckpt::base::print_stderr(
+        "ckptctl: warning: {} units are older than step {}; `show` lists them\n",
+        document["stale_units"].size(), document["step"].dump());
   }
   if (document["config"] == false) {
-    fmt::print(stderr, "ckptctl: warning: the run's metadata has no hf_config: no config.json\n");
+    ckpt::base::print_stderr(
+        "ckptctl: warning: the run's metadata has no hf_config: no config.json\n");
   }
   if (const auto differs = document["differs"].get<std::string>(); !differs.empty()) {
-    fmt::print(stderr, "ckptctl: warning: these are not the files that were imported: {}\n",
-               differs);
+    ckpt::base::print_stderr("ckptctl: warning: these are not the files that were imported: {}\n",
+                             differs);
   }
   return Outcome{std::move(document), print_export, 0};
 }
@@ -83,22 +87,22 @@ Result<Outcome> run_import(Link& link, const Arguments& args) {
   const ImportRequest request{.folder = args.target, .run = args.run, .step = args.step};
   CKPT_ASSIGN(Json document, import_folder(link, request, progress));
   if (const auto alarms = document["alarms"].get<std::string>(); !alarms.empty()) {
-    fmt::print(stderr, "ckptctl: warning: {}\n", alarms);
+    ckpt::base::print_stderr("ckptctl: warning: {}\n", alarms);
   }
   for (const Json& note : document["notes"]) {
-    fmt::print(stderr, "ckptctl: warning: {}\n", note.get<std::string>());
+    ckpt::base::print_stderr("ckptctl: warning: {}\n", note.get<std::string>());
   }
   if (!document["left_out"].empty()) {
-    fmt::print(stderr,
-               "ckptctl: warning: left out, since only tensors, their index and config.json are "
-               "kept: {}\n",
-               fmt::join(document["left_out"].get<std::vector<std::string>>(), ", "));
+    ckpt::base::print_stderr(
+        "ckptctl: warning: left out, since only tensors, their index and config.json are "
+        "kept: {}\n",
+        fmt::join(document["left_out"].get<std::vector<std::string>>(), ", "));
   }
   if (document["resumable"] == false) {
-    fmt::print(stderr,
-               "ckptctl: warning: run {} can be shown, compared and exported, not resumed: the "
-               "folder has no state of a trainer (`export --resumable` writes it)\n",
-               args.run);
+    ckpt::base::print_stderr(
+        "ckptctl: warning: run {} can be shown, compared and exported, not resumed: the "
+        "folder has no state of a trainer (`export --resumable` writes it)\n",
+        args.run);
   }
   return Outcome{std::move(document), print_import, 0};
 }
@@ -121,8 +125,8 @@ Result<Outcome> run_wait(Link& link, const Arguments& args) {
                         args.level, args.timeout, view.error().message);
     }
     if (!told) {
-      fmt::print(stderr, "ckptctl: waiting up to {} for {}: {}\n", args.timeout, args.target,
-                 view.error().message);
+      ckpt::base::print_stderr("ckptctl: waiting up to {} for {}: {}\n", args.timeout, args.target,
+                               view.error().message);
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
@@ -197,7 +201,7 @@ Result<Outcome> run_experts(Link& link, const Arguments& args) {
   const HeatBy by = heat_by().at(args.by);
   if (args.svg) {
     CKPT_TRY(write_text_file(*args.svg, heat_map_svg(heat_map(document, by))));
-    fmt::print(stderr, "ckptctl: {} written\n", *args.svg);
+    ckpt::base::print_stderr("ckptctl: {} written\n", *args.svg);
   }
   if (args.list) return Outcome{std::move(document), print_experts, 0};
   const auto print = [by](const Json& view) {

@@ -3,13 +3,13 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 
 #include <array>
 #include <cerrno>
 #include <cstring>
 
 #include "client/src/daemon_identity.h"
+#include "formats/base/unix_address.h"
 
 namespace ckpt::lib {
 namespace {
@@ -38,18 +38,17 @@ std::string socket_path(std::string_view address) {
 }
 
 Result<Connection> Connection::connect(const std::string& path) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (path.empty() || path.size() >= sizeof address.sun_path) {
-    return make_error(ErrorCode::kInvalidArgument,
-                      "socket {}: a unix socket path has 1 to {} bytes", path,
-                      sizeof address.sun_path - 1);
+  Result<base::UnixAddress> address = base::UnixAddress::of(path);
+  if (!address.ok()) {
+    Error error = std::move(address).error();
+    // A daemon that is yet to make its folder is waited for, as one that is yet to bind.
+    if (error.code == ErrorCode::kNotFound) error.code = ErrorCode::kUnavailable;
+    return error;
   }
-  std::memcpy(address.sun_path, path.data(), path.size());
   base::UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!socket.valid()) return connect_error(path, errno);
   // A unix socket connects at once or not at all; EAGAIN is a full backlog, try again later.
-  if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+  if (::connect(socket.get(), address->get(), address->size()) != 0) {
     return connect_error(path, errno);
   }
   CKPT_TRY(check_daemon(socket.get(), path));

@@ -1,6 +1,9 @@
 #include "formats/base/printable.h"
 
 #include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstdio>
 
 namespace ckpt::base {
 
@@ -8,13 +11,150 @@ namespace {
 
 constexpr std::string_view kMore = "...";
 
+// One character of UTF-8, or one byte that begins none.
+struct Character {
+  size_t bytes = 1;
+  uint32_t code = 0;
+  bool is_utf8 = false;
+};
+
+// Bytes of the sequence that `first` begins, 0 if it begins none; `code` gets its payload bits.
+size_t sequence_bytes(unsigned char first, uint32_t& code) {
+  if (first < 0x80) return code = first, 1;
+  if (first >= 0xc2 && first < 0xe0) return code = first & 0x1fU, 2;
+  if (first >= 0xe0 && first < 0xf0) return code = first & 0x0fU, 3;
+  if (first >= 0xf0 && first < 0xf5) return code = first & 0x07U, 4;
+  return 0;
+}
+
+Character first_character(std::string_view text) {
+  Character character;
+  character.code = static_cast<unsigned char>(text[0]);
+  uint32_t code = 0;
+  const size_t bytes = sequence_bytes(static_cast<unsigned char>(text[0]), code);
+  if (bytes == 0 || bytes > text.size()) return character;
+  for (size_t i = 1; i < bytes; ++i) {
+    const auto next = static_cast<unsigned char>(text[i]);
+    if ((next & 0xc0U) != 0x80) return character;
+    code = code << 6 | (next & 0x3fU);
+  }
+  constexpr std::array<uint32_t, 5> kLeast = {0, 0, 0x80, 0x800, 0x10000};  // else: overlong
+  const bool surrogate = code >= 0xd800 && code < 0xe000;
+  if (code < kLeast[bytes] || code > 0x10ffff || surrogate) return character;
+  return {bytes, code, true};
+}
+
+struct Range {
+  uint32_t first;
+  uint32_t last;
+};
+
+// Characters that a terminal obeys, or that show text otherwise than in the order of its bytes.
+constexpr Range kUnprintable[] = {
+    {0x00, 0x1f},       {0x7f, 0x9f},        // C0, DEL and C1 controls
+    {0xad, 0xad},       {0x61c, 0x61c},      // soft hyphen; Arabic letter mark
+    {0x180e, 0x180e},   {0x200b, 0x200b},    // invisible
+    {0x200e, 0x200f},   {0x2028, 0x202e},    // marks of direction; line separators, overrides
+    {0x2060, 0x206f},   {0xfeff, 0xfeff},    // invisible operators, isolates; byte order mark
+    {0xfff9, 0xfffb},   {0x1d173, 0x1d17a},  // annotations; musical controls
+    {0xe0000, 0xe007f},                      // tags
+};
+
+bool is_printable(const Character& character) {
+  if (!character.is_utf8) return false;
+  return std::none_of(std::begin(kUnprintable), std::end(kUnprintable), [&](const Range& range) {
+    return character.code >= range.first && character.code <= range.last;
+  });
+}
+
+std::string escape_of(const Character& character) {
+  if (character.code == '\n') return "\\n";
+  if (character.code == '\r') return "\\r";
+  if (character.code == '\t') return "\\t";
+  char text[16];
+  const bool byte = !character.is_utf8 || character.code < 0x80;
+  std::snprintf(text, sizeof text, byte ? "\\x%02x" : "\\u{%x}", character.code);
+  return text;
+}
+
+// Appends the first character of `text`, escaped where it must be; returns the bytes it has there.
+size_t append_first(std::string_view text, std::string& out) {
+  const Character character = first_character(text);
+  if (is_printable(character)) {
+    out.append(text.substr(0, character.bytes));
+  } else {
+    out += escape_of(character);
+  }
+  return character.bytes;
+}
+
+// Bytes of "ESC [ digits and semicolons m" at the start of `text`, 0 if something else is there.
+size_t colour_bytes(std::string_view text) {
+  if (!text.starts_with("\x1b[")) return 0;
+  const size_t end = text.find_first_not_of("0123456789;", 2);
+  return end != std::string_view::npos && text[end] == 'm' ? end + 1 : 0;
+}
+
 }  // namespace
 
 std::string printable(std::string_view text, size_t bytes_max) {
-  std::string out(text.substr(0, bytes_max));
-  std::replace_if(
-      out.begin(), out.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
-  if (text.size() > bytes_max) out += kMore;
+  std::string out;
+  while (!text.empty()) {
+    const size_t before = out.size();
+    text.remove_prefix(append_first(text, out));
+    if (out.size() <= bytes_max) continue;
+    out.resize(before);
+    out += kMore;
+    break;
+  }
+  return out;
+}
+
+std::string escaped(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  while (!text.empty()) text.remove_prefix(append_first(text, out));
+  return out;
+}
+
+std::string escaped_screen(std::string_view screen) {
+  std::string out;
+  out.reserve(screen.size());
+  while (!screen.empty()) {
+    const bool layout = screen[0] == '\n' || screen[0] == '\t';
+    const size_t kept = layout ? 1 : colour_bytes(screen);
+    out.append(screen.substr(0, kept));
+    screen.remove_prefix(kept != 0 ? kept : append_first(screen, out));
+  }
+  return out;
+}
+
+std::string escaped_json(std::string document) {
+  const auto ours = [](char c) { return c != '\x7f' && static_cast<unsigned char>(c) < 0x80; };
+  if (std::all_of(document.begin(), document.end(), ours)) return document;
+  std::string out;
+  out.reserve(document.size());
+  for (std::string_view rest = document; !rest.empty();) {
+    const Character character = first_character(rest);
+    // Control characters of ASCII stand between the values alone: JSON has none in its strings.
+    if (character.code < 0x7f || is_printable(character)) {
+      out.append(rest.substr(0, character.bytes));
+    } else {
+      const uint32_t code = character.is_utf8 ? character.code : 0xfffd;
+      const auto unit = [&out](uint32_t utf16) {
+        char text[8];
+        std::snprintf(text, sizeof text, "\\u%04x", utf16 & 0xffffU);
+        out += text;
+      };
+      if (code >= 0x10000) {
+        unit(0xd800 + ((code - 0x10000) >> 10));
+        unit(0xdc00 + ((code - 0x10000) & 0x3ffU));
+      } else {
+        unit(code);
+      }
+    }
+    rest.remove_prefix(character.bytes);
+  }
   return out;
 }
 

@@ -1,4 +1,10 @@
-// Names and reasons from outside, as messages and logs show them.
+// Text from outside (names, reasons, paths, metadata), made safe for a terminal, a log or JSON.
+//
+// Escape sequences in a name could move the cursor, set the window's title or hide what follows.
+// Printable UTF-8 stays as it is; everything else is shown as an escape:
+//   \n \r \t          the usual names
+//   \x1b              another control character of ASCII, or a byte that is not UTF-8
+//   \u{9b} \u{202e}   C1 controls, line separators, invisible and text-reordering characters
 #pragma once
 
 #include <string>
@@ -6,9 +12,20 @@
 
 namespace ckpt::base {
 
-// The first `bytes_max` bytes of `text`, with '?' for all that is not printable ASCII and "..." if
-// there is more. What is refused may be megabytes of anything, and ends up in logs and terminals.
+// The text, escaped, in at most `bytes_max` bytes: no character or escape is cut, and "..." follows
+// where something is left out. Refused input may be megabytes of anything.
 std::string printable(std::string_view text, size_t bytes_max = 128);
+
+// The whole text, escaped.
+std::string escaped(std::string_view text);
+
+// A finished screen of ours, in which texts from outside may have been forgotten: newlines, tabs
+// and colours (ESC [ digits m) stay, all else is escaped. The last guard before a terminal.
+std::string escaped_screen(std::string_view screen);
+
+// A JSON document (valid UTF-8) with the characters that JSON allows in a string but a terminal
+// would obey written as \u009b. It says the same as before.
+std::string escaped_json(std::string document);
 
 // A message of ours that names many things: its first `bytes_max` bytes, never half a character,
 // and "..." if there is more.

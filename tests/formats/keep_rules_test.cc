@@ -50,7 +50,7 @@ TEST(KeepRules, WhatMakesNoSenseIsRefused) {
   rules.tags = {std::string(kKeepNameBytesMax + 1, 'a')};
   expect_refused(rules, "1 to 128");
   rules.tags = {"\x1b[31m"};
-  expect_refused(rules, "?[31m");
+  expect_refused(rules, "\\x1b[31m");
   rules.tags.assign(kKeepNamesMax + 1, "a");
   expect_refused(rules, "65 tags");
   rules = {};

@@ -24,7 +24,7 @@ TEST(Rights, ANameThatIsNoneIsQuoted) {
   const auto refused = parse_rights({"read", "write\x1b"});
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument);
-  EXPECT_THAT(refused.error().message, HasSubstr("right write?: read, commit or prune"));
+  EXPECT_THAT(refused.error().message, HasSubstr("right write\\x1b: read, commit or prune"));
 }
 
 TEST(Rights, AreOnRecordAsTheyAre) {

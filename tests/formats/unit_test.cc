@@ -118,7 +118,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadUnit{"EmptyName", [](UnitSpec& u) { u.name.clear(); }, "1 to 255 characters"},
         BadUnit{"LongName", [](UnitSpec& u) { u.name.assign(256, 'x'); }, "xxx..."},
         BadUnit{"Slash", [](UnitSpec& u) { u.name = "../etc"; }, "../etc"},
-        BadUnit{"Control", [](UnitSpec& u) { u.name = "a\x1b[2Jb"; }, "a?[2Jb"},
+        BadUnit{"Control", [](UnitSpec& u) { u.name = "a\x1b[2Jb"; }, "a\\x1b[2Jb"},
         BadUnit{"NoBytes", [](UnitSpec& u) { u.bytes = 0; }, "layers.0.attention: 0 bytes"},
         BadUnit{"TooManyBytes", [](UnitSpec& u) { u.bytes = ~0ull; }, "allowed are 1 to"},
         BadUnit{"Part", [](UnitSpec& u) { u.part = static_cast<UnitPart>(9); }, "unknown part 9"},

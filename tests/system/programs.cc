@@ -20,6 +20,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr int kProgramMs = 100'000;
+const std::string kProgramsFolder = CKPT_PROGRAMS_DIR;
 
 }  // namespace
 
@@ -47,7 +48,7 @@ Program::Program(const std::string& name, std::vector<std::string> arguments)
     if (argument.is_absolute() && fs::is_directory(folder)) watched_.push_back(folder);
   }
   Process::Options options;
-  options.arguments = {std::string(CKPT_PROGRAMS_DIR) + "/" + name};
+  options.arguments = {name.starts_with('/') ? name : kProgramsFolder + "/" + name};
   options.arguments.insert(options.arguments.end(), arguments.begin(), arguments.end());
   const int flags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC;
   const UniqueFd out(::open((folder_ / "out").c_str(), flags, 0600));
@@ -123,6 +124,10 @@ std::vector<Program::Child> Program::children() const {
 
 Ended run(const std::string& name, std::vector<std::string> arguments) {
   return Program(name, std::move(arguments)).wait();
+}
+
+Ended shell(const std::string& script) {
+  return run("/bin/sh", {"-c", "B='" + kProgramsFolder + "'; " + script});
 }
 
 Ckptd::Ckptd(const std::string& data_dir, const std::vector<std::string>& more)

@@ -36,6 +36,7 @@ struct Ended {
 // A program of the build that runs until wait().
 class Program {
  public:
+  // `name`: of the build, or a path.
   Program(const std::string& name, std::vector<std::string> arguments);
   ~Program();  // kills it
   void signal(int number) { process_->signal(number); }
@@ -67,6 +68,8 @@ class Program {
 };
 
 Ended run(const std::string& name, std::vector<std::string> arguments);
+// A script of /bin/sh, which finds the programs in the folder $B.
+Ended shell(const std::string& script);
 
 // A ckptd on a data directory, until the end of the scope; drained by SIGTERM.
 class Ckptd {

@@ -53,6 +53,7 @@ RULES = {
     "ckptd/server/": ["formats/", "ckptd/limits.h", "ckptd/daemon.h", "ckptd/config",
                       "ckptd/io/io_shape.h",
                       "ckptd/observe/", "ckptd/staging/memory_keeper.h"],
+    "ckptd/process_limits": ["formats/base/"],
     "ckptd/main": ["formats/", "ckptd/"],
     # The trainer sees formats/base, kernels, and of the client only <ckpt/...>.
     "trainer/device/": ["formats/base/", "kernels/"],

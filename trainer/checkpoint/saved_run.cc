@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "formats/base/json_dump.h"
 #include "trainer/checkpoint/client_status.h"
 #include "trainer/checkpoint/plan.h"
 #include "trainer/checkpoint/registration.h"
@@ -44,8 +45,9 @@ Result<client::Session> open_to_ask(const std::string& socket, const std::string
 }
 
 Result<json> ask(client::Session& session, const std::string& verb, const std::string& target) {
-  CKPT_ASSIGN(const client::Answer answer,
-              to_result(session.query(verb, json{{"target", target}}.dump(), kTimeoutMs)));
+  CKPT_ASSIGN(
+      const client::Answer answer,
+      to_result(session.query(verb, ckpt::base::dump_json(json{{"target", target}}), kTimeoutMs)));
   json document = json::parse(answer.json, nullptr, /*allow_exceptions=*/false);
   if (!document.is_object()) {
     return make_error(ErrorCode::kIo, "ckptd's answer to {} {} is no JSON object", verb, target);

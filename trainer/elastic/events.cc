@@ -7,6 +7,8 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 
+#include "formats/base/json_dump.h"
+
 namespace moetrain {
 
 using ckpt::ErrorCode;
@@ -115,8 +117,7 @@ std::string to_line(const RankEvent& event) {
     json value = field;
     if (value != empty[name]) line[name] = std::move(value);
   });
-  // Text from a system message may be anything; the line must stay JSON.
-  return line.dump(-1, ' ', false, json::error_handler_t::replace) + '\n';
+  return ckpt::base::dump_json(line) + '\n';
 }
 
 Result<RankEvent> parse_event(std::string_view line) {

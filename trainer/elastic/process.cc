@@ -40,6 +40,8 @@ namespace {
   }
   for (const int number : options.ignored_signals) ::signal(number, SIG_IGN);
   if (options.death_signal != SIGKILL) ::signal(options.death_signal, SIG_DFL);
+  // Ignored by our main for itself: exec would pass that on.
+  for (const int number : {SIGPIPE, SIGXFSZ}) ::signal(number, SIG_DFL);
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);

@@ -1,6 +1,9 @@
 #include "trainer/elastic/rank_options.h"
 
+#include <charconv>
 #include <nlohmann/json.hpp>
+
+#include "formats/base/json_dump.h"
 
 namespace moetrain {
 
@@ -62,6 +65,32 @@ void visit_options(Options& options, Visit&& visit) {
   visit("save_timeout_ms", options.save_timeout_ms);
 }
 
+// JSON is UTF-8, paths are bytes: '%' and every byte beyond ASCII become %XX, and come back.
+std::string percent_encoded(const std::string& path) {
+  std::string out;
+  for (const char c : path) {
+    const auto byte = static_cast<unsigned char>(c);
+    out += byte < 0x80 && c != '%' ? std::string(1, c) : fmt::format("%{:02X}", byte);
+  }
+  return out;
+}
+std::string percent_decoded(const std::string& text) {
+  std::string out;
+  for (size_t at = 0; at < text.size(); ++at) {
+    unsigned byte = 0;
+    const char* digits = text.data() + at + 1;
+    const bool escape = text[at] == '%' && at + 2 < text.size() &&
+                        std::from_chars(digits, digits + 2, byte, 16).ptr == digits + 2;
+    out += escape ? static_cast<char>(byte) : text[at];
+    if (escape) at += 2;
+  }
+  return out;
+}
+void recode_paths(RankOptions& options, std::string (*recode)(const std::string&)) {
+  options.socket = recode(options.socket);
+  for (std::string& path : options.data) path = recode(path);
+}
+
 // Enumerations are numbers in JSON.
 Status check_enums(const PartialOptions& partial, PolicyName policy) {
   if (policy <= PolicyName::kFrontier && partial.selector <= Selector::kAgeAware &&
@@ -88,8 +117,10 @@ Result<ExpertPlacement> first_placement(const RankOptions& options) {
 
 std::string to_json(const RankOptions& options) {
   json out = {{"config", json::parse(to_json(options.config))}};
-  visit_options(options, [&](const char* name, const auto& field) { out[name] = field; });
-  return out.dump();
+  RankOptions encoded = options;
+  recode_paths(encoded, percent_encoded);
+  visit_options(encoded, [&](const char* name, const auto& field) { out[name] = field; });
+  return ckpt::base::dump_json(out);
 }
 
 Result<RankOptions> parse_rank_options(std::string_view text) {
@@ -104,6 +135,7 @@ Result<RankOptions> parse_rank_options(std::string_view text) {
   } catch (const json::exception& error) {
     return make_error(ErrorCode::kInvalidArgument, "rank options: {}", error.what());
   }
+  recode_paths(options, percent_decoded);
   CKPT_TRY(check_enums(options.partial, options.placing.policy));
   const bool one_of_them = options.rank < options.ranks || options.elastic;
   if (options.ranks == 0 || !one_of_them || options.resume > CKPT_RESUME_CONTINUE) {

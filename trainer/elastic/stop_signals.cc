@@ -6,9 +6,8 @@
 
 #include <cerrno>
 #include <cstring>
+#include <system_error>
 #include <utility>
-
-#include "formats/base/assert.h"
 
 namespace moetrain {
 
@@ -39,7 +38,9 @@ void handle_unless_ignored(int number, void (*handler)(int)) {
 
 void hold_stop_signals() {
   if (pipe_ends[0] >= 0) return;
-  CKPT_ASSERT_MSG(::pipe2(pipe_ends, O_CLOEXEC | O_NONBLOCK) == 0, "pipe2");
+  if (::pipe2(pipe_ends, O_CLOEXEC | O_NONBLOCK) != 0) {
+    throw std::system_error(errno, std::generic_category(), "pipe for stop signals");
+  }
   for (const int number : kStopSignals) handle_unless_ignored(number, note);
 }
 

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <iterator>
 
+#include "formats/base/console.h"
 #include "trainer/checkpoint/plan.h"
 #include "trainer/checkpoint/registration.h"
 #include "trainer/elastic/supervisor_impl.h"
@@ -165,12 +166,8 @@ Status check_writable(const std::string& path) {
 }  // namespace
 
 Status Supervisor::Impl::open_files() {
-  for (auto& [path, file] : {std::pair<std::string&, std::ofstream&>(options.metrics_file, metrics),
-                             {options.events_file, events}}) {
-    if (path.empty()) continue;
-    file.open(path, std::ios::trunc);
-    if (!file) return make_error(ErrorCode::kIo, "{}: cannot be written", path);
-  }
+  if (!options.metrics_file.empty()) CKPT_TRY(metrics.open(options.metrics_file));
+  if (!options.events_file.empty()) CKPT_TRY(events.open(options.events_file));
   return check_writable(options.report_file);
 }
 
@@ -284,7 +281,12 @@ int Supervisor::Impl::finish() {
     if (!written.ok()) say(written.error().message);
     if (!written.ok()) exit_code = 1;
   }
-  if (options.print_report) std::fputs(report::to_json(result).c_str(), stdout);
+  for (const RecordFile* file : {&metrics, &events}) {
+    if (file->lines_lost() == 0) continue;
+    say("moetrain: " + file->loss());
+    exit_code = 1;
+  }
+  if (options.print_report) ckpt::base::write_stdout_exactly(report::to_json(result));
   if (failure) {
     say("moetrain: " + saves->with_cause(failure->message));
     say_unsaved();
@@ -339,6 +341,11 @@ void Supervisor::Impl::say_how_it_stopped() {
   say(fmt::format("stopped {} after step {} of {}; {}", by, recorder->step(), options.rank.steps,
                   what_is_left()));
   if (!stopped_because.empty()) say("moetrain: " + stopped_because);
+}
+
+void Supervisor::Impl::record(RecordFile& file, const std::string& line) {
+  const std::string changed = file.append(line);
+  if (!changed.empty()) say("moetrain: " + changed);
 }
 
 void Supervisor::Impl::say(const std::string& line) {

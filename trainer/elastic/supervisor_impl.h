@@ -2,13 +2,13 @@
 #pragma once
 
 #include <deque>
-#include <fstream>
 #include <optional>
 
 #include "trainer/elastic/daemon_probe.h"
 #include "trainer/elastic/daemon_process.h"
 #include "trainer/elastic/events.h"
 #include "trainer/elastic/process.h"
+#include "trainer/elastic/record_file.h"
 #include "trainer/elastic/recorder.h"
 #include "trainer/elastic/save_monitor.h"
 #include "trainer/elastic/stop_signals.h"
@@ -84,6 +84,8 @@ struct Supervisor::Impl {
   const char* what_is_left() const;
   bool say_what_did_not_happen();
   int finish();
+  // Appends to one of the two files below; says once that lines are being lost.
+  void record(RecordFile& file, const std::string& line);
   void say(const std::string& line);
 
   RunOptions options;
@@ -94,8 +96,8 @@ struct Supervisor::Impl {
   std::optional<Watchdog> watchdog;
   std::optional<SaveMonitor> saves;
   std::optional<report::ProgressBar> bar;
-  std::ofstream metrics;
-  std::ofstream events;
+  RecordFile metrics;
+  RecordFile events;
   std::deque<Slot> slots;     // joiners come behind while others are at hand
   bool epoch_opened = false;  // a rank has joined one: there is a resume point, or none is needed
   bool epoch_seen = false;    // ranks that start from now on continue, whatever the run began with

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "formats/base/json_dump.h"
 #include "formats/base/parse.h"
 #include "trainer/elastic/supervisor_impl.h"
 
@@ -52,7 +53,7 @@ std::string metrics_line(const RankEvent& event, uint64_t tokens) {
     line["versions"] = event.rolled_back_to;
   }
   line["routed"] = event.routed;
-  return line.dump();
+  return ckpt::base::dump_json(line);
 }
 
 std::string snapshot_line(const RankEvent& event) {
@@ -65,7 +66,7 @@ std::string snapshot_line(const RankEvent& event) {
   line["rank_bytes_mean"] = mean;
   line["rank_bytes_max_over_mean"] =
       mean > 0 ? static_cast<double>(event.rank_bytes_max) / mean : 1;
-  return line.dump();
+  return ckpt::base::dump_json(line);
 }
 
 // What has happened to the rank by this step: what was asked for first.
@@ -95,7 +96,7 @@ std::string replan_line(const RankEvent& event) {
                                     {"bytes", event.bytes_moved},
                                     {"plan_ms", event.plan_ms},
                                     {"migrate_ms", event.migrate_ms}};
-  return line.dump();
+  return ckpt::base::dump_json(line);
 }
 
 }  // namespace
@@ -173,7 +174,7 @@ void Supervisor::Impl::handle(const RankEvent& event) {
   watchdog->add(event);
   saves->add(event);
   if (event.kind == Kind::kAlive) return;
-  if (events.is_open()) events << to_line(event) << std::flush;
+  if (events.is_open()) record(events, to_line(event));
   switch (event.kind) {
     case Kind::kTraining:
       slots[event.rank].trained = true;
@@ -202,7 +203,7 @@ void Supervisor::Impl::handle(const RankEvent& event) {
     case Kind::kReplanned:
       return say_replanned(event);
     case Kind::kTaking:
-      if (metrics.is_open()) metrics << snapshot_line(event) << '\n' << std::flush;
+      if (metrics.is_open()) record(metrics, snapshot_line(event) + '\n');
       return;
     case Kind::kStep:
       return handle_step(event);
@@ -263,7 +264,7 @@ void Supervisor::Impl::say_training(const RankEvent& event) {
 }
 
 void Supervisor::Impl::say_replanned(const RankEvent& event) {
-  if (metrics.is_open()) metrics << replan_line(event) << '\n' << std::flush;
+  if (metrics.is_open()) record(metrics, replan_line(event) + '\n');
   if (!event.moved) return;
   say(
       fmt::format("step {}: {} of experts moved in {:.1f} ms: the busiest rank had {:.2f} of the "
@@ -288,7 +289,7 @@ void Supervisor::Impl::handle_step(const RankEvent& event) {
     say(fmt::format("step {}: skipped, the loss or the gradient is not finite", event.step));
   }
   if (metrics.is_open()) {
-    metrics << metrics_line(event, options.rank.config.tokens_per_step()) << '\n' << std::flush;
+    record(metrics, metrics_line(event, options.rank.config.tokens_per_step()) + '\n');
   }
   bar->update(event.step, fmt::format("loss {:.4f}", std::bit_cast<float>(event.loss_bits)));
   start_joiners(event.step);

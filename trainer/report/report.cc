@@ -7,6 +7,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "formats/base/json_dump.h"
 #include "trainer/report/change_json.h"
 #include "trainer/report/json_fields.h"
 #include "trainer/report/rank_times_json.h"
@@ -344,7 +345,7 @@ std::string to_json(const Report& report) {
       {"lost_tokens", report.lost},
       {"loads", loads_json(report.loads)},
       {"max_over_mean", mean_of(report.loads)}};
-  return document.dump(1) + "\n";
+  return ckpt::base::dump_json(document, 1) + "\n";
 }
 
 ckpt::Result<Report> parse_report(std::string_view json, std::string_view origin) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "formats/base/parse.h"
+#include "formats/base/printable.h"
 #include "trainer/report/curve.h"
 #include "trainer/report/render.h"
 #include "trainer/report/text.h"
@@ -66,7 +67,7 @@ std::string pace_text(const Pace& pace) {
   const std::string kept =
       copied > pace.experts ? fmt::format(", {} more stay in memory", copied - pace.experts) : "";
   return fmt::format("in the end a checkpoint {} of {} experts of each layer{}: {}\n", every,
-                     pace.experts, kept, pace.reason);
+                     pace.experts, kept, ckpt::base::escaped(pace.reason));
 }
 
 std::string changes_text(const std::vector<MemberChange>& changes) {

@@ -1,5 +1,6 @@
 #include <nlohmann/json.hpp>
 
+#include "formats/base/json_dump.h"
 #include "trainer/simulate/render.h"
 
 namespace moetrain::simulate {
@@ -124,7 +125,7 @@ std::string comparison_json(const Comparison& comparison) {
     }
     document["sensitivity"].push_back(std::move(entry));
   }
-  return document.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  return ckpt::base::dump_json(document);
 }
 
 }  // namespace moetrain::simulate

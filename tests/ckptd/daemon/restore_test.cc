@@ -183,7 +183,8 @@ TEST_F(RestoreTest, OnlyWhoMayReadEveryRunIsHandedFiles) {
   ASSERT_TRUE(window.has_value());
   ASSERT_FALSE(window->pieces.empty());
   ASSERT_EQ(window->notes.size(), 1u);
-  EXPECT_THAT(window->notes[0]->note, HasSubstr("read by ckptd instead of the client: ?[31mAAA"));
+  EXPECT_THAT(window->notes[0]->note,
+              HasSubstr("read by ckptd instead of the client: \\x1b[31mAAA"));
   EXPECT_LE(window->notes[0]->note.size(), 500u);
   root.post(read);   // a second time
   read.number = 99;  // and of what was never sent

@@ -82,6 +82,16 @@ TEST(LogFormat, AnyBytesMakeOneLine) {
   EXPECT_THAT(lines[0].at("message").get<std::string>(), HasSubstr("a\n\"b\"\\ \x01 "));
 }
 
+TEST(LogFormat, TextIsOneLineWithoutControls) {
+  std::ostringstream log;
+  const auto sink = std::make_shared<spdlog::sinks::ostream_sink_st>(log);
+  sink->set_formatter(ckptd::make_log_formatter("text"));
+  spdlog::logger logger("text", sink);
+  logger.info("run {}: {}", "\x1b]0;t\x07", "two\nlines \xc2\x9b \xc3\xa4 \xff");
+  EXPECT_THAT(log.str(),
+              testing::EndsWith("info run \\x1b]0;t\\x07: two\\nlines \\u{9b} \xc3\xa4 \\xff\n"));
+}
+
 // What a program looks for stays apart from the sentence, whatever is in either.
 TEST(LogFormat, FieldsAreMembersWhateverBytesTheyHold) {
   std::ostringstream log;

@@ -1,9 +1,12 @@
 // The small parts of formats/base: Result, checked arithmetic, bytes, hash, file descriptors.
 #include <fcntl.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <limits>
 #include <memory>
+#include <string_view>
+#include <utility>
 
 #include "formats/base/bytes.h"
 #include "formats/base/checked.h"
@@ -11,6 +14,7 @@
 #include "formats/base/printable.h"
 #include "formats/base/result.h"
 #include "formats/base/unique_fd.h"
+#include "formats/base/unix_address.h"
 #include "formats/base/utf8.h"
 #include "tests/formats/random_bytes.h"
 
@@ -119,10 +123,58 @@ TEST(UniqueFd, ClosesOnceAndOnlyItsOwn) {
 }
 
 TEST(Printable, ForeignBytesAreShownAndCut) {
-  EXPECT_EQ(base::printable("a\x1b\n\xc3\xa4~"), "a????~");
+  EXPECT_EQ(base::printable("a\x1b\n\xc3\xa4~"), "a\\x1b\\n\xc3\xa4~");
   EXPECT_EQ(base::printable("abcdef", 6), "abcdef");
   EXPECT_EQ(base::printable("abcdefg", 6), "abcdef...");
   EXPECT_EQ(base::printable(std::string(1000, 'x')).size(), 131u);
+  EXPECT_EQ(base::printable("abc\x1b", 6), "abc...") << "no escape is cut";
+  EXPECT_EQ(base::printable("abc\xc3\xa4", 4), "abc...") << "no character is cut";
+}
+
+TEST(Printable, EscapesWhatATerminalWouldObey) {
+  const std::pair<std::string_view, std::string_view> cases[] = {
+      {"plain / text~", "plain / text~"},
+      {"\xc3\xa4 \xe2\x82\xac \xe6\xb8\xac \xf0\x9f\x98\x80",
+       "\xc3\xa4 \xe2\x82\xac \xe6\xb8\xac \xf0\x9f\x98\x80"},
+      {"\x1b]0;title\x07", "\\x1b]0;title\\x07"},
+      {"a\r\n\tb\x7f", "a\\r\\n\\tb\\x7f"},
+      {"\xc2\x9b"
+       "31m",
+       "\\u{9b}31m"},
+      {"\x9b"
+       "31m",
+       "\\x9b31m"},
+      {"\xe2\x80\xae"
+       "fdp\xe2\x81\xa6\xe2\x80\xa8",
+       "\\u{202e}fdp\\u{2066}\\u{2028}"},
+      {"d\xe4t", "d\\xe4t"},
+      {"\xc0\xaf\xed\xa0\x80\xf5", "\\xc0\\xaf\\xed\\xa0\\x80\\xf5"},
+      {"\xe2\x82", "\\xe2\\x82"},
+      {std::string_view("\0", 1), "\\x00"},
+  };
+  for (const auto& [text, shown] : cases) EXPECT_EQ(base::escaped(text), shown);
+}
+
+TEST(Printable, ScreenKeepsLayoutAndColoursAlone) {
+  EXPECT_EQ(base::escaped_screen("\x1b[48;5;53m \x1b[0m\tx\n"), "\x1b[48;5;53m \x1b[0m\tx\n");
+  EXPECT_EQ(base::escaped_screen("\x1b[2J\x1b]8;;x\rx"), "\\x1b[2J\\x1b]8;;x\\rx");
+}
+
+TEST(Printable, JsonSaysTheSameWithoutControls) {
+  EXPECT_EQ(base::escaped_json("{\n \"a\": \"\\u001b\xc3\xa4\"}"),
+            "{\n \"a\": \"\\u001b\xc3\xa4\"}");
+  EXPECT_EQ(base::escaped_json("\"\xc2\x9b\x7f\xe2\x80\xae\xf3\xa0\x80\x81\""),
+            "\"\\u009b\\u007f\\u202e\\udb40\\udc01\"");
+}
+
+TEST(UnixAddress, ReachesPathsOfAnyLength) {
+  const std::string shorter = "/" + std::string(106, 's');
+  EXPECT_EQ(base::unix_path_fault(shorter), "");
+  EXPECT_THAT(base::unix_path_fault(shorter + "s"), testing::HasSubstr("at most 82"));
+  EXPECT_EQ(base::unix_path_fault("/" + std::string(107, 'f') + "/" + std::string(82, 's')), "");
+  EXPECT_THAT(base::unix_path_fault(std::string(5000, 'f')), testing::HasSubstr("1 to 4079 bytes"));
+  EXPECT_EQ(base::UnixAddress::of("/" + std::string(107, 'f') + "/s").error().code,
+            ErrorCode::kNotFound);
 }
 
 TEST(Printable, OurMessagesAreCutBetweenCharacters) {

@@ -1,0 +1,28 @@
+#include "ckptd/process_limits.h"
+
+#include <sys/resource.h>
+
+#include "formats/base/parse.h"
+
+namespace ckptd {
+
+void allow_open_files() {
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return;
+  files.rlim_cur = files.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &files);
+}
+
+ckpt::Status check_file_size_limit(uint64_t segment_bytes) {
+  rlimit size{};
+  const bool limited = ::getrlimit(RLIMIT_FSIZE, &size) == 0 && size.rlim_cur != RLIM_INFINITY;
+  if (!limited || size.rlim_cur >= segment_bytes) return {};
+  return ckpt::make_error(
+      ckpt::ErrorCode::kResourceExhausted,
+      "files may have at most {} here (ulimit -f), and a segment has {}: raise the limit "
+      "(ulimit -f unlimited; LimitFSIZE=infinity in a systemd unit), or set a smaller `segment` in "
+      "the configuration file",
+      ckpt::base::format_size(size.rlim_cur), ckpt::base::format_size(segment_bytes));
+}
+
+}  // namespace ckptd

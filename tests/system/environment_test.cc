@@ -1,0 +1,231 @@
+// Programs in the environments that cron, service managers, batch systems and full disks leave:
+// closed or full standard streams, limits, paths that are not UTF-8.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+
+#include "tests/system/training.h"
+
+namespace systemtest {
+namespace {
+
+using testing::ContainsRegex;
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr int kFailed = 1;
+// Shells report a program that a signal killed, or that could not be started, from here on.
+constexpr int kEndedBySignal = 126;
+
+class EnvironmentTest : public TrainingTest {
+ protected:
+  // A run "tiny" of three commits, on a daemon of its own.
+  void save_tiny() {
+    daemon_.emplace(store_);
+    ASSERT_TRUE(daemon_->await_ready());
+    const Ended trained = in_shell(train_tiny("--run tiny --report " + report_));
+    ASSERT_EQ(trained.code(), 0) << trained.err;
+  }
+
+  // What a shell runs: B is the folder of the programs, CKPTD_SOCKET the daemon's socket.
+  Ended in_shell(const std::string& script) const {
+    const std::string socket = daemon_ ? daemon_->socket() : "/nowhere/s";
+    return shell("ulimit -c 0; cd " + folder_.path().string() + "; export CKPTD_SOCKET=" + socket +
+                 "; " + script);
+  }
+
+  // Quick: one rank, a model of some KiB.
+  std::string train_tiny(const std::string& flags) const {
+    return "$B/moetrain run --ranks 1 --steps 6 --checkpoint-every 2 --data " + data_ +
+           " --hidden 16 --heads 2 --kv-heads 1 --head-dim 8 --intermediate 24 --experts 4 "
+           "--seq 16 --batch 4 " +
+           flags;
+  }
+
+  const std::string store_ = folder_ / "store";
+  const std::string report_ = folder_ / "report.json";
+  std::optional<Ckptd> daemon_;
+};
+
+struct Command {
+  const char* line;
+  int code;  // with streams that work
+};
+
+// Verbs that print tables, documents, help, warnings and errors.
+constexpr Command kCommands[] = {
+    {"$B/ckptctl --version", 0},
+    {"$B/ckptctl --help", 0},
+    {"$B/ckptctl", 2},
+    {"$B/ckptctl bogus", 2},
+    {"$B/ckptctl runs", 0},
+    {"$B/ckptctl runs --json", 0},
+    {"$B/ckptctl log tiny", 0},
+    {"$B/ckptctl show tiny@6", 0},
+    {"$B/ckptctl show tiny@99", 3},
+    {"$B/ckptctl unit tiny layers.0.experts.0.weights", 0},
+    {"$B/ckptctl experts tiny", 0},
+    {"$B/ckptctl diff tiny@4 tiny@6", 0},
+    {"$B/ckptctl verify", 0},
+    {"$B/ckptctl status", 0},
+    {"$B/ckptctl wait tiny@6", 0},
+    {"$B/ckptctl export tiny@6 --out exported", 0},
+    {"$B/ckptctl --socket /nowhere/s runs", 1},
+    {"$B/moetrain --version", 0},
+    {"$B/moetrain run --help", 0},
+    {"$B/moetrain plan --ranks 4 --slots 2 --loads 5,1,1,1 --json", 0},
+    {"$B/moetrain plan --ranks 4 --slots 2 --loads 5,1,1,1", 0},
+    {"$B/moetrain report report.json", 0},
+    {"$B/moetrain report nothing.json", 3},
+    {"$B/moetrain eval tiny@6 --data text.txt --sequences 2 --json", 0},
+    {"$B/moetrain run --ranks 0", 2},
+    {"$B/ckptd --version", 0},
+    {"$B/ckptd --data store --check-config", 0},
+    {"$B/ckptd --data store", 1},
+    {"$B/ckptd --bogus", 2},
+};
+
+TEST_F(EnvironmentTest, ClosedAndFullStreamsCostOutputAlone) {
+  save_tiny();
+  const char* const streams[] = {
+      "<&-",      ">&-",          "2>&-",       "<&- >&-",     "<&- 2>&-",
+      ">&- 2>&-", "<&- >&- 2>&-", ">/dev/full", "2>/dev/full", ">/dev/full 2>/dev/full"};
+  for (const Command& command : kCommands) {
+    const Ended open = in_shell(command.line);
+    EXPECT_EQ(open.code(), command.code) << command.line << ": " << open.err;
+    for (const std::string stream : streams) {
+      const std::string what = std::string(command.line) + " " + stream;
+      const Ended ended = in_shell(what);
+      const bool output_lost = !open.out.empty() && (" " + stream).find(" >") != std::string::npos;
+      EXPECT_EQ(ended.code(), output_lost && command.code == 0 ? kFailed : command.code)
+          << what << ": " << ended.err;
+      const bool told = output_lost && stream.find("2>") == std::string::npos;
+      if (told) {
+        EXPECT_THAT(ended.err, HasSubstr("cannot write to stdout")) << what;
+      }
+    }
+  }
+}
+
+TEST_F(EnvironmentTest, TrainsWithAllStreamsClosed) {
+  save_tiny();
+  const Ended ended = in_shell(train_tiny("--run closed <&- >&- 2>&-"));
+  EXPECT_EQ(ended.code(), 0);
+  EXPECT_EQ(daemon_->ctl({"log", "closed"}).json().size(), 3u);
+  const Ended full = in_shell(train_tiny("--run full >/dev/full 2>/dev/full"));
+  EXPECT_EQ(full.code(), 0);
+  EXPECT_EQ(daemon_->ctl({"log", "full"}).json().size(), 3u);
+}
+
+// Without a stderr of its own, the next file that ckptd opened was its log.
+TEST_F(EnvironmentTest, DaemonKeepsItsFilesOutOfClosedStreams) {
+  const std::string socket = folder_ / "s";
+  const Ended ended = in_shell("$B/ckptd --data store --listen unix:" + socket +
+                               " --arena 64MiB --warm-pool 0 <&- >&- 2>&- & P=$!\n"
+                               "$B/ckptctl --socket " +
+                               socket +
+                               " wait none@1 --timeout 1s\n"
+                               "for i in 0 1 2; do readlink /proc/$P/fd/$i; done\n"
+                               "$B/ckptctl --socket " +
+                               socket +
+                               " runs >&2\n"
+                               "kill $P; wait $P; echo exit $?; cat store/lock");
+  EXPECT_THAT(ended.out, HasSubstr("/dev/null\n/dev/null\n/dev/null\nexit 0\n")) << ended.err;
+  EXPECT_THAT(ended.out, Not(HasSubstr("started"))) << "log lines are in the store's lock";
+}
+
+TEST_F(EnvironmentTest, FileSizeLimitIsASentence) {
+  const Ended daemon =
+      in_shell("ulimit -f 200000; exec $B/ckptd --data store --listen unix:" + (folder_ / "s"));
+  EXPECT_EQ(daemon.code(), kFailed) << daemon.err;
+  EXPECT_THAT(daemon.err, HasSubstr("ulimit -f")) << daemon.err;
+  EXPECT_THAT(daemon.err, HasSubstr("raise the limit"));
+
+  const Ended trainer = in_shell("unset CKPTD_SOCKET; ulimit -f 8; " + train_tiny("--run small"));
+  EXPECT_EQ(trainer.code(), kFailed) << trainer.err;
+  EXPECT_THAT(trainer.err, HasSubstr("ulimit -f"));
+}
+
+// The arena is shared memory, and its size is held against the same limit.
+TEST_F(EnvironmentTest, FileSizeLimitStopsNoClient) {
+  save_tiny();
+  const Ended trainer = in_shell("ulimit -f 8; " + train_tiny("--run limited"));
+  EXPECT_EQ(trainer.code(), kFailed) << trainer.err;
+  EXPECT_THAT(trainer.err, HasSubstr("ulimit -f"));
+  const Ended exported = in_shell("ulimit -f 1; $B/ckptctl export tiny@6 --out x");
+  EXPECT_EQ(exported.code(), kFailed) << exported.err;
+  EXPECT_THAT(exported.err, ContainsRegex("too large|ulimit -f"));
+}
+
+TEST_F(EnvironmentTest, TrainingSaysThatAFileIsFull) {
+  save_tiny();
+  for (const std::string flag : {"--metrics", "--events", "--report"}) {
+    const Ended ended =
+        in_shell(train_tiny("--run r" + flag.substr(2) + " " + flag + " /dev/full"));
+    EXPECT_EQ(ended.code(), kFailed) << flag;
+    EXPECT_THAT(ended.err, ContainsRegex("/dev/full.*No space left on device")) << flag;
+    EXPECT_EQ(daemon_->ctl({"log", "r" + flag.substr(2)}).json().size(), 3u) << flag;
+  }
+}
+
+TEST_F(EnvironmentTest, NamesThatAreNotUtf8Work) {
+  save_tiny();
+  const Ended exported = in_shell(
+      "D=$(printf 'd\\344t\\344'); mkdir $D; cp text.txt $D/t\n"
+      "$B/ckptctl export tiny@6 --out $D/x --json && "
+      "$B/ckptctl import $D/x --run copy --json >&2");
+  EXPECT_EQ(exported.code(), 0) << exported.err;
+  EXPECT_THAT(exported.json().at("out").get<std::string>(), HasSubstr("\ufffd"));
+  const std::pair<std::string, int> commands[] = {
+      {"$B/ckptctl show $(printf 'r\\344@1')", 3},
+      {"$B/ckptctl export tiny@6 --out $(printf 'd\\344t\\344/x')", 0},
+      {"$B/ckptctl tag tiny@6 $(printf 't\\344g')", 2},
+      {"$B/ckptctl log $(printf '\\033]0;x\\007')", 3},
+      {"$B/moetrain report $(printf 'd\\344t\\344/t')", 2},
+      {"$B/ckptd --data $(printf '/dev/null/\\344') --log-format json", 1},
+      {"env -u CKPTD_SOCKET TMPDIR=$PWD/$(printf 'd\\344t\\344') " + train_tiny("--run own"), 0},
+      {train_tiny("--run named")
+           .replace(train_tiny("").find(data_), data_.size(), "$(printf 'd\\344t\\344/t')"),
+       0},
+  };
+  for (const auto& [line, code] : commands) {
+    const Ended ended = in_shell(line);
+    EXPECT_EQ(ended.code(), code) << line << ": " << ended.err;
+    for (const char control : {'\x1b', '\x07', '\xe4'}) {
+      EXPECT_EQ(ended.err.find(control), std::string::npos) << line << ": " << ended.err;
+    }
+  }
+}
+
+TEST_F(EnvironmentTest, TemporaryFolderMayBeFarAway) {
+  const std::string deep(80, 'd');
+  const Ended far =
+      in_shell("mkdir -p " + deep + "/" + deep + "; unset CKPTD_SOCKET; TMPDIR=$PWD/" + deep + "/" +
+               deep + " " + train_tiny("--run far"));
+  EXPECT_EQ(far.code(), 0) << far.err;
+  const Ended missing =
+      in_shell("unset CKPTD_SOCKET; TMPDIR=/not/there " + train_tiny("--run own"));
+  EXPECT_EQ(missing.code(), kFailed);
+  EXPECT_THAT(missing.err, HasSubstr("TMPDIR=/not/there: No such file or directory; set TMPDIR"));
+}
+
+// Enough or too few: an answer or a sentence, never a signal, and never an answer that is wrong.
+TEST_F(EnvironmentTest, FewDescriptorsAreASentence) {
+  save_tiny();
+  for (const int descriptors : {48, 16, 8, 4}) {
+    for (const Command& command : kCommands) {
+      const Ended ended =
+          in_shell("ulimit -n " + std::to_string(descriptors) + "; " + command.line);
+      EXPECT_THAT(ended.code(), testing::AnyOf(command.code, kFailed))
+          << command.line << " with " << descriptors << ": " << ended.err;
+      EXPECT_TRUE(ended.code() == command.code || !ended.err.empty()) << command.line;
+    }
+    const Ended trained = in_shell("unset CKPTD_SOCKET; ulimit -n " + std::to_string(descriptors) +
+                                   "; " + train_tiny("--run few"));
+    EXPECT_LT(trained.code(), kEndedBySignal) << trained.err;
+    EXPECT_TRUE(trained.code() == 0 || !trained.err.empty());
+  }
+}
+
+}  // namespace
+}  // namespace systemtest
