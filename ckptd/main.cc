@@ -1,22 +1,18 @@
 // ckptd: the program. Flags and configuration, the store's lock, then Server::run.
-#include <fcntl.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
-#include <sys/file.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <list>
 
 #include "ckptd/config.h"
 #include "ckptd/io/disk.h"
 #include "ckptd/io/durable_directory.h"
 #include "ckptd/io/executor.h"
+#include "ckptd/io/lock_file.h"
 #include "ckptd/io/store_paths.h"
 #include "ckptd/observe/log_event.h"
 #include "ckptd/observe/log_format.h"
@@ -30,11 +26,8 @@
 
 namespace {
 
-using ckpt::ErrorCode;
-using ckpt::make_error;
 using ckpt::Result;
 using ckpt::Status;
-using ckpt::base::UniqueFd;
 
 struct Flags {
   struct Setting {
@@ -105,18 +98,12 @@ Result<ckptd::Config> make_config(const CLI::App& app, const Flags& flags) {
   return config;
 }
 
-// One daemon at a time: the lock ends with the process, however it ends.
-Result<UniqueFd> lock_store(const ckptd::Config& config) {
+// One daemon at a time.
+Result<ckptd::LockFile> lock_store(const ckptd::Config& config) {
   const std::string& data = config.data;
   CKPT_TRY(ckptd::make_durable_directory(data, ckptd::sync_directory_at, config.listen));
-  const std::string path = data + "/lock";
-  UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-  if (!fd.valid()) return make_error(ErrorCode::kIo, "{}: {}", path, std::strerror(errno));
-  if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
-    return make_error(ErrorCode::kAlreadyExists,
-                      "data directory {}: another ckptd is running on it", data);
-  }
-  return fd;
+  return ckptd::LockFile::take(data + "/lock", "data directory " + data,
+                               "another ckptd is running on it");
 }
 
 // What is in them is for those who may read its run, and only the daemon knows who that is.
@@ -129,7 +116,7 @@ void close_store(const std::string& data) {
 
 Status serve(const ckptd::Config& config, ckptd::ServiceManager& manager) {
   CKPT_TRY(ckptd::check_file_size_limit(config.segment_bytes));
-  CKPT_ASSIGN(const UniqueFd lock, lock_store(config));
+  CKPT_ASSIGN(const ckptd::LockFile lock, lock_store(config));
   close_store(config.data);
   CKPT_ASSIGN(const std::unique_ptr<ckptd::Disk> disk,
               ckptd::open_disk({.root = config.data, .engine = config.io}));

@@ -85,6 +85,15 @@ void ClientSockets::bind_arena(ServiceManager& manager) {
 
 Status ClientSockets::listen() {
   listen_arena();
+  CKPT_TRY(listen_main());
+  if (main_file_) main_watch_.emplace(*main_file_, path_);
+  if (arena_file_) {
+    arena_watch_.emplace(*arena_file_, path_ + std::string(ckpt::wire::kArenaSocketSuffix));
+  }
+  return {};
+}
+
+Status ClientSockets::listen_main() {
   UniqueFd fd = std::move(inherited_main_);
   if (main_file_) {
     // Refused from the first connection on: it is inherited when a client connects.
@@ -113,7 +122,24 @@ void ClientSockets::start() {
   if (arena_.listening()) arena_.start();
 }
 
+// Clients come to the new sockets; who is connected by the old ones stays.
+void ClientSockets::keep_files(Clock::time_point now) {
+  if (main_watch_ && main_watch_->look(now)) {
+    quarantine_->close(Quarantine::kStrangers, main_.release());
+    rights_until_.reset();
+    const Status listening = listen_main();
+    if (!listening.ok()) return spdlog::error("{}", listening.error().message);
+    main_.start();
+  }
+  if (arena_watch_ && arena_watch_->look(now)) {
+    quarantine_->close(Quarantine::kStrangers, arena_.release());
+    listen_arena();
+    if (arena_.listening()) arena_.start();
+  }
+}
+
 void ClientSockets::tick(Clock::time_point now) {
+  if (main_.listening()) keep_files(now);
   main_.tick();
   arena_.tick();
   hand_back_.tick(now);

@@ -29,6 +29,7 @@
 #include "ckptd/server/quarantine.h"
 #include "ckptd/server/rights_option.h"
 #include "ckptd/server/service_manager.h"
+#include "ckptd/server/socket_watch.h"
 #include "ckptd/server/unix_socket.h"
 #include "formats/base/result.h"
 
@@ -51,6 +52,8 @@ class ClientSockets {
   void tick(Clock::time_point now);
   // Nobody new comes; who is connected stays.
   void close();
+  // Why no new session can connect, as one sentence; empty while they can.
+  std::string fault() const { return main_watch_ ? main_watch_->fault() : std::string(); }
 
   // How to treat what this client passes on this socket.
   Connection::Descriptors descriptors_of(int socket, uid_t uid);
@@ -64,7 +67,9 @@ class ClientSockets {
                 std::unique_ptr<Quarantine> quarantine, std::function<void(Socket)> accepted);
   ckpt::Status bind_main(ServiceManager& manager);
   void bind_arena(ServiceManager& manager);
+  ckpt::Status listen_main();
   void listen_arena();
+  void keep_files(Clock::time_point now);
 
   const Config& config_;
   const RightsOption rights_;
@@ -76,6 +81,8 @@ class ClientSockets {
   std::string path_;                           // of the main socket
   std::unique_ptr<UnixSocketFile> main_file_;  // none if the socket was opened for us
   std::unique_ptr<UnixSocketFile> arena_file_;
+  std::optional<SocketWatch> main_watch_;  // of main_file_
+  std::optional<SocketWatch> arena_watch_;
   ckpt::base::UniqueFd inherited_main_;
   ckpt::base::UniqueFd inherited_arena_;
   bool kernel_refuses_ = false;

@@ -195,6 +195,9 @@ std::optional<HttpServer::Answer> Server::Impl::answer(const std::string& path) 
   if (path == "/healthz") return Answer{.status = 200, .body = "ok\n"};
   if (path != "/readyz") return std::nullopt;
   const Status ready = daemon->readiness();
+  if (const std::string fault = sockets->fault(); ready.ok() && !fault.empty()) {
+    return Answer{.status = 503, .body = fault + "\n"};
+  }
   return ready.ok() ? Answer{.status = 200, .body = "ready\n"}
                     : Answer{.status = 503, .body = ready.error().message + "\n"};
 }

@@ -1,7 +1,6 @@
 #include "ckptd/server/unix_socket.h"
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -57,24 +56,32 @@ ckpt::Status remove_stale(const std::string& path, const UnixAddress& address) {
 }  // namespace
 
 Result<std::unique_ptr<UnixSocketFile>> UnixSocketFile::bind(const std::string& path) {
-  CKPT_ASSIGN(const UnixAddress address, UnixAddress::of(path));
   std::unique_ptr<UnixSocketFile> file(new UnixSocketFile(path));
-  const std::string lock_path = path + ".lock";
-  file->lock_.reset(::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (!file->lock_.valid()) return system_error("socket lock " + lock_path);
-  if (::flock(file->lock_.get(), LOCK_EX | LOCK_NB) != 0) {
-    return make_error(ErrorCode::kAlreadyExists, "socket {}: another daemon listens on it", path);
-  }
-  CKPT_TRY(remove_stale(path, address));
-  file->socket_.reset(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!file->socket_.valid()) return system_error("socket");
-  if (::bind(file->socket_.get(), address.get(), address.size()) != 0) {
-    return system_error("socket " + path);
-  }
-  file->bound_ = true;
-  // Who may use it is decided by the allow-list; the file lets everybody ask.
-  if (::chmod(path.c_str(), 0666) != 0) return system_error("socket " + path);
+  CKPT_TRY(file->make());
   return file;
+}
+
+ckpt::Status UnixSocketFile::make() {
+  CKPT_ASSIGN(const UnixAddress address, UnixAddress::of(path_));
+  const std::string lock_path = path_ + ".lock";
+  if (!lock_.is_at(lock_path)) {
+    CKPT_ASSIGN(lock_,
+                LockFile::take(lock_path, "socket " + path_, "another daemon listens on it"));
+  }
+  CKPT_TRY(remove_stale(path_, address));
+  socket_.reset(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket_.valid()) return system_error("socket");
+  if (::bind(socket_.get(), address.get(), address.size()) != 0) {
+    return system_error("socket " + path_);
+  }
+  struct stat info {};
+  if (::lstat(path_.c_str(), &info) != 0) return system_error("socket " + path_);
+  device_ = info.st_dev;
+  inode_ = info.st_ino;
+  bound_ = true;
+  // Who may use it is decided by the allow-list; the file lets everybody ask.
+  if (::chmod(path_.c_str(), 0666) != 0) return system_error("socket " + path_);
+  return {};
 }
 
 UnixSocketFile::~UnixSocketFile() { remove(); }
@@ -84,8 +91,20 @@ Result<UniqueFd> UnixSocketFile::listen() {
   return std::move(socket_);
 }
 
+bool UnixSocketFile::intact() const {
+  struct stat info {};
+  return bound_ && ::lstat(path_.c_str(), &info) == 0 && S_ISSOCK(info.st_mode) &&
+         info.st_dev == device_ && info.st_ino == inode_;
+}
+
+ckpt::Status UnixSocketFile::renew() {
+  bound_ = false;
+  return make();
+}
+
 void UnixSocketFile::remove() {
-  if (std::exchange(bound_, false)) ::unlink(path_.c_str());
+  if (intact()) ::unlink(path_.c_str());  // another daemon's socket is not ours to remove
+  bound_ = false;
 }
 
 std::string bound_path(int socket) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "ckptd/io/lock_file.h"
 #include "formats/base/result.h"
 #include "formats/base/unique_fd.h"
 
@@ -25,15 +26,24 @@ class UnixSocketFile {
   // From now on clients can connect. Gives the socket away; once.
   ckpt::Result<ckpt::base::UniqueFd> listen();
   int socket() const { return socket_.get(); }  // until listen()
+  // The file at the path is still the one that was made here: clients that connect reach us.
+  bool intact() const;
+  // For a file that is not: takes the path again, as bind(); listen() follows. kAlreadyExists if
+  // another daemon has taken the path meanwhile.
+  ckpt::Status renew();
   // Nobody new comes; who is connected stays.
   void remove();
 
  private:
   explicit UnixSocketFile(std::string path) : path_(std::move(path)) {}
+  ckpt::Status make();
+
   const std::string path_;
-  ckpt::base::UniqueFd lock_;
+  LockFile lock_;
   ckpt::base::UniqueFd socket_;
   bool bound_ = false;
+  dev_t device_ = 0;  // of the file, while bound
+  ino_t inode_ = 0;
 };
 
 // The path that a socket is bound to; empty if there is none.

@@ -1,8 +1,11 @@
 // Programs in the environments that cron, service managers, batch systems and full disks leave:
 // closed or full standard streams, limits, paths that are not UTF-8.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
 
+#include <cerrno>
 
 #include "tests/system/training.h"
 
@@ -224,6 +227,50 @@ TEST_F(EnvironmentTest, FewDescriptorsAreASentence) {
                                    "; " + train_tiny("--run few"));
     EXPECT_LT(trained.code(), kEndedBySignal) << trained.err;
     EXPECT_TRUE(trained.code() == 0 || !trained.err.empty());
+  }
+}
+
+// A call that fails, as an argument of without_calls.
+std::string failing(long call, int error) {
+  return " " + std::to_string(call) + "=" + std::to_string(error);
+}
+
+const std::string kWithoutCalls = CKPT_WITHOUT_CALLS;
+const std::string kNoOpenFileLocks = " " + std::to_string(SYS_fcntl) + "," +
+                                     std::to_string(F_OFD_SETLK) + "=" + std::to_string(ENOLCK);
+
+TEST_F(EnvironmentTest, LocksThatAreMissingAreNoOtherDaemon) {
+  const std::string serve =
+      " -- $B/ckptd --data store --arena 64MiB --warm-pool 0 --listen unix:" + (folder_ / "s");
+  for (const int error : {ENOSYS, EOPNOTSUPP, ENOLCK}) {
+    const std::string no_flock = kWithoutCalls + failing(SYS_flock, error);
+    const Ended none = in_shell(no_flock + kNoOpenFileLocks + serve);
+    EXPECT_EQ(none.code(), kFailed) << none.err;
+    EXPECT_THAT(none.err, HasSubstr("its file system has no locks"));
+    EXPECT_THAT(none.err, Not(HasSubstr("another ckptd")));
+    // fcntl() has them: it serves, and a second daemon is kept out, and told who is there.
+    const Ended other =
+        in_shell(no_flock + serve +
+                 " & P=$!\n"
+                 "$B/ckptctl --socket s wait none@1 --timeout 1s\n" +
+                 no_flock + serve +
+                 "; echo exit $?; echo by process $P on host\n"
+                 "$B/ckptctl --socket s runs >&2 && kill $P; wait $P; echo exit $?");
+    EXPECT_THAT(other.out, testing::StartsWith("exit 1\n")) << other.err;
+    EXPECT_THAT(other.out, testing::EndsWith("exit 0\n")) << other.err;
+    EXPECT_THAT(other.err, ContainsRegex("store: another ckptd is running on it: .*/lock is locked "
+                                         "by process [0-9]+ on host "));
+  }
+}
+
+TEST_F(EnvironmentTest, TrainsWhereThereAreNoPidfds) {
+  for (const int error : {ENOSYS, EPERM}) {
+    std::string calls = failing(SYS_pidfd_open, error) + failing(SYS_pidfd_send_signal, error) +
+                        failing(SYS_close_range, error);
+    const Ended trained = in_shell("unset CKPTD_SOCKET; " + kWithoutCalls + calls + " -- " +
+                                   train_tiny("--run tiny --kill 0@3 --on-loss restart"));
+    EXPECT_EQ(trained.code(), 0) << trained.err;
+    EXPECT_THAT(trained.err, HasSubstr("rank 0 is lost at step 3"));
   }
 }
 

@@ -51,7 +51,7 @@ RULES = {
                      "ckptd/daemon.h", "ckptd/io/disk.h", "ckptd/io/io_shape.h",
                      "ckptd/staging/staging.h"],
     "ckptd/server/": ["formats/", "ckptd/limits.h", "ckptd/daemon.h", "ckptd/config",
-                      "ckptd/io/io_shape.h",
+                      "ckptd/io/io_shape.h", "ckptd/io/lock_file.h",
                       "ckptd/observe/", "ckptd/staging/memory_keeper.h"],
     "ckptd/process_limits": ["formats/base/"],
     "ckptd/main": ["formats/", "ckptd/"],

@@ -4,15 +4,17 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <climits>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <utility>
 
 #include "formats/base/assert.h"
 #include "trainer/elastic/stop_signals.h"
@@ -24,6 +26,18 @@ using ckpt::make_error;
 using ckpt::base::UniqueFd;
 
 namespace {
+
+constexpr int64_t kReapEveryMs = 20;  // where there is no pidfd to poll
+
+// In the child. Before Linux 5.9, and in some sandboxes, there is no close_range().
+void close_above(int top) {
+  if (::syscall(SYS_close_range, static_cast<unsigned>(top) + 1, ~0U, 0) == 0) return;
+  constexpr rlim_t kDescriptorsMax = 65'536;
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  const int end = static_cast<int>(std::min(limit.rlim_max, kDescriptorsMax));
+  for (int descriptor = top + 1; descriptor < end; ++descriptor) ::close(descriptor);
+}
 
 // What the child does between fork and exec: system calls only.
 [[noreturn]] void become(const Process::Options& options, char* const* arguments,
@@ -52,7 +66,7 @@ namespace {
     if (copy < 0) ::_exit(127);
     top = std::max(top, theirs);
   }
-  ::syscall(SYS_close_range, static_cast<unsigned>(top) + 1, ~0U, 0);
+  close_above(top);
   ::execve(arguments[0], arguments, environment);
   ::_exit(127);
 }
@@ -109,37 +123,48 @@ Result<Process> Process::start(const Options& options) {
     return make_error(ErrorCode::kIo, "{}: cannot be started: {}", program,
                       std::strerror(fork_error));
   }
-  // The child is ours to wait for, so its number cannot have been given away yet.
-  UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
-  if (!pidfd.valid()) {
-    const int error = errno;
-    ::kill(pid, SIGKILL);
-    ::waitpid(pid, nullptr, 0);
-    return make_error(ErrorCode::kIo, "{}: pidfd_open: {}", program, std::strerror(error));
-  }
-  return Process(pid, std::move(pidfd));
+  return Process(pid, UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))));
+}
+
+Process::Process(Process&& other) noexcept
+    : pid_(other.pid_),
+      reaped_(std::exchange(other.reaped_, true)),
+      pidfd_(std::move(other.pidfd_)) {}
+
+Process& Process::operator=(Process&& other) noexcept {
+  pid_ = other.pid_;
+  reaped_ = std::exchange(other.reaped_, true);
+  pidfd_ = std::move(other.pidfd_);
+  return *this;
 }
 
 void Process::signal(int number) const {
-  if (pidfd_.valid()) ::syscall(SYS_pidfd_send_signal, pidfd_.get(), number, nullptr, 0);
+  if (!reaped_) ::kill(pid_, number);
 }
 
 std::optional<ProcessEnd> Process::reap() {
-  if (!pidfd_.valid()) return std::nullopt;
+  if (reaped_) return std::nullopt;
   siginfo_t info{};
-  const int waited = ::waitid(P_PIDFD, static_cast<id_t>(pidfd_.get()), &info, WEXITED | WNOHANG);
+  const int waited = ::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG);
   if (waited != 0 || info.si_pid == 0) return std::nullopt;
+  reaped_ = true;
   pidfd_.reset();
   if (info.si_code == CLD_EXITED) return ProcessEnd{.exit_code = info.si_status};
   return ProcessEnd{.signal = info.si_status};
 }
 
 std::optional<ProcessEnd> Process::wait(int timeout_ms) {
-  if (!pidfd_.valid()) return std::nullopt;
-  pollfd ended{pidfd_.get(), POLLIN, 0};
-  while (::poll(&ended, 1, timeout_ms) < 0 && errno == EINTR) {
+  const auto now = std::chrono::steady_clock::now;
+  const auto end = now() + std::chrono::milliseconds(timeout_ms);
+  for (;;) {
+    std::optional<ProcessEnd> ended = reap();
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - now()).count();
+    if (ended || reaped_ || left <= 0) return ended;
+    // Without a pidfd: look every so often.
+    const int64_t step = pidfd_.valid() ? left : std::min<int64_t>(left, kReapEveryMs);
+    pollfd end_of_it{pidfd_.get(), POLLIN, 0};
+    ::poll(&end_of_it, 1, static_cast<int>(step));
   }
-  return reap();
 }
 
 Result<Pipe> make_pipe() {

@@ -37,13 +37,14 @@ class Process {
   };
   static Result<Process> start(const Options& options);
 
-  Process(Process&&) noexcept = default;
-  Process& operator=(Process&&) noexcept = default;
+  Process(Process&& other) noexcept;
+  Process& operator=(Process&& other) noexcept;
 
   pid_t pid() const { return pid_; }
-  // Readable when the process has ended.
+  // Readable when the process has ended. -1, which poll() ignores, where the kernel or a seccomp
+  // filter has no pidfd_open(): a loop that polls calls reap() every so often then.
   int pidfd() const { return pidfd_.get(); }
-  // To this process, never to another that got its number.
+  // To this process, never to another that got its number: the number is not free before reap().
   void signal(int number) const;
   // Its end, once; nothing while it runs.
   std::optional<ProcessEnd> reap();
@@ -53,6 +54,7 @@ class Process {
  private:
   Process(pid_t pid, ckpt::base::UniqueFd pidfd) : pid_(pid), pidfd_(std::move(pidfd)) {}
   pid_t pid_ = -1;
+  bool reaped_ = false;
   ckpt::base::UniqueFd pidfd_;
 };
 

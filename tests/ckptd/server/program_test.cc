@@ -1,4 +1,5 @@
 // The program ckptd: its flags, its configuration, its lock, its exit codes.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -12,6 +13,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <thread>
 
 #include "tests/support/daemon_process.h"
 #include "tests/support/raw_client.h"
@@ -38,6 +40,7 @@ TEST(CkptdProgram, ASecondDaemonOnOneDirectoryIsRefused) {
       {program("ckptd"), "--data", daemon.data(), "--listen", directory.path("other.sock")});
   EXPECT_EQ(second.exit_code, 1);
   EXPECT_THAT(second.err, HasSubstr("another ckptd is running on it"));
+  EXPECT_THAT(second.err, HasSubstr(fmt::format("by process {} on host ", daemon.pid())));
   RawClient client(daemon.socket());
   client.hello_control();
 }
@@ -160,6 +163,47 @@ TEST(CkptdProgram, AFifoWhereTheJournalShouldBeIsAnErrorAtOnce) {
   const auto exit = run_program({program("ckptd"), "--data", data, "--arena", "64MiB"});
   EXPECT_EQ(exit.exit_code, 1);
   EXPECT_THAT(exit.err, HasSubstr("journal/journal.log: not a regular file"));
+}
+
+// Until it can, bounded; the test fails if it never can.
+void await_that_a_client_connects(const DaemonProcess& daemon) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  ckpt::test::Finished asked;
+  do {
+    asked = run_program({program("ckptctl"), "--socket", daemon.socket(), "runs"});
+  } while (asked.exit_code != 0 && std::chrono::steady_clock::now() < end);
+  EXPECT_EQ(asked.exit_code, 0) << asked.err << daemon.log();
+}
+
+TEST(CkptdProgram, ARemovedSocketFileIsMadeAnew) {
+  DaemonProcess daemon({"--arena", "64MiB"});
+  RawClient before(daemon.socket());
+  before.hello_control();
+  std::filesystem::remove(daemon.socket());
+  std::filesystem::remove(daemon.socket() + ".lock");
+  await_that_a_client_connects(daemon);
+  EXPECT_THAT(daemon.log(), HasSubstr("its file was gone"));
+  EXPECT_TRUE(before.query("status", "{}").has_value()) << "who was connected stays";
+  const TempFolder two;
+  const auto other =
+      run_program({program("ckptd"), "--data", two.path(), "--listen", "unix:" + daemon.socket()});
+  EXPECT_THAT(other.err, HasSubstr("another daemon listens on it"));
+}
+
+TEST(CkptdProgram, ALostSocketFolderIsSaidAndComesBack) {
+  const TempFolder folder;
+  const std::string run = folder.path("run");
+  std::filesystem::create_directory(run);
+  DaemonProcess daemon({"--arena", "64MiB", "--listen", "unix:" + run + "/s"});
+  std::filesystem::remove_all(run);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (daemon.log().find("cannot be made anew") == std::string::npos &&
+         std::chrono::steady_clock::now() < end) {
+    std::this_thread::yield();
+  }
+  EXPECT_THAT(daemon.log(), HasSubstr("no new client can connect: the file of socket "));
+  std::filesystem::create_directory(run);
+  await_that_a_client_connects(daemon);
 }
 
 // The lock decides, whatever lies at the path.

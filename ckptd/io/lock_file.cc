@@ -1,0 +1,99 @@
+#include "ckptd/io/lock_file.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "formats/base/printable.h"
+
+namespace ckptd {
+
+using ckpt::ErrorCode;
+using ckpt::make_error;
+using ckpt::Result;
+using ckpt::base::UniqueFd;
+
+namespace {
+
+constexpr size_t kHolderBytesMax = 96;
+
+std::string host_name() {
+  utsname name{};
+  return ::uname(&name) == 0 ? name.nodename : "";
+}
+
+// 0: locked. EWOULDBLOCK: another holds it.
+int lock_now(int fd) {
+  int result = 0;
+  do {
+    result = ::flock(fd, LOCK_EX | LOCK_NB);
+  } while (result != 0 && errno == EINTR);
+  if (result == 0 || errno == EWOULDBLOCK) return result == 0 ? 0 : EWOULDBLOCK;
+  const int unsupported = errno;
+  // Network file systems may know the locks of fcntl() alone.
+  struct flock whole {};
+  whole.l_type = F_WRLCK;
+  whole.l_whence = SEEK_SET;
+  if (::fcntl(fd, F_OFD_SETLK, &whole) == 0) return 0;
+  return errno == EAGAIN || errno == EACCES ? EWOULDBLOCK : unsupported;
+}
+
+// " by process 4711 on host a", as far as the file says so.
+std::string holder_of(int fd) {
+  char text[kHolderBytesMax];
+  const ssize_t read = ::pread(fd, text, sizeof text, 0);
+  const std::string_view line(text, static_cast<size_t>(std::max<ssize_t>(read, 0)));
+  const size_t space = line.find(' ');
+  const std::string_view pid = line.substr(0, space);
+  const bool number = !pid.empty() && pid.find_first_not_of("0123456789") == std::string_view::npos;
+  if (space == std::string_view::npos || !number) return {};
+  const std::string_view host = line.substr(space + 1, line.find('\n') - space - 1);
+  return fmt::format(" by process {} on host {}", pid, ckpt::base::printable(host, 64));
+}
+
+// A disk that is full keeps the name out of the file, not the daemon out of the store.
+void write_holder(int fd) {
+  const std::string line = fmt::format("{} {}\n", ::getpid(), host_name());
+  if (::pwrite(fd, line.data(), line.size(), 0) != static_cast<ssize_t>(line.size())) return;
+  (void)!::ftruncate(fd, static_cast<off_t>(line.size()));
+}
+
+}  // namespace
+
+Result<LockFile> LockFile::take(const std::string& path, std::string_view what,
+                                std::string_view taken) {
+  UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600));
+  if (!fd.valid()) {
+    return make_error(ErrorCode::kIo, "{}: lock {}: {}", what, path, std::strerror(errno));
+  }
+  const int error = lock_now(fd.get());
+  if (error == EWOULDBLOCK) {
+    return make_error(ErrorCode::kAlreadyExists, "{}: {}: {} is locked{}", what, taken, path,
+                      holder_of(fd.get()));
+  }
+  if (error != 0) {
+    return make_error(ErrorCode::kUnavailable,
+                      "{}: its file system has no locks ({}: {}), which keep two daemons apart; "
+                      "enable them (NFS: "
+                      "run a lock daemon, Lustre: mount with -o flock) or use a local folder",
+                      what, path, std::strerror(error));
+  }
+  write_holder(fd.get());
+  return LockFile(std::move(fd));
+}
+
+bool LockFile::is_at(const std::string& path) const {
+  struct stat ours {};
+  struct stat there {};
+  return ::fstat(fd_.get(), &ours) == 0 && ::lstat(path.c_str(), &there) == 0 &&
+         ours.st_dev == there.st_dev && ours.st_ino == there.st_ino;
+}
+
+}  // namespace ckptd

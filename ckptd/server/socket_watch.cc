@@ -1,0 +1,37 @@
+#include "ckptd/server/socket_watch.h"
+
+#include <spdlog/spdlog.h>
+
+#include "ckptd/observe/log_event.h"
+
+namespace ckptd {
+
+namespace {
+
+constexpr std::chrono::seconds kLookEvery{1};
+
+}  // namespace
+
+bool SocketWatch::look(Clock::time_point now) {
+  if (now < next_look_) return false;
+  next_look_ = now + kLookEvery;
+  if (fault_.empty() && file_.intact()) return false;
+  const ckpt::Status renewed = file_.renew();
+  if (renewed.ok()) {
+    fault_.clear();
+    log_event(spdlog::level::warn, "socket_renewed", {{"socket", path_}},
+              "socket {}: its file was gone, so that nobody could connect; it is made anew", path_);
+    return true;
+  }
+  const std::string fault = fmt::format(
+      "no new client can connect: the file of socket {} is gone and cannot be made anew: {}", path_,
+      renewed.error().message);
+  if (fault != fault_) {
+    log_event(spdlog::level::err, "socket_gone", {{"socket", path_}, {"reason", fault}}, "{}",
+              fault);
+  }
+  fault_ = fault;
+  return false;
+}
+
+}  // namespace ckptd
