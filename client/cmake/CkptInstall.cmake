@@ -2,7 +2,8 @@
 # targets are known.
 #
 #   client    lib/libckpt.so* (libckpt_cuda.so*)  include/ckpt/  lib/cmake/ckptd/  lib/pkgconfig/
-#   programs  bin/ckptd  bin/ckptctl  lib/systemd/system/ckptd.{service,socket}  lib/sysusers.d/
+#   programs  bin/ckptd  bin/ckptctl  bin/moetrain  lib/systemd/system/ckptd.{service,socket}
+#             lib/sysusers.d/
 include(CMakePackageConfigHelpers)
 set(ckpt_package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/ckptd")
 
@@ -22,17 +23,28 @@ configure_package_config_file(client/cmake/ckptd-config.cmake.in
   "${PROJECT_BINARY_DIR}/client/ckptd-config.cmake" INSTALL_DESTINATION "${ckpt_package_dir}")
 write_basic_package_version_file("${PROJECT_BINARY_DIR}/client/ckptd-config-version.cmake"
   COMPATIBILITY SameMinorVersion)
-configure_file(client/cmake/ckpt.pc.in "${PROJECT_BINARY_DIR}/client/ckpt.pc" @ONLY)
 install(FILES "${PROJECT_BINARY_DIR}/client/ckptd-config.cmake"
               "${PROJECT_BINARY_DIR}/client/ckptd-config-version.cmake"
   DESTINATION "${ckpt_package_dir}" COMPONENT client)
-install(FILES "${PROJECT_BINARY_DIR}/client/ckpt.pc"
-  DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig" COMPONENT client)
+# The prefix is known when `cmake --install --prefix` runs, not before. The folders are found from
+# where the file lies, so that a staged (DESTDIR) or moved tree works, too.
+set(pc_file "${PROJECT_BINARY_DIR}/client/ckpt.pc")
+file(RELATIVE_PATH pc_to_include
+  "${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig" "${CMAKE_INSTALL_FULL_INCLUDEDIR}")
+install(CODE "
+  set(PROJECT_VERSION \"${PROJECT_VERSION}\")
+  set(CKPT_PREFIX \"\${CMAKE_INSTALL_PREFIX}\")
+  set(ckpt_pc_to_include \"${pc_to_include}\")
+  configure_file(\"${PROJECT_SOURCE_DIR}/client/cmake/ckpt.pc.in\" \"${pc_file}\" @ONLY)"
+  COMPONENT client)
+install(FILES "${pc_file}" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig" COMPONENT client)
 
-foreach(program ckptctl ckptd)
+file(RELATIVE_PATH bin_to_lib "${CMAKE_INSTALL_FULL_BINDIR}" "${CMAKE_INSTALL_FULL_LIBDIR}")
+foreach(program ckptctl ckptd moetrain)
   if(TARGET ${program})
     set_target_properties(${program} PROPERTIES
-      INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
+      INSTALL_RPATH "$ORIGIN/${bin_to_lib}"
+      INSTALL_RPATH_USE_LINK_PATH ${CKPT_CUDA}) # the CUDA run time is seldom where the loader looks
     install(TARGETS ${program} RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT programs)
   endif()
 endforeach()

@@ -24,7 +24,33 @@ run("configure" ${configure} -B "${WORK}/build")
 run("build" "${CMAKE_COMMAND}" --build "${WORK}/build")
 run("the C program" "${WORK}/build/stranger_c" "${WORK}/no.sock")
 run("the C++ program" "${WORK}/build/stranger_cc" "${WORK}/no.sock")
-run("the installed ckptctl" "${WORK}/prefix/bin/ckptctl" --help)
+foreach(program ckptctl ckptd moetrain)
+  run("the installed ${program}" "${WORK}/prefix/bin/${program}" --help)
+endforeach()
+
+# pkg-config: the prefix that was installed to, and a tree that works where it is staged or moved.
+find_program(PKG_CONFIG pkg-config REQUIRED)
+function(check_pkg_config tree prefix)
+  file(GLOB_RECURSE file "${tree}/*/ckpt.pc")
+  cmake_path(GET file PARENT_PATH folder)
+  set(ENV{PKG_CONFIG_PATH} "${folder}")
+  execute_process(COMMAND "${PKG_CONFIG}" --variable=prefix ckpt
+    OUTPUT_VARIABLE found OUTPUT_STRIP_TRAILING_WHITESPACE)
+  if(NOT found STREQUAL prefix)
+    message(FATAL_ERROR "ckpt.pc in ${tree}: prefix is ${found}, not ${prefix}")
+  endif()
+  execute_process(COMMAND "${PKG_CONFIG}" --cflags --libs ckpt
+    OUTPUT_VARIABLE words OUTPUT_STRIP_TRAILING_WHITESPACE)
+  separate_arguments(words UNIX_COMMAND "${words} ${flags}")
+  run("the C program, by pkg-config" "${C_COMPILER}" "${STRANGER}/main.c" ${words}
+    -o "${WORK}/by_pkg_config")
+endfunction()
+check_pkg_config("${WORK}/prefix" "${WORK}/prefix")
+run("stage the client" "${CMAKE_COMMAND}" -E env "DESTDIR=${WORK}/stage"
+  "${CMAKE_COMMAND}" --install "${BUILD}" --prefix /opt/ckptd --component client)
+check_pkg_config("${WORK}/stage" /opt/ckptd)
+file(RENAME "${WORK}/stage" "${WORK}/moved")
+check_pkg_config("${WORK}/moved" /opt/ckptd)
 
 # The unit starts the program that was installed with it, and is one that systemd understands.
 set(units "${WORK}/prefix/lib/systemd/system")
