@@ -68,13 +68,18 @@ Result<int> eval(EvalFlags& flags) {
                                    {"sequences", flags.sequences},
                                    {"tokens", flags.sequences * saved.config.model.seq_len},
                                    {"loss", loss}};
+  Status written;  // whatever becomes of the file, the loss is printed
   if (!flags.logits_file.empty()) {
-    CKPT_ASSIGN(const std::vector<int32_t> tokens,
-                write_logits(*comms[0], *loaded.model, corpus.held_out(), flags.logits_file));
-    answer["logits"] = {{"file", flags.logits_file},
-                        {"dtype", "F32"},
-                        {"shape", {tokens.size(), saved.config.model.vocab}},
-                        {"tokens", tokens}};
+    const Result<std::vector<int32_t>> tokens =
+        write_logits(*comms[0], *loaded.model, corpus.held_out(), flags.logits_file);
+    if (tokens.ok()) {
+      answer["logits"] = {{"file", flags.logits_file},
+                          {"dtype", "F32"},
+                          {"shape", {tokens->size(), saved.config.model.vocab}},
+                          {"tokens", *tokens}};
+    } else {
+      written = tokens.error();
+    }
   }
   if (flags.json) {
     ckpt::base::write_stdout_exactly(ckpt::base::dump_json(answer) + "\n");
@@ -82,6 +87,7 @@ Result<int> eval(EvalFlags& flags) {
     ckpt::base::print_stdout("{}@{}: loss {:.4f} nats per byte over {} held-out tokens\n", run,
                              saved.step, loss, answer["tokens"].dump());
   }
+  CKPT_TRY(written);
   return 0;
 }
 

@@ -250,15 +250,18 @@ Result<int> plan(PlanFlags& flags) {
       std::chrono::steady_clock::now() - begin;
   CKPT_ASSIGN(const Judgement judgement, judge(layers, flags.request));
   const uint32_t shown = judgement.worst_layer;
+  // Whatever becomes of the picture, the plan is printed.
+  Status drawn;
   if (!flags.svg.empty()) {
     const std::string title = fmt::format("{}, layer {}: max/mean {:.3f}", flags.policy, shown,
                                           judgement.layers[shown].max_over_mean);
-    CKPT_TRY(report::write_file(flags.svg,
-                                placement_svg(layers[shown], flags.request.loads[shown], title)));
+    drawn = report::write_file(flags.svg,
+                               placement_svg(layers[shown], flags.request.loads[shown], title));
   }
   if (flags.json) {
     const ordered_json document = plan_json(flags, layers, judgement, planning.count());
     ckpt::base::write_stdout_exactly(ckpt::base::dump_json(document) + "\n");
+    CKPT_TRY(drawn);
     return 0;
   }
   const PictureOptions picture{.columns = report::terminal_columns(STDOUT_FILENO),
@@ -270,6 +273,7 @@ Result<int> plan(PlanFlags& flags) {
   if (layers.size() > 1) ckpt::base::print_stdout("layer {}, the worst:\n", shown);
   ckpt::base::print_stdout("{}",
                            placement_picture(layers[shown], judgement.layers[shown], picture));
+  CKPT_TRY(drawn);
   return 0;
 }
 

@@ -29,50 +29,71 @@ struct ReportFlags {
   std::optional<uint64_t> move;
 };
 
-// The move after this step, or the last one; null if there was none.
+// The move after this step, or the last one. kNotFound if there was none.
 Result<const report::Replan*> find_move(const ReportFlags& flags, const report::Report& report) {
   const auto found = std::find_if(
       report.replans.rbegin(), report.replans.rend(), [&](const report::Replan& replan) {
         return replan.moved && replan.step == flags.move.value_or(replan.step);
       });
   if (found != report.replans.rend()) return &*found;
-  if (flags.move) {
-    return make_error(ErrorCode::kNotFound, "{}: no experts moved after step {}", flags.file,
-                      *flags.move);
-  }
-  if (flags.placement_svg.empty()) return nullptr;
-  return make_error(ErrorCode::kNotFound, "{}: no experts moved", flags.file);
+  return make_error(ErrorCode::kNotFound, "{}: no experts moved{}", flags.file,
+                    flags.move ? fmt::format(" after step {}", *flags.move) : "");
 }
 
-Status show_move(const ReportFlags& flags, const report::Replan& move, int columns) {
-  const LayerChange change{
-      .loads = move.loads, .before = move.ranks_before, .after = move.ranks_after};
-  const std::string title =
-      fmt::format("layer {}, of which experts moved after step {}", move.layer, move.step);
-  ckpt::base::print_stdout("{}\n{}\n", title,
-             change_picture(change, {.columns = columns, .unicode = report::locale_is_utf8()}));
-  if (flags.placement_svg.empty()) return {};
-  return report::write_file(flags.placement_svg, change_svg(change, title));
+LayerChange change_of(const report::Replan& move) {
+  return {.loads = move.loads, .before = move.ranks_before, .after = move.ranks_after};
 }
 
-Result<int> show_report(const ReportFlags& flags) {
-  CKPT_ASSIGN(const report::Report loaded, report::read_report(flags.file));
-  CKPT_ASSIGN(const report::Replan* const move, find_move(flags, loaded));
+std::string move_title(const report::Replan& move) {
+  return fmt::format("layer {}, of which experts moved after step {}", move.layer, move.step);
+}
+
+void print_report(const report::Report& loaded, const report::Replan* move) {
   const bool terminal = ::isatty(STDOUT_FILENO) == 1;
   const char* asked = std::getenv("NO_COLOR");
   const bool no_color = asked != nullptr && *asked != '\0';
   const report::ChartOptions chart{.columns = report::terminal_columns(STDOUT_FILENO),
                                    .unicode = report::locale_is_utf8(),
                                    .color = terminal && !no_color};
-  ckpt::base::print_stdout("{}\n{}\n", report::summary_text(loaded), report::failure_table_text(loaded));
+  ckpt::base::print_stdout("{}\n{}\n", report::summary_text(loaded),
+                           report::failure_table_text(loaded));
   for (const std::string& table :
        {report::rank_table_text(loaded), report::replan_table_text(loaded)}) {
     if (!table.empty()) ckpt::base::print_stdout("{}\n", table);
   }
-  if (move != nullptr) CKPT_TRY(show_move(flags, *move, chart.columns));
+  if (move != nullptr) {
+    ckpt::base::print_stdout(
+        "{}\n{}\n", move_title(*move),
+        change_picture(change_of(*move), {.columns = chart.columns, .unicode = chart.unicode}));
+  }
   ckpt::base::print_stdout("{}", report::loss_chart_text(loaded, chart));
-  if (flags.svg.empty()) return 0;
-  CKPT_TRY(report::write_file(flags.svg, report::loss_chart_svg(loaded, {})));
+}
+
+Status write_placements(const ReportFlags& flags, const Result<const report::Replan*>& move) {
+  if (!move.ok()) {
+    return make_error(move.error().code, "{} is not written: {}", flags.placement_svg,
+                      move.error().message);
+  }
+  return report::write_file(flags.placement_svg, change_svg(change_of(**move), move_title(**move)));
+}
+
+// Everything that can be shown is; what cannot be is said, each by itself.
+Result<int> show_report(const ReportFlags& flags) {
+  CKPT_ASSIGN(const report::Report loaded, report::read_report(flags.file));
+  const Result<const report::Replan*> move = find_move(flags, loaded);
+  print_report(loaded, move.ok() ? *move : nullptr);
+  bool all = true;
+  const auto written = [&all](const Status& status) {
+    if (status.ok()) return;
+    fail(status.error());
+    all = false;
+  };
+  if (!flags.svg.empty()) {
+    written(report::write_file(flags.svg, report::loss_chart_svg(loaded, {})));
+  }
+  if (!flags.placement_svg.empty()) written(write_placements(flags, move));
+  if (!all) return 1;
+  if (flags.move && !move.ok()) return move.error();
   return 0;
 }
 
@@ -90,6 +111,8 @@ void add_report_command(CLI::App& app, ExitCode& exit_code) {
   command->add_option("--move", flags->move,
                       "Show the move after this step; default: the last one");
   command->footer(
+      "A picture that cannot be drawn or written is named, the others are written, and the exit "
+      "code is 1.\n"
       "Examples:\n"
       "  moetrain report a.json --svg loss.svg\n"
       "  moetrain report a.json --move 200 --placement-svg moved.svg");

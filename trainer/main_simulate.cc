@@ -154,13 +154,13 @@ Result<int> simulate_command(const SimulateFlags& flags) {
                                         .results = results,
                                         .with_best = flags.best,
                                         .varied = varied};
-  if (!flags.svg_file.empty()) {
-    CKPT_TRY(report::write_file(flags.svg_file, simulate::comparison_svg(comparison, {})));
-  }
   if (flags.json) {
     ckpt::base::write_stdout_exactly(simulate::comparison_json(comparison) + "\n");
   } else {
     ckpt::base::print_stdout("{}", simulate::comparison_text(comparison));
+  }
+  if (!flags.svg_file.empty()) {
+    CKPT_TRY(report::write_file(flags.svg_file, simulate::comparison_svg(comparison, {})));
   }
   return 0;
 }

@@ -26,19 +26,22 @@ struct Theme {
   const char* field;
   const char* unit;
   const char* title;
-  bool of_version;  // what has no version has no such value
+  const char* none;  // "none of 8 experts ..." where all values are 0
+  bool of_version;   // what has no version has no such value
 };
 
 Theme theme_of(HeatBy by) {
   switch (by) {
     case HeatBy::kStaleness:
-      return {"staleness", "steps", "steps each expert is behind", true};
+      return {"staleness", "steps", "steps each expert is behind", "is behind the view's step",
+              true};
     case HeatBy::kLostTokens:
-      return {"lost_tokens", "tokens", "tokens each expert would lack", true};
+      return {"lost_tokens", "tokens", "tokens each expert would lack", "would lack a token", true};
     case HeatBy::kLostSoFar:
       break;
   }
-  return {"lost_so_far", "tokens", "tokens each expert has lost so far", false};
+  return {"lost_so_far", "tokens", "tokens each expert has lost so far", "has lost a token so far",
+          false};
 }
 
 HeatCell cell_of(const Json& expert, const Theme& theme) {
@@ -50,6 +53,31 @@ HeatCell cell_of(const Json& expert, const Theme& theme) {
     return {.kind = HeatCell::Kind::kUnknown};
   }
   return {.kind = HeatCell::Kind::kKnown, .value = value->get<uint64_t>()};
+}
+
+// HeatMap::alike.
+std::string alike(const HeatMap& map, const Theme& theme) {
+  size_t zeros = 0;
+  size_t unknown = 0;
+  size_t experts = 0;
+  for (const HeatRow& row : map.rows) {
+    for (const HeatCell& cell : row.cells) {
+      experts += cell.kind == HeatCell::Kind::kAbsent ? 0 : 1;
+      unknown += cell.kind == HeatCell::Kind::kUnknown ? 1 : 0;
+      zeros += cell.kind == HeatCell::Kind::kKnown && cell.value == 0 ? 1 : 0;
+    }
+  }
+  if (experts == 0) return {};
+  const std::string all = fmt::format("{} experts in {} layer{}", experts, map.rows.size(),
+                                      map.rows.size() == 1 ? "" : "s");
+  if (zeros == experts) {
+    return fmt::format("none of {} {}; --list shows the version of each", all, theme.none);
+  }
+  if (unknown != experts) return {};
+  return fmt::format(
+      "no tokens are counted for {}: the run did not save any counts; --by staleness "
+      "shows how old each is",
+      all);
 }
 
 // One cell, `width` columns.
@@ -160,6 +188,7 @@ HeatMap heat_map(const Json& document, HeatBy by) {
     map.title += fmt::format(" ({} experts with numbers of {} or more are not shown)", left_out,
                              kExpertsMax);
   }
+  map.alike = alike(map, theme);
   return map;
 }
 
@@ -182,6 +211,8 @@ HeatStyle terminal_style() {
 std::string heat_map_text(const HeatMap& map, const HeatStyle& style) {
   const std::string title = wrapped_title(map.title, static_cast<size_t>(style.columns));
   if (map.experts == 0) return title + "no experts\n";
+  if (!map.alike.empty())
+    return title + wrapped_title(map.alike, static_cast<size_t>(style.columns));
   size_t label = 5;  // "layer"
   for (const HeatRow& row : map.rows) label = std::max(label, fmt::formatted_size("{}", row.layer));
   const size_t room = static_cast<size_t>(style.columns) - label - 1;

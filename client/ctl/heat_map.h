@@ -28,6 +28,9 @@ struct HeatMap {
   std::vector<HeatRow> rows;
   size_t experts = 0;  // of the layer that has most
   uint64_t most = 0;   // the largest known value
+  // What the map shows where all its cells are alike, as one of a full checkpoint: "none of 8
+  // experts would lack a token". Empty where they differ.
+  std::string alike;
 };
 HeatMap heat_map(const Json& document, HeatBy by);
 
@@ -42,7 +45,8 @@ struct HeatStyle {
 // The style of stdout: colour on a terminal, unless NO_COLOR is set or TERM is dumb.
 HeatStyle terminal_style();
 
-// With a legend. Every line fits into the columns.
+// With a legend; where all cells are alike, the sentence instead of the map. Every line fits into
+// the columns.
 std::string heat_map_text(const HeatMap& map, const HeatStyle& style);
 // A whole SVG document; each cell tells its expert and value when it is pointed at.
 std::string heat_map_svg(const HeatMap& map);

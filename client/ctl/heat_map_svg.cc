@@ -120,6 +120,7 @@ std::string heat_map_svg(const HeatMap& map) {
       width, legend_y + 42);
   out += fmt::format("<text x=\"{}\" y=\"22\" font-size=\"15\">{}</text>\n", kLeft,
                      escaped(map.title));
+  if (!map.alike.empty()) out += text_at(kLeft, 38, "start", map.alike);
   out += text_at(kLeft - 6, kTop - 6, "end", "layer");
   out += expert_numbers(map, cell) + cells(map, cell) + legend(map, legend_y);
   return out + "</svg>\n";

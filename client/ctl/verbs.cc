@@ -199,15 +199,19 @@ Result<Outcome> run_experts(Link& link, const Arguments& args) {
   if (args.memory) question["memory"] = true;
   CKPT_ASSIGN(Json document, link.document("experts", question));
   const HeatBy by = heat_by().at(args.by);
+  int exit_code = 0;
   if (args.svg) {
-    CKPT_TRY(write_text_file(*args.svg, heat_map_svg(heat_map(document, by))));
-    ckpt::base::print_stderr("ckptctl: {} written\n", *args.svg);
+    // Whatever becomes of the picture, the experts are printed.
+    const Status written = write_text_file(*args.svg, heat_map_svg(heat_map(document, by)));
+    if (!written.ok()) exit_code = 1;
+    ckpt::base::print_stderr("ckptctl: {}\n",
+                             written.ok() ? *args.svg + " written" : written.error().message);
   }
-  if (args.list) return Outcome{std::move(document), print_experts, 0};
+  if (args.list) return Outcome{std::move(document), print_experts, exit_code};
   const auto print = [by](const Json& view) {
     return heat_map_text(heat_map(view, by), terminal_style());
   };
-  return Outcome{std::move(document), print, 0};
+  return Outcome{std::move(document), print, exit_code};
 }
 
 void add_experts(Builder& build, const std::shared_ptr<Arguments>& args) {

@@ -130,6 +130,24 @@ TEST(HeatMap, ATitleGoesOnInTheNextLine) {
             "no experts\n");
 }
 
+// As after every full checkpoint.
+TEST(HeatMap, SaysWhatAlikeCellsShow) {
+  Json document{{"run", "tiny"}, {"lineage", 1}, {"step", 6}};
+  document["layers"] = {{{"layer", 0}, {"experts", {expert(0, 6, 0, 0), expert(1, 6, 0, 0)}}}};
+  const HeatMap map = heat_map(as_parsed(document), HeatBy::kLostTokens);
+  EXPECT_EQ(heat_map_text(map, {.columns = 100, .colour = false}),
+            "tiny~1@6: tokens each expert would lack\n"
+            "none of 2 experts in 1 layer would lack a token; --list shows the version of each\n");
+  EXPECT_THAT(heat_map_svg(map), HasSubstr("none of 2 experts in 1 layer would lack a token"));
+  EXPECT_THAT(heat_map_text(heat_map(as_parsed(document), HeatBy::kStaleness), {}),
+              HasSubstr("none of 2 experts in 1 layer is behind"));
+  for (Json& one : document["layers"][0]["experts"]) one["lost_tokens"] = nullptr;
+  EXPECT_THAT(heat_map_text(heat_map(as_parsed(document), HeatBy::kLostTokens), {}),
+              HasSubstr("no tokens are counted for 2 experts"));
+  document["layers"][0]["experts"][0]["lost_tokens"] = 5;
+  EXPECT_EQ(heat_map(as_parsed(document), HeatBy::kLostTokens).alike, "");
+}
+
 TEST(HeatMap, NothingToShow) {
   const Json document{{"run", "dense"}, {"lineage", 1}, {"step", 5}, {"layers", Json::array()}};
   const HeatMap map = heat_map(document, HeatBy::kLostTokens);

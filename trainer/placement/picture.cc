@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
-#include <utility>
 
 namespace moetrain {
 
@@ -11,6 +10,7 @@ namespace {
 
 constexpr int kBarCellsMin = 12;
 constexpr size_t kSlotsShown = 12;  // of a rank, in text
+constexpr std::string_view kSlotsTitle = "experts";
 constexpr size_t kFailuresShown = 8;
 
 double mean_of(const std::vector<double>& loads) {
@@ -36,6 +36,17 @@ std::string bar(double load, double mean, double most, int cells, bool unicode) 
   return text;
 }
 
+// Above the bars: what they and the mark stand for, as long as there is room.
+std::string shortened_legend(double mean, int cells, bool unicode) {
+  const std::string mark = unicode ? "\u2503" : "|";
+  for (const std::string& legend :
+       {fmt::format("tokens; {} is the mean, {:.6g}", mark, mean), fmt::format("{} mean", mark)}) {
+    const int columns = static_cast<int>(legend.size() - (mark.size() - 1));
+    if (columns <= cells) return legend + std::string(static_cast<size_t>(cells - columns), ' ');
+  }
+  return std::string(static_cast<size_t>(cells), ' ');
+}
+
 std::string slots_text(const std::vector<uint32_t>& slots, size_t width) {
   std::string text;
   for (size_t i = 0; i < std::min(slots.size(), kSlotsShown); ++i) {
@@ -56,66 +67,6 @@ std::string recovery_text(const Judgement& judgement) {
   if (judgement.recovery.empty()) text += " nobody is left after a failure";
   if (shown < judgement.recovery.size()) text += " ...";
   return text + "\n";
-}
-
-// Columns of a placement in an SVG document: where they stand, and how many tokens are a pixel.
-struct Columns {
-  double top = 0;
-  double floor = 0;
-  double most = 0;  // tokens, from floor to top
-};
-constexpr double kWidth = 960;
-constexpr double kLeft = 48;
-constexpr double kTitleHeight = 44;
-constexpr double kNumbersHeight = 36;
-constexpr double kPlotHeight = 280;
-constexpr double kAir = 1.05;  // above the highest column
-
-double highest(const LayerSlots& slots, const std::vector<uint64_t>& loads) {
-  return std::ranges::max(rank_loads(slots, loads)) * kAir;
-}
-
-std::string svg_begin(double height, const std::string& title) {
-  return fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {} {}\" font-family=\"sans-serif\" "
-      "font-size=\"11\">\n<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n"
-      "<text x=\"{}\" y=\"24\" font-size=\"15\">{}</text>\n",
-      kWidth, height, kLeft, title);
-}
-
-std::string svg_columns(const LayerSlots& slots, const std::vector<uint64_t>& loads,
-                        const Columns& columns) {
-  const double mean = mean_of(rank_loads(slots, loads));
-  const double scale = (columns.floor - columns.top) / columns.most;
-  const double step = (kWidth - kLeft - 16) / static_cast<double>(slots.size());
-  std::vector<uint32_t> replicas(loads.size());
-  for (const auto& rank : slots) {
-    for (const uint32_t expert : rank) ++replicas[expert];
-  }
-  const bool even = std::ranges::all_of(loads, [](uint64_t load) { return load == 0; });
-  std::string svg;
-  for (size_t rank = 0; rank < slots.size(); ++rank) {
-    double y = columns.floor;
-    for (const uint32_t expert : slots[rank]) {
-      const double share = (even ? 1.0 : static_cast<double>(loads[expert])) / replicas[expert];
-      y -= share * scale;
-      // Golden angle: neighbours in number are far apart in colour.
-      svg += fmt::format(
-          "<rect x=\"{:.2f}\" y=\"{:.2f}\" width=\"{:.2f}\" height=\"{:.2f}\" "
-          "fill=\"hsl({:.0f},55%,62%)\" stroke=\"#ffffff\" stroke-width=\"0.5\"><title>rank {}, "
-          "expert {}: {:.2f} of the mean</title></rect>\n",
-          kLeft + static_cast<double>(rank) * step, y, step * 0.86, share * scale,
-          std::fmod(expert * 137.508, 360.0), rank, expert, share / mean);
-    }
-    if (slots.size() > 64 && rank % (slots.size() / 16) != 0) continue;
-    svg += fmt::format("<text x=\"{:.2f}\" y=\"{:.2f}\" text-anchor=\"middle\">{}</text>\n",
-                       kLeft + (static_cast<double>(rank) + 0.43) * step, columns.floor + 16, rank);
-  }
-  const double line = columns.floor - mean * scale;
-  return svg + fmt::format(
-                   "<line x1=\"{}\" x2=\"{}\" y1=\"{:.2f}\" y2=\"{:.2f}\" stroke=\"#1f2430\" "
-                   "stroke-dasharray=\"5 4\"/>\n<text x=\"4\" y=\"{:.2f}\">mean</text>\n",
-                   kLeft, kWidth - 16, line, line, line + 4);
 }
 
 }  // namespace
@@ -161,9 +112,11 @@ std::string placement_picture(const LayerSlots& slots, const LayerJudgement& jud
   for (const uint32_t rank : ranks) {
     slots_width = std::max(slots_width, slots_text(slots[rank], digits).size());
   }
+  slots_width = std::max(slots_width, kSlotsTitle.size());
   const int taken = 11 + static_cast<int>(slots_width) + 7;
   const int cells = std::max(kBarCellsMin, options.columns - taken);
-  std::string text;
+  std::string text = fmt::format("{:>9}  {:<{}} {} {}\n", "rank", kSlotsTitle, slots_width,
+                                 shortened_legend(mean, cells, options.unicode), "of mean");
   for (const uint32_t rank : ranks) {
     const double load = judgement.rank_loads[rank];
     text += fmt::format("rank {:>4}  {:<{}} {} {:.2f}\n", rank, slots_text(slots[rank], digits),
@@ -186,31 +139,6 @@ std::string change_picture(const LayerChange& change, const PictureOptions& opti
     return fmt::format("{}:\n{}", when, placement_picture(slots, loads, same_scale));
   };
   return picture("before", change.before) + picture("after", change.after);
-}
-
-std::string placement_svg(const LayerSlots& slots, const std::vector<uint64_t>& loads,
-                          const std::string& title) {
-  const double floor = kTitleHeight + kPlotHeight;
-  return svg_begin(floor + kNumbersHeight, title) +
-         svg_columns(slots, loads,
-                     {.top = kTitleHeight, .floor = floor, .most = highest(slots, loads)}) +
-         "</svg>\n";
-}
-
-std::string change_svg(const LayerChange& change, const std::string& title) {
-  const double most =
-      std::max(highest(change.before, change.loads), highest(change.after, change.loads));
-  std::string svg = svg_begin(2 * (kTitleHeight + kPlotHeight + kNumbersHeight), title);
-  double top = kTitleHeight;
-  for (const auto& [when, slots] :
-       {std::pair("before", &change.before), {"after", &change.after}}) {
-    svg +=
-        fmt::format("<text x=\"{}\" y=\"{}\" font-size=\"13\">{}</text>\n", kLeft, top + 12, when);
-    svg += svg_columns(*slots, change.loads,
-                       {.top = top + 16, .floor = top + kPlotHeight, .most = most});
-    top += kPlotHeight + kNumbersHeight + kTitleHeight;
-  }
-  return svg + "</svg>\n";
 }
 
 }  // namespace moetrain

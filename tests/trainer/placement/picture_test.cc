@@ -22,7 +22,8 @@ TEST(PictureTest, DrawsEveryRankWithItsSlotsAndLoad) {
   EXPECT_THAT(text, HasSubstr("rank    0  0 1  "));
   EXPECT_THAT(text, HasSubstr(" 1.50\n"));
   EXPECT_THAT(text, HasSubstr(" 0.50\n"));
-  EXPECT_EQ(std::count(text.begin(), text.end(), '|'), 2);
+  EXPECT_EQ(std::count(text.begin(), text.end(), '|'), 3) << "a legend and two bars";
+  EXPECT_THAT(text, testing::StartsWith("     rank  experts tokens; | is"));
   EXPECT_GT(std::count(text.begin(), text.end(), '#'), 20);
   const std::string one = placement_picture(kLayers[0], judgement->layers[0],
                                             {.columns = 46, .unicode = true, .ranks_max = 1});
@@ -47,6 +48,21 @@ TEST(PictureTest, SvgHasAPartForEverySlot) {
   size_t parts = 0;
   for (size_t at = 0; (at = svg.find("<title>", at)) != std::string::npos; ++at) ++parts;
   EXPECT_EQ(parts, 4u);
+}
+
+// Expert 0 has a replica on each rank: these have 60 and 20 tokens.
+TEST(PictureTest, SvgHasAxesLegendAndNumbers) {
+  const std::string svg = placement_svg(kLayers[0], {20, 50, 10}, "a layer");
+  for (const char* words :
+       {">tokens<", ">rank<", ">mean 40<", ">40<", ">0<", "a replica of an expert",
+        "above a column: its load as a part of the mean"}) {
+    EXPECT_THAT(svg, HasSubstr(words));
+  }
+  EXPECT_THAT(svg, testing::ContainsRegex("class=\"of-mean\">1.50<"));
+  EXPECT_THAT(svg, testing::ContainsRegex("class=\"of-mean\">0.50<"));
+  EXPECT_THAT(svg, testing::ContainsRegex("class=\"expert\">2<"));
+  EXPECT_THAT(placement_svg(kLayers[0], {0, 0, 0}, "a layer"),
+              HasSubstr("experts (no tokens counted)"));
 }
 
 // Rank 0 has 70 of 80 tokens, then 45.
