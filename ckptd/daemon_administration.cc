@@ -174,6 +174,11 @@ void Daemon::Impl::change_rules(const Session& session, const Administration& ta
   if (!keep->rules) return administered(task, keep_answer(context, keep->run));
   const Status allowed = check_may(session, keep->run, ckpt::Right::kPrune);
   if (!allowed.ok()) return administered(task, error_answer(allowed.error()));
+  // `{}` takes the rules away.
+  if (!keep->rules->empty()) {
+    const Status useful = check_rules(*catalog, keep->run.id, *keep->rules);
+    if (!useful.ok()) return administered(task, error_answer(useful.error()));
+  }
   fb::RulesSetT rules = ckpt::to_fb(*keep->rules);
   rules.run = keep->run.id;
   rules.time_ns = wall_clock_ns();
@@ -226,6 +231,7 @@ Result<PrunePlan> Daemon::Impl::make_prune_plan(const PruneArgs& args) const {
   PruneRequest request;
   request.run = args.run.id;
   request.rules = args.rules ? *args.rules : catalog->keep_rules(args.run.id);
+  request.now_ns = wall_clock_ns();
   request.busy = points_being_taken(args.run.id);
   request.held = versions_held(args.run.id);
   return plan_prune(*catalog, request);

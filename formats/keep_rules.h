@@ -31,12 +31,16 @@ struct KeepRules {
   uint32_t weekly = 0;
   uint32_t monthly = 0;
   uint32_t yearly = 0;
-  std::chrono::nanoseconds within{0};  // before the newest commit; 0: none
+  std::chrono::nanoseconds within{0};  // of the newest commit's date; 0: none
   uint64_t every_steps = 0;            // 0: none
   std::vector<std::string> tags;
   std::vector<Best> best;
 
   bool operator==(const KeepRules&) const = default;
+  // Is there a rule that looks at dates of commits?
+  bool by_time() const {
+    return within.count() > 0 || hourly > 0 || daily > 0 || weekly > 0 || monthly > 0 || yearly > 0;
+  }
   // They would keep nothing at all.
   bool empty() const { return *this == KeepRules(); }
 };

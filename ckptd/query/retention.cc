@@ -123,6 +123,20 @@ Json removed_json(const PrunePlan::Removed& removed) {
   return document;
 }
 
+// A screenful; the rest is counted.
+Json notes_json(const PrunePlan& plan) {
+  constexpr size_t kNotesMax = 16;
+  Json notes = Json::array();
+  for (const std::string& note : plan.notes) {
+    if (notes.size() == kNotesMax) break;
+    notes.push_back(note);
+  }
+  if (plan.notes.size() > kNotesMax) {
+    notes.push_back(fmt::format("and {} more of the kind", plan.notes.size() - kNotesMax));
+  }
+  return notes;
+}
+
 // A plan that is carried out answers once: its pages could not be asked for again.
 Result<PlanPage> plan_page(const QueryContext& context, const QueryArgs& args, bool dry_run) {
   PlanPage page;
@@ -168,7 +182,7 @@ Page plan_rows(const RunInfo& run, const PrunePlan& plan, bool dry_run, const Pl
   left_out["removed"] = all - std::max(row, plan.kept.size());
   Page page{.json = {}, .lists = {"kept", "removed"}};
   if (asked.paged && row < all) page.next = {plan_hash(plan), row};
-  Json after = {{"bytes", bytes}};
+  Json after = {{"bytes", bytes}, {"notes", notes_json(plan)}};
   if (!asked.paged && left_out != Json{{"kept", 0}, {"removed", 0}}) after["left_out"] = left_out;
   page.json = fmt::format(R"({{"run":{},"dry_run":{},"kept":{},"removed":{},{})", dump(run.name),
                           dry_run, kept_text, std::move(removed).text(), dump(after).substr(1));

@@ -43,31 +43,91 @@ void keep_last(uint32_t count, const Counting& counting, Reasons& reasons) {
   }
 }
 
+// How far the date of a commit agrees with the order of the commits.
+enum class Dated : uint8_t { kInOrder, kOutOfOrder, kAfterNewest };
+
+// By candidate; of those that do not count it says nothing.
+std::vector<Dated> judge_dates(const std::vector<Candidate>& candidates, const Counting& counting) {
+  std::vector<Dated> dated(candidates.size(), Dated::kInOrder);
+  if (counting.empty()) return dated;
+  const uint64_t newest = candidates[counting.front()].time_ns;
+  uint64_t earliest = newest;  // of the newer ones
+  for (const size_t i : counting) {
+    const uint64_t time = candidates[i].time_ns;
+    if (time > newest) {
+      dated[i] = Dated::kAfterNewest;
+    } else if (time > earliest) {
+      dated[i] = Dated::kOutOfOrder;
+    }
+    earliest = std::min(earliest, time);
+  }
+  uint64_t latest = 0;  // of the older ones, without those that are dated after the newest
+  for (auto i = counting.rbegin(); i != counting.rend(); ++i) {
+    if (dated[*i] == Dated::kAfterNewest) continue;
+    if (candidates[*i].time_ns < latest) dated[*i] = Dated::kOutOfOrder;
+    latest = std::max(latest, candidates[*i].time_ns);
+  }
+  return dated;
+}
+
 void keep_buckets(uint32_t count, const char* name, int64_t (*bucket)(const Candidate&),
                   const std::vector<Candidate>& candidates, const Counting& counting,
-                  Reasons& reasons) {
+                  const std::vector<Dated>& dated, Reasons& reasons) {
+  const auto judged = [&](size_t i) { return dated[i] == Dated::kInOrder; };
+  const auto oldest = std::find_if(counting.rbegin(), counting.rend(), judged);
   std::optional<int64_t> newer;  // the bucket that was kept last
-  for (size_t i = 0; i < counting.size() && count > 0; ++i) {
-    const int64_t here = bucket(candidates[counting[i]]);
-    const bool oldest = i + 1 == counting.size();
-    if (newer == here && !oldest) continue;
-    reasons[counting[i]].push_back(newer == here ? fmt::format("oldest {}", name) : name);
-    newer = here;
-    --count;
+  for (auto i = counting.begin(); i != counting.end() && count > 0; ++i) {
+    if (dated[*i] == Dated::kOutOfOrder) {
+      reasons[*i].push_back(fmt::format("{}: its date is out of order", name));
+    }
+    if (!judged(*i)) continue;
+    const int64_t here = bucket(candidates[*i]);
+    if (newer != here) {
+      reasons[*i].emplace_back(name);
+      newer = here;
+      --count;
+    } else if (*i == *oldest) {
+      reasons[*i].push_back(fmt::format("oldest {}", name));
+    }
   }
 }
 
 void keep_within(chrono::nanoseconds within, const std::vector<Candidate>& candidates,
                  const Counting& counting, Reasons& reasons) {
   if (within.count() == 0 || counting.empty()) return;
-  // Clocks are set back at times: the newest is the one with the latest time.
-  uint64_t newest = 0;
-  for (const size_t i : counting) newest = std::max(newest, candidates[i].time_ns);
+  const uint64_t newest = candidates[counting.front()].time_ns;
+  const auto oldest = std::find_if(counting.rbegin(), counting.rend(), [&](size_t i) {
+    const uint64_t time = candidates[i].time_ns;
+    return time <= newest && newest - time <= static_cast<uint64_t>(within.count());
+  });
   for (const size_t i : counting) {
-    if (newest - candidates[i].time_ns <= static_cast<uint64_t>(within.count())) {
-      reasons[i].emplace_back("within");
+    if (i <= *oldest) reasons[i].emplace_back("within");
+  }
+}
+
+// What rules by time leave alone, since its date cannot be right.
+void keep_dated_after_newest(const Counting& counting, const std::vector<Dated>& dated,
+                             Reasons& reasons) {
+  for (const size_t i : counting) {
+    if (dated[i] == Dated::kAfterNewest) {
+      reasons[i].emplace_back("dated after the newest commit");
     }
   }
+}
+
+void keep_by_time(const ckpt::KeepRules& rules, const std::vector<Candidate>& candidates,
+                  const Counting& counting, Reasons& reasons) {
+  const std::vector<Dated> dated = judge_dates(candidates, counting);
+  const auto buckets = [&](uint32_t count, const char* name, int64_t (*bucket)(const Candidate&)) {
+    keep_buckets(count, name, bucket, candidates, counting, dated, reasons);
+  };
+  buckets(rules.hourly, "hourly", hour);
+  buckets(rules.daily, "daily", day);
+  buckets(rules.weekly, "weekly", week);
+  buckets(rules.monthly, "monthly", month);
+  buckets(rules.yearly, "yearly", year);
+  keep_within(rules.within, candidates, counting, reasons);
+  if (rules.by_time()) keep_dated_after_newest(counting, dated, reasons);
 }
 
 void keep_every(uint64_t steps, const std::vector<Candidate>& candidates, const Counting& counting,
@@ -79,7 +139,12 @@ void keep_every(uint64_t steps, const std::vector<Candidate>& candidates, const 
     const auto [slot, inserted] = first.try_emplace({point.lineage, point.step / steps}, i);
     if (!inserted && point.step < candidates[slot->second].point.step) slot->second = i;
   }
-  for (const auto& [stretch, i] : first) reasons[i].push_back(fmt::format("every {} steps", steps));
+  for (const auto& [stretch, i] : first) {
+    const uint64_t begin = stretch.second * steps;
+    const uint64_t end = begin + std::min(steps - 1, UINT64_MAX - begin);
+    reasons[i].push_back(
+        fmt::format("every {} steps: the first of steps {} to {}", steps, begin, end));
+  }
 }
 
 void keep_best(const ckpt::KeepRules::Best& rule, const std::vector<Candidate>& candidates,
@@ -109,25 +174,31 @@ void keep_tags(const std::vector<std::string>& tags, const std::vector<Candidate
 
 }  // namespace
 
-Reasons keep_reasons(const ckpt::KeepRules& rules, const std::vector<Candidate>& candidates) {
+Reasons keep_reasons(const ckpt::KeepRules& rules, const std::vector<Candidate>& candidates,
+                     uint64_t now_ns) {
   Reasons reasons(candidates.size());
   Counting counting;
   counting.reserve(candidates.size());
+  const bool clock_is_behind = dated_after_now(rules, candidates, now_ns) != nullptr;
   for (size_t i = 0; i < candidates.size(); ++i) {
     reasons[i] = candidates[i].always;
     if (!candidates[i].damaged) counting.push_back(i);
+    if (clock_is_behind) reasons[i].emplace_back("the clock is before the newest commit");
   }
   keep_last(rules.last, counting, reasons);
-  keep_buckets(rules.hourly, "hourly", hour, candidates, counting, reasons);
-  keep_buckets(rules.daily, "daily", day, candidates, counting, reasons);
-  keep_buckets(rules.weekly, "weekly", week, candidates, counting, reasons);
-  keep_buckets(rules.monthly, "monthly", month, candidates, counting, reasons);
-  keep_buckets(rules.yearly, "yearly", year, candidates, counting, reasons);
-  keep_within(rules.within, candidates, counting, reasons);
+  if (!clock_is_behind) keep_by_time(rules, candidates, counting, reasons);
   keep_tags(rules.tags, candidates, reasons);
   keep_every(rules.every_steps, candidates, counting, reasons);
   for (const auto& best : rules.best) keep_best(best, candidates, counting, reasons);
   return reasons;
+}
+
+const Candidate* dated_after_now(const ckpt::KeepRules& rules,
+                                 const std::vector<Candidate>& candidates, uint64_t now_ns) {
+  if (!rules.by_time()) return nullptr;
+  const auto newest =
+      std::ranges::find_if(candidates, [](const auto& candidate) { return !candidate.damaged; });
+  return newest != candidates.end() && newest->time_ns > now_ns ? &*newest : nullptr;
 }
 
 }  // namespace ckptd

@@ -21,27 +21,38 @@ ViewPoint point_of(const CommitInfo& commit) {
 
 class Planner {
  public:
-  Planner(const Catalog& catalog, ckpt::RunId run, const std::vector<ViewPoint>& busy,
-          const std::vector<HeldVersion>& held)
-      : catalog_(catalog), id_(run), busy_(busy), needs_(catalog, run) {
-    for (const HeldVersion& one : held) needs_.add_version(one.commit, one.unit);
+  // Of a PruneRequest or a RemovalRequest.
+  template <typename Request>
+  Planner(const Catalog& catalog, const Request& request)
+      : catalog_(catalog), id_(request.run), busy_(request.busy), needs_(catalog, request.run) {
+    for (const HeldVersion& one : request.held) needs_.add_version(one.commit, one.unit);
+    for (const HeldView& one : request.held_views) {
+      needs_.add_view(one.view);
+      holders_[one.view].push_back(one.reason);
+    }
   }
 
-  Result<PrunePlan> prune(const ckpt::KeepRules& rules) {
+  Result<PrunePlan> prune(const ckpt::KeepRules& rules, uint64_t now_ns) {
     CKPT_ASSIGN(const RunInfo run, catalog_.run(id_));
+    CKPT_TRY(choose(run, rules, now_ns));
+    needs_.add_view({run.current_lineage, kNow});
+    return decide("no rule keeps it");
+  }
+
+  // Reads the run, and chooses what `rules` keep of it.
+  Status choose(const RunInfo& run, const ckpt::KeepRules& rules, uint64_t now_ns) {
     if (rules.empty()) {
       return make_error(ErrorCode::kFailedPrecondition,
                         "run {}: no rule says what to keep; nothing is removed", run.name);
     }
     CKPT_TRY(read(run));
     CKPT_TRY(check_metrics(run, rules));
-    if (!choose(rules)) {
-      return make_error(ErrorCode::kFailedPrecondition,
-                        "run {}: the rules match none of its {} commits; nothing is removed",
-                        run.name, run.commits);
-    }
-    needs_.add_view({run.current_lineage, kNow});
-    return decide("no rule keeps it");
+    note_unknown_tags(rules);
+    if (keep_by_rules(rules, now_ns)) return {};
+    return make_error(ErrorCode::kFailedPrecondition,
+                      "run {}: the rules match none of its {} commits{}{}; nothing is removed",
+                      run.name, run.commits, plan_.notes.empty() ? "" : ": ",
+                      fmt::join(plan_.notes, ", "));
   }
 
   Result<PrunePlan> remove_one(const RemovalRequest& request) {
@@ -84,6 +95,12 @@ class Planner {
   // Tags and pins are people's; so is what to resume from, while nobody trains.
   Status check_removable(const RunInfo& run, const RemovalRequest& request) const {
     const ViewPoint point = *request.point;
+    if (const auto holders = reasons_at(holders_, point); !holders.empty()) {
+      return make_error(ErrorCode::kFailedPrecondition,
+                        "run {} step {}: it is {}; wait until the reader is through, or let root "
+                        "end that by --force",
+                        run.name, point.step, fmt::join(holders, ", "));
+    }
     std::vector<std::string> firm = reasons_at(firm_, point);
     std::vector<std::string> soft;
     for (const std::string& tag : reasons_at(tags_, point)) soft.push_back("tag " + tag);
@@ -114,6 +131,9 @@ class Planner {
                                                                  " was started from it");
     }
     always_ = firm_;
+    for (const auto& [view, holders] : holders_) {
+      always_[view].insert(always_[view].end(), holders.begin(), holders.end());
+    }
     for (const ViewPoint& pin : catalog_.pins(run.id)) always_[pin].emplace_back(kPinned);
     CKPT_ASSIGN(const auto lineages, catalog_.lineages(run.id));
     for (const Lineage& lineage : lineages) {
@@ -145,9 +165,18 @@ class Planner {
     return {};
   }
 
+  void note_unknown_tags(const ckpt::KeepRules& rules) {
+    for (const std::string& tag : rules.tags) {
+      const bool known = std::ranges::any_of(tags_, [&](const auto& of_commit) {
+        return std::ranges::find(of_commit.second, tag) != of_commit.second.end();
+      });
+      if (!known) plan_.notes.push_back(fmt::format("no commit has the tag {}", tag));
+    }
+  }
+
   // False: there are commits that are whole, and no rule keeps any. A name that was mistyped would
   // do that, and nobody means all to go.
-  bool choose(const ckpt::KeepRules& rules) {
+  bool keep_by_rules(const ckpt::KeepRules& rules, uint64_t now_ns) {
     std::vector<Candidate> candidates;
     candidates.reserve(commits_.size());
     for (const CommitInfo& commit : commits_) {
@@ -160,7 +189,8 @@ class Planner {
                             .metrics = commit.metrics,
                             .always = always_[point]});
     }
-    const auto reasons = keep_reasons(rules, candidates);
+    const auto reasons = keep_reasons(rules, candidates, now_ns);
+    note_clock(dated_after_now(rules, candidates, now_ns));
     size_t next = 0;
     bool some_match = candidates.empty();
     bool some_whole = false;
@@ -171,11 +201,28 @@ class Planner {
       some_match |= reasons[next].size() > candidates[next].always.size();
       some_whole |= !commits_[i].damaged;
       if (kept_[i]) {
+        note_holders(candidates[next].point, reasons[next]);
         plan_.kept.push_back({candidates[next].point, candidates[next].time_ns, reasons[next]});
       }
       ++next;
     }
     return some_match || !some_whole;
+  }
+
+  void note_clock(const Candidate* newest) {
+    if (newest == nullptr) return;
+    plan_.notes.push_back(fmt::format(
+        "the clock is before the date of the newest commit, step {}: nothing is removed, "
+        "since rules by time cannot judge; set the clock, or `rm` that commit",
+        newest->point.step));
+  }
+
+  // Of a commit that would go if nobody read it.
+  void note_holders(ViewPoint point, const std::vector<std::string>& reasons) {
+    const std::vector<std::string> holders = reasons_at(holders_, point);
+    if (holders.empty() || holders.size() < reasons.size()) return;
+    plan_.notes.push_back(fmt::format("step {} is kept although no rule keeps it: it is {}",
+                                      point.step, fmt::join(holders, ", ")));
   }
 
   void remove_if_unneeded(const CommitInfo& commit, const std::string& reason) {
@@ -216,6 +263,7 @@ class Planner {
   std::map<ViewPoint, std::vector<std::string>> always_;
   std::map<ViewPoint, std::vector<std::string>> firm_;
   std::map<ViewPoint, std::vector<std::string>> tags_;
+  std::map<ViewPoint, std::vector<std::string>> holders_;  // who reads a view: in words
 };
 
 // Everything goes, the rest of what went before, too.
@@ -226,6 +274,17 @@ Result<PrunePlan> remove_run(const Catalog& catalog, const RemovalRequest& reque
     return make_error(ErrorCode::kFailedPrecondition,
                       "run {}: run {} was started from its step {}; remove that one first",
                       run.name, other.name, other.parent_step);
+  }
+  if (!request.held_views.empty()) {
+    const HeldView& one = request.held_views.front();
+    return make_error(
+        ErrorCode::kFailedPrecondition,
+        "run {}: step {} is {}{}; wait until the readers are through, or let root end "
+        "that by --force",
+        run.name, one.view.step, one.reason,
+        request.held_views.size() == 1
+            ? ""
+            : fmt::format(", and there are {} more holds", request.held_views.size() - 1));
   }
   std::vector<std::string> kept;
   for (const auto& [tag, point] : catalog.tags(run.id)) {
@@ -261,12 +320,20 @@ Result<PrunePlan> remove_run(const Catalog& catalog, const RemovalRequest& reque
 }  // namespace
 
 Result<PrunePlan> plan_prune(const Catalog& catalog, const PruneRequest& request) {
-  return Planner(catalog, request.run, request.busy, request.held).prune(request.rules);
+  return Planner(catalog, request).prune(request.rules, request.now_ns);
+}
+
+Status check_rules(const Catalog& catalog, ckpt::RunId run_id, const ckpt::KeepRules& rules) {
+  CKPT_ASSIGN(const RunInfo run, catalog.run(run_id));
+  if (run.commits == 0) return {};
+  constexpr uint64_t kNever = UINT64_MAX;  // a clock that is behind is no fault of the rules
+  CKPT_TRY(Planner(catalog, PruneRequest{.run = run_id}).choose(run, rules, kNever));
+  return catalog.health();
 }
 
 Result<PrunePlan> plan_removal(const Catalog& catalog, const RemovalRequest& request) {
   if (!request.point) return remove_run(catalog, request);
-  return Planner(catalog, request.run, request.busy, request.held).remove_one(request);
+  return Planner(catalog, request).remove_one(request);
 }
 
 }  // namespace ckptd

@@ -25,14 +25,23 @@ struct HeldVersion {
   ckpt::UnitId unit = 0;
 };
 
+// A view that a reader holds, and the words for that: "held by ckptctl (process 17, user 0) since
+// 2026-03-02T10:00:00Z". Its commit stays, and all that the view resolves to.
+struct HeldView {
+  ViewPoint view;
+  std::string reason;
+};
+
 struct PruneRequest {
   ckpt::RunId run = 0;
   ckpt::KeepRules rules;
+  uint64_t now_ns = 0;  // the wall clock, since 1970: rules by time need it
   // Snapshots that are being taken. A commit that one of them replaces is not to be touched, nor
   // what its view will show: later ones may have been committed before it.
   std::vector<ViewPoint> busy;
   // Versions whose bytes are about to be referred to: they stay.
   std::vector<HeldVersion> held;
+  std::vector<HeldView> held_views;
 };
 
 struct RemovalRequest {
@@ -43,6 +52,7 @@ struct RemovalRequest {
   bool in_use = false;  // an epoch of the run goes on: the next snapshot builds on its newest view
   std::vector<ViewPoint> busy;
   std::vector<HeldVersion> held;
+  std::vector<HeldView> held_views;  // without those that are to be ended
 };
 
 struct PrunePlan {
@@ -65,11 +75,18 @@ struct PrunePlan {
   };
   std::vector<Kept> kept;        // newest first
   std::vector<Removed> removed;  // newest first
+  // Sentences about the plan as a whole: a clock that is behind, readers that keep commits alive, a
+  // rule that matches nothing.
+  std::vector<std::string> notes;
 };
 
 // kNotFound: no such run. kFailedPrecondition: rules that keep nothing, or ask for a metric that
 // no commit has. An index that cannot be read is an error: it must not make anything look unneeded.
 Result<PrunePlan> plan_prune(const Catalog& catalog, const PruneRequest& request);
+
+// The error that plan_prune() would have for these rules now. A run without commits takes any: its
+// metrics and tags are yet to come.
+Status check_rules(const Catalog& catalog, ckpt::RunId run, const ckpt::KeepRules& rules);
 
 // kFailedPrecondition names what protects it, and whether force helps. kNotFound: no such run, or
 // no such commit.

@@ -8,6 +8,11 @@
 namespace ckptd {
 namespace {
 
+// With a clock that is not behind.
+PruneRequest request(const ckpt::KeepRules& rules) {
+  return {.run = kTestRun, .rules = rules, .now_ns = UINT64_MAX};
+}
+
 // A catalog, the records it was made of, and what random rules make of it.
 class PruneHistory {
  public:
@@ -41,7 +46,7 @@ class PruneHistory {
     if (draw(3) == 0) rules.tags = {"tag1", "tag2"};
     if (draw(4) == 0) rules.within = std::chrono::seconds(1 + draw(20));
     if (rules.empty()) rules.hourly = 1;
-    const auto plan = plan_prune(catalog_, {.run = kTestRun, .rules = rules, .busy = {}});
+    const auto plan = plan_prune(catalog_, request(rules));
     if (!plan.ok()) {
       // The others match a commit whenever there is one.
       EXPECT_TRUE(rules.last == 0 && rules.every_steps == 0 && rules.hourly == 0 &&
@@ -53,7 +58,7 @@ class PruneHistory {
     return rules;
   }
   PrunePlan plan(const ckpt::KeepRules& rules) {
-    auto plan = plan_prune(catalog_, {.run = kTestRun, .rules = rules, .busy = {}});
+    auto plan = plan_prune(catalog_, request(rules));
     EXPECT_TRUE(plan.ok()) << plan.error().message;
     return plan.ok() ? std::move(*plan) : PrunePlan();
   }
@@ -335,7 +340,7 @@ TEST(PrunePlan, KeepsWhatAnotherRunWasStartedFrom) {
   apply_all(catalog, records);
   ckpt::KeepRules last;
   last.last = 1;
-  const auto pruned = plan_prune(catalog, {.run = kTestRun, .rules = last, .busy = {}});
+  const auto pruned = plan_prune(catalog, request(last));
   ASSERT_TRUE(pruned.ok());
   ASSERT_EQ(pruned->removed.size(), 1u);
   EXPECT_EQ(pruned->removed[0].point.step, 10u);
@@ -351,19 +356,22 @@ TEST(PrunePlan, KeepsWhatAnotherRunWasStartedFrom) {
 
 TEST(PrunePlan, NeedsARuleThatKeepsSomething) {
   PruneHistory history(1, 10);
-  const auto plan = plan_prune(history.catalog(), {.run = kTestRun, .rules = {}, .busy = {}});
+  const auto plan = plan_prune(history.catalog(), request({}));
   ASSERT_FALSE(plan.ok());
   EXPECT_EQ(plan.error().code, ckpt::ErrorCode::kFailedPrecondition);
   const std::vector<std::pair<ckpt::KeepRules, const char*>> slips = {
       {{.tags = {"of-nobody"}}, "match none of its"},
       {{.last = 3, .best = {{"lsos", 2, false}}}, "has the metric lsos"}};
   for (const auto& [rules, says] : slips) {
-    const auto none = plan_prune(history.catalog(), {.run = kTestRun, .rules = rules, .busy = {}});
+    const auto none = plan_prune(history.catalog(), request(rules));
     ASSERT_FALSE(none.ok());
     EXPECT_EQ(none.error().code, ckpt::ErrorCode::kFailedPrecondition);
     EXPECT_NE(none.error().message.find(says), std::string::npos);
+    const auto checked = check_rules(history.catalog(), kTestRun, rules);
+    ASSERT_FALSE(checked.ok());
+    EXPECT_EQ(checked.error().message, none.error().message) << "keep refuses what prune refuses";
   }
-  const auto unknown = plan_prune(history.catalog(), {.run = 99, .rules = {}, .busy = {}});
+  const auto unknown = plan_prune(history.catalog(), {.run = 99});
   EXPECT_EQ(unknown.error().code, ckpt::ErrorCode::kNotFound);
 }
 

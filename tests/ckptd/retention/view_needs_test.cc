@@ -119,7 +119,7 @@ TEST_F(LongHistory, APlanReadsEachCommitAFewTimes) {
     *reads_ = 0;
     ckpt::KeepRules rules;
     rules.last = kept;
-    const auto plan = plan_prune(catalog_, {.run = kTestRun, .rules = rules, .busy = {}});
+    const auto plan = plan_prune(catalog_, {.run = kTestRun, .rules = rules, .now_ns = UINT64_MAX});
     ASSERT_TRUE(plan.ok());
     EXPECT_EQ(plan->kept.size(), kept);
     EXPECT_EQ(plan->removed.size(), kCommits - kept);
