@@ -303,7 +303,7 @@ class History {
   // All of a history goes.
   Status remove() {
     CKPT_TRY(save_whole(kRemovedRun));
-    CKPT_ASSIGN(const CtlRun done, run_ctl(*daemon_, {"rm", kRemovedRun}));
+    CKPT_ASSIGN(const CtlRun done, run_ctl(*daemon_, {"rm", kRemovedRun, "--yes"}));
     add(fmt::format("ckptctl rm {}", kRemovedRun), done.seconds * 1e3, 0);
     return {};
   }

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <utility>
 
+#include "client/ctl/confirm.h"
 #include "client/ctl/verb_builder.h"
 #include "formats/base/parse.h"
 
@@ -20,6 +21,7 @@ struct KeepArguments {
   bool none = false;
   bool dry_run = false;
   bool force = false;
+  bool yes = false;
 };
 
 Result<Json> best_document(const std::string& text) {
@@ -47,10 +49,12 @@ void add_rules(CLI::App* verb, RuleFlags& rules) {
   verb->add_option("--keep-monthly", rules.monthly, "The newest of each of the last N months");
   verb->add_option("--keep-yearly", rules.yearly, "The newest of each of the last N years");
   verb->add_option("--keep-within", rules.within,
-                   "All within 12h, 7d, 2m, 1y6m ... of the newest; m: months");
+                   "All since the oldest that is dated within 12h, 7d, 2m, 1y6m ... of the newest; "
+                   "m: months");
   verb->add_option("--keep-tag", rules.tags, "Those with this tag; may be repeated")
       ->allow_extra_args(false);
-  verb->add_option("--keep-every-steps", rules.every_steps, "The first of every N steps");
+  verb->add_option("--keep-every-steps", rules.every_steps,
+                   "The first commit of steps 0 to N-1, of N to 2N-1, ...: of each lineage");
   verb->add_option("--keep-best", rules.best,
                    "METRIC:N: the N with the lowest value; METRIC:N:highest; may be repeated")
       ->allow_extra_args(false);
@@ -62,10 +66,18 @@ Result<Outcome> ask(Link& link, const char* question, const Json& arguments, Pri
 }
 
 // A plan that is carried out has one answer, which counts what it has no room for; one that is not
-// is listed to its end.
+// is listed to its end. What is to be said of the plan as a whole goes to stderr.
 Result<Outcome> ask_plan(Link& link, const char* question, const Json& arguments, bool dry_run) {
-  if (!dry_run) return ask(link, question, link.with_page_bytes(arguments), print_prune);
-  CKPT_ASSIGN(Json document, link.document(question, arguments, kLongTimeoutMs));
+  Json document;
+  if (dry_run) {
+    CKPT_ASSIGN(document, link.document(question, arguments, kLongTimeoutMs));
+  } else {
+    CKPT_ASSIGN(Answer answer, link.ask(question, link.with_page_bytes(arguments), kLongTimeoutMs));
+    document = std::move(answer.document);
+  }
+  for (const Json& note : document.value("notes", Json::array())) {
+    if (note.is_string()) fmt::print(stderr, "ckptctl: note: {}\n", note.get<std::string>());
+  }
   return Outcome{std::move(document), print_prune, 0};
 }
 
@@ -87,19 +99,45 @@ Result<Outcome> run_prune(Link& link, const KeepArguments& args) {
   return ask_plan(link, "prune", question, args.dry_run);
 }
 
+// What would go, in a sentence that ends with a question.
+Result<std::string> removal_question(Link& link, Json question) {
+  question["dry_run"] = true;
+  CKPT_ASSIGN(const Json plan, link.document("rm", question, kLongTimeoutMs));
+  return fmt::format("ckptctl: rm {}: {} commits with {} go and cannot be brought back; remove?",
+                     question["target"].get<std::string>(),
+                     plan.value("removed", Json::array()).size(),
+                     ckpt::base::format_size(plan.value("bytes", uint64_t{0})));
+}
+
+// What is removed is gone at once, so somebody must have said so: by --yes, or at the terminal.
+Result<Outcome> run_rm(Link& link, const KeepArguments& args) {
+  const Json question{{"target", args.target}, {"force", args.force}, {"dry_run", args.dry_run}};
+  if (!args.dry_run && !args.yes) {
+    if (!can_ask()) {
+      return make_error(ErrorCode::kInvalidArgument,
+                        "rm {}: what it removes is gone for good, and there is no terminal to ask "
+                        "at: say --yes, or --dry-run to see what would go",
+                        args.target);
+    }
+    CKPT_ASSIGN(const std::string words, removal_question(link, question));
+    if (!confirm(words)) {
+      return make_error(ErrorCode::kAborted, "rm {}: nothing was removed", args.target);
+    }
+  }
+  return ask_plan(link, "rm", question, args.dry_run);
+}
+
 void add_removal(Builder& build, const std::shared_ptr<KeepArguments>& args) {
-  CLI::App* rm =
-      build.add("rm", "Remove a run with all its commits, or one commit",
-                "  ckptctl rm tiny --dry-run\n  ckptctl rm tiny\n  ckptctl rm tiny@1200 --force",
-                [args](Link& link) {
-                  const Json question{
-                      {"target", args->target}, {"force", args->force}, {"dry_run", args->dry_run}};
-                  return ask_plan(link, "rm", question, args->dry_run);
-                });
+  CLI::App* rm = build.add(
+      "rm", "Remove a run with all its commits, or one commit",
+      "  ckptctl rm tiny --dry-run\n  ckptctl rm tiny\n  ckptctl rm tiny@1200 --force --yes",
+      [args](Link& link) { return run_rm(link, *args); });
   // Not from CKPTD_RUN: what goes must be said.
   rm->add_option("target", args->target, "RUN or RUN@STEP")->required();
   rm->add_flag("--force,-f", args->force,
-               "Also what is tagged or pinned, the newest view, and where its lineage begins");
+               "Also what is tagged or pinned, the newest view, and where its lineage begins; of "
+               "root also what a reader holds");
+  rm->add_flag("--yes,-y", args->yes, "Do not ask; needed where there is no terminal");
   rm->add_flag("--dry-run,-n", args->dry_run, "Only say what would be removed");
 }
 

@@ -95,20 +95,24 @@ TEST_F(Ctl, ImportRefusesWhatItCannotTrust) {
 
 TEST_F(Ctl, RunsAreRemovedWhenNothingProtectsThem) {
   json({"tag", "tiny@10", "best"});
-  const Finished tagged = ctl({"rm", "tiny"});
+  const Finished tagged = ctl({"rm", "tiny", "--yes"});
   EXPECT_EQ(tagged.exit_code, 1);
   EXPECT_THAT(tagged.err, HasSubstr("tag best at step 10; --force"));
+  const Finished not_said = ctl({"rm", "tiny", "--force"});
+  EXPECT_EQ(not_said.exit_code, 2) << "there is no terminal to ask at";
+  EXPECT_THAT(not_said.err, HasSubstr("say --yes, or --dry-run"));
+  EXPECT_EQ(json({"log", "tiny"}).size(), 2u) << "nothing was removed";
   const Finished dry = ctl({"rm", "tiny", "--force", "--dry-run"});
   EXPECT_THAT(dry.out, HasSubstr("0 kept, 2 would be removed"));
-  EXPECT_EQ(json({"rm", "tiny@10", "--force"})["removed"][0]["step"], 10);
+  EXPECT_EQ(json({"rm", "tiny@10", "--force", "--yes"})["removed"][0]["step"], 10);
   EXPECT_THAT(ctl({"log", "tiny", "--deleted"}).out, HasSubstr("removed by user"));
-  json({"rm", "tiny"});
+  json({"rm", "tiny", "--yes"});
   EXPECT_TRUE(json({"runs"}).empty());
   const Json removed = json({"runs", "--removed"});
   ASSERT_EQ(removed.size(), 1u);
   expect_members(removed[0], {"run", "created", "removed", "reason", "commits", "bytes"});
   EXPECT_THAT(ctl({"runs", "--removed"}).out, HasSubstr("removed by user"));
-  EXPECT_EQ(ctl({"rm", "tiny"}).exit_code, 3);
+  EXPECT_EQ(ctl({"rm", "tiny", "--yes"}).exit_code, 3);
   EXPECT_EQ(ctl({"rm"}).exit_code, 2) << "not from the environment";
 }
 

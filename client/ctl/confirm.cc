@@ -1,0 +1,26 @@
+#include "client/ctl/confirm.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <iostream>
+
+namespace ckptctl {
+
+bool can_ask() { return ::isatty(STDIN_FILENO) == 1 && ::isatty(STDERR_FILENO) == 1; }
+
+bool confirm(const std::string& question) {
+  fmt::print(stderr, "{} [y/N] ", question);
+  std::string answer;
+  if (!std::getline(std::cin, answer)) {
+    fmt::print(stderr, "\n");
+    return false;
+  }
+  std::ranges::transform(answer, answer.begin(),
+                         [](unsigned char letter) { return std::tolower(letter); });
+  return answer == "y" || answer == "yes";
+}
+
+}  // namespace ckptctl
