@@ -41,6 +41,7 @@ void Daemon::tick(Time now) {
   impl_->now = now;
   impl_->carry_out(impl_->ingest.tick(now));
   impl_->carry_out(impl_->groups.tick(now));
+  impl_->end_overdue_holds();
   impl_->heal_catalog();
   impl_->comparer->tick(now);
   impl_->base_reader->tick(now);

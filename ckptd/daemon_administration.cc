@@ -2,6 +2,7 @@
 // each sees what the one before it has written, and what was acknowledged is never undone by
 // something that was decided before.
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -226,14 +227,20 @@ Status Daemon::Impl::may_prune(const RunInfo& run) const {
   return {};
 }
 
-Result<PrunePlan> Daemon::Impl::make_prune_plan(const PruneArgs& args) const {
+Result<PrunePlan> Daemon::Impl::make_prune_plan(const Session& session,
+                                                const PruneArgs& args) const {
   CKPT_TRY(may_prune(args.run));
+  if (args.force && !may_use(session, ::geteuid())) {
+    return make_error(ErrorCode::kPermissionDenied,
+                      "prune --force: only root and the daemon's own user end what readers hold");
+  }
   PruneRequest request;
   request.run = args.run.id;
   request.rules = args.rules ? *args.rules : catalog->keep_rules(args.run.id);
   request.now_ns = wall_clock_ns();
   request.busy = points_being_taken(args.run.id);
   request.held = versions_held(args.run.id);
+  if (!args.force) request.held_views = held_views(args.run.id);
   return plan_prune(*catalog, request);
 }
 
@@ -249,10 +256,18 @@ void Daemon::Impl::prune(const Session& session, const Administration& task) {
   if (!args.ok()) return administered(task, error_answer(args.error()));
   const Status allowed = check_may(session, args->run, ckpt::Right::kPrune);
   if (!allowed.ok()) return administered(task, error_answer(allowed.error()));
-  const auto plan = make_prune_plan(*args);
+  const auto plan = make_prune_plan(session, *args);
   if (!plan.ok()) return administered(task, error_answer(plan.error()));
   const QueryAnswer document = prune_answer(args->run, *plan, args->dry_run, args->page);
   if (args->dry_run || plan->removed.empty()) return administered(task, document);
+  if (args->force) {
+    // Of what stays, readers may go on.
+    std::set<ViewPoint> kept;
+    for (const PrunePlan::Kept& one : plan->kept) kept.insert(one.point);
+    end_holds_by_force(session, [&](const Hold& hold) {
+      return hold.run == args->run.id && !kept.contains(hold.view);
+    });
+  }
   delete_planned(task, args->run, *plan, args->page,
                  prune_records(args->run, *plan, wall_clock_ns()));
 }
@@ -315,17 +330,29 @@ void Daemon::Impl::remove(const Session& session, const Administration& task) {
   const Status unused = may_remove(run);
   const Status possible = args->point ? may_prune(run) : unused;
   if (!possible.ok()) return administered(task, error_answer(possible.error()));
-  const RemovalRequest request{.run = run.id,
-                               .point = args->point,
-                               .reason = fmt::format("removed by user {}", session.uid),
-                               .force = args->force,
-                               .in_use = !unused.ok(),
-                               .busy = points_being_taken(run.id),
-                               .held = versions_held(run.id)};
+  RemovalRequest request{.run = run.id,
+                         .point = args->point,
+                         .reason = fmt::format("removed by user {}", session.uid),
+                         .force = args->force,
+                         .in_use = !unused.ok(),
+                         .busy = points_being_taken(run.id),
+                         .held = versions_held(run.id),
+                         .held_views = held_views(run.id)};
+  // Root ends what readers hold of exactly what goes.
+  const bool ends_holds = args->force && may_use(session, ::geteuid());
+  if (ends_holds) {
+    std::erase_if(request.held_views,
+                  [&](const HeldView& held) { return !args->point || held.view == *args->point; });
+  }
   const auto plan = plan_removal(*catalog, request);
   if (!plan.ok()) return administered(task, error_answer(plan.error()));
   if (args->dry_run)
     return administered(task, prune_answer(run, *plan, /*dry_run=*/true, args->page));
+  if (ends_holds) {
+    end_holds_by_force(session, [&](const Hold& hold) {
+      return hold.run == run.id && (!args->point || hold.view == *args->point);
+    });
+  }
   std::vector<fb::RecordT> records;
   if (args->point) {
     records = prune_records(run, *plan, wall_clock_ns());

@@ -74,7 +74,8 @@ bool Daemon::Impl::dispatch_snapshot(Session& session, fb::MessageT& message) {
   }
 }
 
-bool Daemon::Impl::dispatch_other(Session& session, fb::MessageT& message) {
+bool Daemon::Impl::dispatch_restore(Session& session, fb::MessageT& message) {
+  holds.progress(session.id, now);
   switch (message.body.type) {
     case fb::MessageBody::OpenRestore:
       open_restore(session, *message.body.AsOpenRestore());
@@ -87,6 +88,27 @@ bool Daemon::Impl::dispatch_other(Session& session, fb::MessageT& message) {
       return true;
     case fb::MessageBody::CloseRestore:
       close_restore(session, *message.body.AsCloseRestore());
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool Daemon::Impl::dispatch_other(Session& session, fb::MessageT& message) {
+  switch (message.body.type) {
+    case fb::MessageBody::OpenRestore:
+    case fb::MessageBody::ReleaseWindow:
+    case fb::MessageBody::LocatedRead:
+    case fb::MessageBody::CloseRestore:
+      return dispatch_restore(session, message);
+    case fb::MessageBody::HoldCommit:
+      hold_commit(session, *message.body.AsHoldCommit());
+      return true;
+    case fb::MessageBody::RenewHold:
+      renew_hold(session, *message.body.AsRenewHold());
+      return true;
+    case fb::MessageBody::ReleaseHold:
+      holds.release(session.id, message.body.AsReleaseHold()->hold);
       return true;
     case fb::MessageBody::Query:
       query(session, *message.body.AsQuery());

@@ -8,6 +8,7 @@
 //   daemon_handback.cc, daemon_restore.cc  what comes back after a daemon restart; restores
 //   daemon_queries.cc, daemon_metrics.cc  questions; metrics and status
 //   daemon_alarms.cc, daemon_administration.cc  alarms; tags, pins, rules, prunes, removals
+//   daemon_holds.cc      what readers keep from being removed
 //   daemon_gc.cc, daemon_same.cc  dead space; what the disk has already is not written again
 //   daemon_scrub.cc, daemon_recode.cc  what is live is read back, what is old is encoded
 //
@@ -33,6 +34,7 @@
 #include "ckptd/gc/dead_records.h"
 #include "ckptd/gc/gc.h"
 #include "ckptd/group/group.h"
+#include "ckptd/holds/holds.h"
 #include "ckptd/ingest/ingest.h"
 #include "ckptd/limits.h"
 #include "ckptd/persist/persist.h"
@@ -124,6 +126,7 @@ struct Daemon::Impl {
   void dispatch(Session& session, fb::MessageT& message, ckpt::base::UniqueFd fd);
   bool dispatch_group(Session& session, fb::MessageT& message);
   bool dispatch_snapshot(Session& session, fb::MessageT& message);
+  bool dispatch_restore(Session& session, fb::MessageT& message);
   bool dispatch_other(Session& session, fb::MessageT& message);
   void hello(Session& session, const fb::HelloT& message, ckpt::base::UniqueFd fd);
   void warm_memory();
@@ -257,6 +260,7 @@ struct Daemon::Impl {
   void retry_waiting_restores();
   Result<RestoreRequest> resolve_restore(const Session& session, const fb::OpenRestoreT& message);
   Result<ViewPoint> resolve_newest(const RunInfo& run, const fb::OpenRestoreT& message) const;
+  Result<ViewPoint> resolve_view(const RunInfo& run, const fb::OpenRestoreT& message) const;
   Status may_locate(const Session& session, const RestorePlan& plan);
   void send_located(SessionId session, uint64_t id, Restore& restore, const Window& window);
   void located_read(Session& session, const fb::LocatedReadT& message);
@@ -270,6 +274,7 @@ struct Daemon::Impl {
   void answer(SessionId session, uint64_t request, QueryAnswer answer);
   QueryContext query_context(const Session& session);
   void query_verify(Session& session, const fb::QueryT& message);
+  Result<HoldId> hold_verified(const Session& session, const VerifyTarget& target);
   QueryAnswer query_rebuild(const Session& session);
   QueryAnswer query_status(const Session& asker) const;
 
@@ -286,13 +291,24 @@ struct Daemon::Impl {
   void change_grant(const Session& session, const Administration& task);
   void prune(const Session& session, const Administration& task);
   Status may_prune(const RunInfo& run) const;
-  Result<PrunePlan> make_prune_plan(const PruneArgs& args) const;
+  Result<PrunePlan> make_prune_plan(const Session& session, const PruneArgs& args) const;
   std::vector<ViewPoint> points_being_taken(ckpt::RunId run) const;
   void delete_planned(const Administration& task, const RunInfo& run, const PrunePlan& plan,
                       const PlanPage& page, std::vector<fb::RecordT> records);
   Status may_remove(const RunInfo& run) const;
   void remove(const Session& session, const Administration& task);
   void run_gone(const RunInfo& run);
+
+  // -- views that readers hold (daemon_holds.cc) -------------------------------------------------
+  Holder holder_of(const Session& session) const;
+  Status may_hold(const RunInfo& run) const;
+  Result<Hold> resolve_hold(const Session& session, const fb::HoldCommitT& message);
+  void hold_commit(const Session& session, const fb::HoldCommitT& message);
+  void renew_hold(const Session& session, const fb::RenewHoldT& message);
+  void tell_ended(const std::vector<Hold>& ended, const std::string& reason);
+  void end_overdue_holds();
+  void end_holds_by_force(const Session& session, const std::function<bool(const Hold&)>& which);
+  std::vector<HeldView> held_views(ckpt::RunId run) const;
 
   // -- space (daemon_gc.cc) ----------------------------------------------------------------------
   GcRound plan_gc_round();
@@ -358,6 +374,7 @@ struct Daemon::Impl {
   uint64_t next_verify = 1;
   std::map<uint64_t, Verify> verifies;
 
+  Holds holds;
   std::deque<Administration> administrations;  // wait for the one that is being carried out
   bool administering = false;
   std::optional<ckpt::RunId> pruning;          // its deletions are on their way to the journal

@@ -87,6 +87,15 @@ void add_counters(MetricsText& text, const Counters& counters) {
                counters.protocol_errors);
 }
 
+void add_holds(MetricsText& text, const Holds& holds, const Counters& counters) {
+  text.gauge("ckptd_holds", "Views that readers hold: no prune removes them.",
+             static_cast<double>(holds.all().size()));
+  text.counter("ckptd_holds_overdue_total",
+               "Holds that ended since their readers made no progress.", counters.holds_overdue);
+  text.counter("ckptd_holds_forced_total", "Holds that root ended by force.",
+               counters.holds_forced);
+}
+
 void add_alarms(MetricsText& text, const Counters& counters) {
   const char* help = "What looked wrong with units of snapshots, by kind.";
   for (size_t kind = 0; kind < counters.alarms.size(); ++kind) {
@@ -150,6 +159,29 @@ nlohmann::json scrub_summary(const ScrubReport& report, uint64_t now_ns) {
     summary["seconds_since_last_pass"] = (now_ns - ended_ns) / 1'000'000'000;
   }
   return summary;
+}
+
+// Which readers keep what from being removed; of runs that the asker may read.
+nlohmann::json holds_document(const Holds& holds, Time now,
+                              const std::function<std::string(ckpt::RunId)>& readable_name) {
+  nlohmann::json document = nlohmann::json::array();
+  for (const auto& [id, hold] : holds.all()) {
+    const std::string run = readable_name(hold.run);
+    if (run.empty()) continue;
+    document.push_back(
+        {{"run", run},
+         {"lineage", hold.view.lineage},
+         {"step", hold.view.step},
+         {"session", hold.holder.session},
+         {"client", hold.holder.client},
+         {"process", hold.holder.pid},
+         {"user", hold.holder.uid},
+         {"since", iso_time(hold.since_ns)},
+         {"idle_seconds",
+          hold.of_job ? 0
+                      : std::chrono::floor<std::chrono::seconds>(now - hold.progress_at).count()}});
+  }
+  return document;
 }
 
 // What `auto` has decided.
@@ -216,6 +248,7 @@ std::string Daemon::metrics_text() const {
   const Impl& impl = *impl_;
   MetricsText text;
   add_counters(text, impl.counters);
+  add_holds(text, impl.holds, impl.counters);
   add_alarms(text, impl.counters);
   text.counter("ckptd_write_errors_total",
                "Writes or syncs that failed: of segments, journal, catalog and ledgers.",
@@ -275,6 +308,10 @@ QueryAnswer Daemon::Impl::query_status(const Session& asker) const {
     const auto run = catalog->run(name);
     return run.ok() && may(asker, *run, ckpt::Right::kRead);
   };
+  const auto readable_name = [&](ckpt::RunId id) {
+    const auto run = catalog->run(id);
+    return run.ok() && may(asker, *run, ckpt::Right::kRead) ? run->name : std::string();
+  };
   const std::vector<RunInfo> runs = catalog->runs();
   const auto readable = std::count_if(runs.begin(), runs.end(), [&](const RunInfo& run) {
     return may(asker, run, ckpt::Right::kRead);
@@ -305,6 +342,7 @@ QueryAnswer Daemon::Impl::query_status(const Session& asker) const {
                    {"zero_copy", stats.zero_copy},
                    {"runs", readable},
                    {"sessions", std::move(listed)},
+                   {"holds", holds_document(holds, now, readable_name)},
                    {"snapshots_open", open_snapshots.size()},
                    {"arena_bytes", stats.arena_bytes},
                    {"warm_pool_bytes", stats.warm_pool_bytes},

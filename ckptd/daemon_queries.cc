@@ -68,6 +68,20 @@ void Daemon::Impl::query(Session& session, const fb::QueryT& message) {
                               ckpt::base::printable(message.verb))));
 }
 
+// A view that is verified stays until the job is through; of whole runs what is removed meanwhile
+// is passed over. 0: nothing is held.
+Result<HoldId> Daemon::Impl::hold_verified(const Session& session, const VerifyTarget& target) {
+  if (!target.point) return HoldId{0};
+  CKPT_ASSIGN(const RunInfo run, catalog->run(target.runs.front()));
+  CKPT_TRY(may_hold(run));
+  return holds.take({.holder = holder_of(session),
+                     .run = run.id,
+                     .view = *target.point,
+                     .since_ns = wall_clock_ns(),
+                     .progress_at = now,
+                     .of_job = true});
+}
+
 // Reads in pieces between other work, and answers when it is through.
 void Daemon::Impl::query_verify(Session& session, const fb::QueryT& message) {
   const auto target = parse_verify_args(query_context(session), message.args);
@@ -77,8 +91,11 @@ void Daemon::Impl::query_verify(Session& session, const fb::QueryT& message) {
                   error_answer(make_error(ErrorCode::kResourceExhausted,
                                           "{} verifies are running, the most", verifies.size())));
   }
+  const auto hold = hold_verified(session, *target);
+  if (!hold.ok()) return answer(session.id, message.request, error_answer(hold.error()));
   const uint64_t id = next_verify++;
   Verify& verify = verifies[id];
+  verify.hold = *hold;
   verify.session = session.id;
   verify.request = message.request;
   verify.reader = next_reader++;
@@ -92,6 +109,7 @@ void Daemon::Impl::query_verify(Session& session, const fb::QueryT& message) {
           if (found == verifies.end()) return;
           const Verify over = std::move(found->second);
           verifies.erase(found);
+          holds.release(over.session, over.hold);
           reader_gone();
           answer(over.session, over.request, verify_answer(report));
         });

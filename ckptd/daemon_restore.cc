@@ -77,6 +77,24 @@ Result<ViewPoint> Daemon::Impl::resolve_newest(const RunInfo& run,
   return make_error(ErrorCode::kNotFound, "run {}: no lineage {}", run.name, point.lineage);
 }
 
+Result<ViewPoint> Daemon::Impl::resolve_view(const RunInfo& run,
+                                             const fb::OpenRestoreT& message) const {
+  if (message.newest) return resolve_newest(run, message);
+  if (!message.tag.empty()) {
+    const auto tags = catalog->tags(run.id);
+    const auto tag = tags.find(message.tag);
+    if (tag != tags.end()) return tag->second;
+    return make_error(ErrorCode::kNotFound, "run {}: no tag {}", run.name, message.tag);
+  }
+  if (message.latest) {
+    const auto latest = catalog->latest_complete(run.id, message.lineage);
+    if (latest) return *latest;
+    return make_error(ErrorCode::kNotFound, "run {}: it has no complete view", run.name);
+  }
+  // A damaged commit may be named: its older versions are restored, and the notes say why.
+  return catalog->resolve_any(run.id, message.lineage, message.step);
+}
+
 // Which view, and which ranges of it.
 Result<RestoreRequest> Daemon::Impl::resolve_restore(const Session& session,
                                                      const fb::OpenRestoreT& message) {
@@ -96,25 +114,7 @@ Result<RestoreRequest> Daemon::Impl::resolve_restore(const Session& session,
     request.wants.push_back(
         {.unit = range.unit(), .offset = range.offset(), .length = range.length()});
   }
-  if (message.newest) {
-    CKPT_ASSIGN(request.point, resolve_newest(run, message));
-  } else if (!message.tag.empty()) {
-    const auto tags = catalog->tags(run.id);
-    const auto tag = tags.find(message.tag);
-    if (tag == tags.end()) {
-      return make_error(ErrorCode::kNotFound, "run {}: no tag {}", run.name, message.tag);
-    }
-    request.point = tag->second;
-  } else if (message.latest) {
-    const auto latest = catalog->latest_complete(run.id, message.lineage);
-    if (!latest) {
-      return make_error(ErrorCode::kNotFound, "run {}: it has no complete view", run.name);
-    }
-    request.point = *latest;
-  } else {
-    // A damaged commit may be named: its older versions are restored, and the notes say why.
-    CKPT_ASSIGN(request.point, catalog->resolve_any(run.id, message.lineage, message.step));
-  }
+  CKPT_ASSIGN(request.point, resolve_view(run, message));
   return request;
 }
 
@@ -231,6 +231,7 @@ void Daemon::Impl::restore_window(SessionId session_id, uint64_t id, const Resul
   if (session == sessions.end()) return;
   const auto restore = session->second.restores.find(id);
   if (restore == session->second.restores.end()) return;
+  holds.progress(session_id, now);  // however slow the disk is
   if (!window.ok()) {
     spdlog::error("restore {}: {}", id, window.error().message);
     return refuse(session_id, restore->second.request, window.error());

@@ -124,6 +124,7 @@ void Daemon::Impl::hello(Session& session, const fb::HelloT& message, ckpt::base
   welcome.session = session.id;
   welcome.store = ckpt::wire::to_fb(store_id);
   welcome.server = kServerName;
+  welcome.holds = true;
   int fd_to_send = -1;
   if (trainer || message.arena_bytes > 0) {
     const Status granted = grant_arena(session, message, std::move(fd), welcome, &fd_to_send);
@@ -279,6 +280,7 @@ void Daemon::Impl::disconnected(SessionId id, const std::string& reason) {
   Session session = std::move(found->second);
   sessions.erase(found);
   if (groups.member(id)) ++counters.sessions_lost;
+  holds.end_session(id);
   carry_out(groups.lost(id, reason));
   for (auto& [key, open] : open_snapshots) open.shares.erase(id);
   for (auto& [run, begins] : waiting_begins) {

@@ -17,6 +17,7 @@
 #include "ckptd/codec/run_codecs.h"
 #include "ckptd/codec/slab_sampler.h"
 #include "ckptd/gc/gc.h"
+#include "ckptd/holds/holds.h"
 #include "ckptd/persist/persist.h"
 #include "ckptd/restore/restore.h"
 #include "ckptd/restore/restore_speeds.h"
@@ -129,6 +130,7 @@ struct Verify {
   SessionId session = 0;
   uint64_t request = 0;
   uint64_t reader = 0;  // as of a Restore
+  HoldId hold = 0;      // of the view that is read; 0: it is whole runs
   std::unique_ptr<VerifyJob> job;
 };
 
@@ -199,6 +201,8 @@ struct Counters {
   uint64_t restore_fallbacks = 0;
   uint64_t verify_errors = 0;
   uint64_t commits_deleted = 0;
+  uint64_t holds_overdue = 0;  // that ended since their readers made no progress
+  uint64_t holds_forced = 0;   // that root ended
   uint64_t freed_bytes = 0;
   uint64_t segments_removed = 0;
   uint64_t gc_errors = 0;

@@ -15,9 +15,11 @@ using ckpt::base::printable;
 
 namespace {
 
-Status check_restore(const fb::OpenRestoreT& restore) {
-  if (!restore.run.empty()) CKPT_TRY(ckpt::validate_name("run", restore.run));
-  if (!restore.tag.empty()) CKPT_TRY(ckpt::validate_name("tag", restore.tag));
+// Of a restore or a hold.
+template <typename MessageT>
+Status check_view(const MessageT& message) {
+  if (!message.run.empty()) CKPT_TRY(ckpt::validate_name("run", message.run));
+  if (!message.tag.empty()) CKPT_TRY(ckpt::validate_name("tag", message.tag));
   return {};
 }
 
@@ -48,7 +50,9 @@ std::optional<TextFault> check_texts(fb::MessageT& message) {
   } else if (fb::LocatedReadT* read = message.body.AsLocatedRead()) {
     read->reason = printable(read->reason, limits::kReasonBytesMax);
   } else if (const fb::OpenRestoreT* restore = message.body.AsOpenRestore()) {
-    return fault(restore->request, check_restore(*restore));
+    return fault(restore->request, check_view(*restore));
+  } else if (const fb::HoldCommitT* hold = message.body.AsHoldCommit()) {
+    return fault(hold->request, check_view(*hold));
   } else if (const fb::QueryT* query = message.body.AsQuery()) {
     return fault(query->request, check_query(*query));
   }

@@ -48,6 +48,14 @@ inline constexpr size_t kKvValueBytesMax = 1u << 20;
 inline constexpr size_t kKvBytesPerEpochMax = 64u << 20;
 inline constexpr size_t kPendingRequestsPerSessionMax = 1024;
 inline constexpr size_t kRestoresPerSessionMax = 4;
+// Views that readers keep from being removed, each as long as its reader makes progress: an export
+// needs one, a diff two. A user can keep so many commits from being pruned; root and the daemon's
+// own user have the last few to themselves.
+inline constexpr size_t kHoldsPerSessionMax = 16;
+inline constexpr size_t kHoldsPerUserMax = 256;
+inline constexpr size_t kHoldsMax = 1024;
+inline constexpr size_t kHoldsReserved = 64;
+inline constexpr std::chrono::milliseconds kHoldLease{60'000};
 // Ranges of one restore: everything that one message says of each of them fits into a frame (see
 // the assertion below).
 inline constexpr size_t kWantsPerRestoreMax = 1u << 17;

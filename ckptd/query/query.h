@@ -124,6 +124,7 @@ struct PlanPage {
 struct PruneArgs {
   RunInfo run;
   std::optional<ckpt::KeepRules> rules;  // none: those of the run
+  bool force = false;                    // also what readers hold
   bool dry_run = false;
   PlanPage page;
 };

@@ -251,13 +251,14 @@ Result<PinChange> parse_pin_args(const QueryContext& context, std::string_view a
 }
 
 Result<PruneArgs> parse_prune_args(const QueryContext& context, std::string_view args) {
-  CKPT_ASSIGN(const QueryArgs parsed,
-              QueryArgs::parse(args, {"target", "rules", "dry_run", "page", "page_bytes"}));
+  CKPT_ASSIGN(const QueryArgs parsed, QueryArgs::parse(args, {"target", "rules", "force", "dry_run",
+                                                              "page", "page_bytes"}));
   PruneArgs prune;
   CKPT_ASSIGN(prune.run, whole_run(context, parsed, "prune"));
   if (parsed.has("rules")) {
     CKPT_ASSIGN(prune.rules, parsed.keep_rules("rules"));
   }
+  CKPT_ASSIGN(prune.force, parsed.flag("force"));
   CKPT_ASSIGN(prune.dry_run, parsed.flag("dry_run"));
   CKPT_ASSIGN(prune.page, plan_page(context, parsed, prune.dry_run));
   return prune;

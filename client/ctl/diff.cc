@@ -76,18 +76,6 @@ Status add_pair(size_t index, const ViewUnit& from, const ViewUnit& to, Json& un
   return ckpt::ok_status();
 }
 
-Result<View> view_of(const Json& point) {
-  View view;
-  view.run = point.value("run", "");
-  view.lineage = point.value("lineage", 0u);
-  view.step = point.value("step", uint64_t{0});
-  if (view.run.empty()) {
-    return ckpt::make_error(ckpt::ErrorCode::kVersionMismatch,
-                            "diff: the daemon's answer names no run");
-  }
-  return view;
-}
-
 Status measure(Link& link, const View& from, const View& to, const Pairs& pairs,
                std::vector<ChangeNorm>& norms) {
   std::vector<std::byte> before(kReadBytes);
@@ -110,9 +98,7 @@ Status measure(Link& link, const View& from, const View& to, const Pairs& pairs,
 }
 
 // Two runs need not have registered their units alike: what they share is names.
-Status add_norms(Link& link, Json& document) {
-  CKPT_ASSIGN(const View from, view_of(document["from"]));
-  CKPT_ASSIGN(const View to, view_of(document["to"]));
+Status add_norms(Link& link, const View& from, const View& to, Json& document) {
   CKPT_ASSIGN(const Schema schema_from, load_schema(link, from.run));
   Schema other;
   if (to.run != from.run) {
@@ -153,8 +139,13 @@ Status add_norms(Link& link, Json& document) {
 
 Result<Json> diff_document(Link& link, const std::string& from, const std::string& to,
                            bool with_norms) {
-  CKPT_ASSIGN(Json document, link.document("diff", {{"from", from}, {"to", to}}));
-  if (with_norms) CKPT_TRY(add_norms(link, document));
+  if (!with_norms) return link.document("diff", {{"from", from}, {"to", to}});
+  // Both stay until their tensors are read.
+  CKPT_ASSIGN(const View view_from, hold_view(link, from));
+  CKPT_ASSIGN(const View view_to, hold_view(link, to));
+  CKPT_ASSIGN(Json document, link.document("diff", {{"from", exact_target(view_from)},
+                                                    {"to", exact_target(view_to)}}));
+  CKPT_TRY(add_norms(link, view_from, view_to, document));
   return document;
 }
 

@@ -25,6 +25,19 @@ std::string some_of(const std::vector<std::string>& names) {
   return fmt::format("{}{}", fmt::join(shown, ", "), more);
 }
 
+// In parts, so that the view stays held where the disk is slow.
+Status write_held(NewFile& file, uint64_t at, ckpt::ByteView bytes, const View& view) {
+  constexpr size_t kPartBytes = 8 << 20;
+  while (!bytes.empty()) {
+    const ckpt::ByteView part = bytes.first(std::min(bytes.size(), kPartBytes));
+    CKPT_TRY(file.write(at, part));
+    CKPT_TRY(keep_holding(view));
+    at += part.size();
+    bytes = bytes.subspan(part.size());
+  }
+  return ckpt::ok_status();
+}
+
 std::string metadata_text(const Schema& schema) {
   return schema.metadata.is_null() ? "" : schema.metadata.dump();
 }
@@ -38,7 +51,8 @@ Result<NewFile> write_tensors(Link& link, const View& view, ExportFolder& folder
     CKPT_TRY(read_batch(link, view, batch, buffer));
     uint64_t at = 0;
     for (const WantedBytes& piece : batch) {
-      CKPT_TRY(file.write(piece.destination, ckpt::ByteView(buffer).subspan(at, piece.length)));
+      CKPT_TRY(write_held(file, piece.destination, ckpt::ByteView(buffer).subspan(at, piece.length),
+                          view));
       at += piece.length;
     }
     progress.add(at);
@@ -99,7 +113,7 @@ Json describe(const View& view, const ExportRequest& request, const ExportLayout
 
 Result<Json> export_one(Link& link, const ExportRequest& request, const std::string& target,
                         Progress& progress) {
-  CKPT_ASSIGN(const View view, load_view(link, target));
+  CKPT_ASSIGN(const View view, load_held_view(link, target));
   if (!view.complete) {
     return make_error(ErrorCode::kFailedPrecondition,
                       "run {} step {}: the view is not complete, missing: {}", view.run, view.step,

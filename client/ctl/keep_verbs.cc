@@ -95,6 +95,7 @@ Result<Outcome> run_keep(Link& link, const KeepArguments& args) {
 Result<Outcome> run_prune(Link& link, const KeepArguments& args) {
   CKPT_ASSIGN(const Json rules, rules_document(args.rules));
   Json question{{"target", args.target}, {"dry_run", args.dry_run}};
+  if (args.force) question["force"] = true;
   if (!rules.is_null()) question["rules"] = rules;
   return ask_plan(link, "prune", question, args.dry_run);
 }
@@ -211,7 +212,9 @@ void add_keeping(Builder& build) {
                 [args](Link& link) { return run_prune(link, *args); });
   build.target(prune, args->target, "run", "RUN");
   add_rules(prune, args->rules);
-  prune->add_flag("--dry-run", args->dry_run, "Only say what would be removed, and why");
+  prune->add_flag("--force,-f", args->force,
+                  "Of root: also what a reader holds, as an export does");
+  prune->add_flag("--dry-run,-n", args->dry_run, "Only say what would be removed, and why");
   add_removal(build, args);
   add_pins(build, args);
   build.add_question(

@@ -121,6 +121,20 @@ Result<Json> Link::head(const std::string& verb, Json arguments) {
   return std::move(page.document);
 }
 
+Result<std::shared_ptr<ckpt::client::Hold>> Link::hold(const std::string& run, uint32_t lineage,
+                                                       uint64_t step) {
+  ckpt::client::HoldOptions options;
+  options.run = run;
+  options.lineage = lineage;
+  options.step = step;
+  auto hold = session_.hold(options);
+  if (hold) return std::make_shared<ckpt::client::Hold>(std::move(hold).value());
+  if (hold.error().status != CKPT_E_VERSION_MISMATCH) return as_error(hold.error());
+  fmt::print(stderr, "ckptctl: warning: {}: a prune can remove it meanwhile\n",
+             hold.error().message);
+  return std::shared_ptr<ckpt::client::Hold>();
+}
+
 Status Link::read(const std::string& run, uint32_t lineage, uint64_t step,
                   const std::vector<ckpt_range>& ranges) {
   ckpt::client::RestoreOptions options;

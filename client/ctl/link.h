@@ -3,6 +3,7 @@
 
 #include <ckpt/client.hpp>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -46,6 +47,11 @@ class Link {
   Json with_page_bytes(Json question) const;
   // Its first page alone, with one row if it has any: for what is no list.
   Result<Json> head(const std::string& verb, Json arguments);
+
+  // Keeps the view from being removed until it is released. Null, with a warning: the daemon is too
+  // old for that.
+  Result<std::shared_ptr<ckpt::client::Hold>> hold(const std::string& run, uint32_t lineage,
+                                                   uint64_t step);
 
   // A session of a trainer of the run, with a small arena, on the same daemon.
   Result<ckpt::client::Session> train(const std::string& run) const;

@@ -134,6 +134,43 @@ Result<View> load_view(Link& link, const std::string& target) {
   return view;
 }
 
+std::string exact_target(const View& view) {
+  return fmt::format("{}~{}@{}", view.run, view.lineage, view.step);
+}
+
+Result<View> hold_view(Link& link, const std::string& target) {
+  constexpr int kTries = 3;  // the commit that `latest` means may be removed before it is held
+  for (int tried = 1;; ++tried) {
+    CKPT_ASSIGN(const Json head, link.head("show", {{"target", target}}));
+    View view;
+    CKPT_TRY(read_document("show: the daemon's answer", [&]() -> Status {
+      view.run = head.at("run").get<std::string>();
+      view.lineage = head.at("lineage").get<uint32_t>();
+      view.step = head.at("step").get<uint64_t>();
+      return ckpt::ok_status();
+    }));
+    auto hold = link.hold(view.run, view.lineage, view.step);
+    if (hold.ok()) {
+      view.hold = std::move(hold).value();
+      return view;
+    }
+    if (hold.error().code != ErrorCode::kNotFound || tried == kTries) return hold.error();
+  }
+}
+
+Result<View> load_held_view(Link& link, const std::string& target) {
+  CKPT_ASSIGN(View held, hold_view(link, target));
+  CKPT_ASSIGN(View view, load_view(link, exact_target(held)));
+  view.hold = std::move(held.hold);
+  return view;
+}
+
+Status keep_holding(const View& view) {
+  if (view.hold == nullptr) return ckpt::ok_status();
+  const auto renewed = view.hold->renew();
+  return renewed ? ckpt::ok_status() : Status(as_error(renewed.error()));
+}
+
 // A page of each lineage in turn, from the view's step down: those of one lineage are committed in
 // the order of their steps, but for the few that are open at a time.
 Result<std::optional<uint64_t>> find_older_step(Link& link, const View& view) {
@@ -206,6 +243,7 @@ Status read_batch(Link& link, const View& view, const std::vector<WantedBytes>& 
     ranges.push_back({piece.unit, piece.offset, piece.length, buffer.data() + at});
     at += piece.length;
   }
+  CKPT_TRY(keep_holding(view));
   return link.read(view.run, view.lineage, view.step, ranges);
 }
 

@@ -44,8 +44,18 @@ struct View {
     uint64_t newest_step = 0;
   };
   std::vector<Stretch> path;
+  // Keeps it from being removed as long as one copy of this lives; null: nobody does.
+  std::shared_ptr<ckpt::client::Hold> hold;
 };
 Result<View> load_view(Link& link, const std::string& target);
+// For what is to be restored in several parts. The first only says which view it is: `units` of it
+// are not loaded. Must not outlive the link.
+Result<View> hold_view(Link& link, const std::string& target);
+Result<View> load_held_view(Link& link, const std::string& target);
+// "RUN~LINEAGE@STEP": this view, whatever `latest` or a tag come to mean.
+std::string exact_target(const View& view);
+// Between restores, and while files are written: its reader is still at work.
+Status keep_holding(const View& view);
 // The step of the newest commit in the log of the view's run that the view may look at and that is
 // older than it and whole; nothing if there is none.
 Result<std::optional<uint64_t>> older_step(const View& view, const Json& log);
@@ -63,7 +73,7 @@ struct WantedBytes {
 // Cut into batches of at most kReadBytes and as many pieces as one restore takes, in order; a long
 // piece goes on in the next batch, with its offsets moved on, and is never cut inside an element.
 std::vector<std::vector<WantedBytes>> in_batches(const std::vector<WantedBytes>& wanted);
-// Reads one batch; its pieces lie in `buffer` one after another.
+// Reads one batch, and goes on holding the view; its pieces lie in `buffer` one after another.
 Status read_batch(Link& link, const View& view, const std::vector<WantedBytes>& batch,
                   ckpt::MutableByteView buffer);
 

@@ -54,6 +54,7 @@ Session::~Session() {
     if (const auto snapshot = handle.lock()) snapshot->session_closes();
   }
   snapshots_.clear();
+  holds_.session_closes();
   drain_sends(Deadline::after_ms(kCloseFlushMs));
 }
 

@@ -19,6 +19,7 @@
 
 #include "client/src/connection.h"
 #include "client/src/group.h"
+#include "client/src/holds.h"
 #include "client/src/silence.h"
 #include "client/src/units.h"
 #include "formats/arena.h"
@@ -131,6 +132,10 @@ class Session {
   Status register_units(Registration registration, const Deadline& deadline);
   const std::vector<UnitSpec>& units() const { return registration_.units; }
 
+  Holds& holds() { return holds_; }
+  // Does the daemon know holds?
+  bool daemon_holds() const { return daemon_holds_; }
+
   Group& group() { return group_; }
   const Group& group() const { return group_; }
 
@@ -178,6 +183,7 @@ class Session {
   // session_dispatch.cc: what a message means.
   bool receive_all();
   void dispatch(fb::MessageT message);
+  void take_hold(fb::MessageT message);
   void resolve(uint64_t request, fb::MessageT message);
   void error_without_waiter(const fb::ErrorReplyT& error);
 
@@ -210,6 +216,8 @@ class Session {
   std::vector<std::shared_ptr<Snapshot>> snapshots_;  // neither durable nor failed
   std::vector<std::weak_ptr<Snapshot>> handles_;      // all that may still point here
   RestoreInbox* restore_ = nullptr;
+  Holds holds_;
+  bool daemon_holds_ = false;
   std::map<uint64_t, std::optional<fb::MessageT>> replies_;  // of the calls that wait
 };
 

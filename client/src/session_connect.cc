@@ -100,6 +100,7 @@ Status Session::take_welcome(const fb::WelcomeT& welcome) {
                       agreed.error().message);
   }
   protocol_ = *agreed;
+  daemon_holds_ = welcome.holds;
   if (welcome.adopted) {
     if (arena_) return ok_status();
     return make_error(ErrorCode::kCorrupt, "socket {}: the daemon adopted an arena we do not have",
@@ -167,6 +168,9 @@ void Session::become_ready() {
   backoff_ = kBackoffMin;
   last_loss_.reset();
   silence_.ready();
+  // Before anything else: a prune may be as quick.
+  holds_.session_is_ready(*this);
+  if (phase_ != Phase::kReady) return;
   if (group_.alive()) {
     for (const auto& [key, value] : group_.own_keys()) {
       fb::KvSetT body;

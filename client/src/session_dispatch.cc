@@ -21,6 +21,8 @@ uint64_t answered_request(const fb::MessageT& message) {
       return message.body.AsSlabsLeased()->request;
     case fb::MessageBody::QueryReply:
       return message.body.AsQueryReply()->request;
+    case fb::MessageBody::CommitHeld:
+      return message.body.AsCommitHeld()->request;
     default:
       return 0;
   }
@@ -88,6 +90,10 @@ void Session::dispatch(fb::MessageT message) {
       if (restore_ == nullptr) return;
       return restore_->take(LocatedMessage{std::move(*message.body.AsLocated()), std::move(file)});
     }
+    case fb::MessageBody::CommitHeld:
+      return take_hold(std::move(message));
+    case fb::MessageBody::HoldEnded:
+      return holds_.take_end(*message.body.AsHoldEnded());
     case fb::MessageBody::SlabsLeased:
       for (const auto& snapshot : std::vector(snapshots_)) {
         snapshot->take_slabs(*message.body.AsSlabsLeased());
@@ -102,6 +108,17 @@ void Session::dispatch(fb::MessageT message) {
     return silence_.answered(Clock::now());
   }
   resolve(request, std::move(message));
+}
+
+// A hold whose reader is gone meanwhile is given back: nobody else would.
+void Session::take_hold(fb::MessageT message) {
+  const fb::CommitHeldT& held = *message.body.AsCommitHeld();
+  if (holds_.take_answer(held)) return;
+  const uint64_t request = held.request;
+  if (replies_.contains(request)) return resolve(request, std::move(message));
+  fb::ReleaseHoldT release;
+  release.hold = held.hold;
+  post(std::move(release));
 }
 
 void Session::resolve(uint64_t request, fb::MessageT message) {
@@ -124,6 +141,7 @@ void Session::resolve(uint64_t request, fb::MessageT message) {
 // Nobody waits for the answer to a seal or a lease, nor for a restore that fails half-way.
 void Session::error_without_waiter(const fb::ErrorReplyT& error) {
   if (restore_ != nullptr && restore_->take_error(error)) return;
+  if (holds_.take_error(error)) return;
   for (const auto& snapshot : std::vector(snapshots_)) snapshot->take_error(error);
 }
 

@@ -1,14 +1,9 @@
 // What stays and what goes, as people say it to ckptctl: rules that are refused at once, and
 // removals that somebody must confirm.
-#include <fcntl.h>
 #include <gmock/gmock.h>
-#include <poll.h>
-#include <pty.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include "formats/base/unique_fd.h"
 #include "tests/client/ctl_fixture.h"
+#include "tests/support/terminal.h"
 
 namespace ckpt::test {
 namespace {
@@ -17,66 +12,21 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
-// A program on a terminal of its own.
-class Terminal {
- public:
-  Terminal(const std::vector<std::string>& arguments, const std::string& socket) {
-    const std::string variable = "unix:" + socket;
-    int master = -1;
-    pid_ = ::forkpty(&master, nullptr, nullptr, nullptr);
-    if (pid_ == 0) {
-      ::setenv("CKPTD_SOCKET", variable.c_str(), 1);
-      std::vector<char*> argv;
-      for (const std::string& one : arguments) argv.push_back(const_cast<char*>(one.c_str()));
-      argv.push_back(nullptr);
-      ::execv(argv[0], argv.data());
-      ::_exit(127);
-    }
-    master_ = base::UniqueFd(master);
-  }
-  // Reads until the text is there, or the program has ended. A busy machine takes its time.
-  const std::string& read_until(const std::string& text) {
-    while (screen_.find(text) == std::string::npos) {
-      pollfd ready{master_.get(), POLLIN, 0};
-      char buffer[4096];
-      const ssize_t got = ::poll(&ready, 1, 60'000) == 1
-                              ? ::read(master_.get(), buffer, sizeof buffer)
-                              : ssize_t{0};
-      if (got <= 0) break;  // EIO: nobody has the other end open any more
-      screen_.append(buffer, static_cast<size_t>(got));
-    }
-    return screen_;
-  }
-  void type(const std::string& text) {
-    EXPECT_EQ(::write(master_.get(), text.data(), text.size()), static_cast<ssize_t>(text.size()));
-  }
-  int wait() {
-    read_until("\n\n never printed \n\n");
-    int status = 0;
-    EXPECT_EQ(::waitpid(pid_, &status, 0), pid_);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  }
-
- private:
-  pid_t pid_ = -1;
-  base::UniqueFd master_;
-  std::string screen_;
-};
-
 TEST_F(Ctl, RmAsksOnATerminal) {
   const std::vector<std::string> rm = {program("ckptctl"), "rm", "tiny"};
+  const std::vector<std::string> environment = {"CKPTD_SOCKET=unix:" + daemon_.socket()};
   for (const char* answer : {"n\n", "\n", "yes please\n", "\x04"}) {
-    Terminal terminal(rm, daemon_.socket());
+    Terminal terminal(rm, environment);
     EXPECT_THAT(terminal.read_until("[y/N]"), HasSubstr("rm tiny: 2 commits with 16 KiB go"));
     terminal.type(answer);
     EXPECT_EQ(terminal.wait(), 1) << answer;
-    EXPECT_THAT(terminal.read_until("nothing was removed"), HasSubstr("nothing was removed"));
+    EXPECT_THAT(terminal.screen(), HasSubstr("nothing was removed"));
   }
   EXPECT_EQ(json({"log", "tiny"}).size(), 2u);
-  Terminal terminal(rm, daemon_.socket());
+  Terminal terminal(rm, environment);
   terminal.read_until("[y/N]");
   terminal.type("Yes\n");
-  EXPECT_EQ(terminal.wait(), 0) << terminal.read_until("");
+  EXPECT_EQ(terminal.wait(), 0) << terminal.screen();
   EXPECT_THAT(json({"runs"}), IsEmpty());
 }
 

@@ -25,6 +25,7 @@ RULES = {
     "ckptd/group/": ["formats/", "ckptd/limits.h"],
     "ckptd/observe/": ["formats/", "ckptd/limits.h"],
     "ckptd/catalog/": ["formats/", "ckptd/limits.h"],
+    "ckptd/holds/": ["formats/", "ckptd/limits.h", "ckptd/catalog/"],
     "ckptd/alarms/": ["formats/", "ckptd/limits.h", "ckptd/catalog/"],
     "ckptd/persist/": ["formats/", "ckptd/limits.h", "ckptd/safeguards.h", "ckptd/io/",
                        "ckptd/staging/", "ckptd/catalog/", "ckptd/codec/"],
@@ -43,7 +44,7 @@ RULES = {
     # The daemon connects all stages and knows no sockets.
     "ckptd/daemon": ["formats/", "ckptd/limits.h", "ckptd/daemon", "ckptd/io/", "ckptd/staging/",
                      "ckptd/ingest/", "ckptd/group/", "ckptd/observe/", "ckptd/catalog/",
-                     "ckptd/alarms/", "ckptd/codec/", "ckptd/retention/", "ckptd/gc/",
+                     "ckptd/holds/", "ckptd/alarms/", "ckptd/codec/", "ckptd/retention/", "ckptd/gc/",
                      "ckptd/scrub/", "ckptd/persist/", "ckptd/recode/", "ckptd/restore/",
                      "ckptd/query/",
                      "ckptd/same/", "ckptd/safeguards.h"],

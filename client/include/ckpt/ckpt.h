@@ -353,6 +353,8 @@ CKPT_API ckpt_status ckpt_restore_read(ckpt_session* session, const ckpt_restore
 
 /* ckpt_windows.h lends the bytes in the arena instead, for somebody else to take them out. */
 
+/* Readers that need several restores of one view: ckpt_hold.h keeps it from being removed. */
+
 /* ---- questions --------------------------------------------------------------------------------*/
 
 /* A ckptctl verb with its arguments as JSON; *json is the answer (free with ckpt_free), *exit_code

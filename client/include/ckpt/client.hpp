@@ -10,6 +10,7 @@
 #define CKPT_CLIENT_HPP_
 
 #include <ckpt/ckpt.h>
+#include <ckpt/ckpt_hold.h>
 #include <ckpt/ckpt_liveness.h>
 
 #include <ckpt/client_types.hpp>
@@ -127,6 +128,32 @@ class Snapshot {
   }
   ckpt_session* session_;
   std::unique_ptr<ckpt_snapshot, Free> handle_;
+};
+
+// A view that stays while a reader restores it in parts. Destroying it releases the view. Must not
+// outlive its Session.
+class Hold {
+ public:
+  ViewPoint view() const {
+    ckpt_hold_info info{};
+    info.struct_size = sizeof info;
+    if (ckpt_hold_query(handle_.get(), &info) != CKPT_OK) return {};
+    return {info.lineage, info.step};
+  }
+  Outcome<void> renew(uint32_t timeout_ms = 10'000) {
+    const ckpt_status status = ckpt_hold_renew(handle_.get(), timeout_ms);
+    if (status == CKPT_OK) return {};
+    return Error{status, ckpt_session_error(session_)};
+  }
+
+ private:
+  friend class Session;
+  struct Release {
+    void operator()(ckpt_hold* hold) const { ckpt_hold_release(hold); }
+  };
+  Hold(ckpt_session* session, ckpt_hold* handle) : session_(session), handle_(handle) {}
+  ckpt_session* session_;
+  std::unique_ptr<ckpt_hold, Release> handle_;
 };
 
 // The connection of one rank (or of a tool: OpenOptions::control), and its arena.
@@ -299,6 +326,22 @@ class Session {
         ckpt_restore_read(handle_.get(), &raw, ranges.data(), ranges.size(), answers.data());
     if (status != CKPT_OK) return failed(status);
     return detail::from_raw(answers);
+  }
+
+  Outcome<Hold> hold(const HoldOptions& options) {
+    ckpt_hold_options raw{};
+    raw.struct_size = sizeof raw;
+    raw.run = detail::or_null(options.run);
+    raw.lineage = options.lineage;
+    raw.step = options.step;
+    raw.latest = options.latest ? 1 : 0;
+    raw.tag = detail::or_null(options.tag);
+    raw.newest = options.newest ? 1 : 0;
+    raw.timeout_ms = options.timeout_ms;
+    ckpt_hold* hold = nullptr;
+    const ckpt_status status = ckpt_hold_take(handle_.get(), &raw, &hold);
+    if (status != CKPT_OK) return failed(status);
+    return Hold(handle_.get(), hold);
   }
 
   Outcome<Answer> query(const std::string& verb, const std::string& arguments_json,

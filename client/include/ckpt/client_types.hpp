@@ -59,6 +59,16 @@ struct ViewPoint {
   uint64_t step = 0;
 };
 
+struct HoldOptions {
+  std::string run;  // empty: the session's
+  uint32_t lineage = 0;
+  uint64_t step = 0;
+  bool latest = false;
+  std::string tag;
+  bool newest = false;
+  uint32_t timeout_ms = 0;
+};
+
 struct Epoch {
   uint64_t epoch = 0;
   uint32_t rank = 0;

@@ -1,6 +1,6 @@
 // Random histories of partial snapshots and lineages, pruned by random rules, through the daemon
-// and back from its disk: what is kept restores bit for bit, and a catalog made anew answers the
-// same.
+// and back from its disk: what is kept, or held by a reader, restores bit for bit, and a catalog
+// made anew answers the same.
 #include "tests/ckptd/catalog/history.h"
 #include "tests/ckptd/daemon/prune_fixture.h"
 
@@ -92,6 +92,39 @@ class Pruned : public PruneTest {
     ask(job_, pins ? "pin" : "tag",
         pins ? Json{{"target", target}}.dump() : Json{{"target", target}, {"tag", "good"}}.dump());
   }
+  ViewPoint some_listed() {
+    auto at = listed_.begin();
+    std::advance(at, draw(listed_.size()));
+    return *at;
+  }
+  // A reader takes a hold of a view, and keeps it until the daemon restarts.
+  void hold_some() {
+    if (listed_.empty() || held_.size() >= limits::kHoldsPerSessionMax) return;
+    if (reader_ == nullptr) {
+      reader_ = std::make_unique<FakeTrainer>(world, FakeTrainer::Options());
+      ASSERT_TRUE(reader_->connect());
+    }
+    const ViewPoint view = some_listed();
+    fb::HoldCommitT hold;
+    hold.run = "tiny";
+    hold.lineage = view.lineage;
+    hold.step = view.step;
+    reader_->send(hold);
+    world.run();
+    ASSERT_TRUE(reader_->take<fb::CommitHeldT>().has_value()) << reader_->error();
+    held_.insert(view);
+  }
+  // Nobody is forced: what is held stays, and so does what protects itself otherwise.
+  void remove_some() {
+    if (listed_.empty()) return;
+    const ViewPoint view = some_listed();
+    const auto reply = job_.ranks[0]->query(
+        "rm", Json{{"target", fmt::format("tiny~{}@{}", view.lineage, view.step)}}.dump());
+    if (held_.contains(view)) {
+      ASSERT_EQ(reply.exit_code, 1) << "a held commit was removed";
+    }
+    if (reply.exit_code == 0) listed_.erase(view);
+  }
   void prune() {
     const std::string metrics = world.daemon().metrics_text();
     constexpr std::string_view kDeltas = R"(ckptd_fragment_bytes_total{codec="delta"} )";
@@ -103,12 +136,15 @@ class Pruned : public PruneTest {
       left_ += removed.at("units_left") > 0 ? 1 : 0;
     }
     ASSERT_EQ(pruned.at("kept").size(), listed_.size());
+    expect_views(held_);
   }
 
-  void expect_every_view() {
+  void expect_every_view() { expect_views(listed_); }
+  void expect_views(const std::set<ViewPoint>& views) {
     FakeTrainer reader(world, {});
     ASSERT_TRUE(reader.connect());
-    for (const ViewPoint& point : listed_) {
+    for (const ViewPoint& point : views) {
+      ASSERT_TRUE(listed_.contains(point)) << point.lineage << "@" << point.step;
       fb::OpenRestoreT request;
       request.run = "tiny";
       request.lineage = point.lineage;
@@ -152,17 +188,20 @@ class Pruned : public PruneTest {
     commit(/*full=*/true);
     for (int round = 0; round < 3 && !HasFatalFailure(); ++round) {
       for (uint64_t events = 4 + draw(5); events > 0 && !HasFatalFailure(); --events) {
-        const uint64_t kind = draw(8);
+        const uint64_t kind = draw(10);
         if (kind < 6) {
           commit(kind == 0);
-        } else {
+        } else if (kind < 8) {
           kind == 6 ? resume_somewhere() : tag_or_pin();
+        } else {
+          kind == 8 ? hold_some() : remove_some();
         }
       }
       prune();
       world.run();
     }
     if (HasFatalFailure()) return;
+    held_.clear();
     restart();  // nothing comes from memory
     expect_every_view();
     expect_verified();
@@ -181,6 +220,8 @@ class Pruned : public PruneTest {
   const bool deltas_;
   HistoryModel model_;
   std::set<ViewPoint> listed_;
+  std::unique_ptr<FakeTrainer> reader_;
+  std::set<ViewPoint> held_;
   std::mt19937_64 random_;
   ckpt::Step step_ = 0;
   double delta_bytes_ = 0;  // that were written by the last prune

@@ -1,0 +1,85 @@
+// Holds: the views that readers keep from being removed, and for how long. Pure: time comes in with
+// each call.
+//
+// A reader that needs several restores (an export, a diff) holds the view it reads from before the
+// first to after the last. A hold is a lease of one session: it ends when it is released, with the
+// session, when the reader makes no progress for `lease`, or when root ends it. A view may be held
+// often. What a held view needs is retention's business (ckptd/retention/prune.h).
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "ckptd/catalog/catalog.h"
+#include "ckptd/limits.h"
+#include "formats/base/result.h"
+
+namespace ckptd {
+
+using HoldId = uint64_t;
+
+struct Holder {
+  ckpt::SessionId session = 0;
+  uid_t uid = 0;
+  pid_t pid = 0;
+  std::string client;       // the program's name, as it says
+  bool privileged = false;  // root, or the daemon's own user
+};
+
+struct Hold {
+  HoldId id = 0;
+  Holder holder;
+  ckpt::RunId run = 0;
+  ViewPoint view;
+  uint64_t since_ns = 0;                   // the wall clock, for people
+  std::chrono::nanoseconds progress_at{};  // of the reader, the last
+  // A job of the daemon's own: it is at work until it releases the hold.
+  bool of_job = false;
+};
+
+class Holds {
+ public:
+  struct Bounds {
+    size_t per_session = limits::kHoldsPerSessionMax;
+    size_t per_user = limits::kHoldsPerUserMax;
+    size_t all = limits::kHoldsMax;
+    size_t reserved = limits::kHoldsReserved;  // of these, for root and the daemon's own user
+    std::chrono::nanoseconds lease = limits::kHoldLease;
+  };
+  explicit Holds(Bounds bounds) : bounds_(bounds) {}
+  Holds() : Holds(Bounds()) {}
+
+  // `hold` as it is to be, without an id. kResourceExhausted names the bound and who has reached
+  // it.
+  ckpt::Result<HoldId> take(Hold hold);
+  // False: the session has no such hold.
+  bool release(ckpt::SessionId session, HoldId id);
+  bool renew(ckpt::SessionId session, HoldId id, std::chrono::nanoseconds now);
+  // The session reads: all its holds go on.
+  void progress(ckpt::SessionId session, std::chrono::nanoseconds now);
+
+  // Each ends some, and returns these: sessions that live are to be told.
+  std::vector<Hold> end_overdue(std::chrono::nanoseconds now);
+  std::vector<Hold> end_session(ckpt::SessionId session);
+  std::vector<Hold> end_if(const std::function<bool(const Hold&)>& which);
+
+  std::vector<Hold> of_run(ckpt::RunId run) const;  // the oldest first
+  const std::map<HoldId, Hold>& all() const { return holds_; }
+  std::chrono::nanoseconds lease() const { return bounds_.lease; }
+
+ private:
+  const Bounds bounds_;
+  std::map<HoldId, Hold> holds_;
+  HoldId next_ = 1;
+};
+
+// "ckptctl (process 17, user 0)".
+std::string describe(const Holder& holder);
+
+}  // namespace ckptd

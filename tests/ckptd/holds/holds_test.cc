@@ -1,0 +1,148 @@
+// Holds one by one, and random ones against a naive model.
+#include "ckptd/holds/holds.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+namespace ckptd {
+namespace {
+
+using std::chrono::seconds;
+
+Hold hold_of(ckpt::SessionId session, uid_t uid, seconds now = seconds(0)) {
+  return {.holder = {.session = session, .uid = uid, .pid = 17, .client = "ckptctl"},
+          .run = 1,
+          .view = {1, 10},
+          .progress_at = now};
+}
+
+TEST(Holds, EndAfterTheLeaseWithoutProgress) {
+  Holds holds({.lease = seconds(60)});
+  const HoldId first = holds.take(hold_of(1, 5)).value();
+  const HoldId second = holds.take(hold_of(2, 5)).value();
+  EXPECT_TRUE(holds.end_overdue(seconds(59)).empty());
+  holds.progress(1, seconds(59));
+  const auto ended = holds.end_overdue(seconds(60));
+  ASSERT_EQ(ended.size(), 1u);
+  EXPECT_EQ(ended[0].id, second);
+  EXPECT_FALSE(holds.renew(2, second, seconds(60)));
+  EXPECT_TRUE(holds.renew(1, first, seconds(100)));
+  EXPECT_TRUE(holds.end_overdue(seconds(159)).empty());
+  EXPECT_EQ(holds.end_overdue(seconds(160)).size(), 1u);
+}
+
+TEST(Holds, AJobHoldsAsLongAsItTakes) {
+  Holds holds;
+  Hold job = hold_of(1, 5);
+  job.of_job = true;
+  const HoldId id = holds.take(job).value();
+  EXPECT_TRUE(holds.end_overdue(seconds(1'000'000)).empty());
+  EXPECT_TRUE(holds.release(1, id));
+  EXPECT_FALSE(holds.release(1, id));
+}
+
+TEST(Holds, NobodyTakesMoreThanTheirPart) {
+  Holds holds({.per_session = 2, .per_user = 3, .all = 5, .reserved = 1});
+  const auto error = [&](Hold hold) {
+    const auto id = holds.take(std::move(hold));
+    return id.ok() ? std::string() : id.error().message;
+  };
+  EXPECT_EQ(error(hold_of(1, 5)), "");
+  EXPECT_EQ(error(hold_of(1, 5)), "");
+  EXPECT_NE(error(hold_of(1, 5)).find("this session holds 2"), std::string::npos);
+  EXPECT_EQ(error(hold_of(2, 5)), "");
+  EXPECT_NE(error(hold_of(2, 5)).find("user 5 holds 3"), std::string::npos);
+  EXPECT_EQ(error(hold_of(3, 6)), "");
+  EXPECT_NE(error(hold_of(3, 6)).find("4 views are held already"), std::string::npos);
+  Hold root = hold_of(4, 0);
+  root.holder.privileged = true;
+  EXPECT_EQ(error(root), "") << "the last ones are root's";
+  EXPECT_NE(error(root).find("5 views are held already"), std::string::npos);
+  EXPECT_EQ(holds.end_session(1).size(), 2u);
+  EXPECT_EQ(error(hold_of(2, 5)), "") << "there is room again";
+}
+
+TEST(Holds, OnlyTheirSessionReleasesOrRenewsThem) {
+  Holds holds;
+  const HoldId id = holds.take(hold_of(1, 5)).value();
+  EXPECT_FALSE(holds.release(2, id));
+  EXPECT_FALSE(holds.renew(2, id, seconds(50)));
+  EXPECT_EQ(holds.end_overdue(limits::kHoldLease).size(), 1u)
+      << "the stranger's word did not count";
+}
+
+TEST(HoldsProperty, EqualsTheNaiveModel) {
+  const auto base = static_cast<uint64_t>(testing::UnitTest::GetInstance()->random_seed());
+  for (uint64_t seed = base * 100; seed < base * 100 + 50; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937_64 random(seed);
+    const auto draw = [&](uint64_t bound) { return random() % bound; };
+    Holds holds({.per_session = 3, .per_user = 5, .all = 12, .reserved = 2, .lease = seconds(10)});
+    std::map<HoldId, Hold> model;
+    seconds now{0};
+    for (int event = 0; event < 300; ++event) {
+      const ckpt::SessionId session = 1 + draw(6);
+      const HoldId known =
+          model.empty()
+              ? 99
+              : std::next(model.begin(), static_cast<std::ptrdiff_t>(draw(model.size())))->first;
+      const auto count = [&](auto&& which) {
+        return static_cast<size_t>(
+            std::ranges::count_if(model, [&](const auto& entry) { return which(entry.second); }));
+      };
+      switch (draw(6)) {
+        case 0:
+        case 1: {
+          Hold hold = hold_of(session, static_cast<uid_t>(session % 3), now);
+          hold.holder.privileged = hold.holder.uid == 0;
+          hold.run = static_cast<ckpt::RunId>(1 + draw(2));
+          const bool room =
+              count([&](const Hold& one) { return one.holder.session == session; }) < 3 &&
+              (hold.holder.privileged ||
+               count([&](const Hold& one) { return one.holder.uid == hold.holder.uid; }) < 5) &&
+              model.size() < (hold.holder.privileged ? 12u : 10u);
+          const auto id = holds.take(hold);
+          ASSERT_EQ(id.ok(), room);
+          if (id.ok()) model[*id] = hold;
+          break;
+        }
+        case 2: {
+          const bool own = model.contains(known) && model[known].holder.session == session;
+          ASSERT_EQ(holds.release(session, known), own);
+          if (own) model.erase(known);
+          break;
+        }
+        case 3: {
+          holds.progress(session, now);
+          for (auto& [id, hold] : model) {
+            if (hold.holder.session == session) hold.progress_at = now;
+          }
+          break;
+        }
+        case 4: {
+          now += seconds(draw(4));
+          const auto ended = holds.end_overdue(now);
+          const auto overdue = [&](const auto& entry) {
+            return now - entry.second.progress_at >= seconds(10);
+          };
+          ASSERT_EQ(ended.size(), static_cast<size_t>(std::ranges::count_if(model, overdue)));
+          std::erase_if(model, overdue);
+          break;
+        }
+        default: {
+          if (draw(5) != 0) break;
+          holds.end_session(session);
+          std::erase_if(model,
+                        [&](const auto& entry) { return entry.second.holder.session == session; });
+        }
+      }
+      ASSERT_EQ(holds.all().size(), model.size());
+      ASSERT_EQ(holds.of_run(1).size(), count([](const Hold& one) { return one.run == 1; }));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ckptd
