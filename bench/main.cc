@@ -22,6 +22,7 @@
 #include "bench/scratch.h"
 #include "bench/stall.h"
 #include "bench/step.h"
+#include "formats/base/cli_errors.h"
 #include "formats/base/cli_numbers.h"
 #include "formats/base/console.h"
 #include "formats/base/ids.h"
@@ -373,7 +374,7 @@ int run(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
+    return ckpt::base::report_usage(app, error);
   }
   bench::remove_scratch_when_stopped();
   const auto chosen = std::find_if(commands.begin(), commands.end(),

@@ -19,6 +19,7 @@
 #include "ckptd/process_limits.h"
 #include "ckptd/server/server.h"
 #include "ckptd/server/service_manager.h"
+#include "formats/base/cli_errors.h"
 #include "formats/base/cli_numbers.h"
 #include "formats/base/console.h"
 #include "formats/base/program.h"
@@ -60,6 +61,9 @@ void declare(CLI::App& app, Flags& flags) {
   setting("http", "HOST:PORT of /metrics, /healthz, /readyz");
   app.add_option("--config", flags.config, "TOML file; flags win over it");
   setting("arena", "shared memory of all sessions together, e.g. 4GiB");
+  setting("session_arena", "arena of a session that does not ask for a size (default: 512MiB)");
+  setting("session_arena_max", "the most that one session may ask for (default: no bound)");
+  setting("user_arena_max", "the most that the sessions of one user may have together");
   setting("warm_pool",
           "memory that is faulted in for sessions to come (default: as session_arena, 512MiB)");
   setting("io", "uring or pwritev")->envname("CKPTD_IO");
@@ -73,6 +77,7 @@ void declare(CLI::App& app, Flags& flags) {
   setting("codec",
           "none, zstd, delta or auto: how snapshots lie on the disk; delta writes what changed "
           "where that is less, auto compresses what is durable sooner by it (default: none)");
+  setting("disk_reserve", "disk space that snapshots never use (default: 256MiB)");
   setting("log_level", "debug, info, warn or error");
   setting("log_format", "text, or json: an object a line");
   app.add_flag("--check-config", flags.check_config, "check flags and configuration, then exit");
@@ -168,7 +173,7 @@ int run(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
+    return ckpt::base::report_usage(app, error);
   }
   spdlog::set_default_logger(spdlog::stderr_logger_mt("ckptd"));
   spdlog::set_formatter(ckptd::make_log_formatter("text"));

@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "formats/base/cli_errors.h"
 #include "formats/base/cli_numbers.h"
 #include "formats/base/program.h"
 #include "formats/base/version.h"
@@ -30,8 +31,7 @@ int run(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    // CLI11 prints help (exit 0) or what is wrong with the usage, whose code is always 2 here.
-    return app.exit(error) == 0 ? 0 : 2;
+    return ckpt::base::report_usage(app, error);
   }
   return exit_code.value;
 }

@@ -89,7 +89,7 @@ Result<Outcome> run_keep(Link& link, const KeepArguments& args) {
   Json question{{"target", args.target}};
   if (args.none) question["rules"] = Json::object();
   if (!rules.is_null()) question["rules"] = rules;
-  return ask(link, "keep", question, print_rest);
+  return ask(link, "keep", question, print_keep);
 }
 
 Result<Outcome> run_prune(Link& link, const KeepArguments& args) {
@@ -148,14 +148,14 @@ void add_pins(Builder& build, const std::shared_ptr<KeepArguments>& args) {
       [args] {
         return Json{{"target", args->target}};
       },
-      print_rest);
+      print_pin);
   pin->add_option("commit", args->target, "RUN@STEP")->required();
   CLI::App* unpin = build.add_question(
       "unpin", "Leave a commit to the rules again", "  ckptctl unpin tiny@1200", "pin",
       [args] {
         return Json{{"target", args->target}, {"remove", true}};
       },
-      print_rest);
+      print_pin);
   unpin->add_option("commit", args->target, "RUN@STEP")->required();
 }
 
@@ -219,7 +219,7 @@ void add_keeping(Builder& build) {
   add_pins(build, args);
   build.add_question(
       "gc", "Give what was deleted back to the disk now, and say how much that was", "  ckptctl gc",
-      "gc", [] { return Json::object(); }, print_rest, kLongTimeoutMs);
+      "gc", [] { return Json::object(); }, print_gc, kLongTimeoutMs);
 }
 
 }  // namespace ckptctl

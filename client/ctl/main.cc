@@ -1,6 +1,7 @@
 // ckptctl: what people and scripts ask of ckptd. Data on stdout, everything else on stderr; exit
 // codes 0 done, 1 failed, 2 bad usage, 3 not found, 4 integrity error.
 #include "client/ctl/verbs.h"
+#include "formats/base/cli_errors.h"
 #include "formats/base/cli_numbers.h"
 #include "formats/base/console.h"
 #include "formats/base/json_dump.h"
@@ -8,8 +9,6 @@
 #include "formats/base/version.h"
 
 namespace {
-
-constexpr int kBadUsage = 2;
 
 int run(int argc, char** argv) {
   CLI::App app("Asks ckptd about runs and their history, checks, exports and tags.", "ckptctl");
@@ -31,12 +30,7 @@ int run(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    if (app.exit(error) == 0) return 0;
-    // How the verb is written is what helps, not only what of it was wrong.
-    for (const CLI::App* chosen : app.get_subcommands()) {
-      ckpt::base::print_stderr("{}\n", chosen->get_footer());
-    }
-    return kBadUsage;
+    return ckpt::base::report_usage(app, error);
   }
   const ckpt::Result<ckptctl::Outcome> outcome = verb();
   if (!outcome.ok()) {

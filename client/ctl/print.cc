@@ -2,17 +2,19 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <chrono>
+
+#include "client/ctl/print_values.h"
 #include "client/ctl/table.h"
 #include "formats/base/json_dump.h"
 #include "formats/base/parse.h"
 #include "formats/base/printable.h"
 
 namespace ckptctl {
-namespace {
 
 using Align = Table::Align;
 
-// A document is the daemon's; a member that is missing prints as "-", whatever version wrote it.
 Json member(const Json& object, const char* name) {
   if (!object.is_object()) return nullptr;
   const auto found = object.find(name);
@@ -35,6 +37,15 @@ std::string size(const Json& object, const char* name) {
   const Json bytes = member(object, name);
   return bytes.is_number_unsigned() ? ckpt::base::format_size(bytes.get<uint64_t>()) : text(bytes);
 }
+
+std::string age(const Json& object, const char* name) {
+  const Json seconds = member(object, name);
+  if (!seconds.is_number()) return text(seconds);
+  return ckpt::base::format_age(std::chrono::nanoseconds(
+      static_cast<int64_t>(std::clamp(seconds.get<double>(), 0.0, 1e9) * 1e9)));
+}
+
+namespace {
 
 // ["a", "b"] -> "a b"; {"loss": 2.5} -> "loss=2.5"
 std::string joined(const Json& values) {
@@ -332,22 +343,6 @@ std::string print_import(const Json& document) {
                      text(document, "folder"), text(document, "tensors"), text(document, "units"),
                      experts, size(document, "bytes"),
                      member(document, "resumable") == true ? ", to be resumed" : "");
-}
-
-std::string print_members(const Json& document, int indent) {
-  const std::string margin(static_cast<size_t>(indent), ' ');
-  std::string out;
-  for (const auto& [key, value] : document.items()) {
-    const std::string name = document.is_array() ? "-" : ckpt::base::escaped(key) + ":";
-    const bool bytes = (key == "bytes" || key.ends_with("_bytes")) && value.is_number_unsigned();
-    if (value.is_structured() && !value.empty()) {
-      out += margin + name + "\n" + print_members(value, indent + 2);
-    } else {
-      out += fmt::format("{}{} {}\n", margin, name,
-                         bytes ? ckpt::base::format_size(value.get<uint64_t>()) : text(value));
-    }
-  }
-  return out;
 }
 
 }  // namespace ckptctl

@@ -22,7 +22,5 @@ std::string print_prune(const Json& document);
 std::string print_grants(const Json& document);
 std::string print_export(const Json& document);
 std::string print_import(const Json& document);
-// Any other: one line per member, nested ones indented.
-std::string print_members(const Json& document, int indent = 0);
 
 }  // namespace ckptctl

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "client/ctl/print.h"
+#include "client/ctl/print_daemon.h"
 #include "client/ctl/verbs.h"
 
 namespace ckptctl {
@@ -19,8 +20,6 @@ using Printer = std::string (*)(const Json&);
 
 // Reads every live byte, or every journal record: as long as it takes.
 inline constexpr uint32_t kLongTimeoutMs = 24 * 3'600'000;
-
-inline std::string print_rest(const Json& document) { return print_members(document); }
 
 class Builder {
  public:

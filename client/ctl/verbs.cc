@@ -117,7 +117,7 @@ Result<Outcome> run_wait(Link& link, const Arguments& args) {
     Result<Json> view = link.head("show", {{"target", args.target}});
     if (view.ok()) {
       Json document{{"run", (*view)["run"]}, {"step", (*view)["step"]}, {"level", args.level}};
-      return Outcome{std::move(document), print_rest, 0};
+      return Outcome{std::move(document), print_wait, 0};
     }
     if (view.error().code != ErrorCode::kNotFound) return std::move(view).error();
     if (std::chrono::steady_clock::now() >= end) {
@@ -302,7 +302,7 @@ void add_administration(Builder& build, const std::shared_ptr<Arguments>& args) 
       [args] {
         return Json{{"target", args->target}, {"tag", args->second}};
       },
-      print_rest);
+      print_tag);
   tag->add_option("commit", args->target, "RUN@STEP")->required();
   tag->add_option("tag", args->second, "Name")->required();
   CLI::App* untag = build.add_question(
@@ -310,15 +310,15 @@ void add_administration(Builder& build, const std::shared_ptr<Arguments>& args) 
       [args] {
         return Json{{"target", args->target}, {"tag", args->second}, {"remove", true}};
       },
-      print_rest);
+      print_tag);
   untag->add_option("run", args->target, "RUN")->required();
   untag->add_option("tag", args->second, "Name")->required();
   build.add_question(
       "rebuild", "Make the catalog anew from the journal", "  ckptctl rebuild", "rebuild",
-      [] { return Json::object(); }, print_rest, kLongTimeoutMs);
+      [] { return Json::object(); }, print_rebuild, kLongTimeoutMs);
   build.add_question(
-      "status", "Show the daemon: sessions, arenas, open snapshots, store",
-      "  ckptctl status --json", "status", [] { return Json::object(); }, print_rest);
+      "status", "Show the daemon: health, disk, last durable steps, sessions",
+      "  ckptctl status --json", "status", [] { return Json::object(); }, print_status);
   CLI::App* wait =
       build.add("wait", "Wait until a commit is there, of a run that is yet to begin, too",
                 "  ckptctl wait tiny@1200 --level durable --timeout 10m",

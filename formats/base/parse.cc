@@ -1,5 +1,6 @@
 #include "formats/base/parse.h"
 
+#include <algorithm>
 #include <array>
 #include <limits>
 #include <optional>
@@ -133,6 +134,22 @@ std::string format_size(uint64_t bytes) {
     ++unit;
   }
   return fmt::format("{:.1f} {}", value, kNames[unit]);
+}
+
+std::string format_age(std::chrono::nanoseconds age) {
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(age).count();
+  if (seconds < 10) {
+    return fmt::format("{:.1f} s", std::max(std::chrono::duration<double>(age).count(), 0.0));
+  }
+  constexpr int64_t kMinute = 60;
+  constexpr int64_t kHour = 60 * kMinute;
+  constexpr int64_t kDay = 24 * kHour;
+  if (seconds < kMinute) return fmt::format("{} s", seconds);
+  if (seconds < kHour) return fmt::format("{} min {} s", seconds / kMinute, seconds % kMinute);
+  if (seconds < kDay) {
+    return fmt::format("{} h {} min", seconds / kHour, seconds % kHour / kMinute);
+  }
+  return fmt::format("{} d {} h", seconds / kDay, seconds % kDay / kHour);
 }
 
 }  // namespace ckpt::base

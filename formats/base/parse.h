@@ -27,4 +27,7 @@ Result<std::chrono::nanoseconds> parse_age(std::string_view text);
 // The largest binary unit that keeps one decimal: "512 B", "64.0 MiB", "1.5 GiB". For messages.
 std::string format_size(uint64_t bytes);
 
+// The two largest units: "0.4 s", "12 s", "3 min 5 s", "2 h 0 min", "4 d 7 h". For messages.
+std::string format_age(std::chrono::nanoseconds age);
+
 }  // namespace ckpt::base

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "client/ctl/print_daemon.h"
 #include "client/ctl/table.h"
 
 namespace ckptctl {
@@ -93,15 +94,67 @@ TEST(Print, MembersThatAnOlderDaemonDoesNotSendAreDashes) {
   EXPECT_NE(print_unit(Json::object()).find("run - unit -"), std::string::npos);
 }
 
-TEST(Print, AnyDocumentIsReadable) {
-  EXPECT_EQ(print_members(Json::parse(R"({"sessions": 2, "arena_bytes": 1048576,
-              "runs": [{"run": "tiny"}], "none": []})")),
-            "sessions: 2\n"
-            "arena_bytes: 1.0 MiB\n"
-            "runs:\n"
-            "  -\n"
-            "    run: tiny\n"
-            "none: []\n");
+TEST(Print, StatusTellsHealthDiskAndDurableSteps) {
+  const std::string text = print_status(Json::parse(R"({"store": "01ab", "state": "ready",
+    "can_save": false, "uptime_seconds": 65.0, "runs": 1, "engine": "uring", "io_shape": "32x4MiB",
+    "conditions": [{"name": "disk_full", "seconds": 12.0, "stops_saving": true,
+                    "reason": "disk full: No space left on device", "remedy": "delete commits"}],
+    "durable": [{"run": "tiny", "trained": true, "lineage": 2, "step": 60, "age_seconds": 75.0,
+                 "failing": {"snapshots": 3, "reason": "disk full"}}],
+    "sessions": [{"session": 4, "process": 4711, "user": 1000, "client": "moetrain rank 0",
+                  "run": "tiny", "rank": 0, "epoch": 3, "arena_bytes": 67108864}],
+    "arena_bytes": 67108864, "arena_bytes_max": 1073741824, "warm_pool_bytes": 0,
+    "slabs": {"free": 3, "leased": 0}, "snapshots_open": 1, "journal_bytes": 4096,
+    "segment_bytes_written": 1048576,
+    "disk": {"free_bytes": 1048576, "total_bytes": 2097152, "reserve_bytes": 524288,
+             "mount_point": "/data"}})"));
+  for (const char* line :
+       {"ckptd:     ready, up 1 min 5 s, 1 runs in store 01ab\n", "health:    NOT SAVING",
+        "  disk_full for 12 s: disk full: No space left on device\n", "    to do: delete commits\n",
+        "disk:      1.0 MiB of 2.0 MiB free on /data, of which disk_reserve keeps 512.0 KiB\n",
+        "arenas:    64.0 MiB of 1.0 GiB, 0 B warm for sessions to come; slabs: 3 free\n",
+        "tiny            60  1 min 15 s        2  yes                 3  disk full\n",
+        "moetrain rank 0  tiny     0      3  64.0 MiB\n"}) {
+    EXPECT_THAT(text, testing::HasSubstr(line));
+  }
+  EXPECT_THAT(print_status(Json::parse(R"({"conditions": []})")),
+              testing::HasSubstr("health:    ok\n"));
+}
+
+TEST(Print, KeepTellsRulesInWordsAndPins) {
+  EXPECT_EQ(print_keep(Json::parse(R"({"run": "tiny", "rules": {"last": 2, "daily": 0,
+              "every_steps": 20, "within_seconds": 604800, "tags": ["best"],
+              "best": [{"metric": "loss", "count": 1, "highest": false}]},
+              "pins": [{"step": 5, "lineage": 1}]})")),
+            "run tiny keeps what one of these rules keeps:\n"
+            "  --keep-last 2            the newest 2 commits\n"
+            "  --keep-every-steps 20    the first of every 20 steps\n"
+            "  --keep-within            all that are at most 7 d 0 h older than the newest\n"
+            "  --keep-tag best          those with this tag\n"
+            "  --keep-best loss:1       the 1 with the lowest loss\n"
+            "pinned: step 5 (lineage 1)\n");
+  EXPECT_EQ(print_keep(Json::parse(R"({"run": "tiny", "rules": {}, "pins": []})")),
+            "run tiny has no rules: `ckptctl prune tiny` needs some, as in `ckptctl keep tiny "
+            "--keep-last 5`\nno commit is pinned\n");
+}
+
+TEST(Print, ChangesOfHistoryAreSentences) {
+  EXPECT_EQ(print_gc(Json::parse(R"({"freed_bytes": 1572864, "segments_removed": 2,
+              "deletions_waiting": 1, "waiting_for": "a restore"})")),
+            "1.5 MiB given back to the disk, 2 segments removed\n"
+            "1 deletions still wait for a restore\n");
+  EXPECT_EQ(print_pin(Json::parse(R"({"run": "tiny", "step": 5, "lineage": 1, "pinned": true})")),
+            "run tiny step 5 (lineage 1) is pinned: no rule removes it\n");
+  EXPECT_EQ(print_tag(Json::parse(R"({"run": "tiny", "tag": "best", "step": 5, "lineage": 1})")),
+            "tag best names run tiny step 5 (lineage 1)\n");
+  EXPECT_EQ(print_tag(Json::parse(R"({"run": "tiny", "tag": "best", "removed": true})")),
+            "tag best was taken away from run tiny\n");
+  EXPECT_EQ(print_wait(Json::parse(R"({"run": "tiny", "step": 5, "level": "durable"})")),
+            "run tiny step 5 is durable\n");
+  for (const auto print :
+       {print_status, print_keep, print_gc, print_pin, print_tag, print_rebuild}) {
+    EXPECT_THAT(print(Json::object()), testing::Not(testing::HasSubstr("{"))) << "no dump";
+  }
 }
 
 }  // namespace

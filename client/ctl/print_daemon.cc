@@ -1,0 +1,231 @@
+#include "client/ctl/print_daemon.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <chrono>
+#include <utility>
+
+#include "client/ctl/print_values.h"
+#include "client/ctl/table.h"
+#include "formats/base/parse.h"
+
+namespace ckptctl {
+namespace {
+
+using Align = Table::Align;
+
+std::string commit_name(const Json& document) {
+  return fmt::format("run {} step {} (lineage {})", text(document, "run"), text(document, "step"),
+                     text(document, "lineage"));
+}
+
+std::string health_lines(const Json& document) {
+  const Json conditions = member(document, "conditions");
+  if (!conditions.is_array()) return {};  // an older daemon does not tell
+  if (conditions.empty()) return "health:    ok\n";
+  std::string out = member(document, "can_save") == false
+                        ? "health:    NOT SAVING: no snapshot can be taken\n"
+                        : "health:    degraded\n";
+  for (const Json& condition : conditions) {
+    out += fmt::format("  {} for {}: {}\n    to do: {}\n", text(condition, "name"),
+                       age(condition, "seconds"), text(condition, "reason"),
+                       text(condition, "remedy"));
+  }
+  return out;
+}
+
+std::string disk_line(const Json& document) {
+  const Json disk = member(document, "disk");
+  if (!disk.is_object()) return {};
+  std::string line =
+      fmt::format("disk:      {} of {} free", size(disk, "free_bytes"), size(disk, "total_bytes"));
+  if (const std::string mount = text(disk, "mount_point"); mount != "-") line += " on " + mount;
+  if (const Json kept = member(disk, "reserve_bytes"); kept.is_number_unsigned() && kept != 0) {
+    line += fmt::format(", of which disk_reserve keeps {}", size(disk, "reserve_bytes"));
+  }
+  return line + "\n";
+}
+
+std::string memory_line(const Json& document) {
+  std::string line = fmt::format("arenas:    {}", size(document, "arena_bytes"));
+  if (!member(document, "arena_bytes_max").is_null()) {
+    line += " of " + size(document, "arena_bytes_max");
+  }
+  line += fmt::format(", {} warm for sessions to come", size(document, "warm_pool_bytes"));
+  std::string slabs;
+  const Json states = member(document, "slabs");
+  for (const auto& [state, count] : states.items()) {
+    if (count == 0) continue;
+    slabs += fmt::format("{}{} {}", slabs.empty() ? "" : ", ", text(count), state);
+  }
+  return line + (slabs.empty() ? "" : "; slabs: " + slabs) + "\n";
+}
+
+std::string scrub_line(const Json& document) {
+  const Json scrub = member(document, "scrub");
+  if (!scrub.is_object()) return {};
+  const bool ever = !member(scrub, "seconds_since_last_pass").is_null();
+  return fmt::format("scrub:     {}, {}; {} damaged units, {} commits to read\n",
+                     text(scrub, "state"),
+                     ever ? "last pass " + age(scrub, "seconds_since_last_pass") + " ago"
+                          : "no pass has ended yet",
+                     text(scrub, "damaged_units"), text(scrub, "commits_waiting"));
+}
+
+// The last durable step of each run.
+std::string durable_table(const Json& document) {
+  Table table({{"RUN"},
+               {"DURABLE STEP", Align::kRight},
+               {"AGE", Align::kRight},
+               {"LINEAGE", Align::kRight},
+               {"TRAINED"},
+               {"FAILED SINCE", Align::kRight},
+               {"WHY"}});
+  for (const Json& run : member(document, "durable")) {
+    const Json failing = member(run, "failing");
+    table.add({text(run, "run"), text(run, "step"), age(run, "age_seconds"), text(run, "lineage"),
+               text(run, "trained"), failing.is_object() ? text(failing, "snapshots") : "-",
+               failing.is_object() ? text(failing, "reason") : ""});
+  }
+  return table.empty() ? "" : "\n" + table.text();
+}
+
+std::string sessions_table(const Json& document) {
+  Table table({{"SESSION", Align::kRight},
+               {"PROCESS", Align::kRight},
+               {"USER", Align::kRight},
+               {"CLIENT"},
+               {"RUN"},
+               {"RANK", Align::kRight},
+               {"EPOCH", Align::kRight},
+               {"ARENA", Align::kRight}});
+  for (const Json& session : member(document, "sessions")) {
+    table.add({text(session, "session"), text(session, "process"), text(session, "user"),
+               text(session, "client"), text(session, "run"), text(session, "rank"),
+               text(session, "epoch"), size(session, "arena_bytes")});
+  }
+  return table.empty() ? "" : "\n" + table.text();
+}
+
+std::string codecs_table(const Json& document) {
+  Table table(
+      {{"RUN"}, {"UNITS"}, {"COMPRESSED"}, {"RATIO", Align::kRight}, {"SPEED", Align::kRight}});
+  for (const Json& kind : member(document, "codecs")) {
+    const bool known = !member(kind, "encode_bytes_per_second").is_null();
+    table.add({text(kind, "run"), text(kind, "units"), text(kind, "encoded"), text(kind, "ratio"),
+               known ? size(kind, "encode_bytes_per_second") + "/s" : "-"});
+  }
+  return table.empty() ? "" : "\n" + table.text();
+}
+
+// A rule in words, with the flag that sets it.
+std::string count_line(const Json& rules, const char* name, const char* flag, const char* before,
+                       const char* after) {
+  const Json count = member(rules, name);
+  if (!count.is_number_unsigned() || count == 0) return {};
+  const std::string said = fmt::format("--keep-{} {}", flag, text(count));
+  return fmt::format("  {:<24} {} {} {}\n", said, before, text(count), after);
+}
+
+std::string rule_lines(const Json& rules) {
+  std::string out;
+  out += count_line(rules, "last", "last", "the newest", "commits");
+  out += count_line(rules, "hourly", "hourly", "the newest of each of the last", "hours");
+  out += count_line(rules, "daily", "daily", "the newest of each of the last", "days");
+  out += count_line(rules, "weekly", "weekly", "the newest of each of the last", "weeks");
+  out += count_line(rules, "monthly", "monthly", "the newest of each of the last", "months");
+  out += count_line(rules, "yearly", "yearly", "the newest of each of the last", "years");
+  out += count_line(rules, "every_steps", "every-steps", "the first of every", "steps");
+  if (const Json within = member(rules, "within_seconds");
+      within.is_number_unsigned() && within != 0) {
+    out += fmt::format("  {:<24} all that are at most {} older than the newest\n", "--keep-within",
+                       age(rules, "within_seconds"));
+  }
+  for (const Json& tag : member(rules, "tags")) {
+    out += fmt::format("  {:<24} those with this tag\n", "--keep-tag " + text(tag));
+  }
+  for (const Json& best : member(rules, "best")) {
+    const bool highest = member(best, "highest") == true;
+    const std::string said = fmt::format("--keep-best {}:{}{}", text(best, "metric"),
+                                         text(best, "count"), highest ? ":highest" : "");
+    out += fmt::format("  {:<24} the {} with the {} {}\n", said, text(best, "count"),
+                       highest ? "highest" : "lowest", text(best, "metric"));
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string print_status(const Json& document) {
+  std::string out =
+      fmt::format("ckptd:     {}, up {}, {} runs in store {}\n", text(document, "state"),
+                  age(document, "uptime_seconds"), text(document, "runs"), text(document, "store"));
+  out += health_lines(document);
+  out += disk_line(document);
+  out += fmt::format(
+      "writes:    {} since the start, by {} ({}{}); journal of {}\n",
+      size(document, "segment_bytes_written"), text(document, "engine"), text(document, "io_shape"),
+      member(document, "zero_copy") == true ? ", zero copy" : "", size(document, "journal_bytes"));
+  out += memory_line(document);
+  out += fmt::format("snapshots: {} open\n", text(document, "snapshots_open"));
+  out += scrub_line(document);
+  return out + durable_table(document) + sessions_table(document) + codecs_table(document);
+}
+
+std::string print_keep(const Json& document) {
+  const std::string run = text(document, "run");
+  const std::string rules = rule_lines(member(document, "rules"));
+  std::string out =
+      rules.empty() ? fmt::format(
+                          "run {} has no rules: `ckptctl prune {}` needs some, as in "
+                          "`ckptctl keep {} --keep-last 5`\n",
+                          run, run, run)
+                    : fmt::format("run {} keeps what one of these rules keeps:\n{}", run, rules);
+  std::string pins;
+  for (const Json& pin : member(document, "pins")) {
+    pins += fmt::format("{}step {} (lineage {})", pins.empty() ? "" : ", ", text(pin, "step"),
+                        text(pin, "lineage"));
+  }
+  return out + (pins.empty() ? "no commit is pinned\n" : "pinned: " + pins + "\n");
+}
+
+std::string print_gc(const Json& document) {
+  std::string out = fmt::format("{} given back to the disk, {} segments removed\n",
+                                size(document, "freed_bytes"), text(document, "segments_removed"));
+  if (const Json waiting = member(document, "deletions_waiting");
+      waiting.is_number_unsigned() && waiting != 0) {
+    out += fmt::format("{} deletions still wait for {}\n", text(waiting),
+                       text(document, "waiting_for"));
+  }
+  if (const Json error = member(document, "error"); !error.is_null()) {
+    out += fmt::format("space was not given back: {}\n", text(error));
+  }
+  return out;
+}
+
+std::string print_pin(const Json& document) {
+  const bool pinned = member(document, "pinned") == true;
+  return fmt::format("{} is {}\n", commit_name(document),
+                     pinned ? "pinned: no rule removes it" : "left to the rules again");
+}
+
+std::string print_tag(const Json& document) {
+  if (member(document, "removed") == true) {
+    return fmt::format("tag {} was taken away from run {}\n", text(document, "tag"),
+                       text(document, "run"));
+  }
+  return fmt::format("tag {} names {}\n", text(document, "tag"), commit_name(document));
+}
+
+std::string print_wait(const Json& document) {
+  return fmt::format("run {} step {} is {}\n", text(document, "run"), text(document, "step"),
+                     text(document, "level"));
+}
+
+std::string print_rebuild(const Json& document) {
+  return fmt::format("the catalog was made anew from {} journal records: {} commits of {} runs\n",
+                     text(document, "records"), text(document, "commits"), text(document, "runs"));
+}
+
+}  // namespace ckptctl

@@ -1,0 +1,17 @@
+// Values of a daemon's documents as text. What is missing prints as "-", whatever version of ckptd
+// wrote the document.
+#pragma once
+
+#include <string>
+
+#include "client/ctl/link.h"
+
+namespace ckptctl {
+
+Json member(const Json& object, const char* name);  // null if there is none
+std::string text(const Json& value);
+std::string text(const Json& object, const char* name);
+std::string size(const Json& object, const char* name);  // of bytes: "1.5 MiB"
+std::string age(const Json& object, const char* name);   // of seconds: "3 min 5 s"
+
+}  // namespace ckptctl

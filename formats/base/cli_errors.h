@@ -1,0 +1,157 @@
+// Errors of command lines, the same for every program that parses with CLI11: the sentence names
+// the program, its verb and the argument, and suggests the nearest verb or flag.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <numeric>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "formats/base/console.h"
+
+namespace ckpt::base {
+
+inline constexpr int kBadUsageExit = 2;
+
+// How many letters differ: insertions, deletions and exchanges of one letter, and of two
+// neighbours.
+inline size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::vector<size_t>> rows(a.size() + 1, std::vector<size_t>(b.size() + 1));
+  for (size_t i = 0; i <= a.size(); ++i) rows[i][0] = i;
+  std::iota(rows[0].begin(), rows[0].end(), size_t{0});
+  for (size_t i = 1; i <= a.size(); ++i) {
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t differs = a[i - 1] == b[j - 1] ? 0 : 1;
+      rows[i][j] = std::min({rows[i - 1][j] + 1, rows[i][j - 1] + 1, rows[i - 1][j - 1] + differs});
+      const bool swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+      if (swapped) rows[i][j] = std::min(rows[i][j], rows[i - 2][j - 2] + 1);
+    }
+  }
+  return rows[a.size()][b.size()];
+}
+
+// The nearest of `names`; empty if none is near enough to be meant. What is longer than any name is
+// no slip of the pen.
+inline std::string nearest_name(const std::string& said, const std::vector<std::string>& names) {
+  constexpr size_t kNameBytesMax = 64;
+  if (said.size() > kNameBytesMax) return {};
+  std::string nearest;
+  size_t least = std::max<size_t>(said.size() / 3, 1) + 1;
+  for (const std::string& name : names) {
+    const bool begins = said.size() >= 3 && name.starts_with(said);
+    const size_t distance = begins ? 1 : edit_distance(said, name);
+    if (distance >= least) continue;
+    least = distance;
+    nearest = name;
+  }
+  return nearest;
+}
+
+namespace cli_errors {
+
+inline std::vector<std::string> verb_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) {
+    if (!verb->get_name().empty()) names.push_back(verb->get_name());
+  }
+  return names;
+}
+
+inline std::vector<std::string> flag_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* level = &app; level != nullptr; level = level->get_parent()) {
+    for (const CLI::Option* option : level->get_options()) {
+      for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    }
+  }
+  return names;
+}
+
+// The innermost verb that the command line has named.
+inline const CLI::App& chosen_verb(const CLI::App& app) {
+  const auto chosen = app.get_subcommands();
+  return chosen.empty() ? app : chosen_verb(*chosen.back());
+}
+
+inline std::string full_name(const CLI::App& app) {
+  const CLI::App* parent = app.get_parent();
+  return parent == nullptr ? app.get_name() : full_name(*parent) + " " + app.get_name();
+}
+
+inline std::string joined(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text;
+}
+
+// Texts of a command line may hold any bytes, and end up on a terminal.
+inline std::string quoted(const std::string& said) {
+  std::string text = "`";
+  for (const char c : said.substr(0, 128)) text += c >= ' ' && c <= '~' ? c : '?';
+  return text + (said.size() > 128 ? "...`" : "`");
+}
+
+inline std::string with_suggestion(std::string text, const std::string& nearest) {
+  return nearest.empty() ? text : text + "; did you mean " + quoted(nearest) + "?";
+}
+
+inline std::string about_extra(const CLI::App& verb, const std::string& extra, bool takes_verb) {
+  if (extra.starts_with("-")) {
+    const std::string flag = extra.substr(0, extra.find('='));
+    return with_suggestion("unknown flag " + quoted(flag), nearest_name(flag, flag_names(verb)));
+  }
+  if (!takes_verb) return "one argument too many: " + quoted(extra);
+  const auto names = verb_names(verb);
+  const std::string nearest = nearest_name(extra, names);
+  const std::string text = "unknown command " + quoted(extra);
+  return nearest.empty() ? text + "; the commands are " + joined(names)
+                         : with_suggestion(text, nearest);
+}
+
+// The sentence without the program and its verb.
+inline std::string sentence(const CLI::App& app, const CLI::App& verb,
+                            const CLI::ParseError& error) {
+  const bool lacks_verb = &verb == &app && !verb_names(app).empty();
+  const std::vector<std::string> extras = app.remaining(true);
+  const auto flag = std::find_if(extras.begin(), extras.end(), [](const std::string& extra) {
+    return extra.size() > 1 && extra.starts_with("-");
+  });
+  if (flag != extras.end() && !lacks_verb) return about_extra(verb, *flag, false);
+  if (!extras.empty() && (lacks_verb || error.get_name() == "ExtrasError")) {
+    const bool named = !extras.front().starts_with("-");
+    if (named || !lacks_verb) return about_extra(verb, extras.front(), lacks_verb);
+  }
+  if (lacks_verb) return "a command is missing: one of " + joined(verb_names(app));
+  std::string what = error.what();
+  if (error.get_name() == "RequiredError") {
+    constexpr std::string_view kRequired = " is required";
+    if (what.ends_with(kRequired)) {
+      what.resize(what.size() - kRequired.size());
+      return "the argument " + what + " is missing";
+    }
+  }
+  // "--limit: 1 required UINT missing"
+  if (const size_t at = what.find(": 1 required "); at != std::string::npos) {
+    return what.substr(0, at) + " needs a value";
+  }
+  return what;
+}
+
+}  // namespace cli_errors
+
+// To be called for what app.parse() throws. Prints help and version as CLI11 does, and returns 0;
+// or says on stderr what is wrong, and returns 2.
+inline int report_usage(const CLI::App& app, const CLI::ParseError& error) {
+  if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) return app.exit(error);
+  const CLI::App& verb = cli_errors::chosen_verb(app);
+  const std::string name = cli_errors::full_name(verb);
+  print_stderr("{}: {}\n", name, cli_errors::sentence(app, verb, error));
+  // How the verb is written helps more than what was wrong with it.
+  if (!verb.get_footer().empty() && &verb != &app) print_stderr("{}\n", verb.get_footer());
+  print_stderr("`{} --help` tells more\n", name);
+  return kBadUsageExit;
+}
+
+}  // namespace ckpt::base

@@ -1,0 +1,106 @@
+// Command lines that go wrong, and the sentences they give: each names the program, its verb and
+// the argument, and what to do next.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "formats/base/cli_errors.h"
+#include "tests/support/daemon_process.h"
+
+namespace ckpt::test {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+struct Case {
+  std::vector<std::string> line;
+  std::string begins;  // the first line of stderr
+};
+
+TEST(CommandLines, BadUsageNamesProgramVerbAndArgument) {
+  const std::vector<Case> cases = {
+      {{"ckptctl"}, "ckptctl: a command is missing: one of runs, log, show"},
+      {{"ckptctl", "lgo"}, "ckptctl: unknown command `lgo`; did you mean `log`?"},
+      {{"ckptctl", "stat"}, "ckptctl: unknown command `stat`; did you mean `status`?"},
+      {{"ckptctl", "frobnicate"}, "ckptctl: unknown command `frobnicate`; the commands are runs"},
+      {{"ckptctl", "--scoket", "x", "runs"},
+       "ckptctl runs: unknown flag `--scoket`; did you mean `--socket`?"},
+      {{"ckptctl", "log"}, "ckptctl log: the argument run is missing"},
+      {{"ckptctl", "unit", "tiny"}, "ckptctl unit: the argument unit is missing"},
+      {{"ckptctl", "tag", "tiny@5"}, "ckptctl tag: the argument tag is missing"},
+      {{"ckptctl", "export", "tiny"}, "ckptctl export: the argument --out is missing"},
+      {{"ckptctl", "log", "tiny", "--limt", "3"},
+       "ckptctl log: unknown flag `--limt`; did you mean `--limit`?"},
+      {{"ckptctl", "log", "tiny", "more"}, "ckptctl log: one argument too many: `more`"},
+      {{"ckptctl", "log", "tiny", "--limit"}, "ckptctl log: --limit needs a value"},
+      {{"ckptctl", "log", "tiny", "--limit", "-1"},
+       "ckptctl log: --limit: -1: must not be negative"},
+      {{"ckptctl", "gc", "\x1b[31mred"}, "ckptctl gc: one argument too many: `?[31mred`"},
+      {{"ckptd", "--dta", "x"}, "ckptd: unknown flag `--dta`; did you mean `--data`?"},
+      {{"ckptd", "--arena"}, "ckptd: --arena needs a value"},
+      {{"ckptd"}, "ckptd: no data directory: pass --data DIR"},
+      {{"moetrain", "rnu"}, "moetrain: unknown command `rnu`; did you mean `run`?"},
+      {{"moetrain", "run", "--rank", "4"},
+       "moetrain run: unknown flag `--rank`; did you mean `--ranks`?"},
+      {{"ckptbench", "svae"}, "ckptbench: unknown command `svae`; did you mean `save`?"},
+  };
+  for (const Case& one : cases) {
+    std::vector<std::string> line = one.line;
+    line.front() = program(line.front());
+    const Finished finished = run_program(line, {"CKPTD_RUN="});
+    EXPECT_EQ(finished.exit_code, 2) << one.begins;
+    EXPECT_THAT(finished.err, StartsWith(one.begins));
+    EXPECT_EQ(finished.out, "") << one.begins;
+    EXPECT_THAT(finished.err, Not(HasSubstr("Run with --help"))) << one.begins;
+  }
+}
+
+TEST(CommandLines, HelpIsNoError) {
+  for (const char* name : {"ckptctl", "ckptd", "moetrain", "ckptbench"}) {
+    const Finished help = run_program({program(name), "--help"});
+    EXPECT_EQ(help.exit_code, 0) << name;
+    EXPECT_THAT(help.out, HasSubstr("--help")) << name;
+    EXPECT_EQ(help.err, "") << name;
+  }
+}
+
+TEST(CommandLines, WithoutADaemonTheSentenceSaysHowToStartOne) {
+  const TempFolder folder;
+  const auto runs = [](const std::string& socket) {
+    return run_program({program("ckptctl"), "--socket", "unix:" + socket, "runs"});
+  };
+  const Finished none = runs(folder.path("none.sock"));
+  EXPECT_EQ(none.exit_code, 1);
+  EXPECT_EQ(none.err, "ckptctl: cannot connect to ckptd: socket " + folder.path("none.sock") +
+                          ": No such file or directory; start ckptd there (ckptd --data DIR "
+                          "--listen unix:" +
+                          folder.path("none.sock") +
+                          "), or name the socket of one that runs (--socket or CKPTD_SOCKET)\n");
+  std::ofstream(folder.path("plain")) << "text";
+  const Finished plain = runs(folder.path("plain"));
+  EXPECT_EQ(plain.exit_code, 2);
+  EXPECT_THAT(plain.err, HasSubstr("it is not a socket"));
+  const Finished unset = run_program({program("ckptctl"), "runs"}, {"CKPTD_SOCKET="});
+  EXPECT_EQ(unset.exit_code, 2);
+  EXPECT_THAT(unset.err, HasSubstr("no socket given: pass --socket unix:PATH or set CKPTD_SOCKET"));
+}
+
+TEST(NearestName, SuggestsWhatWasProbablyMeant) {
+  const std::vector<std::string> names = {"log", "show", "status", "prune", "--limit"};
+  EXPECT_EQ(base::nearest_name("lgo", names), "log") << "two neighbours exchanged";
+  EXPECT_EQ(base::nearest_name("prun", names), "prune");
+  EXPECT_EQ(base::nearest_name("--limits", names), "--limit");
+  EXPECT_EQ(base::nearest_name("stat", names), "status") << "its beginning";
+  EXPECT_EQ(base::nearest_name("x", names), "");
+  EXPECT_EQ(base::nearest_name("", names), "");
+  EXPECT_EQ(base::nearest_name(std::string(1 << 20, 'l'), names), "") << "no slip of the pen";
+}
+
+}  // namespace
+}  // namespace ckpt::test
