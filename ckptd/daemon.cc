@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 
 #include "ckptd/daemon_impl.h"
+#include "ckptd/observe/health_text.h"
 #include "formats/base/printable.h"
 
 namespace ckptd {
@@ -16,6 +17,7 @@ void Daemon::connected(SessionId session, uid_t uid, pid_t pid) {
   added.id = session;
   added.uid = uid;
   added.pid = pid;
+  added.connected_at = impl_->now;
 }
 
 void Daemon::receive(SessionId session, fb::MessageT message, ckpt::base::UniqueFd fd) {
@@ -48,6 +50,7 @@ void Daemon::tick(Time now) {
   impl_->scrub->tick(now);
   impl_->recoder->tick(now);
   impl_->warm_memory();
+  if (impl_->health_watch.is_due(now)) impl_->look_at_health();
   // From the first tick: members cannot come back while the store is being recovered.
   if (!impl_->serving_since) impl_->serving_since = now;
   if (!impl_->rejoin_deadline_over && now - *impl_->serving_since >= limits::kReopenDeadline) {
@@ -77,6 +80,27 @@ bool Daemon::drained() const { return impl_->closed_cleanly; }
 Status Daemon::readiness() const {
   if (impl_->draining) return make_error(ErrorCode::kUnavailable, "draining");
   return impl_->journal->health();
+}
+
+Daemon::Answer Daemon::health_answer() {
+  impl_->look_at_health();
+  const Health& health = impl_->health_watch.health();
+  return {
+      .ok = true,
+      .text = (health.ok() ? "ok\n" : "degraded\n") + health_lines(health, impl_->wall_clock_ns())};
+}
+
+Daemon::Answer Daemon::readiness_answer() {
+  impl_->look_at_health();
+  const Health& health = impl_->health_watch.health();
+  const bool ready = !impl_->draining && health.can_save();
+  std::string text = ready ? "ready\n" : "not ready\n";
+  if (impl_->draining) text += "draining: ckptd is shutting down and takes nothing new\n";
+  text += health_lines(health, impl_->wall_clock_ns());
+  text += progress_lines(impl_->health_watch.progress(), impl_->wall_clock_ns(),
+                         limits::kRunsInReadyzMax,
+                         [this](const std::string& run) { return impl_->is_trained(run); });
+  return {.ok = ready, .text = std::move(text)};
 }
 
 // Handles what callbacks and events have left, until nothing is left.

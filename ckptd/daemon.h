@@ -87,9 +87,18 @@ class Daemon {
   void begin_drain();
   bool drained() const;
 
-  // Why no session would be served, if none would.
+  // Why no session would be served, if none would: it drains, or the journal is closed.
   Status readiness() const;
-  std::string metrics_text() const;  // Prometheus text format
+  struct Answer {
+    bool ok = false;
+    std::string text;  // lines
+  };
+  // Conditions that hold the daemon up, one a line; ok while the loop answers at all.
+  Answer health_answer();
+  // Whether a trainer that comes now can save its state; with the conditions, and the last durable
+  // step of the runs that changed last and its age.
+  Answer readiness_answer();
+  std::string metrics_text();  // Prometheus text format
 
  private:
   struct Impl;

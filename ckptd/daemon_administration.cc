@@ -296,7 +296,7 @@ void Daemon::Impl::run_gone(const RunInfo& run) {
   staging->drop_cached(run.id);
   staging->unpin_memory(run.id);
   newest_by_run.erase(run.id);
-  committed_state.erase(run.name);
+  health_watch.run_removed(run.name);
   forget_registration(run.name);
 }
 

@@ -5,6 +5,7 @@
 
 #include "ckptd/daemon_impl.h"
 #include "ckptd/observe/log_event.h"
+#include "ckptd/staging/arena_quota.h"
 #include "formats/base/checked.h"
 #include "formats/segment.h"
 
@@ -129,10 +130,9 @@ Status Daemon::Impl::check_begin(const Session& session, const SnapshotKey& key,
   }
   const uint32_t leasable = session.arena ? staging->leasable(*session.arena) : 0;
   if (message.slabs_wanted > leasable) {
-    return make_error(ErrorCode::kResourceExhausted,
-                      "this rank's part needs {} slabs, its arena has {} for snapshots: ask for a "
-                      "larger arena",
-                      message.slabs_wanted, leasable);
+    return snapshot_too_large(
+        "this rank's part of the snapshot", message.slabs_wanted, leasable,
+        session.arena ? staging->layout(*session.arena) : ckpt::ArenaLayout());
   }
   CKPT_TRY(check_metrics(message));
   return check_tokens(key, message);
@@ -346,10 +346,9 @@ Status Daemon::Impl::add_lease_wait(Session& session, const LeaseWait& wait) {
   const uint32_t leasable = session.arena ? staging->leasable(*session.arena) : 0;
   if (wait.count == 0 || wanted > leasable ||
       session.lease_waits.size() >= limits::kPendingRequestsPerSessionMax) {
-    return make_error(ErrorCode::kResourceExhausted,
-                      "it needs {} slabs at once, the arena has {} for snapshots: ask for a larger "
-                      "arena",
-                      wanted, leasable);
+    return snapshot_too_large(
+        "the snapshot", wanted, leasable,
+        session.arena ? staging->layout(*session.arena) : ckpt::ArenaLayout());
   }
   ++counters.lease_waits;
   session.lease_waits.push_back(wait);

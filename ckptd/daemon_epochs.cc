@@ -62,7 +62,15 @@ void Daemon::Impl::join(Session& session, const fb::JoinGroupT& message) {
                       .grace = std::chrono::milliseconds(message.grace_ms)};
   if (message.grace_ms == 0) request.grace = limits::kSurvivorGrace;
   request.grace = std::min(request.grace, limits::kSurvivorGraceMax);
-  carry_out(groups.join(*session.run, request));
+  const std::string holder = describe_holder(*session.run, request);
+  tell_place_is_held(session, request);
+  Groups::Actions actions = groups.join(*session.run, request);
+  for (Groups::Action& action : actions) {
+    auto* refused = std::get_if<Groups::Refuse>(&action);
+    if (refused == nullptr || refused->session != session.id || holder.empty()) continue;
+    if (refused->error.code == ErrorCode::kAlreadyExists) refused->error.message += ": " + holder;
+  }
+  carry_out(actions);
 }
 
 void Daemon::Impl::carry_out(const Groups::Actions& actions) {

@@ -1,16 +1,11 @@
-// What the sources daemon_*.cc share. Private to them.
+// Shared by the sources daemon_*.cc, and private to them:
 //
-//   daemon.cc            the public face, poll and tick, drain
-//   daemon_apply.cc, daemon_open.cc  records into journal and catalog; start: recovery, the stages
-//   daemon_salvage.cc    start: a damaged journal, and a catalog that knows what it said
-//   daemon_sessions.cc, daemon_epochs.cc  sessions, registration; what Groups decides
-//   daemon_begin.cc, daemon_snapshots.cc  a snapshot: checks, space, slabs; seals, the commit
-//   daemon_handback.cc, daemon_restore.cc  what comes back after a daemon restart; restores
-//   daemon_queries.cc, daemon_metrics.cc  questions; metrics and status
-//   daemon_alarms.cc, daemon_administration.cc  alarms; tags, pins, rules, prunes, removals
-//   daemon_holds.cc      what readers keep from being removed
-//   daemon_gc.cc, daemon_same.cc  dead space; what the disk has already is not written again
-//   daemon_scrub.cc, daemon_recode.cc  what is live is read back, what is old is encoded
+//   daemon, _dispatch           public face, poll and tick, drain; messages to their functions
+//   _open, _apply, _salvage     recovery; journal records into the catalog; a damaged journal
+//   _sessions, _epochs, _handback  sessions and groups; what comes back after a restart
+//   _begin, _snapshots, _alarms, _codec, _delta, _same  a snapshot from its begin to its commit
+//   _restore, _holds, _gc, _scrub, _recode  restores, holds; dead space; background work
+//   _queries, _status, _metrics, _health, _administration  what is asked, told and changed
 //
 // Everything runs on the loop thread. Callbacks of the stages arrive inside poll(); whatever they
 // set free is handled by settle(), at the end of every public call, never recursively.
@@ -29,6 +24,7 @@
 #include "ckptd/catalog/catalog.h"
 #include "ckptd/catalog/salvage.h"
 #include "ckptd/daemon.h"
+#include "ckptd/daemon_health.h"
 #include "ckptd/daemon_state.h"
 #include "ckptd/daemon_store.h"
 #include "ckptd/gc/dead_records.h"
@@ -55,11 +51,6 @@ using ckpt::ErrorCode;
 using ckpt::make_error;
 using ckpt::SessionId;
 using ckpt::SnapshotKey;
-
-// Are the codecs that a trainer asks for those of all its units, and known? (daemon_codec.cc)
-Status check_unit_codecs(const fb::RegisterUnitsT& message);
-// What `observer` sees, seen by a sampler, too; it may be null.
-PayloadObserver with_sampler(PayloadObserver observer, std::shared_ptr<SlabSampler> sampler);
 
 struct Daemon::Impl {
   // -- start and end (daemon_open.cc, daemon.cc) -------------------------------------------------
@@ -146,6 +137,10 @@ struct Daemon::Impl {
 
   // -- epochs (daemon_epochs.cc) -----------------------------------------------------------------
   void join(Session& session, const fb::JoinGroupT& message);
+  std::string describe_holder(ckpt::RunId run,
+                              const JoinRequest& request) const;  // daemon_joins.cc
+  void tell_place_is_held(const Session& asker, const JoinRequest& request);
+  QueryAnswer query_join(const Session& session) const;
   void carry_out(const Groups::Actions& actions);
   std::string run_name(ckpt::RunId run) const;
   void carry_out(const Groups::EndEpoch& action);
@@ -269,14 +264,17 @@ struct Daemon::Impl {
   void close_restore(Session& session, const fb::CloseRestoreT& message);
   RestoreContext restore_context();
 
-  // -- questions (daemon_queries.cc, daemon_metrics.cc) ------------------------------------------
+  // -- questions (daemon_queries.cc, daemon_status.cc); health (daemon_health.cc) -----------------
   void query(Session& session, const fb::QueryT& message);
   void answer(SessionId session, uint64_t request, QueryAnswer answer);
   QueryContext query_context(const Session& session);
   void query_verify(Session& session, const fb::QueryT& message);
   Result<HoldId> hold_verified(const Session& session, const VerifyTarget& target);
   QueryAnswer query_rebuild(const Session& session);
-  QueryAnswer query_status(const Session& asker) const;
+  QueryAnswer query_status(const Session& asker);
+  bool may_read(const Session& session, const std::string& run) const;
+  void look_at_health();
+  bool is_trained(const std::string& run) const;
 
   // -- changes of history (daemon_administration.cc) ---------------------------------------------
   static bool is_administration(std::string_view verb);
@@ -411,7 +409,7 @@ struct Daemon::Impl {
   bool closed_cleanly = false;
   Time drain_deadline{};
   Counters counters;
-  std::map<std::string, CommittedState> committed_state;  // by run, of those with commits
+  HealthWatch health_watch;
 };
 
 }  // namespace ckptd

@@ -1,34 +1,17 @@
-// What the daemon says about itself: metrics for Prometheus, and the `status` document.
-#include <algorithm>
-#include <array>
-#include <cmath>
-#include <functional>
-#include <map>
-#include <nlohmann/json.hpp>
+// Metrics for Prometheus.
+#include <chrono>
+#include <string>
+#include <utility>
 
 #include "ckptd/daemon_impl.h"
+#include "ckptd/daemon_slab_states.h"
+#include "ckptd/observe/health_text.h"
 #include "ckptd/observe/metrics_text.h"
 #include "ckptd/query/documents.h"
-#include "formats/base/json_dump.h"
 
 namespace ckptd {
 
 namespace {
-
-constexpr std::array<std::pair<SlabState, std::string_view>, 7> kSlabStates = {{
-    {SlabState::kFree, "free"},
-    {SlabState::kLeased, "leased"},
-    {SlabState::kSealed, "sealed"},
-    {SlabState::kWriting, "writing"},
-    {SlabState::kDurable, "durable"},
-    {SlabState::kRestoring, "restoring"},
-    {SlabState::kHeld, "held"},
-}};
-
-uint64_t slabs_in(const Staging::Stats& stats, SlabState state) {
-  const auto found = stats.slabs.find(state);
-  return found == stats.slabs.end() ? 0 : found->second;
-}
 
 void add_counters(MetricsText& text, const Counters& counters) {
   text.counter("ckptd_commits_total", "Snapshots made durable.", counters.commits);
@@ -131,81 +114,6 @@ void add_recode(MetricsText& text, const Recoder::Counters& counters) {
                counters.errors);
 }
 
-void add_runs(MetricsText& text, const std::map<std::string, CommittedState>& runs) {
-  for (const auto& [run, state] : runs) {
-    text.gauge("ckptd_run_step", "Step of the newest commit, by run.",
-               static_cast<double>(state.step), {{"run", run}});
-  }
-  for (const auto& [run, state] : runs) {
-    if (!state.lost_tokens) continue;
-    text.gauge("ckptd_run_lost_tokens", "Tokens that recoveries have lost, as of that commit.",
-               static_cast<double>(*state.lost_tokens), {{"run", run}});
-  }
-  for (const auto& [run, state] : runs) {
-    if (!state.plt) continue;
-    text.gauge("ckptd_run_plt", "Their part of all tokens, as the trainer says.", *state.plt,
-               {{"run", run}});
-  }
-}
-
-// `ckptctl scrub --status` tells the rest.
-nlohmann::json scrub_summary(const ScrubReport& report, uint64_t now_ns) {
-  const uint64_t ended_ns = report.state.last.ended_ns;
-  nlohmann::json summary = {{"state", report.doing},
-                            {"damaged_units", report.state.damages.size()},
-                            {"commits_waiting", report.commits_waiting},
-                            {"seconds_since_last_pass", nullptr}};
-  if (ended_ns > 0 && ended_ns <= now_ns) {
-    summary["seconds_since_last_pass"] = (now_ns - ended_ns) / 1'000'000'000;
-  }
-  return summary;
-}
-
-// Which readers keep what from being removed; of runs that the asker may read.
-nlohmann::json holds_document(const Holds& holds, Time now,
-                              const std::function<std::string(ckpt::RunId)>& readable_name) {
-  nlohmann::json document = nlohmann::json::array();
-  for (const auto& [id, hold] : holds.all()) {
-    const std::string run = readable_name(hold.run);
-    if (run.empty()) continue;
-    document.push_back(
-        {{"run", run},
-         {"lineage", hold.view.lineage},
-         {"step", hold.view.step},
-         {"session", hold.holder.session},
-         {"client", hold.holder.client},
-         {"process", hold.holder.pid},
-         {"user", hold.holder.uid},
-         {"since", iso_time(hold.since_ns)},
-         {"idle_seconds",
-          hold.of_job ? 0
-                      : std::chrono::floor<std::chrono::seconds>(now - hold.progress_at).count()}});
-  }
-  return document;
-}
-
-// What `auto` has decided.
-nlohmann::json codecs_document(const std::map<std::string, std::shared_ptr<RunCodecs>>& codecs,
-                               const std::function<bool(const std::string&)>& may_read) {
-  nlohmann::json document = nlohmann::json::array();
-  for (const auto& [run, of_run] : codecs) {
-    if (!may_read(run)) continue;
-    for (const RunCodecs::Kind& kind : of_run->automatic()) {
-      nlohmann::json row = {{"run", run},
-                            {"units", kind.name},
-                            {"encoded", kind.encoded},
-                            {"ratio", nullptr},
-                            {"encode_bytes_per_second", nullptr}};
-      if (kind.figures) {
-        row["ratio"] = kind.figures->ratio;
-        row["encode_bytes_per_second"] = std::llround(kind.figures->bytes_per_second);
-      }
-      document.push_back(std::move(row));
-    }
-  }
-  return document;
-}
-
 void add_persist(MetricsText& text, const Persist::Stats& stats) {
   text.counter("ckptd_written_bytes_total", "Bytes written into segments.", stats.bytes_written);
   text.counter("ckptd_extents_total", "Extents written.", stats.extents_written);
@@ -236,15 +144,20 @@ void add_persist(MetricsText& text, const Persist::Stats& stats) {
 
 }  // namespace
 
-CommittedState committed_state_of(const CommitInfo& commit) {
+RunProgress::Durable durable_of(const CommitInfo& commit) {
   const auto plt = commit.metrics.find("plt");
-  CommittedState state{.step = commit.snapshot.step, .lost_tokens = {}, .plt = {}};
-  if (losses_told(commit)) state.lost_tokens = commit.lost_tokens;
-  if (plt != commit.metrics.end()) state.plt = plt->second;
-  return state;
+  RunProgress::Durable durable{.lineage = commit.snapshot.lineage,
+                               .step = commit.snapshot.step,
+                               .time_ns = commit.time_ns,
+                               .lost_tokens = {},
+                               .plt = {}};
+  if (losses_told(commit)) durable.lost_tokens = commit.lost_tokens;
+  if (plt != commit.metrics.end()) durable.plt = plt->second;
+  return durable;
 }
 
-std::string Daemon::metrics_text() const {
+std::string Daemon::metrics_text() {
+  impl_->look_at_health();
   const Impl& impl = *impl_;
   MetricsText text;
   add_counters(text, impl.counters);
@@ -268,7 +181,8 @@ std::string Daemon::metrics_text() const {
                std::chrono::nanoseconds(impl.decoded.nanoseconds));
   add_scrub(text, *impl.scrub);
   add_recode(text, impl.recoder->counters());
-  add_runs(text, impl.committed_state);
+  add_progress(text, impl.health_watch.progress(), impl.wall_clock_ns(), limits::kRunsInMetricsMax);
+  add_health(text, impl.health_watch.health());
   const Staging::Stats stats = impl.staging->stats();
   for (const auto& [state, name] : kSlabStates) {
     text.gauge("ckptd_slabs", "Slabs of all arenas, by state.",
@@ -299,62 +213,6 @@ std::string Daemon::metrics_text() const {
                static_cast<double>(space->free_bytes));
   }
   return text.text();
-}
-
-// Of runs and sessions of others, only what is granted.
-QueryAnswer Daemon::Impl::query_status(const Session& asker) const {
-  using nlohmann::json;
-  const auto may_read = [this, &asker](const std::string& name) {
-    const auto run = catalog->run(name);
-    return run.ok() && may(asker, *run, ckpt::Right::kRead);
-  };
-  const auto readable_name = [&](ckpt::RunId id) {
-    const auto run = catalog->run(id);
-    return run.ok() && may(asker, *run, ckpt::Right::kRead) ? run->name : std::string();
-  };
-  const std::vector<RunInfo> runs = catalog->runs();
-  const auto readable = std::count_if(runs.begin(), runs.end(), [&](const RunInfo& run) {
-    return may(asker, run, ckpt::Right::kRead);
-  });
-  json listed = json::array();
-  for (const auto& [id, session] : sessions) {
-    if (!may_use(asker, session.uid) && !may_read(session.run_name)) continue;
-    json one = {{"session", id},
-                {"process", session.pid},
-                {"user", session.uid},
-                {"client", session.client},
-                {"kind", session.kind == fb::SessionKind::Trainer ? "trainer" : "control"},
-                {"run", session.run_name}};
-    if (const auto member = groups.member(id)) {
-      one["rank"] = member->rank;
-      one["epoch"] = member->epoch;
-    }
-    listed.push_back(std::move(one));
-  }
-  const Staging::Stats stats = staging->stats();
-  json slabs;
-  for (const auto& [state, name] : kSlabStates) slabs[std::string(name)] = slabs_in(stats, state);
-  json document = {{"store", ckpt::base::to_hex(store_id)},
-                   {"state", draining ? "draining" : "ready"},
-                   {"uptime_seconds", std::chrono::duration<double>(now).count()},
-                   {"engine", disk.engine_name()},
-                   {"io_shape", to_text(io_shape)},
-                   {"zero_copy", stats.zero_copy},
-                   {"runs", readable},
-                   {"sessions", std::move(listed)},
-                   {"holds", holds_document(holds, now, readable_name)},
-                   {"snapshots_open", open_snapshots.size()},
-                   {"arena_bytes", stats.arena_bytes},
-                   {"warm_pool_bytes", stats.warm_pool_bytes},
-                   {"slabs", std::move(slabs)},
-                   {"scrub", scrub_summary(scrub_report(), wall_clock_ns())},
-                   {"codecs", codecs_document(run_codecs, may_read)},
-                   {"journal_bytes", journal->bytes()},
-                   {"segment_bytes_written", persist->stats().bytes_written}};
-  if (const auto space = disk.space(); space.ok()) {
-    document["disk"] = {{"free_bytes", space->free_bytes}, {"total_bytes", space->total_bytes}};
-  }
-  return {.exit_code = 0, .json = ckpt::base::dump_json(document)};
 }
 
 }  // namespace ckptd

@@ -154,7 +154,7 @@ void Daemon::Impl::recover_runs(RecoveredStore& store) {
                      epoch.elastic ? epoch.members : std::vector<MemberId>());
     catalog->visit_commits(run.id, [&](const CommitInfo& commit) {
       if (commit.damaged || commit.deleted) return true;
-      committed_state[run.name] = committed_state_of(commit);
+      health_watch.snapshot_durable(run.name, durable_of(commit));
       return false;
     });
   }

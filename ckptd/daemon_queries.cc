@@ -59,6 +59,7 @@ void Daemon::Impl::query(Session& session, const fb::QueryT& message) {
     return answer(session.id, message.request, query_rebuild(session));
   }
   if (message.verb == "ping") return answer(session.id, message.request, {.json = "{}"});  // alive
+  if (message.verb == "join") return answer(session.id, message.request, query_join(session));
   if (message.verb == "status") {
     return answer(session.id, message.request, query_status(session));
   }

@@ -212,7 +212,7 @@ void Daemon::Impl::committed(const SnapshotKey& key, const fb::RecordT& record,
   const OpenSnapshotState& open = open_snapshots.at(key);
   if (const auto commit = catalog->commit(key.run, key.lineage, key.step)) {
     staging->supersede(key, commit->units);
-    committed_state[open.run_name] = committed_state_of(*commit);
+    health_watch.snapshot_durable(open.run_name, durable_of(*commit));
   }
   ++counters.commits;
   counters.commit_bytes += open.bytes;
@@ -237,13 +237,7 @@ void Daemon::Impl::committed(const SnapshotKey& key, const fb::RecordT& record,
 void Daemon::Impl::carry_out(const Ingest::FailAction& action) {
   ++counters.snapshots_failed;
   const SnapshotKey& key = action.snapshot;
-  log_event(spdlog::level::warn, "snapshot_failed",
-            {{"run", run_name(key.run)},
-             {"lineage", key.lineage},
-             {"epoch", key.epoch},
-             {"step", key.step},
-             {"reason", action.error.message}},
-            "{}", action.error.message);
+  health_watch.snapshot_failed(run_name(key.run), key, action.error, wall_clock_ns());
   comparer->abandon(action.snapshot);
   persist->abandon(action.snapshot);
   persist->release_reservation(action.snapshot);

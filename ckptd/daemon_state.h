@@ -18,6 +18,7 @@
 #include "ckptd/codec/slab_sampler.h"
 #include "ckptd/gc/gc.h"
 #include "ckptd/holds/holds.h"
+#include "ckptd/observe/run_progress.h"
 #include "ckptd/persist/persist.h"
 #include "ckptd/restore/restore.h"
 #include "ckptd/restore/restore_speeds.h"
@@ -60,6 +61,8 @@ struct Session {
   uint32_t protocol = 0;  // version of wire.fbs that its messages follow, once greeted
   fb::SessionKind kind = fb::SessionKind::Control;
   std::string client;
+  Time connected_at{};
+  bool wanted_told = false;  // the log has said that another session waits for its place
   std::string run_name;
   fb::AlarmPolicy alarms = fb::AlarmPolicy::Off;  // its own, or the configuration's
   std::optional<ckpt::RunId> run;                 // once registered
@@ -171,13 +174,8 @@ struct GcAsker {
   uint64_t segments_removed = 0;
 };
 
-// What metrics say of a run: its newest commit, before or since the start.
-struct CommittedState {
-  ckpt::Step step = 0;
-  std::optional<uint64_t> lost_tokens;  // if the trainer tells
-  std::optional<double> plt;            // likewise
-};
-CommittedState committed_state_of(const CommitInfo& commit);  // daemon_metrics.cc
+// What status and metrics say of a run's newest commit.
+RunProgress::Durable durable_of(const CommitInfo& commit);  // daemon_metrics.cc
 
 struct Counters {
   uint64_t commits = 0;
@@ -213,5 +211,11 @@ struct Counters {
   uint64_t protocol_errors = 0;
   std::array<uint64_t, ckpt::kAlarmKinds> alarms{};  // by AlarmKind
 };
+
+// kInvalidArgument unless the codecs that a trainer asks for are those of all its units, and known
+// (daemon_codec.cc).
+ckpt::Status check_unit_codecs(const fb::RegisterUnitsT& message);
+// `observer`, which may be null, and a sampler that sees the same bytes.
+PayloadObserver with_sampler(PayloadObserver observer, std::shared_ptr<SlabSampler> sampler);
 
 }  // namespace ckptd

@@ -36,6 +36,15 @@ inline constexpr size_t kFragmentsPerSnapshotMax = 1u << 22;
 inline constexpr size_t kExtentsPerSnapshotMax = (1u << 19) - 1024;
 // Open at once per run: the one being filled, the one being written, one waiting.
 inline constexpr size_t kSnapshotsOpenPerRunMax = 4;
+// How often the daemon looks at its own health. Trainers that have waited so long while the disk
+// writes wait for the disk. A snapshot that the disk had no room for, and that nobody has asked for
+// again in so long a time, does not keep the daemon from being ready.
+inline constexpr std::chrono::milliseconds kHealthPeriod{500};
+inline constexpr std::chrono::milliseconds kDiskSlowAfter{2'000};
+inline constexpr std::chrono::minutes kShortageRemembered{15};
+// Runs whose progress is in the metrics and in `status`, and in /readyz: those that changed last.
+inline constexpr size_t kRunsInMetricsMax = 100;
+inline constexpr size_t kRunsInReadyzMax = 16;
 // Why snapshots failed, kept for members that come late. A group of any size needs a few.
 inline constexpr size_t kFailedSnapshotsRemembered = 64;
 // Bytes queued towards one slow client before it is disconnected.

@@ -150,6 +150,17 @@ class Groups {
   // An epoch of the run goes on, is being opened or waited for, or its members may still come back.
   bool in_use(ckpt::RunId run) const;
 
+  // The connected session, other than its own, that holds the place `request` asks for: its rank,
+  // or in an elastic group its member number. nullopt: nobody does.
+  std::optional<ckpt::SessionId> holder(ckpt::RunId run, const JoinRequest& request) const;
+  // Why the join of this session is not answered yet; nullopt: it has none.
+  struct Wait {
+    JoinRequest request;
+    std::optional<ckpt::SessionId> holder;
+    std::vector<ckpt::Rank> missing;  // ranks that have not joined
+  };
+  std::optional<Wait> wait(ckpt::SessionId session) const;
+
   // Rendezvous of the current epoch; its keys are gone when it ends. A get waits for its key. An
   // error answers the request itself.
   Result<Actions> kv_set(ckpt::SessionId session, ckpt::Epoch epoch, const std::string& key,

@@ -91,6 +91,9 @@ class Disk {
   struct Space {
     uint64_t total_bytes = 0;
     uint64_t free_bytes = 0;
+    // For messages: the store's directory and its file system. Empty: the disk is in memory.
+    std::string directory;
+    std::string mount_point;
   };
   virtual Result<Space> space() = 0;
 

@@ -9,7 +9,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <memory>
 
 namespace ckptd {
 
@@ -55,11 +57,28 @@ Status regular_file(int fd, const std::string& path) {
 
 }  // namespace
 
+std::string mount_point_of(const std::string& directory) {
+  const std::unique_ptr<char, void (*)(void*)> resolved(::realpath(directory.c_str(), nullptr),
+                                                        ::free);
+  if (resolved == nullptr) return directory;
+  std::string at = resolved.get();
+  struct stat here {};
+  if (::stat(at.c_str(), &here) != 0) return at;
+  while (at != "/") {
+    const std::string above = at.substr(0, std::max<size_t>(at.rfind('/'), 1));
+    struct stat info {};
+    if (::stat(above.c_str(), &info) != 0 || info.st_dev != here.st_dev) break;
+    at = above;
+  }
+  return at;
+}
+
 PosixFiles::PosixFiles(std::string root) : root_(std::move(root)) {}
 
 Status PosixFiles::open_root() {
   root_fd_.reset(::open(root_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!root_fd_.valid()) return errno_error(errno, fmt::format("data directory {}", root_));
+  mount_point_ = mount_point_of(root_);
   return {};
 }
 
@@ -252,7 +271,9 @@ Result<Disk::Space> PosixFiles::space() {
   struct statvfs info {};
   if (::fstatvfs(root_fd_.get(), &info) != 0) return errno_error(errno, root_);
   return Space{.total_bytes = uint64_t{info.f_blocks} * info.f_frsize,
-               .free_bytes = uint64_t{info.f_bavail} * info.f_frsize};
+               .free_bytes = uint64_t{info.f_bavail} * info.f_frsize,
+               .directory = root_,
+               .mount_point = mount_point_};
 }
 
 }  // namespace ckptd

@@ -19,6 +19,10 @@ int fallocate_mode(IoOp op);
 // operation.
 ckpt::Error errno_error(int error, std::string_view what);
 
+// The highest directory above `directory` on the same file system: the name that `df` shows, but
+// for bind mounts. For messages; `directory` itself if it cannot be read.
+std::string mount_point_of(const std::string& directory);
+
 class PosixFiles : public Disk {
  public:
   explicit PosixFiles(std::string root);
@@ -57,6 +61,7 @@ class PosixFiles : public Disk {
   const OpenFile& file_at(FileId file) const;
 
   std::string root_;
+  std::string mount_point_;  // for messages
   ckpt::base::UniqueFd root_fd_;
   FileId next_file_ = 1;
   std::unordered_map<FileId, OpenFile> files_;

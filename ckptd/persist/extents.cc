@@ -33,7 +33,7 @@ void Persist::Impl::pump() {
       if (!placed.ok()) {
         queue.pop_front();
         stats.bytes_queued -= write->padded_bytes();
-        write->error = placed.error();
+        write->error = name_full_disk(placed.error(), write->padded_bytes());
         // Told from the loop, like everything else.
         executor.run([] {}, [this, write] { finish(write, *write->error); });
         continue;
@@ -126,8 +126,9 @@ void Persist::Impl::piece_done(const WritePointer& write, size_t bytes,
   if (result.ok()) {
     stats.bytes_written += bytes;
   } else {
-    if (!write->error.has_value()) write->error = result.error();
-    fail_segment(segment, result.error());
+    const ckpt::Error error = name_full_disk(result.error(), bytes);
+    if (!write->error.has_value()) write->error = error;
+    fail_segment(segment, error);
   }
   // Pieces of an extent that failed or was abandoned are not submitted any more; what is still in
   // the queue of it leaves there.
@@ -233,8 +234,10 @@ void Persist::Impl::fail_segment(Segment& segment, const ckpt::Error& error) {
   segments.seal_off(segment, error);
   for (auto& [key, snapshot] : snapshots) {
     if (snapshot.unsynced.count(segment.id) == 0 || snapshot.failed.has_value()) continue;
-    snapshot.failed =
-        ckpt::make_error(error.code, "segment {} was sealed off: {}", segment.id, error.message);
+    snapshot.failed = is_disk_full(error.message)
+                          ? error
+                          : ckpt::make_error(error.code, "segment {} was sealed off: {}",
+                                             segment.id, error.message);
   }
 }
 

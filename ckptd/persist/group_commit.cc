@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "ckptd/limits.h"
 #include "ckptd/persist/persist_impl.h"
 #include "ckptd/safeguards.h"
 
@@ -115,6 +116,11 @@ void Persist::Impl::append_round(std::vector<PendingCommit> commits) {
 // Where it is certain that no record of it can be on the disk, what it had written is dead: on a
 // full disk that is the room which the journal lacked.
 void Persist::Impl::refuse(const PendingCommit& commit, ckpt::Error error) {
+  if (is_disk_full(error.message)) {
+    lacked =
+        DiskShortage{.room = {}, .needed_bytes = limits::kJournalReserveMin, .of_journal = true};
+    ++shortages;
+  }
   if (journal.health().ok()) {
     for (const ExtentPlace& extent : snapshots.at(commit.snapshot).placed) tell_dead(extent);
   }

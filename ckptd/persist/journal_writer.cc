@@ -128,12 +128,13 @@ void JournalWriter::Impl::take(uint64_t wanted, bool less_than_wanted) {
 void JournalWriter::Impl::refuse_batch(const ckpt::Error& error) {
   if (!left_out(Safeguard::kRefusedAgain)) encoder = ckpt::JournalEncoder(before);
   busy = false;
+  disk_full = true;
+  reserved_end = before.offset;
+  const auto space = disk.space();
+  const ckpt::Error full = space.ok() ? disk_full_error(DiskRoom{.space = *space}, error) : error;
   const std::vector<Waiting> refused = std::exchange(batch, {});
   if (!queue.empty()) start();
-  for (const Waiting& waiting : refused) {
-    tell(waiting.on_durable,
-         ckpt::make_error(error.code, "the disk has no room for the journal: {}", error.message));
-  }
+  for (const Waiting& waiting : refused) tell(waiting.on_durable, full);
 }
 
 void JournalWriter::Impl::written(const Result<uint64_t>& result) {
@@ -206,16 +207,28 @@ Status JournalWriter::health() const {
   return {};
 }
 
+namespace {
+
+// Taken ahead for `bytes` of records that are promised.
+uint64_t bytes_ahead(uint64_t bytes) {
+  return std::max(limits::kJournalReserveBytes, 2 * (limits::kJournalReserveMin + bytes));
+}
+
+}  // namespace
+
 bool JournalWriter::has_room(uint64_t bytes) {
+  impl_->reserve_ahead(bytes_ahead(bytes));
+  return !lacks_room(bytes);
+}
+
+bool JournalWriter::lacks_room(uint64_t bytes) const {
   const uint64_t needed = limits::kJournalReserveMin + bytes;
-  const uint64_t wanted = std::max(limits::kJournalReserveBytes, 2 * needed);
-  impl_->reserve_ahead(wanted);
   if (!impl_->disk_full || impl_->reserved_end >= impl_->encoder.position().offset + needed) {
-    return true;
+    return false;
   }
-  // It was full when space was last taken, which may be long ago: there may be room by now.
+  // The disk was full when space was last taken, which may be long ago: there may be room by now.
   const auto space = impl_->disk.space();
-  return space.ok() && space->free_bytes >= wanted;
+  return !space.ok() || space->free_bytes < bytes_ahead(bytes);
 }
 
 uint64_t JournalWriter::bytes() const { return impl_->encoder.position().offset; }

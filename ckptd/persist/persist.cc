@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ckptd/limits.h"
 #include "ckptd/persist/persist_impl.h"
 
 namespace ckptd {
@@ -34,30 +35,80 @@ Persist::Persist(Disk& disk, Executor& executor, JournalWriter& journal, const O
 
 Persist::~Persist() { CKPT_ASSERT_MSG(impl_->closed, "persist was destroyed before close()"); }
 
+Result<DiskRoom> Persist::Impl::room() const {
+  DiskRoom room;
+  CKPT_ASSIGN(room.space, disk.space());
+  room.reserve_bytes = options.reserve_bytes;
+  room.prepared_bytes = segments.unplaced_bytes(room.space.free_bytes);
+  for (const auto& [key, writes] : snapshots) room.promised_bytes += writes.reserved_bytes;
+  room.journal_has_room = !journal.lacks_room(record_bytes_promised());
+  return room;
+}
+
+uint64_t Persist::Impl::record_bytes_promised() const {
+  uint64_t bytes = 0;
+  for (const auto& [key, writes] : snapshots) bytes += writes.reserved_record_bytes;
+  return bytes;
+}
+
+// Remembers what was needed, so that shortage() knows when there is enough. A snapshot larger than
+// the disk says nothing about the disk.
+ckpt::Error Persist::Impl::refuse_space(const DiskShortage& shortage) {
+  const uint64_t most = shortage.room.space.total_bytes -
+                        std::min(shortage.room.space.total_bytes, options.reserve_bytes);
+  if (shortage.needed_bytes <= most) {
+    lacked = shortage;
+    ++shortages;
+  }
+  return disk_full_error(shortage);
+}
+
+ckpt::Error Persist::Impl::name_full_disk(const ckpt::Error& error, uint64_t needed_bytes) {
+  if (error.code != ErrorCode::kResourceExhausted) return error;
+  const auto now = room();
+  if (!now.ok()) return error;
+  lacked = DiskShortage{.room = *now, .needed_bytes = needed_bytes, .of_journal = false};
+  ++shortages;
+  return disk_full_error(*now, error);
+}
+
+Result<DiskRoom> Persist::room() const { return impl_->room(); }
+
+Result<std::optional<DiskShortage>> Persist::shortage() {
+  CKPT_ASSIGN(DiskRoom room, impl_->room());
+  DiskShortage shortage;
+  if (impl_->lacked) shortage = *impl_->lacked;
+  const bool journal_lacks =
+      !room.journal_has_room ||
+      (shortage.of_journal && impl_->journal.lacks_room(shortage.needed_bytes));
+  const uint64_t needed = shortage.of_journal ? 0 : shortage.needed_bytes;
+  const uint64_t there = room.available_bytes();
+  if (!journal_lacks && there > 0 && there >= needed) {
+    impl_->lacked.reset();
+    return std::optional<DiskShortage>();
+  }
+  if (journal_lacks && !shortage.of_journal) {
+    shortage = {.room = {}, .needed_bytes = limits::kJournalReserveMin, .of_journal = true};
+  } else if (!journal_lacks && shortage.of_journal) {
+    shortage = {};
+  }
+  shortage.room = std::move(room);
+  return std::optional(std::move(shortage));
+}
+
+void Persist::forget_shortage() { impl_->lacked.reset(); }
+
 Status Persist::reserve(const ckpt::SnapshotKey& snapshot, uint64_t bytes, uint64_t record_bytes) {
   CKPT_TRY(impl_->journal.health());
-  uint64_t promised = 0;
-  uint64_t records_promised = 0;
-  for (const auto& [key, writes] : impl_->snapshots) {
-    promised += writes.reserved_bytes;
-    records_promised += writes.reserved_record_bytes;
+  const uint64_t records_promised = impl_->record_bytes_promised();
+  const bool journal_has_room = impl_->journal.has_room(records_promised + record_bytes);
+  CKPT_ASSIGN(const DiskRoom room, impl_->room());
+  if (!journal_has_room) {
+    return impl_->refuse_space(
+        {.room = room, .needed_bytes = records_promised + record_bytes, .of_journal = true});
   }
-  if (!impl_->journal.has_room(records_promised + record_bytes)) {
-    return make_error(ErrorCode::kResourceExhausted,
-                      "the disk is full, and has no room for the journal: {} bytes are "
-                      "needed, and {} are promised to other snapshots",
-                      record_bytes, records_promised);
-  }
-  CKPT_ASSIGN(const Disk::Space space, impl_->disk.space());
-  // What is kept in reserve is of the disk's free space: preallocated segments are ours already.
-  const uint64_t kept = impl_->options.reserve_bytes;
-  const uint64_t there = space.free_bytes - std::min(space.free_bytes, kept) +
-                         impl_->segments.unplaced_bytes(space.free_bytes);
-  if (there < promised || there - promised < bytes) {
-    return make_error(ErrorCode::kResourceExhausted,
-                      "{} bytes of disk are needed; {} are there, of which {} are promised "
-                      "to other snapshots; {} more are kept in reserve",
-                      bytes, there, promised, std::min(space.free_bytes, kept));
+  if (room.available_bytes() < bytes) {
+    return impl_->refuse_space({.room = room, .needed_bytes = bytes, .of_journal = false});
   }
   SnapshotWrites& writes = impl_->snapshots[snapshot];
   writes.reserved_bytes += bytes;
@@ -168,6 +219,7 @@ void Persist::abandon(const ckpt::SnapshotKey& snapshot) {
 
 Persist::Stats Persist::stats() const {
   Stats stats = impl_->stats;
+  stats.shortages = impl_->shortages;
   stats.bytes_in_flight = impl_->bytes_in_flight;
   stats.disk_bytes_per_second = impl_->meter.bytes_per_second();
   return stats;

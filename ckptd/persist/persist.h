@@ -21,6 +21,7 @@
 #include "ckptd/io/aligned_buffer.h"
 #include "ckptd/io/disk.h"
 #include "ckptd/io/executor.h"
+#include "ckptd/persist/disk_room.h"
 #include "ckptd/persist/write_meter.h"
 #include "ckptd/staging/staging.h"
 #include "formats/journal.h"
@@ -74,6 +75,8 @@ class JournalWriter {
   // False: the disk is full, and the space taken ahead is less than `bytes` and the least that is
   // kept for others' records. Asks for more, from Disk::reap() on.
   bool has_room(uint64_t bytes = 0);
+  // As has_room(), but asks for nothing more: for whoever only looks.
+  bool lacks_room(uint64_t bytes = 0) const;
 
  private:
   struct Impl;
@@ -98,10 +101,17 @@ class Persist {
   ~Persist();  // asserts that close() was called
 
   // Disk space for a snapshot, promised before its first byte, and as much as `record_bytes` of the
-  // journal for its commit; repeated calls add up (one per member). kResourceExhausted names the
-  // numbers. Released by commit and abandon, too.
+  // journal for its commit; repeated calls add up (one per member). kResourceExhausted: the disk is
+  // full, in the words of disk_full_error(). Released by commit and abandon, too.
   Status reserve(const ckpt::SnapshotKey& snapshot, uint64_t bytes, uint64_t record_bytes = 0);
   void release_reservation(const ckpt::SnapshotKey& snapshot);
+  // The room for the next snapshot, as the disk has it now.
+  Result<DiskRoom> room() const;
+  // Set while the disk is full: from a snapshot that lacked room, or from when there is none left,
+  // until there is as much as that snapshot needed.
+  Result<std::optional<DiskShortage>> shortage();
+  // Forgets how much a snapshot lacked that nobody has asked for again.
+  void forget_shortage();
 
   // What becomes of the slab once it is written and checked: held until commit() made it durable or
   // the snapshot failed, or free at once.
@@ -152,6 +162,7 @@ class Persist {
     uint64_t extents_written = 0;
     uint64_t syncs = 0;
     uint64_t commits = 0;
+    uint64_t shortages = 0;  // times that a snapshot found the disk full
     uint64_t payload_mismatches = 0;
     // Of fragments in written extents, by how they lie there.
     uint64_t raw_bytes = 0;

@@ -114,6 +114,13 @@ struct Persist::Impl {
   void refuse(const PendingCommit& commit, ckpt::Error error);
   void forget(const ckpt::SnapshotKey& snapshot);  // with its reservation, slabs and unsynced marks
 
+  // Space (persist.cc).
+  Result<DiskRoom> room() const;
+  uint64_t record_bytes_promised() const;
+  ckpt::Error refuse_space(const DiskShortage& shortage);
+  // An error of the disk; one for lack of space gets the words and the remedy of a full disk.
+  ckpt::Error name_full_disk(const ckpt::Error& error, uint64_t needed_bytes);
+
   Disk& disk;
   Executor& executor;
   JournalWriter& journal;
@@ -125,6 +132,8 @@ struct Persist::Impl {
   uint64_t encode_bytes = 0;  // of slabs that are being encoded, or were and are being written
   std::vector<AlignedBuffer> spare_buffers;
   std::map<ckpt::SnapshotKey, SnapshotWrites> snapshots;
+  std::optional<DiskShortage> lacked;  // by the last snapshot that found the disk full
+  uint64_t shortages = 0;              // how often one did
   uint64_t next_sequence;
   size_t bytes_in_flight = 0;
   WriteMeter meter;        // of what is in flight

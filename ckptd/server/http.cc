@@ -34,6 +34,15 @@ struct Client {
   asio::steady_timer timer;
 };
 
+// What whoever starts ckptd can do; empty where that is not known.
+std::string_view remedy_for(const asio::error_code& error) {
+  if (error == asio::error::address_in_use) {
+    return "; name another port with --http, or end the program that listens on this one";
+  }
+  if (error == asio::error::access_denied) return "; name a port of 1024 or more with --http";
+  return "";
+}
+
 }  // namespace
 
 struct HttpServer::Impl : std::enable_shared_from_this<HttpServer::Impl> {
@@ -123,8 +132,8 @@ ckpt::Result<std::unique_ptr<HttpServer>> HttpServer::open(asio::io_context& loo
   }
   if (error) {
     return ckpt::make_error(ckpt::ErrorCode::kAlreadyExists,
-                            "http {}:{}: the address cannot be listened on: {}", address.host,
-                            address.port, error.message());
+                            "http {}:{}: the address cannot be listened on: {}{}", address.host,
+                            address.port, error.message(), remedy_for(error));
   }
   return std::unique_ptr<HttpServer>(new HttpServer(std::move(impl)));
 }

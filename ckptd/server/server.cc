@@ -192,14 +192,16 @@ Status Server::Impl::open_http() {
 std::optional<HttpServer::Answer> Server::Impl::answer(const std::string& path) const {
   using Answer = HttpServer::Answer;
   if (path == "/metrics") return Answer{.status = 200, .body = daemon->metrics_text()};
-  if (path == "/healthz") return Answer{.status = 200, .body = "ok\n"};
-  if (path != "/readyz") return std::nullopt;
-  const Status ready = daemon->readiness();
-  if (const std::string fault = sockets->fault(); ready.ok() && !fault.empty()) {
-    return Answer{.status = 503, .body = fault + "\n"};
+  if (path != "/healthz" && path != "/readyz") return std::nullopt;
+  if (path == "/healthz") {
+    Daemon::Answer health = daemon->health_answer();
+    return Answer{.status = health.ok ? 200 : 503, .body = std::move(health.text)};
   }
-  return ready.ok() ? Answer{.status = 200, .body = "ready\n"}
-                    : Answer{.status = 503, .body = ready.error().message + "\n"};
+  if (const std::string fault = sockets->fault(); !draining && !fault.empty()) {
+    return Answer{.status = 503, .body = "not ready\n" + fault + "\n"};
+  }
+  Daemon::Answer ready = daemon->readiness_answer();
+  return Answer{.status = ready.ok ? 200 : 503, .body = std::move(ready.text)};
 }
 
 Status Server::Impl::watch_fd(int fd, std::optional<asio::posix::stream_descriptor>& descriptor) {

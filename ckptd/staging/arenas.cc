@@ -3,8 +3,10 @@
 
 #include <algorithm>
 
+#include "ckptd/staging/arena_quota.h"
 #include "ckptd/staging/staging.h"
 #include "ckptd/staging/staging_impl.h"
+#include "formats/base/parse.h"
 
 namespace ckptd {
 
@@ -12,13 +14,6 @@ using ckpt::ErrorCode;
 using ckpt::make_error;
 
 namespace {
-
-Status check_quota(uint64_t bytes, uint64_t bytes_max) {
-  if (bytes <= bytes_max) return {};
-  return make_error(ErrorCode::kResourceExhausted,
-                    "an arena of {} bytes was asked for; a session may have {} (session_arena_max)",
-                    bytes, bytes_max);
-}
 
 uint32_t reserved_of(uint32_t slab_count, uint32_t wanted) {
   // Never more than half: a small arena has to take snapshots first of all.
@@ -108,12 +103,12 @@ std::optional<Staging::Granted> Staging::Impl::create_warm(uid_t uid, uint64_t b
 }
 
 Result<Staging::Granted> Staging::create(uid_t uid, uint64_t bytes_wanted, uint64_t slab_bytes) {
-  if (slab_bytes == 0) slab_bytes = ckpt::kSlabBytesDefault;
   if (bytes_wanted == 0) bytes_wanted = impl_->options.session_bytes_default;
-  CKPT_TRY(check_quota(bytes_wanted, impl_->options.session_bytes_max));
+  CKPT_TRY(check_session_quota(bytes_wanted, impl_->options.session_bytes_max));
+  bytes_wanted = std::min(bytes_wanted, impl_->options.arena_bytes_total);
+  if (slab_bytes == 0) slab_bytes = choose_slab_bytes(bytes_wanted);
   CKPT_TRY(ckpt::validate(ckpt::ArenaLayout{.slab_bytes = slab_bytes, .slab_count = 1}));
-  const uint64_t total = impl_->options.arena_bytes_total;
-  bytes_wanted = std::min(bytes_wanted, total);
+  CKPT_TRY(check_two_slabs(bytes_wanted, slab_bytes));
   const uint64_t room = impl_->make_room(uid, bytes_wanted);
   if (auto granted = impl_->create_warm(uid, std::min(bytes_wanted, room), slab_bytes)) {
     return *granted;
@@ -123,12 +118,13 @@ Result<Staging::Granted> Staging::create(uid_t uid, uint64_t bytes_wanted, uint6
   const uint64_t left = std::min(room, available);
   // Less than asked for may be granted, but two slabs are the least that makes progress.
   const uint64_t slabs = std::min(bytes_wanted, left) / slab_bytes;
-  if (slabs < 2) {
-    return make_error(ErrorCode::kResourceExhausted,
-                      "an arena of {} bytes in slabs of {} was asked for; of the total of {} "
-                      "bytes {} are in use{} and {} can be given",
-                      bytes_wanted, slab_bytes, total, impl_->arena_bytes(), impl_->of_user(uid),
-                      left);
+  if (slabs < kArenaSlabsMin) {
+    ArenaUse use = impl_->use(uid);
+    use.memory_bytes_free = available;
+    return no_room_error(
+        fmt::format("an arena of {} in slabs of {}", ckpt::base::format_size(bytes_wanted),
+                    ckpt::base::format_size(slab_bytes)),
+        use);
   }
   const ckpt::ArenaLayout layout{.slab_bytes = slab_bytes,
                                  .slab_count = static_cast<uint32_t>(slabs)};
@@ -138,29 +134,28 @@ Result<Staging::Granted> Staging::create(uid_t uid, uint64_t bytes_wanted, uint6
                     SlabState::kFree);
 }
 
-// "", or what the user's bound makes of it, for a message.
-std::string Staging::Impl::of_user(uid_t uid) const {
-  const uint64_t most = user_bytes_max(uid);
-  if (most == UINT64_MAX) return {};
-  return fmt::format(", {} by user {}, who may have {} (user_arena_max),", arena_bytes(uid), uid,
-                     most);
+ArenaUse Staging::Impl::use(uid_t uid) const {
+  return {.total_bytes = arena_bytes(),
+          .total_bytes_max = options.arena_bytes_total,
+          .user = uid,
+          .user_bytes = arena_bytes(uid),
+          .user_bytes_max = user_bytes_max(uid)};
 }
 
 // For an arena that is there already, only not with us.
 Status Staging::Impl::check_room(uid_t uid, uint64_t arena_bytes_wanted) {
-  CKPT_TRY(check_quota(arena_bytes_wanted, options.session_bytes_max));
+  CKPT_TRY(check_session_quota(arena_bytes_wanted, options.session_bytes_max));
   if (make_room(uid, arena_bytes_wanted) >= arena_bytes_wanted) return {};
-  return make_error(ErrorCode::kResourceExhausted,
-                    "an arena of {} bytes was brought back; of the total of {} bytes {} are in "
-                    "use{}",
-                    arena_bytes_wanted, options.arena_bytes_total, arena_bytes(), of_user(uid));
+  return no_room_error(fmt::format("the room for an arena of {} that was brought back",
+                                   ckpt::base::format_size(arena_bytes_wanted)),
+                       use(uid));
 }
 
 Result<Staging::Granted> Staging::adopt(uid_t uid, ckpt::base::UniqueFd fd, uint64_t arena_bytes,
                                         uint64_t slab_bytes) {
   if (slab_bytes == 0 || arena_bytes % slab_bytes != 0 || arena_bytes / slab_bytes > UINT32_MAX) {
     return make_error(ErrorCode::kInvalidArgument,
-                      "an arena of {} bytes cannot be cut into slabs of {}", arena_bytes,
+                      "an arena of {} bytes cannot be cut into slabs of {} bytes", arena_bytes,
                       slab_bytes);
   }
   const ckpt::ArenaLayout layout{.slab_bytes = slab_bytes,

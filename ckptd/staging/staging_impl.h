@@ -7,6 +7,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "ckptd/staging/arena_quota.h"
 #include "ckptd/staging/arena_state.h"
 #include "ckptd/staging/memory_level.h"
 #include "ckptd/staging/slab_cache.h"
@@ -46,7 +47,7 @@ struct Staging::Impl {
   // Gives back arenas of dead sessions, oldest first, until there is so much; how much there is.
   uint64_t make_room(uid_t uid, uint64_t bytes);
   void destroy_ended(const std::function<bool()>& enough, std::optional<uid_t> of);
-  std::string of_user(uid_t uid) const;
+  ArenaUse use(uid_t uid) const;
   Granted add(uid_t uid, ckpt::base::UniqueFd fd, ckpt::ArenaMapping guard, ckpt::ArenaMapping view,
               SlabState initial);
   // nullopt: the pool has nothing for it.

@@ -108,6 +108,22 @@ std::string sessions_table(const Json& document) {
   return table.empty() ? "" : "\n" + table.text();
 }
 
+std::string holds_table(const Json& document) {
+  Table table({{"HELD VIEW"},
+               {"CLIENT"},
+               {"PROCESS", Align::kRight},
+               {"USER", Align::kRight},
+               {"SINCE"},
+               {"IDLE", Align::kRight}});
+  for (const Json& hold : member(document, "holds")) {
+    table.add(
+        {fmt::format("{}~{}@{}", text(hold, "run"), text(hold, "lineage"), text(hold, "step")),
+         text(hold, "client"), text(hold, "process"), text(hold, "user"), text(hold, "since"),
+         age(hold, "idle_seconds")});
+  }
+  return table.empty() ? "" : "\n" + table.text();
+}
+
 std::string codecs_table(const Json& document) {
   Table table(
       {{"RUN"}, {"UNITS"}, {"COMPRESSED"}, {"RATIO", Align::kRight}, {"SPEED", Align::kRight}});
@@ -170,7 +186,8 @@ std::string print_status(const Json& document) {
   out += memory_line(document);
   out += fmt::format("snapshots: {} open\n", text(document, "snapshots_open"));
   out += scrub_line(document);
-  return out + durable_table(document) + sessions_table(document) + codecs_table(document);
+  return out + durable_table(document) + sessions_table(document) + holds_table(document) +
+         codecs_table(document);
 }
 
 std::string print_keep(const Json& document) {

@@ -24,14 +24,15 @@ Result<Session::Options> session_options(const ckpt_open_options& from) {
   Session::Options options;
   options.socket = socket_path(text_or_env(from.socket, "CKPTD_SOCKET"));
   if (options.socket.empty()) {
-    return make_error(ErrorCode::kInvalidArgument, "no socket given and CKPTD_SOCKET is not set");
+    return make_error(ErrorCode::kInvalidArgument,
+                      "no socket given: pass --socket unix:PATH or set CKPTD_SOCKET");
   }
   options.run = text_or_env(from.run, "CKPTD_RUN");
   options.control = from.control != 0;
   if (!options.control || !options.run.empty()) CKPT_TRY(validate_name("run", options.run));
   if (from.client_name != nullptr) options.client_name = from.client_name;
   options.arena_bytes = from.arena_bytes;
-  options.slab_bytes = from.slab_bytes != 0 ? from.slab_bytes : kSlabBytesDefault;
+  options.slab_bytes = from.slab_bytes;
   // A C caller may have put any number there; as an enum it must not even be looked at then.
   int alarms = 0;
   static_assert(sizeof alarms == sizeof from.alarms);
@@ -235,6 +236,9 @@ ckpt_status ckpt_join(ckpt_session* session, const ckpt_join_options* options, c
     join.member = raw.member;
     join.grace_ms = raw.grace_ms;
     join.timeout_ms = or_default(raw.timeout_ms, kJoinTimeoutMs);
+    if (raw.waiting != nullptr) {
+      join.waiting = [&raw](const std::string& why) { raw.waiting(raw.waiting_user, why.c_str()); };
+    }
     CKPT_TRY(join_group(*session->session, join));
     const fb::EpochStartedT& started = session->session->group().epoch();
     ckpt_epoch out{};

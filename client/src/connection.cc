@@ -3,6 +3,8 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <array>
 #include <cerrno>
@@ -18,10 +20,37 @@ constexpr size_t kReceiveBytes = 64 << 10;
 // That came before the messages they belong to were whole: a read brings one.
 constexpr size_t kDescriptorsMax = 64;
 
+bool is_socket(const std::string& path) {
+  struct stat info {};
+  return ::stat(path.c_str(), &info) != 0 || S_ISSOCK(info.st_mode);
+}
+
+// What the caller can do about it; empty where errno says all there is to say.
+std::string remedy_for(const std::string& path, int error) {
+  switch (error) {
+    case ENOENT:
+      return fmt::format(
+          "; start ckptd there (ckptd --data DIR --listen unix:{}), or name the "
+          "socket of one that runs (--socket or CKPTD_SOCKET)",
+          path);
+    case ECONNREFUSED:
+      return is_socket(path)
+                 ? "; the ckptd that made the socket has ended: start it again"
+                 : "; it is not a socket: name the one that ckptd listens on (--listen)";
+    case EACCES:
+    case EPERM:
+      return fmt::format("; user {} may not open it: see that the folders above let others through",
+                         ::geteuid());
+    default:
+      return {};
+  }
+}
+
 Error connect_error(const std::string& path, int error) {
-  const ErrorCode code =
-      error == EACCES || error == EPERM ? ErrorCode::kPermissionDenied : ErrorCode::kUnavailable;
-  return make_error(code, "socket {}: {}", path, std::strerror(error));
+  ErrorCode code = ErrorCode::kUnavailable;
+  if (error == EACCES || error == EPERM) code = ErrorCode::kPermissionDenied;
+  if (error == ECONNREFUSED && !is_socket(path)) code = ErrorCode::kInvalidArgument;
+  return make_error(code, "socket {}: {}{}", path, std::strerror(error), remedy_for(path, error));
 }
 
 Error gone(const char* what, int error) {

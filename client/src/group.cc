@@ -2,7 +2,10 @@
 
 #include <fmt/ranges.h>
 
+#include <nlohmann/json.hpp>
+
 #include "client/src/session.h"
+#include "formats/base/printable.h"
 
 namespace ckpt::lib {
 namespace {
@@ -10,12 +13,63 @@ namespace {
 // ckpt_kv_set has no timeout of its own: it is answered from the daemon's memory.
 constexpr uint32_t kKvSetTimeoutMs = 30'000;
 
+// From the join to the first question why it waits, and between two of them.
+constexpr std::chrono::milliseconds kJoinNotice{1'000};
+constexpr std::chrono::milliseconds kJoinNoticeEvery{5'000};
+constexpr uint32_t kJoinQuestionMs = 1'000;
+
+// JoinWait: asks the daemon what a join waits for, and tells the caller when that changes.
+class JoinWait {
+ public:
+  JoinWait(Session& session, const std::function<void(const std::string&)>& tell)
+      : session_(session), tell_(tell), next_(Clock::now() + kJoinNotice) {}
+
+  void look() {
+    if (over_ || Clock::now() < next_ || !session_.ready()) return;
+    next_ = Clock::now() + kJoinNoticeEvery;
+    ask();
+  }
+  // Why the join waits as of now; empty if that is not known.
+  const std::string& reason() {
+    if (!over_ && session_.ready()) ask();
+    return reason_;
+  }
+
+ private:
+  void ask() {
+    fb::QueryT question;
+    question.verb = "join";
+    const auto reply = session_.call(
+        question, {Deadline::after_ms(kJoinQuestionMs), "asking why the join waits", {}});
+    const fb::QueryReplyT* answer = reply.ok() ? reply->body.AsQueryReply() : nullptr;
+    // A daemon that does not know the question is not asked again.
+    over_ = reply.ok() && (answer == nullptr || answer->exit_code != 0);
+    if (answer == nullptr || over_) return;
+    const auto document = nlohmann::json::parse(answer->json, nullptr, false);
+    if (!document.is_object() || !document.contains("reason")) return;
+    const auto& reason = document["reason"];
+    if (!reason.is_string() || reason.get_ref<const std::string&>() == reason_) return;
+    reason_ = base::printable(reason.get<std::string>(), kReasonBytesMax);
+    if (!reason_.empty() && tell_) tell_(reason_);
+  }
+
+  static constexpr size_t kReasonBytesMax = 1024;
+  Session& session_;
+  const std::function<void(const std::string&)>& tell_;
+  Clock::time_point next_;
+  std::string reason_;
+  bool over_ = false;
+};
+
 CallOptions while_epoch_lives(Session& session, const Deadline& deadline, std::string what) {
-  return {deadline, std::move(what), [&session]() -> std::optional<Error> {
+  return {deadline,
+          std::move(what),
+          [&session]() -> std::optional<Error> {
             const Status alive = session.group().check_alive(session.options().run);
             if (alive.ok()) return std::nullopt;
             return alive.error();
-          }};
+          },
+          {}};
 }
 
 }  // namespace
@@ -61,15 +115,22 @@ Status join_group(Session& session, const JoinOptions& options) {
   body.grace_ms = options.grace_ms;
   // Whatever epoch it was in, it wants a new one: no reconnect shall rejoin the old.
   session.group().leave();
+  JoinWait wait(session, options.waiting);
   const CallOptions call{Deadline::after_ms(options.timeout_ms),
                          fmt::format("run {}: rank {} joining a group of {}", session.options().run,
                                      options.rank, options.size),
-                         {}};
+                         [&wait]() -> std::optional<Error> {
+                           wait.look();
+                           return std::nullopt;
+                         },
+                         kJoinNotice};
   Result<fb::MessageT> reply = session.call(body, call);
   if (!reply.ok()) {
-    // Nobody shall wait for a rank that has given up.
-    if (reply.error().code == ErrorCode::kDeadlineExceeded) session.post(fb::LeaveGroupT());
-    return std::move(reply).error();
+    Error error = std::move(reply).error();
+    if (error.code != ErrorCode::kDeadlineExceeded) return error;
+    if (const std::string& why = wait.reason(); !why.empty()) error.message += ": " + why;
+    session.post(fb::LeaveGroupT());  // nobody shall wait for a rank that has given up
+    return error;
   }
   const fb::EpochStartedT* started = reply->body.AsEpochStarted();
   if (started == nullptr) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -61,6 +62,9 @@ struct JoinOptions {
   uint64_t member = 0;
   uint32_t grace_ms = 0;
   uint32_t timeout_ms = 0;
+  // Called from within join_group() once the join has waited for a second, and when the reason
+  // changes: who holds the rank's place, or which ranks are missing. May be empty.
+  std::function<void(const std::string& why)> waiting;
 };
 
 Status join_group(Session& session, const JoinOptions& options);

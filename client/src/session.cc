@@ -30,7 +30,7 @@ void sleep_until(const Deadline& deadline) { (void)::poll(nullptr, 0, deadline.p
 
 Result<std::unique_ptr<Session>> Session::open(Options options, const Deadline& deadline) {
   std::unique_ptr<Session> session(new Session(std::move(options)));
-  const CallOptions call{deadline, "cannot connect", [&session]() {
+  const CallOptions call{deadline, "cannot connect to ckptd", [&session]() {
                            std::optional<Error> loss = session->last_loss_;
                            if (loss && !is_final(loss->code)) loss.reset();
                            return loss;
@@ -96,6 +96,8 @@ std::optional<Error> Session::ended_early(const CallOptions& options) const {
 
 Error Session::timed_out(const CallOptions& options) const {
   if (phase_ != Phase::kReady) {
+    // A refusal of the daemon's says what it is about by itself.
+    if (last_loss_ && refused_) return *last_loss_;
     if (last_loss_) {
       return make_error(last_loss_->code, "{}: {}", options.what, last_loss_->message);
     }
@@ -124,7 +126,7 @@ Result<std::optional<fb::MessageT>> Session::wait_reply(uint64_t request,
     if (phase_ != Phase::kReady || generation != generation_) return std::optional<fb::MessageT>();
     if (std::optional<Error> error = ended_early(options)) return *std::move(error);
     if (options.deadline.expired()) return timed_out(options);
-    pump(options.deadline);
+    pump(options.next_wake());
   }
 }
 

@@ -35,6 +35,11 @@ struct CallOptions {
   Deadline deadline;
   std::string what;
   std::function<std::optional<Error>()> cancelled;
+  std::chrono::milliseconds wake_every{0};  // how often `cancelled` is called at least; 0: never
+
+  Deadline next_wake() const {
+    return wake_every.count() > 0 ? deadline.or_earlier(Clock::now() + wake_every) : deadline;
+  }
 };
 
 class Session {
@@ -179,6 +184,8 @@ class Session {
   void become_ready();
   void handshake_reply(const fb::MessageT& message);
   void lose(Error error);
+  // As lose(), where the daemon answered with an error.
+  void refused(const fb::ErrorReplyT& reply);
 
   // session_dispatch.cc: what a message means.
   bool receive_all();
@@ -198,6 +205,7 @@ class Session {
   Clock::time_point next_attempt_{};  // when disconnected
   std::chrono::milliseconds backoff_{10};
   std::optional<Error> last_loss_;  // why there is no daemon
+  bool refused_ = false;            // the daemon said so itself
   Silence silence_;
   uint64_t heartbeat_request_ = 0;  // waits for its answer; 0: none
 

@@ -189,9 +189,9 @@ void Session::become_ready() {
 void Session::handshake_reply(const fb::MessageT& message) {
   const fb::ErrorReplyT* refusal = message.body.AsErrorReply();
   if (refusal != nullptr) {
-    Error error = error_from(*refusal);
+    const Error error = error_from(*refusal);
     const bool rejoining = phase_ == Phase::kRejoining && error.code != ErrorCode::kUnavailable;
-    if (!rejoining) return lose(std::move(error));
+    if (!rejoining) return refused(*refusal);
     // The new daemon does not know this epoch, or it is over: the trainer joins the next one.
     group_.end(group_.epoch().epoch, {}, error.message);
     return become_ready();
@@ -206,8 +206,14 @@ void Session::handshake_reply(const fb::MessageT& message) {
   }
 }
 
+void Session::refused(const fb::ErrorReplyT& reply) {
+  lose(error_from(reply));
+  refused_ = true;
+}
+
 void Session::lose(Error error) {
   connection_.reset();
+  refused_ = false;
   phase_ = Phase::kDisconnected;
   heartbeat_request_ = 0;
   silence_.lost(Clock::now());

@@ -124,7 +124,7 @@ void Session::take_hold(fb::MessageT message) {
 void Session::resolve(uint64_t request, fb::MessageT message) {
   const fb::ErrorReplyT* error = message.body.AsErrorReply();
   if (phase_ == Phase::kGreeting) {
-    if (error != nullptr) lose(error_from(*error));
+    if (error != nullptr) refused(*error);
     return;
   }
   if (request != 0 && request == handshake_request_ && phase_ != Phase::kReady) {

@@ -331,6 +331,30 @@ TEST(Daemon, AnotherProtocolVersionGetsOneClearSentence) {
   EXPECT_TRUE(open_trainer(daemon, run).ok());  // and the daemon is up
 }
 
+// A second job under the name of one that runs: it waits, and learns for whom.
+TEST(Daemon, SecondHolderOfARankIsToldWhoHoldsIt) {
+  DaemonProcess daemon;
+  const SmallRun run;
+  auto first = open_trainer(daemon, run);
+  ASSERT_OK(first);
+  ASSERT_OK(first->join(as_rank(0, 1)));
+  auto second = open_trainer(daemon, run);
+  ASSERT_OK(second);
+  client::JoinOptions join = as_rank(0, 1);
+  join.timeout_ms = 2'000;
+  std::vector<std::string> told;
+  join.waiting = [&](const std::string& why) { told.push_back(why); };
+  const auto epoch = second->join(join);
+  ASSERT_FALSE(epoch);
+  EXPECT_EQ(epoch.error().status, CKPT_E_DEADLINE_EXCEEDED);
+  const std::string holder = "its place is held by process " + std::to_string(::getpid());
+  EXPECT_NE(epoch.error().message.find(holder), std::string::npos) << epoch.error().message;
+  ASSERT_FALSE(told.empty());
+  EXPECT_EQ(told.front().find(holder), 0u) << told.front();
+  EXPECT_NE(daemon.log().find("waits to join as rank 0: " + holder), std::string::npos)
+      << daemon.log();
+}
+
 TEST(Daemon, ARunIsOfOneShape) {
   DaemonProcess daemon;
   const SmallRun run;

@@ -33,7 +33,7 @@ TEST(Streams, ASnapshotMayBeLargerThanTheArena) {
     if (rank == 0) {
       const auto refused = session->begin(run.plan(1, 2));
       ASSERT_FALSE(refused);
-      EXPECT_THAT(refused.error().message, HasSubstr("ask for a larger arena"));
+      EXPECT_THAT(refused.error().message, HasSubstr("open the session with an arena of"));
     }
     for (uint64_t step = 2; step <= 3; ++step) {
       const auto plan = streaming(run, step, 2);

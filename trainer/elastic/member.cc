@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <utility>
 
 #include "trainer/checkpoint/client_status.h"
@@ -86,6 +87,13 @@ Result<client::Epoch> Member::join(bool has_state) {
   }
   if (has_state && options_->elastic) join.resume = CKPT_RESUME_GO_ON;
   join.timeout_ms = options_->join_timeout_ms;
+  // The others wait for the same: one rank tells it.
+  if (join.rank == 0) {
+    join.waiting = [this](const std::string& why) {
+      fmt::print(stderr, "moetrain: run {} waits for its ranks to join, at most {} s: {}\n",
+                 options_->run, options_->join_timeout_ms / 1000, why);
+    };
+  }
   Result<client::Epoch> epoch = to_result(session_.join(join));
   if (epoch.ok()) {
     joined_before_ = true;

@@ -75,7 +75,7 @@ typedef struct ckpt_open_options {
   const char* run;         /* run name; NULL: $CKPTD_RUN */
   const char* client_name; /* shown in the daemon's log; may be NULL */
   uint64_t arena_bytes;    /* 0: the daemon's quota. Should hold at least two snapshots' shares */
-  uint64_t slab_bytes;     /* 0: 64 MiB; smaller for small models */
+  uint64_t slab_bytes;     /* 0: ckptd chooses, 64 MiB or an eighth of a small arena */
   int control;             /* nonzero: no arena, queries only */
   uint32_t timeout_ms;     /* of the first connection; 0: 10,000 */
   ckpt_alarms alarms;      /* of snapshots; the strictest of their ranks' sessions counts */
@@ -137,6 +137,10 @@ typedef struct ckpt_join_options {
   int elastic;             /* the same on all ranks of a group; the rest only with it */
   uint64_t member;         /* this process's own number, kept from epoch to epoch */
   uint32_t grace_ms;       /* 0: the daemon's, 10,000. The longest of all counts */
+  /* Called by ckpt_join when it has waited for a second, and when the reason changes: who holds the
+   * rank's place, or which ranks are missing. It must not call the session. NULL: none. */
+  void (*waiting)(void* waiting_user, const char* why);
+  void* waiting_user;
 } ckpt_join_options;
 
 typedef struct ckpt_epoch {

@@ -235,6 +235,12 @@ class Session {
     raw.elastic = options.elastic ? 1 : 0;
     raw.member = options.member;
     raw.grace_ms = options.grace_ms;
+    if (options.waiting) {
+      raw.waiting = [](void* user, const char* why) {
+        static_cast<const JoinOptions*>(user)->waiting(why);
+      };
+      raw.waiting_user = const_cast<JoinOptions*>(&options);
+    }
     ckpt_epoch joined{};
     joined.struct_size = sizeof joined;
     const ckpt_status status = ckpt_join(handle_.get(), &raw, &joined);

@@ -4,6 +4,7 @@
 
 #include <ckpt/ckpt.h>
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -52,6 +53,8 @@ struct JoinOptions {
   bool elastic = false;
   uint64_t member = 0;
   uint32_t grace_ms = 0;
+  // As of ckpt_join_options: told once the join has waited for a second. It must not throw.
+  std::function<void(const std::string& why)> waiting = {};
 };
 
 struct ViewPoint {

@@ -82,7 +82,7 @@ TEST_F(CommitTest, MoreThanTheArenaEverHasIsRefused) {
   Job job(world, 1, {.arena_bytes = 5 * (64u << 10)});
   job.start();
   job.ranks[0]->begin(1, job.plan(job.all_units()));
-  EXPECT_THAT(job.ranks[0]->error(), HasSubstr("ask for a larger arena"));
+  EXPECT_THAT(job.ranks[0]->error(), HasSubstr("open the session with an arena of"));
 }
 
 TEST_F(CommitTest, TooManyOpenSnapshotsWaitForTheirTurn) {

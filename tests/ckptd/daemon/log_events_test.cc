@@ -155,6 +155,43 @@ TEST_F(LogEventsTest, OfATrainingRun) {
   expect_documented();
 }
 
+// One line when the disk is full, one for the first snapshot that it costs, and one for each when
+// that is over, however many snapshots fail in between.
+TEST_F(LogEventsTest, OfAFullDiskAndItsEnd) {
+  World& world = begin({});
+  Job job(world, 2);
+  job.start();
+  job.commit(1);
+  world.disk().set_capacity(0);
+  ckpt::Step step = 2;
+  size_t failed = 0;
+  for (; failed < 5 && step < 100; ++step) {
+    job.begin(step);
+    job.listen();
+    if (job.ranks[0]->snapshot(step).level == fb::SnapshotLevel::Failed) {
+      ++failed;
+    } else {
+      job.fill(step);
+    }
+    world.tick(std::chrono::seconds(1));
+    world.run();
+  }
+  ASSERT_EQ(failed, 5u);
+  const auto began = taken("condition_began");
+  ASSERT_THAT(began, SizeIs(2));
+  EXPECT_EQ(began[0].at("condition"), "disk_full");
+  EXPECT_EQ(began[1].at("condition"), "snapshots_failing");
+  EXPECT_THAT(one("snapshot_failed").at("reason").get<std::string>(), HasSubstr("disk full: "));
+  world.disk().set_capacity(1ull << 30);
+  world.tick(std::chrono::seconds(1));
+  expect_fields(one("condition_ended"), {{"condition", "disk_full"}});
+  job.commit(step);
+  expect_fields(one("snapshots_recovered"), {{"run", "tiny"}, {"step", step}, {"failed", 5}});
+  world.tick(std::chrono::seconds(1));
+  expect_fields(one("condition_ended"), {{"condition", "snapshots_failing"}});
+  expect_documented();
+}
+
 TEST_F(LogEventsTest, OfAnAlarmAndOfASnapshotThatIsSkipped) {
   World& world = begin({.alarms = fb::AlarmPolicy::Warn});
   Job job(world, 1, {.arena_bytes = 9 * (64u << 10)});  // of which one snapshot has the most

@@ -8,6 +8,7 @@ namespace ckptd {
 namespace {
 
 using ckpt::ErrorCode;
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -75,7 +76,7 @@ TEST_P(FaultTest, AJournalWriteWithoutSpaceFailsThatCommitAlone) {
   disk_.set_faults({.path_prefix = "journal/", .full_nth_write = 1});
   EXPECT_FALSE(store_->save(2));
   EXPECT_EQ(store_->snapshots[2].committed->error().code, ErrorCode::kResourceExhausted);
-  EXPECT_THAT(store_->snapshots[2].committed->error().message, HasSubstr("no room"));
+  EXPECT_THAT(store_->snapshots[2].committed->error().message, StartsWith("disk full: "));
   EXPECT_TRUE(store_->journal().health().ok());
   EXPECT_TRUE(store_->save(3)) << "it is written over what failed";
   EXPECT_THAT(committed_steps(disk_), ElementsAre(1, 3));
@@ -108,7 +109,7 @@ TEST_P(FaultTest, WithoutRoomForTheJournalNothingIsBegun) {
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code, ErrorCode::kResourceExhausted);
   EXPECT_THAT(refused.error().message,
-              StartsWith("the disk is full, and has no room for the journal"));
+              AllOf(StartsWith("disk full: No space left on device"), HasSubstr("the journal")));
   disk_.set_capacity(1ull << 30);
   EXPECT_TRUE(store_->persist().reserve(SmallStore::key(2), 1).ok()) << "the first who asks";
   store_->run();
@@ -127,7 +128,7 @@ TEST_P(FaultTest, ARecordThatAFullDiskHasNoRoomForIsNotPromised) {
   const Status refused = persist.reserve(SmallStore::key(3), 1, 9 << 20);
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code, ErrorCode::kResourceExhausted);
-  EXPECT_THAT(refused.error().message, HasSubstr("no room for the journal: 9437184 bytes"));
+  EXPECT_THAT(refused.error().message, HasSubstr("the journal needs 9.0 MiB more"));
   EXPECT_FALSE(persist.reserve(SmallStore::key(4), 1, 7 << 20).ok()) << "step 2 has its promise";
   EXPECT_TRUE(persist.reserve(SmallStore::key(4), 1, 4 << 20).ok());
   for (const uint64_t step : {2, 3, 4}) persist.release_reservation(SmallStore::key(step));
@@ -176,8 +177,9 @@ TEST_P(FaultTest, AFullDiskRefusesTheReservationAndNamesTheNumbers) {
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code, ErrorCode::kResourceExhausted);
   // Whose, its caller says.
-  EXPECT_THAT(refused.error().message, StartsWith("9437184 bytes of disk are needed"));
-  EXPECT_THAT(refused.error().message, HasSubstr("8388608 are promised"));
+  EXPECT_THAT(refused.error().message, StartsWith("disk full: "));
+  EXPECT_THAT(refused.error().message, HasSubstr("9.0 MiB needed"));
+  EXPECT_THAT(refused.error().message, HasSubstr("8.0 MiB promised"));
   store_->persist().release_reservation(SmallStore::key(1));
   store_->persist().abandon(SmallStore::key(2));
   EXPECT_TRUE(store_->persist().reserve(SmallStore::key(3), 9 << 20).ok());

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "ckptd/io/memory_disk.h"
+#include "ckptd/staging/arena_quota.h"
 #include "tests/ckptd/staging/small_trainer.h"
 
 namespace ckptd {
@@ -219,7 +220,12 @@ TEST_F(StagingTest, TheTotalIsABound) {
   auto third = staging_->create(kAlice, 8 * kSlab, kSlab);
   ASSERT_FALSE(third.ok());
   EXPECT_EQ(third.error().code, ErrorCode::kResourceExhausted);
-  EXPECT_THAT(third.error().message, HasSubstr("of the total of 1048576 bytes 1048576 are in use"));
+  EXPECT_THAT(
+      third.error().message,
+      HasSubstr(
+          "ckptd has 1.0 MiB for the arenas of all sessions, of which 1.0 MiB are in use: end "
+          "other sessions (ckptctl status lists them), or start ckptd with a larger "
+          "--arena"));
 }
 
 // One user cannot lock the others out, alive or with what dead sessions have left.
@@ -239,8 +245,9 @@ TEST_F(StagingTest, AUserHasABoundOfTheTotal) {
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code, ErrorCode::kResourceExhausted);
   EXPECT_THAT(refused.error().message,
-              HasSubstr("786432 are in use, 786432 by user 1000, who may have 786432 "
-                        "(user_arena_max), and 0 can be given"));
+              HasSubstr("0 B can be given: the sessions of user 1000 have 768.0 KiB of arenas and "
+                        "may have 768.0 KiB"));
+  EXPECT_THAT(refused.error().message, HasSubstr("a larger --user-arena-max"));
   auto created =
       ckpt::ArenaMapping::create(ckpt::ArenaLayout{.slab_bytes = kSlab, .slab_count = 2}).value();
   EXPECT_FALSE(staging_->adopt(kAlice, std::move(created.fd), 2 * kSlab, kSlab).ok());
@@ -324,6 +331,27 @@ TEST_F(StagingTest, AnArenaIsTakenBackAfterARestart) {
   EXPECT_FALSE(odd.ok());
 }
 
+// What 64 MiB of a free 1 GiB were once refused for.
+TEST_F(StagingTest, SlabsFitTheArenaWhereNobodySaysTheirSize) {
+  Staging staging(disk_, *executor_,
+                  {.arena_bytes_total = 64 * kSlab, .session_bytes_default = 16 * kSlab});
+  const auto granted = staging.create(kAlice, 16 * kSlab, 0);
+  ASSERT_TRUE(granted.ok()) << granted.error().message;
+  EXPECT_GE(granted->layout.slab_count, 8u);
+  EXPECT_EQ(granted->layout.arena_bytes(), 16 * kSlab);
+  EXPECT_EQ(choose_slab_bytes(512ull << 20), ckpt::kSlabBytesDefault);
+  EXPECT_EQ(choose_slab_bytes(64ull << 20), 8ull << 20);
+  EXPECT_EQ(choose_slab_bytes(0), ckpt::kSlabBytesMin);
+  const auto refused = staging.create(kAlice, 16 * kSlab, 16 * kSlab);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument) << "no waiting changes it";
+  EXPECT_THAT(refused.error().message,
+              HasSubstr("an arena of 1.0 MiB does not hold two slabs of 1.0 MiB, the least for a "
+                        "session: ask for an arena of 2.0 MiB"));
+  run_all(disk_, *executor_);
+  staging.close();
+}
+
 TEST_F(StagingTest, AQuotaHoldsForNewArenasAndForThoseThatComeBack) {
   Staging staging(disk_, *executor_,
                   {.arena_bytes_total = 16 * kSlab,
@@ -333,13 +361,14 @@ TEST_F(StagingTest, AQuotaHoldsForNewArenasAndForThoseThatComeBack) {
   const auto refused = staging.create(kAlice, 5 * kSlab, kSlab);
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code, ErrorCode::kResourceExhausted);
-  EXPECT_THAT(refused.error().message, HasSubstr("327680 bytes was asked for; a session may have "
-                                                 "262144"));
+  EXPECT_THAT(refused.error().message, HasSubstr("320.0 KiB was asked for, and a session may have "
+                                                 "256.0 KiB at most"));
+  EXPECT_THAT(refused.error().message, HasSubstr("a larger --session-arena-max"));
   auto created =
       ckpt::ArenaMapping::create(ckpt::ArenaLayout{.slab_bytes = kSlab, .slab_count = 5}).value();
   const auto back = staging.adopt(kAlice, std::move(created.fd), 5 * kSlab, kSlab);
   ASSERT_FALSE(back.ok());
-  EXPECT_THAT(back.error().message, HasSubstr("a session may have 262144"));
+  EXPECT_THAT(back.error().message, HasSubstr("a session may have 256.0 KiB"));
   staging.close();
 }
 

@@ -1,0 +1,73 @@
+// Joins that wait, and joins that are refused for a place that is taken: who holds it.
+#include <fmt/ranges.h>
+#include <spdlog/spdlog.h>
+
+#include <nlohmann/json.hpp>
+
+#include "ckptd/daemon_impl.h"
+#include "ckptd/observe/log_event.h"
+#include "formats/base/json_dump.h"
+#include "formats/base/parse.h"
+#include "formats/base/printable.h"
+
+namespace ckptd {
+
+namespace {
+
+// A group may lack thousands of ranks; a sentence names some.
+constexpr size_t kRanksNamedMax = 16;
+
+std::string name_ranks(std::vector<ckpt::Rank> ranks) {
+  const size_t more = ranks.size() - std::min(ranks.size(), kRanksNamedMax);
+  ranks.resize(ranks.size() - more);
+  return fmt::format("rank{} {}{}", ranks.size() + more == 1 ? "" : "s", fmt::join(ranks, ", "),
+                     more > 0 ? fmt::format(" and {} more", more) : "");
+}
+
+// "process 4711 (moetrain rank 0) of user 1000, connected for 5 min 3 s"
+std::string describe_session(const Session& session, Time now) {
+  return fmt::format("process {} ({}) of user {}, connected for {}", session.pid,
+                     ckpt::base::printable(session.client), session.uid,
+                     ckpt::base::format_age(now - session.connected_at));
+}
+
+}  // namespace
+
+// Empty: nobody else holds the place.
+std::string Daemon::Impl::describe_holder(ckpt::RunId run, const JoinRequest& request) const {
+  const auto id = groups.holder(run, request);
+  const auto holder = id ? sessions.find(*id) : sessions.end();
+  if (holder == sessions.end()) return {};
+  return fmt::format("its place is held by {}; end that process, or train under another run name",
+                     describe_session(holder->second, now));
+}
+
+// Said at once and once for each holder: a second job under the name of one that runs waits for
+// ever otherwise, and nobody knows what for.
+void Daemon::Impl::tell_place_is_held(const Session& asker, const JoinRequest& request) {
+  const auto id = groups.holder(*asker.run, request);
+  const auto holder = id ? sessions.find(*id) : sessions.end();
+  if (holder == sessions.end() || std::exchange(holder->second.wanted_told, true)) return;
+  spdlog::warn("run {}: process {} ({}) of user {} waits to join as rank {}: {}", asker.run_name,
+               asker.pid, ckpt::base::printable(asker.client), asker.uid, request.rank,
+               describe_holder(*asker.run, request));
+}
+
+// {"waits", "reason"}: of the asker's own join.
+QueryAnswer Daemon::Impl::query_join(const Session& session) const {
+  const auto wait = groups.wait(session.id);
+  std::string reason;
+  if (wait && session.run) {
+    reason = describe_holder(*session.run, wait->request);
+    if (reason.empty() && !wait->missing.empty()) {
+      reason =
+          fmt::format("{} of {} did not join yet", name_ranks(wait->missing), wait->request.size);
+    } else if (reason.empty()) {
+      reason = "the epoch before has to end first";
+    }
+  }
+  const nlohmann::json document = {{"waits", wait.has_value()}, {"reason", reason}};
+  return {.exit_code = 0, .json = ckpt::base::dump_json(document)};
+}
+
+}  // namespace ckptd

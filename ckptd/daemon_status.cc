@@ -1,0 +1,218 @@
+// The `status` document: what ckptd is, holds and does, and what is wrong with it.
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "ckptd/daemon_impl.h"
+#include "ckptd/daemon_slab_states.h"
+#include "ckptd/observe/health_text.h"
+#include "ckptd/query/documents.h"
+#include "formats/base/json_dump.h"
+
+namespace ckptd {
+
+namespace {
+
+using Document = nlohmann::json;
+
+// `ckptctl scrub --status` tells the rest.
+Document scrub_summary(const ScrubReport& report, uint64_t now_ns) {
+  const uint64_t ended_ns = report.state.last.ended_ns;
+  Document summary = {{"state", report.doing},
+                      {"damaged_units", report.state.damages.size()},
+                      {"commits_waiting", report.commits_waiting},
+                      {"seconds_since_last_pass", nullptr}};
+  if (ended_ns > 0 && ended_ns <= now_ns) {
+    summary["seconds_since_last_pass"] = (now_ns - ended_ns) / 1'000'000'000;
+  }
+  return summary;
+}
+
+// What `auto` has decided.
+Document codecs_document(const std::map<std::string, std::shared_ptr<RunCodecs>>& codecs,
+                         const std::function<bool(const std::string&)>& may_read) {
+  Document document = Document::array();
+  for (const auto& [run, of_run] : codecs) {
+    if (!may_read(run)) continue;
+    for (const RunCodecs::Kind& kind : of_run->automatic()) {
+      Document row = {{"run", run},
+                      {"units", kind.name},
+                      {"encoded", kind.encoded},
+                      {"ratio", nullptr},
+                      {"encode_bytes_per_second", nullptr}};
+      if (kind.figures) {
+        row["ratio"] = kind.figures->ratio;
+        row["encode_bytes_per_second"] = std::llround(kind.figures->bytes_per_second);
+      }
+      document.push_back(std::move(row));
+    }
+  }
+  return document;
+}
+
+// Which readers keep what from being removed; of runs that the asker may read.
+Document holds_document(const Holds& holds, Time now,
+                        const std::function<std::string(ckpt::RunId)>& readable_name) {
+  Document document = Document::array();
+  for (const auto& [id, hold] : holds.all()) {
+    const std::string run = readable_name(hold.run);
+    if (run.empty()) continue;
+    document.push_back(
+        {{"run", run},
+         {"lineage", hold.view.lineage},
+         {"step", hold.view.step},
+         {"session", hold.holder.session},
+         {"client", hold.holder.client},
+         {"process", hold.holder.pid},
+         {"user", hold.holder.uid},
+         {"since", iso_time(hold.since_ns)},
+         {"idle_seconds",
+          hold.of_job ? 0
+                      : std::chrono::floor<std::chrono::seconds>(now - hold.progress_at).count()}});
+  }
+  return document;
+}
+
+// Age of something since `since_ns`; 0 where the clock was set back.
+double seconds_since(uint64_t since_ns, uint64_t now_ns) {
+  return now_ns > since_ns ? static_cast<double>(now_ns - since_ns) / 1e9 : 0;
+}
+
+// `runs_seen` is false for whoever may not read every run: causes that name runs are not told then.
+Document conditions_document(const Health& health, uint64_t now_ns, bool runs_seen) {
+  Document document = Document::array();
+  for (size_t i = 0; i < kConditions; ++i) {
+    const auto condition = static_cast<Condition>(i);
+    const Health::Held* held = health.held(condition);
+    if (held == nullptr) continue;
+    const bool names_runs = condition == Condition::kSnapshotsFailing;
+    document.push_back({{"name", condition_name(condition)},
+                        {"since", iso_time(held->since_ns)},
+                        {"seconds", seconds_since(held->since_ns, now_ns)},
+                        {"stops_saving", stops_saving(condition)},
+                        {"reason", names_runs && !runs_seen ? "snapshots of a run fail in a row"
+                                                            : held->fault.cause},
+                        {"remedy", held->fault.remedy}});
+  }
+  return document;
+}
+
+// The last durable step of each run, and the snapshots that have failed since.
+Document durable_document(const RunProgress& progress, uint64_t now_ns,
+                          const std::function<bool(const std::string&)>& may_read,
+                          const std::function<bool(const std::string&)>& is_trained) {
+  Document document = Document::array();
+  for (const auto& [name, run] : progress.latest(progress.runs().size())) {
+    if (!may_read(name)) continue;
+    if (document.size() >= limits::kRunsInMetricsMax) break;
+    Document row = {
+        {"run", name},     {"trained", is_trained(name)}, {"lineage", nullptr}, {"step", nullptr},
+        {"time", nullptr}, {"age_seconds", nullptr},      {"failing", nullptr}};
+    if (run->durable) {
+      row["lineage"] = run->durable->lineage;
+      row["step"] = run->durable->step;
+      row["time"] = iso_time(run->durable->time_ns);
+      row["age_seconds"] = static_cast<double>(age_ns(*run->durable, now_ns)) / 1e9;
+    }
+    if (run->failing) {
+      row["failing"] = {{"snapshots", run->failing->count},
+                        {"first_step", run->failing->first_step},
+                        {"last_step", run->failing->last_step},
+                        {"seconds", seconds_since(run->failing->since_ns, now_ns)},
+                        {"reason", run->failing->cause}};
+    }
+    document.push_back(std::move(row));
+  }
+  return document;
+}
+
+Document session_document(const Session& session, const std::optional<Groups::Member>& member,
+                          const Staging& staging) {
+  Document document = {{"session", session.id},
+                       {"process", session.pid},
+                       {"user", session.uid},
+                       {"client", session.client},
+                       {"kind", session.kind == fb::SessionKind::Trainer ? "trainer" : "control"},
+                       {"run", session.run_name}};
+  if (session.arena) document["arena_bytes"] = staging.layout(*session.arena).arena_bytes();
+  if (member) {
+    document["rank"] = member->rank;
+    document["epoch"] = member->epoch;
+  }
+  return document;
+}
+
+Document slabs_document(const Staging::Stats& stats) {
+  Document slabs;
+  for (const auto& [state, name] : kSlabStates) slabs[std::string(name)] = slabs_in(stats, state);
+  return slabs;
+}
+
+Document disk_document(const DiskRoom& room) {
+  return {{"free_bytes", room.space.free_bytes}, {"total_bytes", room.space.total_bytes},
+          {"reserve_bytes", room.reserve_bytes}, {"available_bytes", room.available_bytes()},
+          {"directory", room.space.directory},   {"mount_point", room.space.mount_point}};
+}
+
+}  // namespace
+
+bool Daemon::Impl::may_read(const Session& session, const std::string& run) const {
+  const auto info = catalog->run(run);
+  return info.ok() && may(session, *info, ckpt::Right::kRead);
+}
+
+// Of runs and sessions of others, only what is granted.
+QueryAnswer Daemon::Impl::query_status(const Session& asker) {
+  look_at_health();
+  const auto readable_run = [this, &asker](const std::string& run) { return may_read(asker, run); };
+  const auto readable_name = [&](ckpt::RunId id) {
+    const auto run = catalog->run(id);
+    return run.ok() && may(asker, *run, ckpt::Right::kRead) ? run->name : std::string();
+  };
+  Document listed = Document::array();
+  for (const auto& [id, session] : sessions) {
+    if (!may_use(asker, session.uid) && !may_read(asker, session.run_name)) continue;
+    listed.push_back(session_document(session, groups.member(id), *staging));
+  }
+  const std::vector<RunInfo> runs = catalog->runs();
+  const auto readable = std::count_if(runs.begin(), runs.end(), [&](const RunInfo& run) {
+    return may(asker, run, ckpt::Right::kRead);
+  });
+  const Health& health = health_watch.health();
+  const uint64_t now_ns = wall_clock_ns();
+  const bool all_seen = may_use(asker, ::geteuid());
+  const Staging::Stats stats = staging->stats();
+  Document document = {
+      {"store", ckpt::base::to_hex(store_id)},
+      {"state", draining ? "draining" : "ready"},
+      {"can_save", !draining && health.can_save()},
+      {"conditions", conditions_document(health, now_ns, all_seen)},
+      {"durable", durable_document(health_watch.progress(), now_ns, readable_run,
+                                   [this](const std::string& run) { return is_trained(run); })},
+      {"uptime_seconds", std::chrono::duration<double>(now).count()},
+      {"engine", disk.engine_name()},
+      {"io_shape", to_text(io_shape)},
+      {"zero_copy", stats.zero_copy},
+      {"runs", readable},
+      {"sessions", std::move(listed)},
+      {"holds", holds_document(holds, now, readable_name)},
+      {"snapshots_open", open_snapshots.size()},
+      {"arena_bytes", stats.arena_bytes},
+      {"arena_bytes_max", options.staging.arena_bytes_total},
+      {"warm_pool_bytes", stats.warm_pool_bytes},
+      {"slabs", slabs_document(stats)},
+      {"scrub", scrub_summary(scrub_report(), now_ns)},
+      {"codecs", codecs_document(run_codecs, readable_run)},
+      {"journal_bytes", journal->bytes()},
+      {"segment_bytes_written", persist->stats().bytes_written}};
+  if (const auto room = persist->room(); room.ok()) document["disk"] = disk_document(*room);
+  return {.exit_code = 0, .json = ckpt::base::dump_json(document)};
+}
+
+}  // namespace ckptd

@@ -1,0 +1,46 @@
+// Why joins wait: who holds the place that a rank asks for, and who has not come yet.
+#include "ckptd/group/group_impl.h"
+
+namespace ckptd {
+
+std::optional<SessionId> Groups::holder(RunId id, const JoinRequest& request) const {
+  const auto found = impl_->runs.find(id);
+  if (found == impl_->runs.end()) return std::nullopt;
+  const Run& run = found->second;
+  SessionId session = 0;
+  if (run.current) {
+    const Current& current = *run.current;
+    size_t rank = request.rank;
+    if (request.elastic && current.elastic) {
+      const auto member = std::ranges::find(current.members, request.member);
+      rank = static_cast<size_t>(member - current.members.begin());
+    }
+    if (rank < current.slots.size() && current.slots[rank] == Slot::kHeld) {
+      session = current.sessions[rank];
+    }
+  } else if (run.between) {
+    const auto survivor = run.between->survivors.find(request.member);
+    if (survivor != run.between->survivors.end()) session = survivor->second.session;
+  }
+  if (session == 0 || session == request.session) return std::nullopt;
+  return session;
+}
+
+std::optional<Groups::Wait> Groups::wait(SessionId session) const {
+  for (const auto& [id, run] : impl_->runs) {
+    const auto asks = [session](const auto& entry) { return entry.second.session == session; };
+    if (const auto joiner = std::ranges::find_if(run.joiners, asks); joiner != run.joiners.end()) {
+      return Wait{joiner->second, holder(id, joiner->second), {}};
+    }
+    const auto joining = std::ranges::find_if(run.joining, asks);
+    if (joining == run.joining.end()) continue;
+    Wait wait{joining->second, holder(id, joining->second), {}};
+    for (Rank rank = 0; rank < wait.request.size; ++rank) {
+      if (!run.joining.contains(rank)) wait.missing.push_back(rank);
+    }
+    return wait;
+  }
+  return std::nullopt;
+}
+
+}  // namespace ckptd

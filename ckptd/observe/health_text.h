@@ -1,0 +1,29 @@
+// Health and RunProgress as text: the bodies of /healthz and /readyz, and the metrics. Pure.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "ckptd/observe/health.h"
+#include "ckptd/observe/metrics_text.h"
+#include "ckptd/observe/run_progress.h"
+
+namespace ckptd {
+
+// How old the run's newest durable commit is; 0 if its time is in the future.
+uint64_t age_ns(const RunProgress::Durable& durable, uint64_t now_ns);
+
+// A line for each condition that holds: "disk_full for 3 min 5 s: CAUSE; REMEDY".
+std::string health_lines(const Health& health, uint64_t now_ns);
+// "run tiny: step 60 is durable, 12 s old, trained" for the runs that changed last, at most `most`.
+// `is_trained` says whether ranks train the run now.
+std::string progress_lines(const RunProgress& progress, uint64_t now_ns, size_t most,
+                           const std::function<bool(const std::string& run)>& is_trained);
+
+// ckptd_condition{name}, ckptd_condition_begun_total{name}, ckptd_ready_to_save.
+void add_health(MetricsText& text, const Health& health);
+// Step, age and failures of the runs that changed last, at most `most`.
+void add_progress(MetricsText& text, const RunProgress& progress, uint64_t now_ns, size_t most);
+
+}  // namespace ckptd

@@ -1,0 +1,168 @@
+// What is told of a daemon that cannot do all of its work: to clients, over HTTP, in status and in
+// the metrics, and that it is over once the cause is gone.
+#include <gmock/gmock.h>
+
+#include "tests/ckptd/daemon/held_syncs.h"
+#include "tests/ckptd/daemon/job.h"
+
+namespace ckptd::testing {
+namespace {
+
+using std::chrono::seconds;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+class HealthTest : public ::testing::Test {
+ protected:
+  void start(uint32_t ranks = 1, FakeTrainer::Options trainer = {}) {
+    ASSERT_TRUE(world.start().ok());
+    job = std::make_unique<Job>(world, ranks, trainer);
+    job->start();
+  }
+  nlohmann::json status() {
+    FakeTrainer root(world, {.uid = 0, .arena_bytes = 0, .kind = fb::SessionKind::Control});
+    EXPECT_TRUE(root.connect());
+    auto document = nlohmann::json::parse(root.query("status", "{}").json);
+    root.die();
+    return document;
+  }
+  // Begins snapshots until one is refused, and returns its step.
+  ckpt::Step fill_up(ckpt::Step step) {
+    for (;; ++step) {
+      job->begin(step);
+      job->listen();
+      if (job->ranks[0]->snapshot(step).level == fb::SnapshotLevel::Failed) return step;
+      job->fill(step);
+      world.run();
+      if (step > 100) ADD_FAILURE() << "the disk is never full";
+      if (step > 100) return step;
+    }
+  }
+
+  World world{{}};
+  std::unique_ptr<Job> job;
+};
+
+TEST_F(HealthTest, FullDiskIsNamedWithNumbersAndRemedy) {
+  start(2);
+  job->commit(5);
+  world.disk().set_capacity(0);
+  const ckpt::Step refused = fill_up(6);
+  // Every rank gets the cause, once.
+  for (auto& rank : job->ranks) {
+    const std::string reason = rank->snapshot(refused).reason;
+    EXPECT_THAT(reason, StartsWith(fmt::format(
+                            "run tiny step {}: disk full: No space left on device", refused)));
+    EXPECT_THAT(reason, AllOf(HasSubstr("needed"), HasSubstr("disk_reserve"), HasSubstr("prune"),
+                              HasSubstr("gc")));
+    EXPECT_EQ(reason.find("run tiny", 1), std::string::npos) << reason;
+  }
+  const Daemon::Answer ready = world.daemon().readiness_answer();
+  EXPECT_FALSE(ready.ok);
+  EXPECT_THAT(ready.text, AllOf(StartsWith("not ready\ndisk_full for "), HasSubstr("prune")));
+  const Daemon::Answer health = world.daemon().health_answer();
+  EXPECT_TRUE(health.ok) << "a restart would not help";
+  EXPECT_THAT(health.text, StartsWith("degraded\ndisk_full for "));
+  EXPECT_THAT(world.daemon().metrics_text(), HasSubstr("ckptd_condition{name=\"disk_full\"} 1\n"));
+  const auto document = status();
+  EXPECT_EQ(document["can_save"], false);
+  EXPECT_EQ(document["conditions"][0]["name"], "disk_full");
+  EXPECT_THAT(document["conditions"][0]["reason"], StartsWith("disk full: "));
+  EXPECT_THAT(document["conditions"][0]["remedy"], HasSubstr("prune"));
+
+  world.disk().set_capacity(1ull << 30);
+  EXPECT_TRUE(world.daemon().readiness_answer().ok) << "nobody has to ask for space first";
+  EXPECT_THAT(world.daemon().health_answer().text, StartsWith("ok\n"));
+  job->commit(refused + 1);
+  EXPECT_TRUE(status()["conditions"].empty());
+}
+
+// A request that no disk could meet says nothing of this one.
+TEST_F(HealthTest, SnapshotLargerThanTheDiskLeavesTheDaemonReady) {
+  start();
+  world.disk().set_capacity(64ull << 20);
+  fb::BeginSnapshotT begin;
+  begin.epoch = job->ranks[0]->epoch().epoch;
+  begin.step = 1;
+  begin.units = {0};
+  for (int i = 0; i < 1000; ++i) begin.fragments.emplace_back(0, 0, 0, 1ull << 30);
+  job->ranks[0]->send(std::move(begin));
+  world.run();
+  EXPECT_TRUE(world.daemon().readiness_answer().ok) << world.daemon().readiness_answer().text;
+}
+
+TEST_F(HealthTest, ClosedJournalIsTheReasonNotToBeReady) {
+  start();
+  job->commit(5);
+  world.disk().set_faults({.path_prefix = "journal/", .fail_nth_sync = 1});
+  job->save(6, job->plan(job->all_units()), fb::SnapshotLevel::Failed);
+  const Daemon::Answer ready = world.daemon().readiness_answer();
+  EXPECT_FALSE(ready.ok);
+  EXPECT_THAT(ready.text, AllOf(StartsWith("not ready\njournal_closed for "),
+                                HasSubstr("closed for writing"), HasSubstr("restart ckptd")));
+  EXPECT_THAT(ready.text, Not(HasSubstr("draining")));
+}
+
+TEST_F(HealthTest, DrainingIsTheReasonNotToBeReady) {
+  start();
+  job->begin(5);
+  world.daemon().begin_drain();
+  EXPECT_FALSE(world.daemon().readiness_answer().ok);
+  EXPECT_THAT(world.daemon().readiness_answer().text, StartsWith("not ready\ndraining: "));
+}
+
+TEST_F(HealthTest, LastDurableStepAndItsAgeAreTold) {
+  start();
+  EXPECT_EQ(world.daemon().readiness_answer().text, "ready\n");
+  job->commit(5);
+  world.tick(seconds(75));
+  EXPECT_EQ(world.daemon().readiness_answer().text,
+            "ready\nrun tiny: step 5 is durable, 1 min 15 s old, trained\n");
+  EXPECT_THAT(world.daemon().metrics_text(),
+              AllOf(HasSubstr("ckptd_run_step{run=\"tiny\"} 5\n"),
+                    HasSubstr("ckptd_run_durable_age_seconds{run=\"tiny\"} 75\n")));
+  const auto durable = status()["durable"];
+  ASSERT_EQ(durable.size(), 1u);
+  EXPECT_EQ(durable[0]["run"], "tiny");
+  EXPECT_EQ(durable[0]["step"], 5);
+  EXPECT_EQ(durable[0]["age_seconds"], 75.0);
+  EXPECT_EQ(durable[0]["trained"], true);
+  // As well by the next daemon.
+  world.kill_daemon();
+  ASSERT_TRUE(world.start().ok());
+  EXPECT_THAT(world.daemon().readiness_answer().text, HasSubstr("run tiny: step 5 is durable"));
+}
+
+TEST_F(HealthTest, OthersSeeNothingOfARunInStatus) {
+  start();
+  job->commit(5);
+  FakeTrainer other(world, {.uid = 99, .arena_bytes = 0, .kind = fb::SessionKind::Control});
+  ASSERT_TRUE(other.connect());
+  const auto document = nlohmann::json::parse(other.query("status", "{}").json);
+  EXPECT_TRUE(document["durable"].empty()) << document;
+}
+
+TEST_F(HealthTest, TrainersThatWaitForTheDiskAreTold) {
+  HeldSyncs slow(world.disk());
+  world.set_door(&slow);
+  start(1, {.arena_bytes = 9 * (64u << 10)});  // one snapshot has most of its slabs
+  slow.hold();
+  job->begin(5);
+  ASSERT_TRUE(job->ranks[0]->fill(5));
+  world.run();
+  job->begin(6);
+  world.tick(seconds(1));
+  EXPECT_EQ(world.daemon().health_answer().text, "ok\n") << "a short wait is none";
+  world.tick(seconds(3));
+  EXPECT_TRUE(world.daemon().readiness_answer().ok);
+  EXPECT_THAT(world.daemon().readiness_answer().text, HasSubstr("disk_slow for "));
+  slow.release();
+  world.run();
+  world.tick(seconds(1));
+  EXPECT_EQ(world.daemon().health_answer().text, "ok\n");
+}
+
+}  // namespace
+}  // namespace ckptd::testing
