@@ -24,8 +24,7 @@ Status check_metrics(const fb::BeginSnapshotT& message) {
   }
   for (const auto& metric : message.metrics) {
     if (metric == nullptr || metric->name.empty() ||
-        metric->name.size() > limits::kMetricNameBytesMax ||
-        !is_ascii(metric->name)) {
+        metric->name.size() > limits::kMetricNameBytesMax || !is_ascii(metric->name)) {
       return make_error(ErrorCode::kInvalidArgument,
                         "a metric's name has 1 to {} printable ASCII characters",
                         limits::kMetricNameBytesMax);

@@ -87,7 +87,6 @@ struct Daemon::Impl {
       });
     });
   }
-
   // -- answers -----------------------------------------------------------------------------------
   template <typename BodyT>
   void send(SessionId session, BodyT body, int fd = -1) {
@@ -99,7 +98,6 @@ struct Daemon::Impl {
   void refuse(SessionId session, uint64_t request, const Error& error);
   void done(SessionId session, uint64_t request);
   uint64_t wall_clock_ns() const { return options.wall_clock_ns(); }
-
   // -- the catalog behind the journal (daemon_apply.cc) ------------------------------------------
   // Appends to the journal, folds the records into the catalog, then calls `then`.
   void record(std::vector<fb::RecordT> records, std::function<void(const Status&)> then);
@@ -112,7 +110,6 @@ struct Daemon::Impl {
   void apply_next();
   size_t apply_durable();
   void start_turns();
-
   // -- sessions (daemon_sessions.cc) -------------------------------------------------------------
   void dispatch(Session& session, fb::MessageT& message, ckpt::base::UniqueFd fd);
   bool dispatch_group(Session& session, fb::MessageT& message);
@@ -134,7 +131,6 @@ struct Daemon::Impl {
   Status check_may(const Session& session, const RunInfo& run, ckpt::Right right) const;
   Status may_train(const Session& session) const;  // the run that it has registered
   Status check_owner(const Session& session, const RunInfo& run) const;
-
   // -- epochs (daemon_epochs.cc) -----------------------------------------------------------------
   void join(Session& session, const fb::JoinGroupT& message);
   std::string describe_holder(ckpt::RunId run,
@@ -156,7 +152,6 @@ struct Daemon::Impl {
   void drop_other_memory(ckpt::RunId run, const std::optional<ViewPoint>& resume);
   void kv_set(Session& session, fb::KvSetT& message);
   void kv_get(Session& session, const fb::KvGetT& message);
-
   // -- snapshots: beginning (daemon_begin.cc) ----------------------------------------------------
   // The snapshot that a member's message is about. Errors: not a member of that epoch.
   Result<SnapshotKey> member_key(const Session& session, ckpt::Epoch epoch, ckpt::Step step,
@@ -179,7 +174,6 @@ struct Daemon::Impl {
   Status add_lease_wait(Session& session, const LeaseWait& wait);
   void serve_lease_waits(Session& session);
   void retry_waiting_begins();
-
   // -- snapshots: the rest (daemon_snapshots.cc) -------------------------------------------------
   void seal_slab(Session& session, const fb::SealSlabT& message);
   Result<StagedSlab> take_over(Session& session, const SnapshotKey& key,
@@ -197,7 +191,6 @@ struct Daemon::Impl {
   void announce(const SnapshotKey& key, fb::SnapshotLevel level, uint64_t bytes, const Error* error,
                 const std::string& alarms = {});
   void forget_snapshot(const SnapshotKey& key);
-
   // -- bytes that are on the disk already (daemon_same.cc) ---------------------------------------
   void add_to_newest_cuts(const SnapshotKey& key, const std::vector<WrittenExtent>& extents,
                           RunNewest& newest);
@@ -214,14 +207,12 @@ struct Daemon::Impl {
                                const std::vector<SameCandidate>& candidates,
                                const std::vector<bool>& same);
   static void list_shared_extents(OpenSnapshotState& open);
-
   // -- deltas (daemon_delta.cc) ------------------------------------------------------------------
   static void note_base(OpenSnapshotState& open, const ckpt::ExtentFragment& fragment,
                         const BasePlace& base);
   std::shared_ptr<BaseSource> find_bases(const SnapshotKey& key, const StagedSlab& slab,
                                          const std::vector<bool>& left_out);
   std::vector<HeldVersion> versions_held(ckpt::RunId run) const;
-
   // -- alarms (daemon_alarms.cc) -----------------------------------------------------------------
   void note_alarms(const Session& session, const SnapshotKey& key,
                    const fb::BeginSnapshotT& message);
@@ -232,7 +223,6 @@ struct Daemon::Impl {
   void forget_newest_if_ended(const SnapshotKey& key);
   ckpt::AlarmList raise_alarms(const Ingest::CommitAction& action);
   void refuse_commit(const SnapshotKey& key, const ckpt::AlarmList& alarms);
-
   // -- codecs (daemon_codec.cc) ------------------------------------------------------------------
   void note_registration(const std::string& run, const fb::RegisterUnitsT& message);
   void forget_registration(const std::string& run);
@@ -242,13 +232,11 @@ struct Daemon::Impl {
   void measure_codecs(const SnapshotKey& key, const std::shared_ptr<SlabSampler>& sampler);
   void measure_next_kind(const std::shared_ptr<RunCodecs>& codecs,
                          const std::shared_ptr<SlabSampler>& sampler);
-
   // -- coming back (daemon_handback.cc) ----------------------------------------------------------
   void rejoin(Session& session, const fb::RejoinEpochT& message);
   void reopen(Session& session, const fb::ReopenSnapshotT& message);
   void end_handback(Session& session);
   bool tell_committed(const Session& session, const fb::BeginSnapshotT& begin);
-
   // -- restores (daemon_restore.cc) --------------------------------------------------------------
   void open_restore(Session& session, const fb::OpenRestoreT& message);
   void start_restore(Session& session, const fb::OpenRestoreT& message);
@@ -263,7 +251,6 @@ struct Daemon::Impl {
   void release_window(Session& session, const fb::ReleaseWindowT& message);
   void close_restore(Session& session, const fb::CloseRestoreT& message);
   RestoreContext restore_context();
-
   // -- questions (daemon_queries.cc, daemon_status.cc); health (daemon_health.cc) -----------------
   void query(Session& session, const fb::QueryT& message);
   void answer(SessionId session, uint64_t request, QueryAnswer answer);
@@ -275,7 +262,6 @@ struct Daemon::Impl {
   bool may_read(const Session& session, const std::string& run) const;
   void look_at_health();
   bool is_trained(const std::string& run) const;
-
   // -- changes of history (daemon_administration.cc) ---------------------------------------------
   static bool is_administration(std::string_view verb);
   void administer(const Session& session, const fb::QueryT& message);
@@ -296,7 +282,6 @@ struct Daemon::Impl {
   Status may_remove(const RunInfo& run) const;
   void remove(const Session& session, const Administration& task);
   void run_gone(const RunInfo& run);
-
   // -- views that readers hold (daemon_holds.cc) -------------------------------------------------
   Holder holder_of(const Session& session) const;
   Status may_hold(const RunInfo& run) const;
@@ -307,7 +292,6 @@ struct Daemon::Impl {
   void end_overdue_holds();
   void end_holds_by_force(const Session& session, const std::function<bool(const Hold&)>& which);
   std::vector<HeldView> held_views(ckpt::RunId run) const;
-
   // -- space (daemon_gc.cc) ----------------------------------------------------------------------
   GcRound plan_gc_round();
   uint64_t oldest_reader() const;
@@ -318,7 +302,6 @@ struct Daemon::Impl {
   void reader_gone();
   void query_gc(const Session& session, uint64_t request);
   void answer_gc();
-
   // -- background work (daemon_scrub.cc, daemon_recode.cc) ---------------------------------------
   void start_scrub();
   bool may_read_back() const;
