@@ -46,6 +46,9 @@ RankEvent full_event() {
           .ms = 12.5,
           .waited_ms = 4.5,
           .stall_ms = 0.25,
+          .room_ms = 0.125,
+          .slabs_ms = 0.0625,
+          .snapshots_open = 2,
           .learning_rate = 1e-3,
           .gradient_norm = 0.1,
           .routed = {1, 0, 7},
@@ -59,6 +62,7 @@ RankEvent full_event() {
           .taken_in = 3,
           .bytes = 99,
           .durable_ms = 3.5,
+          .no_answer = true,
           .code = 10};
 }
 

@@ -232,6 +232,9 @@ TEST(Tables, SummaryTellsTheNumbers) {
   const std::string text = summary_text(sample_report());
   EXPECT_THAT(text, HasSubstr("60 steps of 2048 tokens on 4 ranks, loss 5."));
   EXPECT_THAT(text, HasSubstr("12 checkpoints, 115.7 MiB written, 2.0 MiB in memory only"));
+  EXPECT_THAT(text,
+              HasSubstr("no checkpoint after step 20 until step 30 (34.5 s): ckptd at /s does "
+                        "not answer\n"));
   EXPECT_THAT(text, HasSubstr("after step 15: ranks 4, 5 joined, rank 1 left, 5 ranks, each expert "
                               "on 2 or more; 7.0 MiB moved in 15 ms"));
   EXPECT_THAT(text, HasSubstr("in the end a checkpoint every 5 steps of 2 experts of each layer, 1 "

@@ -63,6 +63,8 @@ TEST(ReportJson, HasTheFieldsThatStay) {
   EXPECT_EQ(document.at("failures").at(0).at("ranks"), json::array({2}));
   EXPECT_EQ(document.at("failures").at(0).at("bytes").at("memory"), 5 << 20);
   EXPECT_EQ(document.at("daemon_failures").at(0).at("down_ms"), 1180);
+  EXPECT_EQ(document.at("saved_step"), 60);
+  EXPECT_EQ(document.at("unsaved").at(0).at("cause"), "ckptd at /s does not answer");
   EXPECT_EQ(document.at("changes").at(0).at("joined"), json::array({4, 5}));
   EXPECT_EQ(document.at("changes").at(0).at("effective_replicas"), 2);
   EXPECT_EQ(document.at("changes").at(0).at("migrate_ms"), 13.5);
@@ -217,7 +219,9 @@ TEST(ReportJson, EveryRequiredFieldIsMissed) {
                                              "plt_rollback",
                                              "rank_times",
                                              "reason",
-                                             "replans"};
+                                             "replans",
+                                             "saved_step",
+                                             "unsaved"};
     const bool optional = optionals.contains(field.key());
     EXPECT_EQ(refusal(document).empty(), optional) << field.key();
     document[field.key()] = "text";

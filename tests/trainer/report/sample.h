@@ -94,6 +94,12 @@ inline Report sample_report(uint64_t steps = 60) {
        .lost_tokens = 1'500,
        .experts_from_seed = 2});
   report.daemon_failures.push_back({.step = steps * 2 / 3, .down_ms = 1180});
+  report.saved_step = steps;
+  report.unsaved.push_back({.since = steps / 3,
+                            .until = steps / 2,
+                            .ms = 34'500,
+                            .cause = "ckptd at /s does not answer",
+                            .saved = true});
   report.replans = sample_replans(steps);
   report.rank_times = sample_rank_times(steps);
   report.changes.push_back({.step = steps / 4,
