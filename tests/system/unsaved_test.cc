@@ -2,6 +2,10 @@
 #include <gmock/gmock.h>
 #include <signal.h>
 
+#include <algorithm>
+#include <cstring>
+#include <memory>
+
 #include "tests/system/watched_run.h"
 
 namespace systemtest {
@@ -16,11 +20,13 @@ constexpr double kStallMsMax = 4'000;
 
 class UnsavedTest : public TrainingTest {
  protected:
-  std::unique_ptr<WatchedRun> start(const std::string& socket, const Flags& more) {
+  // A run that is not going to end by itself, with a checkpoint every so many steps.
+  std::unique_ptr<WatchedRun> start(const std::string& socket, const std::string& every = "3",
+                                    const Flags& more = {}) {
     const std::string events = folder_ / "events";
     return std::make_unique<WatchedRun>(
         "moetrain",
-        arguments("r.json", Flags{"--ranks", "2", "--steps", "1000000", "--checkpoint-every", "3",
+        arguments("r.json", Flags{"--ranks", "2", "--steps", "1000000", "--checkpoint-every", every,
                                   "--socket", "unix:" + socket, "--events", events} +
                                 more),
         events);
@@ -44,7 +50,7 @@ class UnsavedTest : public TrainingTest {
 TEST_F(UnsavedTest, DeadCkptdIsToldAndASignalEndsTheRun) {
   Ckptd daemon(folder_ / "store");
   ASSERT_TRUE(daemon.await_ready());
-  const auto run = start(daemon.socket(), {});
+  const auto run = start(daemon.socket());
   ASSERT_TRUE(run->await(is_durable)) << run->program().wait().err;
   daemon.signal(SIGKILL);
   ASSERT_TRUE(run->await([](const json& event) {
@@ -70,7 +76,7 @@ TEST_F(UnsavedTest, DeadCkptdIsToldAndASignalEndsTheRun) {
 TEST_F(UnsavedTest, StoppedCkptdIsNotWaitedForAndServesAgain) {
   Ckptd daemon(folder_ / "store");
   ASSERT_TRUE(daemon.await_ready());
-  const auto run = start(daemon.socket(), {});
+  const auto run = start(daemon.socket());
   ASSERT_TRUE(run->await(is_durable)) << run->program().wait().err;
   daemon.signal(SIGSTOP);
   ASSERT_TRUE(
@@ -94,8 +100,7 @@ TEST_F(UnsavedTest, StoppedCkptdIsNotWaitedForAndServesAgain) {
 TEST_F(UnsavedTest, LimitStopsTheRunSaved) {
   Ckptd daemon(folder_ / "store");
   ASSERT_TRUE(daemon.await_ready());
-  const auto run = start(
-      daemon.socket(), {"--checkpoint-every", "0", "--unsaved-max", "20", "--on-unsaved", "stop"});
+  const auto run = start(daemon.socket(), "0", {"--unsaved-max", "20", "--on-unsaved", "stop"});
   const Ended ended = run->program().wait();
   EXPECT_EQ(ended.code(), 1) << ended.err;
   EXPECT_THAT(ended.err, HasSubstr("more than the 20 of --unsaved-max"));
@@ -132,7 +137,7 @@ TEST_F(UnsavedTest, SignalInheritedAsIgnoredStopsNothing) {
   Ckptd daemon(folder_ / "store");
   ASSERT_TRUE(daemon.await_ready());
   ::signal(SIGHUP, SIG_IGN);  // as nohup does
-  const auto run = start(daemon.socket(), {});
+  const auto run = start(daemon.socket());
   ::signal(SIGHUP, SIG_DFL);
   ASSERT_TRUE(run->await_step(3)) << run->program().wait().err;
   run->program().signal(SIGHUP);
