@@ -50,8 +50,16 @@ inline std::vector<RankTime> sample_rank_times(uint64_t steps) {
           {.rank = 3, .steps = steps / 30, .own_ms = 99, .waited_ms = 81}};
 }
 
+inline Unsaved sample_unsaved(uint64_t steps) {
+  return {.since = steps / 3,
+          .until = steps / 2,
+          .ms = 34'500,
+          .cause = "ckptd at /s does not answer",
+          .saved = true};
+}
+
 inline Report sample_report(uint64_t steps = 60) {
-  Report report;
+  Report report{.saved_step = steps, .unsaved = {sample_unsaved(steps)}};
   report.ranks = 4;
   report.steps = steps;
   report.tokens_per_step = 2048;
@@ -94,12 +102,6 @@ inline Report sample_report(uint64_t steps = 60) {
        .lost_tokens = 1'500,
        .experts_from_seed = 2});
   report.daemon_failures.push_back({.step = steps * 2 / 3, .down_ms = 1180});
-  report.saved_step = steps;
-  report.unsaved.push_back({.since = steps / 3,
-                            .until = steps / 2,
-                            .ms = 34'500,
-                            .cause = "ckptd at /s does not answer",
-                            .saved = true});
   report.replans = sample_replans(steps);
   report.rank_times = sample_rank_times(steps);
   report.changes.push_back({.step = steps / 4,
