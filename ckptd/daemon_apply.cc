@@ -65,8 +65,11 @@ void Daemon::Impl::heal_catalog() {
     spdlog::warn("the catalog was made good from the journal: {}", reason);
     return;
   }
-  spdlog::error("the catalog cannot be made good, next try in {} ms: {}",
-                catalog_retry_after.count(), status.error().message);
+  // Once: the condition catalog_unreadable is shown as long as it lasts.
+  const bool first = catalog_retry_after == limits::kCatalogRetryMin;
+  spdlog::log(first ? spdlog::level::err : spdlog::level::debug,
+              "the catalog cannot be made good, next try in {} ms: {}", catalog_retry_after.count(),
+              status.error().message);
   next_catalog_retry = now + catalog_retry_after;
   catalog_retry_after = std::min(2 * catalog_retry_after, limits::kCatalogRetryMax);
 }

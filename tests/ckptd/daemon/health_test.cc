@@ -81,15 +81,25 @@ TEST_F(HealthTest, FullDiskIsNamedWithNumbersAndRemedy) {
 
 // A request that no disk could meet says nothing of this one.
 TEST_F(HealthTest, SnapshotLargerThanTheDiskLeavesTheDaemonReady) {
-  start();
+  constexpr uint64_t kHuge = 64ull << 30;
+  ASSERT_TRUE(world.start().ok());
+  job = std::make_unique<Job>(world, 1);
+  job->model.resize(1);
+  job->model[0].bytes = kHuge;
+  job->model[0].tensors.clear();
+  job->start();
   world.disk().set_capacity(64ull << 20);
   fb::BeginSnapshotT begin;
   begin.epoch = job->ranks[0]->epoch().epoch;
   begin.step = 1;
+  begin.plan = ckpt::wire::to_fb(plan_hash(job->plan({0})));
   begin.units = {0};
-  for (int i = 0; i < 1000; ++i) begin.fragments.emplace_back(0, 0, 0, 1ull << 30);
+  begin.fragments.emplace_back(0, 0, 0, kHuge);
+  begin.slabs_wanted = 1;
+  begin.streams = true;
   job->ranks[0]->send(std::move(begin));
   world.run();
+  EXPECT_THAT(job->ranks[0]->error(), HasSubstr("disk full: "));
   EXPECT_TRUE(world.daemon().readiness_answer().ok) << world.daemon().readiness_answer().text;
 }
 
