@@ -1,21 +1,22 @@
 #include "client/ctl/confirm.h"
 
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
 #include <iostream>
 
+#include "formats/base/console.h"
+
 namespace ckptctl {
 
 bool can_ask() { return ::isatty(STDIN_FILENO) == 1 && ::isatty(STDERR_FILENO) == 1; }
 
 bool confirm(const std::string& question) {
-  fmt::print(stderr, "{} [y/N] ", question);
+  ckpt::base::print_stderr("{} [y/N] ", question);
   std::string answer;
   if (!std::getline(std::cin, answer)) {
-    fmt::print(stderr, "\n");
+    ckpt::base::print_stderr("\n");
     return false;
   }
   std::ranges::transform(answer, answer.begin(),

@@ -7,6 +7,7 @@
 
 #include "client/ctl/confirm.h"
 #include "client/ctl/verb_builder.h"
+#include "formats/base/console.h"
 #include "formats/base/parse.h"
 
 namespace ckptctl {
@@ -76,7 +77,7 @@ Result<Outcome> ask_plan(Link& link, const char* question, const Json& arguments
     document = std::move(answer.document);
   }
   for (const Json& note : document.value("notes", Json::array())) {
-    if (note.is_string()) fmt::print(stderr, "ckptctl: note: {}\n", note.get<std::string>());
+    if (note.is_string()) ckpt::base::print_stderr("ckptctl: note: {}\n", note.get<std::string>());
   }
   return Outcome{std::move(document), print_prune, 0};
 }

@@ -59,6 +59,20 @@ def check_assertions(tree):
                               f"{function.head} asserts nothing: it cannot fail")
 
 
+_THROWING_OUTPUT = re.compile(r"\b(?:fmt::print\s*\(|std::cout\b)")
+
+
+def check_console(tree):
+    """fmt::print throws where a stream is closed or full, and escapes nothing."""
+    for path in tree.paths((".cc", ".h"), ("client/ctl/", "trainer/", "ckptd/", "bench/")):
+        if path.startswith("bench/gpu/"):
+            continue
+        for found in _THROWING_OUTPUT.finditer(code_only(tree.files[path])):
+            yield Finding(path, tree.files[path].count("\n", 0, found.start()) + 1, "console",
+                          f"{found.group()}: use print_stdout or print_stderr "
+                          "(formats/base/console.h)")
+
+
 def check_sources_are_built(tree):
     """A source that no target lists rots unseen."""
     built = set()

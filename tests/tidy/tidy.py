@@ -8,11 +8,13 @@ import sys
 
 from include_graph import check_cycles, check_includes
 from layout_checks import check_files, check_function_lengths, check_headers, check_words
-from project_checks import check_assertions, check_documents, check_sources_are_built
+from project_checks import (check_assertions, check_console, check_documents,
+                            check_sources_are_built)
 from sources import Tree
 
 CHECKS = (check_includes, check_cycles, check_files, check_words, check_headers,
-          check_function_lengths, check_assertions, check_sources_are_built, check_documents)
+          check_function_lengths, check_assertions, check_console, check_sources_are_built,
+          check_documents)
 
 
 def run_checks(tree):

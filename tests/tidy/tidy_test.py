@@ -192,6 +192,15 @@ class Project(unittest.TestCase):
         self.assertEqual(rules_of(check, {"tests/c_test.c": "int main(void) { return 0; }\n"}),
                          [("tests/c_test.c", "assertion")])
 
+    def test_console(self):
+        check = project_checks.check_console
+        for path, body, rule in (("client/ctl/a.cc", 'fmt::print(stderr, "x");', "console"),
+                                 ("trainer/a.cc", 'std::cout << "x";', "console"),
+                                 ("trainer/a.cc", '// fmt::print("x")', None),
+                                 ("ckptd/a.cc", 'ckpt::base::print_stderr("x");', None),
+                                 ("tests/a.cc", 'fmt::print("x");', None)):
+            self.assertEqual(rules_of(check, {path: body}), [(path, rule)] if rule else [], body)
+
     def test_sources_are_built(self):
         check = project_checks.check_sources_are_built
         files = {"a/b.cc": "", "a/CMakeLists.txt": "add_library(b c.cc)\n", "a/c.cc": ""}

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "formats/base/console.h"
 #include "trainer/checkpoint/client_status.h"
 #include "trainer/checkpoint/registration.h"
 #include "trainer/elastic/epoch_watch.h"
@@ -90,8 +91,8 @@ Result<client::Epoch> Member::join(bool has_state) {
   // The others wait for the same: one rank tells it.
   if (join.rank == 0) {
     join.waiting = [this](const std::string& why) {
-      fmt::print(stderr, "moetrain: run {} waits for its ranks to join, at most {} s: {}\n",
-                 options_->run, options_->join_timeout_ms / 1000, why);
+      ckpt::base::print_stderr("moetrain: run {} waits for its ranks to join, at most {} s: {}\n",
+                               options_->run, options_->join_timeout_ms / 1000, why);
     };
   }
   Result<client::Epoch> epoch = to_result(session_.join(join));
