@@ -4,6 +4,17 @@
 
 namespace ckptd {
 
+namespace {
+
+bool is_about_a_restore(const fb::MessageT& message) {
+  return message.body.type == fb::MessageBody::OpenRestore ||
+         message.body.type == fb::MessageBody::ReleaseWindow ||
+         message.body.type == fb::MessageBody::LocatedRead ||
+         message.body.type == fb::MessageBody::CloseRestore;
+}
+
+}  // namespace
+
 void Daemon::Impl::dispatch(Session& session, fb::MessageT& message, ckpt::base::UniqueFd fd) {
   if (const auto fault = check_texts(message)) {
     refuse(session.id, fault->request, fault->error);
@@ -74,8 +85,8 @@ bool Daemon::Impl::dispatch_snapshot(Session& session, fb::MessageT& message) {
   }
 }
 
-bool Daemon::Impl::dispatch_restore(Session& session, fb::MessageT& message) {
-  holds.progress(session.id, now);
+bool Daemon::Impl::dispatch_other(Session& session, fb::MessageT& message) {
+  if (is_about_a_restore(message)) holds.progress(session.id, now);
   switch (message.body.type) {
     case fb::MessageBody::OpenRestore:
       open_restore(session, *message.body.AsOpenRestore());
@@ -89,18 +100,6 @@ bool Daemon::Impl::dispatch_restore(Session& session, fb::MessageT& message) {
     case fb::MessageBody::CloseRestore:
       close_restore(session, *message.body.AsCloseRestore());
       return true;
-    default:
-      return false;
-  }
-}
-
-bool Daemon::Impl::dispatch_other(Session& session, fb::MessageT& message) {
-  switch (message.body.type) {
-    case fb::MessageBody::OpenRestore:
-    case fb::MessageBody::ReleaseWindow:
-    case fb::MessageBody::LocatedRead:
-    case fb::MessageBody::CloseRestore:
-      return dispatch_restore(session, message);
     case fb::MessageBody::HoldCommit:
       hold_commit(session, *message.body.AsHoldCommit());
       return true;

@@ -9,13 +9,17 @@
 
 namespace ckptd {
 
-Holder Daemon::Impl::holder_of(const Session& session) const {
+namespace {
+
+Holder holder_of(const Session& session, bool privileged) {
   return {.session = session.id,
           .uid = session.uid,
           .pid = session.pid,
           .client = session.client,
-          .privileged = may_use(session, ::geteuid())};
+          .privileged = privileged};
 }
+
+}  // namespace
 
 // Deletions that are on their way to the journal are not in the catalog yet, and a hold would come
 // too late for them.
@@ -38,7 +42,7 @@ Result<Hold> Daemon::Impl::resolve_hold(const Session& session, const fb::HoldCo
   view.tag = message.tag;
   view.newest = message.newest;
   CKPT_ASSIGN(const ViewPoint point, resolve_view(run, view));
-  return Hold{.holder = holder_of(session),
+  return Hold{.holder = holder_of(session, may_use(session, ::geteuid())),
               .run = run.id,
               .view = point,
               .since_ns = wall_clock_ns(),
@@ -60,6 +64,20 @@ void Daemon::Impl::hold_commit(const Session& session, const fb::HoldCommitT& me
   send(session.id, std::move(held));
 }
 
+// A view that is verified stays until the job is through; of whole runs what is removed meanwhile
+// is passed over. 0: nothing is held.
+Result<HoldId> Daemon::Impl::hold_verified(const Session& session, const VerifyTarget& target) {
+  if (!target.point) return HoldId{0};
+  CKPT_ASSIGN(const RunInfo run, catalog->run(target.runs.front()));
+  CKPT_TRY(may_hold(run));
+  return holds.take({.holder = holder_of(session, may_use(session, ::geteuid())),
+                     .run = run.id,
+                     .view = *target.point,
+                     .since_ns = wall_clock_ns(),
+                     .progress_at = now,
+                     .of_job = true});
+}
+
 void Daemon::Impl::renew_hold(const Session& session, const fb::RenewHoldT& message) {
   if (holds.renew(session.id, message.hold, now)) return;
   fb::HoldEndedT ended;
@@ -72,6 +90,7 @@ void Daemon::Impl::tell_ended(const std::vector<Hold>& ended, const std::string&
   for (const Hold& hold : ended) {
     spdlog::info("run {} lineage {} step {}: not held any more by {}: {}", run_name(hold.run),
                  hold.view.lineage, hold.view.step, describe(hold.holder), reason);
+    if (hold.of_job) continue;  // its session never asked for it
     fb::HoldEndedT message;
     message.hold = hold.id;
     message.reason = reason;

@@ -114,7 +114,6 @@ struct Daemon::Impl {
   void dispatch(Session& session, fb::MessageT& message, ckpt::base::UniqueFd fd);
   bool dispatch_group(Session& session, fb::MessageT& message);
   bool dispatch_snapshot(Session& session, fb::MessageT& message);
-  bool dispatch_restore(Session& session, fb::MessageT& message);
   bool dispatch_other(Session& session, fb::MessageT& message);
   void hello(Session& session, const fb::HelloT& message, ckpt::base::UniqueFd fd);
   void warm_memory();
@@ -242,7 +241,6 @@ struct Daemon::Impl {
   void start_restore(Session& session, const fb::OpenRestoreT& message);
   void retry_waiting_restores();
   Result<RestoreRequest> resolve_restore(const Session& session, const fb::OpenRestoreT& message);
-  Result<ViewPoint> resolve_newest(const RunInfo& run, const fb::OpenRestoreT& message) const;
   Result<ViewPoint> resolve_view(const RunInfo& run, const fb::OpenRestoreT& message) const;
   Status may_locate(const Session& session, const RestorePlan& plan);
   void send_located(SessionId session, uint64_t id, Restore& restore, const Window& window);
@@ -283,7 +281,6 @@ struct Daemon::Impl {
   void remove(const Session& session, const Administration& task);
   void run_gone(const RunInfo& run);
   // -- views that readers hold (daemon_holds.cc) -------------------------------------------------
-  Holder holder_of(const Session& session) const;
   Status may_hold(const RunInfo& run) const;
   Result<Hold> resolve_hold(const Session& session, const fb::HoldCommitT& message);
   void hold_commit(const Session& session, const fb::HoldCommitT& message);

@@ -69,20 +69,6 @@ void Daemon::Impl::query(Session& session, const fb::QueryT& message) {
                               ckpt::base::printable(message.verb))));
 }
 
-// A view that is verified stays until the job is through; of whole runs what is removed meanwhile
-// is passed over. 0: nothing is held.
-Result<HoldId> Daemon::Impl::hold_verified(const Session& session, const VerifyTarget& target) {
-  if (!target.point) return HoldId{0};
-  CKPT_ASSIGN(const RunInfo run, catalog->run(target.runs.front()));
-  CKPT_TRY(may_hold(run));
-  return holds.take({.holder = holder_of(session),
-                     .run = run.id,
-                     .view = *target.point,
-                     .since_ns = wall_clock_ns(),
-                     .progress_at = now,
-                     .of_job = true});
-}
-
 // Reads in pieces between other work, and answers when it is through.
 void Daemon::Impl::query_verify(Session& session, const fb::QueryT& message) {
   const auto target = parse_verify_args(query_context(session), message.args);

@@ -65,22 +65,21 @@ std::vector<std::unique_ptr<fb::RestoreNoteT>> note_messages(const Window& windo
 
 }  // namespace
 
-// Each unit's newest version not after a step: no commit needs to be there.
-Result<ViewPoint> Daemon::Impl::resolve_newest(const RunInfo& run,
-                                               const fb::OpenRestoreT& message) const {
-  if (message.latest || !message.tag.empty()) {
+Result<ViewPoint> Daemon::Impl::resolve_view(const RunInfo& run,
+                                             const fb::OpenRestoreT& message) const {
+  const bool of_tag = !message.tag.empty();
+  if (message.newest && (message.latest || of_tag)) {
     return make_error(ErrorCode::kInvalidArgument,
                       "run {}: `newest` goes with a step, not with `latest` or a tag", run.name);
   }
-  const ViewPoint point{message.lineage != 0 ? message.lineage : run.current_lineage, message.step};
-  if (!catalog->path(run.id, point).empty()) return point;
-  return make_error(ErrorCode::kNotFound, "run {}: no lineage {}", run.name, point.lineage);
-}
-
-Result<ViewPoint> Daemon::Impl::resolve_view(const RunInfo& run,
-                                             const fb::OpenRestoreT& message) const {
-  if (message.newest) return resolve_newest(run, message);
-  if (!message.tag.empty()) {
+  if (message.newest) {
+    // Each unit's newest version not after the step: no commit needs to be there.
+    const ViewPoint point{message.lineage != 0 ? message.lineage : run.current_lineage,
+                          message.step};
+    if (!catalog->path(run.id, point).empty()) return point;
+    return make_error(ErrorCode::kNotFound, "run {}: no lineage {}", run.name, point.lineage);
+  }
+  if (of_tag) {
     const auto tags = catalog->tags(run.id);
     const auto tag = tags.find(message.tag);
     if (tag != tags.end()) return tag->second;

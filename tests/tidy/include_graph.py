@@ -44,8 +44,10 @@ RULES = {
     # The daemon connects all stages and knows no sockets.
     "ckptd/daemon": ["formats/", "ckptd/limits.h", "ckptd/daemon", "ckptd/io/", "ckptd/staging/",
                      "ckptd/ingest/", "ckptd/group/", "ckptd/observe/", "ckptd/catalog/",
-                     "ckptd/holds/", "ckptd/alarms/", "ckptd/codec/", "ckptd/retention/", "ckptd/gc/",
-                     "ckptd/scrub/", "ckptd/persist/", "ckptd/recode/", "ckptd/restore/",
+                     "ckptd/holds/",
+                     "ckptd/alarms/", "ckptd/codec/", "ckptd/retention/",
+                     "ckptd/gc/", "ckptd/scrub/", "ckptd/persist/", "ckptd/recode/",
+                     "ckptd/restore/",
                      "ckptd/query/",
                      "ckptd/same/", "ckptd/safeguards.h"],
     "ckptd/config": ["formats/", "ckptd/limits.h", "ckptd/codec/codec_choice.h",

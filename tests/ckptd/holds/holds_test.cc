@@ -73,6 +73,43 @@ TEST(Holds, OnlyTheirSessionReleasesOrRenewsThem) {
       << "the stranger's word did not count";
 }
 
+// Does the same as Holds, one hold after the other.
+class Model {
+ public:
+  bool take(HoldId id, const Hold& hold, bool taken) {
+    const bool room =
+        count([&](const Hold& one) { return one.holder.session == hold.holder.session; }) < 3 &&
+        (hold.holder.privileged ||
+         count([&](const Hold& one) { return one.holder.uid == hold.holder.uid; }) < 5) &&
+        holds.size() < (hold.holder.privileged ? 12u : 10u);
+    if (taken) holds[id] = hold;
+    return room;
+  }
+  bool release(ckpt::SessionId session, HoldId id) {
+    const bool own = holds.contains(id) && holds[id].holder.session == session;
+    if (own) holds.erase(id);
+    return own;
+  }
+  void progress(ckpt::SessionId session, seconds now) {
+    for (auto& [id, hold] : holds) {
+      if (hold.holder.session == session) hold.progress_at = now;
+    }
+  }
+  size_t end_overdue(seconds now) {
+    return std::erase_if(
+        holds, [&](const auto& entry) { return now - entry.second.progress_at >= seconds(10); });
+  }
+  size_t end_session(ckpt::SessionId session) {
+    return std::erase_if(holds,
+                         [&](const auto& entry) { return entry.second.holder.session == session; });
+  }
+  size_t count(const std::function<bool(const Hold&)>& which) const {
+    return static_cast<size_t>(
+        std::ranges::count_if(holds, [&](const auto& entry) { return which(entry.second); }));
+  }
+  std::map<HoldId, Hold> holds;
+};
+
 TEST(HoldsProperty, EqualsTheNaiveModel) {
   const auto base = static_cast<uint64_t>(testing::UnitTest::GetInstance()->random_seed());
   for (uint64_t seed = base * 100; seed < base * 100 + 50; ++seed) {
@@ -80,66 +117,31 @@ TEST(HoldsProperty, EqualsTheNaiveModel) {
     std::mt19937_64 random(seed);
     const auto draw = [&](uint64_t bound) { return random() % bound; };
     Holds holds({.per_session = 3, .per_user = 5, .all = 12, .reserved = 2, .lease = seconds(10)});
-    std::map<HoldId, Hold> model;
+    Model model;
     seconds now{0};
     for (int event = 0; event < 300; ++event) {
       const ckpt::SessionId session = 1 + draw(6);
-      const HoldId known =
-          model.empty()
-              ? 99
-              : std::next(model.begin(), static_cast<std::ptrdiff_t>(draw(model.size())))->first;
-      const auto count = [&](auto&& which) {
-        return static_cast<size_t>(
-            std::ranges::count_if(model, [&](const auto& entry) { return which(entry.second); }));
-      };
-      switch (draw(6)) {
-        case 0:
-        case 1: {
-          Hold hold = hold_of(session, static_cast<uid_t>(session % 3), now);
-          hold.holder.privileged = hold.holder.uid == 0;
-          hold.run = static_cast<ckpt::RunId>(1 + draw(2));
-          const bool room =
-              count([&](const Hold& one) { return one.holder.session == session; }) < 3 &&
-              (hold.holder.privileged ||
-               count([&](const Hold& one) { return one.holder.uid == hold.holder.uid; }) < 5) &&
-              model.size() < (hold.holder.privileged ? 12u : 10u);
-          const auto id = holds.take(hold);
-          ASSERT_EQ(id.ok(), room);
-          if (id.ok()) model[*id] = hold;
-          break;
-        }
-        case 2: {
-          const bool own = model.contains(known) && model[known].holder.session == session;
-          ASSERT_EQ(holds.release(session, known), own);
-          if (own) model.erase(known);
-          break;
-        }
-        case 3: {
-          holds.progress(session, now);
-          for (auto& [id, hold] : model) {
-            if (hold.holder.session == session) hold.progress_at = now;
-          }
-          break;
-        }
-        case 4: {
-          now += seconds(draw(4));
-          const auto ended = holds.end_overdue(now);
-          const auto overdue = [&](const auto& entry) {
-            return now - entry.second.progress_at >= seconds(10);
-          };
-          ASSERT_EQ(ended.size(), static_cast<size_t>(std::ranges::count_if(model, overdue)));
-          std::erase_if(model, overdue);
-          break;
-        }
-        default: {
-          if (draw(5) != 0) break;
-          holds.end_session(session);
-          std::erase_if(model,
-                        [&](const auto& entry) { return entry.second.holder.session == session; });
-        }
+      const HoldId some = 1 + draw(40);
+      const uint64_t kind = draw(16);
+      if (kind < 6) {
+        Hold hold = hold_of(session, static_cast<uid_t>(session % 3), now);
+        hold.holder.privileged = hold.holder.uid == 0;
+        hold.run = static_cast<ckpt::RunId>(1 + draw(2));
+        const auto id = holds.take(hold);
+        ASSERT_EQ(id.ok(), model.take(id.ok() ? *id : 0, hold, id.ok()));
+      } else if (kind < 9) {
+        ASSERT_EQ(holds.release(session, some), model.release(session, some));
+      } else if (kind < 12) {
+        holds.progress(session, now);
+        model.progress(session, now);
+      } else if (kind < 15) {
+        now += seconds(draw(4));
+        ASSERT_EQ(holds.end_overdue(now).size(), model.end_overdue(now));
+      } else {
+        ASSERT_EQ(holds.end_session(session).size(), model.end_session(session));
       }
-      ASSERT_EQ(holds.all().size(), model.size());
-      ASSERT_EQ(holds.of_run(1).size(), count([](const Hold& one) { return one.run == 1; }));
+      ASSERT_EQ(holds.all().size(), model.holds.size());
+      ASSERT_EQ(holds.of_run(1).size(), model.count([](const Hold& one) { return one.run == 1; }));
     }
   }
 }
