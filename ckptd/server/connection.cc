@@ -130,7 +130,9 @@ void Connection::take_foreign(ForeignBytes came) {
   if (!came.error.empty()) return close(came.error);
   if (came.would_block) return;
   if (came.bytes.empty()) return close("the connection was closed");
-  if (came.memory.valid()) received_fd_ = std::move(came.memory);
+  if (came.memory.valid()) std::swap(received_fd_, came.memory);
+  // One that nobody asked for, or that came before. Freeing large memory takes long.
+  descriptors_.quarantine.close(descriptors_.of, std::move(came.memory));
   take_bytes(came.bytes);
 }
 
@@ -233,6 +235,7 @@ void Connection::close(const std::string& reason) {
   if (descriptors_.allowed) {
     descriptors_.quarantine.close_socket(descriptors_.of, std::move(socket));
   }
+  descriptors_.quarantine.close(descriptors_.of, std::move(received_fd_));
   queue_.clear();
   // From the loop, never recursively: close() is called from inside the daemon, too.
   asio::post(socket_.get_executor(), [self, reason] {

@@ -56,11 +56,11 @@ Quarantine::~Quarantine() {
 void Quarantine::receive(Class of, int socket, Done done) {
   UniqueFd copy(::fcntl(socket, F_DUPFD_CLOEXEC, 0));
   if (!copy.valid()) return done({.error = fmt::format("dup: {}", std::strerror(errno))});
-  submit({.id = next_++, .uid = of, .receive = true}, std::move(copy), std::move(done));
+  submit(of, Kind::kBringToReceive, std::move(copy), std::move(done));
 }
 
 void Quarantine::close(Class of, UniqueFd fd) {
-  if (fd.valid()) submit({.id = next_++, .uid = of, .receive = false}, std::move(fd), {});
+  if (fd.valid()) submit(of, Kind::kBringToClose, std::move(fd), {});
 }
 
 void Quarantine::close_socket(Class of, UniqueFd socket) {
@@ -73,13 +73,13 @@ bool Quarantine::overloaded(Class of) const {
          Clock::now() - found->second.begin()->second >= limits::kQuarantineStuckAfter;
 }
 
-// Once sent, the message in the channel refers to the file, so that to close it here drops nothing.
-void Quarantine::submit(const QuarantineThreads::Request& request, UniqueFd fd, Done done) {
-  jobs_.emplace(request.id, Job{.of = request.uid, .done = std::move(done)});
-  since_[request.uid].emplace(request.id, Clock::now());
-  if (!unsent_.empty() || !send_request(request, fd.get())) {
-    unsent_.push_back({request, std::move(fd)});
-  }
+void Quarantine::submit(Class of, Kind kind, UniqueFd fd, Done done) {
+  const uint64_t id = next_++;
+  jobs_.emplace(id, Job{.of = of, .done = std::move(done)});
+  since_[of].emplace(id, Clock::now());
+  unsent_.push_back({{.id = id, .uid = of, .kind = kind}, std::move(fd)});
+  unsent_.push_back({{.id = id, .uid = of, .kind = Kind::kBegin}, {}});
+  send_unsent();
 }
 
 bool Quarantine::send_request(const QuarantineThreads::Request& request, int fd) {
@@ -90,6 +90,7 @@ bool Quarantine::send_request(const QuarantineThreads::Request& request, int fd)
 
 void Quarantine::send_unsent() {
   while (!unsent_.empty() && send_request(unsent_.front().request, unsent_.front().fd.get())) {
+    // Closes our copy. The threads have another one, or the channel has, until kBegin is sent.
     unsent_.pop_front();
   }
 }

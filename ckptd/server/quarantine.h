@@ -68,7 +68,8 @@ class Quarantine {
 
   Quarantine(asio::io_context& loop, ckpt::base::UniqueFd channel,
              std::shared_ptr<QuarantineThreads> threads);
-  void submit(const QuarantineThreads::Request& request, ckpt::base::UniqueFd fd, Done done);
+  using Kind = QuarantineThreads::Kind;
+  void submit(Class of, Kind kind, ckpt::base::UniqueFd fd, Done done);
   bool send_request(const QuarantineThreads::Request& request, int fd);
   void send_unsent();
   void wait_for_replies();

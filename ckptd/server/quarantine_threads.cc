@@ -113,8 +113,6 @@ void QuarantineThreads::take_own_table() {
 void QuarantineThreads::read_requests() {
   take_own_table();
   while (read_request()) {
-    const std::lock_guard lock(mutex_);
-    wake_a_thread();
   }
   const std::lock_guard lock(mutex_);
   ending_ = true;
@@ -130,22 +128,33 @@ bool QuarantineThreads::read_request() {
                        [](const auto& queue) { return !queue.second.waiting.empty(); });
   };
   wait_for(channel_, POLLIN, waiting() ? kRetryMs : -1);
-  Job job;
+  Request request;
   std::vector<UniqueFd> fds;
-  const auto received = receive_with_fds(
-      channel_, {reinterpret_cast<std::byte*>(&job.request), sizeof(job.request)}, fds);
+  const auto received =
+      receive_with_fds(channel_, {reinterpret_cast<std::byte*>(&request), sizeof(request)}, fds);
   if (!received.ok()) return false;
-  if (received->would_block) return true;
-  if (received->bytes != sizeof(job.request)) return false;
-  if (fds.empty()) {
-    // The table is full. What was to be closed is closed by the kernel, in this thread.
-    reply({.id = job.request.id, .done = true}, -1);
+  if (received->would_block) {
+    const std::lock_guard lock(mutex_);
+    wake_a_thread();
     return true;
   }
-  job.fd = fds.front().release();
-  const std::lock_guard lock(mutex_);
-  queues_[job.request.uid].waiting.push_back(job);
+  if (received->bytes != sizeof(request)) return false;
+  take_request(request, fds);
   return true;
+}
+
+void QuarantineThreads::take_request(const Request& request, std::vector<UniqueFd>& fds) {
+  if (request.kind != Kind::kBegin) {
+    // Without a descriptor the table is full, which the bound on jobs does not let happen.
+    if (!fds.empty()) brought_.emplace(request.id, Job{request, fds.front().release()});
+    return;
+  }
+  const auto brought = brought_.find(request.id);
+  if (brought == brought_.end()) return reply({.id = request.id, .done = true}, -1);
+  const std::lock_guard lock(mutex_);
+  queues_[brought->second.request.uid].waiting.push_back(brought->second);
+  brought_.erase(brought);
+  wake_a_thread();
 }
 
 // With the lock held.
@@ -193,7 +202,7 @@ std::optional<QuarantineThreads::Job> QuarantineThreads::next_job() {
 // Any call in here that receives or closes may block without a bound.
 void QuarantineThreads::serve(const Job& job) {
   try {
-    if (job.request.receive) receive_for(job);
+    if (job.request.kind == Kind::kBringToReceive) receive_for(job);
   } catch (const std::bad_alloc&) {
     // What was not received is an empty answer, as at the end of the stream.
     reply({.id = job.request.id, .done = false}, -1);

@@ -32,11 +32,14 @@ struct ForeignBytes {
 
 class QuarantineThreads : public std::enable_shared_from_this<QuarantineThreads> {
  public:
-  // Travels over the channel, with the descriptor to receive from or to close.
+  // Travels over the channel. Each job takes two: one that brings the descriptor to receive from or
+  // to close, and, when the loop has closed its own copy, one that begins it. Were it begun
+  // earlier, the copy of the loop could be the last one.
+  enum class Kind : uint8_t { kBringToReceive, kBringToClose, kBegin };
   struct Request {
     uint64_t id = 0;
     uint32_t uid = 0;
-    bool receive = false;
+    Kind kind = Kind::kBegin;
   };
   // Travels back. A request to receive gets two: one with what came (and its memory, if any), one
   // when everything else that came is closed. A request to close gets the second one only.
@@ -73,6 +76,7 @@ class QuarantineThreads : public std::enable_shared_from_this<QuarantineThreads>
   void take_own_table();
   void read_requests();
   bool read_request();
+  void take_request(const Request& request, std::vector<ckpt::base::UniqueFd>& fds);
   void wake_a_thread();
   void start_thread(void (QuarantineThreads::*body)());
   void work();
@@ -85,6 +89,7 @@ class QuarantineThreads : public std::enable_shared_from_this<QuarantineThreads>
   OwnFd channel_ = -1;
   std::mutex mutex_;
   std::condition_variable changed_;
+  std::map<uint64_t, Job> brought_;  // and not begun; the first thread's alone
   std::map<uint32_t, Queue> queues_;
   std::map<uint64_t, ForeignBytes> received_;
   uint32_t last_served_ = 0;
