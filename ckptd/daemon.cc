@@ -77,11 +77,6 @@ void Daemon::begin_drain() {
 }
 
 bool Daemon::drained() const { return impl_->closed_cleanly; }
-Status Daemon::readiness() const {
-  if (impl_->draining) return make_error(ErrorCode::kUnavailable, "draining");
-  return impl_->journal->health();
-}
-
 Daemon::Answer Daemon::health_answer() {
   impl_->look_at_health();
   const Health& health = impl_->health_watch.health();

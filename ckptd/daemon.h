@@ -87,8 +87,6 @@ class Daemon {
   void begin_drain();
   bool drained() const;
 
-  // Why no session would be served, if none would: it drains, or the journal is closed.
-  Status readiness() const;
   struct Answer {
     bool ok = false;
     std::string text;  // lines

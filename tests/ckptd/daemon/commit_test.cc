@@ -296,15 +296,15 @@ TEST_F(CommitTest, AClosedJournalIsSaidAloud) {
   Job job(world, 2);
   job.start();
   job.commit(5);
-  EXPECT_TRUE(world.daemon().readiness().ok());
+  EXPECT_TRUE(world.daemon().readiness_answer().ok);
   EXPECT_THAT(world.daemon().metrics_text(), HasSubstr("ckptd_journal_open 1"));
   EXPECT_THAT(world.daemon().metrics_text(), HasSubstr("ckptd_write_errors_total 0"));
   world.disk().set_faults({.path_prefix = "journal/", .fail_nth_sync = 1});
   const auto reply = job.ranks[0]->query("tag", R"({"target": "tiny@5", "tag": "good"})");
   EXPECT_EQ(reply.exit_code, 1);
   EXPECT_THAT(reply.json, HasSubstr("the journal is closed for writing"));
-  ASSERT_FALSE(world.daemon().readiness().ok());
-  EXPECT_THAT(world.daemon().readiness().error().message,
+  EXPECT_FALSE(world.daemon().readiness_answer().ok);
+  EXPECT_THAT(world.daemon().readiness_answer().text,
               HasSubstr("the journal is closed for writing"));
   EXPECT_THAT(world.daemon().metrics_text(), HasSubstr("ckptd_journal_open 0"));
   EXPECT_THAT(world.daemon().metrics_text(), HasSubstr("ckptd_write_errors_total 1"));

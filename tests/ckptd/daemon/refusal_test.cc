@@ -246,8 +246,8 @@ TEST_F(RefusalTest, ADrainingDaemonTakesNothingNew) {
   job.start();
   job.begin(5);
   world.daemon().begin_drain();
-  ASSERT_FALSE(world.daemon().readiness().ok());
-  EXPECT_EQ(world.daemon().readiness().error().message, "draining");
+  EXPECT_FALSE(world.daemon().readiness_answer().ok);
+  EXPECT_THAT(world.daemon().readiness_answer().text, HasSubstr("draining"));
   job.ranks[0]->begin(6, job.plan(job.all_units()));
   EXPECT_THAT(job.ranks[0]->error(), HasSubstr("shutting down"));
   FakeTrainer late(world, {});
