@@ -8,6 +8,7 @@
 #include "ckptd/staging/arena_quota.h"
 #include "formats/base/checked.h"
 #include "formats/segment.h"
+#include "formats/step.h"
 
 namespace ckptd {
 
@@ -97,6 +98,7 @@ Result<SnapshotKey> Daemon::Impl::member_key(const Session& session, ckpt::Epoch
 // What can be said before the snapshot exists. `key` is named by the caller.
 Status Daemon::Impl::check_begin(const Session& session, const SnapshotKey& key,
                                  const fb::BeginSnapshotT& message) const {
+  CKPT_TRY(ckpt::check_step(key.step));
   const auto existing = catalog->commit(key.run, key.lineage, key.step);
   if (existing && !existing->damaged && !existing->deleted) {
     return make_error(ErrorCode::kAlreadyExists, "lineage {} has a commit of this step already",

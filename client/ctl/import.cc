@@ -4,6 +4,7 @@
 
 #include "client/ctl/model_folder.h"
 #include "client/ctl/original_files.h"
+#include "formats/step.h"
 
 namespace ckptctl {
 namespace {
@@ -122,6 +123,9 @@ Result<Json> import_folder(Link& link, const ImportRequest& request, Progress& p
   }
   const uint64_t step =
       request.step.value_or(folder.manifest ? folder.manifest->step : uint64_t{0});
+  if (const Status possible = ckpt::check_step(step); !possible.ok()) {
+    return make_error(possible.error().code, "--step {}: {}", step, possible.error().message);
+  }
   const size_t model_units = layout.units.size();
   // The trainer that resumes the run registers its own units and no other.
   if (!resumable) CKPT_TRY(add_files_unit(folder.kept, layout));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "formats/step.h"
 #include "formats/wire/convert.h"
 
 namespace ckpt::lib {
@@ -41,6 +42,9 @@ Result<std::shared_ptr<Snapshot>> Snapshot::begin(Session& session, SnapshotOpti
   if (session.arena() == nullptr) {
     return make_error(ErrorCode::kFailedPrecondition, "{}: a control session has no arena",
                       snapshot->name());
+  }
+  if (const Status step = check_step(snapshot->options_.step); !step.ok()) {
+    return make_error(step.error().code, "{}: {}", snapshot->name(), step.error().message);
   }
   CKPT_TRY(snapshot->prepare());
   // Known to the session before the daemon hears of it: slabs may come with the answer.

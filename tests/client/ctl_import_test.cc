@@ -58,6 +58,9 @@ TEST_F(Ctl, WhatWasExportedIsImportedAsItWas) {
   EXPECT_EQ(theirs.at("model.safetensors"), read(out + "/model.safetensors"));
   EXPECT_EQ(theirs.at("config.json"), read(out + "/config.json"));
   EXPECT_THAT(ctl({"import", out, "--run", "theirs"}).err, HasSubstr("it has commits"));
+  const Finished last = ctl({"import", out, "--run", "last", "--step", "18446744073709551615"});
+  EXPECT_EQ(last.exit_code, 2);
+  EXPECT_THAT(last.err, HasSubstr("--step 18446744073709551615: a commit's step is a number from"));
 }
 
 TEST_F(Ctl, ImportRefusesWhatItCannotTrust) {

@@ -210,7 +210,7 @@ typedef enum ckpt_out_of_slabs {
 
 typedef struct ckpt_snapshot_options {
   size_t struct_size;
-  uint64_t step;
+  uint64_t step; /* 0 to 2^64 - 2 */
   uint32_t attempt;
   const uint32_t* units; /* the snapshot's units, any order */
   size_t unit_count;

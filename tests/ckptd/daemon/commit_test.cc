@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "ckptd/limits.h"
+#include "formats/step.h"
 #include "tests/ckptd/daemon/job.h"
 
 namespace ckptd::testing {
@@ -207,6 +208,21 @@ TEST_F(CommitTest, AStepIsCommittedOnceInALineage) {
   job.commit(5);
   job.ranks[0]->begin(5, job.plan(job.all_units()), 0, 1);
   EXPECT_THAT(job.ranks[0]->error(), HasSubstr("has a commit of this step already"));
+}
+
+// Whatever is committed can be listed and found again.
+TEST_F(CommitTest, TheLargestStepIsListedAndTheOneAfterItRefused) {
+  Job job(world, 1);
+  job.start();
+  for (const ckpt::Step step : {ckpt::Step{0}, ckpt::kStepMax - 1, ckpt::kStepMax}) {
+    job.commit(step);
+    EXPECT_EQ(job.log(*job.ranks[0]).at(0), step);
+    const auto name = nlohmann::json{{"target", fmt::format("tiny@{}", step)}}.dump();
+    EXPECT_EQ(job.ranks[0]->query("show", name).exit_code, 0) << name;
+  }
+  job.ranks[0]->begin(ckpt::kStepMax + 1, job.plan(job.all_units()), 0, 1);
+  EXPECT_THAT(job.ranks[0]->error(),
+              HasSubstr("a commit's step is a number from 0 to 18446744073709551614"));
 }
 
 TEST_F(CommitTest, AnAbortTellsTheOthers) {
