@@ -89,7 +89,10 @@ void Daemon::Impl::next_administration() {
     const auto session = sessions.find(task.session);
     if (session == sessions.end()) continue;
     administering = true;
-    if (task.verb == "tag") {
+    if (task.registration) {
+      register_units(session->second, *task.registration, /*may_replace=*/true);
+      administering = removing.has_value();  // until the run is replaced
+    } else if (task.verb == "tag") {
       change_tag(session->second, task);
     } else if (task.verb == "pin") {
       change_pin(session->second, task);

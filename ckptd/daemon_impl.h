@@ -119,9 +119,9 @@ struct Daemon::Impl {
   void warm_memory();
   Status grant_arena(Session& session, const fb::HelloT& message, ckpt::base::UniqueFd fd,
                      fb::WelcomeT& welcome, int* fd_to_send);
-  void register_units(Session& session, const fb::RegisterUnitsT& message);
+  void register_units(Session& session, const fb::RegisterUnitsT& message, bool may_replace);
   void create_run(Session& session, const fb::RegisterUnitsT& message,
-                  std::vector<ckpt::UnitSpec> units);
+                  std::vector<ckpt::UnitSpec> units, const RunInfo* replaced);
   void run_created(const std::string& name, ckpt::RunId run, const Status& status);
   void disconnected(SessionId session, const std::string& reason);
   bool may_use(const Session& session, uid_t owner) const;

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "ckptd/daemon_impl.h"
+#include "ckptd/daemon_replace_run.h"
 #include "ckptd/daemon_texts.h"
 #include "formats/wire/frame.h"
 
@@ -58,6 +59,25 @@ Status check_same_units(const std::vector<ckpt::UnitSpec>& known,
         given.size() < known.size() ? known[given.size()].name : given[known.size()].name,
         given.size() < known.size() ? "is missing" : "is new");
   }
+  return {};
+}
+
+// A session has one registration among the changes of history that wait: each holds a message.
+Status queue_registration(std::deque<Administration>& waiting, SessionId session,
+                          const fb::RegisterUnitsT& message) {
+  const bool twice = std::ranges::any_of(waiting, [session](const Administration& task) {
+    return task.registration && task.session == session;
+  });
+  if (twice || waiting.size() >= limits::kAdministrationsWaitingMax) {
+    return make_error(ErrorCode::kResourceExhausted, "{}",
+                      twice ? "this session waits for another registration already"
+                            : "too many changes of history wait already");
+  }
+  waiting.push_back({.session = session,
+                     .request = message.request,
+                     .verb = {},
+                     .args = {},
+                     .registration = std::make_shared<fb::RegisterUnitsT>(message)});
   return {};
 }
 
@@ -179,7 +199,9 @@ void Daemon::Impl::warm_memory() {
   if (now >= *warm_next && !staging->warm()) warm_next = now + limits::kWarmPoolPause;
 }
 
-void Daemon::Impl::register_units(Session& session, const fb::RegisterUnitsT& message) {
+// `may_replace`: changes of history wait for this registration, so that it may remove a run.
+void Daemon::Impl::register_units(Session& session, const fb::RegisterUnitsT& message,
+                                  bool may_replace) {
   const auto fail = [&](const Error& error) {
     refuse(session.id, message.request, about_run(session.run_name, error));
   };
@@ -207,7 +229,7 @@ void Daemon::Impl::register_units(Session& session, const fb::RegisterUnitsT& me
   const auto run = catalog->run(session.run_name);
   if (!run.ok()) {
     if (run.error().code != ErrorCode::kNotFound) return fail(run.error());
-    return create_run(session, message, std::move(units).value());
+    return create_run(session, message, std::move(units).value(), nullptr);
   }
   if (const Status allowed = check_may(session, *run, ckpt::Right::kRead); !allowed.ok()) {
     return refuse(session.id, message.request, allowed.error());
@@ -219,21 +241,36 @@ void Daemon::Impl::register_units(Session& session, const fb::RegisterUnitsT& me
   if (!known.ok()) return fail(known.error());
   // Registered, but the daemon died before its units were written.
   if ((*known)->empty() && may_use(session, run->uid)) {
-    return create_run(session, message, std::move(units).value());
+    return create_run(session, message, std::move(units).value(), nullptr);
   }
-  const Status same = check_same_units(**known, *units);
+  Status same = check_same_units(**known, *units);
+  if (never_committed(*run, session.uid) && (!same.ok() || differs(*run, message.metadata))) {
+    if (!may_replace) {
+      const Status queued = queue_registration(administrations, session.id, message);
+      return queued.ok() ? next_administration() : fail(queued.error());
+    }
+    const Status unused = may_remove(*run);
+    if (unused.ok()) return create_run(session, message, std::move(units).value(), &*run);
+    same = still_in_use(same, unused);
+  }
   if (!same.ok()) return fail(same.error());
   session.run = run->id;
   if (may(session, *run, ckpt::Right::kCommit)) note_registration(session.run_name, message);
   done(session.id, message.request);
 }
 
+// A run that is `replaced` ends here, and the new one has its rules and grants.
 void Daemon::Impl::create_run(Session& session, const fb::RegisterUnitsT& message,
-                              std::vector<ckpt::UnitSpec> units) {
+                              std::vector<ckpt::UnitSpec> units, const RunInfo* replaced) {
   std::vector<fb::RecordT> records;
   const auto known = catalog->run(session.run_name);
-  const ckpt::RunId id = known.ok() ? known->id : next_run++;
-  if (!known.ok()) {
+  const bool is_new = !known.ok() || replaced != nullptr;
+  const ckpt::RunId id = is_new ? next_run++ : known->id;
+  if (replaced != nullptr) {
+    records.push_back(removal_of_replaced(*replaced, wall_clock_ns()));
+    removing = replaced->id;
+  }
+  if (is_new) {
     fb::RunCreatedT created;
     created.run = id;
     created.name = session.run_name;
@@ -250,10 +287,31 @@ void Daemon::Impl::create_run(Session& session, const fb::RegisterUnitsT& messag
         std::make_unique<fb::UnitT>(ckpt::wire::to_fb(units[i], static_cast<ckpt::UnitId>(i))));
   }
   records.push_back(make_record(std::move(registered)));
+  if (replaced != nullptr) {
+    const ckpt::KeepRules rules = catalog->keep_rules(replaced->id);
+    for (fb::RecordT& kept : kept_settings(*replaced, rules, id, wall_clock_ns())) {
+      records.push_back(std::move(kept));
+    }
+  }
   note_registration(session.run_name, message);
   creating_runs[session.run_name] = {
       .uid = session.uid, .units = std::move(units), .waiting = {{session.id, message.request}}};
-  record(std::move(records), [this, name = session.run_name, id](const Status& status) {
+  struct Replaced {
+    RunInfo run;
+    fb::RegisterUnitsT registration;
+  };
+  const auto gone =
+      replaced != nullptr ? std::make_shared<Replaced>(Replaced{*replaced, message}) : nullptr;
+  record(std::move(records), [this, name = session.run_name, id, gone](const Status& status) {
+    if (gone) {
+      removing.reset();
+      administering = false;
+      deferred.push_back([this] { next_administration(); });
+    }
+    if (gone && status.ok()) {
+      run_gone(gone->run);  // with what is known of its name
+      note_registration(name, gone->registration);
+    }
     run_created(name, id, status);
   });
 }

@@ -157,6 +157,8 @@ struct Administration {
   uint64_t request = 0;
   std::string verb;
   std::string args;
+  // Instead of a verb: units of a run that take the place of a run of the same name.
+  std::shared_ptr<const fb::RegisterUnitsT> registration = nullptr;
 };
 
 // What may be given back now.
