@@ -76,6 +76,24 @@ Result<Selector> parse_selector(std::string_view text) {
                     text.substr(0, 256), selector.error().message);
 }
 
+Result<Selector> parse_commit_name(std::string_view text, std::string_view run) {
+  const size_t mark = text.find_first_of("~@");
+  std::string whole(text);
+  if (mark == std::string_view::npos) {
+    whole = fmt::format("{}@{}", run, text);
+  } else if (mark == 0) {
+    whole = fmt::format("{}{}", run, text);
+  }
+  auto selector = parse_parts(whole);
+  if (!selector.ok()) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "commit '{}': {} (STEP, latest, TAG, ~LINEAGE@STEP, or the same after RUN@)",
+                      text.substr(0, 256), selector.error().message);
+  }
+  if (selector->kind == Selector::Kind::kRun) selector->kind = Selector::Kind::kLatest;
+  return selector;
+}
+
 std::string to_string(const Selector& selector) {
   std::string text = selector.run;
   if (selector.lineage != 0) text += fmt::format("~{}", selector.lineage);

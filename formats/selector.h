@@ -1,9 +1,13 @@
 // Selectors: how people name a run, a commit or a view. Parsed here and nowhere else.
 //
-//   RUN            the run; where a view is meant, its newest complete one
-//   RUN@STEP       the commit of this step in the current lineage (or in an ancestor up to the
-//   fork) RUN@latest     the newest complete view of the current lineage RUN@TAG        the commit
-//   that carries the tag RUN~L, RUN~L@STEP, RUN~L@latest     the same in lineage L
+//   RUN                          the run; where a view is meant, its newest complete one
+//   RUN@STEP                     the commit of this step in the current lineage, or in an ancestor
+//                                up to the fork
+//   RUN@latest                   the newest complete view of the current lineage
+//   RUN@TAG                      the commit that carries the tag
+//   RUN~L, RUN~L@STEP, RUN~L@latest   the same in lineage L
+//
+// Where the run is known, its name may be left out: STEP, latest, TAG, ~L@STEP, ~L@latest.
 #pragma once
 
 #include <string>
@@ -26,6 +30,9 @@ struct Selector {
 
 // kInvalidArgument names the text and what is wrong with it.
 Result<Selector> parse_selector(std::string_view text);
+// The name of a commit of a run that is known: as above with or without the run's name. A lineage
+// alone, ~L, means its newest complete view. The answer is never of kind kRun.
+Result<Selector> parse_commit_name(std::string_view text, std::string_view run);
 std::string to_string(const Selector& selector);
 
 // A tag must be a name, and not one that a selector reads as something else ("latest", "120").

@@ -100,6 +100,9 @@ struct Catalog::Impl : CatalogMemory {
   };
   std::vector<Stretch> path(const RunEntry& run, ViewPoint point) const;
   std::optional<ckpt::Step> newest_live(ckpt::RunId run, const Stretch& stretch) const;
+  // The end of an error message: the commits of this step that lineages other than `except` have,
+  // by the names that find them. Empty if there are none (resolve.cc).
+  std::string in_other_lineages(const RunEntry& run, ckpt::LineageId except, ckpt::Step step) const;
   bool has_version(ckpt::RunId run, ckpt::UnitId unit, const std::vector<Stretch>& path) const;
   std::optional<UnitVersion> newest_in(ckpt::RunId run, ckpt::UnitId unit,
                                        const Stretch& stretch) const;

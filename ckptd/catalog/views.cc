@@ -196,40 +196,6 @@ std::vector<ckpt::fb::ExtentT> Catalog::extents(ckpt::RunId run, ViewPoint commi
   return value ? std::move(value->extents) : std::vector<ckpt::fb::ExtentT>();
 }
 
-Result<ViewPoint> Catalog::resolve(ckpt::RunId run, ckpt::LineageId lineage,
-                                   ckpt::Step step) const {
-  CKPT_ASSIGN(const ViewPoint point, resolve_any(run, lineage, step));
-  const auto commit = impl_->read_commit(run, point.lineage, point.step);
-  if (commit && commit->info.damaged) {
-    return make_error(ErrorCode::kCorrupt, "run {} step {}: damaged: {}",
-                      impl_->find(run)->info.name, step, commit->info.reason);
-  }
-  return point;
-}
-
-Result<ViewPoint> Catalog::resolve_any(ckpt::RunId run, ckpt::LineageId lineage,
-                                       ckpt::Step step) const {
-  const RunEntry* entry = impl_->find(run);
-  if (entry == nullptr) return make_error(ErrorCode::kNotFound, "run number {}: no such run", run);
-  const std::string& name = entry->info.name;
-  if (lineage != 0 && !entry->lineages.contains(lineage)) {
-    return make_error(ErrorCode::kNotFound, "run {}: no lineage {}", name, lineage);
-  }
-  for (const Impl::Stretch& stretch : impl_->path(*entry, {lineage, step})) {
-    if (stretch.newest_step < step) break;
-    const auto commit = impl_->read_commit(run, stretch.lineage, step);
-    if (!commit) continue;
-    if (commit->info.deleted) {
-      return make_error(ErrorCode::kNotFound, "run {} step {}: deleted: {}", name, step,
-                        commit->info.reason);
-    }
-    return ViewPoint{stretch.lineage, step};
-  }
-  CKPT_TRY(impl_->health);
-  return make_error(ErrorCode::kNotFound, "run {} step {}: no commit at this step in lineage {}",
-                    name, step, lineage != 0 ? lineage : entry->info.current_lineage);
-}
-
 // ---- views -------------------------------------------------------------------------------------
 
 std::vector<Catalog::Impl::Stretch> Catalog::Impl::path(const RunEntry& run,

@@ -1,7 +1,7 @@
 // What looked wrong with snapshots, those that were refused included.
 #include <functional>
 
-#include "ckptd/query/documents.h"
+#include "ckptd/query/line.h"
 #include "ckptd/query/rows.h"
 
 namespace ckptd {
@@ -67,6 +67,42 @@ void visit_raised(const Catalog& catalog, ckpt::RunId run, uint64_t newest,
   visit_refusals_after(0);
 }
 
+// Chooses snapshots: RUN all of them, RUN~L those of lineage L, the name of a commit that one. A
+// refused snapshot has no commit; RUN@STEP and RUN~L@STEP find it by its step.
+class AlarmFilter {
+ public:
+  static Result<AlarmFilter> make(const QueryContext& context, const ckpt::Selector& selector) {
+    if (selector.kind == ckpt::Selector::Kind::kRun) {
+      CKPT_ASSIGN(RunInfo run, selected_run(context, selector));
+      return AlarmFilter(std::move(run), selector.lineage, std::nullopt);
+    }
+    Result<Resolved> commit = resolve_selector(context, selector);
+    if (commit.ok()) return AlarmFilter(std::move(commit->run), 0, commit->point);
+    const bool by_step = selector.kind == ckpt::Selector::Kind::kStep;
+    if (!by_step || commit.error().code != ckpt::ErrorCode::kNotFound) return commit.error();
+    CKPT_ASSIGN(RunInfo run, selected_run(context, selector));
+    const Line line(context.catalog.path(run.id, {selector.lineage, selector.step}));
+    for (const Refusal& refusal : context.catalog.refusals(run.id)) {
+      const ViewPoint at{refusal.snapshot.lineage, refusal.snapshot.step};
+      if (at.step == selector.step && line.has(at)) return AlarmFilter(std::move(run), 0, at);
+    }
+    return commit.error();
+  }
+  const RunInfo& run() const { return run_; }
+  bool wants(ViewPoint snapshot) const {
+    if (at_) return snapshot == *at_;
+    return lineage_ == 0 || snapshot.lineage == lineage_;
+  }
+
+ private:
+  AlarmFilter(RunInfo run, ckpt::LineageId lineage, std::optional<ViewPoint> at)
+      : run_(std::move(run)), lineage_(lineage), at_(at) {}
+
+  RunInfo run_;
+  ckpt::LineageId lineage_ = 0;  // 0: every lineage
+  std::optional<ViewPoint> at_;
+};
+
 // The alarms of one snapshot, and how many more there were.
 std::vector<Json> alarm_rows(const Raised& raised, const Specs& specs) {
   std::vector<Json> rows;
@@ -88,7 +124,8 @@ std::vector<Json> alarm_rows(const Raised& raised, const Specs& specs) {
 // A page begins at a snapshot's record, at one of its alarms, with as many listed before it.
 Result<Page> alarms_document(const QueryContext& context, const QueryArgs& args) {
   CKPT_ASSIGN(const ckpt::Selector selector, args.selector("target"));
-  CKPT_ASSIGN(const RunInfo run, run_or_lineage(context, selector, "alarms"));
+  CKPT_ASSIGN(const AlarmFilter filter, AlarmFilter::make(context, selector));
+  const RunInfo& run = filter.run();
   CKPT_ASSIGN(const uint64_t limit, args.number("limit", ~uint64_t{0}));
   CKPT_ASSIGN(const auto specs, context.catalog.units(run.id));
   CKPT_ASSIGN(const Position from, args.position(3));
@@ -98,7 +135,7 @@ Result<Page> alarms_document(const QueryContext& context, const QueryArgs& args)
   uint64_t listed = from.empty() ? 0 : from[2];
   const auto list = [&](const Raised& raised) {
     if (listed >= limit) return false;
-    if (selector.lineage != 0 && selector.lineage != raised.snapshot.lineage) return true;
+    if (!filter.wants({raised.snapshot.lineage, raised.snapshot.step})) return true;
     const std::vector<Json> alarms = alarm_rows(raised, *specs);
     const bool goes_on = !from.empty() && raised.sequence == from[0];
     for (size_t i = goes_on ? from[1] : 0; i < alarms.size(); ++i) {

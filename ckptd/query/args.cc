@@ -182,7 +182,7 @@ Result<VerifyTarget> parse_verify_args(const QueryContext& context, std::string_
   }
   CKPT_ASSIGN(const ckpt::Selector selector, parsed.selector("target"));
   if (selector.kind == ckpt::Selector::Kind::kRun) {
-    CKPT_ASSIGN(const RunInfo run, selected_run(context, selector));
+    CKPT_ASSIGN(const RunInfo run, whole_run(context, parsed, "verify"));
     target.runs = {run.id};
     return target;
   }
@@ -192,23 +192,51 @@ Result<VerifyTarget> parse_verify_args(const QueryContext& context, std::string_
   return target;
 }
 
+namespace {
+
+// `untag RUN TAG`, `untag RUN@TAG`, or `untag COMMIT TAG`: the commit must then carry the tag.
+Status find_tag_to_remove(const QueryContext& context, const QueryArgs& args,
+                          const ckpt::Selector& selector, TagChange& change) {
+  using Kind = ckpt::Selector::Kind;
+  if (!args.has("tag") && selector.kind == Kind::kTag) {
+    change.tag = selector.tag;
+  } else {
+    CKPT_ASSIGN(change.tag, args.text("tag"));
+    CKPT_TRY(ckpt::validate_tag(change.tag));
+  }
+  CKPT_ASSIGN(change.target.run, selected_run(context, selector));
+  const RunInfo& run = change.target.run;
+  const auto tags = context.catalog.tags(run.id);
+  const auto tag = tags.find(change.tag);
+  if (tag == tags.end()) {
+    return make_error(ErrorCode::kNotFound, "run {}: no tag {}", run.name, change.tag);
+  }
+  if (selector.kind == Kind::kRun) {
+    return selector.lineage == 0 ? Status() : takes_a_run("untag", selector);
+  }
+  CKPT_ASSIGN(const Resolved commit, resolve_selector(context, selector));
+  if (commit.point == tag->second) return {};
+  return make_error(ErrorCode::kNotFound, "run {}: tag {} is of {}~{}@{}, not of {}", run.name,
+                    change.tag, run.name, tag->second.lineage, tag->second.step,
+                    to_string(selector));
+}
+
+}  // namespace
+
 Result<TagChange> parse_tag_args(const QueryContext& context, std::string_view args) {
   CKPT_ASSIGN(const QueryArgs parsed, QueryArgs::parse(args, {"target", "tag", "remove"}));
   TagChange change;
   CKPT_ASSIGN(const ckpt::Selector selector, parsed.selector("target"));
-  CKPT_ASSIGN(change.tag, parsed.text("tag"));
-  CKPT_TRY(ckpt::validate_tag(change.tag));
   CKPT_ASSIGN(change.remove, parsed.flag("remove"));
-  if (!change.remove) {
-    CKPT_ASSIGN(change.target, resolve_selector(context, selector));
-    const ViewPoint point = change.target.point;
-    CKPT_TRY(context.catalog.resolve(change.target.run.id, point.lineage, point.step));
+  if (change.remove) {
+    CKPT_TRY(find_tag_to_remove(context, parsed, selector, change));
     return change;
   }
-  CKPT_ASSIGN(change.target.run, whole_run(context, parsed, "untag"));
-  if (!context.catalog.tags(change.target.run.id).contains(change.tag)) {
-    return make_error(ErrorCode::kNotFound, "run {}: no tag {}", selector.run, change.tag);
-  }
+  CKPT_ASSIGN(change.tag, parsed.text("tag"));
+  CKPT_TRY(ckpt::validate_tag(change.tag));
+  CKPT_ASSIGN(change.target, resolve_selector(context, selector));
+  const ViewPoint point = change.target.point;
+  CKPT_TRY(context.catalog.resolve(change.target.run.id, point.lineage, point.step));
   return change;
 }
 

@@ -59,7 +59,7 @@ Result<RunInfo> selected_run(const QueryContext& context, const ckpt::Selector& 
 
 // history.cc
 Result<Page> runs_document(const QueryContext& context, const QueryArgs& args);
-Result<Page> log_document(const QueryContext& context, const QueryArgs& args);
+Result<Page> log_document(const QueryContext& context, const QueryArgs& args);     // log.cc
 Result<Page> alarms_document(const QueryContext& context, const QueryArgs& args);  // alarms.cc
 Result<Page> schema_document(const QueryContext& context, const QueryArgs& args);
 Result<Page> unit_document(const QueryContext& context, const QueryArgs& args);

@@ -19,7 +19,7 @@ struct Verb {
 const std::array<Verb, 9>& verbs() {
   static const std::array<Verb, 9> all = {
       {{"runs", {"removed"}, runs_document},
-       {"log", {"target", "limit", "before", "deleted"}, log_document},
+       {"log", {"target", "limit", "before", "deleted", "lineages"}, log_document},
        {"alarms", {"target", "limit"}, alarms_document},
        {"show", {"target", "memory"}, show_document},
        {"schema", {"target"}, schema_document},

@@ -135,7 +135,7 @@ void add_removal(Builder& build, const std::shared_ptr<KeepArguments>& args) {
       "  ckptctl rm tiny --dry-run\n  ckptctl rm tiny\n  ckptctl rm tiny@1200 --force --yes",
       [args](Link& link) { return run_rm(link, *args); });
   // Not from CKPTD_RUN: what goes must be said.
-  rm->add_option("target", args->target, "RUN or RUN@STEP")->required();
+  rm->add_option("target", args->target, "RUN, or a commit")->required();
   rm->add_flag("--force,-f", args->force,
                "Also what is tagged or pinned, the newest view, and where its lineage begins; of "
                "root also what a reader holds");
@@ -150,14 +150,14 @@ void add_pins(Builder& build, const std::shared_ptr<KeepArguments>& args) {
         return Json{{"target", args->target}};
       },
       print_pin);
-  pin->add_option("commit", args->target, "RUN@STEP")->required();
+  pin->add_option("commit", args->target, kCommitNames)->required();
   CLI::App* unpin = build.add_question(
       "unpin", "Leave a commit to the rules again", "  ckptctl unpin tiny@1200", "pin",
       [args] {
         return Json{{"target", args->target}, {"remove", true}};
       },
       print_pin);
-  unpin->add_option("commit", args->target, "RUN@STEP")->required();
+  unpin->add_option("commit", args->target, kCommitNames)->required();
 }
 
 }  // namespace

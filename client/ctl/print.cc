@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "client/ctl/log_tree.h"
 #include "client/ctl/print_values.h"
 #include "client/ctl/table.h"
 #include "formats/base/json_dump.h"
@@ -134,7 +135,7 @@ std::string print_runs(const Json& document) {
 
 std::string print_log(const Json& document) {
   if (!document.empty() && document.front().contains("deleted")) return print_deleted(document);
-  Table table({{"STEP", Align::kRight},
+  Table table({{"COMMIT"},
                {"LINEAGE", Align::kRight},
                {"TIME"},
                {"LEVEL"},
@@ -146,11 +147,18 @@ std::string print_log(const Json& document) {
                {"ALARMS", Align::kRight},
                {"TAGS"},
                {"METRICS"}});
-  for (const Json& commit : document) {
-    table.add({text(commit, "step"), text(commit, "lineage"), text(commit, "time"),
-               text(commit, "level"), text(commit, "units"), text(commit, "experts"),
-               size(commit, "bytes"), text(commit, "plt"), text(commit, "lost_so_far"),
-               text(commit, "alarms"), joined(member(commit, "tags")),
+  const std::vector<TreeLine> lines = log_tree(document);
+  const bool drawn = lines.size() > document.size();  // a single line of history needs no drawing
+  for (const TreeLine& line : lines) {
+    if (!line.row) {
+      table.add({line.drawing, "", "", "", "", "", "", "", "", "", "", ""});
+      continue;
+    }
+    const Json& commit = document[*line.row];
+    table.add({(drawn ? line.drawing : "") + text(commit, "name"), text(commit, "lineage"),
+               text(commit, "time"), text(commit, "level"), text(commit, "units"),
+               text(commit, "experts"), size(commit, "bytes"), text(commit, "plt"),
+               text(commit, "lost_so_far"), text(commit, "alarms"), joined(member(commit, "tags")),
                joined(member(commit, "metrics"))});
   }
   return table.text();

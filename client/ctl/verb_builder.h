@@ -18,6 +18,9 @@ namespace ckptctl {
 
 using Printer = std::string (*)(const Json&);
 
+// The ways to name a commit, for the help of verbs that take one.
+inline constexpr char kCommitNames[] = "RUN@STEP, RUN~LINEAGE@STEP, RUN@TAG or RUN@latest";
+
 // Reads every live byte, or every journal record: as long as it takes.
 inline constexpr uint32_t kLongTimeoutMs = 24 * 3'600'000;
 

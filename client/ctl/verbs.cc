@@ -11,6 +11,7 @@
 #include "client/ctl/heat_map.h"
 #include "client/ctl/import.h"
 #include "client/ctl/keep_verbs.h"
+#include "client/ctl/log_verb.h"
 #include "client/ctl/new_file.h"
 #include "client/ctl/print.h"
 #include "client/ctl/scrub_verb.h"
@@ -140,19 +141,7 @@ void add_history(Builder& build, const std::shared_ptr<Arguments>& args) {
       },
       print_runs);
   runs->add_flag("--removed", args->deleted, "Those that were removed instead: when and why");
-  CLI::App* log = build.add_listing(
-      "log", "List the commits of a run, newest first", "  ckptctl log tiny\n  ckptctl log tiny~2",
-      "log",
-      [args] {
-        Json question{{"target", args->target}};
-        if (args->limit > 0) question["limit"] = args->limit;
-        if (args->deleted) question["deleted"] = true;
-        return question;
-      },
-      print_log);
-  build.target(log, args->target, "run", "RUN or RUN~LINEAGE");
-  log->add_flag("--deleted", args->deleted, "Those that were removed instead: when and why");
-  log->add_option("--limit,-n", args->limit, "At most so many; 0: all");
+  add_log(build);
   CLI::App* show = build.add_listing(
       "show", "Show a view: which version of each unit it holds",
       "  ckptctl show tiny@1200\n  ckptctl show tiny@latest --json", "show",
@@ -162,7 +151,7 @@ void add_history(Builder& build, const std::shared_ptr<Arguments>& args) {
         return question;
       },
       print_show);
-  build.target(show, args->target, "view", "RUN@STEP, RUN@latest or RUN@TAG");
+  build.target(show, args->target, "view", kCommitNames);
   show->add_flag("--memory", args->memory, "With versions that only the daemon's memory has");
   CLI::App* unit = build.add_listing(
       "unit", "Show a unit: its tensors and its versions",
@@ -171,7 +160,8 @@ void add_history(Builder& build, const std::shared_ptr<Arguments>& args) {
         return Json{{"target", args->target}, {"unit", args->second}};
       },
       print_unit);
-  build.target(unit, args->target, "run", "RUN or RUN~LINEAGE",
+  build.target(unit, args->target, "run",
+               "RUN or RUN~LINEAGE; or a commit, for the versions that its view may show",
                Builder::Next{args->second, "unit", "Name of the unit"});
   CLI::App* alarms = build.add_listing(
       "alarms", "List what looked wrong with snapshots of a run, newest first",
@@ -182,7 +172,7 @@ void add_history(Builder& build, const std::shared_ptr<Arguments>& args) {
         return question;
       },
       print_alarms);
-  build.target(alarms, args->target, "run", "RUN or RUN~LINEAGE");
+  build.target(alarms, args->target, "run", "RUN, RUN~LINEAGE, or a commit");
   alarms->add_option("--limit,-n", args->limit, "At most so many; 0: all");
 }
 
@@ -221,7 +211,7 @@ void add_experts(Builder& build, const std::shared_ptr<Arguments>& args) {
                 "  ckptctl experts tiny --by lost-so-far --memory\n"
                 "  ckptctl experts tiny@latest --svg experts.svg",
                 [args](Link& link) { return run_experts(link, *args); });
-  build.target(experts, args->target, "run", "RUN or RUN@STEP");
+  build.target(experts, args->target, "view", kCommitNames);
   experts
       ->add_option("--by", args->by,
                    "What colours stand for: lost-tokens (were the view restored), lost-so-far (by "
@@ -243,8 +233,8 @@ void add_bytes(Builder& build, const std::shared_ptr<Arguments>& args) {
         return Outcome{std::move(document), print_diff, 0};
       },
       true);
-  diff->add_option("from", args->target, "RUN@A")->required();
-  diff->add_option("to", args->second, "RUN@B")->required();
+  diff->add_option("from", args->target, kCommitNames)->required();
+  diff->add_option("to", args->second, kCommitNames)->required();
   diff->add_flag("--no-norms", args->no_norms, "Read no tensors: names and sizes only");
   CLI::App* verify = build.add_question(
       "verify", "Read every byte back and check it; exit code 4 if one is wrong",
@@ -253,7 +243,8 @@ void add_bytes(Builder& build, const std::shared_ptr<Arguments>& args) {
         return args->target.empty() ? Json::object() : Json{{"target", args->target}};
       },
       print_verify, kLongTimeoutMs);
-  verify->add_option("target", args->target, "RUN or RUN@STEP; nothing: the whole store");
+  verify->add_option("target", args->target,
+                     "RUN (all its commits) or a commit; nothing: the whole store");
   CLI::App* restore = build.add_question(
       "restore", "Say where the bytes of a view would come from (--plan)",
       "  ckptctl restore --plan tiny@latest", "restore-plan",
@@ -261,7 +252,7 @@ void add_bytes(Builder& build, const std::shared_ptr<Arguments>& args) {
         return Json{{"target", args->target}};
       },
       print_restore_plan);
-  build.target(restore, args->target, "view", "RUN@STEP");
+  build.target(restore, args->target, "view", kCommitNames);
   restore->add_flag("--plan", args->plan, "Reads nothing (bytes are restored by `export`)")
       ->required();
   CLI::App* exported = build.add(
@@ -269,7 +260,7 @@ void add_bytes(Builder& build, const std::shared_ptr<Arguments>& args) {
       "  ckptctl export tiny@latest --out model\n"
       "  ckptctl export tiny@1200 --out model --shard-bytes 4GiB --include-optimizer",
       [args](Link& link) { return run_export(link, *args); }, true);
-  build.target(exported, args->target, "view", "RUN@STEP");
+  build.target(exported, args->target, "view", kCommitNames);
   exported->add_option("--out", args->out, "Folder")->required();
   exported->add_option("--format", args->format)->check(CLI::IsMember({"safetensors"}));
   exported->add_option("--shard-bytes", args->shard_bytes,
@@ -303,16 +294,19 @@ void add_administration(Builder& build, const std::shared_ptr<Arguments>& args) 
         return Json{{"target", args->target}, {"tag", args->second}};
       },
       print_tag);
-  tag->add_option("commit", args->target, "RUN@STEP")->required();
+  tag->add_option("commit", args->target, kCommitNames)->required();
   tag->add_option("tag", args->second, "Name")->required();
   CLI::App* untag = build.add_question(
-      "untag", "Take a name away", "  ckptctl untag tiny best", "tag",
+      "untag", "Take a name away", "  ckptctl untag tiny best\n  ckptctl untag tiny@best", "tag",
       [args] {
-        return Json{{"target", args->target}, {"tag", args->second}, {"remove", true}};
+        Json question{{"target", args->target}, {"remove", true}};
+        if (!args->second.empty()) question["tag"] = args->second;
+        return question;
       },
       print_tag);
-  untag->add_option("run", args->target, "RUN")->required();
-  untag->add_option("tag", args->second, "Name")->required();
+  untag->add_option("run", args->target, "RUN, or the commit that has the tag: RUN@TAG")
+      ->required();
+  untag->add_option("tag", args->second, "Name; not needed after RUN@TAG");
   build.add_question(
       "rebuild", "Make the catalog anew from the journal", "  ckptctl rebuild", "rebuild",
       [] { return Json::object(); }, print_rebuild, kLongTimeoutMs);
@@ -323,7 +317,7 @@ void add_administration(Builder& build, const std::shared_ptr<Arguments>& args) 
       build.add("wait", "Wait until a commit is there, of a run that is yet to begin, too",
                 "  ckptctl wait tiny@1200 --level durable --timeout 10m",
                 [args](Link& link) { return run_wait(link, *args); });
-  wait->add_option("commit", args->target, "RUN@STEP")->required();
+  wait->add_option("commit", args->target, kCommitNames)->required();
   wait->add_option("--level", args->level)->check(CLI::IsMember({"durable"}));
   wait->add_option("--timeout", args->timeout, "10s, 5m ... (default: 60s)");
 }

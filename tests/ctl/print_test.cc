@@ -29,11 +29,11 @@ TEST(Print, LogShowsTagsMetricsAndSizes) {
   const Json log = Json::parse(R"([{"step": 1200, "lineage": 2, "time": "2026-01-31T12:00:00.000Z",
     "level": "durable", "units": 12, "experts": 8, "bytes": 67108864, "tags": ["best"],
     "metrics": {"loss": 2.5}, "plt": null, "lost_so_far": 40,
-    "alarms": 3}])");
+    "alarms": 3, "name": "tiny@1200", "forked_from": {"step": 800, "lineage": 1}}])");
   EXPECT_EQ(print_log(log),
-            "STEP  LINEAGE  TIME                      LEVEL    UNITS  EXPERTS      SIZE  PLT"
+            "COMMIT     LINEAGE  TIME                      LEVEL    UNITS  EXPERTS      SIZE  PLT"
             "  LOST  ALARMS  TAGS  METRICS\n"
-            "1200        2  2026-01-31T12:00:00.000Z  durable     12        8  64.0 MiB    -"
+            "tiny@1200        2  2026-01-31T12:00:00.000Z  durable     12        8  64.0 MiB    -"
             "    40       3  best  loss=2.5\n");
 }
 

@@ -61,6 +61,31 @@ TEST(SelectorTest, RefusesEverythingElseAndSaysWhat) {
   }
 }
 
+TEST(SelectorTest, CommitsOfAKnownRunNeedNoRun) {
+  const auto named = [](std::string_view text) {
+    return to_string(parse_commit_name(text, "tiny").value());
+  };
+  EXPECT_EQ(named("120"), "tiny@120");
+  EXPECT_EQ(named("latest"), "tiny@latest");
+  EXPECT_EQ(named("best"), "tiny@best");
+  EXPECT_EQ(named("~3@120"), "tiny~3@120");
+  EXPECT_EQ(named("~3@latest"), "tiny~3@latest");
+  EXPECT_EQ(named("~3"), "tiny~3@latest");
+  EXPECT_EQ(named("@120"), "tiny@120");
+  EXPECT_EQ(named("tiny@120"), "tiny@120");
+  EXPECT_EQ(named("other~2@7"), "other~2@7");
+  EXPECT_EQ(named("other~2"), "other~2@latest");
+}
+
+TEST(SelectorTest, CommitsThatCannotBeAreRefused) {
+  for (const char* text : {"", "@", "~", "~0@5", "~x@5", "-5", "+5", " 5", "5 ", "a b", "~3@best",
+                           "18446744073709551616", "@5@6", "../x"}) {
+    const auto parsed = parse_commit_name(text, "tiny");
+    ASSERT_FALSE(parsed.ok()) << text;
+    EXPECT_EQ(parsed.error().code, ErrorCode::kInvalidArgument) << text;
+  }
+}
+
 TEST(SelectorTest, TagsThatReadAsSomethingElseAreRefused) {
   EXPECT_TRUE(validate_tag("best").ok());
   EXPECT_TRUE(validate_tag("v1").ok());

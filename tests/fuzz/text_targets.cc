@@ -26,6 +26,18 @@ bool selector_parse(ByteView bytes) {
   return true;
 }
 
+std::vector<Bytes> commit_name_seeds() {
+  return texts({"120", "latest", "best-loss", "~2@15", "~2", "@7", "other~3@latest", "tiny@120"});
+}
+// A name that is taken names the run in full, and is read as the same commit again.
+bool commit_name_parse(ByteView bytes) {
+  const Result<Selector> selector = parse_commit_name(as_text(bytes), "tiny");
+  if (!selector.ok()) return false;
+  CKPT_ASSERT(selector->kind != Selector::Kind::kRun);
+  CKPT_ASSERT(parse_commit_name(to_string(*selector), "other").value() == *selector);
+  return true;
+}
+
 std::vector<Bytes> json_seeds() {
   return texts({R"({"target": "tiny", "rules": {"last": 3, "tags": ["a", "\u00e9"]}})",
                 R"([[[[1, -2.5e300, null, true, {"a": {}}]]]])", R"("text")",
@@ -172,10 +184,15 @@ bool report_parse(ByteView bytes) {
 
 const std::vector<Target>& text_targets() {
   static const std::vector<Target> targets = {
-      {"selector", selector_seeds, selector_parse}, {"json", json_seeds, json_parse},
-      {"pages", pages_seeds, pages_parse},          {"manifest", manifest_seeds, manifest_parse},
-      {"loads", loads_seeds, loads_parse},          {"cluster", cluster_seeds, cluster_parse},
-      {"model", model_seeds, model_parse},          {"report", report_seeds, report_parse},
+      {"selector", selector_seeds, selector_parse},
+      {"commit_name", commit_name_seeds, commit_name_parse},
+      {"json", json_seeds, json_parse},
+      {"pages", pages_seeds, pages_parse},
+      {"manifest", manifest_seeds, manifest_parse},
+      {"loads", loads_seeds, loads_parse},
+      {"cluster", cluster_seeds, cluster_parse},
+      {"model", model_seeds, model_parse},
+      {"report", report_seeds, report_parse},
   };
   return targets;
 }

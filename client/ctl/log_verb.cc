@@ -1,0 +1,61 @@
+#include "client/ctl/log_verb.h"
+
+#include "formats/selector.h"
+
+namespace ckptctl {
+namespace {
+
+struct LogArguments {
+  std::string target;
+  uint64_t limit = 0;
+  bool all = false;
+  bool deleted = false;
+};
+
+// The current line of history hides what the run left behind when it was resumed from an older
+// step.
+Status say_what_is_not_listed(Link& link, const std::string& target) {
+  const Json question{{"target", target}, {"lineages", "others"}, {"limit", 1}};
+  CKPT_ASSIGN(const Json others, link.document("log", question));
+  if (!others.empty()) {
+    fmt::print(stderr, "ckptctl: commits of other lineages are not listed; --all lists them\n");
+  }
+  return ckpt::ok_status();
+}
+
+Result<Outcome> run_log(Link& link, const LogArguments& args) {
+  CKPT_ASSIGN(const ckpt::Selector selector, ckpt::parse_selector(args.target));
+  const bool whole_run = selector.kind == ckpt::Selector::Kind::kRun;
+  if (args.all && (!whole_run || selector.lineage != 0)) {
+    return ckpt::make_error(ckpt::ErrorCode::kInvalidArgument,
+                            "--all lists every lineage of a run: give the run alone, {}, not {}",
+                            selector.run, args.target);
+  }
+  Json question{{"target", args.target}};
+  if (args.limit > 0) question["limit"] = args.limit;
+  if (args.deleted) question["deleted"] = true;
+  if (!args.deleted && !args.all) question["lineages"] = "line";
+  CKPT_ASSIGN(Json document, link.document("log", question));
+  if (!args.deleted && !args.all && whole_run) {
+    CKPT_TRY(say_what_is_not_listed(link, args.target));
+  }
+  return Outcome{std::move(document), print_log, 0};
+}
+
+}  // namespace
+
+void add_log(Builder& build) {
+  const auto args = std::make_shared<LogArguments>();
+  CLI::App* log = build.add("log", "List the commits of a run's line of history, newest first",
+                            "  ckptctl log tiny\n"
+                            "  ckptctl log tiny --all\n"
+                            "  ckptctl log tiny~2",
+                            [args](Link& link) { return run_log(link, *args); });
+  build.target(log, args->target, "run",
+               "RUN: the current lineage and its ancestors; RUN~LINEAGE or a commit: that one's");
+  log->add_flag("--all,-a", args->all, "Every lineage of the run, as a tree");
+  log->add_flag("--deleted", args->deleted, "Those that were removed instead: when and why");
+  log->add_option("--limit,-n", args->limit, "At most so many; 0: all");
+}
+
+}  // namespace ckptctl
