@@ -4,7 +4,9 @@
 
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <chrono>
+#include <ctime>
 #include <nlohmann/json.hpp>
 
 #include "formats/base/json_dump.h"
@@ -78,7 +80,6 @@ void visit_fields(Event& event, Visit&& visit) {
   visit("experts_from_seed", event.experts_from_seed);
   visit("failures", event.failures);
   visit("training_ms", event.training_ms);
-  visit("loss_bits", event.loss_bits);
   visit("applied", event.applied);
   visit("ms", event.ms);
   visit("waited_ms", event.waited_ms);
@@ -103,9 +104,42 @@ void visit_fields(Event& event, Visit&& visit) {
 
 std::string_view kind_name(RankEvent::Kind kind) { return kKinds[static_cast<size_t>(kind)]; }
 
+namespace {
+
+// A moment of CLOCK_MONOTONIC by the wall clock, as ckptd's log writes its times.
+std::string wall_time(uint64_t monotonic) {
+  using std::chrono::microseconds;
+  const auto wall = std::chrono::system_clock::now().time_since_epoch();
+  const auto ago = std::chrono::steady_clock::now().time_since_epoch() -
+                   std::chrono::nanoseconds(static_cast<int64_t>(monotonic));
+  const int64_t us = std::chrono::duration_cast<microseconds>(wall - ago).count();
+  const std::time_t seconds = us / 1'000'000;
+  std::tm parts{};
+  ::gmtime_r(&seconds, &parts);
+  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:06}Z", parts.tm_year + 1900,
+                     parts.tm_mon + 1, parts.tm_mday, parts.tm_hour, parts.tm_min, parts.tm_sec,
+                     us % 1'000'000);
+}
+
+// 8 hex digits, as the report and the metrics have them.
+bool read_loss_bits(const json& digits, uint32_t& bits) {
+  if (!digits.is_string()) return false;
+  const auto& text = digits.get_ref<const std::string&>();
+  const char* end = text.data() + text.size();
+  const auto [stopped, error] = std::from_chars(text.data(), end, bits, 16);
+  return text.size() == 8 && error == std::errc() && stopped == end;
+}
+
+}  // namespace
+
 std::string to_line(const RankEvent& event) {
   json line;
   line["event"] = kind_name(event.kind);
+  line["rank"] = event.rank;
+  if (event.time_ns != 0) line["time"] = wall_time(event.time_ns);
+  if (event.kind == RankEvent::Kind::kStep || event.loss_bits != 0) {
+    line["loss_bits"] = fmt::format("{:08x}", event.loss_bits);
+  }
   const RankEvent defaults;
   // Walks both in step: a field is written only if it says something.
   const json empty = [&] {
@@ -138,6 +172,8 @@ Result<RankEvent> parse_event(std::string_view line) {
   } catch (const json::exception&) {
     return bad();
   }
+  const auto bits = document.find("loss_bits");
+  if (bits != document.end() && !read_loss_bits(*bits, event.loss_bits)) return bad();
   return event;
 }
 

@@ -79,7 +79,9 @@ std::vector<Marker> make_markers(const Report& report) {
   for (const Failure& failure : report.failures) {
     const auto x = static_cast<double>(failure.step);
     const std::string what = ranks_text(failure.ranks);
-    std::string label = fmt::format("{} lost, back in {}", what, human_ms(failure.resumed_ms));
+    // Survivors that go on do so without the lost rank: only a restart brings it back.
+    const char* after = failure.group != 0 ? "the others train on after" : "back in";
+    std::string label = fmt::format("{} lost, {} {}", what, after, human_ms(failure.resumed_ms));
     if (failure.steps_lost > 0) {
       label +=
           fmt::format(", {} step{} redone", failure.steps_lost, failure.steps_lost == 1 ? "" : "s");

@@ -111,6 +111,15 @@ std::string unsaved_text(const std::vector<Unsaved>& periods) {
   return text;
 }
 
+// The steps that were trained: of a run that was resumed those since, and which they are.
+std::string steps_text(const Report& report) {
+  const size_t count = report.losses.size();
+  const char* plural = count == 1 ? "" : "s";
+  if (count == 0 || report.losses.front().step == 1) return fmt::format("{} step{}", count, plural);
+  return fmt::format("{} step{} ({} to {})", count, plural, report.losses.front().step,
+                     report.losses.back().step);
+}
+
 struct OrderedRow {
   uint64_t step;
   Row cells;
@@ -137,7 +146,7 @@ std::string failure_table_text(const Report& report) {
   if (failures.empty()) return "no failures\n";
   std::stable_sort(failures.begin(), failures.end(),
                    [](const OrderedRow& a, const OrderedRow& b) { return a.step < b.step; });
-  std::vector<Row> rows = {{"step", "lost", "seen after", "back after", "steps redone",
+  std::vector<Row> rows = {{"step", "lost", "seen after", "training after", "steps redone",
                             "stale units", "lost tokens", "restored"}};
   for (OrderedRow& failure : failures) rows.push_back(std::move(failure.cells));
   return table_text(rows, {1, 7});
@@ -204,7 +213,7 @@ std::string rank_table_text(const Report& report) {
 
 std::string summary_text(const Report& report) {
   std::string text =
-      fmt::format("{} steps of {} tokens on {} rank{}", report.steps, report.tokens_per_step,
+      fmt::format("{} of {} tokens on {} rank{}", steps_text(report), report.tokens_per_step,
                   report.ranks, report.ranks == 1 ? "" : "s");
   if (!report.losses.empty()) {
     text += fmt::format(", loss {:.4f} -> {:.4f}", report.losses.front().loss, report.final_loss());

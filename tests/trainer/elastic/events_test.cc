@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <cstdlib>
+#include <ctime>
 #include <random>
 
 #include "trainer/elastic/process.h"
@@ -77,6 +80,27 @@ TEST(EventsTest, SurviveTheirLine) {
   for (int kind = 0; kind <= static_cast<int>(Kind::kNotice); ++kind) {
     const RankEvent plain{.kind = static_cast<Kind>(kind)};
     EXPECT_EQ(*parse_event(to_line(plain)), plain) << kind_name(plain.kind);
+  }
+}
+
+TEST(EventsTest, EveryLineHasItsRankTimeAndBits) {
+  const auto now = std::chrono::system_clock::now();
+  const std::string line =
+      to_line({.kind = Kind::kStep, .time_ns = monotonic_ns(), .step = 1, .loss_bits = 0x3f80});
+  EXPECT_THAT(line, testing::HasSubstr(R"("rank":0)"));
+  EXPECT_THAT(line, testing::HasSubstr(R"("loss_bits":"00003f80")"));
+  // The wall clock, as ckptd's log has it: within this test's minute, whatever the clock does.
+  const size_t at = line.find("\"time\":\"");
+  ASSERT_NE(at, std::string::npos) << line;
+  std::tm parts{};
+  const std::string time = line.substr(at + 8, 27);
+  ASSERT_NE(::strptime(time.c_str(), "%Y-%m-%dT%H:%M:%S", &parts), nullptr) << time;
+  EXPECT_EQ(time.back(), 'Z');
+  const auto apart = std::abs(::timegm(&parts) - std::chrono::system_clock::to_time_t(now));
+  EXPECT_LT(apart, 60) << time;
+  for (const char* bits : {"\"3f80\"", "16256", "\"00003f8g\"", "\"000003f80\""}) {
+    const auto bad = parse_event(fmt::format(R"({{"event":"step","loss_bits":{}}})", bits));
+    EXPECT_FALSE(bad.ok()) << bits;
   }
 }
 
