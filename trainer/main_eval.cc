@@ -45,9 +45,9 @@ Result<std::vector<int32_t>> write_logits(Comm& comm, Model& model, std::span<co
 }
 
 Result<int> eval(EvalFlags& flags) {
-  const size_t at = flags.target.find('@');
-  const std::string run = flags.target.substr(0, at);
-  const std::string view = at == std::string::npos ? "latest" : flags.target.substr(at + 1);
+  CKPT_ASSIGN(ckpt::Selector commit, ckpt::parse_selector(flags.target));
+  if (commit.kind == ckpt::Selector::Kind::kRun) commit.kind = ckpt::Selector::Kind::kLatest;
+  const std::string& run = commit.run;
   if (flags.sequences == 0) {
     return make_error(ErrorCode::kInvalidArgument, "--sequences 0: nothing to evaluate");
   }
@@ -55,7 +55,7 @@ Result<int> eval(EvalFlags& flags) {
     CKPT_ASSIGN(flags.data, default_data_paths());
   }
   CKPT_ASSIGN(const Corpus corpus, Corpus::load(flags.data));
-  CKPT_ASSIGN(const SavedRun saved, find_saved_run(flags.socket, run, view));
+  CKPT_ASSIGN(const SavedRun saved, find_saved_run(flags.socket, commit));
   CKPT_TRY(corpus.check_fits(saved.config.model.seq_len));
   CKPT_ASSIGN(const LoadedModel loaded, load_saved_model(flags.socket, run, saved));
   for (const std::string& note : loaded.notes) ckpt::base::print_stderr("moetrain: {}\n", note);
@@ -96,7 +96,10 @@ Result<int> eval(EvalFlags& flags) {
 void add_eval_command(CLI::App& app, ExitCode& exit_code) {
   auto flags = std::make_shared<EvalFlags>();
   CLI::App* command = app.add_subcommand("eval", "Loss of a saved run on held-out text");
-  command->add_option("target", flags->target, "RUN, RUN@STEP or RUN@TAG")->required();
+  command
+      ->add_option("target", flags->target,
+                   "RUN (its newest commit), RUN@STEP, RUN~LINEAGE@STEP, RUN@TAG or RUN@latest")
+      ->required();
   command->add_option("--socket", flags->socket, "Where ckptd listens")
       ->envname("CKPTD_SOCKET")
       ->required();

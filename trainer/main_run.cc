@@ -10,7 +10,6 @@
 #include <memory>
 
 #include "formats/base/console.h"
-#include "trainer/checkpoint/saved_run.h"
 #include "trainer/data.h"
 #include "trainer/elastic/rank_device.h"
 #include "trainer/elastic/stop_signals.h"
@@ -19,6 +18,7 @@
 #include "trainer/main_elastic.h"
 #include "trainer/main_partial.h"
 #include "trainer/main_placement.h"
+#include "trainer/main_resume.h"
 #include "trainer/model/presets.h"
 
 namespace moetrain {
@@ -32,7 +32,7 @@ namespace {
 struct RunFlags {
   RunOptions options;
   ConfigFlags config;
-  std::string resume;
+  ResumeFlags resume;
   std::vector<std::string> kills;
   ElasticFlags elastic;
   std::string out_of_slabs = "wait";
@@ -41,6 +41,7 @@ struct RunFlags {
   PlacementFlags placement;
   std::string data_dir;
   bool keep = false;
+  bool run_given = false;  // by --run or CKPTD_RUN
 };
 
 std::optional<uint64_t> parse_number(std::string_view text) {
@@ -59,22 +60,6 @@ Result<RankAt> parse_kill(const std::string& text) {
     return make_error(ErrorCode::kInvalidArgument, "--kill {}: must be RANK@STEP, like 2@33", text);
   }
   return RankAt{static_cast<uint32_t>(*rank), step};
-}
-
-// Fills options.rank.resume* from --resume; returns the view to look up, if there is one.
-Result<std::optional<std::string>> parse_resume(const std::string& text, RankOptions& rank) {
-  if (text.empty()) return std::optional<std::string>();
-  if (text == "latest") {
-    rank.resume = CKPT_RESUME_LATEST;
-    return std::optional<std::string>(text);
-  }
-  const auto step = parse_number(text);
-  if (!step) {
-    return make_error(ErrorCode::kInvalidArgument, "--resume {}: must be a step or 'latest'", text);
-  }
-  rank.resume = CKPT_RESUME_AT_STEP;
-  rank.resume_step = *step;
-  return std::optional<std::string>(text);
 }
 
 Status check_run_name(const std::string& name) {
@@ -180,58 +165,73 @@ Result<Corpus> load_data(RankOptions& rank) {
   return Corpus::load(rank.data);
 }
 
-// What the run is trained with, and from which step: what its checkpoint says, which the flags must
-// not contradict.
-Result<SavedRun> find_resumed(const RunFlags& flags, const std::string& view) {
-  const RankOptions& rank = flags.options.rank;
-  CKPT_ASSIGN(SavedRun saved, find_saved_run(rank.socket, rank.run, view));
-  CKPT_ASSIGN(const TrainConfig config, flags.config.apply(saved.config));
-  const std::string differs = difference(saved.config, config);
-  if (!differs.empty()) {
-    return make_error(ErrorCode::kInvalidArgument, "run {} step {} was trained with {}", rank.run,
-                      saved.step, differs);
-  }
-  if (saved.step > rank.steps) {
-    return make_error(ErrorCode::kInvalidArgument, "--steps {}: run {} is already at step {}",
-                      rank.steps, rank.run, saved.step);
-  }
-  return saved;
-}
-
 TrainConfig default_config() {
   TrainConfig config;
   config.model = *preset("tiny");
+  // One micro-batch of many sequences: a run that was started on few ranks can go on with more.
+  config.micro_batches = 1;
+  config.batch = 8;
   return config;
 }
 
-// By what the run has routed so far, where the policy asks for that.
-Result<std::vector<LayerSlots>> plan_resumed(const RunFlags& flags, const SavedRun& saved) {
+// Looks up the commit to resume from, with ckptd's help. No value: there is nothing to train.
+struct Resumed {
+  SavedRun saved;
+  TrainerState state;
+};
+Result<std::optional<Resumed>> look_up_resumed(const RunFlags& flags, const Corpus& corpus) {
   const RankOptions& rank = flags.options.rank;
-  CKPT_ASSIGN(const PlacementOptions options, flags.placement.parse());
-  std::vector<int64_t> routed;
-  if (flags.placement.asks_for_loads()) {
-    CKPT_ASSIGN(const TrainerState state, load_trainer_state(rank.socket, rank.run, saved));
-    routed = state.progress.routed_tokens;
+  CKPT_ASSIGN(SavedRun saved, flags.resume.find(flags.options, flags.config));
+  if (flags.resume.is_done(saved, rank.steps)) {
+    CKPT_TRY(flags.resume.say_done(flags.options, saved));
+    return std::optional<Resumed>();
   }
-  return plan_for_run(options, saved.config, first_group(rank.ranks, rank.nodes), routed);
+  CKPT_ASSIGN(TrainerState state, load_trainer_state(rank.socket, rank.run, saved));
+  CKPT_TRY(flags.resume.check_data(rank.run, state, corpus));
+  return std::optional(Resumed{std::move(saved), std::move(state)});
 }
 
-// Everything that can be refused before a rank is started; with --resume, with ckptd's help.
-Status settle(RunFlags& flags, const std::optional<std::string>& view, const Corpus& corpus,
-              Supervisor& supervisor) {
+// Everything that can be refused before a rank is started; with --resume, with ckptd's help. False:
+// there is nothing to train.
+Result<bool> settle(RunFlags& flags, const Corpus& corpus, Supervisor& supervisor) {
   const RankOptions& rank = flags.options.rank;
   SavedRun begin{.config = rank.config};
-  if (view) {
-    CKPT_ASSIGN(begin, find_resumed(flags, *view));
+  std::optional<Resumed> resumed;
+  if (flags.resume.asked()) {
+    CKPT_ASSIGN(resumed, look_up_resumed(flags, corpus));
+    if (!resumed) return false;
+    begin = resumed->saved;
+    supervisor.resume_at(begin.lineage, begin.step);
   }
   CKPT_TRY(validate(begin.config, rank.ranks));
   CKPT_TRY(validate(rank.partial, begin.config.model.experts));
   CKPT_TRY(check_device(rank.device, begin.config.precision));
   CKPT_TRY(corpus.check_fits(begin.config.model.seq_len));
   CKPT_TRY(check_changes(flags.options, begin.step + 1));
-  if (!view) return supervisor.settle(begin.config, rank.placement);
-  CKPT_ASSIGN(auto placement, plan_resumed(flags, begin));
-  return supervisor.settle(begin.config, std::move(placement));
+  if (!resumed) {
+    CKPT_TRY(supervisor.settle(begin.config, rank.placement));
+    return true;
+  }
+  // By what the run has routed so far, where the policy asks for that.
+  CKPT_ASSIGN(const PlacementOptions options, flags.placement.parse());
+  std::vector<int64_t> routed;
+  if (flags.placement.asks_for_loads()) routed = resumed->state.progress.routed_tokens;
+  CKPT_ASSIGN(auto placement,
+              plan_for_run(options, begin.config, first_group(rank.ranks, rank.nodes), routed));
+  CKPT_TRY(supervisor.settle(begin.config, std::move(placement)));
+  return true;
+}
+
+// Says what becomes of the folder of our own ckptd, and of a store in it.
+void keep_or_remove(const RunFlags& flags, WorkFolder& folder) {
+  if (flags.keep) {
+    ckpt::base::print_stderr("kept {}\n", folder.path().string());
+    return folder.keep();
+  }
+  if (!flags.data_dir.empty()) return;
+  ckpt::base::print_stderr(
+      "moetrain: the store with this run's checkpoints was temporary and is removed now; "
+      "--data-dir DIR keeps it\n");
 }
 
 Result<int> run(RunFlags& flags) {
@@ -244,10 +244,11 @@ Result<int> run(RunFlags& flags) {
         flag);
   }
   RankOptions& rank = flags.options.rank;
-  CKPT_ASSIGN(const std::optional<std::string> view, parse_resume(flags.resume, rank));
+  CKPT_TRY(flags.resume.parse(rank, flags.run_given));
+  const bool resumes = flags.resume.asked();
   CKPT_ASSIGN(rank.config, flags.config.apply(default_config()));
   // With --resume the run's own configuration counts, which is not known yet.
-  if (!view) {
+  if (!resumes) {
     CKPT_TRY(validate(rank.config, rank.ranks));
     CKPT_TRY(validate(rank.partial, rank.config.model.experts));
     CKPT_TRY(check_device(rank.device, rank.config.precision));
@@ -256,7 +257,7 @@ Result<int> run(RunFlags& flags) {
                 plan_for_run(rank.placing, rank.config, first_group(rank.ranks, rank.nodes), {}));
   }
   CKPT_ASSIGN(std::optional<Corpus> corpus, load_data(rank));
-  if (!view) {
+  if (!resumes) {
     CKPT_TRY(corpus->check_fits(rank.config.model.seq_len));
   }
   flags.options.own_daemon = rank.socket.empty();
@@ -272,22 +273,21 @@ Result<int> run(RunFlags& flags) {
     }));
   }
   Supervisor supervisor(flags.options);
-  Status ready = supervisor.start_daemon();
+  Result<bool> ready = true;
+  if (const Status started = supervisor.start_daemon(); !started.ok()) ready = started.error();
   if (ready.ok()) {
     // ckptd is asked about the run, and may hang.
     const ExitOnStopSignal exits([&folder] {
       if (folder) folder->remove();
     });
-    ready = settle(flags, view, *corpus, supervisor);
+    ready = settle(flags, *corpus, supervisor);
   }
   if (const auto signal = supervisor.stop_signal()) return 128 + *signal;
-  CKPT_TRY(ready);
+  if (!ready.ok()) return ready.error();
+  if (!*ready) return 0;
   corpus.reset();  // the ranks read it themselves
   const int exit_code = supervisor.run();
-  if (flags.keep && folder) {
-    ckpt::base::print_stderr("kept {}\n", folder->path().string());
-    folder->keep();
-  }
+  if (folder) keep_or_remove(flags, *folder);
   return exit_code;
 }
 
@@ -306,7 +306,7 @@ void add_flags(CLI::App& command, RunFlags& flags) {
   command.add_option("--device", rank.device, "cpu, cuda (a GPU for each rank) or cuda:N")
       ->capture_default_str();
   command.add_flag("--pin", rank.pin, "Each rank on a CPU of its own: for measurements");
-  command.add_option("--resume", flags.resume, "Go on from a step of the run, or from 'latest'");
+  flags.resume.add_to(command);
   command.add_option("--out-of-slabs", flags.out_of_slabs, "wait or skip the snapshot")
       ->check(CLI::IsMember({"wait", "skip"}))
       ->capture_default_str();
@@ -359,7 +359,8 @@ void add_run_command(CLI::App& app, ExitCode& exit_code) {
       "  moetrain run --ranks 4 --checkpoint-every auto --experts-per-checkpoint auto\n"
       "  moetrain run --ranks 2 --data book.txt --data-dir /var/tmp/books --run books\n"
       "  moetrain run --ranks 4 --steps 200 --data-dir /var/tmp/books --run books --resume latest");
-  command->callback([flags, &exit_code] {
+  command->callback([flags, command, &exit_code] {
+    flags->run_given = command->count("--run") > 0;
     const Result<int> result = run(*flags);
     exit_code.value = result.ok() ? *result : fail(result.error());
   });

@@ -1,5 +1,6 @@
 #include "client/ctl/log_verb.h"
 
+#include "formats/base/console.h"
 #include "formats/selector.h"
 
 namespace ckptctl {
@@ -18,7 +19,8 @@ Status say_what_is_not_listed(Link& link, const std::string& target) {
   const Json question{{"target", target}, {"lineages", "others"}, {"limit", 1}};
   CKPT_ASSIGN(const Json others, link.document("log", question));
   if (!others.empty()) {
-    fmt::print(stderr, "ckptctl: commits of other lineages are not listed; --all lists them\n");
+    ckpt::base::print_stderr(
+        "ckptctl: commits of other lineages are not listed; --all lists them\n");
   }
   return ckpt::ok_status();
 }

@@ -47,7 +47,7 @@ TEST_F(RefusalTest, RefusesBadInputInOneSentence) {
        2,
        "with --device cuda only --replan-if better"},
       {"re-planning at will", {"--replan-if", "bored"}, 2, "--replan-if"},
-      {"resume from nonsense", {"--resume", "soon"}, 2, "--resume soon"},
+      {"resume from nonsense", {"--resume", "so on"}, 2, "--resume so on"},
       {"unknown run", {"--resume", "latest"}, 3, "tiny"},
       {"no such flag", {"--stpes", "3"}, 2, "--stpes"},
       {"run name", {"--run", "a/b"}, 2, "--run 'a/b'"},

@@ -58,7 +58,8 @@ RULES = {
                       "ckptd/observe/", "ckptd/staging/memory_keeper.h"],
     "ckptd/process_limits": ["formats/base/"],
     "ckptd/main": ["formats/", "ckptd/"],
-    # The trainer sees formats/base, kernels, and of the client only <ckpt/...>.
+    # The trainer sees formats/base, how commits are named, kernels, and of the client only
+    # <ckpt/...>.
     "trainer/device/": ["formats/base/", "kernels/"],
     "trainer/model/": ["formats/base/", "trainer/device/", "trainer/parallel/"],
     # parallel moves the model's parameters between ranks; its expert stores hold them.
@@ -68,13 +69,14 @@ RULES = {
     # Pure as well: shared by the trainer, the simulator and the benches.
     "trainer/partial/": ["formats/base/", "trainer/placement/"],
     "trainer/report/": ["formats/base/"],
-    "trainer/checkpoint/": ["formats/base/", "client/include/", "kernels/queue.h", "trainer/model/",
-                            "trainer/parallel/", "trainer/placement/", "trainer/"],
+    "trainer/checkpoint/": ["formats/base/", "formats/selector.h", "client/include/",
+                            "kernels/queue.h", "trainer/model/", "trainer/parallel/",
+                            "trainer/placement/", "trainer/"],
     "trainer/elastic/": ["formats/base/", "client/include/", "trainer/"],
     # Pure: values in, values out. Of report it has the axes of its picture.
     "trainer/simulate/": ["formats/base/", "trainer/placement/", "trainer/partial/",
                           "trainer/report/ticks.h"],
-    "trainer/": ["formats/base/", "kernels/", "trainer/"],
+    "trainer/": ["formats/base/", "formats/selector.h", "kernels/", "trainer/"],
     "bench/": ["formats/", "kernels/", "client/", "ckptd/", "trainer/"],
     # Kernels and training are benched with the cases that they are checked with.
     "bench/gpu/": ["formats/", "kernels/", "client/", "bench/", "trainer/", "tests/kernels/",

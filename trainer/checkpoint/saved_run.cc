@@ -118,11 +118,11 @@ Status await_ckptd(const std::string& socket, const std::string& run,
   return {};
 }
 
-Result<SavedRun> find_saved_run(const std::string& socket, const std::string& run,
-                                const std::string& view) {
+Result<SavedRun> find_saved_run(const std::string& socket, const ckpt::Selector& commit) {
+  const std::string& run = commit.run;
   CKPT_ASSIGN(client::Session session, open_to_ask(socket, run, kTimeoutMs));
   CKPT_ASSIGN(const json schema, ask(session, "schema", run));
-  CKPT_ASSIGN(const json shown, ask(session, "show", run + "@" + view));
+  CKPT_ASSIGN(const json shown, ask(session, "show", to_string(commit)));
   SavedRun saved;
   // The metadata is the text the trainer gave, or that text as JSON.
   const json metadata = schema.value("metadata", json());
@@ -132,8 +132,12 @@ Result<SavedRun> find_saved_run(const std::string& socket, const std::string& ru
   saved.step = shown.value("step", uint64_t{0});
   saved.lineage = shown.value("lineage", uint32_t{0});
   if (!shown.value("complete", false)) {
-    return make_error(ErrorCode::kNotFound, "run {}@{}: this view is not complete", run, view);
+    return make_error(ErrorCode::kNotFound, "{}: this view is not complete", to_string(commit));
   }
+  const json units = shown.value("units", json::array());
+  saved.stale = std::any_of(units.begin(), units.end(), [](const json& unit) {
+    return unit.is_object() && unit.value("staleness", uint64_t{0}) > 0;
+  });
   return saved;
 }
 

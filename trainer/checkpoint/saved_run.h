@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "formats/selector.h"
 #include "trainer/checkpoint/trainer_state.h"
 #include "trainer/checkpoint/units.h"
 #include "trainer/model/model.h"
@@ -18,6 +19,7 @@ struct SavedRun {
   TrainConfig config;
   uint64_t step = 0;  // of the view asked for
   uint32_t lineage = 0;
+  bool stale = false;  // some of the view's units are older than its step
 };
 
 // Waits until a ckptd answers at `socket`; `say` gets a line if that is not at once. The error is
@@ -25,10 +27,10 @@ struct SavedRun {
 Status await_ckptd(const std::string& socket, const std::string& run,
                    const std::function<void(const std::string& line)>& say);
 
-// The configuration of the run and its view RUN@`view`: a step, "latest" or a tag. kNotFound if
-// there is none; kInvalidArgument if the run is not one of moetrain; otherwise as check_layout().
-Result<SavedRun> find_saved_run(const std::string& socket, const std::string& run,
-                                const std::string& view);
+// The configuration of the commit's run, and the view at the commit. kNotFound if there is none:
+// the message names the commits of the same step that other lineages have. kInvalidArgument if the
+// run is not one of moetrain; otherwise as check_layout().
+Result<SavedRun> find_saved_run(const std::string& socket, const ckpt::Selector& commit);
 
 // Its trainer unit.
 Result<TrainerState> load_trainer_state(const std::string& socket, const std::string& run,

@@ -80,6 +80,7 @@ Result<client::Epoch> Member::join(bool has_state) {
   if (!joined_before_) {
     join.resume = static_cast<ckpt_resume>(options_->resume);
     join.resume_step = options_->resume_step;
+    join.resume_lineage = options_->resume_lineage;
   }
   if (go_back_to_) {
     join.resume = CKPT_RESUME_AT_STEP;

@@ -54,6 +54,7 @@ void visit_options(Options& options, Visit&& visit) {
   visit("tell_routing", options.tell_routing);
   visit("resume", options.resume);
   visit("resume_step", options.resume_step);
+  visit("resume_lineage", options.resume_lineage);
   visit("kill_at", options.kill_at);
   visit("leave_after", options.leave_after);
   visit("failures_known", options.failures_known);

@@ -45,7 +45,8 @@ struct RankOptions {
   bool tell_routing = false;   // with every step: see RankEvent::routed
   // How the first epoch starts; every later one continues.
   uint32_t resume = CKPT_RESUME_START;
-  uint64_t resume_step = 0;  // with CKPT_RESUME_AT_STEP
+  uint64_t resume_step = 0;     // with CKPT_RESUME_AT_STEP
+  uint32_t resume_lineage = 0;  // with CKPT_RESUME_AT_STEP; 0: the current one
   // Steps in which to kill this process, between backward and update; or, where it has not come to
   // one, in the first one after it that it does.
   std::vector<uint64_t> kill_at;

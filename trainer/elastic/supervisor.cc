@@ -70,6 +70,10 @@ Status Supervisor::start_daemon() {
 Status Supervisor::settle(const TrainConfig& config, std::vector<LayerSlots> placement) {
   return impl_->settle(config, std::move(placement));
 }
+void Supervisor::resume_at(uint32_t lineage, uint64_t step) {
+  impl_->options.rank.resume_lineage = lineage;
+  impl_->options.rank.resume_step = step;
+}
 int Supervisor::run() { return impl_->run(); }
 std::optional<int> Supervisor::stop_signal() const { return impl_->stop_signal; }
 

@@ -75,6 +75,8 @@ class Supervisor {
   // What was found out with ckptd's help: the configuration of the run that is resumed, and where
   // its experts are to be (RankOptions::placement).
   Status settle(const TrainConfig& config, std::vector<LayerSlots> placement);
+  // The commit that --resume names, as ckptd has found it.
+  void resume_at(uint32_t lineage, uint64_t step);
   // Runs to the end; returns the exit code of the program: 128 + n if signal n stopped it, or all
   // of its ranks, short of the last step.
   int run();
