@@ -123,7 +123,11 @@ Result<Page> schema_document(const QueryContext& context, const QueryArgs& args)
   CKPT_ASSIGN(const size_t room, args.page_bytes(context.page_bytes_max));
   if (!from.empty() && from[0] != run.id) return changed_meanwhile(run.name);
   Json document = {{"run", run.name}};
-  if (from.empty()) document["metadata"] = metadata_json(run.metadata);
+  if (from.empty()) {
+    document["metadata"] = metadata_json(run.metadata);
+    // As the trainer gave it: a parsed number is no longer the one that was written.
+    document["metadata_text"] = run.metadata;
+  }
   Rows rows(document, "units", room);
   Page page{.json = {}, .lists = {"units"}};
   for (size_t id = from.empty() ? 0 : from[1]; id < specs->size(); ++id) {

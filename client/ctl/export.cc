@@ -7,6 +7,7 @@
 
 #include "client/ctl/export_folder.h"
 #include "client/ctl/manifest.h"
+#include "client/ctl/model_config.h"
 #include "formats/base/json_dump.h"
 
 namespace ckptctl {
@@ -38,10 +39,6 @@ Status write_held(NewFile& file, uint64_t at, ckpt::ByteView bytes, const View& 
   return ckpt::ok_status();
 }
 
-std::string metadata_text(const Schema& schema) {
-  return schema.metadata.is_null() ? "" : schema.metadata.dump();
-}
-
 Result<NewFile> write_tensors(Link& link, const View& view, ExportFolder& folder,
                               const ExportFile& plan, Progress& progress) {
   CKPT_ASSIGN(NewFile file, folder.create(plan.name, plan.bytes));
@@ -67,11 +64,10 @@ std::vector<OriginalFiles::Text> texts_of(const ExportLayout& layout, const Sche
     const auto bytes = ckpt::as_bytes(text);
     texts.push_back({name, {bytes.begin(), bytes.end()}});
   };
-  const bool has_config = schema.metadata.is_object() && schema.metadata.contains("hf_config");
-  if (has_config &&
-      std::ranges::find(texts, kConfigName, &OriginalFiles::Text::name) == texts.end()) {
-    add(kConfigName, schema.metadata["hf_config"].dump(2) + "\n");
-  }
+  const bool imported =
+      std::ranges::find(texts, kConfigName, &OriginalFiles::Text::name) != texts.end();
+  const std::string config = imported ? "" : config_of_metadata(schema.metadata_text);
+  if (!config.empty()) add(kConfigName, config);
   if (!layout.index.is_null()) add(kIndexName, ckpt::base::dump_json(layout.index, 2) + "\n");
   return texts;
 }
@@ -143,7 +139,7 @@ Result<Json> export_one(Link& link, const ExportRequest& request, const std::str
   }
   CKPT_ASSIGN(const auto removed, folder.publish(written, {.step = view.step,
                                                            .resumable = request.options.resumable,
-                                                           .metadata = metadata_text(schema),
+                                                           .metadata = schema.metadata_text,
                                                            .units = layout.exported,
                                                            .files = std::move(described)}));
   Json document = describe(view, request, layout, names);

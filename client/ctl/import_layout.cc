@@ -20,7 +20,7 @@ using ckpt::TensorSpec;
 using ckpt::base::printable;
 
 // More experts than any model has. A stacked tensor with more rows is left whole.
-constexpr uint64_t kExpertsMax = 4096;
+constexpr uint64_t kStackedExpertsMax = 4096;
 
 // A tensor of the files.
 struct Found {
@@ -196,7 +196,7 @@ class Layouter {
   bool splits(const ExpertTensor& expert, const ckpt::safetensors::Tensor& tensor) const {
     const auto rows = experts_.find(expert.experts);
     return rows != experts_.end() && !tensor.shape.empty() && tensor.shape[0] == rows->second &&
-           rows->second <= kExpertsMax && slice(tensor, 0).has_value() &&
+           rows->second <= kStackedExpertsMax && slice(tensor, 0).has_value() &&
            !named_as_slices_.contains(tensor.name);
   }
 

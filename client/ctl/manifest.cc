@@ -64,7 +64,7 @@ Result<std::vector<ExportedFile>> files_from(const Json& list) {
 }
 
 template <typename T>
-Result<T> member(const Json& document, const char* name, bool right_type) {
+Result<T> required(const Json& document, const char* name, bool right_type) {
   if (right_type) return document.at(name).get<T>();
   return make_error(ErrorCode::kInvalidArgument, "{}: no {}, or of another type", kManifestName,
                     name);
@@ -108,17 +108,17 @@ Result<Manifest> parse_manifest(std::string_view text) {
   }
   const auto at = [&](const char* name) { return document.value(name, Json()); };
   CKPT_ASSIGN(const uint64_t format,
-              member<uint64_t>(document, "format", at("format").is_number_unsigned()));
+              required<uint64_t>(document, "format", at("format").is_number_unsigned()));
   if (format != kFormat) {
     return make_error(ErrorCode::kVersionMismatch, "{}: format {}, known here is {}", kManifestName,
                       format, kFormat);
   }
   Manifest manifest;
-  CKPT_ASSIGN(manifest.step, member<uint64_t>(document, "step", at("step").is_number_unsigned()));
+  CKPT_ASSIGN(manifest.step, required<uint64_t>(document, "step", at("step").is_number_unsigned()));
   CKPT_ASSIGN(manifest.resumable,
-              member<bool>(document, "resumable", at("resumable").is_boolean()));
+              required<bool>(document, "resumable", at("resumable").is_boolean()));
   CKPT_ASSIGN(manifest.metadata,
-              member<std::string>(document, "metadata", at("metadata").is_string()));
+              required<std::string>(document, "metadata", at("metadata").is_string()));
   CKPT_ASSIGN(manifest.units, units_from_json(kManifestName, document));
   for (const ViewUnit& unit : manifest.units) {
     const auto spec = to_spec(unit);

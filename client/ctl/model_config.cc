@@ -1,5 +1,6 @@
 #include "client/ctl/model_config.h"
 
+#include <algorithm>
 #include <array>
 
 #include "formats/base/utf8.h"
@@ -40,7 +41,81 @@ std::string made_strict(std::string_view text) {
   return out;
 }
 
+// The token that `text` starts with: a bracket, a comma, a colon, a string, a number or a word.
+std::string_view token(std::string_view text) {
+  if (std::string_view("{}[],:").find(text.front()) != std::string_view::npos) {
+    return text.substr(0, 1);
+  }
+  if (text.front() != '"') return text.substr(0, text.find_first_of(" \t\r\n{}[],:"));
+  size_t end = 1;
+  while (end < text.size() && text[end] != '"') end += text[end] == '\\' ? 2 : 1;
+  return text.substr(0, std::min(end + 1, text.size()));
+}
+
+// Tokens of a text that is JSON; the last one is empty.
+class Tokens {
+ public:
+  explicit Tokens(std::string_view json) : rest_(json) { skip_spaces(); }
+  std::string_view peek() const { return rest_.empty() ? rest_ : token(rest_); }
+  std::string_view take() {
+    const std::string_view taken = peek();
+    rest_.remove_prefix(taken.size());
+    skip_spaces();
+    return taken;
+  }
+  // What is left, from the next token on.
+  std::string_view rest() const { return rest_; }
+
+ private:
+  void skip_spaces() {
+    rest_.remove_prefix(std::min(rest_.find_first_not_of(" \t\r\n"), rest_.size()));
+  }
+  std::string_view rest_;
+};
+
+// The value that comes next, of an indented text: two spaces for each level.
+std::string indented_value(Tokens& tokens) {
+  std::string out;
+  size_t depth = 0;
+  const auto new_line = [&] { out.append("\n").append(2 * depth, ' '); };
+  do {
+    const std::string_view now = tokens.take();
+    if (now == "}" || now == "]") {
+      --depth;
+      new_line();
+    }
+    out += now;
+    const bool opens = now == "{" || now == "[";
+    const std::string_view next = tokens.peek();
+    if (opens && (next == "}" || next == "]")) {
+      out += tokens.take();
+    } else if (opens) {
+      ++depth;
+      new_line();
+    } else if (now == ",") {
+      new_line();
+    } else if (now == ":") {
+      out += ' ';
+    }
+  } while (depth > 0 && !tokens.peek().empty());
+  return out;
+}
+
 }  // namespace
+
+std::string config_of_metadata(std::string_view metadata) {
+  if (!ckpt::check_json(metadata).ok()) return "";
+  Tokens tokens(metadata);
+  if (tokens.take() != "{") return "";
+  while (tokens.peek() != "}" && !tokens.peek().empty()) {
+    const std::string_view key = tokens.take();
+    if (key == ",") continue;
+    tokens.take();  // the colon
+    std::string value = indented_value(tokens);
+    if (key == "\"hf_config\"") return value + "\n";
+  }
+  return "";
+}
 
 ckpt::Result<ModelConfig> read_model_config(std::string_view text) {
   ModelConfig config;

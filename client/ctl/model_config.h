@@ -18,4 +18,8 @@ struct ModelConfig {
 // is kept, but it is no JSON that metadata could hold. Fails for what is no JSON even then.
 ckpt::Result<ModelConfig> read_model_config(std::string_view text);
 
+// The member "hf_config" of a run's metadata as config.json: indented, its numbers and strings as
+// the trainer wrote them. Empty: there is none, or the metadata is no JSON object.
+std::string config_of_metadata(std::string_view metadata);
+
 }  // namespace ckptctl

@@ -57,8 +57,14 @@ Result<Schema> load_schema(Link& link, const std::string& run) {
     CKPT_ASSIGN(std::vector<ViewUnit> units, units_from_json(kWhat, page.document));
     for (ViewUnit& unit : units) schema.units.push_back(std::move(unit));
     if (page.document.contains("metadata")) schema.metadata = page.document["metadata"];
+    const Json text = page.document.value("metadata_text", Json());
+    if (text.is_string()) schema.metadata_text = text.get<std::string>();
     return ckpt::ok_status();
   }));
+  // A daemon of an older version sends no text.
+  if (schema.metadata_text.empty() && !schema.metadata.is_null()) {
+    schema.metadata_text = schema.metadata.dump();
+  }
   return schema;
 }
 

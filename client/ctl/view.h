@@ -24,6 +24,7 @@ struct ViewUnit {
 struct Schema {
   std::vector<ViewUnit> units;
   Json metadata;
+  std::string metadata_text;  // as the trainer gave it; empty: none
 };
 Result<Schema> load_schema(Link& link, const std::string& run);
 // The member `units` of the daemon's answer to `schema`, and the way back. `what`: whose document

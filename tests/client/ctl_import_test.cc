@@ -91,7 +91,7 @@ TEST_F(Ctl, ImportRefusesWhatItCannotTrust) {
   std::filesystem::remove(out + "/ckptd.json");
   EXPECT_THAT(refused(out + "/config.json", "{"), HasSubstr("config.json: not JSON"));
   EXPECT_THAT(ctl({"import", daemon_.folder().path("nowhere"), "--run", "x"}).err,
-              HasSubstr("neither model.safetensors nor"));
+              HasSubstr("nowhere: there is no such folder"));
   EXPECT_EQ(ctl({"import", out, "--run", "-x"}).exit_code, 2);
   EXPECT_EQ(json({"runs"}).size(), 1u) << "nothing came of all that";
 }

@@ -112,6 +112,31 @@ TEST_F(ModelFiles, ExpertsAreUnitsAndStackedOnesComeBack) {
   EXPECT_EQ(diff["units"][0]["unit"], layer + "1");
 }
 
+TEST_F(ModelFiles, AModelsNumbersStayAsTheTrainerWroteThem) {
+  client::OpenOptions options;
+  options.socket = daemon_.socket();
+  options.run = "numbers";
+  auto session = client::Session::open(options);
+  ASSERT_OK(session);
+  ASSERT_OK(session->register_units(
+      {flat_unit("w", 4)}, R"({"hf_config": {"n": 123456789012345678901234, "e": 1e-05}})"));
+  ASSERT_OK(session->join({}));
+  client::SnapshotOptions plan;
+  plan.step = 1;
+  plan.units = {0};
+  plan.fragments = {{0, 0, 0, 4}};
+  auto snapshot = session->begin(plan);
+  ASSERT_OK(snapshot);
+  ASSERT_OK(snapshot->write(0, 0, "abcd", 4));
+  ASSERT_OK(snapshot->end());
+  ASSERT_OK(snapshot->wait(CKPT_LEVEL_DURABLE, 60'000));
+  const std::string out = daemon_.folder().path("numbers.out");
+  json({"export", "numbers@1", "--out", out, "--resumable"});
+  EXPECT_EQ(read(out + "/config.json"),
+            "{\n  \"n\": 123456789012345678901234,\n  \"e\": 1e-05\n}\n");
+  ASSERT_OK(session->leave());
+}
+
 TEST_F(ModelFiles, SaysWhatItLeavesOut) {
   put("model.safetensors", tensors(R"({"w":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})", 1));
   std::ofstream(model_ + "/tokenizer.json") << "{}";

@@ -14,7 +14,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-std::string weights(const std::string& tensor) {
+std::string one_tensor(const std::string& tensor) {
   const auto header = ckpt::safetensors::make_header({{tensor, ckpt::DType::kU8, {1}, 0, 0}}, {});
   return std::string(ckpt::as_text(*header)) + "x";
 }
@@ -53,7 +53,7 @@ class ModelFolderTest : public testing::Test {
 };
 
 TEST_F(ModelFolderTest, NamesWhatItLeavesOut) {
-  put("model.safetensors", weights("a"));
+  put("model.safetensors", one_tensor("a"));
   put("tokenizer.json", "{}");
   put("original/consolidated.pth", "");
   put(".gitattributes", "");
@@ -64,25 +64,25 @@ TEST_F(ModelFolderTest, NamesWhatItLeavesOut) {
 }
 
 TEST_F(ModelFolderTest, FindsFilesWithoutAnIndex) {
-  put("consolidated.safetensors", weights("a"));
+  put("consolidated.safetensors", one_tensor("a"));
   EXPECT_THAT(names(), ElementsAre("consolidated.safetensors"));
   clear();
-  put("m-00001-of-00002.safetensors", weights("a"));
-  put("m-00002-of-00002.safetensors", weights("b"));
+  put("m-00001-of-00002.safetensors", one_tensor("a"));
+  put("m-00002-of-00002.safetensors", one_tensor("b"));
   EXPECT_THAT(names(), ElementsAre("m-00001-of-00002.safetensors", "m-00002-of-00002.safetensors"));
-  put("consolidated.safetensors", weights("c"));
+  put("consolidated.safetensors", one_tensor("c"));
   EXPECT_THAT(refusal(), HasSubstr("3 files of tensors that are no set"));
   put("model.safetensors.index.json",
       R"({"weight_map": {"a": "m-00001-of-00002.safetensors"}, "other": [1.50]})");
   EXPECT_THAT(names(), ElementsAre("m-00001-of-00002.safetensors"));
   EXPECT_THAT(taken().left_out,
               ElementsAre("consolidated.safetensors", "m-00002-of-00002.safetensors"));
-  put("model.safetensors", weights("a"));
+  put("model.safetensors", one_tensor("a"));
   EXPECT_THAT(refusal(), HasSubstr("both model.safetensors and"));
 }
 
 TEST_F(ModelFolderTest, FollowsLinksAsTheHubsCacheHasThem) {
-  put("../blobs/1", weights("a"));
+  put("../blobs/1", one_tensor("a"));
   std::filesystem::create_directories(path_);
   std::filesystem::create_symlink("../blobs/1", path_ + "/model.safetensors");
   EXPECT_THAT(names(), ElementsAre("model.safetensors"));
@@ -93,8 +93,8 @@ TEST_F(ModelFolderTest, SaysWhatIsNoSafetensors) {
       {"", "not even a header length"},
       {"version https://git-lfs.github.com/spec/v1\noid sha256:aa\nsize 4\n", "git lfs pull"},
       {std::string("PK\x03\x04") + std::string(100, '\0'), "ZIP archive"},
-      {weights("a").substr(0, 4096), "tensor a: the tensors take 1 bytes"},
-      {weights("a") + "more", "the tensors take 1 bytes, the file has 5"}};
+      {one_tensor("a").substr(0, 4096), "tensor a: the tensors take 1 bytes"},
+      {one_tensor("a") + "more", "the tensors take 1 bytes, the file has 5"}};
   for (const auto& [bytes, says] : cases) {
     put("model.safetensors", bytes);
     EXPECT_THAT(refusal(), HasSubstr("/model.safetensors: "));
@@ -105,7 +105,7 @@ TEST_F(ModelFolderTest, SaysWhatIsNoSafetensors) {
 TEST_F(ModelFolderTest, SaysWhatIsWrongBesideTheTensors) {
   clear();
   EXPECT_THAT(refusal(), HasSubstr("neither model.safetensors nor"));
-  put("model.safetensors", weights("a"));
+  put("model.safetensors", one_tensor("a"));
   put("config.json", "{");
   EXPECT_THAT(refusal(), HasSubstr("config.json: not JSON"));
   std::filesystem::remove(path_ + "/config.json");
@@ -114,17 +114,17 @@ TEST_F(ModelFolderTest, SaysWhatIsWrongBesideTheTensors) {
   clear();
   put("model.safetensors.index.json", R"({"weight_map": {"a": "x.safetensors"}})");
   EXPECT_THAT(refusal(), HasSubstr("x.safetensors: there is no such file"));
-  put("x.safetensors", weights("b"));
+  put("x.safetensors", one_tensor("b"));
   EXPECT_THAT(refusal(), HasSubstr("tensor a is said to be in x.safetensors, but no file has it"));
   const auto none = read_model_folder(folder_.path("nowhere"));
   EXPECT_EQ(ckpt::exit_code_for(none.error().code), 3);
 }
 
 TEST_F(ModelFolderTest, SeesAFileThatChangesMeanwhile) {
-  put("model.safetensors", weights("a"));
+  put("model.safetensors", one_tensor("a"));
   const ModelFolder folder = taken();
   EXPECT_TRUE(folder.inputs[0].check_unchanged().ok());
-  put("model.safetensors", weights("ab"));
+  put("model.safetensors", one_tensor("ab"));
   EXPECT_THAT(folder.inputs[0].check_unchanged().error().message, HasSubstr("import it again"));
 }
 

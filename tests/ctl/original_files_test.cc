@@ -193,6 +193,28 @@ TEST_F(RoundTrip, AFilesUnitFromATrainerIsNotTrusted) {
               HasSubstr("kept twice"));
 }
 
+TEST(ModelConfig, MetadataGivesNumbersAsTheyWereWritten) {
+  EXPECT_EQ(config_of_metadata(R"({"training": {"hf_config": 1, "l": [1]}, "hf_config": )"
+                               R"({"big":1000000000000000019884624838656,"eps":1e-05 , "e":[ ],)"
+                               R"("s":"a\"}{\u00e9","l":[1,{"x":null}]}})"),
+            R"({
+  "big": 1000000000000000019884624838656,
+  "eps": 1e-05,
+  "e": [],
+  "s": "a\"}{\u00e9",
+  "l": [
+    1,
+    {
+      "x": null
+    }
+  ]
+}
+)");
+  for (const char* none : {"", "{}", "[]", "1", "{\"a\": {\"hf_config\": 1}}", "{\"hf_config\""}) {
+    EXPECT_EQ(config_of_metadata(none), "") << none;
+  }
+}
+
 TEST(ModelConfig, TakesWhatPythonWrites) {
   EXPECT_EQ(read_model_config(R"({"a": 1000000000000000019884624838656})")->metadata,
             R"({"hf_config":{"a": 1000000000000000019884624838656}})");

@@ -1,5 +1,6 @@
 // Parsers of model files as other tools write them: imports, and what exports make of them again.
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "client/ctl/export_layout.h"
 #include "client/ctl/import_layout.h"
@@ -103,16 +104,21 @@ bool originals_parse(ByteView bytes) {
 
 // ---- config.json -------------------------------------------------------------------------------
 
-std::vector<Bytes> config_seeds() {
+std::vector<Bytes> model_config_seeds() {
   return texts({R"({"model_type": "x", "limit": [0.0, Infinity, -Infinity, NaN]})",
                 "\xef\xbb\xbf{\"a\": \"Andr\xe9 \\\" NaN\"}",
                 R"({"n": 1000000000000000019884624838656})"});
 }
-bool config_parse(ByteView bytes) {
+bool model_config_parse(ByteView bytes) {
   const auto config = ckptctl::read_model_config(as_text(bytes));
   if (!config.ok()) return false;
   CKPT_ASSERT(config->metadata.empty() != config->note.empty());
   CKPT_ASSERT(config->metadata.empty() || check_json(config->metadata).ok());
+  if (config->metadata.empty()) return true;
+  // Indented again it is the same value.
+  const std::string text = ckptctl::config_of_metadata(config->metadata);
+  const auto value = nlohmann::json::parse(config->metadata, nullptr, false);
+  CKPT_ASSERT(nlohmann::json::parse(text, nullptr, false) == value["hf_config"]);
   return true;
 }
 
@@ -122,7 +128,7 @@ const std::vector<Target>& model_file_targets() {
   static const std::vector<Target> targets = {
       {"import", import_seeds, import_parse, import_repair},
       {"originals", originals_seeds, originals_parse, import_repair},
-      {"model_config", config_seeds, config_parse},
+      {"model_config", model_config_seeds, model_config_parse},
   };
   return targets;
 }
