@@ -1,5 +1,6 @@
 #include "ckptd/server/hand_back.h"
 
+#include <spdlog/spdlog.h>
 #include <sys/random.h>
 
 #include <asio/steady_timer.hpp>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "ckptd/limits.h"
+#include "ckptd/observe/log_limit.h"
 #include "ckptd/server/socket_io.h"
 #include "ckptd/server/unix_socket.h"
 #include "formats/wire/convert.h"
@@ -57,6 +59,8 @@ class HandBack::Visit : public std::enable_shared_from_this<HandBack::Visit> {
     wait();
   }
   void refuse(const Error& error) {
+    const ClientLogScope scope(uid_);
+    spdlog::warn("user {}: an arena was not taken back: {}", uid_, error.message);
     fb::ErrorReplyT reply;
     reply.code = static_cast<int>(error.code);
     reply.message = error.message;

@@ -21,6 +21,7 @@
 #include "ckptd/limits.h"
 #include "ckptd/observe/log_event.h"
 #include "ckptd/observe/log_limit.h"
+#include "ckptd/observe/metrics_text.h"
 #include "ckptd/server/admission.h"
 #include "ckptd/server/client_sockets.h"
 #include "ckptd/server/connection.h"
@@ -191,7 +192,13 @@ Status Server::Impl::open_http() {
 
 std::optional<HttpServer::Answer> Server::Impl::answer(const std::string& path) const {
   using Answer = HttpServer::Answer;
-  if (path == "/metrics") return Answer{.status = 200, .body = daemon->metrics_text()};
+  if (path == "/metrics") {
+    MetricsText own;
+    own.gauge("ckptd_quarantined_descriptors",
+              "Descriptors of clients that threads of their own receive or close.",
+              static_cast<double>(sockets->quarantine().held()));
+    return Answer{.status = 200, .body = daemon->metrics_text() + own.text()};
+  }
   if (path != "/healthz" && path != "/readyz") return std::nullopt;
   if (path == "/healthz") {
     Daemon::Answer health = daemon->health_answer();

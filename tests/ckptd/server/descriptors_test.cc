@@ -82,8 +82,8 @@ class Descriptors : public testing::TestWithParam<bool> {
   std::string socket() const { return config_.listen; }
   std::string arena_socket() const { return config_.listen + ".arena"; }
 
-  // The loop answers, within a bound that no blocked close of this test keeps.
-  void expect_alive() {
+  // What the loop answers, within a bound that no blocked close of this test keeps.
+  std::string get(const std::string& path) {
     const UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     const timeval bound{.tv_sec = 60, .tv_usec = 0};
     ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &bound, sizeof bound);
@@ -91,15 +91,20 @@ class Descriptors : public testing::TestWithParam<bool> {
     address.sin_family = AF_INET;
     address.sin_port = htons(static_cast<uint16_t>(server_->http_port()));
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    ASSERT_EQ(::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
-    const std::string request = "GET /healthz HTTP/1.0\r\n\r\n";
-    ASSERT_EQ(::send(fd.get(), request.data(), request.size(), MSG_NOSIGNAL),
+    EXPECT_EQ(::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+    const std::string request = "GET " + path + " HTTP/1.0\r\n\r\n";
+    EXPECT_EQ(::send(fd.get(), request.data(), request.size(), MSG_NOSIGNAL),
               static_cast<ssize_t>(request.size()));
-    char answer[4096];
-    const ssize_t got = ::recv(fd.get(), answer, sizeof answer, 0);
-    ASSERT_GT(got, 0) << "the loop stands still: " << std::strerror(errno);
-    EXPECT_THAT(std::string(answer, static_cast<size_t>(got)), HasSubstr("200 OK"));
+    std::string answer;
+    char buffer[4096];
+    ssize_t got = 0;
+    while ((got = ::recv(fd.get(), buffer, sizeof buffer, 0)) > 0) {
+      answer.append(buffer, static_cast<size_t>(got));
+    }
+    EXPECT_EQ(got, 0) << "the loop stands still: " << std::strerror(errno);
+    return answer;
   }
+  void expect_alive() { EXPECT_THAT(get("/healthz"), HasSubstr("200 OK")); }
   // Passes the socket to whoever listens there, and closes its own copy.
   static void pass(const std::string& path, LingeringSocket& foreign, size_t copies = 1) {
     RawClient client(path);
@@ -194,6 +199,7 @@ TEST_P(Descriptors, AFileOfAStalledFileSystem) {
   EXPECT_THAT(answer->body.AsErrorReply()->message, HasSubstr("none of it sealed memory"));
   ASSERT_TRUE(stalled->wait_until_stalled());
   for (int i = 0; i < 3; ++i) expect_alive();
+  EXPECT_THAT(get("/metrics"), HasSubstr("ckptd_quarantined_descriptors 1\n"));
 }
 
 // Others are served meanwhile; who stalls closes is told so, until they are done.
