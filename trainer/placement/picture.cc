@@ -40,7 +40,7 @@ std::string bar(double load, double mean, double most, int cells, bool unicode) 
 std::string shortened_legend(double mean, int cells, bool unicode) {
   const std::string mark = unicode ? "\u2503" : "|";
   for (const std::string& legend :
-       {fmt::format("tokens; {} is the mean, {:.6g}", mark, mean), fmt::format("{} mean", mark)}) {
+       {fmt::format("tokens; {} mean {:.6g}", mark, mean), fmt::format("{} mean", mark)}) {
     const int columns = static_cast<int>(legend.size() - (mark.size() - 1));
     if (columns <= cells) return legend + std::string(static_cast<size_t>(cells - columns), ' ');
   }

@@ -12,9 +12,9 @@ namespace {
 
 // All in pixels.
 constexpr double kWidth = 960;
-constexpr double kLeft = 76;  // axis, its numbers and its name
-constexpr double kRight = 16;
-constexpr double kTitleHeight = 64;  // title and legend
+constexpr double kLeft = 76;         // axis, its numbers and its name
+constexpr double kRight = 84;        // the mean
+constexpr double kTitleHeight = 82;  // title and legend
 constexpr double kHeadHeight = 30;   // "before" and the numbers above the columns
 constexpr double kFootHeight = 52;   // ranks and the name of the axis
 constexpr double kPlotHeight = 260;
@@ -27,9 +27,18 @@ constexpr int kAxisTicks = 5;
 
 constexpr const char* kSubdued = "#6b7280";
 
-// Golden angle: neighbours in number are far apart in colour.
+// Golden angle: neighbours in number are far apart in colour. As #rrggbb, which every reader of SVG
+// knows: hue, 55 % saturation, 62 % lightness.
 std::string colour_of(uint32_t expert) {
-  return fmt::format("hsl({:.0f},55%,62%)", std::fmod(expert * 137.508, 360.0));
+  const double hue = std::fmod(expert * 137.508, 360.0) / 30;
+  const auto channel = [hue](double offset) {
+    constexpr double kLightness = 0.62;
+    constexpr double kChroma = 0.55 * (1 - kLightness);
+    const double k = std::fmod(offset + hue, 12);
+    const double value = kLightness - kChroma * std::max(-1.0, std::min({k - 3, 9 - k, 1.0}));
+    return static_cast<int>(std::lround(value * 255));
+  };
+  return fmt::format("#{:02x}{:02x}{:02x}", channel(0), channel(8), channel(4));
 }
 
 std::string text_at(double x, double y, const char* anchor, std::string_view words,
@@ -142,7 +151,8 @@ class Plot {
   std::string mean_line() const {
     return line_at(kLeft, y_of(mean_), kWidth - kRight, y_of(mean_),
                    "stroke=\"#1f2430\" stroke-dasharray=\"5 4\"") +
-           text_at(kWidth - kRight, y_of(mean_) - 4, "end", fmt::format("mean {:.6g}", mean_));
+           text_at(kWidth - kRight + 5, y_of(mean_) + 4, "start",
+                   fmt::format("mean {:.6g}", mean_));
   }
 
   const LayerSlots& slots_;
@@ -169,9 +179,8 @@ std::string svg_begin(double height, const std::string& title) {
   }
   svg += text_at(kLeft + 42, y, "start",
                  "a replica of an expert: its number, as high as its share of the expert's tokens");
-  svg += line_at(kLeft + 480, y - 4, kLeft + 510, y - 4,
-                 "stroke=\"#1f2430\" stroke-dasharray=\"5 4\"");
-  return svg + text_at(kLeft + 516, y, "start",
+  svg += line_at(kLeft, y + 14, kLeft + 34, y + 14, "stroke=\"#1f2430\" stroke-dasharray=\"5 4\"");
+  return svg + text_at(kLeft + 42, y + 18, "start",
                        "mean of the ranks; above a column: its load as a part of the mean");
 }
 

@@ -23,7 +23,7 @@ TEST(PictureTest, DrawsEveryRankWithItsSlotsAndLoad) {
   EXPECT_THAT(text, HasSubstr(" 1.50\n"));
   EXPECT_THAT(text, HasSubstr(" 0.50\n"));
   EXPECT_EQ(std::count(text.begin(), text.end(), '|'), 3) << "a legend and two bars";
-  EXPECT_THAT(text, testing::StartsWith("     rank  experts tokens; | is"));
+  EXPECT_THAT(text, testing::StartsWith("     rank  experts tokens; | mean 40"));
   EXPECT_GT(std::count(text.begin(), text.end(), '#'), 20);
   const std::string one = placement_picture(kLayers[0], judgement->layers[0],
                                             {.columns = 46, .unicode = true, .ranks_max = 1});
