@@ -21,7 +21,7 @@ bool is_optimizer(const TensorSpec& tensor) { return tensor.name.starts_with("op
 Result<std::vector<TensorSpec>> wanted_of(const ViewUnit& unit, const ExportOptions& options) {
   if (options.resumable) return all_bytes_of(unit);
   std::vector<TensorSpec> wanted;
-  if (unit.name == "trainer") return wanted;
+  if (unit.name == kTrainerUnit) return wanted;
   for (const TensorSpec& tensor : unit.tensors) {
     if (is_optimizer(tensor) && !options.include_optimizer) continue;
     if (unit.name == kFilesUnit && !kept_file(tensor).empty()) continue;

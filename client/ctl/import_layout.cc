@@ -260,6 +260,11 @@ Status add_files_unit(const std::vector<KeptBytes>& kept, ImportLayout& layout) 
     tensor.offset = unit.bytes;
     unit.tensors.push_back(std::move(tensor));
   }
+  if (unit.bytes > kFilesUnitBytesMax) {
+    return make_error(ErrorCode::kFailedPrecondition,
+                      "the headers of the files have {} bytes, at most {} can be kept", unit.bytes,
+                      kFilesUnitBytesMax);
+  }
   const auto same_name = [](const ckpt::UnitSpec& other) { return other.name == kFilesUnit; };
   if (std::ranges::any_of(layout.units, same_name)) {
     return make_error(ErrorCode::kFailedPrecondition,

@@ -14,8 +14,6 @@ using ckpt::ErrorCode;
 using ckpt::make_error;
 
 constexpr std::string_view kPrefix = "ckptd.file:";
-// Headers of a model of a million tensors, and a few texts.
-constexpr uint64_t kUnitBytesMax = 1ull << 30;
 
 ckpt::Error bad(std::string_view file, std::string_view how) {
   return make_error(ErrorCode::kFailedPrecondition, "unit {}: {}: {}", kFilesUnit,
@@ -66,9 +64,9 @@ Result<OriginalFiles> parse_original_files(const ViewUnit& unit, ckpt::ByteView 
 Result<OriginalFiles> load_original_files(Link& link, const View& view, const Schema& schema) {
   const auto unit = std::ranges::find(schema.units, kFilesUnit, &ViewUnit::name);
   if (unit == schema.units.end()) return OriginalFiles();
-  if (unit->bytes > kUnitBytesMax) {
+  if (unit->bytes > kFilesUnitBytesMax) {
     return make_error(ErrorCode::kFailedPrecondition, "unit {}: {} bytes, allowed are {}",
-                      kFilesUnit, unit->bytes, kUnitBytesMax);
+                      kFilesUnit, unit->bytes, kFilesUnitBytesMax);
   }
   std::vector<std::byte> bytes(unit->bytes);
   uint64_t at = 0;

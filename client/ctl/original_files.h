@@ -16,6 +16,10 @@
 namespace ckptctl {
 
 inline constexpr std::string_view kFilesUnit = "ckptd.files";
+// The headers of a model of a million tensors, and a few texts.
+inline constexpr uint64_t kFilesUnitBytesMax = 1ull << 30;
+// The unit of a trainer's own state. It holds no model.
+inline constexpr std::string_view kTrainerUnit = "trainer";
 
 // The name of the tensor that keeps bytes of this file, and the way back; empty: another tensor.
 std::string kept_tensor(std::string_view file);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "client/ctl/original_files.h"
 #include "formats/base/hash.h"
 #include "formats/unit.h"
 
@@ -33,6 +34,9 @@ std::string escaped(std::string_view name, size_t bytes_max) {
 
 std::string unit_name_of(std::string_view name) {
   if (name.empty()) return "%";
+  if (name == kTrainerUnit || name == kFilesUnit) {
+    return fmt::format("%{:02X}{}", static_cast<unsigned char>(name.front()), name.substr(1));
+  }
   std::string whole = escaped(name, ckpt::kUnitNameBytesMax + 1);
   if (whole.size() <= ckpt::kUnitNameBytesMax) return whole;
   constexpr size_t kHashBytes = 2 + 32;

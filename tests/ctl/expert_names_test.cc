@@ -86,6 +86,8 @@ TEST(UnitNames, ArePlainAsciiAndDiffer) {
   EXPECT_EQ(unit_name_of("model.layers.3-x_1"), "model.layers.3-x_1");
   EXPECT_EQ(unit_name_of("a/b c%\xc3\xa9\n"), "a%2Fb%20c%25%C3%A9%0A");
   EXPECT_EQ(unit_name_of(""), "%");
+  EXPECT_EQ(unit_name_of("trainer"), "%74rainer");
+  EXPECT_EQ(unit_name_of("ckptd.files"), "%63kptd.files");
   const std::string most(ckpt::kUnitNameBytesMax, 'n');
   EXPECT_EQ(unit_name_of(most), most);
   const std::string longer = unit_name_of(most + "n");
