@@ -135,7 +135,8 @@ bool read_loss_bits(const json& digits, uint32_t& bits) {
 std::string to_line(const RankEvent& event) {
   json line;
   line["event"] = kind_name(event.kind);
-  line["rank"] = event.rank;
+  const bool of_rank = event.kind != RankEvent::Kind::kNotice;  // else of the supervisor
+  line["rank"] = of_rank ? json(event.rank) : json();
   if (event.time_ns != 0) line["time"] = wall_time(event.time_ns);
   if (event.kind == RankEvent::Kind::kStep || event.loss_bits != 0) {
     line["loss_bits"] = fmt::format("{:08x}", event.loss_bits);
@@ -167,7 +168,8 @@ Result<RankEvent> parse_event(std::string_view line) {
   event.kind = static_cast<RankEvent::Kind>(known - kKinds.begin());
   try {
     visit_fields(event, [&](const char* name, auto& field) {
-      if (document.contains(name)) document[name].get_to(field);
+      const auto found = document.find(name);
+      if (found != document.end() && !found->is_null()) found->get_to(field);
     });
   } catch (const json::exception&) {
     return bad();

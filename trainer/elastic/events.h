@@ -136,7 +136,8 @@ struct RankEvent {
 
 std::string_view kind_name(RankEvent::Kind kind);
 
-// One line, newline included. Fields that have their default value are left out, but not `rank`.
+// One line, newline included. Fields that have their default value are left out, but not `rank`,
+// which is null for an event of the supervisor.
 // `time` is time_ns by the wall clock, in UTC; `loss_bits` is 8 hex digits.
 std::string to_line(const RankEvent& event);
 // kInvalidArgument for anything but a line of to_line().
