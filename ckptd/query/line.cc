@@ -33,7 +33,10 @@ Result<CommitFilter> CommitFilter::make(const QueryContext& context, const ckpt:
   CKPT_ASSIGN(RunInfo run, selected_run(context, selector));
   if (lineages == "line" || lineages == "others") {
     Line line(context.catalog.path(run.id, {selector.lineage, kNewest}));
-    return CommitFilter(std::move(run), std::move(line), lineages == "others");
+    CKPT_ASSIGN(const auto all, context.catalog.lineages(run.id));
+    CommitFilter filter(std::move(run), std::move(line), lineages == "others");
+    filter.one_lineage_ = all.size() == 1;
+    return filter;
   }
   CommitFilter all(std::move(run), std::nullopt, false);
   if (lineages.empty() && selector.lineage != 0) all.lineage_ = selector.lineage;

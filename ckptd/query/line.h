@@ -33,6 +33,8 @@ class CommitFilter {
                                    std::string_view lineages = {});
   const RunInfo& run() const { return run_; }
   bool wants(ViewPoint commit) const;
+  // True if no commit can be wanted: then there is none to look for.
+  bool wants_nothing() const { return outside_ && one_lineage_; }
 
  private:
   CommitFilter(RunInfo run, std::optional<Line> line, bool outside)
@@ -42,6 +44,7 @@ class CommitFilter {
   std::optional<ckpt::LineageId> lineage_;  // of this one alone
   std::optional<Line> line_;                // none: every line
   bool outside_;                            // what is not in the line
+  bool one_lineage_ = false;                // and the run has no other
 };
 
 // Names the commits of a run: RUN@STEP where that means the commit, else RUN~LINEAGE@STEP.
