@@ -24,12 +24,17 @@
 
 namespace ckpt {
 
-// 2: commits have expert tokens and alarms, refused snapshots are recorded. 3: deletions name what
-// stays, and there are rules, pins and freed space. 4: commits have lost tokens of experts. 5: runs
-// may be removed, and fragments encoded. 6: commits may list extents that earlier ones wrote, and
-// there are grants. 7: fragments may be deltas. 8: commits may move. Older stores are read as they
-// are, and are of this version once opened.
+// The newest store version that this program reads. A store has the version that its records need,
+// which its StoreOpened records say: a daemon that writes the first record of a newer kind raises
+// it just before, and older programs refuse the store from then on. So a start of a newer program
+// alone keeps nobody from going back. What needs which version: store_version_of(), and README.md.
 inline constexpr uint32_t kStoreFormatVersion = 8;
+inline constexpr uint32_t kFirstStoreVersion = 1;
+
+// The version that a program must know so as to read this record right. Whoever adds a kind of
+// record, or a field that an older program must not pass over, says so there, raises
+// kStoreFormatVersion, and adds a row to the table in README.md.
+uint32_t store_version_of(const fb::RecordT& record);
 
 // Builds batches. Keeps the chain; does no I/O.
 class JournalEncoder {

@@ -24,6 +24,7 @@ struct JournalWriter::Impl {
       : disk(with_disk), file(with_file), encoder(position), durable_end(position.offset) {}
 
   void start();
+  void raise_version(uint64_t& sequence, std::vector<ckpt::fb::RecordT>& records);
   void reserve_ahead(uint64_t wanted);
   void take(uint64_t wanted, bool less_than_wanted);
   void refuse_batch(const ckpt::Error& error);
@@ -48,6 +49,8 @@ struct JournalWriter::Impl {
   bool disk_full = false;  // the last attempt to take more got less, or nothing
   std::optional<ckpt::Error> failed;
   Deliver deliver;
+  std::optional<StoreVersion> version;
+  uint32_t raised_to = 0;  // by the batch in flight
 };
 
 JournalWriter::JournalWriter(Disk& disk, FileId file,
@@ -78,6 +81,7 @@ void JournalWriter::Impl::start() {
   std::vector<ckpt::fb::RecordT> records;
   before = encoder.position();
   uint64_t sequence = before.next_sequence;
+  raise_version(sequence, records);
   for (Append& append : queue) {
     batch.push_back({sequence, std::move(append.on_durable)});
     sequence += append.records.size();
@@ -99,6 +103,26 @@ void JournalWriter::Impl::start() {
                .offset = encoded.offset,
                .memory = bytes.bytes(),
                .on_done = [this](const Result<uint64_t>& result) { written(result); }});
+}
+
+// Puts a StoreOpened before the queued records, if one of them needs a newer version.
+void JournalWriter::Impl::raise_version(uint64_t& sequence,
+                                        std::vector<ckpt::fb::RecordT>& records) {
+  raised_to = 0;
+  if (!version) return;
+  uint32_t needed = version->least;
+  for (const Append& append : queue) {
+    for (const auto& record : append.records) {
+      needed = std::max(needed, ckpt::store_version_of(record));
+    }
+  }
+  if (needed <= version->version) return;
+  raised_to = needed;
+  records.push_back(version->make_record(needed));
+  batch.push_back({sequence, [this, record = records.back()](const Result<uint64_t>& written_at) {
+                     if (written_at.ok()) version->on_raised(*written_at, record);
+                   }});
+  ++sequence;
 }
 
 // Takes space for records to come, `wanted` bytes from the end on, or as much as a full disk has.
@@ -161,6 +185,7 @@ void JournalWriter::Impl::synced(const Result<uint64_t>& result) {
     return;
   }
   busy = false;
+  if (raised_to > 0) version->version = raised_to;
   durable_end = encoder.position().offset;
   const std::vector<Waiting> durable = std::exchange(batch, {});
   // The next batch goes out before the callbacks: the disk need not wait for them.
@@ -194,6 +219,8 @@ void JournalWriter::Impl::tell(const std::function<void(Result<uint64_t>)>& on_d
   if (!deliver) return on_durable(result);
   deliver([on_durable, result] { on_durable(result); });
 }
+
+void JournalWriter::set_store_version(StoreVersion version) { impl_->version = std::move(version); }
 
 void JournalWriter::set_deliver(Deliver deliver) { impl_->deliver = std::move(deliver); }
 

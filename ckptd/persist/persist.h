@@ -64,6 +64,16 @@ class JournalWriter {
   // The sequence number of the first record is given to on_durable.
   void append(std::vector<ckpt::fb::RecordT> records,
               std::function<void(Result<uint64_t>)> on_durable);
+  // The version that the store has, and how it is raised (formats/journal.h): before the first
+  // record that needs a newer one, `make_record` gives a StoreOpened, which is written in the same
+  // batch; `on_raised` is told of it as callbacks of append() are. Without this nothing is raised.
+  struct StoreVersion {
+    uint32_t version = 0;  // 0: this start is not on record, and its StoreOpened is still to come
+    uint32_t least = ckpt::kFirstStoreVersion;  // of that one
+    std::function<ckpt::fb::RecordT(uint32_t version)> make_record;
+    std::function<void(uint64_t sequence, const ckpt::fb::RecordT& record)> on_raised;
+  };
+  void set_store_version(StoreVersion version);
   // Callbacks are handed to `deliver`, one for each append, in the order of the journal, instead of
   // being run: whoever takes them runs them in that order. Empty: they run again by themselves.
   using Deliver = std::function<void(std::function<void()>)>;

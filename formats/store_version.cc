@@ -1,0 +1,57 @@
+// Which store version each kind of record needs.
+#include <algorithm>
+
+#include "formats/journal.h"
+
+namespace ckpt {
+namespace {
+
+uint32_t version_of(const fb::CommittedT& commit) {
+  const bool shares = std::any_of(commit.extents.begin(), commit.extents.end(),
+                                  [](const auto& extent) { return extent->lineage != 0; });
+  const bool tells_more = !commit.expert_tokens.empty() || !commit.alarms.empty();
+  if (!commit.bases.empty()) return 7;
+  if (shares) return 6;
+  if (!commit.encoded.empty()) return 5;
+  if (!commit.expert_lost.empty()) return 4;
+  return tells_more ? 2 : kFirstStoreVersion;
+}
+
+}  // namespace
+
+// No default: a kind that is added must be given its version here.
+uint32_t store_version_of(const fb::RecordT& record) {
+  using Body = fb::RecordBody;
+  switch (record.body.type) {
+    case Body::NONE:
+    case Body::StoreOpened:
+    case Body::StoreClosed:
+    case Body::RunCreated:
+    case Body::UnitsRegistered:
+    case Body::LineageOpened:
+    case Body::EpochOpened:
+    case Body::CommitDamaged:
+    case Body::Tagged:
+    case Body::Untagged:
+      return kFirstStoreVersion;
+    case Body::Committed:
+      return version_of(*record.body.AsCommitted());
+    case Body::SnapshotRefused:
+      return 2;
+    case Body::Deleted:
+    case Body::RulesSet:
+    case Body::Pinned:
+    case Body::Unpinned:
+    case Body::SpaceFreed:
+      return 3;
+    case Body::RunRemoved:
+      return 5;
+    case Body::Granted:
+      return 6;
+    case Body::Moved:
+      return 8;
+  }
+  return kStoreFormatVersion;
+}
+
+}  // namespace ckpt
