@@ -44,7 +44,7 @@ void Daemon::tick(Time now) {
   impl_->carry_out(impl_->ingest.tick(now));
   impl_->carry_out(impl_->groups.tick(now));
   impl_->end_overdue_holds();
-  impl_->heal_catalog();
+  impl_->catalog_keeper.tick(now, impl_->journal_end());
   impl_->comparer->tick(now);
   impl_->base_reader->tick(now);
   impl_->scrub->tick(now);

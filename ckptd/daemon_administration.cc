@@ -124,7 +124,7 @@ void Daemon::Impl::write_administration(const Administration& task,
 }
 
 void Daemon::Impl::change_tag(const Session& session, const Administration& task) {
-  const auto change = parse_tag_args(query_context(session), task.args);
+  const auto change = read([&] { return parse_tag_args(query_context(session), task.args); });
   if (!change.ok()) return administered(task, error_answer(change.error()));
   const RunInfo& run = change->target.run;
   // Who trains a run names what came of it; who prunes it, what is to stay.
@@ -154,7 +154,7 @@ void Daemon::Impl::change_tag(const Session& session, const Administration& task
 }
 
 void Daemon::Impl::change_pin(const Session& session, const Administration& task) {
-  const auto change = parse_pin_args(query_context(session), task.args);
+  const auto change = read([&] { return parse_pin_args(query_context(session), task.args); });
   if (!change.ok()) return administered(task, error_answer(change.error()));
   const auto& [run, point] = change->target;
   const Status allowed = check_may(session, run, ckpt::Right::kPrune);
@@ -173,7 +173,7 @@ void Daemon::Impl::change_pin(const Session& session, const Administration& task
 
 void Daemon::Impl::change_rules(const Session& session, const Administration& task) {
   const QueryContext context = query_context(session);
-  const auto keep = parse_keep_args(context, task.args);
+  const auto keep = read([&] { return parse_keep_args(context, task.args); });
   if (!keep.ok()) return administered(task, error_answer(keep.error()));
   if (!keep->rules) return administered(task, keep_answer(context, keep->run));
   const Status allowed = check_may(session, keep->run, ckpt::Right::kPrune);
@@ -196,7 +196,7 @@ void Daemon::Impl::change_rules(const Session& session, const Administration& ta
 // again.
 void Daemon::Impl::change_grant(const Session& session, const Administration& task) {
   const QueryContext context = query_context(session);
-  const auto grant = parse_grant_args(context, task.args);
+  const auto grant = read([&] { return parse_grant_args(context, task.args); });
   if (!grant.ok()) return administered(task, error_answer(grant.error()));
   if (!grant->user) return administered(task, grant_answer(context, grant->run));
   const Status allowed = check_owner(session, grant->run);
@@ -255,11 +255,11 @@ std::vector<ViewPoint> Daemon::Impl::points_being_taken(ckpt::RunId run) const {
 
 // The records say everything; what they make dead is given back afterwards (daemon_gc.cc).
 void Daemon::Impl::prune(const Session& session, const Administration& task) {
-  const auto args = parse_prune_args(query_context(session), task.args);
+  const auto args = read([&] { return parse_prune_args(query_context(session), task.args); });
   if (!args.ok()) return administered(task, error_answer(args.error()));
   const Status allowed = check_may(session, args->run, ckpt::Right::kPrune);
   if (!allowed.ok()) return administered(task, error_answer(allowed.error()));
-  const auto plan = make_prune_plan(session, *args);
+  const auto plan = read([&] { return make_prune_plan(session, *args); });
   if (!plan.ok()) return administered(task, error_answer(plan.error()));
   const QueryAnswer document = prune_answer(args->run, *plan, args->dry_run, args->page);
   if (args->dry_run || plan->removed.empty()) return administered(task, document);
@@ -324,7 +324,7 @@ Status Daemon::Impl::may_remove(const RunInfo& run) const {
 }
 
 void Daemon::Impl::remove(const Session& session, const Administration& task) {
-  const auto args = parse_remove_args(query_context(session), task.args);
+  const auto args = read([&] { return parse_remove_args(query_context(session), task.args); });
   if (!args.ok()) return administered(task, error_answer(args.error()));
   const RunInfo& run = args->run;
   const Status allowed =
@@ -347,7 +347,7 @@ void Daemon::Impl::remove(const Session& session, const Administration& task) {
     std::erase_if(request.held_views,
                   [&](const HeldView& held) { return !args->point || held.view == *args->point; });
   }
-  const auto plan = plan_removal(*catalog, request);
+  const auto plan = read([&] { return plan_removal(*catalog, request); });
   if (!plan.ok()) return administered(task, error_answer(plan.error()));
   if (args->dry_run)
     return administered(task, prune_answer(run, *plan, /*dry_run=*/true, args->page));

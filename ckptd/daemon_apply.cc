@@ -30,7 +30,7 @@ bool makes_dead(fb::RecordBody type) {
 }  // namespace
 
 // The index follows the journal without gaps: what comes after a record that it could not take
-// waits for catch_up_catalog().
+// waits for heal_catalog().
 void Daemon::Impl::apply(uint64_t sequence, const fb::RecordT& record) {
   last_sequence = std::max(last_sequence, sequence);
   if (makes_dead(record.body.type)) {
@@ -46,57 +46,12 @@ void Daemon::Impl::apply(uint64_t sequence, const fb::RecordT& record) {
   }
 }
 
-// An index that could not be read or written is made good from the journal. What keeps it from
-// that, a full disk as a rule, may last: it is tried again less and less often.
-void Daemon::Impl::heal_catalog() {
-  Status status = catalog->health();
-  if (status.ok() && catalog->applied_sequence() >= last_sequence) {
-    catalog_retry_after = limits::kCatalogRetryMin;
-    return;
-  }
-  if (now < next_catalog_retry) return;
-  const std::string reason = status.ok() ? "it lacks records" : status.error().message;
-  if (!status.ok()) status = catalog->heal([this] { return check_journal_whole(); });
-  // Even after an error: what is in memory must know every run and lineage.
-  const Status caught_up = catch_up_catalog();
-  if (status.ok()) status = caught_up;
-  if (status.ok()) status = catalog->health();
-  if (status.ok()) {
-    spdlog::warn("the catalog was made good from the journal: {}", reason);
-    return;
-  }
-  // Once: the condition catalog_unreadable is shown as long as it lasts.
-  const bool first = catalog_retry_after == limits::kCatalogRetryMin;
-  spdlog::log(first ? spdlog::level::err : spdlog::level::debug,
-              "the catalog cannot be made good, next try in {} ms: {}", catalog_retry_after.count(),
-              status.error().message);
-  next_catalog_retry = now + catalog_retry_after;
-  catalog_retry_after = std::min(2 * catalog_retry_after, limits::kCatalogRetryMax);
-}
-
-// Can the catalog be filled from the journal again? Asked before anything of it is given up: it may
-// be all that is left of the history. Blocking, as a rebuild is.
-Status Daemon::Impl::check_journal_whole() const {
-  const uint64_t last = std::max(last_sequence, catalog->applied_sequence());
-  const Status whole = check_journal(disk, journal_file, last);
-  if (whole.ok()) return {};
-  return make_error(whole.error().code, "{}; the catalog stays as it is: {}", whole.error().message,
-                    catalog->health().ok()
-                        ? "restart ckptd, which writes the journal anew from it"
-                        : "it cannot be read either, put the journal back from a copy");
+HealCatalog Daemon::Impl::healer() {
+  return [this] { return heal_catalog(); };
 }
 
 JournalSource Daemon::Impl::journal_source() const {
   return {.file = journal_file, .durable_end = [this] { return journal->durable_bytes(); }};
-}
-
-// Replays what the catalog lacks; nothing else runs meanwhile.
-Status Daemon::Impl::catch_up_catalog() {
-  if (catalog->applied_sequence() >= last_sequence) return {};
-  CKPT_TRY(replay(disk, journal_file, last_sequence, *catalog));
-  if (catalog->applied_sequence() >= last_sequence) return {};
-  return make_error(ErrorCode::kCorrupt, "journal record {} cannot be read back",
-                    catalog->applied_sequence() + 1);
 }
 
 void Daemon::Impl::record(std::vector<fb::RecordT> records,

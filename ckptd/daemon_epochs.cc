@@ -155,9 +155,8 @@ void Daemon::Impl::try_open_epoch(ckpt::RunId run) {
   opening.erase(found);
   const RunInfo info = catalog->run(run).value();
   if (open.goes_on) return write_epoch(open, std::nullopt, info);
-  auto resume = choose_resume(info, open.resume);
   // An index that cannot be read must not be taken for one that has nothing to resume from.
-  if (const Status health = catalog->health(); !health.ok()) resume = health.error();
+  const auto resume = read([&] { return choose_resume(info, open.resume); });
   if (!resume.ok()) {
     return carry_out(groups.opened(run, open.epoch, 0, resume.error()));
   }

@@ -43,12 +43,13 @@ void Daemon::Impl::rejoin(Session& session, const fb::RejoinEpochT& message) {
 }
 
 // It was durable, but the last daemon could not tell this member any more. False: it was not.
-bool Daemon::Impl::tell_committed(const Session& session, const fb::BeginSnapshotT& begin) {
+Result<bool> Daemon::Impl::tell_committed(const Session& session, const fb::BeginSnapshotT& begin) {
   const auto run = catalog->run(session.run_name);
   if (!session.run || !run.ok()) return false;
   const auto member = groups.member(session.id);
   const ckpt::LineageId lineage = member ? member->lineage : run->current_lineage;
-  const auto commit = catalog->commit(run->id, lineage, begin.step);
+  CKPT_ASSIGN(const auto commit,
+              read([&] { return Result(catalog->commit(run->id, lineage, begin.step)); }));
   const SnapshotKey key{.run = run->id,
                         .lineage = lineage,
                         .epoch = begin.epoch,
@@ -71,7 +72,9 @@ bool Daemon::Impl::tell_committed(const Session& session, const fb::BeginSnapsho
 // than the member's does not: some of those who brought it may be gone, and they all count anew.
 void Daemon::Impl::reopen(Session& session, const fb::ReopenSnapshotT& message) {
   const fb::BeginSnapshotT& begin_message = *message.begin;
-  if (tell_committed(session, begin_message)) return;
+  const auto committed = tell_committed(session, begin_message);
+  if (!committed.ok()) return refuse(session.id, message.request, committed.error());
+  if (*committed) return;
   const auto key =
       member_key(session, begin_message.epoch, begin_message.step, begin_message.attempt);
   if (!key.ok()) return refuse(session.id, message.request, key.error());

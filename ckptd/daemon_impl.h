@@ -21,12 +21,11 @@
 #include <vector>
 
 #include "ckptd/alarms/judge.h"
-#include "ckptd/catalog/catalog.h"
 #include "ckptd/catalog/salvage.h"
 #include "ckptd/daemon.h"
+#include "ckptd/daemon_catalog.h"
 #include "ckptd/daemon_health.h"
 #include "ckptd/daemon_state.h"
-#include "ckptd/daemon_store.h"
 #include "ckptd/gc/dead_records.h"
 #include "ckptd/gc/gc.h"
 #include "ckptd/group/group.h"
@@ -36,9 +35,7 @@
 #include "ckptd/persist/persist.h"
 #include "ckptd/query/query.h"
 #include "ckptd/recode/recoder.h"
-#include "ckptd/restore/journal_check.h"
 #include "ckptd/restore/restore.h"
-#include "ckptd/retention/prune.h"
 #include "ckptd/scrub/scrub.h"
 #include "ckptd/staging/staging.h"
 #include "formats/wire/convert.h"
@@ -59,7 +56,7 @@ struct Daemon::Impl {
   void recover_runs(RecoveredStore& store);
   void reclaim(ListedExtents listed);
   void use(const RecoveredStore& store);
-  Status open_the_catalog(Catalog::Unreadable unreadable);
+  Result<bool> begin_journal(const RecoveredStore& store);
   Result<bool> finish_salvage();
   Status catch_up_behind(RecoveredStore& store);
   Result<bool> salvage(RecoveredStore& store);
@@ -99,12 +96,17 @@ struct Daemon::Impl {
   void done(SessionId session, uint64_t request);
   uint64_t wall_clock_ns() const { return options.wall_clock_ns(); }
   // -- the catalog behind the journal (daemon_apply.cc) ------------------------------------------
-  // Appends to the journal, folds the records into the catalog, then calls `then`.
+  // To the journal, then into the catalog; then `then`.
   void record(std::vector<fb::RecordT> records, std::function<void(const Status&)> then);
   void apply(uint64_t sequence, const fb::RecordT& record);
-  void heal_catalog();
-  Status catch_up_catalog();
-  Status check_journal_whole() const;
+  CatalogKeeper::Journal journal_end() const { return {journal_file, last_sequence}; }
+  Status heal_catalog() { return catalog_keeper.heal(now, journal_end()); }
+  HealCatalog healer();
+  // Reads a whole catalog, or fails (whole_read.h).
+  template <typename Read>
+  auto read(Read get) {
+    return read_whole(*catalog, healer(), std::move(get));
+  }
   JournalSource journal_source() const;
   bool applies() const { return durable.batch.has_value() || !durable.waiting.empty(); }
   void apply_next();
@@ -235,7 +237,7 @@ struct Daemon::Impl {
   void rejoin(Session& session, const fb::RejoinEpochT& message);
   void reopen(Session& session, const fb::ReopenSnapshotT& message);
   void end_handback(Session& session);
-  bool tell_committed(const Session& session, const fb::BeginSnapshotT& begin);
+  Result<bool> tell_committed(const Session& session, const fb::BeginSnapshotT& begin);
   // -- restores (daemon_restore.cc) --------------------------------------------------------------
   void open_restore(Session& session, const fb::OpenRestoreT& message);
   void start_restore(Session& session, const fb::OpenRestoreT& message);
@@ -311,18 +313,16 @@ struct Daemon::Impl {
 
   Disk& disk;
   Executor& executor;
-  const std::function<Result<OpenedKvStore>()> open_catalog;
   Outbox& outbox;
   MemoryKeeper* const keeper;
   const Options options;
 
   ckpt::base::Hash128 store_id;
   FileId journal_file = 0;
-  std::unique_ptr<Catalog> catalog;
+  CatalogKeeper catalog_keeper;
+  Catalog* catalog = nullptr;  // the keeper's
   uint64_t last_sequence = 0;  // of the journal: to be in the catalog
   Durable durable;             // behind it: durable, and not yet applied
-  std::chrono::milliseconds catalog_retry_after = limits::kCatalogRetryMin;
-  Time next_catalog_retry{};
   std::unique_ptr<Staging> staging;
   std::unique_ptr<JournalWriter> journal;
   IoShape io_shape;

@@ -1,9 +1,13 @@
 #include "ckptd/daemon_new_journal.h"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 #include <utility>
 
+#include "ckptd/daemon_identity.h"
 #include "ckptd/io/store_paths.h"
+#include "formats/wire/convert.h"
 
 namespace ckptd {
 
@@ -83,9 +87,102 @@ Status NewJournal::finish(uint64_t last_sequence) {
   return disk_->sync_directory(kJournalDirectory);
 }
 
+namespace {
+
+// The store that a whole salvaged.log is of: it begins with StoreOpened, ends with StoreClosed, and
+// nothing of it is torn or damaged. Else what is wrong with it (kCorrupt).
+Result<ckpt::base::Hash128> check_salvaged(Disk& disk) {
+  const std::string path = in_journal(kSalvagedName);
+  CKPT_ASSIGN(const FileId file, disk.open(path, {}));
+  ckpt::base::Hash128 store;
+  fb::RecordBody last = fb::RecordBody::NONE;
+  const auto scan =
+      scan_journal_file(disk, file, [&](uint64_t, const fb::RecordT& record) -> Status {
+        const auto* opened = record.body.AsStoreOpened();
+        const bool first = last == fb::RecordBody::NONE;
+        last = record.body.type;
+        if (opened == nullptr && !first) return {};
+        const auto id = opened != nullptr ? ckpt::wire::from_fb(opened->store) : store;
+        if (opened == nullptr || (!first && id != store)) {
+          return ckpt::make_error(ckpt::ErrorCode::kCorrupt, "it is not of one store");
+        }
+        store = id;
+        return {};
+      });
+  disk.close(file);
+  if (!scan.ok() && !says_damage(scan.error())) return scan.error();
+  const bool whole = scan.ok() && scan->torn_bytes == 0 && last == fb::RecordBody::StoreClosed;
+  if (whole) return store;
+  return ckpt::make_error(ckpt::ErrorCode::kCorrupt, "{}: {}", path,
+                          scan.ok() ? "it does not reach its end" : scan.error().message);
+}
+
+// The store of journal.log, as far as that can still be read; nullopt: nothing of it says so.
+std::optional<ckpt::base::Hash128> store_of_journal(Disk& disk) {
+  const auto file = disk.open(kJournalPath, {});
+  if (!file.ok()) return std::nullopt;
+  std::optional<ckpt::base::Hash128> store;
+  // The first that is found is enough; an error there ends the scan.
+  (void)scan_journal_file(
+      disk, *file,
+      [&](uint64_t, const fb::RecordT& record) -> Status {
+        if (const auto* opened = record.body.AsStoreOpened()) {
+          store = ckpt::wire::from_fb(opened->store);
+          return ckpt::make_error(ckpt::ErrorCode::kAborted, "found");
+        }
+        return {};
+      },
+      [](const ckpt::JournalGap&) {});
+  disk.close(*file);
+  return store;
+}
+
+// Moves a salvaged.log out of the way that must not take the journal's place: the salvage is made
+// again from what is there. Without a journal.log nothing but the user can tell what is the truth.
+Result<std::string> refuse_salvaged(Disk& disk, const std::vector<std::string>& names,
+                                    const std::string& why) {
+  if (!has_name(names, "journal.log")) {
+    return ckpt::make_error(
+        ckpt::ErrorCode::kCorrupt,
+        "{}, and there is no {}: nothing was changed. Put one of the two back from a copy, or "
+        "rename the newest {}/damaged-N.log to {}, if its catalog is still there",
+        why, kJournalPath, kJournalDirectory, kJournalPath);
+  }
+  uint64_t number = 1;
+  while (has_name(names, fmt::format("refused-{}.log", number))) ++number;
+  const std::string kept = in_journal(fmt::format("refused-{}.log", number));
+  CKPT_TRY(disk.rename(in_journal(kSalvagedName), kept));
+  CKPT_TRY(disk.sync_directory(kJournalDirectory));
+  spdlog::error("{}: it does not take the place of {}, and is kept as {}", why, kJournalPath, kept);
+  return std::string();
+}
+
+}  // namespace
+
 Result<std::string> take_new_journal(Disk& disk, const std::function<Status()>& clear_catalog) {
   const auto names = disk.list(kJournalDirectory);
-  if (!names.ok() || !has_name(*names, kSalvagedName)) return std::string();
+  if (!names.ok() && names.error().code == ckpt::ErrorCode::kNotFound) return std::string();
+  CKPT_TRY(names);
+  if (!has_name(*names, kSalvagedName)) return std::string();
+  const auto of_store = check_salvaged(disk);
+  if (!of_store.ok() && of_store.error().code != ckpt::ErrorCode::kCorrupt) {
+    return of_store.error();
+  }
+  if (!of_store.ok()) return refuse_salvaged(disk, *names, of_store.error().message);
+  const auto of_journal = store_of_journal(disk);
+  if (of_journal && *of_journal != *of_store) {
+    return refuse_salvaged(
+        disk, *names,
+        fmt::format("{} is of another store than {}", in_journal(kSalvagedName), kJournalPath));
+  }
+  RecoveredStore salvaged;
+  salvaged.id = *of_store;
+  salvaged.starts = 1;
+  const Status ours = check_segments_are_ours(disk, salvaged);
+  if (!ours.ok()) {
+    return refuse_salvaged(disk, *names,
+                           fmt::format("{}: {}", in_journal(kSalvagedName), ours.error().message));
+  }
   CKPT_TRY(clear_catalog());
   uint64_t number = 1;
   while (has_name(*names, fmt::format("damaged-{}.log", number))) ++number;

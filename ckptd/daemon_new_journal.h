@@ -2,13 +2,15 @@
 // each of which a crash may follow:
 //
 //   journal/unfinished.log   being written; the next one that is begun takes its place
-//   journal/salvaged.log     whole, synced and read back: from here on it is the truth
+//   journal/salvaged.log     whole, synced and read back; its last record is StoreClosed: from here
+//                            on it is the truth
 //   (the catalog is emptied: it counts the records of the damaged one)
 //   journal/damaged-N.log    the damaged one, kept; nobody here ever deletes it
 //   journal/journal.log      the new one
 //
-// A start that finds a salvaged.log does the rest. Blocking; loop thread; before any session
-// exists.
+// A start that finds a salvaged.log does the rest, if it is whole and of the journal's store; else
+// it is set aside as refused-N.log, and the salvage is made again. Blocking; loop thread; before
+// any session exists.
 #pragma once
 
 #include <functional>
@@ -45,7 +47,8 @@ class NewJournal {
 };
 
 // Puts a salvaged.log in the place of journal.log, which nobody has open; `clear_catalog` empties
-// the catalog. Returns the name that the damaged one has now; empty: there was no salvaged.log.
+// the catalog. Returns the name that the damaged one has now; empty: there was no salvaged.log that
+// may take its place. kCorrupt: there is no journal.log either.
 Result<std::string> take_new_journal(Disk& disk, const std::function<Status()>& clear_catalog);
 
 }  // namespace ckptd

@@ -2,7 +2,7 @@
 // stages are built on it.
 #include <spdlog/spdlog.h>
 
-#include "ckptd/catalog/other_format.h"
+#include "ckptd/daemon_identity.h"
 #include "ckptd/daemon_impl.h"
 #include "ckptd/daemon_lost_end.h"
 #include "ckptd/io/store_paths.h"
@@ -26,10 +26,10 @@ Result<std::unique_ptr<Daemon>> Daemon::open(const Parts& parts, const Options& 
 Daemon::Impl::Impl(const Parts& with_parts, const Options& with_options)
     : disk(with_parts.disk),
       executor(with_parts.executor),
-      open_catalog(with_parts.open_catalog),
       outbox(with_parts.outbox),
       keeper(with_parts.keeper),
-      options(with_options) {}
+      options(with_options),
+      catalog_keeper(with_parts.disk, with_parts.open_catalog) {}
 
 namespace {
 
@@ -48,6 +48,23 @@ Result<LostEnd> cut_end(Disk& disk, const RecoveredStore& store, bool no_catalog
   return lost;
 }
 
+// Those that a catalog does not have which ends with record `known`.
+std::vector<SnapshotKey> commits_after(const RecoveredStore& store, uint64_t known) {
+  std::vector<SnapshotKey> commits;
+  for (const CommitMark& commit : store.commits) {
+    if (commit.sequence > known) commits.push_back(commit.snapshot);
+  }
+  return commits;
+}
+
+// The first number for extents of this start, above every one that an earlier start can have given
+// out. Its upper half is the number of the start, by which check_journal_is_newest() goes: a start
+// that is not on record goes on with the number of the last one that is.
+uint64_t first_extent(const RecoveredStore& store, bool on_record) {
+  constexpr uint64_t kHalf = uint64_t{1} << 31;
+  return on_record ? ((store.starts + 1) << 32) + 1 : (store.starts << 32) + kHalf + 1;
+}
+
 void log_recovered(const RecoveredStore& store, size_t runs, uint64_t bytes) {
   const std::string id = ckpt::base::to_hex(store.id);
   log_event(spdlog::level::info, "recovered",
@@ -62,32 +79,28 @@ Status Daemon::Impl::open() {
   CKPT_ASSIGN(const bool finished, finish_salvage());
   CKPT_ASSIGN(RecoveredStore store, recover_store(disk, options.random_seed));
   use(store);
-  // What a damaged journal cannot fill again stays as it is, readable or not.
-  CKPT_TRY(
-      open_the_catalog(store.damage ? Catalog::Unreadable::kKeep : Catalog::Unreadable::kClear));
+  CKPT_TRY(check_segments_are_ours(disk, store));
+  CKPT_TRY(catalog_keeper.open(store));
+  catalog = catalog_keeper.catalog();
   const bool no_catalog = catalog->applied_sequence() == 0;
   CKPT_ASSIGN(bool salvaged, salvage(store));
   salvaged = salvaged || finished;
+  if (!salvaged) CKPT_TRY(check_journal_is_newest(disk, store));
   CKPT_ASSIGN(const LostEnd lost_end, cut_end(disk, store, no_catalog));
-  CKPT_ASSIGN(const auto replayed, replay(disk, journal_file, last_sequence, *catalog));
+  const uint64_t known = catalog->applied_sequence();
+  CKPT_TRY(catalog_keeper.go_on_without_disk());
+  Status filled = catalog_keeper.catch_up(journal_end());
+  if (!filled.ok() && !catalog->health().ok()) filled = heal_catalog();
+  CKPT_TRY(filled);
   tell_lost_end(lost_end, *catalog);
-
-  journal = std::make_unique<JournalWriter>(disk, journal_file, store.end);
-  fb::StoreOpenedT opened;
-  opened.store = ckpt::wire::to_fb(store_id);
-  opened.time_ns = wall_clock_ns();
-  opened.format_version = ckpt::kStoreFormatVersion;
-  opened.clean = store.clean;
-  fb::RecordT record = make_record(std::move(opened));
-  CKPT_ASSIGN(const uint64_t sequence, append_blocking(disk, *journal, {record}));
-  apply(sequence, record);
-
-  CKPT_TRY(mark_damaged(replayed));
+  CKPT_ASSIGN(const bool on_record, begin_journal(store));
+  CKPT_TRY(mark_damaged(commits_after(store, known)));
   if (!segments) segments = std::make_unique<SegmentReader>(disk, store_id);
 
   recover_runs(store);
   // Not where the end of the journal was in doubt: what it does not list may be all that is left.
   if (store.torn_bytes == 0 && !salvaged) reclaim(std::move(store.listed));
+  CKPT_TRY(forget_older_journal(disk));
   gc = std::make_unique<Gc>(disk, executor, *segments);
   open_staging();
   io_shape = options.find_io_shape();
@@ -95,8 +108,7 @@ Status Daemon::Impl::open() {
       disk, executor, *journal,
       Persist::Options{.store = store_id,
                        .first_segment = store.next_segment,
-                       // Above every number that an earlier start can have given out.
-                       .first_sequence = ((store.starts + 1) << 32) + 1,
+                       .first_sequence = first_extent(store, on_record),
                        .segment_bytes = options.segment_bytes,
                        .bytes_in_flight_max = io_shape.depth * io_shape.bytes,
                        .write_piece_bytes = io_shape.bytes,
@@ -112,6 +124,38 @@ Status Daemon::Impl::open() {
   start_turns();
   log_recovered(store, catalog->runs().size(), journal->bytes());
   return {};
+}
+
+// The journal goes on: this start is its next record. The store stays of the version that it has
+// until a record needs a newer one. False: the disk has no room, and the start is not on record
+// yet.
+Result<bool> Daemon::Impl::begin_journal(const RecoveredStore& store) {
+  journal = std::make_unique<JournalWriter>(disk, journal_file, store.end);
+  const auto opened_as = [this](uint32_t version, bool clean) {
+    fb::StoreOpenedT opened;
+    opened.store = ckpt::wire::to_fb(store_id);
+    opened.time_ns = wall_clock_ns();
+    opened.format_version = version;
+    opened.clean = clean;
+    return make_record(std::move(opened));
+  };
+  const fb::RecordT record = opened_as(store.version, store.clean);
+  const auto sequence = append_blocking(disk, *journal, {record});
+  const bool full = !sequence.ok() && sequence.error().code == ErrorCode::kResourceExhausted;
+  if (!sequence.ok() && !full) return sequence.error();
+  if (full) {
+    spdlog::warn("{}: this start is put on record with the next change: {}", kJournalPath,
+                 sequence.error().message);
+  } else {
+    apply(*sequence, record);
+  }
+  journal->set_store_version(
+      {.version = full ? 0 : store.version,
+       .least = store.version,
+       .make_record = [opened_as](uint32_t version) { return opened_as(version, false); },
+       .on_raised = [this](uint64_t raised_at,
+                           const fb::RecordT& raised) { apply(raised_at, raised); }});
+  return !full;
 }
 
 void Daemon::Impl::use(const RecoveredStore& store) {
@@ -176,26 +220,15 @@ void Daemon::Impl::reclaim(ListedExtents listed) {
   }
 }
 
-Status Daemon::Impl::open_the_catalog(Catalog::Unreadable unreadable) {
-  CKPT_ASSIGN(OpenedKvStore opened, open_catalog());
-  if (!opened.reset_reason.empty()) {
-    spdlog::warn("the catalog is made anew from the journal: {}", opened.reset_reason);
-  }
-  CKPT_TRY(check_other_format(*opened.store, ckpt::base::to_hex(store_id), last_sequence));
-  catalog = std::make_unique<Catalog>(std::move(opened.store), unreadable);
-  if (!catalog->reset_reason().empty()) {
-    spdlog::warn("the catalog is made anew from the journal: {}", catalog->reset_reason());
-  }
-  return {};
-}
-
 // The record to write if the commit's extents do not hold.
 Result<std::optional<fb::RecordT>> Daemon::Impl::check_commit(const Catalog& index,
                                                               const SnapshotKey& key,
                                                               ExtentPart part) {
   const auto info = index.commit(key.run, key.lineage, key.step);
+  CKPT_TRY(index.health());
   if (!info || info->damaged || info->deleted || info->snapshot != key) return {std::nullopt};
   const auto commit = index.record(key.run, key.lineage, key.step);
+  CKPT_TRY(index.health());
   if (!commit) return {std::nullopt};
   CKPT_ASSIGN(const auto units, index.units(key.run));
   if (!segments) segments = std::make_unique<SegmentReader>(disk, store_id);
@@ -228,12 +261,19 @@ Result<std::optional<fb::RecordT>> Daemon::Impl::check_commit(const Catalog& ind
 Status Daemon::Impl::mark_damaged(const std::vector<SnapshotKey>& replayed) {
   std::vector<fb::RecordT> records;
   for (const SnapshotKey& key : replayed) {
-    CKPT_ASSIGN(auto damaged, check_commit(*catalog, key, ExtentPart::kWhole));
+    CKPT_ASSIGN(auto damaged,
+                read([&] { return check_commit(*catalog, key, ExtentPart::kWhole); }));
     if (damaged) records.push_back(std::move(*damaged));
   }
   if (records.empty()) return {};
-  CKPT_ASSIGN(uint64_t sequence, append_blocking(disk, *journal, records));
-  for (const fb::RecordT& one : records) apply(sequence++, one);
+  auto sequence = append_blocking(disk, *journal, records);
+  if (!sequence.ok() && sequence.error().code == ErrorCode::kResourceExhausted) {
+    // Restores and verify find it out by themselves, and the next start looks again.
+    spdlog::warn("damage that was found is not on record: {}", sequence.error().message);
+    return {};
+  }
+  CKPT_TRY(sequence);
+  for (const fb::RecordT& one : records) apply((*sequence)++, one);
   return {};
 }
 

@@ -46,8 +46,10 @@ void Daemon::Impl::answer(SessionId session, uint64_t request, QueryAnswer answe
 
 void Daemon::Impl::query(Session& session, const fb::QueryT& message) {
   if (is_catalog_verb(message.verb)) {
-    return answer(session.id, message.request,
-                  answer_query(query_context(session), message.verb, message.args));
+    const QueryContext context = query_context(session);
+    const auto whole =
+        read([&] { return Result(answer_query(context, message.verb, message.args)); });
+    return answer(session.id, message.request, whole.ok() ? *whole : error_answer(whole.error()));
   }
   if (message.verb == "verify") return query_verify(session, message);
   if (message.verb == "scrub") {
@@ -71,7 +73,7 @@ void Daemon::Impl::query(Session& session, const fb::QueryT& message) {
 
 // Reads in pieces between other work, and answers when it is through.
 void Daemon::Impl::query_verify(Session& session, const fb::QueryT& message) {
-  const auto target = parse_verify_args(query_context(session), message.args);
+  const auto target = read([&] { return parse_verify_args(query_context(session), message.args); });
   if (!target.ok()) return answer(session.id, message.request, error_answer(target.error()));
   if (verifies.size() >= limits::kVerifiesMax) {
     return answer(session.id, message.request,
@@ -112,9 +114,7 @@ QueryAnswer Daemon::Impl::query_rebuild(const Session& session) {
     return error_answer(make_error(ErrorCode::kPermissionDenied,
                                    "rebuild: only for the daemon's own user and root"));
   }
-  Status status = check_journal_whole();
-  if (status.ok()) status = catalog->clear();
-  if (status.ok()) status = catch_up_catalog();
+  const Status status = catalog_keeper.rebuild(journal_end());
   if (!status.ok()) return error_answer(status.error());
   size_t commits = 0;
   for (const RunInfo& run : catalog->runs()) commits += run.commits;

@@ -118,7 +118,7 @@ Result<RestoreRequest> Daemon::Impl::resolve_restore(const Session& session,
 }
 
 RestoreContext Daemon::Impl::restore_context() {
-  return {disk, executor, *staging, *segments, *catalog, &decoded};
+  return {disk, executor, *staging, *segments, *catalog, &decoded, healer()};
 }
 
 // Members of an epoch see all that was staged before it: if some of that is still being written,
@@ -162,9 +162,11 @@ void Daemon::Impl::retry_waiting_restores() {
 
 void Daemon::Impl::start_restore(Session& session, const fb::OpenRestoreT& message) {
   const auto fail = [&](const Error& error) { refuse(session.id, message.request, error); };
-  auto request = resolve_restore(session, message);
+  auto request = read([&] { return resolve_restore(session, message); });
   if (!request.ok()) return fail(request.error());
-  auto plan = plan_restore(*request, restore_oracle(restore_context(), session.uid, *request));
+  auto plan = read([&] {
+    return plan_restore(*request, restore_oracle(restore_context(), session.uid, *request));
+  });
   if (!plan.ok()) return fail(plan.error());
   const uint64_t id = next_restore++;
   ++counters.restores;

@@ -106,11 +106,8 @@ class Putter {
 
 // One that a start before this one did not come to the end of.
 Result<bool> Daemon::Impl::finish_salvage() {
-  const auto clear = [this]() -> Status {
-    CKPT_ASSIGN(const OpenedKvStore opened, open_catalog());
-    return opened.store->clear();
-  };
-  CKPT_ASSIGN(const std::string kept, take_new_journal(disk, clear));
+  CKPT_ASSIGN(const std::string kept,
+              take_new_journal(disk, [this] { return catalog_keeper.open_and_clear(); }));
   if (!kept.empty()) tell_salvaged(kept);
   return !kept.empty();
 }
@@ -146,12 +143,6 @@ Result<bool> Daemon::Impl::salvage(RecoveredStore& store) {
   if (store.damage) CKPT_TRY(catch_up_behind(store));
   const uint64_t known = catalog->applied_sequence();
   if (!store.damage && known <= last_sequence) return false;
-  if (catalog->store_id() != ckpt::base::to_hex(store_id)) {
-    spdlog::warn("the catalog is of store {}, not of {}: it is made anew", catalog->store_id(),
-                 ckpt::base::to_hex(store_id));
-    CKPT_TRY(catalog->clear());
-    return false;
-  }
   const std::string what = fmt::format(
       "{}: records {} to {} were durable and not all of them can "
       "be read any more: the disk damaged or lost what lies at "
@@ -189,7 +180,7 @@ Status Daemon::Impl::write_new_journal(const RecoveredStore& damaged, const Salv
   fb::StoreOpenedT opened;
   opened.store = ckpt::wire::to_fb(store_id);
   opened.time_ns = wall_clock_ns();
-  opened.format_version = ckpt::kStoreFormatVersion;
+  opened.format_version = ckpt::kStoreFormatVersion;  // what was lost may have said so
   putter.add(make_record(std::move(opened)));
 
   putter.add_all(missing_before_commits(salvage, index, wall_clock_ns()));
@@ -219,6 +210,10 @@ Status Daemon::Impl::write_new_journal(const RecoveredStore& damaged, const Salv
     CKPT_ASSIGN(const auto is_damaged, check_commit(index, moved.info.snapshot, part));
     if (is_damaged) putter.add(*is_damaged);
   }
+  // Its last word: whoever finds a salvaged.log that ends otherwise knows that it lost its end.
+  fb::StoreClosedT closed;
+  closed.time_ns = wall_clock_ns();
+  putter.add(make_record(std::move(closed)));
   CKPT_TRY(putter.finish());
   return made.finish(index.applied_sequence());
 }

@@ -121,6 +121,7 @@ bool Daemon::Impl::hold_version(const SnapshotKey& key, const UnitVersion& versi
   const ViewPoint commit{version.snapshot.lineage, version.snapshot.step};
   if (!open.same.commits.contains(commit)) {
     const std::vector<fb::ExtentT> extents = catalog->extents(key.run, commit);
+    if (!catalog->health().ok()) return false;
     if (open.same.extents.size() + extents.size() > limits::kExtentsPerSnapshotMax) return false;
     open.same.commits.insert(commit);
     for (const fb::ExtentT& extent : extents) {

@@ -28,17 +28,18 @@ uint64_t random_number(uint64_t seed, uint64_t which) {
   return (static_cast<uint64_t>(device()) << 32) | device();
 }
 
-bool is_there(Disk& disk, std::string_view directory, std::string_view name) {
-  const auto names = disk.list(directory);
-  return names.ok() && std::find(names->begin(), names->end(), name) != names->end();
+// The entries of a directory; none if it is not there.
+Result<std::vector<std::string>> entries_of(Disk& disk, std::string_view directory) {
+  auto names = disk.list(directory);
+  if (!names.ok() && names.error().code == ErrorCode::kNotFound) return std::vector<std::string>();
+  return names;
 }
 
 // Number of the highest segment file; 0 if there is none.
-ckpt::SegmentId highest_segment(Disk& disk) {
-  const auto names = disk.list(kSegmentsDirectory);
-  if (!names.ok()) return 0;
+Result<ckpt::SegmentId> highest_segment(Disk& disk) {
+  CKPT_ASSIGN(const auto names, entries_of(disk, kSegmentsDirectory));
   ckpt::SegmentId highest = 0;
-  for (const std::string& name : *names) {
+  for (const std::string& name : names) {
     ckpt::SegmentId number = 0;
     const auto parsed = std::from_chars(name.data(), name.data() + name.size(), number);
     if (parsed.ec == std::errc()) highest = std::max(highest, number);
@@ -63,9 +64,15 @@ class Summary {
       return make_error(ErrorCode::kCorrupt, "journal record {}: a store begins with StoreOpened",
                         sequence);
     }
+    // A journal that an older daemon went on with may have records before their version.
+    store_.version = std::max(store_.version, ckpt::store_version_of(record));
     if (const auto* epoch = record.body.AsEpochOpened()) {
       store_.epochs[epoch->run] = *epoch;
     } else if (const auto* commit = record.body.AsCommitted()) {
+      store_.commits.push_back(
+          {sequence,
+           commit->time_ns,
+           {commit->run, commit->lineage, commit->epoch, commit->step, commit->attempt}});
       list(commit->extents);
     } else if (const auto* moved = record.body.AsMoved()) {
       list(moved->extents);
@@ -93,6 +100,7 @@ class Summary {
       return make_error(ErrorCode::kCorrupt, "journal record {}: it is of another store", sequence);
     }
     store_.id = id;
+    store_.version = std::max(store_.version, opened.format_version);
     ++store_.starts;
     return {};
   }
@@ -141,10 +149,22 @@ Result<FileId> open_or_create_journal(Disk& disk) {
 
 // A store without any record: new, or its maker died before the first one was durable.
 Status begin_store(Disk& disk, uint64_t random_seed, RecoveredStore& store) {
-  if (highest_segment(disk) > 0) {
+  CKPT_ASSIGN(const ckpt::SegmentId highest, highest_segment(disk));
+  if (highest > 0) {
     return make_error(ErrorCode::kCorrupt,
                       "the data directory has segments but no journal: the journal says what is in "
                       "them, put it back");
+  }
+  CKPT_ASSIGN(const auto names, entries_of(disk, kJournalDirectory));
+  const auto other = std::find_if(names.begin(), names.end(), [](const std::string& name) {
+    return name != "journal.log" && name != "unfinished.log" && name.ends_with(".log");
+  });
+  if (other != names.end()) {
+    return make_error(ErrorCode::kCorrupt,
+                      "{} has no records, but {}/{} is there: one of the two is the journal of "
+                      "this store; put it back as {}, or move the directory {} away to begin a new "
+                      "store",
+                      kJournalPath, kJournalDirectory, *other, kJournalPath, kJournalDirectory);
   }
   store.id = {.low = random_number(random_seed, 0), .high = random_number(random_seed, 1)};
   store.end.salt = random_number(random_seed, 2);
@@ -175,7 +195,8 @@ Result<ckpt::JournalScan> scan_journal_file(Disk& disk, FileId file,
 
 Result<RecoveredStore> recover_store(Disk& disk, uint64_t random_seed) {
   RecoveredStore store;
-  const bool exists = is_there(disk, kJournalDirectory, "journal.log");
+  CKPT_ASSIGN(const auto names, entries_of(disk, kJournalDirectory));
+  const bool exists = std::find(names.begin(), names.end(), "journal.log") != names.end();
   if (!exists) CKPT_TRY(begin_store(disk, random_seed, store));
   CKPT_ASSIGN(store.journal, exists ? disk.open(kJournalPath, {}) : open_or_create_journal(disk));
   Summary summary(store);
@@ -197,7 +218,8 @@ Result<RecoveredStore> recover_store(Disk& disk, uint64_t random_seed) {
       if (exists) CKPT_TRY(begin_store(disk, random_seed, store));
     }
   }
-  store.next_segment = std::max(store.next_segment, highest_segment(disk) + 1);
+  CKPT_ASSIGN(const ckpt::SegmentId highest, highest_segment(disk));
+  store.next_segment = std::max(store.next_segment, highest + 1);
   store.torn_bytes = scan->torn_bytes;
   return store;
 }
@@ -219,21 +241,11 @@ Status check_journal(Disk& disk, FileId journal, uint64_t last_sequence) {
                     scan->end.offset, scan->end.next_sequence, last_sequence);
 }
 
-Result<std::vector<ckpt::SnapshotKey>> replay(Disk& disk, FileId journal, uint64_t last_sequence,
-                                              Catalog& catalog) {
-  std::vector<ckpt::SnapshotKey> commits;
-  if (catalog.applied_sequence() >= last_sequence) return commits;
+Status replay(Disk& disk, FileId journal, uint64_t last_sequence, Catalog& catalog) {
+  if (catalog.applied_sequence() >= last_sequence) return {};
   const auto apply = [&](uint64_t sequence, const fb::RecordT& record) -> Status {
     if (sequence > last_sequence || sequence <= catalog.applied_sequence()) return {};
-    CKPT_TRY(catalog.apply(sequence, record));
-    if (const auto* commit = record.body.AsCommitted()) {
-      commits.push_back({.run = commit->run,
-                         .lineage = commit->lineage,
-                         .epoch = commit->epoch,
-                         .step = commit->step,
-                         .attempt = commit->attempt});
-    }
-    return {};
+    return catalog.apply(sequence, record);
   };
   Status lost;  // something that the catalog does not have
   const auto on_gap = [&](const ckpt::JournalGap& gap) {
@@ -247,8 +259,7 @@ Result<std::vector<ckpt::SnapshotKey>> replay(Disk& disk, FileId journal, uint64
     return apply(sequence, record);
   };
   CKPT_TRY(scan_journal_file(disk, journal, apply_whole, on_gap));
-  CKPT_TRY(lost);
-  return commits;
+  return lost;
 }
 
 Result<uint64_t> append_blocking(Disk& disk, JournalWriter& journal,

@@ -33,18 +33,31 @@ struct JournalDamage {
   uint64_t last_sequence = 0;  // of all that can be read, or must have been there
 };
 
+// A commit as the journal has it: its position, and what tells it from others.
+struct CommitMark {
+  uint64_t sequence = 0;
+  uint64_t time_ns = 0;
+  ckpt::SnapshotKey snapshot;
+  bool operator==(const CommitMark&) const = default;
+};
+inline bool earlier_mark(const CommitMark& a, const CommitMark& b) {
+  return a.sequence < b.sequence;
+}
+
 struct RecoveredStore {
   ckpt::base::Hash128 id;
   FileId journal = 0;
   // Where the next batch goes: behind all that holds, or before the damage.
   ckpt::JournalEncoder::Position end;
   std::optional<JournalDamage> damage;
-  bool clean = true;                 // the last daemon closed it; a new store is clean
-  uint64_t starts = 0;               // daemons that opened it before
-  ckpt::SegmentId next_segment = 1;  // no file and no record has it or a higher one
-  uint64_t torn_bytes = 0;           // at the journal's end, to be cut
+  bool clean = true;    // the last daemon closed it; a new store is clean
+  uint64_t starts = 0;  // StoreOpened records: at least one for each start before
+  uint32_t version = ckpt::kFirstStoreVersion;  // that its records need (formats/journal.h)
+  ckpt::SegmentId next_segment = 1;             // no file and no record has it or a higher one
+  uint64_t torn_bytes = 0;                      // at the journal's end, to be cut
   std::map<ckpt::RunId, ckpt::fb::EpochOpenedT> epochs;  // the last one of each run
-  ListedExtents listed;  // of all commits there ever were, wherever they have lain
+  ListedExtents listed;             // of all commits there ever were, wherever they have lain
+  std::vector<CommitMark> commits;  // all there ever were, ascending
 };
 
 // Opens the journal, or makes a new store where there is none. kVersionMismatch: written by a newer
@@ -62,10 +75,9 @@ Status cut_torn_tail(Disk& disk, const RecoveredStore& store);
 // that it does not go on to `last_sequence`, and names file and offset.
 Status check_journal(Disk& disk, FileId journal, uint64_t last_sequence);
 
-// Applies the records that the catalog does not have yet, up to `last_sequence`. Returns the
-// commits among them. Damage to records that the catalog has is passed over.
-Result<std::vector<ckpt::SnapshotKey>> replay(Disk& disk, FileId journal, uint64_t last_sequence,
-                                              Catalog& catalog);
+// Applies the records that the catalog does not have yet, up to `last_sequence`. Damage to records
+// that the catalog has is passed over.
+Status replay(Disk& disk, FileId journal, uint64_t last_sequence, Catalog& catalog);
 
 // Appends and waits until it is durable.
 Result<uint64_t> append_blocking(Disk& disk, JournalWriter& journal,

@@ -254,6 +254,10 @@ inline constexpr std::chrono::milliseconds kApplyTurn{10};
 // each try reads the catalog's log, and one to no avail is logged.
 inline constexpr std::chrono::milliseconds kCatalogRetryMin{100};
 inline constexpr std::chrono::milliseconds kCatalogRetryMax{30'000};
+// A catalog that is kept in memory because the disk is full goes back to it once there is so much
+// room; that is looked at so often.
+inline constexpr std::chrono::milliseconds kCatalogReturnEvery{10'000};
+inline constexpr uint64_t kCatalogReturnSpaceMin = 64ull << 20;
 
 // From a service manager: as many as its store holds (ckptd.service: FileDescriptorStoreMax), two
 // for each arena of sessions, some of them dead; and sockets. One that does not read what it is

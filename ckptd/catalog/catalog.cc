@@ -15,6 +15,14 @@ ckpt::Error bad_value(std::string_view what) {
   return make_error(ErrorCode::kCorrupt, "catalog: a value of {} does not verify", what);
 }
 
+// Only a new store helps; any other error passes, or somebody has to see to it.
+bool is_damage(const Status& status) {
+  if (status.ok()) return false;
+  const ErrorCode code = status.error().code;
+  return code == ErrorCode::kCorrupt || code == ErrorCode::kIo ||
+         code == ErrorCode::kVersionMismatch;
+}
+
 RunInfo created_run(const ckpt::fb::RunCreatedT& created) {
   RunInfo info;
   info.id = created.run;
@@ -76,15 +84,23 @@ Status Catalog::heal(const std::function<Status()>& may_clear) {
     CKPT_TRY(may_clear());
     return clear();
   };
-  if (!impl_->store_closed) return make_anew();
-  Status opened = impl_->store->reopen();
-  if (!opened.ok() && opened.error().code != ErrorCode::kCorrupt) return opened;
-  if (!opened.ok()) return make_anew();
+  // What a shortage kept from being read may be readable by now.
+  if (!impl_->store_closed && is_damage(impl_->health)) return make_anew();
+  if (impl_->store_closed) {
+    const Status opened = impl_->store->reopen();
+    if (is_damage(opened)) return make_anew();
+    CKPT_TRY(opened);
+  }
+  const Status loaded = reload();
+  return is_damage(loaded) ? make_anew() : loaded;
+}
+
+Status Catalog::reload() {
   CatalogMemory before = std::exchange(impl_->memory(), {});
   const Status loaded = impl_->load();
   if (!loaded.ok()) {
-    impl_->memory() = std::move(before);  // unless it may be emptied
-    return make_anew();
+    impl_->memory() = std::move(before);
+    return loaded;
   }
   impl_->store_closed = false;
   impl_->health = {};

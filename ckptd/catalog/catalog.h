@@ -201,10 +201,14 @@ class Catalog {
   Status health() const;
   uint64_t write_errors() const;  // writes of the store that failed
   // Ends what health() complains of: a store that a failed write has closed is opened again as it
-  // was, any other is emptied. Then the records after applied_sequence() are to be applied. After
-  // an error nothing is better than before, and nothing worse. `may_clear` is asked before anything
-  // is emptied: can the journal fill it again?
+  // was, one that a shortage kept from being read is read again, a damaged one is emptied. Then the
+  // records after applied_sequence() are to be applied. After an error nothing is better than
+  // before, and nothing worse. `may_clear` is asked before anything is emptied: can the journal
+  // fill it again?
   Status heal(const std::function<Status()>& may_clear);
+  // Reads the small tables into memory again, after the store was exchanged under them. After an
+  // error everything is as before.
+  Status reload();
 
   std::vector<RunInfo> runs() const;  // by id: oldest first
   // Those that are gone: who has their numbers finds them, and nothing in them but dead space.

@@ -328,6 +328,7 @@ class Folder {
     const std::string at = keys::commit(key.run, CommitIndex::kSums, key.lineage, key.step);
     const auto value = catalog_.get(Family::kCommits, at);
     auto sums = value ? values::decode_unit_sums(*value) : std::nullopt;
+    if (value && !sums) catalog_.damaged(Family::kCommits, "sums of units");
     if (!sums) return;
     std::erase_if(*sums, [&](const auto& sum) {
       return !std::binary_search(kept.begin(), kept.end(), sum.first);

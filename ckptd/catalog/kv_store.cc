@@ -4,6 +4,11 @@
 
 namespace ckptd {
 
+ckpt::Result<std::string> KvStore::set_aside(std::string_view name) {
+  CKPT_TRY(clear());
+  return std::string(name);
+}
+
 std::string_view family_name(Family family) {
   switch (family) {
     case Family::kMeta:

@@ -79,14 +79,21 @@ class KvStore {
   virtual ckpt::Status seek_each(Family family, const std::vector<std::string>& keys,
                                  const VisitFound& visit) const = 0;
   virtual ckpt::Status clear() = 0;
+  // clear(), but what is on the disk is kept beside it, under a name that begins with `name`.
+  // Returns its path. A store without files is emptied.
+  virtual ckpt::Result<std::string> set_aside(std::string_view name);
   // Opens a store that a failed write has closed. It has a prefix of the batches then. After an
   // error it stays closed; kCorrupt: only clear() helps.
   virtual ckpt::Status reopen() = 0;
+  // Was it opened for reading only, because the disk is full? Every write fails then.
+  virtual bool read_only() const { return false; }
 };
 
-// RocksDB in `directory` (made if it is not there; its parent must exist). A catalog that cannot be
-// opened is moved aside to `directory`.broken and made anew, because it is only an index;
-// `reset_reason` says why. One that another process holds is kUnavailable and stays as it is.
+// RocksDB in `directory` (made if it is not there; its parent must exist). A catalog that is
+// damaged is moved aside to `directory`.broken once a new one is made, because it is only an index;
+// `reset_reason` says why. Where the disk is full it is opened for reading only, and
+// kResourceExhausted if it cannot be. Any other refusal by the system, and another process that has
+// it open (kUnavailable), is an error and leaves the catalog as it is.
 struct OpenedKvStore {
   std::unique_ptr<KvStore> store;
   std::string reset_reason;  // empty: opened as it was
@@ -104,8 +111,11 @@ class MemoryKvImage {
   size_t batches() const;
   // A crash: only the first `batches` of them are left.
   void keep_prefix(size_t batches);
-  // As on a full disk: writes fail and close the store, and it cannot be opened again.
+  // As on a full disk: writes fail and close the store, and it cannot be opened again, except for
+  // reading by make_memory_store().
   void set_full(bool full);
+  // Every read fails with this error. One of damage ends when the store is cleared.
+  void set_reads(ckpt::Status reads);
   size_t writes_when_closed() const;  // attempts that a real store could not have survived
 
  private:

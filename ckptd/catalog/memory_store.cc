@@ -20,6 +20,7 @@ struct MemoryKvImage::Impl {
   std::array<Table, kFamilyCount> tables;
   bool keep_log = true;
   bool full = false;
+  Status reads;  // the error of every read
   size_t writes_when_closed = 0;
   std::vector<LoggedBatch> log;
 
@@ -63,11 +64,13 @@ void MemoryKvImage::keep_prefix(size_t batches) {
 }
 
 void MemoryKvImage::set_full(bool full) { impl_->full = full; }
+void MemoryKvImage::set_reads(Status reads) { impl_->reads = std::move(reads); }
 size_t MemoryKvImage::writes_when_closed() const { return impl_->writes_when_closed; }
 
 class MemoryKvStore final : public KvStore {
  public:
-  explicit MemoryKvStore(std::shared_ptr<MemoryKvImage> image) : image_(std::move(image)) {}
+  explicit MemoryKvStore(std::shared_ptr<MemoryKvImage> image)
+      : image_(std::move(image)), read_only_(impl().full) {}
 
   static std::unique_ptr<MemoryKvStore> without_log() {
     auto image = std::make_shared<MemoryKvImage>();
@@ -85,7 +88,7 @@ class MemoryKvStore final : public KvStore {
   }
 
   Result<std::optional<std::string>> get(Family family, std::string_view key) const override {
-    CKPT_TRY(usable());
+    CKPT_TRY(readable());
     const auto& table = impl().table(family);
     const auto found = table.find(key);
     if (found == table.end()) return std::optional<std::string>();
@@ -94,7 +97,7 @@ class MemoryKvStore final : public KvStore {
 
   Result<std::optional<KvEntry>> seek_for_prev(Family family, std::string_view key,
                                                std::string_view prefix) const override {
-    CKPT_TRY(usable());
+    CKPT_TRY(readable());
     const auto& table = impl().table(family);
     auto after = table.upper_bound(key);
     if (after == table.begin()) return std::optional<KvEntry>();
@@ -105,7 +108,7 @@ class MemoryKvStore final : public KvStore {
 
   Status scan(Family family, std::string_view prefix, Order order,
               const Visit& visit) const override {
-    CKPT_TRY(usable());
+    CKPT_TRY(readable());
     const auto& table = impl().table(family);
     const auto first = table.lower_bound(prefix);
     auto last = first;
@@ -123,7 +126,7 @@ class MemoryKvStore final : public KvStore {
 
   Status scan_on(Family family, std::string_view from, std::string_view prefix,
                  const Visit& visit) const override {
-    CKPT_TRY(usable());
+    CKPT_TRY(readable());
     const auto& table = impl().table(family);
     for (auto at = table.lower_bound(from); at != table.end(); ++at) {
       if (!at->first.starts_with(prefix) || !visit(at->first, at->second)) break;
@@ -133,7 +136,7 @@ class MemoryKvStore final : public KvStore {
 
   Status scan_back(Family family, std::string_view from, std::string_view prefix,
                    const Visit& visit) const override {
-    CKPT_TRY(usable());
+    CKPT_TRY(readable());
     const auto& table = impl().table(family);
     for (auto after = table.upper_bound(from); after != table.begin();) {
       --after;
@@ -144,7 +147,7 @@ class MemoryKvStore final : public KvStore {
 
   Status seek_each(Family family, const std::vector<std::string>& keys,
                    const VisitFound& visit) const override {
-    CKPT_TRY(usable());
+    CKPT_TRY(readable());
     const auto& table = impl().table(family);
     for (size_t i = 0; i < keys.size(); ++i) {
       const auto after = table.upper_bound(keys[i]);
@@ -157,15 +160,26 @@ class MemoryKvStore final : public KvStore {
   Status clear() override {
     CKPT_TRY(reopen());
     impl().append(std::nullopt);
+    const bool damaged =
+        !impl().reads.ok() && (impl().reads.error().code == ckpt::ErrorCode::kIo ||
+                               impl().reads.error().code == ckpt::ErrorCode::kCorrupt);
+    if (damaged) impl().reads = {};
     return {};
   }
 
   Status reopen() override {
+    read_only_ = false;
     closed_ = impl().full;
     return usable();
   }
 
+  bool read_only() const override { return read_only_; }
+
  private:
+  Status readable() const {
+    CKPT_TRY(usable());
+    return impl().reads;
+  }
   Status usable() const {
     if (!closed_) return {};
     return ckpt::make_error(ckpt::ErrorCode::kResourceExhausted,
@@ -173,6 +187,7 @@ class MemoryKvStore final : public KvStore {
   }
   MemoryKvImage::Impl& impl() const { return *image_->impl_; }
   std::shared_ptr<MemoryKvImage> image_;
+  bool read_only_ = false;
   bool closed_ = false;
 };
 

@@ -1,5 +1,7 @@
 #include "ckptd/catalog/other_format.h"
 
+#include <utility>
+
 #include "ckptd/catalog/catalog_impl.h"
 
 namespace ckptd {
@@ -20,6 +22,11 @@ ckpt::Status check_other_format(const KvStore& store, std::string_view store_id,
       " them, but another version of ckptd wrote it: start that one once, which puts them back, or"
       " move the directory catalog away to go on without them",
       journal_sequence + 1, *sequence);
+}
+
+ckpt::Result<std::string> store_id_of(const KvStore& store) {
+  CKPT_ASSIGN(auto id, store.get(Family::kMeta, keys::kStore));
+  return id ? std::move(*id) : std::string();
 }
 
 }  // namespace ckptd

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "ckptd/catalog/kv_store.h"
@@ -16,5 +17,8 @@ namespace ckptd {
 // is only read.
 ckpt::Status check_other_format(const KvStore& store, std::string_view store_id,
                                 uint64_t journal_sequence);
+
+// The store whose journal was folded in, in hex; empty: none was. Of a catalog of any format.
+ckpt::Result<std::string> store_id_of(const KvStore& store);
 
 }  // namespace ckptd

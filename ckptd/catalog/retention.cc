@@ -15,7 +15,11 @@ std::vector<ViewPoint> Catalog::pins(ckpt::RunId run) const {
   impl_->scan(Family::kCommits, keys::commits(run, CommitIndex::kPinned),
               KvStore::Order::kAscending, [&](std::string_view key, std::string_view) {
                 const auto at = keys::lineage_step_at_end(key);
-                if (at) pins.push_back({at->lineage, at->step});
+                if (at) {
+                  pins.push_back({at->lineage, at->step});
+                } else {
+                  impl_->damaged(Family::kCommits, "a pin");
+                }
                 return true;
               });
   return pins;

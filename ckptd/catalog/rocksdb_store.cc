@@ -12,6 +12,8 @@
 
 #include "ckptd/catalog/keys.h"
 #include "ckptd/catalog/kv_store.h"
+#include "ckptd/catalog/rocksdb_errors.h"
+#include "formats/base/errno_code.h"
 
 namespace ckptd {
 namespace {
@@ -78,10 +80,7 @@ std::vector<rocksdb::ColumnFamilyDescriptor> families() {
 }
 
 ckpt::Error to_error(const rocksdb::Status& status, const std::string& directory) {
-  ErrorCode code = ErrorCode::kIo;
-  if (status.IsCorruption()) code = ErrorCode::kCorrupt;
-  if (status.IsNoSpace()) code = ErrorCode::kResourceExhausted;
-  return make_error(code, "catalog {}: {}", directory, status.ToString());
+  return make_error(rocksdb_error_code(status), "catalog {}: {}", directory, status.ToString());
 }
 
 rocksdb::Slice slice(std::string_view text) { return {text.data(), text.size()}; }
@@ -133,25 +132,57 @@ rocksdb::Status delete_prefix(rocksdb::ColumnFamilyHandle* handle, const std::st
   return writes.DeleteRange(handle, prefix, end);
 }
 
-// Out of the way in one step, so that a crash in between leaves either the old one or none.
-Status move_aside(const std::string& directory, const std::string& aside) {
+// As open_database(), of a catalog that is there, for reading. Needs no space.
+rocksdb::Status open_to_read(const std::string& directory, std::unique_ptr<Database>& out) {
+  auto database = std::make_unique<Database>();
+  rocksdb::DB* db = nullptr;
+  rocksdb::DBOptions options = db_options();
+  options.create_if_missing = false;
+  options.create_missing_column_families = false;
+  rocksdb::Status status =
+      rocksdb::DB::OpenForReadOnly(options, directory, families(), &database->handles, &db);
+  database->db.reset(db);
+  if (status.ok()) out = std::move(database);
+  return status;
+}
+
+// Puts a new, empty catalog in the place of the one in `directory`, which goes to `aside` with
+// whatever was there removed. The new one is made first, beside it: where that fails, the old one
+// stays. A crash in between leaves the old one, or none.
+Status replace_database(const std::string& directory, const std::string& aside) {
+  const std::string fresh = directory + ".new";
   std::error_code error;
-  std::filesystem::remove_all(aside, error);
-  if (!error) std::filesystem::rename(directory, aside, error);
-  if (error) {
-    return make_error(ErrorCode::kIo, "catalog {}: cannot be moved to {}: {}", directory, aside,
-                      error.message());
+  std::filesystem::remove_all(fresh, error);
+  std::unique_ptr<Database> made;
+  const rocksdb::Status status = open_database(fresh, made);
+  made.reset();
+  if (!status.ok()) {
+    std::filesystem::remove_all(fresh, error);
+    return to_error(status, fresh);
   }
-  return {};
+  std::filesystem::remove_all(aside, error);
+  if (!error && std::filesystem::exists(directory, error)) {
+    std::filesystem::rename(directory, aside, error);
+  }
+  if (!error) std::filesystem::rename(fresh, directory, error);
+  if (!error) return {};
+  const std::string why = error.message();
+  const ErrorCode code = ckpt::code_of_errno(error.value());
+  std::filesystem::remove_all(fresh, error);
+  return make_error(code, "catalog {}: cannot be moved to {}: {}", directory, aside, why);
 }
 
 class RocksDbStore final : public KvStore {
  public:
-  RocksDbStore(std::string directory, std::unique_ptr<Database> database)
-      : directory_(std::move(directory)), database_(std::move(database)) {}
+  RocksDbStore(std::string directory, std::unique_ptr<Database> database, bool read_only)
+      : directory_(std::move(directory)), database_(std::move(database)), read_only_(read_only) {}
 
   Status write(const std::vector<KvWrite>& batch) override {
     CKPT_TRY(usable());
+    if (read_only_) {
+      return make_error(ErrorCode::kResourceExhausted,
+                        "catalog {}: open for reading only, because the disk is full", directory_);
+    }
     rocksdb::WriteBatch writes;
     for (const KvWrite& write : batch) {
       auto* handle = database_->handle(write.family);
@@ -244,21 +275,41 @@ class RocksDbStore final : public KvStore {
 
   // Made anew instead of emptied: what has to be cleared may be what cannot be read.
   Status clear() override {
-    close(make_error(ErrorCode::kIo, "catalog {}: could not be made anew", directory_));
+    close(make_error(ErrorCode::kUnavailable, "catalog {}: could not be made anew", directory_));
     const std::string aside = directory_ + ".old";
-    CKPT_TRY(move_aside(directory_, aside));
+    Status replaced = replace_database(directory_, aside);
+    if (!replaced.ok()) {
+      closed_ = replaced.error();
+      return replaced;
+    }
     CKPT_TRY(reopen());
     std::error_code ignored;  // what stays behind is removed by the next clear
     std::filesystem::remove_all(aside, ignored);
     return {};
   }
 
+  Result<std::string> set_aside(std::string_view name) override {
+    std::error_code error;
+    std::string aside;
+    for (int number = 1; aside.empty() || std::filesystem::exists(aside, error); ++number) {
+      aside = fmt::format("{}.{}-{}", directory_, name, number);
+    }
+    close(make_error(ErrorCode::kUnavailable, "catalog {}: could not be made anew", directory_));
+    CKPT_TRY(replace_database(directory_, aside));
+    CKPT_TRY(reopen());
+    return aside;
+  }
+
   Status reopen() override {
-    if (database_) return {};
+    if (database_ && !read_only_) return {};
+    database_.reset();
+    read_only_ = false;
     Status opened = check(open_database(directory_, database_));
     if (!opened.ok()) closed_ = opened.error();
     return opened;
   }
+
+  bool read_only() const override { return read_only_ && database_ != nullptr; }
 
  private:
   void close(const ckpt::Error& why) {
@@ -291,7 +342,8 @@ class RocksDbStore final : public KvStore {
 
   std::string directory_;
   std::unique_ptr<Database> database_;
-  ckpt::Error closed_;  // why there is none
+  bool read_only_;
+  ckpt::Error closed_;  // why there is no database
 };
 
 }  // namespace
@@ -299,21 +351,23 @@ class RocksDbStore final : public KvStore {
 Result<OpenedKvStore> open_rocksdb_store(const std::string& directory) {
   OpenedKvStore opened;
   std::unique_ptr<Database> database;
+  bool read_only = false;
   rocksdb::Status status = open_database(directory, database);
-  if (!status.ok()) {
-    // RocksDB has no status of its own for a lock that is held.
-    if (status.IsIOError() && status.ToString().find("LOCK") != std::string::npos) {
-      return make_error(ErrorCode::kUnavailable, "catalog {}: in use by another process: {}",
-                        directory, status.ToString());
-    }
+  if (is_rocksdb_lock_held(status)) {
+    return make_error(ErrorCode::kUnavailable, "catalog {}: in use by another process: {}",
+                      directory, status.ToString());
+  }
+  if (!status.ok() && rocksdb_error_code(status) == ErrorCode::kResourceExhausted) {
+    read_only = open_to_read(directory, database).ok();
+  } else if (!status.ok() && is_rocksdb_damage(status)) {
     const std::string aside = directory + ".broken";
     opened.reset_reason =
         fmt::format("catalog {}: {}; moved to {}, made anew", directory, status.ToString(), aside);
-    CKPT_TRY(move_aside(directory, aside));
+    CKPT_TRY(replace_database(directory, aside));
     status = open_database(directory, database);
-    if (!status.ok()) return to_error(status, directory);
   }
-  opened.store = std::make_unique<RocksDbStore>(directory, std::move(database));
+  if (database == nullptr) return to_error(status, directory);
+  opened.store = std::make_unique<RocksDbStore>(directory, std::move(database), read_only);
   return opened;
 }
 

@@ -42,6 +42,9 @@ struct ScrubPass {
   uint64_t checked_bytes = 0;     // headers and padded payloads read
   uint64_t commits = 0;
   ScrubCursor cursor;
+  // Units that could not be checked, because the system refused to read them; why the last one.
+  uint64_t unchecked = 0;
+  std::string unchecked_reason;
   bool operator==(const ScrubPass&) const = default;
 };
 

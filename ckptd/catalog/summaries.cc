@@ -81,7 +81,11 @@ std::optional<ckpt::Step> Catalog::newest_tokens_in(ckpt::RunId run, ViewPoint p
                    keys::commit(run, CommitIndex::kTokens, point.lineage, point.step),
                    keys::commits(run, CommitIndex::kTokens, point.lineage),
                    [&](std::string_view key, std::string_view) {
-                     if (const auto at = keys::lineage_step_at_end(key)) newest = at->step;
+                     if (const auto at = keys::lineage_step_at_end(key)) {
+                       newest = at->step;
+                     } else {
+                       impl_->damaged(Family::kCommits, "token counts");
+                     }
                      return false;
                    });
   return newest;

@@ -256,10 +256,13 @@ std::string encode(const ckptd::ScrubState& state) {
                                               damage.reason.c_str(), damage.found_ns, damage.pass));
   }
   const ScrubPass last = encode_pass(state.last);
-  const ScrubPass pass = encode_pass(state.pass.value_or(ckptd::ScrubPass()));
+  const ckptd::ScrubPass under_way = state.pass.value_or(ckptd::ScrubPass());
+  const ScrubPass pass = encode_pass(under_way);
   return finish(builder,
                 CreateScrubStateDirect(builder, &last, state.pass ? &pass : nullptr,
-                                       state.read_back_sequence, &damages, state.damages_left_out));
+                                       state.read_back_sequence, &damages, state.damages_left_out,
+                                       state.last.unchecked, state.last.unchecked_reason.c_str(),
+                                       under_way.unchecked, under_way.unchecked_reason.c_str()));
 }
 
 std::optional<ckptd::ScrubState> decode_scrub_state(std::string_view value) {
@@ -267,7 +270,13 @@ std::optional<ckptd::ScrubState> decode_scrub_state(std::string_view value) {
   if (!table) return std::nullopt;
   ckptd::ScrubState state;
   if (table->last() != nullptr) state.last = decode_pass(*table->last());
-  if (table->pass() != nullptr) state.pass = decode_pass(*table->pass());
+  state.last.unchecked = table->last_unchecked();
+  state.last.unchecked_reason = text(table->last_unchecked_reason());
+  if (table->pass() != nullptr) {
+    state.pass = decode_pass(*table->pass());
+    state.pass->unchecked = table->pass_unchecked();
+    state.pass->unchecked_reason = text(table->pass_unchecked_reason());
+  }
   state.read_back_sequence = table->read_back_sequence();
   state.damages_left_out = table->damages_left_out();
   if (table->damages() == nullptr) return state;

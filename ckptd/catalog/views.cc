@@ -149,8 +149,7 @@ std::vector<CommitInfo> Catalog::commits(ckpt::RunId run) const {
 std::optional<CommitInfo> Catalog::commit(ckpt::RunId run, ckpt::LineageId lineage,
                                           ckpt::Step step) const {
   auto commit = impl_->read_commit(run, lineage, step);
-  if (!commit) return std::nullopt;
-  return std::move(commit->info);
+  return commit ? std::optional(std::move(commit->info)) : std::nullopt;
 }
 
 std::optional<ckpt::fb::CommittedT> Catalog::record(ckpt::RunId run, ckpt::LineageId lineage,
@@ -263,7 +262,7 @@ std::optional<UnitVersion> Catalog::newest_version(
       stretch.newest_step = std::min(stretch.newest_step, before->step - 1);
     }
     auto version = impl_->newest_in(run, unit, stretch);
-    // A store that cannot be read must not make an older version look like the newest.
+    // An older version must not look like the newest where the store cannot be read.
     if (version || !impl_->health.ok()) return version;
   }
   return std::nullopt;
@@ -280,6 +279,7 @@ std::optional<DamagedVersion> Catalog::damaged_version(ckpt::RunId run, ckpt::Un
     if (!newest) continue;
     const auto at = keys::lineage_step_at_end(newest->key);
     const auto version = values::decode_version(newest->value);
+    if (!at || !version) impl_->damaged(Family::kVersions, fmt::format("unit number {}", unit));
     if (!at || !version || !version->damaged) return std::nullopt;
     const auto commit = impl_->read_commit(run, at->lineage, at->step);
     if (!commit) return std::nullopt;
@@ -329,7 +329,9 @@ bool Catalog::complete(ckpt::RunId run, ViewPoint point) const {
         keys::commit(run, CommitIndex::kFull, stretch.lineage, stretch.newest_step),
         keys::commits(run, CommitIndex::kFull, stretch.lineage));
     if (!full) continue;
-    first_unknown = keys::u32_at(full->value, 0).value_or(0);
+    const auto leading = keys::u32_at(full->value, 0);
+    if (!leading) impl_->damaged(Family::kCommits, "an entry of the full commits");
+    first_unknown = leading.value_or(0);
     break;
   }
   for (ckpt::UnitId unit = first_unknown; unit < entry->units->size(); ++unit) {
@@ -344,9 +346,9 @@ std::optional<ckpt::Step> Catalog::Impl::newest_live(ckpt::RunId run,
       Family::kCommits, keys::commit(run, CommitIndex::kLive, stretch.lineage, stretch.newest_step),
       keys::commits(run, CommitIndex::kLive, stretch.lineage));
   if (!live) return std::nullopt;
-  const auto at = keys::lineage_step_at_end(live->key);
-  if (!at) return std::nullopt;
-  return at->step;
+  if (const auto at = keys::lineage_step_at_end(live->key)) return at->step;
+  damaged(Family::kCommits, "an entry of the live commits");
+  return std::nullopt;
 }
 
 std::optional<ViewPoint> Catalog::latest_complete(ckpt::RunId run, ckpt::LineageId lineage) const {

@@ -124,6 +124,15 @@ class Disk {
   uint64_t write_errors_ = 0;
 };
 
+// Does this error of reading or opening a file say that bytes are lost? True: they were read and
+// are wrong (kCorrupt), the disk cannot give them (kIo), or their file is missing (kNotFound).
+// False: the system refused for another reason, such as permissions, descriptors or memory. The
+// bytes may be intact then, and nobody may act as if they were not.
+inline bool says_damage(const ckpt::Error& error) {
+  return error.code == ckpt::ErrorCode::kCorrupt || error.code == ckpt::ErrorCode::kIo ||
+         error.code == ckpt::ErrorCode::kNotFound;
+}
+
 // Blocking helpers for start-up and tools: submit, wait, reap.
 Result<uint64_t> read_blocking(Disk& disk, FileId file, uint64_t offset, MutableByteView memory);
 Status write_blocking(Disk& disk, FileId file, uint64_t offset, ByteView memory);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ckptd/io/memory_disk_impl.h"
+#include "ckptd/io/posix_files.h"
 #include "formats/base/checked.h"
 
 namespace ckptd {
@@ -148,6 +149,9 @@ Result<FileId> MemoryDisk::open(std::string_view path, const OpenOptions& option
   if (exists && found->second == nullptr) {
     return make_error(ErrorCode::kIo, "{}: open: is a directory", name);
   }
+  if (exists && impl_->refuses(name, impl_->faults.refused_open)) {
+    return errno_error(impl_->faults.refusal, fmt::format("{}: open", name));
+  }
   auto file = exists ? found->second : std::make_shared<MemoryFile>();
   const uint64_t wanted = ckpt::base::align_up(options.preallocate_bytes, kBlockBytes);
   const uint64_t more = wanted > file->allocated_end() ? wanted - file->allocated_end() : 0;
@@ -170,7 +174,13 @@ Result<Disk::NewFile> MemoryDisk::create_file(std::string_view path, uint64_t pr
   return NewFile{.path = std::string(path), .fd = {}};
 }
 
-FileId MemoryDisk::adopt(NewFile file) { return open(file.path, {}).value(); }
+FileId MemoryDisk::adopt(NewFile file) {
+  const FileId id = impl_->next_file++;
+  const auto found = impl_->names.find(file.path);
+  CKPT_ASSERT_MSG(found != impl_->names.end(), file.path);
+  impl_->open_files.emplace(id, Impl::OpenFile{file.path, found->second});
+  return id;
+}
 
 void MemoryDisk::close(FileId file) { CKPT_ASSERT(impl_->open_files.erase(file) == 1); }
 
@@ -179,6 +189,10 @@ Result<uint64_t> MemoryDisk::read_now(FileId file, uint64_t offset, MutableByteV
   if (impl_->faulty(open_file.path) && ++impl_->reads_seen == impl_->faults.fail_nth_read) {
     return make_error(ErrorCode::kIo, "{}: read of {} bytes at offset {}: Input/output error",
                       open_file.path, memory.size(), offset);
+  }
+  if (impl_->refuses(open_file.path, impl_->faults.refused_read)) {
+    return errno_error(impl_->faults.refusal, fmt::format("{}: read of {} bytes at offset {}",
+                                                          open_file.path, memory.size(), offset));
   }
   return open_file.file->read(offset, memory);
 }

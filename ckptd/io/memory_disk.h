@@ -33,6 +33,11 @@ struct MemoryFaults {
   uint64_t full_nth_write = 0;  // ENOSPC
   uint64_t fail_nth_read = 0;   // EIO
   uint64_t fail_nth_sync = 0;   // EIO; the unsynced writes of the file stay unsynced
+  // The system refuses with this errno, though the bytes are there. Per open or read, drawn from
+  // the seed; opens of files that are made are not hit.
+  double refused_open = 0;
+  double refused_read = 0;
+  int refusal = 24;  // EMFILE
 };
 
 class MemoryDisk final : public Disk {

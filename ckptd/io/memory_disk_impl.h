@@ -35,6 +35,9 @@ struct MemoryDisk::Impl {
     return probability > 0 && std::uniform_real_distribution<double>(0, 1)(random) < probability;
   }
   bool faulty(const std::string& path) const { return path.starts_with(faults.path_prefix); }
+  bool refuses(const std::string& path, double probability) {
+    return faulty(path) && chance(probability);
+  }
   // Applies the request; nullopt if it goes on later (a short write).
   std::optional<Result<uint64_t>> apply(Pending& pending);
   std::optional<Result<uint64_t>> apply_write(OpenFile& open_file, Pending& pending);

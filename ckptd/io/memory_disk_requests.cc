@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "ckptd/io/memory_disk_impl.h"
+#include "ckptd/io/posix_files.h"
 #include "formats/base/checked.h"
 
 namespace ckptd {
@@ -110,6 +111,11 @@ std::optional<Result<uint64_t>> MemoryDisk::Impl::apply(Pending& waiting) {
       if (hit && ++reads_seen == faults.fail_nth_read) {
         return make_error(ErrorCode::kIo, "{}: read of {} bytes at offset {}: Input/output error",
                           open_file.path, request.memory.size(), request.offset);
+      }
+      if (refuses(open_file.path, faults.refused_read)) {
+        return errno_error(faults.refusal,
+                           fmt::format("{}: read of {} bytes at offset {}", open_file.path,
+                                       request.memory.size(), request.offset));
       }
       return Result<uint64_t>(open_file.file->read(request.offset, request.memory));
     case IoOp::kSync:

@@ -13,6 +13,8 @@
 #include <cstring>
 #include <memory>
 
+#include "formats/base/errno_code.h"
+
 namespace ckptd {
 
 using ckpt::ErrorCode;
@@ -24,14 +26,8 @@ int fallocate_mode(IoOp op) {
 }
 
 ckpt::Error errno_error(int error, std::string_view what) {
-  ErrorCode code = ErrorCode::kIo;
-  if (error == ENOSPC || error == EDQUOT || error == EFBIG) code = ErrorCode::kResourceExhausted;
-  if (error == EOPNOTSUPP) code = ErrorCode::kUnavailable;
-  if (error == ENOENT) code = ErrorCode::kNotFound;
-  if (error == EEXIST) code = ErrorCode::kAlreadyExists;
-  if (error == EACCES || error == EPERM || error == EROFS) code = ErrorCode::kPermissionDenied;
   // EFBIG alone does not say whose limit it is.
-  return make_error(code, "{}: {}{}", what, std::strerror(error),
+  return make_error(ckpt::code_of_errno(error), "{}: {}{}", what, std::strerror(error),
                     error == EFBIG ? " (limit for file sizes, ulimit -f)" : "");
 }
 
@@ -46,7 +42,7 @@ Status regular_file(int fd, const std::string& path) {
   struct stat info {};
   if (::fstat(fd, &info) != 0) return errno_error(errno, fmt::format("{}: stat", path));
   if (!S_ISREG(info.st_mode)) {
-    return make_error(ErrorCode::kIo, "{}: not a regular file", path);
+    return make_error(ErrorCode::kFailedPrecondition, "{}: not a regular file", path);
   }
   const int flags = ::fcntl(fd, F_GETFL);
   if (flags < 0 || ::fcntl(fd, F_SETFL, flags & ~O_NONBLOCK) != 0) {

@@ -14,9 +14,8 @@ namespace ckptd {
 // How fallocate() is asked to do kAllocate or kPunch: neither changes the size of the file.
 int fallocate_mode(IoOp op);
 
-// The error for errno `error`: ENOSPC, EDQUOT and EFBIG are kResourceExhausted, a missing file
-// kNotFound, EOPNOTSUPP kUnavailable, everything else kIo. `what` names the object and the
-// operation.
+// The error for errno `error`, with the code that formats/base/errno_code.h gives it. `what` names
+// the object and the operation.
 ckpt::Error errno_error(int error, std::string_view what);
 
 // The highest directory above `directory` on the same file system: the name that `df` shows, but

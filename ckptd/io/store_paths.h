@@ -12,6 +12,7 @@ namespace ckptd {
 inline constexpr char kSegmentsDirectory[] = "segments";
 inline constexpr char kJournalDirectory[] = "journal";
 inline constexpr char kCatalogDirectory[] = "catalog";  // RocksDB's
+inline constexpr char kForeignCatalog[] = "foreign";    // catalog.foreign-N: one of another store
 inline constexpr char kJournalPath[] = "journal/journal.log";
 
 inline std::string segment_path(ckpt::SegmentId segment) {

@@ -55,6 +55,15 @@ Result<std::string> document_of(const QueryContext& context, const Verb& verb,
       target.ok() ? "run " + *target : "all runs", verb.name, context.page_bytes_max);
 }
 
+// What verify says of a unit.
+Json finding_json(const VerifyError& error) {
+  return {{"run", error.run},
+          {"step", error.step},
+          {"lineage", error.lineage},
+          {"unit", error.unit},
+          {"reason", error.reason}};
+}
+
 }  // namespace
 
 bool is_catalog_verb(std::string_view verb) { return find_verb(verb) != nullptr; }
@@ -76,22 +85,33 @@ QueryAnswer answer_query(const QueryContext& context, std::string_view verb,
 }
 
 QueryAnswer verify_answer(const VerifyReport& report, size_t page_bytes_max) {
+  // Half of the room is kept for what could not be checked, where there is some.
+  const size_t for_unchecked = report.unchecked.empty() ? 0 : page_bytes_max / 2;
+  Json unchecked = Json::array();
+  size_t bytes = 0;
+  for (const VerifyError& error : report.unchecked) {
+    Json row = finding_json(error);
+    bytes += dump(row).size() + 1;
+    if (bytes > for_unchecked) break;
+    unchecked.push_back(std::move(row));
+  }
+  const uint64_t unchecked_left_out =
+      report.unchecked_left_out + report.unchecked.size() - unchecked.size();
+
   Rows rows(Json{{"checked_bytes", report.checked_bytes}, {"commits", report.commits}}, "errors",
-            page_bytes_max);
+            page_bytes_max - bytes);
   size_t listed = 0;
   for (const VerifyError& error : report.errors) {
-    if (!rows.add_row({{"run", error.run},
-                       {"step", error.step},
-                       {"lineage", error.lineage},
-                       {"unit", error.unit},
-                       {"reason", error.reason}})) {
-      break;
-    }
+    if (!rows.add_row(finding_json(error))) break;
     ++listed;
   }
   const uint64_t left_out = report.errors_left_out + report.errors.size() - listed;
-  const int exit_code = report.errors.empty() ? 0 : exit_code_for(ckpt::ErrorCode::kCorrupt);
-  const Json after = left_out > 0 ? Json{{"errors_left_out", left_out}} : Json::object();
+  Json after{{"unchecked", std::move(unchecked)}};
+  if (left_out > 0) after["errors_left_out"] = left_out;
+  if (unchecked_left_out > 0) after["unchecked_left_out"] = unchecked_left_out;
+  const int otherwise = report.unchecked.empty() ? 0 : 1;
+  const int exit_code =
+      report.errors.empty() ? otherwise : exit_code_for(ckpt::ErrorCode::kCorrupt);
   return {exit_code, std::move(rows).text(after)};
 }
 

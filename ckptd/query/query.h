@@ -61,7 +61,8 @@ struct VerifyTarget {
   bool journal = false;            // the whole store: the journal, too
 };
 Result<VerifyTarget> parse_verify_args(const QueryContext& context, std::string_view args);
-// So many errors as there is room for; those that are left out are counted.
+// As many errors as there is room for; those that are left out are counted. Exit code 4: something
+// is damaged; 1: nothing is as far as could be checked, and something could not be.
 QueryAnswer verify_answer(const VerifyReport& report,
                           size_t page_bytes_max = limits::kQueryPageBytesMax);
 
@@ -77,8 +78,8 @@ struct ScrubReport {
   size_t commits_waiting = 0;
   ScrubState state;
 };
-// `begun`: the number of the pass that was started by this question. The exit code says whether
-// damage is known, unless a pass has only just begun to look for it.
+// `begun`: the number of the pass that was started by this question. Exit code 4: damage is known;
+// 1: the last pass could not check everything; 0 where a pass has only just begun to look.
 QueryAnswer scrub_answer(const QueryContext& context, const ScrubReport& report,
                          std::optional<uint64_t> begun);
 

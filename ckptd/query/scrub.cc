@@ -11,7 +11,9 @@ Json pass_json(const ScrubPass& pass) {
           {"began", iso_time(pass.began_ns)},
           {"ended", time_or_null(pass.ended_ns)},
           {"checked_bytes", pass.checked_bytes},
-          {"commits", pass.commits}};
+          {"commits", pass.commits},
+          {"unchecked", pass.unchecked},
+          {"unchecked_reason", pass.unchecked > 0 ? Json(pass.unchecked_reason) : Json()}};
 }
 
 // Where the pass under way goes on: a commit by its record in the journal, and an extent of it.
@@ -67,7 +69,9 @@ QueryAnswer scrub_answer(const QueryContext& context, const ScrubReport& report,
   if (state.damages_left_out > 0) document["errors_left_out"] = state.damages_left_out;
   if (begun) document["begun"] = *begun;
   const bool sound = state.damages.empty() && state.damages_left_out == 0;
-  const int exit_code = sound || begun ? 0 : exit_code_for(ckpt::ErrorCode::kCorrupt);
+  int exit_code = state.last.unchecked > 0 ? 1 : 0;
+  if (!sound) exit_code = exit_code_for(ckpt::ErrorCode::kCorrupt);
+  if (begun) exit_code = 0;
   return {exit_code, dump(document)};
 }
 

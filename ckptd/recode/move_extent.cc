@@ -38,7 +38,7 @@ void Recoder::read() {
 void Recoder::read_done(const ExtentReader::Outcome& outcome) {
   counters_.read_bytes += outcome.bytes;
   if (!outcome.file_damage.empty()) return leave(outcome.file_damage);
-  if (!outcome.damages.empty()) return leave(outcome.damages.front().reason);
+  if (!outcome.findings.empty()) return leave(outcome.findings.front().reason);
   at_hand_.encoder = std::make_unique<SlabEncoder>(
       ckpt::ByteView(at_hand_.raw.bytes()).subspan(at_hand_.header_bytes), at_hand_.from.fragments,
       encode_all(commit_->units()));
@@ -139,11 +139,12 @@ void Recoder::read_back() {
 
 void Recoder::checked(const ExtentReader::Outcome& outcome) {
   counters_.read_bytes += outcome.bytes;
-  const bool holds = outcome.file_damage.empty() && outcome.damages.empty();
+  const bool holds = outcome.file_damage.empty() && outcome.findings.empty();
   if (!holds) {
     give_up();
-    return leave("what was written of it is damaged: " +
-                 (outcome.damages.empty() ? outcome.file_damage : outcome.damages.front().reason));
+    return leave("what was written of it is damaged: " + (outcome.findings.empty()
+                                                              ? outcome.file_damage
+                                                              : outcome.findings.front().reason));
   }
   stage_ = Stage::kRecord;
   record();

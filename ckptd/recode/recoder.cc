@@ -83,8 +83,9 @@ bool Recoder::load_next() {
       return false;
     }
     const Due& due = due_.front();
-    commit_ = CommitCheck::load(catalog_, context_.segments.store(), due.run, due.point);
-    if (!catalog_.health().ok()) return false;
+    auto loaded = CommitCheck::load(catalog_, context_.segments.store(), due.run, due.point);
+    if (!loaded.ok()) return false;
+    commit_ = std::move(loaded).value();
     const bool there = commit_ && commit_->info().sequence == due.sequence;
     if (!there || commit_->info().damaged) {
       commit_.reset();
@@ -141,8 +142,9 @@ bool Recoder::may_gain(size_t extent) const {
 bool Recoder::may_move() const {
   const ExtentPosition at = commit_->position(extent_);
   const ViewPoint point{key().lineage, key().step};
+  // A catalog that cannot be read does not say that nobody has.
   return !options_.held(key().run, point) &&
-         !catalog_.others_hold(key().run, at.segment, at.offset, point);
+         !catalog_.others_hold(key().run, at.segment, at.offset, point) && catalog_.health().ok();
 }
 
 // Not on a disk that is all but full: see Scrub::save().

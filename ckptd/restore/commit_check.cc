@@ -1,30 +1,36 @@
 #include "ckptd/restore/commit_check.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "ckptd/io/store_paths.h"
 
 namespace ckptd {
 
-VerifyError error_of_journal(std::string reason) {
-  return {.run = {}, .unit = kJournalPath, .reason = std::move(reason)};
+VerifyError error_of_journal(std::string reason, bool damage) {
+  return {.run = {}, .unit = kJournalPath, .reason = std::move(reason), .damage = damage};
 }
 
-std::optional<CommitCheck> CommitCheck::load(const Catalog& catalog,
-                                             const ckpt::base::Hash128& store, ckpt::RunId run,
-                                             ViewPoint point) {
+VerifyError unchecked_for_want_of_catalog(const ckpt::Error& why) {
+  return {.run = {}, .unit = kCatalogDirectory, .reason = why.message, .damage = false};
+}
+
+Result<std::optional<CommitCheck>> CommitCheck::load(const Catalog& catalog,
+                                                     const ckpt::base::Hash128& store,
+                                                     ckpt::RunId run, ViewPoint point) {
   auto record = catalog.record(run, point.lineage, point.step);
   const auto info = catalog.commit(run, point.lineage, point.step);
   const auto of_run = catalog.run(run);
   const auto specs = catalog.units(run);
-  if (!record || !info || !of_run.ok() || !specs.ok()) return std::nullopt;
+  CKPT_TRY(catalog.health());
+  if (!record || !info || !of_run.ok() || !specs.ok()) return std::optional<CommitCheck>();
   CommitCheck commit;
   commit.record_ = std::move(*record);
   commit.info_ = *info;
   commit.run_name_ = of_run->name;
   commit.units_ = *specs;
   commit.headers_ = expected_headers(store, commit.record_);
-  return commit;
+  return std::optional(std::move(commit));
 }
 
 ExtentPosition CommitCheck::position(size_t extent) const {
@@ -42,15 +48,16 @@ ExtentCheck CommitCheck::check(size_t extent) const {
           info_.deleted || place.lineage != 0 ? ExtentPart::kRest : ExtentPart::kWhole};
 }
 
-VerifyError CommitCheck::error(std::optional<ckpt::UnitId> unit, std::string reason) const {
+VerifyError CommitCheck::error(std::optional<ckpt::UnitId> unit, std::string reason,
+                               bool damage) const {
   const bool known = unit && *unit < units_->size();
-  return {run_name_, record_.lineage, record_.step, known ? (*units_)[*unit].name : "",
-          std::move(reason)};
+  return {run_name_,         record_.lineage, record_.step, known ? (*units_)[*unit].name : "",
+          std::move(reason), damage};
 }
 
 std::vector<VerifyError> CommitCheck::errors(size_t extent, const ExtentReader::Outcome& outcome) {
   std::vector<VerifyError> errors;
-  errors.reserve(outcome.damages.size() + 1);
+  errors.reserve(outcome.findings.size() + 1);
   const ckpt::SegmentId segment = record_.extents[extent]->segment;
   // It is none of the commit's bytes, and yet what everything in the file lies behind.
   if (!outcome.file_damage.empty() && damaged_segments_.insert(segment).second) {
@@ -59,15 +66,19 @@ std::vector<VerifyError> CommitCheck::errors(size_t extent, const ExtentReader::
                            fmt::format("segment {}: the header of the file is damaged: {}", segment,
                                        outcome.file_damage)));
   }
-  for (const ExtentCheck::Damage& damage : outcome.damages) {
-    VerifyError found = error(damage.unit, damage.reason);
-    if (reported_.insert(found.unit).second) errors.push_back(std::move(found));
+  for (const ExtentCheck::Finding& finding : outcome.findings) {
+    VerifyError found = error(finding.unit, finding.reason, finding.damage);
+    const auto [known, added] = reported_.try_emplace(found.unit, finding.damage);
+    const bool worse = finding.damage && !known->second;
+    known->second = known->second || finding.damage;
+    if (added || worse) errors.push_back(std::move(found));
   }
   return errors;
 }
 
 std::vector<VerifyError> CommitCheck::last_errors() const {
-  if (!info_.damaged || !reported_.empty()) return {};
+  const bool said = std::ranges::any_of(reported_, [](const auto& unit) { return unit.second; });
+  if (!info_.damaged || said) return {};
   return {
       error(info_.units.empty() ? std::nullopt : std::optional(info_.units.front()), info_.reason)};
 }

@@ -4,9 +4,11 @@
 // Damage that is in no fragment (header, gaps, padding) is reported with the first unit of the
 // extent. Each unit is reported once; so is a segment file whose header is damaged. Commits that
 // recovery marked damaged are always reported. Of a deleted commit only what views of others need
-// is looked at, and the header before it.
+// is looked at, and the header before it. Bytes that the system refused to read are reported as
+// unchecked: they may be intact.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -23,17 +25,21 @@ struct VerifyError {
   ckpt::Step step = 0;
   std::string unit;
   std::string reason;
+  bool damage = true;  // false: it could not be checked
 };
 
-// Of the journal: of no run, and its path is the unit.
-VerifyError error_of_journal(std::string reason);
+// An error of the journal: of no run, and its path is the unit.
+VerifyError error_of_journal(std::string reason, bool damage);
+// The catalog cannot be read, so nobody knows what is to be checked: of no run, unit "catalog".
+VerifyError unchecked_for_want_of_catalog(const ckpt::Error& why);
 
 class CommitCheck {
  public:
-  // As the catalog has it now; nullopt: there is nothing of it (any more), or the catalog cannot be
-  // read, which its health() says.
-  static std::optional<CommitCheck> load(const Catalog& catalog, const ckpt::base::Hash128& store,
-                                         ckpt::RunId run, ViewPoint point);
+  // As the catalog has it now; nullopt: there is nothing of it (any more). The error of a catalog
+  // that cannot be read.
+  static Result<std::optional<CommitCheck>> load(const Catalog& catalog,
+                                                 const ckpt::base::Hash128& store, ckpt::RunId run,
+                                                 ViewPoint point);
 
   size_t extents() const { return headers_.size(); }
   // The commit that wrote it, if it is not this one.
@@ -51,14 +57,14 @@ class CommitCheck {
   std::vector<VerifyError> last_errors() const;
 
  private:
-  VerifyError error(std::optional<ckpt::UnitId> unit, std::string reason) const;
+  VerifyError error(std::optional<ckpt::UnitId> unit, std::string reason, bool damage = true) const;
 
   ckpt::fb::CommittedT record_;
   CommitInfo info_;
   std::string run_name_;
   std::shared_ptr<const std::vector<ckpt::UnitSpec>> units_;
   std::vector<ckpt::ExtentHeader> headers_;
-  std::set<std::string> reported_;              // units
+  std::map<std::string, bool> reported_;        // units; true: as damaged
   std::set<ckpt::SegmentId> damaged_segments_;  // whose headers were reported
 };
 

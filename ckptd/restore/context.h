@@ -1,9 +1,10 @@
-// What restores and verifies work with. All of it outlives them.
+// The parts of the daemon that restores and verifies work with. All of it outlives them.
 #pragma once
 
 #include <atomic>
 
 #include "ckptd/catalog/catalog.h"
+#include "ckptd/catalog/whole_read.h"
 #include "ckptd/io/disk.h"
 #include "ckptd/io/executor.h"
 #include "ckptd/restore/segment_reader.h"
@@ -24,6 +25,7 @@ struct RestoreContext {
   SegmentReader& segments;
   const Catalog& catalog;
   DecodeMeter* decoded = nullptr;
+  HealCatalog heal_catalog = {};
 };
 
 }  // namespace ckptd

@@ -27,15 +27,17 @@ std::string ExtentCheck::at(uint64_t offset_in_payload) const {
                      expected_.offset + header_bytes_ + offset_in_payload);
 }
 
-void ExtentCheck::damaged(std::optional<ckpt::UnitId> unit, std::string reason) {
-  const bool known = std::any_of(damages_.begin(), damages_.end(),
-                                 [&](const Damage& damage) { return damage.unit == unit; });
-  if (!known) damages_.push_back({unit, std::move(reason)});
+void ExtentCheck::add(Finding finding) {
+  const auto known = std::find_if(findings_.begin(), findings_.end(),
+                                  [&](const Finding& other) { return other.unit == finding.unit; });
+  if (known == findings_.end()) {
+    findings_.push_back(std::move(finding));
+  } else if (finding.damage && !known->damage) {
+    *known = std::move(finding);
+  }
 }
 
-void ExtentCheck::damaged_outside_fragments(const std::string& what) {
-  damaged(first_unit(), what);
-}
+void ExtentCheck::damaged_outside_fragments(const std::string& what) { add({first_unit(), what}); }
 
 void ExtentCheck::feed(ckpt::ByteView bytes) {
   CKPT_ASSERT(bytes.size() <= this->bytes() - position_);
@@ -81,7 +83,7 @@ void ExtentCheck::feed_payload(ckpt::ByteView bytes) {
 void ExtentCheck::end_fragment() {
   const ckpt::ExtentFragment& fragment = expected_.fragments[fragment_];
   if (!fragment_unreadable_ && crc_ != fragment.stored_crc32c()) {
-    damaged(fragment.unit, fmt::format("{}: CRC32C mismatch", at(fragment.payload_offset)));
+    add({fragment.unit, fmt::format("{}: CRC32C mismatch", at(fragment.payload_offset))});
   }
   next_fragment();
 }
@@ -92,13 +94,14 @@ void ExtentCheck::next_fragment() {
   fragment_unreadable_ = false;
 }
 
-void ExtentCheck::skip(uint64_t bytes, const std::string& reason) {
+void ExtentCheck::skip(uint64_t bytes, const std::string& reason, Missing missing) {
+  const bool damage = missing == Missing::kLost;
   CKPT_ASSERT(bytes <= this->bytes() - position_);
   const std::string where = fmt::format("segment {} offset {}: {}", expected_.segment,
                                         expected_.offset + position_, reason);
   if (position_ < header_bytes_) {
     header_unreadable_ = true;
-    damaged_outside_fragments(where);
+    add({first_unit(), where, damage});
   }
   position_ += bytes;
   if (position_ <= header_bytes_) return;
@@ -107,7 +110,7 @@ void ExtentCheck::skip(uint64_t bytes, const std::string& reason) {
   while (fragment_ < expected_.fragments.size() &&
          expected_.fragments[fragment_].payload_offset < payload_at) {
     const ckpt::ExtentFragment& fragment = expected_.fragments[fragment_];
-    damaged(fragment.unit, where);
+    add({fragment.unit, where, damage});
     any = true;
     if (fragment.payload_offset + fragment.stored_bytes() > payload_at) {
       fragment_unreadable_ = true;
@@ -115,19 +118,19 @@ void ExtentCheck::skip(uint64_t bytes, const std::string& reason) {
     }
     next_fragment();
   }
-  if (!any) damaged_outside_fragments(where);
+  if (!any) add({first_unit(), where, damage});
 }
 
-std::vector<ExtentCheck::Damage> ExtentCheck::finish() {
+std::vector<ExtentCheck::Finding> ExtentCheck::finish() {
   CKPT_ASSERT(position_ == bytes());
   // Without damage so far, the payload's CRC follows from the journal's fragments alone. If it does
   // not, the journal's own two accounts of the payload contradict each other.
-  if (damages_.empty() && part_ == ExtentPart::kWhole &&
+  if (findings_.empty() && part_ == ExtentPart::kWhole &&
       ckpt::payload_crc32c(expected_.fragments, padded_payload_bytes_) !=
           expected_.payload_crc32c) {
     damaged_outside_fragments(fmt::format("{}: payload CRC32C mismatch", at(0)));
   }
-  return std::move(damages_);
+  return std::move(findings_);
 }
 
 }  // namespace ckptd

@@ -23,21 +23,25 @@ class ExtentCheck {
   uint64_t bytes() const;  // of the whole extent: header and padded payload
   // The next bytes.
   void feed(ckpt::ByteView bytes);
-  // The next bytes could not be read.
-  void skip(uint64_t bytes, const std::string& reason);
+  // The next bytes did not come. They are lost, or the system refused to read them (says_damage()
+  // in io/disk.h), which says nothing about them.
+  enum class Missing : uint8_t { kLost, kUnchecked };
+  void skip(uint64_t bytes, const std::string& reason, Missing missing);
 
-  // One entry per damaged unit, with the first reason. After all bytes were fed or skipped.
-  struct Damage {
+  // One entry for each unit with damage, or with bytes that could not be checked; the first reason.
+  // Damage outweighs what could not be checked. After all bytes were fed or skipped.
+  struct Finding {
     std::optional<ckpt::UnitId> unit;  // none only if the extent holds no fragment
     std::string reason;
+    bool damage = true;  // false: could not be checked
   };
-  std::vector<Damage> finish();
+  std::vector<Finding> finish();
 
  private:
   void feed_payload(ckpt::ByteView bytes);
   void end_fragment();
   void next_fragment();
-  void damaged(std::optional<ckpt::UnitId> unit, std::string reason);
+  void add(Finding finding);
   void damaged_outside_fragments(const std::string& what);
   std::optional<ckpt::UnitId> first_unit() const;
   std::string at(uint64_t offset_in_payload) const;
@@ -54,7 +58,7 @@ class ExtentCheck {
   size_t fragment_ = 0;  // the one at or after the position
   uint32_t crc_ = 0;     // of its bytes so far
   bool fragment_unreadable_ = false;
-  std::vector<Damage> damages_;
+  std::vector<Finding> findings_;
 };
 
 }  // namespace ckptd

@@ -10,6 +10,14 @@ namespace ckptd {
 // O_DIRECT reads of whole blocks: headers and padded payloads are.
 static_assert(limits::kVerifyPieceBytes % ckpt::kBlockBytes == 0);
 
+namespace {
+
+ExtentCheck::Missing missing_by(const ckpt::Error& error) {
+  return says_damage(error) ? ExtentCheck::Missing::kLost : ExtentCheck::Missing::kUnchecked;
+}
+
+}  // namespace
+
 ExtentReader::ExtentReader(const RestoreContext& context, MayRead may_read)
     : context_(context), may_read_(std::move(may_read)) {}
 
@@ -52,7 +60,7 @@ void ExtentReader::start(ExtentPosition position, ExtentCheck check,
 void ExtentReader::opened(const Result<SegmentHandle>& handle) {
   if (!handle.ok()) {
     // Nothing of it can be read: every unit in it is named. From the loop: see start().
-    check_->skip(check_->bytes(), handle.error().message);
+    check_->skip(check_->bytes(), handle.error().message, missing_by(handle.error()));
     on_executor([] {}, &ExtentReader::finish);
     return;
   }
@@ -109,8 +117,9 @@ void ExtentReader::feed_more() {
         const uint64_t got = piece.got.ok() ? std::min(*piece.got, bytes) : 0;
         check_->feed(piece.memory.first(got));
         if (got < bytes) {
-          check_->skip(bytes - got,
-                       piece.got.ok() ? "the file ends here" : piece.got.error().message);
+          check_->skip(
+              bytes - got, piece.got.ok() ? "the file ends here" : piece.got.error().message,
+              piece.got.ok() ? ExtentCheck::Missing::kLost : missing_by(piece.got.error()));
         }
       },
       &ExtentReader::piece_fed);
@@ -130,7 +139,7 @@ void ExtentReader::piece_fed() {
 }
 
 void ExtentReader::finish() {
-  outcome_.damages = check_->finish();
+  outcome_.findings = check_->finish();
   Outcome outcome = std::move(outcome_);
   release();
   const auto on_done = std::exchange(on_done_, nullptr);

@@ -27,7 +27,7 @@ class ExtentReader {
   struct Outcome {
     uint64_t bytes = 0;       // that were asked of the disk
     std::string file_damage;  // what is wrong with the header of the segment's file; empty: nothing
-    std::vector<ExtentCheck::Damage> damages;
+    std::vector<ExtentCheck::Finding> findings;
   };
   // Is asked before each piece: may so many bytes be read now? After a no, go_on() asks again.
   using MayRead = std::function<bool(uint64_t bytes)>;

@@ -55,6 +55,7 @@ void JournalCheck::read_piece() {
 
 void JournalCheck::check_piece(const Result<uint64_t>& got) {
   outcome_.bytes += piece_bytes_;
+  if (!got.ok() && !says_damage(got.error())) return finish_unchecked(got.error());
   if (!got.ok()) return finish(got.error().message);
   if (*got < piece_bytes_) {
     return finish(fmt::format("journal at offset {}: the file ends here", at_.offset + *got));
@@ -69,11 +70,21 @@ void JournalCheck::piece_checked() {
   read_piece();
 }
 
-void JournalCheck::finish(std::string damage) {
+void JournalCheck::finish(const std::string& damage) {
   if (!damage.empty()) {
-    outcome_.damage =
+    outcome_.error =
         fmt::format("{}; restart ckptd: it writes the journal anew from the catalog", damage);
+    outcome_.damage = true;
   }
+  finish_with_outcome();
+}
+
+void JournalCheck::finish_unchecked(const ckpt::Error& why) {
+  outcome_.error = fmt::format("{}; the rest of the journal was not checked", why.message);
+  finish_with_outcome();
+}
+
+void JournalCheck::finish_with_outcome() {
   buffer_ = AlignedBuffer();
   const auto on_done = std::exchange(on_done_, nullptr);
   on_done(std::move(outcome_));  // may destroy this

@@ -26,8 +26,9 @@ struct JournalSource {
 class JournalCheck {
  public:
   struct Outcome {
-    uint64_t bytes = 0;  // that were asked of the disk
-    std::string damage;  // the first there is, with its offset and what to do; empty: none
+    uint64_t bytes = 0;   // that were asked of the disk
+    std::string error;    // the first there is, with its offset and what to do; empty: none
+    bool damage = false;  // false: it is no damage, the system refused to read
   };
   // As of ExtentReader: is asked before each piece; after a no, go_on() asks again.
   using MayRead = std::function<bool(uint64_t bytes)>;
@@ -49,7 +50,9 @@ class JournalCheck {
   void read_piece();
   void check_piece(const Result<uint64_t>& got);
   void piece_checked();
-  void finish(std::string damage);
+  void finish(const std::string& damage);
+  void finish_unchecked(const ckpt::Error& why);
+  void finish_with_outcome();
   // Work on the executor, then something of this; nothing else runs meanwhile.
   void on_executor(std::function<void()> work, std::function<void()> then);
   bool came_back();

@@ -35,8 +35,13 @@ bool MemoryVersions::counts(const ckpt::SnapshotKey& snapshot) {
   const auto [known, added] = counts_.try_emplace(snapshot, false);
   if (!added) return known->second;
   const auto commit = catalog_.commit(run_, snapshot.lineage, snapshot.step);
-  known->second = commit && !commit->deleted && commit->snapshot == snapshot;
-  return known->second;
+  const bool counts = commit && !commit->deleted && commit->snapshot == snapshot;
+  if (catalog_.health().ok()) {
+    known->second = counts;
+  } else {
+    counts_.erase(known);  // asked again once the catalog can be read
+  }
+  return counts;
 }
 
 std::optional<UnitVersion> MemoryVersions::of(ckpt::UnitId unit) {

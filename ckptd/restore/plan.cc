@@ -52,6 +52,9 @@ ckpt::Error cannot_be_had(const RestoreRequest& request, const RestoreOracle& or
                     request.exact ? "an older version was not allowed" : "no older version");
 }
 
+// A version that a catalog did not give is missing only if the catalog could be read.
+Status health_of(const RestoreOracle& oracle) { return oracle.health ? oracle.health() : Status(); }
+
 struct ChosenVersion {
   UnitVersion version;
   std::string note;
@@ -63,6 +66,7 @@ Result<std::optional<ChosenVersion>> choose_version(const RestoreRequest& reques
                                                     ckpt::UnitId unit) {
   auto version = oracle.newest_version(unit, std::nullopt);
   const auto damaged = oracle.damaged_version ? oracle.damaged_version(unit) : std::nullopt;
+  CKPT_TRY(health_of(oracle));
   if (damaged && (request.exact || !version)) {
     return cannot_be_had(request, oracle, unit, damaged->snapshot.step, damaged->reason);
   }
@@ -129,6 +133,7 @@ RestoreOracle catalog_oracle(
     return catalog.damaged_version(run, unit, point);
   };
   oracle.in_memory = std::move(in_memory);
+  oracle.health = [&catalog] { return catalog.health(); };
   const auto run = catalog.run(request.run);
   oracle.run_name = run.ok() ? run->name : fmt::format("number {}", request.run);
   const auto units = catalog.units(request.run);
@@ -174,6 +179,7 @@ Result<FallbackPlan> plan_fallback(const RestoreRequest& request, const RestoreO
   ckpt::SnapshotKey before = failed;
   for (;;) {
     const auto version = request.exact ? std::nullopt : oracle.newest_version(unit, before);
+    CKPT_TRY(health_of(oracle));
     if (!version) return cannot_be_had(request, oracle, unit, failed.step, reason);
     FallbackPlan plan;
     for (size_t want = 0; want < request.wants.size(); ++want) {

@@ -50,6 +50,9 @@ struct RestoreOracle {
   std::function<std::optional<DamagedVersion>(ckpt::UnitId)> damaged_version;
   // Empty: nothing is.
   std::function<bool(const ckpt::SnapshotKey&, ckpt::UnitId, const FragmentPlace&)> in_memory;
+  // The error of answers that may lack something, because the catalog could not be read. Empty:
+  // they never do.
+  std::function<Status()> health;
   // For messages only.
   std::string run_name;
   std::function<std::string(ckpt::UnitId)> unit_name;

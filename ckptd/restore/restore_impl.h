@@ -112,7 +112,7 @@ struct RestoreJob::Impl {
   void pump();
   void checked(FillingWindow& window);
   void settle(RestoreSlot& slot, std::vector<WindowPiece>& pieces);
-  void from_next_source(RestoreFragment& fragment, Source failed, const std::string& what,
+  void from_next_source(RestoreFragment& fragment, Source failed, const ckpt::Error& error,
                         bool base_failed = false);
   void from_segment(RestoreFragment& fragment, const std::string& reason);
   void hold_memory(const std::vector<PlannedRead>& reads);

@@ -8,6 +8,10 @@
 #include "formats/base/crc32c.h"
 
 namespace ckptd {
+
+using ckpt::ErrorCode;
+using ckpt::make_error;
+
 namespace {
 
 bool same_fragment(const RestoreFragment& fragment, const PlannedRead& read) {
@@ -225,33 +229,37 @@ void RestoreJob::Impl::settle(RestoreSlot& slot, std::vector<WindowPiece>& piece
   RestoreFragment& fragment = *slot.slice.fragment;
   if (failure || stale(fragment)) return;
   if (!slot.status.ok()) {
-    from_next_source(fragment, slot.source, slot.status.error().message, slot.base_failed);
+    from_next_source(fragment, slot.source, slot.status.error(), slot.base_failed);
     return;
   }
   fragment.slice_crcs[slot.slice.index] = slot.crc32c;
   fragment.slices_left -= 1;
   if (fragment.slices_left == 0 && fragment.slice_crcs.size() > 1 &&
       !crc_holds(fragment, combined_crc(fragment, slice_bytes_max))) {
-    from_next_source(fragment, fragment.source, kMismatch);
+    from_next_source(fragment, fragment.source, make_error(ErrorCode::kCorrupt, kMismatch));
     return;
   }
   pieces.insert(pieces.end(), slot.pieces.begin(), slot.pieces.end());
 }
 
 void RestoreJob::Impl::from_next_source(RestoreFragment& fragment, Source failed,
-                                        const std::string& what, bool base_failed) {
+                                        const ckpt::Error& error, bool base_failed) {
   if (fragment.place.segment == kNoSegment) {
-    from_older_version(fragment, fragment.place, "memory: " + what);
+    from_older_version(fragment, fragment.place, "memory: " + error.message);
     return;
   }
   if (failed == Source::kMemory) {
-    from_segment(fragment, what);
+    from_segment(fragment, error.message);
     return;
   }
   const FragmentPlace place = base_failed ? base_of(fragment.place) : fragment.place;
-  from_older_version(fragment, place,
-                     fmt::format("segment {} offset {}: {}{}", place.segment, place.payload_offset,
-                                 base_failed ? "base of a delta: " : "", what));
+  const std::string reason =
+      fmt::format("segment {} offset {}: {}{}", place.segment, place.payload_offset,
+                  base_failed ? "base of a delta: " : "", error.message);
+  if (says_damage(error)) return from_older_version(fragment, place, reason);
+  // The bytes may be intact: an older version must not take their place without need.
+  failure = make_error(error.code, "run {} step {} unit {}: could not be read: {}", oracle.run_name,
+                       fragment.snapshot.step, oracle.unit_name(fragment.unit), reason);
 }
 
 void RestoreJob::Impl::from_segment(RestoreFragment& fragment, const std::string& reason) {
@@ -291,8 +299,9 @@ void RestoreJob::Impl::from_older_version(const RestoreFragment& fragment,
   }
   FailedPlaces& places = failed_places[fragment.unit];
   places.insert({failed.segment, failed.payload_offset});
-  const auto plan =
-      plan_fallback(request, oracle, fragment.unit, fragment.snapshot, all_reasons, places);
+  const auto plan = read_whole(context.catalog, context.heal_catalog, [&] {
+    return plan_fallback(request, oracle, fragment.unit, fragment.snapshot, all_reasons, places);
+  });
   if (!plan.ok()) {
     failure = plan.error();
     return;

@@ -45,7 +45,7 @@ struct SegmentReader::Impl {
   static Result<ckpt::SegmentHeader> read_header(const Result<uint64_t>& bytes,
                                                  ckpt::ByteView block);
   Status check_header(ckpt::SegmentId segment, const ckpt::SegmentHeader& header) const;
-  void close_unused();
+  size_t close_unused(size_t most);
 };
 
 SegmentReader::SegmentReader(Disk& disk, const ckpt::base::Hash128& store)
@@ -91,7 +91,12 @@ void SegmentReader::open(ckpt::SegmentId segment, Then then) {
 }
 
 void SegmentReader::Impl::begin_open(ckpt::SegmentId segment, Then then) {
-  const auto file = disk.open(segment_path(segment), {.create = false, .direct = true});
+  const Disk::OpenOptions options{.create = false, .direct = true};
+  auto file = disk.open(segment_path(segment), options);
+  // Out of descriptors, perhaps: those of files that nobody reads can be spared.
+  if (!file.ok() && file.error().code == ErrorCode::kUnavailable && close_unused(0) > 0) {
+    file = disk.open(segment_path(segment), options);
+  }
   if (!file.ok()) {
     then(make_error(file.error().code, "segment {}: {}", segment, file.error().message));
     return;
@@ -131,7 +136,11 @@ void SegmentReader::Impl::header_read(ckpt::SegmentId segment, const Result<uint
   auto node = opening.extract(segment);
   Opening& entry = node.mapped();
   const auto header = read_header(bytes, entry.header.bytes());
-  const Status checked = header.ok() ? check_header(segment, *header) : Status();
+  Status checked = header.ok() ? check_header(segment, *header) : Status();
+  // The system refused the read: nothing is known about the header.
+  if (!bytes.ok() && !says_damage(bytes.error())) {
+    checked = make_error(bytes.error().code, "segment {}: {}", segment, bytes.error().message);
+  }
   if (!checked.ok()) {
     disk.close(entry.file);
     for (const Then& then : entry.waiting) then(checked.error());
@@ -145,12 +154,15 @@ void SegmentReader::Impl::header_read(ckpt::SegmentId segment, const Result<uint
   }
   const auto handle = std::make_shared<const FileId>(entry.file);
   files[segment] = {handle, ++clock};
-  close_unused();
+  close_unused(limits::kSegmentFilesOpenMax);
   for (const Then& then : entry.waiting) then(handle);
 }
 
-void SegmentReader::Impl::close_unused() {
-  while (files.size() > limits::kSegmentFilesOpenMax) {
+// Closes files that nobody reads, the least recently used first, until `most` are open. Returns how
+// many it closed.
+size_t SegmentReader::Impl::close_unused(size_t most) {
+  const size_t before = files.size();
+  while (files.size() > most) {
     auto oldest = files.end();
     for (auto file = files.begin(); file != files.end(); ++file) {
       if (file->second.handle.use_count() > 1) continue;  // somebody reads it
@@ -158,10 +170,11 @@ void SegmentReader::Impl::close_unused() {
         oldest = file;
       }
     }
-    if (oldest == files.end()) return;
+    if (oldest == files.end()) break;
     disk.close(*oldest->second.handle);
     files.erase(oldest);
   }
+  return before - files.size();
 }
 
 Result<std::vector<std::byte>> SegmentReader::read_header(ckpt::SegmentId segment, uint64_t offset,

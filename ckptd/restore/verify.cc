@@ -20,6 +20,8 @@ struct VerifyJob::Impl {
     if (of_journal) journal.emplace(with.disk, with.executor, *std::move(of_journal));
   }
 
+  void find_targets();
+  bool load_next();
   void begin();
   void go_on();
   void extent_done(const ExtentReader::Outcome& outcome);
@@ -61,7 +63,7 @@ VerifyJob::~VerifyJob() {
 }
 
 void VerifyJob::start() {
-  impl_->targets = verify_targets(impl_->context.catalog, impl_->runs, impl_->point);
+  impl_->find_targets();
   impl_->starting = true;
   impl_->context.executor.run([] {},
                               [impl = impl_.get()] {
@@ -70,10 +72,37 @@ void VerifyJob::start() {
                               });
 }
 
+void VerifyJob::Impl::find_targets() {
+  auto found = read_whole(context.catalog, context.heal_catalog,
+                          [this] { return verify_targets(context.catalog, runs, point); });
+  if (found.ok()) {
+    targets = std::move(found).value();
+  } else {
+    add({unchecked_for_want_of_catalog(found.error())});
+  }
+}
+
+// Takes the next commit; none: it was deleted in the meantime. False: there is no next one.
+bool VerifyJob::Impl::load_next() {
+  if (target == targets.size()) return false;
+  const VerifyTargetCommit& next = targets[target++];
+  extent = 0;
+  auto loaded = read_whole(context.catalog, context.heal_catalog, [&] {
+    return CommitCheck::load(context.catalog, context.segments.store(), next.run, next.point);
+  });
+  if (loaded.ok()) {
+    commit = std::move(loaded).value();
+    return true;
+  }
+  add({unchecked_for_want_of_catalog(loaded.error())});  // nor can the rest be known
+  target = targets.size();
+  return false;
+}
+
 void VerifyJob::Impl::begin() {
   if (!journal) return go_on();
   journal->start([this](const JournalCheck::Outcome& outcome) {
-    if (!outcome.damage.empty()) add({error_of_journal(outcome.damage)});
+    if (!outcome.error.empty()) add({error_of_journal(outcome.error, outcome.damage)});
     go_on();
   });
 }
@@ -115,11 +144,7 @@ void VerifyJob::Impl::go_on() {
       result.commits += 1;
       commit.reset();
     }
-    if (target == targets.size()) return finish();
-    const VerifyTargetCommit& next = targets[target++];
-    extent = 0;
-    // None: it was deleted in the meantime.
-    commit = CommitCheck::load(context.catalog, context.segments.store(), next.run, next.point);
+    if (!load_next()) return finish();
   }
 }
 
@@ -132,10 +157,11 @@ void VerifyJob::Impl::extent_done(const ExtentReader::Outcome& outcome) {
 
 void VerifyJob::Impl::add(std::vector<VerifyError> errors) {
   for (VerifyError& error : errors) {
-    if (result.errors.size() >= limits::kVerifyErrorsMax) {
-      result.errors_left_out += 1;
+    auto& list = error.damage ? result.errors : result.unchecked;
+    if (list.size() >= limits::kVerifyErrorsMax) {
+      ++(error.damage ? result.errors_left_out : result.unchecked_left_out);
     } else {
-      result.errors.push_back(std::move(error));
+      list.push_back(std::move(error));
     }
   }
 }

@@ -4,7 +4,8 @@
 //
 // Of each extent: the header, byte for byte as the journal implies it; the CRC of the whole padded
 // payload; the CRC of every fragment, which says whose bytes are wrong. What is reported of a
-// commit: commit_check.h.
+// commit: commit_check.h. Bytes that the system refuses to read are listed apart, as unchecked, and
+// so is a catalog that cannot be read and cannot be made good.
 #pragma once
 
 #include <functional>
@@ -21,8 +22,10 @@ namespace ckptd {
 struct VerifyReport {
   uint64_t checked_bytes = 0;  // headers and padded payloads read
   uint64_t commits = 0;
-  std::vector<VerifyError> errors;  // at most limits::kVerifyErrorsMax
-  uint64_t errors_left_out = 0;     // beyond that
+  std::vector<VerifyError> errors;     // damage, at most limits::kVerifyErrorsMax
+  uint64_t errors_left_out = 0;        // beyond that
+  std::vector<VerifyError> unchecked;  // could not be checked, likewise
+  uint64_t unchecked_left_out = 0;
 };
 
 // Reads in pieces with bounded memory, a few in flight, so that other work of the loop goes on

@@ -24,8 +24,8 @@ void add_view(const Catalog& catalog, ckpt::RunId run, ViewPoint point,
 
 }  // namespace
 
-std::vector<VerifyTargetCommit> verify_targets_from(const Catalog& catalog, ckpt::RunId run,
-                                                    uint64_t sequence, size_t most) {
+Result<std::vector<VerifyTargetCommit>> verify_targets_from(const Catalog& catalog, ckpt::RunId run,
+                                                            uint64_t sequence, size_t most) {
   std::vector<VerifyTargetCommit> targets;
   catalog.visit_commits(run, [&](const CommitInfo& commit) {
     if (commit.sequence < sequence || targets.size() >= most) return false;
@@ -34,20 +34,22 @@ std::vector<VerifyTargetCommit> verify_targets_from(const Catalog& catalog, ckpt
     }
     return true;
   });
+  CKPT_TRY(catalog.health());
   std::reverse(targets.begin(), targets.end());
   return targets;
 }
 
-std::vector<VerifyTargetCommit> verify_targets(const Catalog& catalog,
-                                               const std::vector<ckpt::RunId>& runs,
-                                               const std::optional<ViewPoint>& point) {
+Result<std::vector<VerifyTargetCommit>> verify_targets(const Catalog& catalog,
+                                                       const std::vector<ckpt::RunId>& runs,
+                                                       const std::optional<ViewPoint>& point) {
   std::vector<VerifyTargetCommit> targets;
   if (point) {
     add_view(catalog, runs.at(0), *point, targets);
+    CKPT_TRY(catalog.health());
     return targets;
   }
   for (const ckpt::RunId run : runs) {
-    const auto of_run = verify_targets_from(catalog, run, 0, SIZE_MAX);
+    CKPT_ASSIGN(const auto of_run, verify_targets_from(catalog, run, 0, SIZE_MAX));
     targets.insert(targets.end(), of_run.begin(), of_run.end());
   }
   return targets;

@@ -16,14 +16,15 @@ struct VerifyTargetCommit {
 };
 
 // The commits that are chosen, oldest first within a run: all of the runs of which something is
-// left, or those that the view at the point, of one run, is made of.
-std::vector<VerifyTargetCommit> verify_targets(const Catalog& catalog,
-                                               const std::vector<ckpt::RunId>& runs,
-                                               const std::optional<ViewPoint>& point);
+// left, or those that the view at the point, of one run, is made of. The error of a catalog that
+// cannot be read.
+Result<std::vector<VerifyTargetCommit>> verify_targets(const Catalog& catalog,
+                                                       const std::vector<ckpt::RunId>& runs,
+                                                       const std::optional<ViewPoint>& point);
 
 // All of a run of which something is left whose records have this sequence number or a later one,
-// oldest first; the newest `most` of them.
-std::vector<VerifyTargetCommit> verify_targets_from(const Catalog& catalog, ckpt::RunId run,
-                                                    uint64_t sequence, size_t most);
+// oldest first; the newest `most` of them. The error of a catalog that cannot be read.
+Result<std::vector<VerifyTargetCommit>> verify_targets_from(const Catalog& catalog, ckpt::RunId run,
+                                                            uint64_t sequence, size_t most);
 
 }  // namespace ckptd

@@ -3,7 +3,6 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <tuple>
 #include <utility>
 
 #include "ckptd/limits.h"
@@ -48,7 +47,8 @@ void Scrub::find_new_commits() {
   for (const RunInfo& run : catalog_.runs()) {
     const auto of_run = verify_targets_from(catalog_, run.id, state_.read_back_sequence + 1,
                                             limits::kScrubNewCommitsMax);
-    all.insert(all.end(), of_run.begin(), of_run.end());
+    if (!of_run.ok()) break;  // the next pass reads them
+    all.insert(all.end(), of_run->begin(), of_run->end());
   }
   std::sort(all.begin(), all.end(),
             [](const auto& a, const auto& b) { return a.sequence < b.sequence; });
@@ -126,15 +126,19 @@ void Scrub::pass_done() {
   state_.read_back_sequence = std::max(state_.read_back_sequence, pass_covers_);
   ++counters_.passes;
   const size_t damages = state_.damages.size();
-  log_event(damages > 0 ? spdlog::level::err : spdlog::level::info, "scrub_pass",
-            {{"pass", pass.number},
-             {"bytes", pass.checked_bytes},
-             {"commits", pass.commits},
-             {"damaged_units", damages},
-             {"more_findings", state_.damages_left_out}},
-            "scrub: pass {} read {} in {} commits, {} damaged units, {} more findings", pass.number,
-            ckpt::base::format_size(pass.checked_bytes), pass.commits, damages,
-            state_.damages_left_out);
+  log_event(
+      damages > 0 ? spdlog::level::err : spdlog::level::info, "scrub_pass",
+      {{"pass", pass.number},
+       {"bytes", pass.checked_bytes},
+       {"commits", pass.commits},
+       {"damaged_units", damages},
+       {"more_findings", state_.damages_left_out},
+       {"unchecked_units", pass.unchecked}},
+      "scrub: pass {} read {} in {} commits, {} damaged units, {} more findings, {} units could "
+      "not be checked",
+      pass.number, ckpt::base::format_size(pass.checked_bytes), pass.commits, damages,
+      state_.damages_left_out, pass.unchecked);
+  told_unchecked_.clear();
   save();
 }
 
@@ -180,7 +184,7 @@ void Scrub::go_on() {
 void Scrub::read_journal() {
   journal_due_ = false;
   journal_.start([this](const JournalCheck::Outcome& outcome) {
-    if (!outcome.damage.empty()) found({error_of_journal(outcome.damage)});
+    if (!outcome.error.empty()) found({error_of_journal(outcome.error, outcome.damage)});
     go_on();
   });
 }
@@ -233,7 +237,8 @@ bool Scrub::load_new() {
 
 // A deletion may have left fewer extents: which of those were read is not known then.
 bool Scrub::load(ScrubCursor& cursor, ViewPoint point, bool is_new) {
-  commit_ = CommitCheck::load(catalog_, context_.segments.store(), cursor.run, point);
+  auto loaded = CommitCheck::load(catalog_, context_.segments.store(), cursor.run, point);
+  commit_ = loaded.ok() ? std::move(loaded).value() : std::nullopt;
   writers_.clear();
   commit_is_new_ = is_new;
   if (!commit_) return false;
@@ -262,10 +267,10 @@ bool Scrub::load_of_pass() {
     }
     if (next->id != cursor.run) cursor = {next->id, 0, 0, 0};
     auto targets = verify_targets_from(catalog_, cursor.run, cursor.sequence, SIZE_MAX);
-    if (!catalog_.health().ok()) return false;
+    if (!targets.ok()) return false;
     // What is newer is read back as new, or is left to the next pass.
-    std::erase_if(targets, [&](const auto& target) { return target.sequence > pass_until_; });
-    of_run_.assign(targets.begin(), targets.end());
+    std::erase_if(*targets, [&](const auto& target) { return target.sequence > pass_until_; });
+    of_run_.assign(targets->begin(), targets->end());
     if (of_run_.empty()) cursor = {cursor.run + 1, 0, 0, 0};
   }
 }
@@ -295,41 +300,6 @@ void Scrub::commit_done() {
   state_.pass->commits += 1;
   state_.pass->cursor = {of_run_.front().run, of_run_.front().sequence + 1, 0, 0};
   of_run_.pop_front();
-}
-
-void Scrub::found(const std::vector<VerifyError>& errors) {
-  const uint64_t now_ns = errors.empty() ? 0 : options_.wall_clock_ns();
-  std::vector<ScrubDamage>& damages = state_.damages;
-  for (const VerifyError& error : errors) {
-    ++counters_.errors;
-    const auto key = [](const auto& of) { return std::tie(of.run, of.lineage, of.step, of.unit); };
-    auto place =
-        std::ranges::find_if(damages, [&](const auto& of) { return key(of) == key(error); });
-    if (place == damages.end()) {
-      const std::string whose = error.run.empty()
-                                    ? ""
-                                    : fmt::format("run {} lineage {} step {} unit ", error.run,
-                                                  error.lineage, error.step);
-      log_event(spdlog::level::err, "scrub_damage",
-                {{"run", error.run},
-                 {"lineage", error.lineage},
-                 {"step", error.step},
-                 {"unit", error.unit},
-                 {"reason", error.reason}},
-                "scrub: {}{}: damaged: {}", whose, error.unit, error.reason);
-      if (damages.size() < limits::kScrubDamagesMax) {
-        place = damages.emplace(damages.end());
-      } else {
-        // In place of one that may be gone: of before this pass.
-        place =
-            std::ranges::find_if(damages, [&](const auto& of) { return of.pass < newest_pass(); });
-        ++state_.damages_left_out;
-        if (place == damages.end()) continue;
-      }
-    }
-    *place = {error.run,    error.lineage, error.step,   error.unit,
-              error.reason, now_ns,        newest_pass()};
-  }
 }
 
 // ---- stopping ----------------------------------------------------------------------------------

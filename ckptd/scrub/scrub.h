@@ -10,7 +10,8 @@
 // It reads at a bounded rate, and gives way to others (pace.h). Where it stands is kept in the
 // catalog, at most limits::kScrubSaveEvery late, so that a pass goes on after a restart. It changes
 // and deletes nothing: damage is counted, logged, and shown until a later pass does not find it any
-// more. What is deleted meanwhile is passed over; before space is given back step_aside() is asked.
+// more. Bytes that the system refuses to read are no damage: they are counted apart. What is
+// deleted meanwhile is passed over; before space is given back step_aside() is asked.
 //
 // Loop thread. The destructor asserts that it was closed.
 #pragma once
@@ -99,6 +100,8 @@ class Scrub {
   void pass_done();
   void drop_extent();
   void found(const std::vector<VerifyError>& errors);
+  void found_damage(const VerifyError& error, uint64_t now_ns);
+  void could_not_check(const VerifyError& error);
   uint64_t newest_pass() const { return state_.pass ? state_.pass->number : state_.last.number; }
   bool may_read(uint64_t bytes, bool of_pass);
   void save();
@@ -118,6 +121,7 @@ class Scrub {
   std::deque<VerifyTargetCommit> of_run_;      // of the pass, from the cursor on, in one run
   std::optional<CommitCheck> commit_;          // at hand
   bool commit_is_new_ = false;                 // the front of new_; else of of_run_
+  std::string told_unchecked_;                 // the last reason that was logged for this
   std::map<ckpt::SnapshotKey, bool> writers_;  // of what the one at hand shares: are they there?
   uint64_t pass_until_ = 0;    // the last record there was when the pass began, or went on
   uint64_t pass_covers_ = 0;   // the same, 0 if it was the last daemon that began it

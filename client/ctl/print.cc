@@ -95,23 +95,31 @@ std::string print_removed_runs(const Json& document) {
   return table.text();
 }
 
-// Of verify and scrub: what is damaged.
-std::string error_lines(const Json& document) {
+// The findings of verify and scrub, a line each. `what` stands before the reason.
+std::string finding_lines(const Json& findings, std::string_view what = {}) {
   std::string out;
-  for (const Json& error : member(document, "errors")) {
-    // What is of no run is the journal.
-    if (member(error, "run") != "") {
-      out += fmt::format("run {} step {} unit ", text(error, "run"), text(error, "step"));
+  for (const Json& finding : findings) {
+    // A finding of no run is about the journal or the catalog.
+    if (member(finding, "run") != "") {
+      out += fmt::format("run {} step {} unit ", text(finding, "run"), text(finding, "step"));
     }
-    out += fmt::format("{}: {}\n", text(error, "unit"), text(error, "reason"));
+    out += fmt::format("{}: {}{}\n", text(finding, "unit"), what, text(finding, "reason"));
   }
   return out;
 }
 
-std::string checked_line(const Json& checked, size_t errors) {
-  return fmt::format("{} checked in {} commits, {}\n", size(checked, "checked_bytes"),
+// An error count says nothing while something could not be checked.
+std::string checked_line(const Json& checked, size_t errors, size_t unchecked) {
+  const std::string could_not =
+      unchecked == 0 ? "" : fmt::format(", {} COULD NOT BE CHECKED", unchecked);
+  return fmt::format("{} checked in {} commits, {}{}\n", size(checked, "checked_bytes"),
                      text(checked, "commits"),
-                     errors == 0 ? "no errors" : fmt::format("{} ERRORS", errors));
+                     errors == 0 ? "no errors" : fmt::format("{} ERRORS", errors), could_not);
+}
+
+size_t count(const Json& object, const char* name) {
+  const Json value = member(object, name);
+  return value.is_number_integer() ? value.get<size_t>() : 0;
 }
 
 }  // namespace
@@ -254,14 +262,18 @@ std::string print_diff(const Json& document) {
 }
 
 std::string print_verify(const Json& document) {
-  return error_lines(document) + checked_line(document, member(document, "errors").size());
+  const Json errors = member(document, "errors");
+  const Json unchecked = member(document, "unchecked");
+  return finding_lines(errors) + finding_lines(unchecked, "could not be checked: ") +
+         checked_line(document, errors.size() + count(document, "errors_left_out"),
+                      unchecked.size() + count(document, "unchecked_left_out"));
 }
 
 std::string print_scrub(const Json& document) {
   const Json pass = member(document, "pass");
   const Json last = member(document, "last_pass");
   size_t errors = member(document, "errors").size();
-  std::string out = error_lines(document);
+  std::string out = finding_lines(member(document, "errors"));
   if (const Json more = member(document, "errors_left_out"); more.is_number_integer()) {
     out += fmt::format("{} more findings are not remembered by name: ckptd's log has them\n",
                        more.get<uint64_t>());
@@ -273,8 +285,12 @@ std::string print_scrub(const Json& document) {
                        size(document, "store_bytes"));
   }
   if (!last.is_object()) return out + "no pass has ended yet\n";
-  return out + fmt::format("pass {} ended {}: {}", text(last, "number"), text(last, "ended"),
-                           checked_line(last, errors));
+  return out +
+         fmt::format("pass {} ended {}: {}", text(last, "number"), text(last, "ended"),
+                     checked_line(last, errors, count(last, "unchecked"))) +
+         (count(last, "unchecked") == 0 ? ""
+                                        : fmt::format("the last that could not be checked: {}\n",
+                                                      text(last, "unchecked_reason")));
 }
 
 std::string print_restore_plan(const Json& document) {

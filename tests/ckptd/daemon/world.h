@@ -77,6 +77,9 @@ class World : private Outbox {
   MemoryDisk& disk() { return *disk_; }
   MemoryKvImage& catalog() { return *kv_; }
   void lose_catalog() { kv_ = std::make_shared<MemoryKvImage>(); }
+  // Before a start: the catalog that it finds.
+  std::shared_ptr<MemoryKvImage> catalog_image() { return kv_; }
+  void set_catalog(std::shared_ptr<MemoryKvImage> image) { kv_ = std::move(image); }
   bool up() const { return daemon_ != nullptr; }
 
  private:

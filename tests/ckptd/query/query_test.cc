@@ -263,5 +263,16 @@ TEST_F(QueryTest, VerifyAnswer) {
   EXPECT_EQ(document["errors"][0]["unit"], "trainer");
 }
 
+TEST_F(QueryTest, WhatCouldNotBeCheckedIsListedApart) {
+  VerifyReport report;
+  report.unchecked.push_back({"tiny", 1, 5, "trainer", "segment 1: too many open files", false});
+  const QueryAnswer unchecked = verify_answer(report);
+  EXPECT_EQ(unchecked.exit_code, 1);
+  EXPECT_EQ(json::parse(unchecked.json)["errors"], json::array());
+  EXPECT_EQ(json::parse(unchecked.json)["unchecked"][0]["unit"], "trainer");
+  report.errors.push_back({"tiny", 1, 5, "embed", "CRC32C mismatch"});
+  EXPECT_EQ(verify_answer(report).exit_code, 4) << "damage outweighs it";
+}
+
 }  // namespace
 }  // namespace ckptd

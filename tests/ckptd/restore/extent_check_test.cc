@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <random>
 
 #include "formats/base/checked.h"
@@ -54,7 +55,7 @@ ExtentCheck make_check(const Sample& sample) {
 }
 
 // Feeds the bytes in pieces of random lengths.
-std::vector<ExtentCheck::Damage> check_in_pieces(const Sample& sample, std::mt19937_64& random) {
+std::vector<ExtentCheck::Finding> check_in_pieces(const Sample& sample, std::mt19937_64& random) {
   ExtentCheck check = make_check(sample);
   EXPECT_EQ(check.bytes(), sample.bytes.size());
   ckpt::ByteView rest = sample.bytes;
@@ -102,7 +103,7 @@ TEST_F(ExtentCheckTest, UnreadableBytesAreBlamedOnEveryUnitInThem) {
     ExtentCheck extent = make_check(sample);
     const ckpt::ByteView bytes = sample.bytes;
     extent.feed(bytes.first(from));
-    extent.skip(to - from, "input/output error");
+    extent.skip(to - from, "input/output error", ExtentCheck::Missing::kLost);
     extent.feed(bytes.subspan(to));
     std::vector<ckpt::UnitId> units;
     for (const auto& damage : extent.finish()) {
@@ -121,6 +122,20 @@ TEST_F(ExtentCheckTest, UnreadableBytesAreBlamedOnEveryUnitInThem) {
   EXPECT_EQ(check(payload + 2000, payload + 3000), (Units{4}));  // a gap
   EXPECT_EQ(check(payload + 4095, payload + 4097), (Units{6}));
   EXPECT_EQ(check(payload + 8999, sample.bytes.size()), (Units{6}));
+}
+
+TEST_F(ExtentCheckTest, RefusedReadsAreUncheckedAndDamageOutweighsThem) {
+  Sample sample = make_sample();
+  sample.bytes[sample.header_bytes + 600] ^= std::byte{1};  // of unit 4
+  ExtentCheck extent = make_check(sample);
+  const ckpt::ByteView bytes = sample.bytes;
+  extent.skip(100, "too many open files", ExtentCheck::Missing::kUnchecked);
+  extent.feed(bytes.subspan(100, sample.header_bytes + 1000));
+  extent.skip(bytes.size() - sample.header_bytes - 1100, "too many open files",
+              ExtentCheck::Missing::kUnchecked);
+  std::map<ckpt::UnitId, bool> damaged;
+  for (const auto& finding : extent.finish()) damaged[finding.unit.value()] = finding.damage;
+  EXPECT_EQ(damaged, (std::map<ckpt::UnitId, bool>{{4, true}, {5, false}, {6, false}}));
 }
 
 TEST_F(ExtentCheckTest, AHeaderOfAnotherWriteIsNamedByWhatDiffers) {

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <random>
 
 #include "tests/ckptd/restore/restore_store.h"
@@ -161,6 +162,25 @@ TEST(RestoreJobTest, AReadErrorAndAMissingSegmentFallBackToo) {
   EXPECT_THAT(restored.error->message, HasSubstr("(no older version)"));
   EXPECT_THAT(restored.error->message, HasSubstr("segment 1 offset"));
   store.expect_true(store.restore_all({1, 20}), store.whole_units());
+}
+
+TEST(RestoreJobTest, ARefusedReadIsNoReasonToFallBack) {
+  RestoreStore store(restore_units());
+  store.commit_all({1, 20});
+  store.commit_all({1, 25});
+  store.forget_memory();
+  for (const bool on_open : {true, false}) {
+    MemoryFaults faults{.path_prefix = "segments/", .refusal = EMFILE};
+    (on_open ? faults.refused_open : faults.refused_read) = 1;
+    store.disk.set_faults(faults);
+    const Restored restored = store.restore_all({1, 25});
+    store.disk.set_faults({});
+    ASSERT_TRUE(restored.error.has_value());
+    EXPECT_EQ(restored.error->code, ckpt::ErrorCode::kUnavailable);
+    EXPECT_THAT(restored.error->message, HasSubstr("could not be read"));
+    EXPECT_THAT(restored.notes, testing::IsEmpty());
+    store.expect_true(store.restore_all({1, 25}), store.whole_units());
+  }
 }
 
 TEST(RestoreJobTest, AUnitWhoseCommitIsMarkedDamagedSaysSo) {

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cerrno>
+#include <cstring>
 #include <random>
 
 #include "formats/base/checked.h"
@@ -120,6 +122,27 @@ TEST_F(VerifyTest, ReadErrorsNameTheUnitsThatCouldNotBeRead) {
   const VerifyReport report = store_.verify();
   EXPECT_FALSE(report.errors.empty());
   for (const VerifyError& error : report.errors) EXPECT_EQ(error.step, 20u);
+}
+
+// Descriptors, memory, permissions: the bytes may be intact.
+TEST_F(VerifyTest, RefusedReadsAreListedApart) {
+  for (const int refusal : {EMFILE, EACCES, ENOMEM}) {
+    for (const bool on_open : {true, false}) {
+      MemoryFaults faults{.path_prefix = "segments/", .refusal = refusal};
+      (on_open ? faults.refused_open : faults.refused_read) = 1;
+      store_.segments.close(extent(20, 0).segment);
+      store_.disk.set_faults(faults);
+      const VerifyReport report = store_.verify();
+      store_.disk.set_faults({});
+      EXPECT_THAT(report.errors, IsEmpty()) << report.errors.front().reason;
+      EXPECT_FALSE(report.unchecked.empty());
+      for (const VerifyError& error : report.unchecked) {
+        EXPECT_THAT(error.reason, HasSubstr(std::strerror(refusal)));
+      }
+    }
+  }
+  EXPECT_THAT(store_.verify().errors, IsEmpty());
+  EXPECT_THAT(store_.verify().unchecked, IsEmpty());
 }
 
 // Whoever has read from the file before.

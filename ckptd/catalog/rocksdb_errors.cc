@@ -1,0 +1,58 @@
+#include "ckptd/catalog/rocksdb_errors.h"
+
+#include <rocksdb/status.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "formats/base/errno_code.h"
+
+namespace ckptd {
+
+using ckpt::ErrorCode;
+
+namespace {
+
+// RocksDB keeps of an errno nothing but its text, behind that of whatever failed because of it. It
+// calls some of these failures corruption, too.
+std::optional<ErrorCode> code_in_text(const std::string& text) {
+  constexpr std::array kErrors = {EIO,       EUCLEAN, EBADMSG, EILSEQ,  EREMOTEIO, ENODATA,
+                                  ENOSPC,    EFBIG,   EDQUOT,  EACCES,  EPERM,     EROFS,
+                                  EMFILE,    ENFILE,  ENOMEM,  ENOBUFS, EAGAIN,    EINTR,
+                                  ETIMEDOUT, ESTALE,  ENODEV,  ENXIO,   ELOOP,     ENOLCK};
+  for (const int error : kErrors) {
+    if (text.find(std::strerror(error)) != std::string::npos) return ckpt::code_of_errno(error);
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+ErrorCode rocksdb_error_code(const rocksdb::Status& status) {
+  if (status.IsNoSpace()) return ErrorCode::kResourceExhausted;
+  const auto named = code_in_text(status.ToString());
+  if (named) return *named;
+  const bool passes = status.IsBusy() || status.IsTimedOut() || status.IsTryAgain() ||
+                      status.IsIncomplete() || status.IsAborted() || status.IsMemoryLimit() ||
+                      status.IsShutdownInProgress() ||
+                      (status.IsIOError() && !status.IsPathNotFound());
+  return passes ? ErrorCode::kUnavailable : ErrorCode::kCorrupt;
+}
+
+bool is_rocksdb_damage(const rocksdb::Status& status) {
+  const ErrorCode code = rocksdb_error_code(status);
+  return code == ErrorCode::kCorrupt || code == ErrorCode::kIo;
+}
+
+bool is_rocksdb_lock_held(const rocksdb::Status& status) {
+  const std::string text = status.ToString();
+  const auto says = [&](std::string_view part) { return text.find(part) != std::string::npos; };
+  return status.IsIOError() && says("LOCK") &&
+         (says(std::strerror(EAGAIN)) || says(std::strerror(ENOLCK)));
+}
+
+}  // namespace ckptd

@@ -1,0 +1,96 @@
+#include "ckptd/catalog/stand_in_store.h"
+
+#include <utility>
+
+namespace ckptd {
+
+using ckpt::ErrorCode;
+using ckpt::Result;
+using ckpt::Status;
+
+namespace {
+
+bool is_full(const ckpt::Error& error) { return error.code == ErrorCode::kResourceExhausted; }
+
+}  // namespace
+
+Result<StandInStore::Opened> StandInStore::open(Open open_on_disk) {
+  Opened opened;
+  opened.store.reset(new StandInStore(std::move(open_on_disk)));
+  auto on_disk = opened.store->open_on_disk_();
+  if (on_disk.ok()) {
+    opened.store->on_disk_ = std::move(on_disk->store);
+    opened.reset_reason = std::move(on_disk->reset_reason);
+  } else if (is_full(on_disk.error())) {
+    opened.store->go_to_memory();
+  } else {
+    return on_disk.error();
+  }
+  return opened;
+}
+
+void StandInStore::go_to_memory() { memory_ = make_memory_store(); }
+
+Status StandInStore::return_to_disk() {
+  if (memory_ == nullptr) return {};
+  if (on_disk_ == nullptr) {
+    CKPT_ASSIGN(OpenedKvStore opened, open_on_disk_());
+    on_disk_ = std::move(opened.store);
+    if (on_disk_->read_only()) {
+      on_disk_.reset();
+      return ckpt::make_error(ErrorCode::kResourceExhausted, "the disk is still full");
+    }
+  } else {
+    CKPT_TRY(on_disk_->reopen());
+  }
+  memory_.reset();
+  return {};
+}
+
+Status StandInStore::write(const std::vector<KvWrite>& batch) { return current().write(batch); }
+
+Result<std::optional<std::string>> StandInStore::get(Family family, std::string_view key) const {
+  return current().get(family, key);
+}
+
+Result<std::optional<KvEntry>> StandInStore::seek_for_prev(Family family, std::string_view key,
+                                                           std::string_view prefix) const {
+  return current().seek_for_prev(family, key, prefix);
+}
+
+Status StandInStore::scan(Family family, std::string_view prefix, Order order,
+                          const Visit& visit) const {
+  return current().scan(family, prefix, order, visit);
+}
+
+Status StandInStore::scan_on(Family family, std::string_view from, std::string_view prefix,
+                             const Visit& visit) const {
+  return current().scan_on(family, from, prefix, visit);
+}
+
+Status StandInStore::scan_back(Family family, std::string_view from, std::string_view prefix,
+                               const Visit& visit) const {
+  return current().scan_back(family, from, prefix, visit);
+}
+
+Status StandInStore::seek_each(Family family, const std::vector<std::string>& keys,
+                               const VisitFound& visit) const {
+  return current().seek_each(family, keys, visit);
+}
+
+Status StandInStore::clear() {
+  const Status cleared = memory_ == nullptr ? on_disk_->clear() : Status();
+  if (!cleared.ok() && !is_full(cleared.error())) return cleared;
+  if (!cleared.ok() || memory_ != nullptr) go_to_memory();
+  return {};
+}
+
+Status StandInStore::reopen() { return memory_ == nullptr ? on_disk_->reopen() : Status(); }
+
+Result<std::string> StandInStore::set_aside(std::string_view name) {
+  return current().set_aside(name);
+}
+
+bool StandInStore::read_only() const { return current().read_only(); }
+
+}  // namespace ckptd

@@ -1,0 +1,190 @@
+#include "ckptd/daemon_catalog.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+
+#include "ckptd/catalog/other_format.h"
+#include "ckptd/io/store_paths.h"
+#include "formats/base/hash.h"
+
+namespace ckptd {
+
+using ckpt::ErrorCode;
+using ckpt::make_error;
+
+namespace {
+
+void tell_reset(const std::string& reason) {
+  if (!reason.empty()) spdlog::warn("the catalog is made anew from the journal: {}", reason);
+}
+
+}  // namespace
+
+Status CatalogKeeper::open(const RecoveredStore& store) {
+  CKPT_ASSIGN(StandInStore::Opened opened, StandInStore::open(open_on_disk_));
+  tell_reset(opened.reset_reason);
+  store_ = opened.store.get();
+  const std::string id = ckpt::base::to_hex(store.id);
+  CKPT_ASSIGN(const std::string catalog_of, store_id_of(*store_));
+  // Without its first records a damaged journal does not say which store it is of.
+  const bool other_store = store.starts > 0 && !catalog_of.empty() && catalog_of != id;
+  if (!other_store) {
+    CKPT_TRY(check_other_format(*store_, id, store.end.next_sequence - 1));
+  }
+  // What a damaged journal cannot fill again stays as it is, readable or not.
+  const bool keep = store.damage.has_value() || other_store;
+  catalog_ = std::make_unique<Catalog>(
+      std::move(opened.store), keep ? Catalog::Unreadable::kKeep : Catalog::Unreadable::kClear);
+  tell_reset(catalog_->reset_reason());
+  if (other_store) {
+    return set_aside(fmt::format("it belongs to store {}, the journal to {}", catalog_of, id));
+  }
+  const std::string why = why_foreign(store);
+  return why.empty() ? Status() : set_aside(why);
+}
+
+Status CatalogKeeper::open_and_clear() const {
+  CKPT_ASSIGN(const StandInStore::Opened opened, StandInStore::open(open_on_disk_));
+  if (opened.store->in_memory() || opened.store->read_only()) {
+    return make_error(ErrorCode::kResourceExhausted,
+                      "the disk is full: the catalog cannot be made anew; free some space");
+  }
+  return opened.store->clear();
+}
+
+// The newest commits of the catalog are those of the journal at the same positions, unless the two
+// are of different histories: of two copies of one store, say, that both went on.
+std::string CatalogKeeper::why_foreign(const RecoveredStore& store) const {
+  if (store.damage || !catalog_->health().ok()) return {};
+  std::string why;
+  for (const RunInfo& run : catalog_->runs()) {
+    catalog_->visit_commits(run.id, [&](const CommitInfo& commit) {
+      if (commit.sequence >= store.end.next_sequence) return true;  // the journal lost its end
+      const CommitMark mark{commit.sequence, commit.time_ns, commit.snapshot};
+      const bool same =
+          std::binary_search(store.commits.begin(), store.commits.end(), mark, earlier_mark) &&
+          *std::lower_bound(store.commits.begin(), store.commits.end(), mark, earlier_mark) == mark;
+      if (!same) {
+        why = fmt::format("its commit of run {} step {} is not what the journal's record {} says",
+                          run.name, commit.snapshot.step, commit.sequence);
+      }
+      return false;
+    });
+    if (!why.empty()) break;
+  }
+  return why;
+}
+
+Status CatalogKeeper::set_aside(const std::string& why) {
+  const auto kept = store_->set_aside(kForeignCatalog);
+  if (!kept.ok()) {
+    return make_error(kept.error().code,
+                      "the catalog is not the journal's: {}; it cannot be moved aside: {}", why,
+                      kept.error().message);
+  }
+  CKPT_TRY(catalog_->reload());
+  spdlog::warn(
+      "the catalog is not the journal's: {}. It was moved to {}, and is made anew from the "
+      "journal",
+      why, *kept);
+  return {};
+}
+
+Status CatalogKeeper::go_on_without_disk() {
+  if (!store_->read_only() && !store_->in_memory()) return {};
+  store_->go_to_memory();
+  spdlog::warn("the disk is full: the catalog is kept in memory until there is room");
+  return catalog_->reload();
+}
+
+Status CatalogKeeper::heal(Time now, const Journal& journal) {
+  Status status = catalog_->health();
+  if (status.ok() && catalog_->applied_sequence() >= journal.last_sequence) {
+    retry_after_ = limits::kCatalogRetryMin;
+    return {};
+  }
+  if (now < next_retry_) return last_try_;
+  const std::string reason = status.ok() ? "it lacks records" : status.error().message;
+  const bool was_in_memory = store_->in_memory();
+  if (!status.ok()) status = catalog_->heal([&] { return check_journal_whole(journal); });
+  const bool full = !status.ok() && status.error().code == ErrorCode::kResourceExhausted;
+  // Only from a journal that is whole: else the catalog on disk is all that is left of the history.
+  if (full && check_journal_whole(journal).ok()) {
+    store_->go_to_memory();
+    status = catalog_->reload();
+  }
+  // Even after an error: what is in memory must know every run and lineage.
+  const Status caught_up = catch_up(journal);
+  if (status.ok()) status = caught_up;
+  if (status.ok()) status = catalog_->health();
+  last_try_ = status;
+  if (status.ok()) {
+    const bool to_memory = store_->in_memory() && !was_in_memory;
+    spdlog::warn("the catalog was made good from the journal{}: {}",
+                 to_memory ? ", in memory until the disk has room" : "", reason);
+    return {};
+  }
+  // Once: the condition catalog_unreadable is shown as long as it lasts.
+  const bool first = retry_after_ == limits::kCatalogRetryMin;
+  spdlog::log(first ? spdlog::level::err : spdlog::level::debug,
+              "the catalog cannot be made good, next try in {} ms: {}", retry_after_.count(),
+              status.error().message);
+  next_retry_ = now + retry_after_;
+  retry_after_ = std::min(2 * retry_after_, limits::kCatalogRetryMax);
+  return status;
+}
+
+void CatalogKeeper::tick(Time now, const Journal& journal) {
+  const Status healed = heal(now, journal);
+  if (!healed.ok() || !store_->in_memory() || now < next_return_) return;
+  next_return_ = now + limits::kCatalogReturnEvery;
+  const auto space = disk_.space();
+  if (!space.ok() || space->free_bytes < limits::kCatalogReturnSpaceMin) return;
+  const Status returned = return_to_disk(journal);
+  if (returned.ok()) {
+    spdlog::info("the catalog is on disk again");
+  } else {
+    spdlog::warn("the catalog stays in memory: {}", returned.error().message);
+  }
+}
+
+Status CatalogKeeper::return_to_disk(const Journal& journal) {
+  const std::string id = catalog_->store_id();
+  CKPT_TRY(store_->return_to_disk());
+  Status loaded = catalog_->reload();
+  const bool ours = loaded.ok() && catalog_->applied_sequence() <= journal.last_sequence &&
+                    (catalog_->store_id().empty() || catalog_->store_id() == id);
+  if (!ours) loaded = catalog_->clear();
+  CKPT_TRY(loaded);
+  CKPT_TRY(catch_up(journal));
+  return catalog_->health();
+}
+
+// Can the catalog be filled from the journal again? Asked before anything of it is given up: it may
+// be all that is left of the history.
+Status CatalogKeeper::check_journal_whole(const Journal& journal) const {
+  const uint64_t last = std::max(journal.last_sequence, catalog_->applied_sequence());
+  const Status whole = check_journal(disk_, journal.file, last);
+  if (whole.ok()) return {};
+  return make_error(whole.error().code, "{}; the catalog stays as it is: {}", whole.error().message,
+                    catalog_->health().ok()
+                        ? "restart ckptd, which writes the journal anew from it"
+                        : "it cannot be read either, put the journal back from a copy");
+}
+
+Status CatalogKeeper::rebuild(const Journal& journal) {
+  CKPT_TRY(check_journal_whole(journal));
+  CKPT_TRY(catalog_->clear());
+  return catch_up(journal);
+}
+
+Status CatalogKeeper::catch_up(const Journal& journal) {
+  if (catalog_->applied_sequence() >= journal.last_sequence) return {};
+  CKPT_TRY(replay(disk_, journal.file, journal.last_sequence, *catalog_));
+  if (catalog_->applied_sequence() >= journal.last_sequence) return {};
+  return make_error(ErrorCode::kCorrupt, "journal record {} cannot be read back",
+                    catalog_->applied_sequence() + 1);
+}
+
+}  // namespace ckptd

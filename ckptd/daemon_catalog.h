@@ -1,0 +1,73 @@
+// CatalogKeeper: the daemon's catalog, kept usable.
+//
+//   damaged, or of another store   moved aside or emptied, and filled from the journal again
+//   no room on the disk            the index is kept in memory until there is room
+//   (stand_in_store.h) a shortage (descriptors ...)   read again later; nothing is thrown away for
+//   it
+//
+// Loop thread. Everything blocks: nobody is answered from half an index.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "ckptd/catalog/catalog.h"
+#include "ckptd/catalog/stand_in_store.h"
+#include "ckptd/catalog/whole_read.h"
+#include "ckptd/daemon.h"
+#include "ckptd/daemon_store.h"
+#include "ckptd/io/disk.h"
+#include "ckptd/limits.h"
+
+namespace ckptd {
+
+class CatalogKeeper {
+ public:
+  // The journal that the catalog is the index of.
+  struct Journal {
+    FileId file = 0;
+    uint64_t last_sequence = 0;  // of its records: the catalog is to have them
+  };
+
+  CatalogKeeper(Disk& disk, StandInStore::Open open_on_disk)
+      : disk_(disk), open_on_disk_(std::move(open_on_disk)) {}
+
+  // Opens the catalog that belongs to the recovered journal. One of another store, or of another
+  // history of this one, is moved aside. `catalog()` may lack records afterwards. The catalog on
+  // disk is only read if the disk is full: go_on_without_disk() follows before anything is written.
+  Status open(const RecoveredStore& store);
+  Catalog* catalog() { return catalog_.get(); }
+  // On a full disk: goes on with an index in memory, which is empty.
+  Status go_on_without_disk();
+  // Empties the catalog, before open(), of a journal that is about to be another.
+  Status open_and_clear() const;
+
+  // A catalog that could not be read or written, or lacks records, is made good from the journal.
+  // What keeps it from that may last: it is tried again less and less often, and the last error is
+  // returned meanwhile.
+  Status heal(Time now, const Journal& journal);
+  // heal(), and back to the disk once there is room again.
+  void tick(Time now, const Journal& journal);
+  // Empties it and fills it again.
+  Status rebuild(const Journal& journal);
+  // Replays what the catalog lacks.
+  Status catch_up(const Journal& journal);
+  bool in_memory() const { return store_ != nullptr && store_->in_memory(); }
+
+ private:
+  Status check_journal_whole(const Journal& journal) const;
+  Status set_aside(const std::string& why);
+  std::string why_foreign(const RecoveredStore& store) const;
+  Status return_to_disk(const Journal& journal);
+
+  Disk& disk_;
+  const StandInStore::Open open_on_disk_;
+  StandInStore* store_ = nullptr;  // the catalog's
+  std::unique_ptr<Catalog> catalog_;
+  std::chrono::milliseconds retry_after_ = limits::kCatalogRetryMin;
+  Time next_retry_{};
+  Time next_return_{};
+  Status last_try_;
+};
+
+}  // namespace ckptd

@@ -1,0 +1,92 @@
+// A disk without a free byte when ckptd starts: reading and deleting work, nothing is thrown away,
+// and once there is room everything is as ever.
+#include <gmock/gmock.h>
+
+#include "tests/ckptd/daemon/job.h"
+
+namespace ckptd::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using namespace std::chrono_literals;
+
+constexpr uint64_t kRoom = 16ull << 30;
+
+class FullDiskStartTest : public ::testing::Test {
+ protected:
+  FullDiskStartTest() : world({}), job(world, 2) {
+    EXPECT_TRUE(world.start().ok());
+    job.start();
+    for (const ckpt::Step step : {5, 10, 15}) job.commit(step);
+    world.kill_daemon();
+    world.disk().set_capacity(0);
+    world.catalog().set_full(true);
+  }
+  FakeTrainer& root() {
+    root_ = std::make_unique<FakeTrainer>(
+        world, FakeTrainer::Options{.uid = 0, .kind = fb::SessionKind::Control});
+    EXPECT_TRUE(root_->connect());
+    return *root_;
+  }
+  void make_room() {
+    world.disk().set_capacity(kRoom);
+    world.catalog().set_full(false);
+    for (int i = 0; i < 60; ++i) world.tick(1s);
+    world.run();
+  }
+  World world;
+  Job job;
+  std::unique_ptr<FakeTrainer> root_;
+};
+
+// Ended with "no space left" before.
+TEST_F(FullDiskStartTest, CommitsAreListedVerifiedAndRestored) {
+  ASSERT_TRUE(world.start().ok());
+  EXPECT_THAT(job.log(root()), ElementsAre(15, 10, 5));
+  EXPECT_EQ(root().query("verify", "{}").exit_code, 0);
+  job.expect_restores(root(), 10);
+}
+
+TEST_F(FullDiskStartTest, PruningMakesRoom) {
+  ASSERT_TRUE(world.start().ok());
+  const auto pruned = root().query("prune", R"({"target": "tiny", "rules": {"last": 1}})");
+  EXPECT_EQ(pruned.exit_code, 0) << pruned.json;
+  world.run();
+  EXPECT_THAT(job.log(root()), ElementsAre(15));
+  const auto freed = root().query("gc", "{}");
+  EXPECT_EQ(freed.exit_code, 0) << freed.json;
+  // It is durable: the next start, with a catalog of before, knows it.
+  world.kill_daemon();
+  world.catalog().set_full(false);
+  world.disk().set_capacity(kRoom);
+  ASSERT_TRUE(world.start().ok());
+  EXPECT_THAT(job.log(root()), ElementsAre(15));
+  job.expect_restores(root(), 15);
+}
+
+TEST_F(FullDiskStartTest, ARunIsRemoved) {
+  ASSERT_TRUE(world.start().ok());
+  for (int i = 0; i < 40; ++i) world.tick(1s);  // its ranks had their time to come back
+  const auto removed = root().query("rm", R"({"target": "tiny"})");
+  EXPECT_EQ(removed.exit_code, 0) << removed.json;
+  EXPECT_EQ(root().query("runs", "{}").json, "[]");
+}
+
+TEST_F(FullDiskStartTest, TheCatalogGoesBackToTheDisk) {
+  ASSERT_TRUE(world.start().ok());
+  const auto log = root().query("log", R"({"target": "tiny"})").json;
+  const size_t batches = world.catalog().batches();
+  make_room();
+  EXPECT_GT(world.catalog().batches(), batches) << "it follows the journal again";
+  EXPECT_EQ(root().query("log", R"({"target": "tiny"})").json, log);
+  job.start(fb::ResumeMode::Latest);
+  EXPECT_EQ(job.ranks[0]->epoch().resume_step, 15u);
+  job.commit(20);
+  world.kill_daemon();
+  ASSERT_TRUE(world.start().ok());
+  EXPECT_THAT(job.log(root()), ElementsAre(20, 15, 10, 5));
+}
+
+}  // namespace
+}  // namespace ckptd::testing

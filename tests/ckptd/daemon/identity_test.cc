@@ -1,0 +1,191 @@
+// Files of another store, or of another history of this one, among those of a store: a start looks
+// before it writes.
+#include <gmock/gmock.h>
+
+#include "tests/ckptd/daemon/job.h"
+#include "tests/ckptd/daemon/store_files.h"
+
+namespace ckptd::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr char kSalvaged[] = "journal/salvaged.log";
+
+class IdentityTest : public ::testing::Test {
+ protected:
+  IdentityTest() : world({}), job(world, 2), other({.seed = 77}), other_job(other, 2) {
+    EXPECT_TRUE(world.start().ok());
+    EXPECT_TRUE(other.start().ok());
+    job.start();
+    other_job.start();
+    for (const ckpt::Step step : {5, 10}) job.commit(step);
+    for (const ckpt::Step step : {7, 14, 21}) other_job.commit(step);
+  }
+  std::vector<ckpt::Step> log_of(World& of) {
+    FakeTrainer root(of, {.uid = 0, .arena_bytes = 0, .kind = fb::SessionKind::Control});
+    EXPECT_TRUE(root.connect());
+    return job.log(root);
+  }
+  // Nothing of the store has changed by a start that was refused.
+  void expect_refused_untouched(const std::vector<std::string>& says) {
+    const auto journal = file_bytes(world.disk(), kJournalPath);
+    const auto segment = file_bytes(world.disk(), segment_path(1));
+    const Status started = world.start();
+    ASSERT_FALSE(started.ok());
+    EXPECT_EQ(started.error().code, ckpt::ErrorCode::kFailedPrecondition);
+    for (const std::string& part : says) EXPECT_THAT(started.error().message, HasSubstr(part));
+    EXPECT_EQ(file_bytes(world.disk(), kJournalPath), journal);
+    EXPECT_EQ(file_bytes(world.disk(), segment_path(1)), segment);
+  }
+  std::vector<std::string> beside_the_journal() {
+    return world.disk().list(kJournalDirectory).value();
+  }
+  World world;
+  Job job;
+  World other;
+  Job other_job;
+};
+
+// Served once, and trained on, before: commits of the other store were listed.
+TEST_F(IdentityTest, AForeignCatalogIsSetAsideAndMadeAnew) {
+  world.kill_daemon();
+  other.kill_daemon();
+  world.set_catalog(other.catalog_image());
+  ASSERT_TRUE(world.start().ok());
+  EXPECT_THAT(log_of(world), ElementsAre(10, 5));
+  job.start(fb::ResumeMode::Latest);
+  EXPECT_EQ(job.ranks[0]->epoch().resume_step, 10u);
+  job.expect_restores(*job.ranks[0], 10);
+}
+
+TEST_F(IdentityTest, ACatalogOfAnotherHistoryIsMadeAnew) {
+  world.stop();
+  World copy({.seed = 5});
+  copy.set_disk(world.disk().clone(5));
+  ASSERT_TRUE(copy.start().ok());
+  Job copied(copy, 2);
+  copied.start(fb::ResumeMode::Latest);
+  copied.commit(33);
+  copy.kill_daemon();
+  ASSERT_TRUE(world.start().ok());
+  job.start(fb::ResumeMode::Latest);
+  job.commit(15);
+  job.commit(20);
+  world.kill_daemon();
+  world.set_catalog(copy.catalog_image());
+  ASSERT_TRUE(world.start().ok());
+  EXPECT_THAT(log_of(world), ElementsAre(20, 15, 10, 5));
+}
+
+// Began to serve, marked commits damaged and cut segments before.
+TEST_F(IdentityTest, AForeignJournalIsRefusedByItsSegments) {
+  world.kill_daemon();
+  const auto own = file_bytes(world.disk(), kJournalPath);
+  put_file(world.disk(), kJournalPath, file_bytes(other.disk(), kJournalPath));
+  expect_refused_untouched({"journal/journal.log", "segments/000001.seg", "back"});
+  world.lose_catalog();
+  expect_refused_untouched({"belongs to store"});
+  put_file(world.disk(), kJournalPath, own);
+  ASSERT_TRUE(world.start().ok());
+  EXPECT_THAT(log_of(world), ElementsAre(10, 5));
+}
+
+TEST_F(IdentityTest, AForeignSegmentIsRefused) {
+  world.kill_daemon();
+  put_file(world.disk(), segment_path(9), file_bytes(other.disk(), segment_path(1)));
+  expect_refused_untouched({"segments/000009.seg"});
+  ASSERT_TRUE(world.disk().remove(segment_path(9)).ok());
+  ASSERT_TRUE(world.start().ok());
+  EXPECT_THAT(log_of(world), ElementsAre(10, 5));
+}
+
+// What it does not list was given back to the disk before.
+TEST_F(IdentityTest, AnOlderJournalIsRefusedWithoutACatalog) {
+  world.stop();
+  const auto older = file_bytes(world.disk(), kJournalPath);
+  ASSERT_TRUE(world.start().ok());
+  job.start(fb::ResumeMode::Latest);
+  job.commit(15);
+  world.kill_daemon();
+  const auto newest = file_bytes(world.disk(), kJournalPath);
+  put_file(world.disk(), kJournalPath, older);
+  const auto image = world.catalog_image();
+  world.lose_catalog();
+  expect_refused_untouched({"is older than the segments", "segments/"});
+  // The catalog has what it lacks.
+  world.set_catalog(image);
+  ASSERT_TRUE(world.start().ok());
+  EXPECT_THAT(log_of(world), ElementsAre(15, 10, 5));
+  EXPECT_THAT(beside_the_journal(), Contains("damaged-1.log"));
+}
+
+TEST_F(IdentityTest, AnOlderJournalThatIsMeantIsTaken) {
+  world.stop();
+  const auto older = file_bytes(world.disk(), kJournalPath);
+  ASSERT_TRUE(world.start().ok());
+  job.start(fb::ResumeMode::Latest);
+  job.commit(15);
+  world.kill_daemon();
+  put_file(world.disk(), kJournalPath, older);
+  world.lose_catalog();
+  put_file(world.disk(), "journal/older-journal-is-meant", {});
+  ASSERT_TRUE(world.start().ok());
+  EXPECT_THAT(log_of(world), ElementsAre(10, 5));
+  EXPECT_THAT(beside_the_journal(), Not(Contains("older-journal-is-meant"))) << "for one start";
+  world.kill_daemon();
+  ASSERT_TRUE(world.start().ok());
+  job.start(fb::ResumeMode::Latest);
+  job.expect_restores(*job.ranks[0], 10);
+}
+
+// Took the journal's place before, whatever it was.
+TEST_F(IdentityTest, ASalvagedJournalWithoutItsEndIsRefused) {
+  world.kill_daemon();
+  auto part = file_bytes(world.disk(), kJournalPath);
+  part.resize(8192);
+  put_file(world.disk(), kSalvaged, part);
+  ASSERT_TRUE(world.start().ok());
+  EXPECT_THAT(log_of(world), ElementsAre(10, 5));
+  EXPECT_THAT(beside_the_journal(),
+              AllOf(Contains("refused-1.log"), Not(Contains("salvaged.log"))));
+}
+
+TEST_F(IdentityTest, ASalvagedJournalOfAnotherStoreIsRefused) {
+  world.kill_daemon();
+  other.stop();
+  put_file(world.disk(), kSalvaged, file_bytes(other.disk(), kJournalPath));
+  ASSERT_TRUE(world.start().ok());
+  EXPECT_THAT(log_of(world), ElementsAre(10, 5));
+  EXPECT_THAT(beside_the_journal(), Contains("refused-1.log"));
+}
+
+TEST_F(IdentityTest, ARefusedSalvageWithoutAJournalStartsNothing) {
+  world.kill_daemon();
+  auto part = file_bytes(world.disk(), kJournalPath);
+  part.resize(8192);
+  put_file(world.disk(), kSalvaged, part);
+  ASSERT_TRUE(world.disk().remove(kJournalPath).ok());
+  const Status started = world.start();
+  ASSERT_FALSE(started.ok());
+  EXPECT_THAT(started.error().message, AllOf(HasSubstr("salvaged.log"), HasSubstr("from a copy")));
+  EXPECT_THAT(beside_the_journal(), Contains("salvaged.log"));
+}
+
+// An error of the list was taken for an empty directory before.
+TEST_F(IdentityTest, AJournalBesideOthersIsNoNewStore) {
+  World empty({.seed = 9});
+  ASSERT_TRUE(empty.start().ok());
+  empty.stop();
+  ASSERT_TRUE(empty.disk().rename(kJournalPath, "journal/damaged-1.log").ok());
+  const Status started = empty.start();
+  ASSERT_FALSE(started.ok());
+  EXPECT_THAT(started.error().message, HasSubstr("damaged-1.log"));
+}
+
+}  // namespace
+}  // namespace ckptd::testing

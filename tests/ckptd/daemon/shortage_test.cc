@@ -1,0 +1,137 @@
+// A shortage is no damage, and an error is not "nothing there": what queries, verify, scrub and
+// restores say when the catalog or a segment cannot be read, and what becomes of it afterwards.
+#include <gmock/gmock.h>
+
+#include <cerrno>
+
+#include "ckptd/io/store_paths.h"
+#include "tests/ckptd/daemon/job.h"
+
+namespace ckptd::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using namespace std::chrono_literals;
+using Json = nlohmann::json;
+
+constexpr char kOfTiny[] = R"({"target": "tiny"})";
+
+class ShortageTest : public ::testing::Test {
+ protected:
+  ShortageTest() : world({.scrub_bytes_per_second = 1 << 30}), job(world, 2) {
+    EXPECT_TRUE(world.start().ok());
+    job.start();
+    for (const ckpt::Step step : {5, 10}) job.commit(step);
+  }
+  FakeTrainer& root() {
+    root_ = std::make_unique<FakeTrainer>(
+        world, FakeTrainer::Options{.uid = 0, .arena_bytes = 0, .kind = fb::SessionKind::Control});
+    EXPECT_TRUE(root_->connect());
+    return *root_;
+  }
+  // Every read of the catalog fails like this from now on.
+  void break_catalog(ckpt::ErrorCode code) {
+    world.catalog().set_reads(ckpt::make_error(code, "catalog: what the test says"));
+  }
+  void refuse_segments(int error) {
+    world.disk().set_faults(
+        {.path_prefix = "segments/", .refused_open = 1, .refused_read = 1, .refusal = error});
+  }
+  World world;
+  Job job;
+  std::unique_ptr<FakeTrainer> root_;
+};
+
+// Fails without the re-read: verify said that 0 bytes of 0 commits had no errors.
+TEST_F(ShortageTest, ADamagedCatalogIsHealedBeforeAnythingIsJudged) {
+  for (const char* verb : {"log", "show", "verify", "unit", "runs", "prune"}) {
+    const std::string args = std::string(verb) == "unit"
+                                 ? R"({"target": "tiny", "unit": ")" + job.model[0].name + R"("})"
+                             : std::string(verb) == "prune"
+                                 ? R"({"target": "tiny", "dry_run": true, "rules": {"last": 9}})"
+                             : std::string(verb) == "runs" ? "{}"
+                                                           : kOfTiny;
+    const auto before = root().query(verb, args);
+    break_catalog(ckpt::ErrorCode::kCorrupt);
+    const auto after = root().query(verb, args);
+    EXPECT_EQ(after.exit_code, 0) << verb << ": " << after.json;
+    EXPECT_EQ(after.json, before.json) << verb;
+  }
+  break_catalog(ckpt::ErrorCode::kIo);
+  job.expect_restores(*job.ranks[0], 10);
+}
+
+// Fails without it: "no such commit", "no version in this view", exit 3 or 4.
+TEST_F(ShortageTest, ACatalogThatCannotBeReadBlamesNoCommit) {
+  break_catalog(ckpt::ErrorCode::kUnavailable);  // descriptors, say
+  for (const char* verb : {"log", "show", "schema"}) {
+    const auto answer = root().query(verb, kOfTiny);
+    if (std::string(verb) == "schema" && answer.exit_code == 0) continue;  // it is in memory
+    EXPECT_EQ(answer.exit_code, 1) << verb << ": " << answer.json;
+    EXPECT_THAT(answer.json, HasSubstr("the catalog cannot be read")) << verb;
+  }
+  const auto verified = root().query("verify", kOfTiny);
+  EXPECT_EQ(verified.exit_code, 1);
+  EXPECT_EQ(Json::parse(verified.json).at("errors"), Json::array());
+  EXPECT_EQ(Json::parse(verified.json).at("unchecked").at(0).at("unit"), "catalog");
+  EXPECT_THAT(job.ranks[0]->restore(job.whole(10)).error, HasSubstr("the catalog cannot be read"));
+  world.catalog().set_reads({});
+  for (int i = 0; i < 10; ++i) world.tick(1s);
+  EXPECT_THAT(job.log(*job.ranks[0]), ElementsAre(10, 5));
+  job.expect_restores(*job.ranks[0], 10);
+}
+
+TEST_F(ShortageTest, NobodyResumesFromNothing) {
+  break_catalog(ckpt::ErrorCode::kUnavailable);
+  for (ckpt::Rank rank = 0; rank < 2; ++rank) {
+    job.ranks[rank]->join(rank, 2, fb::ResumeMode::Continue);
+  }
+  world.run();
+  EXPECT_FALSE(job.ranks[0]->started()) << "it cannot be known what to resume from";
+  EXPECT_THAT(job.ranks[0]->error(), HasSubstr("the catalog cannot be read"));
+  world.catalog().set_reads({});
+  for (int i = 0; i < 10; ++i) world.tick(1s);
+  job.start(fb::ResumeMode::Latest);
+  EXPECT_EQ(job.ranks[0]->epoch().resume_step, 10u);
+}
+
+// Fails without the errno: 156 units were damaged, and an older version was restored.
+TEST_F(ShortageTest, ARefusedSegmentIsNoDamage) {
+  world.kill_daemon();
+  ASSERT_TRUE(world.start().ok());
+  job.start(fb::ResumeMode::Latest);
+  for (const int error : {EACCES, EMFILE, ENOMEM}) {
+    refuse_segments(error);
+    const auto verified = root().query("verify", kOfTiny);
+    const auto restored = job.ranks[0]->restore(job.whole(10));
+    world.disk().set_faults({});
+    EXPECT_EQ(verified.exit_code, 1) << verified.json;
+    EXPECT_EQ(Json::parse(verified.json).at("errors"), Json::array());
+    EXPECT_FALSE(Json::parse(verified.json).at("unchecked").empty());
+    EXPECT_THAT(restored.error, HasSubstr("could not be read"));
+    EXPECT_THAT(restored.notes, ::testing::Each(""));
+    job.expect_restores(*job.ranks[0], 10);
+  }
+}
+
+TEST_F(ShortageTest, ScrubRemembersNoRefusalAsDamage) {
+  refuse_segments(EMFILE);
+  const auto begun = root().query("scrub", R"({"start": true})");
+  ASSERT_EQ(begun.exit_code, 0) << begun.json;
+  Json scrub;
+  for (int i = 0; i < 200 && scrub.value("/last_pass/number"_json_pointer, 0) == 0; ++i) {
+    world.tick(1s);
+    world.run();
+    scrub = Json::parse(root().query("scrub", "{}").json);
+    if (scrub.at("last_pass").is_null()) scrub = {};
+  }
+  ASSERT_FALSE(scrub.is_null()) << "the pass came to its end";
+  EXPECT_EQ(scrub.at("errors"), Json::array());
+  EXPECT_GT(scrub.at("last_pass").at("unchecked"), 0);
+  EXPECT_THAT(scrub.at("last_pass").at("unchecked_reason"), HasSubstr("Too many open files"));
+  EXPECT_EQ(root().query("scrub", "{}").exit_code, 1);
+}
+
+}  // namespace
+}  // namespace ckptd::testing

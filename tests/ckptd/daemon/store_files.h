@@ -1,0 +1,49 @@
+// Files of a store on a memory disk, as bytes: to keep, exchange and put back.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "ckptd/daemon_store.h"
+#include "ckptd/io/store_paths.h"
+#include "formats/base/checked.h"
+
+namespace ckptd::testing {
+
+inline std::vector<std::byte> file_bytes(Disk& disk, const std::string& path) {
+  const FileId file = disk.open(path, {}).value();
+  std::vector<std::byte> bytes(disk.size(file).value());
+  EXPECT_EQ(disk.read_now(file, 0, bytes).value(), bytes.size());
+  disk.close(file);
+  return bytes;
+}
+
+// Makes or replaces it. Whole blocks, as journals are.
+inline void put_file(Disk& disk, const std::string& path, const std::vector<std::byte>& bytes) {
+  (void)disk.remove(path);
+  const FileId file = disk.open(path, {.create = true}).value();
+  AlignedBuffer buffer(ckpt::base::align_up(std::max<size_t>(bytes.size(), 1), 4096));
+  std::copy(bytes.begin(), bytes.end(), buffer.bytes().begin());
+  const auto whole = buffer.bytes().first(ckpt::base::align_up(bytes.size(), 4096));
+  if (!whole.empty()) {
+    EXPECT_TRUE(write_blocking(disk, file, 0, whole).ok());
+  }
+  disk.close(file);
+}
+
+inline std::vector<ckpt::fb::RecordT> journal_records(Disk& disk) {
+  std::vector<ckpt::fb::RecordT> all;
+  const FileId file = disk.open(kJournalPath, {}).value();
+  const auto scan = scan_journal_file(disk, file, [&](uint64_t, const auto& record) {
+    all.push_back(record);
+    return Status();
+  });
+  EXPECT_TRUE(scan.ok());
+  disk.close(file);
+  return all;
+}
+
+}  // namespace ckptd::testing
