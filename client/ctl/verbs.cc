@@ -261,7 +261,10 @@ void add_bytes(Builder& build, const std::shared_ptr<Arguments>& args) {
       "  ckptctl export tiny@1200 --out model --shard-bytes 4GiB --include-optimizer",
       [args](Link& link) { return run_export(link, *args); }, true);
   build.target(exported, args->target, "view", kCommitNames);
-  exported->add_option("--out", args->out, "Folder")->required();
+  exported
+      ->add_option("--out", args->out,
+                   "Folder; files of an earlier export there are replaced, no others")
+      ->required();
   exported->add_option("--format", args->format)->check(CLI::IsMember({"safetensors"}));
   exported->add_option("--shard-bytes", args->shard_bytes,
                        "Cut into files of this size: 4GiB; default: as imported, or one file");
