@@ -24,7 +24,7 @@ enum class DType : uint8_t {
   kU64 = 12,
   kF8E4M3 = 13,
   kF8E5M2 = 14,
-  // Stores of version 9 and later only: kStoreVersionOfAnyTensor in unit.h.
+  // Stores of version 9 and later only: readable_by_version_8() in unit.h.
   kF8E8M0 = 15,
   kF8E4M3FNUZ = 16,
   kF8E5M2FNUZ = 17,

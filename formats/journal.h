@@ -28,7 +28,7 @@ namespace ckpt {
 // which its StoreOpened records say: a daemon that writes the first record of a newer kind raises
 // it just before, and older programs refuse the store from then on. So a start of a newer program
 // alone keeps nobody from going back. What needs which version: store_version_of(), and README.md.
-inline constexpr uint32_t kStoreFormatVersion = 8;
+inline constexpr uint32_t kStoreFormatVersion = 9;
 inline constexpr uint32_t kFirstStoreVersion = 1;
 
 // The version that a program must know so as to read this record right. Whoever adds a kind of

@@ -2,6 +2,8 @@
 #include <algorithm>
 
 #include "formats/journal.h"
+#include "formats/unit.h"
+#include "formats/wire/convert.h"
 
 namespace ckpt {
 namespace {
@@ -17,6 +19,15 @@ uint32_t version_of(const fb::CommittedT& commit) {
   return tells_more ? 2 : kFirstStoreVersion;
 }
 
+uint32_t version_of(const fb::UnitsRegisteredT& registered) {
+  const bool older =
+      std::all_of(registered.units.begin(), registered.units.end(), [](const auto& unit) {
+        const auto spec = wire::from_fb(*unit);
+        return !spec.ok() || readable_by_version_8(*spec);
+      });
+  return older ? kFirstStoreVersion : 9;
+}
+
 }  // namespace
 
 // No default: a kind that is added must be given its version here.
@@ -27,13 +38,14 @@ uint32_t store_version_of(const fb::RecordT& record) {
     case Body::StoreOpened:
     case Body::StoreClosed:
     case Body::RunCreated:
-    case Body::UnitsRegistered:
     case Body::LineageOpened:
     case Body::EpochOpened:
     case Body::CommitDamaged:
     case Body::Tagged:
     case Body::Untagged:
       return kFirstStoreVersion;
+    case Body::UnitsRegistered:
+      return version_of(*record.body.AsUnitsRegistered());
     case Body::Committed:
       return version_of(*record.body.AsCommitted());
     case Body::SnapshotRefused:

@@ -81,6 +81,19 @@ TEST_F(StoreVersionTest, NoRecordComesBeforeItsVersion) {
   EXPECT_GE(version, 6u);
 }
 
+// An older program would take a type that it does not know for damage.
+TEST_F(StoreVersionTest, UnitsOfNewTypesAndNamesRaiseIt) {
+  const std::vector<ckpt::UnitSpec> units = {
+      {.name = "w", .bytes = 4, .tensors = {{"w", ckpt::DType::kF8E8M0, {4}, 0}}}};
+  FakeTrainer trainer(world, {.run = "fp8"});
+  ASSERT_TRUE(trainer.connect());
+  ASSERT_TRUE(trainer.register_units(units)) << trainer.error();
+  EXPECT_THAT(versions(), ElementsAre(1, 9));
+  world.stop();
+  ASSERT_TRUE(world.start().ok());
+  EXPECT_EQ(versions().back(), 9u);
+}
+
 // There is no room for the raise: neither it nor what needed it is there, and later both are.
 TEST_F(StoreVersionTest, ARefusedBatchRaisesNothing) {
   job.start();
