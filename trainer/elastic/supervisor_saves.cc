@@ -60,12 +60,10 @@ std::string Supervisor::Impl::unsaved_cause() const {
 // On stderr, and among the events.
 void Supervisor::Impl::tell(const std::string& line) {
   say(line);
-  if (!events.is_open()) return;
-  events << to_line({.kind = RankEvent::Kind::kNotice,
-                     .time_ns = monotonic_ns(),
-                     .step = recorder->step(),
-                     .text = line})
-         << std::flush;
+  record(events, to_line({.kind = RankEvent::Kind::kNotice,
+                          .time_ns = monotonic_ns(),
+                          .step = recorder->step(),
+                          .text = line}));
 }
 
 void Supervisor::Impl::stop_ranks() {
