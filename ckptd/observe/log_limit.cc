@@ -6,6 +6,8 @@
 #include <memory>
 #include <utility>
 
+#include "ckptd/observe/log_event.h"
+
 namespace ckptd {
 
 namespace {
@@ -23,8 +25,10 @@ class LimitedSink final : public spdlog::sinks::sink {
   explicit LimitedSink(spdlog::sink_ptr behind) : sink_(std::move(behind)) {}
 
   void log(const spdlog::details::log_msg& message) override {
+    const LogEventScope* event = LogEventScope::current();
     const bool passes =
-        exempt || message.level >= spdlog::level::critical ||
+        exempt || (event != nullptr && event->name() == "commit_deleted") ||
+        message.level >= spdlog::level::critical ||
         limit_of_process().admit(client_of_thread, std::chrono::steady_clock::now());
     if (passes) sink_->log(message);
   }

@@ -3,7 +3,8 @@
 // While ckptd serves, each period of kLogPeriod has room for kLogLinesPerUserMax lines that are
 // logged while a message of one user is handled (ClientLogScope), for kLogLinesOfClientsMax of all
 // users together, and for kLogLinesOfDaemonMax others, such as those about finished writes. Lines
-// beyond that are counted and reported when the period is over. Critical lines always pass.
+// beyond that are counted and reported when the period is over. Critical lines always pass, and so
+// does the event commit_deleted: a prune of many commits is listed in full in the log alone.
 #pragma once
 
 #include <spdlog/logger.h>
@@ -23,7 +24,7 @@ namespace ckptd {
 inline constexpr std::chrono::milliseconds kLogPeriod{10'000};
 inline constexpr size_t kLogLinesPerUserMax = 200;
 inline constexpr size_t kLogLinesOfClientsMax = 1'000;
-inline constexpr size_t kLogLinesOfDaemonMax = 2'000;
+inline constexpr size_t kLogLinesOfDaemonMax = 1'000;
 
 class LogLimit {
  public:
