@@ -58,7 +58,11 @@ Status Snapshotter::make_room(uint64_t step, const BackPressure& pressure) {
   CKPT_TRY(drain_link(std::min(kLinkTimeoutMs, pressure.wait_ms_max)));
   Status waited = await_durable(oldest.handle, pressure.wait_ms_max);
   if (waited.ok() || oldest.handle.info().level == CKPT_LEVEL_FAILED) return {};
-  return waited;
+  if (waited.error().code != ErrorCode::kDeadlineExceeded) return waited;
+  return make_error(ErrorCode::kDeadlineExceeded,
+                    "step {}: the snapshot of step {} was still being written after {} ms more: the "
+                    "disk is slow; checkpoint less often or fewer experts",
+                    step, oldest.step, pressure.wait_ms_max);
 }
 
 Status Snapshotter::copy(client::Snapshot& snapshot, const std::vector<ckpt_fragment>& fragments,
