@@ -281,7 +281,16 @@ void Server::Impl::receive(ckpt::SessionId session, uid_t uid, ckpt::fb::Message
                            ckpt::base::UniqueFd fd) {
   const ckpt::fb::HelloT* hello = message.body.AsHello();
   if (hello != nullptr && hello->readopt && !fd.valid()) {
-    fd = sockets->hand_back().take(ckpt::wire::from_fb(hello->arena_ticket), uid);
+    const ckpt::base::Hash128 ticket = ckpt::wire::from_fb(hello->arena_ticket);
+    fd = sockets->hand_back().take(ticket, uid);
+    if (!fd.valid() && ticket != ckpt::base::Hash128()) {
+      // A ticket of the daemon before, for one. The client keeps the arena and hands it back again.
+      Connection& connection = *connections.at(session);
+      return refuse(connection, connection.peer().pid,
+                    ckpt::make_error(ckpt::ErrorCode::kUnavailable,
+                                     "the ticket for an arena is not known here; hand the arena "
+                                     "back again"));
+    }
   }
   // A copy, so that the daemon never drops the last reference: freeing large memory takes long.
   const ClientLogScope scope(uid);

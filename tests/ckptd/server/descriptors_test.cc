@@ -270,9 +270,10 @@ TEST_P(Descriptors, AnArenaComesBackByItsTicket) {
   const auto welcome = Trainer(socket()).greet(true, ticket);
   ASSERT_TRUE(welcome && welcome->body.AsWelcome() != nullptr);
   EXPECT_TRUE(welcome->body.AsWelcome()->adopted) << welcome->body.AsWelcome()->server;
+  // A ticket is good once. The trainer may hand the arena back again.
   const auto again = Trainer(socket()).greet(true, ticket);
-  ASSERT_TRUE(again && again->body.AsWelcome() != nullptr);
-  EXPECT_FALSE(again->body.AsWelcome()->adopted) << "a ticket is good once";
+  ASSERT_TRUE(again && again->body.AsErrorReply() != nullptr);
+  EXPECT_EQ(again->body.AsErrorReply()->code, static_cast<int>(ckpt::ErrorCode::kUnavailable));
 }
 
 TEST_P(Descriptors, ATicketIsForItsUserAlone) {
@@ -281,9 +282,9 @@ TEST_P(Descriptors, ATicketIsForItsUserAlone) {
   ASSERT_TRUE(answer && answer->body.AsHandedBack() != nullptr);
   ASSERT_EQ(::chmod(folder_.path().c_str(), 0755), 0);
   as_user(kListed, [&] {
-    const auto welcome = Trainer(socket()).greet(true, answer->body.AsHandedBack()->ticket);
-    ASSERT_TRUE(welcome && welcome->body.AsWelcome() != nullptr);
-    EXPECT_FALSE(welcome->body.AsWelcome()->adopted);
+    const auto refused = Trainer(socket()).greet(true, answer->body.AsHandedBack()->ticket);
+    ASSERT_TRUE(refused && refused->body.AsErrorReply() != nullptr);
+    EXPECT_THAT(refused->body.AsErrorReply()->message, HasSubstr("hand the arena back again"));
   });
 }
 
