@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "formats/base/console.h"
+#include "formats/base/printable.h"
 
 namespace ckpt::base {
 
@@ -119,13 +120,15 @@ inline std::string sentence(const CLI::App& app, const CLI::App& verb,
     return extra.size() > 1 && extra.starts_with("-");
   });
   if (flag != extras.end() && !lacks_verb) return about_extra(verb, *flag, false);
-  if (!extras.empty() && (lacks_verb || error.get_name() == "ExtrasError")) {
+  // An error of a verb has the verb as its name, so that the code tells its kind.
+  const bool is_extra = error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError);
+  if (!extras.empty() && (lacks_verb || is_extra)) {
     const bool named = !extras.front().starts_with("-");
     if (named || !lacks_verb) return about_extra(verb, extras.front(), lacks_verb);
   }
   if (lacks_verb) return "a command is missing: one of " + joined(verb_names(app));
   std::string what = error.what();
-  if (error.get_name() == "RequiredError") {
+  if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::RequiredError)) {
     constexpr std::string_view kRequired = " is required";
     if (what.ends_with(kRequired)) {
       what.resize(what.size() - kRequired.size());
@@ -136,7 +139,7 @@ inline std::string sentence(const CLI::App& app, const CLI::App& verb,
   if (const size_t at = what.find(": 1 required "); at != std::string::npos) {
     return what.substr(0, at) + " needs a value";
   }
-  return what;
+  return escaped(what);
 }
 
 }  // namespace cli_errors
