@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <nlohmann/json.hpp>
 
 #include "formats/base/utf8.h"
 #include "formats/json_text.h"
@@ -102,6 +103,13 @@ std::string indented_value(Tokens& tokens) {
 }
 
 }  // namespace
+
+bool same_config(std::string_view text, std::string_view metadata) {
+  const std::string own = config_of_metadata(metadata);
+  if (own.empty() || !ckpt::check_json(text).ok()) return false;
+  using nlohmann::json;
+  return json::parse(text, nullptr, false) == json::parse(own, nullptr, false);
+}
 
 std::string config_of_metadata(std::string_view metadata) {
   if (!ckpt::check_json(metadata).ok()) return "";

@@ -18,6 +18,9 @@ struct ModelConfig {
 // is kept, but it is no JSON that metadata could hold. Fails for what is no JSON even then.
 ckpt::Result<ModelConfig> read_model_config(std::string_view text);
 
+// True if the text says what "hf_config" of the metadata says, however it is written.
+bool same_config(std::string_view text, std::string_view metadata);
+
 // The member "hf_config" of a run's metadata as config.json: indented, its numbers and strings as
 // the trainer wrote them. Empty: there is none, or the metadata is no JSON object.
 std::string config_of_metadata(std::string_view metadata);

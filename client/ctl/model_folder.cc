@@ -187,7 +187,14 @@ class FolderReader {
       folder_.notes.push_back(fmt::format(
           "{}: {}; it is kept as it is, but not in the run's metadata", kConfigName, config->note));
     }
-    if (!folder_.manifest) folder_.metadata = std::move(config->metadata);
+    if (!folder_.manifest) {
+      folder_.metadata = std::move(config->metadata);
+    } else if (folder_.manifest->resumable && !same_config(text, folder_.metadata)) {
+      folder_.notes.push_back(
+          fmt::format("{}: it was changed; a run that can be resumed keeps "
+                      "the one of {}",
+                      kConfigName, kManifestName));
+    }
     keep_text(kConfigName);
     return {};
   }

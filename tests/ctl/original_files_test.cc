@@ -215,6 +215,12 @@ TEST(ModelConfig, MetadataGivesNumbersAsTheyWereWritten) {
   }
 }
 
+TEST(ModelConfig, IsComparedByWhatItSays) {
+  EXPECT_TRUE(same_config("{ \"a\": 1.0 }", R"({"hf_config":{"a":1.0}})"));
+  EXPECT_FALSE(same_config("{\"a\": 2}", R"({"hf_config":{"a":1}})"));
+  EXPECT_FALSE(same_config("{\"a\": 2}", ""));
+}
+
 TEST(ModelConfig, TakesWhatPythonWrites) {
   EXPECT_EQ(read_model_config(R"({"a": 1000000000000000019884624838656})")->metadata,
             R"({"hf_config":{"a": 1000000000000000019884624838656}})");
