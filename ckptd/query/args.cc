@@ -200,6 +200,9 @@ Status find_tag_to_remove(const QueryContext& context, const QueryArgs& args,
   using Kind = ckpt::Selector::Kind;
   if (!args.has("tag") && selector.kind == Kind::kTag) {
     change.tag = selector.tag;
+  } else if (!args.has("tag")) {
+    return make_error(ErrorCode::kInvalidArgument, "untag {}: it needs the tag: {} TAG, or {}@TAG",
+                      to_string(selector), selector.run, selector.run);
   } else {
     CKPT_ASSIGN(change.tag, args.text("tag"));
     CKPT_TRY(ckpt::validate_tag(change.tag));
@@ -216,8 +219,8 @@ Status find_tag_to_remove(const QueryContext& context, const QueryArgs& args,
   }
   CKPT_ASSIGN(const Resolved commit, resolve_selector(context, selector));
   if (commit.point == tag->second) return {};
-  return make_error(ErrorCode::kNotFound, "run {}: tag {} is of {}~{}@{}, not of {}", run.name,
-                    change.tag, run.name, tag->second.lineage, tag->second.step,
+  return make_error(ErrorCode::kInvalidArgument, "run {}: tag {} is of {}~{}@{}, not of {}",
+                    run.name, change.tag, run.name, tag->second.lineage, tag->second.step,
                     to_string(selector));
 }
 
