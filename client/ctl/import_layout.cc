@@ -21,6 +21,9 @@ using ckpt::base::printable;
 
 // More experts than any model has. A stacked tensor with more rows is left whole.
 constexpr uint64_t kStackedExpertsMax = 4096;
+// Slices of one import, so that a small file cannot ask for the memory of billions. Models have
+// some ten thousands; what is beyond is left whole.
+constexpr uint64_t kSlicesMax = 1 << 20;
 
 // A tensor of the files.
 struct Found {
@@ -184,6 +187,7 @@ class Layouter {
     if (expert && expert->expert) {
       append(expert_unit(*expert, *expert->expert), found, whole(tensor));
     } else if (expert && splits(*expert, tensor)) {
+      slices_ += tensor.shape[0];
       for (uint64_t i = 0; i < tensor.shape[0]; ++i) {
         append(expert_unit(*expert, static_cast<uint32_t>(i)), found, *slice(tensor, i));
       }
@@ -196,8 +200,8 @@ class Layouter {
   bool splits(const ExpertTensor& expert, const ckpt::safetensors::Tensor& tensor) const {
     const auto rows = experts_.find(expert.experts);
     return rows != experts_.end() && !tensor.shape.empty() && tensor.shape[0] == rows->second &&
-           rows->second <= kStackedExpertsMax && slice(tensor, 0).has_value() &&
-           !named_as_slices_.contains(tensor.name);
+           rows->second <= kStackedExpertsMax && slices_ + rows->second <= kSlicesMax &&
+           slice(tensor, 0).has_value() && !named_as_slices_.contains(tensor.name);
   }
 
   // The unit of an expert; a new one with its first tensor.
@@ -230,7 +234,8 @@ class Layouter {
   FoundByName found_;
   std::unordered_map<std::string_view, uint64_t> experts_;  // rows, by list of experts
   std::unordered_map<std::string, size_t> expert_units_;    // index, by name
-  std::set<std::string_view> named_as_slices_;              // by tensors of the files
+  uint64_t slices_ = 0;
+  std::set<std::string_view> named_as_slices_;  // by tensors of the files
   ImportLayout layout_;
 };
 
