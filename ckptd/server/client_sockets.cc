@@ -86,9 +86,10 @@ void ClientSockets::bind_arena(ServiceManager& manager) {
 Status ClientSockets::listen() {
   listen_arena();
   CKPT_TRY(listen_main());
-  if (main_file_) main_watch_.emplace(*main_file_, path_);
+  if (main_file_) main_watch_.emplace(*main_file_, path_, "no new client can connect");
   if (arena_file_) {
-    arena_watch_.emplace(*arena_file_, path_ + std::string(ckpt::wire::kArenaSocketSuffix));
+    arena_watch_.emplace(*arena_file_, path_ + std::string(ckpt::wire::kArenaSocketSuffix),
+                         "no trainer can hand its arena back");
   }
   return {};
 }

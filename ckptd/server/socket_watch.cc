@@ -20,12 +20,12 @@ bool SocketWatch::look(Clock::time_point now) {
   if (renewed.ok()) {
     fault_.clear();
     log_event(spdlog::level::warn, "socket_renewed", {{"socket", path_}},
-              "socket {}: its file was gone, so that nobody could connect; it is made anew", path_);
+              "socket {}: its file was gone ({}); it is made anew", path_, loss_);
     return true;
   }
-  const std::string fault = fmt::format(
-      "no new client can connect: the file of socket {} is gone and cannot be made anew: {}", path_,
-      renewed.error().message);
+  const std::string fault =
+      fmt::format("{}: the file of socket {} is gone and cannot be made anew: {}", loss_, path_,
+                  renewed.error().message);
   if (fault != fault_) {
     log_event(spdlog::level::err, "socket_gone", {{"socket", path_}, {"reason", fault}}, "{}",
               fault);

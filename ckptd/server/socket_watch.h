@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <string>
+#include <utility>
 
 #include "ckptd/server/unix_socket.h"
 
@@ -16,18 +17,20 @@ class SocketWatch {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // `path` is for messages.
-  SocketWatch(UnixSocketFile& file, std::string path) : file_(file), path_(std::move(path)) {}
+  // For messages: its path, and what is lost without the file ("no new client can connect").
+  SocketWatch(UnixSocketFile& file, std::string path, std::string loss)
+      : file_(file), path_(std::move(path)), loss_(std::move(loss)) {}
 
   // True if the file has just been made anew: its owner lets its new socket listen.
   bool look(Clock::time_point now);
 
-  // Why no new client can connect, as one sentence; empty while they can.
+  // What is lost, and why, as one sentence; empty while nothing is.
   const std::string& fault() const { return fault_; }
 
  private:
   UnixSocketFile& file_;
   const std::string path_;
+  const std::string loss_;
   Clock::time_point next_look_{};
   std::string fault_;
 };
