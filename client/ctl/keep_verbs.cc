@@ -105,9 +105,9 @@ Result<Outcome> run_prune(Link& link, const KeepArguments& args) {
 Result<std::string> removal_question(Link& link, Json question) {
   question["dry_run"] = true;
   CKPT_ASSIGN(const Json plan, link.document("rm", question, kLongTimeoutMs));
-  return fmt::format("ckptctl: rm {}: {} commits with {} go and cannot be brought back; remove?",
-                     question["target"].get<std::string>(),
-                     plan.value("removed", Json::array()).size(),
+  const size_t commits = plan.value("removed", Json::array()).size();
+  return fmt::format("ckptctl: rm {}: this removes {} commit{} with {} for good; go on?",
+                     question["target"].get<std::string>(), commits, commits == 1 ? "" : "s",
                      ckpt::base::format_size(plan.value("bytes", uint64_t{0})));
 }
 

@@ -17,7 +17,7 @@ TEST_F(Ctl, RmAsksOnATerminal) {
   const std::vector<std::string> environment = {"CKPTD_SOCKET=unix:" + daemon_.socket()};
   for (const char* answer : {"n\n", "\n", "yes please\n", "\x04"}) {
     Terminal terminal(rm, environment);
-    EXPECT_THAT(terminal.read_until("[y/N]"), HasSubstr("rm tiny: 2 commits with 16 KiB go"));
+    EXPECT_THAT(terminal.read_until("[y/N]"), HasSubstr("rm tiny: this removes 2 commits with 16"));
     terminal.type(answer);
     EXPECT_EQ(terminal.wait(), 1) << answer;
     EXPECT_THAT(terminal.screen(), HasSubstr("nothing was removed"));

@@ -96,7 +96,7 @@ TEST_F(HoldsTest, RmNamesTheHolderAndOnlyRootMayForceIt) {
   EXPECT_EQ(ended->hold, last_hold);
   EXPECT_EQ(ended->reason, "user 0 removes the commit by force");
   EXPECT_THAT(listed(), ElementsAre(15, 5));
-  EXPECT_THAT(hold(*one, 10), HasSubstr("no commit"));
+  EXPECT_THAT(hold(*one, 10), HasSubstr("deleted: removed by user 0"));
 
   ASSERT_EQ(hold(*one, 5), "");
   ask_root("prune", R"({"target": "tiny", "rules": {"last": 1}, "force": true})");

@@ -123,18 +123,21 @@ class Pruned : public PruneTest {
     if (held_.contains(view)) {
       ASSERT_EQ(reply.exit_code, 1) << "a held commit was removed";
     }
-    if (reply.exit_code == 0) listed_.erase(view);
+    if (reply.exit_code == 0) note_removed(Json::parse(reply.json));
+  }
+  void note_removed(const Json& plan) {
+    for (const Json& removed : plan.at("removed")) {
+      listed_.erase({removed.at("lineage"), removed.at("step")});
+      removed_ += removed.at("again") == false ? 1 : 0;
+      left_ += removed.at("units_left") > 0 ? 1 : 0;
+    }
   }
   void prune() {
     const std::string metrics = world.daemon().metrics_text();
     constexpr std::string_view kDeltas = R"(ckptd_fragment_bytes_total{codec="delta"} )";
     delta_bytes_ = std::stod(metrics.substr(metrics.find(kDeltas) + kDeltas.size()));
     const Json pruned = ask(job_, "prune", rules());
-    for (const Json& removed : pruned.at("removed")) {
-      listed_.erase({removed.at("lineage"), removed.at("step")});
-      removed_ += removed.at("again") == false ? 1 : 0;
-      left_ += removed.at("units_left") > 0 ? 1 : 0;
-    }
+    note_removed(pruned);
     ASSERT_EQ(pruned.at("kept").size(), listed_.size());
     expect_views(held_);
   }
