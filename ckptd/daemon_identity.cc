@@ -43,7 +43,7 @@ std::optional<ckpt::SegmentId> number_of(const std::string& name) {
 
 // The block at an offset; shorter, or empty, where the file ends.
 Result<size_t> read_block(Disk& disk, FileId file, uint64_t offset, AlignedBuffer& block) {
-  CKPT_ASSIGN(const uint64_t bytes, disk.read_now(file, offset, block.bytes()));
+  CKPT_ASSIGN(const uint64_t bytes, read_blocking(disk, file, offset, block.bytes()));
   return static_cast<size_t>(bytes);
 }
 
@@ -68,7 +68,7 @@ Result<uint64_t> start_behind_listed(Disk& disk, FileId file, ckpt::SegmentId se
   auto header = ckpt::decode_extent_header(block.bytes());
   if (!header.ok() && header.error().code == ErrorCode::kInvalidArgument) {
     AlignedBuffer whole(ckpt::kExtentHeaderBytesMax);
-    CKPT_ASSIGN(const uint64_t got, disk.read_now(file, end, whole.bytes()));
+    CKPT_ASSIGN(const uint64_t got, read_blocking(disk, file, end, whole.bytes()));
     header = ckpt::decode_extent_header(whole.bytes().first(got));
   }
   const bool ours = header.ok() && header->store == store.id && header->segment == segment &&

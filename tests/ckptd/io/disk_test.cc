@@ -348,7 +348,7 @@ TEST_P(OddFiles, WhatIsNoFileIsAnErrorAtOnce) {
     for (const bool direct : {true, false}) {
       const auto file = disk_->open(name, {.direct = direct});
       ASSERT_FALSE(file.ok()) << name;
-      EXPECT_EQ(file.error().code, ErrorCode::kIo);
+      EXPECT_EQ(file.error().code, ErrorCode::kFailedPrecondition) << "no bytes were lost";
       EXPECT_EQ(file.error().message, name + ": not a regular file");
     }
     const auto shared = disk_->share(name);
