@@ -16,7 +16,8 @@ int run(int argc, char** argv) {
   app.set_version_flag("--version", ckpt::base::version_text("ckptctl"));
   app.footer(
       "The socket is taken from --socket or CKPTD_SOCKET; a run that is not said from CKPTD_RUN,\n"
-      "by the verbs whose help says so.\n"
+      "by the verbs whose help says so. A daemon of root or of your own user is trusted;\n"
+      "CKPTD_UID names the id of another user that runs it.\n"
       "`ckptctl VERB --help` shows examples.");
   ckptctl::Common common;
   app.add_option("--socket", common.socket, "unix:PATH of the daemon")->envname("CKPTD_SOCKET");
