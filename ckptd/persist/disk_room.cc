@@ -54,7 +54,7 @@ std::string disk_full_cause(const DiskShortage& shortage) {
 std::string disk_full_remedy(const DiskRoom& room) {
   std::string text =
       "delete commits (ckptctl prune RUN --keep-last N, then ckptctl gc) or other files there";
-  if (room.reserve_bytes > 0) {
+  if (room.reserve_bytes > 0 && room.space.free_bytes > 0) {
     text += fmt::format(", or start ckptd with a smaller --disk-reserve ({})",
                         format_size(room.reserve_bytes));
   }

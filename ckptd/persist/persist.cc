@@ -4,6 +4,7 @@
 
 #include "ckptd/limits.h"
 #include "ckptd/persist/persist_impl.h"
+#include "formats/base/checked.h"
 
 namespace ckptd {
 
@@ -102,13 +103,19 @@ Status Persist::reserve(const ckpt::SnapshotKey& snapshot, uint64_t bytes, uint6
   CKPT_TRY(impl_->journal.health());
   const uint64_t records_promised = impl_->record_bytes_promised();
   const bool journal_has_room = impl_->journal.has_room(records_promised + record_bytes);
-  CKPT_ASSIGN(const DiskRoom room, impl_->room());
+  CKPT_ASSIGN(DiskRoom room, impl_->room());
   if (!journal_has_room) {
     return impl_->refuse_space(
         {.room = room, .needed_bytes = records_promised + record_bytes, .of_journal = true});
   }
-  if (room.available_bytes() < bytes) {
-    return impl_->refuse_space({.room = room, .needed_bytes = bytes, .of_journal = false});
+  // The parts of its other members are needed as well, and given back if this one is refused.
+  const auto known = impl_->snapshots.find(snapshot);
+  const uint64_t others = known == impl_->snapshots.end() ? 0 : known->second.reserved_bytes;
+  room.promised_bytes -= std::min(room.promised_bytes, others);
+  const auto needed = ckpt::base::checked_add(bytes, others);
+  if (!needed || room.available_bytes() < *needed) {
+    return impl_->refuse_space(
+        {.room = room, .needed_bytes = needed.value_or(UINT64_MAX), .of_journal = false});
   }
   SnapshotWrites& writes = impl_->snapshots[snapshot];
   writes.reserved_bytes += bytes;

@@ -186,6 +186,22 @@ TEST_P(FaultTest, AFullDiskRefusesTheReservationAndNamesTheNumbers) {
   store_->persist().release_reservation(SmallStore::key(3));
 }
 
+// One member's part would fit, were the other's not given back.
+TEST_P(FaultTest, ShortageCountsThePartsOfAllMembers) {
+  EXPECT_TRUE(store_->save(1));
+  store_->run();  // the journal has taken 8 MiB ahead
+  disk_.set_capacity(40ull << 20);
+  Persist& persist = store_->persist();
+  EXPECT_TRUE(persist.reserve(SmallStore::key(2), 18 << 20).ok());
+  const Status refused = persist.reserve(SmallStore::key(2), 18 << 20);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_THAT(refused.error().message, HasSubstr("36.0 MiB needed"));
+  persist.release_reservation(SmallStore::key(2));
+  EXPECT_TRUE(persist.shortage().value().has_value()) << "there is no room for both";
+  disk_.set_capacity(80ull << 20);
+  EXPECT_FALSE(persist.shortage().value().has_value());
+}
+
 TEST_P(FaultTest, ADiskThatRunsFullFailsTheSnapshotAndSparesTheRest) {
   EXPECT_TRUE(store_->save(1));
   disk_.set_capacity(0);
