@@ -39,7 +39,8 @@ void SaveMonitor::add_snapshot(const RankEvent& event) {
   // A ckptd that does not answer is told once, by UnsavedWatch, not for each checkpoint.
   if (event.no_answer) return;
   troubles_.failed(event.step, event.text, event.time_ns);
-  if (!troubles_.cause().empty()) unsaved_.failed(troubles_.cause(), event.time_ns);
+  if (troubles_.cause().empty()) return;  // known to another rank
+  unsaved_.failed(event.step, troubles_.cause(), event.time_ns);
 }
 
 UnsavedWatch::Look SaveMonitor::look(const UnsavedWatch::Daemon& daemon, uint64_t now_ns) {

@@ -56,14 +56,26 @@ bool take_prefix(std::string_view& text) {
   return true;
 }
 
+// What stays the same of a cause from step to step: no numbers, units of bytes, or parentheses.
 std::string without_numbers(std::string_view text) {
   std::string key;
-  for (const char c : text) {
+  int depth = 0;
+  for (size_t at = 0; at < text.size(); ++at) {
+    const char c = text[at];
+    if (c == ')' && depth > 0) --depth;
+    if (c == '(') ++depth;
+    if (depth > 0 || c == ')') continue;
     if (!is_digit(c)) {
       key += c;
-    } else if (key.empty() || key.back() != '#') {
-      key += '#';
+      continue;
     }
+    while (at + 1 < text.size() && (is_digit(text[at + 1]) || text[at + 1] == '.')) ++at;
+    for (const std::string_view unit : {" B", " KiB", " MiB", " GiB", " TiB"}) {
+      if (!text.substr(at + 1).starts_with(unit)) continue;
+      at += unit.size();
+      break;
+    }
+    key += '#';
   }
   return key;
 }

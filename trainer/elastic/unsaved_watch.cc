@@ -54,6 +54,7 @@ void UnsavedWatch::begins(uint64_t step, uint64_t now_ns) {
   step_ = step;
   saved_ = step;
   saved_ns_ = now_ns;
+  failed_ = 0;
   saving_.reset();
 }
 
@@ -62,8 +63,12 @@ void UnsavedWatch::durable(uint64_t step, uint64_t now_ns) {
   if (step < saved_) return;
   saved_ = step;
   saved_ns_ = now_ns;
-  cause_.clear();
   limit_told_.reset();
+  if (step < failed_) {  // was on its way before the failure
+    if (open_) open_->unsaved.since = step;
+    return;
+  }
+  cause_.clear();
   if (!open_) return;
   open_->unsaved.until = step;
   open_->unsaved.ms = ms_between(open_->began_ns, now_ns);
@@ -72,7 +77,8 @@ void UnsavedWatch::durable(uint64_t step, uint64_t now_ns) {
   open_.reset();
 }
 
-void UnsavedWatch::failed(const std::string& cause, uint64_t now_ns) {
+void UnsavedWatch::failed(uint64_t step, const std::string& cause, uint64_t now_ns) {
+  failed_ = std::max(failed_, step);
   cause_ = cause;
   open_period(cause, now_ns);
 }

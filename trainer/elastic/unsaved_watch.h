@@ -64,8 +64,8 @@ class UnsavedWatch {
   void goes_on() { saving_.reset(); }
   void stepped(uint64_t step) { step_ = std::max(step_, step); }
   void durable(uint64_t step, uint64_t now_ns);
-  // A checkpoint failed for this reason.
-  void failed(const std::string& cause, uint64_t now_ns);
+  // The checkpoint of this step failed for this reason.
+  void failed(uint64_t step, const std::string& cause, uint64_t now_ns);
   // The ranks save the last checkpoint, of this step, and train no more.
   void saving(uint64_t step, uint64_t now_ns);
 
@@ -99,6 +99,7 @@ class UnsavedWatch {
   uint64_t step_ = 0;      // the newest that is complete
   uint64_t saved_ = 0;     // the newest that is durable; 0: the seed is enough
   uint64_t saved_ns_ = 0;  // since then
+  uint64_t failed_ = 0;    // the newest whose checkpoint failed
   std::string cause_;
   bool silent_ = false;  // told, and not yet over
   Reminder silence_told_;

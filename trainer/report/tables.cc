@@ -106,7 +106,9 @@ std::string unsaved_text(const std::vector<Unsaved>& periods) {
     text += fmt::format("no checkpoint after step {}", period.since);
     text += period.saved ? fmt::format(" until step {}", period.until)
                          : fmt::format("; steps until {} are not saved", period.until);
-    text += fmt::format(" ({}): {}\n", human_ms(period.ms), period.cause);
+    // The report has the remedy, and the line when it happened.
+    text += fmt::format(" ({}): {}\n", human_ms(period.ms),
+                        period.cause.substr(0, period.cause.find(" (")));
   }
   return text;
 }

@@ -75,6 +75,29 @@ TEST_F(SaveMonitorTest, OneLineForACauseOfAllRanksAndSteps) {
   EXPECT_THAT(lines(), ElementsAre("the checkpoint of step 40 failed: EIO")) << "it is back";
 }
 
+TEST_F(SaveMonitorTest, NumbersDoNotMakeACauseNew) {
+  fails(0, 5,
+        "disk full: /d (file system /): 2.7 MiB needed, 0 B available (1.5 MiB free; 3 B left)");
+  fails(0, 6, "disk full: /d (file system /): 12 KiB needed, 1.5 GiB available (0 B free)");
+  EXPECT_EQ(lines().size(), 1u);
+}
+
+TEST_F(SaveMonitorTest, CheckpointsOnTheirWayBeforeAFailureDoNotEndIt) {
+  fails(0, 9, "EIO");
+  durable(0, 3);
+  now_ns_ += kSecondNs;
+  durable(0, 6);
+  auto periods = monitor_.unsaved().periods(now_ns_);
+  ASSERT_EQ(periods.size(), 1u);
+  EXPECT_EQ(periods[0].since, 6u);
+  EXPECT_FALSE(periods[0].saved);
+  durable(0, 12);
+  periods = monitor_.unsaved().periods(now_ns_);
+  ASSERT_EQ(periods.size(), 1u);
+  EXPECT_TRUE(periods[0].saved);
+  EXPECT_EQ(periods[0].until, 12u);
+}
+
 TEST_F(SaveMonitorTest, FailureWithoutACauseIsToldAfterAWhile) {
   fails(1, 5, std::string(kOtherRankFailed));
   EXPECT_THAT(lines(), IsEmpty());
