@@ -84,8 +84,8 @@ Result<int> eval(EvalFlags& flags) {
   if (flags.json) {
     ckpt::base::write_stdout_exactly(ckpt::base::dump_json(answer) + "\n");
   } else {
-    ckpt::base::print_stdout("{}@{}: loss {:.4f} nats per byte over {} held-out tokens\n", run,
-                             saved.step, loss, answer["tokens"].dump());
+    ckpt::base::print_stdout("{}~{}@{}: loss {:.4f} nats per byte over {} held-out tokens\n", run,
+                             saved.lineage, saved.step, loss, answer["tokens"].dump());
   }
   CKPT_TRY(written);
   return 0;

@@ -25,9 +25,11 @@ Status validate(const TrainConfig& config, uint32_t ranks) {
                       config.batch, config.micro_batches);
   }
   if (ranks > config.batch) {
-    return make_error(ErrorCode::kInvalidArgument,
-                      "--ranks {}: more ranks than the {} sequences of a micro-batch (--batch)",
-                      ranks, config.batch);
+    return make_error(
+        ErrorCode::kInvalidArgument,
+        "--ranks {}: more ranks than the {} sequences of a micro-batch (--batch, which "
+        "a resumed run keeps); start with {}, others can join: --join COUNT@STEP",
+        ranks, config.batch, config.batch);
   }
   if (config.model.vocab != 256) {
     return make_error(ErrorCode::kInvalidArgument, "vocabulary {}: the data is bytes, 256 tokens",
