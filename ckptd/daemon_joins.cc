@@ -2,12 +2,12 @@
 #include <fmt/ranges.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "ckptd/daemon_impl.h"
-#include "ckptd/observe/log_event.h"
+#include "ckptd/query/documents.h"
 #include "formats/base/json_dump.h"
-#include "formats/base/parse.h"
 #include "formats/base/printable.h"
 
 namespace ckptd {
@@ -24,11 +24,15 @@ std::string name_ranks(std::vector<ckpt::Rank> ranks) {
                      more > 0 ? fmt::format(" and {} more", more) : "");
 }
 
-// "process 4711 (moetrain rank 0) of user 1000, connected for 5 min 3 s"
-std::string describe_session(const Session& session, Time now) {
-  return fmt::format("process {} ({}) of user {}, connected for {}", session.pid,
+// "process 4711 (moetrain rank 0) of user 1000, connected since 2026-01-31T12:00:00Z". Not its age:
+// who asks again gets the same words.
+std::string describe_session(const Session& session, Time now, uint64_t wall_clock_ns) {
+  const auto age_ns = static_cast<uint64_t>((now - session.connected_at).count());
+  constexpr size_t kToSeconds = 19;
+  const std::string since = iso_time(wall_clock_ns - std::min(wall_clock_ns, age_ns));
+  return fmt::format("process {} ({}) of user {}, connected since {}Z", session.pid,
                      ckpt::base::printable(session.client), session.uid,
-                     ckpt::base::format_age(now - session.connected_at));
+                     since.substr(0, kToSeconds));
 }
 
 }  // namespace
@@ -39,7 +43,7 @@ std::string Daemon::Impl::describe_holder(ckpt::RunId run, const JoinRequest& re
   const auto holder = id ? sessions.find(*id) : sessions.end();
   if (holder == sessions.end()) return {};
   return fmt::format("its place is held by {}; end that process, or train under another run name",
-                     describe_session(holder->second, now));
+                     describe_session(holder->second, now, wall_clock_ns()));
 }
 
 // Said at once and once for each holder: a second job under the name of one that runs waits for
