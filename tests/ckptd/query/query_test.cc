@@ -173,7 +173,7 @@ TEST_F(QueryTest, AlarmsOfCommitsAndOfRefusedSnapshots) {
   EXPECT_EQ(ask("log", {{"target", "tiny"}})[1]["alarms"], 0);
   EXPECT_EQ(ask("alarms", {{"target", "tiny"}, {"limit", 1}}).size(), 1u);
   EXPECT_EQ(ask("alarms", {{"target", "tiny~1"}}), json::array());
-  expect_error("alarms", {{"target", "tiny@5"}}, 2, "alarms takes a run");
+  EXPECT_EQ(ask("alarms", {{"target", "tiny~1@5"}}), json::array());
 }
 
 TEST_F(QueryTest, DiffListsWhatChanged) {
@@ -212,7 +212,7 @@ TEST_F(QueryTest, ErrorsNameTheObjectAndTheExitCode) {
   expect_error("show", {{"target", 5}}, 2, "argument target");
   expect_error("log", {{"target", "tiny"}, {"limt", 5}}, 2, "unknown argument limt");
   expect_error("log", {{"target", "tiny"}, {"limit", -5}}, 2, "argument limit");
-  expect_error("log", {{"target", "tiny@5"}}, 2, "log takes a run");
+  expect_error("log", {{"target", "tiny@5"}, {"lineages", "some"}}, 2, "all, line or others");
   expect_error("sing", json::object(), 2, "unknown verb sing");
   for (const char* args : {"[", "[]", "1", "{\"target\":\"\xff\"}", "{} {}", "nul"}) {
     EXPECT_EQ(answer_query(context_, "log", args).exit_code, 2) << args;
