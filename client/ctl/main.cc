@@ -1,5 +1,8 @@
 // ckptctl: what people and scripts ask of ckptd. Data on stdout, everything else on stderr; exit
 // codes 0 done, 1 failed, 2 bad usage, 3 not found, 4 integrity error.
+#include <string>
+#include <string_view>
+
 #include "client/ctl/verbs.h"
 #include "formats/base/cli_errors.h"
 #include "formats/base/cli_numbers.h"
@@ -9,6 +12,12 @@
 #include "formats/base/version.h"
 
 namespace {
+
+// Where the answer to a question that failed is found; empty where the sentence says it.
+std::string_view next_step(std::string_view message) {
+  if (message.ends_with(": no such run")) return "; `ckptctl runs` lists them";
+  return "";
+}
 
 int run(int argc, char** argv) {
   CLI::App app("Asks ckptd about runs and their history, checks, exports and tags.", "ckptctl");
@@ -35,7 +44,8 @@ int run(int argc, char** argv) {
   }
   const ckpt::Result<ckptctl::Outcome> outcome = verb();
   if (!outcome.ok()) {
-    ckpt::base::print_stderr("ckptctl: {}\n", outcome.error().message);
+    const std::string& message = outcome.error().message;
+    ckpt::base::print_stderr("ckptctl: {}{}\n", message, next_step(message));
     return ckpt::exit_code_for(outcome.error().code);
   }
   if (common.wants_json()) {
