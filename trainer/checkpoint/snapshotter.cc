@@ -59,10 +59,11 @@ Status Snapshotter::make_room(uint64_t step, const BackPressure& pressure) {
   Status waited = await_durable(oldest.handle, pressure.wait_ms_max);
   if (waited.ok() || oldest.handle.info().level == CKPT_LEVEL_FAILED) return {};
   if (waited.error().code != ErrorCode::kDeadlineExceeded) return waited;
-  return make_error(ErrorCode::kDeadlineExceeded,
-                    "step {}: the snapshot of step {} was still being written after {} ms more: the "
-                    "disk is slow; checkpoint less often or fewer experts",
-                    step, oldest.step, pressure.wait_ms_max);
+  return make_error(
+      ErrorCode::kDeadlineExceeded,
+      "step {}: the snapshot of step {} was still being written after {} ms more: the "
+      "disk is slow; checkpoint less often or fewer experts",
+      step, oldest.step, pressure.wait_ms_max);
 }
 
 Status Snapshotter::copy(client::Snapshot& snapshot, const std::vector<ckpt_fragment>& fragments,

@@ -340,7 +340,7 @@ const char* Supervisor::Impl::what_is_left() const {
 
 void Supervisor::Impl::say_how_it_stopped() {
   std::string by = "as its ranks were asked to stop";
-  if (stop_signal) by = fmt::format("by signal {}", *stop_signal);
+  if (stop_signal) by = "by " + signal_name(*stop_signal);
   if (!stopped_because.empty()) by = "by itself";
   say(fmt::format("stopped {} after step {} of {}; {}", by, recorder->step(), options.rank.steps,
                   what_is_left()));
