@@ -8,7 +8,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-constexpr char kTiny[] = R"({"target": "tiny"})";
+constexpr char kTheRun[] = R"({"target": "tiny"})";
 
 class ReplaceRunTest : public PruneTest {
  protected:
@@ -35,7 +35,7 @@ class ReplaceRunTest : public PruneTest {
   }
   Json removed_runs() { return ask_root("runs", R"({"removed": true})"); }
   std::string registered_bytes() {
-    return ask_root("schema", kTiny).at("units").at(0).at("bytes").dump();
+    return ask_root("schema", kTheRun).at("units").at(0).at("bytes").dump();
   }
 };
 
@@ -106,7 +106,7 @@ TEST_F(ReplaceRunTest, AnotherConfigurationOfTheSameShapeIsTakenToo) {
     register_with(trainer, metadata);
     world.run();
     ASSERT_TRUE(trainer.take<fb::DoneT>()) << trainer.error();
-    EXPECT_EQ(ask_root("schema", kTiny).at("metadata"), Json::parse(metadata));
+    EXPECT_EQ(ask_root("schema", kTheRun).at("metadata"), Json::parse(metadata));
     trainer.die();
     world.run();
   }
@@ -117,14 +117,14 @@ TEST_F(ReplaceRunTest, RulesAndGrantsOfTheOwnerAreKept) {
   start_and_die();
   ask_root("keep", R"({"target": "tiny", "rules": {"last": 3}})");
   ask_root("grant", R"({"target": "tiny", "user": 77, "rights": ["read"]})");
-  const Json rules = ask_root("keep", kTiny);
-  const Json grants = ask_root("grant", kTiny);
+  const Json rules = ask_root("keep", kTheRun);
+  const Json grants = ask_root("grant", kTheRun);
   FakeTrainer next(world, {});
   ASSERT_TRUE(next.connect());
   ASSERT_TRUE(next.register_units(other_shape())) << next.error();
   EXPECT_EQ(removed_runs().size(), 1u);
-  EXPECT_EQ(ask_root("keep", kTiny), rules);
-  EXPECT_EQ(ask_root("grant", kTiny), grants);
+  EXPECT_EQ(ask_root("keep", kTheRun), rules);
+  EXPECT_EQ(ask_root("grant", kTheRun), grants);
 }
 
 }  // namespace
