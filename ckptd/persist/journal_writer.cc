@@ -7,6 +7,7 @@
 #include "ckptd/limits.h"
 #include "ckptd/persist/persist.h"
 #include "ckptd/safeguards.h"
+#include "formats/base/checked.h"
 
 namespace ckptd {
 
@@ -132,6 +133,7 @@ void JournalWriter::Impl::reserve_ahead(uint64_t wanted) {
 }
 
 void JournalWriter::Impl::take(uint64_t wanted, bool less_than_wanted) {
+  wanted = ckpt::base::align_up(wanted, ckpt::kBlockBytes);  // records have any size
   const uint64_t end = encoder.position().offset;
   reserving = true;
   disk.submit({.op = IoOp::kAllocate,

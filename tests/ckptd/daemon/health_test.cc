@@ -41,14 +41,20 @@ class HealthTest : public ::testing::Test {
     }
   }
 
+  // The daemon ends before the door to its disk does.
+  void TearDown() override {
+    if (world.up()) world.kill_daemon();
+  }
+
   World world{{}};
+  std::unique_ptr<HeldSyncs> slow;
   std::unique_ptr<Job> job;
 };
 
 TEST_F(HealthTest, FullDiskIsNamedWithNumbersAndRemedy) {
   start(2);
   job->commit(5);
-  world.disk().set_capacity(0);
+  world.disk().set_capacity(8ull << 20);  // less than is used
   const ckpt::Step refused = fill_up(6);
   // Every rank gets the cause, once.
   for (auto& rank : job->ranks) {
@@ -68,6 +74,7 @@ TEST_F(HealthTest, FullDiskIsNamedWithNumbersAndRemedy) {
   EXPECT_THAT(world.daemon().metrics_text(), HasSubstr("ckptd_condition{name=\"disk_full\"} 1\n"));
   const auto document = status();
   EXPECT_EQ(document["can_save"], false);
+  ASSERT_FALSE(document["conditions"].empty());
   EXPECT_EQ(document["conditions"][0]["name"], "disk_full");
   EXPECT_THAT(document["conditions"][0]["reason"], StartsWith("disk full: "));
   EXPECT_THAT(document["conditions"][0]["remedy"], HasSubstr("prune"));
@@ -155,10 +162,10 @@ TEST_F(HealthTest, OthersSeeNothingOfARunInStatus) {
 }
 
 TEST_F(HealthTest, TrainersThatWaitForTheDiskAreTold) {
-  HeldSyncs slow(world.disk());
-  world.set_door(&slow);
+  slow = std::make_unique<HeldSyncs>(world.disk());
+  world.set_door(slow.get());
   start(1, {.arena_bytes = 9 * (64u << 10)});  // one snapshot has most of its slabs
-  slow.hold();
+  slow->hold();
   job->begin(5);
   ASSERT_TRUE(job->ranks[0]->fill(5));
   world.run();
@@ -168,7 +175,7 @@ TEST_F(HealthTest, TrainersThatWaitForTheDiskAreTold) {
   world.tick(seconds(3));
   EXPECT_TRUE(world.daemon().readiness_answer().ok);
   EXPECT_THAT(world.daemon().readiness_answer().text, HasSubstr("disk_slow for "));
-  slow.release();
+  slow->release();
   world.run();
   world.tick(seconds(1));
   EXPECT_EQ(world.daemon().health_answer().text, "ok\n");
