@@ -27,7 +27,8 @@ TEST_F(RefusalTest, AnotherProtocolVersion) {
   fb::MessageT message;
   message.body.Set(std::move(hello));
   world.deliver(session, std::move(message));
-  EXPECT_THAT(world.inbox(session).disconnected, AllOf(HasSubstr("version 2"), HasSubstr("99")));
+  EXPECT_THAT(world.inbox(session).disconnected,
+              AllOf(HasSubstr("ckptd speaks 2 to 3"), HasSubstr("the client 99")));
 }
 
 TEST_F(RefusalTest, MessagesBeforeHelloAndAnswersFromClients) {
