@@ -41,11 +41,11 @@ TEST_F(CatalogOutageTest, CommitsGoOnAndAreThereAfterwards) {
 
 TEST_F(CatalogOutageTest, AnEpochResumesFromTheNewestCommit) {
   job.commit(10);
-  job.start(fb::ResumeMode::Latest);
+  job.join(fb::ResumeMode::Latest);
   EXPECT_EQ(job.ranks[0]->epoch().resume_step, 10u);
   world.catalog().set_full(false);
   let_time_pass();
-  job.start(fb::ResumeMode::Latest);
+  job.join(fb::ResumeMode::Latest);
   EXPECT_EQ(job.ranks[0]->epoch().resume_step, 10u);
   job.commit(15);
 }
