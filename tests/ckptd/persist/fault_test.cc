@@ -128,7 +128,7 @@ TEST_P(FaultTest, ARecordThatAFullDiskHasNoRoomForIsNotPromised) {
   const Status refused = persist.reserve(SmallStore::key(3), 1, 9 << 20);
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code, ErrorCode::kResourceExhausted);
-  EXPECT_THAT(refused.error().message, HasSubstr("the journal needs 9.0 MiB more"));
+  EXPECT_THAT(refused.error().message, HasSubstr("the journal needs 11.0 MiB more"));
   EXPECT_FALSE(persist.reserve(SmallStore::key(4), 1, 7 << 20).ok()) << "step 2 has its promise";
   EXPECT_TRUE(persist.reserve(SmallStore::key(4), 1, 4 << 20).ok());
   for (const uint64_t step : {2, 3, 4}) persist.release_reservation(SmallStore::key(step));
