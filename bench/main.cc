@@ -330,7 +330,7 @@ CLI::App* add_codecs(CLI::App& app, Flags& flags) {
 }
 
 int run(int argc, char** argv) {
-  CLI::App app("Benchmarks of ckptd, each against a limit measured in the same run.");
+  CLI::App app("Benchmarks of ckptd, each against a limit measured in the same run.", "ckptbench");
   app.require_subcommand(1);
   app.set_version_flag("--version", ckpt::base::version_text("ckptbench"));
   app.footer(

@@ -11,7 +11,7 @@
 namespace {
 
 int run(int argc, char** argv) {
-  CLI::App app{"moetrain: trains Mixture-of-Experts models that survive the loss of workers"};
+  CLI::App app("Trains Mixture-of-Experts models that survive the loss of workers.", "moetrain");
   app.require_subcommand(1);
   app.set_version_flag("--version", ckpt::base::version_text("moetrain"));
   app.footer(
