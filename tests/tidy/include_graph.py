@@ -97,7 +97,7 @@ LIBRARIES = {
     "nccl": ["trainer/parallel/"],
     "toml++/": ["ckptd/config", "trainer/"],
     "CLI/": ["ckptd/main", "ckptd/config", "client/ctl/", "trainer/main", "bench/",
-             "formats/base/cli_numbers"],
+             "formats/base/cli_errors", "formats/base/cli_numbers"],
 }
 
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(["<])([^">\n]+)[">]', re.MULTILINE)
