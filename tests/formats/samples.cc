@@ -91,7 +91,8 @@ std::vector<fb::MessageT> one_message_of_each_kind() {
       fb::KvValueT, fb::BeginSnapshotT, fb::LeaseSlabsT, fb::SlabsLeasedT, fb::SealSlabT,
       fb::AbortSnapshotT, fb::SnapshotStateT, fb::OpenRestoreT, fb::RestoreOpenedT,
       fb::RestoreWindowT, fb::ReleaseWindowT, fb::CloseRestoreT, fb::QueryT, fb::QueryReplyT,
-      fb::LocatedT, fb::LocatedReadT, fb::JoinersWaitingT, fb::HandBackT, fb::HandedBackT>();
+      fb::LocatedT, fb::LocatedReadT, fb::JoinersWaitingT, fb::HandBackT, fb::HandedBackT,
+      fb::HoldCommitT, fb::CommitHeldT, fb::RenewHoldT, fb::ReleaseHoldT, fb::HoldEndedT>();
   fb::ReopenSnapshotT reopen;
   reopen.begin = std::make_unique<fb::BeginSnapshotT>();
   out.push_back(message(std::move(reopen)));
