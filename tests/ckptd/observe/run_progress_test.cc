@@ -12,7 +12,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-constexpr uint64_t kSecond = 1'000'000'000;
+constexpr uint64_t kProgressSecond = 1'000'000'000;
 
 RunProgress::Durable commit(uint64_t step, uint64_t time_ns) {
   return {.lineage = 1, .step = step, .time_ns = time_ns, .lost_tokens = {}, .plt = {}};
@@ -40,16 +40,16 @@ TEST(RunProgress, CausesOfOneKindDifferInNumbersOnly) {
 
 TEST(RunProgress, LinesTellStepAgeAndFailures) {
   RunProgress progress;
-  progress.durable("tiny", commit(60, 10 * kSecond));
-  EXPECT_EQ(progress_lines(progress, 22 * kSecond, 9, trained),
+  progress.durable("tiny", commit(60, 10 * kProgressSecond));
+  EXPECT_EQ(progress_lines(progress, 22 * kProgressSecond, 9, trained),
             "run tiny: step 60 is durable, 12 s old, trained\n");
-  progress.failed("tiny", 65, "disk full: no space", "disk full", 20 * kSecond);
-  EXPECT_THAT(progress_lines(progress, 22 * kSecond, 9, trained),
+  progress.failed("tiny", 65, "disk full: no space", "disk full", 20 * kProgressSecond);
+  EXPECT_THAT(progress_lines(progress, 22 * kProgressSecond, 9, trained),
               HasSubstr("1 snapshots failed since, the last of step 65: disk full: no space"));
   progress.ended("tiny");
-  EXPECT_THAT(progress_lines(progress, 22 * kSecond, 9, trained), Not(HasSubstr("failed")));
-  progress.failed("new", 1, "rank 0 died", "rank # died", 21 * kSecond);
-  EXPECT_THAT(progress_lines(progress, 22 * kSecond, 9, trained),
+  EXPECT_THAT(progress_lines(progress, 22 * kProgressSecond, 9, trained), Not(HasSubstr("failed")));
+  progress.failed("new", 1, "rank 0 died", "rank # died", 21 * kProgressSecond);
+  EXPECT_THAT(progress_lines(progress, 22 * kProgressSecond, 9, trained),
               StartsWith("run new: no step is durable; 1 snapshots failed"));
   progress.ended("new");
   EXPECT_EQ(progress.runs().size(), 1u) << "a run that saved nothing is not kept";
@@ -59,16 +59,17 @@ TEST(RunProgress, LinesTellStepAgeAndFailures) {
 TEST(RunProgress, ShowsTheRunsThatChangedLast) {
   RunProgress progress;
   for (uint64_t i = 0; i < 50; ++i) {
-    progress.durable("run" + std::to_string(i), commit(i, i * kSecond));
+    progress.durable("run" + std::to_string(i), commit(i, i * kProgressSecond));
   }
   MetricsText text;
-  add_progress(text, progress, 100 * kSecond, 10);
+  add_progress(text, progress, 100 * kProgressSecond, 10);
   EXPECT_THAT(text.text(), HasSubstr("ckptd_run_step{run=\"run49\"} 49\n"));
   EXPECT_THAT(text.text(), HasSubstr("ckptd_run_durable_age_seconds{run=\"run49\"} 51\n"));
   EXPECT_THAT(text.text(), HasSubstr("{run=\"run40\"}"));
   EXPECT_THAT(text.text(), Not(HasSubstr("{run=\"run39\"}")));
   EXPECT_THAT(text.text(), HasSubstr("ckptd_runs_not_shown 40\n"));
-  EXPECT_THAT(progress_lines(progress, 100 * kSecond, 10, trained), HasSubstr("and 40 more runs"));
+  EXPECT_THAT(progress_lines(progress, 100 * kProgressSecond, 10, trained),
+              HasSubstr("and 40 more runs"));
 }
 
 }  // namespace
