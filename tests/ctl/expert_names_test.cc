@@ -72,7 +72,8 @@ TEST(ExpertNames, OthersStayAsTheyAre) {
 }
 
 TEST(SliceNames, GoThereAndBack) {
-  const auto slice = parse_slice_name(slice_name("a[1].gate_up_proj", 17));
+  const std::string named = slice_name("a[1].gate_up_proj", 17);
+  const auto slice = parse_slice_name(named);
   ASSERT_TRUE(slice);
   EXPECT_EQ(slice->tensor, "a[1].gate_up_proj");
   EXPECT_EQ(slice->index, 17u);

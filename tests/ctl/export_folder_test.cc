@@ -31,8 +31,9 @@ std::string weights(const std::string& tensor) {
   const auto header = ckpt::safetensors::make_header({{tensor, ckpt::DType::kU8, {1}, 0, 0}}, {});
   return text_of(*header) + "x";
 }
-std::string index_of(const std::string& tensor, const std::string& file) {
-  return nlohmann::json{{"weight_map", {{tensor, file}}}}.dump();
+// The tensors and the file of each.
+std::string index_of(const std::map<std::string, std::string>& weight_map) {
+  return nlohmann::json{{"weight_map", weight_map}}.dump();
 }
 
 class ExportFolderTest : public testing::Test {
@@ -82,7 +83,7 @@ class ExportFolderTest : public testing::Test {
   std::vector<ViewUnit> units_;
   const Files sharded_ = {{kFirstShard, weights("a")},
                           {kSecondShard, weights("b")},
-                          {kIndexName, index_of("a", kFirstShard)}};
+                          {kIndexName, index_of({{"a", kFirstShard}, {"b", kSecondShard}})}};
   const Files single_ = {{kModelName, weights("a")}};
 };
 
@@ -112,7 +113,7 @@ TEST_F(ExportFolderTest, WhatIsNotOfAnExportStays) {
   EXPECT_EQ(read(kSecondShard), weights("mine"));
   put(kSecondShard, weights("b"));
   put("mine.safetensors", weights("mine"));
-  put(kIndexName, index_of("mine", "mine.safetensors"));
+  put(kIndexName, index_of({{"mine", "mine.safetensors"}}));
   EXPECT_THAT(refusal(single_), HasSubstr("is not, or no longer"));
   EXPECT_EQ(read("mine.safetensors"), weights("mine"));
   put(kManifestName, "{");
@@ -133,7 +134,7 @@ TEST_F(ExportFolderTest, FoldersOfOlderVersionsAreKnownByTheirTensors) {
   put(kSecondShard, weights("mine"));
   EXPECT_THAT(refusal(single_), HasSubstr(kSecondShard));
   older();
-  put(kIndexName, index_of("mine", kFirstShard));
+  put(kIndexName, index_of({{"mine", kFirstShard}}));
   EXPECT_THAT(refusal(single_), HasSubstr(kIndexName));
 }
 
