@@ -110,7 +110,7 @@ class Descriptors : public testing::TestWithParam<bool> {
     RawClient client(path);
     const int error = client.send_with_fds(text("CKP1"), std::vector<int>(copies, foreign.fd()));
     if (error != 0) {
-      EXPECT_EQ(error, EPERM);
+      EXPECT_TRUE(error == EPERM || error == EPIPE) << error;  // refused by kernel or ckptd
       return foreign.let_go();
     }
     foreign.close_copy();
