@@ -106,12 +106,12 @@ TEST_F(HistoryTest, OtherDataIsRefusedUnlessAskedFor) {
   const std::string other = folder_ / "other.txt";
   std::filesystem::copy_file(data_, other);
   std::ofstream(other, std::ios::app) << "one line more\n";
-  const auto resume = [&](Flags more) {
+  const auto resume = [&](const char* steps, Flags more) {
     more.insert(more.end(),
-                {"--data", other, "--data-dir", store_, "--resume", "latest", "--steps", "4"});
+                {"--data", other, "--data-dir", store_, "--resume", "latest", "--steps", steps});
     return run("moetrain", arguments("other.json", with(more)));
   };
-  const Ended refused = resume({});
+  const Ended refused = resume("4", {});
   EXPECT_EQ(refused.code(), 2) << refused.err;
   EXPECT_THAT(refused.err, HasSubstr("run tiny step 2 was trained on other data"));
   EXPECT_THAT(refused.err, HasSubstr("--new-data"));
@@ -119,10 +119,10 @@ TEST_F(HistoryTest, OtherDataIsRefusedUnlessAskedFor) {
     const Ckptd daemon(store_);
     EXPECT_EQ(daemon.ctl({"log", "tiny"}).json().size(), 1u) << "nothing was changed";
   }
-  const Ended taken = resume({"--new-data"});
+  const Ended taken = resume("4", {"--new-data"});
   EXPECT_EQ(taken.code(), 0) << taken.err;
   EXPECT_THAT(taken.err, HasSubstr("the data has changed since"));
-  EXPECT_EQ(resume({"--steps", "5"}).code(), 0) << "it is the run's data now";
+  EXPECT_EQ(resume("5", {}).code(), 0) << "it is the run's data now";
 }
 
 TEST_F(HistoryTest, EventsAndTheEndSayWhatTheyMean) {
