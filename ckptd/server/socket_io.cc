@@ -109,7 +109,7 @@ Result<std::optional<size_t>> send(int socket, ckpt::ByteView bytes, int fd) {
 }
 
 bool end_reading(int socket) {
-  if (::shutdown(socket, SHUT_RD) != 0) return false;
+  if (::shutdown(socket, SHUT_RDWR) != 0) return false;  // the peer sees the end at once, too
   int bytes = -1;
   return ::ioctl(socket, FIONREAD, &bytes) == 0 && bytes == 0;
 }
