@@ -157,8 +157,8 @@ Status ExportFolder::look() {
                       at(kManifestName), earlier.error().message);
   }
   if (manifest.error().code != ErrorCode::kNotFound) return manifest.error();
-  std::set<std::string> names(names_.begin(), names_.end());
-  names.insert({kModelName, kIndexName, kConfigName});
+  std::vector<std::string> names = {kModelName, kIndexName, kConfigName};
+  names.insert(names.end(), names_.begin(), names_.end());
   for (const std::string& name : names) {
     std::error_code none;
     if (!fs::exists(fs::symlink_status(at(name), none))) continue;
