@@ -63,7 +63,8 @@ TEST_F(ModelFiles, EveryTypeOfTensorComesBack) {
   EXPECT_EQ(imported_["units"], bits.size() + 1);
   EXPECT_THAT(imported_["notes"][0].get<std::string>(), HasSubstr("NaN or Infinity"));
   bool found = false;
-  for (const Json& unit : json({"show", "types@0"})["units"]) {
+  const Json shown = json({"show", "types@0"});
+  for (const Json& unit : shown["units"]) {
     found = found || unit["unit"] == "l%2FF4%20%C3%A9";
   }
   EXPECT_TRUE(found) << "unit names are ASCII";
