@@ -14,7 +14,7 @@ using testing::IsEmpty;
 using testing::Not;
 using Kind = RankEvent::Kind;
 
-constexpr uint64_t kSecondNs = 1'000'000'000;
+constexpr uint64_t kOneSecondNs = 1'000'000'000;
 
 class SaveMonitorTest : public testing::Test {
  protected:
@@ -34,7 +34,7 @@ class SaveMonitorTest : public testing::Test {
   std::vector<std::string> lines() { return monitor_.look({}, now_ns_).lines; }
 
   SaveMonitor monitor_{{.socket = "/s"}};
-  uint64_t now_ns_ = kSecondNs;
+  uint64_t now_ns_ = kOneSecondNs;
 };
 
 TEST(SnapshotCauseTest, NamesOfRunStepAndRankAreLeftOut) {
@@ -59,7 +59,7 @@ TEST_F(SaveMonitorTest, OneLineForACauseOfAllRanksAndSteps) {
   }
   EXPECT_THAT(lines(), ElementsAre("the checkpoint of step 5 failed: the disk is full: 35 bytes "
                                    "free"));
-  now_ns_ += 5 * kSecondNs;
+  now_ns_ += 5 * kOneSecondNs;
   EXPECT_THAT(lines(), IsEmpty()) << "no rank is blamed for what has a cause";
   fails(0, 25, "run a step 25: the disk is full: 1 bytes free");
   EXPECT_THAT(lines(), ElementsAre(HasSubstr("checkpoints still fail, 5 since step 5: the disk")));
@@ -85,7 +85,7 @@ TEST_F(SaveMonitorTest, NumbersDoNotMakeACauseNew) {
 TEST_F(SaveMonitorTest, CheckpointsOnTheirWayBeforeAFailureDoNotEndIt) {
   fails(0, 9, "EIO");
   durable(0, 3);
-  now_ns_ += kSecondNs;
+  now_ns_ += kOneSecondNs;
   durable(0, 6);
   auto periods = monitor_.unsaved().periods(now_ns_);
   ASSERT_EQ(periods.size(), 1u);
@@ -101,7 +101,7 @@ TEST_F(SaveMonitorTest, CheckpointsOnTheirWayBeforeAFailureDoNotEndIt) {
 TEST_F(SaveMonitorTest, FailureWithoutACauseIsToldAfterAWhile) {
   fails(1, 5, std::string(kOtherRankFailed));
   EXPECT_THAT(lines(), IsEmpty());
-  now_ns_ += 3 * kSecondNs;
+  now_ns_ += 3 * kOneSecondNs;
   EXPECT_THAT(lines(), ElementsAre(HasSubstr("the checkpoint of step 5 failed: another rank")));
 }
 
@@ -137,7 +137,7 @@ TEST_F(SaveMonitorTest, StallsAreToldWithCauseAndRemedy) {
   step.step = 15;
   monitor_.add(step);
   EXPECT_THAT(lines(), IsEmpty()) << "rate limited";
-  step.time_ns += 5 * kSecondNs;
+  step.time_ns += 5 * kOneSecondNs;
   monitor_.add(step);
   EXPECT_THAT(lines(), ElementsAre(HasSubstr("3 such stalls so far, 26.4 s in all")));
   step.room_ms = 0;
@@ -148,7 +148,7 @@ TEST_F(SaveMonitorTest, StallsAreToldWithCauseAndRemedy) {
                                          Not(HasSubstr("the disk is slow")))));
   step.slabs_ms = 100;
   step.stall_ms = 5'000;
-  step.time_ns += 500 * kSecondNs;
+  step.time_ns += 500 * kOneSecondNs;
   monitor_.add(step);
   EXPECT_THAT(lines(), IsEmpty()) << "a copy is work, not a wait";
 }
