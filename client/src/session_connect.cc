@@ -1,7 +1,10 @@
 // From no daemon to a session that is as it was before: the left-to-right half of the state machine
 // in session.h. Each step sends at most what its successor waits for, so that a daemon that dies in
 // the middle costs one backoff and nothing else.
+#include <sys/eventfd.h>
 #include <sys/mman.h>
+
+#include <cerrno>
 
 #include "client/src/session.h"
 #include "client/src/snapshot.h"
@@ -110,8 +113,24 @@ Status Session::take_welcome(const fb::WelcomeT& welcome) {
   return map_arena(welcome);
 }
 
+namespace {
+
+// The kernel drops a passed descriptor for which the process has no number left.
+bool descriptors_are_used_up() {
+  const base::UniqueFd one_more(::eventfd(0, EFD_CLOEXEC));
+  return !one_more.valid() && (errno == EMFILE || errno == ENFILE);
+}
+
+}  // namespace
+
 Status Session::map_arena(const fb::WelcomeT& welcome) {
   base::UniqueFd fd = connection_->take_fd();
+  if (!fd.valid() && descriptors_are_used_up()) {
+    return make_error(ErrorCode::kFailedPrecondition,
+                      "socket {}: too many open files (ulimit -n): no descriptor was free for the "
+                      "arena; raise the limit",
+                      options_.socket);
+  }
   if (!fd.valid()) {
     return make_error(ErrorCode::kCorrupt, "socket {}: the daemon sent no arena", options_.socket);
   }

