@@ -107,8 +107,8 @@ void Holds::session_is_ready(Session& session) {
     hold->id_ = 0;
     hold->request_ = 0;
     if (hold->end_reason_.empty()) hold->end_reason_ = "the daemon was restarted";
-    // A call that waits asks again by itself.
-    if (hold->asking_ || !session.post(hold->question(), &hold->request_)) continue;
+    // A call that waits asks again by itself. A question that is not sent is asked by renew().
+    if (!hold->asking_) (void)session.post(hold->question(), &hold->request_);
   }
 }
 

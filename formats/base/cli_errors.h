@@ -71,9 +71,13 @@ inline std::vector<std::string> flag_names(const CLI::App& app) {
 }
 
 // The innermost verb that the command line has named.
-inline const CLI::App& chosen_verb(const CLI::App& app) {
-  const auto chosen = app.get_subcommands();
-  return chosen.empty() ? app : chosen_verb(*chosen.back());
+inline const CLI::App* chosen_verb(const CLI::App* app) {
+  auto chosen = app->get_subcommands();
+  while (!chosen.empty()) {
+    app = chosen.back();
+    chosen = app->get_subcommands();
+  }
+  return app;
 }
 
 inline std::string full_name(const CLI::App& app) {
@@ -94,7 +98,7 @@ inline std::string quoted(const std::string& said) {
   return text + (said.size() > 128 ? "...`" : "`");
 }
 
-inline std::string with_suggestion(std::string text, const std::string& nearest) {
+inline std::string with_suggestion(const std::string& text, const std::string& nearest) {
   return nearest.empty() ? text : text + "; did you mean " + quoted(nearest) + "?";
 }
 
@@ -148,7 +152,7 @@ inline std::string sentence(const CLI::App& app, const CLI::App& verb,
 // or says on stderr what is wrong, and returns 2.
 inline int report_usage(const CLI::App& app, const CLI::ParseError& error) {
   if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) return app.exit(error);
-  const CLI::App& verb = cli_errors::chosen_verb(app);
+  const CLI::App& verb = *cli_errors::chosen_verb(&app);
   const std::string name = cli_errors::full_name(verb);
   print_stderr("{}: {}\n", name, cli_errors::sentence(app, verb, error));
   // How the verb is written helps more than what was wrong with it.
