@@ -97,7 +97,7 @@ Status Catalog::heal(const std::function<Status()>& may_clear) {
 
 Status Catalog::reload() {
   CatalogMemory before = std::exchange(impl_->memory(), {});
-  const Status loaded = impl_->load();
+  Status loaded = impl_->load();
   if (!loaded.ok()) {
     impl_->memory() = std::move(before);
     return loaded;

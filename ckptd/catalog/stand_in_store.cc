@@ -79,7 +79,7 @@ Status StandInStore::seek_each(Family family, const std::vector<std::string>& ke
 }
 
 Status StandInStore::clear() {
-  const Status cleared = memory_ == nullptr ? on_disk_->clear() : Status();
+  Status cleared = memory_ == nullptr ? on_disk_->clear() : Status();
   if (!cleared.ok() && !is_full(cleared.error())) return cleared;
   if (!cleared.ok() || memory_ != nullptr) go_to_memory();
   return {};
