@@ -96,7 +96,7 @@ Status Hold::renew(const Deadline& deadline) {
     session_->pump(deadline);
   }
   const std::string why = end_reason_;
-  const Status again = ask(deadline);
+  Status again = ask(deadline);
   if (again.ok()) return again;
   return make_error(again.error().code, "{} ended ({}) and cannot be had again: {}", what(),
                     why.empty() ? "the daemon was restarted" : why, again.error().message);

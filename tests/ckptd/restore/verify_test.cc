@@ -32,7 +32,7 @@ class VerifyTest : public testing::Test {
     const std::string path = segment_path(extent.segment);
     const uint64_t offset = extent.offset + at;
     store_.disk.flip(path, offset, 0x10);
-    const VerifyReport report = store_.verify();
+    VerifyReport report = store_.verify();
     store_.disk.flip(path, offset, 0x10);
     return report;
   }
