@@ -9,7 +9,6 @@
 namespace ckptd {
 
 using ckpt::ErrorCode;
-using ckpt::make_error;
 
 Persist::Impl::Impl(Disk& with_disk, Executor& with_executor, JournalWriter& with_journal,
                     const Options& with)

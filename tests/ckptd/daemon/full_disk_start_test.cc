@@ -8,7 +8,6 @@ namespace ckptd::testing {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::IsEmpty;
 using namespace std::chrono_literals;
 
 constexpr uint64_t kRoom = 16ull << 30;

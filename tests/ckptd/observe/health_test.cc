@@ -9,7 +9,6 @@ namespace ckptd {
 namespace {
 
 using ::testing::HasSubstr;
-using ::testing::Not;
 using Change = Health::Change;
 
 constexpr uint64_t kSecond = 1'000'000'000;
