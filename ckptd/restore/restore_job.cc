@@ -34,7 +34,7 @@ uint32_t combined_crc(const RestoreFragment& fragment, uint64_t slice_bytes) {
 
 RestoreJob::Impl::Impl(Context with, ArenaId of_arena, uid_t of_uid, RestoreRequest of_request,
                        std::function<void(Result<Window>)> callback)
-    : context(with),
+    : context(std::move(with)),
       arena(of_arena),
       uid(of_uid),
       request(std::move(of_request)),
@@ -53,13 +53,14 @@ void RestoreJob::Impl::hold_memory(const std::vector<PlannedRead>& reads) {
 
 RestoreJob::RestoreJob(Context context, ArenaId arena, uid_t uid, RestoreRequest request,
                        RestorePlan plan, std::function<void(Result<Window>)> on_window)
-    : impl_(std::make_unique<Impl>(context, arena, uid, std::move(request), std::move(on_window))) {
+    : impl_(std::make_unique<Impl>(std::move(context), arena, uid, std::move(request),
+                                   std::move(on_window))) {
   CKPT_ASSERT(plan.versions.size() == impl_->request.wants.size());
   for (size_t want = 0; want < plan.versions.size(); ++want) {
     impl_->serving[impl_->request.wants[want].unit] = plan.versions[want].snapshot;
   }
   // A slice that begins and ends inside a block still fits into a slab.
-  const uint64_t slab_bytes = context.staging.layout(arena).slab_bytes;
+  const uint64_t slab_bytes = impl_->context.staging.layout(arena).slab_bytes;
   CKPT_ASSERT(slab_bytes > 2 * ckpt::kBlockBytes);
   impl_->slice_bytes_max = slab_bytes - 2 * ckpt::kBlockBytes;
   impl_->hold_memory(plan.reads);

@@ -84,8 +84,9 @@ void QuarantineThreads::start_thread(void (QuarantineThreads::*body)()) {
       self->changed_.notify_all();
     }).detach();
     ++threads_;
-  } catch (const std::system_error&) {
-    // No more threads now: jobs wait, and read_requests() tries again.
+  } catch (const std::system_error& error) {
+    // Jobs wait, and read_requests() tries again.
+    spdlog::debug("quarantine: no thread can be started now: {}", error.what());
   }
 }
 

@@ -347,7 +347,8 @@ TEST_F(Ctl, WhatWaitHasToWaitForIsSaidAtOnce) {
   EXPECT_EQ(never.exit_code, 1);
   EXPECT_EQ(never.err,
             "ckptctl: waiting up to 10ms for tinny@20: run tinny: no such run\n"
-            "ckptctl: tinny@20: not durable within 10ms: run tinny: no such run\n");
+            "ckptctl: tinny@20: not durable within 10ms: run tinny: no such run; "
+            "`ckptctl runs` lists them\n");
   EXPECT_EQ(ctl({"wait", "tiny@20"}).err, "");
 
   // A run that begins meanwhile. The line comes through the pipe before there is one.

@@ -3,13 +3,12 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <algorithm>
-
 #include "ckptd/catalog/values.h"
 #include "ckptd/config.h"
 #include "ckptd/io/io_shape.h"
 #include "ckptd/query/query.h"
 #include "ckptd/server/http_response.h"
+#include "formats/base/printable.h"
 #include "formats/base/unique_fd.h"
 #include "tests/ckptd/catalog/records.h"
 #include "tests/formats/samples.h"
@@ -180,9 +179,7 @@ bool config_parse(ByteView bytes) {
   const Status fits = any ? ckptd::validate(config) : loaded;
   if (!fits.ok()) {
     const std::string& said = fits.error().message;
-    CKPT_ASSERT(!said.empty() && std::all_of(said.begin(), said.end(), [](const char byte) {
-      return byte >= ' ' && byte <= '~';
-    }));
+    CKPT_ASSERT(!said.empty() && base::escaped(said) == said);
   }
   const auto address = ckptd::parse_http_address(text);
   if (address.ok()) CKPT_ASSERT(address->port >= 0 && address->port <= 65535);

@@ -200,6 +200,7 @@ TEST_F(HoldsTest, NobodyHoldsWhatIsBeingRemoved) {
   const std::string error = hold(*one, body);
   EXPECT_THAT(error,
               ::testing::AnyOf(HasSubstr("are being removed; try again"), HasSubstr("no commit")));
+  ASSERT_TRUE(job.ranks[0]->take<fb::QueryReplyT>()) << "of the prune";
   EXPECT_THAT(listed(), ElementsAre(15));
 }
 
@@ -217,6 +218,7 @@ TEST_F(HoldsTest, AVerifyHoldsTheViewThatItReads) {
   const auto report = one->take<fb::QueryReplyT>();
   ASSERT_TRUE(report.has_value());
   EXPECT_EQ(Json::parse(report->json).at("commits"), 1) << report->json;
+  ASSERT_TRUE(job.ranks[0]->take<fb::QueryReplyT>()) << "of the prune";
   EXPECT_THAT(listed(), ElementsAre(15, 5));
   EXPECT_THAT(ask_root("status", "").at("holds"), IsEmpty()) << "it is through";
 }

@@ -234,8 +234,9 @@ TEST(CkptdProgram, ASessionAsksForNoMoreThanItsQuota) {
   const auto refused = ask(8 << 20);
   ASSERT_TRUE(refused.has_value());
   ASSERT_EQ(refused->body.type, ckpt::fb::MessageBody::ErrorReply);
-  EXPECT_THAT(refused->body.AsErrorReply()->message,
-              testing::AllOf(HasSubstr("8388608"), HasSubstr("4194304")));
+  EXPECT_THAT(
+      refused->body.AsErrorReply()->message,
+      testing::AllOf(HasSubstr("8.0 MiB"), HasSubstr("4.0 MiB"), HasSubstr("--session-arena-max")));
   const auto granted = ask(4 << 20);
   ASSERT_TRUE(granted.has_value());
   EXPECT_EQ(granted->body.type, ckpt::fb::MessageBody::Welcome);
