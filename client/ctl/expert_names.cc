@@ -40,9 +40,9 @@ constexpr std::array<std::string_view, 3> kWeightSuffixes = {"", ".weight", "_bl
 // A number without leading zeros that fits a unit's attributes.
 std::optional<uint32_t> number(std::string_view digits) {
   uint32_t value = 0;
-  const char* end = digits.data() + digits.size();
-  const auto [stop, error] = std::from_chars(digits.data(), end, value);
-  if (error != std::errc() || stop != end || value > ckpt::kUnitAttributeMax) return std::nullopt;
+  const auto [stop, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  if (error != std::errc() || value > ckpt::kUnitAttributeMax) return std::nullopt;
+  if (stop != digits.data() + digits.size()) return std::nullopt;
   if (digits.size() > 1 && digits.front() == '0') return std::nullopt;
   return value;
 }

@@ -84,6 +84,7 @@ Result<std::optional<std::string>> older_target(Link& link, const std::string& t
 std::vector<std::string> names_of(const ExportLayout& layout,
                                   const std::vector<OriginalFiles::Text>& texts) {
   std::vector<std::string> names;
+  names.reserve(layout.files.size() + texts.size());
   for (const ExportFile& file : layout.files) names.push_back(file.name);
   for (const OriginalFiles::Text& text : texts) names.push_back(text.name);
   return names;

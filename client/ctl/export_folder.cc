@@ -15,14 +15,12 @@
 #include "client/ctl/model_folder.h"
 #include "formats/base/crc32c.h"
 #include "formats/base/json_dump.h"
-#include "formats/base/printable.h"
 
 namespace ckptctl {
 namespace {
 
 using ckpt::ErrorCode;
 using ckpt::make_error;
-using ckpt::base::printable;
 namespace fs = std::filesystem;
 namespace safetensors = ckpt::safetensors;
 

@@ -82,7 +82,7 @@ Result<std::vector<std::string>> check_index(std::string_view text,
   }
   for (const auto& [tensor, file] : map.items()) {
     const auto place = places.find(tensor);
-    if (place != places.end() && *place->second == file) continue;
+    if (place != places.end() && *place->second == file.get_ref<const std::string&>()) continue;
     const std::string where = place == places.end()
                                   ? "no file has it"
                                   : fmt::format("it is in {}", printable(*place->second));
