@@ -80,7 +80,9 @@ bool Simulation::start_badly(bool* power) {
   faults.path_prefix = chance(70) ? "journal/" : "segments/";
   uint64_t* const kinds[] = {&faults.fail_nth_read, &faults.fail_nth_write, &faults.fail_nth_sync,
                              &faults.full_nth_write};
-  *kinds[pick(std::size(kinds))] = 1 + pick(3);
+  // A start reads the ends of all segments before it reads the headers of what it replays.
+  const uint64_t calls = faults.path_prefix == "segments/" ? 20 : 3;
+  *kinds[pick(std::size(kinds))] = 1 + pick(calls);
   faults.short_write = chance(30) ? 0.5 : 0;
   world_.disk().set_faults(faults);
   const Status started = start_daemon();

@@ -58,7 +58,7 @@ TEST(RoutingCsvTest, NamesTheLineThatIsWrong) {
   EXPECT_THAT(refusal(header + "1,0,5\n"), HasSubstr("line 2: e1 is missing"));
   EXPECT_THAT(refusal(header + "1,0,5,6,7\n"), HasSubstr("more than 2 experts"));
   EXPECT_THAT(refusal(header + "1,0,5,-6\n"), HasSubstr("e1 is '-6', which is no count"));
-  EXPECT_THAT(refusal(header + "1,0,5,\x01\n"), HasSubstr("e1 is '?'"));
+  EXPECT_THAT(refusal(header + "1,0,5,\x01\n"), HasSubstr("e1 is '\\x01'"));
   EXPECT_THAT(refusal(header + "1,0,5,99999999999999999999\n"), HasSubstr("no count"));
   EXPECT_THAT(refusal(header + "1,0,5,281474976710657\n"), HasSubstr("at most 281474976710656"));
   EXPECT_THAT(refusal(header + "1,1,5,6\n"), HasSubstr("layer 1 of iteration 1 is not"));
