@@ -160,7 +160,7 @@ Result<std::unique_ptr<Server>> Server::open(const Config& config, const Parts& 
 
 void Server::run(const std::function<void()>& on_ready) {
   limit_log(*spdlog::default_logger());
-  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2}) {
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGPWR}) {
     if (!inherited_as_ignored(signal)) impl_->signals.add(signal);
   }
   impl_->signals.async_wait([this](const asio::error_code& error, int signal) {

@@ -25,9 +25,8 @@ class Server {
   static Result<std::unique_ptr<Server>> open(const Config& config, const Parts& parts);
   ~Server();
 
-  // Serves until SIGTERM, SIGINT, SIGHUP, SIGUSR1 or SIGUSR2 (or stop()), then drains; one that was
-  // inherited as ignored stays so. `on_ready` is called once clients are
-  // accepted.
+  // Serves until SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGPWR or stop(), then drains. A signal
+  // that was inherited as ignored stays so. `on_ready` is called once clients are accepted.
   void run(const std::function<void()>& on_ready);
   // From any thread: as SIGTERM.
   void stop();

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <numeric>
+#include <utility>
 
 namespace ckptctl {
 namespace {
@@ -67,17 +69,26 @@ class Tree {
           parent = find(lineages, number(fork, "lineage"), number(fork, "step"));
         }
       }
-      // A parent is older than its children. Whatever an answer says, there is no cycle.
-      if (parent != kNone && parent > i) nodes_[i].parent = parent;
+      // Whatever an answer says, there is no cycle.
+      if (parent != kNone && precedes(log[parent], log[i])) nodes_[i].parent = parent;
     }
+  }
+
+  // The order of history: a lineage forks from an older one. Rows are in the order of commits
+  // instead, in which a snapshot may overtake an earlier one.
+  static bool precedes(const Json& a, const Json& b) {
+    return std::pair(number(a, "lineage"), number(a, "step")) <
+           std::pair(number(b, "lineage"), number(b, "step"));
   }
 
   void choose_columns(const Json& log) {
     for (size_t i = 0; i < nodes_.size(); ++i) nodes_[i].newest = i;
     const size_t tip = newest_of_current_line(log);
     if (tip != kNone) nodes_[tip].current = true;
-    // From the newest row on: children come before their parents.
-    for (size_t i = 0; i < nodes_.size(); ++i) {
+    std::vector<size_t> children_first(nodes_.size());
+    std::iota(children_first.begin(), children_first.end(), size_t{0});
+    std::ranges::sort(children_first, [&](size_t a, size_t b) { return precedes(log[b], log[a]); });
+    for (const size_t i : children_first) {
       const size_t at = nodes_[i].parent;
       if (at == kNone) continue;
       nodes_[at].children.push_back(i);

@@ -140,7 +140,7 @@ Ckptd::Ckptd(const std::string& data_dir, const std::vector<std::string>& more)
 
 Ckptd::~Ckptd() {
   program_.signal(SIGTERM);
-  EXPECT_EQ(program_.wait().code(), 0);
+  EXPECT_EQ(program_.wait().code(), killed_ ? 128 + SIGKILL : 0);
 }
 
 // ckptctl waits for a daemon that is starting, as every client does.

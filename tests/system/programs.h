@@ -79,12 +79,16 @@ class Ckptd {
   std::string socket() const { return folder_ / "s"; }
   pid_t pid() const { return program_.pid(); }
   bool await_ready() { return program_.await_error_output("ready"); }
-  void signal(int number) { program_.signal(number); }
+  void signal(int number) {
+    killed_ = killed_ || number == SIGKILL;
+    program_.signal(number);
+  }
   Ended ctl(std::vector<std::string> arguments) const;  // ckptctl --json, on this daemon
 
  private:
   Folder folder_;
   Program program_;
+  bool killed_ = false;
 };
 
 std::string read_file(const std::string& path);

@@ -21,8 +21,8 @@ class ReplicasTest : public TrainingTest {
 
 // Replicas, ranks and a kill: nothing of it is in the numbers.
 TEST_F(ReplicasTest, PlacementChangesNoBitAndNorDoesAKill) {
-  const std::vector<std::string> same = {"--steps", "12",   "--checkpoint-every",
-                                         "3",       "--lr", "0.003"};
+  const std::vector<std::string> same = {"--steps", "12",    "--checkpoint-every", "3",
+                                         "--lr",    "0.003", "--micro-batches",    "2"};
   const json one = train("one.json", with(same, {"--ranks", "1"}));
   const json replicated =
       train("replicated.json",

@@ -19,8 +19,8 @@ using testing::Not;
 namespace fs = std::filesystem;
 
 TEST_F(TrainingTest, AKilledRankChangesNoBit) {
-  const std::vector<std::string> same = {"--ranks", "4", "--steps", "14", "--checkpoint-every",
-                                         "3"};
+  const std::vector<std::string> same = {
+      "--ranks", "4", "--steps", "14", "--checkpoint-every", "3", "--micro-batches", "2"};
   auto with = same;
   with.insert(with.end(), {"--on-loss", "restart", "--kill", "2@8"});
   const json quiet = train("quiet.json", same);

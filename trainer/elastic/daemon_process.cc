@@ -7,6 +7,8 @@
 #include <cerrno>
 #include <fstream>
 
+#include "trainer/elastic/stop_signals.h"
+
 namespace moetrain {
 
 using ckpt::ErrorCode;
@@ -14,8 +16,9 @@ using ckpt::make_error;
 
 namespace {
 
-// The one stop signal that our own ckptd does not ignore.
-constexpr int kDrain = SIGUSR2;
+// Asks our own ckptd to drain. It ignores the signals that people and batch systems send to all
+// processes of a job, because the ranks still save then.
+constexpr int kDrain = SIGPWR;
 constexpr int kKilledWithinMs = 10'000;
 
 // "ready" alone, or as the message of a log line with a time stamp before it.
@@ -38,7 +41,7 @@ Result<Process> DaemonProcess::spawn(const Options& options, const Pipe& log) {
                            options.more_arguments.end());
   process.descriptors = {{log.write.get(), STDERR_FILENO}, {log.write.get(), STDOUT_FILENO}};
   process.death_signal = kDrain;
-  process.ignored_signals = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
+  process.ignored_signals.assign(kStopSignals.begin(), kStopSignals.end());
   return Process::start(process);
 }
 

@@ -74,7 +74,7 @@ TEST(CkptdProgram, SigtermDrainsAndExitsWithZero) {
 }
 
 TEST(CkptdProgram, DrainsOnEverySignalThatAsksItToStop) {
-  for (const int signal : {SIGINT, SIGHUP, SIGUSR1, SIGUSR2}) {
+  for (const int signal : {SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGPWR}) {
     DaemonProcess daemon({"--arena", "64MiB"});
     EXPECT_EQ(daemon.stop(signal), 0) << daemon.log();
     EXPECT_THAT(daemon.log(), HasSubstr(::sigabbrev_np(signal)));
