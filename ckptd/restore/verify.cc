@@ -50,11 +50,11 @@ struct VerifyJob::Impl {
   std::function<void()> on_closed;
 };
 
-VerifyJob::VerifyJob(RestoreContext context, std::vector<ckpt::RunId> runs,
+VerifyJob::VerifyJob(const RestoreContext& context, std::vector<ckpt::RunId> runs,
                      const std::optional<ViewPoint>& point,
                      std::function<void(VerifyReport)> on_done,
                      std::optional<JournalSource> journal)
-    : impl_(std::make_unique<Impl>(std::move(context), std::move(runs), point, std::move(on_done),
+    : impl_(std::make_unique<Impl>(context, std::move(runs), point, std::move(on_done),
                                    std::move(journal))) {}
 
 VerifyJob::~VerifyJob() {

@@ -34,7 +34,7 @@ struct VerifyReport {
 class VerifyJob {
  public:
   // With `point`: the commits that the view at this point of the only run is made of.
-  VerifyJob(RestoreContext context, std::vector<ckpt::RunId> runs,
+  VerifyJob(const RestoreContext& context, std::vector<ckpt::RunId> runs,
             const std::optional<ViewPoint>& point, std::function<void(VerifyReport)> on_done,
             std::optional<JournalSource> journal = {});
   ~VerifyJob();
