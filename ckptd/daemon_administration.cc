@@ -264,7 +264,7 @@ void Daemon::Impl::prune(const Session& session, const Administration& task) {
   const QueryAnswer document = prune_answer(args->run, *plan, args->dry_run, args->page);
   if (args->dry_run || plan->removed.empty()) return administered(task, document);
   if (args->force) {
-    // Of what stays, readers may go on.
+    // Readers of commits that stay keep their holds.
     std::set<ViewPoint> kept;
     for (const PrunePlan::Kept& one : plan->kept) kept.insert(one.point);
     end_holds_by_force(session, [&](const Hold& hold) {

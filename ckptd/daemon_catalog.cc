@@ -32,7 +32,7 @@ Status CatalogKeeper::open(const RecoveredStore& store) {
   if (!other_store) {
     CKPT_TRY(check_other_format(*store_, id, store.end.next_sequence - 1));
   }
-  // What a damaged journal cannot fill again stays as it is, readable or not.
+  // A catalog that a damaged journal cannot fill again stays as it is, readable or not.
   const bool keep = store.damage.has_value() || other_store;
   catalog_ = std::make_unique<Catalog>(
       std::move(opened.store), keep ? Catalog::Unreadable::kKeep : Catalog::Unreadable::kClear);

@@ -156,7 +156,7 @@ void HealthWatch::snapshot_failed(const std::string& run, const ckpt::SnapshotKe
   if (cause.starts_with(named)) cause.erase(0, named.size());
   std::string kind = is_disk_full(cause) ? "disk full" : kind_of_cause(cause);
   const bool first = progress_.failed(run, key.step, std::move(cause), std::move(kind), now_ns);
-  // Those that follow for the same cause are counted, and told of when one is durable again.
+  // Later failures for the same cause are counted, and logged when a snapshot is durable again.
   log_event(first ? spdlog::level::warn : spdlog::level::debug, "snapshot_failed",
             {{"run", run},
              {"lineage", key.lineage},

@@ -106,7 +106,7 @@ void Daemon::Impl::end_overdue_holds() {
                                 std::chrono::floor<std::chrono::seconds>(holds.lease()).count()));
 }
 
-// Of what somebody removes although it is held: root alone can.
+// Ends the holds of commits that root removes by force.
 void Daemon::Impl::end_holds_by_force(const Session& session,
                                       const std::function<bool(const Hold&)>& which) {
   const std::vector<Hold> ended = holds.end_if(which);

@@ -47,7 +47,7 @@ Result<size_t> read_block(Disk& disk, FileId file, uint64_t offset, AlignedBuffe
   return static_cast<size_t>(bytes);
 }
 
-// What the files of the segments say.
+// Findings in the headers of the segment files.
 struct Found {
   std::map<std::string, std::vector<std::string>> foreign;  // paths, by store
   std::vector<std::string> newer;                           // have extents of an unknown start
@@ -103,7 +103,7 @@ Result<bool> older_journal_is_meant(Disk& disk) {
   });
 }
 
-// What both checks go by.
+// Reads the headers of all segments, for both checks.
 Result<Found> look_at_segments(Disk& disk, const RecoveredStore& store) {
   CKPT_ASSIGN(const auto names, disk.list(kSegmentsDirectory));
   AlignedBuffer block(kBlockBytes);

@@ -48,7 +48,7 @@ Result<LostEnd> cut_end(Disk& disk, const RecoveredStore& store, bool no_catalog
   return lost;
 }
 
-// Those that a catalog does not have which ends with record `known`.
+// Commits that are missing in a catalog which ends with record `known`.
 std::vector<SnapshotKey> commits_after(const RecoveredStore& store, uint64_t known) {
   std::vector<SnapshotKey> commits;
   for (const CommitMark& commit : store.commits) {

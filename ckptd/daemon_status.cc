@@ -34,7 +34,7 @@ Document scrub_summary(const ScrubReport& report, uint64_t now_ns) {
   return summary;
 }
 
-// What `auto` has decided.
+// The codec that `auto` has chosen.
 Document codecs_document(const std::map<std::string, std::shared_ptr<RunCodecs>>& codecs,
                          const std::function<bool(const std::string&)>& may_read) {
   Document document = Document::array();
@@ -167,7 +167,7 @@ bool Daemon::Impl::may_read(const Session& session, const std::string& run) cons
   return info.ok() && may(session, *info, ckpt::Right::kRead);
 }
 
-// Of runs and sessions of others, only what is granted.
+// Runs and sessions of other users are listed only where a grant allows it.
 QueryAnswer Daemon::Impl::query_status(const Session& asker) {
   look_at_health();
   const auto readable_run = [this, &asker](const std::string& run) { return may_read(asker, run); };

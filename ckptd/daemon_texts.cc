@@ -15,7 +15,7 @@ using ckpt::base::printable;
 
 namespace {
 
-// Of a restore or a hold.
+// Checks the names in a request for a restore or a hold.
 template <typename MessageT>
 Status check_view(const MessageT& message) {
   if (!message.run.empty()) CKPT_TRY(ckpt::validate_name("run", message.run));

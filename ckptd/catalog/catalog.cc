@@ -84,7 +84,7 @@ Status Catalog::heal(const std::function<Status()>& may_clear) {
     CKPT_TRY(may_clear());
     return clear();
   };
-  // What a shortage kept from being read may be readable by now.
+  // A read that a shortage (memory, descriptors) refused may succeed by now.
   if (!impl_->store_closed && is_damage(impl_->health)) return make_anew();
   if (impl_->store_closed) {
     const Status opened = impl_->store->reopen();

@@ -132,7 +132,7 @@ rocksdb::Status delete_prefix(rocksdb::ColumnFamilyHandle* handle, const std::st
   return writes.DeleteRange(handle, prefix, end);
 }
 
-// As open_database(), of a catalog that is there, for reading. Needs no space.
+// Opens a catalog that exists for reading only. Needs no free space.
 rocksdb::Status open_to_read(const std::string& directory, std::unique_ptr<Database>& out) {
   auto database = std::make_unique<Database>();
   rocksdb::DB* db = nullptr;

@@ -55,7 +55,7 @@ Result<std::string> document_of(const QueryContext& context, const Verb& verb,
       target.ok() ? "run " + *target : "all runs", verb.name, context.page_bytes_max);
 }
 
-// What verify says of a unit.
+// One row of the answer to verify, for a unit.
 Json finding_json(const VerifyError& error) {
   return {{"run", error.run},
           {"step", error.step},

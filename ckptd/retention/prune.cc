@@ -21,7 +21,7 @@ ViewPoint point_of(const CommitInfo& commit) {
 
 class Planner {
  public:
-  // Of a PruneRequest or a RemovalRequest.
+  // From the PruneRequest or RemovalRequest.
   template <typename Request>
   Planner(const Catalog& catalog, const Request& request)
       : catalog_(catalog), id_(request.run), busy_(request.busy), needs_(catalog, request.run) {
@@ -217,7 +217,7 @@ class Planner {
         newest->point.step));
   }
 
-  // Of a commit that would go if nobody read it.
+  // Notes the readers of a commit that no rule keeps.
   void note_holders(ViewPoint point, const std::vector<std::string>& reasons) {
     const std::vector<std::string> holders = reasons_at(holders_, point);
     if (holders.empty() || holders.size() < reasons.size()) return;

@@ -101,7 +101,7 @@ Result<Outcome> run_prune(Link& link, const KeepArguments& args) {
   return ask_plan(link, "prune", question, args.dry_run);
 }
 
-// What would go, in a sentence that ends with a question.
+// The number of commits and bytes to be removed, as a question.
 Result<std::string> removal_question(Link& link, Json question) {
   question["dry_run"] = true;
   CKPT_ASSIGN(const Json plan, link.document("rm", question, kLongTimeoutMs));
@@ -111,7 +111,7 @@ Result<std::string> removal_question(Link& link, Json question) {
                      ckpt::base::format_size(plan.value("bytes", uint64_t{0})));
 }
 
-// What is removed is gone at once, so somebody must have said so: by --yes, or at the terminal.
+// Asks before a removal, because it cannot be undone: --yes answers, or the terminal.
 Result<Outcome> run_rm(Link& link, const KeepArguments& args) {
   const Json question{{"target", args.target}, {"force", args.force}, {"dry_run", args.dry_run}};
   if (!args.dry_run && !args.yes) {

@@ -13,7 +13,7 @@
 
 namespace {
 
-// Where the answer to a question that failed is found; empty where the sentence says it.
+// Names the verb that lists what was not found; empty if the error says so itself.
 std::string_view next_step(std::string_view message) {
   if (message.ends_with(": no such run")) return "; `ckptctl runs` lists them";
   return "";

@@ -64,7 +64,7 @@ class Tokens {
     skip_spaces();
     return taken;
   }
-  // What is left, from the next token on.
+  // The rest of the text, from the next token on.
   std::string_view rest() const { return rest_; }
 
  private:

@@ -32,7 +32,7 @@ int64_t change_time_ns(const struct stat& about) {
   return int64_t{about.st_mtim.tv_sec} * 1'000'000'000 + about.st_mtim.tv_nsec;
 }
 
-// What other programs leave in place of a safetensors file; empty: none of them.
+// Names a file that is not safetensors although it has the name; empty: not recognised.
 std::string_view other_format(std::string_view first_bytes) {
   if (first_bytes.starts_with("version https://git-lfs")) {
     return "it is a pointer of Git LFS, not the file: run `git lfs pull` in the folder";

@@ -25,7 +25,7 @@ bool is_socket(const std::string& path) {
   return ::stat(path.c_str(), &info) != 0 || S_ISSOCK(info.st_mode);
 }
 
-// What the caller can do about it; empty where errno says all there is to say.
+// The remedy for a failed connect; empty if errno says it all.
 std::string remedy_for(const std::string& path, int error) {
   switch (error) {
     case ENOENT:
