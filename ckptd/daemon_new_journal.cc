@@ -117,13 +117,15 @@ Result<ckpt::base::Hash128> check_salvaged(Disk& disk) {
                           scan.ok() ? "it does not reach its end" : scan.error().message);
 }
 
-// The store of journal.log, as far as that can still be read; nullopt: nothing of it says so.
-std::optional<ckpt::base::Hash128> store_of_journal(Disk& disk) {
-  const auto file = disk.open(kJournalPath, {});
-  if (!file.ok()) return std::nullopt;
+// The store of journal.log; nullopt: the file is missing or too damaged to tell. An error: the
+// system refused to read it, so nothing may be decided by it.
+Result<std::optional<ckpt::base::Hash128>> store_of_journal(Disk& disk) {
   std::optional<ckpt::base::Hash128> store;
-  // The first that is found is enough; an error there ends the scan.
-  (void)scan_journal_file(
+  const auto file = disk.open(kJournalPath, {});
+  if (!file.ok() && says_damage(file.error())) return store;
+  CKPT_TRY(file);
+  // The first record that names the store ends the scan.
+  const auto scan = scan_journal_file(
       disk, *file,
       [&](uint64_t, const fb::RecordT& record) -> Status {
         if (const auto* opened = record.body.AsStoreOpened()) {
@@ -134,6 +136,7 @@ std::optional<ckpt::base::Hash128> store_of_journal(Disk& disk) {
       },
       [](const ckpt::JournalGap&) {});
   disk.close(*file);
+  if (!store && !scan.ok() && !says_damage(scan.error())) return scan.error();
   return store;
 }
 
@@ -169,7 +172,7 @@ Result<std::string> take_new_journal(Disk& disk, const std::function<Status()>& 
     return of_store.error();
   }
   if (!of_store.ok()) return refuse_salvaged(disk, *names, of_store.error().message);
-  const auto of_journal = store_of_journal(disk);
+  CKPT_ASSIGN(const auto of_journal, store_of_journal(disk));
   if (of_journal && *of_journal != *of_store) {
     return refuse_salvaged(
         disk, *names,
@@ -179,6 +182,7 @@ Result<std::string> take_new_journal(Disk& disk, const std::function<Status()>& 
   salvaged.id = *of_store;
   salvaged.starts = 1;
   const Status ours = check_segments_are_ours(disk, salvaged);
+  if (!ours.ok() && ours.error().code != ckpt::ErrorCode::kFailedPrecondition) return ours.error();
   if (!ours.ok()) {
     return refuse_salvaged(disk, *names,
                            fmt::format("{}: {}", in_journal(kSalvagedName), ours.error().message));

@@ -164,6 +164,22 @@ TEST_F(IdentityTest, ASalvagedJournalOfAnotherStoreIsRefused) {
   EXPECT_THAT(beside_the_journal(), Contains("refused-1.log"));
 }
 
+// A journal that could not be opened was taken for one that names no store.
+TEST_F(IdentityTest, NoSalvageIsJudgedByAnUnreadableJournal) {
+  world.kill_daemon();
+  other.stop();
+  put_file(world.disk(), kSalvaged, file_bytes(other.disk(), kJournalPath));
+  world.disk().set_faults({.path_prefix = kJournalPath, .refused_open = 1});
+  const Status started = world.start();
+  ASSERT_FALSE(started.ok());
+  EXPECT_THAT(started.error().message, HasSubstr(kJournalPath));
+  EXPECT_THAT(beside_the_journal(), Contains("salvaged.log")) << "nothing was changed";
+  world.disk().set_faults({});
+  ASSERT_TRUE(world.start().ok());
+  EXPECT_THAT(log_of(world), ElementsAre(10, 5));
+  EXPECT_THAT(beside_the_journal(), Contains("refused-1.log"));
+}
+
 TEST_F(IdentityTest, ARefusedSalvageWithoutAJournalStartsNothing) {
   world.kill_daemon();
   auto part = file_bytes(world.disk(), kJournalPath);
