@@ -10,9 +10,12 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <charconv>
 #include <cstddef>
 #include <cstdio>
 #include <cstring>
+#include <string_view>
+#include <system_error>
 #include <vector>
 
 namespace {
@@ -24,15 +27,25 @@ struct Failing {
   unsigned error = 0;
 };
 
-bool parse(const char* text, Failing& failing) {
-  int end = 0;
-  if (std::sscanf(text, "%u=%u%n", &failing.call, &failing.error, &end) == 2) {
-    return text[end] == '\0';
-  }
-  failing.has_argument = true;
-  return std::sscanf(text, "%u,%u=%u%n", &failing.call, &failing.argument, &failing.error, &end) ==
-             3 &&
-         text[end] == '\0';
+// Takes a number off the front of `text`.
+bool take_number(std::string_view& text, unsigned& number) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc{}) return false;
+  text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+  return true;
+}
+
+bool take(std::string_view& text, char character) {
+  if (!text.starts_with(character)) return false;
+  text.remove_prefix(1);
+  return true;
+}
+
+bool parse(std::string_view text, Failing& failing) {
+  if (!take_number(text, failing.call)) return false;
+  failing.has_argument = take(text, ',');
+  if (failing.has_argument && !take_number(text, failing.argument)) return false;
+  return take(text, '=') && take_number(text, failing.error) && text.empty();
 }
 
 void append(std::vector<sock_filter>& filter, const Failing& failing) {
