@@ -124,7 +124,15 @@ void Daemon::Impl::write_administration(const Administration& task,
 }
 
 void Daemon::Impl::change_tag(const Session& session, const Administration& task) {
-  const auto change = read([&] { return parse_tag_args(query_context(session), task.args); });
+  std::optional<ViewPoint> moved_from;  // the commit that the tag named until now
+  const auto change = read([&] {
+    auto parsed = parse_tag_args(query_context(session), task.args);
+    if (parsed.ok()) {
+      const auto tags = catalog->tags(parsed->target.run.id);
+      if (const auto tag = tags.find(parsed->tag); tag != tags.end()) moved_from = tag->second;
+    }
+    return parsed;
+  });
   if (!change.ok()) return administered(task, error_answer(change.error()));
   const RunInfo& run = change->target.run;
   // Who trains a run names what came of it; who prunes it, what is to stay.
@@ -144,6 +152,9 @@ void Daemon::Impl::change_tag(const Session& session, const Administration& task
   } else {
     fb::TaggedT tagged;
     tagged.tag = change->tag;
+    if (moved_from && *moved_from != change->target.point) {
+      document["moved_from"] = {{"step", moved_from->step}, {"lineage", moved_from->lineage}};
+    }
     document["step"] = change->target.point.step;
     document["lineage"] = change->target.point.lineage;
     records.push_back(record_at(run, change->target.point, wall_clock_ns(), std::move(tagged)));

@@ -42,8 +42,9 @@ std::string Daemon::Impl::describe_holder(ckpt::RunId run, const JoinRequest& re
   const auto id = groups.holder(run, request);
   const auto holder = id ? sessions.find(*id) : sessions.end();
   if (holder == sessions.end()) return {};
-  return fmt::format("its place is held by {}; end that process, or train under another run name",
-                     describe_session(holder->second, now, wall_clock_ns()));
+  return fmt::format(
+      "its place is held by {}; end the job of that process, or train under another run name",
+      describe_session(holder->second, now, wall_clock_ns()));
 }
 
 // Said at once and once for each holder: a second job under the name of one that runs waits for

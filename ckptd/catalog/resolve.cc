@@ -68,8 +68,10 @@ Result<ViewPoint> Catalog::resolve_any(ckpt::RunId run, ckpt::LineageId lineage,
   }
   CKPT_TRY(impl_->health);
   const ckpt::LineageId in = lineage != 0 ? lineage : entry->info.current_lineage;
+  std::string hint = impl_->in_other_lineages(*entry, in, step);
+  if (hint.empty()) hint = fmt::format("; `ckptctl log {}` lists its commits", name);
   return make_error(ErrorCode::kNotFound, "run {} step {}: no commit at this step in lineage {}{}",
-                    name, step, in, impl_->in_other_lineages(*entry, in, step));
+                    name, step, in, hint);
 }
 
 }  // namespace ckptd

@@ -61,11 +61,11 @@ bool Groups::Impl::go_on(RunId id, Run& run, const JoinRequest& request, Actions
 // was restarted is gone if its number comes back.
 bool Groups::Impl::replaces(RunId id, Run& run, const JoinRequest& request, Actions& actions) {
   const auto refuse = [&] {
-    actions.emplace_back(Refuse{
-        request.session, request.request,
-        make_error(ErrorCode::kAlreadyExists,
-                   "member {} is in the group already, or was given up and has to start anew",
-                   request.member)});
+    actions.emplace_back(Refuse{request.session, request.request,
+                                make_error(ErrorCode::kAlreadyExists,
+                                           "member {} of the group is another process, or this "
+                                           "process was given up and has to start anew",
+                                           request.member)});
     return false;
   };
   if (run.current) {

@@ -17,7 +17,9 @@ bool Admission::may_connect(uid_t uid) const {
 ckpt::Status Admission::admit(ckpt::SessionId session, uid_t uid) {
   const bool others = !privileged(uid);
   if (!may_connect(uid)) {
-    return make_error(ErrorCode::kPermissionDenied, "user {} is not on the allow-list", uid);
+    return make_error(ErrorCode::kPermissionDenied,
+                      "user {} may not connect: add {} to allow_uids in ckptd's configuration file",
+                      uid, uid);
   }
   const size_t reserved = others ? limits::kSessionsReserved : 0;
   if (sessions_.size() + reserved >= limits::kSessionsMax) {

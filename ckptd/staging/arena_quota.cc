@@ -64,8 +64,8 @@ ckpt::Error no_room_error(const std::string& asked, const ArenaUse& use) {
   }
   return make_error(ErrorCode::kResourceExhausted,
                     "{} was asked for, and {} can be given: ckptd has {} for the arenas of all "
-                    "sessions, of which {} are in use: end other sessions (ckptctl status lists "
-                    "them), or start ckptd with a larger --arena",
+                    "sessions, of which {} are in use: start ckptd with an --arena that has room "
+                    "for all ranks together, or end other sessions (ckptctl status lists them)",
                     asked, format_size(left), format_size(use.total_bytes_max),
                     format_size(use.total_bytes));
 }

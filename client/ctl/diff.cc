@@ -129,7 +129,7 @@ Status add_norms(Link& link, const View& from, const View& to, Json& document) {
     if (const auto norm = norms[what.unit].relative()) {
       unit["relative_norm"] = *norm;
     } else {
-      unit["reason"] = "it was all zero before";
+      unit["reason"] = norms[what.unit].no_norm_reason();
     }
   }
   return ckpt::ok_status();

@@ -57,10 +57,18 @@ void ChangeNorm::add(DType dtype, ByteView from, ByteView to) {
 }
 
 std::optional<double> ChangeNorm::relative() const {
-  if (!measured_) return std::nullopt;
-  if (change_squared_ == 0) return 0;
-  if (from_squared_ == 0) return std::nullopt;
-  return std::sqrt(change_squared_ / from_squared_);
+  if (!no_norm_reason().empty()) return std::nullopt;
+  return change_squared_ == 0 ? 0 : std::sqrt(change_squared_ / from_squared_);
+}
+
+std::string_view ChangeNorm::no_norm_reason() const {
+  if (!measured_) return "it has no floating-point tensor that can be compared";
+  // The sum of squares is finite unless an element is not, or its square exceeds a double.
+  if (!std::isfinite(change_squared_) || !std::isfinite(from_squared_)) {
+    return "it holds NaN, infinity or numbers too large to square";
+  }
+  if (change_squared_ != 0 && from_squared_ == 0) return "it was all zero before";
+  return {};
 }
 
 }  // namespace ckptctl

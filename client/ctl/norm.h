@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <string_view>
 
 #include "formats/base/bytes.h"
 #include "formats/dtype.h"
@@ -14,8 +15,10 @@ class ChangeNorm {
   static bool measures(ckpt::DType dtype);
   // Elements [i] of both sides, of the same type and count.
   void add(ckpt::DType dtype, ckpt::ByteView from, ckpt::ByteView to);
-  // ||to - from|| / ||from||; nullopt if nothing was measured, or `from` is all zero and `to` not.
+  // ||to - from|| / ||from||; nullopt if there is no such number: no_norm_reason() says why.
   std::optional<double> relative() const;
+  // Why relative() is nullopt; empty if it is a number.
+  std::string_view no_norm_reason() const;
 
  private:
   bool measured_ = false;

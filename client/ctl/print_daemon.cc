@@ -208,8 +208,11 @@ std::string print_keep(const Json& document) {
 }
 
 std::string print_gc(const Json& document) {
-  std::string out = fmt::format("{} given back to the disk, {} segments removed\n",
-                                size(document, "freed_bytes"), text(document, "segments_removed"));
+  std::string out =
+      member(document, "freed_bytes") == 0
+          ? "nothing to give back: what was removed earlier is free already\n"
+          : fmt::format("{} given back to the disk, {} segments removed\n",
+                        size(document, "freed_bytes"), text(document, "segments_removed"));
   if (const Json waiting = member(document, "deletions_waiting");
       waiting.is_number_unsigned() && waiting != 0) {
     out += fmt::format("{} deletions still wait for {}\n", text(waiting),
@@ -232,7 +235,11 @@ std::string print_tag(const Json& document) {
     return fmt::format("tag {} was taken away from run {}\n", text(document, "tag"),
                        text(document, "run"));
   }
-  return fmt::format("tag {} names {}\n", text(document, "tag"), commit_name(document));
+  std::string before;
+  if (const Json from = member(document, "moved_from"); from.is_object()) {
+    before = fmt::format(" (was step {} of lineage {})", text(from, "step"), text(from, "lineage"));
+  }
+  return fmt::format("tag {} names {}{}\n", text(document, "tag"), commit_name(document), before);
 }
 
 std::string print_wait(const Json& document) {

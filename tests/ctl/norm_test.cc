@@ -45,15 +45,23 @@ TEST(ChangeNorm, SaysNothingWhereThereIsNothingToMeasure) {
   ChangeNorm from_zero;
   from_zero.add(DType::kF32, bytes_of<float>({0}), bytes_of<float>({1}));
   EXPECT_FALSE(from_zero.relative());
+  EXPECT_EQ(from_zero.no_norm_reason(), "it was all zero before");
   ChangeNorm unchanged;
   unchanged.add(DType::kF32, bytes_of<float>({0}), bytes_of<float>({0}));
   EXPECT_EQ(unchanged.relative(), 0.0);
+  EXPECT_EQ(unchanged.no_norm_reason(), "");
 }
 
-TEST(ChangeNorm, NotANumberStaysOne) {
-  ChangeNorm norm;
-  norm.add(DType::kF32, bytes_of<float>({1}), bytes_of<float>({std::nanf("")}));
-  EXPECT_TRUE(std::isnan(norm.relative().value()));
+TEST(ChangeNorm, SaysThatThereIsNoNormOfWhatIsNotFinite) {
+  for (const float odd : {std::nanf(""), HUGE_VALF}) {
+    for (const bool before : {true, false}) {
+      ChangeNorm norm;
+      norm.add(DType::kF32, bytes_of<float>({before ? odd : 1}),
+               bytes_of<float>({before ? 1 : odd}));
+      EXPECT_FALSE(norm.relative()) << odd;
+      EXPECT_EQ(norm.no_norm_reason(), "it holds NaN, infinity or numbers too large to square");
+    }
+  }
 }
 
 }  // namespace

@@ -143,10 +143,15 @@ TEST(Print, ChangesOfHistoryAreSentences) {
               "deletions_waiting": 1, "waiting_for": "a restore"})")),
             "1.5 MiB given back to the disk, 2 segments removed\n"
             "1 deletions still wait for a restore\n");
+  EXPECT_EQ(print_gc(Json::parse(R"({"freed_bytes": 0, "segments_removed": 0})")),
+            "nothing to give back: what was removed earlier is free already\n");
   EXPECT_EQ(print_pin(Json::parse(R"({"run": "tiny", "step": 5, "lineage": 1, "pinned": true})")),
             "run tiny step 5 (lineage 1) is pinned: no rule removes it\n");
   EXPECT_EQ(print_tag(Json::parse(R"({"run": "tiny", "tag": "best", "step": 5, "lineage": 1})")),
             "tag best names run tiny step 5 (lineage 1)\n");
+  EXPECT_EQ(print_tag(Json::parse(R"({"run": "tiny", "tag": "best", "step": 9, "lineage": 2,
+              "moved_from": {"step": 5, "lineage": 1}})")),
+            "tag best names run tiny step 9 (lineage 2) (was step 5 of lineage 1)\n");
   EXPECT_EQ(print_tag(Json::parse(R"({"run": "tiny", "tag": "best", "removed": true})")),
             "tag best was taken away from run tiny\n");
   EXPECT_EQ(print_wait(Json::parse(R"({"run": "tiny", "step": 5, "level": "durable"})")),

@@ -159,7 +159,9 @@ TEST_F(CatalogTest, NamesWhatIsNotThere) {
   EXPECT_EQ(catalog_.run("other").error().code, ErrorCode::kNotFound);
   const auto missing = catalog_.resolve(kTestRun, 0, 12);
   EXPECT_EQ(missing.error().code, ErrorCode::kNotFound);
-  EXPECT_EQ(missing.error().message, "run tiny step 12: no commit at this step in lineage 1");
+  EXPECT_EQ(missing.error().message,
+            "run tiny step 12: no commit at this step in lineage 1; `ckptctl log tiny` lists its "
+            "commits");
   EXPECT_EQ(catalog_.resolve(kTestRun, 9, 12).error().message, "run tiny: no lineage 9");
 }
 

@@ -47,11 +47,16 @@ TEST_F(QueryTest, AVerifyWhoseAskerDiesEnds) {
 
 TEST_F(QueryTest, TagsComeAndGo) {
   job.commit(5);
-  EXPECT_EQ(ask("tag", R"({"target": "tiny@5", "tag": "good"})").at("step"), 5);
-  EXPECT_EQ(ask("log", R"({"target": "tiny"})").at(0).at("tags").at(0), "good");
-  ask("tag", R"({"target": "tiny@6", "tag": "bad"})", 3);
+  job.commit(6);
+  EXPECT_FALSE(ask("tag", R"({"target": "tiny@6", "tag": "good"})").contains("moved_from"));
+  const auto moved = ask("tag", R"({"target": "tiny@5", "tag": "good"})");
+  EXPECT_EQ(moved.at("step"), 5);
+  EXPECT_EQ(moved.at("moved_from").at("step"), 6);
+  EXPECT_FALSE(ask("tag", R"({"target": "tiny@5", "tag": "good"})").contains("moved_from"));
+  EXPECT_EQ(ask("log", R"({"target": "tiny"})").at(1).at("tags").at(0), "good");
+  ask("tag", R"({"target": "tiny@7", "tag": "bad"})", 3);
   EXPECT_EQ(ask("tag", R"({"target": "tiny", "tag": "good", "remove": true})").at("removed"), true);
-  EXPECT_TRUE(ask("log", R"({"target": "tiny"})").at(0).at("tags").empty());
+  EXPECT_TRUE(ask("log", R"({"target": "tiny"})").at(1).at("tags").empty());
   ask("tag", R"({"target": "tiny", "tag": "good", "remove": true})", 3);
 }
 

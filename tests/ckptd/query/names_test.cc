@@ -91,7 +91,9 @@ TEST_F(NamesTest, AStepOfAnotherLineageIsAnErrorThatNamesIt) {
   EXPECT_THAT(pin.error().message, HasSubstr("tiny~2@20"));
   add(deleted({2, 20}, "retention"));
   const json gone = ask("show", {{"target", "tiny@20"}}, 3);
-  EXPECT_EQ(gone["error"], "run tiny step 20: no commit at this step in lineage 3");
+  EXPECT_EQ(gone["error"],
+            "run tiny step 20: no commit at this step in lineage 3; `ckptctl log tiny` lists its "
+            "commits");
 }
 
 TEST_F(NamesTest, ManyLineagesOfAStepAreNotAllNamed) {
