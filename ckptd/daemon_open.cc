@@ -33,21 +33,6 @@ Daemon::Impl::Impl(const Parts& with_parts, const Options& with_options)
 
 namespace {
 
-Result<LostEnd> cut_end(Disk& disk, const RecoveredStore& store, bool no_catalog) {
-  LostEnd lost;
-  if (store.torn_bytes > 0) {
-    log_event(spdlog::level::warn, "journal_cut",
-              {{"path", kJournalPath}, {"offset", store.end.offset}, {"bytes", store.torn_bytes}},
-              "{}: {} bytes at {} were being written when the last daemon ended; they are cut",
-              kJournalPath, store.torn_bytes, store.end.offset);
-    if (no_catalog) {
-      CKPT_ASSIGN(lost, look_for_lost_end(disk, store));
-    }
-  }
-  CKPT_TRY(cut_torn_tail(disk, store));
-  return lost;
-}
-
 // Commits that are missing in a catalog which ends with record `known`.
 std::vector<SnapshotKey> commits_after(const RecoveredStore& store, uint64_t known) {
   std::vector<SnapshotKey> commits;
