@@ -4,11 +4,9 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <charconv>
-#include <map>
 
+#include "ckptd/daemon_extent_at.h"
 #include "ckptd/io/store_paths.h"
-#include "formats/base/checked.h"
 #include "formats/base/hash.h"
 #include "formats/segment.h"
 
@@ -32,96 +30,94 @@ std::string listed_names(std::vector<std::string> names) {
                      more > 0 ? fmt::format(" and {} more", more) : "");
 }
 
-// The number in the name of a segment's file; nullopt: it is not named as we name them.
-std::optional<ckpt::SegmentId> number_of(const std::string& name) {
-  ckpt::SegmentId segment = 0;
-  const auto parsed = std::from_chars(name.data(), name.data() + name.size(), segment);
-  const bool ours = parsed.ec == std::errc() &&
-                    segment_path(segment) == fmt::format("{}/{}", kSegmentsDirectory, name);
-  return ours ? std::optional(segment) : std::nullopt;
+Result<bool> has_marker(Disk& disk) {
+  CKPT_ASSIGN(const auto names, disk.list(kJournalDirectory));
+  return std::find(names.begin(), names.end(), kOlderJournalMeant) != names.end();
 }
 
-// The block at an offset; shorter, or empty, where the file ends.
-Result<size_t> read_block(Disk& disk, FileId file, uint64_t offset, AlignedBuffer& block) {
-  CKPT_ASSIGN(const uint64_t bytes, read_blocking(disk, file, offset, block.bytes()));
-  return static_cast<size_t>(bytes);
-}
+std::string marker_path() { return fmt::format("{}/{}", kJournalDirectory, kOlderJournalMeant); }
 
-// Findings in the headers of the segment files.
-struct Found {
-  std::map<std::string, std::vector<std::string>> foreign;  // paths, by store
-  std::vector<std::string> newer;                           // have extents of an unknown start
-};
-
-// The start that wrote the extent behind all that the journal lists in the segment; 0: there is
-// none, or its header does not hold.
-Result<uint64_t> start_behind_listed(Disk& disk, FileId file, ckpt::SegmentId segment,
-                                     const RecoveredStore& store, AlignedBuffer& block) {
+// Behind all that the journal lists in the segment.
+uint64_t end_of_listed(const RecoveredStore& store, ckpt::SegmentId segment) {
   uint64_t end = kBlockBytes;
-  if (const auto listed = store.listed.find(segment); listed != store.listed.end()) {
-    for (const ExtentPlace& extent : listed->second) {
-      end = std::max(end, extent.offset + extent.bytes);
-    }
+  const auto listed = store.listed.find(segment);
+  if (listed == store.listed.end()) return end;
+  for (const ExtentPlace& extent : listed->second) {
+    end = std::max(end, extent.offset + extent.bytes);
   }
-  CKPT_ASSIGN(const size_t bytes, read_block(disk, file, end, block));
-  if (bytes < kBlockBytes) return 0;
-  auto header = ckpt::decode_extent_header(block.bytes());
-  if (!header.ok() && header.error().code == ErrorCode::kInvalidArgument) {
-    AlignedBuffer whole(ckpt::kExtentHeaderBytesMax);
-    CKPT_ASSIGN(const uint64_t got, read_blocking(disk, file, end, whole.bytes()));
-    header = ckpt::decode_extent_header(whole.bytes().first(got));
-  }
-  const bool ours = header.ok() && header->store == store.id && header->segment == segment &&
-                    header->offset == end;
-  return ours ? header->sequence >> kStartShift : uint64_t{0};
+  return end;
 }
 
-Status look_at(Disk& disk, ckpt::SegmentId segment, const RecoveredStore& store,
-               AlignedBuffer& block, Found& found) {
-  const std::string path = segment_path(segment);
-  CKPT_ASSIGN(const FileId file, disk.open(path, {}));
-  const auto bytes = read_block(disk, file, 0, block);
-  auto header =
-      ckpt::decode_segment_header(ckpt::ByteView(block.bytes()).first(bytes.ok() ? *bytes : 0));
-  Result<uint64_t> start = uint64_t{0};
-  if (bytes.ok() && header.ok() && header->store != store.id) {
-    found.foreign[ckpt::base::to_hex(header->store)].push_back(path);
-  } else if (bytes.ok()) {
-    start = start_behind_listed(disk, file, segment, store, block);
+Status look_into(Disk& disk, FileId file, ckpt::SegmentId segment, const RecoveredStore& store,
+                 SegmentFindings& found) {
+  AlignedBuffer memory(kBlockBytes);
+  const auto read = [&](uint64_t offset, uint64_t bytes) -> Result<ckpt::ByteView> {
+    if (memory.size() < bytes) memory = AlignedBuffer(bytes);
+    CKPT_ASSIGN(const uint64_t got, disk.read_now(file, offset, memory.bytes().first(bytes)));
+    return ckpt::ByteView(memory.bytes()).first(got);
+  };
+  CKPT_ASSIGN(const ckpt::ByteView block, read(0, kBlockBytes));
+  const auto header = ckpt::decode_segment_header(block);
+  if (header.ok() && header->store != store.id) {
+    found.foreign[ckpt::base::to_hex(header->store)].push_back(segment_path(segment));
+    return {};
   }
-  disk.close(file);
-  if (start.ok() && *start > store.starts) found.newer.push_back(path);
+  CKPT_ASSIGN(const auto extent, extent_at(store, segment, end_of_listed(store, segment), read));
+  const bool newer = extent && extent->sequence >> kStartShift > store.starts;
+  if (newer) found.newer.push_back(segment_path(segment));
   return {};
 }
 
-// A journal that was written anew from the catalog counts fewer starts than there were; and the
-// user may have said that he means the older one.
-Result<bool> older_journal_is_meant(Disk& disk) {
-  CKPT_ASSIGN(const auto names, disk.list(kJournalDirectory));
-  return std::any_of(names.begin(), names.end(), [](const std::string& name) {
-    return name.starts_with("damaged-") || name == kOlderJournalMeant;
-  });
-}
-
-// Reads the headers of all segments, for both checks.
-Result<Found> look_at_segments(Disk& disk, const RecoveredStore& store) {
-  CKPT_ASSIGN(const auto names, disk.list(kSegmentsDirectory));
-  AlignedBuffer block(kBlockBytes);
-  Found found;
-  for (const std::string& name : names) {
-    const auto segment = number_of(name);
-    if (!segment) continue;
-    const Status looked = look_at(disk, *segment, store, block, found);
-    if (!looked.ok()) spdlog::warn("{}", looked.error().message);
-  }
-  return found;
+Status look_at(Disk& disk, ckpt::SegmentId segment, const RecoveredStore& store,
+               SegmentFindings& found) {
+  CKPT_ASSIGN(const FileId file, disk.open(segment_path(segment), {}));
+  const Status looked = look_into(disk, file, segment, store, found);
+  disk.close(file);
+  return looked;
 }
 
 }  // namespace
 
-Status check_segments_are_ours(Disk& disk, const RecoveredStore& store) {
-  if (store.starts == 0) return {};  // a new store, or the journal does not say which one it is of
-  CKPT_ASSIGN(const Found found, look_at_segments(disk, store));
+Status ensure_segments_directory(Disk& disk, const RecoveredStore& store) {
+  const auto names = disk.list(kSegmentsDirectory);
+  if (names.ok() || names.error().code != ErrorCode::kNotFound) {
+    return names.ok() ? Status() : names.error();
+  }
+  if (store.has_live_extents || store.damage) {
+    return make_error(
+        ErrorCode::kFailedPrecondition,
+        "the directory {} is missing, and commits in {} have their bytes there: "
+        "nothing was changed. Put it back from the copy that {} is from; or, to go on "
+        "without these bytes, make an empty directory {} and start again",
+        kSegmentsDirectory, kJournalPath, kJournalPath, kSegmentsDirectory);
+  }
+  CKPT_TRY(disk.make_directory(kSegmentsDirectory));
+  return disk.sync_directory("");
+}
+
+Result<SegmentFindings> read_segment_headers(Disk& disk, const RecoveredStore& store) {
+  SegmentFindings found;
+  if (store.starts == 0) return found;
+  const auto names = disk.list(kSegmentsDirectory);
+  if (!names.ok() && names.error().code == ErrorCode::kNotFound) return found;
+  CKPT_TRY(names);
+  for (const std::string& name : *names) {
+    const auto segment = segment_of_name(name);
+    if (!segment) continue;
+    const Status looked = look_at(disk, *segment, store, found);
+    if (looked.ok()) continue;
+    if (!says_damage(looked.error())) {
+      return make_error(looked.error().code,
+                        "{}: whether it belongs to {} cannot be told, so nothing was changed: make "
+                        "it readable for ckptd, and start again",
+                        looked.error().message, kJournalPath);
+    }
+    spdlog::warn("{}", looked.error().message);
+  }
+  return found;
+}
+
+Status check_segments_are_ours(const SegmentFindings& found, const RecoveredStore& store) {
   if (found.foreign.empty()) return {};
   const auto& [other, paths] = *found.foreign.begin();
   return make_error(ErrorCode::kFailedPrecondition,
@@ -130,12 +126,11 @@ Status check_segments_are_ours(Disk& disk, const RecoveredStore& store) {
                     kJournalPath, ckpt::base::to_hex(store.id), listed_names(paths), other, other);
 }
 
-Status check_journal_is_newest(Disk& disk, const RecoveredStore& store) {
-  if (store.starts == 0 || store.damage || store.torn_bytes > 0) return {};
-  CKPT_ASSIGN(const bool meant, older_journal_is_meant(disk));
-  if (meant) return {};
-  CKPT_ASSIGN(const Found found, look_at_segments(disk, store));
+Status check_journal_is_newest(Disk& disk, const SegmentFindings& found,
+                               const RecoveredStore& store) {
   if (found.newer.empty()) return {};
+  CKPT_ASSIGN(const bool meant, has_marker(disk));
+  if (meant) return {};
   return make_error(ErrorCode::kFailedPrecondition,
                     "{} is older than the segments: {} have snapshots of a later start of ckptd "
                     "than its last record: nothing was changed. Put the newest journal of store {} "
@@ -145,10 +140,18 @@ Status check_journal_is_newest(Disk& disk, const RecoveredStore& store) {
                     kJournalDirectory, kOlderJournalMeant);
 }
 
+Status mean_older_journal(Disk& disk) {
+  CKPT_ASSIGN(const bool there, has_marker(disk));
+  if (there) return {};
+  CKPT_TRY(disk.create_file(marker_path(), 0));
+  return {};
+}
+
 Status forget_older_journal(Disk& disk) {
-  CKPT_ASSIGN(const auto names, disk.list(kJournalDirectory));
-  if (std::find(names.begin(), names.end(), kOlderJournalMeant) == names.end()) return {};
-  return disk.remove(fmt::format("{}/{}", kJournalDirectory, kOlderJournalMeant));
+  CKPT_ASSIGN(const bool there, has_marker(disk));
+  if (!there) return {};
+  CKPT_TRY(disk.remove(marker_path()));
+  return disk.sync_directory(kJournalDirectory);
 }
 
 }  // namespace ckptd

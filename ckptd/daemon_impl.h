@@ -54,7 +54,7 @@ struct Daemon::Impl {
   Impl(const Parts& with_parts, const Options& with_options);
   Status open();
   void recover_runs(RecoveredStore& store);
-  void reclaim(ListedExtents listed);
+  bool reclaim(ListedExtents listed);
   void use(const RecoveredStore& store);
   Result<bool> begin_journal(const RecoveredStore& store);
   Result<bool> finish_salvage();

@@ -4,10 +4,11 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <charconv>
 #include <set>
 
+#include "ckptd/daemon_extent_at.h"
 #include "ckptd/io/store_paths.h"
+#include "ckptd/observe/log_event.h"
 #include "formats/base/checked.h"
 #include "formats/segment.h"
 
@@ -42,19 +43,13 @@ class UnlistedExtents {
  private:
   Status find_between(uint64_t at, uint64_t end, std::set<ckpt::SnapshotKey>& found) {
     while (at < end) {
-      CKPT_ASSIGN(const ckpt::ByteView bytes, read(at, kBlockBytes));
-      if (bytes.size() < kBlockBytes) return {};
-      auto header = ckpt::decode_extent_header(bytes);
-      if (!header.ok() && header.error().code == ErrorCode::kInvalidArgument) {
-        CKPT_ASSIGN(const ckpt::ByteView more, read(at, ckpt::kExtentHeaderBytesMax));
-        header = ckpt::decode_extent_header(more);
-      }
-      const bool valid = header.ok() && header->store == store_.id && header->segment == segment_ &&
-                         header->offset == at;
-      if (valid) found.insert(header->snapshot);
-      at += valid ? ckpt::extent_header_bytes(header->fragments) +
-                        ckpt::base::align_up(header->payload_bytes, kBlockBytes)
-                  : kBlockBytes;
+      CKPT_ASSIGN(const auto header,
+                  extent_at(store_, segment_, at,
+                            [this](uint64_t from, uint64_t bytes) { return read(from, bytes); }));
+      if (header) found.insert(header->snapshot);
+      at += header ? ckpt::extent_header_bytes(header->fragments) +
+                         ckpt::base::align_up(header->payload_bytes, kBlockBytes)
+                   : kBlockBytes;
     }
     return {};
   }
@@ -83,16 +78,13 @@ Result<std::set<ckpt::SnapshotKey>> unlisted_snapshots(Disk& disk, const Recover
   std::set<ckpt::SnapshotKey> found;
   CKPT_ASSIGN(const auto names, disk.list(kSegmentsDirectory));
   for (const std::string& name : names) {
-    ckpt::SegmentId segment = 0;
-    const auto parsed = std::from_chars(name.data(), name.data() + name.size(), segment);
-    const std::string path = segment_path(segment);
-    if (parsed.ec != std::errc() || path != fmt::format("{}/{}", kSegmentsDirectory, name)) {
-      continue;
-    }
+    const auto segment = segment_of_name(name);
+    if (!segment) continue;
+    const std::string path = segment_path(*segment);
     CKPT_ASSIGN(const FileId file, disk.open(path, {}));
-    const auto listed = store.listed.find(segment);
+    const auto listed = store.listed.find(*segment);
     const Status looked =
-        UnlistedExtents(disk, file, segment, store)
+        UnlistedExtents(disk, file, *segment, store)
             .find(listed == store.listed.end() ? std::vector<ExtentPlace>() : listed->second,
                   found);
     disk.close(file);
@@ -101,34 +93,56 @@ Result<std::set<ckpt::SnapshotKey>> unlisted_snapshots(Disk& disk, const Recover
   return found;
 }
 
-// Copies what is to be cut into a file beside the journal, durably. Returns its path.
-Result<std::string> keep_torn_end(Disk& disk, const RecoveredStore& store) {
-  AlignedBuffer end(ckpt::base::align_up(store.torn_bytes, kBlockBytes));
-  CKPT_TRY(disk.read_now(store.journal, store.end.offset, end.bytes()));
+// Writes the bytes into a new file beside the journal, durably. Returns its path. After an error
+// there is no such file.
+Result<std::string> keep_bytes(Disk& disk, uint64_t offset, ckpt::ByteView bytes) {
   CKPT_ASSIGN(const auto names, disk.list(kJournalDirectory));
   // A start that did not come to its end may have left one.
-  std::string name = fmt::format("lost-{}.bytes", store.end.offset);
+  std::string name = fmt::format("lost-{}.bytes", offset);
   for (int again = 2; std::find(names.begin(), names.end(), name) != names.end(); ++again) {
-    name = fmt::format("lost-{}-{}.bytes", store.end.offset, again);
+    name = fmt::format("lost-{}-{}.bytes", offset, again);
   }
   const std::string path = fmt::format("{}/{}", kJournalDirectory, name);
   CKPT_ASSIGN(Disk::NewFile created, disk.create_file(path, 0));
   const FileId file = disk.adopt(std::move(created));
-  Status kept = write_blocking(disk, file, 0, end.bytes());
+  Status kept = write_blocking(disk, file, 0, bytes);
   if (kept.ok()) kept = sync_blocking(disk, file);
   disk.close(file);
-  CKPT_TRY(kept);
-  return path;
+  if (kept.ok()) return path;
+  (void)disk.remove(path);
+  return kept.error();
+}
+
+bool lacks_space(const Result<std::string>& kept) {
+  return !kept.ok() && kept.error().code == ErrorCode::kResourceExhausted;
 }
 
 }  // namespace
 
-Result<LostEnd> look_for_lost_end(Disk& disk, const RecoveredStore& store) {
+Result<LostEnd> cut_end(Disk& disk, const RecoveredStore& store, bool no_catalog) {
   LostEnd lost;
-  CKPT_ASSIGN(const auto found, unlisted_snapshots(disk, store));
-  if (found.empty()) return lost;
-  lost.snapshots.assign(found.begin(), found.end());
-  CKPT_ASSIGN(lost.kept, keep_torn_end(disk, store));
+  if (store.torn_bytes > 0) {
+    log_event(spdlog::level::warn, "journal_cut",
+              {{"path", kJournalPath}, {"offset", store.end.offset}, {"bytes", store.torn_bytes}},
+              "{}: {} bytes at {} were being written when the last daemon ended; they are cut",
+              kJournalPath, store.torn_bytes, store.end.offset);
+    if (no_catalog) {
+      CKPT_ASSIGN(const auto found, unlisted_snapshots(disk, store));
+      lost.snapshots.assign(found.begin(), found.end());
+    }
+  }
+  if (lost.snapshots.empty()) {
+    CKPT_TRY(cut_torn_tail(disk, store));
+    return lost;
+  }
+  AlignedBuffer end(ckpt::base::align_up(store.torn_bytes, kBlockBytes));
+  CKPT_TRY(disk.read_now(store.journal, store.end.offset, end.bytes()));
+  auto kept = keep_bytes(disk, store.end.offset, end.bytes());
+  if (!kept.ok() && !lacks_space(kept)) return kept.error();
+  CKPT_TRY(cut_torn_tail(disk, store));
+  if (lacks_space(kept)) kept = keep_bytes(disk, store.end.offset, end.bytes());
+  if (!kept.ok() && !lacks_space(kept)) return kept.error();
+  if (kept.ok()) lost.kept = *kept;
   return lost;
 }
 
@@ -148,11 +162,12 @@ void tell_lost_end(const LostEnd& lost, const Catalog& catalog) {
   spdlog::warn(
       "{}: there is no catalog to say whether what was cut was durable, and snapshots without a "
       "record have bytes in segments: {}{}. They were not finished, as a crash leaves them, or "
-      "their "
-      "records were damaged; what was cut is kept in {}. The next start gives their space back: "
-      "copy the data directory before, if one of them should be there",
+      "their records were damaged; {}. The next start gives their space back: copy the data "
+      "directory before, if one of them should be there",
       kJournalPath, fmt::join(names, ", "),
-      left_out > 0 ? fmt::format(" and {} more", left_out) : "", lost.kept);
+      left_out > 0 ? fmt::format(" and {} more", left_out) : "",
+      lost.kept.empty() ? "the disk is too full to keep what was cut"
+                        : fmt::format("what was cut is kept in {}", lost.kept));
 }
 
 }  // namespace ckptd

@@ -15,11 +15,13 @@ namespace ckptd {
 
 struct LostEnd {
   std::vector<ckpt::SnapshotKey> snapshots;  // that the journal does not list; ascending
-  std::string kept;                          // the file that has the bytes; empty: there are none
+  std::string kept;                          // the file that has the bytes; empty: no file has them
 };
-// Looks through what no extent of the journal lists; if snapshots lie there, keeps the bytes of the
-// journal's end in a file beside it. To be asked before they are cut.
-Result<LostEnd> look_for_lost_end(Disk& disk, const RecoveredStore& store);
+// Cuts the torn end of the journal. Without a catalog it first looks through what no extent of the
+// journal lists; if snapshots lie there, the bytes that are cut are kept in a file beside the
+// journal. On a disk too full for that file the cut comes first, which frees space. If even then
+// there is no room, the bytes are not kept: a full disk must start, or nothing can be deleted.
+Result<LostEnd> cut_end(Disk& disk, const RecoveredStore& store, bool no_catalog);
 // Once the runs of the journal are in the catalog.
 void tell_lost_end(const LostEnd& lost, const Catalog& catalog);
 

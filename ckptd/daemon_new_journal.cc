@@ -181,13 +181,14 @@ Result<std::string> take_new_journal(Disk& disk, const std::function<Status()>& 
   RecoveredStore salvaged;
   salvaged.id = *of_store;
   salvaged.starts = 1;
-  const Status ours = check_segments_are_ours(disk, salvaged);
-  if (!ours.ok() && ours.error().code != ckpt::ErrorCode::kFailedPrecondition) return ours.error();
+  CKPT_ASSIGN(const SegmentFindings found, read_segment_headers(disk, salvaged));
+  const Status ours = check_segments_are_ours(found, salvaged);
   if (!ours.ok()) {
     return refuse_salvaged(disk, *names,
                            fmt::format("{}: {}", in_journal(kSalvagedName), ours.error().message));
   }
   CKPT_TRY(clear_catalog());
+  CKPT_TRY(mean_older_journal(disk));
   uint64_t number = 1;
   while (has_name(*names, fmt::format("damaged-{}.log", number))) ++number;
   std::string kept = in_journal(fmt::format("damaged-{}.log", number));

@@ -33,21 +33,6 @@ Daemon::Impl::Impl(const Parts& with_parts, const Options& with_options)
 
 namespace {
 
-Result<LostEnd> cut_end(Disk& disk, const RecoveredStore& store, bool no_catalog) {
-  LostEnd lost;
-  if (store.torn_bytes > 0) {
-    log_event(spdlog::level::warn, "journal_cut",
-              {{"path", kJournalPath}, {"offset", store.end.offset}, {"bytes", store.torn_bytes}},
-              "{}: {} bytes at {} were being written when the last daemon ended; they are cut",
-              kJournalPath, store.torn_bytes, store.end.offset);
-    if (no_catalog) {
-      CKPT_ASSIGN(lost, look_for_lost_end(disk, store));
-    }
-  }
-  CKPT_TRY(cut_torn_tail(disk, store));
-  return lost;
-}
-
 // Commits that are missing in a catalog which ends with record `known`.
 std::vector<SnapshotKey> commits_after(const RecoveredStore& store, uint64_t known) {
   std::vector<SnapshotKey> commits;
@@ -58,8 +43,8 @@ std::vector<SnapshotKey> commits_after(const RecoveredStore& store, uint64_t kno
 }
 
 // The first number for extents of this start, above every one that an earlier start can have given
-// out. Its upper half is the number of the start, by which check_journal_is_newest() goes: a start
-// that is not on record goes on with the number of the last one that is.
+// out. Its upper half is the number of the start, by which check_journal_is_newest() goes. A start
+// not yet recorded uses the upper half of the last recorded start's numbers.
 uint64_t first_extent(const RecoveredStore& store, bool on_record) {
   constexpr uint64_t kHalf = uint64_t{1} << 31;
   return on_record ? ((store.starts + 1) << 32) + 1 : (store.starts << 32) + kHalf + 1;
@@ -79,13 +64,15 @@ Status Daemon::Impl::open() {
   CKPT_ASSIGN(const bool finished, finish_salvage());
   CKPT_ASSIGN(RecoveredStore store, recover_store(disk, options.random_seed));
   use(store);
-  CKPT_TRY(check_segments_are_ours(disk, store));
+  CKPT_TRY(ensure_segments_directory(disk, store));
+  CKPT_ASSIGN(const SegmentFindings found, read_segment_headers(disk, store));
+  CKPT_TRY(check_segments_are_ours(found, store));
   CKPT_TRY(catalog_keeper.open(store));
   catalog = catalog_keeper.catalog();
   const bool no_catalog = catalog->applied_sequence() == 0;
   CKPT_ASSIGN(bool salvaged, salvage(store));
   salvaged = salvaged || finished;
-  if (!salvaged) CKPT_TRY(check_journal_is_newest(disk, store));
+  if (!salvaged) CKPT_TRY(check_journal_is_newest(disk, found, store));
   CKPT_ASSIGN(const LostEnd lost_end, cut_end(disk, store, no_catalog));
   const uint64_t known = catalog->applied_sequence();
   CKPT_TRY(catalog_keeper.go_on_without_disk());
@@ -99,8 +86,8 @@ Status Daemon::Impl::open() {
 
   recover_runs(store);
   // Not where the end of the journal was in doubt: what it does not list may be all that is left.
-  if (store.torn_bytes == 0 && !salvaged) reclaim(std::move(store.listed));
-  CKPT_TRY(forget_older_journal(disk));
+  const bool in_doubt = store.torn_bytes > 0 || salvaged;
+  if (!in_doubt && reclaim(std::move(store.listed))) CKPT_TRY(forget_older_journal(disk));
   gc = std::make_unique<Gc>(disk, executor, *segments);
   open_staging();
   io_shape = options.find_io_shape();
@@ -144,8 +131,8 @@ Result<bool> Daemon::Impl::begin_journal(const RecoveredStore& store) {
   const bool full = !sequence.ok() && sequence.error().code == ErrorCode::kResourceExhausted;
   if (!sequence.ok() && !full) return sequence.error();
   if (full) {
-    spdlog::warn("{}: this start is put on record with the next change: {}", kJournalPath,
-                 sequence.error().message);
+    spdlog::warn("{}: journal full: this start will be recorded with the next write: {}",
+                 kJournalPath, sequence.error().message);
   } else {
     apply(*sequence, record);
   }
@@ -205,19 +192,24 @@ void Daemon::Impl::recover_runs(RecoveredStore& store) {
 }
 
 // Space that was preallocated and never committed to, what snapshots had written that nobody
-// finished, and files in which everything is deleted.
-void Daemon::Impl::reclaim(ListedExtents listed) {
+// finished, and files in which everything is deleted. True: nothing is left that is not listed.
+bool Daemon::Impl::reclaim(ListedExtents listed) {
   Status status;
   for (auto segment = listed.begin(); status.ok() && segment != listed.end();) {
     const auto live = catalog->live_extents(segment->first);
     if (!live.ok()) status = live.error();
     segment = live.ok() && *live == 0 ? listed.erase(segment) : std::next(segment);
   }
-  auto left = status.ok() ? reclaim_unlisted(disk, std::move(listed)) : status.error();
-  if (!left.ok()) return spdlog::warn("space was not given back: {}", left.error().message);
-  for (const ExtentPlace& stretch : *left) {
+  const Result<Reclaimed> reclaimed =
+      status.ok() ? reclaim_unlisted(disk, std::move(listed)) : status.error();
+  if (!reclaimed.ok()) {
+    spdlog::warn("space was not given back: {}", reclaimed.error().message);
+    return false;
+  }
+  for (const ExtentPlace& stretch : reclaimed->left) {
     unlisted.push_back({stretch.segment, stretch.offset, stretch.bytes});
   }
+  return reclaimed->complete;
 }
 
 // The record to write if the commit's extents do not hold.

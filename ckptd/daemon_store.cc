@@ -3,8 +3,9 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <charconv>
 #include <random>
+#include <set>
+#include <tuple>
 
 #include "ckptd/io/store_paths.h"
 #include "formats/base/checked.h"
@@ -40,9 +41,7 @@ Result<ckpt::SegmentId> highest_segment(Disk& disk) {
   CKPT_ASSIGN(const auto names, entries_of(disk, kSegmentsDirectory));
   ckpt::SegmentId highest = 0;
   for (const std::string& name : names) {
-    ckpt::SegmentId number = 0;
-    const auto parsed = std::from_chars(name.data(), name.data() + name.size(), number);
-    if (parsed.ec == std::errc()) highest = std::max(highest, number);
+    highest = std::max(highest, segment_of_name(name).value_or(0));
   }
   return highest;
 }
@@ -69,6 +68,7 @@ class Summary {
     if (const auto* epoch = record.body.AsEpochOpened()) {
       store_.epochs[epoch->run] = *epoch;
     } else if (const auto* commit = record.body.AsCommitted()) {
+      if (!commit->extents.empty()) live_.emplace(commit->run, commit->lineage, commit->step);
       store_.commits.push_back(
           {sequence,
            commit->time_ns,
@@ -76,11 +76,18 @@ class Summary {
       list(commit->extents);
     } else if (const auto* moved = record.body.AsMoved()) {
       list(moved->extents);
+    } else if (const auto* deleted = record.body.AsDeleted()) {
+      if (deleted->kept.empty()) live_.erase({deleted->run, deleted->lineage, deleted->step});
+    } else if (const auto* removed = record.body.AsRunRemoved()) {
+      std::erase_if(live_, [&](const Place& one) { return std::get<0>(one) == removed->run; });
     }
     return {};
   }
+  bool has_live_extents() const { return !live_.empty(); }
 
  private:
+  using Place = std::tuple<ckpt::RunId, ckpt::LineageId, ckpt::Step>;
+
   void list(const std::vector<std::unique_ptr<fb::ExtentT>>& extents) {
     for (const auto& extent : extents) {
       store_.next_segment = std::max(store_.next_segment, extent->segment + 1);
@@ -105,6 +112,7 @@ class Summary {
     return {};
   }
   RecoveredStore& store_;
+  std::set<Place> live_;  // commits with extents of which something is kept
 };
 
 // A stretch of the journal in memory, moved along as the scan asks for more.
@@ -207,6 +215,7 @@ Result<RecoveredStore> recover_store(Disk& disk, uint64_t random_seed) {
   if (!scan.ok()) {
     return make_error(scan.error().code, "{}: {}", kJournalPath, scan.error().message);
   }
+  store.has_live_extents = summary.has_live_extents();
   if (store.damage) {
     store.damage->last_sequence = scan->end.next_sequence - 1;
     if (store.end.offset == 0) store.end.salt = random_number(random_seed, 2);

@@ -58,6 +58,7 @@ struct RecoveredStore {
   std::map<ckpt::RunId, ckpt::fb::EpochOpenedT> epochs;  // the last one of each run
   ListedExtents listed;             // of all commits there ever were, wherever they have lain
   std::vector<CommitMark> commits;  // all there ever were, ascending
+  bool has_live_extents = false;    // a commit with extents is not deleted
 };
 
 // Opens the journal, or makes a new store where there is none. kVersionMismatch: written by a newer

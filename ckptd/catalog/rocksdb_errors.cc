@@ -48,11 +48,16 @@ bool is_rocksdb_damage(const rocksdb::Status& status) {
   return code == ErrorCode::kCorrupt || code == ErrorCode::kIo;
 }
 
-bool is_rocksdb_lock_held(const rocksdb::Status& status) {
+// Its text for a lock of this process has ENOLCK, too, which elsewhere means that there are no
+// locks.
+RocksDbLock rocksdb_lock(const rocksdb::Status& status) {
   const std::string text = status.ToString();
   const auto says = [&](std::string_view part) { return text.find(part) != std::string::npos; };
-  return status.IsIOError() && says("LOCK") &&
-         (says(std::strerror(EAGAIN)) || says(std::strerror(ENOLCK)));
+  if (!status.IsIOError()) return RocksDbLock::kNotAtFault;
+  if (says("lock hold by current process")) return RocksDbLock::kHeld;
+  if (!says("While lock file")) return RocksDbLock::kNotAtFault;
+  return says(std::strerror(EAGAIN)) || says(std::strerror(EACCES)) ? RocksDbLock::kHeld
+                                                                    : RocksDbLock::kMissing;
 }
 
 }  // namespace ckptd

@@ -1,6 +1,8 @@
 // Private to this folder: what an error of RocksDB means for the catalog.
 #pragma once
 
+#include <cstdint>
+
 #include "formats/base/result.h"
 
 namespace rocksdb {
@@ -13,7 +15,13 @@ namespace ckptd {
 // is full. Everything else passes by itself, or somebody has to see to it.
 ckpt::ErrorCode rocksdb_error_code(const rocksdb::Status& status);
 bool is_rocksdb_damage(const rocksdb::Status& status);
-// Another process has the database open. RocksDB has no status of its own for that.
-bool is_rocksdb_lock_held(const rocksdb::Status& status);
+// The part of the database's lock in an error of opening it. RocksDB has no status of its own for
+// that.
+enum class RocksDbLock : uint8_t {
+  kNotAtFault,
+  kHeld,     // somebody has the database open
+  kMissing,  // its file system has no locks of fcntl()
+};
+RocksDbLock rocksdb_lock(const rocksdb::Status& status);
 
 }  // namespace ckptd

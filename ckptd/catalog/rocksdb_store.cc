@@ -4,7 +4,9 @@
 #include <rocksdb/slice_transform.h>
 #include <rocksdb/table.h>
 #include <spdlog/spdlog.h>
+#include <sys/resource.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdarg>
 #include <cstdio>
@@ -26,8 +28,9 @@ using ckpt::Status;
 // The catalog shares its machine with trainers: small buffers, two background threads.
 constexpr size_t kBlockCacheBytes = 64u << 20;
 constexpr size_t kWriteBuffersBytes = 64u << 20;  // of all families together
-constexpr int kOpenFilesMax = 256;
-constexpr size_t kKeyBytesMax = 1024;  // tags are the longest
+constexpr uint64_t kOpenFilesMax = 256;
+constexpr uint64_t kOpenFilesMin = 20;  // RocksDB takes no fewer
+constexpr size_t kKeyBytesMax = 1024;   // tags are the longest
 
 // Takes what RocksDB has to say. Its own logger writes into the directory of the database, and
 // aborts the process at the second line that does not fit on a full disk.
@@ -42,13 +45,20 @@ class LogToOurs final : public rocksdb::Logger {
   }
 };
 
+// A quarter of the descriptors that the process may have: segments and sockets need the others.
+int open_files_max() {
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return static_cast<int>(kOpenFilesMax);
+  return static_cast<int>(std::clamp<uint64_t>(files.rlim_cur / 4, kOpenFilesMin, kOpenFilesMax));
+}
+
 rocksdb::DBOptions db_options() {
   rocksdb::DBOptions options;
   options.info_log = std::make_shared<LogToOurs>();
   options.create_if_missing = true;
   options.create_missing_column_families = true;
   options.db_write_buffer_size = kWriteBuffersBytes;
-  options.max_open_files = kOpenFilesMax;
+  options.max_open_files = open_files_max();
   options.max_background_jobs = 2;
   options.skip_stats_update_on_db_open = true;
   // Families are flushed together, so that what a lost WAL leaves is a prefix of the batches.
@@ -81,6 +91,20 @@ std::vector<rocksdb::ColumnFamilyDescriptor> families() {
 
 ckpt::Error to_error(const rocksdb::Status& status, const std::string& directory) {
   return make_error(rocksdb_error_code(status), "catalog {}: {}", directory, status.ToString());
+}
+
+ckpt::Error lock_error(RocksDbLock lock, const rocksdb::Status& status,
+                       const std::string& directory) {
+  if (lock == RocksDbLock::kHeld) {
+    return make_error(ErrorCode::kUnavailable, "catalog {}: in use by another process: {}",
+                      directory, status.ToString());
+  }
+  return make_error(
+      ErrorCode::kUnavailable,
+      "catalog {}: its file system has no locks of fcntl(), which RocksDB needs ({}); "
+      "enable them (NFS: run a lock daemon, Lustre: mount with -o flock) or use a "
+      "local folder",
+      directory, status.ToString());
 }
 
 rocksdb::Slice slice(std::string_view text) { return {text.data(), text.size()}; }
@@ -353,10 +377,8 @@ Result<OpenedKvStore> open_rocksdb_store(const std::string& directory) {
   std::unique_ptr<Database> database;
   bool read_only = false;
   rocksdb::Status status = open_database(directory, database);
-  if (is_rocksdb_lock_held(status)) {
-    return make_error(ErrorCode::kUnavailable, "catalog {}: in use by another process: {}",
-                      directory, status.ToString());
-  }
+  const RocksDbLock lock = rocksdb_lock(status);
+  if (lock != RocksDbLock::kNotAtFault) return lock_error(lock, status, directory);
   if (!status.ok() && rocksdb_error_code(status) == ErrorCode::kResourceExhausted) {
     read_only = open_to_read(directory, database).ok();
   } else if (!status.ok() && is_rocksdb_damage(status)) {

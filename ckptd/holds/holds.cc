@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace ckptd {
 
@@ -56,6 +57,12 @@ void Holds::progress(ckpt::SessionId session, std::chrono::nanoseconds now) {
 }
 
 std::vector<Hold> Holds::end_overdue(std::chrono::nanoseconds now) {
+  const std::chrono::nanoseconds since = now - std::exchange(looked_at_, now).value_or(now);
+  if (since > bounds_.stall) {
+    for (auto& [id, hold] : holds_) {
+      hold.progress_at = std::min(now, hold.progress_at + (since - bounds_.stall));
+    }
+  }
   return end_if(
       [&](const Hold& hold) { return !hold.of_job && now - hold.progress_at >= bounds_.lease; });
 }

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -39,7 +40,7 @@ struct Hold {
   ViewPoint view;
   uint64_t since_ns = 0;                   // the wall clock, for people
   std::chrono::nanoseconds progress_at{};  // of the reader, the last
-  // A job of the daemon's own: it is at work until it releases the hold.
+  // Held by a daemon job: exempt from the lease timeout.
   bool of_job = false;
 };
 
@@ -51,12 +52,14 @@ class Holds {
     size_t all = limits::kHoldsMax;
     size_t reserved = limits::kHoldsReserved;  // of these, for root and the daemon's own user
     std::chrono::nanoseconds lease = limits::kHoldLease;
+    // Longest time between two looks that counts against a lease. A loop that looks less often is
+    // stalled, and has not read what its readers said meanwhile.
+    std::chrono::nanoseconds stall = std::chrono::seconds(10);
   };
   explicit Holds(Bounds bounds) : bounds_(bounds) {}
   Holds() : Holds(Bounds()) {}
 
-  // `hold` as it is to be, without an id. kResourceExhausted names the bound and who has reached
-  // it.
+  // Adds the hold and assigns its id. kResourceExhausted names the bound and who has reached it.
   ckpt::Result<HoldId> take(Hold hold);
   // False: the session has no such hold.
   bool release(ckpt::SessionId session, HoldId id);
@@ -64,7 +67,8 @@ class Holds {
   // The session reads: all its holds go on.
   void progress(ckpt::SessionId session, std::chrono::nanoseconds now);
 
-  // Each ends some, and returns these: sessions that live are to be told.
+  // Each ends some, and returns these: sessions that live are to be told. end_overdue() first adds
+  // to every lease what has passed since its last call beyond `stall`.
   std::vector<Hold> end_overdue(std::chrono::nanoseconds now);
   std::vector<Hold> end_session(ckpt::SessionId session);
   std::vector<Hold> end_if(const std::function<bool(const Hold&)>& which);
@@ -77,6 +81,7 @@ class Holds {
   const Bounds bounds_;
   std::map<HoldId, Hold> holds_;
   HoldId next_ = 1;
+  std::optional<std::chrono::nanoseconds> looked_at_;  // by end_overdue()
 };
 
 // "ckptctl (process 17, user 0)".

@@ -221,10 +221,13 @@ Result<std::vector<std::string>> PosixFiles::list(std::string_view directory) {
     return errno_error(error, name);
   }
   std::vector<std::string> names;
-  while (const dirent* entry = ::readdir(stream.get())) {
+  // readdir() says the end and an error alike, but for errno.
+  const dirent* entry = nullptr;
+  while (errno = 0, (entry = ::readdir(stream.get())) != nullptr) {
     const std::string_view found(entry->d_name);
     if (found != "." && found != "..") names.emplace_back(found);
   }
+  if (errno != 0) return errno_error(errno, fmt::format("{}: list", name));
   std::sort(names.begin(), names.end());
   return names;
 }

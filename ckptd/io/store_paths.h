@@ -3,7 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "formats/base/ids.h"
 
@@ -17,6 +20,16 @@ inline constexpr char kJournalPath[] = "journal/journal.log";
 
 inline std::string segment_path(ckpt::SegmentId segment) {
   return fmt::format("{}/{:06}.seg", kSegmentsDirectory, segment);
+}
+
+// The segment whose file has this name in the directory of segments; nullopt: no segment is named
+// like this, so the file is not ckptd's.
+inline std::optional<ckpt::SegmentId> segment_of_name(std::string_view name) {
+  ckpt::SegmentId segment = 0;
+  const auto parsed = std::from_chars(name.data(), name.data() + name.size(), segment);
+  const bool ours = parsed.ec == std::errc() &&
+                    segment_path(segment) == fmt::format("{}/{}", kSegmentsDirectory, name);
+  return ours ? std::optional(segment) : std::nullopt;
 }
 
 }  // namespace ckptd

@@ -97,6 +97,7 @@ void Persist::Impl::append_round(std::vector<PendingCommit> commits) {
     uint64_t index = 0;
     for (PendingCommit& commit : *shared) {
       if (!first_sequence.ok()) {
+        note_journal_full(first_sequence.error());
         refuse(commit, first_sequence.error());
         continue;
       }
@@ -113,14 +114,16 @@ void Persist::Impl::append_round(std::vector<PendingCommit> commits) {
   });
 }
 
+// A segment that lacked space has its shortage from name_full_disk().
+void Persist::Impl::note_journal_full(const ckpt::Error& error) {
+  if (error.code != ckpt::ErrorCode::kResourceExhausted) return;
+  lacked = DiskShortage{.room = {}, .needed_bytes = limits::kJournalReserveMin, .of_journal = true};
+  ++shortages;
+}
+
 // Where it is certain that no record of it can be on the disk, what it had written is dead: on a
 // full disk that is the room which the journal lacked.
 void Persist::Impl::refuse(const PendingCommit& commit, ckpt::Error error) {
-  if (is_disk_full(error.message)) {
-    lacked =
-        DiskShortage{.room = {}, .needed_bytes = limits::kJournalReserveMin, .of_journal = true};
-    ++shortages;
-  }
   if (journal.health().ok()) {
     for (const ExtentPlace& extent : snapshots.at(commit.snapshot).placed) tell_dead(extent);
   }

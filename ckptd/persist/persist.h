@@ -85,7 +85,7 @@ class JournalWriter {
   // False: the disk is full, and the space taken ahead is less than `bytes` and the least that is
   // kept for others' records. Asks for more, from Disk::reap() on.
   bool has_room(uint64_t bytes = 0);
-  // As has_room(), but asks for nothing more: for whoever only looks.
+  // Like has_room(), but reserves nothing.
   bool lacks_room(uint64_t bytes = 0) const;
 
  private:
@@ -117,10 +117,10 @@ class Persist {
   void release_reservation(const ckpt::SnapshotKey& snapshot);
   // The room for the next snapshot, as the disk has it now.
   Result<DiskRoom> room() const;
-  // Set while the disk is full: from a snapshot that lacked room, or from when there is none left,
-  // until there is as much as that snapshot needed.
+  // Set from the first refusal for lack of space until that much space is available. Set, too,
+  // while there is none at all.
   Result<std::optional<DiskShortage>> shortage();
-  // Forgets how much a snapshot lacked that nobody has asked for again.
+  // Drops a remembered shortage that no snapshot has retried.
   void forget_shortage();
 
   // What becomes of the slab once it is written and checked: held until commit() made it durable or

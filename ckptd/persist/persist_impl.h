@@ -111,6 +111,7 @@ struct Persist::Impl {
   void start_round();
   void round_synced();
   void append_round(std::vector<PendingCommit> commits);
+  void note_journal_full(const ckpt::Error& error);  // if that is why the journal took no record
   void refuse(const PendingCommit& commit, ckpt::Error error);
   void forget(const ckpt::SnapshotKey& snapshot);  // with its reservation, slabs and unsynced marks
 

@@ -3,7 +3,6 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <charconv>
 
 #include "ckptd/io/aligned_buffer.h"
 #include "ckptd/io/store_paths.h"
@@ -70,26 +69,24 @@ Status reclaim_in(Disk& disk, ckpt::SegmentId segment, std::vector<ExtentPlace> 
 
 }  // namespace
 
-Result<std::vector<ExtentPlace>> reclaim_unlisted(Disk& disk, ListedExtents listed) {
-  std::vector<ExtentPlace> left;
+Result<Reclaimed> reclaim_unlisted(Disk& disk, ListedExtents listed) {
+  Reclaimed reclaimed;
   CKPT_ASSIGN(const auto names, disk.list(kSegmentsDirectory));
   for (const std::string& name : names) {
-    ckpt::SegmentId segment = 0;
-    const char* end = name.data() + name.size();
-    const auto parsed = std::from_chars(name.data(), end, segment);
-    const std::string path = segment_path(segment);
-    // A file that is not named as we name segments is not ours to touch.
-    if (parsed.ec != std::errc() || path != fmt::format("{}/{}", kSegmentsDirectory, name))
-      continue;
-    const auto found = listed.find(segment);
+    const auto segment = segment_of_name(name);
+    if (!segment) continue;
+    const std::string path = segment_path(*segment);
+    const auto found = listed.find(*segment);
     if (found == listed.end()) spdlog::info("{}: removed, no commit has bytes in it", path);
     const Status done = found == listed.end()
                             ? disk.remove(path)
-                            : reclaim_in(disk, segment, std::move(found->second), left);
-    if (!done.ok()) spdlog::warn("{}: space was not given back: {}", path, done.error().message);
+                            : reclaim_in(disk, *segment, std::move(found->second), reclaimed.left);
+    if (done.ok()) continue;
+    reclaimed.complete = false;
+    spdlog::warn("{}: space was not given back: {}", path, done.error().message);
   }
   CKPT_TRY(disk.sync_directory(kSegmentsDirectory));
-  return left;
+  return reclaimed;
 }
 
 }  // namespace ckptd

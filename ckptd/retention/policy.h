@@ -20,7 +20,7 @@
 //    of the two dates is wrong, and nobody knows which. A rule keeps it while the rule is not used
 //    up, and counts it as nothing.
 //  - If now is before the date of the newest commit, all commits are kept.
-// So a wrong date, of any commit but the newest, never removes a commit that would be kept without.
+// A wrong date can remove no other commit, unless it is the newest commit's.
 //
 // What is pinned is kept by no rule and stays. A damaged commit counts for no rule but `tag`: it
 // must not take the place of one that can be restored.

@@ -262,6 +262,45 @@ TEST_F(EnvironmentTest, LocksThatAreMissingAreNoOtherDaemon) {
   }
 }
 
+// RocksDB has a lock of its own, by another call.
+TEST_F(EnvironmentTest, MissingLocksOfTheCatalogAreNoOtherProcess) {
+  for (const int error : {ENOLCK, ENOSYS}) {
+    const std::string no_setlk = " " + std::to_string(SYS_fcntl) + "," + std::to_string(F_SETLK) +
+                                 "=" + std::to_string(error);
+    const Ended none = in_shell(kWithoutCalls + no_setlk +
+                                " -- $B/ckptd --data store --listen unix:" + (folder_ / "s"));
+    EXPECT_EQ(none.code(), kFailed) << none.err;
+    EXPECT_THAT(none.err, HasSubstr("has no locks of fcntl(), which RocksDB needs"));
+    EXPECT_THAT(none.err, Not(HasSubstr("another process")));
+  }
+}
+
+// A directory that cannot be read to its end was taken for one with fewer files.
+TEST_F(EnvironmentTest, AFailedListIsNoEmptyDirectory) {
+  save_tiny();
+  daemon_.reset();
+  const Ended ended = in_shell(kWithoutCalls + failing(SYS_getdents64, EIO) +
+                               " -- $B/ckptd --data store --listen unix:" + (folder_ / "s"));
+  EXPECT_EQ(ended.code(), kFailed) << ended.err;
+  EXPECT_THAT(ended.err, ContainsRegex("list: Input/output error"));
+}
+
+// With tables of RocksDB in all of them, verify could not open segments.
+TEST_F(EnvironmentTest, VerifyEndsWithFewDescriptors) {
+  save_tiny();
+  daemon_.reset();
+  const std::string serve =
+      "$B/ckptd --data store --arena 64MiB --warm-pool 0 --listen unix:$PWD/s & P=$!\n"
+      "$B/ckptctl --socket s wait none@1 --timeout 1s\n";
+  for (int i = 0; i < 3; ++i) {  // each start leaves tables
+    const Ended once = in_shell(serve + "$B/ckptctl --socket s log tiny && kill $P; wait $P");
+    ASSERT_EQ(once.code(), 0) << once.err;
+  }
+  const Ended few =
+      in_shell("ulimit -n 48; " + serve + "$B/ckptctl --socket s verify; echo exit $?; kill $P");
+  EXPECT_THAT(few.out, HasSubstr("exit 0\n")) << few.err;
+}
+
 TEST_F(EnvironmentTest, TrainsWhereThereAreNoPidfds) {
   for (const int error : {ENOSYS, EPERM}) {
     std::string calls = failing(SYS_pidfd_open, error) + failing(SYS_pidfd_send_signal, error) +

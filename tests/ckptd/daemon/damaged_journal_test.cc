@@ -5,6 +5,7 @@
 #include <functional>
 #include <utility>
 
+#include "ckptd/daemon_identity.h"
 #include "ckptd/daemon_store.h"
 #include "ckptd/io/store_paths.h"
 #include "tests/ckptd/daemon/job.h"
@@ -96,7 +97,12 @@ class DamagedJournalTest : public ::testing::Test {
     flip(offset);
     return world.start();
   }
-  std::vector<std::string> beside() { return world.disk().list(kJournalDirectory).value(); }
+  // Without the marker of a salvage, which is there until a start has reclaimed.
+  std::vector<std::string> beside() {
+    std::vector<std::string> names = world.disk().list(kJournalDirectory).value();
+    std::erase(names, kOlderJournalMeant);
+    return names;
+  }
   fb::QueryReplyT ask(const std::string& verb, const std::string& args = "{}") {
     FakeTrainer root(world, {.uid = 0, .arena_bytes = 0, .kind = fb::SessionKind::Control});
     EXPECT_TRUE(root.connect());

@@ -3,11 +3,13 @@
 #include <gmock/gmock.h>
 
 #include "tests/ckptd/daemon/job.h"
+#include "tests/ckptd/daemon/store_files.h"
 
 namespace ckptd::testing {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using namespace std::chrono_literals;
 
 constexpr uint64_t kRoom = 16ull << 30;
@@ -27,6 +29,22 @@ class FullDiskStartTest : public ::testing::Test {
         world, FakeTrainer::Options{.uid = 0, .kind = fb::SessionKind::Control});
     EXPECT_TRUE(root_->connect());
     return *root_;
+  }
+  // Of the disk.
+  uint64_t used() {
+    world.disk().set_capacity(kRoom);
+    const Disk::Space space = world.disk().space().value();
+    world.disk().set_capacity(0);
+    return space.total_bytes - space.free_bytes;
+  }
+  // Damages the record of step 15 at the end of the journal, which no catalog knows any more.
+  void lose_last_commit() {
+    world.disk().flip(kJournalPath, journal_end(world.disk()) - ckpt::kBlockBytes + 200);
+    world.lose_catalog();
+    world.catalog().set_full(true);
+  }
+  std::vector<std::string> beside_the_journal() {
+    return world.disk().list(kJournalDirectory).value();
   }
   void make_room() {
     world.disk().set_capacity(kRoom);
@@ -49,12 +67,14 @@ TEST_F(FullDiskStartTest, CommitsAreListedVerifiedAndRestored) {
 
 TEST_F(FullDiskStartTest, PruningMakesRoom) {
   ASSERT_TRUE(world.start().ok());
+  const uint64_t before = used();
   const auto pruned = root().query("prune", R"({"target": "tiny", "rules": {"last": 1}})");
   EXPECT_EQ(pruned.exit_code, 0) << pruned.json;
   world.run();
   EXPECT_THAT(job.log(root()), ElementsAre(15));
   const auto freed = root().query("gc", "{}");
   EXPECT_EQ(freed.exit_code, 0) << freed.json;
+  EXPECT_LT(used(), before) << "two of three commits are gone";
   // It is durable: the next start, with a catalog of before, knows it.
   world.kill_daemon();
   world.catalog().set_full(false);
@@ -62,6 +82,26 @@ TEST_F(FullDiskStartTest, PruningMakesRoom) {
   ASSERT_TRUE(world.start().ok());
   EXPECT_THAT(job.log(root()), ElementsAre(15));
   job.expect_restores(root(), 15);
+}
+
+// Refused before, and each try could leave another file.
+TEST_F(FullDiskStartTest, ATornJournalEndNeedsNoRoom) {
+  lose_last_commit();
+  for (int i = 0; i < 2; ++i) {
+    const Status started = world.start();
+    ASSERT_TRUE(started.ok()) << started.error().message;
+    EXPECT_THAT(job.log(root()), ElementsAre(10, 5));
+    EXPECT_THAT(beside_the_journal(), ElementsAre("journal.log"));
+    world.kill_daemon();
+  }
+}
+
+TEST_F(FullDiskStartTest, ATornJournalEndIsKeptInTheRoomItLeaves) {
+  lose_last_commit();
+  world.disk().set_capacity(used());
+  ASSERT_TRUE(world.start().ok());
+  EXPECT_THAT(job.log(root()), ElementsAre(10, 5));
+  EXPECT_THAT(beside_the_journal(), ElementsAre("journal.log", HasSubstr("lost-")));
 }
 
 TEST_F(FullDiskStartTest, ARunIsRemoved) {

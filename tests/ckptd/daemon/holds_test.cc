@@ -145,7 +145,7 @@ TEST_F(HoldsTest, AReaderThatMakesNoProgressLosesItsHold) {
   EXPECT_THAT(listed(), ElementsAre(15));
 }
 
-TEST_F(HoldsTest, AHoldEndsWithItsSessionAndIsAskedForAgain) {
+TEST_F(HoldsTest, AHoldEndsWithItsSessionOrDaemon) {
   auto one = reader();
   ASSERT_EQ(hold(*one, 5), "");
   one->die();

@@ -2,8 +2,13 @@
 // before it writes.
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <cerrno>
+
+#include "ckptd/daemon_identity.h"
 #include "tests/ckptd/daemon/job.h"
 #include "tests/ckptd/daemon/store_files.h"
+#include "tests/ckptd/io/passing_disk.h"
 
 namespace ckptd::testing {
 namespace {
@@ -32,15 +37,31 @@ class IdentityTest : public ::testing::Test {
     return job.log(root);
   }
   // Nothing of the store has changed by a start that was refused.
-  void expect_refused_untouched(const std::vector<std::string>& says) {
-    const auto journal = file_bytes(world.disk(), kJournalPath);
-    const auto segment = file_bytes(world.disk(), segment_path(1));
+  void expect_refused_untouched(const std::vector<std::string>& says,
+                                ckpt::ErrorCode code = ckpt::ErrorCode::kFailedPrecondition,
+                                const MemoryFaults& faults = {}) {
+    const auto files = all_files(world.disk());
+    world.disk().set_faults(faults);
     const Status started = world.start();
+    world.disk().set_faults({});
     ASSERT_FALSE(started.ok());
-    EXPECT_EQ(started.error().code, ckpt::ErrorCode::kFailedPrecondition);
+    EXPECT_EQ(started.error().code, code) << started.error().message;
     for (const std::string& part : says) EXPECT_THAT(started.error().message, HasSubstr(part));
-    EXPECT_EQ(file_bytes(world.disk(), kJournalPath), journal);
-    EXPECT_EQ(file_bytes(world.disk(), segment_path(1)), segment);
+    EXPECT_TRUE(all_files(world.disk()) == files) << "a file was changed, made or removed";
+  }
+  // Puts back the journal of before a start that committed step 15, and loses the catalog. Returns
+  // the newest one.
+  std::vector<std::byte> put_older_journal_back() {
+    world.stop();
+    const auto older = file_bytes(world.disk(), kJournalPath);
+    EXPECT_TRUE(world.start().ok());
+    job.start(fb::ResumeMode::Latest);
+    job.commit(15);
+    world.kill_daemon();
+    const auto newest = file_bytes(world.disk(), kJournalPath);
+    put_file(world.disk(), kJournalPath, older);
+    world.lose_catalog();
+    return newest;
   }
   std::vector<std::string> beside_the_journal() {
     return world.disk().list(kJournalDirectory).value();
@@ -95,6 +116,24 @@ TEST_F(IdentityTest, AForeignJournalIsRefusedByItsSegments) {
   EXPECT_THAT(log_of(world), ElementsAre(10, 5));
 }
 
+// The checks passed what they could not read, and files without a listed extent were removed.
+TEST_F(IdentityTest, UnreadableSegmentsRefuseTheStart) {
+  world.kill_daemon();
+  put_file(world.disk(), segment_path(9), file_bytes(other.disk(), segment_path(1)));
+  for (const bool open : {true, false}) {
+    const double refused = 1;
+    for (const int error : {EMFILE, EACCES}) {
+      expect_refused_untouched(
+          {segment_path(1), "nothing was changed"},
+          error == EACCES ? ckpt::ErrorCode::kPermissionDenied : ckpt::ErrorCode::kUnavailable,
+          {.path_prefix = "segments/",
+           .refused_open = open ? refused : 0,
+           .refused_read = open ? 0 : refused,
+           .refusal = error});
+    }
+  }
+}
+
 TEST_F(IdentityTest, AForeignSegmentIsRefused) {
   world.kill_daemon();
   put_file(world.disk(), segment_path(9), file_bytes(other.disk(), segment_path(1)));
@@ -106,16 +145,8 @@ TEST_F(IdentityTest, AForeignSegmentIsRefused) {
 
 // What it does not list was given back to the disk before.
 TEST_F(IdentityTest, AnOlderJournalIsRefusedWithoutACatalog) {
-  world.stop();
-  const auto older = file_bytes(world.disk(), kJournalPath);
-  ASSERT_TRUE(world.start().ok());
-  job.start(fb::ResumeMode::Latest);
-  job.commit(15);
-  world.kill_daemon();
-  const auto newest = file_bytes(world.disk(), kJournalPath);
-  put_file(world.disk(), kJournalPath, older);
   const auto image = world.catalog_image();
-  world.lose_catalog();
+  put_older_journal_back();
   expect_refused_untouched({"is older than the segments", "segments/"});
   // The catalog has what it lacks.
   world.set_catalog(image);
@@ -124,23 +155,99 @@ TEST_F(IdentityTest, AnOlderJournalIsRefusedWithoutACatalog) {
   EXPECT_THAT(beside_the_journal(), Contains("damaged-1.log"));
 }
 
-TEST_F(IdentityTest, AnOlderJournalThatIsMeantIsTaken) {
-  world.stop();
-  const auto older = file_bytes(world.disk(), kJournalPath);
-  ASSERT_TRUE(world.start().ok());
-  job.start(fb::ResumeMode::Latest);
-  job.commit(15);
+// Any damaged journal that was kept ended the check for good before.
+TEST_F(IdentityTest, AnOlderJournalIsRefusedAfterASalvage) {
   world.kill_daemon();
-  put_file(world.disk(), kJournalPath, older);
-  world.lose_catalog();
+  world.disk().flip(kJournalPath, 200);
+  ASSERT_TRUE(world.start().ok());
+  EXPECT_THAT(beside_the_journal(), Contains("damaged-1.log"));
+  world.kill_daemon();
+  ASSERT_TRUE(world.start().ok()) << "the new journal counts fewer starts";
+  EXPECT_THAT(beside_the_journal(), Not(Contains(kOlderJournalMeant)));
+  put_older_journal_back();
+  expect_refused_untouched({"is older than the segments"});
+}
+
+// A salvaged journal lacks starts whose snapshots were not finished.
+TEST_F(IdentityTest, ASalvagedJournalIsMeantUntilItsSpaceIsGivenBack) {
+  for (int i = 0; i < 3; ++i) {
+    world.kill_daemon();
+    ASSERT_TRUE(world.start().ok());
+  }
+  job.start(fb::ResumeMode::Latest);
+  job.begin(15);
+  job.fill(15);  // its extents are written, and it is not committed
+  world.kill_daemon();
+  world.disk().flip(kJournalPath, 200);
+  for (int i = 0; i < 3; ++i) {
+    const Status started = world.start();
+    ASSERT_TRUE(started.ok()) << started.error().message;
+    world.kill_daemon();
+  }
+  EXPECT_THAT(beside_the_journal(), Not(Contains(kOlderJournalMeant)));
+}
+
+// The start was put on record before, and the one after it took that for the lost one.
+TEST_F(IdentityTest, AnOlderJournalWithATornEndIsRefused) {
+  put_older_journal_back();
+  auto torn = file_bytes(world.disk(), kJournalPath);
+  const uint64_t end = journal_end(world.disk());
+  torn.resize(end + ckpt::kBlockBytes);
+  std::fill(torn.begin() + static_cast<ptrdiff_t>(end), torn.end(), std::byte{7});
+  put_file(world.disk(), kJournalPath, torn);
+  expect_refused_untouched({"is older than the segments"});
+}
+
+TEST_F(IdentityTest, AnOlderJournalThatIsMeantIsTaken) {
+  put_older_journal_back();
   put_file(world.disk(), "journal/older-journal-is-meant", {});
   ASSERT_TRUE(world.start().ok());
   EXPECT_THAT(log_of(world), ElementsAre(10, 5));
-  EXPECT_THAT(beside_the_journal(), Not(Contains("older-journal-is-meant"))) << "for one start";
+  EXPECT_THAT(beside_the_journal(), Not(Contains(kOlderJournalMeant))) << "for one start";
   world.kill_daemon();
   ASSERT_TRUE(world.start().ok());
   job.start(fb::ResumeMode::Latest);
   job.expect_restores(*job.ranks[0], 10);
+}
+
+// A backup that leaves out empty directories: what lies in it is not there.
+class WithoutSegments final : public PassingDisk {
+ public:
+  using PassingDisk::PassingDisk;
+  Result<std::vector<std::string>> list(std::string_view directory) override {
+    if (directory == kSegmentsDirectory && !made_) {
+      return ckpt::make_error(ckpt::ErrorCode::kNotFound, "segments: No such file or directory");
+    }
+    return disk_.list(directory);
+  }
+  Status make_directory(std::string_view path) override {
+    made_ = made_ || path == kSegmentsDirectory;
+    return disk_.make_directory(path);
+  }
+  bool made() const { return made_; }
+
+ private:
+  bool made_ = false;
+};
+
+TEST_F(IdentityTest, AMissingSegmentsDirectoryIsMadeIfNothingIsInIt) {
+  world.stop();
+  {
+    WithoutSegments missing(world.disk());
+    world.set_door(&missing);
+    expect_refused_untouched({"segments is missing", "Put it back", "make an empty directory"});
+    EXPECT_FALSE(missing.made());
+    world.set_door(nullptr);
+  }
+  World empty({.seed = 9});
+  ASSERT_TRUE(empty.start().ok());
+  empty.stop();
+  WithoutSegments missing(empty.disk());
+  empty.set_door(&missing);
+  const Status started = empty.start();
+  EXPECT_TRUE(started.ok()) << started.error().message;
+  EXPECT_TRUE(missing.made());
+  empty.stop();
 }
 
 // Took the journal's place before, whatever it was.

@@ -176,7 +176,8 @@ TEST_F(SalvageTest, ALostTailOfManyBatchesIsPutBack) {
   const auto log = root().query("log", ask).json;
   restart_without_tail(before);
   EXPECT_EQ(root().query("log", ask).json, log);
-  EXPECT_THAT(beside_the_journal(), ElementsAre("damaged-1.log", "journal.log"));
+  EXPECT_THAT(beside_the_journal(),
+              ElementsAre("damaged-1.log", "journal.log", "older-journal-is-meant"));
   job.start(fb::ResumeMode::Latest);
   EXPECT_EQ(job.ranks[0]->epoch().resume_step, 12u);
   EXPECT_EQ(job.ranks[0]->epoch().epoch, 3u) << "no number is given out twice";

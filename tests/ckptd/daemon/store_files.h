@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,26 @@ inline void put_file(Disk& disk, const std::string& path, const std::vector<std:
     EXPECT_TRUE(write_blocking(disk, file, 0, whole).ok());
   }
   disk.close(file);
+}
+
+// Every file of the store, by path.
+inline std::map<std::string, std::vector<std::byte>> all_files(Disk& disk) {
+  std::map<std::string, std::vector<std::byte>> files;
+  for (const std::string directory : {kJournalDirectory, kSegmentsDirectory}) {
+    const std::vector<std::string> names = disk.list(directory).value();
+    for (const std::string& name : names) {
+      files[directory + "/" + name] = file_bytes(disk, directory + "/" + name);
+    }
+  }
+  return files;
+}
+
+// Where the records of the journal end: its space is taken ahead.
+inline uint64_t journal_end(Disk& disk) {
+  const FileId file = disk.open(kJournalPath, {}).value();
+  const auto scan = scan_journal_file(disk, file, [](uint64_t, const auto&) { return Status(); });
+  disk.close(file);
+  return scan.value().end.offset;
 }
 
 inline std::vector<ckpt::fb::RecordT> journal_records(Disk& disk) {

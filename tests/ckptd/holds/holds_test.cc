@@ -18,8 +18,31 @@ Hold hold_of(ckpt::SessionId session, uid_t uid, seconds now = seconds(0)) {
           .progress_at = now};
 }
 
+// The stall of a rebuild ended them all, before a word of their readers was read.
+TEST(Holds, AStalledLoopEndsNone) {
+  Holds holds({.lease = seconds(60), .stall = seconds(10)});
+  ASSERT_TRUE(holds.take(hold_of(1, 5)).ok());
+  EXPECT_TRUE(holds.end_overdue(seconds(30)).empty());
+  EXPECT_TRUE(holds.end_overdue(seconds(330)).empty()) << "10 s of these 300 s count";
+  EXPECT_TRUE(holds.end_overdue(seconds(339)).empty());
+  EXPECT_TRUE(holds.end_overdue(seconds(348)).empty());
+  EXPECT_EQ(holds.end_overdue(seconds(351)).size(), 1u) << "30 s, 10 s and 20 s";
+}
+
+TEST(Holds, ProgressAfterAStallCountsFromThere) {
+  Holds holds({.lease = seconds(60), .stall = seconds(10)});
+  ASSERT_TRUE(holds.take(hold_of(1, 5)).ok());
+  EXPECT_TRUE(holds.end_overdue(seconds(1)).empty());
+  holds.progress(1, seconds(2));  // read late, with the time of before the stall
+  EXPECT_TRUE(holds.end_overdue(seconds(301)).empty());
+  for (int now = 302; now <= 350; ++now)
+    ASSERT_TRUE(holds.end_overdue(seconds(now)).empty()) << now;
+  for (int now = 351; now < 360; ++now) (void)holds.end_overdue(seconds(now));
+  EXPECT_TRUE(holds.all().empty());
+}
+
 TEST(Holds, EndAfterTheLeaseWithoutProgress) {
-  Holds holds({.lease = seconds(60)});
+  Holds holds({.lease = seconds(60), .stall = seconds(60)});
   const HoldId first = holds.take(hold_of(1, 5)).value();
   const HoldId second = holds.take(hold_of(2, 5)).value();
   EXPECT_TRUE(holds.end_overdue(seconds(59)).empty());

@@ -253,10 +253,11 @@ TEST_P(PersistTest, TheNextStartFindsWhatLiesBetweenCommits) {
   const ListedExtents listed = {{places[0].segment, {places[2], places[0]}}};
   const auto left = reclaim_unlisted(*disk_, listed);
   ASSERT_TRUE(left.ok()) << left.error().message;
-  ASSERT_THAT(*left, SizeIs(1));
-  EXPECT_EQ(left->front().segment, places[1].segment);
-  EXPECT_EQ(left->front().offset, places[1].offset);
-  EXPECT_EQ(left->front().bytes, places[1].bytes);
+  EXPECT_TRUE(left->complete);
+  ASSERT_THAT(left->left, SizeIs(1));
+  EXPECT_EQ(left->left.front().segment, places[1].segment);
+  EXPECT_EQ(left->left.front().offset, places[1].offset);
+  EXPECT_EQ(left->left.front().bytes, places[1].bytes);
   // Once it is given back there is nothing to do any more.
   const FileId file = disk_->open(segment_path(places[1].segment), {}).value();
   disk_->submit({.op = IoOp::kPunch,
@@ -271,7 +272,7 @@ TEST_P(PersistTest, TheNextStartFindsWhatLiesBetweenCommits) {
   disk_->close(file);
   const auto again = reclaim_unlisted(*disk_, listed);
   ASSERT_TRUE(again.ok());
-  EXPECT_THAT(*again, IsEmpty());
+  EXPECT_THAT(again->left, IsEmpty());
 }
 
 // Nobody hears of an extent of a snapshot that was given up, and nobody writes to it afterwards.
