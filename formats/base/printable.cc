@@ -1,48 +1,16 @@
 #include "formats/base/printable.h"
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <cstdio>
+
+#include "formats/base/utf8.h"
 
 namespace ckpt::base {
 
 namespace {
 
 constexpr std::string_view kMore = "...";
-
-// One character of UTF-8, or one byte that begins none.
-struct Character {
-  size_t bytes = 1;
-  uint32_t code = 0;
-  bool is_utf8 = false;
-};
-
-// Bytes of the sequence that `first` begins, 0 if it begins none; `code` gets its payload bits.
-size_t sequence_bytes(unsigned char first, uint32_t& code) {
-  if (first < 0x80) return code = first, 1;
-  if (first >= 0xc2 && first < 0xe0) return code = first & 0x1fU, 2;
-  if (first >= 0xe0 && first < 0xf0) return code = first & 0x0fU, 3;
-  if (first >= 0xf0 && first < 0xf5) return code = first & 0x07U, 4;
-  return 0;
-}
-
-Character first_character(std::string_view text) {
-  Character character;
-  character.code = static_cast<unsigned char>(text[0]);
-  uint32_t code = 0;
-  const size_t bytes = sequence_bytes(static_cast<unsigned char>(text[0]), code);
-  if (bytes == 0 || bytes > text.size()) return character;
-  for (size_t i = 1; i < bytes; ++i) {
-    const auto next = static_cast<unsigned char>(text[i]);
-    if ((next & 0xc0U) != 0x80) return character;
-    code = code << 6 | (next & 0x3fU);
-  }
-  constexpr std::array<uint32_t, 5> kLeast = {0, 0, 0x80, 0x800, 0x10000};  // else: overlong
-  const bool surrogate = code >= 0xd800 && code < 0xe000;
-  if (code < kLeast[bytes] || code > 0x10ffff || surrogate) return character;
-  return {bytes, code, true};
-}
 
 struct Range {
   uint32_t first;
@@ -60,26 +28,26 @@ constexpr Range kUnprintable[] = {
     {0xe0000, 0xe007f},                      // tags
 };
 
-bool is_printable(const Character& character) {
-  if (!character.is_utf8) return false;
+bool is_printable(const Utf8Character& character) {
+  if (!character.well_formed) return false;
   return std::none_of(std::begin(kUnprintable), std::end(kUnprintable), [&](const Range& range) {
     return character.code >= range.first && character.code <= range.last;
   });
 }
 
-std::string escape_of(const Character& character) {
+std::string escape_of(const Utf8Character& character) {
   if (character.code == '\n') return "\\n";
   if (character.code == '\r') return "\\r";
   if (character.code == '\t') return "\\t";
   char text[16];
-  const bool byte = !character.is_utf8 || character.code < 0x80;
+  const bool byte = !character.well_formed || character.code < 0x80;
   std::snprintf(text, sizeof text, byte ? "\\x%02x" : "\\u{%x}", character.code);
   return text;
 }
 
 // Appends the first character of `text`, escaped where it must be; returns the bytes it has there.
 size_t append_first(std::string_view text, std::string& out) {
-  const Character character = first_character(text);
+  const Utf8Character character = first_utf8_character(text);
   if (is_printable(character)) {
     out.append(text.substr(0, character.bytes));
   } else {
@@ -135,7 +103,7 @@ std::string escaped_json(std::string document) {
   std::string out;
   out.reserve(document.size());
   for (std::string_view rest = document; !rest.empty();) {
-    const Character character = first_character(rest);
+    const Utf8Character character = first_utf8_character(rest);
     // Control characters of ASCII stand between the values alone: JSON has none in its strings.
     if (character.code < 0x7f || is_printable(character)) {
       out.append(rest.substr(0, character.bytes));

@@ -195,5 +195,17 @@ TEST(Utf8, TakesWellFormedTextAlone) {
   }
 }
 
+TEST(Utf8, DecodesTheFirstCharacter) {
+  const auto euro = base::first_utf8_character("\xe2\x82\xacx");
+  EXPECT_TRUE(euro.well_formed);
+  EXPECT_EQ(euro.bytes, 3u);
+  EXPECT_EQ(euro.code, 0x20acu);
+  EXPECT_EQ(base::first_utf8_character("\xf0\x9f\x98\x80").code, 0x1f600u);
+  const auto cut = base::first_utf8_character("\xe2\x82");
+  EXPECT_FALSE(cut.well_formed);
+  EXPECT_EQ(cut.bytes, 1u);
+  EXPECT_EQ(cut.code, 0xe2u);
+}
+
 }  // namespace
 }  // namespace ckpt
