@@ -6,8 +6,9 @@
 #include <utility>
 
 #include "client/ctl/confirm.h"
+#include "client/ctl/say.h"
 #include "client/ctl/verb_builder.h"
-#include "formats/base/console.h"
+#include "formats/base/counted.h"
 #include "formats/base/parse.h"
 
 namespace ckptctl {
@@ -77,7 +78,7 @@ Result<Outcome> ask_plan(Link& link, const char* question, const Json& arguments
     document = std::move(answer.document);
   }
   for (const Json& note : document.value("notes", Json::array())) {
-    if (note.is_string()) ckpt::base::print_stderr("ckptctl: note: {}\n", note.get<std::string>());
+    if (note.is_string()) say("note: {}", note.get<std::string>());
   }
   return Outcome{std::move(document), print_prune, 0};
 }

@@ -1,6 +1,6 @@
 #include "client/ctl/link.h"
 
-#include "formats/base/console.h"
+#include "client/ctl/say.h"
 #include "formats/base/json_dump.h"
 #include "formats/json_text.h"
 
@@ -131,8 +131,7 @@ Result<std::shared_ptr<ckpt::client::Hold>> Link::hold(const std::string& run, u
   auto hold = session_.hold(options);
   if (hold) return std::make_shared<ckpt::client::Hold>(std::move(hold).value());
   if (hold.error().status != CKPT_E_VERSION_MISMATCH) return as_error(hold.error());
-  ckpt::base::print_stderr("ckptctl: warning: {}: a prune can remove it meanwhile\n",
-                           hold.error().message);
+  warn("{}: a prune can remove it meanwhile", hold.error().message);
   return std::shared_ptr<ckpt::client::Hold>();
 }
 

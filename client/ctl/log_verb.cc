@@ -1,6 +1,8 @@
 #include "client/ctl/log_verb.h"
 
-#include "formats/base/console.h"
+#include <utility>
+
+#include "client/ctl/say.h"
 #include "formats/selector.h"
 
 namespace ckptctl {
@@ -18,10 +20,7 @@ struct LogArguments {
 Status say_what_is_not_listed(Link& link, const std::string& target) {
   const Json question{{"target", target}, {"lineages", "others"}, {"limit", 1}};
   CKPT_ASSIGN(const Json others, link.document("log", question));
-  if (!others.empty()) {
-    ckpt::base::print_stderr(
-        "ckptctl: commits of other lineages are not listed; --all lists them\n");
-  }
+  if (!others.empty()) say("commits of other lineages are not listed; --all lists them");
   return ckpt::ok_status();
 }
 

@@ -63,6 +63,18 @@ size_t colour_bytes(std::string_view text) {
   return end != std::string_view::npos && text[end] == 'm' ? end + 1 : 0;
 }
 
+std::string escaped_around_layout(std::string_view text, bool keep_colours) {
+  std::string out;
+  out.reserve(text.size());
+  while (!text.empty()) {
+    const size_t colour = keep_colours ? colour_bytes(text) : 0;
+    const size_t kept = text[0] == '\n' || text[0] == '\t' ? 1 : colour;
+    out.append(text.substr(0, kept));
+    text.remove_prefix(kept != 0 ? kept : append_first(text, out));
+  }
+  return out;
+}
+
 }  // namespace
 
 std::string printable(std::string_view text, size_t bytes_max) {
@@ -85,17 +97,8 @@ std::string escaped(std::string_view text) {
   return out;
 }
 
-std::string escaped_screen(std::string_view screen) {
-  std::string out;
-  out.reserve(screen.size());
-  while (!screen.empty()) {
-    const bool layout = screen[0] == '\n' || screen[0] == '\t';
-    const size_t kept = layout ? 1 : colour_bytes(screen);
-    out.append(screen.substr(0, kept));
-    screen.remove_prefix(kept != 0 ? kept : append_first(screen, out));
-  }
-  return out;
-}
+std::string escaped_lines(std::string_view lines) { return escaped_around_layout(lines, false); }
+std::string escaped_screen(std::string_view screen) { return escaped_around_layout(screen, true); }
 
 std::string escaped_json(std::string document) {
   const auto ours = [](char c) { return c != '\x7f' && static_cast<unsigned char>(c) < 0x80; };
@@ -108,7 +111,7 @@ std::string escaped_json(std::string document) {
     if (character.code < 0x7f || is_printable(character)) {
       out.append(rest.substr(0, character.bytes));
     } else {
-      const uint32_t code = character.is_utf8 ? character.code : 0xfffd;
+      const uint32_t code = character.well_formed ? character.code : 0xfffd;
       const auto unit = [&out](uint32_t utf16) {
         char text[8];
         std::snprintf(text, sizeof text, "\\u%04x", utf16 & 0xffffU);

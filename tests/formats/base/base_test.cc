@@ -10,6 +10,7 @@
 
 #include "formats/base/bytes.h"
 #include "formats/base/checked.h"
+#include "formats/base/counted.h"
 #include "formats/base/hash.h"
 #include "formats/base/printable.h"
 #include "formats/base/result.h"
@@ -160,11 +161,23 @@ TEST(Printable, ScreenKeepsLayoutAndColoursAlone) {
   EXPECT_EQ(base::escaped_screen("\x1b[2J\x1b]8;;x\rx"), "\\x1b[2J\\x1b]8;;x\\rx");
 }
 
+TEST(Printable, LinesKeepLayoutAlone) {
+  EXPECT_EQ(base::escaped_lines("a\x1b[8mb\tc\n"), "a\\x1b[8mb\tc\n");
+}
+
 TEST(Printable, JsonSaysTheSameWithoutControls) {
   EXPECT_EQ(base::escaped_json("{\n \"a\": \"\\u001b\xc3\xa4\"}"),
             "{\n \"a\": \"\\u001b\xc3\xa4\"}");
   EXPECT_EQ(base::escaped_json("\"\xc2\x9b\x7f\xe2\x80\xae\xf3\xa0\x80\x81\""),
             "\"\\u009b\\u007f\\u202e\\udb40\\udc01\"");
+}
+
+TEST(Counted, OneIsSingular) {
+  EXPECT_EQ(base::counted(0, "commit"), "0 commits");
+  EXPECT_EQ(base::counted(1, "commit"), "1 commit");
+  EXPECT_EQ(base::counted(2, "commit"), "2 commits");
+  EXPECT_EQ(base::counted(1, "unit is", "units are"), "1 unit is");
+  EXPECT_EQ(base::counted(3, "unit is", "units are"), "3 units are");
 }
 
 TEST(UnixAddress, ReachesPathsOfAnyLength) {
