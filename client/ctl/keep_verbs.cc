@@ -99,6 +99,10 @@ Result<Outcome> run_prune(Link& link, const KeepArguments& args) {
   Json question{{"target", args.target}, {"dry_run", args.dry_run}};
   if (args.force) question["force"] = true;
   if (!rules.is_null()) question["rules"] = rules;
+  Result<Outcome> pruned = ask_plan(link, "prune", question, args.dry_run);
+  if (pruned.ok() || !refuses_argument(pruned.error(), "force")) return pruned;
+  warn("this ckptd is older and holds nothing for readers: --force is not needed");
+  question.erase("force");
   return ask_plan(link, "prune", question, args.dry_run);
 }
 

@@ -33,6 +33,11 @@ ckpt::Error as_error(const ckpt::client::Error& error) {
   return {static_cast<ErrorCode>(error.status), error.message};
 }
 
+bool refuses_argument(const ckpt::Error& error, std::string_view name) {
+  return error.code == ErrorCode::kInvalidArgument &&
+         error.message == fmt::format("unknown argument {}", name);
+}
+
 Result<Link> Link::open(const Options& how) {
   ckpt::client::OpenOptions options;
   options.socket = how.socket;

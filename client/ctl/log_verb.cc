@@ -24,6 +24,20 @@ Status say_what_is_not_listed(Link& link, const std::string& target) {
   return ckpt::ok_status();
 }
 
+// A daemon of the version before knows no lines of history: it lists the commits of all lineages,
+// or of the one that the target names. `understood` is false then.
+Result<Json> ask_log(Link& link, Json question, bool& understood) {
+  Result<Json> log = link.document("log", question);
+  understood = log.ok() || !refuses_argument(log.error(), "lineages");
+  if (understood) return log;
+  warn("this ckptd is older and cannot list one line of history: the list has {}; upgrade ckptd",
+       question["target"].get<std::string>().find('~') == std::string::npos
+           ? "the commits of every lineage"
+           : "this lineage without its ancestors");
+  question.erase("lineages");
+  return link.document("log", question);
+}
+
 Result<Outcome> run_log(Link& link, const LogArguments& args) {
   CKPT_ASSIGN(const ckpt::Selector selector, ckpt::parse_selector(args.target));
   const bool whole_run = selector.kind == ckpt::Selector::Kind::kRun;
@@ -36,8 +50,9 @@ Result<Outcome> run_log(Link& link, const LogArguments& args) {
   if (args.limit > 0) question["limit"] = args.limit;
   if (args.deleted) question["deleted"] = true;
   if (!args.deleted && !args.all) question["lineages"] = "line";
-  CKPT_ASSIGN(Json document, link.document("log", question));
-  if (!args.deleted && !args.all && whole_run) {
+  bool understood = true;
+  CKPT_ASSIGN(Json document, ask_log(link, std::move(question), understood));
+  if (understood && !args.deleted && !args.all && whole_run) {
     CKPT_TRY(say_what_is_not_listed(link, args.target));
   }
   return Outcome{std::move(document), print_log, 0};
