@@ -2,6 +2,7 @@
 #include <sys/stat.h>
 
 #include <atomic>
+#include <chrono>
 
 #include "tests/client/client_fixture.h"
 #include "tests/client/fake_daemon.h"
@@ -248,6 +249,43 @@ TEST_F(SessionTest, InterruptedCallsEndLongBeforeTheirDeadline) {
   }());
   ASSERT_FALSE(none);
   EXPECT_EQ(none.error().status, CKPT_E_ABORTED) << none.error().message;
+}
+
+TEST_F(SessionTest, JoinsEndAtTheirDeadlineWhateverTheirQuestionsWaitFor) {
+  FakeDaemon daemon(socket_, {}, [](FakeDaemon::Peer&, const fb::MessageT& message) {
+    return message.body.type == fb::MessageBody::Query ||
+           message.body.type == fb::MessageBody::JoinGroup;
+  });
+  auto session = Session::open(options());
+  ASSERT_OK(session);
+  ASSERT_OK(session->register_units({flat_unit("a", 100)}));
+  const auto began = std::chrono::steady_clock::now();
+  const auto joined = session->join({.rank = 0, .size = 2, .timeout_ms = 200});
+  const auto waited = std::chrono::steady_clock::now() - began;
+  ASSERT_FALSE(joined);
+  EXPECT_EQ(joined.error().status, CKPT_E_DEADLINE_EXCEEDED);
+  EXPECT_LT(waited, std::chrono::milliseconds(900)) << "a question of its own may take 1 s";
+  daemon.wait_for(fb::MessageBody::LeaveGroup, 1);
+}
+
+TEST_F(SessionTest, JoinsThatEndSayWhatTheyWaitedFor) {
+  FakeDaemon daemon(socket_, {}, [](FakeDaemon::Peer& peer, const fb::MessageT& message) {
+    if (const fb::QueryT* question = message.body.AsQuery()) {
+      fb::QueryReplyT reply;
+      reply.request = question->request;
+      reply.json = R"({"reason":"rank 1 is missing"})";
+      peer.send(std::move(reply));
+      return true;
+    }
+    return message.body.type == fb::MessageBody::JoinGroup;
+  });
+  auto session = Session::open(options());
+  ASSERT_OK(session);
+  ASSERT_OK(session->register_units({flat_unit("a", 100)}));
+  const auto joined = session->join({.rank = 0, .size = 2, .timeout_ms = 2'000});
+  ASSERT_FALSE(joined);
+  EXPECT_NE(joined.error().message.find("rank 1 is missing"), std::string::npos)
+      << joined.error().message;
 }
 
 TEST_F(SessionTest, ACallWithoutAnAnswerEndsAtItsDeadline) {
