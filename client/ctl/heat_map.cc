@@ -10,6 +10,9 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "formats/base/counted.h"
+#include "formats/base/printable.h"
+
 namespace ckptctl {
 namespace {
 
@@ -166,8 +169,9 @@ HeatMap heat_map(const Json& document, HeatBy by) {
   HeatMap map;
   const Theme theme = theme_of(by);
   map.unit = theme.unit;
-  map.title = fmt::format("{}~{}@{}: {}", document.value("run", "?"), document.value("lineage", 0),
-                          document.value("step", uint64_t{0}), theme.title);
+  map.title =
+      fmt::format("{}~{}@{}: {}", ckpt::base::escaped(document.value("run", "?")),
+                  document.value("lineage", 0), document.value("step", uint64_t{0}), theme.title);
   size_t left_out = 0;
   for (const Json& layer : document.value("layers", Json::array())) {
     HeatRow row{.layer = layer.value("layer", uint64_t{0}), .cells = {}};

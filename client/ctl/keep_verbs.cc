@@ -6,8 +6,9 @@
 #include <utility>
 
 #include "client/ctl/confirm.h"
+#include "client/ctl/say.h"
 #include "client/ctl/verb_builder.h"
-#include "formats/base/console.h"
+#include "formats/base/counted.h"
 #include "formats/base/parse.h"
 
 namespace ckptctl {
@@ -77,7 +78,7 @@ Result<Outcome> ask_plan(Link& link, const char* question, const Json& arguments
     document = std::move(answer.document);
   }
   for (const Json& note : document.value("notes", Json::array())) {
-    if (note.is_string()) ckpt::base::print_stderr("ckptctl: note: {}\n", note.get<std::string>());
+    if (note.is_string()) say("note: {}", note.get<std::string>());
   }
   return Outcome{std::move(document), print_prune, 0};
 }
@@ -98,6 +99,10 @@ Result<Outcome> run_prune(Link& link, const KeepArguments& args) {
   Json question{{"target", args.target}, {"dry_run", args.dry_run}};
   if (args.force) question["force"] = true;
   if (!rules.is_null()) question["rules"] = rules;
+  Result<Outcome> pruned = ask_plan(link, "prune", question, args.dry_run);
+  if (pruned.ok() || !refuses_argument(pruned.error(), "force")) return pruned;
+  warn("this ckptd is older and holds nothing for readers: --force is not needed");
+  question.erase("force");
   return ask_plan(link, "prune", question, args.dry_run);
 }
 
@@ -200,7 +205,7 @@ Result<Json> rules_document(const RuleFlags& flags) {
 void add_keeping(Builder& build) {
   const auto args = std::make_shared<KeepArguments>();
   CLI::App* keep =
-      build.add("keep", "Set, in place of all rules of before, or show which commits `prune` keeps",
+      build.add("keep", "Show the rules that decide which commits `prune` keeps, or replace them",
                 "  ckptctl keep tiny --keep-last 5 --keep-daily 7 --keep-best loss:3\n"
                 "  ckptctl keep tiny\n  ckptctl keep tiny --none",
                 [args](Link& link) { return run_keep(link, *args); });

@@ -1,6 +1,6 @@
 #include "client/ctl/link.h"
 
-#include "formats/base/console.h"
+#include "client/ctl/say.h"
 #include "formats/base/json_dump.h"
 #include "formats/json_text.h"
 
@@ -31,6 +31,11 @@ ErrorCode code_for_exit(int exit_code) {
 
 ckpt::Error as_error(const ckpt::client::Error& error) {
   return {static_cast<ErrorCode>(error.status), error.message};
+}
+
+bool refuses_argument(const ckpt::Error& error, std::string_view name) {
+  return error.code == ErrorCode::kInvalidArgument &&
+         error.message == fmt::format("unknown argument {}", name);
 }
 
 Result<Link> Link::open(const Options& how) {
@@ -131,8 +136,7 @@ Result<std::shared_ptr<ckpt::client::Hold>> Link::hold(const std::string& run, u
   auto hold = session_.hold(options);
   if (hold) return std::make_shared<ckpt::client::Hold>(std::move(hold).value());
   if (hold.error().status != CKPT_E_VERSION_MISMATCH) return as_error(hold.error());
-  ckpt::base::print_stderr("ckptctl: warning: {}: a prune can remove it meanwhile\n",
-                           hold.error().message);
+  warn("{}: a prune can remove it meanwhile", hold.error().message);
   return std::shared_ptr<ckpt::client::Hold>();
 }
 

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "client/ctl/pages.h"
@@ -22,6 +23,11 @@ struct Answer {
 
 // What libckpt says, as we say it.
 ckpt::Error as_error(const ckpt::client::Error& error);
+
+// True if the error is the answer of a daemon that does not know this argument, because it is older
+// than the argument. Daemon and client of neighbouring versions work together: whoever sends a new
+// argument asks again without it.
+bool refuses_argument(const ckpt::Error& error, std::string_view name);
 
 class Link {
  public:

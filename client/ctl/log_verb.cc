@@ -1,6 +1,8 @@
 #include "client/ctl/log_verb.h"
 
-#include "formats/base/console.h"
+#include <utility>
+
+#include "client/ctl/say.h"
 #include "formats/selector.h"
 
 namespace ckptctl {
@@ -18,11 +20,22 @@ struct LogArguments {
 Status say_what_is_not_listed(Link& link, const std::string& target) {
   const Json question{{"target", target}, {"lineages", "others"}, {"limit", 1}};
   CKPT_ASSIGN(const Json others, link.document("log", question));
-  if (!others.empty()) {
-    ckpt::base::print_stderr(
-        "ckptctl: commits of other lineages are not listed; --all lists them\n");
-  }
+  if (!others.empty()) say("commits of other lineages are not listed; --all lists them");
   return ckpt::ok_status();
+}
+
+// A daemon of the version before knows no lines of history: it lists the commits of all lineages,
+// or of the one that the target names. `understood` is false then.
+Result<Json> ask_log(Link& link, Json question, bool& understood) {
+  Result<Json> log = link.document("log", question);
+  understood = log.ok() || !refuses_argument(log.error(), "lineages");
+  if (understood) return log;
+  warn("this ckptd is older and cannot list one line of history: the list has {}; upgrade ckptd",
+       question["target"].get<std::string>().find('~') == std::string::npos
+           ? "the commits of every lineage"
+           : "this lineage without its ancestors");
+  question.erase("lineages");
+  return link.document("log", question);
 }
 
 Result<Outcome> run_log(Link& link, const LogArguments& args) {
@@ -37,8 +50,9 @@ Result<Outcome> run_log(Link& link, const LogArguments& args) {
   if (args.limit > 0) question["limit"] = args.limit;
   if (args.deleted) question["deleted"] = true;
   if (!args.deleted && !args.all) question["lineages"] = "line";
-  CKPT_ASSIGN(Json document, link.document("log", question));
-  if (!args.deleted && !args.all && whole_run) {
+  bool understood = true;
+  CKPT_ASSIGN(Json document, ask_log(link, std::move(question), understood));
+  if (understood && !args.deleted && !args.all && whole_run) {
     CKPT_TRY(say_what_is_not_listed(link, args.target));
   }
   return Outcome{std::move(document), print_log, 0};
@@ -56,7 +70,7 @@ void add_log(Builder& build) {
   build.target(log, args->target, "run",
                "RUN: the current lineage and its ancestors; RUN~LINEAGE or a commit: that one's");
   log->add_flag("--all,-a", args->all, "Every lineage of the run, as a tree");
-  log->add_flag("--deleted", args->deleted, "Those that were removed instead: when and why");
+  log->add_flag("--deleted", args->deleted, "List removed commits, with time and reason");
   log->add_option("--limit,-n", args->limit, "At most so many; 0: all");
 }
 

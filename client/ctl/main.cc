@@ -3,6 +3,7 @@
 #include <string>
 #include <string_view>
 
+#include "client/ctl/say.h"
 #include "client/ctl/verbs.h"
 #include "formats/base/cli_errors.h"
 #include "formats/base/cli_numbers.h"
@@ -45,7 +46,7 @@ int run(int argc, char** argv) {
   const ckpt::Result<ckptctl::Outcome> outcome = verb();
   if (!outcome.ok()) {
     const std::string& message = outcome.error().message;
-    ckpt::base::print_stderr("ckptctl: {}{}\n", message, next_step(message));
+    ckptctl::say("{}{}", message, next_step(message));
     return ckpt::exit_code_for(outcome.error().code);
   }
   if (common.wants_json()) {

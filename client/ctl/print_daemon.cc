@@ -9,6 +9,7 @@
 #include "client/ctl/print_values.h"
 #include "client/ctl/table.h"
 #include "formats/base/parse.h"
+#include "formats/base/printable.h"
 
 namespace ckptctl {
 namespace {
@@ -57,7 +58,8 @@ std::string memory_line(const Json& document) {
   const Json states = member(document, "slabs");
   for (const auto& [state, count] : states.items()) {
     if (count == 0) continue;
-    slabs += fmt::format("{}{} {}", slabs.empty() ? "" : ", ", text(count), state);
+    slabs +=
+        fmt::format("{}{} {}", slabs.empty() ? "" : ", ", text(count), ckpt::base::escaped(state));
   }
   return line + (slabs.empty() ? "" : "; slabs: " + slabs) + "\n";
 }

@@ -14,9 +14,10 @@
 #include "client/ctl/log_verb.h"
 #include "client/ctl/new_file.h"
 #include "client/ctl/print.h"
+#include "client/ctl/say.h"
 #include "client/ctl/scrub_verb.h"
 #include "client/ctl/verb_builder.h"
-#include "formats/base/console.h"
+#include "formats/base/counted.h"
 #include "formats/base/parse.h"
 #include "formats/selector.h"
 
@@ -63,22 +64,19 @@ Result<Outcome> run_export(Link& link, const Arguments& args) {
   Progress progress("export");
   CKPT_ASSIGN(Json document, export_view(link, request, progress));
   for (const Json& passed : document["fallbacks"]) {
-    ckpt::base::print_stderr("ckptctl: warning: {} was passed over: {}\n",
-                             passed["view"].get<std::string>(),
-                             passed["reason"].get<std::string>());
+    warn("{} was passed over: {}", passed["view"].get<std::string>(),
+         passed["reason"].get<std::string>());
   }
   if (!document["stale_units"].empty()) {
-    ckpt::base::print_stderr(
-        "ckptctl: warning: {} units are older than step {}; `show` lists them\n",
-        document["stale_units"].size(), document["step"].dump());
+    warn("{} older than step {}; `show` lists them",
+         ckpt::base::counted(document["stale_units"].size(), "unit is", "units are"),
+         document["step"].dump());
   }
   if (document["config"] == false) {
-    ckpt::base::print_stderr(
-        "ckptctl: warning: the run's metadata has no hf_config: no config.json\n");
+    warn("the run's metadata has no hf_config: no config.json");
   }
   if (const auto differs = document["differs"].get<std::string>(); !differs.empty()) {
-    ckpt::base::print_stderr("ckptctl: warning: these are not the files that were imported: {}\n",
-                             differs);
+    warn("these are not the files that were imported: {}", differs);
   }
   return Outcome{std::move(document), print_export, 0};
 }
@@ -88,21 +86,19 @@ Result<Outcome> run_import(Link& link, const Arguments& args) {
   const ImportRequest request{.folder = args.target, .run = args.run, .step = args.step};
   CKPT_ASSIGN(Json document, import_folder(link, request, progress));
   if (const auto alarms = document["alarms"].get<std::string>(); !alarms.empty()) {
-    ckpt::base::print_stderr("ckptctl: warning: {}\n", alarms);
+    warn("{}", alarms);
   }
   for (const Json& note : document["notes"]) {
-    ckpt::base::print_stderr("ckptctl: warning: {}\n", note.get<std::string>());
+    warn("{}", note.get<std::string>());
   }
   if (!document["left_out"].empty()) {
-    ckpt::base::print_stderr(
-        "ckptctl: warning: left out, since only tensors, their index and config.json are "
-        "kept: {}\n",
-        fmt::join(document["left_out"].get<std::vector<std::string>>(), ", "));
+    warn("left out, since only tensors, their index and config.json are kept: {}",
+         fmt::join(document["left_out"].get<std::vector<std::string>>(), ", "));
   }
   if (document["resumable"] == false) {
-    ckpt::base::print_stderr(
-        "ckptctl: warning: run {} can be shown, compared and exported, not resumed: the "
-        "folder has no state of a trainer (`export --resumable` writes it)\n",
+    warn(
+        "run {} can be shown, compared and exported, not resumed: the "
+        "folder has no state of a trainer (`export --resumable` writes it)",
         args.run);
   }
   return Outcome{std::move(document), print_import, 0};
@@ -126,8 +122,7 @@ Result<Outcome> run_wait(Link& link, const Arguments& args) {
                         args.level, args.timeout, view.error().message);
     }
     if (!told) {
-      ckpt::base::print_stderr("ckptctl: waiting up to {} for {}: {}\n", args.timeout, args.target,
-                               view.error().message);
+      say("waiting up to {} for {}: {}", args.timeout, args.target, view.error().message);
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
@@ -140,7 +135,7 @@ void add_history(Builder& build, const std::shared_ptr<Arguments>& args) {
         return args->deleted ? Json{{"removed", true}} : Json::object();
       },
       print_runs);
-  runs->add_flag("--removed", args->deleted, "Those that were removed instead: when and why");
+  runs->add_flag("--removed", args->deleted, "List removed runs, with time and reason");
   add_log(build);
   CLI::App* show = build.add_listing(
       "show", "Show a view: which version of each unit it holds",
@@ -194,8 +189,7 @@ Result<Outcome> run_experts(Link& link, const Arguments& args) {
     // Whatever becomes of the picture, the experts are printed.
     const Status written = write_text_file(*args.svg, heat_map_svg(heat_map(document, by)));
     if (!written.ok()) exit_code = 1;
-    ckpt::base::print_stderr("ckptctl: {}\n",
-                             written.ok() ? *args.svg + " written" : written.error().message);
+    say("{}", written.ok() ? *args.svg + " written" : written.error().message);
   }
   if (args.list) return Outcome{std::move(document), print_experts, exit_code};
   const auto print = [by](const Json& view) {

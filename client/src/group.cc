@@ -16,31 +16,42 @@ constexpr uint32_t kKvSetTimeoutMs = 30'000;
 // From the join to the first question why it waits, and between two of them.
 constexpr std::chrono::milliseconds kJoinNotice{1'000};
 constexpr std::chrono::milliseconds kJoinNoticeEvery{5'000};
-constexpr uint32_t kJoinQuestionMs = 1'000;
+constexpr std::chrono::milliseconds kJoinQuestionMax{1'000};
 
-// JoinWait: asks the daemon what a join waits for, and tells the caller when that changes.
+// JoinWait: asks the daemon what a join waits for, and tells the caller when that changes. The last
+// question is asked shortly before the deadline of the join, so that its error can say why. None
+// outlasts the deadline.
 class JoinWait {
  public:
-  JoinWait(Session& session, const std::function<void(const std::string&)>& tell)
-      : session_(session), tell_(tell), next_(Clock::now() + kJoinNotice) {}
+  JoinWait(Session& session, const std::function<void(const std::string&)>& tell,
+           std::chrono::milliseconds timeout)
+      : session_(session),
+        tell_(tell),
+        every_(std::min(kJoinNotice, timeout / 4)),
+        deadline_(Clock::now() + timeout),
+        last_(deadline_.at() - every_),
+        next_(std::min(Clock::now() + kJoinNotice, last_)) {}
+
+  // How often look() is to be called at least.
+  std::chrono::milliseconds every() const { return every_; }
+  const Deadline& deadline() const { return deadline_; }
 
   void look() {
-    if (over_ || Clock::now() < next_ || !session_.ready()) return;
-    next_ = Clock::now() + kJoinNoticeEvery;
+    const Clock::time_point now = Clock::now();
+    if (over_ || now < next_ || deadline_.expired() || !session_.ready()) return;
+    next_ = now < last_ ? std::min(now + kJoinNoticeEvery, last_) : deadline_.at();
     ask();
   }
-  // Why the join waits as of now; empty if that is not known.
-  const std::string& reason() {
-    if (!over_ && session_.ready()) ask();
-    return reason_;
-  }
+  // Why the join waited when last asked; empty if that is not known.
+  const std::string& reason() const { return reason_; }
 
  private:
   void ask() {
     fb::QueryT question;
     question.verb = "join";
     const auto reply = session_.call(
-        question, {Deadline::after_ms(kJoinQuestionMs), "asking why the join waits", {}});
+        question,
+        {deadline_.or_earlier(Clock::now() + kJoinQuestionMax), "asking why the join waits", {}});
     const fb::QueryReplyT* answer = reply.ok() ? reply->body.AsQueryReply() : nullptr;
     // A daemon that does not know the question is not asked again.
     over_ = reply.ok() && (answer == nullptr || answer->exit_code != 0);
@@ -56,6 +67,9 @@ class JoinWait {
   static constexpr size_t kReasonBytesMax = 1024;
   Session& session_;
   const std::function<void(const std::string&)>& tell_;
+  const std::chrono::milliseconds every_;
+  const Deadline deadline_;
+  const Clock::time_point last_;  // from then on one question more
   Clock::time_point next_;
   std::string reason_;
   bool over_ = false;
@@ -115,15 +129,15 @@ Status join_group(Session& session, const JoinOptions& options) {
   body.grace_ms = options.grace_ms;
   // Whatever epoch it was in, it wants a new one: no reconnect shall rejoin the old.
   session.group().leave();
-  JoinWait wait(session, options.waiting);
-  const CallOptions call{Deadline::after_ms(options.timeout_ms),
+  JoinWait wait(session, options.waiting, std::chrono::milliseconds(options.timeout_ms));
+  const CallOptions call{wait.deadline(),
                          fmt::format("run {}: rank {} joining a group of {}", session.options().run,
                                      options.rank, options.size),
                          [&wait]() -> std::optional<Error> {
                            wait.look();
                            return std::nullopt;
                          },
-                         kJoinNotice};
+                         wait.every()};
   Result<fb::MessageT> reply = session.call(body, call);
   if (!reply.ok()) {
     Error error = std::move(reply).error();

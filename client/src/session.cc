@@ -2,6 +2,9 @@
 
 #include <poll.h>
 #include <sys/mman.h>
+#include <unistd.h>
+
+#include <utility>
 
 #include "client/src/snapshot.h"
 
@@ -22,6 +25,13 @@ bool is_final(ErrorCode code) {
 
 // A call that waits asks so often whether it is to go on.
 constexpr uint32_t kInterruptMs = 50;
+
+// kInvalidArgument: transmit() does not take it for a lost daemon.
+Error not_owner_error(std::string_view what) {
+  return make_error(ErrorCode::kInvalidArgument,
+                    "{}: the session belongs to the process that forked this one; open another",
+                    what);
+}
 
 // Waits without a socket to wait on.
 void sleep_until(const Deadline& deadline) { (void)::poll(nullptr, 0, deadline.poll_timeout_ms()); }
@@ -49,18 +59,36 @@ void Session::warm_slabs(const Deadline& deadline) {
   }
 }
 
+Session::Session(Options options)
+    : options_(std::move(options)), owner_(::getpid()), silence_(options_.heartbeat_ms) {}
+
+bool Session::is_owner() const { return ::getpid() == owner_; }
+
+// The arena is not mapped in a child (MADV_DONTFORK); the child may have mapped something else
+// there since, which must not be unmapped.
+void Session::leave_to_owner() {
+  static auto* const never_unmapped = new std::vector<ArenaMapping>;
+  if (arena_) never_unmapped->push_back(*std::exchange(arena_, std::nullopt));
+  for (ArenaMapping& retired : retired_arenas_) never_unmapped->push_back(std::move(retired));
+  retired_arenas_.clear();
+  connection_.reset();
+  phase_ = Phase::kDisconnected;
+}
+
 Session::~Session() {
+  if (!is_owner()) leave_to_owner();
   for (const auto& handle : handles_) {
     if (const auto snapshot = handle.lock()) snapshot->session_closes();
   }
   snapshots_.clear();
   holds_.session_closes();
-  drain_sends(Deadline::after_ms(kCloseFlushMs));
+  if (is_owner()) drain_sends(Deadline::after_ms(kCloseFlushMs));
 }
 
 void Session::pump(const Deadline& deadline) {
   const Deadline until =
       options_.interrupted ? deadline.or_earlier(Deadline::after_ms(kInterruptMs).at()) : deadline;
+  if (!is_owner()) return sleep_until(until);
   for (;;) {
     const bool connected = step_connect();
     if (connected && connection_ && receive_all()) return;
@@ -87,6 +115,7 @@ void Session::beat() {
 }
 
 std::optional<Error> Session::ended_early(const CallOptions& options) const {
+  if (!is_owner()) return not_owner_error(options.what);
   if (options.cancelled) {
     if (std::optional<Error> error = options.cancelled()) return error;
   }
@@ -155,6 +184,7 @@ Result<fb::MessageT> Session::call_message(const MakeMessage& make, const CallOp
 }
 
 Status Session::transmit(const fb::MessageT& message, int fd) {
+  if (!is_owner()) return not_owner_error("message to ckptd");
   Status sent = connection_->send(message, fd);
   // A message that is too large was not sent and harms nobody but its caller.
   if (!sent.ok() && sent.error().code != ErrorCode::kInvalidArgument) lose(sent.error());

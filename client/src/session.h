@@ -10,6 +10,8 @@
 //     '--+--> handing back: the old arena, on the socket PATH.arena. If that fails: with Hello.
 #pragma once
 
+#include <sys/types.h>
+
 #include <functional>
 #include <map>
 #include <memory>
@@ -58,7 +60,8 @@ class Session {
   // Waits for a daemon to be there until the deadline; an answer that waiting cannot change
   // (another protocol version, not allowed, no memory) fails at once.
   static Result<std::unique_ptr<Session>> open(Options options, const Deadline& deadline);
-  // Aborts snapshots that were not ended, sends what is queued, and hangs up.
+  // Aborts snapshots that were not ended, sends what is queued, and hangs up. In a forked child,
+  // which shares the socket with the process that opened the session: only closes descriptors.
   ~Session();
 
   // One turn: reconnects if it is time to, handles every message that has arrived; if nothing
@@ -112,8 +115,6 @@ class Session {
   bool ready() const { return phase_ == Phase::kReady; }
   // Counts connections that became ready: differs if the daemon was lost since.
   uint64_t generation() const { return generation_; }
-  // Version of wire.fbs that was agreed on with the daemon of now; 0 before the first Welcome.
-  uint32_t protocol() const { return protocol_; }
   int fd() const { return connection_ ? connection_->fd() : -1; }
   const Options& options() const { return options_; }
 
@@ -161,8 +162,10 @@ class Session {
   enum class Phase { kDisconnected, kHandingBack, kGreeting, kRegistering, kRejoining, kReady };
   using MakeMessage = std::function<fb::MessageT(uint64_t request)>;
 
-  explicit Session(Options options)
-      : options_(std::move(options)), silence_(options_.heartbeat_ms) {}
+  explicit Session(Options options);
+  // False in a forked child. The socket is the parent's: nothing is sent, nothing received.
+  bool is_owner() const;
+  void leave_to_owner();
   std::optional<Error> ended_early(const CallOptions& options) const;
   void beat();
   Result<fb::MessageT> call_message(const MakeMessage& make, const CallOptions& options);
@@ -195,10 +198,10 @@ class Session {
   void error_without_waiter(const fb::ErrorReplyT& error);
 
   Options options_;
+  const pid_t owner_;
   Phase phase_ = Phase::kDisconnected;
   std::optional<Connection> connection_;
   uint64_t generation_ = 0;
-  uint32_t protocol_ = 0;
   uint64_t next_request_ = 1;
   uint64_t handshake_request_ = 0;
   Clock::time_point handshake_ends_{};

@@ -24,7 +24,7 @@ constexpr std::chrono::milliseconds kHandBackMax{5'000};
 
 }  // namespace
 
-// False if it has just found that there is no daemon.
+// False: nobody listens; the next try is at next_attempt_.
 bool Session::step_connect() {
   if (phase_ == Phase::kDisconnected) {
     if (Clock::now() < next_attempt_) return true;
@@ -102,7 +102,6 @@ Status Session::take_welcome(const fb::WelcomeT& welcome) {
     return make_error(agreed.error().code, "socket {}: {}", options_.socket,
                       agreed.error().message);
   }
-  protocol_ = *agreed;
   daemon_holds_ = welcome.holds;
   if (welcome.adopted) {
     if (arena_) return ok_status();

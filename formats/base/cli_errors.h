@@ -91,12 +91,7 @@ inline std::string joined(const std::vector<std::string>& names) {
   return text;
 }
 
-// Texts of a command line may hold any bytes, and end up on a terminal.
-inline std::string quoted(const std::string& said) {
-  std::string text = "`";
-  for (const char c : said.substr(0, 128)) text += c >= ' ' && c <= '~' ? c : '?';
-  return text + (said.size() > 128 ? "...`" : "`");
-}
+inline std::string quoted(const std::string& said) { return "`" + printable(said) + "`"; }
 
 inline std::string with_suggestion(const std::string& text, const std::string& nearest) {
   return nearest.empty() ? text : text + "; did you mean " + quoted(nearest) + "?";

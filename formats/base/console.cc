@@ -26,6 +26,6 @@ void write_stderr_exactly(std::string_view text) {
 }
 
 void write_stdout(std::string_view screen) { write_stdout_exactly(escaped_screen(screen)); }
-void write_stderr(std::string_view screen) { write_stderr_exactly(escaped_screen(screen)); }
+void write_stderr(std::string_view lines) { write_stderr_exactly(escaped_lines(lines)); }
 
 }  // namespace ckpt::base

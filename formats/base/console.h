@@ -15,8 +15,8 @@
 
 namespace ckpt::base {
 
-void write_stdout(std::string_view screen);
-void write_stderr(std::string_view screen);
+void write_stdout(std::string_view screen);  // may have colours
+void write_stderr(std::string_view lines);
 
 // A document for programs, as it is: dump_json (json_dump.h) has escaped it.
 void write_stdout_exactly(std::string_view document);

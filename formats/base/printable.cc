@@ -1,48 +1,16 @@
 #include "formats/base/printable.h"
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <cstdio>
+
+#include "formats/base/utf8.h"
 
 namespace ckpt::base {
 
 namespace {
 
 constexpr std::string_view kMore = "...";
-
-// One character of UTF-8, or one byte that begins none.
-struct Character {
-  size_t bytes = 1;
-  uint32_t code = 0;
-  bool is_utf8 = false;
-};
-
-// Bytes of the sequence that `first` begins, 0 if it begins none; `code` gets its payload bits.
-size_t sequence_bytes(unsigned char first, uint32_t& code) {
-  if (first < 0x80) return code = first, 1;
-  if (first >= 0xc2 && first < 0xe0) return code = first & 0x1fU, 2;
-  if (first >= 0xe0 && first < 0xf0) return code = first & 0x0fU, 3;
-  if (first >= 0xf0 && first < 0xf5) return code = first & 0x07U, 4;
-  return 0;
-}
-
-Character first_character(std::string_view text) {
-  Character character;
-  character.code = static_cast<unsigned char>(text[0]);
-  uint32_t code = 0;
-  const size_t bytes = sequence_bytes(static_cast<unsigned char>(text[0]), code);
-  if (bytes == 0 || bytes > text.size()) return character;
-  for (size_t i = 1; i < bytes; ++i) {
-    const auto next = static_cast<unsigned char>(text[i]);
-    if ((next & 0xc0U) != 0x80) return character;
-    code = code << 6 | (next & 0x3fU);
-  }
-  constexpr std::array<uint32_t, 5> kLeast = {0, 0, 0x80, 0x800, 0x10000};  // else: overlong
-  const bool surrogate = code >= 0xd800 && code < 0xe000;
-  if (code < kLeast[bytes] || code > 0x10ffff || surrogate) return character;
-  return {bytes, code, true};
-}
 
 struct Range {
   uint32_t first;
@@ -60,26 +28,26 @@ constexpr Range kUnprintable[] = {
     {0xe0000, 0xe007f},                      // tags
 };
 
-bool is_printable(const Character& character) {
-  if (!character.is_utf8) return false;
+bool is_printable(const Utf8Character& character) {
+  if (!character.well_formed) return false;
   return std::none_of(std::begin(kUnprintable), std::end(kUnprintable), [&](const Range& range) {
     return character.code >= range.first && character.code <= range.last;
   });
 }
 
-std::string escape_of(const Character& character) {
+std::string escape_of(const Utf8Character& character) {
   if (character.code == '\n') return "\\n";
   if (character.code == '\r') return "\\r";
   if (character.code == '\t') return "\\t";
   char text[16];
-  const bool byte = !character.is_utf8 || character.code < 0x80;
+  const bool byte = !character.well_formed || character.code < 0x80;
   std::snprintf(text, sizeof text, byte ? "\\x%02x" : "\\u{%x}", character.code);
   return text;
 }
 
 // Appends the first character of `text`, escaped where it must be; returns the bytes it has there.
 size_t append_first(std::string_view text, std::string& out) {
-  const Character character = first_character(text);
+  const Utf8Character character = first_utf8_character(text);
   if (is_printable(character)) {
     out.append(text.substr(0, character.bytes));
   } else {
@@ -93,6 +61,18 @@ size_t colour_bytes(std::string_view text) {
   if (!text.starts_with("\x1b[")) return 0;
   const size_t end = text.find_first_not_of("0123456789;", 2);
   return end != std::string_view::npos && text[end] == 'm' ? end + 1 : 0;
+}
+
+std::string escaped_around_layout(std::string_view text, bool keep_colours) {
+  std::string out;
+  out.reserve(text.size());
+  while (!text.empty()) {
+    const size_t colour = keep_colours ? colour_bytes(text) : 0;
+    const size_t kept = text[0] == '\n' || text[0] == '\t' ? 1 : colour;
+    out.append(text.substr(0, kept));
+    text.remove_prefix(kept != 0 ? kept : append_first(text, out));
+  }
+  return out;
 }
 
 }  // namespace
@@ -117,17 +97,8 @@ std::string escaped(std::string_view text) {
   return out;
 }
 
-std::string escaped_screen(std::string_view screen) {
-  std::string out;
-  out.reserve(screen.size());
-  while (!screen.empty()) {
-    const bool layout = screen[0] == '\n' || screen[0] == '\t';
-    const size_t kept = layout ? 1 : colour_bytes(screen);
-    out.append(screen.substr(0, kept));
-    screen.remove_prefix(kept != 0 ? kept : append_first(screen, out));
-  }
-  return out;
-}
+std::string escaped_lines(std::string_view lines) { return escaped_around_layout(lines, false); }
+std::string escaped_screen(std::string_view screen) { return escaped_around_layout(screen, true); }
 
 std::string escaped_json(std::string document) {
   const auto ours = [](char c) { return c != '\x7f' && static_cast<unsigned char>(c) < 0x80; };
@@ -135,12 +106,12 @@ std::string escaped_json(std::string document) {
   std::string out;
   out.reserve(document.size());
   for (std::string_view rest = document; !rest.empty();) {
-    const Character character = first_character(rest);
+    const Utf8Character character = first_utf8_character(rest);
     // Control characters of ASCII stand between the values alone: JSON has none in its strings.
     if (character.code < 0x7f || is_printable(character)) {
       out.append(rest.substr(0, character.bytes));
     } else {
-      const uint32_t code = character.is_utf8 ? character.code : 0xfffd;
+      const uint32_t code = character.well_formed ? character.code : 0xfffd;
       const auto unit = [&out](uint32_t utf16) {
         char text[8];
         std::snprintf(text, sizeof text, "\\u%04x", utf16 & 0xffffU);

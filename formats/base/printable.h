@@ -19,8 +19,10 @@ std::string printable(std::string_view text, size_t bytes_max = 128);
 // The whole text, escaped.
 std::string escaped(std::string_view text);
 
-// A finished screen of ours, in which texts from outside may have been forgotten: newlines, tabs
-// and colours (ESC [ digits m) stay, all else is escaped. The last guard before a terminal.
+// Lines of ours, in which texts from outside may have been forgotten: newlines and tabs stay, all
+// else is escaped. The last guard before a terminal.
+std::string escaped_lines(std::string_view lines);
+// The same, and colours (ESC [ digits m) stay.
 std::string escaped_screen(std::string_view screen);
 
 // A JSON document (valid UTF-8) with the characters that JSON allows in a string but a terminal

@@ -1,7 +1,5 @@
 #include "formats/base/utf8.h"
 
-#include <cstddef>
-
 namespace ckpt::base {
 namespace {
 
@@ -20,28 +18,34 @@ constexpr Row kRows[] = {
     {0xf0, 0xf0, 4, 0x90, 0xbf}, {0xf1, 0xf3, 4, 0x80, 0xbf}, {0xf4, 0xf4, 4, 0x80, 0x8f},
 };
 
-// Bytes of the well-formed character that `text` starts with; 0: it starts with none.
-size_t character_bytes(std::string_view text) {
-  const auto at = [text](size_t i) { return static_cast<unsigned char>(text[i]); };
-  for (const Row& row : kRows) {
-    if (at(0) < row.first || at(0) > row.last) continue;
-    if (text.size() < row.length) return 0;
-    if (row.length > 1 && (at(1) < row.second_min || at(1) > row.second_max)) return 0;
-    for (size_t i = 2; i < row.length; ++i) {
-      if (at(i) < 0x80 || at(i) > 0xbf) return 0;
-    }
-    return row.length;
-  }
-  return 0;
-}
+// The payload bits of the first byte of a sequence of this length.
+constexpr uint32_t kFirstByteMask[] = {0, 0x7f, 0x1f, 0x0f, 0x07};
 
 }  // namespace
 
+Utf8Character first_utf8_character(std::string_view text) {
+  const auto at = [text](size_t i) { return static_cast<unsigned char>(text[i]); };
+  const Utf8Character malformed{1, at(0), false};
+  for (const Row& row : kRows) {
+    if (at(0) < row.first || at(0) > row.last) continue;
+    if (text.size() < row.length) return malformed;
+    uint32_t code = at(0) & kFirstByteMask[row.length];
+    for (size_t i = 1; i < row.length; ++i) {
+      const unsigned char least = i == 1 ? row.second_min : 0x80;
+      const unsigned char most = i == 1 ? row.second_max : 0xbf;
+      if (at(i) < least || at(i) > most) return malformed;
+      code = code << 6 | (at(i) & 0x3fU);
+    }
+    return {row.length, code, true};
+  }
+  return malformed;
+}
+
 bool is_utf8(std::string_view text) {
   while (!text.empty()) {
-    const size_t bytes = character_bytes(text);
-    if (bytes == 0) return false;
-    text.remove_prefix(bytes);
+    const Utf8Character character = first_utf8_character(text);
+    if (!character.well_formed) return false;
+    text.remove_prefix(character.bytes);
   }
   return true;
 }

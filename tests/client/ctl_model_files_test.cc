@@ -138,6 +138,22 @@ TEST_F(ModelFiles, AModelsNumbersStayAsTheTrainerWroteThem) {
   ASSERT_OK(session->leave());
 }
 
+// A downloaded folder may have files with any names.
+TEST_F(ModelFiles, FileNamesDoNotControlTheTerminal) {
+  put("model.safetensors", tensors(R"({"w":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})", 1));
+  std::ofstream(model_ + "/a\x1b[8m") << "x";
+  std::ofstream(model_ + "/b\nckptctl: all is well") << "x";
+  const Finished finished = ctl({"import", model_, "--run", "some"});
+  EXPECT_EQ(finished.exit_code, 0);
+  EXPECT_THAT(finished.err, HasSubstr("a\\x1b[8m, b\\nckptctl: all is well"));
+  EXPECT_EQ(finished.err.find('\x1b'), std::string::npos);
+  EXPECT_EQ(finished.err.find("\nckptctl: all"), std::string::npos);
+
+  const Finished none = ctl({"import", "/no\x1b[8m\nckptctl: all is well", "--run", "other"});
+  EXPECT_EQ(none.exit_code, 3);
+  EXPECT_THAT(none.err, HasSubstr("/no\\x1b[8m\\nckptctl: all is well"));
+}
+
 TEST_F(ModelFiles, SaysWhatItLeavesOut) {
   put("model.safetensors", tensors(R"({"w":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})", 1));
   std::ofstream(model_ + "/tokenizer.json") << "{}";

@@ -2,6 +2,7 @@
 #include <sys/stat.h>
 
 #include <atomic>
+#include <chrono>
 
 #include "tests/client/client_fixture.h"
 #include "tests/client/fake_daemon.h"
@@ -20,6 +21,15 @@ class SessionTest : public testing::Test {
     options.run = "tiny";
     options.timeout_ms = timeout_ms;
     return options;
+  }
+  // False: not within 20 s.
+  template <typename Condition>
+  static bool polls_until(Session& session, Condition&& reached) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (!reached()) {
+      if (std::chrono::steady_clock::now() >= end || !session.poll(5).ok()) return false;
+    }
+    return true;
   }
   TempFolder folder_;
   std::string socket_ = folder_.path("ckptd.sock");
@@ -221,9 +231,10 @@ TEST_F(SessionTest, HeartbeatsTellADaemonThatHangsFromOneThatAnswers) {
   beating.heartbeat_ms = 1;
   auto session = Session::open(beating);
   ASSERT_OK(session);
-  while (daemon.wait_for(fb::MessageBody::Query, 0).size() < 3) ASSERT_OK(session->poll(5));
+  ASSERT_TRUE(polls_until(*session,
+                          [&] { return daemon.wait_for(fb::MessageBody::Query, 0).size() >= 3; }));
   hangs = true;
-  while (session->silence_ms() < 20) ASSERT_OK(session->poll(5));
+  ASSERT_TRUE(polls_until(*session, [&] { return session->silence_ms() >= 20; }));
   EXPECT_GE(session->fd(), 0) << "the connection is there all the same";
 }
 
@@ -248,6 +259,43 @@ TEST_F(SessionTest, InterruptedCallsEndLongBeforeTheirDeadline) {
   }());
   ASSERT_FALSE(none);
   EXPECT_EQ(none.error().status, CKPT_E_ABORTED) << none.error().message;
+}
+
+TEST_F(SessionTest, JoinsEndAtTheirDeadlineWhateverTheirQuestionsWaitFor) {
+  FakeDaemon daemon(socket_, {}, [](FakeDaemon::Peer&, const fb::MessageT& message) {
+    return message.body.type == fb::MessageBody::Query ||
+           message.body.type == fb::MessageBody::JoinGroup;
+  });
+  auto session = Session::open(options());
+  ASSERT_OK(session);
+  ASSERT_OK(session->register_units({flat_unit("a", 100)}));
+  const auto began = std::chrono::steady_clock::now();
+  const auto joined = session->join({.rank = 0, .size = 2, .timeout_ms = 200});
+  const auto waited = std::chrono::steady_clock::now() - began;
+  ASSERT_FALSE(joined);
+  EXPECT_EQ(joined.error().status, CKPT_E_DEADLINE_EXCEEDED);
+  EXPECT_LT(waited, std::chrono::milliseconds(900)) << "a question of its own may take 1 s";
+  daemon.wait_for(fb::MessageBody::LeaveGroup, 1);
+}
+
+TEST_F(SessionTest, JoinsThatEndSayWhatTheyWaitedFor) {
+  FakeDaemon daemon(socket_, {}, [](FakeDaemon::Peer& peer, const fb::MessageT& message) {
+    if (const fb::QueryT* question = message.body.AsQuery()) {
+      fb::QueryReplyT reply;
+      reply.request = question->request;
+      reply.json = R"({"reason":"rank 1 is missing"})";
+      peer.send(std::move(reply));
+      return true;
+    }
+    return message.body.type == fb::MessageBody::JoinGroup;
+  });
+  auto session = Session::open(options());
+  ASSERT_OK(session);
+  ASSERT_OK(session->register_units({flat_unit("a", 100)}));
+  const auto joined = session->join({.rank = 0, .size = 2, .timeout_ms = 2'000});
+  ASSERT_FALSE(joined);
+  EXPECT_NE(joined.error().message.find("rank 1 is missing"), std::string::npos)
+      << joined.error().message;
 }
 
 TEST_F(SessionTest, ACallWithoutAnAnswerEndsAtItsDeadline) {

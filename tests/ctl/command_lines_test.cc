@@ -41,7 +41,7 @@ TEST(CommandLines, BadUsageNamesProgramVerbAndArgument) {
       {{"ckptctl", "log", "tiny", "--limit"}, "ckptctl log: --limit needs a value"},
       {{"ckptctl", "log", "tiny", "--limit", "-1"},
        "ckptctl log: --limit: -1: must not be negative"},
-      {{"ckptctl", "gc", "\x1b[31mred"}, "ckptctl gc: one argument too many: `?[31mred`"},
+      {{"ckptctl", "gc", "\x1b[31mred"}, "ckptctl gc: one argument too many: `\\x1b[31mred`"},
       {{"ckptd", "--dta", "x"}, "ckptd: unknown flag `--dta`; did you mean `--data`?"},
       {{"ckptd", "--arena"}, "ckptd: --arena needs a value"},
       {{"ckptd"}, "ckptd: no data directory: pass --data DIR"},

@@ -120,7 +120,7 @@ void ProgressBar::update(uint64_t done, std::string_view detail) {
 
 void ProgressBar::interrupt(std::string_view line) {
   std::string text = drawn_ ? "\r\x1b[K" : "";
-  text += ckpt::base::escaped_screen(line);
+  text += ckpt::base::escaped_lines(line);
   text += "\n";
   if (drawn_) text += bar_line();
   options_.write(text);

@@ -10,6 +10,7 @@
 
 #include "formats/base/bytes.h"
 #include "formats/base/checked.h"
+#include "formats/base/counted.h"
 #include "formats/base/hash.h"
 #include "formats/base/printable.h"
 #include "formats/base/result.h"
@@ -160,11 +161,23 @@ TEST(Printable, ScreenKeepsLayoutAndColoursAlone) {
   EXPECT_EQ(base::escaped_screen("\x1b[2J\x1b]8;;x\rx"), "\\x1b[2J\\x1b]8;;x\\rx");
 }
 
+TEST(Printable, LinesKeepLayoutAlone) {
+  EXPECT_EQ(base::escaped_lines("a\x1b[8mb\tc\n"), "a\\x1b[8mb\tc\n");
+}
+
 TEST(Printable, JsonSaysTheSameWithoutControls) {
   EXPECT_EQ(base::escaped_json("{\n \"a\": \"\\u001b\xc3\xa4\"}"),
             "{\n \"a\": \"\\u001b\xc3\xa4\"}");
   EXPECT_EQ(base::escaped_json("\"\xc2\x9b\x7f\xe2\x80\xae\xf3\xa0\x80\x81\""),
             "\"\\u009b\\u007f\\u202e\\udb40\\udc01\"");
+}
+
+TEST(Counted, OneIsSingular) {
+  EXPECT_EQ(base::counted(0, "commit"), "0 commits");
+  EXPECT_EQ(base::counted(1, "commit"), "1 commit");
+  EXPECT_EQ(base::counted(2, "commit"), "2 commits");
+  EXPECT_EQ(base::counted(1, "unit is", "units are"), "1 unit is");
+  EXPECT_EQ(base::counted(3, "unit is", "units are"), "3 units are");
 }
 
 TEST(UnixAddress, ReachesPathsOfAnyLength) {
@@ -193,6 +206,18 @@ TEST(Utf8, TakesWellFormedTextAlone) {
                            "\xf4\x90\x80\x80", "\xf0\x9f\x99", "a\xc3(", "\xe5\xb1("}) {
     EXPECT_FALSE(base::is_utf8(text)) << text;
   }
+}
+
+TEST(Utf8, DecodesTheFirstCharacter) {
+  const auto euro = base::first_utf8_character("\xe2\x82\xacx");
+  EXPECT_TRUE(euro.well_formed);
+  EXPECT_EQ(euro.bytes, 3u);
+  EXPECT_EQ(euro.code, 0x20acu);
+  EXPECT_EQ(base::first_utf8_character("\xf0\x9f\x98\x80").code, 0x1f600u);
+  const auto cut = base::first_utf8_character("\xe2\x82");
+  EXPECT_FALSE(cut.well_formed);
+  EXPECT_EQ(cut.bytes, 1u);
+  EXPECT_EQ(cut.code, 0xe2u);
 }
 
 }  // namespace
