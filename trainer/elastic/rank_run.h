@@ -76,7 +76,7 @@ class RankRun {
   Status go_on(Comm& comm, const ckpt::client::Epoch& epoch, RankEvent& event);
   Status change_places(Comm& comm, const PlanPlacement& planner, uint32_t lineage,
                        RankEvent& event);
-  void tell_rollback(const LiveState::Settled& settled, RankEvent& event);
+  void tell_rollback(const LiveState::Settled& settled, uint32_t k_before, RankEvent& event);
   void settle_snapshots(const ckpt::client::Epoch& epoch);
   Result<bool> saved_in_the_end(Comm& comm);
   PlanPlacement planner(const std::vector<bool>& stays) const;
@@ -136,6 +136,8 @@ class RankRun {
   Pacer::Came came() const;
   Status settle_pace(Comm& comm, const RankEvent& event);
   void pace_of_change(uint32_t k_before, int64_t lost_tokens);
+  // "; 4 experts of each layer from now on, 2 before"; empty if k is as before.
+  std::string k_change_text(uint32_t k_before) const;
   bool overspends() const;
   void tell_agreed(RankEvent& event) const;
   Status pace(Comm& comm);
