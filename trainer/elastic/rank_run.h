@@ -194,6 +194,7 @@ class RankRun {
   std::optional<uint64_t> durable_step_;  // the step of the snapshot that became durable last
   std::vector<RestoredUnit> restored_;    // as the epoch began
   bool snapshot_due_ = false;             // a snapshot waits for ckptd to be back
+  bool postponed_ = false;                // that was told
   bool retake_ = false;                   // one failed without an answer; not yet told
   bool away_ = false;                     // somebody was without ckptd when the ranks met last
   // A snapshot failed, and none has been durable since: ckptd may hang, and not every step shall
