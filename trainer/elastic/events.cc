@@ -19,10 +19,10 @@ using nlohmann::json;
 
 namespace {
 
-constexpr std::array<std::string_view, 19> kKinds = {
-    "joining", "connecting", "restoring",  "training",   "step",  "taking", "snapshot",
-    "saving",  "dying",      "group_lost", "log",        "saved", "fatal",  "pacing",
-    "drained", "alive",      "replanned",  "regrouping", "notice"};
+constexpr std::array<std::string_view, 20> kKinds = {
+    "joining", "connecting", "restoring",  "training",   "step",      "taking", "snapshot",
+    "saving",  "dying",      "group_lost", "log",        "saved",     "fatal",  "pacing",
+    "drained", "alive",      "replanned",  "regrouping", "postponed", "notice"};
 
 // Of kPacing, kTaking and kSnapshot.
 template <typename Event, typename Visit>

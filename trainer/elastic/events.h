@@ -42,6 +42,7 @@ struct RankEvent {
     kAlive,       // says nothing else: the process runs (heartbeat.h)
     kReplanned,   // looked at the placement after `step`, and moved experts or not; from rank 0
     kRegrouping,  // leaves `epoch` together with its peers (`text`), to join the next one
+    kPostponed,   // the snapshot due after `step` waits for ckptd to answer; from rank 0, once
     kNotice,      // `text`, what the supervisor told people about checkpoints; `step` is complete
   };
   Kind kind = Kind::kLog;

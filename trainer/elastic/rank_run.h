@@ -76,7 +76,7 @@ class RankRun {
   Status go_on(Comm& comm, const ckpt::client::Epoch& epoch, RankEvent& event);
   Status change_places(Comm& comm, const PlanPlacement& planner, uint32_t lineage,
                        RankEvent& event);
-  void tell_rollback(const LiveState::Settled& settled, RankEvent& event);
+  void tell_rollback(const LiveState::Settled& settled, uint32_t k_before, RankEvent& event);
   void settle_snapshots(const ckpt::client::Epoch& epoch);
   Result<bool> saved_in_the_end(Comm& comm);
   PlanPlacement planner(const std::vector<bool>& stays) const;
@@ -136,6 +136,8 @@ class RankRun {
   Pacer::Came came() const;
   Status settle_pace(Comm& comm, const RankEvent& event);
   void pace_of_change(uint32_t k_before, int64_t lost_tokens);
+  // "; 4 experts of each layer from now on, 2 before"; empty if k is as before.
+  std::string k_change_text(uint32_t k_before) const;
   bool overspends() const;
   void tell_agreed(RankEvent& event) const;
   Status pace(Comm& comm);
@@ -192,6 +194,7 @@ class RankRun {
   std::optional<uint64_t> durable_step_;  // the step of the snapshot that became durable last
   std::vector<RestoredUnit> restored_;    // as the epoch began
   bool snapshot_due_ = false;             // a snapshot waits for ckptd to be back
+  bool postponed_ = false;                // that was told
   bool retake_ = false;                   // one failed without an answer; not yet told
   bool away_ = false;                     // somebody was without ckptd when the ranks met last
   // A snapshot failed, and none has been durable since: ckptd may hang, and not every step shall

@@ -144,12 +144,9 @@ Status RankRun::settle(Comm& comm, const client::ViewPoint& view, RankEvent& eve
   event.plt_rollback = partial_->meter().plt_rollback(progress_.routed_tokens);
   event.lost = partial_->lost();
   if (rank_ == 0 && loss->tokens > 0) {
-    const std::string more = partial_->k() == saved_partial_.k
-                                 ? ""
-                                 : fmt::format("; {} experts of each layer from now on, {} before",
-                                               partial_->k(), saved_partial_.k);
     events_.log(fmt::format("{}: {} tokens of stale experts are lost, {:.3f} % of all so far{}",
-                            where(), loss->tokens, 100 * event.plt, more));
+                            where(), loss->tokens, 100 * event.plt,
+                            k_change_text(saved_partial_.k)));
   }
   return {};
 }

@@ -126,6 +126,7 @@ Status RankRun::go_on(Comm& comm, const client::Epoch& epoch, RankEvent& event) 
 Status RankRun::change_places(Comm& comm, const PlanPlacement& planner, uint32_t lineage,
                               RankEvent& event) {
   const uint64_t begin_ns = monotonic_ns();
+  const uint32_t k_before = partial_->k();
   std::optional<EpochWatch::Loan> loan(std::in_place, *watch_);
   enter_phase("plan");
   CKPT_TRY(live_->plan(comm, planner));
@@ -160,7 +161,7 @@ Status RankRun::change_places(Comm& comm, const PlanPlacement& planner, uint32_t
   event.plt = partial_->plt(progress_.routed_tokens);
   event.plt_rollback = partial_->meter().plt_rollback(progress_.routed_tokens);
   event.lost = partial_->lost();
-  tell_rollback(settled, event);
+  tell_rollback(settled, k_before, event);
   event.plan_ms = ms_between(begin_ns, planned_ns);
   event.migrate_ms = ms_between(planned_ns, monotonic_ns());
   if (live_->lost().empty()) replanner_->moved(event.bytes_moved, event.migrate_ms);
@@ -168,7 +169,8 @@ Status RankRun::change_places(Comm& comm, const PlanPlacement& planner, uint32_t
 }
 
 // Of experts that came back older than the rest: for people, the report and the metrics.
-void RankRun::tell_rollback(const LiveState::Settled& settled, RankEvent& event) {
+void RankRun::tell_rollback(const LiveState::Settled& settled, uint32_t k_before,
+                            RankEvent& event) {
   const std::vector<uint32_t>& lost = live_->lost();
   rolled_back_.insert(rolled_back_.end(), lost.begin(), lost.end());
   rolled_back_to_.insert(rolled_back_to_.end(), settled.versions.begin(), settled.versions.end());
@@ -192,12 +194,10 @@ void RankRun::tell_rollback(const LiveState::Settled& settled, RankEvent& event)
   }
   if (settled.lost_tokens == 0) return;
   const PltMeter& plt = partial_->meter();
-  events_.log(fmt::format(
-      "{}: {} tokens are lost, {:.3f} % of all so far ({:.3f} % in rollbacks); {} expert{} of each"
-      " layer from now on",
-      where(), settled.lost_tokens, 100 * plt.plt(progress_.routed_tokens),
-      100 * plt.plt_rollback(progress_.routed_tokens), partial_->k(),
-      partial_->k() == 1 ? "" : "s"));
+  events_.log(
+      fmt::format("{}: {} tokens are lost, {:.3f} % of all so far ({:.3f} % in rollbacks){}",
+                  where(), settled.lost_tokens, 100 * plt.plt(progress_.routed_tokens),
+                  100 * plt.plt_rollback(progress_.routed_tokens), k_change_text(k_before)));
 }
 
 Result<StepResult> RankRun::all_or_none_step(Comm& comm) {

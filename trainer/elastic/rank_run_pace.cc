@@ -93,6 +93,13 @@ void RankRun::pace_of_change(uint32_t k_before, int64_t lost_tokens) {
   follow_pacer();
 }
 
+std::string RankRun::k_change_text(uint32_t k_before) const {
+  const uint32_t k = partial_->k();
+  if (k == k_before) return {};
+  return fmt::format("; {} expert{} of each layer from now on, {} before", k, k == 1 ? "" : "s",
+                     k_before);
+}
+
 bool RankRun::overspends() const {
   return partial_->plt(progress_.routed_tokens) > options_.partial.plt_budget;
 }

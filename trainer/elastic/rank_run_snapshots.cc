@@ -1,5 +1,6 @@
 // The part of RankRun that takes snapshots: when, how long it waits, and what becomes of them.
 #include <algorithm>
+#include <utility>
 
 #include "trainer/elastic/rank_run.h"
 #include "trainer/elastic/snapshot_troubles.h"
@@ -96,8 +97,12 @@ void RankRun::snapshot_at(const Boundary& boundary, bool early) {
   }
   if (boundary.away) {
     if (early) drop_snapshot("another rank has no ckptd");
+    if (snapshot_is_due() && !std::exchange(postponed_, true) && rank_ == 0) {
+      events_.write({.kind = Kind::kPostponed, .epoch = epoch_, .step = progress_.step});
+    }
     return;
   }
+  postponed_ = false;
   // A failure is reported; training goes on.
   if (early) {
     (void)fill_snapshot(usual_pressure());

@@ -68,6 +68,7 @@ void Recorder::add(const RankEvent& event) {
     case Kind::kLog:
     case Kind::kSaved:
     case Kind::kFatal:
+    case Kind::kPostponed:
     case Kind::kNotice:
       return;
   }

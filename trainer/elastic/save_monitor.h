@@ -5,6 +5,7 @@
 // fail, what stalls training.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -28,13 +29,17 @@ class SaveMonitor {
   std::string with_cause(const std::string& reason) const;
 
  private:
+  void add_training(const RankEvent& event);
   void add_snapshot(const RankEvent& event);
+  // Events of a lost epoch may be read after others train in the next one.
+  bool is_past(uint64_t epoch) const { return epoch < epoch_; }
 
   UnsavedWatch unsaved_;
   SnapshotTroubles troubles_;
   StallWatch stalls_;
-  std::vector<std::string> lines_;
-  uint64_t epoch_ = 0;  // the newest that trains
+  uint64_t epoch_ = 0;        // the newest that trains
+  uint64_t begun_epoch_ = 0;  // the newest that went back to what is saved
+  std::map<uint32_t, uint64_t> epoch_of_rank_;
 };
 
 }  // namespace moetrain

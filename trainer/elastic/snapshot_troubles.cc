@@ -88,14 +88,31 @@ std::string snapshot_cause(std::string_view reason) {
   return std::string(reason);
 }
 
-void SnapshotTroubles::failed(uint64_t step, std::string_view reason, uint64_t now_ns) {
-  const bool first_of_step = failed_.insert(step).second;
+bool SnapshotTroubles::failed(uint64_t step, std::string_view reason, uint64_t now_ns) {
   std::string cause = snapshot_cause(reason);
-  if (cause != kOtherRankFailed) {
+  const bool has_cause = cause != kOtherRankFailed;
+  if (!has_cause && unanswered_.contains(step)) return false;
+  const bool first_of_step = failed_.insert(step).second;
+  if (has_cause) {
     without_cause_.erase(step);
-    return tell(step, std::move(cause), now_ns);
+    tell(step, std::move(cause), now_ns);
+  } else if (first_of_step) {
+    without_cause_.emplace(step, now_ns);
   }
-  if (first_of_step) without_cause_.emplace(step, now_ns);
+  return true;
+}
+
+// Ranks that failed because of this one may have told so before it did.
+void SnapshotTroubles::unanswered(uint64_t step) {
+  unanswered_.insert(step);
+  if (without_cause_.erase(step) > 0) failed_.erase(step);
+}
+
+// What was told stays true until a checkpoint succeeds.
+void SnapshotTroubles::goes_back() {
+  failed_.clear();
+  without_cause_.clear();
+  unanswered_.clear();
 }
 
 void SnapshotTroubles::tell(uint64_t step, std::string cause, uint64_t now_ns) {
@@ -115,12 +132,13 @@ void SnapshotTroubles::tell(uint64_t step, std::string cause, uint64_t now_ns) {
 
 // One that was on its way before the failure says nothing about what comes after it.
 void SnapshotTroubles::durable(uint64_t step) {
-  if (failed_.empty() || step < *failed_.rbegin()) return;
+  unanswered_.erase(unanswered_.begin(), unanswered_.upper_bound(step));
+  if (!failed_.empty() && step < *failed_.rbegin()) return;
   if (!key_.empty()) {
-    lines_.push_back(
-        fmt::format("checkpoints succeed again: step {} is durable; {} failed since "
-                    "step {}",
-                    step, failed_.size(), *failed_.begin()));
+    const std::string failed = failed_.empty() ? ""
+                                               : fmt::format("; {} failed since step {}",
+                                                             failed_.size(), *failed_.begin());
+    lines_.push_back(fmt::format("checkpoints succeed again: step {} is durable{}", step, failed));
   }
   without_cause_.clear();
   failed_.clear();

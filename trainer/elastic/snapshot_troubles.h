@@ -4,7 +4,7 @@
 // Pure. All ranks report the same failure, each in its own words, step after step. A cause is told
 // when it is new, then at growing intervals with the number of checkpoints that failed. Ranks that
 // gave up only because another one failed have no cause of their own: theirs is told only if no
-// rank names one.
+// rank names one. Where that other rank had no answer of ckptd, UnsavedWatch tells it.
 #pragma once
 
 #include <cstdint>
@@ -22,14 +22,18 @@ namespace moetrain {
 // The reason of ranks that abandon their part because another rank could not bring its own.
 inline constexpr std::string_view kOtherRankFailed = "another rank could not contribute";
 
-// The innermost cause of a failed snapshot: without the names of run, step and rank that ckptd,
-// libckpt and the ranks put before it, each its own.
+// Cause of a failed snapshot, without the "run R step S:" prefixes of ckptd, libckpt and ranks.
 std::string snapshot_cause(std::string_view reason);
 
 class SnapshotTroubles {
  public:
-  // A rank's part of the snapshot of this step failed.
-  void failed(uint64_t step, std::string_view reason, uint64_t now_ns);
+  // A rank's part of the snapshot of this step failed. False: only because another rank had no
+  // answer of ckptd.
+  bool failed(uint64_t step, std::string_view reason, uint64_t now_ns);
+  // A rank's part of the snapshot of this step failed because ckptd did not answer it.
+  void unanswered(uint64_t step);
+  // Training goes back to an earlier step, and takes the snapshots that failed again.
+  void goes_back();
   // The snapshot of this step is durable.
   void durable(uint64_t step);
   // What is to be told by now.
@@ -42,7 +46,8 @@ class SnapshotTroubles {
 
   std::vector<std::string> lines_;
   std::map<uint64_t, uint64_t> without_cause_;  // step -> when its first rank failed so
-  std::set<uint64_t> failed_;                   // steps, since the last success
+  std::set<uint64_t> failed_;                   // steps, since the last success or rollback
+  std::set<uint64_t> unanswered_;               // steps, newer than the last durable one
   std::string cause_;
   std::string key_;  // the cause without its numbers: those change from step to step
   Reminder told_;

@@ -197,6 +197,7 @@ void Supervisor::Impl::handle(const RankEvent& event) {
     case Kind::kRestoring:
     case Kind::kSaving:
     case Kind::kPacing:
+    case Kind::kPostponed:
     case Kind::kSnapshot:  // SaveMonitor tells of these
     case Kind::kNotice:    // the supervisor's own
       return;

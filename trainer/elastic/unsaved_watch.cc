@@ -15,13 +15,15 @@ using ckpt::make_error;
 
 namespace {
 
-constexpr uint64_t kUnsavedMsNs = 1'000'000;
+constexpr uint64_t kNanosPerMs = 1'000'000;
 // After a signal: for a daemon that is gone, one that hangs, and one that the supervisor starts.
 constexpr uint64_t kGoneMs = 700;
 constexpr uint64_t kHangsMs = 2'000;
 constexpr uint64_t kStartsMs = 5'000;
 // A disk without progress for so long is worth a line.
 constexpr double kStuckMs = 5'000;
+// A rank waits so long for an answer before it fails or postpones a checkpoint.
+constexpr uint64_t kAnswerAwaitedNs = 1'000 * kNanosPerMs;
 
 }  // namespace
 
@@ -40,8 +42,8 @@ ckpt::Result<UnsavedOptions> parse_unsaved(const std::string& max, const std::st
     return options;
   }
   const auto time = ckpt::base::parse_duration(max);
-  if (time.ok() && time->count() >= int64_t{kUnsavedMsNs}) {
-    options.ms_max = static_cast<uint64_t>(time->count()) / kUnsavedMsNs;
+  if (time.ok() && time->count() >= int64_t{kNanosPerMs}) {
+    options.ms_max = static_cast<uint64_t>(time->count()) / kNanosPerMs;
     return options;
   }
   return make_error(ErrorCode::kInvalidArgument,
@@ -55,7 +57,14 @@ void UnsavedWatch::begins(uint64_t step, uint64_t now_ns) {
   saved_ = step;
   saved_ns_ = now_ns;
   failed_ = 0;
+  if (open_) open_->unsaved.since = step;
+  goes_on();
+}
+
+void UnsavedWatch::goes_on() {
   saving_.reset();
+  end_told_ = false;
+  stuck_.clear();
 }
 
 void UnsavedWatch::durable(uint64_t step, uint64_t now_ns) {
@@ -68,19 +77,32 @@ void UnsavedWatch::durable(uint64_t step, uint64_t now_ns) {
     if (open_) open_->unsaved.since = step;
     return;
   }
-  cause_.clear();
+  failure_.clear();
   if (!open_) return;
-  open_->unsaved.until = step;
-  open_->unsaved.ms = ms_between(open_->began_ns, now_ns);
-  open_->unsaved.saved = true;
-  periods_.push_back(std::move(open_->unsaved));
+  if (!open_->silence || open_->missed) {
+    open_->unsaved.until = step;
+    open_->unsaved.ms = open_->ms(now_ns);
+    open_->unsaved.saved = true;
+    periods_.push_back(std::move(open_->unsaved));
+  }
   open_.reset();
 }
 
 void UnsavedWatch::failed(uint64_t step, const std::string& cause, uint64_t now_ns) {
   failed_ = std::max(failed_, step);
-  cause_ = cause;
-  open_period(cause, now_ns);
+  failure_ = cause;
+  open_period(cause, now_ns, /*silence=*/false);
+  open_->missed = true;
+  if (!open_->silence || !open_->answered_ns) return;
+  // The silence is over, and something else keeps the steps unsaved.
+  open_->silence = false;
+  open_->unsaved.cause = cause;
+}
+
+void UnsavedWatch::unanswered(uint64_t step, uint64_t now_ns) {
+  failed_ = std::max(failed_, step);
+  open_period(no_answer(), now_ns - std::min(now_ns, kAnswerAwaitedNs), /*silence=*/true);
+  open_->missed = true;
 }
 
 void UnsavedWatch::saving(uint64_t step, uint64_t now_ns) {
@@ -89,19 +111,37 @@ void UnsavedWatch::saving(uint64_t step, uint64_t now_ns) {
   progress_ns_ = now_ns;
 }
 
-void UnsavedWatch::open_period(const std::string& cause, uint64_t began_ns) {
+void UnsavedWatch::open_period(const std::string& cause, uint64_t began_ns, bool silence) {
   if (open_) return;
-  open_ = Period{.unsaved = {.since = saved_, .cause = cause}, .began_ns = began_ns};
+  open_ = Period{
+      .unsaved = {.since = saved_, .cause = cause}, .began_ns = began_ns, .silence = silence};
+}
+
+// With a silence that cost no checkpoint nothing was missing.
+void UnsavedWatch::silence_is_over(uint64_t now_ns) {
+  if (!open_ || !open_->silence || open_->answered_ns) return;
+  if (open_->missed) {
+    open_->answered_ns = now_ns;
+  } else {
+    open_.reset();
+  }
+}
+
+double UnsavedWatch::Period::ms(uint64_t now_ns) const {
+  return ms_between(began_ns, silence ? answered_ns.value_or(now_ns) : now_ns);
 }
 
 std::string UnsavedWatch::no_answer() const {
   return fmt::format("ckptd at {} does not answer", options_.socket);
 }
 
+std::string UnsavedWatch::cause() const {
+  if (silent_) return no_answer();
+  return failure_.empty() ? stuck_ : failure_;
+}
+
 std::string UnsavedWatch::unsaved_text() const {
-  if (step_ <= saved_) return {};
-  if (step_ == saved_ + 1) return fmt::format("step {} is in no checkpoint", step_);
-  return fmt::format("steps {} to {} are in no checkpoint", saved_ + 1, step_);
+  return step_ <= saved_ ? "" : report::unsaved_steps_text(saved_, step_);
 }
 
 UnsavedWatch::Look UnsavedWatch::look(const Daemon& daemon, uint64_t now_ns) {
@@ -117,10 +157,9 @@ UnsavedWatch::Look UnsavedWatch::look(const Daemon& daemon, uint64_t now_ns) {
 void UnsavedWatch::look_at_silence(const Daemon& daemon, uint64_t now_ns, Look& look) {
   if (daemon.silent_ms == 0) {
     if (silent_) look.lines.push_back(fmt::format("ckptd at {} answers again", options_.socket));
-    if (silent_ && cause_ == no_answer()) cause_.clear();
     silent_ = false;
     silence_told_.reset();
-    return;
+    return silence_is_over(now_ns);
   }
   if (daemon.silent_ms < kSilentMs || !silence_told_.due(now_ns)) return;
   std::string line = fmt::format("no checkpoint since step {}: {}; retrying", saved_, no_answer());
@@ -131,9 +170,10 @@ void UnsavedWatch::look_at_silence(const Daemon& daemon, uint64_t now_ns, Look& 
   look.lines.push_back(std::move(line));
   silent_ = true;
   silence_told_.told(now_ns);
-  cause_ = no_answer();
-  const uint64_t silent_ns = daemon.silent_ms * kUnsavedMsNs;
-  open_period(cause_, now_ns > silent_ns ? now_ns - silent_ns : 0);
+  open_period(no_answer(), now_ns - std::min(now_ns, daemon.silent_ms * kNanosPerMs),
+              /*silence=*/true);
+  open_->answered_ns.reset();
+  if (saving_) open_->missed = true;
 }
 
 std::optional<std::string> UnsavedWatch::over_limit(uint64_t now_ns) const {
@@ -156,7 +196,7 @@ void UnsavedWatch::look_at_limits(uint64_t now_ns, Look& look) {
   if (!over || !limit_told_.due(now_ns)) return;
   limit_told_.told(now_ns);
   std::string line = fmt::format("no checkpoint since step {} for {}", saved_, *over);
-  if (!cause_.empty()) line += ": " + cause_;
+  if (const std::string why = cause(); !why.empty()) line += ": " + why;
   if (options_.stop) {
     line += "; the ranks save and stop (--on-unsaved stop)";
     stopped_ = true;
@@ -179,9 +219,7 @@ void UnsavedWatch::look_at_end(const Daemon& daemon, uint64_t now_ns, Look& look
   }
   if (stuck_ms(now_ns) < static_cast<double>(kEndMs)) return;
   ended_ = true;
-  if (cause_.empty()) {
-    cause_ = fmt::format("ckptd at {} made no progress for {} s", options_.socket, kEndMs / 1'000);
-  }
+  stuck_ = fmt::format("ckptd at {} made no progress for {} s", options_.socket, kEndMs / 1'000);
   look.verdict = Verdict::kEnd;
 }
 
@@ -195,10 +233,10 @@ bool UnsavedWatch::saves_in_vain(const Daemon& daemon, uint64_t asked_ns) const 
 
 std::vector<report::Unsaved> UnsavedWatch::periods(uint64_t now_ns) const {
   std::vector<report::Unsaved> all = periods_;
-  if (!open_) return all;
+  if (!open_ || (open_->silence && step_ <= open_->unsaved.since)) return all;
   all.push_back(open_->unsaved);
   all.back().until = step_;
-  all.back().ms = ms_between(open_->began_ns, now_ns);
+  all.back().ms = open_->ms(now_ns);
   return all;
 }
 

@@ -58,14 +58,16 @@ class UnsavedWatch {
 
   explicit UnsavedWatch(UnsavedOptions options) : options_(std::move(options)) {}
 
-  // Training begins after this step, or goes back to it: nothing before it has to be saved.
+  // Training starts at `step`, which is saved (resume) or is 0 (seed).
   void begins(uint64_t step, uint64_t now_ns);
   // The ranks change their group, and train on or save with what they have.
-  void goes_on() { saving_.reset(); }
+  void goes_on();
   void stepped(uint64_t step) { step_ = std::max(step_, step); }
   void durable(uint64_t step, uint64_t now_ns);
   // The checkpoint of this step failed for this reason.
   void failed(uint64_t step, const std::string& cause, uint64_t now_ns);
+  // The checkpoint of this step failed, or is postponed, because ckptd does not answer.
+  void unanswered(uint64_t step, uint64_t now_ns);
   // The ranks save the last checkpoint, of this step, and train no more.
   void saving(uint64_t step, uint64_t now_ns);
 
@@ -78,7 +80,7 @@ class UnsavedWatch {
   // "steps 21 to 60 are in no checkpoint"; empty if all is saved.
   std::string unsaved_text() const;
   // Why: "ckptd at S does not answer"; empty if nothing is known to be wrong.
-  const std::string& cause() const { return cause_; }
+  std::string cause() const;
   // For the report; one that goes on ends now.
   std::vector<report::Unsaved> periods(uint64_t now_ns) const;
 
@@ -86,13 +88,19 @@ class UnsavedWatch {
   struct Period {
     report::Unsaved unsaved;
     uint64_t began_ns = 0;
+    bool silence = false;                 // the cause: ckptd does not answer
+    bool missed = false;                  // a checkpoint failed or was postponed in it
+    std::optional<uint64_t> answered_ns;  // the silence is over
+
+    double ms(uint64_t now_ns) const;
   };
   void look_at_silence(const Daemon& daemon, uint64_t now_ns, Look& look);
   void look_at_limits(uint64_t now_ns, Look& look);
   void look_at_end(const Daemon& daemon, uint64_t now_ns, Look& look);
   std::optional<std::string> over_limit(uint64_t now_ns) const;
   std::string no_answer() const;
-  void open_period(const std::string& cause, uint64_t began_ns);
+  void open_period(const std::string& cause, uint64_t began_ns, bool silence);
+  void silence_is_over(uint64_t now_ns);
   double stuck_ms(uint64_t now_ns) const;
 
   const UnsavedOptions options_;
@@ -100,8 +108,9 @@ class UnsavedWatch {
   uint64_t saved_ = 0;     // the newest that is durable; 0: the seed is enough
   uint64_t saved_ns_ = 0;  // since then
   uint64_t failed_ = 0;    // the newest whose checkpoint failed
-  std::string cause_;
-  bool silent_ = false;  // told, and not yet over
+  std::string failure_;    // why the newest checkpoint failed
+  std::string stuck_;      // the last checkpoint's wait without progress
+  bool silent_ = false;    // told, and not yet over
   Reminder silence_told_;
   Reminder limit_told_;
   bool stopped_ = false;

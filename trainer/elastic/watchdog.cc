@@ -71,6 +71,7 @@ void Watchdog::add(const RankEvent& event) {
     case Kind::kSnapshot:
     case Kind::kDying:
     case Kind::kLog:
+    case Kind::kPostponed:
     case Kind::kNotice:
       return;
   }

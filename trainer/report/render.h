@@ -45,6 +45,9 @@ struct SvgOptions {
 // A whole SVG document: the loss curve, its running mean, a marker with text for each failure.
 std::string loss_chart_svg(const Report& report, const SvgOptions& options);
 
+// "steps 21 to 60 are in no checkpoint", where 20 is the newest saved step; `step` is larger.
+std::string unsaved_steps_text(uint64_t saved, uint64_t step);
+
 // "8.5 ms", "850 ms", "2.1 s", "3 min 5 s": for people; never parsed.
 std::string human_ms(double milliseconds);
 

@@ -103,9 +103,9 @@ std::string plt_text(const Report& report) {
 std::string unsaved_text(const std::vector<Unsaved>& periods) {
   std::string text;
   for (const Unsaved& period : periods) {
-    text += fmt::format("no checkpoint after step {}", period.since);
-    text += period.saved ? fmt::format(" until step {}", period.until)
-                         : fmt::format("; steps until {} are not saved", period.until);
+    text += period.saved ? fmt::format("no checkpoint after step {} until step {}", period.since,
+                                       period.until)
+                         : unsaved_steps_text(period.since, period.until);
     // The report has the remedy, and the line when it happened.
     text += fmt::format(" ({}): {}\n", human_ms(period.ms),
                         period.cause.substr(0, period.cause.find(" (")));
@@ -211,6 +211,11 @@ std::string rank_table_text(const Report& report) {
                     time.slowest == 0 ? "-" : human_ms(time.more_ms)});
   }
   return table_text(rows, {});
+}
+
+std::string unsaved_steps_text(uint64_t saved, uint64_t step) {
+  if (step == saved + 1) return fmt::format("step {} is in no checkpoint", step);
+  return fmt::format("steps {} to {} are in no checkpoint", saved + 1, step);
 }
 
 std::string summary_text(const Report& report) {

@@ -31,6 +31,26 @@ class SaveMonitorTest : public testing::Test {
                   .bytes = 12 << 20,
                   .durable_ms = 12'000});
   }
+  void no_answer(uint32_t rank, uint64_t step) {
+    monitor_.add({.kind = Kind::kSnapshot,
+                  .rank = rank,
+                  .time_ns = now_ns_,
+                  .step = step,
+                  .text = "ckptd at /s did not answer for 1000 ms",
+                  .no_answer = true});
+  }
+  void trains(uint32_t rank, uint64_t epoch, uint64_t step) {
+    monitor_.add(
+        {.kind = Kind::kTraining, .rank = rank, .time_ns = now_ns_, .epoch = epoch, .step = step});
+  }
+  // All four ranks wait like this in the step, and everybody has told so.
+  void stall(uint64_t step, RankEvent waits) {
+    waits.kind = Kind::kStep;
+    waits.time_ns = now_ns_;
+    waits.step = step;
+    for (waits.rank = 0; waits.rank < 4; ++waits.rank) monitor_.add(waits);
+    now_ns_ += StallWatch::kGatherNs;
+  }
   std::vector<std::string> lines() { return monitor_.look({}, now_ns_).lines; }
 
   SaveMonitor monitor_{{.socket = "/s"}};
@@ -116,41 +136,90 @@ TEST_F(SaveMonitorTest, FatalErrorNamesTheCauseAnotherRankHad) {
 }
 
 TEST_F(SaveMonitorTest, MissingAnswerIsNoFailureOfItsOwn) {
-  monitor_.add({.kind = Kind::kSnapshot,
-                .time_ns = now_ns_,
-                .step = 5,
-                .text = "ckptd at /s did not answer for 1000 ms",
-                .no_answer = true});
+  no_answer(0, 5);
   EXPECT_THAT(lines(), IsEmpty());
 }
 
 TEST_F(SaveMonitorTest, StallsAreToldWithCauseAndRemedy) {
-  durable(0, 5);
-  RankEvent step{.kind = Kind::kStep, .time_ns = now_ns_, .step = 10};
-  step.stall_ms = 8'900;
-  step.room_ms = 8'800;
-  step.snapshots_open = 3;
-  monitor_.add(step);
+  for (uint32_t rank = 0; rank < 4; ++rank) durable(rank, 5);
+  stall(10, {.room_ms = 8'800, .snapshots_open = 3});
   EXPECT_THAT(lines(), ElementsAre(AllOf(HasSubstr("step 10: training stood still for 8.8 s"),
-                                         HasSubstr("the disk is slow (the last one took 12.0 s"),
-                                         HasSubstr("1.0 MiB/s"), HasSubstr("--out-of-slabs"))));
-  step.step = 15;
-  monitor_.add(step);
+                                         HasSubstr("the disk is slow (the last one took 12.0 s for "
+                                                   "48.0 MiB, 4.0 MiB/s)"),
+                                         HasSubstr("--out-of-slabs"), Not(HasSubstr("stalls")))));
+  durable(0, 10);  // one rank of four
+  stall(15, {.room_ms = 8'800, .snapshots_open = 3});
   EXPECT_THAT(lines(), IsEmpty()) << "rate limited";
-  step.time_ns += 5 * kOneSecondNs;
-  monitor_.add(step);
-  EXPECT_THAT(lines(), ElementsAre(HasSubstr("3 such stalls so far, 26.4 s in all")));
-  step.room_ms = 0;
-  step.slabs_ms = 2'000;
-  step.snapshots_open = 0;
-  monitor_.add(step);
+  now_ns_ += 5 * kOneSecondNs;
+  stall(20, {.room_ms = 8'800, .snapshots_open = 3});
+  EXPECT_THAT(lines(), ElementsAre(AllOf(HasSubstr("for 48.0 MiB"),
+                                         HasSubstr("3 such stalls so far, 26.4 s in all"))));
+  stall(25, {.slabs_ms = 2'000});
   EXPECT_THAT(lines(), ElementsAre(AllOf(HasSubstr("no slab of the arena"), HasSubstr("--arena"),
                                          Not(HasSubstr("the disk is slow")))));
-  step.slabs_ms = 100;
-  step.stall_ms = 5'000;
-  step.time_ns += 500 * kOneSecondNs;
-  monitor_.add(step);
+  now_ns_ += 500 * kOneSecondNs;
+  stall(30, {.stall_ms = 5'000, .slabs_ms = 100});
   EXPECT_THAT(lines(), IsEmpty()) << "a copy is work, not a wait";
+}
+
+TEST_F(SaveMonitorTest, SlowestRankOfAStepCounts) {
+  for (uint32_t rank = 0; rank < 4; ++rank) {
+    monitor_.add({.kind = Kind::kStep,
+                  .rank = rank,
+                  .time_ns = now_ns_,
+                  .step = 10,
+                  .slabs_ms = 1'000.0 * (rank + 1)});
+    EXPECT_THAT(lines(), IsEmpty()) << "others may have waited longer";
+  }
+  now_ns_ += StallWatch::kGatherNs;
+  EXPECT_THAT(lines(), ElementsAre(HasSubstr("step 10: training stood still for 4.0 s")));
+}
+
+TEST_F(SaveMonitorTest, SilenceTowardsAnotherRankIsNoFailureOfItsOwn) {
+  for (const bool silent_rank_first : {true, false}) {
+    const uint64_t step = silent_rank_first ? 5 : 10;
+    if (silent_rank_first) no_answer(0, step);
+    fails(1, step, std::string(kOtherRankFailed));
+    if (!silent_rank_first) no_answer(0, step);
+    fails(2, step, std::string(kOtherRankFailed));
+    now_ns_ += 3 * kOneSecondNs;
+    EXPECT_THAT(lines(), IsEmpty()) << "no rank is blamed";
+  }
+  fails(1, 15, std::string(kOtherRankFailed));
+  now_ns_ += 3 * kOneSecondNs;
+  EXPECT_THAT(lines(), ElementsAre(HasSubstr("the checkpoint of step 15 failed: another rank")));
+}
+
+TEST_F(SaveMonitorTest, RollbackForgetsFailuresOfLaterSteps) {
+  trains(0, 1, 0);
+  for (uint64_t step = 25; step <= 30; step += 5) fails(0, step, "EIO");
+  EXPECT_EQ(lines().size(), 1u);
+  trains(0, 2, 20);
+  durable(0, 25);
+  EXPECT_THAT(lines(), ElementsAre("checkpoints succeed again: step 25 is durable"));
+}
+
+TEST_F(SaveMonitorTest, StepsOfALostEpochReadLateAreNotUnsaved) {
+  trains(0, 1, 0);
+  trains(1, 1, 0);
+  monitor_.add({.kind = Kind::kStep, .rank = 0, .time_ns = now_ns_, .step = 32});
+  trains(0, 2, 20);
+  monitor_.add({.kind = Kind::kStep, .rank = 1, .time_ns = now_ns_, .step = 33});
+  monitor_.add({.kind = Kind::kSaving, .rank = 1, .time_ns = now_ns_, .epoch = 1, .step = 33});
+  monitor_.add({.kind = Kind::kSnapshot, .rank = 1, .time_ns = now_ns_, .step = 30, .text = "EIO"});
+  EXPECT_EQ(monitor_.unsaved().unsaved_text(), "");
+  EXPECT_THAT(lines(), IsEmpty());
+  trains(1, 2, 20);
+  monitor_.add({.kind = Kind::kStep, .rank = 1, .time_ns = now_ns_, .step = 21});
+  EXPECT_EQ(monitor_.unsaved().unsaved_text(), "step 21 is in no checkpoint");
+}
+
+TEST_F(SaveMonitorTest, PostponedCheckpointOpensAPeriod) {
+  trains(0, 1, 0);
+  monitor_.add({.kind = Kind::kStep, .rank = 0, .time_ns = now_ns_, .step = 10});
+  monitor_.add({.kind = Kind::kPostponed, .rank = 0, .time_ns = now_ns_, .epoch = 1, .step = 10});
+  ASSERT_EQ(monitor_.unsaved().periods(now_ns_).size(), 1u);
+  EXPECT_EQ(monitor_.unsaved().periods(now_ns_)[0].cause, "ckptd at /s does not answer");
 }
 
 TEST_F(SaveMonitorTest, EventsOfAnEpochReadLateDoNotUndoWhatIsSaved) {

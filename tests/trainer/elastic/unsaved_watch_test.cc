@@ -57,6 +57,7 @@ TEST_F(UnsavedWatchTest, ReportHasThePeriodWithoutACheckpoint) {
   watch.stepped(25);
   watch.durable(20, 9 * kSecondNs);
   (void)look_at_silence(watch, 10, 10, 20);
+  watch.unanswered(25, 12 * kSecondNs);
   watch.stepped(40);
   auto periods = watch.periods(20 * kSecondNs);
   ASSERT_EQ(periods.size(), 1u);
@@ -73,6 +74,61 @@ TEST_F(UnsavedWatchTest, ReportHasThePeriodWithoutACheckpoint) {
   EXPECT_DOUBLE_EQ(periods[0].ms, 12'000);
   EXPECT_EQ(periods[0].cause, "ckptd at /s does not answer");
   EXPECT_EQ(watch.unsaved_text(), "");
+}
+
+TEST_F(UnsavedWatchTest, SilenceThatCostNoCheckpointIsNoPeriod) {
+  UnsavedWatch watch(options());
+  watch.begins(0, kSecondNs);
+  watch.stepped(10);
+  (void)look_at_silence(watch, 10, 10, 12);
+  EXPECT_EQ(watch.periods(12 * kSecondNs).size(), 1u) << "while it lasts";
+  (void)watch.look({}, 12 * kSecondNs);
+  EXPECT_THAT(watch.periods(13 * kSecondNs), IsEmpty());
+  watch.durable(1'000, 7'200 * kSecondNs);
+  EXPECT_THAT(watch.periods(7'200 * kSecondNs), IsEmpty());
+}
+
+TEST_F(UnsavedWatchTest, PeriodOfASilenceEndsWithIt) {
+  UnsavedWatch watch(options());
+  watch.begins(0, kSecondNs);
+  watch.stepped(10);
+  (void)look_at_silence(watch, 10, 10, 12);
+  watch.unanswered(10, 12 * kSecondNs);
+  (void)watch.look({}, 13 * kSecondNs);
+  watch.durable(1'000, 7'200 * kSecondNs);
+  const auto periods = watch.periods(7'200 * kSecondNs);
+  ASSERT_EQ(periods.size(), 1u);
+  EXPECT_DOUBLE_EQ(periods[0].ms, 3'000);
+  EXPECT_EQ(periods[0].cause, "ckptd at /s does not answer");
+}
+
+TEST_F(UnsavedWatchTest, FailureIsTheCauseAgainAfterASilence) {
+  UnsavedWatch watch(options());
+  watch.begins(0, kSecondNs);
+  watch.stepped(10);
+  watch.failed(5, "disk full", 2 * kSecondNs);
+  (void)look_at_silence(watch, 10, 10, 12);
+  EXPECT_EQ(watch.cause(), "ckptd at /s does not answer");
+  (void)watch.look({}, 12 * kSecondNs);
+  EXPECT_EQ(watch.cause(), "disk full");
+  const auto periods = watch.periods(20 * kSecondNs);
+  ASSERT_EQ(periods.size(), 1u);
+  EXPECT_EQ(periods[0].cause, "disk full");
+  EXPECT_DOUBLE_EQ(periods[0].ms, 18'000);
+  watch.durable(10, 21 * kSecondNs);
+  EXPECT_EQ(watch.cause(), "");
+}
+
+TEST_F(UnsavedWatchTest, NextGroupIsToldOfItsLastCheckpointToo) {
+  UnsavedWatch watch(options());
+  watch.begins(0, kSecondNs);
+  watch.stepped(30);
+  for (const uint64_t at : {10, 40}) {
+    watch.saving(30, at * kSecondNs);
+    EXPECT_THAT(watch.look({}, (at + 6) * kSecondNs).lines,
+                ElementsAre(HasSubstr("makes no progress; waiting at most 60 s")));
+    watch.goes_on();
+  }
 }
 
 TEST_F(UnsavedWatchTest, StepLimitWarnsAndTrainsOn) {

@@ -235,6 +235,9 @@ TEST(Tables, SummaryTellsTheNumbers) {
   EXPECT_THAT(text,
               HasSubstr("no checkpoint after step 20 until step 30 (34.5 s): ckptd at /s does "
                         "not answer\n"));
+  Report unsaved = sample_report();
+  unsaved.unsaved[0].saved = false;
+  EXPECT_THAT(summary_text(unsaved), HasSubstr("\nsteps 21 to 30 are in no checkpoint (34.5 s): "));
   EXPECT_THAT(text, HasSubstr("after step 15: ranks 4, 5 joined, rank 1 left, 5 ranks, each expert "
                               "on 2 or more; 7.0 MiB moved in 15 ms"));
   EXPECT_THAT(text, HasSubstr("in the end a checkpoint every 5 steps of 2 experts of each layer, 1 "
