@@ -43,11 +43,6 @@ ErrorCode rocksdb_error_code(const rocksdb::Status& status) {
   return passes ? ErrorCode::kUnavailable : ErrorCode::kCorrupt;
 }
 
-bool is_rocksdb_damage(const rocksdb::Status& status) {
-  const ErrorCode code = rocksdb_error_code(status);
-  return code == ErrorCode::kCorrupt || code == ErrorCode::kIo;
-}
-
 bool is_rocksdb_lock_held(const rocksdb::Status& status) {
   const std::string text = status.ToString();
   const auto says = [&](std::string_view part) { return text.find(part) != std::string::npos; };
