@@ -15,14 +15,6 @@ ckpt::Error bad_value(std::string_view what) {
   return make_error(ErrorCode::kCorrupt, "catalog: a value of {} does not verify", what);
 }
 
-// Only a new store helps; any other error passes, or somebody has to see to it.
-bool is_damage(const Status& status) {
-  if (status.ok()) return false;
-  const ErrorCode code = status.error().code;
-  return code == ErrorCode::kCorrupt || code == ErrorCode::kIo ||
-         code == ErrorCode::kVersionMismatch;
-}
-
 RunInfo created_run(const ckpt::fb::RunCreatedT& created) {
   RunInfo info;
   info.id = created.run;
@@ -85,14 +77,14 @@ Status Catalog::heal(const std::function<Status()>& may_clear) {
     return clear();
   };
   // A read that a shortage (memory, descriptors) refused may succeed by now.
-  if (!impl_->store_closed && is_damage(impl_->health)) return make_anew();
+  if (!impl_->store_closed && is_catalog_damage(impl_->health)) return make_anew();
   if (impl_->store_closed) {
     const Status opened = impl_->store->reopen();
-    if (is_damage(opened)) return make_anew();
+    if (is_catalog_damage(opened)) return make_anew();
     CKPT_TRY(opened);
   }
   const Status loaded = reload();
-  return is_damage(loaded) ? make_anew() : loaded;
+  return is_catalog_damage(loaded) ? make_anew() : loaded;
 }
 
 Status Catalog::reload() {

@@ -32,6 +32,17 @@ enum class Family : uint8_t {
 inline constexpr int kFamilyCount = 8;
 std::string_view family_name(Family family);  // "meta", "runs", ...: also the name on disk
 
+// Does this error of a catalog's store say that only a new store helps? Any other one passes (no
+// descriptors, no memory), or somebody has to see to it (no room, no permission). Of files of the
+// store of checkpoints says_damage() (io/disk.h) tells the same.
+constexpr bool is_catalog_damage(ckpt::ErrorCode code) {
+  return code == ckpt::ErrorCode::kCorrupt || code == ckpt::ErrorCode::kIo ||
+         code == ckpt::ErrorCode::kVersionMismatch;
+}
+inline bool is_catalog_damage(const ckpt::Status& status) {
+  return !status.ok() && is_catalog_damage(status.error().code);
+}
+
 struct KvWrite {
   Family family = Family::kMeta;
   std::string key;

@@ -160,10 +160,7 @@ class MemoryKvStore final : public KvStore {
   Status clear() override {
     CKPT_TRY(reopen());
     impl().append(std::nullopt);
-    const bool damaged =
-        !impl().reads.ok() && (impl().reads.error().code == ckpt::ErrorCode::kIo ||
-                               impl().reads.error().code == ckpt::ErrorCode::kCorrupt);
-    if (damaged) impl().reads = {};
+    if (is_catalog_damage(impl().reads)) impl().reads = {};
     return {};
   }
 

@@ -43,11 +43,6 @@ ErrorCode rocksdb_error_code(const rocksdb::Status& status) {
   return passes ? ErrorCode::kUnavailable : ErrorCode::kCorrupt;
 }
 
-bool is_rocksdb_damage(const rocksdb::Status& status) {
-  const ErrorCode code = rocksdb_error_code(status);
-  return code == ErrorCode::kCorrupt || code == ErrorCode::kIo;
-}
-
 // Its text for a lock of this process has ENOLCK, too, which elsewhere means that there are no
 // locks.
 RocksDbLock rocksdb_lock(const rocksdb::Status& status) {

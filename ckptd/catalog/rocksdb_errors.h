@@ -11,10 +11,9 @@ class Status;
 
 namespace ckptd {
 
-// kCorrupt and kIo: the catalog is damaged, and only a new one helps. kResourceExhausted: the disk
-// is full. Everything else passes by itself, or somebody has to see to it.
+// kCorrupt and kIo: the catalog is damaged (is_catalog_damage()). kResourceExhausted: the disk is
+// full. Everything else passes by itself, or somebody has to see to it.
 ckpt::ErrorCode rocksdb_error_code(const rocksdb::Status& status);
-bool is_rocksdb_damage(const rocksdb::Status& status);
 // The part of the database's lock in an error of opening it. RocksDB has no status of its own for
 // that.
 enum class RocksDbLock : uint8_t {

@@ -381,7 +381,7 @@ Result<OpenedKvStore> open_rocksdb_store(const std::string& directory) {
   if (lock != RocksDbLock::kNotAtFault) return lock_error(lock, status, directory);
   if (!status.ok() && rocksdb_error_code(status) == ErrorCode::kResourceExhausted) {
     read_only = open_to_read(directory, database).ok();
-  } else if (!status.ok() && is_rocksdb_damage(status)) {
+  } else if (!status.ok() && is_catalog_damage(rocksdb_error_code(status))) {
     const std::string aside = directory + ".broken";
     opened.reset_reason =
         fmt::format("catalog {}: {}; moved to {}, made anew", directory, status.ToString(), aside);
