@@ -53,6 +53,22 @@ ckpt::Status remove_stale(const std::string& path, const UnixAddress& address) {
   return {};
 }
 
+// The first directory on the way to `path`, from the root on, that `matches`; empty: none does.
+template <typename Matches>
+std::string first_directory(const std::string& path, const Matches& matches) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  const fs::path directory = fs::canonical(fs::absolute(path, error).parent_path(), error);
+  fs::path above;
+  for (const fs::path& name : directory) {
+    above /= name;
+    struct stat info {};
+    if (::stat(above.c_str(), &info) != 0) break;
+    if (matches(info)) return above.string();
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<std::unique_ptr<UnixSocketFile>> UnixSocketFile::bind(const std::string& path) {
@@ -133,37 +149,21 @@ std::string bound_path(int socket) {
 }
 
 std::string closed_directory(const std::string& path, uid_t uid) {
-  namespace fs = std::filesystem;
-  std::error_code error;
-  const fs::path directory = fs::canonical(fs::absolute(path, error).parent_path(), error);
-  fs::path above;
-  for (const fs::path& name : directory) {
-    above /= name;
-    struct stat info {};
-    if (::stat(above.c_str(), &info) != 0) break;
+  return first_directory(path, [uid](const struct stat& info) {
     const bool passes = (info.st_mode & (S_IXGRP | S_IXOTH)) != 0 ||
                         (info.st_uid == uid && (info.st_mode & S_IXUSR) != 0);
-    if (!passes) return above.string();
-  }
-  return {};
+    return !passes;
+  });
 }
 
 std::string replaceable_directory(const std::string& path, uid_t own) {
-  namespace fs = std::filesystem;
-  std::error_code error;
-  const fs::path directory = fs::canonical(fs::absolute(path, error).parent_path(), error);
-  fs::path above;
-  for (const fs::path& name : directory) {
-    above /= name;
-    struct stat info {};
-    if (::stat(above.c_str(), &info) != 0) break;
+  return first_directory(path, [own](const struct stat& info) {
     // Members of root's group count as root.
     const bool others =
         (info.st_mode & S_IWOTH) != 0 || ((info.st_mode & S_IWGRP) != 0 && info.st_gid != 0);
     const bool open = others && (info.st_mode & S_ISVTX) == 0;
-    if (open || (info.st_uid != 0 && info.st_uid != own)) return above.string();
-  }
-  return {};
+    return open || (info.st_uid != 0 && info.st_uid != own);
+  });
 }
 
 Result<Peer> peer_of(int socket) {
