@@ -18,8 +18,7 @@ inline constexpr size_t kSessionsMax = 256;
 // asked, and mended, whatever others do.
 inline constexpr size_t kSessionsPerUserMax = kSessionsMax / 4 * 3;
 inline constexpr size_t kSessionsReserved = 8;
-// Of what a client can make ckptd say as often as it likes, so many lines in so much time: enough
-// to see who it is.
+// Rate limit for log lines that a client can trigger.
 inline constexpr size_t kWarningsPerPeriodMax = 8;
 inline constexpr std::chrono::milliseconds kWarningsPeriod{10'000};
 // Ranks of one group. A node has at most 16 accelerators today; tests use CPU ranks by the dozen.
@@ -230,6 +229,10 @@ inline constexpr size_t kReadBytesPerTurn = 256u << 10;
 inline constexpr size_t kQuarantineThreadsMax = 32;
 inline constexpr size_t kQuarantineThreadsPerUser = 2;
 inline constexpr size_t kQuarantineJobsMax = 1024;
+// One class of users gets its part of those, so that so many together reach the bound.
+inline constexpr size_t kQuarantineClassesAtOnce = 4;
+// How often the log says that the bound is reached, while it is.
+inline constexpr std::chrono::milliseconds kQuarantineFullReports{60'000};
 // A user with that many descriptors held, the oldest for that long, is refused. A start at which
 // all ranks of a node hand their arenas back is over in milliseconds.
 inline constexpr size_t kQuarantineJobsPerUser = 8;
@@ -240,6 +243,8 @@ inline constexpr std::chrono::milliseconds kQuarantinePatience{200};
 // an arena back may take to do so.
 inline constexpr std::chrono::milliseconds kHandBackTicketLife{60'000};
 inline constexpr std::chrono::milliseconds kHandBackDeadline{5'000};
+// Its message has some tens of bytes.
+inline constexpr size_t kHandBackBytesMax = 4'096;
 // After a client of protocol version 2 was refused by the kernel, because it passed its arena with
 // Hello: how long descriptors are let in on the main socket. It tries again within 100 ms.
 inline constexpr std::chrono::milliseconds kRightsWindow{5'000};

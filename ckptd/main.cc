@@ -16,6 +16,7 @@
 #include "ckptd/io/store_paths.h"
 #include "ckptd/observe/log_event.h"
 #include "ckptd/observe/log_format.h"
+#include "ckptd/observe/log_limit.h"
 #include "ckptd/process_limits.h"
 #include "ckptd/server/server.h"
 #include "ckptd/server/service_manager.h"
@@ -176,6 +177,7 @@ int run(int argc, char** argv) {
     return ckpt::base::report_usage(app, error);
   }
   spdlog::set_default_logger(spdlog::stderr_logger_mt("ckptd"));
+  ckptd::install_log_limit(*spdlog::default_logger());
   spdlog::set_formatter(ckptd::make_log_formatter("text"));
   const auto config = make_config(app, flags);
   if (!config.ok()) return fail(config.error());

@@ -21,7 +21,7 @@ std::string health_lines(const Health& health, uint64_t now_ns);
 std::string progress_lines(const RunProgress& progress, uint64_t now_ns, size_t most,
                            const std::function<bool(const std::string& run)>& is_trained);
 
-// ckptd_condition{name}, ckptd_condition_begun_total{name}, ckptd_ready_to_save.
+// ckptd_condition{name}, ckptd_condition_begun_total{name}, ckptd_can_save.
 void add_health(MetricsText& text, const Health& health);
 // Step, age and failures of the runs that changed last, at most `most`.
 void add_progress(MetricsText& text, const RunProgress& progress, uint64_t now_ns, size_t most);

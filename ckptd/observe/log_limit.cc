@@ -3,6 +3,8 @@
 #include <spdlog/sinks/sink.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
+#include <atomic>
 #include <memory>
 #include <utility>
 
@@ -14,10 +16,15 @@ namespace {
 
 thread_local std::optional<uid_t> client_of_thread;
 thread_local bool exempt = false;
+std::atomic<bool> limit_holds = false;
 
 LogLimit& limit_of_process() {
   static LogLimit limit;
   return limit;
+}
+
+std::string name_of_user(uid_t user) {
+  return user == kUsersNotAllowed ? "users who may not connect" : fmt::format("user {}", user);
 }
 
 class LimitedSink final : public spdlog::sinks::sink {
@@ -27,7 +34,7 @@ class LimitedSink final : public spdlog::sinks::sink {
   void log(const spdlog::details::log_msg& message) override {
     const LogEventScope* event = LogEventScope::current();
     const bool passes =
-        exempt || (event != nullptr && event->name() == "commit_deleted") ||
+        exempt || !limit_holds || (event != nullptr && event->name() == "commit_deleted") ||
         message.level >= spdlog::level::critical ||
         limit_of_process().admit(client_of_thread, std::chrono::steady_clock::now());
     if (passes) sink_->log(message);
@@ -72,13 +79,29 @@ std::vector<std::string> LogLimit::left_out(Time now) {
   const std::lock_guard lock(mutex_);
   if (now - began_ >= kLogPeriod) begin_period(now);
   std::vector<std::string> sentences;
+  const auto seconds = kLogPeriod.count() / 1000;
+  const auto of_clients = [&](uint64_t lines, const std::string& clients) {
+    sentences.push_back(fmt::format(
+        "{} log lines that clients of {} triggered were left out: at most {} for one user and {} "
+        "for all users are logged in {} s",
+        lines, clients, kLogLinesPerUserMax, kLogLinesOfClientsMax, seconds));
+  };
+  std::vector<std::pair<uint64_t, uid_t>> users;
   for (const auto& [user, lines] : std::exchange(unreported_, {})) {
-    const std::string about = user ? fmt::format("that clients of user {} triggered", *user)
-                                   : std::string("of ckptd's own");
-    sentences.push_back(fmt::format("{} log lines {} were left out: more than {} in {} s", lines,
-                                    about, user ? kLogLinesPerUserMax : kLogLinesOfDaemonMax,
-                                    kLogPeriod.count() / 1000));
+    if (user) {
+      users.emplace_back(lines, *user);
+      continue;
+    }
+    sentences.push_back(
+        fmt::format("{} log lines of ckptd's own were left out: at most {} are logged in {} s",
+                    lines, kLogLinesOfDaemonMax, seconds));
   }
+  std::sort(users.rbegin(), users.rend());
+  const size_t named = std::min(users.size(), kLogUsersNamedMax);
+  for (size_t i = 0; i < named; ++i) of_clients(users[i].first, name_of_user(users[i].second));
+  uint64_t others = 0;
+  for (size_t i = named; i < users.size(); ++i) others += users[i].first;
+  if (others > 0) of_clients(others, fmt::format("{} other users", users.size() - named));
   return sentences;
 }
 
@@ -87,12 +110,13 @@ ClientLogScope::ClientLogScope(uid_t user)
 
 ClientLogScope::~ClientLogScope() { client_of_thread = before_; }
 
-void limit_log(spdlog::logger& logger) {
+void install_log_limit(spdlog::logger& logger) {
   for (spdlog::sink_ptr& sink : logger.sinks()) {
-    if (std::dynamic_pointer_cast<LimitedSink>(sink)) continue;
     sink = std::make_shared<LimitedSink>(std::move(sink));
   }
 }
+
+void begin_log_limit() { limit_holds = true; }
 
 void report_limited_log(LogLimit::Time now) {
   for (const std::string& sentence : limit_of_process().left_out(now)) {

@@ -25,6 +25,10 @@ inline constexpr std::chrono::milliseconds kLogPeriod{10'000};
 inline constexpr size_t kLogLinesPerUserMax = 200;
 inline constexpr size_t kLogLinesOfClientsMax = 1'000;
 inline constexpr size_t kLogLinesOfDaemonMax = 1'000;
+// Users that the report of a period names; the others are summed up.
+inline constexpr size_t kLogUsersNamedMax = 8;
+// In the place of a user: all users who may not connect. They have one part together.
+inline constexpr uid_t kUsersNotAllowed = UINT32_MAX;
 
 class LogLimit {
  public:
@@ -32,7 +36,8 @@ class LogLimit {
 
   // Is a line to be logged? `user`: the client's, if one triggered it.
   bool admit(std::optional<uid_t> user, Time now);
-  // One sentence for each user whose lines were left out of a period that is over.
+  // What was left out of periods that are over: one sentence for each of the kLogUsersNamedMax
+  // users with the most lines, one for all other users, one for the daemon.
   std::vector<std::string> left_out(Time now);
 
  private:
@@ -61,8 +66,11 @@ class ClientLogScope {
   const std::optional<uid_t> before_;
 };
 
-// Puts all sinks of the logger behind the limit; once, however often it is called.
-void limit_log(spdlog::logger& logger);
+// Puts all sinks of the logger behind the limit, which begins with begin_log_limit(). To be called
+// before any other thread logs: spdlog reads the list of sinks without a lock.
+void install_log_limit(spdlog::logger& logger);
+// From now on the installed limit holds. From any thread.
+void begin_log_limit();
 // Logs what was left out of a period that is over. To be called from time to time.
 void report_limited_log(LogLimit::Time now);
 

@@ -36,7 +36,7 @@ class RunProgress {
 
   // Returns the failures that this commit ended, if there were any.
   std::optional<Failing> durable(const std::string& run, const Durable& commit);
-  // True if the run's last snapshot did not fail for a cause of this kind.
+  // True if this is a new cause: the run was not failing, or failed for another kind of cause.
   bool failed(const std::string& run, uint64_t step, std::string cause, std::string kind,
               uint64_t now_ns);
   // Nobody trains the run any more, so nothing of it is failing.

@@ -63,8 +63,8 @@ Status ClientSockets::bind_main(ServiceManager& manager) {
   warn_of_closed_directories(config_);
   if (const std::string open = replaceable_directory(path_, ::geteuid()); !open.empty()) {
     spdlog::warn(
-        "socket {}: other users can replace it, as {} is theirs or writable for all "
-        "without the sticky bit; put it into a folder of root's or ckptd's user",
+        "socket {}: other users can replace it, as {} is theirs, or writable for its group or all "
+        "without the sticky bit; put it into a folder that only root or ckptd's user can write",
         path_, open);
   }
   return {};
@@ -84,14 +84,13 @@ void ClientSockets::bind_arena(ServiceManager& manager) {
 }
 
 Status ClientSockets::listen() {
-  listen_arena();
-  CKPT_TRY(listen_main());
   if (main_file_) main_watch_.emplace(*main_file_, path_, "no new client can connect");
   if (arena_file_) {
     arena_watch_.emplace(*arena_file_, path_ + std::string(ckpt::wire::kArenaSocketSuffix),
                          "no trainer can hand its arena back");
   }
-  return {};
+  listen_arena();
+  return listen_main();
 }
 
 Status ClientSockets::listen_main() {
@@ -110,12 +109,15 @@ void ClientSockets::listen_arena() {
   UniqueFd fd = std::move(inherited_arena_);
   if (arena_file_) {
     auto listening = arena_file_->listen();
-    if (listening.ok()) fd = std::move(listening).value();
+    if (!listening.ok()) return arena_watch_->failed(listening.error().message);
+    fd = std::move(listening).value();
   }
   if (!fd.valid()) return;
   (void)rights_.allow(fd.get(), true);
   const Status assigned = arena_.assign(std::move(fd), path_);
-  if (!assigned.ok()) spdlog::warn("{}", assigned.error().message);
+  if (assigned.ok()) return;
+  if (arena_watch_) return arena_watch_->failed(assigned.error().message);
+  spdlog::warn("{}", assigned.error().message);
 }
 
 void ClientSockets::start() {
@@ -129,8 +131,11 @@ void ClientSockets::keep_files(Clock::time_point now) {
     quarantine_->close(Quarantine::kStrangers, main_.release());
     rights_until_.reset();
     const Status listening = listen_main();
-    if (!listening.ok()) return spdlog::error("{}", listening.error().message);
-    main_.start();
+    if (listening.ok()) {
+      main_.start();
+    } else {
+      main_watch_->failed(listening.error().message);
+    }
   }
   if (arena_watch_ && arena_watch_->look(now)) {
     quarantine_->close(Quarantine::kStrangers, arena_.release());
@@ -140,7 +145,9 @@ void ClientSockets::keep_files(Clock::time_point now) {
 }
 
 void ClientSockets::tick(Clock::time_point now) {
-  if (main_.listening()) keep_files(now);
+  if (!closed_) keep_files(now);
+  quarantine_->tick();
+  report_full(now);
   main_.tick();
   arena_.tick();
   hand_back_.tick(now);
@@ -150,7 +157,28 @@ void ClientSockets::tick(Clock::time_point now) {
   }
 }
 
+// Clients can make this state come and go, so that it is logged from time to time only.
+void ClientSockets::report_full(Clock::time_point now) {
+  if (!quarantine_->full()) return;
+  if (full_reported_ && now - *full_reported_ < limits::kQuarantineFullReports) return;
+  full_reported_ = now;
+  spdlog::error("{}", kernel_refuses_ ? arena_fault() : fault());
+}
+
+std::string ClientSockets::fault() const {
+  if (main_watch_ && !main_watch_->fault().empty()) return main_watch_->fault();
+  if (kernel_refuses_ || !quarantine_->full()) return {};
+  return "no new client can connect: " + quarantine_->fault();
+}
+
+std::string ClientSockets::arena_fault() const {
+  if (arena_watch_ && !arena_watch_->fault().empty()) return arena_watch_->fault();
+  if (!quarantine_->full()) return {};
+  return "no trainer can hand its arena back: " + quarantine_->fault();
+}
+
 void ClientSockets::close() {
+  closed_ = true;
   if (main_file_) main_file_->remove();
   if (arena_file_) arena_file_->remove();
   hand_back_.close();

@@ -53,7 +53,9 @@ class ClientSockets {
   // Nobody new comes; who is connected stays.
   void close();
   // Why no new session can connect, as one sentence; empty while they can.
-  std::string fault() const { return main_watch_ ? main_watch_->fault() : std::string(); }
+  std::string fault() const;
+  // Why no trainer can hand its arena back on the socket for that; empty while they can.
+  std::string arena_fault() const;
 
   // How to treat what this client passes on this socket.
   Connection::Descriptors descriptors_of(int socket, uid_t uid);
@@ -70,6 +72,7 @@ class ClientSockets {
   ckpt::Status listen_main();
   void listen_arena();
   void keep_files(Clock::time_point now);
+  void report_full(Clock::time_point now);
 
   const Config& config_;
   const RightsOption rights_;
@@ -87,6 +90,8 @@ class ClientSockets {
   ckpt::base::UniqueFd inherited_arena_;
   bool kernel_refuses_ = false;
   std::optional<Clock::time_point> rights_until_;  // descriptors are let in on the main socket
+  std::optional<Clock::time_point> full_reported_;
+  bool closed_ = false;
 };
 
 }  // namespace ckptd

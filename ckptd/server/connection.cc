@@ -5,6 +5,8 @@
 #include <asio/post.hpp>
 #include <asio/redirect_error.hpp>
 #include <asio/use_awaitable.hpp>
+#include <cerrno>
+#include <cstring>
 #include <utility>
 
 #include "ckptd/server/coroutine.h"
@@ -69,11 +71,12 @@ asio::awaitable<void> Connection::watch_process() {
   co_await process_.async_wait(asio::posix::stream_descriptor::wait_read,
                                asio::redirect_error(asio::use_awaitable, error));
   if (error || closed_) co_return;
-  co_await hear_out("process " + std::to_string(peer_.pid) + " died");
+  co_await drain_then_close("process " + std::to_string(peer_.pid) + " died");
 }
 
-// Its last words, a turn at a time; read_loop() may have read some of them.
-asio::awaitable<void> Connection::hear_out(std::string reason) {
+// Reads one buffer per loop turn, so that other clients are served meanwhile. read_loop() may have
+// read some of what is left.
+asio::awaitable<void> Connection::drain_then_close(std::string reason) {
   const auto self = shared_from_this();
   for (size_t turn = 0; turn < limits::kLastReadsMax; ++turn) {
     // The first time, too: it may have been found out in the middle of something.
@@ -126,13 +129,13 @@ Connection::Read Connection::receive_bytes() {
 void Connection::take_foreign(ForeignBytes came) {
   receiving_elsewhere_ = false;
   elsewhere_.cancel();
+  if (!closed_ && came.memory.valid()) std::swap(received_fd_, came.memory);
+  // Memory that came before, or too late. Freeing large memory takes long.
+  descriptors_.quarantine.close(descriptors_.of, std::move(came.memory));
   if (closed_) return;
   if (!came.error.empty()) return close(came.error);
   if (came.would_block) return;
   if (came.bytes.empty()) return close("the connection was closed");
-  if (came.memory.valid()) std::swap(received_fd_, came.memory);
-  // One that nobody asked for, or that came before. Freeing large memory takes long.
-  descriptors_.quarantine.close(descriptors_.of, std::move(came.memory));
   take_bytes(came.bytes);
 }
 
@@ -170,10 +173,18 @@ void Connection::hand_up(ckpt::fb::MessageT message) noexcept {
 }
 
 void Connection::send(std::vector<std::byte> frame, int fd) {
-  if (closed_ || deaf_) return;
-  queued_bytes_ += frame.size();
+  if (closed_ || send_failed_) return;
   Outgoing outgoing{.frame = std::move(frame), .fd = {}, .sent = 0};
-  if (fd >= 0) outgoing.fd.reset(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
+  if (fd >= 0) {
+    outgoing.fd.reset(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
+    // A frame without its descriptor would be an error of the protocol. A client whose connection
+    // ends connects again.
+    if (!outgoing.fd.valid()) {
+      return close(
+          fmt::format("cannot duplicate a descriptor for the client: {}", std::strerror(errno)));
+    }
+  }
+  queued_bytes_ += outgoing.frame.size();
   queue_.push_back(std::move(outgoing));
   if (queued_bytes_ > limits::kSendQueueBytesMax) {
     close("it does not read what it is sent");
@@ -189,9 +200,9 @@ void Connection::flush() {
                                   ckpt::ByteView(next.frame).subspan(next.sent), next.fd.get());
     if (!sent.ok()) {
       // Whoever is gone may have said something before.
-      deaf_ = true;
+      send_failed_ = true;
       queue_.clear();
-      return spawn(hear_out(sent.error().message));
+      return spawn(drain_then_close(sent.error().message));
     }
     if (!sent->has_value()) {
       waiting_to_write_ = true;

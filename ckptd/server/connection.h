@@ -75,8 +75,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   asio::awaitable<void> read_loop();
   asio::awaitable<void> watch_process();
-  // Closes when all that the client has sent so far is handed up.
-  asio::awaitable<void> hear_out(std::string reason);
+  // Drains the socket of a dead client, hands up its last messages, then closes.
+  asio::awaitable<void> drain_then_close(std::string reason);
   void spawn(asio::awaitable<void> coroutine);
   // Reads and handles at most one buffer of what has arrived.
   enum class Read { kMore, kNothing, kElsewhere, kOver };
@@ -108,7 +108,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool receiving_elsewhere_ = false;
   bool greeted_ = false;
   bool waiting_to_write_ = false;
-  bool deaf_ = false;  // nothing can be sent to it any more
+  bool send_failed_ = false;  // A send failed: only reads go on.
   bool closed_ = false;
   std::optional<std::string> close_when_sent_;
 };

@@ -59,7 +59,7 @@ class HandBack::Visit : public std::enable_shared_from_this<HandBack::Visit> {
     wait();
   }
   void refuse(const Error& error) {
-    const ClientLogScope scope(uid_);
+    const ClientLogScope scope(of_ == Quarantine::kStrangers ? kUsersNotAllowed : uid_);
     spdlog::warn("user {}: an arena was not taken back: {}", uid_, error.message);
     fb::ErrorReplyT reply;
     reply.code = static_cast<int>(error.code);
@@ -73,6 +73,7 @@ class HandBack::Visit : public std::enable_shared_from_this<HandBack::Visit> {
     asio::error_code ignored;
     UniqueFd fd(socket_.release(ignored));
     owner_.quarantine_.close_socket(of_, std::move(fd));
+    owner_.quarantine_.close(of_, std::move(memory_));
     owner_.ended(id_);
   }
 
@@ -89,11 +90,18 @@ class HandBack::Visit : public std::enable_shared_from_this<HandBack::Visit> {
         [self = shared_from_this()](ForeignBytes came) { self->arrived(std::move(came)); });
   }
   void arrived(ForeignBytes came) {
-    if (closed_) return;
     descriptors_ += came.descriptors;
-    if (came.memory.valid()) memory_ = std::move(came.memory);
+    if (!closed_ && came.memory.valid()) std::swap(memory_, came.memory);
+    owner_.quarantine_.close(of_, std::move(came.memory));  // freeing large memory takes long
+    if (closed_) return;
     if (came.would_block) return wait();
     if (!came.error.empty() || came.bytes.empty()) return close();
+    bytes_ += came.bytes.size();
+    if (bytes_ > limits::kHandBackBytesMax) {
+      return refuse(make_error(ErrorCode::kInvalidArgument,
+                               "a message on this socket has at most {} bytes",
+                               limits::kHandBackBytesMax));
+    }
     reader_.append(came.bytes);
     auto message = reader_.next();
     if (!message.ok()) return refuse(message.error());
@@ -111,7 +119,7 @@ class HandBack::Visit : public std::enable_shared_from_this<HandBack::Visit> {
           "an arena comes back as one descriptor of sealed memory; {} came, {}sealed memory",
           descriptors_, memory_.valid() ? "with " : "none of it "));
     }
-    const auto ticket = owner_.keep(uid_, of_, std::move(memory_));
+    const auto ticket = owner_.keep(uid_, of_, memory_);
     if (!ticket.ok()) return refuse(ticket.error());
     fb::HandedBackT reply;
     reply.ticket = ckpt::wire::to_fb(*ticket);
@@ -130,6 +138,7 @@ class HandBack::Visit : public std::enable_shared_from_this<HandBack::Visit> {
   const uid_t uid_;
   const Quarantine::Class of_;
   ckpt::wire::FrameReader reader_;
+  size_t bytes_ = 0;
   size_t descriptors_ = 0;
   UniqueFd memory_;
   bool closed_ = false;
@@ -185,7 +194,7 @@ void HandBack::close() {
   arenas_.clear();
 }
 
-ckpt::Result<Hash128> HandBack::keep(uid_t uid, Quarantine::Class of, UniqueFd memory) {
+ckpt::Result<Hash128> HandBack::keep(uid_t uid, Quarantine::Class of, UniqueFd& memory) {
   size_t of_user = 0;
   for (const auto& [ticket, arena] : arenas_) of_user += arena.uid == uid ? 1 : 0;
   if (of_user >= limits::kSessionsPerUserMax || arenas_.size() >= limits::kSessionsMax) {

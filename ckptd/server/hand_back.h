@@ -53,8 +53,9 @@ class HandBack {
     Clock::time_point brought;
   };
 
+  // After an error `memory` is still the caller's.
   ckpt::Result<ckpt::base::Hash128> keep(uid_t uid, Quarantine::Class of,
-                                         ckpt::base::UniqueFd memory);
+                                         ckpt::base::UniqueFd& memory);
   void ended(ckpt::SessionId visit);
 
   asio::io_context& loop_;

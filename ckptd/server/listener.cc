@@ -16,11 +16,13 @@ ckpt::Status Listener::assign(ckpt::base::UniqueFd socket, const std::string& pa
   return {};
 }
 
+void Listener::start() {
+  paused_ = false;
+  accept();
+}
+
 void Listener::tick() {
-  if (paused_ && listening()) {
-    paused_ = false;
-    accept();
-  }
+  if (paused_ && listening()) start();
 }
 
 ckpt::base::UniqueFd Listener::release() {

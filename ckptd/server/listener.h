@@ -22,7 +22,7 @@ class Listener {
   ckpt::Status assign(ckpt::base::UniqueFd socket, const std::string& path);
   bool listening() const { return acceptor_.is_open(); }
   int fd() { return acceptor_.native_handle(); }
-  void start() { accept(); }
+  void start();
   void tick();
   // Ends it. Clients that were not accepted may have passed descriptors: close it as theirs.
   ckpt::base::UniqueFd release();

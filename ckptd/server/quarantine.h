@@ -6,6 +6,8 @@
 //     stuck holds nothing of the daemon's: no lock of the store, no socket, no log.
 //   - Each class of users gets at most kQuarantineThreadsPerUser of them. What it brings beyond
 //     that waits in a queue of its own, and delays nobody else.
+//   - Each class gets a share of the places in that table. What it closes beyond its share is
+//     parked (parked_descriptors.h); what it would receive beyond it fails.
 //   - A class that has been stuck for a while is overloaded(): the server refuses its connections.
 //
 // Loop thread only. Sockets go in and checked memory comes out by SCM_RIGHTS over a socket pair,
@@ -20,7 +22,9 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <string>
 
+#include "ckptd/server/parked_descriptors.h"
 #include "ckptd/server/quarantine_threads.h"
 #include "formats/base/result.h"
 #include "formats/base/unique_fd.h"
@@ -52,14 +56,25 @@ class Quarantine {
 
   // It has kQuarantineJobsPerUser descriptors or more here, and the oldest for too long.
   bool overloaded(Class of) const;
-  // Nobody's descriptors are to be let in: each one held takes a place in the threads' table.
-  bool full() const { return jobs_.size() >= jobs_max_; }
-  size_t held() const { return jobs_.size(); }
+  // True at the limit of held descriptors: accept no connection that may pass more. The share of
+  // kStrangers does not count: users who may not connect never keep out those who may.
+  bool full() const;
+  // The reason of full() and what to do, as one sentence; empty if it is not.
+  std::string fault() const;
+  size_t held() const { return held_; }
+  size_t held_of(Class of) const;
+  // Sends again what the threads' channel had no room for. To be called from time to time.
+  void tick();
 
  private:
   struct Job {
     Class of = 0;
-    Done done;  // empty, once called or for a close
+    Done done;               // empty, once called or for a close
+    size_t descriptors = 1;  // more for a lot of parked ones
+  };
+  struct OfClass {
+    std::map<uint64_t, Clock::time_point> since;  // by job
+    ParkedDescriptors parked;
   };
   struct Unsent {
     QuarantineThreads::Request request;
@@ -69,8 +84,10 @@ class Quarantine {
   Quarantine(asio::io_context& loop, ckpt::base::UniqueFd channel,
              std::shared_ptr<QuarantineThreads> threads);
   using Kind = QuarantineThreads::Kind;
-  void submit(Class of, Kind kind, ckpt::base::UniqueFd fd, Done done);
-  bool send_request(const QuarantineThreads::Request& request, int fd);
+  void submit(Class of, Kind kind, ckpt::base::UniqueFd fd, Done done, size_t descriptors = 1);
+  size_t jobs_of(Class of) const;
+  bool park(Class of, ckpt::base::UniqueFd& fd);
+  void close_parked(Class of);
   void send_unsent();
   void wait_for_replies();
   bool take_reply();
@@ -79,9 +96,13 @@ class Quarantine {
   asio::posix::stream_descriptor channel_;
   std::shared_ptr<QuarantineThreads> threads_;
   std::map<uint64_t, Job> jobs_;  // until the last of their descriptors is closed
-  std::map<Class, std::map<uint64_t, Clock::time_point>> since_;  // of jobs_
-  std::deque<Unsent> unsent_;  // for which the channel had no room
+  std::map<Class, OfClass> classes_;
+  std::deque<Unsent> unsent_;   // for which the channel had no room
+  std::deque<Unsent> refused_;  // that the kernel does not send now
   size_t jobs_max_ = 0;
+  size_t parked_max_ = 0;
+  size_t parked_ = 0;
+  size_t held_ = 0;  // by jobs, and parked
   uint64_t next_ = 1;
 };
 

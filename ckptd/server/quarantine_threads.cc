@@ -87,6 +87,8 @@ void QuarantineThreads::start_thread(void (QuarantineThreads::*body)()) {
   } catch (const std::system_error& error) {
     // Jobs wait, and read_requests() tries again.
     spdlog::debug("quarantine: no thread can be started now: {}", error.what());
+  } catch (const std::bad_alloc&) {
+    // Likewise.
   }
 }
 
@@ -113,7 +115,14 @@ void QuarantineThreads::take_own_table() {
 
 void QuarantineThreads::read_requests() {
   take_own_table();
-  while (read_request()) {
+  arrived_.reserve(2);
+  for (bool open = true; open;) {
+    Request request;
+    try {
+      open = read_request(request);
+    } catch (const std::bad_alloc&) {
+      drop_request(request);
+    }
   }
   const std::lock_guard lock(mutex_);
   ending_ = true;
@@ -122,17 +131,15 @@ void QuarantineThreads::read_requests() {
 }
 
 // False: the daemon's end is closed.
-bool QuarantineThreads::read_request() {
+bool QuarantineThreads::read_request(Request& request) {
   const auto waiting = [this] {
     const std::lock_guard lock(mutex_);
     return std::any_of(queues_.begin(), queues_.end(),
                        [](const auto& queue) { return !queue.second.waiting.empty(); });
   };
   wait_for(channel_, POLLIN, waiting() ? kRetryMs : -1);
-  Request request;
-  std::vector<UniqueFd> fds;
-  const auto received =
-      receive_with_fds(channel_, {reinterpret_cast<std::byte*>(&request), sizeof(request)}, fds);
+  const auto received = receive_with_fds(
+      channel_, {reinterpret_cast<std::byte*>(&request), sizeof(request)}, arrived_);
   if (!received.ok()) return false;
   if (received->would_block) {
     const std::lock_guard lock(mutex_);
@@ -140,14 +147,27 @@ bool QuarantineThreads::read_request() {
     return true;
   }
   if (received->bytes != sizeof(request)) return false;
-  take_request(request, fds);
+  take_request(request);
   return true;
 }
 
-void QuarantineThreads::take_request(const Request& request, std::vector<UniqueFd>& fds) {
+// There is no memory for this request. Its descriptor stays in the table: this thread must not
+// close it. kBegin of a request that was not brought is answered at once.
+void QuarantineThreads::drop_request(const Request& request) {
+  for (UniqueFd& fd : arrived_) (void)fd.release();
+  arrived_.clear();
+  if (request.kind != Kind::kBegin || request.id == 0) return;
+  brought_.erase(request.id);
+  reply({.id = request.id, .done = true}, -1);
+}
+
+void QuarantineThreads::take_request(const Request& request) {
   if (request.kind != Kind::kBegin) {
     // Without a descriptor the table is full, which the bound on jobs does not let happen.
-    if (!fds.empty()) brought_.emplace(request.id, Job{request, fds.front().release()});
+    if (arrived_.empty()) return;
+    Job& job = brought_.emplace(request.id, Job{request, -1}).first->second;
+    job.fd = arrived_.front().release();
+    arrived_.clear();
     return;
   }
   const auto brought = brought_.find(request.id);
@@ -239,13 +259,15 @@ ForeignBytes QuarantineThreads::receive_from(OwnFd socket, std::vector<UniqueFd>
 }
 
 // Waits for room in the channel. Nobody is told once the daemon's end is closed.
-void QuarantineThreads::reply(const Reply& reply, OwnFd memory) const {
+void QuarantineThreads::reply(const Reply& reply, OwnFd memory) const noexcept try {
   const ckpt::ByteView bytes(reinterpret_cast<const std::byte*>(&reply), sizeof(reply));
   while (true) {
     const auto sent = send(channel_, bytes, memory);
     if (!sent.ok() || sent->has_value()) return;
     wait_for(channel_, POLLOUT, -1);
   }
+} catch (const std::bad_alloc&) {
+  // No memory for the text of an error, which says that the daemon's end is closed.
 }
 
 }  // namespace ckptd

@@ -75,8 +75,9 @@ class QuarantineThreads : public std::enable_shared_from_this<QuarantineThreads>
   void begin(OwnFd channel);
   void take_own_table();
   void read_requests();
-  bool read_request();
-  void take_request(const Request& request, std::vector<ckpt::base::UniqueFd>& fds);
+  bool read_request(Request& request);
+  void drop_request(const Request& request);
+  void take_request(const Request& request);
   void wake_a_thread();
   void start_thread(void (QuarantineThreads::*body)());
   void work();
@@ -84,12 +85,13 @@ class QuarantineThreads : public std::enable_shared_from_this<QuarantineThreads>
   void serve(const Job& job);
   void receive_for(const Job& job);
   ForeignBytes receive_from(OwnFd socket, std::vector<ckpt::base::UniqueFd>& fds) const;
-  void reply(const Reply& reply, OwnFd memory) const;
+  void reply(const Reply& reply, OwnFd memory) const noexcept;
 
   OwnFd channel_ = -1;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::map<uint64_t, Job> brought_;  // and not begun; the first thread's alone
+  std::vector<ckpt::base::UniqueFd> arrived_;  // with a request; the first thread's alone
+  std::map<uint64_t, Job> brought_;            // and not begun; the first thread's alone
   std::map<uint32_t, Queue> queues_;
   std::map<uint64_t, ForeignBytes> received_;
   uint32_t last_served_ = 0;

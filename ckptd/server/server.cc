@@ -54,7 +54,7 @@ Daemon::Options daemon_options(const Config& config) {
   options.staging.arena_bytes_total = config.arena_bytes;
   options.staging.session_bytes_default = config.session_arena_bytes;
   options.staging.session_bytes_max = config.session_arena_max_bytes;
-  // Root's and its own are who mends things; all others have a part each.
+  // Root and the daemon's own user have no quota, so that they can always repair the store.
   options.staging.user_bytes_max = [most = *config.user_arena_max_bytes](uid_t uid) {
     return uid == 0 || uid == ::geteuid() ? UINT64_MAX : most;
   };
@@ -159,7 +159,7 @@ Result<std::unique_ptr<Server>> Server::open(const Config& config, const Parts& 
 }
 
 void Server::run(const std::function<void()>& on_ready) {
-  limit_log(*spdlog::default_logger());
+  begin_log_limit();
   for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGPWR}) {
     if (!inherited_as_ignored(signal)) impl_->signals.add(signal);
   }
@@ -208,6 +208,10 @@ std::optional<HttpServer::Answer> Server::Impl::answer(const std::string& path) 
     return Answer{.status = 503, .body = "not ready\n" + fault + "\n"};
   }
   Daemon::Answer ready = daemon->readiness_answer();
+  // Sessions can connect all the same, and hand arenas back with Hello.
+  if (const std::string fault = sockets->arena_fault(); !draining && !fault.empty()) {
+    ready.text += fault + "\n";
+  }
   return Answer{.status = ready.ok ? 200 : 503, .body = std::move(ready.text)};
 }
 
@@ -232,7 +236,8 @@ void Server::Impl::watch(asio::posix::stream_descriptor& descriptor) {
 void Server::Impl::accepted(asio::local::stream_protocol::socket socket) {
   auto peer = peer_of(socket.native_handle());
   if (!peer.ok() && refusals.say(Clock::now())) {
-    spdlog::warn("a client that cannot be named: {}", peer.error().message);
+    spdlog::warn("cannot read the user of a client that connects (SO_PEERCRED): {}; it was refused",
+                 peer.error().message);
   }
   const ckpt::SessionId id = next_session++;
   const uid_t uid = peer.ok() ? peer->uid : UINT32_MAX;
@@ -244,11 +249,13 @@ void Server::Impl::accepted(asio::local::stream_protocol::socket socket) {
   connections.emplace(id, connection);
   if (!peer.ok() || draining) return connection->close("it is not served");
   if (descriptors.allowed && sockets->quarantine().overloaded(descriptors.of)) {
+    const size_t held = sockets->quarantine().held_of(descriptors.of);
     return refuse(*connection, pid,
                   ckpt::make_error(ckpt::ErrorCode::kResourceExhausted,
-                                   "descriptors that user {} passed cannot be closed; end what "
-                                   "they belong to",
-                                   uid));
+                                   "user {} passed {} descriptors whose close does not return (a "
+                                   "TCP socket with SO_LINGER, a file of a hung FUSE mount); end "
+                                   "that peer or mount, then connect again",
+                                   uid, held));
   }
   const Status admitted = admission.admit(id, uid);
   if (!admitted.ok()) return refuse(*connection, pid, admitted.error());
@@ -264,7 +271,7 @@ Connection::Events Server::Impl::events_of(uid_t uid) {
               },
           .on_closed =
               [this, uid](ckpt::SessionId session, const std::string& reason) {
-                const ClientLogScope scope(uid);
+                const ClientLogScope scope(admission.may_connect(uid) ? uid : kUsersNotAllowed);
                 spdlog::debug("session {} ended: {}", session, reason);
                 daemon->disconnected(session, reason);
                 admission.ended(session);

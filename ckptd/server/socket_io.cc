@@ -37,6 +37,14 @@ Result<Received> receive_message(int socket, msghdr& message, int flags) {
   return received;
 }
 
+Result<Received> receive_bytes(int socket, ckpt::MutableByteView buffer, int flags) {
+  iovec vector{.iov_base = buffer.data(), .iov_len = buffer.size()};
+  msghdr message{};
+  message.msg_iov = &vector;
+  message.msg_iovlen = 1;
+  return receive_message(socket, message, flags);
+}
+
 }  // namespace
 
 void read_urgent_data_in_line(int socket) {
@@ -45,19 +53,11 @@ void read_urgent_data_in_line(int socket) {
 }
 
 Result<Received> peek(int socket, ckpt::MutableByteView buffer) {
-  iovec vector{.iov_base = buffer.data(), .iov_len = buffer.size()};
-  msghdr message{};
-  message.msg_iov = &vector;
-  message.msg_iovlen = 1;
-  return receive_message(socket, message, MSG_PEEK);
+  return receive_bytes(socket, buffer, MSG_PEEK);
 }
 
 Result<Received> receive(int socket, ckpt::MutableByteView buffer) {
-  iovec vector{.iov_base = buffer.data(), .iov_len = buffer.size()};
-  msghdr message{};
-  message.msg_iov = &vector;
-  message.msg_iovlen = 1;
-  return receive_message(socket, message, 0);
+  return receive_bytes(socket, buffer, 0);
 }
 
 Result<Received> receive_with_fds(int socket, ckpt::MutableByteView buffer,

@@ -23,15 +23,21 @@ bool SocketWatch::look(Clock::time_point now) {
               "socket {}: its file was gone ({}); it is made anew", path_, loss_);
     return true;
   }
-  const std::string fault =
-      fmt::format("{}: the file of socket {} is gone and cannot be made anew: {}", loss_, path_,
-                  renewed.error().message);
+  report(fmt::format("{}: the file of socket {} is gone and cannot be made anew: {}", loss_, path_,
+                     renewed.error().message));
+  return false;
+}
+
+void SocketWatch::failed(const std::string& reason) {
+  report(fmt::format("{}: nobody listens on socket {}: {}", loss_, path_, reason));
+}
+
+void SocketWatch::report(std::string fault) {
   if (fault != fault_) {
     log_event(spdlog::level::err, "socket_gone", {{"socket", path_}, {"reason", fault}}, "{}",
               fault);
   }
-  fault_ = fault;
-  return false;
+  fault_ = std::move(fault);
 }
 
 }  // namespace ckptd

@@ -24,10 +24,15 @@ class SocketWatch {
   // True if the file has just been made anew: its owner lets its new socket listen.
   bool look(Clock::time_point now);
 
+  // The file is there, but nobody listens on it: the next look makes it anew.
+  void failed(const std::string& reason);
+
   // What is lost, and why, as one sentence; empty while nothing is.
   const std::string& fault() const { return fault_; }
 
  private:
+  void report(std::string fault);
+
   UnixSocketFile& file_;
   const std::string path_;
   const std::string loss_;

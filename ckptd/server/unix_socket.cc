@@ -53,6 +53,22 @@ ckpt::Status remove_stale(const std::string& path, const UnixAddress& address) {
   return {};
 }
 
+// The first directory on the way to `path`, from the root on, that `matches`; empty: none does.
+template <typename Matches>
+std::string first_directory(const std::string& path, const Matches& matches) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  const fs::path directory = fs::canonical(fs::absolute(path, error).parent_path(), error);
+  fs::path above;
+  for (const fs::path& name : directory) {
+    above /= name;
+    struct stat info {};
+    if (::stat(above.c_str(), &info) != 0) break;
+    if (matches(info)) return above.string();
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<std::unique_ptr<UnixSocketFile>> UnixSocketFile::bind(const std::string& path) {
@@ -74,13 +90,28 @@ ckpt::Status UnixSocketFile::make() {
   if (::bind(socket_.get(), address.get(), address.size()) != 0) {
     return system_error("socket " + path_);
   }
+  return open_to_all();
+}
+
+// Who may use the socket is decided by the allow-list; the file lets everybody ask. In a folder
+// that others can write, something else may lie at the path by now: it is looked at and changed
+// through one descriptor, and only if it is a socket without another name.
+ckpt::Status UnixSocketFile::open_to_all() {
+  const UniqueFd file(::open(path_.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
   struct stat info {};
-  if (::lstat(path_.c_str(), &info) != 0) return system_error("socket " + path_);
+  if (!file.valid() || ::fstat(file.get(), &info) != 0) return system_error("socket " + path_);
+  if (!S_ISSOCK(info.st_mode) || info.st_nlink != 1) {
+    return make_error(ErrorCode::kIo,
+                      "socket {}: its file was replaced while it was made; use a folder that only "
+                      "root or ckptd's user can write",
+                      path_);
+  }
+  if (::chmod(fmt::format("/proc/self/fd/{}", file.get()).c_str(), 0666) != 0) {
+    return system_error("socket " + path_);
+  }
   device_ = info.st_dev;
   inode_ = info.st_ino;
   bound_ = true;
-  // Who may use it is decided by the allow-list; the file lets everybody ask.
-  if (::chmod(path_.c_str(), 0666) != 0) return system_error("socket " + path_);
   return {};
 }
 
@@ -118,34 +149,21 @@ std::string bound_path(int socket) {
 }
 
 std::string closed_directory(const std::string& path, uid_t uid) {
-  namespace fs = std::filesystem;
-  std::error_code error;
-  const fs::path directory = fs::canonical(fs::path(path).parent_path(), error);
-  fs::path above;
-  for (const fs::path& name : directory) {
-    above /= name;
-    struct stat info {};
-    if (::stat(above.c_str(), &info) != 0) break;
+  return first_directory(path, [uid](const struct stat& info) {
     const bool passes = (info.st_mode & (S_IXGRP | S_IXOTH)) != 0 ||
                         (info.st_uid == uid && (info.st_mode & S_IXUSR) != 0);
-    if (!passes) return above.string();
-  }
-  return {};
+    return !passes;
+  });
 }
 
 std::string replaceable_directory(const std::string& path, uid_t own) {
-  namespace fs = std::filesystem;
-  std::error_code error;
-  const fs::path directory = fs::canonical(fs::path(path).parent_path(), error);
-  fs::path above;
-  for (const fs::path& name : directory) {
-    above /= name;
-    struct stat info {};
-    if (::stat(above.c_str(), &info) != 0) break;
-    const bool open = (info.st_mode & S_IWOTH) != 0 && (info.st_mode & S_ISVTX) == 0;
-    if (open || (info.st_uid != 0 && info.st_uid != own)) return above.string();
-  }
-  return {};
+  return first_directory(path, [own](const struct stat& info) {
+    // Members of root's group count as root.
+    const bool others =
+        (info.st_mode & S_IWOTH) != 0 || ((info.st_mode & S_IWGRP) != 0 && info.st_gid != 0);
+    const bool open = others && (info.st_mode & S_ISVTX) == 0;
+    return open || (info.st_uid != 0 && info.st_uid != own);
+  });
 }
 
 Result<Peer> peer_of(int socket) {

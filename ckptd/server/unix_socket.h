@@ -37,6 +37,7 @@ class UnixSocketFile {
  private:
   explicit UnixSocketFile(std::string path) : path_(std::move(path)) {}
   ckpt::Status make();
+  ckpt::Status open_to_all();
 
   const std::string path_;
   LockFile lock_;
@@ -54,7 +55,7 @@ std::string bound_path(int socket);
 std::string closed_directory(const std::string& path, uid_t uid);
 
 // The first directory on the way to the socket in which somebody beside root and `own` can replace
-// what is there, by its owner or mode; empty: there is none.
+// what is there, by its owner or mode (its group's, too); empty: there is none.
 std::string replaceable_directory(const std::string& path, uid_t own);
 
 struct Peer {

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -139,6 +140,23 @@ TEST_F(ConnectionTest, LastWordsAreHeardOfOneThatCannotBeAnswered) {
   run_until_closed();
   EXPECT_EQ(messages, kWords);
   EXPECT_NE(closed, "");
+}
+
+// A client that gets a frame without its descriptor takes that for corruption; one whose connection
+// ends connects again.
+TEST_F(ConnectionTest, AFrameThatLacksItsDescriptorIsNotSent) {
+  open();
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit none = before;
+  none.rlim_cur = 3;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  connection->send(small_frame(), client.get());
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  run_until_closed();
+  EXPECT_THAT(closed, testing::HasSubstr("Too many open files"));
+  std::byte byte{};
+  EXPECT_EQ(::recv(client.get(), &byte, 1, 0), 0) << "the end, and nothing before it";
 }
 
 using ConnectionDeathTest = ConnectionTest;

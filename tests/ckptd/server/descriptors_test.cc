@@ -1,5 +1,6 @@
 // Descriptors that clients pass never block the daemon's loop: on a kernel that can refuse them
 // (SO_PASSRIGHTS), and on one that cannot.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -51,6 +52,10 @@ ByteView text(const char* bytes) {
 class Descriptors : public testing::TestWithParam<bool> {
  protected:
   void SetUp() override {
+    const UniqueFd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (GetParam() && !RightsOption().allow(probe.get(), false)) {
+      GTEST_SKIP() << "this kernel cannot refuse descriptors (Linux 6.16)";
+    }
     config_.data = folder_.path("store");
     config_.listen = folder_.path("ckptd.sock");
     config_.http = "127.0.0.1:0";
@@ -132,6 +137,36 @@ class Descriptors : public testing::TestWithParam<bool> {
   std::thread loop_;
 };
 
+struct Trainer {
+  explicit Trainer(const std::string& socket) : client(std::make_unique<RawClient>(socket)) {}
+
+  // What the daemon says to a Hello that asks for an arena, or brings one back.
+  std::optional<fb::MessageT> greet(bool readopt, const fb::Hash& ticket = {}) const {
+    fb::HelloT hello;
+    ckpt::wire::offer({}, hello);
+    hello.kind = fb::SessionKind::Trainer;
+    hello.run = "tiny";
+    hello.arena_bytes = kArenaBytes;
+    hello.slab_bytes = kSlabBytes;
+    hello.readopt = readopt;
+    hello.arena_ticket = ticket;
+    client->send(std::move(hello));
+    return client->next();
+  }
+
+  std::unique_ptr<RawClient> client;
+};
+
+UniqueFd new_arena() {
+  return ckpt::ArenaMapping::create({kSlabBytes, kArenaBytes / kSlabBytes}).value().fd;
+}
+
+std::optional<fb::MessageT> hand_back(const std::string& path, int fd) {
+  RawClient client(path);
+  EXPECT_EQ(client.send_with_fds(ckpt::wire::encode(fb::HandBackT()), {fd}), 0);
+  return client.next();
+}
+
 INSTANTIATE_TEST_SUITE_P(Kernel, Descriptors, testing::Bool(), [](const auto& variant) {
   return variant.param ? "CanRefuse" : "CannotRefuse";
 });
@@ -177,11 +212,21 @@ TEST_P(Descriptors, UnreadOnesBehindABrokenFrame) {
 }
 
 TEST_P(Descriptors, UrgentDataIsReadInLine) {
+  fb::HelloT hello;
+  ckpt::wire::offer({}, hello);
+  hello.kind = fb::SessionKind::Control;
+  const auto frame = ckpt::wire::encode(std::move(hello));
   LingeringSocket foreign;
   RawClient client(socket());
-  const bool urgent = client.send_with_fds(text("C"), {foreign.fd()}, MSG_OOB) == 0;
-  urgent ? foreign.close_copy() : foreign.let_go();
-  client.send_bytes(text("KP1"));
+  const ByteView first = ByteView(frame).first(1);
+  const int error = client.send_with_fds(first, {foreign.fd()}, MSG_OOB);
+  error == 0 ? foreign.close_copy() : foreign.let_go();
+  if (error == EOPNOTSUPP) GTEST_SKIP() << "this kernel has no urgent data on unix sockets";
+  if (error != 0) client.send_bytes(first);
+  client.send_bytes(ByteView(frame).subspan(1));
+  const auto answer = client.next();
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->body.type, fb::MessageBody::Welcome) << "the urgent byte was dropped";
   for (int i = 0; i < 3; ++i) expect_alive();
 }
 
@@ -231,37 +276,41 @@ TEST_P(Descriptors, AUserWhoStallsClosesIsRefused) {
   EXPECT_TRUE(wait_for([&] { return !refused(); }));
 }
 
-// ---- arenas that come back ----
-
-struct Trainer {
-  explicit Trainer(const std::string& socket) : client(std::make_unique<RawClient>(socket)) {}
-
-  // What the daemon says to a Hello that asks for an arena, or brings one back.
-  std::optional<fb::MessageT> greet(bool readopt, const fb::Hash& ticket = {}) const {
-    fb::HelloT hello;
-    ckpt::wire::offer({}, hello);
-    hello.kind = fb::SessionKind::Trainer;
-    hello.run = "tiny";
-    hello.arena_bytes = kArenaBytes;
-    hello.slab_bytes = kSlabBytes;
-    hello.readopt = readopt;
-    hello.arena_ticket = ticket;
-    client->send(std::move(hello));
-    return client->next();
+// Clients whose closes stall, of the allow-list or not, cost no other user its connection.
+TEST_P(Descriptors, AUserOverItsShareLeavesRoomForOthers) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can be somebody else";
+  ASSERT_EQ(::chmod(folder_.path().c_str(), 0755), 0);
+  const UniqueFd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  LingeringSocket foreign[2][2 * limits::kQuarantineThreadsPerUser];
+  const uid_t uids[2] = {kListed, 54'322};
+  for (size_t i = 0; i < 2; ++i) {
+    as_user(uids[i], [&] {
+      for (LingeringSocket& each : foreign[i]) pass(arena_socket(), each);
+      for (size_t n = 0; n < limits::kQuarantineJobsMax; ++n) {
+        for (const std::string& path : {arena_socket(), socket()}) {
+          const int error = RawClient(path).send_with_fds(text("CKP1"), {null.get()});
+          ASSERT_TRUE(error == 0 || error == EPERM || error == EPIPE) << error;
+        }
+      }
+    });
+    const auto answer = hand_back(arena_socket(), new_arena().get());
+    ASSERT_TRUE(answer && answer->body.AsHandedBack() != nullptr);
+    RawClient(socket()).hello_control();
+    EXPECT_THAT(get("/readyz"), HasSubstr("200 OK"));
   }
-
-  std::unique_ptr<RawClient> client;
-};
-
-UniqueFd new_arena() {
-  return ckpt::ArenaMapping::create({kSlabBytes, kArenaBytes / kSlabBytes}).value().fd;
+  for (auto& of_user : foreign) {
+    for (LingeringSocket& each : of_user) each.let_go();
+  }
+  const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  std::string metrics;
+  do {
+    metrics = get("/metrics");
+  } while (metrics.find("ckptd_quarantined_descriptors 0\n") == std::string::npos &&
+           std::chrono::steady_clock::now() < end);
+  EXPECT_THAT(metrics, HasSubstr("ckptd_quarantined_descriptors 0\n")) << "parked for ever";
 }
 
-std::optional<fb::MessageT> hand_back(const std::string& path, int fd) {
-  RawClient client(path);
-  EXPECT_EQ(client.send_with_fds(ckpt::wire::encode(fb::HandBackT()), {fd}), 0);
-  return client.next();
-}
+// ---- arenas that come back ----
 
 TEST_P(Descriptors, AnArenaComesBackByItsTicket) {
   const auto answer = hand_back(arena_socket(), new_arena().get());
@@ -305,6 +354,17 @@ TEST_P(Descriptors, OnlyOneSealedMemoryIsTakenBack) {
   const auto other = Trainer(arena_socket()).greet(false);
   ASSERT_TRUE(other && other->body.AsErrorReply() != nullptr);
   EXPECT_THAT(other->body.AsErrorReply()->message, HasSubstr("takes arenas back"));
+}
+
+TEST_P(Descriptors, ALargeMessageIsNotTakenOnTheArenaSocket) {
+  fb::QueryT query;
+  query.verb = std::string(2 * limits::kHandBackBytesMax, 'x');
+  RawClient client(arena_socket());
+  client.send_bytes(
+      ByteView(ckpt::wire::encode(std::move(query))).first(limits::kHandBackBytesMax + 1));
+  const auto answer = client.next();
+  ASSERT_TRUE(answer && answer->body.AsErrorReply() != nullptr);
+  EXPECT_THAT(answer->body.AsErrorReply()->message, HasSubstr("at most 4096 bytes"));
 }
 
 // Protocol version 2: with Hello. A kernel that refuses makes it try again, as libckpt does.
