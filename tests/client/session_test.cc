@@ -22,6 +22,15 @@ class SessionTest : public testing::Test {
     options.timeout_ms = timeout_ms;
     return options;
   }
+  // False: not within 20 s.
+  template <typename Condition>
+  static bool polls_until(Session& session, Condition&& reached) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (!reached()) {
+      if (std::chrono::steady_clock::now() >= end || !session.poll(5).ok()) return false;
+    }
+    return true;
+  }
   TempFolder folder_;
   std::string socket_ = folder_.path("ckptd.sock");
 };
@@ -222,9 +231,10 @@ TEST_F(SessionTest, HeartbeatsTellADaemonThatHangsFromOneThatAnswers) {
   beating.heartbeat_ms = 1;
   auto session = Session::open(beating);
   ASSERT_OK(session);
-  while (daemon.wait_for(fb::MessageBody::Query, 0).size() < 3) ASSERT_OK(session->poll(5));
+  ASSERT_TRUE(polls_until(*session,
+                          [&] { return daemon.wait_for(fb::MessageBody::Query, 0).size() >= 3; }));
   hangs = true;
-  while (session->silence_ms() < 20) ASSERT_OK(session->poll(5));
+  ASSERT_TRUE(polls_until(*session, [&] { return session->silence_ms() >= 20; }));
   EXPECT_GE(session->fd(), 0) << "the connection is there all the same";
 }
 
