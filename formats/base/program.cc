@@ -89,8 +89,11 @@ int run_program(const char* name, const std::function<int()>& body) {
   const int flush_error = flushed ? 0 : errno;
   if (flushed && std::ferror(stdout) == 0) return exit_code;
   const int error = stdout_failure() != 0 ? stdout_failure() : flush_error;
-  print_stderr("{}: cannot write to stdout: {}; the output is not complete\n", name,
-               error != 0 ? std::strerror(error) : "an earlier write failed");
+  // The reader of a pipe had enough, as `head` does: no complaint.
+  if (error != EPIPE) {
+    print_stderr("{}: cannot write to stdout: {}; the output is not complete\n", name,
+                 error != 0 ? std::strerror(error) : "an earlier write failed");
+  }
   return exit_code == 0 ? kFailed : exit_code;
 }
 

@@ -5,7 +5,8 @@
 //   the next file that is opened becomes stderr, and log lines are written into it.
 // - SIGPIPE and SIGXFSZ are ignored: write() fails with EPIPE or EFBIG instead of killing us.
 // - An exception that nothing caught, on any thread, becomes one sentence and exit code 1.
-// - Output that stdout did not take becomes one sentence and exit code 1.
+// - Output that stdout did not take becomes one sentence and exit code 1. A reader that closed the
+//   pipe is told nothing: exit code 1 alone.
 #pragma once
 
 #include <functional>

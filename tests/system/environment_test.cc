@@ -109,6 +109,16 @@ TEST_F(EnvironmentTest, ClosedAndFullStreamsCostOutputAlone) {
   }
 }
 
+// `ckptctl log | head` is everyday use.
+TEST_F(EnvironmentTest, ReaderThatClosesThePipeIsToldNothing) {
+  save_tiny();
+  for (const std::string command : {"$B/ckptctl log tiny", "$B/ckptctl runs --json"}) {
+    // The reader is gone before the first write.
+    const Ended ended = in_shell("{ sleep 0.3; " + command + "; echo code $? >&2; } | true");
+    EXPECT_EQ(ended.err, "code 1\n") << command;
+  }
+}
+
 TEST_F(EnvironmentTest, TrainsWithAllStreamsClosed) {
   save_tiny();
   const Ended ended = in_shell(train_tiny("--run closed <&- >&- 2>&-"));
