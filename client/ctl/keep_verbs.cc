@@ -205,7 +205,7 @@ Result<Json> rules_document(const RuleFlags& flags) {
 void add_keeping(Builder& build) {
   const auto args = std::make_shared<KeepArguments>();
   CLI::App* keep =
-      build.add("keep", "Set, in place of all rules of before, or show which commits `prune` keeps",
+      build.add("keep", "Show the rules that decide which commits `prune` keeps, or replace them",
                 "  ckptctl keep tiny --keep-last 5 --keep-daily 7 --keep-best loss:3\n"
                 "  ckptctl keep tiny\n  ckptctl keep tiny --none",
                 [args](Link& link) { return run_keep(link, *args); });

@@ -70,7 +70,7 @@ void add_log(Builder& build) {
   build.target(log, args->target, "run",
                "RUN: the current lineage and its ancestors; RUN~LINEAGE or a commit: that one's");
   log->add_flag("--all,-a", args->all, "Every lineage of the run, as a tree");
-  log->add_flag("--deleted", args->deleted, "Those that were removed instead: when and why");
+  log->add_flag("--deleted", args->deleted, "List removed commits, with time and reason");
   log->add_option("--limit,-n", args->limit, "At most so many; 0: all");
 }
 

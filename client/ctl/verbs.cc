@@ -135,7 +135,7 @@ void add_history(Builder& build, const std::shared_ptr<Arguments>& args) {
         return args->deleted ? Json{{"removed", true}} : Json::object();
       },
       print_runs);
-  runs->add_flag("--removed", args->deleted, "Those that were removed instead: when and why");
+  runs->add_flag("--removed", args->deleted, "List removed runs, with time and reason");
   add_log(build);
   CLI::App* show = build.add_listing(
       "show", "Show a view: which version of each unit it holds",
