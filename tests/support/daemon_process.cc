@@ -108,18 +108,21 @@ void DaemonProcess::start() {
   }
   const size_t said = log().size();
   pid_ = spawn(arguments, {}, folder_.path("out"), folder_.path("err"));
-  if (wait_ready(pid_, folder_.path("err"), said)) return;
+  if (pid_ > 0 && wait_ready(pid_, folder_.path("err"), said)) return;
   ADD_FAILURE() << "ckptd is not ready";
   kill();
 }
 
+// kill(-1) would end every process of this user: a program that did not start has no pid.
 void DaemonProcess::kill() {
+  if (pid_ <= 0) return;
   ::kill(pid_, SIGKILL);
   wait_exit(pid_);
   pid_ = -1;
 }
 
 int DaemonProcess::stop(int signal) {
+  if (pid_ <= 0) return -1;
   ::kill(pid_, signal);
   const int status = wait_exit(pid_);
   pid_ = -1;
