@@ -2,6 +2,7 @@
 // snapshot takes.
 #include <algorithm>
 
+#include "formats/base/counted.h"
 #include "trainer/checkpoint/plan.h"
 #include "trainer/checkpoint/restore.h"
 #include "trainer/checkpoint/trainer_state.h"
@@ -144,10 +145,11 @@ Status RankRun::settle(Comm& comm, const client::ViewPoint& view, RankEvent& eve
   event.plt_rollback = partial_->meter().plt_rollback(progress_.routed_tokens);
   event.lost = partial_->lost();
   if (rank_ == 0 && loss->tokens > 0) {
-    const std::string more = partial_->k() == saved_partial_.k
-                                 ? ""
-                                 : fmt::format("; {} experts of each layer from now on, {} before",
-                                               partial_->k(), saved_partial_.k);
+    const std::string more =
+        partial_->k() == saved_partial_.k
+            ? ""
+            : fmt::format("; {} of each layer from now on, {} before",
+                          ckpt::base::counted(partial_->k(), "expert"), saved_partial_.k);
     events_.log(fmt::format("{}: {} tokens of stale experts are lost, {:.3f} % of all so far{}",
                             where(), loss->tokens, 100 * event.plt, more));
   }
