@@ -10,6 +10,7 @@
 #include "ckptd/daemon_impl.h"
 #include "ckptd/observe/log_event.h"
 #include "ckptd/retention/prune.h"
+#include "formats/base/counted.h"
 #include "formats/base/json_dump.h"
 
 namespace ckptd {
@@ -376,7 +377,8 @@ void Daemon::Impl::remove(const Session& session, const Administration& task) {
                {"commits", run.commits},
                {"bytes", run.bytes},
                {"reason", request.reason}},
-              "run {}: {}: {} commits, {} bytes", run.name, request.reason, run.commits, run.bytes);
+              "run {}: {}: {}, {} bytes", run.name, request.reason,
+              ckpt::base::counted(run.commits, "commit"), run.bytes);
     fb::RunRemovedT removed;
     removed.run = run.id;
     removed.time_ns = wall_clock_ns();

@@ -7,6 +7,7 @@
 
 #include "ckptd/daemon_impl.h"
 #include "ckptd/observe/log_event.h"
+#include "formats/base/counted.h"
 
 namespace ckptd {
 
@@ -207,9 +208,9 @@ Result<std::optional<ViewPoint>> Daemon::Impl::choose_resume(const RunInfo& run,
       if (run.commits > 0) {
         const auto latest = catalog->latest_complete(run.id, 0);
         return make_error(ErrorCode::kFailedPrecondition,
-                          "run {}: it has {} commits{}; resume from `latest` or a step, or start a "
+                          "run {}: it has {}{}; resume from `latest` or a step, or start a "
                           "run of another name",
-                          run.name, run.commits,
+                          run.name, ckpt::base::counted(run.commits, "commit"),
                           latest ? fmt::format(", the newest complete one of step {}", latest->step)
                                  : ", none of them complete");
       }
@@ -264,8 +265,8 @@ void log_opened(const std::string& run, const fb::EpochOpenedT& epoch) {
              {"ranks", epoch.size},
              {"resume_lineage", resume_lineage},
              {"resume_step", resume_step}},
-            "run {} epoch {}: {} ranks, lineage {}, {}", run, epoch.epoch, epoch.size,
-            epoch.lineage, from);
+            "run {} epoch {}: {}, lineage {}, {}", run, epoch.epoch,
+            ckpt::base::counted(epoch.size, "rank"), epoch.lineage, from);
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "ckptd/daemon_impl.h"
 #include "ckptd/limits.h"
 #include "ckptd/observe/log_event.h"
+#include "formats/base/counted.h"
 #include "formats/base/parse.h"
 
 namespace ckptd {
@@ -94,12 +95,12 @@ std::optional<Fault> HealthWatch::failing_snapshots(const Look& look) {
   if (worst == nullptr) return std::nullopt;
   const RunProgress::Failing& of = *worst->failing;
   std::string cause =
-      fmt::format("run {}: {} snapshots in a row failed, steps {} to {}; {}: {}", worst_run,
-                  of.count, of.first_step, of.last_step,
+      fmt::format("run {}: {} in a row failed, steps {} to {}; {}: {}", worst_run,
+                  ckpt::base::counted(of.count, "snapshot"), of.first_step, of.last_step,
                   worst->durable ? fmt::format("the last durable step is {}", worst->durable->step)
                                  : "no step is durable",
                   of.cause);
-  if (failing > 1) cause += fmt::format("; so it is with {} more runs", failing - 1);
+  if (failing > 1) cause += "; so it is with " + ckpt::base::counted(failing - 1, "more run");
   return Fault{.cause = std::move(cause),
                .remedy = "remove the cause; the trainer saves again at its next checkpoint",
                .kind = worst_run + ": " + of.kind};
@@ -138,12 +139,13 @@ void HealthWatch::look(const Look& look) {
   report(Condition::kCatalogUnreadable, std::exchange(fault, {}), look.now_ns);
   report(Condition::kDiskSlow, slow_disk(look), look.now_ns);
   if (look.damaged_units > 0) {
-    fault = Fault{
-        .cause = fmt::format("{} units of commits are damaged on the disk", look.damaged_units),
-        .remedy =
-            "list them with ckptctl scrub --status; restores take older versions of "
-            "them; save anew, and replace a disk that goes on losing bytes",
-        .kind = "damage"};
+    fault = Fault{.cause = fmt::format("{} damaged on the disk",
+                                       ckpt::base::counted(look.damaged_units, "unit of commits is",
+                                                           "units of commits are")),
+                  .remedy =
+                      "list them with ckptctl scrub --status; restores take older versions of "
+                      "them; save anew, and replace a disk that goes on losing bytes",
+                  .kind = "damage"};
   }
   report(Condition::kDamagedData, std::exchange(fault, {}), look.now_ns);
   report(Condition::kSnapshotsFailing, failing_snapshots(look), look.now_ns);

@@ -9,6 +9,7 @@
 #include "ckptd/observe/log_event.h"
 #include "ckptd/persist/reclaim.h"
 #include "ckptd/safeguards.h"
+#include "formats/base/counted.h"
 #include "formats/base/hash.h"
 
 namespace ckptd {
@@ -54,8 +55,8 @@ void log_recovered(const RecoveredStore& store, size_t runs, uint64_t bytes) {
   const std::string id = ckpt::base::to_hex(store.id);
   log_event(spdlog::level::info, "recovered",
             {{"store", id}, {"runs", runs}, {"journal_bytes", bytes}, {"clean", store.clean}},
-            "store {}: {} runs, journal of {} bytes, last closed {}", id, runs, bytes,
-            store.clean ? "cleanly" : "by a crash");
+            "store {}: {}, journal of {} bytes, last closed {}", id,
+            ckpt::base::counted(runs, "run"), bytes, store.clean ? "cleanly" : "by a crash");
 }
 
 }  // namespace

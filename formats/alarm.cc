@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "formats/base/counted.h"
+
 namespace ckpt {
 namespace {
 
@@ -61,8 +63,8 @@ std::string describe(const Alarm& alarm, Step step, const std::vector<UnitSpec>&
     case fb::AlarmKind::Unchanged:
       return fmt::format("unit {}: unchanged since step {} (checksum equal)", name, alarm.value);
     case fb::AlarmKind::Stale:
-      return fmt::format("unit {}: not in the plan, its newest version is of step {}, {} steps old",
-                         name, alarm.value, step - std::min(step, alarm.value));
+      return fmt::format("unit {}: not in the plan, its newest version is of step {}, {} old", name,
+                         alarm.value, base::counted(step - std::min(step, alarm.value), "step"));
   }
   return fmt::format("unit {}: an alarm of a kind that this program does not know", name);
 }

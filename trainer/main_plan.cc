@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "formats/base/console.h"
+#include "formats/base/counted.h"
 #include "formats/base/json_dump.h"
 #include "trainer/main.h"
 #include "trainer/placement/frontier.h"
@@ -266,9 +267,10 @@ Result<int> plan(PlanFlags& flags) {
   }
   const PictureOptions picture{.columns = report::terminal_columns(STDOUT_FILENO),
                                .unicode = report::locale_is_utf8()};
-  ckpt::base::print_stdout("{}: {} ranks of {} slots, {} experts, planned in {:.1f} ms\n{}\n",
-                           flags.policy, flags.request.ranks, flags.request.slots_per_rank,
-                           flags.request.experts(), planning.count(),
+  ckpt::base::print_stdout("{}: {} of {}, {}, planned in {:.1f} ms\n{}\n", flags.policy,
+                           ckpt::base::counted(flags.request.ranks, "rank"),
+                           ckpt::base::counted(flags.request.slots_per_rank, "slot"),
+                           ckpt::base::counted(flags.request.experts(), "expert"), planning.count(),
                            judgement_text(judgement, flags.request));
   if (layers.size() > 1) ckpt::base::print_stdout("layer {}, the worst:\n", shown);
   ckpt::base::print_stdout("{}",

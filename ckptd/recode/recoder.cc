@@ -7,6 +7,7 @@
 
 #include "ckptd/limits.h"
 #include "formats/base/checked.h"
+#include "formats/base/counted.h"
 #include "formats/base/parse.h"
 
 namespace ckptd {
@@ -164,7 +165,8 @@ void Recoder::commit_done() {
 // So far; the next one may be old enough soon.
 void Recoder::pass_done() {
   if (commits_of_pass_ == 0) return;
-  spdlog::info("recode: {} commits looked at: {} read, {} written, {} saved", commits_of_pass_,
+  spdlog::info("recode: {} looked at: {} read, {} written, {} saved",
+               ckpt::base::counted(commits_of_pass_, "commit"),
                format_size(counters_.read_bytes - of_pass_.read_bytes),
                format_size(counters_.written_bytes - of_pass_.written_bytes),
                format_size(counters_.saved_bytes - of_pass_.saved_bytes));

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <set>
 
+#include "formats/base/counted.h"
+
 namespace ckptd {
 namespace {
 
@@ -142,8 +144,8 @@ void keep_every(uint64_t steps, const std::vector<Candidate>& candidates, const 
   for (const auto& [stretch, i] : first) {
     const uint64_t begin = stretch.second * steps;
     const uint64_t end = begin + std::min(steps - 1, UINT64_MAX - begin);
-    reasons[i].push_back(
-        fmt::format("every {} steps: the first of steps {} to {}", steps, begin, end));
+    reasons[i].push_back(fmt::format("every {}: the first of steps {} to {}",
+                                     ckpt::base::counted(steps, "step"), begin, end));
   }
 }
 

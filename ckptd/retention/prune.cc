@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "ckptd/retention/view_needs.h"
+#include "formats/base/counted.h"
 
 namespace ckptd {
 namespace {
@@ -50,8 +51,8 @@ class Planner {
     note_unknown_tags(rules);
     if (keep_by_rules(rules, now_ns)) return {};
     return make_error(ErrorCode::kFailedPrecondition,
-                      "run {}: the rules match none of its {} commits{}{}; nothing is removed",
-                      run.name, run.commits, plan_.notes.empty() ? "" : ": ",
+                      "run {}: the rules match none of its {}{}{}; nothing is removed", run.name,
+                      ckpt::base::counted(run.commits, "commit"), plan_.notes.empty() ? "" : ": ",
                       fmt::join(plan_.notes, ", "));
   }
 
@@ -159,8 +160,8 @@ class Planner {
           commits_, [&](const CommitInfo& commit) { return commit.metrics.contains(best.metric); });
       if (known || run.commits == 0) continue;
       return make_error(ErrorCode::kFailedPrecondition,
-                        "run {}: none of its {} commits has the metric {}; nothing is removed",
-                        run.name, run.commits, best.metric);
+                        "run {}: none of its {} has the metric {}; nothing is removed", run.name,
+                        ckpt::base::counted(run.commits, "commit"), best.metric);
     }
     return {};
   }

@@ -7,6 +7,7 @@
 
 #include "ckptd/limits.h"
 #include "ckptd/observe/log_event.h"
+#include "formats/base/counted.h"
 #include "formats/base/parse.h"
 
 namespace ckptd {
@@ -126,18 +127,19 @@ void Scrub::pass_done() {
   state_.read_back_sequence = std::max(state_.read_back_sequence, pass_covers_);
   ++counters_.passes;
   const size_t damages = state_.damages.size();
-  log_event(
-      damages > 0 ? spdlog::level::err : spdlog::level::info, "scrub_pass",
-      {{"pass", pass.number},
-       {"bytes", pass.checked_bytes},
-       {"commits", pass.commits},
-       {"damaged_units", damages},
-       {"more_findings", state_.damages_left_out},
-       {"unchecked_units", pass.unchecked}},
-      "scrub: pass {} read {} in {} commits, {} damaged units, {} more findings, {} units could "
-      "not be checked",
-      pass.number, ckpt::base::format_size(pass.checked_bytes), pass.commits, damages,
-      state_.damages_left_out, pass.unchecked);
+  log_event(damages > 0 ? spdlog::level::err : spdlog::level::info, "scrub_pass",
+            {{"pass", pass.number},
+             {"bytes", pass.checked_bytes},
+             {"commits", pass.commits},
+             {"damaged_units", damages},
+             {"more_findings", state_.damages_left_out},
+             {"unchecked_units", pass.unchecked}},
+            "scrub: pass {} read {} in {}, {}, {}, {} could not be checked", pass.number,
+            ckpt::base::format_size(pass.checked_bytes),
+            ckpt::base::counted(pass.commits, "commit"),
+            ckpt::base::counted(damages, "damaged unit"),
+            ckpt::base::counted(state_.damages_left_out, "more finding"),
+            ckpt::base::counted(pass.unchecked, "unit"));
   told_unchecked_.clear();
   save();
 }

@@ -71,8 +71,9 @@ std::string alike(const HeatMap& map, const Theme& theme) {
     }
   }
   if (experts == 0) return {};
-  const std::string all = fmt::format("{} experts in {} layer{}", experts, map.rows.size(),
-                                      map.rows.size() == 1 ? "" : "s");
+  using ckpt::base::counted;
+  const std::string all =
+      fmt::format("{} in {}", counted(experts, "expert"), counted(map.rows.size(), "layer"));
   if (zeros == experts) {
     return fmt::format("none of {} {}; --list shows the version of each", all, theme.none);
   }
@@ -189,8 +190,9 @@ HeatMap heat_map(const Json& document, HeatBy by) {
     map.rows.push_back(std::move(row));
   }
   if (left_out > 0) {
-    map.title += fmt::format(" ({} experts with numbers of {} or more are not shown)", left_out,
-                             kExpertsMax);
+    map.title += fmt::format(
+        " ({} of {} or more not shown)",
+        ckpt::base::counted(left_out, "expert with a number", "experts with numbers"), kExpertsMax);
   }
   map.alike = alike(map, theme);
   return map;

@@ -111,8 +111,8 @@ Result<std::string> removal_question(Link& link, Json question) {
   question["dry_run"] = true;
   CKPT_ASSIGN(const Json plan, link.document("rm", question, kLongTimeoutMs));
   const size_t commits = plan.value("removed", Json::array()).size();
-  return fmt::format("ckptctl: rm {}: this removes {} commit{} with {} for good; go on?",
-                     question["target"].get<std::string>(), commits, commits == 1 ? "" : "s",
+  return fmt::format("ckptctl: rm {}: this removes {} with {} for good; go on?",
+                     question["target"].get<std::string>(), ckpt::base::counted(commits, "commit"),
                      ckpt::base::format_size(plan.value("bytes", uint64_t{0})));
 }
 

@@ -11,6 +11,7 @@
 #include <set>
 
 #include "client/ctl/model_config.h"
+#include "formats/base/counted.h"
 #include "formats/base/printable.h"
 
 namespace ckptctl {
@@ -203,9 +204,9 @@ class FolderReader {
     const auto left_out = check_index(*index_, folder_.files);
     if (!left_out.ok()) return form_error(path_, left_out.error());
     if (!left_out->empty()) {
-      folder_.notes.push_back(fmt::format("{}: it leaves out {} tensors of its files, the first {}",
-                                          kIndexName, left_out->size(),
-                                          printable(left_out->front())));
+      folder_.notes.push_back(fmt::format(
+          "{}: it leaves out {} of its files, the first {}", kIndexName,
+          ckpt::base::counted(left_out->size(), "tensor"), printable(left_out->front())));
     }
     last_text_ = std::move(index_input_);
     keep_text(kIndexName);

@@ -8,6 +8,7 @@
 #include "client/ctl/log_tree.h"
 #include "client/ctl/print_values.h"
 #include "client/ctl/table.h"
+#include "formats/base/counted.h"
 #include "formats/base/json_dump.h"
 #include "formats/base/parse.h"
 #include "formats/base/printable.h"
@@ -33,6 +34,13 @@ std::string text(const Json& value) {
   return ckpt::base::dump_json(value);
 }
 std::string text(const Json& object, const char* name) { return text(member(object, name)); }
+
+std::string counted(const Json& value, std::string_view one) {
+  return value == 1 ? ckpt::base::counted(1, one) : fmt::format("{} {}s", text(value), one);
+}
+std::string counted(const Json& object, const char* name, std::string_view one) {
+  return counted(member(object, name), one);
+}
 
 std::string size(const Json& object, const char* name) {
   const Json bytes = member(object, name);
@@ -112,9 +120,10 @@ std::string finding_lines(const Json& findings, std::string_view what = {}) {
 std::string checked_line(const Json& checked, size_t errors, size_t unchecked) {
   const std::string could_not =
       unchecked == 0 ? "" : fmt::format(", {} COULD NOT BE CHECKED", unchecked);
-  return fmt::format("{} checked in {} commits, {}{}\n", size(checked, "checked_bytes"),
-                     text(checked, "commits"),
-                     errors == 0 ? "no errors" : fmt::format("{} ERRORS", errors), could_not);
+  return fmt::format("{} checked in {}, {}{}\n", size(checked, "checked_bytes"),
+                     counted(checked, "commits", "commit"),
+                     errors == 0 ? "no errors" : ckpt::base::counted(errors, "ERROR", "ERRORS"),
+                     could_not);
 }
 
 size_t count(const Json& object, const char* name) {
@@ -256,8 +265,9 @@ std::string print_diff(const Json& document) {
                text(unit, "to_step"), size(unit, "bytes"), text(unit, "relative_norm"),
                unit.contains("reason") ? text(unit, "reason") : ""});
   }
-  return fmt::format("{} -> {}: {} units, {}\n{}", view_name(member(document, "from")),
-                     view_name(member(document, "to")), member(document, "units").size(),
+  return fmt::format("{} -> {}: {}, {}\n{}", view_name(member(document, "from")),
+                     view_name(member(document, "to")),
+                     ckpt::base::counted(member(document, "units").size(), "unit"),
                      size(document, "bytes"), table.text());
 }
 
@@ -275,8 +285,9 @@ std::string print_scrub(const Json& document) {
   size_t errors = member(document, "errors").size();
   std::string out = finding_lines(member(document, "errors"));
   if (const Json more = member(document, "errors_left_out"); more.is_number_integer()) {
-    out += fmt::format("{} more findings are not remembered by name: ckptd's log has them\n",
-                       more.get<uint64_t>());
+    const uint64_t findings = more.get<uint64_t>();
+    out += fmt::format("{} not remembered by name: ckptd's log has them\n",
+                       ckpt::base::counted(findings, "more finding is", "more findings are"));
     errors += more.get<uint64_t>();
   }
   if (pass.is_object()) {
@@ -354,18 +365,18 @@ std::string print_grants(const Json& document) {
 }
 
 std::string print_export(const Json& document) {
-  return fmt::format("{} written to {}: {} tensors, {} in {} files\n", view_name(document),
-                     text(document, "out"), text(document, "tensors"), size(document, "bytes"),
-                     member(document, "files").size());
+  return fmt::format("{} written to {}: {}, {} in {}\n", view_name(document), text(document, "out"),
+                     counted(document, "tensors", "tensor"), size(document, "bytes"),
+                     ckpt::base::counted(member(document, "files").size(), "file"));
 }
 
 std::string print_import(const Json& document) {
   const Json count = member(document, "experts");
   const bool any = count.is_number_unsigned() && count > 0;
-  const std::string experts = any ? fmt::format(", {} experts", text(count)) : "";
-  return fmt::format("{} made of {}: {} tensors in {} units{}, {}{}\n", view_name(document),
-                     text(document, "folder"), text(document, "tensors"), text(document, "units"),
-                     experts, size(document, "bytes"),
+  const std::string experts = any ? ", " + counted(count, "expert") : "";
+  return fmt::format("{} made of {}: {} in {}{}, {}{}\n", view_name(document),
+                     text(document, "folder"), counted(document, "tensors", "tensor"),
+                     counted(document, "units", "unit"), experts, size(document, "bytes"),
                      member(document, "resumable") == true ? ", to be resumed" : "");
 }
 

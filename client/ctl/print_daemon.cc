@@ -8,6 +8,7 @@
 
 #include "client/ctl/print_values.h"
 #include "client/ctl/table.h"
+#include "formats/base/counted.h"
 #include "formats/base/parse.h"
 #include "formats/base/printable.h"
 
@@ -68,11 +69,11 @@ std::string scrub_line(const Json& document) {
   const Json scrub = member(document, "scrub");
   if (!scrub.is_object()) return {};
   const bool ever = !member(scrub, "seconds_since_last_pass").is_null();
-  return fmt::format("scrub:     {}, {}; {} damaged units, {} commits to read\n",
-                     text(scrub, "state"),
+  return fmt::format("scrub:     {}, {}; {}, {} to read\n", text(scrub, "state"),
                      ever ? "last pass " + age(scrub, "seconds_since_last_pass") + " ago"
                           : "no pass has ended yet",
-                     text(scrub, "damaged_units"), text(scrub, "commits_waiting"));
+                     counted(scrub, "damaged_units", "damaged unit"),
+                     counted(scrub, "commits_waiting", "commit"));
 }
 
 // The last durable step of each run.
@@ -137,24 +138,24 @@ std::string codecs_table(const Json& document) {
   return table.empty() ? "" : "\n" + table.text();
 }
 
-// A rule in words, with the flag that sets it.
+// A rule in words, with the flag that sets it: "the newest 3 commits".
 std::string count_line(const Json& rules, const char* name, const char* flag, const char* before,
-                       const char* after) {
+                       const char* one) {
   const Json count = member(rules, name);
   if (!count.is_number_unsigned() || count == 0) return {};
   const std::string said = fmt::format("--keep-{} {}", flag, text(count));
-  return fmt::format("  {:<24} {} {} {}\n", said, before, text(count), after);
+  return fmt::format("  {:<24} {} {}\n", said, before, counted(count, one));
 }
 
 std::string rule_lines(const Json& rules) {
   std::string out;
-  out += count_line(rules, "last", "last", "the newest", "commits");
-  out += count_line(rules, "hourly", "hourly", "the newest of each of the last", "hours");
-  out += count_line(rules, "daily", "daily", "the newest of each of the last", "days");
-  out += count_line(rules, "weekly", "weekly", "the newest of each of the last", "weeks");
-  out += count_line(rules, "monthly", "monthly", "the newest of each of the last", "months");
-  out += count_line(rules, "yearly", "yearly", "the newest of each of the last", "years");
-  out += count_line(rules, "every_steps", "every-steps", "the first of every", "steps");
+  out += count_line(rules, "last", "last", "the newest", "commit");
+  out += count_line(rules, "hourly", "hourly", "the newest of each of the last", "hour");
+  out += count_line(rules, "daily", "daily", "the newest of each of the last", "day");
+  out += count_line(rules, "weekly", "weekly", "the newest of each of the last", "week");
+  out += count_line(rules, "monthly", "monthly", "the newest of each of the last", "month");
+  out += count_line(rules, "yearly", "yearly", "the newest of each of the last", "year");
+  out += count_line(rules, "every_steps", "every-steps", "the first of every", "step");
   if (const Json within = member(rules, "within_seconds");
       within.is_number_unsigned() && within != 0) {
     out += fmt::format("  {:<24} all that are at most {} older than the newest\n", "--keep-within",
@@ -176,9 +177,9 @@ std::string rule_lines(const Json& rules) {
 }  // namespace
 
 std::string print_status(const Json& document) {
-  std::string out =
-      fmt::format("ckptd:     {}, up {}, {} runs in store {}\n", text(document, "state"),
-                  age(document, "uptime_seconds"), text(document, "runs"), text(document, "store"));
+  std::string out = fmt::format("ckptd:     {}, up {}, {} in store {}\n", text(document, "state"),
+                                age(document, "uptime_seconds"), counted(document, "runs", "run"),
+                                text(document, "store"));
   out += health_lines(document);
   out += disk_line(document);
   out += fmt::format(
@@ -213,11 +214,13 @@ std::string print_gc(const Json& document) {
   std::string out =
       member(document, "freed_bytes") == 0
           ? "nothing to give back: what was removed earlier is free already\n"
-          : fmt::format("{} given back to the disk, {} segments removed\n",
-                        size(document, "freed_bytes"), text(document, "segments_removed"));
+          : fmt::format("{} given back to the disk, {} removed\n", size(document, "freed_bytes"),
+                        counted(document, "segments_removed", "segment"));
   if (const Json waiting = member(document, "deletions_waiting");
       waiting.is_number_unsigned() && waiting != 0) {
-    out += fmt::format("{} deletions still wait for {}\n", text(waiting),
+    out += fmt::format("{} for {}\n",
+                       ckpt::base::counted(waiting.get<uint64_t>(), "deletion still waits",
+                                           "deletions still wait"),
                        text(document, "waiting_for"));
   }
   if (const Json error = member(document, "error"); !error.is_null()) {
@@ -250,8 +253,9 @@ std::string print_wait(const Json& document) {
 }
 
 std::string print_rebuild(const Json& document) {
-  return fmt::format("the catalog was made anew from {} journal records: {} commits of {} runs\n",
-                     text(document, "records"), text(document, "commits"), text(document, "runs"));
+  return fmt::format("the catalog was made anew from {}: {} of {}\n",
+                     counted(document, "records", "journal record"),
+                     counted(document, "commits", "commit"), counted(document, "runs", "run"));
 }
 
 }  // namespace ckptctl

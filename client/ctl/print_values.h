@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "client/ctl/link.h"
 
@@ -11,6 +12,9 @@ namespace ckptctl {
 Json member(const Json& object, const char* name);  // null if there is none
 std::string text(const Json& value);
 std::string text(const Json& object, const char* name);
+// "2 commits"; "- commits" if there is no such number.
+std::string counted(const Json& value, std::string_view one);
+std::string counted(const Json& object, const char* name, std::string_view one);
 std::string size(const Json& object, const char* name);  // of bytes: "1.5 MiB"
 std::string age(const Json& object, const char* name);   // of seconds: "3 min 5 s"
 

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "client/src/session.h"
+#include "formats/base/counted.h"
 #include "formats/wire/convert.h"
 
 namespace ckpt::lib {
@@ -21,10 +22,11 @@ fb::RegisterUnitsT to_wire(const Registration& registration) {
 
 Status Session::register_units(Registration registration, const Deadline& deadline) {
   for (const UnitSpec& unit : registration.units) CKPT_TRY(validate(unit));
-  CKPT_TRY(call(to_wire(registration), {deadline,
-                                        fmt::format("run {}: registering {} units", options_.run,
-                                                    registration.units.size()),
-                                        {}}));
+  CKPT_TRY(
+      call(to_wire(registration), {deadline,
+                                   fmt::format("run {}: registering {}", options_.run,
+                                               base::counted(registration.units.size(), "unit")),
+                                   {}}));
   registration_ = std::move(registration);
   registered_ = true;
   return ok_status();

@@ -136,7 +136,7 @@ TEST_F(Ctl, AlarmsAndTheMapOfExperts) {
             std::string::npos);
   EXPECT_EQ(ctl({"experts", "tiny"}).out,
             "tiny~1@20: tokens each expert would lack\n"
-            "none of 1 experts in 1 layer would lack a token; --list shows the version of\neach\n");
+            "none of 1 expert in 1 layer would lack a token; --list shows the version of\neach\n");
   const std::string svg = daemon_.folder().path("experts.svg");
   EXPECT_EQ(ctl({"experts", "tiny", "--by", "staleness", "--svg", svg}).exit_code, 0);
   EXPECT_NE(read(svg).find("<title>layer 0 expert 1: 0 steps</title>"), std::string::npos);
@@ -295,7 +295,7 @@ TEST_F(Ctl, ScrubReadsEverythingBackAndRemembersWhatIsDamaged) {
   const Finished status = ctl({"scrub", "--status"});
   EXPECT_EQ(status.exit_code, 4);
   EXPECT_THAT(status.out, HasSubstr("run tiny step 10 unit layers.0.experts.1.weights"));
-  EXPECT_THAT(status.out, HasSubstr("2 commits, 1 ERRORS"));
+  EXPECT_THAT(status.out, HasSubstr("2 commits, 1 ERROR"));
   EXPECT_THAT(daemon_.log(), HasSubstr("scrub: run tiny lineage 1 step 10"));
   EXPECT_EQ(json({"status"})["scrub"]["damaged_units"], 1);
   for (const char* rate : {"1", "fast", "-1GiB", "1023KiB", "99999999999GiB"}) {

@@ -173,7 +173,7 @@ TEST(OlderDaemon, SavesReconnectsAndRestoresAsRecorded) {
     view.run = "tiny";
     view.latest = true;
     ckpt_range range{};
-    range.unit = 1;
+    range.unit = 0;
     range.length = restored.size();
     range.data = restored.data();
     ASSERT_OK(session->restore(view, {range}));

@@ -139,7 +139,7 @@ TEST_F(SessionTest, AMessageLargerThanAFrameIsRefusedAndTheSessionGoesOn) {
   const auto refused = session->register_units({unit}, metadata);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().status, CKPT_E_INVALID_ARGUMENT);
-  EXPECT_NE(refused.error().message.find("registering 1 units: message"), std::string::npos)
+  EXPECT_NE(refused.error().message.find("registering 1 unit: message"), std::string::npos)
       << refused.error().message;
   EXPECT_TRUE(session->register_units({unit}));
 }

@@ -64,7 +64,7 @@ TEST(HeatMap, SaysWhichExpertsItCannotShow) {
       {{"layer", 0}, {"experts", {expert(1, 5, 0, 0), expert(65'536, 5, 0, 0)}}});
   const HeatMap map = heat_map(as_parsed(document), HeatBy::kStaleness);
   EXPECT_EQ(map.experts, 2u);
-  EXPECT_THAT(map.title, HasSubstr("(1 experts with numbers of 65536 or more are not shown)"));
+  EXPECT_THAT(map.title, HasSubstr("(1 expert with a number of 65536 or more not shown)"));
   EXPECT_THAT(heat_map(small(), HeatBy::kStaleness).title, Not(HasSubstr("not shown")));
 }
 

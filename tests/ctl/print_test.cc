@@ -68,7 +68,7 @@ TEST(Print, VerifyNamesRunStepAndUnit) {
     {"run": "tiny", "step": 5, "lineage": 1, "unit": "layers.0", "reason": "CRC differs"}]})");
   EXPECT_EQ(print_verify(report),
             "run tiny step 5 unit layers.0: CRC differs\n"
-            "4.0 KiB checked in 3 commits, 1 ERRORS\n");
+            "4.0 KiB checked in 3 commits, 1 ERROR\n");
 }
 
 TEST(Print, ScrubShowsThePassUnderWayAndTheLast) {
@@ -79,7 +79,7 @@ TEST(Print, ScrubShowsThePassUnderWayAndTheLast) {
   EXPECT_EQ(print_scrub(report),
             "run tiny step 5 unit layers.0: CRC differs\n"
             "pass 2 began 2026-01-02, yielding: 4.0 KiB of about 8.0 KiB checked\n"
-            "pass 1 ended 2026-01-01: 8.0 KiB checked in 3 commits, 1 ERRORS\n");
+            "pass 1 ended 2026-01-01: 8.0 KiB checked in 3 commits, 1 ERROR\n");
   Json more = report;
   more["errors_left_out"] = 7;
   EXPECT_THAT(print_scrub(more), testing::AllOf(testing::HasSubstr("\n7 more findings"),
@@ -109,7 +109,7 @@ TEST(Print, StatusTellsHealthDiskAndDurableSteps) {
     "disk": {"free_bytes": 1048576, "total_bytes": 2097152, "reserve_bytes": 524288,
              "mount_point": "/data"}})"));
   for (const char* line :
-       {"ckptd:     ready, up 1 min 5 s, 1 runs in store 01ab\n", "health:    NOT SAVING",
+       {"ckptd:     ready, up 1 min 5 s, 1 run in store 01ab\n", "health:    NOT SAVING",
         "  disk_full for 12 s: disk full: No space left on device\n", "    to do: delete commits\n",
         "disk:      1.0 MiB of 2.0 MiB free on /data, of which disk_reserve keeps 512.0 KiB\n",
         "arenas:    64.0 MiB of 1.0 GiB, 0 B warm for sessions to come; slabs: 3 free\n",
@@ -142,7 +142,7 @@ TEST(Print, ChangesOfHistoryAreSentences) {
   EXPECT_EQ(print_gc(Json::parse(R"({"freed_bytes": 1572864, "segments_removed": 2,
               "deletions_waiting": 1, "waiting_for": "a restore"})")),
             "1.5 MiB given back to the disk, 2 segments removed\n"
-            "1 deletions still wait for a restore\n");
+            "1 deletion still waits for a restore\n");
   EXPECT_EQ(print_gc(Json::parse(R"({"freed_bytes": 0, "segments_removed": 0})")),
             "nothing to give back: what was removed earlier is free already\n");
   EXPECT_EQ(print_pin(Json::parse(R"({"run": "tiny", "step": 5, "lineage": 1, "pinned": true})")),

@@ -78,7 +78,7 @@ TEST_F(HistoryTest, EveryListedCommitCanBeUsedByItsName) {
   EXPECT_EQ(daemon.ctl({"tag", "tiny~2@4", "good"}).code(), 0);
   const Ended resumed = moetrain_on(daemon, {"--resume", "good", "--steps", "5"});
   EXPECT_EQ(resumed.code(), 0) << resumed.err;
-  EXPECT_THAT(resumed.err, HasSubstr("resumed at step 4 (1 ranks, epoch 4, lineage 4)"));
+  EXPECT_THAT(resumed.err, HasSubstr("resumed at step 4 (1 rank, epoch 4, lineage 4)"));
   EXPECT_THAT(resumed.err, HasSubstr("1 step (5 to 5) of")) << "what it has trained, not all";
   const Ended tree =
       run("ckptctl", {"log", "tiny", "--all", "--socket", "unix:" + daemon.socket()});

@@ -2,6 +2,7 @@
 // snapshot takes.
 #include <algorithm>
 
+#include "formats/base/counted.h"
 #include "trainer/checkpoint/plan.h"
 #include "trainer/checkpoint/restore.h"
 #include "trainer/checkpoint/trainer_state.h"

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "formats/base/assert.h"
+#include "formats/base/counted.h"
 #include "trainer/elastic/lost_experts.h"
 #include "trainer/elastic/rank_run.h"
 #include "trainer/elastic/stop_signals.h"
@@ -190,7 +191,7 @@ void RankRun::tell_rollback(const LiveState::Settled& settled, uint32_t k_before
   }
   if (saved > 0) {
     events_.log(fmt::format("{}: {} lost and came back from ckptd", where(),
-                            saved == 1 ? "1 expert was" : fmt::format("{} experts were", saved)));
+                            ckpt::base::counted(saved, "expert was", "experts were")));
   }
   if (settled.lost_tokens == 0) return;
   const PltMeter& plt = partial_->meter();

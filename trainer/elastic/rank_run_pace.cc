@@ -1,6 +1,7 @@
 // The part of RankRun that says how often checkpoints are taken and what the ranks agree on for it.
 #include <algorithm>
 
+#include "formats/base/counted.h"
 #include "trainer/elastic/rank_run.h"
 
 namespace moetrain {
@@ -84,11 +85,11 @@ void RankRun::pace_of_change(uint32_t k_before, int64_t lost_tokens) {
   if (partial_->k() > k_before) pacer_->raise_k(partial_->k());
   const bool all_were_written = k_before == options_.config.model.experts;
   if (lost_tokens > 0 && all_were_written && overspends() && pacer_->overspent() && rank_ == 0) {
-    events_.log(
-        fmt::format("{}: --plt-budget {} is overspent, and a rollback loses what came since"
-                    " the last checkpoint even if that had all experts: one every {} steps"
-                    " from now on",
-                    where(), options_.partial.plt_budget, pacer_->every()));
+    events_.log(fmt::format(
+        "{}: --plt-budget {} is overspent, and a rollback loses what came since"
+        " the last checkpoint even if that had all experts: one every {}"
+        " from now on",
+        where(), options_.partial.plt_budget, ckpt::base::counted(pacer_->every(), "step")));
   }
   follow_pacer();
 }
@@ -118,8 +119,9 @@ Status RankRun::pace(Comm& comm) {
   if (pacer_->is_halved() && !overspends()) {
     pacer_->within_budget();
     if (rank_ == 0) {
-      events_.log(fmt::format("{}: --plt-budget {} is kept again: a checkpoint every {} steps",
-                              where(), options_.partial.plt_budget, pacer_->every()));
+      events_.log(fmt::format("{}: --plt-budget {} is kept again: a checkpoint every {}", where(),
+                              options_.partial.plt_budget,
+                              ckpt::base::counted(pacer_->every(), "step")));
     }
     tell_pace();
   }

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "formats/base/counted.h"
 #include "formats/base/json_dump.h"
 #include "formats/base/parse.h"
 #include "trainer/elastic/supervisor_impl.h"
@@ -259,8 +260,8 @@ void Supervisor::Impl::say_training(const RankEvent& event) {
                                       event.group - sequences, sequences)));
   }
   if (event.rank == 0 && event.resumed) {
-    say(fmt::format("resumed at step {} ({} ranks, epoch {}, lineage {})", event.step, event.group,
-                    event.epoch, event.lineage));
+    say(fmt::format("resumed at step {} ({}, epoch {}, lineage {})", event.step,
+                    ckpt::base::counted(event.group, "rank"), event.epoch, event.lineage));
   }
 }
 

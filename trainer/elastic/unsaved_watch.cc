@@ -4,6 +4,7 @@
 
 #include <charconv>
 
+#include "formats/base/counted.h"
 #include "formats/base/parse.h"
 #include "trainer/elastic/events.h"
 #include "trainer/report/render.h"
@@ -180,7 +181,8 @@ std::optional<std::string> UnsavedWatch::over_limit(uint64_t now_ns) const {
   if (step_ <= saved_) return std::nullopt;
   const uint64_t steps = step_ - saved_;
   if (options_.steps_max && steps > *options_.steps_max) {
-    return fmt::format("{} steps, more than the {} of --unsaved-max", steps, *options_.steps_max);
+    return fmt::format("{}, more than the {} of --unsaved-max", ckpt::base::counted(steps, "step"),
+                       *options_.steps_max);
   }
   const double ms = ms_between(saved_ns_, now_ns);
   if (options_.ms_max && ms > static_cast<double>(*options_.ms_max)) {

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "formats/base/assert.h"
+#include "formats/base/counted.h"
 #include "formats/base/parse.h"
 
 namespace moetrain {
@@ -121,15 +122,15 @@ std::string explain(const MeasuredCosts& costs, const AutoChoice& choice) {
                                    ? fmt::format("a recovery takes {}", time_text(costs.restore_s))
                                    : "no recovery was measured";
   return fmt::format(
-      "a step takes {}; a checkpoint of {} blocks {} and is durable after {} ({}); {} failure{} in"
-      " {} of training, one in {} expected; {}; the best interval is {}, storage sustains {} "
-      "steps, {}"
+      "a step takes {}; a checkpoint of {} blocks {} and is durable after {} ({}); {} in"
+      " {} of training, one in {} expected; {}; the best interval is {}, storage sustains {}, {}"
       " of {} experts hide{}; {:.1f} % of the time is expected to be lost",
       time_text(costs.step_s), ckpt::base::format_size(static_cast<uint64_t>(costs.bytes(k))),
       time_text(costs.stall_s(choice.k_snapshot)), time_text(costs.durable_s(k)),
-      rate_text(costs.durable_s_per_byte), seen.failures, seen.failures == 1 ? "" : "s",
+      rate_text(costs.durable_s_per_byte), ckpt::base::counted(seen.failures, "failure"),
       time_text(seen.seconds), time_text(choice.mtbf_s), recovery, time_text(choice.best_s),
-      choice.sustainable, choice.k_hidden, costs.experts, copied, 100 * choice.lost_part);
+      ckpt::base::counted(choice.sustainable, "step"), choice.k_hidden, costs.experts, copied,
+      100 * choice.lost_part);
 }
 
 }  // namespace moetrain

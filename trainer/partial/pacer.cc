@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "formats/base/assert.h"
+#include "formats/base/counted.h"
 
 namespace moetrain {
 
@@ -290,8 +291,9 @@ std::optional<std::string> Pacer::decide(uint64_t step, std::span<const int64_t>
   sustainable_ = choice.sustainable;
   reason_ = explain(costs(), choice);
   const std::string copied = options_.memory ? fmt::format(", {} copied", k_snapshot_) : "";
-  return fmt::format("a checkpoint every {} steps, of {} of {} experts{}: {}", state_.every,
-                     state_.k, options_.experts, copied, reason_);
+  return fmt::format("a checkpoint every {}, of {} of {}{}: {}",
+                     ckpt::base::counted(state_.every, "step"), state_.k,
+                     ckpt::base::counted(options_.experts, "expert"), copied, reason_);
 }
 
 std::optional<uint32_t> Pacer::k() const {

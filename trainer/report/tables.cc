@@ -6,6 +6,7 @@
 #include <cmath>
 #include <vector>
 
+#include "formats/base/counted.h"
 #include "formats/base/parse.h"
 #include "formats/base/printable.h"
 #include "trainer/report/curve.h"
@@ -54,15 +55,15 @@ std::string restored_text(const Failure& failure) {
         fmt::format("{}{} from {}", text.empty() ? "" : ", ", ckpt::base::format_size(count), name);
   }
   if (failure.experts_from_seed > 0) {
-    text += fmt::format("{}{} expert{} from the seed", text.empty() ? "" : ", ",
-                        failure.experts_from_seed, failure.experts_from_seed == 1 ? "" : "s");
+    text += fmt::format("{}{} from the seed", text.empty() ? "" : ", ",
+                        ckpt::base::counted(failure.experts_from_seed, "expert"));
   }
   return text.empty() ? "nothing" : text;
 }
 
 std::string pace_text(const Pace& pace) {
   const std::string every =
-      pace.every == 0 ? "at the end" : fmt::format("every {} steps", pace.every);
+      pace.every == 0 ? "at the end" : "every " + ckpt::base::counted(pace.every, "step");
   const uint32_t copied = pace.experts_per_snapshot;
   const std::string kept =
       copied > pace.experts ? fmt::format(", {} more stay in memory", copied - pace.experts) : "";
@@ -76,8 +77,9 @@ std::string changes_text(const std::vector<MemberChange>& changes) {
     text += fmt::format("after step {}: ", change.step);
     if (!change.joined.empty()) text += fmt::format("{} joined, ", ranks_text(change.joined));
     if (!change.left.empty()) text += fmt::format("{} left, ", ranks_text(change.left));
-    text += fmt::format("{} ranks, each expert on {} or more; {} moved in {}\n", change.group,
-                        change.effective_replicas, ckpt::base::format_size(change.bytes_moved),
+    text += fmt::format("{}, each expert on {} or more; {} moved in {}\n",
+                        ckpt::base::counted(change.group, "rank"), change.effective_replicas,
+                        ckpt::base::format_size(change.bytes_moved),
                         human_ms(change.plan_ms + change.migrate_ms));
   }
   return text;

@@ -66,7 +66,7 @@ TEST_F(EpochTest, StartOfARunWithCommitsSaysWhatToDo) {
   job.start();
   job.commit(5);
   EXPECT_THAT(refused(job, fb::ResumeMode::Start),
-              AllOf(HasSubstr("run tiny"), HasSubstr("1 commits"), HasSubstr("step 5"),
+              AllOf(HasSubstr("run tiny"), HasSubstr("1 commit"), HasSubstr("step 5"),
                     HasSubstr("latest")));
 }
 
