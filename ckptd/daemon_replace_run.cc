@@ -28,7 +28,7 @@ fb::RecordT removal_of_replaced(const RunInfo& run, uint64_t time_ns) {
   fb::RunRemovedT removed;
   removed.run = run.id;
   removed.time_ns = time_ns;
-  removed.reason = "replaced: it had no commit when its owner registered other units";
+  removed.reason = "replaced: it has no commit, and its owner registered other units";
   log_event(spdlog::level::info, "run_removed",
             {{"run", run.name},
              {"commits", run.commits},

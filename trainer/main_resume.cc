@@ -21,16 +21,22 @@ void ResumeFlags::add_to(CLI::App& command) {
 }
 
 Status ResumeFlags::parse(RankOptions& rank, bool run_given) {
-  if (text_.empty()) return {};
+  if (text_.empty()) {
+    if (!new_data_) return {};
+    return make_error(ErrorCode::kInvalidArgument,
+                      "--new-data: only with --resume; a new run takes any --data");
+  }
   const auto commit = ckpt::parse_commit_name(text_, rank.run);
   if (!commit.ok()) {
     return make_error(ErrorCode::kInvalidArgument, "--resume {}: {}", text_,
                       commit.error().message);
   }
   if (commit->run != rank.run && run_given) {
-    return make_error(ErrorCode::kInvalidArgument,
-                      "--resume {}: the run is {} (--run), and goes on from its own commits only",
-                      text_, rank.run);
+    return make_error(
+        ErrorCode::kInvalidArgument,
+        "--resume {}: the run is {} (--run or CKPTD_RUN), and goes on from its own commits "
+        "only",
+        text_, rank.run);
   }
   rank.run = commit->run;
   const bool newest = commit->kind == ckpt::Selector::Kind::kLatest && commit->lineage == 0;
@@ -70,11 +76,12 @@ bool ResumeFlags::is_done(const SavedRun& saved, uint64_t steps) const {
 Status ResumeFlags::say_done(const RunOptions& options, const SavedRun& saved) const {
   ckpt::base::print_stderr(
       "moetrain: already done: {}~{}@{} is of the last step, --steps {}; nothing is trained "
-      "and nothing is changed (more --steps train on)\n",
+      "and nothing is changed; give a larger --steps to train on\n",
       options.rank.run, saved.lineage, saved.step, options.rank.steps);
   report::Report report;
   report.ranks = options.rank.ranks;
   report.steps = saved.step;
+  report.saved_step = saved.step;
   report.tokens_per_step = saved.config.tokens_per_step();
   if (!options.report_file.empty()) {
     CKPT_TRY(report::write_file(options.report_file, report::to_json(report)));

@@ -71,6 +71,7 @@ TEST_F(HistoryTest, EveryListedCommitCanBeUsedByItsName) {
         daemon, {"--resume", name, "--steps", std::to_string(commit.at("step").get<int>())});
     EXPECT_EQ(done.code(), 0) << name << done.err;
     EXPECT_THAT(done.err, HasSubstr("already done: tiny~")) << name;
+    EXPECT_EQ(read_report("again.json").at("saved_step"), commit.at("step")) << name;
   }
   EXPECT_EQ(daemon.ctl({"log", "tiny", "--all"}).json(), log);
   EXPECT_EQ(daemon.ctl({"show", "tiny@latest"}).json().at("step"), 8) << "latest stays";

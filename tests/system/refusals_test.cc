@@ -49,6 +49,7 @@ TEST_F(RefusalTest, RefusesBadInputInOneSentence) {
       {"re-planning at will", {"--replan-if", "bored"}, 2, "--replan-if"},
       {"resume from nonsense", {"--resume", "so on"}, 2, "--resume so on"},
       {"unknown run", {"--resume", "latest"}, 3, "tiny"},
+      {"other data for a new run", {"--new-data"}, 2, "--new-data: only with --resume"},
       {"no such flag", {"--stpes", "3"}, 2, "--stpes"},
       {"run name", {"--run", "a/b"}, 2, "--run 'a/b'"},
       {"no ranks", {"--ranks", "0", "--resume", "latest"}, 2, "--ranks 0"},

@@ -109,6 +109,21 @@ TEST_F(UnsavedTest, LimitStopsTheRunSaved) {
   EXPECT_EQ(report.at("saved_step"), report.at("losses").back().at("step"));
 }
 
+TEST_F(UnsavedTest, LimitStopsRanksThatAreStartedAgain) {
+  Ckptd daemon(folder_ / "store");
+  ASSERT_TRUE(daemon.await_ready());
+  const auto run = start(daemon.socket(), "0", {"--unsaved-max", "20", "--on-unsaved", "stop"});
+  ASSERT_TRUE(run->await_step(3)) << run->program().wait().err;
+  daemon.signal(SIGSTOP);  // so that nothing is saved before the ranks die
+  ASSERT_TRUE(run->await([](const json& event) { return says(event, "the ranks save and stop"); }));
+  for (const uint32_t rank : {0, 1}) EXPECT_TRUE(run->signal_rank(rank, SIGKILL));
+  daemon.signal(SIGCONT);
+  const Ended ended = run->program().wait();
+  EXPECT_EQ(ended.code(), 1) << ended.err;
+  EXPECT_THAT(ended.err, HasSubstr("starting all again"));
+  EXPECT_THAT(ended.err, HasSubstr("more than the 20 of --unsaved-max"));
+}
+
 class StopSignalTest : public TrainingTest, public testing::WithParamInterface<int> {};
 
 TEST_P(StopSignalTest, SavesTheStepAndExits) {
@@ -127,6 +142,8 @@ TEST_P(StopSignalTest, SavesTheStepAndExits) {
   EXPECT_THAT(ended.err, HasSubstr("--resume latest"));
   const json report = read_report("r.json");
   EXPECT_EQ(report.at("saved_step"), report.at("losses").back().at("step"));
+  EXPECT_EQ(report.at("failures"), json::array()) << "the signal ended a rank";
+  EXPECT_EQ(report.at("daemon_failures"), json::array()) << "the signal ended ckptd";
 }
 
 INSTANTIATE_TEST_SUITE_P(All, StopSignalTest,

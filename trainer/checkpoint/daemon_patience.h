@@ -6,14 +6,19 @@
 // Used by one thread at a time, like the session. Outlives it; must not move while it is open.
 #pragma once
 
+#include <algorithm>
+#include <chrono>
 #include <ckpt/client.hpp>
 #include <cstdint>
+#include <optional>
 
 namespace moetrain {
 
 class DaemonPatience {
  public:
-  // A ckptd that has not answered for so long is away: nothing is begun that needs it.
+  using Clock = std::chrono::steady_clock;
+
+  // Silence after which ckptd counts as absent and no snapshot is begun.
   static constexpr uint32_t kAwayMs = 1'000;
   // A call in the middle of a snapshot waits so long for an answer.
   static constexpr uint32_t kTrainingMs = 1'000;
@@ -29,8 +34,8 @@ class DaemonPatience {
 
   uint64_t silence_ms() const { return session_ == nullptr ? 0 : ckpt_silence_ms(session_); }
 
-  // A call is waiting for a ckptd that has not answered for longer than its limit.
-  bool over() const { return silence_ms_max_ != 0 && silence_ms() >= silence_ms_max_; }
+  // Calls of the session end now: of the silence or the deadline below.
+  bool over() const { return silent_too_long() || (end_ && Clock::now() >= *end_); }
 
   // While it lives, calls of the session end when ckptd has not answered for so long; 0: they wait
   // as long as their timeouts say.
@@ -38,19 +43,42 @@ class DaemonPatience {
    public:
     Limit(DaemonPatience& patience, uint32_t silence_ms_max) : patience_(patience) {
       patience_.silence_ms_max_ = silence_ms_max;
+      patience_.longest_ms_ = 0;
     }
     ~Limit() { patience_.silence_ms_max_ = 0; }
     Limit(const Limit&) = delete;
     Limit& operator=(const Limit&) = delete;
-    bool over() const { return patience_.over(); }
+    bool over() const { return patience_.silent_too_long(); }
+    // The longest silence that a waiting call has seen.
+    uint64_t silence_ms() const { return patience_.longest_ms_; }
+
+   private:
+    DaemonPatience& patience_;
+  };
+
+  // While it lives, calls of the session end at this time, whatever their timeouts say.
+  class Deadline {
+   public:
+    Deadline(DaemonPatience& patience, Clock::time_point end) : patience_(patience) {
+      patience_.end_ = end;
+    }
+    ~Deadline() { patience_.end_.reset(); }
+    Deadline(const Deadline&) = delete;
+    Deadline& operator=(const Deadline&) = delete;
 
    private:
     DaemonPatience& patience_;
   };
 
  private:
+  bool silent_too_long() const { return silence_ms_max_ != 0 && silence_ms() >= silence_ms_max_; }
+  // A waiting call asks whether to end.
+  bool ends_call();
+
   const ckpt_session* session_ = nullptr;
   uint32_t silence_ms_max_ = 0;
+  uint64_t longest_ms_ = 0;
+  std::optional<Clock::time_point> end_;
 };
 
 }  // namespace moetrain

@@ -191,7 +191,7 @@ Status Snapshotter::await_durable(client::Snapshot& handle, double timeout_ms) c
   }
 }
 
-// What comes from the device needs slabs of ckptd: not for longer than that makes sense.
+// Waits for copies from the device. They need slabs, so the wait ends when ckptd stops answering.
 Status Snapshotter::drain_link(uint32_t timeout_ms) {
   if (link_ == nullptr) return {};
   const auto begin = Clock::now();

@@ -46,6 +46,12 @@ uint64_t DaemonProbe::hangs_ms() const {
   return silent_ms < forgiven_ms ? silent_ms : silent_ms - forgiven_ms;
 }
 
+// What was forgiven of one silence says nothing about the next one.
+void DaemonProbe::set_silent_ms(uint64_t silent_ms) {
+  silent_ms_ = silent_ms;
+  if (silent_ms == 0) forgiven_ms_ = 0;
+}
+
 void DaemonProbe::run(const std::stop_token& stop) {
   std::stop_token asked = stop;
   client::OpenOptions options;
@@ -72,11 +78,11 @@ void DaemonProbe::run(const std::stop_token& stop) {
   auto next_status = Clock::now();
   while (!stop.stop_requested()) {
     (void)session->poll(kPollMs);
-    silent_ms_ = session->silence_ms();
+    set_silent_ms(session->silence_ms());
     gone_ = session->fd() < 0;
     if (silent_ms_ != 0 || Clock::now() < next_status) continue;
     if (const auto bytes = ask_bytes_written(*session)) bytes_written_ = *bytes;
-    silent_ms_ = session->silence_ms();
+    set_silent_ms(session->silence_ms());
     next_status = Clock::now() + kStatusEvery;
   }
 }

@@ -23,7 +23,7 @@ class DaemonProbe {
   uint64_t silent_ms() const { return silent_ms_.load(); }
   // Nobody listens on its socket; false: it listens, or this is not known yet.
   bool gone() const { return gone_.load(); }
-  // silent_ms(), but since forgive() at most: for whoever kills a ckptd that hangs.
+  // Silence that counts towards `--daemon-timeout-ms`: without the part before `forgive()`.
   uint64_t hangs_ms() const;
   // There is another ckptd now, or none yet: its silence is nobody's fault so far.
   void forgive() { forgiven_ms_ = silent_ms_.load(); }
@@ -32,6 +32,7 @@ class DaemonProbe {
 
  private:
   void run(const std::stop_token& stop);
+  void set_silent_ms(uint64_t silent_ms);
 
   const std::string socket_;
   std::atomic<uint64_t> silent_ms_{0};

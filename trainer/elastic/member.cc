@@ -89,7 +89,7 @@ Result<client::Epoch> Member::join(bool has_state) {
   }
   if (has_state && options_->elastic) join.resume = CKPT_RESUME_GO_ON;
   join.timeout_ms = options_->join_timeout_ms;
-  // The others wait for the same: one rank tells it.
+  // Only rank 0 prints the reason; all ranks wait for the same join.
   if (join.rank == 0) {
     join.waiting = [this](const std::string& why) {
       ckpt::base::print_stderr("moetrain: run {} waits for its ranks to join, at most {} s: {}\n",

@@ -63,7 +63,7 @@ struct RankOptions {
   uint32_t open_timeout_ms = 30'000;
   uint32_t collective_timeout_ms = 60'000;
   uint32_t join_timeout_ms = 120'000;
-  // Of the last checkpoint while ckptd writes it. The supervisor ends a wait without progress
+  // For the last checkpoint, all attempts together. The supervisor ends a wait without progress
   // sooner (UnsavedWatch::kEndMs).
   uint32_t save_timeout_ms = 600'000;
 

@@ -260,6 +260,7 @@ Result<RankRun::Ending> RankRun::train(Comm& comm) {
 }
 
 Status RankRun::one_step(Comm& comm) {
+  save_end_.reset();  // this step is to be saved, too
   CKPT_TRY(replan(comm));
   CKPT_TRY(pace(comm));
   const bool snapshot = saved_step_ == progress_.step;

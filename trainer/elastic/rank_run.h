@@ -78,6 +78,8 @@ class RankRun {
                        RankEvent& event);
   void tell_rollback(const LiveState::Settled& settled, uint32_t k_before, RankEvent& event);
   void settle_snapshots(const ckpt::client::Epoch& epoch);
+  // All ranks agree whether the last step is durable, because they retry together. False: save
+  // again.
   Result<bool> saved_in_the_end(Comm& comm);
   PlanPlacement planner(const std::vector<bool>& stays) const;
   // What is being staged on a GPU is gathered before anything that is queued from here on writes to
@@ -121,12 +123,15 @@ class RankRun {
   void snapshot_at(const Boundary& boundary, bool early);
   void drop_snapshot(const std::string& reason);
   Status snapshot_failed(ckpt::Error error, bool without_answer);
-  // Of ckptd, which does not.
+  void add_waits(const Snapshotter::Waits& before, uint64_t silence_ms);
+  // The error of a snapshot that failed because ckptd did not answer.
   ckpt::Error no_answer() const;
   // What the next one takes. Every rank asks for the same ones in the same order.
   Result<Snapshotter::Request> request(uint32_t attempt, bool full);
   void describe(Snapshotter::Request& request) const;
   Result<Ending> save_last(Comm& comm);
+  std::chrono::steady_clock::time_point save_end();
+  uint32_t save_ms_left();
   // Is it that the lineage went on from a step it has a commit of? It can have no other, and that
   // one may be partial, or of experts that came back older since: nothing ends before the next
   // step.
@@ -195,8 +200,9 @@ class RankRun {
   std::vector<RestoredUnit> restored_;    // as the epoch began
   bool snapshot_due_ = false;             // a snapshot waits for ckptd to be back
   bool postponed_ = false;                // that was told
-  bool retake_ = false;                   // one failed without an answer; not yet told
-  bool away_ = false;                     // somebody was without ckptd when the ranks met last
+  // A snapshot failed because ckptd was silent; the other ranks learn it at the next boundary.
+  bool retake_ = false;
+  bool away_ = false;  // somebody was without ckptd when the ranks met last
   // A snapshot failed, and none has been durable since: ckptd may hang, and not every step shall
   // wait for it as long as the first one did.
   bool waited_in_vain_ = false;
@@ -213,8 +219,10 @@ class RankRun {
   bool resumed_whole_ = true;       // no expert was restored from an older checkpoint than the rest
   std::vector<int64_t> in_memory_;  // experts restored from versions that no disk has: not 0
   double stall_ms_ = 0;             // since the last step was reported
-  Snapshotter::Waits waits_;        // of it, for what
+  Snapshotter::Waits waits_;        // parts of `stall_ms_`: wait for room, wait for slabs
   float last_loss_ = 0;
+  // Of the last checkpoint; unset while the ranks train.
+  std::optional<std::chrono::steady_clock::time_point> save_end_;
 };
 
 }  // namespace moetrain

@@ -66,12 +66,11 @@ void RankRun::settle_snapshots(const client::Epoch& epoch) {
       [this] { return member_->epoch_over().has_value() || member_->patience().over(); });
 }
 
-// The group went on from its last step, whose snapshot may still be on its way. What one of them
-// has heard of it all have to know: another attempt is for all. False: it is to be saved again.
+// The group went on from its last step, whose snapshot may still be on its way.
 Result<bool> RankRun::saved_in_the_end(Comm& comm) {
   if (!went_on_) return true;
   events_.write({.kind = Kind::kSaving, .epoch = epoch_, .step = progress_.step});
-  for (const SnapshotOutcome& outcome : snapshotter_->drain(options_.save_timeout_ms)) {
+  for (const SnapshotOutcome& outcome : snapshotter_->drain(save_ms_left())) {
     report_snapshot(outcome);
     if (!outcome.durable) lost_snapshots_.insert(outcome.step);
   }

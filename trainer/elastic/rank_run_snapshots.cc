@@ -41,12 +41,14 @@ Snapshotter::BackPressure RankRun::usual_pressure() const {
 Status RankRun::begin_snapshot(Result<Snapshotter::Request> wanted,
                                const Snapshotter::BackPressure& pressure) {
   Status begun;
+  waits_ = {};
+  const bool asks = wanted.ok();
   const DaemonPatience::Limit limit(member_->patience(), pressure.silence_ms_max);
   {
     const Timed stall(stall_ms_);
-    begun = wanted.ok() ? snapshotter_->begin(std::move(*wanted), pressure) : wanted.error();
+    begun = asks ? snapshotter_->begin(std::move(*wanted), pressure) : wanted.error();
   }
-  waits_ = snapshotter_->waits();
+  if (asks) add_waits({}, limit.silence_ms());
   return begun.ok() ? begun : snapshot_failed(begun.error(), limit.over());
 }
 
@@ -55,13 +57,29 @@ Status RankRun::fill_snapshot(const Snapshotter::BackPressure& pressure) {
   snapshot_due_ = false;
   saved_step_ = progress_.step;
   Status filled;
+  const Snapshotter::Waits before = snapshotter_->waits();
   const DaemonPatience::Limit limit(member_->patience(), pressure.silence_ms_max);
   {
     const Timed stall(stall_ms_);
     filled = snapshotter_->fill(*memory_);
   }
-  waits_ = snapshotter_->waits();
+  add_waits(before, limit.silence_ms());
   return filled.ok() ? filled : snapshot_failed(filled.error(), limit.over());
+}
+
+// Adds what the snapshot has waited since `before`. While ckptd is silent nothing waits for the
+// disk or for slabs.
+void RankRun::add_waits(const Snapshotter::Waits& before, uint64_t silence_ms) {
+  const Snapshotter::Waits& now = snapshotter_->waits();
+  auto silent_ms = static_cast<double>(silence_ms);
+  const auto heard_ms = [&silent_ms](double ms) {
+    const double heard = std::max(0.0, ms - silent_ms);
+    silent_ms -= ms - heard;
+    return heard;
+  };
+  waits_.slabs_ms += heard_ms(now.slabs_ms - before.slabs_ms);
+  waits_.room_ms += heard_ms(now.room_ms - before.room_ms);
+  waits_.open = now.open;
 }
 
 ckpt::Error RankRun::no_answer() const {
@@ -145,6 +163,21 @@ void RankRun::report_snapshot(const SnapshotOutcome& outcome, bool without_answe
                  .no_answer = without_answer});
 }
 
+// One for all attempts to save the last checkpoint, in whatever epoch.
+std::chrono::steady_clock::time_point RankRun::save_end() {
+  if (!save_end_) {
+    save_end_ =
+        std::chrono::steady_clock::now() + std::chrono::milliseconds(options_.save_timeout_ms);
+  }
+  return *save_end_;
+}
+
+uint32_t RankRun::save_ms_left() {
+  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+      save_end() - std::chrono::steady_clock::now());
+  return static_cast<uint32_t>(std::max<int64_t>(left.count(), 1));
+}
+
 // The last checkpoint: the run ends only when it is durable. All ranks take the same turns, because
 // each attempt begins and ends with what they agree on.
 Result<RankRun::Ending> RankRun::save_last(Comm& comm) {
@@ -156,14 +189,15 @@ Result<RankRun::Ending> RankRun::save_last(Comm& comm) {
     if (!saved.ok()) return leave_group(&comm, saved.error().message);
     if (*saved) return Ending::kSaved;
   }
-  // Nobody trains any more: there is nothing to wait less for.
-  const Snapshotter::BackPressure patient{.policy = CKPT_SLABS_WAIT,
-                                          .wait_ms_max = options_.save_timeout_ms};
+  const DaemonPatience::Deadline deadline(member_->patience(), save_end());
   Status failed;
   for (uint32_t attempt = 0; attempt < kLastSnapshotAttempts; ++attempt) {
     events_.write({.kind = Kind::kSaving, .epoch = epoch_, .step = progress_.step});
-    member_->await_answer(options_.save_timeout_ms / kLastSnapshotAttempts);
+    member_->await_answer(save_ms_left() / (kLastSnapshotAttempts - attempt));
     durable_step_.reset();
+    // Nobody trains any more: there is nothing to wait less for.
+    const Snapshotter::BackPressure patient{.policy = CKPT_SLABS_WAIT,
+                                            .wait_ms_max = save_ms_left()};
     // What was begun as a regular one, and dropped, may have another plan.
     failed = begin_snapshot(request(kRegularAttempt + 1 + attempt, /*full=*/true), patient);
     if (failed.ok()) failed = fill_snapshot(patient);
@@ -181,7 +215,7 @@ Result<RankRun::Ending> RankRun::save_last(Comm& comm) {
     // It may have become durable before the ranks met, who report what is settled.
     Status saved;
     if (durable_step_ != progress_.step) {
-      const auto outcome = snapshotter_->wait(progress_.step, options_.save_timeout_ms);
+      const auto outcome = snapshotter_->wait(progress_.step, save_ms_left());
       if (outcome.ok()) report_snapshot(*outcome);
       if (!outcome.ok()) saved = outcome.error();
     }
@@ -195,6 +229,10 @@ Result<RankRun::Ending> RankRun::save_last(Comm& comm) {
     }
     if (const auto over = member_->epoch_over()) return leave_group(&comm, *over);
     failed = saved.error();
+  }
+  if (save_ms_left() <= 1) {
+    failed = make_error(ErrorCode::kDeadlineExceeded, "ckptd at {} did not write it within {} s",
+                        options_.socket, options_.save_timeout_ms / 1'000);
   }
   return make_error(failed.error().code, "{}: the last checkpoint could not be saved: {}", where(),
                     snapshot_cause(failed.error().message));

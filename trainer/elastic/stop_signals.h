@@ -46,8 +46,8 @@ class ExitOnStopSignal {
   std::jthread thread_;
 };
 
-// What the supervisor sends its ranks. Of their own, so that signals from outside keep their
-// meaning, and none that anybody ignores.
+// Realtime signals from the supervisor to its ranks. Nobody else sends them, and they are never
+// inherited as ignored.
 int stop_rank_signal();   // all save and stop
 int leave_rank_signal();  // this rank hands its state over and leaves
 

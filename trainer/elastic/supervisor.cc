@@ -267,6 +267,11 @@ void Supervisor::Impl::kill_ranks() {
 
 int Supervisor::Impl::finish() {
   bar->finish();
+  // The reason first: ckptd may take a while to stop.
+  if (failure) {
+    say("moetrain: " + saves->with_cause(failure->message));
+    say_unsaved();
+  }
   const uint64_t hangs_ms = stop_signal ? kHangsAtStopMs : kHangsAtEndMs;
   const bool hangs = probe && probe->silent_ms() >= hangs_ms;
   probe.reset();  // a daemon that drains waits for those who are connected
@@ -292,8 +297,6 @@ int Supervisor::Impl::finish() {
   }
   if (options.print_report) ckpt::base::write_stdout_exactly(report::to_json(result));
   if (failure) {
-    say("moetrain: " + saves->with_cause(failure->message));
-    say_unsaved();
     return unsaved_stop ? kStoppedExit + *stop_signal : ckpt::exit_code_for(failure->code);
   }
   say(report::summary_text(result));

@@ -26,7 +26,7 @@ struct Supervisor::Impl {
     EventReader reader;
     uint32_t gpu = 0;       // which it computes on, where there are several
     bool saved = false;     // the last checkpoint is durable: its end is a good one
-    bool joined = false;    // it asked for an epoch: from then on SIGTERM makes it save and stop
+    bool joined = false;    // it asked for an epoch: it handles stop_rank_signal() from now on
     bool in_epoch = false;  // of a group that has opened and that it has not lost
     uint64_t epoch = 0;     // the newest one it has come into
     bool trained = false;   // it had all its state in that epoch, or in one before
@@ -111,7 +111,8 @@ struct Supervisor::Impl {
   std::string limit_reached;    // of --unsaved-max, with --on-unsaved stop
   std::string stopped_because;  // what the ranks said who stopped and saved by themselves
   std::optional<ckpt::Error> failure;
-  bool unsaved_stop = false;  // the failure is that it was asked for
+  bool unsaved_stop = false;   // the failure is that it was asked for
+  bool saved_in_vain = false;  // ranks that waited for the last checkpoint were ended
 };
 
 }  // namespace moetrain

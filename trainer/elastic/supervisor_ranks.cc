@@ -184,7 +184,7 @@ void Supervisor::Impl::handle(const RankEvent& event) {
       return say_training(event);
     case Kind::kJoining:
       // A stop that was asked for before this process could listen to it.
-      if (stop_signal && !slots[event.rank].joined) {
+      if ((stop_signal || !limit_reached.empty()) && !slots[event.rank].joined) {
         slots[event.rank].process->signal(stop_rank_signal());
       }
       slots[event.rank].joined = true;

@@ -16,8 +16,9 @@ namespace {
 constexpr int kStopLookMs = 100;
 // Our own ckptd drains so long at the end: a little more than it allows itself.
 constexpr uint64_t kDrainMs = 40'000;
-// The same once the run was asked to stop. What was announced is durable, however ckptd ends.
-constexpr uint64_t kDrainAfterSignalMs = 5'000;
+// The same once the run was asked to stop, or was ended because its disk makes no progress. What
+// was announced is durable, however ckptd ends.
+constexpr uint64_t kDrainShortMs = 5'000;
 constexpr uint64_t kDrainAtOnceMs = 700;
 
 }  // namespace
@@ -34,26 +35,26 @@ void Supervisor::Impl::watch_saves() {
   const UnsavedWatch::Daemon state = daemon_state();
   const UnsavedWatch::Look look = saves->look(state, monotonic_ns());
   for (const std::string& line : look.lines) tell(line);
-  if (failure || complete || !ranks_running()) return;
-  switch (look.verdict) {
-    case UnsavedWatch::Verdict::kGoOn:
-      break;
-    case UnsavedWatch::Verdict::kStop:
-      limit_reached = look.lines.back();
-      stop_ranks();
-      break;
-    case UnsavedWatch::Verdict::kEnd:
-      return give_up(make_error(ErrorCode::kUnavailable,
-                                "step {} could not be saved within {} s: {}", recorder->step(),
-                                UnsavedWatch::kEndMs / 1'000, saves->unsaved().cause()));
+  if (failure || !ranks_running()) return;
+  if (look.verdict == UnsavedWatch::Verdict::kStop && !complete) {
+    limit_reached = look.lines.back();
+    stop_ranks();
   }
-  if (!stop_signal || !saves->unsaved().saves_in_vain(state, stopped_ns)) return;
-  stop_at_once(fmt::format("stopped by {}, without a last checkpoint: {}",
-                           signal_name(*stop_signal), unsaved_cause()));
+  const bool ends = look.verdict == UnsavedWatch::Verdict::kEnd;
+  if (!ends && !(stop_signal && saves->unsaved().saves_in_vain(state, stopped_ns))) return;
+  saved_in_vain = true;
+  // Another rank has the last checkpoint: who still waits for news of it has nothing to save.
+  if (complete) return kill_ranks();
+  if (stop_signal) {
+    return stop_at_once(fmt::format("stopped by {}, without a last checkpoint: {}",
+                                    signal_name(*stop_signal), unsaved_cause()));
+  }
+  give_up(make_error(ErrorCode::kUnavailable, "step {} could not be saved within {} s: {}",
+                     recorder->step(), UnsavedWatch::kEndMs / 1'000, unsaved_cause()));
 }
 
 std::string Supervisor::Impl::unsaved_cause() const {
-  const std::string& cause = saves->unsaved().cause();
+  const std::string cause = saves->unsaved().cause();
   return cause.empty() ? fmt::format("ckptd at {} does not answer", options.rank.socket) : cause;
 }
 
@@ -76,9 +77,9 @@ void Supervisor::Impl::stop_ranks() {
 void Supervisor::Impl::stop_daemon() {
   if (!daemon) return;
   daemon->ask_to_stop();
-  const uint64_t wait_ms = unsaved_stop  ? kDrainAtOnceMs
-                           : stop_signal ? kDrainAfterSignalMs
-                                         : kDrainMs;
+  const uint64_t wait_ms = unsaved_stop                   ? kDrainAtOnceMs
+                           : stop_signal || saved_in_vain ? kDrainShortMs
+                                                          : kDrainMs;
   const uint64_t begin_ns = monotonic_ns();
   while (!daemon->ended() && ms_between(begin_ns, monotonic_ns()) < static_cast<double>(wait_ms)) {
     pollfd watched[] = {{stop_signals_fd(), POLLIN, 0},
