@@ -176,7 +176,8 @@ TEST_F(IdentityTest, ASalvagedJournalIsMeantUntilItsSpaceIsGivenBack) {
   }
   job.start(fb::ResumeMode::Latest);
   job.begin(15);
-  job.fill(15);  // its extents are written, and it is not committed
+  ASSERT_TRUE(job.ranks[0]->fill(15));  // its extents are written, and it is not committed
+  world.run();
   world.kill_daemon();
   world.disk().flip(kJournalPath, 200);
   for (int i = 0; i < 3; ++i) {
@@ -248,6 +249,7 @@ TEST_F(IdentityTest, AMissingSegmentsDirectoryIsMadeIfNothingIsInIt) {
   EXPECT_TRUE(started.ok()) << started.error().message;
   EXPECT_TRUE(missing.made());
   empty.stop();
+  empty.set_door(nullptr);
 }
 
 // Took the journal's place before, whatever it was.

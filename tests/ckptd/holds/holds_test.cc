@@ -42,7 +42,7 @@ TEST(Holds, ProgressAfterAStallCountsFromThere) {
 }
 
 TEST(Holds, EndAfterTheLeaseWithoutProgress) {
-  Holds holds({.lease = seconds(60), .stall = seconds(60)});
+  Holds holds({.lease = seconds(60), .stall = seconds(100)});
   const HoldId first = holds.take(hold_of(1, 5)).value();
   const HoldId second = holds.take(hold_of(2, 5)).value();
   EXPECT_TRUE(holds.end_overdue(seconds(59)).empty());
