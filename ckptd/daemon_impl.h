@@ -62,8 +62,11 @@ struct Daemon::Impl {
   Result<bool> salvage(RecoveredStore& store);
   Status write_new_journal(const RecoveredStore& damaged, const Salvage& salvage);
   Status mark_damaged(const std::vector<SnapshotKey>& replayed);
-  Result<std::optional<fb::RecordT>> check_commit(const Catalog& index, const SnapshotKey& key,
-                                                  ExtentPart part);
+  struct CommitCheck {
+    std::optional<fb::RecordT> damaged;  // the record that says so
+    bool unread = false;                 // its extents could not be checked
+  };
+  Result<CommitCheck> check_commit(const Catalog& index, const SnapshotKey& key, ExtentPart part);
   void open_staging();
   void open_readers_back();
   void take_back_memory();

@@ -76,6 +76,8 @@ class Summary {
       list(commit->extents);
     } else if (const auto* moved = record.body.AsMoved()) {
       list(moved->extents);
+    } else if (const auto* removed = record.body.AsRunRemoved()) {
+      store_.removed[removed->run] = sequence;
     }
     return {};
   }
@@ -220,6 +222,21 @@ Result<RecoveredStore> recover_store(Disk& disk, uint64_t random_seed) {
   }
   CKPT_ASSIGN(const ckpt::SegmentId highest, highest_segment(disk));
   store.next_segment = std::max(store.next_segment, highest + 1);
+  store.torn_bytes = scan->torn_bytes;
+  return store;
+}
+
+Result<RecoveredStore> read_journal(Disk& disk, FileId journal) {
+  RecoveredStore store;
+  store.journal = journal;
+  Summary summary(store);
+  const auto scan = scan_journal_file(
+      disk, journal,
+      [&](uint64_t sequence, const fb::RecordT& record) { return summary.take(sequence, record); });
+  if (!scan.ok()) {
+    return make_error(scan.error().code, "{}: {}", kJournalPath, scan.error().message);
+  }
+  store.end = scan->end;
   store.torn_bytes = scan->torn_bytes;
   return store;
 }
