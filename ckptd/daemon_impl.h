@@ -110,6 +110,7 @@ struct Daemon::Impl {
   auto read(Read get) {
     return read_whole(*catalog, healer(), std::move(get));
   }
+  Result<std::optional<CommitInfo>> commit_at(const SnapshotKey& key);
   JournalSource journal_source() const;
   bool applies() const { return durable.batch.has_value() || !durable.waiting.empty(); }
   void apply_next();
@@ -164,8 +165,8 @@ struct Daemon::Impl {
   Result<bool> wait_to_begin(const Session& session, const SnapshotKey& key,
                              const fb::BeginSnapshotT& message);
   Status check_begin(const Session& session, const SnapshotKey& key,
-                     const fb::BeginSnapshotT& message) const;
-  Status check_tokens(const SnapshotKey& key, const fb::BeginSnapshotT& message) const;
+                     const fb::BeginSnapshotT& message);
+  Status check_tokens(const SnapshotKey& key, const fb::BeginSnapshotT& message);
   void refuse_snapshot(const SnapshotKey& key, const std::string& run_name, const Error& error);
   Result<Ingest::Begin> make_begin(const Session& session, const SnapshotKey& key,
                                    const fb::BeginSnapshotT& message) const;
