@@ -192,7 +192,7 @@ void Daemon::Impl::change_rules(const Session& session, const Administration& ta
   if (!allowed.ok()) return administered(task, error_answer(allowed.error()));
   // `{}` takes the rules away.
   if (!keep->rules->empty()) {
-    const Status useful = check_rules(*catalog, keep->run.id, *keep->rules);
+    const Status useful = read([&] { return check_rules(*catalog, keep->run.id, *keep->rules); });
     if (!useful.ok()) return administered(task, error_answer(useful.error()));
   }
   fb::RulesSetT rules = ckpt::to_fb(*keep->rules);
@@ -231,10 +231,6 @@ void Daemon::Impl::change_grant(const Session& session, const Administration& ta
 // that the next epoch resumes from would look like any other.
 Status Daemon::Impl::may_prune(const RunInfo& run) const {
   CKPT_TRY(catalog->health());
-  if (catalog->applied_sequence() < last_sequence) {
-    return make_error(ErrorCode::kUnavailable,
-                      "run {}: the catalog lacks journal records; try again", run.name);
-  }
   if (epochs_being_written.contains(run.id)) {
     return make_error(ErrorCode::kUnavailable, "run {}: an epoch is being opened; try again",
                       run.name);

@@ -86,7 +86,7 @@ const NewestVersions& Daemon::Impl::newest_of_run(const SnapshotKey& key, size_t
   newest = {.lineage = key.lineage,
             .versions = catalog->newest_sums(key.run, {key.lineage, ~ckpt::Step{0}}),
             .cuts = {}};
-  const bool whole = catalog->health().ok() && catalog->applied_sequence() >= last_sequence;
+  const bool whole = catalog->health().ok();
   if (whole && newest.versions.size() == units) return newest.versions;
   // An index that cannot be read, or lacks commits, would make everything look stale.
   newest_by_run.erase(key.run);

@@ -33,6 +33,7 @@ bool makes_dead(fb::RecordBody type) {
 // waits for heal_catalog().
 void Daemon::Impl::apply(uint64_t sequence, const fb::RecordT& record) {
   last_sequence = std::max(last_sequence, sequence);
+  catalog->expect(last_sequence);
   if (makes_dead(record.body.type)) {
     gc_wanted = true;
     dead_records.look_again();
@@ -44,6 +45,11 @@ void Daemon::Impl::apply(uint64_t sequence, const fb::RecordT& record) {
     spdlog::error("the catalog did not take journal record {}: {}", sequence,
                   applied.error().message);
   }
+}
+
+// The commit of the step, whatever snapshot it was made by. An error is not "none".
+Result<std::optional<CommitInfo>> Daemon::Impl::commit_at(const SnapshotKey& key) {
+  return read([&] { return Result(catalog->commit(key.run, key.lineage, key.step)); });
 }
 
 HealCatalog Daemon::Impl::healer() {

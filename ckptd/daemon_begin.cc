@@ -97,9 +97,11 @@ Result<SnapshotKey> Daemon::Impl::member_key(const Session& session, ckpt::Epoch
 
 // What can be said before the snapshot exists. `key` is named by the caller.
 Status Daemon::Impl::check_begin(const Session& session, const SnapshotKey& key,
-                                 const fb::BeginSnapshotT& message) const {
+                                 const fb::BeginSnapshotT& message) {
   CKPT_TRY(ckpt::check_step(key.step));
-  const auto existing = catalog->commit(key.run, key.lineage, key.step);
+  // A catalog that cannot be read must not be taken for one that has no commit of this step: the
+  // new one would take its place, and its bytes would be given back.
+  CKPT_ASSIGN(const auto existing, commit_at(key));
   if (existing && !existing->damaged && !existing->deleted) {
     return make_error(ErrorCode::kAlreadyExists, "lineage {} has a commit of this step already",
                       key.lineage);
@@ -140,12 +142,14 @@ Status Daemon::Impl::check_begin(const Session& session, const SnapshotKey& key,
 }
 
 // Counts that contradict an older commit of the view's line of history.
-Status Daemon::Impl::check_tokens(const SnapshotKey& key, const fb::BeginSnapshotT& message) const {
+Status Daemon::Impl::check_tokens(const SnapshotKey& key, const fb::BeginSnapshotT& message) {
   CKPT_ASSIGN(const auto units, catalog->units(key.run));
   CKPT_ASSIGN(const auto counts,
               ckpt::check_expert_tokens(message.expert_tokens, message.expert_lost, *units));
   if (counts.empty()) return {};
-  const auto earlier = catalog->newest_expert_tokens(key.run, {key.lineage, key.step});
+  CKPT_ASSIGN(const auto earlier, read([&] {
+                return Result(catalog->newest_expert_tokens(key.run, {key.lineage, key.step}));
+              }));
   if (!earlier) return {};
   return check_not_less(earlier->counts, earlier->commit.step, counts);
 }
@@ -153,8 +157,9 @@ Status Daemon::Impl::check_tokens(const SnapshotKey& key, const fb::BeginSnapsho
 // One member cannot take part: the others must not wait for it until the deadline.
 void Daemon::Impl::refuse_snapshot(const SnapshotKey& key, const std::string& run_name,
                                    const Error& error) {
-  const auto commit = catalog->commit(key.run, key.lineage, key.step);
-  if (commit && commit->snapshot == key) return;  // it is not this snapshot that failed
+  const auto commit = commit_at(key);
+  // Not if it is committed, or may be.
+  if (!commit.ok() || (*commit && (*commit)->snapshot == key)) return;
   carry_out(ingest.refuse(key, Error{error.code, fmt::format("run {} step {}: {}", run_name,
                                                              key.step, error.message)}));
 }

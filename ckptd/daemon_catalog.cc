@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "ckptd/catalog/other_format.h"
+#include "ckptd/daemon_foreign_catalog.h"
 #include "ckptd/io/store_paths.h"
 #include "formats/base/hash.h"
 
@@ -15,8 +16,18 @@ using ckpt::make_error;
 
 namespace {
 
+// Tries to go back to the disk that fail, as where a quota is used up, cost a reading of the
+// journal each.
+constexpr std::chrono::milliseconds kReturnAfterMax{600'000};
+
 void tell_reset(const std::string& reason) {
   if (!reason.empty()) spdlog::warn("the catalog is made anew from the journal: {}", reason);
+}
+
+// An old index must not be met again by a journal that gives its numbers to other records.
+Status no_room_to_clear() {
+  return make_error(ErrorCode::kResourceExhausted,
+                    "the disk is full: the catalog cannot be made anew; free some space");
 }
 
 }  // namespace
@@ -26,10 +37,13 @@ Status CatalogKeeper::open(const RecoveredStore& store) {
   tell_reset(opened.reset_reason);
   store_ = opened.store.get();
   const std::string id = ckpt::base::to_hex(store.id);
-  CKPT_ASSIGN(const std::string catalog_of, store_id_of(*store_));
+  auto catalog_of = store_id_of(*store_);
+  if (!catalog_of.ok() && !is_catalog_damage(catalog_of.error().code)) return catalog_of.error();
+  const bool readable = catalog_of.ok();
   // Without its first records a damaged journal does not say which store it is of.
-  const bool other_store = store.starts > 0 && !catalog_of.empty() && catalog_of != id;
-  if (!other_store) {
+  const bool other_store =
+      readable && store.starts > 0 && !catalog_of->empty() && *catalog_of != id;
+  if (readable && !other_store) {
     CKPT_TRY(check_other_format(*store_, id, store.end.next_sequence - 1));
   }
   // A catalog that a damaged journal cannot fill again stays as it is, readable or not.
@@ -38,42 +52,26 @@ Status CatalogKeeper::open(const RecoveredStore& store) {
       std::move(opened.store), keep ? Catalog::Unreadable::kKeep : Catalog::Unreadable::kClear);
   tell_reset(catalog_->reset_reason());
   if (other_store) {
-    return set_aside(fmt::format("it belongs to store {}, the journal to {}", catalog_of, id));
+    return set_aside(fmt::format("it belongs to store {}, the journal to {}", *catalog_of, id));
   }
-  const std::string why = why_foreign(store);
-  return why.empty() ? Status() : set_aside(why);
+  const Status health = catalog_->health();
+  if (!health.ok()) return is_catalog_damage(health) ? Status() : health;
+  if (store.damage) return {};
+  const auto why = why_foreign(*catalog_, store);
+  if (!why.ok()) return is_catalog_damage(why.error().code) ? Status() : why.error();
+  return why->empty() ? Status() : set_aside(*why);
 }
 
 Status CatalogKeeper::open_and_clear() const {
   CKPT_ASSIGN(const StandInStore::Opened opened, StandInStore::open(open_on_disk_));
-  if (opened.store->in_memory() || opened.store->read_only()) {
-    return make_error(ErrorCode::kResourceExhausted,
-                      "the disk is full: the catalog cannot be made anew; free some space");
-  }
-  return opened.store->clear();
+  const bool writable = !opened.store->in_memory() && !opened.store->read_only();
+  if (writable) CKPT_TRY(opened.store->clear());
+  return writable && !opened.store->in_memory() ? Status() : no_room_to_clear();
 }
 
-// The newest commits of the catalog are those of the journal at the same positions, unless the two
-// are of different histories: of two copies of one store, say, that both went on.
-std::string CatalogKeeper::why_foreign(const RecoveredStore& store) const {
-  if (store.damage || !catalog_->health().ok()) return {};
-  std::string why;
-  for (const RunInfo& run : catalog_->runs()) {
-    catalog_->visit_commits(run.id, [&](const CommitInfo& commit) {
-      if (commit.sequence >= store.end.next_sequence) return true;  // the journal lost its end
-      const CommitMark mark{commit.sequence, commit.time_ns, commit.snapshot};
-      const bool same =
-          std::binary_search(store.commits.begin(), store.commits.end(), mark, earlier_mark) &&
-          *std::lower_bound(store.commits.begin(), store.commits.end(), mark, earlier_mark) == mark;
-      if (!same) {
-        why = fmt::format("its commit of run {} step {} is not what the journal's record {} says",
-                          run.name, commit.snapshot.step, commit.sequence);
-      }
-      return false;
-    });
-    if (!why.empty()) break;
-  }
-  return why;
+Status CatalogKeeper::clear_on_disk() {
+  CKPT_TRY(catalog_->clear());
+  return store_->in_memory() ? no_room_to_clear() : Status();
 }
 
 Status CatalogKeeper::set_aside(const std::string& why) {
@@ -105,7 +103,7 @@ Status CatalogKeeper::heal(Time now, const Journal& journal) {
     return {};
   }
   if (now < next_retry_) return last_try_;
-  const std::string reason = status.ok() ? "it lacks records" : status.error().message;
+  const std::string reason = status.ok() ? "records were missing" : status.error().message;
   const bool was_in_memory = store_->in_memory();
   if (!status.ok()) status = catalog_->heal([&] { return check_journal_whole(journal); });
   const bool full = !status.ok() && status.error().code == ErrorCode::kResourceExhausted;
@@ -114,21 +112,21 @@ Status CatalogKeeper::heal(Time now, const Journal& journal) {
     store_->go_to_memory();
     status = catalog_->reload();
   }
-  // Even after an error: what is in memory must know every run and lineage.
+  // Even after an error: while the store is closed, memory alone follows the journal.
   const Status caught_up = catch_up(journal);
   if (status.ok()) status = caught_up;
   if (status.ok()) status = catalog_->health();
   last_try_ = status;
   if (status.ok()) {
     const bool to_memory = store_->in_memory() && !was_in_memory;
-    spdlog::warn("the catalog was made good from the journal{}: {}",
-                 to_memory ? ", in memory until the disk has room" : "", reason);
+    spdlog::warn("catalog repaired from the journal ({}){}", reason,
+                 to_memory ? "; it is in memory until the disk has room" : "");
     return {};
   }
   // Once: the condition catalog_unreadable is shown as long as it lasts.
   const bool first = retry_after_ == limits::kCatalogRetryMin;
   spdlog::log(first ? spdlog::level::err : spdlog::level::debug,
-              "the catalog cannot be made good, next try in {} ms: {}", retry_after_.count(),
+              "the catalog cannot be repaired, next try in {} ms: {}", retry_after_.count(),
               status.error().message);
   next_retry_ = now + retry_after_;
   retry_after_ = std::min(2 * retry_after_, limits::kCatalogRetryMax);
@@ -143,20 +141,57 @@ void CatalogKeeper::tick(Time now, const Journal& journal) {
   if (!space.ok() || space->free_bytes < limits::kCatalogReturnSpaceMin) return;
   const Status returned = return_to_disk(journal);
   if (returned.ok()) {
-    spdlog::info("the catalog is on disk again");
-  } else {
-    spdlog::warn("the catalog stays in memory: {}", returned.error().message);
+    return_after_ = limits::kCatalogReturnEvery;
+    return spdlog::info("the catalog is on disk again");
   }
+  const bool first = return_after_ == limits::kCatalogReturnEvery;
+  spdlog::log(first ? spdlog::level::warn : spdlog::level::debug,
+              "the catalog stays in memory, next try in {} s: {}", return_after_.count() / 1000,
+              returned.error().message);
+  next_return_ = now + return_after_;
+  return_after_ = std::min(2 * return_after_, kReturnAfterMax);
 }
 
+// The index in memory goes only once the one on disk is as good.
 Status CatalogKeeper::return_to_disk(const Journal& journal) {
+  // The journal must be whole: it fills what the index on disk lacks, and the index in memory may
+  // be all that is left of the history.
+  CKPT_ASSIGN(const RecoveredStore history, read_journal(disk_, journal.file));
+  if (history.end.next_sequence <= journal.last_sequence) {
+    return make_error(ErrorCode::kCorrupt, "journal record {} cannot be read back",
+                      history.end.next_sequence);
+  }
+  Status returned = store_->try_disk();
+  if (returned.ok()) {
+    returned = take_disk(journal, history);
+    if (returned.ok()) {
+      store_->stay_on_disk();
+      return {};
+    }
+    store_->stay_in_memory();
+    CKPT_TRY(catalog_->reload());
+  }
+  if (is_catalog_damage(returned)) store_->set_stale();  // the next try makes a new one
+  return returned;
+}
+
+Status CatalogKeeper::take_disk(const Journal& journal, const RecoveredStore& history) {
   const std::string id = catalog_->store_id();
-  CKPT_TRY(store_->return_to_disk());
-  Status loaded = catalog_->reload();
-  const bool ours = loaded.ok() && catalog_->applied_sequence() <= journal.last_sequence &&
-                    (catalog_->store_id().empty() || catalog_->store_id() == id);
-  if (!ours) loaded = catalog_->clear();
-  CKPT_TRY(loaded);
+  const KnownRuns known(*catalog_);
+  CKPT_TRY(catalog_->reload());
+  std::string why;
+  if (catalog_->applied_sequence() > journal.last_sequence) {
+    why = fmt::format("it has records up to {}, the journal up to {}", catalog_->applied_sequence(),
+                      journal.last_sequence);
+  } else if (!catalog_->store_id().empty() && catalog_->store_id() != id) {
+    why = fmt::format("it belongs to store {}, the journal to {}", catalog_->store_id(), id);
+  } else {
+    why = known.why_foreign(*catalog_);
+  }
+  if (why.empty()) {
+    CKPT_ASSIGN(why, why_foreign(*catalog_, history));
+  }
+  if (!why.empty()) CKPT_TRY(set_aside(why));
   CKPT_TRY(catch_up(journal));
   return catalog_->health();
 }

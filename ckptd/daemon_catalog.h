@@ -1,9 +1,8 @@
 // CatalogKeeper: the daemon's catalog, kept usable.
 //
-//   damaged, or of another store   moved aside or emptied, and filled from the journal again
-//   no room on the disk            the index is kept in memory until there is room
-//   (stand_in_store.h) a shortage (descriptors ...)   read again later; nothing is thrown away for
-//   it
+//   damaged, of another store      moved aside or emptied, and filled from the journal again
+//   no room on the disk            index kept in memory until there is room (stand_in_store.h)
+//   a shortage (descriptors, ...)  read again later; nothing is thrown away
 //
 // Loop thread. Everything blocks: nobody is answered from half an index.
 #pragma once
@@ -33,14 +32,17 @@ class CatalogKeeper {
       : disk_(disk), open_on_disk_(std::move(open_on_disk)) {}
 
   // Opens the catalog that belongs to the recovered journal. One of another store, or of another
-  // history of this one, is moved aside. `catalog()` may lack records afterwards. The catalog on
-  // disk is only read if the disk is full: go_on_without_disk() follows before anything is written.
+  // history of this one, is moved aside. `catalog()` may lack records afterwards, or be damaged:
+  // see its health(). The catalog on disk is only read if the disk is full: go_on_without_disk()
+  // follows before anything is written. A shortage is an error.
   Status open(const RecoveredStore& store);
   Catalog* catalog() { return catalog_.get(); }
   // On a full disk: goes on with an index in memory, which is empty.
   Status go_on_without_disk();
-  // Empties the catalog, before open(), of a journal that is about to be another.
+  // Empty the catalog on disk, whose journal is about to be another: before open(), and after it.
+  // kResourceExhausted: the disk has no room for a new one, and the old one is still there.
   Status open_and_clear() const;
+  Status clear_on_disk();
 
   // A catalog that could not be read or written, or lacks records, is made good from the journal.
   // What keeps it from that may last: it is tried again less and less often, and the last error is
@@ -57,8 +59,8 @@ class CatalogKeeper {
  private:
   Status check_journal_whole(const Journal& journal) const;
   Status set_aside(const std::string& why);
-  std::string why_foreign(const RecoveredStore& store) const;
   Status return_to_disk(const Journal& journal);
+  Status take_disk(const Journal& journal, const RecoveredStore& history);
 
   Disk& disk_;
   const StandInStore::Open open_on_disk_;
@@ -66,6 +68,7 @@ class CatalogKeeper {
   std::unique_ptr<Catalog> catalog_;
   std::chrono::milliseconds retry_after_ = limits::kCatalogRetryMin;
   Time next_retry_{};
+  std::chrono::milliseconds return_after_ = limits::kCatalogReturnEvery;
   Time next_return_{};
   Status last_try_;
 };

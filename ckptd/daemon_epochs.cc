@@ -154,14 +154,22 @@ void Daemon::Impl::try_open_epoch(ckpt::RunId run) {
   if (pruning == run) return;  // what it would resume from may be about to go
   const Groups::OpenEpoch open = std::move(found->second);
   opening.erase(found);
-  const RunInfo info = catalog->run(run).value();
-  if (open.goes_on) return write_epoch(open, std::nullopt, info);
-  // An index that cannot be read must not be taken for one that has nothing to resume from.
-  const auto resume = read([&] { return choose_resume(info, open.resume); });
-  if (!resume.ok()) {
-    return carry_out(groups.opened(run, open.epoch, 0, resume.error()));
+  struct Begin {
+    RunInfo info;
+    std::optional<ViewPoint> resume;
+  };
+  // An index that cannot be read, or lacks records, must not be taken for one that has nothing to
+  // resume from, nor give a lineage the number of another.
+  const auto begin = read([&]() -> Result<Begin> {
+    CKPT_ASSIGN(RunInfo info, catalog->run(run));
+    if (open.goes_on) return Begin{std::move(info), std::nullopt};
+    CKPT_ASSIGN(const auto resume, choose_resume(info, open.resume));
+    return Begin{std::move(info), resume};
+  });
+  if (!begin.ok()) {
+    return carry_out(groups.opened(run, open.epoch, 0, begin.error()));
   }
-  write_epoch(open, *resume, info);
+  write_epoch(open, begin->resume, begin->info);
 }
 
 // A resume opens a lineage; survivors go on in the one they have.

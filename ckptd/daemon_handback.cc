@@ -13,7 +13,9 @@ namespace ckptd {
 void Daemon::Impl::take_back_memory() {
   if (keeper == nullptr) return;
   const Staging::TakenBack taken = staging->take_back([this](const SnapshotKey& key) {
-    const auto commit = catalog->commit(key.run, key.lineage, key.step);
+    const auto found = commit_at(key);
+    if (!found.ok()) return true;  // in doubt it stays: some versions are in memory alone
+    const auto& commit = *found;
     return commit && commit->snapshot == key && !commit->deleted && !commit->damaged;
   });
   counters.slabs_taken_back = taken.slabs;
@@ -48,13 +50,12 @@ Result<bool> Daemon::Impl::tell_committed(const Session& session, const fb::Begi
   if (!session.run || !run.ok()) return false;
   const auto member = groups.member(session.id);
   const ckpt::LineageId lineage = member ? member->lineage : run->current_lineage;
-  CKPT_ASSIGN(const auto commit,
-              read([&] { return Result(catalog->commit(run->id, lineage, begin.step)); }));
   const SnapshotKey key{.run = run->id,
                         .lineage = lineage,
                         .epoch = begin.epoch,
                         .step = begin.step,
                         .attempt = begin.attempt};
+  CKPT_ASSIGN(const auto commit, commit_at(key));
   if (!commit || commit->snapshot != key || commit->damaged || commit->deleted) return false;
   fb::SnapshotStateT state;
   state.epoch = key.epoch;

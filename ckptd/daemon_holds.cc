@@ -50,7 +50,7 @@ Result<Hold> Daemon::Impl::resolve_hold(const Session& session, const fb::HoldCo
 }
 
 void Daemon::Impl::hold_commit(const Session& session, const fb::HoldCommitT& message) {
-  const auto hold = resolve_hold(session, message);
+  const auto hold = read([&] { return resolve_hold(session, message); });
   if (!hold.ok()) return refuse(session.id, message.request, hold.error());
   const auto id = holds.take(*hold);
   if (!id.ok()) return refuse(session.id, message.request, id.error());

@@ -62,8 +62,11 @@ struct Daemon::Impl {
   Result<bool> salvage(RecoveredStore& store);
   Status write_new_journal(const RecoveredStore& damaged, const Salvage& salvage);
   Status mark_damaged(const std::vector<SnapshotKey>& replayed);
-  Result<std::optional<fb::RecordT>> check_commit(const Catalog& index, const SnapshotKey& key,
-                                                  ExtentPart part);
+  struct CommitCheck {
+    std::optional<fb::RecordT> damaged;  // the record that says so
+    bool unread = false;                 // its extents could not be checked
+  };
+  Result<CommitCheck> check_commit(const Catalog& index, const SnapshotKey& key, ExtentPart part);
   void open_staging();
   void open_readers_back();
   void take_back_memory();
@@ -107,6 +110,7 @@ struct Daemon::Impl {
   auto read(Read get) {
     return read_whole(*catalog, healer(), std::move(get));
   }
+  Result<std::optional<CommitInfo>> commit_at(const SnapshotKey& key);
   JournalSource journal_source() const;
   bool applies() const { return durable.batch.has_value() || !durable.waiting.empty(); }
   void apply_next();
@@ -161,8 +165,8 @@ struct Daemon::Impl {
   Result<bool> wait_to_begin(const Session& session, const SnapshotKey& key,
                              const fb::BeginSnapshotT& message);
   Status check_begin(const Session& session, const SnapshotKey& key,
-                     const fb::BeginSnapshotT& message) const;
-  Status check_tokens(const SnapshotKey& key, const fb::BeginSnapshotT& message) const;
+                     const fb::BeginSnapshotT& message);
+  Status check_tokens(const SnapshotKey& key, const fb::BeginSnapshotT& message);
   void refuse_snapshot(const SnapshotKey& key, const std::string& run_name, const Error& error);
   Result<Ingest::Begin> make_begin(const Session& session, const SnapshotKey& key,
                                    const fb::BeginSnapshotT& message) const;

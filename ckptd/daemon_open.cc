@@ -213,20 +213,20 @@ bool Daemon::Impl::reclaim(ListedExtents listed) {
   return reclaimed->complete;
 }
 
-// The record to write if the commit's extents do not hold.
-Result<std::optional<fb::RecordT>> Daemon::Impl::check_commit(const Catalog& index,
-                                                              const SnapshotKey& key,
-                                                              ExtentPart part) {
+// Do the headers of the commit's extents confirm it?
+Result<Daemon::Impl::CommitCheck> Daemon::Impl::check_commit(const Catalog& index,
+                                                             const SnapshotKey& key,
+                                                             ExtentPart part) {
   const auto info = index.commit(key.run, key.lineage, key.step);
   CKPT_TRY(index.health());
-  if (!info || info->damaged || info->deleted || info->snapshot != key) return {std::nullopt};
+  if (!info || info->damaged || info->deleted || info->snapshot != key) return CommitCheck();
   const auto commit = index.record(key.run, key.lineage, key.step);
   CKPT_TRY(index.health());
-  if (!commit) return {std::nullopt};
+  if (!commit) return CommitCheck();
   CKPT_ASSIGN(const auto units, index.units(key.run));
   if (!segments) segments = std::make_unique<SegmentReader>(disk, store_id);
   const Status held = check_commit_headers(*segments, *commit, *units, part);
-  if (held.ok()) return {std::nullopt};
+  if (held.ok()) return CommitCheck();
   const RunInfo run = index.run(key.run).value();
   const bool read =
       held.error().code == ErrorCode::kCorrupt || held.error().code == ErrorCode::kNotFound;
@@ -234,7 +234,7 @@ Result<std::optional<fb::RecordT>> Daemon::Impl::check_commit(const Catalog& ind
     // Perhaps it can be read later. A restore falls back if not.
     spdlog::error("run {} step {}: could not be checked: {}", run.name, key.step,
                   held.error().message);
-    return {std::nullopt};
+    return CommitCheck{.damaged = {}, .unread = true};
   }
   log_event(spdlog::level::err, "commit_damaged",
             {{"run", run.name},
@@ -248,15 +248,15 @@ Result<std::optional<fb::RecordT>> Daemon::Impl::check_commit(const Catalog& ind
   damaged.step = key.step;
   damaged.reason = held.error().message;
   damaged.time_ns = wall_clock_ns();
-  return std::optional(make_record(std::move(damaged)));
+  return CommitCheck{.damaged = make_record(std::move(damaged))};
 }
 
 Status Daemon::Impl::mark_damaged(const std::vector<SnapshotKey>& replayed) {
   std::vector<fb::RecordT> records;
   for (const SnapshotKey& key : replayed) {
-    CKPT_ASSIGN(auto damaged,
+    CKPT_ASSIGN(CommitCheck check,
                 read([&] { return check_commit(*catalog, key, ExtentPart::kWhole); }));
-    if (damaged) records.push_back(std::move(*damaged));
+    if (check.damaged) records.push_back(std::move(*check.damaged));
   }
   if (records.empty()) return {};
   auto sequence = append_blocking(disk, *journal, records);

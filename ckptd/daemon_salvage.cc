@@ -51,11 +51,10 @@ Error cannot_salvage(const RecoveredStore& store, const JournalDamage::Lost& los
                         "; or, to go on without everything after record {}, copy the data "
                         "directory, and then cut the journal: truncate -s {} {}",
                         store.end.next_sequence - 1, offset, kJournalPath);
-  return make_error(
-      ErrorCode::kCorrupt,
-      "{}: {}: what records {} to {} said is not all there, and {}: put the journal, or the "
-      "directory catalog, back from a copy{}",
-      kJournalPath, store.damage->reason, lost.first, lost.last, catalog, go_on);
+  return make_error(ErrorCode::kCorrupt,
+                    "{}: {}: records {} to {} are partly lost, and {}: put the journal, or the "
+                    "directory catalog, back from a copy{}",
+                    kJournalPath, store.damage->reason, lost.first, lost.last, catalog, go_on);
 }
 
 void tell_salvaged(const std::string& kept) {
@@ -118,6 +117,13 @@ Status Daemon::Impl::catch_up_behind(RecoveredStore& store) {
   const JournalDamage& damage = *store.damage;
   JournalDamage::Lost lost{last_sequence + 1, damage.last_sequence};
   if (!damage.lost.empty()) lost = {damage.lost.front().first, damage.lost.back().last};
+  if (catalog_keeper.in_memory()) {
+    return make_error(
+        ErrorCode::kResourceExhausted,
+        "{}: {}: records {} to {} are partly lost, and there is no room on the disk to "
+        "open the catalog, which may have them: free some space and start again",
+        kJournalPath, damage.reason, lost.first, lost.last);
+  }
   if (!catalog->health().ok()) {
     return cannot_salvage(store, lost,
                           "the catalog cannot be read: " + catalog->health().error().message);
@@ -151,16 +157,18 @@ Result<bool> Daemon::Impl::salvage(RecoveredStore& store) {
   spdlog::error("{}{}", what, store.damage ? ": " + store.damage->reason : "");
   auto taken = take_salvage(*catalog, last_sequence);
   if (!taken.ok()) {
-    return make_error(ErrorCode::kCorrupt,
-                      "{}; the catalog, which had them, cannot be read either: {}; {}", what,
-                      taken.error().message,
-                      store.damage ? "put one of the two back from a copy"
-                                   : "move the directory catalog away to start without them");
+    const std::string remedy = !is_catalog_damage(taken.error().code) ? "start ckptd again"
+                               : store.damage ? "put one of the two back from a copy"
+                                              : "move the directory catalog away to start without "
+                                                "them";
+    return make_error(taken.error().code, "{}; the catalog, which has them, cannot be read: {}; {}",
+                      what, taken.error().message, remedy);
   }
   taken->epochs = store.epochs;
   CKPT_TRY(write_new_journal(store, *taken));
   disk.close(std::exchange(store.journal, 0));
-  CKPT_ASSIGN(const std::string kept, take_new_journal(disk, [this] { return catalog->clear(); }));
+  CKPT_ASSIGN(const std::string kept,
+              take_new_journal(disk, [this] { return catalog_keeper.clear_on_disk(); }));
   tell_salvaged(kept);
   const bool clean = store.clean;
   CKPT_ASSIGN(store, recover_store(disk, options.random_seed));
@@ -192,14 +200,13 @@ Status Daemon::Impl::write_new_journal(const RecoveredStore& damaged, const Salv
       continue;
     }
     const auto part = commit.info.deleted ? ExtentPart::kRest : ExtentPart::kWhole;
-    CKPT_ASSIGN(const auto is_damaged, check_commit(index, key, part));
-    if (is_damaged) {
-      putter.add(*is_damaged);
-      spdlog::error("{}: its record was put back from the catalog, and its bytes are damaged",
-                    name);
-    } else {
-      spdlog::warn("{}: its record was put back from the catalog; its extents confirm it", name);
-    }
+    CKPT_ASSIGN(const CommitCheck check, check_commit(index, key, part));
+    if (check.damaged) putter.add(*check.damaged);
+    spdlog::log(check.damaged ? spdlog::level::err : spdlog::level::warn,
+                "{}: its record was put back from the catalog; {}", name,
+                check.damaged  ? "its bytes are damaged"
+                : check.unread ? "its extents could not be checked"
+                               : "its extents confirm it");
   }
   putter.add_all(missing_after_commits(salvage, index, wall_clock_ns()));
   for (const Salvage::Commit& moved : salvage.moved) {
@@ -207,10 +214,10 @@ Status Daemon::Impl::write_new_journal(const RecoveredStore& damaged, const Salv
     const auto record = missing_move(moved, index, wall_clock_ns());
     if (record) putter.add(*record);  // if that fails, its bytes are looked for where they were
     const auto part = moved.info.deleted ? ExtentPart::kRest : ExtentPart::kWhole;
-    CKPT_ASSIGN(const auto is_damaged, check_commit(index, moved.info.snapshot, part));
-    if (is_damaged) putter.add(*is_damaged);
+    CKPT_ASSIGN(const CommitCheck check, check_commit(index, moved.info.snapshot, part));
+    if (check.damaged) putter.add(*check.damaged);
   }
-  // Its last word: whoever finds a salvaged.log that ends otherwise knows that it lost its end.
+  // StoreClosed marks salvaged.log as complete.
   fb::StoreClosedT closed;
   closed.time_ns = wall_clock_ns();
   putter.add(make_record(std::move(closed)));

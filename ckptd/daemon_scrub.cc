@@ -31,9 +31,7 @@ bool Daemon::Impl::disk_wanted() const {
                      [](const auto& session) { return !session.second.restores.empty(); });
 }
 
-bool Daemon::Impl::catalog_current() const {
-  return catalog->health().ok() && catalog->applied_sequence() >= last_sequence && !applies();
-}
+bool Daemon::Impl::catalog_current() const { return catalog->health().ok() && !applies(); }
 
 ScrubReport Daemon::Impl::scrub_report() const {
   ScrubReport report;

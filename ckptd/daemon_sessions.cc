@@ -226,7 +226,8 @@ void Daemon::Impl::register_units(Session& session, const fb::RegisterUnitsT& me
     note_registration(session.run_name, message);
     return;
   }
-  const auto run = catalog->run(session.run_name);
+  // A run that the journal has and the catalog has not yet must not be created again.
+  const auto run = read([&] { return catalog->run(session.run_name); });
   if (!run.ok()) {
     if (run.error().code != ErrorCode::kNotFound) return fail(run.error());
     return create_run(session, message, std::move(units).value(), nullptr);
@@ -320,11 +321,13 @@ void Daemon::Impl::run_created(const std::string& name, ckpt::RunId run, const S
   const CreatingRun created = std::move(creating_runs.at(name));
   creating_runs.erase(name);
   if (!status.ok()) forget_registration(name);
+  // A catalog that could not take the run knows it later: until then nobody can use it.
+  const auto taken = status.ok() ? read([&] { return catalog->run(run); }) : status.error();
   for (const auto& [id, request] : created.waiting) {
     const auto session = sessions.find(id);
     if (session == sessions.end()) continue;
-    if (!status.ok()) {
-      refuse(id, request, about_run(name, status.error()));
+    if (!taken.ok()) {
+      refuse(id, request, about_run(name, taken.error()));
       continue;
     }
     session->second.run = run;

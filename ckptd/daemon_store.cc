@@ -80,6 +80,7 @@ class Summary {
       if (deleted->kept.empty()) live_.erase({deleted->run, deleted->lineage, deleted->step});
     } else if (const auto* removed = record.body.AsRunRemoved()) {
       std::erase_if(live_, [&](const Place& one) { return std::get<0>(one) == removed->run; });
+      store_.removed[removed->run] = sequence;
     }
     return {};
   }
@@ -229,6 +230,21 @@ Result<RecoveredStore> recover_store(Disk& disk, uint64_t random_seed) {
   }
   CKPT_ASSIGN(const ckpt::SegmentId highest, highest_segment(disk));
   store.next_segment = std::max(store.next_segment, highest + 1);
+  store.torn_bytes = scan->torn_bytes;
+  return store;
+}
+
+Result<RecoveredStore> read_journal(Disk& disk, FileId journal) {
+  RecoveredStore store;
+  store.journal = journal;
+  Summary summary(store);
+  const auto scan = scan_journal_file(
+      disk, journal,
+      [&](uint64_t sequence, const fb::RecordT& record) { return summary.take(sequence, record); });
+  if (!scan.ok()) {
+    return make_error(scan.error().code, "{}: {}", kJournalPath, scan.error().message);
+  }
+  store.end = scan->end;
   store.torn_bytes = scan->torn_bytes;
   return store;
 }

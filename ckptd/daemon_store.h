@@ -59,6 +59,7 @@ struct RecoveredStore {
   ListedExtents listed;             // of all commits there ever were, wherever they have lain
   std::vector<CommitMark> commits;  // all there ever were, ascending
   bool has_live_extents = false;    // a commit with extents is not deleted
+  std::map<ckpt::RunId, uint64_t> removed;  // runs, and the records that removed them
 };
 
 // Opens the journal, or makes a new store where there is none. kVersionMismatch: written by a newer
@@ -67,6 +68,9 @@ struct RecoveredStore {
 // no record says it. After an error nothing was changed, except that an unfinished new store may
 // have been begun.
 Result<RecoveredStore> recover_store(Disk& disk, uint64_t random_seed);
+
+// What the open journal says now, as recover_store() tells it. An error also where it is damaged.
+Result<RecoveredStore> read_journal(Disk& disk, FileId journal);
 
 // Cuts it, and makes durable what was written and not synced when the last daemon died: it counts
 // from here on.

@@ -1,5 +1,6 @@
 #include "ckptd/catalog/catalog.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "ckptd/catalog/catalog_impl.h"
@@ -47,7 +48,7 @@ Catalog::Catalog(std::unique_ptr<KvStore> store, Unreadable unreadable)
   impl_->store = std::move(store);
   const Status loaded = impl_->load();
   if (loaded.ok()) return;
-  if (unreadable == Unreadable::kKeep) {
+  if (unreadable == Unreadable::kKeep || !is_catalog_damage(loaded)) {
     impl_->memory() = {};
     impl_->health = loaded;
     return;
@@ -60,7 +61,15 @@ Catalog::~Catalog() = default;
 const std::string& Catalog::reset_reason() const { return impl_->reset_reason; }
 const std::string& Catalog::store_id() const { return impl_->store_id; }
 uint64_t Catalog::applied_sequence() const { return impl_->applied; }
-Status Catalog::health() const { return impl_->health; }
+Status Catalog::store_health() const { return impl_->health; }
+
+void Catalog::expect(uint64_t sequence) { impl_->expected = std::max(impl_->expected, sequence); }
+
+Status Catalog::health() const {
+  if (!impl_->health.ok() || impl_->applied >= impl_->expected) return impl_->health;
+  return make_error(ErrorCode::kUnavailable, "catalog: journal records {} to {} are missing",
+                    impl_->applied + 1, impl_->expected);
+}
 
 uint64_t Catalog::write_errors() const { return impl_->write_errors; }
 
@@ -76,6 +85,7 @@ Status Catalog::heal(const std::function<Status()>& may_clear) {
     CKPT_TRY(may_clear());
     return clear();
   };
+  if (impl_->health.ok()) return {};  // the store is good
   // A read that a shortage (memory, descriptors) refused may succeed by now.
   if (!impl_->store_closed && is_catalog_damage(impl_->health)) return make_anew();
   if (impl_->store_closed) {

@@ -13,9 +13,10 @@
 // those versions are which their deletion says stay.
 //
 // All calls come from the loop thread. A store that cannot be read or written latches health():
-// answers given after that may lack something. What is in memory goes on following the journal, so
-// that no lineage or run is opened twice meanwhile; the daemon calls heal() until the store is
-// back.
+// answers given after that may lack something. After a failed write memory alone follows the
+// journal; after a failed read no record is applied any more. Either way health() is not ok, and a
+// record that must not contradict the history (a run, an epoch) may not be written. The daemon
+// calls heal() until the store is back.
 #pragma once
 
 #include <functional>
@@ -180,9 +181,10 @@ struct UnitSum {
 
 class Catalog {
  public:
-  // Reads the small tables into memory. A store whose values do not verify, or that a newer program
-  // wrote, is emptied (reset_reason() says why); replaying the journal fills it again. kKeep: it
-  // stays as it is, the catalog is empty in memory, and health() says why.
+  // Reads the small tables into memory. A damaged store, or one that a newer program wrote, is
+  // emptied (reset_reason() says why); replaying the journal fills it again. With kKeep, and after
+  // an error that is no damage, the store stays as it is, the catalog is empty in memory, and
+  // health() says why.
   enum class Unreadable : uint8_t { kClear, kKeep };
   explicit Catalog(std::unique_ptr<KvStore> store, Unreadable unreadable = Unreadable::kClear);
   ~Catalog();
@@ -191,20 +193,24 @@ class Catalog {
 
   // Folds a record in. Records at or below applied_sequence() are ignored (replay is idempotent).
   // An error (kCorrupt: a record that contradicts those before it) leaves everything as it was.
-  // One of the store's is told once and latched in health(); what is in memory takes the record.
+  // A failed write is told once and latched in health(); memory takes the record. After a failed
+  // read: health(), and nothing changes.
   Status apply(uint64_t sequence, const ckpt::fb::RecordT& record);
   uint64_t applied_sequence() const;
+  // The journal has this record: until it is applied, health() says that it is missing.
+  void expect(uint64_t sequence);
   // Empties it, for a rebuild. Also ends what health() complains of. After an error it is empty in
   // memory, and its store closed.
   Status clear();
-  // The first error of reading or writing the store; ok as long as every answer was whole.
+  // store_health(), or kUnavailable while expected records are missing.
   Status health() const;
+  // The first error of reading or writing the store; ok as long as every answer was what it has.
+  Status store_health() const;
   uint64_t write_errors() const;  // writes of the store that failed
-  // Ends what health() complains of: a store that a failed write has closed is opened again as it
-  // was, one that a shortage kept from being read is read again, a damaged one is emptied. Then the
-  // records after applied_sequence() are to be applied. After an error nothing is better than
-  // before, and nothing worse. `may_clear` is asked before anything is emptied: can the journal
-  // fill it again?
+  // Ends what the store's health() complains of: a store that a failed write has closed is opened
+  // again as it was, one that a shortage kept from being read is read again, a damaged one is
+  // emptied. Then the records after applied_sequence() are to be applied. On error nothing has
+  // changed. `may_clear` is asked before anything is emptied: can the journal fill it again?
   Status heal(const std::function<Status()>& may_clear);
   // Reads the small tables into memory again, after the store was exchanged under them. After an
   // error everything is as before.

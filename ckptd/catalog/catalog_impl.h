@@ -56,6 +56,7 @@ struct Catalog::Impl : CatalogMemory {
   std::string reset_reason;
   mutable Status health;
   uint64_t write_errors = 0;
+  uint64_t expected = 0;      // records up to this one are in the journal
   bool store_closed = false;  // by a failed write: memory alone follows the journal
 
   // ---- loading (catalog.cc) ----

@@ -127,6 +127,10 @@ class MemoryKvImage {
   void set_full(bool full);
   // Every read fails with this error. One of damage ends when the store is cleared.
   void set_reads(ckpt::Status reads);
+  // Opening a store on it fails like this: for whoever opens one to ask, each time.
+  void set_open(ckpt::Status opening);
+  ckpt::Status open();
+  size_t opens() const;               // how often it was asked
   size_t writes_when_closed() const;  // attempts that a real store could not have survived
 
  private:

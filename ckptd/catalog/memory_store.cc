@@ -20,7 +20,9 @@ struct MemoryKvImage::Impl {
   std::array<Table, kFamilyCount> tables;
   bool keep_log = true;
   bool full = false;
-  Status reads;  // the error of every read
+  Status reads;    // the error of every read
+  Status opening;  // the error of opening it
+  size_t opens = 0;
   size_t writes_when_closed = 0;
   std::vector<LoggedBatch> log;
 
@@ -65,6 +67,12 @@ void MemoryKvImage::keep_prefix(size_t batches) {
 
 void MemoryKvImage::set_full(bool full) { impl_->full = full; }
 void MemoryKvImage::set_reads(Status reads) { impl_->reads = std::move(reads); }
+void MemoryKvImage::set_open(Status opening) { impl_->opening = std::move(opening); }
+Status MemoryKvImage::open() {
+  ++impl_->opens;
+  return impl_->opening;
+}
+size_t MemoryKvImage::opens() const { return impl_->opens; }
 size_t MemoryKvImage::writes_when_closed() const { return impl_->writes_when_closed; }
 
 class MemoryKvStore final : public KvStore {

@@ -29,22 +29,30 @@ Result<StandInStore::Opened> StandInStore::open(Open open_on_disk) {
   return opened;
 }
 
-void StandInStore::go_to_memory() { memory_ = make_memory_store(); }
+void StandInStore::go_to_memory() {
+  memory_ = make_memory_store();
+  aside_.reset();
+}
 
-Status StandInStore::return_to_disk() {
+Status StandInStore::try_disk() {
   if (memory_ == nullptr) return {};
   if (on_disk_ == nullptr) {
     CKPT_ASSIGN(OpenedKvStore opened, open_on_disk_());
-    on_disk_ = std::move(opened.store);
-    if (on_disk_->read_only()) {
-      on_disk_.reset();
+    if (opened.store->read_only()) {
       return ckpt::make_error(ErrorCode::kResourceExhausted, "the disk is still full");
     }
-  } else {
+    on_disk_ = std::move(opened.store);
+  } else if (!stale_) {
     CKPT_TRY(on_disk_->reopen());
   }
-  memory_.reset();
+  if (stale_) CKPT_TRY(on_disk_->clear());
+  stale_ = false;
+  aside_ = std::move(memory_);
   return {};
+}
+
+void StandInStore::stay_in_memory() {
+  if (aside_ != nullptr) memory_ = std::move(aside_);
 }
 
 Status StandInStore::write(const std::vector<KvWrite>& batch) { return current().write(batch); }
@@ -80,8 +88,10 @@ Status StandInStore::seek_each(Family family, const std::vector<std::string>& ke
 
 Status StandInStore::clear() {
   Status cleared = memory_ == nullptr ? on_disk_->clear() : Status();
-  if (!cleared.ok() && !is_full(cleared.error())) return cleared;
-  if (!cleared.ok() || memory_ != nullptr) go_to_memory();
+  if (!cleared.ok() && (aside_ != nullptr || !is_full(cleared.error()))) return cleared;
+  if (cleared.ok() && memory_ == nullptr) return {};
+  go_to_memory();
+  stale_ = true;
   return {};
 }
 

@@ -3,6 +3,9 @@
 // RocksDB needs space even to be opened for writing, and without a catalog nobody can list, restore
 // or delete anything, which is what makes room. The store in memory begins empty; whoever owns the
 // catalog fills it from the journal.
+//
+// The way back is tried first: the index in memory stays until the caller has looked at the one on
+// disk, which may be damaged, or the index of a journal that was replaced meanwhile.
 #pragma once
 
 #include <functional>
@@ -28,9 +31,15 @@ class StandInStore final : public KvStore {
   bool in_memory() const { return memory_ != nullptr; }
   // Begins an empty index in memory; the one on disk stays as it is.
   void go_to_memory();
-  // Opens the store on disk again, which has a prefix of the batches, and forgets the index in
-  // memory. After an error everything is as before.
-  ckpt::Status return_to_disk();
+  // Uses the store on disk again, and sets the index in memory aside. The store on disk has a
+  // prefix of the batches; a stale one is emptied first. After an error the index in memory is in
+  // use.
+  ckpt::Status try_disk();
+  // Ends what try_disk() began: the index in memory is dropped, or in use again.
+  void stay_on_disk() { aside_.reset(); }
+  void stay_in_memory();
+  // The index on disk is not to be used as it is: the next try_disk() empties it.
+  void set_stale() { stale_ = true; }
 
   ckpt::Status write(const std::vector<KvWrite>& batch) override;
   ckpt::Result<std::optional<std::string>> get(Family family, std::string_view key) const override;
@@ -44,7 +53,8 @@ class StandInStore final : public KvStore {
                          const Visit& visit) const override;
   ckpt::Status seek_each(Family family, const std::vector<std::string>& keys,
                          const VisitFound& visit) const override;
-  // Where the disk has no room for that, the index is empty, too, and in memory.
+  // Where the disk has no room for that, the index is empty, too, and in memory; the one on disk is
+  // stale. An error while the disk is tried.
   ckpt::Status clear() override;
   ckpt::Status reopen() override;
   ckpt::Result<std::string> set_aside(std::string_view name) override;
@@ -57,6 +67,8 @@ class StandInStore final : public KvStore {
   Open open_on_disk_;
   std::unique_ptr<KvStore> on_disk_;  // none: it could not even be opened for reading
   std::unique_ptr<KvStore> memory_;
+  std::unique_ptr<KvStore> aside_;  // the index in memory, while the disk is tried
+  bool stale_ = false;
 };
 
 }  // namespace ckptd

@@ -1,8 +1,8 @@
 // Reads of a catalog that count only as a whole.
 //
-// A read that fails latches Catalog::health() and looks like "nothing there" until then. Whoever
-// judges by what he reads (queries, restores, verify, deletions) reads through read_whole(), which
-// has the catalog made good and reads again, or fails.
+// A read that fails latches Catalog::health() and looks like "nothing there" until then. Code that
+// judges by what it reads (queries, restores, verify, deletions, new runs, epochs and snapshots)
+// reads through read_whole(). A catalog that lacks records of the journal counts as unreadable.
 #pragma once
 
 #include <functional>
@@ -12,20 +12,19 @@
 
 namespace ckptd {
 
-// Makes a catalog good that could not be read; ok: it may be read again. Never called within a
-// read.
+// Heals a catalog that could not be read; ok: it may be read again. Never called within a read.
 using HealCatalog = std::function<Status()>;
 
 // The error of an answer that needs a catalog which cannot be read. It says nothing about commits.
 inline ckpt::Error catalog_unreadable(const ckpt::Error& why) {
   return ckpt::make_error(ckpt::ErrorCode::kUnavailable,
-                          "the catalog cannot be read: {}; commits are not affected: ckptd makes "
-                          "the catalog good from the journal as soon as it can, try again",
+                          "the catalog cannot be read: {}; commits are not affected: ckptd "
+                          "repairs the catalog from the journal as soon as it can, try again",
                           why.message);
 }
 
-// What `read`, which returns a Result and does nothing but read, gives of a catalog that could be
-// read to the end. kUnavailable: it could not, not even after `heal` (empty: nobody can heal).
+// Runs `read`; if the catalog could not be read, heals it and retries once, else kUnavailable.
+// `read` returns a Result and does nothing but read. An empty `heal` heals nothing.
 template <typename Read>
 std::invoke_result_t<Read> read_whole(const Catalog& catalog, const HealCatalog& heal, Read read) {
   auto answer = read();

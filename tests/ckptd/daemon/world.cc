@@ -36,6 +36,7 @@ Status World::start(std::chrono::milliseconds recovery) {
   options.random_seed = ++next_seed_;
   options.apply_turn = {};  // a record a turn
   const auto open_catalog = [kv = kv_]() -> Result<OpenedKvStore> {
+    CKPT_TRY(kv->open());
     return OpenedKvStore{.store = make_memory_store(kv), .reset_reason = {}};
   };
   Disk& disk = door_ == nullptr ? *disk_ : *door_;

@@ -1,0 +1,110 @@
+#include "ckptd/daemon_foreign_catalog.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace ckptd {
+
+namespace {
+
+CommitMark mark_of(const CommitInfo& commit) {
+  return {commit.sequence, commit.time_ns, commit.snapshot};
+}
+
+bool has_mark(const std::vector<CommitMark>& ascending, const CommitMark& mark) {
+  const auto found = std::lower_bound(ascending.begin(), ascending.end(), mark, earlier_mark);
+  return found != ascending.end() && *found == mark;
+}
+
+std::string not_in_journal(const Catalog& catalog, const RecoveredStore& journal,
+                           const RunInfo& run) {
+  std::string why;
+  catalog.visit_commits(run.id, [&](const CommitInfo& commit) {
+    if (commit.sequence >= journal.end.next_sequence) return true;  // the journal lost its end
+    if (!has_mark(journal.commits, mark_of(commit))) {
+      why = fmt::format("its commit of run {} step {} is not what the journal's record {} says",
+                        run.name, commit.snapshot.step, commit.sequence);
+    }
+    return false;
+  });
+  return why;
+}
+
+// `newest`: the run's last one among the records that the catalog has. Only a later commit could
+// have taken its place; a deletion leaves it in the catalog.
+std::string not_in_catalog(const Catalog& catalog, const CommitMark& newest, bool removed) {
+  const SnapshotKey& key = newest.snapshot;
+  const auto run = catalog.run(key.run);
+  if (run.ok() && removed != (run->removed_ns != 0)) {
+    return fmt::format("its run {} is {}removed, unlike the journal's", run->name,
+                       removed ? "not " : "");
+  }
+  if (run.ok() && removed) return {};
+  const auto commit = catalog.commit(key.run, key.lineage, key.step);
+  if (run.ok() && commit && mark_of(*commit) == newest) return {};
+  return fmt::format("it lacks the commit of run {} step {} of the journal's record {}",
+                     run.ok() ? run->name : fmt::format("number {}", key.run), key.step,
+                     newest.sequence);
+}
+
+std::vector<RunInfo> all_runs(const Catalog& catalog) {
+  std::vector<RunInfo> runs = catalog.runs();
+  std::ranges::copy(catalog.removed_runs(), std::back_inserter(runs));
+  return runs;
+}
+
+}  // namespace
+
+Result<std::string> why_foreign(const Catalog& catalog, const RecoveredStore& journal) {
+  CKPT_TRY(catalog.store_health());
+  std::string why;
+  for (const RunInfo& run : catalog.runs()) {
+    why = not_in_journal(catalog, journal, run);
+    CKPT_TRY(catalog.store_health());
+    if (!why.empty()) return why;
+  }
+  const uint64_t known = catalog.applied_sequence();
+  std::map<ckpt::RunId, const CommitMark*> newest;
+  for (const CommitMark& mark : journal.commits) {
+    if (mark.sequence <= known) newest[mark.snapshot.run] = &mark;
+  }
+  for (const auto& [run, mark] : newest) {
+    const auto removed = journal.removed.find(run);
+    why = not_in_catalog(catalog, *mark,
+                         removed != journal.removed.end() && removed->second <= known);
+    CKPT_TRY(catalog.store_health());
+    if (!why.empty()) return why;
+  }
+  return why;
+}
+
+KnownRuns::KnownRuns(const Catalog& complete) {
+  for (RunInfo& info : all_runs(complete)) {
+    const ckpt::RunId id = info.id;
+    runs_[id] = {std::move(info), complete.lineages(id).value()};
+  }
+}
+
+std::string KnownRuns::why_foreign(const Catalog& older) const {
+  for (const RunInfo& info : all_runs(older)) {
+    const auto known = runs_.find(info.id);
+    const bool same = known != runs_.end() && known->second.info.name == info.name &&
+                      known->second.info.created_ns == info.created_ns &&
+                      known->second.info.last_epoch >= info.last_epoch &&
+                      (info.removed_ns == 0 || known->second.info.removed_ns != 0);
+    if (!same) {
+      return fmt::format("its run {} (number {}) is not the journal's", info.name, info.id);
+    }
+    if (known->second.info.removed_ns != 0) continue;  // with its lineages
+    const std::vector<Lineage> lineages = older.lineages(info.id).value();
+    const std::vector<Lineage>& all = known->second.lineages;
+    const auto other = std::ranges::find_if(
+        lineages, [&](const Lineage& one) { return std::ranges::find(all, one) == all.end(); });
+    if (other == lineages.end()) continue;
+    return fmt::format("its lineage {} of run {} is not the journal's", other->id, info.name);
+  }
+  return {};
+}
+
+}  // namespace ckptd

@@ -1,0 +1,65 @@
+// The index in memory that stands in for one on a full disk: an index on disk that was to be
+// emptied is never used as it was.
+#include "ckptd/catalog/stand_in_store.h"
+
+#include <gtest/gtest.h>
+
+namespace ckptd {
+namespace {
+
+class StandInStoreTest : public ::testing::Test {
+ protected:
+  StandInStoreTest() {
+    opened_ = StandInStore::open([image = image_]() -> ckpt::Result<OpenedKvStore> {
+      CKPT_TRY(image->open());
+      return OpenedKvStore{.store = make_memory_store(image), .reset_reason = {}};
+    });
+    put("old");
+  }
+  StandInStore& store() { return *opened_->store; }
+  ckpt::Status put(const std::string& key) {
+    return store().write({{Family::kRuns, key, "value"}});
+  }
+  bool has(const std::string& key) { return store().get(Family::kRuns, key).value().has_value(); }
+
+  std::shared_ptr<MemoryKvImage> image_ = std::make_shared<MemoryKvImage>();
+  ckpt::Result<StandInStore::Opened> opened_ = StandInStore::Opened();
+};
+
+// clear() said that all was well, and the old index came back.
+TEST_F(StandInStoreTest, AnIndexThatHadNoRoomToBeEmptiedIsEmptiedLater) {
+  image_->set_full(true);
+  ASSERT_TRUE(store().clear().ok());
+  EXPECT_TRUE(store().in_memory());
+  EXPECT_FALSE(store().try_disk().ok());
+  EXPECT_TRUE(store().in_memory()) << "still";
+  image_->set_full(false);
+  ASSERT_TRUE(store().try_disk().ok());
+  EXPECT_FALSE(has("old"));
+}
+
+TEST_F(StandInStoreTest, ATrialKeepsTheIndexInMemory) {
+  store().go_to_memory();
+  ASSERT_TRUE(put("new").ok());
+  ASSERT_TRUE(store().try_disk().ok());
+  EXPECT_TRUE(has("old") && !has("new"));
+  store().stay_in_memory();
+  EXPECT_TRUE(has("new") && !has("old"));
+  ASSERT_TRUE(store().try_disk().ok());
+  store().stay_on_disk();
+  EXPECT_TRUE(has("old"));
+  EXPECT_FALSE(store().in_memory());
+}
+
+TEST_F(StandInStoreTest, AClearThatFailsDuringATrialLosesNothing) {
+  store().go_to_memory();
+  ASSERT_TRUE(put("new").ok());
+  ASSERT_TRUE(store().try_disk().ok());
+  image_->set_full(true);
+  EXPECT_FALSE(store().clear().ok());
+  store().stay_in_memory();
+  EXPECT_TRUE(has("new"));
+}
+
+}  // namespace
+}  // namespace ckptd
