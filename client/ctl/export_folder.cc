@@ -12,7 +12,8 @@
 #include <set>
 
 #include "client/ctl/export_layout.h"
-#include "client/ctl/model_folder.h"
+#include "client/ctl/input_file.h"
+#include "client/ctl/open_files.h"
 #include "formats/base/crc32c.h"
 #include "formats/base/json_dump.h"
 
@@ -26,16 +27,6 @@ namespace safetensors = ckpt::safetensors;
 
 ckpt::Error io_error(const std::string& path, const std::error_code& error) {
   return make_error(ErrorCode::kIo, "{}: {}", path, error.message());
-}
-
-Result<std::string> read_whole(const InputFile& file) {
-  if (file.bytes() > safetensors::kHeaderBytesMax) {
-    return make_error(ErrorCode::kFailedPrecondition, "{}: {} bytes, allowed are {}", file.path(),
-                      file.bytes(), safetensors::kHeaderBytesMax);
-  }
-  std::string text(file.bytes(), '\0');
-  CKPT_TRY(file.read(0, std::as_writable_bytes(std::span(text.data(), text.size()))));
-  return text;
 }
 
 Result<std::vector<std::byte>> read_head(const InputFile& file, uint64_t bytes) {
@@ -64,10 +55,10 @@ class KnownTensors {
   Result<bool> made(const std::string& name, const InputFile& file) const {
     if (name == kConfigName) return true;
     if (name == kIndexName) {
-      CKPT_ASSIGN(const std::string text, read_whole(file));
-      const auto listed = tensors_of_index(text);
-      return listed.ok() && std::ranges::all_of(*listed, [&](const std::string& tensor) {
-               return tensors_.contains(tensor);
+      CKPT_ASSIGN(const std::string text, file.read_text(safetensors::kHeaderBytesMax));
+      const auto index = WeightIndex::parse(text);
+      return index.ok() && std::ranges::all_of(index->map(), [&](const auto& listed) {
+               return tensors_.contains(listed.first);
              });
     }
     CKPT_ASSIGN(auto head, read_head(file, safetensors::kLengthBytes));
@@ -104,6 +95,8 @@ ExportedFile describe_file(std::string name, uint64_t bytes, ckpt::ByteView head
 Result<ExportFolder> ExportFolder::open(const std::string& path, std::vector<std::string> names) {
   ExportFolder folder(path);
   folder.names_ = std::move(names);
+  // One for each file until publish() renames it, and ckptd.json.
+  CKPT_TRY(allow_open_files(path, folder.names_.size() + 1));
   std::error_code error;
   fs::create_directories(path, error);
   if (error) return io_error(path, error);
@@ -146,7 +139,7 @@ Status ExportFolder::look() {
 
   const auto manifest = InputFile::open(path_, kManifestName);
   if (manifest.ok()) {
-    CKPT_ASSIGN(const std::string text, read_whole(*manifest));
+    CKPT_ASSIGN(const std::string text, manifest->read_text(safetensors::kHeaderBytesMax));
     const auto earlier = parse_manifest(text);
     if (earlier.ok()) return take_earlier(*earlier);
     return make_error(ErrorCode::kFailedPrecondition,
@@ -183,9 +176,10 @@ Status ExportFolder::take_earlier(const Manifest& earlier) {
   }
   CKPT_ASSIGN(const KnownTensors known, KnownTensors::of(earlier));
   if (const auto index = InputFile::open(path_, kIndexName); index.ok()) {
-    CKPT_ASSIGN(const std::string text, read_whole(*index));
-    const auto listed = files_of_index(text);
-    if (listed.ok()) candidates.insert(listed->begin(), listed->end());
+    CKPT_ASSIGN(const std::string text, index->read_text(safetensors::kHeaderBytesMax));
+    if (const auto listed = WeightIndex::parse(text); listed.ok()) {
+      for (std::string& file : listed->files()) candidates.insert(std::move(file));
+    }
   }
   for (const std::string& name : candidates) {
     const auto file = InputFile::open(path_, name);
