@@ -13,6 +13,7 @@
 
 #include "client/ctl/export_layout.h"
 #include "client/ctl/input_file.h"
+#include "client/ctl/model_config.h"
 #include "client/ctl/open_files.h"
 #include "formats/base/crc32c.h"
 #include "formats/base/json_dump.h"
@@ -35,11 +36,12 @@ Result<std::vector<std::byte>> read_head(const InputFile& file, uint64_t bytes) 
   return head;
 }
 
-// Tensors of an export by older versions, whose ckptd.json does not list its files.
+// Recognizes files of an export by an older version, whose ckptd.json does not list its files.
 class KnownTensors {
  public:
   static Result<KnownTensors> of(const Manifest& manifest) {
     KnownTensors known;
+    known.metadata_ = manifest.metadata;
     for (const ViewUnit& unit : manifest.units) {
       CKPT_ASSIGN(const auto tensors, all_bytes_of(unit));
       for (const ckpt::TensorSpec& tensor : tensors) known.tensors_[tensor.name] = tensor;
@@ -51,9 +53,13 @@ class KnownTensors {
     return found != tensors_.end() && found->second.dtype == tensor.dtype &&
            found->second.shape == tensor.shape;
   }
-  // The file has nothing but such tensors, or such an index lists nothing else.
+  // The file has nothing but such tensors, the index lists nothing else, or the config.json means
+  // what the export's metadata says.
   Result<bool> made(const std::string& name, const InputFile& file) const {
-    if (name == kConfigName) return true;
+    if (name == kConfigName) {
+      CKPT_ASSIGN(const std::string text, file.read_text(safetensors::kHeaderBytesMax));
+      return same_config(text, metadata_);
+    }
     if (name == kIndexName) {
       CKPT_ASSIGN(const std::string text, file.read_text(safetensors::kHeaderBytesMax));
       const auto index = WeightIndex::parse(text);
@@ -72,6 +78,7 @@ class KnownTensors {
 
  private:
   std::map<std::string, ckpt::TensorSpec> tensors_;
+  std::string metadata_;
 };
 
 // The bytes of a file's head that tell it from others: of a file of tensors its header.

@@ -354,9 +354,12 @@ std::string print_grants(const Json& document) {
 }
 
 std::string print_export(const Json& document) {
-  return fmt::format("{} written to {}: {} tensors, {} in {} files\n", view_name(document),
+  const Json removed = member(document, "removed");
+  const std::string gone =
+      removed.empty() ? "" : fmt::format("removed of the earlier export: {}\n", joined(removed));
+  return fmt::format("{} written to {}: {} tensors, {} in {} files\n{}", view_name(document),
                      text(document, "out"), text(document, "tensors"), size(document, "bytes"),
-                     member(document, "files").size());
+                     member(document, "files").size(), gone);
 }
 
 std::string print_import(const Json& document) {

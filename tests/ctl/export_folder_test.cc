@@ -1,5 +1,3 @@
-#include "client/ctl/export_folder.h"
-
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <sys/file.h>
@@ -11,6 +9,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "client/ctl/export_folder.h"
 #include "client/ctl/model_folder.h"
 #include "tests/support/temp_folder.h"
 
@@ -136,6 +135,24 @@ TEST_F(ExportFolderTest, FoldersOfOlderVersionsAreKnownByTheirTensors) {
   older();
   put(kIndexName, index_of({{"mine", kFirstShard}}));
   EXPECT_THAT(refusal(single_), HasSubstr(kIndexName));
+}
+
+// Older versions did not list a config.json either: the run's metadata says what they wrote.
+TEST_F(ExportFolderTest, AConfigOfTheUsersStays) {
+  const auto older = [&](const std::string& metadata) {
+    std::filesystem::remove_all(path_);
+    put(kManifestName, manifest_json({.step = 1, .metadata = metadata, .units = units_}).dump());
+    put(kConfigName, "{ \"a\": 1 }");
+  };
+  const Files with_config = {{kModelName, weights("a")}, {kConfigName, "{}"}};
+  for (const char* metadata : {"", "{}", R"({"hf_config":{"a":2}})"}) {
+    older(metadata);
+    EXPECT_THAT(refusal(single_), HasSubstr("config.json is not, or no longer")) << metadata;
+    EXPECT_THAT(refusal(with_config), HasSubstr("config.json is not, or no longer")) << metadata;
+    EXPECT_EQ(read(kConfigName), "{ \"a\": 1 }");
+  }
+  older(R"({"hf_config":{"a":1}})");
+  EXPECT_THAT(*write(single_), UnorderedElementsAre(kConfigName));
 }
 
 TEST_F(ExportFolderTest, AnExportThatStoppedHalfwayIsMended) {
