@@ -121,37 +121,27 @@ Status ExportFolder::lock() {
                     "{}: another export is writing into this folder", path_);
 }
 
-// Under the lock, so no export that is alive has files of these names here.
-Status ExportFolder::sweep(const std::string& folder) const {
-  std::error_code error;
-  std::vector<fs::path> unfinished;
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
-       entry.increment(error)) {
-    if (!is_unfinished(entry->path().filename().string())) continue;
-    if (fs::is_regular_file(entry->symlink_status())) unfinished.push_back(entry->path());
+std::set<std::string> ExportFolder::folders() const {
+  std::set<std::string> folders = {path_};
+  for (const std::string& name : names_) {
+    for (fs::path parent = fs::path(name).parent_path(); !parent.empty();
+         parent = parent.parent_path()) {
+      folders.insert(at(parent.string()));
+    }
   }
-  if (error == std::errc::no_such_file_or_directory) return {};
-  for (const fs::path& path : unfinished) {
-    if (!error) fs::remove(path, error);
-  }
-  return error ? Status(io_error(folder, error)) : Status();
+  return folders;
 }
 
 Status ExportFolder::look() {
-  std::set<std::string> folders = {path_};
-  for (const std::string& name : names_) {
-    folders.insert(fs::path(at(name)).parent_path().string());
-  }
-  for (const std::string& folder : folders) CKPT_TRY(sweep(folder));
-
+  for (const std::string& folder : folders()) CKPT_TRY(remove_leftovers(folder));
   const auto manifest = InputFile::open(path_, kManifestName);
   if (manifest.ok()) {
     CKPT_ASSIGN(const std::string text, manifest->read_text(safetensors::kHeaderBytesMax));
     const auto earlier = parse_manifest(text);
     if (earlier.ok()) return take_earlier(*earlier);
     return make_error(ErrorCode::kFailedPrecondition,
-                      "{}: it cannot tell what is in the folder: {}; remove it or export into "
-                      "another folder",
+                      "{}: cannot read this manifest, so earlier files cannot be identified: {}; "
+                      "remove it or export into another folder",
                       at(kManifestName), earlier.error().message);
   }
   if (manifest.error().code != ErrorCode::kNotFound) return manifest.error();
@@ -232,23 +222,31 @@ Status ExportFolder::remove(const std::string& name) const {
   if (::unlink(at(name).c_str()) != 0 && errno != ENOENT) {
     return io_error(at(name), {errno, std::generic_category()});
   }
-  // A folder in the folder goes with its last file.
-  std::error_code none;
+  // A folder in the folder goes with its last file. rmdir leaves symbolic links to folders alone.
   for (fs::path parent = fs::path(name).parent_path(); !parent.empty();
        parent = parent.parent_path()) {
-    if (!fs::remove(at(parent.string()), none)) break;
+    if (::rmdir(at(parent.string()).c_str()) != 0) break;
   }
+  return {};
+}
+
+Status ExportFolder::sync_folders() const {
+  for (const std::string& folder : folders()) CKPT_TRY(sync_folder(folder));
   return {};
 }
 
 Result<std::vector<std::string>> ExportFolder::publish(std::vector<NewFile>& files,
                                                        Manifest manifest) {
+  // Whatever takes long or needs room comes before the earlier export is touched.
+  for (NewFile& file : files) CKPT_TRY(file.sync());
+  for (NewFile& file : files) CKPT_TRY(file.hide());
   manifest.unfinished = true;
   manifest.replaced = earlier_;
   CKPT_TRY(write_manifest(manifest));
   // A reader must not find an index of other files meanwhile.
   CKPT_TRY(remove(kIndexName));
-  for (NewFile& file : files) CKPT_TRY(file.commit());
+  for (NewFile& file : files) CKPT_TRY(file.rename());
+  CKPT_TRY(sync_folders());
   std::vector<std::string> removed;
   for (const ExportedFile& file : earlier_) {
     if (is_new(file.name)) continue;
