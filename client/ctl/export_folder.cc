@@ -12,7 +12,9 @@
 #include <set>
 
 #include "client/ctl/export_layout.h"
-#include "client/ctl/model_folder.h"
+#include "client/ctl/input_file.h"
+#include "client/ctl/model_config.h"
+#include "client/ctl/open_files.h"
 #include "formats/base/crc32c.h"
 #include "formats/base/json_dump.h"
 
@@ -28,27 +30,18 @@ ckpt::Error io_error(const std::string& path, const std::error_code& error) {
   return make_error(ErrorCode::kIo, "{}: {}", path, error.message());
 }
 
-Result<std::string> read_whole(const InputFile& file) {
-  if (file.bytes() > safetensors::kHeaderBytesMax) {
-    return make_error(ErrorCode::kFailedPrecondition, "{}: {} bytes, allowed are {}", file.path(),
-                      file.bytes(), safetensors::kHeaderBytesMax);
-  }
-  std::string text(file.bytes(), '\0');
-  CKPT_TRY(file.read(0, std::as_writable_bytes(std::span(text.data(), text.size()))));
-  return text;
-}
-
 Result<std::vector<std::byte>> read_head(const InputFile& file, uint64_t bytes) {
   std::vector<std::byte> head(std::min(bytes, file.bytes()));
   CKPT_TRY(file.read(0, head));
   return head;
 }
 
-// Tensors of an export by older versions, whose ckptd.json does not list its files.
+// Recognizes files of an export by an older version, whose ckptd.json does not list its files.
 class KnownTensors {
  public:
   static Result<KnownTensors> of(const Manifest& manifest) {
     KnownTensors known;
+    known.metadata_ = manifest.metadata;
     for (const ViewUnit& unit : manifest.units) {
       CKPT_ASSIGN(const auto tensors, all_bytes_of(unit));
       for (const ckpt::TensorSpec& tensor : tensors) known.tensors_[tensor.name] = tensor;
@@ -60,14 +53,18 @@ class KnownTensors {
     return found != tensors_.end() && found->second.dtype == tensor.dtype &&
            found->second.shape == tensor.shape;
   }
-  // The file has nothing but such tensors, or such an index lists nothing else.
+  // The file has nothing but such tensors, the index lists nothing else, or the config.json means
+  // what the export's metadata says.
   Result<bool> made(const std::string& name, const InputFile& file) const {
-    if (name == kConfigName) return true;
+    if (name == kConfigName) {
+      CKPT_ASSIGN(const std::string text, file.read_text(safetensors::kHeaderBytesMax));
+      return same_config(text, metadata_);
+    }
     if (name == kIndexName) {
-      CKPT_ASSIGN(const std::string text, read_whole(file));
-      const auto listed = tensors_of_index(text);
-      return listed.ok() && std::ranges::all_of(*listed, [&](const std::string& tensor) {
-               return tensors_.contains(tensor);
+      CKPT_ASSIGN(const std::string text, file.read_text(safetensors::kHeaderBytesMax));
+      const auto index = WeightIndex::parse(text);
+      return index.ok() && std::ranges::all_of(index->map(), [&](const auto& listed) {
+               return tensors_.contains(listed.first);
              });
     }
     CKPT_ASSIGN(auto head, read_head(file, safetensors::kLengthBytes));
@@ -81,6 +78,7 @@ class KnownTensors {
 
  private:
   std::map<std::string, ckpt::TensorSpec> tensors_;
+  std::string metadata_;
 };
 
 // The bytes of a file's head that tell it from others: of a file of tensors its header.
@@ -104,6 +102,8 @@ ExportedFile describe_file(std::string name, uint64_t bytes, ckpt::ByteView head
 Result<ExportFolder> ExportFolder::open(const std::string& path, std::vector<std::string> names) {
   ExportFolder folder(path);
   folder.names_ = std::move(names);
+  // One for each file until publish() renames it, and ckptd.json.
+  CKPT_TRY(allow_open_files(path, folder.names_.size() + 1));
   std::error_code error;
   fs::create_directories(path, error);
   if (error) return io_error(path, error);
@@ -121,37 +121,27 @@ Status ExportFolder::lock() {
                     "{}: another export is writing into this folder", path_);
 }
 
-// Under the lock, so no export that is alive has files of these names here.
-Status ExportFolder::sweep(const std::string& folder) const {
-  std::error_code error;
-  std::vector<fs::path> unfinished;
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
-       entry.increment(error)) {
-    if (!is_unfinished(entry->path().filename().string())) continue;
-    if (fs::is_regular_file(entry->symlink_status())) unfinished.push_back(entry->path());
+std::set<std::string> ExportFolder::folders() const {
+  std::set<std::string> folders = {path_};
+  for (const std::string& name : names_) {
+    for (fs::path parent = fs::path(name).parent_path(); !parent.empty();
+         parent = parent.parent_path()) {
+      folders.insert(at(parent.string()));
+    }
   }
-  if (error == std::errc::no_such_file_or_directory) return {};
-  for (const fs::path& path : unfinished) {
-    if (!error) fs::remove(path, error);
-  }
-  return error ? Status(io_error(folder, error)) : Status();
+  return folders;
 }
 
 Status ExportFolder::look() {
-  std::set<std::string> folders = {path_};
-  for (const std::string& name : names_) {
-    folders.insert(fs::path(at(name)).parent_path().string());
-  }
-  for (const std::string& folder : folders) CKPT_TRY(sweep(folder));
-
+  for (const std::string& folder : folders()) CKPT_TRY(remove_leftovers(folder));
   const auto manifest = InputFile::open(path_, kManifestName);
   if (manifest.ok()) {
-    CKPT_ASSIGN(const std::string text, read_whole(*manifest));
+    CKPT_ASSIGN(const std::string text, manifest->read_text(safetensors::kHeaderBytesMax));
     const auto earlier = parse_manifest(text);
     if (earlier.ok()) return take_earlier(*earlier);
     return make_error(ErrorCode::kFailedPrecondition,
-                      "{}: it cannot tell what is in the folder: {}; remove it or export into "
-                      "another folder",
+                      "{}: cannot read this manifest, so earlier files cannot be identified: {}; "
+                      "remove it or export into another folder",
                       at(kManifestName), earlier.error().message);
   }
   if (manifest.error().code != ErrorCode::kNotFound) return manifest.error();
@@ -183,9 +173,10 @@ Status ExportFolder::take_earlier(const Manifest& earlier) {
   }
   CKPT_ASSIGN(const KnownTensors known, KnownTensors::of(earlier));
   if (const auto index = InputFile::open(path_, kIndexName); index.ok()) {
-    CKPT_ASSIGN(const std::string text, read_whole(*index));
-    const auto listed = files_of_index(text);
-    if (listed.ok()) candidates.insert(listed->begin(), listed->end());
+    CKPT_ASSIGN(const std::string text, index->read_text(safetensors::kHeaderBytesMax));
+    if (const auto listed = WeightIndex::parse(text); listed.ok()) {
+      for (std::string& file : listed->files()) candidates.insert(std::move(file));
+    }
   }
   for (const std::string& name : candidates) {
     const auto file = InputFile::open(path_, name);
@@ -231,23 +222,31 @@ Status ExportFolder::remove(const std::string& name) const {
   if (::unlink(at(name).c_str()) != 0 && errno != ENOENT) {
     return io_error(at(name), {errno, std::generic_category()});
   }
-  // A folder in the folder goes with its last file.
-  std::error_code none;
+  // A folder in the folder goes with its last file. rmdir leaves symbolic links to folders alone.
   for (fs::path parent = fs::path(name).parent_path(); !parent.empty();
        parent = parent.parent_path()) {
-    if (!fs::remove(at(parent.string()), none)) break;
+    if (::rmdir(at(parent.string()).c_str()) != 0) break;
   }
+  return {};
+}
+
+Status ExportFolder::sync_folders() const {
+  for (const std::string& folder : folders()) CKPT_TRY(sync_folder(folder));
   return {};
 }
 
 Result<std::vector<std::string>> ExportFolder::publish(std::vector<NewFile>& files,
                                                        Manifest manifest) {
+  // Whatever takes long or needs room comes before the earlier export is touched.
+  for (NewFile& file : files) CKPT_TRY(file.sync());
+  for (NewFile& file : files) CKPT_TRY(file.hide());
   manifest.unfinished = true;
   manifest.replaced = earlier_;
   CKPT_TRY(write_manifest(manifest));
   // A reader must not find an index of other files meanwhile.
   CKPT_TRY(remove(kIndexName));
-  for (NewFile& file : files) CKPT_TRY(file.commit());
+  for (NewFile& file : files) CKPT_TRY(file.rename());
+  CKPT_TRY(sync_folders());
   std::vector<std::string> removed;
   for (const ExportedFile& file : earlier_) {
     if (is_new(file.name)) continue;

@@ -41,7 +41,7 @@ struct ExportLayout {
   nlohmann::json index;  // of new shards; null if there is one file, or the index is in `texts`
   std::vector<OriginalFiles::Text> texts;  // to be written as they are
   bool as_imported = false;
-  // Why the files are not those that the run was imported from; empty: they are, or it was not.
+  // Why the files are not those of the run's first import; empty: they are, or there was none.
   std::string differs;
   // The units as far as they are exported: of one that is not whole the tensors that are, without
   // gaps.

@@ -1,6 +1,8 @@
 #include "client/ctl/import.h"
 
+#include <algorithm>
 #include <set>
+#include <tuple>
 
 #include "client/ctl/model_folder.h"
 #include "client/ctl/original_files.h"
@@ -31,7 +33,7 @@ ckpt::client::UnitInfo to_info(const ckpt::UnitSpec& unit) {
   return info;
 }
 
-// The run and an epoch of it, which is ours alone. Returns its lineage.
+// Creates the run and joins as its only rank. Returns its lineage.
 Result<uint32_t> begin_run(ckpt::client::Session& session, const ImportLayout& layout,
                            const std::string& metadata) {
   std::vector<ckpt::client::UnitInfo> units;
@@ -88,13 +90,42 @@ Result<std::string> write_commit(ckpt::client::Session& session, const ModelFold
   return snapshot->info().alarms;
 }
 
-// Experts of all layers that have a unit.
-size_t count_experts(const ImportLayout& layout) {
-  std::set<std::pair<uint32_t, uint32_t>> experts;
+// Experts that have a unit. An expert is told from others by the list it is in, its layer and its
+// number: a model of two towers has two lists for each layer.
+struct ExpertCount {
+  size_t experts = 0;
+  size_t numbers = 0;  // pairs of layer and expert
+};
+ExpertCount count_experts(const ImportLayout& layout) {
+  std::set<std::tuple<std::string_view, uint32_t, uint32_t>> experts;
+  std::set<std::pair<uint32_t, uint32_t>> numbers;
   for (const ckpt::UnitSpec& unit : layout.units) {
-    if (unit.expert) experts.emplace(unit.layer.value_or(0), *unit.expert);
+    if (!unit.expert) continue;
+    const uint32_t layer = unit.layer.value_or(0);
+    const size_t end = unit.name.find(fmt::format("experts.{}", *unit.expert));
+    const std::string_view name = unit.name;
+    experts.emplace(name.substr(0, end == std::string::npos ? 0 : end), layer, *unit.expert);
+    numbers.emplace(layer, *unit.expert);
   }
-  return experts.size();
+  return {experts.size(), numbers.size()};
+}
+
+// The step of the commit: as asked, else that of ckptd.json.
+Result<uint64_t> step_of(const ImportRequest& request, const std::optional<Manifest>& manifest) {
+  const bool resumable = manifest && manifest->resumable;
+  if (resumable && request.step.value_or(manifest->step) != manifest->step) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "--step {}: {} is a run's state at step {}, from which it can be resumed",
+                      *request.step, request.folder, manifest->step);
+  }
+  const uint64_t step = request.step.value_or(manifest ? manifest->step : uint64_t{0});
+  const Status possible = ckpt::check_step(step);
+  if (possible.ok()) return step;
+  if (request.step) {
+    return make_error(possible.error().code, "--step {}: {}", step, possible.error().message);
+  }
+  return make_error(ErrorCode::kFailedPrecondition, "{}/{}: step {}: {}", request.folder,
+                    kManifestName, step, possible.error().message);
 }
 
 // A run of that name may be there from an import that failed; then it has no commits.
@@ -116,23 +147,24 @@ Result<Json> import_folder(Link& link, const ImportRequest& request, Progress& p
   CKPT_ASSIGN(ImportLayout layout, make_import_layout(folder.files, folder.manifest));
   CKPT_TRY(check_new(link, request.run));
   const bool resumable = folder.manifest && folder.manifest->resumable;
-  if (resumable && request.step.value_or(folder.manifest->step) != folder.manifest->step) {
-    return make_error(ErrorCode::kInvalidArgument,
-                      "--step {}: {} is a run's state at step {}, from which it can be resumed",
-                      *request.step, request.folder, folder.manifest->step);
-  }
-  const uint64_t step =
-      request.step.value_or(folder.manifest ? folder.manifest->step : uint64_t{0});
-  if (const Status possible = ckpt::check_step(step); !possible.ok()) {
-    return make_error(possible.error().code, "--step {}: {}", step, possible.error().message);
-  }
-  const size_t model_units = layout.units.size();
+  CKPT_ASSIGN(const uint64_t step, step_of(request, folder.manifest));
+  // A run that can be resumed may have the files of its own first import.
+  const size_t model_units =
+      layout.units.size() -
+      static_cast<size_t>(std::ranges::count(layout.units, kFilesUnit, &ckpt::UnitSpec::name));
+  const bool remembers = model_units < layout.units.size();
   // The trainer that resumes the run registers its own units and no other.
   if (!resumable) CKPT_TRY(add_files_unit(folder.kept, layout));
-  if (resumable && folder.files.size() > 1) {
+  if (resumable && !remembers && folder.files.size() > 1) {
     folder.notes.emplace_back(
-        "a run that can be resumed does not remember how its files were cut; `export "
-        "--shard-bytes` cuts them");
+        "shard sizes of this folder are not stored; use `export --shard-bytes` to write shards");
+  }
+  const ExpertCount count = count_experts(layout);
+  if (count.experts > count.numbers) {
+    folder.notes.push_back(
+        fmt::format("two lists of experts share layer numbers: `log` and `experts` count {} of {} "
+                    "experts",
+                    count.numbers, count.experts));
   }
   CKPT_ASSIGN(ckpt::client::Session session, link.train(request.run));
   CKPT_ASSIGN(const uint32_t lineage, begin_run(session, layout, folder.metadata));
@@ -140,19 +172,12 @@ Result<Json> import_folder(Link& link, const ImportRequest& request, Progress& p
   if (auto left = session.leave(); !left) return as_error(left.error());
   Json names = Json::array();
   for (const TensorFile& file : folder.files) names.push_back(file.name);
-  return Json{{"run", request.run},
-              {"lineage", lineage},
-              {"step", step},
-              {"folder", request.folder},
-              {"files", std::move(names)},
-              {"tensors", layout.tensors},
-              {"units", model_units},
-              {"experts", count_experts(layout)},
-              {"bytes", layout.data_bytes},
-              {"resumable", resumable},
-              {"left_out", folder.left_out},
-              {"notes", folder.notes},
-              {"alarms", alarms}};
+  return Json{
+      {"run", request.run},       {"lineage", lineage},          {"step", step},
+      {"folder", request.folder}, {"files", std::move(names)},   {"tensors", layout.tensors},
+      {"units", model_units},     {"experts", count.experts},    {"bytes", layout.data_bytes},
+      {"resumable", resumable},   {"left_out", folder.left_out}, {"notes", folder.notes},
+      {"alarms", alarms}};
 }
 
 }  // namespace ckptctl

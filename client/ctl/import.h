@@ -19,8 +19,8 @@ struct ImportRequest {
 // alarms}. Every file's header is checked before anything is written; a failure later leaves the
 // run without a commit, to be imported again or removed. units: those of the model; beside them
 // there is the unit of original_files.h, unless the run is resumable. resumable: nothing that the
-// exported run had is missing. left_out: entries of the folder that are not kept. notes: what is
-// odd.
+// exported run had is missing. left_out: entries of the folder that are not kept. notes: warnings
+// about inputs that were accepted.
 Result<Json> import_folder(Link& link, const ImportRequest& request, Progress& progress);
 
 }  // namespace ckptctl

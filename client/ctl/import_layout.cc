@@ -82,6 +82,10 @@ class Layouter {
   Status add_known(const ViewUnit& unit) {
     CKPT_ASSIGN(ckpt::UnitSpec spec, to_spec(unit));
     CKPT_ASSIGN(const std::vector<TensorSpec> wanted, all_bytes_of(unit));
+    if (!owners_.emplace(spec.name, nullptr).second) {
+      return make_error(ErrorCode::kFailedPrecondition, "{}: unit {} is listed twice",
+                        kManifestName, spec.name);
+    }
     const auto id = static_cast<ckpt::UnitId>(layout_.units.size());
     layout_.units.push_back(std::move(spec));
     for (const TensorSpec& tensor : wanted) CKPT_TRY(add_wanted(unit, id, tensor));
@@ -100,24 +104,7 @@ class Layouter {
     return {};
   }
 
-  Result<ImportLayout> take() {
-    std::set<std::string_view> names;
-    for (const ckpt::UnitSpec& unit : layout_.units) {
-      if (!names.insert(unit.name).second) {
-        return make_error(ErrorCode::kFailedPrecondition, "unit {}: twice", unit.name);
-      }
-      const Status possible = ckpt::validate(unit);
-      if (possible.ok()) continue;
-      // A unit from outside has at least one tensor.
-      const std::string tensor = unit.tensors.empty() ? "" : unit.tensors.front().name;
-      const auto found = found_.find(tensor);
-      return make_error(ErrorCode::kFailedPrecondition, "{}: tensor {} cannot be kept: {}",
-                        found == found_.end() ? "" : files_[found->second.file].name,
-                        printable(tensor), possible.error().message);
-    }
-    if (files_.empty()) {
-      return make_error(ErrorCode::kFailedPrecondition, "the files have no bytes to import");
-    }
+  ImportLayout take() {
     std::ranges::stable_sort(layout_.pieces, {}, &WantedBytes::unit);
     return std::move(layout_);
   }
@@ -179,22 +166,30 @@ class Layouter {
     }
     found.used = true;
     ++layout_.tensors;
-    if (found.bytes() == 0) {
-      layout_.empty_tensors.push_back(whole(tensor).spec);
-      return {};
-    }
+    if (found.bytes() == 0) return add_empty(found);
     const auto expert = expert_tensor(tensor.name);
     if (expert && expert->expert) {
-      append(expert_unit(*expert, *expert->expert), found, whole(tensor));
-    } else if (expert && splits(*expert, tensor)) {
+      return append_to_expert(*expert, *expert->expert, found, whole(tensor));
+    }
+    if (expert && splits(*expert, tensor)) {
       slices_ += tensor.shape[0];
       for (uint64_t i = 0; i < tensor.shape[0]; ++i) {
-        append(expert_unit(*expert, static_cast<uint32_t>(i)), found, *slice(tensor, i));
+        CKPT_TRY(append_to_expert(*expert, static_cast<uint32_t>(i), found, *slice(tensor, i)));
       }
-    } else {
-      layout_.units.push_back({.name = unit_name_of(tensor.name)});
-      append(layout_.units.size() - 1, found, whole(tensor));
+      return {};
     }
+    CKPT_ASSIGN(const size_t unit, add_unit({.name = unit_name_of(tensor.name)}, found));
+    return append(unit, found, whole(tensor));
+  }
+  Status add_empty(const Found& found) {
+    TensorSpec spec = whole(*found.tensor).spec;
+    if (layout_.empty_tensors.size() == ckpt::kTensorsPerUnitMax) {
+      return cannot_keep(found, fmt::format("it is one of more than {} tensors without bytes",
+                                            ckpt::kTensorsPerUnitMax));
+    }
+    const Status possible = ckpt::validate({.name = "u", .bytes = 1, .tensors = {spec}});
+    if (!possible.ok()) return cannot_keep(found, possible.error().message);
+    layout_.empty_tensors.push_back(std::move(spec));
     return {};
   }
   bool splits(const ExpertTensor& expert, const ckpt::safetensors::Tensor& tensor) const {
@@ -204,24 +199,63 @@ class Layouter {
            slice(tensor, 0).has_value() && !named_as_slices_.contains(tensor.name);
   }
 
-  // The unit of an expert; a new one with its first tensor.
-  size_t expert_unit(const ExpertTensor& tensor, uint32_t expert) {
-    std::string name = unit_name_of(fmt::format("{}.{}", tensor.experts, expert));
-    const auto [unit, added] = expert_units_.emplace(name, layout_.units.size());
-    if (added) {
-      layout_.units.push_back({.name = std::move(name),
-                               .layer = tensor.layer,
-                               .expert = expert,
-                               .part = ckpt::UnitPart::kWeights});
-    }
-    return unit->second;
+  ckpt::Error cannot_keep(const Found& found, std::string_view why) const {
+    return make_error(ErrorCode::kFailedPrecondition, "{}: tensor {} cannot be kept: {}",
+                      files_[found.file].name, printable(found.tensor->name), why);
   }
-  void append(size_t unit, const Found& found, Stretch stretch) {
+
+  // A new unit for this tensor. Returns its index.
+  Result<size_t> add_unit(ckpt::UnitSpec spec, const Found& found) {
+    const auto [there, added] = owners_.emplace(spec.name, found.tensor);
+    if (added) {
+      layout_.units.push_back(std::move(spec));
+      return layout_.units.size() - 1;
+    }
+    const std::string& file = files_[found.file].name;
+    const std::string tensor = printable(found.tensor->name);
+    if (there->second == nullptr) {
+      return make_error(ErrorCode::kFailedPrecondition,
+                        "{}: tensor {} would become unit {}, which {} lists for other tensors",
+                        file, tensor, spec.name, kManifestName);
+    }
+    return make_error(ErrorCode::kFailedPrecondition,
+                      "{}: tensors {} and {} would both become unit {}", file,
+                      printable(there->second->name), tensor, spec.name);
+  }
+  // To the unit of the expert; its first tensor makes the unit.
+  Status append_to_expert(const ExpertTensor& tensor, uint32_t expert, const Found& found,
+                          Stretch stretch) {
+    std::string name = unit_name_of(fmt::format("{}.{}", tensor.experts, expert));
+    auto unit = expert_units_.find(name);
+    if (unit == expert_units_.end()) {
+      CKPT_ASSIGN(const size_t index, add_unit({.name = name,
+                                                .layer = tensor.layer,
+                                                .expert = expert,
+                                                .part = ckpt::UnitPart::kWeights},
+                                               found));
+      unit = expert_units_.emplace(std::move(name), index).first;
+    }
+    return append(unit->second, found, std::move(stretch));
+  }
+  // Each tensor is validated here, where its file is known.
+  Status append(size_t unit, const Found& found, Stretch stretch) {
     ckpt::UnitSpec& spec = layout_.units[unit];
+    ckpt::UnitSpec alone{.name = spec.name, .bytes = stretch.bytes, .tensors = {stretch.spec}};
+    Status possible = ckpt::validate(alone);
+    if (!possible.ok()) return cannot_keep(found, possible.error().message);
+    if (spec.tensors.size() == ckpt::kTensorsPerUnitMax) {
+      return cannot_keep(found, fmt::format("unit {} would have more than {} tensors", spec.name,
+                                            ckpt::kTensorsPerUnitMax));
+    }
+    if (spec.bytes > ckpt::kUnitBytesMax - stretch.bytes) {
+      return cannot_keep(found, fmt::format("unit {} would have more than {} bytes", spec.name,
+                                            ckpt::kUnitBytesMax));
+    }
     stretch.spec.offset = spec.bytes;
     add_bytes(found, static_cast<ckpt::UnitId>(unit), spec.bytes, stretch);
     spec.bytes += stretch.bytes;
     spec.tensors.push_back(std::move(stretch.spec));
+    return {};
   }
   void add_bytes(const Found& found, ckpt::UnitId unit, uint64_t offset, const Stretch& stretch) {
     if (stretch.bytes == 0) return;
@@ -234,6 +268,8 @@ class Layouter {
   FoundByName found_;
   std::unordered_map<std::string_view, uint64_t> experts_;  // rows, by list of experts
   std::unordered_map<std::string, size_t> expert_units_;    // index, by name
+  // The first tensor of each unit, by the unit's name; null: the unit is from ckptd.json.
+  std::unordered_map<std::string, const ckpt::safetensors::Tensor*> owners_;
   uint64_t slices_ = 0;
   std::set<std::string_view> named_as_slices_;  // by tensors of the files
   ImportLayout layout_;
@@ -253,27 +289,41 @@ Result<ImportLayout> make_import_layout(const std::vector<TensorFile>& files,
 }
 
 Status add_files_unit(const std::vector<KeptBytes>& kept, ImportLayout& layout) {
+  const auto cannot_keep = [](std::string_view file, std::string_view why) {
+    return make_error(ErrorCode::kFailedPrecondition, "{}: it cannot be kept: {}", printable(file),
+                      why);
+  };
   ckpt::UnitSpec unit{.name = std::string(kFilesUnit)};
   const auto id = static_cast<ckpt::UnitId>(layout.units.size());
   for (const KeptBytes& one : kept) {
     if (one.bytes == 0) continue;
-    unit.tensors.push_back({kept_tensor(one.file), ckpt::DType::kU8, {one.bytes}, unit.bytes});
+    if (one.bytes > kFilesUnitBytesMax - unit.bytes) {
+      return cannot_keep(one.file, fmt::format("the headers of the files have more than {} bytes",
+                                               kFilesUnitBytesMax));
+    }
+    TensorSpec tensor{kept_tensor(one.file), ckpt::DType::kU8, {one.bytes}, 0};
+    const Status possible =
+        ckpt::validate({.name = unit.name, .bytes = one.bytes, .tensors = {tensor}});
+    if (!possible.ok()) return cannot_keep(one.file, possible.error().message);
+    tensor.offset = unit.bytes;
+    unit.tensors.push_back(std::move(tensor));
     layout.pieces.push_back({id, unit.bytes, one.bytes, 0, one.tag});
     unit.bytes += one.bytes;
   }
-  for (ckpt::TensorSpec tensor : layout.empty_tensors) {
+  if (unit.tensors.size() + layout.empty_tensors.size() > ckpt::kTensorsPerUnitMax) {
+    return make_error(ErrorCode::kFailedPrecondition,
+                      "{} files and {} tensors without bytes cannot be kept, at most {} together",
+                      unit.tensors.size(), layout.empty_tensors.size(), ckpt::kTensorsPerUnitMax);
+  }
+  for (TensorSpec tensor : layout.empty_tensors) {
     tensor.offset = unit.bytes;
     unit.tensors.push_back(std::move(tensor));
-  }
-  if (unit.bytes > kFilesUnitBytesMax) {
-    return make_error(ErrorCode::kFailedPrecondition,
-                      "the headers of the files have {} bytes, at most {} can be kept", unit.bytes,
-                      kFilesUnitBytesMax);
   }
   const auto same_name = [](const ckpt::UnitSpec& other) { return other.name == kFilesUnit; };
   if (std::ranges::any_of(layout.units, same_name)) {
     return make_error(ErrorCode::kFailedPrecondition,
-                      "tensor {}: a tensor of this name cannot be kept", kFilesUnit);
+                      "{}: unit {} is listed, but the run is not one that can be resumed",
+                      kManifestName, kFilesUnit);
   }
   if (const Status possible = ckpt::validate(unit); !possible.ok()) {
     return make_error(ErrorCode::kFailedPrecondition, "{}", possible.error().message);

@@ -72,7 +72,7 @@ Result<Answer> Link::ask(const std::string& verb, const Json& arguments, uint32_
   // What a run's metadata holds comes some levels down in the answer.
   const Status json = ckpt::check_json(reply->json, 2 * ckpt::kJsonDepthMax);
   if (!json.ok()) {
-    return make_error(ErrorCode::kCorrupt, "{}: the daemon's answer is {}", verb,
+    return make_error(ErrorCode::kVersionMismatch, "{}: the daemon's answer is {}", verb,
                       json.error().message);
   }
   Answer answer{Json::parse(reply->json, nullptr, false), reply->exit_code};
@@ -104,8 +104,8 @@ Status Link::pages(const std::string& verb, const Json& arguments, const VisitPa
     CKPT_ASSIGN(AnswerPage page, ask_page(verb, question, timeout_ms));
     const std::string next = page.next;
     if (!next.empty() && question["page"] == next) {
-      return make_error(ErrorCode::kCorrupt, "{}: a page of the daemon's answer leads to itself",
-                        verb);
+      return make_error(ErrorCode::kVersionMismatch,
+                        "{}: a page of the daemon's answer leads to itself", verb);
     }
     CKPT_TRY(visit(std::move(page)));
     if (next.empty()) return ckpt::ok_status();

@@ -14,8 +14,8 @@ namespace {
 constexpr size_t kMetadataBytesMax = 1 << 20;
 constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 
-// `text` with numbers in place of NaN and Infinity, and ASCII in place of all else: JSON if it is
-// JSON but for these.
+// Rewrites Python-only JSON as strict JSON, to check only its structure: numbers in place of NaN
+// and Infinity, ASCII in place of all else.
 std::string made_strict(std::string_view text) {
   static constexpr std::array<std::string_view, 2> kNotNumbers = {"NaN", "Infinity"};
   std::string out;
@@ -64,8 +64,6 @@ class Tokens {
     skip_spaces();
     return taken;
   }
-  // The rest of the text, from the next token on.
-  std::string_view rest() const { return rest_; }
 
  private:
   void skip_spaces() {
@@ -125,17 +123,22 @@ std::string config_of_metadata(std::string_view metadata) {
   return "";
 }
 
+// The parser takes a byte order mark and stops at a zero byte, so both are looked for first.
 ckpt::Result<ModelConfig> read_model_config(std::string_view text) {
+  if (const size_t zero = text.find('\0'); zero != std::string_view::npos) {
+    return ckpt::make_error(ckpt::ErrorCode::kInvalidArgument, "not JSON: byte {} is zero", zero);
+  }
   ModelConfig config;
-  if (const ckpt::Status strict = ckpt::check_json(text); strict.ok()) {
+  const bool marked = text.starts_with(kByteOrderMark);
+  if (!marked && ckpt::check_json(text).ok()) {
     config.metadata = fmt::format("{{\"hf_config\":{}}}", text);
+    const ckpt::Status embedded = ckpt::check_json(config.metadata);
     const bool small = config.metadata.size() <= kMetadataBytesMax;
-    if (small && ckpt::check_json(config.metadata).ok()) return config;
+    if (small && embedded.ok()) return config;
     config.metadata.clear();
-    config.note = small ? "it is nested too deep" : "it is too large";
+    config.note = small ? embedded.error().message : "it is too large";
     return config;
   }
-  const bool marked = text.starts_with(kByteOrderMark);
   const std::string_view rest = marked ? text.substr(kByteOrderMark.size()) : text;
   CKPT_TRY(ckpt::check_json(made_strict(rest)));
   config.note = marked                       ? "it begins with a byte order mark"

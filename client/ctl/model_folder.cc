@@ -1,16 +1,11 @@
 #include "client/ctl/model_folder.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <set>
 
 #include "client/ctl/model_config.h"
+#include "client/ctl/open_files.h"
 #include "formats/base/counted.h"
 #include "formats/base/printable.h"
 
@@ -24,13 +19,9 @@ namespace safetensors = ckpt::safetensors;
 
 constexpr uint64_t kConfigBytesMax = 16 << 20;
 
-// An error of form, whatever a parser called it: only bytes that the daemon keeps can be damaged.
+// Maps a parse error to exit code 1. Exit code 4 is only for damage in the store.
 ckpt::Error form_error(const std::string& path, const ckpt::Error& error) {
   return make_error(ErrorCode::kFailedPrecondition, "{}: {}", path, error.message);
-}
-
-int64_t change_time_ns(const struct stat& about) {
-  return int64_t{about.st_mtim.tv_sec} * 1'000'000'000 + about.st_mtim.tv_nsec;
 }
 
 // Names a file that is not safetensors although it has the name; empty: not recognised.
@@ -80,9 +71,11 @@ class FolderReader {
   explicit FolderReader(const std::string& path) : path_(path) {}
 
   Result<ModelFolder> read() {
-    CKPT_TRY(list());
+    CKPT_ASSIGN(entries_, list(path_));
     CKPT_TRY(read_manifest());
     CKPT_ASSIGN(const std::vector<std::string> names, weight_files());
+    constexpr size_t kTexts = 2;
+    CKPT_TRY(allow_open_files(path_, names.size() + kTexts));
     for (const std::string& name : names) {
       CKPT_ASSIGN(InputFile input, open(name));
       CKPT_ASSIGN(safetensors::Header header, read_header(input));
@@ -92,7 +85,7 @@ class FolderReader {
     }
     CKPT_TRY(read_config());
     if (index_) CKPT_TRY(read_index());
-    list_left_out();
+    CKPT_TRY(find_left_out("", entries_));
     return std::move(folder_);
   }
 
@@ -101,23 +94,24 @@ class FolderReader {
   bool has(const char* name) const { return entries_.contains(name); }
   void add_kept(const std::string& name, uint64_t bytes) {
     folder_.kept.push_back({name, bytes, folder_.inputs.size()});
-    read_.insert(name.substr(0, name.find('/')));
+    read_.insert(name);
   }
 
-  Status list() {
+  static Result<std::set<std::string>> list(const std::string& path) {
     std::error_code error;
-    std::filesystem::directory_iterator entry(path_, error);
+    std::filesystem::directory_iterator entry(path, error);
     if (error) {
       const bool none = error == std::errc::no_such_file_or_directory;
-      return make_error(none ? ErrorCode::kNotFound : ErrorCode::kIo, "{}: {}", path_,
+      return make_error(none ? ErrorCode::kNotFound : ErrorCode::kIo, "{}: {}", path,
                         none ? "there is no such folder" : error.message());
     }
+    std::set<std::string> names;
     for (; entry != std::filesystem::directory_iterator(); entry.increment(error)) {
       if (error) break;
-      entries_.insert(entry->path().filename().string());
+      names.insert(entry->path().filename().string());
     }
-    if (error) return make_error(ErrorCode::kIo, "{}: {}", path_, error.message());
-    return {};
+    if (error) return make_error(ErrorCode::kIo, "{}: {}", path, error.message());
+    return names;
   }
 
   Result<InputFile> open(const std::string& name) const {
@@ -129,12 +123,7 @@ class FolderReader {
   }
   Result<std::string> read_text(const std::string& name, uint64_t bytes_max) {
     CKPT_ASSIGN(InputFile input, open(name));
-    if (input.bytes() > bytes_max) {
-      return make_error(ErrorCode::kFailedPrecondition, "{}: {} bytes, allowed are {}",
-                        input.path(), input.bytes(), bytes_max);
-    }
-    std::string text(input.bytes(), '\0');
-    CKPT_TRY(input.read(0, std::as_writable_bytes(std::span(text.data(), text.size()))));
+    CKPT_ASSIGN(std::string text, input.read_text(bytes_max));
     last_text_.emplace(std::move(input));
     return text;
   }
@@ -145,17 +134,21 @@ class FolderReader {
   }
 
   Result<std::vector<std::string>> weight_files() {
-    if (has(kModelName) && has(kIndexName)) {
+    if (!has(kIndexName)) {
+      return has(kModelName) ? std::vector<std::string>{kModelName} : files_without_index();
+    }
+    CKPT_ASSIGN(const std::string text, read_text(kIndexName, safetensors::kHeaderBytesMax));
+    index_input_.emplace(*std::move(last_text_));
+    auto index = WeightIndex::parse(text);
+    if (!index.ok()) return form_error(path_, index.error());
+    index_.emplace(*std::move(index));
+    std::vector<std::string> names = index_->files();
+    // mlx_lm writes an index for one file, too.
+    if (has(kModelName) && names != std::vector<std::string>{kModelName}) {
       return make_error(ErrorCode::kFailedPrecondition,
                         "{}: it has both {} and {}, which may be of different models; remove one",
                         path_, kModelName, kIndexName);
     }
-    if (has(kModelName)) return std::vector<std::string>{kModelName};
-    if (!has(kIndexName)) return files_without_index();
-    CKPT_ASSIGN(index_, read_text(kIndexName, safetensors::kHeaderBytesMax));
-    index_input_.emplace(*std::move(last_text_));
-    auto names = files_of_index(*index_);
-    if (!names.ok()) return form_error(path_, names.error());
     return names;
   }
 
@@ -184,24 +177,24 @@ class FolderReader {
     CKPT_ASSIGN(const std::string text, read_text(kConfigName, kConfigBytesMax));
     auto config = read_model_config(text);
     if (!config.ok()) return form_error(at(kConfigName), config.error());
-    if (!config->note.empty()) {
+    const bool resumable = folder_.manifest && folder_.manifest->resumable;
+    const bool described = folder_.manifest && !folder_.manifest->metadata.empty();
+    if (!config->note.empty() && !resumable) {
       folder_.notes.push_back(fmt::format(
           "{}: {}; it is kept as it is, but not in the run's metadata", kConfigName, config->note));
-    }
-    if (!folder_.manifest) {
-      folder_.metadata = std::move(config->metadata);
-    } else if (folder_.manifest->resumable && !same_config(text, folder_.metadata)) {
+    } else if (described && !same_config(text, folder_.metadata)) {
       folder_.notes.push_back(
-          fmt::format("{}: it was changed; a run that can be resumed keeps "
-                      "the one of {}",
-                      kConfigName, kManifestName));
+          fmt::format("{}: it differs from the one in {}; {}", kConfigName, kManifestName,
+                      resumable ? "a run that can be resumed keeps the latter"
+                                : "exports write the former, the run's metadata keeps the latter"));
     }
+    if (!described && !resumable) folder_.metadata = std::move(config->metadata);
     keep_text(kConfigName);
     return {};
   }
 
   Status read_index() {
-    const auto left_out = check_index(*index_, folder_.files);
+    const auto left_out = index_->check(folder_.files);
     if (!left_out.ok()) return form_error(path_, left_out.error());
     if (!left_out->empty()) {
       folder_.notes.push_back(fmt::format(
@@ -229,69 +222,35 @@ class FolderReader {
     return {};
   }
 
-  void list_left_out() {
-    for (const std::string& name : entries_) {
-      if (name.starts_with('.') || read_.contains(name)) continue;
+  // Of these entries of the folder `prefix`, which ends with '/' or is empty: those of which
+  // nothing is kept. Only folders that have a kept file are looked into.
+  Status find_left_out(const std::string& prefix, const std::set<std::string>& entries) {
+    for (const std::string& entry : entries) {
+      const std::string name = prefix + entry;
+      if (read_.contains(name)) continue;
       std::error_code none;
       const bool folder = std::filesystem::is_directory(at(name), none);
-      folder_.left_out.push_back(folder ? name + "/" : name);
+      const auto inside = read_.lower_bound(name + "/");
+      if (folder && inside != read_.end() && inside->starts_with(name + "/")) {
+        CKPT_ASSIGN(const std::set<std::string> names, list(at(name)));
+        CKPT_TRY(find_left_out(name + "/", names));
+      } else {
+        folder_.left_out.push_back(folder ? name + "/" : name);
+      }
     }
+    return {};
   }
 
   const std::string& path_;
   std::set<std::string> entries_;
-  std::set<std::string> read_;  // entries of which something is kept
-  std::optional<std::string> index_;
+  std::set<std::string> read_;  // files of which something is kept, relative to the folder
+  std::optional<WeightIndex> index_;
   std::optional<InputFile> index_input_;
   std::optional<InputFile> last_text_;
   ModelFolder folder_;
 };
 
 }  // namespace
-
-Result<InputFile> InputFile::open(const std::string& folder, const std::string& name) {
-  InputFile input;
-  input.path_ = folder + "/" + name;
-  // Not waiting for a writer, should it be a pipe.
-  input.fd_ = ckpt::base::UniqueFd(::open(input.path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!input.fd_.valid() && errno == ENOENT) {
-    return make_error(ErrorCode::kNotFound, "{}: there is no such file", input.path_);
-  }
-  struct stat about {};
-  if (!input.fd_.valid() || ::fstat(input.fd_.get(), &about) != 0) {
-    return make_error(ErrorCode::kIo, "{}: {}", input.path_, std::strerror(errno));
-  }
-  if (!S_ISREG(about.st_mode)) {
-    return make_error(ErrorCode::kFailedPrecondition, "{}: not a regular file", input.path_);
-  }
-  input.bytes_ = static_cast<uint64_t>(about.st_size);
-  input.changed_ns_ = change_time_ns(about);
-  return input;
-}
-
-Status InputFile::read(uint64_t offset, ckpt::MutableByteView into) const {
-  while (!into.empty()) {
-    const ssize_t got = ::pread(fd_.get(), into.data(), into.size(), static_cast<off_t>(offset));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return make_error(ErrorCode::kIo, "{}: {}", path_, std::strerror(errno));
-    if (got == 0) return make_error(ErrorCode::kIo, "{}: it ends at byte {}", path_, offset);
-    offset += static_cast<uint64_t>(got);
-    into = into.subspan(static_cast<size_t>(got));
-  }
-  return {};
-}
-
-Status InputFile::check_unchanged() const {
-  struct stat about {};
-  if (::fstat(fd_.get(), &about) != 0) {
-    return make_error(ErrorCode::kIo, "{}: {}", path_, std::strerror(errno));
-  }
-  if (static_cast<uint64_t>(about.st_size) == bytes_ && change_time_ns(about) == changed_ns_) {
-    return {};
-  }
-  return make_error(ErrorCode::kFailedPrecondition,
-                    "{}: it was written while it was read; import it again", path_);
-}
 
 Result<ModelFolder> read_model_folder(const std::string& path) { return FolderReader(path).read(); }
 

@@ -10,28 +10,9 @@
 #include <vector>
 
 #include "client/ctl/import_layout.h"
-#include "formats/base/unique_fd.h"
+#include "client/ctl/input_file.h"
 
 namespace ckptctl {
-
-// A regular file, opened for reading.
-class InputFile {
- public:
-  // kNotFound: there is none.
-  static Result<InputFile> open(const std::string& folder, const std::string& name);
-
-  Status read(uint64_t offset, ckpt::MutableByteView into) const;
-  // Fails if the file was written since it was opened.
-  Status check_unchanged() const;
-  const std::string& path() const { return path_; }
-  uint64_t bytes() const { return bytes_; }
-
- private:
-  std::string path_;
-  ckpt::base::UniqueFd fd_;
-  uint64_t bytes_ = 0;
-  int64_t changed_ns_ = 0;
-};
 
 struct ModelFolder {
   std::vector<InputFile> inputs;  // the files of tensors, then config.json and the index

@@ -1,12 +1,14 @@
 #include "client/ctl/new_file.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <vector>
 
 #include "client/ctl/unlink_on_signal.h"
 
@@ -27,6 +29,7 @@ ckpt::Error os_error(const std::string& path, const char* what) {
 // Hidden names are ".NAME.ckptd-part.ABCDEF".
 constexpr std::string_view kMark = ".ckptd-part.";
 constexpr std::string_view kRandom = "XXXXXX";
+constexpr int kTries = 100;
 
 std::string folder_of(const std::string& path) {
   const size_t slash = path.rfind('/');
@@ -44,10 +47,43 @@ std::string hidden_template(const std::string& path) {
   return out.append(kMark).append(kRandom);
 }
 
+// False if a sweep has locked or removed the file first. File systems without locks give true.
+bool lock_hidden(int fd) {
+  if (::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return false;
+  struct stat about {};
+  return ::fstat(fd, &about) == 0 && about.st_nlink > 0;
+}
+
+// True if a file of folder `a` can be renamed into folder `b`.
+bool same_mount(const std::string& a, const std::string& b) {
+  if (a == b) return true;
+  struct statx first {};
+  struct statx second {};
+  if (::statx(AT_FDCWD, a.c_str(), 0, STATX_MNT_ID, &first) != 0) return false;
+  if (::statx(AT_FDCWD, b.c_str(), 0, STATX_MNT_ID, &second) != 0) return false;
+  return first.stx_dev_major == second.stx_dev_major &&
+         first.stx_dev_minor == second.stx_dev_minor && first.stx_mnt_id == second.stx_mnt_id;
+}
+
+// A hidden file that no NewFile has locked goes, under our lock: who makes one of the same name
+// meanwhile sees that it is gone (lock_hidden). Read-only is for files of other users, which need
+// no more to be locked on local file systems.
+ckpt::Status remove_leftover(const std::string& path) {
+  constexpr int kFlags = O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
+  ckpt::base::UniqueFd fd(::open(path.c_str(), O_RDWR | kFlags));
+  if (!fd.valid() && errno == EACCES) fd.reset(::open(path.c_str(), O_RDONLY | kFlags));
+  struct stat about {};
+  if (!fd.valid() || ::fstat(fd.get(), &about) != 0 || !S_ISREG(about.st_mode)) return {};
+  if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) return {};
+  if (::unlink(path.c_str()) != 0 && errno != ENOENT) return os_error(path, "unlink");
+  return {};
+}
+
 }  // namespace
 
 NewFile::NewFile(NewFile&& other) noexcept
     : path_(std::move(other.path_)),
+      beside_(std::move(other.beside_)),
       hidden_(std::exchange(other.hidden_, "")),
       fd_(std::move(other.fd_)) {}
 
@@ -61,23 +97,30 @@ void NewFile::remove_hidden() {
 }
 
 ckpt::Status NewFile::open_hidden() {
-  std::string hidden = hidden_template(path_);
-  ckpt::base::UniqueFd fd(::mkostemp(hidden.data(), O_CLOEXEC));
-  if (!fd.valid()) return os_error(path_, "create");
-  fd_ = std::move(fd);
-  hidden_ = std::move(hidden);
-  unlink_on_signal(hidden_);
-  return {};
+  for (int i = 0; i < kTries; ++i) {
+    std::string hidden = hidden_template(beside_);
+    ckpt::base::UniqueFd fd(::mkostemp(hidden.data(), O_CLOEXEC));
+    if (!fd.valid()) return os_error(path_, "create");
+    if (!lock_hidden(fd.get())) continue;
+    fd_ = std::move(fd);
+    hidden_ = std::move(hidden);
+    unlink_on_signal(hidden_);
+    return {};
+  }
+  return ckpt::make_error(ckpt::ErrorCode::kIo, "{}: hidden files are removed as they are made",
+                          path_);
 }
 
 ckpt::Result<NewFile> NewFile::create(const std::string& folder, const std::string& name,
                                       uint64_t bytes, Way way) {
-  NewFile file(folder + "/" + name, {});
+  const std::string path = folder + "/" + name;
+  const bool in_folder = same_mount(folder, folder_of(path));
+  NewFile file(path, in_folder ? folder + "/" + name.substr(name.rfind('/') + 1) : path);
   if (way == Way::kUnnamed) {
     file.fd_ = ckpt::base::UniqueFd(
-        ::open(folder_of(file.path_).c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
+        ::open(folder_of(file.beside_).c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
   }
-  // Whatever the reason is: if it is not that the file system has no such files, it comes again.
+  // If O_TMPFILE fails for any other reason, mkostemp fails with the same error.
   if (!file.fd_.valid()) CKPT_TRY(file.open_hidden());
   // Readable like any other file; it was made private.
   const mode_t mask = ::umask(0);
@@ -107,19 +150,25 @@ ckpt::Status NewFile::write(uint64_t offset, ckpt::ByteView bytes) {
   return ckpt::ok_status();
 }
 
+ckpt::Status NewFile::sync() {
+  if (::fsync(fd_.get()) != 0) return os_error(path_, "sync");
+  return {};
+}
+
 // A link cannot take the place of a file, so the unnamed file gets a hidden name first.
-ckpt::Status NewFile::link_hidden() {
+ckpt::Status NewFile::hide() {
   if (!hidden_.empty()) return {};
+  // Before it has a name, so that no sweep ever finds it unlocked.
+  ::flock(fd_.get(), LOCK_EX | LOCK_NB);
   const std::string self = "/proc/self/fd/" + std::to_string(fd_.get());
-  constexpr int kTries = 100;
   for (int i = 0; i < kTries; ++i) {
-    std::string hidden = hidden_template(path_);
+    std::string hidden = hidden_template(beside_);
     // A name that is free for a moment; who takes it in between makes us try again.
     const ckpt::base::UniqueFd named(::mkostemp(hidden.data(), O_CLOEXEC));
     if (!named.valid()) return os_error(path_, "create");
     unlink_on_signal(hidden);
     hidden_ = hidden;
-    if (::unlink(hidden.c_str()) != 0) return os_error(hidden, "unlink");
+    if (::unlink(hidden.c_str()) != 0 && errno != ENOENT) return os_error(hidden, "unlink");
     if (::linkat(AT_FDCWD, self.c_str(), AT_FDCWD, hidden.c_str(), AT_SYMLINK_FOLLOW) == 0) {
       return {};
     }
@@ -132,16 +181,39 @@ ckpt::Status NewFile::link_hidden() {
   return os_error(path_, "link");
 }
 
-ckpt::Status NewFile::commit() {
-  if (::fsync(fd_.get()) != 0) return os_error(path_, "sync");
-  CKPT_TRY(link_hidden());
+ckpt::Status NewFile::rename() {
   if (::rename(hidden_.c_str(), path_.c_str()) != 0) return os_error(path_, "rename");
   keep_on_signal(hidden_);
   hidden_.clear();
-  const std::string folder = folder_of(path_);
+  return {};
+}
+
+ckpt::Status NewFile::commit() {
+  CKPT_TRY(sync());
+  CKPT_TRY(hide());
+  CKPT_TRY(rename());
+  return sync_folder(folder_of(path_));
+}
+
+ckpt::Status sync_folder(const std::string& folder) {
   const ckpt::base::UniqueFd fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!fd.valid() || ::fsync(fd.get()) != 0) return os_error(folder, "sync");
-  return ckpt::ok_status();
+  return {};
+}
+
+ckpt::Status remove_leftovers(const std::string& folder) {
+  std::error_code error;
+  std::vector<std::string> found;
+  for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
+    if (is_unfinished(entry->path().filename().string())) found.push_back(entry->path().string());
+  }
+  if (error == std::errc::no_such_file_or_directory) return {};
+  if (error) {
+    return ckpt::make_error(ckpt::ErrorCode::kIo, "{}: {}", folder, error.message());
+  }
+  for (const std::string& path : found) CKPT_TRY(remove_leftover(path));
+  return {};
 }
 
 bool is_unfinished(std::string_view name) {

@@ -365,9 +365,13 @@ std::string print_grants(const Json& document) {
 }
 
 std::string print_export(const Json& document) {
-  return fmt::format("{} written to {}: {}, {} in {}\n", view_name(document), text(document, "out"),
-                     counted(document, "tensors", "tensor"), size(document, "bytes"),
-                     ckpt::base::counted(member(document, "files").size(), "file"));
+  const Json removed = member(document, "removed");
+  const std::string gone =
+      removed.empty() ? "" : fmt::format("removed of the earlier export: {}\n", joined(removed));
+  return fmt::format("{} written to {}: {}, {} in {}\n{}", view_name(document),
+                     text(document, "out"), counted(document, "tensors", "tensor"),
+                     size(document, "bytes"),
+                     ckpt::base::counted(member(document, "files").size(), "file"), gone);
 }
 
 std::string print_import(const Json& document) {

@@ -68,8 +68,8 @@ struct WantedBytes {
   ckpt::UnitId unit = 0;
   uint64_t offset = 0;
   uint64_t length = 0;
-  uint64_t destination = 0;  // the caller's business; moved on when a piece is cut
-  size_t tag = 0;            // the caller's business
+  uint64_t destination = 0;  // offset in the output file; moved on when a piece is cut
+  size_t tag = 0;            // index of the input file
 };
 // Cut into batches of at most kReadBytes and as many pieces as one restore takes, in order; a long
 // piece goes on in the next batch, with its offsets moved on, and is never cut inside an element.

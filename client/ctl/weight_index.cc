@@ -1,6 +1,5 @@
 #include "client/ctl/weight_index.h"
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <unordered_map>
@@ -18,20 +17,8 @@ using ckpt::Result;
 using ckpt::Status;
 using ckpt::base::printable;
 
-// Not Json, whose objects are lists: looking for a name would take as long as there are names.
-using Index = nlohmann::json;
-
-Result<Index> index_map(std::string_view text) {
-  if (const Status json = ckpt::check_json(text); !json.ok()) {
-    return make_error(ErrorCode::kFailedPrecondition, "{}: {}", kIndexName, json.error().message);
-  }
-  const Index index = Index::parse(text, nullptr, /*allow_exceptions=*/false);
-  const auto map = index.is_object() ? index.find("weight_map") : index.end();
-  const auto is_text = [](const Index& file) { return file.is_string(); };
-  const bool found = index.is_object() && map != index.end() && map->is_object();
-  if (found && !map->empty() && std::all_of(map->begin(), map->end(), is_text)) return *map;
-  return make_error(ErrorCode::kFailedPrecondition, "{}: no weight_map of tensors and files",
-                    kIndexName);
+ckpt::Error index_error(std::string_view how) {
+  return make_error(ErrorCode::kFailedPrecondition, "{}: {}", kIndexName, how);
 }
 
 }  // namespace
@@ -47,48 +34,53 @@ bool is_weight_file(std::string_view name) {
   }
 }
 
-Result<std::vector<std::string>> files_of_index(std::string_view text) {
-  CKPT_ASSIGN(const Index map, index_map(text));
-  std::set<std::string> names;
-  for (const auto& [tensor, file] : map.items()) {
+Result<WeightIndex> WeightIndex::parse(std::string_view text) {
+  if (const Status json = ckpt::check_json(text); !json.ok()) {
+    return index_error(json.error().message);
+  }
+  // Not Json, whose objects are lists: looking for a name would take as long as there are names.
+  const auto document = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const auto map = document.is_object() ? document.find("weight_map") : document.end();
+  if (map == document.end() || !map->is_object() || map->empty()) {
+    return index_error("no weight_map of tensors and files");
+  }
+  WeightIndex index;
+  for (const auto& [tensor, file] : map->items()) {
+    if (!file.is_string()) return index_error("no weight_map of tensors and files");
     const auto& name = file.get_ref<const std::string&>();
     if (!is_weight_file(name)) {
-      return make_error(ErrorCode::kFailedPrecondition,
-                        "{}: tensor {}: {} is no name of a file of tensors in this folder",
-                        kIndexName, printable(tensor), printable(name));
+      return index_error(fmt::format(
+          "tensor {}: {} is not a relative path to a .safetensors file inside this folder",
+          printable(tensor), printable(name)));
     }
-    names.insert(name);
+    index.map_.emplace_hint(index.map_.end(), tensor, name);
   }
-  return std::vector<std::string>(names.begin(), names.end());
+  return index;
 }
 
-Result<std::vector<std::string>> tensors_of_index(std::string_view text) {
-  CKPT_ASSIGN(const Index map, index_map(text));
-  std::vector<std::string> names;
-  for (const auto& [tensor, file] : map.items()) names.push_back(tensor);
-  return names;
+std::vector<std::string> WeightIndex::files() const {
+  std::set<std::string> names;
+  for (const auto& [tensor, file] : map_) names.insert(file);
+  return {names.begin(), names.end()};
 }
 
-Result<std::vector<std::string>> check_index(std::string_view text,
-                                             const std::vector<TensorFile>& files) {
-  CKPT_ASSIGN(const Index map, index_map(text));
+Result<std::vector<std::string>> WeightIndex::check(const std::vector<TensorFile>& files) const {
   std::unordered_map<std::string_view, const std::string*> places;
   std::vector<std::string> left_out;
   for (const TensorFile& file : files) {
     for (const auto& tensor : file.header.tensors) {
       places.emplace(tensor.name, &file.name);
-      if (!map.contains(tensor.name)) left_out.push_back(tensor.name);
+      if (!map_.contains(tensor.name)) left_out.push_back(tensor.name);
     }
   }
-  for (const auto& [tensor, file] : map.items()) {
+  for (const auto& [tensor, file] : map_) {
     const auto place = places.find(tensor);
-    if (place != places.end() && *place->second == file.get_ref<const std::string&>()) continue;
+    if (place != places.end() && *place->second == file) continue;
     const std::string where = place == places.end()
                                   ? "no file has it"
                                   : fmt::format("it is in {}", printable(*place->second));
-    return make_error(ErrorCode::kFailedPrecondition, "{}: tensor {} is said to be in {}, but {}",
-                      kIndexName, printable(tensor), printable(file.get_ref<const std::string&>()),
-                      where);
+    return index_error(fmt::format("tensor {} is said to be in {}, but {}", printable(tensor),
+                                   printable(file), where));
   }
   return left_out;
 }

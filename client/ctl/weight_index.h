@@ -1,6 +1,7 @@
 // model.safetensors.index.json: which file of a model folder has which tensor. Pure.
 #pragma once
 
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,16 +21,21 @@ struct TensorFile {
 // True for a relative path that stays in its folder and ends with ".safetensors".
 bool is_weight_file(std::string_view name);
 
-// The names of the files that an index lists, in order. A name that reaches out of the folder is
-// refused.
-ckpt::Result<std::vector<std::string>> files_of_index(std::string_view text);
+// A model.safetensors.index.json. Every file in it is a name that stays in the folder.
+class WeightIndex {
+ public:
+  static ckpt::Result<WeightIndex> parse(std::string_view text);
 
-// The tensors that an index lists.
-ckpt::Result<std::vector<std::string>> tensors_of_index(std::string_view text);
+  // The names of its files, in order.
+  std::vector<std::string> files() const;
+  // Fails unless each tensor is in the file that the index names. Returns tensors missing from the
+  // index. Loaders read whole files, so this is harmless.
+  ckpt::Result<std::vector<std::string>> check(const std::vector<TensorFile>& files) const;
+  // File by tensor.
+  const std::map<std::string, std::string>& map() const { return map_; }
 
-// Each tensor that the index lists is to be in the file that it names. Returns the tensors that the
-// index leaves out, of which readers make nothing: they load whole files.
-ckpt::Result<std::vector<std::string>> check_index(std::string_view text,
-                                                   const std::vector<TensorFile>& files);
+ private:
+  std::map<std::string, std::string> map_;
+};
 
 }  // namespace ckptctl

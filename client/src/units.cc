@@ -27,6 +27,10 @@ Status Session::register_units(Registration registration, const Deadline& deadli
                                    fmt::format("run {}: registering {}", options_.run,
                                                base::counted(registration.units.size(), "unit")),
                                    {}}));
+  // Without flags the earlier ones go on. A daemon that was restarted must be told them again.
+  if (registration.flags.empty() && registration_.flags.size() == registration.units.size()) {
+    registration.flags = std::move(registration_.flags);
+  }
   registration_ = std::move(registration);
   registered_ = true;
   return ok_status();

@@ -72,7 +72,7 @@ TEST_F(Ctl, ImportRefusesWhatItCannotTrust) {
     const std::string before = read(path);
     std::ofstream(path, std::ios::binary) << bytes;
     const Finished finished = ctl({"import", out, "--run", "hostile"});
-    EXPECT_NE(finished.exit_code, 0);
+    EXPECT_EQ(finished.exit_code, 1) << finished.err;
     EXPECT_EQ(std::count(finished.err.begin(), finished.err.end(), '\n'), 1) << finished.err;
     std::ofstream(path, std::ios::binary) << before;
     return finished.err;
@@ -83,11 +83,16 @@ TEST_F(Ctl, ImportRefusesWhatItCannotTrust) {
   EXPECT_THAT(refused(shard, std::string(8, '\xff') + whole.substr(8)), HasSubstr(shard));
   EXPECT_THAT(refused(shard, whole + "x"), HasSubstr(shard));
   const std::string index = out + "/model.safetensors.index.json";
-  EXPECT_THAT(refused(index, R"({"weight_map": {"w": "../../secret"}})"), HasSubstr("no name of"));
+  EXPECT_THAT(refused(index, R"({"weight_map": {"w": "../../secret"}})"),
+              HasSubstr("not a relative path"));
   EXPECT_THAT(refused(index, R"({"weight_map": {"w": "nothing.safetensors"}})"),
               HasSubstr("nothing.safetensors: there is no such file"));
   EXPECT_THAT(refused(index, std::string(5000, '[')), HasSubstr("nested"));
   EXPECT_THAT(refused(out + "/ckptd.json", "{}"), HasSubstr("ckptd.json: no format"));
+  Json manifest = Json::parse(read(out + "/ckptd.json"));
+  manifest["step"] = UINT64_MAX;
+  EXPECT_THAT(refused(out + "/ckptd.json", manifest.dump()),
+              HasSubstr("/ckptd.json: step 18446744073709551615: a commit's step"));
   std::filesystem::remove(out + "/ckptd.json");
   EXPECT_THAT(refused(out + "/config.json", "{"), HasSubstr("config.json: not JSON"));
   EXPECT_THAT(ctl({"import", daemon_.folder().path("nowhere"), "--run", "x"}).err,

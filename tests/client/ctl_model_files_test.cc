@@ -154,6 +154,39 @@ TEST_F(ModelFiles, FileNamesDoNotControlTheTerminal) {
   EXPECT_THAT(none.err, HasSubstr("/no\\x1b[8m\\nckptctl: all is well"));
 }
 
+TEST_F(ModelFiles, ExpertsOfTwoTowersAreCountedApart) {
+  std::string header;
+  uint64_t at = 0;
+  for (const char* tower : {"thinker", "talker"}) {
+    for (int expert = 0; expert < 4; ++expert, ++at) {
+      header += fmt::format(R"({}"{}.model.layers.0.mlp.experts.{}.up_proj.weight":{{"dtype":"U8",)"
+                            R"("shape":[1],"data_offsets":[{},{}]}})",
+                            at == 0 ? "{" : ",", tower, expert, at, at + 1);
+    }
+  }
+  put("model.safetensors", tensors(header + "}", at));
+  expect_round_trip("towers");
+  EXPECT_EQ(imported_["units"], 8);
+  EXPECT_EQ(imported_["experts"], 8);
+  ASSERT_EQ(imported_["notes"].size(), 1u);
+  EXPECT_THAT(imported_["notes"][0].get<std::string>(), HasSubstr("share layer numbers"));
+}
+
+TEST_F(ModelFiles, ARunThatCanBeResumedSaysWhatItRemembers) {
+  std::string header = R"({"a":{"dtype":"U8","shape":[9000],"data_offsets":[0,9000]},)";
+  header += R"("b":{"dtype":"U8","shape":[9000],"data_offsets":[9000,18000]}})";
+  put("model.safetensors", tensors(header, 18000));
+  expect_round_trip("plain");
+  const std::string shards = daemon_.folder().path("shards");
+  json({"export", "plain@0", "--out", shards, "--resumable", "--shard-bytes", "8KiB"});
+  const Json again = json({"import", shards, "--run", "again"});
+  EXPECT_TRUE(again["notes"].empty()) << again["notes"] << ": it has the files of the first import";
+  json({"export", "tiny@10", "--out", shards + ".2", "--resumable", "--shard-bytes", "4KiB"});
+  const Json other = json({"import", shards + ".2", "--run", "other"});
+  ASSERT_EQ(other["notes"].size(), 1u);
+  EXPECT_THAT(other["notes"][0].get<std::string>(), HasSubstr("shard sizes of this folder"));
+}
+
 TEST_F(ModelFiles, SaysWhatItLeavesOut) {
   put("model.safetensors", tensors(R"({"w":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})", 1));
   std::ofstream(model_ + "/tokenizer.json") << "{}";

@@ -169,6 +169,35 @@ TEST_F(SessionTest, ReconnectHandsTheArenaBackAndAnnouncesOwnKeysAgain) {
   EXPECT_EQ(bytes_after, bytes);
 }
 
+// A daemon knows flags from registrations only, so that a restarted one must be told all of them.
+TEST_F(SessionTest, FlagsAreClearedByZerosAndKeptWithoutAny) {
+  auto daemon = std::make_unique<FakeDaemon>(socket_, FakeDaemon::Options{});
+  auto session = Session::open(options());
+  ASSERT_OK(session);
+  client::UnitInfo unit = flat_unit("a", 100);
+  const auto flags_of_message = [&](size_t at) {
+    const auto messages = daemon->wait_for(fb::MessageBody::RegisterUnits, at + 1);
+    return messages.at(at).body.AsRegisterUnits()->flags;
+  };
+  unit.flags = CKPT_UNIT_CONSTANT;
+  ASSERT_OK(session->register_units({unit}));
+  EXPECT_EQ(flags_of_message(0), std::vector<uint32_t>{1});
+  unit.flags = 0;
+  ASSERT_OK(session->register_units({unit}));
+  EXPECT_EQ(flags_of_message(1), std::vector<uint32_t>{0}) << "an empty list clears nothing";
+  unit.flags = CKPT_UNIT_CONSTANT;
+  ASSERT_OK(session->register_units({unit}));
+  const ckpt_unit plain{"a", -1, -1, nullptr, 100, nullptr, 0};
+  ASSERT_EQ(ckpt_register_units(session->handle(), &plain, 1, nullptr, 0), CKPT_OK);
+  EXPECT_TRUE(flags_of_message(3).empty());
+
+  daemon.reset();
+  ASSERT_OK(session->poll(0));
+  daemon = std::make_unique<FakeDaemon>(socket_, FakeDaemon::Options{});
+  ASSERT_OK(session->join({.rank = 0, .size = 1}));  // reconnects
+  EXPECT_EQ(flags_of_message(0), std::vector<uint32_t>{1});
+}
+
 TEST_F(SessionTest, EpochThatTheNewDaemonDoesNotKnowHasEnded) {
   auto daemon = std::make_unique<FakeDaemon>(socket_, FakeDaemon::Options{});
   auto session = Session::open(options());

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -117,7 +118,8 @@ TEST_F(ExportFolderTest, WhatIsNotOfAnExportStays) {
   EXPECT_THAT(refusal(single_), HasSubstr("is not, or no longer"));
   EXPECT_EQ(read("mine.safetensors"), weights("mine"));
   put(kManifestName, "{");
-  EXPECT_THAT(refusal(single_), HasSubstr("ckptd.json: it cannot tell"));
+  EXPECT_THAT(refusal(single_),
+              HasSubstr("earlier files cannot be identified: ckptd.json: not JSON"));
 }
 
 // Older versions did not list the files: whatever has only tensors of the export is one.
@@ -136,6 +138,24 @@ TEST_F(ExportFolderTest, FoldersOfOlderVersionsAreKnownByTheirTensors) {
   older();
   put(kIndexName, index_of({{"mine", kFirstShard}}));
   EXPECT_THAT(refusal(single_), HasSubstr(kIndexName));
+}
+
+// Older versions did not list a config.json either: the run's metadata says what they wrote.
+TEST_F(ExportFolderTest, AConfigOfTheUsersStays) {
+  const auto older = [&](const std::string& metadata) {
+    std::filesystem::remove_all(path_);
+    put(kManifestName, manifest_json({.step = 1, .metadata = metadata, .units = units_}).dump());
+    put(kConfigName, "{ \"a\": 1 }");
+  };
+  const Files with_config = {{kModelName, weights("a")}, {kConfigName, "{}"}};
+  for (const char* metadata : {"", "{}", R"({"hf_config":{"a":2}})"}) {
+    older(metadata);
+    EXPECT_THAT(refusal(single_), HasSubstr("config.json is not, or no longer")) << metadata;
+    EXPECT_THAT(refusal(with_config), HasSubstr("config.json is not, or no longer")) << metadata;
+    EXPECT_EQ(read(kConfigName), "{ \"a\": 1 }");
+  }
+  older(R"({"hf_config":{"a":1}})");
+  EXPECT_THAT(*write(single_), UnorderedElementsAre(kConfigName));
 }
 
 TEST_F(ExportFolderTest, AnExportThatStoppedHalfwayIsMended) {
@@ -166,6 +186,66 @@ TEST_F(ExportFolderTest, NothingIsLeftOfAnInterruptedExport) {
   put(".mine.ckptd-part.", "x");
   ASSERT_TRUE(write(single_).ok());
   EXPECT_THAT(entries(), UnorderedElementsAre(kModelName, kManifestName, ".mine.ckptd-part."));
+}
+
+// On NFS the folder cannot be locked, and files have hidden names.
+TEST_F(ExportFolderTest, FilesOfALiveExportAreNotSwept) {
+  std::filesystem::create_directories(path_);
+  auto live = NewFile::create(path_, "x", 1, NewFile::Way::kHidden);
+  ASSERT_TRUE(live.ok());
+  ASSERT_TRUE(write(single_).ok());
+  EXPECT_EQ(entries().size(), 3u);
+  EXPECT_TRUE(live->commit().ok());
+  EXPECT_THAT(entries(), UnorderedElementsAre(kModelName, kManifestName, "x"));
+}
+
+TEST_F(ExportFolderTest, NothingIsLeftInAFolderOfAnotherLayout) {
+  std::filesystem::create_directories(path_ + "/part");
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const auto file = NewFile::create(path_, "part/x.safetensors", 1, NewFile::Way::kHidden);
+    ::_exit(file.ok() ? 0 : 1);  // no destructor: as if it was killed
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_EQ(status, 0);
+  ASSERT_TRUE(write(single_).ok());
+  EXPECT_THAT(entries(), UnorderedElementsAre(kModelName, kManifestName, "part"));
+  EXPECT_TRUE(std::filesystem::is_empty(path_ + "/part"));
+}
+
+TEST_F(ExportFolderTest, ALinkToAFolderStays) {
+  std::filesystem::create_directories(path_);
+  std::filesystem::create_directories(folder_.path("elsewhere"));
+  std::filesystem::create_directory_symlink(folder_.path("elsewhere"), path_ + "/part");
+  ASSERT_TRUE(write({{"part/x.safetensors", weights("a")}}).ok());
+  ASSERT_TRUE(std::filesystem::exists(folder_.path("elsewhere/x.safetensors")));
+  ASSERT_TRUE(write(single_).ok());
+  EXPECT_TRUE(std::filesystem::is_symlink(path_ + "/part"));
+  EXPECT_TRUE(std::filesystem::is_empty(folder_.path("elsewhere")));
+}
+
+TEST_F(ExportFolderTest, MoreFilesThanTheSoftLimit) {
+  Files many;
+  std::map<std::string, std::string> weight_map;
+  for (int i = 0; i < 200; ++i) {
+    const std::string name = fmt::format("m-{:05}-of-00200.safetensors", i + 1);
+    const std::string tensor = fmt::format("t{}", i);
+    many[name] = weights(tensor);
+    weight_map[tensor] = name;
+  }
+  many[kIndexName] = index_of(weight_map);
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit low{100, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &low), 0);
+  const auto written = write(many);
+  ::setrlimit(RLIMIT_NOFILE, &low);
+  const auto folder = read_model_folder(path_);
+  ::setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_TRUE(written.ok()) << written.error().message;
+  EXPECT_TRUE(folder.ok()) << folder.error().message;
 }
 
 TEST_F(ExportFolderTest, OneExportAtATime) {

@@ -119,7 +119,7 @@ TEST(ImportLayout, SaysWhatDoesNotFit) {
   EXPECT_THAT(tensors([](auto& all) {
                 all.push_back({"embed", DType::kU8, {1}, 96, 97});
               }),
-              HasSubstr("unit embed: twice"));
+              HasSubstr("tensor embed would become unit embed, which ckptd.json lists"));
   Written twice = whole;
   twice.files.push_back(twice.files[0]);
   EXPECT_THAT(refusal(make_import_layout(twice.files, twice.manifest)),
@@ -129,7 +129,10 @@ TEST(ImportLayout, SaysWhatDoesNotFit) {
   shared.manifest.units[1].bytes = shared.manifest.units[0].bytes;
   EXPECT_THAT(refusal(make_import_layout(shared.files, shared.manifest)),
               HasSubstr("two units have it"));
-  EXPECT_THAT(refusal(make_import_layout({}, std::nullopt)), HasSubstr("no bytes"));
+  Written listed = whole;
+  listed.manifest.units[1].name = listed.manifest.units[0].name;
+  EXPECT_THAT(refusal(make_import_layout(listed.files, listed.manifest)),
+              HasSubstr("ckptd.json: unit embed is listed twice"));
 }
 
 // A file of these tensors, one after another.
@@ -221,42 +224,89 @@ TEST(ImportLayout, TensorsWithoutBytesAreInTheFilesUnit) {
   ASSERT_EQ(files.tensors.size(), 3u);
   EXPECT_EQ(files.tensors[0].name, "ckptd.file:model.safetensors");
   EXPECT_EQ(files.tensors[2].name, "none");
-  EXPECT_FALSE(add_files_unit({{"config.json", 5, 1}}, *layout).ok()) << "there is one";
+  EXPECT_THAT(add_files_unit({{"config.json", 5, 1}}, *layout).error().message,
+              HasSubstr("unit ckptd.files is listed"));
+}
+
+// The error names the file and the tensor that it is about.
+TEST(ImportLayout, NamesTheTensorThatCannotBeKept) {
+  const std::string expert = "model.layers.0.mlp.experts.0.";
+  const std::string bad_end("\0x", 2);
+  const auto refused = [](std::vector<TensorFile> files) {
+    return refusal(make_import_layout(files, std::nullopt));
+  };
+  const TensorFile good = file_of("1", {{expert + "up_proj.weight", DType::kU8, {1}}});
+  EXPECT_THAT(
+      refused({good, file_of("2", {{expert + "down_proj.weight." + bad_end, DType::kU8, {1}}})}),
+      HasSubstr("2: tensor model.layers.0.mlp.experts.0.down_proj.weight."));
+  EXPECT_THAT(
+      refused(
+          {good,
+           file_of("2", {{"model.layers.0.mlp.experts.gate_up_proj." + bad_end, DType::kU8, {2, 1}},
+                         {"model.layers.0.mlp.experts.gate_up_proj", DType::kU8, {2, 1}}})}),
+      HasSubstr("2: tensor model.layers.0.mlp.experts.gate_up_proj."));
+  EXPECT_THAT(refused({good, file_of("2", {{"none" + bad_end, DType::kU8, {0}}})}),
+              HasSubstr("2: tensor none"));
+  const std::string same = "model.layers.0.mlp.experts.0";
+  EXPECT_THAT(refused({good, file_of("2", {{same, DType::kU8, {1}}})}),
+              HasSubstr("2: tensors " + expert + "up_proj.weight and " + same +
+                        " would both become unit " + same));
+}
+
+TEST(ImportLayout, ManyTensorsWithoutBytesAreRefusedByNumber) {
+  const auto layout_with = [](size_t count) {
+    std::vector<ckpt::safetensors::Tensor> tensors;
+    for (size_t i = 0; i < count; ++i) {
+      tensors.push_back({"none" + std::to_string(i), DType::kU8, {0}});
+    }
+    return make_import_layout({file_of("model.safetensors", std::move(tensors))}, std::nullopt);
+  };
+  EXPECT_THAT(refusal(layout_with(5000)),
+              HasSubstr("model.safetensors: tensor none4096 cannot be kept: it is one of more than "
+                        "4096 tensors without bytes"));
+  auto layout = layout_with(4096);
+  ASSERT_TRUE(layout.ok());
+  EXPECT_THAT(add_files_unit({{"model.safetensors", 10, 0}}, *layout).error().message,
+              HasSubstr("1 files and 4096 tensors without bytes cannot be kept, at most 4096"));
 }
 
 TEST(ImportLayout, AnIndexStaysInItsFolder) {
   const auto refused = [](const std::string& text) {
-    const auto files = files_of_index(text);
-    EXPECT_FALSE(files.ok()) << text;
-    return files.ok() ? "" : files.error().message;
+    const auto index = WeightIndex::parse(text);
+    EXPECT_FALSE(index.ok()) << text;
+    return index.ok() ? "" : index.error().message;
   };
-  EXPECT_THAT(refused(R"({"weight_map": {"w": "../w.safetensors"}})"), HasSubstr("no name of a"));
-  EXPECT_THAT(refused(R"({"weight_map": {"w": "/etc/passwd"}})"), HasSubstr("no name of a file"));
-  EXPECT_THAT(refused(R"({"weight_map": {"w": ".."}})"), HasSubstr("no name of a file"));
-  EXPECT_THAT(refused(R"({"weight_map": {"w": ""}})"), HasSubstr("no name of a file"));
-  EXPECT_THAT(refused(R"({"weight_map": {"w": "a\u0000b"}})"), HasSubstr("no name of a file"));
+  EXPECT_THAT(refused(R"({"weight_map": {"w": "../w.safetensors"}})"),
+              HasSubstr("not a relative path"));
+  EXPECT_THAT(refused(R"({"weight_map": {"w": "/etc/passwd"}})"), HasSubstr("not a relative path"));
+  EXPECT_THAT(refused(R"({"weight_map": {"w": ".."}})"), HasSubstr("not a relative path"));
+  EXPECT_THAT(refused(R"({"weight_map": {"w": ""}})"), HasSubstr("not a relative path"));
+  EXPECT_THAT(refused(R"({"weight_map": {"w": "a\u0000b"}})"), HasSubstr("not a relative path"));
   EXPECT_THAT(refused(R"({"weight_map": {"w": 1}})"), HasSubstr("no weight_map"));
   EXPECT_THAT(refused(R"({"weight_map": []})"), HasSubstr("no weight_map"));
   EXPECT_THAT(refused(R"({"weight_map": {}})"), HasSubstr("no weight_map"));
   EXPECT_THAT(refused("[1"), HasSubstr("not JSON"));
   EXPECT_THAT(refused(std::string(1000, '[')), HasSubstr("nested"));
-  EXPECT_THAT(refused(R"({"weight_map": {"w": "a/../../w.safetensors"}})"), HasSubstr("no name"));
-  EXPECT_THAT(refused(R"({"weight_map": {"w": "config.json"}})"), HasSubstr("no name of a file"));
-  EXPECT_THAT(*files_of_index(R"({"weight_map": {"w": "part/w.safetensors"}})"),
+  EXPECT_THAT(refused(R"({"weight_map": {"w": "a/../../w.safetensors"}})"),
+              HasSubstr("not a relative path"));
+  EXPECT_THAT(refused(R"({"weight_map": {"w": "config.json"}})"), HasSubstr("not a relative path"));
+  EXPECT_THAT(WeightIndex::parse(R"({"weight_map": {"w": "part/w.safetensors"}})")->files(),
               ElementsAre("part/w.safetensors"));
   const std::string two = R"({"weight_map": {"b": "2.safetensors", "a": "1.safetensors"}})";
-  EXPECT_THAT(*files_of_index(two), ElementsAre("1.safetensors", "2.safetensors"));
+  EXPECT_THAT(WeightIndex::parse(two)->files(), ElementsAre("1.safetensors", "2.safetensors"));
+  const auto index = WeightIndex::parse(two);
+  ASSERT_TRUE(index.ok());
   TensorFile one{"1.safetensors", {}};
   one.header.tensors = {{"a", DType::kU8, {1}, 0, 1}};
   TensorFile other{"2.safetensors", {}};
-  EXPECT_THAT(check_index(two, {one, other}).error().message,
+  EXPECT_THAT(index->check({one, other}).error().message,
               HasSubstr("tensor b is said to be in 2.safetensors, but no file has it"));
   other.header.tensors = {{"b", DType::kU8, {1}, 0, 1}};
-  EXPECT_TRUE(check_index(two, {one, other})->empty());
+  EXPECT_TRUE(index->check({one, other})->empty());
   other.header.tensors.push_back({"c", DType::kU8, {1}, 1, 2});
-  EXPECT_THAT(*check_index(two, {one, other}), ElementsAre("c"));
+  EXPECT_THAT(*index->check({one, other}), ElementsAre("c"));
   std::swap(one.header.tensors, other.header.tensors);
-  EXPECT_THAT(check_index(two, {one, other}).error().message, HasSubstr("but it is in"));
+  EXPECT_THAT(index->check({one, other}).error().message, HasSubstr("but it is in"));
 }
 
 TEST(Manifest, RefusesWhatItDoesNotKnow) {

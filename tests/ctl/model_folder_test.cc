@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 
@@ -58,9 +59,46 @@ TEST_F(ModelFolderTest, NamesWhatItLeavesOut) {
   put("original/consolidated.pth", "");
   put(".gitattributes", "");
   const ModelFolder folder = taken();
-  EXPECT_THAT(folder.left_out, ElementsAre("original/", "tokenizer.json"));
+  EXPECT_THAT(folder.left_out, ElementsAre(".gitattributes", "original/", "tokenizer.json"));
   EXPECT_THAT(folder.notes, IsEmpty());
   EXPECT_TRUE(folder.metadata.empty());
+}
+
+TEST_F(ModelFolderTest, NamesWhatItLeavesOutInFoldersOfTheIndex) {
+  put("part/x.safetensors", one_tensor("a"));
+  put("part/tokenizer.json", "{}");
+  put("part/more/y.txt", "");
+  put("other/z.txt", "");
+  put("model.safetensors.index.json", R"({"weight_map": {"a": "part/x.safetensors"}})");
+  EXPECT_THAT(taken().left_out, ElementsAre("other/", "part/more/", "part/tokenizer.json"));
+}
+
+// As mlx_lm writes it.
+TEST_F(ModelFolderTest, TakesAnIndexOfTheOneFile) {
+  put("model.safetensors", one_tensor("a"));
+  put("model.safetensors.index.json", R"({"weight_map": {"a": "model.safetensors"}})");
+  EXPECT_THAT(names(), ElementsAre("model.safetensors"));
+  EXPECT_THAT(taken().left_out, IsEmpty());
+  put("model.safetensors.index.json", R"({"weight_map": {"b": "model.safetensors"}})");
+  EXPECT_THAT(refusal(), HasSubstr("tensor b is said to be in model.safetensors, but no file"));
+}
+
+TEST_F(ModelFolderTest, SaysIfTheConfigIsNotTheExports) {
+  put("model.safetensors", one_tensor("a"));
+  const auto notes = [&](bool resumable, const std::string& metadata, const std::string& config) {
+    const Manifest manifest{.step = 1, .resumable = resumable, .metadata = metadata};
+    put("ckptd.json", manifest_json(manifest).dump());
+    put("config.json", config);
+    return taken().notes;
+  };
+  const std::string one = R"({"hf_config":{"a":1}})";
+  EXPECT_THAT(notes(false, one, R"({ "a": 1 })"), IsEmpty());
+  EXPECT_THAT(notes(false, one, R"({"a":2})"),
+              ElementsAre(HasSubstr("differs from the one in ckptd.json; exports write the")));
+  EXPECT_THAT(notes(true, one, R"({"a":2})"), ElementsAre(HasSubstr("keeps the latter")));
+  EXPECT_THAT(notes(false, "", R"({"a":NaN})"), ElementsAre(HasSubstr("NaN or Infinity")));
+  EXPECT_THAT(notes(false, "", R"({"a":1})"), IsEmpty());
+  EXPECT_EQ(taken().metadata, one);
 }
 
 TEST_F(ModelFolderTest, FindsFilesWithoutAnIndex) {
@@ -125,6 +163,9 @@ TEST_F(ModelFolderTest, SeesAFileThatChangesMeanwhile) {
   const ModelFolder folder = taken();
   EXPECT_TRUE(folder.inputs[0].check_unchanged().ok());
   put("model.safetensors", one_tensor("ab"));
+  // Whatever the file system's clock: header and file have the same size, padded.
+  const auto later = std::filesystem::file_time_type::clock::now() + std::chrono::seconds(5);
+  std::filesystem::last_write_time(path_ + "/model.safetensors", later);
   EXPECT_THAT(folder.inputs[0].check_unchanged().error().message, HasSubstr("import it again"));
 }
 

@@ -56,6 +56,17 @@ TEST_F(NewFileTest, ReplacesWhatWasThere) {
   }
 }
 
+TEST_F(NewFileTest, HiddenNamesAreInTheTopFolder) {
+  std::filesystem::create_directory(folder_.path("part"));
+  auto file = NewFile::create(folder_.path(), "part/x", 5, NewFile::Way::kHidden);
+  ASSERT_TRUE(file.ok());
+  EXPECT_EQ(entries(), 2u);
+  EXPECT_TRUE(std::filesystem::is_empty(folder_.path("part")));
+  ASSERT_TRUE(file->commit().ok());
+  EXPECT_EQ(entries(), 1u);
+  EXPECT_TRUE(std::filesystem::exists(folder_.path("part/x")));
+}
+
 TEST_F(NewFileTest, TextGoesThroughLinksAndPipes) {
   ASSERT_TRUE(write_text_file(folder_.path("real"), "first").ok());
   std::filesystem::create_symlink("real", folder_.path("link"));

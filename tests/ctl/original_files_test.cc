@@ -187,7 +187,8 @@ TEST_F(RoundTrip, AFilesUnitFromATrainerIsNotTrusted) {
   };
   EXPECT_THAT(refused({kept("../x.safetensors", 10)}, file), HasSubstr("no name of a file"));
   EXPECT_THAT(refused({kept("ckptd.json", 10)}, file), HasSubstr("no name of a file"));
-  EXPECT_THAT(refused({kept("x.safetensors", 9)}, file), HasSubstr("x.safetensors"));
+  EXPECT_THAT(refused({kept("x.safetensors", 9)}, file),
+              HasSubstr("x.safetensors: safetensors: a header of 2 bytes in a file of 9"));
   EXPECT_THAT(refused({kept("x.safetensors", 11)}, file), HasSubstr("beyond the unit's end"));
   EXPECT_THAT(refused({kept("x.safetensors", 10), kept("x.safetensors", 10)}, file),
               HasSubstr("kept twice"));
@@ -224,15 +225,26 @@ TEST(ModelConfig, IsComparedByWhatItSays) {
 TEST(ModelConfig, TakesWhatPythonWrites) {
   EXPECT_EQ(read_model_config(R"({"a": 1000000000000000019884624838656})")->metadata,
             R"({"hf_config":{"a": 1000000000000000019884624838656}})");
-  for (const char* text : {R"({"a": [0.0, Infinity], "NaN": "\"NaN"})", R"({"a": -Infinity})",
-                           "\xef\xbb\xbf{\"a\": NaN}", "{\"a\": \"Andr\xe9\"}"}) {
+  const std::vector<std::pair<std::string, std::string>> notes = {
+      {R"({"a": [0.0, Infinity], "NaN": "\"NaN"})", "NaN or Infinity"},
+      {R"({"a": -Infinity})", "NaN or Infinity"},
+      {"\xef\xbb\xbf{\"a\": 1}", "byte order mark"},
+      {"\xef\xbb\xbf{\"a\": NaN}", "byte order mark"},
+      {"{\"a\": \"Andr\xe9\"}", "not UTF-8"},
+      {std::string(64, '[') + std::string(64, ']'), "nested more than 64 deep"},
+      {"\"" + std::string(1 << 20, 'x') + "\"", "too large"}};
+  for (const auto& [text, says] : notes) {
     const auto config = read_model_config(text);
-    ASSERT_TRUE(config.ok()) << text;
+    ASSERT_TRUE(config.ok()) << says;
     EXPECT_TRUE(config->metadata.empty());
-    EXPECT_FALSE(config->note.empty());
+    EXPECT_THAT(config->note, HasSubstr(says));
   }
   for (const char* text : {"", "{", "{\"a\": Nan}", "{\"a\": NaNNaN}", "\xe9"}) {
     EXPECT_FALSE(read_model_config(text).ok()) << text;
+  }
+  const std::string zero("{\"a\":1}\0x", 9);
+  for (const std::string& text : {zero, zero.substr(0, 8)}) {
+    EXPECT_THAT(read_model_config(text).error().message, HasSubstr("not JSON: byte 7 is zero"));
   }
 }
 

@@ -107,10 +107,10 @@ std::vector<Bytes> manifest_seeds() {
 }
 bool manifest_parse(ByteView bytes) {
   // Or the index of the safetensors files beside it, which must not reach out of the folder.
-  const auto files = ckptctl::files_of_index(as_text(bytes));
-  if (files.ok()) {
-    for (const std::string& file : *files) CKPT_ASSERT(ckptctl::is_weight_file(file));
-    CKPT_ASSERT(files->empty() || !ckptctl::check_index(as_text(bytes), {}).ok());
+  const auto index = ckptctl::WeightIndex::parse(as_text(bytes));
+  if (index.ok()) {
+    for (const std::string& file : index->files()) CKPT_ASSERT(ckptctl::is_weight_file(file));
+    CKPT_ASSERT(!index->check({}).ok());
     return true;
   }
   const Result<ckptctl::Manifest> manifest = ckptctl::parse_manifest(as_text(bytes));

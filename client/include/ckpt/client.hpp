@@ -197,7 +197,6 @@ class Session {
     std::vector<ckpt_codec> codecs;
     std::vector<uint32_t> flags;
     bool any_codec = false;
-    bool any_flags = false;
     codecs.reserve(units.size());
     flags.reserve(units.size());
     for (size_t i = 0; i < units.size(); ++i) {
@@ -212,14 +211,13 @@ class Session {
       codecs.push_back(unit.codec);
       flags.push_back(unit.flags);
       any_codec = any_codec || unit.codec != CKPT_CODEC_DEFAULT;
-      any_flags = any_flags || unit.flags != 0;
     }
     ckpt_register_options options{};
     options.struct_size = sizeof options;
     options.metadata = detail::or_null(metadata);
     options.codecs = any_codec ? codecs.data() : nullptr;
     options.timeout_ms = timeout_ms;
-    options.flags = any_flags ? flags.data() : nullptr;
+    options.flags = flags.data();  // all zero, too: that clears earlier ones
     return check(ckpt_register_units_with(handle_.get(), raw.data(), raw.size(), &options));
   }
 
