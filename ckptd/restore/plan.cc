@@ -47,9 +47,9 @@ std::string instead_note(const RestoreOracle& oracle, ckpt::UnitId unit, ckpt::S
 
 ckpt::Error cannot_be_had(const RestoreRequest& request, const RestoreOracle& oracle,
                           ckpt::UnitId unit, ckpt::Step step, const std::string& reason) {
-  return make_error(ErrorCode::kCorrupt, "run {} step {} unit {}: {} ({})", oracle.run_name, step,
+  return make_error(ErrorCode::kCorrupt, "run {} step {} unit {}: {}{}", oracle.run_name, step,
                     unit_name(oracle, unit), reason,
-                    request.exact ? "an older version was not allowed" : "no older version");
+                    request.exact ? "" : "; the view has no older version of it");
 }
 
 // A version that a catalog did not give is missing only if the catalog could be read.

@@ -64,8 +64,10 @@ Result<Outcome> run_export(Link& link, const Arguments& args) {
   Progress progress("export");
   CKPT_ASSIGN(Json document, export_view(link, request, progress));
   for (const Json& passed : document["fallbacks"]) {
-    warn("{} was passed over: {}", passed["view"].get<std::string>(),
-         passed["reason"].get<std::string>());
+    warn(
+        "{} is damaged, so that an older commit is exported in its place (--exact refuses that): "
+        "{}",
+        passed["view"].get<std::string>(), passed["reason"].get<std::string>());
   }
   if (!document["stale_units"].empty()) {
     warn("{} older than step {}; `show` lists them",

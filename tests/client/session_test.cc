@@ -170,7 +170,7 @@ TEST_F(SessionTest, ReconnectHandsTheArenaBackAndAnnouncesOwnKeysAgain) {
 }
 
 // A daemon knows flags from registrations only, so that a restarted one must be told all of them.
-TEST_F(SessionTest, FlagsAreClearedByZerosAndKeptWithoutAny) {
+TEST_F(SessionTest, FlagsAndCodecsAreClearedByZerosAndKeptWithoutAny) {
   auto daemon = std::make_unique<FakeDaemon>(socket_, FakeDaemon::Options{});
   auto session = Session::open(options());
   ASSERT_OK(session);
@@ -179,12 +179,20 @@ TEST_F(SessionTest, FlagsAreClearedByZerosAndKeptWithoutAny) {
     const auto messages = daemon->wait_for(fb::MessageBody::RegisterUnits, at + 1);
     return messages.at(at).body.AsRegisterUnits()->flags;
   };
+  const auto codecs_of_message = [&](size_t at) {
+    const auto messages = daemon->wait_for(fb::MessageBody::RegisterUnits, at + 1);
+    return messages.at(at).body.AsRegisterUnits()->codecs;
+  };
   unit.flags = CKPT_UNIT_CONSTANT;
+  unit.codec = CKPT_CODEC_ZSTD;
   ASSERT_OK(session->register_units({unit}));
   EXPECT_EQ(flags_of_message(0), std::vector<uint32_t>{1});
+  EXPECT_EQ(codecs_of_message(0), std::vector{fb::UnitCodec::Zstd});
   unit.flags = 0;
+  unit.codec = CKPT_CODEC_DEFAULT;
   ASSERT_OK(session->register_units({unit}));
   EXPECT_EQ(flags_of_message(1), std::vector<uint32_t>{0}) << "an empty list clears nothing";
+  EXPECT_EQ(codecs_of_message(1), std::vector{fb::UnitCodec::Default});
   unit.flags = CKPT_UNIT_CONSTANT;
   ASSERT_OK(session->register_units({unit}));
   const ckpt_unit plain{"a", -1, -1, nullptr, 100, nullptr, 0};

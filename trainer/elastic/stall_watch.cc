@@ -17,6 +17,7 @@ constexpr size_t kCheckpointsKept = 4;
 }  // namespace
 
 void StallWatch::durable(const RankEvent& snapshot) {
+  any_durable_ = true;
   Written& written = written_[snapshot.step];
   written.bytes += snapshot.bytes;
   written.durable_ms = std::max(written.durable_ms, snapshot.durable_ms);
@@ -36,6 +37,7 @@ void StallWatch::stepped(const RankEvent& step) {
   stall_->ms = waited_ms;
   // Slabs are short because the disk has not written them yet, or because the arena is too small.
   stall_->disk = step.snapshots_open > 0;
+  stall_->first = !any_durable_;
 }
 
 void StallWatch::goes_back() {
@@ -74,6 +76,10 @@ std::string StallWatch::text(const Stall& stall) const {
         "fewer experts (--checkpoint-every auto, --experts-per-checkpoint auto), or leave "
         "checkpoints out instead (--out-of-slabs skip)",
         speed());
+  } else if (stall.first) {
+    line +=
+        "as the arena's memory was not ready for the first checkpoint; later ones do not wait for "
+        "that. ckptd --session-arena and --warm-pool keep memory ready for new sessions";
   } else {
     line +=
         "as no slab of the arena was free for its checkpoint; give ckptd a larger --arena, or "

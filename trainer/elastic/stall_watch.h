@@ -43,12 +43,14 @@ class StallWatch {
     uint64_t seen_ns = 0;
     double ms = 0;  // of the slowest rank
     bool disk = false;
+    bool first = false;   // no checkpoint was durable before it
     bool judged = false;  // told, or not due
   };
   std::string speed() const;
   std::string text(const Stall& stall) const;
 
   std::map<uint64_t, Written> written_;  // by step, the newest ones
+  bool any_durable_ = false;
   std::optional<Stall> stall_;           // the newest
   Reminder disk_told_;
   Reminder slabs_told_;

@@ -196,7 +196,6 @@ class Session {
     raw.reserve(units.size());
     std::vector<ckpt_codec> codecs;
     std::vector<uint32_t> flags;
-    bool any_codec = false;
     codecs.reserve(units.size());
     flags.reserve(units.size());
     for (size_t i = 0; i < units.size(); ++i) {
@@ -210,14 +209,14 @@ class Session {
                      unit.bytes, tensors[i].data(), tensors[i].size()});
       codecs.push_back(unit.codec);
       flags.push_back(unit.flags);
-      any_codec = any_codec || unit.codec != CKPT_CODEC_DEFAULT;
     }
     ckpt_register_options options{};
     options.struct_size = sizeof options;
     options.metadata = detail::or_null(metadata);
-    options.codecs = any_codec ? codecs.data() : nullptr;
+    // Defaults and zeros, too: they clear what an earlier registration said.
+    options.codecs = codecs.data();
     options.timeout_ms = timeout_ms;
-    options.flags = flags.data();  // all zero, too: that clears earlier ones
+    options.flags = flags.data();
     return check(ckpt_register_units_with(handle_.get(), raw.data(), raw.size(), &options));
   }
 

@@ -137,7 +137,8 @@ TEST(PlanRestoreTest, FallsBackWithEveryWantOfTheUnitAndSaysWhy) {
   EXPECT_EQ(second->version.note, "unit u0: step 10 instead of 20: again");
   const auto none = plan_fallback(request, shelf.oracle(), 0, {.step = 10}, "and again", {});
   ASSERT_FALSE(none.ok());
-  EXPECT_EQ(none.error().message, "run tiny step 10 unit u0: and again (no older version)");
+  EXPECT_EQ(none.error().message,
+            "run tiny step 10 unit u0: and again; the view has no older version of it");
   EXPECT_EQ(none.error().code, ckpt::ErrorCode::kCorrupt);
 }
 
@@ -175,7 +176,8 @@ TEST(PlanRestoreTest, PassesOverVersionsThatShareWhatFailed) {
   const auto none =
       plan_fallback(request, shelf.oracle(), 0, {.step = 20}, "EIO", {{1, 4096}, {1, 8192}});
   ASSERT_FALSE(none.ok());
-  EXPECT_EQ(none.error().message, "run tiny step 20 unit u0: EIO (no older version)");
+  EXPECT_EQ(none.error().message,
+            "run tiny step 20 unit u0: EIO; the view has no older version of it");
 }
 
 TEST(PlanRestoreTest, RefusesOverflowingRanges) {
