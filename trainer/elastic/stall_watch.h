@@ -51,7 +51,7 @@ class StallWatch {
 
   std::map<uint64_t, Written> written_;  // by step, the newest ones
   bool any_durable_ = false;
-  std::optional<Stall> stall_;           // the newest
+  std::optional<Stall> stall_;  // the newest
   Reminder disk_told_;
   Reminder slabs_told_;
   uint64_t stalls_ = 0;

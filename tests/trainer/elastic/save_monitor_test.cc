@@ -162,6 +162,13 @@ TEST_F(SaveMonitorTest, StallsAreToldWithCauseAndRemedy) {
   EXPECT_THAT(lines(), IsEmpty()) << "a copy is work, not a wait";
 }
 
+TEST_F(SaveMonitorTest, MemoryThatIsNotReadyIsNoArenaThatIsTooSmall) {
+  stall(5, {.slabs_ms = 2'000});
+  EXPECT_THAT(lines(),
+              ElementsAre(AllOf(HasSubstr("memory was not ready"), HasSubstr("--warm-pool"),
+                                Not(HasSubstr("larger --arena")))));
+}
+
 TEST_F(SaveMonitorTest, SlowestRankOfAStepCounts) {
   for (uint32_t rank = 0; rank < 4; ++rank) {
     monitor_.add({.kind = Kind::kStep,
