@@ -32,17 +32,26 @@ std::string not_in_journal(const Catalog& catalog, const RecoveredStore& journal
 }
 
 // `newest`: the run's last one among the records that the catalog has. Only a later commit could
-// have taken its place; a deletion leaves it in the catalog.
-std::string not_in_catalog(const Catalog& catalog, const CommitMark& newest, bool removed) {
+// have taken its place; a deletion leaves it in the catalog. A catalog that is ahead of the journal
+// may have either by records that the journal lost.
+std::string not_in_catalog(const Catalog& catalog, const RecoveredStore& journal,
+                           const CommitMark& newest) {
   const SnapshotKey& key = newest.snapshot;
+  const uint64_t known = catalog.applied_sequence();
+  const auto removal = journal.removed.find(key.run);
+  const bool removed = removal != journal.removed.end() && removal->second <= known;
   const auto run = catalog.run(key.run);
-  if (run.ok() && removed != (run->removed_ns != 0)) {
-    return fmt::format("its run {} is {}removed, unlike the journal's", run->name,
-                       removed ? "not " : "");
+  if (run.ok() && run->removed_ns != 0) {
+    if (removed || known >= journal.end.next_sequence) return {};
+    return fmt::format("its run {} is removed, the journal's is not", run->name);
   }
-  if (run.ok() && removed) return {};
+  if (run.ok() && removed) {
+    return fmt::format("its run {} is not removed, the journal's is", run->name);
+  }
   const auto commit = catalog.commit(key.run, key.lineage, key.step);
-  if (run.ok() && commit && mark_of(*commit) == newest) return {};
+  const bool there =
+      commit && (mark_of(*commit) == newest || commit->sequence >= journal.end.next_sequence);
+  if (run.ok() && there) return {};
   return fmt::format("it lacks the commit of run {} step {} of the journal's record {}",
                      run.ok() ? run->name : fmt::format("number {}", key.run), key.step,
                      newest.sequence);
@@ -70,9 +79,7 @@ Result<std::string> why_foreign(const Catalog& catalog, const RecoveredStore& jo
     if (mark.sequence <= known) newest[mark.snapshot.run] = &mark;
   }
   for (const auto& [run, mark] : newest) {
-    const auto removed = journal.removed.find(run);
-    why = not_in_catalog(catalog, *mark,
-                         removed != journal.removed.end() && removed->second <= known);
+    why = not_in_catalog(catalog, journal, *mark);
     CKPT_TRY(catalog.store_health());
     if (!why.empty()) return why;
   }
