@@ -136,7 +136,7 @@ TEST_F(Ctl, AlarmsAndTheMapOfExperts) {
             std::string::npos);
   EXPECT_EQ(ctl({"experts", "tiny"}).out,
             "tiny~1@20: tokens each expert would lack\n"
-            "none of 1 expert in 1 layer would lack a token; --list shows the version of\neach\n");
+            "none of 1 expert in 1 layer would lack a token; --list shows the version of each\n");
   const std::string svg = daemon_.folder().path("experts.svg");
   EXPECT_EQ(ctl({"experts", "tiny", "--by", "staleness", "--svg", svg}).exit_code, 0);
   EXPECT_NE(read(svg).find("<title>layer 0 expert 1: 0 steps</title>"), std::string::npos);

@@ -196,7 +196,7 @@ TEST_F(SessionTest, FlagsAndCodecsAreClearedByZerosAndKeptWithoutAny) {
   unit.flags = CKPT_UNIT_CONSTANT;
   ASSERT_OK(session->register_units({unit}));
   const ckpt_unit plain{"a", -1, -1, nullptr, 100, nullptr, 0};
-  ASSERT_EQ(ckpt_register_units(session->handle(), &plain, 1, nullptr, 0), CKPT_OK);
+  ASSERT_EQ(ckpt_register_units(session->handle(), &plain, 1, nullptr, 60'000), CKPT_OK);
   EXPECT_TRUE(flags_of_message(3).empty());
 
   daemon.reset();

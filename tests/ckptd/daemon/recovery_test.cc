@@ -64,11 +64,11 @@ TEST_F(RecoveryTest, TheJournalIsReadOnceUnlessTheCatalogLacksSomething) {
     const FileId file = door.open(kJournalPath, {}).value();
     EXPECT_TRUE(scan_journal_file(door, file, [](uint64_t, const auto&) { return Status(); }).ok());
     door.close(file);
-    const size_t once = door.reads_now();
+    const size_t once = door.reads_of(kJournalPath);
     EXPECT_GT(once, 0u);
     world.set_door(&door);
     EXPECT_TRUE(world.start().ok());
-    const size_t reads = door.reads_now() - once;
+    const size_t reads = door.reads_of(kJournalPath) - once;
     world.kill_daemon();
     world.set_door(nullptr);
     EXPECT_TRUE(world.start().ok());

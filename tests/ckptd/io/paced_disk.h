@@ -3,6 +3,9 @@
 
 #include <chrono>
 #include <functional>
+#include <map>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "tests/ckptd/io/passing_disk.h"
@@ -21,7 +24,17 @@ class PacedDisk final : public PassingDisk {
   // nothing is kept of it.
   void set_write_seconds(std::function<double(uint64_t)> seconds) { seconds_ = std::move(seconds); }
 
-  size_t reads_now() const { return reads_now_; }  // calls of read_now()
+  // Calls of read_now() for the files that were opened by this path.
+  size_t reads_of(std::string_view path) const {
+    const auto found = reads_.find(path);
+    return found == reads_.end() ? 0 : found->second;
+  }
+
+  Result<FileId> open(std::string_view path, const OpenOptions& options) override {
+    auto file = disk_.open(path, options);
+    if (file.ok()) paths_[*file] = path;
+    return file;
+  }
 
   void submit(IoRequest request) override {
     if (request.op == IoOp::kWrite && seconds_) {
@@ -50,7 +63,7 @@ class PacedDisk final : public PassingDisk {
   }
 
   Result<uint64_t> read_now(FileId file, uint64_t offset, MutableByteView memory) override {
-    ++reads_now_;
+    ++reads_[paths_[file]];
     return disk_.read_now(file, offset, memory);
   }
 
@@ -58,7 +71,8 @@ class PacedDisk final : public PassingDisk {
   double rate_;
   std::function<double(uint64_t)> seconds_;
   std::chrono::nanoseconds now_{0};
-  size_t reads_now_ = 0;
+  std::map<FileId, std::string> paths_;
+  std::map<std::string, size_t, std::less<>> reads_;  // by path
 };
 
 }  // namespace ckptd

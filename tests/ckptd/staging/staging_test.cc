@@ -223,9 +223,9 @@ TEST_F(StagingTest, TheTotalIsABound) {
   EXPECT_THAT(
       third.error().message,
       HasSubstr(
-          "ckptd has 1.0 MiB for the arenas of all sessions, of which 1.0 MiB are in use: end "
-          "other sessions (ckptctl status lists them), or start ckptd with a larger "
-          "--arena"));
+          "ckptd has 1.0 MiB for the arenas of all sessions, of which 1.0 MiB are in use: start "
+          "ckptd with an --arena that has room for all ranks together, or end other sessions "
+          "(ckptctl status lists them)"));
 }
 
 // One user cannot lock the others out, alive or with what dead sessions have left.
