@@ -36,7 +36,7 @@ std::string not_in_journal(const Catalog& catalog, const RecoveredStore& journal
 // may have either by records that the journal lost.
 std::string not_in_catalog(const Catalog& catalog, const RecoveredStore& journal,
                            const CommitMark& newest) {
-  const SnapshotKey& key = newest.snapshot;
+  const ckpt::SnapshotKey& key = newest.snapshot;
   const uint64_t known = catalog.applied_sequence();
   const auto removal = journal.removed.find(key.run);
   const bool removed = removal != journal.removed.end() && removal->second <= known;

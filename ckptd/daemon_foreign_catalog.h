@@ -2,6 +2,7 @@
 // on by itself, or of records that the journal lost and whose numbers it gave out again?
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 

@@ -77,8 +77,8 @@ class Replay {
     while (true) {
       auto answer = client_->next();
       const auto* leased = answer ? answer->body.AsSlabsLeased() : nullptr;
-      const bool comes_later = recorded != nullptr && leased != nullptr &&
-                               leased->slabs.empty() && !recorded->slabs.empty();
+      const bool comes_later = recorded != nullptr && leased != nullptr && leased->slabs.empty() &&
+                               !recorded->slabs.empty();
       if (!comes_later) return answer;
     }
   }
