@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <exception>
 #include <new>
 #include <system_error>
 #include <thread>
@@ -84,11 +85,9 @@ void QuarantineThreads::start_thread(void (QuarantineThreads::*body)()) {
       self->changed_.notify_all();
     }).detach();
     ++threads_;
-  } catch (const std::system_error& error) {
+  } catch (const std::exception& error) {  // no thread (system_error) or no memory (bad_alloc)
     // Jobs wait, and read_requests() tries again.
     spdlog::debug("quarantine: no thread can be started now: {}", error.what());
-  } catch (const std::bad_alloc&) {
-    // Likewise.
   }
 }
 
@@ -267,7 +266,7 @@ void QuarantineThreads::reply(const Reply& reply, OwnFd memory) const noexcept t
     wait_for(channel_, POLLOUT, -1);
   }
 } catch (const std::bad_alloc&) {
-  // No memory for the text of an error, which says that the daemon's end is closed.
+  return;  // no memory for the text of an error, which says that the daemon's end is closed
 }
 
 }  // namespace ckptd
