@@ -5,10 +5,9 @@
 #include <gtest/gtest.h>
 
 namespace moetrain {
-
-using Kind = RankEvent::Kind;
 namespace {
 
+using Kind = RankEvent::Kind;
 using testing::ElementsAre;
 using testing::IsEmpty;
 
