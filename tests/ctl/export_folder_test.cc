@@ -13,6 +13,7 @@
 #include <iterator>
 
 #include "client/ctl/model_folder.h"
+#include "tests/ctl/made_export.h"
 #include "tests/support/temp_folder.h"
 
 namespace ckptctl {
@@ -25,38 +26,14 @@ using testing::UnorderedElementsAre;
 constexpr const char* kFirstShard = "model-00001-of-00002.safetensors";
 constexpr const char* kSecondShard = "model-00002-of-00002.safetensors";
 
-std::string text_of(ckpt::ByteView bytes) { return std::string(ckpt::as_text(bytes)); }
-
-// A file with one tensor of a byte.
-std::string weights(const std::string& tensor) {
-  const auto header = ckpt::safetensors::make_header({{tensor, ckpt::DType::kU8, {1}, 0, 0}}, {});
-  return text_of(*header) + "x";
-}
-// The tensors and the file of each.
-std::string index_of(const std::map<std::string, std::string>& weight_map) {
-  return nlohmann::json{{"weight_map", weight_map}}.dump();
-}
-
 class ExportFolderTest : public testing::Test {
  protected:
   using Files = std::map<std::string, std::string>;
 
   Result<std::vector<std::string>> write(const Files& files, bool publish = true) {
-    std::vector<std::string> names;
-    for (const auto& [name, text] : files) names.push_back(name);
-    CKPT_ASSIGN(ExportFolder folder, ExportFolder::open(path_, names));
-    std::vector<NewFile> written;
-    Manifest manifest{.step = 1, .units = units_};
-    manifest.files.emplace();
-    for (const auto& [name, text] : files) {
-      CKPT_ASSIGN(NewFile file, folder.create(name, text.size()));
-      CKPT_TRY(file.write(0, ckpt::as_bytes(text)));
-      written.push_back(std::move(file));
-      const size_t head = is_weight_file(name) ? text.size() - 1 : text.size();
-      manifest.files->push_back(describe_file(name, text.size(), ckpt::as_bytes(text).first(head)));
-    }
+    CKPT_ASSIGN(MadeExport made, make_export(path_, files, {.step = 1, .units = units_}));
     if (!publish) return std::vector<std::string>();
-    return folder.publish(written, manifest);
+    return made.publish();
   }
   std::string refusal(const Files& files) {
     const auto result = write(files);
@@ -82,10 +59,10 @@ class ExportFolderTest : public testing::Test {
   ckpt::test::TempFolder folder_;
   std::string path_ = folder_.path("out");
   std::vector<ViewUnit> units_;
-  const Files sharded_ = {{kFirstShard, weights("a")},
-                          {kSecondShard, weights("b")},
+  const Files sharded_ = {{kFirstShard, file_of_tensor("a")},
+                          {kSecondShard, file_of_tensor("b")},
                           {kIndexName, index_of({{"a", kFirstShard}, {"b", kSecondShard}})}};
-  const Files single_ = {{kModelName, weights("a")}};
+  const Files single_ = {{kModelName, file_of_tensor("a")}};
 };
 
 TEST_F(ExportFolderTest, TheEarlierExportsFilesGo) {
@@ -95,7 +72,7 @@ TEST_F(ExportFolderTest, TheEarlierExportsFilesGo) {
   ASSERT_TRUE(removed.ok()) << removed.error().message;
   EXPECT_THAT(*removed, UnorderedElementsAre(kFirstShard, kSecondShard, kIndexName));
   EXPECT_THAT(entries(), UnorderedElementsAre(kModelName, kManifestName, "tokenizer.json"));
-  ASSERT_TRUE(write({{"part/x.safetensors", weights("a")}}).ok());
+  ASSERT_TRUE(write({{"part/x.safetensors", file_of_tensor("a")}}).ok());
   ASSERT_TRUE(write(single_).ok());
   EXPECT_THAT(entries(), UnorderedElementsAre(kModelName, kManifestName, "tokenizer.json"));
 }
@@ -104,19 +81,19 @@ TEST_F(ExportFolderTest, WhatIsNotOfAnExportStays) {
   put("config.json", "{}");
   EXPECT_THAT(refusal(single_), HasSubstr("config.json is there, and not from an export"));
   std::filesystem::remove(path_ + "/config.json");
-  put(kFirstShard, weights("a"));
+  put(kFirstShard, file_of_tensor("a"));
   EXPECT_THAT(refusal(sharded_), HasSubstr("is there, and not from an export"));
   std::filesystem::remove_all(path_);
 
   ASSERT_TRUE(write(sharded_).ok());
-  put(kSecondShard, weights("mine"));
+  put(kSecondShard, file_of_tensor("mine"));
   EXPECT_THAT(refusal(single_), HasSubstr(std::string(kSecondShard) + " is not, or no longer"));
-  EXPECT_EQ(read(kSecondShard), weights("mine"));
-  put(kSecondShard, weights("b"));
-  put("mine.safetensors", weights("mine"));
+  EXPECT_EQ(read(kSecondShard), file_of_tensor("mine"));
+  put(kSecondShard, file_of_tensor("b"));
+  put("mine.safetensors", file_of_tensor("mine"));
   put(kIndexName, index_of({{"mine", "mine.safetensors"}}));
   EXPECT_THAT(refusal(single_), HasSubstr("is not, or no longer"));
-  EXPECT_EQ(read("mine.safetensors"), weights("mine"));
+  EXPECT_EQ(read("mine.safetensors"), file_of_tensor("mine"));
   put(kManifestName, "{");
   EXPECT_THAT(refusal(single_),
               HasSubstr("earlier files cannot be identified: ckptd.json: not JSON"));
@@ -133,7 +110,7 @@ TEST_F(ExportFolderTest, FoldersOfOlderVersionsAreKnownByTheirTensors) {
   older();
   EXPECT_EQ(write(single_)->size(), 3u);
   older();
-  put(kSecondShard, weights("mine"));
+  put(kSecondShard, file_of_tensor("mine"));
   EXPECT_THAT(refusal(single_), HasSubstr(kSecondShard));
   older();
   put(kIndexName, index_of({{"mine", kFirstShard}}));
@@ -147,7 +124,7 @@ TEST_F(ExportFolderTest, AConfigOfTheUsersStays) {
     put(kManifestName, manifest_json({.step = 1, .metadata = metadata, .units = units_}).dump());
     put(kConfigName, "{ \"a\": 1 }");
   };
-  const Files with_config = {{kModelName, weights("a")}, {kConfigName, "{}"}};
+  const Files with_config = {{kModelName, file_of_tensor("a")}, {kConfigName, "{}"}};
   for (const char* metadata : {"", "{}", R"({"hf_config":{"a":2}})"}) {
     older(metadata);
     EXPECT_THAT(refusal(single_), HasSubstr("config.json is not, or no longer")) << metadata;
@@ -219,7 +196,7 @@ TEST_F(ExportFolderTest, ALinkToAFolderStays) {
   std::filesystem::create_directories(path_);
   std::filesystem::create_directories(folder_.path("elsewhere"));
   std::filesystem::create_directory_symlink(folder_.path("elsewhere"), path_ + "/part");
-  ASSERT_TRUE(write({{"part/x.safetensors", weights("a")}}).ok());
+  ASSERT_TRUE(write({{"part/x.safetensors", file_of_tensor("a")}}).ok());
   ASSERT_TRUE(std::filesystem::exists(folder_.path("elsewhere/x.safetensors")));
   ASSERT_TRUE(write(single_).ok());
   EXPECT_TRUE(std::filesystem::is_symlink(path_ + "/part"));
@@ -232,7 +209,7 @@ TEST_F(ExportFolderTest, MoreFilesThanTheSoftLimit) {
   for (int i = 0; i < 200; ++i) {
     const std::string name = fmt::format("m-{:05}-of-00200.safetensors", i + 1);
     const std::string tensor = fmt::format("t{}", i);
-    many[name] = weights(tensor);
+    many[name] = file_of_tensor(tensor);
     weight_map[tensor] = name;
   }
   many[kIndexName] = index_of(weight_map);

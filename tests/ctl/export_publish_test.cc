@@ -12,8 +12,7 @@
 #include <fstream>
 #include <iterator>
 
-#include "client/ctl/export_folder.h"
-#include "client/ctl/model_folder.h"
+#include "tests/ctl/made_export.h"
 #include "tests/support/temp_folder.h"
 
 namespace {
@@ -58,29 +57,10 @@ class ExportPublish : public testing::Test {
  protected:
   using Files = std::map<std::string, std::string>;
 
-  static std::string file_with(const std::string& tensor) {
-    const auto header = ckpt::safetensors::make_header({{tensor, ckpt::DType::kU8, {1}, 0, 0}}, {});
-    return std::string(ckpt::as_text(*header)) + "x";
-  }
-  static std::string index_with(const Files& weight_map) {
-    return nlohmann::json{{"weight_map", weight_map}}.dump();
-  }
   Status export_files(const Files& files, LastCall last = {}) {
-    std::vector<std::string> names;
-    for (const auto& [name, text] : files) names.push_back(name);
-    CKPT_ASSIGN(ExportFolder folder, ExportFolder::open(path_, names));
-    std::vector<NewFile> written;
-    Manifest manifest{.step = 1};
-    manifest.files.emplace();
-    for (const auto& [name, text] : files) {
-      CKPT_ASSIGN(NewFile file, folder.create(name, text.size()));
-      CKPT_TRY(file.write(0, ckpt::as_bytes(text)));
-      written.push_back(std::move(file));
-      const size_t head = is_weight_file(name) ? text.size() - 1 : text.size();
-      manifest.files->push_back(describe_file(name, text.size(), ckpt::as_bytes(text).first(head)));
-    }
+    CKPT_ASSIGN(MadeExport made, make_export(path_, files, {.step = 1}));
     last_call = last;
-    const auto published = folder.publish(written, manifest);
+    const auto published = made.publish();
     last_call = {};
     return published.ok() ? Status() : Status(published.error());
   }
@@ -111,11 +91,11 @@ class ExportPublish : public testing::Test {
 
   ckpt::test::TempFolder folder_;
   std::string path_ = folder_.path("out");
-  const Files one_ = {{kModelName, file_with("a")}};
+  const Files one_ = {{kModelName, file_of_tensor("a")}};
   const Files several_ = {
-      {"m-1.safetensors", file_with("a")},
-      {"part/m-2.safetensors", file_with("b")},
-      {kIndexName, index_with({{"a", "m-1.safetensors"}, {"b", "part/m-2.safetensors"}})}};
+      {"m-1.safetensors", file_of_tensor("a")},
+      {"part/m-2.safetensors", file_of_tensor("b")},
+      {kIndexName, index_of({{"a", "m-1.safetensors"}, {"b", "part/m-2.safetensors"}})}};
 };
 
 TEST_F(ExportPublish, AFailedSyncLeavesTheEarlierExport) {

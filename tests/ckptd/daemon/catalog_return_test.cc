@@ -2,7 +2,7 @@
 // one of this journal, and the one in memory stays until the disk has all of it.
 #include <gmock/gmock.h>
 
-#include "tests/ckptd/daemon/job.h"
+#include "tests/ckptd/daemon/saved_run_fixture.h"
 #include "tests/ckptd/daemon/store_files.h"
 
 namespace ckptd::testing {
@@ -19,13 +19,8 @@ using namespace std::chrono_literals;
 const ckpt::Error kFull =
     ckpt::make_error(ckpt::ErrorCode::kResourceExhausted, "catalog: no space left on device");
 
-class CatalogReturnTest : public ::testing::Test {
+class CatalogReturnTest : public SavedRunTest {
  protected:
-  CatalogReturnTest() : world({}), job(world, 2) {
-    EXPECT_TRUE(world.start().ok());
-    job.start();
-    for (const ckpt::Step step : {5, 10}) job.commit(step);
-  }
   uint64_t journal_bytes() {
     const FileId file = world.disk().open(kJournalPath, {}).value();
     const auto scan =
@@ -36,22 +31,14 @@ class CatalogReturnTest : public ::testing::Test {
   // The daemon ends, and the journal loses what lies behind the offset.
   void end_and_cut_journal(uint64_t end) {
     world.kill_daemon();
-    const FileId file = world.disk().open(kJournalPath, {}).value();
-    ASSERT_TRUE(world.disk().truncate(file, end).ok());
-    world.disk().close(file);
+    truncate_file(world.disk(), kJournalPath, end);
   }
   void let_pass(std::chrono::seconds time) {
     for (auto passed = 0s; passed < time; passed += 1s) world.tick(1s);
     world.run();
   }
-  std::vector<ckpt::Step> listed() {
-    FakeTrainer root(world, {.uid = 0, .arena_bytes = 0, .kind = fb::SessionKind::Control});
-    EXPECT_TRUE(root.connect());
-    return job.log(root);
-  }
+  std::vector<ckpt::Step> listed() { return job.log(root()); }
   std::vector<std::string> beside() { return world.disk().list(kJournalDirectory).value(); }
-  World world;
-  Job job;
 };
 
 // The index that counted the damaged journal's records was used again once there was room: commits

@@ -30,7 +30,7 @@ class FullDiskStartTest : public ::testing::Test {
     EXPECT_TRUE(root_->connect());
     return *root_;
   }
-  // Of the disk.
+  // Bytes that are used on the disk.
   uint64_t used() {
     world.disk().set_capacity(kRoom);
     const Disk::Space space = world.disk().space().value();

@@ -7,7 +7,8 @@
 
 #include "ckptd/daemon_store.h"
 #include "ckptd/io/store_paths.h"
-#include "tests/ckptd/daemon/job.h"
+#include "tests/ckptd/daemon/saved_run_fixture.h"
+#include "tests/ckptd/daemon/store_files.h"
 
 namespace ckptd::testing {
 namespace {
@@ -18,13 +19,8 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-class SalvageTest : public ::testing::Test {
+class SalvageTest : public SavedRunTest {
  protected:
-  SalvageTest() : world({}), job(world, 2) {
-    EXPECT_TRUE(world.start().ok());
-    job.start();
-    for (const ckpt::Step step : {5, 10}) job.commit(step);
-  }
   uint64_t journal_bytes() {
     const FileId file = world.disk().open(kJournalPath, {}).value();
     const uint64_t bytes = world.disk().size(file).value();
@@ -40,23 +36,12 @@ class SalvageTest : public ::testing::Test {
   // The same, and the journal ends there.
   void restart_without_tail(uint64_t end) {
     world.kill_daemon();
-    const FileId file = world.disk().open(kJournalPath, {}).value();
-    ASSERT_TRUE(world.disk().truncate(file, end).ok());
-    world.disk().close(file);
+    truncate_file(world.disk(), kJournalPath, end);
     ASSERT_TRUE(world.start().ok());
   }
   std::vector<std::string> beside_the_journal() {
     return world.disk().list(kJournalDirectory).value();
   }
-  FakeTrainer& root() {
-    root_ = std::make_unique<FakeTrainer>(
-        world, FakeTrainer::Options{.uid = 0, .arena_bytes = 0, .kind = fb::SessionKind::Control});
-    EXPECT_TRUE(root_->connect());
-    return *root_;
-  }
-  World world;
-  Job job;
-  std::unique_ptr<FakeTrainer> root_;
 };
 
 TEST_F(SalvageTest, AnAcknowledgedCommitInADamagedLastBatchIsPutBack) {

@@ -5,7 +5,7 @@
 #include <cerrno>
 
 #include "ckptd/io/store_paths.h"
-#include "tests/ckptd/daemon/job.h"
+#include "tests/ckptd/daemon/saved_run_fixture.h"
 
 namespace ckptd::testing {
 namespace {
@@ -17,19 +17,9 @@ using Json = nlohmann::json;
 
 constexpr char kOfTiny[] = R"({"target": "tiny"})";
 
-class ShortageTest : public ::testing::Test {
+class ShortageTest : public SavedRunTest {
  protected:
-  ShortageTest() : world({.scrub_bytes_per_second = 1 << 30}), job(world, 2) {
-    EXPECT_TRUE(world.start().ok());
-    job.start();
-    for (const ckpt::Step step : {5, 10}) job.commit(step);
-  }
-  FakeTrainer& root() {
-    root_ = std::make_unique<FakeTrainer>(
-        world, FakeTrainer::Options{.uid = 0, .arena_bytes = 0, .kind = fb::SessionKind::Control});
-    EXPECT_TRUE(root_->connect());
-    return *root_;
-  }
+  ShortageTest() : SavedRunTest({.scrub_bytes_per_second = 1 << 30}) {}
   // Every read of the catalog fails like this from now on.
   void break_catalog(ckpt::ErrorCode code) {
     world.catalog().set_reads(ckpt::make_error(code, "catalog: what the test says"));
@@ -38,9 +28,6 @@ class ShortageTest : public ::testing::Test {
     world.disk().set_faults(
         {.path_prefix = "segments/", .refused_open = 1, .refused_read = 1, .refusal = error});
   }
-  World world;
-  Job job;
-  std::unique_ptr<FakeTrainer> root_;
 };
 
 // Fails without the re-read: verify said that 0 bytes of 0 commits had no errors.

@@ -22,6 +22,12 @@ inline std::vector<std::byte> file_bytes(Disk& disk, const std::string& path) {
   return bytes;
 }
 
+inline void truncate_file(Disk& disk, const std::string& path, uint64_t bytes) {
+  const FileId file = disk.open(path, {}).value();
+  EXPECT_TRUE(disk.truncate(file, bytes).ok());
+  disk.close(file);
+}
+
 // Makes or replaces it. Whole blocks, as journals are.
 inline void put_file(Disk& disk, const std::string& path, const std::vector<std::byte>& bytes) {
   (void)disk.remove(path);

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "formats/wire/convert.h"
-#include "tests/ckptd/daemon/job.h"
+#include "tests/ckptd/daemon/saved_run_fixture.h"
 #include "tests/ckptd/daemon/store_files.h"
 
 namespace ckptd::testing {
@@ -18,19 +18,8 @@ using namespace std::chrono_literals;
 
 constexpr char kTarget[] = R"({"target": "tiny"})";
 
-class UnreadCatalogTest : public ::testing::Test {
+class UnreadCatalogTest : public SavedRunTest {
  protected:
-  UnreadCatalogTest() : world({}), job(world, 2) {
-    EXPECT_TRUE(world.start().ok());
-    job.start();
-    for (const ckpt::Step step : {5, 10}) job.commit(step);
-  }
-  FakeTrainer& root() {
-    root_ = std::make_unique<FakeTrainer>(
-        world, FakeTrainer::Options{.uid = 0, .arena_bytes = 0, .kind = fb::SessionKind::Control});
-    EXPECT_TRUE(root_->connect());
-    return *root_;
-  }
   void break_catalog(ckpt::ErrorCode code = ckpt::ErrorCode::kUnavailable) {
     world.catalog().set_reads(ckpt::make_error(code, "catalog: Too many open files"));
   }
@@ -53,9 +42,6 @@ class UnreadCatalogTest : public ::testing::Test {
     ASSERT_TRUE(started.ok()) << started.error().message;
     EXPECT_EQ(job.log(root()), steps);
   }
-  World world;
-  Job job;
-  std::unique_ptr<FakeTrainer> root_;
 };
 
 // Two RunCreated of one name were durable: no start could replay them.
