@@ -211,19 +211,23 @@ std::string print_keep(const Json& document) {
 }
 
 std::string print_gc(const Json& document) {
-  std::string out =
-      member(document, "freed_bytes") == 0
-          ? "nothing to give back: what was removed earlier is free already\n"
-          : fmt::format("{} given back to the disk, {} removed\n", size(document, "freed_bytes"),
-                        counted(document, "segments_removed", "segment"));
-  if (const Json waiting = member(document, "deletions_waiting");
-      waiting.is_number_unsigned() && waiting != 0) {
+  const Json waiting = member(document, "deletions_waiting");
+  const bool waits = waiting.is_number_unsigned() && waiting != 0;
+  const Json error = member(document, "error");
+  std::string out;
+  if (member(document, "freed_bytes") != 0) {
+    out = fmt::format("{} given back to the disk, {} removed\n", size(document, "freed_bytes"),
+                      counted(document, "segments_removed", "segment"));
+  } else if (!waits && error.is_null()) {
+    out = "nothing to give back: what was removed earlier is free already\n";
+  }
+  if (waits) {
     out += fmt::format("{} for {}\n",
                        ckpt::base::counted(waiting.get<uint64_t>(), "deletion still waits",
                                            "deletions still wait"),
                        text(document, "waiting_for"));
   }
-  if (const Json error = member(document, "error"); !error.is_null()) {
+  if (!error.is_null()) {
     out += fmt::format("space was not given back: {}\n", text(error));
   }
   return out;

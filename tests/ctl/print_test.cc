@@ -145,6 +145,9 @@ TEST(Print, ChangesOfHistoryAreSentences) {
             "1 deletion still waits for a restore\n");
   EXPECT_EQ(print_gc(Json::parse(R"({"freed_bytes": 0, "segments_removed": 0})")),
             "nothing to give back: what was removed earlier is free already\n");
+  EXPECT_EQ(print_gc(Json::parse(R"({"freed_bytes": 0, "segments_removed": 0,
+              "deletions_waiting": 2, "waiting_for": "a restore"})")),
+            "2 deletions still wait for a restore\n");
   EXPECT_EQ(print_pin(Json::parse(R"({"run": "tiny", "step": 5, "lineage": 1, "pinned": true})")),
             "run tiny step 5 (lineage 1) is pinned: no rule removes it\n");
   EXPECT_EQ(print_tag(Json::parse(R"({"run": "tiny", "tag": "best", "step": 5, "lineage": 1})")),
