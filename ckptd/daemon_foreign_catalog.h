@@ -21,7 +21,7 @@ Result<std::string> why_foreign(const Catalog& catalog, const RecoveredStore& jo
 class KnownRuns {
  public:
   explicit KnownRuns(const Catalog& complete);
-  // What the older index has that the complete one has not; empty: nothing.
+  // Names a run or lineage of the older index that the complete one lacks; empty: there is none.
   std::string why_foreign(const Catalog& older) const;
 
  private:

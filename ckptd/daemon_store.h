@@ -69,7 +69,7 @@ struct RecoveredStore {
 // have been begun.
 Result<RecoveredStore> recover_store(Disk& disk, uint64_t random_seed);
 
-// What the open journal says now, as recover_store() tells it. An error also where it is damaged.
+// Reads the whole open journal, as recover_store() does at a start. A damaged journal is an error.
 Result<RecoveredStore> read_journal(Disk& disk, FileId journal);
 
 // Cuts it, and makes durable what was written and not synced when the last daemon died: it counts

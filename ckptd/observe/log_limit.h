@@ -36,8 +36,8 @@ class LogLimit {
 
   // Is a line to be logged? `user`: the client's, if one triggered it.
   bool admit(std::optional<uid_t> user, Time now);
-  // What was left out of periods that are over: one sentence for each of the kLogUsersNamedMax
-  // users with the most lines, one for all other users, one for the daemon.
+  // Reports the lines that past periods left out: a sentence for each of the kLogUsersNamedMax
+  // users with the most such lines, one for all other users, one for the daemon.
   std::vector<std::string> left_out(Time now);
 
  private:

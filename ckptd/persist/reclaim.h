@@ -1,5 +1,5 @@
-// What earlier starts preallocated and never used, or used for snapshots that nobody finished,
-// given back to the disk at the next start.
+// Gives back to the disk, at a start, the space in segments that no journal record lists: it was
+// preallocated and never used, or holds snapshots that nobody finished.
 #pragma once
 
 #include <map>
@@ -18,8 +18,8 @@ struct Reclaimed {
 };
 
 // Segments are cut after their last listed extent; files without one are removed (each is logged).
-// What the journal does not list is dead space, whatever it holds. A segment that cannot be read or
-// cut is left to the next start, with a warning. Blocking; before any segment is opened.
+// A segment that cannot be read or cut is left to the next start, with a warning. Blocking; to be
+// called before any segment is opened.
 Result<Reclaimed> reclaim_unlisted(Disk& disk, ListedExtents listed);
 
 }  // namespace ckptd

@@ -93,8 +93,8 @@ ckpt::Status UnixSocketFile::make() {
   return open_to_all();
 }
 
-// Who may use the socket is decided by the allow-list; the file lets everybody ask. In a folder
-// that others can write, something else may lie at the path by now: it is looked at and changed
+// The file's mode lets every user connect; the allow-list decides who is served. In a folder that
+// others can write, something else may lie at the path by now. So the file is checked and changed
 // through one descriptor, and only if it is a socket without another name.
 ckpt::Status UnixSocketFile::open_to_all() {
   const UniqueFd file(::open(path_.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));

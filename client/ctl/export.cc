@@ -43,7 +43,7 @@ Result<NewFile> write_tensors(Link& link, const View& view, ExportFolder& folder
                               const ExportFile& plan, Progress& progress) {
   CKPT_ASSIGN(NewFile file, folder.create(plan.name, plan.bytes));
   CKPT_TRY(file.write(0, plan.header));
-  // Of many small files none needs all of it.
+  // A small file needs a small buffer only.
   std::vector<std::byte> buffer(std::min(kReadBytes, plan.bytes));
   for (const auto& batch : in_batches(plan.pieces)) {
     CKPT_TRY(read_batch(link, view, batch, buffer));

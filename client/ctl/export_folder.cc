@@ -237,7 +237,7 @@ Status ExportFolder::sync_folders() const {
 
 Result<std::vector<std::string>> ExportFolder::publish(std::vector<NewFile>& files,
                                                        Manifest manifest) {
-  // Whatever takes long or needs room comes before the earlier export is touched.
+  // Steps that take long or need space come before the earlier export is touched.
   for (NewFile& file : files) CKPT_TRY(file.sync());
   for (NewFile& file : files) CKPT_TRY(file.hide());
   manifest.unfinished = true;

@@ -222,8 +222,8 @@ class FolderReader {
     return {};
   }
 
-  // Of these entries of the folder `prefix`, which ends with '/' or is empty: those of which
-  // nothing is kept. Only folders that have a kept file are looked into.
+  // Lists the entries that are not kept, nor have a kept file in them. `entries`: names in the
+  // folder `prefix`, which ends with '/' or is empty. Only folders with a kept file are read.
   Status find_left_out(const std::string& prefix, const std::set<std::string>& entries) {
     for (const std::string& entry : entries) {
       const std::string name = prefix + entry;

@@ -7,7 +7,7 @@
 namespace ckptctl {
 
 ckpt::Status allow_open_files(const std::string& folder, size_t files) {
-  // What else is open: the standard streams, the session with the daemon, its arena.
+  // Other descriptors of this process: standard streams, the session with the daemon, its arena.
   constexpr size_t kOthers = 64;
   const rlim_t needed = files + kOthers;
   rlimit limit{};

@@ -1,4 +1,4 @@
-// What ckptctl says on stderr besides its data: one line each.
+// Messages of ckptctl on stderr, one line each.
 //
 // Names come from files and from other users' runs. Control characters in them are escaped,
 // newlines too: a file name must neither hide the text behind it nor forge a line of ckptctl.

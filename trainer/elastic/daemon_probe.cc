@@ -46,7 +46,7 @@ uint64_t DaemonProbe::hangs_ms() const {
   return silent_ms < forgiven_ms ? silent_ms : silent_ms - forgiven_ms;
 }
 
-// What was forgiven of one silence says nothing about the next one.
+// Forgiveness ends with the silence that it was given for.
 void DaemonProbe::set_silent_ms(uint64_t silent_ms) {
   silent_ms_ = silent_ms;
   if (silent_ms == 0) forgiven_ms_ = 0;

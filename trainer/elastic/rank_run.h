@@ -221,7 +221,7 @@ class RankRun {
   double stall_ms_ = 0;             // since the last step was reported
   Snapshotter::Waits waits_;        // parts of `stall_ms_`: wait for room, wait for slabs
   float last_loss_ = 0;
-  // Of the last checkpoint; unset while the ranks train.
+  // Deadline of the last checkpoint; unset while the ranks train.
   std::optional<std::chrono::steady_clock::time_point> save_end_;
 };
 

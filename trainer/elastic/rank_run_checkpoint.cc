@@ -2,7 +2,6 @@
 // snapshot takes.
 #include <algorithm>
 
-#include "formats/base/counted.h"
 #include "trainer/checkpoint/plan.h"
 #include "trainer/checkpoint/restore.h"
 #include "trainer/checkpoint/trainer_state.h"

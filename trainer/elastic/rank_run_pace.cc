@@ -97,7 +97,7 @@ void RankRun::pace_of_change(uint32_t k_before, int64_t lost_tokens) {
 std::string RankRun::k_change_text(uint32_t k_before) const {
   const uint32_t k = partial_->k();
   if (k == k_before) return {};
-  return fmt::format("; {} expert{} of each layer from now on, {} before", k, k == 1 ? "" : "s",
+  return fmt::format("; {} of each layer from now on, {} before", ckpt::base::counted(k, "expert"),
                      k_before);
 }
 

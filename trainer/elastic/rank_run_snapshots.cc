@@ -195,7 +195,7 @@ Result<RankRun::Ending> RankRun::save_last(Comm& comm) {
     events_.write({.kind = Kind::kSaving, .epoch = epoch_, .step = progress_.step});
     member_->await_answer(save_ms_left() / (kLastSnapshotAttempts - attempt));
     durable_step_.reset();
-    // Nobody trains any more: there is nothing to wait less for.
+    // Training is over, so a long wait delays nothing.
     const Snapshotter::BackPressure patient{.policy = CKPT_SLABS_WAIT,
                                             .wait_ms_max = save_ms_left()};
     // What was begun as a regular one, and dropped, may have another plan.

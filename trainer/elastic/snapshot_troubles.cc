@@ -108,7 +108,7 @@ void SnapshotTroubles::unanswered(uint64_t step) {
   if (without_cause_.erase(step) > 0) failed_.erase(step);
 }
 
-// What was told stays true until a checkpoint succeeds.
+// The cause that was told stays: it holds until a checkpoint succeeds.
 void SnapshotTroubles::goes_back() {
   failed_.clear();
   without_cause_.clear();

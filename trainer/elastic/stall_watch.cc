@@ -11,7 +11,7 @@ namespace moetrain {
 
 namespace {
 
-// As many can be on their way to the disk, and one more.
+// Three can be on their way to the disk; the fourth is the newest durable one.
 constexpr size_t kCheckpointsKept = 4;
 
 }  // namespace
