@@ -110,7 +110,7 @@ void Daemon::Impl::carry_out(const Groups::EndEpoch& ended) {
   const std::string name = run_name(ended.run);
   log_event(spdlog::level::info, "epoch_ended",
             {{"run", name}, {"epoch", ended.epoch}, {"lost", ended.lost}, {"reason", ended.reason}},
-            "run {} epoch {} ended, lost ranks [{}]: {}", name, ended.epoch,
+            "run {} epoch {} ended, left by ranks [{}]: {}", name, ended.epoch,
             fmt::join(ended.lost, ", "), ended.reason);
   for (const SessionId session : ended.remaining) {
     fb::EpochEndedT message;

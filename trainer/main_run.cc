@@ -71,6 +71,14 @@ Status check_run_name(const std::string& name) {
                     "--run '{}': 1 to 128 of [A-Za-z0-9._-], not beginning with . or -", name);
 }
 
+// A socket as its user said it: who set the variable long ago does not know of a flag.
+std::string socket_as_given(const std::string& socket) {
+  const char* const variable = ::getenv("CKPTD_SOCKET");
+  const bool from_variable = variable != nullptr && socket == variable;
+  return from_variable ? fmt::format("CKPTD_SOCKET={} in the environment: unset it", socket)
+                       : fmt::format("--socket {}", socket);
+}
+
 Status check_flags(RunFlags& flags) {
   RankOptions& rank = flags.options.rank;
   CKPT_TRY(check_run_name(rank.run));
@@ -84,12 +92,12 @@ Status check_flags(RunFlags& flags) {
   }
   if (!rank.socket.empty() && !flags.data_dir.empty()) {
     return make_error(ErrorCode::kInvalidArgument,
-                      "--data-dir {}: only for a ckptd of our own, not with --socket {}",
-                      flags.data_dir, rank.socket);
+                      "--data-dir {}: only for a ckptd of our own, not with {}", flags.data_dir,
+                      socket_as_given(rank.socket));
   }
   if (!rank.socket.empty() && !flags.options.daemon_kills.empty()) {
-    return make_error(ErrorCode::kInvalidArgument, "--kill-daemon: not with --socket {}",
-                      rank.socket);
+    return make_error(ErrorCode::kInvalidArgument, "--kill-daemon: not with {}",
+                      socket_as_given(rank.socket));
   }
   CKPT_ASSIGN(rank.partial, flags.partial.parse());
   CKPT_ASSIGN(rank.placing, flags.placement.parse());

@@ -99,6 +99,18 @@ TEST(CommandLines, WithoutADaemonTheSentenceSaysHowToStartOne) {
   EXPECT_THAT(unset.err, HasSubstr("no socket given: pass --socket unix:PATH or set CKPTD_SOCKET"));
 }
 
+TEST(CommandLines, AFlagThatASocketForbidsNamesTheVariableWithTheSocket) {
+  const std::vector<std::string> run = {program("moetrain"), "run", "--data-dir", "store"};
+  const Finished by_variable = run_program(run, {"CKPTD_SOCKET=unix:/none.sock"});
+  EXPECT_NE(by_variable.exit_code, 0);
+  EXPECT_THAT(by_variable.err, HasSubstr("CKPTD_SOCKET=unix:/none.sock in the environment"));
+  std::vector<std::string> flagged = run;
+  flagged.insert(flagged.end(), {"--socket", "unix:/none.sock"});
+  const Finished by_flag = run_program(flagged, {"CKPTD_SOCKET="});
+  EXPECT_NE(by_flag.exit_code, 0);
+  EXPECT_THAT(by_flag.err, HasSubstr("not with --socket unix:/none.sock"));
+}
+
 TEST(NearestName, SuggestsWhatWasProbablyMeant) {
   const std::vector<std::string> names = {"log", "show", "status", "prune", "--limit"};
   EXPECT_EQ(base::nearest_name("lgo", names), "log") << "two neighbours exchanged";
