@@ -1,9 +1,9 @@
 // The product where OpenBLAS is not (the `gpu` preset): the CPU versions of the kernels need it
 // there. Each element is summed in the order of the formula.
-#include "kernels/blas.h"
-
 #include <algorithm>
 #include <vector>
+
+#include "kernels/blas.h"
 
 namespace ckpt::kernels {
 namespace {

@@ -306,7 +306,9 @@ std::vector<Check> kernel_checks(bool tiny) {
     for (const KernelCase& kernel : cases) {
       for (const CudaVariant& variant : kernel.cuda) {
         all.push_back({"wide_" + kernel.name + "_cuda_" + variant.name, Backend::kCuda,
-                       [=](Checker& c) { check_like_cpu(c, {kernel, &variant}); },
+                       [=](Checker& c) {
+                         check_like_cpu(c, {kernel, &variant});
+                       },
                        "wide_" + family(kernel)});
       }
     }
