@@ -4,6 +4,8 @@
 
 #include <functional>
 #include <memory>
+#include <set>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -19,24 +21,32 @@ struct Settings {
   double sample_seconds = 0;   // a call is repeated until a sample takes this long; 0: once
   uint64_t payload_bytes = 0;  // of what moves checkpoints
   uint64_t seed = 0;
+  // Of limit and engine, before the first pair of the program: clocks rise only under load.
+  double warm_up_seconds = 0;
+  std::set<std::string> skip;  // names of rows that are not measured: they are known
 };
 
 struct Context {
   const Settings& settings;
   ckpt::kernels::CudaQueue& queue;
-  std::vector<Row>& rows;
-  std::function<void(const std::string&)> progress;
+  std::function<void(const Row&)> found;                       // each row, as soon as it is known
+  std::function<void(const std::string&)> progress;            // what is measured next
+  std::shared_ptr<bool> warm = std::make_shared<bool>(false);  // the device, for its first pair
 };
 
-// Adds a row, and says it to whoever looks on: what comes after may not come to an end.
-void add_row(const Context& context, Row row);
+// An error of a kernel's after which CUDA refuses everything to this process: what is not measured
+// yet takes another one.
+class DeviceLost : public std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
 
 // Something that is timed: `call` queues it, or does it and waits.
 struct Rate {
   double units_per_call = 0;  // of the row's unit, in one
   std::function<ckpt::Status()> call;
 };
-// Both warm, in turns; adds the row. Where a call fails the row says so, and the benches go on.
+// Both warm, in turns; the row is found. Where a call fails the row says so, and the benches go on,
+// unless the device is lost (DeviceLost).
 void compare(const Context& context, Row row, const Rate& engine, const Rate& limit);
 
 // Device memory with random content, which repeats every few MiB.

@@ -1,5 +1,5 @@
-// gpu_bench: what the GPU path reaches, each figure against a limit measured in the same run. Ends
-// with a table, and with a file of all figures where it is told to. Needs no library but CUDA's.
+// gpu_bench: what the GPU path reaches, each figure against a limit measured in the same run. Needs
+// no library but CUDA's. ./dev gpu runs each of its benches in a process of its own.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -22,28 +22,22 @@ using ckpt::Result;
 using ckpt::Status;
 
 constexpr const char* kUsage =
-    "usage: gpu_bench [--pairs N] [--only NAME] [--seed N] [--results FOLDER]\n"
-    "                 [--fact NAME=VALUE]... [--row WHAT VERDICT REASON]... [--tiny] [--part]\n"
-    "                 [--check-arguments]\n"
+    "usage: gpu_bench [--pairs N] [--only NAME] [--skip ROW]... [--seed N] [--rows] [--tiny]\n"
+    "       gpu_bench --list | --facts\n"
     "\n"
-    "  --pairs N                  how often value and limit take turns, at least 2; 11 unless "
-    "said\n"
-    "  --only NAME                one bench: pack, staging, kernels or training\n"
-    "  --seed N                   random numbers as in the run that printed this seed\n"
-    "  --results FOLDER           writes FOLDER/gpu-DEVICE.json; gpu-DEVICE-part.json with --only, "
-    "fewer\n"
-    "                             pairs than 11, --part, or if a bench could not run\n"
-    "  --fact NAME=VALUE          goes into the file, e.g. commit=$(git rev-parse HEAD)\n"
-    "  --row WHAT VERDICT REASON  a line of the table that somebody else found out\n"
-    "  --tiny                     shapes for an emulated device; the figures mean nothing\n"
-    "  --part                     the rows are not all there are\n"
-    "  --check-arguments          only says whether these words make sense: 0, or 2\n"
+    "  --pairs N    how often value and limit take turns, at least 2 (default 11)\n"
+    "  --only NAME  one bench of --list\n"
+    "  --skip ROW   measures all but the row of this name; may be given again\n"
+    "  --seed N     random numbers as in the run that printed this seed\n"
+    "  --rows       prints each row for bench/gpu/evidence_rows.sh, in place of a table\n"
+    "  --tiny       shapes for an emulated device; the figures mean nothing\n"
+    "  --list       the names of the benches\n"
+    "  --facts      the device and its driver, as members of a JSON document\n"
     "\n"
-    "The table is the last thing printed, and each row, too, when it is known. Exit code: 1 if a "
-    "row\n"
-    "says fail; 77 if none does, but there is no GPU, so that all benches are skipped; else 0.\n";
+    "Exit code: 1 if a row says fail; 3 if the device was lost, after which nothing more can be\n"
+    "measured in this process; 77 if there is no GPU; else 0.\n";
 
-constexpr int kPairsUsual = 11;
+constexpr int kDeviceLostExitCode = 3;
 
 struct Bench {
   const char* name;
@@ -57,20 +51,17 @@ constexpr Bench kBenches[] = {
     {"training", bench::gpu::bench_training},
 };
 
-std::string row_name(const Bench& bench) { return fmt::format("bench {}", bench.name); }
-
 struct Options {
   bench::gpu::Settings settings{.tiny = false,
-                                .pairs = kPairsUsual,
+                                .pairs = 11,
                                 .sample_seconds = 0.02,
                                 .payload_bytes = 512 << 20,
-                                .seed = std::random_device()()};
+                                .seed = std::random_device()(),
+                                .warm_up_seconds = 2};
   std::string only;
-  std::string results;
-  bench::gpu::Facts facts;
-  std::vector<Row> rows;
-  bool check_arguments = false;
-  bool part = false;
+  bool records = false;
+  bool list = false;
+  bool facts = false;
 };
 
 std::optional<uint64_t> number(const std::string& text) {
@@ -85,79 +76,87 @@ bool is_bench(const std::string& name) {
                      [&](const Bench& bench) { return name == bench.name; });
 }
 
-// NAME=VALUE; NAME as the document's own names are.
-bool take_fact(Options& options, const std::string& text) {
-  const size_t end = text.find('=');
-  if (end == std::string::npos || end == 0) return false;
-  const std::string name = text.substr(0, end);
-  const bool plain = name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") == name.npos;
-  if (!plain || name == "results") return false;
-  bench::gpu::set_fact(options.facts, {name, text.substr(end + 1)});
+// Takes an option that stands alone; false if it is none.
+bool take_word(Options& options, const std::string& name) {
+  if (name == "--tiny") {
+    options.settings.tiny = true;
+    options.settings.sample_seconds = 0;
+    options.settings.warm_up_seconds = 0;
+    options.settings.payload_bytes = 600 << 10;
+  } else if (name == "--rows") {
+    options.records = true;
+  } else if (name == "--list") {
+    options.list = true;
+  } else if (name == "--facts") {
+    options.facts = true;
+  } else {
+    return false;
+  }
   return true;
 }
 
-// Takes one option and what follows it; false if it makes no sense.
-bool take(Options& options, const std::vector<std::string>& words, size_t& at) {
-  const std::string& name = words[at++];
-  const auto left = words.size() - at;
-  bench::gpu::Settings& settings = options.settings;
-  if (name == "--tiny") {
-    settings.tiny = true;
-    settings.sample_seconds = 0;
-    settings.payload_bytes = 600 << 10;
-    return true;
-  }
-  if (name == "--part" || name == "--check-arguments") {
-    (name == "--part" ? options.part : options.check_arguments) = true;
-    return true;
-  }
-  if (name == "--row" && left >= 3) {
-    options.rows.push_back(bench::gpu::told(words[at], words[at + 1], words[at + 2]));
-    at += 3;
-    return true;
-  }
-  if (left == 0) return false;
-  const std::string& value = words[at++];
+// Takes an option with its value; false if it makes no sense.
+bool take_pair(Options& options, const std::string& name, const std::string& value) {
   const std::optional<uint64_t> count = number(value);
   if (name == "--pairs" && count && *count >= 2 && *count <= 1000) {
-    settings.pairs = static_cast<int>(*count);
+    options.settings.pairs = static_cast<int>(*count);
   } else if (name == "--seed" && count) {
-    settings.seed = *count;
+    options.settings.seed = *count;
   } else if (name == "--only" && is_bench(value)) {
     options.only = value;
-  } else if (name == "--results") {
-    options.results = value;
+  } else if (name == "--skip") {
+    options.settings.skip.insert(value);
   } else {
-    return name == "--fact" && take_fact(options, value);
+    return false;
   }
   return true;
 }
 
 std::string version(int number) { return fmt::format("{}.{}", number / 1000, number / 10 % 100); }
 
-// The device's name, and what is known about it.
-std::string add_facts(bench::gpu::Facts& facts, const Options& options) {
+// One member of the document a line.
+int print_facts() {
+  const std::string why_not = ckpt::kernels::why_no_test_device();
+  if (!why_not.empty()) {
+    std::fprintf(stderr, "gpu_bench: skipped: %s\n", why_not.c_str());
+    return ckpt::kernels::kSkippedExitCode;
+  }
   cudaDeviceProp device{};
   (void)cudaGetDeviceProperties(&device, 0);
   int driver = 0, runtime = 0;
   (void)cudaDriverGetVersion(&driver);
   (void)cudaRuntimeGetVersion(&runtime);
-  const auto text = [&](const char* name, const std::string& value) {
-    bench::gpu::set_fact(facts, {name, value});
-  };
-  const auto figure = [&](const char* name, uint64_t value) {
-    bench::gpu::set_fact(facts, {name, std::to_string(value), /*is_number=*/true});
-  };
-  text("device", device.name);
-  text("compute_capability", fmt::format("{}.{}", device.major, device.minor));
-  figure("multiprocessors", static_cast<uint64_t>(device.multiProcessorCount));
-  figure("device_memory_bytes", device.totalGlobalMem);
-  text("cuda_of_driver", version(driver));
-  text("cuda_of_run_time", version(runtime));
-  text("seed", std::to_string(options.settings.seed));  // of 64 bits: more than JSON's numbers have
-  figure("pairs", static_cast<uint64_t>(options.settings.pairs));
-  return device.name;
+  using bench::gpu::number_member;
+  using bench::gpu::text_member;
+  for (const std::string& member :
+       {text_member("device", device.name),
+        text_member("compute_capability", fmt::format("{}.{}", device.major, device.minor)),
+        number_member("multiprocessors", static_cast<uint64_t>(device.multiProcessorCount)),
+        number_member("device_memory_bytes", device.totalGlobalMem),
+        text_member("cuda_of_driver", version(driver)),
+        text_member("cuda_of_run_time", version(runtime))}) {
+    std::printf("%s\n", member.c_str());
+  }
+  return 0;
 }
+
+// Rows as they are found.
+struct Found {
+  bool as_records = false;
+  std::vector<Row> rows;
+
+  void add(const Row& row) {
+    std::fprintf(stderr, "%s\n", to_line(row).c_str());
+    rows.push_back(row);
+    if (!as_records) return;
+    std::printf("%s\n", to_record(row).c_str());
+    (void)std::fflush(stdout);  // what comes after may not come to an end
+  }
+  bool failed() const {
+    return std::any_of(rows.begin(), rows.end(),
+                       [](const Row& row) { return row.verdict == "fail"; });
+  }
+};
 
 Status run_bench(const Bench& bench, const bench::gpu::Context& context) {
   try {
@@ -167,8 +166,9 @@ Status run_bench(const Bench& bench, const bench::gpu::Context& context) {
   }
 }
 
-// An error: no bench can run. One that cannot is a row that says why; the others run all the same.
-Status measure(Options& options) {
+// False if the device was lost, which is said. An error: no bench can run. A bench that cannot is a
+// row that says why; the others run all the same.
+Result<bool> measure(const Options& options, Found& found) {
   constexpr size_t kMemoryMin = 8ull << 30;  // of the largest bench, all arrays together
   CKPT_ASSIGN(const auto queue, ckpt::kernels::make_cuda_queue({}));
   size_t free = 0, total = 0;
@@ -180,58 +180,44 @@ Status measure(Options& options) {
   const bench::gpu::Context context{
       .settings = options.settings,
       .queue = *queue,
-      .rows = options.rows,
+      .found = [&](const Row& row) { found.add(row); },
       .progress = [](const std::string& text) { std::fprintf(stderr, "%s\n", text.c_str()); }};
   for (const Bench& bench : kBenches) {
     if (!options.only.empty() && options.only != bench.name) continue;
-    const Status done = run_bench(bench, context);
-    if (done.ok()) continue;
-    options.part = true;
-    add_row(context, bench::gpu::told(row_name(bench), "fail", done.error().message));
+    try {
+      const Status done = run_bench(bench, context);
+      if (done.ok()) continue;
+      found.add(
+          bench::gpu::told(fmt::format("bench {}", bench.name), "fail", done.error().message));
+      if (ckpt::kernels::device_is_lost()) return false;
+    } catch (const bench::gpu::DeviceLost&) {
+      return false;
+    }
   }
-  return {};
+  return true;
 }
 
-Status write_results(const Options& options) {
-  bench::gpu::Facts facts = options.facts;
-  const std::string device = add_facts(facts, options);
-  if (options.settings.tiny || device == "emulated") {
-    return make_error(ErrorCode::kFailedPrecondition,
-                      "{}: figures of an emulated device, or of tiny shapes, are no results",
-                      options.results);
-  }
-  const bool whole = !options.part && options.only.empty() && options.settings.pairs >= kPairsUsual;
-  bench::gpu::set_fact(facts, {"whole", whole ? "true" : "false", /*is_number=*/true});
-  return bench::gpu::write_file(options.results + "/" + bench::gpu::file_name_for(device, whole),
-                                bench::gpu::to_json(facts, options.rows));
-}
-
-// Whatever becomes of the benches, the table comes: others have worked for its rows.
-Result<int> run(Options& options) {
+int run(const Options& options) {
   const std::string why_not = ckpt::kernels::why_no_test_device();
   if (!why_not.empty()) {
-    for (const Bench& bench : kBenches) {
-      options.rows.push_back(bench::gpu::told(row_name(bench), "skipped", why_not));
-    }
-  } else {
-    std::fprintf(stderr, "gpu_bench: seed %llu\n",
-                 static_cast<unsigned long long>(options.settings.seed));
-    const Status measured = measure(options);
-    if (!measured.ok()) {
-      options.part = true;
-      // A GPU that others use, or a small one, is no fault of what would have been measured.
-      const bool full = measured.error().code == ErrorCode::kResourceExhausted;
-      options.rows.push_back(
-          bench::gpu::told("benches", full ? "skipped" : "fail", measured.error().message));
-    }
+    std::fprintf(stderr, "gpu_bench: skipped: %s\n", why_not.c_str());
+    return ckpt::kernels::kSkippedExitCode;
   }
-  std::printf("%s", bench::gpu::to_table(options.rows).c_str());
-  (void)std::fflush(stdout);  // before anything that goes wrong says so
-  if (why_not.empty() && !options.results.empty()) CKPT_TRY(write_results(options));
-  const bool failed = std::any_of(options.rows.begin(), options.rows.end(),
-                                  [](const Row& row) { return row.verdict == "fail"; });
-  if (failed) return 1;
-  return why_not.empty() ? 0 : ckpt::kernels::kSkippedExitCode;
+  std::fprintf(stderr, "gpu_bench: seed %llu\n",
+               static_cast<unsigned long long>(options.settings.seed));
+  Found found{.as_records = options.records, .rows = {}};
+  const Result<bool> measured = measure(options, found);
+  if (!measured.ok()) {
+    // A GPU that others use, or a small one, is no fault of what would have been measured.
+    const bool full = measured.error().code == ErrorCode::kResourceExhausted;
+    found.add(bench::gpu::told("benches", full ? "skipped" : "fail", measured.error().message));
+  }
+  if (!options.records) {
+    std::printf("%s\n", bench::gpu::table_head().c_str());
+    for (const Row& row : found.rows) std::printf("%s\n", to_table_line(row).c_str());
+  }
+  if (measured.ok() && !*measured) return kDeviceLostExitCode;
+  return found.failed() ? 1 : 0;
 }
 
 int run_words(int count, char** arguments) {
@@ -241,17 +227,21 @@ int run_words(int count, char** arguments) {
     return 0;
   }
   Options options;
-  for (size_t at = 0; at < words.size();) {
-    const std::string& word = words[at];
-    if (take(options, words, at)) continue;
-    std::fprintf(stderr, "gpu_bench: %s: not understood\n%s", word.c_str(), kUsage);
+  for (size_t at = 0; at < words.size(); ++at) {
+    if (take_word(options, words[at])) continue;
+    if (at + 1 < words.size() && take_pair(options, words[at], words[at + 1])) {
+      ++at;
+      continue;
+    }
+    std::fprintf(stderr, "gpu_bench: %s: not understood\n%s", words[at].c_str(), kUsage);
     return 2;
   }
-  if (options.check_arguments) return 0;
-  const Result<int> code = run(options);
-  if (code.ok()) return *code;
-  std::fprintf(stderr, "gpu_bench: %s\n", code.error().message.c_str());
-  return ckpt::exit_code_for(code.error().code);
+  if (options.list) {
+    for (const Bench& bench : kBenches) std::printf("%s\n", bench.name);
+    return 0;
+  }
+  if (options.facts) return print_facts();
+  return run(options);
 }
 
 }  // namespace

@@ -5,8 +5,10 @@
 #include <cmath>
 #include <memory>
 #include <random>
+#include <utility>
 
 #include "bench/gpu/benches.h"
+#include "tests/kernels/test_device.h"
 
 namespace bench::gpu {
 
@@ -39,7 +41,20 @@ Result<int> repeats_for(const Context& context, const Rate& rate) {
   return std::clamp(static_cast<int>(std::ceil(wanted)), 1, kRepeatsMax);
 }
 
+// Once for the program: by the first row's own work.
+Status warm_up(const Context& context, const Rate& engine, const Rate& limit) {
+  const double seconds = context.settings.warm_up_seconds;
+  if (std::exchange(*context.warm, true) || seconds <= 0) return {};
+  const auto end = Clock::now() + std::chrono::duration<double>(seconds);
+  do {
+    CKPT_TRY(seconds_of(context.queue, limit, 1));
+    CKPT_TRY(seconds_of(context.queue, engine, 1));
+  } while (Clock::now() < end);
+  return {};
+}
+
 Result<Paired> measure(const Context& context, const Rate& engine, const Rate& limit) {
+  CKPT_TRY(warm_up(context, engine, limit));
   CKPT_ASSIGN(const int engine_repeats, repeats_for(context, engine));
   CKPT_ASSIGN(const int limit_repeats, repeats_for(context, limit));
   const auto per_second = [&](const Rate& rate, int repeats) -> Result<double> {
@@ -56,19 +71,16 @@ Result<Paired> measure(const Context& context, const Rate& engine, const Rate& l
 
 }  // namespace
 
-void add_row(const Context& context, Row row) {
-  context.progress(to_line(row));
-  context.rows.push_back(std::move(row));
-}
-
 void compare(const Context& context, Row row, const Rate& engine, const Rate& limit) {
+  if (context.settings.skip.contains(row.what)) return;
   context.progress(row.what + " ...");
   if (context.settings.tiny) row.pass_ratio = 0;  // its figures mean nothing
   const Result<Paired> paired = measure(context, engine, limit);
-  if (paired.ok()) return add_row(context, measured(std::move(row), *paired));
+  if (paired.ok()) return context.found(measured(std::move(row), *paired));
   row.verdict = "fail";
   row.reason = paired.error().message;
-  add_row(context, std::move(row));
+  context.found(row);
+  if (ckpt::kernels::device_is_lost()) throw DeviceLost(row.reason);
 }
 
 Result<DeviceArray<std::byte>> random_memory(const Context& context, uint64_t bytes) {

@@ -1,18 +1,21 @@
 #include "bench/gpu/report.h"
 
 #include <algorithm>
-#include <cctype>
-#include <cerrno>
 #include <cmath>
 #include <cstdio>
-#include <cstring>
 
 namespace bench::gpu {
 
-using ckpt::ErrorCode;
-using ckpt::make_error;
-
 namespace {
+
+constexpr size_t kNameColumns = 44;  // as in bench/gpu/evidence_rows.sh
+
+// With blanks in place of tabs and line breaks.
+std::string on_one_line(std::string text) {
+  const auto is_control = [](char c) { return static_cast<unsigned char>(c) < ' '; };
+  std::replace_if(text.begin(), text.end(), is_control, ' ');
+  return text;
+}
 
 std::string quoted(const std::string& text) {
   std::string out = "\"";
@@ -44,8 +47,8 @@ std::string numbers_of(const Row& row) {
                         number(paired.engine[i]), number(paired.limit[i]));
   }
   return fmt::format(
-      ",\n     \"value\": {}, \"limit\": {}, \"ratio_to_limit\": {}, \"ratio_interval\": {},\n"
-      "     \"limit_self_ratio\": {}, \"limit_self_interval\": {},\n     \"runs\": [{}]",
+      ", \"value\": {}, \"limit\": {}, \"ratio_to_limit\": {}, \"ratio_interval\": {}, "
+      "\"limit_self_ratio\": {}, \"limit_self_interval\": {}, \"runs\": [{}]",
       number(median(paired.engine)), number(median(paired.limit)), number(paired.ratio),
       pair_of(paired.ratio_interval), number(paired.self_ratio), pair_of(paired.self_interval),
       runs);
@@ -65,16 +68,6 @@ Row measured(Row row, const Paired& paired) {
   return row;
 }
 
-void set_fact(Facts& facts, Fact fact) {
-  const auto same = [&](const Fact& other) { return other.name == fact.name; };
-  const auto found = std::find_if(facts.begin(), facts.end(), same);
-  if (found == facts.end()) {
-    facts.push_back(std::move(fact));
-  } else {
-    *found = std::move(fact);
-  }
-}
-
 std::string to_line(const Row& row) {
   std::string line = row.what + ": ";
   if (row.paired) {
@@ -85,94 +78,59 @@ std::string to_line(const Row& row) {
   return row.reason.empty() ? line : line + ": " + row.reason;
 }
 
-std::string summary_of(const std::vector<Row>& rows) {
-  const auto count = [&](bool bounded, const char* verdict) {
-    return std::count_if(rows.begin(), rows.end(), [&](const Row& row) {
-      const bool has_bound = row.pass_ratio > 0 && row.must;
-      return has_bound == bounded && row.verdict == verdict;
-    });
-  };
-  return fmt::format(
-      "bounds that must hold: {} shown, {} missed, {} inconclusive; all else: {} passed, {} "
-      "failed, {} skipped, which shows nothing",
-      count(true, "pass"), count(true, "fail"), count(true, "inconclusive"), count(false, "pass"),
-      count(false, "fail"), count(false, "skipped"));
+std::string table_head() {
+  std::string head = "what";
+  head.resize(kNameColumns, ' ');
+  return head + "      value      limit  unit     ratio [95 %]           bound  verdict";
 }
 
-std::string to_table(const std::vector<Row>& rows) {
-  size_t width = 4;
-  for (const Row& row : rows) width = std::max(width, row.what.size());
-  const auto line = [&](std::string what, const char* rest) {
-    what.resize(width, ' ');
-    return what + rest + "\n";
-  };
-  std::string table =
-      line("what", "      value      limit  unit     ratio [95 %]           bound  verdict");
-  for (const Row& row : rows) {
-    char text[160];
-    if (row.paired) {
-      const Paired& p = *row.paired;
-      char bound[16] = "    -";
-      if (row.pass_ratio > 0) std::snprintf(bound, sizeof bound, "%5.2f", row.pass_ratio);
-      std::snprintf(text, sizeof text, " %10.2f %10.2f  %-7s  %5.3f [%5.3f, %5.3f]  %s  ",
-                    median(p.engine), median(p.limit), row.unit.c_str(), p.ratio,
-                    p.ratio_interval.low, p.ratio_interval.high, bound);
-    } else {
-      std::snprintf(text, sizeof text, " %10s %10s  %-7s  %-21s  %5s  ", "-", "-", "", "-", "-");
-    }
-    std::string rest = text + row.verdict;
-    if (!row.reason.empty()) rest += ": " + row.reason;
-    table += line(row.what, rest.c_str());
+std::string to_table_line(const Row& row) {
+  std::string line = row.what;
+  line.resize(std::max(line.size(), kNameColumns), ' ');
+  char text[160];
+  if (row.paired) {
+    const Paired& p = *row.paired;
+    char ratio[80];
+    char bound[16] = "-";
+    std::snprintf(ratio, sizeof ratio, "%5.3f [%5.3f, %5.3f]", p.ratio, p.ratio_interval.low,
+                  p.ratio_interval.high);
+    if (row.pass_ratio > 0) std::snprintf(bound, sizeof bound, "%.2f", row.pass_ratio);
+    std::snprintf(text, sizeof text, " %10.2f %10.2f  %-7s  %-21s  %5s  ", median(p.engine),
+                  median(p.limit), row.unit.c_str(), ratio, bound);
+  } else {
+    std::snprintf(text, sizeof text, " %10s %10s  %-7s  %-21s  %5s  ", "-", "-", "", "-", "-");
   }
-  return table + summary_of(rows) + "\n";
+  line += text + row.verdict;
+  return row.reason.empty() ? line : line + ": " + row.reason;
 }
 
-std::string to_json(const Facts& facts, const std::vector<Row>& rows) {
-  std::string out = "{\n";
-  for (const Fact& fact : facts) {
-    out += fmt::format("  {}: {},\n", quoted(fact.name),
-                       fact.is_number ? fact.value : quoted(fact.value));
-  }
-  out += "  \"results\": [";
-  for (size_t i = 0; i < rows.size(); ++i) {
-    const Row& row = rows[i];
-    out += fmt::format(
-        "{}\n    {{\"what\": {}, \"shape\": {}, \"unit\": {}, \"limit_name\": {},\n"
-        "     \"pass_ratio\": {}, \"verdict\": {}, \"reason\": {}",
-        i == 0 ? "" : ",", quoted(row.what), quoted(row.shape), quoted(row.unit),
-        quoted(row.limit_name), row.pass_ratio == 0 ? "null" : number(row.pass_ratio),
-        quoted(row.verdict), quoted(row.reason));
-    if (row.paired) out += numbers_of(row);
-    out += "}";
-  }
-  return out + "\n  ]\n}\n";
+std::string to_json(const Row& row) {
+  std::string out = fmt::format(
+      "{{\"what\": {}, \"shape\": {}, \"unit\": {}, \"limit_name\": {}, \"pass_ratio\": {}, "
+      "\"must\": {}, \"verdict\": {}, \"reason\": {}",
+      quoted(row.what), quoted(row.shape), quoted(row.unit), quoted(row.limit_name),
+      row.pass_ratio == 0 ? "null" : number(row.pass_ratio), row.must ? "true" : "false",
+      quoted(row.verdict), quoted(row.reason));
+  if (row.paired) out += numbers_of(row);
+  return out + "}";
 }
 
-std::string file_name_for(const std::string& device, bool whole) {
-  std::string name;
-  for (const char c : device) {
-    if (std::isalnum(static_cast<unsigned char>(c)) != 0) {
-      name += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-    } else if (!name.empty() && name.back() != '-') {
-      name += '-';
-    }
+std::string to_record(const Row& row) {
+  const bool has_bound = row.pass_ratio > 0 && row.must;
+  std::string record = "row";
+  for (const std::string& field : {std::string(has_bound ? "bound" : "other"), row.verdict,
+                                   row.what, to_table_line(row), to_json(row)}) {
+    record += '\t' + on_one_line(field);
   }
-  while (!name.empty() && name.back() == '-') name.pop_back();
-  return "gpu-" + name + (whole ? ".json" : "-part.json");
+  return record;
 }
 
-ckpt::Status write_file(const std::string& path, const std::string& content) {
-  const std::string unfinished = path + ".new";
-  std::FILE* const file = std::fopen(unfinished.c_str(), "wb");
-  bool written = file != nullptr;
-  if (file != nullptr) {
-    written = std::fwrite(content.data(), 1, content.size(), file) == content.size();
-    written = std::fclose(file) == 0 && written;
-  }
-  if (written && std::rename(unfinished.c_str(), path.c_str()) == 0) return {};
-  const int error = errno;
-  (void)std::remove(unfinished.c_str());
-  return make_error(ErrorCode::kIo, "{}: cannot be written: {}", path, std::strerror(error));
+std::string text_member(const std::string& name, const std::string& value) {
+  return quoted(name) + ": " + quoted(value);
+}
+
+std::string number_member(const std::string& name, uint64_t value) {
+  return quoted(name) + ": " + std::to_string(value);
 }
 
 }  // namespace bench::gpu

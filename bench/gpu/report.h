@@ -1,4 +1,4 @@
-// What gpu_bench found out: lines of a table for people, and one JSON document. Needs no library.
+// What gpu_bench found out: rows for people, and for the document of ./dev gpu. Needs no library.
 #pragma once
 
 #include <cstdint>
@@ -38,27 +38,19 @@ inline Row told(std::string what, std::string verdict, std::string reason) {
 // A row with its verdict.
 Row measured(Row row, const Paired& paired);
 
-// Device, driver, commit, ...
-struct Fact {
-  std::string name;
-  std::string value;
-  bool is_number = false;  // or a truth value: stands in the document without quotes
-};
-using Facts = std::vector<Fact>;  // in the order of the document, each name once
-// Adds it, or replaces the one of that name.
-void set_fact(Facts& facts, Fact fact);
-
 // The row as a line, for whoever looks on: "pack: 1500.00 of 2000.00 GB/s, 0.750: pass".
 std::string to_line(const Row& row);
-// A line of names, one for each row, and how many bounds were shown.
-std::string to_table(const std::vector<Row>& rows);
-// "bounds that must hold: 3 shown, 0 missed, 1 inconclusive; ..."
-std::string summary_of(const std::vector<Row>& rows);
-std::string to_json(const Facts& facts, const std::vector<Row>& rows);
-// "NVIDIA H200" -> "gpu-nvidia-h200.json": lower case, no character that a shell would mind.
-// "gpu-nvidia-h200-part.json" unless it is the whole evidence, which a part must not replace.
-std::string file_name_for(const std::string& device, bool whole);
-// Replaces `path` as a whole. kIo with the path.
-ckpt::Status write_file(const std::string& path, const std::string& content);
+// The row as a line of the table below table_head(), without a line break.
+std::string table_head();
+std::string to_table_line(const Row& row);
+// The row as a JSON object on one line, with each run of each pair.
+std::string to_json(const Row& row);
+// All of that for bench/gpu/evidence_rows.sh, separated by tabs: "row"; "bound" if the row has a
+// bound that must hold, else "other"; verdict; name; table line; JSON.
+std::string to_record(const Row& row);
+
+// Members of the JSON document that is about a device: "\"device\": \"NVIDIA H200\"".
+std::string text_member(const std::string& name, const std::string& value);
+std::string number_member(const std::string& name, uint64_t value);
 
 }  // namespace bench::gpu

@@ -1,6 +1,8 @@
 // A whole snapshot from scattered device memory into the arena, through the client's own stager,
 // and back through its restorer, each against one plain copy of as many bytes to or from pinned
-// memory.
+// memory. And one plain copy into the arena, which shows what its pages cost.
+#include <cuda_runtime.h>
+
 #include <cstring>
 
 #include "bench/gpu/benches.h"
@@ -114,6 +116,19 @@ Result<std::shared_ptr<Staging>> prepare(const Context& context) {
   return staging;
 }
 
+// `bytes` of the state into the arena, whose pages the session has registered: by one copy, which
+// leaves nothing of what was staged.
+Rate arena_copy(const std::shared_ptr<Staging>& staging, uint64_t bytes,
+                ckpt::kernels::CudaQueue& queue) {
+  CKPT_ASSERT(bytes <= staging->sink->arena.size());
+  return {.units_per_call = static_cast<double>(bytes) / 1e9, .call = [staging, bytes, &queue] {
+            queue.note(cudaMemcpyAsync(staging->sink->arena.data(), staging->state.data(), bytes,
+                                       cudaMemcpyDeviceToHost, queue.stream()),
+                       "a copy into the arena");
+            return Status();
+          }};
+}
+
 }  // namespace
 
 Status bench_staging(const Context& context) {
@@ -148,11 +163,18 @@ Status bench_staging(const Context& context) {
   const Rate restored{.units_per_call = gigabytes, .call = [staging, first, &queue] {
                         return restore(*staging, *first, queue);
                       }};
-  CKPT_ASSIGN(const Rate copy, host_copy(context, bytes, Direction::kToDevice));
-  row.what = "arena to device";
-  row.limit_name = "a plain copy from pinned memory";
   row.pass_ratio = 0;
-  compare(context, row, restored, copy);
+  {
+    CKPT_ASSIGN(const Rate copy, host_copy(context, bytes, Direction::kToDevice));
+    row.what = "arena to device";
+    row.limit_name = "a plain copy from pinned memory";
+    compare(context, row, restored, copy);
+  }
+  CKPT_ASSIGN(const Rate copy, host_copy(context, bytes, Direction::kToHost));
+  row.what = "plain copy into the arena";
+  row.shape = fmt::format("{} bytes, registered shared memory", bytes);
+  row.limit_name = "the same copy into memory of cudaMallocHost";
+  compare(context, row, arena_copy(staging, bytes, queue), copy);
   return {};
 }
 

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <span>
 #include <vector>
 
 #include "bench/gpu/memory_sink.h"
@@ -36,6 +37,8 @@ class StateSink {
   ~StateSink();
 
   uint64_t bytes() const { return bytes_; }
+  // All that is staged, unit by unit.
+  std::span<const ckpt_cuda_piece> pieces() const { return pieces_; }
 
   // Queues the gathering of the state as it is when the device has come to here. One at a time:
   // drains the one before first.

@@ -3,6 +3,7 @@
 #include <chrono>
 
 #include "bench/gpu/benches.h"
+#include "bench/gpu/state_crc.h"
 #include "bench/gpu/state_sink.h"
 #include "bench/gpu/train_work.h"
 #include "tests/trainer/training/training.h"
@@ -35,6 +36,7 @@ struct Session {
   std::unique_ptr<Device> device;
   std::unique_ptr<RankTraining> training;
   std::unique_ptr<StateSink> sink;
+  std::unique_ptr<StateCrc> crc;
 };
 
 TrainConfig config_for(bool tiny, Precision precision) {
@@ -86,6 +88,7 @@ Result<std::shared_ptr<Session>> open_session(const Context& context, Precision 
                .chunk_bytes = 16 << 10,
                .ahead_bytes = 16 << 10};
   CKPT_ASSIGN(session->sink, StateSink::open(session->training->model(), options));
+  CKPT_ASSIGN(session->crc, StateCrc::make(session->sink->pieces(), context.queue.device()));
   return session;
 }
 
@@ -98,6 +101,13 @@ Status step_with_snapshot(Session& session) {
   CKPT_TRY(session.training->steps(
       1, [&](const Parameter& parameter) { session.sink->before_write(parameter); }));
   return session.sink->drain();
+}
+
+// The same with a pass over all state for its CRCs instead.
+Status step_with_crc(Session& session) {
+  CKPT_TRY(session.crc->begin(moetrain::cuda_queue(*session.device).stream()));
+  CKPT_TRY(session.training->steps(1));
+  return session.crc->finish();
 }
 
 Status copy_alone(Session& session) {
@@ -171,6 +181,18 @@ void bench_snapshots(const Context& context, const std::shared_ptr<Session>& ses
           tokens_per_second(session, plain_step));
 }
 
+// Beside the row of a snapshot: what that costs more is the copy's, and its pages'.
+void bench_crc(const Context& context, const std::shared_ptr<Session>& session,
+               const std::string& name) {
+  compare(context,
+          {.what = "step, CRC of all state each, " + name,
+           .shape = shape_of(*session),
+           .unit = "ktok/s",
+           .limit_name = "the same step without",
+           .must = false},
+          tokens_per_second(session, step_with_crc), tokens_per_second(session, plain_step));
+}
+
 Status bench_flops(const Context& context, const std::shared_ptr<Session>& session,
                    const std::string& name) {
   const bool bf16 = session->config.precision == Precision::kBf16;
@@ -196,6 +218,7 @@ Status bench_precision(const Context& context, Precision precision) {
     CKPT_ASSIGN(times, lengthen_step(*session));
   }
   bench_snapshots(context, session, times, name, /*bounded=*/true);
+  bench_crc(context, session, name);
   return bench_flops(context, session, name);
 }
 

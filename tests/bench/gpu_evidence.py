@@ -1,197 +1,297 @@
 #!/usr/bin/env python3
-"""Rows of ./dev gpu: gpu_evidence.py SOURCES CMAKE
+"""The course of ./dev gpu, over programs that do what a test wants: gpu_evidence.py SOURCES BIN
 
-Where the whole build cannot be configured, the row is skipped if a library is missing, with its
-name, and else a failure: nothing was shown. A sanitizer must say itself that it found nothing."""
+BIN has the real programs, built for the emulated device.
+One error loses one row, whatever it is; the document and the table say what there was no time for,
+what this machine lacks, and what failed."""
 
 import os
+import shutil
 import subprocess
 import sys
-import tempfile
 import unittest
 
-SOURCES, CMAKE = sys.argv[1:3]
+from gpu_stubs import PASSES, Checkout, begun, row
 
-# Runs the part of evidence.sh in a folder of its own, with another cmake, and prints its row.
-SCRIPT = r'''
-set -euo pipefail
-say() { :; }
-cmake() { %s; }
-preset_flags=()
-source "$SOURCES/bench/gpu/evidence.sh"
-gpu_tests_of_client_and_trainer
-printf '%%s\n' "${gpu_rows[@]:2}"
-'''
-
-# A program of checks, with what it prints and how it ends.
-CHECKS = r'''
-set -euo pipefail
-say() { :; }
-mkdir -p build/gpu
-source "$SOURCES/bench/gpu/evidence.sh"
-program() { printf "%s" "$LOG"; return "$STATUS"; }
-export -f program
-gpu_checks "$WHAT" log 20 bash -c program 2>/dev/null
-printf '%s\n' "${gpu_rows[@]:2}"
-'''
-FOUND_NOTHING = "a_check: seed 7\ngpu_check: 40 checks on the GPU, 0 found something\n"
-MEMCHECK = "compute-sanitizer memcheck, gpu_check"
-RACECHECK = "compute-sanitizer racecheck, gpu_check"
-NO_ERRORS = "========= ERROR SUMMARY: 0 errors\n"
-NO_RACES = "========= RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)\n"
-
-# What other versions say than those that are likely to be here.
-RECORDED = {
-    # pkgconf
-    "Package 'libisal', required by 'virtual:world', not found": """
--- Checking for module 'libisal'
---   Package 'libisal', required by 'virtual:world', not found
-CMake Error at /usr/share/cmake-3.25/Modules/FindPkgConfig.cmake:607 (message):
-  A required package was not found
-Call Stack (most recent call first):
-  CMakeLists.txt:6 (pkg_check_modules)
-""",
-    # pkg-config 0.29
-    "No package 'libisal' found": """
--- Checking for module 'libisal'
---   No package 'libisal' found
-CMake Error at /usr/share/cmake-3.22/Modules/FindPkgConfig.cmake:603 (message):
-  A required package was not found
-""",
-    # CMake 3.28
-    "Package 'openblas' not found": """
--- Checking for module 'openblas'
---   Package 'openblas' not found
-CMake Error at /usr/share/cmake-3.28/Modules/FindPkgConfig.cmake:619 (message):
-  The following required packages were not found:
-
-   - openblas
-
-""",
-    "Package dependency requirement 'liburing >= 2' could not be satisfied.": """
---   Package dependency requirement 'liburing >= 2' could not be satisfied.
-Package 'liburing' has version '1.0', required version is '>= 2'
-CMake Error at /usr/share/cmake-3.25/Modules/FindPkgConfig.cmake:607 (message):
-  A required package was not found
-""",
-    "Could NOT find ZLIB (missing: ZLIB_LIBRARY)": """
-CMake Error at /usr/share/cmake-3.25/Modules/FindPackageHandleStandardArgs.cmake:230 (message):
-  Could NOT find ZLIB (missing: ZLIB_LIBRARY)
-""",
-}
-
-# Faults, though something optional is missing, too, or comes after.
-FAULTS = [
-    "CMake Error: The source directory does not exist.",
-    "",
-    """
--- Could NOT find NCCL (missing: NCCL_LIBRARY)
---   Package 'nope', required by 'virtual:world', not found
-CMake Error at CMakeLists.txt:5 (message):
-  the compiler is too old
-""",
-    """
-CMake Error at CMakeLists.txt:5 (add_library):
-  Cannot find source file: there.cc
-
-CMake Error at CMakeLists.txt:9 (find_path):
-  Could not find ASIO_INCLUDE_DIR using the following files: asio.hpp
-""",
-]
-
-# For this machine's CMake, with what a missing library is called in the row.
-HERE = {
-    "find_program(FLATC no-such-flatc REQUIRED)": "no-such-flatc",
-    "find_path(ASIO_INCLUDE_DIR no/such/asio.hpp REQUIRED)": "no/such/asio.hpp",
-    "find_library(GLOO_LIBRARY no-such-gloo REQUIRED)": "no-such-gloo",
-    "find_package(NoSuchDB REQUIRED)": "NoSuchDB",
-    "find_package(PkgConfig REQUIRED)\npkg_check_modules(ISAL REQUIRED libnosuch)": "libnosuch",
-}
+SOURCES, BIN = sys.argv[1:3]
+HANGS = "exec tail -f /dev/null"
+DIES = "kill -SEGV $$"
 
 
 class Evidence(unittest.TestCase):
-    def checked(self, what, log, status=0):
-        with tempfile.TemporaryDirectory() as folder:
-            environment = os.environ | {"SOURCES": SOURCES, "WHAT": what, "LOG": log,
-                                        "STATUS": str(status)}
-            done = subprocess.run(["bash", "-c", CHECKS], cwd=folder, env=environment,
-                                  capture_output=True, text=True, check=True)
-        verdict, reason = done.stdout.splitlines()
-        return verdict, reason
+    def setUp(self):
+        self.checkout = Checkout(self, SOURCES)
 
-    def test_checks(self):
-        self.assertEqual(self.checked("kernels", FOUND_NOTHING),
-                         ("pass", "40 checks on the GPU, 0 found something, seed 7"))
-        verdict, reason = self.checked("kernels", "note bf16: off by 0.1\n" + FOUND_NOTHING)
-        self.assertEqual(verdict, "pass")
-        self.assertTrue(reason.endswith("seed 7; bf16: off by 0.1"), reason)
-        self.assertEqual(self.checked("kernels", FOUND_NOTHING, 1)[0], "fail")
-        self.assertEqual(self.checked("kernels", "a_check: seed 7\n")[0], "fail")
+    def test_everything_passes(self):
+        done = self.checkout.run(CKPT_COMMIT="abc")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        document = self.checkout.document()
+        self.assertEqual(document["status"], "complete")
+        self.assertEqual(document["lacks"], [])
+        self.assertTrue(document["whole"])
+        self.assertEqual((document["commit"], document["device"], document["pairs"]),
+                         ("abc", "Some GPU", 11))
+        self.assertEqual(self.checkout.rows() | {"build": "", "client and trainer": ""}, {
+            "build": "",
+            "training: steps": ("pass", "40 checks on the GPU, 0 found something, seed 7"),
+            "NCCL: a group of one rank": ("pass",
+                                          "40 checks on the GPU, 0 found something, seed 7"),
+            "kernels: pack": ("pass", "40 checks on the GPU, 0 found something, seed 7"),
+            "kernels: sums": ("pass", "40 checks on the GPU, 0 found something, seed 7"),
+            "packing": ("pass", ""),
+            "compute-sanitizer memcheck, gpu_check": ("pass",
+                                                      "2 groups clean, 80 checks on the GPU"),
+            "compute-sanitizer memcheck, gpu_train_check": ("pass",
+                                                            "1 groups clean, 40 checks on the GPU"),
+            "compute-sanitizer racecheck, gpu_check": ("pass",
+                                                       "2 groups clean, 80 checks on the GPU"),
+            "compute-sanitizer synccheck, gpu_check": ("pass",
+                                                       "2 groups clean, 80 checks on the GPU"),
+            "compute-sanitizer initcheck, gpu_check": ("pass",
+                                                       "2 groups clean, 80 checks on the GPU"),
+            "client and trainer": "",
+        })
+        self.assertEqual(self.checkout.rows()["client and trainer"][0], "skipped")
+        self.assertTrue(done.stdout.endswith(
+            "bounds that must hold: 1 shown, 0 missed, 0 inconclusive; all else: 10 passed, 0 "
+            "failed, 1 skipped (0 for lack of time), which shows nothing\n"), done.stdout)
+        self.assertIn("=== kernels: pack\na_check: seed 7", self.checkout.log())
+        self.assertEqual(sorted(os.listdir(self.checkout.root / "out")), ["gpu.json", "gpu.log"])
 
-    def test_sanitizer_that_found_nothing(self):
-        for what, said in (MEMCHECK, NO_ERRORS), (RACECHECK, NO_RACES):
-            self.assertEqual(self.checked(what, FOUND_NOTHING + said)[0], "pass", said)
+    def test_document_is_there_after_each_row(self):
+        self.checkout.programs["gpu_check"]["*sums"] = "cp out/gpu.json before.json; " + PASSES
+        checks = self.checkout.programs["gpu_check"]
+        self.checkout.programs["gpu_check"] = {"*sums": checks.pop("*sums")} | checks
+        self.checkout.run("--only", "checks")
+        before = self.checkout.document("before.json")
+        self.assertEqual(before["status"], "running")
+        self.assertEqual([found["what"] for found in before["results"]][-1], "kernels: pack")
 
-    def test_sanitizer_that_did_not_say_so(self):
-        races = "========= RACECHECK SUMMARY: {} hazards displayed ({} errors, {} warnings)\n"
-        for what, said in (
-                (MEMCHECK, ""),  # it was not there, or was ended
-                (MEMCHECK, "========= ERROR SUMMARY: 2 errors\n"),
-                (MEMCHECK, "========= ERROR SUMMARY: 10 errors\n"),
-                (MEMCHECK, "ERROR SUMMARY: 0 errors\n"),  # somebody else
-                (MEMCHECK, NO_ERRORS + "========= ERROR SUMMARY: 1 error\n"),
-                (RACECHECK, ""),
-                (RACECHECK, NO_ERRORS),
-                (RACECHECK, races.format(1, 0, 1)),
-                (RACECHECK, races.format(1, 1, 0)),
-        ):
-            verdict, reason = self.checked(what, FOUND_NOTHING + said)
-            self.assertEqual(verdict, "fail", said)
-            self.assertIn("did not say that it found nothing", reason)
-        verdict, reason = self.checked(RACECHECK, FOUND_NOTHING + races.format(3, 3, 0), 9)
-        self.assertEqual(verdict, "fail")
-        self.assertIn("RACECHECK SUMMARY: 3 hazards", reason)
+    def test_group_that_dies_loses_its_row(self):
+        checks = self.checkout.programs["gpu_check"]
+        self.checkout.programs["gpu_check"] = {"*pack": DIES} | checks
+        done = self.checkout.run("--only", "checks")
+        self.assertEqual(done.returncode, 1)
+        rows = self.checkout.rows()
+        self.assertEqual(rows["kernels: pack"], ("fail", "ended by signal 11, no seed"))
+        self.assertEqual(rows["kernels: sums"][0], "pass")
+        self.assertEqual(self.checkout.document()["failed"], 1)
+        self.assertFalse(self.checkout.document()["whole"])  # --only
 
-    def row(self, cmake, **environment):
-        with tempfile.TemporaryDirectory() as folder:
-            environment = os.environ | environment | {"SOURCES": SOURCES, "CMAKE": CMAKE}
-            done = subprocess.run(["bash", "-c", SCRIPT % cmake], cwd=folder, env=environment,
-                                  capture_output=True, text=True, check=True)
-        verdict, reason = done.stdout.splitlines()
-        return verdict, reason
+    def test_group_that_finds_something_fails_with_its_words(self):
+        checks = self.checkout.programs["gpu_check"]
+        self.checkout.programs["gpu_check"] = {
+            "*pack": 'echo "gpu_check: seed 9"; echo "FAILED pack_x: off by 1"; exit 1',
+            "*sums": "echo nothing at all"} | checks
+        self.checkout.programs["gpu_train_check"] = {
+            "*steps": 'echo "note bf16: off by 0.1"; ' + PASSES,
+            "--groups": "echo steps"}
+        self.checkout.run("--only", "checks")
+        rows = self.checkout.rows()
+        self.assertEqual(rows["kernels: pack"],
+                         ("fail", "exit status 1, FAILED pack_x: off by 1, seed 9"))
+        self.assertEqual(rows["kernels: sums"][0], "fail")  # it says nothing of checks
+        self.assertTrue(rows["training: steps"][1].endswith("seed 7; bf16: off by 0.1"))
+        self.assertEqual(rows["NCCL: a group of one rank"], ("skipped", "CMake found no NCCL"))
 
-    def recorded(self, log):
-        return self.row('printf "%s" "$LOG"; return 1', LOG=log)
+    def test_group_that_hangs_loses_its_row(self):
+        checks = self.checkout.programs["gpu_check"]
+        self.checkout.programs["gpu_check"] = {"*pack": HANGS} | checks
+        self.checkout.stage("gpu_check_cap=3; gpu_checks")
+        rows = self.checkout.rows()
+        self.assertEqual(rows["kernels: pack"], ("fail", "not done after 3 s, no seed"))
+        self.assertEqual(rows["kernels: sums"][0], "pass")
 
-    def configured(self, project):
-        with tempfile.TemporaryDirectory() as folder:
-            with open(os.path.join(folder, "CMakeLists.txt"), "w", encoding="utf-8") as file:
-                file.write(f"cmake_minimum_required(VERSION 3.25)\nproject(x NONE)\n{project}\n")
-            return self.row('"$CMAKE" -S "$PROJECT" -B "$PROJECT/build"', PROJECT=folder)
+    def test_bench_that_hangs_loses_its_share(self):
+        self.checkout.programs["gpu_bench"]["*"] = row("one") + begun("two") + HANGS
+        self.checkout.stage("gpu_bench_cap=5; gpu_benches")
+        rows = self.checkout.rows()
+        self.assertEqual(rows["one"][0], "measured")
+        self.assertEqual(rows["two"], ("fail", "not done after 5 s"))
+        self.assertEqual(rows["bench pack"][0], "fail")
 
-    def test_recorded_libraries(self):
-        for missing, log in RECORDED.items():
+    def test_what_has_no_time_is_skipped(self):
+        done = self.checkout.stage("gpu_deadline=0; CUDACXX=nvcc; gpu_checks; gpu_benches; "
+                                   "gpu_sanitizers; gpu_tests_of_client_and_trainer; "
+                                   "gpu_print_table")
+        rows = self.checkout.rows()
+        self.assertEqual(len(rows), 11, rows)
+        for what in ("training: steps", "kernels: sums", "bench pack",
+                     "compute-sanitizer memcheck, gpu_check", "client and trainer"):
+            self.assertEqual(rows[what][0], "skipped")
+            self.assertTrue(rows[what][1].startswith("no time left"), rows[what])
+        self.assertEqual(rows["compute-sanitizer racecheck, gpu_check"][1],
+                         "no time left for pack sums; 0 groups clean, 0 checks on the GPU")
+        document = self.checkout.document()
+        self.assertEqual(document["without_time"], 11)
+        self.assertEqual(document["failed"], 0)
+        self.assertFalse(document["whole"])
+        self.assertIn("11 skipped (11 for lack of time)", done.stdout.splitlines()[-1])
+
+    def test_end_by_the_budget_is_no_failure(self):
+        for ending, verdict, why in (("124 10 10 150", "late", ", after 10 s"),
+                                     ("137 15 10 150", "late", ", after 15 s"),
+                                     ("124 150 150 150", "fail", "not done after 150 s"),
+                                     ("137 3 150 150", "fail", "ended by signal 9"),
+                                     ("139 3 10 150", "fail", "ended by signal 11"),
+                                     ("lost 0 0 150", "fail", "nothing is known of its end"),
+                                     ("late 0 0 150", "late", "")):
+            with self.subTest(ending):
+                done = self.checkout.stage(f"gpu_ending {ending}; echo \"$gpu_verdict:$gpu_why\"")
+                self.assertEqual(done.stdout, f"{verdict}:{why}\n", done.stderr)
+        self.assertEqual(self.checkout.stage("gpu_ending 1 3 10 150 || echo ended").stdout,
+                         "ended\n")
+
+    def test_bench_that_loses_the_device_goes_on_in_another_process(self):
+        self.checkout.programs["gpu_bench"]["*"] = row("one") + (
+            f'if [[ $* != *"--skip two"* ]]; then {row("two", verdict="fail")} exit 3; fi\n'
+        ) + row("three")
+        self.checkout.run("--only", "benches")
+        rows = self.checkout.rows()
+        self.assertEqual([rows[what][0] for what in ("one", "two", "three")],
+                         ["measured", "fail", "measured"])
+        self.assertNotIn("bench pack", rows)
+
+    def test_bench_that_dies_loses_the_row_it_measured(self):
+        self.checkout.programs["gpu_bench"]["*"] = row("one") + (
+            f'if [[ $* != *"--skip two"* ]]; then {begun("two")} {DIES}; fi\n') + row("three")
+        done = self.checkout.run("--only", "pack")
+        self.assertEqual(done.returncode, 1)
+        rows = self.checkout.rows()
+        self.assertEqual(rows["two"], ("fail", "ended by signal 11"))
+        self.assertEqual(rows["three"][0], "measured")
+        self.assertNotIn("kernels: pack", rows)
+
+    def test_program_that_names_nothing_fails(self):
+        self.checkout.programs["gpu_check"]["--groups"] = DIES
+        self.checkout.programs["gpu_bench"]["--list"] = ":"
+        self.assertEqual(self.checkout.run("--only", "checks,benches").returncode, 1)
+        rows = self.checkout.rows()
+        self.assertEqual(rows["gpu_check --groups"][0], "fail")
+        self.assertEqual(rows["gpu_bench --list"][0], "fail")
+        self.assertEqual(rows["training: steps"][0], "pass")
+
+    def test_bench_that_cannot_begin_ends(self):
+        self.checkout.programs["gpu_bench"]["*"] = "exit 3"
+        self.checkout.run("--only", "benches")
+        self.assertEqual(self.checkout.rows()["bench pack"],
+                         ("fail", "exit status 3; rows that are not here were not measured"))
+
+    def test_sanitizer_fails_with_findings_of_any_group(self):
+        tool = self.checkout.tools["compute-sanitizer"]
+        self.checkout.tools["compute-sanitizer"] = (
+            'if [[ "$*" == *memcheck*gpu_check*sums ]]; then '
+            'echo "========= ERROR SUMMARY: 2 errors"; exit 9; fi\n' + tool)
+        done = self.checkout.run("--only", "sanitizers")
+        self.assertEqual(done.returncode, 1)
+        rows = self.checkout.rows()
+        self.assertEqual(rows["compute-sanitizer memcheck, gpu_check"],
+                         ("fail", "sums: exit status 9, ERROR SUMMARY: 2 errors, no seed; 1 groups "
+                                  "clean, 40 checks on the GPU"))
+        self.assertEqual(rows["compute-sanitizer racecheck, gpu_check"][0], "pass")
+
+    def test_sanitizer_that_is_refused_or_not_there_is_skipped(self):
+        tool = self.checkout.tools["compute-sanitizer"]
+        self.checkout.tools["compute-sanitizer"] = (
+            'echo "========= Error: Device not supported. Please use another"; exit 1\n')
+        self.assertEqual(self.checkout.run("--only", "sanitizers").returncode, 0)
+        self.assertEqual(self.checkout.rows()["compute-sanitizer memcheck, gpu_check"],
+                         ("skipped", "this machine refuses the tool"))
+        del self.checkout.tools["compute-sanitizer"]
+        self.assertEqual(self.checkout.run("--only", "sanitizers").returncode, 0)
+        self.assertEqual(self.checkout.rows()["compute-sanitizer"], ("skipped", "not installed"))
+        self.assertTrue(tool)
+
+    def test_machine_without_a_device_says_so(self):
+        self.checkout.programs["gpu_check"] = {
+            "--device": 'echo "gpu_check: skipped: no CUDA device (none)"; exit 77',
+            "''": 'echo "gpu_check: 9 checks on the CPU, 0 found something"; '
+                  'echo "gpu_check: 40 checks skipped: no CUDA device (none)"; exit 77'}
+        self.checkout.programs["gpu_train_check"] = {
+            "''": 'echo "gpu_train_check: 3 checks skipped: no CUDA device (none)"; exit 77'}
+        del self.checkout.tools["nvidia-smi"]
+        done = self.checkout.run("--budget", "1")  # which does not end the build
+        self.assertEqual(done.returncode, 77, done.stderr)
+        document = self.checkout.document()
+        self.assertEqual(document["status"], "no device")
+        self.assertEqual(document["lacks"], ["CUDA device"])
+        self.assertEqual(document["failed"], 0)
+        rows = self.checkout.rows()
+        self.assertEqual(rows["build"], ("pass", "NCCL 2.28: libnccl.so"))
+        for what in ("gpu_check", "gpu_train_check", "benches", "compute-sanitizer"):
+            self.assertEqual(rows[what], ("skipped", "no CUDA device (none)"))
+        self.assertIn("this machine lacks: CUDA device", done.stdout)
+        self.checkout.programs["gpu_check"]["''"] = 'echo "FAILED x_cpu: wrong"; exit 1'
+        self.assertEqual(self.checkout.run().returncode, 1)
+
+    def test_machine_with_nothing_to_build_with_says_so(self):
+        for missing, lacks in ((["nvcc"], ["nvcc"]), (["cmake", "ninja", "c++"],
+                                                      ["cmake", "ninja", "C++ compiler"])):
             with self.subTest(missing):
-                verdict, reason = self.recorded(log)
-                self.assertEqual(verdict, "skipped")
-                self.assertIn(f"of the libraries of a whole build: {missing} (", reason)
+                tools = dict(self.checkout.tools)
+                for name in missing:
+                    del self.checkout.tools[name]
+                done = self.checkout.run(CUDACXX=str(self.checkout.root / "tools/nvcc"))
+                self.checkout.tools = tools
+                self.assertEqual(done.returncode, 78, done.stderr)
+                self.assertEqual(self.checkout.document()["status"], "nothing to build with")
+                self.assertEqual(self.checkout.document()["lacks"], lacks)
+                self.assertIn("this machine lacks: " + " ".join(lacks), done.stdout)
 
-    def test_recorded_faults(self):
-        for log in FAULTS:
-            with self.subTest(log):
-                self.assertEqual(self.recorded(log)[0], "fail")
+    def test_build_that_fails_or_is_not_done(self):
+        self.checkout.tools["cmake"] = '[[ $1 != --build ]] || { echo "x.cc: error: no"; exit 2; }'
+        done = self.checkout.run()
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(self.checkout.document()["status"], "not built")
+        self.assertEqual(self.checkout.rows(), {"build": ("fail", "building: exit status 2")})
+        self.assertIn("x.cc: error: no", done.stderr)
+        self.assertIn("x.cc: error: no", self.checkout.log())
+        self.checkout.tools["cmake"] = HANGS
+        self.checkout.stage("gpu_deadline=$((SECONDS + 3)); gpu_build_programs || true")
+        self.assertIn("the same command again goes on with it", self.checkout.rows()["build"][1])
 
-    def test_missing_here(self):
-        for project, missing in HERE.items():
-            with self.subTest(project):
-                verdict, reason = self.configured(project)
-                self.assertEqual(verdict, "skipped")
-                self.assertIn(missing, reason)
+    def test_native_architecture_only_where_there_is_a_device(self):
+        self.checkout.tools["cmake"] = 'echo "$*" >>commands'
+        self.checkout.run("--only", "checks")
+        commands = self.checkout.root / "commands"
+        self.assertIn(" -DCMAKE_CUDA_ARCHITECTURES=native ", commands.read_text())
+        commands.unlink()
+        del self.checkout.tools["nvidia-smi"]
+        self.checkout.run("--only", "checks")
+        self.assertIn(" -UCMAKE_CUDA_ARCHITECTURES ", commands.read_text())
 
-    def test_fault_here(self):
-        verdict, reason = self.configured("find_package(NoSuchDB)\nmessage(FATAL_ERROR other)")
-        self.assertEqual(verdict, "fail")
-        self.assertIn("cannot be configured", reason)
+    def test_commit_of_sources_without_git_is_unknown(self):
+        if shutil.which("git"):
+            self.checkout.tools["git"] = "echo /"  # of a repository that they only lie in
+        self.checkout.run("--only", "tests")
+        self.assertEqual(self.checkout.document()["commit"], "unknown")
+
+    def test_real_programs(self):
+        facts = subprocess.run([f"{BIN}/gpu_bench", "--facts"], capture_output=True, text=True,
+                               check=False)
+        if '"device": "emulated"' not in facts.stdout:
+            self.skipTest("built for CUDA")
+        # In tiny sizes, and one group of each.
+        for name, groups in (("gpu_check", "echo sums"), ("gpu_train_check", "echo nccl")):
+            self.checkout.programs[name] = {"--groups": groups,
+                                            "*": f'exec {BIN}/{name} "$@" --tiny'}
+        self.checkout.programs["gpu_bench"] = {"*": f'exec {BIN}/gpu_bench "$@" --tiny'}
+        done = self.checkout.run("--only", "checks,staging", "--pairs", "2")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        rows = self.checkout.rows()
+        self.assertEqual(rows["kernels: sums"][0], "pass")
+        self.assertEqual(rows["NCCL: a group of one rank"][0], "pass")
+        for what in ("device to arena", "arena to device", "plain copy into the arena"):
+            self.assertEqual(rows[what][0], "measured")
+        staged = self.checkout.document()["results"][-3]
+        self.assertEqual((staged["what"], len(staged["runs"])), ("device to arena", 2))
+        self.assertEqual(self.checkout.document()["device"], "emulated")
+
+    def test_bad_arguments(self):
+        for words in (["--pair", "5"], ["--pairs", "1"], ["--budget", "x"], ["--budget"],
+                      ["--only", "nothing"], ["--out"]):
+            with self.subTest(words):
+                self.assertEqual(self.checkout.run(*words).returncode, 2)
 
 
-unittest.main(argv=sys.argv[:1])
+unittest.main(argv=[sys.argv[0], *sys.argv[3:]])

@@ -1,13 +1,9 @@
-// The table and the file of gpu_bench.
+// The rows of gpu_bench: for people, for the shell, and as JSON.
 #include <gtest/gtest.h>
 
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "bench/gpu/report.h"
-#include "tests/support/temp_folder.h"
 
 namespace bench::gpu {
 namespace {
@@ -51,38 +47,44 @@ TEST(GpuReport, ABoundStaysThoughWhatItIsAboutDidNotComeAbout) {
     const Row inconclusive = measured(other, paired({100}, {engine}));
     EXPECT_EQ(inconclusive.verdict, "inconclusive");
     EXPECT_EQ(inconclusive.reason, "the copy does not fit");
-    EXPECT_TRUE(summary_of({inconclusive})
-                    .starts_with("bounds that must hold: 0 shown, 0 missed, 1 inconclusive;"));
+    EXPECT_TRUE(to_record(inconclusive).starts_with("row\tbound\tinconclusive\t"));
   }
 }
 
 TEST(GpuReport, TheTableHasALineForEachRow) {
-  Row skipped = row(0);
-  skipped.what = "a rather long name of a check";
-  skipped.verdict = "skipped";
-  skipped.reason = "no CUDA device";
-  const std::string table = to_table({measured(row(0.6), paired({2000}, {1500})), skipped});
-  EXPECT_NE(table.find("pack "), std::string::npos);
-  EXPECT_NE(table.find("1500.00    2000.00  GB/s     0.750 [0.750, 0.750]   0.60  pass\n"),
-            std::string::npos)
-      << table;
-  EXPECT_NE(table.find("skipped: no CUDA device\n"), std::string::npos);
-  EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), 4);
-  EXPECT_TRUE(table.ends_with(
-      "bounds that must hold: 1 shown, 0 missed, 0 inconclusive; all else: 0 passed, 0 failed, 1 "
-      "skipped, which shows nothing\n"))
-      << table;
+  const std::string line = to_table_line(measured(row(0.6), paired({2000}, {1500})));
+  EXPECT_TRUE(line.starts_with("pack "));
+  EXPECT_TRUE(line.ends_with("1500.00    2000.00  GB/s     0.750 [0.750, 0.750]    0.60  pass"))
+      << line;
+  const Row skipped = told("a rather long name of a check that is longer than its column",
+                           "skipped", "no CUDA device");
+  const std::string long_line = to_table_line(skipped);
+  EXPECT_TRUE(long_line.starts_with(skipped.what + " "));
+  EXPECT_TRUE(long_line.ends_with("skipped: no CUDA device"));
+  EXPECT_EQ(table_head().find("verdict"), line.find("pass"));
 }
 
-TEST(GpuReport, OnlyBoundsThatMustHoldAreCountedAsShown) {
-  const Row noisy = measured(row(0.6), paired({100, 150}, {90, 135}));
-  const Row aim = measured(row(0.6, false), paired({100}, {70}));
-  const std::string summary =
-      summary_of({measured(row(0.6), paired({100}, {50})), noisy, aim,
-                  measured(row(0), paired({100}, {50})), told("checks", "pass", "")});
-  EXPECT_EQ(summary,
-            "bounds that must hold: 0 shown, 1 missed, 1 inconclusive; all else: 2 passed, 0 "
-            "failed, 0 skipped, which shows nothing");
+TEST(GpuReport, ARecordSaysWhatARowCountsAs) {
+  const auto fields_of = [](const Row& row) {
+    std::vector<std::string> fields(1);
+    for (const char c : to_record(row)) {
+      if (c == '\t') {
+        fields.emplace_back();
+      } else {
+        fields.back() += c;
+      }
+    }
+    return fields;
+  };
+  const Row bounded = measured(row(0.6), paired({100}, {50}));
+  EXPECT_EQ(fields_of(bounded),
+            (std::vector<std::string>{"row", "bound", "fail", "pack", to_table_line(bounded),
+                                      to_json(bounded)}));
+  EXPECT_EQ(fields_of(measured(row(0.6, false), paired({100}, {70})))[1], "other");
+  EXPECT_EQ(fields_of(measured(row(0), paired({100}, {50})))[1], "other");
+  const auto odd = fields_of(told("checks", "fail", "two\tfields\non two lines"));
+  ASSERT_EQ(odd.size(), 6u);
+  EXPECT_TRUE(odd[4].ends_with("fail: two fields on two lines")) << odd[4];
 }
 
 TEST(GpuReport, ARowIsSaidInOneLine) {
@@ -91,55 +93,31 @@ TEST(GpuReport, ARowIsSaidInOneLine) {
   EXPECT_EQ(to_line(told("checks", "skipped", "no GPU")), "checks: skipped: no GPU");
 }
 
-TEST(GpuReport, TheDocumentIsJsonWithEveryFigure) {
-  Row skipped = row(0);
-  skipped.verdict = "skipped";
-  skipped.reason = "a \"quoted\" \\ reason\n";
-  Facts facts{{"device", "Some \"GPU\""}, {"commit", "abc"}};
-  set_fact(facts, {"pairs", "12", /*is_number=*/true});
-  set_fact(facts, {"commit", "def"});
-  const std::string text = to_json(facts, {measured(row(0.6), paired({2000}, {1500})), skipped});
-  const nlohmann::json document = nlohmann::json::parse(text);
-  EXPECT_EQ(document["device"], "Some \"GPU\"");
-  EXPECT_EQ(document["pairs"], 12);
-  EXPECT_EQ(document["commit"], "def");
-  EXPECT_EQ(text.find("abc"), std::string::npos);
-  const nlohmann::json& first = document["results"][0];
+TEST(GpuReport, TheJsonOfARowHasEveryFigure) {
+  const std::string text = to_json(measured(row(0.6), paired({2000}, {1500})));
+  EXPECT_EQ(text.find('\n'), std::string::npos);
+  const nlohmann::json first = nlohmann::json::parse(text);
   EXPECT_EQ(first["verdict"], "pass");
+  EXPECT_EQ(first["must"], true);
   EXPECT_EQ(first["value"], 1500);
   EXPECT_EQ(first["limit"], 2000);
   EXPECT_EQ(first["ratio_interval"], (nlohmann::json{0.75, 0.75}));
   EXPECT_EQ(first["runs"].size(), 12u);
-  const nlohmann::json& second = document["results"][1];
+  const nlohmann::json second =
+      nlohmann::json::parse(to_json(told("", "skipped", "a \"quoted\" \\ reason\n")));
   EXPECT_EQ(second["reason"], "a \"quoted\" \\ reason\n");
   EXPECT_TRUE(second["pass_ratio"].is_null());
   EXPECT_FALSE(second.contains("value"));
 }
 
 TEST(GpuReport, ANumberThatJsonDoesNotKnowIsNull) {
-  const std::string text = to_json({}, {measured(row(0), paired({0}, {1}))});
-  EXPECT_TRUE(nlohmann::json::parse(text)["results"][0]["ratio_to_limit"].is_null());
+  const std::string text = to_json(measured(row(0), paired({0}, {1})));
+  EXPECT_TRUE(nlohmann::json::parse(text)["ratio_to_limit"].is_null());
 }
 
-TEST(GpuReport, FilesAreNamedAfterTheDevice) {
-  EXPECT_EQ(file_name_for("NVIDIA H200", true), "gpu-nvidia-h200.json");
-  EXPECT_EQ(file_name_for("NVIDIA H200", false), "gpu-nvidia-h200-part.json");
-  EXPECT_EQ(file_name_for("NVIDIA A100-SXM4 (80GB)/x", true), "gpu-nvidia-a100-sxm4-80gb-x.json");
-  EXPECT_EQ(file_name_for("../..", true), "gpu-.json");
-}
-
-TEST(GpuReport, AFileIsReplacedAsAWholeOrNotAtAll) {
-  ckpt::test::TempFolder folder;
-  const std::string path = folder.path("gpu-x.json");
-  ASSERT_TRUE(write_file(path, "old and longer").ok());
-  ASSERT_TRUE(write_file(path, "new").ok());
-  std::stringstream content;
-  content << std::ifstream(path).rdbuf();
-  EXPECT_EQ(content.str(), "new");
-  const std::string nowhere = folder.path("no such folder/gpu-x.json");
-  const ckpt::Status refused = write_file(nowhere, "new");
-  ASSERT_FALSE(refused.ok());
-  EXPECT_NE(refused.error().message.find(nowhere), std::string::npos);
+TEST(GpuReport, MembersOfADocumentAreQuoted) {
+  EXPECT_EQ(text_member("device", "Some \"GPU\""), R"("device": "Some \"GPU\"")");
+  EXPECT_EQ(number_member("multiprocessors", 132), R"("multiprocessors": 132)");
 }
 
 }  // namespace

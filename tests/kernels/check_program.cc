@@ -1,5 +1,6 @@
 #include "tests/kernels/check_program.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <optional>
@@ -15,12 +16,15 @@ namespace {
 constexpr uint32_t kTimeoutMs = 600'000;
 
 constexpr const char* kUsage =
-    "usage: %s [--seed N] [--filter TEXT] [--tiny] [--list | --device]\n"
+    "usage: %s [--seed N] [--filter TEXT] [--group NAME] [--tiny]\n"
+    "       [--list | --groups | --device]\n"
     "\n"
     "  --seed N       random numbers as in the run that printed this seed\n"
     "  --filter TEXT  only checks with TEXT in their name\n"
+    "  --group NAME   only checks of this group\n"
     "  --tiny         sizes for an emulated device, or to run under another tool\n"
     "  --list         their names\n"
+    "  --groups       the names of their groups\n"
     "  --device       only says whether there is a GPU for them\n"
     "\n"
     "Exit code: 0; 1 if a check found something; 77 if none did, but there is no GPU to ask.\n";
@@ -28,8 +32,10 @@ constexpr const char* kUsage =
 struct Options {
   uint64_t seed = std::random_device()();
   std::string filter;
+  std::string group;
   bool tiny = false;
   bool list = false;
+  bool groups = false;
   bool device = false;
 };
 
@@ -39,12 +45,16 @@ std::optional<Options> parse(const std::vector<std::string>& words) {
     const std::string& name = words[i];
     if (name == "--list") {
       options.list = true;
+    } else if (name == "--groups") {
+      options.groups = true;
     } else if (name == "--device") {
       options.device = true;
     } else if (name == "--tiny") {
       options.tiny = true;
     } else if (name == "--filter" && i + 1 < words.size()) {
       options.filter = words[++i];
+    } else if (name == "--group" && i + 1 < words.size()) {
+      options.group = words[++i];
     } else if (name == "--seed" && i + 1 < words.size()) {
       const std::string& value = words[++i];
       char* end = nullptr;
@@ -77,7 +87,7 @@ Outcome run(const std::vector<Check>& checks, CudaQueue* queue, uint64_t seed) {
     }
     ++outcome.run;
     outcome.wrong += findings.empty() ? 0 : 1;
-    const bool lost = !findings.empty() && queue != nullptr && !DeviceArray<float>::make(1).ok();
+    const bool lost = !findings.empty() && queue != nullptr && device_is_lost();
     if (lost) {
       std::printf("FAILED the device is lost since %s; %zu checks are not run\n",
                   check.name.c_str(), checks.size() - outcome.run);
@@ -114,17 +124,28 @@ int run_all(const std::string& name, const Options& options, const std::vector<C
   return of_cpu.wrong + of_gpu.wrong == 0 ? 0 : 1;
 }
 
+bool is_wanted(const Check& check, const Options& options) {
+  if (check.name.find(options.filter) == std::string::npos) return false;
+  return options.group.empty() || options.group == group_of(check);
+}
+
 int check(const CheckProgram& program, const Options& options) {
   std::vector<Check> on_cpu, on_gpu;
+  std::vector<std::string> groups;
   for (const Check& one : program.checks(options.tiny)) {
-    if (one.name.find(options.filter) == std::string::npos) continue;
+    if (!is_wanted(one, options)) continue;
     (one.backend == Backend::kCpu ? on_cpu : on_gpu).push_back(one);
+    const bool is_new = std::find(groups.begin(), groups.end(), group_of(one)) == groups.end();
+    if (is_new) groups.push_back(group_of(one));
     if (options.list) std::printf("%s\n", one.name.c_str());
   }
-  if (options.list) return 0;
-  if (!on_cpu.empty() || !on_gpu.empty()) return run_all(program.name, options, on_cpu, on_gpu);
-  std::fprintf(stderr, "%s: no check has '%s' in its name\n", program.name.c_str(),
-               options.filter.c_str());
+  if (options.groups) {
+    for (const std::string& group : groups) std::printf("%s\n", group.c_str());
+  }
+  if (options.list || options.groups) return 0;
+  if (!groups.empty()) return run_all(program.name, options, on_cpu, on_gpu);
+  std::fprintf(stderr, "%s: no check has '%s' in its name and is of group '%s'\n",
+               program.name.c_str(), options.filter.c_str(), options.group.c_str());
   return 2;
 }
 

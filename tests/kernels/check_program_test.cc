@@ -64,6 +64,20 @@ TEST(CheckProgram, TheDeviceCanBeAskedFor) {
   EXPECT_THAT(ended.output, Not(HasSubstr("FAILED")));
 }
 
+TEST(CheckProgram, RunsOneGroupOfItsChecks) {
+  const std::vector<Check> checks{{"wrong", Backend::kCpu, find_something, "others"},
+                                  {"right", Backend::kCpu, find_nothing, "these"},
+                                  {"also_right", Backend::kCpu, find_nothing, "these"},
+                                  {"alone", Backend::kCpu, find_nothing}};
+  EXPECT_EQ(run(checks, {"--groups"}).output, "others\nthese\nalone\n");
+  const Ended these = run(checks, {"--group", "these"});
+  EXPECT_EQ(these.code, 0) << these.output;
+  EXPECT_THAT(these.output, HasSubstr("2 checks on the CPU, 0 found something"));
+  EXPECT_EQ(run(checks, {"--group", "others"}).code, 1);
+  EXPECT_THAT(run(checks, {"--group", "alone"}).output, HasSubstr("1 checks on the CPU"));
+  EXPECT_EQ(run(checks, {"--group", "thes"}).code, 2);
+}
+
 TEST(CheckProgram, UnknownWordsAreRefusedAndHelpIsGivenAnywhere) {
   EXPECT_EQ(run({}, {"--sed", "1"}).code, 2);
   EXPECT_EQ(run({}, {"--seed", "1x"}).code, 2);

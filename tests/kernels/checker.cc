@@ -27,10 +27,18 @@ void Checker::expect_done() {
 
 std::vector<Check> all_checks(bool tiny) {
   std::vector<Check> all;
-  for (const auto& list : {pack_checks(), byte_checks(), kernel_checks(tiny), dense_checks(),
-                           moe_checks(), sums_checks()}) {
-    all.insert(all.end(), list.begin(), list.end());
-  }
+  const auto add = [&](std::vector<Check> list, const char* group) {
+    for (Check& check : list) {
+      if (check.group.empty()) check.group = group;
+      all.push_back(std::move(check));
+    }
+  };
+  add(pack_checks(), "pack");
+  add(byte_checks(), "bytes");
+  add(kernel_checks(tiny), "");  // a group for each kernel
+  add(dense_checks(), "dense");
+  add(moe_checks(), "moe");
+  add(sums_checks(), "sums");
   return all;
 }
 

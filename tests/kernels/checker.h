@@ -80,7 +80,13 @@ struct Check {
   std::string name;  // letters, digits and underscores
   Backend backend = Backend::kCuda;
   std::function<void(Checker&)> run;
+  // `./dev gpu` runs each group in a process of its own. Letters, digits and underscores; empty:
+  // the check's name.
+  std::string group = {};
 };
+inline const std::string& group_of(const Check& check) {
+  return check.group.empty() ? check.name : check.group;
+}
 
 std::vector<Check> kernel_checks(bool tiny);  // every KernelCase, every variant: kernel_checks.cc
 std::vector<Check> dense_checks();            // AdamW, casts, ...: dense_checks.cc

@@ -274,6 +274,11 @@ void check_like_cpu(Checker& c, const Subject& subject) {
   c.expect(trial.backward(doutput) == gradients, "gradients, repeated: other bits");
 }
 
+// "cross_entropy_7x19" -> "cross_entropy".
+std::string family(const KernelCase& kernel) {
+  return kernel.name.substr(0, kernel.name.find_first_of("0123456789") - 1);
+}
+
 }  // namespace
 
 std::vector<Check> kernel_checks(bool tiny) {
@@ -288,8 +293,8 @@ std::vector<Check> kernel_checks(bool tiny) {
         check(c, {kernel, backend == Backend::kCpu ? nullptr : &copy});
       };
     };
-    all.push_back({name + "_forward", backend, with_subject(check_forward)});
-    all.push_back({name + "_backward", backend, with_subject(check_backward)});
+    all.push_back({name + "_forward", backend, with_subject(check_forward), family(kernel)});
+    all.push_back({name + "_backward", backend, with_subject(check_backward), family(kernel)});
   };
   for (const auto& cases : {dense_cases(), moe_cases()}) {
     for (const KernelCase& kernel : cases) {
@@ -300,10 +305,11 @@ std::vector<Check> kernel_checks(bool tiny) {
   for (const auto& cases : {dense_wide_cases(tiny), moe_wide_cases(tiny)}) {
     for (const KernelCase& kernel : cases) {
       for (const CudaVariant& variant : kernel.cuda) {
-        all.push_back(
-            {"wide_" + kernel.name + "_cuda_" + variant.name, Backend::kCuda, [=](Checker& c) {
-               check_like_cpu(c, {kernel, &variant});
-             }});
+        all.push_back({"wide_" + kernel.name + "_cuda_" + variant.name, Backend::kCuda,
+                       [=](Checker& c) {
+                         check_like_cpu(c, {kernel, &variant});
+                       },
+                       "wide_" + family(kernel)});
       }
     }
   }

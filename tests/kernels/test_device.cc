@@ -2,6 +2,7 @@
 
 #include <cuda_runtime.h>
 
+#include "kernels/cuda/array.h"
 #include "kernels/cuda/queue.h"
 
 namespace ckpt::kernels {
@@ -24,5 +25,7 @@ std::string test_device_name() {
   if (!asked.ok()) return asked.error().message;
   return fmt::format("{}, compute capability {}.{}", device.name, device.major, device.minor);
 }
+
+bool device_is_lost() { return !DeviceArray<std::byte>::make(1).ok(); }
 
 }  // namespace ckpt::kernels

@@ -15,6 +15,8 @@ inline constexpr int kSkippedExitCode = 77;
 std::string why_no_test_device();
 // What it is: "NVIDIA H200, compute capability 9.0".
 std::string test_device_name();
+// True after an error of a kernel's after which CUDA refuses everything to this process.
+bool device_is_lost();
 
 // Device memory cannot be had: it is full, or the device is lost by an error of some kernel's,
 // after which CUDA refuses everything. Thrown by the helpers of cuda_variant.h, since nothing in

@@ -67,4 +67,7 @@ void check_other_ranks(Checker& c, const Sizes& sizes, uint32_t from, uint32_t t
 // group_checks.cc: a group that loses a rank, and lets one in.
 void check_changing_group(Checker& c, const Sizes& sizes);
 
+// nccl_checks.cc: what a group of one can show of NCCL.
+void check_nccl_group_of_one(Checker& c);
+
 }  // namespace moetrain

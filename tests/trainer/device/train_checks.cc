@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "tests/trainer/device/check_parts.h"
+#include "trainer/parallel/comm_nccl.h"
 
 namespace moetrain {
 
@@ -215,6 +216,10 @@ std::vector<Check> train_checks(bool tiny) {
   }
   add("a_group_that_changes_goes_on", check_changing_group);
   add("bf16_follows_fp32", check_bf16);
+  // NCCL allows one rank per GPU. A program that is built without NCCL has no such check.
+  if (has_nccl()) {
+    all.push_back({"nccl_group_of_one", Backend::kCuda, check_nccl_group_of_one, "nccl"});
+  }
   return all;
 }
 

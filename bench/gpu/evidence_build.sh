@@ -1,0 +1,74 @@
+# shellcheck shell=bash
+# What ./dev gpu builds, and what it needs for that: nvcc, CMake, Ninja and a C++ compiler.
+
+# Says what of it is missing.
+gpu_find_tools() {
+  local nvcc compiler
+  if nvcc=$(find_nvcc); then
+    export CUDACXX=$nvcc
+    gpu_member nvcc "$("$nvcc" --version | grep -o 'release [0-9.]*')"
+  else
+    gpu_lacks+=(nvcc)
+  fi
+  command -v cmake >/dev/null || gpu_lacks+=(cmake)
+  command -v ninja >/dev/null || gpu_lacks+=(ninja)
+  for compiler in "${CXX:-c++}" g++ clang++; do
+    command -v "$compiler" >/dev/null && return
+  done
+  gpu_lacks+=('C++ compiler')
+}
+
+# Whether this machine seems to have a GPU, before there is a program that can ask.
+gpu_seems_there() {
+  nvidia-smi -L >/dev/null 2>&1 || compgen -G '/dev/nvidia[0-9]*' >/dev/null || [[ -e /dev/dxg ]]
+}
+
+# gpu_step WHAT LOG COMMAND...: a command that belongs to the build. Sets gpu_why if it fails.
+gpu_step() {
+  local what=$1 log=$2 cap=86400 status=0
+  shift 2
+  # Nobody waits for a device that is not there: then the build is all that can be shown.
+  [[ $gpu_on_device == no ]] || cap=$(gpu_left)
+  gpu_why="$what: no time left"
+  ((cap > 0)) || return 1
+  timeout --kill-after=5 "$cap" "$@" >"$log" 2>&1 </dev/null || status=$?
+  [[ $status -ne 0 ]] || return 0
+  gpu_why="$what: exit status $status"
+  [[ $status -ne 124 && $status -ne 137 ]] ||
+    gpu_why="$what: not done after $cap s; the same command again goes on with it"
+  grep -nE 'FAILED|error|Error' "$log" | head -n 40 >&2 || true
+  say "--- end of $log"
+  tail -n 40 "$log" >&2
+  return 1
+}
+
+# gpu_build PRESET [TARGET...]: configures and builds. Sets gpu_why if that fails.
+gpu_build() {
+  local preset=$1 architectures=-UCMAKE_CUDA_ARCHITECTURES launcher=() targets=()
+  shift
+  (($# == 0)) || targets=(--target "$@")
+  use_ccache
+  [[ $gpu_on_device == no ]] || architectures=-DCMAKE_CUDA_ARCHITECTURES=native
+  mkdir -p "build/$preset"
+  gpu_step configuring "build/$preset/configure.log" cmake --preset "$preset" "${launcher[@]}" \
+    "$architectures" -DCKPT_WERROR="${CKPT_WERROR:-OFF}" || return
+  gpu_step building "build/$preset/build.log" cmake --build --preset "$preset" -j "$(nproc)" \
+    "${targets[@]}"
+}
+
+# The programs of the preset gpu become a row. Fails if they are not there.
+gpu_build_programs() {
+  local begun=$SECONDS ok=yes nccl log
+  say "gpu: building; the log is build/gpu/build.log"
+  gpu_build gpu || ok=no
+  for log in configure build; do
+    [[ ! -e build/gpu/$log.log ]] || cp "build/gpu/$log.log" "$gpu_out/running/$log.log"
+    gpu_merge "$log" "$gpu_out/running/$log.log"
+  done
+  if [[ $ok == no ]]; then
+    gpu_row build fail "$gpu_why" $((SECONDS - begun))
+    return 1
+  fi
+  nccl=$(grep -m 1 -o 'NCCL.*' build/gpu/configure.log) || nccl='NCCL: unknown'
+  gpu_row build pass "$nccl" $((SECONDS - begun))
+}
