@@ -40,7 +40,8 @@ void attention_backward(const AttentionShape& shape, const float* dout, const fl
 // Scores, softmax and its gradient are fp32: a score is not small, and what bf16 would round off it
 // (2^-9 of it) is an error of its probability. So that not all scores need exist at once, heads are
 // dealt with in slabs of at most score_bytes_max, in the queue's scratch (backward with Bf16: half
-// as much again), but of one key head's query heads at least.
+// as much again, and fp32 gradients of the slab's keys), but of one key head's query heads at
+// least.
 //
 // With Bf16 the heads of a slab go in one call of cuBLAS if seq_len and head_dim are multiples of 8
 // and all arrays start at multiples of 16 bytes, else one by one.
@@ -54,7 +55,7 @@ void attention_forward(CudaQueue& queue, const AttentionShape& shape, const Real
 template <typename Real>
 struct CudaAttentionGradients {
   Real* q = nullptr;  // replaced; shaped like q
-  Real* k = nullptr;  // replaced; the query heads of a key head are added up in their order
+  Real* k = nullptr;  // replaced; the query heads of a key head add up in their order, in fp32
   Real* v = nullptr;  // replaced, likewise
 };
 template <typename Real>

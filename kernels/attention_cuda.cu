@@ -8,7 +8,7 @@
 #include "kernels/bf16.h"
 #include "kernels/cuda/batched_gemm.h"
 #include "kernels/cuda/causal_softmax.h"
-#include "kernels/cuda/launch.h"
+#include "kernels/cuda/packed.h"
 
 namespace ckpt::kernels {
 namespace {
@@ -43,6 +43,7 @@ enum Operand {
   kQueryGradient,
   kKeyGradient,
   kValueGradient,
+  kKeySums,  // fp32, of one slab: what a gradient of keys or values adds up to before it is rounded
   kOperands,
 };
 struct HeadArrays {
@@ -77,6 +78,25 @@ __global__ void __launch_bounds__(kBlockThreads)
   pointers[blockIdx.y * heads + at] = arrays.of[blockIdx.y].at(sequence, head);
 }
 
+// Rounds sums [slab.count, seq_len, head_dim] to where the gradient of the slab's key heads is.
+template <int kCount>
+__global__ void __launch_bounds__(kBlockThreads)
+    round_kernel(AttentionShape shape, Slab slab, HeadArray gradient, const float* sums) {
+  for (int64_t row = first_row(); row < slab.count * shape.seq_len; row += row_stride()) {
+    const auto [sequence, head] = query_head(shape, slab, row / shape.seq_len, 0);
+    const int64_t token = row % shape.seq_len;
+    Bf16* const to =
+        static_cast<Bf16*>(gradient.at(sequence, head)) + token * shape.kv_heads * shape.head_dim;
+    const float* const from = sums + row * shape.head_dim;
+    for (int64_t i = int64_t{threadIdx.x} * kCount; i < shape.head_dim; i += blockDim.x * kCount) {
+      const auto pack = load_packed<kCount>(from + i);
+      Packed<Bf16, kCount> rounded;
+      for (int j = 0; j < kCount; ++j) rounded.values[j] = to_bf16(pack.values[j]);
+      store_packed(to + i, rounded);
+    }
+  }
+}
+
 float score_scale(const AttentionShape& shape) {
   return 1.0f / std::sqrt(static_cast<float>(shape.head_dim));
 }
@@ -107,17 +127,20 @@ class Heads {
   }
 
   // Scratch for the pointers, fp32 scores and, if they cannot have the same memory, what becomes of
-  // them.
+  // them; then also the sums over the query heads of a key head.
   void take_scratch(bool scores, bool gradients) {
     const int64_t heads = slab_heads_ * group_;
     const int64_t pointer_bytes = aligned(heads * kOperands * int64_t{sizeof(void*)});
     const int64_t score_bytes = scores ? aligned(heads * matrix() * int64_t{sizeof(float)}) : 0;
-    const int64_t gradient_bytes = gradients ? heads * matrix() * int64_t{sizeof(Real)} : 0;
-    auto* memory = static_cast<char*>(
-        queue_.scratch(static_cast<size_t>(pointer_bytes + score_bytes + gradient_bytes)));
+    const int64_t gradient_bytes =
+        gradients ? aligned(heads * matrix() * int64_t{sizeof(Real)}) : 0;
+    const int64_t sum_bytes = gradients && rounds_sums() ? slab_heads_ * key_head_bytes() : 0;
+    auto* memory = static_cast<char*>(queue_.scratch(
+        static_cast<size_t>(pointer_bytes + score_bytes + gradient_bytes + sum_bytes)));
     pointers_ = reinterpret_cast<void**>(memory);
     scores_ = reinterpret_cast<float*>(memory + pointer_bytes);
     score_gradient_ = reinterpret_cast<Real*>(memory + pointer_bytes + score_bytes);
+    key_sums_ = reinterpret_cast<float*>(memory + pointer_bytes + score_bytes + gradient_bytes);
   }
   float* scores() const { return scores_; }
   Real* score_gradient() const { return score_gradient_; }
@@ -134,6 +157,10 @@ class Heads {
 
   void place(const HeadArrays& arrays) {
     arrays_ = arrays;
+    const int64_t key_bytes = key_head_bytes();
+    arrays_.of[kKeySums] = {
+        reinterpret_cast<uintptr_t>(key_sums_) - static_cast<uintptr_t>(slab_.first * key_bytes),
+        shape_.kv_heads * key_bytes, key_bytes, group_};
     launch(queue_, "attention pointers",
            dim3(blocks_for(slab_.count * group_, kBlockThreads), kOperands), kBlockThreads,
            pointers_kernel, shape_, slab_, arrays_, pointers_);
@@ -144,18 +171,35 @@ class Heads {
     multiply_members(name, types, product, {a, b, c}, 0, group_);
   }
   // For all heads, where c belongs to the key head: the first of its query heads replaces it, the
-  // others add to it one after the other.
+  // others add to it one after the other. The sum is fp32 and rounded once.
   void multiply_to_keys(const char* name, Product product, Operand a, Operand b, Operand c) {
+    const bool rounds = rounds_sums();
+    if (rounds) product.c_stride = shape_.head_dim;
+    const ProductTypes types = rounds ? product_types<Real, float>() : product_types<Real>();
     for (int64_t member = 0; member < group_; ++member) {
       product.beta = member == 0 ? 0.0f : 1.0f;
-      multiply_members(name, product_types<Real>(), product, {a, b, c}, member, 1);
+      multiply_members(name, types, product, {a, b, rounds ? kKeySums : c}, member, 1);
     }
+    if (rounds) round_sums(name, arrays_.of[c]);
   }
 
  private:
   struct Operands {
     Operand a, b, c;
   };
+
+  // Whether the products of several query heads add up to what is not fp32.
+  bool rounds_sums() const { return std::is_same_v<Real, Bf16> && group_ > 1; }
+  int64_t key_head_bytes() const {
+    return shape_.seq_len * shape_.head_dim * int64_t{sizeof(float)};
+  }
+  void round_sums(const char* name, const HeadArray& gradient) {
+    const bool packed = gradient.aligned();  // then head_dim is a multiple of 8
+    const RowLaunch over = launch_over_rows(slab_.count * shape_.seq_len,
+                                            packed ? shape_.head_dim / 4 : shape_.head_dim);
+    launch(queue_, name, over.grid, over.block, packed ? round_kernel<4> : round_kernel<1>, shape_,
+           slab_, gradient, key_sums_);
+  }
 
   HeadArray array(const Real* at, int64_t heads, int64_t heads_per_matrix) const {
     const int64_t bytes = shape_.head_dim * int64_t{sizeof(Real)};
@@ -194,6 +238,7 @@ class Heads {
   void** pointers_ = nullptr;
   float* scores_ = nullptr;
   Real* score_gradient_ = nullptr;
+  float* key_sums_ = nullptr;
 };
 
 // The products, per head. Rows of one head are apart by those of all heads.

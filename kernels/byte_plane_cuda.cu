@@ -1,3 +1,6 @@
+#include <bit>
+#include <type_traits>
+
 #include "formats/base/assert.h"
 #include "kernels/byte_plane.h"
 #include "kernels/cuda/launch.h"
@@ -5,8 +8,10 @@
 namespace ckpt::kernels {
 namespace {
 
-// Elements of a group, which one thread moves at a time: 4 bytes of every plane.
+// Elements of a group: 4 bytes of every plane.
 constexpr int64_t kGroup = 4;
+// Loads of a thread that do not wait for each other.
+constexpr int kInFlight = 4;
 
 // Byte `which` of each of four words.
 __device__ inline uint32_t pick(uint32_t a, uint32_t b, uint32_t c, uint32_t d, unsigned which) {
@@ -60,21 +65,66 @@ __device__ inline Elements<kBytes> join(const Planes<kBytes>& from) {
   return elements;
 }
 
-// `planes` holds kBytes planes of `groups` words. No two threads share a byte, and the arrays do
-// not overlap: the compiler may load several groups ahead.
-template <int kBytes>
-__global__ void __launch_bounds__(kBlockThreads)
-    split_kernel(int64_t groups, const Elements<kBytes>* __restrict__ from,
-                 uint32_t* __restrict__ to) {
-  const int64_t stride = int64_t{gridDim.x} * kBlockThreads;
-#pragma unroll 4
-  for (int64_t i = int64_t{blockIdx.x} * kBlockThreads + threadIdx.x; i < groups; i += stride) {
-    const Planes<kBytes> planes = split(from[i]);
+// Groups that lie side by side, as one thread splits them: 8 or 16 bytes, or twice 16.
+template <int kBytes, int kGroups>
+struct Chunk {
+  Elements<kBytes> group[kGroups];
+};
+// By intrinsics: nvcc would take a struct's load apart.
+template <int kBytes, int kGroups>
+__device__ inline Chunk<kBytes, kGroups> load_chunk(const Elements<kBytes>* from) {
+  using Access = std::conditional_t<sizeof(Chunk<kBytes, kGroups>) == sizeof(uint2), uint2, uint4>;
+  struct Accesses {
+    Access at[sizeof(Chunk<kBytes, kGroups>) / sizeof(Access)];
+  };
+  Accesses accesses;
 #pragma unroll
-    for (int64_t plane = 0; plane < kBytes; ++plane) to[plane * groups + i] = planes.word[plane];
+  for (size_t i = 0; i < sizeof accesses / sizeof(Access); ++i) {
+    accesses.at[i] = __ldg(reinterpret_cast<const Access*>(from) + i);
+  }
+  return std::bit_cast<Chunk<kBytes, kGroups>>(accesses);
+}
+template <int kBytes, int kGroups>
+__device__ inline void store_chunk(const Chunk<kBytes, kGroups>& chunk, int64_t groups,
+                                   uint32_t* to) {
+  Planes<kBytes> planes[kGroups];
+#pragma unroll
+  for (int i = 0; i < kGroups; ++i) planes[i] = split(chunk.group[i]);
+#pragma unroll
+  for (int64_t plane = 0; plane < kBytes; ++plane) {
+    if constexpr (kGroups == 2) {
+      const uint2 words = make_uint2(planes[0].word[plane], planes[1].word[plane]);
+      __stwb(reinterpret_cast<uint2*>(to + plane * groups), words);
+    } else {
+      to[plane * groups] = planes[0].word[plane];
+    }
   }
 }
 
+// `to` holds kBytes planes of chunks * kGroups words. No two threads share a byte.
+template <int kBytes, int kGroups>
+__global__ void __launch_bounds__(kBlockThreads)
+    split_kernel(int64_t chunks, const Elements<kBytes>* __restrict__ from,
+                 uint32_t* __restrict__ to) {
+  constexpr int64_t kTile = int64_t{kInFlight} * kBlockThreads;
+  for (int64_t first = blockIdx.x * kTile + threadIdx.x; first < chunks;
+       first += gridDim.x * kTile) {
+    Chunk<kBytes, kGroups> loaded[kInFlight];
+#pragma unroll
+    for (int i = 0; i < kInFlight; ++i) {
+      const int64_t chunk = first + i * int64_t{kBlockThreads};
+      if (chunk < chunks) loaded[i] = load_chunk<kBytes, kGroups>(from + chunk * kGroups);
+    }
+#pragma unroll
+    for (int i = 0; i < kInFlight; ++i) {
+      const int64_t chunk = first + i * int64_t{kBlockThreads};
+      if (chunk < chunks) store_chunk(loaded[i], chunks * kGroups, to + chunk * kGroups);
+    }
+  }
+}
+
+// No two threads share a byte, and the arrays do not overlap: the compiler may load several groups
+// ahead.
 template <int kBytes>
 __global__ void __launch_bounds__(kBlockThreads)
     join_kernel(int64_t groups, const uint32_t* __restrict__ from,
@@ -114,11 +164,12 @@ __global__ void __launch_bounds__(kBlockThreads)
 
 bool aligned(const std::byte* at) { return reinterpret_cast<uintptr_t>(at) % 16 == 0; }
 
-template <int kBytes>
-void split_groups(CudaQueue& queue, int64_t groups, const std::byte* from, std::byte* to) {
-  launch(queue, "splitting byte planes", blocks_for(groups, kBlockThreads), kBlockThreads,
-         split_kernel<kBytes>, groups, reinterpret_cast<const Elements<kBytes>*>(from),
-         reinterpret_cast<uint32_t*>(to));
+template <int kBytes, int kGroups>
+void split_chunks(CudaQueue& queue, int64_t groups, const std::byte* from, std::byte* to) {
+  const int64_t chunks = groups / kGroups;
+  launch(queue, "splitting byte planes", blocks_for(chunks, int64_t{kInFlight} * kBlockThreads),
+         kBlockThreads, split_kernel<kBytes, kGroups>, chunks,
+         reinterpret_cast<const Elements<kBytes>*>(from), reinterpret_cast<uint32_t*>(to));
 }
 template <int kBytes>
 void join_groups(CudaQueue& queue, int64_t groups, const std::byte* from, std::byte* to) {
@@ -135,12 +186,14 @@ void split_byte_planes(CudaQueue& queue, int64_t count, int element_bytes, const
   if (count % kGroup != 0 || !aligned(from) || !aligned(to)) {
     launch(queue, "splitting byte planes", blocks_for(count, kBlockThreads), kBlockThreads,
            split_bytes_kernel, count, element_bytes, from, to);
+  } else if (element_bytes == 2 && count % (2 * kGroup) == 0) {
+    split_chunks<2, 2>(queue, count / kGroup, from, to);
   } else if (element_bytes == 2) {
-    split_groups<2>(queue, count / kGroup, from, to);
+    split_chunks<2, 1>(queue, count / kGroup, from, to);
   } else if (element_bytes == 4) {
-    split_groups<4>(queue, count / kGroup, from, to);
+    split_chunks<4, 1>(queue, count / kGroup, from, to);
   } else {
-    split_groups<8>(queue, count / kGroup, from, to);
+    split_chunks<8, 1>(queue, count / kGroup, from, to);
   }
 }
 

@@ -1,3 +1,5 @@
+#include <limits>
+
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/packed.h"
 #include "kernels/embedding.h"
@@ -6,121 +8,300 @@ namespace ckpt::kernels {
 namespace {
 
 constexpr unsigned kBlockWarps = kBlockThreads / kWarpThreads;
+constexpr int kInFlight = 4;  // loads of a thread that do not wait for each other
 
-// Threads: x along a row, y tokens.
+__device__ unsigned block_thread() { return threadIdx.y * blockDim.x + threadIdx.x; }
+__device__ unsigned lane_index() { return threadIdx.x % kWarpThreads; }
+
+// Threads: x along a row, y tokens. The output goes past the cache: the table's rows are read
+// again.
 template <int kWidth>
 __global__ void __launch_bounds__(kBlockThreads)
-    forward_kernel(int64_t count, int64_t width, const int32_t* tokens, const float* table,
-                   float* out) {
-  const int64_t step = int64_t{gridDim.x} * blockDim.y;
-  for (int64_t i = int64_t{blockIdx.x} * blockDim.y + threadIdx.y; i < count; i += step) {
-    const float* from = table + int64_t{tokens[i]} * width;
-    for (int64_t j = int64_t{threadIdx.x} * kWidth; j < width; j += int64_t{blockDim.x} * kWidth) {
-      store_packed(out + i * width + j, load_packed<kWidth>(from + j));
+    forward_kernel(int64_t count, int64_t width, const int32_t* __restrict__ tokens,
+                   const float* __restrict__ table, float* __restrict__ out) {
+  const int64_t across = int64_t{blockDim.x} * kWidth;
+  for (int64_t i = first_row(); i < count; i += row_stride()) {
+    const float* const from = table + int64_t{tokens[i]} * width;
+    float* const to = out + i * width;
+    for (int64_t first = int64_t{threadIdx.x} * kWidth; first < width;
+         first += kInFlight * across) {
+      Packed<float, kWidth> packs[kInFlight];
+#pragma unroll
+      for (int j = 0; j < kInFlight; ++j) {
+        if (first + j * across < width) packs[j] = load_packed<kWidth>(from + first + j * across);
+      }
+#pragma unroll
+      for (int j = 0; j < kInFlight; ++j) {
+        if (first + j * across < width) store_packed_once(to + first + j * across, packs[j]);
+      }
     }
   }
 }
 
-// Backward makes a list of positions for every token, then adds up the rows of each list: work is
-// proportional to the rows there are, and a frequent token's are shared out among warps.
+// Backward makes a list of positions for every token that occurs, then adds up the rows of each
+// list. Atomics on integers deal out places, so where a list lies and in which order it is filled
+// may differ from call to call. Each list is sorted before its rows are added: the bits of the sums
+// do not depend on any of that.
+constexpr int32_t kShortMax = kWarpThreads;  // positions that a warp sorts in its registers
+
+// A token that occurs, and its list.
+struct alignas(16) List {
+  int32_t token;
+  int32_t first;  // in `position`
+  int32_t count;
+};
 struct Lists {
-  int32_t* count;     // [vocab], of every token
-  int32_t* first;     // [vocab], where its list begins in position
-  int32_t* position;  // [tokens]
-  int32_t* end;       // of the lists made so far
+  int32_t* count;     // [vocab], positions of every token
+  int32_t* first;     // [vocab], where the list of a token that occurs begins
+  int32_t* rank;      // [positions], place in its list
+  int32_t* position;  // [positions], the lists
+  int32_t* sorted;    // [positions], the long lists again, ascending; the memory of `rank`
+  List* list;         // [lists_max], short ones from the front, long ones from the back
+  int32_t lists_max;
+  int32_t* places;       // of `position` that were dealt out
+  int32_t* short_lists;  // how many
+  int32_t* long_lists;
+
+  __device__ List short_list(int64_t i) const { return list[i]; }
+  __device__ List long_list(int64_t i) const { return list[lists_max - 1 - i]; }
 };
 
-// Sums of integers: the same in any order.
 __global__ void __launch_bounds__(kBlockThreads)
-    count_kernel(int64_t count, const int32_t* tokens, int32_t* counts) {
+    count_kernel(int64_t count, const int32_t* __restrict__ tokens, Lists lists) {
   const int64_t step = int64_t{gridDim.x} * blockDim.x;
   for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += step) {
-    atomicAdd(&counts[tokens[i]], 1);
+    lists.rank[i] = atomicAdd(&lists.count[tokens[i]], 1);
   }
 }
 
-// A warp per token of the vocabulary walks all positions, 32 at a time and several of these in
-// flight. Lists lie in any order, but each is ascending: where it lies does not change a bit.
+// Where the lane's `amount` begins among those that were taken from the counter. All lanes call it.
+__device__ int32_t take(int32_t* counter, int32_t amount) {
+  int32_t up_to = amount;  // lanes up to this one
+  for (unsigned distance = 1; distance < kWarpThreads; distance *= 2) {
+    const int32_t below = __shfl_up_sync(~0u, up_to, distance);
+    if (lane_index() >= distance) up_to += below;
+  }
+  constexpr unsigned kLast = kWarpThreads - 1;
+  int32_t before = 0;
+  if (lane_index() == kLast && up_to > 0) before = atomicAdd(counter, up_to);
+  return __shfl_sync(~0u, before, kLast) + up_to - amount;
+}
+
+// The first position of each token to be counted takes room for its list.
 __global__ void __launch_bounds__(kBlockThreads)
-    list_kernel(int64_t vocab, int64_t count, const int32_t* tokens, Lists lists) {
-  constexpr int kInFlight = 4;
-  const unsigned lane = threadIdx.x % kWarpThreads;
-  const unsigned lanes_below = (1u << lane) - 1;
-  const int64_t step = int64_t{gridDim.x} * kBlockWarps;
-  for (int64_t token = int64_t{blockIdx.x} * kBlockWarps + threadIdx.x / kWarpThreads;
-       token < vocab; token += step) {
-    const int32_t wanted = lists.count[token];
-    if (wanted == 0) continue;
-    int32_t first = 0;
-    if (lane == 0) lists.first[token] = first = atomicAdd(lists.end, wanted);
-    first = __shfl_sync(~0u, first, 0);
-    int32_t found = 0;
-    for (int64_t i = lane; found < wanted; i += int64_t{kInFlight} * kWarpThreads) {
-      bool here[kInFlight];
-      for (int j = 0; j < kInFlight; ++j) {
-        const int64_t at = i + int64_t{j} * kWarpThreads;
-        here[j] = at < count && tokens[at] == token;
+    take_kernel(int64_t count, const int32_t* __restrict__ tokens, Lists lists) {
+  const int64_t step = int64_t{gridDim.x} * kBlockThreads;
+  for (int64_t block = int64_t{blockIdx.x} * kBlockThreads; block < count; block += step) {
+    const int64_t i = block + threadIdx.x;
+    const bool is_first = i < count && lists.rank[i] == 0;
+    const int32_t token = is_first ? tokens[i] : 0;
+    const int32_t size = is_first ? lists.count[token] : 0;
+    const int32_t place = take(lists.places, size);
+    if (is_first) lists.first[token] = place;
+    const bool is_short = is_first && size <= kShortMax;
+    const bool is_long = size > kShortMax;
+    const int32_t from_front = take(lists.short_lists, is_short ? 1 : 0);
+    if (is_short) lists.list[from_front] = {token, place, size};
+    const int32_t from_back = take(lists.long_lists, is_long ? 1 : 0);
+    if (is_long) lists.list[lists.lists_max - 1 - from_back] = {token, place, size};
+  }
+}
+
+__global__ void __launch_bounds__(kBlockThreads)
+    fill_kernel(int64_t count, const int32_t* __restrict__ tokens, Lists lists) {
+  const int64_t step = int64_t{gridDim.x} * blockDim.x;
+  for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += step) {
+    lists.position[lists.first[tokens[i]] + lists.rank[i]] = static_cast<int32_t>(i);
+  }
+}
+
+// The sum over the threads of the block before this one, and over all of them.
+struct BlockScan {
+  int32_t before;
+  int32_t all;
+};
+__device__ BlockScan scan_block(int32_t value, int32_t (&shared)[kBlockWarps]) {
+  int32_t up_to = value;
+  for (unsigned distance = 1; distance < kWarpThreads; distance *= 2) {
+    const int32_t below = __shfl_up_sync(~0u, up_to, distance);
+    if (lane_index() >= distance) up_to += below;
+  }
+  const unsigned warp = threadIdx.x / kWarpThreads;
+  if (lane_index() == kWarpThreads - 1) shared[warp] = up_to;
+  __syncthreads();
+  BlockScan scan{up_to - value, 0};
+  for (unsigned other = 0; other < kBlockWarps; ++other) {
+    if (other < warp) scan.before += shared[other];
+    scan.all += shared[other];
+  }
+  __syncthreads();
+  return scan;
+}
+
+// A block per long list: a bit for each of its positions, then the bits in order. A window of
+// positions at a time.
+__global__ void __launch_bounds__(kBlockThreads) sort_kernel(Lists lists) {
+  constexpr int kWordsEach = 8;  // of a thread
+  constexpr int64_t kWindow = int64_t{kBlockThreads} * kWordsEach * 32;
+  __shared__ uint32_t bits[kBlockThreads * kWordsEach];
+  __shared__ int32_t sums[kBlockWarps];
+  uint32_t* const words = bits + threadIdx.x * kWordsEach;
+  for (int32_t which = static_cast<int32_t>(blockIdx.x); which < *lists.long_lists;
+       which += static_cast<int32_t>(gridDim.x)) {
+    const auto [token, begin, count] = lists.long_list(which);
+    const int32_t* const position = lists.position + begin;
+    int32_t* const sorted = lists.sorted + begin;
+    int32_t done = 0;
+    for (int64_t window = 0; done < count; window += kWindow) {
+      for (int w = 0; w < kWordsEach; ++w) words[w] = 0;
+      __syncthreads();
+      for (int32_t i = static_cast<int32_t>(threadIdx.x); i < count; i += kBlockThreads) {
+        const int64_t at = position[i] - window;
+        if (at >= 0 && at < kWindow) atomicOr(&bits[at / 32], 1u << at % 32);
       }
-      for (int j = 0; j < kInFlight; ++j) {
-        const unsigned votes = __ballot_sync(~0u, here[j]);
-        if (here[j]) {
-          lists.position[first + found + __popc(votes & lanes_below)] =
-              static_cast<int32_t>(i + int64_t{j} * kWarpThreads);
+      __syncthreads();
+      int32_t mine = 0;
+      for (int w = 0; w < kWordsEach; ++w) mine += __popc(words[w]);
+      const BlockScan scan = scan_block(mine, sums);
+      int32_t* to = sorted + done + scan.before;
+      const int64_t first = window + int64_t{threadIdx.x} * kWordsEach * 32;
+      for (int w = 0; w < kWordsEach; ++w) {
+        for (uint32_t rest = words[w]; rest != 0; rest &= rest - 1) {
+          const int bit = __ffs(static_cast<int>(rest)) - 1;
+          *to++ = static_cast<int32_t>(first + w * 32 + bit);
         }
-        found += __popc(votes);
       }
+      done += scan.all;
     }
   }
 }
 
-// A block per token of the vocabulary and slice of 32 packs. Warp w adds up the rows w, w + 8, ...
-// of the list; the warps' sums are added in order.
+// Adds the rows `position[i]`, `position[i + step]`, ... below `count`, in this order. `dout` and
+// `sum` begin at the thread's column.
+template <int kWidth>
+__device__ void add_rows(const int32_t* position, int64_t begin, int32_t count, int step,
+                         int64_t width, const float* dout, Packed<float, kWidth>& sum) {
+  for (int64_t i = begin; i < count; i += kInFlight * step) {
+    Packed<float, kWidth> rows[kInFlight];
+#pragma unroll
+    for (int j = 0; j < kInFlight; ++j) {
+      if (i + j * step < count)
+        rows[j] = load_packed<kWidth>(dout + position[i + j * step] * width);
+    }
+#pragma unroll
+    for (int j = 0; j < kInFlight; ++j) {
+      if (i + j * step >= count) break;
+      for (int c = 0; c < kWidth; ++c) sum.values[c] += rows[j].values[c];
+    }
+  }
+}
+
+// Long lists: a block per token and slice of 32 packs. Warp w adds up the rows w, w + 8, ... of the
+// list; the warps' sums are added in order.
+template <int kWidth>
+__device__ void add_long_lists(int64_t width, const Lists& lists, const float* dout,
+                               float* dtable) {
+  constexpr int64_t kSlice = int64_t{kWarpThreads} * kWidth;
+  __shared__ float parts[kBlockWarps][kSlice];
+  const unsigned thread = block_thread();
+  const unsigned warp = thread / kWarpThreads;
+  const int64_t slices = (width + kSlice - 1) / kSlice;
+  const int64_t items = *lists.long_lists * slices;
+  for (int64_t item = blockIdx.x; item < items; item += gridDim.x) {
+    const auto [token, begin, count] = lists.long_list(item / slices);
+    const int64_t slice = item % slices * kSlice;
+    const int64_t column = slice + lane_index() * kWidth;
+    Packed<float, kWidth> sum{};
+    if (column < width) {
+      add_rows<kWidth>(lists.sorted + begin, warp, count, kBlockWarps, width, dout + column, sum);
+    }
+    for (int c = 0; c < kWidth; ++c) parts[warp][lane_index() * kWidth + c] = sum.values[c];
+    __syncthreads();
+    if (thread < kSlice && slice + thread < width) {
+      float total = 0;
+      for (unsigned other = 0; other < kBlockWarps; ++other) total += parts[other][thread];
+      dtable[token * width + slice + thread] += total;
+    }
+    __syncthreads();
+  }
+}
+
+// Short lists: every warp sorts its token's list for itself, and then adds up all rows of it.
+template <int kWidth>
+__device__ void add_short_lists(int64_t width, const Lists& lists, const float* dout,
+                                float* dtable) {
+  __shared__ int32_t sorted[kBlockWarps][kShortMax];
+  int32_t* const list = sorted[block_thread() / kWarpThreads];
+  const int64_t across = int64_t{blockDim.x} * kWidth;
+  const int64_t slices = (width + across - 1) / across;
+  const int64_t items = *lists.short_lists * slices;
+  for (int64_t item = first_row(); item < items; item += row_stride()) {
+    const auto [token, begin, count] = lists.short_list(item / slices);
+    const bool has_one = static_cast<int32_t>(lane_index()) < count;
+    const int32_t position = has_one ? lists.position[begin + lane_index()] : 0;
+    int32_t before = 0;
+    for (int32_t i = 0; i < count; ++i) before += __shfl_sync(~0u, position, i) < position ? 1 : 0;
+    if (has_one) list[before] = position;
+    __syncwarp();
+    const int64_t column = item % slices * across + int64_t{threadIdx.x} * kWidth;
+    if (column < width) {
+      float* const to = dtable + token * width + column;
+      Packed<float, kWidth> result = load_packed<kWidth>(to);
+      Packed<float, kWidth> sum{};
+      add_rows<kWidth>(list, 0, count, 1, width, dout + column, sum);
+      for (int c = 0; c < kWidth; ++c) result.values[c] += sum.values[c];
+      store_packed(to, result);
+    }
+    __syncwarp();
+  }
+}
+
+// Threads: x along a row, in whole warps, y tokens.
 template <int kWidth>
 __global__ void __launch_bounds__(kBlockThreads)
-    add_kernel(int64_t vocab, int64_t width, Lists lists, const float* dout, float* dtable) {
-  constexpr unsigned kSlice = kWarpThreads * kWidth;
-  __shared__ float parts[kBlockWarps][kSlice];
-  const unsigned warp = threadIdx.x / kWarpThreads;
-  const unsigned lane = threadIdx.x % kWarpThreads;
-  const int64_t slice = int64_t{blockIdx.y} * kSlice;
-  const int64_t column = slice + lane * kWidth;
-  for (int64_t token = blockIdx.x; token < vocab; token += gridDim.x) {
-    const int32_t count = lists.count[token];
-    if (count == 0) continue;
-    const int32_t* const position = lists.position + lists.first[token];
-    float sum[kWidth] = {};
-    if (column < width) {
-      for (int64_t i = warp; i < count; i += kBlockWarps) {
-        const auto row = load_packed<kWidth>(dout + position[i] * width + column);
-        for (int j = 0; j < kWidth; ++j) sum[j] += row.values[j];
-      }
-    }
-    for (int j = 0; j < kWidth; ++j) parts[warp][lane * kWidth + j] = sum[j];
-    __syncthreads();
-    if (threadIdx.x < kSlice && slice + threadIdx.x < width) {
-      float total = 0;
-      for (unsigned other = 0; other < kBlockWarps; ++other) total += parts[other][threadIdx.x];
-      dtable[token * width + slice + threadIdx.x] += total;
-    }
-    __syncthreads();
-  }
+    add_kernel(int64_t width, Lists lists, const float* __restrict__ dout,
+               float* __restrict__ dtable) {
+  add_long_lists<kWidth>(width, lists, dout, dtable);
+  add_short_lists<kWidth>(width, lists, dout, dtable);
 }
 
 Lists make_lists(CudaQueue& queue, int64_t count, int64_t vocab, const int32_t* tokens) {
-  const auto integers = static_cast<size_t>(2 * vocab + 1 + count);
-  auto* const memory = static_cast<int32_t*>(queue.scratch(integers * sizeof(int32_t)));
-  const Lists lists{.count = memory,
-                    .first = memory + vocab + 1,
-                    .position = memory + 2 * vocab + 1,
-                    .end = memory + vocab};
-  queue.note(
-      cudaMemsetAsync(memory, 0, static_cast<size_t>(vocab + 1) * sizeof(int32_t), queue.stream()),
-      "embedding backward");
-  launch(queue, "embedding backward", blocks_for(count, kBlockThreads), kBlockThreads, count_kernel,
-         count, tokens, lists.count);
-  launch(queue, "embedding backward", blocks_for(vocab, kBlockWarps), kBlockThreads, list_kernel,
-         vocab, count, tokens, lists);
+  const char* const name = "embedding backward";
+  const int64_t lists_max = std::min(count, vocab);
+  const int64_t integers = 3 + 2 * vocab + 2 * count;
+  const auto bytes = static_cast<size_t>(lists_max) * sizeof(List) +
+                     static_cast<size_t>(integers) * sizeof(int32_t);
+  Lists lists{};
+  lists.list = static_cast<List*>(queue.scratch(bytes));
+  if (queue.failed()) return lists;
+  lists.lists_max = static_cast<int32_t>(lists_max);
+  lists.places = reinterpret_cast<int32_t*>(lists.list + lists_max);
+  lists.short_lists = lists.places + 1;
+  lists.long_lists = lists.places + 2;
+  lists.count = lists.places + 3;
+  lists.first = lists.count + vocab;
+  lists.rank = lists.sorted = lists.first + vocab;
+  lists.position = lists.rank + count;
+  const size_t zeros = static_cast<size_t>(3 + vocab) * sizeof(int32_t);
+  queue.note(cudaMemsetAsync(lists.places, 0, zeros, queue.stream()), name);
+  const unsigned blocks = blocks_for(count, kBlockThreads);
+  launch(queue, name, blocks, kBlockThreads, count_kernel, count, tokens, lists);
+  launch(queue, name, blocks, kBlockThreads, take_kernel, count, tokens, lists);
+  launch(queue, name, blocks, kBlockThreads, fill_kernel, count, tokens, lists);
   return lists;
+}
+
+template <int kWidth>
+void add_lists(CudaQueue& queue, int64_t count, int64_t width, const Lists& lists,
+               const float* dout, float* dtable) {
+  const char* const name = "embedding backward";
+  const int64_t long_max = count / (kShortMax + 1);
+  launch(queue, name, blocks_for(long_max, 1), kBlockThreads, sort_kernel, lists);
+  const int64_t packs = width / kWidth;
+  const dim3 block = launch_over_rows(1, packs).block;
+  const int64_t slices = (packs + block.x - 1) / block.x;
+  launch(queue, name, blocks_for(lists.lists_max * slices, block.y), block, add_kernel<kWidth>,
+         width, lists, dout, dtable);
 }
 
 }  // namespace
@@ -128,27 +309,23 @@ Lists make_lists(CudaQueue& queue, int64_t count, int64_t vocab, const int32_t* 
 void embedding_forward(CudaQueue& queue, int64_t count, int64_t width, const int32_t* tokens,
                        const float* table, float* out) {
   if (width == 0) return;
-  const bool packs = packable(width, kPackCount<float>, table, out);
-  const int64_t accesses = packs ? width / kPackCount<float> : width;
-  const int64_t along = std::min<int64_t>(accesses, kBlockThreads);
+  constexpr int kPack = kPackCount<float>;
+  const bool packs = packable(width, kPack, table, out);
+  const int64_t along = std::min<int64_t>(packs ? width / kPack : width, kBlockThreads);
   const int64_t rows = kBlockThreads / along;
-  launch(queue, "embedding", blocks_for(count, rows),
-         dim3(static_cast<unsigned>(along), static_cast<unsigned>(rows)),
-         packs ? forward_kernel<kPackCount<float>> : forward_kernel<1>, count, width, tokens, table,
-         out);
+  const dim3 block(static_cast<unsigned>(along), static_cast<unsigned>(rows));
+  launch(queue, "embedding", blocks_for(count, rows), block,
+         packs ? forward_kernel<kPack> : forward_kernel<1>, count, width, tokens, table, out);
 }
 
 void embedding_backward(CudaQueue& queue, int64_t count, int64_t width, int64_t vocab,
                         const int32_t* tokens, const float* dout, float* dtable) {
   if (count == 0 || width == 0) return;
   const Lists lists = make_lists(queue, count, vocab, tokens);
-  const bool packs = packable(width, kPackCount<float>, dout, dtable);
-  const int64_t slice = int64_t{kWarpThreads} * (packs ? kPackCount<float> : 1);
-  const int64_t slices = (width + slice - 1) / slice;
-  const dim3 grid(blocks_for(vocab, 1, std::max<int64_t>(kGridBlocksMax / slices, 1)),
-                  static_cast<unsigned>(slices));
-  launch(queue, "embedding backward", grid, kBlockThreads,
-         packs ? add_kernel<kPackCount<float>> : add_kernel<1>, vocab, width, lists, dout, dtable);
+  constexpr int kPack = kPackCount<float>;
+  const bool packs = packable(width, kPack, dout, dtable);
+  const auto add = packs ? add_lists<kPack> : add_lists<1>;
+  add(queue, count, width, lists, dout, dtable);
 }
 
 }  // namespace ckpt::kernels

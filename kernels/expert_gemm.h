@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/cuda/product_calls.h"
 #include "kernels/queue.h"
 
 namespace ckpt::kernels {
@@ -52,8 +53,9 @@ void expert_gemm_backward(const ExpertShape& shape, std::span<const ExpertGroup>
 // type Real (float or Bf16), SwiGLU computes in fp32, gradients of weights are fp32. All else as
 // above. An expert without rows may have null pointers.
 //
-// With Bf16 the experts of a rank go in one call of cuBLAS if hidden and intermediate are multiples
-// of 8 and all arrays start at multiples of 16 bytes, else one by one.
+// `calls` says how the experts' products go to cuBLAS (weight gradients always go one by one). With
+// Bf16 a grouped call needs hidden and intermediate to be multiples of 8, and arrays that start at
+// multiples of 16 bytes; others go one by one.
 template <typename Real>
 struct CudaExpertGroup {
   int64_t rows = 0;
@@ -73,10 +75,12 @@ struct CudaExpertActivations {
 template <typename Real>
 void expert_gemm_forward(CudaQueue& queue, const ExpertShape& shape,
                          std::span<const CudaExpertGroup<Real>> groups, const Real* x,
-                         const CudaExpertActivations<Real>& activations, Real* y);
+                         const CudaExpertActivations<Real>& activations, Real* y,
+                         ProductCalls calls = ProductCalls::kByShape);
 template <typename Real>
 void expert_gemm_backward(CudaQueue& queue, const ExpertShape& shape,
                           std::span<const CudaExpertGroup<Real>> groups, const Real* dy,
-                          const Real* x, const CudaExpertActivations<Real>& activations, Real* dx);
+                          const Real* x, const CudaExpertActivations<Real>& activations, Real* dx,
+                          ProductCalls calls = ProductCalls::kByShape);
 
 }  // namespace ckpt::kernels

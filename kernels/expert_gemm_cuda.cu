@@ -99,16 +99,17 @@ template <typename Real>
 struct Backward {
   CudaQueue& queue;
   std::span<const CudaExpertGroup<Real>> groups;
+  ProductCalls calls;
   void** pointers;
 
-  // One product per expert, all in one call.
+  // One product per expert.
   template <typename Place>
   void for_all(const char* name, Place place) {
     std::vector<PlacedProduct> products;
     for_each_busy(groups, [&](const CudaExpertGroup<Real>& group, int64_t row) {
       products.push_back(place(group, row));
     });
-    multiply_groups(queue, name, product_types<Real>().factors, products, pointers);
+    multiply_groups(queue, name, product_types<Real>().factors, products, pointers, calls);
   }
   // Grouped calls know one type only, and gradients of weights are fp32.
   void add_weight_gradient(const char* name, int64_t in, int64_t out, const Real* dy, const Real* x,
@@ -125,7 +126,7 @@ struct Backward {
 template <typename Real>
 void expert_gemm_forward(CudaQueue& queue, const ExpertShape& shape,
                          std::span<const CudaExpertGroup<Real>> groups, const Real* x,
-                         const CudaExpertActivations<Real>& kept, Real* y) {
+                         const CudaExpertActivations<Real>& kept, Real* y, ProductCalls calls) {
   const auto [hidden, intermediate] = shape;
   std::vector<PlacedProduct> widen, narrow;
   for_each_busy(groups, [&, hidden = hidden, intermediate = intermediate](
@@ -141,7 +142,7 @@ void expert_gemm_forward(CudaQueue& queue, const ExpertShape& shape,
   if (widen.empty()) return;
   constexpr cudaDataType_t kType = product_types<Real>().factors;
   auto** pointers = static_cast<void**>(queue.scratch(3 * widen.size() * sizeof(void*)));
-  multiply_groups(queue, "experts: w1, w3", kType, widen, pointers);
+  multiply_groups(queue, "experts: w1, w3", kType, widen, pointers, calls);
   constexpr int kCount = kPackCount<Real>;
   const int64_t count = rows_of(groups) * intermediate;
   const bool packed = packable(count, kCount, kept.gate, kept.up, kept.inner);
@@ -149,19 +150,20 @@ void expert_gemm_forward(CudaQueue& queue, const ExpertShape& shape,
   launch(queue, "experts: SwiGLU", blocks_for(packs, kBlockThreads), kBlockThreads,
          packed ? swiglu_kernel<Real, kCount> : swiglu_kernel<Real, 1>, packs, kept.gate, kept.up,
          kept.inner);
-  multiply_groups(queue, "experts: w2", kType, narrow, pointers);
+  multiply_groups(queue, "experts: w2", kType, narrow, pointers, calls);
 }
 
 template <typename Real>
 void expert_gemm_backward(CudaQueue& queue, const ExpertShape& shape,
                           std::span<const CudaExpertGroup<Real>> groups, const Real* dy,
-                          const Real* x, const CudaExpertActivations<Real>& kept, Real* dx) {
+                          const Real* x, const CudaExpertActivations<Real>& kept, Real* dx,
+                          ProductCalls calls) {
   const int64_t hidden = shape.hidden;
   const int64_t intermediate = shape.intermediate;
   const int64_t rows = rows_of(groups);
   if (rows == 0) return;
   using Group = CudaExpertGroup<Real>;
-  Backward<Real> run{queue, groups, nullptr};
+  Backward<Real> run{queue, groups, calls, nullptr};
   run.pointers = static_cast<void**>(queue.scratch(3 * groups.size() * sizeof(void*)));
 
   run.add_weight_gradient("experts: w2 gradient", intermediate, hidden, dy, kept.inner,
@@ -192,16 +194,17 @@ void expert_gemm_backward(CudaQueue& queue, const ExpertShape& shape,
 
 template void expert_gemm_forward<float>(CudaQueue&, const ExpertShape&,
                                          std::span<const CudaExpertGroup<float>>, const float*,
-                                         const CudaExpertActivations<float>&, float*);
+                                         const CudaExpertActivations<float>&, float*, ProductCalls);
 template void expert_gemm_forward<Bf16>(CudaQueue&, const ExpertShape&,
                                         std::span<const CudaExpertGroup<Bf16>>, const Bf16*,
-                                        const CudaExpertActivations<Bf16>&, Bf16*);
+                                        const CudaExpertActivations<Bf16>&, Bf16*, ProductCalls);
 template void expert_gemm_backward<float>(CudaQueue&, const ExpertShape&,
                                           std::span<const CudaExpertGroup<float>>, const float*,
-                                          const float*, const CudaExpertActivations<float>&,
-                                          float*);
+                                          const float*, const CudaExpertActivations<float>&, float*,
+                                          ProductCalls);
 template void expert_gemm_backward<Bf16>(CudaQueue&, const ExpertShape&,
                                          std::span<const CudaExpertGroup<Bf16>>, const Bf16*,
-                                         const Bf16*, const CudaExpertActivations<Bf16>&, Bf16*);
+                                         const Bf16*, const CudaExpertActivations<Bf16>&, Bf16*,
+                                         ProductCalls);
 
 }  // namespace ckpt::kernels

@@ -1,74 +1,245 @@
+#include <algorithm>
+
 #include "kernels/bf16.h"
-#include "kernels/cuda/launch.h"
+#include "kernels/cuda/packed.h"
 #include "kernels/rmsnorm.h"
 
 namespace ckpt::kernels {
 namespace {
 
-// A block per row.
-template <typename Real>
-__global__ void __launch_bounds__(kBlockThreads)
-    forward_kernel(RmsNormShape shape, const float* x, const float* scale, Real* y,
-                   float* inverse_rms) {
-  __shared__ float sums[kBlockThreads / kWarpThreads];
-  for (int64_t row = blockIdx.x; row < shape.rows; row += gridDim.x) {
-    const float* in = x + row * shape.width;
+// A row belongs to kAcross threads side by side: a warp, or the whole block. Each of them has the
+// packs threadIdx.x, threadIdx.x + kAcross, ... of it and keeps the first kHeld in registers, so
+// that memory is read once; the rest of a very wide row is read again.
+template <int kValues, unsigned kThreads, int kPacks>
+struct Layout {
+  static constexpr int kPack = kValues;  // values of a pack
+  static constexpr unsigned kAcross = kThreads;
+  static constexpr int kHeld = kPacks;
+  static constexpr unsigned kBlock = std::max(kAcross, kBlockThreads);
+  static constexpr unsigned kRowsPerBlock = kBlock / kAcross;
+  static constexpr int64_t kStep = int64_t{kAcross} * kPack;  // from a thread's pack to its next
+  static constexpr int64_t kHeldWidth = kStep * kHeld;
+};
+
+// The first column of the thread's pack `i`.
+template <typename L>
+__device__ int64_t column_of(int i) {
+  return int64_t{threadIdx.x} * L::kPack + i * L::kStep;
+}
+
+template <typename L>
+struct RowSum {
+  float shared[L::kAcross / kWarpThreads];
+};
+// The sum over the threads of a row, in a fixed order.
+template <typename L>
+__device__ float row_sum(float value, RowSum<L>& memory) {
+  if constexpr (L::kAcross == kWarpThreads) {
+    return warp_sum(value);
+  } else {
+    return block_sum<L::kAcross>(value, memory.shared);
+  }
+}
+
+template <int kCount>
+__device__ void add_squares(const Packed<float, kCount>& x, float& squares) {
+  for (int j = 0; j < kCount; ++j) squares += x.values[j] * x.values[j];
+}
+
+template <typename Real, int kCount>
+__device__ void store_normalised(const Packed<float, kCount>& x, float inverse, const float* scale,
+                                 Real* y) {
+  const auto factor = load_packed<kCount>(scale);
+  Packed<Real, kCount> out;
+  for (int j = 0; j < kCount; ++j) {
+    out.values[j] = from_float<Real>(factor.values[j] * (x.values[j] * inverse));
+  }
+  store_packed(y, out);
+}
+
+template <typename Real, typename L>
+__global__ void __launch_bounds__(L::kBlock)
+    forward_kernel(RmsNormShape shape, const float* __restrict__ x, const float* __restrict__ scale,
+                   Real* __restrict__ y, float* __restrict__ inverse_rms) {
+  __shared__ RowSum<L> memory;
+  const int64_t width = shape.width;
+  for (int64_t row = first_row(); row < shape.rows; row += row_stride()) {
+    const float* const in = x + row * width;
+    Real* const out = y + row * width;
+    Packed<float, L::kPack> held[L::kHeld];
     float squares = 0;
-    for (int64_t i = threadIdx.x; i < shape.width; i += blockDim.x) squares += in[i] * in[i];
-    const float mean = block_sum<kBlockThreads>(squares, sums) / static_cast<float>(shape.width);
+#pragma unroll
+    for (int i = 0; i < L::kHeld; ++i) {
+      const int64_t at = column_of<L>(i);
+      held[i] = at < width ? load_packed<L::kPack>(in + at) : Packed<float, L::kPack>{};
+    }
+#pragma unroll
+    for (int i = 0; i < L::kHeld; ++i) add_squares(held[i], squares);
+    for (int64_t at = column_of<L>(L::kHeld); at < width; at += L::kStep) {
+      add_squares(load_packed<L::kPack>(in + at), squares);
+    }
+    const float mean = row_sum<L>(squares, memory) / static_cast<float>(width);
     const float inverse = 1.0f / sqrtf(mean + shape.eps);
     if (threadIdx.x == 0) inverse_rms[row] = inverse;
-    for (int64_t i = threadIdx.x; i < shape.width; i += blockDim.x) {
-      y[row * shape.width + i] = from_float<Real>(scale[i] * (in[i] * inverse));
+#pragma unroll
+    for (int i = 0; i < L::kHeld; ++i) {
+      const int64_t at = column_of<L>(i);
+      if (at < width) store_normalised(held[i], inverse, scale + at, out + at);
+    }
+    for (int64_t at = column_of<L>(L::kHeld); at < width; at += L::kStep) {
+      store_normalised(load_packed<L::kPack>(in + at), inverse, scale + at, out + at);
     }
   }
 }
 
-// With n = x * inverse and g = dy * scale:  dx += inverse * (g - n * mean(g * n)).
-template <typename Real>
-__global__ void __launch_bounds__(kBlockThreads)
-    backward_kernel(RmsNormShape shape, const Real* dy, const float* x, const float* scale,
-                    const float* inverse_rms, float* dx) {
-  __shared__ float sums[kBlockThreads / kWarpThreads];
-  for (int64_t row = blockIdx.x; row < shape.rows; row += gridDim.x) {
-    const int64_t first = row * shape.width;
+// With n = x * inverse and g = dy * scale:  dx += inverse * (g - n * mean(g * n)), and of the
+// scale's gradient this row's share is dy * n.
+template <typename Real, int kCount>
+struct BackwardPack {
+  Packed<Real, kCount> dy;
+  Packed<float, kCount> x;
+
+  __device__ void load(const Real* dy_at, const float* x_at) {
+    dy = load_packed<kCount>(dy_at);
+    x = load_packed<kCount>(x_at);
+  }
+  __device__ float gn(const float* scale, float inverse) const {
+    const auto factor = load_packed<kCount>(scale);
+    float sum = 0;
+    for (int j = 0; j < kCount; ++j) {
+      sum += to_float(dy.values[j]) * factor.values[j] * (x.values[j] * inverse);
+    }
+    return sum;
+  }
+  __device__ void add(const float* scale, float inverse, float mean, Packed<float, kCount>& dx,
+                      Packed<float, kCount>& dscale) const {
+    const auto factor = load_packed<kCount>(scale);
+    for (int j = 0; j < kCount; ++j) {
+      const float d = to_float(dy.values[j]);
+      const float normalised = x.values[j] * inverse;
+      dx.values[j] += inverse * (d * factor.values[j] - normalised * mean);
+      dscale.values[j] += d * normalised;
+    }
+  }
+};
+
+// Part p walks the rows p, p + parts, ... and keeps their share of the scale's gradient, in this
+// order, to write it to partial[p, width]: of its held columns in registers, of others there.
+template <typename Real, typename L>
+__global__ void __launch_bounds__(L::kBlock, L::kBlock* L::kHeld > 1024 ? 1 : 2)
+    backward_kernel(RmsNormShape shape, int64_t parts, const Real* __restrict__ dy,
+                    const float* __restrict__ x, const float* __restrict__ scale,
+                    const float* __restrict__ inverse_rms, float* __restrict__ dx,
+                    float* __restrict__ partial) {
+  __shared__ RowSum<L> memory;
+  const int64_t width = shape.width;
+  const int64_t part = first_row();
+  if (part >= parts) return;  // only whole warps, each with rows of its own
+  float* const mine = partial + part * width;
+  Packed<float, L::kPack> dscale[L::kHeld] = {};
+  for (int64_t row = part; row < shape.rows; row += parts) {
+    const int64_t first = row * width;
     const float inverse = inverse_rms[row];
+    BackwardPack<Real, L::kPack> held[L::kHeld];
+    Packed<float, L::kPack> result[L::kHeld];
+#pragma unroll
+    for (int i = 0; i < L::kHeld; ++i) {
+      const int64_t at = column_of<L>(i);
+      if (at >= width) continue;
+      held[i].load(dy + first + at, x + first + at);
+      result[i] = load_packed<L::kPack>(dx + first + at);
+    }
     float gn = 0;
-    for (int64_t i = threadIdx.x; i < shape.width; i += blockDim.x) {
-      gn += to_float(dy[first + i]) * scale[i] * (x[first + i] * inverse);
+#pragma unroll
+    for (int i = 0; i < L::kHeld; ++i) {
+      if (column_of<L>(i) < width) gn += held[i].gn(scale + column_of<L>(i), inverse);
     }
-    const float mean = block_sum<kBlockThreads>(gn, sums) / static_cast<float>(shape.width);
-    for (int64_t i = threadIdx.x; i < shape.width; i += blockDim.x) {
-      const float normalised = x[first + i] * inverse;
-      dx[first + i] += inverse * (to_float(dy[first + i]) * scale[i] - normalised * mean);
+    for (int64_t at = column_of<L>(L::kHeld); at < width; at += L::kStep) {
+      BackwardPack<Real, L::kPack> pack;
+      pack.load(dy + first + at, x + first + at);
+      gn += pack.gn(scale + at, inverse);
     }
+    const float mean = row_sum<L>(gn, memory) / static_cast<float>(width);
+#pragma unroll
+    for (int i = 0; i < L::kHeld; ++i) {
+      const int64_t at = column_of<L>(i);
+      if (at >= width) continue;
+      held[i].add(scale + at, inverse, mean, result[i], dscale[i]);
+      store_packed(dx + first + at, result[i]);
+    }
+    for (int64_t at = column_of<L>(L::kHeld); at < width; at += L::kStep) {
+      BackwardPack<Real, L::kPack> pack;
+      pack.load(dy + first + at, x + first + at);
+      auto sum = load_packed<L::kPack>(dx + first + at);
+      auto share = row == part ? Packed<float, L::kPack>{} : load_packed<L::kPack>(mine + at);
+      pack.add(scale + at, inverse, mean, sum, share);
+      store_packed(dx + first + at, sum);
+      store_packed(mine + at, share);
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < L::kHeld; ++i) {
+    if (column_of<L>(i) < width) store_packed(mine + column_of<L>(i), dscale[i]);
   }
 }
 
-// partial[part, column]: the share of rows [part * rows_per_part, ...) in dscale.
-template <typename Real>
-__global__ void __launch_bounds__(kBlockThreads)
-    scale_parts_kernel(RmsNormShape shape, int64_t rows_per_part, const Real* dy, const float* x,
-                       const float* inverse_rms, float* partial) {
-  const int64_t column = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (column >= shape.width) return;
-  const int64_t begin = blockIdx.y * rows_per_part;
-  const int64_t end = std::min(begin + rows_per_part, shape.rows);
-  float sum = 0;
-  for (int64_t row = begin; row < end; ++row) {
-    const int64_t at = row * shape.width + column;
-    sum += to_float(dy[at]) * (x[at] * inverse_rms[row]);
+// Threads: x columns, y parts; the sums of every y are added in order.
+constexpr unsigned kAddColumns = kWarpThreads;
+constexpr unsigned kAddRows = 16;
+__global__ void __launch_bounds__(kAddColumns* kAddRows)
+    add_parts_kernel(int64_t width, int64_t parts, const float* __restrict__ partial,
+                     float* __restrict__ dscale) {
+  __shared__ float sums[kAddRows][kAddColumns];
+  for (int64_t first = int64_t{blockIdx.x} * kAddColumns; first < width;
+       first += int64_t{gridDim.x} * kAddColumns) {
+    const int64_t column = first + threadIdx.x;
+    float sum = 0;
+    if (column < width) {
+#pragma unroll 8
+      for (int64_t part = threadIdx.y; part < parts; part += kAddRows) {
+        sum += partial[part * width + column];
+      }
+    }
+    sums[threadIdx.y][threadIdx.x] = sum;
+    __syncthreads();
+    if (threadIdx.y == 0 && column < width) {
+      float total = 0;
+      for (unsigned y = 0; y < kAddRows; ++y) total += sums[y][threadIdx.x];
+      dscale[column] += total;
+    }
+    __syncthreads();
   }
-  partial[blockIdx.y * shape.width + column] = sum;
 }
 
-__global__ void __launch_bounds__(kBlockThreads)
-    add_parts_kernel(int64_t width, int64_t parts, const float* partial, float* dscale) {
-  const int64_t column = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (column >= width) return;
-  float sum = 0;
-  for (int64_t part = 0; part < parts; ++part) sum += partial[part * width + column];
-  dscale[column] += sum;
+// Parts that rows are dealt to: enough to fill a device, and what they leave stays small against
+// the rows themselves.
+int64_t parts_of(const RmsNormShape& shape) {
+  constexpr int64_t kPartsMax = 512;
+  constexpr int64_t kPartialBytesMax = int64_t{64} << 20;
+  const int64_t fitting = kPartialBytesMax / (shape.width * int64_t{sizeof(float)});
+  return std::min({shape.rows, kPartsMax, std::max<int64_t>(fitting, 1)});
+}
+
+// Calls work(layout) with one that holds a whole row, if there is one.
+template <typename Work>
+void with_layout(int64_t width, bool packed, Work work) {
+  using OneByOne = Layout<1, kWarpThreads, 4>;
+  using WarpWide = Layout<4, kWarpThreads, 4>;
+  using Narrow = Layout<4, kBlockThreads, 1>;
+  using Medium = Layout<4, kBlockThreads, 2>;
+  using Wide = Layout<4, 2 * kBlockThreads, 2>;
+  if (!packed && width <= OneByOne::kHeldWidth) return work(OneByOne());
+  if (!packed) return work(Layout<1, 2 * kBlockThreads, 4>());
+  if (width <= WarpWide::kHeldWidth) return work(WarpWide());
+  if (width <= Narrow::kHeldWidth) return work(Narrow());
+  if (width <= Medium::kHeldWidth) return work(Medium());
+  if (width <= Wide::kHeldWidth) return work(Wide());
+  return work(Layout<4, 2 * kBlockThreads, 4>());
+}
+
+template <typename L>
+dim3 block_of() {
+  return dim3(L::kAcross, L::kRowsPerBlock);
 }
 
 }  // namespace
@@ -76,27 +247,27 @@ __global__ void __launch_bounds__(kBlockThreads)
 template <typename Real>
 void rmsnorm_forward(CudaQueue& queue, const RmsNormShape& shape, const float* x,
                      const float* scale, Real* y, float* inverse_rms) {
-  launch(queue, "rmsnorm", blocks_for(shape.rows, 1), kBlockThreads, forward_kernel<Real>, shape, x,
-         scale, y, inverse_rms);
+  const bool packed = packable(shape.width, 4, x, scale, y);
+  with_layout(shape.width, packed, [&]<typename L>(L) {
+    launch(queue, "rmsnorm", blocks_for(shape.rows, L::kRowsPerBlock), block_of<L>(),
+           forward_kernel<Real, L>, shape, x, scale, y, inverse_rms);
+  });
 }
 
 template <typename Real>
 void rmsnorm_backward(CudaQueue& queue, const RmsNormShape& shape, const Real* dy, const float* x,
                       const float* scale, const float* inverse_rms, float* dx, float* dscale) {
-  if (shape.rows == 0) return;
-  launch(queue, "rmsnorm backward", blocks_for(shape.rows, 1), kBlockThreads, backward_kernel<Real>,
-         shape, dy, x, scale, inverse_rms, dx);
-  constexpr int64_t kPartsMax = 64;
-  const int64_t rows_per_part = (shape.rows + kPartsMax - 1) / kPartsMax;
-  const int64_t parts = (shape.rows + rows_per_part - 1) / rows_per_part;
-  auto* partial =
-      static_cast<float*>(queue.scratch(static_cast<size_t>(parts * shape.width) * sizeof(float)));
-  const unsigned columns = blocks_for(shape.width, kBlockThreads);
-  launch(queue, "rmsnorm scale gradient", dim3(columns, static_cast<unsigned>(parts)),
-         kBlockThreads, scale_parts_kernel<Real>, shape, rows_per_part, dy, x, inverse_rms,
-         partial);
-  launch(queue, "rmsnorm scale gradient", columns, kBlockThreads, add_parts_kernel, shape.width,
-         parts, partial, dscale);
+  if (shape.rows == 0 || shape.width == 0) return;
+  const int64_t parts = parts_of(shape);
+  const auto partial_bytes = static_cast<size_t>(parts * shape.width) * sizeof(float);
+  auto* const partial = static_cast<float*>(queue.scratch(partial_bytes));
+  const bool packed = packable(shape.width, 4, dy, x, scale, dx);
+  with_layout(shape.width, packed, [&]<typename L>(L) {
+    launch(queue, "rmsnorm backward", blocks_for(parts, L::kRowsPerBlock), block_of<L>(),
+           backward_kernel<Real, L>, shape, parts, dy, x, scale, inverse_rms, dx, partial);
+  });
+  launch(queue, "rmsnorm scale gradient", blocks_for(shape.width, kAddColumns),
+         dim3(kAddColumns, kAddRows), add_parts_kernel, shape.width, parts, partial, dscale);
 }
 
 template void rmsnorm_forward<float>(CudaQueue&, const RmsNormShape&, const float*, const float*,

@@ -118,12 +118,15 @@ Status bench_cases(const Context& context, const std::vector<KernelCase>& cases,
     for (const CudaVariant& variant : kernel.cuda) {
       const bool products = kernel.forward_flops > 0;
       // The others are for the checks: another way through the same kernels.
-      if (variant.name != "bf16" && (products || variant.name != "fp32")) continue;
+      const bool usual = variant.name == "bf16" || (!products && variant.name == "fp32");
+      if (!usual && variant.timed_as.empty()) continue;
+      const std::string type = variant.name.substr(0, variant.name.find('_'));
+      const std::string apart = usual ? "" : ", " + variant.timed_as;
       for (const bool backward : {false, true}) {
         CKPT_ASSIGN(const auto call, prepare(context, kernel, variant, backward));
         const Work work = backward ? backward_work(kernel, variant) : forward_work(kernel, variant);
         const char* const way = backward ? " backward " : " forward ";
-        bench_call(context, name + way + variant.name, kernel.name, work, call->prepared.launch,
+        bench_call(context, name + way + type + apart, kernel.name, work, call->prepared.launch,
                    limits);
       }
     }

@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "kernels/bf16.h"
+#include "kernels/cuda/product_calls.h"
 #include "kernels/queue.h"
 
 namespace ckpt::kernels {
@@ -69,8 +70,9 @@ void multiply_batch(CudaQueue& queue, const char* name, const ProductTypes& type
                     void* const* c);
 
 // Products of any shapes, all of one type; no c overlaps another. pointers: memory on the device
-// for 3 * products.size(). One call of cuBLAS, or one each where they are not aligned.
+// for 3 * products.size(). kGrouped: one call of cuBLAS, or one each where they are not aligned.
 void multiply_groups(CudaQueue& queue, const char* name, cudaDataType_t type,
-                     std::span<const PlacedProduct> products, void** pointers);
+                     std::span<const PlacedProduct> products, void** pointers,
+                     ProductCalls calls = ProductCalls::kByShape);
 
 }  // namespace ckpt::kernels

@@ -24,20 +24,32 @@ template <int kCount, typename T>
 __device__ inline Packed<T, kCount> load_packed(const T* at) {
   return *reinterpret_cast<const Packed<T, kCount>*>(at);
 }
-template <typename T, int kCount>
-__device__ inline void store_packed(T* at, const Packed<T, kCount>& pack) {
+// Calls store(address, value) for every 16 bytes of a pack, or for its 8: by intrinsics, since nvcc
+// takes a struct's store apart and does not always join it again. A smaller one is stored as it is.
+template <typename T, int kCount, typename Store>
+__device__ inline void store_packed_by(T* at, const Packed<T, kCount>& pack, Store store) {
   if constexpr (sizeof pack % sizeof(uint4) == 0) {
-    // An intrinsic, since nvcc takes a struct's store apart and does not always join it again.
     struct Accesses {
       uint4 at[sizeof(Packed<T, kCount>) / sizeof(uint4)];
     };
     const auto accesses = std::bit_cast<Accesses>(pack);
     for (size_t i = 0; i < sizeof pack / sizeof(uint4); ++i) {
-      __stwb(reinterpret_cast<uint4*>(at) + i, accesses.at[i]);
+      store(reinterpret_cast<uint4*>(at) + i, accesses.at[i]);
     }
+  } else if constexpr (sizeof pack == sizeof(uint2)) {
+    store(reinterpret_cast<uint2*>(at), std::bit_cast<uint2>(pack));
   } else {
     *reinterpret_cast<Packed<T, kCount>*>(at) = pack;
   }
+}
+template <typename T, int kCount>
+__device__ inline void store_packed(T* at, const Packed<T, kCount>& pack) {
+  store_packed_by(at, pack, [](auto* to, auto value) { __stwb(to, value); });
+}
+// The same for what nobody reads soon: it leaves the cache to what is read again.
+template <typename T, int kCount>
+__device__ inline void store_packed_once(T* at, const Packed<T, kCount>& pack) {
+  store_packed_by(at, pack, [](auto* to, auto value) { __stcs(to, value); });
 }
 
 // Whether rows of `width` values, packed by `count`, can be read and written from these addresses

@@ -34,7 +34,7 @@ void planes_of(Checker& c, int64_t count, int element_bytes, uint64_t shift) {
 
 void byte_planes_split_and_join(Checker& c) {
   for (const int element_bytes : {2, 4, 8}) {
-    for (const int64_t count : {0, 1, 2, 3, 4, 5, 64, 1023, 1024, 4100, 9001}) {
+    for (const int64_t count : {0, 1, 2, 3, 4, 5, 64, 1023, 1024, 4100, 9001, 16392}) {
       for (const uint64_t shift : {0, 1, 4, 16}) planes_of(c, count, element_bytes, shift);
     }
   }

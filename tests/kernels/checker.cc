@@ -38,6 +38,7 @@ std::vector<Check> all_checks(bool tiny) {
   add(kernel_checks(tiny), "");  // a group for each kernel
   add(dense_checks(), "dense");
   add(moe_checks(), "moe");
+  add(edge_checks(), "edges");
   add(sums_checks(), "sums");
   return all;
 }

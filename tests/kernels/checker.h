@@ -91,6 +91,7 @@ inline const std::string& group_of(const Check& check) {
 std::vector<Check> kernel_checks(bool tiny);  // every KernelCase, every variant: kernel_checks.cc
 std::vector<Check> dense_checks();            // AdamW, casts, ...: dense_checks.cc
 std::vector<Check> moe_checks();              // moe_checks.cc
+std::vector<Check> edge_checks();             // long lists, wide rows, ...: edge_checks.cc
 std::vector<Check> pack_checks();             // pack_checks.cc
 std::vector<Check> byte_checks();             // byte planes and deltas: byte_checks.cc
 std::vector<Check> sums_checks();             // sums_checks.cc

@@ -87,7 +87,12 @@ struct CudaVariant {
   std::vector<Type> inputs;     // by input
   Type output = Type::kFloat;   // of the output and of its gradient
   std::vector<Type> gradients;  // by input
-  double tolerance = 2e-6;      // as in KernelCase, against the inputs as rounded to their types
+  // Elements from an aligned address to each array's first: kernels that move packs find none.
+  size_t offset = 0;
+  // What sets it apart in gpu_bench's rows; variants with a name of their own and without this are
+  // not timed.
+  std::string timed_as;
+  double tolerance = 2e-6;  // as in KernelCase, against the inputs as rounded to their types
   double gradient_tolerance = 1e-5;
   std::function<Prepared(CudaQueue&, Workspace&, const Arrays& inputs, Untyped output)> forward;
   // Preparing runs forward where backward needs what it keeps.
@@ -106,6 +111,13 @@ CudaVariant cuda_variant() {
   const bool bf16 = type_of<Real>() == Type::kBf16;
   variant.name = bf16 ? "bf16" : "fp32";
   if (bf16) variant.tolerance = variant.gradient_tolerance = 6e-3;
+  return variant;
+}
+
+// The same variant with arrays that are not aligned.
+inline CudaVariant unaligned(CudaVariant variant) {
+  variant.name += "_unaligned";
+  variant.offset = 1;
   return variant;
 }
 

@@ -113,6 +113,8 @@ KernelCase rmsnorm_case(int64_t rows, int64_t width) {
     });
   };
   c.cuda = {rmsnorm_on_gpu<float>(shape), rmsnorm_on_gpu<Bf16>(shape)};
+  // With packs and without them a row is read in different ways.
+  if (width % 4 == 0) c.cuda.push_back(unaligned(rmsnorm_on_gpu<float>(shape)));
   return c;
 }
 
@@ -298,10 +300,17 @@ std::vector<KernelCase> dense_cases() {
       rmsnorm_case(3, 7),
       rmsnorm_case(2, 8),
       rmsnorm_case(5, 67),
+      rmsnorm_case(700, 8),  // more rows than parts of the scale's gradient
+      rmsnorm_case(3, 516),  // of one pack per thread, of two, of two in a larger block, of more
+      rmsnorm_case(3, 1300),
+      rmsnorm_case(3, 2052),
+      rmsnorm_case(2, 8204),
+      rmsnorm_case(3, 2049),
       rope_case(2, 5, 3, 2),
       rope_case(1, 64, 2, 16),
       rope_case(2, 3, 40, 24),
       rope_case(1, 2, 1, 600),
+      rope_case(1, 5, 5, 32),
       attention_case({1, 1, 1, 1, 2}),
       attention_case({2, 9, 4, 2, 8}),
       attention_case({1, 17, 3, 3, 6}),
@@ -311,6 +320,8 @@ std::vector<KernelCase> dense_cases() {
       attention_case({1, 68, 1, 1, 2}),  // rows of more than one warp
       embedding_case(11, 5, 6),
       embedding_case(300, 36, 7),
+      embedding_case(3, 4100, 5),  // several loads of a thread in a row
+      embedding_case(40, 1, 1),
       embedding_case(40, 260, 50),
       cross_entropy_case(1, 2),
       cross_entropy_case(7, 19),

@@ -18,6 +18,7 @@ namespace {
 
 // More than all threads of a largest grid, one element each: kernels that walk come around again.
 constexpr int64_t kSeveralRounds = 2048 * 256 + 77;
+constexpr int64_t kInFlight = 4;  // elements of a thread in one round of a cast, at least
 
 template <typename T>
 std::vector<uint32_t> bits_of(const std::vector<T>& values) {
@@ -103,7 +104,7 @@ std::vector<float> floats_around_bf16() {
 
 void casts_give_the_bits_of_the_cpu(Checker& c) {
   std::vector<float> wide = floats_around_bf16();
-  wide.resize(kSeveralRounds, 1.0f);
+  wide.resize(kInFlight * kSeveralRounds, 1.0f);
   std::vector<Bf16> narrow(wide.size());
   cast(static_cast<int64_t>(wide.size()), wide.data(), narrow.data());
   std::vector<float> widened(wide.size());

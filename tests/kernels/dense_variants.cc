@@ -138,7 +138,8 @@ std::vector<CudaVariant> linear_on_gpu(const LinearShape& shape, Write write) {
 
 std::vector<CudaVariant> rope_on_gpu(const RopeShape& shape, const std::vector<float>& cosine,
                                      const std::vector<float>& sine) {
-  return {rope_variant<float>(shape, cosine, sine), rope_variant<Bf16>(shape, cosine, sine)};
+  return {rope_variant<float>(shape, cosine, sine), rope_variant<Bf16>(shape, cosine, sine),
+          unaligned(rope_variant<Bf16>(shape, cosine, sine))};
 }
 
 std::vector<CudaVariant> embedding_on_gpu(int64_t width, int64_t vocab,
@@ -155,7 +156,7 @@ std::vector<CudaVariant> embedding_on_gpu(int64_t width, int64_t vocab,
     const int32_t* const t = work.array(queue, tokens);
     return {[=, &queue] { embedding_backward(queue, count, width, vocab, t, dy, d[0]); }, {}};
   };
-  return {variant};
+  return {variant, unaligned(variant)};
 }
 
 std::vector<CudaVariant> cross_entropy_on_gpu(const CrossEntropyShape& shape,

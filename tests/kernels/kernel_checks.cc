@@ -26,10 +26,11 @@ float rounded(float value, Type type) {
 // An array of the backend with sentinels around it.
 class Guarded {
  public:
-  Guarded(Checker& checker, Type type, const std::vector<float>& content)
-      : checker_(&checker), type_(type), size_(content.size()) {
-    std::vector<float> all(size_ + 2 * kGuard, kSentinel);
-    std::copy(content.begin(), content.end(), all.begin() + kGuard);
+  // `offset`: more sentinels in front.
+  Guarded(Checker& checker, Type type, const std::vector<float>& content, size_t offset)
+      : checker_(&checker), type_(type), size_(content.size()), front_(kGuard + offset) {
+    std::vector<float> all(front_ + size_ + kGuard, kSentinel);
+    std::copy(content.begin(), content.end(), all.begin() + static_cast<ptrdiff_t>(front_));
     std::vector<std::byte> bytes(all.size() * size_of(type));
     for (size_t i = 0; i < all.size(); ++i) {
       const Bf16 narrow = to_bf16(all[i]);
@@ -44,12 +45,12 @@ class Guarded {
   }
   Untyped data() {
     std::byte* const all = checker_->on_gpu() ? on_device_.data() : on_host_.data();
-    return {all + kGuard * size_of(type_), type_};
+    return {all + front_ * size_of(type_), type_};
   }
   // What it holds. Says so if a sentinel has changed.
   std::vector<float> read() const {
     const std::vector<std::byte> bytes = checker_->on_gpu() ? checker_->read(on_device_) : on_host_;
-    std::vector<float> all(size_ + 2 * kGuard);
+    std::vector<float> all(front_ + size_ + kGuard);
     for (size_t i = 0; i < all.size(); ++i) {
       Bf16 narrow{};
       void* to = type_ == Type::kBf16 ? static_cast<void*>(&narrow) : &all[i];
@@ -57,17 +58,18 @@ class Guarded {
       if (type_ == Type::kBf16) all[i] = to_float(narrow);
     }
     const auto untouched = [](float value) { return value == kSentinel; };
-    checker_->expect(std::all_of(all.begin(), all.begin() + kGuard, untouched),
-                     "elements in front were written");
+    const auto first = all.begin() + static_cast<ptrdiff_t>(front_);
+    checker_->expect(std::all_of(all.begin(), first, untouched), "elements in front were written");
     checker_->expect(std::all_of(all.end() - kGuard, all.end(), untouched),
                      "elements behind were written");
-    return {all.begin() + kGuard, all.end() - kGuard};
+    return {first, all.end() - kGuard};
   }
 
  private:
   Checker* checker_;
   Type type_;
   size_t size_;
+  size_t front_;  // elements in front of the first
   DeviceArray<std::byte> on_device_;
   std::vector<std::byte> on_host_;
 };
@@ -84,6 +86,7 @@ struct Subject {
   Type gradient(size_t which) const {
     return variant != nullptr ? variant->gradients[which] : Type::kFloat;
   }
+  size_t offset() const { return variant != nullptr ? variant->offset : 0; }
   double tolerance() const { return variant != nullptr ? variant->tolerance : kernel.tolerance; }
   double gradient_tolerance() const {
     return variant != nullptr ? variant->gradient_tolerance : kernel.gradient_tolerance;
@@ -96,7 +99,7 @@ class Trial {
   Trial(Checker& checker, const Subject& subject) : checker_(checker), subject_(subject) {
     for (size_t i = 0; i < subject.kernel.inputs.size(); ++i) {
       inputs_.push_back(values(subject.kernel.inputs[i], subject.input(i)));
-      arrays_.emplace_back(checker, subject.input(i), inputs_.back());
+      arrays_.emplace_back(checker, subject.input(i), inputs_.back(), subject.offset());
     }
   }
 
@@ -114,7 +117,8 @@ class Trial {
   }
   std::vector<float> forward() {
     const float start = subject_.kernel.forward_adds ? kBefore : kUnwritten;
-    Guarded output(checker_, subject_.output(), std::vector<float>(subject_.kernel.outputs, start));
+    Guarded output(checker_, subject_.output(), std::vector<float>(subject_.kernel.outputs, start),
+                   subject_.offset());
     if (subject_.variant == nullptr) {
       subject_.kernel.forward(floats(pointers(arrays_)), output.data());
     } else {
@@ -125,12 +129,12 @@ class Trial {
   }
   // Of every input, for this gradient of the output.
   std::vector<std::vector<float>> backward(const std::vector<float>& doutput) {
-    Guarded given(checker_, subject_.output(), doutput);
+    Guarded given(checker_, subject_.output(), doutput, subject_.offset());
     std::vector<Guarded> gradients;
     for (size_t i = 0; i < inputs_.size(); ++i) {
       const float start = subject_.kernel.adds[i] ? kBefore : kUnwritten;
       gradients.emplace_back(checker_, subject_.gradient(i),
-                             std::vector<float>(inputs_[i].size(), start));
+                             std::vector<float>(inputs_[i].size(), start), subject_.offset());
     }
     if (subject_.variant == nullptr) {
       Gradients to;

@@ -221,6 +221,14 @@ std::vector<KernelCase> moe_cases() {
       gate_case(4, 1, 1),
       gate_case(11, 33, 5),  // more experts than a warp has threads, more tokens than a block
       gate_case(2, 300, 16),
+      gate_case(5, 8, 8),  // every way of dealing experts to lanes, all experts chosen
+      gate_case(9, 16, 16),
+      gate_case(3, 32, 32),
+      gate_case(9, 64, 8),
+      gate_case(3, 67, 4),
+      gate_case(3, 256, 8),
+      gate_case(2, 512, 6),
+      gate_case(1, 515, 3),
       permute_case(7, 2, 5),
       permute_case(1, 1, 9),
       permute_case(6, 3, 16),

@@ -39,17 +39,45 @@ void equal_probabilities_go_to_the_lower_expert(Checker& c) {
   c.expect_equal(route(c, {1, 70, 4}, logits).choice, {40, 66, 0, 1}, "ties across lanes");
 }
 
+// Numbers of experts below, at and above those that each layout of the kernel holds.
+constexpr int64_t kExperts[] = {1,  2,  3,  4,   5,   8,   9,   16,  17,  31,  32,  33,
+                                63, 64, 65, 128, 129, 255, 256, 257, 511, 512, 513, 1024};
+
 void the_gate_chooses_as_on_the_cpu(Checker& c) {
-  const GateShape shape{37, 1024, 16};
-  std::vector<float> logits(static_cast<size_t>(shape.tokens * shape.experts));
-  for (size_t i = 0; i < logits.size(); ++i) {
-    logits[i] = static_cast<float>(i * 7919 % 211) / 50;  // many ties
+  for (const int64_t experts : kExperts) {
+    const int64_t top_k = std::min(experts, kCudaGateTopKMax);
+    c.now("the best " + std::to_string(top_k) + " of " + std::to_string(experts));
+    const GateShape shape{37, experts, top_k};
+    std::vector<float> logits(static_cast<size_t>(shape.tokens * shape.experts));
+    for (size_t i = 0; i < logits.size(); ++i) {
+      logits[i] = static_cast<float>(i * 7919 % 211) / 50;  // many ties
+    }
+    std::vector<float> p(logits.size());
+    std::vector<int32_t> choice(static_cast<size_t>(shape.tokens * shape.top_k));
+    std::vector<float> weight(choice.size());
+    gate_topk_forward(shape, logits.data(), p.data(), choice.data(), weight.data());
+    c.expect_equal(route(c, shape, logits).choice, choice, "the choice");
   }
-  std::vector<float> p(logits.size());
-  std::vector<int32_t> choice(static_cast<size_t>(shape.tokens * shape.top_k));
-  std::vector<float> weight(choice.size());
-  gate_topk_forward(shape, logits.data(), p.data(), choice.data(), weight.data());
-  c.expect_equal(route(c, shape, logits).choice, choice, "the choice");
+}
+
+void one_nan_makes_its_token_choose_the_first_experts(Checker& c) {
+  for (const int64_t experts : kExperts) {
+    const int64_t top_k = std::min<int64_t>(experts, 3);
+    c.now(std::to_string(experts) + " experts");
+    std::vector<float> logits(static_cast<size_t>(3 * experts), 0.5f);
+    const auto last = static_cast<size_t>(experts) - 1;
+    logits[last] = 1;
+    logits[2 * static_cast<size_t>(experts) - 1] = kNan;  // of the second token
+    logits[3 * static_cast<size_t>(experts) - 1] = 1;
+    std::vector<int32_t> best{static_cast<int32_t>(last)};
+    std::vector<int32_t> first(static_cast<size_t>(top_k));
+    std::iota(first.begin(), first.end(), 0);
+    best.insert(best.end(), first.begin(), first.end() - 1);
+    std::vector<int32_t> expected = best;
+    expected.insert(expected.end(), first.begin(), first.end());
+    expected.insert(expected.end(), best.begin(), best.end());
+    c.expect_equal(route(c, {3, experts, top_k}, logits).choice, expected, "the choice");
+  }
 }
 
 void all_experts_can_be_chosen(Checker& c) {
@@ -166,6 +194,8 @@ std::vector<Check> moe_checks() {
       {"equal_probabilities_go_to_the_lower_expert", Backend::kCuda,
        equal_probabilities_go_to_the_lower_expert},
       {"the_gate_chooses_as_on_the_cpu", Backend::kCuda, the_gate_chooses_as_on_the_cpu},
+      {"one_nan_makes_its_token_choose_the_first_experts", Backend::kCuda,
+       one_nan_makes_its_token_choose_the_first_experts},
       {"all_experts_can_be_chosen", Backend::kCuda, all_experts_can_be_chosen},
       {"large_logits_do_not_overflow", Backend::kCuda, large_logits_do_not_overflow},
       {"nan_logits_choose_the_first_experts", Backend::kCuda, nan_logits_choose_the_first_experts},

@@ -106,7 +106,8 @@ CudaExpertActivations<Real> activations(Workspace& work, const ExpertShape& shap
 }
 
 template <typename Real>
-CudaVariant experts_on_gpu(const ExpertShape& shape, const std::vector<int64_t>& rows) {
+CudaVariant experts_on_gpu(const ExpertShape& shape, const std::vector<int64_t>& rows,
+                           ProductCalls calls) {
   CudaVariant variant = cuda_variant<Real>();
   // Gate, up, inner and y are rounded one after the other, by 2^-9 at most, the gate on the steep
   // side of SiLU.
@@ -118,7 +119,8 @@ CudaVariant experts_on_gpu(const ExpertShape& shape, const std::vector<int64_t>&
   variant.forward = [=](CudaQueue& queue, Workspace& work, const Arrays& x, Untyped y) -> Prepared {
     const auto groups = groups_of<Real>(shape, rows, x, nullptr);
     const auto kept = activations<Real>(work, shape, total);
-    return {[=, &queue] { expert_gemm_forward<Real>(queue, shape, groups, x[0], kept, y); }, {}};
+    return {[=, &queue] { expert_gemm_forward<Real>(queue, shape, groups, x[0], kept, y, calls); },
+            {}};
   };
   variant.backward = [=](CudaQueue& queue, Workspace& work, const Arrays& x, Untyped dy,
                          const Arrays& d) -> Prepared {
@@ -126,7 +128,9 @@ CudaVariant experts_on_gpu(const ExpertShape& shape, const std::vector<int64_t>&
     const auto kept = activations<Real>(work, shape, total);
     auto* const y = work.array<Real>(total * shape.hidden);
     expert_gemm_forward<Real>(queue, shape, groups, x[0], kept, y);
-    return {[=, &queue] { expert_gemm_backward<Real>(queue, shape, groups, dy, x[0], kept, d[0]); },
+    return {[=, &queue] {
+              expert_gemm_backward<Real>(queue, shape, groups, dy, x[0], kept, d[0], calls);
+            },
             {}};
   };
   return variant;
@@ -134,7 +138,9 @@ CudaVariant experts_on_gpu(const ExpertShape& shape, const std::vector<int64_t>&
 
 }  // namespace
 
-std::vector<CudaVariant> gate_variants(const GateShape& shape) { return {gate_on_gpu(shape)}; }
+std::vector<CudaVariant> gate_variants(const GateShape& shape) {
+  return {gate_on_gpu(shape), unaligned(gate_on_gpu(shape))};
+}
 std::vector<CudaVariant> permute_variants(const PermuteShape& shape,
                                           const std::vector<int64_t>& position) {
   return {permute_on_gpu<float>(shape, position), permute_on_gpu<Bf16>(shape, position)};
@@ -145,7 +151,16 @@ std::vector<CudaVariant> unpermute_variants(const PermuteShape& shape,
 }
 std::vector<CudaVariant> expert_variants(const ExpertShape& shape,
                                          const std::vector<int64_t>& rows) {
-  return {experts_on_gpu<float>(shape, rows), experts_on_gpu<Bf16>(shape, rows)};
+  const auto by = [&](ProductCalls calls, const char* name, const char* timed_as) {
+    CudaVariant variant = experts_on_gpu<Bf16>(shape, rows, calls);
+    variant.name += name;
+    variant.timed_as = timed_as;
+    return variant;
+  };
+  return {experts_on_gpu<float>(shape, rows, ProductCalls::kByShape),
+          experts_on_gpu<Bf16>(shape, rows, ProductCalls::kByShape),
+          by(ProductCalls::kOneByOne, "_one_by_one", "one by one"),
+          by(ProductCalls::kGrouped, "_grouped", "grouped")};
 }
 
 }  // namespace ckpt::kernels

@@ -102,5 +102,21 @@ TEST_F(QueueFaultsTest, ProductsWhosePointersDidNotArriveAreNotLaunched) {
   EXPECT_EQ(second.get(), (std::array<float, 4>{0, 0, 0, 0}));
 }
 
+// A copy from host memory may have to wait for one before, and cannot be part of a captured graph.
+TEST_F(QueueFaultsTest, GroupedProductsCopyNothing) {
+  const Square a(1), b(2), c(0), d(0);
+  const Product shape{.rows = 2, .columns = 2, .inner = 2, .a = {2}, .b = {2}, .c_stride = 2};
+  const std::array<PlacedProduct, 2> products{
+      PlacedProduct{shape, a.values.data(), b.values.data(), c.values.data()},
+      PlacedProduct{shape, b.values.data(), b.values.data(), d.values.data()}};
+  const uint64_t before = cuda_emulator::copies_made();
+  multiply_groups(*queue_, "products", CUDA_R_32F, products,
+                  static_cast<void**>(queue_->scratch(6 * sizeof(void*))), ProductCalls::kGrouped);
+  ASSERT_TRUE(synchronize(*queue_).ok());
+  EXPECT_EQ(cuda_emulator::copies_made(), before);
+  EXPECT_EQ(c.get(), (std::array<float, 4>{4, 4, 4, 4}));
+  EXPECT_EQ(d.get(), (std::array<float, 4>{8, 8, 8, 8}));
+}
+
 }  // namespace
 }  // namespace ckpt::kernels

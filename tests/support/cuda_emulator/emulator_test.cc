@@ -28,6 +28,14 @@ void ballot_after_some_have_left(int lanes_that_leave, float* out) {
   out[lane] = static_cast<float>(__ballot_sync(~0u, lane & 1));
 }
 
+void reduce_after_some_have_left(int lanes_that_leave, float* out) {
+  const auto lane = static_cast<int>(threadIdx.x);
+  if (lane < lanes_that_leave) return;
+  const int most = __reduce_max_sync(~0u, lane * 7 % 32 - 5);
+  const int least = __reduce_min_sync(~0u, lane * 7 % 32 - 5);
+  out[lane] = static_cast<float>(most * 100 + least);
+}
+
 void launch_a_warp(void (*kernel)(int, float*), int lanes_that_leave, float* out) {
   const cudaLaunchConfig_t one_warp{.gridDim = {1},
                                     .blockDim = {32},
@@ -44,7 +52,10 @@ TEST(CudaEmulatorDeathTest, ALaneThatHasEndedGivesNoValue) {
   EXPECT_EQ(out[4], 5.0f);
   launch_a_warp(ballot_after_some_have_left, 0, out);
   EXPECT_EQ(out[4], static_cast<float>(0xaaaaaaaau));
-  for (auto* kernel : {shuffle_after_some_have_left, ballot_after_some_have_left}) {
+  launch_a_warp(reduce_after_some_have_left, 0, out);
+  EXPECT_EQ(out[4], 26 * 100 - 5);
+  for (auto* kernel :
+       {shuffle_after_some_have_left, ballot_after_some_have_left, reduce_after_some_have_left}) {
     EXPECT_DEATH(launch_a_warp(kernel, 1, out), "with a lane that has ended");
   }
 }

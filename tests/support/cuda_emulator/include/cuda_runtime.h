@@ -29,6 +29,7 @@
 #define __host__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
+#define __grid_constant__
 #define __align__(n) alignas(n)
 // Blocks of a thread run one after the other.
 #define __shared__ static thread_local
@@ -116,6 +117,19 @@ T __shfl_up_sync(unsigned, T value, unsigned delta, int width = 32) {
 inline unsigned __ballot_sync(unsigned, int predicate) {
   return cuda_emulator::ballot(predicate != 0);
 }
+// Over the whole warp, the same in each of its lanes.
+inline int __reduce_max_sync(unsigned, int value) {
+  for (int distance = 16; distance > 0; distance /= 2) {
+    value = std::max(value, __shfl_xor_sync(~0u, value, distance));
+  }
+  return value;
+}
+inline int __reduce_min_sync(unsigned, int value) {
+  for (int distance = 16; distance > 0; distance /= 2) {
+    value = std::min(value, __shfl_xor_sync(~0u, value, distance));
+  }
+  return value;
+}
 template <typename T>
 T __ldg(const T* at) {
   return *at;
@@ -123,6 +137,11 @@ T __ldg(const T* at) {
 // By memcpy: what is there may be of another type.
 template <typename T>
 void __stwb(T* at, T value) {
+  std::memcpy(at, &value, sizeof value);
+}
+// The same, for what the cache need not keep.
+template <typename T>
+void __stcs(T* at, T value) {
   std::memcpy(at, &value, sizeof value);
 }
 // Fibers of one thread: a plain read-modify-write is atomic among them.
@@ -146,6 +165,11 @@ template <typename T>
 T atomicCAS(T* at, T expected, T value) {
   const T before = *at;
   if (before == expected) *at = value;
+  return before;
+}
+inline unsigned atomicOr(unsigned* at, unsigned value) {
+  const unsigned before = *at;
+  *at = before | value;
   return before;
 }
 inline unsigned atomicXor(unsigned* at, unsigned value) {
