@@ -135,8 +135,10 @@ class NcclComm final : public Comm {
       return on_host([&] { return host_->all_reduce_sum(values); });
     }
     return queue("all_reduce", [&](ncclComm_t comm) {
-      return ncclAllReduce(values.data(), values.data(), values.size(), ncclFloat, ncclSum, comm,
-                           stream());
+      return in_group([&](const auto& note) {
+        note(ncclAllReduce(values.data(), values.data(), values.size(), ncclFloat, ncclSum, comm,
+                           stream()));
+      });
     });
   }
 
@@ -187,28 +189,36 @@ class NcclComm final : public Comm {
     return make_error(code, "rank {} {}: NCCL: {}", rank(), what, reason);
   }
 
-  // One group: each rank sends to and receives from everyone at once, itself included.
+  // Calls of NCCL as one group. Outside of a group a call on a non-blocking communicator may return
+  // ncclSuccess before its work is in the stream; the end of a group returns ncclInProgress then.
+  template <typename Calls>
+  static ncclResult_t in_group(const Calls& calls) {
+    ncclResult_t first = ncclGroupStart();
+    calls([&](ncclResult_t result) {
+      if (first == ncclSuccess && result != ncclInProgress) first = result;
+    });
+    const ncclResult_t ended = ncclGroupEnd();
+    return first == ncclSuccess ? ended : first;
+  }
+
+  // Each rank sends to and receives from everyone at once, itself included.
   ncclResult_t send_and_receive(ncclComm_t comm, const Tensor& send,
                                 std::span<const int64_t> send_counts, Tensor& recv,
                                 std::span<const int64_t> recv_counts) {
     const size_t element = bytes_of(recv.type());
-    ncclResult_t first = ncclGroupStart();
-    const auto note = [&](ncclResult_t result) {
-      if (first == ncclSuccess && result != ncclInProgress) first = result;
-    };
-    const std::byte* from = send.data();
-    std::byte* to = recv.data();
-    for (uint32_t peer = 0; peer < size(); ++peer) {
-      const size_t sent = static_cast<size_t>(send_counts[peer]) * element;
-      const size_t received = static_cast<size_t>(recv_counts[peer]) * element;
-      if (sent > 0) note(ncclSend(from, sent, ncclInt8, static_cast<int>(peer), comm, stream()));
-      if (received > 0)
-        note(ncclRecv(to, received, ncclInt8, static_cast<int>(peer), comm, stream()));
-      from += sent;
-      to += received;
-    }
-    const ncclResult_t ended = ncclGroupEnd();
-    return first == ncclSuccess ? ended : first;
+    return in_group([&](const auto& note) {
+      const std::byte* from = send.data();
+      std::byte* to = recv.data();
+      for (uint32_t peer = 0; peer < size(); ++peer) {
+        const size_t sent = static_cast<size_t>(send_counts[peer]) * element;
+        const size_t received = static_cast<size_t>(recv_counts[peer]) * element;
+        const auto rank = static_cast<int>(peer);
+        if (sent > 0) note(ncclSend(from, sent, ncclInt8, rank, comm, stream()));
+        if (received > 0) note(ncclRecv(to, received, ncclInt8, rank, comm, stream()));
+        from += sent;
+        to += received;
+      }
+    });
   }
 
   // Puts a collective into the device's queue, behind what is there. Not after a failure of the
@@ -227,7 +237,8 @@ class NcclComm final : public Comm {
     return await(collective, begun, timeout_ms_, {});
   }
 
-  // Until NCCL has done what it began. After a failure both communicators are ended.
+  // Until NCCL has done what it began, which it is asked even after success: that is the call's,
+  // and may come before its work is in the stream. After a failure both communicators are ended.
   Status await(const char* what, ncclResult_t state, uint32_t timeout_ms,
                const std::function<std::optional<std::string>()>& interrupted) {
     const auto begin = Clock::now();
@@ -237,7 +248,7 @@ class NcclComm final : public Comm {
         if (ended_) {
           return make_error(ErrorCode::kAborted, "rank {} {}: {}", rank(), what, *ended_);
         }
-        if (state == ncclInProgress) {
+        if (state == ncclSuccess || state == ncclInProgress) {
           const ncclResult_t asked = ncclCommGetAsyncError(comm_, &state);
           if (asked != ncclSuccess) state = asked;
         }

@@ -10,6 +10,11 @@
 // from the device what it computed (its gradients' norm), so all of its work is done by then, and
 // ends with a collective of the host's, before which each rank asks NCCL for errors. Whoever has
 // read garbage finds one, does not take part, and without it no other rank comes out either.
+//
+// A new epoch gets a new communicator, also where the group has only lost ranks: the old one is
+// aborted. ncclCommShrink is not used. It needs NCCL 2.27; it cannot let ranks in, so the way
+// through a new id is there in any case; and all survivors must call it on the old communicator in
+// agreement, which is known to them only once the new epoch is open.
 #pragma once
 
 #include "trainer/device/device.h"

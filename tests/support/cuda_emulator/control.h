@@ -21,10 +21,14 @@ void unstick();
 
 // Calls of the run time are counted from here on; `count` of them from number `first` (the next
 // call is 0) fail, and nothing is done. Those that give something back do so, and fail.
-// cudaGetLastError and its like neither count nor fail.
+// cudaGetLastError and its like neither count nor fail, nor does what asks for and sets modes of
+// capture: it costs nothing.
 void fail_calls(uint64_t first, uint64_t count);
 inline void fail_no_calls() { fail_calls(0, 0); }
 uint64_t calls_made();
+// Calls so far that took memory or pinned it, or gave it back, of both kinds, or made a stream or
+// ended one: those take long, and stop the device.
+uint64_t slow_calls_made();
 // Copies that the device's copy engines were given so far. What kernels store is none.
 uint64_t copies_made();
 

@@ -55,6 +55,24 @@ void forget_contexts() {
   device().contexts.clear();
 }
 
+cudaError_t look_at_kernel(cudaFuncAttributes* attributes) {
+  const Lock hold(lock());
+  if (const cudaError_t error = begin_call()) return error;
+  *attributes = {};
+  return cudaSuccess;
+}
+
+cudaError_t check_registration(const void* at, size_t bytes) {
+  const auto* const begin = static_cast<const char*>(at);
+  for (const auto& [registered, length] : device().registered) {
+    const auto* const first = static_cast<const char*>(registered);
+    const bool touches = begin < first + length && first < begin + bytes;
+    const bool inside = first <= begin && begin + bytes <= first + length;
+    if (touches && !inside) return note(cudaErrorInvalidValue);
+  }
+  return cudaSuccess;
+}
+
 cudaError_t note(cudaError_t error) {
   if (error != cudaSuccess) device().last_error = error;
   return error;
@@ -63,6 +81,9 @@ cudaError_t note(cudaError_t error) {
 }  // namespace cuda_emulator
 
 using cuda_emulator::begin_call;
+using cuda_emulator::check_can_take_work;
+using cuda_emulator::check_no_capture;
+using cuda_emulator::check_registration;
 using cuda_emulator::Context;
 using cuda_emulator::current_device;
 using cuda_emulator::device;
@@ -92,6 +113,16 @@ const char* cudaGetErrorString(cudaError_t error) {
       return "part or all of the requested memory range is already mapped";
     case cudaErrorHostMemoryNotRegistered:
       return "pointer does not correspond to a registered memory region";
+    case cudaErrorStreamCaptureUnsupported:
+      return "operation not permitted when stream is capturing";
+    case cudaErrorStreamCaptureInvalidated:
+      return "operation failed due to a previous error during capture";
+    case cudaErrorStreamCaptureIsolation:
+      return "dependency created on uncaptured work in another stream";
+    case cudaErrorStreamCaptureImplicit:
+      return "operation would make the legacy stream depend on a capturing blocking stream";
+    case cudaErrorCapturedEvent:
+      return "operation not permitted on an event last recorded in a capturing stream";
   }
   return "unknown error";
 }
@@ -155,19 +186,23 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function
                                              cudaDriverEntryPointQueryResult* found) {
   const Lock hold(lock());
   if (const cudaError_t error = begin_call(Context::kNotNeeded)) return error;
-  if (std::strcmp(symbol, "cuDevicePrimaryCtxGetState") != 0) return note(cudaErrorInvalidValue);
-  *function = reinterpret_cast<void*>(&cuda_emulator::primary_context_state);
+  const bool is_state = std::strcmp(symbol, "cuDevicePrimaryCtxGetState") == 0;
+  *function = is_state ? reinterpret_cast<void*>(&cuda_emulator::primary_context_state)
+                       : reinterpret_cast<void*>(cuda_emulator::driver_function(symbol));
+  if (*function == nullptr) return note(cudaErrorInvalidValue);
   *found = cudaDriverEntryPointSuccess;
   return cudaSuccess;
 }
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   const Lock hold(lock());
+  if (const cudaError_t error = check_no_capture()) return error;
   if (const cudaError_t error = begin_call()) return error;
   *free = *total = size_t{1} << 30;
   return cudaSuccess;
 }
 cudaError_t cudaDeviceSynchronize() {
   const Lock hold(lock());
+  if (const cudaError_t error = check_no_capture()) return error;
   if (const cudaError_t error = begin_call()) return error;
   cuda_emulator::run_all();
   return cudaSuccess;
@@ -177,27 +212,43 @@ cudaError_t cudaDeviceSynchronize() {
 cudaError_t cudaMalloc(void** at, size_t bytes) {
   constexpr size_t kMoreThanAnyDevice = size_t{1} << 39;
   const Lock hold(lock());
+  if (const cudaError_t error = check_no_capture()) return error;
+  ++device().slow_calls;
   if (const cudaError_t error = begin_call()) return error;
   if (bytes >= kMoreThanAnyDevice) return note(cudaErrorMemoryAllocation);
-  *at = ::operator new (bytes, std::align_val_t{256}, std::nothrow);
+  int fd = -1;
+  *at = cuda_emulator::shares_allocations()
+            ? cuda_emulator::allocate_shared(bytes, fd)
+            : ::operator new (bytes, std::align_val_t{256}, std::nothrow);
   if (*at == nullptr) return note(cudaErrorMemoryAllocation);
   std::memset(*at, 0xa5, std::min(bytes, size_t{1} << 20));
-  device().allocated[*at] = {bytes, current_device()};
+  device().allocated[*at] = {bytes, current_device(), fd};
   return cudaSuccess;
 }
 // Waits for all work, as CUDA's does.
 cudaError_t cudaFree(void* at) {
   const Lock hold(lock());
+  if (const cudaError_t error = check_no_capture()) return error;
+  ++device().slow_calls;
   const cudaError_t error = begin_call();
   cuda_emulator::run_all();
-  if (at != nullptr && device().allocated.erase(at) == 0) return note(cudaErrorInvalidValue);
-  ::operator delete (at, std::align_val_t{256});
+  if (at == nullptr) return error;
+  const auto found = device().allocated.find(at);
+  if (found == device().allocated.end()) return note(cudaErrorInvalidValue);
+  if (found->second.fd >= 0) {
+    cuda_emulator::free_shared(at, found->second);
+  } else {
+    ::operator delete (at, std::align_val_t{256});
+  }
+  device().allocated.erase(found);
   return error;
 }
 cudaError_t cudaMallocHost(void** at, size_t bytes) { return cudaMalloc(at, bytes); }
 cudaError_t cudaFreeHost(void* at) { return cudaFree(at); }
 cudaError_t cudaHostRegister(void* at, size_t bytes, unsigned) {
   const Lock hold(lock());
+  if (const cudaError_t error = check_no_capture()) return error;
+  ++device().slow_calls;
   if (const cudaError_t error = begin_call()) return error;
   if (at == nullptr || bytes == 0) return note(cudaErrorInvalidValue);
   if (!device().registered.emplace(at, bytes).second)
@@ -206,6 +257,8 @@ cudaError_t cudaHostRegister(void* at, size_t bytes, unsigned) {
 }
 cudaError_t cudaHostUnregister(void* at) {
   const Lock hold(lock());
+  if (const cudaError_t error = check_no_capture()) return error;
+  ++device().slow_calls;
   const cudaError_t error = begin_call();
   cuda_emulator::run_all();
   return device().registered.erase(at) == 1 ? error : note(cudaErrorHostMemoryNotRegistered);
@@ -233,6 +286,8 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
   return cudaSuccess;
 }
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
+  const Lock hold(lock());
+  if (const cudaError_t error = check_no_capture()) return error;
   return cudaMemcpyAsync(to, from, bytes, kind, nullptr);
 }
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind,
@@ -240,17 +295,24 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
   const Lock hold(lock());
   if (const cudaError_t error = begin_call()) return error;
   if (bytes == 0) return cudaSuccess;
+  if (const cudaError_t error = check_can_take_work(stream)) return error;
+  for (const void* const end : {static_cast<const void*>(to), from}) {
+    if (const cudaError_t error = check_registration(end, bytes)) return error;
+  }
   ++device().copies;
   cuda_emulator::enqueue(stream, [=] { std::memcpy(to, from, bytes); });
   return cudaSuccess;
 }
 cudaError_t cudaMemset(void* at, int value, size_t bytes) {
+  const Lock hold(lock());
+  if (const cudaError_t error = check_no_capture()) return error;
   return cudaMemsetAsync(at, value, bytes, nullptr);
 }
 cudaError_t cudaMemsetAsync(void* at, int value, size_t bytes, cudaStream_t stream) {
   const Lock hold(lock());
   if (const cudaError_t error = begin_call()) return error;
   if (bytes == 0) return cudaSuccess;
+  if (const cudaError_t error = check_can_take_work(stream)) return error;
   cuda_emulator::enqueue(stream, [=] { std::memset(at, value, bytes); });
   return cudaSuccess;
 }

@@ -60,6 +60,10 @@ void push(cudaStream_t stream, CUstream_st::Work work) {
     if (work.run) work.run();
     return;
   }
+  if (stream->capture != nullptr) {
+    stream->capture->work.push_back(std::move(work));
+    return;
+  }
   stream->queue.push_back(std::move(work));
   ++stream->queued;
 }
@@ -120,6 +124,11 @@ uint64_t calls_made() {
   return device().calls;
 }
 
+uint64_t slow_calls_made() {
+  const Lock hold(lock());
+  return device().slow_calls;
+}
+
 uint64_t copies_made() {
   const Lock hold(lock());
   return device().copies;
@@ -151,6 +160,7 @@ cudaError_t launch(const cudaLaunchConfig_t& config, std::function<void()> threa
   if (config.stream != nullptr && config.stream->device != current_device()) {
     return note(cudaErrorInvalidResourceHandle);
   }
+  if (const cudaError_t error = check_can_take_work(config.stream)) return error;
   push(config.stream,
        {.run = [grid, block, thread = std::move(thread)] { run_grid(grid, block, thread); }});
   return cudaSuccess;
@@ -159,6 +169,9 @@ cudaError_t launch(const cudaLaunchConfig_t& config, std::function<void()> threa
 }  // namespace cuda_emulator
 
 using cuda_emulator::begin_call;
+using cuda_emulator::check_can_take_work;
+using cuda_emulator::check_no_capture;
+using cuda_emulator::check_not_captured;
 using cuda_emulator::device;
 using cuda_emulator::Lock;
 using cuda_emulator::lock;
@@ -174,12 +187,15 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int* lowest, int* highest) {
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
   return cudaStreamCreateWithPriority(stream, flags, cuda_emulator::kLowestPriority);
 }
-cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int priority) {
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int priority) {
   const Lock hold(lock());
+  if (const cudaError_t error = check_no_capture()) return error;
+  ++device().slow_calls;
   if (const cudaError_t error = begin_call()) return error;
   *stream = new CUstream_st;
   (*stream)->device = cuda_emulator::current_device();
   (*stream)->priority = priority;
+  (*stream)->blocking = (flags & cudaStreamNonBlocking) == 0;
   (*stream)->eager = (device().eager & 1) != 0;
   (*stream)->stuck = (device().stuck & 1) != 0;
   device().eager >>= 1;
@@ -189,6 +205,9 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int pri
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   const Lock hold(lock());
+  if (const cudaError_t error = check_no_capture()) return error;
+  ++device().slow_calls;
+  if (const cudaError_t error = check_not_captured(stream)) return error;
   const cudaError_t error = begin_call();
   cuda_emulator::run_until(*stream, stream->queued);
   device().streams.erase(stream);
@@ -197,6 +216,8 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   const Lock hold(lock());
+  if (const cudaError_t error = check_no_capture()) return error;
+  if (const cudaError_t error = check_not_captured(stream)) return error;
   if (const cudaError_t error = begin_call()) return error;
   if (stream == nullptr) return cudaDeviceSynchronize();
   cuda_emulator::run_until(*stream, stream->queued);
@@ -204,6 +225,8 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 }
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
   const Lock hold(lock());
+  if (const cudaError_t error = check_no_capture()) return error;
+  if (const cudaError_t error = check_not_captured(stream)) return error;
   if (const cudaError_t error = begin_call()) return error;
   if (stream == nullptr) return cudaSuccess;
   return cuda_emulator::ask(*stream, stream->queued) ? cudaSuccess : cudaErrorNotReady;
@@ -211,6 +234,15 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   const Lock hold(lock());
   if (const cudaError_t error = begin_call()) return error;
+  if (const cudaError_t error = check_can_take_work(stream)) return error;
+  const bool captures = stream != nullptr && stream->capture != nullptr;
+  if (captures && event->captured) return cudaSuccess;  // of the same capture, and in order
+  // A stream that waits for a captured event would join the capture: not emulated.
+  if (event->captured) return note(cudaErrorStreamCaptureUnsupported);
+  if (captures) {
+    stream->capture->valid = false;
+    return note(cudaErrorStreamCaptureIsolation);
+  }
   cuda_emulator::push(stream, {.behind = event->stream, .position = event->position});
   return cudaSuccess;
 }
@@ -235,6 +267,9 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   if (const cudaError_t error = begin_call()) return error;
   const int of_stream = stream == nullptr ? cuda_emulator::current_device() : stream->device;
   if (event->device != of_stream) return note(cudaErrorInvalidResourceHandle);
+  if (const cudaError_t error = check_can_take_work(stream)) return error;
+  event->captured = stream != nullptr && stream->capture != nullptr;
+  if (event->captured) return cudaSuccess;
   if (stream == nullptr) cuda_emulator::run_all();
   event->stream = stream;
   event->position = stream == nullptr ? 0 : stream->queued;
@@ -242,6 +277,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   const Lock hold(lock());
+  if (const cudaError_t error = check_no_capture()) return error;
   if (const cudaError_t error = begin_call()) return error;
   if (event->stream != nullptr && device().streams.contains(event->stream)) {
     cuda_emulator::run_until(*event->stream, event->position);
@@ -250,7 +286,9 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   const Lock hold(lock());
+  if (const cudaError_t error = check_no_capture()) return error;
   if (const cudaError_t error = begin_call()) return error;
+  if (event->captured) return note(cudaErrorCapturedEvent);
   if (event->stream == nullptr || !device().streams.contains(event->stream)) return cudaSuccess;
   return cuda_emulator::ask(*event->stream, event->position) ? cudaSuccess : cudaErrorNotReady;
 }

@@ -22,6 +22,8 @@ struct Control {
   // What is begun is in progress while it is asked for so many times, and not queued before.
   std::atomic<int> asks{0};
   std::atomic<bool> stalls{false};  // in progress for ever
+  // What begins something and is not done says that it is, as non-blocking calls of NCCL may.
+  std::atomic<bool> claims_success{false};
   // Aborts do not return before this is false again: notify_all(), then.
   std::atomic<bool> aborts_wait{false};
 

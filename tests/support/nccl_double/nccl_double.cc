@@ -45,7 +45,7 @@ ncclResult_t begin(ncclComm& comm, std::function<void()> work, std::function<boo
   ncclResult_t state = ncclInProgress;
   const bool at_once = comm.asks_left == 0 && !control().stalls;
   if (at_once) (void)ncclCommGetAsyncError(&comm, &state);
-  return state;
+  return state == ncclInProgress && control().claims_success ? ncclSuccess : state;
 }
 
 ncclResult_t queue_share(ncclComm& comm, Share share, cudaStream_t stream) {
@@ -132,7 +132,7 @@ void reset() {
     *count = 0;
   }
   all.async_error_of = -1;
-  all.stalls = all.aborts_wait = false;
+  all.stalls = all.aborts_wait = all.claims_success = false;
 }
 
 }  // namespace nccl_double
@@ -261,14 +261,20 @@ ncclResult_t ncclAllReduce(const void* send, void* recv, size_t count, ncclDataT
                            ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
   const Lock hold(lock());
   if (type != ncclFloat || op != ncclSum) return nccl_double::wrong("only sums of floats");
-  Share share;
+  // Outside of a group nobody could tell when its work is in the stream.
+  if (nccl_double::group_depth == 0 || nccl_double::grouped) {
+    return nccl_double::wrong("a sum that is not a group of its own");
+  }
+  Share& share = nccl_double::grouped.emplace();
+  nccl_double::grouped_of = comm;
+  nccl_double::grouped_on = stream;
   share.is_sum = true;
   const size_t bytes = count * sizeof(float);
   share.slices.push_back({.from = static_cast<const std::byte*>(send),
                           .to = static_cast<std::byte*>(recv),
                           .sent = bytes,
                           .received = bytes});
-  return nccl_double::queue_share(*comm, std::move(share), stream);
+  return ncclSuccess;
 }
 
 ncclResult_t ncclSend(const void* from, size_t count, ncclDataType_t type, int peer,

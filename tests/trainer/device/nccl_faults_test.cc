@@ -32,26 +32,52 @@ class ThreeDevices : public testing::Environment {
 };
 testing::Environment* const kThreeDevices = testing::AddGlobalTestEnvironment(new ThreeDevices);
 
-using NcclFaultsTest = NcclFixture;
+class NcclFaultsTest : public NcclFixture {
+ protected:
+  // A sum, and what is exchanged of it, on three ranks.
+  void exchange_everything() {
+    on_ranks({.ranks = 3}, [](Made& comm, Device& device) {
+      ASSERT_TRUE(comm.ok()) << comm.error().message;
+      const uint32_t me = (*comm)->rank();
+      Tensor tensor(device, Type::kFloat, 3);
+      tensor.write(std::span<const float>(std::array<float, 3>{1.0f, 2.0f * me, 4}));
+      const Status summed = (*comm)->all_reduce_sum(tensor);
+      ASSERT_TRUE(summed.ok()) << summed.error().message;
+      Tensor all(device, Type::kFloat, 3);
+      const std::array<int64_t, 3> one{1, 1, 1};
+      const Status sent = (*comm)->all_to_all_v(tensor, one, all, one);
+      ASSERT_TRUE(sent.ok()) << sent.error().message;
+      tensor.zero();
+      const auto values = all.read<float>();
+      ASSERT_TRUE(values.ok()) << values.error().message;
+      const float mine = std::array<float, 3>{3, 6, 12}[me];
+      EXPECT_THAT(*values, testing::ElementsAre(mine, mine, mine));
+    });
+  }
+};
 
 TEST_F(NcclFaultsTest, AsksUntilWhatWasBegunIsQueued) {
   nccl_.asks = 7;
-  on_ranks({.ranks = 3}, [](Made& comm, Device& device) {
+  exchange_everything();
+}
+
+TEST_F(NcclFaultsTest, AsksThoughACallHasSaidThatItIsDone) {
+  nccl_.asks = 7;
+  nccl_.claims_success = true;
+  exchange_everything();
+}
+
+// An error that comes to light only after a call has said that it is done.
+TEST_F(NcclFaultsTest, ACallThatClaimsSuccessIsNotBelieved) {
+  on_ranks({}, [&](Made& comm, Device& device) {
     ASSERT_TRUE(comm.ok()) << comm.error().message;
-    const uint32_t me = (*comm)->rank();
-    Tensor tensor(device, Type::kFloat, 3);
-    tensor.write(std::span<const float>(std::array<float, 3>{1.0f, 2.0f * me, 4}));
-    const Status summed = (*comm)->all_reduce_sum(tensor);
-    ASSERT_TRUE(summed.ok()) << summed.error().message;
-    Tensor all(device, Type::kFloat, 3);
-    const std::array<int64_t, 3> one{1, 1, 1};
-    const Status sent = (*comm)->all_to_all_v(tensor, one, all, one);
-    ASSERT_TRUE(sent.ok()) << sent.error().message;
-    tensor.zero();
-    const auto values = all.read<float>();
-    ASSERT_TRUE(values.ok()) << values.error().message;
-    const float mine = std::array<float, 3>{3, 6, 12}[me];
-    EXPECT_THAT(*values, testing::ElementsAre(mine, mine, mine));
+    nccl_.asks = 3;
+    nccl_.claims_success = true;
+    nccl_.async_error = ncclRemoteError;
+    const Status failed = all_reduce(**comm, device);
+    nccl_.async_error = ncclSuccess;
+    ASSERT_FALSE(failed.ok());
+    EXPECT_EQ(failed.error().code, ErrorCode::kUnavailable) << failed.error().message;
   });
 }
 

@@ -227,6 +227,11 @@ enum cudaError_t {
   cudaErrorHostMemoryAlreadyRegistered = 712,
   cudaErrorHostMemoryNotRegistered = 713,
   cudaErrorLaunchFailure = 719,
+  cudaErrorStreamCaptureUnsupported = 900,
+  cudaErrorStreamCaptureInvalidated = 901,
+  cudaErrorStreamCaptureIsolation = 905,
+  cudaErrorStreamCaptureImplicit = 906,
+  cudaErrorCapturedEvent = 907,
 };
 enum cudaMemcpyKind {
   cudaMemcpyHostToHost,
@@ -237,8 +242,22 @@ enum cudaMemcpyKind {
 };
 struct CUstream_st;
 struct CUevent_st;
+struct CUgraph_st;
+struct CUgraphExec_st;
 using cudaStream_t = CUstream_st*;
 using cudaEvent_t = CUevent_st*;
+using cudaGraph_t = CUgraph_st*;
+using cudaGraphExec_t = CUgraphExec_st*;
+enum cudaStreamCaptureMode {
+  cudaStreamCaptureModeGlobal = 0,
+  cudaStreamCaptureModeThreadLocal = 1,
+  cudaStreamCaptureModeRelaxed = 2,
+};
+enum cudaStreamCaptureStatus {
+  cudaStreamCaptureStatusNone = 0,
+  cudaStreamCaptureStatusActive = 1,
+  cudaStreamCaptureStatusInvalidated = 2,
+};
 inline constexpr unsigned cudaStreamDefault = 0;
 inline constexpr unsigned cudaStreamNonBlocking = 1;
 inline constexpr unsigned cudaEventDefault = 0;
@@ -279,7 +298,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
 cudaError_t cudaDeviceGetPCIBusId(char* bus_id, int bytes, int device);
 cudaError_t cudaDriverGetVersion(int* version);
 cudaError_t cudaRuntimeGetVersion(int* version);
-// Of the driver's calls the one that tells whether a device has a context.
+// Of the driver's calls the one that tells whether a device has a context, and those of cuda.h.
 enum cudaDriverEntryPointQueryResult { cudaDriverEntryPointSuccess = 0 };
 inline constexpr unsigned long long cudaEnableDefault = 0;
 cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned version,
@@ -303,6 +322,15 @@ cudaError_t cudaFreeHost(void* at);
 cudaError_t cudaHostRegister(void* at, size_t bytes, unsigned flags);
 cudaError_t cudaHostUnregister(void* at);
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* at);
+// Memory of another process on the same device. Emulated where the other one was started with
+// CUDA_EMULATOR_SHARES in its environment.
+struct cudaIpcMemHandle_t {
+  char reserved[64];
+};
+inline constexpr unsigned cudaIpcMemLazyEnablePeerAccess = 1;
+cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* at);
+cudaError_t cudaIpcOpenMemHandle(void** at, cudaIpcMemHandle_t handle, unsigned flags);
+cudaError_t cudaIpcCloseMemHandle(void* at);
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind);
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream = nullptr);
@@ -324,6 +352,16 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event);
 cudaError_t cudaEventQuery(cudaEvent_t event);
 cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t begin, cudaEvent_t end);
 
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode);
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status);
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph,
+                                 unsigned long long flags = 0);
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream);
+cudaError_t cudaGraphDestroy(cudaGraph_t graph);
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
+
 struct cudaLaunchConfig_t {
   dim3 gridDim;
   dim3 blockDim;
@@ -333,12 +371,18 @@ struct cudaLaunchConfig_t {
   unsigned numAttrs;
 };
 
+struct cudaFuncAttributes {
+  int numRegs;
+};
+
 namespace cuda_emulator {
 
 // Queues `work` on the stream; null is the default stream, which waits for all others.
 void enqueue(cudaStream_t stream, std::function<void()> work);
 // Queues a launch: `thread` runs once for every thread of the grid.
 cudaError_t launch(const cudaLaunchConfig_t& config, std::function<void()> thread);
+// A kernel's code needs no loading here: counts as a call, and may fail as one.
+cudaError_t look_at_kernel(cudaFuncAttributes* attributes);
 
 }  // namespace cuda_emulator
 
@@ -349,6 +393,11 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
                                                      std::forward<Arguments>(arguments)...)] {
     std::apply(kernel, values);
   });
+}
+
+template <typename T>
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, T*) {
+  return cuda_emulator::look_at_kernel(attributes);
 }
 
 // NOLINTEND(readability-identifier-naming)
