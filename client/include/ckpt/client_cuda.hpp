@@ -25,6 +25,7 @@ struct CudaOptions {
   uint64_t chunk_bytes = 0;
   uint32_t timeout_ms = 0;
   uint64_t ahead_bytes = 0;
+  uint64_t direct_bytes = 0;
 };
 
 // How the last restore's bytes came.
@@ -46,6 +47,7 @@ class Cuda {
     raw.chunk_bytes = options.chunk_bytes;
     raw.timeout_ms = options.timeout_ms;
     raw.ahead_bytes = options.ahead_bytes;
+    raw.direct_bytes = options.direct_bytes;
     ckpt_cuda* handle = nullptr;
     char message[1024] = "";
     const ckpt_status status =

@@ -155,9 +155,10 @@ ckpt_status ckpt_cuda_open(ckpt_session* session, const ckpt_cuda_options* optio
   const ckpt_cuda_options given = copy_options(options);
   Stager::Options wanted{.device = given.device, .timeout_ms = kTimeoutMs};
   if (given.gather_bytes != 0) wanted.gather_bytes = given.gather_bytes;
-  if (given.chunk_bytes != 0) wanted.chunk_bytes = given.chunk_bytes;
   if (given.timeout_ms != 0) wanted.timeout_ms = given.timeout_ms;
+  wanted.chunk_bytes = given.chunk_bytes;
   wanted.ahead_bytes = given.ahead_bytes;
+  wanted.direct_bytes = given.direct_bytes;
   const ckpt::kernels::CudaDeviceScope scope(wanted.device);
   const Status opened = guarded([&]() -> Status {
     auto made = std::make_unique<ckpt_cuda>(session);
