@@ -1,28 +1,27 @@
 // Ranges are cut into tiles of equal size, wherever pieces begin and end; a block moves a tile and
 // takes its CRC on the way, and a second kernel puts the CRCs of a range's tiles together.
-#include <cstring>
 #include <vector>
 
 #include "formats/base/assert.h"
 #include "kernels/cuda/crc32c.h"
+#include "kernels/cuda/pack_tables.h"
 #include "kernels/cuda/pack_tiles.h"
-#include "kernels/pack_checks.h"
 
 namespace ckpt::kernels {
 namespace {
 
-using pack_tiles::first_cut;
-using pack_tiles::kTileBytes;
+using pack_tables::kTileBytes;
+using pack_tables::Range;
+using pack_tables::Tables;
+using pack_tables::tables_of;
+using pack_tiles::inside_of;
 using pack_tiles::kWordBytes;
 using pack_tiles::load_outside;
 using pack_tiles::misalignment;
 using pack_tiles::move_word;
 using pack_tiles::outside_of_plain;
-using pack_tiles::Piece;
-using pack_tiles::Range;
 using pack_tiles::source_of_word;
 using pack_tiles::store_word;
-using pack_tiles::Tables;
 using pack_tiles::Tile;
 using pack_tiles::tile_at;
 
@@ -45,7 +44,9 @@ constexpr uint32_t kByRound = polynomial::shift_by_bytes(kTileBytes * kBlockThre
 
 // --- kernels ---------------------------------------------------------------------------------
 
-// tile_crc[tile]: the raw state of the tile's bytes, from 0.
+// tile_crc[tile]: the raw state of the tile's bytes, from 0. Without kMoves the buffer is read as
+// it is.
+template <bool kMoves>
 __global__ void __launch_bounds__(kBlockThreads) gather_kernel(Tables tables, uint32_t* tile_crc) {
   __shared__ NibbleTable by_row;
   __shared__ NibbleTable by_quarter;
@@ -57,13 +58,14 @@ __global__ void __launch_bounds__(kBlockThreads) gather_kernel(Tables tables, ui
         kByQuarter.entry[threadIdx.x / 16][threadIdx.x % 16];
   }
   __syncthreads();
-  for (int64_t index = blockIdx.x; index < tables.tiles; index += gridDim.x) {
-    const Tile tile = tile_at(tables, index);
+  for (int64_t index = blockIdx.x; index < tables.tile_count; index += gridDim.x) {
+    Tile tile = tile_at(tables, index);
+    if (!kMoves) tile.piece_end = tile.first_piece;
     CrcStates states;
     int64_t zeros = 0;  // that were put behind the tile's bytes
     if (const std::byte* outside = outside_of_plain(tables, tile)) {
       const auto* from = reinterpret_cast<const uint4*>(outside);
-      auto* to = reinterpret_cast<uint4*>(tables.buffer + tile.begin);
+      auto* to = reinterpret_cast<uint4*>(inside_of(tables, tile.begin));
       const int64_t words = (tile.end - tile.begin) / kWordBytes;
       const int64_t batches = (words + kWordsPerBatch - 1) / kWordsPerBatch;
       for (int64_t at = threadIdx.x + words - batches * kWordsPerBatch; at < words;
@@ -85,7 +87,7 @@ __global__ void __launch_bounds__(kBlockThreads) gather_kernel(Tables tables, ui
         for (int64_t i = 0; i < kBatch; ++i) states.add(by_row, word[i]);
       }
     } else {
-      const int64_t first = tile.begin - misalignment(tables.buffer + tile.begin, kWordBytes);
+      const int64_t first = tile.begin - misalignment(inside_of(tables, tile.begin), kWordBytes);
       const int64_t words = (tile.end - first + kWordBytes - 1) / kWordBytes;
       zeros = first + words * kWordBytes - tile.end;
       const int64_t batches = (words + kWordsPerMixedBatch - 1) / kWordsPerMixedBatch;
@@ -103,7 +105,7 @@ __global__ void __launch_bounds__(kBlockThreads) gather_kernel(Tables tables, ui
 #pragma unroll
         for (int64_t i = 0; i < kMixedBatch; ++i) {
           const int64_t here = at + i * kBlockThreads;
-          std::byte* const inside = tables.buffer + first + here * kWordBytes;
+          std::byte* const inside = inside_of(tables, first + here * kWordBytes);
           if (source[i] != nullptr) {
             if (source[i] != inside) store_word(inside, word[i]);
           } else if (here >= 0) {
@@ -140,8 +142,7 @@ __global__ void __launch_bounds__(kBlockThreads)
     }
     state = block_state(state, kTileWeights, shared);
     if (threadIdx.x >= kWarpThreads) continue;
-    const int64_t last_begin =
-        std::max(range.begin, first_cut(tables.buffer, range.begin) + but_last * kTileBytes);
+    const int64_t last_begin = tables.tiles[range.first_tile + but_last].begin;
     // A CRC starts from all ones in front of the first byte, and is inverted at the end.
     const uint32_t ones = warp_shift(kPowersOfX, static_cast<uint64_t>(last_begin - range.begin));
     state ^= polynomial::multiply(~0u, ones);
@@ -164,15 +165,15 @@ __global__ void __launch_bounds__(kBlockThreads)
 }
 
 __global__ void __launch_bounds__(kBlockThreads)
-    scatter_kernel(Tables tables, const uint32_t* crc, const uint32_t* expected) {
-  for (int64_t index = blockIdx.x; index < tables.tiles; index += gridDim.x) {
+    scatter_kernel(Tables tables, const uint32_t* crc) {
+  for (int64_t index = blockIdx.x; index < tables.tile_count; index += gridDim.x) {
     const Tile tile = tile_at(tables, index);
-    if (crc[tile.range] != expected[tile.range]) continue;
+    if (crc[tile.range] != tables.expected[tile.range]) continue;
     if (tile.first_piece == tile.piece_end) continue;
-    const int64_t first = tile.begin - misalignment(tables.buffer + tile.begin, kWordBytes);
+    const int64_t first = tile.begin - misalignment(inside_of(tables, tile.begin), kWordBytes);
     const int64_t words = (tile.end - first + kWordBytes - 1) / kWordBytes;
     if (std::byte* outside = outside_of_plain(tables, tile)) {
-      const auto* from = reinterpret_cast<const uint4*>(tables.buffer + tile.begin);
+      const auto* from = reinterpret_cast<const uint4*>(inside_of(tables, tile.begin));
       auto* to = reinterpret_cast<uint4*>(outside);
       for (int64_t at = threadIdx.x; at < words; at += kWordsPerBatch) {
         uint4 word[kBatch];
@@ -197,145 +198,112 @@ __global__ void __launch_bounds__(kBlockThreads)
 
 // --- host ------------------------------------------------------------------------------------
 
-static_assert(kPackBufferAlignment == pack_tiles::kCutBytes);
-constexpr size_t kTableAlignment = 16;
-
-std::byte* outside_of(const PackPiece& piece) { return const_cast<std::byte*>(piece.from); }
-std::byte* outside_of(const UnpackPiece& piece) { return piece.to; }
-
-constexpr size_t aligned(size_t bytes) {
-  return (bytes + kTableAlignment - 1) / kTableAlignment * kTableAlignment;
-}
-
-template <typename AnyPiece>
-int64_t write_pieces(std::span<const AnyPiece> pieces, std::byte* tables) {
-  auto* row = reinterpret_cast<Piece*>(tables);
-  int64_t count = 0;
-  for (const AnyPiece& piece : pieces) {
-    if (piece.bytes == 0) continue;  // they would break the order of ends
-    row[count++] = {outside_of(piece), static_cast<int64_t>(piece.offset),
-                    static_cast<int64_t>(piece.offset + piece.bytes)};
-  }
-  return count;
-}
-
-// How many tiles there are.
-int64_t write_ranges(std::span<const PackRange> ranges, const std::byte* buffer,
-                     std::byte* tables) {
-  auto* row = reinterpret_cast<Range*>(tables);
-  int64_t tiles = 0;
-  for (const PackRange& given : ranges) {
-    Range range{};
-    range.begin = static_cast<int64_t>(given.offset);
-    range.end = range.begin + static_cast<int64_t>(given.bytes);
-    range.first_tile = tiles;
-    if (given.bytes > 0) {
-      range.tiles = (range.end - first_cut(buffer, range.begin) + kTileBytes - 1) / kTileBytes;
-    }
-    tiles += range.tiles;
-    *row++ = range;
-  }
-  return tiles;
-}
-
-// `buffer`: where it will be, as far as its address modulo kPackBufferAlignment goes.
-template <typename AnyPiece>
-PlannedPack plan(std::span<const AnyPiece> pieces, std::span<const PackRange> ranges,
-                 const std::byte* buffer, std::span<std::byte> tables) {
-  CKPT_ASSERT(in_order(pieces) && in_order(ranges));
-  CKPT_ASSERT(covered(pieces, ranges));
-  CKPT_ASSERT(tables.size() >= pack_table_bytes(pieces.size(), ranges.size()));
-  CKPT_ASSERT(misalignment(tables.data(), kTableAlignment) == 0);
-  PlannedPack planned;
-  planned.piece_count = write_pieces(pieces, tables.data());
-  planned.ranges_at = aligned(static_cast<size_t>(planned.piece_count) * sizeof(Piece));
-  planned.range_count = static_cast<int64_t>(ranges.size());
-  planned.table_bytes = planned.ranges_at + ranges.size() * sizeof(Range);
-  planned.tiles = write_ranges(ranges, buffer, tables.data() + planned.ranges_at);
-  return planned;
-}
-
-// With the planned tables at `at` in device memory.
-Tables tables_of(const PlannedPack& planned, const std::byte* at, std::byte* buffer) {
-  return {buffer,
-          reinterpret_cast<const Piece*>(at),
-          planned.piece_count,
-          reinterpret_cast<const Range*>(at + planned.ranges_at),
-          planned.range_count,
-          planned.tiles};
-}
-
 // Everything on the device that a call needs beside its arguments.
 struct Prepared {
   Tables tables;
   uint32_t* tile_crc;
-  const uint32_t* expected;
 };
 
-template <typename AnyPiece>
-Prepared prepare(CudaQueue& queue, std::span<const AnyPiece> pieces,
-                 std::span<const PackRange> ranges, std::span<const uint32_t> expected,
-                 std::byte* buffer) {
-  const size_t expected_at = pack_table_bytes(pieces.size(), ranges.size());
-  const size_t tile_crc_at = aligned(expected_at + expected.size_bytes());
-  std::vector<std::byte> tables(tile_crc_at);
-  const PlannedPack planned = plan(pieces, ranges, buffer, tables);
-  if (!expected.empty()) {
-    std::memcpy(tables.data() + expected_at, expected.data(), expected.size_bytes());
-  }
+// Brings tables that were planned by `plan` from host memory, as long as the call takes.
+template <typename Plan>
+Prepared prepare(CudaQueue& queue, size_t table_bytes, std::byte* buffer, const Plan& plan) {
+  std::vector<std::byte> tables(table_bytes);
+  const PlannedPack planned = plan(tables);
+  const size_t tile_crc_at = planned.table_bytes;
   auto* const at = static_cast<std::byte*>(
       queue.scratch(tile_crc_at + static_cast<size_t>(planned.tiles) * sizeof(uint32_t)));
-  queue.upload(at, tables.data(), tables.size());
-  return {tables_of(planned, at, buffer), reinterpret_cast<uint32_t*>(at + tile_crc_at),
-          reinterpret_cast<const uint32_t*>(at + expected_at)};
+  queue.upload(at, tables.data(), planned.table_bytes);
+  return {tables_of(planned, at, buffer), reinterpret_cast<uint32_t*>(at + tile_crc_at)};
 }
 
-// The pieces of `tables` into the buffer, and the CRCs of its ranges.
-void gather(CudaQueue& queue, const Tables& tables, uint32_t* tile_crc, uint32_t* crc) {
-  launch(queue, "pack", blocks_for(tables.tiles, 1), kBlockThreads, gather_kernel, tables,
-         tile_crc);
-  launch(queue, "pack's checksums", blocks_for(tables.range_count, 1), kBlockThreads, range_kernel,
-         tables, tile_crc, crc);
+Prepared on_device(CudaQueue& queue, const PlannedPack& planned, const std::byte* tables,
+                   std::byte* buffer) {
+  CKPT_ASSERT(reinterpret_cast<uintptr_t>(buffer) % kPackBufferAlignment == 0);
+  void* const tile_crc = queue.scratch(static_cast<size_t>(planned.tiles) * sizeof(uint32_t));
+  return {tables_of(planned, tables, buffer), static_cast<uint32_t*>(tile_crc)};
 }
+
+uint64_t total_bytes(std::span<const PackRange> ranges) {
+  uint64_t bytes = 0;
+  for (const PackRange& range : ranges) bytes += range.bytes;
+  return bytes;
+}
+
+unsigned blocks_of(int64_t count, unsigned blocks_max) {
+  return blocks_for(count, 1, blocks_max == 0 ? kGridBlocksMax : blocks_max);
+}
+
+// The pieces of the tables into the buffer, and the CRCs of its ranges.
+template <bool kMoves>
+void gather(CudaQueue& queue, const Prepared& ready, uint32_t* crc, unsigned blocks_max) {
+  launch(queue, kMoves ? "pack" : "checksums", blocks_of(ready.tables.tile_count, blocks_max),
+         kBlockThreads, gather_kernel<kMoves>, ready.tables, ready.tile_crc);
+  launch(queue, "joining checksums", blocks_of(ready.tables.range_count, blocks_max), kBlockThreads,
+         range_kernel, ready.tables, ready.tile_crc, crc);
+}
+
+void check_and_scatter(CudaQueue& queue, const Prepared& ready, uint32_t* crc, uint32_t* mismatches,
+                       unsigned blocks_max) {
+  gather<false>(queue, ready, crc, blocks_max);
+  launch(queue, "counting mismatches", 1, kBlockThreads, mismatches_kernel,
+         ready.tables.range_count, crc, ready.tables.expected, mismatches);
+  launch(queue, "unpack", blocks_of(ready.tables.tile_count, blocks_max), kBlockThreads,
+         scatter_kernel, ready.tables, crc);
+}
+
+// Nothing is gathered into it: the buffer is only read.
+std::byte* only_read(const std::byte* buffer) { return const_cast<std::byte*>(buffer); }
 
 }  // namespace
 
-size_t pack_table_bytes(size_t pieces, size_t ranges) {
-  return aligned(pieces * sizeof(Piece)) + aligned(ranges * sizeof(Range));
-}
-
-PlannedPack plan_pack(std::span<const PackPiece> pieces, std::span<const PackRange> ranges,
-                      std::span<std::byte> tables) {
-  return plan(pieces, ranges, /*buffer=*/nullptr, tables);
-}
-
 void pack(CudaQueue& queue, const PlannedPack& planned, const std::byte* tables, std::byte* buffer,
-          uint32_t* crc) {
-  CKPT_ASSERT(misalignment(buffer, pack_tiles::kCutBytes) == 0);
-  auto* const tile_crc =
-      static_cast<uint32_t*>(queue.scratch(static_cast<size_t>(planned.tiles) * sizeof(uint32_t)));
-  gather(queue, tables_of(planned, tables, buffer), tile_crc, crc);
+          uint32_t* crc, unsigned blocks_max) {
+  gather<true>(queue, on_device(queue, planned, tables, buffer), crc, blocks_max);
 }
 
 void pack(CudaQueue& queue, std::span<const PackPiece> pieces, std::span<const PackRange> ranges,
           std::byte* buffer, uint32_t* crc) {
-  const Prepared ready = prepare(queue, pieces, ranges, {}, buffer);
-  gather(queue, ready.tables, ready.tile_crc, crc);
+  const size_t bytes = pack_table_bytes(pieces.size(), ranges.size(), total_bytes(ranges));
+  const Prepared ready = prepare(queue, bytes, buffer, [&](std::span<std::byte> tables) {
+    return pack_tables::plan_for(pieces, ranges, buffer, tables);
+  });
+  gather<true>(queue, ready, crc, /*blocks_max=*/0);
+}
+
+void unpack(CudaQueue& queue, const PlannedPack& planned, const std::byte* tables,
+            const std::byte* buffer, uint32_t* crc, uint32_t* mismatches, unsigned blocks_max) {
+  CKPT_ASSERT(planned.expected_at > 0 || planned.range_count == 0);
+  check_and_scatter(queue, on_device(queue, planned, tables, only_read(buffer)), crc, mismatches,
+                    blocks_max);
 }
 
 void unpack(CudaQueue& queue, std::span<const UnpackPiece> pieces,
             std::span<const PackRange> ranges, std::span<const uint32_t> expected,
             const std::byte* buffer, uint32_t* crc, uint32_t* mismatches) {
-  CKPT_ASSERT(expected.size() == ranges.size());
-  // Nothing is gathered from no pieces: the buffer is only read.
-  const Prepared ready = prepare(queue, pieces, ranges, expected, const_cast<std::byte*>(buffer));
-  Tables only_ranges = ready.tables;
-  only_ranges.piece_count = 0;
-  gather(queue, only_ranges, ready.tile_crc, crc);
-  launch(queue, "counting mismatches", 1, kBlockThreads, mismatches_kernel,
-         ready.tables.range_count, crc, ready.expected, mismatches);
-  launch(queue, "unpack", blocks_for(ready.tables.tiles, 1), kBlockThreads, scatter_kernel,
-         ready.tables, crc, ready.expected);
+  const size_t bytes = unpack_table_bytes(pieces.size(), ranges.size(), total_bytes(ranges));
+  const Prepared ready = prepare(queue, bytes, only_read(buffer), [&](std::span<std::byte> tables) {
+    return pack_tables::plan_for(pieces, ranges, expected, buffer, tables);
+  });
+  check_and_scatter(queue, ready, crc, mismatches, /*blocks_max=*/0);
+}
+
+void checksum(CudaQueue& queue, const PlannedPack& planned, const std::byte* tables, uint32_t* crc,
+              unsigned blocks_max) {
+  CKPT_ASSERT(planned.piece_count == 0);
+  gather<false>(queue, on_device(queue, planned, tables, /*buffer=*/nullptr), crc, blocks_max);
+}
+
+void preload_pack() {
+  const auto preload = [](auto* kernel) {
+    cudaFuncAttributes attributes{};
+    // What has failed here must not be found by whoever asks for the last error next.
+    if (cudaFuncGetAttributes(&attributes, kernel) != cudaSuccess) (void)cudaGetLastError();
+  };
+  preload(gather_kernel<true>);
+  preload(gather_kernel<false>);
+  preload(range_kernel);
+  preload(mismatches_kernel);
+  preload(scatter_kernel);
 }
 
 }  // namespace ckpt::kernels

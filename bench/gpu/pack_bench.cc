@@ -53,7 +53,7 @@ Result<std::shared_ptr<Scattered>> scatter(const Context& context, uint64_t tens
   const uint64_t unit_bytes = per_unit * tensor_bytes;
   for (uint64_t i = 0; i < units; ++i) state->ranges.push_back({i * unit_bytes, unit_bytes});
   state->expected.resize(units);
-  std::vector<std::byte> tables(ckpt::kernels::pack_table_bytes(tensors, units));
+  std::vector<std::byte> tables(ckpt::kernels::pack_table_bytes(tensors, units, state->bytes));
   state->planned = plan_pack(state->pieces, state->ranges, tables);
   CKPT_ASSIGN(state->tables, DeviceArray<std::byte>::make(tables.size()));
   context.queue.upload(state->tables.data(), tables.data(), tables.size());

@@ -3,37 +3,15 @@
 #pragma once
 
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/pack_tables.h"
 
 namespace ckpt::kernels::pack_tiles {
 
-// Large enough that putting the threads' states together is a tenth of the work, small enough that
-// a buffer of 64 MiB is work for every multiprocessor.
-inline constexpr int64_t kTileBytes = 64 << 10;
-// Tiles but a range's first begin at such an address: whole lines of the cache.
-inline constexpr int64_t kCutBytes = 128;
+using pack_tables::Piece;
+using pack_tables::Tables;
+
 // What a thread moves at a time: an aligned word of the buffer.
 inline constexpr int64_t kWordBytes = 16;
-
-// Of the buffer: [begin, end).
-struct Piece {
-  std::byte* outside;
-  int64_t begin;
-  int64_t end;
-};
-struct Range {
-  int64_t begin;
-  int64_t end;
-  int64_t first_tile;
-  int64_t tiles;
-};
-struct Tables {
-  std::byte* buffer;
-  const Piece* pieces;
-  int64_t piece_count;
-  const Range* ranges;
-  int64_t range_count;
-  int64_t tiles;
-};
 
 // What a block does at a time, and the pieces that have a part of it: [first_piece, piece_end).
 struct Tile {
@@ -44,15 +22,8 @@ struct Tile {
   int64_t piece_end;
 };
 
-__host__ __device__ inline int64_t misalignment(const std::byte* at, int64_t alignment) {
+__device__ inline int64_t misalignment(const std::byte* at, int64_t alignment) {
   return static_cast<int64_t>(reinterpret_cast<uintptr_t>(at)) & (alignment - 1);
-}
-
-// Where a range's first tile would begin if it were a whole one. May be in front of the buffer; a
-// pack that is planned ahead has none yet, but a null in place of one as well aligned.
-__host__ __device__ inline int64_t first_cut(const std::byte* buffer, int64_t range_begin) {
-  const auto address = static_cast<int64_t>(reinterpret_cast<uintptr_t>(buffer)) + range_begin;
-  return range_begin - (address & (kCutBytes - 1));
 }
 
 // The first of pieces [first, end) that ends behind `at`; `end` if none does.
@@ -70,31 +41,15 @@ __device__ inline int64_t first_piece_behind(const Piece* pieces, int64_t first,
 }
 
 __device__ inline Tile tile_at(const Tables& tables, int64_t index) {
-  // The last range whose first tile is not behind: empty ranges have the one of the next.
-  int64_t range = 0;
-  for (int64_t end = tables.range_count; end - range > 1;) {
-    const int64_t middle = range + (end - range) / 2;
-    if (tables.ranges[middle].first_tile > index) {
-      end = middle;
-    } else {
-      range = middle;
-    }
-  }
-  const Range& whole = tables.ranges[range];
-  const int64_t cut =
-      first_cut(tables.buffer, whole.begin) + (index - whole.first_tile) * kTileBytes;
-  Tile tile{};
-  tile.range = range;
-  tile.begin = std::max(cut, whole.begin);
-  tile.end = std::min(cut + kTileBytes, whole.end);
-  tile.first_piece = first_piece_behind(tables.pieces, 0, tables.piece_count, tile.begin);
-  tile.piece_end =
-      first_piece_behind(tables.pieces, tile.first_piece, tables.piece_count, tile.end - 1);
-  // The one that reaches over the end has a part of it, too.
-  if (tile.piece_end < tables.piece_count && tables.pieces[tile.piece_end].begin < tile.end) {
-    ++tile.piece_end;
-  }
-  return tile;
+  const pack_tables::Tile row = tables.tiles[index];
+  const int64_t first_piece = row.first_piece;
+  return {row.range, row.begin, row.end, first_piece, first_piece + row.pieces};
+}
+
+// Where the buffer's byte `at` is. By its number: where offsets are addresses there is no buffer.
+__device__ inline std::byte* inside_of(const Tables& tables, int64_t at) {
+  return reinterpret_cast<std::byte*>(reinterpret_cast<uintptr_t>(tables.buffer) +
+                                      static_cast<uintptr_t>(at));
 }
 
 __device__ inline uint4 load_word(const std::byte* from) {
@@ -159,9 +114,9 @@ __device__ inline std::byte* source_of_word(const Tables& tables, const Tile& ti
   if (next < tile.piece_end && tables.pieces[next].end <= at) {
     next = first_piece_behind(tables.pieces, next + 1, tile.piece_end, at);
   }
-  if (next == tile.piece_end) return tables.buffer + at;
+  if (next == tile.piece_end) return inside_of(tables, at);
   const Piece piece = tables.pieces[next];
-  if (piece.begin >= at + kWordBytes) return tables.buffer + at;
+  if (piece.begin >= at + kWordBytes) return inside_of(tables, at);
   const bool whole = piece.begin <= at && piece.end >= at + kWordBytes;
   return whole ? piece.outside + (at - piece.begin) : nullptr;
 }
@@ -170,7 +125,7 @@ __device__ inline std::byte* source_of_word(const Tables& tables, const Tile& ti
 // those outside the tile, which others may own, count as zeros and are not touched.
 template <typename Direction>
 __device__ uint4 move_word(const Tables& tables, const Tile& tile, int64_t at) {
-  std::byte* const inside = tables.buffer + at;
+  std::byte* const inside = inside_of(tables, at);
   int64_t next =
       first_piece_behind(tables.pieces, tile.first_piece, tile.piece_end, std::max(at, tile.begin));
   if (at >= tile.begin && at + kWordBytes <= tile.end) {
@@ -200,7 +155,7 @@ __device__ uint4 move_word(const Tables& tables, const Tile& tile, int64_t at) {
 // A tile that consists of aligned words of one piece, or of none: `outside` is where they are, or
 // the buffer itself. Null for all other tiles.
 __device__ inline std::byte* outside_of_plain(const Tables& tables, const Tile& tile) {
-  std::byte* const inside = tables.buffer + tile.begin;
+  std::byte* const inside = inside_of(tables, tile.begin);
   if (misalignment(inside, kWordBytes) != 0) return nullptr;
   if ((tile.end - tile.begin) % kWordBytes != 0) return nullptr;
   if (tile.first_piece == tile.piece_end) return inside;

@@ -23,6 +23,11 @@ struct Layout {
   uint64_t outside_bytes = 0;
   uint64_t buffer_bytes = 0;
 
+  uint64_t range_bytes() const {
+    uint64_t bytes = 0;
+    for (const PackRange& range : ranges) bytes += range.bytes;
+    return bytes;
+  }
   void skip(uint64_t bytes) { buffer_bytes += bytes; }
   // Appends a range of pieces with these lengths, `gap` bytes behind each, and `shift` more bytes
   // outside than in the buffer, so that the two are aligned differently.
@@ -256,7 +261,8 @@ void pack_planned_ahead(Checker& c) {
         pieces.push_back({from.back().data() + p.outside, p.offset, p.bytes});
       }
       tables_at.push_back(tables.size());
-      tables.resize(tables.size() + pack_table_bytes(pieces.size(), layout.ranges.size()));
+      tables.resize(tables.size() +
+                    pack_table_bytes(pieces.size(), layout.ranges.size(), layout.range_bytes()));
       planned.push_back(
           plan_pack(pieces, layout.ranges, std::span(tables).subspan(tables_at.back())));
       c.expect(planned.back().table_bytes <= tables.size() - tables_at.back(),

@@ -52,6 +52,7 @@ int64_t StagePlan::last_chunk_of(UnitId unit) const {
 void StagePlan::list(size_t first, size_t end, PackLists& lists) const {
   lists.pieces.clear();
   lists.ranges.clear();
+  lists.bytes = 0;
   size_t place = first_place(first);
   size_t source = place == 0 ? 0 : sources_end_[place - 1];
   for (size_t i = first; i < end; ++i) {
@@ -61,6 +62,7 @@ void StagePlan::list(size_t first, size_t end, PackLists& lists) const {
       const MutableByteView to = places_[place].to;
       uint64_t at = slot + static_cast<uint64_t>(to.data() - chunk.to);
       lists.ranges.push_back({at, to.size()});
+      lists.bytes += to.size();
       for (; source < sources_end_[place]; ++source) {
         lists.pieces.push_back({sources_[source].from, at, sources_[source].bytes});
         at += sources_[source].bytes;

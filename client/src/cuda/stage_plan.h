@@ -43,6 +43,7 @@ struct StageChunk {
 struct PackLists {
   std::vector<kernels::PackPiece> pieces;
   std::vector<kernels::PackRange> ranges;  // a place each
+  uint64_t bytes = 0;                      // of all ranges
 };
 
 // How many chunks the next group of a snapshot has, `groups` of which are there, if its first one

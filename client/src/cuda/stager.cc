@@ -37,7 +37,7 @@ StagingSize estimate_size(std::span<const ckpt_cuda_piece> pieces, uint64_t chun
   uint64_t bytes = 0;
   for (const ckpt_cuda_piece& piece : pieces) bytes += piece.length;
   const size_t count = pieces.size() + 2 * (bytes / chunk_bytes + 1);
-  return {.places = count, .table_bytes = kernels::pack_table_bytes(count, count)};
+  return {.places = count, .table_bytes = kernels::pack_table_bytes(count, count, bytes)};
 }
 
 }  // namespace

@@ -52,9 +52,9 @@ Status Stager::try_queue_group(Staging& staging, size_t count) {
   const size_t first = staging.queued();
   const size_t end = first + count;
   staging.plan.list(first, end, lists_);
-  const StagingSize size{
-      .places = lists_.ranges.size(),
-      .table_bytes = kernels::pack_table_bytes(lists_.pieces.size(), lists_.ranges.size())};
+  const StagingSize size{.places = lists_.ranges.size(),
+                         .table_bytes = kernels::pack_table_bytes(
+                             lists_.pieces.size(), lists_.ranges.size(), lists_.bytes)};
   CKPT_ASSIGN(const StagingMemory::Part part, take_part(staging, size));
   const kernels::PlannedPack planned =
       plan_pack(lists_.pieces, lists_.ranges, {part.host_tables, size.table_bytes});

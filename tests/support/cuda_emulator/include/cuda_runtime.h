@@ -309,12 +309,18 @@ struct cudaLaunchConfig_t {
   unsigned numAttrs;
 };
 
+struct cudaFuncAttributes {
+  int numRegs;
+};
+
 namespace cuda_emulator {
 
 // Queues `work` on the stream; null is the default stream, which waits for all others.
 void enqueue(cudaStream_t stream, std::function<void()> work);
 // Queues a launch: `thread` runs once for every thread of the grid.
 cudaError_t launch(const cudaLaunchConfig_t& config, std::function<void()> thread);
+// A kernel's code needs no loading here: counts as a call, and may fail as one.
+cudaError_t look_at_kernel(cudaFuncAttributes* attributes);
 
 }  // namespace cuda_emulator
 
@@ -325,6 +331,11 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
                                                      std::forward<Arguments>(arguments)...)] {
     std::apply(kernel, values);
   });
+}
+
+template <typename T>
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, T*) {
+  return cuda_emulator::look_at_kernel(attributes);
 }
 
 // NOLINTEND(readability-identifier-naming)
