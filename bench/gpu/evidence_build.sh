@@ -20,7 +20,8 @@ gpu_find_tools() {
 
 # Whether this machine seems to have a GPU, before there is a program that can ask.
 gpu_seems_there() {
-  nvidia-smi -L >/dev/null 2>&1 || compgen -G '/dev/nvidia[0-9]*' >/dev/null || [[ -e /dev/dxg ]]
+  timeout 20 nvidia-smi -L >/dev/null 2>&1 || compgen -G '/dev/nvidia[0-9]*' >/dev/null ||
+    [[ -e /dev/dxg ]]
 }
 
 # gpu_step WHAT LOG COMMAND...: a command that belongs to the build. Sets gpu_why if it fails.

@@ -229,6 +229,13 @@ class Evidence(unittest.TestCase):
         self.checkout.programs["gpu_check"]["''"] = 'echo "FAILED x_cpu: wrong"; exit 1'
         self.assertEqual(self.checkout.run().returncode, 1)
 
+    def test_device_that_cannot_be_asked_is_a_failure(self):
+        self.checkout.programs["gpu_check"]["--device"] = "echo unknown error; exit 1"
+        self.assertEqual(self.checkout.run().returncode, 1)
+        self.assertEqual(self.checkout.document()["status"], "no usable device")
+        self.assertEqual(self.checkout.rows()["device"],
+                         ("fail", "gpu_check --device: exit status 1, unknown error"))
+
     def test_machine_with_nothing_to_build_with_says_so(self):
         for missing, lacks in ((["nvcc"], ["nvcc"]), (["cmake", "ninja", "c++"],
                                                       ["cmake", "ninja", "C++ compiler"])):
