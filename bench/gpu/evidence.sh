@@ -119,8 +119,26 @@ gpu_without_device() {
   gpu_finish 'no device' 77
 }
 
+# Ends everything where there is none. A driver that hangs ends nothing by itself.
+gpu_find_device() {
+  local status=0 device member
+  device=$(timeout --kill-after=5 60 "$gpu_bin/gpu_check" --device 2>&1) || status=$?
+  case $status in
+    0) ;;
+    77) gpu_without_device "${device#*skipped: }" ;;
+    *)
+      gpu_whole=false
+      gpu_row device fail "gpu_check --device: exit status $status${device:+, $device}"
+      gpu_finish 'no usable device' 1
+      ;;
+  esac
+  while read -r member; do gpu_members+=("$member"); done \
+    < <(timeout --kill-after=5 60 "$gpu_bin/gpu_bench" --facts)
+  gpu_member driver "$(timeout 20 nvidia-smi --query-gpu=driver_version --format=csv,noheader \
+    2>/dev/null | head -n 1)"
+}
+
 gpu_evidence() {
-  local member device
   case " $* " in *' --help '* | *' -h '*) gpu_usage && return ;; esac
   gpu_take_arguments "$@"
   gpu_bin=build/gpu/bin
@@ -141,10 +159,7 @@ gpu_evidence() {
     gpu_finish 'nothing to build with' 78
   fi
   gpu_build_programs || { gpu_whole=false && gpu_finish 'not built' 1; }
-  device=$("$gpu_bin/gpu_check" --device 2>&1) || gpu_without_device "${device#*skipped: }"
-  while read -r member; do gpu_members+=("$member"); done < <("$gpu_bin/gpu_bench" --facts)
-  gpu_member driver "$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null |
-    head -n 1)"
+  gpu_find_device
   ! gpu_wants checks || gpu_checks
   gpu_benches
   ! gpu_wants sanitizers || gpu_sanitizers

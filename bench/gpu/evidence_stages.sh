@@ -163,9 +163,10 @@ gpu_tool_is_clean() {
 
 # Errors that calls return are no findings: the programs look at each, and some are asked for. Races
 # are looked for in our own kernels, whose mangled names have the namespace; those of cuBLAS have
-# their own ways.
+# their own ways. Each tool takes one of the ports that all share, which are 10 unless said; and
+# programs that start side by side take their time to connect.
 gpu_start_tool() {
-  local tool program group options=()
+  local tool program group options=(--max-connections 200 --launch-timeout 100)
   IFS=. read -r tool program group <<<"$1"
   [[ $tool == memcheck ]] && options+=(--report-api-errors no)
   [[ $tool == racecheck ]] && options+=(--kernel-name kns=ckpt)

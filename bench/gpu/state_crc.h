@@ -17,29 +17,29 @@ namespace bench::gpu {
 using ckpt::Result;
 using ckpt::Status;
 
-// Used from one thread. The pieces, memory of `device` without overlaps, outlive it.
+// Used from one thread. The pieces, memory of `device`, outlive it.
 class StateCrc {
  public:
-  static Result<std::unique_ptr<StateCrc>> make(std::span<const ckpt_cuda_piece> pieces,
-                                                int device);
+  // `blocks_max`: of threads, that run at a time; 0: as many as fill the device.
+  static Result<std::unique_ptr<StateCrc>> make(std::span<const ckpt_cuda_piece> pieces, int device,
+                                                unsigned blocks_max);
 
   // Queues one pass over all pieces, of the lowest priority, behind what the stream has so far.
   Status begin(CUstream_st* stream);
   // Until the pass is done.
   Status finish() { return synchronize(*queue_); }
-  // Of the last pass, in the order of the pieces. Waits for it.
+  // Of the last pass, by piece. Waits for it.
   Result<std::vector<uint32_t>> crc();
 
  private:
   StateCrc() = default;
 
   std::unique_ptr<ckpt::kernels::CudaQueue> queue_;
+  unsigned blocks_max_ = 0;
   ckpt::kernels::CudaEvent begun_;
-  std::vector<size_t> order_;  // piece of each range
-  std::byte* base_ = nullptr;  // ranges are offsets from it
   ckpt::kernels::PlannedPack planned_;
   ckpt::kernels::DeviceArray<std::byte> tables_;
-  ckpt::kernels::DeviceArray<uint32_t> crc_;  // by range
+  ckpt::kernels::DeviceArray<uint32_t> crc_;
 };
 
 }  // namespace bench::gpu

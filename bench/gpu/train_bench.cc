@@ -1,5 +1,8 @@
 // A training step on a GPU, with and without a snapshot of all experts at its boundary, and how
 // much of the device's matrix rate it reaches.
+#include <cuda_runtime.h>
+
+#include <algorithm>
 #include <chrono>
 
 #include "bench/gpu/benches.h"
@@ -88,7 +91,12 @@ Result<std::shared_ptr<Session>> open_session(const Context& context, Precision 
                .chunk_bytes = 16 << 10,
                .ahead_bytes = 16 << 10};
   CKPT_ASSIGN(session->sink, StateSink::open(session->training->model(), options));
-  CKPT_ASSIGN(session->crc, StateCrc::make(session->sink->pieces(), context.queue.device()));
+  // As a snapshot's kernels do, it leaves most of the multiprocessors to the step.
+  cudaDeviceProp device{};
+  context.queue.note(cudaGetDeviceProperties(&device, context.queue.device()), "asking a device");
+  const auto blocks_max = static_cast<unsigned>(std::max(1, device.multiProcessorCount / 4));
+  CKPT_ASSIGN(session->crc,
+              StateCrc::make(session->sink->pieces(), context.queue.device(), blocks_max));
   return session;
 }
 

@@ -1,8 +1,6 @@
 // How gpu_bench makes a row, and the pass over a state that takes CRCs alone.
 #include <gtest/gtest.h>
 
-#include <numeric>
-
 #include "bench/gpu/state_crc.h"
 #include "formats/base/crc32c.h"
 #include "tests/bench/gpu_context.h"
@@ -65,12 +63,12 @@ TEST_F(GpuCompareTest, StateCrcReadsEachPieceWhereItLies) {
   ASSERT_TRUE(state.ok()) << state.error().message;
   queue().upload(state->data(), content.data(), kBytes);
   ASSERT_TRUE(synchronize(queue()).ok());
-  // In no order, with a gap, and at odd addresses.
+  // In no order, with a gap, and at odd addresses, by a single block.
   const std::vector<std::pair<uint64_t, uint64_t>> places{
       {200'001, 70'000}, {5, 1}, {16, 100'000}, {150'000, 0}};
   std::vector<ckpt_cuda_piece> pieces;
   for (const auto& [at, length] : places) pieces.push_back({0, 0, state->data() + at, length});
-  const auto crc = StateCrc::make(pieces, queue().device());
+  const auto crc = StateCrc::make(pieces, queue().device(), 1);
   ASSERT_TRUE(crc.ok()) << crc.error().message;
   ASSERT_TRUE((*crc)->begin(queue().stream()).ok());
   ASSERT_TRUE((*crc)->finish().ok());

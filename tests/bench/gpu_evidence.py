@@ -5,6 +5,7 @@ BIN has the real programs, built for the emulated device.
 One error loses one row, whatever it is; the document and the table say what there was no time for,
 what this machine lacks, and what failed."""
 
+import glob
 import os
 import shutil
 import subprocess
@@ -16,6 +17,9 @@ from gpu_stubs import PASSES, Checkout, begun, row
 SOURCES, BIN = sys.argv[1:3]
 HANGS = "exec tail -f /dev/null"
 DIES = "kill -SEGV $$"
+# Where this machine has a GPU it shows, whatever the programs of a test say.
+WITHOUT_GPU = unittest.skipIf(glob.glob("/dev/nvidia[0-9]*") or os.path.exists("/dev/dxg"),
+                              "this machine has a GPU")
 
 
 class Evidence(unittest.TestCase):
@@ -202,6 +206,7 @@ class Evidence(unittest.TestCase):
         self.assertEqual(self.checkout.rows()["compute-sanitizer"], ("skipped", "not installed"))
         self.assertTrue(tool)
 
+    @WITHOUT_GPU
     def test_machine_without_a_device_says_so(self):
         self.checkout.programs["gpu_check"] = {
             "--device": 'echo "gpu_check: skipped: no CUDA device (none)"; exit 77',
@@ -223,6 +228,13 @@ class Evidence(unittest.TestCase):
         self.assertIn("this machine lacks: CUDA device", done.stdout)
         self.checkout.programs["gpu_check"]["''"] = 'echo "FAILED x_cpu: wrong"; exit 1'
         self.assertEqual(self.checkout.run().returncode, 1)
+
+    def test_device_that_cannot_be_asked_is_a_failure(self):
+        self.checkout.programs["gpu_check"]["--device"] = "echo unknown error; exit 1"
+        self.assertEqual(self.checkout.run().returncode, 1)
+        self.assertEqual(self.checkout.document()["status"], "no usable device")
+        self.assertEqual(self.checkout.rows()["device"],
+                         ("fail", "gpu_check --device: exit status 1, unknown error"))
 
     def test_machine_with_nothing_to_build_with_says_so(self):
         for missing, lacks in ((["nvcc"], ["nvcc"]), (["cmake", "ninja", "c++"],
@@ -250,6 +262,7 @@ class Evidence(unittest.TestCase):
         self.checkout.stage("gpu_deadline=$((SECONDS + 3)); gpu_build_programs || true")
         self.assertIn("the same command again goes on with it", self.checkout.rows()["build"][1])
 
+    @WITHOUT_GPU
     def test_native_architecture_only_where_there_is_a_device(self):
         self.checkout.tools["cmake"] = 'echo "$*" >>commands'
         self.checkout.run("--only", "checks")
