@@ -160,16 +160,17 @@ Tables tables_of(const PlannedPack& planned, const std::byte* at, std::byte* buf
 
 }  // namespace pack_tables
 
-using pack_tables::aligned;
 using pack_tables::kCutBytes;
 using pack_tables::kTileBytes;
+using pack_tables::table_aligned;
 
 // A range of n bytes that begins m bytes behind a cut has (n + m) / kTileBytes tiles, rounded up; m
 // is less than kCutBytes.
 size_t pack_table_bytes(size_t pieces, size_t ranges, uint64_t bytes) {
   const size_t tiles = ranges + (bytes + ranges * (kCutBytes - 1)) / kTileBytes;
   return table_aligned(pieces * sizeof(pack_tables::Piece)) +
-         table_aligned(ranges * sizeof(pack_tables::Range)) + table_aligned(tiles * sizeof(pack_tables::Tile));
+         table_aligned(ranges * sizeof(pack_tables::Range)) +
+         table_aligned(tiles * sizeof(pack_tables::Tile));
 }
 size_t unpack_table_bytes(size_t pieces, size_t ranges, uint64_t bytes) {
   return pack_table_bytes(pieces, ranges, bytes) + table_aligned(ranges * sizeof(uint32_t));
