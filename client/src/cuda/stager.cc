@@ -85,7 +85,9 @@ Status Stager::reserve_place(Staging& staging, const ckpt_cuda_piece& wanted, ck
   }
 }
 
-// Replaces sources_ by where the next bytes come from: runs, whatever pieces they are cut into.
+// Replaces sources_ by where the next bytes come from, piece by piece: pieces that follow one
+// another in memory may be of several allocations, and CUDA refuses a copy that leaves the one it
+// began in ("invalid argument", seen on an H200).
 Status Stager::take_sources(Cursor& cursor, uint64_t bytes) {
   sources_.clear();
   while (bytes > 0) {
@@ -97,10 +99,9 @@ Status Stager::take_sources(Cursor& cursor, uint64_t bytes) {
     }
     const uint64_t now = std::min(bytes, piece.length - cursor.used);
     const auto* from = static_cast<const std::byte*>(piece.data) + cursor.used;
-    const bool goes_on = !sources_.empty() && sources_.back().on_host == cursor.on_host &&
-                         sources_.back().from + sources_.back().bytes == from;
-    if (now > 0 && !goes_on) sources_.push_back({.from = from, .on_host = cursor.on_host});
-    if (now > 0) sources_.back().bytes += now;
+    if (now > 0) {
+      sources_.push_back({.from = from, .bytes = now, .on_host = cursor.on_host});
+    }
     bytes -= now;
     cursor.used += now;
     if (cursor.used == piece.length) {
