@@ -181,6 +181,7 @@ __global__ void __launch_bounds__(kBlockThreads) sort_kernel(Lists lists) {
 template <int kWidth>
 __device__ void add_rows(const int32_t* position, int64_t begin, int32_t count, int step,
                          int64_t width, const float* dout, Packed<float, kWidth>& sum) {
+#pragma unroll 1
   for (int64_t i = begin; i < count; i += kInFlight * step) {
     Packed<float, kWidth> rows[kInFlight];
 #pragma unroll

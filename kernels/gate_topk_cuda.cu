@@ -12,13 +12,14 @@ namespace {
 
 // A token's experts are dealt to a group of kLanes lanes of a warp in packs of four: lane l of the
 // group has the packs l, l + kLanes, ... So a warp works on 32 / kLanes tokens at a time, and its
-// loads and stores are contiguous.
+// loads and stores are contiguous. kIsPacked: a pack is read and written by one instruction.
 constexpr int kPack = 4;
 constexpr unsigned kGateThreads = 128;
-template <int kPacks, int kLanes>
+template <int kPacks, int kLanes, bool kIsPacked>
 struct Layout {
   static constexpr int kPacksEach = kPacks;
   static constexpr int kGroup = kLanes;
+  static constexpr bool kPacked = kIsPacked;
   static constexpr int kExpertsMax = kPack * kPacks * kLanes;
   static constexpr int kTokensPerBlock = static_cast<int>(kGateThreads) / kLanes;
 };
@@ -77,32 +78,31 @@ __device__ int largest_of(const Pack<int>& pack) {
   return largest;
 }
 
-// The lane's packs of an array [experts]. `packed`: the array can be read by packs.
+// Experts first, first + 1, ... of an array [experts]; `beyond` in place of those that are not
+// there.
 template <typename L>
-__device__ void load_experts(const float* row, int experts, bool packed, float beyond,
-                             Pack<float> (&packs)[L::kPacksEach]) {
-#pragma unroll
-  for (int i = 0; i < L::kPacksEach; ++i) {
-    const int first = first_expert<L>(i);
-    if (packed && first < experts) {
-      packs[i] = load_packed<kPack>(row + first);
-      continue;
-    }
+__device__ Pack<float> load_experts(const float* row, int first, int experts, float beyond) {
+  Pack<float> pack;
+  if constexpr (L::kPacked) {
+    if (first < experts) return load_packed<kPack>(row + first);
+    for (float& value : pack.values) value = beyond;
+  } else {
 #pragma unroll
     for (int r = 0; r < kPack; ++r) {
-      packs[i].values[r] = first + r < experts ? row[first + r] : beyond;
+      pack.values[r] = first + r < experts ? row[first + r] : beyond;
     }
   }
+  return pack;
 }
-__device__ void store_expert_pack(float* row, int first, int experts, bool packed,
-                                  const Pack<float>& pack) {
-  if (packed && first < experts) {
-    store_packed(row + first, pack);
-    return;
-  }
+template <typename L>
+__device__ void store_experts(float* row, int first, int experts, const Pack<float>& pack) {
+  if constexpr (L::kPacked) {
+    if (first < experts) store_packed(row + first, pack);
+  } else {
 #pragma unroll
-  for (int r = 0; r < kPack; ++r) {
-    if (first + r < experts) row[first + r] = pack.values[r];
+    for (int r = 0; r < kPack; ++r) {
+      if (first + r < experts) row[first + r] = pack.values[r];
+    }
   }
 }
 
@@ -200,8 +200,8 @@ class Ranking {
 
 template <typename L>
 __global__ void __launch_bounds__(kGateThreads)
-    forward_kernel(GateShape shape, bool packed, const float* logits, float* probabilities,
-                   int32_t* choice, float* weight) {
+    forward_kernel(GateShape shape, const float* logits, float* probabilities, int32_t* choice,
+                   float* weight) {
   constexpr int kChoicesMax = std::min(L::kExpertsMax, static_cast<int>(kCudaGateTopKMax));
   constexpr int kChoicesEach = (kChoicesMax + L::kGroup - 1) / L::kGroup;
   __shared__ typename Ranking<L>::Memory ranks;
@@ -214,14 +214,17 @@ __global__ void __launch_bounds__(kGateThreads)
     const bool is_token = token < shape.tokens;
     const int experts = is_token ? static_cast<int>(shape.experts) : 0;
     Pack<float> p[L::kPacksEach];
-    load_experts<L>(logits + token * shape.experts, experts, packed,
-                    -std::numeric_limits<float>::infinity(), p);
+#pragma unroll
+    for (int i = 0; i < L::kPacksEach; ++i) {
+      p[i] = load_experts<L>(logits + token * shape.experts, first_expert<L>(i), experts,
+                             -std::numeric_limits<float>::infinity());
+    }
     softmax<L>(p);
     Ranking<L> ranking(ranks);
 #pragma unroll
     for (int i = 0; i < L::kPacksEach; ++i) {
       const int expert = first_expert<L>(i);
-      store_expert_pack(probabilities + token * shape.experts, expert, experts, packed, p[i]);
+      store_experts<L>(probabilities + token * shape.experts, expert, experts, p[i]);
       ranking.put(i, ranks_of(p[i], expert, experts));
     }
     float total = 0;
@@ -258,13 +261,11 @@ __device__ ChoiceSums sums_of_choices(int top_k, const float* p, const int32_t* 
 // gradients of the few chosen probabilities are dealt out by way of shared memory.
 template <typename L>
 __global__ void __launch_bounds__(kGateThreads)
-    backward_kernel(GateShape shape, bool packed, const float* dweight, const float* dprobability,
+    backward_kernel(GateShape shape, const float* dweight, const float* dprobability,
                     const float* probabilities, const int32_t* choice, const float* weight,
                     float* dlogits) {
   alignas(kPackBytes) __shared__ float chosen[L::kTokensPerBlock][L::kExpertsMax];
   const int top_k = static_cast<int>(shape.top_k);
-  Pack<float> auxiliary[L::kPacksEach];
-  load_experts<L>(dprobability, static_cast<int>(shape.experts), packed, 0.0f, auxiliary);
   float* const by_expert = chosen[threadIdx.x / L::kGroup];
   for (int64_t first = int64_t{blockIdx.x} * L::kTokensPerBlock; first < shape.tokens;
        first += int64_t{gridDim.x} * L::kTokensPerBlock) {
@@ -276,9 +277,9 @@ __global__ void __launch_bounds__(kGateThreads)
     const int32_t* const of_choice = choice + token * top_k;
     const float* const dw = dweight + token * top_k;
     Pack<float> p[L::kPacksEach];
-    load_experts<L>(row, experts, packed, 0.0f, p);
 #pragma unroll
     for (int i = 0; i < L::kPacksEach; ++i) {
+      p[i] = load_experts<L>(row, first_expert<L>(i), experts, 0.0f);
       *reinterpret_cast<Pack<float>*>(by_expert + first_expert<L>(i)) = {};
     }
     const ChoiceSums sums = sums_of_choices<L>(choices, row, of_choice, weight + token * top_k, dw);
@@ -291,10 +292,11 @@ __global__ void __launch_bounds__(kGateThreads)
     float dp_mean = 0;
 #pragma unroll
     for (int i = 0; i < L::kPacksEach; ++i) {
-      d[i] = load_packed<kPack>(by_expert + first_expert<L>(i));
+      const auto chosen_share = load_packed<kPack>(by_expert + first_expert<L>(i));
+      d[i] = load_experts<L>(dprobability, first_expert<L>(i), experts, 0.0f);
 #pragma unroll
       for (int r = 0; r < kPack; ++r) {
-        d[i].values[r] += auxiliary[i].values[r];
+        d[i].values[r] += chosen_share.values[r];
         dp_mean += d[i].values[r] * p[i].values[r];
       }
     }
@@ -305,24 +307,28 @@ __global__ void __launch_bounds__(kGateThreads)
       for (int r = 0; r < kPack; ++r) {
         d[i].values[r] = p[i].values[r] * (d[i].values[r] - dp_mean);
       }
-      store_expert_pack(dlogits + token * shape.experts, first_expert<L>(i), experts, packed, d[i]);
+      store_experts<L>(dlogits + token * shape.experts, first_expert<L>(i), experts, d[i]);
     }
   }
 }
 
-// Calls work(layout) with the smallest group that holds so many experts.
+// Calls work(layout) with the smallest group that holds so many experts. Without packs speed
+// matters less: one of three.
 template <typename Work>
-void with_layout(int64_t experts, Work work) {
-  if (experts <= 4) return work(Layout<1, 1>());
-  if (experts <= 8) return work(Layout<1, 2>());
-  if (experts <= 16) return work(Layout<1, 4>());
-  if (experts <= 32) return work(Layout<4, 2>());
-  if (experts <= 64) return work(Layout<4, 4>());
-  if (experts <= 128) return work(Layout<4, 8>());
-  if (experts <= 256) return work(Layout<4, 16>());
-  if (experts <= 512) return work(Layout<4, 32>());
-  static_assert(Layout<8, 32>::kExpertsMax == kCudaGateExpertsMax);
-  return work(Layout<8, 32>());
+void with_layout(int64_t experts, bool packed, Work work) {
+  static_assert(Layout<8, 32, true>::kExpertsMax == kCudaGateExpertsMax);
+  if (!packed && experts <= 16) return work(Layout<1, 4, false>());
+  if (!packed && experts <= 128) return work(Layout<4, 8, false>());
+  if (!packed) return work(Layout<8, 32, false>());
+  if (experts <= 4) return work(Layout<1, 1, true>());
+  if (experts <= 8) return work(Layout<1, 2, true>());
+  if (experts <= 16) return work(Layout<1, 4, true>());
+  if (experts <= 32) return work(Layout<4, 2, true>());
+  if (experts <= 64) return work(Layout<4, 4, true>());
+  if (experts <= 128) return work(Layout<4, 8, true>());
+  if (experts <= 256) return work(Layout<4, 16, true>());
+  if (experts <= 512) return work(Layout<4, 32, true>());
+  return work(Layout<8, 32, true>());
 }
 
 }  // namespace
@@ -331,9 +337,9 @@ void gate_topk_forward(CudaQueue& queue, const GateShape& shape, const float* lo
                        float* probabilities, int32_t* choice, float* weight) {
   CKPT_ASSERT(shape.experts <= kCudaGateExpertsMax && shape.top_k <= kCudaGateTopKMax);
   const bool packed = packable(shape.experts, kPack, logits, probabilities);
-  with_layout(shape.experts, [&]<typename L>(L) {
+  with_layout(shape.experts, packed, [&]<typename L>(L) {
     launch(queue, "gate", blocks_for(shape.tokens, L::kTokensPerBlock), kGateThreads,
-           forward_kernel<L>, shape, packed, logits, probabilities, choice, weight);
+           forward_kernel<L>, shape, logits, probabilities, choice, weight);
   });
 }
 
@@ -342,9 +348,9 @@ void gate_topk_backward(CudaQueue& queue, const GateShape& shape, const float* d
                         const int32_t* choice, const float* weight, float* dlogits) {
   CKPT_ASSERT(shape.experts <= kCudaGateExpertsMax);
   const bool packed = packable(shape.experts, kPack, dprobability, probabilities, dlogits);
-  with_layout(shape.experts, [&]<typename L>(L) {
+  with_layout(shape.experts, packed, [&]<typename L>(L) {
     launch(queue, "gate backward", blocks_for(shape.tokens, L::kTokensPerBlock), kGateThreads,
-           backward_kernel<L>, shape, packed, dweight, dprobability, probabilities, choice, weight,
+           backward_kernel<L>, shape, dweight, dprobability, probabilities, choice, weight,
            dlogits);
   });
 }

@@ -9,22 +9,32 @@ namespace {
 
 // A row belongs to kAcross threads side by side: a warp, or the whole block. Each of them has the
 // packs threadIdx.x, threadIdx.x + kAcross, ... of it and keeps the first kHeld in registers, so
-// that memory is read once; the rest of a very wide row is read again.
-template <int kValues, unsigned kThreads, int kPacks>
+// that memory is read once. If there are more (kHasRest), the rest of the row is read again.
+enum class Rest : bool { kNone, kSome };
+template <int kValues, unsigned kThreads, int kPacks, Rest kRest = Rest::kNone>
 struct Layout {
   static constexpr int kPack = kValues;  // values of a pack
   static constexpr unsigned kAcross = kThreads;
   static constexpr int kHeld = kPacks;
+  static constexpr bool kHasRest = kRest == Rest::kSome;
   static constexpr unsigned kBlock = std::max(kAcross, kBlockThreads);
   static constexpr unsigned kRowsPerBlock = kBlock / kAcross;
   static constexpr int64_t kStep = int64_t{kAcross} * kPack;  // from a thread's pack to its next
-  static constexpr int64_t kHeldWidth = kStep * kHeld;
+  static bool holds(int64_t width) { return width <= kStep * kHeld; }
 };
 
 // The first column of the thread's pack `i`.
 template <typename L>
 __device__ int64_t column_of(int i) {
   return int64_t{threadIdx.x} * L::kPack + i * L::kStep;
+}
+// Calls work(first column) for each of the thread's packs that are not held.
+template <typename L, typename Work>
+__device__ void for_rest(int64_t width, Work work) {
+  if constexpr (L::kHasRest) {
+#pragma unroll 1
+    for (int64_t at = column_of<L>(L::kHeld); at < width; at += L::kStep) work(at);
+  }
 }
 
 template <typename L>
@@ -75,9 +85,7 @@ __global__ void __launch_bounds__(L::kBlock)
     }
 #pragma unroll
     for (int i = 0; i < L::kHeld; ++i) add_squares(held[i], squares);
-    for (int64_t at = column_of<L>(L::kHeld); at < width; at += L::kStep) {
-      add_squares(load_packed<L::kPack>(in + at), squares);
-    }
+    for_rest<L>(width, [&](int64_t at) { add_squares(load_packed<L::kPack>(in + at), squares); });
     const float mean = row_sum<L>(squares, memory) / static_cast<float>(width);
     const float inverse = 1.0f / sqrtf(mean + shape.eps);
     if (threadIdx.x == 0) inverse_rms[row] = inverse;
@@ -86,9 +94,9 @@ __global__ void __launch_bounds__(L::kBlock)
       const int64_t at = column_of<L>(i);
       if (at < width) store_normalised(held[i], inverse, scale + at, out + at);
     }
-    for (int64_t at = column_of<L>(L::kHeld); at < width; at += L::kStep) {
+    for_rest<L>(width, [&](int64_t at) {
       store_normalised(load_packed<L::kPack>(in + at), inverse, scale + at, out + at);
-    }
+    });
   }
 }
 
@@ -154,11 +162,11 @@ __global__ void __launch_bounds__(L::kBlock, L::kBlock* L::kHeld > 1024 ? 1 : 2)
     for (int i = 0; i < L::kHeld; ++i) {
       if (column_of<L>(i) < width) gn += held[i].gn(scale + column_of<L>(i), inverse);
     }
-    for (int64_t at = column_of<L>(L::kHeld); at < width; at += L::kStep) {
+    for_rest<L>(width, [&](int64_t at) {
       BackwardPack<Real, L::kPack> pack;
       pack.load(dy + first + at, x + first + at);
       gn += pack.gn(scale + at, inverse);
-    }
+    });
     const float mean = row_sum<L>(gn, memory) / static_cast<float>(width);
 #pragma unroll
     for (int i = 0; i < L::kHeld; ++i) {
@@ -167,7 +175,7 @@ __global__ void __launch_bounds__(L::kBlock, L::kBlock* L::kHeld > 1024 ? 1 : 2)
       held[i].add(scale + at, inverse, mean, result[i], dscale[i]);
       store_packed(dx + first + at, result[i]);
     }
-    for (int64_t at = column_of<L>(L::kHeld); at < width; at += L::kStep) {
+    for_rest<L>(width, [&](int64_t at) {
       BackwardPack<Real, L::kPack> pack;
       pack.load(dy + first + at, x + first + at);
       auto sum = load_packed<L::kPack>(dx + first + at);
@@ -175,7 +183,7 @@ __global__ void __launch_bounds__(L::kBlock, L::kBlock* L::kHeld > 1024 ? 1 : 2)
       pack.add(scale + at, inverse, mean, sum, share);
       store_packed(dx + first + at, sum);
       store_packed(mine + at, share);
-    }
+    });
   }
 #pragma unroll
   for (int i = 0; i < L::kHeld; ++i) {
@@ -228,13 +236,13 @@ void with_layout(int64_t width, bool packed, Work work) {
   using Narrow = Layout<4, kBlockThreads, 1>;
   using Medium = Layout<4, kBlockThreads, 2>;
   using Wide = Layout<4, 2 * kBlockThreads, 2>;
-  if (!packed && width <= OneByOne::kHeldWidth) return work(OneByOne());
-  if (!packed) return work(Layout<1, 2 * kBlockThreads, 4>());
-  if (width <= WarpWide::kHeldWidth) return work(WarpWide());
-  if (width <= Narrow::kHeldWidth) return work(Narrow());
-  if (width <= Medium::kHeldWidth) return work(Medium());
-  if (width <= Wide::kHeldWidth) return work(Wide());
-  return work(Layout<4, 2 * kBlockThreads, 4>());
+  if (!packed && OneByOne::holds(width)) return work(OneByOne());
+  if (!packed) return work(Layout<1, 2 * kBlockThreads, 4, Rest::kSome>());
+  if (WarpWide::holds(width)) return work(WarpWide());
+  if (Narrow::holds(width)) return work(Narrow());
+  if (Medium::holds(width)) return work(Medium());
+  if (Wide::holds(width)) return work(Wide());
+  return work(Layout<4, 2 * kBlockThreads, 4, Rest::kSome>());
 }
 
 template <typename L>

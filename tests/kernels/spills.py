@@ -69,7 +69,8 @@ def check_file(entries, path):
 
 def main(build, files):
     with open(pathlib.Path(build) / "compile_commands.json", encoding="utf-8") as commands:
-        entries = {str(pathlib.Path(entry["file"]).resolve()): entry for entry in json.load(commands)}
+        entries = {str(pathlib.Path(entry["file"]).resolve()): entry
+                   for entry in json.load(commands)}
     paths = [pathlib.Path(file).resolve() for file in files]
     faults = []
     kernels = 0
