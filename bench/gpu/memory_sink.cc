@@ -194,4 +194,4 @@ ckpt_status ckpt_restore_file(ckpt_restore*, ckpt_restore_located*) {
   return CKPT_E_FAILED_PRECONDITION;
 }
 void ckpt_restore_failed(ckpt_restore*, uint64_t, size_t, const char*) {}
-uint64_t ckpt_slab_bytes(const ckpt_session*) { return 0; }
+uint64_t ckpt_slab_bytes(const ckpt_session* session) { return session->slab_bytes; }

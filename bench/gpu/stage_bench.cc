@@ -18,6 +18,7 @@ using ckpt::make_error;
 using ckpt::Status;
 using ckpt::kernels::DeviceArray;
 using ckpt::lib::PinnedArena;
+using ckpt::lib::RestoreBuffers;
 using ckpt::lib::Restorer;
 using ckpt::lib::Stager;
 
@@ -32,7 +33,8 @@ struct Staging {
   std::vector<ckpt_cuda_piece> pieces;
   std::vector<ckpt_cuda_destination> destinations;  // every unit, in `restored`
   uint64_t unit_bytes = 0;
-  // Last: its end waits for copies out of and into what is above.
+  // Last: their ends wait for copies out of and into what is above.
+  std::unique_ptr<RestoreBuffers> buffers;
   std::unique_ptr<Stager> stager;
 };
 
@@ -42,14 +44,13 @@ Status stage(Staging& staging, ckpt_snapshot& snapshot, ckpt::kernels::CudaQueue
   return staging.stager->drain(kTimeoutMs);
 }
 
-// Back, until all of it is on the device again. As in ckpt_cuda_restore, with a restorer of its
-// own: the memory that it takes is the trainer's again afterwards.
+// Back, until all of it is on the device again. As in ckpt_cuda_restore, with the queues and the
+// memory of the restore before.
 Status restore(Staging& staging, const ckpt_snapshot& snapshot, ckpt::kernels::CudaQueue& queue) {
-  CKPT_ASSIGN(const auto restorer,
-              Restorer::open(staging.sink.get(), *staging.arena,
-                             {.device = queue.device(), .timeout_ms = kTimeoutMs}));
+  Restorer restorer(staging.sink.get(), *staging.arena, *staging.buffers,
+                    {.device = queue.device(), .timeout_ms = kTimeoutMs, .cufile = {}});
   ckpt_restore windows = begin_restore(snapshot);
-  CKPT_TRY(restorer->run(&windows, staging.destinations, queue.stream()));
+  CKPT_TRY(restorer.run(&windows, staging.destinations, queue.stream()));
   if (windows.mismatches == 0) return {};
   return make_error(ErrorCode::kCorrupt, "restore: {} pieces do not have their CRC",
                     windows.mismatches);
@@ -96,7 +97,8 @@ Result<std::shared_ptr<Staging>> prepare(const Context& context) {
   const uint64_t bytes = units * staging->unit_bytes;
   const auto slabs = static_cast<uint32_t>(bytes / (slab_bytes / 2) + 2);
   CKPT_ASSIGN(staging->sink, make_sink(slab_bytes, slabs));
-  staging->arena = std::make_unique<PinnedArena>(staging->sink.get());
+  staging->arena = std::make_unique<PinnedArena>(
+      staging->sink.get(), PinnedArena::Options{.device = context.queue.device()});
   CKPT_ASSIGN(staging->state, random_memory(context, bytes));
   CKPT_ASSIGN(staging->restored, DeviceArray<std::byte>::make(bytes));
   for (uint32_t unit = 0; unit < units; ++unit) {
@@ -112,6 +114,7 @@ Result<std::shared_ptr<Staging>> prepare(const Context& context) {
     options.gather_bytes = 256 << 10;
     options.chunk_bytes = 64 << 10;
   }
+  CKPT_ASSIGN(staging->buffers, RestoreBuffers::make(options.device, kTimeoutMs));
   CKPT_ASSIGN(staging->stager, Stager::open(staging->sink.get(), *staging->arena, options));
   return staging;
 }

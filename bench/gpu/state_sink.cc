@@ -125,11 +125,13 @@ Status StateSink::restore_pieces(const std::vector<ckpt_cuda_destination>& desti
     return make_error(ErrorCode::kFailedPrecondition, "restore: nothing was staged and drained");
   }
   auto& queue = moetrain::cuda_queue(device);
-  CKPT_ASSIGN(const auto restorer, ckpt::lib::Restorer::open(sink_.get(), *arena_,
-                                                             {.device = queue.device(),
-                                                              .timeout_ms = options_.timeout_ms}));
+  CKPT_ASSIGN(const auto buffers,
+              ckpt::lib::RestoreBuffers::make(queue.device(), options_.timeout_ms));
+  ckpt::lib::Restorer restorer(
+      sink_.get(), *arena_, *buffers,
+      {.device = queue.device(), .timeout_ms = options_.timeout_ms, .cufile = {}});
   ckpt_restore windows = begin_restore(snapshot_, destinations);
-  CKPT_TRY(restorer->run(&windows, destinations, queue.stream()));
+  CKPT_TRY(restorer.run(&windows, destinations, queue.stream()));
   if (windows.mismatches != 0) {
     return make_error(ErrorCode::kCorrupt, "restore: {} pieces do not have their CRC",
                       windows.mismatches);

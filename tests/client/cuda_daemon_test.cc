@@ -1,4 +1,6 @@
 // State of device memory through the real daemon and back.
+#include <cuda_runtime.h>
+
 #include <thread>
 
 #include "tests/client/cuda_daemon_fixture.h"
@@ -51,6 +53,54 @@ TEST_F(CudaDaemonTest, WhatIsDamagedOnDiskFallsBackAsOnTheHost) {
   EXPECT_EQ(exact.error().status, by_host.error().status);
   EXPECT_NE(exact.error().message.find("layers.3"), std::string::npos) << exact.error().message;
 }
+
+// Floats of eight bits: each of their 256 patterns, NaN and infinities among them.
+class CudaFp8Test : public CudaDaemonTest, public testing::WithParamInterface<const char*> {
+ protected:
+  CudaFp8Test() { run_.dtype = GetParam(); }
+  static constexpr uint64_t kShift = 3;  // no address is aligned
+  std::vector<char> patterns(uint32_t unit) const {
+    std::vector<char> bytes(run_.unit_bytes[unit]);
+    for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(5 * i + unit);
+    return bytes;
+  }
+};
+
+TEST_P(CudaFp8Test, EveryPatternComesBackFromAnyAddressWithoutAnAlarm) {
+  std::vector<DeviceArray<std::byte>> tensors;
+  std::vector<ckpt_cuda_piece> pieces;
+  std::vector<ckpt_cuda_destination> into;
+  for (uint32_t unit = 0; unit < units_.size(); ++unit) {
+    const std::vector<char> bytes = patterns(unit);
+    auto array = DeviceArray<std::byte>::make(bytes.size() + kShift);
+    ASSERT_TRUE(array.ok());
+    std::byte* const at = array->data() + kShift;
+    tensors.push_back(std::move(array).value());
+    trainer_->upload(at, bytes.data(), bytes.size());
+    pieces.push_back({unit, 0, at, bytes.size()});
+    into.push_back({unit, 0, at, bytes.size()});
+  }
+  auto snapshot = session_->begin(run_.plan(1, 1));
+  ASSERT_OK(snapshot);
+  ASSERT_OK(cuda_->stage(*snapshot, pieces, trainer_->stream()));
+  ASSERT_OK(cuda_->drain(20'000));
+  ASSERT_OK(snapshot->wait(CKPT_LEVEL_DURABLE, 60'000));
+  EXPECT_EQ(snapshot->info().alarms, "");
+  daemon_.crash_and_restart();
+  for (const auto& to : into) {
+    cudaMemsetAsync(to.data, 0x11, to.length, trainer_->stream());
+  }
+  client::RestoreOptions options;
+  options.step = 1;
+  ASSERT_OK(cuda_->restore(options, into, trainer_->stream()));
+  for (const auto& from : into) {
+    std::vector<char> found(from.length);
+    ASSERT_TRUE(kernels::download(*trainer_, found.data(), from.data, found.size()).ok());
+    EXPECT_TRUE(found == patterns(from.unit)) << "unit " << from.unit;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, CudaFp8Test, testing::Values("F8_E4M3", "F8_E5M2"));
 
 // An arena of eight slabs, some of which are for restores, and a state of forty.
 class CudaStreamsTest : public CudaDaemonTest {

@@ -339,6 +339,7 @@ TEST_F(CuFileTest, WhicheverStreamsAreLate) {
   for (unsigned streams = 0; streams < 4; ++streams) {
     SCOPED_TRACE(streams);
     fail_reads(ReadFault::kDiskError, 2, 1);  // so that windows of both kinds come
+    ASSERT_OK(cuda_->trim());                 // the streams are made anew
     cuda_emulator::make_eager(streams);
     const auto info = expect_restored();
     EXPECT_GT(info.bytes_arena, 0u);
@@ -349,6 +350,7 @@ TEST_F(CuFileTest, WhicheverStreamsAreLate) {
 
 TEST_F(CuFileTest, CallsOfCudaThatFailLeaveNothingBehind) {
   expect_restored();
+  ASSERT_OK(cuda_->trim());
   const cuda_emulator::Holdings before = cuda_emulator::holdings();
   bool failed = true;
   // Each of the first, then ever fewer: the threads that read make their order another each time.
@@ -362,6 +364,7 @@ TEST_F(CuFileTest, CallsOfCudaThatFailLeaveNothingBehind) {
     cuda_emulator::fail_no_calls();
     if (restored) expect_step(2);
     expect_restored();
+    ASSERT_OK(cuda_->trim());
     EXPECT_EQ(cuda_emulator::holdings(), before);
     EXPECT_EQ(control().buffers, 0);
   }

@@ -19,11 +19,13 @@ struct SmallRun {
   int mask = 0xff;                 // of every byte of the state
   size_t one_in = 1;               // so many bytes of the state is another at each step
   std::vector<ckpt_codec> codecs;  // of the units; none: the daemon's
+  std::string dtype = "U8";        // one byte long
 
   std::vector<client::UnitInfo> units() const {
     std::vector<client::UnitInfo> units;
     for (size_t i = 0; i < unit_bytes.size(); ++i) {
       units.push_back(flat_unit("layers." + std::to_string(i), unit_bytes[i]));
+      units.back().tensors[0].dtype = dtype;
       if (!codecs.empty()) units.back().codec = codecs.at(i);
     }
     return units;

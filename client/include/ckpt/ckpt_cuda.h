@@ -18,6 +18,19 @@
  *
  * A restore is copied out of the arena by the copy engine; a kernel checks the CRC32Cs and scatters
  * the bytes: ckpt_cuda_restore.
+ *
+ * CUDA graphs. Every function here may be called while any thread captures a stream, in any capture
+ * mode: the capture stays valid, and nothing of the call becomes part of the graph. A call cannot
+ * be captured itself: where its `stream` is being captured, ckpt_cuda_stage,
+ * ckpt_cuda_wait_gathered and ckpt_cuda_restore return CKPT_E_FAILED_PRECONDITION, and the capture
+ * stays valid. Call them between launches of the graph instead:
+ *
+ *   ckpt_cuda_stage(cuda, snapshot, pieces, count, stream);
+ *   cudaGraphLaunch(forward_and_backward, stream);
+ *   ckpt_cuda_wait_gathered(cuda, CKPT_CUDA_ALL_UNITS, stream);
+ *   cudaGraphLaunch(optimizer, stream);
+ *
+ * The default stream (NULL) counts as captured while a blocking stream of its device is.
  */
 /* NOLINTBEGIN(readability-identifier-naming): names as C has them */
 #ifndef CKPT_CKPT_CUDA_H_
@@ -52,11 +65,18 @@ typedef struct ckpt_cuda_options {
                             snapshot's last gather_bytes, are not gathered: the copy engine takes
                             them from where they lie. 0: 1 MiB, or a sixteenth of chunk_bytes if
                             that is more. UINT64_MAX: none */
+  /* Called by ckpt_cuda_open before it pins the arena and after each 4 GiB of it, with the bytes
+   * that are pinned and those of the arena. It must not call the session. NULL: none. */
+  void (*pinning)(void* pinning_user, uint64_t pinned, uint64_t total);
+  void* pinning_user;
 } ckpt_cuda_options;
 
-/* Pins the session's arena and takes the device memory: once per session, it takes a while. The
- * session must outlive it. On failure *cuda is NULL and `error` has the sentence, as in ckpt_open.
- */
+/* Pins the session's arena, takes the device memory and loads the kernels: once per session. To pin
+ * 64 GiB may take half a minute. Pages of the arena that nobody has touched yet come from the
+ * device's NUMA node, as far as the system allows it; those that ckptd had ready (warm_pool) stay
+ * where they are. The session must outlive it. On failure *cuda is NULL, nothing stays pinned, and
+ * `error` has the sentence, as in ckpt_open: CKPT_E_RESOURCE_EXHAUSTED where memory is short, with
+ * how much of the arena was pinned. */
 CKPT_API ckpt_status ckpt_cuda_open(ckpt_session* session, const ckpt_cuda_options* options,
                                     ckpt_cuda** cuda, char* error, size_t error_bytes);
 /* Waits for copies that are under way, at most the timeout of its options. What the device still
@@ -67,6 +87,16 @@ CKPT_API ckpt_status ckpt_cuda_open(ckpt_session* session, const ckpt_cuda_optio
 CKPT_API ckpt_status ckpt_cuda_close(ckpt_cuda* cuda);
 /* The sentence of the last call that failed. */
 CKPT_API const char* ckpt_cuda_error(const ckpt_cuda* cuda);
+
+typedef struct ckpt_cuda_pin_info {
+  size_t struct_size;
+  uint64_t bytes;   /* of the arena, all of it pinned */
+  uint64_t ns;      /* that took */
+  int numa_node;    /* of the device; -1: unknown, or the machine has one node */
+  int on_numa_node; /* nonzero: pages come from that node, but those that were touched before */
+} ckpt_cuda_pin_info;
+/* How the session's arena was pinned: the newest, if the daemon did not take the first one back. */
+CKPT_API ckpt_status ckpt_cuda_pinned(const ckpt_cuda* cuda, ckpt_cuda_pin_info* info);
 
 typedef struct ckpt_cuda_piece {
   uint32_t unit;
@@ -85,7 +115,10 @@ typedef struct ckpt_cuda_piece {
  * what it had queued: nothing reads the pieces then, and the handle may go.
  * CKPT_E_INVALID_ARGUMENT, with the unit, for a piece that is neither memory of the session's
  * device nor pinned memory of the host, by its first byte or its last: each time anew, so that
- * memory that was freed meanwhile is refused, too. */
+ * memory that was freed meanwhile is refused, too. Memory of the device may come from cudaMalloc,
+ * from a pool of virtual memory (cuMemMap, as PyTorch's expandable segments), or from another
+ * process (cudaIpcOpenMemHandle). A piece lies within one allocation.
+ * CKPT_E_FAILED_PRECONDITION where `stream` is being captured into a CUDA graph. */
 CKPT_API ckpt_status ckpt_cuda_stage(ckpt_cuda* cuda, ckpt_snapshot* snapshot,
                                      const ckpt_cuda_piece* pieces, size_t count,
                                      struct CUstream_st* stream);
@@ -97,7 +130,8 @@ CKPT_API ckpt_status ckpt_cuda_stage(ckpt_cuda* cuda, ckpt_snapshot* snapshot,
  * have been drained. What is gathered together with the unit's last byte is waited for, too: at
  * most a quarter of gather_bytes. With
  * `ahead_bytes`, what is not queued yet up to there is queued first; on failure no snapshot is
- * being staged any more. Nothing but this call makes what was staged safe to overwrite then: a
+ * being staged any more, but where `stream` is being captured: that is refused, and changes
+ * nothing. Nothing but this call makes what was staged safe to overwrite then: a
  * stream, or a device, that has done all of its work has not gathered what nobody has queued. */
 CKPT_API ckpt_status ckpt_cuda_wait_gathered(ckpt_cuda* cuda, uint32_t unit,
                                              struct CUstream_st* stream);
@@ -129,14 +163,21 @@ typedef struct ckpt_cuda_destination {
 /* ckpt_restore_read into device memory: the same views, fallbacks, answers and errors. Returns when
  * every byte is there and has been checked on the device, so that any stream may read them; what
  * was queued on `stream` (NULL: the default stream) before the call is done before the first byte
- * is written. Destinations must not overlap each other. Takes three slabs of device memory while it
- * runs, up to six if their first windows are small. Snapshots may be staged meanwhile.
+ * is written. Destinations must not overlap each other; they are memory as of ckpt_cuda_stage's
+ * pieces. Takes up to three slabs of device memory, and twice as much while a restore has larger
+ * windows than those before; keeps three at most, and its queues, for the next restore
+ * (ckpt_cuda_trim). Snapshots may be staged meanwhile.
  * After an error the destinations' bytes are undefined. If the error is the device's own, or that
  * it has not moved for the timeout of `options`, the device may go on writing to them until
  * ckpt_cuda_close; until it has come to rest, further restores fail with CKPT_E_UNAVAILABLE. */
 CKPT_API ckpt_status ckpt_cuda_restore(ckpt_cuda* cuda, const ckpt_restore_options* options,
                                        const ckpt_cuda_destination* destinations, size_t count,
                                        ckpt_restored* restored, struct CUstream_st* stream);
+
+/* Gives back the device memory that restores have left for the next one, which makes it anew. Waits
+ * for all work of the device, as cudaFree does. CKPT_E_UNAVAILABLE while a restore that has failed
+ * has not come to rest. */
+CKPT_API ckpt_status ckpt_cuda_trim(ckpt_cuda* cuda);
 
 /* GPUDirect Storage. With `direct` of the restore's options, or CKPTD_CUFILE in the environment,
  * what lies on disk is read by cuFile from the daemon's files straight into device memory, and

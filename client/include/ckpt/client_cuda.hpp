@@ -12,6 +12,7 @@
 #include <ckpt/ckpt_cuda.h>
 
 #include <ckpt/client.hpp>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -26,6 +27,15 @@ struct CudaOptions {
   uint32_t timeout_ms = 0;
   uint64_t ahead_bytes = 0;
   uint64_t direct_bytes = 0;
+  std::function<void(uint64_t pinned, uint64_t total)> pinning;  // not after Cuda::open
+};
+
+// How the session's arena was pinned.
+struct CudaPinInfo {
+  uint64_t bytes = 0;
+  uint64_t ns = 0;
+  int numa_node = -1;
+  bool on_numa_node = false;
 };
 
 // How the last restore's bytes came.
@@ -48,6 +58,12 @@ class Cuda {
     raw.timeout_ms = options.timeout_ms;
     raw.ahead_bytes = options.ahead_bytes;
     raw.direct_bytes = options.direct_bytes;
+    if (options.pinning) {
+      raw.pinning = [](void* user, uint64_t pinned, uint64_t total) {
+        static_cast<const CudaOptions*>(user)->pinning(pinned, total);
+      };
+      raw.pinning_user = const_cast<CudaOptions*>(&options);
+    }
     ckpt_cuda* handle = nullptr;
     char message[1024] = "";
     const ckpt_status status =
@@ -89,6 +105,15 @@ class Cuda {
     return detail::from_raw(answers);
   }
 
+  // Gives back the device memory that restores keep for the next one.
+  Outcome<void> trim() { return check(ckpt_cuda_trim(handle_.get())); }
+
+  CudaPinInfo pinned() const {
+    ckpt_cuda_pin_info raw{};
+    raw.struct_size = sizeof raw;
+    (void)ckpt_cuda_pinned(handle_.get(), &raw);
+    return {raw.bytes, raw.ns, raw.numa_node, raw.on_numa_node != 0};
+  }
   CudaRestoreInfo last_restore() const {
     ckpt_cuda_restore_info raw{};
     raw.struct_size = sizeof raw;

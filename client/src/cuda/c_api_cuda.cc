@@ -8,21 +8,28 @@
 #include <string>
 #include <utility>
 
+#include "client/src/cuda/capture_scope.h"
 #include "client/src/cuda/direct_restore.h"
+#include "client/src/cuda/restore_buffers.h"
 #include "client/src/cuda/restorer.h"
 #include "client/src/cuda/stager.h"
 #include "client/src/out_of_memory.h"
 #include "kernels/cuda/abandoned.h"
+#include "kernels/pack.h"
 
 struct ckpt_cuda {
-  explicit ckpt_cuda(ckpt_session* of) : session(of), arena(of) {}
+  ckpt_cuda(ckpt_session* of, const ckpt::lib::Stager::Options& with)
+      : session(of),
+        options(with),
+        arena(of, {.device = with.device, .part_bytes = ckpt::lib::ArenaPinning::kPartBytes}) {}
   ckpt_session* const session;
-  ckpt::lib::Stager::Options options;
+  const ckpt::lib::Stager::Options options;
   ckpt::lib::PinnedArena arena;
   std::unique_ptr<ckpt::lib::Stager> stager;
   ckpt::lib::CuFileOnDemand cufile;
-  ckpt::lib::Restorer::Outcome outcome;           // of the last restore
+  std::unique_ptr<ckpt::lib::RestoreBuffers> buffers;  // since the first restore, or the last trim
   std::unique_ptr<ckpt::lib::Restorer> stranded;  // one that failed; the device still works for it
+  ckpt::lib::Restorer::Outcome outcome;           // of the last restore
   std::string error_text;                         // of the last call
 };
 
@@ -31,13 +38,24 @@ namespace {
 using ckpt::ErrorCode;
 using ckpt::make_error;
 using ckpt::Status;
+using ckpt::lib::check_not_capturing;
 using ckpt::lib::check_reachable;
 using ckpt::lib::direct_mode;
+using ckpt::lib::RestoreBuffers;
 using ckpt::lib::Restorer;
 using ckpt::lib::session_status;
 using ckpt::lib::Stager;
 
 constexpr uint32_t kTimeoutMs = 60'000;
+
+// Every call into CUDA is made inside one: the session's device is the thread's current one, and
+// captures of CUDA graphs, by whatever thread, stay as they are. The device comes first, since a
+// call of CUDA may open a context on the current one.
+struct EntryScope {
+  explicit EntryScope(int number) : device(number) {}
+  const ckpt::kernels::CudaDeviceScope device;
+  const ckpt::lib::CaptureScope beside_captures;
+};
 
 // No exception crosses the C ABI: there are none but for memory.
 template <typename Body>
@@ -49,10 +67,10 @@ Status guarded(Body body) {
   }
 }
 
-// Runs a call on the session's device.
+// Runs a call, and keeps the sentence of one that fails.
 template <typename Body>
 ckpt_status run(ckpt_cuda* cuda, Body body) {
-  const ckpt::kernels::CudaDeviceScope scope(cuda->options.device);
+  const EntryScope scope(cuda->options.device);
   Status status = guarded(body);
   if (status.ok()) return CKPT_OK;
   ckpt::Error error = std::move(status).error();
@@ -66,6 +84,30 @@ Options copy_options(const Options* from) {
   Options options{};
   if (from != nullptr) std::memcpy(&options, from, std::min(from->struct_size, sizeof options));
   return options;
+}
+
+Stager::Options stager_options(const ckpt_cuda_options& given) {
+  Stager::Options options{.device = given.device, .timeout_ms = kTimeoutMs};
+  if (given.gather_bytes != 0) options.gather_bytes = given.gather_bytes;
+  if (given.timeout_ms != 0) options.timeout_ms = given.timeout_ms;
+  options.chunk_bytes = given.chunk_bytes;
+  options.ahead_bytes = given.ahead_bytes;
+  options.direct_bytes = given.direct_bytes;
+  return options;
+}
+
+ckpt::lib::ArenaPinning::Progress told_to(const ckpt_cuda_options& options) {
+  if (options.pinning == nullptr) return {};
+  return [tell = options.pinning, user = options.pinning_user](uint64_t pinned, uint64_t total) {
+    tell(user, pinned, total);
+  };
+}
+
+// A refusal aborts the snapshot, as every failure of ckpt_cuda_stage does.
+Status check_stream_of(ckpt_snapshot* snapshot, CUstream_st* stream) {
+  Status checked = check_not_capturing(stream, "ckpt_cuda_stage");
+  if (!checked.ok()) (void)ckpt_snapshot_abort(snapshot, checked.error().message.c_str());
+  return checked;
 }
 
 struct FreeRestore {
@@ -128,6 +170,7 @@ Status restore_to_device(ckpt_cuda& cuda, const ckpt_restore_options* given,
                          const std::vector<ckpt_cuda_destination>& destinations,
                          ckpt_restored* restored, CUstream_st* stream) {
   cuda.outcome = {};
+  CKPT_TRY(check_not_capturing(stream, "ckpt_cuda_restore"));
   CKPT_TRY(stranded_at_rest(cuda));
   ckpt_restore_options options = copy_options(given);
   options.struct_size = sizeof options;
@@ -136,13 +179,17 @@ Status restore_to_device(ckpt_cuda& cuda, const ckpt_restore_options* given,
   CKPT_TRY(choose_way(cuda, options, with));
   std::unique_ptr<ckpt_restore, FreeRestore> restore;
   CKPT_TRY(begin_restore(cuda, options, destinations, restore));
-  CKPT_ASSIGN(std::unique_ptr<Restorer> restorer, Restorer::open(cuda.session, cuda.arena, with));
+  if (cuda.buffers == nullptr) {
+    CKPT_ASSIGN(cuda.buffers, RestoreBuffers::make(with.device, cuda.options.timeout_ms));
+  }
+  auto restorer = std::make_unique<Restorer>(cuda.session, cuda.arena, *cuda.buffers, with);
   Status done = guarded([&] { return restorer->run(restore.get(), destinations, stream); });
   note_way(cuda, *restorer, restore.get());
   if (!done.ok()) {
     if (!restorer->come_to_rest(timeout_ms).ok()) cuda.stranded = std::move(restorer);
     return done;
   }
+  cuda.buffers->drop_outgrown();
   return session_status(cuda.session, ckpt_restore_end(restore.get(), restored));
 }
 
@@ -153,17 +200,12 @@ ckpt_status ckpt_cuda_open(ckpt_session* session, const ckpt_cuda_options* optio
   if (session == nullptr || cuda == nullptr) return CKPT_E_INVALID_ARGUMENT;
   *cuda = nullptr;
   const ckpt_cuda_options given = copy_options(options);
-  Stager::Options wanted{.device = given.device, .timeout_ms = kTimeoutMs};
-  if (given.gather_bytes != 0) wanted.gather_bytes = given.gather_bytes;
-  if (given.timeout_ms != 0) wanted.timeout_ms = given.timeout_ms;
-  wanted.chunk_bytes = given.chunk_bytes;
-  wanted.ahead_bytes = given.ahead_bytes;
-  wanted.direct_bytes = given.direct_bytes;
-  const ckpt::kernels::CudaDeviceScope scope(wanted.device);
+  const EntryScope scope(given.device);
   const Status opened = guarded([&]() -> Status {
-    auto made = std::make_unique<ckpt_cuda>(session);
-    made->options = wanted;
-    CKPT_ASSIGN(made->stager, Stager::open(session, made->arena, wanted));
+    auto made = std::make_unique<ckpt_cuda>(session, stager_options(given));
+    CKPT_TRY(made->arena.pin(told_to(given)));
+    CKPT_ASSIGN(made->stager, Stager::open(session, made->arena, made->options));
+    ckpt::kernels::preload_pack();
     *cuda = made.release();
     return ckpt::ok_status();
   });
@@ -176,7 +218,7 @@ ckpt_status ckpt_cuda_open(ckpt_session* session, const ckpt_cuda_options* optio
 
 ckpt_status ckpt_cuda_close(ckpt_cuda* cuda) {
   if (cuda == nullptr) return CKPT_OK;
-  const ckpt::kernels::CudaDeviceScope scope(cuda->options.device);
+  const EntryScope scope(cuda->options.device);
   delete cuda;
   return ckpt::kernels::any_abandoned() ? CKPT_E_DEADLINE_EXCEEDED : CKPT_OK;
 }
@@ -189,17 +231,21 @@ ckpt_status ckpt_cuda_stage(ckpt_cuda* cuda, ckpt_snapshot* snapshot, const ckpt
     if (snapshot == nullptr || (pieces == nullptr && count > 0)) {
       return make_error(ErrorCode::kInvalidArgument, "snapshot or pieces is NULL");
     }
+    CKPT_TRY(check_stream_of(snapshot, stream));
     return cuda->stager->stage(snapshot, {pieces, count}, stream);
   });
 }
 
 ckpt_status ckpt_cuda_wait_gathered(ckpt_cuda* cuda, uint32_t unit, CUstream_st* stream) {
-  return run(cuda, [&] { return cuda->stager->wait_gathered(unit, stream); });
+  return run(cuda, [&]() -> Status {
+    CKPT_TRY(check_not_capturing(stream, "ckpt_cuda_wait_gathered"));
+    return cuda->stager->wait_gathered(unit, stream);
+  });
 }
 
 void ckpt_cuda_advance(ckpt_cuda* cuda) {
   if (!cuda->stager->has_more()) return;
-  const ckpt::kernels::CudaDeviceScope scope(cuda->options.device);
+  const EntryScope scope(cuda->options.device);
   cuda->stager->advance();
 }
 
@@ -235,6 +281,27 @@ ckpt_status ckpt_cuda_last_restore(const ckpt_cuda* cuda, ckpt_cuda_restore_info
   out.bytes_arena = outcome.bytes_arena;
   out.bytes_direct = outcome.bytes_direct;
   out.reason = outcome.reason.empty() ? nullptr : outcome.reason.c_str();
+  std::memcpy(info, &out, std::min(info->struct_size, sizeof out));
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_cuda_trim(ckpt_cuda* cuda) {
+  return run(cuda, [&]() -> Status {
+    CKPT_TRY(stranded_at_rest(*cuda));
+    cuda->buffers.reset();
+    return ckpt::ok_status();
+  });
+}
+
+ckpt_status ckpt_cuda_pinned(const ckpt_cuda* cuda, ckpt_cuda_pin_info* info) {
+  if (info == nullptr) return CKPT_E_INVALID_ARGUMENT;
+  const ckpt::lib::ArenaPinning::Stats& stats = cuda->arena.newest()->stats();
+  ckpt_cuda_pin_info out{};
+  out.struct_size = info->struct_size;
+  out.bytes = stats.bytes;
+  out.ns = stats.ns;
+  out.numa_node = stats.numa_node;
+  out.on_numa_node = stats.is_near ? 1 : 0;
   std::memcpy(info, &out, std::min(info->struct_size, sizeof out));
   return CKPT_OK;
 }

@@ -9,6 +9,7 @@
 #include <future>
 #include <thread>
 
+#include "client/src/cuda/capture_scope.h"
 #include "formats/base/ids.h"
 #include "kernels/cuda/queue.h"
 
@@ -88,6 +89,7 @@ Status CuFile::open_driver(const Options& options) {
   try {
     std::thread([opening, open = driver_open_, device = options.device] {
       kernels::choose_cuda_device(device);
+      const CaptureScope beside_captures;
       opening->set_value(open());
     }).detach();
   } catch (const std::system_error& error) {

@@ -1,34 +1,27 @@
 #include "client/src/cuda/device_objects.h"
 
+#include <ckpt/ckpt_direct.h>
 #include <cuda_runtime.h>
 
+#include <utility>
+
 #include "formats/base/assert.h"
-#include "kernels/cuda/abandoned.h"
 
 namespace ckpt::lib {
 
-Result<PinnedRange> PinnedRange::pin(MutableByteView bytes) {
-  CKPT_TRY(kernels::cuda_status(
-      cudaHostRegister(bytes.data(), bytes.size(), cudaHostRegisterPortable), "pinning the arena"));
-  PinnedRange range;
-  range.bytes_ = bytes;
-  return range;
-}
-
-PinnedRange::~PinnedRange() {
-  if (bytes_.empty()) return;
-  kernels::give_back_when_idle([at = bytes_.data()] { (void)cudaHostUnregister(at); });
-}
-
-Status PinnedArena::pin() {
+Status PinnedArena::pin(const ArenaPinning::Progress& progress) {
   uint64_t bytes = 0;
   auto* arena = static_cast<std::byte*>(ckpt_arena(session_, &bytes));
   if (arena == nullptr) {
     return make_error(ErrorCode::kFailedPrecondition, "the session has no arena");
   }
   if (!pinned_.empty() && pinned_.back().data() == arena) return ok_status();
-  CKPT_ASSIGN(PinnedRange range, PinnedRange::pin({arena, bytes}));
-  pinned_.push_back(std::move(range));
+  CKPT_ASSIGN(ArenaPinning pinning, ArenaPinning::pin({arena, bytes},
+                                                      {.device = options_.device,
+                                                       .slab_bytes = ckpt_slab_bytes(session_),
+                                                       .part_bytes = options_.part_bytes},
+                                                      progress));
+  pinned_.push_back(std::move(pinning));
   return ok_status();
 }
 

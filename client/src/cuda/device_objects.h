@@ -4,44 +4,37 @@
 #include <ckpt/ckpt.h>
 
 #include <memory>
-#include <utility>
 #include <vector>
 
-#include "formats/base/bytes.h"
+#include "client/src/cuda/arena_pinning.h"
 #include "formats/base/ids.h"
 #include "formats/base/result.h"
 #include "kernels/cuda/array.h"
 
 namespace ckpt::lib {
 
-// Host memory that was there before, pinned as long as this lives.
-class PinnedRange {
- public:
-  static Result<PinnedRange> pin(MutableByteView bytes);
-  PinnedRange(PinnedRange&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}
-  PinnedRange& operator=(PinnedRange&& other) noexcept {
-    std::swap(bytes_, other.bytes_);
-    return *this;
-  }
-  ~PinnedRange();
-  const std::byte* data() const { return bytes_.data(); }
-
- private:
-  PinnedRange() = default;
-  MutableByteView bytes_;
-};
-
-// The session's arena. After a daemon that did not take the old one back it is another one; the old
-// one stays pinned, since copies may be under way.
+// The session's arena, pinned. After a daemon that did not take the old one back it is another one;
+// the old one stays pinned, since copies may be under way.
 class PinnedArena {
  public:
-  explicit PinnedArena(ckpt_session* session) : session_(session) {}
+  struct Options {
+    int device = 0;
+    uint64_t part_bytes = ArenaPinning::kPartBytes;
+  };
+  explicit PinnedArena(ckpt_session* session) : PinnedArena(session, Options{}) {}
+  PinnedArena(ckpt_session* session, const Options& options)
+      : session_(session), options_(options) {}
   // Before each use; costs something only when the arena is a new one.
-  Status pin();
+  Status pin(const ArenaPinning::Progress& progress = {});
+  // Of the arena that pin() was called for last: no copy may reach over `at` if this is true.
+  bool begins_part(const void* at) const { return pinned_.back().begins_part(at); }
+  // Of that arena; null before the first pin().
+  const ArenaPinning* newest() const { return pinned_.empty() ? nullptr : &pinned_.back(); }
 
  private:
   ckpt_session* const session_;
-  std::vector<PinnedRange> pinned_;
+  const Options options_;
+  std::vector<ArenaPinning> pinned_;
 };
 
 // What the packs of a staging take beside their slots.

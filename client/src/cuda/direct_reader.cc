@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "client/src/cuda/capture_scope.h"
 #include "kernels/cuda/queue.h"
 
 namespace ckpt::lib {
@@ -67,6 +68,7 @@ bool DirectReader::stop_and_look_if_idle() {
 
 void DirectReader::serve() {
   kernels::choose_cuda_device(device_);
+  const CaptureScope beside_captures;
   std::unique_lock lock(mutex_);
   for (;;) {
     wake_.wait(lock, [this] { return stopping_ || !queue_.empty(); });

@@ -2,64 +2,33 @@
 
 #include <cuda_runtime.h>
 
-#include <algorithm>
-#include <thread>
 #include <utility>
 
-#include "kernels/pack.h"
+#include "client/src/cuda/polling.h"
+#include "client/src/deadline.h"
+#include "kernels/cuda/queue.h"
 
 namespace ckpt::lib {
 
-namespace {
-// A window takes hundreds of these to cross to the device.
-constexpr std::chrono::microseconds kAskOfWindow{5};
-}  // namespace
-
-Result<std::unique_ptr<Restorer>> Restorer::open(ckpt_session* session, PinnedArena& arena,
-                                                 const Options& options) {
-  std::unique_ptr<Restorer> restorer(new Restorer(session, arena, options));
-  CKPT_TRY(restorer->prepare());
-  return restorer;
-}
-
-Status Restorer::prepare() {
-  const kernels::CudaQueueOptions queue{.device = options_.device,
-                                        .timeout_ms = options_.timeout_ms};
-  CKPT_ASSIGN(copy_, kernels::make_cuda_queue(queue));
-  CKPT_ASSIGN(unpack_, kernels::make_cuda_queue(queue));
-  for (Slot& slot : slots_) {
-    CKPT_TRY(slot.copied.make());
-    CKPT_TRY(slot.unpacked.make());
+// What a slot must hold of the calls, beside their window.
+RestoreSlotSize Restorer::size_of(const std::vector<UnpackCall>& calls) {
+  RestoreSlotSize size{.bytes = 0, .table_bytes = 0, .crcs = 1};
+  for (const UnpackCall& call : calls) {
+    size.table_bytes += call.table_bytes();
+    size.crcs += call.ranges.size();
   }
-  return begun_.make();
-}
-
-// Grows, at least to twice its size. Nothing uses the slot now; what it grows out of stays until
-// the end, since CUDA waits for the whole device before it frees.
-Status Restorer::Slot::fit(uint64_t bytes, size_t pieces) {
-  if (memory.size() < bytes) {
-    CKPT_ASSIGN(auto larger, kernels::DeviceArray<std::byte>::make(
-                                 std::max<uint64_t>(bytes, 2 * memory.size())));
-    registered = {};
-    outgrown.push_back(std::exchange(memory, std::move(larger)));
-  }
-  if (crc.size() < pieces + 1) {
-    CKPT_ASSIGN(auto more, kernels::DeviceArray<uint32_t>::make(2 * pieces + 1));
-    CKPT_ASSIGN(auto host_more, kernels::PinnedArray<uint32_t>::make(2 * pieces + 1));
-    outgrown_crc.push_back(std::exchange(crc, std::move(more)));
-    outgrown_host_crc.push_back(std::exchange(host_crc, std::move(host_more)));
-  }
-  return ok_status();
+  return size;
 }
 
 Status Restorer::run(ckpt_restore* restore, std::span<const ckpt_cuda_destination> destinations,
                      CUstream_st* stream) {
-  CKPT_TRY(begun_.record(stream));
-  CKPT_TRY(begun_.hold(unpack_->stream()));
+  CKPT_TRY(buffers_.begun().record(stream));
+  CKPT_TRY(buffers_.begun().hold(buffers_.unpack().stream()));
+  PollPause polling;
   Deadline progress = Deadline::after_ms(options_.timeout_ms);
   for (;;) {
     CKPT_ASSIGN(bool moved, take_arrived(restore, destinations));
-    if (flights_.size() < kSlots) {
+    if (flights_.size() < RestoreBuffers::kSlots) {
       // With something under way, only looks: the device's news come without anybody's call.
       ckpt_restore_window window = CKPT_INIT(ckpt_restore_window);
       CKPT_TRY(session_status(
@@ -75,19 +44,21 @@ Status Restorer::run(ckpt_restore* restore, std::span<const ckpt_cuda_destinatio
     }
     if (moved || flights_.empty()) {
       progress = Deadline::after_ms(options_.timeout_ms);
+      polling.news();
     } else if (progress.expired()) {
       return make_error(ErrorCode::kDeadlineExceeded,
                         "CUDA device {}: a window of a restore was not {} within {} ms",
                         options_.device, awaited(), options_.timeout_ms);
     } else {
-      std::this_thread::sleep_for(kAskOfWindow);
+      polling.pause();
     }
   }
 }
 
 Status Restorer::launch(const ckpt_restore_window& window,
                         std::span<const ckpt_cuda_destination> destinations) {
-  Slot& slot = slots_[launched_++ % kSlots];
+  RestoreSlot& slot = buffers_.slot(launched_++);
+  CUstream_st* const copying = buffers_.copy().stream();
   Flight flight;
   flight.window = window.id;
   flight.pieces.assign(window.pieces, window.pieces + window.piece_count);
@@ -97,14 +68,34 @@ Status Restorer::launch(const ckpt_restore_window& window,
   flight.ranges = plan.ranges;
   for (const ckpt_restore_piece& piece : flight.pieces) outcome_.bytes_arena += piece.length;
   CKPT_TRY(arena_.pin());
-  CKPT_TRY(slot.fit(window.bytes, flight.ranges));
+  RestoreSlotSize size = size_of(flight.calls);
+  size.bytes = window.bytes;
+  CKPT_TRY(slot.fit(size, ckpt_slab_bytes(session_)));
+  CKPT_TRY(bring_tables(flight, buffers_.copy()));
   const auto* from = static_cast<const std::byte*>(window.data) + plan.begin;
-  CKPT_TRY(kernels::cuda_status(cudaMemcpyAsync(slot.memory.data(), from, plan.bytes,
-                                                cudaMemcpyHostToDevice, copy_->stream()),
-                                "copying out of the arena"));
-  CKPT_TRY(slot.copied.record(copy_->stream()));
+  CKPT_TRY(kernels::cuda_status(
+      cudaMemcpyAsync(slot.memory.data(), from, plan.bytes, cudaMemcpyHostToDevice, copying),
+      "copying out of the arena"));
+  CKPT_TRY(slot.copied.record(copying));
   flights_.push_back(std::move(flight));
   return ok_status();
+}
+
+// Plans the flight's calls into its slot, and queues the tables' copy to the device.
+Status Restorer::bring_tables(Flight& flight, kernels::CudaQueue& queue) {
+  const MirroredArray<std::byte>& tables = flight.slot->tables;
+  size_t at = 0;
+  for (const UnpackCall& call : flight.calls) {
+    const size_t room = call.table_bytes();
+    const kernels::PlannedPack planned = kernels::plan_unpack(
+        call.pieces, call.ranges, call.expected, {tables.host.data() + at, room});
+    flight.unpacks.push_back({planned, at, call.ranges.size()});
+    at += room;
+  }
+  if (at == 0) return ok_status();
+  return kernels::cuda_status(cudaMemcpyAsync(tables.device.data(), tables.host.data(), at,
+                                              cudaMemcpyHostToDevice, queue.stream()),
+                              "bringing tables");
 }
 
 // Queues the unpacking of what may be: of windows that were read, once they are here; of those that
@@ -117,10 +108,10 @@ Result<bool> Restorer::unpack_in_order(std::span<const ckpt_cuda_destination> de
       if (flight.direct->job != nullptr && !reader_->finished(*flight.direct->job)) break;
       CKPT_TRY(take_read(flight, destinations));
     } else {
-      CKPT_TRY(flight.slot->copied.hold(unpack_->stream()));
+      CKPT_TRY(flight.slot->copied.hold(buffers_.unpack().stream()));
     }
     CKPT_TRY(unpack(flight));
-    CKPT_TRY(flight.slot->unpacked.record(unpack_->stream()));
+    CKPT_TRY(flight.slot->unpacked.record(buffers_.unpack().stream()));
     flight.unpacking = true;
     any = true;
   }
@@ -128,20 +119,22 @@ Result<bool> Restorer::unpack_in_order(std::span<const ckpt_cuda_destination> de
 }
 
 Status Restorer::unpack(const Flight& flight) {
-  Slot& slot = *flight.slot;
-  uint32_t* crc = slot.crc.data();
-  for (const UnpackCall& call : flight.calls) {
-    kernels::unpack(*unpack_, call.pieces, call.ranges, call.expected, slot.memory.data(), crc,
-                    slot.crc.data() + flight.ranges);
-    crc += call.ranges.size();
+  const RestoreSlot& slot = *flight.slot;
+  kernels::CudaQueue& queue = buffers_.unpack();
+  uint32_t* crc = slot.crc.device.data();
+  uint32_t* const mismatches = crc + flight.ranges;
+  for (const PlannedUnpack& one : flight.unpacks) {
+    kernels::unpack(queue, one.planned, slot.tables.device.data() + one.tables_at,
+                    slot.memory.data(), crc, mismatches);
+    crc += one.ranges;
   }
-  if (const auto& failure = unpack_->failed()) {
+  if (const auto& failure = queue.failed()) {
     return make_error(ErrorCode::kIo, "CUDA device {}: {}", options_.device, *failure);
   }
   if (flight.ranges == 0) return ok_status();
   return kernels::cuda_status(
-      cudaMemcpyAsync(slot.host_crc.data(), slot.crc.data(), flight.ranges * sizeof(uint32_t),
-                      cudaMemcpyDeviceToHost, unpack_->stream()),
+      cudaMemcpyAsync(slot.crc.host.data(), slot.crc.device.data(),
+                      flight.ranges * sizeof(uint32_t), cudaMemcpyDeviceToHost, queue.stream()),
       "fetching CRCs");
 }
 
@@ -179,7 +172,7 @@ std::string Restorer::awaited() const {
 }
 
 void Restorer::compare(ckpt_restore* restore, Flight& flight) {
-  const uint32_t* crc = flight.slot->host_crc.data();
+  const uint32_t* crc = flight.slot->crc.host.data();
   for (const UnpackCall& call : flight.calls) {
     for (size_t i = 0; i < call.numbers.size(); ++i) {
       if (*crc++ == call.expected[i]) continue;
@@ -196,15 +189,16 @@ void Restorer::compare(ckpt_restore* restore, Flight& flight) {
 
 Status Restorer::come_to_rest(uint32_t timeout_ms) {
   const Deadline deadline = Deadline::after_ms(timeout_ms);
+  const PollPause polling;
   while (reader_ && !reader_->stop_and_look_if_idle()) {
     if (deadline.expired()) {
       return make_error(ErrorCode::kDeadlineExceeded, "cuFileRead has not returned within {} ms",
                         timeout_ms);
     }
-    std::this_thread::sleep_for(kAskOfWindow);
+    polling.pause();
   }
-  CKPT_TRY(kernels::come_to_rest(*copy_, timeout_ms));
-  return kernels::come_to_rest(*unpack_, timeout_ms);
+  CKPT_TRY(kernels::come_to_rest(buffers_.copy(), timeout_ms));
+  return kernels::come_to_rest(buffers_.unpack(), timeout_ms);
 }
 
 }  // namespace ckpt::lib

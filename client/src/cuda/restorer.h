@@ -1,12 +1,16 @@
-// Restorer: windows of the arena -> device memory, checked and scattered there. One per restore.
+// Restorer: windows of the arena -> device memory, checked and scattered there. One per restore;
+// its queues and its memory (RestoreBuffers) stay for the next.
 //
-//   copy queue     window k -> slot     window k+1 -> its slot     ...
+//   copy queue     tables and window k -> slot     those of window k+1 -> its slot     ...
 //                      |
 //                      +--- copied: the window is released
 //                      |
 //   unpack queue       +-> CRCs of window k, what agrees is scattered, CRCs to the host
 //                                                                       |
 //                        unpacked: the CRCs are compared, the slot is free
+//
+// The tables of a window's unpacks go in front of it: on the unpack queue they would wait for the
+// copy engine, which is busy with the windows behind.
 //
 // A window with a file is read into its slot by cuFile (DirectReader) instead. Windows are unpacked
 // in the order in which they came, whatever has arrived first: a later one may bring another
@@ -19,7 +23,6 @@
 #include <ckpt/ckpt_cuda.h>
 #include <ckpt/ckpt_windows.h>
 
-#include <array>
 #include <deque>
 #include <memory>
 #include <optional>
@@ -31,11 +34,10 @@
 #include "client/src/cuda/device_objects.h"
 #include "client/src/cuda/direct_plan.h"
 #include "client/src/cuda/direct_reader.h"
+#include "client/src/cuda/restore_buffers.h"
 #include "client/src/cuda/unpack_plan.h"
-#include "client/src/deadline.h"
 #include "formats/base/result.h"
-#include "kernels/cuda/event.h"
-#include "kernels/cuda/queue.h"
+#include "kernels/pack.h"
 
 namespace ckpt::lib {
 
@@ -53,8 +55,12 @@ class Restorer {
     uint64_t bytes_direct = 0;
     std::string reason;  // why cuFile was given up, if it was
   };
-  static Result<std::unique_ptr<Restorer>> open(ckpt_session* session, PinnedArena& arena,
-                                                const Options& options);
+  // The buffers are those of options.device. They, and what they need to be used, outlive this.
+  Restorer(ckpt_session* session, PinnedArena& arena, RestoreBuffers& buffers,
+           const Options& options)
+      : session_(session), arena_(arena), buffers_(buffers), options_(options) {}
+  Restorer(const Restorer&) = delete;
+  Restorer& operator=(const Restorer&) = delete;
 
   // Takes all windows of `restore`, whose ranges are the destinations. What is queued on `stream`
   // comes first. When it returns without an error, every byte is there and was checked.
@@ -64,19 +70,11 @@ class Restorer {
   const Outcome& outcome() const { return outcome_; }
 
  private:
-  // A third, so that a copy is queued behind the one that runs while the window before is unpacked.
-  static constexpr size_t kSlots = 3;
-  struct Slot {
-    kernels::DeviceArray<std::byte> memory;
-    kernels::DeviceArray<uint32_t> crc;  // of each piece, and the number of those that are wrong
-    kernels::PinnedArray<uint32_t> host_crc;
-    std::vector<kernels::DeviceArray<std::byte>> outgrown;
-    std::vector<kernels::DeviceArray<uint32_t>> outgrown_crc;
-    std::vector<kernels::PinnedArray<uint32_t>> outgrown_host_crc;
-    CuFile::Buffer registered;  // the memory, once cuFile reads into it
-    kernels::CudaEvent copied;
-    kernels::CudaEvent unpacked;
-    Status fit(uint64_t bytes, size_t pieces);
+  // A call of kernels::unpack whose tables are in the flight's slot.
+  struct PlannedUnpack {
+    kernels::PlannedPack planned;
+    size_t tables_at = 0;
+    size_t ranges = 0;
   };
   // Of a window with a file.
   struct Direct {
@@ -91,19 +89,19 @@ class Restorer {
     uint64_t window = 0;
     std::vector<ckpt_restore_piece> pieces;
     std::vector<UnpackCall> calls;
-    size_t ranges = 0;  // of all calls
-    Slot* slot = nullptr;
+    size_t ranges = 0;                   // of all calls
+    std::vector<PlannedUnpack> unpacks;  // of the same calls
+    RestoreSlot* slot = nullptr;
     bool unpacking = false;  // is queued
     bool released = false;
     std::optional<Direct> direct;
   };
 
-  Restorer(ckpt_session* session, PinnedArena& arena, const Options& options)
-      : session_(session), arena_(arena), options_(options) {}
-  Status prepare();
   Status launch(const ckpt_restore_window& window,
                 std::span<const ckpt_cuda_destination> destinations);
   Result<bool> unpack_in_order(std::span<const ckpt_cuda_destination> destinations);
+  static RestoreSlotSize size_of(const std::vector<UnpackCall>& calls);
+  Status bring_tables(Flight& flight, kernels::CudaQueue& queue);
   Status unpack(const Flight& flight);
   Result<bool> take_arrived(ckpt_restore* restore,
                             std::span<const ckpt_cuda_destination> destinations);
@@ -118,9 +116,8 @@ class Restorer {
 
   ckpt_session* const session_;
   PinnedArena& arena_;
+  RestoreBuffers& buffers_;
   const Options options_;
-  kernels::CudaEvent begun_;
-  std::array<Slot, kSlots> slots_;
   size_t launched_ = 0;
   std::deque<Flight> flights_;
   Outcome outcome_;
@@ -128,9 +125,6 @@ class Restorer {
   uint64_t file_segment_ = 0;
   uint64_t reads_done_ = 0;  // as of the last look
   std::optional<DirectReader> reader_;
-  // Behind what their work uses, so that they end, and wait for it, before.
-  std::unique_ptr<kernels::CudaQueue> copy_;
-  std::unique_ptr<kernels::CudaQueue> unpack_;
 };
 
 }  // namespace ckpt::lib

@@ -19,7 +19,7 @@ Status Restorer::launch_direct(ckpt_restore* restore, const ckpt_restore_window&
   Flight flight;
   flight.window = window.id;
   flight.pieces.assign(window.pieces, window.pieces + window.piece_count);
-  flight.slot = &slots_[launched_++ % kSlots];
+  flight.slot = &buffers_.slot(launched_++);
   Direct& direct = flight.direct.emplace();
   direct.fragments.assign(located.fragments, located.fragments + located.fragment_count);
   direct.failed.assign(direct.fragments.size(), false);
@@ -39,12 +39,11 @@ Status Restorer::launch_direct(ckpt_restore* restore, const ckpt_restore_window&
 Status Restorer::prepare_direct(Flight& flight, const ckpt_restore_located& located) {
   Direct& direct = *flight.direct;
   direct.plan = plan_direct(direct.fragments, kReadBytes);
-  // Each wanted part takes a call of its own, at worst.
-  const size_t ranges = std::max(flight.pieces.size(), direct.fragments.size());
-  Slot& slot = *flight.slot;
+  RestoreSlot& slot = *flight.slot;
   // At once as large as any window, so that it is registered once.
-  const uint64_t bytes = std::max(direct.plan.bytes, ckpt_slab_bytes(session_));
-  const Status fits = slot.fit(bytes, ranges);
+  const uint64_t slab_bytes = ckpt_slab_bytes(session_);
+  const Status fits = slot.fit(
+      {.bytes = std::max(direct.plan.bytes, slab_bytes), .table_bytes = 0, .crcs = 0}, slab_bytes);
   // Not to be mistaken for cuFile's.
   if (!fits.ok()) return make_error(ErrorCode::kResourceExhausted, "{}", fits.error().message);
   if (slot.registered.base() == nullptr) {
@@ -80,7 +79,8 @@ Status Restorer::take_read(Flight& flight, std::span<const ckpt_cuda_destination
       plan_scatter(direct.plan, direct.fragments, flight.pieces, destinations, direct.failed);
   flight.calls = std::move(scatter.calls);
   flight.ranges = scatter.ranges;
-  return ok_status();
+  CKPT_TRY(flight.slot->fit(size_of(flight.calls), 0));
+  return bring_tables(flight, buffers_.unpack());
 }
 
 // Everything that can be known of it is.

@@ -130,6 +130,7 @@ Status Stager::stage_pieces(Staging& staging, std::span<const ckpt_cuda_piece> p
       CKPT_TRY(reserve_place(staging, {first.unit, offset, nullptr, wanted}, &place));
       LentPlace lent(staging.snapshot, place.id);
       CKPT_TRY(take_sources(cursor, place.length));
+      if (arena_.begins_part(place.data)) staging.plan.close();
       staging.plan.add({.unit = first.unit,
                         .to = {static_cast<std::byte*>(place.data), place.length},
                         .id = place.id},

@@ -10,6 +10,12 @@
 
 namespace ckpt::lib {
 
+size_t UnpackCall::table_bytes() const {
+  uint64_t bytes = 0;
+  for (const kernels::PackRange& range : ranges) bytes += range.bytes;
+  return kernels::unpack_table_bytes(pieces.size(), ranges.size(), bytes);
+}
+
 UnpackPlan plan_unpack(std::span<const ckpt_restore_piece> pieces,
                        std::span<const ckpt_cuda_destination> destinations) {
   std::vector<size_t> order;

@@ -21,6 +21,8 @@ struct UnpackCall {
   std::vector<kernels::PackRange> ranges;  // of the copy, as the pieces
   std::vector<uint32_t> expected;
   std::vector<size_t> numbers;
+  // How much room its tables take (kernels::plan_unpack).
+  size_t table_bytes() const;
 };
 
 struct UnpackPlan {

@@ -64,6 +64,10 @@ void check_bf16(Checker& c, const Sizes& sizes);
 void check_resume(Checker& c, const Sizes& sizes, Precision precision);
 void check_other_ranks(Checker& c, const Sizes& sizes, uint32_t from, uint32_t to);
 
+// snapshot_checks.cc: snapshots of memory that no model has, and beside what no model does.
+void check_pool_memory(Checker& c, const Sizes& sizes);
+void check_beside_a_capture(Checker& c, const Sizes& sizes);
+
 // group_checks.cc: a group that loses a rank, and lets one in.
 void check_changing_group(Checker& c, const Sizes& sizes);
 

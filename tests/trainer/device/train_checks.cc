@@ -215,6 +215,8 @@ std::vector<Check> train_checks(bool tiny) {
                    [=](Checker& c) { check_other_ranks(c, sizes, 2, to); }});
   }
   add("a_group_that_changes_goes_on", check_changing_group);
+  add("memory_of_a_pool_is_saved_and_restored", check_pool_memory);
+  add("a_captured_graph_stays_valid_beside_a_snapshot", check_beside_a_capture);
   add("bf16_follows_fp32", check_bf16);
   // NCCL allows one rank per GPU. A program that is built without NCCL has no such check.
   if (has_nccl()) {
