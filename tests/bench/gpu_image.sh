@@ -40,8 +40,9 @@ git ls-files -z --cached --others --exclude-standard |
 rm -rf "${image:?}/out"
 
 status=0
-env --ignore-environment PATH=/usr/bin:/bin HOME=/ CKPT_COMMIT="$(git describe --always --dirty)" \
-  chroot "$image" /ckptd/dev gpu --budget 60 --out /out || status=$?
+chroot "$image" /usr/bin/env --ignore-environment PATH=/usr/bin:/bin HOME=/ \
+  CKPT_COMMIT="$(git describe --always --dirty)" \
+  /ckptd/dev gpu --budget 60 --out /out || status=$?
 [[ $status -eq 77 ]] || fail "exit status $status instead of 77"
 for line in '"status": "no device"' '"lacks": ["CUDA device"]' '"failed": 0'; do
   grep -qxF "  $line," "$image/out/gpu.json" || fail "gpu.json has no line '$line,'"
