@@ -79,20 +79,31 @@ Status StateSink::prepare() {
                                        .chunk_bytes = options_.chunk_bytes,
                                        .ahead_bytes = options_.ahead_bytes,
                                        .timeout_ms = options_.timeout_ms}));
-  moetrain::set_while_waiting(model_.device(), [this] { stager_->advance(); });
+  moetrain::set_while_waiting(model_.device(), [this] { advance(); });
   return {};
 }
 
-StateSink::~StateSink() { moetrain::set_while_waiting(model_.device(), {}); }
+StateSink::~StateSink() {
+  moetrain::set_while_waiting(model_.device(), {});
+  moetrain::call_at_next_wait(model_.device(), {});
+}
 
 Status StateSink::stage() {
   CKPT_TRY(drain());
   snapshot_ = begin_snapshot(*sink_);
   waited_for_.clear();
-  return stager_->stage(&snapshot_, pieces_, moetrain::cuda_queue(model_.device()).stream());
+  to_be_staged_ = true;
+  moetrain::call_at_next_wait(model_.device(), [this] { stage_now(); });
+  return {};
+}
+
+void StateSink::stage_now() {
+  if (!std::exchange(to_be_staged_, false)) return;
+  staged_ = stager_->stage(&snapshot_, pieces_, moetrain::cuda_queue(model_.device()).stream());
 }
 
 void StateSink::before_write(const Parameter& parameter) {
+  stage_now();
   auto& queue = moetrain::cuda_queue(model_.device());
   for (const uint32_t unit : units_of_.at(&parameter)) {
     if (!waited_for_.insert(unit).second) continue;
@@ -101,7 +112,11 @@ void StateSink::before_write(const Parameter& parameter) {
   }
 }
 
-Status StateSink::drain() { return stager_->drain(options_.timeout_ms); }
+Status StateSink::drain() {
+  stage_now();
+  CKPT_TRY(std::exchange(staged_, {}));
+  return stager_->drain(options_.timeout_ms);
+}
 
 // Of each destination as much as is here, counted in `restored`.
 Status StateSink::restore_pieces(const std::vector<ckpt_cuda_destination>& destinations,

@@ -37,12 +37,16 @@ class StateSink {
 
   uint64_t bytes() const { return bytes_; }
 
-  // Queues the gathering of the state as it is when the device has come to here. One at a time:
-  // drains the one before first.
+  // Queues the gathering of the state as it is now, as a moetrain does: when the calling thread
+  // next waits for the device, or in the next call of this. One at a time: drains the one before
+  // first.
   Status stage();
   // For a step: the device overwrites the parameter when it has been gathered. A failure is the
   // device's, which does nothing more then.
   void before_write(const moetrain::Parameter& parameter);
+  // Wherever the thread waits for the device, which calls it by itself: queues more of what was
+  // staged.
+  void advance() { stager_->advance(); }
   // Until all of it is in the arena and the snapshot has ended.
   Status drain();
 
@@ -57,6 +61,7 @@ class StateSink {
  private:
   StateSink(moetrain::Model& model, const Options& options) : model_(model), options_(options) {}
   Status prepare();
+  void stage_now();
   Status restore_pieces(const std::vector<ckpt_cuda_destination>& destinations,
                         moetrain::Device& device, std::vector<uint64_t>& restored);
 
@@ -68,6 +73,8 @@ class StateSink {
   std::unique_ptr<ckpt::lib::PinnedArena> arena_;
   // Last but for what they work on: their ends wait for copies into and out of what is above.
   ckpt_snapshot snapshot_;
+  bool to_be_staged_ = false;
+  Status staged_;  // what became of the last
   std::vector<ckpt_cuda_piece> pieces_;
   std::map<const moetrain::Parameter*, std::vector<uint32_t>> units_of_;
   std::set<uint32_t> waited_for_;  // units, since something was staged last

@@ -6,10 +6,10 @@
 #include <array>
 #include <chrono>
 #include <cstring>
-#include <thread>
 #include <utility>
 
 #include "kernels/cuda/abandoned.h"
+#include "kernels/cuda/backoff.h"
 
 namespace ckpt::kernels {
 
@@ -19,25 +19,15 @@ constexpr size_t kStagingBytes = 1u << 20;
 constexpr size_t kScratchBytesMin = 1u << 20;
 constexpr size_t kAlignment = 256;
 
-using Clock = std::chrono::steady_clock;
-
-// How somebody who waits with a bound asks, since CUDA's own waits have none: first without a
-// pause, as what is waited for mostly comes soon.
-constexpr std::chrono::microseconds kAskEagerly{200};
-constexpr std::chrono::microseconds kAskAgain{5};
-
 // Asks `query` until it says something else than cudaErrorNotReady, which it does at last when the
 // time is over.
 template <typename Query>
 cudaError_t ask_until_ready(uint32_t timeout_ms, const Query& query) {
-  const auto begin = Clock::now();
-  for (;;) {
+  for (Backoff backoff;; backoff.pause()) {
     const cudaError_t state = query();
     if (state != cudaErrorNotReady) return state;
     (void)cudaGetLastError();
-    const auto waited = Clock::now() - begin;
-    if (waited >= std::chrono::milliseconds(timeout_ms)) return state;
-    if (waited > kAskEagerly) std::this_thread::sleep_for(kAskAgain);
+    if (backoff.waited() >= std::chrono::milliseconds(timeout_ms)) return state;
   }
 }
 

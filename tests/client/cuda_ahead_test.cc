@@ -60,9 +60,9 @@ class CudaAheadTest : public CudaClientTest {
 };
 
 // What stands before the first kernel of the step that follows.
-TEST_F(CudaAheadTest, StagingTakesAsManyCallsHoweverLargeTheSnapshotIs) {
+TEST_F(CudaAheadTest, StagingQueuesAsMuchHoweverLargeTheSnapshotIs) {
   connect();
-  Snapshot first = begin();  // makes events, takes memory, asks about the pieces
+  Snapshot first = begin();  // makes events, takes memory
   expect_staged(first);
   drain();
   ++plan_.attempt;
@@ -70,8 +70,9 @@ TEST_F(CudaAheadTest, StagingTakesAsManyCallsHoweverLargeTheSnapshotIs) {
   cuda_emulator::fail_no_calls();  // counts from here on
   expect_staged(second);
   // The current device; where the trainer is: said, awaited. Then a chunk and two chunks, each with
-  // tables, pack and its checksums, gathered: said, awaited; and two calls for a chunk.
-  EXPECT_EQ(cuda_emulator::calls_made(), 3u + 2 * 5 + 3 * 2);
+  // tables, pack and its checksums, gathered: said, awaited; and two calls for a chunk. And where
+  // the first and the last byte of a piece are.
+  EXPECT_EQ(cuda_emulator::calls_made(), 3u + 2 * 5 + 3 * 2 + 2 * pieces_.size());
   drain();
   expect_saved();
 }
@@ -84,6 +85,8 @@ TEST_F(CudaAheadTest, MoreIsQueuedAsSlotsBecomeFreeAndNotBefore) {
   expect_staged(snapshot);
   EXPECT_EQ(cuda_emulator::copies_made() - before, 3u + 2) << "chunks, and the tables of groups";
   ckpt_cuda_advance(cuda_);
+  EXPECT_EQ(cuda_emulator::copies_made() - before, 7u + 3) << "a group more";
+  for (uint64_t i = 3; i < kGroupsThatFit; ++i) ckpt_cuda_advance(cuda_);
   EXPECT_EQ(cuda_emulator::copies_made() - before, kSlots + kGroupsThatFit);
   for (int i = 0; i < 3; ++i) ckpt_cuda_advance(cuda_);
   EXPECT_EQ(open_count(), 1u);

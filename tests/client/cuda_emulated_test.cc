@@ -290,13 +290,15 @@ TEST_F(RoundTripTest, StagingThatRunsOutOfMemoryLeavesNothingLent) {
 }
 
 // Three chunks in two slots, and back in two windows; or ten in eight slots, in groups of up to
-// two, all at once or one after the other. A round is short: it is done hundreds of times.
+// two, all at once or one after the other; or ten, of which some are direct, beside four slots. A
+// round is short: it is done hundreds of times.
 struct RoundSizes {
   uint64_t bytes;
   uint64_t gather_bytes;
   uint64_t chunk_bytes;
   bool restores;
   uint64_t ahead_bytes;
+  uint64_t direct_bytes = 0;
 };
 class FailingCallsTest : public RoundTripTest, public testing::WithParamInterface<RoundSizes> {
  protected:
@@ -304,6 +306,7 @@ class FailingCallsTest : public RoundTripTest, public testing::WithParamInterfac
     gather_bytes_ = GetParam().gather_bytes;
     chunk_bytes_ = GetParam().chunk_bytes;
     ahead_bytes_ = GetParam().ahead_bytes;
+    direct_bytes_ = GetParam().direct_bytes;
     RoundTripTest::SetUp();
   }
   // A round in which calls [first, first + count) fail, from opening to closing. How many there
@@ -365,7 +368,9 @@ TEST_P(FailingCallsTest, ADeviceThatIsLostLeavesNothingBehind) {
 INSTANTIATE_TEST_SUITE_P(Sizes, FailingCallsTest,
                          testing::Values(RoundSizes{50'000, 64 << 10, 32 << 10, true, 0},
                                          RoundSizes{72'000, 64 << 10, 8 << 10, false, 0},
-                                         RoundSizes{72'000, 64 << 10, 8 << 10, false, 1}));
+                                         RoundSizes{72'000, 64 << 10, 8 << 10, false, 1},
+                                         RoundSizes{72'000, 32 << 10, 8 << 10, false, 0, 2 << 10},
+                                         RoundSizes{72'000, 32 << 10, 8 << 10, false, 1, 2 << 10}));
 
 }  // namespace
 }  // namespace ckpt::test

@@ -54,7 +54,9 @@ TEST_F(CudaGroupsTest, ASnapshotTakesTwoCallsForAChunkAndSixForAGroup) {
       5;  // tables, pack and its checksums, gathered: said, awaited
   constexpr uint64_t kCallsForAChunk = 2;     // the copy, and that it has been done
   constexpr uint64_t kCallsForASnapshot = 3;  // current device; where the trainer is: said, awaited
-  EXPECT_EQ(calls, kCallsForASnapshot + kGroups * kCallsForAGroup + kGroupsThatWaitForSlots +
+  constexpr uint64_t kCallsForAPiece = 2;     // where its first byte is, and its last
+  EXPECT_EQ(calls, kCallsForASnapshot + pieces.size() * kCallsForAPiece +
+                       kGroups * kCallsForAGroup + kGroupsThatWaitForSlots +
                        kChunks * kCallsForAChunk);
   ASSERT_EQ(ckpt_cuda_drain(cuda_, 20'000), CKPT_OK) << ckpt_cuda_error(cuda_);
 }

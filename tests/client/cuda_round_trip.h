@@ -39,6 +39,7 @@ class RoundTripTest : public CudaClientTest {
     options.chunk_bytes = chunk_bytes_;
     options.timeout_ms = timeout_ms;
     options.ahead_bytes = ahead_bytes_;
+    options.direct_bytes = direct_bytes_;
     char error[512] = "";
     const ckpt_status status =
         ckpt_cuda_open(session_->handle(), &options, &cuda_, error, sizeof error);
@@ -114,6 +115,7 @@ class RoundTripTest : public CudaClientTest {
   uint64_t gather_bytes_ = 64 << 10;
   uint64_t chunk_bytes_ = 32 << 10;
   uint64_t ahead_bytes_ = 0;
+  uint64_t direct_bytes_ = 0;
   std::optional<RestoringDaemon> restoring_;
   std::vector<ckpt_cuda_piece> pieces_;
   std::vector<ckpt_cuda_destination> into_;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "formats/arena.h"
+#include "formats/base/crc32c.h"
 
 namespace ckpt::lib {
 namespace {
@@ -28,6 +29,33 @@ class StagePlanTest : public testing::Test {
       add(static_cast<UnitId>(random() % 7), at, bytes);
       at += bytes + (random() % 3 == 0 ? random() % kBlockBytes : 0);
       if (random() % 10 == 0) plan_.close();
+    }
+  }
+  // Places with sources of any lengths, in a plan of its own; how many bytes they have.
+  uint64_t add_cut_at_random(StagePlan& plan, std::mt19937_64& random) {
+    uint64_t all = 0;
+    for (uint64_t at = 0; at + 2 * kChunkBytes < arena_.size();) {
+      const uint64_t bytes = 1 + random() % std::min<uint64_t>(plan.room(), 60'000);
+      std::vector<DeviceBytes> sources;
+      for (uint64_t used = 0; used < bytes;) {
+        const uint64_t wanted = random() % 2 == 0 ? 1 + random() % 100 : random() % 20'000;
+        const uint64_t now = std::min(wanted, bytes - used);
+        sources.push_back({.from = state_.data() + at + used, .bytes = now});
+        used += now;
+      }
+      plan.add({.unit = 0, .to = {arena_.data() + at, bytes}, .id = ++id_}, sources);
+      all += bytes;
+      at += bytes + (random() % 3 == 0 ? random() % kBlockBytes : 0);
+    }
+    return all;
+  }
+  // What the device does with lists.
+  static void run_kernels(const PackLists& lists, std::vector<std::byte>& slots,
+                          std::vector<uint32_t>& gathered, std::vector<uint32_t>& runs) {
+    gathered.resize(lists.ranges.size());
+    kernels::pack(lists.pieces, lists.ranges, slots.data(), gathered.data());
+    for (const kernels::ChecksumRun& run : lists.runs) {
+      runs.push_back(base::crc32c({run.from, run.bytes}));
     }
   }
   uint64_t offset_of(const StagedPlace& place, const StageChunk& chunk) const {
@@ -133,18 +161,118 @@ TEST_F(StagePlanTest, ListsOfAPackBringEachByteToItsSlot) {
   EXPECT_EQ(places, id_);
 }
 
-TEST(GroupChunksTest, GroupsDoubleUpToAQuarterOfTheBufferAndEndWhereItDoes) {
-  constexpr size_t kSlots = 22;
-  std::vector<size_t> groups;
-  for (size_t chunk = 9; chunk < 9 + 3 * kSlots; chunk += groups.back()) {
-    groups.push_back(group_chunks(groups.size(), chunk % kSlots, kSlots));
+// Direct or not, each byte comes to its place, and the parts' CRCs make the place's.
+TEST_F(StagePlanTest, CopiesAndCrcsOfDirectRunsGiveThePlace) {
+  std::mt19937_64 random(13);
+  for (std::byte& byte : state_) byte = static_cast<std::byte>(random());
+  StagePlan direct(kChunkBytes, {.run_bytes_min = 5000, .until = 600'000});
+  const uint64_t bytes = add_cut_at_random(direct, random);
+  ASSERT_GT(bytes, 700'000u);
+  PackLists lists;
+  size_t direct_runs = 0;
+  for (size_t first = 0; first < direct.chunks().size();) {
+    const size_t end = std::min(direct.chunks().size(), first + 1 + random() % 5);
+    direct.list(first, end, lists);
+    direct_runs += lists.runs.size();
+    for (const kernels::ChecksumRun& run : lists.runs) EXPECT_GE(run.bytes, 5000u);
+    std::vector<std::byte> slots((end - first) * kChunkBytes);
+    std::vector<uint32_t> gathered, runs;
+    run_kernels(lists, slots, gathered, runs);
+    const GroupCrcs found{direct.first_place(first), gathered.data(), runs.data()};
+    const std::byte* slot = slots.data();
+    for (size_t i = first; i < end; ++i) {
+      const StageChunk& chunk = direct.chunks()[i];
+      for (const StageCopy& copy : direct.copies(i)) {
+        std::copy_n(copy.from != nullptr ? copy.from : slot + copy.at, copy.bytes,
+                    chunk.to + copy.at);
+      }
+      for (size_t place = direct.first_place(i); place < chunk.places_end; ++place) {
+        const MutableByteView to = direct.places()[place].to;
+        EXPECT_EQ(direct.crc_of(place, found), base::crc32c(to)) << "place " << place;
+        const auto at = static_cast<size_t>(to.data() - arena_.data());
+        EXPECT_TRUE(std::equal(to.begin(), to.end(), state_.data() + at)) << "place " << place;
+      }
+      slot += chunk.in_slot ? kChunkBytes : 0;
+    }
+    first = end;
   }
-  EXPECT_EQ(groups, (std::vector<size_t>{1, 2, 4, 5, 1,  //
-                                         5, 5, 5, 5, 2,  //
-                                         5, 5, 5, 5, 2,  //
-                                         5, 5}));
-  EXPECT_EQ(group_chunks(1'000'000, 0, 1 << 20), size_t{1} << 18);
-  for (size_t slots = 2; slots < 8; ++slots) EXPECT_EQ(group_chunks(9, 0, slots), 1u) << slots;
+  EXPECT_GT(direct_runs, 20u);
+}
+
+TEST_F(StagePlanTest, OnlyLongRunsOfTheDeviceInFrontAreDirect) {
+  StagePlan plan(kChunkBytes, {.run_bytes_min = 1000, .until = 8000});
+  const auto add_one = [&](UnitId unit, uint64_t at, std::span<const DeviceBytes> sources) {
+    uint64_t bytes = 0;
+    for (const DeviceBytes& source : sources) bytes += source.bytes;
+    plan.add({.unit = unit, .to = {arena_.data() + at, bytes}, .id = ++id_}, sources);
+  };
+  const std::byte* from = state_.data();
+  const std::array<DeviceBytes, 4> sources{
+      {{from, 999}, {from, 1000}, {from, 2000, /*on_host=*/true}, {from, 1000}}};
+  add_one(0, 0, sources);                                        // bytes up to 4999
+  add_one(1, 4999, std::array<DeviceBytes, 1>{{{from, 3001}}});  // up to 8000
+  plan.close();
+  add_one(2, 10'000, std::array<DeviceBytes, 1>{{{from, 1000}}});  // behind
+  ASSERT_EQ(plan.chunks().size(), 2u);
+  const auto copies = plan.copies(0);
+  ASSERT_EQ(copies.size(), 5u);
+  EXPECT_EQ(copies[0].from, nullptr);
+  EXPECT_EQ(copies[1].from, from);
+  EXPECT_EQ(copies[2].from, nullptr);
+  EXPECT_EQ(copies[2].at, 1999u);
+  EXPECT_EQ(copies[2].bytes, 2000u);
+  EXPECT_EQ(copies[4].from, from);
+  EXPECT_TRUE(plan.chunks()[0].in_slot);
+  EXPECT_FALSE(plan.chunks()[0].has_gaps);
+  ASSERT_EQ(plan.copies(1).size(), 1u);
+  EXPECT_EQ(plan.copies(1)[0].from, nullptr);
+  EXPECT_EQ(plan.last_direct_of(0), 0);
+  EXPECT_EQ(plan.last_direct_of(1), 0);
+  EXPECT_EQ(plan.last_direct_of(2), -1);
+  EXPECT_EQ(plan.last_direct(), 0);
+  EXPECT_EQ(plan.last_chunk_of(2), 1);
+}
+
+// Chunks that go through a slot, or none that does.
+std::vector<size_t> groups_of(const std::vector<StageChunk>& chunks, size_t slot, size_t slots) {
+  std::vector<size_t> groups;
+  for (size_t first = 0; first < chunks.size(); first += groups.back()) {
+    const StageGroup next =
+        next_group(std::span(chunks).subspan(first), groups.size(), slot, slots);
+    groups.push_back(next.chunks);
+    slot = (slot + next.slots) % slots;
+  }
+  return groups;
+}
+
+TEST(NextGroupTest, GroupsDoubleUpToAQuarterOfTheBufferAndEndWhereItDoes) {
+  constexpr size_t kSlots = 22;
+  const std::vector<StageChunk> gathered(67, {.in_slot = true});
+  EXPECT_EQ(groups_of(gathered, 9, kSlots), (std::vector<size_t>{1, 2, 4, 5, 1,  //
+                                                                 5, 5, 5, 5, 2,  //
+                                                                 5, 5, 5, 5, 2,  //
+                                                                 5, 5}));
+  const std::vector<StageChunk> many(1 << 18, {.in_slot = true});
+  EXPECT_EQ(next_group(many, 1'000'000, 0, 1 << 20).chunks, size_t{1} << 18);
+  for (size_t slots = 2; slots < 8; ++slots) {
+    EXPECT_EQ(next_group(gathered, 9, 0, slots).chunks, 1u) << slots;
+  }
+}
+
+TEST(NextGroupTest, DirectChunksTakeNoSlotSoTheEndOfTheBufferIsNotInTheirWay) {
+  const std::vector<StageChunk> direct(10);
+  EXPECT_EQ(groups_of(direct, 15, 16), (std::vector<size_t>{1, 2, 4, 3}));
+  std::vector<StageChunk> mixed(10);
+  mixed[4].in_slot = true;  // the buffer's last slot: the group ends
+  EXPECT_EQ(groups_of(mixed, 15, 16), (std::vector<size_t>{1, 2, 2, 4, 1}));
+}
+
+TEST(NextGroupTest, AGroupIsWholeWhenNoMoreChunksWouldJoinIt) {
+  const std::vector<StageChunk> gathered(3, {.in_slot = true});
+  EXPECT_FALSE(next_group({}, 0, 0, 16).is_whole);
+  EXPECT_TRUE(next_group(gathered, 0, 0, 16).is_whole);
+  EXPECT_FALSE(next_group(gathered, 2, 0, 16).is_whole);
+  EXPECT_TRUE(next_group(gathered, 2, 13, 16).is_whole);
 }
 
 }  // namespace

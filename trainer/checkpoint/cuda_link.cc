@@ -2,6 +2,7 @@
 
 #include <map>
 #include <set>
+#include <utility>
 
 #include "kernels/queue.h"
 #include "trainer/checkpoint/client_status.h"
@@ -25,6 +26,7 @@ class CudaLink final : public DeviceLink {
   explicit CudaLink(Device& device) : device_(device) {}
   ~CudaLink() override {
     set_while_waiting(device_, {});
+    when_busy({});
     if (cuda_ == nullptr || ckpt_cuda_close(cuda_) == CKPT_OK) return;
     leave_device_memory();
   }
@@ -45,6 +47,7 @@ class CudaLink final : public DeviceLink {
   }
 
   Status stage(client::Snapshot& snapshot, const std::vector<LinkPiece>& pieces) override {
+    run_work();
     // The last copies of what is on the host may still be read.
     CKPT_TRY(of_device(ckpt_cuda_wait_gathered(cuda_, CKPT_CUDA_ALL_UNITS, stream())));
     size_t host_bytes = 0;
@@ -72,6 +75,15 @@ class CudaLink final : public DeviceLink {
     return {};
   }
 
+  void when_busy(std::function<void()> work) override {
+    work_ = std::move(work);
+    if (work_) {
+      call_at_next_wait(device_, [this] { run_work(); });
+    } else {
+      call_at_next_wait(device_, {});
+    }
+  }
+
   void retire(client::Snapshot snapshot) override {
     const auto number = number_of_.find(snapshot.handle());
     if (number != number_of_.end()) retired_.emplace(number->second, std::move(snapshot));
@@ -79,6 +91,7 @@ class CudaLink final : public DeviceLink {
 
   // The stream is in order: what has waited for a unit once need not again, until more is staged.
   void wait_gathered(uint32_t unit) override {
+    run_work();
     if (!waited_for_.insert(unit).second) return;
     const ckpt_status held = ckpt_cuda_wait_gathered(cuda_, unit, stream());
     if (held != CKPT_OK) cuda_queue(device_).fail(ckpt_cuda_error(cuda_));
@@ -87,6 +100,7 @@ class CudaLink final : public DeviceLink {
   // Snapshots arrive in the order in which they were staged. After an error none is staged any
   // more.
   Status poll() override {
+    run_work();
     size_t open = 0;
     const ckpt_status polled = ckpt_cuda_poll(cuda_, &open);
     const uint64_t arrived = polled == CKPT_OK ? staged_ - open : staged_;
@@ -94,10 +108,14 @@ class CudaLink final : public DeviceLink {
     std::erase_if(number_of_, [&](const auto& entry) { return entry.second <= arrived; });
     return of_device(polled);
   }
-  Status drain(uint32_t timeout_ms) override { return checked(ckpt_cuda_drain(cuda_, timeout_ms)); }
+  Status drain(uint32_t timeout_ms) override {
+    run_work();
+    return checked(ckpt_cuda_drain(cuda_, timeout_ms));
+  }
 
   Result<std::vector<client::Restored>> restore(const client::RestoreOptions& options,
                                                 const std::vector<LinkPiece>& pieces) override {
+    run_work();
     const ckpt_restore_options raw = client::detail::raw_options(options);
     std::vector<ckpt_cuda_destination> destinations;
     destinations.reserve(pieces.size());
@@ -112,6 +130,10 @@ class CudaLink final : public DeviceLink {
   }
 
  private:
+  // The work may use this link.
+  void run_work() {
+    if (work_) std::exchange(work_, {})();
+  }
   CUstream_st* stream() { return cuda_queue(device_).stream(); }
   Status checked(ckpt_status status) const {
     if (status == CKPT_OK) return {};
@@ -126,6 +148,7 @@ class CudaLink final : public DeviceLink {
 
   Device& device_;
   ckpt_cuda* cuda_ = nullptr;
+  std::function<void()> work_;
   Tensor from_host_;
   std::set<uint32_t> waited_for_;                       // units, since something was staged last
   uint64_t staged_ = 0;                                 // snapshots so far

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <ckpt/client.hpp>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -33,6 +34,11 @@ class DeviceLink {
   // The snapshot ends by itself; until poll() has seen that, its handle must live, or be retired.
   // On failure it has been aborted.
   virtual Status stage(ckpt::client::Snapshot& snapshot, const std::vector<LinkPiece>& pieces) = 0;
+
+  // Runs `work` once, when the calling thread next waits for the device, which is busy by then; or
+  // at the beginning of the next call of this link but retire(), if that is earlier. A later call
+  // of this replaces it; empty: nothing.
+  virtual void when_busy(std::function<void()> work) = 0;
 
   // Takes the handle of a snapshot that was staged and that nobody else wants any more: it lives
   // until the device has done with it.

@@ -4,11 +4,11 @@
 #include <chrono>
 #include <cstring>
 #include <map>
-#include <thread>
 #include <utility>
 
 #include "kernels/cast.h"
 #include "kernels/cuda/array.h"
+#include "kernels/cuda/backoff.h"
 #include "kernels/cuda/land.h"
 #include "kernels/cuda/queue.h"
 #include "kernels/embedding.h"
@@ -23,12 +23,6 @@ using kernels::CudaQueue;
 using kernels::Write;
 
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-// How long a wait asks without a pause: what a step waits for comes within this, mostly.
-constexpr std::chrono::microseconds kAskEagerly{200};
-constexpr std::chrono::microseconds kAskAgain{50};
 
 // It shall not have to grow often.
 constexpr size_t kLandingBytesMin = 1u << 20;
@@ -50,6 +44,7 @@ class CudaDevice : public Device {
 
   CudaQueue& queue() { return *queue_; }
   void set_while_waiting(std::function<void()> call) { while_waiting_ = std::move(call); }
+  void call_at_next_wait(std::function<void()> call) { at_next_wait_ = std::move(call); }
   Status prepare() {
     CKPT_ASSIGN(loss_, kernels::DeviceArray<kernels::CrossEntropySum>::make(1));
     return {};
@@ -72,17 +67,17 @@ class CudaDevice : public Device {
   }
 
   Status synchronize() override {
-    const auto begin = Clock::now();
+    if (at_next_wait_) std::exchange(at_next_wait_, {})();
+    kernels::Backoff backoff;
     Status done = kernels::synchronize(*queue_, [&]() -> Status {
-      const auto waited = Clock::now() - begin;
-      if (waited > std::chrono::milliseconds(options_.timeout_ms)) {
+      if (backoff.waited() > std::chrono::milliseconds(options_.timeout_ms)) {
         (void)queue_->wait_at_most(0);  // its end need not wait as long again
         return make_error(ErrorCode::kDeadlineExceeded,
                           "device {}: what was queued is not done after {} ms", name(),
                           options_.timeout_ms);
       }
       if (while_waiting_) while_waiting_();
-      if (waited > kAskEagerly) std::this_thread::sleep_for(kAskAgain);
+      backoff.pause();
       return {};
     });
     if (!out_of_memory_.empty()) {
@@ -211,6 +206,7 @@ class CudaDevice : public Device {
   std::unique_ptr<CudaQueue> queue_;
   kernels::DeviceArray<kernels::CrossEntropySum> loss_;
   std::function<void()> while_waiting_;
+  std::function<void()> at_next_wait_;
   // Each at least twice as large as the one before, which nobody needs any more: CUDA waits for the
   // whole device before it frees.
   std::vector<kernels::PinnedArray<std::byte>> landing_;
@@ -386,6 +382,11 @@ Result<std::unique_ptr<Device>> make_cuda_device(const CudaDeviceOptions& option
 void set_while_waiting(Device& device, const std::function<void()>& call) {
   CKPT_ASSERT_MSG(!device.is_host(), device.name());
   static_cast<CudaDevice&>(device).set_while_waiting(call);
+}
+
+void call_at_next_wait(Device& device, std::function<void()> call) {
+  CKPT_ASSERT_MSG(!device.is_host(), device.name());
+  static_cast<CudaDevice&>(device).call_at_next_wait(std::move(call));
 }
 
 kernels::CudaQueue& cuda_queue(Device& device) {

@@ -6,7 +6,8 @@
 // the wait as well, on a thread of this object.
 //
 // A session belongs to one thread at a time. The rank's thread has it, and lends it to the watch
-// while it is in collectives (Loan); outside of a loan the watch looks at nothing.
+// while it is in collectives (Loan); outside of a loan the watch looks at nothing. Whoever needs it
+// in the midst of a loan takes it back for a while (Recall).
 #pragma once
 
 #include <condition_variable>
@@ -32,6 +33,22 @@ class EpochWatch {
 
    private:
     EpochWatch& watch_;
+  };
+  // During a loan, takes the session back as long as it lives; at other times it changes nothing.
+  class Recall {
+   public:
+    explicit Recall(EpochWatch& watch) : watch_(watch), lent_(!watch.own_.owns_lock()) {
+      if (lent_) watch_.own_.lock();
+    }
+    ~Recall() {
+      if (lent_) watch_.own_.unlock();
+    }
+    Recall(const Recall&) = delete;
+    Recall& operator=(const Recall&) = delete;
+
+   private:
+    EpochWatch& watch_;
+    const bool lent_;
   };
 
  private:

@@ -252,6 +252,9 @@ Result<RankRun::Ending> RankRun::train(Comm& comm) {
     snapshot_at(*boundary, early);
     if (boundary->retake) snapshot_due_ = true;  // as soon as ckptd answers all again
     const Status stepped = one_step(comm);
+    // Only a step that failed early has not waited for its device: nothing was saved then.
+    if (link_) link_->when_busy({});
+    if (snapshotter_->begun()) saved_step_ = 0;
     if (!stepped.ok()) {
       if (!is_group_loss(stepped.error())) return stepped.error();
       return leave_group(&comm, stepped.error().message);

@@ -119,6 +119,8 @@ class RankRun {
   Status begin_snapshot(Result<Snapshotter::Request> wanted,
                         const Snapshotter::BackPressure& pressure);
   Status fill_snapshot(const Snapshotter::BackPressure& pressure);
+  // The same for a regular snapshot, whose failure is reported only.
+  void fill_regular();
   // After the ranks have met: fills what was begun `early`, or takes what is due, or neither.
   void snapshot_at(const Boundary& boundary, bool early);
   void drop_snapshot(const std::string& reason);

@@ -67,6 +67,23 @@ Status RankRun::fill_snapshot(const Snapshotter::BackPressure& pressure) {
   return filled.ok() ? filled : snapshot_failed(filled.error(), limit.over());
 }
 
+// Places are taken and copies planned on the host. Where the state is on a GPU, that is left to the
+// step that follows, until its first kernels are queued: the device has something to do meanwhile.
+// The step writes nothing before (DeviceLink::when_busy), unless it places experts anew first.
+void RankRun::fill_regular() {
+  const bool later = link_ && !options_.wait_durable && !replanner_->due(progress_.step);
+  if (!later) {
+    (void)fill_snapshot(usual_pressure());
+    return;
+  }
+  snapshot_due_ = false;
+  saved_step_ = progress_.step;
+  link_->when_busy([this] {
+    const EpochWatch::Recall recall(*watch_);
+    (void)fill_snapshot(usual_pressure());
+  });
+}
+
 // Adds what the snapshot has waited since `before`. While ckptd is silent nothing waits for the
 // disk or for slabs.
 void RankRun::add_waits(const Snapshotter::Waits& before, uint64_t silence_ms) {
@@ -122,11 +139,9 @@ void RankRun::snapshot_at(const Boundary& boundary, bool early) {
   }
   postponed_ = false;
   // A failure is reported; training goes on.
-  if (early) {
-    (void)fill_snapshot(usual_pressure());
-  } else if (snapshot_is_due() &&
-             begin_snapshot(request(kRegularAttempt, /*full=*/false), usual_pressure()).ok()) {
-    (void)fill_snapshot(usual_pressure());
+  if (early || (snapshot_is_due() &&
+                begin_snapshot(request(kRegularAttempt, /*full=*/false), usual_pressure()).ok())) {
+    fill_regular();
   }
   if (!options_.wait_durable) return;
   const DaemonPatience::Limit limit(member_->patience(), DaemonPatience::kTrainingMs);

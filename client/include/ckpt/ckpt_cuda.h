@@ -4,9 +4,10 @@
  * Gathering has the lowest priority of the device's: it gives way to the kernels of a stream that
  * was made with a higher one (cudaStreamCreateWithPriority; the default is the lowest).
  *
- * What is to be saved is gathered on the device by one kernel, which takes the CRC32C of every
- * fragment on the way, and drained into the arena by the copy engine. Nothing of that waits for the
- * host, and the trainer's stream waits for nothing but the gathering, and only where it asks to:
+ * Small pieces are gathered on the device by one kernel, which takes their CRC32Cs on the way, and
+ * drained into the arena by the copy engine. Long runs of a large snapshot are drained from where
+ * they lie; a kernel reads them for their CRC32Cs. Nothing of that waits for the host, and the
+ * trainer's stream waits until a unit may be overwritten, and only where it asks to:
  *
  *   ckpt_snapshot_begin(session, &options, &snapshot);
  *   ckpt_cuda_stage(cuda, snapshot, pieces, count, stream);   // returns at once
@@ -48,16 +49,22 @@ typedef struct ckpt_cuda ckpt_cuda;
 typedef struct ckpt_cuda_options {
   size_t struct_size;
   int device;
-  uint64_t gather_bytes; /* device memory to gather into; 0: 256 MiB. A snapshot that is larger is
-                            gathered as fast as it drains. Up to a quarter of it is gathered at a
-                            time */
-  uint64_t chunk_bytes;  /* drained at a time; 0: 16 MiB. The device's copy engine does one copy
-                            after the other: what the trainer copies to the host meanwhile waits for
-                            one chunk at most, 0.3 ms at 50 GB/s */
+  uint64_t gather_bytes; /* device memory to gather into; 0: 256 MiB. The last gather_bytes of a
+                            snapshot are gathered at once, in the order of its pieces; what is in
+                            front of them as fast as it drains. Up to a quarter of it is gathered at
+                            a time */
+  uint64_t chunk_bytes;  /* drained at a time; 0: 16 MiB, or more where ckpt_cuda_open measures that
+                            the link to the host moves that in less than 150 us. The device's copy
+                            engine does one copy after the other: what the trainer copies to the
+                            host meanwhile waits for one chunk at most, 0.3 ms at 50 GB/s */
   uint32_t timeout_ms;   /* wherever a call waits for the device; 0: 60,000 */
   uint64_t ahead_bytes;  /* ckpt_cuda_stage queues so much, in whole groups of chunks, before it
                             returns; 0: everything, a few calls of CUDA for each chunk, while the
                             device may be idle. For a trainer that calls ckpt_cuda_advance */
+  uint64_t direct_bytes; /* runs of device memory with at least so many bytes, in front of a
+                            snapshot's last gather_bytes, are not gathered: the copy engine takes
+                            them from where they lie. 0: 1 MiB, or a sixteenth of chunk_bytes if
+                            that is more. UINT64_MAX: none */
   /* Called by ckpt_cuda_open before it pins the arena and after each 4 GiB of it, with the bytes
    * that are pinned and those of the arena. It must not call the session. NULL: none. */
   void (*pinning)(void* pinning_user, uint64_t pinned, uint64_t total);
@@ -107,9 +114,10 @@ typedef struct ckpt_cuda_piece {
  * failure the snapshot is aborted, and the call has waited, at most the timeout of the options, for
  * what it had queued: nothing reads the pieces then, and the handle may go.
  * CKPT_E_INVALID_ARGUMENT, with the unit, for a piece that is neither memory of the session's
- * device nor pinned memory of the host. Memory of the device may come from cudaMalloc, from a pool
- * of virtual memory (cuMemMap, as PyTorch's expandable segments), or from another process
- * (cudaIpcOpenMemHandle).
+ * device nor pinned memory of the host, by its first byte or its last: each time anew, so that
+ * memory that was freed meanwhile is refused, too. Memory of the device may come from cudaMalloc,
+ * from a pool of virtual memory (cuMemMap, as PyTorch's expandable segments), or from another
+ * process (cudaIpcOpenMemHandle).
  * CKPT_E_FAILED_PRECONDITION where `stream` is being captured into a CUDA graph. */
 CKPT_API ckpt_status ckpt_cuda_stage(ckpt_cuda* cuda, ckpt_snapshot* snapshot,
                                      const ckpt_cuda_piece* pieces, size_t count,
@@ -117,8 +125,10 @@ CKPT_API ckpt_status ckpt_cuda_stage(ckpt_cuda* cuda, ckpt_snapshot* snapshot,
 
 #define CKPT_CUDA_ALL_UNITS UINT32_MAX
 /* From here on `stream` goes on only when the unit, of every snapshot that is being staged, has
- * been gathered: then it may be overwritten. Waits on the device, not here. What is gathered
- * together with the unit's last byte is waited for, too: at most a quarter of gather_bytes. With
+ * been gathered, or drained where it is not gathered: then it may be overwritten. Waits on the
+ * device, not here. No unit is waited for longer than until all but gather_bytes of the snapshot
+ * have been drained. What is gathered together with the unit's last byte is waited for, too: at
+ * most a quarter of gather_bytes. With
  * `ahead_bytes`, what is not queued yet up to there is queued first; on failure no snapshot is
  * being staged any more, but where `stream` is being captured: that is refused, and changes
  * nothing. Nothing but this call makes what was staged safe to overwrite then: a
@@ -126,9 +136,10 @@ CKPT_API ckpt_status ckpt_cuda_stage(ckpt_cuda* cuda, ckpt_snapshot* snapshot,
 CKPT_API ckpt_status ckpt_cuda_wait_gathered(ckpt_cuda* cuda, uint32_t unit,
                                              struct CUstream_st* stream);
 
-/* With `ahead_bytes`: queues what the gather buffer has room for by now. For the points at which
- * the trainer waits for its device anyway, again and again while it does; the link to the host is
- * idle after at most gather_bytes that nobody has queued more behind. Never waits; does nothing, at
+/* With `ahead_bytes`: queues the next few chunks, if no more than gather_bytes are under way then.
+ * For the points at which the trainer waits for its device anyway, again and again while it does;
+ * the link to the host is idle after at most gather_bytes that nobody has queued more behind. Never
+ * waits; does nothing, at
  * the price of a comparison, while nothing is left to be queued. Does not use the session: what
  * fails is said by the next call. ckpt_cuda_poll and ckpt_cuda_drain do the same, too. */
 CKPT_API void ckpt_cuda_advance(ckpt_cuda* cuda);

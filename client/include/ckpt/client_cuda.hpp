@@ -26,6 +26,7 @@ struct CudaOptions {
   uint64_t chunk_bytes = 0;
   uint32_t timeout_ms = 0;
   uint64_t ahead_bytes = 0;
+  uint64_t direct_bytes = 0;
   std::function<void(uint64_t pinned, uint64_t total)> pinning;  // not after Cuda::open
 };
 
@@ -56,6 +57,7 @@ class Cuda {
     raw.chunk_bytes = options.chunk_bytes;
     raw.timeout_ms = options.timeout_ms;
     raw.ahead_bytes = options.ahead_bytes;
+    raw.direct_bytes = options.direct_bytes;
     if (options.pinning) {
       raw.pinning = [](void* user, uint64_t pinned, uint64_t total) {
         static_cast<const CudaOptions*>(user)->pinning(pinned, total);

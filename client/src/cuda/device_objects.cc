@@ -43,24 +43,45 @@ StagingMemory::Part StagingMemory::take(const StagingSize& size) {
   return part;
 }
 
-Status check_reachable(int device, UnitId unit, uint64_t offset, const void* data,
-                       uint64_t length) {
-  if (length == 0) return ok_status();
+namespace {
+
+// Whose memory the byte is.
+Result<cudaPointerAttributes> attributes_of(const void* at) {
   cudaPointerAttributes attributes{};
-  if (data != nullptr) {
-    CKPT_TRY(kernels::cuda_status(cudaPointerGetAttributes(&attributes, data),
-                                  "asking where a piece lies"));
-    const bool is_device = attributes.type == cudaMemoryTypeDevice;
-    if (is_device && attributes.device != device) {
-      return make_error(ErrorCode::kInvalidArgument,
-                        "unit {}: bytes [{}, {}): data is memory of device {}, the session's is {}",
-                        unit, offset, offset + length, attributes.device, device);
+  attributes.type = cudaMemoryTypeUnregistered;
+  if (at == nullptr) return attributes;
+  CKPT_TRY(
+      kernels::cuda_status(cudaPointerGetAttributes(&attributes, at), "asking where a piece lies"));
+  return attributes;
+}
+
+}  // namespace
+
+Result<bool> check_reachable(int device, UnitId unit, uint64_t offset, const void* data,
+                             uint64_t length) {
+  if (length == 0) return false;
+  const auto refused = [&](const std::string& what) {
+    return make_error(ErrorCode::kInvalidArgument, "unit {}: bytes [{}, {}): {}", unit, offset,
+                      offset + length, what);
+  };
+  if (data == nullptr) return refused("data is NULL");
+  bool is_device = true;
+  // An allocation that ends in the middle is seen by its last byte.
+  for (const uint64_t at : {uint64_t{0}, length - 1}) {
+    CKPT_ASSIGN(const cudaPointerAttributes found,
+                attributes_of(static_cast<const std::byte*>(data) + at));
+    const char* const which = at == 0 ? "data" : "the last byte of data";
+    if (found.type == cudaMemoryTypeUnregistered) {
+      return refused(
+          fmt::format("{} is neither device memory nor pinned; it may have been freed", which));
     }
-    if (attributes.type != cudaMemoryTypeUnregistered) return ok_status();
+    if (found.type == cudaMemoryTypeDevice && found.device != device) {
+      return refused(fmt::format("{} is memory of device {}, the session's is {}", which,
+                                 found.device, device));
+    }
+    is_device = is_device && found.type == cudaMemoryTypeDevice;
   }
-  return make_error(ErrorCode::kInvalidArgument, "unit {}: bytes [{}, {}): data is {}", unit,
-                    offset, offset + length,
-                    data == nullptr ? "NULL" : "neither device memory nor pinned");
+  return is_device;
 }
 
 Status session_status(const ckpt_session* session, ckpt_status status) {

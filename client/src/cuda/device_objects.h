@@ -71,10 +71,14 @@ class StagingMemory {
   StagingSize used_;
 };
 
-// kInvalidArgument, naming the unit, if the device cannot reach what lies there: NULL, memory of
-// the host that CUDA does not know, or another device's. A kernel that touches it would end the
-// process's use of the device. Looks at the first byte only.
-Status check_reachable(int device, UnitId unit, uint64_t offset, const void* data, uint64_t length);
+// kInvalidArgument, naming the unit, if the device cannot reach the first byte that lies there, or
+// the last one: NULL, memory that was freed, memory of the host that CUDA does not know, or another
+// device's. A kernel that touches it would end the process's use of the device. What has passed may
+// be freed at any time, so nobody may remember that it has.
+//
+// True if it is memory of the device; false if it is pinned memory of the host, or managed.
+Result<bool> check_reachable(int device, UnitId unit, uint64_t offset, const void* data,
+                             uint64_t length);
 
 // What the session says of a call that has failed, as a Status.
 Status session_status(const ckpt_session* session, ckpt_status status);

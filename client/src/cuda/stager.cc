@@ -4,17 +4,14 @@
 
 #include <algorithm>
 #include <new>
-#include <thread>
 #include <utility>
 
 #include "client/src/out_of_memory.h"
+#include "kernels/cuda/backoff.h"
 
 namespace ckpt::lib {
 
 namespace {
-// A chunk takes dozens of these to cross to the host.
-constexpr std::chrono::microseconds kAskOfChunk{5};
-
 // Gives a place back that did not come into a plan.
 class LentPlace {
  public:
@@ -42,32 +39,6 @@ StagingSize estimate_size(std::span<const ckpt_cuda_piece> pieces, uint64_t chun
 
 }  // namespace
 
-Result<std::unique_ptr<Stager>> Stager::open(ckpt_session* session, PinnedArena& arena,
-                                             const Options& options) {
-  if (options.chunk_bytes < 2 * kBlockBytes || options.chunk_bytes % kBlockBytes != 0 ||
-      options.gather_bytes / options.chunk_bytes < 2) {
-    return make_error(ErrorCode::kInvalidArgument,
-                      "a gather buffer of {} bytes in chunks of {}: at least two chunks of whole"
-                      " {} byte blocks are needed",
-                      options.gather_bytes, options.chunk_bytes, kBlockBytes);
-  }
-  std::unique_ptr<Stager> stager(new Stager(session, arena, options));
-  CKPT_TRY(stager->prepare());
-  return stager;
-}
-
-Status Stager::prepare() {
-  const kernels::CudaQueueOptions queue{.device = options_.device,
-                                        .priority = kernels::CudaPriority::kLow,
-                                        .timeout_ms = options_.timeout_ms};
-  CKPT_ASSIGN(gather_, kernels::make_cuda_queue(queue));
-  CKPT_ASSIGN(drain_, kernels::make_cuda_queue(queue));
-  CKPT_TRY(arena_.pin());
-  slots_ = options_.gather_bytes / options_.chunk_bytes;
-  CKPT_ASSIGN(buffer_, kernels::DeviceArray<std::byte>::make(slots_ * options_.chunk_bytes));
-  return begun_.make();
-}
-
 Stager::~Stager() {
   // Ends what is open, and waits for the device: until then nothing of the members' may go.
   if (gather_ != nullptr && drain_ != nullptr && !staging_.empty()) {
@@ -82,18 +53,17 @@ Stager::~Stager() {
 // Waits until something more has arrived, and hands it over. CUDA waits for an event without a
 // bound only, so it is asked again and again.
 Status Stager::await_chunk(const Deadline& deadline) {
-  const uint64_t drained = drained_;
+  const uint64_t drained = drains_->drained();
   const size_t open = staging_.size();
-  for (;;) {
+  for (kernels::Backoff backoff;; backoff.pause()) {
     CKPT_TRY(take_all());
-    if (drained_ != drained || staging_.size() != open) return ok_status();
+    if (drains_->drained() != drained || staging_.size() != open) return ok_status();
     if (deadline.expired()) {
       const Staging& oldest = staging_.front();
       return make_error(ErrorCode::kDeadlineExceeded,
                         "CUDA device {}: chunk {} of {} of a snapshot has not reached the arena",
                         options_.device, oldest.arrived + 1, oldest.plan.chunks().size());
     }
-    std::this_thread::sleep_for(kAskOfChunk);
   }
 }
 
@@ -102,7 +72,7 @@ Status Stager::await_chunk(const Deadline& deadline) {
 Status Stager::reserve_place(Staging& staging, const ckpt_cuda_piece& wanted, ckpt_place* place) {
   const Deadline deadline = Deadline::after_ms(options_.timeout_ms);
   for (;;) {
-    const bool has_some = !drains_.empty() || staging.queued() < staging.plan.chunks().size();
+    const bool has_some = drains_->open() > 0 || staging.queued() < staging.plan.chunks().size();
     const uint32_t timeout_ms = has_some ? 1 : 0;  // 0: the snapshot's own
     const ckpt_status status = ckpt_snapshot_reserve(staging.snapshot, wanted.unit, wanted.offset,
                                                      wanted.length, timeout_ms, place);
@@ -111,18 +81,26 @@ Status Stager::reserve_place(Staging& staging, const ckpt_cuda_piece& wanted, ck
     if (!may_come || !has_some || reserved.error().message == kOutOfMemory) return reserved;
     staging.plan.close();
     CKPT_TRY(queue_ready(staging, {}));
-    if (!drains_.empty()) CKPT_TRY(await_chunk(deadline));
+    if (drains_->open() > 0) CKPT_TRY(await_chunk(deadline));
   }
 }
 
-// Replaces sources_ by where the next bytes come from.
+// Replaces sources_ by where the next bytes come from: runs, whatever pieces they are cut into.
 Status Stager::take_sources(Cursor& cursor, uint64_t bytes) {
   sources_.clear();
   while (bytes > 0) {
     const ckpt_cuda_piece& piece = cursor.pieces[cursor.piece];
-    if (cursor.used == 0) CKPT_TRY(check_piece(piece));
+    if (cursor.used == 0 && piece.length > 0) {
+      CKPT_ASSIGN(const bool on_device, check_reachable(options_.device, piece.unit, piece.offset,
+                                                        piece.data, piece.length));
+      cursor.on_host = !on_device;
+    }
     const uint64_t now = std::min(bytes, piece.length - cursor.used);
-    if (now > 0) sources_.push_back({static_cast<const std::byte*>(piece.data) + cursor.used, now});
+    const auto* from = static_cast<const std::byte*>(piece.data) + cursor.used;
+    const bool goes_on = !sources_.empty() && sources_.back().on_host == cursor.on_host &&
+                         sources_.back().from + sources_.back().bytes == from;
+    if (now > 0 && !goes_on) sources_.push_back({.from = from, .on_host = cursor.on_host});
+    if (now > 0) sources_.back().bytes += now;
     bytes -= now;
     cursor.used += now;
     if (cursor.used == piece.length) {
@@ -130,13 +108,6 @@ Status Stager::take_sources(Cursor& cursor, uint64_t bytes) {
       cursor.used = 0;
     }
   }
-  return ok_status();
-}
-
-Status Stager::check_piece(const ckpt_cuda_piece& piece) {
-  if (piece.length == 0 || reachable_.contains(piece.data)) return ok_status();
-  CKPT_TRY(check_reachable(options_.device, piece.unit, piece.offset, piece.data, piece.length));
-  reachable_.insert(piece.data);
   return ok_status();
 }
 
@@ -200,13 +171,15 @@ Status Stager::stage(ckpt_snapshot* snapshot, std::span<const ckpt_cuda_piece> p
 Status Stager::try_stage(ckpt_snapshot* snapshot, std::span<const ckpt_cuda_piece> pieces,
                          cudaStream_t stream) {
   CKPT_TRY(arena_.pin());
+  const DirectRule direct = direct_rule(pieces);
   Staging& staging =
       staging_.emplace_back(Staging{.snapshot = snapshot,
-                                    .plan = StagePlan(options_.chunk_bytes),
-                                    .first_drain = next_drain(),
-                                    .estimate = estimate_size(pieces, options_.chunk_bytes)});
+                                    .plan = StagePlan(chunk_bytes_, direct),
+                                    .first_drain = drains_->next(),
+                                    .estimate = estimate_size(pieces, chunk_bytes_)});
   CKPT_TRY(begun_.record(stream));
   CKPT_TRY(begun_.hold(gather_->stream()));
+  if (direct.until > 0) CKPT_TRY(begun_.hold(drain_->stream()));
   CKPT_TRY(stage_pieces(staging, pieces));
   staging.complete = true;
   return ok_status();
@@ -250,9 +223,7 @@ Status Stager::fail_all(const Error& error) {
     return error;
   }
   staging_.clear();
-  drained_ = next_drain();
-  for (kernels::CudaEvent& drained : drains_) spare_events_.push_back(std::move(drained));
-  drains_.clear();
+  drains_->forget();
   return error;
 }
 
@@ -261,21 +232,28 @@ void Stager::reuse(Staging& staging) {
   for (const auto& memory : staging.memory) memory->give_back();
   spare_.splice(spare_.end(), staging.memory);
   // Who waits on the device for a group goes on waiting for that one, whatever is recorded next.
-  for (Group& group : staging.groups) spare_events_.push_back(std::move(group.gathered));
+  for (Group& group : staging.groups) events_.give_back(std::move(group.gathered));
 }
 
 Status Stager::wait_gathered(uint32_t unit, cudaStream_t stream) {
   if (failed_) return fail_all(Error(*failed_));
   for (const Staging& staging : staging_) {
-    const auto chunks = static_cast<int64_t>(staging.plan.chunks().size());
+    const StagePlan& plan = staging.plan;
+    const bool all = unit == CKPT_CUDA_ALL_UNITS;
     const int64_t last =
-        unit == CKPT_CUDA_ALL_UNITS ? chunks - 1 : staging.plan.last_chunk_of(unit);
+        all ? static_cast<int64_t>(plan.chunks().size()) - 1 : plan.last_chunk_of(unit);
     if (last < 0) continue;
     if (&staging == &staging_.back()) {
       const Status queued = queue_more({.chunks = static_cast<size_t>(last) + 1});
       if (!queued.ok()) return fail_all(queued.error());
     }
-    // The gather queue is in order: with this group all before it are gathered.
+    const int64_t direct = all ? plan.last_direct() : plan.last_direct_of(unit);
+    if (direct >= 0) {
+      const uint64_t number = staging.first_drain + static_cast<uint64_t>(direct);
+      CKPT_TRY(drains_->hold_for(number, stream));
+    }
+    // Nothing is drained before its group is gathered, and all before it.
+    if (direct == last) continue;
     const auto group = std::partition_point(
         staging.groups.begin(), staging.groups.end(),
         [&](const Group& one) { return one.chunks_end <= static_cast<size_t>(last); });
@@ -294,7 +272,7 @@ Status Stager::take_all() {
       return make_error(ErrorCode::kIo, "CUDA device {}: {}", options_.device, *failure);
     }
   }
-  CKPT_TRY(take_drained());
+  CKPT_TRY(drains_->look());
   while (!staging_.empty()) {
     Staging& oldest = staging_.front();
     hand_over(oldest);
@@ -309,14 +287,16 @@ Status Stager::take_all() {
 // The places that have arrived.
 void Stager::hand_over(Staging& staging) {
   const std::vector<StagedPlace>& places = staging.plan.places();
-  for (; staging.arrived < staging.queued() && staging.first_drain + staging.arrived < drained_;
+  for (; staging.arrived < staging.queued() &&
+         staging.first_drain + staging.arrived < drains_->drained();
        ++staging.arrived) {
     if (staging.groups[staging.arriving].chunks_end == staging.arrived) ++staging.arriving;
     const Group& group = staging.groups[staging.arriving];
     const size_t places_end = staging.plan.chunks()[staging.arrived].places_end;
     for (size_t i = staging.plan.first_place(staging.arrived); i < places_end; ++i) {
       // Of a snapshot that has failed the place is taken back all the same.
-      (void)ckpt_snapshot_filled(staging.snapshot, places[i].id, group.crc[i - group.first_place]);
+      (void)ckpt_snapshot_filled(staging.snapshot, places[i].id,
+                                 staging.plan.crc_of(i, group.crcs));
     }
   }
 }
@@ -346,9 +326,9 @@ Status Stager::poll() {
 
 void Stager::advance() {
   if (failed_ || !has_more()) return;
-  const Status taken = take_drained();
+  const Status taken = drains_->look();
   if (!taken.ok()) failed_ = taken.error();
-  if (taken.ok()) (void)queue_more({.only_free = true});
+  if (taken.ok()) (void)queue_more({.groups = 1, .only_free = true});
 }
 
 Status Stager::drain(uint32_t timeout_ms) {

@@ -7,8 +7,13 @@
 
 #include "client/src/cuda/stager.h"
 #include "client/src/out_of_memory.h"
+#include "formats/base/checked.h"
 
 namespace ckpt::lib {
+
+namespace {
+constexpr size_t kTableAlignment = 16;  // kernels/pack.h
+}  // namespace
 
 // Of the snapshot that was staged last: of all others everything is queued.
 Status Stager::queue_more(Reach reach) {
@@ -17,29 +22,32 @@ Status Stager::queue_more(Reach reach) {
 
 size_t Stager::chunks_ahead() const {
   if (options_.ahead_bytes == 0) return SIZE_MAX;
-  return (options_.ahead_bytes - 1) / options_.chunk_bytes + 1;
+  return (options_.ahead_bytes - 1) / chunk_bytes_ + 1;
 }
 
 // Groups of chunks that stay as they are; the last one may be smaller only if nothing is added.
 Status Stager::queue_ready(Staging& staging, Reach reach) {
-  const bool is_closed = staging.plan.ready() == staging.plan.chunks().size();
-  for (;;) {
-    const size_t left = staging.plan.ready() - staging.queued();
-    const size_t wanted = group_chunks(staging.groups.size(), next_drain() % slots_, slots_);
-    if (left == 0 || (left < wanted && !is_closed)) return ok_status();
-    const size_t count = std::min(left, wanted);
-    const bool is_free = next_drain() + count <= drained_ + slots_;
-    if (staging.queued() >= reach.chunks || (reach.only_free && !is_free)) return ok_status();
-    CKPT_TRY(queue_group(staging, count));
+  const std::vector<StageChunk>& chunks = staging.plan.chunks();
+  const bool is_closed = staging.plan.ready() == chunks.size();
+  for (;; --reach.groups) {
+    const auto ready =
+        std::span(chunks).subspan(staging.queued(), staging.plan.ready() - staging.queued());
+    const StageGroup next =
+        next_group(ready, staging.groups.size(), drains_->next_slot(), drains_->slots());
+    if (next.chunks == 0 || (!next.is_whole && !is_closed)) return ok_status();
+    const bool is_free = drains_->open() + next.chunks <= drains_->slots();
+    if (reach.groups == 0 || staging.queued() >= reach.chunks) return ok_status();
+    if (reach.only_free && !is_free) return ok_status();
+    CKPT_TRY(queue_group(staging, next));
   }
 }
 
 // Whatever goes wrong in here, nobody knows how far the group came: nothing more is queued, and
 // whoever may speak to the session fails all snapshots.
-Status Stager::queue_group(Staging& staging, size_t count) {
+Status Stager::queue_group(Staging& staging, const StageGroup& next) {
   Status queued;
   try {
-    queued = try_queue_group(staging, count);
+    queued = try_queue_group(staging, next);
   } catch (const std::bad_alloc&) {
     queued = Error{ErrorCode::kResourceExhausted, kOutOfMemory};
   }
@@ -47,63 +55,98 @@ Status Stager::queue_group(Staging& staging, size_t count) {
   return queued;
 }
 
-Status Stager::try_queue_group(Staging& staging, size_t count) {
-  const std::vector<StageChunk>& chunks = staging.plan.chunks();
+Status Stager::try_queue_group(Staging& staging, const StageGroup& next) {
   const size_t first = staging.queued();
-  const size_t end = first + count;
+  const size_t end = first + next.chunks;
   staging.plan.list(first, end, lists_);
-  const StagingSize size{.places = lists_.ranges.size(),
-                         .table_bytes = kernels::pack_table_bytes(
-                             lists_.pieces.size(), lists_.ranges.size(), lists_.bytes)};
-  CKPT_ASSIGN(const StagingMemory::Part part, take_part(staging, size));
-  const kernels::PlannedPack planned =
-      plan_pack(lists_.pieces, lists_.ranges, {part.host_tables, size.table_bytes});
-  CKPT_ASSIGN(kernels::CudaEvent gathered, take_event());
-  Group& group = staging.groups.emplace_back(Group{.chunks_end = end,
-                                                   .first_place = staging.plan.first_place(first),
-                                                   .crc = part.crc,
-                                                   .gathered = std::move(gathered)});
+  CKPT_ASSIGN(const Launch launch, plan_launch(staging));
+  CKPT_ASSIGN(kernels::CudaEvent gathered, events_.take());
+  const uint32_t* const crc = launch.part.crc;
+  Group& group =
+      staging.groups.emplace_back(Group{.chunks_end = end,
+                                        .crcs = {.first_place = staging.plan.first_place(first),
+                                                 .gathered = crc,
+                                                 .direct = crc + lists_.ranges.size()},
+                                        .gathered = std::move(gathered)});
 
-  std::byte* slot = buffer_.data() + next_drain() % slots_ * options_.chunk_bytes;
-  kernels::copy(*gather_, part.tables, part.host_tables, planned.table_bytes);
-  // Slots become free one after the other.
-  CKPT_TRY(hold_for_slot(next_drain() + count - 1));
-  CKPT_TRY(clear_gaps(staging, first, end, slot));
-  kernels::pack(*gather_, planned, part.tables, slot, part.crc);
-  CKPT_TRY(group.gathered.record(gather_->stream()));
-  CKPT_TRY(group.gathered.hold(drain_->stream()));
-  for (size_t i = first; i < end; ++i, slot += options_.chunk_bytes) {
-    CKPT_TRY(drain_chunk(chunks[i], slot));
+  std::byte* const slot = buffer_.data() + drains_->next_slot() * chunk_bytes_;
+  kernels::copy(*gather_, launch.part.tables, launch.part.host_tables,
+                launch.checksums_at + launch.checksums.table_bytes);
+  take_checksums(launch);
+  if (next.slots > 0) {
+    CKPT_TRY(drains_->hold_for_slots(next.slots, gather_->stream()));
+    CKPT_TRY(clear_gaps(staging, first, end, slot));
+    kernels::pack(*gather_, launch.pack, launch.part.tables, slot, launch.part.crc, blocks_max_);
   }
-  return ok_status();
+  CKPT_TRY(group.gathered.record(gather_->stream()));
+  return drain_group(staging.plan, first, group, slot);
 }
 
-// Gathering goes on when what was in the slot of chunk `number` before has been drained.
-Status Stager::hold_for_slot(uint64_t number) {
-  if (number < drained_ + slots_) return ok_status();
-  return drains_[number - slots_ - drained_].hold(gather_->stream());
+// The tables of lists_'s kernels, one behind the other.
+Result<Stager::Launch> Stager::plan_launch(Staging& staging) {
+  const PackLists& lists = lists_;
+  const size_t pack_bytes =
+      kernels::pack_table_bytes(lists.pieces.size(), lists.ranges.size(), lists.range_bytes);
+  const size_t checksum_bytes = kernels::pack_table_bytes(0, lists.runs.size(), lists.run_bytes);
+  Launch launch;
+  CKPT_ASSIGN(launch.part, take_part(staging, {.places = lists.ranges.size() + lists.runs.size(),
+                                               .table_bytes = pack_bytes + checksum_bytes}));
+  if (!lists.ranges.empty()) {
+    launch.pack = plan_pack(lists.pieces, lists.ranges, {launch.part.host_tables, pack_bytes});
+  }
+  launch.checksums_at = base::align_up(launch.pack.table_bytes, kTableAlignment);
+  if (!lists.runs.empty()) {
+    launch.checksums =
+        plan_checksums(lists.runs, {launch.part.host_tables + launch.checksums_at, checksum_bytes});
+  }
+  return launch;
+}
+
+void Stager::take_checksums(const Launch& launch) {
+  if (lists_.runs.empty()) return;
+  kernels::checksum(*gather_, launch.checksums, launch.part.tables + launch.checksums_at,
+                    launch.part.crc + lists_.ranges.size(), blocks_max_);
 }
 
 // One call from the first slot with gaps to the last, whatever is between.
 Status Stager::clear_gaps(const Staging& staging, size_t first, size_t end, std::byte* slots) {
   const std::vector<StageChunk>& chunks = staging.plan.chunks();
-  while (first < end && !chunks[end - 1].has_gaps) --end;
-  if (first == end) return ok_status();
-  size_t begin = first;
-  while (!chunks[begin].has_gaps) ++begin;
-  const size_t bytes = (end - 1 - begin) * options_.chunk_bytes + chunks[end - 1].bytes;
+  std::byte* from = nullptr;
+  std::byte* to = nullptr;
+  for (size_t i = first; i < end; ++i) {
+    if (chunks[i].has_gaps) {
+      if (from == nullptr) from = slots;
+      to = slots + chunks[i].bytes;
+    }
+    slots += chunks[i].in_slot ? chunk_bytes_ : 0;
+  }
+  if (from == nullptr) return ok_status();
   return kernels::cuda_status(
-      cudaMemsetAsync(slots + (begin - first) * options_.chunk_bytes, 0, bytes, gather_->stream()),
-      "clearing");
+      cudaMemsetAsync(from, 0, static_cast<size_t>(to - from), gather_->stream()), "clearing");
 }
 
-Status Stager::drain_chunk(const StageChunk& chunk, const std::byte* slot) {
-  CKPT_ASSIGN(kernels::CudaEvent drained, take_event());
-  drains_.push_back(std::move(drained));
-  CKPT_TRY(kernels::cuda_status(
-      cudaMemcpyAsync(chunk.to, slot, chunk.bytes, cudaMemcpyDeviceToHost, drain_->stream()),
-      "draining to the arena"));
-  return drains_.back().record(drain_->stream());
+// Nothing out of a slot is copied before the group is gathered. What is direct is: the link has
+// something to do while its CRCs are taken. But no chunk counts as drained before they are.
+Status Stager::drain_group(const StagePlan& plan, size_t first, const Group& group,
+                           const std::byte* slot) {
+  bool waits = false;
+  const auto wait = [&]() -> Status {
+    return std::exchange(waits, true) ? ok_status() : group.gathered.hold(drain_->stream());
+  };
+  for (size_t i = first; i < group.chunks_end; ++i) {
+    const StageChunk& chunk = plan.chunks()[i];
+    for (const StageCopy& copy : plan.copies(i)) {
+      if (copy.from == nullptr) CKPT_TRY(wait());
+      const std::byte* const from = copy.from != nullptr ? copy.from : slot + copy.at;
+      CKPT_TRY(kernels::cuda_status(cudaMemcpyAsync(chunk.to + copy.at, from, copy.bytes,
+                                                    cudaMemcpyDeviceToHost, drain_->stream()),
+                                    "draining to the arena"));
+    }
+    CKPT_TRY(wait());
+    CKPT_TRY(drains_->add(drain_->stream(), chunk.in_slot));
+    slot += chunk.in_slot ? chunk_bytes_ : 0;
+  }
+  return ok_status();
 }
 
 Result<StagingMemory::Part> Stager::take_part(Staging& staging, const StagingSize& size) {
@@ -130,31 +173,6 @@ Result<std::unique_ptr<StagingMemory>> Stager::take_memory(const StagingSize& si
   const size_t factor = spare_.empty() ? 1 : 2;
   return StagingMemory::make(
       {.places = factor * size.places, .table_bytes = factor * size.table_bytes});
-}
-
-Result<kernels::CudaEvent> Stager::take_event() {
-  if (!spare_events_.empty()) {
-    kernels::CudaEvent event = std::move(spare_events_.back());
-    spare_events_.pop_back();
-    return event;
-  }
-  // All of them will be spare one day, and to say so must not fail.
-  if (spare_events_.capacity() <= events_made_) spare_events_.reserve(2 * events_made_ + 1);
-  kernels::CudaEvent event;
-  CKPT_TRY(event.make());
-  ++events_made_;
-  return event;
-}
-
-Status Stager::take_drained() {
-  while (!drains_.empty()) {
-    CKPT_ASSIGN(const bool here, drains_.front().happened());
-    if (!here) break;  // the drain queue is in order
-    spare_events_.push_back(std::move(drains_.front()));
-    drains_.pop_front();
-    ++drained_;
-  }
-  return ok_status();
 }
 
 }  // namespace ckpt::lib

@@ -40,7 +40,8 @@ TEST_F(CudaCopiesTest, NorDoesTheLoss) {
   EXPECT_EQ(cuda_emulator::copies_made(), before);
 }
 
-// Of a snapshot the boundary of a step queues only the beginning.
+// Of a snapshot the boundary of a step queues nothing, and the first wait of a step only the
+// beginning.
 TEST_F(CudaCopiesTest, TheRestOfASnapshotIsQueuedWhereTheStepWaits) {
   const auto device = make_device();
   const auto comms = make_local_comms(1);
@@ -55,7 +56,11 @@ TEST_F(CudaCopiesTest, TheRestOfASnapshotIsQueuedWhereTheStepWaits) {
   ASSERT_TRUE(device->synchronize().ok());
   const uint64_t before = cuda_emulator::copies_made();
   ASSERT_TRUE((*sink)->stage().ok());
+  EXPECT_EQ(cuda_emulator::copies_made(), before) << "the device may be idle";
+  set_while_waiting(*device, {});
+  ASSERT_TRUE(device->synchronize().ok());
   EXPECT_EQ(cuda_emulator::copies_made(), before + 2) << "a chunk, and the tables it is packed by";
+  set_while_waiting(*device, [&] { (*sink)->advance(); });
   Tensor tensor(*device, Type::kByte, 1);
   const auto wait_for_something = [&] {
     for (int i = 0; i < 100; ++i) tensor.zero();

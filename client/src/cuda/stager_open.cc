@@ -1,0 +1,79 @@
+// What of the stager is chosen once, and what follows from that for each snapshot.
+#include <cuda_runtime.h>
+
+#include <algorithm>
+
+#include "client/src/cuda/link_speed.h"
+#include "client/src/cuda/stager.h"
+
+namespace ckpt::lib {
+
+namespace {
+
+// A run of a MiB is copied in 20 us at 55 GB/s, while the copy engine needs one or two between two
+// copies: shorter ones would cost the link more than packing them costs the device. On a link that
+// is so fast that chunks are longer, runs have to be as well: at most 16 of them are a chunk.
+constexpr uint64_t kDirectBytesMin = 1ull << 20;
+constexpr uint64_t kDirectRunsPerChunk = 16;
+
+}  // namespace
+
+Result<std::unique_ptr<Stager>> Stager::open(ckpt_session* session, PinnedArena& arena,
+                                             const Options& options) {
+  const uint64_t chunk_bytes =
+      options.chunk_bytes != 0 ? options.chunk_bytes : chunk_bytes_for(0, options.gather_bytes);
+  if (chunk_bytes < 2 * kBlockBytes || chunk_bytes % kBlockBytes != 0 ||
+      options.gather_bytes / chunk_bytes < 2) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "a gather buffer of {} bytes in chunks of {}: at least two chunks of whole"
+                      " {} byte blocks are needed",
+                      options.gather_bytes, chunk_bytes, kBlockBytes);
+  }
+  std::unique_ptr<Stager> stager(new Stager(session, arena, options));
+  CKPT_TRY(stager->prepare());
+  return stager;
+}
+
+Status Stager::prepare() {
+  const kernels::CudaQueueOptions queue{.device = options_.device,
+                                        .priority = kernels::CudaPriority::kLow,
+                                        .timeout_ms = options_.timeout_ms};
+  CKPT_ASSIGN(gather_, kernels::make_cuda_queue(queue));
+  CKPT_ASSIGN(drain_, kernels::make_cuda_queue(queue));
+  CKPT_TRY(arena_.pin());
+  CKPT_ASSIGN(buffer_, kernels::DeviceArray<std::byte>::make(options_.gather_bytes));
+  CKPT_TRY(measure());
+  drains_.emplace(events_, options_.gather_bytes / chunk_bytes_);
+  kernels::preload_pack();
+  return begun_.make();
+}
+
+// Chooses what depends on the device and its link.
+Status Stager::measure() {
+  double bytes_per_second = 0;
+  chunk_bytes_ = options_.chunk_bytes;
+  if (chunk_bytes_ == 0) {
+    uint64_t arena_bytes = 0;
+    const auto* arena = static_cast<const std::byte*>(ckpt_arena(session_, &arena_bytes));
+    CKPT_ASSIGN(bytes_per_second,
+                measure_link(*gather_, buffer_.data(), buffer_.size(), {arena, arena_bytes}));
+    chunk_bytes_ = chunk_bytes_for(bytes_per_second, options_.gather_bytes);
+  }
+  cudaDeviceProp device{};
+  CKPT_TRY(kernels::cuda_status(cudaGetDeviceProperties(&device, options_.device),
+                                "asking for multiprocessors"));
+  blocks_max_ = kernel_blocks_for(device.multiProcessorCount, bytes_per_second);
+  return ok_status();
+}
+
+DirectRule Stager::direct_rule(std::span<const ckpt_cuda_piece> pieces) const {
+  uint64_t bytes = 0;
+  for (const ckpt_cuda_piece& piece : pieces) bytes += piece.length;
+  const uint64_t gathered = drains_->slots() * chunk_bytes_;
+  if (bytes <= gathered) return {};
+  const uint64_t usual = std::max(kDirectBytesMin, chunk_bytes_ / kDirectRunsPerChunk);
+  return {.run_bytes_min = options_.direct_bytes != 0 ? options_.direct_bytes : usual,
+          .until = bytes - gathered};
+}
+
+}  // namespace ckpt::lib

@@ -1,0 +1,204 @@
+// Direct copies on the emulated device, whose streams are late, eager or stuck: who waits for what,
+// and what memory may be staged at all.
+#include "tests/client/cuda_direct_fixture.h"
+#include "tests/support/cuda_emulator/control.h"
+
+namespace ckpt::test {
+namespace {
+
+class DirectEmulatedTest : public CudaDirectTest {
+ protected:
+  // Of the streams that are made by ckpt_cuda_open.
+  static constexpr uint64_t kGather = 1;
+  static constexpr uint64_t kDrain = 2;
+  // Each is a chunk and a tensor. The first half is in front of what is gathered in any case.
+  const std::vector<uint64_t> chunks_ = std::vector<uint64_t>(2 * kDirectSlots, kDirectChunkBytes);
+
+  void TearDown() override {
+    cuda_emulator::unstick();
+    cuda_emulator::fail_no_calls();
+    CudaDirectTest::TearDown();
+  }
+  void expect_waits(uint32_t unit, bool waits) {
+    ASSERT_EQ(ckpt_cuda_wait_gathered(cuda_, unit, trainer_->stream()), CKPT_OK);
+    EXPECT_EQ(trainer_->wait_at_most(waits ? 1 : 5000), !waits) << "unit " << unit;
+  }
+  void drain_and_expect_payload() {
+    cuda_emulator::unstick();
+    EXPECT_TRUE(trainer_->wait_at_most(5000));
+    ASSERT_EQ(ckpt_cuda_drain(cuda_, 20'000), CKPT_OK) << ckpt_cuda_error(cuda_);
+    expect_payload(seals_of(plan_.attempt));
+  }
+};
+
+// What is gathered in any case needs no drained slot, so an optimizer waits for the direct half.
+TEST_F(DirectEmulatedTest, DirectUnitsAreHeldUntilDrainedAndTheLastOnesAreNot) {
+  cuda_emulator::make_stuck(kDrain);
+  connect(chunks_, kDirect);
+  const auto pieces = upload_whole();
+  Snapshot snapshot = begin();
+  ASSERT_EQ(stage(snapshot.handle(), pieces), CKPT_OK) << ckpt_cuda_error(cuda_);
+  for (uint32_t unit = kDirectSlots; unit < chunks_.size(); ++unit) {
+    expect_waits(unit, false);
+    overwrite_unit(pieces, unit);
+  }
+  expect_waits(0, true);
+  for (uint32_t unit = 0; unit < kDirectSlots; ++unit) {
+    ASSERT_EQ(ckpt_cuda_wait_gathered(cuda_, unit, trainer_->stream()), CKPT_OK);
+    overwrite_unit(pieces, unit);
+  }
+  drain_and_expect_payload();
+}
+
+TEST_F(DirectEmulatedTest, DirectUnitsAreHeldUntilTheirCrcIsTaken) {
+  cuda_emulator::make_stuck(kGather);
+  connect(chunks_, kDirect);
+  const auto pieces = upload_whole();
+  Snapshot snapshot = begin();
+  ASSERT_EQ(stage(snapshot.handle(), pieces), CKPT_OK) << ckpt_cuda_error(cuda_);
+  expect_waits(0, true);
+  size_t open = 0;
+  ASSERT_EQ(ckpt_cuda_poll(cuda_, &open), CKPT_OK);
+  EXPECT_EQ(open, 1u);
+  overwrite();
+  // The rest is not protected: nobody waits for it.
+  ASSERT_EQ(ckpt_cuda_wait_gathered(cuda_, CKPT_CUDA_ALL_UNITS, trainer_->stream()), CKPT_OK);
+  cuda_emulator::unstick();
+  EXPECT_TRUE(trainer_->wait_at_most(5000));
+  ASSERT_EQ(ckpt_cuda_drain(cuda_, 20'000), CKPT_OK) << ckpt_cuda_error(cuda_);
+}
+
+// As early as when everything is gathered: the last slots' worth needs nothing drained.
+TEST_F(DirectEmulatedTest, ASnapshotThatFitsTheBufferHasNothingDirect) {
+  cuda_emulator::make_stuck(kDrain);
+  connect(std::vector<uint64_t>(kDirectSlots, kDirectChunkBytes), kDirect);
+  const auto pieces = upload_whole();
+  Snapshot snapshot = begin();
+  ASSERT_EQ(stage(snapshot.handle(), pieces), CKPT_OK) << ckpt_cuda_error(cuda_);
+  expect_waits(CKPT_CUDA_ALL_UNITS, false);
+  overwrite();
+  drain_and_expect_payload();
+}
+
+// Two calls for a chunk, as for one that is gathered; a group has one kernel more than calls for
+// its CRCs, and no pack.
+TEST_F(DirectEmulatedTest, DirectChunksTakeNoSlotAndNoMoreCalls) {
+  connect(chunks_, kDirect);
+  const auto pieces = upload_whole();
+  Snapshot first = begin();  // makes the events and takes the memory
+  ASSERT_EQ(stage(first.handle(), pieces), CKPT_OK) << ckpt_cuda_error(cuda_);
+  ASSERT_EQ(ckpt_cuda_drain(cuda_, 20'000), CKPT_OK) << ckpt_cuda_error(cuda_);
+  ++plan_.attempt;
+  Snapshot second = begin();
+  cuda_emulator::fail_no_calls();  // counts from here on
+  ASSERT_EQ(stage(second.handle(), pieces), CKPT_OK) << ckpt_cuda_error(cuda_);
+  // Current device; where the trainer is: said, awaited by both queues; two questions for a piece;
+  // eight groups of a chunk: tables, two kernels, gathered: said, awaited; a copy, drained.
+  EXPECT_EQ(cuda_emulator::calls_made(), 4u + 2 * chunks_.size() + chunks_.size() * (5 + 2));
+  ASSERT_EQ(ckpt_cuda_drain(cuda_, 20'000), CKPT_OK) << ckpt_cuda_error(cuda_);
+}
+
+// The host's own memory is gathered: CUDA would copy it on the calling thread.
+TEST_F(DirectEmulatedTest, PinnedMemoryOfTheHostIsGathered) {
+  cuda_emulator::make_stuck(kDrain);
+  connect(chunks_, kDirect);
+  auto pieces = upload_whole();
+  ASSERT_EQ(cudaHostRegister(data_[0].data(), data_[0].size(), cudaHostRegisterPortable),
+            cudaSuccess);
+  pieces[0].data = data_[0].data();
+  Snapshot snapshot = begin();
+  ASSERT_EQ(stage(snapshot.handle(), pieces), CKPT_OK) << ckpt_cuda_error(cuda_);
+  expect_waits(0, false);
+  expect_waits(1, true);
+  drain_and_expect_payload();
+  EXPECT_EQ(cudaHostUnregister(data_[0].data()), cudaSuccess);
+}
+
+struct DirectStreams {
+  unsigned eager;        // the trainer's, gather and drain
+  uint64_t ahead_bytes;  // 0: all of it is queued at once
+};
+class DirectStreamsTest : public DirectEmulatedTest,
+                          public testing::WithParamInterface<DirectStreams> {
+ protected:
+  void SetUp() override {
+    cuda_emulator::make_eager(GetParam().eager);
+    DirectEmulatedTest::SetUp();
+  }
+  void TearDown() override {
+    DirectEmulatedTest::TearDown();
+    cuda_emulator::make_eager(0);
+  }
+};
+
+TEST_P(DirectStreamsTest, NoUnitIsOverwrittenBeforeItsCopyAndItsCrc) {
+  ckpt_cuda_options options = kDirect;
+  options.ahead_bytes = GetParam().ahead_bytes;
+  connect(mixed_, options);
+  uint64_t arena_bytes = 0;
+  std::memset(ckpt_arena(session_->handle(), &arena_bytes), 0xee, arena_bytes);
+  const auto pieces = upload_mixed();
+  Snapshot snapshot = begin();
+  ASSERT_EQ(stage(snapshot.handle(), pieces), CKPT_OK) << ckpt_cuda_error(cuda_);
+  for (uint32_t unit = 0; unit < data_.size(); ++unit) {
+    if (unit % 3 == 0) ckpt_cuda_advance(cuda_);
+    ASSERT_EQ(ckpt_cuda_wait_gathered(cuda_, unit, trainer_->stream()), CKPT_OK);
+    overwrite_unit(pieces, unit);
+  }
+  drain_and_expect_payload();
+}
+
+std::vector<DirectStreams> all_direct_streams() {
+  std::vector<DirectStreams> all;
+  for (unsigned eager = 0; eager < 8; ++eager) {
+    for (const uint64_t ahead_bytes : {0, 1}) all.push_back({eager, ahead_bytes});
+  }
+  return all;
+}
+INSTANTIATE_TEST_SUITE_P(Streams, DirectStreamsTest, testing::ValuesIn(all_direct_streams()));
+
+class StageMemoryTest : public DirectEmulatedTest {
+ protected:
+  void expect_refused(const std::vector<ckpt_cuda_piece>& pieces, const std::string& why) {
+    ++plan_.attempt;
+    Snapshot snapshot = begin();
+    EXPECT_EQ(stage(snapshot.handle(), pieces), CKPT_E_INVALID_ARGUMENT);
+    EXPECT_NE(std::string(ckpt_cuda_error(cuda_)).find(why), std::string::npos)
+        << ckpt_cuda_error(cuda_);
+    EXPECT_EQ(snapshot.info().level, CKPT_LEVEL_FAILED);
+  }
+};
+
+// A kernel that reads it would end the process's use of the device.
+TEST_F(StageMemoryTest, MemoryFreedSinceTheLastSnapshotIsRefused) {
+  connect({1000, 2000}, kDirect);
+  const auto pieces = upload_whole();
+  Snapshot before = begin();
+  ASSERT_EQ(stage(before.handle(), pieces), CKPT_OK) << ckpt_cuda_error(cuda_);
+  ASSERT_EQ(ckpt_cuda_drain(cuda_, 20'000), CKPT_OK) << ckpt_cuda_error(cuda_);
+  tensors_.pop_back();
+  expect_refused(pieces, "unit 1: bytes [0, 2000): data is neither device memory nor pinned");
+}
+
+TEST_F(StageMemoryTest, APieceLongerThanItsMemoryIsRefused) {
+  connect({1000, 2000}, kDirect);
+  auto pieces = upload_whole();
+  auto shorter = DeviceArray<std::byte>::make(1999);
+  ASSERT_TRUE(shorter.ok());
+  pieces[1].data = shorter->data();
+  expect_refused(pieces, "unit 1: bytes [0, 2000): the last byte of data is neither");
+}
+
+TEST_F(StageMemoryTest, ChunksThatNobodyHasChosenFollowFromTheLink) {
+  start();
+  const uint64_t before = cuda_emulator::copies_made();
+  open_with_cuda({1000}, {.gather_bytes = 64 << 20});
+  EXPECT_EQ(cuda_emulator::copies_made(), before + 2) << "measured, and warmed up";
+  Snapshot snapshot = begin();
+  ASSERT_EQ(stage(snapshot.handle(), upload()), CKPT_OK) << ckpt_cuda_error(cuda_);
+  ASSERT_EQ(ckpt_cuda_drain(cuda_, 20'000), CKPT_OK) << ckpt_cuda_error(cuda_);
+  expect_payload(seals(1));
+}
+
+}  // namespace
+}  // namespace ckpt::test

@@ -1,0 +1,37 @@
+// What follows from the speed of the link. Pure.
+#include "client/src/cuda/link_speed.h"
+
+#include <gtest/gtest.h>
+
+namespace ckpt::lib {
+namespace {
+
+constexpr uint64_t kMiB = 1 << 20;
+constexpr double kPcie = 55e9;
+constexpr double kNvlink = 450e9;
+
+TEST(LinkSpeedTest, ChunksGrowWhereTheLinkMovesThemTooSoon) {
+  EXPECT_EQ(chunk_bytes_for(0, 256 * kMiB), 16 * kMiB);
+  EXPECT_EQ(chunk_bytes_for(kPcie, 256 * kMiB), 16 * kMiB);
+  EXPECT_EQ(chunk_bytes_for(2 * kPcie, 256 * kMiB), 16 * kMiB);
+  EXPECT_EQ(chunk_bytes_for(200e9, 256 * kMiB), 32 * kMiB);
+  EXPECT_EQ(chunk_bytes_for(kNvlink, 1024 * kMiB), 128 * kMiB);
+}
+
+TEST(LinkSpeedTest, FourChunksFitTheBufferIfTheyAreLongerThanUsual) {
+  EXPECT_EQ(chunk_bytes_for(kNvlink, 256 * kMiB), 64 * kMiB);
+  EXPECT_EQ(chunk_bytes_for(kNvlink, 127 * kMiB), 16 * kMiB);
+  EXPECT_EQ(chunk_bytes_for(kNvlink, 32 * kMiB), 16 * kMiB);
+}
+
+TEST(LinkSpeedTest, KernelsTakeAQuarterOfTheDeviceUnlessTheLinkIsFaster) {
+  EXPECT_EQ(kernel_blocks_for(132, 0), 33u);
+  EXPECT_EQ(kernel_blocks_for(132, kPcie), 33u);
+  EXPECT_EQ(kernel_blocks_for(132, kNvlink), 84u);
+  EXPECT_EQ(kernel_blocks_for(132, 10 * kNvlink), 132u);
+  EXPECT_EQ(kernel_blocks_for(2, kPcie), 2u);
+  EXPECT_EQ(kernel_blocks_for(2, 0), 1u);
+}
+
+}  // namespace
+}  // namespace ckpt::lib
