@@ -70,10 +70,10 @@ DirectRule Stager::direct_rule(std::span<const ckpt_cuda_piece> pieces) const {
   uint64_t bytes = 0;
   for (const ckpt_cuda_piece& piece : pieces) bytes += piece.length;
   const uint64_t gathered = drains_->slots() * chunk_bytes_;
-  if (bytes <= gathered) return {};
   const uint64_t usual = std::max(kDirectBytesMin, chunk_bytes_ / kDirectRunsPerChunk);
-  return {.run_bytes_min = options_.direct_bytes != 0 ? options_.direct_bytes : usual,
-          .until = bytes - gathered};
+  const uint64_t run_bytes_min = options_.direct_bytes != 0 ? options_.direct_bytes : usual;
+  if (bytes <= gathered || run_bytes_min > chunk_bytes_) return {};
+  return {.run_bytes_min = run_bytes_min, .until = bytes - gathered};
 }
 
 }  // namespace ckpt::lib
