@@ -15,7 +15,6 @@
 #include "client/src/cuda/stager.h"
 #include "client/src/out_of_memory.h"
 #include "kernels/cuda/abandoned.h"
-#include "kernels/pack.h"
 
 struct ckpt_cuda {
   ckpt_cuda(ckpt_session* of, const ckpt::lib::Stager::Options& with)
@@ -205,7 +204,6 @@ ckpt_status ckpt_cuda_open(ckpt_session* session, const ckpt_cuda_options* optio
     auto made = std::make_unique<ckpt_cuda>(session, stager_options(given));
     CKPT_TRY(made->arena.pin(told_to(given)));
     CKPT_ASSIGN(made->stager, Stager::open(session, made->arena, made->options));
-    ckpt::kernels::preload_pack();
     *cuda = made.release();
     return ckpt::ok_status();
   });

@@ -4,8 +4,8 @@
 
 #include <utility>
 
-#include "client/src/cuda/polling.h"
 #include "client/src/deadline.h"
+#include "kernels/cuda/backoff.h"
 #include "kernels/cuda/queue.h"
 
 namespace ckpt::lib {
@@ -24,7 +24,7 @@ Status Restorer::run(ckpt_restore* restore, std::span<const ckpt_cuda_destinatio
                      CUstream_st* stream) {
   CKPT_TRY(buffers_.begun().record(stream));
   CKPT_TRY(buffers_.begun().hold(buffers_.unpack().stream()));
-  PollPause polling;
+  kernels::Backoff backoff;
   Deadline progress = Deadline::after_ms(options_.timeout_ms);
   for (;;) {
     CKPT_ASSIGN(bool moved, take_arrived(restore, destinations));
@@ -44,13 +44,13 @@ Status Restorer::run(ckpt_restore* restore, std::span<const ckpt_cuda_destinatio
     }
     if (moved || flights_.empty()) {
       progress = Deadline::after_ms(options_.timeout_ms);
-      polling.news();
+      backoff.restart();
     } else if (progress.expired()) {
       return make_error(ErrorCode::kDeadlineExceeded,
                         "CUDA device {}: a window of a restore was not {} within {} ms",
                         options_.device, awaited(), options_.timeout_ms);
     } else {
-      polling.pause();
+      backoff.pause();
     }
   }
 }
@@ -189,13 +189,13 @@ void Restorer::compare(ckpt_restore* restore, Flight& flight) {
 
 Status Restorer::come_to_rest(uint32_t timeout_ms) {
   const Deadline deadline = Deadline::after_ms(timeout_ms);
-  const PollPause polling;
+  kernels::Backoff backoff;
   while (reader_ && !reader_->stop_and_look_if_idle()) {
     if (deadline.expired()) {
       return make_error(ErrorCode::kDeadlineExceeded, "cuFileRead has not returned within {} ms",
                         timeout_ms);
     }
-    polling.pause();
+    backoff.pause();
   }
   CKPT_TRY(kernels::come_to_rest(buffers_.copy(), timeout_ms));
   return kernels::come_to_rest(buffers_.unpack(), timeout_ms);
