@@ -6,8 +6,11 @@
 namespace ckpt::kernels {
 namespace {
 
-// Heads of a thread whose loads do not wait for each other.
-constexpr int kHeadsInFlight = 2;
+// Values of a pack. Those of bf16 are of 8 bytes: with 16 a thread had to hold too many angles.
+constexpr int kPack = 4;
+// Heads of a thread whose loads do not wait for each other: 64 bytes.
+template <typename Real>
+constexpr int kHeadsInFlight = 8 / static_cast<int>(sizeof(Real));
 
 // a % b of numbers that are not negative: a division of 64 bits takes four times as long.
 __device__ int64_t remainder_of(int64_t a, int64_t b) {
@@ -39,9 +42,10 @@ struct Halves {
 // direction +1 rotates by the angle, -1 by its negative. Threads: x along a head, y heads, z
 // tokens, which saves most of the divisions of a flat index.
 template <int kWidth, typename Real>
-__global__ void __launch_bounds__(kBlockThreads, 4)
+__global__ void __launch_bounds__(kBlockThreads)
     rotate_kernel(RopeShape shape, const float* __restrict__ cosine, const float* __restrict__ sine,
                   float direction, Real* __restrict__ x) {
+  constexpr int kHeads = kHeadsInFlight<Real>;
   const int64_t half = shape.head_dim / 2;
   const int64_t token_step = int64_t{gridDim.x} * blockDim.z;
   const int64_t position_step = remainder_of(token_step, shape.seq_len);
@@ -53,15 +57,15 @@ __global__ void __launch_bounds__(kBlockThreads, 4)
       auto s = load_packed<kWidth>(sine + position * half + i);
       for (float& value : s.values) value *= direction;
       Real* const of_token = x + token * shape.heads * shape.head_dim + i;
-      for (int64_t head = threadIdx.y; head < shape.heads; head += kHeadsInFlight * blockDim.y) {
-        Halves<Real, kWidth> halves[kHeadsInFlight];
+      for (int64_t head = threadIdx.y; head < shape.heads; head += kHeads * blockDim.y) {
+        Halves<Real, kWidth> halves[kHeads];
 #pragma unroll
-        for (int j = 0; j < kHeadsInFlight; ++j) {
+        for (int j = 0; j < kHeads; ++j) {
           const int64_t other = head + j * blockDim.y;
           if (other < shape.heads) halves[j].load(of_token + other * shape.head_dim, half);
         }
 #pragma unroll
-        for (int j = 0; j < kHeadsInFlight; ++j) {
+        for (int j = 0; j < kHeads; ++j) {
           const int64_t other = head + j * blockDim.y;
           if (other < shape.heads) {
             halves[j].store_rotated(c, s, of_token + other * shape.head_dim, half);
@@ -81,7 +85,7 @@ void launch_rotate(CudaQueue& queue, const RopeShape& shape, const float* cosine
   if (packs == 0 || shape.heads == 0) return;
   constexpr int64_t kBlockTokensMax = 64;  // CUDA's limit
   const int64_t along = std::min<int64_t>(packs, kBlockThreads);
-  const int64_t rounds = (shape.heads + kHeadsInFlight - 1) / kHeadsInFlight;
+  const int64_t rounds = (shape.heads + kHeadsInFlight<Real> - 1) / kHeadsInFlight<Real>;
   const int64_t heads = std::min(rounds, kBlockThreads / along);
   const int64_t tokens = std::min(kBlockThreads / (along * heads), kBlockTokensMax);
   const dim3 block(static_cast<unsigned>(along), static_cast<unsigned>(heads),
@@ -93,9 +97,8 @@ void launch_rotate(CudaQueue& queue, const RopeShape& shape, const float* cosine
 template <typename Real>
 void rotate(CudaQueue& queue, const RopeShape& shape, const float* cosine, const float* sine,
             float direction, Real* x) {
-  constexpr int kWidth = kPackCount<Real>;
-  const bool packs = packable(shape.head_dim / 2, kWidth, cosine, sine, x);
-  const auto turn = packs ? launch_rotate<kWidth, Real> : launch_rotate<1, Real>;
+  const bool packs = packable(shape.head_dim / 2, kPack, cosine, sine, x);
+  const auto turn = packs ? launch_rotate<kPack, Real> : launch_rotate<1, Real>;
   turn(queue, shape, cosine, sine, direction, x);
 }
 
