@@ -12,6 +12,10 @@ if(NOT CMAKE_CUDA_ARCHITECTURES)
 endif()
 enable_language(CUDA)
 # CMake 3.25 knows no C++20 for nvcc: targets say -std=c++20 themselves.
+# CMake 3.25 sets a property of nvToolsExt whether it is there or not; CUDA 13 has none.
+if(CMAKE_VERSION VERSION_LESS 3.26 AND NOT TARGET CUDA::nvToolsExt)
+  add_library(CUDA::nvToolsExt INTERFACE IMPORTED)
+endif()
 find_package(CUDAToolkit 12.5 REQUIRED)  # the first with cublasGemmGroupedBatchedEx
 
 if(NOT TARGET CUDA::cublas)
